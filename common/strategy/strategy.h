@@ -94,7 +94,8 @@ enum strategy_recovery {
     /* Any one rank, because each holds the whole state.  All ranks, a new one included, take the
      * state of the rank with the newest step. */
     STRATEGY_NEEDS_ONE_RANK,
-    /* Every rank, because each holds a part of the state that others may not have. */
+    /* Every rank, because each holds a part of the state that others may not have.  If n_holders is
+     * above 0, the engine brings all ranks to one state; else `form` has to. */
     STRATEGY_NEEDS_ALL_RANKS,
 };
 

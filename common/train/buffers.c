@@ -1,6 +1,7 @@
-/* buffers - takes the memory of a step that is not state, and shares it between gradients, sums
- * of micro-batches and running statistics where no more is needed.  Where gradients are divided,
- * it plans the pools of their buckets. */
+/* buffers - takes the memory of a step that is not state.
+ *
+ * One buffer serves several purposes where that is possible (grad and sum, for example).  If
+ * gradients are divided, this file plans the pool in which their buckets lie. */
 #include "train/buffers.h"
 
 #include <stdlib.h>
@@ -138,7 +139,7 @@ struct pool_plan {
     const char *apart;  /* [n][n]: 1: both are in memory at the same time */
 };
 
-/* The lowest place for bucket `b` at which it overlaps with no bucket that it is to be apart from.
+/* The lowest place for bucket `b` that overlaps with no bucket which is in memory at the same time.
  */
 static size_t lowest_place(const struct pool_plan *p, int b)
 {

@@ -1,16 +1,16 @@
 /* buffers - the memory of a step that is not state: gradients, scalars, the arena of temporaries.
  *
- * With accumulation, programs write each micro-batch's gradient to `micro`, and the sum grows in
- * `sum`. Both are float32. Where `grad` is of half precision, the sum is rounded to it once.
- * Without accumulation, programs write `grad` itself.  Running statistics: programs write `shadow`.
- * With accumulation they read `work`, which follows the micro-batches; without it they read the
- * state's own.
+ * Gradients.  With accumulation, programs write each micro-batch's gradient to `micro`, and the
+ * micro-batches are added up in `sum`.  Both are float32.  If `grad` is of half precision, the sum
+ * is rounded to it once.  Without accumulation, programs write `grad` itself.
  *
- * Where gradients are divided among the ranks, there is no `grad`.  A bucket's gradients have
- * memory only while they are written and summed: all buckets share `pool`, in which neighbours do
- * not overlap.  The sums leave it for the memory of shards (train/shards.h), with each micro-batch.
+ * Running statistics.  Programs write the next ones to `shadow`.  With accumulation they read
+ * `work`, which holds those after the micro-batch before.  Without it they read the state's own.
  *
- * Where parameters are divided, too, their buckets share a pool in the same way.
+ * If gradients are divided among the ranks, there is no `grad`.  A bucket's gradients then have
+ * memory only while they are written and summed: all buckets share `pool`, in which neighbouring
+ * buckets do not overlap.  After each micro-batch the sums are moved to the memory of the shards
+ * (train/shards.h).  If parameters are divided, too, their buckets share a pool in the same way.
  *
  * Life:    buffers_new -> buffers_free; buffers_fit makes the arena large enough, and
  *          buffers_fit_buckets and buffers_fit_params the pools.
@@ -25,8 +25,8 @@
 #include "program/program.h"
 #include "train/state.h"
 
-/* A step's few numbers, in the backend's memory.  Its sums begin at zero: the zeros come with the
- * step's first scalars, in one copy. */
+/* A step's few numbers, in the backend's memory.  The sums must be zero when a step begins: one
+ * copy from the host brings these zeros and the step's first scalars (STEP_NUMBERS_SENT bytes). */
 struct step_numbers {
     _Alignas(16) double metrics[METRIC_COUNT]; /* of this rank */
     _Alignas(16) int64_t waits[2];             /* backend_stopwatch's: for collectives */
@@ -36,26 +36,29 @@ struct step_numbers {
 
 enum { STEP_NUMBERS_SENT = offsetof(struct step_numbers, scalars) + STEP_SCALARS_SENT };
 
-/* Exact as a float, never 0, and different for steps near each other. */
+/* A number for the step that is exact as a float, never 0, and different for steps near each
+ * other. */
 static inline float step_stamp(int64_t step) { return (float)(step % (1 << 23) + 1); }
 
 struct buffers {
     struct backend *backend;
-    const struct coll_device_ops *shared; /* grad's; or NULL */
+    const struct coll_device_ops *shared; /* the maker of grad's memory; NULL: the backend */
     void *grad; /* of layout.grad_dtype: what ranks reduce, control vector at the end; or NULL */
     float *control; /* [CONTROL_LEN]: the control vector, in grad or apart */
     void **bucket;  /* [layout.n_buckets]: the address of each bucket, in grad or in the pool */
-    void **param_bucket; /* [layout.n_buckets]: where parameters are divided: of each bucket's */
+    void **param_bucket; /* [layout.n_buckets]: the address of each bucket's parameters, if they
+                            are divided */
     struct pool {
         void *at; /* or NULL */
         size_t n_bytes;
     } pool, params; /* of buckets of gradients, and of parameters */
     float *sum;     /* [layout.n_grad]: the sum of micro-batches; grad itself if F32; or NULL */
-    float *micro;   /* [layout.n_grad]: what programs write; NULL: they write the buckets */
-    float *work;    /* [n_state_total]: what programs read; NULL: the state's */
-    float *shadow;  /* [n_state_total]: what programs write */
-    void *copy;     /* [n_total] of layout.copy_dtype: the parameters, rounded; update_refresh makes
-                       them anew after parameters came from elsewhere than an update; NULL: F32 */
+    float *micro;   /* [layout.n_grad]: gradients that programs write; NULL: they write buckets */
+    float *work;    /* [n_state_total]: statistics that programs read; NULL: the state's own */
+    float *shadow;  /* [n_state_total]: statistics that programs write */
+    void *copy;     /* [n_total] of layout.copy_dtype: working copies, the rounded parameters.
+                       update_refresh makes them anew after parameters changed by anything but an
+                       update.  NULL: programs read the F32 parameters */
     struct step_numbers *numbers;
     void *arena;
     size_t arena_bytes;
@@ -66,12 +69,12 @@ struct buffers {
     float *results; /* [SEALED_SLOTS*SEALED_LEN] (op/seal.h), written as each step ends */
 };
 
-/* Scalars of this many micro-batches may be on their way at once; the feed lets fewer be
- * (feed.c). */
+/* The scalars of this many micro-batches may be on their way to the device at once.  The feed
+ * limits the micro-batches under way to fewer (feed.c). */
 enum { BUFFERS_SENT = 8 };
 
-/* shared: the maker of the gradients' memory, because ranks will sum it (coll/device.h); NULL:
- * b. */
+/* shared: the maker of the gradients' memory, which collectives on devices need (coll/device.h);
+ * NULL: the backend b. */
 int buffers_new(struct backend *b, const struct coll_device_ops *shared, const struct state *s,
                 int accumulates, struct buffers **out, struct err *err);
 void buffers_free(struct buffers *m); /* NULL is fine */
@@ -92,7 +95,7 @@ int buffers_fit_params(struct buffers *m, const struct layout *l, const char *ap
 /* 1: the gradients of both buckets cannot be in memory at the same time. */
 int buffers_overlap(const struct buffers *m, const struct layout *l, int a, int b);
 
-/* Zero what lies between the bucket's gradients, where other ones may have been. */
+/* Zero the padding between the bucket's gradients, where other gradients may have been. */
 int buffers_clear_padding(struct buffers *m, const struct layout *l, int bucket, struct err *err);
 
 struct program_spaces buffers_spaces(const struct buffers *m, const struct state *s);

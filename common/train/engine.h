@@ -1,8 +1,9 @@
-/* engine - one rank's trainer: obeys commands, on a thread of its own.
+/* engine - runs one rank's trainer (train/trainer.h) on a thread of its own, by commands.
  *
  * Commands and reports are described in session/command.h.  A daemon's loop makes one engine, posts
- * commands to it, and receives its reports in the mailbox that it gave; the engine never blocks the
- * loop.  The engine owns everything else of this rank: graph, programs, memory, data, collectives.
+ * commands to it, and receives the engine's reports in a mailbox.  No call blocks the loop, except
+ * engine_free.  The engine owns everything that this rank trains with: graph, programs, memory,
+ * data and collectives.
  *
  * Life:    engine_new -> engine_post ... -> engine_free (aborts what runs, joins the thread).
  * Threads: engine_post, engine_request, engine_abort, engine_progress and engine_ring may come from
@@ -22,16 +23,18 @@ struct engine; /* opaque */
 struct engine_options {
     const struct plugin *plugin; /* for "cuda:I" (backend/device.h); borrowed */
     const char *device;          /* "cpu" or "cuda:I" */
-    int n_threads;       /* for kernels; 0: cores of this host divided by its ranks, at least 1 */
-    int has_secret;      /* the daemons share one: links to other machines may be encrypted */
+    int n_threads;  /* for kernels; 0: cores of this host divided by its ranks, at least 1 */
+    int has_secret; /* 1: the daemons share a secret, so links between machines can be encrypted
+                     */
     const char *run_dir; /* where rank 0 keeps checkpoints; NULL on followers; copied */
 };
 
-/* Requests that any rank may make; all ranks agree on the step through the control vector. */
+/* Requests that any rank may make.  Through the control vector all ranks act on a request at the
+ * same step. */
 enum engine_request {
     ENGINE_REQUEST_STOP = 1,
     ENGINE_REQUEST_CHECKPOINT = 2,
-    ENGINE_REQUEST_REGROUP = 4, /* end training here; forgotten at the next CMD_PREPARE */
+    ENGINE_REQUEST_REGROUP = 4, /* end training here, to form anew; forgotten at CMD_PREPARE */
 };
 
 /* Start an engine whose reports (struct report) go to `reports`, borrowed until engine_free. */
@@ -41,20 +44,22 @@ int engine_new(const struct engine_options *o, struct mailbox *reports, struct e
 void engine_post(struct engine *e, struct cmd *c); /* takes c */
 void engine_request(struct engine *e, enum engine_request r);
 
-/* To be called once a REPORT_INJECT was passed on and its fault of the process was done; the engine
- * then goes on. */
+/* The engine waits after each REPORT_INJECT until this is called.  Call it when the report was
+ * passed on, and a fault of the whole process (kill, stop, drop) has been done. */
 void engine_injected(struct engine *e);
 
-/* Leave a collective at once, from outside: the command that runs, and those that are queued, fail
- * with a REPORT_FAULT whose is_consequence is 1; the engine then holds its last applied step and
- * awaits CMD_PREPARE or CMD_STOP. */
+/* Abort the command that runs, even inside a collective, and those that are queued.  They fail with
+ * a REPORT_FAULT whose is_consequence is 1.  The engine then holds the state of its last applied
+ * step, and waits for CMD_PREPARE or CMD_STOP. */
 void engine_abort(struct engine *e);
 
+/* Where the engine stands now, for heartbeats (session/command.h). */
 void engine_progress(struct engine *e, struct progress *out);
 
 /* This rank's last collectives, oldest first (session/ring.h); returns how many. */
 int engine_ring(const struct engine *e, struct collective out[RING_LEN]);
 
-void engine_free(struct engine *e); /* NULL is fine */
+/* Abort what runs, and wait for the thread's end.  NULL is fine. */
+void engine_free(struct engine *e);
 
 #endif

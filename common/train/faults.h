@@ -1,5 +1,5 @@
-/* faults - the faults on purpose (inject/inject.h) of one engine: waits for their points, has them
- * announced, and makes those happen that are the engine's.
+/* faults - the faults on purpose (inject/inject.h) of one engine: waits for the points at which
+ * they are due, has them announced, and makes those happen that concern the engine.
  *
  * When a rank reaches a point at which a fault is due, the report REPORT_INJECT goes out, and the
  * engine waits until faults_announced says that the report was passed on.  Only then does the fault
@@ -7,8 +7,8 @@
  * faults_announced, before the call.  A delay is done here.  Faults of a bucket are done by
  * train/flip.h.
  *
- * Without faults, a point costs one comparison.  Points lie between kernels, so if any rank has
- * faults, no rank's steps are recorded (trainer_form).
+ * Without faults, a point costs one comparison.  Points lie between kernels, where a recorded step
+ * does not stop.  So if any rank has faults, no rank records its steps (trainer_form).
  *
  * Life:    faults_new -> faults_take (at each Open and Prepare) -> reach ... -> faults_free.
  * Threads: the engine's; faults_announced from any. */
@@ -43,9 +43,10 @@ static inline void faults_reach(struct faults *f, enum injection_point point, in
 struct injection *faults_of_bucket(struct faults *f, enum injection_what kind,
                                    enum injection_how how, int64_t step, int64_t bucket);
 
-/* Have the fault announced, and wait until it was.  Takes text. */
+/* Have the fault announced, and wait until that is done.  Takes text. */
 void faults_happen(struct faults *f, struct injection *what, char *text);
 
+/* The report of a fault was passed on, so the fault may happen.  Any thread. */
 void faults_announced(struct faults *f);
 
 #endif

@@ -1,8 +1,8 @@
 /* feed - brings batches from the loader to the programs' inputs, in one of three ways.
  *
- * A slot of the loader is held from when its batch is taken until the copy out of the slot is done.
- * The mark SENT + k (k: the batch's number modulo 2) tells that, or feed_done.  At most two slots
- * are held, so the loader, which has four, goes on reading.
+ * A slot of the loader is held from the moment when its batch is taken until the copy out of the
+ * slot is done.  The mark SENT + k shows that it is done (k is the batch's number modulo 2), or
+ * feed_done.  At most two slots are held, so the loader, which has four, goes on reading.
  *
  * FEED_STREAM: the mark TAKEN + k comes after the copy that empties buffer k; LANE_COPY waits for
  * the mark before it fills the buffer again. */
@@ -295,7 +295,7 @@ static int send_batch(struct feed *f, const struct batch *b, int64_t number, str
     return rc == 0 ? backend_mark(f->backend, LANE_COPY, mark_of(f, SENT, number), err) : rc;
 }
 
-/* Whether nothing that was queued is still to be done.  A failed device is found out elsewhere. */
+/* 1: all that was queued is done.  An error of the device is left for a later call to find. */
 static int is_backend_idle(const struct feed *f)
 {
     struct err err;
@@ -303,8 +303,8 @@ static int is_backend_idle(const struct feed *f)
     return !backend_is_device(f->backend) || backend_poll(f->backend, &err) == 0;
 }
 
-/* The loader's next batch, and add to waited_ns how long the backend was idle meanwhile.  Where
- * a look finds the backend idle, the time until the next look counts. */
+/* Take the loader's next batch, and add to waited_ns how long the backend was idle meanwhile.  When
+ * a look at the backend finds it idle, the time until the next look counts as idle. */
 static int next_batch(struct feed *f, const struct batch **out, struct err *err)
 {
     int64_t since_ns = clock_mono_ns();

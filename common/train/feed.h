@@ -1,10 +1,11 @@
-/* feed - brings micro-batches from a data set to where programs read them.
+/* feed - brings micro-batches from a data set to the memory where programs read them.
  *
- * On a backend in the host's memory batches are copied as they come.  On a device either the whole
- * data set lies there, where it fits (FEED_RESIDENT): only the samples' numbers travel, and a
- * kernel gathers.  Or batches travel (FEED_STREAM): read into pinned memory, from there by
- * LANE_COPY into one of two buffers while the step before computes, and by the device to the
- * program.
+ * FEED_COPY      The backend computes in host memory: batches are copied as they come.
+ * FEED_RESIDENT  The whole data set is in the device's memory, if it fits.  Only the indices of the
+ *                batch's samples travel, and a kernel gathers the samples.
+ * FEED_STREAM    Batches travel to the device: the loader reads them into pinned memory, LANE_COPY
+ *                copies them to one of two buffers on the device while the step before computes,
+ *                and the device copies them to the program's inputs.
  *
  * For each batch:  feed_next -> feed_put -> feed_gather (which may be recorded) -> the program;
  *                  feed_ahead whenever there is time, and feed_done when all that was queued is
@@ -25,7 +26,7 @@ enum { FEED_MARKS = 4, FEED_LOOK_NS = 1000 * 1000 };
 
 struct feed; /* opaque */
 
-/* first_mark   of FEED_MARKS that are the feed's.
+/* first_mark   the first of the FEED_MARKS marks of the backend that this feed uses.
  * keep_bytes   a data set that is not larger is kept on a device (if there is memory for it); <0:
  *              a quarter of what is free.  A set that is_slow is never kept: to decode it all
  *              before the first step would take long. */
@@ -51,13 +52,13 @@ int feed_next(struct feed *f, struct batch *out, struct err *err);
  * since. */
 void feed_again(const struct feed *f, struct batch *out);
 
-/* Queue the work that brings the batch to p: all of it, or (FEED_RESIDENT) all but
- * feed_gather's. */
+/* Queue the work that brings the batch to p.  feed_put does all of it, except for FEED_RESIDENT,
+ * where feed_gather queues the kernel.  Only feed_gather may be recorded. */
 int feed_put(struct feed *f, struct program *p, struct err *err);
 int feed_gather(struct feed *f, struct program *p, struct err *err);
 
-/* Read the batch after this one, and send it on its way.  If that fails, feed_next fails, at each
- * call until a start. */
+/* Read the batch after this one, and start to send it to the device.  If that fails, feed_next
+ * fails, at each call until the next feed_start. */
 void feed_ahead(struct feed *f);
 
 /* Nanoseconds since feed_new for which a batch was not there yet and the backend had nothing to do:

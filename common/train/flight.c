@@ -1,17 +1,17 @@
 /* flight - the steps under way on a device: queueing them ahead, and dealing with their results.
  *
- * A device never waits for the host.  While the device does step n, the host queues step n+1, and
- * reads the result of n when n is done.  So at most two steps are under way: n, and its follower
- * n+1, which is queued on the presumption that n will be clean, which means that n is applied and
- * that no rank asks for anything.
+ * A device should never wait for the host.  So while the device does step n, the host queues step
+ * n+1.  It reads the result of n when n is done.  At most two steps are under way: n, and its
+ * follower n+1.  The follower is queued on the presumption that n will be clean: that n is applied,
+ * and that no rank asks for anything.
  *
  * If the presumption proves wrong (n was not finite, or a rank asked to stop, to regroup or to
- * write a checkpoint), n+1 counts as nothing.  Each device finds that out by itself before it
- * reduces (op/seal.c, op/control_pack.c), and leaves parameters, statistics and loss scale alone.
- * The host waits until n+1 has ended.  With nothing under way it then does what step n wants done,
- * on the state of step n, and queues n+1 anew.  So a request takes effect at the very same step as
- * if only one step were under way, and costs the time of one step.  The presumption needs no
- * message, and no rank has an opinion of its own about it: it is in the reduced control vector.
+ * write a checkpoint), n+1 is void: it changes nothing.  Each device finds that out by itself
+ * before it reduces (op/seal.c, op/control_pack.c), and leaves parameters, statistics and loss
+ * scale alone. The host waits until n+1 has ended.  With nothing under way it then does what step n
+ * asked for, on the state of step n, and queues n+1 anew.  So a request takes effect at the same
+ * step as if only one step were under way, and costs the time of one step.  All ranks decide alike
+ * without a message, because they decide by the reduced control vector.
  *
  * All ranks must queue the same collectives.  So whether n has a follower depends only on the job,
  * the strategy and n (has_follower).  A rank that has to look at its state between the two steps
@@ -43,7 +43,8 @@
 #include "coll/device.h"
 #include "train/trainer_impl.h"
 
-/* This many polls come without a pause between them: enough for a step of a small model. */
+/* The first BUSY_POLLS polls have no pause between them, which is enough for a step of a small
+ * model.  Later ones have a pause of POLL_US. */
 enum { BUSY_POLLS = 4000, POLL_US = 20 };
 
 enum { FIRST_MARK = 2 * FEED_MARKS }; /* after the marks of both feeds: one for each slot */
@@ -78,7 +79,8 @@ static int looks_at_state(const struct trainer *t, int64_t step)
            (t->saver && (t->is_checkpoint_due || (every > 0 && (step + 1) % every == 0)));
 }
 
-/* Only the collectives of the oldest step can be running: mark them so. */
+/* Mark the collectives of the oldest step as running in the record.  Those of its follower cannot
+ * be. */
 static void begin_handed(struct trainer *t)
 {
     exchange_ran(reducer_exchange(t->reducer), t->flight[0].handed);
@@ -106,7 +108,7 @@ static void fly(struct trainer *t, float after)
         begin_handed(t);
 }
 
-/* The oldest step has ended. */
+/* The oldest step has ended: mark its collectives in the record, and remove it. */
 static void land(struct trainer *t, int is_failed)
 {
     end_handed(t, &t->flight[0], is_failed);
@@ -161,10 +163,10 @@ static int stop_device(struct trainer *t)
     return backend_sync(t->backend, &other);
 }
 
-/* The oldest step broke off, as *err says.  Returns 0 if it was done all the same.  Then all its
- * collectives were done, all ranks read alike whether it was applied, and the next step meets the
- * failure again.  Of a strategy that shards, a step is done once this rank has updated its shards:
- * the exchange of parameters may have failed (train/shards.h). */
+/* The oldest step broke off, as *err says.  Returns 0 if it was done all the same.  Then all of its
+ * collectives were done, all ranks read the same verdict whether it was applied, and the next step
+ * meets the failure again.  With shards, a step is done once this rank has updated its shards, even
+ * if the exchange of parameters failed after that (train/shards.h). */
 static int settle(struct trainer *t, struct err *err)
 {
     const struct flight *f = &t->flight[0];
@@ -184,8 +186,9 @@ static int is_clean(const struct step_result *s)
     return s->applied && !s->control.n_stop && !s->control.n_checkpoint && !s->control.n_regroup;
 }
 
-/* The gradient was summed as update_scale of op/update.h tells: multiplied by the loss scale, and
- * with a loss that was divided by all targets, not by those that were seen. */
+/* The norm of the gradient of the mean loss.  The summed gradient is multiplied by the loss scale,
+ * and belongs to a loss that was divided by all targets instead of those that were seen
+ * (update_scale in op/update.h). */
 static double grad_norm(const struct trainer *t, const struct flight *f, const float *r,
                         int64_t seen)
 {
@@ -228,8 +231,8 @@ static int explain(struct trainer *t, const struct step_result *s, struct err *e
     return 0;
 }
 
-/* The oldest step was not clean, so its follower, which all ranks queue, counts as nothing.  A
- * follower that could not be queued stays, to say why. */
+/* The oldest step was not clean, so its follower, which all ranks queue, is void: remove it.  If
+ * the follower could not be queued, it stays, because its error is to be reported. */
 static void drop_follower(struct trainer *t, int is_broken)
 {
     struct err err;

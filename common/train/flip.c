@@ -1,5 +1,5 @@
-/* flip - finds the element whose sign is to flip, announces the fault, and flips the sign, wherever
- * the gradients lie. */
+/* flip - finds the element whose sign is to be inverted, announces the fault, and inverts the sign,
+ * in host memory or on a device. */
 #include "train/flip.h"
 
 #include <math.h>
@@ -65,8 +65,8 @@ struct part {
     int64_t at, n;
 };
 
-/* The bucket's gradients, without the control vector.  Once they are reduced, a rank whose state is
- * divided has the sums of its own span alone. */
+/* The bucket's gradients, without the control vector.  If state is divided and the gradients are
+ * reduced, this is only the rank's own span, because the rank has no other sums. */
 static struct part find_gradients(const struct trainer *t, const struct injection *f)
 {
     const struct layout *l = t->layout;

@@ -1,10 +1,11 @@
-/* loop - what training decides after each validation: which checkpoints are the best, whether to
- * stop early, whether the learning rate drops.
+/* loop - the decisions after each validation: which checkpoints are the best, whether to stop
+ * early, whether the learning rate drops.
  *
- * All of it is a slot of the job (optim/slot.h), so it is hashed, broadcast, saved and recovered as
- * the parameters are.  Every rank decides for itself, by the same metrics of the whole set, and so
- * reaches the same decision.  A decision belongs to a step and is made once: a validation of the
- * same step that is repeated, because a rank or the driver was lost, changes nothing.
+ * All that these decisions need is one slot of the state (optim/slot.h), so it is hashed,
+ * broadcast, saved and recovered like the parameters.  Every rank decides for itself, by the same
+ * metrics of the whole set, and so reaches the same decision.  A decision belongs to a step and is
+ * made once.  If the validation of a step is repeated, because a rank or the driver was lost, the
+ * second one changes nothing.
  *
  * Life:    loop_slot names the slot; loop_read after the state came from elsewhere ->
  *          loop_decide ...
@@ -20,7 +21,7 @@ enum {
     LOOP_STEP,      /* the step of the newest decision; 0: none was made yet */
     LOOP_STOP_BEST, /* train.early_stop: the best score (optim/goal.h) */
     LOOP_STOP_BAD,  /* ... and how many validations since then were no better */
-    LOOP_N_BEST,    /* train.best: so many steps follow at LOOP_BEST */
+    LOOP_N_BEST,    /* train.best: the number of steps listed at LOOP_BEST */
     LOOP_SCHEDULE,  /* [SCHEDULE_STATE] of the learning rate's schedule */
     LOOP_BEST = LOOP_SCHEDULE + SCHEDULE_STATE, /* [2 * CKPT_MOST_BEST]: step, score; best first */
     LOOP_LEN = LOOP_BEST + 2 * CKPT_MOST_BEST
@@ -32,18 +33,18 @@ struct loop { /* the slot's values, in host memory */
     double v[LOOP_LEN];
 };
 
-/* 1: the job decides something, and has the slot. */
+/* 1: the job asks for one of these decisions, so its state has the slot. */
 int loop_is_wanted(const struct job *job);
 
-/* Take the slot's values; without the slot those of a job that decides nothing.
- * Fails with ERR_CORRUPT if they cannot be those of a run. */
+/* Read the slot's values from `s`; if it has no such slot, take those of a job that decides
+ * nothing.  Fails with ERR_CORRUPT if the values cannot be those of a run. */
 int loop_read(struct loop *l, const struct state *s, struct err *err);
 
-/* Decide by the validation of the step that `s` holds, and write the slot. */
+/* Decide by `v`, the validation of the step that `s` holds, and write the slot. */
 int loop_decide(struct loop *l, const struct job *job, struct state *s, const struct validated *v,
                 struct err *err);
 
-int loop_stops(const struct loop *l, const struct job *job); /* 1: train.early_stop says so */
+int loop_stops(const struct loop *l, const struct job *job); /* 1: train.early_stop ends training */
 int loop_is_best(const struct loop *l, int64_t step);        /* 1: no step is better */
 
 /* The steps whose checkpoints are kept, best first; returns how many. */

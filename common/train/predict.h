@@ -1,11 +1,11 @@
 /* predict - the logits of every sample of the validation set, gathered on rank 0, which writes them
  * as an array of NumPy (ckpt/npy_file.h) in the order of the set.
  *
- * Each rank validates a contiguous part of the set, in batches.  After each batch all ranks hand
- * over their rows in pieces of equal size, and rank 0 writes each rank's rows to their places: no
- * row is missing and none comes twice, whatever the number of ranks, and no rank ever holds more
- * than its batch and one piece of each rank.  A validation that is repeated after a loss writes the
- * file anew.
+ * Each rank validates a contiguous part of the set, in batches.  After each batch all ranks gather
+ * their rows in pieces of equal size, and rank 0 writes each rank's rows to their places in the
+ * file.  So each row is written once, whatever the number of ranks.  No rank ever holds more than
+ * its own batch and one piece from each rank.  A validation that is repeated after a loss writes
+ * the file anew.
  *
  * Life:    predict_open on rank 0 -> { predict_begin -> predict_batch ... -> predict_end } on all
  *          ranks, for each validation -> predict_close.
@@ -16,15 +16,16 @@
 #include "ckpt/npy_file.h"
 #include "train/trainer_impl.h"
 
-/* Check that `path` is free, and that the logits of one sample are not too many.  ERR_CONFIG. */
+/* Check that `path` does not exist, and that the logits of one sample are not too many.  Fails with
+ * ERR_CONFIG. */
 int predict_open(struct trainer *t, const char *path, struct err *err);
 
 struct predict; /* one validation's gathering; opaque */
 
 int predict_begin(struct trainer *t, struct predict **out, struct err *err);
-/* The batch that the program has just computed. */
+/* Hand over the logits of the batch that the program has just computed. */
 int predict_batch(struct predict *p, struct program *program, struct err *err);
-/* A round in which this rank has no rows. */
+/* Take part in a round in which this rank has no rows. */
 int predict_idle(struct predict *p, struct err *err);
 /* Take part until every rank has handed over its rows; rank 0's file is whole then. */
 int predict_end(struct predict *p, struct err *err);

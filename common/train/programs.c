@@ -46,7 +46,8 @@ static void want(struct programs *p, int training, int64_t batch)
     p->entry[p->n++] = (struct entry){.training = training, .batch = batch};
 }
 
-/* Shares depend on nothing but whether the step is a full one, so two steps tell all. */
+/* A rank's batch sizes depend only on whether a step is a full one or the last of its epoch, so
+ * looking at two steps finds them all. */
 static void want_training(struct programs *p, const struct programs_options *o)
 {
     int64_t last = sampler_steps_per_epoch(o->sampler) - 1;
@@ -129,8 +130,8 @@ static int make(struct entry *e, const struct programs_options *o, struct backen
     return rc;
 }
 
-/* Of two sets of buckets that follow each other, the second one is gathered while the first one is
- * read. */
+/* Note the buckets that must have memory at the same time: of two sets of buckets in sequence, the
+ * second is gathered while the first is read. */
 static void note_sets(const struct program *p, int n_buckets, char *apart)
 {
     for (int i = 0; i < program_n_sets(p); i++) {

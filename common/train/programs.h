@@ -1,7 +1,8 @@
-/* programs - one program for each batch size that this rank will meet, made ahead.
+/* programs - one program for each batch size that this rank will meet, made before training.
  *
- * Sizes differ because shares differ by one, the last step of an epoch is smaller, and validation
- * has batches of its own.  All share one arena.
+ * Batch sizes differ because shares differ by one sample, the last step of an epoch may be smaller,
+ * and validation has batches of its own.  All programs share one arena, because only one runs at a
+ * time.
  *
  * Life:    programs_new -> programs_find ... -> programs_free.
  * Threads: the engine's. */
@@ -21,26 +22,29 @@ struct programs_options {
     const struct sampler *sampler;
     int64_t n_validation; /* samples of the validation set, 0: none */
     int rank, n_ranks;
-    int gathers; /* 1: there is a validation program of no samples, too */
+    int gathers; /* 1: parameters are divided, so there is a validation program without samples, for
+                    a rank that must take part in gathering them */
 };
 
-/* The types that a job computes in.  accumulates: gradients of micro-batches are float32, to be
- * added up. */
+/* The types in which a job computes.  accumulates 1: the gradients of micro-batches are float32,
+ * because they are added up. */
 struct program_precision programs_precision(const struct job *job, int accumulates);
 
 int programs_new(const struct programs_options *o, struct backend *b, const struct state *s,
                  struct buffers *m, struct programs **out, struct err *err);
 void programs_free(struct programs *p); /* NULL is fine */
 
-/* The program for `batch` samples.  There is one for every batch that the sampler gives this rank,
- * and for every piece of its part of the validation set (asserted). */
+/* The program for `batch` samples, for training or validation.  Asserts that there is one: there is
+ * one for every batch that the sampler gives this rank, and for every batch of its part of the
+ * validation set. */
 struct program *programs_find(const struct programs *p, int training, int64_t batch);
 
 /* The size of validation batches (the last may be smaller). */
 int64_t programs_validation_batch(const struct programs *p);
 
-/* The parts of all ranks of the validation set consist of whole pieces of so many samples: 1, or
- * with fixed shares a batch, because a batch's bits depend on its size. */
+/* The number of samples of which each rank's part of the validation set is a multiple (except for
+ * the last part): 1, or with fixed shares the size of a batch, because the bits of a batch's
+ * results depend on its size. */
 int64_t programs_validation_unit(const struct programs *p);
 
 #endif

@@ -1,7 +1,7 @@
-/* replica - hashes of the state, by which ranks compare their replicas.
+/* replica - hashes of the state, by which ranks compare their replicas (state_hash).
  *
- * The memory of a CPU's state is the host's and is hashed where it lies.  A device's passes through
- * a window of host memory, a few MiB at a time; one window holds many small tensors. */
+ * In host memory a slot is hashed where it lies.  A slot in a device's memory is copied to a window
+ * in host memory, a few MiB at a time.  One window holds many small tensors. */
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -27,7 +27,8 @@ static int window_fill(struct window *w, size_t from, struct err *err)
     return backend_copy_out(w->state->backend, w->bytes, (char *)w->slot->data + from, n, err);
 }
 
-/* Where the slot's bytes from `at` on may be read, and in *n how many of them, at most `most`. */
+/* *p: the host address of the slot's bytes from `at` on.  *n: how many of them are there, at most
+ * `most`. */
 static int window_look(struct window *w, size_t at, size_t most, const char **p, size_t *n,
                        struct err *err)
 {
@@ -84,7 +85,7 @@ static int hash_slot(struct window *w, const struct slot *slot, struct tensor_ha
     return rc;
 }
 
-/* The copies of shards are compared apart (shards_prove). */
+/* 1: the slot's tensors are hashed here.  Divided slots are compared by shards_prove instead. */
 static int is_hashed(const struct slot *slot)
 {
     return slot_is_hashed(slot->def) && !slot->is_divided;

@@ -1,12 +1,15 @@
-/* reshard - a formation begins: the ranks agree on what is left of which step, and divide it anew.
+/* reshard - a formation begins: the ranks agree on the newest step that is left whole, and divide
+ * its state anew.  train/shards.h explains why that is possible after any loss.
  *
- * Happy path: every rank holds the same step.  All claims are of one lineage, the owner of each
- * shard sends it, span by span, to all ranks, and each keeps what falls into its new shards.  That
- * is as many bytes as a broadcast of the slots, in windows of bounded size.
+ * Happy path: every rank holds the same step, and all claims are of one lineage.  The owner of each
+ * shard sends it, span by span, to all ranks, and each rank keeps what belongs to its new shards.
+ * That takes as many bytes as a broadcast of the slots, in windows of bounded size.
  *
- * Failure modes: an owner was lost (its buddy sends), a rank and its buddy were lost (SHARDS_LOST,
- * or an older step that one rank holds as a whole), a step that only some ranks made (roll), a
- * formation that breaks off (the sets `now` and `next`). */
+ * Failure modes:
+ *   - An owner was lost: its buddy sends the shard.
+ *   - A rank and its buddy were lost: SHARDS_LOST, or an older step that one rank holds as a whole.
+ *   - Only some ranks made the last step: the others make its update now (roll).
+ *   - The formation breaks off: each rank still has the sets `now` and `next`. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,11 +23,11 @@ enum { WINDOW_BYTES = 1 << 20 };
 
 /* ---- claims ---- */
 
-/* A rank says this of one of its sets. */
+/* What a rank says about one of its sets of shards. */
 struct claim {
     int64_t step, lineage;
     int64_t size, rank, n_held; /* of the set; size 0: there is none */
-    int64_t is_prepared;        /* 1: the step after `step` needs nothing but the check */
+    int64_t is_prepared;        /* 1: of the step after `step` only the check is missing */
 };
 
 enum { CLAIMS = 2 }; /* of each rank: now, next */
@@ -41,7 +44,8 @@ static struct claim claim_of(const struct state *s, const struct shard_set *set)
     };
 }
 
-/* 1: the claim is of the state `want`, or of the one before and needs the check alone. */
+/* 1: the claim is about the state `want`, or about the step before it, and the update that leads to
+ * `want` is prepared. */
 static int is_of(const struct claim *c, const struct claim *want)
 {
     return c->size == want->size && c->lineage == want->lineage && c->size > 0 &&
@@ -78,7 +82,8 @@ static int find_holders(const struct claim *claim, int n_claims, const struct cl
     return -1;
 }
 
-/* > 0: a is to be preferred.  A rank that holds all is better than as many ranks as there were. */
+/* > 0: a is better than b, because its step is newer, or else its lineage, or else because fewer
+ * ranks share the state: one rank that holds all is best. */
 static int compare(const struct claim *a, const struct claim *b)
 {
     if (a->step != b->step)
@@ -94,7 +99,7 @@ static int is_sound(const struct claim *c)
                             c->rank < c->size && c->n_held > 0 && c->n_held <= SHARDS_HELD);
 }
 
-/* The claims of all ranks, for free(). */
+/* Gather the claims of all ranks, [size * CLAIMS], for free(). */
 static struct claim *take_claims(struct state *s, struct coll *c, struct err *err)
 {
     const struct claim mine[CLAIMS] = {claim_of(s, &s->shards->now), claim_of(s, &s->shards->next)};
@@ -163,7 +168,8 @@ static void warn_older(struct state *s, const struct claim *best, const struct c
 
 /* ---- agreeing ---- */
 
-/* The other parameters on this rank are going to be those of `best`. */
+/* If neither set of this rank is of the state `best`, drop both: the rank's other parameters are
+ * about to become those of `best`, and the sets would not fit these. */
 static void drop_others(struct state *s, const struct claim mine[CLAIMS], const struct claim *best)
 {
     const struct shard_set none = {0};
@@ -277,7 +283,7 @@ static size_t element(const struct state *s, const struct piece *p)
     return dtype_size(s->slot[p->slot].def->dtype);
 }
 
-/* Where the piece lies in the shard of `owner` that this rank holds. */
+/* The address of the piece in the shard of `owner`, which this rank holds. */
 static char *at_source(const struct state *s, const struct shard_source *from, int owner,
                        const struct piece *p)
 {
@@ -289,7 +295,7 @@ static char *at_source(const struct state *s, const struct shard_source *from, i
            element(s, p) * (size_t)(p->at - begin);
 }
 
-/* Copy the part of the piece that falls into the new shards. */
+/* Copy the part of the piece that belongs to this rank's new shards. */
 static void keep(struct state *s, const struct shard_set *set, const struct piece *p,
                  const char *bytes)
 {
@@ -347,7 +353,7 @@ static int share_slots(struct state *s, struct coll *c, const struct shard_sourc
     return rc;
 }
 
-/* Everything has come.  If the other ranks say the same, the old shards are not needed any more. */
+/* This rank has all of its new shards.  If all other ranks say the same, drop the old shards. */
 static int commit(struct state *s, struct coll *c, const struct shard_set *set,
                   const struct ckpt_state *at, struct err *err)
 {

@@ -1,19 +1,19 @@
-/* saver - writes checkpoints beside training: rank 0's engine copies its state, a thread of the
- * saver's own writes the copy, fsyncs and renames.
+/* saver - writes checkpoints while training goes on: rank 0's engine copies its state, and the
+ * saver's thread writes the copy, fsyncs and renames.
  *
- * One checkpoint is under way at a time. Inside an epoch the engine asks saver_under_way before it
- * begins a checkpoint.  While one is under way the engine asks again after each step, so all that
- * falls due meanwhile becomes one newer checkpoint, and the disk's pace never holds up training.
- * saver_begin and saver_save, for the end of an epoch, wait until the one before is written.  The
- * step that is being written, or that was written last, is not written again; a step that failed
- * is.
+ * One checkpoint is under way at a time.  Inside an epoch the engine asks saver_under_way before it
+ * begins a checkpoint.  While one is under way, the engine asks again after each step.  So all
+ * checkpoints that fall due meanwhile become one newer checkpoint, and a slow disk never holds up
+ * steps.  saver_begin and saver_save, which the end of an epoch calls, wait until the checkpoint
+ * before is written.  A step that is being written, or that was written last, is not written again.
+ * A step whose checkpoint failed is written again.
  *
- * The outcome of a checkpoint (REPORT_CHECKPOINT, is_unasked) goes to the hook from the saver's
- * thread, before a newer one begins and before a wait for it ends; saver_save alone returns the
- * outcome of its own checkpoint in its report instead.
+ * The outcome of a checkpoint (REPORT_CHECKPOINT, is_unasked) goes to the hook `report` from the
+ * saver's thread, before a newer checkpoint begins and before a wait for this one ends.  Only
+ * saver_save returns the outcome of its own checkpoint in its report instead.
  *
  * Life:    saver_new -> saver_open (the memory and the thread) -> begin, save ... ->
- *          saver_free, which lets what is under way be finished.
+ *          saver_free, which waits until the checkpoint under way is finished.
  * Threads: one, the engine's; saver_interrupt may come from any. */
 #ifndef TRAIN_SAVER_H
 #define TRAIN_SAVER_H
@@ -39,16 +39,16 @@ int saver_open(struct saver *v, const struct state *s, int keep, struct err *err
  * saver_begin and saver_save would write it.  Fails as saver_begin does. */
 int saver_wants(struct saver *v, int *wants, struct err *err);
 
-/* The place of a divided slot in the copy; nothing is under way.  shards_gather fills it before
- * saver_begin or saver_save. */
+/* The place of a divided slot in the saver's copy of the state.  shards_gather fills it before
+ * saver_begin or saver_save.  To be called while nothing is under way. */
 void *saver_room(void *saver, int slot);
 
 /* Copy the state, once nothing is under way, and have it written.  Fails when it cannot be copied,
  * and with ERR_CANCELED if the hook says so during a wait. */
 int saver_begin(struct saver *v, int n_ranks, struct err *err);
 
-/* The same, and wait until it is on disk.  The report's checkpoint says where, or why not; with
- * neither, the saver's thread had reported that step already. */
+/* The same, and wait until the checkpoint is on disk.  Fills r->checkpoint's path, or its error.
+ * If both are NULL, the saver's thread had reported that step before. */
 int saver_save(struct saver *v, int n_ranks, struct report *r, struct err *err);
 
 /* Wait, whatever the hook says, until nothing is under way. */

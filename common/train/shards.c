@@ -1,5 +1,7 @@
-/* shards - the memory of shards, and what ranks do with them besides training: gather them for a
- * checkpoint, collect them on rank 0 before ranks leave, prove that the copies are equal. */
+/* shards - the memory of shards, and the work on them outside of steps: gather them for a
+ * checkpoint, collect them on rank 0 before ranks leave, compare copies with originals.
+ *
+ * reshard.c divides the state anew when a formation begins. */
 #include "train/shards.h"
 
 #include <stdlib.h>
@@ -58,7 +60,8 @@ int shard_set_new(struct state *s, int size, int rank, struct shard_set *out, st
     return rc;
 }
 
-/* A whole slot lies where slots lie that are not divided. */
+/* If the set is the whole state (one rank), its memory becomes that of the state's slots, as for
+ * slots that are not divided. */
 void shards_use(struct state *s, const struct shard_set *set)
 {
     s->shards->now = *set;
@@ -253,7 +256,8 @@ static struct hash128 hash_held(const struct state *s, int h)
     return out;
 }
 
-/* Also with one holder: a rank whose last exchange of parameters failed meets the failure here. */
+/* The collective runs also if each shard has one holder: a rank whose last exchange of parameters
+ * failed meets the failure here. */
 int shards_prove(struct state *s, struct coll *c, struct err *err)
 {
     const struct shard_set *set = &s->shards->now;

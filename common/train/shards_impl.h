@@ -1,5 +1,5 @@
-/* shards_impl - what the two files of shards share: shards.c keeps them, reshard.c divides them
- * anew. */
+/* shards_impl - functions that shards.c and reshard.c share.  shards.c has the memory of shards;
+ * reshard.c divides the state anew when a formation begins. */
 #ifndef TRAIN_SHARDS_IMPL_H
 #define TRAIN_SHARDS_IMPL_H
 
@@ -9,7 +9,8 @@
 int shard_set_new(struct state *s, int size, int rank, struct shard_set *out, struct err *err);
 void shard_set_free(struct state *s, struct shard_set *set);
 
-/* Train with this set from now on.  Takes its memory; that of the set before is not freed. */
+/* Train with this set from now on.  Takes the set's memory, and does not free that of the set
+ * before. */
 void shards_use(struct state *s, const struct shard_set *set);
 
 #endif

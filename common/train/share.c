@@ -1,11 +1,14 @@
-/* share - every rank takes one rank's state, or its running statistics.
+/* share - all ranks take one rank's state, or its running statistics (state_broadcast,
+ * state_share_stats).
  *
- * A rank receives into a buffer aside, and copies from there to the slots when everything has come.
- * So a rank whose broadcast breaks off still holds what it held before, and may be the source of
- * the next one.  The buffer is the backend's memory, and the source sends from where its slots lie:
- * a GPU's state goes from card to card.  That takes room for a second state on each card but the
- * source's.  Where one card has no such room, all ranks go through memory of the host, as they do
- * where the collectives know the host's memory alone. */
+ * A rank receives into a second buffer, and copies from there to the slots when everything has
+ * come.  So a rank whose broadcast breaks off still holds what it held before, and may be the
+ * source of the next broadcast.
+ *
+ * The buffer is the backend's memory, and the source sends straight from its slots, so a GPU's
+ * state goes from card to card.  That needs room for a second state on each card except the
+ * source's.  If one card lacks that room, all ranks go through host memory.  They also do so if the
+ * collectives work on host memory only. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +27,7 @@ struct share {
     int source;
     const struct space *space;
     int n_spaces;
-    char *aside; /* all spaces, one after another; NULL: not needed */
+    char *aside; /* the second buffer: all spaces, one after another; NULL: not needed */
     size_t n_bytes;
     int on_host; /* the backend is a device, and aside is the host's memory */
 };
@@ -186,7 +189,7 @@ int state_broadcast(struct state *s, struct coll *c, int source, struct err *err
 
     if (rc == 0 && !s->shards)
         s->at =
-            at; /* last: a rank that is broken off must not claim a step that it does not hold */
+            at; /* last: a rank whose broadcast breaks off must not claim a step that it has not */
     return rc < 0 ? err_wrap(err, "broadcast of the state from rank %d", source) : rc;
 }
 

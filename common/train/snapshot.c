@@ -151,7 +151,7 @@ void *snapshot_room(struct snapshot *p, int slot)
     return p->bytes + at;
 }
 
-/* Which generations stay is part of the state. */
+/* Take the list of generations to keep from the loop's slot, which is part of the state. */
 static void list_best(struct snapshot *p, size_t at, const struct slot *slot)
 {
     if (slot->def == &slot_loop)
@@ -209,7 +209,7 @@ static int find_tensor(const struct source *f, const char *name, const struct sl
     return 0;
 }
 
-/* Block by block, so that a large tensor takes no memory twice. */
+/* Copies block by block, so that a large tensor needs no second copy of itself. */
 int state_copy_tensor(struct state *s, const struct st_file *f, const struct st_tensor *t, char *to,
                       size_t n_bytes, struct err *err)
 {
@@ -288,7 +288,7 @@ int state_knows(const struct state *s, const char *name)
     return 0;
 }
 
-/* A tensor that the model does not have is a sign of the wrong file. */
+/* Refuse a file with a tensor that the model does not have: it probably is the wrong file. */
 static int refuse_strangers(const struct state *s, const struct source *f, struct err *err)
 {
     for (int i = 0; i < st_count(f->file); i++)

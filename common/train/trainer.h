@@ -1,15 +1,18 @@
-/* trainer - what an engine does, without its thread: one rank's training, call by call.
+/* trainer - one rank's training, call by call: what an engine does, without the engine's thread.
  *
- * engine.c turns commands into these calls and their results into reports; tests call them
- * directly, with several ranks as threads over coll/local.
+ * engine.c turns commands into these calls and their results into reports.  Tests call them
+ * directly, with several ranks as threads over coll/local.  The files behind this header are
+ * trainer.c (open, prepare, form), epoch.c (epochs, validation, checkpoints), step.c (one step) and
+ * flight.c (steps under way on a device).
  *
  * Life:    trainer_new -> open -> { prepare -> take_coll -> form -> train, validate, checkpoint
  *          ... } -> free.
- *          After a failure in form, train or validate the state held is that of the last applied
- *          step, and prepare may follow (another generation).
- * Threads: one, and on rank 0 the saver's.  The hooks are called on the first, but for reports of
- *          checkpoints.
- * Errors:  each names its phase's cause; ERR_CANCELED and ERR_PEER come out of collectives. */
+ *          After a failure in form, train or validate the trainer holds the state of the last
+ *          applied step, and prepare may follow (another generation).
+ * Threads: one, and on rank 0 the saver's.  Hooks are called on the first one.  Reports of
+ *          checkpoints alone come from the saver's thread.
+ * Errors:  ERR_CANCELED and ERR_PEER come from collectives, and are consequences of a failure
+ *          elsewhere.  Any other error is a cause. */
 #ifndef TRAIN_TRAINER_H
 #define TRAIN_TRAINER_H
 
@@ -22,15 +25,18 @@ struct faults;
 struct strategy_ops;
 struct trainer;
 
-/* How a trainer talks to its caller. */
+/* Functions that a trainer calls, with `arg`. */
 struct trainer_hooks {
     void *arg;
     /* Takes r: steps, warnings; and checkpoints, these from the saver's thread. */
     void (*report)(void *arg, struct report *r);
-    unsigned (*requests)(void *arg); /* enum engine_request, or-ed: made on this rank */
-    int (*canceled)(void *arg);      /* 1: leave as soon as possible */
+    unsigned (*requests)(
+        void *arg);             /* the requests made on this rank: enum engine_request, or-ed */
+    int (*canceled)(void *arg); /* 1: leave as soon as possible */
+    /* The trainer enters a phase; bucket: the one that it waits for, or -1. */
     void (*at)(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t bucket);
-    void (*stepped)(void *arg, int64_t wall_ns, int64_t busy_ns); /* busy: not in collectives */
+    /* A step took wall_ns, of which busy_ns were not spent waiting for collectives. */
+    void (*stepped)(void *arg, int64_t wall_ns, int64_t busy_ns);
 };
 
 struct trainer_options {
@@ -45,8 +51,8 @@ struct trainer_options {
 };
 
 struct trainer *trainer_new(const struct trainer_options *o, const struct trainer_hooks *hooks);
-/* Give back the device, the coll and all memory, on the thread that trained; after it only
- * trainer_free, trainer_ring, trainer_step and trainer_interrupt may be called. */
+/* Give back the device, the coll and all memory.  Call it on the thread that trained.  Afterwards
+ * only trainer_free, trainer_ring, trainer_step and trainer_interrupt may be called. */
 void trainer_close(struct trainer *t);
 void trainer_free(struct trainer *t);                     /* closes it first */
 struct backend *trainer_backend(const struct trainer *t); /* once opened */
@@ -56,34 +62,39 @@ const char *trainer_job_name(const struct trainer *t);    /* once opened */
 /* Build the layout, open the data, and on rank 0 make or load the state. */
 int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, struct err *err);
 
-/* Make programs for `rank` of `n_ranks`, sharing this host with n_local ranks. */
+/* Make programs for `rank` of `n_ranks`.  n_local ranks, this one included, share this host. */
 int trainer_prepare(struct trainer *t, int rank, int n_ranks, int n_local, struct err *err);
 
-/* Hand over the collective for these ranks, which need not be connected yet.  Takes it: it is freed
- * by the next prepare, or trainer_free. */
+/* Give the trainer the coll of these ranks, which need not be connected yet.  Takes it: the next
+ * prepare, or trainer_free, frees it. */
 void trainer_take_coll(struct trainer *t, struct coll *coll);
 
-/* Over the collective, now connected, all ranks take the state of rank `source`. */
+/* The coll is connected now: all ranks take the state of rank `source`, which has the newest step.
+ */
 int trainer_form(struct trainer *t, int source, struct err *err);
 
-/* Train the rest of `epoch`.  If the state already holds its last step, only report its sums once
- * more: a fault may have come after the epoch's end and before the driver knew of it. */
+/* Train the rest of `epoch`.  If the state already holds the epoch's last step, only report its
+ * sums once more: a fault may have come between the epoch's end and the driver's receipt of the
+ * report. */
 int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct err *err);
 int trainer_validate(struct trainer *t, int64_t epoch, struct report *done, struct err *err);
 /* The same, and rank 0 writes the logits of all samples to the file that CMD_OPEN named. */
 int trainer_predict(struct trainer *t, int64_t epoch, struct report *done, struct err *err);
-/* Rank 0 copies its state, to be written beside what comes next (train/saver.h); is_last: waits
- * until it is on disk.  A failure to write is in a report, not in *err. */
+/* Rank 0 copies its state, and the saver's thread writes the copy while training goes on
+ * (train/saver.h).  is_last: wait until the checkpoint is on disk.  A failure to write is in a
+ * report, not in *err. */
 int trainer_checkpoint(struct trainer *t, int is_last, struct report *done, struct err *err);
-/* Let a checkpoint that is being written be finished.  With `saves` the step held is written, too,
- * unless a checkpoint has it; REPORT_CHECKPOINT (is_unasked) tells. */
+/* Wait until the checkpoint that is being written is finished.  With `saves` 1 the state held is
+ * written, too, unless a checkpoint has its step.  A REPORT_CHECKPOINT (is_unasked) has the
+ * outcome. */
 void trainer_finish(struct trainer *t, int saves);
-/* From any thread: a wait for a checkpoint asks hooks.canceled again. */
+/* Wake a wait for a checkpoint, so that it asks hooks.canceled again.  Any thread. */
 void trainer_interrupt(struct trainer *t);
 
 int64_t trainer_step(const struct trainer *t); /* steps done so far, skipped ones included */
 
-/* The record of its collectives; borrowed.  The caller calls ring_begin after trainer_prepare. */
+/* The record of this rank's collectives; borrowed.  The caller calls ring_begin after
+ * trainer_prepare. */
 struct ring *trainer_ring(struct trainer *t);
 
 #endif

@@ -1,5 +1,7 @@
-/* trainer_impl - the struct and the functions that the files of a trainer share.  Only these files
- * and tests include it. */
+/* trainer_impl - the struct and the functions that the files of a trainer share: trainer.c,
+ * epoch.c, step.c, flight.c, meet.c, balance.c, explain.c, predict.c and flip.c.
+ *
+ * Only files in train/ and tests include this header. */
 #ifndef TRAIN_TRAINER_IMPL_H
 #define TRAIN_TRAINER_IMPL_H
 
@@ -24,12 +26,12 @@
 
 enum { NOTE_LEN = 384 };
 
-/* A step that was queued, and whose result has not been read yet. */
+/* A step that was queued and whose result has not been read yet. */
 struct flight {
     int64_t step;
     float after;          /* as step_scalars.after */
-    struct handed handed; /* its collectives in the ring, on a device */
-    int rc;               /* what queueing returned, and why */
+    struct handed handed; /* the step's entries in the record of collectives, on a device */
+    int rc;               /* the result of queueing the step; below 0: err has the reason */
     struct err err;
 };
 
@@ -68,34 +70,35 @@ struct trainer {
     struct coll *coll;       /* NULL until formed */
     struct reducer *reducer; /* from trainer_open on */
 
-    /* steps under way, oldest first (flight.c) */
+    /* the steps under way, oldest first (flight.c) */
     struct flight flight[SEALED_SLOTS];
     int n_flights;
-    struct flight *queued; /* the one that is being queued, or was last */
+    struct flight *queued; /* the step that is being queued, or was queued last */
     int is_batch_held; /* 1: the next step's batch was loaded already, for a step that was void */
-    int64_t waited_ns; /* by a device, for collectives, since trainer_new */
+    int64_t waited_ns; /* time that a device waited for collectives, since trainer_new */
 
-    /* of the step being queued, or the last */
-    int64_t n_sent;          /* scalars, since trainer_new */
-    int64_t next_bucket;     /* the one that backward fills now; -1 none */
-    int n_opened;            /* buckets of which gradients were written, of the micro-batch */
+    /* of the step that is being queued, or was queued last */
+    int64_t n_sent;          /* times that scalars were sent to the device, since trainer_new */
+    int64_t next_bucket;     /* the bucket that backward fills now; -1: none */
+    int n_opened;            /* buckets of the micro-batch into which gradients were written */
     char note[NOTE_LEN];     /* the first thing seen not finite on this rank, or "" */
     double loss_scale;       /* of the next step; 0: not scaled */
-    int64_t met_step;        /* the newest step at which all ranks held the same state; -1 none */
+    int64_t met_step;        /* the newest step at which all ranks held the same state; -1: none */
     int64_t first_step_done; /* 1 once this process has made a step */
-    int has_stepped;         /* 1 once this formation has */
-    int64_t closed_at;       /* the step held, once closed */
-    int is_checkpoint_due;   /* at the next step's end at which the saver is idle */
-    int64_t warned_step;     /* the checkpoint whose slowness was reported; -1 none */
+    int has_stepped;         /* 1 once this formation has made a step */
+    int64_t closed_at;       /* the step held when the trainer was closed */
+    int is_checkpoint_due;   /* 1: write one at the end of the next step at which the saver is idle
+                              */
+    int64_t warned_step;     /* the checkpoint whose slowness was reported; -1: none */
 
     /* of the epoch under way, over all the formations that this process trained it in */
     int64_t timed_epoch, epoch_start_ns, epoch_n_samples, epoch_data_ns;
 
-    int64_t row_ns, row_samples; /* of the steps since the last row, as far as this process made
-                                    them */
+    int64_t row_ns, row_samples; /* of the steps since the last row of metrics.csv, as far as this
+                                    process made them */
 };
 
-/* 1: real numbers are predicted, so that a prediction is near or far, and never correct. */
+/* 1: the model predicts real numbers, so there is no accuracy. */
 int trainer_is_regression(const struct trainer *t);
 
 /* This rank's micro-batches of a step. */
@@ -104,59 +107,63 @@ static inline int trainer_n_micros(const struct trainer *t)
     return sampler_n_micros(&t->sampler, t->n_ranks, t->rank, (int)t->job->train.accumulate);
 }
 
-/* The result of a step, which all ranks know alike. */
+/* The result of a step.  It is the same on all ranks, except for has_bad_losses and has_bad_grad.
+ */
 struct step_result {
     struct control control;
-    double grad_norm;   /* of all ranks' targets, before clipping */
+    double grad_norm;   /* of the mean over the targets of all ranks, before clipping */
     int applied;        /* 0: something was not finite */
     int has_bad_losses; /* 1: one of this rank's losses was not finite */
     int has_bad_grad;   /* 1: the gradient that this rank's update used is not finite */
-    int overflowed;     /* 1: not applied because of the loss scale, which will be lowered (or was):
-                           train.on_nonfinite is not asked */
+    int overflowed;     /* 1: not applied because the loss scale was too large; the scale is
+                           lowered, and train.on_nonfinite does not apply */
 };
 
 /* Queue one whole global step: micro-batches, collectives, update.  Allocates nothing (on a device:
  * from the third step of a batch size on). */
 int step_queue(struct trainer *t, struct flight *f, struct err *err);
 
-/* Where parameters are divided: a GATHER stage of this set.  Waits for the set's parameters, and
- * begins to gather those of the next one.  Of the first set it does both. */
+/* Where parameters are divided: do the GATHER stage of this set of buckets.  Waits for the set's
+ * parameters, and starts to gather those of the next set.  For the first set, whose gathering
+ * nobody has started, it starts that, too. */
 int step_gather(struct trainer *t, const struct program *p, int set, struct err *err);
 
-/* The engine is in this phase of the step being queued: exchange_hooks.at. */
+/* The slot `at` of exchange_hooks: the engine enters this phase of the step that is being queued.
+ */
 void step_at(void *trainer, enum phase phase, int64_t bucket);
 
 /* Run the step at state->at.step and return its result.  The step is queued unless it was queued
- * before.  On a device the next step is queued, too, if it is before `last`, where training is to
- * stop.  After a failure the state is as it was, and nothing is queued that could change it. */
+ * before.  On a device the next step is queued, too, if it is below `last`, the step before which
+ * training is to stop.  After a failure the state is as it was, and nothing is queued that could
+ * change it. */
 int step_run(struct trainer *t, int64_t last, struct step_result *out, struct err *err);
 
-/* Training ends before `last`, at the step that step_run returned.  Fails if the next step could
- * not be queued here, while the other ranks wait for it. */
+/* Training ends before `last`, after the step that step_run returned.  Fails if the next step could
+ * not be queued on this rank, because the other ranks queued it and wait for this rank. */
 int step_leave(struct trainer *t, struct err *err);
 
 /* On a device: poll until all that was queued is done, or until the coll fails. */
 int step_wait(struct trainer *t, struct err *err);
 
-/* Time spent waiting for collectives since the trainer was made, while nothing else was done. */
+/* Nanoseconds since trainer_new in which this rank did nothing but wait for collectives. */
 int64_t step_waited_ns(const struct trainer *t);
 
-double step_rate(const struct trainer *t, int64_t step); /* its learning rate */
+double step_rate(const struct trainer *t, int64_t step); /* the step's learning rate */
 
 /* The scalars of b's micro-batch.  Of b only step, first and n_global matter. */
 void step_scalars(const struct trainer *t, const struct batch *b, struct step_scalars *out);
 
-/* Something in the step at state->at.step was not finite.  If it was this rank's, write to t->note
- * where it was. */
+/* Something in the step at state->at.step was not finite.  If that happened on this rank, find the
+ * operator, and write its name to t->note (explain.c). */
 int explain_nonfinite(struct trainer *t, const struct step_result *result, struct err *err);
 
-/* Make the programs for this rank's shares, in the place of those that there are. */
+/* Make the programs for this rank's shares, in place of the present ones. */
 int trainer_make_programs(struct trainer *t, struct err *err);
 
 /* Give up the formation: programs, recordings, coll. */
 void trainer_leave(struct trainer *t);
 
-/* Resident and peak memory of this process. */
+/* Resident and peak memory of this process, in MiB. */
 double rss_mib(void);
 double peak_rss_mib(void);
 

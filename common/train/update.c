@@ -1,5 +1,8 @@
 /* update - makes the small programs that end a step, and runs them.
- * Each is a few nodes over the flat spaces. */
+ *
+ * Each program is a few nodes over the flat parameter space.  update_apply runs either one program
+ * over the whole space, or one for each part: a piece that the optimizer treats differently, or a
+ * span of a shard. */
 #include "train/update.h"
 
 #include <stdlib.h>
@@ -24,13 +27,13 @@ struct update {
     struct program **accumulate; /* [n_buckets]; NULL without accumulation, or for no gradients */
     struct program **round;      /* [n_buckets]; NULL where sums need not be rounded */
     int n_buckets;
-    /* Of the shards held, or of the pieces that the optimizer treats differently.  No parts: the
-     * whole is updated by `apply`. */
-    struct program **check; /* [n_parts]; of the rank's own shard alone */
+    /* The parts: spans of the shards held, or pieces that the optimizer treats differently. Without
+     * parts, `apply` updates the whole space. */
+    struct program **check; /* [n_parts]; NULL but for parts of the rank's own shard */
     struct program **part;  /* [n_parts]; the optimizer */
     int n_parts;
     double (*checks)[2]; /* [n_parts] */
-    double *sum;         /* [2]: the sum of checks; then of all ranks */
+    double *sum;         /* [2]: the sum of this rank's checks; then the sum over all ranks */
     struct settings_table {
         double *row; /* [n, SEGMENT_COLUMNS] (op/update.h), the backend's memory */
         int64_t n;
@@ -228,7 +231,7 @@ static int add_slot(struct sketch *s, const struct job *job, const struct state 
     return NO_VALUE;
 }
 
-/* The node of the optimizer's operator; every output is an input, updated. */
+/* Add the node of the optimizer's operator.  Each of its outputs updates an input in place. */
 static int add_optimizer(struct sketch *s, const struct settings_table *t, const struct job *job,
                          const struct state *st, const struct buffers *m, const struct range *r,
                          struct verdict v, struct err *err)
@@ -283,7 +286,7 @@ static int add_commit(struct sketch *s, const struct state *st, const struct buf
     return graph_node(s->g, OP_commit, &none, in, 4, out, "commit", err);
 }
 
-/* The last node of a step: it tells the host, and the next step, what came out. */
+/* Add the last node of a step, which writes the step's results for the host and the next step. */
 static int add_seal(struct sketch *s, const struct buffers *m, struct verdict v, struct err *err)
 {
     int clean = placed(s, DTYPE_F32, 1, &m->numbers->scalars.clean, "clean");
@@ -305,7 +308,8 @@ static int is_whole(const struct update *u, const struct state *st)
     return !st->shards && u->n_parts == 0;
 }
 
-/* The step's last kernels; where there are no parts the check and the optimizer come first. */
+/* Make the program of the step's last kernels.  Without parts the check and the optimizer are the
+ * first of these. */
 static int make_apply(struct update *u, const struct job *job, struct backend *b,
                       const struct state *st, const struct buffers *m, struct err *err)
 {
@@ -330,8 +334,8 @@ static int make_apply(struct update *u, const struct job *job, struct backend *b
 
 /* ---- pieces ---- */
 
-/* The matrices that the optimizer updates by an operator of their own are a piece each; so is each
- * run of other parameters between them. */
+/* 1: the optimizer updates this parameter as a matrix, by an operator of its own (muon).  Each such
+ * matrix is a piece, and so is each run of other parameters between two of them. */
 
 static int is_matrix(const struct job *job, const struct segment *s)
 {
@@ -363,7 +367,7 @@ static int count_pieces(const struct job *job, const struct layout *l)
     return n;
 }
 
-/* The padding after a matrix belongs to no piece. */
+/* The range of the i-th piece.  The padding behind a matrix belongs to no piece. */
 static struct range piece_at(const struct job *job, const struct state *st, const struct buffers *m,
                              int first)
 {
@@ -395,7 +399,7 @@ static int make_verify(struct update *u, struct backend *b, const struct state *
 
 /* ---- shards ---- */
 
-/* The h-th shard's span of the bucket. */
+/* The span of bucket b that the h-th shard of this rank has. */
 static struct range range_of(const struct state *st, const struct buffers *m, int h, int bucket)
 {
     const struct shard_set *set = &st->shards->now;
@@ -590,8 +594,8 @@ int update_round(struct update *u, int bucket, struct err *err)
 
 int update_refresh(struct update *u, struct err *err) { return sketch_run(u->refresh, err); }
 
-/* Blocks are added within a span, spans in the order of the buckets, and then ranks in their order:
- * all ranks get the same sum. */
+/* The order of additions is fixed: blocks within a span, then spans in the order of the buckets,
+ * then ranks in their order.  So all ranks get the same sum. */
 int update_check(struct update *u, struct err *err)
 {
     int rc = 0;

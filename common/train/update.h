@@ -1,10 +1,11 @@
 /* update - the end of a step: control vector, sum of micro-batches, check, clipping, optimizer.
  *
- * These are small programs over the flat spaces, the same for every batch size, so a backend runs
- * them as it runs any kernel and nothing waits for the host.
+ * These are small programs over the flat parameter space, the same for every batch size.  A backend
+ * runs them like any other kernels, so a device does not wait for the host.
  *
- * Where slots are divided among the ranks, an update is of the shards that this rank holds now, one
- * program for each bucket and shard; after another division a new update is made.
+ * If slots are divided among the ranks, an update belongs to the shards that this rank holds now,
+ * with one program for each bucket and shard.  When the state is divided anew, a new update is
+ * made.
  *
  * Life:    update_new -> pack, accumulate, apply ... -> update_free.
  * Threads: the engine's. */
@@ -20,7 +21,7 @@ int update_new(const struct job *job, struct backend *b, const struct state *s,
                const struct buffers *m, struct update **out, struct err *err);
 void update_free(struct update *u); /* NULL is fine */
 
-/* metrics and requests -> the control vector at the end of the gradients. */
+/* Write this rank's metrics and requests to the control vector at the end of the gradients. */
 int update_pack(struct update *u, struct err *err);
 
 /* sum += micro over one bucket's range (without the control vector). */
@@ -29,16 +30,18 @@ int update_accumulate(struct update *u, int bucket, struct err *err);
 /* grad = sum, rounded to its type, over one bucket's range; after the last micro-batch. */
 int update_round(struct update *u, int bucket, struct err *err);
 
-/* The working copies from the parameters, after these came from elsewhere than update_apply. */
+/* Make the working copies anew, after something other than update_apply changed the parameters. */
 int update_refresh(struct update *u, struct err *err);
 
-/* Of shards, after all reductions: the check of this rank's own shard, in buffers->numbers->check.
- * Its sum over all ranks is to be there when update_apply is called.  CPUs only. */
+/* With shards, after all reductions: write the check of this rank's own shard to
+ * buffers->numbers->check.  The caller replaces it by its sum over all ranks before update_apply.
+ * CPUs only. */
 int update_check(struct update *u, struct err *err);
 
-/* After all reductions: check (but of shards), clip, optimizer and working copies, commit of the
- * running statistics; nothing of these changes if anything is not finite, or the step is void. Then
- * the next loss scale; and what came out goes to buffers->results. */
+/* After all reductions: check the gradient (with shards update_check has done that), clip it,
+ * update parameters, slots and working copies, and commit the running statistics.  None of these
+ * change if anything is not finite, or if the step is void.  Then compute the next loss scale, and
+ * write the step's results to buffers->results. */
 int update_apply(struct update *u, struct err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* weights - compares a file's tensors with the model's, tells of what differs, and takes the
- * rest. */
+/* weights - compares a file's tensors with the model's, reports the differences, and takes the
+ * tensors that are alike. */
 #include "train/weights.h"
 
 #include <stdlib.h>
@@ -51,7 +51,7 @@ static const struct st_tensor *find(const struct loading *w, const char *name)
 
 /* ---- the model's tensors ---- */
 
-/* 1: t is what `want` of the slot asks for; 0: it is listed as a difference. */
+/* 1: the file's tensor t fits the slot's tensor `want`; 0: it was listed as a difference. */
 static int compare(struct loading *w, const char *name, const struct slot_def *d,
                    const struct slot_tensor *want, const struct st_tensor *t, struct err *err)
 {
@@ -150,8 +150,8 @@ static int same_bytes(const struct loading *w, const struct st_tensor *a, const 
     return rc;
 }
 
-/* The copy of a parameter under a second name, where the model has one parameter for both: the
- * file's must be equal.  1: `name` is no such copy. */
+/* 0: `name` is a second name of a parameter that the model has once (tied weights), and the file's
+ * two tensors are equal.  1: `name` is no second name.  < 0: the two differ. */
 static int check_tied(const struct loading *w, const char *name, struct err *err)
 {
     const struct st_tensor *t;

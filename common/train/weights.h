@@ -1,7 +1,7 @@
-/* weights - the initial weights that a safetensors file has, by model.init.
+/* weights - initial weights from a safetensors file, as model.init asks for.
  *
- * The file's tensors are found by the parameters' names; an architecture may say how else other
- * programs name them, and what else they write (struct model_file).
+ * The file's tensors are found by the parameters' names.  An architecture may say which other names
+ * other programs use, and which other tensors they write (struct model_file).
  *
  * Threads: as state.h. */
 #ifndef TRAIN_WEIGHTS_H
@@ -9,12 +9,14 @@
 
 #include "train/state.h"
 
-/* Take parameters and statistics from the file of job's model.init, which s has given their initial
- * values before.  Where file and model differ (a tensor that only one of them has, or another
- * shape), model.init.missing decides: it is an error that lists the differences, and nothing was
- * taken; or s->warn is told of them, and those parameters keep their initial values.
- * Fails in any case if a tensor's type is not the model's, or if the file has no tensor of the
- * model's. */
+/* Take parameters and running statistics from the file that the job's model.init names.  They must
+ * have their initial values already.
+ *
+ * File and model differ if only one of them has a tensor, or if a tensor has another shape.
+ * model.init.missing then decides.  Either that is an error that lists the differences, and nothing
+ * was taken.  Or s->warn is called with the differences, and those parameters keep their initial
+ * values.  Fails in any case if a tensor has another type than the model's, or if the file has none
+ * of the model's tensors. */
 int weights_load(struct state *s, const struct job *job, struct err *err);
 
 #endif
