@@ -1,7 +1,7 @@
 /* balance - measures the ranks' speed, plans their shares, and makes programs for them.
  *
- * A plan gives each rank its part by speed, cut to what is allowed.  Samples that are left go one
- * by one to the rank that would be done first with one more. */
+ * A plan gives each rank samples in proportion to its speed, within the allowed limits.  The
+ * samples that are left go one by one to the rank that would be done first with one more. */
 #include "train/balance.h"
 
 #include <math.h>
@@ -13,12 +13,12 @@
 #include "base/util.h"
 #include "train/trainer_impl.h"
 
-/* The time of a step before new shares, by the time with them as planned. */
+/* Shares change if the present time of a step, divided by the planned time, is at least this. */
 static const double least_gain = 1.1;
 
 /* ---- the plan ---- */
 
-/* How long a step takes: as long as the last rank. */
+/* The time of a step: that of the rank which takes longest. */
 static double step_time(const double *rate, int n, const int64_t *share)
 {
     double most = 0;
@@ -48,7 +48,7 @@ static int pick(const double *rate, int n, const int64_t *share, int more, int64
     return at;
 }
 
-/* Give the ranks that may have more their part of `left`, by speed.  Returns what is left. */
+/* Give each rank that may have more samples a part of `left`, by speed.  Returns what is left. */
 static int64_t hand_out(const double *rate, int n, int64_t left, int64_t most, int64_t *share)
 {
     const int64_t whole = left;
@@ -124,8 +124,8 @@ static void list_equal(int n, int64_t batch, int64_t *share)
         share[r] = span_part((struct span){0, batch}, n, r).n;
 }
 
-/* Each rank gets half of its change, rounded away from 0.  More samples may then be gained than
- * lost; so many of the odd gains are rounded down instead.  Of losses likewise. */
+/* Each rank gets half of its change, rounded away from 0.  If the gains then exceed the losses, as
+ * many odd gains as necessary are rounded down instead; and likewise losses. */
 static void go_half_way(const int64_t *plan, int n, int64_t *share)
 {
     int64_t sum = 0;
@@ -148,7 +148,8 @@ static void go_half_way(const int64_t *plan, int n, int64_t *share)
     ASSERT(sum == 0);
 }
 
-/* The shares on trial, if any, are kept (1), or given up (0). */
+/* 1: keep the shares; 0: they are on trial, and a step of `seconds` is too slow, so give them up.
+ */
 static int judge(struct balance_course *c, double seconds)
 {
     const int is_on_trial = c->most_seconds > 0, is_good = seconds <= c->most_seconds;
@@ -163,8 +164,8 @@ static int judge(struct balance_course *c, double seconds)
     return is_good;
 }
 
-/* Where equal shares are as good as the present ones, they are taken, because unequal ones may have
- * come from noise. */
+/* Decide on new shares.  If equal shares are as good as the present ones, take equal ones, because
+ * unequal ones may have come from noise. */
 static void choose(struct balance_course *c, const double *rate, int n, int64_t batch,
                    const int64_t *equal, int64_t *share)
 {
@@ -231,7 +232,7 @@ static double own_rate(const struct trainer *t)
     return balance_rate(n, t->balance.busy_ns, BALANCE_STEPS);
 }
 
-/* Every rank's speed, into rate[n_ranks].  1: one of them computed nothing. */
+/* Gather every rank's speed into rate[n_ranks].  Returns 1 if a rank computed nothing. */
 static int measure(struct trainer *t, double *rate, struct err *err)
 {
     const int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_UPDATE);

@@ -1,12 +1,12 @@
 /* engine - the engine's thread: takes commands one by one, hands them to the trainer, and reports.
  *
- * Abort.  engine_abort is called by the loop while this thread may be anywhere: inside a collective
- * (coll_abort frees the thread), connecting, computing (the trainer asks canceled() at each step),
+ * Abort.  The loop calls engine_abort while this thread may be anywhere: inside a collective (then
+ * coll_abort frees the thread), connecting, computing (the trainer asks canceled() at each step),
  * or idle.  engine_abort notes the generation of the newest command posted so far.  Commands of
- * that generation or older ones are not begun any more (except CMD_STOP, which always is), and the
- * command under way ends in a REPORT_FAULT that is marked as a consequence.  So a CMD_PREPARE of a
- * later generation, posted after the abort, is obeyed, however the two threads interleave.  A coll
- * that is made after the abort need not be aborted: only commands of its own generation use it. */
+ * that generation or of older ones are not begun any more, except CMD_STOP.  The command under way
+ * ends in a REPORT_FAULT that is marked as a consequence.  A CMD_PREPARE of a later generation,
+ * posted after the abort, is obeyed, however the two threads interleave.  A coll that is made after
+ * the abort need not be aborted, because only commands of its own generation use it. */
 #include "train/engine.h"
 
 #include <pthread.h>
@@ -32,18 +32,19 @@ struct engine {
     pthread_t thread;
     struct trainer *trainer;
     const struct plugin *plugin; /* NULL: the CPU computes */
-    struct faults *faults;       /* on purpose */
+    struct faults *faults;       /* faults on purpose */
     int has_secret;
-    int told_strangers;     /* of the present formation */
-    const char *protection; /* of the links, as last told; NULL: not yet */
+    int told_strangers;     /* 1: a warning about strangers was sent in the present formation */
+    const char *protection; /* how links are protected, as last reported; NULL: not reported yet */
 
-    /* Guards coll, which the loop may abort while this thread makes, uses or frees it. */
+    /* Guards the pointer `coll`: the loop may abort the coll while this thread makes, uses or frees
+     * it. */
     pthread_mutex_t coll_lock;
-    struct coll *coll; /* of the generation under way; the trainer's */
+    struct coll *coll; /* of the generation under way; the trainer owns it */
 
-    /* Several threads read and write these; the order among them does not matter. */
+    /* Several threads read and write the following; the order among them does not matter. */
     atomic_int_fast64_t posted_generation;  /* newest posted */
-    atomic_int_fast64_t aborted_generation; /* this and older ones are canceled; -1 none */
+    atomic_int_fast64_t aborted_generation; /* this one and older ones are canceled; -1: none */
     atomic_int_fast64_t running_generation;
     atomic_uint requests;
     atomic_int_fast64_t epoch, step, bucket, since_ns;
@@ -126,7 +127,7 @@ static enum coll_encrypt encryption(const struct engine *e)
     return COLL_ENCRYPT_OFF;
 }
 
-/* The collectives of CPU ranks, and those of a single rank, on a device, too. */
+/* Make the collectives of CPU ranks, and those of a single rank, even if it is on a device. */
 static int make_tcp(const struct engine *e, const struct cmd *c, struct coll **out,
                     struct report *r, struct err *err)
 {
@@ -147,7 +148,7 @@ static int make_tcp(const struct engine *e, const struct cmd *c, struct coll **o
     return 0;
 }
 
-/* There is no other way out: what NCCL holds can be neither freed nor used again. */
+/* End the process, because what NCCL holds can be neither freed nor used again. */
 static void give_up(void *arg, const char *text)
 {
     (void)arg;
@@ -164,12 +165,13 @@ static int make_ids(const struct coll_device_ops *ops, int n_ranks, struct repor
     return coll_device_make_ids(ops, n_ranks, r->prepared.ids.data, err);
 }
 
-/* The plugin's library makes the collectives of devices.  Rank 0's ids travel with its answer. */
+/* Make the collectives of devices, by the plugin.  Rank 0's ids travel with its report. */
 static int make_device_coll(struct engine *e, const struct cmd *c, struct coll **out,
                             struct report *r, struct err *err)
 {
-    /* After this time the process is given up.  The time may pass twice in a row: once until what
-     * runs has returned, and once until the communicator has ended, after recordings are freed. */
+    /* The process is given up after this time.  The time may pass twice in a row: once until the
+     * running work has returned, and once until the communicator has ended, after the recordings
+     * were freed. */
     enum { STOP_MS = 10000 };
     struct coll_device_options o = {
         .rank = c->prepare.rank, .size = c->prepare.n_ranks, .stop_ms = STOP_MS, .stuck = give_up};
@@ -224,7 +226,7 @@ static int open_all(struct engine *e, const struct cmd *c, struct report *r, str
     return rc;
 }
 
-/* Told when it changes. */
+/* Report how the links are protected, whenever that changes. */
 static void tell_protection(struct engine *e)
 {
     const char *now = coll_tcp_protection(e->coll);
@@ -304,8 +306,8 @@ static int obey(struct engine *e, const struct cmd *c, struct report *r, struct 
     return err_set(err, ERR_ARG, "command %d is unknown", (int)c->kind);
 }
 
-/* After one of CUDA's sticky errors every call fails.  A collective or a library may fail without
- * such an error. */
+/* 1: the process cannot use its GPU any more: after one of CUDA's sticky errors every call fails. A
+ * collective or a library may fail without such an error. */
 static int is_gpu_lost(const struct engine *e)
 {
     struct backend *b = trainer_backend(e->trainer);
@@ -326,7 +328,7 @@ static struct report *fault_of(struct engine *e, const struct cmd *c, const stru
     return r;
 }
 
-/* Once in each formation. */
+/* Warn of connections by strangers, once in each formation. */
 static void tell_strangers(struct engine *e)
 {
     struct coll_stats s = {0};
@@ -445,8 +447,8 @@ void engine_abort(struct engine *e)
 
 void engine_injected(struct engine *e) { faults_announced(e->faults); }
 
-/* Take the missing link and the strangers from the coll, which the engine may be making or freeing.
- */
+/* Take the missing link and the number of strangers from the coll.  The lock is needed, because the
+ * engine may be making or freeing the coll. */
 static void note_links(struct engine *e, struct progress *out)
 {
     struct coll_stats s = {0};

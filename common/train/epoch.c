@@ -1,5 +1,6 @@
-/* epoch - what happens between steps: epochs and their numbers, validation, checkpoints.
- * A step itself is in step.c. */
+/* epoch - the work between steps: epochs and their figures, validation, checkpoints.
+ *
+ * trainer_train, trainer_validate and trainer_checkpoint are here.  A step itself is in step.c. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,10 +20,10 @@ enum { REPORT_INTERVAL_MS = 200, MOST_TIMES = 1 << 20 };
 
 /* The measurements of one call of trainer_train. */
 struct meter {
-    int64_t start_ns, step_ns, report_ns;  /* begin of the call, of this step; last REPORT_STEP */
-    int64_t wait_ns, data_ns;              /* step_waited_ns, feed_waited_ns at the step's begin */
-    int64_t n_samples, n_data_ns;          /* n_data_ns: the epoch's waits for data */
-    float *step_ms, *exposed_ms, *data_ms; /* [cap], the latest steps */
+    int64_t start_ns, step_ns, report_ns;  /* start of the call, of this step; last REPORT_STEP */
+    int64_t wait_ns, data_ns;              /* step_waited_ns, feed_waited_ns at the step's start */
+    int64_t n_samples, n_data_ns;          /* samples of the epoch, and waits for data in it */
+    float *step_ms, *exposed_ms, *data_ms; /* [cap]: rings of the latest steps' figures */
     int64_t n, cap;
 };
 
@@ -115,11 +116,11 @@ static int is_divided(const struct trainer *t)
     return t->state->shards && t->state->shards->now.size > 1;
 }
 
-/* Rank 0 answers with one of these when all ranks stand before a checkpoint of a divided state. */
+/* Rank 0's decision when all ranks are about to gather a divided state for a checkpoint. */
 enum { GATHER_LATER, GATHER_NOW, GATHER_NEVER };
 
-/* Rank 0's answer to all; after GATHER_NOW its saver has all parts, of which copies are proven
- * equal: a wrong state must not be saved. */
+/* Rank 0 sends its answer to all ranks.  After GATHER_NOW its saver has all parts of the state. The
+ * copies of shards are compared before that, so that a wrong state is not saved. */
 static int gather_shards(struct trainer *t, uint8_t *answer, struct err *err)
 {
     const int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_CHECKPOINT);
@@ -135,7 +136,7 @@ static int gather_shards(struct trainer *t, uint8_t *answer, struct err *err)
     return rc;
 }
 
-/* All ranks were told to write a checkpoint. */
+/* For CMD_CHECKPOINT, which all ranks get: gather the state, unless its step is on disk already. */
 static int gather_for_checkpoint(struct trainer *t, struct err *err)
 {
     uint8_t answer = GATHER_NEVER;
@@ -206,7 +207,7 @@ void trainer_interrupt(struct trainer *t)
         saver_interrupt(t->saver);
 }
 
-/* Steps do not wait for a disk that hangs, so the user is told of it. */
+/* Steps do not wait for a disk that hangs, so warn the user of it. */
 static void warn_slow_disk(struct trainer *t, int64_t step, double seconds)
 {
     double most = 1e-3 * (double)t->job->cluster.deadlines.checkpoint_ms;
@@ -224,7 +225,7 @@ static void warn_slow_disk(struct trainer *t, int64_t step, double seconds)
     t->hooks.report(t->hooks.arg, r);
 }
 
-/* A checkpoint waits while the one before is under way. */
+/* Rank 0's answer: a checkpoint has to wait while the one before is under way. */
 static uint8_t answer_now(struct trainer *t)
 {
     int64_t step;
@@ -232,7 +233,8 @@ static uint8_t answer_now(struct trainer *t)
 
     if (!t->saver)
         return GATHER_NEVER;
-    /* Where the ranks met for it, it cannot be later: saver_begin waits for the one under way. */
+    /* With own updates the ranks have just met for this checkpoint, so it cannot come later.
+     * saver_begin waits for the one under way. */
     if (reducer_promises(t->reducer)->updates_are_own ||
         !saver_under_way(t->saver, &step, &seconds))
         return GATHER_NOW;
@@ -266,7 +268,8 @@ static int maybe_checkpoint(struct trainer *t, const struct step_result *s, int6
 
 /* ---- epochs ---- */
 
-/* A diverging run may reach the end of the range: the sum stays there, as a step's own sum does. */
+/* Add losses in fixed point.  The sum of a diverging run stops at the end of the range, as a step's
+ * own sum does. */
 static int64_t add_loss(int64_t sum, int64_t more)
 {
     int64_t out;
@@ -274,7 +277,7 @@ static int64_t add_loss(int64_t sum, int64_t more)
     return __builtin_add_overflow(sum, more, &out) ? CONTROL_LOSS_CUT : out;
 }
 
-/* n_samples: of the step's global batch. */
+/* Add a step's result to the sums of the epoch and of the row.  n_samples: of the global batch. */
 static void add_up(struct ckpt_state *at, const struct step_result *s, int64_t n_samples)
 {
     at->step++;
@@ -322,15 +325,16 @@ static void clear_row(struct trainer *t)
     at->row_loss = at->row_targets = at->row_steps = t->row_ns = t->row_samples = 0;
 }
 
-/* The sums of a row stay until the next step, so that a driver that takes over can tell the row
- * again, which the driver before may not have written. */
+/* Before a step is added up: clear the sums if the step before ended a row.  They are not cleared
+ * earlier, because a driver that takes over needs them to report the row again, which the driver
+ * before may not have written. */
 static void begin_row(struct trainer *t)
 {
     if (t->job->report.every_steps == 0 || is_row_due(t))
         clear_row(t);
 }
 
-/* 1: the sums are of the row under way.  They are not after a resume with another
+/* 1: the sums belong to the row under way.  They do not after a resume with another
  * report.every_steps. */
 static int has_row(const struct trainer *t)
 {
@@ -359,7 +363,7 @@ static void report_row(struct trainer *t)
     t->hooks.report(t->hooks.arg, r);
 }
 
-/* The strategy ends what it has under way, and then all ranks hold the same state. */
+/* The strategy finishes what it has under way, and the ranks meet: all hold the same state. */
 static int come_together(struct trainer *t, struct err *err)
 {
     const int rc = reducer_epoch_end(t->reducer, err);
@@ -367,7 +371,8 @@ static int come_together(struct trainer *t, struct err *err)
     return rc == 0 ? meet(t, err) : rc;
 }
 
-/* A checkpoint holds one state, so the ranks meet before it.  All of them know when one is due. */
+/* 1: a checkpoint is due inside the epoch.  A checkpoint holds one state, so the ranks meet before
+ * it.  All ranks compute this from the same values, so all meet. */
 static int is_meeting_due(const struct trainer *t, const struct step_result *s, int64_t epoch_end)
 {
     const int64_t every = t->job->checkpoint.every_steps, step = t->state->at.step;
@@ -411,7 +416,7 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct meter *m, enum epo
             *end = EPOCH_NONFINITE;
             return step_leave(t, err);
         }
-        if (!s.applied && (!s.overflowed || t->rank == 0)) /* an overflow is the same on all */
+        if (!s.applied && (!s.overflowed || t->rank == 0)) /* all ranks see the same overflow */
             warn_skipped(t);
         begin_row(t);
         add_up(at, &s, n_samples);
@@ -437,8 +442,8 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct meter *m, enum epo
     return 0;
 }
 
-/* The epoch's samples that could not be read, as far as its steps were applied.  A set that tells
- * of them has no labels that are ignored for another reason. */
+/* The epoch's samples that could not be read, in the steps that were applied.  A data set that
+ * leaves out such samples ignores no label for another reason, so each ignored target is of one. */
 static int64_t n_left_out(const struct trainer *t)
 {
     const struct ckpt_state *at = &t->state->at;
@@ -464,7 +469,7 @@ static void warn_left_out(struct trainer *t, int64_t epoch)
     t->hooks.report(t->hooks.arg, r);
 }
 
-/* An epoch of which no target counted has trained nothing. */
+/* Fail if no target of the epoch counted, because then nothing was trained. */
 static int check_read(const struct trainer *t, int64_t epoch, struct err *err)
 {
     const struct ckpt_state *at = &t->state->at;
@@ -482,7 +487,7 @@ static int check_read(const struct trainer *t, int64_t epoch, struct err *err)
                    (long long)epoch);
 }
 
-/* The driver takes these from rank 0 alone, and no other rank sends them. */
+/* Fill the figures that only rank 0 sends. */
 static void fill_figures(const struct trainer *t, struct meter *m, struct report *r)
 {
     const struct ckpt_state *at = &t->state->at;
@@ -527,7 +532,7 @@ static int fill_epoch(struct trainer *t, int64_t epoch, enum epoch_end end, stru
     return 0;
 }
 
-/* An epoch that was broken off goes on: the time and the samples it took so far count. */
+/* If this epoch was broken off before, count the time and the samples that it took so far. */
 static void continue_timing(struct trainer *t, int64_t epoch, struct meter *m)
 {
     if (t->timed_epoch != epoch) {
@@ -550,7 +555,7 @@ static int share_stats(struct trainer *t, struct err *err)
     return state_share_stats(t->state, t->coll, err);
 }
 
-/* Copies of shards are proven equal; before ranks leave, rank 0 gets everything. */
+/* Compare the copies of shards.  If ranks are about to leave, rank 0 gets the whole state. */
 static int end_shards(struct trainer *t, enum epoch_end end, struct err *err)
 {
     int64_t id;
@@ -630,8 +635,9 @@ static int queue_pass(struct trainer *t, struct program *p, struct err *err)
     return rc;
 }
 
-/* Where parameters are divided, all ranks gather them as often as rank 0, which has the most
- * batches.  n_passes: this rank's own. */
+/* If parameters are divided, all ranks must gather them equally often.  Rank 0 has the most
+ * batches, so another rank takes part in the rest without a batch.  n_passes: this rank's batches.
+ */
 static int pass_idly(struct trainer *t, struct predict *p, int64_t n_passes, struct err *err)
 {
     const struct span all = {0, t->valid_set->n_samples};
@@ -678,7 +684,8 @@ static void take_loss(struct trainer *t, double *to)
     *sum = 0;
 }
 
-/* p: gathers each batch's logits; NULL: nobody wants them. */
+/* Validate this rank's part of the set.  p gathers each batch's logits; NULL: they are not wanted.
+ */
 static int validate_all(struct trainer *t, struct predict *p, int64_t *n_samples, struct err *err)
 {
     struct batch b;
@@ -717,7 +724,7 @@ struct seen {
 
 enum { N_SEEN = sizeof(struct seen) / sizeof(double) };
 
-/* All ranks' metrics, added in rank order as the driver adds them: every rank has the same sum. */
+/* Add up all ranks' metrics, in rank order as the driver does, so every rank gets the same sum. */
 static int sum_metrics(struct trainer *t, const struct seen *mine, struct seen *sum,
                        struct err *err)
 {
@@ -761,7 +768,7 @@ static int decide(struct trainer *t, const struct seen *mine, struct report *don
     return rc;
 }
 
-/* Validate the weights that stand in the parameters' place. */
+/* Validate the weights that are now in the memory of the parameters: trained or averaged ones. */
 static int validate_weights(struct trainer *t, struct predict *p, int64_t *n_samples,
                             double metrics[METRIC_COUNT], struct err *err)
 {
@@ -775,7 +782,8 @@ static int validate_weights(struct trainer *t, struct predict *p, int64_t *n_sam
                : rc;
 }
 
-/* However this ends, the parameters are the trained ones again. */
+/* Validate the averaged weights.  Afterwards the parameters are the trained ones again, even if
+ * this fails. */
 static int validate_average(struct trainer *t, double metrics[METRIC_COUNT], struct err *err)
 {
     int64_t n_samples = 0;

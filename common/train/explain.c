@@ -1,6 +1,8 @@
-/* explain - finds out why a step was not applied: runs its micro-batches once more, one by one,
- * until an operator of this rank gives a value that is not finite.  The parameters are still those
- * of the step.  Allocates memory. */
+/* explain - finds out why a step was not applied.
+ *
+ * It runs the step's micro-batches once more, one by one, until an operator of this rank gives a
+ * value that is not finite.  The parameters are still those of the step, because it was not
+ * applied. Allocates memory. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-/* faults - waits for the points at which faults are due, and has each fault announced before it
- * happens. */
+/* faults - compares the points that a rank reaches with the faults on purpose that it was given,
+ * and has each fault announced before it happens. */
 #include "train/faults.h"
 
 #include <semaphore.h>
@@ -10,8 +10,9 @@
 #include "base/alloc.h"
 #include "base/util.h"
 
-/* The loop answers as soon as it runs, which may take seconds on a busy machine.  It does not
- * answer while it is being closed, and the engine must not hang because of a fault. */
+/* The longest wait for faults_announced.  The loop calls that as soon as it runs, which may take
+ * seconds on a busy machine.  A loop that is being closed never calls it, and the engine must not
+ * hang because of a fault. */
 enum { ANNOUNCE_S = 10 };
 
 struct faults {

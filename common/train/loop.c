@@ -1,5 +1,6 @@
-/* loop - the rules of train.best and train.early_stop, and the slot that holds what they count.
- * The rule of a schedule is the schedule's own (optim/schedule.h). */
+/* loop - the rules of train.best and train.early_stop, and the slot with their counts.
+ *
+ * A schedule has its own rule for what a validation changes (optim/schedule.h). */
 #include "train/loop.h"
 
 #include <math.h>
@@ -33,7 +34,7 @@ int loop_is_wanted(const struct job *job)
            job->schedule.kind->validated;
 }
 
-/* ---- reading: a checkpoint may hold any numbers ---- */
+/* ---- reading the slot: a checkpoint may hold any numbers, so each is checked ---- */
 
 static int is_count(double v, double most) { return v >= 0 && v <= most && v == floor(v); }
 
@@ -74,8 +75,8 @@ int loop_read(struct loop *l, const struct state *s, struct err *err)
 
 /* ---- train.best ---- */
 
-/* Put the step into the list, which is sorted by score; of equal scores the earlier step's is the
- * better one.  A score that is not a number is none. */
+/* Put the step into the list, which is sorted by score.  Of equal scores the earlier step's is the
+ * better one.  A step whose score is NaN is not listed. */
 static void note_best(double v[LOOP_LEN], int64_t keep, int64_t step, double score)
 {
     double *best = v + LOOP_BEST;

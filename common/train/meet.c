@@ -1,8 +1,8 @@
-/* meet - the mean of the slots, over the ranks that take part.
+/* meet - takes the mean of the slots over the ranks that take part.
  *
- * The ranks' values are summed in rank order in a window of memory aside, which is then divided by
- * the number of the ranks.  In double the mean of equal floats is that float, so what is the same
- * on all ranks stays as it is. */
+ * A window at a time, the values are copied to a buffer of doubles, summed over the ranks in rank
+ * order, and divided by the number of ranks that take part.  In double the mean of equal floats is
+ * that float, so values that are equal on all ranks do not change. */
 #include "train/meet.h"
 
 #include <stdlib.h>
@@ -16,11 +16,11 @@
 
 enum { WINDOW = 1 << 20 }; /* elements */
 
-/* A rank brings one of these to a meeting. */
+/* A rank's replica, as the rank describes it at the start of a meeting. */
 enum brings {
-    BRINGS_NOTHING, /* it has no replica, or an old one */
-    BRINGS_OWN,
-    BRINGS_SAME, /* it has made no step since all ranks held the same */
+    BRINGS_NOTHING, /* the rank has no replica, or one that is too old */
+    BRINGS_OWN,     /* the rank has made own updates since all ranks held the same state */
+    BRINGS_SAME,    /* the rank has made no step since all ranks held the same state */
 };
 
 struct meeting {
@@ -50,7 +50,7 @@ static int is_averaged(const struct trainer *t, const struct slot_def *d)
            !is_of_strategy(t, d);
 }
 
-/* Replace n elements at x by their mean. */
+/* Replace n elements at x by their mean over the ranks that take part. */
 static int average(struct meeting *m, float *x, int64_t n, struct err *err)
 {
     double *sum = m->window;

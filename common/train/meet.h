@@ -1,9 +1,10 @@
-/* meet - where each rank updates by its own gradients (strategy_promises.updates_are_own), the
- * ranks meet now and then: all take the mean over the ranks of what their own updates changed.
+/* meet - brings replicas that differ to one state.
  *
- * That is every replicated slot of floats but the strategy's own ones: parameters, running
- * statistics, the optimizer's slots.  Afterwards the replicas are equal, so they can be compared,
- * validated and saved as those of any strategy.
+ * If each rank updates by its own gradients (strategy_promises.updates_are_own), the replicas
+ * differ.  So the ranks meet now and then: all take the mean over the ranks of parameters, running
+ * statistics and the optimizer's slots.  These are all replicated slots of floats, except for those
+ * of the strategy itself.  Afterwards the replicas are equal, so they can be compared, validated
+ * and saved like those of any other strategy.
  *
  * A meeting that breaks off leaves each element of a rank either as it was or as the mean.  Both
  * are states from which training may go on, so a meeting needs no copy of the state.
@@ -20,12 +21,12 @@ struct trainer;
  * if the ranks have not made a step since they held the same state. */
 int meet(struct trainer *t, struct err *err);
 
-/* A formation begins: the ranks that hold a replica meet before all ranks take the state of
- * `source`, which holds the newest step.  The replica of a rank counts if it is of that step or of
- * the step before it, because a loss can divide the ranks by one step. */
+/* A formation begins: the ranks that hold a replica meet before all ranks take the state of rank
+ * `source`, which holds the newest step.  A rank's replica counts if it is of that step or of the
+ * step before it, because a loss may leave some ranks one step behind. */
 int meet_again(struct trainer *t, int source, struct err *err);
 
-/* All ranks hold the same state now. */
+/* Note that all ranks hold the same state now, and tell the strategy (strategy_ops.met). */
 int meet_is_over(struct trainer *t, struct err *err);
 
 #endif

@@ -1,5 +1,6 @@
-/* predict - gathers logits in rounds of one batch of each rank, in pieces of equal size, and has
- * rank 0 write them. */
+/* predict - gathers logits on rank 0, which writes them.
+ *
+ * In each round every rank hands over one batch, in pieces of equal size. */
 #include "train/predict.h"
 
 #include <stdlib.h>
@@ -19,7 +20,7 @@ enum {
 
 struct predict {
     struct trainer *t;
-    int64_t batch;     /* samples of each rank in a round, but for the last */
+    int64_t batch;     /* samples of each rank in a round; fewer in the last round */
     int64_t unit;      /* as programs_validation_unit */
     int64_t n_outputs; /* of a sample */
     enum dtype dtype;  /* of the logits, as layers compute them */
@@ -31,7 +32,7 @@ struct predict {
 
 /* ---- the array's shape ---- */
 
-/* The logits of one sample: [C], or of a model of tokens [T, V]. */
+/* *row: the shape of one sample's logits, [C], or [T, V] for a model of tokens. */
 static int find_row(const struct trainer *t, struct shape *row, struct err *err)
 {
     struct graph *g = NULL;
@@ -124,7 +125,7 @@ int predict_begin(struct trainer *t, struct predict **out, struct err *err)
     return 0;
 }
 
-/* One collective: every rank's elements from `at` on. */
+/* One collective: gather n elements of every rank, from element `at` of its batch on. */
 static int gather(struct predict *p, int64_t at, int64_t n, struct err *err)
 {
     struct trainer *t = p->t;
@@ -153,7 +154,8 @@ static int write_rows(struct predict *p, int64_t at, int64_t n, struct err *err)
     return 0;
 }
 
-/* The round's rows of all ranks; this rank's are in p->logits.  Rank 0 has the most. */
+/* Gather the round's rows of all ranks; this rank's are in p->logits.  No rank has more rows than
+ * rank 0, so that number is enough for all. */
 static int run_round(struct predict *p, struct err *err)
 {
     const int64_t most = part_of(p, 0).n * p->n_outputs;

@@ -1,13 +1,14 @@
-/* saver - the thread that writes checkpoints, and what it shares with the engine.
+/* saver - the thread that writes checkpoints, and the memory that it shares with the engine.
  *
- * A save: the engine finds the saver idle, copies the state into the snapshot, sets `is_busy`
- * and signals; the thread writes, reports, clears `is_busy`.  The snapshot belongs to the engine
- * while is_busy is 0, to the thread while it is 1.
+ * Happy path: the engine finds the saver idle, copies the state into the snapshot, sets `is_busy`
+ * and signals.  The thread writes the snapshot, reports, and clears `is_busy`.  The snapshot
+ * belongs to the engine while is_busy is 0, and to the thread while it is 1.
  *
- * Failure modes.  The disk is full or fails: the report says so, and the next checkpoint is tried
- * afresh.  The disk hangs: is_busy stays, steps go on, the end of the epoch waits under the
- * driver's deadline.  The formation breaks off while the engine waits: the wait ends, the write
- * does not. */
+ * Failure modes:
+ *   - The disk is full or fails: the report says so, and the next checkpoint is tried afresh.
+ *   - The disk hangs: is_busy stays 1, and steps go on.  The end of the epoch waits, and the
+ *     driver's deadline ends that wait.
+ *   - The formation breaks off while the engine waits: the wait ends, the write goes on. */
 #include "train/saver.h"
 
 #include <pthread.h>
@@ -27,11 +28,11 @@ struct saver {
     pthread_t thread;
     int has_thread;
 
-    /* Guards what follows. */
+    /* Guards all fields below. */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int is_busy, must_end;
-    int is_awaited;         /* 1: saver_save takes the outcome */
+    int is_awaited;         /* 1: saver_save waits for the outcome and takes it */
     struct report *outcome; /* for saver_save; else NULL */
     int64_t step, start_ns; /* of the checkpoint under way */
     double exposed_s;
@@ -96,7 +97,7 @@ static struct report *write_snapshot(struct saver *v)
     return r;
 }
 
-/* Report the outcome, and be idle again.  With the lock held. */
+/* Report the outcome, or give it to saver_save, and become idle.  The lock is held. */
 static void hand_in(struct saver *v, struct report *r)
 {
     if (!r->checkpoint.error)
@@ -185,8 +186,8 @@ void *saver_room(void *saver, int slot)
     return snapshot_room(((struct saver *)saver)->snapshot, slot);
 }
 
-/* Copy the state and have it written; nothing is under way.  since_ns: when training stopped for
- * this checkpoint. */
+/* Copy the state and have it written.  Nothing is under way.  since_ns: the time at which training
+ * stopped for this checkpoint. */
 static int start(struct saver *v, int n_ranks, int64_t since_ns, int is_awaited, struct err *err)
 {
     int rc;
@@ -215,7 +216,8 @@ int saver_begin(struct saver *v, int n_ranks, struct err *err)
     return rc;
 }
 
-/* The wait was broken off: the checkpoint's outcome is reported like any other's. */
+/* saver_save's wait was broken off, so the outcome goes to the hook: from here if it is known
+ * already, else from the saver's thread. */
 static void disown(struct saver *v)
 {
     struct report *r;

@@ -1,5 +1,6 @@
-/* state - the table of a job's slots: which rows it has, their memory, and their initial
- * values. */
+/* state - the table of a job's slots: its rows, their memory, and their initial values.
+ *
+ * Hashes are in replica.c, broadcasts in share.c, checkpoints in snapshot.c, shards in shards.c. */
 #include "train/state.h"
 
 #include <stdlib.h>

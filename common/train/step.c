@@ -1,23 +1,25 @@
 /* step - queues one global step.
  *
- * step_queue tells what a step does, in order.  For each micro-batch the host sends its scalars and
- * its samples.  Then it queues what is the same in every step: the stages of the program, forward
- * and backward.  With the last micro-batch each bucket of gradients goes to the strategy as soon as
- * backward has filled it; the last bucket carries the control vector.  Once the strategy has
- * combined all of them the update follows, and leaves what all ranks agreed on where the host reads
- * it (flight.c).
+ * step_queue has the parts of a step in their order:
+ *   1. For each micro-batch the host sends its scalars and its samples.
+ *   2. Then the host queues the work that is the same in every step: the stages of the program,
+ *      forward and backward.
+ *   3. In the last micro-batch each bucket of gradients goes to the strategy as soon as backward
+ * has filled it.  The last bucket carries the control vector.
+ *   4. When the strategy has combined all buckets, the update follows.  It writes the results, on
+ *      which all ranks agree, to memory where the host reads them (flight.c).
  *
- * On the CPU "queue" means do: collectives go to the thread of coll/, everything else is done at
- * once.  On a device all of it is recorded (tape.h), collectives included, so a step is a launch
- * and a poll: no allocation, no waiting, and nothing read from host memory but what is sent. */
+ * On a CPU, "queue" means "do": collectives go to the thread of coll/, and everything else is done
+ * at once.  On a device part 2 to 4 are recorded (tape.h), collectives included.  A step is then a
+ * launch and a poll, without allocation and without waiting, and it reads only what was sent. */
 #include <string.h>
 
 #include "base/util.h"
 #include "train/shards.h"
 #include "train/trainer_impl.h"
 
-/* The step shown is the one that would be lost together with this rank.  On a device the step being
- * queued may already be the next one. */
+/* Show the phase.  The step shown is the one that would be lost together with this rank; on a
+ * device the step that is being queued may already be the next one. */
 static void at(struct trainer *t, enum phase phase, int64_t bucket)
 {
     t->hooks.at(t->hooks.arg, phase, t->queued->step / t->steps_per_epoch + 1, t->state->at.step,
@@ -57,8 +59,8 @@ void step_scalars(const struct trainer *t, const struct batch *b, struct step_sc
         .seed = (uint64_t)train->seed,
         .step = (uint64_t)b->step,
         .first_position = b->first,
-        /* All steps between the state's and this one are presumed to be applied: if one is not,
-         * this one does not count, and is queued again. */
+        /* All steps between the state's step and this one are presumed to be applied.  If one is
+         * not, this step is void and is queued again. */
         .n_updates = t->state->at.n_updates + (b->step - t->state->at.step),
         .n_targets = n_targets,
         .loss_scale = (float)(factor / (double)n_targets),
@@ -70,17 +72,17 @@ void step_scalars(const struct trainer *t, const struct batch *b, struct step_sc
     };
 }
 
-/* Each fixed share adds whole units to the control vector, so its sums do not depend on which rank
- * computed it: they begin anew with each micro-batch.  The number of losses that are not finite
- * goes on, because the step's result tells it. */
+/* With fixed shares the sums begin anew with each micro-batch: each share adds whole units to the
+ * control vector, so the sums over shares do not depend on which rank computed a share.  The number
+ * of losses that are not finite is not cleared, because the step's result contains it. */
 static int clear_metrics(struct trainer *t, struct err *err)
 {
     return backend_zero(t->backend, t->buffers->numbers->metrics, sizeof(double) * METRIC_NONFINITE,
                         err);
 }
 
-/* Send the micro-batch's scalars; with the first micro-batch of a step, the zeros before them,
- * too. */
+/* Send the micro-batch's scalars.  With the first micro-batch of a step also send the zeros in
+ * front of them (struct step_numbers), so that the step's sums begin at zero. */
 static int send_scalars(struct trainer *t, const struct batch *b, struct err *err)
 {
     struct step_numbers *from = &t->buffers->sent[t->n_sent++ % BUFFERS_SENT];
@@ -100,10 +102,11 @@ static int send_scalars(struct trainer *t, const struct batch *b, struct err *er
 struct micro {
     struct batch batch;
     struct program *program;
-    struct tape_key key; /* .first, .last: of its step */
+    struct tape_key key; /* .first, .last: 1 for the first, the last one of the step */
 };
 
-/* Each rank's share is as large as the first rank's or as the last's, and n_global says which. */
+/* The key of the micro-batch's recording.  A rank's share is as large as the first rank's or as the
+ * last rank's; n_global determines which. */
 static struct tape_key key_of(const struct trainer *t, const struct batch *b)
 {
     const struct sampler_step at = sampler_at(&t->sampler, b->step);
@@ -130,7 +133,7 @@ static int load(struct trainer *t, int64_t micro, struct micro *out, struct err 
     else
         rc = feed_next(t->train_feed, &out->batch, err);
     t->is_batch_held = 0;
-    ASSERT(rc <= 0); /* the loader was given exactly the steps that are asked for */
+    ASSERT(rc <= 0); /* > 0 is the end, but the loader was given exactly the steps asked for */
     if (rc < 0)
         return err_wrap(err, "training data");
     ASSERT(out->batch.step == t->queued->step && out->batch.micro == micro);
@@ -139,7 +142,7 @@ static int load(struct trainer *t, int64_t micro, struct micro *out, struct err 
     return 0;
 }
 
-/* Where micro-batches are added up, running statistics grow in a copy of the state's. */
+/* With several micro-batches, running statistics are updated in a copy of the state's. */
 static int begin_statistics(struct trainer *t, const struct micro *m, struct err *err)
 {
     struct buffers *b = t->buffers;
@@ -150,8 +153,8 @@ static int begin_statistics(struct trainer *t, const struct micro *m, struct err
                         sizeof(float) * (size_t)t->layout->n_state_total, err);
 }
 
-/* Between micro-batches: the sum of gradients, and the running statistics so far.  Of fixed shares
- * the strategy has taken both. */
+/* Between micro-batches: add up the gradients, and carry the running statistics over to the next
+ * micro-batch.  With fixed shares the strategy has taken both. */
 static int carry(struct trainer *t, const struct micro *m, struct err *err)
 {
     const struct layout *l = t->layout;
@@ -170,8 +173,8 @@ static int carry(struct trainer *t, const struct micro *m, struct err *err)
     return rc;
 }
 
-/* The gradients in this bucket, and in the last one the control vector, are complete: the step's,
- * or a micro-batch's of a fixed share. */
+/* The gradients in this bucket are complete, and in the last one the control vector, too: those of
+ * the step, or with fixed shares those of a micro-batch.  Hand the bucket to the strategy. */
 static int complete_bucket(struct trainer *t, int bucket, struct err *err)
 {
     int rc = 0;
@@ -186,8 +189,8 @@ static int complete_bucket(struct trainer *t, int bucket, struct err *err)
     return rc == 0 ? reducer_bucket(t->reducer, bucket, err) : rc;
 }
 
-/* Before gradients of further buckets are written, the sums of those that lay in their memory must
- * have left it. */
+/* Before a stage writes gradients of further buckets, have the strategy move out the sums of those
+ * buckets that used the same memory. */
 static int open_buckets(struct trainer *t, const struct stage *s, struct err *err)
 {
     int rc = 0;
@@ -285,8 +288,9 @@ static int begin(struct trainer *t, struct flight *f, struct err *err)
     return reducer_begin(t->reducer, f->step, err);
 }
 
-/* Each rank has checked the sums of its own shard.  The sum of all checks tells a rank, too, that
- * all others have their sums (train/shards.h). */
+/* Check the gradients of this rank's own shard, and sum the checks over all ranks.  The sum also
+ * proves to a rank that all other ranks have their sums of gradients (train/shards.h).  So the step
+ * is noted as prepared before this wait. */
 static int sum_checks(struct trainer *t, struct err *err)
 {
     double *check = t->buffers->numbers->check;
@@ -310,7 +314,7 @@ static int wait_for_strategy(struct trainer *t, struct err *err)
     return rc == 0 && t->state->shards ? sum_checks(t, err) : rc;
 }
 
-/* The last kernel that it queues leaves the step's result for flight.c. */
+/* Queue the update.  Its last kernel writes the step's result for flight.c. */
 static int update(struct trainer *t, struct err *err)
 {
     at(t, PHASE_UPDATE, -1);
@@ -318,8 +322,8 @@ static int update(struct trainer *t, struct err *err)
     return update_apply(t->update, err);
 }
 
-/* Of shards, the other ranks' parameters have come, so working copies are made of all.  The
- * strategy may change the new weights, so their average comes last. */
+/* After the update.  With shards the other ranks' parameters have come, so all working copies are
+ * made anew.  The strategy may change the new weights, so the average of weights comes last. */
 static int updated(struct trainer *t, struct err *err)
 {
     int rc = reducer_updated(t->reducer, err);

@@ -1,6 +1,7 @@
 /* tape - a table of recordings, one for each key.
  *
- * Beside each recording stands the log of its collectives (strategy/exchange.h). */
+ * Each row also has the log of the recording's collectives (strategy/exchange.h), because a launch
+ * runs these without a call to the exchange. */
 #include "train/tape.h"
 
 #include <stdlib.h>
@@ -10,15 +11,15 @@
 
 struct tape {
     struct tape_key key;
-    struct recording *recording; /* NULL: its work was queued once */
-    struct exchange_log log;     /* the collectives in it */
+    struct recording *recording; /* NULL: the work was queued once, and not recorded yet */
+    struct exchange_log log;     /* the collectives of the work */
 };
 
 struct tapes {
     struct backend *backend;
     struct exchange *exchange;
     struct tape *tape; /* [n] */
-    int n, at;         /* at: the one begun */
+    int n, at;         /* at: the tape of the newest tapes_begin */
     int is_recording;
     int64_t n_launches;
     int records;
@@ -52,7 +53,7 @@ static int is_same(const struct tape_key *a, const struct tape_key *b)
            a->least == b->least && a->first == b->first && a->last == b->last;
 }
 
-/* The tape of that key, or t->n: none yet. */
+/* The index of the tape with key k, or t->n if there is none yet. */
 static int find(const struct tapes *t, struct tape_key k)
 {
     int i = 0;
@@ -68,7 +69,8 @@ static void add(struct tapes *t, struct tape_key key)
     t->tape[t->n++] = (struct tape){.key = key};
 }
 
-/* Work that the device or a library does not let us record may still run, kernel by kernel. */
+/* Add the remedy to an error: work that the device or a library cannot record may still run kernel
+ * by kernel. */
 static int wrap(int rc, struct err *err)
 {
     return rc == ERR_DEVICE

@@ -1,6 +1,7 @@
-/* trainer - opens a job, prepares and forms.
+/* trainer - opens a job, prepares for a formation, and forms.
  *
- * Epochs are in epoch.c, a step is in step.c. */
+ * The order of calls is in trainer.h.  Epochs, validation and checkpoints are in epoch.c, and a
+ * step is in step.c. */
 #include <inttypes.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@
  * some hundred microseconds on TCP), small enough that large ones overlap with backward. */
 enum { BUCKET_BYTES = 4 << 20 };
 
-enum { MOST_WORKERS = 16, THREADS_A_WORKER = 8 }; /* unless the job says (n_workers) */
+enum { MOST_WORKERS = 16, THREADS_A_WORKER = 8 }; /* for n_workers */
 
 struct trainer *trainer_new(const struct trainer_options *o, const struct trainer_hooks *hooks)
 {
@@ -43,7 +44,7 @@ struct trainer *trainer_new(const struct trainer_options *o, const struct traine
     return t;
 }
 
-/* The order is that of coll/device.h. */
+/* The order of the calls matters on a device: coll/device.h prescribes it. */
 void trainer_leave(struct trainer *t)
 {
     struct err err;
@@ -141,8 +142,8 @@ static int n_threads(const struct trainer *t, int n_local)
     return t->o.n_threads > 0 ? t->o.n_threads : share > 0 ? share : 1;
 }
 
-/* Threads that decode pictures.  On a CPU training itself takes far longer than they do, and wants
- * the cores. */
+/* The number of threads that decode pictures.  On a CPU, computing takes far longer than decoding
+ * and needs the cores, so there are few of them. */
 static int n_workers(const struct trainer *t)
 {
     const int n = n_threads(t, 1);
@@ -150,7 +151,7 @@ static int n_workers(const struct trainer *t)
     return (int)(t->o.plugin ? min_i64(n, MOST_WORKERS) : ceil_div_i64(n, THREADS_A_WORKER));
 }
 
-/* *out is NULL where the job names no data for validation. */
+/* Open the data set for `purpose`.  *out is NULL if the job names no data for validation. */
 static int open_set(const struct trainer *t, enum dataset_purpose purpose, struct dataset **out,
                     struct err *err)
 {
@@ -185,7 +186,8 @@ static int check_sets_agree(const struct trainer *t, struct err *err)
     return err->code;
 }
 
-/* The data alone tell how many steps an epoch has. */
+/* Check the length of the warm-up.  The number of steps in an epoch is known only now, when the
+ * data are open. */
 static int check_warmup(const struct trainer *t, struct err *err)
 {
     const int64_t n = t->job->schedule.warmup_epochs, most = t->job->train.max_steps;
@@ -242,7 +244,8 @@ static const struct strategy_ops *strategy_of(const struct trainer *t)
     return t->o.strategy ? t->o.strategy : strategy_choose(&t->job->strategy);
 }
 
-/* Frozen parameters belong to no bucket, so nothing would gather them. */
+/* Prepare the layout for divided parameters.  Frozen parameters are refused: they belong to no
+ * bucket, so no collective would gather them. */
 static int divide_layout(struct trainer *t, struct err *err)
 {
     t->layout->gathers = strategy_of(t)->promises.params_are_divided;
@@ -290,8 +293,8 @@ static void warn(void *arg, const char *text)
     t->hooks.report(t->hooks.arg, r);
 }
 
-/* state_new gives every rank the whole of each slot, and nothing divides one among the ranks yet.
- */
+/* Refuse slots that ask to be divided among the ranks, because nothing divides a slot by its
+ * declaration yet: state_new gives every rank the whole of each slot. */
 static int check_slots(const struct slot_def *const *slot, int n, struct err *err)
 {
     for (int i = 0; i < n; i++)
@@ -303,7 +306,8 @@ static int check_slots(const struct slot_def *const *slot, int n, struct err *er
     return 0;
 }
 
-/* Each rank averages for itself, so each must hold the same whole weights after each step. */
+/* Refuse train.average with a strategy that does not leave all ranks the same whole weights after
+ * each step, because each rank averages for itself. */
 static int check_average(const struct job *job, const struct strategy_ops *s, struct err *err)
 {
     const int64_t *zero = job_field(job, "strategy.zero");
@@ -359,7 +363,7 @@ static int roll(void *arg, const double *check, struct err *err)
     return update_apply(t->update, err);
 }
 
-/* Each formation has shards of its own. */
+/* Make the update anew, because each formation has other shards. */
 static int remake_update(struct trainer *t, struct err *err)
 {
     update_free(t->update);
@@ -404,8 +408,9 @@ static int make_memory(struct trainer *t, struct err *err)
     return rc;
 }
 
-/* The ranks' shares change as the job runs.  So do the samples of a rank, and those of the m-th
- * micro-batch of all ranks. */
+/* Refuse cluster.rebalance where batch statistics would follow the ranks' speed.  Shares change as
+ * the job runs, and with them the samples whose statistics are taken together: those of one rank,
+ * or of the m-th micro-batch of all ranks. */
 static int check_moving_statistics(const struct job *j, struct err *err)
 {
     if (!j->cluster.rebalance)
@@ -424,8 +429,9 @@ static int check_moving_statistics(const struct job *j, struct err *err)
                    j->train.accumulate);
 }
 
-/* Batch statistics of all ranks, computed with parameters that differ, would be those of no model.
- * Those of all shares would need every share's activations at the same time. */
+/* Refuse synchronised batch norm with own updates and with fixed shares.  With own updates the
+ * ranks' parameters differ, so statistics over all ranks would belong to no model.  Statistics over
+ * all fixed shares would need the activations of every share at the same time. */
 static int check_statistics(const struct trainer *t, struct err *err)
 {
     if (t->layout->n_state_total == 0)
@@ -503,8 +509,8 @@ static int take_fingerprint(struct trainer *t, struct err *err)
     return rc;
 }
 
-/* The folder of the data as the run's job.yaml has it, if the present job has another one; for
- * free().  NULL: it has not, or there is no such folder. */
+/* The data folder that the job.yaml of the run names, if the present job names another one; for
+ * free().  NULL: the two are the same, or that file names none or cannot be read. */
 static char *former_data_path(const struct trainer *t, const char *run_dir)
 {
     char *path = xasprintf("%s/job.yaml", run_dir), *former = NULL;
@@ -522,7 +528,7 @@ static char *former_data_path(const struct trainer *t, const char *run_dir)
     return former;
 }
 
-/* The data may have moved, but they must be those that the run has been trained with. */
+/* The data may lie in another folder now, but they must be those with which the run was trained. */
 static int check_data(const struct trainer *t, const struct ckpt *c, const char *run_dir,
                       struct err *err)
 {
@@ -572,8 +578,8 @@ static int resume(struct trainer *t, const char *run_dir, struct err *err)
     return rc < 0 ? err_wrap(err, "resume") : 0;
 }
 
-/* Take the weights alone: other slots, and the position in the data, are of no use to an
- * evaluation, whose data may be others. */
+/* For an evaluation: load only the weights.  Other slots and the position in the data are of no use
+ * to it, and its data may be others. */
 static int load_weights(struct trainer *t, const char *folder, int averaged, struct err *err)
 {
     struct ckpt *c = NULL;
@@ -592,7 +598,7 @@ static int load_weights(struct trainer *t, const char *folder, int averaged, str
     return rc < 0 ? err_wrap(err, "--checkpoint") : 0;
 }
 
-/* Followers take what is broadcast from another rank. */
+/* On rank 0, make or load the state.  Followers take theirs from another rank when ranks form. */
 static int make_state(struct trainer *t, const struct cmd *c, struct err *err)
 {
     t->state->at =
@@ -716,9 +722,10 @@ void trainer_take_coll(struct trainer *t, struct coll *coll)
     reducer_join(t->reducer, coll);
 }
 
-/* Faults happen between kernels, so no rank records where any rank has some.  Nor does any rank
- * record where the strategy's collectives may differ from rank to rank, because all ranks must
- * launch the same ones together. */
+/* 1: this rank may record its steps.  It may not if it has faults on purpose, because these happen
+ * between kernels; agree_to_record then keeps all ranks from recording.  Nor may it if the
+ * strategy's collectives may differ from rank to rank, because all ranks must launch the same ones
+ * together. */
 static int may_record(const struct trainer *t)
 {
     return t->job->train.record && !faults_n(t->o.faults) &&
@@ -741,8 +748,8 @@ static int agree_to_record(struct trainer *t, int *records, struct err *err)
     return rc < 0 ? err_wrap(err, "agreeing on whether steps are recorded") : 0;
 }
 
-/* The ranks that are left do not hold the whole of any step: rank 0 loads the newest checkpoint,
- * and all go on from there. */
+/* The ranks that are left do not hold the whole state of any step.  So rank 0 loads the newest
+ * checkpoint, and all ranks go on from there. */
 static int go_back(struct trainer *t, int source, struct err *err)
 {
     const struct err lost = *err;
@@ -772,7 +779,8 @@ static int go_back(struct trainer *t, int source, struct err *err)
     return rc == SHARDS_LOST ? err->code : rc;
 }
 
-/* All ranks gather a divided state together, so they know alike whether a checkpoint is due. */
+/* All ranks gather a divided state together, so all must know whether a checkpoint is due: rank 0
+ * tells them. */
 static int agree_on_checkpoint(struct trainer *t, struct err *err)
 {
     uint8_t due = (uint8_t)t->is_checkpoint_due;
@@ -782,8 +790,8 @@ static int agree_on_checkpoint(struct trainer *t, struct err *err)
     return rc;
 }
 
-/* One rank's state is enough for all, or the holders of shards send theirs, or the strategy puts it
- * together itself. */
+/* Bring all ranks to one state.  Either one rank's state is enough and is broadcast, or the holders
+ * of shards send them, or the strategy does it in its function `form`. */
 static int take_source(struct trainer *t, int source, struct err *err)
 {
     int rc = meet_again(t, source, err);
@@ -798,7 +806,7 @@ static int take_source(struct trainer *t, int source, struct err *err)
     return rc == 0 ? reducer_form(t->reducer, source, err) : rc;
 }
 
-/* These collectives tell the ring nothing, so all of them have one entry in it. */
+/* These collectives make no entries in the record, so all of them together get one. */
 static int take_state(struct trainer *t, int source, int *records, struct err *err)
 {
     int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_FORM);
@@ -818,7 +826,7 @@ static int register_reduced(struct trainer *t, struct err *err)
                                 layout_grad_bytes(t->layout, t->layout->grad_dtype), err);
 }
 
-/* The scale of the first step; each step's result tells that of the next one. */
+/* Read the loss scale for the first step.  Later scales come with each step's result. */
 static int read_loss_scale(struct trainer *t, struct err *err)
 {
     float scaler[SCALER_LEN] = {0};
