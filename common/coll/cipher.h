@@ -1,8 +1,8 @@
 /* coll/cipher - TLS 1.3 on an established connection, with a key that both ends know already.
  *
- * The key is of this one connection (proof_link_key), so there are no certificates, tickets, or
+ * Each connection has a key of its own (proof_link_key), so there are no certificates, tickets or
  * early data.  The exchange of ephemeral keys (psk_dhe_ke) keeps recorded traffic unreadable even
- * if the key becomes known later.  The kernel encrypts where it can (kernel TLS), else OpenSSL.
+ * if the key becomes known later.  The kernel encrypts if it can (kernel TLS), else OpenSSL.
  *
  * Life:    cipher_new once.  For each connection: cipher_begin -> SSL_do_handshake until it is done
  *          -> cipher_end_handshake -> SSL_read, SSL_write -> SSL_free.

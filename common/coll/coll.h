@@ -1,12 +1,13 @@
-/* coll - collective communication among the ranks of one run.
+/* coll - collective communication among the ranks of one formation.
  *
- * A coll joins `size` ranks, numbered 0..size-1.  Three functions make one:
+ * A coll joins `size` ranks, numbered 0..size-1.  coll.c checks the arguments of all calls and
+ * passes them on to the kind of coll (coll/impl.h).  Three functions make a coll:
  *
  *   coll_tcp_prepare  coll/tcp.h: among processes
  *   coll_new_local    coll/local.h: among threads of one process, for tests
  *   coll_device_new   coll/device.h: in the memory of GPUs, where some calls have another meaning
  *
- * A coll of one rank is legal, but not on a device; its collectives complete at once.
+ * A coll of one rank is legal, except on a device; its collectives complete at once.
  *
  * Order:   a coll has two channels.  All ranks queue the same collectives, with the same sizes, in
  *          the same order on each channel; a channel runs them in that order.  The channels do not
@@ -19,8 +20,8 @@
  *          every ticket before the free.
  * Threads: one engine thread per coll.  From any other thread, while the coll exists: coll_abort,
  *          coll_stats, coll_rank, coll_size.
- * Memory:  no call allocates, but for a link that is made at its first use.  Queueing uses a fixed
- *          ring.
+ * Memory:  no call allocates, except that a link between two ranks may be made at its first use.
+ *          Queueing uses a fixed ring.
  * Errors:  0 ok; <0 failed and *err says why.  err is never NULL. */
 #ifndef COLL_COLL_H
 #define COLL_COLL_H
@@ -41,7 +42,7 @@ enum coll_channel {
 
 enum {
     COLL_RING = 64,     /* collectives of a channel that can be outstanding; one more blocks */
-    COLL_TAG_NONE = -1, /* the tag of a collective of which coll_watch tells nothing */
+    COLL_TAG_NONE = -1, /* the tag of a collective that coll_watch does not report */
 };
 
 int coll_rank(const struct coll *c);
@@ -67,7 +68,8 @@ struct coll_span coll_span(int64_t n, int count, int i);
  *       DTYPE_F64, DTYPE_BF16 or DTYPE_F16; else any dtype.
  *       Borrowed, as is all other memory handed over: keep it alive, and do not touch it, until
  *       coll_wait has returned for the ticket (or, after a failure, until coll_free has).
- * tag   >= 0: the caller's name for the collective, which coll_watch passes on; or COLL_TAG_NONE.
+ * tag   >= 0: the caller's number for the collective, which coll_watch passes on; or
+ *       COLL_TAG_NONE.
  *
  * They fail with ERR_ARG (dtype, n, a rank), or as coll_wait does once the coll has failed. */
 
@@ -79,7 +81,7 @@ struct coll_span coll_span(int64_t n, int count, int i);
 int64_t coll_allreduce(struct coll *c, enum coll_channel ch, void *x, int64_t n, enum dtype dtype,
                        int64_t tag, struct err *err);
 
-/* Sum this rank's own span of x over all ranks, in place; same bits as coll_allreduce gives there.
+/* Sum this rank's own span of x over all ranks, in place, with the same bits as coll_allreduce.
  * Afterwards the rest of x holds unspecified values. */
 int64_t coll_reduce_scatter(struct coll *c, enum coll_channel ch, void *x, int64_t n,
                             enum dtype dtype, int64_t tag, struct err *err);
@@ -92,7 +94,7 @@ int64_t coll_allgather_spans(struct coll *c, enum coll_channel ch, void *x, int6
 int64_t coll_broadcast_async(struct coll *c, enum coll_channel ch, void *x, int64_t n,
                              enum dtype dtype, int root, int64_t tag, struct err *err);
 
-/* Memory with a part for each rank: part[size], runs of x's elements. */
+/* Memory with a part for each rank: part[r] is a run of x's elements. */
 struct coll_parts {
     void *x;
     const struct coll_span *part;
@@ -100,8 +102,8 @@ struct coll_parts {
 
 /* Give part r of `from` to rank r, and take part r of `to` from rank r.
  *
- * Parts may be empty and of different sizes, but rank a takes from rank b as many elements as b
- * gives to a (a rank's part for itself is copied).  `from` and `to` may not overlap. */
+ * Parts may be empty and of different sizes, but rank a must take from rank b as many elements as b
+ * gives to a.  A rank's part for itself is copied.  `from` and `to` may not overlap. */
 int64_t coll_all_to_all(struct coll *c, enum coll_channel ch, struct coll_parts from,
                         struct coll_parts to, enum dtype dtype, int64_t tag, struct err *err);
 
@@ -113,14 +115,15 @@ struct coll_message {
 };
 
 /* Send one message, or receive one, or both at once (coll_exchange).  Only the ranks concerned call
- * these.  The messages from one rank to another on one channel match in their order, and each is as
- * long as its receiver expects.
+ * these.  Messages from one rank to another on one channel match in their order.  A message must be
+ * as long as its receiver expects.
  *
- * A send is complete when its receiver has taken the message, or earlier.  Sends and receives are
- * run in queueing order like all else, so a ring in which every rank queues a send and then a
- * receive would wait for ever: there, and wherever two ranks send to each other at the same time,
- * use coll_exchange, whose two halves proceed together.  A pattern is safe if it is safe with each
- * call taken as one rendezvous of all the ranks that it names. */
+ * A send is complete when its receiver has taken the message, or earlier.  Sends and receives run
+ * in queueing order like all collectives.  So a ring in which every rank queues a send and then a
+ * receive would wait for ever.  There, and wherever two ranks send to each other at the same time,
+ * use coll_exchange, whose two halves proceed together.  To see whether a pattern of calls is safe,
+ * take each call as one meeting of all the ranks that it names: if the pattern ends then, it is
+ * safe. */
 int64_t coll_send(struct coll *c, enum coll_channel ch, struct coll_message m, enum dtype dtype,
                   int64_t tag, struct err *err);
 int64_t coll_recv(struct coll *c, enum coll_channel ch, struct coll_message m, enum dtype dtype,
@@ -130,14 +133,14 @@ int64_t coll_exchange(struct coll *c, enum coll_channel ch, struct coll_message 
 
 /* ---- waiting ---- */
 
-/* Block until the collective of `ticket`, and so all before it on its channel, are complete.  A
- * ticket may be waited for more than once, in any order.
- * Fails with ERR_PEER (a rank left: which, where known), ERR_TIMEOUT (no progress), ERR_CANCELED
- * (coll_abort), ERR_DEVICE (the library), ERR_ARG (no such ticket). */
+/* Block until the collective of `ticket`, and all before it on its channel, are complete.  A ticket
+ * may be waited for more than once, and tickets in any order.
+ * Fails with ERR_PEER (a rank left; *err names it if it is known), ERR_TIMEOUT (no progress),
+ * ERR_CANCELED (coll_abort), ERR_DEVICE (the library), ERR_ARG (no such ticket). */
 int coll_wait(struct coll *c, int64_t ticket, struct err *err);
 
-/* Without blocking: <0 if the coll is known to have failed.  A coll of host memory says so only
- * in coll_wait. */
+/* < 0 if the coll is known to have failed.  Does not block.  A coll of host memory reports failures
+ * only in coll_wait. */
 int coll_poll(struct coll *c, struct err *err);
 
 /* ---- blocking collectives, on the bulk channel; they fail as coll_wait does ---- */
@@ -152,18 +155,21 @@ int coll_allgather(struct coll *c, const void *mine, size_t n_bytes, void *all, 
 
 enum coll_moment { COLL_BEGINS, COLL_ENDS, COLL_FAILS };
 
-/* Be told when each collective of a tag >= 0 begins and ends, on the thread that runs it: each
- * channel has its own, but no two tell at the same time.  The function must not block nor call
- * back.  Set it before the first collective; `watch` NULL: no function is called. */
+/* Have `watch` called when each collective with a tag >= 0 begins and ends.  It is called on the
+ * thread that runs the collective.  Each channel has its own thread, but two calls never overlap.
+ * The function must not block, nor call coll functions.  Set it before the first collective; NULL:
+ * no function is called. */
 void coll_watch(struct coll *c,
                 void (*watch)(void *arg, int64_t tag, enum coll_moment moment, int64_t now_ns),
                 void *arg);
 
-/* Leave: whatever is pending, connecting or called later fails with ERR_CANCELED (or with the
- * failure that came before), within milliseconds, also if a comm thread is stuck waiting for
- * a rank.  Another rank fails with ERR_PEER once it waits for this one on a link that there is;
- * while it waits for a third rank, alive and late, or for this rank to connect, it does not notice.
- * So the control plane, which knows, aborts all ranks. Any thread, any number of times. */
+/* Leave the coll.  Everything that is pending, connecting or called later fails within milliseconds
+ * with ERR_CANCELED (or with the failure that came before), even if a comm thread is stuck waiting
+ * for a rank.
+ *
+ * Another rank fails with ERR_PEER once it waits for this rank on an existing link.  It does not
+ * notice while it waits for a third rank, which is alive but late, or for this rank to connect.  So
+ * the control plane aborts all ranks.  Any thread, any number of times. */
 void coll_abort(struct coll *c);
 
 /* Stop the comm threads and free everything; what is still pending is aborted first.  Never blocks
@@ -171,11 +177,11 @@ void coll_abort(struct coll *c);
 void coll_free(struct coll *c);
 
 struct coll_stats {
-    int64_t wait_ns;     /* time callers were blocked in here: communication that nothing hid */
+    int64_t wait_ns;     /* time that callers were blocked: communication not hidden by computing */
     int64_t busy_ns;     /* time the comm threads were inside collectives, waiting included */
     int64_t n_bytes;     /* payload handed to completed collectives (not what travelled) */
     int64_t n_calls;     /* collectives completed */
-    int64_t n_strangers; /* connections to this rank that did not prove to be a rank's */
+    int64_t n_strangers; /* connections to this rank that did not prove to belong to a rank */
 };
 
 /* Sums since the coll was made.  Any thread, unless the coll is a device's. */

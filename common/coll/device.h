@@ -1,5 +1,5 @@
-/* coll/device - collectives of a device's memory, in the order of a backend's queue: NCCL, made by
- * the plugin that also made the backend.
+/* coll/device - collectives of a device's memory, in the order of a backend's queue.  They are made
+ * with NCCL, by the plugin that also made the backend.
  *
  * A device coll answers the calls of coll/coll.h, with these meanings:
  *
@@ -19,15 +19,15 @@
  *       done (a join, which a recording needs for each collective before it ends).
  *   coll_broadcast, coll_allgather  Block, polling; x and `mine` may be memory of the host or of
  *       the device.  Not while recording.
- *   coll_poll  Tells whether the coll still stands.  Call it as often as the backend is polled, and
- *       never wait for the backend without it: when a rank is lost, what was queued ends only after
- *       coll_poll has seen it, or coll_abort was called.  And call it after the backend has run
- *       empty: an abort, too, makes it run empty.
+ *   coll_poll  Says whether the coll still works.  Call it as often as the backend is polled, and
+ *       never wait for the backend without it: when a rank is lost, queued work ends only after
+ *       coll_poll has noticed the loss, or coll_abort was called.  Also call it after the backend
+ *       has run empty, because an abort makes it run empty, too.
  *   coll_abort  Any thread, at any moment; never blocks, and calls neither CUDA nor NCCL on it.
  *       Sets the poison word, then makes what is queued, and what is queued later, return
  *       (ncclCommAbort, by a thread apart), with garbage in its buffers: see coll_device_latch.
- *   coll_watch  Tells nothing.
- *   coll_stats  Counts what was queued from the host; a recording counts once.
+ *   coll_watch  Reports nothing.
+ *   coll_stats  Counts what the host queued; a recording counts once.
  *
  * Life:    coll_device_alloc, of what will be reduced; rank 0: coll_device_make_ids, which the
  *          control plane carries to all ranks -> coll_device_new (at Prepare) ->
@@ -35,8 +35,9 @@
  *          coll_device_quiesce -> free the recordings that hold its collectives -> coll_free ->
  *          close the backend.
  *
- *          That order holds after a failure too; coll_free asserts that quiesce came before it once
- *          it is connected (NCCL waits for ever for recordings that still hold it).
+ *          That order holds after a failure, too.  If the coll was connected, coll_free asserts
+ * that quiesce came before it, because NCCL waits for ever for recordings that still hold its
+ *          communicator.
  *
  * Threads: as coll/coll.h.  The thread that opened the backend makes, uses and frees the coll.
  *
@@ -49,20 +50,21 @@
 #include "coll/coll.h"
 
 enum {
-    COLL_ID_BYTES = 128,     /* one id, opaque */
-    COLL_RANKS_PER_ID = 128, /* each id's maker serves so many ranks while they connect */
-    COLL_NAME_LEN = 64,      /* with NUL */
+    COLL_ID_BYTES = 128, /* one id, opaque */
+    COLL_RANKS_PER_ID =
+        128,            /* the process that made an id serves this many ranks as they connect */
+    COLL_NAME_LEN = 64, /* with NUL */
     COLL_DEVICE_VERSION = 4, /* of struct coll_device_ops and of coll/impl.h */
 };
 
 struct coll_device_options {
     int rank, size;
     char name[COLL_NAME_LEN]; /* job and generation, "lenet-mnist/3": shown by NCCL's messages */
-    int64_t stop_ms; /* after a failure: for what runs to return, and again for the communicator to
-                        end */
-    /* NCCL could not be stopped: this process holds a communicator that it can neither use nor
-     * free.  Say `text` and end the process, so that its supervisor starts another.  If it returns,
-     * the communicator is left as it is.  Engine's thread. */
+    int64_t stop_ms; /* after a failure: the time for running work to return, and again the time
+                        for the communicator to end */
+    /* Called if NCCL could not be stopped: this process holds a communicator that it can neither
+     * use nor free.  The function should report `text` and end the process, so that its supervisor
+     * starts another.  If it returns, the communicator is left as it is.  The engine's thread. */
     void (*stuck)(void *arg, const char *text);
     void *arg;
 };
@@ -88,9 +90,9 @@ struct coll_device_ops {
 
 struct plugin;
 
-/* The plugin's collectives, after a check that the plugin and this program were built of one
- * source.  Fails with ERR_UNSUPPORTED (none, or another version's).  That NCCL is new enough is
- * seen when the plugin is loaded. */
+/* *out: the plugin's collectives.  Checks that the plugin and this program were built from the same
+ * source.  Fails with ERR_UNSUPPORTED (no collectives, or those of another version).  Loading the
+ * plugin has checked that NCCL is new enough. */
 int coll_device_of(const struct plugin *p, const struct coll_device_ops **out, struct err *err);
 
 int coll_device_n_ids(int size); /* 1 for each COLL_RANKS_PER_ID ranks */
@@ -100,9 +102,9 @@ int coll_device_n_ids(int size); /* 1 for each COLL_RANKS_PER_ID ranks */
 int coll_device_make_ids(const struct coll_device_ops *ops, int size, uint8_t *ids,
                          struct err *err);
 
-/* A coll, not yet connected, whose memory and queue are b's (the same plugin's).  Borrows b until
- * coll_free.  coll_abort works from here on.  Fails with ERR_ARG for one rank, which needs none of
- * this (coll/tcp.h serves it), and for a rank that is none of 0 .. size - 1. */
+/* Make a coll, not yet connected, for the memory and the queue of b, a backend of the same plugin.
+ * Borrows b until coll_free.  coll_abort works from here on.  Fails with ERR_ARG if size is 1 (use
+ * coll/tcp.h then), or if the rank is not in 0 .. size - 1. */
 int coll_device_new(const struct coll_device_ops *ops, struct backend *b,
                     const struct coll_device_options *o, struct coll **out, struct err *err);
 
@@ -112,29 +114,32 @@ int coll_device_new(const struct coll_device_ops *ops, struct backend *b,
 int coll_device_connect(struct coll *c, const uint8_t *ids, size_t n_bytes, int64_t deadline_ms,
                         struct err *err);
 
-/* Memory that may be registered, zeroed, of b, a backend of the same plugin; no coll is needed for
- * it.  Fails with ERR_DEVICE. */
+/* Allocate zeroed device memory that may be registered.  b is a backend of the same plugin.  No
+ * coll is needed for it.  Fails with ERR_DEVICE. */
 int coll_device_alloc(const struct coll_device_ops *ops, struct backend *b, size_t n_bytes,
                       const char *what, void **out, struct err *err);
 void coll_device_free(const struct coll_device_ops *ops, struct backend *b, void *p); /* or NULL */
 
-/* Tell the library of memory that will be reduced (the gradients), so that it need not copy it:
- * all of a coll_device_alloc, which must outlive the coll.  A collective: all ranks register the
- * same sizes in the same order, each memory once.  Where the library cannot, nothing happens. */
+/* Register memory that will be reduced (the gradients) with the library, which then need not copy
+ * it.  x is the whole of a coll_device_alloc, and must outlive the coll.  This is a collective: all
+ * ranks register the same sizes in the same order, each memory once.  If the library cannot
+ * register memory, nothing happens. */
 int coll_device_register(struct coll *c, void *x, size_t n_bytes, struct err *err);
 
-/* Queue, after what the backend has queued so far, one thread that stores 1 at *veto (device
- * memory) if the poison word is set, and else leaves it.  A step queues it after its coll_waits
- * and before all that applies its gradients, with veto = &control[CONTROL_VOID]: then every later
- * kernel reads one and the same verdict, and half-reduced gradients are never applied. */
+/* Queue a kernel of one thread, after all that the backend has queued so far.  It stores 1 at *veto
+ * (device memory) if the poison word is set, and does nothing otherwise.  A step queues it after
+ * its coll_waits, and before all work that applies its gradients, with veto =
+ * &control[CONTROL_VOID]. So every later kernel reads the same verdict, and half-reduced gradients
+ * are never applied. */
 int coll_device_latch(struct coll *c, float *veto, struct err *err);
 
-/* Wait until nothing of the coll runs any more, and keep new work from starting.  A coll that
- * stands is given deadline_ms to finish what is queued; one that failed, was aborted, or does not
- * finish is aborted (within stop_ms); if even that fails, options.stuck is called.  0: all that was
- * queued is done and was not poisoned.  <0: the first failure; or ERR_DEVICE if the device itself
- * has failed, which runs nothing any more.  Either way recordings may then be freed, and the coll
- * after them. */
+/* Wait until nothing of the coll runs any more, and keep new work from starting.
+ *
+ * A coll that works is given deadline_ms to finish what is queued.  A coll that failed, was
+ * aborted, or does not finish in time is aborted (within stop_ms).  If even that fails,
+ * options.stuck is called.  Returns 0 if all queued work is done and was not poisoned.  Returns < 0
+ * with the first failure, or with ERR_DEVICE if the device itself has failed, which then runs
+ * nothing any more.  In both cases the recordings may be freed afterwards, and then the coll. */
 int coll_device_quiesce(struct coll *c, int64_t deadline_ms, struct err *err);
 
 #endif

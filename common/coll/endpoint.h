@@ -1,4 +1,5 @@
-/* coll/endpoint - where a rank listens, and its form on the wire.
+/* coll/endpoint - the address where a rank listens, and its form on the wire.  The driver passes
+ * these blobs on to all ranks (coll/tcp.h).
  *
  * Blob, big-endian:  0 "dpE3"   4 rank u16   6 size u16   8 window u32
  *                   12 family u8 (4 or 6), a zero   14 port u16   16 ip[16] (IPv4: 4, then zeros)
@@ -50,8 +51,9 @@ void endpoint_from_socket(const struct sockaddr_storage *from, struct endpoint_a
 bool endpoint_is_any(const struct endpoint_addr *a);      /* 0.0.0.0 or :: */
 bool endpoint_is_loopback(const struct endpoint_addr *a); /* 127.0.0.0/8 or ::1 */
 
-/* The addresses that one owner of a network can have any number of are one source: an IPv4 address,
- * also where it is written as an IPv6 address, or the first half of another IPv6 address. */
+/* 1: both addresses count as one source of connections.  A source is an IPv4 address, also if it is
+ * written as an IPv6 address, or the first half of another IPv6 address, because one owner of a
+ * network can have any number of addresses with that first half. */
 bool endpoint_is_same_source(const struct endpoint_addr *a, const struct endpoint_addr *b);
 
 void endpoint_ip_text(const struct endpoint_addr *a, char out[COLL_IP_LEN]);

@@ -1,16 +1,18 @@
-/* coll/host - the comm threads: collectives of CPU memory.  Each channel has a thread of its own,
- * which runs the channel's collectives one after another in queueing order.
+/* coll/host - the comm threads, which run collectives of CPU memory.  Each channel has a thread of
+ * its own, which runs the channel's collectives one after another in queueing order.
  *
- * A kind of coll embeds struct coll_host first and provides struct host_ops, whose functions
- * block; this file makes tickets, waiting, abort and statistics of them. A failure on one channel
- * fails all that is queued on both channels, but does not interrupt a collective that runs on the
- * other channel: its peers or coll_abort end it.  A coll of one rank needs neither threads nor
- * host_ops->run.
+ * A kind of coll (coll/tcp.c, coll/local.c) embeds struct coll_host as its first member and
+ * provides struct host_ops, whose functions block.  This file adds tickets, waiting, abort and
+ * statistics.
+ *
+ * A failure on one channel fails everything that is queued on both channels.  It does not interrupt
+ * a collective that runs on the other channel; that one is ended by its peers or by coll_abort.  A
+ * coll of one rank needs neither threads nor host_ops->run.
  *
  * Life:    host_init -> host_start (from then on collectives may be queued) -> coll calls ->
  *          coll_free, which stops the threads and then calls host_ops->free.
  * Threads: as coll.h; run is called on the channel's thread, `interrupt` on any.
- * Lock:    `lock` guards all that follows it. */
+ * Lock:    `lock` guards all members of struct coll_host behind it, and the lanes. */
 #ifndef COLL_HOST_H
 #define COLL_HOST_H
 
@@ -25,7 +27,8 @@ struct host_ops {
     const char *name;
     /* Run one collective of job->channel to its end, blocking. */
     int (*run)(struct coll_host *h, const struct coll_job *job, struct err *err);
-    /* Make each run() now or later fail soon.  May come before host_start and more than once. */
+    /* Make each run(), present or later, fail soon.  May be called before host_start, and more than
+     * once. */
     void (*interrupt)(struct coll_host *h);
     /* Free what this kind added, and h itself. */
     void (*free)(struct coll_host *h);
@@ -41,8 +44,9 @@ struct host_lane {
     pthread_cond_t work;             /* to the comm thread: queued, failed or stop changed */
     pthread_cond_t done;             /* to the engine: completed changed */
     int64_t queued;                  /* the number of the last collective that was queued */
-    int64_t completed;               /* the number of the last that ended, well or not */
-    int64_t failed;                  /* of the first that failed (all after it did), or 0 */
+    int64_t completed;               /* the number of the last one that ended, well or not */
+    int64_t failed;                  /* the number of the first one that failed, or 0; all later
+                                        ones failed, too */
     struct coll_job jobs[COLL_RING]; /* number n is at n % COLL_RING */
 };
 

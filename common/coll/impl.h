@@ -1,7 +1,8 @@
-/* coll/impl - what a kind of coll provides: struct coll_ops, and the base struct it embeds first.
+/* coll/impl - the interface of a kind of coll: struct coll_ops, and the base struct that the kind
+ * embeds as its first member.
  *
- * coll.c checks arguments once for all kinds and calls through here.  Kinds that run on the CPU
- * share coll/host.h, which has the comm threads. */
+ * coll.c checks arguments once for all kinds and then calls these functions.  Kinds that run on the
+ * CPU share coll/host.h, which has the comm threads. */
 #ifndef COLL_IMPL_H
 #define COLL_IMPL_H
 
@@ -21,7 +22,7 @@ enum coll_what {
 struct coll_job {
     enum coll_what what;
     enum coll_channel channel;
-    enum dtype dtype; /* not of ALLGATHER */
+    enum dtype dtype; /* not used by ALLGATHER */
     int blocks;       /* 1: its caller waits for it at once */
     int root;         /* BROADCAST */
     int to, from;     /* EXCHANGE; -1: no rank */
@@ -83,7 +84,7 @@ struct coll {
 };
 
 /* A number made of the sizes of all structs that the program and a plugin exchange (coll/device.h).
- * If it differs between the two, they were not built of one source. */
+ * If it differs between the two, they were built from different sources. */
 #define COLL_DEVICE_LAYOUT                                                                      \
     ((uint32_t)(sizeof(struct err) + 31 * sizeof(struct coll) + 961 * sizeof(struct coll_ops) + \
                 29791 * sizeof(struct coll_job) + 923521 * sizeof(struct coll_device_options) + \
@@ -93,7 +94,7 @@ struct coll {
  * kind adds its own. */
 void coll_init(struct coll *c, const struct coll_ops *ops, const char *kind, int rank, int size);
 
-/* For a kind to call where a collective of `tag` begins and ends. */
+/* A kind calls this when a collective with this tag begins and when it ends (coll_watch). */
 void coll_tell(const struct coll *c, int64_t tag, enum coll_moment moment, int64_t now_ns);
 
 #endif

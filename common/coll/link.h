@@ -10,7 +10,7 @@
  * Between ranks of one machine the bytes go through shared memory (coll/shm.h).
  *
  * Life:    link_new -> link_send, link_recv ... -> link_free.
- * Threads: one at a time, but link_shut and link_is_gone from any (not beside link_free).
+ * Threads: one at a time; but link_shut and link_is_gone from any, except during link_free.
  * Errors:  ERR_PEER: the connection broke; ERR_TIMEOUT: no progress for the link's timeout. */
 #ifndef COLL_LINK_H
 #define COLL_LINK_H
@@ -28,21 +28,22 @@ struct link; /* opaque */
 /* The send buffer to ask the kernel for; it may give less (net.core.wmem_max). */
 enum { LINK_SNDBUF = 1 << 20 };
 
-/* An encrypted link changes the key of what it sends after so many bytes. */
+/* An encrypted link changes its sending key after this many bytes. */
 enum { LINK_KEY_BYTES = 1 << 30 };
 
-/* How many bytes a link holds unread.  Fails with ERR_IO. */
+/* *out: the number of bytes that a link holds before the receiver reads.  Fails with ERR_IO. */
 int link_window(uint32_t *out, struct err *err);
 
 /* The parts that a link is made of. */
 struct link_parts {
     int fd;          /* a connected socket */
     SSL *ssl;        /* on fd; NULL: the link is not encrypted */
-    struct shm *shm; /* carries all bytes, and fd shows when the peer is gone; NULL: fd carries
-                        them */
+    struct shm *shm; /* shared memory that carries all bytes, while fd only shows when the peer is
+                        gone; NULL: fd carries the bytes */
 };
 
-/* Takes the parts.  timeout_ms: a call without progress for so long fails; 0: never. */
+/* Takes the parts.  timeout_ms: a call without progress for this time fails; 0: it never fails so.
+ */
 struct link *link_new(struct link_parts parts, int64_t timeout_ms);
 void link_free(struct link *k); /* what was sent still arrives; NULL is fine */
 

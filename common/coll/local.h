@@ -1,4 +1,5 @@
-/* coll/local - ranks as threads of one process; for tests, and as the twin of the real transports.
+/* coll/local - ranks as threads of one process, for tests.  It is also the slow, plain twin with
+ * which the real transports are compared.
  *
  * Sums are in rank order, ((x0 + x1) + x2) + ..., element by element.  If ranks hand over different
  * collectives, they fail with ERR_ARG; over the other transports they would hang.
@@ -22,7 +23,7 @@ int coll_new_local(struct coll_group *g, int rank, struct coll **out, struct err
 struct coll_fault {
     enum coll_channel channel;
     int64_t at_ticket; /* n; 0: never */
-    int64_t delay_ms;  /* arrive so much later; coll_abort ends the delay */
+    int64_t delay_ms;  /* the rank arrives this much later; coll_abort ends the delay */
     int fail;          /* an err_code (ERR_PEER ...) to fail with, which the others see as ERR_PEER;
                           0: do not fail */
 };

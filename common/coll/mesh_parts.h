@@ -1,5 +1,6 @@
-/* coll/mesh_parts - how mesh's algorithms cut memory into the pieces that travel.  Both ends of a
- * link cut alike, so a piece that is empty for one is empty for the other, and is left out. */
+/* coll/mesh_parts - how the algorithms of mesh.c and sparse.c cut memory into the pieces that
+ * travel.  Both ends of a link cut in the same way, so an empty piece is empty for both, and is
+ * neither sent nor received. */
 #ifndef COLL_MESH_PARTS_H
 #define COLL_MESH_PARTS_H
 

@@ -17,9 +17,10 @@
  *
  * Life:    dialer    proof_dial -> proof_read_answer -> proof_fresh -> proof_link_key
  *          acceptor  proof_read_hello -> proof_answer -> proof_read_fresh -> proof_link_key
- * Threads: pure, but for random numbers.
- * Errors:  0 proven so far; PROOF_STRANGER: the bytes do not prove the key, and *err is not set;
- *          ERR_PROTO: the peer has the key, but wants another mode, and *err says so. */
+ * Threads: any; the functions have no state but *p.
+ * Errors:  0: the peer's bytes are right so far.  PROOF_STRANGER: they do not prove the key, and
+ *          *err is not set.  ERR_PROTO: the peer has the key, but wants another mode; *err says so.
+ */
 #ifndef COLL_PROOF_H
 #define COLL_PROOF_H
 
@@ -54,20 +55,20 @@ struct proof {
 /* The key of the formation whose ranks have these blobs. */
 void proof_key(const void *const *blobs, const size_t *lens, int n, uint8_t out[PROOF_KEY]);
 
-/* Fail with ERR_IO: no random numbers. */
+/* Write the hello, or the answer.  Fail with ERR_IO: no random numbers. */
 int proof_dial(struct proof *p, const uint8_t key[PROOF_KEY], struct proof_link link,
                uint8_t hello[PROOF_HELLO], struct err *err);
 int proof_answer(struct proof *p, uint8_t answer[PROOF_ANSWER], struct err *err);
 
-/* `self` is the rank that reads the hello, of `size`; `mode` the one that it wants.  It fills
- * p->link. */
+/* Check a hello.  `self` is the rank that reads it, of `size` ranks; `mode` is the mode that `self`
+ * wants.  Fills p->link. */
 int proof_read_hello(struct proof *p, const uint8_t key[PROOF_KEY], int self, int size,
                      enum proof_mode mode, const uint8_t hello[PROOF_HELLO], struct err *err);
 int proof_read_answer(struct proof *p, const uint8_t answer[PROOF_ANSWER], struct err *err);
 void proof_fresh(const struct proof *p, uint8_t fresh[PROOF_FRESH]);
 int proof_read_fresh(const struct proof *p, const uint8_t fresh[PROOF_FRESH]);
 
-/* A key for this one connection, known to both sides only. */
+/* A key for this one connection, which only the two sides know.  TLS uses it (coll/cipher.h). */
 void proof_link_key(const struct proof *p, uint8_t out[PROOF_KEY]);
 
 /* Overwrite all that is secret in *p. */

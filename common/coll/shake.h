@@ -1,8 +1,9 @@
 /* coll/shake - one connection between two ranks before it is a link: connecting, the proof, and for
  * an encrypted link the handshake of TLS.  Ranks of one machine share memory instead of encrypting.
+ * coll/links.c calls this.
  *
- * Nothing here blocks: the sockets are not blocking ones, and shake_step goes on as far as it can.
- * Of a peer that has not proven the key, at most the bytes of one message are read (coll/proof.h).
+ * Nothing here blocks: the sockets do not block, and shake_step goes on as far as it can.  From a
+ * peer that has not proven the key, at most the bytes of one message are read (coll/proof.h).
  *
  * Life:    shake_dial or shake_accept -> shake_step whenever the socket is ready -> shake_free.
  * Threads: any one at a time. */
@@ -18,7 +19,7 @@
 /* The formation, as far as this rank knows it. */
 struct shake_terms {
     int rank, size;
-    bool has_key; /* else what follows is not known yet */
+    bool has_key; /* false: the members below are not known yet */
     enum proof_mode mode;
     const struct cipher *cipher; /* of PROOF_TLS */
     uint8_t key[PROOF_KEY];
@@ -61,15 +62,15 @@ enum shake_outcome {
 int shake_dial(const struct shake_terms *t, struct proof_link link, const struct endpoint_addr *to,
                const struct samehost_name *name, struct shake **out, struct err *err);
 
-/* Takes a connection that was accepted; its socket does not block.  from NULL: it is a connection
- * of this machine, by a rank's name. */
+/* Takes a connection that was accepted, on a socket that does not block.  from: the peer's address;
+ * NULL: the connection came to this rank's name on this machine. */
 struct shake *shake_accept(int fd, const struct endpoint_addr *from);
 
 /* Go on: an outcome, or an error.  ERR_PEER: connecting failed; ERR_PROTO: the peer is a rank of
  * this formation and wants another mode; ERR_IO. */
 int shake_step(struct shake *s, const struct shake_terms *t, struct err *err);
 
-/* The events to poll the socket for; 0: none, the key must come first. */
+/* The events for which to poll the socket; 0: none, because the key must come first. */
 short shake_events(const struct shake *s);
 
 /* After SHAKE_DONE: the socket and what belongs to it are now the caller's. */

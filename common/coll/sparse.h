@@ -1,14 +1,15 @@
-/* coll/sparse - collectives among so many ranks that not every two can have a link.
+/* coll/sparse - collectives among so many ranks that links between all pairs would cost too much.
+ * coll/mesh.c calls these.
  *
- * Links are those of a ring and of a binomial tree.  Rank r's parent in the tree is r without its
- * lowest 1 bit, so the subtree of r is a run of ranks that begins at r, and what they gather is
- * contiguous.
+ * The links are those of a ring and of a binomial tree.  Rank r's parent in the tree is r without
+ * its lowest 1 bit.  So the subtree of r is a contiguous run of ranks that begins with r, and the
+ * data that it gathers are contiguous.
  *
- *   all-reduce  small: x of all ranks is gathered up the tree side by side, rank 0 sums in rank
- *               order, and the sum goes down the tree.  Large: down the chain 0 -> 1 -> ... -> n-1,
- *               where each rank adds its own, and the sums back, piece by piece.  No rank sends
+ *   all-reduce  Small: the x of all ranks are gathered up the tree, rank 0 sums them in rank order,
+ *               and the sum goes down the tree.  Large: piece by piece, x goes along the chain 0 ->
+ *               1 -> ... -> n-1, where each rank adds its own, and the sums go back.  No rank sends
  *               more than twice the bytes of x.
- *   all-gather  small: up and down the tree.  Large: round the ring.
+ *   all-gather  Small: up and down the tree.  Large: round the ring.
  *
  * Threads and errors: as coll/mesh.h. */
 #ifndef COLL_SPARSE_H
@@ -16,17 +17,18 @@
 
 #include "coll/mesh.h"
 
+/* 1: ranks a and b are neighbours in the ring or in the tree. */
 int sparse_is_near(int size, int a, int b);
 size_t sparse_land_bytes(const struct mesh *m);
 
 int sparse_allreduce(struct mesh *m, const struct coll_job *job, struct err *err);
 
-/* The all-reduce along the chain, of any size but 0. */
+/* The all-reduce along the chain, of any number of bytes above 0. */
 int sparse_chain(struct mesh *m, const struct coll_job *job, struct err *err);
 
 int sparse_allgather_spans(struct mesh *m, const struct coll_job *job, struct err *err);
 
-/* From rank 0, of few bytes. */
+/* The broadcast from rank 0 down the tree, for x of sparse_is_small bytes. */
 int sparse_is_small(size_t n_bytes);
 int sparse_broadcast(struct mesh *m, struct coll_part x, struct err *err);
 

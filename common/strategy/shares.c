@@ -42,7 +42,7 @@ struct range {
     struct coll_span *take; /* [most_pieces][size]: places in `taken` of what a rank gives */
 };
 
-/* What is to be done when a node is pushed.  It is the same in every step of a formation. */
+/* The work that follows when a node is pushed.  It is the same in every step of a formation. */
 struct move {
     int at;     /* the place in the pile where the node is put */
     int n_sums; /* the additions that follow, as tree_push returns them */

@@ -23,7 +23,7 @@ enum { WINDOW_BYTES = 1 << 20 };
 
 /* ---- claims ---- */
 
-/* What a rank says about one of its sets of shards. */
+/* A claim describes one set of shards, as its rank sends it to all others. */
 struct claim {
     int64_t step, lineage;
     int64_t size, rank, n_held; /* of the set; size 0: there is none */
