@@ -266,6 +266,18 @@ static int check_means(const struct job *j, struct err *err)
     return 0;
 }
 
+/* A scale is searched for by gradients that overflow on all ranks alike. */
+static int check_own(const struct job *j, struct err *err)
+{
+    if (j->precision != PRECISION_FLOAT16 ||
+        !strategy_choose(&j->strategy)->promises.updates_are_own)
+        return 0;
+    return err_set(err, ERR_CONFIG,
+                   "precision is float16, but with strategy.name %s each rank updates by its own "
+                   "gradients, and the ranks' loss scales would differ; want bfloat16 or float32",
+                   j->strategy.kind->group.name);
+}
+
 int job_check(const struct job *job, struct err *err)
 {
     int rc = check_train(job, err);
@@ -288,6 +300,8 @@ int job_check(const struct job *job, struct err *err)
         rc = check_rebalance(job, err);
     if (rc == 0)
         rc = check_means(job, err);
+    if (rc == 0)
+        rc = check_own(job, err);
     return rc;
 }
 

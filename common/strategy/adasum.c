@@ -288,7 +288,7 @@ static double loss_factor(const struct strategy *s, int64_t step, double part)
 const struct strategy_ops strategy_adasum = {
     .group = {.name = "adasum",
               .help = "Horovod's Adasum: gradients that agree are averaged, others are added: for "
-                      "batches that grow with the ranks at an unchanged rate"},
+                      "batches that grow with the ranks at an unchanged rate (CPUs)"},
     .is_for_cpus = 1,
     .wants_float32 = 1,
     .promises = COMPRESS_PROMISES,

@@ -142,7 +142,7 @@ static int form(struct strategy *s, int source, struct err *err)
 const struct strategy_ops strategy_async = {
     .group = {.name = "async",
               .help = "ranks train by themselves and average parameters beside it, never waiting "
-                      "for a slow link: where runs need not repeat exactly",
+                      "for a slow link: where runs need not repeat exactly (CPUs)",
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct async_options)},

@@ -148,7 +148,7 @@ static int step_end(struct strategy *s, struct err *err)
 const struct strategy_ops strategy_decentralized = {
     .group = {.name = "decentralized",
               .help = "ranks average parameters with all others or one other while they compute: "
-                      "for ranks whose links are slow in turns",
+                      "for ranks whose links are slow in turns (CPUs)",
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct decentralized_options)},

@@ -18,12 +18,20 @@
  * until the ranks meet (train/meet.h).  A meeting also takes the mean of the parameters, but leaves
  * x0 and m alone.  So d of the next exchange also contains the steps before the meeting.
  *
- * Sums of parameters are in rank order, so all ranks get the same bits. */
+ * Sums of parameters are in rank order, so all ranks get the same bits.  (On devices NCCL chooses
+ * the order, one for all ranks.)
+ *
+ * On a device the exchange is queued behind the update, in the same step, and a step that exchanges
+ * is another way (strategy_ops.way) than one that does not.  The exchange changes nothing if the
+ * step is void, or if its collectives were stopped: then the ranks meet when they form again. */
 #include "strategy/local_sgd.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/util.h"
+#include "strategy/cut.h"
 #include "strategy/exchange.h"
 #include "strategy/solo.h"
 
@@ -69,21 +77,96 @@ static const struct slot_def momentum_slot = {.name = "outer momentum",
 
 static const struct slot_def *const slots[N_SLOTS] = {&start_slot, &momentum_slot};
 
-/* ---- steps ---- */
+struct local {
+    struct solo solo;      /* first */
+    struct program **take; /* [n_buckets]: on a device: what is done with the sum in `aside` */
+    void *arena;
+};
+
+static struct local *of(struct strategy *s) { return (struct local *)s; }
 
 static const struct local_sgd_options *options(const struct strategy *s) { return s->at.options; }
 
 static struct solo *solo(struct strategy *s) { return (struct solo *)s; }
 
+/* ---- the programs of a device ---- */
+
+/* Append the formula of outer nesterov.  x is the mean. */
+static void add_outer(struct sketch *s, struct strategy *o, int x, int64_t at, int64_t n)
+{
+    const double lr = options(o)->outer_lr, mu = options(o)->outer_momentum;
+    float *start = (float *)o->at.slot[SLOT_START] + at;
+    float *momentum = (float *)o->at.slot[SLOT_MOMENTUM] + at;
+    const int x0 = sketch_place(s, DTYPE_F32, SHAPE(n), start, "x0");
+    const int m = sketch_place(s, DTYPE_F32, SHAPE(n), momentum, "m");
+    const int d = sketch_elementwise(s, EW_SUB, x0, x, NODE_NEW_OUT);
+    const int next_m =
+        sketch_elementwise(s, EW_ADD, sketch_scale(s, m, mu, NODE_NEW_OUT), d, NODE_NEW_OUT);
+    const int step =
+        sketch_elementwise(s, EW_ADD, d, sketch_scale(s, next_m, mu, NODE_NEW_OUT), NODE_NEW_OUT);
+    const int next =
+        sketch_elementwise(s, EW_SUB, x0, sketch_scale(s, step, lr, NODE_NEW_OUT), NODE_NEW_OUT);
+
+    solo_add_take(s, o, n, next_m, momentum);
+    solo_add_take(s, o, n, next, start);
+    solo_add_take(s, o, n, next, o->at.param + at);
+}
+
+static int make_take(struct strategy *o, int bucket, struct err *err)
+{
+    const struct layout *l = o->at.layout;
+    const int64_t at = l->bucket[bucket].offset, n = cut_bucket(l, bucket);
+    struct sketch s;
+    int x;
+
+    if (n == 0) /* of the control vector alone */
+        return 0;
+    s = sketch_begin(err);
+    x = solo_add_mean(&s, o, bucket);
+    if (options(o)->outer == OUTER_NESTEROV)
+        add_outer(&s, o, x, at, n);
+    else
+        solo_add_take(&s, o, n, x, o->at.param + at);
+    return sketch_end(&s, o->at.backend, NULL, &of(o)->take[bucket]);
+}
+
+static int make_takes(struct strategy *s, struct err *err)
+{
+    const int n = s->at.layout->n_buckets;
+    int rc = 0;
+
+    for (int b = 0; b < n && rc == 0; b++)
+        rc = make_take(s, b, err);
+    return rc == 0 ? sketch_bind(of(s)->take, n, s->at.backend, &of(s)->arena, err) : rc;
+}
+
+static void free_it(struct strategy *s)
+{
+    for (int b = 0; b < s->at.layout->n_buckets; b++)
+        program_free(of(s)->take[b]);
+    free(of(s)->take);
+    backend_free(s->at.backend, of(s)->arena);
+    solo_free(s);
+}
+
 static int new (const struct strategy_site *site, struct strategy **out, struct err *err)
 {
     struct solo *o;
-    int rc = solo_new(site, sizeof *o, &o, err);
+    int rc = solo_new(site, sizeof(struct local), &o, err);
 
-    if (rc == 0)
+    if (rc < 0)
+        return rc;
+    of(&o->base)->take = xcalloc((size_t)site->layout->n_buckets, sizeof(struct program *));
+    if (backend_is_device(site->backend))
+        rc = make_takes(&o->base, err);
+    if (rc < 0)
+        free_it(&o->base);
+    else
         *out = &o->base;
     return rc;
 }
+
+/* ---- steps ---- */
 
 static int is_local(const struct strategy *s, int64_t step) { return step >= options(s)->start; }
 
@@ -101,6 +184,29 @@ static int before_update(struct strategy *s, struct err *err)
 {
     return is_local(s, exchange_step(s->at.exchange)) ? solo_before_update(s, err)
                                                       : solo_wait_buckets(s, err);
+}
+
+static size_t trained_bytes(const struct strategy *s)
+{
+    return sizeof(float) * (size_t)s->at.layout->n_trained;
+}
+
+/* As the first local step begins, all ranks hold the same. */
+static int begins_locally(const struct strategy *s)
+{
+    return options(s)->outer == OUTER_NESTEROV &&
+           exchange_step(s->at.exchange) == options(s)->start;
+}
+
+/* On a device no hook is called when a step begins; before the update the parameters still are
+ * those that it began with. */
+static int before_update_outside(struct strategy *s, struct err *err)
+{
+    const int rc = before_update(s, err);
+
+    if (rc < 0 || !backend_is_device(s->at.backend) || !begins_locally(s))
+        return rc;
+    return backend_copy(s->at.backend, s->at.slot[SLOT_START], s->at.param, trained_bytes(s), err);
 }
 
 static double loss_factor(const struct strategy *s, int64_t step, double part)
@@ -134,11 +240,6 @@ static void step_outside(struct strategy *s)
     }
 }
 
-static size_t trained_bytes(const struct strategy *s)
-{
-    return sizeof(float) * (size_t)s->at.layout->n_trained;
-}
-
 static int exchange(struct strategy *s, struct err *err)
 {
     memcpy(solo(s)->aside, s->at.param, trained_bytes(s));
@@ -153,9 +254,36 @@ static int is_due(const struct strategy *s, int64_t step)
     return is_local(s, step) && (step + 1 - o->start) % o->every == 0;
 }
 
+/* With one rank momentum moves on all the same. */
+static int has_effect(const struct strategy *s)
+{
+    return solo_n_ranks(s) > 1 || options(s)->outer == OUTER_NESTEROV;
+}
+
+static int way(const struct strategy *s)
+{
+    const int64_t step = exchange_step(s->at.exchange);
+
+    return is_local(s, step) | is_due(s, step) << 1 | begins_locally(s) << 2;
+}
+
+/* On a device. */
+static int after_update(struct strategy *s, struct err *err)
+{
+    int rc;
+
+    if (!backend_is_device(s->at.backend) || !is_due(s, exchange_step(s->at.exchange)) ||
+        !has_effect(s))
+        return 0;
+    rc = solo_exchange_on_device(s, err);
+    for (int b = 0; b < s->at.layout->n_buckets && rc == 0; b++)
+        rc = sketch_run(of(s)->take[b], err);
+    return rc < 0 ? rc : 1;
+}
+
 static int step_end(struct strategy *s, struct err *err)
 {
-    if (!is_due(s, exchange_step(s->at.exchange)) || solo_n_ranks(s) == 1)
+    if (!is_due(s, exchange_step(s->at.exchange)) || !has_effect(s))
         return 0;
     if (exchange(s, err) < 0)
         return err->code;
@@ -174,11 +302,10 @@ static int step_end_outside(struct strategy *s, struct err *err)
     return 1;
 }
 
-/* x0 starts as the parameters before the first local step, which are equal on all ranks. */
 static int step_begin_outside(struct strategy *s, struct err *err)
 {
     (void)err;
-    if (exchange_step(s->at.exchange) == options(s)->start)
+    if (begins_locally(s))
         memcpy(s->at.slot[SLOT_START], s->at.param, trained_bytes(s));
     return 0;
 }
@@ -191,7 +318,6 @@ static int step_begin_outside(struct strategy *s, struct err *err)
 
 static const struct strategy_ops outside = {
     .group = {.name = "local_sgd", .help = HELP},
-    .is_for_cpus = 1,
     .promises = {.replicas_are_equal = 1,
                  .collectives_are_equal = 1,
                  .updates_are_own = 1,
@@ -199,12 +325,15 @@ static const struct strategy_ops outside = {
     .slot = slots,
     .n_slots = N_SLOTS,
     .new = new,
+    .form = solo_form,
+    .way = way,
     .step_begin = step_begin_outside,
     .loss_factor = loss_factor,
     .bucket_ready = bucket_ready,
-    .before_update = before_update,
+    .before_update = before_update_outside,
+    .after_update = after_update,
     .step_end = step_end_outside,
-    .free = solo_free,
+    .free = free_it,
 };
 
 static const struct strategy_ops *choose(const void *options)
@@ -221,15 +350,17 @@ const struct strategy_ops strategy_local_sgd = {
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct local_sgd_options)},
     .choose = choose,
-    .is_for_cpus = 1,
     .promises = {.replicas_are_equal = 1,
                  .collectives_are_equal = 1,
                  .updates_are_own = 1,
                  .recovery = STRATEGY_NEEDS_ONE_RANK},
     .new = new,
+    .form = solo_form,
+    .way = way,
     .loss_factor = loss_factor,
     .bucket_ready = bucket_ready,
     .before_update = before_update,
+    .after_update = after_update,
     .step_end = step_end,
-    .free = solo_free,
+    .free = free_it,
 };

@@ -237,7 +237,7 @@ static int prove(struct strategy *s, struct err *err)
 const struct strategy_ops strategy_low_precision_decentralized = {
     .group = {.name = "low_precision_decentralized",
               .help = "ranks in a ring send their neighbours one byte for each parameter: for "
-                      "many ranks on slow links",
+                      "many ranks on slow links (CPUs)",
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct low_precision_options)},

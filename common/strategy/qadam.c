@@ -21,6 +21,7 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "program/sketch.h"
 #include "strategy/coded.h"
 #include "strategy/compress.h"
 #include "strategy/cut.h"
@@ -44,6 +45,8 @@ struct qadam {
     struct strategy base; /* first */
     struct strategy *coded;
     float beta1;
+    struct program **blend; /* [n_buckets]: the bucket's gradients become x_r; NULL: it has none */
+    void *arena;
 };
 
 static struct qadam *of(const struct strategy *s) { return (struct qadam *)s; }
@@ -59,7 +62,6 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
     double number[NODE_MAX_NUMBERS] = {0};
     int rc;
 
-    ASSERT(!backend_is_device(site->backend)); /* job_check_supported has seen to it */
     ASSERT(site->optimizer->kind->op == OP_adamw);
     site->optimizer->kind->numbers(site->optimizer->options, number);
     q->base.at = *site;
@@ -70,41 +72,68 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
         free(q);
         return err->code;
     }
+    q->blend = xcalloc((size_t)site->layout->n_buckets, sizeof(struct program *));
     *out = &q->base;
     return 0;
 }
 
+/* ---- a formation ---- */
+
+static void drop(struct qadam *q)
+{
+    for (int b = 0; b < q->base.at.layout->n_buckets; b++) {
+        program_free(q->blend[b]);
+        q->blend[b] = NULL;
+    }
+    backend_free(q->base.at.backend, q->arena);
+    q->arena = NULL;
+}
+
 static void free_it(struct strategy *s)
 {
+    drop(of(s));
     coded_free(of(s)->coded);
+    free(of(s)->blend);
     free(of(s));
+}
+
+/* exp_avg is the first slot of Adam and AdamW. */
+static int make_blend(struct qadam *q, int bucket, struct err *err)
+{
+    const struct strategy_site *at = &q->base.at;
+    const int64_t offset = at->layout->bucket[bucket].offset, n = cut_bucket(at->layout, bucket);
+    const float fresh = 1.0f - q->beta1;
+    struct sketch s;
+    int x, mean;
+
+    if (n == 0) /* of the control vector alone */
+        return 0;
+    s = sketch_begin(err);
+    x = sketch_place(&s, DTYPE_F32, SHAPE(n), (float *)at->grad + offset, "x");
+    mean = sketch_place(&s, DTYPE_F32, SHAPE(n), (float *)at->moment[0] + offset, "exp_avg");
+    (void)sketch_scale(&s, x, coll_size(exchange_coll(at->exchange)), x);
+    (void)sketch_scale(&s, x, (double)fresh, x);
+    mean = sketch_scale(&s, mean, (double)q->beta1, NODE_NEW_OUT);
+    (void)sketch_elementwise(&s, EW_ADD, x, mean, x);
+    return sketch_end(&s, at->backend, NULL, &q->blend[bucket]);
 }
 
 static int form(struct strategy *s, int source, struct err *err)
 {
-    return coded_form(of(s)->coded, source, err);
+    struct qadam *q = of(s);
+    int rc = coded_form(q->coded, source, err);
+
+    drop(q);
+    for (int b = 0; b < s->at.layout->n_buckets && rc == 0; b++)
+        rc = make_blend(q, b, err);
+    return rc < 0 ? rc
+                  : sketch_bind(q->blend, s->at.layout->n_buckets, s->at.backend, &q->arena, err);
 }
 
 /* ---- a step ---- */
 
-static int is_warm(const struct strategy *s)
-{
-    return s->at.scalars->n_updates >= means_from(s->at.options);
-}
-
-/* Replace the bucket's gradients by x_r.  exp_avg is the first slot of Adam and AdamW. */
-static void blend(const struct strategy *s, int bucket)
-{
-    const struct bucket *b = &s->at.layout->bucket[bucket];
-    const int64_t n = cut_bucket(s->at.layout, bucket);
-    const float beta1 = of(s)->beta1, fresh = 1.0f - beta1;
-    const float n_ranks = (float)coll_size(exchange_coll(s->at.exchange));
-    const float *mean = (const float *)s->at.moment[0] + b->offset;
-    float *x = (float *)s->at.grad + b->offset;
-
-    for (int64_t i = 0; i < n; i++)
-        x[i] = beta1 * mean[i] + fresh * (n_ranks * x[i]);
-}
+/* 1: the buckets of this step travel as means.  So these steps have a recording of their own. */
+static int is_warm(const struct strategy *s) { return s->n_updates >= means_from(s->at.options); }
 
 static int bucket_ready(struct strategy *s, int bucket, struct err *err)
 {
@@ -113,7 +142,8 @@ static int bucket_ready(struct strategy *s, int bucket, struct err *err)
     if (!is_warm(s))
         return exchange_allreduce(s->at.exchange, bucket, (float *)s->at.grad + b->offset,
                                   b->length, DTYPE_F32, err);
-    blend(s, bucket);
+    if (sketch_run(of(s)->blend[bucket], err) < 0)
+        return err->code;
     return coded_encode(of(s)->coded, bucket, err);
 }
 
@@ -136,12 +166,12 @@ const struct strategy_ops strategy_qadam = {
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct qadam_options)},
-    .is_for_cpus = 1,
     .wants_float32 = 1,
     .means_from = means_from,
     .promises = COMPRESS_PROMISES,
     .new = new,
     .form = form,
+    .way = is_warm,
     .bucket_ready = bucket_ready,
     .before_update = before_update,
     .free = free_it,

@@ -106,7 +106,9 @@ int reducer_epoch_end(struct reducer *r, struct err *err)
 
 int reducer_met(struct reducer *r, struct err *err)
 {
-    return r->o.strategy->met ? r->o.strategy->met(r->strategy, err) : 0;
+    if (backend_is_device(r->o.backend) || !r->o.strategy->met)
+        return 0;
+    return r->o.strategy->met(r->strategy, err);
 }
 
 /* ---- a step ---- */
@@ -123,11 +125,19 @@ static int spoil(struct reducer *r, int bucket, int is_reduced, struct err *err)
     return r->o.hooks.spoil(r->o.hooks.exchange.arg, bucket, is_reduced, err);
 }
 
-int reducer_begin(struct reducer *r, int64_t step, struct err *err)
+int reducer_begin(struct reducer *r, int64_t step, int64_t n_updates, struct err *err)
 {
     exchange_begin(r->exchange, step);
     exchange_enter(r->exchange, PHASE_FORWARD);
-    return r->o.strategy->step_begin ? r->o.strategy->step_begin(r->strategy, err) : 0;
+    r->strategy->n_updates = n_updates;
+    if (backend_is_device(r->o.backend) || !r->o.strategy->step_begin)
+        return 0;
+    return r->o.strategy->step_begin(r->strategy, err);
+}
+
+int reducer_way(const struct reducer *r)
+{
+    return r->o.strategy->way ? r->o.strategy->way(r->strategy) : 0;
 }
 
 struct handed reducer_end(struct reducer *r) { return exchange_end(r->exchange); }
@@ -198,7 +208,9 @@ int reducer_updated(struct reducer *r, struct err *err)
 int reducer_step_end(struct reducer *r, struct err *err)
 {
     exchange_enter(r->exchange, PHASE_UPDATE);
-    return r->o.strategy->step_end ? r->o.strategy->step_end(r->strategy, err) : 0;
+    if (backend_is_device(r->o.backend) || !r->o.strategy->step_end)
+        return 0;
+    return r->o.strategy->step_end(r->strategy, err);
 }
 
 double reducer_loss_factor(const struct reducer *r, int64_t step, double part)

@@ -69,7 +69,9 @@ void reducer_leave(struct reducer *r);
 
 /* ---- the places of a step, in the order of their calls ---- */
 
-int reducer_begin(struct reducer *r, int64_t step, struct err *err);
+/* n_updates: as in struct strategy. */
+int reducer_begin(struct reducer *r, int64_t step, int64_t n_updates, struct err *err);
+int reducer_way(const struct reducer *r); /* of the step that was begun: strategy_ops.way */
 /* Sum the statistics at the end of stage `s` (synchronised batch norm) over all ranks, at once. */
 int reducer_sum(struct reducer *r, const struct stage *s, struct err *err);
 /* This rank's gradients in `bucket` are complete. */
@@ -89,7 +91,8 @@ void reducer_validate(struct reducer *r);
  * control vector is summed.  On a device the control vector then also shows whether a collective
  * was stopped before its end (CONTROL_VOID). */
 int reducer_finish(struct reducer *r, struct err *err);
-/* The update has been made, or queued on a device. */
+/* The update has been made, or queued on a device.  Returns 1 if the strategy changes parameters.
+ */
 int reducer_updated(struct reducer *r, struct err *err);
 /* The step is queued completely.  Returns the record's entries of its collectives on a device. */
 struct handed reducer_end(struct reducer *r);

@@ -1,6 +1,7 @@
 /* solo - a step in which only the control vector is summed, and sums of parameters.
  *
- * This is for CPUs only, because it reads the buckets and copies parameters in host memory. */
+ * On CPUs the buckets are read in host memory.  A device has no kernel of its own for this: commit,
+ * which copies unless a gradient is not finite, is given the number 0 or 1 to copy. */
 #include "strategy/solo.h"
 
 #include <stdlib.h>
@@ -8,32 +9,102 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "coll/device.h"
 #include "op/control.h"
 #include "strategy/cut.h"
 #include "strategy/exchange.h"
 
 static struct solo *of(const struct strategy *s) { return (struct solo *)s; }
 
+/* ---- a device's memory and programs ---- */
+
+static int place_control(struct sketch *s, float *control)
+{
+    return sketch_place(s, DTYPE_F32, SHAPE(CONTROL_LEN), control, "control");
+}
+
+/* Append: kept = next, if `check` and `control` say that a step is applied. */
+static void add_commit(struct sketch *s, const struct solo *o, int next, double *check,
+                       float *control, int kept)
+{
+    const int in[] = {[COMMIT_SHADOW] = next,
+                      [COMMIT_CHECK] = sketch_place(s, DTYPE_F64, SHAPE(2), check, "check"),
+                      [COMMIT_CONTROL] = place_control(s, control),
+                      [COMMIT_SCALARS] =
+                          sketch_place(s, DTYPE_U8, SHAPE(sizeof(struct step_scalars)),
+                                       (void *)o->base.at.scalars, "scalars")};
+    int out[] = {kept};
+
+    sketch_node(s, OP_commit, NULL, in, 4, out, "commit");
+}
+
+/* check = that of the gradients; flag, which is 1, becomes this rank's CONTROL_NONFINITE, if all
+ * gradients are finite. */
+static int make_watch(struct solo *o, struct err *err)
+{
+    const struct strategy_site *at = &o->base.at;
+    struct solo_words *w = o->words;
+    struct sketch s = sketch_begin(err);
+    const int grad =
+        sketch_place(&s, at->layout->grad_dtype, SHAPE(at->layout->n_trained), at->grad, "grad");
+    int check[] = {sketch_place(&s, DTYPE_F64, SHAPE(2), w->check, "check")};
+
+    sketch_node(&s, OP_grad_check, NULL, &grad, 1, check, "check");
+    add_commit(&s, o,
+               sketch_place(&s, DTYPE_F32, SHAPE(1), at->control + CONTROL_NONFINITE, "nonfinite"),
+               w->check, w->zeros, sketch_place(&s, DTYPE_F32, SHAPE(1), w->flag, "flag"));
+    return sketch_end(&s, at->backend, NULL, &o->watch);
+}
+
+static int make_device(struct solo *o, struct err *err)
+{
+    const struct solo_words words = {.one = {1}};
+    struct backend *b = o->base.at.backend;
+    int rc = backend_alloc(b, sizeof words, "words of a strategy", (void **)&o->words, err);
+
+    if (rc == 0)
+        rc = backend_copy_in(b, o->words, &words, sizeof words, err);
+    if (rc == 0)
+        rc = make_watch(o, err);
+    return rc == 0 ? sketch_bind(&o->watch, 1, b, &o->arena, err) : rc;
+}
+
 int solo_new(const struct strategy_site *site, size_t size, struct solo **out, struct err *err)
 {
     const size_t n_bytes = sizeof(float) * (size_t)site->layout->n_trained;
     struct solo *o = xcalloc(1, size);
+    int rc;
 
-    ASSERT(!backend_is_device(site->backend)); /* job_check_supported has seen to it */
     o->base.at = *site;
-    if (backend_alloc(site->backend, n_bytes, "parameters that are exchanged", (void **)&o->aside,
-                      err) < 0) {
-        free(o);
-        return err->code;
-    }
-    *out = o;
-    return 0;
+    rc = backend_alloc(site->backend, n_bytes, "parameters that are exchanged", (void **)&o->aside,
+                       err);
+    if (rc == 0 && backend_is_device(site->backend))
+        rc = make_device(o, err);
+    if (rc < 0)
+        solo_free(&o->base);
+    else
+        *out = o;
+    return rc;
 }
 
 void solo_free(struct strategy *s)
 {
-    backend_free(s->at.backend, of(s)->aside);
-    free(of(s));
+    struct solo *o = of(s);
+
+    program_free(o->watch);
+    backend_free(s->at.backend, o->arena);
+    backend_free(s->at.backend, o->words);
+    backend_free(s->at.backend, o->aside);
+    free(o);
+}
+
+int solo_form(struct strategy *s, int source, struct err *err)
+{
+    const float n = (float)solo_n_ranks(s);
+
+    (void)source;
+    return of(s)->words ? backend_copy_in(s->at.backend, of(s)->words->n_ranks, &n, sizeof n, err)
+                        : 0;
 }
 
 int solo_n_ranks(const struct strategy *s) { return coll_size(exchange_coll(s->at.exchange)); }
@@ -74,10 +145,30 @@ static int is_bad(const struct strategy *s, int bucket)
     return s->at.layout->grad_dtype == DTYPE_BF16 ? has_bad_bf16(x, n) : has_bad_float(x, n);
 }
 
+static int copy_float(struct strategy *s, float *to, const float *from, struct err *err)
+{
+    return backend_copy(s->at.backend, to, from, sizeof *to, err);
+}
+
+/* All gradients of this rank are complete. */
+static int sum_on_device(struct strategy *s, struct err *err)
+{
+    struct solo_words *w = of(s)->words;
+    float *nonfinite = s->at.control + CONTROL_NONFINITE;
+
+    if (copy_float(s, w->flag, w->one, err) < 0 || sketch_run(of(s)->watch, err) < 0 ||
+        copy_float(s, nonfinite, w->flag, err) < 0)
+        return err->code;
+    return exchange_allreduce(s->at.exchange, s->at.layout->n_buckets - 1, s->at.control,
+                              CONTROL_LEN, DTYPE_F32, err);
+}
+
 int solo_bucket_ready(struct strategy *s, int bucket, struct err *err)
 {
     struct solo *o = of(s);
 
+    if (o->words)
+        return bucket < s->at.layout->n_buckets - 1 ? 0 : sum_on_device(s, err);
     o->is_bad = (bucket > 0 && o->is_bad) || is_bad(s, bucket);
     if (bucket < s->at.layout->n_buckets - 1)
         return 0;
@@ -88,7 +179,8 @@ int solo_bucket_ready(struct strategy *s, int bucket, struct err *err)
 
 int solo_before_update(struct strategy *s, struct err *err)
 {
-    return exchange_wait_control(s->at.exchange, err);
+    return of(s)->words ? exchange_wait(s->at.exchange, s->at.layout->n_buckets - 1, err)
+                        : exchange_wait_control(s->at.exchange, err);
 }
 
 double solo_loss_factor(const struct strategy *s, int64_t step, double part)
@@ -118,4 +210,46 @@ int solo_wait_buckets(struct strategy *s, struct err *err)
     for (int b = 0; b < s->at.layout->n_buckets && rc == 0; b++)
         rc = exchange_wait(s->at.exchange, b, err);
     return rc;
+}
+
+/* ---- the same on a device ---- */
+
+/* The step's own verdict is older: the sums of parameters, too, may have been stopped. */
+static int note_standing(struct strategy *s, struct err *err)
+{
+    struct coll *c = exchange_coll(s->at.exchange);
+    float *is_void = of(s)->words->standing + CONTROL_VOID;
+    int rc = copy_float(s, is_void, s->at.control + CONTROL_VOID, err);
+
+    return rc == 0 && coll_is_device(c) ? coll_device_latch(c, is_void, err) : rc;
+}
+
+int solo_exchange_on_device(struct strategy *s, struct err *err)
+{
+    const size_t n_bytes = sizeof(float) * (size_t)s->at.layout->n_trained;
+    int rc = backend_copy(s->at.backend, of(s)->aside, s->at.param, n_bytes, err);
+
+    if (rc == 0)
+        rc = solo_sum_aside(s, err);
+    if (rc == 0)
+        rc = solo_wait_buckets(s, err);
+    return rc == 0 ? note_standing(s, err) : rc;
+}
+
+void solo_add_take(struct sketch *s, const struct strategy *o, int64_t n, int next, float *kept)
+{
+    struct solo_words *w = of(o)->words;
+
+    add_commit(s, of(o), next, w->fine, w->standing,
+               sketch_place(s, DTYPE_F32, SHAPE(n), kept, "kept"));
+}
+
+int solo_add_mean(struct sketch *s, const struct strategy *o, int bucket)
+{
+    const struct layout *l = o->at.layout;
+    const int x = sketch_place(s, DTYPE_F32, SHAPE(cut_bucket(l, bucket)),
+                               of(o)->aside + l->bucket[bucket].offset, "sum");
+    const int n = sketch_place(s, DTYPE_F32, SHAPE(1), of(o)->words->n_ranks, "n_ranks");
+
+    return sketch_elementwise(s, EW_DIV, x, n, x);
 }

@@ -11,22 +11,42 @@
  * the mean over the rank's own samples.  Otherwise the mean of all ranks' gradients still is the
  * gradient of the global batch.
  *
+ * On a device all of this is queued.  The sum of the control vector goes the way of the buckets
+ * there, and a gradient that is not finite is found by kernels.
+ *
  * A strategy embeds struct solo as its first member.  Threads: the engine's. */
 #ifndef STRATEGY_SOLO_H
 #define STRATEGY_SOLO_H
 
+#include "op/control.h"
+#include "program/sketch.h"
 #include "strategy/strategy.h"
+
+/* Numbers in a device's memory. */
+struct solo_words {
+    _Alignas(16) double check[2];             /* of this rank's own gradients (op/grad_check.c) */
+    _Alignas(16) double fine[2];              /* the check of gradients that are finite */
+    _Alignas(16) float flag[1], one[1];       /* the rank's CONTROL_NONFINITE; 1 */
+    _Alignas(16) float n_ranks[1];            /* of the formation */
+    _Alignas(16) float zeros[CONTROL_LEN];    /* by this control vector all steps are applied */
+    _Alignas(16) float standing[CONTROL_LEN]; /* zeros but for CONTROL_VOID (solo_add_take) */
+};
 
 struct solo {
     struct strategy base; /* first */
-    int is_bad;           /* 1: a gradient of this rank in this step is not finite */
+    int is_bad;           /* 1: a gradient of this rank in this step is not finite; on CPUs */
     float *aside;         /* [n_trained]: a buffer for parameters that travel between ranks */
+    /* On a device; else NULL. */
+    struct solo_words *words;
+    struct program *watch; /* writes words->flag */
+    void *arena;
 };
 
 /* Make a strategy whose own struct has `size` bytes and begins with a struct solo.  The rest is
  * zeroed.  Fails with ERR_NOMEM. */
 int solo_new(const struct strategy_site *site, size_t size, struct solo **out, struct err *err);
 void solo_free(struct strategy *s);
+int solo_form(struct strategy *s, int source, struct err *err);
 
 /* The slots bucket_ready, before_update and loss_factor of struct strategy_ops.  The last bucket's
  * solo_bucket_ready starts the sum of the control vector, and solo_before_update waits for it. */
@@ -42,5 +62,17 @@ int solo_sum_aside(struct strategy *s, struct err *err);
 
 /* Wait for the collectives of all buckets. */
 int solo_wait_buckets(struct strategy *s, struct err *err);
+
+/* ---- on a device ---- */
+
+/* Queue the copy of the trained parameters to `aside`, and its sum over all ranks.  Then note
+ * whether the exchange stands: it does not if the step is void, or if collectives were stopped. */
+int solo_exchange_on_device(struct strategy *s, struct err *err);
+
+/* Append: kept [n] = next [n], both F32, if the exchange stands. */
+void solo_add_take(struct sketch *s, const struct strategy *o, int64_t n, int next, float *kept);
+
+/* Append: the mean over the ranks of the bucket's parameters, of which `aside` has the sum. */
+int solo_add_mean(struct sketch *s, const struct strategy *o, int bucket);
 
 #endif

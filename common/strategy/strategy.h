@@ -27,7 +27,7 @@
  *
  * On a device bucket_ready, before_update and after_update only queue work, and a step may be
  * recorded and launched again without calls to them.  So they must queue the same work in every
- * step, whatever the values of gradients and parameters.
+ * step of one way (struct strategy_ops), whatever the values of gradients and parameters.
  *
  * With fixed shares (struct strategy_shares) a rank may compute several micro-batches of a step.
  * Then bucket_ready is called for each micro-batch, and the bucket holds the gradient of that
@@ -86,6 +86,9 @@ struct strategy_site {
 
 struct strategy {
     const struct strategy_ops *ops; /* set by the reducer once the strategy is made */
+    /* Updates before the step that is queued, if each step under way is applied.  If one is not,
+     * that step counts as nothing, and is queued again.  Set by the reducer. */
+    int64_t n_updates;
     struct strategy_site at;
 };
 
@@ -109,7 +112,7 @@ struct strategy_promises {
      * ended. */
     int collectives_are_equal;
     /* 1: between two meetings each rank's parameters, running statistics and optimizer's slots are
-     * its own.  Only with STRATEGY_NEEDS_ONE_RANK, and only on CPUs. */
+     * its own.  Only with STRATEGY_NEEDS_ONE_RANK. */
     int updates_are_own;
     /* 1: after before_update the buckets hold the sum over all samples of the step, up to rounding,
      * however the samples are distributed over the ranks. */
@@ -177,8 +180,13 @@ struct strategy_ops {
     /* The gradients are about to be read by the update: make the two things true that the head of
      * this file states. */
     int (*before_update)(struct strategy *s, struct err *err);
-    /* The update has been made, or skipped. */
+    /* The update has been made, or skipped.  Returns 1 if it changes parameters. */
     int (*after_update)(struct strategy *s, struct err *err);
+
+    /* On a device: a number that tells the work that this step queues from that of other steps.
+     * Steps with one number queue the same work, and share its recording.  All ranks give the same
+     * number for a step.  NULL: all steps queue the same. */
+    int (*way)(const struct strategy *s);
 
     /* The next three functions are called on CPUs only. */
 

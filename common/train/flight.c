@@ -64,10 +64,18 @@ int64_t step_waited_ns(const struct trainer *t)
 
 /* ---- queueing ---- */
 
+/* 1: the ranks meet after the step, so that nothing may be queued behind it (train/meet.h). */
+static int is_before_meeting(const struct trainer *t, int64_t step)
+{
+    const int64_t every = t->job->checkpoint.every_steps;
+
+    return reducer_promises(t->reducer)->updates_are_own && every > 0 && (step + 1) % every == 0;
+}
+
 static int has_follower(const struct trainer *t, int64_t step, int64_t last)
 {
     return backend_is_device(t->backend) && t->job->train.accumulate == 1 && step + 1 < last &&
-           reducer_promises(t->reducer)->collectives_are_equal;
+           reducer_promises(t->reducer)->collectives_are_equal && !is_before_meeting(t, step);
 }
 
 /* 1: this rank itself needs its state at rest when `step` is done. */

@@ -2,7 +2,9 @@
  *
  * A window at a time, the values are copied to a buffer of doubles, summed over the ranks in rank
  * order, and divided by the number of ranks that take part.  In double the mean of equal floats is
- * that float, so values that are equal on all ranks do not change. */
+ * that float, so values that are equal on all ranks do not change.
+ *
+ * Of a device's slots the host makes the doubles and the means, since meetings are rare. */
 #include "train/meet.h"
 
 #include <stdlib.h>
@@ -27,6 +29,9 @@ struct meeting {
     struct trainer *t;
     double *window; /* [WINDOW] */
     int takes_part, n;
+    /* With a device: [WINDOW] floats of the host, and a window in the device's memory. */
+    float *aside;
+    double *sums;
 };
 
 static int has_own_updates(const struct trainer *t)
@@ -50,20 +55,49 @@ static int is_averaged(const struct trainer *t, const struct slot_def *d)
            !is_of_strategy(t, d);
 }
 
-/* Replace n elements at x by their mean over the ranks that take part. */
-static int average(struct meeting *m, float *x, int64_t n, struct err *err)
+static int sum_window(struct meeting *m, double *x, int64_t n, struct err *err)
 {
+    const int64_t ticket =
+        coll_allreduce(m->t->coll, COLL_BULK, x, n, DTYPE_F64, COLL_TAG_NONE, err);
+
+    return ticket < 0 ? (int)ticket : coll_wait(m->t->coll, ticket, err);
+}
+
+/* Replace n elements at x, in the host's memory, by their mean. */
+static int average_here(struct meeting *m, float *x, int64_t n, struct err *err)
+{
+    const size_t n_bytes = (size_t)n * sizeof *m->window;
+    struct backend *b = m->t->backend;
     double *sum = m->window;
-    int64_t ticket;
+    int rc;
 
     for (int64_t i = 0; i < n; i++)
         sum[i] = m->takes_part ? (double)x[i] : 0;
-    ticket = coll_allreduce(m->t->coll, COLL_BULK, sum, n, DTYPE_F64, COLL_TAG_NONE, err);
-    if (ticket < 0 || coll_wait(m->t->coll, ticket, err) < 0)
-        return err->code;
-    for (int64_t i = 0; i < n; i++)
+    rc = m->sums ? backend_copy_in(b, m->sums, sum, n_bytes, err) : 0;
+    if (rc == 0)
+        rc = sum_window(m, m->sums ? m->sums : sum, n, err);
+    if (rc == 0 && m->sums)
+        rc = step_wait(m->t, err);
+    if (rc == 0 && m->sums)
+        rc = backend_copy_out(b, sum, m->sums, n_bytes, err);
+    for (int64_t i = 0; i < n && rc == 0; i++)
         x[i] = (float)(sum[i] / m->n);
-    return 0;
+    return rc;
+}
+
+/* The same in the backend's memory. */
+static int average(struct meeting *m, float *x, int64_t n, struct err *err)
+{
+    const size_t n_bytes = (size_t)n * sizeof *x;
+    struct backend *b = m->t->backend;
+    int rc;
+
+    if (!m->sums)
+        return average_here(m, x, n, err);
+    rc = backend_copy_out(b, m->aside, x, n_bytes, err);
+    if (rc == 0)
+        rc = average_here(m, m->aside, n, err);
+    return rc == 0 ? backend_copy_in(b, x, m->aside, n_bytes, err) : rc;
 }
 
 static int average_slot(struct meeting *m, const struct slot *slot, struct err *err)
@@ -76,15 +110,32 @@ static int average_slot(struct meeting *m, const struct slot *slot, struct err *
     return rc;
 }
 
+static int make_windows(struct meeting *m, struct err *err)
+{
+    static const char what[] = "means over ranks";
+    int rc = try_alloc((void **)&m->window, WINDOW * sizeof *m->window, what, err);
+
+    if (rc < 0 || !backend_is_device(m->t->backend))
+        return rc;
+    rc = try_alloc((void **)&m->aside, WINDOW * sizeof *m->aside, what, err);
+    return rc == 0 ? backend_alloc(m->t->backend, WINDOW * sizeof *m->sums, what, (void **)&m->sums,
+                                   err)
+                   : rc;
+}
+
 static int average_slots(struct meeting *m, struct err *err)
 {
     const struct state *s = m->t->state;
-    int rc = try_alloc((void **)&m->window, WINDOW * sizeof *m->window, "means over ranks", err);
+    int rc = make_windows(m, err);
 
     for (int k = 0; k < s->n_slots && rc == 0; k++)
         if (is_averaged(m->t, s->slot[k].def))
             rc = average_slot(m, &s->slot[k], err);
+    if (rc < 0 && m->sums)
+        coll_abort(m->t->coll); /* the memory is free once the device does not wait in it */
     free(m->window);
+    free(m->aside);
+    backend_free(m->t->backend, m->sums);
     return rc < 0 ? err_wrap(err, "mean of the ranks' parameters") : 0;
 }
 

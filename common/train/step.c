@@ -49,6 +49,13 @@ static double own_part(const struct trainer *t, int64_t step)
     return (double)n / (double)at.n;
 }
 
+/* All steps between the state's and this one are presumed to be applied: if one is not, this one
+ * does not count, and is queued again. */
+static int64_t updates_before(const struct trainer *t, int64_t step)
+{
+    return t->state->at.n_updates + (step - t->state->at.step);
+}
+
 void step_scalars(const struct trainer *t, const struct batch *b, struct step_scalars *out)
 {
     const struct job_train *train = &t->job->train;
@@ -59,9 +66,7 @@ void step_scalars(const struct trainer *t, const struct batch *b, struct step_sc
         .seed = (uint64_t)train->seed,
         .step = (uint64_t)b->step,
         .first_position = b->first,
-        /* All steps between the state's step and this one are presumed to be applied.  If one is
-         * not, this step is void and is queued again. */
-        .n_updates = t->state->at.n_updates + (b->step - t->state->at.step),
+        .n_updates = updates_before(t, b->step),
         .n_targets = n_targets,
         .loss_scale = (float)(factor / (double)n_targets),
         .rate = (float)step_rate(t, b->step),
@@ -114,7 +119,8 @@ static struct tape_key key_of(const struct trainer *t, const struct batch *b)
     struct tape_key key = {.training = 1,
                            .n_global = b->n_global,
                            .first = b->micro == 0,
-                           .last = b->micro == trainer_n_micros(t) - 1};
+                           .last = b->micro == trainer_n_micros(t) - 1,
+                           .way = reducer_way(t->reducer)};
 
     if (t->shares.n > 0) /* on CPUs alone, where nothing is recorded */
         return key;
@@ -285,7 +291,7 @@ static int begin(struct trainer *t, struct flight *f, struct err *err)
         t->state->shards->prepared_step = -1;
     at(t, PHASE_LOAD, -1); /* a rank that a fault holds up is seen in this step */
     faults_reach(t->o.faults, INJECTION_AT_STEP, f->step);
-    return reducer_begin(t->reducer, f->step, err);
+    return reducer_begin(t->reducer, f->step, updates_before(t, f->step), err);
 }
 
 /* Check the gradients of this rank's own shard, and sum the checks over all ranks.  The sum also
@@ -323,12 +329,13 @@ static int update(struct trainer *t, struct err *err)
 }
 
 /* After the update.  With shards the other ranks' parameters have come, so all working copies are
- * made anew.  The strategy may change the new weights, so the average of weights comes last. */
+ * made anew; so they are if the strategy changed the new weights.  The average of weights comes
+ * last. */
 static int updated(struct trainer *t, struct err *err)
 {
     int rc = reducer_updated(t->reducer, err);
 
-    if (rc == 0 && t->state->shards)
+    if (rc > 0 || (rc == 0 && t->state->shards))
         rc = update_refresh(t->update, err);
     return rc == 0 && t->average ? average_update(t->average, err) : rc;
 }

@@ -50,7 +50,7 @@ void tapes_free(struct tapes *t)
 static int is_same(const struct tape_key *a, const struct tape_key *b)
 {
     return a->training == b->training && a->n_global == b->n_global && a->most == b->most &&
-           a->least == b->least && a->first == b->first && a->last == b->last;
+           a->least == b->least && a->first == b->first && a->last == b->last && a->way == b->way;
 }
 
 /* The index of the tape with key k, or t->n if there is none yet. */

@@ -35,6 +35,7 @@ struct tape_key {
     int64_t most, least; /* samples of the micro-batch on rank 0 and on the last rank; validation:
                             this rank's, twice */
     int first, last;     /* 1: the step's first, last micro-batch; validation: 0 */
+    int way;             /* reducer_way; validation: 0 */
 };
 
 /* x         the exchange that starts the work's collectives; borrowed.

@@ -23,6 +23,7 @@
 #include "base/util.h"
 #include "ranks.h"
 #include "sim.h"
+#include "strategy/local_sgd.h"
 #include "train/trainer_impl.h"
 
 static struct plugin_choices chosen; /* the trainer's last choices */
@@ -87,6 +88,14 @@ static void test_equals_cpu(void **state)
         {"accumulate 3", MLP "train: {global_batch: 33, accumulate: 3}\n", 1e-4},
         {"accumulate 9",
          "model: {arch: mlp, hidden: [20]}\n" DATA "train: {global_batch: 33, accumulate: 9}\n",
+         1e-4},
+        {"qadam",
+         "model: {arch: mlp, hidden: [20, 12]}\n" DATA "train: {global_batch: 31}\n"
+         "optimizer: {name: adam, lr: 0.002}\nstrategy: {name: qadam, warmup_steps: 3}\n",
+         1e-4},
+        {"local_sgd",
+         PLAIN "train: {global_batch: 31, accumulate: 2}\n"
+               "strategy: {name: local_sgd, every: 2, start: 1, outer: nesterov}\n",
          1e-4},
     };
 
@@ -568,6 +577,51 @@ static void test_loss_scale(void **state)
         fail_msg("noted: %s", r.note);
 }
 
+/* ---- updates by the rank's own gradients ---- */
+
+enum { BAD_STEP = 2 };
+
+static int spoil(struct strategy *s, int bucket, struct err *err)
+{
+    const float bad = INFINITY;
+
+    if (bucket == 0 && exchange_step(s->at.exchange) == BAD_STEP &&
+        backend_copy_in(s->at.backend, s->at.grad, &bad, sizeof bad, err) < 0)
+        return err->code;
+    return strategy_local_sgd.bucket_ready(s, bucket, err);
+}
+
+static int new_spoilt(const struct strategy_site *site, struct strategy **out, struct err *err)
+{
+    static const struct local_sgd_options options = {.every = 2};
+    struct strategy_site own = *site;
+
+    own.options = &options;
+    return strategy_local_sgd.new(&own, out, err);
+}
+
+/* A gradient that is not finite is told in the control vector, by which all ranks leave the step
+ * out; so the note knows of whose gradient it is. */
+static void test_own_bad_gradient(void **state)
+{
+    struct strategy_ops s = strategy_local_sgd;
+    struct run_plan plan = {.job = PLAIN "train: {global_batch: 16, record: false}\n",
+                            .n_ranks = 1,
+                            .n_epochs = 1,
+                            .plugin = &sim,
+                            .strategy = &s};
+    struct run_result r;
+
+    (void)state;
+    s.bucket_ready = spoil;
+    s.new = new_spoilt;
+    run_job_ok(&plan, &r);
+    assert_int_equal(r.epoch[0].epoch.end, EPOCH_NONFINITE);
+    assert_int_equal(r.step[0], BAD_STEP);
+    if (!strstr(r.note, "a gradient of this rank is not finite, though its losses are"))
+        fail_msg("noted: %s", r.note);
+}
+
 static void test_choices(void **state)
 {
     static const char defaults[] = HALF "train: {global_batch: 31, max_steps: 1}\n";
@@ -596,6 +650,7 @@ int main(void)
         cmocka_unit_test(test_nonfinite),
         cmocka_unit_test(test_half_precision),
         cmocka_unit_test(test_loss_scale),
+        cmocka_unit_test(test_own_bad_gradient),
         cmocka_unit_test(test_choices),
         cmocka_unit_test(test_two_under_way),
         cmocka_unit_test(test_one_under_way),

@@ -135,6 +135,34 @@ class Daemons(dp.Case):
         rest = self.train("--device", "cpu", "--resume", run="part")
         self.assert_near(whole, rest, 1e-3)
 
+    def like_the_cpu(self, job, name=""):
+        """Two ranks on GPUs train as two on CPUs do; the epoch events of the GPUs."""
+        cpu, gpu = (self.train("--device", device, "--local", n=2, run=device + name, job=job)
+                    for device in ("cpu", "cuda"))
+        self.assert_near(cpu, gpu, 1e-5)
+        return gpu
+
+    def test_qadam(self):
+        """The steps of the warm-up queue other collectives than those after it, and so does the
+        smaller last step of an epoch."""
+        job = {**JOB, "data.samples": 230, "strategy.name": "qadam", "strategy.warmup_steps": 4,
+               "optimizer.name": "adam", "optimizer.lr": 0.004}
+        self.like_the_cpu(job)
+
+    def test_local_sgd(self):
+        """Ranks exchange parameters; and they meet: before a checkpoint inside an epoch, where no
+        step may be queued ahead, and after a rank was lost."""
+        job = {**JOB, "data.samples": 230, "strategy.name": "local_sgd", "strategy.every": 3,
+               "optimizer.momentum": 0.5}
+        self.like_the_cpu(job)
+        epochs = self.like_the_cpu({**job, "strategy.start": 4, "strategy.outer": "nesterov",
+                                    "checkpoint.every_steps": 4}, name="outer")
+        self.assertEqual({e["replicas"] for e in epochs}, {"mean over ranks"})
+        hurt = self.train("--device", "cuda", "--local", "--inject", "kill:rank1@step7", n=2,
+                          run="hurt", job=job)
+        self.assertEqual([e["nranks"] for e in self.events("recovered", "hurt")], [2])
+        self.assertLess(hurt[1]["validation_loss"], hurt[0]["validation_loss"])
+
     def test_a_lost_rank_is_replaced(self):
         """Recovery on the device: the new rank takes the survivor's state.  The step that was
         broken off counts as nothing, also for the loss scale, whose window is short here."""

@@ -222,6 +222,16 @@ def like_one_rank(n_ranks):
     return check
 
 
+def like_cpus(name, what, sets):
+    def check(suite):
+        seen = losses(suite.train_explained(name, 2, sets))
+        want = losses(suite.train(name + "_cpu", 2, "cpu", sets))
+        assert_near("losses", seen, want, 5e-3)
+    check.__doc__ = f"2 ranks on one GPU train as 2 on CPUs do, {what}"
+    check.__name__ = name
+    return check
+
+
 class Killing:
     """A driver that trains beside a follower, which is killed.  All waiting together takes at most
     `limit` seconds."""
@@ -367,6 +377,12 @@ GROUPS = {
         reduced(2), like_one_rank(2), killed, quiet(2),
         like_float32("bfloat16_ranks_2", "of 2 ranks that sum in bfloat16",
                      {"precision": "bfloat16", "train.grad_dtype": "bfloat16"}, 2),
+        like_cpus("qadam_ranks_2", "by strategy qadam",
+                  {"strategy.name": "qadam", "strategy.warmup_steps": 40, "optimizer.name": "adam",
+                   "optimizer.lr": 0.002}),
+        like_cpus("local_sgd_ranks_2", "by strategy local_sgd",
+                  {"strategy.name": "local_sgd", "strategy.every": 3, "strategy.start": 4,
+                   "strategy.outer": "nesterov"}),
         reduced(3), like_one_rank(3)],
     "sanitizer": [
         sanitized("memcheck", "memcheck", "our kernels"),

@@ -365,6 +365,9 @@ static const struct bad texts[] = {
     {HEAD "strategy: {name: qadam}\noptimizer: {name: adam}\ntrain: {clip_norm: 1}",
      "f:5:20: train.clip_norm is 1, but strategy qadam sends means of gradients, whose norm is "
      "another one; want 0"},
+    {HEAD "precision: float16\nstrategy: {name: local_sgd}",
+     "f:3:12: precision is float16, but with strategy.name local_sgd each rank updates by its own "
+     "gradients, and the ranks' loss scales would differ; want bfloat16 or float32"},
     {HEAD "strategy: {zero: 1}\noptimizer: {name: muon}",
      "f:3:18: strategy.zero divides parameters among the ranks, but optimizer muon needs whole "
      "tensors; want strategy.zero 0, or an optimizer that treats each element by itself"},

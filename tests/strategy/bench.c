@@ -250,7 +250,7 @@ static int update(struct rank *k, struct err *err)
 
 static int run_step(struct rank *k, int64_t step, struct err *err)
 {
-    int rc = reducer_begin(k->reducer, step, err);
+    int rc = reducer_begin(k->reducer, step, k->scalars.n_updates, err);
 
     fill(k, step);
     for (int b = 0; b < k->layout.n_buckets && rc == 0; b++)
