@@ -1,8 +1,8 @@
-/* action - what a session machine wants its caller to do.
+/* action - the actions that a session machine asks its caller to do.
  *
- * session/driver and session/follower are pure: an event goes in with the time, actions come out
- * of a queue.  Drain the queue after every call, in order, and do each action before the next
- * event goes in:
+ * The machines (session/driver.h, follower.h, standby.h) are pure: an event goes in with the time,
+ * and actions come out of a queue.  Drain the queue after every call, in order, and do each action
+ * before the next event goes in:
  *
  *     struct action a;
  *     while (driver_next(d, &a)) {
@@ -10,7 +10,8 @@
  *         action_fini(&a);
  *     }
  *
- * To keep what an action owns, take it and set its pointer to NULL (a.command, a.send.frame). */
+ * To keep an object that an action owns, take it and set its pointer in the action to NULL
+ * (a.command, a.send.frame). */
 #ifndef SESSION_ACTION_H
 #define SESSION_ACTION_H
 
@@ -26,17 +27,17 @@
 enum action_kind {
     ACTION_SEND = 1, /* queue a frame on a connection */
     ACTION_TRUST,    /* driver: the connection was welcomed: raise its frame limit to FRAME_MAX */
-    ACTION_CLOSE,    /* send what is queued, then close; nothing more comes for it, either way */
+    ACTION_CLOSE,    /* send what is queued, then close; no more events or actions concern it */
     ACTION_SEEK,     /* follower: connect with its driver, then call follower_connected */
     ACTION_COMMAND,  /* post to the engine */
     ACTION_REQUEST,  /* engine_request: may come while a command runs */
     ACTION_ABORT,    /* engine_abort */
-    ACTION_INJECT,   /* do the process's part of this fault, then call engine_injected */
+    ACTION_INJECT,   /* do this fault, if it is one of the process; then call engine_injected */
     ACTION_LOG,      /* a line for the operator */
     ACTION_EVENT,    /* for events.jsonl, the progress line, TensorBoard */
     ACTION_RING,     /* read the engine's ring and hand it over, before the next action */
     ACTION_INCIDENT, /* driver: write this incident down */
-    ACTION_FINISHED, /* the last one: leave the event loop */
+    ACTION_FINISHED, /* the last action: leave the event loop */
 };
 
 enum request { /* as enum engine_request */
@@ -53,13 +54,14 @@ enum exit_status {
     STATUS_STOPPED = 4, /* by a signal; the job can be resumed */
 };
 
-/* A follower without --once, when its session has ended: does it look for another driver? */
+/* Whether a follower looks for another driver when its session has ended.  Without --once it does,
+ * unless RETRY_NOT. */
 enum retry {
     RETRY_NOT = 0,
     RETRY_SOON,
-    RETRY_AS_NEW,     /* with --once, too: what it kept was of no use */
+    RETRY_AS_NEW,     /* also with --once: the state that it kept was of no use */
     RETRY_LATER,      /* the driver has no place for it now, and may have one in minutes or hours */
-    RETRY_UNANSWERED, /* with --once, too, as long as it waits for a driver: none has answered */
+    RETRY_UNANSWERED, /* also with --once, within --wait: no driver has answered yet */
 };
 
 enum event_kind {
@@ -81,8 +83,8 @@ enum event_kind {
     EVENT_ERROR,      /* rank; text, step, phase */
     EVENT_DONE,       /* done */
     EVENT_STANDBY,    /* standby; voters; text: where it listens; without voters: released */
-    EVENT_LEADER,     /* leader; voters.term; host: where the driver before was; text: this one */
-    EVENT_REFUSED,    /* text: which peer came to nothing, and why; not for events.jsonl */
+    EVENT_LEADER,  /* leader; voters.term; host: the address of the driver before; text: of this */
+    EVENT_REFUSED, /* text: the peer that was not let in, and the reason; not for events.jsonl */
 };
 
 #define NOT_MEASURED (-1.0) /* a figure that does not apply */
@@ -94,19 +96,19 @@ struct session_epoch { /* one finished (or cut short) epoch, over all ranks */
     double train_seconds, samples_per_second;
     double tokens_per_second; /* 0: samples have one target each */
     double step_ms_median, comm_exposed_ms_median;
-    int data_wait_rank; /* the rank that waited longest for its data, and these are its waits: */
+    int data_wait_rank; /* the rank that waited longest for its data; the next two are its waits */
     double data_wait_ms_median, data_wait_share; /* the share is of the epoch's time, 0 to 1 */
     int is_validated;
     double validation_loss, validation_accuracy;
-    int has_average; /* when validated: so were averaged weights (train.average) */
+    int has_average; /* 1: averaged weights (train.average) were validated, too */
     double average_validation_loss, average_validation_accuracy;
-    int is_best;       /* by train.best, so far */
-    int64_t n_samples; /* trained on: in a whole epoch, each once.  Of an evaluation: validated */
-    int64_t n_targets; /* of an evaluation: predictions that were judged */
-    int64_t n_skipped;
-    int64_t n_left_out; /* of n_samples: could not be read (data.on_corrupt: skip) */
+    int is_best;        /* by train.best, so far */
+    int64_t n_samples;  /* samples trained on, in a whole epoch each once; evaluation: validated */
+    int64_t n_targets;  /* of an evaluation: predictions that were compared with their targets */
+    int64_t n_skipped;  /* steps that were skipped because of numbers that are not finite */
+    int64_t n_left_out; /* those of n_samples that could not be read (data.on_corrupt: skip) */
     double loss_scale;  /* precision float16, else 0 */
-    int is_mean;        /* 1: validated and saved is the mean of the ranks' replicas */
+    int is_mean;        /* 1: the mean of the ranks' replicas was validated and saved */
 };
 
 struct session_process { /* one rank's */
@@ -116,31 +118,31 @@ struct session_process { /* one rank's */
 
 struct session_event {
     enum event_kind kind;
-    int rank;                  /* -1: none in particular */
-    int spare;                 /* EVENT_DRAIN: of a spare, from 1; or 0 */
+    int rank;                  /* -1: no rank in particular */
+    int spare;                 /* EVENT_DRAIN: the number of a spare, from 1; or 0 */
     char *host;                /* of that rank, or NULL */
     char *text;                /* or NULL */
-    int64_t pid;               /* EVENT_DRAIN; EVENT_LOST: of one here that may live on; or 0 */
+    int64_t pid;               /* EVENT_DRAIN; EVENT_LOST, if the process is on this host; or 0 */
     int64_t step;              /* -1: none */
     enum phase phase;          /* EVENT_ERROR, EVENT_INJECT; PHASE_COUNT: none */
     char spec[INJECTION_TEXT]; /* EVENT_INJECT: as it was given */
     int n_ranks;      /* EVENT_START, EVENT_FORM, EVENT_RECOVERED; else the length of `per_rank` */
     double *per_rank; /* [n_ranks] EVENT_FIRST_STEP: rss MiB; EVENT_DONE: peak rss MiB;
                          EVENT_REBALANCE: samples of a full global batch; else NULL */
-    /* FORM, RECOVERED: how long it took; FIRST_STEP, DONE: since the start; CHECKPOINT: to write
-     * it */
+    /* FORM, RECOVERED: the duration; FIRST_STEP, DONE: since the start; CHECKPOINT: the time to
+     * write it */
     double seconds;
-    double exposed_seconds;          /* CHECKPOINT: training stood still for it */
+    double exposed_seconds;          /* CHECKPOINT: the time for which training stood still */
     struct session_process *process; /* [n_ranks] EVENT_FORM: by rank; else NULL */
     int64_t generation;              /* EVENT_FORM, EVENT_RECOVERED */
     struct voters voters;            /* EVENT_FORM, EVENT_STANDBY; of EVENT_LEADER the term */
-    int64_t steps_lost;              /* EVENT_RECOVERED: begun, and done again */
-    double factor;                   /* EVENT_STRAGGLER: its busy time by the median's */
-    int64_t n_parameters;            /* EVENT_START, which comes when rank 0 has built its graph */
-    struct hash128 data;             /* EVENT_START: the fingerprint of the data */
-    const char *reason;              /* DONE: what ended the training; static text */
-    struct session_epoch epoch;      /* EPOCH; DONE: the last one, .epoch == 0: none was trained */
-    struct metrics_row row;          /* EVENT_ROW */
+    int64_t steps_lost;         /* EVENT_RECOVERED: steps that were begun and had to be redone */
+    double factor;              /* EVENT_STRAGGLER: its busy time divided by the median */
+    int64_t n_parameters;       /* EVENT_START, which comes when rank 0 has built its graph */
+    struct hash128 data;        /* EVENT_START: the fingerprint of the data */
+    const char *reason;         /* DONE: what ended the training; static text */
+    struct session_epoch epoch; /* EPOCH; DONE: the last one, .epoch == 0: none was trained */
+    struct metrics_row row;     /* EVENT_ROW */
     int is_diverged; /* EVENT_ERROR: a loss or gradient is not finite, and would be so again */
     struct {         /* EVENT_PROGRESS: a few a second; EVENT_START: steps_per_epoch alone */
         int64_t epoch, n_epochs, step, steps_per_epoch;
@@ -150,7 +152,7 @@ struct session_event {
 
 struct action {
     enum action_kind kind;
-    int64_t conn; /* ACTION_SEND, ACTION_TRUST, ACTION_CLOSE: which (a follower has one, 0) */
+    int64_t conn; /* ACTION_SEND, ACTION_TRUST, ACTION_CLOSE: the connection (a follower's is 0) */
     union {
         struct {
             struct frame *frame;
@@ -159,7 +161,7 @@ struct action {
             char *text; /* why, for the log */
         } close;
         struct {
-            int is_again; /* a driver was found and was of no use: the pauses grow */
+            int is_again; /* 1: a driver was found and was of no use, so the pauses should grow */
             char *other;  /* ADDRESS:PORT of the standby, else of the driver before; or NULL */
         } seek;
         struct cmd *command;
@@ -173,10 +175,10 @@ struct action {
         struct incident *incident;
         struct {
             int status;          /* an exit_status, for a daemon that ends now */
-            enum retry retry;    /* a follower's without --once */
-            int is_leader;       /* a standby's: it leads the run from now on */
-            int is_engine_stuck; /* it did not answer CMD_STOP: do not wait for its thread */
-            int is_deposed;      /* another driver leads the run, as is known */
+            enum retry retry;    /* of a follower */
+            int is_leader;       /* of a standby: 1: it leads the run from now on */
+            int is_engine_stuck; /* 1: the engine did not answer CMD_STOP: do not join its thread */
+            int is_deposed;      /* 1: it is known that another driver leads the run */
             char *text; /* one line for the operator: the first cause, how to resume, ... */
         } finished;
     };

@@ -1,9 +1,9 @@
-/* command - what the control plane tells an engine, and what an engine reports back.
+/* command - the commands to an engine, and the reports from it.
  *
- * Every rank, the driver's own rank 0 included, has one engine.  It obeys these commands in order
- * and answers each with the report that CMD_LIST names, or with REPORT_FAULT.  The session machines
- * make commands and digest reports; they never see an engine.  Both are plain heap objects that
- * pass through a mailbox: ownership goes with them.
+ * Every rank, the driver's own rank 0 included, has one engine (train/engine.h).  The engine obeys
+ * commands in order and answers each with the report that CMD_LIST names, or with REPORT_FAULT. The
+ * session machines make commands and read reports; they never see an engine.  Commands and reports
+ * are heap objects that pass through a mailbox, and their ownership goes with them.
  *
  *   CMD_OPEN      build graph, open data, load state on rank 0
  *   CMD_PREPARE   generation, rank, size: programs, endpoints
@@ -12,13 +12,13 @@
  *   CMD_VALIDATE  this rank's share of the validation set
  *   CMD_CHECKPOINT  rank 0 writes, the others do nothing; answered when the state is copied, with
  *                 is_last when it is on disk
- *   CMD_STOP      leave everything; with `saves` rank 0 writes the state it holds; release all
+ *   CMD_STOP      end; with `saves` rank 0 writes the state that it holds; free everything
  *
- * Beside the queue an engine has two calls that any thread may make at any time (train/engine.h):
- * engine_request (stop, checkpoint or regroup, agreed through the control vector) and engine_abort.
- * After an abort the engine holds its last applied step, and a CMD_PREPARE of a later generation
- * may be posted at once, whether or not the aborted command has ended yet.  A CMD_TRAIN of an epoch
- * whose last step is held already reports that epoch again.
+ * In addition to commands there are two calls that any thread may make at any time
+ * (train/engine.h): engine_request (stop, checkpoint or regroup, agreed through the control vector)
+ * and engine_abort. After an abort the engine holds its last applied step, and a CMD_PREPARE of a
+ * later generation may be posted at once, whether or not the aborted command has ended yet.  A
+ * CMD_TRAIN of an epoch whose last step is held already reports that epoch again.
  *
  * Members that travel in a message have a row in wire/fields.h, which packs, unpacks and frees
  * them; other members that own memory are freed in command.c. */
@@ -92,7 +92,7 @@ struct cmd {
     enum cmd_kind kind;
     int64_t generation; /* number of the formation, from 1; 0 before the first */
     union {
-        struct { /* CMD_OPEN: all there is to know before ranks agree */
+        struct { /* CMD_OPEN: everything that an engine must know to open the job */
             int rank, n_ranks;
             struct blob job; /* resolved job file (YAML), as the driver's Welcome carries it */
             char *data_dir;  /* replaces data.path when not NULL (a follower's --data) */
@@ -100,7 +100,7 @@ struct cmd {
             char *inject;    /* faults on purpose until REPORT_OPENED (inject/inject.h); or NULL */
             char *evaluate;  /* rank 0: the folder of a run or of a checkpoint whose weights are
                                 evaluated, and nothing is trained; else NULL */
-            int averaged;    /* then: the averaged weights take the place of the trained ones */
+            int averaged;    /* with evaluate: use the averaged weights, not the trained ones */
             char *predict;   /* rank 0, with evaluate: the file for the logits; else NULL */
         } open;
         struct {                /* CMD_PREPARE */
@@ -133,8 +133,9 @@ struct cmd {
     };
 };
 
-/* Where an engine is; travels in heartbeats and in faults.  Numbers as in proto/control.proto.
- * PHASE_STEP is a device's, which does not say whether it computes or waits in a collective. */
+/* What an engine is doing.  Phases travel in heartbeats and in faults, with the numbers of
+ * proto/control.proto.  PHASE_STEP is for devices, where it is not known whether the device
+ * computes or waits in a collective. */
 #define PHASE_LIST(X)         \
     X(IDLE, idle)             \
     X(OPEN, open)             \
@@ -208,7 +209,7 @@ enum epoch_end {
 
 const char *epoch_end_name(enum epoch_end end); /* "whole", "stopped", ... */
 
-/* A row of metrics.csv: what the steps since the row before did. */
+/* A row of metrics.csv, about the steps since the row before. */
 struct metrics_row {
     int64_t step, epoch;       /* steps done so far; the epoch that the last one belongs to */
     double loss;               /* mean over the targets of these steps; NAN: none was applied */
@@ -231,8 +232,8 @@ struct report {
             int64_t step;                  /* rank 0: the step held: 0, or the resumed one */
             int64_t n_parameters;          /* elements */
             int64_t steps_per_epoch;
-            int is_regression; /* rank 0: no output tells a class: accuracy means nothing; not sent
-                                */
+            int is_regression; /* rank 0: 1: outputs are no classes, so there is no accuracy; not
+                                  sent */
             int stops_early;   /* rank 0: train.early_stop ended the run at this step; not sent */
         } opened;
         struct { /* REPORT_PREPARED */
@@ -267,8 +268,8 @@ struct report {
             double train_seconds, samples_per_second;
             double tokens_per_second; /* 0: samples have one target each */
             double step_ms_median, comm_exposed_ms_median;
-            /* Of each rank: for how long it had nothing to do because its data came late; the
-             * median of the steps, and the part of the epoch's time, 0 to 1. */
+            /* The time in which this rank had nothing to do because its data came late: the median
+             * over steps, and the part of the epoch's time, 0 to 1. */
             double data_wait_ms_median, data_wait_share;
             struct hash128 replica;     /* of all in `tensor` */
             struct tensor_hash *tensor; /* [n_tensors] content: parameters, optimizer, state */
@@ -298,10 +299,10 @@ struct report {
             /* The rest is rank 0's. */
             double seconds;         /* from the copy of the state to the last fsync */
             double exposed_seconds; /* how long training stood still for it */
-            char *path;     /* of the generation written; NULL: it is being written still, or was
-                               written before: a report that is_unasked tells its outcome */
+            char *path;     /* of the generation written; NULL: it is still being written, or was
+                               written before; a report with is_unasked has the outcome */
             char *error;    /* why it could not be written, else NULL; the job goes on */
-            int is_unasked; /* does not answer CMD_CHECKPOINT; may come at any time */
+            int is_unasked; /* 1: this is no answer to CMD_CHECKPOINT, and may come at any time */
         } checkpoint;
         struct { /* REPORT_FAULT: the engine cannot go on; it waits for CMD_PREPARE or CMD_STOP */
             struct err err;
@@ -333,11 +334,11 @@ void report_drop_tensors(struct report *r); /* REPORT_OPENED, REPORT_EPOCH: the 
 struct progress {
     int64_t generation, epoch, step; /* step: the one being computed */
     enum phase phase;
-    int64_t bucket;   /* that backward fills or the rank waits for; -1: none */
+    int64_t bucket;   /* the bucket that backward fills, or for which the rank waits; -1: none */
     int64_t since_ns; /* clock_mono_ns when this phase began */
     struct ring_head head;
-    /* Sums over the training steps of this process: their number, how long they took, and how long
-     * without the time spent waiting in collectives. */
+    /* Sums over the training steps of this process: their number, their time, and their time
+     * without waits in collectives. */
     int64_t n_steps, wall_ns, busy_ns;
     int unlinked;        /* 1 + a rank with which this one has no link yet; 0: none is missing */
     int64_t n_strangers; /* connections in this formation that proved to be of no rank */

@@ -1,8 +1,8 @@
-/* convert - commands and reports as messages, and back.
+/* convert - turns commands and reports into messages, and messages into commands and reports.
  *
- * The driver treats its own engine and those of its followers alike: what goes to rank 0's engine
- * as a struct cmd goes to the others as a message, and so for reports.  Which member lands in which
- * field: wire/fields.h. */
+ * The driver treats its own engine and those of its followers alike: a struct cmd goes to rank 0's
+ * engine directly, and to the others as a message.  Reports come in the same way.  wire/fields.h
+ * says which member travels in which field. */
 #ifndef SESSION_CONVERT_H
 #define SESSION_CONVERT_H
 
@@ -11,7 +11,7 @@
 #include "session/command.h"
 #include "wire/msg.h"
 
-/* A command of MESSAGE_COMMANDS as a frame.  NULL and *err when it is too large to send. */
+/* A command of MESSAGE_COMMANDS as a frame; NULL, with *err set, if it is too large to send. */
 struct frame *convert_command(const struct cmd *c, struct err *err);
 struct cmd *convert_to_command(const Wire__Control *m); /* NULL: m is no command */
 
@@ -23,13 +23,14 @@ struct report *convert_to_report(const Wire__Control *m); /* NULL: m is no repor
 void convert_free_command(struct cmd *c);
 void convert_free_report(struct report *r);
 
-/* A heartbeat in `a`, which tells of collectives only if they are of `generation`; the fields that
- * land nowhere are the caller's to set.  And the progress that a heartbeat tells. */
+/* convert_beat makes a heartbeat in `a`.  It contains the progress with collectives only if these
+ * are of `generation`.  The caller sets the fields that have no member in struct progress.
+ * convert_from_beat reads the progress from a heartbeat. */
 Wire__Heartbeat *convert_beat(const struct progress *p, int64_t generation, struct arena *a);
 void convert_from_beat(const Wire__Heartbeat *h, int64_t generation, struct progress *p);
 
 struct ring_answer {
-    int64_t incident;              /* that was asked about */
+    int64_t incident;              /* the incident about which the driver asked */
     struct collective *collective; /* [n], oldest first; times as ring_rebase leaves them */
     int n;
 };

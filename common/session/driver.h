@@ -1,27 +1,28 @@
-/* driver - the life of one job, as rank 0 leads it.
+/* driver - the session machine of the driver: the life of one job, as rank 0 leads it.  The process
+ * around it is driver/server.c.
  *
  *   gather   until every rank has said Hello, was welcomed and is Ready; a follower that leaves or
- *            is refused before only frees its place
+ *            is refused in this stage only frees its place
  *   prepare  programs and endpoints
  *   form     communicator connected, state broadcast
  *   train, validate, checkpoint   per epoch; replicas compared after each
  *   wait     a rank was lost: wait for its replacement, then prepare the next generation
- *   ending   Stop or Abort is out; wait for the engine and for the followers to close
+ *   ending   Stop or Abort was sent; wait for the engine, and for the followers to close
  *
  * Pure: no sockets, clock or threads.  Every event carries the time (CLOCK_MONOTONIC ns, never
- * going back); drain driver_next after every call (session/action.h).  Call driver_tick when
+ * going back).  Drain driver_next after every call (session/action.h).  Call driver_tick when
  * driver_deadline passes.  Time in which the caller's loop stalled (a tick that came late) does
  * not count against any rank.
  *
- * From prepare on, a lost or failing follower costs a formation: all ranks leave what they do
- * and keep their state; a spare, or a follower that comes within replace_timeout, takes the
- * place, or fewer ranks go on (driver_recover.c).  The job ends only if none of that is
- * possible, if recoveries fail time and again, or if rank 0 itself fails.  Followers that come
+ * From prepare on, the loss or failure of a follower breaks the formation: all ranks abort their
+ * command and keep their state.  A spare, or a follower that comes within replace_timeout, takes
+ * the free place; or fewer ranks go on (driver_recover.c).  The job ends only if none of that is
+ * possible, if recoveries fail again and again, or if rank 0 itself fails.  Followers that come
  * while fewer than max_ranks train are taken in at the end of a step, at most once per
  * join_interval.
  *
- * Faults are gathered for a moment before they end a job: a collective that broke off (a fault
- * with is_consequence) is never the first cause while another explanation may still come.
+ * The driver waits a moment before a fault ends a job: a collective that broke off (a fault with
+ * is_consequence) is never the first cause while another explanation may still come.
  *
  * Life:    driver_new -> driver_start -> events ... until ACTION_FINISHED -> driver_free.
  * Threads: one at a time. */
@@ -40,13 +41,14 @@
 
 struct driver; /* opaque */
 
-struct led {                /* by events.jsonl since the newest formation; all 0: nothing */
+/* What events.jsonl says about the run since its newest formation; all 0: nothing. */
+struct led {
     int64_t generation;     /* of the newest formation */
-    int64_t step;           /* the newest that it tells of */
-    int64_t epoch_step;     /* at the end of the newest epoch that has its line ... */
-    int64_t validated_step; /* ... and of the newest whose line tells of a validation */
-    struct voters voters;   /* of the newest formation that a standby votes in */
-    int is_done;            /* the ranks of that formation were told that the job is finished */
+    int64_t step;           /* the newest step in the file */
+    int64_t epoch_step;     /* the last step of the newest epoch that has its line ... */
+    int64_t validated_step; /* ... and of the newest epoch whose line has a validation */
+    struct voters voters;   /* of the newest formation in which a standby votes */
+    int is_done;            /* 1: the ranks of that formation were told that the job is finished */
 };
 
 struct driver_options { /* copied; texts may be NULL where said */
@@ -63,19 +65,19 @@ struct driver_options { /* copied; texts may be NULL where said */
     const char *advertise;  /* --iface: numeric address for other ranks; NULL: as found */
     const char *resume;     /* run directory to resume from; NULL: start afresh */
     const char *evaluate;   /* as CMD_OPEN's: validate these weights once, and end; NULL: train */
-    int averaged;           /* then: as CMD_OPEN's */
-    const char *predict;    /* then: rank 0 writes the logits there; NULL: it does not */
+    int averaged;           /* with evaluate: as CMD_OPEN's */
+    const char *predict;    /* with evaluate: rank 0's file for the logits; NULL: none */
     const char *run;        /* random name of the run; NULL: followers keep no state for it */
     int64_t term;           /* higher than that of any driver that led the run before */
-    struct led led;         /* what is known of the driver that led it before */
-    const char *standby_id; /* this driver was its standby, with that id; NULL: it was not */
-    const char *led_by, *leads_at; /* ... then: where that one listened, and where this one does */
+    struct led led;         /* what is known about the run under its driver before */
+    const char *standby_id; /* the id that this driver had as that driver's standby, or NULL */
+    const char *led_by, *leads_at; /* with standby_id: addresses of the driver before and of this */
     const char *how_to_resume; /* command to show after a stop, e.g. "dpdriver --job x --resume" */
     int64_t n_epochs, max_steps;     /* max_steps 0: no limit */
-    int64_t validate_every;          /* epochs; 0: never.  The last epoch is validated too */
+    int64_t validate_every;          /* epochs; 0: never.  The last epoch is validated, too */
     int64_t checkpoint_every_epochs; /* 0: only at the end */
     struct cluster_options cluster;  /* min_ranks, max_ranks 0: n_ranks */
-    struct injection_list inject;    /* faults on purpose; those spent are not given out */
+    struct injection_list inject; /* faults on purpose; one that has happened is not sent again */
     int64_t start_ns; /* when the process started, on the same clock: "seconds since start" */
 };
 
@@ -85,43 +87,44 @@ void driver_free(struct driver *d); /* NULL is fine */
 /* Open rank 0's engine and gather. */
 void driver_start(struct driver *d, int64_t now_ns);
 
-/* `conn` is the caller's number for it, larger than any before.  `peer` and `local` are the two
- * ends' numeric addresses without port; `from` is the peer's address and port, for messages. */
+/* A connection was accepted.  `conn` is the caller's number for it, larger than any before.  `peer`
+ * and `local` are the numeric addresses of the two ends, without port; `from` is the peer's address
+ * and port, for messages. */
 void driver_connected(struct driver *d, int64_t now_ns, int64_t conn, const char *peer,
                       const char *local, const char *from);
 
 /* A checked message (msg_unpack), borrowed. */
 void driver_message(struct driver *d, int64_t now_ns, int64_t conn, const Wire__Control *m);
 
-/* The connection is gone.  `why` is NULL if the peer just closed it, ERR_PROTO if its bytes were
- * bad (the caller closed it), else the socket's error.  A call after ACTION_CLOSE is not needed,
- * and is ignored. */
+/* The connection is gone.  `why` is NULL if the peer closed it, ERR_PROTO if the peer's bytes were
+ * bad (then the caller closed it), else the socket's error.  A call after ACTION_CLOSE is not
+ * needed, and is ignored. */
 void driver_closed(struct driver *d, int64_t now_ns, int64_t conn, const struct err *why);
 
-/* From rank 0's engine; takes r. */
+/* Rank 0's engine has sent a report.  Takes r. */
 void driver_report(struct driver *d, int64_t now_ns, struct report *r);
 
-/* Where rank 0's engine is (engine_progress); call it before each driver_tick. */
+/* The progress of rank 0's engine (engine_progress).  Call this before each driver_tick. */
 void driver_progress(struct driver *d, int64_t now_ns, const struct progress *p);
 
 /* For ACTION_RING: the last collectives of rank 0's engine (engine_ring). */
 void driver_ring(struct driver *d, int64_t now_ns, const struct collective *c, int n);
 
-/* The operator wants to stop (`why`: "SIGTERM").  The first call is polite: the step is finished, a
- * checkpoint written.  The second stops at once. */
+/* The operator wants to stop (`why`: "SIGTERM").  After the first call the step is finished and a
+ * checkpoint is written.  The second call stops at once. */
 void driver_stop(struct driver *d, int64_t now_ns, const char *why);
 
-/* Another driver leads the run (`by`: who, and how that is known).  This one ends with
- * STATUS_FAILED, writes no more events, and tells its followers nothing: they look for the
- * other. */
+/* Another driver leads the run.  `by` names it, and says how that is known.  This driver ends with
+ * STATUS_FAILED and writes no more events.  It tells its followers nothing, so that they look for
+ * the other driver. */
 void driver_deposed(struct driver *d, int64_t now_ns, const char *by);
 
-struct leaver { /* one that driver_drain lets go */
+struct leaver { /* a rank or spare that driver_drain lets go */
     int rank;   /* -1: a spare */
     int spare;  /* its number, as driver_status counts spares; 0: it is a rank */
     char *host;
     int64_t pid;
-    const char *when; /* "now", "formed" (the ranks, again), "step", "epoch" (is done); static */
+    const char *when; /* "now", or once the ranks have "formed", or the "step" or "epoch" is done */
     char *line;       /* "rank 2 (node7, pid 4242) leaves when the step under way is done" */
 };
 
@@ -132,16 +135,16 @@ struct drained {
 
 void drained_fini(struct drained *x); /* of a zeroed one, too */
 
-/* The operator wants ranks or spares to leave, as if each had been asked to itself, and not to
- * come back.
+/* The operator wants ranks or spares to leave the job, and not to come back.  Each leaves as if it
+ * had been stopped by a signal.
  *
  * who   "2" or "rank:2": that rank; "spare1" or "spare:1": that spare, as driver_status counts
  *       them; "host:NAME", or NAME if it is none of these: all ranks and spares of that host.
  * *out  zero before; for drained_fini.
  *
- * Ranks after them move up, or spares take their places.  If the job ends first, they do not
- * come back either.  Fails with ERR_REFUSED, and then nothing happens: no such rank, spare or
- * host; it is rank 0's; too few ranks would be left; training has not begun; the job is ending. */
+ * Spares take their places, or later ranks move up.  If the job ends first, those meant do not come
+ * back either.  Fails with ERR_REFUSED, and then nothing happens: there is no such rank, spare or
+ * host; rank 0 is meant; too few ranks would be left; training has not begun; the job is ending. */
 int driver_drain(struct driver *d, int64_t now_ns, const char *who, struct drained *out,
                  struct err *err);
 

@@ -1,13 +1,19 @@
-/* follower - a follower's part in one job, from its first Hello to the end of the job.
+/* follower - the session machine of a follower: its part in one job, from its first Hello to the
+ * end of the job.  The process around it is follower/client.c.
  *
- * Says Hello, opens its engine on Welcome, then does what the driver says and answers with what the
- * engine reports.  When another rank is lost, it leaves what runs, keeps its state and waits for
- * the next formation (Abort with `recover`, then Prepare).  When the driver is lost (it is silent,
- * or the connection breaks), the engine leaves what runs in the same way, and ACTION_SEEK asks the
- * caller for a connection with the driver, or with another one that goes on with the run
- * (follower_keep.c).  When no driver is found in time, or when the driver ends the job or refuses
- * the follower, its engine is stopped and ACTION_FINISHED says with which status to exit and
- * whether to wait for another driver instead.
+ * Happy path: it says Hello, opens its engine on Welcome, then passes the driver's commands to the
+ * engine and the engine's reports to the driver.
+ *
+ * Another rank is lost: the engine aborts its command and keeps its state, and the follower waits
+ * for the next formation (Abort with `recover`, then Prepare).
+ *
+ * The driver is lost, because it is silent or the connection breaks: the engine aborts its command
+ * in the same way.  ACTION_SEEK asks the caller for a connection with the driver, or with another
+ * driver that goes on with the run (follower_keep.c).
+ *
+ * The end: no driver is found in time, or the driver ends the job or refuses the follower.  Then
+ * the engine is stopped, and ACTION_FINISHED says with which status to exit, and whether to wait
+ * for another driver instead.
  *
  * Pure, as session/driver.h.  It has one connection at a time, whose number is 0.
  *
@@ -41,15 +47,15 @@ struct follower_options {   /* copied; texts may be NULL where said */
     const char *device;     /* wanted: "auto", "cpu", "cuda", "cuda:I" */
     const struct follower_gpu *gpus;
     int n_gpus;
-    const char *no_gpu;          /* why there is none, as far as that was looked for; may be NULL */
-    const char *const *backends; /* this build has: "cpu", ... */
+    const char *no_gpu;          /* why there is no GPU, if that is known; may be NULL */
+    const char *const *backends; /* the backends that this build has: "cpu", ... */
     int n_backends;
     const char *advertise; /* --iface: numeric address for others; NULL: as the driver sees it */
     const char *data_dir;  /* --data; NULL: the job's */
     const char *driver;    /* "10.0.0.1:7000", for messages */
     int64_t welcome_ms;    /* how long a driver may take to answer Hello; 0: 10 s */
-    int keeps_state;       /* when the driver is lost, for as long as its Welcome said */
-    int is_proven;         /* the driver has proven to know the secret of this connection */
+    int keeps_state;       /* 1: keep the state when the driver is lost, as long as Welcome says */
+    int is_proven;         /* 1: the driver has proven that it knows the connection's secret */
 };
 
 /* Queues Hello. */
@@ -70,17 +76,19 @@ void follower_progress(struct follower *f, int64_t now_ns, const struct progress
 /* For ACTION_RING: the engine's last collectives (engine_ring). */
 void follower_ring(struct follower *f, int64_t now_ns, const struct collective *c, int n);
 
-/* The operator wants to stop: the driver is told.  In the middle of training the engine goes on
- * until the driver lets it go, at the end of the step; else, or when that takes too long, and at
- * the second call, it is stopped at once.  The next call does not wait for the engine. */
+/* The operator wants to stop this follower, and the driver is told.
+ *
+ * First call: in the middle of training the engine goes on until the driver lets it go, at the end
+ * of the step; otherwise, or when that takes too long, it is stopped at once.  Second call: it is
+ * stopped at once.  A call after it was stopped: the session no longer waits for the engine. */
 void follower_stop(struct follower *f, int64_t now_ns, const char *why);
 
 void follower_tick(struct follower *f, int64_t now_ns);
 int64_t follower_deadline(const struct follower *f);
 int follower_next(struct follower *f, struct action *out);
 
-/* The driver's decision, once welcomed: rank (-1 before), and the device to use ("" before).
- * Make the engine for that device when the first ACTION_COMMAND (CMD_OPEN) comes. */
+/* The driver's decisions in Welcome: the rank (-1 before), and the device to use ("" before).  Make
+ * the engine for that device when the first ACTION_COMMAND (CMD_OPEN) comes. */
 int follower_rank(const struct follower *f);
 int follower_is_spare(const struct follower *f); /* 1: it waits to take a lost rank's place */
 const char *follower_device(const struct follower *f);

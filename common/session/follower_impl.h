@@ -1,10 +1,11 @@
-/* follower_impl - the follower's insides, shared by its files and nobody else.
+/* follower_impl - the structs and functions that the files of the follower's session share.  No
+ * other file includes this.
  *
- *   follower.c           what the caller sees; the driver's messages, time, the end
+ *   follower.c           the functions of follower.h; the driver's messages, time, the end
  *   follower_keep.c      the state that is kept while there is no driver
- *   follower_report.c    reports in
- *   follower_send.c      messages out
- *   follower_describe.c  its state, for people */
+ *   follower_report.c    reports from the engine
+ *   follower_send.c      messages to the driver
+ *   follower_describe.c  its state, as text for people */
 #ifndef SESSION_FOLLOWER_IMPL_H
 #define SESSION_FOLLOWER_IMPL_H
 
@@ -22,7 +23,7 @@ enum stage {
     STAGE_OVER
 };
 
-struct kept {                /* follower_keep.c: what outlives a connection */
+struct kept {                /* follower_keep.c: values that outlive a connection */
     char *run, *leader;      /* the run, and the driver that led it; NULL before Welcome */
     char job[HASH_TEXT_LEN]; /* hash of the job that the engine opened */
     int64_t term, timeout_ms;
@@ -30,17 +31,17 @@ struct kept {                /* follower_keep.c: what outlives a connection */
     int64_t until_ms;    /* when the search for a driver ends */
     char *why;           /* how the driver was lost */
     char *said;          /* why the last driver that was found is of no use; NULL: none was found */
-    int64_t step;        /* held then */
-    int is_in_step;      /* the next one was under way */
+    int64_t step;        /* the step held when the driver was lost */
+    int is_in_step;      /* 1: the next step was under way then */
     char *standby;       /* where the standby listens; NULL: there is none */
     char *votes_for;     /* id of the standby that Prepare named; NULL: none */
     struct voters form;  /* the newest formation whose Form came */
-    int form_rank;       /* this one's rank in it */
+    int form_rank;       /* this follower's rank in it */
     int64_t entered;     /* generation of the newest formation whose state it took */
 };
 
 struct follower {
-    struct follower_options o; /* its texts are ours; gpus and backends went into Hello */
+    struct follower_options o; /* with copies of all texts; gpus and backends are only in Hello */
     struct action_queue out;
     struct session_clock clock;
     int64_t now_ms;
@@ -51,25 +52,25 @@ struct follower {
     int64_t beat_ms, timeout_ms;
     int64_t heard_ms, next_beat_ms;
     int64_t generation;
-    int64_t aborted; /* what this generation, or an older one, still reports is of the past */
-    int is_waiting;  /* for the next formation */
+    int64_t aborted; /* reports of this generation, and of older ones, are dropped */
+    int is_waiting;  /* 1: it waits for the next formation */
     int is_spare;
     char *leaving; /* why it leaves, once the driver lets it; or NULL */
     int64_t leave_until_ms;
-    int is_drained; /* the operator of the driver wants it out: it does not come back */
+    int is_drained; /* 1: the driver's operator wants it out, so it does not come back */
 
     struct kept kept;
-    int has_engine;         /* CMD_OPEN is out */
-    enum cmd_kind doing;    /* not yet answered; 0: nothing */
+    int has_engine;         /* 1: CMD_OPEN was sent */
+    enum cmd_kind doing;    /* the command that is not yet answered; 0: none */
     struct progress at;     /* of the engine */
     int64_t moved_ms;       /* when its phase began */
     int64_t now_ns;         /* the caller's */
-    int has_stepped;        /* a report said that its first step is done */
+    int has_stepped;        /* 1: a report said that its first step is done */
     double rss_mib;         /* resident memory at that time */
-    char *fault;            /* why this engine cannot go on */
-    int is_consequence;     /* the fault is another rank's doing */
-    int64_t fault_until_ms; /* the driver must have answered by then */
-    int is_gpu_lost;        /* its GPU failed, and only a new process can use it */
+    char *fault;            /* why this engine cannot go on; NULL: it can */
+    int is_consequence;     /* 1: another rank caused the fault */
+    int64_t fault_until_ms; /* the driver must have answered the fault by then */
+    int is_gpu_lost;        /* 1: its GPU failed, and only a new process can use it */
 
     int64_t inspected; /* the incident that the driver asked about last */
 
@@ -88,8 +89,8 @@ void follower_leave(struct follower *f);
 struct ending {
     int status;
     enum retry retry;
-    int is_closed; /* the connection is gone already */
-    int is_abort;  /* the engine leaves what it does */
+    int is_closed; /* 1: the connection is gone already */
+    int is_abort;  /* 1: the engine aborts its command */
 };
 
 /* fmt: why, for ACTION_FINISHED. */
@@ -97,9 +98,10 @@ void follower_finish(struct follower *f, struct ending e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* follower_keep.c */
-int keep_is_possible(const struct follower *f); /* without the driver that it has */
+int keep_is_possible(const struct follower *f); /* 1: there is a state to keep without the driver */
 void keep_seek(struct follower *f, int is_closed, const char *why);
-void keep_seek_on(struct follower *f, int is_closed, const char *why); /* of no use: why */
+/* The driver that was found is of no use, for the reason `why`: seek on. */
+void keep_seek_on(struct follower *f, int is_closed, const char *why);
 void keep_note_welcome(struct follower *f, const Wire__Welcome *w);
 void keep_note_opened(struct follower *f, struct frame *ready); /* refers to it */
 void keep_check(struct follower *f);                            /* gives up if it is time */

@@ -1,6 +1,8 @@
-/* incident - the last collectives of the ranks when something kept them all waiting: for a file.
+/* incident - the last collectives of all ranks, at a time when something kept them waiting for
+ * good. They are written to a file for the operator.
  *
- * Made by session/driver, handed over with ACTION_INCIDENT, freed by incident_free. */
+ * The driver's session makes incidents (driver_incident.c) and hands them over with
+ * ACTION_INCIDENT.  incident_free frees them. */
 #ifndef SESSION_INCIDENT_H
 #define SESSION_INCIDENT_H
 
@@ -9,18 +11,18 @@
 #include "session/command.h"
 
 enum {
-    INCIDENT_MOST_RANKS = 64, /* asked at most: those that are behind first, then by number */
-    INCIDENT_OWN = -1,        /* rank 0 needs no connection */
+    INCIDENT_MOST_RANKS = 64, /* ranks that are asked: those behind first, then by number */
+    INCIDENT_OWN = -1,        /* in place of a connection, for rank 0 */
 };
 
 struct incident_rank {
     int rank; /* its number at that time */
     char *host;
     int64_t pid;
-    int64_t conn; /* the session's number of its connection, or INCIDENT_OWN */
-    int is_behind;
+    int64_t conn;            /* the session's number of its connection, or INCIDENT_OWN */
+    int is_behind;           /* 1: it keeps others waiting */
     struct progress at;      /* as last heard */
-    double phase_s, heard_s; /* in that phase; since it was heard (rank 0: 0) */
+    double phase_s, heard_s; /* seconds in that phase; since its last message (rank 0: 0) */
     int has_answered;
     struct collective *ring; /* [n_ring], oldest first; times as ring_rebase leaves them */
     int n_ring;

@@ -1,4 +1,5 @@
-/* queue - what driver and follower share: the queue of actions, and time without stalls.
+/* queue - the parts that all session machines share: the queue of actions, and a clock that leaves
+ * out stalls.
  *
  * Internal to session/. */
 #ifndef SESSION_QUEUE_H
@@ -30,10 +31,11 @@ void queue_inject(struct action_queue *q, const struct injection *f);
 void queue_log(struct action_queue *q, enum log_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Time as a session counts it: it stands still while the caller's loop does.
+/* The time of a session, which stands still while the caller's loop stalls.
  *
- * A session asks to be called at least a few times a second.  If it is called later than it
- * asked for, the loop was stuck or the process stopped, and no peer could be heard in that time. */
+ * A session asks to be called at least a few times a second.  If it is called later than it asked
+ * for, the loop was stuck or the process was stopped.  In that time no peer could be heard, so it
+ * must not count against a peer. */
 enum { STALL_SLACK_MS = 200 };
 
 struct session_clock {

@@ -1,9 +1,10 @@
-/* ring - the last collectives of one rank: those it handed over, and how far each came.
+/* ring - the record of one rank's last collectives, and how far each has come.
  *
- * It tells which rank waits for which.  All ranks of a formation hand over the same collectives
- * in the same order, so a collective's number within its formation, from 1, means the same on
- * all of them.  The rank that has handed over the fewest keeps the others waiting.  Two ranks
- * whose collectives of one number differ in step, bucket or size would wait for ever.
+ * From these records the driver finds out which rank waits for which (driver_watch.c).  All ranks
+ * of a formation hand over the same collectives in the same order.  So a collective's number within
+ * its formation, from 1, means the same on all of them.  The rank that has handed over the fewest
+ * keeps the others waiting.  Two ranks whose collectives of one number differ in step, bucket or
+ * size would wait for ever.
  *
  * Life:    ring_new -> ring_begin for each formation -> { ring_hand -> ring_run -> ring_end } ...
  *          -> ring_free.  Nothing but ring_new allocates, nothing waits.
@@ -16,10 +17,10 @@
  * id, the fields, and the id again; the entry is whole if both ids are the same.  All stores
  * release and all loads acquire: a reader that sees one new field has thereby seen the 0 before
  * it, so its second load of the id cannot give the old one.  began_ns and ended_ns are stored
- * into a whole entry, once each, and a reader sees 0 or the time.  More entries
- * fit in than a channel takes (coll/coll.h, COLL_RING); one that those of the other channel replace
- * while it runs counts as ended.  The formation is published in the same way: -1 while it
- * changes. */
+ * into a whole entry, once each, and a reader sees 0 or the time.  The ring has room for more
+ * entries than a channel takes (coll/coll.h, COLL_RING).  An entry that is replaced by entries of
+ * the other channel while it runs counts as ended.  The formation is published in the same way: it
+ * is -1 while it changes. */
 #ifndef SESSION_RING_H
 #define SESSION_RING_H
 
@@ -53,8 +54,8 @@ const char *collective_state(const struct collective *c); /* "queued", "running"
 struct ring_head {
     int64_t generation;
     int64_t n_handed;     /* in this formation */
-    int64_t n_ended;      /* in it: so many have ended before the first that has not */
-    struct collective at; /* the first that has not ended; .number 0: none */
+    int64_t n_ended;      /* in this formation: those before the first one that has not ended */
+    struct collective at; /* the first one that has not ended; .number 0: none */
 };
 
 struct ring *ring_new(void);
@@ -63,9 +64,10 @@ void ring_free(struct ring *r); /* NULL is fine */
 /* A formation begins: numbers count from 1 again. */
 void ring_begin(struct ring *r, int64_t generation);
 
-/* The next collective is about to be queued.  Returns its id (> 0, rising by 1 all the ring's
- * life): the tag for ring_run and ring_end. */
+/* Enter a collective that is about to be queued.  Returns its id for ring_run and ring_end: above
+ * 0, and 1 higher than that of the entry before. */
 int64_t ring_hand(struct ring *r, int64_t step, int64_t bucket, int64_t n_bytes, int64_t phase);
+/* The collective begins; it has ended. */
 void ring_run(struct ring *r, int64_t id, int64_t now_ns);
 void ring_end(struct ring *r, int64_t id, int64_t now_ns, int is_failed);
 
@@ -74,7 +76,8 @@ void ring_head(const struct ring *r, struct ring_head *out);
 /* The newest entries, oldest first; returns how many. */
 int ring_read(const struct ring *r, struct collective out[RING_LEN]);
 
-/* Make times relative to `now_ns`: below 0; a time that is 0 (has not happened) stays 0. */
+/* Make the times relative to `now_ns`, so they are below 0.  A time that is 0, because that has not
+ * happened, stays 0. */
 void ring_rebase(struct collective *c, int n, int64_t now_ns);
 
 #endif

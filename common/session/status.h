@@ -20,16 +20,16 @@ enum status_role {
 const char *status_role_name(enum status_role role); /* "member" */
 
 struct status_rank {
-    int rank, spare; /* of a rank from 0, and spare is 0; of a spare -1, and spare is from 1 */
+    int rank, spare; /* a rank: from 0, and 0; a spare: -1, and from 1 */
     enum status_role role;
     const char *host, *device; /* borrowed from the session */
     int64_t pid;
-    int is_here; /* pid is of this machine and container */
+    int is_here; /* 1: pid is of this machine and container */
     enum phase phase;
     int64_t step, bucket, generation; /* bucket -1: none; generation: as the rank last said */
-    double phase_s, heard_s;          /* in that phase; since it was heard (rank 0: 0) */
-    double step_ms;                   /* wall time of the latest steps; 0: none */
-    double factor;                    /* its own work by the median of the ranks; 0: unknown */
+    double phase_s, heard_s; /* seconds in that phase; since its last message (rank 0: 0) */
+    double step_ms;          /* wall time of a step, mean of the latest; 0: none */
+    double factor;           /* time of its own work divided by the median; 0: unknown */
     int is_straggler;
 };
 
@@ -37,10 +37,10 @@ struct status {
     const char *stage; /* "train"; static */
     double stage_s;
     int64_t generation, epoch, step;
-    int n_ranks, n_here;    /* ranks of the formation; how many of them are here */
-    double data_wait_share; /* of the epoch so far, rank 0 waited for data, 0 to 1 */
+    int n_ranks, n_here;    /* ranks of the formation; how many of them are connected */
+    double data_wait_share; /* part of the epoch so far in which rank 0 waited for data, 0 to 1 */
     const char *standby;    /* where the standby listens; NULL: none is connected; borrowed */
-    int standby_votes;      /* 1: it has a vote in this formation; 0: it has with the next one */
+    int standby_votes;      /* 1: it has a vote in this formation; 0: from the next one on */
     struct status_rank *rank;
     int n;
 };
