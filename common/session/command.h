@@ -133,7 +133,7 @@ struct cmd {
     };
 };
 
-/* What an engine is doing.  Phases travel in heartbeats and in faults, with the numbers of
+/* The work that an engine is doing.  Phases travel in heartbeats and in faults, with the numbers of
  * proto/control.proto.  PHASE_STEP is for devices, where it is not known whether the device
  * computes or waits in a collective. */
 #define PHASE_LIST(X)         \

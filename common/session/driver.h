@@ -41,7 +41,7 @@
 
 struct driver; /* opaque */
 
-/* What events.jsonl says about the run since its newest formation; all 0: nothing. */
+/* The run as events.jsonl describes it since its newest formation; all 0: it has no such line. */
 struct led {
     int64_t generation;     /* of the newest formation */
     int64_t step;           /* the newest step in the file */
