@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <ucontext.h>
 
 #include <map>
 #include <string>
 #include <vector>
 
+#include "context.hh"
 #include "sim_impl.hh"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -37,7 +37,7 @@ enum state { RUNNABLE, AT_BARRIER, AT_WARP, ENDED };
 
 /* A fiber is a stack.  Threads that never wait run on it one after another, without a switch. */
 struct fiber {
-    ucontext_t context;
+    context saved;
     char *stack; /* made once, used by every block */
     int dirty;   /* a thread has begun on it and not ended */
 };
@@ -68,7 +68,7 @@ struct simulator {
     std::vector<int> runnable;
     std::map<std::pair<const char *, int>, struct array> shared; /* this block's, by site */
     const std::function<void()> *work;
-    ucontext_t scheduler;
+    context scheduler;
     int current, n_threads;
     int next; /* a thread that a fiber picked and cannot run itself; or -1 */
     uint64_t seed = 0, random = 0;
@@ -104,7 +104,7 @@ void switch_to_fiber(struct fiber *f)
 #ifdef UNDER_ASAN
     __sanitizer_start_switch_fiber(&sim.fake_stack, f->stack, STACK_BYTES);
 #endif
-    swapcontext(&sim.scheduler, &f->context);
+    context_switch(&sim.scheduler, &f->saved);
 #ifdef UNDER_ASAN
     __sanitizer_finish_switch_fiber(sim.fake_stack, NULL, NULL);
 #endif
@@ -119,7 +119,7 @@ void switch_to_scheduler(struct fiber *f, bool for_good)
                                    sim.scheduler_stack_bytes);
 #endif
     (void)for_good;
-    swapcontext(&f->context, &sim.scheduler);
+    context_switch(&f->saved, &sim.scheduler);
 #ifdef UNDER_ASAN
     __sanitizer_finish_switch_fiber(mine, &sim.scheduler_stack, &sim.scheduler_stack_bytes);
 #endif
@@ -217,11 +217,7 @@ struct fiber *new_fiber()
     __asan_unpoison_memory_region(f->stack + STACK_BYTES - used, used);
 #endif
     f->dirty = 1;
-    getcontext(&f->context);
-    f->context.uc_stack.ss_sp = f->stack;
-    f->context.uc_stack.ss_size = STACK_BYTES;
-    f->context.uc_link = NULL;
-    makecontext(&f->context, fiber_main, 0);
+    context_make(&f->saved, f->stack, STACK_BYTES, fiber_main);
     current_thread()->fiber = i;
     return f;
 }
