@@ -8,7 +8,8 @@
 #   tests/run.sh all [SECONDS]  everything, about an hour: the six parts below, each with its
 #                               time, then the 15 slowest tests; each fuzz target gets SECONDS, 20
 #
-# The parts of `all`; each can be run alone:
+# The parts of `all`; each can be run alone.  `all` builds the later parts in the background while
+# it tests the earlier ones.  Tests that want no other test beside them run at the end.
 #   tests/run.sh format         clang-format on every source; it changes nothing
 #   tests/run.sh gcc            every test, in a release build for the oldest GPU and the H100
 #                               (build-all/); deploy/bundle.sh builds for all
@@ -53,6 +54,8 @@ failures=()
 flaky=()   # "NAME<tab>FILE of its first output" of each
 max_flaky=3
 times=     # a file: "SECONDS NAME (DIR)" of every meson test
+turn=both  # which tests run now: beside (those that may run beside others), alone, or both
+builder=   # the process group that builds in the background; see start_builder
 suffix=
 options=()
 
@@ -181,8 +184,8 @@ count_tests()
     [ $((passed + failed + skipped)) -gt $n_before ] || add_failure "no test ran in $dir"
 }
 
-# run_tests DIR [OPTION...] [-- NAME...]: these tests of DIR, or all that the options leave.
-run_tests()
+# run_at_once DIR [OPTION...] [-- NAME...]: these tests of DIR, or all that the options leave.
+run_at_once()
 {
     local dir=$1 status n_before=$((failed + ${#flaky[@]})) test_options=()
     shift
@@ -197,6 +200,25 @@ run_tests()
     count_tests "$dir" "${test_options[@]}"
     [ $status = 0 ] || [ $((failed + ${#flaky[@]})) -gt $n_before ] ||
         add_failure "meson test in $dir: status $status"
+}
+
+# run_tests DIR [OPTION...] -- NAME...: those of these tests that $turn chooses
+run_tests()
+{
+    local dir=$1 test_options=() names alone
+    shift
+    while [ "$1" != -- ]; do test_options+=("$1") && shift; done
+    shift
+    [ $# -gt 0 ] || { add_failure "no test in $dir"; return; }
+    names=$(printf '%s\n' "$@")
+    alone=$(names_alone "$dir")
+    case $turn in
+    both) ;;
+    beside) names=$(grep -vxF "$alone" <<<"$names") || return 0 ;;
+    alone) names=$(grep -xF "$alone" <<<"$names") || return 0 ;;
+    esac
+    # shellcheck disable=SC2086 # no name has a blank
+    run_at_once "$dir" "${test_options[@]}" -- $names
 }
 
 # names_like DIR PATTERN...: the tests of DIR whose names match one of the shell patterns
@@ -239,24 +261,41 @@ for name in sorted({test["name"] for test in json.load(sys.stdin)
     print(name)' "${@:2}"
 }
 
-# build_and_run DIR NAMES [OPTION...]: what the tests in the array NAMES need, then the tests
-build_and_run()
+# names_alone DIR: the tests of DIR that run with no other test beside them
+names_alone()
 {
-    local dir=$1 targets
-    local -n chosen=$2
-    mapfile -t targets < <(targets_of "$dir" "${chosen[@]}")
-    build "$dir" "${targets[@]}" && run_tests "$dir" "${@:3}" -- "${chosen[@]}"
+    meson introspect "$1" --tests | python3 -c '
+import json, sys
+for name in sorted({test["name"] for test in json.load(sys.stdin) if not test["is_parallel"]}):
+    print(name)'
+}
+
+# build_for DIR NAME...: what these tests need
+build_for()
+{
+    local targets
+    mapfile -t targets < <(targets_of "$@")
+    build "$1" "${targets[@]}"
 }
 
 do_default()
 {
-    configure_and_build "build$suffix" release && run_tests "build$suffix" --no-suite long
+    configure_and_build "build$suffix" release && run_at_once "build$suffix" --no-suite long
 }
 
-do_gcc()
+# A part PART has the functions build_PART and test_PART.
+do_part() # PART [ARGUMENT...]
 {
-    configure_and_build "build-all$suffix" release -Dgpu_arch=80,90a &&
-        run_tests "build-all$suffix"
+    "build_$1" && "test_$1" "${@:2}"
+}
+
+build_gcc() { configure_and_build "build-all$suffix" release -Dgpu_arch=80,90a; }
+
+test_gcc()
+{
+    local names
+    mapfile -t names < <(names_without "build-all$suffix")
+    run_tests "build-all$suffix" -- "${names[@]}"
 }
 
 do_named() # PATTERN...
@@ -268,58 +307,98 @@ do_named() # PATTERN...
         add_failure "no test is named like: $* (meson test -C build$suffix --list names all)"
         return
     fi
-    run_tests "build$suffix" -- "${names[@]}"
+    run_at_once "build$suffix" -- "${names[@]}"
 }
 
 # Of the GPU plugin clang compiles the C files; its kernels are nvcc's in gcc's part.
-do_clang()
+build_clang()
 {
     local dir=build-clang$suffix names objects
     CC=clang CXX=clang++ configure "$dir" release || return
     mapfile -t objects < <(ninja -C "$dir" -t targets all |
         sed -n 's,^\(common/plugin/.*\.c\.o\): .*,\1,p')
     [ ${#objects[@]} = 0 ] || build "$dir" "${objects[@]}" || return
-    mapfile -t names < <(names_without "$dir" once long e2e)
-    build_and_run "$dir" names
+    mapfile -t names < <(names_of_clang)
+    build_for "$dir" "${names[@]}"
+}
+
+names_of_clang() { names_without "build-clang$suffix" once long e2e; }
+
+test_clang()
+{
+    local names
+    mapfile -t names < <(names_of_clang)
+    run_tests "build-clang$suffix" -- "${names[@]}"
 }
 
 # GCC's warnings are unreliable under its sanitizers, as its manual says, and never errors here.
 # Without detect_stack_use_after_return: up to version 13 GCC aligns the vectors on ASan's own stack
 # to 32 bytes (its bug 110027), so code with vectors of 64 bytes ends by SIGSEGV.
-do_asan()
+build_asan()
 {
     local options=() dir=build-asan$suffix names
     configure "$dir" debugoptimized -Db_sanitize=address,undefined -Db_lundef=false || return
     mapfile -t names < <(names_without "$dir" once)
-    ASAN_OPTIONS=abort_on_error=1:strict_string_checks=1 \
-        UBSAN_OPTIONS=halt_on_error=1:abort_on_error=1:print_stacktrace=1 DPTRAIN_PATIENCE=240 \
-        build_and_run "$dir" names --timeout-multiplier 4
+    build_for "$dir" "${names[@]}"
 }
 
-do_tsan()
+test_asan()
 {
-    local names patterns=() room dir=build-tsan$suffix kept
+    local dir=build-asan$suffix names
+    mapfile -t names < <(names_without "$dir" once)
+    ASAN_OPTIONS=abort_on_error=1:strict_string_checks=1 \
+        UBSAN_OPTIONS=halt_on_error=1:abort_on_error=1:print_stacktrace=1 DPTRAIN_PATIENCE=240 \
+        run_tests "$dir" --timeout-multiplier 4 -- "${names[@]}"
+}
+
+build_tsan()
+{
+    local names dir=build-tsan$suffix
     CC=clang CXX=clang++ configure "$dir" debugoptimized \
         -Db_sanitize=thread -Db_lundef=false || return
+    mapfile -t names < <(names_of_tsan)
+    build_for "$dir" "${names[@]}"
+}
+
+names_of_tsan()
+{
+    local patterns=() room dir=build-tsan$suffix kept
     for room in $threaded_rooms; do patterns+=("$room/*"); done
     kept=$(names_without "$dir" once)
-    mapfile -t names < <(names_like "$dir" "${patterns[@]}" | grep -xF "$kept")
+    names_like "$dir" "${patterns[@]}" | grep -xF "$kept"
+}
+
+test_tsan()
+{
+    local names dir=build-tsan$suffix
+    mapfile -t names < <(names_of_tsan)
     TSAN_OPTIONS=halt_on_error=1:abort_on_error=1:suppressions=$PWD/tests/tsan.supp \
-        DPTRAIN_PATIENCE=240 build_and_run "$dir" names --timeout-multiplier 8
+        DPTRAIN_PATIENCE=240 run_tests "$dir" --timeout-multiplier 8 -- "${names[@]}"
+}
+
+build_fuzz()
+{
+    local dir=build-fuzz$suffix targets
+    CC=clang CXX=clang++ configure "$dir" debugoptimized -Dfuzz=enabled -Db_lundef=false \
+        -Db_sanitize=address,undefined -Dc_args=-fsanitize=fuzzer-no-link || return
+    mapfile -t targets < <(fuzz_targets)
+    [ ${#targets[@]} -gt 0 ] || { add_failure "no fuzz target in $dir"; return 1; }
+    build "$dir" "${targets[@]}"
+}
+
+fuzz_targets()
+{
+    ninja -C "build-fuzz$suffix" -t targets all |
+        sed -n 's,^\(tests/fuzz/fuzz_[a-z0-9_]*\): .*,\1,p' | sort -u
 }
 
 # Each target runs for SECONDS from its seeds (tests/fuzz/corpus/NAME for fuzz_NAME), as many at a
 # time as there are processors.  The input that a target crashes on stays in build-fuzz/crashes/.
-do_fuzz() # SECONDS [LIBFUZZER OPTION...]
+test_fuzz() # SECONDS [LIBFUZZER OPTION...]
 {
     local dir=build-fuzz$suffix seconds=$1 targets name work
     shift
-    CC=clang CXX=clang++ configure "$dir" debugoptimized -Dfuzz=enabled -Db_lundef=false \
-        -Db_sanitize=address,undefined -Dc_args=-fsanitize=fuzzer-no-link || return
-    mapfile -t targets < <(ninja -C "$dir" -t targets all |
-        sed -n 's,^\(tests/fuzz/fuzz_[a-z0-9_]*\): .*,\1,p' | sort -u)
-    [ ${#targets[@]} -gt 0 ] || { add_failure "no fuzz target in $dir"; return; }
-    build "$dir" "${targets[@]}" || return
+    mapfile -t targets < <(fuzz_targets)
     mkdir -p "$dir/crashes"
     work=$(mktemp -d)
     say "fuzzing ${#targets[@]} targets for $seconds s each"
@@ -427,7 +506,7 @@ do_shake() # TIMES [PATTERN...]
         mapfile -t names < <(names_like "$dir" "$@")
         [ ${#names[@]} -gt 0 ] || { add_failure "no test is named like: $*"; return; }
     fi
-    LD_PRELOAD=$PWD/$dir/tests/shake/shake.so run_tests "$dir" --repeat "$times" \
+    LD_PRELOAD=$PWD/$dir/tests/shake/shake.so run_at_once "$dir" --repeat "$times" \
         --num-processes $((3 * $(nproc))) --timeout-multiplier 6 --no-suite once --no-suite long \
         -- "${names[@]}"
 }
@@ -492,23 +571,69 @@ do_bundled() # [PATTERN...]
     [ $((passed + failed + skipped)) -gt 0 ] || add_failure "no test is named like: $*"
 }
 
-# Run one part and say its result, not in the form of the closing line, which has the total.
-part() # FUNCTION [ARGUMENT...]
+# Run a part and say its result, not in the form of the closing line, which has the total.
+part() # NAME FUNCTION [ARGUMENT...]
 {
     local p=$passed f=$failed s=$skipped start=$SECONDS
-    "$@"
-    echo "-- ${1#do_} took $((SECONDS - start)) s:" \
+    "${@:2}"
+    echo "-- $1 took $((SECONDS - start)) s:" \
         "passed $((passed - p)), failed $((failed - f)), skipped $((skipped - s))"
+}
+
+# Build these parts in the background.  Tests that wait for deadlines leave the processors idle half
+# of the time, and the builds take that time: they have the lowest priority.  They are a process
+# group of their own, which `finish` can end.
+start_builder() # PART...
+{
+    build_logs=$(mktemp -d)
+    set -m
+    coproc BUILDER { build_parts "$@"; }
+    set +m
+    builder=$BUILDER_PID
+    exec {built}<&"${BUILDER[0]}" # bash closes its own descriptor when the process ends
+}
+
+# Writes a line for each part: the failure, or nothing.
+build_parts() # PART...
+{
+    local part
+    renice -n 19 "$BASHPID" >/dev/null
+    for part; do
+        "build_$part" >"$build_logs/$part" 2>&1
+        echo "${failures[*]-}"
+        failures=()
+    done
+}
+
+# Wait until the builder has built the part, then run its tests.
+test_built() # PART [ARGUMENT...]
+{
+    local failure
+    read -r failure <&"$built" || failure="the builder has ended before $1"
+    cat "$build_logs/$1"
+    if [ -n "$failure" ]; then
+        add_failure "$failure"
+        unbuilt+=" $1"
+    else
+        "test_$1" "${@:2}"
+    fi
+}
+
+# The tests that want no other test beside them want no build there, either.
+test_alone() # PART...
+{
+    local part turn=alone
+    for part; do [[ " $unbuilt " == *" $part "* ]] || "test_$part"; done
 }
 
 do_all() # SECONDS
 {
-    part do_format
-    part do_gcc # tests/lint is among its tests
-    part do_clang
-    part do_asan
-    part do_tsan
-    part do_fuzz "$1" -seed=1 # the same inputs each time, as far as the clock lets it come
+    local part turn=beside unbuilt=
+    part format do_format
+    start_builder gcc clang asan tsan fuzz
+    for part in gcc clang asan tsan; do part $part test_built $part; done # tests/lint is in gcc's
+    part fuzz test_built fuzz "$1" -seed=1 # the same inputs each time, as far as the clock lets it
+    part 'those alone' test_alone gcc clang asan tsan
     printf '\nthe 15 slowest tests, in seconds:\n'
     sort -rn "$times" | head -n 15
 }
@@ -528,6 +653,7 @@ tell_flaky()
 
 finish()
 {
+    [ -z "$builder" ] || { kill -- "-$builder"; rm -rf "$build_logs"; } 2>/dev/null
     rm -f "$times"
     [ ${#flaky[@]} = 0 ] || tell_flaky
     if [ ${#failures[@]} -gt 0 ]; then
@@ -602,14 +728,16 @@ gcc | all) find_onednn3 ;;
 esac
 case $what in
 '') do_default ;;
-fuzz | all) do_$what "${2:-20}" ;;
+all) do_all "${2:-20}" ;;
+fuzz) do_part fuzz "${2:-20}" ;;
 sim) do_sim "${2:-1000000}" ;;
 soak) do_soak "${2:-30}" ;;
 driver_lost) do_driver_lost "${2:-20}" ;;
 networks) do_networks "${2:-5}" ;;
 shake) do_shake "${2:-10}" "${@:3}" ;;
 gpu) shift && do_gpu "$@" ;;
-gcc | clang | asan | tsan | format | lint) do_$what ;;
+gcc | clang | asan | tsan) do_part "$what" ;;
+format | lint) do_$what ;;
 -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' tests/run.sh && exit ;;
 -*) echo "run.sh: unknown option $what; tests/run.sh --help" >&2 && exit 2 ;;
 *) do_named "$@" ;;

@@ -7,16 +7,22 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 n_bad=0
 
-# expect NAME STATUS LAST_LINE TEXT < meson.build: run.sh on that project must say TEXT, close with
-# LAST_LINE and end with STATUS
+# expect NAME STATUS LAST_LINE TEXT [ARGUMENT...] < meson.build: run.sh on that project must say
+# TEXT, close with LAST_LINE and end with STATUS
+languages=
 expect()
 {
     local name=$1 status=$2 last=$3 text=$4 got
+    shift 4
     mkdir -p "$work/$name/tests"
     cp "$runner" "$work/$name/tests/run.sh"
-    echo "option('tests', type: 'feature')" >"$work/$name/meson_options.txt"
-    { echo "project('$name')" && echo "sh = find_program('sh')" && cat; } >"$work/$name/meson.build"
-    DPTRAIN_SKIP_DEPS=1 "$work/$name/tests/run.sh" >"$work/$name/log" 2>&1
+    {
+        echo "option('tests', type: 'feature')" && echo "option('fuzz', type: 'feature')"
+        echo "option('gpu_arch', type: 'array')"
+    } >"$work/$name/meson_options.txt"
+    { echo "project('$name'$languages)" && echo "sh = find_program('sh')" && cat; } \
+        >"$work/$name/meson.build"
+    DPTRAIN_SKIP_DEPS=1 "$work/$name/tests/run.sh" "$@" >"$work/$name/log" 2>&1 </dev/null
     got=$?
     if [ $got != "$status" ] || [ "$(tail -n 1 "$work/$name/log")" != "$last" ] ||
         ! grep -qF -- "$text" "$work/$name/log"; then
@@ -98,6 +104,33 @@ expect alone 0 '2 passed, 0 failed' '    room/b: its first output' <<MESON
 $(for name in a b; do counting $name "$first_fails; ! ls beside.* && touch beside.$name &&
  sleep 0.3 && rm beside.$name"; done)
 MESON
+
+# All parts.  One cannot be built, and the others are tested all the same.  The tests that want to
+# be alone run when everything is built.
+all=$work/all
+mkdir -p "$all/tests/fuzz/corpus/x"
+echo >"$all/tests/fuzz/corpus/x/seed"
+echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' >"$all/tests/fuzz/fuzz_x.c"
+echo "executable('fuzz_x', 'fuzz_x.c', link_args: '-fsanitize=fuzzer')" \
+    >"$all/tests/fuzz/meson.build"
+git -C "$all" init -q && git -C "$all" add tests
+languages=", 'c'"
+expect all 1 '8 passed, 1 failed' '    meson setup of build-clang' all 1 <<'MESON'
+if meson.get_compiler('c').get_id() == 'clang' and get_option('b_sanitize') == 'none'
+  error('not by clang')
+endif
+order = meson.project_source_root() / 'order'
+test('base/beside', sh, args: ['-c', 'sleep 0.3; echo beside >>' + order])
+test('base/alone', sh, args: ['-c', 'echo alone >>' + order], is_parallel: false)
+if get_option('fuzz').enabled()
+  subdir('tests/fuzz')
+endif
+MESON
+languages=
+if [ "$(uniq -c "$all/order" | tr -s ' \n' ' ')" != ' 3 beside 3 alone ' ]; then
+    echo "all: want three tests beside others, then three alone; got:" && cat "$all/order"
+    n_bad=$((n_bad + 1))
+fi
 
 # In a bundle there is a list instead of a build; patterns choose from it.
 bundle=$work/bundle
