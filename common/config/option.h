@@ -44,7 +44,7 @@ enum {
     OPT_TEXT_BYTES = 4095,  /* the longest string */
     OPT_TREE_BYTES = 32768, /* the longest OPT_TREE */
     OPT_MAX_INTS = 16,      /* the longest list of integers */
-    OPT_MAX_REALS = 8,      /* ... of numbers */
+    OPT_MAX_REALS = 256,    /* ... of numbers */
     OPT_MAX_ITEMS = 64,     /* ... of mappings */
 };
 

@@ -53,7 +53,7 @@ struct dataset_ops {
 
 enum { IMAGE_MAX_CHANNELS = OPT_MAX_REALS };
 
-/* Changes to the images of field 0 (data/image.h); zero: none. */
+/* Changes to the images, or rows of features, of field 0 (data/image.h); zero: none. */
 struct dataset_image {
     int64_t crop; /* pixels */
     int flip;

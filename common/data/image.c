@@ -12,7 +12,7 @@
 
 const char *const normalize_names[] = {NORMALIZE_LIST(WORD_NAME) NULL};
 
-int image_check(const struct image_options *o, int n_channels, struct err *err)
+int normalize_check(const struct image_options *o, int64_t n, const char *each, struct err *err)
 {
     const struct {
         const char *key;
@@ -20,10 +20,15 @@ int image_check(const struct image_options *o, int n_channels, struct err *err)
     } lists[] = {{"data.normalize.mean", o->mean.n}, {"data.normalize.std", o->std.n}};
 
     for (size_t i = 0; i < ARRAY_LEN(lists); i++)
-        if (lists[i].n && lists[i].n != n_channels)
-            return err_set(err, ERR_CONFIG, "%s has %d numbers, want %d, one for each channel",
-                           lists[i].key, lists[i].n, n_channels);
+        if (lists[i].n && lists[i].n != n)
+            return err_set(err, ERR_CONFIG, "%s has %d numbers, want %lld, one for each %s",
+                           lists[i].key, lists[i].n, (long long)n, each);
     return 0;
+}
+
+int image_check(const struct image_options *o, int n_channels, struct err *err)
+{
+    return normalize_check(o, n_channels, "channel", err);
 }
 
 void image_prepare(struct dataset *ds, const struct image_options *o, enum dataset_purpose purpose)
@@ -155,9 +160,9 @@ void image_augment(const struct dataset *ds, const struct dataset_draw *draw, in
 void image_normalize(const struct dataset *ds, float *x)
 {
     const struct dataset_image *image = &ds->image;
-    const int64_t *dim = ds->spec.field[0].shape.dim;
+    const int64_t n = shape_elements(&ds->spec.field[0].shape) / image->n_channels;
 
-    for (int64_t i = 0; i < dim[0] * dim[1]; i++)
+    for (int64_t i = 0; i < n; i++)
         for (int c = 0; c < image->n_channels; c++, x++)
             *x = (*x - image->mean[c]) / image->std[c];
 }

@@ -75,17 +75,20 @@ enum { IMAGE_MOST_MEASURED = 1024 };
 int image_measure(const struct dataset *ds, struct option_reals *mean, struct option_reals *std,
                   struct err *err);
 
-/* Check that mean and std are for this many channels; the message begins with a key. */
+/* Check that mean and std are for this many channels, or features of other data: `each` names one.
+ * The message begins with a key. */
+int normalize_check(const struct image_options *o, int64_t n, const char *each, struct err *err);
 int image_check(const struct image_options *o, int n_channels, struct err *err);
 
-/* Give a data set whose field 0 is images of bytes, [H,W,C], what the options say. */
+/* Give a data set whose field 0 is images of bytes, [H,W,C], what the options say.  Without crop
+ * and flip, field 0 may be rows of any numbers: mean and std are of the places of the last axis. */
 void image_prepare(struct dataset *ds, const struct image_options *o, enum dataset_purpose purpose);
 
 /* Draw a crop and a flip of the image `from` of sample i; `to` has the same size. */
 void image_augment(const struct dataset *ds, const struct dataset_draw *draw, int64_t i,
                    const uint8_t *from, uint8_t *to);
 
-/* Normalise one image [H,W,C], in place. */
+/* Normalise one image [H,W,C], or another row [..,C], in place. */
 void image_normalize(const struct dataset *ds, float *x);
 
 #endif

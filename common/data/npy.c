@@ -5,13 +5,17 @@
  *         real numbers    targets, [N] or [N, shape]
  *
  * There are as many classes as the training set's largest class says, in validation, too.  The
- * files are mapped; of y with classes opening reads all, of the others only the header. */
+ * files are mapped; of y with classes opening reads all, of the others only the header.
+ *
+ * data.normalize is of the features of x: of the places of its last axis. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
 #include "data/dataset.h"
+#include "data/image.h"
+#include "data/moments.h"
 #include "data/npy_file.h"
 
 enum { X, Y }; /* the fields, and the items of data.train */
@@ -19,6 +23,7 @@ enum { BLOCK = 4096, MOST_CLASSES = 1 << 24 };
 
 struct npy_options {
     const char *path, *train, *validation;
+    struct image_options image; /* of which mean and std are used, by feature */
 };
 
 struct arrays {
@@ -227,11 +232,18 @@ static int npy_open_set(struct dataset **out, const void *options,
         return err_wrap(err, "npy");
     }
     make_spec(a, n_classes);
+    if (normalize_check(&o->image, moments_features(&a->base), "feature", err) < 0) {
+        npy_drop(&a->base);
+        return err_wrap(err, "npy");
+    }
+    image_prepare(&a->base, &o->image, request->purpose);
     *out = &a->base;
     return 0;
 }
 
 #define AT(field) offsetof(struct npy_options, field)
+
+#define MOST_REAL 1e30 /* a float holds it, and its inverse */
 
 static const struct option rows[] = {
     {"data.path", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED | OPT_RESUME,
@@ -241,6 +253,17 @@ static const struct option rows[] = {
              "target. Whole numbers are classes, real ones targets."},
     {"data.validation", OPT_STRING, AT(validation), NULL, .flags = OPT_MANY,
      .help = "The validation files, likewise; without them, nothing is validated."},
+    {"data.normalize.source", OPT_CHOICE, AT(image.normalize), "given", .choices = normalize_names,
+     .flags = OPT_SHORT,
+     .help = "auto, for which data.normalize: auto is short: mean and standard deviation are those "
+             "of the training set's features, one for each place of the last axis of x (images: "
+             "channels). The driver measures them, and job.yaml has them."},
+    {"data.normalize.mean", OPT_REALS, AT(image.mean), "[]", -MOST_REAL, MOST_REAL,
+     .only = "data.normalize.source", .only_values = 1u << NORMALIZE_GIVEN,
+     .help = "Subtract these from the features, of which the last axis of x has so many."},
+    {"data.normalize.std", OPT_REALS, AT(image.std), "[]", 1 / MOST_REAL, MOST_REAL,
+     .only = "data.normalize.source", .only_values = 1u << NORMALIZE_GIVEN,
+     .help = "Then divide the features by these."},
 };
 
 const struct data_format format_npy = {

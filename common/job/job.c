@@ -14,6 +14,7 @@
 #include "base/util.h"
 #include "config/deepspeed.h"
 #include "data/image.h"
+#include "data/moments.h"
 #include "job/table.h"
 
 /* The job that runs without a job file.  It must pass 97 % on two cores in about a minute. */
@@ -191,7 +192,7 @@ static int set_reals(struct job *job, const char *key, const struct option_reals
     int rc;
 
     for (int i = 0; i < x->n; i++)
-        buf_printf(&text, "%s%.6g", i ? "," : "", x->v[i]);
+        buf_printf(&text, "%s%.9g", i ? "," : "", x->v[i]);
     rc = set_field(job, key, buf_cstr(&text), err);
     buf_fini(&text);
     return rc;
@@ -210,7 +211,8 @@ int job_measure(struct job *job, struct err *err)
         return 0;
     if (dataset_open(&ds, &job->data, &request, err) < 0)
         return err_wrap(err, "training data");
-    rc = image_measure(ds, &mean, &std, err);
+    rc = ds->spec.field[0].scale == SAMPLE_UNIT ? image_measure(ds, &mean, &std, err)
+                                                : moments_measure(ds, &mean, &std, err);
     dataset_close(ds);
     if (rc == 0)
         rc = set_field(job, "data.normalize.source", "given", err);

@@ -162,7 +162,8 @@ void job_free(struct job *job); /* NULL is fine */
 /* The follower's --data: read the data from `dir`.  No effect where data.format reads no files. */
 int job_use_data(struct job *job, const char *dir, struct err *err);
 
-/* Puts numbers in the place of data.normalize: auto, measured on the training set (data/image.h).
+/* Puts numbers in the place of data.normalize: auto, measured on the training set (data/image.h,
+ * data/moments.h).
  * The driver does this before the job begins, so all ranks and job.yaml have the same numbers. */
 int job_measure(struct job *job, struct err *err);
 

@@ -189,7 +189,7 @@ static const char *text_of(const struct source *s, const char *key, const char *
         return path_of(s, arena);
     if (s->kind == &format_npy && !strcmp(key, "data.validation"))
         return "vx.npy, vy.npy";
-    if (s->kind == &format_npy && s->train)
+    if (s->kind == &format_npy && s->train && !strcmp(key, "data.train"))
         return "fx.npy, fy.npy";
     if (s->kind == &format_images && s->train && !strcmp(key, "data.train"))
         return "pictures";

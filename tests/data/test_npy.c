@@ -2,6 +2,9 @@
  * arrays, or do not belong together, are refused with their reason. */
 #include "../test.h"
 
+#include <math.h>
+
+#include "data/moments.h"
 #include "idx_file.h"
 #include "open_set.h"
 
@@ -242,6 +245,87 @@ static void strange_bytes_are_refused(void **state)
     }
 }
 
+/* Rows of numbers are normalised by the places of their last axis; the numbers to give are those
+ * that are measured. */
+static void features_are_normalised(void **state)
+{
+    static const float rows[] = {1e6F, 5, 1e6F + 1, 7, 1e6F + 2, 9, 1e6F + 3, 11};
+    const struct setting settings[] = {{"data.path", *state},
+                                       {"data.normalize.mean", "1000001.5,8"},
+                                       {"data.normalize.std", "0.5,4"},
+                                       {NULL}};
+    const struct dataset_request r = purpose(DATASET_TRAIN);
+    struct option_reals mean, std;
+    struct dataset *ds;
+    struct err err;
+    float x[4];
+
+    write_npy(*state, "x.npy", 1, KEYS("<f4", "(2, 2, 2)"), rows, sizeof rows);
+    write_npy(*state, "y.npy", 1, KEYS("|u1", "(2,)"), "\0\1", 2);
+    ds = open_ok(*state, DATASET_TRAIN);
+    assert_int_equal(moments_measure(ds, &mean, &std, &err), 0);
+    assert_int_equal(mean.n, 2);
+    assert_int_equal(std.n, 2);
+    assert_float_equal(mean.v[0], 1e6 + 1.5, 1e-9);
+    assert_float_equal(std.v[0], sqrt(1.25), 1e-9);
+    assert_float_equal(mean.v[1], 8, 1e-12);
+    assert_float_equal(std.v[1], sqrt(5), 1e-12);
+    dataset_close(ds);
+    assert_int_equal(open_set(&ds, &format_npy, settings, &r, &err), 0);
+    assert_int_equal(dataset_gather(ds, (int64_t[]){1}, 1, (void *[]){x, NULL}, &err), 0);
+    for (int i = 0; i < 4; i++)
+        assert_true(x[i] == (i % 2 ? (rows[4 + i] - 8) / 4 : (rows[4 + i] - 1000001.5F) / 0.5F));
+    dataset_close(ds);
+}
+
+static const struct unfit_case {
+    const char *shape;
+    float x[6]; /* the first numbers; the others are 0 */
+    const char *want;
+} unfit_cases[] = {
+    {KEYS("<f4", "(3, 2)"),
+     {1, 4, 2, 4, 3, 4},
+     "data.normalize is auto, but feature 1 is the same in all samples; leave it out of the array, "
+     "or give mean and std"},
+    {KEYS("<f4", "(3, 10)"),
+     {1},
+     "data.normalize is auto, but features 1, 2, 3, 4, 5, 6, 7, 8 and 1 more are the same in all "
+     "samples; leave them out of the array, or give mean and std"},
+    {KEYS("<f4", "(3, 2)"),
+     {1, 4, 2, NAN, 3, 5},
+     "data.normalize is auto, but feature 1 of sample 1 is nan, want finite numbers; give mean and "
+     "std"},
+    {KEYS("<f4", "(3, 257)"),
+     {1},
+     "data.normalize is auto, but a sample has 257 features, want at most 256; normalise the "
+     "arrays before they are saved"},
+};
+
+static void unfit_features_are_named(void **state)
+{
+    static float x[3 * 257];
+    static const int64_t width[] = {2, 10, 2, 257};
+    const struct setting settings[] = {
+        {"data.path", *state}, {"data.normalize.std", "1,2,3"}, {NULL}};
+    const struct dataset_request r = purpose(DATASET_TRAIN);
+    struct option_reals mean, std;
+    struct dataset *ds;
+    struct err err;
+
+    write_npy(*state, "y.npy", 1, KEYS("|u1", "(3,)"), "\0\1\1", 3);
+    for (size_t i = 0; i < ARRAY_LEN(unfit_cases); i++) {
+        memcpy(x, unfit_cases[i].x, sizeof unfit_cases[i].x);
+        write_npy(*state, "x.npy", 1, unfit_cases[i].shape, x, sizeof *x * 3 * (size_t)width[i]);
+        ds = open_ok(*state, DATASET_TRAIN);
+        assert_int_equal(moments_measure(ds, &mean, &std, &err), ERR_CONFIG);
+        assert_string_equal(err.msg, unfit_cases[i].want);
+        dataset_close(ds);
+    }
+    assert_int_equal(open_set(&ds, &format_npy, settings, &r, &err), ERR_CONFIG);
+    assert_string_equal(err.msg, "npy: data.normalize.std has 3 numbers, want 257, one for each "
+                                 "feature");
+}
+
 static int new_folder(void **state)
 {
     *state = make_folder();
@@ -261,7 +345,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(every_type_is_read),        IN_FOLDER(targets_may_have_a_shape),
         IN_FOLDER(bad_files_are_refused),     IN_FOLDER(validation_has_the_classes_of_training),
-        IN_FOLDER(strange_bytes_are_refused),
+        IN_FOLDER(strange_bytes_are_refused), IN_FOLDER(features_are_normalised),
+        IN_FOLDER(unfit_features_are_named),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

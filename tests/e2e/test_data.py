@@ -154,6 +154,24 @@ class Data(dp.Case):
                         job={**job, "train.epochs": 2})
         self.assertEqual(len(self.events("epoch", "run")), 2)
 
+    def test_normalize_features(self):
+        """Of npy files likewise; a feature that never changes is named."""
+        rows = [[1e6 + 2 * i, i % 5, 3.0] for i in range(40)]
+        for name, width in (("x", 2), ("c", 3)):
+            flat = [v for row in rows for v in row[:width]]
+            self.write(f"{name}.npy", npy("<f8", (40, width), struct.pack(f"<{len(flat)}d", *flat)))
+        self.write("y.npy", npy("|u1", (40,), bytes(i % 2 for i in range(40))))
+        job = {"data.format": "npy", "data.path": self.folder, "data.normalize": "auto",
+               "model.arch": "mlp", "model.hidden": "[]", "train.global_batch": 40,
+               "train.epochs": 1}
+        self.run_driver("--local", "--run-dir", "run", n=2, job=job)
+        with open(self.path("run", "job.yaml"), encoding="utf-8") as file:
+            text = file.read()
+        self.assertIn("mean: [1000039, 2]", text)
+        self.assertIn("std: [23.0867928, 1.41421356]", text)
+        daemon = self.driver("--check", job={**job, "data.train": "c.npy,y.npy"}, n=1)
+        self.assert_exit(daemon, dp.USAGE, r"feature 2 is the same in all samples; leave it out")
+
     def test_augmentation_after_a_kill(self):
         """The driver is killed within an epoch of drawn crops and flips, and goes on from a
         checkpoint within it: each epoch's losses are those of a run that nobody disturbed, bit for
