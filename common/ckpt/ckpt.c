@@ -92,6 +92,7 @@ static char *state_text(const struct ckpt_state *s, const struct file_hashes *h)
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
         json_object_set_new(root, numbers[i].key, json_integer(*number_at(&copy, i)));
     json_object_set_new(root, "ranks", json_integer(s->n_ranks));
+    json_object_set_new(root, "bucket_bytes", json_integer(s->bucket_bytes));
     json_object_set_new(root, "data", hash_json(s->data));
     json_object_set_new(root, model_file, hash_json(h->model));
     json_object_set_new(root, optimizer_file, hash_json(h->optimizer));
@@ -131,6 +132,7 @@ static int read_numbers(json_t *root, const char *path, struct ckpt_state *s, st
     if (s->steps_per_epoch < 1)
         return err_set(err, ERR_CORRUPT, "%s: \"steps_per_epoch\" is 0", path);
     s->n_ranks = (int)json_integer_value(json_object_get(root, "ranks"));
+    s->bucket_bytes = json_integer_value(json_object_get(root, "bucket_bytes")); /* 0: missing */
     s->grad_norm = NAN;
     return 0;
 }

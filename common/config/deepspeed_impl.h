@@ -48,6 +48,7 @@ enum id {
     OFFLOAD_OPTIMIZER,
     OFFLOAD_PARAM,
     CPU_OFFLOAD,
+    REDUCE_BUCKET,
     N_IDS
 };
 

@@ -407,10 +407,30 @@ static int give_offload(struct ds_file *f, struct err *err)
     return give(f, v, "strategy.offload", id == OFFLOAD_PARAM ? "all" : "optimizer", err);
 }
 
+/* Theirs counts elements; in our buckets each has 4 bytes, a float32. */
+static int give_buckets(struct ds_file *f, struct err *err)
+{
+    enum { LARGE = 64 << 20 }; /* bytes */
+    const struct ds_value *v = &f->value[REDUCE_BUCKET];
+    double n;
+
+    if (!v->text)
+        return 0;
+    if (number(f, REDUCE_BUCKET, "zero_optimization.reduce_bucket_size", 1, 2.5e11, 0, &n, err) < 0)
+        return err->code;
+    if (4 * n >= LARGE)
+        ds_note(f, v,
+                "zero_optimization.reduce_bucket_size is train.bucket_bytes, 4 bytes an element; "
+                "sums of so large buckets overlap with little of the backward pass: without it "
+                "they have 4 MiB");
+    return give_number(f, v, "train.bucket_bytes", 4 * floor(n), err);
+}
+
 int ds_give(struct ds_file *f, struct err *err)
 {
     static int (*const parts[])(struct ds_file *, struct err *) = {
-        give_batch, give_optimizer, give_scheduler, give_precision, give_travel, give_offload};
+        give_batch,  give_optimizer, give_scheduler, give_precision,
+        give_travel, give_offload,   give_buckets};
     static const struct {
         enum id id;
         const char *key;

@@ -26,7 +26,8 @@ struct key {
 };
 
 static const char overlaps[] = "dptrain always overlaps communication with backward";
-static const char buckets[] = "dptrain sizes its buckets itself";
+static const char buckets[] =
+    "parameters are gathered in the buckets of the gradients (reduce_bucket_size)";
 static const char memory[] = "dptrain plans memory itself";
 static const char shown[] = "dptrain reports in events.jsonl and metrics.csv in any case";
 static const char at_save[] = "dptrain's checkpoints are whole, whatever the number of ranks";
@@ -126,7 +127,7 @@ static const struct key keys[] = {
     {"zero_optimization.cpu_offload", SWITCHES, CPU_OFFLOAD, NULL},
     {"zero_optimization.allgather_partitions", NOTE, 0, overlaps},
     {"zero_optimization.allgather_bucket_size", NOTE, 0, buckets},
-    {"zero_optimization.reduce_bucket_size", NOTE, 0, buckets},
+    {"zero_optimization.reduce_bucket_size", SETS, REDUCE_BUCKET, NULL},
     {"zero_optimization.reduce_scatter", NOTE, 0, overlaps},
     {"zero_optimization.overlap_comm", NOTE, 0, overlaps},
     {"zero_optimization.contiguous_gradients", NOTE, 0, "gradients always lie in one buffer"},

@@ -87,6 +87,10 @@ void option_want(const struct option *o, struct buf *out)
         break;
     case OPT_INT:
         want_range(o, "an integer", out);
+        if (o->choices) {
+            buf_printf(out, ", or ");
+            want_choice(o, out);
+        }
         break;
     case OPT_REAL:
     case OPT_SECONDS:

@@ -18,7 +18,7 @@
 
 enum option_type {
     OPT_BOOL,    /* int; true, false */
-    OPT_INT,     /* int64_t */
+    OPT_INT,     /* int64_t; where there are `choices`, a word is the number option_word(i) */
     OPT_REAL,    /* double */
     OPT_SECONDS, /* int64_t milliseconds; seconds in the file, fractions allowed */
     OPT_CHOICE,  /* an enum; one of `choices` */
@@ -72,7 +72,8 @@ struct option {
     size_t offset;              /* of its field in the struct that the row belongs to */
     const char *def;            /* the default as a job file would write it; NULL: none */
     double min, max;            /* numbers */
-    const char *const *choices; /* OPT_CHOICE: names by enum value, NULL at the end */
+    const char *const *choices; /* OPT_CHOICE: names by enum value, NULL at the end; OPT_INT: words
+                                   that may stand in place of a number */
     int first;                  /* OPT_CHOICE: lower values cannot be chosen */
     const char *unit;           /* NULL: none */
     unsigned flags;
@@ -112,6 +113,10 @@ struct option_registry {
     const struct option_group *const *entry; /* NULL at the end */
     size_t options; /* offset of `const void *options`, in the struct of the OPT_ENTRY row */
 };
+
+/* OPT_INT: the value that the i-th of its words has; numbers are at least 0 where there are words.
+ */
+static inline int64_t option_word(int i) { return -1 - i; }
 
 /* May the option be left out, or be null, and then be none? */
 static inline int option_may_be_none(const struct option *o)

@@ -214,6 +214,17 @@ static int parse_set(const struct option *o, unsigned *set, const char *text, si
     return 0;
 }
 
+/* A word in place of an integer, in quotes or not. */
+static int parse_word(const struct option *o, int64_t *field, const char *text, size_t len)
+{
+    int i;
+
+    if (o->type != OPT_INT || !o->choices || parse_choice(o, &i, text, len) < 0)
+        return -1;
+    *field = option_word(i);
+    return 0;
+}
+
 static int parse_number(const struct option *o, void *field, const char *text, size_t len)
 {
     double real;
@@ -307,6 +318,8 @@ int option_parse(const struct option *o, void *field, struct arena *arena, const
         return option_parse_items(o, field, arena, text, len, err);
     if ((is_word || !quoted) && parse_plain(o, field, text, len) == 0)
         return 0;
+    if (parse_word(o, field, text, len) == 0)
+        return 0;
     show_text(text, len, shown);
     snprintf(seen, sizeof seen, "%s%s", shown, quoted && !is_word ? " in quotes" : "");
     return option_fail(o, seen, err);
@@ -369,6 +382,14 @@ static void format_set(const struct option *o, unsigned set, struct buf *out)
     buf_printf(out, "]");
 }
 
+static void format_int(const struct option *o, int64_t v, struct buf *out)
+{
+    if (o->choices && v < 0)
+        buf_printf(out, "%s", o->choices[-1 - v]);
+    else
+        buf_printf(out, "%lld", (long long)v);
+}
+
 void option_format(const struct option *o, const void *p, struct buf *out)
 {
     switch (o->type) {
@@ -376,7 +397,7 @@ void option_format(const struct option *o, const void *p, struct buf *out)
         buf_printf(out, "%s", *(const int *)p ? "true" : "false");
         break;
     case OPT_INT:
-        buf_printf(out, "%lld", (long long)*(const int64_t *)p);
+        format_int(o, *(const int64_t *)p, out);
         break;
     case OPT_REAL:
         format_real(*(const double *)p, out);

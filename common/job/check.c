@@ -246,6 +246,18 @@ static int check_rounding(const struct job *j, struct err *err)
                    key_of_sums(j));
 }
 
+static int check_buckets(const struct job *j, struct err *err)
+{
+    const struct strategy_promises *p = &strategy_choose(&j->strategy)->promises;
+
+    if (j->train.bucket_bytes != BUCKETS_AUTO || p->buckets_may_change)
+        return 0;
+    return err_set(err, ERR_CONFIG,
+                   "train.bucket_bytes is auto, but the job's %s works by buckets, which then may "
+                   "not change in the run; want a number of bytes",
+                   p->n_holders > 0 ? "strategy.zero" : key_of_sums(j));
+}
+
 static int check_means(const struct job *j, struct err *err)
 {
     const struct strategy_ops *s = strategy_choose(&j->strategy);
@@ -299,6 +311,8 @@ int job_check(const struct job *job, struct err *err)
     if (rc == 0)
         rc = check_rebalance(job, err);
     if (rc == 0)
+        rc = check_buckets(job, err);
+    if (rc == 0)
         rc = check_means(job, err);
     if (rc == 0)
         rc = check_own(job, err);
@@ -341,6 +355,10 @@ static int check_strategy(const struct job *job, const char *backend, struct err
         return err_set(err, ERR_UNSUPPORTED,
                        "cluster.rebalance is true: so far shares follow the speed of CPUs only; "
                        "want false, or --device cpu");
+    if (job->train.bucket_bytes == BUCKETS_AUTO)
+        return err_set(err, ERR_UNSUPPORTED,
+                       "train.bucket_bytes is auto: so far buckets are measured on CPUs only; want "
+                       "a number of bytes, or --device cpu");
     if (zero && *zero > 0)
         return err_set(err, ERR_UNSUPPORTED,
                        "strategy.zero is %" PRId64 ": so far the optimizer's state can be divided "

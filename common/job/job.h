@@ -75,6 +75,14 @@ struct job_average {
     double start;           /* AVERAGE_SWA: epochs; below 1: this part of the job's steps */
 };
 
+/* Of train.bucket_bytes. */
+enum {
+    BUCKETS_AUTO = -1,         /* the word auto: measured in the first steps (train/buckets.h) */
+    BUCKETS_DEFAULT = 4 << 20, /* small models are summed in two pieces (a collective costs some
+                                  hundred microseconds on TCP), and the sums of large ones overlap
+                                  with backward */
+};
+
 struct job_train {
     int64_t global_batch; /* samples per step, over all ranks and micro-batches */
     int64_t epochs;
@@ -90,6 +98,8 @@ struct job_train {
     int drop_last;    /* leave out an epoch's last, partial batch */
     enum nonfinite on_nonfinite;
     enum grad_dtype grad_dtype; /* what ranks sum; GRAD_BFLOAT16 with that precision alone */
+    int64_t bucket_bytes;       /* a bucket of gradients is closed once it holds so much; or
+                                   BUCKETS_AUTO */
     int tf32;                   /* float32 products may round their factors to TF32 */
     int record;                 /* a GPU's steps are recorded and launched, not queued one by one */
     int autotune;               /* time a GPU library's algorithms and take the fastest */

@@ -12,6 +12,7 @@ static const char *const recomputes[] = {RECOMPUTE_LIST(WORD_NAME) NULL};
 static const char *const precisions[] = {PRECISION_LIST(WORD_NAME) NULL};
 static const char *const goals[] = {GOAL_LIST(WORD_NAME) NULL};
 static const char *const averages[] = {AVERAGE_LIST(WORD_NAME) NULL};
+static const char *const automatic[] = {"auto", NULL}; /* BUCKETS_AUTO */
 static const char *const grad_dtypes[] = {GRAD_DTYPE_LIST(WORD_NAME) NULL};
 
 #define AT(field) offsetof(struct job, field)
@@ -147,6 +148,14 @@ static const struct option train_rows[] = {
     {"train.grad_dtype", OPT_CHOICE, AT(train.grad_dtype), "float32", .choices = grad_dtypes,
      .help = "The type in which gradients travel between ranks. bfloat16, with precision bfloat16 "
              "alone, halves what travels; it rounds each gradient, and each sum."},
+    {"train.bucket_bytes", OPT_INT, AT(train.bucket_bytes), "4194304", 1, 1e12, .unit = "bytes",
+     .choices = automatic, .flags = OPT_RESUME, .also = "DDP's bucket_cap_mb",
+     .help = "Gradients are summed over the ranks in buckets of so many bytes, while backward goes "
+             "on. The first bucket has 1 MiB, if that is less. A bucket consists of whole "
+             "parameters, so it may be larger. Larger ones take fewer messages, smaller ones can "
+             "be sent earlier. auto, on CPUs and with a plain all-reduce or compress float16 or "
+             "bfloat16: 4 MiB at first; after 8 steps the size that is best by the time of "
+             "backward and of the sums, from 1 to 25 MiB."},
     {"train.tf32", OPT_BOOL, AT(train.tf32), "false",
      .help = "GPUs may round the factors of float32 products and convolutions to TF32 (10 bits "
              "after the point), which is much faster; no effect on CPUs."},

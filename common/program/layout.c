@@ -149,21 +149,31 @@ static void add_control(struct layout *l)
 }
 
 /* Cut the gradient buffer into buckets. */
-static void make_buckets(struct layout *l, size_t bucket_bytes)
+static void add_buckets(struct layout *l, size_t bucket_bytes)
 {
+    size_t most = bucket_bytes < FIRST_BUCKET_BYTES ? bucket_bytes : FIRST_BUCKET_BYTES;
     int64_t start = 0;
 
-    l->bucket = arena_alloc(&l->arena, ((size_t)l->n_params + 2) * sizeof *l->bucket);
     for (int i = 0; i < l->n_params && !l->param[i].info.frozen; i++) {
         int64_t end = segment_end(&l->param[i]);
 
-        if ((size_t)(end - start) * dtype_size(l->grad_dtype) >= bucket_bytes ||
-            end == l->n_trained) {
+        if ((size_t)(end - start) * dtype_size(l->grad_dtype) >= most || end == l->n_trained) {
             add_bucket(l, start, end, i);
             start = end;
+            most = bucket_bytes;
         }
     }
     add_control(l);
+}
+
+int layout_plan(const struct layout *l, size_t bucket_bytes, struct bucket *bucket)
+{
+    struct layout cut = *l;
+
+    cut.bucket = bucket;
+    cut.n_buckets = 0;
+    add_buckets(&cut, bucket_bytes);
+    return cut.n_buckets;
 }
 
 static void find_types(struct layout *l, const struct graph *g)
@@ -232,6 +242,13 @@ static struct hash128 layout_hash(const struct layout *l)
     return hash;
 }
 
+void layout_cut(struct layout *l, size_t bucket_bytes)
+{
+    l->n_buckets = layout_plan(l, bucket_bytes, l->bucket);
+    l->bucket_bytes = bucket_bytes;
+    l->hash = layout_hash(l);
+}
+
 static int by_name(const void *a, const void *b)
 {
     const struct segment *const *x = a, *const *y = b;
@@ -276,10 +293,10 @@ int layout_new(const struct graph *g, size_t bucket_bytes, struct layout **out, 
         find_types(l, g);
         place_params(l, g, e, n);
         place_states(l, g);
-        make_buckets(l, bucket_bytes);
+        l->bucket = arena_alloc(&l->arena, (size_t)layout_most_buckets(l) * sizeof *l->bucket);
+        layout_cut(l, bucket_bytes);
         l->param_by_name = sort_names(l, l->param, l->n_params);
         l->state_by_name = sort_names(l, l->state, l->n_states);
-        l->hash = layout_hash(l);
         *out = l;
     } else {
         free(l);

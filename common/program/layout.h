@@ -14,7 +14,7 @@
  * With half precision there is also a space of working copies, with the parameters' offsets.
  *
  * Life:    layout_new(training graph after differentiate and set_precision) -> layout_free.
- * Threads: constant once made. */
+ * Threads: constant once made, but for layout_cut. */
 #ifndef PROGRAM_LAYOUT_H
 #define PROGRAM_LAYOUT_H
 
@@ -23,6 +23,9 @@
 #include "ir/graph.h"
 
 enum { SEGMENT_ALIGN = 16 }; /* elements: 64 bytes of F32 */
+
+/* The first bucket is small, so that the ranks begin to sum soon after the backward pass began. */
+enum { FIRST_BUCKET_BYTES = 1 << 20 };
 
 struct segment {
     const char *name; /* PyTorch's: "conv1.weight" */
@@ -59,6 +62,7 @@ struct layout {
     int64_t n_state_total;
     struct bucket *bucket; /* [n_buckets], in the order in which they become ready */
     int n_buckets;
+    size_t bucket_bytes;                  /* as layout_new and layout_cut had it */
     const struct segment **param_by_name; /* [n_params], in alphabetical order */
     const struct segment **state_by_name; /* [n_states] */
     struct hash128 hash;                  /* of segments, buckets and types: the layout hash */
@@ -69,10 +73,19 @@ size_t layout_control_at(const struct layout *l, enum dtype dtype);
 size_t layout_grad_bytes(const struct layout *l, enum dtype dtype);
 
 /* Make the layout of a differentiated graph, with g's types.
- *   bucket_bytes  a bucket is closed once it holds this much
+ *   bucket_bytes  a bucket is closed once it holds this much; the first one once it holds
+ *                 FIRST_BUCKET_BYTES, if that is less
  * Fails with ERR_ARG if a trained parameter has no gradient. */
 int layout_new(const struct graph *g, size_t bucket_bytes, struct layout **out, struct err *err);
 void layout_free(struct layout *l);
+
+/* Cut the gradients into other buckets, in place.  No program, strategy or update that was made
+ * with the former ones may be left. */
+void layout_cut(struct layout *l, size_t bucket_bytes);
+
+/* The buckets that layout_cut would make, into bucket[layout_most_buckets()]; returns how many. */
+int layout_plan(const struct layout *l, size_t bucket_bytes, struct bucket *bucket);
+static inline int layout_most_buckets(const struct layout *l) { return l->n_params + 2; }
 
 /* The index of `name` in a table of n segments in alphabetical order, or -1. */
 int layout_find(const struct segment *const *sorted, int n, const char *name);

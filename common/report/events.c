@@ -248,6 +248,13 @@ static void put_rebalance(json_t *o, const struct session_event *ev)
     json_object_set_new(o, "shares", shares);
 }
 
+static void put_buckets(json_t *o, const struct session_event *ev)
+{
+    put_step(o, ev);
+    put_int(o, "bucket_bytes", ev->bucket_bytes);
+    put_int(o, "n_buckets", ev->n_buckets);
+}
+
 static void put_warning(json_t *o, const struct session_event *ev)
 {
     put_rank(o, ev);
@@ -296,7 +303,7 @@ void events_add(struct events *e, const struct session_event *ev)
         [EVENT_RECOVERED] = "recovered", [EVENT_STRAGGLER] = "straggler",
         [EVENT_INJECT] = "inject",       [EVENT_DRAIN] = "drain",
         [EVENT_STANDBY] = "standby",     [EVENT_LEADER] = "leader",
-        [EVENT_REBALANCE] = "rebalance",
+        [EVENT_REBALANCE] = "rebalance", [EVENT_BUCKETS] = "buckets",
     };
     json_t *o;
 
@@ -342,6 +349,9 @@ void events_add(struct events *e, const struct session_event *ev)
         break;
     case EVENT_REBALANCE:
         put_rebalance(o, ev);
+        break;
+    case EVENT_BUCKETS:
+        put_buckets(o, ev);
         break;
     case EVENT_WARNING:
         put_warning(o, ev);

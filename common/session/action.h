@@ -78,6 +78,7 @@ enum event_kind {
     EVENT_RECOVERED,  /* recovered */
     EVENT_STRAGGLER,  /* rank; factor */
     EVENT_REBALANCE,  /* step; per_rank */
+    EVENT_BUCKETS,    /* step; n_buckets, bucket_bytes */
     EVENT_INJECT,     /* rank; text: what happens; step, phase, spec */
     EVENT_WARNING,    /* rank; text, step */
     EVENT_ERROR,      /* rank; text, step, phase */
@@ -117,6 +118,10 @@ struct session_process { /* one rank's */
 };
 
 struct session_event {
+    /* EVENT_BUCKETS: the least size of a bucket (layout_new's bucket_bytes), and their number. */
+    int64_t bucket_bytes;
+    int n_buckets;
+
     enum event_kind kind;
     int rank;                  /* -1: no rank in particular */
     int spare;                 /* EVENT_DRAIN: the number of a spare, from 1; or 0 */

@@ -57,6 +57,7 @@
     X(STEP, step)             \
     X(ROW, row)               \
     X(REBALANCE, rebalance)   \
+    X(BUCKETS, buckets)       \
     X(EPOCH, epoch)           \
     X(VALIDATED, validated)   \
     X(CHECKPOINT, checkpoint) \
@@ -260,6 +261,13 @@ struct report {
             int n_ranks;
             double *share; /* [n_ranks]: samples of a full global batch */
         } rebalance;
+        struct { /* REPORT_BUCKETS: rank 0's alone, not sent: buckets of gradients, from this step
+                  * on
+                  */
+            int64_t step,
+                bucket_bytes; /* what each bucket holds at least, but the first and last */
+            int n_buckets;
+        } buckets;
         struct { /* REPORT_EPOCH; the driver has the sums and rates from rank 0 alone */
             int64_t epoch, step;
             enum epoch_end end;

@@ -210,6 +210,14 @@ void run_digest(struct driver *d, int rank, struct report *r)
                                                 .per_rank = r->rebalance.share});
         r->rebalance.share = NULL;
         report_free(r);
+    } else if (r->kind == REPORT_BUCKETS && rank == 0) {
+        driver_event(d, &(struct session_event){.kind = EVENT_BUCKETS,
+                                                .rank = -1,
+                                                .step = r->buckets.step,
+                                                .phase = PHASE_COUNT,
+                                                .bucket_bytes = r->buckets.bucket_bytes,
+                                                .n_buckets = r->buckets.n_buckets});
+        report_free(r);
     } else if (d->stage >= STAGE_ENDING) {
         report_free(r);
     } else if (d->stage == STAGE_GATHER || !d->seats[rank].is_member) {

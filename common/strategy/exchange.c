@@ -51,6 +51,13 @@ void exchange_free(struct exchange *x)
     free(x);
 }
 
+void exchange_recut(struct exchange *x, int n_buckets)
+{
+    free(x->pending);
+    x->pending = xcalloc((size_t)n_buckets, sizeof *x->pending);
+    x->o.n_buckets = n_buckets;
+}
+
 /* The exchange's function for coll_watch: the collective of tag `id` begins or ends.  It runs on
  * the thread of the collective's channel. */
 static void follow(void *arg, int64_t id, enum coll_moment moment, int64_t now_ns)

@@ -105,6 +105,9 @@ struct exchange_options {
 struct exchange *exchange_new(const struct exchange_options *o);
 void exchange_free(struct exchange *x); /* NULL is fine */
 
+/* There are n_buckets buckets from now on.  No collective is under way. */
+void exchange_recut(struct exchange *x, int n_buckets);
+
 /* Use `c` from now on, until exchange_leave.  c is borrowed, and has not run a collective yet. */
 void exchange_join(struct exchange *x, struct coll *c);
 void exchange_leave(struct exchange *x);

@@ -20,14 +20,12 @@ struct reducer {
     struct coll *coll; /* NULL: no formation */
 };
 
-int reducer_new(const struct reducer_options *o, struct reducer **out, struct err *err)
+static int make_strategy(struct reducer *r, struct err *err)
 {
-    struct exchange_options eo = {.ring = o->ring,
-                                  .n_buckets = o->layout->n_buckets,
-                                  .is_device = backend_is_device(o->backend),
-                                  .hooks = o->hooks.exchange};
+    const struct reducer_options *o = &r->o;
     struct strategy_site site = {.options = o->options,
                                  .backend = o->backend,
+                                 .exchange = r->exchange,
                                  .layout = o->layout,
                                  .grad = o->grad,
                                  .bucket = o->bucket,
@@ -42,23 +40,50 @@ int reducer_new(const struct reducer_options *o, struct reducer **out, struct er
                                  .shadow = o->shadow,
                                  .n_shares = o->n_shares,
                                  .accumulate = o->accumulate};
+
+    memcpy(site.slot, o->slot, sizeof site.slot);
+    memcpy(site.moment, o->moment, sizeof site.moment);
+    if (o->strategy->new (&site, &r->strategy, err) < 0)
+        return err_wrap(err, "strategy %s", o->strategy->group.name);
+    r->strategy->ops = o->strategy;
+    return 0;
+}
+
+int reducer_new(const struct reducer_options *o, struct reducer **out, struct err *err)
+{
+    struct exchange_options eo = {.ring = o->ring,
+                                  .n_buckets = o->layout->n_buckets,
+                                  .is_device = backend_is_device(o->backend),
+                                  .hooks = o->hooks.exchange};
     struct reducer *r = xcalloc(1, sizeof *r);
 
     ASSERT(o->strategy->new && o->strategy->bucket_ready && o->strategy->before_update &&
            o->strategy->free);
     ASSERT(!o->strategy->promises.gradients_are_divided ||
            (o->strategy->micro_ready && o->strategy->bucket_release));
+    ASSERT(!o->strategy->promises.buckets_may_change || !o->strategy->form);
     r->o = *o;
-    memcpy(site.slot, o->slot, sizeof site.slot);
-    memcpy(site.moment, o->moment, sizeof site.moment);
-    site.exchange = r->exchange = exchange_new(&eo);
-    if (o->strategy->new (&site, &r->strategy, err) < 0) {
+    r->exchange = exchange_new(&eo);
+    if (make_strategy(r, err) < 0) {
         reducer_free(r);
-        return err_wrap(err, "strategy %s", o->strategy->group.name);
+        return err->code;
     }
-    r->strategy->ops = o->strategy;
     *out = r;
     return 0;
+}
+
+void reducer_uncut(struct reducer *r)
+{
+    ASSERT(r->o.strategy->promises.buckets_may_change);
+    if (r->strategy)
+        r->o.strategy->free(r->strategy);
+    r->strategy = NULL;
+}
+
+int reducer_recut(struct reducer *r, struct err *err)
+{
+    exchange_recut(r->exchange, r->o.layout->n_buckets);
+    return make_strategy(r, err);
 }
 
 void reducer_free(struct reducer *r)

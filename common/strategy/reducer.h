@@ -60,6 +60,12 @@ const struct strategy_ops *reducer_strategy(const struct reducer *r);
 const struct strategy_promises *reducer_promises(const struct reducer *r);
 struct exchange *reducer_exchange(struct reducer *r);
 
+/* Other buckets, between steps, where the strategy promises buckets_may_change: reducer_uncut, then
+ * the layout is cut anew, then reducer_recut.  If that fails, both are to be called again before
+ * the next step. */
+void reducer_uncut(struct reducer *r);
+int reducer_recut(struct reducer *r, struct err *err);
+
 /* reducer_join: a formation begins; `c` is borrowed until reducer_leave and need not be connected
  * yet.  reducer_form: the ranks are connected, and rank `source` holds the newest step.
  * reducer_leave: the formation is over. */

@@ -22,9 +22,9 @@ static int alloc_grad(struct buffers *m, size_t n_bytes, struct err *err)
                      : backend_alloc(m->backend, n_bytes, what, &m->grad, err);
 }
 
-/* The control vector and the buckets lie in grad, if there is one. */
-static void place_in_grad(struct buffers *m, const struct layout *l)
+void buffers_cut(struct buffers *m, const struct layout *l)
 {
+    ASSERT(m->grad);
     m->control = (float *)((char *)m->grad + layout_control_at(l, l->grad_dtype));
     for (int i = 0; i < l->n_buckets; i++)
         m->bucket[i] = (char *)m->grad + l->bucket[i].at;
@@ -57,7 +57,7 @@ int buffers_new(struct backend *b, const struct coll_device_ops *shared, const s
     m->backend = b;
     m->shared = shared;
     m->accumulates = accumulates;
-    m->bucket = xcalloc((size_t)l->n_buckets, sizeof *m->bucket);
+    m->bucket = xcalloc((size_t)layout_most_buckets(l), sizeof *m->bucket);
     if (s->shards && s->shards->divides_params)
         m->param_bucket = xcalloc((size_t)l->n_buckets, sizeof *m->param_bucket);
     if (!is_divided && alloc_grad(m, grad, err) < 0) {
@@ -78,7 +78,7 @@ int buffers_new(struct backend *b, const struct coll_device_ops *shared, const s
         return err->code;
     }
     if (m->grad)
-        place_in_grad(m, l);
+        buffers_cut(m, l);
     if (adds_up && !m->sum)
         m->sum = m->grad;
     *out = m;

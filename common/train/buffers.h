@@ -45,7 +45,7 @@ struct buffers {
     const struct coll_device_ops *shared; /* the maker of grad's memory; NULL: the backend */
     void *grad; /* of layout.grad_dtype: what ranks reduce, control vector at the end; or NULL */
     float *control; /* [CONTROL_LEN]: the control vector, in grad or apart */
-    void **bucket;  /* [layout.n_buckets]: the address of each bucket, in grad or in the pool */
+    void **bucket;  /* [layout_most_buckets]: the address of each bucket, in grad or in the pool */
     void **param_bucket; /* [layout.n_buckets]: the address of each bucket's parameters, if they
                             are divided */
     struct pool {
@@ -78,6 +78,9 @@ enum { BUFFERS_SENT = 8 };
 int buffers_new(struct backend *b, const struct coll_device_ops *shared, const struct state *s,
                 int accumulates, struct buffers **out, struct err *err);
 void buffers_free(struct buffers *m); /* NULL is fine */
+
+/* The layout has other buckets, in grad. */
+void buffers_cut(struct buffers *m, const struct layout *l);
 
 /* Make the arena hold at least n_bytes; no program may be bound to the old one. */
 int buffers_fit(struct buffers *m, size_t n_bytes, struct err *err);

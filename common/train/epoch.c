@@ -405,8 +405,10 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct meter *m, enum epo
     while (at->step < last) {
         const int64_t n_samples = sampler_at(&t->sampler, at->step).n;
         struct step_result s;
-        int rc = balance_if_due(t, last, err);
+        int rc = buckets_if_due(t, last, err);
 
+        if (rc == 0)
+            rc = balance_if_due(t, last, err);
         if (rc < 0)
             return err->code;
         rc = step_run(t, last, &s, err);

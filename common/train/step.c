@@ -192,6 +192,7 @@ static int complete_bucket(struct trainer *t, int bucket, struct err *err)
     if (rc == 0 && bucket == t->layout->n_buckets - 1)
         rc = update_pack(t->update, err);
     t->next_bucket = bucket + 1;
+    buckets_note_ready(&t->buckets, bucket);
     return rc == 0 ? reducer_bucket(t->reducer, bucket, err) : rc;
 }
 
@@ -217,6 +218,8 @@ static int run_stage(struct trainer *t, const struct micro *m, int i, struct err
        s->backward && m->key.last ? t->next_bucket : -1);
     if (is_divided && open_buckets(t, s, err) < 0)
         return err->code;
+    if (s->backward && m->key.last)
+        buckets_note_backward(&t->buckets);
     return program_run_stage(m->program, i, err);
 }
 
@@ -287,6 +290,7 @@ static int queue_stages(struct trainer *t, const struct micro *m, struct err *er
 static int begin(struct trainer *t, struct flight *f, struct err *err)
 {
     t->queued = f;
+    t->buckets.began_ns = 0;
     if (t->state->shards)
         t->state->shards->prepared_step = -1;
     at(t, PHASE_LOAD, -1); /* a rank that a fault holds up is seen in this step */

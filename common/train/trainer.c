@@ -23,10 +23,6 @@
 #include "train/shards.h"
 #include "train/trainer_impl.h"
 
-/* One bucket's size: large enough that small models reduce in one piece or two (a collective costs
- * some hundred microseconds on TCP), small enough that large ones overlap with backward. */
-enum { BUCKET_BYTES = 4 << 20 };
-
 enum { MOST_WORKERS = 16, THREADS_A_WORKER = 8 }; /* for n_workers */
 
 struct trainer *trainer_new(const struct trainer_options *o, const struct trainer_hooks *hooks)
@@ -93,6 +89,7 @@ void trainer_free(struct trainer *t)
     saver_free(t->saver);
     trainer_close(t);
     balance_reset(t);
+    buckets_reset(&t->buckets);
     layout_free(t->layout);
     dataset_close(t->train_set);
     dataset_close(t->valid_set);
@@ -270,7 +267,7 @@ static int make_layout(struct trainer *t, struct err *err)
     if (rc == 0)
         rc = program_set_precision(g, programs_precision(t->job, 0), err);
     if (rc == 0)
-        rc = layout_new(g, t->o.bucket_bytes ? t->o.bucket_bytes : BUCKET_BYTES, &t->layout, err);
+        rc = layout_new(g, buckets_at_first(t), &t->layout, err);
     graph_free(g);
     return rc == 0 ? divide_layout(t, err) : rc;
 }
@@ -851,6 +848,8 @@ int trainer_form(struct trainer *t, int source, struct err *err)
                                               : take_state(t, source, &records, err);
     if (rc == 0 && t->state->shards)
         rc = remake_update(t, err);
+    if (rc == 0)
+        rc = buckets_form(t, err);
     if (rc < 0)
         return rc;
     balance_begin(t);

@@ -46,8 +46,9 @@ struct trainer_options {
     const struct plugin *plugin;         /* whose backend computes; NULL: the CPU */
     const struct strategy_ops *strategy; /* for tests; NULL: the job's */
     int gpu;                             /* the GPU's number */
-    size_t bucket_bytes; /* a bucket of gradients is closed once it holds this much; 0: 4 MiB */
-    int64_t keep_bytes;  /* data sets up to this size stay on the GPU; <0: by its free memory */
+    size_t bucket_bytes;                 /* for tests; 0: the job's */
+    size_t bucket_choice;                /* for tests: what auto decides; 0: by measurements */
+    int64_t keep_bytes; /* data sets up to this size stay on the GPU; <0: by its free memory */
 };
 
 struct trainer *trainer_new(const struct trainer_options *o, const struct trainer_hooks *hooks);

@@ -13,6 +13,7 @@
 #include "strategy/reducer.h"
 #include "train/average.h"
 #include "train/balance.h"
+#include "train/buckets.h"
 #include "train/buffers.h"
 #include "train/faults.h"
 #include "train/feed.h"
@@ -65,6 +66,7 @@ struct trainer {
     /* prepare, form */
     int rank, n_ranks;
     struct balance balance;
+    struct buckets buckets;
     struct programs *programs;
     struct tapes *tapes;
     struct coll *coll;       /* NULL until formed */

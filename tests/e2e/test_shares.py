@@ -1,6 +1,7 @@
 """strategy.shards: a job that loses and gains ranks as it runs ends with the weights of a job that
 one rank trains undisturbed, bit for bit.
-cluster.rebalance: a slow rank gets a smaller share, and is lost without harm."""
+cluster.rebalance: a slow rank gets a smaller share, and is lost without harm.
+train.bucket_bytes: auto: the size that was decided on outlives the loss of a rank."""
 
 import os
 
@@ -53,6 +54,16 @@ class Shares(training.Case):
         self.assertLess(first["shares"][2], 21)
         self.assert_recovered(nranks=2)
         self.assert_as_undisturbed({**job, "cluster.rebalance": "false"}, 3)
+
+    def test_buckets_that_were_measured(self):
+        """The rank in the place of the one that was killed takes the decision with the state."""
+        job = {**training.JOB, **PATIENT, "train.epochs": 2, "train.bucket_bytes": "auto"}
+        driver, *_ = self.start_ranks(job, "--inject", "kill:rank1@step12", spares=1)
+        self.assert_exit(driver, FINISHED)
+        self.assert_recovered(nranks=3)
+        told, = self.events("buckets")
+        self.assertEqual(told["step"], 8)
+        self.assert_as_undisturbed({**job, "train.bucket_bytes": 65536}, 3)
 
     def test_more_ranks_than_shares(self):
         driver = self.driver(n=2, job={**JOB, "strategy.shards": 1})

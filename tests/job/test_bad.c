@@ -7,6 +7,7 @@
 
 #define HEAD       "model: {arch: lenet}\ndata: {format: digits}\n" /* what follows is in line 3 */
 #define MLP        "model: {arch: mlp, "
+#define BY_BUCKETS " works by buckets, which then may not change in the run; want a number of bytes"
 #define NOT_LINEAR ", whose sum depends on which rank has which samples; leave one of the two out"
 #define DIGITS     "\ndata: {format: digits}\n"
 
@@ -326,6 +327,21 @@ static const struct bad texts[] = {
      "f:3:31: strategy.compress is uint8 with strategy.zero 1, want none: divided state takes "
      "exact "
      "gradients"},
+    {HEAD "train: {bucket_bytes: auto}\nstrategy: {zero: 2}",
+     "f:3:23: train.bucket_bytes is auto, but the job's strategy.zero" BY_BUCKETS},
+    {HEAD "train: {bucket_bytes: auto}\nstrategy: {shards: 2}",
+     "f:3:23: train.bucket_bytes is auto, but the job's strategy.shards" BY_BUCKETS},
+    {HEAD "train: {bucket_bytes: auto}\nstrategy: {compress: uint8}",
+     "f:3:23: train.bucket_bytes is auto, but the job's strategy.compress" BY_BUCKETS},
+    {HEAD "train: {bucket_bytes: auto}\nstrategy: {name: adasum}",
+     "f:3:23: train.bucket_bytes is auto, but the job's strategy.name" BY_BUCKETS},
+    {HEAD "train: {bucket_bytes: auto}\nstrategy: {name: async}",
+     "f:3:23: train.bucket_bytes is auto, but the job's strategy.name" BY_BUCKETS},
+    {HEAD "train: {bucket_bytes: 0}",
+     "f:3:23: train.bucket_bytes is 0, want an integer from 1 to 1000000000000 bytes, or auto"},
+    {HEAD "train: {bucket_bytes: automatic}",
+     "f:3:23: train.bucket_bytes is \"automatic\", want an integer from 1 to 1000000000000 bytes, "
+     "or auto"},
     {HEAD "cluster: {rebalance: true}\nstrategy: {shards: 2}",
      "f:3:22: cluster.rebalance is true, but with strategy.shards shares are fixed; leave one of "
      "the two out"},

@@ -126,14 +126,16 @@ static const struct good good[] = {
     /* Settings of speed alone; sections that are switched off ask for nothing. */
     {"{\"train_batch_size\": 8, \"gradient_clipping\": 1, \"seed\": 7,\n"
      " \"zero_optimization\": {\"stage\": 0, \"overlap_comm\": true, \"reduce_bucket_size\": 5e8,\n"
+     "  \"allgather_bucket_size\": 5e8,\n"
      "  \"offload_optimizer\": {\"device\": \"none\", \"pin_memory\": true}},\n"
      " \"elasticity\": {\"enabled\": false}, \"amp\": {\"enabled\": false, \"opt_level\": "
      "\"O1\"},\n"
      " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}}",
      1,
-     {"seed: 7", "global_batch: 8"},
+     {"seed: 7", "global_batch: 8", "bucket_bytes: 2000000000"},
      {"zero_optimization.overlap_comm has no effect: dptrain always overlaps",
-      "zero_optimization.reduce_bucket_size has no effect: ",
+      "zero_optimization.reduce_bucket_size is train.bucket_bytes, 4 bytes an element",
+      "zero_optimization.allgather_bucket_size has no effect: ",
       "zero_optimization.offload_optimizer.pin_memory"}},
 };
 
@@ -239,6 +241,9 @@ static void test_bad(void **state)
         {"{\"train_batch_size\": 3, \"zero_optimization\": {\"offload_optimizer\": {\"device\": "
          "\"nvme\"}}}",
          "offloading to nvme is not supported, want cpu or none"},
+        {"{\"train_batch_size\": 3, \"zero_optimization\": {\"reduce_bucket_size\": 0.5}}",
+         "ds.json:1:69: zero_optimization.reduce_bucket_size is 0.5, want a number from 1 to "
+         "2.5e+11"},
         {"{\"train_batch_size\": 3,\n \"train_batch_size\": 4}",
          "ds.json:2:2: train_batch_size is given twice"},
         {"{\"train_batch_size\": {}}", "train_batch_size is a mapping, want a value"},

@@ -438,6 +438,12 @@ static void test_supported(void **state)
          "cuda"},
         {"cluster: {rebalance: true}\nstrategy: {compress: float16}", 2, 0, ""},
         {"cluster: {rebalance: true}\nstrategy: {zero: 2}", 2, 0, ""},
+        {"train: {bucket_bytes: auto}", 2, 0, ""},
+        {"train: {bucket_bytes: \"auto\"}\nstrategy: {compress: bfloat16}", 2, 0, ""},
+        {"train: {bucket_bytes: auto}", 2, ERR_UNSUPPORTED,
+         "train.bucket_bytes is auto: so far buckets are measured on CPUs only; want a number of "
+         "bytes, or --device cpu",
+         "cuda"},
         {"cluster: {max_ranks: 1}", 2, ERR_CONFIG,
          "cluster.max_ranks is 1, want at least --nranks, 2"},
     };
@@ -555,11 +561,11 @@ static void test_resume_message(void **state)
 
     (void)state;
     assert_int_equal(job_compare_for_resume(a, b, &err), ERR_REFUSED);
-    assert_string_equal(err.msg,
-                        "train.global_batch was 256 and is now 128; a resumed run may "
-                        "only change data.path, data.workers, train.epochs, "
-                        "train.max_steps, train.validate_every, strategy.zero, strategy.offload, "
-                        "strategy.buddy, checkpoint.*, report.*, cluster.*");
+    assert_string_equal(err.msg, "train.global_batch was 256 and is now 128; a resumed run may "
+                                 "only change data.path, data.workers, train.epochs, "
+                                 "train.max_steps, train.validate_every, train.bucket_bytes, "
+                                 "strategy.zero, strategy.offload, "
+                                 "strategy.buddy, checkpoint.*, report.*, cluster.*");
     job_free(a);
     job_free(b);
 }

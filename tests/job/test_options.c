@@ -86,6 +86,7 @@ static const struct row {
     {"train.drop_last", "true"},
     {"train.on_nonfinite", "skip"},
     {"train.grad_dtype", "bfloat16", {"precision=bfloat16"}},
+    {"train.bucket_bytes", "auto"},
     {"train.tf32", "true"},
     {"train.record", "false"},
     {"train.autotune", "true"},
@@ -328,7 +329,9 @@ static void check_row(const struct option_ref *ref)
     assert_true(strlen(o->key) < 48 && strlen(o->help) > 10);
     assert_int_equal(o->help[strlen(o->help) - 1], '.');
     assert_true(!number || o->min < o->max);
-    assert_int_equal(o->type == OPT_CHOICE || o->type == OPT_SET, o->choices != NULL);
+    assert_true(o->type != OPT_INT || !o->choices || o->min >= 0);
+    assert_int_equal(o->type == OPT_CHOICE || o->type == OPT_SET,
+                     o->choices != NULL && o->type != OPT_INT);
     assert_int_equal(o->type == OPT_ENTRY, o->registry != NULL);
     assert_true(!o->only || (selector && selector < ref && selector->o->type == OPT_CHOICE));
     assert_true(!o->only == !o->only_values);

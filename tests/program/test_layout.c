@@ -86,6 +86,27 @@ static void a_bucket_of_the_wanted_size_is_full(void **state)
     layout_free(l);
 }
 
+/* Backward comes to fc4 first, and fc3 has a little more than 1 MiB. */
+static void the_first_bucket_is_small(void **state)
+{
+    struct rig_model model = rig_model(&arch_mlp);
+    struct layout *l;
+
+    (void)state;
+    model.mlp.hidden.n = 3;
+    for (int i = 0; i < 3; i++)
+        model.mlp.hidden.v[i] = 512;
+    l = layout_of(&model, &rig_mnist, 1, 1, 4 << 20);
+    assert_int_equal(l->n_buckets, 2);
+    assert_string_equal(l->param[l->bucket[0].last_segment].name, "fc3.weight");
+    assert_in_range(l->bucket[0].length * 4, FIRST_BUCKET_BYTES, FIRST_BUCKET_BYTES + (32 << 10));
+    assert_int_equal(l->bucket[1].last_segment, l->n_params - 1);
+    layout_free(l);
+    l = layout_of(&model, &rig_mnist, 1, 1, 16 << 10); /* less than that */
+    assert_in_range(l->bucket[0].length * 4, 16 << 10, 32 << 10);
+    layout_free(l);
+}
+
 static struct rig_model norm_mlp(void)
 {
     struct rig_model model = rig_model(&arch_mlp);
@@ -398,6 +419,7 @@ int main(void)
         cmocka_unit_test(truncated_normal),
         cmocka_unit_test(wants_a_gradient),
         cmocka_unit_test(a_bucket_of_the_wanted_size_is_full),
+        cmocka_unit_test(the_first_bucket_is_small),
         cmocka_unit_test(hash_tells_kinds),
         cmocka_unit_test(frozen_ones_are_last),
     };

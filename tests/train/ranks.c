@@ -55,6 +55,13 @@ static void take_report(void *arg, struct report *r)
             out->share[i] = llrint(r->rebalance.share[i]);
         out->n_rebalanced++;
     }
+    if (r->kind == REPORT_BUCKETS) {
+        assert_int_equal(k->rank, 0);
+        out->n_cut++;
+        out->cut_step = r->buckets.step;
+        out->cut_bytes = r->buckets.bucket_bytes;
+        out->n_buckets = r->buckets.n_buckets;
+    }
     if (r->kind == REPORT_INJECT) {
         pthread_mutex_lock(&k->job->lock);
         strncat(out->injected, r->inject.text, sizeof out->injected - strlen(out->injected) - 1);
@@ -277,6 +284,7 @@ static int live_again(struct rank_run *k, const struct trainer_options *o,
         copy_parameters(k, lives->after[k->rank]);
     pthread_barrier_wait(&k->job->all_failed);
     lives->step[k->rank] = trainer_step(k->trainer);
+    lives->bucket_bytes[k->rank] = k->trainer->layout->bucket_bytes;
     return rc;
 }
 
@@ -288,6 +296,7 @@ static void *rank_main(void *arg)
     struct trainer_options o = {.plugin = p->plugin,
                                 .strategy = p->strategy,
                                 .bucket_bytes = p->bucket_bytes,
+                                .bucket_choice = p->bucket_choice,
                                 .keep_bytes = p->keep_bytes,
                                 .n_threads = p->n_threads ? p->n_threads : 1,
                                 .run_dir = k->rank == 0 ? p->run_dir : NULL};

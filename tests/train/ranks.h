@@ -15,7 +15,8 @@ enum { MOST_LIVES = 65536 };
 struct run_lives {
     int64_t n; /* trained parameters */
     float before[MOST_RANKS][MOST_LIVES], after[MOST_RANKS][MOST_LIVES];
-    int64_t step[MOST_RANKS]; /* once formed again */
+    int64_t step[MOST_RANKS];        /* once formed again */
+    size_t bucket_bytes[MOST_RANKS]; /* likewise */
 };
 
 struct run_plan {
@@ -30,7 +31,7 @@ struct run_plan {
     const struct plugin *plugin; /* its GPU 0 computes; NULL: the CPU */
     const struct strategy_ops *strategy; /* NULL: the all-reduce */
     const char *inject;                  /* faults on purpose (inject/inject.h); NULL: none */
-    size_t bucket_bytes;                 /* as trainer_options */
+    size_t bucket_bytes, bucket_choice;  /* as trainer_options */
     int64_t keep_bytes;                  /* as trainer_options */
     int n_threads;                       /* of each rank; 0: 1 */
     /* Called on rank 0 as a step begins; or NULL. */
@@ -65,6 +66,9 @@ struct run_result {     /* of rank 0, unless a field says otherwise */
     char warning[2048]; /* all warnings, one after another */
     char injected[512]; /* the texts of the faults that happened, of all ranks */
     int64_t share[MOST_RANKS], n_rebalanced; /* the newest shares told, and how often */
+    int n_cut;                               /* how often buckets were told, and the newest: */
+    int64_t cut_step, cut_bytes;
+    int n_buckets;
     int64_t saved[MOST_STEPS]; /* steps of the checkpoints written beside training, in order */
     int n_saved;
 };
