@@ -1,6 +1,7 @@
-/* Commands, reports, heartbeats and rings as messages, and back.
- * The rows of wire/fields.h are laid beside the offsets in our structs; wire/copy.h copies by them.
- */
+/* Turns commands, reports, heartbeats and rings into messages, and back.
+ *
+ * The rows of wire/fields.h are combined with the offsets of members in our structs; wire/copy.h
+ * copies by them. */
 #include "session/convert.h"
 
 #include <stdlib.h>

@@ -1,6 +1,7 @@
-/* The driver as its caller sees it: life, connections, messages, time, telling.
- * Each event enters, is handed to the file whose business it is (driver_impl.h), and leaves: there
- * the next deadline is settled. */
+/* The functions of driver.h: life, connections, messages, time, and texts.
+ *
+ * Each of them calls enter, passes the event to the file that deals with it (driver_impl.h), and
+ * calls leave, which computes the next deadline. */
 #include "session/driver.h"
 
 #include <stdio.h>
@@ -133,7 +134,7 @@ static void enter(struct driver *d, int64_t now_ns)
 
 int64_t driver_deadline(const struct driver *d) { return d->clock.due_ns; }
 
-/* Every event ends here: see whether the job is over, and settle when to be called next. */
+/* The end of each event: find out whether the job is over, and compute when to be called next. */
 static void leave(struct driver *d)
 {
     int64_t due = INT64_MAX;
@@ -147,7 +148,7 @@ static void leave(struct driver *d)
         due = min_i64(due, d->ending.engine_until_ms);
     if (d->stage == STAGE_ENDING && d->ending.conns_until_ms > d->now_ms)
         due = min_i64(due, d->ending.conns_until_ms);
-    if (d->stage < STAGE_ENDING && d->stage != STAGE_TRAIN) /* end_due looks at all ranks then */
+    if (d->stage < STAGE_ENDING && d->stage != STAGE_TRAIN) /* in training it looks at all ranks */
         due = min_i64(due, end_due(d) > d->now_ms ? end_due(d) : d->now_ms + CHECK_MS);
     if (d->stage == STAGE_WAIT && d->recovery.settled_ms > d->now_ms)
         due = min_i64(due, d->recovery.settled_ms);
@@ -250,7 +251,7 @@ static void close_conn(struct driver *d, struct conn *c, const char *why)
 {
     int rank = c->state == CONN_MEMBER ? c->rank : -1;
     queue_close(&d->out, c->id, why);
-    c->state = CONN_LEAVING; /* no Abort after the close */
+    c->state = CONN_LEAVING; /* so that no Abort is sent after the close */
     if (rank >= 0)
         lose_rank(d, rank, why);
     succession_lost(d, c, why);
@@ -263,7 +264,7 @@ void driver_closed(struct driver *d, int64_t now_ns, int64_t id, const struct er
     struct conn *c = find_conn(d, id);
     const char *text = why ? why->msg : "it closed the connection (crashed or killed?)";
     if (c && c->state == CONN_STRANGER && d->stage < STAGE_ENDING && strstr(text, c->from))
-        stranger_say(d, "before it said Hello: %s", text); /* the text has the address */
+        stranger_say(d, "before it said Hello: %s", text); /* the text contains the address */
     else if (c && c->state == CONN_STRANGER && d->stage < STAGE_ENDING)
         stranger_say(d, "%s went away before it said Hello: %s", c->from, text);
     if (c && c->state == CONN_MEMBER) {
@@ -280,7 +281,7 @@ void driver_closed(struct driver *d, int64_t now_ns, int64_t id, const struct er
 
 /* ---- messages ---- */
 
-/* The peer lost this driver before it was told that the job is finished. */
+/* 1: the peer lost this driver before it was told that the job is finished. */
 static int is_finished_for(const struct driver *d, const Wire__Hello *h)
 {
     return d->ending.status == STATUS_OK && d->o.run && !strcmp(h->run, d->o.run);
@@ -293,7 +294,7 @@ static void on_stranger(struct driver *d, struct conn *c, const Wire__Control *m
         stranger_say(d, "closing %s: %s", c->from, why);
         close_conn(d, c, why);
         free(why);
-    } else if (d->ending.is_silent) { /* Refused would end a follower that looks for the leader */
+    } else if (d->ending.is_silent) { /* a Refused would end a follower that seeks the leader */
         close_conn(d, c, "another driver leads this run, or may");
     } else if (d->stage >= STAGE_ENDING) {
         int is_told = is_finished_for(d, m->hello);
@@ -315,8 +316,8 @@ static void on_heartbeat(struct driver *d, int rank, int64_t generation, const W
         run_stepped(d, rank, h->rss_mib);
 }
 
-/* A rank that says Goodbye politely, and whose place can be filled, goes when the step under way
- * is done. */
+/* A rank wants to leave.  If it says so politely, and its place can be filled, it goes when the
+ * step under way is done; else at once. */
 static void on_goodbye(struct driver *d, struct conn *c, const Wire__Goodbye *g)
 {
     int rank = c->rank;
@@ -568,7 +569,7 @@ static void check_all(struct driver *d)
     }
 }
 
-/* A silent rank counts as lost, not as late. */
+/* Act if the deadline of this stage has passed; but a silent rank counts as lost, not as late. */
 static void check_deadline(struct driver *d)
 {
     check_silence(d);

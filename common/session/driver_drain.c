@@ -1,13 +1,14 @@
 /* Draining: the operator wants a machine, or a rank's place on it, for something else.
  *
  * Happy path: the ranks and spares that are meant are found, enough ranks are left without them,
- * and they are marked.  A rank then goes like one that asked to leave (driver_recover.c), a spare
- * at once. A request is done whole or not at all: if one of those meant cannot go, the answer says
- * why, and none goes.
+ * and they are marked.  A rank then goes like one that asked to leave (driver_recover.c), and a
+ * spare goes at once.  A request is carried out as a whole or not at all: if one of those meant
+ * cannot go, the answer says why, and none goes.
  *
- * Each is told at once (Drain), so that it stays away however it ends: hung, lost with the driver,
- * or with the job.  Only one that cannot be reached any more, or is killed and started anew, does
- * not know of the drain and may join again: the operator has to drain it once more.
+ * Each follower is told at once (Drain), so that it stays away however it ends: hung, lost with the
+ * driver, or with the job.  A follower that cannot be reached any more, or that is killed and
+ * started anew, does not know of the drain and may join again.  Then the operator has to drain it
+ * once more.
  *
  * A rank that has not left yet is taken back if others are lost in the meantime and the job would
  * end for want of ranks. */
@@ -25,7 +26,7 @@ struct meant {
     int n;
 };
 
-/* The text after `prefix`, or NULL if `text` does not begin so. */
+/* The text behind `prefix`, or NULL if `text` does not begin with it. */
 static const char *behind(const char *text, const char *prefix)
 {
     size_t n = strlen(prefix);
@@ -53,8 +54,8 @@ static const char *spare_in(const char *who)
     return number && number_of(number) >= 0 ? number : behind(who, "spare:");
 }
 
-/* The seat that `who` names.  -1: neither a rank nor a spare; n_seats: there is no such rank or
- * spare. */
+/* The seat that `who` names.  -1: `who` names neither a rank nor a spare.  n_seats: there is no
+ * rank or spare with that number. */
 static int seat_named(const struct driver *d, const char *who)
 {
     const char *rank = rank_in(who), *spare = spare_in(who);
@@ -120,7 +121,7 @@ static int n_left(const struct driver *d, const struct meant *m)
     return n;
 }
 
-/* One of those meant is a member of the formation.  A spare leaves no gap. */
+/* 1: one of those meant is a member of the formation.  A spare leaves no gap. */
 static int has_rank(const struct driver *d, const struct meant *m)
 {
     for (int i = 0; i < m->n; i++)
@@ -167,8 +168,8 @@ static int check(const struct driver *d, const char *who, const struct meant *m,
 
 /* ---- the way out ---- */
 
-/* The ranks agree on a regroup one step ahead, so in an epoch's last two steps it may come too
- * late. */
+/* 1: the epoch is in its last two steps.  Ranks agree on a regroup one step ahead, so it may come
+ * too late then. */
 static int is_near_the_end(const struct driver *d)
 {
     int64_t begin = (d->run.epoch - 1) * d->run.steps_per_epoch;
@@ -227,8 +228,8 @@ static void say(struct driver *d, const struct leaver *l)
                                             .text = xstrdup(l->when)});
 }
 
-/* Tell before any rank goes, because then the numbers change.  A rank that was leaving already
- * makes no event. */
+/* Report those that leave.  This comes before any rank goes, because numbers change then.  A rank
+ * that was already leaving makes no event. */
 static void tell(struct driver *d, const struct meant *m, struct drained *out)
 {
     out->leaver = xcalloc((size_t)m->n, sizeof(*out->leaver));
@@ -320,7 +321,7 @@ void drain_take_back(struct driver *d)
 {
     int n_left = recover_n_ready(d);
     if (d->ending.n_stops > 0 ||
-        n_left >= recover_min_ranks(d)) /* a stop in order needs no minimum */
+        n_left >= recover_min_ranks(d)) /* to end in order there is no minimum of ranks */
         return;
     for (int k = 1; k < d->n_ranks; k++)
         if (d->seats[k].is_drained)

@@ -1,10 +1,10 @@
 /* How a job ends.
  *
  * In order: Stop goes to all, the engine gets CMD_STOP, the followers close, ACTION_FINISHED.
- * By a failure: the code that notices one calls end_accuse.  A genuine cause ends the job at once:
- * the same text goes to all ranks in Abort, to the log and into events.jsonl.  A consequence (a
- * collective that broke off because another rank left) waits up to GRACE_MS for its cause, and
- * longer while a rank is silent that may turn out to be lost.
+ * By a failure: the code that notices a failure calls end_accuse.  A genuine cause ends the job at
+ * once: the same text goes to all ranks in Abort, to the log and into events.jsonl.  For a
+ * consequence (a collective that broke off because another rank left) the driver waits up to
+ * GRACE_MS for the cause, and longer while a rank is silent that may turn out to be lost.
  *
  * A failure that costs a rank but not the job goes another way: driver_recover.c.
  *
@@ -54,8 +54,8 @@ static void stop_engine(struct driver *d, int saves)
     queue_command(&d->out, c);
 }
 
-/* All followers have been told.  Stop the engine, which saves its state if it should, then wait for
- * all. */
+/* All followers have been told of the end.  Stop the engine, which first saves its state if asked
+ * to, then wait for all. */
 static void begin_ending(struct driver *d, int status, const char *text, int is_abort, int saves)
 {
     int64_t wait_ms = is_abort ? ABORT_MS : STOP_MS;
@@ -73,8 +73,8 @@ static void begin_ending(struct driver *d, int status, const char *text, int is_
     end_check_over(d);
 }
 
-/* A follower was told to leave and has not closed yet.  A connection that never said Hello is
- * not waited for. */
+/* 1: a follower was told to leave and has not closed yet.  The driver does not wait for connections
+ * that never said Hello. */
 static int is_awaited(const struct driver *d)
 {
     for (int i = 0; i < d->n_conns; i++)
@@ -83,7 +83,7 @@ static int is_awaited(const struct driver *d)
     return 0;
 }
 
-/* After another rank's failure, rank 0 may finish the checkpoint that it is writing. */
+/* 1: another rank has failed, and rank 0 still writes a checkpoint, which it may finish. */
 static int is_still_saving(const struct driver *d)
 {
     return d->now_ms < d->ending.saves_until_ms && d->seats[0].at.phase == PHASE_CHECKPOINT;
@@ -140,8 +140,8 @@ void end_stop(struct driver *d, Wire__Outcome outcome, int status, const char *f
     free(text);
 }
 
-/* A driver that is killed before it has told all followers leaves no event `done`, so that its
- * successor tells them (driver_lead.c). */
+/* The event `done` comes last.  So if the driver is killed before it has told all followers, there
+ * is no `done`, and its successor tells them (driver_lead.c). */
 void end_finished(struct driver *d, struct session_event *done, const char *fmt, ...)
 {
     va_list ap;
@@ -185,7 +185,8 @@ void end_send_abort(struct driver *d, const char *text, struct conn *only, int r
     arena_fini(&a);
 }
 
-/* Rank 0 could not open job or data: the operator has to mend that, it is no failure of the run. */
+/* The exit status.  If rank 0 could not open job or data, that is STATUS_USAGE: the operator has to
+ * correct them. */
 static int status_of(const struct driver *d, const struct cause *c)
 {
     int is_input = c->code == ERR_CONFIG || c->code == ERR_CORRUPT || c->code == ERR_IO ||
@@ -193,8 +194,8 @@ static int status_of(const struct driver *d, const struct cause *c)
     return d->stage == STAGE_GATHER && c->rank == 0 && is_input ? STATUS_USAGE : STATUS_FAILED;
 }
 
-/* Another rank is at fault, so rank 0's last applied step is good, and at most one step older than
- * the newest: it is not lost with the job.  Numbers that are wrong somewhere are not saved. */
+/* 1: rank 0's state is worth saving.  If another rank is at fault, rank 0's last applied step is
+ * good, and at most one step older than the newest.  After wrong numbers nothing is saved. */
 static int is_state_good(const struct driver *d, const struct cause *c)
 {
     return d->formation.has_formed && (c->rank > 0 || c->is_consequence) &&
@@ -268,8 +269,8 @@ void end_accuse(struct driver *d, struct cause c, int is_consequence, const char
     }
 }
 
-/* A rank whose heartbeat is overdue, or -1.  GRACE_MS is longer than an interval: a rank that
- * fell silent when the collective broke off is noticed before the grace ends. */
+/* A rank whose heartbeat is overdue, or -1.  GRACE_MS is longer than an interval of heartbeats, so
+ * a rank that fell silent when the collective broke off is noticed before GRACE_MS are over. */
 static int silent_rank(const struct driver *d)
 {
     for (int k = 1; k < d->n_ranks; k++)
@@ -282,7 +283,7 @@ void end_check_pending(struct driver *d)
 {
     if (d->stage >= STAGE_ENDING || !d->ending.pending.text || d->now_ms < d->ending.pending_ms)
         return;
-    if (silent_rank(d) >= 0) { /* it is lost, or heard again, within the heartbeat's timeout */
+    if (silent_rank(d) >= 0) { /* within the heartbeat's timeout it is lost, or heard again */
         d->ending.pending_ms = d->now_ms + CHECK_MS;
         return;
     }
@@ -357,8 +358,8 @@ void end_at_once(struct driver *d)
     free(text);
 }
 
-/* No Abort goes out, as it would end the followers: a connection that breaks makes them look for
- * the driver that leads. */
+/* End without a message to the followers.  An Abort would end them; a connection that just closes
+ * makes them look for the driver that leads. */
 static void end_silently(struct driver *d, char *text)
 {
     queue_log(&d->out, LOG_ERROR, "%s", text);
@@ -404,7 +405,7 @@ void end_fini(struct driver *d)
 
 /* ---- deadlines ---- */
 
-/* When a rank last moved on, as it must in training; INT64_MAX for one that has finished. */
+/* The time when a rank last moved on, as it must in training; INT64_MAX if it has finished. */
 static int64_t moved_ms(const struct driver *d, int rank)
 {
     return d->seats[rank].answer ? INT64_MAX : d->seats[rank].moved_ms;
@@ -451,8 +452,8 @@ static const char *deadline_name(const struct driver *d)
     return is_readying(d) ? "ready" : deadlines[d->stage].name;
 }
 
-/* A follower tells where it is once in a heartbeat's interval, so a step's deadline is at least
- * so many intervals. */
+/* A follower sends its progress once in an interval of heartbeats, so a step's deadline is at least
+ * this many intervals. */
 enum { LEAST_BEATS = 3 };
 
 int64_t end_deadline_ms(const struct driver *d)
@@ -482,8 +483,8 @@ int64_t end_stage_deadline(const struct driver *d)
     return since == INT64_MAX ? INT64_MAX : since + end_deadline_ms(d);
 }
 
-/* How long an engine may still be in this phase after it was told to leave a formation: it
- * leaves a collective at once, but computes to the end what it computes. */
+/* The time for which an engine may still be in this phase after it was told to leave a formation.
+ * It leaves a collective at once, but finishes other work first. */
 static int64_t leave_ms(const struct driver *d, enum phase phase)
 {
     if (phase == PHASE_FORM || phase_is_collective(phase))
@@ -495,8 +496,8 @@ static int64_t leave_ms(const struct driver *d, enum phase phase)
     return phase == PHASE_CHECKPOINT ? d->o.cluster.deadlines.checkpoint_ms : INT64_MAX;
 }
 
-/* The rank whose engine must be the first to leave what the last formation was doing, and until
- * when.  Only in STAGE_PREPARE; -1: all have left. */
+/* Of the ranks whose engine has not left the last formation's command, the one that must do so
+ * first, and the time.  Only in STAGE_PREPARE; -1: all have left. */
 static int first_to_leave(const struct driver *d, int64_t *until_ms)
 {
     int found = -1;
@@ -519,8 +520,7 @@ int64_t end_due(const struct driver *d)
     return min_i64(leave_until_ms, end_stage_deadline(d));
 }
 
-/* The gathering waits for this rank: for its Ready once all seats are taken, else for a follower.
- */
+/* 1: gathering waits for this rank: for a follower, or once all seats are taken for its Ready. */
 static int is_missing(const struct driver *d, int rank)
 {
     const struct seat *s = &d->seats[rank];
@@ -576,8 +576,8 @@ static void gather_too_long(struct driver *d)
     buf_fini(&missing);
 }
 
-/* The rank is silent, and will soon be lost for that or heard again: its deadline can wait so
- * long. */
+/* 1: the rank is silent, and will soon be lost or heard again, so its deadline can wait until then.
+ */
 static int is_soon_lost(const struct driver *d, int rank)
 {
     enum { SOON_MS = 3000 };
@@ -585,8 +585,9 @@ static int is_soon_lost(const struct driver *d, int rank)
            d->seats[rank].heard_ms + d->timeout_ms - d->now_ms <= SOON_MS;
 }
 
-/* A rank that hangs while all connect cannot be told from the others.  It can be told once all
- * are to form again: its engine does not leave. */
+/* While all ranks connect, one that hangs cannot be distinguished from the others.  It can be when
+ * all are to form again, because its engine does not leave the formation.  1: such a rank was
+ * accused. */
 static int accuse_who_hangs(struct driver *d)
 {
     int64_t until_ms;
@@ -602,7 +603,8 @@ static int accuse_who_hangs(struct driver *d)
     return 1;
 }
 
-/* While the ranks connect, or all wait in the same all-reduce, none can be told from the others. */
+/* The cause of a deadline that has passed.  While ranks connect, or while all wait in the same
+ * all-reduce, no rank can be named. */
 static struct cause cause_of(const struct driver *d, const struct watch_view *v)
 {
     struct cause c = cause_at(d, max_i64(v->first, 0), ERR_TIMEOUT);

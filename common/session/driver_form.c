@@ -1,8 +1,9 @@
 /* Forming: which follower trains as which rank, and how the ranks reach each other.
  *
- * Prepare tells each engine its rank and address; each answers with its endpoint (or rank 0 with
- * ids for all) and the step that it holds.  Form gives these to all; the communicator is made, and
- * the newest state is broadcast.  driver_run.c goes on when all ranks hold it. */
+ * Prepare tells each engine its rank and address.  Each engine answers with the step that it holds
+ * and with its endpoint; on GPUs rank 0 answers with ids for all.  Form sends endpoints or ids to
+ * all ranks, which connect, and the newest state is broadcast.  driver_run.c goes on when all ranks
+ * hold it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,8 +17,8 @@ static int is_loopback(const char *address)
     return !strncmp(address, "127.", 4) || !strcmp(address, "::1");
 }
 
-/* The driver's own address, as remote ranks reach it; if all ranks are local, as the first of
- * them does. */
+/* The driver's own address, as ranks on other machines reach it; if all ranks are local, as the
+ * first of them reaches it. */
 static const char *own_address(const struct driver *d)
 {
     const char *found = NULL;
@@ -94,8 +95,9 @@ static void say_joined(struct driver *d)
     }
 }
 
-/* Ranks were renumbered, because some were lost or spares have joined: the log must not go on to
- * name them by numbers that --drain takes for others.  In a large job only the first are told. */
+/* Log the new numbers of ranks that were renumbered, because ranks were lost or spares have joined.
+ * Otherwise the numbers in the log would mean other ranks to --drain.  In a large job only the
+ * first are logged. */
 static void say_moved(struct driver *d)
 {
     enum { MOST_SAID = 16 };
@@ -155,7 +157,8 @@ static int newest_rank(const struct driver *d)
     return best;
 }
 
-/* 1: all ranks communicate by the same library; 0: the job has failed. */
+/* 1: all ranks communicate by the same library and version; 0: they do not, and the job has failed.
+ */
 static int are_libraries_equal(struct driver *d)
 {
     const char *own = d->seats[0].answer->prepared.library;

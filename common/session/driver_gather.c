@@ -2,12 +2,12 @@
  *
  * Happy path: a Hello takes a seat and is answered by Welcome; Ready is compared with rank 0's own
  * layout and data; when all seats are taken and Ready, the formation begins.
- * Otherwise: a follower that does not fit is Refused with the reason; one that leaves frees its
- * seat. Neither ends the job; the deadline does.
+ * Otherwise: a follower that does not fit is Refused with the reason, and one that leaves frees its
+ * seat.  Neither ends the job.  Only the deadline does.
  *
- * A follower that asked for any rank may be moved to another seat, even a spare's, while the job
- * gathers, so that `--rank 1` finds its seat whatever the order of arrival.  Prepare tells the rank
- * that counts. */
+ * While the job gathers, a follower that asked for any rank may be moved to another seat, even to a
+ * spare's.  So `--rank 1` finds its seat free whatever the order of arrival.  Prepare tells each
+ * follower its final rank. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +35,7 @@ void gather_refuse(struct driver *d, struct conn *c, Wire__Reason reason, const 
     driver_leave(d, c, REFUSED_MS);
 }
 
-/* A rank's seat is free: a spare takes it. */
+/* A rank's seat is free: move a spare there. */
 static void move_up(struct driver *d, int rank)
 {
     for (int k = d->n_ranks; k < d->n_seats && rank < d->n_ranks; k++)
@@ -111,7 +111,8 @@ static void refuse_full(struct driver *d, struct conn *c)
     free(text);
 }
 
-/* A follower that asked for any rank gives way.  1: `rank` is free now. */
+/* Move the follower on this seat to another one, if it asked for any rank.  1: `rank` is free now.
+ */
 static int move_away(struct driver *d, int rank)
 {
     int to = seats_free_rank(d);
@@ -126,8 +127,8 @@ static int move_away(struct driver *d, int rank)
     return 1;
 }
 
-/* The seat for this Hello, or -1 after refusing it.  is_back: the rank is the one that it had, and
- * any other will do. */
+/* The seat for this Hello, or -1 after refusing it.  is_back: `wanted` is the rank that the
+ * follower had, and it accepts any other. */
 static int choose_rank(struct driver *d, struct conn *c, int wanted, int is_back)
 {
     if (is_back && wanted >= d->n_ranks) /* the job may have fewer ranks now */
@@ -147,8 +148,7 @@ static int choose_rank(struct driver *d, struct conn *c, int wanted, int is_back
     int is_clash = wanted == 0 || (wanted > 0 && wanted < d->n_ranks && d->stage == STAGE_GATHER);
     int rank = wanted < 0 ? seats_free_rank(d) : -1;
     if (rank < 0 && !is_clash)
-        rank =
-            free_spare(d); /* a rank that comes back finds its place taken: it waits as a spare */
+        rank = free_spare(d); /* the place of a rank that comes back is taken: it becomes a spare */
     if (rank < 0 && wanted >= 0 && d->seats[wanted].is_taken)
         refuse_taken(d, c, wanted);
     else if (rank < 0)
@@ -205,7 +205,7 @@ static char *with_free(const struct driver *d, const Wire__Hello *h, char *text)
     return whole;
 }
 
-/* `rank` uses another slice of this GPU. */
+/* 1: `rank` uses another slice of this GPU (MIG). */
 static int is_slice(const struct driver *d, int rank, const Wire__Gpu *g)
 {
     return rank >= 0 && strcmp(d->seats[rank].gpu, g->uuid) != 0;
@@ -226,7 +226,7 @@ static char *why_taken(const struct driver *d, const Wire__Hello *h, const Wire_
     return with_free(d, h, text);
 }
 
-/* The GPU that the follower names, or NULL and why not. */
+/* The GPU that the follower names; or NULL, and the reason why it cannot be used. */
 static const Wire__Gpu *named_gpu(const struct driver *d, const Wire__Hello *h, long index,
                                   char **why)
 {
@@ -244,7 +244,7 @@ static const Wire__Gpu *named_gpu(const struct driver *d, const Wire__Hello *h, 
     return NULL;
 }
 
-/* Why none can be used: a slice of the first is in use, or all are used by other ranks. */
+/* The reason why no GPU can be used: a slice of the first one is in use, or other ranks use all. */
 static char *why_none(const struct driver *d, const Wire__Hello *h)
 {
     for (size_t i = 0; i < h->n_gpus; i++)
@@ -457,7 +457,7 @@ static int compare_seat(struct driver *d, int rank)
     Wire__Reason reason = compare_opened(d->seats[0].opened, d->seats[rank].opened, &why);
     if (reason == WIRE__REASON__REASON_NONE) {
         report_drop_tensors(
-            d->seats[rank].opened); /* they equal rank 0's, and there may be thousands of lists */
+            d->seats[rank].opened); /* equal to rank 0's, and there may be thousands of lists */
         return 0;
     }
     char *text = xasprintf("rank %d (%s): %s", rank, d->seats[rank].host, why);
@@ -468,7 +468,7 @@ static int compare_seat(struct driver *d, int rank)
     return 1;
 }
 
-/* Rank 0 has opened: the size of the run is known now. */
+/* Rank 0 has opened the job, so the size of the run is known now. */
 static void own_opened(struct driver *d)
 {
     const struct report *own = d->seats[0].opened;
@@ -498,7 +498,7 @@ static void own_opened(struct driver *d)
         lead_nothing_to_do(d);
     for (int k = 1; k < d->n_seats && d->stage == STAGE_GATHER; k++)
         while (d->seats[k].opened && compare_seat(d, k))
-            ; /* a spare may have taken the seat: compare that one, too */
+            ; /* a spare may have taken the seat of one that was refused: compare it, too */
 }
 
 void gather_check(struct driver *d)

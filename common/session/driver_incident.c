@@ -1,8 +1,8 @@
-/* Incidents: when the ranks are kept waiting for good, the driver asks all of them for their last
- * collectives before it does anything about it, and hands the answers over for a file.
+/* Incidents: when ranks wait for good, the driver asks all of them for their last collectives,
+ * before it aborts anything, and hands the answers over for a file.
  *
  * Answers come within moments, also from followers that were told to leave.  A rank that does not
- * answer (it is frozen, or gone) is left out.  There is one incident at a time, and at most
+ * answer, because it is frozen or gone, is left out.  There is one incident at a time, and at most
  * MOST_INCIDENTS in a job. */
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 enum {
     MOST_INCIDENTS = 32,
-    ANSWER_MS = 600, /* less than followers and engine have to end (ABORT_MS) */
+    ANSWER_MS = 600, /* the time for answers; less than followers have to end (ABORT_MS) */
 };
 
 /* ---- asking ---- */

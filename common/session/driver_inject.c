@@ -1,11 +1,11 @@
-/* Faults on purpose (inject/inject.h): giving them to the ranks, and telling of them.
+/* Faults on purpose (inject/inject.h): sending them to the ranks, and reporting them.
  *
- * Happy path: Welcome carries the faults that are due until Ready, each Prepare those that are due
- * from there on.  A rank says Injected before the fault happens; then the fault is spent, and the
+ * Happy path: Welcome carries the faults that are due until Ready, and each Prepare those that are
+ * due after that.  A rank says Injected before the fault happens.  Then the fault is spent: the
  * next holder of the rank does not get it.
  *
- * At `stop` a follower's connection is closed already: the driver tells of such a fault, and spends
- * it, when Stop goes out. */
+ * At the point `stop` a follower's connection is closed already.  So the driver reports such a
+ * fault, and marks it as spent, when it sends Stop. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,7 +58,7 @@ void inject_happens(struct driver *d, int rank, const struct report *r)
 {
     struct session_event e = {.phase = r->inject.phase, .step = r->inject.step};
 
-    if (rank > 0) { /* newer than its last heartbeat */
+    if (rank > 0) { /* this is newer than the rank's last heartbeat */
         struct progress p = d->seats[rank].at;
         p.generation = r->generation;
         p.phase = r->inject.phase;

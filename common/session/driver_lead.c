@@ -1,26 +1,26 @@
 /* Going on with a run that another driver led.
  *
  * A driver with --resume opens the newest checkpoint and gathers.  Followers that lost the driver
- * before come with the state that they kept: Hello names the run and the step.  The formation
- * takes the newest state that any rank holds, as after every loss.  So the checkpoint counts only
- * if no follower kept a newer state, and `recovered` says which it was.
+ * before come with the state that they kept; their Hello names the run and the step.  The formation
+ * takes the newest state that any rank holds, as after every loss.  So the checkpoint is used only
+ * if no follower kept a newer state.  The event `recovered` says which of the two it was.
  *
- * The step held tells the driver how to go on.  In the middle of an epoch it is the rest of this
- * epoch, whose sums are part of the state.  If the state is that of an epoch's last step and newer
+ * The step held says how to go on.  In the middle of an epoch, the rest of this epoch is trained;
+ * the epoch's sums are part of the state.  If the state is that of an epoch's last step, and newer
  * than the checkpoint, the driver before may have died anywhere between that step and the
- * checkpoint: so the epoch is ended again (its report, validation, checkpoint), and its line is
- * left out if events.jsonl has it already.  An epoch whose line has no validation, which was due,
- * is ended again, too, and told with it.
+ * checkpoint.  So the epoch is ended again (its report, validation, checkpoint), but its line is
+ * not written again if events.jsonl has it.  An epoch whose line lacks a validation that was due is
+ * also ended again, and its line is written with the validation.
  *
- * Each driver that leads a run has a higher term than the one before.  A follower tells the highest
- * that it has obeyed; a driver with a lower one has been replaced, and ends (end_deposed).
+ * Each driver that leads a run has a higher term than the one before.  A follower sends the highest
+ * term that it has obeyed.  A driver with a lower term has been replaced, and ends (end_deposed).
  *
  * If not all ranks come within cluster.driver_timeout, the run goes on with cluster.min_ranks of
- * them; a driver goes on alone only if that is 1.
+ * them.  A driver goes on alone only if that is 1.
  *
- * The driver before may have died after the last checkpoint and before it told its followers that
- * the job is finished: then events.jsonl has no `done` after the last formation.  The followers
- * look for it, so this driver waits for them, and tells them. */
+ * The driver before may have died after the last checkpoint, and before it told its followers that
+ * the job is finished.  Then events.jsonl has no `done` after the last formation.  The followers
+ * look for a driver, so this driver waits for them and tells them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@
 
 /* ---- Hello ---- */
 
-/* The follower's engine opened the job that this driver hands out. */
+/* 1: the follower's engine opened the same job as this driver has. */
 static int has_same_job(const struct driver *d, const Wire__Hello *h)
 {
     char text[HASH_TEXT_LEN];
@@ -39,7 +39,7 @@ static int has_same_job(const struct driver *d, const Wire__Hello *h)
     return !strcmp(h->run_job, text);
 }
 
-/* NULL, or why the state that the follower kept cannot be used. */
+/* The reason why the state that the follower kept cannot be used, or NULL. */
 static const char *why_stale(const struct driver *d, const Wire__Hello *h)
 {
     if (!d->o.run || strcmp(h->run, d->o.run) != 0)
@@ -51,7 +51,7 @@ static const char *why_stale(const struct driver *d, const Wire__Hello *h)
     return NULL;
 }
 
-/* The follower obeyed a driver that led this run later. */
+/* 1: the follower has obeyed a driver that led this run after this one. */
 static int is_of_later_leader(const struct driver *d, const Wire__Hello *h)
 {
     return d->o.run && !strcmp(h->run, d->o.run) && h->term > d->o.term;
@@ -75,7 +75,8 @@ int lead_hears(struct driver *d, struct conn *c, const Wire__Hello *h)
     return 0;
 }
 
-/* Generations go on from the newest that any rank has seen: a rank takes no older Prepare. */
+/* Note the generation that the follower has seen.  Generations go on from the newest that any rank
+ * has seen, because a rank takes no older Prepare. */
 void lead_seated(struct driver *d, int rank, const Wire__Hello *h)
 {
     d->seats[rank].kept = -1;
@@ -123,12 +124,14 @@ int lead_claims_are_true(struct driver *d)
         return 0;
     }
     for (int k = 0; k < d->n_ranks; k++)
-        d->seats[k].has_state = 1; /* from Form on, whether it answers or not */
+        d->seats[k].has_state =
+            1; /* it may hold the state from Form on, even if it never answers */
     return 1;
 }
 
-/* A job that was given up in a validation has a line for the epoch, without the validation.  A line
- * inside an epoch is of a job that max_steps ended there: its last step is always validated. */
+/* 1: the epoch's line lacks a validation that was due.  If a job was given up during a validation,
+ * the line has none.  A line inside an epoch belongs to a job that max_steps ended there, and a
+ * job's last step is always validated. */
 static int lacks_validation(const struct driver *d, int64_t step)
 {
     int64_t every = d->o.validate_every, steps = d->run.steps_per_epoch;
@@ -137,7 +140,7 @@ static int lacks_validation(const struct driver *d, int64_t step)
     return is_due && d->o.led.epoch_step == step && d->o.led.validated_step < step;
 }
 
-/* The end of an epoch may not have been told, validated and saved. */
+/* End the epoch again, because its end may not have been reported, validated and saved. */
 static void end_epoch_again(struct driver *d)
 {
     d->run.epoch = d->run.step / d->run.steps_per_epoch;
@@ -164,7 +167,8 @@ void lead_formed(struct driver *d)
 
 /* ---- a finished job ---- */
 
-/* Name the limits that are reached: all of them must be raised. */
+/* The job is finished.  The text names the limits that were reached, because to train longer all of
+ * them must be raised. */
 static void finish(struct driver *d)
 {
     int64_t spe = d->run.steps_per_epoch, step = d->run.step, epochs = d->o.n_epochs;
@@ -193,8 +197,8 @@ static void finish(struct driver *d)
                  "nothing to do: %lld steps are done, and %s", (long long)step, what);
 }
 
-/* How long followers that were not told the job's end may take to come.  Each notices within the
- * heartbeat's timeout that its driver is gone, and dials at least every two seconds. */
+/* The time in which followers come that were not told of the job's end.  Each notices within the
+ * heartbeat's timeout that its driver is gone, and then dials at least every two seconds. */
 static int64_t release_ms(const struct driver *d)
 {
     enum { DIAL_MS = 2000 };

@@ -1,6 +1,6 @@
-/* How fast each rank is, and which ranks are slower than the others (session/straggler.h).
- * Ranks are compared over a window of cluster.straggler_window, which begins anew with each
- * formation. */
+/* Measures how fast each rank is, and finds ranks that are slower than the others
+ * (session/straggler.h).  Ranks are compared over a window of cluster.straggler_window, which
+ * begins anew with each formation. */
 #include <stdlib.h>
 
 #include "base/alloc.h"

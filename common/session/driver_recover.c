@@ -1,25 +1,25 @@
 /* Losing ranks and going on.
  *
- * Happy path: a rank is lost.  The others are told to leave what runs (Abort with `recover`) and
- * keep their state.  A spare that is ready takes the free seat, and Prepare of the next generation
- * goes out at once (in a job of thousands of ranks: when no more losses come).  Endpoints say which
- * step each rank holds; Form names the newest as the source.  Then the stage that was broken off is
- * done again: training goes on from the step held.
+ * Happy path: a rank is lost.  The others are told to abort their command and to keep their state
+ * (Abort with `recover`).  A spare that is ready takes the free seat, and Prepare of the next
+ * generation is sent at once; in a job of thousands of ranks, when no more losses come.  Endpoints
+ * say which step each rank holds, and Form names a rank with the newest step as the source.  Then
+ * the stage that was broken off is done again: training goes on from the step held.
  *
- * Without a spare: STAGE_WAIT for replace_timeout, until a follower has joined and is ready.  After
- * that the job goes on with fewer ranks, renumbered without gaps, if min_ranks allows; else it
- * fails with the first cause.  More ranks may be lost at any point of this: each only adds a free
- * seat.
+ * Without a spare: STAGE_WAIT for up to replace_timeout, until a follower has joined and is ready.
+ * After that the job goes on with fewer ranks, renumbered without gaps, if min_ranks allows.  Else
+ * it fails with the first cause.  More ranks may be lost at any point of this; each loss only adds
+ * a free seat.
  *
- * A rank that fails every time could make this go on for ever.  So recoveries are counted by the
- * rank at fault until a step is completed.  A rank that is gone for good cannot fail again: when
- * the ranks are renumbered, each keeps its own count.
+ * A rank that fails every time could make this go on for ever.  So recoveries are counted, for each
+ * rank at fault, until a step is completed.  When the ranks are renumbered, each rank keeps its own
+ * count.
  *
  * Leaving and joining in order need no Abort: rank 0's engine asks for a regroup, all ranks end
- * training at the same step, and then form as above.  But there is no wait for the replacement of a
- * rank that left in order (or was lost before it could), if min_ranks allows.  Followers that are
- * ready join up to --nranks; beyond that, up to max_ranks, only those join that are not needed as
- * spares. */
+ * training at the same step, and then form as above.  But if min_ranks allows, the job does not
+ * wait for the replacement of a rank that left in order, or that was lost before it could leave.
+ * Followers that are ready join up to --nranks.  Beyond that, up to max_ranks, only those join that
+ * are not needed as spares. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ int recover_min_ranks(const struct driver *d)
 
 int recover_is_ready(const struct seat *s) { return s->is_taken && s->opened && !s->leaving; }
 
-/* How many seats from..to-1 hold a rank that could be in the next formation. */
+/* The number of seats from..to-1 whose rank could be in the next formation. */
 static int n_ready(const struct driver *d, int from, int to)
 {
     int n = 0;
@@ -45,7 +45,7 @@ static int n_ready(const struct driver *d, int from, int to)
 
 int recover_n_ready(const struct driver *d) { return n_ready(d, 0, d->n_seats); }
 
-/* The rank is ready, or was drained, which can be taken back. */
+/* 1: the rank could be in the next formation, or was drained, which can be taken back. */
 static int could_stay(const struct seat *s)
 {
     return s->is_taken && s->opened && (!s->leaving || s->is_drained);
@@ -84,7 +84,7 @@ static void fill_seats(struct driver *d)
     }
 }
 
-/* How many ranks the next formation could have. */
+/* The number of ranks that the next formation should have. */
 static int n_wanted(const struct driver *d)
 {
     int n = recover_n_ready(d);
@@ -198,7 +198,7 @@ static void note_first_cause(struct driver *d, const struct cause *c)
     r->steps_lost = 0;
 }
 
-/* Let the leaving ranks go, at a moment when no other rank needs them. */
+/* Let the leaving ranks go.  No other rank needs them at this moment. */
 static void let_go(struct driver *d)
 {
     drain_take_back(d);
@@ -293,13 +293,13 @@ void recover_try(struct driver *d)
     else if (d->now_ms < recover_deadline(d))
         say_waiting(d, n);
     else if (n >= recover_min_ranks(d) ||
-             d->ending.n_stops > 0) /* a stop in order needs no minimum */
+             d->ending.n_stops > 0) /* to end in order there is no minimum of ranks */
         go_on_with_fewer(d);
     else
         give_up(d);
 }
 
-/* is_orderly: the missing ranks left in order, or were to leave. */
+/* Wait for replacements.  is_orderly: the missing ranks left in order, or were about to. */
 static void enter_wait(struct driver *d, int is_orderly)
 {
     drain_take_back(d);
@@ -317,8 +317,8 @@ static void enter_wait(struct driver *d, int is_orderly)
 
 /* ---- a loss ---- */
 
-/* Count the recovery, and say whether there were too many.  Losses that come together, as of a
- * whole machine, count once. */
+/* Count the recovery.  1: there were too many without a completed step.  Losses that come together,
+ * such as those of a whole machine, count once. */
 static int is_fruitless(struct driver *d, const struct cause *c)
 {
     if (d->stage == STAGE_WAIT)
@@ -338,8 +338,8 @@ static void note_progress(struct driver *d)
         r->newest_step = max_i64(r->newest_step, d->seats[k].at.step);
 }
 
-/* A large job loses whole machines, one connection after another.  The others form again once,
- * when no more losses have come for a moment, not after each. */
+/* Wait until no more losses come.  A large job loses whole machines, one connection after another,
+ * and the others should form again once, not after each loss. */
 static void settle(struct driver *d)
 {
     enum { RANKS_PER_MS = 64, LONGEST_MS = 1000 };
@@ -387,8 +387,8 @@ static char *say_absent(struct driver *d, int rank)
     return text;
 }
 
-/* This driver was the standby.  The ranks of the last formation that have not come were lost with
- * the driver. */
+/* For a driver that was the standby: the ranks of the last formation that have not come were lost
+ * together with the driver before. */
 void recover_absent(struct driver *d)
 {
     struct cause c = {.is_lost = 1,
@@ -413,8 +413,8 @@ void recover_absent(struct driver *d)
 
 /* ---- and back ---- */
 
-/* Ranks differed in what they reduced, and it is not known since when: their sums were not checked
- * since the formation or the epoch's begin, whichever was later. */
+/* Warn that ranks reduced different things, and that the first such step is not known: their sums
+ * were last compared at the formation or at the epoch's start, whichever was later. */
 static void say_suspect(struct driver *d)
 {
     int64_t from = d->recovery.suspect_from;
@@ -460,7 +460,7 @@ static void say_recovered(struct driver *d)
     say_suspect(d);
 }
 
-/* If no training follows, no step will tell that all is well: tell it now. */
+/* The ranks have formed.  If no training follows, no step will end the recovery, so end it now. */
 void recover_formed(struct driver *d)
 {
     struct recovery *r = &d->recovery;

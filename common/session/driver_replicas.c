@@ -1,5 +1,5 @@
-/* Replicas: all ranks must come to the same end of an epoch, at the same step and with the same
- * bits. If they do not, the minority is named, and the first tensor in which it differs. */
+/* Replicas: all ranks must end an epoch in the same way, at the same step and with the same bits.
+ * If they do not, the error names the minority, and the first tensor that differs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,8 @@ int replicas_differing_end(const struct driver *d)
     return -1;
 }
 
-/* A rank that holds the replica of most ranks; of equally many, rank 0's side. */
+/* A rank that holds the replica of most ranks.  If two replicas have equally many ranks, that of
+ * rank 0 is taken. */
 static int majority_rank(const struct driver *d)
 {
     int best = 0, best_votes = 0, n = d->n_ranks;
@@ -42,7 +43,7 @@ static const char *differing_tensor(const struct report *a, const struct report 
     return "none of the tensors, their hash as a whole";
 }
 
-/* The answer that has this answer's tensors: itself, or an equal one that kept them
+/* An answer with the list of tensors of `r`: r itself, or an equal answer that kept its list
  * (driver_report.c). */
 static const struct report *detailed(const struct driver *d, const struct report *r)
 {

@@ -1,5 +1,5 @@
-/* Reports in: from rank 0's engine directly, from the others as messages.  An answer to the stage's
- * command is kept until all ranks have answered; then driver_run.c says what comes next. */
+/* Reports: from rank 0's engine directly, from other ranks as messages.  An answer to the stage's
+ * command is kept until all ranks have answered.  Then driver_run.c decides what comes next. */
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -60,7 +60,7 @@ void run_moved(struct driver *d, int rank, const struct progress *p)
     if (p->generation != d->formation.generation)
         return;
     if (rank == 0 && end_is_saving(d) && p->phase != PHASE_CHECKPOINT)
-        for (int k = 0; k < d->n_ranks; k++) /* a rank that waited for the disk has not been idle */
+        for (int k = 0; k < d->n_ranks; k++) /* ranks that waited for the disk are not late */
             d->seats[k].moved_ms = d->now_ms;
     if (p->epoch != s->at.epoch || p->step != s->at.step || p->phase != s->at.phase ||
         p->bucket != s->at.bucket)
@@ -84,12 +84,12 @@ static void note_warning(struct driver *d, int rank, const struct report *r)
                                             .text = xstrdup(text)});
 }
 
-/* Numbers that are wrong would be wrong after a replacement, too, and would be saved: ERR_NUMERIC
- * ends the run. */
+/* A rank's engine cannot go on.  ERR_NUMERIC ends the run, because wrong numbers would be wrong
+ * after a replacement, too, and would be saved. */
 static void note_fault(struct driver *d, int rank, const struct report *r)
 {
     const char *why = *r->fault.err.msg ? r->fault.err.msg : err_code_text(r->fault.err.code);
-    if (rank > 0 && !d->seats[rank].is_member) { /* the follower leaves by itself */
+    if (rank > 0 && !d->seats[rank].is_member) { /* the follower leaves of its own accord */
         struct conn *c = d->seats[rank].conn;
         gather_leave(d, rank, why);
         driver_leave(d, c, REFUSED_MS);
@@ -111,7 +111,7 @@ static void note_fault(struct driver *d, int rank, const struct report *r)
     free(who);
 }
 
-/* The answer names the epoch or the step that the command named. */
+/* 1: the answer is about the epoch or the step that the command named. */
 static int is_of_this_command(const struct driver *d, const struct report *r)
 {
     if (r->kind == REPORT_EPOCH)
@@ -121,8 +121,8 @@ static int is_of_this_command(const struct driver *d, const struct report *r)
     return r->kind != REPORT_VALIDATED || r->validated.epoch == d->run.epoch;
 }
 
-/* Keep only the first of equal lists of tensors: thousands of ranks' lists need not wait here
- * for the last. */
+/* Drop the rank's list of tensors if another rank's equal list is kept, because thousands of ranks'
+ * lists would need much memory until the last one has answered. */
 static void slim(struct driver *d, int rank, struct report *r)
 {
     if (d->formation.n_answers == 0)
@@ -171,8 +171,8 @@ static void digest_outside(struct driver *d, int rank, struct report *r)
     report_free(r);
 }
 
-/* A report of a formation that was given up, which still counts if it tells of a checkpoint that
- * is written, or of a rank that really failed; takes r. */
+/* A report of a formation that is over.  It still counts if a checkpoint was written, or if the
+ * rank itself failed.  Takes r. */
 static void digest_past(struct driver *d, int rank, struct report *r)
 {
     if (r->kind == REPORT_CHECKPOINT && rank == 0)
@@ -192,9 +192,9 @@ void run_digest(struct driver *d, int rank, struct report *r)
         report_free(r);
     } else if (r->kind == REPORT_CHECKPOINT && r->checkpoint.is_unasked && rank == 0) {
         if (d->stage < STAGE_OVER)
-            run_note_checkpoint(d, r); /* the checkpoint was written beside other work */
+            run_note_checkpoint(d, r); /* the saver's thread wrote it during other work */
         report_free(r);
-    } else if (r->kind == REPORT_ROW && rank == 0) { /* the step counts, whatever came after it */
+    } else if (r->kind == REPORT_ROW && rank == 0) { /* these steps count, despite the loss */
         driver_event(d, &(struct session_event){.kind = EVENT_ROW,
                                                 .rank = -1,
                                                 .step = r->row.step,

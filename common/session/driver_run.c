@@ -1,7 +1,7 @@
 /* Training: from the first step to the last checkpoint.
  *
- * driver_form.c leads to the first step; from there on each last answer (done_form, done_train ...)
- * says here what comes next:
+ * driver_form.c leads to the first step.  From there on this file decides what comes next, whenever
+ * the last rank has answered a stage's command (done_form, done_train ...):
  *
  *   form -> train -> [validate] -> [checkpoint] -> train ... -> Stop
  *
@@ -21,7 +21,7 @@ int run_nothing_to_do(const struct driver *d, int64_t step)
            (d->o.max_steps > 0 && step >= d->o.max_steps);
 }
 
-/* The job has trained all that it asks for. */
+/* 1: the job has trained all that it asks for. */
 static int is_complete(const struct driver *d)
 {
     return d->run.last.end == EPOCH_MAX_STEPS || run_nothing_to_do(d, d->run.step);
@@ -60,7 +60,7 @@ static void stop_politely(struct driver *d)
 static void begin_validation(struct driver *d)
 {
     struct cmd *c = cmd_new(CMD_VALIDATE, d->formation.generation);
-    if (d->o.evaluate) /* the epoch that the weights are of, as far as the job's own steps tell */
+    if (d->o.evaluate) /* the epoch of the weights, computed from the steps of this job */
         d->run.epoch = max_i64(1, ceil_div_i64(d->run.step, d->run.steps_per_epoch));
     c->validate.epoch = d->run.epoch;
     c->validate.predicts = d->o.predict != NULL;
@@ -68,7 +68,7 @@ static void begin_validation(struct driver *d)
     stage_tell_all(d, c);
 }
 
-/* The last checkpoint is answered only when it is on disk. */
+/* Begin a checkpoint.  The engine answers the last one only when it is on disk. */
 static void begin_checkpoint(struct driver *d)
 {
     struct cmd *c = cmd_new(CMD_CHECKPOINT, d->formation.generation);
@@ -121,7 +121,7 @@ void done_form(struct driver *d)
 
 /* ---- the end of an epoch ---- */
 
-/* The rank that waited longest for its data; of equal ones the first. */
+/* The rank that waited longest for its data, or the first of several such ranks. */
 static int find_data_waiter(const struct driver *d)
 {
     int longest = 0;
@@ -237,7 +237,7 @@ static void finish(struct driver *d)
                  d->run.stops_early ? ": validation gets no better (train.early_stop)" : "");
 }
 
-/* Training cannot go on.  The state before the bad step has been written. */
+/* End the job because a value is not finite.  The state before that step has been written. */
 static void fail_nonfinite(struct driver *d)
 {
     struct cause c = {.rank = d->run.nonfinite_rank,
@@ -306,7 +306,7 @@ void done_train(struct driver *d)
         return;
     if (own->epoch.end == EPOCH_REGROUP) {
         d->run.step = own->epoch.step;
-        recover_regroup(d); /* even if no rank wants it any more: Prepare ends the request */
+        recover_regroup(d); /* even if no rank wants it any more: only Prepare ends the request */
         return;
     }
     if (d->run.last.end == EPOCH_NONFINITE)
@@ -330,7 +330,7 @@ struct seen {
     int64_t average_n_correct, average_n_nonfinite;
 };
 
-/* In rank order, so that the sum is always the same. */
+/* Add up the ranks' sums, in rank order, so that the rounding is always the same. */
 static struct seen sum_validated(const struct driver *d)
 {
     struct seen s = {.loss_sum = 0};
@@ -361,7 +361,7 @@ static void warn_nonfinite(struct driver *d, const char *which, int64_t n, int64
                   (long long)n, (long long)n_targets, which);
 }
 
-/* Note it as the last epoch's, or as the evaluation's. */
+/* Note the validation's results in run.last, for an epoch or for an evaluation. */
 static void note_validation(struct driver *d, const struct seen *s)
 {
     struct session_epoch *e = &d->run.last;
@@ -469,10 +469,10 @@ void done_checkpoint(struct driver *d)
     const struct report *own = d->seats[0].answer;
     run_note_checkpoint(d, own);
     if (own->checkpoint.error && !d->run.save_error &&
-        (d->run.is_final || d->ending.n_stops > 0)) /* after an earlier one the job goes on */
+        (d->run.is_final || d->ending.n_stops > 0)) /* after any other one the job goes on */
         d->run.save_error = xstrdup(own->checkpoint.error);
     if (!d->run.is_saving_last && d->ending.n_stops > 0 && d->run.saved_step != d->run.step)
-        begin_checkpoint(d); /* it became the last checkpoint while the state was copied */
+        begin_checkpoint(d); /* a stop made it the last checkpoint while the state was copied */
     else
         next_epoch(d);
 }

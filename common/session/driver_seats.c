@@ -1,10 +1,10 @@
-/* Seats: which rank has which connection and which GPU.
+/* Seats: the connection and the GPU of each rank.
  *
- * Questions about all ranks ("is every rank ready?") are asked each time that one rank has changed,
- * so looking at all ranks would take the square of their number.  Instead a search begins where the
- * last one stopped, at a rank that was the answer "no".  If that rank still says no, the answer
- * stays; if not, the search goes on from there, all the way round.  Nothing need be undone when a
- * rank leaves: the search finds its seat again on the way. */
+ * Questions about all ranks ("is every rank ready?") are asked each time that one rank has changed.
+ * To look at all ranks each time would take time in the square of their number.  Instead a search
+ * begins where the last one stopped, at a rank for which the answer was no.  If it still is no for
+ * that rank, the search ends there.  Otherwise it goes on from there, round all ranks.  Nothing
+ * need be reset when a rank leaves, because the search comes to its seat again. */
 #include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "session/driver_impl.h"
 
 struct gpu_use {
-    char *key;               /* its uuid, or its place (put_place); it can be found by both */
+    char *key;               /* the GPU's uuid, or its place (put_place); each GPU has both keys */
     const struct conn *conn; /* NULL: rank 0's */
 };
 
@@ -23,9 +23,9 @@ struct gpu_use {
 
 enum { PLACE_TEXT = MSG_MAX_NAME + 128 };
 
-/* The GPU's place, by which NCCL knows it: host name, boot id and bus.  0: the bus is unknown.
- * The parts are lines; a uuid has no line ends, so no peer can claim a uuid that equals
- * another's place. */
+/* Write the GPU's place, by which NCCL identifies a GPU: host name, boot id and bus.  Returns 0 if
+ * the bus is unknown.  The parts are lines.  A uuid has no line ends, so no peer can send a uuid
+ * that equals the place of another GPU. */
 static int put_place(const struct gpu_ref *g, char out[PLACE_TEXT])
 {
     if (!g->bus || !*g->bus)
@@ -200,7 +200,7 @@ int seats_free_rank(struct driver *d)
     return -1;
 }
 
-/* The next rank from *at on, all the way round, for which is_missing is true; -1: none. */
+/* The next rank from *at on, round all ranks, for which is_missing is true; -1: none. */
 static int find_missing(const struct driver *d, int *at, int (*is_missing)(const struct seat *s))
 {
     for (int i = 0; i < d->n_ranks; i++) {

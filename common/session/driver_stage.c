@@ -69,7 +69,7 @@ void stage_begin(struct driver *d, enum stage stage, enum phase phase)
         report_free(s->answer);
         s->answer = NULL;
         s->moved_ms = s->since_ms = d->now_ms;
-        s->at.phase = phase; /* until the rank tells something newer */
+        s->at.phase = phase; /* until the rank sends something newer */
     }
 }
 

@@ -1,5 +1,5 @@
-/* The live table of ranks (session/status.h), as --status and SIGUSR1 show it.
- * It reads the driver and changes nothing. */
+/* Makes the live table of ranks (session/status.h) for --status and SIGUSR1.
+ * It changes nothing. */
 #include "session/status.h"
 
 #include <stdlib.h>

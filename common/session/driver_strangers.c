@@ -1,6 +1,6 @@
-/* Log lines and events about connections that come to nothing: a peer sends garbage, is silent, or
- * is refused. Anybody can connect where there is no secret, so a flood of connections must not
- * become a flood of lines.  Each of them is an event for the audit. */
+/* Log lines and events about connections that are not let in: a peer sends garbage, is silent, or
+ * is refused.  Without a secret anybody can connect, so a flood of connections must not become a
+ * flood of log lines.  Each such connection is an event for the audit. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +46,7 @@ void stranger_say(struct driver *d, const char *fmt, ...)
         d, &(struct session_event){.kind = EVENT_REFUSED, .rank = -1, .step = -1, .text = text});
 }
 
-/* Rank 0's engine warns itself. */
+/* Log strangers at the data port of a rank.  For rank 0 its engine does that by a warning. */
 void stranger_at_data_port(struct driver *d, int rank, int64_t n)
 {
     struct seat *s = &d->seats[rank];

@@ -1,24 +1,24 @@
 /* The standby of this driver, and the votes that decide which of the two leads (voters.h).
  *
  * A standby says Hello like a follower, and is welcomed with the job, the run and the term.  It
- * takes no part in training: the followers have the state, so all that it must know is the newest
- * formation.  The followers are told its address.  It becomes a voter with the next formation,
- * which is asked for at the end of a step; when it is gone for good, a formation without it follows
- * in the same way.
+ * takes no part in training: the followers have the state, so it must know only the newest
+ * formation.  The followers are told its address.  It becomes a voter with the next formation, for
+ * which the driver asks at the end of a step.  When the standby is gone for good, a formation
+ * without it follows in the same way.
  *
- * Before Form goes out the driver makes sure that nobody leads the run without this formation:
- * either so many followers of the formation before take part that the others could not make the
- * standby the leader, or the standby acknowledges the new formation and leads no older one from
- * then on.  If neither is so, the ranks wait.  After cluster.driver_timeout the driver ends: the
- * standby may lead by then.
+ * Before the driver sends Form, it makes sure that the standby cannot lead the run by an older
+ * formation.  Either so many followers of the formation before take part that the others could not
+ * make the standby the leader.  Or the standby acknowledges the new formation, and from then on
+ * leads by no older one.  If neither is so, the ranks wait.  After cluster.driver_timeout the
+ * driver ends, because the standby may lead by then.
  *
- * A formation whose Form went out may have reached some ranks and not others when it breaks off.
- * Ranks that it reached tell of it, the others tell of the one before.  So all formations since the
- * last one that all ranks entered count, or that the standby acknowledged.
+ * When a formation breaks off after Form was sent, Form may have reached some ranks and not others.
+ * Ranks that it reached name this formation, and the others name the one before.  So all formations
+ * count since the last one that all ranks entered, or that the standby acknowledged.
  *
- * The driver that a standby has become obeys the other side of the same rule in its first
- * formation: the followers that obey it must let it lead.  Followers that do not come soon were
- * lost together with the driver, and are replaced as any lost rank is (recover_absent). */
+ * A driver that was the standby obeys the other side of the same rule in its first formation: the
+ * followers that obey it must let it lead.  Followers that do not come soon were lost together with
+ * the driver before, and are replaced like any lost rank (recover_absent). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +42,7 @@ static void forget_formations(struct driver *d)
         d->seats[k].votes_in = 0;
 }
 
-/* Its place among the formations that count; -1: it does not count. */
+/* The index of the formation among those that count; -1: it does not count. */
 static int find_formation(const struct succession *s, const struct voters *v)
 {
     for (int i = 0; i < s->n; i++)
@@ -51,8 +51,8 @@ static int find_formation(const struct succession *s, const struct voters *v)
     return -1;
 }
 
-/* Add a formation, in order.  Beyond MOST_FORMATIONS none is forgotten: is_overfull lets only the
- * standby's word help. */
+/* Add a formation, in order.  If there are more than MOST_FORMATIONS, is_overfull is set, and from
+ * then on only the standby's acknowledgement lets ranks form. */
 static int add_formation(struct driver *d, const struct voters *v)
 {
     struct succession *s = &d->succession;
@@ -82,7 +82,7 @@ void succession_seated(struct driver *d, int rank, const Wire__Hello *h)
     int at = find_formation(&d->succession, &v);
     if (at < 0)
         at = add_formation(d, &v);
-    v = voters_of(h->term, h->formed, 0, NULL); /* that it was told to prepare last */
+    v = voters_of(h->term, h->formed, 0, NULL); /* the formation that it was told to prepare last */
     int prepared = find_formation(&d->succession, &v);
     d->seats[rank].votes_in = (at < 0 ? 0 : 1u << at) | (prepared < 0 ? 0 : 1u << prepared);
 }
@@ -98,14 +98,15 @@ static int n_voters_here(const struct driver *d, int formation, int n_seats, int
     return n;
 }
 
-/* This driver was the standby, and no formation of its own has shown yet that it may lead.
- * Afterwards its followers obey no driver of a lower term, so the old votes are of no interest. */
+/* 1: this driver was the standby, and no formation of its own has shown yet that it may lead. After
+ * that its followers obey no driver of a lower term, so the old votes do not matter any more. */
 static int is_candidate(const struct driver *d)
 {
     return d->o.standby_id && !d->succession.is_elected;
 }
 
-/* The followers on the first n_seats seats are enough to go on without another word. */
+/* 1: the followers on the first n_seats seats are enough to form without the standby's
+ * acknowledgement. */
 static int are_enough(const struct driver *d, int n_seats, int is_ready)
 {
     const struct succession *s = &d->succession;
@@ -121,8 +122,8 @@ static int are_enough(const struct driver *d, int n_seats, int is_ready)
     return !s->is_overfull;
 }
 
-/* This driver was the standby, and holds no state before its first formation.  It goes on from no
- * older state than its followers told of, or from the step before, as any driver. */
+/* 0: this driver was the standby, which holds no state before its first formation, and no follower
+ * that is ready holds the newest step that followers named, or the step before that. */
 static int has_the_state(const struct driver *d)
 {
     int64_t most = d->seats[0].at.step;
@@ -140,7 +141,8 @@ static int is_state_prepared(const struct driver *d)
     return !d->o.standby_id || d->formation.has_formed || most + 1 >= d->lead.newest;
 }
 
-/* The standby that is connected could allow the formation: it is the one that may lead. */
+/* 1: the connected standby is the one that may lead, so its acknowledgement would allow the
+ * formation. */
 static int can_be_asked(const struct driver *d)
 {
     const struct succession *s = &d->succession;
@@ -162,9 +164,8 @@ int succession_is_here(const struct driver *d)
     return d->succession.conn || !*d->o.led.voters.standby;
 }
 
-/* This driver was the standby, enough of its followers are here, and the others have had the time
- * to come: those that lost the driver when it did notice it within an interval of its heartbeats.
- */
+/* 1: this driver was the standby, enough of its followers are here, and the others have had the
+ * time to come.  A follower notices the loss of the driver within an interval of heartbeats. */
 int succession_waits_no_more(const struct driver *d)
 {
     enum { COME_MS = 2000 };
@@ -175,7 +176,7 @@ int succession_waits_no_more(const struct driver *d)
 
 int succession_n_ranks(const struct driver *d) { return newest(&d->succession)->n_ranks; }
 
-/* Neither the standby nor enough followers came: it may lead. */
+/* End, because neither the standby nor enough followers came, so the standby may lead by now. */
 static void give_up(struct driver *d)
 {
     const char *told = d->succession.told;
@@ -206,7 +207,7 @@ int succession_holds_up(struct driver *d)
                 : "the %s, or a rank that is not here, holds the newest state; waiting for it",
             d->o.standby_id ? "driver before" : "standby");
     }
-    if (d->ending.n_stops > 0) /* it may form no ranks that could write a checkpoint */
+    if (d->ending.n_stops > 0) /* no ranks may form, so no checkpoint can be written */
         end_at_once(d);
     else if (d->now_ms - s->lacking_ms >= d->o.cluster.driver_timeout_ms)
         give_up(d);
@@ -252,7 +253,7 @@ void succession_prepare(struct driver *d)
     s->is_asked = s->is_acknowledged = 0;
 }
 
-/* The ranks have prepared it.  From now on the standby may lead by it. */
+/* The ranks have prepared the next formation.  From now on the standby may lead by it. */
 static void add_next(struct driver *d)
 {
     struct succession *s = &d->succession;
@@ -310,7 +311,7 @@ int succession_lets_form(struct driver *d)
     return 1;
 }
 
-/* All ranks have had Form: none tells of an older formation any more. */
+/* All ranks have got Form, so none will name an older formation. */
 void succession_formed(struct driver *d)
 {
     struct succession *s = &d->succession;
@@ -318,11 +319,12 @@ void succession_formed(struct driver *d)
     add_next(d);
     s->formed = s->next.generation;
     if (s->conn && !s->is_asked)
-        ask(d); /* it learns of the formation by which it may lead */
+        ask(d); /* tell the standby of the formation by which it may lead */
 }
 
-/* A standby that comes to a run without one gets its vote at once.  One that goes, or is replaced,
- * loses it as rarely as ranks join, so that a standby that comes and goes costs little. */
+/* A standby that comes to a run without one gets its vote at once.  The vote of a standby that
+ * goes, or is replaced, is taken away at most once per join_interval, so that a standby which comes
+ * and goes costs little. */
 int succession_wants_regroup(const struct driver *d)
 {
     const char *votes = newest(&d->succession)->standby, *id = succession_id(d);
@@ -402,7 +404,7 @@ static void drop_standby(struct driver *d)
     s->advertise = NULL;
 }
 
-/* NULL, or why this one cannot be the standby. */
+/* The reason why the process that sent this Hello cannot be the standby, or NULL. */
 static char *why_not(const struct driver *d, const Wire__Hello *h)
 {
     const struct succession *s = &d->succession;
@@ -485,8 +487,8 @@ static void say_no_standby(struct driver *d)
                         .kind = EVENT_STANDBY, .rank = -1, .step = -1, .phase = PHASE_COUNT});
 }
 
-/* The standby said Goodbye: it has ended, and its id never comes again.  So no formation makes it
- * the leader. */
+/* The standby said Goodbye.  It has ended, and its id never comes again, so no formation can make
+ * it the leader. */
 static void give_votes_back(struct driver *d)
 {
     struct succession *s = &d->succession;
@@ -516,8 +518,8 @@ void succession_message(struct driver *d, struct conn *c, const Wire__Control *m
     }
 }
 
-/* The job ends.  The standby was told so, or so many followers were that the others could not make
- * it the leader: nobody leads the run any more, and it may be resumed by anybody. */
+/* The job ends.  Either the standby was told so, or so many followers were told that the others
+ * could not make it the leader.  So nobody leads the run any more, and any driver may resume it. */
 void succession_release(struct driver *d)
 {
     struct succession *s = &d->succession;

@@ -2,16 +2,19 @@
  *
  * In training all ranks hand over the same collectives in the same order (session/ring.h).  So a
  * rank is behind if it has handed over fewer than the number of the collective that others wait in.
- * The driver knows a rank as of its last heartbeat.  That is enough: a rank that waits does not
- * move on, and neither does one that is behind. A rank that itself waits in an earlier collective
- * is not the culprit: the rank that stopped in the middle of that one may have served only some of
- * the others. A rank that is done with the epoch, but has handed over fewer than the others wait
- * in, left some collectives out; since then it met the others' collectives of other numbers. In
- * other stages a rank that has not answered is behind.  While the ranks connect, each may wait for
- * any other: none is named unless only one is left.
+ * The driver knows the place of a rank from its last heartbeat.  That is enough, because a rank
+ * that waits does not move on, and neither does one that is behind.
+ *
+ * A rank that itself waits in an earlier collective than others is not at fault: the rank that
+ * stopped in the middle of that collective may have served only some of the others.  A rank that is
+ * done with the epoch, but has handed over fewer collectives than the others wait in, has left some
+ * out; so its collectives met others with other numbers.
+ *
+ * In stages other than training, a rank that has not answered is behind.  While the ranks connect,
+ * each may wait for any other, so a rank is named only if it is the only one left.
  *
  * The resulting line is a warning once a rank has used up half of a deadline, or has been silent
- * for half of the time after which it is lost.  Later it is part of the error. */
+ * for half of the time after which it is lost.  Later the line is part of the error. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,8 +44,8 @@ int watch_is_silent(const struct driver *d, int rank)
     return rank > 0 && s->is_taken && d->now_ms - s->heard_ms > 2 * d->beat_ms + d->beat_ms / 4;
 }
 
-/* The rank in the latest collective that has not ended, or -1: others may not have handed that
- * one over. */
+/* A rank in the latest collective that has not ended; others may not have handed that one over yet.
+ * -1: there is none. */
 static int latest_waiting(const struct driver *d)
 {
     int found = -1;
@@ -59,8 +62,8 @@ static int is_in_collective(const struct driver *d, int rank)
            !watch_is_silent(d, rank);
 }
 
-/* How many collectives that others wait in were left out by a rank that is done, as far as it
- * has been heard of since. */
+/* The number of collectives that this rank, which is done, left out, as far as its heartbeats show.
+ */
 static int64_t n_left_out(const struct driver *d, const struct watch_view *v, int rank)
 {
     const struct seat *s = &d->seats[rank];
@@ -150,8 +153,8 @@ static void put_who(struct buf *b, const struct driver *d, int rank)
         buf_printf(b, "rank %d", rank);
 }
 
-/* The step that a rank is known to be in.  If others wait in a later step, the rank took part in
- * all steps before. */
+/* The step that a rank is known to be in.  If others wait in a later step, the rank must have taken
+ * part in all steps before that one. */
 static int64_t known_step(const struct driver *d, const struct watch_view *v, int rank)
 {
     int64_t step = d->seats[rank].at.step;
@@ -211,7 +214,7 @@ static const struct collective *waited_in(const struct driver *d, const struct w
     return v->waiting >= 0 ? &head_of(d, v->waiting)->at : &none;
 }
 
-/* Training goes on: a rank that lost only its connection with the driver may train along. */
+/* 1: training goes on, so a rank that lost only its connection with the driver may still train. */
 static int is_going_on(const struct driver *d)
 {
     return d->stage == STAGE_TRAIN && !d->seats[0].answer &&
@@ -260,7 +263,7 @@ static void put_unlinked(struct buf *b, const struct driver *d)
     for (int k = 0; d->stage == STAGE_FORM && k < d->n_ranks; k++) {
         int other = unlinked_with(d, k);
         if (other < 0 || (other < k && unlinked_with(d, other) == k) || ++n > MOST_SAID)
-            continue; /* there is none, or the pair is told already */
+            continue; /* there is none, or the pair was named already */
         buf_printf(b, "; ");
         put_who(b, d, other > k ? other : k);
         buf_printf(b, " does not reach ");
@@ -355,8 +358,8 @@ void watch_check(struct driver *d)
 
 /* ---- ranks that do not agree ---- */
 
-/* The two collectives of the same number differ.  Only ranks that share the state may come to it
- * from different steps. */
+/* 1: the two collectives of the same number differ.  Their steps may differ only when ranks take
+ * the state, to which they come from different steps. */
 static int is_other(const struct collective *a, const struct collective *b)
 {
     return a->number == b->number && a->number > 0 &&
@@ -392,7 +395,7 @@ static void accuse(struct driver *d, int rank, int64_t step, const char *line)
                0, "%s", line);
 }
 
-/* The rank is done, but rank 0 waits in a collective that the rank left out. */
+/* Accuse a rank that is done while rank 0 waits in a collective that this rank left out. */
 static void compare_done(struct driver *d, int rank)
 {
     struct watch_view v = {.first = rank, .n_behind = 1, .waiting = 0};

@@ -1,5 +1,6 @@
-/* A follower as its caller sees it: the driver's messages, the operator, time, and the end.
- * Reports of its engine: follower_report.c; messages out: follower_send.c. */
+/* The functions of follower.h: the driver's messages, the operator, time, and the end.
+ *
+ * Reports of the engine are in follower_report.c, messages to the driver in follower_send.c. */
 #include "session/follower.h"
 
 #include <stdio.h>
@@ -15,7 +16,7 @@ enum {
     ABORT_MS = 800,
     STOP_MS = 5000,
     CHECK_MS = 250,
-    POLITE_MS = 30000 /* for the driver to let it go at the end of a step */
+    POLITE_MS = 30000 /* the time for the driver to let it go at the end of a step */
 };
 
 /* ---- ending ---- */
@@ -56,7 +57,8 @@ void follower_finish(struct follower *f, struct ending e, const char *fmt, ...)
     f->engine_until_ms = f->now_ms + (e.is_abort ? ABORT_MS : STOP_MS);
 }
 
-/* TLS tells why the driver does not let this follower in: "ADDRESS: the secrets differ". */
+/* End because no driver has answered.  TLS gives the reason why a driver did not let this follower
+ * in: "ADDRESS: the secrets differ". */
 static void finish_unanswered(struct follower *f, struct ending e, const char *why)
 {
     const char *text = strstr(why, ": ");
@@ -68,10 +70,12 @@ static void finish_unanswered(struct follower *f, struct ending e, const char *w
                         e.is_closed ? "; if it refused this follower, its log says why" : "");
 }
 
-/* is_gone: the driver may have died; else it misbehaved or does not let this follower in, and its
- * run is not gone on with.  While a
- * follower looks for its driver, any process may answer at the address.  Its answer proves nothing,
- * so the search goes on.  `bye` is the reason as the driver is told it. */
+/* The connection with the driver has failed.
+ *
+ * is_gone 1: the driver may have died, so the follower keeps its state and seeks it.  0: the driver
+ * misbehaved, or does not let this follower in, so the follower ends.  But while the follower seeks
+ * its driver, any process may answer at the address, and its answer proves nothing; then the search
+ * goes on.  `bye` is the reason in the Goodbye to the driver. */
 static void lost_driver(struct follower *f, int is_closed, int is_gone, const char *why,
                         const char *bye)
 {
@@ -235,8 +239,8 @@ static void on_welcome(struct follower *f, const Wire__Welcome *w)
     open_engine(f, w);
 }
 
-/* A follower whose own job or data are wrong will not do later, either.  Places become free, and
- * drivers are replaced by others. */
+/* Whether to try again after this refusal.  A follower whose job or data are wrong would be refused
+ * again.  But a place may become free, and another driver may come. */
 static enum retry retry_of(Wire__Reason reason)
 {
     switch (reason) {
@@ -255,9 +259,10 @@ static enum retry retry_of(Wire__Reason reason)
     }
 }
 
-/* A follower that looks for its driver believes these reasons, and no other, and only from a driver
- * that has proven to know the secret.  Without a secret it believes a driver that knows the run:
- * that is no proof, but another job's driver at the same address does not know it. */
+/* 1: this refusal ends the search for the driver.  A follower that seeks its driver believes only
+ * these reasons, and only from a driver that has proven that it knows the secret.  Without a secret
+ * it believes a driver that names the run.  That is no proof, but the driver of another job at the
+ * same address does not know the run's name. */
 static int is_for_good(const struct follower *f, const Wire__Refused *r)
 {
     int is_final =
@@ -303,7 +308,7 @@ static void on_drain(struct follower *f, const Wire__Drain *m)
                             : "this follower leaves when the driver lets it, and for good");
 }
 
-/* Form has an endpoint for each rank, or else ids for all. */
+/* 1: Form has an endpoint for each rank, or else ids for all. */
 static int fits_ranks(const struct cmd *c, int n_ranks)
 {
     size_t n_ids = ((size_t)n_ranks + MSG_RANKS_PER_ID - 1) / MSG_RANKS_PER_ID;
@@ -312,7 +317,7 @@ static int fits_ranks(const struct cmd *c, int n_ranks)
     return c->form.n_endpoints == 0 && c->form.ids.len == n_ids * MSG_ID;
 }
 
-/* NULL, or what is wrong with a command that is valid in itself. */
+/* The reason why a well-formed command is wrong at this moment, or NULL. */
 static const char *command_fault(const struct follower *f, const struct cmd *c)
 {
     if (f->doing)
@@ -353,7 +358,7 @@ static void on_command(struct follower *f, const Wire__Control *m)
     queue_command(&f->out, c);
 }
 
-/* Some rank was lost, and not this one: leave what runs, and wait. */
+/* Another rank was lost: abort the engine's command, keep the state, and wait for Prepare. */
 static void on_pause(struct follower *f, const Wire__Control *m)
 {
     if (f->generation == 0 || m->generation != f->generation) {
@@ -401,7 +406,7 @@ static void on_joined(struct follower *f, const Wire__Control *m)
         on_refused(f, m->refused);
         break;
     default:
-        if (m->generation >= f->generation) /* else: of a formation that is gone */
+        if (m->generation >= f->generation) /* else it is about a formation that is over */
             on_command(f, m);
     }
 }

@@ -1,5 +1,5 @@
-/* A follower's state as text, for SIGUSR1 and for a service manager's status line.
- * It reads the follower and changes nothing. */
+/* Writes a follower's state as text, for SIGUSR1 and for a service manager's status line.
+ * It changes nothing. */
 #include "base/util.h"
 #include "session/follower_impl.h"
 

@@ -1,16 +1,18 @@
 /* Keeping the state without a driver.
  *
  * Happy path: the driver dies.  The engine leaves the formation, as it does when another rank is
- * lost, and holds its last applied step.  ACTION_SEEK lets the caller dial.  The new Hello says
- * which run the state is of, which step it is and which leader the follower obeyed last.  A driver
- * that goes on with this run welcomes it; Ready is sent again; Prepare of a later generation
+ * lost, and holds its last applied step.  ACTION_SEEK makes the caller dial.  The new Hello names
+ * the run of the state, its step, and the leader that the follower obeyed last.  A driver that goes
+ * on with this run welcomes the follower.  Ready is sent again, and Prepare of a later generation
  * follows.
  *
- * Otherwise: a driver that cannot use the state refuses it with REASON_STALE, and the follower
- * comes again as a new one.  A driver that has no place for it yet (the seat's old connection may
- * still be open) is asked again, as is a process that does not answer as a driver of this run does.
- * Each time the pause is longer, and only a new reason is logged.  After cluster.driver_timeout the
- * follower ends as if it had kept nothing. */
+ * Otherwise:
+ *   - A driver that cannot use the state refuses it with REASON_STALE: the follower comes again as
+ * a new one.
+ *   - A driver has no place for it yet (the seat's old connection may still be open), or a process
+ *     answers that is no driver of this run: the follower asks again, each time after a longer
+ *     pause.  Only a new reason is logged.
+ *   - cluster.driver_timeout passes: the follower ends as if it had kept nothing. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +27,7 @@ int keep_is_possible(const struct follower *f)
            !f->is_drained && !f->is_gpu_lost && !has_failed;
 }
 
-/* The engine leaves the formation.  Before the first one it goes on opening its data. */
+/* Have the engine leave the formation.  Before its first formation it goes on opening its data. */
 static void leave_formation(struct follower *f)
 {
     if (f->generation == 0 || f->is_waiting)
@@ -120,8 +122,8 @@ void keep_note_standby(struct follower *f, const char *address)
     f->kept.standby = *address ? xstrdup(address) : NULL;
 }
 
-/* A rank that has its Form tells of this formation from now on; before, of the one before.  The
- * driver relies on that when it counts votes. */
+/* Note Prepare and Form.  From its Form on, a rank names this formation in its Hello; until then it
+ * names the one before.  The driver relies on that when it counts votes. */
 void keep_note_command(struct follower *f, const struct cmd *c)
 {
     struct kept *k = &f->kept;

@@ -1,12 +1,12 @@
-/* Reports of the engine: most go on to the driver, some change the follower's own state.
- * A report of a generation that was given up is dropped. */
+/* Reports of the engine: most are passed on to the driver, some change the follower's own state.
+ * A report of a formation that is over is dropped. */
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
 #include "session/follower_impl.h"
 
-enum { EXPLAIN_MS = 5000 }; /* the driver may take so long to say what becomes of a fault */
+enum { EXPLAIN_MS = 5000 }; /* the time in which the driver must react to a fault */
 
 /* A CUDA context that a kernel or a call broke stays broken for the process (sticky errors).
  * The process must not go on to the next formation or driver, which would fail as well. */
@@ -37,8 +37,8 @@ static void on_fault(struct follower *f, const struct report *r)
     f->fault_until_ms = f->now_ms + f->timeout_ms + EXPLAIN_MS;
 }
 
-/* The report is of a formation that was given up.  A fault of this engine itself is news at any
- * time. */
+/* 1: the report is of a formation that is over.  A fault of this engine itself counts at any time.
+ */
 static int is_past(const struct follower *f, const struct report *r)
 {
     return r->generation <= f->aborted && (r->kind != REPORT_FAULT || r->fault.is_consequence);
@@ -82,8 +82,8 @@ static void on_report(struct follower *f, const struct report *r)
     }
 }
 
-/* A report that comes while there is no driver.  The next one is told that the engine has opened;
- * a fault of its own ends what there was to keep. */
+/* A report that comes while there is no driver.  That the engine has opened is kept for the next
+ * driver.  After a fault of the engine itself there is no state to keep any more. */
 static void on_report_alone(struct follower *f, const struct report *r)
 {
     struct err err;
@@ -106,7 +106,8 @@ static void on_report_alone(struct follower *f, const struct report *r)
     }
 }
 
-/* A fault on purpose is told before it happens, in any stage, because the engine waits for it. */
+/* Report a fault on purpose before it happens.  This is done in any stage, because the engine waits
+ * for it. */
 static void inject(struct follower *f, const struct report *r)
 {
     queue_log(&f->out, LOG_WARN, "injected fault %s: %s", r->inject.fault.text, r->inject.text);

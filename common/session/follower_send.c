@@ -1,5 +1,6 @@
-/* Messages out: Hello, heartbeats, Goodbye.
- * Answers of the engine go out in follower_report.c. */
+/* Messages to the driver: Hello, heartbeats, Goodbye.
+ *
+ * follower_report.c sends the engine's answers. */
 #include "base/util.h"
 #include "session/follower_impl.h"
 
@@ -11,8 +12,8 @@ static void send(struct follower *f, const Wire__Control *m)
     queue_send(&f->out, CONN, frame);
 }
 
-/* Hello says which state is kept for a driver that goes on with the run.  The follower wants its
- * rank again. */
+/* Add to Hello the state that is kept for a driver that goes on with the run.  The follower asks
+ * for its former rank. */
 static void put_kept(const struct follower *f, Wire__Hello *h, struct arena *a)
 {
     const struct kept *k = &f->kept;
@@ -23,7 +24,8 @@ static void put_kept(const struct follower *f, Wire__Hello *h, struct arena *a)
     h->term = k->term;
     h->leader = msg_text(a, k->leader, MSG_MAX_NAME);
     h->formed = f->generation;
-    h->step = f->generation > 0 ? max_i64(k->step, f->at.step) : 0; /* it may have ended a step */
+    h->step =
+        f->generation > 0 ? max_i64(k->step, f->at.step) : 0; /* a step may have ended since */
     h->in_step = k->is_in_step;
     h->form_term = k->form.term;
     h->form_generation = k->form.generation;
@@ -72,8 +74,8 @@ void follower_send_hello(struct follower *f, const struct follower_options *o)
     arena_fini(&a);
 }
 
-/* Time in this phase: by the engine's own clock if it tells that, else as far as this thread saw
- * it. */
+/* The time in this phase: by the engine's own clock if it is known, else since this thread noticed
+ * the phase. */
 static int64_t phase_ms(const struct follower *f)
 {
     if (f->at.since_ns > 0)

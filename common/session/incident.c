@@ -1,5 +1,5 @@
-/* Incidents are made by driver_incident.c and written by report/.
- * Here they are freed. */
+/* Frees incidents (incident.h).
+ * driver_incident.c makes them, and report/ writes them to files. */
 #include "session/incident.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* The queue of actions, freeing them, and the clock of a session.
- * Shared by driver and follower (queue.h). */
+/* The queue of actions, the freeing of actions, and the clock of a session (queue.h).
+ * All session machines share them. */
 #include "session/queue.h"
 
 #include <stdio.h>

@@ -1,5 +1,6 @@
-/* The ring: slots of atomics, written by one thread after another and read by any.
- * How a reader gets whole entries without a lock is told in ring.h. */
+/* The ring: slots of atomics, written by one thread after another and read by any thread.
+ *
+ * ring.h explains how a reader gets whole entries without a lock. */
 #include "session/ring.h"
 
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
-/* A standby as its caller sees it (standby.h): the driver's messages, the followers that come when
- * it is lost, and the count that makes the standby the leader. */
+/* The session machine of a standby (standby.h): the driver's messages, the followers that come when
+ * the driver is lost, and the count of votes that makes the standby the leader. */
 #include "session/standby.h"
 
 #include <stdio.h>
@@ -11,8 +11,9 @@
 #include "session/convert.h"
 #include "session/queue.h"
 
-/* A driver that is started again adds 1 to the term in its run directory, which the standby may not
- * see.  With so much more the two never have the same term. */
+/* The standby adds this to the driver's term when it leads.  A driver that is started again adds 1
+ * to the term in its run directory, which the standby may not see.  So the two never have the same
+ * term. */
 enum { TERMS = 1000 };
 
 enum { DRIVER = 0, WELCOME_MS = 10000, CHECK_MS = 250 };
@@ -27,12 +28,12 @@ enum stage {
 struct held { /* a follower that lost the driver */
     int64_t conn;
     struct voters form;     /* the newest formation whose Form it has */
-    struct voters prepared; /* that it was told to prepare last */
-    int form_rank, rank;    /* its ranks in the two */
+    struct voters prepared; /* the formation that it was told to prepare last */
+    int form_rank, rank;    /* its ranks in `form` and in `prepared` */
     int64_t entered;        /* generation of the newest formation whose state it took */
 };
 
-struct caller { /* a follower that the log has told of */
+struct caller { /* a follower that the log has named */
     struct hash128 machine;
     int64_t pid, pid_space;
 };
@@ -46,7 +47,7 @@ struct standby {
     enum stage stage;
     int64_t beat_ms, timeout_ms;
     int64_t heard_ms, next_beat_ms;
-    int64_t until_ms; /* the search for the driver ends then; INT64_MAX: there was none yet */
+    int64_t until_ms; /* the end of the search for a lost driver; INT64_MAX: none was lost */
     char *why;        /* how the driver was lost */
     char *said;       /* why the last driver that was found is of no use; NULL: none was */
 
@@ -55,12 +56,12 @@ struct standby {
     char job_hash[HASH_TEXT_LEN];
     int64_t term, driver_timeout_ms;
     int n_ranks;
-    int is_able;          /* the job can be led here */
+    int is_able;          /* 1: this process could lead the job */
     struct voters newest; /* the newest formation that the driver or a follower has told of */
     int64_t formed; /* generation of the newest that all its ranks entered, as the driver says */
     struct held *held;
     int n_held, cap_held;
-    struct caller *told; /* since the driver was there last */
+    struct caller *told; /* the followers that the log has named since the driver was lost */
     int n_told, cap_told;
 };
 
@@ -180,8 +181,8 @@ static struct frame *hello(const struct standby *s, int64_t term)
         h.term = term;
         h.leader = msg_text(&a, s->leads_at, MSG_MAX_NAME);
     }
-    /* Once it leads, it votes no more: a driver that took the run over from it since, in the same
-     * run directory, would wait for the ranks of that old formation. */
+    /* Once this process leads, it sends no votes.  Otherwise a driver that has taken the run over
+     * from it, in the same run directory, would wait for the ranks of that old formation. */
     if (s->run && term == s->term) {
         h.form_term = s->newest.term;
         h.form_generation = s->newest.generation;
@@ -268,7 +269,8 @@ static int rank_in_newest(const struct standby *s, const struct held *h)
     return voters_are_equal(&h->prepared, &s->newest) ? h->rank : -1;
 }
 
-/* A follower whose old connection is still open is counted once. */
+/* The number of followers that let this standby lead.  A follower whose old connection is still
+ * open counts once. */
 static int n_votes(const struct standby *s)
 {
     int n = 0, n_ranks = s->newest.n_ranks;
@@ -284,8 +286,8 @@ static int n_votes(const struct standby *s)
     return n;
 }
 
-/* One of the followers that count was in the formation that did the newest steps.  A follower that
- * has only its Form, or its Prepare, may be new to the job. */
+/* 1: one of the followers that count was in the formation that did the newest steps.  A follower
+ * that has only the Form or the Prepare of a formation may be new to the job. */
 static int has_the_state(const struct standby *s)
 {
     for (int i = 0; i < s->n_held; i++)
@@ -323,7 +325,7 @@ static void note_formation(struct standby *s, const struct voters *v)
         s->newest = *v;
 }
 
-/* A follower comes and goes, as it looks for the driver, too: the log tells of it once. */
+/* Log that a follower came, but only once: it comes and goes while it also looks for the driver. */
 static void say_came(struct standby *s, const Wire__Hello *h, const struct held *x)
 {
     struct caller c = {hash_of(h->host_id, strlen(h->host_id)), h->pid, h->pid_space};
@@ -402,7 +404,7 @@ static void finish(struct standby *s, int status, int is_closed, const char *tex
                                         .finished = {.status = status, .text = xstrdup(text)}});
 }
 
-/* The driver that was found cannot be used now. */
+/* The process that was found does not lead the run now: seek on. */
 static void seek_on(struct standby *s, int is_closed, const char *why)
 {
     if (!s->said || strcmp(s->said, why) != 0) {
@@ -478,7 +480,7 @@ static void on_refused(struct standby *s, const Wire__Refused *r)
 {
     char *text = xasprintf("refused by the driver at %s: %s", s->o.driver, r->text);
     int is_later = s->run || r->reason == WIRE__REASON__REASON_ENDING;
-    if (r->reason == WIRE__REASON__REASON_STALE) { /* it is the driver of another run */
+    if (r->reason == WIRE__REASON__REASON_STALE) { /* that driver has another run */
         forget_run(s);
         send_back(s, r->text);
     }
@@ -569,7 +571,7 @@ void standby_closed(struct standby *s, int64_t now_ns, int64_t conn, const struc
     leave(s);
 }
 
-/* It ends by itself; the driver takes its vote back. */
+/* The standby ends of its own accord: say Goodbye, so that the driver takes its vote back. */
 static void say_goodbye(struct standby *s, int status, char *text)
 {
     Wire__Control m = WIRE__CONTROL__INIT;

@@ -1,5 +1,5 @@
-/* The one count that decides about leaders (voters.h), and the order of formations: a higher term
- * is newer, and within a term a higher generation. */
+/* The count of votes that decides which driver leads (voters.h), and the order of formations: a
+ * higher term is newer, and within a term a higher generation is newer. */
 #include "session/voters.h"
 
 #include <stdio.h>
