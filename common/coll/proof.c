@@ -151,7 +151,7 @@ int proof_read_hello(struct proof *p, const uint8_t key[PROOF_KEY], int self, in
     if (memcmp(hello, want, PROOF_HEADER) || p->link.from <= self || p->link.from >= size ||
         hello[10] >= COLL_CHANNELS)
         return PROOF_STRANGER;
-    p->link.mode = mode; /* what the answer tells */
+    p->link.mode = mode; /* the answer contains the mode that this rank wants */
     return check_mode(hello[11], mode, p->link.from, err);
 }
 

@@ -57,7 +57,7 @@ struct standby {
     int64_t term, driver_timeout_ms;
     int n_ranks;
     int is_able;          /* 1: this process could lead the job */
-    struct voters newest; /* the newest formation that the driver or a follower has told of */
+    struct voters newest; /* the newest formation that the driver or a follower has named */
     int64_t formed; /* generation of the newest that all its ranks entered, as the driver says */
     struct held *held;
     int n_held, cap_held;

@@ -1,5 +1,5 @@
-/* call - calls of NCCL and CUDA: a failure that they return becomes an error of ours, and a call
- * that goes on in NCCL's own thread is waited for. */
+/* call - calls of NCCL and CUDA: turns the failures that they return into errors, and waits for
+ * calls that go on in NCCL's own thread. */
 #include <sched.h>
 #include <time.h>
 
@@ -103,8 +103,8 @@ void nccl_pause(int *n_pauses)
         nanosleep(&(struct timespec){.tv_nsec = 1000L * (us < LONGEST_US ? us : LONGEST_US)}, NULL);
 }
 
-/* Wait until NCCL's own threads are done.  An abort, or the failure of the other communicator,
- * gives such a thread a moment, because what it does to a stream that is being recorded must not
+/* Wait until NCCL's own threads are done.  After an abort, or a failure of the other communicator,
+ * such a thread gets a moment more, because its work on a stream that is being recorded must not
  * come after the recording's end.  A thread that waits for other ranks goes on until the
  * communicator is aborted; it does nothing to streams then. */
 static int settle(struct nccl *n, const char *what, int64_t until_ns, struct err *err)

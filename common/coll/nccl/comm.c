@@ -1,5 +1,6 @@
-/* coll/nccl/comm - the life of a coll over NCCL: it is made, connected and freed here.
- * Also the table of its functions. */
+/* coll/nccl/comm - makes, connects and frees a coll over NCCL.
+ *
+ * The table of its functions (coll_nccl_ops) is at the end. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,7 +39,7 @@ static void free_things(struct nccl *n)
     free(n);
 }
 
-/* A coll that could not be ended keeps what it uses. */
+/* Free the coll.  If it could not be ended, the memory and objects that it uses are left to it. */
 static void nccl_free(struct coll *c)
 {
     struct nccl *n = nccl_of(c);
@@ -84,8 +85,8 @@ static int make_channel(struct nccl_channel *ch, int priority, struct err *err)
     return rc;
 }
 
-/* Greater priorities are smaller numbers.  Both channels go before the backend's kernels, and the
- * urgent one goes first. */
+/* Make the channels' streams.  A higher priority is a smaller number.  Both channels have priority
+ * over the backend's kernels, and the urgent one has the highest. */
 static int make_channels(struct nccl *n, struct err *err)
 {
     int least = 0, greatest = 0, rc;
@@ -153,8 +154,8 @@ static int nccl_make(struct backend *b, const struct coll_device_options *o, str
  * channel alone, and another rank's for one of the urgent channel alone, each waits for the other.
  * So the two together have fewer thread blocks than a GPU has multiprocessors: each kernel then
  * gets its place as soon as kernels of other kinds, which all end by themselves, leave it one.
- * That CUDA runs two branches of a recording at the same time is its habit, not its promise; should
- * it ever hang there, NCCL_LAUNCH_ORDER_IMPLICIT=1 in every rank's environment makes NCCL start the
+ * CUDA does run two branches of a recording at the same time, but does not promise it.  If ranks
+ * ever hang there, NCCL_LAUNCH_ORDER_IMPLICIT=1 in every rank's environment makes NCCL start the
  * kernels in the order in which the host queued them.
  *
  * The host, too, may wait in a call: NCCL connects what a collective needs when it is called for
@@ -189,9 +190,9 @@ static int init(struct nccl *n, const uint8_t *ids, int n_ids, int64_t until_ns,
     return rc;
 }
 
-/* A split of the bulk channel's communicator, with all its ranks, is the urgent channel's.  It
- * shares no resources with the first one, since both run at the same time.  If the splitting is
- * aborted, NCCL may still store the new communicator, until the first one has ended (nccl_end). */
+/* Make the urgent channel's communicator: a split of the bulk channel's, with all its ranks.  It
+ * shares no resources with that one, because both run at the same time.  If the splitting is
+ * aborted, NCCL may still store the new communicator until the first one has ended (nccl_end). */
 static int split(struct nccl *n, int64_t until_ns, struct err *err)
 {
     ncclConfig_t config = config_of(n, URGENT_BLOCKS);

@@ -1,5 +1,5 @@
-/* impl - the types and functions that the files of the NCCL kind share; no other file includes
- * this.
+/* impl - the types and functions that the files of the NCCL kind of coll share.  No other file
+ * includes this.
  *
  * comm.c has the life and the table, memory.c the registered memory, queue.c the collectives,
  * stop.c the stopping of collectives, call.c the handling of NCCL's results. */
@@ -18,10 +18,10 @@
 enum { NCCL_STAGE_BYTES = 4 << 20, NCCL_MAX_ENROLLED = 16 };
 
 enum nccl_state {
-    NCCL_NEW,   /* not connected, or that failed */
+    NCCL_NEW,   /* not connected yet, or connecting failed */
     NCCL_UP,    /* collectives may be queued */
-    NCCL_QUIET, /* nothing runs any more, nothing may begin */
-    NCCL_LOST,  /* cannot be stopped: left as it is */
+    NCCL_QUIET, /* nothing runs any more, and nothing may begin */
+    NCCL_LOST,  /* the communicators could not be stopped, and are left as they are */
 };
 
 /* One of the two orders of collectives.  A channel has a communicator and a stream of its own, so
@@ -55,8 +55,8 @@ struct nccl {
     atomic_int aborted;
     pthread_mutex_t lock; /* never held for long; guards these, and the channels' reapers: */
     int is_up;            /* connected, and not yet quiet */
-    int is_begun;         /* the engine's thread is inside NCCL, or NCCL's own is at work */
-    int is_stopping;      /* the communicators are the reapers'; no other thread calls on them */
+    int is_begun;         /* 1: the engine's thread is inside NCCL, or NCCL's own one is at work */
+    int is_stopping;      /* 1: only the reapers may call NCCL with the communicators */
 
     pthread_mutex_t book; /* guards stats */
     struct coll_stats stats;
@@ -75,8 +75,8 @@ int nccl_begun(struct nccl *n, ncclResult_t st, const char *what, int64_t until_
  * success.  *at_work: 1 if one of them is at work, whether or not another has failed.  Once they
  * are being stopped: success, and none is at work. */
 ncclResult_t nccl_async(struct nccl *n, int *at_work);
-int nccl_standing(struct nccl *n, struct err *err);   /* the first failure, or an abort */
-int nccl_fail(struct nccl *n, const struct err *err); /* remember it, if it is the first */
+int nccl_standing(struct nccl *n, struct err *err);   /* < 0: the first failure, or an abort */
+int nccl_fail(struct nccl *n, const struct err *err); /* note the failure, if it is the first */
 void nccl_poison(struct nccl *n);
 void nccl_pause(int *n_pauses); /* between two polls; longer and longer, up to 1 ms */
 
@@ -93,7 +93,7 @@ int nccl_poll(struct coll *c, struct err *err);
 
 /* stop.c */
 void nccl_abort(struct coll *c);
-void nccl_stop(struct nccl *n); /* begin to abort; any thread, never blocks */
+void nccl_stop(struct nccl *n); /* start to abort; any thread, never blocks */
 int nccl_quiesce(struct coll *c, int64_t deadline_ms, struct err *err);
 void nccl_end(struct nccl *n); /* ends the communicators; NCCL_LOST if that fails */
 

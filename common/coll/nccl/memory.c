@@ -1,18 +1,18 @@
 /* memory - memory that the ranks' GPUs may reach into (NCCL's own allocator makes it), and its
  * registration.
  *
- * A registered window is symmetric: between GPUs that all reach each other NCCL then sums in place,
- * without staging; elsewhere it registers the memory for the network alone, or does nothing and
- * gives no window.  It is registered with the bulk channel's communicator alone: urgent sums are
- * too small to gain.  Either way the window is given back when nothing runs any more, before the
- * communicator ends; one that is aborted takes its windows with it.  Its owner frees the memory
- * itself, last of all. */
+ * A registered window is symmetric: between GPUs that all reach each other, NCCL then sums in
+ * place, without staging.  Otherwise NCCL registers the memory for the network only, or does
+ * nothing and returns no window.  Memory is registered only with the bulk channel's communicator,
+ * because urgent sums are too small to gain.  The window is given back when nothing runs any more,
+ * before the communicator ends.  A communicator that is aborted takes its windows with it.  The
+ * owner of the memory frees it after all that. */
 #include "coll/nccl/impl.h"
 
 #include "base/util.h"
 
-/* NCCL rounds up to pieces of some MiB.  NCCL's error does not tell whether memory is short:
- * sharing memory, too, can fail as "out of memory" while most memory is free. */
+/* 1: the device lacks memory for n_bytes, which NCCL rounds up to pieces of some MiB.  NCCL's error
+ * does not say so: sharing memory can also fail as "out of memory" while most memory is free. */
 static int is_short(size_t n_bytes)
 {
     const size_t margin = (size_t)64 << 20;

@@ -1,5 +1,5 @@
-/* coll/nccl/ops - the table of the collectives over NCCL, which common/plugin puts beside the
- * backend's functions. */
+/* coll/nccl/ops - the table of the collectives over NCCL.  common/plugin exports it together with
+ * the backend's functions. */
 #ifndef COLL_NCCL_OPS_H
 #define COLL_NCCL_OPS_H
 

@@ -1,13 +1,14 @@
 /* queue - the collectives of a coll over NCCL: those that are queued, and those that block.
  *
- * A queued collective: the channel's stream waits for all that the backend's stream holds (fork);
- * the collective follows, then an event, for which coll_wait makes the backend's stream wait
+ * A queued collective: the channel's stream waits for all work in the backend's stream (fork).  The
+ * collective follows, and then an event, for which coll_wait makes the backend's stream wait
  * (join). While the backend records, the same calls are recorded: the fork draws the channel's
- * stream into the recording, the join leads back.  The communicator does not block, so after each
- * call it is polled until it is ready for the next; recording is no exception.  If NCCL fails in
- * that, the communicator is lost like by any other failure, and the error names what does without
- * recording (train/tape.c); if it never gets ready, coll_abort ends the waiting, by the driver's
- * deadline.
+ * stream into the recording, and the join leads back.
+ *
+ * The communicator does not block, so after each call it is polled until it is ready for the next
+ * one, also while recording.  If NCCL fails in that, the communicator is lost as by any other
+ * failure, and the error names the remedy of not recording (train/tape.c).  If the communicator
+ * never gets ready, the driver's deadline ends the wait, by coll_abort.
  *
  * Blocking collectives carry memory of the host through a pinned piece and its twin on the
  * device. */
@@ -77,8 +78,8 @@ static int is_even(const struct nccl_channel *ch, const struct coll_job *job)
 /* The first failure of a group's calls. */
 static ncclResult_t first_of(ncclResult_t a, ncclResult_t b) { return a == ncclSuccess ? b : a; }
 
-/* NCCL's own reduce-scatter and all-gather take spans of one length alone.  Others are a group of
- * as many reductions, or broadcasts, as there are ranks, which NCCL runs as one. */
+/* NCCL's own reduce-scatter and all-gather need spans of equal length.  Other spans are a group of
+ * as many reductions, or broadcasts, as there are ranks, which NCCL runs as one operation. */
 static ncclResult_t reduce_scatter(struct nccl_channel *ch, const struct coll_job *job)
 {
     const struct coll_part own = coll_part_of(job, n_ranks(ch), rank_of(ch));
@@ -150,7 +151,7 @@ static ncclResult_t call(struct nccl_channel *ch, const struct coll_job *job)
     case COLL_EXCHANGE:
         return send_parts(ch, job);
     case COLL_ALLGATHER:
-        break; /* it blocks, and goes another way */
+        break; /* a blocking collective, which other functions run */
     }
     ASSERT(!"a collective without its line here");
 }

@@ -1,22 +1,25 @@
 /* stop - how collectives are stopped.
  *
- * Nothing that NCCL has queued ends by itself when a rank is gone: its kernels wait, and so does
- * all that is queued after them, in recordings too.  So, in this order:
- *   1. the poison word is set: whatever is queued from the latch on reads that it must not apply;
- *   2. each channel's communicator is aborted, in a thread of its own: its kernels return, with
- *      garbage in the gradients, and so does each that is launched after;
- *   3. all streams run empty;
- *   4. the engine frees its recordings, which hold the communicators;
- *   5. the threads, which have waited for 4, free the communicators.
- * The first caller that notices does 1 and 2, nccl_poll or nccl_abort; nccl_quiesce sees to 3,
- * nccl_end to 5.  If the streams stay busy, or a thread does not end after 4, nothing is left but
- * the end of the process (options.stuck).  A device that has failed runs nothing any more:
+ * When a rank is gone, no work that NCCL has queued ends by itself: its kernels wait, and so does
+ * all work that is queued after them, in recordings, too.  So these things are done, in this order:
+ *   1. The poison word is set: all kernels from the latch on read that they must not apply the
+ * step.
+ *   2. Each channel's communicator is aborted, in a thread of its own: its kernels return, with
+ *      garbage in the gradients, and so does each kernel that is launched afterwards.
+ *   3. All streams run empty.
+ *   4. The engine frees its recordings, which hold the communicators.
+ *   5. The threads, which have waited for 4, free the communicators.
+ * The first caller that notices the failure, nccl_poll or nccl_abort, does 1 and 2.  nccl_quiesce
+ * waits for 3, and nccl_end for 5.  If the streams stay busy, or if a thread does not end after 4,
+ * the process must end (options.stuck).  A device that has failed runs nothing any more:
  * nccl_quiesce then returns that failure, and 4 and 5 follow as always.
  *
- * Why not ncclCommRevoke, which stops without freeing: it takes its stop back once it has found
- * nothing running, so a recording that is launched a moment later waits for ever; the communicator
- * then no longer waits for 4 before it is freed, though recordings write to it when they go, at a
- * time of CUDA's choosing; and ncclCommDestroy refuses one whose network has failed. */
+ * Why not ncclCommRevoke, which stops without freeing:
+ *   - It takes its stop back once it has found nothing running.  So a recording that is launched a
+ *     moment later waits for ever.
+ *   - The communicator then no longer waits for 4 before it is freed, though recordings write to it
+ *     when they are freed, which may be later.
+ *   - ncclCommDestroy refuses a communicator whose network has failed. */
 #include "base/clock.h"
 #include "base/util.h"
 #include "coll/nccl/impl.h"
@@ -48,8 +51,8 @@ static void reap_apart(struct nccl_channel *ch, void *(*how)(void *arg))
     ch->has_reaper = pthread_create(&ch->reaper, NULL, how, ch) == 0;
 }
 
-/* A caller that finds the engine's thread inside NCCL leaves the stopping to that thread, which
- * looks at `aborted` when it comes out. */
+/* Start to stop.  If the engine's thread is inside NCCL, that thread does the stopping: it reads
+ * `aborted` when it comes out. */
 void nccl_stop(struct nccl *n)
 {
     pthread_mutex_lock(&n->lock);
@@ -61,7 +64,7 @@ void nccl_stop(struct nccl *n)
     pthread_mutex_unlock(&n->lock);
 }
 
-/* The caller's thread may be any, so it calls neither CUDA nor NCCL. */
+/* The caller may be any thread, so this calls neither CUDA nor NCCL. */
 void nccl_abort(struct coll *c)
 {
     struct nccl *n = nccl_of(c);
@@ -126,7 +129,7 @@ static int is_busy(struct nccl *n, struct err *err)
     return 0;
 }
 
-/* Let a coll that stands finish what is queued: 0, or <0. */
+/* Let a coll that works finish what is queued.  0, or < 0. */
 static int finish(struct nccl *n, int64_t deadline_ms, struct err *err)
 {
     const int64_t until = in_ms(deadline_ms);
@@ -193,7 +196,7 @@ int nccl_quiesce(struct coll *c, int64_t deadline_ms, struct err *err)
 
 /* ---- the end ---- */
 
-/* 1: the communicators are finalized in order, with the other ranks. */
+/* 1: the communicators were finalized in the normal way, together with the other ranks. */
 static int is_finalized(struct nccl *n)
 {
     const int64_t until = in_ms(n->o.stop_ms);
@@ -211,8 +214,9 @@ static int is_finalized(struct nccl *n)
     return st == ncclSuccess;
 }
 
-/* nccl_quiesce came before, so no other thread starts a reaper now.  The bulk channel's
- * communicator goes first: until it has ended, NCCL may still be making the urgent channel's. */
+/* End the communicators.  nccl_quiesce came before, so no other thread starts a reaper now.  The
+ * bulk channel's communicator ends first, because until then NCCL may still be making the urgent
+ * channel's. */
 void nccl_end(struct nccl *n)
 {
     void *(*how)(void *arg) = abort_main;
