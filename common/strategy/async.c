@@ -58,7 +58,7 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
 {
     struct solo *o;
 
-    if (solo_new(site, sizeof(struct async), &o, err) < 0)
+    if (solo_new(site, sizeof(struct async), NULL, &o, err) < 0)
         return err->code;
     if (backend_alloc(site->backend, n_bytes(&o->base), "parameters that are averaged",
                       (void **)&of(&o->base)->copy, err) < 0) {

@@ -20,7 +20,10 @@
  * peer would be the missing one rests in that round and keeps its parameters.
  *
  * All ranks make the same entries in the record of collectives, a resting rank included, although
- * they exchange with different ranks. */
+ * they exchange with different ranks.
+ *
+ * On a device the exchange begins with the step's last micro-batch.  Each shift of shift_one has a
+ * recording of its own (strategy_ops.way), because a recording holds the peer's number. */
 #include "strategy/decentralized.h"
 
 #include <string.h>
@@ -65,10 +68,26 @@ int decentralized_peer(int n_ranks, int rank, int64_t round)
     return peer < n_ranks ? (int)peer : DECENTRALIZED_RESTS;
 }
 
+/* x_r becomes y_r, in n elements from `at` on. */
+static void add_take(struct sketch *s, const struct strategy *o, int64_t at, int64_t n)
+{
+    float *param = o->at.param + at;
+    int y;
+
+    if (options(o)->peers == PEERS_ALL) {
+        y = solo_add_mean(s, o, at, n);
+    } else {
+        y = sketch_elementwise(s, EW_ADD, solo_place_aside(s, o, at, n),
+                               sketch_place(s, DTYPE_F32, SHAPE(n), param, "x"), NODE_NEW_OUT);
+        y = sketch_scale(s, y, 0.5, NODE_NEW_OUT);
+    }
+    solo_add_keep(s, o, n, y, param);
+}
+
 static int new (const struct strategy_site *site, struct strategy **out, struct err *err)
 {
     struct solo *o;
-    int rc = solo_new(site, sizeof(struct decentralized), &o, err);
+    int rc = solo_new(site, sizeof(struct decentralized), add_take, &o, err);
 
     if (rc == 0)
         *out = &o->base;
@@ -98,20 +117,36 @@ static int meet_peer(struct strategy *s, struct err *err)
     return rc;
 }
 
-static int step_begin(struct strategy *s, struct err *err)
+static int64_t round_of(const struct strategy *s)
 {
-    const struct decentralized_options *o = options(s);
-    const int64_t step = exchange_step(s->at.exchange);
+    return exchange_step(s->at.exchange) / options(s)->every;
+}
+
+/* Of an exchange; 0: parameters do not travel in this step. */
+static int way(const struct strategy *s)
+{
+    const int n = solo_n_ranks(s), n_shifts = (n + 1) / 2;
+
+    if (exchange_step(s->at.exchange) % options(s)->every != 0 || n == 1)
+        return 0;
+    return options(s)->peers == PEERS_ALL ? 1 : 1 + (int)(round_of(s) % n_shifts);
+}
+
+/* On CPUs as the step begins; on a device with its last micro-batch. */
+static int begin(struct strategy *s, struct err *err)
+{
+    const size_t n_bytes = sizeof(float) * (size_t)s->at.layout->n_trained;
     struct coll *c = exchange_coll(s->at.exchange);
 
-    of(s)->is_under_way = step % o->every == 0 && coll_size(c) > 1;
+    of(s)->is_under_way = way(s) > 0;
     if (!of(s)->is_under_way)
         return 0;
-    if (o->peers == PEERS_SHIFT_ONE) {
-        of(s)->peer = decentralized_peer(coll_size(c), coll_rank(c), step / o->every);
+    if (options(s)->peers == PEERS_SHIFT_ONE) {
+        of(s)->peer = decentralized_peer(coll_size(c), coll_rank(c), round_of(s));
         return meet_peer(s, err);
     }
-    memcpy(of(s)->solo.aside, s->at.param, sizeof(float) * (size_t)s->at.layout->n_trained);
+    if (backend_copy(s->at.backend, of(s)->solo.aside, s->at.param, n_bytes, err) < 0)
+        return err->code;
     return solo_sum_aside(s, err);
 }
 
@@ -124,6 +159,14 @@ static void take_mean(struct strategy *s)
         param[i] = options(s)->peers == PEERS_ALL ? aside[i] / n : (param[i] + aside[i]) / 2;
 }
 
+/* 1: this rank's parameters change by the exchange. */
+static int has_mean(const struct strategy *s)
+{
+    const struct decentralized *d = (const struct decentralized *)s;
+
+    return d->is_under_way && (options(s)->peers == PEERS_ALL || d->peer != DECENTRALIZED_RESTS);
+}
+
 /* All waits come before take_mean.  So if a rank is lost, no parameter has changed on this rank. */
 static int before_update(struct strategy *s, struct err *err)
 {
@@ -131,14 +174,27 @@ static int before_update(struct strategy *s, struct err *err)
 
     if (rc == 0)
         rc = solo_before_update(s, err);
-    if (rc == 0 && of(s)->is_under_way &&
-        (options(s)->peers == PEERS_ALL || of(s)->peer != DECENTRALIZED_RESTS))
+    if (rc == 0 && has_mean(s) && !backend_is_device(s->at.backend))
         take_mean(s);
     return rc;
 }
 
-/* Returns 1 if parameters changed, so that the working copies are made anew: the update made them
- * already, but not if the step was not applied. */
+static int settled(struct strategy *s, struct err *err)
+{
+    if (!has_mean(s))
+        return 0;
+    return solo_note_standing(s, err) < 0 ? err->code : solo_take(s, err);
+}
+
+/* On a device.  Returns 1 if parameters changed, so that the working copies are made anew: the
+ * update made them already, but not if the step was not applied. */
+static int after_update(struct strategy *s, struct err *err)
+{
+    (void)err;
+    return backend_is_device(s->at.backend) && has_mean(s);
+}
+
+/* The same on CPUs. */
 static int step_end(struct strategy *s, struct err *err)
 {
     (void)err;
@@ -148,20 +204,24 @@ static int step_end(struct strategy *s, struct err *err)
 const struct strategy_ops strategy_decentralized = {
     .group = {.name = "decentralized",
               .help = "ranks average parameters with all others or one other while they compute: "
-                      "for ranks whose links are slow in turns (CPUs)",
+                      "for ranks whose links are slow in turns",
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct decentralized_options)},
-    .is_for_cpus = 1,
     .promises = {.replicas_are_equal = 1,
                  .collectives_are_equal = 1,
                  .updates_are_own = 1,
                  .recovery = STRATEGY_NEEDS_ONE_RANK},
     .new = new,
-    .step_begin = step_begin,
+    .form = solo_form,
+    .way = way,
+    .step_begin = begin,
+    .last_micro = begin,
+    .settled = settled,
     .loss_factor = solo_loss_factor,
     .bucket_ready = solo_bucket_ready,
     .before_update = before_update,
+    .after_update = after_update,
     .step_end = step_end,
     .free = solo_free,
 };

@@ -71,7 +71,7 @@ int exchange_wait_beside(struct exchange *x, struct err *err);
 
 /* Other ranks exchange messages of n elements in `bucket`, and this rank does not take part.  The
  * record gets the entry that those ranks have, as ended, so that the records of all ranks are
- * equal.  Call this while no collective is under way. */
+ * equal.  On CPUs call this while no collective is under way. */
 void exchange_rest(struct exchange *x, int bucket, int64_t n, enum dtype dtype);
 
 /* The number of the step under way, or else of the step that ended last. */

@@ -26,12 +26,9 @@
  * step is void, or if its collectives were stopped: then the ranks meet when they form again. */
 #include "strategy/local_sgd.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/util.h"
-#include "strategy/cut.h"
 #include "strategy/exchange.h"
 #include "strategy/solo.h"
 
@@ -77,14 +74,6 @@ static const struct slot_def momentum_slot = {.name = "outer momentum",
 
 static const struct slot_def *const slots[N_SLOTS] = {&start_slot, &momentum_slot};
 
-struct local {
-    struct solo solo;      /* first */
-    struct program **take; /* [n_buckets]: on a device: what is done with the sum in `aside` */
-    void *arena;
-};
-
-static struct local *of(struct strategy *s) { return (struct local *)s; }
-
 static const struct local_sgd_options *options(const struct strategy *s) { return s->at.options; }
 
 static struct solo *solo(struct strategy *s) { return (struct solo *)s; }
@@ -92,7 +81,7 @@ static struct solo *solo(struct strategy *s) { return (struct solo *)s; }
 /* ---- the programs of a device ---- */
 
 /* Append the formula of outer nesterov.  x is the mean. */
-static void add_outer(struct sketch *s, struct strategy *o, int x, int64_t at, int64_t n)
+static void add_outer(struct sketch *s, const struct strategy *o, int x, int64_t at, int64_t n)
 {
     const double lr = options(o)->outer_lr, mu = options(o)->outer_momentum;
     float *start = (float *)o->at.slot[SLOT_START] + at;
@@ -107,61 +96,27 @@ static void add_outer(struct sketch *s, struct strategy *o, int x, int64_t at, i
     const int next =
         sketch_elementwise(s, EW_SUB, x0, sketch_scale(s, step, lr, NODE_NEW_OUT), NODE_NEW_OUT);
 
-    solo_add_take(s, o, n, next_m, momentum);
-    solo_add_take(s, o, n, next, start);
-    solo_add_take(s, o, n, next, o->at.param + at);
+    solo_add_keep(s, o, n, next_m, momentum);
+    solo_add_keep(s, o, n, next, start);
+    solo_add_keep(s, o, n, next, o->at.param + at);
 }
 
-static int make_take(struct strategy *o, int bucket, struct err *err)
+static void add_take(struct sketch *s, const struct strategy *o, int64_t at, int64_t n)
 {
-    const struct layout *l = o->at.layout;
-    const int64_t at = l->bucket[bucket].offset, n = cut_bucket(l, bucket);
-    struct sketch s;
-    int x;
+    const int x = solo_add_mean(s, o, at, n);
 
-    if (n == 0) /* of the control vector alone */
-        return 0;
-    s = sketch_begin(err);
-    x = solo_add_mean(&s, o, bucket);
     if (options(o)->outer == OUTER_NESTEROV)
-        add_outer(&s, o, x, at, n);
+        add_outer(s, o, x, at, n);
     else
-        solo_add_take(&s, o, n, x, o->at.param + at);
-    return sketch_end(&s, o->at.backend, NULL, &of(o)->take[bucket]);
-}
-
-static int make_takes(struct strategy *s, struct err *err)
-{
-    const int n = s->at.layout->n_buckets;
-    int rc = 0;
-
-    for (int b = 0; b < n && rc == 0; b++)
-        rc = make_take(s, b, err);
-    return rc == 0 ? sketch_bind(of(s)->take, n, s->at.backend, &of(s)->arena, err) : rc;
-}
-
-static void free_it(struct strategy *s)
-{
-    for (int b = 0; b < s->at.layout->n_buckets; b++)
-        program_free(of(s)->take[b]);
-    free(of(s)->take);
-    backend_free(s->at.backend, of(s)->arena);
-    solo_free(s);
+        solo_add_keep(s, o, n, x, o->at.param + at);
 }
 
 static int new (const struct strategy_site *site, struct strategy **out, struct err *err)
 {
     struct solo *o;
-    int rc = solo_new(site, sizeof(struct local), &o, err);
+    int rc = solo_new(site, sizeof *o, add_take, &o, err);
 
-    if (rc < 0)
-        return rc;
-    of(&o->base)->take = xcalloc((size_t)site->layout->n_buckets, sizeof(struct program *));
-    if (backend_is_device(site->backend))
-        rc = make_takes(&o->base, err);
-    if (rc < 0)
-        free_it(&o->base);
-    else
+    if (rc == 0)
         *out = &o->base;
     return rc;
 }
@@ -270,15 +225,10 @@ static int way(const struct strategy *s)
 /* On a device. */
 static int after_update(struct strategy *s, struct err *err)
 {
-    int rc;
-
     if (!backend_is_device(s->at.backend) || !is_due(s, exchange_step(s->at.exchange)) ||
         !has_effect(s))
         return 0;
-    rc = solo_exchange_on_device(s, err);
-    for (int b = 0; b < s->at.layout->n_buckets && rc == 0; b++)
-        rc = sketch_run(of(s)->take[b], err);
-    return rc < 0 ? rc : 1;
+    return solo_exchange_on_device(s, err) < 0 || solo_take(s, err) < 0 ? err->code : 1;
 }
 
 static int step_end(struct strategy *s, struct err *err)
@@ -333,7 +283,7 @@ static const struct strategy_ops outside = {
     .before_update = before_update_outside,
     .after_update = after_update,
     .step_end = step_end_outside,
-    .free = free_it,
+    .free = solo_free,
 };
 
 static const struct strategy_ops *choose(const void *options)
@@ -362,5 +312,5 @@ const struct strategy_ops strategy_local_sgd = {
     .before_update = before_update,
     .after_update = after_update,
     .step_end = step_end,
-    .free = free_it,
+    .free = solo_free,
 };

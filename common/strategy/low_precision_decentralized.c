@@ -102,7 +102,7 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
 {
     struct solo *o;
 
-    if (solo_new(site, sizeof(struct low_precision), &o, err) < 0)
+    if (solo_new(site, sizeof(struct low_precision), NULL, &o, err) < 0)
         return err->code;
     if (make_memory(&o->base, err) < 0) {
         free_it(&o->base);

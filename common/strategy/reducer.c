@@ -105,6 +105,8 @@ const struct strategy_promises *reducer_promises(const struct reducer *r)
 
 struct exchange *reducer_exchange(struct reducer *r) { return r->exchange; }
 
+static int is_on_device(const struct reducer *r) { return backend_is_device(r->o.backend); }
+
 /* ---- a formation ---- */
 
 void reducer_join(struct reducer *r, struct coll *c)
@@ -131,7 +133,7 @@ int reducer_epoch_end(struct reducer *r, struct err *err)
 
 int reducer_met(struct reducer *r, struct err *err)
 {
-    if (backend_is_device(r->o.backend) || !r->o.strategy->met)
+    if (is_on_device(r) || !r->o.strategy->met)
         return 0;
     return r->o.strategy->met(r->strategy, err);
 }
@@ -155,9 +157,16 @@ int reducer_begin(struct reducer *r, int64_t step, int64_t n_updates, struct err
     exchange_begin(r->exchange, step);
     exchange_enter(r->exchange, PHASE_FORWARD);
     r->strategy->n_updates = n_updates;
-    if (backend_is_device(r->o.backend) || !r->o.strategy->step_begin)
+    if (is_on_device(r) || !r->o.strategy->step_begin)
         return 0;
     return r->o.strategy->step_begin(r->strategy, err);
+}
+
+int reducer_last_micro(struct reducer *r, struct err *err)
+{
+    if (!is_on_device(r) || !r->o.strategy->last_micro)
+        return 0;
+    return r->o.strategy->last_micro(r->strategy, err);
 }
 
 int reducer_way(const struct reducer *r)
@@ -220,8 +229,9 @@ int reducer_finish(struct reducer *r, struct err *err)
     for (int b = 0; b < r->o.layout->n_buckets; b++)
         if (spoil(r, b, 1, err) < 0)
             return err->code;
-    return coll_is_device(r->coll) ? coll_device_latch(r->coll, r->o.control + CONTROL_VOID, err)
-                                   : 0;
+    if (coll_is_device(r->coll) && coll_device_latch(r->coll, r->o.control + CONTROL_VOID, err) < 0)
+        return err->code;
+    return is_on_device(r) && r->o.strategy->settled ? r->o.strategy->settled(r->strategy, err) : 0;
 }
 
 int reducer_updated(struct reducer *r, struct err *err)
@@ -233,7 +243,7 @@ int reducer_updated(struct reducer *r, struct err *err)
 int reducer_step_end(struct reducer *r, struct err *err)
 {
     exchange_enter(r->exchange, PHASE_UPDATE);
-    if (backend_is_device(r->o.backend) || !r->o.strategy->step_end)
+    if (is_on_device(r) || !r->o.strategy->step_end)
         return 0;
     return r->o.strategy->step_end(r->strategy, err);
 }

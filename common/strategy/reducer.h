@@ -78,6 +78,8 @@ void reducer_leave(struct reducer *r);
 /* n_updates: as in struct strategy. */
 int reducer_begin(struct reducer *r, int64_t step, int64_t n_updates, struct err *err);
 int reducer_way(const struct reducer *r); /* of the step that was begun: strategy_ops.way */
+/* On a device: the step's last micro-batch begins. */
+int reducer_last_micro(struct reducer *r, struct err *err);
 /* Sum the statistics at the end of stage `s` (synchronised batch norm) over all ranks, at once. */
 int reducer_sum(struct reducer *r, const struct stage *s, struct err *err);
 /* This rank's gradients in `bucket` are complete. */

@@ -56,20 +56,58 @@ static int make_watch(struct solo *o, struct err *err)
     return sketch_end(&s, at->backend, NULL, &o->watch);
 }
 
-static int make_device(struct solo *o, struct err *err)
+typedef void add_take_fn(struct sketch *s, const struct strategy *o, int64_t at, int64_t n);
+
+static int make_takes(struct solo *o, add_take_fn *add_take, struct err *err)
+{
+    const struct layout *l = o->base.at.layout;
+    int rc = 0;
+
+    for (int b = 0; b < l->n_buckets && rc == 0; b++) {
+        struct sketch s;
+
+        if (cut_bucket(l, b) == 0) /* of the control vector alone */
+            continue;
+        s = sketch_begin(err);
+        add_take(&s, &o->base, l->bucket[b].offset, cut_bucket(l, b));
+        rc = sketch_end(&s, o->base.at.backend, NULL, &o->take[b]);
+    }
+    return rc;
+}
+
+/* All programs run one after another, so they share their scratch. */
+static int bind_all(struct solo *o, struct err *err)
+{
+    const int n = o->base.at.layout->n_buckets;
+    struct program **all = xcalloc((size_t)n + 1, sizeof(struct program *));
+    int rc;
+
+    all[0] = o->watch;
+    memcpy(all + 1, o->take, (size_t)n * sizeof(struct program *));
+    rc = sketch_bind(all, n + 1, o->base.at.backend, &o->arena, err);
+    free(all);
+    return rc;
+}
+
+static int make_device(struct solo *o, add_take_fn *add_take, struct err *err)
 {
     const struct solo_words words = {.one = {1}};
     struct backend *b = o->base.at.backend;
     int rc = backend_alloc(b, sizeof words, "words of a strategy", (void **)&o->words, err);
 
+    ASSERT(add_take); /* job_check_supported has seen to it */
+    o->take = xcalloc((size_t)o->base.at.layout->n_buckets, sizeof(struct program *));
     if (rc == 0)
         rc = backend_copy_in(b, o->words, &words, sizeof words, err);
     if (rc == 0)
         rc = make_watch(o, err);
-    return rc == 0 ? sketch_bind(&o->watch, 1, b, &o->arena, err) : rc;
+    if (rc == 0)
+        rc = make_takes(o, add_take, err);
+    return rc == 0 ? bind_all(o, err) : rc;
 }
 
-int solo_new(const struct strategy_site *site, size_t size, struct solo **out, struct err *err)
+int solo_new(const struct strategy_site *site, size_t size, add_take_fn *add_take,
+             struct solo **out, struct err *err)
 {
     const size_t n_bytes = sizeof(float) * (size_t)site->layout->n_trained;
     struct solo *o = xcalloc(1, size);
@@ -79,7 +117,7 @@ int solo_new(const struct strategy_site *site, size_t size, struct solo **out, s
     rc = backend_alloc(site->backend, n_bytes, "parameters that are exchanged", (void **)&o->aside,
                        err);
     if (rc == 0 && backend_is_device(site->backend))
-        rc = make_device(o, err);
+        rc = make_device(o, add_take, err);
     if (rc < 0)
         solo_free(&o->base);
     else
@@ -92,6 +130,9 @@ void solo_free(struct strategy *s)
     struct solo *o = of(s);
 
     program_free(o->watch);
+    for (int b = 0; o->take && b < s->at.layout->n_buckets; b++)
+        program_free(o->take[b]);
+    free(o->take);
     backend_free(s->at.backend, o->arena);
     backend_free(s->at.backend, o->words);
     backend_free(s->at.backend, o->aside);
@@ -214,14 +255,20 @@ int solo_wait_buckets(struct strategy *s, struct err *err)
 
 /* ---- the same on a device ---- */
 
+int solo_note_standing(struct strategy *s, struct err *err)
+{
+    return copy_float(s, of(s)->words->standing + CONTROL_VOID, s->at.control + CONTROL_VOID, err);
+}
+
 /* The step's own verdict is older: the sums of parameters, too, may have been stopped. */
-static int note_standing(struct strategy *s, struct err *err)
+static int latch_standing(struct strategy *s, struct err *err)
 {
     struct coll *c = exchange_coll(s->at.exchange);
-    float *is_void = of(s)->words->standing + CONTROL_VOID;
-    int rc = copy_float(s, is_void, s->at.control + CONTROL_VOID, err);
+    int rc = solo_note_standing(s, err);
 
-    return rc == 0 && coll_is_device(c) ? coll_device_latch(c, is_void, err) : rc;
+    return rc == 0 && coll_is_device(c)
+               ? coll_device_latch(c, of(s)->words->standing + CONTROL_VOID, err)
+               : rc;
 }
 
 int solo_exchange_on_device(struct strategy *s, struct err *err)
@@ -233,10 +280,19 @@ int solo_exchange_on_device(struct strategy *s, struct err *err)
         rc = solo_sum_aside(s, err);
     if (rc == 0)
         rc = solo_wait_buckets(s, err);
-    return rc == 0 ? note_standing(s, err) : rc;
+    return rc == 0 ? latch_standing(s, err) : rc;
 }
 
-void solo_add_take(struct sketch *s, const struct strategy *o, int64_t n, int next, float *kept)
+int solo_take(struct strategy *s, struct err *err)
+{
+    int rc = 0;
+
+    for (int b = 0; b < s->at.layout->n_buckets && rc == 0; b++)
+        rc = sketch_run(of(s)->take[b], err);
+    return rc;
+}
+
+void solo_add_keep(struct sketch *s, const struct strategy *o, int64_t n, int next, float *kept)
 {
     struct solo_words *w = of(o)->words;
 
@@ -244,12 +300,15 @@ void solo_add_take(struct sketch *s, const struct strategy *o, int64_t n, int ne
                sketch_place(s, DTYPE_F32, SHAPE(n), kept, "kept"));
 }
 
-int solo_add_mean(struct sketch *s, const struct strategy *o, int bucket)
+int solo_place_aside(struct sketch *s, const struct strategy *o, int64_t at, int64_t n)
 {
-    const struct layout *l = o->at.layout;
-    const int x = sketch_place(s, DTYPE_F32, SHAPE(cut_bucket(l, bucket)),
-                               of(o)->aside + l->bucket[bucket].offset, "sum");
-    const int n = sketch_place(s, DTYPE_F32, SHAPE(1), of(o)->words->n_ranks, "n_ranks");
+    return sketch_place(s, DTYPE_F32, SHAPE(n), of(o)->aside + at, "aside");
+}
 
-    return sketch_elementwise(s, EW_DIV, x, n, x);
+int solo_add_mean(struct sketch *s, const struct strategy *o, int64_t at, int64_t n)
+{
+    const int x = solo_place_aside(s, o, at, n);
+
+    return sketch_elementwise(
+        s, EW_DIV, x, sketch_place(s, DTYPE_F32, SHAPE(1), of(o)->words->n_ranks, "n_ranks"), x);
 }

@@ -29,7 +29,7 @@ struct solo_words {
     _Alignas(16) float flag[1], one[1];       /* the rank's CONTROL_NONFINITE; 1 */
     _Alignas(16) float n_ranks[1];            /* of the formation */
     _Alignas(16) float zeros[CONTROL_LEN];    /* by this control vector all steps are applied */
-    _Alignas(16) float standing[CONTROL_LEN]; /* zeros but for CONTROL_VOID (solo_add_take) */
+    _Alignas(16) float standing[CONTROL_LEN]; /* zeros but for CONTROL_VOID (solo_add_keep) */
 };
 
 struct solo {
@@ -39,12 +39,16 @@ struct solo {
     /* On a device; else NULL. */
     struct solo_words *words;
     struct program *watch; /* writes words->flag */
+    struct program **take; /* [n_buckets] */
     void *arena;
 };
 
 /* Make a strategy whose own struct has `size` bytes and begins with a struct solo.  The rest is
- * zeroed.  Fails with ERR_NOMEM. */
-int solo_new(const struct strategy_site *site, size_t size, struct solo **out, struct err *err);
+ * zeroed.  add_take appends what a device does with what other ranks sent, for n parameters from
+ * `at` on; NULL: the strategy is for CPUs.  Fails with ERR_NOMEM. */
+int solo_new(const struct strategy_site *site, size_t size,
+             void (*add_take)(struct sketch *s, const struct strategy *o, int64_t at, int64_t n),
+             struct solo **out, struct err *err);
 void solo_free(struct strategy *s);
 int solo_form(struct strategy *s, int source, struct err *err);
 
@@ -69,10 +73,19 @@ int solo_wait_buckets(struct strategy *s, struct err *err);
  * whether the exchange stands: it does not if the step is void, or if collectives were stopped. */
 int solo_exchange_on_device(struct strategy *s, struct err *err);
 
-/* Append: kept [n] = next [n], both F32, if the exchange stands. */
-void solo_add_take(struct sketch *s, const struct strategy *o, int64_t n, int next, float *kept);
+/* Note that the step's mean stands, unless the step is void: once the control vector tells it. */
+int solo_note_standing(struct strategy *s, struct err *err);
 
-/* Append: the mean over the ranks of the bucket's parameters, of which `aside` has the sum. */
-int solo_add_mean(struct sketch *s, const struct strategy *o, int bucket);
+/* Do what add_take appended, for all buckets. */
+int solo_take(struct strategy *s, struct err *err);
+
+/* The next three are for add_take.
+ *
+ * Append: kept [n] = next [n], both F32, if the exchange stands. */
+void solo_add_keep(struct sketch *s, const struct strategy *o, int64_t n, int next, float *kept);
+
+/* Place n elements of `aside` from `at` on; append their quotient by the number of ranks. */
+int solo_place_aside(struct sketch *s, const struct strategy *o, int64_t at, int64_t n);
+int solo_add_mean(struct sketch *s, const struct strategy *o, int64_t at, int64_t n);
 
 #endif

@@ -191,6 +191,12 @@ struct strategy_ops {
      * Steps with one number queue the same work, and share its recording.  All ranks give the same
      * number for a step.  NULL: all steps queue the same. */
     int (*way)(const struct strategy *s);
+    /* On a device: the step's last micro-batch begins.  Its forward and backward passes overlap the
+     * work that is queued here. */
+    int (*last_micro)(struct strategy *s, struct err *err);
+    /* On a device, behind before_update: from now on the control vector tells whether the step is
+     * void, so parameters may be changed where it is not. */
+    int (*settled)(struct strategy *s, struct err *err);
 
     /* The next three functions are called on CPUs only. */
 

@@ -174,7 +174,9 @@ static int stop_device(struct trainer *t)
 /* The oldest step broke off, as *err says.  Returns 0 if it was done all the same.  Then all of its
  * collectives were done, all ranks read the same verdict whether it was applied, and the next step
  * meets the failure again.  With shards, a step is done once this rank has updated its shards, even
- * if the exchange of parameters failed after that (train/shards.h). */
+ * if the exchange of parameters failed after that (train/shards.h).  So is a step of local_sgd once
+ * the update is done: if its exchange of parameters fails, parameters stay as the update left them.
+ */
 static int settle(struct trainer *t, struct err *err)
 {
     const struct flight *f = &t->flight[0];

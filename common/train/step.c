@@ -365,6 +365,8 @@ int step_queue(struct trainer *t, struct flight *f, struct err *err)
             continue;
         }
         rc = begin_statistics(t, &m, err);
+        if (rc == 0 && m.key.last)
+            rc = reducer_last_micro(t->reducer, err);
         if (rc == 0)
             rc = feed_gather(t->train_feed, m.program, err);
         if (rc == 0)

@@ -135,10 +135,10 @@ class Daemons(dp.Case):
         rest = self.train("--device", "cpu", "--resume", run="part")
         self.assert_near(whole, rest, 1e-3)
 
-    def like_the_cpu(self, job, name=""):
-        """Two ranks on GPUs train as two on CPUs do; the epoch events of the GPUs."""
-        cpu, gpu = (self.train("--device", device, "--local", n=2, run=device + name, job=job)
-                    for device in ("cpu", "cuda"))
+    def like_the_cpu(self, job, name="", n=2):
+        """n ranks on GPUs train as n on CPUs do; the epoch events of the GPUs."""
+        cpu, gpu = (self.train("--device", device, "--local", n=n, run=device + name, job=job,
+                               env=MANY) for device in ("cpu", "cuda"))
         self.assert_near(cpu, gpu, 1e-5)
         return gpu
 
@@ -162,6 +162,13 @@ class Daemons(dp.Case):
                           run="hurt", job=job)
         self.assertEqual([e["nranks"] for e in self.events("recovered", "hurt")], [2])
         self.assertLess(hurt[1]["validation_loss"], hurt[0]["validation_loss"])
+
+    def test_decentralized(self):
+        """With all ranks; and with one peer, where one of three ranks rests in each round."""
+        job = {**JOB, "data.samples": 230, "strategy.name": "decentralized",
+               "optimizer.momentum": 0.5}
+        self.like_the_cpu({**job, "strategy.every": 2, "train.accumulate": 2})
+        self.like_the_cpu({**job, "strategy.peers": "shift_one"}, name="one", n=3)
 
     def test_a_lost_rank_is_replaced(self):
         """Recovery on the device: the new rank takes the survivor's state.  The step that was
