@@ -1,4 +1,4 @@
-/* Finds the checkpoint that --checkpoint means, and the job of its run; and prints the result of an
+/* Finding the checkpoint that --checkpoint means, the job of its run, and telling the result of an
  * evaluation. */
 #include "driver/evaluate.h"
 
@@ -17,7 +17,7 @@
 
 /* ---- the run ---- */
 
-/* runs/NAME, where NAME is from --set name=NAME, from --job, or the demo's. */
+/* The name of the job decides: that of --set name=NAME, of --job, or the demo's. */
 static char *default_run(const struct options *o)
 {
     const char *names[ARG_MAX_LIST];
@@ -86,7 +86,7 @@ static int find_best(const char *run, struct evaluation *out, struct err *err)
     return out->from ? 0 : err->code;
 }
 
-/* --checkpoint is a folder.  If it is RUN/checkpoints/NAME, its job is that of the run in RUN. */
+/* RUN/checkpoints/NAME is of the run in RUN. */
 static int find_folder(const char *folder, struct evaluation *out, struct err *err)
 {
     if (!ckpt_is_folder(folder))
@@ -147,7 +147,7 @@ static char *checkpoint_of(const struct evaluation *e, int64_t step)
                         : xstrdup(e->from);
 }
 
-/* 1: print the perplexity, because the model is one of tokens: it has several targets a sample. */
+/* A model of tokens has several targets a sample. */
 static int has_perplexity(const struct session_epoch *e)
 {
     return e->n_targets > e->n_samples && e->validation_accuracy != NOT_MEASURED;
@@ -159,6 +159,8 @@ static void put_text(struct buf *b, const char *path, const char *logits,
     buf_printf(b, "%s: validation loss %.6g", path, e->validation_loss);
     if (e->validation_accuracy != NOT_MEASURED)
         buf_printf(b, ", accuracy %.2f %%", 100 * e->validation_accuracy);
+    if (e->has_top5)
+        buf_printf(b, ", top-5 %.2f %%", 100 * e->validation_top5);
     if (has_perplexity(e))
         buf_printf(b, ", perplexity %.6g", exp(e->validation_loss));
     if (e->has_average)
@@ -184,6 +186,8 @@ static void put_json(struct buf *b, const char *path, const char *logits,
     json_object_set_new(o, "validation_loss", number(e->validation_loss));
     if (e->validation_accuracy != NOT_MEASURED)
         json_object_set_new(o, "validation_accuracy", number(e->validation_accuracy));
+    if (e->has_top5)
+        json_object_set_new(o, "validation_top5", number(e->validation_top5));
     if (has_perplexity(e))
         json_object_set_new(o, "validation_perplexity", number(exp(e->validation_loss)));
     if (e->has_average)
@@ -191,6 +195,8 @@ static void put_json(struct buf *b, const char *path, const char *logits,
     if (e->has_average && e->average_validation_accuracy != NOT_MEASURED)
         json_object_set_new(o, "average_validation_accuracy",
                             number(e->average_validation_accuracy));
+    if (e->has_average && e->has_top5)
+        json_object_set_new(o, "average_validation_top5", number(e->average_validation_top5));
     if (logits)
         json_object_set_new(o, "logits", json_string(logits));
     text = json_dumps(o, JSON_COMPACT);

@@ -20,7 +20,7 @@
 #include "driver/standby.h"
 #include "net/secret.h"
 
-/* *out: the path of the run directory's job.yaml, which is the job with --resume and no --job. */
+/* With --resume and no --job: the job that the run directory holds. */
 static int run_job_path(const struct options *o, char **out, struct err *err)
 {
     char *folder = evaluate_run(o), *path = xasprintf("%s/job.yaml", folder);
@@ -71,15 +71,14 @@ static void warn_threads(const struct job *job, int64_t n_asked)
                  (long long)n_asked, s.n_threads);
 }
 
-/* Set the keys that an evaluation does not have.  No rank can join once it has begun, and there is
- * no minimum of ranks. */
+/* No rank can join an evaluation once it has begun, and none needs a minimum of others. */
 static void set_for_evaluation(struct job *job)
 {
     job->cluster.min_ranks = job->cluster.max_ranks = job->cluster.spares = 0;
-    job->cluster.driver_timeout_ms = 0; /* followers have no state to keep for another driver */
+    job->cluster.driver_timeout_ms = 0; /* followers keep no state that is lost with its driver */
 }
 
-/* Log the keys of a DeepSpeed configuration that have no effect here. */
+/* A DeepSpeed configuration asks for this in vain. */
 static void log_notes(struct buf *notes)
 {
     char *rest, *line;
@@ -148,7 +147,7 @@ static int find_device(struct options *o, struct err *err)
     return 0;
 }
 
-/* With --ranks: log the places of this machine's ranks, and bind this process to the first one. */
+/* With --ranks: this rank's part of the machine is the first. */
 static void take_place(const struct options *o)
 {
     if (o->places.n == 0 || o->check)

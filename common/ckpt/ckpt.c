@@ -46,6 +46,8 @@ static const struct {
     {"row_loss", offsetof(struct ckpt_state, row_loss)},
     {"row_targets", offsetof(struct ckpt_state, row_targets)},
     {"row_steps", offsetof(struct ckpt_state, row_steps)},
+    {"epoch_weight", offsetof(struct ckpt_state, epoch_weight)},
+    {"row_weight", offsetof(struct ckpt_state, row_weight)},
 };
 
 static int64_t *number_at(struct ckpt_state *s, size_t i)
@@ -114,8 +116,18 @@ static json_t *find_number(json_t *root, const char *key)
     return v || strcmp(key, "epoch_targets") ? v : json_object_get(root, "epoch_samples");
 }
 
-/* Version 0.1.0 wrote no sums of a row of metrics.csv: they are 0 then. */
-static int may_be_missing(const char *key) { return strncmp(key, "row_", 4) == 0; }
+/* Version 0.1.0 wrote no sums of a row of metrics.csv: they are 0 then.  Versions without class
+ * weights wrote no sums of weights. */
+static int may_be_missing(const char *key)
+{
+    return strncmp(key, "row_", 4) == 0 || strcmp(key, "epoch_weight") == 0;
+}
+
+/* Without class weights each target weighs 1. */
+static int64_t weight_of(int64_t n_targets)
+{
+    return n_targets > INT64_MAX >> 24 ? INT64_MAX : n_targets << 24;
+}
 
 static int read_numbers(json_t *root, const char *path, struct ckpt_state *s, struct err *err)
 {
@@ -128,6 +140,10 @@ static int read_numbers(json_t *root, const char *path, struct ckpt_state *s, st
             return err_set(err, ERR_CORRUPT, "%s: \"%s\" is missing or not a number >= 0", path,
                            numbers[i].key);
         *number_at(s, i) = json_integer_value(v);
+    }
+    if (!json_object_get(root, "epoch_weight")) {
+        s->epoch_weight = weight_of(s->epoch_targets);
+        s->row_weight = weight_of(s->row_targets);
     }
     if (s->steps_per_epoch < 1)
         return err_set(err, ERR_CORRUPT, "%s: \"steps_per_epoch\" is 0", path);

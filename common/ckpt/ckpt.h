@@ -40,11 +40,12 @@ struct ckpt_state {
     int64_t epoch_loss;                   /* sums of the epoch under way, see op/control.h */
     int64_t epoch_correct, epoch_targets; /* targets: op/control.h */
     int64_t epoch_samples, epoch_skipped;
-    int64_t row_loss, row_targets; /* sums of the steps since the last row of metrics.csv */
-    int64_t row_steps;             /* ... and how many steps; 0 if the file does not say */
-    double grad_norm;              /* of the last step, before clipping; NAN: not known */
-    int64_t n_updates;             /* steps that the optimizer made; skipped ones do not count */
-    int n_ranks;                   /* when it was written; a run may go on with any other number */
+    int64_t epoch_weight, row_weight; /* of the targets, units of 2^-24: op/control.h */
+    int64_t row_loss, row_targets;    /* sums of the steps since the last row of metrics.csv */
+    int64_t row_steps;                /* ... and how many steps; 0 if the file does not say */
+    double grad_norm;                 /* of the last step, before clipping; NAN: not known */
+    int64_t n_updates;                /* steps that the optimizer made; skipped ones do not count */
+    int n_ranks;         /* when it was written; a run may go on with any other number */
     struct hash128 data; /* fingerprint of the data; 0 if the version that wrote it kept none */
     /* The size on which train.bucket_bytes: auto has decided; 0: nothing was decided yet. */
     int64_t bucket_bytes;

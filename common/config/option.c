@@ -111,6 +111,10 @@ void option_want(const struct option *o, struct buf *out)
                    o->count ? o->count : OPT_MAX_REALS);
         want_range(o, "a number", out);
         break;
+    case OPT_NUMBERS:
+        buf_printf(out, "a list of at most %d, each ", OPT_MAX_NUMBERS);
+        want_range(o, "a number", out);
+        break;
     case OPT_SET:
         buf_printf(out, "a list of some of ");
         want_choice(o, out);

@@ -25,6 +25,7 @@ enum option_type {
     OPT_ENTRY,   /* const struct option_group *; the entry of `registry` with this name */
     OPT_INTS,    /* struct option_ints; [1, 2, 3] */
     OPT_REALS,   /* struct option_reals; [0.9, 0.999]; as many as `count` says, where it is not 0 */
+    OPT_NUMBERS, /* struct option_numbers; the same for long lists */
     OPT_SET,     /* unsigned, a bit for each of `choices`; [bias, norm] */
     OPT_ITEMS,   /* struct option_items; [{match: "fc.*", lr_scale: 10}], keys by `item` */
     OPT_TREE,    /* const char *; a list of layers, in YAML's flow style (config/tree.h) */
@@ -41,11 +42,13 @@ enum {
     OPT_SHORT = 32,   /* a word in place of the mapping that has this key is this key's value */
     OPT_MANY = 16,    /* OPT_STRING: a list in the file is its items, separated by ", " */
 
-    OPT_TEXT_BYTES = 4095,  /* the longest string */
-    OPT_TREE_BYTES = 32768, /* the longest OPT_TREE */
-    OPT_MAX_INTS = 16,      /* the longest list of integers */
-    OPT_MAX_REALS = 256,    /* ... of numbers */
-    OPT_MAX_ITEMS = 64,     /* ... of mappings */
+    OPT_TEXT_BYTES = 4095,     /* the longest string */
+    OPT_TREE_BYTES = 32768,    /* the longest OPT_TREE */
+    OPT_MAX_INTS = 16,         /* the longest list of integers */
+    OPT_MAX_REALS = 256,       /* ... of numbers */
+    OPT_MAX_NUMBERS = 4096,    /* ... of OPT_NUMBERS */
+    OPT_NUMBERS_BYTES = 65536, /* ... and its longest text */
+    OPT_MAX_ITEMS = 64,        /* ... of mappings */
 };
 
 struct option_ints {
@@ -56,6 +59,11 @@ struct option_ints {
 struct option_reals {
     int n;
     double v[OPT_MAX_REALS];
+};
+
+struct option_numbers {
+    int n;
+    const double *v; /* [n], in the job's arena */
 };
 
 struct option_items {

@@ -189,6 +189,29 @@ static int parse_reals(const struct option *o, struct option_reals *list, const 
     return o->count && list->n != o->count ? -1 : 0;
 }
 
+static int parse_numbers(const struct option *o, struct option_numbers *list, struct arena *arena,
+                         const char *text, size_t len)
+{
+    struct rest r = list_of(text, len);
+    int64_t n = r.at < r.end;
+    double *v;
+
+    for (const char *s = r.at; s < r.end; s++)
+        n += *s == ',';
+    if (n > OPT_MAX_NUMBERS)
+        return -1;
+    v = arena_alloc(arena, (size_t)n * sizeof *v + 1);
+    for (list->n = 0; r.at < r.end; list->n++) {
+        const char *item = next_item(&r, &len);
+
+        if (!scan_real(item, len, &v[list->n]) || !in_range(o, v[list->n]))
+            return -1;
+        v[list->n] += 0.0; /* -0 becomes 0 */
+    }
+    list->v = v;
+    return 0;
+}
+
 static int parse_choice(const struct option *o, int *field, const char *text, size_t len)
 {
     for (int i = o->first; o->choices[i]; i++)
@@ -266,7 +289,8 @@ static int parse_entry(const struct option *o, const struct option_group **field
     return 0;
 }
 
-static int parse_plain(const struct option *o, void *field, const char *text, size_t len)
+static int parse_plain(const struct option *o, void *field, struct arena *arena, const char *text,
+                       size_t len)
 {
     switch (o->type) {
     case OPT_BOOL:
@@ -275,6 +299,8 @@ static int parse_plain(const struct option *o, void *field, const char *text, si
         return parse_ints(o, field, text, len);
     case OPT_REALS:
         return parse_reals(o, field, text, len);
+    case OPT_NUMBERS:
+        return parse_numbers(o, field, arena, text, len);
     case OPT_SET:
         return parse_set(o, field, text, len);
     case OPT_CHOICE:
@@ -316,7 +342,7 @@ int option_parse(const struct option *o, void *field, struct arena *arena, const
         return parse_tree(o, field, arena, text, len, err);
     if (o->type == OPT_ITEMS)
         return option_parse_items(o, field, arena, text, len, err);
-    if ((is_word || !quoted) && parse_plain(o, field, text, len) == 0)
+    if ((is_word || !quoted) && parse_plain(o, field, arena, text, len) == 0)
         return 0;
     if (parse_word(o, field, text, len) == 0)
         return 0;
@@ -334,6 +360,7 @@ int option_try(const struct option *o, const char *text, size_t len, int quoted,
         const void *pointer;
         struct option_ints ints;
         struct option_reals reals;
+        struct option_numbers numbers;
         struct option_items items;
     } field;
     struct arena arena;
@@ -361,12 +388,12 @@ static void format_ints(const struct option_ints *list, struct buf *out)
     buf_printf(out, "]");
 }
 
-static void format_reals(const struct option_reals *list, struct buf *out)
+static void format_reals(const double *v, int n, struct buf *out)
 {
     buf_printf(out, "[");
-    for (int i = 0; i < list->n; i++) {
+    for (int i = 0; i < n; i++) {
         buf_printf(out, "%s", i ? ", " : "");
-        format_real(list->v[i], out);
+        format_real(v[i], out);
     }
     buf_printf(out, "]");
 }
@@ -392,6 +419,9 @@ static void format_int(const struct option *o, int64_t v, struct buf *out)
 
 void option_format(const struct option *o, const void *p, struct buf *out)
 {
+    const struct option_reals *reals = p;
+    const struct option_numbers *numbers = p;
+
     switch (o->type) {
     case OPT_BOOL:
         buf_printf(out, "%s", *(const int *)p ? "true" : "false");
@@ -415,7 +445,10 @@ void option_format(const struct option *o, const void *p, struct buf *out)
         format_ints(p, out);
         break;
     case OPT_REALS:
-        format_reals(p, out);
+        format_reals(reals->v, reals->n, out);
+        break;
+    case OPT_NUMBERS:
+        format_reals(numbers->v, numbers->n, out);
         break;
     case OPT_SET:
         format_set(o, *(const unsigned *)p, out);

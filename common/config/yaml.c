@@ -157,12 +157,14 @@ static int may_be_quoted(const struct option *o)
 static int join_items(struct walk *w, const struct option *o, const yaml_node_t *list,
                       struct buf *out, struct err *err)
 {
+    const size_t most = o->type == OPT_NUMBERS ? OPT_NUMBERS_BYTES : 1024;
+
     for (yaml_node_item_t *i = list->data.sequence.items.start; i < list->data.sequence.items.top;
          i++) {
         const yaml_node_t *item = yaml_document_get_node(&w->doc, *i);
         char shown[64];
 
-        if (out->len > 1024)
+        if (out->len > most)
             return option_fail(o, "longer", err);
         if (item->type != YAML_SCALAR_NODE)
             return option_fail(o, "a list of lists", err);

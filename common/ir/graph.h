@@ -44,8 +44,22 @@ enum value_role {
 };
 
 /* METRIC_TARGETS: the targets that the loss compared with: samples or tokens, but for the ignored
- * ones (tensor/sample.h). */
-enum { METRIC_LOSS_SUM, METRIC_CORRECT, METRIC_TARGETS, METRIC_NONFINITE, METRIC_COUNT };
+ * ones (tensor/sample.h).  METRIC_WEIGHT: the sum of their weights, by which the mean loss divides;
+ * without class weights each target weighs 1.  METRIC_NONFINITE stays the last one: fixed shares
+ * clear all metrics before it (train/step.c). */
+enum {
+    METRIC_LOSS_SUM,
+    METRIC_CORRECT,
+    METRIC_TARGETS,
+    METRIC_WEIGHT,
+    METRIC_TOP5, /* targets among the five largest logits; 0 where nobody counts them */
+    METRIC_NONFINITE,
+    METRIC_COUNT
+};
+
+/* Weights of classes are multiples of 1 / WEIGHT_UNITS, so that their sums are exact, and do not
+ * depend on the order of addition, up to a sum of 2^23. */
+#define WEIGHT_UNITS 0x1p30
 
 /* The numbers that vary from step to step, which a program reads besides tensors.  All ranks hold
  * equal values, except for first_position and requests. */
@@ -187,6 +201,11 @@ union node_attr {
     struct {
         float label_smoothing;    /* softmax_xent */
         enum pointwise pointwise; /* pointwise_loss */
+        int counts_top5;          /* softmax_xent: METRIC_TOP5 counts, too */
+        /* softmax_xent: [C] multiples of 1 / WEIGHT_UNITS, in the graph's arena or elsewhere where
+         * they outlive all kernels made from the node; NULL: each class weighs 1. */
+        const float *class_weight;
+        double class_weight_sum; /* of all C; not read without class_weight */
     } loss;
     struct {
         int64_t image[3]; /* H, W, C */

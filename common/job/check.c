@@ -9,6 +9,34 @@
 #include "base/util.h"
 #include "strategy/compress.h"
 
+/* The largest class weight may be so many times the smallest one that is not 0: sums of weights are
+ * fixed point (WEIGHT_UNITS). */
+#define WEIGHTS_RANGE 1e6
+
+static int check_weights(const struct job *j, struct err *err)
+{
+    const struct option_numbers *w = &j->model.class_weights;
+    double most = 0, least = HUGE_VAL;
+
+    for (int i = 0; i < w->n; i++) {
+        most = fmax(most, w->v[i]);
+        if (w->v[i] > 0)
+            least = fmin(least, w->v[i]);
+    }
+    if (w->n == 0)
+        return 0;
+    if (j->model.loss != LOSS_CROSS_ENTROPY)
+        return err_set(err, ERR_CONFIG, "train.class_weights needs model.loss cross_entropy");
+    if (most == 0)
+        return err_set(err, ERR_CONFIG, "train.class_weights are all 0, want one above 0");
+    if (most > WEIGHTS_RANGE * least)
+        return err_set(err, ERR_CONFIG,
+                       "train.class_weights has %g and %g, want the largest at most %g times the "
+                       "smallest above 0",
+                       least, most, WEIGHTS_RANGE);
+    return 0;
+}
+
 static int check_train(const struct job *j, struct err *err)
 {
     const struct job_train *t = &j->train;
@@ -20,6 +48,8 @@ static int check_train(const struct job *j, struct err *err)
                        t->accumulate, t->global_batch);
     if (j->model.label_smoothing > 0 && j->model.loss != LOSS_CROSS_ENTROPY)
         return err_set(err, ERR_CONFIG, "train.label_smoothing needs model.loss cross_entropy");
+    if (check_weights(j, err) < 0)
+        return err->code;
     if (t->drop_last && samples && *samples < t->global_batch)
         return err_set(err, ERR_CONFIG,
                        "train.drop_last with data.samples %" PRId64
@@ -117,7 +147,10 @@ static int check_decision(const struct job *j, const char *key, enum goal goal, 
     if (goal_is_accuracy(goal) && !is_right_or_wrong(j->model.loss))
         return err_set(err, ERR_CONFIG,
                        "%s is %s, which needs model.loss cross_entropy or bce; want %s", key,
-                       goals[goal], goals[goal - GOAL_ACCURACY + GOAL_LOSS]);
+                       goals[goal], goals[goal_loss(goal)]);
+    if (goal_is_top5(goal) && j->model.loss != LOSS_CROSS_ENTROPY)
+        return err_set(err, ERR_CONFIG, "%s is %s, which needs model.loss cross_entropy; want %s",
+                       key, goals[goal], goals[goal_loss(goal)]);
     return 0;
 }
 

@@ -137,6 +137,10 @@ static const struct option train_rows[] = {
      .help = "Scale the gradient down to this norm, taken over all parameters; 0: off."},
     {"train.label_smoothing", OPT_REAL, AT(model.label_smoothing), "0", 0, 1, .flags = OPT_BELOW,
      .help = "In training, this part of each label is spread evenly over all classes."},
+    {"train.class_weights", OPT_NUMBERS, AT(model.class_weights), "[]", 0, 1e9,
+     .help =
+         "One for each class: the loss of a target counts so many times, and the mean divides by "
+         "the sum of the targets' weights; in validation, too. []: all count alike."},
     {"train.ignore_index", OPT_INT, AT(data.ignore_index), "-100", -2147483648.0, 2147483647,
      .help = "Labels, or target tokens, of this number count in no loss, gradient or accuracy."},
     {"train.drop_last", OPT_BOOL, AT(train.drop_last), "false",

@@ -136,6 +136,6 @@ void layer_drop_path(struct net *m, const char *name, float p);
 float layer_depth_drop(double most, int64_t i, int64_t n);
 
 /* The last layer; h holds the logits.  The labels are smoothed in training alone. */
-void layer_loss(struct net *m, const char *name, enum loss loss, double label_smoothing);
+void layer_loss(struct net *m, const char *name, const struct model_options *o);
 
 #endif

@@ -40,11 +40,18 @@ int model_build(const struct model_options *o, const struct sample_spec *spec, i
     ASSERT(batch >= 0);
     add_inputs(&m);
     o->kind->build(&m, o->options);
-    layer_loss(&m, "loss", o->loss, o->label_smoothing);
+    layer_loss(&m, "loss", o);
     if (m.rc < 0) {
         graph_free(g);
         return fail(o->kind->group.name, spec, err);
     }
     *out = g;
     return 0;
+}
+
+int model_counts_top5(const struct model_options *o, const struct graph *g)
+{
+    const struct shape *logits = &g->value[g->logits].shape;
+
+    return o->loss == LOSS_CROSS_ENTROPY && logits->dim[logits->n - 1] > 5;
 }

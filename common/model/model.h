@@ -81,6 +81,8 @@ struct model_options {
     int sync_batch_norm; /* statistics over all ranks */
     enum loss loss;
     double label_smoothing; /* [0, 1) */
+    /* One for each class, none negative, not all 0; n is 0: each class weighs 1. */
+    struct option_numbers class_weights;
 };
 
 /* The forward graph with its loss for `batch` samples (0 is legal); its inputs are the fields of
@@ -89,5 +91,9 @@ struct model_options {
  * and why. */
 int model_build(const struct model_options *o, const struct sample_spec *spec, int64_t batch,
                 int training, int sync, struct graph **out, struct err *err);
+
+/* Whether a validation of this network counts the targets among the five largest logits: with the
+ * loss cross_entropy, and more than five classes. */
+int model_counts_top5(const struct model_options *o, const struct graph *g);
 
 #endif

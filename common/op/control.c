@@ -44,6 +44,8 @@ void control_pack(const double *metrics, unsigned requests, int is_void, float *
                    LOSS_DIGITS);
     put_digits((uint64_t)metrics[METRIC_CORRECT], v + CONTROL_CORRECT, COUNT_DIGITS);
     put_digits((uint64_t)metrics[METRIC_TARGETS], v + CONTROL_TARGETS, COUNT_DIGITS);
+    put_digits((uint64_t)(metrics[METRIC_WEIGHT] * WEIGHT_UNITS), v + CONTROL_WEIGHT,
+               CONTROL_WEIGHT_DIGITS);
     v[CONTROL_NONFINITE] = !isfinite(loss) || metrics[METRIC_NONFINITE] > 0;
     v[CONTROL_STOP] = requests & 1;
     v[CONTROL_CHECKPOINT] = requests >> 1 & 1;
@@ -57,6 +59,7 @@ void control_read(const float *v, struct control *out)
         .loss = get_digits(v + CONTROL_LOSS, LOSS_DIGITS),
         .n_correct = get_digits(v + CONTROL_CORRECT, COUNT_DIGITS),
         .n_targets = get_digits(v + CONTROL_TARGETS, COUNT_DIGITS),
+        .weight = get_digits(v + CONTROL_WEIGHT, CONTROL_WEIGHT_DIGITS),
         .n_nonfinite = (int)v[CONTROL_NONFINITE],
         .n_stop = (int)v[CONTROL_STOP],
         .n_checkpoint = (int)v[CONTROL_CHECKPOINT],

@@ -1,8 +1,8 @@
 /* control - the small vector at the end of the last bucket, by which ranks agree on a step.
  *
- * Each rank writes its own numbers (loss sum, correct predictions, targets, a loss that is not
- * finite, requests).  The all-reduce adds the vectors.  All ranks read the same sum at the same
- * step and act on it.
+ * Each rank writes its own numbers (loss sum, correct predictions, targets, their weights, a loss
+ * that is not finite, requests).  The all-reduce adds the vectors.  All ranks read the same sum at
+ * the same step and act on it.
  *
  * A step is void for one of two reasons.  The step before it was not clean: each rank's own device
  * notices this, so all ranks write CONTROL_VOID.  Or its collectives were stopped: then
@@ -13,12 +13,18 @@
  * fixed point in units of 2^-24, so that every rank holds the very same number: metrics are
  * replicated state.  One of 2^39 or more, of a run that diverges, is told as infinite.
  *
+ * The sum of the targets' weights, by which the optimizer divides, travels in units of 2^-30, of
+ * which every class weight is a multiple (WEIGHT_UNITS): so it is exact, and the same for any
+ * number of ranks, up to 2^23 on a rank.  Without class weights it is the number of targets.
+ *
  * Threads: pure. */
 #ifndef OP_CONTROL_H
 #define OP_CONTROL_H
 
 #include <math.h>
 #include <stdint.h>
+
+#include "ir/graph.h"
 
 enum {
     CONTROL_LOSS = 0,       /* 8 digits: loss sum * 2^24, 0 if not finite or negative */
@@ -28,14 +34,18 @@ enum {
     CONTROL_STOP = 17,      /* ranks that request a stop; likewise the next two */
     CONTROL_CHECKPOINT = 18,
     CONTROL_REGROUP = 19,
-    CONTROL_VOID = 20,  /* > 0: this step is void (op/seal.c) */
-    CONTROL_READY = 21, /* ranks that are ready for what the strategy begins when all are */
-    CONTROL_LEN = 32,   /* a multiple of SEGMENT_ALIGN; the rest is zero */
+    CONTROL_VOID = 20,   /* > 0: this step is void (op/seal.c) */
+    CONTROL_READY = 21,  /* ranks that are ready for what the strategy begins when all are */
+    CONTROL_WEIGHT = 22, /* 8 digits: sum of the targets' weights * 2^30 */
+    CONTROL_LEN = 32,    /* a multiple of SEGMENT_ALIGN; the rest is zero */
 };
+
+enum { CONTROL_WEIGHT_DIGITS = 8 };
 
 struct control {
     int64_t loss; /* units of 2^-24 */
     int64_t n_correct, n_targets;
+    int64_t weight;                                   /* of all targets, units of 2^-30 */
     int n_nonfinite, n_stop, n_checkpoint, n_regroup; /* ranks */
     int is_void;
 };
@@ -68,14 +78,14 @@ OP_BOTH static inline int control_is_quiet(const float *control)
            !(control[CONTROL_REGROUP] > 0.0f);
 }
 
-/* The targets of the step, of all ranks.  A double is exact: the digits have 48 bits at most. */
-OP_BOTH static inline double control_targets(const float *control)
+/* The weight of the step's targets, of all ranks: their number without class weights. */
+OP_BOTH static inline double control_weight(const float *control)
 {
-    double n = 0;
+    double w = 0;
 
-    for (int i = CONTROL_NONFINITE - 1; i >= CONTROL_TARGETS; i--)
-        n = n * 256 + (double)control[i];
-    return n;
+    for (int i = CONTROL_WEIGHT + CONTROL_WEIGHT_DIGITS - 1; i >= CONTROL_WEIGHT; i--)
+        w = w * 256 + (double)control[i];
+    return w / WEIGHT_UNITS;
 }
 
 #define CONTROL_LOSS_CUT INT64_MAX /* a loss sum beyond the range */
@@ -83,6 +93,17 @@ OP_BOTH static inline double control_targets(const float *control)
 static inline double control_loss(int64_t fixed)
 {
     return fixed == CONTROL_LOSS_CUT ? HUGE_VAL : (double)fixed * 0x1p-24;
+}
+
+/* Sums of weights over many steps are kept in units of 2^-24, as those of losses are: in units of
+ * 2^-30 an epoch of 10^10 tokens would not fit.  A step loses less than a unit by it, and the same
+ * on all ranks. */
+static inline int64_t control_weight_kept(int64_t weight) { return weight >> 6; }
+
+/* The mean loss, of a sum of losses and of weights that were kept; NaN if nothing counted. */
+static inline double control_mean_loss(int64_t loss, int64_t weight)
+{
+    return weight > 0 ? control_loss(loss) / ((double)weight * 0x1p-24) : (double)NAN;
 }
 
 #endif

@@ -2,19 +2,26 @@
  *
  * softmax_xent       logits [N,C], labels I32 [N], metrics -> prob? F32 [N,C], softmax of each row
  *   With s = attr.loss.label_smoothing the target of a row is t[c] = (1-s)*[c = label] + s/C,
- *   and its loss is -sum over c of t[c]*log prob[c].  The node adds to metrics:
+ *   and its loss is -sum over c of w[c]*t[c]*log prob[c], where w = attr.loss.class_weight, or 1
+ *   without.  The node adds to metrics:
  *     METRIC_LOSS_SUM   the losses that are finite, in double
  *     METRIC_CORRECT    the number of rows whose first largest logit is the label's
  *     METRIC_TARGETS    the number of rows whose label is not SAMPLE_IGNORED
+ *     METRIC_WEIGHT     the sum of w[label] over these rows
+ *     METRIC_TOP5       if attr.loss.counts_top5, the number of rows in which fewer than 5 logits
+ *                       stand before the label's.  Of equal logits that of the lower class stands
+ *                       first, and NaN stands before every number; a label whose own logit is NaN
+ *                       does not count
  *     METRIC_NONFINITE  the number of rows whose loss is not finite
  *   A row whose label is SAMPLE_IGNORED has no loss, and its gradient is 0.  Any other label
  * outside [0,C), which readers refuse, has a loss that is not finite.
  *
  * softmax_xent_grad  prob, labels, scalars, scaler? F32 [SCALER_LEN]
  *                    -> dlogits (may be in place of prob)
- *   dlogits = (prob - t) * scalars.loss_scale (op/update.h corrects it for ignored targets), times
- * scaler[SCALER_SCALE] if there is a scaler (op/loss_scale.c). prob is F32 whatever the type of the
- * logits, because 1 - prob of a learnt label is small.
+ *   dlogits[c] = (prob[c] * (sum of w*t) - w[c]*t[c]) * scalars.loss_scale (op/update.h corrects it
+ * for ignored targets and for weights), times scaler[SCALER_SCALE] if there is a scaler
+ * (op/loss_scale.c).  prob is F32 whatever the type of the logits, because 1 - prob of a learnt
+ * label is small.
  *
  * softmax_xent_train logits, labels, metrics, scalars, scaler? -> dlogits (may be in place of
  *                    logits)

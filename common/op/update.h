@@ -88,13 +88,13 @@ OP_BOTH static inline struct update_block update_block_at(const double *segments
 }
 
 /* The factor by which the gradient is too large.  The loss divided it by all targets of the step,
- * and the control vector knows how many were not ignored; scaler is NULL without loss scaling.  The
- * factor is exactly 1 without both.  With no target at all the gradient is 0 whatever the factor.
- */
+ * and the control vector knows what those that were not ignored weigh; scaler is NULL without loss
+ * scaling.  The factor is exactly 1 without all of these.  With a weight of 0 the gradient is 0
+ * whatever the factor. */
 OP_BOTH static inline float update_scale(const float *control, const struct step_scalars *s,
                                          const float *scaler)
 {
-    const double seen = control_targets(control), all = (double)s->n_targets;
+    const double seen = control_weight(control), all = (double)s->n_targets;
     const float scale = scaler ? scaler[SCALER_SCALE] : 1.0f;
 
     return seen > 0 && seen != all ? (float)((double)scale * (seen / all)) : scale;

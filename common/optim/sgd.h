@@ -1,7 +1,6 @@
-/* sgd - the options of stochastic gradient descent, with PyTorch's meanings.  op/sgd.c has the
- * formula.
+/* sgd - the options of stochastic gradient descent; op/sgd.c is its formula.
  *
- * Threads: any; all of it is constant. */
+ * Threads: constant. */
 #ifndef OPTIM_SGD_H
 #define OPTIM_SGD_H
 

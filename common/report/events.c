@@ -159,9 +159,13 @@ static void put_validation(json_t *o, const struct session_epoch *e)
         return;
     put_number(o, "validation_loss", e->validation_loss);
     put_number(o, "validation_accuracy", e->validation_accuracy);
+    if (e->has_top5)
+        put_number(o, "validation_top5", e->validation_top5);
     if (e->has_average) {
         put_number(o, "average_validation_loss", e->average_validation_loss);
         put_number(o, "average_validation_accuracy", e->average_validation_accuracy);
+        if (e->has_top5)
+            put_number(o, "average_validation_top5", e->average_validation_top5);
     }
     if (e->is_best)
         json_object_set_new(o, "best", json_true());

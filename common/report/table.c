@@ -65,13 +65,15 @@ static void print_rows(const struct table *t, FILE *f)
 void table_print(const struct table *t, const struct table_end *end, FILE *f)
 {
     const struct session_epoch *last = table_last(t);
-    char total[32];
+    char total[32], top5[32] = "";
 
     print_rows(t, f);
     format_duration(total, sizeof total, end->seconds);
+    if (last && last->is_validated && last->has_top5)
+        snprintf(top5, sizeof top5, ", top-5 %.2f %%", 100 * last->validation_top5);
     if (last && last->is_validated && last->validation_accuracy != NOT_MEASURED)
-        fprintf(f, "accuracy  %.2f %% on the validation set, after %s\n",
-                100 * last->validation_accuracy, total);
+        fprintf(f, "accuracy  %.2f %%%s on the validation set, after %s\n",
+                100 * last->validation_accuracy, top5, total);
     else if (last && last->is_validated)
         fprintf(f, "loss      %.4f on the validation set, after %s\n", last->validation_loss,
                 total);
@@ -114,7 +116,7 @@ void table_data_wait_text(double share, int rank, char *out, size_t cap)
 /* ", validation loss 1.4697, perplexity 4.348, accuracy 56.32 %" */
 static void validation_text(const struct session_epoch *f, char *out, size_t cap)
 {
-    char perplexity[48] = "", accuracy[48] = "";
+    char perplexity[48] = "", accuracy[48] = "", top5[32] = "";
 
     out[0] = 0;
     if (!f->is_validated)
@@ -123,7 +125,10 @@ static void validation_text(const struct session_epoch *f, char *out, size_t cap
         snprintf(perplexity, sizeof perplexity, ", perplexity %.4g", exp(f->validation_loss));
     if (f->validation_accuracy != NOT_MEASURED)
         snprintf(accuracy, sizeof accuracy, ", accuracy %.2f %%", 100 * f->validation_accuracy);
-    snprintf(out, cap, ", validation loss %.4f%s%s", f->validation_loss, perplexity, accuracy);
+    if (f->has_top5)
+        snprintf(top5, sizeof top5, ", top-5 %.2f %%", 100 * f->validation_top5);
+    snprintf(out, cap, ", validation loss %.4f%s%s%s", f->validation_loss, perplexity, accuracy,
+             top5);
 }
 
 /* ", averaged weights loss 1.4650, accuracy 56.40 %" */

@@ -103,7 +103,9 @@ struct session_epoch { /* one finished (or cut short) epoch, over all ranks */
     double validation_loss, validation_accuracy;
     int has_average; /* 1: averaged weights (train.average) were validated, too */
     double average_validation_loss, average_validation_accuracy;
-    int is_best;        /* by train.best, so far */
+    int has_top5; /* 1: the validation counted targets among the five largest logits, too */
+    double validation_top5, average_validation_top5; /* 0 to 1 */
+    int is_best;                                     /* by train.best, so far */
     int64_t n_samples;  /* samples trained on, in a whole epoch each once; evaluation: validated */
     int64_t n_targets;  /* of an evaluation: predictions that were compared with their targets */
     int64_t n_skipped;  /* steps that were skipped because of numbers that are not finite */

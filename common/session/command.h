@@ -297,7 +297,10 @@ struct report {
             int64_t n_nonfinite;     /* targets whose loss is not finite: left out of loss_sum */
             double average_loss_sum; /* the same with the averaged weights (train.average); or 0 */
             int64_t average_n_correct, average_n_nonfinite;
-            int has_average; /* rank 0: there are averaged weights; not sent */
+            double weight; /* of the targets (METRIC_WEIGHT), by which the loss divides */
+            int64_t n_top5, average_n_top5; /* targets among the five largest logits */
+            int has_average;                /* rank 0: there are averaged weights; not sent */
+            int has_top5;                   /* rank 0: n_top5 counts; not sent */
             /* The decisions of all ranks (train/loop.h); taken from rank 0, not sent. */
             int is_best, is_kept; /* this step's is the best checkpoint; it is one of the best */
             int stops_early;      /* by train.early_stop */

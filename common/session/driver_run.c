@@ -325,9 +325,9 @@ void done_train(struct driver *d)
 
 /* Sums over the whole validation set, of all ranks. */
 struct seen {
-    double loss_sum, average_loss_sum;
-    int64_t n_correct, n_samples, n_targets, n_nonfinite;
-    int64_t average_n_correct, average_n_nonfinite;
+    double loss_sum, average_loss_sum, weight;
+    int64_t n_correct, n_samples, n_targets, n_nonfinite, n_top5;
+    int64_t average_n_correct, average_n_nonfinite, average_n_top5;
 };
 
 /* Add up the ranks' sums, in rank order, so that the rounding is always the same. */
@@ -344,14 +344,17 @@ static struct seen sum_validated(const struct driver *d)
         s.average_loss_sum += r->validated.average_loss_sum;
         s.average_n_correct += r->validated.average_n_correct;
         s.average_n_nonfinite += r->validated.average_n_nonfinite;
+        s.weight += r->validated.weight;
+        s.n_top5 += r->validated.n_top5;
+        s.average_n_top5 += r->validated.average_n_top5;
     }
     return s;
 }
 
 /* The loss is a number only if that of every target is. */
-static double loss_of(double sum, int64_t n_nonfinite, int64_t n_targets)
+static double loss_of(double sum, int64_t n_nonfinite, double weight)
 {
-    return n_nonfinite > 0 ? NAN : sum / (double)n_targets;
+    return n_nonfinite > 0 ? NAN : sum / weight;
 }
 
 static void warn_nonfinite(struct driver *d, const char *which, int64_t n, int64_t n_targets)
@@ -373,13 +376,16 @@ static void note_validation(struct driver *d, const struct seen *s)
                                     .n_samples = s->n_samples,
                                     .n_targets = s->n_targets};
     e->is_validated = 1;
-    e->validation_loss = loss_of(s->loss_sum, s->n_nonfinite, s->n_targets);
+    e->validation_loss = loss_of(s->loss_sum, s->n_nonfinite, s->weight);
     e->validation_accuracy = is_regression ? NOT_MEASURED : (double)s->n_correct / n;
+    e->has_top5 = d->seats[0].answer->validated.has_top5;
+    e->validation_top5 = (double)s->n_top5 / n;
     warn_nonfinite(d, "", s->n_nonfinite, s->n_targets);
     e->has_average = d->seats[0].answer->validated.has_average;
     if (!e->has_average)
         return;
-    e->average_validation_loss = loss_of(s->average_loss_sum, s->average_n_nonfinite, s->n_targets);
+    e->average_validation_loss = loss_of(s->average_loss_sum, s->average_n_nonfinite, s->weight);
+    e->average_validation_top5 = (double)s->average_n_top5 / n;
     e->average_validation_accuracy =
         is_regression ? NOT_MEASURED : (double)s->average_n_correct / n;
     warn_nonfinite(d, ", with averaged weights", s->average_n_nonfinite, s->n_targets);

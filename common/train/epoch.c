@@ -99,7 +99,7 @@ static void report_step(struct trainer *t, struct meter *m, int64_t epoch)
     r = report_new(REPORT_STEP, 0);
     r->step.epoch = epoch;
     r->step.step = at->step;
-    r->step.loss = mean(control_loss(at->epoch_loss), at->epoch_targets);
+    r->step.loss = control_mean_loss(at->epoch_loss, at->epoch_weight);
     r->step.samples_per_second = meter_rate(m);
     r->step.data_wait_share = meter_data_share(m);
     r->step.first = !t->first_step_done;
@@ -268,9 +268,9 @@ static int maybe_checkpoint(struct trainer *t, const struct step_result *s, int6
 
 /* ---- epochs ---- */
 
-/* Add losses in fixed point.  The sum of a diverging run stops at the end of the range, as a step's
- * own sum does. */
-static int64_t add_loss(int64_t sum, int64_t more)
+/* Add losses or weights in fixed point.  The sum of a diverging run stops at the end of the range,
+ * as a step's own sum does. */
+static int64_t add_units(int64_t sum, int64_t more)
 {
     int64_t out;
 
@@ -280,6 +280,8 @@ static int64_t add_loss(int64_t sum, int64_t more)
 /* Add a step's result to the sums of the epoch and of the row.  n_samples: of the global batch. */
 static void add_up(struct ckpt_state *at, const struct step_result *s, int64_t n_samples)
 {
+    const int64_t weight = control_weight_kept(s->control.weight);
+
     at->step++;
     at->row_steps++;
     at->grad_norm = s->grad_norm;
@@ -288,8 +290,10 @@ static void add_up(struct ckpt_state *at, const struct step_result *s, int64_t n
         return;
     }
     at->n_updates++;
-    at->epoch_loss = add_loss(at->epoch_loss, s->control.loss);
-    at->row_loss = add_loss(at->row_loss, s->control.loss);
+    at->epoch_loss = add_units(at->epoch_loss, s->control.loss);
+    at->row_loss = add_units(at->row_loss, s->control.loss);
+    at->epoch_weight = add_units(at->epoch_weight, weight);
+    at->row_weight = add_units(at->row_weight, weight);
     at->row_targets += s->control.n_targets;
     at->epoch_correct += s->control.n_correct;
     at->epoch_targets += s->control.n_targets;
@@ -322,7 +326,8 @@ static void clear_row(struct trainer *t)
 {
     struct ckpt_state *at = &t->state->at;
 
-    at->row_loss = at->row_targets = at->row_steps = t->row_ns = t->row_samples = 0;
+    at->row_loss = at->row_targets = at->row_weight = at->row_steps = t->row_ns = t->row_samples =
+        0;
 }
 
 /* Before a step is added up: clear the sums if the step before ended a row.  They are not cleared
@@ -355,7 +360,7 @@ static void report_row(struct trainer *t)
     r->row = (struct metrics_row){
         .step = at->step,
         .epoch = (at->step - 1) / t->steps_per_epoch + 1,
-        .loss = mean(control_loss(at->row_loss), at->row_targets),
+        .loss = control_mean_loss(at->row_loss, at->row_weight),
         .learning_rate = step_rate(t, at->step - 1),
         .grad_norm = at->grad_norm,
         .samples_per_second = mean((double)t->row_samples * 1e9, t->row_ns),
@@ -495,7 +500,7 @@ static void fill_figures(const struct trainer *t, struct meter *m, struct report
     const struct ckpt_state *at = &t->state->at;
     const int64_t kept = min_i64(m->n, m->cap);
 
-    r->epoch.train_loss = mean(control_loss(at->epoch_loss), at->epoch_targets);
+    r->epoch.train_loss = control_mean_loss(at->epoch_loss, at->epoch_weight);
     r->epoch.train_accuracy = trainer_is_regression(t)
                                   ? NOT_MEASURED
                                   : mean((double)at->epoch_correct, at->epoch_targets);
@@ -590,8 +595,8 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
                        "steps an epoch",
                        (long long)epoch, (long long)at->step, (long long)t->steps_per_epoch);
     if (at->step % t->steps_per_epoch == 0 && !is_again)
-        at->epoch_loss = at->epoch_correct = at->epoch_targets = at->epoch_samples =
-            at->epoch_skipped = 0;
+        at->epoch_loss = at->epoch_correct = at->epoch_targets = at->epoch_weight =
+            at->epoch_samples = at->epoch_skipped = 0;
     rc = meter_start(&m, n, err);
     continue_timing(t, epoch, &m);
     if (rc == 0 && at->step < last)
@@ -746,7 +751,7 @@ static int sum_metrics(struct trainer *t, const struct seen *mine, struct seen *
 
 static double loss_of(const double sum[METRIC_COUNT])
 {
-    return sum[METRIC_NONFINITE] > 0 ? NAN : sum[METRIC_LOSS_SUM] / sum[METRIC_TARGETS];
+    return sum[METRIC_NONFINITE] > 0 ? NAN : sum[METRIC_LOSS_SUM] / sum[METRIC_WEIGHT];
 }
 
 static int decide(struct trainer *t, const struct seen *mine, struct report *done, struct err *err)
@@ -760,8 +765,10 @@ static int decide(struct trainer *t, const struct seen *mine, struct report *don
     rc = sum_metrics(t, mine, &sum, err);
     v.loss = loss_of(sum.trained);
     v.accuracy = sum.trained[METRIC_CORRECT] / sum.trained[METRIC_TARGETS];
+    v.top5 = sum.trained[METRIC_TOP5] / sum.trained[METRIC_TARGETS];
     v.average_loss = loss_of(sum.average);
     v.average_accuracy = sum.average[METRIC_CORRECT] / sum.average[METRIC_TARGETS];
+    v.average_top5 = sum.average[METRIC_TOP5] / sum.average[METRIC_TARGETS];
     if (rc == 0)
         rc = loop_decide(&t->loop, t->job, t->state, &v, err);
     done->validated.is_best = loop_is_best(&t->loop, t->state->at.step);
@@ -810,10 +817,14 @@ static void fill_validated(const struct trainer *t, const struct seen *seen, str
     done->validated.n_correct = llrint(seen->trained[METRIC_CORRECT]);
     done->validated.n_targets = llrint(seen->trained[METRIC_TARGETS]);
     done->validated.n_nonfinite = llrint(seen->trained[METRIC_NONFINITE]);
+    done->validated.weight = seen->trained[METRIC_WEIGHT];
+    done->validated.has_top5 = t->counts_top5;
+    done->validated.n_top5 = llrint(seen->trained[METRIC_TOP5]);
     done->validated.has_average = t->average != NULL;
     done->validated.average_loss_sum = seen->average[METRIC_LOSS_SUM];
     done->validated.average_n_correct = llrint(seen->average[METRIC_CORRECT]);
     done->validated.average_n_nonfinite = llrint(seen->average[METRIC_NONFINITE]);
+    done->validated.average_n_top5 = llrint(seen->average[METRIC_TOP5]);
 }
 
 static int validate(struct trainer *t, int64_t epoch, int predicts, struct report *done,

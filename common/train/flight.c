@@ -197,15 +197,15 @@ static int is_clean(const struct step_result *s)
 }
 
 /* The norm of the gradient of the mean loss.  The summed gradient is multiplied by the loss scale,
- * and belongs to a loss that was divided by all targets instead of those that were seen
- * (update_scale in op/update.h). */
-static double grad_norm(const struct trainer *t, const struct flight *f, const float *r,
-                        int64_t seen)
+ * and belongs to a loss that was divided by the number of all targets instead of the weight of
+ * those that were seen (update_scale in op/update.h). */
+static double grad_norm(const struct trainer *t, const struct flight *f, const float *r)
 {
+    const double seen = control_weight(r + SEALED_CONTROL);
     const int64_t all = sampler_at(&t->sampler, f->step).n * sample_n_predictions(t->spec);
     const double scale = t->layout->has_scaler ? t->loss_scale : 1;
 
-    return seen > 0 ? (double)r[SEALED_GRAD_NORM] / scale * (double)all / (double)seen : 0;
+    return seen > 0 ? (double)r[SEALED_GRAD_NORM] / scale * (double)all / seen : 0;
 }
 
 static int read_result(struct trainer *t, struct step_result *out, struct err *err)
@@ -222,7 +222,7 @@ static int read_result(struct trainer *t, struct step_result *out, struct err *e
     out->has_bad_losses = r[SEALED_BAD_LOSSES] > 0;
     out->has_bad_grad = r[SEALED_BAD_GRAD] != 0;
     out->applied = out->control.n_nonfinite == 0 && r[SEALED_BAD_GRAD] == 0;
-    out->grad_norm = grad_norm(t, f, r, out->control.n_targets);
+    out->grad_norm = grad_norm(t, f, r);
     t->waited_ns += (int64_t)r[SEALED_WAITED_NS];
     t->loss_scale = t->layout->has_scaler ? (double)r[SEALED_SCALER + SCALER_SCALE] : 0;
     out->overflowed = t->layout->has_scaler && !out->applied && out->control.n_nonfinite == 0 &&

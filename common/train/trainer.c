@@ -254,12 +254,42 @@ static int divide_layout(struct trainer *t, struct err *err)
         "strategy.zero 2");
 }
 
+static int check_top5(const char *key, enum goal goal, struct err *err)
+{
+    static const char *const goals[] = {GOAL_LIST(WORD_NAME) NULL};
+
+    if (!goal_is_top5(goal))
+        return 0;
+    return err_set(err, ERR_CONFIG,
+                   "%s is %s, but the network has at most 5 classes, all among the five likeliest; "
+                   "want %s",
+                   key, goals[goal], goals[goal_loss(goal)]);
+}
+
+/* Whether the top-5 accuracy is counted depends on the classes, which may come from the data. */
+static int find_top5(struct trainer *t, const struct graph *g, struct err *err)
+{
+    const struct job *job = t->job;
+    const enum goal *plateau = job_field(job, "schedule.metric");
+    int rc = 0;
+
+    t->counts_top5 = model_counts_top5(&job->model, g);
+    if (t->counts_top5)
+        return 0;
+    rc = check_top5("train.best.metric", job->train.best.goal, err);
+    if (rc == 0 && job->train.early_stop.patience > 0)
+        rc = check_top5("train.early_stop.metric", job->train.early_stop.goal, err);
+    return rc == 0 && plateau ? check_top5("schedule.metric", *plateau, err) : rc;
+}
+
 /* The layout does not depend on the batch size, so a batch of 1 serves. */
 static int make_layout(struct trainer *t, struct err *err)
 {
     struct graph *g = NULL;
     int rc = model_build(&t->job->model, t->spec, 1, 1, 0, &g, err);
 
+    if (rc == 0)
+        rc = find_top5(t, g, err);
     if (rc == 0)
         rc = groups_freeze(&t->job->optimizer, g, err);
     if (rc == 0)

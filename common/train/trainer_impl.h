@@ -62,6 +62,7 @@ struct trainer {
     struct saver *saver;                  /* from trainer_new on; NULL: this rank writes nothing */
     struct npy_file *predictions;         /* rank 0's, with CMD_OPEN's `predict`; else NULL */
     struct feed *train_feed, *valid_feed; /* valid_feed: NULL when there is none */
+    int counts_top5;                      /* 1: validations do */
 
     /* prepare, form */
     int rank, n_ranks;

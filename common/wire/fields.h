@@ -84,7 +84,10 @@
     ITEM(n_targets,   validated.n_targets,   INT(0, MANY)) \
     ITEM(average_loss_sum,    validated.average_loss_sum,    REAL) \
     ITEM(average_n_correct,   validated.average_n_correct,   INT(0, MANY)) \
-    ITEM(average_n_nonfinite, validated.average_n_nonfinite, INT(0, MANY))
+    ITEM(average_n_nonfinite, validated.average_n_nonfinite, INT(0, MANY)) \
+    ITEM(weight,              validated.weight,              AMOUNT) \
+    ITEM(n_top5,              validated.n_top5,              INT(0, MANY)) \
+    ITEM(average_n_top5,      validated.average_n_top5,      INT(0, MANY))
 
 #define CHECKPOINT_DONE_FIELDS(ITEM, LIST, ONLY) \
     ITEM(step, checkpoint.step, INT(0, MANY))

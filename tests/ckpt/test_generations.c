@@ -59,6 +59,10 @@ static int save_in(const char *folder, int64_t step, int keep, struct err *err)
         .state = {.step = step,
                   .steps_per_epoch = 10,
                   .epoch_loss = 7,
+                  .epoch_targets = 5,
+                  .row_targets = 2,
+                  .epoch_weight = 3,
+                  .row_weight = 1,
                   .n_updates = step,
                   .n_ranks = 3,
                   .data = data},
@@ -194,8 +198,8 @@ static void test_same_step_again(void **state)
     assert_int_equal(load(&err), 10);
 }
 
-/* Rewrite a generation's state.json without its fingerprint of the data, as version 0.1.0 did, or
- * with another text in its place. */
+/* Rewrite a generation's state.json without its sums of weights and its fingerprint of the data, as
+ * version 0.1.0 did, or with another text in the fingerprint's place. */
 static void change_data(const char *text)
 {
     char hash[HASH_TEXT_LEN], *all;
@@ -204,6 +208,8 @@ static void change_data(const char *text)
     assert_non_null(o);
     json_object_del(o, "hash");
     json_object_del(o, "data");
+    json_object_del(o, "epoch_weight");
+    json_object_del(o, "row_weight");
     if (text)
         json_object_set_new(o, "data", json_string(text));
     all = json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
@@ -224,10 +230,12 @@ static void test_fingerprint_of_the_data(void **state)
     save(10, 1);
     assert_int_equal(ckpt_load_latest(run, warn, NULL, &c, &err), 0);
     assert_true(hash_equal(c->state.data, data));
+    assert_true(c->state.epoch_weight == 3 && c->state.row_weight == 1);
     ckpt_close(c);
     change_data(NULL);
     assert_int_equal(ckpt_load_latest(run, warn, NULL, &c, &err), 0);
     assert_true(hash_equal(c->state.data, unknown));
+    assert_true(c->state.epoch_weight == 5 << 24 && c->state.row_weight == 2 << 24);
     ckpt_close(c);
     assert_string_equal(warnings, "");
     change_data("no hash");

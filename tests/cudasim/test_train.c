@@ -85,6 +85,10 @@ static void test_equals_cpu(void **state)
          MLP "train: {global_batch: 31, clip_norm: 0.5, label_smoothing: 0.1}\n"
              "schedule: {name: cosine, warmup_steps: 5}\n",
          1e-4},
+        {"class weights",
+         MLP "train: {global_batch: 31, label_smoothing: 0.1, ignore_index: 4, "
+             "class_weights: [2, 1, 0.5, 0, 1, 0.3, 1, 0.25, 1, 1.7]}\n",
+         1e-4},
         {"accumulate 3", MLP "train: {global_batch: 33, accumulate: 3}\n", 1e-4},
         {"accumulate 9",
          "model: {arch: mlp, hidden: [20]}\n" DATA "train: {global_batch: 33, accumulate: 9}\n",

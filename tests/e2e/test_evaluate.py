@@ -43,6 +43,8 @@ class Evaluate(dp.Case):
         self.assertEqual(result["samples"], 251)
         self.assertAlmostEqual(result["validation_accuracy"], want["validation_accuracy"],
                                delta=1e-12)
+        self.assertEqual(result["validation_top5"], want["validation_top5"])
+        self.assertGreater(result["validation_top5"], result["validation_accuracy"])
         self.assertAlmostEqual(result["validation_loss"], want["validation_loss"], delta=1e-6)
         self.assertTrue(result["checkpoint"].endswith(f"checkpoints/step-{step:08}"), result)
 
@@ -69,7 +71,8 @@ class Evaluate(dp.Case):
         daemon = self.start([DRIVER, "--evaluate", "--run-dir", "run"])
         self.assert_exit(daemon, FINISHED)
         self.assertRegex(daemon.out, r"^run/checkpoints/step-00000024: validation loss \d\.\d+, "
-                                     r"accuracy \d+\.\d\d %, 251 samples\n$")
+                                     r"accuracy \d+\.\d\d %, top-5 \d+\.\d\d %, "
+                                     r"251 samples\n$")
 
     def test_other_data(self):
         few = self.evaluate("--set", "data.validation_samples=100")

@@ -11,7 +11,7 @@ from dp import FINISHED, SMALL
 
 EPOCH_FIELDS = {"epoch", "step", "train_loss", "train_seconds", "samples_per_second",
                 "step_ms_median", "comm_exposed_ms_median", "validation_loss",
-                "validation_accuracy"}
+                "validation_accuracy", "validation_top5"}
 
 
 class Happy(dp.Case):
@@ -50,7 +50,7 @@ class Happy(dp.Case):
         done, = self.events("done", run)
         self.assertEqual(done["step"], 32 * epochs)
         self.assertEqual(len(done["peak_rss_mib"]), n)
-        for key in ("train_loss", "validation_loss", "validation_accuracy"):
+        for key in ("train_loss", "validation_loss", "validation_accuracy", "validation_top5"):
             self.assertEqual(done[key], found[-1][key])
         return found
 

@@ -123,9 +123,13 @@ def layers():
         nn.GELU(), nn.AdaptiveAvgPool2d(4), Flat(), nn.LayerNorm(96), nn.Linear(96, CLASSES))
 
 
-def mean_squared_error(logits, labels):
-    """The mean over samples and classes, against the one-hot label."""
-    return nn.functional.mse_loss(logits, nn.functional.one_hot(labels, CLASSES).to(logits.dtype))
+def pointwise(loss):
+    """The mean of `loss` over samples and classes, against the one-hot label."""
+    return lambda logits, labels: loss(
+        logits, nn.functional.one_hot(labels, CLASSES).to(logits.dtype))
+
+
+WEIGHTS = [2, 1, 0.5, 0, 1, 0.3, 1, 0.025, 1, 1.7]
 
 
 # name: model, optimizer's settings, and all that differs from plain SGD on cross-entropy
@@ -140,7 +144,14 @@ RUNS = {
     "mlp_weight_decay_not_biases": dict(model=mlp, lr=0.1, weight_decay=0.05, decay_biases=False),
     "mlp_clip_norm": dict(model=mlp, lr=0.2, clip_norm=0.5),
     "mlp_label_smoothing": dict(model=mlp, lr=0.2, label_smoothing=0.1),
-    "mlp_mean_squared_error": dict(model=mlp, lr=0.2, loss=mean_squared_error),
+    "mlp_ignore_index": dict(model=mlp, lr=0.2, ignore_index=3),
+    "mlp_class_weights": dict(model=mlp, lr=0.2, class_weights=WEIGHTS),
+    "mlp_class_weights_all": dict(model=mlp, lr=0.2, class_weights=WEIGHTS, label_smoothing=0.1,
+                                  ignore_index=4),
+    "mlp_mean_squared_error": dict(model=mlp, lr=0.2, loss=pointwise(nn.functional.mse_loss)),
+    "mlp_absolute_error": dict(model=mlp, lr=0.2, loss=pointwise(nn.functional.l1_loss)),
+    "mlp_bce": dict(model=mlp, lr=0.2,
+                    loss=pointwise(nn.functional.binary_cross_entropy_with_logits)),
     "mlp_tanh": dict(model=lambda: mlp(nn.Tanh), lr=0.2),
     "mlp_sigmoid": dict(model=lambda: mlp(nn.Sigmoid), lr=0.2),
     "mlp_gelu": dict(model=lambda: mlp(nn.GELU), lr=0.2),
@@ -180,13 +191,18 @@ def make_optimizer(model, run):
     return torch.optim.SGD(groups, **settings)
 
 
+def cross_entropy(run, dtype):
+    weights = torch.tensor(run["class_weights"], dtype=dtype) if "class_weights" in run else None
+    return nn.CrossEntropyLoss(weights, ignore_index=run.get("ignore_index", -100),
+                               label_smoothing=run.get("label_smoothing", 0.0))
+
+
 def train(run, images, labels, dtype):
     """(losses, the gradient's norms if it is clipped, model, table of its parameters)"""
     model = run["model"]().to(dtype)
     table = initialise(model)
     optimizer = make_optimizer(model, run)
-    smoothing = run.get("label_smoothing", 0.0)
-    loss_of = run.get("loss") or nn.CrossEntropyLoss(label_smoothing=smoothing)
+    loss_of = run.get("loss") or cross_entropy(run, dtype)
     losses, norms = [], []
     for k in range(STEPS):
         part = slice(BATCH * k, BATCH * (k + 1))

@@ -228,6 +228,20 @@ static const struct bad texts[] = {
      "f: model.layers is missing, want a list of layers"},
     {HEAD "train: {label_smoothing: 1}",
      "f:3:26: train.label_smoothing is 1, want a number from 0 to below 1"},
+    {HEAD "train: {class_weights: [1, -0.5]}", "f:3:24: train.class_weights is \"1, -0.5\", want a "
+                                               "list of at most 4096, each a number from 0 "
+                                               "to 1000000000"},
+    {HEAD "train: {class_weights: [0, 0]}",
+     "f:3:24: train.class_weights are all 0, want one above 0"},
+    {HEAD "train: {class_weights: [1, 0, 1e-7]}",
+     "f:3:24: train.class_weights has 1e-07 and 1, want the largest at most 1e+06 times the "
+     "smallest "
+     "above 0"},
+    {MLP "loss: bce}" DIGITS "train: {class_weights: [1, 2]}",
+     "f:3:24: train.class_weights needs model.loss cross_entropy"},
+    {MLP "loss: bce}" DIGITS "train: {best: {metric: validation_top5}}",
+     "f:3:24: train.best.metric is validation_top5, which needs model.loss cross_entropy; want "
+     "validation_loss"},
     {HEAD "train: {clip_norm: -0.5}",
      "f:3:20: train.clip_norm is -0.5, want a number from 0 to 1000000000"},
     {HEAD "optimizer: {lr: 0}", "f:3:17: optimizer.lr is 0, want a number above 0 up to 1000000"},

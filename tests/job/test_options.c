@@ -82,6 +82,7 @@ static const struct row {
     {"train.average.start", "3", {"train.average.name=swa"}},
     {"train.clip_norm", "1.5"},
     {"train.label_smoothing", "0.1"},
+    {"train.class_weights", "1.5, 0,.25", .written = "[1.5, 0, 0.25]"},
     {"train.ignore_index", "255"},
     {"train.drop_last", "true"},
     {"train.on_nonfinite", "skip"},

@@ -2,6 +2,8 @@
  * and evaluation, the losses, and the messages for samples that do not fit. */
 #include "../test.h"
 
+#include <math.h>
+
 #include "base/buf.h"
 #include "base/util.h"
 #include "model/layers.h"
@@ -143,6 +145,44 @@ static void losses(void **state)
     assert_int_equal(model_build(&o, &mnist, 4, 0, 0, &g, &err), 0);
     assert_int_equal(g->node[g->n_nodes - 1].attr.loss.pointwise, POINTWISE_LOGISTIC);
     graph_free(g);
+}
+
+/* Multiplied by a power of two, and by nothing else; then float32's precision, as far as it is not
+ * below 2^-30. */
+static void class_weights(void **state)
+{
+    static const double given[10] = {3, 0, 1, 0.1, 0.75, 1e-5, 2, 0.5, 1, 1};
+    const struct mlp_options mlp = {.activation = ACT_RELU};
+    struct model_options o = {
+        .kind = &arch_mlp, .options = &mlp, .class_weights = {ARRAY_LEN(given), given}};
+
+    (void)state;
+    for (int training = 0; training < 2; training++) {
+        const union node_attr *attr;
+        struct graph *g;
+        struct err err;
+        double sum = 0;
+
+        assert_int_equal(model_build(&o, &mnist, 4, training, 0, &g, &err), 0);
+        attr = &g->node[g->n_nodes - 1].attr;
+        assert_int_equal(attr->loss.counts_top5, !training);
+        for (int i = 0; i < 10; i++) {
+            const double w = (double)attr->loss.class_weight[i], units = w * WEIGHT_UNITS;
+
+            assert_true(units == floor(units) &&
+                        fabs(w - given[i] / 4) <= 0x1p-27 * given[i] + 0x1p-31);
+            sum += w;
+        }
+        assert_true(attr->loss.class_weight[0] == 0.75F && attr->loss.class_weight[1] == 0);
+        assert_true(attr->loss.class_weight[3] == 0.1F / 4);
+        assert_true(attr->loss.class_weight_sum == sum);
+        graph_free(g);
+        o.class_weights.n = 9;
+        assert_int_equal(model_build(&o, &mnist, 4, training, 0, &g, &err), ERR_CONFIG);
+        assert_non_null(
+            strstr(err.msg, "train.class_weights has 9 numbers, want 10, one for each"));
+        o.class_weights.n = 10;
+    }
 }
 
 static void samples_that_do_not_fit(void **state)
@@ -569,6 +609,7 @@ int main(void)
         cmocka_unit_test(parameters),
         cmocka_unit_test(modes),
         cmocka_unit_test(losses),
+        cmocka_unit_test(class_weights),
         cmocka_unit_test(samples_that_do_not_fit),
         cmocka_unit_test(samples_of_other_kinds),
     };

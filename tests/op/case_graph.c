@@ -283,7 +283,7 @@ void case_fill(const struct op_case *c, const struct graph *g, int value, void *
                                    .step = 77,
                                    .n_updates = 5,
                                    .first_position = 5,
-                                   .n_targets = 3 * 0x01010101 * (int64_t)3 / 2,
+                                   .n_targets = 3 * 0x04040404 * (int64_t)3 / 2,
                                    .loss_scale = 0.125f,
                                    .rate = 0.1f,
                                    .clip_norm = 1.5f,
@@ -304,7 +304,7 @@ void case_fill(const struct op_case *c, const struct graph *g, int value, void *
     if (value == g->scalars)
         memcpy(to, &scalars, sizeof scalars);
     else if (value == g->metrics)
-        memcpy(to, (const double[METRIC_COUNT]){1.5, 2, 3, 0}, sizeof(double[METRIC_COUNT]));
+        memcpy(to, (const double[METRIC_COUNT]){1.5, 2, 3, 2.25, 2}, sizeof(double[METRIC_COUNT]));
     else if (fill == FILL_WAITS)
         memcpy(to, waits, sizeof waits);
     else if (fill == FILL_SEGMENTS)

@@ -2,6 +2,14 @@
  * cases.c joins the files. */
 #include "case_rows.h"
 
+/* As the model makes them (model/layer.c): multiples of 2^-30. */
+static const float weights[10] = {0.5f,   0.25f,    0.75f,   0,      0x1.8p-7f,
+                                  0.875f, 0x1p-30f, 0.3125f, 0.625f, 0.125f};
+static const float smooth_weights[3] = {0.5f, 0.25f, 0.8125f};
+
+#define WEIGHTS10 .class_weight = weights, .class_weight_sum = 3.4375 + 0x1.8p-7 + 0x1p-30
+#define WEIGHTS3  .class_weight = smooth_weights, .class_weight_sum = 1.5625
+
 static const struct op_case rows[] = {
     {"softmax_xent",
      OP_softmax_xent,
@@ -41,6 +49,40 @@ static const struct op_case rows[] = {
      {.loss.label_smoothing = 0.1f},
      {IN(NORMAL, 7, 10), ONLY(IGNORED), ONLY(METRICS)},
      WITH_GRAD},
+    {"softmax_xent_weighted",
+     OP_softmax_xent,
+     {.loss = {WEIGHTS10}},
+     {IN(NORMAL, 33, 10), ONLY(IGNORED), ONLY(METRICS)},
+     WITH_GRAD},
+    {"softmax_xent_weighted_smooth",
+     OP_softmax_xent,
+     {.loss = {.label_smoothing = 0.1f, WEIGHTS3}},
+     {IN(NORMAL, 33, 3), ONLY(IGNORED), ONLY(METRICS)},
+     WITH_GRAD},
+    {"softmax_xent_weighted_evaluation",
+     OP_softmax_xent,
+     {.loss = {.counts_top5 = 1, WEIGHTS10}},
+     {IN(NORMAL, 65, 10), ONLY(LABELS), ONLY(METRICS)},
+     .tol = 1e-6,
+     .no_out = 1},
+    {"softmax_xent_top5",
+     OP_softmax_xent,
+     {.loss = {.counts_top5 = 1}},
+     {IN(FEW, 65, 10), ONLY(LABELS), ONLY(METRICS)}, /* many ties */
+     .tol = 1e-6,
+     .no_out = 1},
+    {"softmax_xent_top5_stray",
+     OP_softmax_xent,
+     {.loss = {.counts_top5 = 1, WEIGHTS10}},
+     {IN(INFINITE, 33, 10), ONLY(STRAY), ONLY(METRICS)},
+     .tol = 1e-6,
+     .no_out = 1},
+    {"softmax_xent_top5_long",
+     OP_softmax_xent,
+     {.loss = {.counts_top5 = 1}},
+     {IN(FEW, 3, 2501), ONLY(IGNORED), ONLY(METRICS)},
+     .tol = 1e-5,
+     .no_out = 1},
     {"softmax_xent_long", /* more logits than the threads of a CUDA block keep in registers */
      OP_softmax_xent,
      {.loss.label_smoothing = 0.1f},
@@ -51,6 +93,16 @@ static const struct op_case rows[] = {
      OP_softmax_xent_train,
      {{{0}}},
      {IN(NORMAL, 33, 10), ONLY(LABELS), ONLY(METRICS), ONLY(SCALARS)},
+     .tol = 1e-5},
+    {"softmax_xent_train_weighted",
+     OP_softmax_xent_train,
+     {.loss = {WEIGHTS10}},
+     {IN(NORMAL, 33, 10), ONLY(IGNORED), ONLY(METRICS), ONLY(SCALARS), IN(SCALER, SCALER_LEN)},
+     .tol = 1e-5},
+    {"softmax_xent_train_weighted_smooth",
+     OP_softmax_xent_train,
+     {.loss = {.label_smoothing = 0.1f, WEIGHTS3}},
+     {IN(NORMAL, 7, 3), ONLY(STRAY), ONLY(METRICS), ONLY(SCALARS)},
      .tol = 1e-5},
     {"softmax_xent_train_scaled",
      OP_softmax_xent_train,

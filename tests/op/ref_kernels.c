@@ -261,7 +261,7 @@ static const double *ref_settings(const struct ref_node *n, int64_t i)
     return row;
 }
 
-/* 1 / the loss scale, of the mean over the targets that were not ignored. */
+/* 1 / the loss scale, of the weighted mean over the targets that were not ignored. */
 static double ref_unscale(const struct ref_node *n)
 {
     const struct step_scalars *sc = n->in[UPDATE_SCALARS];
@@ -269,8 +269,8 @@ static double ref_unscale(const struct ref_node *n)
     double scale = n->in[UPDATE_SCALER] ? (double)((float *)n->in[UPDATE_SCALER])[SCALER_SCALE] : 1;
 
     control_read(n->in[UPDATE_CONTROL], &control);
-    if (control.n_targets)
-        scale *= (double)control.n_targets / (double)sc->n_targets;
+    if (control.weight)
+        scale *= (double)control.weight / WEIGHT_UNITS / (double)sc->n_targets;
     return 1 / scale;
 }
 

@@ -222,7 +222,7 @@ static int64_t first_largest(const float *row, int64_t C)
     return best;
 }
 
-static void count_sample(double *metrics, double loss, int is_correct)
+static void count_sample(double *metrics, double loss, double weight, int is_correct)
 {
     if (isfinite(loss))
         metrics[METRIC_LOSS_SUM] += loss;
@@ -230,13 +230,50 @@ static void count_sample(double *metrics, double loss, int is_correct)
         metrics[METRIC_NONFINITE] += 1;
     metrics[METRIC_CORRECT] += is_correct;
     metrics[METRIC_TARGETS] += 1;
+    metrics[METRIC_WEIGHT] += weight;
 }
 
+static double class_weight(const struct ref_node *n, int64_t C, int64_t c)
+{
+    const float *w = n->attr.loss.class_weight;
+
+    return c < 0 || c >= C ? 0 : w ? (double)w[c] : 1;
+}
+
+/* Its probability times its weight. */
 static double target(const struct ref_node *n, int64_t C, int64_t c, int32_t label)
 {
     double s = n->attr.loss.label_smoothing;
 
-    return (c == label ? 1 - s : 0) + s / (double)C;
+    return class_weight(n, C, c) * ((c == label ? 1 - s : 0) + s / (double)C);
+}
+
+static double sum_of_targets(const struct ref_node *n, int64_t C, int32_t label)
+{
+    double sum = 0;
+
+    for (int64_t c = 0; c < C; c++)
+        sum += target(n, C, c, label);
+    return n->attr.loss.class_weight ? sum : 1;
+}
+
+/* By taking the largest five away, one after the other. */
+static int is_in_top5(const float *row, int64_t C, int32_t label)
+{
+    char taken[4096] = {0};
+
+    for (int k = 0; k < 5; k++) {
+        int64_t best = -1;
+
+        for (int64_t c = 0; c < C; c++)
+            if (!taken[c] && (best < 0 || !isnan(row[c]) < !isnan(row[best]) || row[c] > row[best]))
+                best = c;
+        if (best == label)
+            return !isnan(row[label]);
+        if (best >= 0)
+            taken[best] = 1;
+    }
+    return 0;
 }
 
 void ref_softmax_xent(const struct ref_node *n)
@@ -257,8 +294,15 @@ void ref_softmax_xent(const struct ref_node *n)
             loss -= target(n, C, c, labels[r]) * (row[c] - most - log(sum));
         if (labels[r] < 0 || labels[r] >= C)
             loss = (double)NAN;
-        if (labels[r] != SAMPLE_IGNORED)
-            count_sample(n->in[SOFTMAX_XENT_METRICS], loss, first_largest(row, C) == labels[r]);
+        if (labels[r] != SAMPLE_IGNORED) {
+            double *metrics = n->in[SOFTMAX_XENT_METRICS];
+
+            count_sample(metrics, loss,
+                         n->attr.loss.class_weight ? class_weight(n, C, labels[r]) : 1,
+                         first_largest(row, C) == labels[r]);
+            if (n->attr.loss.counts_top5)
+                metrics[METRIC_TOP5] += is_in_top5(row, C, labels[r]);
+        }
         for (int64_t c = 0; prob && c < C; c++)
             prob[r * C + c] = (float)(exp(row[c] - most) / sum);
     }
@@ -278,7 +322,9 @@ void ref_softmax_xent_grad(const struct ref_node *n)
     for (int64_t i = 0; i < N * C; i++)
         dlogits[i] = labels[i / C] == SAMPLE_IGNORED
                          ? 0
-                         : (float)((prob[i] - target(n, C, i % C, labels[i / C])) * scale);
+                         : (float)((prob[i] * sum_of_targets(n, C, labels[i / C]) -
+                                    target(n, C, i % C, labels[i / C])) *
+                                   scale);
 }
 
 void ref_softmax_xent_train(const struct ref_node *n)
@@ -329,7 +375,7 @@ void ref_pointwise_loss(const struct ref_node *n)
             if (slope)
                 slope[r * C + c] = (float)d;
         }
-        count_sample(n->in[POINTWISE_LOSS_METRICS], loss,
+        count_sample(n->in[POINTWISE_LOSS_METRICS], loss, 1,
                      is_real ? kind == POINTWISE_LOGISTIC && all_agree
                              : first_largest(y + r * C, C) == labels[r]);
     }

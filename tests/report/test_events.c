@@ -84,6 +84,22 @@ static const struct {
      "validation_loss=0.0;validation_accuracy=0.0;"
      "validation_perplexity=1.0"},
     {{.kind = EVENT_EPOCH,
+      .epoch = {.epoch = 2,
+                .step = 4,
+                .train_seconds = 2,
+                .samples_per_second = 3,
+                .is_validated = 1,
+                .has_top5 = 1,
+                .validation_top5 = 0.9375,
+                .has_average = 1,
+                .average_validation_top5 = 0.5}},
+     "epoch",
+     "epoch=2;step=4;samples=0;train_loss=0.0;train_accuracy=0.0;train_seconds=2.0;"
+     "samples_per_second=3.0;step_ms_median=0.0;"
+     "comm_exposed_ms_median=0.0;data_wait_ms_median=0.0;data_wait_share=0.0;data_wait_rank=0;"
+     "validation_loss=0.0;validation_accuracy=0.0;validation_top5=0.9375;"
+     "average_validation_loss=0.0;average_validation_accuracy=0.0;average_validation_top5=0.5"},
+    {{.kind = EVENT_EPOCH,
       .epoch = {.epoch = 1,
                 .step = 2,
                 .train_loss = NAN,

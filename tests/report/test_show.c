@@ -168,6 +168,26 @@ static void test_table(void **state)
     free(text);
 }
 
+static void test_top5(void **state)
+{
+    struct table t = {0};
+    struct session_epoch e = plain;
+    char *text, line[256];
+
+    (void)state;
+    e.is_validated = e.has_top5 = 1;
+    e.validation_loss = 1.25;
+    e.validation_accuracy = 0.7;
+    e.validation_top5 = 0.98724;
+    table_add(&t, &e);
+    text = print(&t, &(struct table_end){.seconds = 5.2});
+    assert_non_null(
+        strstr(text, "\naccuracy  70.00 %, top-5 98.72 % on the validation set, after 0:05\n"));
+    free(text);
+    table_epoch_text(&e, 10, line, sizeof line);
+    assert_non_null(strstr(line, ", validation loss 1.2500, accuracy 70.00 %, top-5 98.72 %, "));
+}
+
 /* Real numbers are predicted: there is no accuracy. */
 static void test_regression(void **state)
 {
@@ -264,15 +284,11 @@ static void test_validation_of_tokens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_line),
-        cmocka_unit_test(test_terminal),
-        cmocka_unit_test(test_no_terminal),
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_regression),
-        cmocka_unit_test(test_long_table),
-        cmocka_unit_test(test_epoch_line),
-        cmocka_unit_test(test_validation_of_tokens),
+        cmocka_unit_test(test_numbers),    cmocka_unit_test(test_line),
+        cmocka_unit_test(test_terminal),   cmocka_unit_test(test_no_terminal),
+        cmocka_unit_test(test_table),      cmocka_unit_test(test_top5),
+        cmocka_unit_test(test_regression), cmocka_unit_test(test_long_table),
+        cmocka_unit_test(test_epoch_line), cmocka_unit_test(test_validation_of_tokens),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

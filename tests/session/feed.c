@@ -58,6 +58,7 @@ static struct report *answer(const struct cmd *c)
         r->validated.epoch = c->validate.epoch;
         r->validated.n_samples = 5;
         r->validated.n_targets = r->validated.n_samples;
+        r->validated.weight = (double)r->validated.n_targets;
         r->validated.n_correct = 4;
         r->validated.loss_sum = 2.5;
     } else if (c->kind == CMD_CHECKPOINT) {

@@ -89,6 +89,7 @@ static struct report *answer(const struct cmd *c, struct live_engine *e)
         r->validated.epoch = c->validate.epoch;
         r->validated.n_samples = e->is_driver ? 10 : 0;
         r->validated.n_targets = r->validated.n_samples;
+        r->validated.weight = (double)r->validated.n_targets;
         r->validated.loss_sum = 1;
         return r;
     case CMD_CHECKPOINT:

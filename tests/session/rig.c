@@ -384,6 +384,7 @@ struct report *rig_answer(const struct cmd *c)
         r->validated.epoch = c->validate.epoch;
         r->validated.n_samples = 6;
         r->validated.n_targets = r->validated.n_samples;
+        r->validated.weight = (double)r->validated.n_targets;
         r->validated.n_correct = 3;
         r->validated.loss_sum = 1.5;
     } else if (c->kind == CMD_CHECKPOINT) {
@@ -399,7 +400,8 @@ void rig_answer_all(struct rig *r, int n)
     for (int k = 0; k < n; k++) {
         struct report *rep = rig_answer(c);
         if (c->kind == CMD_VALIDATE)
-            rep->validated.n_samples = rep->validated.n_targets = 12 / n;
+            rep->validated.weight =
+                (double)(rep->validated.n_samples = rep->validated.n_targets = 12 / n);
         if (c->kind == CMD_CHECKPOINT && k == 0)
             rep->checkpoint.path = xasprintf("step-%lld", (long long)c->checkpoint.step);
         rig_report(r, k, rep);

@@ -195,6 +195,7 @@ static void validated(struct sim *s, int k)
     r->validated.epoch = e->epoch;
     r->validated.n_samples = share;
     r->validated.n_targets = r->validated.n_samples;
+    r->validated.weight = (double)share;
     r->validated.n_correct = share;
     r->validated.loss_sum = (double)share;
     report(s, k, r);

@@ -72,7 +72,10 @@ static void an_evaluation_validates_alone(void **state)
         if (wanted[i] == CMD_VALIDATE) {
             assert_int_equal(r.command->validate.epoch, 2);
             p->validated.n_samples = p->validated.n_targets = 12;
+            p->validated.weight = 3; /* of class weights */
             p->validated.n_correct = 6;
+            p->validated.has_top5 = 1;
+            p->validated.n_top5 = 9;
             p->validated.stops_early = p->validated.is_best = 1; /* decides nothing any more */
         }
         rig_report(&r, 0, p);
@@ -83,6 +86,9 @@ static void an_evaluation_validates_alone(void **state)
     assert_int_equal(rig_event(&r, EVENT_DONE)->step, 8);
     assert_int_equal(rig_event(&r, EVENT_DONE)->epoch.n_samples, 12);
     assert_true(rig_event(&r, EVENT_DONE)->epoch.validation_accuracy == 0.5);
+    assert_true(rig_event(&r, EVENT_DONE)->epoch.validation_loss == 1.5 / 3);
+    assert_true(rig_event(&r, EVENT_DONE)->epoch.has_top5);
+    assert_true(rig_event(&r, EVENT_DONE)->epoch.validation_top5 == 0.75);
     assert_false(rig_event(&r, EVENT_DONE)->epoch.is_best);
     rig_report(&r, 0, report_new(REPORT_STOPPED, 1));
     assert_int_equal(r.status, STATUS_OK);
@@ -218,6 +224,7 @@ static void a_loss_that_is_not_finite_is_told(void **state)
             struct report *p = rig_answer(c);
             p->validated.n_samples = 4;
             p->validated.n_targets = p->validated.n_samples;
+            p->validated.weight = 4;
             p->validated.n_nonfinite = k == at;
             rig_report(&r, k, p);
         }

@@ -226,6 +226,7 @@ static void fill(struct rank *k, int64_t step)
         k->grad[i] = factor * sim_gradient(k->rank, n, step, i, k->w[i]);
     memset(k->grad + sim_space.len, 0, CONTROL_LEN * sizeof *k->grad);
     k->grad[sim_space.len + CONTROL_TARGETS] = 1;
+    k->grad[sim_space.len + CONTROL_WEIGHT + 3] = 64; /* the digit of 2^24: 1 * WEIGHT_UNITS */
     if (k->run->spoil)
         k->run->spoil(k->rank, step, k->grad);
     k->check[0] = 1;

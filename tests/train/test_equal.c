@@ -38,7 +38,8 @@ static void test_ranks_and_micro_batches(void **state)
 {
     static const char *const jobs[] = {
         LENET "train: {global_batch: 60, epochs: 2}\noptimizer: {lr: 0.1}\n",
-        MLP "train: {global_batch: 61, epochs: 2, clip_norm: 0.5, label_smoothing: 0.1}\n"
+        MLP "train: {global_batch: 61, epochs: 2, clip_norm: 0.5, label_smoothing: 0.1, "
+            "ignore_index: 4, class_weights: [2, 1, 0.5, 0, 1, 3, 1, 0.25, 1, 1.5]}\n"
             "schedule: {name: cosine, warmup_steps: 5}\n",
     };
 

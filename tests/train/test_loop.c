@@ -40,7 +40,12 @@ static void close_desk(struct desk *d)
 /* A validation at this step; what follows is read from the slot, as after a resume. */
 static void validate(struct desk *d, int64_t step, double loss, double accuracy)
 {
-    const struct validated v = {loss, accuracy, -loss, -accuracy};
+    const struct validated v = {.loss = loss,
+                                .accuracy = accuracy,
+                                .top5 = 1 - accuracy,
+                                .average_loss = -loss,
+                                .average_accuracy = -accuracy,
+                                .average_top5 = accuracy - 1};
     struct err err;
 
     d->s->at.step = step;
@@ -97,6 +102,11 @@ static void test_best_accuracy(void **state)
     validate(&d, 30, 9, 0.75);
     assert_best(&d, 1, 30, 0);
     close_desk(&d);
+    open_desk(&d, "best: {metric: validation_top5}"); /* the lower the accuracy (validate) */
+    validate(&d, 10, 1, 0.5);
+    validate(&d, 20, 2, 0.25);
+    assert_best(&d, 1, 20, 0);
+    close_desk(&d);
 }
 
 /* Where the trained weights get worse, the averaged ones get better (validate). */
@@ -114,6 +124,11 @@ static void test_best_average(void **state)
     validate(&d, 10, 1, 0.5);
     validate(&d, 20, 1, 0.75);
     assert_best(&d, 1, 10, 0);
+    close_desk(&d);
+    open_desk(&d, "average: {name: ema}, best: {metric: average_validation_top5}");
+    validate(&d, 10, 1, 0.5);
+    validate(&d, 20, 1, 0.75);
+    assert_best(&d, 1, 20, 0);
     close_desk(&d);
 }
 

@@ -52,7 +52,8 @@ static void test_any_number_of_ranks(void **state)
         {NORMED RATE "train: {global_batch: 32, accumulate: 3, average: {name: ema}}\n" SHARES(3),
          3},
         {"model: {arch: mlp, hidden: [24]}\n" DATA
-         "train: {global_batch: 32, ignore_index: 3, label_smoothing: 0.1}\n"
+         "train: {global_batch: 32, ignore_index: 3, label_smoothing: 0.1, "
+         "class_weights: [2, 1, 0.5, 0, 1, 0.3, 1, 0.25, 1, 1.7]}\n"
          "optimizer: {name: adamw, lr: 0.01}\n" SHARES(7),
          5},
         {"precision: bfloat16\n" LENET SHARES(2), 2},

@@ -203,6 +203,9 @@ static void validate_done(struct arena *a, Wire__Control *m)
     x->average_loss_sum = 1.5;
     x->average_n_correct = 3;
     x->average_n_nonfinite = 2;
+    x->weight = 6.5;
+    x->n_top5 = 6;
+    x->average_n_top5 = 5;
 }
 
 static void checkpoint(struct arena *a, Wire__Control *m)

@@ -19,7 +19,8 @@ static inline int64_t loss_first_largest(const float *v, int64_t c)
     return best;
 }
 
-static inline void loss_count(double *metrics, double loss, int correct)
+/* One target; `weight` as in METRIC_WEIGHT. */
+static inline void loss_count(double *metrics, double loss, double weight, int correct)
 {
     if (isfinite(loss))
         metrics[METRIC_LOSS_SUM] += loss;
@@ -27,6 +28,7 @@ static inline void loss_count(double *metrics, double loss, int correct)
         metrics[METRIC_NONFINITE] += 1;
     metrics[METRIC_CORRECT] += correct;
     metrics[METRIC_TARGETS] += 1;
+    metrics[METRIC_WEIGHT] += weight;
 }
 
 #endif

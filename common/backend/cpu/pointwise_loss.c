@@ -24,7 +24,7 @@ static void run_row(const struct plain *p, int64_t r, const float *y, const floa
         if (slope)
             slope[r * p->c + i] = pointwise_slope(kind, y[i], target);
     }
-    loss_count(p->in[POINTWISE_LOSS_METRICS], sum / (double)p->c, correct);
+    loss_count(p->in[POINTWISE_LOSS_METRICS], sum / (double)p->c, 1, correct);
 }
 
 static void run(const struct plain *p)

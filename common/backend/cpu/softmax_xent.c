@@ -55,6 +55,43 @@ CPU_CLONES static double sum_of(const float *x, int64_t c)
     return sum;
 }
 
+CPU_CLONES static double dot_of(const float *x, const float *y, int64_t c)
+{
+    wide total = {0}, v, w;
+    double sum;
+    int64_t i = 0;
+
+    for (; i + WIDE_LANES <= c; i += WIDE_LANES) {
+        wide_load(&v, x + i);
+        wide_load(&w, y + i);
+        total += v * w;
+    }
+    sum = wide_sum(&total);
+    for (; i < c; i++)
+        sum += (double)x[i] * (double)y[i];
+    return sum;
+}
+
+/* Elements that are not below v: NaN counts. */
+CPU_CLONES static int64_t not_below(const float *x, int64_t c, float v)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < c; i++)
+        n += !(x[i] < v);
+    return n;
+}
+
+/* Elements above v: NaN counts. */
+CPU_CLONES static int64_t above(const float *x, int64_t c, float v)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < c; i++)
+        n += !(x[i] <= v);
+    return n;
+}
+
 /* Elements equal to v. */
 CPU_CLONES static int64_t count_of(const float *x, int64_t c, float v)
 {
@@ -80,6 +117,15 @@ CPU_CLONES static void grads(const float *prob, float *dx, int64_t c, float t, f
         dx[i] = (prob[i] - t) * scale;
 }
 
+/* dx = (prob * whole - w * part) * scale, for a class that is not the label; dx may be prob. */
+CPU_CLONES static void weighted_grads(const float *prob, const float *w, float *dx, int64_t c,
+                                      float whole, float part, float scale)
+{
+    CPU_INDEPENDENT
+    for (int64_t i = 0; i < c; i++)
+        dx[i] = (prob[i] * whole - w[i] * part) * scale;
+}
+
 /* prob = softmax of x. */
 struct softmax {
     float largest;
@@ -102,34 +148,68 @@ static struct softmax softmax_row(const float *x, float *prob, int64_t c)
 /* The part of one row in the metrics. */
 struct target {
     double loss;
-    int32_t counts, correct; /* counts: 0 if the row is ignored */
+    float weight;
+    int32_t counts, correct, top5; /* counts: 0 if the row is ignored */
 };
+
+static int is_class(int32_t label, int64_t c) { return label >= 0 && label < c; }
 
 /* Loss of one row: -sum of t[c] * log prob[c], where t[c] = (1-s)*[c = label] + s/C.  A label that
  * is no class gives NaN. */
 static double row_loss(const float *x, int64_t c, int32_t label, double smoothing, double log_sum)
 {
-    const double at_label = label >= 0 && label < c ? log_sum - (double)x[label] : (double)NAN;
+    const double at_label = is_class(label, c) ? log_sum - (double)x[label] : (double)NAN;
 
     if (smoothing == 0)
         return at_label;
     return (1 - smoothing) * at_label + smoothing * (log_sum - sum_of(x, c) / (double)c);
 }
 
+/* The same with class weights: -sum of w[c] * t[c] * log prob[c]. */
+static double weighted_loss(const struct plain *p, const float *x, int32_t label, double log_sum)
+{
+    const double smoothing = (double)p->attr.loss.label_smoothing;
+    const float *w = p->attr.loss.class_weight;
+    const double at_label =
+        is_class(label, p->c) ? (double)w[label] * (log_sum - (double)x[label]) : (double)NAN;
+
+    if (smoothing == 0)
+        return at_label;
+    return (1 - smoothing) * at_label +
+           smoothing / (double)p->c *
+               (p->attr.loss.class_weight_sum * log_sum - dot_of(w, x, p->c));
+}
+
+/* Whether the label's logit is among the five largest (op/softmax_xent.c). */
+static int is_in_top5(const float *x, int64_t c, int32_t label)
+{
+    if (!is_class(label, c) || isnan(x[label]))
+        return 0;
+    return not_below(x, label, x[label]) + above(x + label + 1, c - label - 1, x[label]) < 5;
+}
+
 /* Whether the first of the largest logits is the label's. */
 static int is_correct(const float *x, int64_t c, int32_t label, float largest)
 {
-    return label >= 0 && label < c && x[label] == largest && count_of(x, label, largest) == 0;
+    return is_class(label, c) && x[label] == largest && count_of(x, label, largest) == 0;
 }
 
 static struct target target_of(const struct plain *p, const float *x, int32_t label,
                                struct softmax s)
 {
+    const float *w = p->attr.loss.class_weight;
+
     if (label == SAMPLE_IGNORED)
         return (struct target){0};
     return (struct target){
-        row_loss(x, p->c, label, (double)p->attr.loss.label_smoothing, s.log_sum), 1,
-        is_correct(x, p->c, label, s.largest)};
+        .loss = w ? weighted_loss(p, x, label, s.log_sum)
+                  : row_loss(x, p->c, label, (double)p->attr.loss.label_smoothing, s.log_sum),
+        .weight = !w                      ? 1
+                  : is_class(label, p->c) ? w[label]
+                                          : 0,
+        .counts = 1,
+        .correct = is_correct(x, p->c, label, s.largest),
+        .top5 = p->attr.loss.counts_top5 && is_in_top5(x, p->c, label)};
 }
 
 /* The targets of all rows are at the beginning of the scratch. */
@@ -142,9 +222,11 @@ static void count_targets(const struct plain *p, double *metrics)
 {
     const struct target *t = p->scratch;
 
-    for (int64_t r = 0; r < p->rows; r++)
+    for (int64_t r = 0; r < p->rows; r++) {
         if (t[r].counts)
-            loss_count(metrics, t[r].loss, t[r].correct);
+            loss_count(metrics, t[r].loss, (double)t[r].weight, t[r].correct);
+        metrics[METRIC_TOP5] += t[r].top5;
+    }
 }
 
 /* Vector instructions, roughly, of all rows. */
@@ -189,19 +271,40 @@ int cpu_make_softmax_xent(struct cpu *b, const struct graph *g, const struct nod
 
 /* ---- gradients ---- */
 
-/* dx = (prob - t) * scale, or 0 for an ignored row.  dx may be prob. */
-static void grad_row(const float *prob, float *dx, int64_t c, int32_t label, float smoothing,
+/* dx = (prob * whole - w * t) * scale, where whole is the sum of w * t. */
+static void weighted_grad_row(const struct plain *p, const float *prob, float *dx, int32_t label,
+                              float scale)
+{
+    const float *w = p->attr.loss.class_weight;
+    const float smoothing = p->attr.loss.label_smoothing, others = smoothing / (float)p->c;
+    const float own = is_class(label, p->c) ? w[label] : 0;
+    const float whole =
+        smoothing == 0 ? own
+                       : (1.0f - smoothing) * own + others * (float)p->attr.loss.class_weight_sum;
+    const float at_label = is_class(label, p->c) ? prob[label] : 0;
+
+    weighted_grads(prob, w, dx, p->c, whole, others, scale);
+    if (is_class(label, p->c))
+        dx[label] = (at_label * whole - own * (1.0f - smoothing + others)) * scale;
+}
+
+/* dx = (prob - t) * scale, or with weights as above, or 0 for an ignored row.  dx may be prob. */
+static void grad_row(const struct plain *p, const float *prob, float *dx, int32_t label,
                      float scale)
 {
-    const float others = smoothing / (float)c;
-    const float at_label = label >= 0 && label < c ? prob[label] : 0;
+    const float smoothing = p->attr.loss.label_smoothing, others = smoothing / (float)p->c;
+    const float at_label = is_class(label, p->c) ? prob[label] : 0;
 
     if (label == SAMPLE_IGNORED) {
-        memset(dx, 0, (size_t)c * sizeof *dx);
+        memset(dx, 0, (size_t)p->c * sizeof *dx);
         return;
     }
-    grads(prob, dx, c, others, scale);
-    if (label >= 0 && label < c)
+    if (p->attr.loss.class_weight) {
+        weighted_grad_row(p, prob, dx, label, scale);
+        return;
+    }
+    grads(prob, dx, p->c, others, scale);
+    if (is_class(label, p->c))
         dx[label] = (at_label - (1.0f - smoothing + others)) * scale;
 }
 
@@ -217,7 +320,7 @@ static void grad_rows(const struct plain *p, int part, int64_t from, int64_t to)
     for (int64_t r = from; r < to; r++) {
         float *dx = plain_dest(p, SOFTMAX_XENT_GRAD_DLOGITS, r * c, room);
 
-        grad_row(prob + r * c, dx, c, labels[r], p->attr.loss.label_smoothing, scale);
+        grad_row(p, prob + r * c, dx, labels[r], scale);
         plain_done(p, SOFTMAX_XENT_GRAD_DLOGITS, r * c, c, room);
     }
 }
@@ -249,8 +352,7 @@ static void train_rows(const struct plain *p, int part, int64_t from, int64_t to
         const float *x = plain_read(p, SOFTMAX_XENT_TRAIN_LOGITS, r * c, c, room);
 
         t[r] = target_of(p, x, labels[r], softmax_row(x, prob, c));
-        grad_row(prob, plain_dest(p, SOFTMAX_XENT_TRAIN_DLOGITS, r * c, room), c, labels[r],
-                 p->attr.loss.label_smoothing, scale);
+        grad_row(p, prob, plain_dest(p, SOFTMAX_XENT_TRAIN_DLOGITS, r * c, room), labels[r], scale);
         plain_done(p, SOFTMAX_XENT_TRAIN_DLOGITS, r * c, c, room);
     }
 }

@@ -9,12 +9,13 @@
 
 struct row_loss {
     double loss;
-    int32_t correct, ignored;
+    float weight;
+    int32_t correct, top5, ignored;
 };
 
 static __global__ void loss_count(const struct row_loss *row, int64_t rows, double *metrics)
 {
-    double loss = 0, correct = 0, bad = 0, targets = 0;
+    double loss = 0, correct = 0, bad = 0, targets = 0, weight = 0, top5 = 0;
 
     for (int64_t i = threadIdx.x; i < rows; i += blockDim.x) {
         if (row[i].ignored)
@@ -25,15 +26,21 @@ static __global__ void loss_count(const struct row_loss *row, int64_t rows, doub
         bad += finite ? 0.0 : 1.0;
         correct += (double)row[i].correct;
         targets += 1.0;
+        weight += (double)row[i].weight;
+        top5 += (double)row[i].top5;
     }
     loss = block_sum(loss);
     correct = block_sum(correct);
     bad = block_sum(bad);
     targets = block_sum(targets);
+    weight = block_sum(weight);
+    top5 = block_sum(top5);
     if (threadIdx.x == 0) {
         metrics[METRIC_LOSS_SUM] += loss;
         metrics[METRIC_CORRECT] += correct;
         metrics[METRIC_TARGETS] += targets;
+        metrics[METRIC_WEIGHT] += weight;
+        metrics[METRIC_TOP5] += top5;
         metrics[METRIC_NONFINITE] += bad;
     }
 }

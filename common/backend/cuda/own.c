@@ -31,7 +31,14 @@ static int own_run(struct kernel *k, struct err *err)
     return cuda_check((int)cudaGetLastError(), "launch a kernel", err);
 }
 
-static void own_free(struct kernel *k) { free(container_of(k, struct own, k)); }
+static void own_free(struct kernel *k)
+{
+    struct own *p = container_of(k, struct own, k);
+
+    if (p->table)
+        backend_free(&p->cuda->base, p->table);
+    free(p);
+}
 
 static const struct kernel_ops own_ops = {
     .bind = own_bind,
@@ -83,6 +90,27 @@ int own_new(struct cuda *b, const struct graph *g, const struct node *n,
     p->attr = n->attr;
     describe(p, g, n);
     *out = &p->k;
+    return 0;
+}
+
+int own_new_table(struct cuda *b, const struct graph *g, const struct node *n,
+                  void (*run)(const struct own *p), size_t scratch_bytes, const void *table,
+                  size_t table_bytes, struct kernel **out, struct err *err)
+{
+    struct kernel *k;
+    struct own *p;
+    int rc = own_new(b, g, n, run, scratch_bytes, &k, err);
+
+    if (rc < 0)
+        return rc;
+    p = container_of(k, struct own, k);
+    if (table &&
+        ((rc = backend_alloc(&b->base, table_bytes, "a kernel's table", &p->table, err)) < 0 ||
+         (rc = backend_copy_in(&b->base, p->table, table, table_bytes, err)) < 0)) {
+        own_free(k);
+        return rc;
+    }
+    *out = k;
     return 0;
 }
 

@@ -16,12 +16,19 @@ struct own {
     enum dtype in_type[NODE_MAX_IN], out_type[NODE_MAX_OUT];
     int64_t n, rows, c; /* in[0] has n elements; as a matrix it is [rows,c] */
     union node_attr attr;
+    void *table; /* on the device: constants that the node brings; NULL: none */
     void (*run)(const struct own *p);
 };
 
 int own_new(struct cuda *b, const struct graph *g, const struct node *n,
             void (*run)(const struct own *p), size_t scratch_bytes, struct kernel **out,
             struct err *err);
+
+/* The same for a kernel with constants of its own, which are copied to the device; table NULL:
+ * there are none. */
+int own_new_table(struct cuda *b, const struct graph *g, const struct node *n,
+                  void (*run)(const struct own *p), size_t scratch_bytes, const void *table,
+                  size_t table_bytes, struct kernel **out, struct err *err);
 
 /* The kernel of a node that has no rows to compute: zeroes its outputs. */
 int own_new_zero(struct cuda *b, const struct graph *g, const struct node *n, struct kernel **out,

@@ -38,8 +38,8 @@ template <typename T> static __global__ void pointwise(struct pointwise_rows<T> 
         wrong = block_sum(wrong);
         if (threadIdx.x == 0)
             p.result[row] = {
-                sum / (double)p.c,
-                p.labels ? best.at == label : p.kind == POINTWISE_LOGISTIC && wrong == 0, 0};
+                sum / (double)p.c, 1.0f,
+                p.labels ? best.at == label : p.kind == POINTWISE_LOGISTIC && wrong == 0, 0, 0};
     }
 }
 

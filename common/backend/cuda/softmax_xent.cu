@@ -20,20 +20,60 @@ template <typename T> struct xent_rows {
     T *dlogits;                         /* NULL: not wanted; may be logits */
     const struct step_scalars *scalars; /* for dlogits */
     const float *scaler;                /* for dlogits; may be NULL */
+    const float *weight;                /* of the classes; NULL: each weighs 1 */
+    double weight_sum;                  /* of all classes */
     struct row_loss *result;
     int64_t rows, c;
     float smoothing;
+    int counts_top5;
 };
 
-/* Of some elements of a row: the largest, the sum of exp(x - largest), and the sum of x. */
+/* The part of the row's label in its gradient: dx = prob * whole - w * t of the class. */
+struct row_target {
+    const float *weight; /* as in xent_rows */
+    int32_t label;
+    float smoothing, others, whole;
+};
+
+static __device__ inline struct row_target row_target_of(const float *weight, double weight_sum,
+                                                         int32_t label, int64_t c, float smoothing)
+{
+    const float others = smoothing / (float)c;
+    const float own = weight && label >= 0 && label < c ? weight[label] : 0.0f;
+    const float whole = !weight          ? 1.0f
+                        : smoothing == 0 ? own
+                                         : (1.0f - smoothing) * own + others * (float)weight_sum;
+
+    return {weight, label, smoothing, others, whole};
+}
+
+static __device__ inline float slope_at(const struct row_target *r, float prob, int64_t i)
+{
+    const float t = i == r->label ? 1.0f - r->smoothing + r->others : r->others;
+
+    if (r->label == SAMPLE_IGNORED)
+        return 0.0f;
+    return r->weight ? prob * r->whole - r->weight[i] * t : prob - t;
+}
+
+/* Of some elements of a row: the largest, the sum of exp(x - largest), the sum of x times its
+ * class's weight, and the number of elements before the label's (op/softmax_xent.c). */
 struct tally {
     struct best best;
-    double exps, all;
+    double exps, all, before;
 };
 
-static __device__ inline void count(struct tally *t, float x, int64_t at)
+/* The row's own values that `count` reads. */
+struct counted {
+    const float *weight; /* NULL: 1 */
+    int32_t label;
+    float at_label; /* NaN: the label is no class */
+};
+
+static __device__ inline void count(struct tally *t, const struct counted *r, float x, int64_t at)
 {
-    t->all += (double)x;
+    t->all += r->weight ? (double)r->weight[at] * (double)x : (double)x;
+    t->before += at < r->label ? !(x < r->at_label) : at > r->label ? !(x <= r->at_label) : 0;
     if (x > t->best.value) {
         t->exps = t->exps * (double)expf(t->best.value - x) + 1;
         t->best = {x, at};
@@ -53,34 +93,53 @@ static __device__ struct tally block_tally(struct tally mine, struct best first)
     all.best = block_best_of(mine.best, first);
     all.exps = block_sum(mine.exps * (double)expf(mine.best.value - all.best.value));
     all.all = block_sum(mine.all);
+    all.before = mine.before; /* xent_row adds these up where they are wanted */
     return all;
 }
 
-/* The loss -sum of t[c] * log prob[c], where t[c] = (1-s)*[c = label] + s/C. */
-static __device__ inline double smooth_loss(const struct tally *t, double at_label, int64_t c,
-                                            double smoothing)
+/* The loss -sum of w[c] * t[c] * log prob[c], where t[c] = (1-s)*[c = label] + s/C; `own` is the
+ * label's weight, `weights` the sum of w. */
+static __device__ inline double smooth_loss(const struct tally *t, double at_label, double own,
+                                            double weights, int64_t c, double smoothing)
 {
-    const double log_sum = (double)t->best.value + log(t->exps), loss = log_sum - at_label;
+    const double log_sum = (double)t->best.value + log(t->exps), loss = own * (log_sum - at_label);
 
     return smoothing == 0
                ? loss
-               : (1 - smoothing) * loss + smoothing / (double)c * ((double)c * log_sum - t->all);
+               : (1 - smoothing) * loss + smoothing / (double)c * (weights * log_sum - t->all);
 }
 
 /* The probability and the gradient of one element, now that its row's maximum and sum are known. */
 template <typename T>
-static __device__ inline void finish(const struct xent_rows<T> *p, const struct tally *t, float x,
-                                     int64_t row, int64_t i, float scale)
+static __device__ inline void finish(const struct xent_rows<T> *p, const struct tally *t,
+                                     const struct row_target *target, float x, int64_t row,
+                                     int64_t i, float scale)
 {
     const float prob = (float)((double)expf(x - t->best.value) / t->exps);
-    const float others = p->smoothing / (float)p->c;
-    const float target = i == p->labels[row] ? 1.0f - p->smoothing + others : others;
 
     if (p->prob)
         p->prob[row * p->c + i] = prob;
     if (p->dlogits)
-        p->dlogits[row * p->c + i] =
-            p->labels[row] == SAMPLE_IGNORED ? (T)0.0f : (T)((prob - target) * scale);
+        p->dlogits[row * p->c + i] = (T)(slope_at(target, prob, i) * scale);
+}
+
+/* The result of a row, by one thread. */
+template <typename T>
+static __device__ inline void put_result(const struct xent_rows<T> *p, const struct tally *t,
+                                         const struct counted *r, int64_t row)
+{
+    const bool is_class = r->label >= 0 && r->label < p->c;
+    const float own = !p->weight ? 1.0f : is_class ? p->weight[r->label] : 0.0f;
+    const double weights = p->weight ? p->weight_sum : (double)p->c;
+    const bool is_number = r->at_label == r->at_label;
+    struct row_loss *to = &p->result[row];
+
+    to->loss =
+        smooth_loss(t, (double)r->at_label, (double)own, weights, p->c, (double)p->smoothing);
+    to->weight = own;
+    to->correct = t->best.at == r->label;
+    to->top5 = p->counts_top5 && is_number && t->before < 5;
+    to->ignored = r->label == SAMPLE_IGNORED;
 }
 
 template <typename T>
@@ -90,8 +149,11 @@ static __device__ void xent_row(const struct xent_rows<T> *p, int64_t row, float
     const int64_t c = p->c, beyond = threadIdx.x + (int64_t)KEPT * blockDim.x;
     const int32_t label = p->labels[row];
     const struct best first = {(float)x[0], 0};
-    const double at_label = label >= 0 && label < c ? (double)(float)x[label] : (double)NAN;
-    struct tally t = {first, 0, 0};
+    const struct counted counted = {p->weight, label,
+                                    label >= 0 && label < c ? (float)x[label] : (float)NAN};
+    const struct row_target target =
+        row_target_of(p->weight, p->weight_sum, label, c, p->smoothing);
+    struct tally t = {first, 0, 0, 0};
     float kept[KEPT];
 
     for (int k = 0; k < KEPT; k++) {
@@ -99,24 +161,25 @@ static __device__ void xent_row(const struct xent_rows<T> *p, int64_t row, float
 
         kept[k] = i < c ? (float)x[i] : 0.0f;
         if (i < c)
-            count(&t, kept[k], i);
+            count(&t, &counted, kept[k], i);
     }
     for (int64_t i = beyond; i < c; i += blockDim.x)
-        count(&t, (float)x[i], i);
+        count(&t, &counted, (float)x[i], i);
     t = block_tally(t, first);
+    if (p->counts_top5)
+        t.before = block_sum(t.before);
     if (threadIdx.x == 0)
-        p->result[row] = {smooth_loss(&t, at_label, c, (double)p->smoothing), t.best.at == label,
-                          label == SAMPLE_IGNORED};
+        put_result(p, &t, &counted, row);
     if (!p->prob && !p->dlogits)
         return;
     for (int k = 0; k < KEPT; k++) {
         const int64_t i = threadIdx.x + (int64_t)k * blockDim.x;
 
         if (i < c)
-            finish(p, &t, kept[k], row, i, scale);
+            finish(p, &t, &target, kept[k], row, i, scale);
     }
     for (int64_t i = beyond; i < c; i += blockDim.x)
-        finish(p, &t, (float)x[i], row, i, scale);
+        finish(p, &t, &target, (float)x[i], row, i, scale);
 }
 
 template <typename T> static __global__ void xent(struct xent_rows<T> p)
@@ -137,6 +200,9 @@ template <typename T> static struct xent_rows<T> rows_of(const struct own *p) {
     rows.rows = p->rows;
     rows.c = p->c;
     rows.smoothing = p->attr.loss.label_smoothing;
+    rows.counts_top5 = p->attr.loss.counts_top5;
+    rows.weight = (const float *)p->table;
+    rows.weight_sum = p->attr.loss.class_weight_sum;
     return rows;
 }
 
@@ -155,11 +221,22 @@ template <typename T> static void run(const struct own *p)
     launch(p, rows, p->in[SOFTMAX_XENT_METRICS]);
 }
 
+/* Each of the three operators begins with the logits or prob, which have a column for each class.
+ */
+static int new_weighted(struct cuda *b, const struct graph *g, const struct node *n, run_fn *run,
+                        size_t scratch_bytes, struct kernel **out, struct err *err)
+{
+    const struct shape *x = cuda_in(g, n, SOFTMAX_XENT_LOGITS);
+
+    return own_new_table(b, g, n, run, scratch_bytes, n->attr.loss.class_weight,
+                         (size_t)x->dim[x->n - 1] * sizeof(float), out, err);
+}
+
 extern "C" int cuda_make_softmax_xent(struct cuda *b, const struct graph *g, const struct node *n,
                                       struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>),
-                   loss_scratch(cuda_in(g, n, SOFTMAX_XENT_LOGITS)), out, err);
+    return new_weighted(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>),
+                        loss_scratch(cuda_in(g, n, SOFTMAX_XENT_LOGITS)), out, err);
 }
 
 template <typename T> static void run_train(const struct own *p)
@@ -176,23 +253,24 @@ extern "C" int cuda_make_softmax_xent_train(struct cuda *b, const struct graph *
                                             const struct node *n, struct kernel **out,
                                             struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run_train<float>, run_train<bf16_t>, run_train<f16_t>),
-                   loss_scratch(cuda_in(g, n, SOFTMAX_XENT_TRAIN_LOGITS)), out, err);
+    return new_weighted(b, g, n, typed(g, n, run_train<float>, run_train<bf16_t>, run_train<f16_t>),
+                        loss_scratch(cuda_in(g, n, SOFTMAX_XENT_TRAIN_LOGITS)), out, err);
 }
 
 /* dlogits may be prob, if it has prob's type. */
 template <typename T>
 static __global__ void xent_grad(const float *prob, const int32_t *labels,
-                                 const struct step_scalars *s, const float *scaler, T *dlogits,
-                                 int64_t n, int64_t c, float smoothing)
+                                 const struct step_scalars *s, const float *scaler,
+                                 const float *weight, T *dlogits, int64_t n, int64_t c,
+                                 float smoothing, double weight_sum)
 {
-    const float scale = loss_scale_of(s, scaler), others = smoothing / (float)c;
+    const float scale = loss_scale_of(s, scaler);
 
     for (struct walk w(c); w.i < n; w.next()) {
-        const int32_t label = labels[w.row];
-        const float t = w.col == label ? 1.0f - smoothing + others : others;
+        const struct row_target target =
+            row_target_of(weight, weight_sum, labels[w.row], c, smoothing);
 
-        dlogits[w.i] = label == SAMPLE_IGNORED ? (T)0.0f : (T)((prob[w.i] - t) * scale);
+        dlogits[w.i] = (T)(slope_at(&target, prob[w.i], w.col) * scale);
     }
 }
 
@@ -202,14 +280,15 @@ template <typename T> static void run_grad(const struct own *p)
            (const float *)p->in[SOFTMAX_XENT_GRAD_PROB],
            (const int32_t *)p->in[SOFTMAX_XENT_GRAD_LABELS],
            (const struct step_scalars *)p->in[SOFTMAX_XENT_GRAD_SCALARS],
-           (const float *)p->in[SOFTMAX_XENT_GRAD_SCALER], (T *)p->out[SOFTMAX_XENT_GRAD_DLOGITS],
-           p->n, p->c, p->attr.loss.label_smoothing);
+           (const float *)p->in[SOFTMAX_XENT_GRAD_SCALER], (const float *)p->table,
+           (T *)p->out[SOFTMAX_XENT_GRAD_DLOGITS], p->n, p->c, p->attr.loss.label_smoothing,
+           p->attr.loss.class_weight_sum);
 }
 
 extern "C" int cuda_make_softmax_xent_grad(struct cuda *b, const struct graph *g,
                                            const struct node *n, struct kernel **out,
                                            struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run_grad<float>, run_grad<bf16_t>, run_grad<f16_t>), 0, out,
-                   err);
+    return new_weighted(b, g, n, typed(g, n, run_grad<float>, run_grad<bf16_t>, run_grad<f16_t>), 0,
+                        out, err);
 }
