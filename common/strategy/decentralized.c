@@ -68,7 +68,7 @@ int decentralized_peer(int n_ranks, int rank, int64_t round)
     return peer < n_ranks ? (int)peer : DECENTRALIZED_RESTS;
 }
 
-/* x_r becomes y_r, in n elements from `at` on. */
+/* On a device: append the nodes that replace x_r by y_r, in n elements from `at` on. */
 static void add_take(struct sketch *s, const struct strategy *o, int64_t at, int64_t n)
 {
     float *param = o->at.param + at;
@@ -122,7 +122,8 @@ static int64_t round_of(const struct strategy *s)
     return exchange_step(s->at.exchange) / options(s)->every;
 }
 
-/* Of an exchange; 0: parameters do not travel in this step. */
+/* The way of this step (strategy_ops.way): 0 if parameters do not travel in it; else above 0, and
+ * with shift_one a number for each shift. */
 static int way(const struct strategy *s)
 {
     const int n = solo_n_ranks(s), n_shifts = (n + 1) / 2;
@@ -132,7 +133,8 @@ static int way(const struct strategy *s)
     return options(s)->peers == PEERS_ALL ? 1 : 1 + (int)(round_of(s) % n_shifts);
 }
 
-/* On CPUs as the step begins; on a device with its last micro-batch. */
+/* Start the exchange, if one is due.  On CPUs this is called as the step begins, on a device with
+ * the step's last micro-batch. */
 static int begin(struct strategy *s, struct err *err)
 {
     const size_t n_bytes = sizeof(float) * (size_t)s->at.layout->n_trained;
@@ -159,7 +161,7 @@ static void take_mean(struct strategy *s)
         param[i] = options(s)->peers == PEERS_ALL ? aside[i] / n : (param[i] + aside[i]) / 2;
 }
 
-/* 1: this rank's parameters change by the exchange. */
+/* 1: the exchange changes this rank's parameters. */
 static int has_mean(const struct strategy *s)
 {
     const struct decentralized *d = (const struct decentralized *)s;

@@ -21,9 +21,10 @@
  * Sums of parameters are in rank order, so all ranks get the same bits.  (On devices NCCL chooses
  * the order, one for all ranks.)
  *
- * On a device the exchange is queued behind the update, in the same step, and a step that exchanges
- * is another way (strategy_ops.way) than one that does not.  The exchange changes nothing if the
- * step is void, or if its collectives were stopped: then the ranks meet when they form again. */
+ * On a device the exchange is queued behind the update, in the same step.  Steps with and without
+ * an exchange are different ways (strategy_ops.way), with a recording each.  The exchange changes
+ * nothing if the step is void, or if its collectives were stopped; then the ranks meet when they
+ * form again. */
 #include "strategy/local_sgd.h"
 
 #include <string.h>
@@ -146,15 +147,17 @@ static size_t trained_bytes(const struct strategy *s)
     return sizeof(float) * (size_t)s->at.layout->n_trained;
 }
 
-/* As the first local step begins, all ranks hold the same. */
+/* 1: this is the first local step, at whose start x0 is set: all ranks hold the same parameters
+ * then.
+ */
 static int begins_locally(const struct strategy *s)
 {
     return options(s)->outer == OUTER_NESTEROV &&
            exchange_step(s->at.exchange) == options(s)->start;
 }
 
-/* On a device no hook is called when a step begins; before the update the parameters still are
- * those that it began with. */
+/* On a device step_begin is not called, so x0 is set here: before the update the parameters still
+ * are those with which the step began. */
 static int before_update_outside(struct strategy *s, struct err *err)
 {
     const int rc = before_update(s, err);
@@ -209,7 +212,8 @@ static int is_due(const struct strategy *s, int64_t step)
     return is_local(s, step) && (step + 1 - o->start) % o->every == 0;
 }
 
-/* With one rank momentum moves on all the same. */
+/* 1: an exchange changes something.  With outer nesterov it does even for one rank alone, because
+ * x0 and m change. */
 static int has_effect(const struct strategy *s)
 {
     return solo_n_ranks(s) > 1 || options(s)->outer == OUTER_NESTEROV;

@@ -1,7 +1,8 @@
 /* solo - a step in which only the control vector is summed, and sums of parameters.
  *
- * On CPUs the buckets are read in host memory.  A device has no kernel of its own for this: commit,
- * which copies unless a gradient is not finite, is given the number 0 or 1 to copy. */
+ * On CPUs gradients that are not finite are found by reading the buckets.  A device has no kernel
+ * for that alone.  Instead operator commit, which copies unless a gradient is not finite, copies
+ * the rank's CONTROL_NONFINITE over a number 1. */
 #include "strategy/solo.h"
 
 #include <stdlib.h>
@@ -38,8 +39,8 @@ static void add_commit(struct sketch *s, const struct solo *o, int next, double 
     sketch_node(s, OP_commit, NULL, in, 4, out, "commit");
 }
 
-/* check = that of the gradients; flag, which is 1, becomes this rank's CONTROL_NONFINITE, if all
- * gradients are finite. */
+/* Make the program that finds gradients that are not finite: it checks the gradients, and if all
+ * are finite, it copies this rank's CONTROL_NONFINITE to the flag, which is 1 before. */
 static int make_watch(struct solo *o, struct err *err)
 {
     const struct strategy_site *at = &o->base.at;
@@ -260,7 +261,8 @@ int solo_note_standing(struct strategy *s, struct err *err)
     return copy_float(s, of(s)->words->standing + CONTROL_VOID, s->at.control + CONTROL_VOID, err);
 }
 
-/* The step's own verdict is older: the sums of parameters, too, may have been stopped. */
+/* Note whether the exchange is valid.  It is not if the step is void; nor if collectives were
+ * stopped during the sums of parameters, which came after the step's own verdict. */
 static int latch_standing(struct strategy *s, struct err *err)
 {
     struct coll *c = exchange_coll(s->at.exchange);

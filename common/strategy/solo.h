@@ -11,8 +11,8 @@
  * the mean over the rank's own samples.  Otherwise the mean of all ranks' gradients still is the
  * gradient of the global batch.
  *
- * On a device all of this is queued.  The sum of the control vector goes the way of the buckets
- * there, and a gradient that is not finite is found by kernels.
+ * On a device all of this is queued.  There the control vector is summed on the bulk channel, like
+ * a bucket, and kernels find gradients that are not finite.
  *
  * A strategy embeds struct solo as its first member.  Threads: the engine's. */
 #ifndef STRATEGY_SOLO_H
@@ -22,30 +22,30 @@
 #include "program/sketch.h"
 #include "strategy/strategy.h"
 
-/* Numbers in a device's memory. */
+/* Numbers in a device's memory, which the programs of solo.c read and write. */
 struct solo_words {
     _Alignas(16) double check[2];             /* of this rank's own gradients (op/grad_check.c) */
     _Alignas(16) double fine[2];              /* the check of gradients that are finite */
-    _Alignas(16) float flag[1], one[1];       /* the rank's CONTROL_NONFINITE; 1 */
+    _Alignas(16) float flag[1], one[1];       /* this rank's CONTROL_NONFINITE; the number 1 */
     _Alignas(16) float n_ranks[1];            /* of the formation */
-    _Alignas(16) float zeros[CONTROL_LEN];    /* by this control vector all steps are applied */
-    _Alignas(16) float standing[CONTROL_LEN]; /* zeros but for CONTROL_VOID (solo_add_keep) */
+    _Alignas(16) float zeros[CONTROL_LEN];    /* a control vector by which a step is applied */
+    _Alignas(16) float standing[CONTROL_LEN]; /* zeros, except CONTROL_VOID (solo_add_keep) */
 };
 
 struct solo {
     struct strategy base; /* first */
     int is_bad;           /* 1: a gradient of this rank in this step is not finite; on CPUs */
     float *aside;         /* [n_trained]: a buffer for parameters that travel between ranks */
-    /* On a device; else NULL. */
+    /* The members below are NULL on CPUs. */
     struct solo_words *words;
-    struct program *watch; /* writes words->flag */
-    struct program **take; /* [n_buckets] */
+    struct program *watch; /* checks the gradients, and writes words->flag */
+    struct program **take; /* [n_buckets]: what add_take of solo_new appended for the bucket */
     void *arena;
 };
 
 /* Make a strategy whose own struct has `size` bytes and begins with a struct solo.  The rest is
- * zeroed.  add_take appends what a device does with what other ranks sent, for n parameters from
- * `at` on; NULL: the strategy is for CPUs.  Fails with ERR_NOMEM. */
+ * zeroed.  add_take is for devices: it appends the nodes that change n parameters, from element
+ * `at` on, by the data in `aside`; NULL: the strategy is for CPUs only.  Fails with ERR_NOMEM. */
 int solo_new(const struct strategy_site *site, size_t size,
              void (*add_take)(struct sketch *s, const struct strategy *o, int64_t at, int64_t n),
              struct solo **out, struct err *err);
@@ -69,22 +69,24 @@ int solo_wait_buckets(struct strategy *s, struct err *err);
 
 /* ---- on a device ---- */
 
-/* Queue the copy of the trained parameters to `aside`, and its sum over all ranks.  Then note
- * whether the exchange stands: it does not if the step is void, or if collectives were stopped. */
+/* Queue a copy of the trained parameters to `aside`, and its sum over all ranks.  Then note whether
+ * the exchange is valid: it is not if the step is void, or if collectives were stopped. */
 int solo_exchange_on_device(struct strategy *s, struct err *err);
 
-/* Note that the step's mean stands, unless the step is void: once the control vector tells it. */
+/* Note whether the step is void, once the summed control vector shows that.  If it is, the exchange
+ * is not valid. */
 int solo_note_standing(struct strategy *s, struct err *err);
 
-/* Do what add_take appended, for all buckets. */
+/* Queue the nodes that add_take appended, for all buckets. */
 int solo_take(struct strategy *s, struct err *err);
 
 /* The next three are for add_take.
  *
- * Append: kept [n] = next [n], both F32, if the exchange stands. */
+ * Append: kept [n] = next [n], both F32, if the exchange is valid. */
 void solo_add_keep(struct sketch *s, const struct strategy *o, int64_t n, int next, float *kept);
 
-/* Place n elements of `aside` from `at` on; append their quotient by the number of ranks. */
+/* solo_place_aside: place n elements of `aside`, from element `at` on.  solo_add_mean: the same,
+ * and append their division by the number of ranks. */
 int solo_place_aside(struct sketch *s, const struct strategy *o, int64_t at, int64_t n);
 int solo_add_mean(struct sketch *s, const struct strategy *o, int64_t at, int64_t n);
 

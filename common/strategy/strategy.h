@@ -187,9 +187,9 @@ struct strategy_ops {
     /* The update has been made, or skipped.  Returns 1 if it changes parameters. */
     int (*after_update)(struct strategy *s, struct err *err);
 
-    /* On a device: a number that tells the work that this step queues from that of other steps.
-     * Steps with one number queue the same work, and share its recording.  All ranks give the same
-     * number for a step.  NULL: all steps queue the same. */
+    /* On a device: the number of this step's way.  Steps of one way queue the same work, and share
+     * a recording.  All ranks must return the same number for a step.  NULL: all steps queue the
+     * same work. */
     int (*way)(const struct strategy *s);
     /* On a device: the step's last micro-batch begins.  Its forward and backward passes overlap the
      * work that is queued here. */
