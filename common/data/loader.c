@@ -41,6 +41,7 @@ struct work {
     int n_micros, micro;    /* TRAIN: micro-batches a step, the next one */
     int n_ranks, rank;
     int64_t step, end_step; /* the next step, or batch of a pass; the end, exclusive */
+    int64_t stride;         /* from one step that is this rank's to the next one */
     struct span part;       /* PASS: this rank's */
     int64_t batch;          /* PASS: samples in a batch */
 };
@@ -75,7 +76,7 @@ static void advance(struct work *w)
     if (w->kind == TRAIN && ++w->micro < w->n_micros)
         return;
     w->micro = 0;
-    w->step++;
+    w->step += w->stride;
 }
 
 static void plan_batch(const struct work *w, int64_t n_samples, struct batch *b)
@@ -398,7 +399,8 @@ int loader_start_train(struct loader *l, const struct sampler *s, int accumulate
                      .n_ranks = n_ranks,
                      .rank = rank,
                      .step = first_step,
-                     .end_step = end_step};
+                     .end_step = end_step,
+                     .stride = 1};
 
     drop_work(l);
     if (check_train(l, s, &w, err) < 0)
@@ -415,7 +417,7 @@ int loader_start_train(struct loader *l, const struct sampler *s, int accumulate
 int loader_start_pass(struct loader *l, int64_t batch, int64_t unit, int n_ranks, int rank,
                       struct err *err)
 {
-    struct work w = {.kind = PASS, .n_ranks = n_ranks, .rank = rank, .batch = batch};
+    struct work w = {.kind = PASS, .n_ranks = n_ranks, .rank = rank, .batch = batch, .stride = 1};
 
     drop_work(l);
     if (check_rank(n_ranks, rank, err) < 0)
@@ -427,6 +429,25 @@ int loader_start_pass(struct loader *l, int64_t batch, int64_t unit, int n_ranks
     w.part = span_part_of_pieces((struct span){0, l->dataset->n_samples}, unit, n_ranks, rank);
     w.end_step = ceil_div_i64(w.part.n, batch);
     return give_work(l, &w, min_i64(batch, w.part.n), err);
+}
+
+int loader_start_turns(struct loader *l, const struct sampler *s, int n_ranks, int rank,
+                       int64_t end, struct err *err)
+{
+    struct work w = {.kind = TRAIN,
+                     .sampler = *s,
+                     .accumulate = 1,
+                     .n_micros = 1,
+                     .n_ranks = 1,
+                     .step = min_i64(rank, end),
+                     .end_step = end,
+                     .stride = n_ranks};
+
+    ASSERT(!s->bound && !s->n_shares);
+    drop_work(l);
+    if (check_rank(n_ranks, rank, err) < 0 || check_train(l, s, &w, err) < 0)
+        return err->code;
+    return give_work(l, &w, sampler_largest_micro(s, 1, 1), err);
 }
 
 /* Wait for the data thread, until the time `until_ns`; <0: for ever.  With the lock held.

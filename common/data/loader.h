@@ -7,7 +7,7 @@
  * Every step gives exactly sampler_n_micros batches, in order, also where this rank's part is empty
  * (n = 0): the engine must take part in the collectives anyway.
  *
- * Life:    loader_new -> { loader_start_train or loader_start_pass -> next, release ... } -> free.
+ * Life:    loader_new -> { loader_start_... -> next, release ... } -> free.
  *          A start at any time drops the work before it, and all batches taken from it (recovery,
  *          other ranks).  Free and start never wait for more than the batch being filled.
  * Threads: all functions from one thread, the engine's; only the data thread and
@@ -78,6 +78,12 @@ int loader_start_train(struct loader *l, const struct sampler *s, int accumulate
  * pieces of `unit` samples (span_part_of_pieces).  Fails in the same way. */
 int loader_start_pass(struct loader *l, int64_t batch, int64_t unit, int n_ranks, int rank,
                       struct err *err);
+
+/* Give work: whole global batches of the first epoch, those before `end`, dealt out to the ranks in
+ * turn: this rank takes batch `rank` and each n_ranks-th one after it.  b->step is the batch's
+ * number. Fails in the same way. */
+int loader_start_turns(struct loader *l, const struct sampler *s, int n_ranks, int rank,
+                       int64_t end, struct err *err);
 
 /* Take the next batch, in *out, which is valid until released.  Blocks until it is filled.
  * LOADER_END at the end of the work, and while there is none; <0: reading failed (again at each

@@ -39,6 +39,8 @@ static const struct point {
     [INJECTION_AT_STEP] = {"step", NUMBER_NEEDED, "step", "when the step begins"},
     [INJECTION_AT_REDUCE] = {"reduce", NUMBER_NEEDED, "step", "when it waits for the step's sums"},
     [INJECTION_AT_UPDATE] = {"update", NUMBER_NEEDED, "step", "when it has the step's sums"},
+    [INJECTION_AT_STATISTICS] = {"statistics", NUMBER_OPTIONAL, "epoch",
+                                 "when averaged weights get their statistics"},
     [INJECTION_AT_VALIDATE] = {"validate", NUMBER_OPTIONAL, "epoch", "when validation begins"},
     [INJECTION_AT_CHECKPOINT] = {"checkpoint", NUMBER_OPTIONAL, "step", "when a checkpoint begins"},
     [INJECTION_AT_STOP] = {"stop", NUMBER_NONE, NULL, "when it is told to stop"},

@@ -69,10 +69,11 @@ struct job_early_stop {
 enum average_name { AVERAGE_LIST(WORD_VALUE) };
 
 struct job_average {
-    enum average_name name; /* AVERAGE_NONE: off */
-    double decay;           /* AVERAGE_EMA: how much of the average stays at each update */
-    int64_t every;          /* updates; 0: AVERAGE_EMA each, AVERAGE_SWA one an epoch */
-    double start;           /* AVERAGE_SWA: epochs; below 1: this part of the job's steps */
+    enum average_name name;     /* AVERAGE_NONE: off */
+    double decay;               /* AVERAGE_EMA: how much of the average stays at each update */
+    int64_t every;              /* updates; 0: AVERAGE_EMA each, AVERAGE_SWA one an epoch */
+    double start;               /* AVERAGE_SWA: epochs; below 1: this part of the job's steps */
+    int64_t statistics_samples; /* AVERAGE_SWA: of the pass for running statistics; 0: all */
 };
 
 /* Of train.bucket_bytes. */

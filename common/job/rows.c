@@ -133,6 +133,12 @@ static const struct option train_rows[] = {
      .only = "train.average.name", .only_values = BIT(AVERAGE_SWA),
      .help = "The mean begins after so many epochs; below 1: after this part of all steps. Until "
              "then the averaged weights are the trained ones."},
+    {"train.average.statistics_samples", OPT_INT, AT(train.average.statistics_samples), "0", 0,
+     1e12, .unit = "samples", .only = "train.average.name", .only_values = BIT(AVERAGE_SWA),
+     .help =
+         "With batch norm, each epoch of the mean ends with a pass of so many training samples, "
+         "rounded up to whole batches, which gives the averaged weights their statistics; 0: "
+         "all samples."},
     {"train.clip_norm", OPT_REAL, AT(train.clip_norm), "0", 0, 1e9, .also = "gradient_clip",
      .help = "Scale the gradient down to this norm, taken over all parameters; 0: off."},
     {"train.label_smoothing", OPT_REAL, AT(model.label_smoothing), "0", 0, 1, .flags = OPT_BELOW,

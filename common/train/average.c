@@ -1,5 +1,5 @@
 /* average - one operator over the flat space of trained parameters (op/average.c), and the exchange
- * of parameters and average. */
+ * of what is trained and what is averaged. */
 #include "train/average.h"
 
 #include <math.h>
@@ -19,14 +19,58 @@ const struct slot_def slot_average = {.name = "averaged weights",
                                       .is_hashed = 1,
                                       .is_broadcast = 1};
 
+static void init_statistic(const struct job *job, const struct layout *l, int i, void *to)
+{
+    float *x = to;
+
+    (void)job;
+    for (int64_t e = 0; e < l->state[i].length; e++)
+        x[e] = l->state[i].init_state;
+}
+
+const struct slot_def slot_average_statistics = {.name = "running statistics of averaged weights",
+                                                 .suffix = ".average",
+                                                 .scope = SLOT_PER_STATISTIC,
+                                                 .dtype = DTYPE_F32,
+                                                 .file = SLOT_IN_AVERAGE,
+                                                 .is_hashed = 1,
+                                                 .is_broadcast = 1,
+                                                 .init = init_statistic};
+
 int average_is_wanted(const struct job *job) { return job->train.average.name != AVERAGE_NONE; }
+
+int average_has_statistics(const struct job *job, const struct layout *l)
+{
+    return job->train.average.name == AVERAGE_SWA && l->n_states > 0;
+}
+
+int average_list_slots(const struct job *job, const struct layout *l,
+                       const struct slot_def *slot[AVERAGE_MOST_SLOTS])
+{
+    int n = 0;
+
+    if (average_is_wanted(job))
+        slot[n++] = &slot_average;
+    if (average_has_statistics(job, l))
+        slot[n++] = &slot_average_statistics;
+    return n;
+}
+
+/* One thing that the average replaces while it is there. */
+struct aside {
+    const struct slot_def *of, *by;
+    void *copy; /* of the first slot; NULL: this is not exchanged */
+    size_t n_bytes;
+};
+
+enum { PARAMETERS, STATISTICS, N_ASIDE };
 
 struct average {
     struct state *state;
     struct program *update;
     void *arena;
-    void *aside; /* F32 [n_trained]: the parameters, while the average is in their place */
-    size_t n_bytes;
+    int64_t first; /* the update with whose weights the average begins */
+    struct aside aside[N_ASIDE];
 };
 
 /* ---- the update ---- */
@@ -84,21 +128,21 @@ int average_new(const struct job *job, struct state *s, const struct buffers *m,
                 int64_t steps_per_epoch, int64_t total_steps, struct average **out, struct err *err)
 {
     const union node_attr attr = numbers(&job->train.average, steps_per_epoch, total_steps);
-    struct average *a;
+    const struct layout *l = s->layout;
+    struct average *a = xcalloc(1, sizeof *a);
     int rc;
 
-    if (job->train.average.name == AVERAGE_SWA && s->layout->n_states > 0)
-        return err_set(err, ERR_CONFIG,
-                       "train.average.name is swa, and this network has running statistics (%s), "
-                       "which a mean of weights would need anew: want ema",
-                       s->layout->state[0].name);
-    a = xcalloc(1, sizeof *a);
     a->state = s;
-    a->n_bytes = sizeof(float) * (size_t)s->layout->n_trained;
+    a->first = llround(attr.number[AVERAGE_ATTR_FIRST]);
+    a->aside[PARAMETERS] =
+        (struct aside){&slot_parameters, &slot_average, NULL, sizeof(float) * (size_t)l->n_trained};
+    a->aside[STATISTICS] = (struct aside){&slot_statistics, &slot_average_statistics, NULL,
+                                          sizeof(float) * (size_t)l->n_state_total};
     rc = make_update(a, m, &attr, err);
-    if (rc == 0)
-        rc = backend_alloc(s->backend, a->n_bytes, "the parameters beside their average", &a->aside,
-                           err);
+    for (int i = 0; i < N_ASIDE && rc == 0; i++)
+        if (state_data(s, a->aside[i].by))
+            rc = backend_alloc(s->backend, a->aside[i].n_bytes, "the trained beside the averaged",
+                               &a->aside[i].copy, err);
     if (rc < 0) {
         average_free(a);
         return err_wrap(err, "train.average");
@@ -113,28 +157,41 @@ void average_free(struct average *a)
         return;
     program_free(a->update);
     backend_free(a->state->backend, a->arena);
-    backend_free(a->state->backend, a->aside);
+    for (int i = 0; i < N_ASIDE; i++)
+        backend_free(a->state->backend, a->aside[i].copy);
     free(a);
 }
 
 int average_update(struct average *a, struct err *err) { return sketch_run(a->update, err); }
 
-/* ---- validation ---- */
+int average_has_begun(const struct average *a) { return a->state->at.n_updates >= a->first; }
 
-static int copy(struct average *a, void *to, const void *from, struct err *err)
+/* ---- the exchange ---- */
+
+int average_enter(struct average *a, int with_statistics, struct err *err)
 {
-    return backend_copy(a->state->backend, to, from, a->n_bytes, err);
-}
+    struct state *s = a->state;
+    int rc = 0;
 
-int average_enter(struct average *a, struct err *err)
-{
-    void *param = state_data(a->state, &slot_parameters);
-    int rc = copy(a, a->aside, param, err);
-
-    return rc == 0 ? copy(a, param, state_data(a->state, &slot_average), err) : rc;
+    for (int i = 0; i < N_ASIDE && rc == 0; i++)
+        if (a->aside[i].copy)
+            rc = backend_copy(s->backend, a->aside[i].copy, state_data(s, a->aside[i].of),
+                              a->aside[i].n_bytes, err);
+    for (int i = 0; i < N_ASIDE && rc == 0; i++)
+        if (a->aside[i].copy && (i == PARAMETERS || with_statistics))
+            rc = backend_copy(s->backend, state_data(s, a->aside[i].of),
+                              state_data(s, a->aside[i].by), a->aside[i].n_bytes, err);
+    return rc;
 }
 
 int average_leave(struct average *a, struct err *err)
 {
-    return copy(a, state_data(a->state, &slot_parameters), a->aside, err);
+    struct state *s = a->state;
+    int rc = 0;
+
+    for (int i = 0; i < N_ASIDE && rc == 0; i++)
+        if (a->aside[i].copy)
+            rc = backend_copy(s->backend, state_data(s, a->aside[i].of), a->aside[i].copy,
+                              a->aside[i].n_bytes, err);
+    return rc;
 }

@@ -1,5 +1,5 @@
-/* average - train.average: the slot of averaged weights, what updates it in each step, and how they
- * take the parameters' place while they are validated.
+/* average - train.average: the slots of averaged weights and their running statistics, what updates
+ * the weights in each step, and how they take the parameters' place while they are validated.
  *
  * The average has an element for each trained parameter.  It is state like the parameters: hashed,
  * broadcast, saved (ckpt/ckpt.h: model_average.safetensors), resumed and recovered.  It is updated
@@ -15,9 +15,18 @@
 #include "train/buffers.h"
 #include "train/state.h"
 
-extern const struct slot_def slot_average; /* F32 [n_trained] */
+extern const struct slot_def slot_average;            /* F32 [n_trained] */
+extern const struct slot_def slot_average_statistics; /* F32 [n_state_total] */
 
-int average_is_wanted(const struct job *job); /* 1: the job has the slot */
+int average_is_wanted(const struct job *job); /* 1: the job has the first slot */
+/* 1: it has the second one, too: the mean of weights of a network with running statistics, which
+ * statistics_renew computes. */
+int average_has_statistics(const struct job *job, const struct layout *l);
+
+/* The slots of the job, to slot[]; returns how many. */
+enum { AVERAGE_MOST_SLOTS = 2 };
+int average_list_slots(const struct job *job, const struct layout *l,
+                       const struct slot_def *slot[AVERAGE_MOST_SLOTS]);
 
 struct average; /* opaque */
 
@@ -30,10 +39,14 @@ void average_free(struct average *a); /* NULL is fine */
 /* Queue this step's part; all of the step's values are in place. */
 int average_update(struct average *a, struct err *err);
 
-/* The parameters become the averaged ones, and back again.  Nothing may be queued.  The caller
- * refreshes the working copies (update_refresh) after each.  Between the two the state is not the
- * run's: it must be neither saved nor handed over. */
-int average_enter(struct average *a, struct err *err);
+/* 1: weights of two updates or more may be in the mean, or those of the first one. */
+int average_has_begun(const struct average *a);
+
+/* The parameters become the averaged ones, and back again; with_statistics: the running statistics
+ * likewise, if the average has its own.  Nothing may be queued.  The caller refreshes the working
+ * copies (update_refresh) after each.  Between the two the state is not the run's: it must be
+ * neither saved nor handed over. */
+int average_enter(struct average *a, int with_statistics, struct err *err);
 int average_leave(struct average *a, struct err *err);
 
 #endif

@@ -14,6 +14,7 @@
 #include "train/meet.h"
 #include "train/predict.h"
 #include "train/shards.h"
+#include "train/statistics.h"
 #include "train/trainer_impl.h"
 
 enum { REPORT_INTERVAL_MS = 200, MOST_TIMES = 1 << 20 };
@@ -579,6 +580,16 @@ static int end_shards(struct trainer *t, enum epoch_end end, struct err *err)
     return rc;
 }
 
+/* The epoch's own time does not contain this. */
+static int renew_statistics(struct trainer *t, int64_t epoch, struct meter *m, struct err *err)
+{
+    const int64_t since_ns = clock_mono_ns();
+    const int rc = statistics_renew(t, epoch, err);
+
+    m->start_ns += clock_mono_ns() - since_ns;
+    return rc;
+}
+
 int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct err *err)
 {
     struct ckpt_state *at = &t->state->at;
@@ -621,6 +632,8 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
         rc = end_shards(t, end, err);
     if (rc == 0)
         rc = share_stats(t, err);
+    if (rc == 0 && (end == EPOCH_WHOLE || end == EPOCH_MAX_STEPS))
+        rc = renew_statistics(t, epoch, &m, err);
     if (rc == 0)
         rc = fill_epoch(t, epoch, end, &m, done, err);
     free(m.step_ms);
@@ -791,24 +804,19 @@ static int validate_weights(struct trainer *t, struct predict *p, int64_t *n_sam
                : rc;
 }
 
-/* Validate the averaged weights.  Afterwards the parameters are the trained ones again, even if
- * this fails. */
-static int validate_average(struct trainer *t, double metrics[METRIC_COUNT], struct err *err)
+static int validate_entered(struct trainer *t, void *metrics, struct err *err)
 {
     int64_t n_samples = 0;
-    struct err later;
-    int back, rc = average_enter(t->average, err);
 
-    if (rc == 0)
-        rc = update_refresh(t->update, err);
-    if (rc == 0)
-        rc = validate_weights(t, NULL, &n_samples, metrics, err);
-    back = average_leave(t->average, &later);
-    if (back == 0)
-        back = update_refresh(t->update, &later);
-    if (rc == 0 && back < 0)
-        *err = later;
-    return rc < 0 ? err_wrap(err, "averaged weights") : back;
+    return validate_weights(t, NULL, &n_samples, metrics, err);
+}
+
+/* Validate the averaged weights. */
+static int validate_average(struct trainer *t, double metrics[METRIC_COUNT], struct err *err)
+{
+    const int rc = trainer_with_average(t, 1, validate_entered, metrics, err);
+
+    return rc < 0 ? err_wrap(err, "averaged weights") : rc;
 }
 
 static void fill_validated(const struct trainer *t, const struct seen *seen, struct report *done)

@@ -259,6 +259,13 @@ int feed_start_pass(struct feed *f, int64_t batch, int64_t unit, int n_ranks, in
     return loader_start_pass(f->loader, batch, unit, n_ranks, rank, err);
 }
 
+int feed_start_turns(struct feed *f, const struct sampler *s, int n_ranks, int rank, int64_t end,
+                     struct err *err)
+{
+    forget_work(f);
+    return loader_start_turns(f->loader, s, n_ranks, rank, end, err);
+}
+
 void feed_done(struct feed *f)
 {
     for (; f->n_free < f->n_taken - f->is_ahead; f->n_free++)

@@ -39,11 +39,13 @@ enum feed_kind feed_kind(const struct feed *f);
 /* Room for batches of `largest` samples; forgets all programs, which may be freed then. */
 int feed_fit(struct feed *f, int64_t largest, struct err *err);
 
-/* Start an epoch, or a pass: as loader_start_train and loader_start_pass. */
+/* Start an epoch, or a pass: as loader_start_train, loader_start_pass and loader_start_turns. */
 int feed_start_train(struct feed *f, const struct sampler *s, int accumulate, int n_ranks, int rank,
                      int64_t first_step, int64_t end_step, struct err *err);
 int feed_start_pass(struct feed *f, int64_t batch, int64_t unit, int n_ranks, int rank,
                     struct err *err);
+int feed_start_turns(struct feed *f, const struct sampler *s, int n_ranks, int rank, int64_t end,
+                     struct err *err);
 
 /* The next batch, as loader_next; the fields and the index of *out are not to be used. */
 int feed_next(struct feed *f, struct batch *out, struct err *err);

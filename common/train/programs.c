@@ -18,8 +18,10 @@ enum {
     VALIDATION_BYTES = 256 << 20,
 };
 
+enum { EVALUATION = 0, TRAINING = 1, STATISTICS }; /* the first two as programs_find has them */
+
 struct entry {
-    int training;
+    int purpose;
     int64_t batch;
     struct program *program;
 };
@@ -27,23 +29,23 @@ struct entry {
 struct programs {
     struct entry *entry;
     int n;
-    int64_t validation_batch, validation_unit;
+    int64_t validation_batch, validation_unit, statistics_batch;
 };
 
-static struct entry *find(const struct programs *p, int training, int64_t batch)
+static struct entry *find(const struct programs *p, int purpose, int64_t batch)
 {
     for (int i = 0; i < p->n; i++)
-        if (p->entry[i].training == training && p->entry[i].batch == batch)
+        if (p->entry[i].purpose == purpose && p->entry[i].batch == batch)
             return &p->entry[i];
     return NULL;
 }
 
-static void want(struct programs *p, int training, int64_t batch)
+static void want(struct programs *p, int purpose, int64_t batch)
 {
-    if (find(p, training, batch))
+    if (find(p, purpose, batch))
         return;
     p->entry = xrealloc(p->entry, sizeof *p->entry * (size_t)(p->n + 1));
-    p->entry[p->n++] = (struct entry){.training = training, .batch = batch};
+    p->entry[p->n++] = (struct entry){.purpose = purpose, .batch = batch};
 }
 
 /* A rank's batch sizes depend only on whether a step is a full one or the last of its epoch, so
@@ -57,7 +59,7 @@ static void want_training(struct programs *p, const struct programs_options *o)
         struct sampler_step at = sampler_at(o->sampler, i ? last : 0);
 
         for (int m = 0; m < sampler_n_micros(o->sampler, o->n_ranks, o->rank, accumulate); m++)
-            want(p, 1, sampler_micro(&at, o->n_ranks, o->rank, accumulate, m).n);
+            want(p, TRAINING, sampler_micro(&at, o->n_ranks, o->rank, accumulate, m).n);
     }
 }
 
@@ -76,26 +78,42 @@ static int largest_value(const struct programs_options *o, int64_t *out, struct 
     return rc;
 }
 
-static int want_validation(struct programs *p, const struct programs_options *o, struct err *err)
+static void want_validation(struct programs *p, const struct programs_options *o, int64_t each)
 {
     const struct span all = {0, o->n_validation};
     struct span share;
-    int64_t largest = sampler_largest_micro(o->sampler, o->n_ranks, (int)o->job->train.accumulate),
-            each;
+    int64_t largest = sampler_largest_micro(o->sampler, o->n_ranks, (int)o->job->train.accumulate);
 
-    if (largest_value(o, &each, err) < 0)
-        return err->code;
     p->validation_batch = min_i64(max_i64(largest, VALIDATION_BATCH_LEAST), VALIDATION_BATCH_MOST);
     p->validation_batch = max_i64(min_i64(p->validation_batch, VALIDATION_BYTES / each), 1);
     p->validation_unit = o->sampler->n_shares ? p->validation_batch : 1;
     share = span_part_of_pieces(all, p->validation_unit, o->n_ranks, o->rank);
     if (share.n >= p->validation_batch)
-        want(p, 0, p->validation_batch);
+        want(p, EVALUATION, p->validation_batch);
     if (share.n % p->validation_batch)
-        want(p, 0, share.n % p->validation_batch);
+        want(p, EVALUATION, share.n % p->validation_batch);
     if (o->gathers && o->n_validation > 0)
-        want(p, 0, 0);
-    return 0;
+        want(p, EVALUATION, 0);
+}
+
+/* A global batch, or less of it where that would need much memory.  It must not depend on the
+ * number of ranks. */
+static void want_statistics(struct programs *p, const struct programs_options *o, int64_t each)
+{
+    const int64_t most = min_i64(VALIDATION_BATCH_MOST, max_i64(VALIDATION_BYTES / each, 1));
+
+    if (!o->statistics)
+        return;
+    p->statistics_batch = min_i64(min_i64(o->sampler->global_batch, o->sampler->n_samples), most);
+    want(p, STATISTICS, p->statistics_batch);
+}
+
+/* The next running statistics become the batch's own. */
+static void forget_running(struct graph *g)
+{
+    for (int i = 0; i < g->n_nodes; i++)
+        if (g->node[i].op == OP_batch_norm)
+            g->node[i].attr.norm.momentum = 1;
 }
 
 struct program_precision programs_precision(const struct job *job, int accumulates)
@@ -112,14 +130,18 @@ static int make(struct entry *e, const struct programs_options *o, struct backen
                 const struct layout *l, struct err *err)
 {
     struct graph *g = NULL;
-    int sync = o->job->model.sync_batch_norm && o->n_ranks > 1;
-    int rc = model_build(&o->job->model, o->spec, e->batch, e->training, sync, &g, err);
+    const int training = e->purpose == TRAINING;
+    int sync = training && o->job->model.sync_batch_norm && o->n_ranks > 1;
+    int rc =
+        model_build(&o->job->model, o->spec, e->batch, e->purpose != EVALUATION, sync, &g, err);
 
+    if (rc == 0 && e->purpose == STATISTICS)
+        forget_running(g);
     if (rc == 0)
         g->recompute = o->job->train.recompute == RECOMPUTE_BLOCKS;
-    if (rc == 0 && e->training)
+    if (rc == 0 && training)
         rc = groups_freeze(&o->job->optimizer, g, err);
-    if (rc == 0 && e->training)
+    if (rc == 0 && training)
         rc = program_differentiate(g, err);
     if (rc == 0)
         rc =
@@ -183,8 +205,8 @@ static int bind_all(struct programs *p, const struct state *s, struct buffers *m
     training = evaluation = buffers_spaces(m, s);
     evaluation.state = state_data(s, &slot_statistics);
     for (int i = 0; i < p->n && rc == 0; i++)
-        rc = program_bind(p->entry[i].program, p->entry[i].training ? &training : &evaluation,
-                          m->arena, err);
+        rc = program_bind(p->entry[i].program,
+                          p->entry[i].purpose == TRAINING ? &training : &evaluation, m->arena, err);
     return rc;
 }
 
@@ -192,10 +214,12 @@ int programs_new(const struct programs_options *o, struct backend *b, const stru
                  struct buffers *m, struct programs **out, struct err *err)
 {
     struct programs *p = xcalloc(1, sizeof *p);
-    int rc;
+    int64_t each;
+    int rc = largest_value(o, &each, err);
 
     want_training(p, o);
-    rc = want_validation(p, o, err);
+    want_validation(p, o, each);
+    want_statistics(p, o, each);
     for (int i = 0; i < p->n && rc == 0; i++)
         rc = make(&p->entry[i], o, b, s->layout, err);
     if (rc == 0)
@@ -220,11 +244,21 @@ void programs_free(struct programs *p)
 
 struct program *programs_find(const struct programs *p, int training, int64_t batch)
 {
-    struct entry *e = find(p, training, batch);
+    struct entry *e = find(p, training ? TRAINING : EVALUATION, batch);
 
     ASSERT(e);
     return e->program;
 }
+
+struct program *programs_statistics(const struct programs *p)
+{
+    struct entry *e = find(p, STATISTICS, p->statistics_batch);
+
+    ASSERT(e);
+    return e->program;
+}
+
+int64_t programs_statistics_batch(const struct programs *p) { return p->statistics_batch; }
 
 int64_t programs_validation_batch(const struct programs *p) { return p->validation_batch; }
 int64_t programs_validation_unit(const struct programs *p) { return p->validation_unit; }

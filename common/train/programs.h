@@ -24,6 +24,7 @@ struct programs_options {
     int rank, n_ranks;
     int gathers; /* 1: parameters are divided, so there is a validation program without samples, for
                     a rank that must take part in gathering them */
+    int statistics; /* 1: there is a program for programs_statistics */
 };
 
 /* The types in which a job computes.  accumulates 1: the gradients of micro-batches are float32,
@@ -38,6 +39,13 @@ void programs_free(struct programs *p); /* NULL is fine */
  * one for every batch that the sampler gives this rank, and for every batch of its part of the
  * validation set. */
 struct program *programs_find(const struct programs *p, int training, int64_t batch);
+
+/* The program that computes batch norm's statistics of one batch of programs_statistics_batch
+ * samples (the same for any number of ranks), over this rank alone: it is a forward pass in
+ * training mode that leaves in the buffers' shadow the batch's means and unbiased variances.  Only
+ * with `statistics`. */
+struct program *programs_statistics(const struct programs *p);
+int64_t programs_statistics_batch(const struct programs *p);
 
 /* The size of validation batches (the last may be smaller). */
 int64_t programs_validation_batch(const struct programs *p);

@@ -64,16 +64,23 @@ static void add_of_model(struct snapshot *p, struct st_tensor tensor, struct st_
             .data = &p->content.state.n_updates};
 }
 
-/* The file with averaged weights has the rest of the model, too: frozen parameters, statistics. */
+static const struct slot_def *of_average(const struct state *s, enum slot_scope scope)
+{
+    for (int k = 0; k < s->n_slots; k++)
+        if (s->slot[k].def->file == SLOT_IN_AVERAGE && s->slot[k].def->scope == scope)
+            return s->slot[k].def;
+    return NULL;
+}
+
+/* The file with averaged weights has the rest of the model, too: frozen parameters, and statistics
+ * if the average has none of its own. */
 static int is_beside_average(const struct state *s, const struct slot_def *d, int i)
 {
-    const struct slot *average = NULL;
+    const struct slot_def *average = of_average(s, SLOT_PER_TRAINED);
 
-    for (int k = 0; k < s->n_slots; k++)
-        if (s->slot[k].def->file == SLOT_IN_AVERAGE)
-            average = &s->slot[k];
-    return average &&
-           (d->scope != SLOT_PER_PARAMETER || i >= slot_n_tensors(s->layout, average->def));
+    if (d->scope == SLOT_PER_STATISTIC)
+        return average && !of_average(s, SLOT_PER_STATISTIC);
+    return average && i >= slot_n_tensors(s->layout, average);
 }
 
 /* Append the slot's tensors to the lists of its files. */

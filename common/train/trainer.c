@@ -357,7 +357,7 @@ static int check_average(const struct job *job, const struct strategy_ops *s, st
 /* The state's rows: of every job, the optimizer's, the strategy's, and the loop's. */
 static int make_slots(struct trainer *t, struct err *err)
 {
-    const struct slot_def *slot[OPTIMIZER_MAX_SLOTS + STRATEGY_MAX_SLOTS + 2];
+    const struct slot_def *slot[OPTIMIZER_MAX_SLOTS + STRATEGY_MAX_SLOTS + 1 + AVERAGE_MOST_SLOTS];
     const struct strategy_ops *s = strategy_of(t);
     int n = optimizer_slots(&t->job->optimizer, slot);
     const struct state_division division = {.n_divided = n,
@@ -371,8 +371,7 @@ static int make_slots(struct trainer *t, struct err *err)
         slot[n++] = s->slot[i];
     if (loop_is_wanted(t->job))
         slot[n++] = &slot_loop;
-    if (average_is_wanted(t->job))
-        slot[n++] = &slot_average;
+    n += average_list_slots(t->job, t->layout, slot + n);
     if (average_is_wanted(t->job) && check_average(t->job, s, err) < 0)
         return err->code;
     if (check_slots(slot, n, err) < 0)
@@ -705,8 +704,9 @@ int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, 
 static int fit_feeds(struct trainer *t, struct err *err)
 {
     int accumulate = (int)t->job->train.accumulate;
-    int rc =
-        feed_fit(t->train_feed, sampler_largest_micro(&t->sampler, t->n_ranks, accumulate), err);
+    const int64_t largest = max_i64(sampler_largest_micro(&t->sampler, t->n_ranks, accumulate),
+                                    programs_statistics_batch(t->programs));
+    int rc = feed_fit(t->train_feed, largest, err);
 
     if (rc == 0 && t->valid_feed)
         rc = feed_fit(t->valid_feed, programs_validation_batch(t->programs), err);
@@ -721,7 +721,8 @@ int trainer_make_programs(struct trainer *t, struct err *err)
                                  .n_validation = t->valid_set ? t->valid_set->n_samples : 0,
                                  .rank = t->rank,
                                  .n_ranks = t->n_ranks,
-                                 .gathers = t->layout->gathers};
+                                 .gathers = t->layout->gathers,
+                                 .statistics = average_has_statistics(t->job, t->layout)};
     int rc;
 
     programs_free(t->programs);

@@ -166,6 +166,12 @@ int trainer_make_programs(struct trainer *t, struct err *err);
 /* Give up the formation: programs, recordings, coll. */
 void trainer_leave(struct trainer *t);
 
+/* Do the work with averaged weights in the parameters' place (average_enter), and put the trained
+ * ones back, however it ends. */
+int trainer_with_average(struct trainer *t, int with_statistics,
+                         int (*work)(struct trainer *t, void *arg, struct err *err), void *arg,
+                         struct err *err);
+
 /* Resident and peak memory of this process, in MiB. */
 double rss_mib(void);
 double peak_rss_mib(void);

@@ -279,6 +279,40 @@ static void a_pass_has_each_sample_once(void **state)
 }
 
 /* Several batches may be held; they stay as they are until released. */
+/* Whole global batches of the first epoch go to the ranks in turn, as far as is wanted. */
+static void batches_are_dealt_out(void **state)
+{
+    enum { BATCH = 10, END = 8, RANKS = 3 };
+    const struct sampler s = {.n_samples = N, .global_batch = BATCH, .seed = SEED};
+    const struct fake f = FAKE;
+    struct loader *l = new_loader(&f, 1, 0);
+    struct err err;
+
+    (void)state;
+    for (int rank = 0; rank < RANKS; rank++) {
+        assert_int_equal(loader_start_turns(l, &s, RANKS, rank, END, &err), 0);
+        for (int64_t k = rank; k < END; k += RANKS) {
+            const struct sampler_step at = sampler_at(&s, k);
+            const struct batch *b = next_ok(l);
+            int64_t index[BATCH];
+
+            sampler_list(&s, &at, (struct span){0, BATCH}, index);
+            assert_int_equal(b->n, BATCH);
+            assert_int_equal(b->step, k);
+            assert_int_equal(b->epoch, 1);
+            assert_int_equal(b->first, 0);
+            assert_memory_equal(b->index, index, sizeof index);
+            loader_release(l);
+        }
+        expect_end(l);
+    }
+    assert_int_equal(loader_start_turns(l, &s, RANKS, 2, 1, &err),
+                     0); /* fewer batches than ranks */
+    expect_end(l);
+    assert_int_equal(loader_start_turns(l, &s, RANKS, 3, END, &err), ERR_ARG);
+    loader_free(l);
+}
+
 static void held_batches_stay(void **state)
 {
     struct fake f = FAKE;
@@ -588,6 +622,7 @@ int main(void)
         cmocka_unit_test(shares_may_be_fixed),
         cmocka_unit_test(a_pass_of_whole_batches),
         cmocka_unit_test(a_pass_has_each_sample_once),
+        cmocka_unit_test(batches_are_dealt_out),
         cmocka_unit_test(held_batches_stay),
         cmocka_unit_test(nothing_is_allocated_per_batch),
         cmocka_unit_test(errors_come_out_of_next),

@@ -4,6 +4,7 @@ resumed and recovered like the trained ones."""
 import array
 import json
 import os
+import random
 import struct
 
 import dp
@@ -132,41 +133,114 @@ class Average(dp.Case):
 
     def test_losses(self):
         """A rank or the driver lost in a step or in a validation changes no bit of the average."""
+        self.lose((None, "kill:rank1@update18", "kill:rank1@validate2", "kill:rank0@validate2"),
+                  EMA, 24)
+
+    def lose(self, points, job, step):
         port = dp.free_port()
         lead = ("--port", str(port))
-        for point in (None, "kill:rank1@update18", "kill:rank1@validate2", "kill:rank0@validate2"):
+        for point in points:
             with self.subTest(point):
                 run = str(point).replace(":", "-")
                 inject = ["--inject", point] if point else []
                 follower = self.follower("--rank", "1", port=port)
-                driver = self.driver(*lead, "--run-dir", run, *inject, n=2, job=EMA, port=False)
+                driver = self.driver(*lead, "--run-dir", run, *inject, n=2, job=job, port=False)
                 if point and "rank0" in point:
                     driver.wait_exit()
-                    driver = self.driver(*lead, "--run-dir", run, "--resume", n=2, job=EMA,
+                    driver = self.driver(*lead, "--run-dir", run, "--resume", n=2, job=job,
                                          port=False)
                 elif point:
                     follower.wait_exit()
                     follower = self.follower("--rank", "1", port=port)
                 self.assert_exit(driver, FINISHED)
                 self.assert_exit(follower, FINISHED)
-                self.assertEqual(self.bytes_of(run), self.bytes_of("None"))
+                self.assertEqual(self.bytes_of(run, step), self.bytes_of("None", step))
+
+    def write_norms(self):
+        """A job whose network has batch norm, and its data: rows of three features in order."""
+        rng = random.Random(5)
+        rows = [[rng.gauss(3 * k, 1 + k) for k in range(3)] for _ in range(70)]
+        flat = [v for row in rows for v in row]
+        self.write_npy("x.npy", "<f4", "(70, 3)", struct.pack("<210f", *flat))
+        self.write_npy("y.npy", "|u1", "(70,)", bytes(rng.randrange(2) for _ in rows))
+        return [flat[3 * i:3 * i + 3] for i in range(70)], {
+            "data.format": "npy", "data.path": self.folder, "data.validation": "x.npy,y.npy",
+            "data.shuffle": "false", "train.global_batch": 16, "train.epochs": 4,
+            "train.average.name": "swa", "train.average.start": 1, "checkpoint.keep": 9,
+            "optimizer.lr": 0.1, "model.arch": "layers",
+            "model.layers": "[batch_norm, {linear: {units: 4}}, batch_norm, relu, "
+                            "{linear: {units: 2}}]"}
+
+    def write_npy(self, name, descr, shape, data):
+        header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+        with open(self.path(name), "wb") as file:
+            file.write(b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + data)
+
+    def update_bn(self, rows, weights, n_batches):
+        """The result of torch.optim.swa_utils.update_bn over whole batches of 16, in order."""
+        def moments(batch):
+            n = len(batch)
+            means = [sum(column) / n for column in zip(*batch)]
+            return means, [sum((v - m) ** 2 for v in column) / n
+                           for column, m in zip(zip(*batch), means)]
+
+        out = [[0.0] * 3, [0.0] * 3, [0.0] * 4, [0.0] * 4]
+        for k in range(n_batches):
+            batch = rows[16 * k:16 * k + 16]
+            means, variances = moments(batch)
+            hidden = [[sum(weights["1.weight"][3 * u + i] *
+                           ((row[i] - means[i]) / (variances[i] + 1e-5) ** 0.5 *
+                            weights["0.weight"][i] + weights["0.bias"][i]) for i in range(3)) +
+                       weights["1.bias"][u] for u in range(4)] for row in batch]
+            for to, values in zip(out, (means, [v * 16 / 15 for v in variances],
+                                        moments(hidden)[0],
+                                        [v * 16 / 15 for v in moments(hidden)[1]])):
+                for i, v in enumerate(values):
+                    to[i] += v / n_batches
+        return dict(zip(("0.running_mean", "0.running_var", "2.running_mean", "2.running_var"),
+                        out))
+
+    def test_statistics(self):
+        """Those of batch norm are computed anew, from whole batches, by any number of ranks; before
+        the mean begins they are the trained ones."""
+        rows, job = self.write_norms()
+        for n, sync, samples in ((1, "true", 0), (3, "true", 0), (2, "false", 20)):
+            run = f"{n}-{sync}-{samples}"
+            self.run_driver("--local", "--run-dir", run, n=n, job={
+                **job, "model.sync_batch_norm": sync, "train.average.statistics_samples": samples})
+            self.assertEqual(self.tensors(5, "model_average", run), self.tensors(5, "model", run))
+            for step in (10, 20):
+                seen = self.tensors(step, "model_average", run)
+                want = self.update_bn(rows, seen, 2 if samples else 4)
+                for key, values in want.items():
+                    self.assertNotEqual(seen[key], self.tensors(step, "model", run)[key])
+                    for x, y in zip(seen[key], values, strict=True):
+                        self.assertAlmostEqual(x, y, delta=1e-6 * max(1, abs(y)))
+            last = self.events("epoch", run)[-1]
+            seen = self.start([DRIVER, "--evaluate", "--run-dir", run, "--weights", "average",
+                               "--log-format", "json", "--nranks", "1"])
+            self.assert_exit(seen, FINISHED)
+            self.assertAlmostEqual(json.loads(seen.out)["validation_loss"],
+                                   last["average_validation_loss"], delta=1e-6)
+
+    def test_losses_in_statistics(self):
+        """A rank or the driver lost while statistics are computed changes no bit of them."""
+        self.lose((None, "kill:rank1@statistics3", "kill:rank0@statistics3"), self.write_norms()[1],
+                  20)
 
     def test_refused(self):
-        """A mean of weights needs statistics of its own."""
-        layers = ("[{conv: {channels: 4, kernel: 3}}, batch_norm, relu, flatten, "
-                  "{linear: {units: 10}}]")
-        with open(self.path("job.yaml"), "w", encoding="ascii") as file:
-            file.write("model: {arch: layers, layers: " + layers + "}\ndata: {format: digits}\n")
-        daemon = self.driver("--job", "job.yaml", "--set", "train.average.name=swa", job=None)
-        self.assert_exit(daemon, USAGE, r".*swa, and .*running statistics \(1\.running_mean\)")
         daemon = self.driver(job={**EMA, "strategy.zero": 1}, n=1)
         self.assert_exit(daemon, USAGE, r"train\.average keeps .*strategy\.zero is 1")
-        daemon = self.driver("--job", "job.yaml", "--run-dir", "bn", *dp.sets(EMA), job=None)
-        self.assert_exit(daemon, FINISHED)
-        average = self.tensors(24, "model_average", "bn")
-        self.assertEqual(average["1.running_mean"],
-                         self.tensors(24, "model", "bn")["1.running_mean"])
-        self.assertEqual(average.keys(), self.tensors(24, "model", "bn").keys())
+
+    def test_moving_with_norms(self):
+        """A moving average has the trained statistics."""
+        job = {**self.write_norms()[1], "train.average.name": "ema"}
+        del job["train.average.start"]
+        self.train(job=job)
+        average, model = (self.tensors(20, name) for name in ("model_average", "model"))
+        self.assertEqual(average.keys(), model.keys())
+        for key in ("0.running_mean", "0.running_var", "2.running_mean", "2.running_var"):
+            self.assertEqual(average[key], model[key])
 
 
 if __name__ == "__main__":

@@ -80,6 +80,7 @@ static const struct row {
     {"train.average.decay", "0.9", {"train.average.name=ema"}},
     {"train.average.every", "5", {"train.average.name=swa"}},
     {"train.average.start", "3", {"train.average.name=swa"}},
+    {"train.average.statistics_samples", "5000", {"train.average.name=swa"}},
     {"train.clip_norm", "1.5"},
     {"train.label_smoothing", "0.1"},
     {"train.class_weights", "1.5, 0,.25", .written = "[1.5, 0, 0.25]"},
