@@ -1,4 +1,5 @@
-/* The two requests that a running driver answers, --status and --drain, as JSON.
+/* Answers the two requests to a running driver, --status and --drain, as JSON.
+ *
  * Names that peers gave are cleaned before they are shown. */
 #include "driver/answer.h"
 
@@ -12,7 +13,7 @@
 #include "driver/request.h"
 #include "report/status.h"
 
-/* A JSON string of a text that may hold names that peers gave. */
+/* A JSON string of a text that may contain names that peers gave. */
 static json_t *clean_string(const char *text)
 {
     char *clean = xstrdup(text);
@@ -24,7 +25,7 @@ static json_t *clean_string(const char *text)
     return o;
 }
 
-/* Append o as one line; takes o. */
+/* Append the JSON value o as one line.  Takes o. */
 static void put(json_t *o, struct buf *out)
 {
     char *text = json_dumps(o, JSON_COMPACT);
@@ -131,7 +132,8 @@ void answer_request(struct driver *d, int64_t now_ns, const char *request, struc
     put_unknown(out);
 }
 
-/* An answer that grants may be large, and does not begin like this. */
+/* An answer that grants a request may be large, so it is not parsed: it does not begin like an
+ * error. */
 char *answer_error(const struct buf *answer)
 {
     static const char start[] = "{\"error\":";

@@ -1,5 +1,5 @@
-/* The asking side of --status and --drain: finds the one driver that is meant, and prints its
- * answer. Without --run-dir every folder in runs/ is tried. */
+/* The client of --status and --drain: finds the one driver that is meant, and prints its answer.
+ * Without --run-dir every folder in runs/ is tried. */
 #include "driver/ask.h"
 
 #include <glob.h>

@@ -1,6 +1,6 @@
-/* ask - `dpdriver --status` and `--drain`: asks a driver that runs on this machine.
+/* ask - `dpdriver --status` and `--drain`: sends a request to a driver that runs on this machine.
  *
- * The driver answers through its status_socket. */
+ * The driver answers through its status_socket (driver/answer.h). */
 #ifndef DRIVER_ASK_H
 #define DRIVER_ASK_H
 

@@ -1,5 +1,5 @@
-/* dpdriver --check: open the job on an engine as a run would, print a summary, train nothing.
- * With --resume the newest checkpoint of the run is loaded, too. */
+/* dpdriver --check: opens the job on an engine as a run would, prints a summary, and trains
+ * nothing. With --resume it also loads the newest checkpoint of the run. */
 #include "driver/check.h"
 
 #include <stdlib.h>
@@ -60,8 +60,8 @@ static struct report *wait_opened(struct mailbox *reports)
 
 static void free_report(struct mail *m) { report_free(container_of(m, struct report, mail)); }
 
-/* `resume` is the run directory whose newest checkpoint is loaded; NULL: none is.  A summary is
- * printed on request. */
+/* Open the job.  `resume` is the run directory whose newest checkpoint is loaded; NULL: none is.
+ * The last flag asks for a summary. */
 static int open_job(const struct options *o, const struct job *job, const char *resume, int prints,
                     struct err *err)
 {

@@ -11,8 +11,8 @@
 /* Prints a summary on standard output; returns the exit status, 0 or 2. */
 int check_run(const struct options *o, const struct job *job);
 
-/* Whether this job can go on with the newest checkpoint of the run in `dir`: the data are those
- * that it was trained with.  Changes nothing.  Fails as the engine does. */
+/* Check that this job can go on with the newest checkpoint of the run in `dir`; its data must be
+ * those with which the run was trained.  Changes nothing.  Fails as the engine does. */
 int check_resume(const struct options *o, const struct job *job, const char *dir, struct err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* Finding the checkpoint that --checkpoint means, the job of its run, and telling the result of an
+/* Finds the checkpoint that --checkpoint means, and the job of its run; and prints the result of an
  * evaluation. */
 #include "driver/evaluate.h"
 
@@ -17,7 +17,7 @@
 
 /* ---- the run ---- */
 
-/* The name of the job decides: that of --set name=NAME, of --job, or the demo's. */
+/* runs/NAME, where NAME is from --set name=NAME, from --job, or the demo's. */
 static char *default_run(const struct options *o)
 {
     const char *names[ARG_MAX_LIST];
@@ -86,7 +86,7 @@ static int find_best(const char *run, struct evaluation *out, struct err *err)
     return out->from ? 0 : err->code;
 }
 
-/* RUN/checkpoints/NAME is of the run in RUN. */
+/* --checkpoint is a folder.  If it is RUN/checkpoints/NAME, its job is that of the run in RUN. */
 static int find_folder(const char *folder, struct evaluation *out, struct err *err)
 {
     if (!ckpt_is_folder(folder))
@@ -147,7 +147,7 @@ static char *checkpoint_of(const struct evaluation *e, int64_t step)
                         : xstrdup(e->from);
 }
 
-/* A model of tokens has several targets a sample. */
+/* 1: print the perplexity, because the model is one of tokens: it has several targets a sample. */
 static int has_perplexity(const struct session_epoch *e)
 {
     return e->n_targets > e->n_samples && e->validation_accuracy != NOT_MEASURED;

@@ -1,5 +1,5 @@
-/* The count of open files that a driver needs, against the limit of the process: a connection for
- * each rank, and the library's own between ranks. */
+/* Counts the open files that a driver needs, and compares them with the limit of the process.  A
+ * driver needs a connection for each follower, and the links between ranks (coll/tcp.h). */
 #include "driver/files.h"
 
 #include <errno.h>

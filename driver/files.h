@@ -1,17 +1,18 @@
-/* files - whether this process may open as many files as its ranks need.
+/* files - checks whether this process may open as many files as its ranks need.
  *
- * daemon_process_setup has already raised the limit as far as the system allows. */
+ * Each connection is an open file.  daemon_process_setup has already raised the process's limit as
+ * far as the system allows. */
 #ifndef DRIVER_FILES_H
 #define DRIVER_FILES_H
 
 #include "driver/options.h"
 #include "job/job.h"
 
-/* Fails with ERR_CONFIG if the limit is too low; the message says the remedy. */
+/* Fails with ERR_CONFIG if the limit is too low; the message has the remedy. */
 int files_check(const struct options *o, const struct job *job, struct err *err);
 
-/* How many connections there may be beside those of the ranks: `wanted`, or fewer if the limit
- * leaves no more. */
+/* The number of connections that are allowed in addition to those of the ranks: `wanted`, or fewer
+ * if the limit leaves no more. */
 int files_for_strangers(const struct options *o, const struct job *job, int wanted);
 
 #endif

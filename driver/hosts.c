@@ -1,6 +1,6 @@
-/* Reading a hostfile, and the ssh process of each machine in it.
- * The text that the remote shell runs holds nothing but names and numbers that were checked here.
- */
+/* Reads a hostfile, and starts and ends the ssh process of each machine in it.
+ *
+ * The text that the remote shell runs contains only names and numbers that were checked here. */
 #include "driver/hosts.h"
 
 #include <ctype.h>
@@ -16,11 +16,11 @@
 #include "base/util.h"
 #include "driver/options.h"
 
-enum { STOP_MS = 3000 }; /* for followers to end after their standard input did */
+enum { STOP_MS = 3000 }; /* for followers to end after their standard input has ended */
 
 /* ---- the file ---- */
 
-/* A name goes to ssh, where one that begins with "-" would be an option. */
+/* 1: s may be given to ssh as a machine's name.  A name that begins with "-" would be an option. */
 static int is_name(const char *s)
 {
     if (!isalnum((unsigned char)*s))
@@ -31,7 +31,8 @@ static int is_name(const char *s)
     return 1;
 }
 
-/* "slots=4"; MPI's max_slots, which is a limit for others, says nothing here. */
+/* Take a word behind the name: "slots=4".  MPI's max_slots, a limit for other schedulers, is
+ * ignored. */
 static int take_word(const char *word, struct hosts_line *line)
 {
     char *end;
@@ -108,8 +109,9 @@ int hosts_n_ranks(const struct hosts *h)
 
 /* ---- starting ---- */
 
-/* The secret is the first line of standard input.  Later that ends with the driver, and a second
- * process here, which reads on, stops the follower then. */
+/* The remote shell's script.  The first line of standard input is the secret.  A second process
+ * reads on until standard input ends, which happens when the driver ends, and then stops the
+ * follower. */
 static const char script[] =
     "umask 077; f=$(mktemp) || exit 1; IFS= read -r s; printf \"%%s\\n\" \"$s\" >\"$f\"; "
     "p=%s; [ -x \"$p\" ] || p=dpfollower; exec 3<&0; "
@@ -117,7 +119,7 @@ static const char script[] =
     "{ cat <&3; kill \"$c\"; } >/dev/null 2>&1 & "
     "wait \"$c\"; s=$?; rm -f \"$f\"; exit \"$s\"";
 
-/* The address of this machine that followers are given. */
+/* The address of this machine that its followers on other machines get as --root. */
 static int own_address(const struct options *o, int port, char *out, size_t size, struct err *err)
 {
     char name[ADDR_MAX_HOST] = "";
@@ -155,7 +157,7 @@ static int find_program(const char *name, char **out, struct err *err)
                    name);
 }
 
-/* The first line of the secret's file; an empty one without a secret. */
+/* Write the first line of the secret's file to `to`; an empty line if there is no secret. */
 static int send_secret(const struct options *o, int to, struct err *err)
 {
     const struct arg_list *files = &o->common.secret_files;

@@ -1,11 +1,12 @@
 /* hosts - the followers that --hosts starts on other machines, through ssh.
  *
- * A line of the file names a machine and how many ranks it has, as for mpirun and DeepSpeed:
- * "node2 slots=4"; without slots it has one.  # begins a comment.  On each machine one dpfollower
- * --ranks runs, under a shell that holds ssh's standard input: the first line of it is the secret,
- * which gets into a file that only its owner reads, and never on a command line.  Standard input
- * ends when this process does, and then the shell stops the follower.  The follower's standard
- * error comes to this process's.
+ * A line of the file names a machine and its number of ranks, as for mpirun and DeepSpeed: "node2
+ * slots=4".  Without slots the machine has one rank.  # begins a comment.
+ *
+ * On each machine one dpfollower --ranks runs, under a shell that reads ssh's standard input.  The
+ * first line is the secret.  The shell writes it to a file that only its owner can read, so the
+ * secret is never on a command line.  Standard input ends when this process ends, and then the
+ * shell stops the follower.  The follower's standard error goes to that of this process.
  *
  * Life:    hosts_read -> hosts_start -> (hosts_reap on SIGCHLD) ... -> hosts_end; free(line).
  * Threads: main's. */
@@ -37,11 +38,11 @@ int hosts_n_ranks(const struct hosts *h);
 /* Start the followers of all machines, which find the driver at `port` of this machine. */
 int hosts_start(struct hosts *h, const struct options *o, int port, struct err *err);
 
-/* One ssh that has ended: returns > 0, the *name of its machine, *text and *status, as minder_reap.
- */
+/* Reap one ssh that has ended: returns > 0 and sets *name, the machine, and text and *status as
+ * minder_reap does. */
 int hosts_reap(struct hosts *h, const char **name, char text[64], int *status);
 
-/* Wait for at most patience_ms until all have ended, then stop the others. */
+/* Wait for at most patience_ms until all have ended, then stop those that still run. */
 void hosts_end(struct hosts *h, int patience_ms);
 
 #endif

@@ -1,5 +1,5 @@
-/* The children of --local and --ranks: their command lines, which one takes a dead one's place, and
- * which are told to end.  daemon/minder.c starts and reaps them. */
+/* The children of --local and --ranks: their command lines, their restarts, and their end.
+ * daemon/minder.c starts and reaps them. */
 #include "driver/local.h"
 
 #include <signal.h>
@@ -14,7 +14,7 @@
 
 /* ---- starting ---- */
 
-/* The place of a child: with --ranks there are places, and child i has the i-th. */
+/* The place of a child on this machine, or NULL.  With --ranks child i has the i-th place. */
 static const struct place *place_of(const struct local *l, int number)
 {
     const struct places *p = &l->options->places;
@@ -22,7 +22,8 @@ static const struct place *place_of(const struct local *l, int number)
     return number >= 0 && number < p->n ? &p->place[number] : NULL;
 }
 
-/* number: of the child; its rank, unless another one may take that by now (is_any). */
+/* Start child `number`, with that number as its rank.  is_any: for any rank, because another
+ * follower may have that rank by now. */
 static int start_one(struct local *l, int number, int is_any, struct err *err)
 {
     const struct options *o = l->options;

@@ -20,7 +20,7 @@
 #include "driver/standby.h"
 #include "net/secret.h"
 
-/* With --resume and no --job: the job that the run directory holds. */
+/* *out: the path of the run directory's job.yaml, which is the job with --resume and no --job. */
 static int run_job_path(const struct options *o, char **out, struct err *err)
 {
     char *folder = evaluate_run(o), *path = xasprintf("%s/job.yaml", folder);
@@ -71,14 +71,15 @@ static void warn_threads(const struct job *job, int64_t n_asked)
                  (long long)n_asked, s.n_threads);
 }
 
-/* No rank can join an evaluation once it has begun, and none needs a minimum of others. */
+/* Set the keys that an evaluation does not have.  No rank can join once it has begun, and there is
+ * no minimum of ranks. */
 static void set_for_evaluation(struct job *job)
 {
     job->cluster.min_ranks = job->cluster.max_ranks = job->cluster.spares = 0;
-    job->cluster.driver_timeout_ms = 0; /* followers keep no state that is lost with its driver */
+    job->cluster.driver_timeout_ms = 0; /* followers have no state to keep for another driver */
 }
 
-/* A DeepSpeed configuration asks for this in vain. */
+/* Log the keys of a DeepSpeed configuration that have no effect here. */
 static void log_notes(struct buf *notes)
 {
     char *rest, *line;
@@ -147,7 +148,7 @@ static int find_device(struct options *o, struct err *err)
     return 0;
 }
 
-/* With --ranks: this rank's part of the machine is the first. */
+/* With --ranks: log the places of this machine's ranks, and bind this process to the first one. */
 static void take_place(const struct options *o)
 {
     if (o->places.n == 0 || o->check)

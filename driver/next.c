@@ -1,5 +1,6 @@
-/* Which limit ended a run, and what to set it to.
- * A run may have done more than its job asks for now: it was resumed with fewer epochs. */
+/* Finds the limit that ended a run, and a larger value for it.
+ *
+ * A run that was resumed with fewer epochs may have done more than its job asks for now. */
 #include "driver/next.h"
 
 #include "base/util.h"

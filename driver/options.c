@@ -1,5 +1,5 @@
-/* The rows of dpdriver's command line, the checks across them, and the commands that are made from
- * argv: to go on with a run, to train longer, to use own data. */
+/* dpdriver's table of options, the checks across several options, and the commands that are made
+ * from argv: to go on with a run, to train longer, to use own data. */
 #include "driver/options.h"
 
 #include <ctype.h>
@@ -104,8 +104,8 @@ static void groups_init(struct arg_group g[N_GROUPS], struct options *o)
     g[2] = (struct arg_group){"This process", daemon_args, n_daemon_args, o ? &o->common : NULL};
 }
 
-/* Without a secret, anybody who reaches the port could join and read the job.  So the driver
- * listens beyond this machine only if the user says so. */
+/* Check --host.  Without a secret, anybody who reaches the port could join and read the job.  So
+ * without one the driver listens beyond this machine only with --insecure. */
 static int check_host(const struct options *o, struct err *err)
 {
     struct sockaddr_storage sa = {0};
@@ -123,7 +123,8 @@ static int check_host(const struct options *o, struct err *err)
     return 0;
 }
 
-/* An evaluation on this machine alone takes no port from a driver that trains here. */
+/* The port if --port is not given.  An evaluation on this machine alone takes any free port, so
+ * that it does not collide with a driver that trains here. */
 static int default_port(const struct options *o)
 {
     return o->evaluate && (o->local || o->n_ranks <= 1) ? 0 : 7000;
@@ -164,7 +165,8 @@ static int ask_launcher(struct options *o, struct err *err)
     return 0;
 }
 
-/* The job is the driver's. */
+/* Check the options of --standby.  The standby gets the job from the driver, so it takes no option
+ * about a job. */
 static int check_standby(struct options *o, struct err *err)
 {
     const char *also = o->job            ? "--job"
@@ -196,7 +198,8 @@ static int check_standby(struct options *o, struct err *err)
     return 0;
 }
 
-/* An evaluation trains nothing, and owns no run directory. */
+/* Check the options of --evaluate.  An evaluation trains nothing and owns no run directory, so it
+ * takes no option about these. */
 static int check_evaluate(const struct options *o, struct err *err)
 {
     const char *also = o->resume    ? "--resume"
@@ -257,7 +260,8 @@ static int check(struct options *o, struct err *err)
     return rc < 0 ? rc : check_host(o, err);
 }
 
-/* The word must fit into one line of the request; the driver itself checks whom it names. */
+/* Check --drain: its word must fit into one line of the request.  The driver checks whom it names.
+ */
 static int check_drain(const struct options *o, struct err *err)
 {
     enum { LONGEST_HOST = 255, LONGEST = sizeof "host:" - 1 + LONGEST_HOST };
@@ -377,7 +381,7 @@ static void put_quoted(struct buf *b, const char *word)
     buf_printf(b, "'");
 }
 
-/* Is argv's `word` --name, or a beginning of it, or that with "=..."? */
+/* 1: argv's `word` is --name, or an abbreviation of it, also with "=...". */
 static int is_option(const char *word, const char *name)
 {
     size_t n = strcspn(word, "=");
@@ -385,8 +389,8 @@ static int is_option(const char *word, const char *name)
     return n > 2 && strncmp(word, "--", 2) == 0 && strncmp(word + 2, name, n - 2) == 0;
 }
 
-/* Does this --set belong to one of the keys?  A key that ends in '.' stands for all keys that begin
- * with it. */
+/* 1: this --set is of one of the keys.  A key that ends in '.' stands for all keys that begin with
+ * it. */
 static int is_of_keys(const char *setting, const char *const *keys)
 {
     for (; setting && *keys; keys++) {
@@ -398,8 +402,8 @@ static int is_of_keys(const char *setting, const char *const *keys)
     return 0;
 }
 
-/* argv without --run-dir, --resume and --inject, and without the settings of `keys` (NULL at the
- * end). */
+/* Append argv without --run-dir, --resume and --inject, and without the settings of `keys` (NULL at
+ * the end). */
 static void put_command(struct buf *b, int argc, char **argv, const char *const *keys)
 {
     for (int i = 0; i < argc; i++) {

@@ -14,20 +14,20 @@
 #include "inject/inject.h"
 
 struct options {
-    int64_t n_ranks; /* 0: not given, with --check or --evaluate */
+    int64_t n_ranks; /* 0: not given, which only --check and --evaluate allow */
     int n_ranks_from_environment;
-    int n_tasks;     /* with --ranks and no --nranks: a launcher's tasks, one a machine; 0: none */
+    int n_tasks;     /* with --ranks and no --nranks: a launcher's tasks, one for each machine */
     const char *job; /* NULL: the built-in demo, or with --resume the run's own */
     struct arg_list sets;
     struct arg_list injects;
-    struct injection_list inject; /* of these */
+    struct injection_list inject; /* the faults that `injects` describe */
     const char *host;
     const char *make_secret; /* NULL: not given */
     const char *drain;       /* NULL: not given */
     int64_t port;
     const char *port_file, *run_dir; /* NULL: not given */
     int local, resume, check, help_job, status, standby;
-    int evaluate;           /* a checkpoint is validated, and nothing is trained */
+    int evaluate;           /* 1: validate a checkpoint, and train nothing */
     const char *checkpoint; /* NULL: not given, which means latest */
     int averaged;           /* 1: the averaged weights are meant, not the trained ones */
     const char *predict;    /* evaluate, and write the logits there; NULL: not given */
@@ -46,34 +46,34 @@ struct options {
     char from_environment[LAUNCH_TEXT]; /* what a launcher's variables gave, for the log, or "" */
 };
 
-/* Fails with ERR_ARG or ERR_UNSUPPORTED; the message is one line and says the remedy. */
+/* Fails with ERR_ARG or ERR_UNSUPPORTED; the message is one line with the remedy. */
 int options_parse(int argc, char **argv, struct options *out, struct err *err);
 
 /* Free what options_parse and options_settle made. */
 void options_fini(struct options *o);
 
-/* The devices are known: share this machine out (o->places), and settle --nranks, which --ranks
- * gives where nothing else does.  ERR_ARG, ERR_UNSUPPORTED. */
+/* Once the devices are known: divide this machine among its ranks (o->places), and settle --nranks,
+ * which --ranks gives if nothing else does.  Fails with ERR_ARG, ERR_UNSUPPORTED. */
 int options_settle(struct options *o, struct err *err);
 
 void options_help(FILE *f);
 
-/* The command line of a driver that does what the standby of this one does: for free(), and so is
- * its last word alone.  *out_argc: its length. */
+/* The command line of the driver that a standby becomes: argv without the options of a standby, and
+ * with --nranks.  The array and its last word are for free().  *out_argc: its length. */
 char **options_driver_argv(int argc, char **argv, int64_t n_ranks, int *out_argc);
 
 /* The command that goes on with the run in `run_dir`: argv, quoted for a shell where needed, with
  * --resume and --run-dir.  The caller frees it. */
 char *options_resume_command(int argc, char **argv, const char *run_dir);
 
-/* The same, with these settings (NULL at the end) in place of those of their keys. */
+/* The same command, with `sets` (NULL at the end) in place of the settings of the same keys. */
 char *options_longer_command(int argc, char **argv, const char *run_dir, const char *const *sets);
 
 /* The command that begins a new run with these settings: argv without --resume, --run-dir and
  * --inject.  `run_dir`, unless it is NULL, is where the job comes from: its job.yaml. */
 char *options_new_command(int argc, char **argv, const char *run_dir, const char *const *sets);
 
-/* The demo's command with the user's own data; FOLDER stands for where they are. */
+/* The demo's command with the user's own data.  The word FOLDER in it stands for their folder. */
 char *options_data_command(int argc, char **argv);
 
 #endif

@@ -1,5 +1,5 @@
-/* A sorted array of peers: numbers only grow, so adding is appending, and finding is a binary
- * search. The session names connections by these numbers alone. */
+/* A sorted array of peers.  Numbers only grow, so a new peer is appended, and a peer is found by a
+ * binary search.  The session knows connections only by these numbers. */
 #include "driver/peers.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* peers - the connections of a driver, by the number that its session uses for them.
+/* peers - the connections of a driver, by the numbers that its session (session/driver.h) uses for
+ * them.
  *
  * Numbers grow and are never used twice, so the array is always sorted.
  *
@@ -23,7 +24,7 @@ struct peer {
 struct peers {
     struct peer **peer; /* [n], by number; a peer does not move while it is here */
     size_t n, cap;
-    int64_t last; /* number given last */
+    int64_t last; /* the number that was given last */
 };
 
 struct peer *peers_add(struct peers *p, struct conn *c, void *owner); /* gives it the next number */

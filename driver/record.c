@@ -1,5 +1,5 @@
-/* The run directory and the terminal: job.yaml, events.jsonl and metrics.csv are written, the live
- * line is kept, and the end is told, with the command that a user may want next. */
+/* Writes a run's files (job.yaml, events.jsonl, metrics.csv), keeps the live line on the terminal,
+ * and at the end prints the table and the command that a user may want next. */
 #include "driver/record.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ int record_check_resume(const char *dir, const struct job *job, struct err *err)
     struct job *old = NULL;
     int rc = 0;
 
-    if (access(path, F_OK) == 0) { /* killed before it was written: nothing to compare */
+    if (access(path, F_OK) == 0) { /* else the run was killed before it wrote the file */
         rc = job_load(path, NULL, 0, &old, err);
         if (rc == 0)
             rc = job_compare_for_resume(old, job, err);
@@ -55,7 +55,7 @@ static int write_job(const struct record *r, struct err *err)
     return rc;
 }
 
-/* Is job.yaml what write_job would write? */
+/* 1: job.yaml has the text that write_job would write. */
 static int is_job_written(const struct record *r)
 {
     char *path = xasprintf("%s/job.yaml", r->dir.path);
@@ -117,7 +117,8 @@ static int check_data(void *arg, const char *dir, struct err *err)
     return check_resume(r->options, r->job, dir, err);
 }
 
-/* Strangers can fill this file, so its bounds are lower than those of the events. */
+/* Open audit.jsonl.  Strangers can cause lines in it, so its bounds are lower than those of the
+ * events. */
 static int open_audit(struct record *r, struct err *err)
 {
     char *path = xasprintf("%s/audit.jsonl", r->dir.path);
@@ -136,7 +137,7 @@ static int open_audit(struct record *r, struct err *err)
     return rc;
 }
 
-/* A file of 64 MiB holds the events of 100,000 epochs. */
+/* Open events.jsonl.  Its bound of 64 MiB is enough for 100,000 epochs. */
 static struct events *open_events(struct record *r)
 {
     struct lines_options lines = {.path = r->dir.events,
@@ -151,15 +152,16 @@ static struct events *open_events(struct record *r)
     return events_new(lines_new(fd, &lines), r->options->device);
 }
 
-/* A standby that leads goes on where the run is.  If it is not there, as the driver's disk is
- * another one, the standby takes a folder of its own, of a name that is free. */
+/* Find the run directory for a standby that leads.  It goes on in that of the run.  If the run is
+ * not there, because the driver had another disk, the standby takes a new folder with a free name.
+ */
 static char *find_inherited(struct run_dir_request *q, char *path, const struct legacy *l)
 {
     char *found;
 
     q->run = l->run;
     q->term = l->term;
-    q->check = NULL; /* the state is the followers' */
+    q->check = NULL; /* the followers have the state, so no checkpoint is checked */
     found = run_dir_find(q);
     q->is_explicit = q->resume = found != NULL;
     if (!found)
@@ -243,8 +245,8 @@ static void show_epoch(struct record *r, const struct session_epoch *e)
         log_info("%s", line);
 }
 
-/* A resumed run keeps its job.yaml until the job of now has opened the run's checkpoint: a start
- * that is refused, such as one with other data, changes nothing. */
+/* Write job.yaml of a resumed run, once the present job has opened the run's checkpoint.  So a
+ * start that is refused, such as one with other data, changes nothing. */
 static void renew_job(struct record *r)
 {
     struct err err;
@@ -271,18 +273,18 @@ static void run_chore(struct task *t)
     free(c);
 }
 
-/* Have the disk's thread do this, in order with the events. */
+/* Have the disk's thread call `run`, in order with the events. */
 static void let_disk(struct record *r, void (*run)(struct record *))
 {
     struct chore *c = xmalloc(sizeof *c);
 
     *c = (struct chore){.task.run = run_chore, .record = r, .run = run};
     if (writer_put(r->disk, &c->task) == WRITER_FULL)
-        free(c); /* the events say that the disk hangs */
+        free(c); /* not done: the disk hangs, which the events report */
 }
 
-/* Local followers write to the same terminal and do not know of the live line.  So the line must be
- * gone before the job's end makes them write. */
+/* 1: the job may end after this event, so the live line must be removed.  Local followers write to
+ * the same terminal when the job ends, and do not know of the line. */
 static int may_be_the_end(enum event_kind kind)
 {
     return kind == EVENT_CHECKPOINT || kind == EVENT_ERROR || kind == EVENT_DONE;
@@ -324,7 +326,7 @@ void record_event(struct record *r, const struct session_event *ev)
         r->seconds = ev->seconds;
         r->step = ev->step;
         r->is_stopped_early = ev->reason && !strcmp(ev->reason, "early_stop");
-        if (!r->checkpoint) /* nothing was to be done: the one that the run went on from */
+        if (!r->checkpoint) /* nothing was to be done: take the one from which the run went on */
             r->checkpoint =
                 xasprintf("%s/checkpoints/step-%08lld", r->dir.path, (long long)ev->step);
         break;
@@ -378,7 +380,8 @@ void record_incident(struct record *r, const struct incident *i)
 
 /* ---- the end ---- */
 
-/* The command that a user may want next: after the demo with own data, else more training. */
+/* The command that a user may want next: after the demo one with own data, else one that trains
+ * longer. */
 static char *next_command(const struct record *r, int argc, char **argv)
 {
     struct next next = next_limits(&r->job->train, r->step, r->steps_per_epoch);
@@ -401,7 +404,8 @@ static char *next_command(const struct record *r, int argc, char **argv)
     return options_longer_command(argc, argv, r->dir.path, sets);
 }
 
-/* A run that diverged would diverge again. */
+/* After a run that diverged, show how to begin a new one: if resumed, the run would diverge again.
+ */
 static void say_how_to_begin_anew(const struct record *r, int argc, char **argv)
 {
     char rate[64], *command;
@@ -432,7 +436,8 @@ static void tell_lost(struct record *r)
                  (long long)events_lost(r->events));
 }
 
-/* By the thread of the log lines, since nobody may be reading. */
+/* Print the table by the thread of the log lines, because a write blocks if nobody reads the pipe.
+ */
 static void show_table(const struct record *r, const struct table_end *end)
 {
     char *text = NULL;
@@ -456,14 +461,14 @@ void record_end(struct record *r, int status, int argc, char **argv)
     (void)events_check_owner(r->events);
     audit_flush(r->audit);
     tell_lost(r);
-    is_deposed = events_check_owner(r->events); /* the disk has looked meanwhile */
+    is_deposed = events_check_owner(r->events); /* as the disk's thread has found */
     if (status == STATUS_OK && r->options->common.log_format == LOG_TEXT)
         show_table(r,
                    &(struct table_end){.seconds = r->seconds, .model_path = model, .next = next});
     if (status == STATUS_FAILED && r->checkpoint && r->has_diverged)
         say_how_to_begin_anew(r, argc, argv);
     else if (status == STATUS_FAILED && r->checkpoint && !is_deposed)
-        say_how_to_go_on(r, argc, argv); /* a deposed driver would depose the new one */
+        say_how_to_go_on(r, argc, argv); /* not if deposed: it would depose the new driver */
     free(next);
     free(model);
 }

@@ -24,37 +24,39 @@ struct record {
     struct audit *audit;
     struct metrics *metrics; /* NULL: report.every_steps is 0 */
     struct table table;
-    int is_live;                   /* standard error is a terminal */
-    int has_trained;               /* the ranks have formed */
+    int is_live;                   /* 1: standard error is a terminal, which shows a live line */
+    int has_trained;               /* 1: the ranks have formed */
     char *checkpoint;              /* path of the newest one, or NULL */
     double seconds;                /* of the whole run, once done */
-    int64_t step, steps_per_epoch; /* done, once done; of the data */
+    int64_t step, steps_per_epoch; /* steps done, known at the end; from the data */
     int is_stopped_early;          /* train.early_stop ended the run: more epochs change nothing */
     int has_diverged;              /* numbers that are not finite ended the run */
 };
 
-/* Claim the run directory and write job.yaml (of a resumed run at EVENT_START).  With --resume,
- * refuse a job that differs in what must not.  From then on `disk` writes, so no call but
- * record_end and record_close waits for the disk.  legacy: of a standby that leads now, which goes
- * on in the run's directory if it is the one asked for, else in a new one; NULL: this is no
- * standby. ERR_CONFIG, ERR_REFUSED, ERR_IO. */
+/* Claim the run directory and write job.yaml (for a resumed run that happens at EVENT_START).  With
+ * --resume, refuse a job that differs in keys that must not change.  From then on the thread of
+ * `disk` writes, so only record_end and record_close wait for the disk.
+ *
+ * legacy: NULL, unless this is a standby that leads now.  It goes on in the run's directory if that
+ * is the one asked for, else in a new one.  Fails with ERR_CONFIG, ERR_REFUSED, ERR_IO. */
 int record_open(struct record *r, const struct options *o, const struct job *job,
                 const struct legacy *legacy, struct writer *disk, struct err *err);
 void record_event(struct record *r, const struct session_event *ev);
 
-/* Write what the ranks last did into a file of its own, under incidents/. */
+/* Write the last collectives of all ranks to a file of its own, under incidents/. */
 void record_incident(struct record *r, const struct incident *i);
 
 /* Show the closing table if the job finished, or how to go on if it failed after a checkpoint.  The
  * command that is shown is made from argv.  Waits at most DISK_PATIENCE_MS for the disk. */
 void record_end(struct record *r, int status, int argc, char **argv);
 
-/* Remove the folder of a run that was stopped before it trained, or ended with STATUS_USAGE.  After
- * a failure the folder stays: its events tell why.  The disk has done all before. */
+/* Close everything, after `disk` has done all its work.  Remove the folder of a run that was
+ * stopped before it trained, or that ended with STATUS_USAGE.  After a failure the folder stays,
+ * because its events have the reason. */
 void record_close(struct record *r, int status);
 
-/* Compare the job of the run in `dir` with `job`, which is to go on with it.  ERR_CONFIG names the
- * first difference in what the run's numbers depend on. */
+/* Compare the job of the run in `dir` with `job`, which is to go on with the run.  Fails with
+ * ERR_CONFIG, naming the first different key on which the run's numbers depend. */
 int record_check_resume(const char *dir, const struct job *job, struct err *err);
 
 /* runs/NAME, or --run-dir; the caller frees it. */

@@ -1,12 +1,12 @@
-/* request - the requests that `dpdriver` sends to a running driver: one list.
+/* request - the list of requests that `dpdriver` can send to a running driver.
  *
- * A request is a line of text: its name, and after a space its argument if it has one.  The option
- * of the command line is --NAME (driver/options.c).  Enum, names and the driver's dispatch are made
- * from the list; a request without its answer_NAME in driver/answer.c does not link. */
+ * A request is a line of text: its name, and after a space its argument if it has one.  Its option
+ * on the command line is --NAME (driver/options.c).  Enum, names and the driver's dispatch are made
+ * from this list.  A request needs a function answer_NAME in driver/answer.c. */
 #ifndef DRIVER_REQUEST_H
 #define DRIVER_REQUEST_H
 
-/* NAME, and its argument for people; "": none */
+/* NAME, and the word for its argument in the help; "": it has none */
 #define REQUEST_LIST(X) \
     X(status, "")       \
     X(drain, "WHO")

@@ -1,6 +1,6 @@
-/* The driver's process: connections, local followers, run directory and status socket around
- * session/driver.  server_start opens all, the loop runs until the session has finished, server_end
- * closes all. */
+/* The driver's process: it connects the pure session machine (session/driver.h) with connections,
+ * the engine, local followers, run directory and status socket.  server_start opens everything, the
+ * loop runs until the session has finished, and server_end closes everything. */
 #include "driver/server.h"
 
 #include <errno.h>
@@ -23,10 +23,10 @@
 #include "report/status.h"
 
 enum {
-    OWNER_MS = 1000,          /* between looks for another owner of the run directory */
-    MANY_RANKS = 64,          /* whose handshakes' memory is worth looking for */
-    LOGGED_RANKS = 64,        /* by SIGUSR1; a service manager's log drops lines of thousands */
-    LOCAL_PATIENCE_MS = 5000, /* for local followers to end after the job has */
+    OWNER_MS = 1000,          /* between two looks for another owner of the run directory */
+    MANY_RANKS = 64,          /* from this many on, memory of TLS handshakes is given back */
+    LOGGED_RANKS = 64,        /* ranks listed by SIGUSR1: a log drops thousands of lines at once */
+    LOCAL_PATIENCE_MS = 5000, /* for local followers to end after the job has ended */
 };
 
 /* ---- connections ---- */
@@ -73,7 +73,9 @@ static void serve_peer(struct server *s, struct peer *peer)
 
 void server_accept(struct server *s, struct conn *c) { serve_peer(s, peers_add(&s->peers, c, s)); }
 
-/* The followers that waited for a standby: their Hello was kept. */
+/* Serve the connections from this process's time as a standby, and pass on each Hello that was
+ * kept.
+ */
 static void serve_waiting(struct server *s)
 {
     int64_t last = s->peers.last;
@@ -141,14 +143,16 @@ static void do_cut(void *arg)
     }
 }
 
-/* Most of the 40 KiB that a TLS handshake needs are free again, in holes all over the heap. */
+/* Give the memory of TLS handshakes back to the system.  Most of the 40 KiB that each one needs are
+ * free again, but in holes all over the heap. */
 static void give_back_holes(const struct session_event *ev)
 {
     if (ev->kind == EVENT_FORM && ev->n_ranks >= MANY_RANKS)
         malloc_trim(0);
 }
 
-/* The file RUN/owner is read by the writer's thread; the log has named the other by now. */
+/* Stop if another driver owns the run directory now.  The writer's thread reads the file RUN/owner,
+ * and has logged the other driver's name. */
 static void on_owner(uv_timer_t *t)
 {
     struct server *s = t->data;
@@ -195,8 +199,8 @@ static void on_request(void *arg, const struct status_client *who, const char *r
     daemon_leave(&s->daemon);
 }
 
-/* A peer that did not prove to know the secret.  Before the run directory is claimed there is no
- * audit yet, only the log. */
+/* Note in the audit that a peer did not prove to know the secret.  Before the run directory is
+ * claimed there is no audit, only the log. */
 void server_note_unproven(void *arg, const char *why)
 {
     struct server *s = arg;
@@ -244,7 +248,7 @@ static void leave_mark(void)
     free(path);
 }
 
-/* A failure's text was logged when it happened. */
+/* The session has finished.  The text of a failure was logged when it happened. */
 static void on_finished(void *arg, const struct action *end)
 {
     struct server *s = arg;
@@ -266,7 +270,7 @@ static void on_finished(void *arg, const struct action *end)
 static void on_idle_stop(void *arg, const char *signal)
 {
     (void)arg;
-    (void)signal; /* the job is over anyway */
+    (void)signal; /* the job has ended, whatever the signal is */
 }
 
 /* ---- the session as daemon/daemon calls it ---- */
@@ -309,7 +313,8 @@ static const struct daemon_machine machine = {m_report, m_progress, m_stop,    m
 
 /* ---- start and end ---- */
 
-/* The state is the followers', so no checkpoint is read. */
+/* Set the session's options for a standby that leads.  The followers have the state, so no
+ * checkpoint is read. */
 static void inherit(struct driver_options *d, const struct legacy *l)
 {
     d->resume = NULL;
@@ -360,8 +365,8 @@ static void driver_options_init(struct driver_options *d, const struct server *s
         log_info("--inject: what events.jsonl tells of does not happen again");
 }
 
-/* Say which GPU the driver uses.  The followers' GPUs are told as they join; of a CPU there is
- * nothing to tell. */
+/* Log which GPU the driver uses.  Those of the followers are logged when they join.  A CPU is not
+ * logged. */
 static void say_device(const struct options *o)
 {
     struct buf text = {0};
@@ -409,7 +414,7 @@ static int open_run(struct server *s, struct err *err)
     rc = record_open(&s->record, s->options, s->job, s->legacy, s->disk.writer, err);
     s->disk.where = s->record.dir.path;
     if (rc < 0 && s->options->port_file)
-        unlink(s->options->port_file); /* no follower is to look for this driver */
+        unlink(s->options->port_file); /* so that no follower looks for this driver */
     if (rc == 0)
         open_status(s);
     s->daemon.engine_options.run_dir = s->record.dir.path;
@@ -451,7 +456,8 @@ static void dismiss_local(struct server *s)
     status_fini(&last);
 }
 
-/* No call on a disk that hangs returns, and a thread is in one. */
+/* Leave without waiting for the writer's thread, which is in a call on a disk that hangs, and such
+ * a call does not return. */
 static _Noreturn void leave_disk(struct server *s, int status)
 {
     log_warn("%s: the disk hangs: leaving without it", s->record.dir.path);

@@ -1,7 +1,8 @@
-/* server_impl - the driver's process as server.c and standby.c share it, and nobody else.
+/* server_impl - the driver's process, as server.c, server_open.c and standby.c share it.  No other
+ * file includes this.
  *
- * A standby (standby.c) opens trust, loop and port like a driver, and serves followers that wait.
- * Once it leads, server.c goes on with all of that. */
+ * A standby (standby.c) opens trust, loop and port like a driver, and answers followers that wait.
+ * Once the standby leads, server.c goes on with all of these. */
 #ifndef DRIVER_SERVER_IMPL_H
 #define DRIVER_SERVER_IMPL_H
 
@@ -32,25 +33,26 @@ struct server {
     struct hosts hosts; /* with --hosts; its lines are the options' */
     uv_signal_t child_ended;
     uv_timer_t owner; /* looks whether another driver has taken the run directory over */
-    uv_timer_t doom;  /* of local followers whose rank was lost */
-    int is_formed;    /* the session has formed: it knows now what a lost follower means */
-    int is_ending;    /* the session has said how it ends */
-    int local_status; /* != 0: a local follower's end is why we stop */
+    uv_timer_t doom;  /* until local followers whose ranks were lost are killed */
+    int is_formed;    /* 1: the ranks have formed, so the session deals with lost followers */
+    int is_ending;    /* 1: the session has said how it ends */
+    int local_status; /* != 0: the driver stops because a local follower ended with this status */
     int status;
-    const struct legacy *legacy; /* of the driver before, of which this was the standby; or NULL */
-    const char *standby_id;      /* ... and this one's id as that */
-    void (*on_end)(void *arg);   /* the first thing in server_end; NULL: nothing */
+    const struct legacy *legacy; /* NULL, unless this was the standby of the driver before */
+    const char *standby_id;      /* ... and its id as a standby */
+    void (*on_end)(void *arg);   /* server_end calls this first; NULL: nothing */
     void *on_end_arg;
     int64_t start_ns; /* when the process began */
     int argc;         /* the command line */
     char **argv;
 };
 
-/* Zero before; the loop, the engine's options and all timers.  ERR_IO, ERR_DEVICE. */
+/* Set up the loop, the engine's options and all timers.  *s is zeroed before.  Fails with ERR_IO,
+ * ERR_DEVICE. */
 int server_init(struct server *s, const struct options *o, int argc, char **argv, int64_t start_ns,
                 struct err *err);
 
-/* A connection was accepted: it is a stranger's. */
+/* A connection was accepted: tell the session of a new stranger. */
 void server_accept(struct server *s, struct conn *c);
 
 void server_note_unproven(void *arg, const char *why); /* arg: a server */
@@ -58,14 +60,14 @@ void server_note_unproven(void *arg, const char *why); /* arg: a server */
 /* server_open.c */
 int server_open_trust(struct server *s, struct err *err);
 int server_listen(struct server *s, struct err *err);
-void server_limit_strangers(struct server *s); /* for s->job, where the listener is open already */
+void server_limit_strangers(struct server *s); /* by s->job; the listener is open already */
 int server_start_local(struct server *s, struct err *err);
 int server_start_hosts(struct server *s, struct err *err);
 int server_write_port_file(const struct server *s, struct err *err);
 
 /* Go on as the driver of this run: s->legacy, s->job and s->options are set, trust and listener are
- * open.  Followers that wait (peer.hello) are the first to be heard.  Returns the exit status, when
- * all is closed. */
+ * open.  Followers that wait (peer.hello) are served first.  Returns the exit status, once all is
+ * closed. */
 int server_lead(struct server *s);
 
 /* Close what server_init and its callers opened, and return the exit status. */

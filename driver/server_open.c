@@ -1,5 +1,5 @@
-/* Opening what a driver needs before its session begins: the secrets that it shares, its port, and
- * the local followers. */
+/* Opens what a driver needs before its session begins: the secrets that it shares, its port, and
+ * the local followers.  Also replaces local followers that end. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@ enum {
     MAX_STRANGERS = 128, /* in addition to one for each rank; the session's own limit is higher */
     MAX_UNPROVEN = 1024, /* with TLS, whose handshakes the session does not see */
     STRANGER_MS = 10000,
-    STRANGER_MS_EACH = 1, /* more for each rank: all may come at once, and each takes our time */
+    STRANGER_MS_EACH = 1, /* added for each rank: all may come at once, and each takes some time */
 };
 
 static int has_guests(const struct server *s)
@@ -43,8 +43,9 @@ int server_open_trust(struct server *s, struct err *err)
 
 static void on_accepted(void *arg, struct conn *c) { server_accept(arg, c); }
 
-/* A rank is a stranger, too, until it is welcomed.  All ranks may be on one machine, whose address
- * may take half of the other places, so that strangers of one address keep out no other. */
+/* Set the limits for strangers.  A rank is a stranger, too, until it is welcomed, and all ranks may
+ * be on one machine.  One address may take half of the places that are left, so strangers of one
+ * address cannot keep out all others. */
 static void limit_strangers(const struct server *s, struct listener_options *l)
 {
     const int n_ranks = (int)max_i64(s->options->n_ranks, s->job->cluster.max_ranks);
@@ -102,8 +103,8 @@ int server_write_port_file(const struct server *s, struct err *err)
 
 /* ---- local followers ---- */
 
-/* A local follower that was killed or failed is replaced.  One that found its input wrong would
- * find it wrong again. */
+/* Replace a local follower that was killed or failed.  One that found its input wrong is not
+ * replaced, because the next one would find it wrong, too. */
 static void replace_child(struct server *s, int number, const char *text, int status)
 {
     struct err err;
@@ -118,8 +119,8 @@ static void replace_child(struct server *s, int number, const char *text, int st
         log_warn("a local follower %s: starting another one", text);
 }
 
-/* Before training, no other follower takes the place of one that is gone: do not wait for the
- * deadline. */
+/* Before training nothing replaces a follower that has ended, so end the job now instead of waiting
+ * for the deadline. */
 static void end_unless_formed(struct server *s, const char *who, const char *text, int status)
 {
     int64_t now = daemon_enter(&s->daemon);
@@ -134,7 +135,8 @@ static void end_unless_formed(struct server *s, const char *who, const char *tex
     daemon_leave(&s->daemon);
 }
 
-/* The session deals with the ranks that a machine's end costs: they are lost, or have left. */
+/* The ssh of a machine has ended.  The session deals with the ranks of that machine, which are lost
+ * or have left. */
 static void host_ended(struct server *s, const char *name, const char *text, int status)
 {
     char who[HOSTS_NAME + 32];

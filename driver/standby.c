@@ -1,10 +1,9 @@
-/* The standby's process: a connection with the driver, a port for followers that lost it, and
- * session/standby between them.  When the session says that it leads, driver/server.c takes over
- * loop, port and connections, and becomes the driver.
+/* The standby's process: a connection with the driver, a port for followers that lost the driver,
+ * and the session machine session/standby.h between them.  When the session says that the standby
+ * leads, driver/server.c takes over loop, port and connections, and becomes the driver.
  *
- * Until cluster.driver_timeout has passed since then, the standby goes on dialing the driver that
- * it replaced: a frozen one that wakes up, or one that was cut off, learns from the standby's Hello
- * that it is deposed. */
+ * For cluster.driver_timeout after that, the standby goes on dialing the driver that it replaced. A
+ * driver that was frozen or cut off so learns from the standby's Hello that it is deposed. */
 #include "driver/standby.h"
 
 #include <stdlib.h>
@@ -24,24 +23,24 @@
 enum {
     MAX_STRANGERS = 128, /* until the job says how many followers may come */
     STRANGER_MS = 20000,
-    SEEK_PAUSE_MS = 200, /* training waits for it */
+    SEEK_PAUSE_MS = 200, /* between two dials of a lost driver; short, because training waits */
 };
 
 struct waiting {
     struct server server;
     struct options *options;
     struct standby *standby;
-    struct trust trust; /* as the driver's peer; server.trust is for those that come here */
+    struct trust trust; /* for the connection to the driver; server.trust is for followers */
     struct dialer *dialer;
     struct conn *conn;       /* with the driver; NULL: none */
-    struct job *job;         /* the driver's; NULL: not welcomed yet */
-    struct hash128 job_hash; /* of its text */
-    struct trial trial;      /* of the job */
+    struct job *job;         /* the driver's job; NULL: not welcomed yet */
+    struct hash128 job_hash; /* the hash of the job's text */
+    struct trial trial;      /* whether this process could lead the job */
     char id[HASH_TEXT_LEN], where[ADDR_MAX_HOST + 8];
     struct daemon_host host;
     struct legacy legacy; /* once it leads */
     int leads, is_over, status;
-    int64_t claims_until_ns; /* when the driver before is left alone */
+    int64_t claims_until_ns; /* until then the standby dials the driver that it replaced */
 };
 
 static void leave_with(struct waiting *w, int status)
@@ -73,7 +72,7 @@ static int check_job(struct waiting *w, const struct legacy *l, struct err *err)
     return rc == 0 ? files_check(o, w->job, err) : rc;
 }
 
-/* The data, the model and the device have been tried, too. */
+/* The trial of the job has ended: data, model and device could be opened, or not. */
 static void on_tried(void *arg, const struct err *why)
 {
     struct waiting *w = arg;
@@ -142,7 +141,7 @@ static void on_driver_closed(void *arg, struct conn *c, const struct err *why)
     daemon_leave(&w->server.daemon);
 }
 
-/* The driver before has nothing to say to its successor, and closes. */
+/* Ignore what the driver that was replaced sends.  It closes the connection. */
 static void on_claim_frame(void *arg, struct conn *c, const uint8_t *body, size_t len)
 {
     (void)arg;
@@ -190,7 +189,7 @@ static void on_gave_up(void *arg, const struct err *why)
 
     if (w->leads) {
         claim_again(w);
-    } else if (w->job) { /* the session says itself when it gives up */
+    } else if (w->job) { /* the session says when it gives up */
         dialer_start(w->dialer, 1);
     } else {
         log_error("%s", why->msg);
@@ -422,7 +421,7 @@ static void start_session(struct waiting *w)
     daemon_leave(&w->server.daemon);
 }
 
-/* It has the votes: from here on it is the driver. */
+/* The standby has the votes: from here on this process is the driver. */
 static int lead(struct waiting *w, int argc, char **argv)
 {
     struct server *s = &w->server;
@@ -455,7 +454,7 @@ static int open_all(struct waiting *w, struct err *err)
     return rc == 0 ? start_dialing(w, err) : rc;
 }
 
-/* Its own handles are closed before the loop of server_end runs to its end. */
+/* Close the standby's own handles, before server_end runs the loop to its end. */
 static void close_own(void *arg)
 {
     struct waiting *w = arg;

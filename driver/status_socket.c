@@ -1,5 +1,6 @@
 /* The status socket: a few short-lived clients, each with a timer of its own, on the driver's loop.
- * The other end, for --status and --drain, blocks; it is at the end of this file. */
+ *
+ * The client's end, for --status and --drain, blocks.  It is at the end of this file. */
 #include "driver/status_socket.h"
 
 #include <errno.h>
@@ -85,13 +86,13 @@ static void end_client(struct client *c)
 
 static void on_written(uv_write_t *w, int status)
 {
-    (void)status; /* gone or not, it has had its turn */
+    (void)status; /* the client may be gone; in any case it is served */
     end_client(w->data);
 }
 
 static void on_impatience(uv_timer_t *t) { end_client(t->data); }
 
-/* The process that connected.  It may have handed the connection on to another one. */
+/* The process that connected; it may have passed the connection on to another one. */
 static struct status_client who_is(const struct client *c)
 {
     struct ucred u;
@@ -118,8 +119,8 @@ static void answer(struct client *c, const char *request)
         end_client(c);
 }
 
-/* The client may have lost patience while this process was stopped.  It was told then that its
- * request failed, so the request must not be done any more. */
+/* 1: the client has closed the connection.  It may have done so while this process was stopped. Its
+ * user was told then that the request failed, so the request must not be carried out any more. */
 static int is_gone(const struct client *c)
 {
     struct pollfd p = {0};
@@ -156,7 +157,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *b)
     if (n >= 0 && !memchr(c->request, '\n', c->n_read) && c->n_read < sizeof c->request)
         return; /* more will come */
     if (c->n_read == 0 || is_gone(c)) {
-        end_client(c); /* or it only looked who is there */
+        end_client(c); /* the client may only have looked whether a driver is there */
         return;
     }
     if (!is_request(c->request, c->n_read)) {
@@ -321,8 +322,8 @@ static int connect_patiently(int fd, const struct sockaddr_un *a)
     return rc;
 }
 
-/* A driver that turns this client away may not even read the request.  So its answer is read first.
- */
+/* Send the request.  A driver that turns this client away may close without reading it.  That is no
+ * failure here, because the driver's answer can still be read. */
 static int send_line(int fd, const char *request, struct err *err)
 {
     struct buf line = {0};

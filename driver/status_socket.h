@@ -3,15 +3,16 @@
  * Only this user may connect (mode 0600).  A client sends one line; it gets one JSON object, and
  * the connection is closed (driver/answer.h).  The line is bounded before it is read; bytes that
  * are no line are answered, too.  A client that does not send its line or read its answer is closed
- * after a while and delays nothing; more than STATUS_CLIENTS at once are turned away.
+ * after STATUS_PATIENCE_MS, and delays nothing.  At most STATUS_CLIENTS are served at once; others
+ * are turned away.
  *
- * The path may be longer than an address can hold: it is reached through the folder's descriptor.
- * A socket that a killed driver left is replaced: the process that has claimed the run directory is
- * its only driver.
+ * The path may be longer than a socket's address can hold, so it is reached through the folder's
+ * descriptor.  A socket that a killed driver left is replaced, because the process that has claimed
+ * the run directory is its only driver.
  *
  * Life:    status_socket_open -> ... -> status_socket_close; freed when the loop has closed it.
  * Threads: the loop's.
- * Errors:  ERR_IO (a file system without sockets, ...): the job can go on without. */
+ * Errors:  ERR_IO (a file system without sockets, ...); the job can go on without this socket. */
 #ifndef DRIVER_STATUS_SOCKET_H
 #define DRIVER_STATUS_SOCKET_H
 
@@ -23,12 +24,12 @@
 enum {
     STATUS_CLIENTS = 16,       /* at once */
     STATUS_REQUEST = 300,      /* bytes in a line, without its end */
-    STATUS_PATIENCE_MS = 5000, /* for one to send its line, and again to read the answer */
+    STATUS_PATIENCE_MS = 5000, /* for a client to send its line, and again to read the answer */
 };
 
 struct status_socket;
 
-struct status_client { /* the process that asks, as the kernel tells; -1: it does not */
+struct status_client { /* the process that asks, as the kernel reports it; -1: not known */
     int64_t uid, pid;
 };
 

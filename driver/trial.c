@@ -1,5 +1,6 @@
 /* A trial makes an engine, has it open the job, waits for the report, and frees the engine.
- * A job that comes while another one is tried waits, and replaces one that waits already. */
+ *
+ * A job that comes while another one is tried has to wait, and replaces one that waits already. */
 #include "driver/trial.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* trial - opens a job as rank 0 would, on an engine of its own, and closes it again: could this
- * process lead it?  The loop goes on meanwhile, as data may take long to open.
+/* trial - opens a job as rank 0 would, on an engine of its own, and closes it again.  So a standby
+ * finds out whether it could lead the job.  The loop goes on meanwhile, because opening data may
+ * take long.
  *
  * Life:    trial_init -> trial_begin ... -> trial_close, and the loop runs until its handle is
  *          closed.
@@ -19,25 +20,25 @@ struct trial { /* all private */
     const struct options *options;
     void (*done)(void *arg, const struct err *why);
     void *arg;
-    struct engine *engine; /* at work; NULL: none is */
-    struct cmd *next;      /* to be tried then; NULL: nothing */
+    struct engine *engine; /* the engine that opens a job now; NULL: none */
+    struct cmd *next;      /* the job to be tried after that; NULL: none */
     int is_closing;
 };
 
-/* `done` is called once for each job, or for the last of several that came meanwhile: why is NULL
- * if it can be led here, else the engine's error.  `o` is borrowed. */
+/* `done` is called once for each job; of several jobs that came during a trial, only for the last.
+ * why: NULL if this process can lead the job, else the engine's error.  `o` is borrowed. */
 void trial_init(struct trial *t, uv_loop_t *loop, const struct options *o,
                 void (*done)(void *arg, const struct err *why), void *arg);
 
-/* Try `job`, which is copied, with o->n_ranks of now. */
+/* Try `job`, which is copied, with the present o->n_ranks. */
 void trial_begin(struct trial *t, const struct job *job);
 
-/* Returns NULL, or an engine that does not end: the process must leave by _exit then.  Waits at
- * most some seconds for one that is at work. */
+/* Wait at most some seconds for an engine that is at work.  Returns NULL; or an engine that does
+ * not end, and then the process must leave by _exit. */
 struct engine *trial_close(struct trial *t);
 
-/* The command that has an engine open the job, with the newest checkpoint of the run directory
- * `resume`, or NULL. */
+/* The command by which an engine opens the job, with the newest checkpoint of the run directory
+ * `resume`; NULL: without one. */
 struct cmd *trial_command(const struct options *o, const struct job *job, const char *resume);
 
 #endif

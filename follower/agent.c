@@ -1,5 +1,5 @@
 /* The agent's loop: signals, the pauses before children are started again, and the sign of life to
- * the service manager.  It has no thread beside main's, and speaks with no driver. */
+ * the service manager.  The agent has one thread, and no connection with a driver. */
 #include "follower/agent.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ struct charge {
     int number;       /* 0..n-1 on this machine */
     uv_timer_t again; /* runs while the child is to be started again */
     int64_t started_ns, pause_ms;
-    int is_over; /* it is not started again */
+    int is_over; /* 1: the child has ended and is not started again */
 };
 
 enum { N_SIGNALS = 5 };
@@ -94,8 +94,8 @@ static int is_over(const struct agent *a)
     return 1;
 }
 
-/* The first child that failed says how the agent ends; that one was stopped says so only if none
- * failed. */
+/* A child has ended for good.  The agent ends with the status of the first child that failed, or
+ * else with that of one that was stopped. */
 static void end_child(struct agent *a, struct charge *c, int status)
 {
     c->is_over = 1;
@@ -152,7 +152,7 @@ static void reap_children(struct agent *a)
 
     while ((how = minder_reap(&a->minder, &number, text, &status)) > 0) {
         if (how == 2 && a->n_stops)
-            status = STATUS_STOPPED; /* by our signal, before it listened or at the user's wish */
+            status = STATUS_STOPPED; /* by the agent's signal */
         child_ended(a, &a->charge[number], text, status);
     }
 }
@@ -187,8 +187,8 @@ static void on_signal(uv_signal_t *s, int number)
         stop(a, number);
 }
 
-/* A signal that was ignored from the start, as SIGHUP by nohup, stays so.  SIGUSR1 is blocked since
- * the process began (daemon_open_standard). */
+/* A signal that was ignored when the process began, as nohup ignores SIGHUP, stays ignored. SIGUSR1
+ * has been blocked since the process began (daemon_open_standard). */
 static void catch_signals(struct agent *a)
 {
     static const int numbers[N_SIGNALS] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1};
@@ -221,8 +221,8 @@ static void on_beat(uv_timer_t *t)
     notify_alive();
 }
 
-/* Ready means, as of a single follower, that all have been started: a driver may come much later.
- */
+/* Tell the service manager that the agent is ready.  As for a single follower, that means that the
+ * processes have been started; a driver may come much later. */
 static void start_beat(struct agent *a)
 {
     const int64_t limit_ms = notify_watchdog_ms();

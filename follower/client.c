@@ -1,6 +1,8 @@
-/* The follower's process: dialing, one connection at a time, and the devices around
- * session/follower, which outlives a connection whose driver was lost (ACTION_SEEK).  Such a driver
- * is looked for at two places by turns: where its standby listens, and at --root.  Without --once
+/* The follower's process: it dials the driver, one connection at a time, and connects the pure
+ * session machine (session/follower.h) with that connection and the engine.
+ *
+ * The session outlives a connection whose driver was lost (ACTION_SEEK).  The process then looks
+ * for the driver at two places in turns: where its standby listens, and at --root.  Without --once
  * the follower looks for the next driver when a job has ended. */
 #include "follower/client.h"
 
@@ -17,21 +19,21 @@
 #include "net/dialer.h"
 #include "session/follower.h"
 
-/* After a job its driver goes on listening for a moment.  So a follower looks for the next
- * driver a little later, not at the same time as all others, and for a while takes being refused
- * for a sign of the old driver. */
+/* After a job its driver goes on listening for a moment.  So a follower starts to look for the next
+ * driver after a pause, which differs from follower to follower.  For DRIVER_ENDS_MS it takes a
+ * refusal as coming from the old driver. */
 enum { REDIAL_MS = 500, REDIAL_SPREAD_MS = 500, DRIVER_ENDS_MS = 10000 };
 
 /* A driver that has no place for a follower is asked again and again, each time after a longer
  * pause. */
 enum { REFUSED_FIRST_MS = 1000, REFUSED_LAST_MS = 60000 };
 
-/* A driver that was lost is looked for often: training waits for it.  One that was found and is of
- * no use yet is asked again after longer and longer pauses. */
+/* A lost driver is dialed often, because training waits for it.  A process that answered, but
+ * cannot lead yet, is asked again after longer and longer pauses. */
 enum { SEEK_PAUSE_MS = 200, SEEK_LAST_PAUSE_MS = 2000 };
 
-/* With two places to look at: how long each is tried, and how long a process that was found there
- * may take to answer. */
+/* With two places to look at: the time for which each is dialed, and the time in which a process
+ * that was found there must answer. */
 enum { TURN_MS = 1000, TURN_WELCOME_MS = 3000 };
 
 struct client {
@@ -41,15 +43,15 @@ struct client {
     char device[DEVICE_TEXT]; /* what this rank asks for, by --device or LOCAL_RANK */
     struct daemon daemon;
     struct dialer *dialer;
-    struct dialer *other; /* with the standby; NULL: none is known */
+    struct dialer *other; /* dials the standby; NULL: no standby is known */
     char other_text[MSG_MAX_NAME];
-    int is_at_other; /* it is the standby's turn */
+    int is_at_other; /* 1: it is the standby's turn to be dialed */
     uv_timer_t turn;
     struct trust trust;
     struct conn *conn;         /* NULL: none */
-    struct follower *follower; /* of this job; NULL: of none */
+    struct follower *follower; /* the session; NULL: there is no job */
     struct minder_role role;   /* a driver's child dies with it */
-    int has_next_secret;       /* the driver did not take the one that was offered */
+    int has_next_secret;       /* 1: the driver refused the secret, and there is one more to try */
     int is_over, status;
     uv_timer_t redial;
     int64_t ended_ns;   /* when the last job ended; 0: none has */
@@ -177,7 +179,7 @@ static int list_gpus(const struct devices *d, struct follower_gpu *out)
     return n;
 }
 
-/* A new connection's session: a new one, or the one that looks for its driver. */
+/* Give the new connection to a session: to the one that looks for its driver, or to a new one. */
 static void begin_session(struct client *c, int64_t now)
 {
     static const char *const backends[] = {"cpu", "cuda"};
@@ -225,7 +227,7 @@ static void on_connected(void *arg, struct conn *conn)
     }
     const struct follower *before = c->follower;
     int64_t now = daemon_enter(&c->daemon);
-    if (c->follower != before) { /* it gave up just now */
+    if (c->follower != before) { /* the session gave up just now */
         conn_abort(conn);
         return;
     }
@@ -271,7 +273,7 @@ static void forget_other(struct client *c)
     c->is_at_other = 0;
 }
 
-/* A text that is no address comes from a peer of another mind: there is only --root then. */
+/* Note the standby's address.  A text that is no address is ignored; then there is only --root. */
 static void note_other(struct client *c, const char *text)
 {
     struct dialer_options d = {.tls = c->trust.tls,
@@ -295,8 +297,9 @@ static void note_other(struct client *c, const char *text)
         log_warn("the standby's address cannot be used: %s", err.msg);
 }
 
-/* The driver was lost.  An attempt that fails at once is the rule, so each begins with a pause.  A
- * frozen driver's machine still takes connections, so the standby has the first turn. */
+/* The driver was lost: look for it, and for its standby.  Most attempts fail at once, so each
+ * begins with a pause.  The machine of a frozen driver still accepts connections, so the standby is
+ * dialed first. */
 static void do_seek(void *arg, int is_again, const char *other)
 {
     struct client *c = arg;
@@ -315,7 +318,7 @@ static void on_gave_up(void *arg, const struct err *why)
 {
     struct client *c = arg;
 
-    if (c->follower) { /* it keeps a state, and says itself when it gives up */
+    if (c->follower) { /* the session keeps its state, and says when it gives up */
         dialer_start(c->dialer, 1);
         return;
     }
@@ -365,8 +368,8 @@ static void say_end(const struct client *c, const struct action *end)
 
 static void on_redial(uv_timer_t *t) { dialer_start(((struct client *)t->data)->dialer, 0); }
 
-/* Ask the driver that has no place for this follower again: after 1 s, 2 s, ... 60 s.  A random
- * part of up to half of the pause is left out.  Only a new reason is logged. */
+/* The driver has no place for this follower: ask it again after 1 s, 2 s, ... 60 s.  The pause is
+ * shortened at random, by up to a half.  Only a new reason is logged. */
 static void ask_later(struct client *c, const struct action *end)
 {
     int64_t pause_ms;

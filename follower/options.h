@@ -1,6 +1,7 @@
 /* options - dpfollower's command line.
  *
- * A launcher's environment gives what the command line leaves out (daemon/launch.h). */
+ * Values that the command line leaves out may come from a launcher's environment
+ * (daemon/launch.h). */
 #ifndef FOLLOWER_OPTIONS_H
 #define FOLLOWER_OPTIONS_H
 
@@ -12,26 +13,27 @@
 
 struct options {
     const char *root;         /* NULL: not given */
-    char host[ADDR_MAX_HOST]; /* of root, or of what a launcher says */
+    char host[ADDR_MAX_HOST]; /* the host in `root`, or the one that a launcher names */
     int port;
     char root_text[ADDR_MAX_HOST + 8]; /* the same as HOST:PORT */
     const char *rank_text;             /* "any", or a number; NULL: not given */
-    int rank;                          /* -1: any; with --ranks: of the first process */
-    int rank_is_task; /* with --ranks: `rank` is the number of a launcher's task, one a machine */
+    int rank;                          /* -1: any; with --ranks: the rank of the first process */
+    int rank_is_task; /* 1: with --ranks, `rank` is the number of a launcher's task on a machine */
     const char *data; /* NULL: the job's */
     int once;
-    int64_t wait_s; /* -1: not given, or of no use (without --once) */
+    int64_t wait_s; /* -1: not given, or without effect because --once is not given */
     struct daemon_options common;
     char advertise[ADDR_TEXT];          /* --iface's address, or "" */
     char from_environment[LAUNCH_TEXT]; /* what a launcher's variables gave, for the log, or "" */
 };
 
-/* ERR_ARG, ERR_UNSUPPORTED: one line with the remedy. */
+/* Fails with ERR_ARG, ERR_UNSUPPORTED; the message is one line with the remedy. */
 int options_parse(int argc, char **argv, struct options *out, struct err *err);
 
 void options_help(FILE *f);
 
-/* 0: this follower may talk to a driver at address `number` without --insecure; else ERR_ARG. */
+/* Check that this follower may talk to a driver at the numeric address `number`: without a secret,
+ * only on this machine or with --insecure.  Fails with ERR_ARG. */
 int options_check_peer(const struct options *o, const char *number, struct err *err);
 
 #endif

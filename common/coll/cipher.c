@@ -1,5 +1,5 @@
-/* cipher - OpenSSL's side of encrypted links: one context with all but TLS 1.3 by a pre-shared key
- * switched off, and the key of each connection. */
+/* cipher - OpenSSL's side of encrypted links: one context in which everything but TLS 1.3 with a
+ * pre-shared key is switched off, and the key of each connection. */
 #include "coll/cipher.h"
 
 #include <openssl/err.h>
@@ -21,7 +21,8 @@ struct cipher {
 
 /* ---- the key ---- */
 
-/* The key is the object's application data while the handshake lasts. */
+/* The session with this connection's key.  During the handshake the key is the SSL object's
+ * application data. */
 static SSL_SESSION *key_of(SSL *ssl)
 {
     const unsigned char *key = SSL_get_app_data(ssl);
@@ -72,7 +73,8 @@ int cipher_begin(const struct cipher *c, int fd, bool is_server, uint8_t key[PRO
     return 0;
 }
 
-/* Kernel TLS cannot read ahead: its records come decrypted. */
+/* Let OpenSSL read several records with one system call.  Kernel TLS cannot read ahead, because its
+ * records come decrypted. */
 void cipher_end_handshake(SSL *ssl)
 {
     SSL_set_app_data(ssl, NULL);

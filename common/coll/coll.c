@@ -1,5 +1,5 @@
-/* coll - the functions of coll.h.  They check their arguments, once for all kinds of coll, and hand
- * a struct coll_job to the kind's table. */
+/* coll - the functions of coll.h.  They check their arguments, once for all kinds of coll, and pass
+ * a struct coll_job to the kind's functions (coll/impl.h). */
 #include "coll/coll.h"
 
 #include "base/util.h"

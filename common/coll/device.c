@@ -1,5 +1,5 @@
-/* device - the functions of device.h.  They check their arguments and the order of a coll's life,
- * then call the plugin's table. */
+/* device - the functions of device.h.  They check their arguments and the order of a coll's life.
+ * Then they call the function in the plugin's table. */
 #include "coll/device.h"
 
 #include <inttypes.h>

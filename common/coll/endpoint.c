@@ -77,7 +77,7 @@ bool endpoint_is_loopback(const struct endpoint_addr *a)
     return a->family == 6 ? !memcmp(a->ip, one, sizeof one) : a->ip[0] == 127;
 }
 
-/* How many bytes of the address tell its source. */
+/* The number of leading bytes of the address that identify its source. */
 static size_t source_bytes(const struct endpoint_addr *a)
 {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff}; /* ::ffff:1.2.3.4 */

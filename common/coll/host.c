@@ -1,5 +1,7 @@
 /* coll/host - queues of collectives in CPU memory, and the threads that run them.
- * host.h says how a kind of coll uses it. */
+ *
+ * host.h says how a kind of coll uses these.  The engine's thread adds to a lane's queue, and the
+ * lane's comm thread takes from it; both hold the lock then. */
 #include "coll/host.h"
 
 #include <signal.h>
@@ -23,7 +25,7 @@ static void fail(struct coll_host *h, const struct err *cause)
     h->has_failed = true;
 }
 
-/* Called with the lock, which is released while the collective runs. */
+/* Run one collective.  The lock is held, and released while the collective runs. */
 static int run_unlocked(struct coll_host *h, const struct coll_job *job)
 {
     struct err err;
@@ -45,7 +47,7 @@ static int run_unlocked(struct coll_host *h, const struct coll_job *job)
     return rc;
 }
 
-/* Run the collective that follows `completed`.  With the lock. */
+/* Run the collective that follows `completed`.  The lock is held. */
 static void run_next(struct host_lane *l)
 {
     struct coll_host *h = l->host;
@@ -89,7 +91,7 @@ static void *comm_main(void *arg)
 
 /* ---- the engine's side ---- */
 
-/* Wait until `number` has ended.  The time that the caller loses here is exposed communication. */
+/* Wait until collective `number` has ended, and add the time to the statistics (wait_ns). */
 static void wait_for(struct host_lane *l, int64_t number)
 {
     int64_t t0;
@@ -102,7 +104,7 @@ static void wait_for(struct host_lane *l, int64_t number)
     l->host->stats.wait_ns += clock_mono_ns() - t0;
 }
 
-/* The only work of a collective of one rank: copy what the rank gives itself. */
+/* The work of a collective with one rank: copy the part that the rank gives itself. */
 static void copy_own(const struct coll_job *job)
 {
     struct coll_part own = {NULL, 0};
@@ -263,7 +265,8 @@ void host_init(struct coll_host *h, const struct host_ops *ops, int rank, int si
     }
 }
 
-/* A comm thread takes no signals: a write to a lost peer must fail, not raise SIGPIPE. */
+/* Start a comm thread.  It takes no signals, so a write to a lost peer fails instead of raising
+ * SIGPIPE. */
 static int start_lane(struct host_lane *l, struct err *err)
 {
     sigset_t all, before;

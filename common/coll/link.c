@@ -1,5 +1,6 @@
-/* link - blocking sends and receives on one socket.  Another thread ends them with shutdown(2).
- * link.h says what a link promises. */
+/* link - blocking sends and receives on one socket, or through shared memory.
+ *
+ * Another thread ends them with shutdown(2).  link.h says what a link promises. */
 #include "coll/link.h"
 
 #include <errno.h>
@@ -20,8 +21,8 @@
 
 enum {
     LOOK_NS = 20 * 1000 * 1000
-}; /* how often a rank that waits for shared memory looks whether
-      the peer was killed */
+}; /* the time between two looks whether the peer was killed, while
+      a rank waits for shared memory */
 
 struct link {
     int fd;
@@ -31,8 +32,8 @@ struct link {
     int64_t timeout_ns; /* 0: none */
 };
 
-/* Half of what the kernel says it grants, because the kernel adds as much again for its own
- * overhead. */
+/* The window is half of the send buffer that the kernel reports, because the kernel doubles the
+ * size for its own overhead. */
 int link_window(uint32_t *out, struct err *err)
 {
     const int wanted = LINK_SNDBUF;
@@ -156,7 +157,7 @@ static int broken(struct err *err)
     return err_set(err, ERR_PROTO, "it has broken the shared memory");
 }
 
-/* The time that a call may wait without progress. */
+/* The time in ns that a call may wait without progress. */
 static int64_t limit_ns(const struct link *k)
 {
     return k->timeout_ns ? clock_mono_ns() + k->timeout_ns : INT64_MAX;

@@ -1,15 +1,20 @@
-/* Happy path.  links_new listens and starts the thread.  Connections that come before links_begin
- * are held, because the key is not known yet.  The thread polls the listening socket, an eventfd
- * that wakes it, and all connections whose proof is under way.  A complete proof becomes a link in
- * the table, and whoever waits for it is woken.
+/* links - makes the links of one rank, on a thread of its own.
  *
- * Failure modes: a dialed connection is refused, or another rank's process answers without the key:
- * final.  It is closed before the proof is complete, because the other side was short of places:
- * dial again, for RETRY_MS at most.  No more descriptors: the oldest stranger gives way; if there
- * is none, the listening socket rests for a while.  A flood of connections: each is read as soon as
- * it is accepted, and all that are there are read again after ACCEPT_MAX more, so a rank whose
- * hello has arrived is never among the strangers that give way.  links_interrupt: the thread closes
- * all that is not a link, and ends. */
+ * Happy path.  links_new listens and starts the thread.  Connections that come before links_begin
+ * are held, because the key is not known yet.  The thread polls the listening socket, an eventfd
+ * that wakes it, and all connections whose proof is under way.  When a proof is complete, the
+ * connection becomes a link in the table, and the callers that wait for it are woken.
+ *
+ * Failure modes:
+ *   - A dialed connection is refused, or a process without the key answers: that is final.
+ *   - A dialed connection is closed before the proof is complete, because the other side was short
+ *     of places: dial again, for RETRY_MS at most.
+ *   - No more descriptors: the oldest stranger is closed.  If there is none, the listening socket
+ *     rests for a while.
+ *   - A flood of connections: each is read as soon as it is accepted, and all open ones are read
+ *     again after ACCEPT_MAX more.  So a rank whose hello has arrived is never closed as a
+ * stranger.
+ *   - links_interrupt: the thread closes everything that is not a link, and ends. */
 #include "coll/links.h"
 
 #include <errno.h>
@@ -30,11 +35,11 @@
 #include "coll/shake.h"
 
 enum {
-    STRANGERS_MAX = 128,   /* connections whose hello has not been found right */
-    STRANGERS_OF_ONE = 64, /* of these, from one source (endpoint_is_same_source) */
-    ACCEPT_MAX = 32,       /* accepted in one round; then all connections are read */
-    STRANGER_MS = 5000,    /* the time for a hello, */
-    PROOF_MS = 60000,      /* and for the rest of the proof, where only a frozen rank is slow */
+    STRANGERS_MAX = 128,   /* open connections whose hello was not found right yet */
+    STRANGERS_OF_ONE = 64, /* those of them from one source (endpoint_is_same_source) */
+    ACCEPT_MAX = 32,       /* connections accepted in one round; then all connections are read */
+    STRANGER_MS = 5000,    /* the time for a hello */
+    PROOF_MS = 60000,      /* the time for the rest of the proof; only a frozen rank needs long */
     RETRY_MS = 20000,      /* how long to dial a rank that closes before the proof is complete */
     RETRY_EACH_MS = 20,    /* the pause between two such attempts */
     REST_MS = 100,         /* how long the listening socket rests when no descriptor is free */
@@ -56,13 +61,13 @@ struct attempt {
 
 struct links {
     int rank, size, listener, wake;
-    int listener_here; /* for ranks of this machine; -1: none */
+    int listener_here; /* the listening socket for ranks of this machine; -1: none */
     uint16_t port;
     int64_t timeout_ms;
     pthread_t thread;
     bool has_thread;
 
-    /* The thread's own. */
+    /* Only the thread uses these. */
     struct attempt *attempts; /* newest first */
     struct pollfd *fds;
     size_t n_fds;
@@ -74,7 +79,7 @@ struct links {
     struct endpoint_addr *peers; /* set by links_begin, then constant; names, too */
     struct samehost_name *names; /* NULL: none */
     struct place *places[COLL_CHANNELS];
-    struct proof_link *orders; /* to be dialed */
+    struct proof_link *orders; /* links that the thread is to dial */
     size_t n_orders, cap_orders;
     bool stop, interrupted;
     bool has_failed;
@@ -108,7 +113,9 @@ void links_begin(struct links *l, const uint8_t key[PROOF_KEY], const struct cip
     wake(l);
 }
 
-/* With the lock. */
+/* Note that the link is wanted.  If r is the lower rank, have the thread dial it.  The lock is
+ * held.
+ */
 static void order(struct links *l, enum coll_channel ch, int r)
 {
     struct place *p = &l->places[ch][r];
@@ -138,7 +145,7 @@ static int canceled(struct err *err)
     return err_set(err, ERR_CANCELED, "canceled while connecting");
 }
 
-/* With the lock, which is released while it waits. */
+/* Wait until the place has a link.  The lock is held, and released while this waits. */
 static int wait_for(struct links *l, const struct place *p, int64_t until_ns, struct err *err)
 {
     const struct timespec until = {.tv_sec = until_ns / 1000000000,
@@ -185,7 +192,7 @@ void links_name(struct links *l, int r, char out[ENDPOINT_TEXT + 40])
     snprintf(out, ENDPOINT_TEXT + 40, "%d (%s)", r, text);
 }
 
-/* With the lock. */
+/* true: a link with rank r is broken.  The lock is held. */
 static bool is_gone(const struct links *l, int r)
 {
     for (int ch = 0; ch < COLL_CHANNELS; ch++)
@@ -275,7 +282,7 @@ static void free_attempt(struct attempt *a)
     free(a);
 }
 
-/* Unlink *at. */
+/* Take the attempt *at out of the list, and free it. */
 static void drop(struct attempt **at)
 {
     struct attempt *a = *at;
@@ -284,7 +291,8 @@ static void drop(struct attempt **at)
     free_attempt(a);
 }
 
-/* The proof is complete.  A link that is there already stays: the rank has dialed twice. */
+/* The proof is complete, so the connection becomes the link.  If there is a link already, because
+ * the rank has dialed twice, that one stays. */
 static void take_place(struct links *l, struct attempt *a)
 {
     const struct proof_link *k = &a->shake->proof.link;
@@ -321,7 +329,8 @@ static void fail_to_reach(struct links *l, const struct attempt *a, const char *
     fail(l, &err);
 }
 
-/* ERR_PEER blames the other rank; any other code is this rank's own trouble, and stays. */
+/* The dialed link failed because of `why`.  ERR_PEER is about the other rank; any other code is a
+ * failure of this rank, and is kept as it is. */
 static void fail_to_dial(struct links *l, const struct attempt *a, const struct err *why)
 {
     struct err err = *why;
@@ -334,7 +343,7 @@ static void fail_to_dial(struct links *l, const struct attempt *a, const struct 
     fail(l, &err);
 }
 
-/* 0: it goes on. */
+/* Start to dial.  0: the attempt goes on. */
 static int dial(struct links *l, const struct shake_terms *t, struct attempt *a)
 {
     struct err err;
@@ -347,7 +356,8 @@ static int dial(struct links *l, const struct shake_terms *t, struct attempt *a)
     return 0;
 }
 
-/* 0: the attempt goes on later. */
+/* Have the thread dial again after a pause.  0: the attempt goes on later; < 0: RETRY_MS are over.
+ */
 static int dial_again(struct links *l, struct attempt *a)
 {
     const int64_t now = clock_mono_ns();
@@ -435,7 +445,7 @@ static void make_room(struct links *l, const struct endpoint_addr *source)
 
 /* ---- the thread: steps ---- */
 
-/* 1: the attempt is over. */
+/* A dialer's proof has this outcome.  1: the attempt is over. */
 static int end_of_dial(struct links *l, struct attempt *a, int outcome, const struct err *err)
 {
     if (outcome == SHAKE_CLOSED)
@@ -449,8 +459,9 @@ static int end_of_dial(struct links *l, struct attempt *a, int outcome, const st
     return 1;
 }
 
-/* In the handshake of TLS, or when memory is shared, the peer is a rank: it has proven the key.
- * SHAKE_PENDING: it is late. 1: the attempt is over. */
+/* An acceptor's proof has this outcome; SHAKE_PENDING: the peer is late.  In the handshake of TLS,
+ * or when memory is handed over, the peer has proven the key, so it is a rank.  1: the attempt is
+ * over. */
 static int end_of_accept(struct links *l, const struct attempt *a, int outcome, struct err *err)
 {
     const bool is_tls = a->shake->stage == SHAKE_TLS;
@@ -477,7 +488,7 @@ static bool is_late(const struct shake_terms *t, const struct attempt *a)
     return clock_mono_ns() - a->shake->born_ns > limit_ms * INT64_C(1000000);
 }
 
-/* 1: the attempt is over. */
+/* Go on with one attempt as far as possible.  1: the attempt is over. */
 static int step(struct links *l, const struct shake_terms *t, struct attempt *a)
 {
     struct err err;
@@ -546,7 +557,7 @@ static void accept_some(struct links *l, const struct shake_terms *t)
 
 /* ---- the thread ---- */
 
-/* In ms, when something must be done although no socket is ready; -1: never. */
+/* The time in ms until something must be done even if no socket is ready; -1: never. */
 static int patience(const struct links *l)
 {
     bool retries = l->rest_until_ns != 0, waits = false;
@@ -567,8 +578,8 @@ static void add_fd(struct links *l, size_t *n, int fd, short events)
     l->fds[(*n)++] = (struct pollfd){.fd = fd, .events = events};
 }
 
-/* Wait until something is to be done.  A socket of which nothing is wanted is left out: poll would
- * return for its end again and again. */
+/* Wait until something is to be done.  A socket from which no event is wanted is left out, because
+ * poll would return again and again once that socket has ended. */
 static void wait_for_work(struct links *l)
 {
     size_t n = 0;
@@ -617,7 +628,7 @@ static void *links_main(void *arg)
     }
     while (l->attempts)
         drop(&l->attempts);
-    close_listeners(l); /* whoever dials from now on is refused at once */
+    close_listeners(l); /* a rank that dials from now on is refused at once */
     OPENSSL_cleanse(&terms, sizeof terms);
     return NULL;
 }

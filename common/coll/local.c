@@ -1,12 +1,12 @@
 /* local - ranks as threads: on each channel they meet under one lock, then each does its share.
  *
- * A collective of all ranks has two meetings.  In the first each rank shows its job, and a rank
- * that leaves instead makes the others fail.  From there on nothing can fail or block: each rank
- * does its share, which touches all ranks' memory, and the second meeting makes sure that all are
- * done.
+ * A collective of all ranks has two meetings.  In the first each rank shows its job.  A rank that
+ * leaves instead of coming makes the others fail.  After the first meeting nothing can fail or
+ * block: each rank does its share, which reads and writes all ranks' memory.  The second meeting
+ * makes sure that all have done so.
  *
- * Messages need no meeting: the sender shows its memory as a letter to the receiver, who copies it
- * and takes the letter away. */
+ * Messages need no meeting: the sender shows its memory as a letter to the receiver, which copies
+ * it and takes the letter away. */
 #include "coll/local.h"
 
 #include <errno.h>
@@ -110,7 +110,7 @@ static void leave(struct coll_group *g, int rank)
     pthread_cond_broadcast(&g->moved);
 }
 
-/* Sleep until `until`, or until this rank has left.  With the lock. */
+/* Sleep until `until`, or until this rank has left.  The lock is held. */
 static void delay(struct coll_group *g, int rank, int64_t until)
 {
     struct timespec t = {until / 1000000000, until % 1000000000};
@@ -153,7 +153,7 @@ static void arrive(const struct visit *v)
     pthread_cond_broadcast(&v->g->moved);
 }
 
-/* The first meeting, which fails if any rank leaves before all are there.  With the lock. */
+/* The first meeting, which fails if any rank leaves before all are there.  The lock is held. */
 static int gather(const struct visit *v, struct err *err)
 {
     struct coll_group *g = v->g;
@@ -171,7 +171,7 @@ static int gather(const struct visit *v, struct err *err)
     return 0;
 }
 
-/* The second meeting.  It cannot fail: all ranks that were at the first are on their way. */
+/* The second meeting.  It cannot fail, because all ranks that were at the first one will come. */
 static void disperse(const struct visit *v)
 {
     const int64_t meeting = v->room->meeting;
@@ -291,7 +291,7 @@ static struct letter *letter_of(const struct visit *v, int from, int to)
     return &v->room->letter[from * v->g->size + to];
 }
 
-/* Wait until the letter has changed from `state`, for as long as `peer` is there. */
+/* Wait until the letter is no longer in `state`.  Fails if `peer` leaves. */
 static int await_letter(const struct visit *v, const struct letter *l, enum letter_state state,
                         int peer, struct err *err)
 {
@@ -323,7 +323,8 @@ static int receive(const struct visit *v, const struct coll_job *job, struct err
     return rc;
 }
 
-/* The letter is taken away even after a failure, so that none stays that shows freed memory. */
+/* Wait until the receiver has taken the letter.  The letter is removed even after a failure,
+ * because it shows memory that may be freed then. */
 static int await_taken(const struct visit *v, const struct coll_job *job, struct err *err)
 {
     struct letter *l = letter_of(v, v->rank, job->to);

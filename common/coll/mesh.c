@@ -1,11 +1,11 @@
 /* mesh - the algorithms that mesh.h names.
  *
- * Why none waits for ever: a rank goes through rounds 0, 1, 2 ...; in round k it sends piece k+1 of
- * all that it has to send, then receives piece k of all that it has to receive.  Take a rank of the
- * lowest round.  It is not blocked in a send: the receiver is in no lower round, so only a few
- * pieces are unread, which fit the window.  It is not blocked in a receive: the sender is in no
- * lower round, so it has sent that piece.  Broadcasts go down a chain, where the first rank waits
- * for nobody. */
+ * Why no rank waits for ever: a rank goes through rounds 0, 1, 2 ...  In round k it sends piece k+1
+ * of everything that it has to send, then receives piece k of everything that it has to receive.
+ * Take a rank in the lowest round.  It is not blocked in a send: the receiver is in the same round
+ * or a higher one, so only a few pieces are unread, and the window holds them.  It is not blocked
+ * in a receive: the sender is in the same round or a higher one, so it has sent that piece.
+ * Broadcasts go down a chain, whose first rank waits for nobody. */
 #include "coll/mesh.h"
 
 #include <string.h>
@@ -15,8 +15,8 @@
 #include "coll/reduce.h"
 #include "coll/sparse.h"
 
-/* An all-reduce of more than two ranks is exchanged, not scattered, if no rank sends more than
- * this. */
+/* With more than two ranks, x is sent to all (one round) if no rank then sends more than these
+ * bytes; otherwise it is scattered and gathered (two rounds). */
 enum { EXCHANGE_MAX = 64 << 10 };
 
 /* Sums are made in the first half of the landing space; each summand arrives in the second. */
@@ -114,10 +114,12 @@ static int collect(struct mesh *m, const struct coll_job *job, int64_t k, int64_
     return 0;
 }
 
-/* Slice k+1 is given out before slice k is awaited, and the sums of slice k-1 are collected after
+/* The all-reduce in two rounds for each slice: give out summands, then send sums.
+ *
+ * Slice k+1 is given out before slice k is awaited, and the sums of slice k-1 are collected after
  * those of slice k are sent.  So both sides of a link see: give 0, give 1, sums 0, give 2, sums 1,
- * ...  When we give slice k+1 we have the peer's sums of k-2, so it has read ours of k-4, and at
- * most six of our messages are unread. */
+ * ...  When this rank gives out slice k+1, it has the peer's sums of slice k-2.  So the peer has
+ * read this rank's sums of slice k-4, and at most six messages are unread. */
 static int scatter(struct mesh *m, const struct coll_job *job, struct err *err)
 {
     int64_t count = ceil_div_i64((int64_t)job->n_bytes, (int64_t)m->piece * m->size);
@@ -152,7 +154,7 @@ static int allreduce(struct mesh *m, const struct coll_job *job, struct err *err
 
 /* ---- reduce-scatter, all-gather ---- */
 
-/* Rank 0's span is as long as any. */
+/* The number of pieces of the longest span, which is rank 0's. */
 static int64_t span_pieces(const struct mesh *m, const struct coll_job *job)
 {
     return mesh_n_pieces(m, coll_part_of(job, m->size, 0).n_bytes);
@@ -203,7 +205,8 @@ static int allgather_spans(struct mesh *m, const struct coll_job *job, struct er
     return run_rounds(m, job, span_pieces(m, job), send_own_span, recv_spans, err);
 }
 
-/* Every rank gets all sums where sums of its own span would need links with all others. */
+/* With more ranks than MESH_ALL_PAIRS, every rank gets all sums, because to send each rank only the
+ * summands of its own span would need links between all pairs. */
 static int reduce_scatter(struct mesh *m, const struct coll_job *job, struct err *err)
 {
     if (m->size > MESH_ALL_PAIRS)
@@ -211,7 +214,7 @@ static int reduce_scatter(struct mesh *m, const struct coll_job *job, struct err
     return run_rounds(m, job, span_pieces(m, job), send_spans, fold_own_span, err);
 }
 
-/* Every rank gives n_bytes, which are its span of the whole. */
+/* Gather n_bytes of every rank into x, where they are that rank's span of the whole. */
 static int allgather(struct mesh *m, const struct coll_job *job, struct err *err)
 {
     const struct coll_job whole = {
@@ -244,7 +247,7 @@ static int broadcast(struct mesh *m, const struct coll_job *job, struct err *err
 
 /* ---- all-to-all, exchange ---- */
 
-/* How many pieces the longest part has that this rank gives or takes. */
+/* The number of pieces of the longest part that this rank gives or takes. */
 static int64_t n_rounds(const struct mesh *m, const struct coll_job *job)
 {
     int64_t most = 0;

@@ -1,5 +1,7 @@
-/* proof - writes and checks the messages that proof.h describes.  Nothing here reads further than
- * the fixed size of a message, and the mac is compared before any field is looked at. */
+/* proof - writes and checks the messages that proof.h describes.
+ *
+ * Nothing here reads beyond the fixed size of a message, and the mac is compared before any field
+ * is read. */
 #include "coll/proof.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
-/* shake - sends and reads the messages of a proof on a socket that does not block.  shake.h says
- * what the outcomes mean; coll/proof.c makes and checks the messages. */
+/* shake - sends and reads the messages of a proof on a socket that does not block.
+ *
+ * shake.h explains the outcomes.  coll/proof.c makes and checks the messages. */
 #include "coll/shake.h"
 
 #include <errno.h>
@@ -106,7 +107,8 @@ short shake_events(const struct shake *s)
 
 /* ---- bytes ---- */
 
-/* A reset says no more than an end does: some peer closed the connection. */
+/* The outcome of a failed socket call.  A reset means the same as an end: the peer closed the
+ * connection. */
 static int broken(int number, struct err *err)
 {
     if (number == EAGAIN || number == EWOULDBLOCK || number == EINTR)
@@ -170,7 +172,8 @@ static void next(struct shake *s, enum shake_stage stage, size_t n_out, size_t w
     s->n_in = 0;
 }
 
-/* A rank that wants another mode is answered, so that it can name the reason, too. */
+/* Check the hello and write the answer.  A rank that wants another mode gets an answer, too, so
+ * that it can report the reason. */
 static int take_hello(struct shake *s, const struct shake_terms *t, struct err *err)
 {
     struct err ignored;
@@ -270,7 +273,8 @@ static int run_tls(struct shake *s, struct err *err)
 
 /* ---- shared memory ---- */
 
-/* Without memory the link's bytes go through the Unix socket. */
+/* Make shared memory and hand over its descriptor.  If that cannot be had, the link's bytes go
+ * through the Unix socket. */
 static int give_memory(struct shake *s, struct err *err)
 {
     struct err ignored;

@@ -3,14 +3,15 @@
  * Happy path.  The writer copies bytes in and then moves `written`; the reader copies bytes out and
  * then moves `read`.  Positions only grow, so written - read bytes are unread.
  *
- * Sleeping.  A side that lacks bytes, or room, notes the position it waits for, looks once more,
- * and sleeps on `bell`.  The other side looks at the note each time it has moved its own position,
- * and rings only once the position is reached: so a reader of a whole piece is woken once.  The
- * note and the position are written and read in one total order (memory_order_seq_cst), so either
- * the sleeper sees the new position or the other side sees the note.
+ * Sleeping.  A side that lacks bytes, or room, notes the position that it waits for, looks once
+ * more, and sleeps on `bell`.  The other side reads that note each time it has moved its own
+ * position, and rings only once the noted position is reached.  So a reader that waits for a whole
+ * piece is woken once.  Note and position are written and read in one total order
+ * (memory_order_seq_cst).  So either the sleeper sees the new position, or the other side sees the
+ * note.
  *
- * Failure modes.  A side that is killed rings no bell: sleeps are short, and link.c looks at the
- * socket between them.  A note that stays after its sleeper has gone on costs one useless bell. */
+ * Failure modes.  A side that is killed rings no bell: so sleeps are short, and link.c looks at the
+ * socket between them.  A note that its sleeper left behind costs one useless bell. */
 #include "coll/shm.h"
 
 #include <errno.h>
@@ -121,7 +122,7 @@ void shm_wait_to_recv(struct shm *s, size_t n_bytes, int64_t timeout_ns)
 
 /* ---- bytes ---- */
 
-/* Bytes from position `at` on that lie in a row, at most n. */
+/* The number of bytes from position `at` to the end of the ring's memory, at most n. */
 static size_t in_a_row(uint64_t at, uint64_t n)
 {
     const size_t to_end = SHM_RING - (size_t)(at % SHM_RING);

@@ -1,17 +1,19 @@
 /* sparse - the algorithms that sparse.h names.
  *
- * Why none waits for ever.  In the tree a rank first receives from its children, which wait for
- * nothing of it, and then from its parent.
+ * Why no rank waits for ever:
+ *
+ * In the tree a rank first receives from its children, which wait for nothing of it, and then from
+ * its parent.
  *
  * In the chain, rank r handles piece k forward and piece k - (n-1-r) backward in its k-th turn.  So
- * rank r waits for a sum in turn k that rank r+1 sends in turn k-1, for which rank r has sent all
- * that is needed: backward at most two pieces are unread on a link, so a backward send never
- * blocks.  A forward send may block until the next rank reads; that rank in turn waits only for
- * ranks further on, and the last rank waits for no rank but the one before it.
+ * in turn k rank r waits for a sum that rank r+1 sends in turn k-1, and rank r has already sent all
+ * that this sum needs.  Backward, at most two pieces are unread on a link, so a backward send never
+ * blocks.  A forward send may block until the next rank reads.  That rank waits only for ranks
+ * further on, and the last rank waits only for the one before it.
  *
- * In the ring all ranks send and then receive piece k of span s in the same order.  The rank that
- * is furthest back is not blocked: its receiver has read all earlier pieces, its sender has sent.
- */
+ * In the ring all ranks send and then receive piece k of span s, in the same order.  The rank that
+ * is furthest behind is not blocked: its receiver has read all earlier pieces, and its sender has
+ * sent. */
 #include "coll/sparse.h"
 
 #include <string.h>
@@ -25,7 +27,7 @@ enum { TREE_MAX = 1 << 20 }; /* bytes that rank 0 may gather */
 
 static int parent_of(int r) { return r & (r - 1); }
 
-/* How many ranks are in r's part of the tree, r included: r, r + 1 ... */
+/* The number of ranks in r's subtree, r included: r, r + 1 ... */
 static int n_below(int size, int r)
 {
     const int most = r == 0 ? size : r & -r;
@@ -33,7 +35,7 @@ static int n_below(int size, int r)
     return most < size - r ? most : size - r;
 }
 
-/* The first step to a child: rank + step.  The steps double. */
+/* 1: this rank has the child rank + step.  The steps to children are 1, 2, 4 ... */
 static int has_child(const struct mesh *m, int step)
 {
     return !(m->rank & step) && m->rank + step < m->size;
@@ -74,7 +76,8 @@ int sparse_broadcast(struct mesh *m, struct coll_part x, struct err *err)
 
 /* ---- all-reduce ---- */
 
-/* Each rank's x, in rank order from this rank on, in the landing space; then to the parent. */
+/* Collect each x of this rank's subtree in the landing space, in rank order, and send all to the
+ * parent. */
 static int gather_up(struct mesh *m, const struct coll_job *job, struct err *err)
 {
     const size_t each = job->n_bytes;
@@ -99,8 +102,8 @@ static int sum_by_tree(struct mesh *m, const struct coll_job *job, struct err *e
     return rc < 0 ? rc : sparse_broadcast(m, x, err);
 }
 
-/* Add this rank's summands of the piece to those of the ranks before it, and pass the sums on.  The
- * last rank has them all, and begins the way back. */
+/* Add this rank's summands of the piece to the sums of the ranks before it, and pass the sums on.
+ * The last rank then has the sums over all ranks, and starts their way back. */
 static int forward(struct mesh *m, const struct coll_job *job, struct coll_part p, struct err *err)
 {
     const int64_t n = (int64_t)(p.n_bytes / dtype_size(job->dtype));
@@ -148,7 +151,7 @@ int sparse_allreduce(struct mesh *m, const struct coll_job *job, struct err *err
 
 /* ---- all-gather ---- */
 
-/* The spans of `count` ranks from `first` on. */
+/* The part of x that the spans of `count` ranks from `first` on make. */
 static struct coll_part run_of(const struct mesh *m, const struct coll_job *job, int first,
                                int count)
 {

@@ -1,9 +1,9 @@
-/* tcp - the kind of coll whose ranks are processes: endpoints, connecting, and coll/mesh's
- * algorithms over coll/links.
+/* tcp - the kind of coll whose ranks are processes: endpoints, connecting, and the algorithms of
+ * coll/mesh over the links of coll/links.
  *
  * The comm thread that runs a collective does the sending and receiving itself, on blocking
- * sockets: a hand-over to an event thread for each message, as in most libraries, costs more than a
- * small message takes.  tests/bench/RESULTS.md has the figures. */
+ * sockets. Most libraries hand each message over to an event thread, which costs more than a small
+ * message takes.  tests/bench/RESULTS.md has the figures. */
 #include "coll/tcp.h"
 
 #include <errno.h>
@@ -22,11 +22,12 @@
 #include "coll/links.h"
 #include "coll/mesh.h"
 
-/* A channel's side of the links. */
+/* The links as one channel uses them: mesh's transport. */
 struct net {
     struct mesh mesh;
     struct tcp *tcp;
-    struct link **link; /* [size], as far as this channel has used them; the comm thread's */
+    struct link **link; /* [size]: links that this channel has used; only its comm thread reads
+                           them */
     void *land;
 };
 
@@ -111,7 +112,8 @@ static void net_want(struct mesh *m, int r)
         links_want(net->tcp->links, (enum coll_channel)(net - net->tcp->net), r);
 }
 
-/* Name the rank, and others that are gone: one of those may be why. */
+/* Add to the error the lost rank's name, and all other ranks whose links are broken, because one of
+ * these may be the cause. */
 static int lost(struct net *net, int r, struct err *err)
 {
     struct tcp *t = net->tcp;
@@ -129,7 +131,7 @@ static int lost(struct net *net, int r, struct err *err)
     return err_set(err, ERR_PEER, "lost rank %d%s (%s)", r, also, why.msg);
 }
 
-/* The link with rank r, which is made if it is not there. */
+/* Get the link with rank r for this channel, and wait for it if it is not there. */
 static int use(struct net *net, int r, struct err *err)
 {
     const int64_t until_ns = net->tcp->timeout_ms ? in_ms(net->tcp->timeout_ms) : INT64_MAX;
@@ -278,8 +280,9 @@ static bool is_one_host(const struct endpoint_addr *a, const struct endpoint_add
     return a->family == b->family && !memcmp(a->ip, b->ip, sizeof a->ip);
 }
 
-/* Whether the ranks of each host follow one another, on several hosts, one of which has several
- * ranks.  An address is taken for a host.  All ranks see the same table, so they decide alike. */
+/* true: there are several hosts, the ranks of each host follow one another, and some host has
+ * several ranks.  Equal addresses are taken for one host.  All ranks see the same table, so they
+ * decide alike. */
 static bool is_chained(const struct endpoint_addr *peers, int size)
 {
     int n_hosts = 1;
@@ -348,7 +351,7 @@ static int wait_for_link(struct tcp *t, int r, int64_t until_ns, struct err *err
     return rc;
 }
 
-/* Make the links that this rank surely needs, all at once. */
+/* Make all links that every collective needs (mesh_is_near), at the same time. */
 static int meet(struct tcp *t, int64_t deadline_ms, struct err *err)
 {
     const int64_t until_ns = in_ms(deadline_ms);
@@ -365,7 +368,8 @@ static int meet(struct tcp *t, int64_t deadline_ms, struct err *err)
     return rc == ERR_TIMEOUT ? explain_late(t, deadline_ms, err) : rc;
 }
 
-/* All ranks see the same table, so they decide alike. */
+/* true: this formation's links are encrypted.  All ranks see the same table, so they decide alike.
+ */
 static bool is_encrypted(const struct tcp *t, const struct endpoint_addr *peers)
 {
     bool is_remote = false;

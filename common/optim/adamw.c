@@ -1,6 +1,6 @@
 /* Adam and AdamW, as torch.optim.Adam and torch.optim.AdamW without amsgrad.  They differ in the
- * weight decay: Adam's is part of the gradient, AdamW's is apart.  The update's formula is in
- * op/adamw.c. */
+ * weight decay: Adam adds it to the gradient, AdamW applies it to the parameters.  The update's
+ * formula is in op/adamw.c. */
 #include "base/util.h"
 #include "optim/optimizer.h"
 
@@ -39,7 +39,7 @@ static const struct option adamw_rows[] = {
      .help = "Each weight shrinks by this times the learning rate, apart from its gradient."},
 };
 
-/* Named as in PyTorch's state, but for the dot. */
+/* The slots have the names of PyTorch's state, except for the dot. */
 #define MOMENT(of)                                                                   \
     {                                                                                \
         .name = of, .suffix = "." of, .scope = SLOT_PER_TRAINED, .dtype = DTYPE_F32, \

@@ -1,4 +1,5 @@
-/* goal - the metric by which the loop decides: when the model is best, when training stalls.
+/* goal - the metric by which train/loop.c and the schedule `plateau` decide which model is best and
+ * whether training still makes progress.
  *
  * Threads: pure. */
 #ifndef OPTIM_GOAL_H
@@ -19,9 +20,9 @@ enum goal { GOAL_LIST(WORD_VALUE) };
 
 /* Exact metrics of the whole validation set, the same on every rank. */
 struct validated {
-    double loss;           /* NAN if one target's loss is not finite */
+    double loss;           /* mean over the weighted targets; NAN if one is not finite */
     double accuracy, top5; /* 0 to 1 */
-    /* The same with the averaged weights; NAN: there are none. */
+    /* The same with the averaged weights; NAN if there are none. */
     double average_loss, average_accuracy, average_top5;
 };
 
@@ -43,7 +44,7 @@ static inline int goal_is_accuracy(enum goal g)
     return g == GOAL_ACCURACY || g == GOAL_AVERAGE_ACCURACY;
 }
 
-/* The metric as a score of which less is better. */
+/* The metric as a score, where a lower score is better. */
 static inline double goal_score(enum goal g, const struct validated *v)
 {
     switch (g) {

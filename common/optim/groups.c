@@ -1,4 +1,5 @@
-/* groups - finds the settings of each parameter, and marks the frozen ones.
+/* groups - finds the settings of each parameter, and marks the frozen parameters.
+ *
  * Kinds come from optimizer.no_decay, patterns of names from optimizer.groups. */
 #include "optim/groups.h"
 
@@ -28,7 +29,7 @@ enum { KIND_BIAS, KIND_NORM, KIND_EMBEDDING };
 const char *const optimizer_kinds[] = {
     [KIND_BIAS] = "bias", [KIND_NORM] = "norm", [KIND_EMBEDDING] = "embedding", NULL};
 
-/* The bits of no_decay that name such a parameter.  A norm's bias is a bias, too. */
+/* The bits of no_decay that name this kind of parameter.  A norm's bias is also a bias. */
 static unsigned kinds_of(const char *name, enum param_kind kind)
 {
     const char *dot = strrchr(name, '.');
@@ -89,7 +90,7 @@ static int fail_names(const struct graph *g, const char *what, struct err *err)
     return rc;
 }
 
-/* `key` has the pattern. */
+/* Fail if the pattern, which is the value of `key`, matches no parameter. */
 static int check_match(const char *key, const char *pattern, const struct graph *g, struct err *err)
 {
     char what[160];

@@ -1,9 +1,10 @@
-/* groups - settings of single parameters: optimizer.no_decay by kind, optimizer.groups by name.
+/* groups - the settings of each parameter: optimizer.no_decay chooses by kind, optimizer.groups by
+ * name.  train/update.c asks for them.
  *
- * A group's `match` is a pattern of the shell's kind: * stands for any characters, ? for one, [..]
- * for one of several.  Where several groups match a parameter, its lr_scale and weight_decay are
- * those of the last group that gives them, and it is frozen if any of the groups says so.  A
- * group's weight_decay holds whatever no_decay says of the parameter's kind.
+ * A group's `match` is a pattern as in a shell: * stands for any characters, ? for one, [..] for
+ * one of several.  If several groups match a parameter, its lr_scale and its weight_decay come from
+ * the last group that gives them, and it is frozen if any of the groups says so.  A group's
+ * weight_decay takes precedence over no_decay.
  *
  * Threads: pure.
  * Errors:  ERR_CONFIG, naming the parameters. */
@@ -20,7 +21,7 @@ struct optimizer_group { /* an item of optimizer.groups */
 };
 
 extern const struct option_item optimizer_group_item; /* the keys of a group */
-extern const char *const optimizer_kinds[];           /* what no_decay may list; NULL at the end */
+extern const char *const optimizer_kinds[];           /* the words of no_decay; NULL at the end */
 
 struct settings {    /* of one parameter */
     double lr_scale; /* times the learning rate */
@@ -31,9 +32,9 @@ struct settings {    /* of one parameter */
 struct settings groups_settings(const struct optimizer_options *o, const char *name,
                                 enum param_kind kind, const struct shape *shape);
 
-/* Mark the graph's frozen parameters, before program_differentiate.  Fails if a group, or
- * a pattern of what the optimizer's matrices leave out, matches no parameter, or if no parameter is
- * left to train. */
+/* Mark the graph's frozen parameters.  Call it before program_differentiate.  Fails if a group
+ * matches no parameter, if a pattern of matrices to leave out (optimizer_matrices.left_out) matches
+ * none, or if no parameter is left to train. */
 int groups_freeze(const struct optimizer_options *o, struct graph *g, struct err *err);
 
 #endif

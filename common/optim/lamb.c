@@ -19,7 +19,7 @@ static const struct option rows[] = {
      .help = "This times the weight is added to its direction, before the norms are taken."},
 };
 
-/* Named as Adam's. */
+/* The slots have the names of Adam's. */
 #define MOMENT(of)                                                                   \
     {                                                                                \
         .name = of, .suffix = "." of, .scope = SLOT_PER_TRAINED, .dtype = DTYPE_F32, \

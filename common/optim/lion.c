@@ -1,5 +1,5 @@
-/* Lion: the sign of a mean of gradients, and one moment to keep instead of Adam's two.
- * The update's formula is in op/lion.c. */
+/* Lion: the update is the sign of a mean of gradients, and one moment is kept instead of Adam's
+ * two. The update's formula is in op/lion.c. */
 #include "base/util.h"
 #include "optim/optimizer.h"
 

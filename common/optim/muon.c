@@ -1,9 +1,10 @@
 /* Muon for the matrices of hidden layers, and AdamW for all other parameters, as Keller Jordan's
  * MuonWithAuxAdam.  The updates' formulas are in op/muon.c and op/adamw.c.
  *
- * A matrix is a weight of two dimensions or more; a convolution's is [out, in * kernel], as in
- * Jordan's code (torch.optim.Muon takes two dimensions alone).  Biases, norms and embeddings are
- * not, nor is what optimizer.adamw.match names.  The rate of AdamW follows the schedule, too. */
+ * A matrix is a weight of two dimensions or more.  That of a convolution is [out, in * kernel], as
+ * in Jordan's code (torch.optim.Muon takes weights of two dimensions only).  Biases, norms and
+ * embeddings are not matrices, nor are parameters that optimizer.adamw.match names.  The rate of
+ * AdamW follows the schedule, too. */
 #include <fnmatch.h>
 #include <math.h>
 
@@ -61,7 +62,7 @@ static const struct option rows[] = {
      .help = "As that of optimizer adamw."},
 };
 
-/* exp_avg is Muon's momentum, too: PyTorch's momentum_buffer. */
+/* For a matrix, exp_avg holds Muon's momentum, which is PyTorch's momentum_buffer. */
 #define MOMENT(of)                                                                   \
     {                                                                                \
         .name = of, .suffix = "." of, .scope = SLOT_PER_TRAINED, .dtype = DTYPE_F32, \

@@ -1,5 +1,5 @@
-/* optimizer - the list of optimizers, made from the words in optim/meson.build, and the call of the
- * chosen entry. */
+/* optimizer - the list of optimizers, made from the words in optim/meson.build, and functions that
+ * ask the job's optimizer. */
 #include "optim/optimizer.h"
 
 #include <string.h>

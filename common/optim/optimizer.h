@@ -1,11 +1,12 @@
-/* optimizer - the registry of optimizers: what `optimizer.name` may be.
+/* optimizer - the registry of optimizers, the values of `optimizer.name`.
  *
- * An optimizer is one entry, `optimizer_NAME` in optim/NAME.c, and its word in optim/meson.build.
- * The entry brings its name, its help, its own keys of the job file with the struct that they fill,
- * the slots (optim/slot.h) that it keeps, and the operator that updates parameters and slots.
- * train/update.c makes the operator's node from this; it knows no optimizer by name.
+ * To add an optimizer: a word in optim/meson.build, and `optimizer_NAME` in optim/NAME.c.  This
+ * entry has the name, the help, the optimizer's own keys of the job file with the struct that they
+ * fill, the slots (optim/slot.h) that the optimizer keeps, and the operator that updates parameters
+ * and slots.  train/update.c makes the operator's node from the entry; it knows no optimizer by
+ * name.
  *
- * Threads: constant. */
+ * Threads: any; all of it is constant. */
 #ifndef OPTIM_OPTIMIZER_H
 #define OPTIM_OPTIMIZER_H
 
@@ -17,37 +18,37 @@
 
 enum { OPTIMIZER_MAX_SLOTS = 8 };
 
-/* Of an optimizer that updates some parameters, as matrices, by an operator of their own: each of
- * them is a node, whose operands are this parameter's alone.  All others are updated by the
- * optimizer's `op`. */
+/* For an optimizer that updates some parameters as matrices, by a second operator (muon).  Each
+ * matrix has a node of its own, whose operands are those of this parameter alone.  The optimizer's
+ * `op` updates all other parameters. */
 struct optimizer_matrices {
     enum op op;
     /* 1: the parameter is one of these matrices, [dim[0], all other dimensions]. */
     int (*takes)(const void *options, const char *name, enum param_kind kind,
                  const struct shape *shape);
-    /* The numbers of the operator's node, for a matrix of so many rows and columns. */
+    /* Fill the attributes of the operator's node for a matrix of this size. */
     void (*numbers)(const void *options, int64_t rows, int64_t columns,
                     double number[NODE_MAX_NUMBERS]);
-    /* A key of the job file, and its value: patterns of names, separated by ", ", of matrices that
-     * are not taken all the same.  NULL: there are none. */
+    /* A key of the job file, for messages, and its value: patterns of names, separated by ", ", of
+     * matrices that are not to be taken.  NULL: there are none. */
     const char *left_out_key;
     const char *(*left_out)(const void *options);
-    /* The learning rate and the weight decay of all others. */
+    /* The learning rate and the weight decay of all other parameters. */
     double (*other_lr)(const void *options);
     double (*other_decay)(const void *options);
 };
 
 struct optimizer {
     struct option_group group;
-    enum op op; /* of its update (op/update.c) */
-    /* 1: the update of an element depends on the whole tensor that it is part of (LAMB's norms), so
-     * a strategy cannot give parts of a tensor to several ranks.  0: it depends on the element and
-     * on the norm of the whole gradient alone. */
+    enum op op; /* the operator of the update (op/update.c) */
+    /* 1: the update of an element depends on its whole tensor (LAMB's norms), so a strategy cannot
+     * give parts of a tensor to several ranks.  0: it depends only on the element and on the norm
+     * of the whole gradient. */
     int whole_tensors;
-    /* The slots that it keeps with these options, in *out; returns how many.  Each is named as an
-     * operand of the operator. */
+    /* Write the slots that the optimizer keeps with these options to out[].  Returns how many. Each
+     * slot has the name of an operand of the operator. */
     int (*slots)(const void *options, const struct slot_def *out[OPTIMIZER_MAX_SLOTS]);
-    /* The numbers of the operator's node, by the operator's constants. */
+    /* Fill the attributes of the operator's node, by the operator's constants. */
     void (*numbers)(const void *options, double number[NODE_MAX_NUMBERS]);
     double (*weight_decay)(const void *options);
     const struct optimizer_matrices *matrices; /* NULL: all parameters are treated alike */
@@ -63,8 +64,8 @@ extern const struct option_group *const optimizers[]; /* all of them; NULL at th
 struct optimizer_options {
     const struct optimizer *kind;
     const void *options;        /* of kind: its own struct */
-    double lr;                  /* before the schedule */
-    int scale_lr_by_ranks;      /* Horovod's rule: the rate is lr * ranks */
+    double lr;                  /* the peak rate, which the schedule varies */
+    int scale_lr_by_ranks;      /* 1: Horovod's rule: the peak rate is lr * ranks */
     unsigned no_decay;          /* bits of optim/groups.h's kinds of parameters */
     struct option_items groups; /* of struct optimizer_group */
 };
@@ -73,11 +74,11 @@ struct optimizer_options {
 int optimizer_takes_matrix(const struct optimizer_options *o, const char *name,
                            enum param_kind kind, const struct shape *shape);
 
-/* Copy the first of the patterns, which ", " separates, to `pattern`.  Returns the others, or NULL
- * if there are none. */
+/* Copy the first of the patterns, which are separated by ", ", to `pattern`.  Returns the rest, or
+ * NULL if there are no more. */
 const char *optimizer_next_pattern(const char *patterns, char pattern[OPT_TEXT_BYTES + 1]);
 
-/* The slots that the job's optimizer keeps, in *out; returns how many. */
+/* Write the slots that the job's optimizer keeps to out[].  Returns how many. */
 int optimizer_slots(const struct optimizer_options *o,
                     const struct slot_def *out[OPTIMIZER_MAX_SLOTS]);
 

@@ -1,5 +1,5 @@
-/* schedule - the learning rate as a pure function of the global step, and of the validations so far
- * where a schedule follows them.
+/* schedule - the learning rate, as a pure function of the global step.  The schedule `plateau` also
+ * depends on the validations so far.  train/step.c asks for the rate of each step.
  *
  *   warm-up   step g < W:  rate = peak * (f + (1 - f) * (g + 1) / W), f = warmup_start,
  *             or 1 / n_ranks with warmup_from_one_rank
@@ -10,15 +10,16 @@
  *   multistep, exponential, onecycle, wsd   in their files
  *   plateau   in its file; it follows the validations, by numbers of its own in the job's state
  *
- * with t = (g - W) / (total - W), 0 at the end of the warm-up and 1 after the last step.  `peak` is
- * the optimizer's rate: optimizer.lr, times the number of ranks that train this step if
- * optimizer.scale_lr_by_ranks asks for Horovod's rule.  With f = 1 / n_ranks the warm-up is
- * Horovod's gradual one.  Its momentum correction is for optimizers whose momentum contains the
- * rate (Keras); op/sgd.c multiplies the momentum by the rate of each step, which is what the
- * correction arrives at (Goyal and others 2017, section 3).  min_lr is not scaled.  Every rank
- * computes the rate for itself, in double, so all hold the same rate at the same step.
+ * with t = (g - W) / (total - W), which is 0 at the end of the warm-up and 1 after the last step.
+ * `peak` is the optimizer's rate: optimizer.lr, or with optimizer.scale_lr_by_ranks (Horovod's
+ * rule) optimizer.lr times the number of ranks that train this step.  With f = 1 / n_ranks the
+ * warm-up is Horovod's gradual one.  Horovod's momentum correction is for optimizers whose momentum
+ * contains the rate (Keras).  op/sgd.c multiplies the momentum by the rate of each step instead,
+ * which has the effect of the correction (Goyal and others 2017, "Accurate, Large Minibatch SGD",
+ * section 3). min_lr is not scaled.  Every rank computes the rate for itself, in double, so all
+ * ranks have the same rate at the same step.
  *
- * A schedule is one entry, `schedule_NAME`, in a file of optim/, and its word in optim/meson.build.
+ * To add a schedule: a word in optim/meson.build, and `schedule_NAME` in a file of optim/.
  *
  * Threads: pure. */
 #ifndef OPTIM_SCHEDULE_H
@@ -34,12 +35,12 @@
 
 enum { SCHEDULE_STATE = 4 }; /* numbers that a schedule may keep: a score, then three counts */
 
-/* The length of the job, to whose end cosine and linear count. */
+/* The length of the job, which schedules such as cosine need, and the ranks. */
 struct schedule_span {
     int64_t steps_per_epoch;
     int64_t total_steps; /* epochs * steps_per_epoch, or train.max_steps if that comes first */
     int n_ranks;         /* of the formation that trains the step */
-    const double *state; /* [SCHEDULE_STATE]; NULL: of a schedule that keeps none */
+    const double *state; /* [SCHEDULE_STATE]; NULL if the schedule keeps no numbers */
 };
 
 /* A step after the warm-up, as a schedule sees it. */
@@ -47,7 +48,7 @@ struct schedule_at {
     const struct schedule_span *span;
     int64_t step;    /* from 0, the warm-up's steps included */
     int64_t since;   /* steps from the warm-up's end to this one */
-    int64_t rest;    /* steps from there to the job's end, >= 1 */
+    int64_t rest;    /* steps from the warm-up's end to the job's end, >= 1 */
     double progress; /* t of the formulas above, 0 to 1 */
     double peak;
 };
@@ -55,8 +56,8 @@ struct schedule_at {
 struct schedule {
     struct option_group group;
     double (*rate)(const void *options, const struct schedule_at *at);
-    /* Of a schedule that follows the validations, else NULL: the first numbers, where zeros are not
-     * right, and the next ones, after a validation. */
+    /* NULL, unless the schedule follows the validations.  `begin` sets the first numbers (NULL:
+     * zeros), and `validated` changes them after a validation. */
     void (*begin)(double state[SCHEDULE_STATE]);
     void (*validated)(const void *options, const struct validated *v, double state[SCHEDULE_STATE]);
 };
@@ -77,13 +78,14 @@ struct schedule_options {
     int warmup_from_one_rank; /* or, if this is 1, from optimizer.lr */
 };
 
+/* The learning rate of `step`. */
 double schedule_rate(const struct schedule_options *s, const struct optimizer_options *o,
                      const struct schedule_span *span, int64_t step);
 
 /* The options of entries that have some. */
 struct schedule_step_options {
-    int64_t every_steps;  /* times gamma every so many steps or epochs; */
-    int64_t every_epochs; /* exactly one of the two is > 0 */
+    int64_t every_steps;  /* the rate is multiplied by gamma once in this many steps, */
+    int64_t every_epochs; /* or in this many epochs; exactly one of the two is > 0 */
     double gamma;
 };
 

@@ -1,5 +1,5 @@
-/* The schedules `cosine` and `linear`: the rate goes down to schedule.min_lr until the job's
- * end. */
+/* The schedules `cosine` and `linear`: the rate goes down to schedule.min_lr, which it reaches at
+ * the job's end. */
 #include "optim/schedule.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* The schedule `constant`: the rate stays what it is after the warm-up.  It has no keys of its
- * own. */
+/* The schedule `constant`: after the warm-up the rate does not change.  This schedule has no keys
+ * of its own. */
 #include "optim/schedule.h"
 
 static double rate(const void *options, const struct schedule_at *at)

@@ -1,5 +1,5 @@
 /* The schedule `exponential`, as torch.optim.lr_scheduler.ExponentialLR: the rate is multiplied by
- * gamma after each epoch, or after every so many steps. */
+ * gamma after each epoch, or each time after a given number of steps. */
 #include "optim/schedule.h"
 
 #include <math.h>

@@ -1,7 +1,8 @@
 /* The schedule `onecycle`, as torch.optim.lr_scheduler.OneCycleLR without its cycle of momentums
- * (Smith, Topin 2018): up to the peak, and down to far below the beginning, until the job's end.
+ * (Smith and Topin 2018, "Super-Convergence"): the rate rises to the peak, and then goes down to
+ * far below its first value until the job's end.
  *
- *   n steps after the warm-up, of which this is number s, and P = rise * n:
+ *   There are n steps after the warm-up, of which this is number s, and P = rise * n:
  *
  *   begin = peak / div                                  end = begin / final_div
  *   s <= P - 1:               from begin to peak        at s / (P - 1)
@@ -10,7 +11,7 @@
  *   P - 1 < s <= 2 * P - 2:   from peak to begin        at (s - P + 1) / (P - 1)
  *   2 * P - 2 < s:            from begin to end         at (s - 2 * P + 2) / (n - 2 * P + 1)
  *
- * each along a cosine or a line. */
+ * Each phase follows a cosine or a line. */
 #include "optim/schedule.h"
 
 #include <math.h>
@@ -35,7 +36,7 @@ static const struct option rows[] = {
      .help = "First back down to the beginning, as fast as the rise, and then to the end."},
 };
 
-/* The way from `from` to `to`, at t from 0 to 1. */
+/* The rate on the way from `from` (t = 0) to `to` (t = 1). */
 static double between(const struct schedule_onecycle_options *o, double from, double to, double t)
 {
     if (o->shape == SCHEDULE_LINEAR)
@@ -43,7 +44,7 @@ static double between(const struct schedule_onecycle_options *o, double from, do
     return to + (from - to) / 2.0 * (1.0 + cos(3.14159265358979323846 * t));
 }
 
-/* The rate in the phase from step `first` to step `last`, neither of them whole in general. */
+/* The rate at step s in the phase from step `first` to step `last`, which need not be integers. */
 static double phase(const struct schedule_onecycle_options *o, double s, double first, double last,
                     double from, double to)
 {

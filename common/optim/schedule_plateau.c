@@ -1,6 +1,6 @@
-/* The schedule `plateau`: the rate drops when validation has stopped to get better, as
- * torch.optim.lr_scheduler.ReduceLROnPlateau with threshold_mode rel does, stepped after each
- * validation.  A metric that is not a number counts as no better. */
+/* The schedule `plateau`: the rate drops when the validation's metric no longer improves.  It works
+ * like torch.optim.lr_scheduler.ReduceLROnPlateau with threshold_mode rel, stepped after each
+ * validation.  A metric that is NaN counts as no better. */
 #include "optim/schedule.h"
 
 #include <math.h>
@@ -25,7 +25,7 @@ static const struct option rows[] = {
     {"schedule.min_lr", OPT_REAL, AT(min_lr), "0", 0, 1e6, .help = "The rate falls no lower."},
 };
 
-/* The schedule's part of the job's state. */
+/* The schedule's numbers in the job's state (SCHEDULE_STATE). */
 enum { BEST, N_BAD, COOLDOWN, N_DROPS };
 
 static void begin(double state[SCHEDULE_STATE]) { state[BEST] = INFINITY; }

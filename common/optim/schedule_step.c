@@ -1,5 +1,5 @@
-/* The schedule `step`: the rate is multiplied by gamma after every so many steps or epochs,
- * counted from the job's first step. */
+/* The schedule `step`: the rate is multiplied by gamma each time after a given number of steps or
+ * epochs, counted from the job's first step. */
 #include "optim/schedule.h"
 
 #include <inttypes.h>

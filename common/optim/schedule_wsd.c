@@ -1,7 +1,9 @@
-/* The schedule `wsd`, warm-up, stable, decay (Hu and others 2024, MiniCPM): after the warm-up the
- * rate stays at its peak, and goes down to schedule.min_lr over the last part of the job.
+/* The schedule `wsd`, which means warm-up, stable, decay (Hu and others 2024, "MiniCPM"): after the
+ * warm-up the rate stays at its peak, and goes down to schedule.min_lr over the last part of the
+ * job.
  *
- *   n steps after the warm-up, of which this is number s;  t = (s - (1 - decay) * n) / (decay * n)
+ *   There are n steps after the warm-up, of which this is number s;
+ *   t = (s - (1 - decay) * n) / (decay * n)
  *
  *   t <= 0    peak
  *   linear    peak + (min - peak) * t

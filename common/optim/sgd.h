@@ -1,6 +1,7 @@
-/* sgd - the options of stochastic gradient descent; op/sgd.c is its formula.
+/* sgd - the options of stochastic gradient descent, with PyTorch's meanings.  op/sgd.c has the
+ * formula.
  *
- * Threads: constant. */
+ * Threads: any; all of it is constant. */
 #ifndef OPTIM_SGD_H
 #define OPTIM_SGD_H
 

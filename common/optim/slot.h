@@ -1,10 +1,10 @@
 /* slot - the declaration of something that training changes: the parameters, an optimizer's
- * moments, the running statistics, the loss scale, what a strategy keeps for itself.
+ * moments, the running statistics, the loss scale, or the own state of a strategy.
  *
  * A job's state (train/state.h) is a table of slots.  Memory, initial values, hashes, broadcasts,
- * checkpoints and recovery follow from the declaration alone, so a new slot is a declaration and
- * the code that computes with it.  Optimizers (optim/optimizer.h) and strategies declare theirs;
- * a slot is found again by the address of its declaration.
+ * checkpoints and recovery follow from the declaration alone.  So a new slot needs only a
+ * declaration and the code that computes with it.  Optimizers (optim/optimizer.h) and strategies
+ * (strategy/strategy.h) declare their own slots.  The address of a declaration identifies the slot.
  *
  * Threads: declarations are constant. */
 #ifndef OPTIM_SLOT_H
@@ -26,37 +26,40 @@ enum slot_scope {
     SLOT_PER_JOB,       /* the job: `length` elements */
 };
 
-/* Which ranks hold which values.  Every rank has memory for the whole slot, whatever its placement.
- * Only replicated slots are hashed, broadcast and saved: a rank that joins or resumes gives the
- * other slots their initial values, and its strategy may then fill them (strategy_ops.form). */
+/* Which ranks hold which values.  Every rank has memory for the whole slot, whatever its placement,
+ * unless the engine divides the state (train/shards.h).  Only replicated slots are hashed,
+ * broadcast and saved.  A rank that joins or resumes gives the other slots their initial values,
+ * and its strategy may then fill them (strategy_ops.form). */
 enum slot_placement {
-    SLOT_REPLICATED, /* each rank holds all of it, and all hold the same after each step */
-    SLOT_SHARDED,    /* each rank holds a part; the engine refuses it so far */
+    SLOT_REPLICATED, /* each rank holds the whole slot, with the same values after each step */
+    SLOT_SHARDED,    /* each rank holds a part; the engine refuses such slots so far */
     SLOT_OWN,        /* each rank holds values of its own, which no other rank has */
 };
 
-/* SLOT_IN_AVERAGE: model_average.safetensors, which has the model's other tensors, too, and so the
- * names without the suffix. */
+/* The file of a checkpoint in which the slot is saved.  SLOT_IN_AVERAGE: model_average.safetensors,
+ * which also has the model's other tensors.  There the slot's tensors have the names of the
+ * parameters, without the suffix. */
 enum slot_file { SLOT_UNSAVED, SLOT_IN_MODEL, SLOT_IN_OPTIMIZER, SLOT_IN_AVERAGE };
 
 struct slot_def {
     const char *name; /* "momentum": in messages about memory, and as an operator's operand */
-    /* Appended to a tensor's name in the file and in hashes: "conv1.weight" +
-     * ".momentum_buffer".  Of a slot per job: the tensor's whole name. */
+    /* Appended to a tensor's name in the file and in hashes: "conv1.weight" + ".momentum_buffer".
+     * For a slot per job this is the tensor's whole name. */
     const char *suffix;
     enum slot_scope scope;
     int64_t length; /* SLOT_PER_JOB: elements */
     enum dtype dtype;
     enum slot_placement placement;
     enum slot_file file;
-    int is_hashed;    /* replicas are compared by it */
-    int is_broadcast; /* a rank that joins takes it from another */
-    /* The initial values of the slot's i-th tensor, in host memory that holds zeros; NULL: zeros.
-     */
+    int is_hashed;    /* 1: replicas are compared by this slot, too */
+    int is_broadcast; /* 1: a rank that joins takes the slot from another rank */
+    /* Write the initial values of the slot's i-th tensor to `to`, host memory that holds zeros.
+     * NULL: they are zeros. */
     void (*init)(const struct job *job, const struct layout *l, int i, void *to);
 };
 
-/* One rank's copy stands for all ranks' copies only where the slot is replicated. */
+/* Only replicated slots are hashed, broadcast and saved, because only then is one rank's copy that
+ * of all ranks. */
 static inline int slot_is_hashed(const struct slot_def *d)
 {
     return d->placement == SLOT_REPLICATED && d->is_hashed;
