@@ -186,8 +186,10 @@ class Data(dp.Case):
         self.run_driver("--local", "--run-dir", "plain", n=2, job={**job, "data.augment.crop": 0})
         driver = self.driver("--local", "--run-dir", "cut", *dp.freezing(1, 10, 14), n=2,
                              job={**job, **dp.PATIENT})
-        self.wait_event("epoch", run="cut")
-        self.wait_checkpoint("cut", 8)  # the next one begins once this one is whole
+        # The next one begins at the end of a step if none is under way.  One is until its event is
+        # there; the link comes earlier.
+        dp.wait_for("the end of the checkpoint of step 8, or a later one",
+                    lambda: any(event["step"] >= 8 for event in self.events("checkpoint", "cut")))
         self.wake(self.local_pid(1), run="cut")
         self.wait_checkpoint("cut", 9)
         driver.kill()
