@@ -111,13 +111,13 @@ int hosts_n_ranks(const struct hosts *h)
 
 /* The remote shell's script.  The first line of standard input is the secret.  A second process
  * reads on until standard input ends, which happens when the driver ends, and then stops the
- * follower. */
+ * follower.  It is ended with the follower, whose number another process may get. */
 static const char script[] =
     "umask 077; f=$(mktemp) || exit 1; IFS= read -r s; printf \"%%s\\n\" \"$s\" >\"$f\"; "
     "p=%s; [ -x \"$p\" ] || p=dpfollower; exec 3<&0; "
     "\"$p\" --root %s --ranks %d --device %s --once --log-format %s%s </dev/null & c=$!; "
-    "{ cat <&3; kill \"$c\"; } >/dev/null 2>&1 & "
-    "wait \"$c\"; s=$?; rm -f \"$f\"; exit \"$s\"";
+    "{ cat <&3; kill \"$c\"; } >/dev/null 2>&1 & k=$!; "
+    "wait \"$c\"; s=$?; kill \"$k\" 2>/dev/null; rm -f \"$f\"; exit \"$s\"";
 
 /* The address of this machine that its followers on other machines get as --root. */
 static int own_address(const struct options *o, int port, char *out, size_t size, struct err *err)

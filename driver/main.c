@@ -169,11 +169,11 @@ static int run_job(struct options *o, const struct evaluation *e, int argc, char
     struct err err;
     int status;
 
-    take_place(o);
     if (load_job(o, e, &job, &err) < 0) {
         log_error("%s", err.msg);
         return STATUS_USAGE;
     }
+    take_place(o);
     status = o->check ? daemon_end_output(check_run(o, job))
                       : server_run(o, job, o->evaluate ? e : NULL, argc, argv, start_ns);
     job_free(job);

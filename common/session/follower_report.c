@@ -60,7 +60,8 @@ static void forward(struct follower *f, const struct report *r)
         f->kept.entered = r->generation;
     queue_send(&f->out, CONN, frame);
     if (r->kind == REPORT_FORMED && (r->formed.step > 0 || f->aborted >= 0))
-        queue_log(&f->out, LOG_INFO, "training goes on from step %lld", (long long)r->formed.step);
+        queue_log(&f->out, LOG_INFO, "this rank holds the state of step %lld",
+                  (long long)r->formed.step);
     if (r->kind == REPORT_FAULT)
         on_fault(f, r);
     else if (report_answers(r->kind) == f->doing)

@@ -41,7 +41,7 @@ class Recovery(training.Case):
         self.assert_recovered(nranks=3)
         self.assertEqual([event["rank"] for event in self.events("lost")], [1])
         self.assertRegex(other.text, r"rank 1 .* was lost.*this rank keeps its state")
-        self.assertRegex(other.text, r"training goes on from step \d+")
+        self.assertRegex(other.text, r"this rank holds the state of step \d+")
         self.assert_as_undisturbed(job, 3)
         return victim
 

@@ -1,10 +1,12 @@
-/* conv2d - convolutions and their gradients, by oneDNN or, where it is faster, by conv_rows.h.
+/* conv2d - convolutions and their gradients, by oneDNN or, where they are faster, by conv_rows.h
+ * and winograd.h.
  *
  * Activations stay NHWC.  oneDNN chooses the filters' layout, since it falls back to its slow
  * reference code for ours; so filters are reordered first, and their gradient afterwards.
  * op/conv2d.c has the formulas; the twin is cuda/conv2d.c. */
 #include "backend/cpu/chain.h"
 #include "backend/cpu/conv_rows.h"
+#include "backend/cpu/winograd.h"
 
 static struct dn_conv geometry(const struct node *n)
 {
@@ -103,20 +105,31 @@ static int make_grad_w(struct cpu *b, const struct graph *g, const struct node *
     return chain_finish(c, out);
 }
 
+typedef int maker(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
+                  struct err *err);
+
+static maker *choose(const struct cpu *b, const struct graph *g, const struct node *n,
+                     maker *by_onednn)
+{
+    return conv_rows_fits(b, g, n) ? conv_rows_make
+           : winograd_fits(g, n)   ? winograd_make
+                                   : by_onednn;
+}
+
 int cpu_make_conv2d(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
                     struct err *err)
 {
-    return (conv_rows_fits(b, g, n) ? conv_rows_make : make_forward)(b, g, n, out, err);
+    return choose(b, g, n, make_forward)(b, g, n, out, err);
 }
 
 int cpu_make_conv2d_grad_x(struct cpu *b, const struct graph *g, const struct node *n,
                            struct kernel **out, struct err *err)
 {
-    return (conv_rows_fits(b, g, n) ? conv_rows_make : make_grad_x)(b, g, n, out, err);
+    return choose(b, g, n, make_grad_x)(b, g, n, out, err);
 }
 
 int cpu_make_conv2d_grad_w(struct cpu *b, const struct graph *g, const struct node *n,
                            struct kernel **out, struct err *err)
 {
-    return (conv_rows_fits(b, g, n) ? conv_rows_make : make_grad_w)(b, g, n, out, err);
+    return choose(b, g, n, make_grad_w)(b, g, n, out, err);
 }

@@ -1,0 +1,557 @@
+/* winograd - the three passes of a convolution with a 3 x 3 filter, over tiles of 2 x 2 pixels of
+ * y.
+ *
+ * A tile of y depends on 4 x 4 pixels of x.  With the matrices
+ *
+ *          1  0 -1  0           1   0   0             1  0
+ *   B^T =  0  1  1  0      G =  1/2 1/2 1/2     A  =  1  1
+ *          0 -1  1  0           1/2-1/2 1/2           1 -1
+ *          0  1  0 -1           0   0   1             0 -1
+ *
+ * the passes are, for each tile and pair of channels (o: element by element):
+ *
+ *   forward  y  = A^T [ (G w G^T) o (B^T x B) ] A         summed over the channels of x
+ *   grad_x   as forward, of dy, with the filter turned by 180 degrees
+ *   grad_w   dw = G^T [ (B^T x B) o (A dy A^T) ] G        summed over the tiles
+ *
+ * Each of the 16 elements between the brackets, the points, is a product of matrices over many
+ * tiles: outer.h's.  A thread takes a block of tiles, and keeps what it computes of them in cache.
+ * Channels lie in panels of 64, so that a row of a panel is what outer.h reads at once:
+ *
+ *   tiles    [16 points][panels of channels][most_tiles][64]
+ *   filter   [16 points][panels of columns][rows][64]      columns: the channels of the result */
+#include "backend/cpu/winograd.h"
+
+#include <string.h>
+
+#include "backend/cpu/outer.h"
+#include "backend/cpu/plain.h"
+#include "backend/cpu/vector.h"
+#include "base/util.h"
+#include "op/op.h"
+
+enum { POINTS = 16, TAPS = 9, PANEL = 64, TILES = 96, LEAST_TILES = 32 };
+
+/* Images in NHWC. */
+struct images {
+    int64_t n, h, w, c;
+};
+
+/* A convolution of `from` to `to`, each of whose tiles begins `pad` pixels before its own place. */
+struct pass {
+    struct images from, to;
+    int64_t pad[2];
+    int64_t tiles_h, tiles_w; /* of one image of `to` */
+};
+
+static struct images images_of(const struct shape *s)
+{
+    return (struct images){s->dim[0], s->dim[1], s->dim[2], s->dim[3]};
+}
+
+static struct pass pass_of(const struct shape *from, const struct shape *to, const int pad[2])
+{
+    return (struct pass){.from = images_of(from),
+                         .to = images_of(to),
+                         .pad = {pad[0], pad[1]},
+                         .tiles_h = ceil_div_i64(to->dim[1], 2),
+                         .tiles_w = ceil_div_i64(to->dim[2], 2)};
+}
+
+static int64_t n_tiles(const struct pass *p) { return p->to.n * p->tiles_h * p->tiles_w; }
+static int64_t n_blocks(const struct pass *p) { return ceil_div_i64(n_tiles(p), TILES); }
+
+/* Numbers of a block's tiles of c channels, and of a filter. */
+static int64_t tile_numbers(int64_t c) { return POINTS * TILES * c; }
+static int64_t filter_numbers(const struct pass *p) { return POINTS * p->from.c * p->to.c; }
+
+/* Vector instructions of the products. */
+static int64_t work(const struct pass *p) { return n_tiles(p) * filter_numbers(p) / LANES; }
+
+/* ---- where a tile lies ---- */
+
+struct tile {
+    int64_t image, row, column; /* of its first pixel in `to` */
+};
+
+static struct tile tile_at(const struct pass *p, int64_t number)
+{
+    const int64_t in_image = number % (p->tiles_h * p->tiles_w);
+
+    return (struct tile){number / (p->tiles_h * p->tiles_w), in_image / p->tiles_w * 2,
+                         in_image % p->tiles_w * 2};
+}
+
+/* The first channel of size x size pixels from (row, column) on; NULL outside of the image. */
+static void find_pixels(const struct images *s, const float *data, int64_t image, int64_t row,
+                        int64_t column, int size, const float **pixel)
+{
+    for (int i = 0; i < size; i++)
+        for (int j = 0; j < size; j++) {
+            const int64_t r = row + i, c = column + j;
+            const int is_in = r >= 0 && r < s->h && c >= 0 && c < s->w;
+
+            pixel[i * size + j] = is_in ? data + ((image * s->h + r) * s->w + c) * s->c : NULL;
+        }
+}
+
+/* ---- the transforms of one vector of channels ---- */
+
+static inline void load(const float *const *pixel, int n, int64_t at, lanes *to)
+{
+    static const lanes none = {0};
+
+    for (int i = 0; i < n; i++)
+        to[i] = pixel[i] ? *(const lanes *)(pixel[i] + at) : none;
+}
+
+/* The step-th numbers of d, four of them, times B^T. */
+static inline void times_b(lanes *d, int step)
+{
+    const lanes d1 = d[step], d2 = d[2 * step];
+
+    d[0] -= d2;
+    d[step] = d1 + d2;
+    d[2 * step] = d2 - d1;
+    d[3 * step] = d1 - d[3 * step];
+}
+
+/* Four numbers to two, by A^T. */
+static inline void times_a_t(const lanes *m, int step, lanes *to, int to_step)
+{
+    to[0] = m[0] + m[step] + m[2 * step];
+    to[to_step] = m[step] - m[2 * step] - m[3 * step];
+}
+
+/* Two numbers to four, by A. */
+static inline void times_a(const lanes *y, int step, lanes *to, int to_step)
+{
+    const lanes y0 = y[0], y1 = y[step];
+
+    to[0] = y0;
+    to[to_step] = y0 + y1;
+    to[2 * to_step] = y0 - y1;
+    to[3 * to_step] = -y1;
+}
+
+/* Three numbers to four, by G. */
+static inline void times_g(const lanes *w, int step, lanes *to, int to_step)
+{
+    const lanes w0 = w[0], w2 = w[2 * step], half = 0.5f * (w0 + w2), middle = 0.5f * w[step];
+
+    to[0] = w0;
+    to[to_step] = half + middle;
+    to[2 * to_step] = half - middle;
+    to[3 * to_step] = w2;
+}
+
+/* Four numbers to three, by G^T. */
+static inline void times_g_t(const lanes *u, int step, lanes *to, int to_step)
+{
+    const lanes half = 0.5f * (u[step] + u[2 * step]);
+
+    to[0] = u[0] + half;
+    to[to_step] = 0.5f * (u[step] - u[2 * step]);
+    to[2 * to_step] = half + u[3 * step];
+}
+
+/* Channel `at` of a tile, in an array of panels. */
+static inline int64_t in_panels(int64_t at) { return at / PANEL * PANEL * TILES + at % PANEL; }
+
+/* to[point] of one tile: B^T x B */
+CPU_CLONES static void transform_x(const float *const *pixel, int64_t c, float *to)
+{
+    for (int64_t at = 0; at < c; at += LANES) {
+        lanes d[POINTS];
+
+        load(pixel, POINTS, at, d);
+        for (int i = 0; i < 4; i++)
+            times_b(d + i, 4);
+        for (int i = 0; i < 4; i++)
+            times_b(d + 4 * i, 1);
+        for (int i = 0; i < POINTS; i++)
+            *(lanes *)(to + i * TILES * c + in_panels(at)) = d[i];
+    }
+}
+
+/* to[point] of one tile: A dy A^T.  sum[c] += the four pixels, unless it is NULL. */
+CPU_CLONES static void transform_dy(const float *const *pixel, int64_t c, float *to, float *sum)
+{
+    for (int64_t at = 0; at < c; at += LANES) {
+        lanes y[4], half[8], d[POINTS];
+
+        load(pixel, 4, at, y);
+        if (sum)
+            *(lanes *)(sum + at) += y[0] + y[1] + y[2] + y[3];
+        for (int i = 0; i < 2; i++)
+            times_a(y + i, 2, half + i, 2);
+        for (int i = 0; i < 4; i++)
+            times_a(half + 2 * i, 1, d + 4 * i, 1);
+        for (int i = 0; i < POINTS; i++)
+            *(lanes *)(to + i * TILES * c + in_panels(at)) = d[i];
+    }
+}
+
+/* The pixels of one tile: A^T m A, plus the bias; pixels outside of the image are left out. */
+CPU_CLONES static void transform_m(const float *m, int64_t c, const float *bias, int is_relu,
+                                   float *const *pixel)
+{
+    for (int64_t at = 0; at < c; at += LANES) {
+        lanes d[POINTS], half[8], y[4];
+
+        for (int i = 0; i < POINTS; i++)
+            d[i] = *(const lanes *)(m + i * TILES * c + in_panels(at));
+        for (int i = 0; i < 4; i++)
+            times_a_t(d + i, 4, half + i, 4);
+        for (int i = 0; i < 2; i++)
+            times_a_t(half + 4 * i, 1, y + 2 * i, 1);
+        for (int i = 0; i < 4; i++) {
+            if (bias)
+                y[i] += *(const lanes *)(bias + at);
+            if (is_relu) /* NaN stays */
+                y[i] = (lanes)((lane_bits)y[i] & ~(lane_bits)(y[i] < 0));
+            if (pixel[i])
+                *(lanes *)(pixel[i] + at) = y[i];
+        }
+    }
+}
+
+/* ---- filters ---- */
+
+/* Column j of row `row` in panel b of the filter has its taps at w[first + j * step]; taps are
+ * TAPS numbers, or, turned by 180 degrees, the same from the last to the first. */
+struct filter {
+    int64_t rows, panels;
+    int64_t per_panel, per_row, per_column; /* distances in w */
+    int is_turned;
+};
+
+/* w is [K,C,3,3]. */
+static struct filter filter_forward(int64_t K, int64_t C)
+{
+    return (struct filter){C, K / PANEL, PANEL * C * TAPS, TAPS, C * TAPS, 0};
+}
+
+static struct filter filter_grad_x(int64_t K, int64_t C)
+{
+    return (struct filter){K, C / PANEL, PANEL * TAPS, C * TAPS, TAPS, 1};
+}
+
+static int64_t filter_row(const struct filter *f, int64_t number)
+{
+    return number / f->rows * f->per_panel + number % f->rows * f->per_row;
+}
+
+/* Row `number`, of all panels' rows: to[point][row][PANEL] = G w G^T */
+CPU_CLONES static void transform_w(const struct filter *f, const float *w, int64_t number,
+                                   float *to)
+{
+    const int64_t each = f->panels * f->rows * PANEL;
+    float tap[TAPS][PANEL];
+
+    w += filter_row(f, number);
+    for (int64_t j = 0; j < PANEL; j++)
+        for (int t = 0; t < TAPS; t++)
+            tap[f->is_turned ? TAPS - 1 - t : t][j] = w[j * f->per_column + t];
+    for (int64_t at = 0; at < PANEL; at += LANES) {
+        lanes g[TAPS], half[12], d[POINTS];
+
+        for (int t = 0; t < TAPS; t++)
+            g[t] = *(const lanes *)(tap[t] + at);
+        for (int i = 0; i < 3; i++)
+            times_g(g + i, 3, half + i, 3);
+        for (int i = 0; i < 4; i++)
+            times_g(half + 3 * i, 1, d + 4 * i, 1);
+        for (int i = 0; i < POINTS; i++)
+            *(lanes *)(to + i * each + number * PANEL + at) = d[i];
+    }
+}
+
+/* The way back, for the gradient: dw = G^T u G */
+CPU_CLONES static void transform_u(const struct filter *f, const float *u, int64_t number,
+                                   float *dw)
+{
+    const int64_t each = f->panels * f->rows * PANEL;
+    float tap[TAPS][PANEL];
+
+    for (int64_t at = 0; at < PANEL; at += LANES) {
+        lanes d[POINTS], half[12], g[TAPS];
+
+        for (int i = 0; i < POINTS; i++)
+            d[i] = *(const lanes *)(u + i * each + number * PANEL + at);
+        for (int i = 0; i < 4; i++)
+            times_g_t(d + i, 4, half + i, 4);
+        for (int i = 0; i < 3; i++)
+            times_g_t(half + 4 * i, 1, g + 3 * i, 1);
+        for (int t = 0; t < TAPS; t++)
+            *(lanes *)(tap[t] + at) = g[t];
+    }
+    dw += filter_row(f, number);
+    for (int64_t j = 0; j < PANEL; j++)
+        for (int t = 0; t < TAPS; t++)
+            dw[j * f->per_column + t] = tap[t][j];
+}
+
+/* ---- forward, grad_x ---- */
+
+/* Rows of `n` in blocks, as many as outer.h takes. */
+static int next_block(struct outer *o, int64_t left, int64_t a_step, int64_t to_step)
+{
+    const int64_t blocks = ceil_div_i64(left, outer_max_i(PANEL));
+
+    o->n_i = (int)ceil_div_i64(left, blocks);
+    for (int i = 0; i < o->n_i; i++) {
+        o->a_off[i] = i * a_step;
+        o->to_off[i] = i * to_step;
+    }
+    return o->n_i;
+}
+
+/* m[point][panel][tile][column] = sum over channels of tiles times filter */
+static void multiply(const struct pass *p, const float *tiles, const float *filter, int64_t n,
+                     float *m)
+{
+    const int64_t rows = p->from.c, panels = p->to.c / PANEL;
+    struct outer o = {.n1 = rows / PANEL,
+                      .n2 = PANEL,
+                      .a1 = TILES * PANEL,
+                      .a2 = 1,
+                      .b1 = PANEL * PANEL,
+                      .b2 = PANEL,
+                      .n_j = PANEL,
+                      .end = OUTER_STORE};
+
+    for (int64_t i = 0; i < POINTS * panels; i++)
+        for (int64_t t = 0; t < n; t += o.n_i) {
+            next_block(&o, n - t, PANEL, PANEL);
+            outer_run(&o, tiles + i / panels * TILES * rows + t * PANEL, filter + i * rows * PANEL,
+                      m + (i * TILES + t) * PANEL);
+        }
+}
+
+static struct pass pass_forward(const struct plain *p)
+{
+    return pass_of(&p->in_shape[CONV2D_X], &p->out_shape[CONV2D_Y], p->attr.conv.pad);
+}
+
+static struct pass pass_grad_x(const struct plain *p)
+{
+    const int pad[2] = {2 - p->attr.conv.pad[0], 2 - p->attr.conv.pad[1]};
+
+    return pass_of(&p->in_shape[CONV2D_GRAD_X_DY], &p->out_shape[CONV2D_GRAD_X_DX], pad);
+}
+
+struct ends {
+    const float *from, *bias;
+    float *to;
+    int is_relu;
+};
+
+static void run_blocks(const struct plain *p, const struct pass *s, const struct ends *e, int part,
+                       int64_t first, int64_t end)
+{
+    float *tiles = plain_part_scratch(p, part), *m = tiles + tile_numbers(s->from.c);
+
+    for (int64_t b = first * TILES; b < end * TILES; b += TILES) {
+        const int64_t n = min_i64(TILES, n_tiles(s) - b);
+        const float *pixel[POINTS];
+
+        for (int64_t i = 0; i < n; i++) {
+            const struct tile t = tile_at(s, b + i);
+
+            find_pixels(&s->from, e->from, t.image, t.row - s->pad[0], t.column - s->pad[1], 4,
+                        pixel);
+            transform_x(pixel, s->from.c, tiles + i * PANEL);
+        }
+        multiply(s, tiles, p->scratch, n, m);
+        for (int64_t i = 0; i < n; i++) {
+            const struct tile t = tile_at(s, b + i);
+
+            find_pixels(&s->to, e->to, t.image, t.row, t.column, 2, pixel);
+            transform_m(m + i * PANEL, s->to.c, e->bias, e->is_relu, (float *const *)pixel);
+        }
+    }
+}
+
+static void forward_blocks(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    const struct pass s = pass_forward(p);
+    const struct ends e = {p->in[CONV2D_X], p->in[CONV2D_B], p->out[CONV2D_Y],
+                           p->attr.conv.act == ACT_RELU};
+
+    run_blocks(p, &s, &e, part, from, to);
+}
+
+static void forward_filter(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    const struct shape *w = &p->in_shape[CONV2D_W];
+    const struct filter f = filter_forward(w->dim[0], w->dim[1]);
+
+    (void)part;
+    for (int64_t i = from; i < to; i++)
+        transform_w(&f, p->in[CONV2D_W], i, p->scratch);
+}
+
+static void run_forward(const struct plain *p)
+{
+    const struct pass s = pass_forward(p);
+    const int64_t rows = s.from.c * s.to.c / PANEL;
+
+    plain_split(p, rows, filter_numbers(&s), forward_filter);
+    plain_split(p, n_blocks(&s), work(&s), forward_blocks);
+}
+
+static void grad_x_blocks(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    const struct pass s = pass_grad_x(p);
+    const struct ends e = {.from = p->in[CONV2D_GRAD_X_DY], .to = p->out[CONV2D_GRAD_X_DX]};
+
+    run_blocks(p, &s, &e, part, from, to);
+}
+
+static void grad_x_filter(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    const struct shape *w = &p->in_shape[CONV2D_GRAD_X_W];
+    const struct filter f = filter_grad_x(w->dim[0], w->dim[1]);
+
+    (void)part;
+    for (int64_t i = from; i < to; i++)
+        transform_w(&f, p->in[CONV2D_GRAD_X_W], i, p->scratch);
+}
+
+static void run_grad_x(const struct plain *p)
+{
+    const struct pass s = pass_grad_x(p);
+    const int64_t rows = s.from.c * s.to.c / PANEL;
+
+    plain_split(p, rows, filter_numbers(&s), grad_x_filter);
+    plain_split(p, n_blocks(&s), work(&s), grad_x_blocks);
+}
+
+/* ---- grad_w ---- */
+
+static struct pass pass_grad_w(const struct plain *p)
+{
+    return pass_of(&p->in_shape[CONV2D_GRAD_W_X], &p->in_shape[CONV2D_GRAD_W_DY], p->attr.conv.pad);
+}
+
+/* A part's scratch: u in the layout of a filter and db [K], which are sums over its tiles; then the
+ * tiles of x and of dy. */
+static int64_t sum_numbers(const struct pass *s) { return filter_numbers(s) + s->to.c; }
+
+/* u[point][panel of k][c][k] += sum over tiles of x times dy */
+static void add_products(const struct pass *s, const float *x, const float *dy, int64_t n, float *u)
+{
+    const int64_t rows = s->from.c, panels = s->to.c / PANEL;
+    struct outer o = {.n1 = 1, .n2 = n, .a2 = PANEL, .b2 = PANEL, .n_j = PANEL, .end = OUTER_ADD};
+
+    for (int64_t i = 0; i < POINTS * panels; i++)
+        for (int64_t c = 0; c < rows; c += o.n_i) {
+            next_block(&o, PANEL - c % PANEL, 1, PANEL);
+            outer_run(&o, x + i / panels * TILES * rows + in_panels(c), dy + i * TILES * PANEL,
+                      u + (i * rows + c) * PANEL);
+        }
+}
+
+static void grad_w_blocks(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    const struct pass s = pass_grad_w(p);
+    float *u = plain_part_scratch(p, part), *db = u + filter_numbers(&s);
+    float *x = u + sum_numbers(&s), *dy = x + tile_numbers(s.from.c);
+    const float *pixel[POINTS];
+
+    memset(u, 0, (size_t)sum_numbers(&s) * sizeof *u);
+    for (int64_t b = from * TILES; b < to * TILES; b += TILES) {
+        const int64_t n = min_i64(TILES, n_tiles(&s) - b);
+
+        for (int64_t i = 0; i < n; i++) {
+            const struct tile t = tile_at(&s, b + i);
+
+            find_pixels(&s.from, p->in[CONV2D_GRAD_W_X], t.image, t.row - s.pad[0],
+                        t.column - s.pad[1], 4, pixel);
+            transform_x(pixel, s.from.c, x + i * PANEL);
+            find_pixels(&s.to, p->in[CONV2D_GRAD_W_DY], t.image, t.row, t.column, 2, pixel);
+            transform_dy(pixel, s.to.c, dy + i * PANEL, p->out[CONV2D_GRAD_W_DB] ? db : NULL);
+        }
+        add_products(&s, x, dy, n, u);
+    }
+}
+
+CPU_CLONES static void add_part(float *restrict sum, const float *restrict part, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += part[i];
+}
+
+static void grad_w_filter(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    const struct pass s = pass_grad_w(p);
+    const struct filter f = filter_forward(s.to.c, s.from.c);
+
+    (void)part;
+    for (int64_t i = from; i < to; i++)
+        transform_u(&f, plain_part_scratch(p, 0), i, p->out[CONV2D_GRAD_W_DW]);
+}
+
+static void run_grad_w(const struct plain *p)
+{
+    const struct pass s = pass_grad_w(p);
+    const int n_parts = plain_parts(p, n_blocks(&s), work(&s));
+    float *sum = plain_part_scratch(p, 0);
+
+    plain_split(p, n_blocks(&s), work(&s), grad_w_blocks);
+    for (int i = 1; i < n_parts; i++)
+        add_part(sum, plain_part_scratch(p, i), sum_numbers(&s));
+    plain_split(p, s.from.c * s.to.c / PANEL, filter_numbers(&s), grad_w_filter);
+    if (p->out[CONV2D_GRAD_W_DB])
+        memcpy(p->out[CONV2D_GRAD_W_DB], sum + filter_numbers(&s), p->out_bytes[CONV2D_GRAD_W_DB]);
+}
+
+/* ---- making ---- */
+
+static const struct shape *filter_of(const struct graph *g, const struct node *n)
+{
+    return n->op == OP_conv2d          ? cpu_in(g, n, CONV2D_W)
+           : n->op == OP_conv2d_grad_x ? cpu_in(g, n, CONV2D_GRAD_X_W)
+                                       : cpu_out(g, n, CONV2D_GRAD_W_DW);
+}
+
+static const struct shape *to_of(const struct graph *g, const struct node *n)
+{
+    return n->op == OP_conv2d          ? cpu_out(g, n, CONV2D_Y)
+           : n->op == OP_conv2d_grad_x ? cpu_out(g, n, CONV2D_GRAD_X_DX)
+                                       : cpu_in(g, n, CONV2D_GRAD_W_DY);
+}
+
+/* The conditions: float32, a 3 x 3 filter, stride 1, no dilation, one group; whole panels of
+ * channels; and enough tiles to pay for the filter's transform. */
+int winograd_fits(const struct graph *g, const struct node *n)
+{
+    const struct shape *w = filter_of(g, n), *to = to_of(g, n);
+    const int64_t tiles = to->dim[0] * ceil_div_i64(to->dim[1], 2) * ceil_div_i64(to->dim[2], 2);
+
+    for (int i = 0; i < 2; i++)
+        if (n->attr.conv.stride[i] != 1 || n->attr.conv.dilation[i] != 1 ||
+            n->attr.conv.pad[i] > 2 || w->dim[2 + i] != 3)
+            return 0;
+    if (op_type(g, n) != DTYPE_F32 || n->attr.conv.groups != 1 || !outer_available())
+        return 0;
+    if (n->op == OP_conv2d && n->attr.conv.act != ACT_NONE && n->attr.conv.act != ACT_RELU)
+        return 0;
+    return w->dim[0] % PANEL == 0 && w->dim[1] % PANEL == 0 && tiles >= LEAST_TILES;
+}
+
+int winograd_make(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
+                  struct err *err)
+{
+    const struct shape *w = filter_of(g, n);
+    const int64_t K = w->dim[0], C = w->dim[1];
+    const size_t filter = (size_t)(POINTS * K * C) * sizeof(float);
+    const size_t tiles = (size_t)(tile_numbers(K) + tile_numbers(C)) * sizeof(float);
+
+    if (n->op == OP_conv2d_grad_w)
+        return plain_new_split(b, g, n, run_grad_w, 0, filter + (size_t)K * sizeof(float) + tiles,
+                               out, err);
+    return plain_new_split(b, g, n, n->op == OP_conv2d ? run_forward : run_grad_x, filter, tiles,
+                           out, err);
+}
