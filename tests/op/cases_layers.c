@@ -77,7 +77,7 @@ static const struct op_case rows[] = {
     {"conv_wide_gradient",
      OP_conv2d,
      CONV(1, 1, 1, 2, 1, 1, 1, ACT_NONE),
-     {IN(NORMAL, 2, 7, 7, 64), IN(NORMAL, 64, 64, 3, 3), IN(NORMAL, 64)},
+     {IN(NORMAL, 2, 7, 7, 128), IN(NORMAL, 64, 128, 3, 3), IN(NORMAL, 64)},
      .tol = 1e-5,
      .training = 1},
     {"conv_empty",

@@ -111,9 +111,9 @@ typedef int maker(struct cpu *b, const struct graph *g, const struct node *n, st
 static maker *choose(const struct cpu *b, const struct graph *g, const struct node *n,
                      maker *by_onednn)
 {
-    return conv_rows_fits(b, g, n) ? conv_rows_make
-           : winograd_fits(g, n)   ? winograd_make
-                                   : by_onednn;
+    return conv_rows_fits(b, g, n)  ? conv_rows_make
+           : winograd_fits(b, g, n) ? winograd_make
+                                    : by_onednn;
 }
 
 int cpu_make_conv2d(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,

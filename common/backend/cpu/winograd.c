@@ -18,7 +18,7 @@
  * tiles: outer.h's.  A thread takes a block of tiles, and keeps what it computes of them in cache.
  * Channels lie in panels of 64, so that a row of a panel is what outer.h reads at once:
  *
- *   tiles    [16 points][panels of channels][most_tiles][64]
+ *   tiles    [16 points][panels of channels][96][64]
  *   filter   [16 points][panels of columns][rows][64]      columns: the channels of the result */
 #include "backend/cpu/winograd.h"
 
@@ -30,7 +30,14 @@
 #include "base/util.h"
 #include "op/op.h"
 
-enum { POINTS = 16, TAPS = 9, PANEL = 64, TILES = 96, LEAST_TILES = 32 };
+enum {
+    POINTS = 16,
+    TAPS = 9,
+    PANEL = 64,
+    TILES = 96,
+    LEAST_TILES = 32,
+    MOST_SUMS = 1 << 26 /* numbers that all threads' sums of grad_w hold, 256 MiB */
+};
 
 /* Images in NHWC. */
 struct images {
@@ -42,6 +49,7 @@ struct pass {
     struct images from, to;
     int64_t pad[2];
     int64_t tiles_h, tiles_w; /* of one image of `to` */
+    int64_t n_blocks;         /* of nearly equal numbers of tiles */
 };
 
 static struct images images_of(const struct shape *s)
@@ -49,17 +57,27 @@ static struct images images_of(const struct shape *s)
     return (struct images){s->dim[0], s->dim[1], s->dim[2], s->dim[3]};
 }
 
-static struct pass pass_of(const struct shape *from, const struct shape *to, const int pad[2])
+static int64_t n_tiles(const struct pass *p) { return p->to.n * p->tiles_h * p->tiles_w; }
+
+static struct pass pass_of(const struct plain *k, const struct shape *from, const struct shape *to,
+                           const int pad[2])
 {
-    return (struct pass){.from = images_of(from),
-                         .to = images_of(to),
-                         .pad = {pad[0], pad[1]},
-                         .tiles_h = ceil_div_i64(to->dim[1], 2),
-                         .tiles_w = ceil_div_i64(to->dim[2], 2)};
+    struct pass p = {.from = images_of(from),
+                     .to = images_of(to),
+                     .pad = {pad[0], pad[1]},
+                     .tiles_h = ceil_div_i64(to->dim[1], 2),
+                     .tiles_w = ceil_div_i64(to->dim[2], 2)};
+
+    /* As many for each thread, unless they would be too small. */
+    p.n_blocks = min_i64(round_up_i64(ceil_div_i64(n_tiles(&p), TILES), k->n_threads),
+                         ceil_div_i64(n_tiles(&p), LEAST_TILES));
+    return p;
 }
 
-static int64_t n_tiles(const struct pass *p) { return p->to.n * p->tiles_h * p->tiles_w; }
-static int64_t n_blocks(const struct pass *p) { return ceil_div_i64(n_tiles(p), TILES); }
+static int64_t first_tile(const struct pass *p, int64_t block)
+{
+    return n_tiles(p) * block / p->n_blocks;
+}
 
 /* Numbers of a block's tiles of c channels, and of a filter. */
 static int64_t tile_numbers(int64_t c) { return POINTS * TILES * c; }
@@ -331,14 +349,14 @@ static void multiply(const struct pass *p, const float *tiles, const float *filt
 
 static struct pass pass_forward(const struct plain *p)
 {
-    return pass_of(&p->in_shape[CONV2D_X], &p->out_shape[CONV2D_Y], p->attr.conv.pad);
+    return pass_of(p, &p->in_shape[CONV2D_X], &p->out_shape[CONV2D_Y], p->attr.conv.pad);
 }
 
 static struct pass pass_grad_x(const struct plain *p)
 {
     const int pad[2] = {2 - p->attr.conv.pad[0], 2 - p->attr.conv.pad[1]};
 
-    return pass_of(&p->in_shape[CONV2D_GRAD_X_DY], &p->out_shape[CONV2D_GRAD_X_DX], pad);
+    return pass_of(p, &p->in_shape[CONV2D_GRAD_X_DY], &p->out_shape[CONV2D_GRAD_X_DX], pad);
 }
 
 struct ends {
@@ -352,8 +370,8 @@ static void run_blocks(const struct plain *p, const struct pass *s, const struct
 {
     float *tiles = plain_part_scratch(p, part), *m = tiles + tile_numbers(s->from.c);
 
-    for (int64_t b = first * TILES; b < end * TILES; b += TILES) {
-        const int64_t n = min_i64(TILES, n_tiles(s) - b);
+    for (int64_t block = first; block < end; block++) {
+        const int64_t b = first_tile(s, block), n = first_tile(s, block + 1) - b;
         const float *pixel[POINTS];
 
         for (int64_t i = 0; i < n; i++) {
@@ -398,7 +416,7 @@ static void run_forward(const struct plain *p)
     const int64_t rows = s.from.c * s.to.c / PANEL;
 
     plain_split(p, rows, filter_numbers(&s), forward_filter);
-    plain_split(p, n_blocks(&s), work(&s), forward_blocks);
+    plain_split(p, s.n_blocks, work(&s), forward_blocks);
 }
 
 static void grad_x_blocks(const struct plain *p, int part, int64_t from, int64_t to)
@@ -425,14 +443,15 @@ static void run_grad_x(const struct plain *p)
     const int64_t rows = s.from.c * s.to.c / PANEL;
 
     plain_split(p, rows, filter_numbers(&s), grad_x_filter);
-    plain_split(p, n_blocks(&s), work(&s), grad_x_blocks);
+    plain_split(p, s.n_blocks, work(&s), grad_x_blocks);
 }
 
 /* ---- grad_w ---- */
 
 static struct pass pass_grad_w(const struct plain *p)
 {
-    return pass_of(&p->in_shape[CONV2D_GRAD_W_X], &p->in_shape[CONV2D_GRAD_W_DY], p->attr.conv.pad);
+    return pass_of(p, &p->in_shape[CONV2D_GRAD_W_X], &p->in_shape[CONV2D_GRAD_W_DY],
+                   p->attr.conv.pad);
 }
 
 /* A part's scratch: u in the layout of a filter and db [K], which are sums over its tiles; then the
@@ -461,8 +480,8 @@ static void grad_w_blocks(const struct plain *p, int part, int64_t from, int64_t
     const float *pixel[POINTS];
 
     memset(u, 0, (size_t)sum_numbers(&s) * sizeof *u);
-    for (int64_t b = from * TILES; b < to * TILES; b += TILES) {
-        const int64_t n = min_i64(TILES, n_tiles(&s) - b);
+    for (int64_t block = from; block < to; block++) {
+        const int64_t b = first_tile(&s, block), n = first_tile(&s, block + 1) - b;
 
         for (int64_t i = 0; i < n; i++) {
             const struct tile t = tile_at(&s, b + i);
@@ -477,34 +496,46 @@ static void grad_w_blocks(const struct plain *p, int part, int64_t from, int64_t
     }
 }
 
-CPU_CLONES static void add_part(float *restrict sum, const float *restrict part, int64_t n)
+static int n_parts(const struct plain *p, const struct pass *s)
+{
+    return plain_parts(p, s->n_blocks, work(s));
+}
+
+CPU_CLONES static void add(float *restrict sum, const float *restrict part, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         sum[i] += part[i];
 }
 
+/* The sum of all parts for rows [from, to) of the filter, and then their gradients. */
 static void grad_w_filter(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const struct pass s = pass_grad_w(p);
     const struct filter f = filter_forward(s.to.c, s.from.c);
+    const int64_t each = filter_numbers(&s) / POINTS;
+    float *sum = plain_part_scratch(p, 0);
 
     (void)part;
+    for (int k = 1; k < n_parts(p, &s); k++)
+        for (int64_t i = 0; i < POINTS; i++)
+            add(sum + i * each + from * PANEL,
+                (float *)plain_part_scratch(p, k) + i * each + from * PANEL, (to - from) * PANEL);
     for (int64_t i = from; i < to; i++)
-        transform_u(&f, plain_part_scratch(p, 0), i, p->out[CONV2D_GRAD_W_DW]);
+        transform_u(&f, sum, i, p->out[CONV2D_GRAD_W_DW]);
 }
 
 static void run_grad_w(const struct plain *p)
 {
     const struct pass s = pass_grad_w(p);
-    const int n_parts = plain_parts(p, n_blocks(&s), work(&s));
-    float *sum = plain_part_scratch(p, 0);
+    float *db = (float *)plain_part_scratch(p, 0) + filter_numbers(&s);
 
-    plain_split(p, n_blocks(&s), work(&s), grad_w_blocks);
-    for (int i = 1; i < n_parts; i++)
-        add_part(sum, plain_part_scratch(p, i), sum_numbers(&s));
+    plain_split(p, s.n_blocks, work(&s), grad_w_blocks);
     plain_split(p, s.from.c * s.to.c / PANEL, filter_numbers(&s), grad_w_filter);
-    if (p->out[CONV2D_GRAD_W_DB])
-        memcpy(p->out[CONV2D_GRAD_W_DB], sum + filter_numbers(&s), p->out_bytes[CONV2D_GRAD_W_DB]);
+    if (!p->out[CONV2D_GRAD_W_DB])
+        return;
+    for (int k = 1; k < n_parts(p, &s); k++)
+        add(db, (float *)plain_part_scratch(p, k) + filter_numbers(&s), s.to.c);
+    memcpy(p->out[CONV2D_GRAD_W_DB], db, p->out_bytes[CONV2D_GRAD_W_DB]);
 }
 
 /* ---- making ---- */
@@ -524,8 +555,9 @@ static const struct shape *to_of(const struct graph *g, const struct node *n)
 }
 
 /* The conditions: float32, a 3 x 3 filter, stride 1, no dilation, one group; whole panels of
- * channels; and enough tiles to pay for the filter's transform. */
-int winograd_fits(const struct graph *g, const struct node *n)
+ * channels; for each thread enough tiles to pay for the filter's transform; and bounded memory,
+ * since each thread sums a gradient of its own. */
+int winograd_fits(const struct cpu *b, const struct graph *g, const struct node *n)
 {
     const struct shape *w = filter_of(g, n), *to = to_of(g, n);
     const int64_t tiles = to->dim[0] * ceil_div_i64(to->dim[1], 2) * ceil_div_i64(to->dim[2], 2);
@@ -538,7 +570,9 @@ int winograd_fits(const struct graph *g, const struct node *n)
         return 0;
     if (n->op == OP_conv2d && n->attr.conv.act != ACT_NONE && n->attr.conv.act != ACT_RELU)
         return 0;
-    return w->dim[0] % PANEL == 0 && w->dim[1] % PANEL == 0 && tiles >= LEAST_TILES;
+    return w->dim[0] % PANEL == 0 && w->dim[1] % PANEL == 0 &&
+           tiles >= (int64_t)LEAST_TILES * b->n_threads &&
+           POINTS * w->dim[0] * w->dim[1] * b->n_threads <= MOST_SUMS;
 }
 
 int winograd_make(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,

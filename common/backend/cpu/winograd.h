@@ -3,14 +3,14 @@
  *
  * F(2x2, 3x3) of A. Lavin and S. Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR
  * 2016.  It adds before it multiplies, so its rounding errors are some two times those of the plain
- * sum.  winograd_fits says where it is faster than oneDNN; winograd.c has the timings. */
+ * sum.  winograd_fits says for which convolutions it is taken instead of oneDNN. */
 #ifndef BACKEND_CPU_WINOGRAD_H
 #define BACKEND_CPU_WINOGRAD_H
 
 #include "backend/cpu/cpu.h"
 
 /* n is a conv2d, conv2d_grad_x or conv2d_grad_w. */
-int winograd_fits(const struct graph *g, const struct node *n);
+int winograd_fits(const struct cpu *b, const struct graph *g, const struct node *n);
 int winograd_make(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
                   struct err *err);
 

@@ -1,0 +1,128 @@
+/* winograd - its blocks of tiles and its threads: a batch gives what its samples give one by one.
+ * That one sample is right is tested in tests/op (conv_wide_...). */
+#include "../test.h"
+
+#include <math.h>
+
+#include "backend/cpu/cpu.h"
+#include "backend/cpu/outer.h"
+#include "backend/cpu/winograd.h"
+#include "base/alloc.h"
+#include "base/rng.h"
+#include "base/util.h"
+
+/* 49 tiles a sample, so a batch of 5 has several blocks of unequal sizes. */
+enum { N = 5, H = 14, W = 13, C = 128, K = 64, N_PIXELS = H * W, N_FILTER = K * C * 9 };
+
+struct tensors {
+    float x[N][N_PIXELS * C], dy[N][N_PIXELS * K], y[N][N_PIXELS * K], dx[N][N_PIXELS * C];
+    float w[N_FILTER], b[K], dw[N_FILTER], db[K];
+};
+
+static void fill(float *x, int64_t n, uint64_t step)
+{
+    struct rng_stream s;
+
+    rng_stream_init(&s, 1, RNG_TEST, step);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (float)rng_next_normal(&s);
+}
+
+static void run(struct cpu *b, const struct graph *g, const struct node *n, void *const *in,
+                void *const *out)
+{
+    struct kernel *k;
+    struct err err;
+    void *scratch;
+
+    assert_true(winograd_fits(b, g, n));
+    assert_int_equal(winograd_make(b, g, n, &k, &err), 0);
+    assert_int_equal(backend_alloc(&b->base, k->scratch_bytes, "scratch", &scratch, &err), 0);
+    assert_int_equal(k->ops->bind(k, in, out, scratch, &err), 0);
+    assert_int_equal(k->ops->run(k, &err), 0);
+    k->ops->free(k);
+    backend_free(&b->base, scratch);
+}
+
+/* All three passes over `n` samples from `first` on.  dw and db are those of these samples. */
+static void run_passes(struct cpu *b, struct tensors *t, int first, int n)
+{
+    const union node_attr attr = {.conv = {.stride = {1, 1},
+                                           .pad = {1, 1},
+                                           .dilation = {1, 1},
+                                           .groups = 1,
+                                           .in_image = {H, W},
+                                           .kernel = {3, 3}}};
+    struct graph *g = graph_new(n, 1);
+    const int x = graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(n, H, W, C), "x");
+    const int w = graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(K, C, 3, 3), "w");
+    const int bias = graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(K), "b");
+    const int dy = graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(n, H, W, K), "dy");
+    struct err err;
+
+    assert_int_equal(graph_node(g, OP_conv2d, &attr, (int[]){x, w, bias}, 3, NULL, "y", &err), 0);
+    assert_int_equal(graph_node(g, OP_conv2d_grad_x, &attr, (int[]){w, dy}, 2, NULL, "dx", &err),
+                     0);
+    assert_int_equal(graph_node(g, OP_conv2d_grad_w, &attr, (int[]){x, dy}, 2, NULL, "dw", &err),
+                     0);
+    run(b, g, &g->node[0], (void *[NODE_MAX_IN]){t->x[first], t->w, t->b},
+        (void *[NODE_MAX_OUT]){t->y[first]});
+    run(b, g, &g->node[1], (void *[NODE_MAX_IN]){t->w, t->dy[first]},
+        (void *[NODE_MAX_OUT]){t->dx[first]});
+    run(b, g, &g->node[2], (void *[NODE_MAX_IN]){t->x[first], t->dy[first]},
+        (void *[NODE_MAX_OUT]){t->dw, t->db});
+    graph_free(g);
+}
+
+static void add_to(double *sum, const float *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        sum[i] += x[i];
+}
+
+static void want_near(const char *what, const float *x, const double *want, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!(fabs(x[i] - want[i]) <= 1e-4 + 1e-5 * fabs(want[i])))
+            fail_msg("%s[%d] is %.9g, want %.9g", what, i, x[i], want[i]);
+}
+
+static void test_a_batch_is_its_samples(void **state)
+{
+    static double dw[N_FILTER], db[K];
+    static struct tensors want, got;
+    struct backend *b;
+    struct err err;
+
+    (void)state;
+    if (!outer_available())
+        skip();
+    fill(want.x[0], N * N_PIXELS * C, 1);
+    fill(want.dy[0], N * N_PIXELS * K, 2);
+    fill(want.w, N_FILTER, 3);
+    fill(want.b, K, 4);
+    got = want;
+    assert_int_equal(backend_open_cpu(1, &b, &err), 0);
+    for (int i = 0; i < N; i++) {
+        run_passes(container_of(b, struct cpu, base), &want, i, 1);
+        add_to(dw, want.dw, N_FILTER);
+        add_to(db, want.db, K);
+    }
+    for (int threads = 1; threads <= 3; threads++) {
+        backend_set_threads(b, threads);
+        container_of(b, struct cpu, base)->least_work = 1;
+        run_passes(container_of(b, struct cpu, base), &got, 0, N);
+        assert_memory_equal(got.y, want.y, sizeof got.y);
+        assert_memory_equal(got.dx, want.dx, sizeof got.dx);
+        want_near("dw", got.dw, dw, N_FILTER);
+        want_near("db", got.db, db, K);
+    }
+    backend_close(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_batch_is_its_samples)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
