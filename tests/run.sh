@@ -596,7 +596,7 @@ start_builder() # PART...
 # Writes a line for each part: the failure, or nothing.
 build_parts() # PART...
 {
-    local part
+    local part failures=() # not those of format, which the parent has counted
     renice -n 19 "$BASHPID" >/dev/null
     for part; do
         "build_$part" >"$build_logs/$part" 2>&1

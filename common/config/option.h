@@ -46,6 +46,7 @@ enum {
     OPT_TREE_BYTES = 32768,    /* the longest OPT_TREE */
     OPT_MAX_INTS = 16,         /* the longest list of integers */
     OPT_MAX_REALS = 256,       /* ... of numbers */
+    OPT_REALS_BYTES = 8192,    /* ... and its longest text */
     OPT_MAX_NUMBERS = 4096,    /* ... of OPT_NUMBERS */
     OPT_NUMBERS_BYTES = 65536, /* ... and its longest text */
     OPT_MAX_ITEMS = 64,        /* ... of mappings */

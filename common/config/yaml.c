@@ -157,7 +157,9 @@ static int may_be_quoted(const struct option *o)
 static int join_items(struct walk *w, const struct option *o, const yaml_node_t *list,
                       struct buf *out, struct err *err)
 {
-    const size_t most = o->type == OPT_NUMBERS ? OPT_NUMBERS_BYTES : 1024;
+    const size_t most = o->type == OPT_NUMBERS ? OPT_NUMBERS_BYTES
+                        : o->type == OPT_REALS ? OPT_REALS_BYTES
+                                               : 1024;
 
     for (yaml_node_item_t *i = list->data.sequence.items.start; i < list->data.sequence.items.top;
          i++) {

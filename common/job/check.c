@@ -27,7 +27,7 @@ static int check_weights(const struct job *j, struct err *err)
         return 0;
     if (j->model.loss != LOSS_CROSS_ENTROPY)
         return err_set(err, ERR_CONFIG, "train.class_weights needs model.loss cross_entropy");
-    if (most == 0)
+    if ((float)most == 0) /* they are float32 in the network */
         return err_set(err, ERR_CONFIG, "train.class_weights are all 0, want one above 0");
     if (most > WEIGHTS_RANGE * least)
         return err_set(err, ERR_CONFIG,

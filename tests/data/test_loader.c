@@ -278,7 +278,6 @@ static void a_pass_has_each_sample_once(void **state)
     loader_free(l);
 }
 
-/* Several batches may be held; they stay as they are until released. */
 /* Whole global batches of the first epoch go to the ranks in turn, as far as is wanted. */
 static void batches_are_dealt_out(void **state)
 {
@@ -313,6 +312,7 @@ static void batches_are_dealt_out(void **state)
     loader_free(l);
 }
 
+/* Several batches may be held; they stay as they are until released. */
 static void held_batches_stay(void **state)
 {
     struct fake f = FAKE;

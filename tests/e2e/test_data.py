@@ -155,11 +155,13 @@ class Data(dp.Case):
         self.assertEqual(len(self.events("epoch", "run")), 2)
 
     def test_normalize_features(self):
-        """Of npy files likewise; a feature that never changes is named."""
-        rows = [[1e6 + 2 * i, i % 5, 3.0] for i in range(40)]
-        for name, width in (("x", 2), ("c", 3)):
-            flat = [v for row in rows for v in row[:width]]
-            self.write(f"{name}.npy", npy("<f8", (40, width), struct.pack(f"<{len(flat)}d", *flat)))
+        """Of npy files likewise, of as many features as there may be; one that never changes is
+        named."""
+        rows = [[1e6 + 2 * i, i % 5, *(i * k / 7 for k in range(1, 255))] for i in range(40)]
+        for name, columns in (("x", rows), ("c", [[*row[:2], 3.0] for row in rows])):
+            flat = [v for row in columns for v in row]
+            self.write(f"{name}.npy", npy("<f8", (40, len(columns[0])),
+                                          struct.pack(f"<{len(flat)}d", *flat)))
         self.write("y.npy", npy("|u1", (40,), bytes(i % 2 for i in range(40))))
         job = {"data.format": "npy", "data.path": self.folder, "data.normalize": "auto",
                "model.arch": "mlp", "model.hidden": "[]", "train.global_batch": 40,
@@ -167,8 +169,8 @@ class Data(dp.Case):
         self.run_driver("--local", "--run-dir", "run", n=2, job=job)
         with open(self.path("run", "job.yaml"), encoding="utf-8") as file:
             text = file.read()
-        self.assertIn("mean: [1000039, 2]", text)
-        self.assertIn("std: [23.0867928, 1.41421356]", text)
+        self.assertIn("mean: [1000039, 2, ", text)
+        self.assertIn("std: [23.0867928, 1.41421356, ", text)
         daemon = self.driver("--check", job={**job, "data.train": "c.npy,y.npy"}, n=1)
         self.assert_exit(daemon, dp.USAGE, r"feature 2 is the same in all samples; leave it out")
 
