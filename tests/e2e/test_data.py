@@ -257,11 +257,11 @@ class Data(dp.Case):
         training waited for data, and which rank did."""
         noise = png(900, 900, random.Random(6).randbytes(3 * 900 * 900))
         os.makedirs(self.path("train/cat"))
-        for i in range(24):
+        for i in range(48):  # four are ready before the first step
             self.write(f"train/cat/{i}.png", noise)
         job = {"data.format": "images", "data.path": self.folder, "data.size": 4,
                "data.workers": 1, "data.validation": "none", "model.arch": "mlp",
-               "model.hidden": 4, "train.global_batch": 2, "train.epochs": 1}
+               "model.hidden": 4, "train.global_batch": 1, "train.epochs": 1}
         driver = self.run_driver("--run-dir", "slow", job=job)
         self.assertRegex(driver.text,
                          r"waiting for data \d+ % of the time on rank 0: set data\.workers")
