@@ -1,10 +1,10 @@
-/* epoch - the work between steps: epochs and their figures, validation, checkpoints.
+/* epoch - the work between steps: epochs and their figures, and checkpoints.
  *
- * trainer_train, trainer_validate and trainer_checkpoint are here.  A step itself is in step.c. */
+ * trainer_train and trainer_checkpoint are here.  A step itself is in step.c, validation in
+ * validate.c. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -12,83 +12,17 @@
 #include "session/action.h" /* NOT_MEASURED */
 #include "train/engine.h"
 #include "train/meet.h"
-#include "train/predict.h"
 #include "train/shards.h"
 #include "train/statistics.h"
+#include "train/timing.h"
 #include "train/trainer_impl.h"
 
-enum { REPORT_INTERVAL_MS = 200, MOST_TIMES = 1 << 20 };
-
-/* The measurements of one call of trainer_train. */
-struct meter {
-    int64_t start_ns, step_ns, report_ns;  /* start of the call, of this step; last REPORT_STEP */
-    int64_t wait_ns, data_ns;              /* step_waited_ns, feed_waited_ns at the step's start */
-    int64_t n_samples, n_data_ns;          /* samples of the epoch, and waits for data in it */
-    float *step_ms, *exposed_ms, *data_ms; /* [cap]: rings of the latest steps' figures */
-    int64_t n, cap;
-};
-
-static int meter_start(struct meter *m, int64_t n_steps, struct err *err)
-{
-    *m = (struct meter){.start_ns = clock_mono_ns(), .cap = min_i64(n_steps, MOST_TIMES)};
-    m->step_ns = m->start_ns;
-    if (try_alloc((void **)&m->step_ms, 3 * sizeof(float) * (size_t)m->cap, "step times", err) < 0)
-        return err->code;
-    m->exposed_ms = m->step_ms + m->cap;
-    m->data_ms = m->exposed_ms + m->cap;
-    return 0;
-}
-
-/* Returns how long the step took. */
-static int64_t meter_step(struct meter *m, int64_t waited_ns, int64_t data_ns, int64_t n_samples)
-{
-    int64_t now = clock_mono_ns(), i = m->n++ % m->cap, took = now - m->step_ns;
-
-    m->step_ms[i] = (float)took * 1e-6f;
-    m->exposed_ms[i] = (float)(waited_ns - m->wait_ns) * 1e-6f;
-    m->data_ms[i] = (float)(data_ns - m->data_ns) * 1e-6f;
-    m->n_data_ns += data_ns - m->data_ns;
-    m->step_ns = now;
-    m->wait_ns = waited_ns;
-    m->data_ns = data_ns;
-    m->n_samples += n_samples;
-    return took;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(float *v, int64_t n)
-{
-    if (n == 0)
-        return 0;
-    qsort(v, (size_t)n, sizeof *v, by_value);
-    return n % 2 ? v[n / 2] : ((double)v[n / 2 - 1] + (double)v[n / 2]) / 2;
-}
-
-static double meter_rate(const struct meter *m)
-{
-    double s = clock_since_s(m->start_ns);
-
-    return s > 0 ? (double)m->n_samples / s : 0;
-}
-
-/* The part of the epoch's time, 0 to 1, for which this rank waited for data. */
-static double meter_data_share(const struct meter *m)
-{
-    const double s = clock_since_s(m->start_ns);
-
-    return s > 0 ? fmin(1e-9 * (double)m->n_data_ns / s, 1) : 0;
-}
+enum { REPORT_INTERVAL_MS = 200 };
 
 /* NaN (null in events.jsonl) if nothing was counted, because all steps were skipped. */
 static double mean(double sum, int64_t n) { return n > 0 ? sum / (double)n : NAN; }
 
-static void report_step(struct trainer *t, struct meter *m, int64_t epoch)
+static void report_step(struct trainer *t, struct timing *m, int64_t epoch)
 {
     int64_t now = clock_mono_ns();
     struct ckpt_state *at = &t->state->at;
@@ -101,8 +35,8 @@ static void report_step(struct trainer *t, struct meter *m, int64_t epoch)
     r->step.epoch = epoch;
     r->step.step = at->step;
     r->step.loss = control_mean_loss(at->epoch_loss, at->epoch_weight);
-    r->step.samples_per_second = meter_rate(m);
-    r->step.data_wait_share = meter_data_share(m);
+    r->step.samples_per_second = timing_rate(m);
+    r->step.data_wait_share = timing_data_share(m);
     r->step.first = !t->first_step_done;
     r->step.rss_mib = rss_mib();
     t->first_step_done = t->has_stepped = 1;
@@ -400,7 +334,7 @@ static int end_step(struct trainer *t, const struct step_result *s, int64_t epoc
 }
 
 /* Run steps until the epoch or the job ends, or until the ranks agree to end here. */
-static int run_epoch(struct trainer *t, int64_t epoch, struct meter *m, enum epoch_end *end,
+static int run_epoch(struct trainer *t, int64_t epoch, struct timing *m, enum epoch_end *end,
                      struct err *err)
 {
     int64_t epoch_end = epoch * t->steps_per_epoch;
@@ -431,7 +365,7 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct meter *m, enum epo
         rc = end_step(t, &s, epoch_end, err);
         if (rc < 0)
             return rc;
-        t->row_ns += meter_step(m, step_waited_ns(t), feed_waited_ns(t->train_feed), n_samples);
+        t->row_ns += timing_step(m, step_waited_ns(t), feed_waited_ns(t->train_feed), n_samples);
         t->row_samples += n_samples;
         report_step(t, m, epoch);
         report_row(t);
@@ -496,7 +430,7 @@ static int check_read(const struct trainer *t, int64_t epoch, struct err *err)
 }
 
 /* Fill the figures that only rank 0 sends. */
-static void fill_figures(const struct trainer *t, struct meter *m, struct report *r)
+static void fill_figures(const struct trainer *t, struct timing *m, struct report *r)
 {
     const struct ckpt_state *at = &t->state->at;
     const int64_t kept = min_i64(m->n, m->cap);
@@ -511,14 +445,14 @@ static void fill_figures(const struct trainer *t, struct meter *m, struct report
     r->epoch.loss_scale = t->loss_scale;
     r->epoch.is_mean = reducer_promises(t->reducer)->updates_are_own && t->n_ranks > 1;
     r->epoch.train_seconds = clock_since_s(m->start_ns);
-    r->epoch.samples_per_second = meter_rate(m);
+    r->epoch.samples_per_second = timing_rate(m);
     if (t->spec->field[sample_target(t->spec)].shape.n > 0)
-        r->epoch.tokens_per_second = meter_rate(m) * (double)sample_n_predictions(t->spec);
-    r->epoch.step_ms_median = median(m->step_ms, kept);
-    r->epoch.comm_exposed_ms_median = median(m->exposed_ms, kept);
+        r->epoch.tokens_per_second = timing_rate(m) * (double)sample_n_predictions(t->spec);
+    r->epoch.step_ms_median = timing_median(m->step_ms, kept);
+    r->epoch.comm_exposed_ms_median = timing_median(m->exposed_ms, kept);
 }
 
-static int fill_epoch(struct trainer *t, int64_t epoch, enum epoch_end end, struct meter *m,
+static int fill_epoch(struct trainer *t, int64_t epoch, enum epoch_end end, struct timing *m,
                       struct report *r, struct err *err)
 {
     r->epoch.epoch = epoch;
@@ -526,8 +460,8 @@ static int fill_epoch(struct trainer *t, int64_t epoch, enum epoch_end end, stru
     r->epoch.end = end;
     if (t->rank == 0)
         fill_figures(t, m, r);
-    r->epoch.data_wait_ms_median = median(m->data_ms, min_i64(m->n, m->cap));
-    r->epoch.data_wait_share = meter_data_share(m);
+    r->epoch.data_wait_ms_median = timing_median(m->data_ms, min_i64(m->n, m->cap));
+    r->epoch.data_wait_share = timing_data_share(m);
     r->epoch.rss_mib = rss_mib();
     r->epoch.peak_rss_mib = peak_rss_mib();
     if (end == EPOCH_NONFINITE && t->note[0])
@@ -541,7 +475,7 @@ static int fill_epoch(struct trainer *t, int64_t epoch, enum epoch_end end, stru
 }
 
 /* If this epoch was broken off before, count the time and the samples that it took so far. */
-static void continue_timing(struct trainer *t, int64_t epoch, struct meter *m)
+static void continue_timing(struct trainer *t, int64_t epoch, struct timing *m)
 {
     if (t->timed_epoch != epoch) {
         t->timed_epoch = epoch;
@@ -581,7 +515,7 @@ static int end_shards(struct trainer *t, enum epoch_end end, struct err *err)
 }
 
 /* The epoch's own time does not contain this. */
-static int renew_statistics(struct trainer *t, int64_t epoch, struct meter *m, struct err *err)
+static int renew_statistics(struct trainer *t, int64_t epoch, struct timing *m, struct err *err)
 {
     const int64_t since_ns = clock_mono_ns();
     const int rc = statistics_renew(t, epoch, err);
@@ -596,7 +530,7 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
     int64_t last = min_i64(epoch * t->steps_per_epoch, t->total_steps);
     int64_t n = max_i64(last - at->step, 1);
     enum epoch_end end;
-    struct meter m;
+    struct timing m;
     int is_again = epoch >= 1 && at->step == epoch * t->steps_per_epoch;
     int rc;
 
@@ -608,7 +542,7 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
     if (at->step % t->steps_per_epoch == 0 && !is_again)
         at->epoch_loss = at->epoch_correct = at->epoch_targets = at->epoch_weight =
             at->epoch_samples = at->epoch_skipped = 0;
-    rc = meter_start(&m, n, err);
+    rc = timing_start(&m, n, err);
     continue_timing(t, epoch, &m);
     if (rc == 0 && at->step < last)
         rc = feed_start_train(t->train_feed, &t->sampler, (int)t->job->train.accumulate, t->n_ranks,
@@ -640,233 +574,4 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
     t->epoch_n_samples = m.n_samples;
     t->epoch_data_ns = m.n_data_ns;
     return rc;
-}
-
-/* ---- validation ---- */
-
-static int queue_pass(struct trainer *t, struct program *p, struct err *err)
-{
-    int rc = feed_gather(t->valid_feed, p, err);
-
-    for (int i = 0; i < program_n_stages(p) && rc == 0; i++)
-        rc = program_stage(p, i)->kind == STAGE_GATHER
-                 ? step_gather(t, p, program_stage(p, i)->set, err)
-                 : program_run_stage(p, i, err);
-    return rc;
-}
-
-/* If parameters are divided, all ranks must gather them equally often.  Rank 0 has the most
- * batches, so another rank takes part in the rest without a batch.  n_passes: this rank's batches.
- */
-static int pass_idly(struct trainer *t, struct predict *p, int64_t n_passes, struct err *err)
-{
-    const struct span all = {0, t->valid_set->n_samples};
-    const int64_t unit = programs_validation_unit(t->programs);
-    const int64_t most = span_part_of_pieces(all, unit, t->n_ranks, 0).n;
-    int64_t n = ceil_div_i64(most, programs_validation_batch(t->programs)) - n_passes;
-    int rc = 0;
-
-    for (; t->layout->gathers && n > 0 && rc == 0; n--) {
-        struct program *none = programs_find(t->programs, 0, 0);
-
-        for (int i = 0; i < program_n_sets(none) && rc == 0; i++)
-            rc = step_gather(t, none, i, err);
-        if (rc == 0 && p)
-            rc = predict_idle(p, err);
-    }
-    return rc;
-}
-
-static int validate_batch(struct trainer *t, const struct batch *b, struct err *err)
-{
-    const struct tape_key key = {.most = b->n, .least = b->n};
-    struct program *p = programs_find(t->programs, 0, b->n);
-    int rc = feed_put(t->valid_feed, p, err);
-
-    if (rc == 0)
-        rc = tapes_begin(t->tapes, key, err);
-    if (rc == TAPE_QUEUE)
-        rc = tapes_end(t->tapes, queue_pass(t, p, err), err);
-    else if (rc == TAPE_RECORDED)
-        rc = tapes_repeat(t->tapes, err);
-    if (rc == 0)
-        feed_ahead(t->valid_feed);
-    return rc;
-}
-
-/* With fixed shares each batch adds a whole number of units of 2^-24 to the sum of losses, so that
- * the sum does not depend on which rank validates which batches. */
-static void take_loss(struct trainer *t, double *to)
-{
-    double *sum = &t->buffers->numbers->metrics[METRIC_LOSS_SUM];
-
-    *to += rint(*sum * 0x1p24) * 0x1p-24;
-    *sum = 0;
-}
-
-/* Validate this rank's part of the set.  p gathers each batch's logits; NULL: they are not wanted.
- */
-static int validate_all(struct trainer *t, struct predict *p, int64_t *n_samples, struct err *err)
-{
-    struct batch b;
-    double loss = 0;
-    int64_t n_passes = 0;
-    int rc = feed_start_pass(t->valid_feed, programs_validation_batch(t->programs),
-                             programs_validation_unit(t->programs), t->n_ranks, t->rank, err);
-
-    while (rc == 0) {
-        if (t->hooks.canceled(t->hooks.arg))
-            return err_set(err, ERR_CANCELED, "validation was canceled");
-        rc = feed_next(t->valid_feed, &b, err);
-        if (rc == 0)
-            rc = validate_batch(t, &b, err);
-        if (rc == 0 && t->shares.n > 0)
-            take_loss(t, &loss);
-        if (rc == 0)
-            *n_samples += b.n;
-        n_passes += rc == 0;
-        if (rc == 0 && p)
-            rc = predict_batch(p, programs_find(t->programs, 0, b.n), err);
-    }
-    if (rc > 0 && t->shares.n > 0)
-        t->buffers->numbers->metrics[METRIC_LOSS_SUM] = loss;
-    if (rc > 0 && pass_idly(t, p, n_passes, err) < 0)
-        rc = err->code;
-    if (rc > 0 && p)
-        rc = predict_end(p, err);
-    return rc < 0 ? err_wrap(err, "validation") : step_wait(t, err);
-}
-
-/* Sums over a part of the validation set, with the trained weights and with the averaged ones. */
-struct seen {
-    double trained[METRIC_COUNT], average[METRIC_COUNT];
-};
-
-enum { N_SEEN = sizeof(struct seen) / sizeof(double) };
-
-/* Add up all ranks' metrics, in rank order as the driver does, so every rank gets the same sum. */
-static int sum_metrics(struct trainer *t, const struct seen *mine, struct seen *sum,
-                       struct err *err)
-{
-    double *all = xcalloc((size_t)t->n_ranks, sizeof *mine), *to = sum->trained;
-    const int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_VALIDATE);
-    int rc;
-
-    ring_run(t->ring, id, clock_mono_ns());
-    rc = coll_allgather(t->coll, mine, sizeof *mine, all, err);
-    ring_end(t->ring, id, clock_mono_ns(), rc < 0);
-    for (int k = 0; k < t->n_ranks; k++)
-        for (int i = 0; i < N_SEEN; i++)
-            to[i] += all[k * N_SEEN + i];
-    free(all);
-    return rc < 0 ? err_wrap(err, "adding up the validation") : 0;
-}
-
-static double loss_of(const double sum[METRIC_COUNT])
-{
-    return sum[METRIC_NONFINITE] > 0 ? NAN : sum[METRIC_LOSS_SUM] / sum[METRIC_WEIGHT];
-}
-
-static int decide(struct trainer *t, const struct seen *mine, struct report *done, struct err *err)
-{
-    struct seen sum = {{0}};
-    struct validated v;
-    int rc;
-
-    if (!loop_is_wanted(t->job))
-        return 0;
-    rc = sum_metrics(t, mine, &sum, err);
-    v.loss = loss_of(sum.trained);
-    v.accuracy = sum.trained[METRIC_CORRECT] / sum.trained[METRIC_TARGETS];
-    v.top5 = sum.trained[METRIC_TOP5] / sum.trained[METRIC_TARGETS];
-    v.average_loss = loss_of(sum.average);
-    v.average_accuracy = sum.average[METRIC_CORRECT] / sum.average[METRIC_TARGETS];
-    v.average_top5 = sum.average[METRIC_TOP5] / sum.average[METRIC_TARGETS];
-    if (rc == 0)
-        rc = loop_decide(&t->loop, t->job, t->state, &v, err);
-    done->validated.is_best = loop_is_best(&t->loop, t->state->at.step);
-    done->validated.is_kept = loop_keeps(&t->loop, t->state->at.step);
-    done->validated.stops_early = loop_stops(&t->loop, t->job);
-    return rc;
-}
-
-/* Validate the weights that are now in the memory of the parameters: trained or averaged ones. */
-static int validate_weights(struct trainer *t, struct predict *p, int64_t *n_samples,
-                            double metrics[METRIC_COUNT], struct err *err)
-{
-    const size_t n_bytes = METRIC_COUNT * sizeof *metrics;
-    int rc = backend_zero(t->backend, t->buffers->numbers->metrics, n_bytes, err);
-
-    if (rc == 0)
-        rc = validate_all(t, p, n_samples, err);
-    return rc == 0
-               ? backend_copy_out(t->backend, metrics, t->buffers->numbers->metrics, n_bytes, err)
-               : rc;
-}
-
-static int validate_entered(struct trainer *t, void *metrics, struct err *err)
-{
-    int64_t n_samples = 0;
-
-    return validate_weights(t, NULL, &n_samples, metrics, err);
-}
-
-/* Validate the averaged weights. */
-static int validate_average(struct trainer *t, double metrics[METRIC_COUNT], struct err *err)
-{
-    const int rc = trainer_with_average(t, 1, validate_entered, metrics, err);
-
-    return rc < 0 ? err_wrap(err, "averaged weights") : rc;
-}
-
-static void fill_validated(const struct trainer *t, const struct seen *seen, struct report *done)
-{
-    done->validated.loss_sum = seen->trained[METRIC_LOSS_SUM];
-    done->validated.n_correct = llrint(seen->trained[METRIC_CORRECT]);
-    done->validated.n_targets = llrint(seen->trained[METRIC_TARGETS]);
-    done->validated.n_nonfinite = llrint(seen->trained[METRIC_NONFINITE]);
-    done->validated.weight = seen->trained[METRIC_WEIGHT];
-    done->validated.has_top5 = t->counts_top5;
-    done->validated.n_top5 = llrint(seen->trained[METRIC_TOP5]);
-    done->validated.has_average = t->average != NULL;
-    done->validated.average_loss_sum = seen->average[METRIC_LOSS_SUM];
-    done->validated.average_n_correct = llrint(seen->average[METRIC_CORRECT]);
-    done->validated.average_n_nonfinite = llrint(seen->average[METRIC_NONFINITE]);
-    done->validated.average_n_top5 = llrint(seen->average[METRIC_TOP5]);
-}
-
-static int validate(struct trainer *t, int64_t epoch, int predicts, struct report *done,
-                    struct err *err)
-{
-    struct predict *p = NULL;
-    struct seen seen = {{0}};
-    int rc = 0;
-
-    t->hooks.at(t->hooks.arg, PHASE_VALIDATE, epoch, t->state->at.step, -1);
-    faults_reach(t->o.faults, INJECTION_AT_VALIDATE, epoch);
-    done->validated.epoch = epoch;
-    if (!t->valid_set)
-        return 0;
-    reducer_validate(t->reducer);
-    if (predicts)
-        rc = predict_begin(t, &p, err);
-    if (rc == 0)
-        rc = validate_weights(t, p, &done->validated.n_samples, seen.trained, err);
-    predict_free(p);
-    if (rc == 0 && t->average)
-        rc = validate_average(t, seen.average, err);
-    if (rc < 0)
-        return rc;
-    fill_validated(t, &seen, done);
-    return decide(t, &seen, done, err);
-}
-
-int trainer_validate(struct trainer *t, int64_t epoch, struct report *done, struct err *err)
-{
-    return validate(t, epoch, 0, done, err);
-}
-
-int trainer_predict(struct trainer *t, int64_t epoch, struct report *done, struct err *err)
-{
-    return validate(t, epoch, 1, done, err);
 }

@@ -1,5 +1,6 @@
 /* trainer_impl - the struct and the functions that the files of a trainer share: trainer.c,
- * epoch.c, step.c, flight.c, meet.c, balance.c, explain.c, predict.c and flip.c.
+ * open.c, epoch.c, validate.c, step.c, flight.c, meet.c, balance.c, explain.c, predict.c and
+ * flip.c.
  *
  * Only files in train/ and tests include this header. */
 #ifndef TRAIN_TRAINER_IMPL_H
@@ -159,6 +160,13 @@ void step_scalars(const struct trainer *t, const struct batch *b, struct step_sc
 /* Something in the step at state->at.step was not finite.  If that happened on this rank, find the
  * operator, and write its name to t->note (explain.c). */
 int explain_nonfinite(struct trainer *t, const struct step_result *result, struct err *err);
+
+/* How many threads this rank computes with, if n_local ranks share its host's processors; 0: one.
+ */
+int trainer_n_threads(const struct trainer *t, int n_local);
+
+/* Tell the driver.  arg is the struct trainer. */
+void trainer_warn(void *arg, const char *text);
 
 /* Make the programs for this rank's shares, in place of the present ones. */
 int trainer_make_programs(struct trainer *t, struct err *err);

@@ -1,0 +1,237 @@
+/* validate - trainer_validate and trainer_predict: a pass of the validation set, with the trained
+ * weights and then with the averaged ones, and what train/loop.c decides by its metrics. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/util.h"
+#include "train/predict.h"
+#include "train/trainer_impl.h"
+
+static int queue_pass(struct trainer *t, struct program *p, struct err *err)
+{
+    int rc = feed_gather(t->valid_feed, p, err);
+
+    for (int i = 0; i < program_n_stages(p) && rc == 0; i++)
+        rc = program_stage(p, i)->kind == STAGE_GATHER
+                 ? step_gather(t, p, program_stage(p, i)->set, err)
+                 : program_run_stage(p, i, err);
+    return rc;
+}
+
+/* If parameters are divided, all ranks must gather them equally often.  Rank 0 has the most
+ * batches, so another rank takes part in the rest without a batch.  n_passes: this rank's batches.
+ */
+static int pass_idly(struct trainer *t, struct predict *p, int64_t n_passes, struct err *err)
+{
+    const struct span all = {0, t->valid_set->n_samples};
+    const int64_t unit = programs_validation_unit(t->programs);
+    const int64_t most = span_part_of_pieces(all, unit, t->n_ranks, 0).n;
+    int64_t n = ceil_div_i64(most, programs_validation_batch(t->programs)) - n_passes;
+    int rc = 0;
+
+    for (; t->layout->gathers && n > 0 && rc == 0; n--) {
+        struct program *none = programs_find(t->programs, 0, 0);
+
+        for (int i = 0; i < program_n_sets(none) && rc == 0; i++)
+            rc = step_gather(t, none, i, err);
+        if (rc == 0 && p)
+            rc = predict_idle(p, err);
+    }
+    return rc;
+}
+
+static int validate_batch(struct trainer *t, const struct batch *b, struct err *err)
+{
+    const struct tape_key key = {.most = b->n, .least = b->n};
+    struct program *p = programs_find(t->programs, 0, b->n);
+    int rc = feed_put(t->valid_feed, p, err);
+
+    if (rc == 0)
+        rc = tapes_begin(t->tapes, key, err);
+    if (rc == TAPE_QUEUE)
+        rc = tapes_end(t->tapes, queue_pass(t, p, err), err);
+    else if (rc == TAPE_RECORDED)
+        rc = tapes_repeat(t->tapes, err);
+    if (rc == 0)
+        feed_ahead(t->valid_feed);
+    return rc;
+}
+
+/* With fixed shares each batch adds a whole number of units of 2^-24 to the sum of losses, so that
+ * the sum does not depend on which rank validates which batches. */
+static void take_loss(struct trainer *t, double *to)
+{
+    double *sum = &t->buffers->numbers->metrics[METRIC_LOSS_SUM];
+
+    *to += rint(*sum * 0x1p24) * 0x1p-24;
+    *sum = 0;
+}
+
+/* Validate this rank's part of the set.  p gathers each batch's logits; NULL: they are not wanted.
+ */
+static int validate_all(struct trainer *t, struct predict *p, int64_t *n_samples, struct err *err)
+{
+    struct batch b;
+    double loss = 0;
+    int64_t n_passes = 0;
+    int rc = feed_start_pass(t->valid_feed, programs_validation_batch(t->programs),
+                             programs_validation_unit(t->programs), t->n_ranks, t->rank, err);
+
+    while (rc == 0) {
+        if (t->hooks.canceled(t->hooks.arg))
+            return err_set(err, ERR_CANCELED, "validation was canceled");
+        rc = feed_next(t->valid_feed, &b, err);
+        if (rc == 0)
+            rc = validate_batch(t, &b, err);
+        if (rc == 0 && t->shares.n > 0)
+            take_loss(t, &loss);
+        if (rc == 0)
+            *n_samples += b.n;
+        n_passes += rc == 0;
+        if (rc == 0 && p)
+            rc = predict_batch(p, programs_find(t->programs, 0, b.n), err);
+    }
+    if (rc > 0 && t->shares.n > 0)
+        t->buffers->numbers->metrics[METRIC_LOSS_SUM] = loss;
+    if (rc > 0 && pass_idly(t, p, n_passes, err) < 0)
+        rc = err->code;
+    if (rc > 0 && p)
+        rc = predict_end(p, err);
+    return rc < 0 ? err_wrap(err, "validation") : step_wait(t, err);
+}
+
+/* Sums over a part of the validation set, with the trained weights and with the averaged ones. */
+struct seen {
+    double trained[METRIC_COUNT], average[METRIC_COUNT];
+};
+
+enum { N_SEEN = sizeof(struct seen) / sizeof(double) };
+
+/* Add up all ranks' metrics, in rank order as the driver does, so every rank gets the same sum. */
+static int sum_metrics(struct trainer *t, const struct seen *mine, struct seen *sum,
+                       struct err *err)
+{
+    double *all = xcalloc((size_t)t->n_ranks, sizeof *mine), *to = sum->trained;
+    const int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_VALIDATE);
+    int rc;
+
+    ring_run(t->ring, id, clock_mono_ns());
+    rc = coll_allgather(t->coll, mine, sizeof *mine, all, err);
+    ring_end(t->ring, id, clock_mono_ns(), rc < 0);
+    for (int k = 0; k < t->n_ranks; k++)
+        for (int i = 0; i < N_SEEN; i++)
+            to[i] += all[k * N_SEEN + i];
+    free(all);
+    return rc < 0 ? err_wrap(err, "adding up the validation") : 0;
+}
+
+static double loss_of(const double sum[METRIC_COUNT])
+{
+    return sum[METRIC_NONFINITE] > 0 ? NAN : sum[METRIC_LOSS_SUM] / sum[METRIC_WEIGHT];
+}
+
+static int decide(struct trainer *t, const struct seen *mine, struct report *done, struct err *err)
+{
+    struct seen sum = {{0}};
+    struct validated v;
+    int rc;
+
+    if (!loop_is_wanted(t->job))
+        return 0;
+    rc = sum_metrics(t, mine, &sum, err);
+    v.loss = loss_of(sum.trained);
+    v.accuracy = sum.trained[METRIC_CORRECT] / sum.trained[METRIC_TARGETS];
+    v.top5 = sum.trained[METRIC_TOP5] / sum.trained[METRIC_TARGETS];
+    v.average_loss = loss_of(sum.average);
+    v.average_accuracy = sum.average[METRIC_CORRECT] / sum.average[METRIC_TARGETS];
+    v.average_top5 = sum.average[METRIC_TOP5] / sum.average[METRIC_TARGETS];
+    if (rc == 0)
+        rc = loop_decide(&t->loop, t->job, t->state, &v, err);
+    done->validated.is_best = loop_is_best(&t->loop, t->state->at.step);
+    done->validated.is_kept = loop_keeps(&t->loop, t->state->at.step);
+    done->validated.stops_early = loop_stops(&t->loop, t->job);
+    return rc;
+}
+
+/* Validate the weights that are now in the memory of the parameters: trained or averaged ones. */
+static int validate_weights(struct trainer *t, struct predict *p, int64_t *n_samples,
+                            double metrics[METRIC_COUNT], struct err *err)
+{
+    const size_t n_bytes = METRIC_COUNT * sizeof *metrics;
+    int rc = backend_zero(t->backend, t->buffers->numbers->metrics, n_bytes, err);
+
+    if (rc == 0)
+        rc = validate_all(t, p, n_samples, err);
+    return rc == 0
+               ? backend_copy_out(t->backend, metrics, t->buffers->numbers->metrics, n_bytes, err)
+               : rc;
+}
+
+static int validate_entered(struct trainer *t, void *metrics, struct err *err)
+{
+    int64_t n_samples = 0;
+
+    return validate_weights(t, NULL, &n_samples, metrics, err);
+}
+
+/* Validate the averaged weights. */
+static int validate_average(struct trainer *t, double metrics[METRIC_COUNT], struct err *err)
+{
+    const int rc = trainer_with_average(t, 1, validate_entered, metrics, err);
+
+    return rc < 0 ? err_wrap(err, "averaged weights") : rc;
+}
+
+static void fill_validated(const struct trainer *t, const struct seen *seen, struct report *done)
+{
+    done->validated.loss_sum = seen->trained[METRIC_LOSS_SUM];
+    done->validated.n_correct = llrint(seen->trained[METRIC_CORRECT]);
+    done->validated.n_targets = llrint(seen->trained[METRIC_TARGETS]);
+    done->validated.n_nonfinite = llrint(seen->trained[METRIC_NONFINITE]);
+    done->validated.weight = seen->trained[METRIC_WEIGHT];
+    done->validated.has_top5 = t->counts_top5;
+    done->validated.n_top5 = llrint(seen->trained[METRIC_TOP5]);
+    done->validated.has_average = t->average != NULL;
+    done->validated.average_loss_sum = seen->average[METRIC_LOSS_SUM];
+    done->validated.average_n_correct = llrint(seen->average[METRIC_CORRECT]);
+    done->validated.average_n_nonfinite = llrint(seen->average[METRIC_NONFINITE]);
+    done->validated.average_n_top5 = llrint(seen->average[METRIC_TOP5]);
+}
+
+static int validate(struct trainer *t, int64_t epoch, int predicts, struct report *done,
+                    struct err *err)
+{
+    struct predict *p = NULL;
+    struct seen seen = {{0}};
+    int rc = 0;
+
+    t->hooks.at(t->hooks.arg, PHASE_VALIDATE, epoch, t->state->at.step, -1);
+    faults_reach(t->o.faults, INJECTION_AT_VALIDATE, epoch);
+    done->validated.epoch = epoch;
+    if (!t->valid_set)
+        return 0;
+    reducer_validate(t->reducer);
+    if (predicts)
+        rc = predict_begin(t, &p, err);
+    if (rc == 0)
+        rc = validate_weights(t, p, &done->validated.n_samples, seen.trained, err);
+    predict_free(p);
+    if (rc == 0 && t->average)
+        rc = validate_average(t, seen.average, err);
+    if (rc < 0)
+        return rc;
+    fill_validated(t, &seen, done);
+    return decide(t, &seen, done, err);
+}
+
+int trainer_validate(struct trainer *t, int64_t epoch, struct report *done, struct err *err)
+{
+    return validate(t, epoch, 0, done, err);
+}
+
+int trainer_predict(struct trainer *t, int64_t epoch, struct report *done, struct err *err)
+{
+    return validate(t, epoch, 1, done, err);
+}
