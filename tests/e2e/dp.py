@@ -330,6 +330,14 @@ class Case(unittest.TestCase):
         self.wait_event("inject", n, run)
         thaw(pid)
 
+    def wait_checkpoint(self, run, first):
+        """Waits for one of this step or a later one."""
+        def latest():
+            link = self.path(run, "checkpoints", "latest")
+            return os.path.islink(link) and int(os.readlink(link).split("-")[1]) >= first
+
+        wait_for(f"a checkpoint from step {first} on", latest, 60)
+
     def local_pid(self, rank):
         """The pid of the follower that --local started for this rank."""
         return next(pid for pid, argv in marked(self.mark).items() if f"--rank {rank} " in argv)

@@ -203,14 +203,6 @@ class Data(dp.Case):
         for augmented, other in zip(whole, plain):
             self.assertNotEqual(augmented[1], other[1])
 
-    def wait_checkpoint(self, run, first):
-        """Waits for one of this step or a later one."""
-        def latest():
-            link = self.path(run, "checkpoints", "latest")
-            return os.path.islink(link) and int(os.readlink(link).split("-")[1]) >= first
-
-        dp.wait_for(f"a checkpoint from step {first} on", latest, 60)
-
     def resume(self, folder, status=dp.FINISHED):
         return self.run_driver("--run-dir", "run", "--resume", n=1, status=status, job={
             "data.path": self.path(folder), "train.epochs": 1 + len(self.events("epoch", "run"))})

@@ -164,7 +164,11 @@ class DriverLost(training.Case):
         self.assertEqual(self.events("recovered", "run")[0]["source"], "followers")
 
     def test_the_checkpoint_if_no_follower_kept_more(self):
-        driver, *followers = self.start_ranks_of("--inject", "kill:rank0@step20")
+        """The driver is killed at step 20, once the checkpoint of step 16 is on the disk."""
+        driver, *followers = self.start_ranks_of("--inject", "stop:rank1@step18,kill:rank0@step20",
+                                                 job={**JOB, **dp.PATIENT})
+        self.wait_checkpoint("run", 16)
+        self.wake(followers[0].pid, run="run")
         driver.wait_exit()
         for follower in followers:
             follower.kill()
