@@ -39,23 +39,6 @@ static const struct option adamw_rows[] = {
      .help = "Each weight shrinks by this times the learning rate, apart from its gradient."},
 };
 
-/* The slots have the names of PyTorch's state, except for the dot. */
-#define MOMENT(of)                                                                   \
-    {                                                                                \
-        .name = of, .suffix = "." of, .scope = SLOT_PER_TRAINED, .dtype = DTYPE_F32, \
-        .file = SLOT_IN_OPTIMIZER, .is_hashed = 1, .is_broadcast = 1                 \
-    }
-
-static const struct slot_def moments[] = {MOMENT("exp_avg"), MOMENT("exp_avg_sq")};
-
-static int slots(const void *options, const struct slot_def *out[OPTIMIZER_MAX_SLOTS])
-{
-    (void)options;
-    out[0] = &moments[0];
-    out[1] = &moments[1];
-    return 2;
-}
-
 static void numbers_adamw(const void *options, double number[NODE_MAX_NUMBERS])
 {
     const struct adamw_options *o = options;
@@ -84,7 +67,7 @@ const struct optimizer optimizer_adam = {
               .n_options = ARRAY_LEN(adam_rows),
               .size = sizeof(struct adamw_options)},
     .op = OP_adamw,
-    .slots = slots,
+    .slots = optimizer_two_moments,
     .numbers = numbers_adam,
     .weight_decay = weight_decay,
 };
@@ -96,7 +79,7 @@ const struct optimizer optimizer_adamw = {
               .n_options = ARRAY_LEN(adamw_rows),
               .size = sizeof(struct adamw_options)},
     .op = OP_adamw,
-    .slots = slots,
+    .slots = optimizer_two_moments,
     .numbers = numbers_adamw,
     .weight_decay = weight_decay,
 };

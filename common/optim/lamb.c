@@ -19,23 +19,6 @@ static const struct option rows[] = {
      .help = "This times the weight is added to its direction, before the norms are taken."},
 };
 
-/* The slots have the names of Adam's. */
-#define MOMENT(of)                                                                   \
-    {                                                                                \
-        .name = of, .suffix = "." of, .scope = SLOT_PER_TRAINED, .dtype = DTYPE_F32, \
-        .file = SLOT_IN_OPTIMIZER, .is_hashed = 1, .is_broadcast = 1                 \
-    }
-
-static const struct slot_def moments[] = {MOMENT("exp_avg"), MOMENT("exp_avg_sq")};
-
-static int slots(const void *options, const struct slot_def *out[OPTIMIZER_MAX_SLOTS])
-{
-    (void)options;
-    out[0] = &moments[0];
-    out[1] = &moments[1];
-    return 2;
-}
-
 static void numbers(const void *options, double number[NODE_MAX_NUMBERS])
 {
     const struct lamb_options *o = options;
@@ -58,7 +41,7 @@ const struct optimizer optimizer_lamb = {
               .size = sizeof(struct lamb_options)},
     .op = OP_lamb,
     .whole_tensors = 1,
-    .slots = slots,
+    .slots = optimizer_two_moments,
     .numbers = numbers,
     .weight_decay = weight_decay,
 };

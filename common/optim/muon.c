@@ -62,23 +62,6 @@ static const struct option rows[] = {
      .help = "As that of optimizer adamw."},
 };
 
-/* For a matrix, exp_avg holds Muon's momentum, which is PyTorch's momentum_buffer. */
-#define MOMENT(of)                                                                   \
-    {                                                                                \
-        .name = of, .suffix = "." of, .scope = SLOT_PER_TRAINED, .dtype = DTYPE_F32, \
-        .file = SLOT_IN_OPTIMIZER, .is_hashed = 1, .is_broadcast = 1                 \
-    }
-
-static const struct slot_def moments[] = {MOMENT("exp_avg"), MOMENT("exp_avg_sq")};
-
-static int slots(const void *options, const struct slot_def *out[OPTIMIZER_MAX_SLOTS])
-{
-    (void)options;
-    out[0] = &moments[0];
-    out[1] = &moments[1];
-    return 2;
-}
-
 /* ---- matrices ---- */
 
 /* 1: one of the patterns matches. */
@@ -175,7 +158,7 @@ const struct optimizer optimizer_muon = {
               .size = sizeof(struct muon_options)},
     .op = OP_adamw,
     .whole_tensors = 1,
-    .slots = slots,
+    .slots = optimizer_two_moments,
     .numbers = numbers,
     .weight_decay = weight_decay,
     .matrices = &matrices,

@@ -16,6 +16,22 @@ int optimizer_slots(const struct optimizer_options *o,
     return o->kind->slots(o->options, out);
 }
 
+#define MOMENT(of)                                                                   \
+    {                                                                                \
+        .name = of, .suffix = "." of, .scope = SLOT_PER_TRAINED, .dtype = DTYPE_F32, \
+        .file = SLOT_IN_OPTIMIZER, .is_hashed = 1, .is_broadcast = 1                 \
+    }
+
+int optimizer_two_moments(const void *options, const struct slot_def *out[OPTIMIZER_MAX_SLOTS])
+{
+    static const struct slot_def moments[] = {MOMENT("exp_avg"), MOMENT("exp_avg_sq")};
+
+    (void)options;
+    out[0] = &moments[0];
+    out[1] = &moments[1];
+    return 2;
+}
+
 const char *optimizer_next_pattern(const char *patterns, char pattern[OPT_TEXT_BYTES + 1])
 {
     static const char between[] = ", ";

@@ -54,6 +54,11 @@ struct optimizer {
     const struct optimizer_matrices *matrices; /* NULL: all parameters are treated alike */
 };
 
+/* The slots of Adam, LAMB and Muon, for `slots`: exp_avg and exp_avg_sq, with the names of
+ * PyTorch's state except for the dot.  For a matrix of Muon exp_avg is the momentum, PyTorch's
+ * momentum_buffer. */
+int optimizer_two_moments(const void *options, const struct slot_def *out[OPTIMIZER_MAX_SLOTS]);
+
 #define X(name) extern const struct optimizer optimizer_##name;
 OPTIMIZER_LIST(X)
 #undef X

@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "golden_backend.h"
 #include "golden_data.h"
+#include "golden_main.h"
 #include "optim/groups.h"
 #include "program/program.h"
 #include "train/average.h"
@@ -195,28 +196,5 @@ static void test_run(void **state)
 
 int main(int argc, char **argv)
 {
-    struct CMUnitTest tests[16];
-    json_error_t error;
-    const char *name;
-    json_t *run;
-    size_t n = 0;
-    int rc;
-
-    if (argc != 2) {
-        fprintf(stderr, "usage: test_averages AVERAGES.JSON\n");
-        return 2;
-    }
-    golden = json_load_file(argv[1], 0, &error);
-    if (!golden) {
-        fprintf(stderr, "%s:%d: %s\n", argv[1], error.line, error.text);
-        return 1;
-    }
-    json_object_foreach(json_object_get(golden, "runs"), name, run)
-    {
-        assert_in_range(n, 0, ARRAY_LEN(tests) - 1);
-        tests[n++] = (struct CMUnitTest){.name = name, .test_func = test_run, .initial_state = run};
-    }
-    rc = n ? _cmocka_run_group_tests("averages", tests, n, NULL, NULL) : 1;
-    json_decref(golden);
-    return rc;
+    return golden_main(argc, argv, "averages", &golden, test_run, (struct CMUnitTest){0});
 }

@@ -5,10 +5,10 @@
 
 #include <jansson.h>
 #include <math.h>
-#include <stdio.h>
 
 #include "base/buf.h"
 #include "base/util.h"
+#include "golden_main.h"
 #include "job/job.h"
 
 #define TOLERANCE 1e-9 /* of optimizer.lr; PyTorch computes some rates each from the one before */
@@ -55,28 +55,5 @@ static void test_run(void **state)
 
 int main(int argc, char **argv)
 {
-    struct CMUnitTest tests[32];
-    json_error_t error;
-    const char *name;
-    json_t *run;
-    size_t n = 0;
-    int rc;
-
-    if (argc != 2) {
-        fprintf(stderr, "usage: test_schedules SCHEDULES.JSON\n");
-        return 2;
-    }
-    golden = json_load_file(argv[1], 0, &error);
-    if (!golden) {
-        fprintf(stderr, "%s:%d: %s\n", argv[1], error.line, error.text);
-        return 1;
-    }
-    json_object_foreach(json_object_get(golden, "runs"), name, run)
-    {
-        assert_in_range(n, 0, ARRAY_LEN(tests) - 1);
-        tests[n++] = (struct CMUnitTest){.name = name, .test_func = test_run, .initial_state = run};
-    }
-    rc = n ? _cmocka_run_group_tests("schedules", tests, n, NULL, NULL) : 1;
-    json_decref(golden);
-    return rc;
+    return golden_main(argc, argv, "schedules", &golden, test_run, (struct CMUnitTest){0});
 }
