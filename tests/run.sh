@@ -5,7 +5,7 @@
 #   tests/run.sh                before each commit, under 6 minutes on two processors: the release
 #                               build (build/) and every test but those of suite `long`
 #   tests/run.sh NAME...        the tests of build/ whose names match, such as base/err or 'e2e/*'
-#   tests/run.sh all [SECONDS]  everything, about an hour: the six parts below, each with its
+#   tests/run.sh all [SECONDS]  everything, about 40 minutes: the six parts below, each with its
 #                               time, then the 15 slowest tests; each fuzz target gets SECONDS, 20
 #
 # The parts of `all`; each can be run alone.  `all` builds the later parts in the background while

@@ -1,4 +1,6 @@
-/* timing - rings of the latest steps' times, and their medians. */
+/* timing - rings of the latest steps' times, and their medians.
+ *
+ * epoch.c begins one for each call of trainer_train, and fills the epoch's report from it. */
 #include "train/timing.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* golden_main - the main function of a test that has one case for each run in a JSON file. */
-#ifndef TESTS_GOLDEN_MAIN_H
-#define TESTS_GOLDEN_MAIN_H
+#ifndef TESTS_GOLDEN_GOLDEN_MAIN_H
+#define TESTS_GOLDEN_GOLDEN_MAIN_H
 
 #include "../test.h"
 
