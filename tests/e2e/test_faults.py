@@ -71,7 +71,8 @@ class Faults(dp.Case):
         saved, = self.events("checkpoint")
         error, = self.events("error")
         self.assertGreater(saved["step"], 0)
-        self.assertIn(saved["step"], (error["step"] - 1, error["step"], error["step"] + 1))
+        # The lost rank was last heard in that step; rank 0 may have done some more since then.
+        self.assertLessEqual(error["step"], saved["step"] + 1)
         self.assertIn(f"to go on from the newest checkpoint, {saved['path']}:", failed.text)
 
     def test_follower_killed_while_validating(self):
