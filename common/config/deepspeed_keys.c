@@ -26,6 +26,7 @@ struct key {
 };
 
 static const char overlaps[] = "dptrain always overlaps communication with backward";
+static const char collectives[] = "the stage alone says which collectives are used";
 static const char buckets[] =
     "parameters are gathered in the buckets of the gradients (reduce_bucket_size)";
 static const char memory[] = "dptrain plans memory itself";
@@ -125,14 +126,14 @@ static const struct key keys[] = {
     {"zero_optimization.offload_optimizer.device", SETS, OFFLOAD_OPTIMIZER, NULL},
     {"zero_optimization.offload_param.device", SETS, OFFLOAD_PARAM, NULL},
     {"zero_optimization.cpu_offload", SWITCHES, CPU_OFFLOAD, NULL},
-    {"zero_optimization.allgather_partitions", NOTE, 0, overlaps},
+    {"zero_optimization.allgather_partitions", NOTE, 0, collectives},
     {"zero_optimization.allgather_bucket_size", NOTE, 0, buckets},
     {"zero_optimization.reduce_bucket_size", SETS, REDUCE_BUCKET, NULL},
-    {"zero_optimization.reduce_scatter", NOTE, 0, overlaps},
+    {"zero_optimization.reduce_scatter", NOTE, 0, collectives},
     {"zero_optimization.overlap_comm", NOTE, 0, overlaps},
     {"zero_optimization.contiguous_gradients", NOTE, 0, "gradients always lie in one buffer"},
-    {"zero_optimization.round_robin_gradients", NOTE, 0, overlaps},
-    {"zero_optimization.use_multi_rank_bucket_allreduce", NOTE, 0, overlaps},
+    {"zero_optimization.round_robin_gradients", NOTE, 0, collectives},
+    {"zero_optimization.use_multi_rank_bucket_allreduce", NOTE, 0, collectives},
     {"zero_optimization.load_from_fp32_weights", NOTE, 0, at_save},
     {"zero_optimization.elastic_checkpoint", NOTE, 0, at_save},
     {"zero_optimization.pipeline_loading_checkpoint", NOTE, 0, at_save},
@@ -148,6 +149,18 @@ static const struct key keys[] = {
     {"zero_optimization.stage3_model_persistence_threshold", NOTE, 0, memory},
     {"zero_optimization.memory_efficient_linear", NOTE, 0, memory},
     {"zero_optimization.cpu_offload_use_pin_memory", NOTE, 0, device_io},
+    {"zero_optimization.offload_optimizer.pin_memory", NOTE, 0, device_io},
+    {"zero_optimization.offload_optimizer.nvme_path", NOTE, 0, device_io},
+    {"zero_optimization.offload_optimizer.buffer_count", NOTE, 0, device_io},
+    {"zero_optimization.offload_optimizer.pipeline_read", NOTE, 0, device_io},
+    {"zero_optimization.offload_optimizer.pipeline_write", NOTE, 0, device_io},
+    {"zero_optimization.offload_optimizer.fast_init", NOTE, 0, device_io},
+    {"zero_optimization.offload_optimizer.ratio", NOTE, 0, "all of it is kept in one place"},
+    {"zero_optimization.offload_param.pin_memory", NOTE, 0, device_io},
+    {"zero_optimization.offload_param.nvme_path", NOTE, 0, device_io},
+    {"zero_optimization.offload_param.buffer_count", NOTE, 0, device_io},
+    {"zero_optimization.offload_param.buffer_size", NOTE, 0, device_io},
+    {"zero_optimization.offload_param.max_in_cpu", NOTE, 0, device_io},
     {"zero_optimization.zero_hpz_partition_size", NOTE, 0, "there is no second partition"},
     {"zero_optimization.mics_shard_size", NOTE, 0, "there is no second partition"},
     {"zero_optimization.mics_hierarchical_params_gather", NOTE, 0, "there is no second partition"},

@@ -25,7 +25,8 @@ const struct option allreduce_rows[ALLREDUCE_N_ROWS] = {
      .help =
          "How gradients travel, for slow links. float16 and bfloat16 halve the bytes: rounded, "
          "summed in that type, widened. uint8: 8 bits a number, as strategy bytegrad. powersgd: "
-         "matrices as products of narrow ones, for large layers. onebit: the sign alone. What "
+         "matrices as products of narrow ones, for large layers. onebit: the sign alone, for very "
+         "slow links. What "
          "the last two lose is added to the next step's gradients."},
     {"strategy.rank", OPT_INT, AT(compress.rank), "1", 1, COMPRESS_MAX_RANK, .unit = "columns",
      .only = "strategy.compress", .only_values = 1u << COMPRESS_POWERSGD,
@@ -129,12 +130,15 @@ static int wait_for_sums(struct strategy *s, struct err *err)
 static void free_it(struct strategy *s) { free(s); }
 
 const struct strategy_ops strategy_allreduce = {
-    .group = {.name = "allreduce",
-              .help = "gradients are summed over all ranks, and every rank makes the same update",
-              .option = allreduce_rows,
-              .n_options = ALLREDUCE_N_ROWS,
-              .size = sizeof(struct allreduce_options),
-              .check = allreduce_check},
+    .group =
+        {.name = "allreduce",
+         .help =
+             "gradients are summed over all ranks, and every rank makes the same update: the first "
+             "choice, and for fast links the best",
+         .option = allreduce_rows,
+         .n_options = ALLREDUCE_N_ROWS,
+         .size = sizeof(struct allreduce_options),
+         .check = allreduce_check},
     .choose = allreduce_choose,
     .shares = allreduce_shares,
     .promises = {.replicas_are_equal = 1,

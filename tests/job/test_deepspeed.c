@@ -136,7 +136,17 @@ static const struct good good[] = {
      {"zero_optimization.overlap_comm has no effect: dptrain always overlaps",
       "zero_optimization.reduce_bucket_size is train.bucket_bytes, 4 bytes an element",
       "zero_optimization.allgather_bucket_size has no effect: ",
-      "zero_optimization.offload_optimizer.pin_memory"}},
+      "zero_optimization.offload_optimizer.pin_memory has no effect: nothing is kept on NVMe"}},
+    /* Everything divided, and all of it in the hosts' memory. */
+    {"{\"train_batch_size\": 8, \"zero_optimization\": {\"stage\": 3,\n"
+     "  \"offload_optimizer\": {\"device\": \"cpu\"},\n"
+     "  \"offload_param\": {\"device\": \"cpu\", \"buffer_count\": 5},\n"
+     "  \"reduce_scatter\": true, \"stage3_prefetch_bucket_size\": 5e7}}",
+     2,
+     {"zero: 3", "offload: all"},
+     {"zero_optimization.offload_param.buffer_count has no effect: nothing is kept on NVMe",
+      "zero_optimization.reduce_scatter has no effect: the stage alone says",
+      "zero_optimization.stage3_prefetch_bucket_size has no effect", "there is no optimizer"}},
 };
 
 static char folder[] = "/tmp/dptrain-ds-XXXXXX";
