@@ -94,7 +94,8 @@ void inject_say_unspent(struct driver *d)
         const struct injection *f = &d->o.inject.item[i];
 
         if (!f->is_spent && f->point != INJECTION_AT_STOP)
-            queue_log(&d->out, LOG_WARN, "--inject %s: did not happen: rank %d never came there",
-                      f->text, f->rank);
+            queue_log(&d->out, LOG_WARN, "--inject %s: did not happen: rank %d never came %s",
+                      f->text, f->rank,
+                      inject_is_of_bucket(f) ? "to that bucket of that step" : "there");
     }
 }

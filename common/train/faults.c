@@ -113,3 +113,15 @@ struct injection *faults_of_bucket(struct faults *f, enum injection_what kind,
     }
     return NULL;
 }
+
+struct injection *faults_of_no_bucket(struct faults *f, int64_t step, int64_t n_buckets)
+{
+    for (int i = 0; i < faults_n(f); i++) {
+        struct injection *what = &f->list.item[i];
+
+        if (inject_is_of_bucket(what) && what->amount >= n_buckets &&
+            inject_is_due(what, INJECTION_AT_STEP, step))
+            return what;
+    }
+    return NULL;
+}

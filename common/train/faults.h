@@ -43,6 +43,10 @@ static inline void faults_reach(struct faults *f, enum injection_point point, in
 struct injection *faults_of_bucket(struct faults *f, enum injection_what kind,
                                    enum injection_how how, int64_t step, int64_t bucket);
 
+/* Returns a fault that is due in this step, and whose bucket is not one of the n_buckets that there
+ * are; or NULL. */
+struct injection *faults_of_no_bucket(struct faults *f, int64_t step, int64_t n_buckets);
+
 /* Have the fault announced, and wait until that is done.  Takes text. */
 void faults_happen(struct faults *f, struct injection *what, char *text);
 

@@ -29,6 +29,26 @@ int flip_check(const char *text, const struct layout *l, struct err *err)
     return rc;
 }
 
+void flip_warn_missing(struct trainer *t)
+{
+    const int64_t step = t->queued->step;
+    const int n = n_buckets(t->layout);
+    struct injection *f;
+
+    while ((f = faults_of_no_bucket(t->o.faults, step, n))) {
+        struct report *r = report_new(REPORT_WARNING, 0);
+
+        f->is_spent = 1;
+        r->warning.step = step;
+        r->warning.text =
+            xasprintf("--inject %s cannot happen: train.bucket_bytes: auto has cut the "
+                      "gradients anew, and step %lld has no bucket %lld; it has %d "
+                      "bucket%s, numbered from 0",
+                      f->text, (long long)step, (long long)f->amount, n, n == 1 ? "" : "s");
+        t->hooks.report(t->hooks.arg, r);
+    }
+}
+
 static const struct segment *segment_at(const struct layout *l, int64_t offset)
 {
     const struct segment *s = l->param;

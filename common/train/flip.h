@@ -13,6 +13,10 @@
 /* ERR_CONFIG when `text` (NULL: none) names a bucket that this layout does not have. */
 int flip_check(const char *text, const struct layout *l, struct err *err);
 
+/* Warn of each fault that is due in the step which begins, and whose bucket is not there any more,
+ * because train.bucket_bytes: auto has cut the gradients anew.  Such a fault cannot happen. */
+void flip_warn_missing(struct trainer *t);
+
 /* The slot `spoil` of reducer_hooks: flip the bit, if that is due in this bucket of the step that
  * is being queued. */
 int flip_if_due(void *trainer, int bucket, int is_reduced, struct err *err);

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "train/flip.h"
 #include "train/shards.h"
 #include "train/trainer_impl.h"
 
@@ -295,6 +296,7 @@ static int begin(struct trainer *t, struct flight *f, struct err *err)
         t->state->shards->prepared_step = -1;
     at(t, PHASE_LOAD, -1); /* a rank that a fault holds up is seen in this step */
     faults_reach(t->o.faults, INJECTION_AT_STEP, f->step);
+    flip_warn_missing(t);
     return reducer_begin(t->reducer, f->step, updates_before(t, f->step), err);
 }
 

@@ -187,6 +187,30 @@ static void test_measured(void **state)
     want_same(&got, &want);
 }
 
+/* A fault of a bucket that is gone once the gradients are cut anew cannot happen, and the rank says
+ * so.  Before that step the bucket was there. */
+static void test_fault_of_a_bucket_that_is_gone(void **state)
+{
+    static struct run_result r;
+    const struct run_plan plan = {.job = JOB("auto"),
+                                  .n_ranks = 2,
+                                  .n_epochs = 1,
+                                  .bucket_bytes = CHOSEN,
+                                  .bucket_choice = 25 * MIB,
+                                  .inject = "skip:rank1@step9:bucket3,flip:rank1@step10:bucket0"};
+
+    (void)state;
+    run_job(&plan, &r);
+    assert_int_equal(r.rc[1], 0);
+    want_told(&r, BUCKETS_STEPS, 25 * MIB);
+    assert_int_equal(r.n_buckets, 1);
+    assert_string_equal(r.warning,
+                        "--inject skip:rank1@step9:bucket3 cannot happen: train.bucket_bytes: auto "
+                        "has cut the gradients anew, and step 9 has no bucket 3; it has 1 bucket, "
+                        "numbered from 0");
+    assert_non_null(strstr(r.injected, "flips before bucket 0 of step 10 is summed"));
+}
+
 /* With one rank there is nothing to measure. */
 static void test_alone(void **state)
 {
@@ -263,10 +287,15 @@ static void test_a_rank_is_replaced(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),          cmocka_unit_test(test_no_figures),
-        cmocka_unit_test(test_times_of_noise), cmocka_unit_test(test_no_bit_changes),
-        cmocka_unit_test(test_measured),       cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_resume),         cmocka_unit_test(test_a_rank_is_replaced),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_no_figures),
+        cmocka_unit_test(test_times_of_noise),
+        cmocka_unit_test(test_no_bit_changes),
+        cmocka_unit_test(test_measured),
+        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_a_rank_is_replaced),
+        cmocka_unit_test(test_fault_of_a_bucket_that_is_gone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
