@@ -65,6 +65,16 @@ static void leave_with(struct client *c, int status)
     c->status = status;
 }
 
+/* Name this process in its log lines by the rank that it has, or else by the one that it was
+ * started for (--rank).  A spare has none. */
+static void name_lines(const struct client *c)
+{
+    const int rank = c->follower ? follower_rank(c->follower) : -1;
+    const int is_spare = c->follower && follower_is_spare(c->follower);
+
+    log_set_name(c->role.number, is_spare ? -1 : rank >= 0 ? rank : c->options->rank);
+}
+
 /* ---- the connection ---- */
 
 static void on_frame(void *arg, struct conn *conn, const uint8_t *body, size_t len)
@@ -78,8 +88,7 @@ static void on_frame(void *arg, struct conn *conn, const uint8_t *body, size_t l
     now = daemon_enter(&c->daemon);
     if (c->follower && !daemon_is_deaf(&c->daemon)) {
         follower_message(c->follower, now, m);
-        log_set_name(c->role.number,
-                     follower_is_spare(c->follower) ? -1 : follower_rank(c->follower));
+        name_lines(c);
     }
     daemon_leave(&c->daemon);
     msg_free(m);
@@ -416,7 +425,7 @@ static void on_finished(void *arg, const struct action *end)
     daemon_detach(&c->daemon, is_stuck);
     follower_free(c->follower);
     c->follower = NULL;
-    log_set_name(c->role.number, -1);
+    name_lines(c);
     do_close(c, 0);
     forget_other(c);
     dialer_stop(c->dialer);
@@ -507,7 +516,7 @@ int client_run(const struct options *o)
     struct client c = {.options = o, .role = minder_role()};
     struct err err;
 
-    log_set_name(c.role.number, -1);
+    name_lines(&c);
     daemon_host(&c.host);
     if (devices_find(o->common.device, &c.devices, &err) < 0) {
         log_error("%s", err.msg);

@@ -24,8 +24,8 @@ enum log_format { LOG_TEXT, LOG_JSON };
 /* `program`, a plain word of at most 64 bytes, is borrowed for the life of the process. */
 void log_init(const char *program, enum log_format format, enum log_level least);
 
-/* Name this process in its lines, because several share one log: by its rank, or by `number` while
- * it has none (rank -1).  Text: "[rank 3] dpfollower: ..." or "[process 2] ..."; JSON: a field
+/* Name this process in its lines, because several share one log: by its rank, or by `number` if no
+ * rank is known (-1).  Text: "[rank 3] dpfollower: ..." or "[process 2] ..."; JSON: a field
  * "rank" or "process".  number 0: no name, which is so at the start. */
 void log_set_name(int number, int rank);
 

@@ -87,7 +87,9 @@ class Ranks(dp.Case):
         agent.wait_line(r"^\[rank 2\] dpfollower: state: ")
         driver.signal(signal.SIGTERM)
         self.assert_exit(driver, STOPPED)
-        agent.wait_line(r"waiting for the next driver")  # it outlives the job
+        # Both outlive the job, and have been named by the ranks that they were started for.
+        agent.wait_line(r"^\[rank 2\] dpfollower: .*waiting for the next driver")
+        self.assertNotIn("[process", agent.text)
         agent.signal(signal.SIGTERM)
         self.assert_exit(agent, STOPPED, r"SIGTERM: passed on to 2 processes")
 
