@@ -262,9 +262,9 @@ void driver_closed(struct driver *d, int64_t now_ns, int64_t id, const struct er
 {
     enter(d, now_ns);
     struct conn *c = find_conn(d, id);
-    const char *text = why ? why->msg : "it closed the connection (crashed or killed?)";
-    if (c && c->state == CONN_STRANGER && d->stage < STAGE_ENDING && strstr(text, c->from))
-        stranger_say(d, "before it said Hello: %s", text); /* the text contains the address */
+    const char *text = session_reason(why), *whole = why ? why->msg : text;
+    if (c && c->state == CONN_STRANGER && d->stage < STAGE_ENDING && strstr(whole, c->from))
+        stranger_say(d, "before it said Hello: %s", whole); /* the text contains the address */
     else if (c && c->state == CONN_STRANGER && d->stage < STAGE_ENDING)
         stranger_say(d, "%s went away before it said Hello: %s", c->from, text);
     if (c && c->state == CONN_MEMBER) {

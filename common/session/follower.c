@@ -445,7 +445,7 @@ void follower_closed(struct follower *f, int64_t now_ns, const struct err *why)
     follower_enter(f, now_ns);
     if (f->stage < STAGE_SEEK)
         lost_driver(f, 1, !why || (why->code != ERR_PROTO && why->code != ERR_REFUSED),
-                    why ? why->msg : "it closed the connection (crashed or killed?)", NULL);
+                    session_reason(why), NULL);
     follower_leave(f);
 }
 

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
@@ -130,6 +131,14 @@ void queue_log(struct action_queue *q, enum log_level level, const char *fmt, ..
         ASSERT(!"out of memory");
     va_end(ap);
     queue_put(q, &a);
+}
+
+const char *session_reason(const struct err *why)
+{
+    const char *text = why ? why->msg : "it closed the connection (crashed or killed?)";
+    const size_t address = strncmp(text, "from ", 5) == 0 ? 5 + strcspn(text + 5, " ") : 0;
+
+    return address && text[address] && text[address - 1] == ':' ? text + address + 1 : text;
 }
 
 int64_t session_enter_ms(struct session_clock *c, int64_t now_ns)

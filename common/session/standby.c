@@ -567,7 +567,7 @@ void standby_closed(struct standby *s, int64_t now_ns, int64_t conn, const struc
     if (conn != DRIVER)
         forget_follower(s, conn);
     if (conn == DRIVER && (s->stage == STAGE_JOINED || s->stage == STAGE_HELLO))
-        lost_driver(s, 1, why ? why->msg : "it closed the connection (crashed or killed?)");
+        lost_driver(s, 1, session_reason(why));
     leave(s);
 }
 

@@ -201,6 +201,13 @@ static void before_welcome(void **state)
                 "no answer from the driver at 10.0.0.1:7000: it closed the connection (crashed or "
                 "killed?); if it refused this follower, its log says why");
     rig_follower(&r);
+    err_set(&refused, ERR_PROTO, "from 10.0.0.1:7000: bad magic");
+    r.is_closed[0] = 1;
+    follower_closed(r.f, r.now, &refused);
+    rig_drain(&r);
+    assert_ends(&r, STATUS_REFUSED, RETRY_SOON,
+                "no answer from the driver at 10.0.0.1:7000: bad magic; if it refused");
+    rig_follower(&r);
     rig_wait(&r, 11000);
     assert_ends(&r, STATUS_REFUSED, RETRY_UNANSWERED, "no sign of life from the driver for 10.0 s");
     rig_follower(&r);
