@@ -8,19 +8,6 @@
 #include "backend/cpu/plain.h"
 #include "base/util.h"
 
-CPU_CLONES static void sum_rows(const float *restrict a, const float *restrict b,
-                                float *restrict to, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        to[i] = a[i] + b[i];
-}
-
-CPU_CLONES static void add_row(const float *restrict from, float *restrict to, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        to[i] += from[i];
-}
-
 static void forward_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const int64_t c = p->c, length = p->attr.class_token.length;
@@ -33,7 +20,7 @@ static void forward_part(const struct plain *p, int part, int64_t from, int64_t 
               : plain_read(p, CLASS_TOKEN_TOKEN, 0, c, room);
         float *y = plain_dest(p, CLASS_TOKEN_Y, r * c, room + 2 * c);
 
-        sum_rows(row, plain_read(p, CLASS_TOKEN_POSITION, t * c, c, room + c), y, c);
+        plain_sum(y, row, plain_read(p, CLASS_TOKEN_POSITION, t * c, c, room + c), c);
         plain_done(p, CLASS_TOKEN_Y, r * c, c, y);
     }
 }
@@ -61,8 +48,8 @@ static void sum_samples(const struct plain *p, int64_t t, int64_t from, int64_t 
 
     memset(sum, 0, (size_t)(to - from) * sizeof *sum);
     for (int64_t r = t; r < p->rows; r += length)
-        add_row(plain_read(p, CLASS_TOKEN_GRAD_DY, r * p->c + from, to - from, room), sum,
-                to - from);
+        plain_add(sum, plain_read(p, CLASS_TOKEN_GRAD_DY, r * p->c + from, to - from, room),
+                  to - from);
 }
 
 /* Columns [from, to) of dx, row by row. */

@@ -275,12 +275,6 @@ static void grad_w_samples(const struct plain *p, int part, int64_t from, int64_
     }
 }
 
-CPU_CLONES static void add_part(float *restrict sum, const float *restrict part, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        sum[i] += part[i];
-}
-
 static void run_grad_w(const struct plain *p)
 {
     const struct dims d = dims_grad_w(p);
@@ -289,17 +283,10 @@ static void run_grad_w(const struct plain *p)
 
     plain_split(p, d.N, work(&d), grad_w_samples);
     for (int i = 1; i < n_parts; i++)
-        add_part(sum, plain_part_scratch(p, i), n_w(&d) + d.K);
+        plain_add(sum, plain_part_scratch(p, i), n_w(&d) + d.K);
     (by_row(&d) ? filter_from_row : filter_from_k)(&d, sum, p->out[CONV2D_GRAD_W_DW]);
     if (p->out[CONV2D_GRAD_W_DB])
         memcpy(p->out[CONV2D_GRAD_W_DB], sum + n_w(&d), p->out_bytes[CONV2D_GRAD_W_DB]);
-}
-
-static const struct shape *filter_of(const struct graph *g, const struct node *n)
-{
-    return n->op == OP_conv2d          ? cpu_in(g, n, CONV2D_W)
-           : n->op == OP_conv2d_grad_x ? cpu_in(g, n, CONV2D_GRAD_X_W)
-                                       : cpu_out(g, n, CONV2D_GRAD_W_DW);
 }
 
 static int64_t samples_of(const struct graph *g, const struct node *n)
@@ -313,7 +300,7 @@ static int64_t samples_of(const struct graph *g, const struct node *n)
  * sample for each thread, since oneDNN can divide an image among threads and we cannot. */
 int conv_rows_fits(const struct cpu *b, const struct graph *g, const struct node *n)
 {
-    const struct shape *w = filter_of(g, n);
+    const struct shape *w = cpu_conv_filter(g, n);
     const int64_t samples = samples_of(g, n);
     const int64_t K = w->dim[0], C = w->dim[1], L = C * w->dim[3], most = 16 * OUTER_MAX_V;
 
@@ -336,7 +323,7 @@ int conv_rows_make(struct cpu *b, const struct graph *g, const struct node *n, s
                    struct err *err)
 {
     const int grad_w = n->op == OP_conv2d_grad_w;
-    const struct shape *w = filter_of(g, n);
+    const struct shape *w = cpu_conv_filter(g, n);
     const int64_t K = w->dim[0], L = w->dim[1] * w->dim[3];
     const int64_t by_row = K * round_up_i64(L, 16), by_k = L * round_up_i64(K, 16);
     const int64_t filters = w->dim[2] * max_i64(by_row, by_k);

@@ -35,6 +35,14 @@ static inline const struct shape *cpu_out(const struct graph *g, const struct no
     return &g->value[n->out[i]].shape;
 }
 
+/* The shape of a convolution's filter; n is any of its passes. */
+static inline const struct shape *cpu_conv_filter(const struct graph *g, const struct node *n)
+{
+    return n->op == OP_conv2d          ? cpu_in(g, n, CONV2D_W)
+           : n->op == OP_conv2d_grad_x ? cpu_in(g, n, CONV2D_GRAD_X_W)
+                                       : cpu_out(g, n, CONV2D_GRAD_W_DW);
+}
+
 static inline int cpu_has_in(const struct node *n, int i)
 {
     return i < n->n_in && n->in[i] != NO_VALUE;

@@ -13,19 +13,6 @@ static int64_t clamp(int32_t token, int64_t n) { return max_i64(0, min_i64(token
 /* The tokens of one row of the tokens' tensor. */
 static int64_t length_of(const struct shape *tokens) { return tokens->dim[tokens->n - 1]; }
 
-CPU_CLONES static void sum_rows(const float *restrict a, const float *restrict b,
-                                float *restrict to, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        to[i] = a[i] + b[i];
-}
-
-CPU_CLONES static void add_row(const float *restrict from, float *restrict to, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        to[i] += from[i];
-}
-
 static void forward_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const int32_t *tokens = p->in[EMBEDDING_TOKENS];
@@ -37,7 +24,7 @@ static void forward_part(const struct plain *p, int part, int64_t from, int64_t 
         float *y = plain_dest(p, EMBEDDING_Y, r * c, room + 2 * c);
 
         if (p->in[EMBEDDING_POSITION])
-            sum_rows(row, plain_read(p, EMBEDDING_POSITION, r % length * c, c, room + c), y, c);
+            plain_sum(y, row, plain_read(p, EMBEDDING_POSITION, r % length * c, c, room + c), c);
         else
             memcpy(y, row, (size_t)c * sizeof *y);
         plain_done(p, EMBEDDING_Y, r * c, c, y);
@@ -74,8 +61,8 @@ static void scatter(const struct plain *p, int part, int o, int64_t rows, int64_
     for (int64_t r = 0; r < n; r++) {
         const int64_t row = o == EMBEDDING_GRAD_DTABLE ? clamp(tokens[r], rows) : r % length;
 
-        add_row(plain_read(p, EMBEDDING_GRAD_DY, r * c + from, to - from, room),
-                sum + row * c + from, to - from);
+        plain_add(sum + row * c + from,
+                  plain_read(p, EMBEDDING_GRAD_DY, r * c + from, to - from, room), to - from);
     }
     for (int64_t r = 0; r < rows; r++)
         plain_done(p, o, r * c + from, to - from, sum + r * c + from);

@@ -127,6 +127,19 @@ void *plain_part_scratch(const struct plain *p, int i)
     return (char *)p->scratch + p->part_scratch + (size_t)i * p->part_bytes;
 }
 
+CPU_CLONES void plain_add(float *restrict sum, const float *restrict x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        sum[i] += x[i];
+}
+
+CPU_CLONES void plain_sum(float *restrict y, const float *restrict a, const float *restrict b,
+                          int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = a[i] + b[i];
+}
+
 struct split {
     const struct plain *p;
     int64_t n;

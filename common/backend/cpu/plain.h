@@ -63,6 +63,10 @@ int plain_new_split(struct cpu *b, const struct graph *g, const struct node *n,
                     struct kernel **out, struct err *err);
 void *plain_part_scratch(const struct plain *p, int i);
 
+/* sum += x, and y = a + b, of n elements; none of the arrays overlap. */
+void plain_add(float *restrict sum, const float *restrict x, int64_t n);
+void plain_sum(float *restrict y, const float *restrict a, const float *restrict b, int64_t n);
+
 /* Kernels compute in F32.  They read and write operands that may be BF16 in pieces, which pass
  * through a `room` that stays in the nearest cache; an F32 operand is read and written where it
  * lies, and its room is not used.  A piece has PLAIN_PIECE elements or, where a kernel needs whole

@@ -501,12 +501,6 @@ static int n_parts(const struct plain *p, const struct pass *s)
     return plain_parts(p, s->n_blocks, work(s));
 }
 
-CPU_CLONES static void add(float *restrict sum, const float *restrict part, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        sum[i] += part[i];
-}
-
 /* The sum of all parts for rows [from, to) of the filter, and then their gradients. */
 static void grad_w_filter(const struct plain *p, int part, int64_t from, int64_t to)
 {
@@ -518,8 +512,9 @@ static void grad_w_filter(const struct plain *p, int part, int64_t from, int64_t
     (void)part;
     for (int k = 1; k < n_parts(p, &s); k++)
         for (int64_t i = 0; i < POINTS; i++)
-            add(sum + i * each + from * PANEL,
-                (float *)plain_part_scratch(p, k) + i * each + from * PANEL, (to - from) * PANEL);
+            plain_add(sum + i * each + from * PANEL,
+                      (float *)plain_part_scratch(p, k) + i * each + from * PANEL,
+                      (to - from) * PANEL);
     for (int64_t i = from; i < to; i++)
         transform_u(&f, sum, i, p->out[CONV2D_GRAD_W_DW]);
 }
@@ -534,18 +529,11 @@ static void run_grad_w(const struct plain *p)
     if (!p->out[CONV2D_GRAD_W_DB])
         return;
     for (int k = 1; k < n_parts(p, &s); k++)
-        add(db, (float *)plain_part_scratch(p, k) + filter_numbers(&s), s.to.c);
+        plain_add(db, (float *)plain_part_scratch(p, k) + filter_numbers(&s), s.to.c);
     memcpy(p->out[CONV2D_GRAD_W_DB], db, p->out_bytes[CONV2D_GRAD_W_DB]);
 }
 
 /* ---- making ---- */
-
-static const struct shape *filter_of(const struct graph *g, const struct node *n)
-{
-    return n->op == OP_conv2d          ? cpu_in(g, n, CONV2D_W)
-           : n->op == OP_conv2d_grad_x ? cpu_in(g, n, CONV2D_GRAD_X_W)
-                                       : cpu_out(g, n, CONV2D_GRAD_W_DW);
-}
 
 static const struct shape *to_of(const struct graph *g, const struct node *n)
 {
@@ -559,7 +547,7 @@ static const struct shape *to_of(const struct graph *g, const struct node *n)
  * since each thread sums a gradient of its own. */
 int winograd_fits(const struct cpu *b, const struct graph *g, const struct node *n)
 {
-    const struct shape *w = filter_of(g, n), *to = to_of(g, n);
+    const struct shape *w = cpu_conv_filter(g, n), *to = to_of(g, n);
     const int64_t tiles = to->dim[0] * ceil_div_i64(to->dim[1], 2) * ceil_div_i64(to->dim[2], 2);
 
     for (int i = 0; i < 2; i++)
@@ -578,7 +566,7 @@ int winograd_fits(const struct cpu *b, const struct graph *g, const struct node 
 int winograd_make(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
                   struct err *err)
 {
-    const struct shape *w = filter_of(g, n);
+    const struct shape *w = cpu_conv_filter(g, n);
     const int64_t K = w->dim[0], C = w->dim[1];
     const size_t filter = (size_t)(POINTS * K * C) * sizeof(float);
     const size_t tiles = (size_t)(tile_numbers(K) + tile_numbers(C)) * sizeof(float);
