@@ -1,4 +1,4 @@
-/* One function for each event that has fields of its own; the others have a name and a time only.
+/* events - a table of all kinds of events, with the function that writes the fields of each.
  * A line is built whole before it is written. */
 #include "report/events.h"
 
@@ -94,7 +94,7 @@ static void event_write(struct events *e, json_t *o)
     free(text);
 }
 
-/* ---- one function for each event that has fields of its own ---- */
+/* ---- the fields of each kind ---- */
 
 static void put_rank(json_t *o, const struct session_event *ev)
 {
@@ -108,12 +108,11 @@ static void put_step(json_t *o, const struct session_event *ev)
     json_object_set_new(o, "step", ev->step >= 0 ? json_integer(ev->step) : json_null());
 }
 
-static void put_start(json_t *o, const struct events *e, const struct session_event *ev)
+static void put_start(json_t *o, const struct session_event *ev)
 {
     char data[HASH_TEXT_LEN];
 
     put_int(o, "nranks", ev->n_ranks);
-    put_text(o, "device", e->device);
     put_text(o, "version", DPTRAIN_VERSION);
     put_int(o, "parameters", ev->n_parameters);
     hash_to_text(ev->data, data);
@@ -136,7 +135,7 @@ static void put_processes(json_t *o, const struct session_event *ev)
     json_object_set_new(o, "ranks", ranks);
 }
 
-static void put_form(json_t *o, const struct session_event *ev)
+static void put_formation(json_t *o, const struct session_event *ev)
 {
     put_int(o, "generation", ev->generation);
     put_int(o, "nranks", ev->n_ranks);
@@ -145,6 +144,21 @@ static void put_form(json_t *o, const struct session_event *ev)
         return;
     put_text(o, "standby", ev->voters.standby);
     put_int(o, "term", ev->voters.term);
+}
+
+static void put_form(json_t *o, const struct session_event *ev)
+{
+    put_formation(o, ev);
+    put_step(o, ev);
+    put_processes(o, ev);
+}
+
+static void put_recovered(json_t *o, const struct session_event *ev)
+{
+    put_formation(o, ev);
+    put_int(o, "steps_lost", ev->steps_lost);
+    if (ev->text)
+        put_text(o, "source", ev->text);
 }
 
 static void put_first_step(json_t *o, const struct session_event *ev)
@@ -173,8 +187,10 @@ static void put_validation(json_t *o, const struct session_epoch *e)
         put_number(o, "validation_perplexity", exp(e->validation_loss));
 }
 
-static void put_epoch(json_t *o, const struct session_epoch *e)
+static void put_epoch(json_t *o, const struct session_event *ev)
 {
+    const struct session_epoch *e = &ev->epoch;
+
     put_int(o, "epoch", e->epoch);
     put_int(o, "step", e->step);
     put_int(o, "samples", e->n_samples);
@@ -296,89 +312,40 @@ static void put_inject(json_t *o, const struct session_event *ev)
     put_error(o, ev);
 }
 
+static const struct kind {
+    const char *name;
+    void (*put)(json_t *o, const struct session_event *ev);
+} kinds[] = {
+    [EVENT_START] = {"start", put_start},
+    [EVENT_JOIN] = {"join", put_rank},
+    [EVENT_FORM] = {"form", put_form},
+    [EVENT_FIRST_STEP] = {"first_step", put_first_step},
+    [EVENT_EPOCH] = {"epoch", put_epoch},
+    [EVENT_CHECKPOINT] = {"checkpoint", put_checkpoint},
+    [EVENT_LOST] = {"lost", put_lost},
+    [EVENT_DRAIN] = {"drain", put_drain},
+    [EVENT_RECOVERED] = {"recovered", put_recovered},
+    [EVENT_STRAGGLER] = {"straggler", put_straggler},
+    [EVENT_REBALANCE] = {"rebalance", put_rebalance},
+    [EVENT_BUCKETS] = {"buckets", put_buckets},
+    [EVENT_INJECT] = {"inject", put_inject},
+    [EVENT_WARNING] = {"warning", put_warning},
+    [EVENT_ERROR] = {"error", put_error},
+    [EVENT_DONE] = {"done", put_done},
+    [EVENT_STANDBY] = {"standby", put_standby},
+    [EVENT_LEADER] = {"leader", put_leader},
+};
+
 void events_add(struct events *e, const struct session_event *ev)
 {
-    static const char *const names[] = {
-        [EVENT_START] = "start",         [EVENT_JOIN] = "join",
-        [EVENT_FORM] = "form",           [EVENT_FIRST_STEP] = "first_step",
-        [EVENT_EPOCH] = "epoch",         [EVENT_CHECKPOINT] = "checkpoint",
-        [EVENT_LOST] = "lost",           [EVENT_WARNING] = "warning",
-        [EVENT_ERROR] = "error",         [EVENT_DONE] = "done",
-        [EVENT_RECOVERED] = "recovered", [EVENT_STRAGGLER] = "straggler",
-        [EVENT_INJECT] = "inject",       [EVENT_DRAIN] = "drain",
-        [EVENT_STANDBY] = "standby",     [EVENT_LEADER] = "leader",
-        [EVENT_REBALANCE] = "rebalance", [EVENT_BUCKETS] = "buckets",
-    };
     json_t *o;
 
     if (ev->kind == EVENT_PROGRESS || ev->kind == EVENT_ROW || ev->kind == EVENT_REFUSED)
         return;
-    ASSERT((size_t)ev->kind < ARRAY_LEN(names) && names[ev->kind]);
-    o = event_new(names[ev->kind]);
-    switch (ev->kind) {
-    case EVENT_START:
-        put_start(o, e, ev);
-        break;
-    case EVENT_JOIN:
-        put_rank(o, ev);
-        break;
-    case EVENT_FORM:
-        put_form(o, ev);
-        put_step(o, ev);
-        put_processes(o, ev);
-        break;
-    case EVENT_FIRST_STEP:
-        put_first_step(o, ev);
-        break;
-    case EVENT_EPOCH:
-        put_epoch(o, &ev->epoch);
-        break;
-    case EVENT_CHECKPOINT:
-        put_checkpoint(o, ev);
-        break;
-    case EVENT_LOST:
-        put_lost(o, ev);
-        break;
-    case EVENT_DRAIN:
-        put_drain(o, ev);
-        break;
-    case EVENT_RECOVERED:
-        put_form(o, ev);
-        put_int(o, "steps_lost", ev->steps_lost);
-        if (ev->text)
-            put_text(o, "source", ev->text);
-        break;
-    case EVENT_STRAGGLER:
-        put_straggler(o, ev);
-        break;
-    case EVENT_REBALANCE:
-        put_rebalance(o, ev);
-        break;
-    case EVENT_BUCKETS:
-        put_buckets(o, ev);
-        break;
-    case EVENT_WARNING:
-        put_warning(o, ev);
-        break;
-    case EVENT_ERROR:
-        put_error(o, ev);
-        break;
-    case EVENT_INJECT:
-        put_inject(o, ev);
-        break;
-    case EVENT_STANDBY:
-        put_standby(o, ev);
-        break;
-    case EVENT_LEADER:
-        put_leader(o, ev);
-        break;
-    case EVENT_DONE:
-        put_done(o, ev);
-        break;
-    case EVENT_PROGRESS:
-    case EVENT_ROW:
-    case EVENT_REFUSED:
-        break;
-    }
+    ASSERT((size_t)ev->kind < ARRAY_LEN(kinds) && kinds[ev->kind].name);
+    o = event_new(kinds[ev->kind].name);
+    kinds[ev->kind].put(o, ev);
+    if (ev->kind == EVENT_START)
+        put_text(o, "device", e->device);
     event_write(e, o);
 }
