@@ -1,0 +1,317 @@
+/* sim_standby_engine - the world with two leaders: fake engines.  An engine's state is the number
+ * of its steps.  Ranks whose endpoints are the same form a group, and meet in it once a step. */
+#include "sim_standby_impl.h"
+
+#include <stdio.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+
+/* ---- engines ---- */
+
+static struct group *find_group(struct world *w, struct hash128 key, int n_ranks)
+{
+    for (int i = 0; i < w->n_groups; i++)
+        if (hash_equal(w->group[i].key, key))
+            return &w->group[i];
+    ASSERT(w->n_groups < MAX_GROUPS);
+    w->group[w->n_groups] = (struct group){.key = key, .n_ranks = n_ranks};
+    return &w->group[w->n_groups++];
+}
+
+static void report_later(struct world *w, int k, struct report *r)
+{
+    struct process *p = &w->p[k];
+    p->last_report = max_i64(p->last_report + 1, w->now + world_draw(w, 0, 2 * MS));
+    world_schedule(w, (struct event){.what = REPORT, .process = k, .report = r}, p->last_report);
+}
+
+static void wake(struct world *w, int k, int64_t ns)
+{
+    world_schedule(w, (struct event){.what = ENGINE, .process = k, .token = w->p[k].token},
+                   w->now + ns);
+}
+
+static struct report *answer(struct world *w, int k, enum report_kind kind)
+{
+    struct process *p = &w->p[k];
+    struct report *r = report_new(kind, p->generation);
+    (void)w;
+    p->doing = 0;
+    return r;
+}
+
+static void obey(struct world *w, int k, struct cmd *c);
+
+static void next_command(struct world *w, int k)
+{
+    struct cmd *c = w->p[k].next;
+    w->p[k].next = NULL;
+    if (c)
+        obey(w, k, c);
+}
+
+static void broken_off(struct world *w, int k)
+{
+    struct report *r = answer(w, k, REPORT_FAULT);
+    w->p[k].token++;
+    w->p[k].is_waiting = 0;
+    err_set(&r->fault.err, ERR_PEER, "broken off");
+    r->fault.phase = PHASE_REDUCE;
+    r->fault.step = w->p[k].step;
+    r->fault.is_consequence = 1;
+    report_later(w, k, r);
+    next_command(w, k);
+}
+
+void world_leave_group(struct world *w, int k)
+{
+    struct group *g = w->p[k].group;
+    w->p[k].group = NULL;
+    if (!g)
+        return;
+    g->has_left = 1;
+    for (int i = 0; i < w->n_processes; i++)
+        if (w->p[i].group == g && w->p[i].is_waiting && w->p[i].is_alive)
+            wake(w, i, world_draw(w, 0, 300 * MS));
+}
+
+/* All ranks of the group are here, and reach each other. */
+static int is_complete(const struct world *w, const struct group *g)
+{
+    if (g->n_here < g->n_ranks || g->has_left)
+        return 0;
+    for (int i = 0; i < g->n_ranks; i++)
+        for (int j = 0; j < i; j++)
+            if (world_is_apart(w, g->process[i], g->process[j]))
+                return 0;
+    return 1;
+}
+
+/* The ranks hold one state from here on. */
+static void enter_state(struct world *w, struct group *g)
+{
+    g->step = g->newest;
+    if (g->is_resumed && w->n_followers_struck > 0)
+        w->newest_step = min_i64(w->newest_step, g->step);
+    if (w->newest_step > g->step + 1)
+        world_fail(w, "step %lld was done, and term %lld goes on from %lld",
+                   (long long)w->newest_step, (long long)g->term, (long long)g->step);
+    for (int i = 0; i < g->n_ranks; i++)
+        w->p[g->process[i]].step = g->step;
+}
+
+static void count_step(struct world *w, struct group *g)
+{
+    if (g->term < w->newest_term)
+        world_fail(w, "term %lld does step %lld after term %lld did one", (long long)g->term,
+                   (long long)g->step, (long long)w->newest_term);
+    if (w->struck && w->is_voter && g->term > w->newest_term &&
+        w->now - w->struck > SOON_S * INT64_C(1000) * MS)
+        world_fail(w, "the next step came %.1f s after the driver was struck",
+                   1e-9 * (double)(w->now - w->struck));
+    if (g->term > w->newest_term)
+        w->struck = 0;
+    w->newest_term = g->term;
+    w->is_voter = w->was_asked;
+    w->newest_step = ++g->step;
+    w->r->n_epochs += g->step % w->spe == 0;
+}
+
+/* The rank waits in a collective; the last to come releases all. */
+void world_meet(struct world *w, int k)
+{
+    struct process *p = &w->p[k];
+    struct group *g = p->group;
+    int n_waiting = 0, is_regroup = 0;
+    if (!g || g->has_left) {
+        broken_off(w, k);
+        return;
+    }
+    p->is_waiting = 1;
+    for (int i = 0; i < w->n_processes; i++)
+        n_waiting += w->p[i].group == g && w->p[i].is_waiting && w->p[i].is_alive;
+    if (n_waiting < g->n_ranks || !is_complete(w, g))
+        return;
+    int is_form = p->doing == CMD_FORM;
+    if (is_form)
+        enter_state(w, g);
+    else
+        count_step(w, g);
+    for (int i = 0; i < g->n_ranks; i++)
+        is_regroup |= w->p[g->process[i]].is_regroup;
+    for (int i = 0; i < g->n_ranks; i++) {
+        struct process *q = &w->p[g->process[i]];
+        q->is_waiting = 0;
+        q->is_released = 1;
+        q->is_regroup = is_regroup ? -1 : 0;
+        q->token++;
+        wake(w, g->process[i], world_draw(w, 0, is_form ? 3 * MS : w->step_ms * MS));
+    }
+}
+
+static void opened(struct world *w, int k)
+{
+    struct report *r = answer(w, k, REPORT_OPENED);
+    if (w->p[k].is_resumed)
+        w->p[k].step = r->opened.step = w->p[k].folder->saved;
+    r->opened.n_tensors = 1;
+    r->opened.tensor = xcalloc(1, sizeof(struct tensor_hash));
+    r->opened.tensor[0] = (struct tensor_hash){xstrdup("w"), hash_of("w", 1)};
+    r->opened.n_train = 100;
+    r->opened.steps_per_epoch = w->spe;
+    r->opened.n_parameters = 1;
+    report_later(w, k, r);
+}
+
+static void prepared(struct world *w, int k)
+{
+    struct report *r = answer(w, k, REPORT_PREPARED);
+    char name[48];
+    int len = snprintf(name, sizeof(name), "%d %d", k, ++w->p[k].token);
+    r->prepared.endpoint = blob_of(name, (size_t)len);
+    r->prepared.step = w->p[k].step;
+    report_later(w, k, r);
+}
+
+static void epoch_ended(struct world *w, int k, enum epoch_end end)
+{
+    struct process *p = &w->p[k];
+    struct report *r = answer(w, k, REPORT_EPOCH);
+    r->epoch.epoch = p->epoch;
+    r->epoch.step = p->step;
+    r->epoch.end = end;
+    r->epoch.replica = hash_of(&p->step, sizeof(p->step));
+    r->epoch.tensor = xcalloc(1, sizeof(struct tensor_hash));
+    r->epoch.n_tensors = 1;
+    r->epoch.tensor[0] = (struct tensor_hash){xstrdup("w"), r->epoch.replica};
+    p->is_regroup = 0;
+    report_later(w, k, r);
+}
+
+static void train_on(struct world *w, int k)
+{
+    struct process *p = &w->p[k];
+    int had_regroup = p->is_regroup < 0;
+    if (p->group && p->step < p->group->step) { /* the collective was this step's */
+        p->step = p->group->step;
+        struct report *r = report_new(REPORT_STEP, p->generation);
+        r->step.epoch = p->epoch;
+        r->step.step = p->step;
+        report_later(w, k, r);
+    }
+    if (p->step == p->epoch * w->spe)
+        epoch_ended(w, k, EPOCH_WHOLE);
+    else if (had_regroup)
+        epoch_ended(w, k, EPOCH_REGROUP);
+    else
+        world_meet(w, k);
+}
+
+void world_work(struct world *w, int k)
+{
+    struct process *p = &w->p[k];
+    struct report *r;
+    if (p->is_waiting && p->group && !p->group->has_left)
+        return;
+    if (p->is_waiting || (p->doing >= CMD_FORM && p->doing != CMD_STOP && !p->group)) {
+        broken_off(w, k);
+        return;
+    }
+    switch ((int)p->doing) {
+    case CMD_OPEN:
+        opened(w, k);
+        break;
+    case CMD_PREPARE:
+        prepared(w, k);
+        break;
+    case CMD_FORM:
+        if (p->is_released) {
+            r = answer(w, k, REPORT_FORMED);
+            r->formed.step = p->step;
+            report_later(w, k, r);
+        } else {
+            world_meet(w, k);
+        }
+        break;
+    case CMD_TRAIN:
+        train_on(w, k);
+        break;
+    case CMD_VALIDATE:
+        report_later(w, k, answer(w, k, REPORT_VALIDATED));
+        break;
+    case CMD_CHECKPOINT:
+        r = answer(w, k, REPORT_CHECKPOINT);
+        r->checkpoint.step = p->step;
+        if (p->d) {
+            r->checkpoint.path = xstrdup("checkpoints/x");
+            if (p->folder->owner == k)
+                p->folder->saved = p->step;
+        }
+        report_later(w, k, r);
+        break;
+    case CMD_STOP:
+        report_later(w, k, answer(w, k, REPORT_STOPPED));
+        break;
+    }
+    if (!p->doing)
+        next_command(w, k);
+}
+
+static void join(struct world *w, int k, const struct cmd *c)
+{
+    struct buf all = {0};
+    for (int i = 0; i < c->form.n_endpoints; i++)
+        buf_printf(&all, "%.*s,", (int)c->form.endpoint[i].len,
+                   (const char *)c->form.endpoint[i].data);
+    struct group *g = find_group(w, hash_of(all.data, all.len), c->form.n_endpoints);
+    buf_fini(&all);
+    struct process *p = &w->p[k];
+    p->group = g;
+    g->process[g->n_here++] = k;
+    g->newest = max_i64(g->newest, p->step);
+    g->step = -1;
+    if (p->d) {
+        g->term = p->term;
+        g->is_resumed = p->is_resumed;
+    }
+}
+
+static void obey(struct world *w, int k, struct cmd *c)
+{
+    struct process *p = &w->p[k];
+    p->token++;
+    p->is_waiting = p->is_released = 0;
+    p->doing = c->kind;
+    p->generation = max_i64(p->generation, c->generation);
+    if (c->kind == CMD_PREPARE) {
+        world_leave_group(w, k);
+        p->rank = c->prepare.rank;
+        p->is_regroup = 0;
+    } else if (c->kind == CMD_FORM) {
+        join(w, k, c);
+    } else if (c->kind == CMD_TRAIN) {
+        p->epoch = c->train.epoch;
+    }
+    wake(w, k, world_draw(w, MS, c->kind == CMD_TRAIN ? 30 * MS : 60 * MS));
+    cmd_free(c);
+}
+
+void world_take_command(struct world *w, int k, struct cmd *c)
+{
+    struct process *p = &w->p[k];
+    if (p->doing && p->doing != CMD_STOP) { /* it was aborted, and has not noticed yet */
+        cmd_free(p->next);
+        p->next = c;
+    } else {
+        obey(w, k, c);
+    }
+}
+
+void world_abort_engine(struct world *w, int k)
+{
+    world_leave_group(w, k);
+    if (w->p[k].doing)
+        wake(w, k, world_draw(w, 0, 100 * MS));
+    w->p[k].is_waiting = w->p[k].is_waiting && w->p[k].doing;
+}
