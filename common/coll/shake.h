@@ -1,6 +1,6 @@
 /* coll/shake - one connection between two ranks before it is a link: connecting, the proof, and for
  * an encrypted link the handshake of TLS.  Ranks of one machine share memory instead of encrypting.
- * coll/links.c calls this.
+ * coll/links_thread.c calls this.
  *
  * Nothing here blocks: the sockets do not block, and shake_step goes on as far as it can.  From a
  * peer that has not proven the key, at most the bytes of one message are read (coll/proof.h).
