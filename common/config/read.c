@@ -71,18 +71,14 @@ static int make_absolute(const struct option *o, const char *text, size_t len, c
     return 0;
 }
 
-/* At least one row of the key must take the value.  If none does, the message is that of the first.
- */
-static int try_rows(const struct reader *r, const struct option_ref *ref, const char *text,
-                    size_t len, int is_quoted, struct err *err)
+/* 1: several entries have rows with this key.  Which of them holds in the job is known only once
+ * all has been read, and its range is the one that counts (fill_row). */
+static int has_several_rows(const struct reader *r, const struct option_ref *ref)
 {
-    struct err other;
-    int rc = option_try(ref->o, text, len, is_quoted, err);
-
-    for (size_t i = ref->first + 1; i < r->list->n && rc < 0; i++)
+    for (size_t i = ref->first + 1; i < r->list->n; i++)
         if (r->list->ref[i].first == ref->first)
-            rc = option_try(r->list->ref[i].o, text, len, is_quoted, &other);
-    return rc;
+            return 1;
+    return 0;
 }
 
 int read_give(struct reader *r, const struct option_ref *ref, const struct given *value,
@@ -90,6 +86,7 @@ int read_give(struct reader *r, const struct option_ref *ref, const struct given
 {
     const char *text = value->text;
     size_t len = value->len;
+    const int is_tree = ref->o->type == OPT_TREE && value->is_list; /* errors name a place in it */
     struct buf path = {0};
     int rc = 0;
 
@@ -98,8 +95,8 @@ int read_give(struct reader *r, const struct option_ref *ref, const struct given
         text = buf_cstr(&path);
         len = path.len;
     }
-    if (rc == 0)
-        rc = try_rows(r, ref, text, len, value->is_quoted, err);
+    if (rc == 0 && (is_tree || !has_several_rows(r, ref)))
+        rc = option_try(ref->o, text, len, value->is_quoted, err);
     if (rc == 0) {
         struct given *to = &r->given[ref->first];
         char *copy = arena_alloc(r->arena, len + 1);

@@ -243,7 +243,8 @@ static int npy_open_set(struct dataset **out, const void *options,
 
 #define AT(field) offsetof(struct npy_options, field)
 
-#define MOST_REAL 1e30 /* a float holds it, and its inverse */
+#define MOST_REAL  1e30 /* a float holds it, and its inverse */
+#define LEAST_REAL 1e-30
 
 static const struct option rows[] = {
     {"data.path", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED | OPT_RESUME,
@@ -261,7 +262,7 @@ static const struct option rows[] = {
     {"data.normalize.mean", OPT_REALS, AT(image.mean), "[]", -MOST_REAL, MOST_REAL,
      .only = "data.normalize.source", .only_values = 1u << NORMALIZE_GIVEN,
      .help = "Subtract these from the features, of which the last axis of x has so many."},
-    {"data.normalize.std", OPT_REALS, AT(image.std), "[]", 1 / MOST_REAL, MOST_REAL,
+    {"data.normalize.std", OPT_REALS, AT(image.std), "[]", LEAST_REAL, MOST_REAL,
      .only = "data.normalize.source", .only_values = 1u << NORMALIZE_GIVEN,
      .help = "Then divide the features by these."},
 };

@@ -141,9 +141,9 @@ static void shared_keys(void **state)
     assert_true(((const struct plain *)t.options)->rate == 0.75);
     bad("thing: {rate: 5}", NULL, "f:1:15: thing.rate is 5, want a number from 0 to 1");
     bad("thing: {rate: 50, kind: rich}", NULL,
-        "f:1:15: thing.rate is 50, want a number from 0 to 1");
+        "f:1:15: thing.rate is 50, want a number from 0 to 10");
     bad("thing: {kind: rich}", "thing.rate=11",
-        "--set: thing.rate is 11, want a number from 0 to 1");
+        "--set: thing.rate is 11, want a number from 0 to 10");
     bad("thing: {rate: 3, kind: rich}", NULL, "f:1:15: thing.rate is 3, want another");
     bad("thing: {label: \"3\", kind: rich}", NULL,
         "f:1:16: thing.label is 3 in quotes, want an integer from 0 to 9");

@@ -311,6 +311,9 @@ static const struct bad texts[] = {
      "f:2:44: data.normalize is a list, want a mapping with keys such as data.normalize.source"},
     {"model: {arch: lenet}\ndata: {format: mnist, path: /x, normalize: {source: auto, std: [1]}}",
      "f:2:64: data.normalize.std applies only if data.normalize.source is given; it is auto"},
+    {"model: {arch: lenet}\ndata: {format: npy, path: /x, normalize: {std: [0, 1]}}",
+     "f:2:48: data.normalize.std is \"0, 1\", want a list of at most 256, each a number from 1e-30 "
+     "to 1e+30"},
     {"model: {arch: lenet, init: {name: file}}" DIGITS,
      "f: model.init.path is missing, want a path"},
     {"model: {arch: lenet, init: {std: 0.1}}" DIGITS,
@@ -472,7 +475,8 @@ static const struct bad sets[] = {
      "--set: train.epochs is \"ten\", want an integer from 1 to 1000000 epochs"},
     {"train.epoch=3", "--set: unknown key \"train.epoch\"; the closest known key is train.epochs"},
     {"train=3", "--set: train is a group of keys, want one of them, such as train.global_batch"},
-    {"data.normalize=none", "--set: data.normalize.source is \"none\", want given or auto"},
+    {"data.normalize=none", "--set: data.normalize.source applies only if data.format is mnist, "
+                            "cifar10, cifar100, npy or images; it is digits"},
     {"cluster.deadlines=3", "--set: cluster.deadlines is a group of keys, want one of them, such "
                             "as cluster.deadlines.gather"},
     {"name=\x1b[31m", "--set: name is \"?[31m\", want a name of 1 to 64 letters, digits, '.', '_' "
