@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/util.h"
 #include "strategy/compress.h"
 
@@ -309,6 +310,33 @@ static int check_means(const struct job *j, struct err *err)
             "is another one; want 0",
             j->train.clip_norm, s->group.name);
     return 0;
+}
+
+/* With means of gradients Adam's second moment is not updated any more after the warm-up of w
+ * updates.  It has then reached 1 - beta2^w of its final size.  The bias correction divides it by
+ * 1 - beta2^t, which goes on to 1, so updates grow by 1 / sqrt(1 - beta2^w).  From 1 / (1 - beta2)
+ * warm-up steps on that is at most 1.26. */
+char *job_doubt(const struct job *j, int64_t n_steps)
+{
+    const struct strategy_ops *s = strategy_choose(&j->strategy);
+    double number[NODE_MAX_NUMBERS] = {0}, reached, wanted;
+    int64_t warm;
+
+    if (!s->means_from)
+        return NULL;
+    j->optimizer.kind->numbers(j->optimizer.options, number);
+    warm = s->means_from(j->strategy.options);
+    reached = 1 - pow(number[ADAMW_ATTR_BETA2], (double)warm);
+    wanted = round(1 / (1 - number[ADAMW_ATTR_BETA2]));
+    if (warm >= n_steps || (double)warm >= wanted)
+        return NULL;
+    return xasprintf("strategy.warmup_steps is %" PRId64
+                     ", and the second of optimizer.betas is %g: "
+                     "exp_avg_sq stays at %.0f %% of the size that it would reach, and Adam's bias "
+                     "correction lets updates grow up to %.1f times after the warm-up; if the loss "
+                     "then rises, want strategy.warmup_steps of %.0f or more, or a smaller "
+                     "optimizer.lr",
+                     warm, number[ADAMW_ATTR_BETA2], 100 * reached, 1 / sqrt(reached), wanted);
 }
 
 /* A scale is searched for by gradients that overflow on all ranks alike. */

@@ -36,9 +36,9 @@ struct qadam_options {
 static const struct option rows[] = {
     {"strategy.warmup_steps", OPT_INT, AT(warmup_steps), "100", 1, 1e12, .unit = "steps",
      .help =
-         "So many updates of exact Adam come first: until the mean square of the gradient, which "
-         "then stays as it is, has settled. With too few of them training diverges: a weight "
-         "whose gradients were zero, or tiny, until then gets huge updates."},
+         "The number of updates of exact Adam at the beginning. After them the mean square of the "
+         "gradient stays as it is, so it should have settled: with fewer than 1 / (1 - beta2) of "
+         "them updates grow afterwards, and training may diverge."},
 };
 
 struct qadam {

@@ -553,6 +553,15 @@ static void describe_layout(const struct layout *l, struct report *r)
     }
 }
 
+static void warn_of_doubts(struct trainer *t)
+{
+    char *text = t->rank == 0 ? job_doubt(t->job, t->total_steps) : NULL;
+
+    if (text)
+        trainer_warn(t, text);
+    free(text);
+}
+
 int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, struct err *err)
 {
     int rc = open_job(t, c, err);
@@ -587,6 +596,8 @@ int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, 
         rc = loop_read(&t->loop, t->state, err);
     if (rc < 0)
         return rc;
+    if (!c->open.evaluate)
+        warn_of_doubts(t);
     describe_layout(t->layout, opened);
     opened->opened.data = t->fingerprint;
     opened->opened.n_train = t->train_set->n_samples;

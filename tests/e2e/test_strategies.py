@@ -47,6 +47,7 @@ class Strategies(training.Case):
     def test_qadam(self):
         self.disturbed(replicas=None, name="qadam", warmup_steps=20,
                        optimizer={"name": "adam", "lr": 0.002})
+        self.assertRegex(self.events("warning")[0]["message"], "^strategy.warmup_steps is 20, ")
 
     def test_local_sgd(self):
         self.disturbed(name="local_sgd", every=3)
