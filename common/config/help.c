@@ -6,20 +6,31 @@
 
 #include "base/util.h"
 
-/* Print the words of `text`, broken before column 80, each line indented by 4. */
-static void print_wrapped(FILE *f, const char *text)
+enum { INDENT = 4 };
+
+/* Print the words of `text`, broken before column 80.  The first line goes on at `column`, and the
+ * other lines are indented by `indent`. */
+static void print_wrapped(FILE *f, const char *text, size_t column, int indent)
 {
-    size_t column = 0;
+    int is_first = 1; /* in its line */
 
     while (*text) {
         size_t n = strcspn(text, " ");
 
-        if (column && column + 1 + n > 79)
-            column = 0 * fprintf(f, "\n");
-        column += (size_t)fprintf(f, "%s%.*s", column ? " " : "    ", (int)n, text);
+        if (!is_first && column + 1 + n > 79) {
+            column = (size_t)fprintf(f, "\n%*s", indent, "") - 1;
+            is_first = 1;
+        }
+        column += (size_t)fprintf(f, "%s%.*s", is_first ? "" : " ", (int)n, text);
+        is_first = 0;
         text += n + strspn(text + n, " ");
     }
     fprintf(f, "\n");
+}
+
+static void print_paragraph(FILE *f, const char *text)
+{
+    print_wrapped(f, text, (size_t)fprintf(f, "%*s", INDENT, ""), INDENT);
 }
 
 /* Does the key depend on a choice?  It does not where all entries have it, and all rows say the
@@ -38,25 +49,33 @@ static int is_conditional(const struct option_list *l, const struct option_ref *
     return n_alike < n;
 }
 
-/* "an integer from 1 to 9 epochs; only if model.arch is mlp; a resumed run may change it" */
+/* "It is an integer from 1 to 9 epochs, and applies only if model.arch is mlp." */
 static void describe(const struct option_list *l, const struct option_ref *ref, struct buf *out)
 {
+    buf_printf(out, "It is ");
     option_want(ref->o, out);
     if (is_conditional(l, ref)) {
-        buf_printf(out, "; only if %s is ", table_selector(ref));
+        buf_printf(out, ", and applies only if %s is ", table_selector(ref));
         table_when(l, ref, 1, out);
     }
+    buf_printf(out, ".");
     if (ref->o->flags & OPT_RESUME)
-        buf_printf(out, "; a resumed run may change it");
+        buf_printf(out, " A resumed run may change it.");
 }
 
-/* The help of a row, and of the entries that may be chosen: "The network. mlp: ...; lenet: ..." */
-static void append_help(const struct option *o, struct buf *out)
+/* The entries that may be chosen, each with its help. */
+static void print_entries(FILE *f, const struct option_registry *r)
 {
-    buf_printf(out, "%s", o->help);
-    for (int i = 0; o->type == OPT_ENTRY && o->registry->entry[i]; i++)
-        buf_printf(out, "%s %s: %s%s", i ? ";" : "", o->registry->entry[i]->name,
-                   o->registry->entry[i]->help, o->registry->entry[i + 1] ? "" : ".");
+    size_t widest = 0;
+
+    for (int i = 0; r->entry[i]; i++)
+        widest = strlen(r->entry[i]->name) > widest ? strlen(r->entry[i]->name) : widest;
+    for (int i = 0; r->entry[i]; i++) {
+        const int column =
+            fprintf(f, "%*s%-*s", INDENT + 2, "", (int)widest + 2, r->entry[i]->name);
+
+        print_wrapped(f, r->entry[i]->help, (size_t)column, column);
+    }
 }
 
 /* Has an earlier entry's row said the same? */
@@ -79,14 +98,13 @@ void table_help(const struct option_list *l, FILE *f)
             continue;
         fprintf(f, ref->o->def ? "\n%s: %s\n" : "\n%s: (%s)\n", ref->o->key,
                 option_default_text(ref->o));
+        print_paragraph(f, ref->o->help);
+        if (ref->o->type == OPT_ENTRY)
+            print_entries(f, ref->o->registry);
         buf_clear(&text);
-        append_help(ref->o, &text);
-        print_wrapped(f, buf_cstr(&text));
-        buf_clear(&text);
-        buf_printf(&text, "Is ");
         describe(l, ref, &text);
-        buf_printf(&text, ".");
-        print_wrapped(f, buf_cstr(&text));
+        if (ref->o->type != OPT_ENTRY || ref->o->flags & OPT_RESUME)
+            print_paragraph(f, buf_cstr(&text));
     }
     buf_fini(&text);
 }

@@ -302,16 +302,17 @@ static void help(void **state)
     (void)state;
     table_help(&list, f);
     fclose(f);
-    assert_non_null(strstr(text, "\nthing.kind: plain\n    Which. plain: a plain one; rich: a rich "
-                                 "one.\n    Is plain or rich.\n"));
-    assert_non_null(strstr(text, "\nthing.rate: 0.5\n    A rate.\n    Is a number from 0 to 1; "
-                                 "only if thing.kind is plain.\n"));
-    assert_non_null(strstr(text, "\nthing.rate: 2\n    A larger rate.\n    Is a number from 0 to "
-                                 "10; only if thing.kind is rich.\n"));
+    assert_non_null(strstr(text, "\nthing.kind: plain\n    Which.\n      plain  a plain one\n"
+                                 "      rich   a rich one\n\n"));
+    assert_non_null(strstr(text, "\nthing.rate: 0.5\n    A rate.\n    It is a number from 0 to 1, "
+                                 "and applies only if thing.kind is plain.\n"));
+    assert_non_null(strstr(text, "\nthing.rate: 2\n    A larger rate.\n    It is a number from 0 "
+                                 "to 10, and applies only if thing.kind is rich.\n"));
     assert_non_null(
-        strstr(text, "\nthing.same: false\n    The same in both.\n    Is true or false.\n"));
+        strstr(text, "\nthing.same: false\n    The same in both.\n    It is true or false.\n"));
     assert_null(strstr(strstr(text, "\nthing.same: ") + 1, "\nthing.same: ")); /* told once */
-    assert_non_null(strstr(text, "\nthing.size: 1\n    A size.\n    Is an integer from 0 to 9.\n"));
+    assert_non_null(
+        strstr(text, "\nthing.size: 1\n    A size.\n    It is an integer from 0 to 9.\n"));
     free(text);
 }
 

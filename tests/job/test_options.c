@@ -373,7 +373,7 @@ static void check_entry(const char *key, const struct option_group *g, const cha
                  g->help ? g->help : "");
     if ((g->n_options > 0) != (g->size > 0) || (g->n_options > 0) != (g->option != NULL))
         fail_msg("%s %s: keys without an options struct, or a struct without keys", key, word);
-    snprintf(line, sizeof line, "%s:", word); /* a line may end here */
+    snprintf(line, sizeof line, "\n      %s ", word);
     if (!strstr(help, line))
         fail_msg("--help-job does not tell %s %s", key, word);
     for (int i = 0; i < g->n_options; i++)
