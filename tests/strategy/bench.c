@@ -1,46 +1,21 @@
 /* bench - one thread for each rank: the steps of train/step.c around a strategy, with a gradient
- * from the simulator's problem.  The update is plain gradient descent, or the product's Adam. */
-#include "bench.h"
+ * from the simulator's problem.  The update is gradient descent, or the product's Adam. */
+#include "bench_impl.h"
 
 #include "../test.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
 #include "coll/local.h"
-#include "job/job.h"
+#include "data/sampler.h"
 #include "op/control.h"
-#include "op/update.h"
 #include "program/sketch.h"
 #include "session/ring.h"
-#include "strategy/reducer.h"
-
-enum { N_BUCKETS = SIM_MAX_SEGMENTS };
-
-struct rank {
-    const struct bench_run *run;
-    struct bench_result *out;
-    int rank;
-    struct coll *coll;
-    struct job *job;
-    struct layout layout;
-    struct segment param[SIM_MAX_SEGMENTS];
-    struct bucket bucket[N_BUCKETS];
-    struct backend *backend;
-    struct reducer *reducer;
-    struct ring *ring;
-    float *w, *grad;
-    double *check;
-    struct step_scalars scalars;
-    void *slot[STRATEGY_MAX_SLOTS];
-    void *moment[OPTIMIZER_MAX_SLOTS]; /* of Adam, as all that follows */
-    double segments[SEGMENT_COLUMNS];
-    struct program *adam; /* NULL: plain gradient descent */
-    void *arena;
-};
 
 /* ---- the layout of the problem ---- */
 
@@ -101,7 +76,7 @@ static int make_moments(struct rank *k, struct err *err)
     return rc;
 }
 
-static int make_adam(struct rank *k, const struct strategy_ops *ops, struct err *err)
+static int make_adam(struct rank *k, struct err *err)
 {
     const struct shape all = SHAPE(sim_space.len);
     struct sketch s = sketch_begin(err);
@@ -127,7 +102,7 @@ static int make_adam(struct rank *k, const struct strategy_ops *ops, struct err 
     k->segments[SEGMENT_END] = (double)sim_space.len;
     k->segments[SEGMENT_RATE] = 1;
     k->job->optimizer.kind->numbers(k->job->optimizer.options, attr.number);
-    attr.number[ADAMW_ATTR_MEANS_FROM] = (double)ops->means_from(k->job->strategy.options);
+    attr.number[ADAMW_ATTR_MEANS_FROM] = (double)k->ops->means_from(k->job->strategy.options);
     sketch_node(&s, OP_adamw, &attr, in, ARRAY_LEN(in), out, "adam");
     if (sketch_end(&s, k->backend, NULL, &k->adam) < 0)
         return err->code;
@@ -163,14 +138,14 @@ static int read_job(struct rank *k, struct err *err)
     return job_parse(text, strlen(text), "the bench", "/", &k->job, err);
 }
 
-static int make_slots(struct rank *k, const struct strategy_ops *ops, struct err *err)
+static int make_slots(struct rank *k, struct err *err)
 {
     int rc = 0;
 
-    for (int i = 0; i < ops->n_slots && rc == 0; i++) {
-        const int64_t n =
-            ops->slot[i]->scope == SLOT_PER_JOB ? ops->slot[i]->length : sim_space.len;
-        const size_t n_bytes = (size_t)n * dtype_size(ops->slot[i]->dtype);
+    for (int i = 0; i < k->ops->n_slots && rc == 0; i++) {
+        const struct slot_def *slot = k->ops->slot[i];
+        const int64_t n = slot->scope == SLOT_PER_JOB ? slot->length : sim_space.len;
+        const size_t n_bytes = (size_t)n * dtype_size(slot->dtype);
         void *zeros = xcalloc(n_bytes, 1);
 
         rc = backend_alloc(k->backend, n_bytes, "a slot", &k->slot[i], err);
@@ -181,58 +156,108 @@ static int make_slots(struct rank *k, const struct strategy_ops *ops, struct err
     return rc;
 }
 
-static int open_rank(struct rank *k, struct err *err)
+static int make_memory(struct rank *k, struct err *err)
 {
-    struct reducer_options o = {
-        .layout = &k->layout,
-        .ring = k->ring,
-        .hooks = {.exchange = {.at = at, .is_left_out = is_left_out}, .spoil = leave_alone}};
-    size_t grad_bytes;
+    const size_t grad_bytes = layout_grad_bytes(&k->layout, DTYPE_F32);
 
-    make_layout(k);
-    grad_bytes = layout_grad_bytes(&k->layout, DTYPE_F32);
-    if (read_job(k, err) < 0 || backend_open_cpu(1, &k->backend, err) < 0)
-        return err->code;
-    o.strategy = strategy_choose(&k->job->strategy);
-    o.options = k->job->strategy.options;
-    o.backend = k->backend;
-    if (make_slots(k, o.strategy, err) < 0 ||
-        backend_alloc(k->backend, grad_bytes, "gradients", (void **)&k->grad, err) < 0 ||
+    if (backend_alloc(k->backend, grad_bytes, "gradients", (void **)&k->grad, err) < 0 ||
         backend_alloc(k->backend, grad_bytes, "weights", (void **)&k->w, err) < 0 ||
         backend_alloc(k->backend, 2 * sizeof(double), "check", (void **)&k->check, err) < 0)
         return err->code;
+    k->momentum = xcalloc((size_t)sim_space.len, sizeof *k->momentum);
+    for (int64_t i = 0; i < sim_space.len; i++)
+        k->w[i] = sim_first_weight(i);
+    for (int b = 0; b < k->layout.n_buckets; b++)
+        k->bucket_at[b] = (char *)k->grad + k->layout.bucket[b].at;
     if (k->job->optimizer.kind->op == OP_adamw &&
-        (make_moments(k, err) < 0 || make_adam(k, o.strategy, err) < 0))
+        (make_moments(k, err) < 0 || make_adam(k, err) < 0))
         return err->code;
+    return divided_open(k, err);
+}
+
+static int make_reducer(struct rank *k, struct err *err)
+{
+    struct reducer_options o = {
+        .strategy = k->ops,
+        .options = k->job->strategy.options,
+        .backend = k->backend,
+        .layout = &k->layout,
+        .grad = k->grad,
+        .bucket = k->bucket_at,
+        .sums = (void *const *)k->d.sums,
+        .param = k->w,
+        .param_bucket = k->d.param_bucket,
+        .own_params = (void *const *)k->d.param,
+        .check = k->check,
+        .scalars = &k->scalars,
+        .optimizer = &k->job->optimizer,
+        .control = k->grad + sim_space.len,
+        .n_shares = k->run->n_shares,
+        .accumulate = 1,
+        .ring = k->ring,
+        .hooks = {.exchange = {.at = at, .is_left_out = is_left_out}, .spoil = leave_alone}};
+
     memcpy(o.slot, k->slot, sizeof o.slot);
     memcpy(o.moment, k->moment, sizeof o.moment);
-    o.optimizer = &k->job->optimizer;
-    o.grad = k->grad;
-    o.check = k->check;
-    o.scalars = &k->scalars;
-    o.param = k->w;
-    o.control = k->grad + sim_space.len;
     return reducer_new(&o, &k->reducer, err);
 }
 
-static void fill(struct rank *k, int64_t step)
+static int open_rank(struct rank *k, struct err *err)
 {
-    const int n = k->run->n_ranks, is_uneven = k->run->is_uneven;
+    make_layout(k);
+    if (read_job(k, err) < 0 || backend_open_cpu(1, &k->backend, err) < 0)
+        return err->code;
+    k->ops = strategy_choose(&k->job->strategy);
+    if (make_slots(k, err) < 0 || make_memory(k, err) < 0)
+        return err->code;
+    return make_reducer(k, err);
+}
+
+/* The gradient of this rank's samples, or with fixed shares that of one share. */
+static void fill(struct rank *k, int64_t step, int share)
+{
+    const int n = k->run->n_ranks, is_uneven = k->run->is_uneven, n_shares = k->run->n_shares;
     const double part = sim_part(is_uneven, k->rank, n, step);
     const float weight = is_uneven ? (float)(part * n) : 1;
     const float factor = (float)reducer_loss_factor(k->reducer, step, part) * weight;
 
     for (int64_t i = 0; i < sim_space.len; i++)
-        k->grad[i] = factor * sim_gradient(k->rank, n, step, i, k->w[i]);
+        k->grad[i] = factor * sim_gradient(n_shares ? share : k->rank, n_shares ? n_shares : n,
+                                           step, i, k->w[i]);
     memset(k->grad + sim_space.len, 0, CONTROL_LEN * sizeof *k->grad);
     k->grad[sim_space.len + CONTROL_TARGETS] = 1;
     k->grad[sim_space.len + CONTROL_WEIGHT + 3] = 64; /* the digit of 2^24: 1 * WEIGHT_UNITS */
     if (k->run->spoil)
         k->run->spoil(k->rank, step, k->grad);
-    k->check[0] = 1;
-    k->scalars.rate = SIM_RATE;
-    k->scalars.n_targets = n;
-    k->check[1] = k->run->is_refused && k->run->is_refused(step);
+}
+
+/* Hand over all buckets, with fixed shares those of each of this rank's shares. */
+static int hand_over(struct rank *k, int64_t step, struct err *err)
+{
+    const struct span all = {0, k->run->n_shares};
+    const struct span own =
+        all.n > 0 ? span_part(all, k->run->n_ranks, k->rank) : (struct span){0, 1};
+    int rc = 0;
+
+    for (int64_t share = own.first; share < own.first + own.n && rc == 0; share++) {
+        fill(k, step, (int)share);
+        for (int b = 0; b < k->layout.n_buckets && rc == 0; b++) {
+            rc = divided_fill(k, b, err);
+            if (rc == 0)
+                rc = reducer_bucket(k->reducer, b, err);
+        }
+    }
+    return rc;
+}
+
+static int check_control(const struct rank *k, struct err *err)
+{
+    const int n = k->run->n_shares ? k->run->n_shares : k->run->n_ranks;
+    const float sum = k->grad[sim_space.len + CONTROL_TARGETS];
+
+    return sum == (float)n
+               ? 0
+               : err_set(err, ERR_PROTO, "the control vector's sum is %g, want %d", (double)sum, n);
 }
 
 static int update(struct rank *k, struct err *err)
@@ -243,34 +268,53 @@ static int update(struct rank *k, struct err *err)
         return 0;
     if (k->adam)
         rc = sketch_run(k->adam, err);
-    for (int64_t i = 0; i < sim_space.len && !k->adam; i++)
-        k->w[i] = k->w[i] - SIM_RATE * k->grad[i];
+    else if (k->d.n_held > 0)
+        divided_update(k);
+    else
+        for (int64_t i = 0; i < sim_space.len; i++) {
+            k->momentum[i] = k->run->momentum * k->momentum[i] + k->grad[i];
+            k->w[i] = k->w[i] - SIM_RATE * k->momentum[i];
+        }
     k->scalars.n_updates++;
     return rc;
+}
+
+/* A sum beside the steps takes as long as it likes, but it has ended in every fourth step, which is
+ * another one on each rank. */
+static void wait_beside(struct rank *k, int64_t step)
+{
+    while ((step + k->rank) % 4 == 3 && !exchange_beside_has_ended(reducer_exchange(k->reducer)))
+        sched_yield();
 }
 
 static int run_step(struct rank *k, int64_t step, struct err *err)
 {
     int rc = reducer_begin(k->reducer, step, k->scalars.n_updates, err);
 
-    fill(k, step);
-    for (int b = 0; b < k->layout.n_buckets && rc == 0; b++)
-        rc = reducer_bucket(k->reducer, b, err);
+    k->check[0] = 1;
+    k->check[1] = k->run->is_refused && k->run->is_refused(step);
+    k->scalars.rate = SIM_RATE;
+    k->scalars.n_targets = k->run->n_shares ? k->run->n_shares : k->run->n_ranks;
+    if (rc == 0)
+        rc = hand_over(k, step, err);
     if (rc == 0)
         rc = reducer_finish(k->reducer, err);
-    if (rc == 0 && k->grad[sim_space.len + CONTROL_TARGETS] != (float)k->run->n_ranks)
-        rc = err_set(err, ERR_PROTO, "the control vector's sum is %g, want %d",
-                     (double)k->grad[sim_space.len + CONTROL_TARGETS], k->run->n_ranks);
+    if (rc == 0)
+        rc = check_control(k, err);
     if (rc == 0)
         rc = update(k, err);
     if (rc == 0)
         rc = reducer_updated(k->reducer, err);
     (void)reducer_end(k->reducer);
+    wait_beside(k, step);
     if (rc == 0)
         rc = reducer_step_end(k->reducer, err);
+    k->out->is_changed[step][k->rank] = rc > 0;
+    if (rc >= 0)
+        rc = divided_gather(k, err);
     if (rc >= 0)
         memcpy(k->out->w[step][k->rank], k->w, sizeof *k->w * (size_t)sim_space.len);
-    return rc < 0 ? rc : 0;
+    return rc;
 }
 
 static int run_steps(struct rank *k, struct err *err)
@@ -278,8 +322,6 @@ static int run_steps(struct rank *k, struct err *err)
     struct coll_stats stats;
     int rc = 0;
 
-    for (int64_t i = 0; i < sim_space.len; i++)
-        k->w[i] = sim_first_weight(i);
     ring_begin(k->ring, 1);
     reducer_join(k->reducer, k->coll);
     rc = reducer_form(k->reducer, 0, err);
@@ -287,6 +329,9 @@ static int run_steps(struct rank *k, struct err *err)
         rc = reducer_met(k->reducer, err);
     for (int64_t step = 0; step < k->run->n_steps && rc == 0; step++)
         rc = run_step(k, step, err);
+    if (rc == 0)
+        rc = reducer_epoch_end(k->reducer, err);
+    divided_show(k);
     coll_stats(k->coll, &stats);
     if (k->rank == 0)
         k->out->n_bytes = stats.n_bytes;
@@ -299,6 +344,8 @@ static void close_rank(struct rank *k)
     program_free(k->adam);
     reducer_free(k->reducer);
     coll_free(k->coll);
+    divided_close(k);
+    free(k->momentum);
     for (int i = 0; k->backend && i < STRATEGY_MAX_SLOTS; i++)
         backend_free(k->backend, k->slot[i]);
     for (int i = 0; k->backend && i < OPTIMIZER_MAX_SLOTS; i++)

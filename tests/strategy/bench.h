@@ -9,7 +9,9 @@
 struct bench_run {
     const char *strategy;  /* the section `strategy` of a job file */
     const char *optimizer; /* NULL: the job's default */
-    int is_uneven;         /* as the simulator's */
+    int is_uneven;         /* as the simulator's, as are the next two */
+    int n_shares;
+    float momentum;
     int n_ranks;
     int n_steps;
     /* May change what a rank hands over; or NULL. */
@@ -20,6 +22,12 @@ struct bench_run {
 
 struct bench_result {
     float w[SIM_MAX_STEPS][SIM_MAX_RANKS][SIM_MAX_LEN]; /* after each step */
+    /* 1: what other ranks sent changed the weights after the step (strategy_ops.step_end). */
+    uint8_t is_changed[SIM_MAX_STEPS][SIM_MAX_RANKS];
+    /* Divided state: at the end, the momentum in the shards that each rank holds, and where these
+     * are. */
+    float momentum[SIM_MAX_RANKS][2][SIM_MAX_LEN];
+    uint8_t is_held[SIM_MAX_RANKS][2][SIM_MAX_LEN];
     int64_t n_bytes; /* handed to collectives by rank 0, in all */
     int rc[SIM_MAX_RANKS];
     struct err err[SIM_MAX_RANKS];

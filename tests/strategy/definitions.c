@@ -1,8 +1,9 @@
-/* definitions - each strategy, by its definition, as the reference simulator plays it. */
+/* The definitions of the strategies that combine the gradients of all ranks, so that all weights
+ * stay equal, as the reference simulator plays them. */
 #include <math.h>
 #include <string.h>
 
-#include "sim.h"
+#include "definitions.h"
 
 /* The same for all ranks. */
 static void give_all(struct sim *s, const double *g)
@@ -11,8 +12,7 @@ static void give_all(struct sim *s, const double *g)
         memmove(s->g[r], g, sizeof s->g[r]);
 }
 
-/* allreduce: every rank's update uses the sum of all ranks' gradients. */
-static void allreduce(struct sim *s)
+void sim_allreduce(struct sim *s)
 {
     double sum[SIM_MAX_LEN] = {0};
 
@@ -20,6 +20,55 @@ static void allreduce(struct sim *s)
         for (int64_t i = 0; i < sim_space.len; i++)
             sum[i] += s->g[r][i];
     give_all(s, sum);
+}
+
+/* zero: the sums have the bits of those in rank order, and every update uses the same momentum,
+ * whichever rank makes it. */
+static void sum_in_order(struct sim *s)
+{
+    for (int64_t i = 0; i < sim_space.len; i++) {
+        float sum = (float)s->g[0][i];
+
+        for (int r = 1; r < s->n; r++)
+            sum = sum + (float)s->g[r][i];
+        for (int r = 0; r < s->n; r++)
+            s->g[r][i] = (double)sum;
+    }
+}
+
+#define MOMENTUM 0.75f
+
+static void update_momentum(struct sim *s)
+{
+    for (int64_t i = 0; i < sim_space.len; i++) {
+        const float m = MOMENTUM * (float)s->keep[0][0][i] + (float)s->g[0][i];
+
+        s->keep[0][0][i] = (double)m;
+        for (int r = 0; r < s->n; r++)
+            s->w[r][i] = (double)((float)s->w[r][i] - SIM_RATE * m);
+    }
+}
+
+/* shards: the gradients of five shares are added in one binary tree, whatever the number of ranks.
+ */
+enum { SHARES = 5 };
+
+static float add_shares(const struct sim *s, int64_t i, int first, int width)
+{
+    const float w = (float)s->w[0][i];
+
+    if (width == 1)
+        return sim_gradient(first, SHARES, s->step, i, w);
+    if (first + width / 2 >= SHARES)
+        return add_shares(s, i, first, width / 2);
+    return add_shares(s, i, first, width / 2) + add_shares(s, i, first + width / 2, width / 2);
+}
+
+static void sum_shares(struct sim *s)
+{
+    for (int64_t i = 0; i < sim_space.len; i++)
+        for (int r = 0; r < s->n; r++)
+            s->g[r][i] = (double)add_shares(s, i, 0, 8);
 }
 
 /* ---- Adasum ---- */
@@ -97,12 +146,7 @@ static void bfloat16(struct sim *s) { sum_rounded(s, 8, 0, 1); }
 
 /* ---- codes ---- */
 
-/* The elements of a bucket of the space, which is cut into a chunk for each rank. */
-struct range {
-    int64_t from, to;
-};
-
-static int next_bucket(struct range *b)
+int sim_next_bucket(struct range *b)
 {
     int64_t to = b->to;
 
@@ -117,8 +161,7 @@ static int next_bucket(struct range *b)
     return 0;
 }
 
-/* Replace x[from, to) by what its code of 8 bits is read as: Bagua's MinMaxUInt8. */
-static void through_bytes(double *x, struct range r)
+void sim_through_bytes(double *x, struct range r)
 {
     float min = INFINITY, max = -INFINITY, scale, upper, lower;
 
@@ -193,7 +236,7 @@ static void sum_codes(struct sim *s, codec *through, float factor, double (*keep
 
     if (s->n == 1)
         return;
-    while (next_bucket(&bucket))
+    while (sim_next_bucket(&bucket))
         for (int k = 0; k < s->n; k++)
             sum_chunk(s, through, chunk_of(bucket, s->n, k), factor, sum, keep);
     for (int64_t i = 0; i < sim_space.len; i++)
@@ -201,7 +244,7 @@ static void sum_codes(struct sim *s, codec *through, float factor, double (*keep
     give_all(s, sum);
 }
 
-static void bytegrad(struct sim *s) { sum_codes(s, through_bytes, 1, NULL); }
+static void bytegrad(struct sim *s) { sum_codes(s, sim_through_bytes, 1, NULL); }
 static void onebit(struct sim *s) { sum_codes(s, through_signs, 1, s->keep[0]); }
 
 /* ---- qadam ---- */
@@ -225,7 +268,7 @@ static void combine_qadam(struct sim *s)
         }
     }
     if (s->n_updates >= WARMUP)
-        sum_codes(s, through_bytes, (float)(1.0 / s->n), NULL);
+        sum_codes(s, sim_through_bytes, (float)(1.0 / s->n), NULL);
 }
 
 static void update_qadam(struct sim *s)
@@ -353,152 +396,17 @@ static void powersgd(struct sim *s, int64_t r)
 static void powersgd_1(struct sim *s) { powersgd(s, 1); }
 static void powersgd_2(struct sim *s) { powersgd(s, 2); }
 
-/* ---- strategies in which each rank updates by its own gradients ---- */
-
-/* Each rank's share of the gradient, times the number of ranks. */
-static void own(struct sim *s)
-{
-    for (int r = 0; r < s->n; r++)
-        for (int64_t i = 0; i < sim_space.len; i++)
-            s->g[r][i] *= s->n;
-}
-
-static double mean_weight(const struct sim *s, int64_t i)
-{
-    double sum = 0;
-
-    for (int r = 0; r < s->n; r++)
-        sum += s->w[r][i];
-    return sum / s->n;
-}
-
-static void set_all(struct sim *s, int64_t i, double w)
-{
-    for (int r = 0; r < s->n; r++)
-        s->w[r][i] = w;
-}
-
-static void take_means(struct sim *s)
-{
-    for (int64_t i = 0; i < sim_space.len; i++)
-        set_all(s, i, mean_weight(s, i));
-}
-
-enum { EVERY = 3, START = 7 };
-
-/* local_sgd: after every so many steps all ranks take the mean of their weights. */
-static void mix_local(struct sim *s)
-{
-    if ((s->step + 1) % EVERY == 0)
-        take_means(s);
-}
-
-/* Post-local SGD: so many steps of all-reduce come first. */
-static void combine_post_local(struct sim *s)
-{
-    if (s->step < START)
-        allreduce(s);
-    else
-        own(s);
-}
-
-static void mix_post_local(struct sim *s)
-{
-    if (s->step >= START && (s->step - START + 1) % EVERY == 0)
-        take_means(s);
-}
-
-/* DiLoCo: keep[0] is where all ranks were after the exchange before, keep[1] the momentum. */
-static void combine_outer(struct sim *s)
-{
-    if (s->step == 0)
-        memcpy(s->keep[0][0], s->w[0], sizeof s->w[0]);
-    own(s);
-}
-
-static void mix_outer(struct sim *s)
-{
-    const double lr = 0.5, mu = 0.8;
-    double *start = s->keep[0][0], *momentum = s->keep[1][0];
-
-    for (int64_t i = 0; i < sim_space.len && (s->step + 1) % EVERY == 0; i++) {
-        const double d = start[i] - mean_weight(s, i);
-
-        momentum[i] = mu * momentum[i] + d;
-        start[i] -= lr * (d + mu * momentum[i]);
-        set_all(s, i, start[i]);
+#define ZERO(text)                                                                        \
+    {                                                                                     \
+        .name = text, .job = "{" text "}", .combine = sum_in_order, .momentum = MOMENTUM, \
+        .update = update_momentum                                                         \
     }
-}
 
-/* decentralized: the gradient is that at the weights before the exchange, and is applied to the
- * weights after it. */
-static void decentralized(struct sim *s)
-{
-    own(s);
-    if (s->step % 2 == 0)
-        take_means(s);
-}
-
-/* Of an even number of ranks each of the lower half meets another one of the upper half in each
- * round.  An odd number has one rank more, which is not there. */
-static void shift_one(struct sim *s)
-{
-    const int half = (s->n + 1) / 2;
-
-    own(s);
-    for (int a = 0; a < half; a++) {
-        const int b = half + (int)((s->step + a) % half);
-
-        for (int64_t i = 0; i < sim_space.len && b < s->n; i++)
-            s->w[a][i] = s->w[b][i] = (s->w[a][i] + s->w[b][i]) / 2;
-    }
-}
-
-/* low_precision_decentralized: keep[0] is what the neighbours know of each rank, keep[1] and
- * keep[2] what each rank knows of its left and right neighbour. */
-static void combine_low_precision(struct sim *s)
-{
-    for (int r = 0; r < s->n && s->step == 0; r++)
-        for (int k = 0; k < 3; k++)
-            memcpy(s->keep[k][r], s->w[r], sizeof s->w[r]);
-    own(s);
-}
-
-static float difference(const struct sim *s, int r, int64_t i)
-{
-    const float x = (float)s->w[r][i], known = (float)s->keep[0][r][i];
-    const float left = (float)s->keep[1][r][i], right = (float)s->keep[2][r][i];
-
-    return x + left / 3 + right / 3 - known * (5.0f / 3.0f);
-}
-
-static void mix_low_precision(struct sim *s)
-{
-    static double d[SIM_MAX_RANKS][SIM_MAX_LEN];
-
-    if (s->n == 1)
-        return;
-    for (int r = 0; r < s->n; r++) {
-        for (int64_t i = 0; i < sim_space.len; i++)
-            d[r][i] = (double)difference(s, r, i);
-        for (struct range b = {0, 0}; next_bucket(&b);)
-            through_bytes(d[r], b);
-    }
-    for (int r = 0; r < s->n; r++)
-        for (int64_t i = 0; i < sim_space.len; i++) {
-            const int from[] = {r, (r + s->n - 1) % s->n, (r + 1) % s->n};
-
-            for (int k = 0; k < 3; k++)
-                s->keep[k][r][i] = (double)((float)s->keep[k][r][i] + (float)d[from[k]][i]);
-            s->w[r][i] = s->keep[0][r][i];
-        }
-}
-
-const struct sim_strategy sim_strategies[] = {
-    {.name = "allreduce", .job = "{name: allreduce}", .combine = allreduce, .tol = 1e-5},
+const struct sim_strategy sim_sums[] = {
+    {.name = "allreduce", .job = "{name: allreduce}", .combine = sim_allreduce, .tol = 1e-5},
     {.name = "gradient_allreduce",
      .job = "{name: gradient_allreduce}",
-     .combine = allreduce,
+     .combine = sim_allreduce,
      .tol = 1e-5},
     {.name = "adasum", .job = "{name: adasum}", .combine = adasum, .tol = 1e-5},
     {.name = "adasum, unequal parts",
@@ -525,40 +433,13 @@ const struct sim_strategy sim_strategies[] = {
      .combine = powersgd_2,
      .tol = 5e-3},
     {.name = "onebit", .job = "{compress: onebit}", .combine = onebit, .tol = 1e-5},
-    {.name = "local_sgd",
-     .job = "{name: local_sgd, every: 3}",
-     .combine = own,
-     .mix = mix_local,
-     .is_own = 1,
-     .tol = 1e-5},
-    {.name = "post-local SGD",
-     .job = "{name: local_sgd, every: 3, start: 7}",
-     .combine = combine_post_local,
-     .mix = mix_post_local,
-     .is_own = 1,
-     .tol = 1e-5},
-    {.name = "DiLoCo",
-     .job = "{name: local_sgd, every: 3, outer: nesterov, outer_lr: 0.5, outer_momentum: 0.8}",
-     .combine = combine_outer,
-     .mix = mix_outer,
-     .is_own = 1,
-     .tol = 1e-5},
-    {.name = "decentralized",
-     .job = "{name: decentralized, every: 2}",
-     .combine = decentralized,
-     .is_own = 1,
-     .tol = 1e-5},
-    {.name = "decentralized, one peer",
-     .job = "{name: decentralized, peers: shift_one}",
-     .combine = shift_one,
-     .is_own = 1,
-     .tol = 1e-5},
-    {.name = "low_precision_decentralized",
-     .job = "{name: low_precision_decentralized}",
-     .combine = combine_low_precision,
-     .mix = mix_low_precision,
-     .is_own = 1,
-     .tol = 0},
+    ZERO("zero: 1"),
+    ZERO("zero: 1, buddy: false"),
+    ZERO("zero: 2"),
+    ZERO("zero: 2, buddy: false"),
+    ZERO("zero: 3"),
+    ZERO("zero: 3, buddy: false"),
+    {.name = "shards", .job = "{shards: 5}", .combine = sum_shares, .n_shares = SHARES},
 };
 
-const int sim_n_strategies = sizeof sim_strategies / sizeof sim_strategies[0];
+const int sim_n_sums = sizeof sim_sums / sizeof sim_sums[0];

@@ -1,6 +1,6 @@
 /* sim - the problem of the reference simulator, and its loop over steps.
  *
- * The definitions of the strategies are in definitions.c. */
+ * The definitions of the strategies are in definitions.c and definitions_own.c. */
 #include "sim.h"
 
 #include <math.h>

@@ -4,7 +4,8 @@
  * Every rank minimises a quadratic of its own.  A step of the simulator: each rank has its gradient
  * at its own weights; `combine` gives each rank the gradient that its update uses; every rank makes
  * the update w -= RATE * g; `mix` may then change the weights.  A strategy's definition is these
- * two functions.
+ * two functions.  Only the moment at which a round of async ends depends on time: the simulator
+ * takes it from the run of the product.
  *
  * Numbers are doubles.  A definition that rounds to float, such as a codec, does so itself: then
  * the product must give the same bits. */
@@ -47,6 +48,10 @@ struct sim {
     double w[SIM_MAX_RANKS][SIM_MAX_LEN];           /* each rank's weights */
     double g[SIM_MAX_RANKS][SIM_MAX_LEN];           /* each rank's gradient, in this step */
     double keep[4][SIM_MAX_RANKS][2 * SIM_MAX_LEN]; /* what a strategy keeps; zero at first */
+    /* Of async alone, whose rounds end when they may: the ranks on which the product's round ended
+     * with this step, and the rounds that are under way. */
+    const uint8_t *has_ended; /* [n] */
+    int is_under_way[SIM_MAX_RANKS], n_rounds;
 };
 
 struct sim_strategy {
@@ -56,13 +61,16 @@ struct sim_strategy {
     void (*combine)(struct sim *s);
     void (*update)(struct sim *s); /* NULL: w -= RATE * g */
     void (*mix)(struct sim *s);    /* NULL: nothing */
-    int is_own;                    /* 1: each rank's update uses its own gradient */
-    int is_uneven;                 /* 1: the ranks' parts of a step differ; some have none */
-    double tol;                    /* relative to the largest weight; 0: equal bits */
+    int is_timed;                  /* 1: the end of an exchange is read from has_ended */
+    int n_shares;   /* fixed shares: each has the gradient of a rank; 0: there are none */
+    float momentum; /* of the update that the bench makes; keep[0][0] of `update` */
+    int is_uneven;  /* 1: the ranks' parts of a step differ; some have none */
+    double tol;     /* relative to the largest weight; 0: equal bits */
 };
 
-extern const struct sim_strategy sim_strategies[];
-extern const int sim_n_strategies;
+extern const struct sim_strategy sim_sums[]; /* all ranks' updates use the same gradient */
+extern const struct sim_strategy sim_owns[]; /* each rank's update uses its own gradient */
+extern const int sim_n_sums, sim_n_owns;
 
 /* Element i of the gradient of rank r of n at weight w: a share of the whole gradient, so that the
  * ranks' gradients are summed.  Where parts differ it is to be multiplied by the part, times n. */
