@@ -334,6 +334,7 @@ static void note_progress(struct driver *d)
     if (d->stage >= STAGE_TRAIN)
         r->resume = d->stage;
     r->is_midstep |= d->stage == STAGE_TRAIN && d->formation.n_answers < d->n_ranks;
+    r->newest_step = max_i64(r->newest_step, d->run.step);
     for (int k = 0; k < d->n_ranks; k++)
         r->newest_step = max_i64(r->newest_step, d->seats[k].at.step);
 }

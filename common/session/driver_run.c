@@ -86,6 +86,17 @@ static struct session_process *list_processes(const struct driver *d)
     return p;
 }
 
+/* The ranks that are left hold an older step than the one at which the epoch ended: with
+ * strategy.zero the newest state may be lost together with some ranks.  So the epoch is trained
+ * again, and decisions made at its end are void. */
+static void go_back(struct driver *d)
+{
+    d->recovery.resume = STAGE_TRAIN;
+    d->run.stops_early = d->run.is_final = 0;
+    free(d->run.nonfinite);
+    d->run.nonfinite = NULL;
+}
+
 void done_form(struct driver *d)
 {
     int64_t step = d->seats[0].answer->formed.step;
@@ -97,6 +108,8 @@ void done_form(struct driver *d)
             return;
         }
     }
+    if (step < d->run.step)
+        go_back(d);
     d->run.step = step;
     driver_event(
         d, &(struct session_event){.kind = EVENT_FORM,

@@ -154,6 +154,31 @@ static void an_epoch_that_was_not_ended_is_ended_again(void **state)
     rig_free(&r);
 }
 
+/* A rank was lost in the validation, and the newest state with it, as may happen to divided state.
+ * What is validated in the end is the state at the epoch's end, and the epoch is told once. */
+static void a_lost_state_is_trained_again_before_it_is_validated(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(2);
+    (void)state;
+    o.cluster.spares = 1;
+    rig_train(&r, &o);
+    rig_come(&r, 2, -1);
+    rig_go_on_to(&r, 2, CMD_VALIDATE);
+    rig_close(&r, 1);
+    RIG_ALL(&r, CMD_PREPARE, 4, 0, 2);
+    RIG_ALL(&r, CMD_FORM, 2, 0, 2);
+    assert_int_equal(r.command->kind, CMD_TRAIN);
+    assert_int_equal(r.command->train.epoch, 1);
+    struct report *own = rig_answer(r.command), *other = rig_answer(r.command);
+    rig_report(&r, 0, own);
+    rig_report(&r, 2, other);
+    assert_int_equal(rig_event(&r, EVENT_RECOVERED)->steps_lost, 2);
+    assert_int_equal(r.command->kind, CMD_VALIDATE);
+    assert_int_equal(rig_count(&r, EVENT_EPOCH), 0);
+    rig_free(&r);
+}
+
 static void nobody_comes(void **state)
 {
     struct rig r;
@@ -494,6 +519,7 @@ int main(void)
         cmocka_unit_test(who_prepares_is_not_hurried),
         cmocka_unit_test(a_loss_between_steps_costs_no_step),
         cmocka_unit_test(an_epoch_that_was_not_ended_is_ended_again),
+        cmocka_unit_test(a_lost_state_is_trained_again_before_it_is_validated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
