@@ -523,11 +523,15 @@ static int load_weights(struct trainer *t, const char *folder, int averaged, str
     return rc < 0 ? err_wrap(err, "--checkpoint") : 0;
 }
 
+struct ckpt_state trainer_beginning(const struct trainer *t)
+{
+    return (struct ckpt_state){.steps_per_epoch = t->steps_per_epoch, .data = t->fingerprint};
+}
+
 /* On rank 0, make or load the state.  Followers take theirs from another rank when ranks form. */
 static int make_state(struct trainer *t, const struct cmd *c, struct err *err)
 {
-    t->state->at =
-        (struct ckpt_state){.steps_per_epoch = t->steps_per_epoch, .data = t->fingerprint};
+    t->state->at = trainer_beginning(t);
     t->state->warn = trainer_warn;
     t->state->warn_arg = t;
     if (c->open.rank != 0)

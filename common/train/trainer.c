@@ -178,35 +178,48 @@ static int agree_to_record(struct trainer *t, int *records, struct err *err)
     return rc < 0 ? err_wrap(err, "agreeing on whether steps are recorded") : 0;
 }
 
+/* On rank 0: hold the whole state of the newest checkpoint, or of step 0 if there is none yet.
+ * `lost` says why. */
+static int hold_earlier_state(struct trainer *t, const char *lost, struct err *err)
+{
+    struct ckpt *c = NULL;
+    int rc = t->o.run_dir ? ckpt_load_latest(t->o.run_dir, trainer_warn, t, &c, err) : CKPT_NONE;
+    char *text;
+
+    if (rc >= 0 && shards_hold_all(t->state, err) < 0) {
+        rc = err->code;
+    } else if (rc == 0) {
+        rc = state_load(t->state, c, err);
+    } else if (rc == CKPT_NONE) {
+        t->state->at = trainer_beginning(t);
+        rc = state_init(t->state, t->job, err);
+    }
+    ckpt_close(c);
+    if (rc < 0)
+        return err_wrap(err, "%s", lost);
+    text = t->state->at.step > 0
+               ? xasprintf("%s: training goes back to the checkpoint of step %lld", lost,
+                           (long long)t->state->at.step)
+               : xasprintf("%s: there is no checkpoint yet, so training begins again", lost);
+    trainer_warn(t, text);
+    free(text);
+    return 0;
+}
+
 /* The ranks that are left do not hold the whole state of any step.  So rank 0 loads the newest
  * checkpoint, and all ranks go on from there. */
 static int go_back(struct trainer *t, int source, struct err *err)
 {
     const struct err lost = *err;
-    struct ckpt *c = NULL;
     int rc = 0;
 
     if (t->saver)
         saver_finish(t->saver);
-    if (t->rank == 0 && t->o.run_dir)
-        rc = ckpt_load_latest(t->o.run_dir, trainer_warn, t, &c, err);
-    if (rc == 0 && c)
-        rc = shards_hold_all(t->state, err);
-    if (rc == 0 && c)
-        rc = state_load(t->state, c, err);
-    if (rc == 0 && c) {
-        char *text = xasprintf("%s: training goes back to the checkpoint of step %lld", lost.msg,
-                               (long long)t->state->at.step);
-
-        trainer_warn(t, text);
-        free(text);
-    }
-    ckpt_close(c);
-    if (rc >= 0)
+    if (t->rank == 0)
+        rc = hold_earlier_state(t, lost.msg, err);
+    if (rc == 0)
         rc = state_broadcast(t->state, t->coll, source, err);
-    if (rc == SHARDS_LOST && t->rank == 0) /* the cause; the other ranks' failures follow from it */
-        return err_set(err, ERR_CORRUPT, "%s; and there is no checkpoint to go back to", lost.msg);
-    return rc == SHARDS_LOST ? err->code : rc;
+    return rc == SHARDS_LOST ? err->code : rc; /* rank 0 could not, and its failure says why */
 }
 
 /* All ranks gather a divided state together, so all must know whether a checkpoint is due: rank 0

@@ -167,6 +167,8 @@ int trainer_n_threads(const struct trainer *t, int n_local);
 
 /* Tell the driver.  arg is the struct trainer. */
 void trainer_warn(void *arg, const char *text);
+/* The position of a run that has not done a step. */
+struct ckpt_state trainer_beginning(const struct trainer *t);
 
 /* Make the programs for this rank's shares, in place of the present ones. */
 int trainer_make_programs(struct trainer *t, struct err *err);
