@@ -3,8 +3,6 @@ one rank trains undisturbed, bit for bit.
 cluster.rebalance: a slow rank gets a smaller share, and is lost without harm.
 train.bucket_bytes: auto: the size that was decided on outlives the loss of a rank."""
 
-import os
-
 import dp
 import training
 from dp import FINISHED, PATIENT, USAGE, freezing
@@ -15,15 +13,6 @@ JOB = {**training.JOB, **PATIENT, "data.samples": 500, "data.validation_samples"
 
 
 class Shares(training.Case):
-    def weights(self, run):
-        folder = self.path(run, "checkpoints", "latest")
-        out = {}
-        for name in sorted(os.listdir(folder)):
-            if name.endswith(".safetensors"):
-                with open(os.path.join(folder, name), "rb") as file:
-                    out[name] = file.read()
-        return out
-
     def test_ranks_are_lost_and_leave(self):
         """Rank 1 is killed in the midst of a step, and a spare takes its place; that one is drained
         later, and two ranks go on."""

@@ -1,122 +1,201 @@
-"""Strategies when ranks are lost, come and leave.  Where each rank updates by its own gradients,
-training goes on, and what is validated and saved is the mean over ranks.  Where the state is
-divided among the ranks, the losses are those of an undisturbed all-reduce."""
+"""Every strategy under every fault, in the midst of steps: ranks are killed, frozen, cut off, drained
+and added, and at last the driver is killed and the run resumed.
 
+    test_strategies.py [Lost|Resized]  the strategies of which each does something that the others do
+                                       not
+    test_strategies.py rest            the others
+
+The table WAYS says what each strategy promises.  Where ranks come in the place of others, and the
+strategy keeps nothing that is lost with a rank, the run ends with the bits of an undisturbed one.
+"""
+
+import dataclasses
 import signal
+import sys
 
 import dp
 import training
-from dp import FINISHED, PATIENT, freezing
-from training import CALM, JOB
+from dp import FINISHED, PATIENT
 
-# 8 steps an epoch.  Rank 2 freezes itself in the second epoch and in the fourth.
-HELD = {**JOB, **PATIENT, "data.samples": 512, "data.validation_samples": 256, "train.epochs": 5,
-        "cluster.min_ranks": 2, "optimizer.momentum": 0.9, "optimizer.lr": 0.02}
+# 8 steps an epoch, 40 in all.  Two buckets of gradients.
+JOB = {"model.arch": "mlp", "model.hidden": "48", "data.samples": 512,
+       "data.validation_samples": 256, "train.global_batch": 64, "train.epochs": 5,
+       "train.bucket_bytes": 65536}
+MOMENTUM = {"optimizer.momentum": 0.9, "optimizer.lr": 0.02}
+ADAM = {"optimizer.name": "adamw", "optimizer.lr": 0.005}
+# Every rank has one thread, because the bits depend on their number.
+THREADS = ("--threads", "1")
+MEAN = "mean over ranks"
+
+# A rank that is lost for each reason, and what its `lost` event tells.
+BLOWS = (("kill:rank1@update5", 1, r"closed the connection|the connection to \S+ broke"),
+         ("stop:rank2@reduce11", 2, r"no sign of life for \d+\.\d s"),
+         ("drop:rank1@step18", 1, r"closed the connection|the connection to \S+ broke"))
+END_OF_DRIVER = "kill:rank0@reduce29"
 
 
-class Strategies(training.Case):
-    def disturbed(self, replicas="mean over ranks", optimizer=None, **keys):
-        """Rank 1 is killed in the midst of a step, and a spare takes its place; that one is drained
-        later, and two ranks go on."""
-        job = {**HELD, **{f"strategy.{key}": value for key, value in keys.items()}}
-        if optimizer:
-            job = {key: value for key, value in job.items() if not key.startswith("optimizer.")}
-            job |= {f"optimizer.{key}": value for key, value in optimizer.items()}
-        driver, victim, other, spare = self.start_ranks(job, *freezing(2, 13, 29), spares=1)
-        spare.wait_line("as a spare")
-        self.wait_frozen(other.pid)
-        victim.kill()
-        self.wake(other.pid)
-        self.wait_event("recovered")
-        self.wait_frozen(other.pid, 2)
-        drain = self.start([dp.DRIVER, "--drain", "1"])
-        self.assert_exit(drain, FINISHED)
-        self.wake(other.pid, 2)
-        self.assert_exit(driver, FINISHED)
-        self.assert_exit(other, FINISHED)
-        self.assert_recovered(n_times=2)
-        self.assertEqual([event["nranks"] for event in self.events("recovered")], [3, 2])
-        epochs = self.events("epoch")
-        self.assertEqual([event["step"] for event in epochs], [8, 16, 24, 32, 40])
-        self.assertEqual({event.get("replicas") for event in epochs}, {replicas})
-        self.assertLess(epochs[-1]["validation_loss"], epochs[0]["validation_loss"])
+@dataclasses.dataclass
+class Way:
+    """A strategy by its keys, and what it promises when ranks are lost and replaced (`replaced`),
+    when their number changes (`resized`), and when a run is resumed from its checkpoint
+    (`resumed`): the bits of the run that is named by `like`, its losses up to rounding, or losses
+    that are at most so much worse."""
+    keys: dict
+    replaced: object
+    resized: object
+    optimizer: dict = dataclasses.field(default_factory=lambda: MOMENTUM)
+    replicas: str = None
+    like: dict = None  # the keys of the strategy whose undisturbed run is the measure: the same
+    most_lost: int = 1  # steps, by the loss of one rank
+    is_ordinary: bool = True
+    warns: str = None  # the beginning of the warning that the job gets
 
-    def test_adasum(self):
-        self.disturbed(replicas=None, name="adasum")
 
-    def test_qadam(self):
-        self.disturbed(replicas=None, name="qadam", warmup_steps=20,
-                       optimizer={"name": "adam", "lr": 0.002})
-        self.assertRegex(self.events("warning")[0]["message"], "^strategy.warmup_steps is 20, ")
+BITS, ROUNDING = "bits", "rounding"
 
-    def test_local_sgd(self):
-        self.disturbed(name="local_sgd", every=3)
 
-    def test_local_sgd_outer(self):
-        self.disturbed(name="local_sgd", every=3, outer="nesterov", outer_lr=0.5,
-                       outer_momentum=0.5)
+def own(keys, is_ordinary=True):
+    """A strategy in which each rank updates by its own gradients."""
+    return Way(keys, 0.1, 0.1, replicas=MEAN, is_ordinary=is_ordinary)
 
-    def test_decentralized(self):
-        self.disturbed(name="decentralized", peers="shift_one")
 
-    def test_low_precision_decentralized(self):
-        self.disturbed(name="low_precision_decentralized")
+def divided(stage, is_ordinary=True, **keys):
+    """Divided state: the results are those of a plain all-reduce."""
+    return Way({"zero": stage, **keys}, BITS, ROUNDING, optimizer=ADAM, like={},
+               most_lost=40 if keys else 1, is_ordinary=is_ordinary)
 
-    def test_async(self):
-        self.disturbed(name="async", interval=0)
 
-    def lose_divided(self, **keys):
-        """Rank 1 kills itself when it has the sums of a step, rank 2 freezes while the others wait
-        for its sums, and the one in rank 1's place loses its connection.  Each time a spare comes.
-        The losses are those of an all-reduce that nothing disturbs."""
-        plain = {**JOB, "data.samples": 512, "train.epochs": 3, "optimizer.name": "adamw",
-                 "optimizer.lr": 0.005, "cluster.heartbeat_timeout": 3, **dp.FORSAKEN}
-        faults = "kill:rank1@update5,stop:rank2@reduce11,drop:rank1@step18"
-        driver, killed, frozen, *spares = self.start_ranks(
-            {**plain, **{f"strategy.{key}": value for key, value in keys.items()}},
-            "--inject", faults, spares=3)
-        self.assert_exit(driver, FINISHED)
+WAYS = {
+    "allreduce": Way({"name": "allreduce"}, BITS, ROUNDING, is_ordinary=False),
+    "gradient_allreduce": Way({"name": "gradient_allreduce"}, BITS, ROUNDING, is_ordinary=False),
+    "adasum": Way({"name": "adasum"}, BITS, 0.1),
+    "float16": Way({"compress": "float16"}, BITS, 0.02),
+    "bfloat16": Way({"compress": "bfloat16"}, BITS, 0.02, is_ordinary=False),
+    "uint8": Way({"compress": "uint8"}, BITS, 0.05, is_ordinary=False),
+    "bytegrad": Way({"name": "bytegrad"}, BITS, 0.05),
+    "powersgd": Way({"compress": "powersgd", "rank": 2}, 0.1, 0.1),
+    "onebit": Way({"compress": "onebit"}, 0.1, 0.1),
+    "qadam": Way({"name": "qadam", "warmup_steps": 14}, BITS, 0.1,
+                 optimizer={"optimizer.name": "adam", "optimizer.lr": 0.002},
+                 warns="strategy.warmup_steps is 14, "),
+    "local_sgd": own({"name": "local_sgd", "every": 3}),
+    "local_sgd_start": own({"name": "local_sgd", "every": 3, "start": 10}, is_ordinary=False),
+    "local_sgd_outer": own({"name": "local_sgd", "every": 3, "outer": "nesterov", "outer_lr": 0.5,
+                            "outer_momentum": 0.5}),
+    "decentralized": own({"name": "decentralized"}),
+    "decentralized_shift_one": own({"name": "decentralized", "peers": "shift_one"}),
+    "low_precision_decentralized": own({"name": "low_precision_decentralized"}),
+    "async": own({"name": "async", "interval": 0}),
+    "zero_1": divided(1),
+    "zero_2": divided(2),
+    "zero_3": divided(3),
+    "zero_3_without_buddies": divided(3, buddy="false", is_ordinary=False),
+    "shards": Way({"shards": 5}, BITS, BITS, like={"shards": 5}),
+}
+
+
+class Case(training.Case):
+    def start_all(self, job, *args, spares=0):
+        driver = self.driver(*THREADS, *args, n=3, job={**job, "cluster.spares": spares})
+        ranks = [self.follower("--rank", str(k), *THREADS) for k in (1, 2)]
+        for k in (1, 2):
+            driver.wait_line(f"rank {k} joined")
+        return [driver, *ranks, *(self.follower(*THREADS) for _ in range(spares))]
+
+    def job(self, way, keys=None):
+        keys = way.keys if keys is None else keys
+        return {**JOB, **way.optimizer, **{f"strategy.{key}": keys[key] for key in keys}}
+
+    def assert_promise(self, way, promise, job):
+        """Compares this run, which went to its end, with the same job undisturbed."""
+        like = {key: value for key, value in job.items() if not key.startswith("strategy.")}
+        keys = way.keys if way.like is None else way.like
+        like |= {f"strategy.{key}": value for key, value in keys.items()}
+        losses, weights = self.undisturbed(like, 3, *THREADS)
+        got = self.final_losses()
+        self.assertEqual([row[:2] for row in got], [row[:2] for row in losses])
+        if promise == BITS:
+            self.assertEqual(got, losses)
+            self.assertEqual(self.weights("runs/demo"), weights)
+        elif promise == ROUNDING:
+            self.assert_close(got, losses)
+        else:
+            self.assertLess(got[-1][3], losses[-1][3] * (1 + promise))
+
+
+class Lost(Case):
+    """Ranks are lost, and the number of ranks stays the same."""
+
+    def check(self, way):
+        """A rank kills itself when it has the sums of a step, another one freezes while it waits for
+        them, and one loses its connection.  Each time a spare comes.  Then the driver kills itself,
+        and the run is resumed from its checkpoint."""
+        job = {**self.job(way), "cluster.heartbeat_timeout": 3, **dp.FORSAKEN}
+        faults = ",".join([*(blow[0] for blow in BLOWS), END_OF_DRIVER])
+        driver, killed, frozen, *spares = self.start_all(job, "--inject", faults, spares=3)
+        self.assert_exit(driver, -signal.SIGKILL)
         self.assert_exit(killed, -signal.SIGKILL)
         dp.thaw(frozen.pid)
-        self.assert_exit(frozen, dp.FAILED)
-        self.assertEqual(sorted(spare.wait_exit() for spare in spares),
-                         [FINISHED, FINISHED, dp.FAILED])
-        self.assert_recovered(n_times=3, nranks=3)
-        self.assert_as_undisturbed(plain, 3)
+        for daemon in (frozen, *spares):
+            self.assert_exit(daemon, dp.FAILED)
+        lost = self.events("lost")
+        self.assertEqual([event["rank"] for event in lost], [rank for _, rank, _ in BLOWS])
+        for event, (_, _, reason) in zip(lost, BLOWS):
+            self.assertRegex(event["reason"], reason)
+        recovered = self.events("recovered")
+        self.assertEqual([event["nranks"] for event in recovered], [3, 3, 3])
+        for event in recovered:
+            self.assertLessEqual(event["steps_lost"], way.most_lost)
+        self.run_driver("--local", "--resume", *THREADS, n=3, job=job)
+        self.assertEqual(self.events("error"), [])
+        self.assertEqual({event.get("replicas") for event in self.events("epoch")}, {way.replicas})
+        if way.warns:
+            self.assertRegex(self.events("warning")[0]["message"], "^" + way.warns)
+        self.assert_promise(way, way.replaced, job)
 
-    def drain_divided(self, **keys):
-        """Rank 1 is drained, two ranks go on, and another one joins them."""
-        plain = {**JOB, **PATIENT, "optimizer.momentum": 0.9,
-                 "optimizer.lr": CALM["optimizer.lr"] / 10, "cluster.min_ranks": 2,
-                 "cluster.max_ranks": 3, "cluster.join_interval": 0.2}
-        driver, drained, other = self.start_ranks(
-            {**plain, **{f"strategy.{key}": value for key, value in keys.items()}},
-            "--inject", "stop:rank2@step40,stop:rank1@step70,stop:rank1@step300")
-        self.wait_frozen(other.pid)
-        self.assert_exit(self.start([dp.DRIVER, "--drain", "1"]), FINISHED)
-        self.wake(other.pid)
-        self.assert_exit(drained, dp.STOPPED)
-        self.wait_frozen(other.pid, 2)  # rank 1 by now
-        late = self.follower()
+
+class Resized(Case):
+    """Ranks leave and join in order."""
+
+    def check(self, way):
+        """Rank 1 is drained, and a spare takes its place; that one is drained, too, and two ranks go
+        on until another one joins them."""
+        job = {**self.job(way), **PATIENT, "cluster.min_ranks": 2, "cluster.max_ranks": 3,
+               "cluster.join_interval": 0.2}
+        # In step 22 rank 0 gives the driver time to see that another rank is ready.
+        held = "stop:rank2@step5,stop:rank2@step13,stop:rank1@step21,delay:rank0@step22:1s"
+        driver, one, other, spare = self.start_all(job, "--inject", held, spares=1)
+        for n, leaver in enumerate((one, spare), 1):
+            self.wait_frozen(other.pid, n)
+            if n == 1:
+                self.wait_spares(1)
+            self.assert_exit(self.start([dp.DRIVER, "--drain", "1"]), FINISHED)
+            self.wake(other.pid, n)
+            self.assert_exit(leaver, dp.STOPPED)
+        self.wait_frozen(other.pid, 3)  # rank 1 by now
+        late = self.follower(*THREADS)
         self.wait_spares(1)
-        self.wake(other.pid, 2)
-        late.wait_line(r"takes part as rank 2 of 3")
         self.wake(other.pid, 3)
+        late.wait_line(r"takes part as rank 2 of 3")
         for daemon in (driver, other, late):
             self.assert_exit(daemon, FINISHED)
-        self.assertEqual([event["nranks"] for event in self.events("form")], [3, 2, 3])
+        self.assertEqual([event["nranks"] for event in self.events("form")], [3, 3, 2, 3])
+        self.assertEqual([event["rank"] for event in self.events("lost")], [1, 1])
+        self.assertEqual({event["reason"] for event in self.events("lost")},
+                         {f"rank 1 ({event['host']}) was drained" for event in self.events("drain")})
         self.assertEqual(self.events("error"), [])
-        self.assert_as_undisturbed(plain, 3)
+        self.assert_promise(way, way.resized, job)
 
-    def test_zero_1(self):
-        self.lose_divided(zero=1)
 
-    def test_zero_3(self):
-        self.lose_divided(zero=3)
-
-    def test_zero_3_drain_and_join(self):
-        self.drain_divided(zero=3)
+def add_all(is_ordinary):
+    for name, way in WAYS.items():
+        for kind in (Lost, Resized):
+            if way.is_ordinary == is_ordinary:
+                setattr(kind, f"test_{name}", lambda self, way=way: self.check(way))
 
 
 if __name__ == "__main__":
+    add_all(sys.argv[1:2] != ["rest"])
+    if sys.argv[1:2] == ["rest"]:
+        del sys.argv[1]
     dp.main()

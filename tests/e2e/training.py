@@ -35,22 +35,45 @@ class Case(dp.Case):
                 with open(self.path(name, f"{prefix}-{kind}-ubyte"), "wb") as file:
                     file.write(content)
 
-    def expected(self, job, n):
-        """The losses of the same job when no rank is lost."""
-        key = (n, *sorted((k, str(v)) for k, v in job.items() if not k.startswith("cluster.")))
+    def weights(self, run="runs/demo"):
+        """The bytes of the newest checkpoint: of the parameters and of the optimizer's slots."""
+        folder = self.path(run, "checkpoints", "latest")
+        out = {}
+        for name in sorted(os.listdir(folder)):
+            if name.endswith(".safetensors"):
+                with open(os.path.join(folder, name), "rb") as file:
+                    out[name] = file.read()
+        return out
+
+    def undisturbed(self, job, n, *args):
+        """The losses of the same job when nothing befalls it, and its weights."""
+        key = (n, *args, *sorted((k, str(v)) for k, v in job.items()
+                                 if not k.startswith("cluster.")))
         if key not in undisturbed:
             run = f"calm-{len(undisturbed)}"
-            self.run_driver("--local", "--run-dir", run, n=n, job=job)
-            undisturbed[key] = self.losses(run)
+            self.run_driver("--local", "--run-dir", run, *args, n=n, job=job)
+            undisturbed[key] = self.losses(run), self.weights(run)
         return undisturbed[key]
 
-    def assert_as_undisturbed(self, job, n):
-        """If the number of ranks changes from `n` on the way, the job must be CALM."""
-        want, got = self.expected(job, n), self.losses()
+    def expected(self, job, n):
+        """The losses of the same job when no rank is lost."""
+        return self.undisturbed(job, n)[0]
+
+    def final_losses(self):
+        """The losses of each epoch.  An epoch that ended after the checkpoint from which the run was
+        resumed was told before, and again after it."""
+        return list({row[0]: row for row in self.losses()}.values())
+
+    def assert_close(self, got, want):
+        """These losses differ by rounding alone."""
         self.assertEqual([row[:2] for row in got], [row[:2] for row in want])
         for row, calm in zip(got, want):
             for seen, wanted in zip(row[2:], calm[2:]):
                 self.assertLess(abs(seen - wanted), 1e-5 * abs(wanted), (row, calm))
+
+    def assert_as_undisturbed(self, job, n):
+        """If the number of ranks changes from `n` on the way, the job must be CALM."""
+        self.assert_close(self.losses(), self.expected(job, n))
 
     def assert_recovered(self, n_times=1, nranks=None):
         events = self.events("recovered")
