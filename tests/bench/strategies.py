@@ -53,7 +53,9 @@ STRATEGIES = {
     "powersgd": {"strategy.compress": "powersgd"},
     "onebit": {"strategy.compress": "onebit"},
     "local_sgd": {"strategy.name": "local_sgd", "strategy.every": 8},
+    "qadam": {"strategy.name": "qadam"},
 }
+NEEDS_ADAM = {"qadam"}
 HOOKS = {"DDP": "none", "DDP float16": "float16", "DDP PowerSGD": "powersgd"}
 EVERY = 10  # steps of a row of metrics.csv; two rows are compared with the loss to reach
 
@@ -227,6 +229,8 @@ def measure(o, model, ranks):
     with Hosts(o.hosts or ranks) as hosts:
         for name in [*o.only, *(HOOKS if o.torch else {})]:
             ours = name in STRATEGIES
+            if name in NEEDS_ADAM and not MODELS[model][0]["optimizer.name"].startswith("adam"):
+                continue
             seconds, losses = {}, []
             for rate in rates:
                 hosts.limit(rate)
