@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/adding.h"
 #include "base/alloc.h"
 #include "base/util.h"
 
@@ -42,8 +43,11 @@ int backend_usual_fusion(const struct node *n, enum fusion f, enum activation ac
                (act == ACT_RELU || act == ACT_TANH || act == ACT_SIGMOID);
     case FUSE_LOSS_GRAD:
         return n->op == OP_softmax_xent;
-    case FUSE_LINEAR_GRAD_ACT:
     case FUSE_NORM:
+        return act == ACT_NONE || act == ACT_RELU;
+    case FUSE_LINEAR_GRAD_ACT:
+    case FUSE_ADDS:
+    case FUSE_FOLD:
         return 0;
     }
     return 0;
@@ -80,6 +84,8 @@ int backend_make_kernel(struct backend *b, const struct graph *g, const struct n
                         struct kernel **out, struct err *err)
 {
     ASSERT(!(op_get(n->op)->flags & (OP_ALIAS | OP_ENGINE)));
+    if (n->adds && !backend_can_fuse(b, g, n, FUSE_ADDS, ACT_NONE))
+        return adding_new(b, g, n, out, err);
     if (b->ops->make_kernel(b, g, n, out, err) < 0)
         return err_wrap(err, "%s (%s) on %s", n->name, op_get(n->op)->name, b->ops->name);
     ASSERT((*out)->ops->bind && (*out)->ops->run && (*out)->ops->free);

@@ -112,7 +112,8 @@ struct value {
     int grad, copy, shadow;        /* of a PARAM or STATE: its partners; NO_VALUE until made */
     int n_uses;                    /* PARAM: forward nodes that the loss depends on and that read
                                     * it, counted once for each operand; set by
-                                    * program_differentiate */
+                                    * program_differentiate, as the next one is */
+    int read_twice;                /* PARAM: 1: a forward node reads it through two operands */
     const struct param_info *info; /* PARAM only */
     float init_state;              /* STATE: initial value of every element */
 };
@@ -259,6 +260,7 @@ struct node {
     int n_in, n_out;
     int in[NODE_MAX_IN];   /* NO_VALUE: an optional input that is absent */
     int out[NODE_MAX_OUT]; /* NO_VALUE: an optional output that no node wants */
+    unsigned adds;         /* bit i: out[i] is added to what its memory holds; 0: it is written */
     union node_attr attr;
 };
 
@@ -271,6 +273,8 @@ struct graph {
     int64_t batch;               /* samples per run, may be 0 */
     int training;                /* 1: dropout drops, batch norm uses the batch */
     int recompute;               /* 1: program/recompute.c drops what blocks leave for backward */
+    int grads_at_once;           /* 1: one node writes all of a parameter's gradient, since the
+                                  * gradients' memory is not there before (divided gradients) */
     int block, n_blocks;         /* the block that appended nodes belong to, and the last one's */
     int input[GRAPH_MAX_INPUTS]; /* one for each field of a sample, in the order of the fields */
     int n_inputs;

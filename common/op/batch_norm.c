@@ -31,6 +31,12 @@
  *                        -> y (may be in place of x)
  *   y = act((x - m) / sqrt(v + eps) * weight + bias + add)
  *
+ * batch_norm_fold        w [C,..], b? [C], weight, bias, running_mean, running_var
+ *                        -> filter [C,..], shift [C]
+ *   filter[c,..] = w[c,..] * s and shift[c] = (b[c] - m[c]) * s + bias[c], s = weight / sqrt(v +
+ * eps), so that a conv2d with filter and shift computes what batch_norm_infer makes of a conv2d
+ * with w and b.
+ *
  * act is attr.norm.act: none or relu, whose NaN is 0.  program/fuse.c makes the fused forms.  With
  * relu and no add, the gradients' operators compute the relu's gradient, too: they take weight and
  * bias, compute the sign of y anew from x, and read dy as 0 where y is not positive.  A node with
@@ -134,6 +140,22 @@ static int infer_infer(const struct graph *g, const struct node *n, struct value
         (rc = want_fused(g, n, BATCH_NORM_INFER_ADD, err)) < 0)
         return rc;
     op_out(out, BATCH_NORM_INFER_Y, DTYPE_F32, *op_shape(g, n, BATCH_NORM_INFER_X));
+    return 0;
+}
+
+static int infer_fold(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                      struct err *err)
+{
+    int64_t c;
+    int rc = op_want(g, n, BATCH_NORM_FOLD_W, DTYPE_F32, -1, err);
+
+    if (rc < 0)
+        return rc;
+    c = op_shape(g, n, BATCH_NORM_FOLD_W)->dim[0];
+    if ((rc = want_vectors(g, n, BATCH_NORM_FOLD_B, BATCH_NORM_FOLD_RUNNING_VAR, c, err)) < 0)
+        return rc;
+    op_out(out, BATCH_NORM_FOLD_FILTER, DTYPE_F32, *op_shape(g, n, BATCH_NORM_FOLD_W));
+    op_out(out, BATCH_NORM_FOLD_SHIFT, DTYPE_F32, SHAPE(c));
     return 0;
 }
 
@@ -261,6 +283,13 @@ const struct op_def op_batch_norm_infer = {
     .flags = OP_ROWS | OP_INPLACE,
     .typed_in = 1u << BATCH_NORM_INFER_X | 1u << BATCH_NORM_INFER_ADD,
     .typed_out = 1u << BATCH_NORM_INFER_Y,
+};
+
+const struct op_def op_batch_norm_fold = {
+    .infer = infer_fold,
+    OP_SIGNATURE(batch_norm_fold),
+    .typed_in = 1u << BATCH_NORM_FOLD_W | 1u << BATCH_NORM_FOLD_B,
+    .typed_out = 1u << BATCH_NORM_FOLD_FILTER | 1u << BATCH_NORM_FOLD_SHIFT,
 };
 
 const struct op_def op_batch_norm_grad_stats = {

@@ -1,9 +1,11 @@
 /* conv2d - two-dimensional convolution (cross-correlation), as torch.nn.functional.conv2d.
  *
- * conv2d         x [N,H,W,C], w [K,C/groups,R,S], b? [K] -> y [N,H',W',K]
+ * conv2d         x [N,H,W,C], w [K,C/groups,R,S], b? [K], add? [N,H',W',K] -> y [N,H',W',K]
+ *                (may be in place of add)
  *   H' = (H + 2*pad - dilation*(R-1) - 1) / stride + 1, and W' likewise.
  *   y[n,p,q,k] = act(b[k] + sum over r,s and the C/groups channels c of k's group of
- *                x[n, p*stride - pad + r*dilation, q*stride - pad + s*dilation, c] * w[k,c,r,s])
+ *                x[n, p*stride - pad + r*dilation, q*stride - pad + s*dilation, c] * w[k,c,r,s]
+ *                + add[n,p,q,k])
  *   x outside the image is 0.  attr.conv: stride, pad, dilation, groups, act.
  * conv2d_grad_x  w, dy [N,H',W',K] -> dx [N,H,W,C];  attr.conv.in_image = H, W
  * conv2d_grad_w  x, dy -> dw, db? [K] (sum of dy over n, p, q);  attr.conv.kernel = R, S
@@ -58,7 +60,8 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
     if ((rc = check_attr(n, err)) < 0 || (rc = op_want(g, n, CONV2D_X, DTYPE_F32, 4, err)) < 0 ||
         (rc = op_want(g, n, CONV2D_W, DTYPE_F32, 4, err)) < 0 ||
         (rc = y_shape(n, op_shape(g, n, CONV2D_X), op_shape(g, n, CONV2D_W), &y, err)) < 0 ||
-        (rc = op_want_shape(g, n, CONV2D_B, SHAPE(y.dim[C]), err)) < 0)
+        (rc = op_want_shape(g, n, CONV2D_B, SHAPE(y.dim[C]), err)) < 0 ||
+        (rc = op_want_shape(g, n, CONV2D_ADD, y, err)) < 0)
         return rc;
     op_out(out, CONV2D_Y, DTYPE_F32, y);
     return 0;
@@ -158,7 +161,7 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
 {
     int rc = 0;
 
-    ASSERT(n->attr.conv.act == ACT_NONE); /* differentiate comes before fusion */
+    ASSERT(n->attr.conv.act == ACT_NONE && !op_has(n, CONV2D_ADD)); /* fusion comes later */
     if (want[CONV2D_W])
         rc = grad_w(g, n, dout[CONV2D_Y], want, din, err);
     else if (want[CONV2D_B])
@@ -199,8 +202,9 @@ const struct op_def op_conv2d = {
     .infer = infer,
     .grad = grad,
     OP_SIGNATURE(conv2d),
-    .flags = OP_ROWS,
-    .typed_in = 1u << CONV2D_X | 1u << CONV2D_W | 1u << CONV2D_B,
+    .flags = OP_ROWS | OP_INPLACE,
+    .inplace_in = CONV2D_ADD,
+    .typed_in = 1u << CONV2D_X | 1u << CONV2D_W | 1u << CONV2D_B | 1u << CONV2D_ADD,
     .typed_out = 1u << CONV2D_Y,
 };
 

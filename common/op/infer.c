@@ -95,7 +95,8 @@ int64_t op_rows(const struct shape *s)
 
 int op_grad_out(struct graph *g, int value)
 {
-    if (g->value[value].role == VALUE_PARAM && g->value[value].n_uses == 1)
+    if (g->value[value].role == VALUE_PARAM && g->value[value].n_uses > 0 &&
+        !g->value[value].read_twice)
         return graph_grad_of(g, value);
     return NODE_NEW_OUT;
 }

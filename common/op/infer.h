@@ -51,9 +51,9 @@ int64_t op_window_extent(int64_t in, int kernel, int stride, int pad, int dilati
 int64_t op_last_dim(const struct shape *s);
 int64_t op_rows(const struct shape *s); /* the product of all dimensions but the last */
 
-/* The output in which a node writes the gradient of `value`: the VALUE_GRAD of a parameter that the
- * loss depends on through one operand alone, else NODE_NEW_OUT (program/differentiate.c adds these
- * up). */
+/* The output in which a node writes the gradient of `value`: the VALUE_GRAD of a parameter, to
+ * which program/differentiate.c lets every node but the first one add; else NODE_NEW_OUT.  The
+ * nodes that `grad` appends must not read this output. */
 int op_grad_out(struct graph *g, int value);
 
 /* op_grad_out(g, n->in[i]) if want[i], else NODE_NO_OUT. */

@@ -20,6 +20,10 @@
  * statistics, prob and diff of the losses and the optimizer's slots are F32 whatever the node's
  * type.
  *
+ * Sums: any node may add a new output of real type to what the output's memory holds, instead of
+ * overwriting it (node.adds).  Gradients of parameters are added up in this way, in the order of
+ * the nodes.  An operator's own text says what it writes without that.
+ *
  * Threads: the table is constant. */
 #ifndef OP_OP_H
 #define OP_OP_H

@@ -2,9 +2,11 @@
  *
  * The forward nodes are visited in reverse order.  So all users of a node's outputs are visited
  * before the node, and the gradients of its outputs are then complete.  The gradient of a value
- * with several users is the sum of their contributions.  A single contribution to a parameter is
- * written straight to its VALUE_GRAD (op_grad_out).  Of several contributions the last addition
- * writes there.  A gradient that is another value's, too, is copied there. */
+ * with several users is the sum of their contributions.
+ *
+ * Contributions to a parameter go straight to its VALUE_GRAD (op_grad_out): the first node writes
+ * it, and every later one adds to it (node.adds).  A contribution that some node had to make
+ * elsewhere is copied or added there. */
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -53,8 +55,35 @@ static void count_uses(struct walk *w)
             if (n->in[i] != NO_VALUE) {
                 w->leads[n->in[i]] = 1;
                 g->value[n->in[i]].n_uses++;
+                for (int j = 0; j < i; j++)
+                    g->value[n->in[i]].read_twice |= n->in[j] == n->in[i];
             }
     }
+}
+
+/* Let a node that writes v add to it. */
+static void let_add(struct node *n, int v)
+{
+    for (int i = 0; i < n->n_out; i++)
+        if (n->out[i] == v)
+            n->adds |= 1u << i;
+}
+
+/* Add a contribution to the VALUE_GRAD of parameter v, where the contribution may be already. */
+static int contribute_to_param(struct walk *w, int v, int contribution)
+{
+    struct graph *g = w->g;
+    const union node_attr attr = {.cast.to = DTYPE_F32};
+    const int target = graph_grad_of(g, v);
+    int out[NODE_MAX_OUT] = {target}, rc = 0;
+
+    if (contribution != target)
+        rc = graph_node(g, OP_cast, &attr, &contribution, 1, out,
+                        arena_printf(&g->arena, "%s.grad_copy", g->value[v].name), w->err);
+    if (rc == 0 && w->grad[v] == target)
+        let_add(&g->node[g->value[target].producer], target);
+    w->grad[v] = target;
+    return rc;
 }
 
 /* Add a contribution to the gradient of v. */
@@ -64,6 +93,8 @@ static int contribute(struct walk *w, int v, int contribution)
     int in[] = {w->grad[v], contribution}, out[NODE_MAX_OUT] = {NODE_NEW_OUT};
     int rc;
 
+    if (g->value[v].role == VALUE_PARAM)
+        return contribute_to_param(w, v, contribution);
     if (w->grad[v] == NO_VALUE) {
         w->grad[v] = contribution;
         return 0;
@@ -104,37 +135,36 @@ static int visit(struct walk *w, int k)
     return rc;
 }
 
-/* Whether a node of the backward part reads v. */
-static int is_read(const struct graph *g, int v)
+/* Let all nodes that make parts of parameter v's gradient make them in a temporary, which is copied
+ * to the VALUE_GRAD once it is complete. */
+static int write_at_once(struct walk *w, int v)
 {
+    struct graph *g = w->g;
+    const int target = graph_grad_of(g, v);
+    const union node_attr attr = {.cast.to = g->value[target].dtype};
+    const int sum = graph_value(g, VALUE_TEMP, g->value[target].dtype, g->value[target].shape,
+                                arena_printf(&g->arena, "%s.grad_sum", g->value[v].name));
+    int out[NODE_MAX_OUT] = {target};
+
     for (int k = g->n_forward; k < g->n_nodes; k++)
-        for (int i = 0; i < g->node[k].n_in; i++)
-            if (g->node[k].in[i] == v)
-                return 1;
-    return 0;
+        for (int i = 0; i < g->node[k].n_out; i++)
+            if (g->node[k].out[i] == target)
+                g->node[k].out[i] = sum;
+    g->value[sum].producer = g->value[target].producer;
+    return graph_node(g, OP_cast, &attr, &sum, 1, out,
+                      arena_printf(&g->arena, "%s.grad_copy", g->value[v].name), w->err);
 }
 
-/* Make the gradient of parameter v end in its VALUE_GRAD. */
+/* Check that parameter v has a gradient. */
 static int finish_param(struct walk *w, int v)
 {
     struct graph *g = w->g;
-    const union node_attr attr = {.cast.to = DTYPE_F32};
-    const int grad = w->grad[v], target = graph_grad_of(g, v);
-    int out[NODE_MAX_OUT] = {target}, maker;
 
-    if (grad == target)
-        return 0;
-    if (grad == NO_VALUE)
+    if (w->grad[v] == NO_VALUE)
         return err_set(w->err, ERR_CONFIG,
                        "parameter %s has no influence on the loss: freeze it or take it out",
                        g->value[v].name);
-    maker = g->value[grad].producer;
-    if (maker < g->n_forward || g->node[maker].op != OP_add || is_read(g, grad))
-        return graph_node(g, OP_cast, &attr, &grad, 1, out,
-                          arena_printf(&g->arena, "%s.grad_copy", g->value[v].name), w->err);
-    g->node[maker].out[0] = target; /* maker is the last addition */
-    g->value[target].producer = maker;
-    return 0;
+    return g->grads_at_once && g->value[v].n_uses > 1 ? write_at_once(w, v) : 0;
 }
 
 int program_differentiate(struct graph *g, struct err *err)
@@ -160,4 +190,12 @@ int program_differentiate(struct graph *g, struct err *err)
     free(w.leads);
     free(w.grad);
     return rc;
+}
+
+void program_accumulate(struct graph *g)
+{
+    for (int k = g->n_forward; k < g->n_nodes; k++)
+        for (int i = 0; i < g->node[k].n_out; i++)
+            if (g->node[k].out[i] != NO_VALUE && g->value[g->node[k].out[i]].role == VALUE_GRAD)
+                g->node[k].adds |= 1u << i;
 }

@@ -97,12 +97,16 @@ static struct node *find_user(const struct fuser *f, int v, int op, int at)
     return first < f->g->n_nodes ? &f->g->node[first] : NULL;
 }
 
-/* The only user of v, if it is an `op` node that reads v as its input `at`; else NULL. */
+/* The only user of v, if it is an `op` node that reads v as its input `at`; else NULL.  A node that
+ * adds to a gradient stays where it is, behind the node that writes there first. */
 static struct node *only_user(const struct fuser *f, int v, int op, int at)
 {
+    struct node *user;
+
     if (!is_temp(f->g, v) || n_uses(f, v) != 1)
         return NULL;
-    return find_user(f, v, op, at);
+    user = find_user(f, v, op, at);
+    return user && !user->adds ? user : NULL;
 }
 
 /* n now computes what `user` did: n gets the first output of `user` as its own. */
@@ -201,7 +205,14 @@ static void fuse_activation(struct fuser *f, struct node *n)
     take_over(f, n, user);
 }
 
-/* The weights' gradient n computes the bias' gradient, too, because both read the same dy. */
+/* The number of operands of forward nodes that are the parameter of this gradient. */
+static int param_uses(const struct graph *g, int grad)
+{
+    return g->value[g->value[grad].partner].n_uses;
+}
+
+/* The weights' gradient n computes the bias' gradient, too, because both read the same dy.  The
+ * gradient of a bias that several nodes read stays with its own nodes, whose order matters. */
 static void fuse_bias_grad(struct fuser *f, struct node *n)
 {
     struct graph *g = f->g;
@@ -212,9 +223,11 @@ static void fuse_bias_grad(struct fuser *f, struct node *n)
         return;
     other = find_user(f, n->in[LAYER_GRAD_W_DY], OP_bias_grad, BIAS_GRAD_DY);
     if (!other || g->value[other->out[BIAS_GRAD_DB]].role != VALUE_GRAD ||
+        param_uses(g, other->out[BIAS_GRAD_DB]) > 1 ||
         !backend_can_fuse(f->b, g, n, FUSE_BIAS, ACT_NONE))
         return;
     n->out[LAYER_GRAD_W_DB] = other->out[BIAS_GRAD_DB];
+    n->adds |= other->adds ? 1u << LAYER_GRAD_W_DB : 0;
     g->value[n->out[LAYER_GRAD_W_DB]].producer = (int)(n - g->node);
     other->op = GONE;
 }
@@ -401,6 +414,59 @@ static void fuse_norm(struct fuser *f, struct node *n)
     (void)move_to(f, n, user);
 }
 
+/* A new temporary of the same type as `like`, which node k makes. */
+static int new_temp(struct graph *g, int like, struct shape shape, int k, const char *suffix)
+{
+    const int v = graph_value(g, VALUE_TEMP, g->value[like].dtype, shape,
+                              arena_printf(&g->arena, "%s.%s", g->node[k].name, suffix));
+
+    g->value[v].producer = k;
+    return v;
+}
+
+/* Batch norm n with running statistics, of a convolution that no other node reads, becomes that
+ * convolution: with a filter and a bias that a small node makes of both, at the convolution's old
+ * place, and with n's sum and activation. */
+static void fuse_fold(struct fuser *f, struct node *n)
+{
+    struct graph *g = f->g;
+    const int maker =
+        n->op == OP_batch_norm_infer ? g->value[n->in[BATCH_NORM_INFER_X]].producer : -1;
+    struct node conv, *fold = maker < 0 ? NULL : &g->node[maker];
+
+    if (!fold || fold->op != OP_conv2d || fold->attr.conv.act != ACT_NONE ||
+        fold->in[CONV2D_ADD] != NO_VALUE ||
+        only_user(f, fold->out[CONV2D_Y], OP_batch_norm_infer, BATCH_NORM_INFER_X) != n)
+        return;
+    conv = *fold;
+    conv.in[CONV2D_ADD] = n->in[BATCH_NORM_INFER_ADD];
+    conv.attr.conv.act = n->attr.norm.act;
+    if (!backend_can_fuse(f->b, g, &conv, FUSE_FOLD, conv.attr.conv.act))
+        return;
+    *fold = (struct node){.op = OP_batch_norm_fold,
+                          .name = arena_printf(&g->arena, "%s.fold", conv.name),
+                          .block = conv.block,
+                          .n_in = op_get(OP_batch_norm_fold)->n_in,
+                          .n_out = op_get(OP_batch_norm_fold)->n_out,
+                          .attr = n->attr};
+    for (int i = 0; i < NODE_MAX_IN; i++)
+        fold->in[i] = NO_VALUE;
+    for (int i = 0; i < NODE_MAX_OUT; i++)
+        fold->out[i] = NO_VALUE;
+    fold->in[BATCH_NORM_FOLD_W] = conv.in[CONV2D_W];
+    fold->in[BATCH_NORM_FOLD_B] = conv.in[CONV2D_B];
+    fold->in[BATCH_NORM_FOLD_WEIGHT] = n->in[BATCH_NORM_INFER_WEIGHT];
+    fold->in[BATCH_NORM_FOLD_BIAS] = n->in[BATCH_NORM_INFER_BIAS];
+    fold->in[BATCH_NORM_FOLD_RUNNING_MEAN] = n->in[BATCH_NORM_INFER_RUNNING_MEAN];
+    fold->in[BATCH_NORM_FOLD_RUNNING_VAR] = n->in[BATCH_NORM_INFER_RUNNING_VAR];
+    fold->out[BATCH_NORM_FOLD_FILTER] = conv.in[CONV2D_W] =
+        new_temp(g, conv.in[CONV2D_W], g->value[conv.in[CONV2D_W]].shape, maker, "filter");
+    fold->out[BATCH_NORM_FOLD_SHIFT] = conv.in[CONV2D_B] = new_temp(
+        g, conv.in[CONV2D_W], g->value[n->in[BATCH_NORM_INFER_BIAS]].shape, maker, "shift");
+    conv.out[CONV2D_Y] = n->out[BATCH_NORM_INFER_Y];
+    *n = conv;
+}
+
 /* The batch norm with a fused relu, and no sum, that made v; else NULL. */
 static struct node *norm_with_relu(struct graph *g, int v)
 {
@@ -439,6 +505,65 @@ static void fuse_norm_grad(struct fuser *f, struct node *n)
     set_input(f, grad, BATCH_NORM_GRAD_BIAS, norm->in[BATCH_NORM_BIAS]);
 }
 
+/* The node that makes v, of which v is an output that only `reader` reads, and only views lie
+ * between; v is then set to that output.  NULL if there is no such node in the backward part. */
+static struct node *maker_behind_views(const struct fuser *f, int *v, enum dtype type)
+{
+    struct graph *g = f->g;
+
+    for (;;) {
+        const int maker = is_temp(g, *v) ? g->value[*v].producer : -1;
+
+        if (maker < g->n_forward || n_uses(f, *v) != 1 || g->value[*v].dtype != type)
+            return NULL;
+        if (g->node[maker].op != OP_reshape)
+            return g->node[maker].op == GONE ? NULL : &g->node[maker];
+        *v = g->node[maker].in[RESHAPE_X];
+    }
+}
+
+/* Whether a node between the two writes the gradient of this parameter. */
+static int is_written_between(const struct graph *g, const struct node *from, const struct node *to,
+                              int param)
+{
+    for (const struct node *n = from + 1; n < to; n++)
+        for (int i = 0; n->op != GONE && i < n->n_out; i++)
+            if (n->out[i] != NO_VALUE && g->value[n->out[i]].role == VALUE_GRAD &&
+                g->value[n->out[i]].partner == param)
+                return 1;
+    return 0;
+}
+
+/* A term of a gradient is made where n would copy or add it to: in the gradient's memory, which may
+ * be seen under another shape there. */
+static void fuse_grad_copy(struct fuser *f, struct node *n)
+{
+    struct graph *g = f->g;
+    const int target = n->out[0], param = n->op == OP_cast ? g->value[target].partner : NO_VALUE;
+    struct node *maker;
+    int v;
+
+    if (n->op != OP_cast || g->value[target].role != VALUE_GRAD ||
+        (g->grads_at_once && param_uses(g, target) > 1))
+        return;
+    v = n->in[CAST_X];
+    maker = maker_behind_views(f, &v, g->value[target].dtype);
+    if (!maker || is_written_between(g, maker, n, param))
+        return;
+    for (int i = 0; i < maker->n_out; i++)
+        if (maker->out[i] == v && !op_get(maker->op)->update[i])
+            maker->adds |= n->adds ? 1u << i : 0;
+    for (int view = n->in[CAST_X]; view != v;) {
+        struct node *reshape = &g->node[g->value[view].producer];
+
+        view = reshape->in[RESHAPE_X];
+        reshape->op = GONE;
+    }
+    g->value[v].role = VALUE_GRAD;
+    g->value[v].partner = param;
+    n->op = GONE;
+}
+
 int program_fuse(struct graph *g, struct backend *b, struct err *err)
 {
     struct fuser f = {.g = g, .b = b};
@@ -458,7 +583,10 @@ int program_fuse(struct graph *g, struct backend *b, struct err *err)
         fuse_linear_grad(&f, &g->node[k]);
         fuse_norm(&f, &g->node[k]);
         fuse_norm_grad(&f, &g->node[k]);
+        fuse_grad_copy(&f, &g->node[k]);
     }
+    for (int k = 0; k < g->n_nodes; k++) /* the batch norms have their sums and activations */
+        fuse_fold(&f, &g->node[k]);
     for (int k = 0; rc == 0 && k < g->n_nodes; k++)
         if (g->node[k].op != GONE)
             rc = graph_check_node(g, &g->node[k], err);

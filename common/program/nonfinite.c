@@ -113,6 +113,18 @@ static int make_view(const struct program *p, struct view *view, struct err *err
     return try_alloc(&view->data, view->n_bytes, "a copy of one value", err);
 }
 
+/* Zero the gradients to which nodes add: they may hold those of another run. */
+static int forget_sums(struct program *p, struct err *err)
+{
+    const struct graph *g = p->graph;
+    int rc = 0;
+
+    for (int v = 0; v < g->n_values && rc == 0; v++)
+        if (g->value[v].role == VALUE_GRAD && p->place[v].address)
+            rc = backend_zero(p->backend, p->place[v].address, value_bytes(&g->value[v]), err);
+    return rc;
+}
+
 int program_find_nonfinite(struct program *p, char *text, size_t cap, struct err *err)
 {
     void *at = p->place[p->graph->metrics].address;
@@ -127,6 +139,8 @@ int program_find_nonfinite(struct program *p, char *text, size_t cap, struct err
     rc = backend_copy_out(p->backend, metrics, at, sizeof metrics, err);
     if (rc == 0)
         rc = backend_copy_in(p->backend, at, zeros, sizeof zeros, err);
+    if (rc == 0)
+        rc = forget_sums(p, err);
     for (int s = 0; rc == 0 && s < p->n_steps; s++)
         rc = run_and_look(p, s, &view, text, cap, err);
     if (rc >= 0 && backend_copy_in(p->backend, at, metrics, sizeof metrics, &second) < 0) {

@@ -4,8 +4,8 @@
  * - typed outputs (activations and their gradients) get the half type;
  * - a parameter that a node wants in the node's type is replaced by its working copy;
  * - F32 inputs of the graph (images) are cast, once, before the first node;
- * - gradients of parameters get the type that is wanted for them; so do their terms and partial
- *   sums, where a parameter is used more than once.
+ * - gradients of parameters get the type that is wanted for them; so do their terms, where a node
+ *   could not write them in place, and views of these.
  * All other values stay as they are: sums and statistics, prob of the loss, metrics, parameters of
  * norms.  At the end every node is checked against its operator's rules. */
 #include <stdlib.h>
@@ -90,18 +90,19 @@ static void use_copies(struct turn *t)
                 g->node[k].in[i] = graph_copy_of(g, g->node[k].in[i], t->p.compute);
 }
 
-/* The type of a node's outputs: that of gradients for a sum of a parameter's gradients, else that
- * of the layers. */
-static enum dtype type_of(const struct turn *t, const struct node *n)
+/* Whether a node computes from terms of parameters' gradients: its first typed input is one. */
+static int is_of_grads(const struct turn *t, const struct node *n)
 {
-    return n->op == OP_add && t->is_grad[n->in[ADD_A]] ? t->p.grad : t->p.compute;
+    for (int i = 0; i < n->n_in; i++)
+        if (wants_type(n, i))
+            return t->is_grad[n->in[i]];
+    return 0;
 }
 
 static void set_outputs(struct turn *t, struct node *n)
 {
     const struct op_def *def = op_get(n->op);
-    const enum dtype type = type_of(t, n);
-    const int is_sum = type != t->p.compute || (n->op == OP_add && t->is_grad[n->in[ADD_A]]);
+    const int of_grads = is_of_grads(t, n);
 
     for (int i = 0; i < n->n_out; i++) {
         struct value *v = n->out[i] == NO_VALUE ? NULL : &t->g->value[n->out[i]];
@@ -114,8 +115,8 @@ static void set_outputs(struct turn *t, struct node *n)
             if (n->op == OP_cast) /* a copy of a parameter's gradient */
                 n->attr.cast.to = t->p.grad;
         } else if (def->typed_out >> i & 1) {
-            v->dtype = type;
-            t->is_grad[n->out[i]] = (char)is_sum;
+            v->dtype = of_grads ? t->p.grad : t->p.compute;
+            t->is_grad[n->out[i]] = (char)of_grads;
         }
     }
 }

@@ -175,7 +175,7 @@ static int zero_outputs(struct program *p, const struct node *n, struct err *err
     int rc = 0;
 
     for (int i = 0; rc == 0 && i < n->n_out; i++)
-        if (n->out[i] != NO_VALUE)
+        if (n->out[i] != NO_VALUE && !(n->adds >> i & 1))
             rc = backend_zero(p->backend, p->place[n->out[i]].address,
                               value_bytes(&p->graph->value[n->out[i]]), err);
     return rc;

@@ -35,6 +35,11 @@ struct program; /* opaque */
  * the loss), ERR_UNSUPPORTED (an operator has no gradient). */
 int program_differentiate(struct graph *g, struct err *err);
 
+/* Let a differentiated graph add all its gradients to what the gradients' memory holds, instead of
+ * writing them there: so several runs give the sum of their gradients.  The memory must be zero
+ * before the first of them. */
+void program_accumulate(struct graph *g);
+
 /* Turn a graph, differentiated or for evaluation, to half precision, before layout_new and
  * program_new.  Activations and their gradients become `compute` (BF16 or F16; with F32 nothing
  * changes).  Weights are read from working copies of that type.  Parameters' gradients become
@@ -122,7 +127,7 @@ const void *program_logits(const struct program *p);
  * reads a sample, parameter or state that is not finite, or writes an output that is not: "conv2
  * (conv2d): output [256,9,9,50] element 12 is inf".  Returns 1 if there is such a node, else 0.
  * Metrics and the control vector stay as they were.  Gradients and shadows become those of this
- * rank alone, so call it only for a step that is not applied. */
+ * rank and of this run alone, so call it only for a step that is not applied. */
 int program_find_nonfinite(struct program *p, char *text, size_t cap, struct err *err);
 
 /* Append the stages and their nodes after fusion, with places: for logs and tests. */

@@ -107,6 +107,7 @@ static void add_sync(struct cutter *c, int k, int step)
 static int find_ready(struct cutter *c)
 {
     const struct graph *g = c->p->graph;
+    char *is_written = xcalloc((size_t)g->n_values, 1);
     int n_written = 0;
 
     c->ready_at[c->p->layout->n_buckets - 1] = c->p->n_forward_steps - 1;
@@ -119,9 +120,11 @@ static int find_ready(struct cutter *c)
             if (b < 0)
                 continue;
             c->ready_at[b] = s;
-            n_written++;
+            n_written += !is_written[g->value[n->out[i]].partner];
+            is_written[g->value[n->out[i]].partner] = 1;
         }
     }
+    free(is_written);
     return n_written;
 }
 

@@ -46,7 +46,6 @@ int buffers_new(struct backend *b, const struct coll_device_ops *shared, const s
     } want[] = {
         {(void **)&m->control, is_divided ? CONTROL_LEN * sizeof(float) : 0, "control vector"},
         {(void **)&m->sum, adds_up && l->grad_dtype != DTYPE_F32 ? wide : 0, "sums of gradients"},
-        {(void **)&m->micro, adds_up ? wide : 0, "gradients of a micro-batch"},
         {(void **)&m->work, accumulates ? stats : 0, "running statistics of a micro-batch"},
         {(void **)&m->shadow, stats, "next running statistics"},
         {&m->copy, l->copy_dtype == DTYPE_F32 ? 0 : dtype_size(l->copy_dtype) * (size_t)l->n_total,
@@ -101,7 +100,6 @@ void buffers_free(struct buffers *m)
     backend_free(m->backend, m->params.at);
     free(m->bucket);
     free(m->param_bucket);
-    backend_free(m->backend, m->micro);
     backend_free(m->backend, m->work);
     backend_free(m->backend, m->shadow);
     backend_free(m->backend, m->copy);
@@ -273,7 +271,7 @@ struct program_spaces buffers_spaces(const struct buffers *m, const struct state
         .param = state_data(s, &slot_parameters),
         .copy = m->copy,
         .scaler = state_data(s, &slot_scaler),
-        .grad = m->micro ? (void *)m->micro : m->grad,
+        .grad = m->sum ? (void *)m->sum : m->grad,
         .bucket = m->grad ? NULL : m->bucket,
         .param_bucket = m->param_bucket,
         .state = m->accumulates ? (void *)m->work : state_data(s, &slot_statistics),

@@ -1,8 +1,8 @@
 /* buffers - the memory of a step that is not state: gradients, scalars, the arena of temporaries.
  *
- * Gradients.  With accumulation, programs write each micro-batch's gradient to `micro`, and the
- * micro-batches are added up in `sum`.  Both are float32.  If `grad` is of half precision, the sum
- * is rounded to it once.  Without accumulation, programs write `grad` itself.
+ * Gradients.  With accumulation, programs add each micro-batch's gradient to `sum`, which is
+ * float32 and zero when a step begins.  If `grad` is of half precision, the sum is rounded to it
+ * once. Without accumulation, programs write `grad` itself.
  *
  * Running statistics.  Programs write the next ones to `shadow`.  With accumulation they read
  * `work`, which holds those after the micro-batch before.  Without it they read the state's own.
@@ -52,8 +52,8 @@ struct buffers {
         void *at; /* or NULL */
         size_t n_bytes;
     } pool, params; /* of buckets of gradients, and of parameters */
-    float *sum;     /* [layout.n_grad]: the sum of micro-batches; grad itself if F32; or NULL */
-    float *micro;   /* [layout.n_grad]: gradients that programs write; NULL: they write buckets */
+    float *sum;     /* [layout.n_grad]: the sum of micro-batches; grad itself if F32; NULL: there is
+                       none, and programs write buckets */
     float *work;    /* [n_state_total]: statistics that programs read; NULL: the state's own */
     float *shadow;  /* [n_state_total]: statistics that programs write */
     void *copy;     /* [n_total] of layout.copy_dtype: working copies, the rounded parameters.

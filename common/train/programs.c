@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "train/shards.h"
 
 /* A validation batch is large enough to compute efficiently, and small enough for small machines.
  * It is the whole share if that is smaller.  No value of its program is larger than
@@ -126,8 +127,22 @@ struct program_precision programs_precision(const struct job *job, int accumulat
     return (struct program_precision){type[job->precision], is_half ? DTYPE_BF16 : DTYPE_F32};
 }
 
+/* Append the gradients' nodes.  With sums of micro-batches they add to these.  Gradients that are
+ * divided have memory only for a short time. */
+static int differentiate(struct graph *g, const struct state *s, const struct buffers *m,
+                         struct err *err)
+{
+    int rc;
+
+    g->grads_at_once = s->shards && s->shards->divides_gradients;
+    rc = program_differentiate(g, err);
+    if (rc == 0 && m->sum)
+        program_accumulate(g);
+    return rc;
+}
+
 static int make(struct entry *e, const struct programs_options *o, struct backend *b,
-                const struct layout *l, struct err *err)
+                const struct state *s, const struct buffers *m, struct err *err)
 {
     struct graph *g = NULL;
     const int training = e->purpose == TRAINING;
@@ -142,12 +157,12 @@ static int make(struct entry *e, const struct programs_options *o, struct backen
     if (rc == 0 && training)
         rc = groups_freeze(&o->job->optimizer, g, err);
     if (rc == 0 && training)
-        rc = program_differentiate(g, err);
+        rc = differentiate(g, s, m, err);
     if (rc == 0)
         rc =
             program_set_precision(g, programs_precision(o->job, o->job->train.accumulate > 1), err);
     if (rc == 0)
-        return program_new(b, g, l, &e->program, err);
+        return program_new(b, g, s->layout, &e->program, err);
     graph_free(g);
     return rc;
 }
@@ -221,7 +236,7 @@ int programs_new(const struct programs_options *o, struct backend *b, const stru
     want_validation(p, o, each);
     want_statistics(p, o, each);
     for (int i = 0; i < p->n && rc == 0; i++)
-        rc = make(&p->entry[i], o, b, s->layout, err);
+        rc = make(&p->entry[i], o, b, s, m, err);
     if (rc == 0)
         rc = bind_all(p, s, m, err);
     if (rc < 0) {

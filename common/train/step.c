@@ -149,35 +149,31 @@ static int load(struct trainer *t, int64_t micro, struct micro *out, struct err 
     return 0;
 }
 
-/* With several micro-batches, running statistics are updated in a copy of the state's. */
-static int begin_statistics(struct trainer *t, const struct micro *m, struct err *err)
+/* With several micro-batches, gradients are added to sums that begin at zero, and running
+ * statistics are updated in a copy of the state's. */
+static int begin_sums(struct trainer *t, const struct micro *m, struct err *err)
 {
     struct buffers *b = t->buffers;
+    int rc = 0;
 
-    if (!m->key.first || !b->accumulates || !t->layout->n_state_total)
-        return 0;
+    if (m->key.first && b->sum)
+        rc = backend_zero(t->backend, b->sum, sizeof(float) * (size_t)t->layout->n_trained, err);
+    if (rc < 0 || !m->key.first || !b->accumulates || !t->layout->n_state_total)
+        return rc;
     return backend_copy(t->backend, b->work, state_data(t->state, &slot_statistics),
                         sizeof(float) * (size_t)t->layout->n_state_total, err);
 }
 
-/* Between micro-batches: add up the gradients, and carry the running statistics over to the next
- * micro-batch.  With fixed shares the strategy has taken both. */
-static int carry(struct trainer *t, const struct micro *m, struct err *err)
+/* Between micro-batches: carry the running statistics over to the next micro-batch.  With fixed
+ * shares the strategy has taken them. */
+static int carry(struct trainer *t, struct err *err)
 {
-    const struct layout *l = t->layout;
     struct buffers *b = t->buffers;
-    int rc = 0;
 
-    if (!b->accumulates)
+    if (!b->accumulates || !t->layout->n_state_total)
         return 0;
-    if (m->key.first && b->micro)
-        rc = backend_copy(t->backend, b->sum, b->micro, sizeof(float) * (size_t)l->n_trained, err);
-    for (int i = 0; i < l->n_buckets && !m->key.first && b->micro && rc == 0; i++)
-        rc = update_accumulate(t->update, i, err);
-    if (rc == 0 && l->n_state_total)
-        rc = backend_copy(t->backend, b->work, b->shadow, sizeof(float) * (size_t)l->n_state_total,
-                          err);
-    return rc;
+    return backend_copy(t->backend, b->work, b->shadow,
+                        sizeof(float) * (size_t)t->layout->n_state_total, err);
 }
 
 /* The gradients in this bucket are complete, and in the last one the control vector, too: those of
@@ -186,9 +182,7 @@ static int complete_bucket(struct trainer *t, int bucket, struct err *err)
 {
     int rc = 0;
 
-    if (t->buffers->micro)
-        rc = update_accumulate(t->update, bucket, err);
-    if (rc == 0 && t->buffers->micro)
+    if (t->buffers->sum)
         rc = update_round(t->update, bucket, err);
     if (rc == 0 && bucket == t->layout->n_buckets - 1)
         rc = update_pack(t->update, err);
@@ -366,7 +360,7 @@ int step_queue(struct trainer *t, struct flight *f, struct err *err)
             rc = tapes_repeat(t->tapes, err);
             continue;
         }
-        rc = begin_statistics(t, &m, err);
+        rc = begin_sums(t, &m, err);
         if (rc == 0 && m.key.last)
             rc = reducer_last_micro(t->reducer, err);
         if (rc == 0)
@@ -374,7 +368,7 @@ int step_queue(struct trainer *t, struct flight *f, struct err *err)
         if (rc == 0)
             rc = queue_stages(t, &m, err); /* forward, backward; full buckets to the strategy */
         if (rc == 0 && !m.key.last)
-            rc = carry(t, &m, err); /* to the next micro-batch */
+            rc = carry(t, err); /* to the next micro-batch */
         else if (rc == 0 && (rc = wait_for_strategy(t, err)) == 0 && (rc = update(t, err)) == 0)
             rc = updated(t, err);
         rc = tapes_end(t->tapes, rc, err);

@@ -24,8 +24,7 @@
 struct update {
     struct backend *backend;
     struct program *pack, *verify, *apply, *refresh; /* verify: NULL unless there are pieces */
-    struct program **accumulate; /* [n_buckets]; NULL without accumulation, or for no gradients */
-    struct program **round;      /* [n_buckets]; NULL where sums need not be rounded */
+    struct program **round; /* [n_buckets]; NULL where sums need not be rounded */
     int n_buckets;
     /* The parts: spans of the shards held, or pieces that the optimizer treats differently. Without
      * parts, `apply` updates the whole space. */
@@ -64,20 +63,6 @@ static int64_t bucket_elements(const struct bucket *k, const struct layout *l)
     return min_i64(k->length, l->n_trained - k->offset);
 }
 
-static int make_accumulate(struct program **p, const struct bucket *k, struct backend *b,
-                           const struct state *st, const struct buffers *m, struct err *err)
-{
-    struct sketch s = sketch_begin(err);
-    int64_t n = bucket_elements(k, st->layout);
-    int in[] = {placed(&s, DTYPE_F32, n, m->sum + k->offset, "sum"),
-                placed(&s, DTYPE_F32, n, m->micro + k->offset, "micro")};
-    int out[] = {in[0]};
-    union node_attr none = {0};
-
-    sketch_node(&s, OP_add, &none, in, 2, out, "accumulate");
-    return sketch_end(&s, b, st->layout, p);
-}
-
 /* Make the program that rounds n elements at `from` to another type, at `to`. */
 static int make_cast(struct program **p, int64_t n, const float *from, void *to, enum dtype type,
                      struct backend *b, const struct state *st, struct err *err)
@@ -91,21 +76,17 @@ static int make_cast(struct program **p, int64_t n, const float *from, void *to,
     return sketch_end(&s, b, st->layout, p);
 }
 
-/* Make the sums of micro-batches, and their rounding before they are reduced. */
-static int make_sums(struct update *u, int i, struct backend *b, const struct state *st,
-                     const struct buffers *m, struct err *err)
+/* Make the rounding of bucket i's sum of micro-batches, before it is reduced. */
+static int make_round(struct update *u, int i, struct backend *b, const struct state *st,
+                      const struct buffers *m, struct err *err)
 {
     const struct bucket *k = &st->layout->bucket[i];
     const int64_t n = bucket_elements(k, st->layout);
-    int rc;
 
-    if (n == 0) /* of the control vector alone */
+    if (n == 0 || k->dtype == DTYPE_F32) /* n is 0 if the bucket has the control vector alone */
         return 0;
-    rc = make_accumulate(&u->accumulate[i], k, b, st, m, err);
-    if (rc == 0 && k->dtype != DTYPE_F32)
-        rc = make_cast(&u->round[i], n, m->sum + k->offset, (char *)m->grad + k->at, k->dtype, b,
-                       st, err);
-    return rc;
+    return make_cast(&u->round[i], n, m->sum + k->offset, (char *)m->grad + k->at, k->dtype, b, st,
+                     err);
 }
 
 /* The inputs that decide whether a step is applied. */
@@ -483,16 +464,13 @@ static struct program *program_at(const struct update *u, int i)
     if (i < N_ALWAYS)
         return always[i];
     i -= N_ALWAYS;
-    if (i < 2 * u->n_buckets)
-        return i < u->n_buckets ? u->accumulate[i] : u->round[i - u->n_buckets];
-    i -= 2 * u->n_buckets;
+    if (i < u->n_buckets)
+        return u->round[i];
+    i -= u->n_buckets;
     return i < u->n_parts ? u->check[i] : u->part[i - u->n_parts];
 }
 
-static int n_programs(const struct update *u)
-{
-    return N_ALWAYS + 2 * u->n_buckets + 2 * u->n_parts;
-}
+static int n_programs(const struct update *u) { return N_ALWAYS + u->n_buckets + 2 * u->n_parts; }
 
 static int bind_all(struct update *u, const struct program_spaces *spaces, struct err *err)
 {
@@ -520,10 +498,9 @@ static void make_room(struct update *u, const struct job *job, const struct stat
     u->n_tables = u->n_parts > 0 ? u->n_parts : 1;
     u->segments = xcalloc((size_t)u->n_tables, sizeof *u->segments);
     u->sum = m->numbers->check;
-    if (!m->micro)
+    if (!m->sum)
         return;
     u->n_buckets = s->layout->n_buckets;
-    u->accumulate = xcalloc((size_t)u->n_buckets, sizeof *u->accumulate);
     u->round = xcalloc((size_t)u->n_buckets, sizeof *u->round);
 }
 
@@ -548,7 +525,7 @@ int update_new(const struct job *job, struct backend *b, const struct state *s,
              : u->n_parts > 0 ? make_pieces(u, job, b, s, m, err)
                               : 0;
     for (int i = 0; i < u->n_buckets && rc == 0; i++)
-        rc = make_sums(u, i, b, s, m, err);
+        rc = make_round(u, i, b, s, m, err);
     if (rc == 0 && m->copy)
         rc = make_cast(&u->refresh, s->layout->n_total, state_data(s, &slot_parameters), m->copy,
                        s->layout->copy_dtype, b, s, err);
@@ -575,17 +552,11 @@ void update_free(struct update *u)
     free(u->check);
     free(u->part);
     free(u->checks);
-    free(u->accumulate);
     free(u->round);
     free(u);
 }
 
 int update_pack(struct update *u, struct err *err) { return sketch_run(u->pack, err); }
-
-int update_accumulate(struct update *u, int bucket, struct err *err)
-{
-    return sketch_run(u->accumulate[bucket], err);
-}
 
 int update_round(struct update *u, int bucket, struct err *err)
 {

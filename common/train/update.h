@@ -1,4 +1,4 @@
-/* update - the end of a step: control vector, sum of micro-batches, check, clipping, optimizer.
+/* update - the end of a step: control vector, rounding of sums, check, clipping, optimizer.
  *
  * These are small programs over the flat parameter space, the same for every batch size.  A backend
  * runs them like any other kernels, so a device does not wait for the host.
@@ -7,7 +7,7 @@
  * with one program for each bucket and shard.  When the state is divided anew, a new update is
  * made.
  *
- * Life:    update_new -> pack, accumulate, apply ... -> update_free.
+ * Life:    update_new -> pack, round, apply ... -> update_free.
  * Threads: the engine's. */
 #ifndef TRAIN_UPDATE_H
 #define TRAIN_UPDATE_H
@@ -24,10 +24,8 @@ void update_free(struct update *u); /* NULL is fine */
 /* Write this rank's metrics and requests to the control vector at the end of the gradients. */
 int update_pack(struct update *u, struct err *err);
 
-/* sum += micro over one bucket's range (without the control vector). */
-int update_accumulate(struct update *u, int bucket, struct err *err);
-
-/* grad = sum, rounded to its type, over one bucket's range; after the last micro-batch. */
+/* grad = sum, rounded to its type, over one bucket's range (without the control vector); after the
+ * last micro-batch. */
 int update_round(struct update *u, int bucket, struct err *err);
 
 /* Make the working copies anew, after something other than update_apply changed the parameters. */

@@ -102,6 +102,9 @@ static void wide_run(struct library_kernel *k)
     for (int i = 0; i < k->n.n_in; i++)
         for (int64_t e = 0; w->in[i] && e < elements(k->g, k->n.in[i]); e++)
             ((float *)w->in[i])[e] = real_get(k->in[i], k->g->value[k->n.in[i]].dtype, e);
+    for (int i = 0; i < k->n.n_out; i++)
+        for (int64_t e = 0; k->n.adds >> i & 1 && e < elements(k->g, k->n.out[i]); e++)
+            ((float *)w->out[i])[e] = real_get(k->out[i], k->g->value[k->n.out[i]].dtype, e);
     if (w->k->ops->run(w->k, &err) < 0)
         abort();
     for (int i = 0; i < k->n.n_out; i++)

@@ -77,6 +77,7 @@ struct product { /* queued */
     const void *pa, *pb;
     void *pc, *workspace;
     int algo;
+    float beta;
 };
 
 _Static_assert((int)FAKE_PLAIN == (int)CUBLASLT_EPILOGUE_DEFAULT &&
@@ -418,7 +419,10 @@ static void multiply(void *arg)
             for (int64_t k = 0; k < depth(p); k++)
                 sum += element(p->pa, &p->a, p->d.op[0], i, k) *
                        element(p->pb, &p->b, p->d.op[1], k, j);
-            real_put(p->pc, p->c.type, i + j * p->c.ld, finished(p, sum, i, j));
+            sum = finished(p, sum, i, j);
+            if (p->beta != 0.0f)
+                sum += p->beta * real_get(p->pc, p->c.type, i + j * p->c.ld);
+            real_put(p->pc, p->c.type, i + j * p->c.ld, sum);
         }
         for (int64_t k = 0; k < depth(p); k++)
             db += element(p->pb, &p->b, p->d.op[1], k, j);
@@ -446,7 +450,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
     struct product *p = calloc(1, sizeof *p);
 
     (void)h;
-    ASSERT(*(const float *)alpha == 1.0f && *(const float *)beta == 0.0f);
+    ASSERT(*(const float *)alpha == 1.0f);
+    ASSERT(*(const float *)beta == 0.0f || what->epilogue == CUBLASLT_EPILOGUE_DEFAULT);
     ASSERT(c == d && lc == ld && n_bytes >= WORKSPACE);
     ASSERT(is_aligned(a) && is_aligned(b) && is_aligned(d));
     ASSERT(workspace && (uintptr_t)workspace % WORKSPACE_ALIGNMENT == 0);
@@ -458,7 +463,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
                           b,
                           d,
                           workspace,
-                          (int)algo->data[0]};
+                          (int)algo->data[0],
+                          *(const float *)beta};
     ASSERT(p->algo != ALGO_TF32 || p->a.type != DTYPE_F32 || is_silent);
     ASSERT(algo->data[1] == signature(desc, ld));
     ASSERT(p->a.type == p->b.type && (p->c.type == p->a.type || p->c.type == DTYPE_F32));

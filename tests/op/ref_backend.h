@@ -10,8 +10,9 @@
 
 #include "backend/backend.h"
 
-/* fusions: bit 1 << f is set for each enum fusion f that can_fuse accepts. */
-enum { REF_FUSE_NONE = 0, REF_FUSE_ALL = 127 };
+/* fusions: bit 1 << f is set for each enum fusion f that can_fuse accepts.  REF_FUSE_ALL leaves out
+ * FUSE_ADDS: these kernels overwrite their outputs. */
+enum { REF_FUSE_NONE = 0, REF_FUSE_ALL = 255 };
 int ref_open(unsigned fusions, struct backend **out);
 
 /* Run one node at once.  in[], out[]: host memory, NULL where the node has none. */

@@ -49,7 +49,8 @@ void ref_conv2d(const struct ref_node *n)
 {
     const struct conv v = {&n->in_shape[CONV2D_X], &n->in_shape[CONV2D_W], &n->out_shape[CONV2D_Y],
                            n};
-    const float *x = n->in[CONV2D_X], *w = n->in[CONV2D_W], *b = n->in[CONV2D_B];
+    const float *x = n->in[CONV2D_X], *w = n->in[CONV2D_W], *b = n->in[CONV2D_B],
+                *add = n->in[CONV2D_ADD];
     float *y = n->out[CONV2D_Y];
     const int64_t n_y = shape_elements(v.y);
     double *sum = ref_sums(n_y);
@@ -59,7 +60,8 @@ void ref_conv2d(const struct ref_node *n)
         if (conv_tap(&v, i, &t))
             sum[t.y] += (double)x[t.x] * w[t.w];
     for (int64_t i = 0; i < n_y; i++)
-        y[i] = (float)ref_activate(n->attr.conv.act, sum[i] + (b ? b[i % v.y->dim[3]] : 0));
+        y[i] = (float)ref_activate(n->attr.conv.act,
+                                   sum[i] + (b ? b[i % v.y->dim[3]] : 0) + (add ? add[i] : 0));
     free(sum);
 }
 

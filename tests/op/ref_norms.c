@@ -103,6 +103,24 @@ void ref_batch_norm_infer(const struct ref_node *n)
     }
 }
 
+void ref_batch_norm_fold(const struct ref_node *n)
+{
+    const float *w = n->in[BATCH_NORM_FOLD_W], *b = n->in[BATCH_NORM_FOLD_B],
+                *weight = n->in[BATCH_NORM_FOLD_WEIGHT], *bias = n->in[BATCH_NORM_FOLD_BIAS],
+                *m = n->in[BATCH_NORM_FOLD_RUNNING_MEAN], *v = n->in[BATCH_NORM_FOLD_RUNNING_VAR];
+    const int64_t C = n->in_shape[BATCH_NORM_FOLD_W].dim[0];
+    const int64_t each = shape_elements(&n->in_shape[BATCH_NORM_FOLD_W]) / C;
+    float *filter = n->out[BATCH_NORM_FOLD_FILTER], *shift = n->out[BATCH_NORM_FOLD_SHIFT];
+
+    for (int64_t c = 0; c < C; c++) {
+        const double scale = weight[c] / sqrt((double)v[c] + n->attr.norm.eps);
+
+        for (int64_t i = c * each; i < (c + 1) * each; i++)
+            filter[i] = (float)(w[i] * scale);
+        shift[c] = (float)(((b ? (double)b[c] : 0.0) - m[c]) * scale + bias[c]);
+    }
+}
+
 void ref_batch_norm_grad_stats(const struct ref_node *n)
 {
     const float *x = n->in[BATCH_NORM_GRAD_STATS_X], *dy = n->in[BATCH_NORM_GRAD_STATS_DY],

@@ -4,6 +4,7 @@
  *   - every run gives the same bytes, and in place the same as out of place;
  *   - nothing is written outside the tensors, also where these lie at odd addresses;
  *   - outputs are overwritten in full;
+ *   - a gradient node, or a cast, that adds to its outputs (node.adds) adds the same numbers;
  *   - a run allocates nothing;
  *   - a failed allocation while a kernel is made is reported (op_runner_out_of_memory).
  * In half precision an element may differ from the reference by one unit in the last place: the

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "base/util.h"
+#include "program/impl.h"
 #include "ref_backend.h"
 #include "tensor/half.h"
 
@@ -150,6 +151,20 @@ void rig_init(struct rig *r, uint64_t seed)
         real_put(r->spaces.copy, r->layout->copy_dtype, i, ((float *)r->spaces.param)[i]);
 }
 
+/* Give tokens to an input of that name that is no field of the samples. */
+static void fill_tokens(struct rig *r)
+{
+    for (int v = 0; v < r->graph->n_values; v++) {
+        const struct value *value = &r->graph->value[v];
+
+        if (value->role != VALUE_INPUT || value->dtype != DTYPE_I32 ||
+            strcmp(value->name, "tokens") != 0)
+            continue;
+        for (int64_t i = 0; i < shape_elements(&value->shape); i++)
+            ((int32_t *)r->program->place[v].address)[i] = (int32_t)(i % 3);
+    }
+}
+
 void rig_fill(struct rig *r, int64_t first)
 {
     const struct graph *g = r->graph;
@@ -158,6 +173,7 @@ void rig_fill(struct rig *r, int64_t first)
     int64_t each, classes;
 
     r->scalars.first_position = first;
+    fill_tokens(r);
     if (!g->batch)
         return;
     each = shape_elements(&g->value[g->input[0]].shape) / g->batch;

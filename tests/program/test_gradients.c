@@ -201,6 +201,28 @@ static int tied(struct tiny *t)
     return append(t, OP_linear, NULL, (int[]){x, w}, 2);
 }
 
+/* Two nodes share one weight, which one of them reads through a view. */
+static int tied_through_view(struct tiny *t)
+{
+    union node_attr act = {.act.kind = ACT_TANH}, view = {.reshape.shape = SHAPE(2, 8)};
+    int x = param(t, SHAPE(3, 4)), w = param(t, SHAPE(4, 4)), y;
+
+    x = append(t, OP_linear, NULL, (int[]){x, w}, 2);
+    x = append(t, OP_activation, &act, &x, 1);
+    w = append(t, OP_reshape, &view, &w, 1);
+    y = append(t, OP_concat, &(union node_attr){.concat.dim = 1}, (int[]){x, x}, 2);
+    return append(t, OP_linear, NULL, (int[]){y, w}, 2);
+}
+
+/* The token table is the output layer's weight, too, as in GPT-2. */
+static int tied_embedding(struct tiny *t)
+{
+    int tokens = graph_value(t->g, VALUE_INPUT, DTYPE_I32, SHAPE(3, 2), "tokens");
+    int table = param(t, SHAPE(5, 4)), x = append(t, OP_embedding, NULL, (int[]){table, tokens}, 2);
+
+    return append(t, OP_linear, NULL, (int[]){x, table}, 2);
+}
+
 /* One of the two nodes that share a weight has no influence on the loss. */
 static int tied_to_dead(struct tiny *t)
 {
@@ -266,6 +288,8 @@ static const struct {
     {"layer_norm", layer_norm},
     {"add", add},
     {"tied", tied},
+    {"tied through a view", tied_through_view},
+    {"tied embedding", tied_embedding},
     {"tied to a dead use", tied_to_dead},
     {"sums of parameters", add_params},
     {"flatten", flatten},
@@ -327,6 +351,118 @@ static void every_operator(void **state)
         check_op((int)i, OP_pointwise_loss, 0, REF_FUSE_NONE);
         check_op((int)i, OP_pointwise_loss, 0, REF_FUSE_ALL);
         check_op((int)i, OP_softmax_xent, 0.1F, REF_FUSE_ALL);
+    }
+}
+
+static struct graph *differentiated(int i, int at_once)
+{
+    struct tiny t = {.g = graph_new(1, 1)};
+
+    append_loss(&t, ops[i].build(&t), OP_pointwise_loss, 0);
+    t.g->grads_at_once = at_once;
+    if (program_differentiate(t.g, &t.err) < 0)
+        fail_msg("%s: %s", ops[i].name, t.err.msg);
+    return t.g;
+}
+
+/* Run once, with the parameters of check_op. */
+static void run_spread(struct rig *r)
+{
+    rig_init(r, 11);
+    spread(r);
+    rig_run(r);
+}
+
+/* A program that accumulates adds the gradients of each run to those of the runs before. */
+static void runs_add_up(void **state)
+{
+    (void)state;
+    for (int i = 0; i < (int)ARRAY_LEN(ops); i++) {
+        struct graph *g = differentiated(i, 0);
+        struct rig once, twice;
+
+        program_accumulate(g);
+        rig_open(&once, REF_FUSE_ALL, differentiated(i, 0), NULL);
+        rig_open(&twice, REF_FUSE_ALL, g, NULL);
+        memset(twice.spaces.grad, 0, (size_t)twice.layout->n_grad * sizeof(float));
+        run_spread(&once);
+        run_spread(&twice);
+        rig_run(&twice);
+        for (int p = 0; p < once.layout->n_params; p++) {
+            const struct segment *s = &once.layout->param[p];
+            const float *a = rig_grad(&once, s->name), *b = rig_grad(&twice, s->name);
+
+            for (int64_t e = 0; e < s->length; e++)
+                if (fabsf(2 * a[e] - b[e]) > 1e-5F * (1 + fabsf(a[e])))
+                    fail_msg("%s: %s[%lld] is %g, and %g after two runs", ops[i].name, s->name,
+                             (long long)e, (double)a[e], (double)b[e]);
+        }
+        rig_close(&once);
+        rig_close(&twice);
+    }
+}
+
+/* Where gradients must be written at once, they are the same numbers. */
+static void written_at_once(void **state)
+{
+    (void)state;
+    for (int i = 0; i < (int)ARRAY_LEN(ops); i++) {
+        struct rig r[2];
+
+        for (int k = 0; k < 2; k++) {
+            rig_open(&r[k], REF_FUSE_ALL, differentiated(i, k), NULL);
+            run_spread(&r[k]);
+        }
+        for (int p = 0; p < r[0].layout->n_params; p++) {
+            const struct segment *s = &r[0].layout->param[p];
+
+            assert_memory_equal(rig_grad(&r[0], s->name), rig_grad(&r[1], s->name),
+                                (size_t)s->length * sizeof(float));
+        }
+        for (int p = 0; p < r[1].graph->n_nodes; p++)
+            for (int o = 0; o < r[1].graph->node[p].n_out; o++) {
+                const int v = r[1].graph->node[p].out[o];
+
+                assert_false(v != NO_VALUE && r[1].graph->value[v].role == VALUE_GRAD &&
+                             r[1].graph->node[p].adds >> o & 1);
+            }
+        rig_close(&r[0]);
+        rig_close(&r[1]);
+    }
+}
+
+/* Check that no node of the backward part makes a temporary as large as p, or a copy. */
+static void check_temporaries(const struct rig *r, const struct value *p)
+{
+    for (int k = r->graph->n_forward; k < r->graph->n_nodes; k++)
+        for (int i = 0; i < r->graph->node[k].n_out; i++) {
+            const int v = r->graph->node[k].out[i];
+
+            assert_int_not_equal(r->graph->node[k].op, OP_cast);
+            assert_false(v != NO_VALUE && r->graph->value[v].role == VALUE_TEMP &&
+                         shape_elements(&r->graph->value[v].shape) == shape_elements(&p->shape));
+        }
+}
+
+/* Gradients of tied parameters, and of parameters behind views, are made in their place. */
+static void no_temporaries(void **state)
+{
+    static const char *const names[] = {"tied", "tied through a view", "tied embedding"};
+
+    (void)state;
+    for (int i = 0; i < (int)ARRAY_LEN(ops); i++) {
+        struct rig r;
+        int is_named = 0;
+
+        for (size_t k = 0; k < ARRAY_LEN(names); k++)
+            is_named |= strcmp(names[k], ops[i].name) == 0;
+        if (!is_named)
+            continue;
+        rig_open(&r, REF_FUSE_ALL, differentiated(i, 0), NULL);
+        for (int v = 0; v < r.graph->n_values; v++)
+            if (r.graph->value[v].role == VALUE_PARAM && r.graph->value[v].n_uses > 1)
+                check_temporaries(&r, &r.graph->value[v]);
+        rig_close(&r);
     }
 }
 
@@ -476,6 +612,9 @@ int main(void)
         cmocka_unit_test(frozen_weight_beside_trained_bias),
         cmocka_unit_test(parameter_named_as_an_input),
         cmocka_unit_test(every_operator),
+        cmocka_unit_test(runs_add_up),
+        cmocka_unit_test(written_at_once),
+        cmocka_unit_test(no_temporaries),
         cmocka_unit_test(whole_models),
         cmocka_unit_test(nothing_in_vain),
         cmocka_unit_test(unused_parameter_is_named),

@@ -154,6 +154,13 @@ static void compare(struct rig *a, struct rig *b, const char *what)
     }
 }
 
+/* Running statistics that a batch norm would notice: means and variances near 1. */
+static void spread_states(struct rig *r)
+{
+    for (int64_t i = 0; i < r->layout->n_state_total; i++)
+        ((float *)r->spaces.state)[i] = 1 + test_uniform(77, (uint64_t)i) / 2;
+}
+
 /* Check both plans, and that both programs give equal numbers on arenas full of NaNs. */
 static void check_pair(struct graph *unfused, struct graph *fused, struct layout *layout,
                        const char *what)
@@ -167,6 +174,8 @@ static void check_pair(struct graph *unfused, struct graph *fused, struct layout
     assert_true(fused->recompute || b.program->n_steps <= a.program->n_steps);
     rig_init(&a, 9);
     rig_init(&b, 9);
+    spread_states(&a);
+    spread_states(&b);
     rig_fill(&a, 2);
     rig_fill(&b, 2);
     compare(&a, &b, what);
@@ -254,6 +263,37 @@ static void residual_blocks(void **state)
     assert_int_equal(n[OP_activation], 1);      /* tanh */
     assert_int_equal(n[OP_activation_grad], 2); /* tanh's, and that of the relu after a fused sum */
     rig_close(&r);
+}
+
+/* In evaluation each convolution has the batch norm after it in its filter, and the sum and the
+ * relu after that in its kernel. */
+static void evaluation_is_folded(void **state)
+{
+    static const struct sample_spec small = SAMPLE_IMAGES(6, 4, 2, 5);
+    const struct rig_model model = blocks();
+    struct graph *training = rig_graph(&model, &small, 3, 1, 0);
+    int n[OP_COUNT] = {0}, n_sums = 0;
+    struct layout *layout;
+    struct rig r;
+
+    (void)state;
+    rig_must(layout_new(training, 1 << 16, &layout, &rig_err));
+    rig_open(&r, REF_FUSE_ALL, rig_graph(&model, &small, 3, 0, 0), layout);
+    for (int k = 0; k < r.graph->n_nodes; k++) {
+        const struct node *node = &r.graph->node[k];
+
+        n[node->op]++;
+        n_sums += node->op == OP_conv2d && node->in[CONV2D_ADD] != NO_VALUE;
+    }
+    assert_int_equal(n[OP_conv2d], 6);
+    assert_int_equal(n[OP_batch_norm_fold], 6);
+    assert_int_equal(n_sums, 1);
+    assert_int_equal(n[OP_batch_norm_infer], 1); /* that after a sum */
+    assert_int_equal(n[OP_add], 1);              /* the sum after tanh */
+    assert_int_equal(n[OP_activation], 1);       /* tanh */
+    rig_close(&r);
+    layout_free(layout);
+    graph_free(training);
 }
 
 /* With all fusions lenet has one kernel for each layer and its activation. */
@@ -502,6 +542,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models),
         cmocka_unit_test(residual_blocks),
+        cmocka_unit_test(evaluation_is_folded),
         cmocka_unit_test(lenet_is_fused),
         cmocka_unit_test(random_graphs),
         cmocka_unit_test(training_keeps_no_logits),

@@ -308,7 +308,7 @@ static void note_room(void *arg, struct trainer *t, int64_t step)
              param && e < l->param[i + 1].offset; e++)
             assert_true(param[e] == 0); /* what lay in the gradients' padding before was cleared */
     assert_null(t->buffers->grad);
-    assert_null(t->buffers->micro);
+    assert_null(t->buffers->sum);
 }
 
 /* Buckets lie where others have lain.  All the memory that gradients have is the sums of the shards

@@ -267,6 +267,49 @@ int cpu_make_batch_norm_infer(struct cpu *b, const struct graph *g, const struct
                            2 * plain_room_of(g, n->in[BATCH_NORM_INFER_X]), out, err);
 }
 
+CPU_CLONES static void scale_row(const float *w, float *to, float scale, int64_t n)
+{
+    CPU_INDEPENDENT
+    for (int64_t i = 0; i < n; i++)
+        to[i] = w[i] * scale;
+}
+
+/* Rows [from, to) of the filter, one for each channel, and their shifts. */
+static void fold_rows(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    const float *weight = p->in[BATCH_NORM_FOLD_WEIGHT], *bias = p->in[BATCH_NORM_FOLD_BIAS];
+    const float *m = p->in[BATCH_NORM_FOLD_RUNNING_MEAN], *v = p->in[BATCH_NORM_FOLD_RUNNING_VAR];
+    const void *b = p->in[BATCH_NORM_FOLD_B];
+    const struct shape *w = &p->in_shape[BATCH_NORM_FOLD_W];
+    const int64_t each = shape_elements(w) / w->dim[0];
+    float *room = plain_part_scratch(p, part);
+
+    for (int64_t c = from; c < to; c++) {
+        const float scale = scale_of(weight[c], (double)v[c], p->attr.norm.eps);
+        const float own = b ? real_get(b, p->in_type[BATCH_NORM_FOLD_B], c) : 0.0f;
+
+        for (int64_t at = c * each, n; at < (c + 1) * each; at += n) {
+            n = min_i64((c + 1) * each - at, PLAIN_PIECE);
+            scale_row(plain_read(p, BATCH_NORM_FOLD_W, at, n, room),
+                      plain_dest(p, BATCH_NORM_FOLD_FILTER, at, room), scale, n);
+            plain_done(p, BATCH_NORM_FOLD_FILTER, at, n, room);
+        }
+        real_put(p->out[BATCH_NORM_FOLD_SHIFT], p->out_type[BATCH_NORM_FOLD_SHIFT], c,
+                 (own - m[c]) * scale + bias[c]);
+    }
+}
+
+static void run_fold(const struct plain *p)
+{
+    plain_split(p, p->in_shape[BATCH_NORM_FOLD_W].dim[0], work_of(p), fold_rows);
+}
+
+int cpu_make_batch_norm_fold(struct cpu *b, const struct graph *g, const struct node *n,
+                             struct kernel **out, struct err *err)
+{
+    return plain_new_split(b, g, n, run_fold, 0, PLAIN_PIECE * sizeof(float), out, err);
+}
+
 /* The numbers of each channel that the gradients read.  `signs` gives the sign of a fused relu's
  * input, with the same bits as in the forward pass. */
 struct channels {

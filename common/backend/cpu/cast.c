@@ -5,17 +5,40 @@
 #include "backend/cpu/plain.h"
 #include "base/util.h"
 
+CPU_CLONES static void add(const float *restrict x, float *restrict y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] += x[i];
+}
+
+/* y = x or, if the node adds, y += x, of n numbers. */
+static void cast_piece(const struct plain *p, const float *x, void *y, int64_t n)
+{
+    float sum[PLAIN_PIECE];
+
+    if (p->adds && p->out_type[CAST_Y] == DTYPE_F32) {
+        add(x, y, n);
+        return;
+    }
+    if (p->adds) {
+        convert_to_f32(sum, y, p->out_type[CAST_Y], n);
+        add(x, sum, n);
+        x = sum;
+    }
+    convert_from_f32(y, x, p->out_type[CAST_Y], n);
+}
+
 static void cast_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
+    const size_t size = dtype_size(p->out_type[CAST_Y]);
     float room[PLAIN_PIECE];
 
     (void)part;
     for (int64_t at = from; at < to; at += PLAIN_PIECE) {
         const int64_t n = min_i64(to - at, PLAIN_PIECE);
-        const size_t size = dtype_size(p->out_type[CAST_Y]);
 
-        convert_from_f32((char *)p->out[CAST_Y] + (size_t)at * size,
-                         plain_read(p, CAST_X, at, n, room), p->out_type[CAST_Y], n);
+        cast_piece(p, plain_read(p, CAST_X, at, n, room),
+                   (char *)p->out[CAST_Y] + (size_t)at * size, n);
     }
 }
 

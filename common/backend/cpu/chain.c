@@ -18,6 +18,7 @@ struct tensor {
     int index;       /* IN, OUT */
     enum dtype type; /* of the memory that the primitives see */
     size_t offset;   /* TEMP, or is_widened: in the scratch */
+    void *at;        /* once bound: the memory that the primitives see */
     int is_widened;  /* the operand is BF16, and the primitives see it in F32 */
     void *operand;   /* is_widened: where the BF16 numbers are, once bound */
     int64_t n;       /* is_widened: elements */
@@ -31,6 +32,8 @@ struct step {
     dnnl_exec_arg_t arg[CHAIN_MAX_ARGS + 1];
     int n_args;
     dnnl_memory_t pad; /* scratchpad, or NULL */
+    int is_copy;       /* chain_copy made it, between these two tensors: left out if they are one */
+    int from, to;
 };
 
 struct chain {
@@ -73,6 +76,7 @@ static int bind_tensor(struct tensor *t, void *const *in, void *const *out, char
         t->operand = t->place == CHAIN_IN ? in[t->index] : out[t->index];
     if (t->place != CHAIN_TEMP && !t->is_widened)
         at = t->operand;
+    t->at = at;
     return dn_check(dnnl_memory_set_data_handle(t->memory, at), "set an address", err);
 }
 
@@ -116,8 +120,11 @@ static int chain_run(struct kernel *k, struct err *err)
     convert(c, CHAIN_IN);
     for (int i = 0; i < c->n_steps; i++) {
         struct step *s = &c->step[i];
-        dnnl_status_t st = dnnl_primitive_execute(s->primitive, c->dn->stream, s->n_args, s->arg);
+        dnnl_status_t st;
 
+        if (s->is_copy && c->tensor[s->from].at == c->tensor[s->to].at)
+            continue;
+        st = dnnl_primitive_execute(s->primitive, c->dn->stream, s->n_args, s->arg);
         if (st != dnnl_success)
             return dn_check(st, "execute", err);
     }
@@ -301,6 +308,18 @@ void chain_reorder(struct chain *c, int from, int to)
 {
     if (c && c->rc == 0)
         add_reorder(c, from, to);
+}
+
+void chain_copy(struct chain *c, int from, int to)
+{
+    const int at = c ? c->n_steps : 0;
+
+    chain_reorder(c, from, to);
+    if (c && c->rc == 0) {
+        c->step[at].is_copy = 1;
+        c->step[at].from = from;
+        c->step[at].to = to;
+    }
 }
 
 void chain_sum(struct chain *c, int a, int b, int y)

@@ -56,6 +56,8 @@ void chain_add(struct chain *c, int rc, dnnl_primitive_desc_t pd, const struct c
                int n_args);
 
 void chain_reorder(struct chain *c, int from, int to);
+/* The same for two tensors that may have one address; nothing is done then. */
+void chain_copy(struct chain *c, int from, int to);
 void chain_sum(struct chain *c, int a, int b, int y); /* y = a + b; b may have extents of 1 */
 
 int chain_finish(struct chain *c, struct kernel **out); /* c NULL: returns chain_new's failure */

@@ -10,7 +10,7 @@
 
 static struct dn_conv geometry(const struct node *n)
 {
-    struct dn_conv conv;
+    struct dn_conv conv = {.adds = n->op == OP_conv2d && cpu_has_in(n, CONV2D_ADD)};
 
     for (int i = 0; i < 2; i++) {
         conv.stride[i] = n->attr.conv.stride[i];
@@ -58,6 +58,8 @@ static int make_forward(struct cpu *b, const struct graph *g, const struct node 
     if (cpu_has_in(n, CONV2D_B))
         bias = chain_tensor(c, CHAIN_IN, CONV2D_B, dn_flat(cpu_in(g, n, CONV2D_B)));
     y = chain_tensor(c, CHAIN_OUT, CONV2D_Y, dn_image(cpu_out(g, n, CONV2D_Y)));
+    if (cpu_has_in(n, CONV2D_ADD))
+        chain_copy(c, chain_tensor(c, CHAIN_IN, CONV2D_ADD, dn_image(cpu_out(g, n, CONV2D_Y))), y);
     add(c, n, DN_FORWARD, x, w, bias, y,
         (struct chain_arg[]){{DNNL_ARG_SRC, x, 0},
                              {DNNL_ARG_WEIGHTS, w, 0},

@@ -312,7 +312,7 @@ int conv_rows_fits(const struct cpu *b, const struct graph *g, const struct node
     if (n->attr.conv.groups != 1 || samples < b->n_threads || !outer_available())
         return 0;
     if (n->op == OP_conv2d)
-        return K <= most && C < 16 &&
+        return K <= most && C < 16 && !cpu_has_in(n, CONV2D_ADD) &&
                (n->attr.conv.act == ACT_NONE || n->attr.conv.act == ACT_RELU);
     if (n->op == OP_conv2d_grad_x)
         return L <= most && C % 16;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/cpu/linear.h"
 #include "backend/cpu/onednn.h"
 #include "backend/cpu/plain.h"
 #include "base/alloc.h"
@@ -43,13 +44,28 @@ static int cpu_copy(struct backend *b, void *to, const void *from, size_t n_byte
     return 0;
 }
 
+/* Whether the node's kernel adds to outputs by itself: only where these are as they are summed. */
+static int adds_itself(const struct graph *g, const struct node *n)
+{
+    if (n->op == OP_cast)
+        return 1;
+    for (int i = 0; i < n->n_out; i++)
+        if (n->adds >> i & 1 && cpu_has_out(n, i) && g->value[n->out[i]].dtype != DTYPE_F32)
+            return 0;
+    return n->op == OP_embedding_grad || (n->op == OP_linear_grad_w && linear_adds(g, n));
+}
+
 /* No FUSE_LINEAR_GRAD_ACT: here the activation's gradient would be a separate pass all the same. */
 static int cpu_can_fuse(struct backend *b, const struct graph *g, const struct node *n,
                         enum fusion f, enum activation act)
 {
-    (void)b, (void)g;
-    if (f == FUSE_NORM)
-        return act == ACT_NONE || act == ACT_RELU;
+    (void)b;
+    if (f == FUSE_FOLD)
+        return n->op == OP_conv2d;
+    if (f == FUSE_ADDS)
+        return adds_itself(g, n);
+    if (f == FUSE_BIAS && n->op == OP_linear_grad_w && n->adds)
+        return 0; /* or the product could not add by itself */
     return backend_usual_fusion(n, f, act);
 }
 

@@ -1,8 +1,9 @@
 /* embedding - copies rows of a table by token, and adds the gradients up row by row.
  *
  * The gradient is cut into columns, so that each element has one thread, which adds in the order of
- * the tokens: the bits do not depend on the number of threads.  A BF16 gradient is added up in F32,
- * in the scratch.  op/embedding.c has the formulas; the twin is cuda/embedding.cu. */
+ * the tokens: the bits do not depend on the number of threads.  A node that adds to an F32 gradient
+ * leaves out the zeroing.  A BF16 gradient is added up in F32, in the scratch.  op/embedding.c has
+ * the formulas; the twin is cuda/embedding.cu. */
 #include <string.h>
 
 #include "backend/cpu/plain.h"
@@ -56,7 +57,7 @@ static void scatter(const struct plain *p, int part, int o, int64_t rows, int64_
                   length = length_of(&p->in_shape[EMBEDDING_GRAD_TOKENS]);
     float *room = plain_part_scratch(p, part), *sum = plain_dest(p, o, 0, p->scratch);
 
-    for (int64_t r = 0; r < rows; r++)
+    for (int64_t r = 0; r < rows && !(p->adds >> o & 1); r++)
         memset(sum + r * c + from, 0, (size_t)(to - from) * sizeof *sum);
     for (int64_t r = 0; r < n; r++) {
         const int64_t row = o == EMBEDDING_GRAD_DTABLE ? clamp(tokens[r], rows) : r % length;

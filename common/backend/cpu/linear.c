@@ -4,7 +4,11 @@
  * C,H,W order.  Then either w or x is reordered: w to the layout that oneDNN likes best, or x to
  * C,H,W order.  With few samples it is less work to reorder x.
  * op/linear.c has the formulas; the twin is cuda/linear.c. */
+#include <oneapi/dnnl/dnnl.h>
+
 #include "backend/cpu/chain.h"
+#include "backend/cpu/linear.h"
+#include "backend/cpu/plain.h"
 
 static int has_image(const struct node *n) { return n->attr.linear.image[0] > 0; }
 
@@ -102,8 +106,29 @@ int cpu_make_linear_grad_x(struct cpu *b, const struct graph *g, const struct no
     return chain_finish(c, out);
 }
 
-int cpu_make_linear_grad_w(struct cpu *b, const struct graph *g, const struct node *n,
-                           struct kernel **out, struct err *err)
+/* ---- dw += dy^T x ---- */
+
+/* oneDNN's inner product always overwrites dw, but its product of float32 matrices can add. */
+int linear_adds(const struct graph *g, const struct node *n)
+{
+    return op_type(g, n) == DTYPE_F32 && !has_image(n) && !cpu_has_out(n, LINEAR_GRAD_W_DB);
+}
+
+static void run_adding(const struct plain *p)
+{
+    const struct shape *x = &p->in_shape[LINEAR_GRAD_W_X], *dy = &p->in_shape[LINEAR_GRAD_W_DY];
+    const int64_t batch = x->dim[0], in = x->dim[1], out = dy->dim[1];
+
+    if (p->attr.linear.transposed)
+        (void)dnnl_sgemm('T', 'N', in, out, batch, 1.0f, p->in[LINEAR_GRAD_W_X], in,
+                         p->in[LINEAR_GRAD_W_DY], out, 1.0f, p->out[LINEAR_GRAD_W_DW], out);
+    else
+        (void)dnnl_sgemm('T', 'N', out, in, batch, 1.0f, p->in[LINEAR_GRAD_W_DY], out,
+                         p->in[LINEAR_GRAD_W_X], in, 1.0f, p->out[LINEAR_GRAD_W_DW], in);
+}
+
+static int make_overwriting(struct cpu *b, const struct graph *g, const struct node *n,
+                            struct kernel **out, struct err *err)
 {
     struct chain *c = chain_new(b, g, n, err);
     int x = chain_tensor(c, CHAIN_IN, LINEAR_GRAD_W_X, features(n, cpu_in(g, n, LINEAR_GRAD_W_X)));
@@ -126,4 +151,10 @@ int cpu_make_linear_grad_w(struct cpu *b, const struct graph *g, const struct no
                              {DNNL_ARG_DIFF_BIAS, db, 1}},
         4);
     return chain_finish(c, out);
+}
+
+int cpu_make_linear_grad_w(struct cpu *b, const struct graph *g, const struct node *n,
+                           struct kernel **out, struct err *err)
+{
+    return n->adds ? plain_new(g, n, run_adding, 0, out, err) : make_overwriting(b, g, n, out, err);
 }

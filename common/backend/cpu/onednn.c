@@ -178,25 +178,34 @@ static float alpha_of(enum activation act)
     return act == ACT_LEAKY_RELU ? 0.01f : act == ACT_SILU ? 1.0f : 0.0f;
 }
 
-static dnnl_status_t add_activation(dnnl_primitive_attr_t attr, enum activation act)
+/* What follows a primitive: first y += its result, then y = act(y). */
+struct tail {
+    int adds;
+    enum activation act;
+};
+
+static dnnl_status_t add_tail(dnnl_primitive_attr_t attr, struct tail tail)
 {
     dnnl_post_ops_t ops;
     dnnl_status_t st;
 
-    if (act == ACT_NONE)
+    if (tail.act == ACT_NONE && !tail.adds)
         return dnnl_success;
     if ((st = dnnl_post_ops_create(&ops)) != dnnl_success)
         return st;
-    st = dn_v_append_eltwise(ops, forward_alg(act), alpha_of(act));
+    if (tail.adds)
+        st = dn_v_append_sum(ops);
+    if (st == dnnl_success && tail.act != ACT_NONE)
+        st = dn_v_append_eltwise(ops, forward_alg(tail.act), alpha_of(tail.act));
     if (st == dnnl_success)
         st = dnnl_primitive_attr_set_post_ops(attr, ops);
     dnnl_post_ops_destroy(ops);
     return st;
 }
 
-/* The attribute of all primitives: the caller gives the scratchpad, and an activation may follow
- * the primitive. */
-static dnnl_status_t make_attr(enum activation act, dnnl_primitive_attr_t *out)
+/* The attribute of all primitives: the caller gives the scratchpad, and a tail may follow the
+ * primitive. */
+static dnnl_status_t make_attr(struct tail tail, dnnl_primitive_attr_t *out)
 {
     dnnl_status_t st = dnnl_primitive_attr_create(out);
 
@@ -204,7 +213,7 @@ static dnnl_status_t make_attr(enum activation act, dnnl_primitive_attr_t *out)
         return st;
     st = dnnl_primitive_attr_set_scratchpad_mode(*out, dnnl_scratchpad_mode_user);
     if (st == dnnl_success)
-        st = add_activation(*out, act);
+        st = add_tail(*out, tail);
     if (st != dnnl_success)
         dnnl_primitive_attr_destroy(*out);
     return st;
@@ -213,7 +222,8 @@ static dnnl_status_t make_attr(enum activation act, dnnl_primitive_attr_t *out)
 static int make_pd(struct onednn *dn, dn_make *make, struct dn_wish wish, enum activation act,
                    const char *what, dnnl_primitive_desc_t *out, struct err *err)
 {
-    dnnl_status_t st = make_attr(act, &wish.attr);
+    const struct tail tail = {wish.conv && wish.conv->adds, act};
+    dnnl_status_t st = make_attr(tail, &wish.attr);
 
     if (st == dnnl_success) {
         st = make(dn, &wish, out);

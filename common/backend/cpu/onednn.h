@@ -68,6 +68,7 @@ enum dn_pass { DN_FORWARD, DN_GRAD_X, DN_GRAD_W };
 struct dn_conv {
     dnnl_dims_t stride, pad,
         dilation; /* [0] rows, [1] columns; dilation as PyTorch counts it: 1 is dense */
+    int adds;     /* DN_FORWARD: the convolution is added to y, before an activation */
 };
 
 struct dn_pool {

@@ -53,6 +53,8 @@ dnnl_status_t dn_v_memory(struct onednn *dn, const struct dn_md *md, dnnl_memory
 
 void dn_release(struct onednn *dn) { (void)dn; }
 
+dnnl_status_t dn_v_append_sum(dnnl_post_ops_t ops) { return dnnl_post_ops_append_sum(ops, 1.0f); }
+
 dnnl_status_t dn_v_append_eltwise(dnnl_post_ops_t ops, dnnl_alg_kind_t alg, float alpha)
 {
     return dnnl_post_ops_append_eltwise(ops, 1.0f, alg, alpha, 0.0f);

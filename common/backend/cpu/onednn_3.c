@@ -100,6 +100,11 @@ dnnl_status_t dn_v_memory(struct onednn *dn, const struct dn_md *md, dnnl_memory
     return dnnl_memory_create(out, md->v, dn->engine, DNNL_MEMORY_NONE);
 }
 
+dnnl_status_t dn_v_append_sum(dnnl_post_ops_t ops)
+{
+    return dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_data_type_undef);
+}
+
 dnnl_status_t dn_v_append_eltwise(dnnl_post_ops_t ops, dnnl_alg_kind_t alg, float alpha)
 {
     return dnnl_post_ops_append_eltwise(ops, alg, alpha, 0.0f);

@@ -24,6 +24,7 @@ dnnl_status_t dn_v_md_of_arg(struct onednn *dn, dnnl_primitive_desc_t pd, int ar
                              int *has);
 dnnl_status_t dn_v_memory(struct onednn *dn, const struct dn_md *md, dnnl_memory_t *out);
 
+dnnl_status_t dn_v_append_sum(dnnl_post_ops_t ops); /* y += the result */
 dnnl_status_t dn_v_append_eltwise(dnnl_post_ops_t ops, dnnl_alg_kind_t alg, float alpha);
 
 /* A primitive descriptor to be made, and what makes it. */

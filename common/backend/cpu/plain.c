@@ -78,6 +78,7 @@ int plain_new(const struct graph *g, const struct node *n, void (*run)(const str
     p->run = run;
     p->n_threads = 1;
     p->least_work = 1;
+    p->adds = n->adds;
     p->attr = n->attr;
     for (int i = 0; i < NODE_MAX_IN; i++)
         p->in_shape[i] = cpu_has_in(n, i) ? *cpu_in(g, n, i) : absent;
@@ -212,6 +213,6 @@ size_t plain_room_of(const struct graph *g, int v)
 void plain_zero(const struct plain *p)
 {
     for (int i = 0; i < NODE_MAX_OUT; i++)
-        if (p->out_bytes[i] && p->out[i])
+        if (p->out_bytes[i] && p->out[i] && !(p->adds >> i & 1))
             memset(p->out[i], 0, p->out_bytes[i]);
 }

@@ -39,6 +39,7 @@ struct plain {
     size_t out_bytes[NODE_MAX_OUT];
     enum dtype in_type[NODE_MAX_IN], out_type[NODE_MAX_OUT];
     int64_t rows, c; /* in[0] as a matrix: c is its last dimension */
+    unsigned adds;   /* as the node's */
     union node_attr attr;
     void (*run)(const struct plain *p);
 };
@@ -84,7 +85,8 @@ int64_t plain_piece_rows(int64_t c);                /* rows of c elements that m
 size_t plain_room_bytes(int64_t c);                 /* of a room for that many rows */
 size_t plain_room_of(const struct graph *g, int v); /* for rows of value v's last dimension */
 
-/* The run function of a node that has no rows to compute: zeroes its outputs. */
+/* The run function of a node that has no rows to compute: zeroes the outputs to which it does not
+ * add. */
 void plain_zero(const struct plain *p);
 
 /* The factor of a loss' gradient; with scaler NULL gradients are not scaled. */

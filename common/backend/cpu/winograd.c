@@ -210,9 +210,10 @@ CPU_CLONES static void transform_dy(const float *const *pixel, int64_t c, float 
     }
 }
 
-/* The pixels of one tile: A^T m A, plus the bias; pixels outside of the image are left out. */
-CPU_CLONES static void transform_m(const float *m, int64_t c, const float *bias, int is_relu,
-                                   float *const *pixel)
+/* The pixels of one tile: A^T m A, plus the bias, plus the pixels `add` (NULL: there are none);
+ * pixels outside of the image are left out.  add[i] may be pixel[i]. */
+CPU_CLONES static void transform_m(const float *m, int64_t c, const float *bias,
+                                   const float *const *add, int is_relu, float *const *pixel)
 {
     for (int64_t at = 0; at < c; at += LANES) {
         lanes d[POINTS], half[8], y[4];
@@ -226,6 +227,8 @@ CPU_CLONES static void transform_m(const float *m, int64_t c, const float *bias,
         for (int i = 0; i < 4; i++) {
             if (bias)
                 y[i] += *(const lanes *)(bias + at);
+            if (add && add[i])
+                y[i] += *(const lanes *)(add[i] + at);
             if (is_relu) /* NaN stays */
                 y[i] = (lanes)((lane_bits)y[i] & ~(lane_bits)(y[i] < 0));
             if (pixel[i])
@@ -360,7 +363,7 @@ static struct pass pass_grad_x(const struct plain *p)
 }
 
 struct ends {
-    const float *from, *bias;
+    const float *from, *bias, *add; /* bias, add: or NULL */
     float *to;
     int is_relu;
 };
@@ -372,7 +375,7 @@ static void run_blocks(const struct plain *p, const struct pass *s, const struct
 
     for (int64_t block = first; block < end; block++) {
         const int64_t b = first_tile(s, block), n = first_tile(s, block + 1) - b;
-        const float *pixel[POINTS];
+        const float *pixel[POINTS], *add[POINTS];
 
         for (int64_t i = 0; i < n; i++) {
             const struct tile t = tile_at(s, b + i);
@@ -386,7 +389,10 @@ static void run_blocks(const struct plain *p, const struct pass *s, const struct
             const struct tile t = tile_at(s, b + i);
 
             find_pixels(&s->to, e->to, t.image, t.row, t.column, 2, pixel);
-            transform_m(m + i * PANEL, s->to.c, e->bias, e->is_relu, (float *const *)pixel);
+            if (e->add)
+                find_pixels(&s->to, e->add, t.image, t.row, t.column, 2, add);
+            transform_m(m + i * PANEL, s->to.c, e->bias, e->add ? add : NULL, e->is_relu,
+                        (float *const *)pixel);
         }
     }
 }
@@ -394,7 +400,7 @@ static void run_blocks(const struct plain *p, const struct pass *s, const struct
 static void forward_blocks(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const struct pass s = pass_forward(p);
-    const struct ends e = {p->in[CONV2D_X], p->in[CONV2D_B], p->out[CONV2D_Y],
+    const struct ends e = {p->in[CONV2D_X], p->in[CONV2D_B], p->in[CONV2D_ADD], p->out[CONV2D_Y],
                            p->attr.conv.act == ACT_RELU};
 
     run_blocks(p, &s, &e, part, from, to);

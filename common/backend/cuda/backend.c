@@ -130,6 +130,30 @@ static int cuda_copy_out(struct backend *b, void *to, const void *from, size_t n
     return cuda_check((int)st, "copy from the GPU", err);
 }
 
+/* Whether the node's kernel adds to outputs by itself: those that write parameters' gradients by a
+ * grad_array (device.cuh), and cuBLASLt's product, unless it has to make db, too. */
+static int adds_itself(const struct node *n)
+{
+    switch (n->op) {
+    case OP_cast:
+    case OP_bias_grad:
+    case OP_batch_norm_grad_stats:
+        return n->op != OP_batch_norm_grad_stats || !(n->adds & 1u << BATCH_NORM_GRAD_STATS_GSUMS);
+    case OP_layer_norm_grad:
+        return !(n->adds & 1u << LAYER_NORM_GRAD_DX);
+    case OP_group_norm_grad:
+        return !(n->adds & 1u << GROUP_NORM_GRAD_DX);
+    case OP_class_token_grad:
+        return !(n->adds & 1u << CLASS_TOKEN_GRAD_DX);
+    case OP_embedding_grad:
+        return 1;
+    case OP_linear_grad_w:
+        return n->attr.linear.image[0] == 0 && !cuda_has_out(n, LINEAR_GRAD_W_DB);
+    default:
+        return 0;
+    }
+}
+
 /* A fusion is done by a library's tail, or by one of our passes after the library's call (conv2d.c,
  * linear.c), or by our own kernel (pool2d.cu, softmax_xent.cu). */
 static int cuda_can_fuse(struct backend *b, const struct graph *g, const struct node *n,
@@ -138,6 +162,12 @@ static int cuda_can_fuse(struct backend *b, const struct graph *g, const struct 
     (void)b, (void)g;
     if (f == FUSE_LINEAR_GRAD_ACT)
         return n->op == OP_linear || n->op == OP_linear_grad_x;
+    if (f == FUSE_FOLD) /* the plans and passes of conv2d.c add no image */
+        return n->op == OP_conv2d && !cuda_has_in(n, CONV2D_ADD);
+    if (f == FUSE_ADDS)
+        return adds_itself(n);
+    if (f == FUSE_BIAS && n->op == OP_linear_grad_w && n->adds)
+        return 0; /* or the product could not add by itself */
     return backend_usual_fusion(n, f, act);
 }
 

@@ -103,22 +103,62 @@ static __global__ void prepare(struct channels p)
     }
 }
 
-/* y = (x - mean) * scale + bias, by channel; y may be x. */
-template <typename T>
-static __global__ void normalise(const T *x, T *y, const float *mean, const float *scale,
-                                 const float *bias, int64_t n, int64_t c)
+/* (x - mean) * scale + bias, with the same bits in the forward pass and where a gradient needs its
+ * sign. */
+static __device__ inline float affine(float x, float mean, float scale, float bias)
 {
-    for (struct walk w(c); w.i < n; w.next())
-        y[w.i] = (T)(((float)x[w.i] - mean[w.col]) * scale[w.col] + bias[w.col]);
+    return (x - mean) * scale + bias;
 }
 
-template <typename T>
-static void run_normalise(const struct own *p, const void *x, void *y, const void *mean,
-                          const float *scale, const void *bias)
+/* By channel; a gradient reads them as its own k (grad_factors). */
+struct affines {
+    const float *mean, *scale, *bias;
+};
+
+/* y = act((x - mean) * scale + bias + add), with relu or no activation, and add or NULL; N elements
+ * of a row at once, of which c is a multiple.  y may be x. */
+template <typename T, int N>
+static __global__ void normalise(const T *x, const T *add, T *y, struct affines a, int is_relu,
+                                 int64_t n, int64_t c)
 {
-    if (p->n > 0)
-        LAUNCH((normalise<T>), blocks_for(p, p->n, THREADS), THREADS, p, (const T *)x, (T *)y,
-               (const float *)mean, scale, (const float *)bias, p->n, p->c);
+    typedef vec<T, N> piece;
+
+    for (struct walk w(c / N); w.i < n / N; w.next()) {
+        piece v = ((const piece *)x)[w.i], other = {};
+
+        if (add)
+            other = ((const piece *)add)[w.i];
+        for (int k = 0; k < N; k++) {
+            const int64_t i = w.col * N + k;
+            float s = affine((float)v.v[k], a.mean[i], a.scale[i], a.bias[i]);
+
+            s = add ? s + (float)other.v[k] : s;
+            v.v[k] = (T)(!is_relu || s > 0.0f ? s : 0.0f);
+        }
+        ((piece *)y)[w.i] = v;
+    }
+}
+
+/* The numbers of type T that make 16 bytes. */
+template <typename T> struct whole {
+    enum { N = 16 / (int)sizeof(T) };
+};
+
+template <typename T>
+static void run_normalise(const struct own *p, int add, const void *mean, const float *scale,
+                          const void *bias)
+{
+    const struct affines a = {(const float *)mean, scale, (const float *)bias};
+    const T *x = (const T *)p->in[0], *other = (const T *)p->in[add];
+    const int is_relu = p->attr.norm.act == ACT_RELU;
+    T *y = (T *)p->out[0];
+
+    if (p->n > 0 && p->c % whole<T>::N == 0)
+        LAUNCH((normalise<T, whole<T>::N>), blocks_for(p, p->n / whole<T>::N, THREADS), THREADS, p,
+               x, other, y, a, is_relu, p->n, p->c);
+    else if (p->n > 0)
+        LAUNCH((normalise<T, 1>), blocks_for(p, p->n, THREADS), THREADS, p, x, other, y, a, is_relu,
+               p->n, p->c);
 }
 
 template <typename T> static void run(const struct own *p)
@@ -138,8 +178,7 @@ template <typename T> static void run(const struct own *p)
     ch.eps = p->attr.norm.eps;
     ch.momentum = p->attr.norm.momentum;
     LAUNCH(prepare, blocks_for(p, p->c, THREADS), THREADS, p, ch);
-    run_normalise<T>(p, p->in[BATCH_NORM_X], p->out[BATCH_NORM_Y], mean, scale,
-                     p->in[BATCH_NORM_BIAS]);
+    run_normalise<T>(p, BATCH_NORM_ADD, mean, scale, p->in[BATCH_NORM_BIAS]);
 }
 
 extern "C" int cuda_make_batch_norm(struct cuda *b, const struct graph *g, const struct node *n,
@@ -164,8 +203,8 @@ template <typename T> static void run_infer(const struct own *p)
     LAUNCH(infer_scale, blocks_for(p, p->c, THREADS), THREADS, p,
            (const float *)p->in[BATCH_NORM_INFER_WEIGHT],
            (const float *)p->in[BATCH_NORM_INFER_RUNNING_VAR], p->attr.norm.eps, scale, p->c);
-    run_normalise<T>(p, p->in[BATCH_NORM_INFER_X], p->out[BATCH_NORM_INFER_Y],
-                     p->in[BATCH_NORM_INFER_RUNNING_MEAN], scale, p->in[BATCH_NORM_INFER_BIAS]);
+    run_normalise<T>(p, BATCH_NORM_INFER_ADD, p->in[BATCH_NORM_INFER_RUNNING_MEAN], scale,
+                     p->in[BATCH_NORM_INFER_BIAS]);
 }
 
 extern "C" int cuda_make_batch_norm_infer(struct cuda *b, const struct graph *g,
@@ -177,14 +216,56 @@ extern "C" int cuda_make_batch_norm_infer(struct cuda *b, const struct graph *g,
                    out, err);
 }
 
-/* The sums of dy and dy * xhat. */
+/* The filter of a convolution whose output a batch norm would scale: y[k,..] = w[k,..] * scale[k],
+ * with `each` elements for each k. */
+template <typename T>
+static __global__ void scale_filter(const T *w, const float *scale, T *y, int64_t n, int64_t each)
+{
+    for (struct walk e(each); e.i < n; e.next())
+        y[e.i] = (T)((float)w[e.i] * scale[e.row]);
+}
+
+template <typename T>
+static __global__ void shift_bias(const T *b, struct affines a, T *y, int64_t c)
+{
+    for (int64_t i = grid_first(); i < c; i += grid_stride())
+        y[i] = (T)affine(b ? (float)b[i] : 0.0f, a.mean[i], a.scale[i], a.bias[i]);
+}
+
+template <typename T> static void run_fold(const struct own *p)
+{
+    const int64_t c = p->in_shape[BATCH_NORM_FOLD_W].dim[0];
+    float *scale = (float *)p->scratch;
+    const struct affines a = {(const float *)p->in[BATCH_NORM_FOLD_RUNNING_MEAN], scale,
+                              (const float *)p->in[BATCH_NORM_FOLD_BIAS]};
+
+    LAUNCH(infer_scale, blocks_for(p, c, THREADS), THREADS, p,
+           (const float *)p->in[BATCH_NORM_FOLD_WEIGHT],
+           (const float *)p->in[BATCH_NORM_FOLD_RUNNING_VAR], p->attr.norm.eps, scale, c);
+    LAUNCH((scale_filter<T>), blocks_for(p, p->n, THREADS), THREADS, p,
+           (const T *)p->in[BATCH_NORM_FOLD_W], (const float *)scale,
+           (T *)p->out[BATCH_NORM_FOLD_FILTER], p->n, p->n / c);
+    LAUNCH((shift_bias<T>), blocks_for(p, c, THREADS), THREADS, p,
+           (const T *)p->in[BATCH_NORM_FOLD_B], a, (T *)p->out[BATCH_NORM_FOLD_SHIFT], c);
+}
+
+extern "C" int cuda_make_batch_norm_fold(struct cuda *b, const struct graph *g,
+                                         const struct node *n, struct kernel **out, struct err *err)
+{
+    return own_new(b, g, n, typed(g, n, run_fold<float>, run_fold<bf16_t>, run_fold<f16_t>),
+                   (size_t)cuda_in(g, n, BATCH_NORM_FOLD_W)->dim[0] * sizeof(float), out, err);
+}
+
+/* The sums of dy and dy * xhat.  With a fused relu (weight not NULL) dy counts as 0 where the
+ * relu's input was not positive. */
 template <typename T> struct grad_term {
     const T *x, *dy;
     const double *sums;
-    const float *m;
+    const float *m, *weight, *bias;
     int64_t c, col;
     float eps;
     double mean, rstd;
+    float scale, shift;
 
     __device__ void column(int64_t column)
     {
@@ -193,13 +274,17 @@ template <typename T> struct grad_term {
         col = column;
         moments(sums, m, c, col, &mean, &var);
         rstd = 1.0 / sqrt(var + (double)eps);
+        scale = weight ? (float)((double)weight[col] / sqrt(var + (double)eps)) : 0.0f;
+        shift = weight ? bias[col] : 0.0f;
     }
     __device__ void add(double *sum, int64_t row) const
     {
-        const double d = (double)(float)dy[row * c + col];
+        const float from = (float)x[row * c + col];
+        const bool passes = !weight || affine(from, (float)mean, scale, shift) > 0.0f;
+        const double d = passes ? (double)(float)dy[row * c + col] : 0.0;
 
         sum[0] += d;
-        sum[1] += d * (((double)(float)x[row * c + col] - mean) * rstd);
+        sum[1] += d * (((double)from - mean) * rstd);
     }
 };
 
@@ -230,6 +315,10 @@ template <typename T> static void run_grad_stats(const struct own *p)
     term.dy = (const T *)p->in[BATCH_NORM_GRAD_STATS_DY];
     term.sums = (const double *)p->in[BATCH_NORM_GRAD_STATS_SUMS];
     term.m = (const float *)p->in[BATCH_NORM_GRAD_STATS_RUNNING_MEAN];
+    if (p->attr.norm.act == ACT_RELU) {
+        term.weight = (const float *)p->in[BATCH_NORM_GRAD_STATS_WEIGHT];
+        term.bias = (const float *)p->in[BATCH_NORM_GRAD_STATS_BIAS];
+    }
     term.c = p->c;
     term.eps = p->attr.norm.eps;
     columns_sum<2>(p, term, end, p->rows, p->c);
@@ -247,7 +336,8 @@ extern "C" int cuda_make_batch_norm_grad_stats(struct cuda *b, const struct grap
         columns_scratch(2, shape_elements(x) / c, c), out, err);
 }
 
-/* k [4,C] for dx = k0 * (dy - k1 - (x - k2) * k3), where k3 = rstd * gsums[C + i] / n. */
+/* k [5,C] for dx = k0 * (dy - k1 - (x - k2) * k3), where k3 = rstd * gsums[C + i] / n; k4 is the
+ * forward pass' scale, which k0 equals but for its rounding. */
 static __global__ void grad_factors(const double *sums, const double *gsums, const float *m,
                                     const float *weight, float eps, float *k, int64_t c)
 {
@@ -262,16 +352,41 @@ static __global__ void grad_factors(const double *sums, const double *gsums, con
         k[c + i] = (float)(gsums[i] / n);
         k[2 * c + i] = (float)mean;
         k[3 * c + i] = (float)(rstd * (gsums[c + i] / n));
+        k[4 * c + i] = (float)((double)weight[i] / sqrt(var + (double)eps));
     }
 }
 
-/* dx may be dy. */
-template <typename T>
-static __global__ void grad_x(const T *x, const T *dy, T *dx, const float *k, int64_t n, int64_t c)
+/* N elements of a row at once, of which c is a multiple.  bias: of a fused relu, else NULL.  dx may
+ * be dy. */
+template <typename T, int N>
+static __global__ void grad_x(const T *x, const T *dy, T *dx, const float *k, const float *bias,
+                              int64_t n, int64_t c)
 {
-    for (struct walk w(c); w.i < n; w.next())
-        dx[w.i] = (T)(k[w.col] * ((float)dy[w.i] - k[c + w.col] -
-                                  ((float)x[w.i] - k[2 * c + w.col]) * k[3 * c + w.col]));
+    typedef vec<T, N> piece;
+
+    for (struct walk w(c / N); w.i < n / N; w.next()) {
+        const piece from = ((const piece *)x)[w.i];
+        piece d = ((const piece *)dy)[w.i];
+
+        for (int j = 0; j < N; j++) {
+            const int64_t i = w.col * N + j;
+            const float v = (float)from.v[j];
+            const bool passes = !bias || affine(v, k[2 * c + i], k[4 * c + i], bias[i]) > 0.0f;
+
+            d.v[j] = (T)(k[i] * ((passes ? (float)d.v[j] : 0.0f) - k[c + i] -
+                                 (v - k[2 * c + i]) * k[3 * c + i]));
+        }
+        ((piece *)dx)[w.i] = d;
+    }
+}
+
+template <typename T, int N> static void run_grad_x(const struct own *p, const float *k)
+{
+    const void *bias = p->attr.norm.act == ACT_RELU ? p->in[BATCH_NORM_GRAD_BIAS] : NULL;
+
+    LAUNCH((grad_x<T, N>), blocks_for(p, p->n / N, THREADS), THREADS, p,
+           (const T *)p->in[BATCH_NORM_GRAD_X], (const T *)p->in[BATCH_NORM_GRAD_DY],
+           (T *)p->out[BATCH_NORM_GRAD_DX], k, (const float *)bias, p->n, p->c);
 }
 
 template <typename T> static void run_grad(const struct own *p)
@@ -283,16 +398,17 @@ template <typename T> static void run_grad(const struct own *p)
            (const double *)p->in[BATCH_NORM_GRAD_GSUMS],
            (const float *)p->in[BATCH_NORM_GRAD_RUNNING_MEAN],
            (const float *)p->in[BATCH_NORM_GRAD_WEIGHT], p->attr.norm.eps, k, p->c);
-    LAUNCH((grad_x<T>), blocks_for(p, p->n, THREADS), THREADS, p,
-           (const T *)p->in[BATCH_NORM_GRAD_X], (const T *)p->in[BATCH_NORM_GRAD_DY],
-           (T *)p->out[BATCH_NORM_GRAD_DX], (const float *)k, p->n, p->c);
+    if (p->c % whole<T>::N == 0)
+        run_grad_x<T, whole<T>::N>(p, k);
+    else
+        run_grad_x<T, 1>(p, k);
 }
 
 extern "C" int cuda_make_batch_norm_grad(struct cuda *b, const struct graph *g,
                                          const struct node *n, struct kernel **out, struct err *err)
 {
     return own_new(b, g, n, typed(g, n, run_grad<float>, run_grad<bf16_t>, run_grad<f16_t>),
-                   (size_t)(4 * shape_elements(cuda_in(g, n, BATCH_NORM_GRAD_WEIGHT))) *
+                   (size_t)(5 * shape_elements(cuda_in(g, n, BATCH_NORM_GRAD_WEIGHT))) *
                        sizeof(float),
                    out, err);
 }

@@ -50,6 +50,7 @@ struct blas_product {
     cublasLtMatrixLayout_t a, b, c;
     const struct choice *choice;
     enum blas_tail tail;
+    int adds; /* as the gemm's */
 };
 
 static int failed(cublasStatus_t st, const char *doing, struct err *err)
@@ -284,6 +285,7 @@ static struct key key_of(const struct gemm *g, struct blas_types t, enum blas_ta
     k.g.a = g->a, k.g.b = g->b, k.g.c = g->c;
     k.g.transpose_a = g->transpose_a, k.g.transpose_b = g->transpose_b;
     k.g.lda = g->lda, k.g.ldb = g->ldb, k.g.ldc = g->ldc;
+    k.g.adds = g->adds;
     k.max_workspace = rules->max_workspace;
     k.ab = t.ab, k.c = t.c, k.tail = tail;
     k.allow_tf32 = rules->allow_tf32, k.autotune = rules->autotune;
@@ -373,13 +375,13 @@ static void text_of(const struct blas *b, const struct key *k, char out[KEY_LEN]
     const struct gemm *g = &k->g;
 
     snprintf(out, KEY_LEN,
-             "cublaslt %zu, %s, %zu bytes%s%s, %s to %s%s, %lld %lld %lld, %c%c, "
+             "cublaslt %zu, %s, %zu bytes%s%s, %s to %s%s%s, %lld %lld %lld, %c%c, "
              "%lld %lld %lld",
              cublasLtGetVersion(), b->gpu, k->max_workspace, k->allow_tf32 ? ", tf32" : "",
              k->autotune ? ", timed" : "", dtype_name((enum dtype)k->ab),
-             dtype_name((enum dtype)k->c), tails[k->tail].text, (long long)g->m, (long long)g->n,
-             (long long)g->k, g->transpose_a ? 't' : 'n', g->transpose_b ? 't' : 'n',
-             (long long)g->lda, (long long)g->ldb, (long long)g->ldc);
+             dtype_name((enum dtype)k->c), tails[k->tail].text, g->adds ? ", added" : "",
+             (long long)g->m, (long long)g->n, (long long)g->k, g->transpose_a ? 't' : 'n',
+             g->transpose_b ? 't' : 'n', (long long)g->lda, (long long)g->ldb, (long long)g->ldc);
 }
 
 static int restore(struct blas *b, const struct blas_product *p, const struct key *key,
@@ -461,6 +463,7 @@ int blas_product_new(struct blas *b, const struct gemm *g, struct blas_types t, 
     int rc;
 
     p->tail = tail;
+    p->adds = g->adds;
     rc = failed(describe(p, g, t, rules->allow_tf32), "describe a product", err);
     if (rc == 0)
         rc = choose(b, p, &key, err);
@@ -505,8 +508,9 @@ int blas_product_run(struct blas *b, const struct blas_product *p, const void *a
                      void *c, void *workspace, struct err *err)
 {
     static const float one = 1.0f, zero = 0.0f;
+    const float *beta = p->adds ? &one : &zero;
 
-    return failed(cublasLtMatmul(b->handle, p->desc, &one, a, p->a, bm, p->b, &zero, c, p->c, c,
+    return failed(cublasLtMatmul(b->handle, p->desc, &one, a, p->a, bm, p->b, beta, c, p->c, c,
                                  p->c, &p->choice->found.algo, workspace,
                                  p->choice->found.workspace, b->cuda->stream),
                   "multiply", err);

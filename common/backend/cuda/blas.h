@@ -12,8 +12,8 @@
  * The rules refuse two things.  Inputs are not rounded to TF32 unless that is allowed; the compute
  * type says so, and what an algorithm tells of itself is checked.  A sum over k is split only with
  * partial sums in a float32 workspace, since their order of addition does not vary.
- * alpha = 1 and beta = 0 are host constants: C is overwritten, and a captured step holds no pointer
- * to the host.
+ * alpha = 1 and beta are host constants, so a captured step holds no pointer to the host.  beta is
+ * 0, and C is overwritten; or it is 1, if the gemm adds.
  *
  * cuBLASLt's gelu is gelu_tanh (op/activation.c); the exact gelu is done by a pass of passes.h.  A
  * tail with an activation saves what the tail of its gradient reads (BLAS_..._MASK, _PRE):

@@ -3,17 +3,18 @@
  * op/cast.c has the formula; the twin is cpu/cast.c. */
 #include "backend/cuda/device.cuh"
 
-template <typename T, typename U> static __global__ void cast(const T *x, U *y, int64_t n)
+/* adds: y += x */
+template <typename T, typename U> static __global__ void cast(const T *x, U *y, int64_t n, int adds)
 {
     for (int64_t i = grid_first(); i < n; i += grid_stride())
-        y[i] = (U)(float)x[i];
+        y[i] = (U)(adds ? (float)y[i] + (float)x[i] : (float)x[i]);
 }
 
 template <typename T, typename U> static void run(const struct own *p)
 {
     if (p->n > 0)
         LAUNCH((cast<T, U>), blocks_for(p, p->n, THREADS), THREADS, p, (const T *)p->in[CAST_X],
-               (U *)p->out[CAST_Y], p->n);
+               (U *)p->out[CAST_Y], p->n, p->adds != 0);
 }
 
 template <typename T> static run_fn *from(enum dtype to)

@@ -185,7 +185,9 @@ static int make(struct cuda *b, const struct graph *g, const struct node *n, str
         if (c->has_bias)
             c->bias.type = g->value[n->out[CONV2D_GRAD_W_DB]].dtype;
     }
-    if ((rc = dnn_of(b, &c->dnn, err)) < 0 || (rc = choose(c, err)) < 0) {
+    if (n->op == OP_conv2d && cuda_has_in(n, CONV2D_ADD))
+        rc = err_set(err, ERR_UNSUPPORTED, "a convolution with a fused sum has no plan");
+    if (rc < 0 || (rc = dnn_of(b, &c->dnn, err)) < 0 || (rc = choose(c, err)) < 0) {
         free(c);
         return rc;
     }

@@ -234,21 +234,30 @@ template <typename T> static __device__ struct best block_best(const T *x, int64
 struct grad_array {
     void *at; /* NULL: not wanted */
     int type; /* enum dtype */
+    int adds; /* 1: put adds to what is there (node.adds) */
 
+    template <typename T> __device__ void put_as(int64_t i, double v) const
+    {
+        T *to = (T *)at + i;
+
+        *to = (T)(adds ? (float)*to + (float)v : (float)v);
+    }
+
+    /* Each element is put once in a run. */
     __device__ void put(int64_t i, double v) const
     {
         if (type == DTYPE_F32)
-            ((float *)at)[i] = (float)v;
+            put_as<float>(i, v);
         else if (type == DTYPE_BF16)
-            ((bf16_t *)at)[i] = (bf16_t)(float)v;
+            put_as<bf16_t>(i, v);
         else
-            ((f16_t *)at)[i] = (f16_t)(float)v;
+            put_as<f16_t>(i, v);
     }
 };
 
 static inline struct grad_array grad_of(const struct own *p, int out)
 {
-    return {p->out[out], (int)p->out_type[out]};
+    return {p->out[out], (int)p->out_type[out], (int)(p->adds >> out & 1)};
 }
 
 /* The factor of a loss' gradient; with scaler NULL gradients are not scaled.  The twin is

@@ -1,4 +1,5 @@
-/* gemm - a linear layer and its gradients as column-major matrix products C = op(A) op(B).
+/* gemm - a linear layer and its gradients as column-major matrix products C = op(A) op(B), or
+ * C += op(A) op(B).
  *
  * BLAS stores matrices by columns: a row-major array [r,c] is for BLAS a c x r matrix with leading
  * dimension c, that is, the transpose.  So BLAS computes Y^T = W X^T instead of Y = X W^T, and so
@@ -32,6 +33,7 @@ struct gemm {
     enum gemm_tensor a, b, c;     /* the tensors that are A, B and C */
     int transpose_a, transpose_b; /* op(A) is m x k, op(B) k x n */
     int64_t lda, ldb, ldc;        /* elements from one column to the next */
+    int adds;                     /* 1: the product is added to C; gemm_of leaves 0 here */
 };
 
 static inline struct gemm gemm_of_transposed(enum gemm_pass pass, int64_t batch, int64_t in,
@@ -39,11 +41,11 @@ static inline struct gemm gemm_of_transposed(enum gemm_pass pass, int64_t batch,
 {
     switch (pass) {
     case GEMM_FORWARD:
-        return (struct gemm){out, batch, in, GEMM_W, GEMM_X, GEMM_Y, 0, 0, out, in, out};
+        return (struct gemm){out, batch, in, GEMM_W, GEMM_X, GEMM_Y, 0, 0, out, in, out, 0};
     case GEMM_GRAD_X:
-        return (struct gemm){in, batch, out, GEMM_W, GEMM_Y, GEMM_X, 1, 0, out, out, in};
+        return (struct gemm){in, batch, out, GEMM_W, GEMM_Y, GEMM_X, 1, 0, out, out, in, 0};
     default:
-        return (struct gemm){out, in, batch, GEMM_Y, GEMM_X, GEMM_W, 0, 1, out, in, out};
+        return (struct gemm){out, in, batch, GEMM_Y, GEMM_X, GEMM_W, 0, 1, out, in, out, 0};
     }
 }
 
@@ -51,11 +53,11 @@ static inline struct gemm gemm_of(enum gemm_pass pass, int64_t batch, int64_t in
 {
     switch (pass) {
     case GEMM_FORWARD:
-        return (struct gemm){out, batch, in, GEMM_W, GEMM_X, GEMM_Y, 1, 0, in, in, out};
+        return (struct gemm){out, batch, in, GEMM_W, GEMM_X, GEMM_Y, 1, 0, in, in, out, 0};
     case GEMM_GRAD_X:
-        return (struct gemm){in, batch, out, GEMM_W, GEMM_Y, GEMM_X, 0, 0, in, out, in};
+        return (struct gemm){in, batch, out, GEMM_W, GEMM_Y, GEMM_X, 0, 0, in, out, in, 0};
     default:
-        return (struct gemm){in, out, batch, GEMM_X, GEMM_Y, GEMM_W, 0, 1, in, out, in};
+        return (struct gemm){in, out, batch, GEMM_X, GEMM_Y, GEMM_W, 0, 1, in, out, in, 0};
     }
 }
 

@@ -237,6 +237,7 @@ static void describe(struct linear *l, const struct graph *g, const struct node 
     l->transposed = n->attr.linear.transposed;
     l->g = l->transposed ? gemm_of_transposed(l->pass, l->batch, w->dim[0], l->n_out)
                          : gemm_of(l->pass, l->batch, w->dim[1], l->n_out);
+    l->g.adds = n->adds != 0;
     set_types(l, g, n);
 }
 

@@ -87,6 +87,7 @@ int own_new(struct cuda *b, const struct graph *g, const struct node *n,
     p->k.scratch_bytes = scratch_bytes;
     p->cuda = b;
     p->run = run;
+    p->adds = n->adds;
     p->attr = n->attr;
     describe(p, g, n);
     *out = &p->k;
@@ -117,7 +118,7 @@ int own_new_table(struct cuda *b, const struct graph *g, const struct node *n,
 static void run_zero(const struct own *p)
 {
     for (int i = 0; i < NODE_MAX_OUT; i++)
-        if (p->out_bytes[i] && p->out[i])
+        if (p->out_bytes[i] && p->out[i] && !(p->adds >> i & 1))
             (void)cudaMemsetAsync(p->out[i], 0, p->out_bytes[i], p->cuda->stream);
 }
 

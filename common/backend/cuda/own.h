@@ -15,6 +15,7 @@ struct own {
     size_t out_bytes[NODE_MAX_OUT];
     enum dtype in_type[NODE_MAX_IN], out_type[NODE_MAX_OUT];
     int64_t n, rows, c; /* in[0] has n elements; as a matrix it is [rows,c] */
+    unsigned adds;      /* as the node's */
     union node_attr attr;
     void *table; /* on the device: constants that the node brings; NULL: none */
     void (*run)(const struct own *p);
@@ -30,7 +31,7 @@ int own_new_table(struct cuda *b, const struct graph *g, const struct node *n,
                   void (*run)(const struct own *p), size_t scratch_bytes, const void *table,
                   size_t table_bytes, struct kernel **out, struct err *err);
 
-/* The kernel of a node that has no rows to compute: zeroes its outputs. */
+/* The kernel of a node that has no rows to compute: zeroes the outputs to which it does not add. */
 int own_new_zero(struct cuda *b, const struct graph *g, const struct node *n, struct kernel **out,
                  struct err *err);
 

@@ -215,7 +215,7 @@ static void run_column_sums(const struct own *p, struct passes_array x, struct p
     const struct element<T> term = {
         (const T *)x.at, c, 0
     };
-    const struct grad_array end = {sum.at, (int)sum.type};
+    const struct grad_array end = {sum.at, (int)sum.type, 0};
 
     columns_sum<1>(p, term, end, rows, c);
 }
