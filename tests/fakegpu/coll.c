@@ -274,7 +274,7 @@ static int make(struct backend *b, const struct coll_device_options *o, struct c
         return err->code;
     }
     coll_init(&f->base, &ops, "fake", o->rank, o->size);
-    f->base.dtypes |= 1u << DTYPE_BF16;
+    f->base.dtypes |= 1u << DTYPE_BF16 | 1u << DTYPE_F16;
     f->base.device = &fake_coll_ops;
     f->cuda = container_of(b, struct cuda, base);
     f->break_at = fake_number("DPTRAIN_FAKE_BREAK", 0);

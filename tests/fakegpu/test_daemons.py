@@ -135,12 +135,30 @@ class Daemons(dp.Case):
         rest = self.train("--device", "cpu", "--resume", run="part")
         self.assert_near(whole, rest, 1e-3)
 
-    def like_the_cpu(self, job, name="", n=2):
+    def like_the_cpu(self, job, name="", n=2, tolerance=1e-5):
         """n ranks on GPUs train as n on CPUs do; the epoch events of the GPUs."""
         cpu, gpu = (self.train("--device", device, "--local", n=n, run=device + name, job=job,
                                env=MANY) for device in ("cpu", "cuda"))
-        self.assert_near(cpu, gpu, 1e-5)
+        self.assert_near(cpu, gpu, tolerance)
         return gpu
+
+    def test_compressed_gradients(self):
+        """With each way to compress, GPUs train as CPUs do, and not as they do without."""
+        job = {**JOB, "data.samples": 230, "optimizer.momentum": 0.5}
+        plain = self.like_the_cpu(job)
+        for kind in ("float16", "bfloat16", "uint8", "powersgd", "onebit"):
+            gpu = self.like_the_cpu({**job, "strategy.compress": kind}, name=kind)
+            self.assertNotEqual([e["train_loss"] for e in gpu], [e["train_loss"] for e in plain])
+
+    def test_a_rank_is_lost_while_gradients_are_compressed(self):
+        """The strategy makes its memory and programs anew with the new ranks.  The lost rank's errors of
+        compression are lost."""
+        job = {**JOB, "optimizer.momentum": 0.5, "strategy.compress": "onebit"}
+        whole = self.train("--device", "cuda", "--local", n=2, run="whole", job=job)
+        hurt = self.train("--device", "cuda", "--local", "--inject", "kill:rank1@step7", n=2,
+                          run="hurt", job=job)
+        self.assertEqual([e["nranks"] for e in self.events("recovered", "hurt")], [2])
+        self.assert_near(whole, hurt, 0.2)
 
     def test_qadam(self):
         """The steps of the warm-up queue other collectives than those after it, and so does the

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "tensor/half.h"
 
 enum { MAX_CLIQUES = 64, POLLS = 2 };
 
@@ -401,23 +402,39 @@ static size_t size_of(ncclDataType_t t)
     }
 }
 
-static double number(const struct call *k, size_t i)
+static enum dtype real_type(ncclDataType_t t)
 {
-    if (k->type == ncclFloat64)
-        return ((const double *)k->send)[i];
-    if (k->type == ncclFloat32)
-        return (double)((const float *)k->send)[i];
-    return ((const uint16_t *)k->send)[i]; /* as integers: tests look only at where bytes go */
+    ASSERT(t != ncclInt8);
+    return t == ncclFloat32 ? DTYPE_F32 : t == ncclBfloat16 ? DTYPE_BF16 : DTYPE_F16;
 }
 
-static void store(const struct call *k, size_t i, double sum)
+static double number(ncclDataType_t t, const void *from, size_t i)
 {
-    if (k->type == ncclFloat64)
-        ((double *)k->recv)[i] = sum;
-    else if (k->type == ncclFloat32)
-        ((float *)k->recv)[i] = (float)sum;
+    if (t == ncclFloat64)
+        return ((const double *)from)[i];
+    return (double)real_get(from, real_type(t), (int64_t)i);
+}
+
+static void store(ncclDataType_t t, void *to, size_t i, double v)
+{
+    if (t == ncclFloat64)
+        ((double *)to)[i] = v;
     else
-        ((uint16_t *)k->recv)[i] = (uint16_t)sum;
+        real_put(to, real_type(t), (int64_t)i, (float)v);
+}
+
+/* Element i of the sum over all ranks of their calls `at`.  As a ring of GPUs does, it rounds after
+ * each rank that is added. */
+static double sum_element(const struct clique *q, int at, size_t i)
+{
+    const ncclDataType_t t = q->of[0].posted.call[at].type;
+    double sum = number(t, q->of[0].posted.call[at].send, i), rounded;
+
+    for (int r = 1; r < q->size; r++) {
+        store(t, &rounded, 0, sum + number(t, q->of[r].posted.call[at].send, i));
+        sum = number(t, &rounded, 0);
+    }
+    return sum;
 }
 
 /* Sum elements [from, from + n) of all ranks' i-th calls, and store the sums at rank `to`, or at
@@ -427,11 +444,10 @@ static void sum(struct clique *q, int i, size_t from, size_t n, int to)
     double *sums = xcalloc(n + 1, sizeof *sums);
 
     for (size_t e = 0; e < n; e++)
-        for (int r = 0; r < q->size; r++)
-            sums[e] += number(&q->of[r].posted.call[i], from + e);
+        sums[e] = sum_element(q, i, from + e);
     for (int r = 0; r < q->size; r++)
         for (size_t e = 0; e < n && (to < 0 || r == to); e++)
-            store(&q->of[r].posted.call[i], e, sums[e]);
+            store(q->of[r].posted.call[i].type, q->of[r].posted.call[i].recv, e, sums[e]);
     free(sums);
 }
 

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "coll/impl.h"
 #include "rig.h"
+#include "tensor/half.h"
 
 /* ---- the happy path ---- */
 
@@ -258,6 +259,40 @@ static void all_reduces_overlap(void **state)
     job_assert_fine(&j);
 }
 
+/* In each type 1 is the last place's half of the large number, so it is lost each time that it is
+ * added. */
+static int sum_halves(struct rank *r, struct err *err)
+{
+    static const struct {
+        enum dtype type;
+        float large;
+    } rows[] = {{DTYPE_BF16, 256}, {DTYPE_F16, 2048}};
+    struct coll *c = r->job->coll[r->k];
+
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        const float sent[] = {r->k == 0 ? rows[i].large : 1, 0.5f + (float)r->k};
+        int64_t ticket;
+
+        for (int e = 0; e < 2; e++)
+            real_put(r->grad, rows[i].type, e, sent[e]);
+        ticket = coll_allreduce(c, COLL_BULK, r->grad, 2, rows[i].type, 0, err);
+        if (ticket < 0 || coll_wait(c, ticket, err) < 0 || rank_finish_step(r, c, err) < 0)
+            return err->code;
+        assert_true(real_get(r->grad, rows[i].type, 0) == rows[i].large);
+        assert_true(real_get(r->grad, rows[i].type, 1) == 4.5f);
+    }
+    return rank_meet(c, err);
+}
+
+static void halves_are_summed(void **state)
+{
+    struct job j = {.after = sum_halves};
+
+    (void)state;
+    job_run(&j, 3);
+    job_assert_fine(&j);
+}
+
 static int bad_arguments(struct rank *r, struct err *err)
 {
     struct coll *c = r->job->coll[r->k];
@@ -359,6 +394,7 @@ int main(void)
         cmocka_unit_test_setup(urgent_sums_overtake, job_setup),
         cmocka_unit_test_setup(channels_count_apart, job_setup),
         cmocka_unit_test_setup(all_reduces_overlap, job_setup),
+        cmocka_unit_test_setup(halves_are_summed, job_setup),
         cmocka_unit_test_setup(arguments_are_checked, job_setup),
         cmocka_unit_test_setup(memory_may_be_short, job_setup),
     };
