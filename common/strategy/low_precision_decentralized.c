@@ -10,7 +10,7 @@
  * after the step:
  *
  *   d = x + L/3 + R/3 - (5/3) W    [ = (x - W) + ((L + R + W)/3 - W) ]
- *   c = the codes of d, one chunk for each bucket (strategy/minmax.h), sent to both neighbours
+ *   c = the codes of d, one chunk for each bucket (op/codec.h), sent to both neighbours
  *   L += decoded c of the left neighbour;  R += decoded c of the right neighbour
  *   W += decoded c;  x = W
  *
@@ -19,17 +19,22 @@
  * After a meeting W, L and R are set to the parameters, which are then equal on all ranks.
  *
  * With two ranks both neighbours are the same rank.  One rank alone has no neighbour and exchanges
- * nothing. */
+ * nothing.
+ *
+ * On a device the exchange is queued behind the update, in the same step.  Steps with and without
+ * an exchange are different ways (strategy_ops.way).  The exchange changes nothing if the step is
+ * void, or if its collectives were stopped; then the ranks meet when they form again. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "base/util.h"
+#include "op/codec.h"
 #include "strategy/cut.h"
 #include "strategy/exchange.h"
 #include "strategy/low_precision_decentralized.h"
-#include "strategy/minmax.h"
 #include "strategy/solo.h"
 
 #define AT(field) offsetof(struct low_precision_options, field)
@@ -42,15 +47,25 @@ static const struct option rows[] = {
 enum side { LEFT, RIGHT, SIDES };
 
 struct low_precision {
-    struct solo solo;           /* first; aside: d */
-    float *known;               /* W [n_trained] */
-    float *copy[SIDES];         /* L, R [n_trained] */
-    uint8_t *code, *got[SIDES]; /* [code_bytes] */
+    struct solo solo;                /* first; aside: d */
+    float *known;                    /* W [n_trained] */
+    float *copy[SIDES];              /* L, R [n_trained] */
+    uint8_t *code, *got[SIDES];      /* [code_bytes] */
+    float *three;                    /* [1]: the divisor of L and R */
+    struct program **encode, **take; /* [n_buckets]; NULL: the bucket has no parameters */
+    void *arena;
 };
 
-static struct low_precision *of(struct strategy *s) { return (struct low_precision *)s; }
+static struct low_precision *of(const struct strategy *s) { return (struct low_precision *)s; }
 
 float *low_precision_copy(struct strategy *s, int side) { return of(s)->copy[side]; }
+
+static int64_t chunk_bytes(const struct layout *l, int bucket)
+{
+    const int64_t n = cut_bucket(l, bucket);
+
+    return n > 0 ? codec_bytes(CODEC_MINMAX_UINT8, n) : 0;
+}
 
 /* Bytes from the start of the codes to the chunk of `bucket`.  With bucket = n_buckets: the bytes
  * of all chunks. */
@@ -59,21 +74,8 @@ static size_t chunk_at(const struct layout *l, int bucket)
     int64_t at = 0;
 
     for (int b = 0; b < bucket; b++)
-        at += minmax_bytes(cut_bucket(l, b));
+        at += chunk_bytes(l, b);
     return (size_t)at;
-}
-
-static void free_it(struct strategy *s)
-{
-    struct backend *b = s->at.backend;
-
-    backend_free(b, of(s)->known);
-    backend_free(b, of(s)->code);
-    for (int i = 0; i < SIDES; i++) {
-        backend_free(b, of(s)->copy[i]);
-        backend_free(b, of(s)->got[i]);
-    }
-    solo_free(s);
 }
 
 static size_t n_bytes(const struct strategy *s)
@@ -81,10 +83,126 @@ static size_t n_bytes(const struct strategy *s)
     return sizeof(float) * (size_t)s->at.layout->n_trained;
 }
 
+/* ---- the programs of a bucket ---- */
+
+static int place(struct sketch *s, const struct strategy *o, float *flat, int bucket)
+{
+    const struct layout *l = o->at.layout;
+
+    return sketch_place(s, DTYPE_F32, SHAPE(cut_bucket(l, bucket)), flat + l->bucket[bucket].offset,
+                        "low_precision");
+}
+
+static int place_code(struct sketch *s, const struct strategy *o, uint8_t *codes, int bucket)
+{
+    const struct layout *l = o->at.layout;
+
+    return sketch_place(s, DTYPE_U8, SHAPE(1, chunk_bytes(l, bucket)), codes + chunk_at(l, bucket),
+                        "code");
+}
+
+/* Make the program that writes the code of d. */
+static int make_encode(struct strategy *o, int b, struct err *err)
+{
+    const union node_attr attr = {
+        .number = {[ENCODE_ATTR_KIND] = CODEC_MINMAX_UINT8, [ENCODE_ATTR_CHUNKS] = 1}};
+    struct low_precision *p = of(o);
+    struct sketch s = sketch_begin(err);
+    const int three = sketch_place(&s, DTYPE_F32, SHAPE(1), p->three, "three");
+    const int d = place(&s, o, p->solo.aside, b);
+    int from = place(&s, o, o->at.param, b);
+
+    for (int i = 0; i < SIDES; i++)
+        from = sketch_elementwise(
+            &s, EW_ADD, from,
+            sketch_elementwise(&s, EW_DIV, place(&s, o, p->copy[i], b), three, NODE_NEW_OUT), d);
+    from = sketch_elementwise(
+        &s, EW_SUB, from,
+        sketch_scale(&s, place(&s, o, p->known, b), (double)(5.0f / 3.0f), NODE_NEW_OUT), d);
+    sketch_node(&s, OP_encode, &attr, &from, 1, (int[]){place_code(&s, o, p->code, b)}, "encode");
+    return sketch_end(&s, o->at.backend, NULL, &p->encode[b]);
+}
+
+/* Append: kept = a + b.  On a device nothing is changed if the exchange is not valid. */
+static void add_sum(struct sketch *s, const struct strategy *o, int bucket, int a, int b,
+                    float *kept)
+{
+    const int64_t n = cut_bucket(o->at.layout, bucket);
+
+    if (backend_is_device(o->at.backend))
+        solo_add_keep(s, o, n, sketch_elementwise(s, EW_ADD, a, b, NODE_NEW_OUT),
+                      kept + o->at.layout->bucket[bucket].offset);
+    else
+        (void)sketch_elementwise(s, EW_ADD, a, b, place(s, o, kept, bucket));
+}
+
+/* Append: to += what the codes stand for; and x = to, if x is not NULL. */
+static void add_codes(struct sketch *s, const struct strategy *o, int bucket, uint8_t *codes,
+                      float *to, float *x)
+{
+    const int64_t n = cut_bucket(o->at.layout, bucket);
+    const union node_attr attr = {
+        .number = {[DECODE_ATTR_KIND] = CODEC_MINMAX_UINT8, [DECODE_ATTR_N] = (double)n}};
+    const int code = place_code(s, o, codes, bucket), old = place(s, o, to, bucket);
+    int change[] = {NODE_NEW_OUT};
+
+    sketch_node(s, OP_decode, &attr, &code, 1, change, "decode");
+    if (x)
+        add_sum(s, o, bucket, old, change[0], x);
+    add_sum(s, o, bucket, old, change[0], to);
+}
+
+/* Make the program that adds the codes, this rank's own and the neighbours'. */
+static int make_take(struct strategy *o, int b, struct err *err)
+{
+    struct low_precision *p = of(o);
+    struct sketch s = sketch_begin(err);
+
+    for (int i = 0; i < SIDES; i++)
+        add_codes(&s, o, b, p->got[i], p->copy[i], NULL);
+    add_codes(&s, o, b, p->code, p->known, o->at.param);
+    return sketch_end(&s, o->at.backend, NULL, &p->take[b]);
+}
+
+/* Run one program of each bucket. */
+static int run_all(struct strategy *s, struct program *const *program, struct err *err)
+{
+    int rc = 0;
+
+    for (int b = 0; b < s->at.layout->n_buckets && rc == 0; b++)
+        rc = sketch_run(program[b], err);
+    return rc;
+}
+
+/* ---- making and freeing ---- */
+
+static void free_it(struct strategy *s)
+{
+    struct low_precision *p = of(s);
+    struct backend *b = s->at.backend;
+
+    for (int i = 0; p->encode && i < s->at.layout->n_buckets; i++) {
+        program_free(p->encode[i]);
+        program_free(p->take[i]);
+    }
+    free(p->encode);
+    free(p->take);
+    backend_free(b, p->arena);
+    backend_free(b, p->three);
+    backend_free(b, p->known);
+    backend_free(b, p->code);
+    for (int i = 0; i < SIDES; i++) {
+        backend_free(b, p->copy[i]);
+        backend_free(b, p->got[i]);
+    }
+    solo_free(s);
+}
+
 static int make_memory(struct strategy *s, struct err *err)
 {
     const size_t code_bytes = chunk_at(s->at.layout, s->at.layout->n_buckets);
     static const char what[] = "what neighbours know of each other";
+    const float three = 3;
     struct backend *b = s->at.backend;
     int rc = backend_alloc(b, n_bytes(s), what, (void **)&of(s)->known, err);
 
@@ -95,6 +213,32 @@ static int make_memory(struct strategy *s, struct err *err)
         if (rc == 0)
             rc = backend_alloc(b, code_bytes, what, (void **)&of(s)->got[i], err);
     }
+    if (rc == 0)
+        rc = backend_alloc(b, sizeof three, what, (void **)&of(s)->three, err);
+    return rc == 0 ? backend_copy_in(b, of(s)->three, &three, sizeof three, err) : rc;
+}
+
+static int make_programs(struct strategy *s, struct err *err)
+{
+    const int n = s->at.layout->n_buckets;
+    struct low_precision *p = of(s);
+    struct program **all = xcalloc(2 * (size_t)n, sizeof(struct program *));
+    int rc = 0;
+
+    p->encode = xcalloc((size_t)n, sizeof(struct program *));
+    p->take = xcalloc((size_t)n, sizeof(struct program *));
+    for (int b = 0; b < n && rc == 0; b++) {
+        if (cut_bucket(s->at.layout, b) == 0) /* of the control vector alone */
+            continue;
+        rc = make_encode(s, b, err);
+        if (rc == 0)
+            rc = make_take(s, b, err);
+        all[2 * b] = p->encode[b];
+        all[2 * b + 1] = p->take[b];
+    }
+    if (rc == 0)
+        rc = sketch_bind(all, 2 * n, s->at.backend, &p->arena, err);
+    free(all);
     return rc;
 }
 
@@ -104,7 +248,7 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
 
     if (solo_new(site, sizeof(struct low_precision), NULL, &o, err) < 0)
         return err->code;
-    if (make_memory(&o->base, err) < 0) {
+    if (make_memory(&o->base, err) < 0 || make_programs(&o->base, err) < 0) {
         free_it(&o->base);
         return err->code;
     }
@@ -114,11 +258,12 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
 
 static int met(struct strategy *s, struct err *err)
 {
-    (void)err;
-    memcpy(of(s)->known, s->at.param, n_bytes(s));
-    for (int i = 0; i < SIDES; i++)
-        memcpy(of(s)->copy[i], s->at.param, n_bytes(s));
-    return 0;
+    float *const all[] = {of(s)->known, of(s)->copy[LEFT], of(s)->copy[RIGHT]};
+    int rc = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(all) && rc == 0; i++)
+        rc = backend_copy(s->at.backend, all[i], s->at.param, n_bytes(s), err);
+    return rc;
 }
 
 static int neighbour(const struct strategy *s, enum side side)
@@ -131,19 +276,21 @@ static int neighbour(const struct strategy *s, enum side side)
 
 /* ---- an exchange ---- */
 
-static int encode(struct strategy *s, struct err *err)
+/* On CPUs: the header of a code says whether a number was not finite.  On a device such numbers
+ * reach the parameters, and the loss of the next step is not finite. */
+static int check_codes(const struct strategy *s, struct err *err)
 {
-    const struct low_precision *p = of(s);
     const struct layout *l = s->at.layout;
-    float *d = p->solo.aside;
 
-    for (int64_t i = 0; i < l->n_trained; i++)
-        d[i] = s->at.param[i] + p->copy[LEFT][i] / 3 + p->copy[RIGHT][i] / 3 -
-               p->known[i] * (5.0f / 3.0f);
-    for (int b = 0; b < l->n_buckets; b++)
-        if (minmax_encode(d + l->bucket[b].offset, cut_bucket(l, b), p->code + chunk_at(l, b)))
+    for (int b = 0; b < l->n_buckets && !backend_is_device(s->at.backend); b++) {
+        float first = 0;
+
+        if (chunk_bytes(l, b) > 0)
+            memcpy(&first, of(s)->code + chunk_at(l, b), sizeof first);
+        if (isnan(first))
             return err_set(err, ERR_NUMERIC,
                            "parameters that are to be sent to the neighbours are not finite");
+    }
     return 0;
 }
 
@@ -157,45 +304,71 @@ static int shift(struct strategy *s, enum side to, struct err *err)
 
     for (int b = 0; b < l->n_buckets && rc == 0; b++) {
         const size_t at = chunk_at(l, b);
-        const int64_t n = minmax_bytes(cut_bucket(l, b));
+        const int64_t n = chunk_bytes(l, b);
         const struct coll_message send = {of(s)->code + at, n, neighbour(s, to)};
         const struct coll_message take = {of(s)->got[from] + at, n, neighbour(s, from)};
 
-        rc = exchange_messages(s->at.exchange, b, send, take, n, DTYPE_U8, err);
+        if (n > 0)
+            rc = exchange_messages(s->at.exchange, b, send, take, n, DTYPE_U8, err);
     }
     return rc;
 }
 
-static void add(const struct strategy *s, const uint8_t *code, float *to)
-{
-    const struct layout *l = s->at.layout;
-
-    for (int b = 0; b < l->n_buckets; b++)
-        minmax_add(code + chunk_at(l, b), cut_bucket(l, b), to + l->bucket[b].offset);
-}
-
-static int step_end(struct strategy *s, struct err *err)
+/* 1: codes are exchanged after this step. */
+static int way(const struct strategy *s)
 {
     const struct low_precision_options *o = s->at.options;
-    struct low_precision *p = of(s);
 
-    if ((exchange_step(s->at.exchange) + 1) % o->every != 0 || solo_n_ranks(s) == 1)
-        return 0;
-    if (encode(s, err) < 0 || shift(s, LEFT, err) < 0 || shift(s, RIGHT, err) < 0 ||
-        solo_wait_buckets(s, err) < 0)
-        return err->code;
-    for (int i = 0; i < SIDES; i++)
-        add(s, p->got[i], p->copy[i]);
-    add(s, p->code, p->known);
-    memcpy(s->at.param, p->known, n_bytes(s));
-    return 1;
+    return (exchange_step(s->at.exchange) + 1) % o->every == 0 && solo_n_ranks(s) > 1;
 }
+
+/* Exchange codes, if that is due.  Returns 1 if parameters change. */
+static int exchange(struct strategy *s, struct err *err)
+{
+    if (!way(s))
+        return 0;
+    if (run_all(s, of(s)->encode, err) < 0 || check_codes(s, err) < 0 || shift(s, LEFT, err) < 0 ||
+        shift(s, RIGHT, err) < 0 || solo_wait_buckets(s, err) < 0)
+        return err->code;
+    if (backend_is_device(s->at.backend) && solo_latch_standing(s, err) < 0)
+        return err->code;
+    return run_all(s, of(s)->take, err) < 0 ? err->code : 1;
+}
+
+static int after_update(struct strategy *s, struct err *err)
+{
+    return backend_is_device(s->at.backend) ? exchange(s, err) : 0;
+}
+
+static int step_end(struct strategy *s, struct err *err) { return exchange(s, err); }
 
 /* ---- the proof ---- */
 
 struct proof {
     struct hash128 known, copy[SIDES];
 };
+
+/* The hash of x[n_trained], which is read a window at a time. */
+static int hash(const struct strategy *s, const float *x, struct hash128 *out, struct err *err)
+{
+    enum { WINDOW = 1 << 20 }; /* elements */
+    const int64_t n = s->at.layout->n_trained;
+    struct hasher *h = hasher_new();
+    float *window = xcalloc((size_t)min_i64(n, WINDOW), sizeof *window);
+    int rc = 0;
+
+    for (int64_t at = 0; at < n && rc == 0; at += WINDOW) {
+        const size_t part = (size_t)min_i64(n - at, WINDOW) * sizeof *window;
+
+        rc = backend_copy_out(s->at.backend, window, x + at, part, err);
+        if (rc == 0)
+            hasher_add(h, window, part);
+    }
+    *out = hasher_end(h);
+    hasher_free(h);
+    free(window);
+    return rc;
+}
 
 /* Compare each rank's copies with the neighbours' W, by hashes.  Every rank makes all comparisons,
  * so all ranks succeed, or fail with the same error. */
@@ -218,14 +391,15 @@ static int prove(struct strategy *s, struct err *err)
 {
     const struct low_precision *p = of(s);
     const int n = solo_n_ranks(s);
-    const struct proof mine = {
-        hash_of(p->known, n_bytes(s)),
-        {hash_of(p->copy[LEFT], n_bytes(s)), hash_of(p->copy[RIGHT], n_bytes(s))}};
-    struct proof *all;
+    struct proof mine, *all;
     int rc;
 
     if (n == 1)
         return 0;
+    if (hash(s, p->known, &mine.known, err) < 0 ||
+        hash(s, p->copy[LEFT], &mine.copy[LEFT], err) < 0 ||
+        hash(s, p->copy[RIGHT], &mine.copy[RIGHT], err) < 0)
+        return err->code;
     all = xcalloc((size_t)n, sizeof *all);
     rc = coll_allgather(exchange_coll(s->at.exchange), &mine, sizeof mine, all, err);
     if (rc == 0)
@@ -237,19 +411,20 @@ static int prove(struct strategy *s, struct err *err)
 const struct strategy_ops strategy_low_precision_decentralized = {
     .group = {.name = "low_precision_decentralized",
               .help = "ranks in a ring send their neighbours one byte for each parameter: for "
-                      "many ranks on slow links (CPUs)",
+                      "many ranks on slow links",
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct low_precision_options)},
-    .is_for_cpus = 1,
     .promises = {.replicas_are_equal = 1,
                  .collectives_are_equal = 1,
                  .updates_are_own = 1,
                  .recovery = STRATEGY_NEEDS_ONE_RANK},
     .new = new,
+    .way = way,
     .loss_factor = solo_loss_factor,
     .bucket_ready = solo_bucket_ready,
     .before_update = solo_before_update,
+    .after_update = after_update,
     .step_end = step_end,
     .epoch_end = prove,
     .met = met,

@@ -133,9 +133,7 @@ int reducer_epoch_end(struct reducer *r, struct err *err)
 
 int reducer_met(struct reducer *r, struct err *err)
 {
-    if (is_on_device(r) || !r->o.strategy->met)
-        return 0;
-    return r->o.strategy->met(r->strategy, err);
+    return r->o.strategy->met ? r->o.strategy->met(r->strategy, err) : 0;
 }
 
 /* ---- a step ---- */

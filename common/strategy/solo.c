@@ -96,13 +96,12 @@ static int make_device(struct solo *o, add_take_fn *add_take, struct err *err)
     struct backend *b = o->base.at.backend;
     int rc = backend_alloc(b, sizeof words, "words of a strategy", (void **)&o->words, err);
 
-    ASSERT(add_take); /* job_check_supported has seen to it */
     o->take = xcalloc((size_t)o->base.at.layout->n_buckets, sizeof(struct program *));
     if (rc == 0)
         rc = backend_copy_in(b, o->words, &words, sizeof words, err);
     if (rc == 0)
         rc = make_watch(o, err);
-    if (rc == 0)
+    if (rc == 0 && add_take)
         rc = make_takes(o, add_take, err);
     return rc == 0 ? bind_all(o, err) : rc;
 }
@@ -261,9 +260,7 @@ int solo_note_standing(struct strategy *s, struct err *err)
     return copy_float(s, of(s)->words->standing + CONTROL_VOID, s->at.control + CONTROL_VOID, err);
 }
 
-/* Note whether the exchange is valid.  It is not if the step is void; nor if collectives were
- * stopped during the sums of parameters, which came after the step's own verdict. */
-static int latch_standing(struct strategy *s, struct err *err)
+int solo_latch_standing(struct strategy *s, struct err *err)
 {
     struct coll *c = exchange_coll(s->at.exchange);
     int rc = solo_note_standing(s, err);
@@ -282,7 +279,7 @@ int solo_exchange_on_device(struct strategy *s, struct err *err)
         rc = solo_sum_aside(s, err);
     if (rc == 0)
         rc = solo_wait_buckets(s, err);
-    return rc == 0 ? latch_standing(s, err) : rc;
+    return rc == 0 ? solo_latch_standing(s, err) : rc;
 }
 
 int solo_take(struct strategy *s, struct err *err)

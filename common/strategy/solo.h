@@ -45,7 +45,8 @@ struct solo {
 
 /* Make a strategy whose own struct has `size` bytes and begins with a struct solo.  The rest is
  * zeroed.  add_take is for devices: it appends the nodes that change n parameters, from element
- * `at` on, by the data in `aside`; NULL: the strategy is for CPUs only.  Fails with ERR_NOMEM. */
+ * `at` on, by the data in `aside`; NULL: the strategy does not use solo_take.  Fails with
+ * ERR_NOMEM. */
 int solo_new(const struct strategy_site *site, size_t size,
              void (*add_take)(struct sketch *s, const struct strategy *o, int64_t at, int64_t n),
              struct solo **out, struct err *err);
@@ -76,6 +77,11 @@ int solo_exchange_on_device(struct strategy *s, struct err *err);
 /* Note whether the step is void, once the summed control vector shows that.  If it is, the exchange
  * is not valid. */
 int solo_note_standing(struct strategy *s, struct err *err);
+
+/* Behind collectives that were queued after the update: note whether the exchange is valid.  It is
+ * not if the step is void, nor if collectives were stopped meanwhile, which is after the step's own
+ * verdict. */
+int solo_latch_standing(struct strategy *s, struct err *err);
 
 /* Queue the nodes that add_take appended, for all buckets. */
 int solo_take(struct strategy *s, struct err *err);

@@ -198,7 +198,7 @@ struct strategy_ops {
      * void, so parameters may be changed where it is not. */
     int (*settled)(struct strategy *s, struct err *err);
 
-    /* The next three functions are called on CPUs only. */
+    /* The next two functions are called on CPUs only. */
 
     /* A step begins.  exchange_step gives its number. */
     int (*step_begin)(struct strategy *s, struct err *err);

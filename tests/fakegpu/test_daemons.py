@@ -188,6 +188,19 @@ class Daemons(dp.Case):
         self.like_the_cpu({**job, "strategy.every": 2, "train.accumulate": 2})
         self.like_the_cpu({**job, "strategy.peers": "shift_one"}, name="one", n=3)
 
+    def test_low_precision_decentralized(self):
+        """Codes travel in a ring of three; of two ranks each is both neighbours of the other.  At
+        the end of each epoch the ranks compare hashes of what they know of each other."""
+        job = {**JOB, "data.samples": 230, "strategy.name": "low_precision_decentralized",
+               "optimizer.momentum": 0.5}
+        self.like_the_cpu(job, tolerance=2e-4)  # a last bit may change a code
+        self.like_the_cpu({**job, "strategy.every": 3, "checkpoint.every_steps": 4}, name="three",
+                          n=3, tolerance=2e-4)
+        hurt = self.train("--device", "cuda", "--local", "--inject", "kill:rank1@step7", n=2,
+                          run="hurt", job=job)
+        self.assertEqual([e["nranks"] for e in self.events("recovered", "hurt")], [2])
+        self.assertLess(hurt[1]["validation_loss"], hurt[0]["validation_loss"])
+
     def test_a_lost_rank_is_replaced(self):
         """Recovery on the device: the new rank takes the survivor's state.  The step that was
         broken off counts as nothing, also for the loss scale, whose window is short here."""

@@ -16,7 +16,6 @@
 #include "strategy/exchange.h"
 #include "strategy/local_sgd.h"
 #include "strategy/low_precision_decentralized.h"
-#include "strategy/minmax.h"
 #include "train/trainer_impl.h"
 
 #define DATA        "data: {format: digits, samples: 480, validation_samples: 40}\n"
@@ -215,23 +214,6 @@ static int new_low_precision(const struct strategy_site *site, struct strategy *
     return strategy_low_precision_decentralized.new(&own, out, err);
 }
 
-static void test_bytes_of_bad_numbers(void **state)
-{
-    float x[3] = {1, 2, -3}, y[3] = {0};
-    uint8_t chunk[CODEC_HEADER + 32];
-
-    (void)state;
-    assert_int_equal(minmax_bytes(3), sizeof chunk);
-    assert_int_equal(minmax_encode(x, 3, chunk), 0);
-    minmax_add(chunk, 3, y);
-    for (int i = 0; i < 3; i++)
-        assert_true(fabsf(x[i] - y[i]) <= 5.0f / 255);
-    x[1] = NAN;
-    assert_int_equal(minmax_encode(x, 3, chunk), 1);
-    x[1] = -INFINITY;
-    assert_int_equal(minmax_encode(x, 3, chunk), 1);
-}
-
 static void test_copies_are_proven(void **state)
 {
     struct strategy_ops s = strategy_low_precision_decentralized;
@@ -246,6 +228,28 @@ static void test_copies_are_proven(void **state)
         assert_non_null(strstr(r.err[k].msg, "that rank 1 knows of rank 0 are not what rank 0 "
                                              "sent"));
     }
+}
+
+static int spoil_a_number(struct strategy *s, struct err *err)
+{
+    const int rc = strategy_low_precision_decentralized.met(s, err);
+
+    if (coll_rank(exchange_coll(s->at.exchange)) == 1)
+        low_precision_copy(s, 0)[7] = INFINITY;
+    return rc;
+}
+
+static void test_numbers_that_are_not_finite_are_not_sent(void **state)
+{
+    struct strategy_ops s = strategy_low_precision_decentralized;
+    static struct run_result r;
+
+    (void)state;
+    s.new = new_low_precision;
+    s.met = spoil_a_number;
+    run_job(&(struct run_plan){.job = JOB, .n_ranks = 3, .n_epochs = 1, .strategy = &s}, &r);
+    assert_int_equal(r.rc[1], ERR_NUMERIC);
+    assert_non_null(strstr(r.err[1].msg, "are to be sent to the neighbours are not finite"));
 }
 
 /* ---- async ---- */
@@ -481,7 +485,7 @@ int main(void)
         cmocka_unit_test(test_the_record),
         cmocka_unit_test(test_peers),
         cmocka_unit_test(test_records_are_equal),
-        cmocka_unit_test(test_bytes_of_bad_numbers),
+        cmocka_unit_test(test_numbers_that_are_not_finite_are_not_sent),
         cmocka_unit_test(test_copies_are_proven),
         cmocka_unit_test(test_async),
         cmocka_unit_test(test_a_round_keeps_the_mean),
