@@ -1,14 +1,11 @@
 /* adasum - gradients are combined pair by pair, by their directions (Horovod's Adasum; Maleki and
  * others 2021, "Scaling Distributed Training with Adaptive Summation").
  *
- * Two gradients a and b of one tensor are combined to
- *
- *   (1 - a.b / (2 a.a)) a + (1 - a.b / (2 b.b)) b;   a factor is 1 if its a.a or b.b is 0
- *
- * The dot products are of the whole tensor, in double.  So equal gradients give their mean, and
- * orthogonal ones their sum.  Ranks 0 and 1, 2 and 3 ... are the first pairs.  Their results form
- * pairs again, and so on.  The last of an odd number passes to the next level unchanged, so any
- * number of ranks can take part.  Horovod wants a power of two, for which the pairs are the same.
+ * op/adasum.h has the formula for two gradients of one tensor.  The dot products are of the whole
+ * tensor, in double.  So equal gradients give their mean, and orthogonal ones their sum.  Ranks 0
+ * and 1, 2 and 3 ... are the first pairs.  Their results form pairs again, and so on.  The last of
+ * an odd number passes to the next level unchanged, so any number of ranks can take part.  Horovod
+ * wants a power of two, for which the pairs are the same.
  *
  * A rank's gradient is the mean over its own samples, because its loss is divided by its part of
  * the step's samples.  The optimizer then updates by the combined gradient, as with
@@ -23,32 +20,46 @@
  *   3. All ranks get all spans (all-gather), and so the same bytes.
  * A rank sends 2 (n-1)/n of the gradients, as in an all-reduce, and takes part in an all-reduce of
  * 24 bytes for each tensor of each pair. */
-#include <float.h>
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "op/adasum.h"
+#include "program/sketch.h"
 #include "strategy/compress.h"
 #include "strategy/cut.h"
 #include "strategy/exchange.h"
 
-enum { DOT_AB, DOT_AA, DOT_BB, N_DOTS };
+enum { MOST_LEVELS = 31 };
 
 struct adasum_bucket {
     int64_t n;             /* elements of the bucket, without the control vector */
     struct coll_span own;  /* this rank's span of the bucket */
-    float *taken;          /* [size, own.n]: rows to be combined; at first one from each rank */
+    int64_t at;            /* where the span begins in a row */
     struct coll_span *cut; /* [size]: the bucket's spans */
-    struct coll_span *row; /* [size]: the rows of `taken` */
+    struct coll_span *row; /* [size]: the places in `rows` of this span of each rank's gradients */
+};
+
+/* The pairs at one distance. */
+struct level {
+    int64_t n_dots;
+    struct program *dots, *combine; /* NULL: this rank's spans are empty */
 };
 
 struct adasum {
     struct strategy base;         /* first */
     int size, rank;               /* of the formation; size 0: none yet */
     struct adasum_bucket *bucket; /* [n_buckets] */
-    double *dots;                 /* [pairs of the first level, n_params, N_DOTS] */
+    int n_tensors;                /* trained ones */
+    int64_t n_own;                /* elements of this rank's spans of all buckets */
+    /* [size, n_own]: row r is rank r's gradients, of which this rank has its spans.  The tree
+     * leaves the result in row 0. */
+    float *rows;
+    int64_t *ends; /* [n_tensors]: of each tensor, in a row */
+    double *dots;  /* [pairs of the first level, n_tensors, ADASUM_N_DOTS] */
+    struct level level[MOST_LEVELS];
+    int n_levels;
+    void *arena;
 };
 
 static struct adasum *of(const struct strategy *s) { return (struct adasum *)s; }
@@ -57,48 +68,151 @@ static struct adasum *of(const struct strategy *s) { return (struct adasum *)s; 
 
 static void drop(struct adasum *a)
 {
-    for (int b = 0; b < a->base.at.layout->n_buckets; b++) {
-        backend_free(a->base.at.backend, a->bucket[b].taken);
-        free(a->bucket[b].cut);
-        free(a->bucket[b].row);
-        a->bucket[b] = (struct adasum_bucket){0};
+    struct backend *b = a->base.at.backend;
+
+    for (int i = 0; i < a->base.at.layout->n_buckets; i++) {
+        free(a->bucket[i].cut);
+        free(a->bucket[i].row);
+        a->bucket[i] = (struct adasum_bucket){0};
     }
-    free(a->dots);
+    for (int k = 0; k < a->n_levels; k++) {
+        program_free(a->level[k].dots);
+        program_free(a->level[k].combine);
+        a->level[k] = (struct level){0};
+    }
+    a->n_levels = 0;
+    backend_free(b, a->arena);
+    backend_free(b, a->rows);
+    backend_free(b, a->ends);
+    backend_free(b, a->dots);
+    a->arena = a->rows = NULL;
+    a->ends = NULL;
     a->dots = NULL;
 }
 
-static int make_bucket(struct adasum *a, int b, struct err *err)
+static void make_bucket(struct adasum *a, int b)
 {
+    const struct layout *l = a->base.at.layout;
     struct adasum_bucket *k = &a->bucket[b];
 
-    k->n = cut_bucket(a->base.at.layout, b);
+    k->n = cut_bucket(l, b);
     k->own = coll_span(k->n, a->size, a->rank);
+    k->at = cut_before(l, b, a->size, a->rank);
     k->cut = xcalloc((size_t)a->size, sizeof *k->cut);
     k->row = xcalloc((size_t)a->size, sizeof *k->row);
     for (int r = 0; r < a->size; r++) {
         k->cut[r] = coll_span(k->n, a->size, r);
-        k->row[r] = (struct coll_span){r * k->own.n, k->own.n};
+        k->row[r] = (struct coll_span){r * a->n_own + k->at, k->own.n};
     }
-    if (k->own.n == 0)
-        return 0;
-    return compress_zeroed(a->base.at.backend, sizeof(float) * (size_t)(a->size * k->own.n),
-                           "gradients of all ranks", (void **)&k->taken, err);
+}
+
+static int count_tensors(const struct layout *l)
+{
+    int n = 0;
+
+    while (n < l->n_params && !l->param[n].info.frozen)
+        n++;
+    return n;
+}
+
+/* Where tensor i ends in a row.  Padding counts as the begin of the tensor behind it, which does no
+ * harm, because it is zero. */
+static int64_t end_of(const struct adasum *a, int i)
+{
+    const struct layout *l = a->base.at.layout;
+    const int64_t end = l->param[i].offset + l->param[i].length;
+    int b = 0;
+
+    while (end > l->bucket[b].offset + a->bucket[b].n)
+        b++;
+    return a->bucket[b].at +
+           max_i64(0, min_i64(end - l->bucket[b].offset - a->bucket[b].own.at, a->bucket[b].own.n));
+}
+
+static int copy_ends(struct adasum *a, struct err *err)
+{
+    int64_t *ends = xcalloc((size_t)a->n_tensors, sizeof *ends);
+    int rc;
+
+    for (int i = 0; i < a->n_tensors; i++)
+        ends[i] = end_of(a, i);
+    rc = backend_copy_in(a->base.at.backend, a->ends, ends, sizeof *ends * (size_t)a->n_tensors,
+                         err);
+    free(ends);
+    return rc;
+}
+
+static int make_memory(struct adasum *a, struct err *err)
+{
+    struct backend *b = a->base.at.backend;
+    const size_t n_rows = (size_t)max_i64(1, a->size * a->n_own);
+    const size_t n_dots = (size_t)(a->size / 2 * a->n_tensors) * ADASUM_N_DOTS;
+
+    if (compress_zeroed(b, sizeof *a->rows * n_rows, "gradients of all ranks", (void **)&a->rows,
+                        err) < 0 ||
+        compress_zeroed(b, sizeof *a->ends * (size_t)a->n_tensors, "ends of tensors",
+                        (void **)&a->ends, err) < 0 ||
+        compress_zeroed(b, sizeof *a->dots * n_dots, "dot products", (void **)&a->dots, err) < 0)
+        return err->code;
+    return copy_ends(a, err);
+}
+
+/* Make the program of one operator, over the pairs at this distance. */
+static int make_program(struct adasum *a, enum op op, int64_t stride, struct program **out,
+                        struct err *err)
+{
+    const union node_attr attr = {.number = {[ADASUM_DOTS_ATTR_STRIDE] = (double)stride}};
+    struct sketch s = sketch_begin(err);
+    const struct shape shape = SHAPE(adasum_pairs(a->size, stride), a->n_tensors, ADASUM_N_DOTS);
+    const int rows = sketch_place(&s, DTYPE_F32, SHAPE(a->size, a->n_own), a->rows, "rows");
+    const int ends = sketch_place(&s, DTYPE_I64, SHAPE(a->n_tensors), a->ends, "ends");
+    const int dots = sketch_place(&s, DTYPE_F64, shape, a->dots, "dots");
+
+    if (op == OP_adasum_dots)
+        sketch_node(&s, op, &attr, (int[]){rows, ends}, 2, (int[]){dots}, "dots");
+    else
+        sketch_node(&s, op, &attr, (int[]){rows, ends, dots}, 3, (int[]){rows}, "combine");
+    return sketch_end(&s, a->base.at.backend, NULL, out);
+}
+
+static int make_levels(struct adasum *a, struct err *err)
+{
+    struct program *all[2 * MOST_LEVELS];
+    int rc = 0;
+
+    for (int64_t stride = 1; stride < a->size && rc == 0; stride *= 2) {
+        struct level *k = &a->level[a->n_levels++];
+
+        k->n_dots = adasum_pairs(a->size, stride) * a->n_tensors * ADASUM_N_DOTS;
+        if (a->n_own == 0)
+            continue;
+        rc = make_program(a, OP_adasum_dots, stride, &k->dots, err);
+        if (rc == 0)
+            rc = make_program(a, OP_adasum_combine, stride, &k->combine, err);
+    }
+    for (int k = 0; k < a->n_levels; k++) {
+        all[2 * k] = a->level[k].dots;
+        all[2 * k + 1] = a->level[k].combine;
+    }
+    return rc == 0 ? sketch_bind(all, 2 * a->n_levels, a->base.at.backend, &a->arena, err) : rc;
 }
 
 static int form(struct strategy *s, int source, struct err *err)
 {
     struct adasum *a = of(s);
     struct coll *coll = exchange_coll(s->at.exchange);
-    int rc = 0;
 
     (void)source;
     drop(a);
     a->size = coll_size(coll);
     a->rank = coll_rank(coll);
-    a->dots = xcalloc((size_t)(a->size / 2 * s->at.layout->n_params + 1) * N_DOTS, sizeof *a->dots);
-    for (int b = 0; b < s->at.layout->n_buckets && rc == 0 && a->size > 1; b++)
-        rc = make_bucket(a, b, err);
-    return rc;
+    a->n_tensors = count_tensors(s->at.layout);
+    if (a->size == 1 || a->n_tensors == 0)
+        return 0;
+    a->n_own = cut_shard(s->at.layout, a->size, a->rank);
+    for (int b = 0; b < s->at.layout->n_buckets; b++)
+        make_bucket(a, b);
+    return make_memory(a, err) < 0 ? err->code : make_levels(a, err);
 }
 
 static int new (const struct strategy_site *site, struct strategy **out, struct err *err)
@@ -106,7 +220,6 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
     struct adasum *a = xcalloc(1, sizeof *a);
 
     (void)err;
-    ASSERT(!backend_is_device(site->backend)); /* job_check_supported has seen to it */
     a->base.at = *site;
     a->bucket = xcalloc((size_t)site->layout->n_buckets, sizeof *a->bucket);
     *out = &a->base;
@@ -118,111 +231,6 @@ static void free_it(struct strategy *s)
     drop(of(s));
     free(of(s)->bucket);
     free(of(s));
-}
-
-/* ---- a level of the tree ---- */
-
-/* The part of tensor i that lies in this rank's span of the bucket, in elements of a row; n may be
- * 0 or less.  Padding belongs to no tensor. */
-static struct coll_span part_of(const struct adasum *a, int b, int i)
-{
-    const struct layout *l = a->base.at.layout;
-    const int64_t start = l->bucket[b].offset + a->bucket[b].own.at;
-    const int64_t from = max_i64(l->param[i].offset - start, 0);
-    const int64_t to = min_i64(l->param[i].offset + l->param[i].length - start, a->bucket[b].own.n);
-
-    return (struct coll_span){from, to - from};
-}
-
-static double *dots_of(struct adasum *a, int pair, int i)
-{
-    return a->dots + ((int64_t)pair * a->base.at.layout->n_params + i) * N_DOTS;
-}
-
-/* A function that visits rows a and b of one tensor's part, n elements each. */
-typedef void visit_fn(const float *a, const float *b, int64_t n, double dots[N_DOTS], float *to);
-
-static void add_dots(const float *a, const float *b, int64_t n, double dots[N_DOTS], float *to)
-{
-    double ab = 0, aa = 0, bb = 0;
-
-    (void)to;
-    for (int64_t i = 0; i < n; i++) {
-        ab += (double)a[i] * (double)b[i];
-        aa += (double)a[i] * (double)a[i];
-        bb += (double)b[i] * (double)b[i];
-    }
-    dots[DOT_AB] += ab;
-    dots[DOT_AA] += aa;
-    dots[DOT_BB] += bb;
-}
-
-/* A gradient's factor in the formula at the top.  A NaN in the dot products makes it NaN. */
-static double factor(double ab, double squares)
-{
-    return squares < sqrt(DBL_MIN) ? 1 : 1 - ab / (2 * squares);
-}
-
-/* to = the combination of a and b by their dot products.  `to` may equal a. */
-static void combine(const float *a, const float *b, int64_t n, double dots[N_DOTS], float *to)
-{
-    const double of_a = factor(dots[DOT_AB], dots[DOT_AA]);
-    const double of_b = factor(dots[DOT_AB], dots[DOT_BB]);
-
-    for (int64_t i = 0; i < n; i++)
-        to[i] = (float)(of_a * (double)a[i] + of_b * (double)b[i]);
-}
-
-/* Visit all tensors of all pairs among the first m rows.  The result of a pair goes to the row of
- * the pair's number, which no later pair reads. */
-static void visit_pairs(struct adasum *a, int m, visit_fn *visit)
-{
-    const struct layout *l = a->base.at.layout;
-
-    for (int pair = 0; pair < m / 2; pair++)
-        for (int b = 0; b < l->n_buckets; b++)
-            for (int i = 0; i < l->n_params && !l->param[i].info.frozen; i++) {
-                const struct coll_span part = part_of(a, b, i);
-                const int64_t n = a->bucket[b].own.n;
-
-                if (part.n > 0) {
-                    float *row = a->bucket[b].taken + part.at;
-
-                    visit(row + 2 * pair * n, row + (2 * pair + 1) * n, part.n, dots_of(a, pair, i),
-                          row + pair * n);
-                }
-            }
-}
-
-static void pass_up(struct adasum *a, int from, int to)
-{
-    for (int b = 0; b < a->base.at.layout->n_buckets; b++) {
-        const struct adasum_bucket *k = &a->bucket[b];
-
-        if (k->own.n > 0)
-            memmove(k->taken + to * k->own.n, k->taken + from * k->own.n,
-                    sizeof(float) * (size_t)k->own.n);
-    }
-}
-
-/* Combine the m rows of this level in pairs; (m + 1) / 2 rows are left. */
-static int run_level(struct adasum *a, int m, struct err *err)
-{
-    const struct layout *l = a->base.at.layout;
-    const int64_t n = (int64_t)(m / 2) * l->n_params * N_DOTS;
-    int rc;
-
-    memset(a->dots, 0, sizeof *a->dots * (size_t)n);
-    visit_pairs(a, m, add_dots);
-    rc = exchange_allreduce(a->base.at.exchange, l->n_buckets - 1, a->dots, n, DTYPE_F64, err);
-    if (rc == 0)
-        rc = exchange_wait(a->base.at.exchange, l->n_buckets - 1, err);
-    if (rc < 0)
-        return rc;
-    visit_pairs(a, m, combine);
-    if (m % 2)
-        pass_up(a, m - 1, m / 2);
-    return 0;
 }
 
 /* ---- a step ---- */
@@ -238,7 +246,7 @@ static int give_spans(struct strategy *s, int b, struct err *err)
 
     if (k->n > 0 &&
         exchange_all_to_all(s->at.exchange, b, (struct coll_parts){grad_of(s, b), k->cut},
-                            (struct coll_parts){k->taken, k->row}, k->n, DTYPE_F32, err) < 0)
+                            (struct coll_parts){of(s)->rows, k->row}, k->n, DTYPE_F32, err) < 0)
         return err->code;
     return compress_sum_control(s, b, err);
 }
@@ -252,6 +260,21 @@ static int wait_for_all(struct strategy *s, struct err *err)
     return rc;
 }
 
+/* Combine the pairs of a level. */
+static int run_level(struct adasum *a, const struct level *k, struct err *err)
+{
+    const int last = a->base.at.layout->n_buckets - 1;
+    struct exchange *x = a->base.at.exchange;
+    int rc = k->dots ? sketch_run(k->dots, err)
+                     : backend_zero(a->base.at.backend, a->dots,
+                                    sizeof *a->dots * (size_t)k->n_dots, err);
+
+    if (rc < 0 || exchange_allreduce(x, last, a->dots, k->n_dots, DTYPE_F64, err) < 0 ||
+        exchange_wait(x, last, err) < 0)
+        return err->code;
+    return sketch_run(k->combine, err);
+}
+
 static int gather(struct strategy *s, struct err *err)
 {
     int rc = 0;
@@ -260,8 +283,9 @@ static int gather(struct strategy *s, struct err *err)
         const struct adasum_bucket *k = &of(s)->bucket[b];
 
         if (k->own.n > 0)
-            memcpy(grad_of(s, b) + k->own.at, k->taken, sizeof(float) * (size_t)k->own.n);
-        if (k->n > 0)
+            rc = backend_copy(s->at.backend, grad_of(s, b) + k->own.at, of(s)->rows + k->at,
+                              sizeof(float) * (size_t)k->own.n, err);
+        if (rc == 0 && k->n > 0)
             rc = exchange_allgather_spans(s->at.exchange, b, grad_of(s, b), k->n, DTYPE_F32, err);
     }
     return rc == 0 ? wait_for_all(s, err) : rc;
@@ -271,8 +295,8 @@ static int before_update(struct strategy *s, struct err *err)
 {
     int rc = wait_for_all(s, err);
 
-    for (int m = of(s)->size; m > 1 && rc == 0; m = (m + 1) / 2)
-        rc = run_level(of(s), m, err);
+    for (int k = 0; k < of(s)->n_levels && rc == 0; k++)
+        rc = run_level(of(s), &of(s)->level[k], err);
     return rc == 0 && of(s)->size > 1 ? gather(s, err) : rc;
 }
 
@@ -288,8 +312,7 @@ static double loss_factor(const struct strategy *s, int64_t step, double part)
 const struct strategy_ops strategy_adasum = {
     .group = {.name = "adasum",
               .help = "Horovod's Adasum: gradients that agree are averaged, others are added: for "
-                      "batches that grow with the ranks at an unchanged rate (CPUs)"},
-    .is_for_cpus = 1,
+                      "batches that grow with the ranks at an unchanged rate"},
     .wants_float32 = 1,
     .promises = COMPRESS_PROMISES,
     .new = new,

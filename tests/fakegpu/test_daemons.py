@@ -201,6 +201,13 @@ class Daemons(dp.Case):
         self.assertEqual([e["nranks"] for e in self.events("recovered", "hurt")], [2])
         self.assertLess(hurt[1]["validation_loss"], hurt[0]["validation_loss"])
 
+    def test_adasum(self):
+        """A pair, and a tree of three ranks, in the last step of whose epochs one rank has no
+        sample."""
+        job = {**JOB, "strategy.name": "adasum", "optimizer.lr": 0.05}
+        self.like_the_cpu(job)
+        self.like_the_cpu({**job, "data.samples": 218}, name="three", n=3)
+
     def test_a_lost_rank_is_replaced(self):
         """Recovery on the device: the new rank takes the survivor's state.  The step that was
         broken off counts as nothing, also for the loss scale, whose window is short here."""

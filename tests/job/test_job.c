@@ -436,6 +436,7 @@ static void test_supported(void **state)
          "cluster.rebalance is true: so far shares follow the speed of CPUs only; want false, or "
          "--device cpu",
          "cuda"},
+        {"strategy: {name: adasum}", 2, 0, "", "cuda"},
         {"strategy: {name: low_precision_decentralized}", 2, 0, "", "cuda"},
         {"strategy: {name: async}", 2, ERR_UNSUPPORTED,
          "strategy async computes on CPUs alone; want --device cpu or another strategy", "cuda"},

@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "base/util.h"
 #include "cases.h"
+#include "op/adasum.h"
 #include "op/control.h"
 #include "op/scaler.h"
 #include "op/update.h"
@@ -47,6 +48,7 @@ static int make_input(const struct op_case *c, struct graph *g, int i, const int
     case FILL_FIRST:
         return g->scalars;
     case FILL_SEGMENTS:
+    case FILL_DOTS:
         return graph_value(g, VALUE_INPUT, DTYPE_F64, c->in[i].shape, name);
     case FILL_WAITS:
         return graph_value(g, VALUE_INPUT, DTYPE_I64, SHAPE(2), name);
@@ -62,6 +64,7 @@ static int make_input(const struct op_case *c, struct graph *g, int i, const int
     case FILL_TOKENS:
         return graph_value(g, VALUE_INPUT, DTYPE_I32, c->in[i].shape, name);
     case FILL_INDEX:
+    case FILL_ENDS:
         return graph_value(g, VALUE_INPUT, DTYPE_I64, c->in[i].shape, name);
     case FILL_SUMS:
         out = NODE_NEW_OUT;
@@ -265,6 +268,26 @@ static void fill_segments(int64_t n, int64_t n_rows, double *row)
     }
 }
 
+/* The first of several ranges has no element, and the row's last element belongs to none. */
+static void fill_ends(int64_t c, int64_t n, int64_t *end)
+{
+    for (int64_t k = 0; k < n; k++)
+        end[k] = n > 1 ? (c - 1) * k * k / ((n - 1) * (n - 1)) : c;
+}
+
+/* Squares that the products never exceed.  Every fifth tensor is 0. */
+static void fill_dots(struct rng_stream *s, int64_t n_tensors, double (*dots)[ADASUM_N_DOTS])
+{
+    for (int64_t i = 0; i < n_tensors; i++) {
+        const double a = i % 5 == 4 ? 0 : 1 + fabs((double)rng_next_normal(s));
+        const double b = 1 + fabs((double)rng_next_normal(s));
+
+        dots[i][ADASUM_AA] = a * a;
+        dots[i][ADASUM_BB] = b * b;
+        dots[i][ADASUM_AB] = a * b / (double)(i + 1);
+    }
+}
+
 static void fill_codes(struct rng_stream *s, const struct shape *shape, uint8_t *to)
 {
     for (int64_t i = 0; i < shape_elements(shape); i++)
@@ -309,6 +332,10 @@ void case_fill(const struct op_case *c, const struct graph *g, int value, void *
         memcpy(to, waits, sizeof waits);
     else if (fill == FILL_SEGMENTS)
         fill_segments(c->in[0].shape.dim[0], g->value[value].shape.dim[0], to);
+    else if (fill == FILL_ENDS)
+        fill_ends(c->in[0].shape.dim[1], n, to);
+    else if (fill == FILL_DOTS)
+        fill_dots(&s, n / ADASUM_N_DOTS, to);
     else if (fill == FILL_CODES)
         fill_codes(&s, &g->value[value].shape, to);
     else if (g->value[value].dtype == DTYPE_F64)

@@ -12,6 +12,11 @@
         .number = { kind, n } \
     }
 
+#define ADASUM(stride)       \
+    {                        \
+        .number = { stride } \
+    }
+
 /* A case of average; the cases' fifth update is done, and this is the sixth. */
 #define AVERAGE(name, n, first, every, decay, check, control)                                     \
     {                                                                                             \
@@ -157,6 +162,43 @@ static const struct op_case rows[] = {
     {"decode_onebit", OP_decode, DECODE(CODEC_ONEBIT, 701), {IN(CODES, 3, 64)}},
     {"decode_onebit_short", OP_decode, DECODE(CODEC_ONEBIT, 5), {IN(CODES, 4, 64)}},
     {"decode_sum_onebit", OP_decode_sum, DECODE(CODEC_ONEBIT, 233), {IN(CODES, 3, 64)}},
+    {"adasum_dots", OP_adasum_dots, ADASUM(1), {IN(NORMAL, 2, 700), IN(ENDS, 7)}, .tol = 1e-12},
+    {"adasum_dots_pairs",
+     OP_adasum_dots,
+     ADASUM(1),
+     {IN(NORMAL, 5, 33), IN(ENDS, 3)},
+     .tol = 1e-12},
+    {"adasum_dots_apart",
+     OP_adasum_dots,
+     ADASUM(2),
+     {IN(NORMAL, 7, 41), IN(ENDS, 4)},
+     .tol = 1e-12},
+    {"adasum_dots_long",
+     OP_adasum_dots,
+     ADASUM(1),
+     {IN(NORMAL, 2, 40001), IN(ENDS, 3)},
+     .tol = 1e-12},
+    {"adasum_dots_one", OP_adasum_dots, ADASUM(1), {IN(NORMAL, 3, 1), IN(ENDS, 1)}, .tol = 1e-12},
+    {"adasum_combine",
+     OP_adasum_combine,
+     ADASUM(1),
+     {IN(NORMAL, 2, 700), IN(ENDS, 7), IN(DOTS, 1, 7, 3)},
+     .tol = 1e-7},
+    {"adasum_combine_pairs",
+     OP_adasum_combine,
+     ADASUM(1),
+     {IN(NORMAL, 5, 33), IN(ENDS, 3), IN(DOTS, 2, 3, 3)},
+     .tol = 1e-7},
+    {"adasum_combine_apart",
+     OP_adasum_combine,
+     ADASUM(2),
+     {IN(NORMAL, 7, 41), IN(ENDS, 4), IN(DOTS, 2, 4, 3)},
+     .tol = 1e-7},
+    {"adasum_combine_long",
+     OP_adasum_combine,
+     ADASUM(1),
+     {IN(NORMAL, 2, 40001), IN(ENDS, 3), IN(DOTS, 1, 3, 3)},
+     .tol = 1e-7},
     {"commit",
      OP_commit,
      {{{0}}},

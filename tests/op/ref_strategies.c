@@ -1,0 +1,62 @@
+/* ref_strategies - the naive kernels of what strategies compute besides codes: adasum. */
+#include "op/adasum.h"
+#include "ref_kernels.h"
+
+/* Rows a and b of pair p, of n->in[0] or of its copy in the output. */
+static float *row_of(const struct ref_node *n, float *rows, int64_t pair, int is_b)
+{
+    const int64_t stride = (int64_t)n->attr.number[ADASUM_DOTS_ATTR_STRIDE];
+
+    return rows + (2 * pair + is_b) * stride * n->in_shape[0].dim[1];
+}
+
+/* The tensor of column i, or -1 if there is none. */
+static int64_t tensor_of(const struct ref_node *n, int64_t i)
+{
+    const int64_t *ends = n->in[ADASUM_DOTS_ENDS];
+
+    for (int64_t t = 0; t < n->in_shape[ADASUM_DOTS_ENDS].dim[0]; t++)
+        if (i < ends[t])
+            return t;
+    return -1;
+}
+
+void ref_adasum_dots(const struct ref_node *n)
+{
+    const struct shape *s = &n->out_shape[ADASUM_DOTS_DOTS];
+    double *dots = n->out[ADASUM_DOTS_DOTS];
+
+    for (int64_t i = 0; i < shape_elements(s); i++)
+        dots[i] = 0;
+    for (int64_t pair = 0; pair < s->dim[0]; pair++)
+        for (int64_t i = 0; i < n->in_shape[ADASUM_DOTS_ROWS].dim[1]; i++) {
+            const int64_t t = tensor_of(n, i);
+            const double a = (double)row_of(n, n->in[ADASUM_DOTS_ROWS], pair, 0)[i];
+            const double b = (double)row_of(n, n->in[ADASUM_DOTS_ROWS], pair, 1)[i];
+            double *of = dots + (pair * s->dim[1] + t) * 3;
+
+            if (t < 0)
+                continue;
+            of[0] += a * b;
+            of[1] += a * a;
+            of[2] += b * b;
+        }
+}
+
+void ref_adasum_combine(const struct ref_node *n)
+{
+    const struct shape *s = &n->in_shape[ADASUM_COMBINE_DOTS];
+    float *rows = n->out[ADASUM_COMBINE_NEW_ROWS];
+
+    for (int64_t pair = 0; pair < s->dim[0]; pair++)
+        for (int64_t i = 0; i < n->in_shape[ADASUM_COMBINE_ROWS].dim[1]; i++) {
+            const int64_t t = tensor_of(n, i);
+            const double *of =
+                (const double *)n->in[ADASUM_COMBINE_DOTS] + (pair * s->dim[1] + t) * 3;
+            float *a = row_of(n, rows, pair, 0) + i, *b = row_of(n, rows, pair, 1) + i;
+
+            if (t >= 0)
+                *a = (float)((of[1] > 0 ? 1 - of[0] / of[1] / 2 : 1) * (double)*a +
+                             (of[2] > 0 ? 1 - of[0] / of[2] / 2 : 1) * (double)*b);
+        }
+}
