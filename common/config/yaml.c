@@ -337,18 +337,43 @@ static int check_twice(struct walk *w, const yaml_node_t *map, const yaml_node_p
 static int read_mapping(struct walk *w, const yaml_node_t *map, const char *prefix,
                         struct err *err);
 
+/* The key of the group that the user probably meant by a value in place of the whole group: the
+ * first one that takes it.  NULL: none does, and so with a list. */
+static const char *meant_key(const struct walk *w, const char *group, const yaml_node_t *n)
+{
+    const size_t len = strlen(group);
+    struct err ignored;
+
+    for (size_t i = 0; n->type == YAML_SCALAR_NODE && i < w->r->list->n; i++) {
+        const struct option *o = w->r->list->ref[i].o;
+
+        if (strncmp(o->key, group, len) == 0 && o->key[len] == '.' &&
+            !strchr(o->key + len + 1, '.') &&
+            option_try(o, node_text(n), n->data.scalar.length, 0, &ignored) == 0)
+            return o->key + len + 1;
+    }
+    return NULL;
+}
+
 static int read_group(struct walk *w, const char *path, const yaml_node_t *n, struct err *err)
 {
+    const char *meant;
     char shown[64];
 
     if (node_is_null(n))
         return 0;
     if (n->type == YAML_MAPPING_NODE)
         return read_mapping(w, n, path, err);
-    err_set(err, ERR_CONFIG, "%s is %s, want a mapping with keys such as %s", path,
-            n->type == YAML_SCALAR_NODE ? show_text(node_text(n), n->data.scalar.length, shown)
-                                        : "a list",
-            table_first_of(w->r->list, path)->o->key);
+    meant = meant_key(w, path, n);
+    if (n->type == YAML_SCALAR_NODE)
+        show_text(node_text(n), n->data.scalar.length, shown);
+    if (meant)
+        err_set(err, ERR_CONFIG, "%s is %s, want a mapping such as {%s: %s}", path, shown, meant,
+                node_text(n));
+    else
+        err_set(err, ERR_CONFIG, "%s is %s, want a mapping with keys such as %s", path,
+                n->type == YAML_SCALAR_NODE ? shown : "a list",
+                table_first_of(w->r->list, path)->o->key);
     return at_node(w, n, err);
 }
 

@@ -74,7 +74,7 @@ static const struct bad texts[] = {
     {HEAD "train: {epochs: 3, epochs: 4}", "f:3:20: train.epochs is given twice, first in line 3"},
     {HEAD "name: a\nname: a", "f:4:1: name is given twice, first in line 3"},
     {HEAD "train: {epochs: 3}\ntrain: {seed: 3}", "f:4:1: train is given twice, first in line 3"},
-    {HEAD "train: 3", "f:3:8: train is 3, want a mapping with keys such as train.global_batch"},
+    {HEAD "train: 3", "f:3:8: train is 3, want a mapping such as {global_batch: 3}"},
     {HEAD "train: [epochs, 3]",
      "f:3:8: train is a list, want a mapping with keys such as train.global_batch"},
     /* types */
@@ -141,8 +141,7 @@ static const struct bad texts[] = {
     {HEAD "name: a12345678901234567890123456789012345678901234567890123456789012345",
      "f:3:7: name is \"a1234567890123456789012345678901234567890123456...\", want a name of 1 to "
      "64 letters, digits, '.', '_' or '-', the first a letter or digit"},
-    {"model: lenet" DIGITS,
-     "f:1:8: model is \"lenet\", want a mapping with keys such as model.arch"},
+    {"model: lenet" DIGITS, "f:1:8: model is \"lenet\", want a mapping such as {arch: lenet}"},
     {"model: {arch: resnet}" DIGITS, "f:1:15: model.arch is \"resnet\", want mlp, lenet, lenet5, "
                                      "layers, gpt, gpt2, gpt2_medium, gpt2_large, gpt2_xl, vit, "
                                      "vit_tiny, vit_small, vit_base, resnet18, "
