@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -316,7 +317,7 @@ static int check_means(const struct job *j, struct err *err)
  * updates.  It has then reached 1 - beta2^w of its final size.  The bias correction divides it by
  * 1 - beta2^t, which goes on to 1, so updates grow by 1 / sqrt(1 - beta2^w).  From 1 / (1 - beta2)
  * warm-up steps on that is at most 1.26. */
-char *job_doubt(const struct job *j, int64_t n_steps)
+static char *doubt_means(const struct job *j, int64_t n_steps)
 {
     const struct strategy_ops *s = strategy_choose(&j->strategy);
     double number[NODE_MAX_NUMBERS] = {0}, reached, wanted;
@@ -337,6 +338,27 @@ char *job_doubt(const struct job *j, int64_t n_steps)
                      "then rises, want strategy.warmup_steps of %.0f or more, or a smaller "
                      "optimizer.lr",
                      warm, number[ADAMW_ATTR_BETA2], 100 * reached, 1 / sqrt(reached), wanted);
+}
+
+static char *doubt_schedule(const struct job *j, int64_t n_steps)
+{
+    if (j->schedule.warmup_steps < n_steps)
+        return NULL;
+    return xasprintf("schedule.warmup_steps is %" PRId64 ", but the job has %" PRId64
+                     " steps: its learning rate never reaches optimizer.lr",
+                     j->schedule.warmup_steps, n_steps);
+}
+
+void job_doubt(const struct job *j, int64_t n_steps, void (*warn)(void *arg, const char *text),
+               void *arg)
+{
+    char *const text[] = {doubt_means(j, n_steps), doubt_schedule(j, n_steps)};
+
+    for (size_t i = 0; i < ARRAY_LEN(text); i++) {
+        if (text[i])
+            warn(arg, text[i]);
+        free(text[i]);
+    }
 }
 
 /* A scale is searched for by gradients that overflow on all ranks alike. */

@@ -183,9 +183,9 @@ int job_measure(struct job *job, struct err *err);
 int job_check_supported(const struct job *job, int64_t n_ranks, const char *backend,
                         struct err *err);
 
-/* A warning about settings that are allowed and often go wrong in a job of n_steps steps, as text
- * on the heap; NULL: there is none. */
-char *job_doubt(const struct job *job, int64_t n_steps);
+/* Call `warn` for each setting that is allowed, but goes wrong in most jobs of n_steps steps. */
+void job_doubt(const struct job *job, int64_t n_steps, void (*warn)(void *arg, const char *text),
+               void *arg);
 
 /* Can the links between ranks be as cluster.encrypt wants?  has_secret: the daemons share one.
  * ERR_CONFIG, with the remedy. */

@@ -28,11 +28,15 @@ const struct slot_def slot_loop = {.name = "the loop's decisions",
                                    .is_broadcast = 1,
                                    .init = init};
 
-int loop_is_wanted(const struct job *job)
+const char *loop_wanted_by(const struct job *job)
 {
-    return job->train.best.goal != GOAL_NONE || job->train.early_stop.patience > 0 ||
-           job->schedule.kind->validated;
+    return job->train.best.goal != GOAL_NONE    ? "train.best"
+           : job->train.early_stop.patience > 0 ? "train.early_stop"
+           : job->schedule.kind->validated      ? "schedule.name plateau"
+                                                : NULL;
 }
+
+int loop_is_wanted(const struct job *job) { return loop_wanted_by(job) != NULL; }
 
 /* ---- reading the slot: a checkpoint may hold any numbers, so each is checked ---- */
 

@@ -35,6 +35,7 @@ struct loop { /* the slot's values, in host memory */
 
 /* 1: the job asks for one of these decisions, so its state has the slot. */
 int loop_is_wanted(const struct job *job);
+const char *loop_wanted_by(const struct job *job); /* the key that asks for it; NULL: none */
 
 /* Read the slot's values from `s`; if it has no such slot, take those of a job that decides
  * nothing.  Fails with ERR_CORRUPT if the values cannot be those of a run. */

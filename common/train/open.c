@@ -115,8 +115,11 @@ static int open_data(struct trainer *t, struct err *err)
         rc = open_set(t, DATASET_VALIDATION, &t->valid_set, err);
     if (rc == 0 && !t->valid_set && loop_is_wanted(t->job))
         rc = err_set(err, ERR_CONFIG,
-                     "train.best, train.early_stop and schedule plateau decide by validation, and "
-                     "the job names no data for it (data.validation)");
+                     "%s decides by validation, but the job has no data for it; leave it out, or "
+                     "set %s",
+                     loop_wanted_by(t->job),
+                     job_field(t->job, "data.validation") ? "data.validation"
+                                                          : "data.validation_samples");
     if (rc == 0)
         rc = check_sets_agree(t, err);
     if (rc < 0)
@@ -557,15 +560,6 @@ static void describe_layout(const struct layout *l, struct report *r)
     }
 }
 
-static void warn_of_doubts(struct trainer *t)
-{
-    char *text = t->rank == 0 ? job_doubt(t->job, t->total_steps) : NULL;
-
-    if (text)
-        trainer_warn(t, text);
-    free(text);
-}
-
 int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, struct err *err)
 {
     int rc = open_job(t, c, err);
@@ -600,8 +594,8 @@ int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, 
         rc = loop_read(&t->loop, t->state, err);
     if (rc < 0)
         return rc;
-    if (!c->open.evaluate)
-        warn_of_doubts(t);
+    if (t->rank == 0 && !c->open.evaluate)
+        job_doubt(t->job, t->total_steps, trainer_warn, t);
     describe_layout(t->layout, opened);
     opened->opened.data = t->fingerprint;
     opened->opened.n_train = t->train_set->n_samples;

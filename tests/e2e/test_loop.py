@@ -212,7 +212,8 @@ class Decisions(Loop):
     def test_no_validation(self):
         driver = self.run_driver(n=1, job={**JUMPY, "data.validation_samples": 0},
                                  status=dp.USAGE)
-        self.assertRegex(driver.text, "decide by validation")
+        self.assertRegex(driver.text, "decides by validation, but the job has no data for it; "
+                         "leave it out, or set data.validation_samples")
 
 
 if __name__ == "__main__":
