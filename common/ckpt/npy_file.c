@@ -32,11 +32,25 @@ static int check_free(const char *path, struct err *err)
     return err_set(err, ERR_CONFIG, "%s is there already: remove it, or give another name", path);
 }
 
+/* The file is made only when its first rows are computed, which may be much later. */
+static int check_folder(const char *path, struct err *err)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? xasprintf("%.*s", (int)(slash - path) + 1, path) : xstrdup(".");
+    int rc = 0;
+
+    if (access(folder, W_OK | X_OK) != 0)
+        rc = err_set(err, ERR_CONFIG, "no file can be made in folder %s: %s; give another name",
+                     folder, strerror(errno));
+    free(folder);
+    return rc;
+}
+
 int npy_file_new(const char *path, struct npy_file **out, struct err *err)
 {
     struct npy_file *f;
 
-    if (check_free(path, err) < 0)
+    if (check_free(path, err) < 0 || check_folder(path, err) < 0)
         return err->code;
     f = xcalloc(1, sizeof *f);
     f->path = xstrdup(path);

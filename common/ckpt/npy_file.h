@@ -16,7 +16,7 @@
 
 struct npy_file; /* opaque */
 
-/* Fails with ERR_CONFIG if there is something at `path`. */
+/* Fails with ERR_CONFIG if there is something at `path`, or if no file can be made there. */
 int npy_file_new(const char *path, struct npy_file **out, struct err *err);
 void npy_file_free(struct npy_file *f); /* removes what is unfinished; NULL is fine */
 

@@ -165,7 +165,9 @@ int args_parse(const struct arg_group *groups, size_t n_groups, int argc, char *
                            groups[(code - CODE_BASE) / GROUP_SIZE].into, err);
     }
     if (rc == 0 && optind < argc)
-        rc = err_set(err, ERR_ARG, "\"%s\" is no option; --help lists them", argv[optind]);
+        rc = err_set(err, ERR_ARG,
+                     "\"%s\" is no option, nor the value of one; --help lists the options",
+                     argv[optind]);
     free(options);
     return rc;
 }

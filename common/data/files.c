@@ -111,7 +111,9 @@ static int list(struct files *f, const struct files *train, struct err *err)
     int n_shards = 0, rc;
 
     if (!d)
-        return err_sys(err, errno, "its files cannot be listed");
+        return err_sys(err, errno,
+                       "it cannot be opened (set data.path, data.train or data.validation; "
+                       "data.validation none is for no validation)");
     rc = find_places(f, d, &n_shards, err);
     closedir(d);
     f->is_tar = n_shards > 0;

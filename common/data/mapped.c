@@ -41,7 +41,7 @@ int mapped_open(struct mapped *out, const char *path, struct err *err)
 
     *out = (struct mapped){0};
     if (fd < 0)
-        return err_sys(err, errno, "file %s", path);
+        return err_sys(err, errno, "file %s (of data.path, data.train or data.validation)", path);
     rc = map(out, fd, path, err);
     if (!out->bytes)
         close(fd);

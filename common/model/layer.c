@@ -264,7 +264,9 @@ int layer_embedding(struct net *m, const char *name, const struct layer_embeddin
     if (m->rc < 0)
         return NO_VALUE;
     if (m->spec->n_fields != 2 || tokens->dtype != DTYPE_I32 || tokens->shape.n != 1)
-        m->rc = err_set(m->err, ERR_CONFIG, "its input is tokens; the data have another kind");
+        m->rc = err_set(m->err, ERR_CONFIG,
+                        "its input is tokens, which these data have not; want data.format tokens "
+                        "or text, or a model.arch for such data");
     else if (vocab < tokens->n_classes)
         m->rc = err_set(m->err, ERR_CONFIG, "model.vocab is %lld, but the data have %lld tokens",
                         (long long)vocab, (long long)tokens->n_classes);

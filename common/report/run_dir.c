@@ -95,7 +95,8 @@ static int make_dirs(const char *path, int *n_made, struct err *err)
             ++*n_made;
             sync_parent(p);
         } else if (errno != EEXIST) {
-            rc = err_sys(err, errno, "run directory %s: cannot make %s", path, p);
+            rc = err_sys(err, errno, "run directory %s: cannot make %s (give another --run-dir)",
+                         path, p);
         }
         *c = end;
         if (!end)

@@ -340,7 +340,10 @@ int state_load_weights(struct state *s, const struct ckpt *c, int averaged, stru
     int rc;
 
     if (averaged && !c->average)
-        return err_set(err, ERR_CONFIG, "%s: it has no averaged weights (train.average)", c->path);
+        return err_set(err, ERR_CONFIG,
+                       "%s: it has no averaged weights, because its run had no train.average; want "
+                       "--weights trained",
+                       c->path);
     rc = averaged ? state_load_model(s, c->average, average.path, err)
                   : state_load_model(s, c->model, "model.safetensors", err);
     if (rc == 0)

@@ -414,7 +414,9 @@ static void bad_folders_are_named(void **state)
     char path[512];
 
     expect_refused(*state, DATASET_TRAIN, ERR_IO,
-                   "images: folder @/train: its files cannot be listed: No such file or directory");
+                   "images: folder @/train: it cannot be opened (set data.path, data.train or "
+                   "data.validation; data.validation none is for no validation): No such file or "
+                   "directory");
     put_text(*state, "train/readme", "");
     expect_refused(*state, DATASET_TRAIN, ERR_CORRUPT,
                    "images: folder @/train: it has neither class folders, such as @/train/cat, nor "

@@ -171,7 +171,7 @@ static const struct bad_case {
     {KEYS("<f4", "(3, 2)"), KEYS("|u1", "(3,)"), 24, 3, "x.npy", ERR_CONFIG,
      "npy: data.train is x.npy, want two files: [x.npy, y.npy]"},
     {KEYS("<f4", "(3, 2)"), NULL, 24, 3, "x.npy, z.npy", ERR_IO,
-     "npy: file @/z.npy: No such file or directory"},
+     "npy: file @/z.npy (of data.path, data.train or data.validation): No such file or directory"},
 };
 
 static void bad_files_are_refused(void **state)

@@ -176,9 +176,10 @@ static void missing_files_are_named(void **state)
     char want[1024];
 
     assert_int_equal(open_set(&ds, &format_tokens, settings, &r, &err), ERR_IO);
-    assert_string_equal(
-        err.msg,
-        fill_in(want, sizeof want, "tokens: file @/train.bin: No such file or directory", *state));
+    assert_string_equal(err.msg, fill_in(want, sizeof want,
+                                         "tokens: file @/train.bin (of data.path, data.train or "
+                                         "data.validation): No such file or directory",
+                                         *state));
     assert_int_equal(open_set(&ds, &format_text, settings, &r, &err), ERR_ARG);
     assert_string_equal(
         err.msg, fill_in(want, sizeof want, "text: @ is a folder, want a regular file", *state));

@@ -187,8 +187,8 @@ class Evaluate(dp.Case):
         self.assertRegex(text, r"--predict: there.npy is there already: remove it")
         with open(self.path("there.npy"), encoding="ascii") as file:
             self.assertEqual(file.read(), "mine")
-        text = self.evaluate("--predict", "no/such.npy", status=FAILED)
-        self.assertRegex(text, r"--predict: no/such.npy: .*No such file")
+        text = self.evaluate("--predict", "no/such.npy", status=USAGE)
+        self.assertRegex(text, r"--predict: no file can be made in folder no/: No such file")
 
     def test_predict_full_disk(self):
         """The room is taken before anything is computed; nothing stays."""
