@@ -18,7 +18,7 @@ build_packages='gcc g++ libc6-dev meson ninja-build pkg-config protobuf-c-compil
 bundle_packages='patchelf'
 test_packages='libcmocka-dev spin python3 clang clang-format llvm
     libclang-rt-14-dev git debootstrap iproute2 util-linux procps systemd openmpi-bin
-    python3-torch python3-venv'
+    python3-venv'
 
 fail()
 {

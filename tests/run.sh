@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # run.sh - builds and runs dptrain's tests.  First it installs the packages that they need
-# (deploy/deps.sh --tests); with DPTRAIN_SKIP_DEPS=1 it does not.
+# (deploy/deps.sh --tests), and by pip into build-torch/ PyTorch, torchvision and transformers, which
+# take about 6 GB; with DPTRAIN_SKIP_DEPS=1 it does not.  DPTRAIN_TORCH_PYTHON may name a Python that
+# has these three already.
 #
 #   tests/run.sh                before each commit, under 6 minutes on two processors: the release
 #                               build (build/) and every test but those of suite `long`
@@ -670,17 +672,20 @@ finish()
     exit
 }
 
-# For tests/interop: a Python with torch, which is Debian's, and safetensors, which Debian lacks.
-# Where it cannot be had, and with DPTRAIN_SKIP_DEPS=1, that test is skipped and says so.
+# For the tests that compare with PyTorch, torchvision and transformers: a Python with these.  Where
+# it cannot be had, and with DPTRAIN_SKIP_DEPS=1, those tests are skipped and say so.
 find_torch()
 {
-    local venv=$PWD/build-torch
+    local venv=$PWD/build-torch wanted=tests/interop/requirements.txt
     [ -z "${DPTRAIN_TORCH_PYTHON:-}${DPTRAIN_SKIP_DEPS:-}" ] || return 0
-    if ! "$venv/bin/python" -c 'import torch, safetensors' 2>/dev/null; then
-        { /usr/bin/python3 -m venv --system-site-packages "$venv" &&
-            "$venv/bin/python" -m pip install -q safetensors; } >"$venv.log" 2>&1 </dev/null ||
-            { echo "run.sh: no safetensors for Python: $(tail -n 1 "$venv.log")"; return 0; }
+    if ! cmp -s $wanted "$venv/installed.txt"; then
+        say "installing PyTorch, torchvision and transformers into build-torch, once"
+        { /usr/bin/python3 -m venv --clear "$venv" &&
+            "$venv/bin/python" -m pip install -q --retries 1 -r $wanted; } \
+            >"$venv.log" 2>&1 </dev/null ||
+            { echo "run.sh: no PyTorch: $(tail -n 1 "$venv.log")"; return 0; }
         rm -f "$venv.log"
+        cp $wanted "$venv/installed.txt"
     fi
     export DPTRAIN_TORCH_PYTHON=$venv/bin/python
 }

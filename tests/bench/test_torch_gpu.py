@@ -4,35 +4,18 @@ The kind "graph" runs on a stand-in for CUDA graphs that behaves like them where
 capture notes each kernel with its tensors, and a replay runs those kernels on those tensors, and no
 Python code.  As with a real graph, a batch in another tensor is never seen.
 
-The tests need a Python with PyTorch and numpy: this one, $DPTRAIN_TORCH_PYTHON, or
-/usr/bin/python3; they are skipped (77) if there is none.
+The tests are skipped (77) where there is no PyTorch (tests/interop/find_torch.py).
 """
 import contextlib
-import importlib.util
 import os
-import subprocess
 import sys
 import unittest
 from types import SimpleNamespace
 
-NEEDED = ("torch", "numpy")
-CHOSEN = "DPTRAIN_TORCH_CHOSEN"
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "interop"))
+import find_torch  # noqa: E402
 
-
-def find_python():
-    """Replace this process by a Python that has the needed modules, or say why not and exit."""
-    for python in (os.environ.get("DPTRAIN_TORCH_PYTHON"), "/usr/bin/python3"):
-        if python and CHOSEN not in os.environ and os.path.exists(python) and subprocess.run(
-                [python, "-c", "import " + ", ".join(NEEDED)], capture_output=True).returncode == 0:
-            os.environ[CHOSEN] = python
-            os.execv(python, [python, *sys.argv])
-    print("skipped: no Python here imports torch and numpy; one that does can be named in "
-          "DPTRAIN_TORCH_PYTHON")
-    sys.exit(77)
-
-
-if any(importlib.util.find_spec(name) is None for name in NEEDED):
-    find_python()
+find_torch.need("torch", "numpy")
 
 import torch  # noqa: E402
 import torch_gpu  # noqa: E402

@@ -23,12 +23,13 @@ import sys
 
 import numpy as np
 import torch
+import torchvision
 from torch import nn
 from torch.nn import functional as F
 from torch_side import make_lenet, read_idx
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "interop"))
-import resnet  # noqa: E402
+import networks  # noqa: E402
 
 
 class Lenet:
@@ -70,7 +71,7 @@ class Resnet18:
     def __init__(self, args):
         self.x, self.y = self.load(args.data, "data_batch_1.bin")
         self.held_x, self.held_y = self.load(args.data, "test_batch.bin")
-        self.model = resnet.make(18, 10, "cifar")
+        self.model = networks.with_cifar_stem(torchvision.models.resnet18(num_classes=10))
         for module in self.model.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

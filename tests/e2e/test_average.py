@@ -172,9 +172,8 @@ class Average(dp.Case):
                             "{linear: {units: 2}}]"}
 
     def write_npy(self, name, descr, shape, data):
-        header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
         with open(self.path(name), "wb") as file:
-            file.write(b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + data)
+            file.write(dp.npy(descr, shape, data))
 
     def update_bn(self, rows, weights, n_batches):
         """The result of torch.optim.swa_utils.update_bn over whole batches of 16, in order."""

@@ -25,12 +25,6 @@ def records(n_labels, n_classes, seed):
     return bytes(out)
 
 
-def npy(descr, shape, data):
-    """A file as numpy.save() writes it."""
-    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
-    return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + data
-
-
 def png(width, height, rgb):
     """A file of pixels, three bytes each."""
     def chunk(kind, data):
@@ -81,7 +75,7 @@ class Data(dp.Case):
         for name, table in (("x", rows), ("y", sums), ("z", signs)):
             flat = [v for row in table for v in row]
             self.write(f"{prefix}{name}.npy",
-                       npy("<f4", (n, len(table[0])), struct.pack(f"<{len(flat)}f", *flat)))
+                       dp.npy("<f4", (n, len(table[0])), struct.pack(f"<{len(flat)}f", *flat)))
 
     def test_npy(self):
         """Linear regression and classification by two numbers, on one rank and on three."""
@@ -113,9 +107,9 @@ class Data(dp.Case):
         for name, kept in (("all", range(40)), ("few", [i for i in range(40) if i % 4 != 1])):
             x = [v for i in kept for v in rows[i]]
             y = [255 if i % 4 == 1 else labels[i] for i in kept]
-            self.write(f"{name}x.npy", npy("<f4", (len(y), 4), struct.pack(f"<{len(x)}f", *x)))
-            self.write(f"{name}y.npy", npy("|u1", (len(y),), bytes(y)))
-        self.write("none.npy", npy("|u1", (40,), bytes([255]) * 40))
+            self.write(f"{name}x.npy", dp.npy("<f4", (len(y), 4), struct.pack(f"<{len(x)}f", *x)))
+            self.write(f"{name}y.npy", dp.npy("|u1", (len(y),), bytes(y)))
+        self.write("none.npy", dp.npy("|u1", (40,), bytes([255]) * 40))
         job = {"data.format": "npy", "data.path": self.folder, "model.arch": "mlp",
                "model.hidden": "[]", "train.ignore_index": 255, "train.global_batch": 40,
                "train.epochs": 5, "model.init.name": "normal", "optimizer.lr": 0.5}
@@ -160,9 +154,9 @@ class Data(dp.Case):
         rows = [[1e6 + 2 * i, i % 5, *(i * k / 7 for k in range(1, 255))] for i in range(40)]
         for name, columns in (("x", rows), ("c", [[*row[:2], 3.0] for row in rows])):
             flat = [v for row in columns for v in row]
-            self.write(f"{name}.npy", npy("<f8", (40, len(columns[0])),
-                                          struct.pack(f"<{len(flat)}d", *flat)))
-        self.write("y.npy", npy("|u1", (40,), bytes(i % 2 for i in range(40))))
+            self.write(f"{name}.npy", dp.npy("<f8", (40, len(columns[0])),
+                                             struct.pack(f"<{len(flat)}d", *flat)))
+        self.write("y.npy", dp.npy("|u1", (40,), bytes(i % 2 for i in range(40))))
         job = {"data.format": "npy", "data.path": self.folder, "data.normalize": "auto",
                "model.arch": "mlp", "model.hidden": "[]", "train.global_batch": 40,
                "train.epochs": 1}

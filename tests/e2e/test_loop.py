@@ -215,6 +215,31 @@ class Decisions(Loop):
         self.assertRegex(driver.text, "decides by validation, but the job has no data for it; "
                          "leave it out, or set data.validation_samples")
 
+    def write_classes(self, n):
+        """The keys of a data set of so many classes."""
+        with open(self.path(f"{n}.x.npy"), "wb") as file:
+            file.write(dp.npy("|u1", f"({8 * n}, 3)", bytes(range(24 * n))))
+        with open(self.path(f"{n}.y.npy"), "wb") as file:
+            file.write(dp.npy("|u1", f"({8 * n},)", bytes(range(n)) * 8))
+        return {"data.format": "npy", "data.path": self.folder, "model.arch": "mlp",
+                "data.train": f"{n}.x.npy,{n}.y.npy", "data.validation": f"{n}.x.npy,{n}.y.npy",
+                "train.global_batch": 16, "train.epochs": 1}
+
+    def test_top5_of_five_classes(self):
+        """No decision is made by a metric that is always 1, whichever key asks for it."""
+        five = self.write_classes(5)
+        for key, rest in (("train.best.metric", {}),
+                          ("train.early_stop.metric", {"train.early_stop.patience": 2}),
+                          ("schedule.metric", {"schedule.name": "plateau"})):
+            with self.subTest(key):
+                driver = self.run_driver(n=1, job={**five, **rest, key: "validation_top5"},
+                                         status=dp.USAGE)
+                self.assertRegex(driver.text, key.replace(".", r"\.") + " is validation_top5, but "
+                                 "the network has at most 5 classes, .*; want validation_loss")
+        self.run_driver("--run-dir", "six", n=1, job={**self.write_classes(6),
+                                                      "train.best.metric": "validation_top5"})
+        self.assertLessEqual(self.events("epoch", "six")[0]["validation_top5"], 1)
+
 
 if __name__ == "__main__":
     dp.main()

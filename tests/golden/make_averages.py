@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""make_averages - what torch.optim.swa_utils.AveragedModel makes of 20 updates, for train.average
-to be compared with.
+"""make_averages - what torch.optim.swa_utils makes of averaged weights, for train.average to be
+compared with: AveragedModel after 20 updates, and the running statistics of update_bn.
 
     make_averages.py            writes averages.json beside this file
     make_averages.py --check    computes anew and compares; exit 77 without PyTorch
@@ -18,7 +18,7 @@ from make_optimizers import value
 from torch import nn
 from torch.optim import swa_utils
 
-STEPS, EPOCH, LR = 20, 5, 0.05
+STEPS, EPOCH, LR, BATCH = 20, 5, 0.05, 16
 
 
 class Net(nn.Module):
@@ -67,8 +67,34 @@ def run(decay, updates):
         optimizer.step()
         if k + 1 in updates:
             average.update_parameters(model)
-    return {name: p.detach().flatten().tolist()
-            for name, p in average.module.named_parameters()}
+    return lists(dict(average.module.named_parameters()))
+
+
+class Norms(nn.Sequential):
+    """layers: [batch_norm, {linear: {units: 4}}, batch_norm, relu, {linear: {units: 2}}]"""
+
+    def __init__(self):
+        super().__init__(nn.BatchNorm1d(3), nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(),
+                         nn.Linear(4, 2))
+
+
+def statistics():
+    """update_bn over whole batches, by the number of batches: of a network with these parameters,
+    and of 70 samples whose features have different means and scales."""
+    x = value(50, [70, 3]) * torch.tensor([1.0, 2.0, 3.0]) + torch.tensor([0.0, 3.0, 6.0])
+    model, seen = Norms(), {}
+    for t, p in enumerate(model.parameters()):
+        p.data = value(60 + t, list(p.shape))
+    for n in (2, 4):
+        swa_utils.update_bn([x[BATCH * k:BATCH * (k + 1)] for k in range(n)], model)
+        seen[str(n)] = lists(dict(model.named_buffers()), "running")
+    return dict(batch=BATCH, samples=x.flatten().tolist(),
+                parameters=lists(dict(model.named_parameters())), statistics=seen)
+
+
+def lists(tensors, word=""):
+    """The tensors in whose names the word is, as lists."""
+    return {name: v.detach().flatten().tolist() for name, v in tensors.items() if word in name}
 
 
 def distance(a, b):
@@ -80,9 +106,10 @@ def main():
     torch.set_num_threads(1)
     runs = {name: dict(average=job, parameters=run(decay, updates))
             for name, (job, decay, updates) in RUNS.items()}
+    norms = statistics()
     if "--check" not in sys.argv:
         made = dict(made_by=f"PyTorch {torch.__version__}, 1 thread", steps=STEPS,
-                    steps_per_epoch=EPOCH, lr=LR, runs=runs)
+                    steps_per_epoch=EPOCH, lr=LR, runs=runs, update_bn=norms)
         open(path, "w").write(make_golden.dump(made))
     stored = json.load(open(path))
     n_bad = 0
@@ -91,6 +118,11 @@ def main():
         drift = max(distance(values, was[t]) for t, values in now["parameters"].items())
         print(f"{name:20} from the stored {drift:.1e}")
         n_bad += drift > 1e-6
+    for n, now in norms["statistics"].items():
+        was = stored["update_bn"]["statistics"][n]
+        drift = max(distance(values, was[name]) for name, values in now.items())
+        print(f"update_bn, {n} batches  from the stored {drift:.1e}")
+        n_bad += drift > 1e-5
     return 1 if n_bad else 0
 
 

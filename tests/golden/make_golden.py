@@ -27,13 +27,14 @@ import os
 import re
 import sys
 
-try:
-    import numpy as np
-    import torch
-    from torch import nn
-except ImportError as missing:
-    print(f"skipped: {missing}")
-    sys.exit(77)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "interop"))
+import find_torch  # noqa: E402
+
+find_torch.need("numpy", "torch")
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
 
 STEPS, BATCH, PIXELS, CLASSES = 20, 64, 784, 10
 LABELS, PATTERNS, NOISE = 1000, 1001, 1002

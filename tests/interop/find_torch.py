@@ -1,7 +1,9 @@
-"""find_torch - gives a test a Python that has torch and safetensors: this one,
-$DPTRAIN_TORCH_PYTHON, or one on PATH.  Without one the test is skipped (77).
+"""find_torch - gives a test a Python that has the packages which the test compares dptrain with:
+this one, $DPTRAIN_TORCH_PYTHON (tests/run.sh installs one), or one on PATH.
 
-Importing this module is enough; it may replace the process.
+    find_torch.need("torch", "safetensors")     may replace the process
+
+Without such a Python the test is skipped (77).
 """
 import importlib.util
 import os
@@ -9,26 +11,23 @@ import shutil
 import subprocess
 import sys
 
-NEEDED = ("torch", "safetensors")
 CHOSEN = "DPTRAIN_TORCH_CHOSEN"
 
 
-def has_needed(python):
-    return subprocess.run([python, "-c", "import torch, safetensors.torch"], check=False,
+def imports(python, packages):
+    return subprocess.run([python, "-c", f"import {', '.join(packages)}"], check=False,
                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
 
 
-def find_python():
-    """Replace this process by a Python that has torch and safetensors, or say why not and exit."""
+def need(*packages):
+    """Return if this Python has the packages.  Else replace it by one that has, or exit."""
+    if all(importlib.util.find_spec(name) for name in packages):
+        return
     others = [os.environ.get("DPTRAIN_TORCH_PYTHON"), shutil.which("python3"), "/usr/bin/python3"]
     for python in filter(None, others):
-        if CHOSEN not in os.environ and has_needed(python):
+        if CHOSEN not in os.environ and imports(python, packages):
             os.environ[CHOSEN] = python
             os.execv(python, [python, *sys.argv])
-    print("skipped: no Python here imports torch and safetensors; a venv that does (pip install "
-          "torch safetensors) can be named in DPTRAIN_TORCH_PYTHON")
+    print(f"skipped: no Python here imports {', '.join(packages)}; a venv that does (pip install "
+          "-r tests/interop/requirements.txt) can be named in DPTRAIN_TORCH_PYTHON")
     sys.exit(77)
-
-
-if any(importlib.util.find_spec(name) is None for name in NEEDED):
-    find_python()

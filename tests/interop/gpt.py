@@ -1,91 +1,71 @@
-"""gpt - GPT-2's network in PyTorch, with Hugging Face's names and layouts, so that its state dict
-is that of transformers' GPT2LMHeadModel with a tied head."""
-import math
+"""gpt - transformers' GPT-2 as a network of training.py."""
+import array
+import os
+import random
 
 import torch
-from torch import nn
-from torch.nn import functional as F
+from transformers import GPT2Config, GPT2LMHeadModel
+from transformers.utils import logging
+
+logging.disable_progress_bar()
+
+N, N_VALIDATION = 7, 3
+VOCAB, CONTEXT = 61, 40  # two blocks of queries, the second one not full
 
 
-class Conv1D(nn.Module):
-    """A linear layer whose weight is [in, out]."""
-
-    def __init__(self, n_in, n_out, std):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(n_in, n_out) * std)
-        self.bias = nn.Parameter(torch.randn(n_out) * 0.02)
-
-    def forward(self, x):
-        return x @ self.weight + self.bias
-
-
-class Attention(nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.heads = heads
-        self.c_attn = Conv1D(width, 3 * width, 0.1)
-        self.c_proj = Conv1D(width, width, 0.05)
-
-    def forward(self, x):
-        n, t, c = x.shape
-        q, k, v = (y.view(n, t, self.heads, c // self.heads).transpose(1, 2)
-                   for y in self.c_attn(x).split(c, dim=2))
-        score = q @ k.transpose(2, 3) / math.sqrt(c // self.heads)
-        score = score.masked_fill(torch.ones(t, t).tril() == 0, -math.inf)
-        return self.c_proj((score.softmax(-1) @ v).transpose(1, 2).reshape(n, t, c))
+def write_tokens(path, n, seed):
+    """Write tokens that often follow from the one before, as 16-bit numbers, enough for n samples.
+    Returns the samples and the targets."""
+    draw = random.Random(seed)
+    tokens = [0]
+    while len(tokens) < n * CONTEXT + 1:
+        tokens.append((tokens[-1] * 7 + 3) % VOCAB if draw.random() < 0.6
+                      else draw.randrange(VOCAB))
+    with open(path, "wb") as file:
+        file.write(array.array("H", tokens).tobytes())
+    tokens = torch.tensor(tokens)
+    return tokens[:-1].view(-1, CONTEXT), tokens[1:]
 
 
-class Mlp(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.c_fc = Conv1D(width, 4 * width, 0.1)
-        self.c_proj = Conv1D(4 * width, width, 0.05)
+class Gpt:
+    """Four blocks of four heads, 128 wide."""
+    rates = {"sgd": 0.005, "adamw": 1e-3}
 
-    def forward(self, x):
-        y = self.c_fc(x)
-        y = 0.5 * y * (1 + torch.tanh(math.sqrt(2 / math.pi) * (y + 0.044715 * y ** 3)))
-        return self.c_proj(y)
+    def __init__(self, tied):
+        self.name = "gpt" if tied else "gpt_own_head"
+        self.config = GPT2Config(
+            vocab_size=VOCAB, n_positions=CONTEXT, n_layer=4, n_head=4, n_embd=128,
+            tie_word_embeddings=tied, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, bos_token_id=0,
+            eos_token_id=0, use_cache=False)
 
+    def keys(self):
+        return {"model.arch": "gpt", "model.layers": 4, "model.heads": 4, "model.width": 128,
+                "model.context": CONTEXT, "model.vocab": VOCAB,
+                "model.tied": str(self.config.tie_word_embeddings).lower(),
+                "data.format": "tokens", "data.train": "train.bin", "data.validation": "val.bin"}
 
-class Block(nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.ln_1 = nn.LayerNorm(width)
-        self.attn = Attention(width, heads)
-        self.ln_2 = nn.LayerNorm(width)
-        self.mlp = Mlp(width)
+    def write_data(self, to):
+        self.train = write_tokens(os.path.join(to, "train.bin"), N, 1)
+        self.validation = write_tokens(os.path.join(to, "val.bin"), N_VALIDATION, 2)
+        return N
 
-    def forward(self, x):
-        x = x + self.attn(self.ln_1(x))
-        return x + self.mlp(self.ln_2(x))
+    def make(self):
+        """No value is 0 or 1, not even in norms and biases."""
+        model = GPT2LMHeadModel(self.config)
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.add_(torch.randn(weight.shape) * 0.05)
+        return model
 
+    def save(self, model, to):
+        model.save_pretrained(to)
+        return os.path.join(to, "model.safetensors")
 
-class Transformer(nn.Module):
-    def __init__(self, vocab, context, layers, heads, width):
-        super().__init__()
-        self.wte = nn.Embedding(vocab, width)
-        self.wpe = nn.Embedding(context, width)
-        self.h = nn.ModuleList(Block(width, heads) for _ in range(layers))
-        self.ln_f = nn.LayerNorm(width)
-        for table in (self.wte, self.wpe):
-            nn.init.normal_(table.weight, std=0.1)
+    def load(self, folder):
+        self.config.save_pretrained(folder)
+        model, report = GPT2LMHeadModel.from_pretrained(folder, output_loading_info=True)
+        assert not any(report.values()), report
+        return model
 
-    def forward(self, tokens):
-        x = self.wte(tokens) + self.wpe.weight[:tokens.shape[1]]
-        for block in self.h:
-            x = block(x)
-        return self.ln_f(x)
-
-
-class Gpt(nn.Module):
-    """The logits of each token, as rows; with a head of its own, or with wte's weight."""
-
-    def __init__(self, vocab, context, layers, heads, width, tied=True):
-        super().__init__()
-        self.transformer = Transformer(vocab, context, layers, heads, width)
-        self.lm_head = None if tied else nn.Linear(width, vocab, bias=False)
-
-    def forward(self, tokens):
-        x = self.transformer(tokens)
-        y = self.lm_head(x) if self.lm_head else F.linear(x, self.transformer.wte.weight)
-        return y.flatten(0, 1)
+    def logits(self, model, x):
+        return model(x).logits.flatten(0, 1)

@@ -11,7 +11,9 @@ import os
 import shutil
 import subprocess
 
-import find_torch  # noqa: F401  (may replace this process)
+import find_torch
+
+find_torch.need("torch", "safetensors")
 
 import safetensors  # noqa: E402
 import safetensors.torch  # noqa: E402
