@@ -19,12 +19,13 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "ckpt/ckpt_impl.h"
 #include "ckpt/file.h"
 #include "ckpt/owner.h"
 
-static const char model_file[] = "model.safetensors";
-static const char optimizer_file[] = "optimizer.safetensors";
-static const char average_file[] = "model_average.safetensors";
+static const char *const file_name[CKPT_FILES] = {[CKPT_MODEL] = "model.safetensors",
+                                                  [CKPT_OPTIMIZER] = "optimizer.safetensors",
+                                                  [CKPT_AVERAGE] = "model_average.safetensors"};
 static const char state_file[] = "state.json";
 
 enum { FORMAT = 1, MAX_STATE_BYTES = 64 << 10 };
@@ -77,13 +78,8 @@ static json_t *hash_json(struct hash128 h)
     return json_string(text);
 }
 
-/* The hashes of the files beside state.json. */
-struct file_hashes {
-    struct hash128 model, optimizer, average;
-    int has_average;
-};
-
-static char *state_text(const struct ckpt_state *s, const struct file_hashes *h)
+/* of_file [n_files]: the hashes of the files beside state.json. */
+static char *state_text(const struct ckpt_state *s, const struct hash128 *of_file, int n_files)
 {
     struct ckpt_state copy = *s;
     json_t *root = json_object();
@@ -96,10 +92,8 @@ static char *state_text(const struct ckpt_state *s, const struct file_hashes *h)
     json_object_set_new(root, "ranks", json_integer(s->n_ranks));
     json_object_set_new(root, "bucket_bytes", json_integer(s->bucket_bytes));
     json_object_set_new(root, "data", hash_json(s->data));
-    json_object_set_new(root, model_file, hash_json(h->model));
-    json_object_set_new(root, optimizer_file, hash_json(h->optimizer));
-    if (h->has_average)
-        json_object_set_new(root, average_file, hash_json(h->average));
+    for (int i = 0; i < n_files; i++)
+        json_object_set_new(root, file_name[i], hash_json(of_file[i]));
     hash_object(root, hash);
     json_object_set_new(root, "hash", json_string(hash));
     text = json_dumps(root, JSON_INDENT(2));
@@ -316,32 +310,61 @@ static int write_text(const char *path, const char *text, struct err *err)
     return file_finish(fd, path, err);
 }
 
-static int write_files(const char *folder, const struct ckpt_content *c, struct err *err)
+int ckpt_n_files(const struct ckpt_content *c)
 {
-    char *model = xasprintf("%s/%s", folder, model_file);
-    char *optimizer = xasprintf("%s/%s", folder, optimizer_file);
-    char *average = xasprintf("%s/%s", folder, average_file);
-    char *state = xasprintf("%s/%s", folder, state_file);
-    struct file_hashes h = {.has_average = c->n_average > 0};
-    char *text;
-    int rc = st_write(model, c->model, c->n_model, &h.model, err);
+    return c->n_average > 0 ? CKPT_FILES : CKPT_AVERAGE;
+}
+
+const struct st_tensor *ckpt_tensors(const struct ckpt_content *c, enum ckpt_file file, int *n)
+{
+    switch (file) {
+    case CKPT_MODEL:
+        *n = c->n_model;
+        return c->model;
+    case CKPT_OPTIMIZER:
+        *n = c->n_optimizer;
+        return c->optimizer;
+    case CKPT_AVERAGE:
+    case CKPT_FILES:
+        break;
+    }
+    *n = c->n_average;
+    return c->average;
+}
+
+char *ckpt_file_path(const char *folder, enum ckpt_file file)
+{
+    return xasprintf("%s/%s", folder, file_name[file]);
+}
+
+int ckpt_write_state(const char *folder, const struct ckpt_content *c, const struct hash128 *hash,
+                     struct err *err)
+{
+    char *path = xasprintf("%s/%s", folder, state_file);
+    char *text = state_text(&c->state, hash, ckpt_n_files(c));
+    int rc = write_text(path, text, err);
 
     if (rc == 0)
-        rc = st_write(optimizer, c->optimizer, c->n_optimizer, &h.optimizer, err);
-    if (rc == 0 && h.has_average)
-        rc = st_write(average, c->average, c->n_average, &h.average, err);
-    if (rc == 0) {
-        text = state_text(&c->state, &h);
-        rc = write_text(state, text, err);
-        free(text);
-    }
-    if (rc == 0)
         rc = file_sync_folder(folder, err);
-    free(model);
-    free(optimizer);
-    free(average);
-    free(state);
+    free(text);
+    free(path);
     return rc;
+}
+
+static int write_files(const char *folder, const struct ckpt_content *c, struct err *err)
+{
+    struct hash128 hash[CKPT_FILES];
+    int rc = 0;
+
+    for (int i = 0; i < ckpt_n_files(c) && rc == 0; i++) {
+        char *path = ckpt_file_path(folder, (enum ckpt_file)i);
+        int n;
+        const struct st_tensor *tensor = ckpt_tensors(c, (enum ckpt_file)i, &n);
+
+        rc = st_write(path, tensor, n, &hash[i], err);
+        free(path);
+    }
+    return rc == 0 ? ckpt_write_state(folder, c, hash, err) : rc;
 }
 
 /* Put folder `from` at `to`.  A folder that was at `to` is then at `from`. */
@@ -432,23 +455,15 @@ static void prune(const char *run_dir, const char *folder, const char *name,
 
 /* Once the new folder is in place, the folder aside is the old one, which must not be removed
  * before the exchange is on disk. */
-static int save_in(const char *run_dir, const char *folder, const char *name,
-                   const struct ckpt_content *c, struct err *err)
+static int place(const char *run_dir, const char *folder, const char *aside, const char *name,
+                 struct err *err)
 {
-    char *aside = xasprintf("%s/step.%s.tmp", folder, owner_own_id());
     char *path = xasprintf("%s/%s", folder, name);
     struct err ignored;
-    int is_placed = 0, rc = owner_check(run_dir, err);
+    int is_placed = 0;
+    int rc = owner_check(run_dir, err); /* another driver may have come while the files were
+                                           written */
 
-    if (rc < 0)
-        goto out;
-    rc = file_remove_folder(aside, err);
-    if (rc == 0 && mkdir(aside, 0777) < 0) /* a link put there meanwhile is not followed */
-        rc = err_sys(err, errno, "%s: cannot make this folder", aside);
-    if (rc == 0)
-        rc = write_files(aside, c, err);
-    if (rc == 0) /* again: another driver may have come while the files were written */
-        rc = owner_check(run_dir, err);
     if (rc == 0) {
         rc = put_in_place(aside, path, err);
         is_placed = rc == 0;
@@ -459,25 +474,19 @@ static int save_in(const char *run_dir, const char *folder, const char *name,
         rc = point("latest", run_dir, folder, name, err);
     if (rc == 0 || !is_placed)
         (void)file_remove_folder(aside, &ignored); /* a failed save gives its space back */
-out:
-    free(aside);
     free(path);
     return rc;
 }
 
-int ckpt_save(const char *run_dir, const struct ckpt_content *c, int keep, char **path,
-              struct err *err)
+int ckpt_place(const char *run_dir, const char *aside, const struct ckpt_content *c, int keep,
+               char **path, struct err *err)
 {
     char *folder = xasprintf("%s/checkpoints", run_dir);
     char name[GENERATION_NAME];
     int rc;
 
     name_of(c->state.step, name);
-    rc = file_make_folder(folder, err);
-    if (rc == 0)
-        rc = file_sync_folder(run_dir, err); /* whoever made the folder may not have synced it */
-    if (rc == 0)
-        rc = save_in(run_dir, folder, name, c, err);
+    rc = place(run_dir, folder, aside, name, err);
     if (rc == 0)
         rc = point_best(run_dir, folder, c, err);
     if (rc == 0) {
@@ -485,6 +494,41 @@ int ckpt_save(const char *run_dir, const struct ckpt_content *c, int keep, char 
         *path = xasprintf("%s/%s", folder, name);
     }
     free(folder);
+    return rc;
+}
+
+int ckpt_make_aside(const char *run_dir, const char *aside, struct err *err)
+{
+    char *folder = xasprintf("%s/checkpoints", run_dir);
+    int rc = file_make_folder(folder, err);
+
+    if (rc == 0)
+        rc = file_sync_folder(run_dir, err); /* whoever made the folder may not have synced it */
+    if (rc == 0)
+        rc = owner_check(run_dir, err);
+    if (rc == 0)
+        rc = file_remove_folder(aside, err);
+    if (rc == 0 && mkdir(aside, 0777) < 0) /* a link put there meanwhile is not followed */
+        rc = err_sys(err, errno, "%s: cannot make this folder", aside);
+    free(folder);
+    return rc;
+}
+
+int ckpt_save(const char *run_dir, const struct ckpt_content *c, int keep, char **path,
+              struct err *err)
+{
+    char *aside = xasprintf("%s/checkpoints/step.%s.tmp", run_dir, owner_own_id());
+    struct err ignored;
+    int rc = ckpt_make_aside(run_dir, aside, err);
+
+    if (rc == 0) {
+        rc = write_files(aside, c, err);
+        if (rc < 0)
+            (void)file_remove_folder(aside, &ignored);
+        else
+            rc = ckpt_place(run_dir, aside, c, keep, path, err);
+    }
+    free(aside);
     return rc;
 }
 
@@ -519,11 +563,11 @@ void ckpt_clear(const char *run_dir)
 
 /* ---- loading ---- */
 
-static int open_checked(const char *folder, const char *file, json_t *state, struct st_file **out,
-                        struct err *err)
+static int open_checked(const char *folder, enum ckpt_file file, json_t *state,
+                        struct st_file **out, struct err *err)
 {
-    const char *want = json_string_value(json_object_get(state, file));
-    char *path = xasprintf("%s/%s", folder, file);
+    const char *want = json_string_value(json_object_get(state, file_name[file]));
+    char *path = ckpt_file_path(folder, file);
     char seen[HASH_TEXT_LEN];
     struct hash128 hash;
     int rc = check_there(path, err);
@@ -559,11 +603,11 @@ int ckpt_load_folder(const char *folder, struct ckpt **out, struct err *err)
     int rc = load_state(path, &state, &c->state, err);
 
     if (rc == 0)
-        rc = open_checked(folder, model_file, state, &c->model, err);
+        rc = open_checked(folder, CKPT_MODEL, state, &c->model, err);
     if (rc == 0)
-        rc = open_checked(folder, optimizer_file, state, &c->optimizer, err);
-    if (rc == 0 && json_object_get(state, average_file))
-        rc = open_checked(folder, average_file, state, &c->average, err);
+        rc = open_checked(folder, CKPT_OPTIMIZER, state, &c->optimizer, err);
+    if (rc == 0 && json_object_get(state, file_name[CKPT_AVERAGE]))
+        rc = open_checked(folder, CKPT_AVERAGE, state, &c->average, err);
     json_decref(state);
     free(path);
     if (rc < 0) {

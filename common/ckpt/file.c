@@ -33,6 +33,12 @@ int file_create(const char *path, int *fd, struct err *err)
     return file_create_as(path, path, fd, err);
 }
 
+int file_join(const char *path, int *fd, struct err *err)
+{
+    *fd = open_again(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK);
+    return *fd < 0 ? err_sys(err, errno, "%s", path) : 0;
+}
+
 int file_put(int fd, const char *path, const void *data, size_t n_bytes, struct err *err)
 {
     const char *from = data;
@@ -46,6 +52,26 @@ int file_put(int fd, const char *path, const void *data, size_t n_bytes, struct 
             return err_sys(err, n < 0 ? errno : ENOSPC, "%s: writing %zu bytes, %zu left", path,
                            n_bytes, left);
         from += n;
+        left -= (size_t)n;
+    }
+    return 0;
+}
+
+int file_put_at(int fd, const char *path, const void *data, size_t n_bytes, int64_t at,
+                struct err *err)
+{
+    const char *from = data;
+
+    for (size_t left = n_bytes; left > 0;) {
+        ssize_t n = pwrite(fd, from, left < (1u << 30) ? left : 1u << 30, at);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return err_sys(err, n < 0 ? errno : ENOSPC, "%s: writing %zu bytes, %zu left", path,
+                           n_bytes, left);
+        from += n;
+        at += n;
         left -= (size_t)n;
     }
     return 0;

@@ -15,8 +15,13 @@
 int file_create(const char *path, int *fd, struct err *err);
 /* The same; errors call it `name`, which it will be renamed to. */
 int file_create_as(const char *path, const char *name, int *fd, struct err *err);
+/* Open a file that another process made, for file_read_at and file_put_at.  A link is refused. */
+int file_join(const char *path, int *fd, struct err *err);
 /* Write all n_bytes, however write(2) cuts them. */
 int file_put(int fd, const char *path, const void *data, size_t n_bytes, struct err *err);
+/* The same from offset `at` on, whatever the file's length. */
+int file_put_at(int fd, const char *path, const void *data, size_t n_bytes, int64_t at,
+                struct err *err);
 /* fsync and close; the file is closed also if that fails. */
 int file_finish(int fd, const char *path, struct err *err);
 

@@ -21,7 +21,7 @@ enum { LENGTH_BYTES = 8, ALIGN = 8 };
 
 /* ---- writing ---- */
 
-static size_t tensor_bytes(const struct st_tensor *t)
+size_t st_bytes(const struct st_tensor *t)
 {
     return dtype_size(t->dtype) * (size_t)shape_elements(&t->shape);
 }
@@ -33,11 +33,11 @@ static json_t *describe(const struct st_tensor *t, uint64_t begin)
     for (int i = 0; i < t->shape.n; i++)
         json_array_append_new(shape, json_integer(t->shape.dim[i]));
     return json_pack("{s:s, s:o, s:[I,I]}", "dtype", dtype_name(t->dtype), "shape", shape,
-                     "data_offsets", (json_int_t)begin, (json_int_t)(begin + tensor_bytes(t)));
+                     "data_offsets", (json_int_t)begin, (json_int_t)(begin + st_bytes(t)));
 }
 
-/* The length and the header, padded with spaces so that the data start aligned. */
-static char *make_header(const struct st_tensor *tensor, int n, size_t *len)
+/* The header is padded with spaces so that the data start aligned. */
+char *st_head(const struct st_tensor *tensor, int n, size_t *len)
 {
     json_t *root = json_object();
     uint64_t begin = 0, header;
@@ -46,7 +46,7 @@ static char *make_header(const struct st_tensor *tensor, int n, size_t *len)
     json_object_set_new(root, "__metadata__", json_pack("{s:s}", "format", "pt"));
     for (int i = 0; i < n; i++) {
         json_object_set_new(root, tensor[i].name, describe(&tensor[i], begin));
-        begin += tensor_bytes(&tensor[i]);
+        begin += st_bytes(&tensor[i]);
     }
     text = json_dumps(root, JSON_COMPACT);
     json_decref(root);
@@ -79,10 +79,10 @@ int st_write(const char *path, const struct st_tensor *tensor, int n, struct has
     if (rc < 0)
         return rc;
     h = hasher_new();
-    header = make_header(tensor, n, &len);
+    header = st_head(tensor, n, &len);
     rc = put(fd, path, header, len, h, err);
     for (int i = 0; i < n && rc == 0; i++)
-        rc = put(fd, path, tensor[i].data, tensor_bytes(&tensor[i]), h, err);
+        rc = put(fd, path, tensor[i].data, st_bytes(&tensor[i]), h, err);
     if (rc == 0)
         rc = file_finish(fd, path, err);
     else
@@ -361,7 +361,7 @@ int st_read(const struct st_file *f, const struct st_tensor *t, size_t from, voi
 {
     size_t i = (size_t)(t - f->tensor);
 
-    ASSERT(i < (size_t)f->n && from + n_bytes <= tensor_bytes(t));
+    ASSERT(i < (size_t)f->n && from + n_bytes <= st_bytes(t));
     return read_at(f, out, n_bytes, f->data_at + f->begin[i] + from, err);
 }
 

@@ -10,8 +10,8 @@
  *   CMD_FORM      all endpoints, or ids: connect, broadcast state
  *   CMD_TRAIN     one epoch, from the step held; REPORT_STEP comes a few times a second
  *   CMD_VALIDATE  this rank's share of the validation set
- *   CMD_CHECKPOINT  rank 0 writes, the others do nothing; answered when the state is copied, with
- *                 is_last when it is on disk
+ *   CMD_CHECKPOINT  rank 0 writes, or all ranks if the state is divided; answered when the state is
+ *                 copied, with is_last when it is on disk
  *   CMD_STOP      end; with `saves` rank 0 writes the state that it holds; free everything
  *
  * In addition to commands there are two calls that any thread may make at any time

@@ -1,7 +1,7 @@
-/* epoch - the work between steps: epochs and their figures, and checkpoints.
+/* epoch - the work between steps: epochs and their figures.
  *
- * trainer_train and trainer_checkpoint are here.  A step itself is in step.c, validation in
- * validate.c. */
+ * trainer_train is here.  A step itself is in step.c, validation in validate.c, and checkpoints are
+ * in checkpoint.c. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,164 +41,6 @@ static void report_step(struct trainer *t, struct timing *m, int64_t epoch)
     r->step.rss_mib = rss_mib();
     t->first_step_done = t->has_stepped = 1;
     t->hooks.report(t->hooks.arg, r);
-}
-
-/* ---- checkpoints ---- */
-
-/* 1: rank 0 alone cannot save the state, because parts of it are on other ranks. */
-static int is_divided(const struct trainer *t)
-{
-    return t->state->shards && t->state->shards->now.size > 1;
-}
-
-/* Rank 0's decision when all ranks are about to gather a divided state for a checkpoint. */
-enum { GATHER_LATER, GATHER_NOW, GATHER_NEVER };
-
-/* Rank 0 sends its answer to all ranks.  After GATHER_NOW its saver has all parts of the state. The
- * copies of shards are compared before that, so that a wrong state is not saved. */
-static int gather_shards(struct trainer *t, uint8_t *answer, struct err *err)
-{
-    const int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_CHECKPOINT);
-    int rc;
-
-    ring_run(t->ring, id, clock_mono_ns());
-    rc = coll_broadcast(t->coll, answer, sizeof *answer, 0, err);
-    if (rc == 0 && *answer == GATHER_NOW)
-        rc = shards_prove(t->state, t->coll, err);
-    if (rc == 0 && *answer == GATHER_NOW)
-        rc = shards_gather(t->state, t->coll, saver_room, t->saver, err);
-    ring_end(t->ring, id, clock_mono_ns(), rc < 0);
-    return rc;
-}
-
-/* For CMD_CHECKPOINT, which all ranks get: gather the state, unless its step is on disk already. */
-static int gather_for_checkpoint(struct trainer *t, struct err *err)
-{
-    uint8_t answer = GATHER_NEVER;
-    int wants = 0;
-
-    if (!is_divided(t))
-        return 0;
-    if (t->saver && saver_wants(t->saver, &wants, err) < 0)
-        return err->code;
-    if (wants)
-        answer = GATHER_NOW;
-    return gather_shards(t, &answer, err);
-}
-
-int trainer_checkpoint(struct trainer *t, int is_last, struct report *done, struct err *err)
-{
-    done->checkpoint.step = t->state->at.step;
-    faults_reach(t->o.faults, INJECTION_AT_CHECKPOINT, t->state->at.step);
-    t->is_checkpoint_due = 0;
-    if (!t->saver && !is_divided(t))
-        return 0;
-    t->hooks.at(t->hooks.arg, PHASE_CHECKPOINT, 0, t->state->at.step, -1);
-    if (gather_for_checkpoint(t, err) < 0)
-        return err->code;
-    if (!t->saver)
-        return 0;
-    return is_last ? saver_save(t->saver, t->n_ranks, done, err)
-                   : saver_begin(t->saver, t->n_ranks, err);
-}
-
-static void report_unsaved(struct trainer *t, const struct err *err)
-{
-    struct report *r = report_new(REPORT_CHECKPOINT, 0);
-
-    r->checkpoint.step = trainer_step(t);
-    r->checkpoint.error = xstrdup(err->msg);
-    r->checkpoint.is_unasked = 1;
-    t->hooks.report(t->hooks.arg, r);
-}
-
-void trainer_finish(struct trainer *t, int saves)
-{
-    struct err err;
-    int wants = 0;
-
-    if (!t->saver)
-        return;
-    t->hooks.at(t->hooks.arg, PHASE_CHECKPOINT, 0, trainer_step(t), -1);
-    saver_finish(t->saver);
-    if (!saves || !t->state || trainer_step(t) <= t->loaded_step)
-        return;
-    trainer_leave(t); /* nothing that is queued may change the state any more */
-    if (is_divided(t) && saver_wants(t->saver, &wants, &err) == 0 && !wants)
-        return;
-    if (is_divided(t)) {
-        err_set(&err, ERR_PEER,
-                "the optimizer's state is divided among the ranks (strategy.zero), "
-                "which are not connected any more");
-        report_unsaved(t, &err);
-    } else if (saver_begin(t->saver, t->n_ranks, &err) < 0)
-        report_unsaved(t, &err);
-    saver_finish(t->saver);
-}
-
-void trainer_interrupt(struct trainer *t)
-{
-    if (t->saver)
-        saver_interrupt(t->saver);
-}
-
-/* Steps do not wait for a disk that hangs, so warn the user of it. */
-static void warn_slow_disk(struct trainer *t, int64_t step, double seconds)
-{
-    double most = 1e-3 * (double)t->job->cluster.deadlines.checkpoint_ms;
-    struct report *r;
-
-    if (step == t->warned_step || seconds < most)
-        return;
-    t->warned_step = step;
-    r = report_new(REPORT_WARNING, 0);
-    r->warning.step = step;
-    r->warning.text = xasprintf("the checkpoint of step %lld has been under way for %.0f s "
-                                "(cluster.deadlines.checkpoint: %g s): training goes on, newer "
-                                "ones have to wait; is the disk of %s in order?",
-                                (long long)step, seconds, most, t->o.run_dir);
-    t->hooks.report(t->hooks.arg, r);
-}
-
-/* Rank 0's answer: a checkpoint has to wait while the one before is under way. */
-static uint8_t answer_now(struct trainer *t)
-{
-    int64_t step;
-    double seconds;
-
-    if (!t->saver)
-        return GATHER_NEVER;
-    /* With own updates the ranks have just met for this checkpoint, so it cannot come later.
-     * saver_begin waits for the one under way. */
-    if (reducer_promises(t->reducer)->updates_are_own ||
-        !saver_under_way(t->saver, &step, &seconds))
-        return GATHER_NOW;
-    warn_slow_disk(t, step, seconds);
-    return GATHER_LATER;
-}
-
-/* Inside an epoch a checkpoint is due by checkpoint.every_steps, or because some rank asked. */
-static int maybe_checkpoint(struct trainer *t, const struct step_result *s, int64_t epoch_end,
-                            struct err *err)
-{
-    int64_t every = t->job->checkpoint.every_steps, step = t->state->at.step;
-    uint8_t answer = GATHER_LATER;
-
-    if (!t->saver && !is_divided(t))
-        return 0;
-    t->is_checkpoint_due |= (every > 0 && step % every == 0) || s->control.n_checkpoint > 0;
-    if (!t->is_checkpoint_due || step == epoch_end || t->n_flights > 0)
-        return 0;
-    if (t->rank == 0)
-        answer = answer_now(t);
-    if (is_divided(t) && gather_shards(t, &answer, err) < 0)
-        return err->code;
-    if (answer == GATHER_LATER)
-        return 0;
-    t->hooks.at(t->hooks.arg, PHASE_CHECKPOINT, 0, step, -1);
-    faults_reach(t->o.faults, INJECTION_AT_CHECKPOINT, step);
-    t->is_checkpoint_due = 0;
-    return t->saver ? saver_begin(t->saver, t->n_ranks, err) : 0;
 }
 
 /* ---- epochs ---- */
@@ -369,7 +211,7 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct timing *m, enum ep
         t->row_samples += n_samples;
         report_step(t, m, epoch);
         report_row(t);
-        rc = maybe_checkpoint(t, &s, epoch_end, err);
+        rc = trainer_save_if_due(t, &s, epoch_end, err);
         if (rc < 0)
             return rc;
         if (s.control.n_stop > 0 && at->step < last) {
@@ -497,17 +339,20 @@ static int share_stats(struct trainer *t, struct err *err)
     return state_share_stats(t->state, t->coll, err);
 }
 
-/* Compare the copies of shards.  If ranks are about to leave, rank 0 gets the whole state. */
+/* Compare the copies of shards.  If ranks are about to leave, the checkpoint under way is finished
+ * before, and rank 0 gets the whole state. */
 static int end_shards(struct trainer *t, enum epoch_end end, struct err *err)
 {
     int64_t id;
     int rc;
 
-    if (!is_divided(t))
+    if (!trainer_is_divided(t))
         return 0;
     id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_UPDATE);
     ring_run(t->ring, id, clock_mono_ns());
     rc = shards_prove(t->state, t->coll, err);
+    if (rc == 0 && end == EPOCH_REGROUP)
+        rc = joint_finish(t->joint, t->coll, err);
     if (rc == 0 && end == EPOCH_REGROUP)
         rc = shards_collect(t->state, t->coll, err);
     ring_end(t->ring, id, clock_mono_ns(), rc < 0);

@@ -75,7 +75,8 @@ static int is_before_meeting(const struct trainer *t, int64_t step)
 static int has_follower(const struct trainer *t, int64_t step, int64_t last)
 {
     return backend_is_device(t->backend) && t->job->train.accumulate == 1 && step + 1 < last &&
-           reducer_promises(t->reducer)->collectives_are_equal && !is_before_meeting(t, step);
+           reducer_promises(t->reducer)->collectives_are_equal && !is_before_meeting(t, step) &&
+           !joint_is_under_way(t->joint); /* which is polled between steps */
 }
 
 /* 1: this rank itself needs its state at rest when `step` is done. */
@@ -84,7 +85,8 @@ static int looks_at_state(const struct trainer *t, int64_t step)
     const int64_t every = t->job->checkpoint.every_steps;
 
     return faults_n(t->o.faults) ||
-           (t->saver && (t->is_checkpoint_due || (every > 0 && (step + 1) % every == 0)));
+           ((t->saver || t->state->shards) &&
+            (t->is_checkpoint_due || (every > 0 && (step + 1) % every == 0)));
 }
 
 /* Mark the collectives of the oldest step as running in the record.  Those of its follower cannot

@@ -331,9 +331,7 @@ static int make_memory(struct trainer *t, struct err *err)
     if (rc == 0 && average_is_wanted(t->job))
         rc = average_new(t->job, t->state, t->buffers, t->steps_per_epoch, t->total_steps,
                          &t->average, err);
-    if (rc == 0 && t->saver)
-        rc = saver_open(t->saver, t->state, (int)t->job->checkpoint.keep, err);
-    return rc;
+    return rc == 0 ? trainer_open_savers(t, err) : rc;
 }
 
 /* Refuse cluster.rebalance where batch statistics would follow the ranks' speed.  Shares change as

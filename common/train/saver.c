@@ -32,6 +32,7 @@ struct saver {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int is_busy, must_end;
+    int is_held;            /* 1: busy with a checkpoint that others write (saver_hold) */
     int is_awaited;         /* 1: saver_save waits for the outcome and takes it */
     struct report *outcome; /* for saver_save; else NULL */
     int64_t step, start_ns; /* of the checkpoint under way */
@@ -97,16 +98,20 @@ static struct report *write_snapshot(struct saver *v)
     return r;
 }
 
-/* Report the outcome, or give it to saver_save, and become idle.  The lock is held. */
+/* Report the outcome, or give it to saver_await, and become idle.  The lock is held. */
 static void hand_in(struct saver *v, struct report *r)
 {
-    if (!r->checkpoint.error)
+    const int is_given_up = !r->checkpoint.error && !r->checkpoint.path;
+
+    if (r->checkpoint.path)
         v->saved_step = r->checkpoint.step;
     if (v->is_awaited)
         v->outcome = r;
+    else if (is_given_up)
+        report_free(r);
     else
         v->hooks.report(v->hooks.arg, r);
-    v->is_busy = 0;
+    v->is_busy = v->is_held = 0;
     pthread_cond_broadcast(&v->changed);
 }
 
@@ -118,9 +123,9 @@ static void *main_of_saver(void *arg)
     for (;;) {
         struct report *r;
 
-        while (!v->is_busy && !v->must_end)
+        while ((!v->is_busy || v->is_held) && !v->must_end)
             pthread_cond_wait(&v->changed, &v->lock);
-        if (!v->is_busy)
+        if (!v->is_busy || v->is_held)
             break;
         pthread_mutex_unlock(&v->lock);
         r = write_snapshot(v);
@@ -181,9 +186,17 @@ int saver_wants(struct saver *v, int *wants, struct err *err)
     return rc;
 }
 
-void *saver_room(void *saver, int slot)
+/* Mark the checkpoint of the state's step as under way. */
+static void set_busy(struct saver *v, double exposed_s, int is_awaited, int is_held)
 {
-    return snapshot_room(((struct saver *)saver)->snapshot, slot);
+    pthread_mutex_lock(&v->lock);
+    v->step = v->state->at.step;
+    v->exposed_s = exposed_s;
+    v->is_awaited = is_awaited;
+    v->is_held = is_held;
+    v->is_busy = 1;
+    pthread_cond_broadcast(&v->changed);
+    pthread_mutex_unlock(&v->lock);
 }
 
 /* Copy the state and have it written.  Nothing is under way.  since_ns: the time at which training
@@ -196,14 +209,25 @@ static int start(struct saver *v, int n_ranks, int64_t since_ns, int is_awaited,
     rc = snapshot_take(v->snapshot, v->state, n_ranks, err);
     if (rc < 0)
         return err_wrap(err, "checkpoint of step %lld", (long long)v->state->at.step);
-    pthread_mutex_lock(&v->lock);
-    v->step = v->state->at.step;
-    v->exposed_s = clock_since_s(since_ns);
-    v->is_awaited = is_awaited;
-    v->is_busy = 1;
-    pthread_cond_broadcast(&v->changed);
-    pthread_mutex_unlock(&v->lock);
+    set_busy(v, clock_since_s(since_ns), is_awaited, 0);
     return 0;
+}
+
+void saver_hold(struct saver *v, int is_awaited)
+{
+    v->start_ns = clock_mono_ns();
+    set_busy(v, 0, is_awaited, 1);
+}
+
+void saver_deliver(struct saver *v, char *path, char *error, double exposed_s)
+{
+    struct report *r = report_of(v, v->step, exposed_s);
+
+    r->checkpoint.path = path;
+    r->checkpoint.error = error;
+    pthread_mutex_lock(&v->lock);
+    hand_in(v, r);
+    pthread_mutex_unlock(&v->lock);
 }
 
 int saver_begin(struct saver *v, int n_ranks, struct err *err)
@@ -216,9 +240,9 @@ int saver_begin(struct saver *v, int n_ranks, struct err *err)
     return rc;
 }
 
-/* saver_save's wait was broken off, so the outcome goes to the hook: from here if it is known
+/* The wait for the outcome was broken off, so it goes to the hook: from here if it is known
  * already, else from the saver's thread. */
-static void disown(struct saver *v)
+void saver_disown(struct saver *v)
 {
     struct report *r;
 
@@ -227,8 +251,10 @@ static void disown(struct saver *v)
     r = v->outcome;
     v->outcome = NULL;
     pthread_mutex_unlock(&v->lock);
-    if (r)
+    if (r && (r->checkpoint.path || r->checkpoint.error))
         v->hooks.report(v->hooks.arg, r);
+    else if (r)
+        report_free(r);
 }
 
 static void take_outcome(struct saver *v, int64_t since_ns, struct report *r)
@@ -246,6 +272,17 @@ static void take_outcome(struct saver *v, int64_t since_ns, struct report *r)
     report_free(own);
 }
 
+int saver_await(struct saver *v, int64_t since_ns, struct report *r, struct err *err)
+{
+    const int rc = wait_idle(v, err);
+
+    if (rc < 0)
+        saver_disown(v);
+    else
+        take_outcome(v, since_ns, r);
+    return rc;
+}
+
 int saver_save(struct saver *v, int n_ranks, struct report *r, struct err *err)
 {
     int64_t since_ns = clock_mono_ns();
@@ -254,14 +291,7 @@ int saver_save(struct saver *v, int n_ranks, struct report *r, struct err *err)
     if (rc < 0 || is_saved(v))
         return rc;
     rc = start(v, n_ranks, since_ns, 1, err);
-    if (rc < 0)
-        return rc;
-    rc = wait_idle(v, err);
-    if (rc < 0)
-        disown(v);
-    else
-        take_outcome(v, since_ns, r);
-    return rc;
+    return rc < 0 ? rc : saver_await(v, since_ns, r, err);
 }
 
 void saver_finish(struct saver *v)

@@ -32,16 +32,13 @@ struct saver_hooks {
 struct saver *saver_new(const char *run_dir, const struct saver_hooks *hooks); /* copies both */
 void saver_free(struct saver *v);                                              /* NULL is fine */
 
-/* Memory for a copy of `s`, which outlives the saver.  Keeps `keep` generations. */
+/* Memory for a copy of `s` (train/snapshot.h), which outlives the saver.  Keeps `keep` generations.
+ */
 int saver_open(struct saver *v, const struct state *s, int keep, struct err *err);
 
 /* Wait until nothing is under way.  *wants: 1 if the state's step is not on disk yet, so that
  * saver_begin and saver_save would write it.  Fails as saver_begin does. */
 int saver_wants(struct saver *v, int *wants, struct err *err);
-
-/* The place of a divided slot in the saver's copy of the state.  shards_gather fills it before
- * saver_begin or saver_save.  To be called while nothing is under way. */
-void *saver_room(void *saver, int slot);
 
 /* Copy the state, once nothing is under way, and have it written.  Fails when it cannot be copied,
  * and with ERR_CANCELED if the hook says so during a wait. */
@@ -50,6 +47,16 @@ int saver_begin(struct saver *v, int n_ranks, struct err *err);
 /* The same, and wait until the checkpoint is on disk.  Fills r->checkpoint's path, or its error.
  * If both are NULL, the saver's thread had reported that step before. */
 int saver_save(struct saver *v, int n_ranks, struct report *r, struct err *err);
+
+/* A checkpoint of the state's step that all ranks write together (train/joint.h) is under way from
+ * saver_hold until saver_deliver, which any thread may call.  deliver takes `path`, or `error` if
+ * the checkpoint failed; both NULL: it was given up, and there is no report.  is_awaited:
+ * saver_await waits for the outcome and fills r, as saver_save does; saver_disown gives that up,
+ * and the outcome goes to the hook. */
+void saver_hold(struct saver *v, int is_awaited);
+void saver_deliver(struct saver *v, char *path, char *error, double exposed_s);
+int saver_await(struct saver *v, int64_t since_ns, struct report *r, struct err *err);
+void saver_disown(struct saver *v);
 
 /* Wait, whatever the hook says, until nothing is under way. */
 void saver_finish(struct saver *v);

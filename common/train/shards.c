@@ -1,5 +1,5 @@
-/* shards - the memory of shards, and the work on them outside of steps: gather them for a
- * checkpoint, collect them on rank 0 before ranks leave, compare copies with originals.
+/* shards - the memory of shards, and the work on them outside of steps: collect them on rank 0
+ * before ranks leave, compare copies with originals.
  *
  * reshard.c divides the state anew when a formation begins. */
 #include "train/shards.h"
@@ -202,22 +202,16 @@ static int gather_slot(struct state *s, struct coll *c, int k, char *whole, stru
     return rc;
 }
 
-int shards_gather(struct state *s, struct coll *c, void *(*to)(void *arg, int slot), void *arg,
-                  struct err *err)
+/* Rank 0 gets the whole of each divided slot, into `whole`. */
+static int gather(struct state *s, struct coll *c, const struct shard_set *whole, struct err *err)
 {
-    const int is_root = s->shards->now.rank == 0;
     int rc = 0;
 
     ASSERT(coll_size(c) == s->shards->now.size);
     for (int k = 0; k < s->n_slots && rc == 0; k++)
         if (s->slot[k].is_divided)
-            rc = gather_slot(s, c, k, is_root ? to(arg, k) : NULL, err);
+            rc = gather_slot(s, c, k, whole->data[k][SHARD_OWN], err);
     return rc < 0 ? err_wrap(err, "gathering the shards on rank 0") : 0;
-}
-
-static void *room_in_set(void *arg, int slot)
-{
-    return ((struct shard_set *)arg)->data[slot][SHARD_OWN];
 }
 
 int shards_collect(struct state *s, struct coll *c, struct err *err)
@@ -230,7 +224,7 @@ int shards_collect(struct state *s, struct coll *c, struct err *err)
     if (s->shards->now.rank == 0)
         rc = shard_set_new(s, 1, 0, &whole, err);
     if (rc == 0)
-        rc = shards_gather(s, c, room_in_set, &whole, err);
+        rc = gather(s, c, &whole, err);
     whole.lineage = s->shards->now.lineage;
     shard_set_free(s, &s->shards->next);
     if (rc == 0)

@@ -96,11 +96,6 @@ void shard_source_fini(struct shard_source *from);
 int shards_exchange(struct state *s, struct coll *c, const struct shard_source *from,
                     const struct ckpt_state *at, struct err *err);
 
-/* Rank 0 gets the whole of each divided slot that is saved, into the memory that to(arg, slot)
- * returns.  All ranks call this together; other ranks do not use `to`. */
-int shards_gather(struct state *s, struct coll *c, void *(*to)(void *arg, int slot), void *arg,
-                  struct err *err);
-
 /* Rank 0 gets the whole state, so that any other rank may leave.  All ranks call this together. */
 int shards_collect(struct state *s, struct coll *c, struct err *err);
 

@@ -7,28 +7,15 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
-#include "train/loop.h"
-
-/* PyTorch's batch norm keeps a count beside its running mean, and a strict load demands it.  Our
- * state has no such tensor: it is written from the number of updates, and ignored when read. */
-static const char running_mean[] = "running_mean", batches_tracked[] = "num_batches_tracked";
-
-/* "bn1.running_mean" -> how long "bn1." is; 0 for any other name. */
-static size_t tracked_prefix(const char *name)
-{
-    const char *dot = strrchr(name, '.');
-
-    return dot && !strcmp(dot + 1, running_mean) ? (size_t)(dot + 1 - name) : 0;
-}
+#include "train/contents.h"
 
 /* ---- writing ---- */
 
 /* The files' tensors point into `bytes`, so that taking a snapshot only fills it. */
 struct snapshot {
     const struct state *state;
-    char *bytes; /* the saved slots, one after another */
-    struct ckpt_content content;
-    struct arena names;
+    char *bytes; /* the saved slots, one after another; or NULL */
+    struct contents contents;
 };
 
 enum { SLOT_ALIGN = 64 };
@@ -39,103 +26,50 @@ static size_t room_of(const struct slot *slot)
                                     : 0;
 }
 
-/* The name of a slot's tensor in its file, for free(). */
-static char *name_in_file(const struct slot_def *d, const char *base)
+static size_t place_of(const struct state *s, int slot)
 {
-    return xasprintf("%s%s", base, d->file == SLOT_IN_AVERAGE ? "" : d->suffix);
+    size_t at = 0;
+
+    for (int k = 0; k < slot; k++)
+        at += room_of(&s->slot[k]);
+    return at;
 }
 
-/* The files' lists; each has room for all tensors of the state. */
-struct lists {
-    struct st_tensor *model, *optimizer, *average;
-};
-
-/* A tensor of the model's file, and the count that belongs to it. */
-static void add_of_model(struct snapshot *p, struct st_tensor tensor, struct st_tensor *list,
-                         int *n)
+static void point_tensors(struct snapshot *p)
 {
-    const int len = (int)tracked_prefix(tensor.name);
+    struct contents *c = &p->contents;
 
-    list[(*n)++] = tensor;
-    if (len)
-        list[(*n)++] = (struct st_tensor){
-            .name = arena_printf(&p->names, "%.*s%s", len, tensor.name, batches_tracked),
-            .dtype = DTYPE_I64,
-            .data = &p->content.state.n_updates};
+    for (int f = 0; f < CONTENTS_FILES; f++)
+        for (int i = 0; i < c->n[f]; i++) {
+            const struct contents_source *from = &c->source[f][i];
+
+            c->tensor[f][i].data = from->slot == CONTENTS_COUNT
+                                       ? (const void *)&c->files.state.n_updates
+                                       : p->bytes + place_of(p->state, from->slot) + from->at;
+        }
 }
 
-static const struct slot_def *of_average(const struct state *s, enum slot_scope scope)
+static int make_room(struct snapshot *p, struct err *err)
 {
-    for (int k = 0; k < s->n_slots; k++)
-        if (s->slot[k].def->file == SLOT_IN_AVERAGE && s->slot[k].def->scope == scope)
-            return s->slot[k].def;
-    return NULL;
-}
-
-/* The file with averaged weights has the rest of the model, too: frozen parameters, and statistics
- * if the average has none of its own. */
-static int is_beside_average(const struct state *s, const struct slot_def *d, int i)
-{
-    const struct slot_def *average = of_average(s, SLOT_PER_TRAINED);
-
-    if (d->scope == SLOT_PER_STATISTIC)
-        return average && !of_average(s, SLOT_PER_STATISTIC);
-    return average && i >= slot_n_tensors(s->layout, average);
-}
-
-/* Append the slot's tensors to the lists of its files. */
-static void add_tensors(struct snapshot *p, const struct slot_def *d, const char *bytes,
-                        const struct lists *l)
-{
-    struct ckpt_content *c = &p->content;
-
-    for (int i = 0; i < slot_n_tensors(p->state->layout, d); i++) {
-        const struct slot_tensor t = slot_tensor(p->state->layout, d, i);
-        char *own = name_in_file(d, t.base);
-        const char *name = arena_printf(&p->names, "%s", own);
-        const struct st_tensor tensor = {
-            .name = name, .dtype = d->dtype, .shape = t.shape, .data = bytes + t.at};
-
-        free(own);
-        if (d->file == SLOT_IN_OPTIMIZER)
-            l->optimizer[c->n_optimizer++] = tensor;
-        if (d->file == SLOT_IN_MODEL)
-            add_of_model(p, tensor, l->model, &c->n_model);
-        if (d->file == SLOT_IN_AVERAGE ||
-            (d->file == SLOT_IN_MODEL && is_beside_average(p->state, d, i)))
-            add_of_model(p, tensor, l->average, &c->n_average);
-    }
-}
-
-static void list_tensors(struct snapshot *p)
-{
-    const struct state *s = p->state;
-    struct lists l;
-    size_t n = 1, at = 0;
-
-    for (int k = 0; k < s->n_slots; k++)
-        n += (size_t)slot_n_tensors(s->layout, s->slot[k].def);
-    p->content.model = l.model = arena_alloc(&p->names, 2 * n * sizeof *l.model);
-    p->content.optimizer = l.optimizer = arena_alloc(&p->names, n * sizeof *l.optimizer);
-    p->content.average = l.average = arena_alloc(&p->names, 2 * n * sizeof *l.average);
-    for (int k = 0; k < s->n_slots; at += room_of(&s->slot[k++]))
-        if (slot_is_saved(s->slot[k].def))
-            add_tensors(p, s->slot[k].def, p->bytes + at, &l);
+    if (p->bytes)
+        return 0;
+    if (try_alloc((void **)&p->bytes, place_of(p->state, p->state->n_slots),
+                  "a copy of the training state", err) < 0)
+        return err_wrap(err, "checkpoints");
+    point_tensors(p);
+    return 0;
 }
 
 int snapshot_new(const struct state *s, struct snapshot **out, struct err *err)
 {
     struct snapshot *p = xcalloc(1, sizeof *p);
-    size_t n_bytes = 0;
 
-    for (int k = 0; k < s->n_slots; k++)
-        n_bytes += room_of(&s->slot[k]);
-    if (try_alloc((void **)&p->bytes, n_bytes, "a copy of the training state", err) < 0) {
-        free(p);
-        return err_wrap(err, "checkpoints");
-    }
     p->state = s;
-    list_tensors(p);
+    contents_init(&p->contents, s);
+    if (!s->shards && make_room(p, err) < 0) {
+        snapshot_free(p);
+        return err->code;
+    }
     *out = p;
     return 0;
 }
@@ -144,49 +78,28 @@ void snapshot_free(struct snapshot *p)
 {
     if (!p)
         return;
-    arena_fini(&p->names);
+    contents_fini(&p->contents);
     free(p->bytes);
     free(p);
-}
-
-void *snapshot_room(struct snapshot *p, int slot)
-{
-    size_t at = 0;
-
-    for (int k = 0; k < slot; k++)
-        at += room_of(&p->state->slot[k]);
-    return p->bytes + at;
-}
-
-/* Take the list of generations to keep from the loop's slot, which is part of the state. */
-static void list_best(struct snapshot *p, size_t at, const struct slot *slot)
-{
-    if (slot->def == &slot_loop)
-        p->content.n_best = loop_best((const double *)(p->bytes + at), p->content.best);
 }
 
 int snapshot_take(struct snapshot *p, const struct state *s, int n_ranks, struct err *err)
 {
     size_t at = 0;
-    int rc = 0;
+    int rc = make_room(p, err);
 
     ASSERT(p->state == s);
-    p->content.state = s->at;
-    p->content.state.n_ranks = n_ranks;
-    for (int k = 0; k < s->n_slots && rc == 0; at += room_of(&s->slot[k++])) {
-        if (slot_is_saved(s->slot[k].def) && s->slot[k].data)
+    for (int k = 0; k < s->n_slots && rc == 0; at += room_of(&s->slot[k++]))
+        if (slot_is_saved(s->slot[k].def))
             rc = backend_copy_out(s->backend, p->bytes + at, s->slot[k].data, s->slot[k].n_bytes,
                                   err);
-        if (rc == 0)
-            list_best(p, at, &s->slot[k]);
-    }
-    return rc;
+    return rc == 0 ? contents_set_state(&p->contents, s, n_ranks, err) : rc;
 }
 
 int snapshot_save(const struct snapshot *p, const char *run_dir, int keep, char **path,
                   struct err *err)
 {
-    return ckpt_save(run_dir, &p->content, keep, path, err);
+    return ckpt_save(run_dir, &p->contents.files, keep, path, err);
 }
 
 /* ---- reading ---- */
@@ -243,7 +156,7 @@ static int take_slot(struct state *s, const struct slot *slot, const struct sour
 
     for (int i = 0; i < slot_n_tensors(s->layout, slot->def) && rc == 0; i++) {
         const struct slot_tensor want = slot_tensor(s->layout, slot->def, i);
-        char *name = name_in_file(slot->def, want.base);
+        char *name = contents_name(slot->def, want.base);
         const struct st_tensor *t = NULL;
 
         rc = find_tensor(f, name, slot->def, &want, &t, err);
@@ -275,9 +188,9 @@ static int is_name_of(const struct slot_tensor *t, const char *suffix, const cha
 /* "bn1.num_batches_tracked" of the running mean `t`. */
 static int is_count_of(const struct slot_tensor *t, const char *name)
 {
-    const size_t n = tracked_prefix(t->base);
+    const size_t n = contents_tracked(t->base);
 
-    return n && !strncmp(name, t->base, n) && !strcmp(name + n, batches_tracked);
+    return n && !strncmp(name, t->base, n) && !strcmp(name + n, contents_count);
 }
 
 int state_knows(const struct state *s, const char *name)

@@ -1,7 +1,9 @@
 /* snapshot - a copy of a state's saved slots in host memory, from which the saver's thread
  * (train/saver.h) writes a checkpoint while training goes on.
  *
- * snapshot_new takes all memory: as many bytes as the saved slots have.
+ * The copy has as many bytes as the saved slots.  snapshot_new takes its memory; if slots are
+ * divided among the ranks, the first snapshot_take does, because as long as there are several
+ * ranks, each of them copies and writes its own part instead (train/joint.h).
  *
  * Life:    snapshot_new -> take, save, take, save ... -> snapshot_free.
  * Threads: one at a time: take and save must not overlap. */
@@ -15,11 +17,8 @@ struct snapshot; /* opaque */
 int snapshot_new(const struct state *s, struct snapshot **out, struct err *err);
 void snapshot_free(struct snapshot *p); /* NULL is fine */
 
-/* The place for the whole of a slot that is divided among the ranks (train/shards.h).
- * snapshot_take does not copy such a slot; shards_gather fills the place. */
-void *snapshot_room(struct snapshot *p, int slot);
-
-/* Copy the state as it is now, for a checkpoint of n_ranks ranks.  Allocates nothing. */
+/* Copy the state as it is now, for a checkpoint of n_ranks ranks.  This rank holds all of it.
+ * Allocates nothing, but the memory that snapshot_new did not take. */
 int snapshot_take(struct snapshot *p, const struct state *s, int n_ranks, struct err *err);
 
 /* Write the snapshot as a generation of checkpoints under run_dir, and keep the newest `keep`.

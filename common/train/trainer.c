@@ -25,6 +25,7 @@ struct trainer *trainer_new(const struct trainer_options *o, const struct traine
     t->hooks = *hooks;
     t->ring = ring_new();
     t->warned_step = t->met_step = -1;
+    t->joint = joint_new(hooks->arg, hooks->canceled);
     if (t->o.run_dir)
         t->saver = saver_new(t->o.run_dir,
                              &(struct saver_hooks){hooks->arg, hooks->report, hooks->canceled});
@@ -42,6 +43,7 @@ void trainer_leave(struct trainer *t)
     t->tapes = NULL;
     if (t->reducer)
         reducer_leave(t->reducer);
+    trainer_give_up_checkpoint(t);
     coll_free(t->coll);
     t->coll = NULL;
     programs_free(t->programs);
@@ -77,8 +79,9 @@ void trainer_free(struct trainer *t)
 {
     if (!t)
         return;
+    trainer_close(t);     /* what is being written has copies of all that it needs */
+    joint_free(t->joint); /* before the saver, which it needs */
     saver_free(t->saver);
-    trainer_close(t);
     balance_reset(t);
     buckets_reset(&t->buckets);
     layout_free(t->layout);
@@ -222,7 +225,7 @@ static int go_back(struct trainer *t, int source, struct err *err)
     return rc == SHARDS_LOST ? err->code : rc; /* rank 0 could not, and its failure says why */
 }
 
-/* All ranks gather a divided state together, so all must know whether a checkpoint is due: rank 0
+/* All ranks write a divided state together, so all must know whether a checkpoint is due: rank 0
  * tells them. */
 static int agree_on_checkpoint(struct trainer *t, struct err *err)
 {

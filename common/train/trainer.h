@@ -10,7 +10,7 @@
  *          After a failure in form, train or validate the trainer holds the state of the last
  *          applied step, and prepare may follow (another generation).
  * Threads: one, and on rank 0 the saver's.  Hooks are called on the first one.  Reports of
- *          checkpoints alone come from the saver's thread.
+ *          checkpoints alone come from the thread that wrote them.
  * Errors:  ERR_CANCELED and ERR_PEER come from collectives, and are consequences of a failure
  *          elsewhere.  Any other error is a cause. */
 #ifndef TRAIN_TRAINER_H
@@ -48,7 +48,10 @@ struct trainer_options {
     int gpu;                             /* the GPU's number */
     size_t bucket_bytes;                 /* for tests; 0: the job's */
     size_t bucket_choice;                /* for tests: what auto decides; 0: by measurements */
-    int64_t keep_bytes; /* data sets up to this size stay on the GPU; <0: by its free memory */
+    int64_t moment_ms;                   /* for tests: as joint_options */
+    size_t window_bytes; /* for tests: as joint_options.  Above 0, ranks but rank 0 do not see rank
+                            0's disk */
+    int64_t keep_bytes;  /* data sets up to this size stay on the GPU; <0: by its free memory */
 };
 
 struct trainer *trainer_new(const struct trainer_options *o, const struct trainer_hooks *hooks);
@@ -82,8 +85,9 @@ int trainer_validate(struct trainer *t, int64_t epoch, struct report *done, stru
 /* The same, and rank 0 writes the logits of all samples to the file that CMD_OPEN named. */
 int trainer_predict(struct trainer *t, int64_t epoch, struct report *done, struct err *err);
 /* Rank 0 copies its state, and the saver's thread writes the copy while training goes on
- * (train/saver.h).  is_last: wait until the checkpoint is on disk.  A failure to write is in a
- * report, not in *err. */
+ * (train/saver.h).  If the state is divided, all ranks do so with their parts (train/joint.h).
+ * is_last: wait until the checkpoint is on disk.  A failure to write is in a report, not in *err.
+ */
 int trainer_checkpoint(struct trainer *t, int is_last, struct report *done, struct err *err);
 /* Wait until the checkpoint that is being written is finished.  With `saves` 1 the state held is
  * written, too, unless a checkpoint has its step.  A REPORT_CHECKPOINT (is_unasked) has the

@@ -1,6 +1,6 @@
 /* trainer_impl - the struct and the functions that the files of a trainer share: trainer.c,
- * open.c, epoch.c, validate.c, step.c, flight.c, meet.c, balance.c, explain.c, predict.c and
- * flip.c.
+ * open.c, epoch.c, checkpoint.c, validate.c, step.c, flight.c, meet.c, balance.c, explain.c,
+ * predict.c and flip.c.
  *
  * Only files in train/ and tests include this header. */
 #ifndef TRAIN_TRAINER_IMPL_H
@@ -18,6 +18,7 @@
 #include "train/buffers.h"
 #include "train/faults.h"
 #include "train/feed.h"
+#include "train/joint.h"
 #include "train/loop.h"
 #include "train/programs.h"
 #include "train/saver.h"
@@ -61,6 +62,7 @@ struct trainer {
     struct average *average;              /* NULL: the job averages no weights */
     int64_t loaded_step;                  /* of the checkpoint that this run went on from; or 0 */
     struct saver *saver;                  /* from trainer_new on; NULL: this rank writes nothing */
+    struct joint *joint;                  /* from trainer_new on; opened if the state is divided */
     struct npy_file *predictions;         /* rank 0's, with CMD_OPEN's `predict`; else NULL */
     struct feed *train_feed, *valid_feed; /* valid_feed: NULL when there is none */
     int counts_top5;                      /* 1: validations do */
@@ -105,6 +107,9 @@ struct trainer {
 /* 1: the model predicts real numbers, so there is no accuracy. */
 int trainer_is_regression(const struct trainer *t);
 
+/* 1: parts of the state are on other ranks. */
+int trainer_is_divided(const struct trainer *t);
+
 /* This rank's micro-batches of a step. */
 static inline int trainer_n_micros(const struct trainer *t)
 {
@@ -148,6 +153,17 @@ int step_leave(struct trainer *t, struct err *err);
 
 /* On a device: poll until all that was queued is done, or until the coll fails. */
 int step_wait(struct trainer *t, struct err *err);
+
+/* A step has ended.  If a checkpoint is due by checkpoint.every_steps, or because some rank asked,
+ * begin it, unless the one before is under way; that one goes on. */
+int trainer_save_if_due(struct trainer *t, const struct step_result *s, int64_t epoch_end,
+                        struct err *err);
+
+/* The formation ends: drop the checkpoint that its ranks write.  The next one writes another. */
+void trainer_give_up_checkpoint(struct trainer *t);
+
+/* Once the state is there: make what writes its checkpoints. */
+int trainer_open_savers(struct trainer *t, struct err *err);
 
 /* Nanoseconds since trainer_new in which this rank did nothing but wait for collectives. */
 int64_t step_waited_ns(const struct trainer *t);

@@ -146,6 +146,8 @@ int __real_fstat64(int fd, struct stat *st);
 int __wrap_fstat64(int fd, struct stat *st);
 ssize_t __real_pread64(int fd, void *out, size_t len, off_t at);
 ssize_t __wrap_pread64(int fd, void *out, size_t len, off_t at);
+ssize_t __real_pwrite64(int fd, const void *data, size_t len, off_t at);
+ssize_t __wrap_pwrite64(int fd, const void *data, size_t len, off_t at);
 
 /* 1: this call is to fail.  A call that cannot be cut does its work. */
 static int is_stopped(void) { return is_struck() && errno; }
@@ -282,4 +284,14 @@ ssize_t __wrap_pread64(int fd, void *out, size_t len, off_t at)
     if (struck && errno)
         return -1;
     return __real_pread64(fd, out, struck && len > 1 ? len / 2 : len, at);
+}
+
+/* Not recorded: disk_ops tells writes at the end of a file only. */
+ssize_t __wrap_pwrite64(int fd, const void *data, size_t len, off_t at)
+{
+    int struck = is_struck();
+
+    if (struck && errno)
+        return -1;
+    return __real_pwrite64(fd, data, struck && len > 1 ? len / 2 : len, at);
 }

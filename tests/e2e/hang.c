@@ -65,6 +65,15 @@ ssize_t write(int fd, const void *data, size_t n)
     return call(fd, data, n);
 }
 
+ssize_t pwrite64(int fd, const void *data, size_t n, off_t at)
+{
+    ssize_t (*call)(int, const void *, size_t, off_t);
+
+    wait_for_fd(fd);
+    next(&call, "pwrite64");
+    return call(fd, data, n, at);
+}
+
 int fsync(int fd)
 {
     int (*call)(int);

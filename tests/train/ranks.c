@@ -73,6 +73,11 @@ static void take_report(void *arg, struct report *r)
         out->saved[out->n_saved++ % MOST_STEPS] = r->checkpoint.step;
         pthread_mutex_unlock(&k->job->lock);
     }
+    if (r->kind == REPORT_CHECKPOINT && r->checkpoint.error) {
+        pthread_mutex_lock(&k->job->lock);
+        strncat(out->unsaved, r->checkpoint.error, sizeof out->unsaved - strlen(out->unsaved) - 1);
+        pthread_mutex_unlock(&k->job->lock);
+    }
     report_free(r);
 }
 
@@ -297,6 +302,7 @@ static void *rank_main(void *arg)
                                 .strategy = p->strategy,
                                 .bucket_bytes = p->bucket_bytes,
                                 .bucket_choice = p->bucket_choice,
+                                .window_bytes = p->window_bytes,
                                 .keep_bytes = p->keep_bytes,
                                 .n_threads = p->n_threads ? p->n_threads : 1,
                                 .run_dir = k->rank == 0 ? p->run_dir : NULL};

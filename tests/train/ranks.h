@@ -32,6 +32,7 @@ struct run_plan {
     const struct strategy_ops *strategy; /* NULL: the all-reduce */
     const char *inject;                  /* faults on purpose (inject/inject.h); NULL: none */
     size_t bucket_bytes, bucket_choice;  /* as trainer_options */
+    size_t window_bytes;                 /* as trainer_options */
     int64_t keep_bytes;                  /* as trainer_options */
     int n_threads;                       /* of each rank; 0: 1 */
     /* Called on rank 0 as a step begins; or NULL. */
@@ -71,6 +72,7 @@ struct run_result {     /* of rank 0, unless a field says otherwise */
     int n_buckets;
     int64_t saved[MOST_STEPS]; /* steps of the checkpoints written beside training, in order */
     int n_saved;
+    char unsaved[512]; /* why checkpoints beside training failed, one text after another */
 };
 
 void run_job(const struct run_plan *plan, struct run_result *r);

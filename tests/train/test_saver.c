@@ -402,8 +402,20 @@ static void hold_disk(void *arg, struct trainer *t, int64_t step)
         sched_yield();
     if (step == 20)
         set_disk(0, 0);
-    if (step > 20)
+    if (step > 20 && !t->state->shards) /* all ranks' checkpoints go on after steps */
         saver_finish(t->saver);
+}
+
+static int64_t step_on_disk(struct desk *k)
+{
+    struct ckpt *c;
+    struct err err;
+    int64_t step;
+
+    assert_int_equal(ckpt_load_latest(k->dir, ignore, NULL, &c, &err), 0);
+    step = c->state.step;
+    ckpt_close(c);
+    return step;
 }
 
 static void test_steps_do_not_wait(void **state)
@@ -412,8 +424,6 @@ static void test_steps_do_not_wait(void **state)
     static const char job[] = JOB "checkpoint: {every_steps: 1, keep: 100}\n";
     static struct run_result r;
     int64_t since_ns;
-    struct ckpt *c;
-    struct err err;
 
     set_disk(1, 0);
     run_job_ok(&(struct run_plan){.job = job,
@@ -431,9 +441,56 @@ static void test_steps_do_not_wait(void **state)
     assert_int_equal(r.saved[r.n_saved - 1], 31); /* the last one was waited for */
     assert_non_null(strstr(r.warning, "the checkpoint of step 1 has been under way for"));
     assert_null(strstr(strstr(r.warning, "of step 1 ") + 1, "of step 1 ")); /* once */
-    assert_int_equal(ckpt_load_latest(k->dir, ignore, NULL, &c, &err), 0);
-    assert_int_equal(c->state.step, 32);
-    ckpt_close(c);
+    assert_int_equal(step_on_disk(k), 32);
+}
+
+#define DIVIDED "checkpoint: {every_steps: 1, keep: 100}\nstrategy: {zero: 2}\n"
+
+/* The same where all ranks write. */
+static void test_steps_do_not_wait_for_any_rank(void **state)
+{
+    struct desk *k = *state;
+    static struct run_result r;
+    int64_t since_ns;
+
+    set_disk(1, 0);
+    run_job_ok(&(struct run_plan){.job = JOB DIVIDED,
+                                  .n_ranks = 3,
+                                  .n_epochs = 1,
+                                  .run_dir = k->dir,
+                                  .on_step = hold_disk,
+                                  .arg = &since_ns},
+               &r);
+    assert_int_equal(r.n_steps, 32);
+    assert_int_equal(r.saved[0], 1);
+    assert_true(r.n_saved < 2 || r.saved[1] > 20);
+    assert_non_null(strstr(r.warning, "the checkpoint of step 1 has been under way for"));
+    assert_int_equal(step_on_disk(k), 32);
+}
+
+/* The disk is full from the second step on, and has room again from the tenth. */
+static void fill_disk(void *arg, struct trainer *t, int64_t step)
+{
+    (void)arg, (void)t;
+    if (step == 2 || step == 10)
+        set_disk(0, step == 2 ? ENOSPC : 0);
+}
+
+/* A rank that cannot write costs that checkpoint alone. */
+static void test_full_disk_of_all_ranks(void **state)
+{
+    struct desk *k = *state;
+    static struct run_result r;
+
+    run_job_ok(&(struct run_plan){.job = JOB DIVIDED,
+                                  .n_ranks = 3,
+                                  .n_epochs = 1,
+                                  .run_dir = k->dir,
+                                  .on_step = fill_disk},
+               &r);
+    assert_int_equal(r.n_steps, 32);
+    assert_non_null(strstr(r.unsaved, "No space left on device"));
+    assert_int_equal(step_on_disk(k), 32);
 }
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, make_desk, clear_desk)
@@ -441,9 +498,17 @@ static void test_steps_do_not_wait(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_copy),          CASE(test_same_step_once), CASE(test_going_back),
-        CASE(test_second_waits),  CASE(test_canceled_wait),  CASE(test_failing_disk),
-        CASE(test_free_finishes), CASE(test_memory),         CASE(test_steps_do_not_wait),
+        CASE(test_copy),
+        CASE(test_same_step_once),
+        CASE(test_going_back),
+        CASE(test_second_waits),
+        CASE(test_canceled_wait),
+        CASE(test_failing_disk),
+        CASE(test_free_finishes),
+        CASE(test_memory),
+        CASE(test_steps_do_not_wait),
+        CASE(test_steps_do_not_wait_for_any_rank),
+        CASE(test_full_disk_of_all_ranks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

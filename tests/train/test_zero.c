@@ -172,6 +172,37 @@ static void test_the_bits_of_the_all_reduce(void **state)
         }
 }
 
+/* Ranks that do not see rank 0's disk pass their parts in windows of any size; checkpoints inside
+ * the epoch, too. */
+static void test_parts_are_passed(void **state)
+{
+    static const char *const zero[] = {ZERO, ZERO_2, ZERO_3};
+    static const size_t window[] = {333, 4096, 1 << 20};
+    static struct run_result r;
+    struct dir plain, got;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        char *job = xasprintf("%s%s%s", JOB ADAM, zero[i], "checkpoint: {every_steps: 1}\n");
+
+        train(JOB ADAM, 3, &plain);
+        make_dir(&got);
+        run_job_ok(&(struct run_plan){.job = job,
+                                      .n_ranks = 3,
+                                      .n_epochs = 1,
+                                      .run_dir = got.path,
+                                      .bucket_bytes = SMALL_BUCKET,
+                                      .window_bytes = window[i]},
+                   &r);
+        assert_same_checkpoints(&plain, &got, zero[i]);
+        assert_true(r.n_saved > 0);
+        assert_string_equal(r.unsaved, "");
+        free(job);
+        remove_tree(plain.path);
+        remove_tree(got.path);
+    }
+}
+
 /* The norm is added up in another order, so the gradients may be clipped by another last bit. */
 static void test_clipped_for_100_steps(void **state)
 {
@@ -413,7 +444,9 @@ static void join(struct crew *w, int rank)
     struct member *m = &w->member[rank];
     const struct trainer_options o = {.n_threads = 1,
                                       .run_dir = rank == 0 ? w->run_dir : NULL,
-                                      .bucket_bytes = SHORT_BUCKET}; /* two buckets */
+                                      .bucket_bytes = SHORT_BUCKET, /* two buckets */
+                                      /* A checkpoint is written before the next step. */
+                                      .moment_ms = 60000};
     struct cmd *c = cmd_new(CMD_OPEN, 1);
     struct report *r = report_new(REPORT_OPENED, 1);
 
@@ -817,6 +850,7 @@ int main(void)
         cmocka_unit_test(test_clipped_for_100_steps),
         cmocka_unit_test(test_micro_batches_of_zero_2),
         cmocka_unit_test(test_memory_of_buckets_is_used_again),
+        cmocka_unit_test(test_parts_are_passed),
         cmocka_unit_test(test_parameters_are_gathered),
         cmocka_unit_test(test_ranks_gather_as_often),
         cmocka_unit_test(test_a_rank_is_lost_anywhere),

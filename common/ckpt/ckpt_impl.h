@@ -1,0 +1,29 @@
+/* ckpt_impl - what ckpt.c and draft.c share: the files of a generation, and putting them in place.
+ *
+ * Only files in ckpt/ include this header. */
+#ifndef CKPT_CKPT_IMPL_H
+#define CKPT_CKPT_IMPL_H
+
+#include "ckpt/ckpt.h"
+
+/* The files of tensors, in the order in which they are written.  The last one is optional. */
+enum ckpt_file { CKPT_MODEL, CKPT_OPTIMIZER, CKPT_AVERAGE, CKPT_FILES };
+
+int ckpt_n_files(const struct ckpt_content *c);
+const struct st_tensor *ckpt_tensors(const struct ckpt_content *c, enum ckpt_file file, int *n);
+char *ckpt_file_path(const char *folder, enum ckpt_file file); /* for free() */
+
+/* Make the new folder `aside`, in the folder of checkpoints.  Remains of the same name are removed.
+ */
+int ckpt_make_aside(const char *run_dir, const char *aside, struct err *err);
+
+/* Write state.json, with the hashes of the files, and fsync the folder. */
+int ckpt_write_state(const char *folder, const struct ckpt_content *c, const struct hash128 *hash,
+                     struct err *err);
+
+/* The folder `aside` is complete and on disk: make it the generation of c's step, as ckpt_save
+ * does.  If that fails, `aside` is removed. */
+int ckpt_place(const char *run_dir, const char *aside, const struct ckpt_content *c, int keep,
+               char **path, struct err *err);
+
+#endif

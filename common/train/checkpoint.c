@@ -1,0 +1,256 @@
+/* checkpoint - decides when a checkpoint is written, and by which ranks.
+ *
+ * Rank 0 writes a state that it holds, by its saver (train/saver.h).  If the state is divided among
+ * several ranks, all write it together (train/joint.h). */
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/util.h"
+#include "train/shards.h"
+#include "train/trainer_impl.h"
+
+int trainer_is_divided(const struct trainer *t)
+{
+    return t->state->shards && t->state->shards->now.size > 1;
+}
+
+int trainer_open_savers(struct trainer *t, struct err *err)
+{
+    const int keep = (int)t->job->checkpoint.keep;
+    const struct joint_options o = {.state = t->state,
+                                    .saver = t->saver,
+                                    .run_dir = t->o.run_dir,
+                                    .keep = keep,
+                                    .window_bytes = t->o.window_bytes,
+                                    .moment_ms = t->o.moment_ms,
+                                    .is_apart = t->o.window_bytes > 0 && t->rank > 0};
+    int rc = t->saver ? saver_open(t->saver, t->state, keep, err) : 0;
+
+    return rc == 0 && t->state->shards ? joint_open(t->joint, &o, err) : rc;
+}
+
+/* Rank 0's decision when all ranks are about to begin a checkpoint of a divided state. */
+enum { SAVE_LATER, SAVE_NOW, SAVE_NEVER };
+
+/* ---- by all ranks ---- */
+
+/* These collectives make no entries in the record, so all of one call together get one. */
+static int recorded(struct trainer *t, int (*work)(struct trainer *t, void *arg, struct err *err),
+                    void *arg, struct err *err)
+{
+    const int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_CHECKPOINT);
+    int rc;
+
+    ring_run(t->ring, id, clock_mono_ns());
+    rc = work(t, arg, err);
+    ring_end(t->ring, id, clock_mono_ns(), rc < 0);
+    return rc;
+}
+
+/* Rank 0 sends it to all ranks. */
+struct beginning {
+    uint8_t answer;
+    uint8_t is_last; /* 1: all ranks wait until the checkpoint is written; only rank 0 has the
+                        driver's word for that */
+};
+
+/* All ranks get rank 0's answer.  After SAVE_NOW a checkpoint is under way.  The copies of
+ * shards are compared before that, so that a wrong state is not saved. */
+static int begin_joint(struct trainer *t, void *arg, struct err *err)
+{
+    struct beginning *b = arg;
+    int rc = coll_broadcast(t->coll, b, sizeof *b, 0, err);
+
+    if (rc == 0 && b->answer == SAVE_NOW)
+        rc = shards_prove(t->state, t->coll, err);
+    if (rc == 0 && b->answer == SAVE_NOW)
+        rc = joint_begin(t->joint, t->coll, b->is_last, err);
+    return rc;
+}
+
+static int poll_joint(struct trainer *t, void *arg, struct err *err)
+{
+    (void)arg;
+    return joint_poll(t->joint, t->coll, err);
+}
+
+static int finish_joint(struct trainer *t, void *arg, struct err *err)
+{
+    (void)arg;
+    return joint_finish(t->joint, t->coll, err);
+}
+
+/* The last checkpoint: wait until all ranks have written it, and rank 0 until it is in place. */
+static int await_joint(struct trainer *t, int64_t since_ns, struct report *done, struct err *err)
+{
+    const int rc = recorded(t, finish_joint, NULL, err);
+
+    if (rc < 0 && t->saver)
+        saver_disown(t->saver);
+    return rc == 0 && t->saver ? saver_await(t->saver, since_ns, done, err) : rc;
+}
+
+/* For CMD_CHECKPOINT, which all ranks get.  Nothing is written if the state's step is on disk. */
+static int checkpoint_jointly(struct trainer *t, int is_last, struct report *done, struct err *err)
+{
+    const int64_t since_ns = clock_mono_ns();
+    struct beginning b = {SAVE_NEVER, is_last != 0};
+    int wants = 0, rc = recorded(t, finish_joint, NULL, err);
+
+    if (rc == 0 && t->saver)
+        rc = saver_wants(t->saver, &wants, err);
+    if (wants)
+        b.answer = SAVE_NOW;
+    if (rc == 0)
+        rc = recorded(t, begin_joint, &b, err);
+    return rc == 0 && b.is_last && b.answer == SAVE_NOW ? await_joint(t, since_ns, done, err) : rc;
+}
+
+void trainer_give_up_checkpoint(struct trainer *t)
+{
+    int64_t step = 0;
+    struct report *r;
+
+    if (t->saver)
+        (void)saver_under_way(t->saver, &step, NULL);
+    if (!joint_give_up(t->joint))
+        return;
+    t->is_checkpoint_due = 1;
+    if (!t->saver)
+        return;
+    r = report_new(REPORT_WARNING, 0);
+    r->warning.step = step;
+    r->warning.text = xasprintf("the checkpoint of step %lld was given up, because a rank was lost "
+                                "while all ranks wrote it; the ranks that form anew write another",
+                                (long long)step);
+    t->hooks.report(t->hooks.arg, r);
+}
+
+/* ---- between epochs, and at the end ---- */
+
+int trainer_checkpoint(struct trainer *t, int is_last, struct report *done, struct err *err)
+{
+    done->checkpoint.step = t->state->at.step;
+    faults_reach(t->o.faults, INJECTION_AT_CHECKPOINT, t->state->at.step);
+    t->is_checkpoint_due = 0;
+    if (!t->saver && !trainer_is_divided(t))
+        return 0;
+    t->hooks.at(t->hooks.arg, PHASE_CHECKPOINT, 0, t->state->at.step, -1);
+    if (trainer_is_divided(t))
+        return checkpoint_jointly(t, is_last, done, err);
+    return is_last ? saver_save(t->saver, t->n_ranks, done, err)
+                   : saver_begin(t->saver, t->n_ranks, err);
+}
+
+static void report_unsaved(struct trainer *t, const struct err *err)
+{
+    struct report *r = report_new(REPORT_CHECKPOINT, 0);
+
+    r->checkpoint.step = trainer_step(t);
+    r->checkpoint.error = xstrdup(err->msg);
+    r->checkpoint.is_unasked = 1;
+    t->hooks.report(t->hooks.arg, r);
+}
+
+void trainer_finish(struct trainer *t, int saves)
+{
+    struct err err;
+    int wants = 0;
+
+    if (!t->saver)
+        return;
+    t->hooks.at(t->hooks.arg, PHASE_CHECKPOINT, 0, trainer_step(t), -1);
+    trainer_give_up_checkpoint(t);
+    saver_finish(t->saver);
+    if (!saves || !t->state || trainer_step(t) <= t->loaded_step)
+        return;
+    trainer_leave(t); /* nothing that is queued may change the state any more */
+    if (trainer_is_divided(t) && saver_wants(t->saver, &wants, &err) == 0 && !wants)
+        return;
+    if (trainer_is_divided(t)) {
+        err_set(&err, ERR_PEER,
+                "the optimizer's state is divided among the ranks (strategy.zero), "
+                "which are not connected any more");
+        report_unsaved(t, &err);
+    } else if (saver_begin(t->saver, t->n_ranks, &err) < 0)
+        report_unsaved(t, &err);
+    saver_finish(t->saver);
+}
+
+void trainer_interrupt(struct trainer *t)
+{
+    if (t->saver)
+        saver_interrupt(t->saver);
+    joint_interrupt(t->joint);
+}
+
+/* ---- inside an epoch ---- */
+
+/* Steps do not wait for a disk that hangs, so warn the user of it. */
+static void warn_slow_disk(struct trainer *t, int64_t step, double seconds)
+{
+    double most = 1e-3 * (double)t->job->cluster.deadlines.checkpoint_ms;
+    struct report *r;
+
+    if (step == t->warned_step || seconds < most)
+        return;
+    t->warned_step = step;
+    r = report_new(REPORT_WARNING, 0);
+    r->warning.step = step;
+    r->warning.text = xasprintf("the checkpoint of step %lld has been under way for %.0f s "
+                                "(cluster.deadlines.checkpoint: %g s): training goes on, newer "
+                                "ones have to wait; is the disk of %s in order?",
+                                (long long)step, seconds, most, t->o.run_dir);
+    t->hooks.report(t->hooks.arg, r);
+}
+
+/* Rank 0's answer: a checkpoint has to wait while the one before is under way. */
+static uint8_t answer_now(struct trainer *t)
+{
+    int64_t step;
+    double seconds;
+
+    if (!t->saver)
+        return SAVE_NEVER;
+    /* With own updates the ranks have just met for this checkpoint, so it cannot come later.
+     * saver_begin waits for the one under way. */
+    if (reducer_promises(t->reducer)->updates_are_own ||
+        !saver_under_way(t->saver, &step, &seconds))
+        return SAVE_NOW;
+    warn_slow_disk(t, step, seconds);
+    return SAVE_LATER;
+}
+
+/* Begin a checkpoint inside an epoch, or leave it for a later step. */
+static int begin_if_idle(struct trainer *t, struct err *err)
+{
+    struct beginning b = {.answer = t->rank == 0 ? answer_now(t) : SAVE_LATER};
+
+    if (trainer_is_divided(t) && recorded(t, begin_joint, &b, err) < 0)
+        return err->code;
+    if (b.answer == SAVE_LATER)
+        return 0;
+    t->hooks.at(t->hooks.arg, PHASE_CHECKPOINT, 0, t->state->at.step, -1);
+    faults_reach(t->o.faults, INJECTION_AT_CHECKPOINT, t->state->at.step);
+    t->is_checkpoint_due = 0;
+    return t->saver && !trainer_is_divided(t) ? saver_begin(t->saver, t->n_ranks, err) : 0;
+}
+
+int trainer_save_if_due(struct trainer *t, const struct step_result *s, int64_t epoch_end,
+                        struct err *err)
+{
+    int64_t every = t->job->checkpoint.every_steps, step = t->state->at.step;
+
+    if (!t->saver && !trainer_is_divided(t))
+        return 0;
+    t->is_checkpoint_due |= (every > 0 && step % every == 0) || s->control.n_checkpoint > 0;
+    if (t->n_flights > 0)
+        return 0;
+    if (joint_is_under_way(t->joint)) {
+        if (t->rank == 0 && t->is_checkpoint_due)
+            (void)answer_now(t); /* a slow disk is told */
+        return recorded(t, poll_joint, NULL, err);
+    }
+    return t->is_checkpoint_due && step != epoch_end ? begin_if_idle(t, err) : 0;
+}
