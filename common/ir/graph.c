@@ -71,6 +71,36 @@ int graph_input(struct graph *g, enum dtype dtype, struct shape shape, const cha
     return id;
 }
 
+int graph_const(struct graph *g, enum dtype dtype, struct shape shape, const void *content,
+                const char *name)
+{
+    const size_t n_bytes = (size_t)shape_elements(&shape) * dtype_size(dtype);
+    const int id = graph_value(g, VALUE_CONST, dtype, shape, name);
+    void *copy = arena_alloc(&g->arena, n_bytes + 1);
+
+    if (n_bytes)
+        memcpy(copy, content, n_bytes);
+    g->value[id].content = copy;
+    return id;
+}
+
+void graph_output(struct graph *g, int value, const char *name)
+{
+    ASSERT(value >= 0 && value < g->n_values && g->n_outputs < GRAPH_MAX_OUTPUTS);
+    for (int i = 0; i < g->n_outputs; i++)
+        ASSERT(strcmp(g->output[i].name, name) != 0);
+    g->output[g->n_outputs++] = (struct output){arena_strdup(&g->arena, name), value};
+}
+
+int graph_is_output(const struct graph *g, int value)
+{
+    int is_output = value == g->logits;
+
+    for (int i = 0; i < g->n_outputs; i++)
+        is_output |= value == g->output[i].value;
+    return is_output;
+}
+
 /* The place of `name` in the table: that of the value with this name, or the free one where it
  * belongs.  The table is never full. */
 static int *place_of(const struct graph *g, const char *name)

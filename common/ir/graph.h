@@ -6,6 +6,10 @@
  * node's changes when program/ drops or moves nodes.  Nodes stand in an order in which they can
  * run: a value's producer before its users.
  *
+ * From outside come the inputs (graph_input: fields of samples, of any type), the parameters and
+ * states, and constants (graph_const).  Besides the logits any value can be an output
+ * (graph_output), which program/ gives by its name after a run.
+ *
  * Life:    graph_new -> graph_value, graph_param, graph_node (op/op.h) ... -> graph_free.  Names
  *          live in the graph's arena.
  * Threads: one at a time. */
@@ -27,12 +31,14 @@ enum {
     NODE_MAX_OUT = 6,
     NODE_MAX_NUMBERS = 8,
     GRAPH_MAX_INPUTS = 8,
+    GRAPH_MAX_OUTPUTS = 8,
     NO_VALUE = -1
 };
 
 enum value_role {
     VALUE_TEMP,    /* a node's output; lives in the arena between its first and last use */
     VALUE_INPUT,   /* written by the engine before a run: one field of a batch of samples */
+    VALUE_CONST,   /* given with the graph, the same in every run; in the program's own memory */
     VALUE_PARAM,   /* trained; in the flat parameter space */
     VALUE_COPY,    /* a parameter rounded to BF16 or F16; same place in the space of copies */
     VALUE_GRAD,    /* gradient of a parameter; same place in the flat gradient space */
@@ -116,6 +122,13 @@ struct value {
     int read_twice;                /* PARAM: 1: a forward node reads it through two operands */
     const struct param_info *info; /* PARAM only */
     float init_state;              /* STATE: initial value of every element */
+    const void *content;           /* CONST: its elements, in the graph's arena */
+};
+
+/* A value that can be read after a run, by its name. */
+struct output {
+    const char *name;
+    int value;
 };
 
 #define ACTIVATION_LIST(X)        \
@@ -278,6 +291,8 @@ struct graph {
     int block, n_blocks;         /* the block that appended nodes belong to, and the last one's */
     int input[GRAPH_MAX_INPUTS]; /* one for each field of a sample, in the order of the fields */
     int n_inputs;
+    struct output output[GRAPH_MAX_OUTPUTS]; /* besides the logits */
+    int n_outputs;
     int scalars, metrics;  /* graph_new makes both */
     int scaler;            /* the VALUE_SCALER; NO_VALUE until made */
     int logits;            /* output of the network, before the loss; NO_VALUE until made */
@@ -296,6 +311,17 @@ int graph_value(struct graph *g, enum value_role role, enum dtype dtype, struct 
 /* Append to g->input a VALUE_INPUT [batch, ...], which each batch fills with one field of its
  * samples.  Returns the value. */
 int graph_input(struct graph *g, enum dtype dtype, struct shape shape, const char *name);
+
+/* A VALUE_CONST with these elements, which are copied.  It may be of any type; half precision
+ * (program_set_precision) reads an F32 one as it reads the samples, rounded. */
+int graph_const(struct graph *g, enum dtype dtype, struct shape shape, const void *content,
+                const char *name);
+
+/* Let `value` be read after a run (program_output): its memory is not used again in the run, and no
+ * fusion takes it away.  No two outputs have one name. */
+void graph_output(struct graph *g, int value, const char *name);
+int graph_is_output(const struct graph *g, int value); /* of graph_output's, or the logits */
+
 int graph_param(struct graph *g, struct shape shape, struct param_info info, const char *name);
 int graph_state(struct graph *g, struct shape shape, float init, const char *name);
 int graph_grad_of(struct graph *g, int param); /* the VALUE_GRAD of a param, made on first use */

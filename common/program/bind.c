@@ -2,6 +2,8 @@
  *
  * The arena:  temporaries | scratch, shared by all kernels | inputs that were not placed elsewhere
  *
+ * Constants lie outside of it, in memory of the program's own.
+ *
  * No kernel overwrites the inputs, because program_find_nonfinite runs the forward part again. */
 #include "base/util.h"
 #include "program/impl.h"
@@ -95,7 +97,9 @@ static void find_addresses(struct program *p, const struct program_spaces *s, ch
         const struct value *value = &p->graph->value[v];
         struct place *place = &p->place[v];
 
-        if (value->role == VALUE_TEMP) {
+        if (value->role == VALUE_CONST) {
+            place->address = (char *)p->constants + place->offset;
+        } else if (value->role == VALUE_TEMP) {
             place->address = arena + place->offset;
         } else if (value->role == VALUE_INPUT) {
             place->address = place->external ? place->external : inputs;
@@ -136,12 +140,39 @@ static int bind_step(struct program *p, const struct step *s, void *scratch, str
     return rc < 0 ? err_wrap(err, "%s (%s)", n->name, op_get(n->op)->name) : 0;
 }
 
+/* Bring the constants to the backend's memory, one after another. */
+static int place_constants(struct program *p, struct err *err)
+{
+    const struct graph *g = p->graph;
+    size_t n_bytes = 0;
+    int rc = 0;
+
+    for (int v = 0; v < g->n_values; v++)
+        if (g->value[v].role == VALUE_CONST) {
+            p->place[v].offset = n_bytes;
+            n_bytes += align_up(value_bytes(&g->value[v]));
+        }
+    if (n_bytes)
+        rc = backend_alloc(p->backend, n_bytes, "constants", &p->constants, err);
+    for (int v = 0; v < g->n_values && rc == 0; v++)
+        if (g->value[v].role == VALUE_CONST)
+            rc = backend_copy_in(p->backend, (char *)p->constants + p->place[v].offset,
+                                 g->value[v].content, value_bytes(&g->value[v]), err);
+    if (rc < 0) {
+        backend_free(p->backend, p->constants);
+        p->constants = NULL;
+    }
+    return rc;
+}
+
 int program_bind(struct program *p, const struct program_spaces *s, void *arena, struct err *err)
 {
     char *scratch = scratch_of(p, arena);
     int rc = 0;
 
     ASSERT((uintptr_t)arena % PLACE_ALIGN == 0);
+    if (!p->constants && (rc = place_constants(p, err)) < 0)
+        return rc;
     find_addresses(p, s, arena);
     for (int i = 0; i < p->n_stages; i++)
         if (p->stage[i].kind == STAGE_SYNC)

@@ -1,7 +1,7 @@
 /* fuse - replaces several nodes by one where the backend can compute them in one kernel.
  *
  * Most rules look at a node and the only user of its output.  They keep a value that has another
- * user or is the graph's logits, so that no node loses an input: gelu's gradient reads gelu's
+ * user or is an output of the graph, so that no node loses an input: gelu's gradient reads gelu's
  * input, that of relu, tanh and sigmoid their output.  A node whose work another one has taken over
  * gets op -1; prune.c drops it. */
 #include "base/arena.h"
@@ -77,7 +77,7 @@ static int is_listed_before(const struct fuser *f, int v, const struct use *u)
 /* The number of operands that are v; 3 stands for more than 2. */
 static int n_uses(const struct fuser *f, int v)
 {
-    int n = v == f->g->logits;
+    int n = graph_is_output(f->g, v);
 
     ASSERT(v < f->n_values);
     for (const struct use *u = f->use[v]; u && n < 3; u = u->next)
@@ -173,7 +173,7 @@ static void simplify_flatten(struct graph *g, struct node *n)
 
 static int is_weight(const struct value *v)
 {
-    return v->role == VALUE_PARAM || v->role == VALUE_COPY;
+    return v->role == VALUE_PARAM || v->role == VALUE_COPY || v->role == VALUE_CONST;
 }
 
 static void fuse_bias(struct fuser *f, struct node *n)

@@ -14,7 +14,7 @@ enum { PLACE_ALIGN = 64 };
 /* The memory of a value. */
 struct place {
     int root;       /* the value whose memory it shares; itself: it shares none */
-    size_t offset;  /* from the start of its space */
+    size_t offset;  /* from the start of its space; CONST: of the program's constants */
     size_t n_bytes; /* as planned */
     void *external; /* VALUE_INPUT: the address that program_place gave, or NULL */
     void *address;  /* set by program_bind */
@@ -42,6 +42,7 @@ struct program {
     struct place *place; /* [n_values] */
     size_t temp_bytes;   /* of the arena (bind.c): all temporaries */
     size_t scratch_bytes;
+    void *constants; /* the backend's memory; NULL until program_bind, or if there are none */
 };
 
 /* Replace several nodes by one where the backend has a kernel for it; removed nodes get op -1. */

@@ -4,8 +4,8 @@
  * input, and an operator that works in place writes over an input that no later node reads.  A
  * block lives from the node that first writes it to the last node that uses it, both included.
  * Blocks are placed from the largest to the smallest, each in the smallest sufficient gap between
- * the blocks that live at the same time (best fit), or after them.  In an evaluation graph the
- * logits live to the end, so that they can be read after a run. */
+ * the blocks that live at the same time (best fit), or after them.  The graph's outputs live to the
+ * end, and in an evaluation graph the logits, too, so that they can be read after a run. */
 #include <limits.h>
 #include <stdlib.h>
 
@@ -66,6 +66,8 @@ static void find_lives(const struct program *p, struct block *block)
     }
     if (g->logits != NO_VALUE && g->n_forward == 0)
         block[root_of(p, g->logits)].last = INT_MAX;
+    for (int i = 0; i < g->n_outputs; i++)
+        block[root_of(p, g->output[i].value)].last = INT_MAX;
 }
 
 /* Whether node k, whose operator can work in place, may write out[0] over input `at`. */

@@ -3,7 +3,7 @@
  * Nodes are visited in the order in which they run, and a value gets its type where it is made:
  * - typed outputs (activations and their gradients) get the half type;
  * - a parameter that a node wants in the node's type is replaced by its working copy;
- * - F32 inputs of the graph (images) are cast, once, before the first node;
+ * - F32 inputs of the graph (images) and constants are cast, once, before the first node;
  * - gradients of parameters get the type that is wanted for them; so do their terms, where a node
  *   could not write them in place, and views of these.
  * All other values stay as they are: sums and statistics, prob of the loss, metrics, parameters of
@@ -43,7 +43,8 @@ static int wants_type(const struct node *n, int i)
     return n->in[i] != NO_VALUE && op_get(n->op)->typed_in >> i & 1;
 }
 
-/* Cast the graph's input v once; every node that wants v in its own type reads the result. */
+/* Cast the graph's input or constant v once; every node that wants v in its own type reads the
+ * result. */
 static int cast_input(struct turn *t, int v)
 {
     struct graph *g = t->g;
@@ -73,7 +74,8 @@ static int cast_inputs(struct turn *t)
     int rc = 0;
 
     for (int v = 0; v < n_values && rc == 0; v++)
-        if (t->g->value[v].role == VALUE_INPUT && t->g->value[v].dtype == DTYPE_F32)
+        if ((t->g->value[v].role == VALUE_INPUT || t->g->value[v].role == VALUE_CONST) &&
+            t->g->value[v].dtype == DTYPE_F32)
             rc = cast_input(t, v);
     return rc;
 }

@@ -153,6 +153,7 @@ void program_free(struct program *p)
     for (int s = 0; s < p->n_steps; s++)
         if (p->step[s].kernel)
             p->step[s].kernel->ops->free(p->step[s].kernel);
+    backend_free(p->backend, p->constants);
     graph_free(p->graph);
     free(p->step);
     free(p->stage);
@@ -234,6 +235,19 @@ void *program_input(const struct program *p, int i)
 {
     ASSERT(i >= 0 && i < p->graph->n_inputs);
     return address_of(p, p->graph->input[i]);
+}
+
+const void *program_output(const struct program *p, const char *name, const struct value **value)
+{
+    const struct graph *g = p->graph;
+
+    for (int i = 0; i < g->n_outputs; i++)
+        if (!strcmp(g->output[i].name, name)) {
+            if (value)
+                *value = &g->value[g->output[i].value];
+            return address_of(p, g->output[i].value);
+        }
+    return NULL;
 }
 
 const void *program_logits(const struct program *p) { return address_of(p, p->graph->logits); }

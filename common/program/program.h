@@ -96,7 +96,9 @@ size_t program_arena_bytes(const struct program *p);
 void program_place(struct program *p, int value, void *address);
 
 /* Give every value its address and hand the addresses to the kernels.  `arena` is aligned to 64
- * bytes.  Fails with ERR_ARG if a value's space is NULL. */
+ * bytes.  The first call brings the graph's constants to memory of the program's own, since other
+ * programs may use the arena between two runs.  Fails with ERR_ARG if a value's space is NULL,
+ * ERR_NOMEM. */
 int program_bind(struct program *p, const struct program_spaces *s, void *arena, struct err *err);
 
 int program_n_stages(const struct program *p);
@@ -122,6 +124,10 @@ void *program_input(const struct program *p, int i);
 /* The logits [N,C], of the layers' type.  They are valid after a run of an evaluation program; in a
  * training program the gradient may have been written over them. */
 const void *program_logits(const struct program *p);
+/* The output of this name (graph_output), in the backend's memory; valid after a run, until another
+ * program runs in the same arena.  *value, unless NULL, gets its shape and type.  NULL: there is no
+ * such output. */
+const void *program_output(const struct program *p, const char *name, const struct value **value);
 
 /* Run the program again, kernel by kernel and without collectives, and name the first node that
  * reads a sample, parameter or state that is not finite, or writes an output that is not: "conv2

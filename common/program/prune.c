@@ -54,6 +54,8 @@ void program_prune(struct graph *g)
 
     if (g->logits != NO_VALUE)
         needed[g->logits] = 1;
+    for (int i = 0; i < g->n_outputs; i++)
+        needed[g->output[i].value] = 1;
     for (int k = g->n_nodes - 1; k >= 0; k--) {
         struct node *n = &g->node[k];
 

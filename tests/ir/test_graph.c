@@ -43,6 +43,35 @@ static void params_and_states_have_partners(void **state)
     graph_free(g);
 }
 
+/* Constants are copied, with their type; outputs have names, and are told apart from other values.
+ */
+static void constants_and_outputs(void **state)
+{
+    struct graph *g = graph_new(1, 0);
+    int32_t tokens[] = {3, 1, 2};
+    float table[] = {1, 2, 3, 4};
+    const int a = graph_const(g, DTYPE_I32, SHAPE(3), tokens, "tokens");
+    const int b = graph_const(g, DTYPE_F32, SHAPE(2, 2), table, "table");
+    const int none = graph_const(g, DTYPE_F32, SHAPE(0, 4), NULL, "none");
+    const int temp = graph_value(g, VALUE_TEMP, DTYPE_F32, SHAPE(2), "temp");
+
+    (void)state;
+    tokens[0] = 9;
+    table[3] = 9;
+    assert_int_equal(g->value[a].role, VALUE_CONST);
+    assert_int_equal(g->value[a].dtype, DTYPE_I32);
+    assert_int_equal(((const int32_t *)g->value[a].content)[0], 3);
+    assert_true(((const float *)g->value[b].content)[3] == 4);
+    assert_int_equal(shape_elements(&g->value[none].shape), 0);
+    graph_output(g, b, "the table");
+    graph_output(g, temp, "half");
+    assert_int_equal(g->n_outputs, 2);
+    assert_string_equal(g->output[1].name, "half");
+    assert_true(graph_is_output(g, b) && graph_is_output(g, temp));
+    assert_false(graph_is_output(g, a));
+    graph_free(g);
+}
+
 /* Names are copied; ids stay while the arrays grow. */
 static void grows(void **state)
 {
@@ -96,6 +125,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(starts_with_scalars_and_metrics),
         cmocka_unit_test(params_and_states_have_partners),
+        cmocka_unit_test(constants_and_outputs),
         cmocka_unit_test(grows),
         cmocka_unit_test(parameters_and_states_are_found),
     };
