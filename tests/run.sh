@@ -534,12 +534,12 @@ do_lint()
 # Runs the programs of a bundle (deploy/bundle.sh) in it, else those of the release build.
 do_gpu()
 {
-    case " $* " in
-    *" --list "* | *" --help "*) exec python3 tests/gpu/suite.py "$@" ;;
-    esac
     if [ -x bin/dpdriver ]; then
         exec python3 tests/gpu/suite.py --bundle . "$@"
     fi
+    case " $* " in
+    *" --list "* | *" --help "*) exec python3 tests/gpu/suite.py "$@" ;;
+    esac
     configure "build$suffix" release >&2 && build "build$suffix" gpu-suite driver/dpdriver \
         follower/dpfollower >&2 || finish
     exec python3 tests/gpu/suite.py --build "build$suffix" "$@"

@@ -1,6 +1,6 @@
-"""checks - the checks of the GPU suite, in the order in which they run.
+"""checks - the checks of the GPU suite that train LeNet, or no network at all.
 
-A check's docstring is printed as its title."""
+A check's docstring is printed as its title.  groups.py has the order in which all checks run."""
 
 import json
 import os
@@ -143,18 +143,22 @@ def like_float32(name, what, sets, n_ranks=1):
     return check
 
 
-def quiet(n_ranks):
+def quiet(n_ranks, network="", job_of=lambda suite: {"data.samples": 300 * 64}):
+    """A check that 200 steps of a network use no memory anew.  job_of(suite): keys of a job of one
+    epoch without a pause, long enough for all the launches that are counted."""
     # The few reports a second to the daemon's loop use the heap; steps themselves do not.
     most_heap = 10 if n_ranks == 1 else 50  # several ranks' steps take longer, so more reports
+    name = "_".join(["quiet"] + [network] * bool(network) + [str(n_ranks)] * (n_ranks > 1))
 
     def check(suite):
-        counts = os.path.join(suite.work, f"counts-{n_ranks}")
+        if not suite.is_real:
+            raise Skip("a simulated GPU has no CUDA runtime whose calls could be counted")
+        counts = os.path.join(suite.work, f"counts-{name}")
         os.makedirs(counts, exist_ok=True)
         assert os.path.isfile(suite.tool("gpu_count.so")), "there is no gpu_count.so"
         env = {"LD_PRELOAD": suite.tool("gpu_count.so"),
                "GPU_COUNT_FILE": os.path.join(counts, "rank")}
-        # One epoch without a pause, long enough for all the launches that are counted.
-        suite.train(f"quiet_{n_ranks}", n_ranks, suite.device, {"data.samples": 300 * 64}, env)
+        suite.train(name, n_ranks, suite.device, job_of(suite), env)
         found = [json.loads(read(os.path.join(counts, name))) for name in os.listdir(counts)]
         suite.note(f"counted: {found}")
         assert len(found) == n_ranks, \
@@ -165,9 +169,9 @@ def quiet(n_ranks):
             assert heap <= most_heap, f"{heap} allocations in {rank['steps']} steps, by {callers}"
             assert rank["steps"] == 200 and not bad, \
                 f"in {rank['steps']} steps: {bad}, by {callers}"
-    of_ranks = f" of {n_ranks} ranks" if n_ranks > 1 else ""
-    check.__doc__ = f"200 steps{of_ranks} without an allocation, a free or a wait"
-    check.__name__ = "quiet" if n_ranks == 1 else f"quiet_{n_ranks}"
+    whose = (f" of {network}" if network else "") + (f" of {n_ranks} ranks" if n_ranks > 1 else "")
+    check.__doc__ = f"200 steps{whose} without an allocation, a free or a wait"
+    check.__name__ = name
     return check
 
 
@@ -219,16 +223,6 @@ def like_one_rank(n_ranks):
         assert_near("losses", losses(seen), losses(suite.reference()), 2e-3)
     check.__doc__ = f"{n_ranks} ranks on one GPU train as one does"
     check.__name__ = f"ranks_{n_ranks}"
-    return check
-
-
-def like_cpus(name, what, sets, tolerance=5e-3):
-    def check(suite):
-        seen = losses(suite.train_explained(name, 2, sets))
-        want = losses(suite.train(name + "_cpu", 2, "cpu", sets))
-        assert_near("losses", seen, want, tolerance)
-    check.__doc__ = f"2 ranks on one GPU train as 2 on CPUs do, {what}"
-    check.__name__ = name
     return check
 
 
@@ -364,30 +358,19 @@ def sanitized(name, tool, what, own_only=True):
     return check
 
 
-# Within a group, the checks that tell most in the least time come first.  Several ranks come
-# after one rank, since NCCL may hang where ranks share a GPU.  compute-sanitizer is slow, so last.
-GROUPS = {
-    "one": [
-        check, properties, ops_f32, golden, like_cpu, recorded, profile, ops_bf16, ops_f16,
-        like_float32("bfloat16", "in bfloat16", {"precision": "bfloat16"}),
-        like_float32("float16", "in float16", {"precision": "float16"}),
-        like_float32("tf32", "in TF32", {"train.tf32": "true"}),
-        plans, quiet(1)],
-    "several": [
-        reduced(2), like_one_rank(2), killed, quiet(2),
-        like_float32("bfloat16_ranks_2", "of 2 ranks that sum in bfloat16",
-                     {"precision": "bfloat16", "train.grad_dtype": "bfloat16"}, 2),
-        like_cpus("qadam_ranks_2", "by strategy qadam",
-                  {"strategy.name": "qadam", "strategy.warmup_steps": 55, "optimizer.name": "adam",
-                   "optimizer.lr": 0.002}, 3e-2),  # of rounding, a code makes a 255th of the range
-        like_cpus("local_sgd_ranks_2", "by strategy local_sgd",
-                  {"strategy.name": "local_sgd", "strategy.every": 3, "strategy.start": 4,
-                   "strategy.outer": "nesterov"}),
-        like_cpus("decentralized_ranks_2", "by strategy decentralized",
-                  {"strategy.name": "decentralized"}),
-        reduced(3), like_one_rank(3)],
-    "sanitizer": [
-        sanitized("memcheck", "memcheck", "our kernels"),
-        sanitized("racecheck", "racecheck", "our kernels"),
-        sanitized("memcheck_all", "memcheck", "the libraries', too", own_only=False)]}
-REHEARSED = {"like_cpu", "recorded", "plans", "ranks_2", "ranks_3", "killed", "tf32"}
+# Within a group, the checks that tell most in the least time come first.
+ONE_RANK = [
+    check, properties, ops_f32, golden, like_cpu, recorded, profile, ops_bf16, ops_f16,
+    like_float32("bfloat16", "in bfloat16", {"precision": "bfloat16"}),
+    like_float32("float16", "in float16", {"precision": "float16"}),
+    like_float32("tf32", "in TF32", {"train.tf32": "true"}),
+    plans, quiet(1)]
+SEVERAL_RANKS = [
+    reduced(2), like_one_rank(2), killed, quiet(2),
+    like_float32("bfloat16_ranks_2", "of 2 ranks that sum in bfloat16",
+                 {"precision": "bfloat16", "train.grad_dtype": "bfloat16"}, 2),
+    reduced(3), like_one_rank(3)]
+SANITIZER = [
+    sanitized("memcheck", "memcheck", "our kernels"),
+    sanitized("racecheck", "racecheck", "our kernels"),
+    sanitized("memcheck_all", "memcheck", "the libraries', too", own_only=False)]

@@ -4,8 +4,10 @@
     suite.py --build DIR      the programs of a build folder
     suite.py --bundle DIR     those of a bundle (deploy/bundle.sh)
     --rehearse                the training checks, the CPU in the GPU's place: for the suite itself
-    --only NAME, --not NAME   these checks, or all but these (may be repeated): a check's name, or
-                              one of the groups one, several and sanitizer; --list names all
+    --only NAME, --not NAME   these checks, or all but these (may be repeated): the name of a check
+                              or of a group
+    --list                    the groups with their checks, and what they test; strategies are only
+                              listed beside --build or --bundle, since the driver is asked for them
     --minutes N               begin no check after so long, and cut off what runs then: both count
                               as skipped
     --out DIR                 where the results go (default: a temporary folder, kept on failure)
@@ -29,11 +31,12 @@ import tempfile
 import time
 import traceback
 
-from checks import GROUPS, REHEARSED
 from facts import note_aftermath, note_facts
-from rig import MOST_HANGS, NONE, Skip, Suite
+from groups import REHEARSED, groups_of
+from rig import MOST_HANGS, NONE, Skip, Suite, driver_of
 
-MOST_PACKED = 4 << 20  # bytes of a file: the archive must stay small, so it has no weights
+# The archive must stay small, so it has neither weights nor data sets.
+MOST_PACKED, UNPACKED = 4 << 20, {"checkpoints", "data"}  # bytes of a file; folders
 
 
 def probe(suite):
@@ -77,7 +80,7 @@ def run_one(check, suite, group, verdicts):
 
 def chosen(args):
     """(check, group) in order."""
-    return [(c, group) for group, checks in GROUPS.items() for c in checks
+    return [(c, group) for group, checks in args.groups.items() for c in checks
             if (not args.only or {c.__name__, group} & set(args.only)) and
             not {c.__name__, group} & set(args.without) and
             (not args.rehearse or c.__name__ in REHEARSED)]
@@ -88,7 +91,7 @@ def pack(suite):
     path = os.path.join(suite.out, "gpu-suite.tar.gz")
     with tarfile.open(path, "w:gz") as archive:
         for folder, folders, names in os.walk(suite.work):
-            folders[:] = sorted(set(folders) - {"checkpoints"})
+            folders[:] = sorted(set(folders) - UNPACKED)
             for name in sorted(names):
                 file = os.path.join(folder, name)
                 if os.path.isfile(file) and os.path.getsize(file) <= MOST_PACKED:
@@ -127,7 +130,8 @@ def parse():
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--out")
     args = parser.parse_args()
-    known = set(GROUPS) | {c.__name__ for checks in GROUPS.values() for c in checks}
+    args.groups = groups_of(driver_of(args))
+    known = set(args.groups) | {c.__name__ for checks in args.groups.values() for c in checks}
     unknown = (set(args.only) | set(args.without)) - known
     if unknown:
         parser.error(f"no check is named {', '.join(sorted(unknown))}; --list names them")
@@ -159,7 +163,7 @@ def run_all(suite, checks, keep):
 def main():
     args = parse()
     if args.list:
-        for group, checks in GROUPS.items():
+        for group, checks in args.groups.items():
             print(f"{group}:")
             print("\n".join(f"    {c.__name__}: {c.__doc__}" for c in checks))
         return 0

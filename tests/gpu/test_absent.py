@@ -38,7 +38,9 @@ if subprocess.run([os.path.join(build, "tests/gpu/gpu_probe")],
     sys.exit(77)
 expect("without a GPU", ["--build", build], 77, "no GPU: ", "dptrain-cuda.so: ",
        "libcudart.so.13: ")
-expect("the list", ["--list"], 0, "ops_f32: every operator", "racecheck: ", "killed: kill -9")
+expect("the list", ["--list"], 0, "ops_f32: every operator", "racecheck: ", "killed: kill -9",
+       "gpt_ranks_2: 2 ranks train gpt")
+expect("the list of a build", ["--list", "--build", build], 0, "strategy_adasum: 2 ranks")
 expect("an unknown check", ["--build", build, "--only", "nothing"], 2, "no check is named nothing")
 expect("no folder", [], 2, "one of --build and --bundle is wanted")
 

@@ -17,6 +17,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 SUITE = [sys.executable, "-u", os.path.join(HERE, "suite.py")]
 HANGS = "import time\nprint('its last words', flush=True)\ntime.sleep(10000)\n"
+WITHOUT = ("--not", "sanitizer", "--not", "pytorch")  # PyTorch itself would train
 ROBUST, SHORT = "600", "10"  # patience in seconds: if no program hangs, and if one does
 
 # Each stand-in is a Python program that can use `argv`, `env` and `wait`.
@@ -34,17 +35,20 @@ print(json.dumps({"multiProcessorCount": 9, "nccl": 22809,
     "dptrain-cuda.so": "",
     "dpfollower": "wait()",
     "dpdriver": """
-if "--check" in argv:
-    print("they fit: yes")
+if "--help-job" in argv:
+    print(env["HELP_JOB"])
     sys.exit(0)
+if "--check" in argv:
+    print("they fit: yes; but not " + " ".join(argv))
+    sys.exit(2 if "strategy.name=c" in argv and "cuda" in argv else 0)
 at = lambda name: argv[argv.index(name) + 1]
 folder = at("--run-dir")
-os.makedirs(folder)
+os.makedirs(folder, exist_ok=True)
 loss = 1 + 0.001 * ("bfloat16" in str(argv)) + 0.002 * ("float16" in str(argv)) + \\
     0.003 * ("train.tf32=true" in argv)
 events = [{"event": "start", "device": at("--device") + ":0"},
           {"event": "form", "nranks": int(at("--nranks"))},
-          {"event": "epoch", "train_loss": loss}]
+          {"event": "epoch", "train_loss": loss + 0.5}, {"event": "epoch", "train_loss": loss}]
 def put(events):
     with open(folder + "/events.jsonl", "a") as file:
         file.writelines(json.dumps(e) + "\\n" for e in events)
@@ -56,6 +60,9 @@ if "--port-file" in argv:
     while True:
         put(events[2:])
         time.sleep(0.01)
+if "train.epochs=100000" in argv:
+    put([{"event": "checkpoint", "step": step} for step in (4, 8)])
+    wait()
 for rank in range(int(at("--nranks")) if "GPU_COUNT_FILE" in env else 0):
     with open(f"{env['GPU_COUNT_FILE']}.{rank}", "w") as file:
         file.write('{"steps": 200, "heap": 0, "cudaFree": 0, "callers": {}}')
@@ -65,6 +72,23 @@ if not os.path.exists(plans):
     open(plans + "/1.plan", "w").close()
 put(events + [{"event": "done", "validation_loss": loss}])""",
 }
+HELP_JOB = """strategy.name: a
+    How.
+      a   the first
+          choice
+      bc  another
+      c   the last
+
+strategy.compress: none
+    How to compress. It is none, x or y, and applies only if
+    strategy.name is a. A resumed run may change it.
+
+strategy.zero: 0
+    It is an integer from 0 to 1.
+
+strategy.offload: none
+    What. It is none.
+"""
 PREAMBLE = f"""#!{sys.executable}
 import json, os, signal, sys, time
 argv, env = sys.argv, os.environ
@@ -98,7 +122,7 @@ class World:
         return [*SUITE, "--bundle", self.bundle, "--out", self.out, *args]
 
     def env(self, patience):
-        return {**os.environ, "DPTRAIN_PATIENCE": patience,
+        return {**os.environ, "DPTRAIN_PATIENCE": patience, "HELP_JOB": HELP_JOB,
                 "PATH": self.path + os.pathsep + os.environ["PATH"]}
 
     def run(self, *args, patience=ROBUST, status=1):
@@ -134,9 +158,15 @@ def named(verdicts, wanted):
 
 
 def where_all_is_well(world):
-    verdicts, text = world.run("--not", "sanitizer", status=0)
+    verdicts, text = world.run(*WITHOUT, status=0)
+    refused = verdicts.pop("strategy_c")
     expect("all checks pass", set(v for v, _ in verdicts.values()), {"ok"})
     names = list(verdicts)
+    expect("one for each strategy", [name for name in names if re.match(
+        "strategy_|compress_|zero_|offload_", name)],
+        ["strategy_bc", "compress_x", "compress_y", "zero_1"])
+    expect("a strategy for CPUs alone is skipped", refused[0], "skipped")
+    expect_in("with the driver's words", "not on GPUs: they fit: yes; but not /", refused[1])
     expect("one rank comes before several", names.index("reduce_2") > names.index("quiet"), True)
     expect("what is left in the folder", sorted(os.listdir(world.out)),
            ["gpu-properties.json", "gpu-suite.log", "gpu-suite.tar.gz"])
@@ -151,7 +181,7 @@ def where_all_is_well(world):
 def what_ignores_precision(world):
     world.put(os.path.join(world.bundle, "bin"), "dpdriver", re.sub(
         r"loss = .*?\n.*?\n", "loss = 1\n", PROGRAMS["dpdriver"]))
-    verdicts, _ = world.run("--not", "sanitizer")
+    verdicts, _ = world.run(*WITHOUT)
     expect("precision that changes nothing is a failure", named(verdicts, "FAILED"),
            ["bfloat16", "float16", "tf32", "bfloat16_ranks_2"])
 
@@ -162,11 +192,13 @@ def everything_hangs(world):
         world.put(os.path.join(world.bundle, "bin"), name, HANGS)
     world.found("nvidia-smi", "import subprocess\nsubprocess.run(['sleep', '10000'])")
     world.found("cuda-gdb", "print('#0  in a kernel', *argv[1:])")
-    verdicts, text = world.run("--not", "sanitizer", patience=SHORT)
+    verdicts, text = world.run(*WITHOUT, patience=SHORT)
     expect("so many hang, and the rest is left out", named(verdicts, "FAILED"),
-           ["check", "properties", "ops_f32", "golden", "reduce_2", "ranks_2"])
+           ["check", "properties", "ops_f32", "golden", "resnet18", "vit_tiny", "reduce_2",
+            "ranks_2", "resnet18_ranks_2"])
     expect("all others", {why for v, why in verdicts.values() if v != "FAILED"},
-           {"4 checks of its group hung before", "2 checks of its group hung before"})
+           {f"{n} checks of its group hung before" for n in (4, 2, 1)})
+    expect_in("strategies are unknown", "no strategies are checked: ", text)
     log = world.log()
     expect_in("the last words", "did not end in time:\nits last words", text)
     expect_in("what is slow about the machine", "(took too long)", log)

@@ -38,8 +38,16 @@ SMALL = {"data.format": "digits", "data.samples": 501, "data.validation_samples"
          "optimizer.momentum": 0.9}
 
 
+# Where the ranks compute.  The GPU suite asks for a GPU, which they share.
+DEVICE = os.environ.get("DPTRAIN_TEST_DEVICE", "cpu")
+
+
 class Case(dp.Case):
     """A test case whose train() returns the folder of the run's last checkpoint."""
+
+    def driver(self, *args, **kwargs):
+        shares = ["--test-shared-gpu"] if DEVICE != "cpu" else []
+        return super().driver(*args, "--device", DEVICE, *shares, **kwargs)
 
     def arguments(self, job, run):
         return ["--local", "--threads", "1", "--run-dir", run, *dp.sets(job)]
