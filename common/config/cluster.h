@@ -28,15 +28,18 @@ enum cluster_shared_memory { CLUSTER_SHARED_MEMORY_LIST(WORD_VALUE) };
 /* clang-format off: one line, one key */
 #define CLUSTER_LIST(INT, BOOL, REAL, SECONDS, CHOICE)                                             \
     INT(min_ranks, "0", 0, CLUSTER_MAX_RANKS, "ranks",                                             \
-        "Go on with as few as these when lost ranks are not replaced in time; 0: --nranks.")       \
+        "The job goes on with as few ranks as these if lost ones are not replaced in "             \
+        "time; 0 stands for --nranks.")                                                            \
     INT(max_ranks, "0", 0, CLUSTER_MAX_RANKS, "ranks",                                             \
-        "Followers that come while the job runs join it, up to so many ranks; 0: --nranks.")       \
+        "Followers that come while the job runs join it, until it has this many ranks; "           \
+        "0 stands for --nranks.")                                                                  \
     INT(spares, "0", 0, CLUSTER_MAX_RANKS, "ranks",                                                \
-        "So many followers more than --nranks are let in: they wait, ready to replace a lost "     \
-        "one at once, and are kept before any joins beyond --nranks.")                             \
+        "The number of followers beyond --nranks that are let in as spares. A spare "              \
+        "waits, ready to replace a lost rank at once. Spares are kept before any "                 \
+        "follower joins beyond --nranks.")                                                         \
     SECONDS(replace_timeout, "60", 0, 86400,                                                       \
-            "How long to wait for a follower that takes a lost rank's place; 0: the job ends at "  \
-            "once, unless a spare is ready or cluster.min_ranks lets it go on.")                   \
+            "How long to wait for a follower that takes a lost rank's place. With 0 the job "      \
+            "ends at once, unless a spare is ready or cluster.min_ranks lets it go on.")           \
     SECONDS(join_interval, "60", 0, 86400,                                                         \
             "Followers that come while the job runs are taken in at most this often: each time "   \
             "costs all ranks a formation.")                                                        \
@@ -46,11 +49,11 @@ enum cluster_shared_memory { CLUSTER_SHARED_MEMORY_LIST(WORD_VALUE) };
         "this time; beyond 1,000 ranks every so many seconds as there are thousands of ranks, "    \
         "and the silence is at least three of them.")                                              \
     SECONDS(driver_timeout, "60", 0, 86400,                                                        \
-            "Followers that lose their driver keep their state for so long and look for it, or "   \
-            "for one that goes on with the run; 0: they end at once.")                             \
+            "Followers that lose their driver keep their state for this time and look for "        \
+            "it, or for one that goes on with the run. With 0 they end at once.")                  \
     REAL(straggler_factor, "1.5", 0, 1000,                                                         \
-         "Report a rank that is busy for so many times the median of the ranks, waiting for "      \
-         "others left out; 0: do not.")                                                            \
+         "A rank is reported if it is busy for this many times the median of the ranks, "          \
+         "without the time in which it waits for others; with 0 none is.")                         \
     SECONDS(straggler_window, "30", 1, 86400, "How long ranks are compared for that.")             \
     BOOL(rebalance, "false",                                                                       \
          "Each rank computes as much of the global batch as its speed allows, up to twice an "     \

@@ -413,9 +413,10 @@ static int digits_open(struct dataset **out, const void *options,
 
 static const struct option rows[] = {
     {"data.samples", OPT_INT, AT(samples), "20000", 1, MAX_SAMPLES, .unit = "samples",
-     .help = "Training digits drawn."},
+     .help = "The number of training digits that are drawn."},
     {"data.validation_samples", OPT_INT, AT(validation_samples), "4000", 0, MAX_SAMPLES,
-     .unit = "samples", .help = "Validation digits drawn; 0: nothing is validated."},
+     .unit = "samples",
+     .help = "The number of validation digits that are drawn; with 0 nothing is validated."},
 };
 
 const struct data_format format_digits = {

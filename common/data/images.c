@@ -278,18 +278,20 @@ static const struct option rows[] = {
     {"data.path", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED | OPT_RESUME,
      .help = "The folder of the data on every rank; a follower's --data overrides it there."},
     {"data.train", OPT_STRING, AT(train), "train",
-     .help = "The folder in it that trains: one folder of .jpg, .jpeg and .png files for each "
-             "class, or shards that end in .tar, with KEY.jpg and KEY.cls for each sample."},
+     .help = "The folder in data.path that trains: it has one folder of .jpg, .jpeg and .png files "
+             "for each class, or shards that end in .tar, with KEY.jpg and KEY.cls for each "
+             "sample."},
     {"data.validation", OPT_STRING, AT(validation), "val",
-     .help = "The folder that validates, likewise; none: nothing is validated."},
+     .help = "The folder in data.path that validates, of the same kind; with none nothing is "
+             "validated."},
     {"data.size", OPT_INT, AT(size), "224", 1, 4096, .unit = "pixels",
-     .help = "Height and width of the images that the model gets."},
+     .help = "The height and the width of the images that the model gets."},
     {"data.resize", OPT_INT, AT(resize), "0", 0, 8192, .unit = "pixels",
-     .help = "The shorter side of a picture is resized to this, and the middle is taken; 0: to "
-             "data.size. ImageNet's networks are validated with 256 for a size of 224."},
+     .help = "The shorter side of a picture is resized to this, and the middle is taken; 0 stands "
+             "for data.size. ImageNet's networks are validated with 256 for a size of 224."},
     {"data.on_corrupt", OPT_CHOICE, AT(on_corrupt), "fail", .choices = corrupts,
-     .help = "On a file that cannot be decoded: end the job, or go on with a black image in its "
-             "place, which loss and accuracy leave out. Either names the file."},
+     .help = "What happens when a file cannot be decoded: fail ends the job; skip goes on with a "
+             "black image in its place, which loss and accuracy leave out. Both name the file."},
     {"data.augment.random_resized_crop", OPT_BOOL, AT(random_resized_crop), "false",
      .help = "In training, take a part of the picture, 8 to 100 % of its area and from 3:4 to 4:3 "
              "in form, at random, and resize it, as torchvision's RandomResizedCrop does."},

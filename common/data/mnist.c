@@ -175,9 +175,10 @@ static const struct option rows[] = {
     {"data.path", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED | OPT_RESUME,
      .help = "The folder of the data on every rank; a follower's --data overrides it there."},
     {"data.train", OPT_STRING, AT(train), "train",
-     .help = "Prefix of the training files: PREFIX-images-idx3-ubyte, PREFIX-labels-idx1-ubyte."},
+     .help = "The prefix of the training files, which are PREFIX-images-idx3-ubyte and "
+             "PREFIX-labels-idx1-ubyte."},
     {"data.validation", OPT_STRING, AT(validation), NULL,
-     .help = "Prefix of the validation files, usually t10k; without it, nothing is validated."},
+     .help = "The prefix of the validation files, usually t10k. Without it nothing is validated."},
     IMAGE_NORMALIZE_ROWS(struct mnist_options, image),
 };
 

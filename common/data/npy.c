@@ -253,7 +253,7 @@ static const struct option rows[] = {
      .help = "The training files: a row of features for each sample (images: [N,H,W,C]), and its "
              "target. Whole numbers are classes, real ones targets."},
     {"data.validation", OPT_STRING, AT(validation), NULL, .flags = OPT_MANY,
-     .help = "The validation files, likewise; without them, nothing is validated."},
+     .help = "The validation files, of the same kind. Without them nothing is validated."},
     {"data.normalize.source", OPT_CHOICE, AT(image.normalize), "given", .choices = normalize_names,
      .flags = OPT_SHORT,
      .help = "auto, for which data.normalize: auto is short: mean and standard deviation are those "
@@ -261,10 +261,11 @@ static const struct option rows[] = {
              "channels). The driver measures them, and job.yaml has them."},
     {"data.normalize.mean", OPT_REALS, AT(image.mean), "[]", -MOST_REAL, MOST_REAL,
      .only = "data.normalize.source", .only_values = 1u << NORMALIZE_GIVEN,
-     .help = "Subtract these from the features, of which the last axis of x has so many."},
+     .help = "These numbers are subtracted from the features, one for each place of the last axis "
+             "of x."},
     {"data.normalize.std", OPT_REALS, AT(image.std), "[]", LEAST_REAL, MOST_REAL,
      .only = "data.normalize.source", .only_values = 1u << NORMALIZE_GIVEN,
-     .help = "Then divide the features by these."},
+     .help = "The features are then divided by these numbers."},
 };
 
 const struct data_format format_npy = {

@@ -265,14 +265,14 @@ static const struct option rows[] = {
     {"data.path", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED | OPT_RESUME,
      .help = "The folder of the data on every rank; a follower's --data overrides it there."},
     {"data.train", OPT_STRING, AT(train), "train.bin", .flags = OPT_MANY,
-     .help = "The training files: token numbers, bare or with llm.c's header. model.context says "
-             "how many are a sample, and model.vocab below what they are; where that is 0, they "
-             "are GPT-2's, below 50257."},
+     .help = "The training files: token numbers, bare or with llm.c's header. model.context is the "
+             "number of tokens of a sample, and all tokens are below model.vocab; if that is 0, "
+             "they are GPT-2's, below 50257."},
     {"data.validation", OPT_STRING, AT(validation), NULL, .flags = OPT_MANY,
-     .help =
-         "The validation files, likewise, such as val.bin; without them, nothing is validated."},
+     .help = "The validation files, of the same kind, such as val.bin. Without them nothing is "
+             "validated."},
     {"data.dtype", OPT_CHOICE, AT(width), "uint16", .choices = widths,
-     .help = "How a file without header stores a token, little-endian."},
+     .help = "The type in which a file without header stores a token, little-endian."},
 };
 
 const struct data_format format_tokens = {

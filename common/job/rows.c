@@ -78,43 +78,48 @@ static const struct option format_row = {"data.format",
 
 static const struct option every_format_rows[] = {
     {"data.shuffle", OPT_BOOL, AT(data.shuffle), "true",
-     .help = "Training takes the samples in a new random order in each epoch; false: in the order "
-             "of the files."},
+     .help = "With true, each epoch takes the training samples in a new random order; with false, "
+             "in the order of the files."},
     {"data.workers", OPT_INT, AT(data.workers), "0", 0, 256, .unit = "threads", .flags = OPT_RESUME,
-     .help =
-         "So many threads of a rank read each batch. 0: one, but for format images all threads "
-         "of a rank with a GPU, 16 at most, or else one for each 8. No effect on what is read."},
+     .help = "The number of threads of a rank that read each batch. With 0 it is one; for format "
+             "images it is all threads of a rank with a GPU, at most 16, and one for each 8 "
+             "threads of other ranks. It has no effect on what is read."},
 };
 
 static const struct option train_rows[] = {
     {"train.global_batch", OPT_INT, AT(train.global_batch), "256", 1, 1e9, .unit = "samples",
      .also = "batch_size",
-     .help = "Samples per step, over all ranks; the ranks' shares differ by at most one."},
+     .help = "The number of samples of a step, over all ranks. The ranks' shares differ by at most "
+             "one."},
     {"train.epochs", OPT_INT, AT(train.epochs), "10", 1, 1e6, .unit = "epochs", .flags = OPT_RESUME,
-     .help = "How often all samples are seen."},
+     .help = "The number of times that all samples are seen."},
     {"train.seed", OPT_INT, AT(train.seed), "1", 0, 9007199254740991,
-     .help = "All random numbers follow from it: initial weights, order of samples, dropout."},
+     .help =
+         "All random numbers follow from this one: initial weights, order of samples, dropout."},
     {"train.accumulate", OPT_INT, AT(train.accumulate), "1", 1, 1e6, .unit = "micro-batches",
-     .help = "A rank computes its share of a step in so many parts, which needs less memory."},
+     .help = "A rank computes its share of a step in this many parts, one after another, which "
+             "needs less memory."},
     {"train.recompute", OPT_CHOICE, AT(train.recompute), "none", .choices = recomputes,
-     .help = "blocks: what a block of the network computes is dropped and computed again for its "
-             "gradients, which needs less memory, more time, and gives the same numbers. Blocks "
-             "are those of resnets, vits and gpts, and the residuals of model.layers."},
+     .help = "With blocks, what a block of the network computes is dropped and computed again for "
+             "its gradients. That needs less memory and more time, and gives the same numbers. "
+             "Blocks are those of resnets, vits and gpts, and the residuals of model.layers."},
     {"train.max_steps", OPT_INT, AT(train.max_steps), "0", 0, 1e12, .unit = "steps",
-     .flags = OPT_RESUME, .help = "Stop after so many steps; 0: when the epochs are done."},
+     .flags = OPT_RESUME,
+     .help = "Training stops after this many steps; with 0, when the epochs are done."},
     {"train.validate_every", OPT_INT, AT(train.validate_every), "1", 0, 1e6, .unit = "epochs",
-     .flags = OPT_RESUME, .help = "Validate after every so many epochs; 0: never."},
+     .flags = OPT_RESUME,
+     .help = "Validation comes after every so many epochs; with 0 it never comes."},
     {"train.best.metric", OPT_CHOICE, AT(train.best.goal), "none", .choices = goals,
-     .help = "checkpoints/best is a link to the checkpoint with the best of this metric; none: "
-             "there is no such link."},
+     .help = "checkpoints/best is a link to the checkpoint that is the best by this metric. With "
+             "none there is no such link."},
     {"train.best.keep", OPT_INT, AT(train.best.keep), "1", 1, 16, .unit = "checkpoints",
      .only = "train.best.metric", .only_values = ~BIT(GOAL_NONE),
-     .help = "So many of the best are kept, beside the newest."},
+     .help = "The number of best checkpoints that are kept, beside the newest ones."},
     {"train.early_stop.patience", OPT_INT, AT(train.early_stop.patience), "0", 0, 1e6,
      .unit = "validations",
-     .help = "End the job once so many validations in a row were no better; 0: never."},
+     .help = "The job ends once this many validations in a row were no better; with 0 it goes on."},
     {"train.early_stop.min_delta", OPT_REAL, AT(train.early_stop.min_delta), "0", 0, 1e9,
-     .help = "Better is what differs from the best by more than this."},
+     .help = "A validation counts as better if it differs from the best by more than this."},
     {"train.early_stop.metric", OPT_CHOICE, AT(train.early_stop.goal), "validation_loss",
      .choices = goals, .first = GOAL_LOSS, .help = "The metric that is to get better."},
     {"train.average.name", OPT_CHOICE, AT(train.average.name), "none", .choices = averages,
@@ -124,37 +129,37 @@ static const struct option train_rows[] = {
          "on."},
     {"train.average.decay", OPT_REAL, AT(train.average.decay), "0.999", 0, 1, .flags = OPT_BELOW,
      .only = "train.average.name", .only_values = BIT(AVERAGE_EMA),
-     .help = "So much of the average stays at each update."},
+     .help = "The part of the average that stays at each update."},
     {"train.average.every", OPT_INT, AT(train.average.every), "0", 0, 1e9, .unit = "updates",
      .only = "train.average.name", .only_values = BIT(AVERAGE_EMA) | BIT(AVERAGE_SWA),
-     .help = "The weights after every so many updates count; 0: with ema after each, with swa at "
-             "the end of each epoch."},
+     .help = "The weights after every so many updates enter the average. With 0 it is every update "
+             "for ema, and the end of each epoch for swa."},
     {"train.average.start", OPT_REAL, AT(train.average.start), "0.75", 0, 1e6,
      .only = "train.average.name", .only_values = BIT(AVERAGE_SWA),
-     .help = "The mean begins after so many epochs; below 1: after this part of all steps. Until "
-             "then the averaged weights are the trained ones."},
+     .help = "The mean begins after this many epochs; a number below 1 is a part of all steps. "
+             "Until then the averaged weights are the trained ones."},
     {"train.average.statistics_samples", OPT_INT, AT(train.average.statistics_samples), "0", 0,
      1e12, .unit = "samples", .only = "train.average.name", .only_values = BIT(AVERAGE_SWA),
-     .help =
-         "With batch norm, each epoch of the mean ends with a pass of so many training samples, "
-         "rounded up to whole batches, which gives the averaged weights their statistics; 0: "
-         "all samples."},
+     .help = "With batch norm, each epoch of the mean ends with a pass of this many training "
+             "samples, rounded up to whole batches, which gives the averaged weights their "
+             "statistics. 0 stands for all samples."},
     {"train.clip_norm", OPT_REAL, AT(train.clip_norm), "0", 0, 1e9, .also = "gradient_clip",
-     .help = "Scale the gradient down to this norm, taken over all parameters; 0: off."},
+     .help = "A gradient with a larger norm, taken over all parameters, is scaled down to this "
+             "norm; with 0 it stays as it is."},
     {"train.label_smoothing", OPT_REAL, AT(model.label_smoothing), "0", 0, 1, .flags = OPT_BELOW,
      .help = "In training, this part of each label is spread evenly over all classes."},
     {"train.class_weights", OPT_NUMBERS, AT(model.class_weights), "[]", 0, 1e9,
-     .help =
-         "One for each class: the loss of a target counts so many times, and the mean divides by "
-         "the sum of the targets' weights; in validation, too. []: all count alike."},
+     .help = "One number for each class: the loss of a target counts this many times, and the mean "
+             "is divided by the sum of the targets' weights, in validation, too. With [] all count "
+             "alike."},
     {"train.ignore_index", OPT_INT, AT(data.ignore_index), "-100", -2147483648.0, 2147483647,
-     .help = "Labels, or target tokens, of this number count in no loss, gradient or accuracy."},
+     .help = "Labels, or target tokens, with this number count in no loss, gradient or accuracy."},
     {"train.drop_last", OPT_BOOL, AT(train.drop_last), "false",
      .help = "Leave out an epoch's last batch if it is not full."},
     {"train.on_nonfinite", OPT_CHOICE, AT(train.on_nonfinite), "stop", .choices = nonfinites,
-     .help = "On an infinite or undefined loss or gradient: stop the job, or skip that step. With "
-             "precision float16, a gradient that loss scaling made infinite is not meant: such a "
-             "step is always skipped."},
+     .help = "What happens when a loss or gradient is infinite or undefined: stop the job, or skip "
+             "that step. With precision float16 a gradient that loss scaling made infinite is not "
+             "meant: such a step is always skipped."},
     {"train.grad_dtype", OPT_CHOICE, AT(train.grad_dtype), "float32", .choices = grad_dtypes,
      .help = "The type in which gradients travel between ranks. bfloat16, with precision bfloat16 "
              "alone, halves what travels; it rounds each gradient, and each sum."},
@@ -179,8 +184,8 @@ static const struct option train_rows[] = {
              "the numbers, so a resumed job repeats itself bit for bit only where train.plan_cache "
              "still has the choice. Without this the choice follows from GPU, library and shapes."},
     {"train.max_workspace", OPT_INT, AT(train.max_workspace), "256", 0, 65536, .unit = "MiB",
-     .help = "GPU memory that one call of cuDNN or cuBLASLt may work in; algorithms that want more "
-             "are left out."},
+     .help = "The GPU memory that one call of cuDNN or cuBLASLt may work in. Algorithms that need "
+             "more are not used."},
     {"train.plan_cache", OPT_BOOL, AT(train.plan_cache), "true",
      .help =
          "Each GPU host keeps the chosen algorithms and compiled kernels for the next start, in "
@@ -247,14 +252,14 @@ static const struct option last_rows[] = {
     {"loss_scale.initial", OPT_REAL, AT(loss_scale.initial), "65536", 0, 16777216,
      .flags = OPT_ABOVE, .only = "precision", .only_values = BIT(PRECISION_FLOAT16),
      .help = "What the loss is multiplied by at first, so that small gradients do not vanish in "
-             "float16; a power of two. Halved when a gradient overflows."},
+             "float16: a power of two. It is halved when a gradient overflows."},
     {"loss_scale.min", OPT_REAL, AT(loss_scale.min), "1", 0, 16777216, .flags = OPT_ABOVE,
      .only = "precision", .only_values = BIT(PRECISION_FLOAT16),
-     .help = "An overflow at this scale is not its fault: train.on_nonfinite decides. A power of "
-             "two."},
+     .help = "The least scale, a power of two. An overflow at this scale has another cause, so "
+             "train.on_nonfinite decides."},
     {"loss_scale.window", OPT_INT, AT(loss_scale.window), "1000", 1, 1e6, .unit = "steps",
      .only = "precision", .only_values = BIT(PRECISION_FLOAT16),
-     .help = "The scale doubles after so many steps without overflow."},
+     .help = "The scale doubles after this many steps without overflow."},
     {"loss_scale.hysteresis", OPT_INT, AT(loss_scale.hysteresis), "2", 1, 1000, .unit = "overflows",
      .only = "precision", .only_values = BIT(PRECISION_FLOAT16),
      .help = "Of so many overflows the last one halves the scale, and so does every one after it, "
@@ -262,17 +267,18 @@ static const struct option last_rows[] = {
 
     {"checkpoint.every_epochs", OPT_INT, AT(checkpoint.every_epochs), "1", 0, 1e6, .unit = "epochs",
      .flags = OPT_RESUME,
-     .help = "Write a checkpoint after every so many epochs; 0: not by epochs."},
+     .help = "A checkpoint is written after every so many epochs; with 0, none is written by "
+             "epochs."},
     {"checkpoint.every_steps", OPT_INT, AT(checkpoint.every_steps), "0", 0, 1e12, .unit = "steps",
      .flags = OPT_RESUME,
-     .help = "Write a checkpoint after every so many steps; 0: not by steps.  It is written beside "
-             "training; one that falls due meanwhile follows it."},
+     .help = "A checkpoint is written after every so many steps; with 0, none is written by steps. "
+             "It is written beside training, and one that is due meanwhile follows it."},
     {"checkpoint.keep", OPT_INT, AT(checkpoint.keep), "3", 1, 1e6, .unit = "checkpoints",
-     .flags = OPT_RESUME, .help = "So many of the newest are kept."},
+     .flags = OPT_RESUME, .help = "The number of newest checkpoints that are kept."},
 
     {"report.every_steps", OPT_INT, AT(report.every_steps), "10", 0, 1e12, .unit = "steps",
      .flags = OPT_RESUME,
-     .help = "metrics.csv has a row for every so many steps; 0: there is no such file."},
+     .help = "metrics.csv gets a row for every so many steps; with 0 there is no such file."},
 };
 /* clang-format on */
 

@@ -47,7 +47,7 @@ static const struct option rows[] = {
     {"optimizer.ns_steps", OPT_INT, AT(steps), "5", 1, 99, .unit = "iterations",
      .help = "Newton-Schulz iterations, which make a matrix nearly orthogonal."},
     {"optimizer.ns_coefficients", OPT_REALS, AT(coefficients), "[3.4445, -4.775, 2.0315]", -100,
-     100, .count = 3, .help = "Their coefficients."},
+     100, .count = 3, .help = "The coefficients of these iterations."},
     {"optimizer.adamw.match", OPT_STRING, AT(adamw.match), NULL, .flags = OPT_MANY,
      .help = "Matrices that AdamW updates all the same, by patterns of their names, such as "
              "[\"fc.*\", \"lm_head.*\"]; * stands for any characters. Name the output layer here."},
@@ -55,11 +55,11 @@ static const struct option rows[] = {
      .help = "The learning rate of what AdamW updates: biases, norms, embeddings and matrices that "
              "match. The schedule changes it as it changes optimizer.lr."},
     {"optimizer.adamw.betas", OPT_REALS, AT(adamw.betas), "[0.9, 0.95]", 0, 1, .flags = OPT_BELOW,
-     .count = 2, .help = "As those of optimizer adamw."},
+     .count = 2, .help = "The same as with optimizer adamw."},
     {"optimizer.adamw.eps", OPT_REAL, AT(adamw.eps), "1e-10", 0, 1,
-     .help = "As that of optimizer adamw."},
+     .help = "The same as with optimizer adamw."},
     {"optimizer.adamw.weight_decay", OPT_REAL, AT(adamw.weight_decay), "0", 0, 1e3,
-     .help = "As that of optimizer adamw."},
+     .help = "The same as with optimizer adamw."},
 };
 
 /* ---- matrices ---- */

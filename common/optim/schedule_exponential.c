@@ -10,9 +10,10 @@
 
 static const struct option rows[] = {
     {"schedule.every_steps", OPT_INT, AT(every_steps), "0", 0, 1e12, .unit = "steps",
-     .help = "Multiply by gamma after every so many steps; 0: after each epoch."},
+     .help =
+         "The rate is multiplied by gamma after every so many steps; with 0, after each epoch."},
     {"schedule.gamma", OPT_REAL, AT(gamma), NULL, 0, 1, .flags = OPT_ABOVE | OPT_REQUIRED,
-     .help = "What the rate is multiplied by."},
+     .help = "The number by which the rate is multiplied."},
 };
 
 static double rate(const void *options, const struct schedule_at *at)

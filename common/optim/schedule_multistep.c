@@ -10,9 +10,9 @@
 
 static const struct option rows[] = {
     {"schedule.milestone_epochs", OPT_INTS, AT(epochs), "[]", 1, 1e6, .unit = "epochs",
-     .help = "Multiply by gamma after these epochs; [] for milestones by steps."},
+     .help = "The rate is multiplied by gamma after these epochs; [] for milestones by steps."},
     {"schedule.milestone_steps", OPT_INTS, AT(steps), "[]", 1, 1e12, .unit = "steps",
-     .help = "Multiply by gamma after these steps; [] for milestones by epochs."},
+     .help = "The rate is multiplied by gamma after these steps; [] for milestones by epochs."},
     {"schedule.gamma", OPT_REAL, AT(gamma), "0.1", 0, 1, .flags = OPT_ABOVE,
      .help = "What the rate is multiplied by."},
 };

@@ -29,11 +29,12 @@ static const struct option rows[] = {
     {"schedule.div", OPT_REAL, AT(div), "25", 1, 1e9, .also = "div_factor",
      .help = "The rate begins at the peak, optimizer.lr, divided by this."},
     {"schedule.final_div", OPT_REAL, AT(final_div), "10000", 1, 1e12, .also = "final_div_factor",
-     .help = "It ends at its beginning, divided by this."},
+     .help = "The rate ends at its beginning, divided by this."},
     {"schedule.shape", OPT_CHOICE, AT(shape), "cosine", .choices = shapes,
-     .also = "anneal_strategy", .help = "The way between them."},
+     .also = "anneal_strategy", .help = "The curve between beginning, peak and end."},
     {"schedule.three_phases", OPT_BOOL, AT(three_phases), "false", .also = "three_phase",
-     .help = "First back down to the beginning, as fast as the rise, and then to the end."},
+     .help = "With true, the rate first goes back down to its beginning, as fast as it rose, and "
+             "then to its end."},
 };
 
 /* The rate on the way from `from` (t = 0) to `to` (t = 1). */

@@ -15,14 +15,16 @@ static const struct option rows[] = {
     {"schedule.metric", OPT_CHOICE, AT(goal), "validation_loss", .choices = goals,
      .first = GOAL_LOSS, .help = "The metric that is to get better."},
     {"schedule.factor", OPT_REAL, AT(factor), "0.1", 0, 1, .flags = OPT_ABOVE | OPT_BELOW,
-     .help = "What the rate is multiplied by."},
+     .help = "The number by which the rate is multiplied."},
     {"schedule.patience", OPT_INT, AT(patience), "10", 0, 1e6, .unit = "validations",
-     .help = "So many validations in a row may be no better; the next one lowers the rate."},
+     .help = "This many validations in a row may be no better; the next one lowers the rate."},
     {"schedule.threshold", OPT_REAL, AT(threshold), "0.0001", 0, 1,
-     .help = "Better is what differs from the best by more than this part of it."},
+     .help = "A validation counts as better if it differs from the best by more than this part of "
+             "it."},
     {"schedule.cooldown", OPT_INT, AT(cooldown), "0", 0, 1e6, .unit = "validations",
-     .help = "After the rate was lowered, so many validations are not counted."},
-    {"schedule.min_lr", OPT_REAL, AT(min_lr), "0", 0, 1e6, .help = "The rate falls no lower."},
+     .help = "After the rate was lowered, this many validations are not counted."},
+    {"schedule.min_lr", OPT_REAL, AT(min_lr), "0", 0, 1e6,
+     .help = "The rate does not fall below this."},
 };
 
 /* The schedule's numbers in the job's state (SCHEDULE_STATE). */

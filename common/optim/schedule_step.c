@@ -11,11 +11,11 @@
 
 static const struct option rows[] = {
     {"schedule.every_steps", OPT_INT, AT(every_steps), "0", 0, 1e12, .unit = "steps",
-     .help = "Multiply by gamma after every so many steps; 0: by epochs."},
+     .help = "The rate is multiplied by gamma after every so many steps; 0 if it goes by epochs."},
     {"schedule.every_epochs", OPT_INT, AT(every_epochs), "0", 0, 1e6, .unit = "epochs",
-     .help = "Multiply by gamma after every so many epochs; 0: by steps."},
+     .help = "The rate is multiplied by gamma after every so many epochs; 0 if it goes by steps."},
     {"schedule.gamma", OPT_REAL, AT(gamma), "0.1", 0, 1, .flags = OPT_ABOVE,
-     .help = "What the rate is multiplied by."},
+     .help = "The number by which the rate is multiplied."},
 };
 
 static double rate(const void *options, const struct schedule_at *at)

@@ -23,7 +23,8 @@ static const char *const shapes[] = {
 static const struct option rows[] = {
     {"schedule.decay", OPT_REAL, AT(decay), "0.2", 0, 1, .flags = OPT_ABOVE,
      .help = "The last part of the steps, in which the rate goes down."},
-    {"schedule.shape", OPT_CHOICE, AT(shape), "linear", .choices = shapes, .help = "The way down."},
+    {"schedule.shape", OPT_CHOICE, AT(shape), "linear", .choices = shapes,
+     .help = "The curve along which the rate goes down."},
     {"schedule.min_lr", OPT_REAL, AT(min_lr), "0", 0, 1e6, .help = "The rate at the job's end."},
 };
 

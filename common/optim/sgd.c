@@ -8,7 +8,7 @@
 
 static const struct option rows[] = {
     {"optimizer.momentum", OPT_REAL, AT(momentum), "0", 0, 1, .flags = OPT_BELOW,
-     .help = "Part of the last update that goes on."},
+     .help = "The part of the last update that is added to this one."},
     {"optimizer.dampening", OPT_REAL, AT(dampening), "0", 0, 1,
      .help = "The gradient enters the momentum times 1 minus this."},
     {"optimizer.weight_decay", OPT_REAL, AT(weight_decay), "0", 0, 1e3,
