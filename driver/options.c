@@ -17,82 +17,97 @@ static const char *const weights[] = {"trained", "average", NULL};
 
 static const struct arg job_args[] = {
     {"nranks", "N", ARG_INT, AT(n_ranks), 1, CLUSTER_MAX_RANKS,
-     .help = "processes that train together; this one, rank 0, counts (default: what a launcher "
-             "says in WORLD_SIZE, TF_CONFIG, OMPI_COMM_WORLD_SIZE or SLURM_NTASKS, times --ranks; "
-             "else --ranks)"},
+     .help = "The number of processes that train together. This process counts; it is rank 0. The "
+             "default is what a launcher says in WORLD_SIZE, TF_CONFIG, OMPI_COMM_WORLD_SIZE or "
+             "SLURM_NTASKS, times --ranks, or else --ranks."},
     {"job", "FILE", ARG_TEXT, AT(job),
      .help =
-         "what to train (YAML; --help-job lists the keys; or a DeepSpeed configuration whose "
-         "name ends in .json, with model and data by --set); without it the built-in demo runs: "
-         "LeNet on drawn digits"},
+         "The file that says what to train, in YAML; --help-job lists its keys. A DeepSpeed "
+         "configuration whose name ends in .json is read, too, with model and data given by --set. "
+         "Without --job the built-in demo runs: LeNet on drawn digits."},
     {"set", "KEY=VALUE", ARG_LIST, AT(sets),
-     .help = "override one key of the job file, such as train.epochs=1; may be repeated"},
+     .help =
+         "Override one key of the job file, such as train.epochs=1. The option may be repeated."},
     {"run-dir", "DIR", ARG_TEXT, AT(run_dir),
-     .help = "where job.yaml, events.jsonl and checkpoints go (default runs/NAME of the job, or "
-             "NAME-2 ... when that holds a run)"},
+     .help =
+         "The directory for job.yaml, events.jsonl and checkpoints. The default is runs/NAME, with "
+         "the job's name, or NAME-2 and so on if that holds a run."},
     {"resume", NULL, ARG_FLAG, AT(resume),
-     .help = "go on with the run in the run directory, from the newest state among its followers "
-             "and checkpoints"},
+     .help =
+         "Go on with the run in the run directory, from the newest state among its followers and "
+         "checkpoints."},
     {"local", NULL, ARG_FLAG, AT(local),
-     .help = "start the other N-1 processes on this machine; they end with this one"},
+     .help = "Start the other N-1 processes on this machine. They end with this one."},
     {"hosts", "FILE", ARG_TEXT, AT(hosts_file),
      .help =
-         "start the followers of other machines by ssh, and end them with the job: FILE has a "
-         "line \"HOST slots=N\" for each machine, of N ranks; needs --secret-file, which reaches "
-         "them through ssh, or --insecure"},
+         "Start the followers of other machines by ssh, and end them with the job. FILE has a line "
+         "\"HOST slots=N\" for each machine, which gets N ranks. This needs --secret-file, which "
+         "reaches them through ssh, or --insecure."},
     {"standby", NULL, ARG_FLAG, AT(standby),
      .help =
-         "take no part in the job of the driver at --root, but lead it once that driver is lost; "
-         "with the same --run-dir (shared, or on the same machine) in it, else in a new one"},
+         "Take no part in the job of the driver at --root, but lead it once that driver is lost. "
+         "With the same --run-dir, shared or on the same machine, the job goes on in it, else in a "
+         "new one."},
     {"check", NULL, ARG_FLAG, AT(check),
-     .help = "validate job, data and device, print a summary, and exit: 0 or 2"},
+     .help = "Validate job, data and device, print a summary, and exit with 0 or 2."},
     {"evaluate", NULL, ARG_FLAG, AT(evaluate),
-     .help = "validate the weights of --checkpoint on the whole validation set, over all ranks, "
-             "print one line (JSON with --log-format json), and exit; trains nothing and writes no "
-             "file; the job is that of the checkpoint's run unless --job names one, and --set may "
-             "name other data (default --nranks 1)"},
+     .help =
+         "Validate the weights of --checkpoint on the whole validation set, over all ranks, print "
+         "one line (JSON with --log-format json), and exit. Nothing is trained, and no file is "
+         "written. The job is that of the checkpoint's run unless --job names one, and --set may "
+         "name other data. --nranks is 1 by default."},
     {"predict", "OUT.npy", ARG_TEXT, AT(predict),
-     .help = "as --evaluate, and write the logits (the network's outputs, before softmax or "
-             "sigmoid) of every sample of the validation set, in its order, as one float32 array"},
+     .help =
+         "Do as --evaluate does, and write the logits of every sample of the validation set, in "
+         "its order, as one float32 array. Logits are the network's outputs before softmax or "
+         "sigmoid."},
     {"checkpoint", "WHICH", ARG_TEXT, AT(checkpoint),
-     .help = "with --evaluate or --predict: latest (the default) or best of the run in --run-dir, "
-             "or the folder "
-             "of a checkpoint, or of a run whose newest is meant"},
+     .help =
+         "The checkpoint for --evaluate or --predict: latest (the default) or best of the run in "
+         "--run-dir, the folder of a checkpoint, or the folder of a run, whose newest one is "
+         "taken."},
     {"weights", "WHICH", ARG_CHOICE, AT(averaged), .choices = weights,
-     .help = "with --evaluate or --predict: trained (the default), or average: those of "
-             "train.average"},
+     .help =
+         "The weights for --evaluate or --predict: trained (the default), or average, which are "
+         "those of train.average."},
     {"inject", "SPEC", ARG_LIST, AT(injects),
-     .help = "for tests: faults on purpose, such as kill:rank1@step50 (listed below), several with "
-             "commas between; may be repeated"},
+     .help =
+         "For tests: disturb the job by faults on purpose, such as kill:rank1@step50. The list of "
+         "faults is below. Commas separate several of them, and the option may be repeated."},
     {"status", NULL, ARG_FLAG, AT(status),
-     .help = "print the live table of ranks of the driver that runs on this machine in --run-dir "
-             "(a folder, or the NAME of runs/NAME), and exit: 0, or 3 if none is running; as JSON "
-             "with --log-format json"},
+     .help =
+         "Print the live table of ranks of the driver that runs on this machine in --run-dir, "
+         "which is a folder, or the NAME of runs/NAME. With --log-format json the table is JSON. "
+         "Exit with 0, or with 3 if no driver is running."},
     {"drain", "WHO", ARG_TEXT, AT(drain),
      .help =
-         "let a rank of the driver that runs on this machine in --run-dir leave for good: WHO is "
-         "its number, spare1 for the first spare, or a host for all on it (host:NAME for one that "
-         "is named like a rank or a spare; rank:2 and spare:1 are understood, too); it finishes "
-         "the step, the others go on, and dpfollower ends with 4; prints who leaves when, as JSON "
-         "with --log-format json, and exits: 0, or 3 if it cannot be, or no driver is running"},
-    {"help-job", NULL, ARG_FLAG, AT(help_job), .help = "list the keys of a job file, and exit"},
+         "Let a rank of the driver that runs on this machine in --run-dir leave for good. WHO is "
+         "its number, spare1 for the first spare, or a host for all ranks on it; host:NAME is for "
+         "a host that is named like a rank or a spare. The rank finishes the step, the others go "
+         "on, and its dpfollower ends with 4. Print who leaves and when, as JSON with --log-format "
+         "json, and exit with 0, or with 3 if that cannot be done or no driver is running."},
+    {"help-job", NULL, ARG_FLAG, AT(help_job), .help = "List the keys of a job file, and exit."},
 };
 
 static const struct arg network_args[] = {
     {"host", "ADDR", ARG_TEXT, AT(host),
-     .help = "address to listen on (default 127.0.0.1: this machine only; with --secret-file all)"},
+     .help =
+         "The address to listen on. The default is 127.0.0.1, which only this machine reaches, and "
+         "all addresses with --secret-file."},
     {"port", "PORT", ARG_INT, AT(port), 0, 65535,
-     .help = "port to listen on (default MASTER_PORT, TF_CONFIG's, or 7000; of a standby 7001; 0 "
-             "takes a free "
-             "one)"},
+     .help =
+         "The port to listen on. The default is MASTER_PORT, TF_CONFIG's, or 7000, and 7001 for a "
+         "standby; 0 takes a free port."},
     {"port-file", "FILE", ARG_TEXT, AT(port_file),
-     .help = "write the port there once the driver listens"},
-    {"root", "HOST:PORT", ARG_TEXT, AT(root), .help = "with --standby: where the driver listens"},
+     .help = "Write the port to this file once the driver listens."},
+    {"root", "HOST:PORT", ARG_TEXT, AT(root),
+     .help = "The address at which the driver listens, for --standby."},
     {"wait", "SECONDS", ARG_INT, AT(wait_s), 0, 1000000,
-     .help = "with --standby: give up with 3 when there is no driver for so long at the start "
-             "(default: wait for ever)"},
+     .help =
+         "With --standby: exit with 3 if there is no driver within so many seconds at the start. "
+         "By default the standby waits for ever."},
     {"make-secret", "F", ARG_TEXT, AT(make_secret),
-     .help = "make a new file for --secret-file, and exit"},
+     .help = "Make a new file for --secret-file, and exit."},
 };
 
 enum { N_GROUPS = 3 };
@@ -357,11 +372,14 @@ void options_help(FILE *f)
     inject_help(f);
     fprintf(
         f,
-        "\nExit status: 0 finished; 1 failed; 2 usage, job file or data wrong; 3 --status, "
-        "--drain\n"
-        "or --standby found no driver, or it will not; 4 stopped by a signal (--resume goes on).\n"
-        "SIGINT and SIGTERM stop after the step, with a checkpoint; a second one stops at once.\n"
-        "SIGUSR1 logs the table of ranks.\n");
+        "\nExit status:\n"
+        "  0  The job has finished.\n"
+        "  1  The job has failed.\n"
+        "  2  The command line, the job file or the data are wrong.\n"
+        "  3  --status, --drain or --standby found no driver, or the driver refused.\n"
+        "  4  A signal stopped the job. --resume goes on with it.\n\n"
+        "SIGINT and SIGTERM stop the job after the step, with a checkpoint. A second signal stops\n"
+        "it at once. SIGUSR1 logs the table of ranks.\n");
 }
 
 static void put_quoted(struct buf *b, const char *word)

@@ -14,20 +14,23 @@
 
 static const struct arg job_args[] = {
     {"root", "HOST:PORT", ARG_TEXT, AT(root),
-     .help = "where the driver listens (default: MASTER_ADDR and MASTER_PORT, TF_CONFIG's first "
-             "address, or the first host of a Slurm step; port 7000)"},
+     .help =
+         "The address at which the driver listens. The default is MASTER_ADDR and MASTER_PORT, "
+         "TF_CONFIG's first address, or the first host of a Slurm step; the default port is 7000."},
     {"rank", "K|any", ARG_TEXT, AT(rank_text),
-     .help = "which rank to be, from 1 (default: RANK, TF_CONFIG, OMPI_COMM_WORLD_RANK or "
-             "SLURM_PROCID, or any: "
-             "the driver says); with --ranks N: of the first process, the others are K+1 to K+N-1 "
-             "(default: N times the launcher's task)"},
+     .help =
+         "The rank to be, from 1. The default is RANK, TF_CONFIG, OMPI_COMM_WORLD_RANK or "
+         "SLURM_PROCID, or any, with which the driver chooses. With --ranks N it is the rank of "
+         "the first process, and the others are K+1 to K+N-1; the default is then N times the "
+         "launcher's task."},
     {"data", "DIR", ARG_TEXT, AT(data),
-     .help = "folder of the data on this host (default: the job's data.path)"},
+     .help = "The folder of the data on this host. The default is the job's data.path."},
     {"once", NULL, ARG_FLAG, AT(once),
-     .help = "end after one job; without it the follower waits for the next driver, unless its GPU "
-             "failed: then it ends with 1, for a new process to use it again"},
+     .help =
+         "End after one job. Without it the follower waits for the next driver, except after a "
+         "failure of its GPU: then it ends with 1, so that a new process can use the GPU again."},
     {"wait", "SECONDS", ARG_INT, AT(wait_s), 0, 1000000000,
-     .help = "with --once: how long to wait for the driver (default 600)"},
+     .help = "With --once: how many seconds to wait for the driver. The default is 600."},
 };
 
 enum { N_GROUPS = 2, WAIT_S = 600 };
@@ -163,21 +166,27 @@ void options_help(FILE *f)
     struct arg_group groups[N_GROUPS];
 
     groups_init(groups, NULL);
-    fprintf(f, "Usage: dpfollower --root HOST:PORT [option]...\n"
-               "\n"
-               "One rank of a job: connects to a dpdriver, takes everything but the data from it,\n"
-               "and trains with it.  Waits for the driver when it is not there yet.\n"
-               "\n"
-               "  dpfollower --root 127.0.0.1:7000\n"
-               "  dpfollower --root node1:7000 --rank 3 --secret-file secret\n"
-               "  dpfollower --root node1:7000 --ranks gpus --secret-file secret\n"
-               "\n");
+    fprintf(f,
+            "Usage: dpfollower --root HOST:PORT [option]...\n"
+            "\n"
+            "Is one rank of a job: connects to a dpdriver, takes everything but the data from it,\n"
+            "and trains with it. It waits for a driver that is not there yet.\n"
+            "\n"
+            "  dpfollower --root 127.0.0.1:7000\n"
+            "  dpfollower --root node1:7000 --rank 3 --secret-file secret\n"
+            "  dpfollower --root node1:7000 --ranks gpus --secret-file secret\n"
+            "\n");
     args_help(groups, N_GROUPS, f);
-    fprintf(
-        f, "\nExit status: 0 finished; 1 failed; 2 usage, job or data wrong; 3 refused by the\n"
-           "driver, or no driver within --wait; 4 stopped by a signal, or drained by the\n"
-           "driver's operator.  SIGUSR1 logs the state.\n"
-           "With --ranks: that of the first process that ended with 1, 2 or 3; else 4 if one\n"
-           "was stopped; else 0.  A process that was killed or failed is started again after 1 s\n"
-           "to 60 s, except with --once.  SIGINT and SIGTERM are passed on; a second one kills.\n");
+    fprintf(f,
+            "\nExit status:\n"
+            "  0  The job has finished.\n"
+            "  1  The job has failed.\n"
+            "  2  The command line, the job or the data are wrong.\n"
+            "  3  The driver refused this follower, or there was no driver within --wait.\n"
+            "  4  A signal stopped the follower, or the driver's operator drained it.\n"
+            "With --ranks it is the status of the first process that ended with 1, 2 or 3; else 4\n"
+            "if one was stopped; else 0.\n\n"
+            "With --ranks a process that was killed or failed is started again after 1 s to 60 s,\n"
+            "except with --once. SIGINT and SIGTERM are passed on; a second signal kills.\n"
+            "SIGUSR1 logs the state.\n");
 }

@@ -111,39 +111,47 @@ static const char *const binds[] = {[BIND_AUTO] = "auto", [BIND_NONE] = "none", 
 
 const struct arg daemon_args[] = {
     {"device", "auto|cpu|cuda|cuda:I", ARG_TEXT, AT(device),
-     .help = "what to compute on: cuda is a GPU that no other rank uses, cuda:I the I-th of this "
-             "machine; auto (the default) a GPU where there is one; LOCAL_RANK in the environment "
-             "names the GPU where this leaves it open"},
+     .help =
+         "The device to compute on: cuda is a GPU that no other rank uses, and cuda:I the I-th of "
+         "this machine. auto, the default, takes a GPU if there is one. LOCAL_RANK in the "
+         "environment names the GPU if this option leaves it open."},
     {"threads", "T", ARG_INT, AT(n_threads), 1, 4096,
-     .help = "threads for computing (default: this host's cores divided by its ranks)"},
+     .help = "The number of threads for computing. The default is this host's cores divided by its "
+             "ranks."},
     {"ranks", "N|gpus", ARG_TEXT, AT(ranks),
-     .help = "so many ranks on this machine, or as many as it has GPUs: this command starts a "
-             "process for each (dpdriver itself is one of them), shares GPUs and cores out among "
-             "them, passes signals on, and starts one that dies again"},
+     .help =
+         "The number of ranks on this machine; gpus means one for each GPU. This command starts a "
+         "process for each rank (dpdriver is itself one of them), shares GPUs and cores out among "
+         "them, passes signals on, and starts one that dies again."},
     {"bind", "auto|none", ARG_CHOICE, AT(bind), .choices = binds,
-     .help = "with --ranks: auto (the default) binds each rank to its part of the CPUs that this "
-             "command may use, near its GPU; none leaves that to the system, as for two jobs that "
-             "share a machine"},
+     .help = "With --ranks: auto, the default, binds each rank to its part of the CPUs that this "
+             "command may use, near its GPU. none leaves that to the system, as for two jobs that "
+             "share a machine."},
     {"iface", "IF", ARG_TEXT, AT(iface),
      .help =
-         "network interface for what the ranks exchange: its address is told to the others, and "
-         "NCCL's sockets use no other, by NCCL_SOCKET_IFNAME unless that is set (default: the "
-         "address that connects driver and follower; NCCL picks one itself)"},
+         "The network interface for what the ranks exchange. Its address is told to the other "
+         "ranks, and NCCL's sockets use no other interface, by NCCL_SOCKET_IFNAME unless that is "
+         "set. The default is the address that connects driver and follower; NCCL then chooses one "
+         "itself."},
     {"insecure", NULL, ARG_FLAG, AT(insecure),
-     .help = "allow connections beyond this host although they are neither authenticated nor "
-             "encrypted; for private networks only; on this host, do without the secret that a "
-             "user's processes share in XDG_RUNTIME_DIR"},
+     .help =
+         "Allow connections beyond this host although they are neither authenticated nor "
+         "encrypted. This is for private networks only. On this host it does without the secret "
+         "that a user's processes share in XDG_RUNTIME_DIR."},
     {"secret-file", "F", ARG_LIST, AT(secret_files),
-     .help = "talk only to processes with a copy of this file (dpdriver --make-secret makes one), "
-             "encrypted; of mode 0600; given twice, with the new secret and the old one, while it "
-             "is being changed"},
+     .help =
+         "Talk only to processes with a copy of this file, and encrypt. \"dpdriver --make-secret "
+         "F\" "
+         "makes one, of mode 0600. While a secret is being changed, give the option twice: with "
+         "the new secret, and with the old one."},
     {"log-format", "text|json", ARG_CHOICE, AT(log_format), .choices = log_formats,
-     .help = "of the messages on standard error (default text)"},
+     .help = "The format of the messages on standard error. The default is text."},
     {"test-shared-gpu", NULL, ARG_FLAG, AT(test_shared_gpu),
-     .help = "for tests: let several ranks use one GPU of this machine; slow, and never right for "
-             "training; give it to all ranks (--local does)"},
-    {"help", NULL, ARG_FLAG, AT(help), .help = "show this"},
-    {"version", NULL, ARG_FLAG, AT(version), .help = "show the version"},
+     .help =
+         "For tests: let several ranks use one GPU of this machine. This is slow, and never right "
+         "for training. All ranks need the option; --local gives it to them."},
+    {"help", NULL, ARG_FLAG, AT(help), .help = "Show this text."},
+    {"version", NULL, ARG_FLAG, AT(version), .help = "Show the version."},
 };
 
 const size_t n_daemon_args = ARRAY_LEN(daemon_args);

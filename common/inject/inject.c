@@ -56,17 +56,19 @@ static const struct how {
     enum amount amount;
     const char *help;
 } hows[] = {
-    {INJECTION_DELAY, INJECTION_PLAINLY, "", "3s", AMOUNT_TIME, "so long, in s or ms"},
-    {INJECTION_DROP, INJECTION_CONNECTION, "conn", "conn", AMOUNT_NONE, "it breaks (the default)"},
+    {INJECTION_DELAY, INJECTION_PLAINLY, "", "3s", AMOUNT_TIME,
+     "the time that it takes, in s or ms"},
+    {INJECTION_DROP, INJECTION_CONNECTION, "conn", "conn", AMOUNT_NONE,
+     "the connection breaks (the default)"},
     {INJECTION_DROP, INJECTION_IN, "in", "in", AMOUNT_NONE, "the rank hears nothing any more"},
     {INJECTION_DROP, INJECTION_OUT, "out", "out", AMOUNT_NONE,
      "nothing of the rank is heard any more"},
     {INJECTION_FLIP, INJECTION_BUCKET, "bucket", "bucketB", AMOUNT_NUMBER,
-     "before bucket B is summed: wrong alike on all ranks (default, B = 0)"},
+     "before bucket B is summed: all ranks are wrong alike (default, B = 0)"},
     {INJECTION_FLIP, INJECTION_REDUCED, "reduced", "reducedB", AMOUNT_NUMBER,
-     "after it was: this rank alone is wrong, which comparing replicas tells"},
+     "after it was summed: this rank alone is wrong, as comparing shows"},
     {INJECTION_SKIP, INJECTION_BUCKET, "bucket", "bucketB", AMOUNT_NUMBER,
-     "that of bucket B (default, B = 0)"},
+     "the all-reduce of bucket B (default, B = 0)"},
 };
 
 /* ---- parsing ---- */
@@ -405,14 +407,15 @@ const char *inject_say(const struct injection *f, char out[INJECTION_SAY])
 
 void inject_help(FILE *out)
 {
-    fprintf(out, "Faults on purpose (--inject WHAT:rankK@POINT[N][:HOW], several with commas):\n");
+    fprintf(out,
+            "Faults on purpose (--inject WHAT:rankK@POINT[N][:HOW]). WHAT, and HOW below it:\n");
     for (size_t i = 0; i < ARRAY_LEN(whats); i++) {
         fprintf(out, "  %-13s %s\n", whats[i].name, whats[i].help);
         for (size_t k = 0; k < ARRAY_LEN(hows); k++)
             if (hows[k].what == (enum injection_what)i)
                 fprintf(out, "    :%-10s %s\n", hows[k].shown, hows[k].help);
     }
-    fprintf(out, "at\n");
+    fprintf(out, "POINT, when it is, and what its number N chooses:\n");
     for (size_t i = 0; i < ARRAY_LEN(points); i++) {
         char shown[POINT_SHOWN];
 
