@@ -57,7 +57,7 @@ enum cluster_shared_memory { CLUSTER_SHARED_MEMORY_LIST(WORD_VALUE) };
     SECONDS(straggler_window, "30", 1, 86400, "How long ranks are compared for that.")             \
     BOOL(rebalance, "false",                                                                       \
          "Each rank computes as much of the global batch as its speed allows, up to twice an "     \
-         "equal share: a step then waits less for slow ranks. On CPUs; the sums stay exact.")      \
+         "equal share: a step then waits less for slow ranks. The sums stay exact.")               \
     CHOICE(encrypt, "auto", CLUSTER_ENCRYPT_LIST,                                                  \
            "Encrypt the links between CPU ranks, by TLS. auto: if there is a secret, and not all " \
            "ranks are on this machine's loopback; on: always, which needs a secret; off: never. "  \

@@ -434,10 +434,6 @@ static int check_strategy(const struct job *job, const char *backend, struct err
             "strategy.shards is %d: so far fixed shares are summed on CPUs only; want 0, "
             "or --device cpu",
             strategy_shares(&job->strategy).n);
-    if (job->cluster.rebalance)
-        return err_set(err, ERR_UNSUPPORTED,
-                       "cluster.rebalance is true: so far shares follow the speed of CPUs only; "
-                       "want false, or --device cpu");
     if (job->train.bucket_bytes == BUCKETS_AUTO)
         return err_set(err, ERR_UNSUPPORTED,
                        "train.bucket_bytes is auto: so far buckets are measured on CPUs only; want "

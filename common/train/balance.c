@@ -1,5 +1,8 @@
 /* balance - measures the ranks' speed, plans their shares, and makes programs for them.
  *
+ * A device records its steps anew for new shares.  All ranks change their shares before the same
+ * step, so they also record at the same times.
+ *
  * A plan gives each rank samples in proportion to its speed, within the allowed limits.  The
  * samples that are left go one by one to the rank that would be done first with one more. */
 #include "train/balance.h"
@@ -268,6 +271,7 @@ static int take_shares(struct trainer *t, const int64_t *share, int64_t last, st
         bound[r + 1] = bound[r] + share[r];
     free(t->balance.bound);
     t->sampler.bound = t->balance.bound = bound;
+    tapes_clear(t->tapes);
     rc = trainer_make_programs(t, err);
     if (rc == 0)
         rc = feed_start_train(t->train_feed, &t->sampler, (int)t->job->train.accumulate, t->n_ranks,
@@ -293,13 +297,18 @@ static int follow(struct trainer *t, const double *rate, int64_t last, struct er
     return rc;
 }
 
+int balance_is_due(const struct trainer *t, int64_t step)
+{
+    return t->job->cluster.rebalance && t->n_ranks > 1 && step >= t->balance.due;
+}
+
 int balance_if_due(struct trainer *t, int64_t last, struct err *err)
 {
     struct balance *b = &t->balance;
     double *rate;
     int rc;
 
-    if (!t->job->cluster.rebalance || t->n_ranks == 1 || t->state->at.step < b->due)
+    if (!balance_is_due(t, t->state->at.step))
         return 0;
     rate = xcalloc((size_t)t->n_ranks, sizeof *rate);
     b->course.wait = BALANCE_STEPS;

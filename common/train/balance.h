@@ -48,6 +48,9 @@ void balance_begin(struct trainer *t);
 /* Note that this rank worked busy_ns in this step, waiting for other ranks left out. */
 void balance_note(struct balance *b, int64_t step, int64_t busy_ns);
 
+/* 1: a measurement is due before this step.  On a device nothing may be under way then. */
+int balance_is_due(const struct trainer *t, int64_t step);
+
 /* If a measurement is due, measure and decide on the shares.  All ranks call this before every
  * step.  `last` is the step before which training is to stop.  Blocks while the ranks exchange
  * their speeds. */

@@ -76,6 +76,7 @@ static int has_follower(const struct trainer *t, int64_t step, int64_t last)
 {
     return backend_is_device(t->backend) && t->job->train.accumulate == 1 && step + 1 < last &&
            reducer_promises(t->reducer)->collectives_are_equal && !is_before_meeting(t, step) &&
+           !balance_is_due(t, step + 1) &&
            !joint_is_under_way(t->joint); /* which is polled between steps */
 }
 

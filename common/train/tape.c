@@ -35,14 +35,20 @@ struct tapes *tapes_new(struct backend *b, struct exchange *x, int records)
     return t;
 }
 
-void tapes_free(struct tapes *t)
+void tapes_clear(struct tapes *t)
 {
-    if (!t)
-        return;
     for (int i = 0; i < t->n; i++) {
         backend_recording_free(t->backend, t->tape[i].recording);
         exchange_log_fini(&t->tape[i].log);
     }
+    t->n = 0;
+}
+
+void tapes_free(struct tapes *t)
+{
+    if (!t)
+        return;
+    tapes_clear(t);
     free(t->tape);
     free(t);
 }
@@ -50,7 +56,8 @@ void tapes_free(struct tapes *t)
 static int is_same(const struct tape_key *a, const struct tape_key *b)
 {
     return a->training == b->training && a->n_global == b->n_global && a->most == b->most &&
-           a->least == b->least && a->first == b->first && a->last == b->last && a->way == b->way;
+           a->least == b->least && a->micro == b->micro && a->first == b->first &&
+           a->last == b->last && a->way == b->way;
 }
 
 /* The index of the tape with key k, or t->n if there is none yet. */

@@ -34,14 +34,19 @@ struct tape_key {
     int64_t n_global;    /* samples of the whole step; validation: 0 */
     int64_t most, least; /* samples of the micro-batch on rank 0 and on the last rank; validation:
                             this rank's, twice */
-    int first, last;     /* 1: the step's first, last micro-batch; validation: 0 */
-    int way;             /* reducer_way; validation: 0 */
+    int micro;       /* the number of the micro-batch, if shares follow the ranks' speed; else 0 */
+    int first, last; /* 1: the step's first, last micro-batch; validation: 0 */
+    int way;         /* reducer_way; validation: 0 */
 };
 
 /* x         the exchange that starts the work's collectives; borrowed.
  * records   0: nothing is recorded.  The same on all ranks. */
 struct tapes *tapes_new(struct backend *b, struct exchange *x, int records);
 void tapes_free(struct tapes *t); /* NULL is fine */
+
+/* Free all recordings, because the work under their keys has changed.  Nothing is under way, and
+ * all ranks do the same. */
+void tapes_clear(struct tapes *t);
 
 enum { TAPE_QUEUE = 1, TAPE_RECORDED };
 

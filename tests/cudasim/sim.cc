@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include <chrono>
 #include <map>
 #include <string>
 #include <vector>
@@ -319,10 +320,15 @@ std::string cudasim::run_launch(const struct cudasim::work &w)
     return sim.failure;
 }
 
+static bool has_real_clock; /* sim_use_real_clock */
+
 int64_t cudasim::now_ns()
 {
     static int64_t now;
 
+    if (has_real_clock)
+        return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch())
+            .count();
     return now += 1000;
 }
 
@@ -378,6 +384,8 @@ const uint64_t *cudasim::meet(unsigned mask, uint64_t mine, struct cudasim::site
 void sim_set_seed(uint64_t seed) { sim.seed = seed; }
 
 int64_t cudasim::index_limit = INT32_MAX;
+
+void sim_use_real_clock(void) { has_real_clock = true; }
 
 void sim_limit_index(int64_t most) { cudasim::index_limit = most; }
 

@@ -38,6 +38,10 @@ uint64_t sim_launches(void); /* number of kernels run so far */
 uint64_t sim_calls(void);
 void sim_fail_at(uint64_t n);
 
+/* Kernels read the machine's clock from now on.  Until then each reading is 1 us after the one
+ * before, the same in every run. */
+void sim_use_real_clock(void);
+
 /* 1: events tell no time from now on; 0: they do. */
 void sim_stop_clock(int stopped);
 

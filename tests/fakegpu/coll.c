@@ -45,6 +45,7 @@ struct fake_coll {
     int64_t n_queued, n_put, n_done;
     int64_t break_at; /* the number of the collective in which the device breaks; 0: none */
     int64_t fail_at;  /* the number of the collective that fails, on a whole device; 0: none */
+    int slow_ms;      /* the time by which each step takes longer on this device */
     atomic_int is_poisoned;
     struct err
         cause; /* the first failure.  Only the engine's thread uses fields but is_poisoned. */
@@ -121,9 +122,12 @@ static void work(void *arg)
 {
     struct piece *p = arg;
 
-    if (!p->veto)
+    if (!p->veto) {
         do_job(p);
-    else if (atomic_load(&p->coll->is_poisoned))
+        return;
+    }
+    usleep((useconds_t)p->coll->slow_ms * 1000);
+    if (atomic_load(&p->coll->is_poisoned))
         *p->veto = 1;
 }
 
@@ -277,6 +281,7 @@ static int make(struct backend *b, const struct coll_device_options *o, struct c
     f->base.dtypes |= 1u << DTYPE_BF16 | 1u << DTYPE_F16;
     f->base.device = &fake_coll_ops;
     f->cuda = container_of(b, struct cuda, base);
+    f->slow_ms = fake_number("DPTRAIN_FAKE_SLOW", 0);
     f->break_at = fake_number("DPTRAIN_FAKE_BREAK", 0);
     f->fail_at = atomic_fetch_add(&n_made, 1) ? 0 : fake_number("DPTRAIN_FAKE_FAIL", 0);
     *out = &f->base;

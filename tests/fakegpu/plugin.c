@@ -10,6 +10,7 @@
  *                         for good; 0: none
  *   DPTRAIN_FAKE_FAIL     the number of a collective of the first formation that fails while the
  *                         GPU stays whole; 0: none
+ *   DPTRAIN_FAKE_SLOW     each step takes so many milliseconds longer
  *   DPTRAIN_FAKE_SLICE    there is one GPU, this slice of the only real one
  *   DPTRAIN_FAKE_SHOW     the name of a variable whose value is printed on standard error when the
  *                         plugin is loaded */
@@ -22,6 +23,7 @@
 #include "backend/plugin.h"
 #include "base/util.h"
 #include "fakegpu.h"
+#include "sim.h"
 
 int fake_number(const char *name, int otherwise)
 {
@@ -75,10 +77,12 @@ static void probe(struct plugin_probe *out)
         snprintf(out->trouble, sizeof out->trouble, "%.*s", PLUGIN_TEXT - 1, trouble);
 }
 
-/* Each process has a simulator of its own, whatever the device's number. */
+/* Each process has a simulator of its own, whatever the device's number.  It measures how long it
+ * waits for other ranks by a real clock. */
 static int open_gpu(int device, struct backend **out, struct err *err)
 {
     ASSERT(device >= 0 && device < fake_number("DPTRAIN_FAKE_GPUS", 2));
+    sim_use_real_clock();
     return cuda_open(0, out, err);
 }
 

@@ -349,6 +349,23 @@ class Daemons(dp.Case):
             self.assertEqual(self.events("start", run)[0]["device"], device)
         self.assertRegex(driver.text, r"--device auto: no GPU can be used: no luck; computing on")
 
+    def test_a_slow_gpu_gets_less(self):
+        """Steps are recorded anew for the new shares, which change the results by rounding alone.  In
+        a step with synchronised batch norm the device measures how long it waits for others."""
+        job = {**JOB, "data.samples": 1000, "train.epochs": 1, "optimizer.lr": 0.02,
+               "model.batch_norm": "true"}
+        whole = self.train("--device", "cuda", "--local", n=2, run="whole", job=job)
+        driver = self.driver("--device", "cuda", "--run-dir", self.path("slow"), n=2,
+                             job={**job, "cluster.rebalance": "true"})
+        follower = self.follower("--device", "cuda", env={"DPTRAIN_FAKE_SLOW": "40"})
+        for daemon in (driver, follower):
+            self.assert_exit(daemon, FINISHED)
+        first = self.events("rebalance", "slow")[0]
+        self.assertEqual(first["step"], 16)
+        self.assertEqual(sum(first["shares"]), 24)
+        self.assertLess(first["shares"][1], 12)
+        self.assert_near(whole, self.events("epoch", "slow"), 1e-4)
+
     def test_two_on_one_gpu_are_refused(self):
         driver = self.driver("--device", "cuda:1", n=2, job=JOB)
         driver.wait_line(r"listening on")
