@@ -1,5 +1,9 @@
 /* average - one operator over the flat space of trained parameters (op/average.c), and the exchange
- * of what is trained and what is averaged. */
+ * of what is trained and what is averaged.
+ *
+ * Where the state is divided (train/shards.h), each rank averages the shards that it holds, right
+ * after it has updated them.  So a rank holds a shard's average of the same step as the shard's
+ * other slots, whatever is lost.  The averaged weights are gathered before they are used. */
 #include "train/average.h"
 
 #include <math.h>
@@ -10,6 +14,8 @@
 #include "op/control.h"
 #include "op/op.h"
 #include "program/sketch.h"
+#include "strategy/cut.h"
+#include "train/shards.h"
 
 const struct slot_def slot_average = {.name = "averaged weights",
                                       .suffix = ".average",
@@ -58,8 +64,9 @@ int average_list_slots(const struct job *job, const struct layout *l,
 
 /* One thing that the average replaces while it is there. */
 struct aside {
-    const struct slot_def *of, *by;
-    void *copy; /* of the first slot; NULL: this is not exchanged */
+    void *of;       /* what is trained; NULL: there is no such thing */
+    const void *by; /* what is averaged; NULL: it is gathered from all ranks, or nothing */
+    void *copy;     /* of what is trained */
     size_t n_bytes;
 };
 
@@ -67,11 +74,34 @@ enum { PARAMETERS, STATISTICS, N_ASIDE };
 
 struct average {
     struct state *state;
-    struct program *update;
+    struct program **part; /* [n_parts]; NULL for an empty span */
+    int n_parts;           /* 1, or the spans of the shards held */
     void *arena;
     int64_t first; /* the update with whose weights the average begins */
     struct aside aside[N_ASIDE];
 };
+
+/* 1: other ranks hold other parts of the average. */
+static int is_divided(const struct state *s) { return s->shards && s->shards->now.size > 1; }
+
+/* The row of a slot that the state has. */
+static int row_of(const struct state *s, const struct slot_def *d)
+{
+    int k = 0;
+
+    while (s->slot[k].def != d)
+        k++;
+    return k;
+}
+
+/* The part of a bucket, in a divided slot, that the h-th shard of this rank has. */
+static void *in_shard(const struct state *s, const struct slot_def *d, int h, int bucket)
+{
+    const struct shard_set *set = &s->shards->now;
+    const int k = row_of(s, d);
+
+    return (char *)set->data[k][h] + shard_offset(s, k, set->size, shard_owner(set, h), bucket);
+}
 
 /* ---- the update ---- */
 
@@ -98,49 +128,113 @@ static union node_attr numbers(const struct job_average *o, int64_t steps_per_ep
     return attr;
 }
 
-static int make_update(struct average *a, const struct buffers *m, const union node_attr *attr,
-                       struct err *err)
+/* Weights, and their average. */
+struct range {
+    void *param, *average;
+    int64_t n;
+};
+
+/* The range of the i-th part: of a bucket in a shard, or of everything. */
+static struct range range_of(const struct state *s, int i)
+{
+    const struct layout *l = s->layout;
+    const struct shard_set *set;
+    struct coll_span span;
+    int h, b;
+
+    if (!is_divided(s))
+        return (struct range){state_data(s, &slot_parameters), state_data(s, &slot_average),
+                              l->n_trained};
+    set = &s->shards->now;
+    h = i / l->n_buckets;
+    b = i % l->n_buckets;
+    span = cut_span(l, b, set->size, shard_owner(set, h));
+    return (struct range){.param = s->shards->divides_params
+                                       ? in_shard(s, &slot_parameters, h, b)
+                                       : (float *)state_data(s, &slot_parameters) +
+                                             l->bucket[b].offset + span.at,
+                          .average = in_shard(s, &slot_average, h, b),
+                          .n = span.n};
+}
+
+static int make_part(struct average *a, int i, const struct buffers *m, const union node_attr *attr,
+                     struct err *err)
 {
     struct state *st = a->state;
-    const struct layout *l = st->layout;
-    struct program_spaces spaces = buffers_spaces(m, st);
+    const struct range r = range_of(st, i);
     struct sketch s = sketch_begin(err);
-    int in[] = {[AVERAGE_PARAM] = sketch_place(&s, DTYPE_F32, SHAPE(l->n_trained),
-                                               state_data(st, &slot_parameters), "param"),
+    int in[] = {[AVERAGE_PARAM] = sketch_place(&s, DTYPE_F32, SHAPE(r.n), r.param, "param"),
                 [AVERAGE_CHECK] = sketch_place(&s, DTYPE_F64, SHAPE(2), m->numbers->check, "check"),
                 [AVERAGE_CONTROL] =
                     sketch_place(&s, DTYPE_F32, SHAPE(CONTROL_LEN), m->control, "control"),
                 [AVERAGE_SCALARS] = s.g->scalars,
-                [AVERAGE_AVERAGE] = sketch_place(&s, DTYPE_F32, SHAPE(l->n_trained),
-                                                 state_data(st, &slot_average), "average")};
+                [AVERAGE_AVERAGE] = sketch_place(&s, DTYPE_F32, SHAPE(r.n), r.average, "average")};
     int out[] = {[AVERAGE_NEW_AVERAGE] = in[AVERAGE_AVERAGE]};
-    int rc;
 
     sketch_node(&s, OP_average, attr, in, 5, out, "average");
-    rc = sketch_end(&s, st->backend, l, &a->update);
+    return sketch_end(&s, st->backend, st->layout, &a->part[i]);
+}
+
+static int make_parts(struct average *a, const struct buffers *m, const union node_attr *attr,
+                      struct err *err)
+{
+    struct state *s = a->state;
+    const struct program_spaces spaces = buffers_spaces(m, s);
+    size_t n_bytes = 0;
+    int rc = 0;
+
+    a->n_parts = is_divided(s) ? s->shards->now.n_held * s->layout->n_buckets : 1;
+    a->part = xcalloc((size_t)a->n_parts, sizeof *a->part);
+    for (int i = 0; i < a->n_parts && rc == 0; i++) {
+        if (range_of(s, i).n > 0)
+            rc = make_part(a, i, m, attr, err);
+        if (rc == 0 && a->part[i] && program_arena_bytes(a->part[i]) > n_bytes)
+            n_bytes = program_arena_bytes(a->part[i]);
+    }
     if (rc == 0)
-        rc = backend_alloc(st->backend, program_arena_bytes(a->update), "the average's scratch",
-                           &a->arena, err);
-    return rc == 0 ? program_bind(a->update, &spaces, a->arena, err) : rc;
+        rc = backend_alloc(s->backend, n_bytes, "the average's scratch", &a->arena, err);
+    for (int i = 0; i < a->n_parts && rc == 0; i++)
+        rc = a->part[i] ? program_bind(a->part[i], &spaces, a->arena, err) : 0;
+    return rc;
+}
+
+/* ---- life ---- */
+
+/* What is exchanged.  Where parameters are divided, the network gathers them from the ranks' own
+ * shards, so the averages in these take their place there. */
+static void list_asides(struct average *a)
+{
+    struct state *s = a->state;
+    const struct layout *l = s->layout;
+    struct aside *p = &a->aside[PARAMETERS], *stats = &a->aside[STATISTICS];
+
+    *p = (struct aside){.of = state_data(s, &slot_parameters),
+                        .by = state_data(s, &slot_average),
+                        .n_bytes = sizeof(float) * (size_t)l->n_trained};
+    if (is_divided(s) && s->shards->divides_params)
+        *p = (struct aside){.of = in_shard(s, &slot_parameters, SHARD_OWN, 0),
+                            .by = in_shard(s, &slot_average, SHARD_OWN, 0),
+                            .n_bytes = sizeof(float) * (size_t)cut_shard(l, s->shards->now.size,
+                                                                         s->shards->now.rank)};
+    if (state_data(s, &slot_average_statistics))
+        *stats = (struct aside){.of = state_data(s, &slot_statistics),
+                                .by = state_data(s, &slot_average_statistics),
+                                .n_bytes = sizeof(float) * (size_t)l->n_state_total};
 }
 
 int average_new(const struct job *job, struct state *s, const struct buffers *m,
                 int64_t steps_per_epoch, int64_t total_steps, struct average **out, struct err *err)
 {
     const union node_attr attr = numbers(&job->train.average, steps_per_epoch, total_steps);
-    const struct layout *l = s->layout;
     struct average *a = xcalloc(1, sizeof *a);
     int rc;
 
     a->state = s;
     a->first = llround(attr.number[AVERAGE_ATTR_FIRST]);
-    a->aside[PARAMETERS] =
-        (struct aside){&slot_parameters, &slot_average, NULL, sizeof(float) * (size_t)l->n_trained};
-    a->aside[STATISTICS] = (struct aside){&slot_statistics, &slot_average_statistics, NULL,
-                                          sizeof(float) * (size_t)l->n_state_total};
-    rc = make_update(a, m, &attr, err);
+    list_asides(a);
+    rc = make_parts(a, m, &attr, err);
     for (int i = 0; i < N_ASIDE && rc == 0; i++)
-        if (state_data(s, a->aside[i].by))
+        if (a->aside[i].of)
             rc = backend_alloc(s->backend, a->aside[i].n_bytes, "the trained beside the averaged",
                                &a->aside[i].copy, err);
     if (rc < 0) {
@@ -155,43 +249,82 @@ void average_free(struct average *a)
 {
     if (!a)
         return;
-    program_free(a->update);
+    for (int i = 0; i < a->n_parts; i++)
+        program_free(a->part[i]);
+    free(a->part);
     backend_free(a->state->backend, a->arena);
     for (int i = 0; i < N_ASIDE; i++)
         backend_free(a->state->backend, a->aside[i].copy);
     free(a);
 }
 
-int average_update(struct average *a, struct err *err) { return sketch_run(a->update, err); }
+int average_update(struct average *a, struct err *err)
+{
+    int rc = 0;
+
+    for (int i = 0; i < a->n_parts && rc == 0; i++)
+        rc = sketch_run(a->part[i], err);
+    return rc;
+}
 
 int average_has_begun(const struct average *a) { return a->state->at.n_updates >= a->first; }
 
 /* ---- the exchange ---- */
 
-int average_enter(struct average *a, int with_statistics, struct err *err)
+/* 1: the averages of all ranks are gathered where the parameters lie. */
+static int is_gathered(const struct state *s)
+{
+    return is_divided(s) && !s->shards->divides_params;
+}
+
+/* The averages of all shards take the parameters' place. */
+static int gather(struct state *s, struct coll *c, struct err *err)
+{
+    const struct layout *l = s->layout;
+    const struct shard_set *set = &s->shards->now;
+    int rc = 0;
+
+    for (int b = 0; b < l->n_buckets && rc == 0; b++) {
+        float *to = (float *)state_data(s, &slot_parameters) + l->bucket[b].offset;
+        const struct coll_span own = cut_span(l, b, set->size, set->rank);
+        int64_t ticket;
+
+        if (cut_bucket(l, b) == 0)
+            continue;
+        if (own.n > 0)
+            rc = backend_copy(s->backend, to + own.at, in_shard(s, &slot_average, SHARD_OWN, b),
+                              sizeof *to * (size_t)own.n, err);
+        if (rc < 0)
+            break;
+        ticket =
+            coll_allgather_spans(c, COLL_BULK, to, cut_bucket(l, b), DTYPE_F32, COLL_TAG_NONE, err);
+        rc = ticket < 0 ? (int)ticket : coll_wait(c, ticket, err);
+    }
+    return rc;
+}
+
+int average_enter(struct average *a, int with_statistics, struct coll *c, struct err *err)
 {
     struct state *s = a->state;
     int rc = 0;
 
     for (int i = 0; i < N_ASIDE && rc == 0; i++)
-        if (a->aside[i].copy)
-            rc = backend_copy(s->backend, a->aside[i].copy, state_data(s, a->aside[i].of),
-                              a->aside[i].n_bytes, err);
+        if (a->aside[i].of)
+            rc = backend_copy(s->backend, a->aside[i].copy, a->aside[i].of, a->aside[i].n_bytes,
+                              err);
     for (int i = 0; i < N_ASIDE && rc == 0; i++)
-        if (a->aside[i].copy && (i == PARAMETERS || with_statistics))
-            rc = backend_copy(s->backend, state_data(s, a->aside[i].of),
-                              state_data(s, a->aside[i].by), a->aside[i].n_bytes, err);
-    return rc;
+        if (a->aside[i].by && (i == PARAMETERS || with_statistics))
+            rc = backend_copy(s->backend, a->aside[i].of, a->aside[i].by, a->aside[i].n_bytes, err);
+    return rc == 0 && is_gathered(s) ? gather(s, c, err) : rc;
 }
 
 int average_leave(struct average *a, struct err *err)
 {
-    struct state *s = a->state;
     int rc = 0;
 
     for (int i = 0; i < N_ASIDE && rc == 0; i++)
-        if (a->aside[i].copy)
-            rc = backend_copy(s->backend, state_data(s, a->aside[i].of), a->aside[i].copy,
+        if (a->aside[i].of)
+            rc = backend_copy(a->state->backend, a->aside[i].of, a->aside[i].copy,
                               a->aside[i].n_bytes, err);
     return rc;
 }

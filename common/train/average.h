@@ -5,12 +5,16 @@
  * broadcast, saved (ckpt/ckpt.h: model_average.safetensors), resumed and recovered.  It is updated
  * after the strategy has finished the step, so it sees the weights that the next step begins with.
  *
+ * Where the strategy divides the state, the average is divided, too (train/shards.h).  It is made
+ * anew in each formation, and updated together with the optimizer's slots.
+ *
  * Life:    average_new -> average_update in each step; { average_enter -> ... -> average_leave } ->
  *          average_free.
  * Threads: the engine's. */
 #ifndef TRAIN_AVERAGE_H
 #define TRAIN_AVERAGE_H
 
+#include "coll/coll.h"
 #include "job/job.h"
 #include "train/buffers.h"
 #include "train/state.h"
@@ -45,8 +49,11 @@ int average_has_begun(const struct average *a);
 /* The parameters become the averaged ones, and back again; with_statistics: the running statistics
  * likewise, if the average has its own.  Nothing may be queued.  The caller refreshes the working
  * copies (update_refresh) after each.  Between the two the state is not the run's: it must be
- * neither saved nor handed over. */
-int average_enter(struct average *a, int with_statistics, struct err *err);
+ * neither saved nor handed over.
+ *
+ * If the average is divided, all ranks call average_enter together, and it gathers by `c`.  If it
+ * fails, average_leave makes the parameters the trained ones again. */
+int average_enter(struct average *a, int with_statistics, struct coll *c, struct err *err);
 int average_leave(struct average *a, struct err *err);
 
 #endif

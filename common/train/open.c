@@ -245,21 +245,19 @@ static int check_slots(const struct slot_def *const *slot, int n, struct err *er
     return 0;
 }
 
-/* Refuse train.average with a strategy that does not leave all ranks the same whole weights after
- * each step, because each rank averages for itself. */
-static int check_average(const struct job *job, const struct strategy_ops *s, struct err *err)
+/* Refuse train.average with a strategy that leaves ranks with different weights after a step,
+ * because each rank averages for itself; and a pass for statistics, in which ranks have different
+ * numbers of batches, where they would have to gather parameters equally often. */
+static int check_average(const struct trainer *t, const struct strategy_ops *s, struct err *err)
 {
-    const int64_t *zero = job_field(job, "strategy.zero");
-
-    if (s->promises.replicas_are_equal && s->promises.n_holders == 0 &&
-        !s->promises.updates_are_own)
+    if (s->promises.params_are_divided && average_has_statistics(t->job, t->layout))
+        return err_set(
+            err, ERR_CONFIG,
+            "train.average.name is swa, and the network has batch norm, whose statistics "
+            "a rank cannot compute anew with strategy.zero 3; want strategy.zero 2, or "
+            "train.average.name ema");
+    if (s->promises.replicas_are_equal && !s->promises.updates_are_own)
         return 0;
-    if (zero && *zero > 0)
-        return err_set(err, ERR_CONFIG,
-                       "train.average keeps averages of whole weights on every rank, but "
-                       "strategy.zero is %d, which divides the state among them; leave "
-                       "train.average out, or take strategy.zero 0",
-                       (int)*zero);
     return err_set(err, ERR_CONFIG,
                    "train.average needs equal weights on all ranks, but with strategy.name %s they "
                    "differ; leave train.average out, or take another strategy",
@@ -272,19 +270,19 @@ static int make_slots(struct trainer *t, struct err *err)
     const struct slot_def *slot[OPTIMIZER_MAX_SLOTS + STRATEGY_MAX_SLOTS + 1 + AVERAGE_MOST_SLOTS];
     const struct strategy_ops *s = strategy_of(t);
     int n = optimizer_slots(&t->job->optimizer, slot);
-    const struct state_division division = {.n_divided = n,
+    const struct state_division division = {.n_divided = n + average_is_wanted(t->job),
                                             .n_holders = s->promises.n_holders,
                                             .gradients = s->promises.gradients_are_divided,
                                             .params = s->promises.params_are_divided,
                                             .whole = t->rank == 0};
 
     ASSERT(s->n_slots <= STRATEGY_MAX_SLOTS);
+    n += average_list_slots(t->job, t->layout, slot + n); /* the divided one is the first of them */
     for (int i = 0; i < s->n_slots; i++)
         slot[n++] = s->slot[i];
     if (loop_is_wanted(t->job))
         slot[n++] = &slot_loop;
-    n += average_list_slots(t->job, t->layout, slot + n);
-    if (average_is_wanted(t->job) && check_average(t->job, s, err) < 0)
+    if (average_is_wanted(t->job) && check_average(t, s, err) < 0)
         return err->code;
     if (check_slots(slot, n, err) < 0)
         return err->code;
@@ -298,7 +296,7 @@ static int roll(void *arg, const double *check, struct err *err)
 
     memcpy(t->buffers->numbers->check, check, sizeof t->buffers->numbers->check);
     memcpy(t->state->shards->check, check, sizeof t->state->shards->check);
-    return update_apply(t->update, err);
+    return trainer_update(t, err);
 }
 
 static int make_memory(struct trainer *t, struct err *err)
@@ -328,9 +326,8 @@ static int make_memory(struct trainer *t, struct err *err)
     } else if (rc == 0) {
         rc = update_new(t->job, t->backend, t->state, t->buffers, &t->update, err);
     }
-    if (rc == 0 && average_is_wanted(t->job))
-        rc = average_new(t->job, t->state, t->buffers, t->steps_per_epoch, t->total_steps,
-                         &t->average, err);
+    if (rc == 0 && average_is_wanted(t->job) && !t->state->shards)
+        rc = trainer_make_average(t, err);
     return rc == 0 ? trainer_open_savers(t, err) : rc;
 }
 

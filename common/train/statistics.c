@@ -187,13 +187,28 @@ int statistics_renew(struct trainer *t, int64_t epoch, struct err *err)
     return rc < 0 ? err_wrap(err, "statistics of averaged weights") : 0;
 }
 
+/* Divided averages are gathered, which the record tells. */
+static int enter(struct trainer *t, int with_statistics, struct err *err)
+{
+    int64_t id;
+    int rc;
+
+    if (!t->state->shards)
+        return average_enter(t->average, with_statistics, NULL, err);
+    id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_VALIDATE);
+    ring_run(t->ring, id, clock_mono_ns());
+    rc = average_enter(t->average, with_statistics, t->coll, err);
+    ring_end(t->ring, id, clock_mono_ns(), rc < 0);
+    return rc;
+}
+
 /* However this ends, the parameters are the trained ones again. */
 int trainer_with_average(struct trainer *t, int with_statistics,
                          int (*work)(struct trainer *t, void *arg, struct err *err), void *arg,
                          struct err *err)
 {
     struct err later;
-    int back, rc = average_enter(t->average, with_statistics, err);
+    int back, rc = enter(t, with_statistics, err);
 
     if (rc == 0)
         rc = update_refresh(t->update, err);

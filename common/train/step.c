@@ -322,24 +322,26 @@ static int wait_for_strategy(struct trainer *t, struct err *err)
     return rc == 0 && t->state->shards ? sum_checks(t, err) : rc;
 }
 
-/* Queue the update.  Its last kernel writes the step's result for flight.c. */
+/* Queue the update.  Its last kernel writes the step's result for flight.c.  With shards the
+ * average follows at once: the step counts from here on, even if the exchange of parameters fails.
+ */
 static int update(struct trainer *t, struct err *err)
 {
     at(t, PHASE_UPDATE, -1);
     faults_reach(t->o.faults, INJECTION_AT_UPDATE, t->queued->step);
-    return update_apply(t->update, err);
+    return trainer_update(t, err);
 }
 
 /* After the update.  With shards the other ranks' parameters have come, so all working copies are
- * made anew; so they are if the strategy changed the new weights.  The average of weights comes
- * last. */
+ * made anew; so they are if the strategy changed the new weights.  Without shards the average of
+ * weights comes last. */
 static int updated(struct trainer *t, struct err *err)
 {
     int rc = reducer_updated(t->reducer, err);
 
     if (rc > 0 || (rc == 0 && t->state->shards))
         rc = update_refresh(t->update, err);
-    return rc == 0 && t->average ? average_update(t->average, err) : rc;
+    return rc == 0 && t->average && !t->state->shards ? average_update(t->average, err) : rc;
 }
 
 /* A whole step, in order.  The work between tapes_begin and tapes_end is the same in every step,

@@ -285,14 +285,32 @@ static int read_loss_scale(struct trainer *t, struct err *err)
     return rc;
 }
 
-/* Make the update anew, because each formation has other shards. */
+/* Make the update and the average anew, because each formation has other shards. */
 static int remake_update(struct trainer *t, struct err *err)
 {
+    int rc;
+
     update_free(t->update);
     t->update = NULL;
+    average_free(t->average);
+    t->average = NULL;
     if (shards_make_sums(t->state, err) < 0)
         return err->code;
-    return update_new(t->job, t->backend, t->state, t->buffers, &t->update, err);
+    rc = update_new(t->job, t->backend, t->state, t->buffers, &t->update, err);
+    return rc == 0 && average_is_wanted(t->job) ? trainer_make_average(t, err) : rc;
+}
+
+int trainer_make_average(struct trainer *t, struct err *err)
+{
+    return average_new(t->job, t->state, t->buffers, t->steps_per_epoch, t->total_steps,
+                       &t->average, err);
+}
+
+int trainer_update(struct trainer *t, struct err *err)
+{
+    const int rc = update_apply(t->update, err);
+
+    return rc == 0 && t->average && t->state->shards ? average_update(t->average, err) : rc;
 }
 
 int trainer_form(struct trainer *t, int source, struct err *err)

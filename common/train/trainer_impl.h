@@ -189,6 +189,12 @@ struct ckpt_state trainer_beginning(const struct trainer *t);
 /* Make the programs for this rank's shares, in place of the present ones. */
 int trainer_make_programs(struct trainer *t, struct err *err);
 
+/* Make train.average's part of the trainer, which the job wants. */
+int trainer_make_average(struct trainer *t, struct err *err);
+
+/* Queue the update of a step whose sums are there.  With shards their averages are part of it. */
+int trainer_update(struct trainer *t, struct err *err);
+
 /* Give up the formation: programs, recordings, coll. */
 void trainer_leave(struct trainer *t);
 

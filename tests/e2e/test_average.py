@@ -227,9 +227,15 @@ class Average(dp.Case):
         self.lose((None, "kill:rank1@statistics3", "kill:rank0@statistics3"), self.write_norms()[1],
                   20)
 
-    def test_refused(self):
-        daemon = self.driver(job={**EMA, "strategy.zero": 1}, n=1)
-        self.assert_exit(daemon, USAGE, r"train\.average keeps .*strategy\.zero is 1")
+    def test_divided(self):
+        """Each rank averages its own shards: the same bits, after losses and a resume, too."""
+        self.run_driver("--local", "--run-dir", "None", n=2, job=EMA)
+        want = self.events("epoch", "None")[-1]["average_validation_loss"]
+        for zero, point in ((1, "kill:rank1@validate2"), (2, "kill:rank0@validate2"),
+                            (3, "kill:rank1@update18")):
+            self.lose((point,), {**EMA, "strategy.zero": zero}, 24)
+            seen = self.events("epoch", point.replace(":", "-"))[-1]
+            self.assertEqual(seen["average_validation_loss"], want)
 
     def test_moving_with_norms(self):
         """A moving average has the trained statistics."""

@@ -446,9 +446,9 @@ static void test_a_warm_up_without_end_is_refused(void **state)
 static void test_averages_need_equal_weights(void **state)
 {
     (void)state;
-    expect_refused(MLP "train: {global_batch: 48, average: {name: ema}}\nstrategy: {zero: 1}\n",
-                   "strategy.zero is 1, which divides the state among them; leave train.average "
-                   "out, or take strategy.zero 0");
+    expect_refused("model: {arch: mlp, hidden: [24], batch_norm: true}\n" DATA
+                   "train: {global_batch: 48, average: {name: swa}}\nstrategy: {zero: 3}\n",
+                   "train.average.name is swa, and the network has batch norm");
     expect_refused(MLP "train: {global_batch: 48, average: {name: ema}}\n"
                        "strategy: {name: local_sgd}\n",
                    "train.average needs equal weights on all ranks, but with strategy.name "
