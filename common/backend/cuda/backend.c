@@ -137,16 +137,16 @@ static int adds_itself(const struct node *n)
     switch (n->op) {
     case OP_cast:
     case OP_bias_grad:
+    case OP_embedding_grad:
+        return 1;
     case OP_batch_norm_grad_stats:
-        return n->op != OP_batch_norm_grad_stats || !(n->adds & 1u << BATCH_NORM_GRAD_STATS_GSUMS);
+        return !(n->adds & 1u << BATCH_NORM_GRAD_STATS_GSUMS);
     case OP_layer_norm_grad:
         return !(n->adds & 1u << LAYER_NORM_GRAD_DX);
     case OP_group_norm_grad:
         return !(n->adds & 1u << GROUP_NORM_GRAD_DX);
     case OP_class_token_grad:
         return !(n->adds & 1u << CLASS_TOKEN_GRAD_DX);
-    case OP_embedding_grad:
-        return 1;
     case OP_linear_grad_w:
         return n->attr.linear.image[0] == 0 && !cuda_has_out(n, LINEAR_GRAD_W_DB);
     default:
