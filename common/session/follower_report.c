@@ -56,8 +56,10 @@ static void forward(struct follower *f, const struct report *r)
     }
     if (r->kind == REPORT_OPENED)
         keep_note_opened(f, frame);
-    if (r->kind == REPORT_FORMED)
+    if (r->kind == REPORT_FORMED) {
         f->kept.entered = r->generation;
+        f->at.step = r->formed.step; /* which may be an older one, if the newest state was lost */
+    }
     queue_send(&f->out, CONN, frame);
     if (r->kind == REPORT_FORMED && (r->formed.step > 0 || f->aborted >= 0))
         queue_log(&f->out, LOG_INFO, "this rank holds the state of step %lld",
