@@ -1,5 +1,7 @@
-/* Collectives of the fake engines: all ranks of a formation meet, or notice that some have left.
- * Two nodes that cannot reach each other (struct cut) hold up all. */
+/* Collectives of the fake engines: the ranks of a formation meet, or notice that some have left.
+ * In most collectives all ranks meet.  In some parts of a step (sim_way.c) a rank waits for a few
+ * others only.  Two nodes that cannot reach each other (struct cut) hold up all that wait for both.
+ */
 #include "base/util.h"
 #include "sim_impl.h"
 
@@ -26,23 +28,23 @@ static int n_left(const struct sim *s, int64_t g, int64_t key, int *n_here)
     return n;
 }
 
-/* The broadcast: all nodes take the source's state. */
+/* All nodes take the source's state, or what is left of the newest one. */
 static void take_state(struct sim *s, int64_t g)
 {
     const struct fake_engine *from = &s->nodes[s->group[g][s->nodes[s->group[g][0]].e.source]].e;
+    struct weights w;
     for (int r = 0; r < s->group_size[g]; r++)
         if (s->nodes[s->group[g][r]].e.step > from->step)
             sim_fail(s, "the source holds step %lld, rank %d step %lld", (long long)from->step, r,
                      (long long)s->nodes[s->group[g][r]].e.step);
-    if (s->newest_step > from->step + 1)
-        sim_fail(s, "step %lld was applied, and %lld is where it goes on",
-                 (long long)s->newest_step, (long long)from->step);
-    s->newest_step = from->step;
-    struct weights w = from->w;
-    int64_t step = from->step;
+    way_take_state(s, g, &w);
+    if (s->newest_step > w.n + 1 && !s->is_back)
+        sim_fail(s, "step %lld was applied, and %d is where it goes on", (long long)s->newest_step,
+                 w.n);
+    s->newest_step = w.n;
     for (int r = 0; r < s->group_size[g]; r++) {
         s->nodes[s->group[g][r]].e.w = w;
-        s->nodes[s->group[g][r]].e.step = step;
+        s->nodes[s->group[g][r]].e.step = w.n;
     }
 }
 
@@ -63,10 +65,16 @@ static void check_places(struct sim *s, int64_t g)
     }
 }
 
-/* All that have arrived may go on. */
-static void release(struct sim *s, int64_t g, int is_form)
+/* The part of a step that the key is of; PART_SUM for a formation. */
+static enum sim_part part_of(int64_t key)
 {
-    int stop = 0, regroup = 0;
+    return key % KEYS == 0 ? PART_SUM : (enum sim_part)((key % KEYS - 1) % PARTS);
+}
+
+/* All that have arrived may go on. */
+static void release(struct sim *s, int64_t g, int64_t key)
+{
+    int stop = 0, regroup = 0, is_form = key % KEYS == 0, is_sum = part_of(key) == PART_SUM;
     if (g < s->newest_generation)
         sim_fail(s, "generation %lld computes after generation %lld", (long long)g,
                  (long long)s->newest_generation);
@@ -83,10 +91,21 @@ static void release(struct sim *s, int64_t g, int is_form)
         int i = s->group[g][r];
         struct fake_engine *e = &s->nodes[i].e;
         e->is_released = 1;
-        e->is_last = !is_form && (stop || regroup || s->is_nonfinite);
-        e->end = s->is_nonfinite ? EPOCH_NONFINITE : stop ? EPOCH_STOPPED : EPOCH_REGROUP;
+        if (is_sum) { /* the ranks agree on what follows the step */
+            e->is_last = !is_form && (stop || regroup || s->is_nonfinite);
+            e->end = s->is_nonfinite ? EPOCH_NONFINITE : stop ? EPOCH_STOPPED : EPOCH_REGROUP;
+        }
         engine_wake(s, i, sim_random(s, 0, 3 * MS));
     }
+}
+
+static int is_cut_between(const struct sim *s, int a, int b)
+{
+    for (int i = 0; i < s->n_cuts; i++)
+        if (s->cuts[i].until > s->now &&
+            ((s->cuts[i].a == a && s->cuts[i].b == b) || (s->cuts[i].a == b && s->cuts[i].b == a)))
+            return 1;
+    return 0;
 }
 
 /* 1: two of the nodes cannot reach each other, so all wait. */
@@ -102,16 +121,72 @@ static int is_cut(const struct sim *s, int64_t g)
     return 0;
 }
 
+/* 1: engine e waits for node i, or would if node i had not come yet. */
+static int waits_for(const struct sim *s, const struct fake_engine *e, int i)
+{
+    const struct fake_engine *o = &s->nodes[i].e;
+    enum sim_part part = part_of(e->key);
+    if (part == PART_SUM || o->generation != e->generation || o->n_ranks != e->n_ranks)
+        return 1;
+    return way_meets(s, part, (e->key % KEYS - 1) / PARTS, e->n_ranks, e->rank, o->rank);
+}
+
+/* Node k is in a part of a step in which it waits for some ranks only.  It goes on once these have
+ * come as far; one that has left is noticed, if it had not come. */
+static void meet_some(struct sim *s, int k)
+{
+    const struct fake_engine *e = &s->nodes[k].e;
+    int64_t g = e->generation;
+    for (int r = 0; r < s->group_size[g]; r++) {
+        int i = s->group[g][r];
+        const struct fake_engine *o = &s->nodes[i].e;
+        if (i == k || !waits_for(s, e, i))
+            continue;
+        if (!s->nodes[i].is_alive || o->left >= g || o->generation != g) {
+            notice(s, k);
+            return;
+        }
+        if (o->key < e->key || is_cut_between(s, i, k))
+            return;
+    }
+    s->nodes[k].e.is_released = 1;
+    engine_wake(s, k, sim_random(s, 0, 3 * MS));
+}
+
+/* Node k has come, and those that wait for it may go on. */
+static void meet_partly(struct sim *s, int k)
+{
+    const struct fake_engine *e = &s->nodes[k].e;
+    int64_t g = e->generation;
+    for (int r = 0; r < s->group_size[g]; r++) {
+        const struct fake_engine *o = &s->nodes[s->group[g][r]].e;
+        if (s->group[g][r] == k || (o->is_waiting && !o->is_released && o->generation == g &&
+                                    part_of(o->key) != PART_SUM && waits_for(s, o, k)))
+            meet_some(s, s->group[g][r]);
+    }
+}
+
+/* 1: all ranks meet in this collective. */
+static int is_of_all(const struct sim *s, int64_t key)
+{
+    enum sim_part part = part_of(key);
+    return part == PART_SUM || (part == PART_AFTER && s->way == WAY_SHARDS);
+}
+
 /* Node k has come to its collective.  If some nodes have left, node k notices that.  If node k was
  * the last to come, all go on. */
 static void meet(struct sim *s, int k)
 {
     const struct fake_engine *e = &s->nodes[k].e;
     int n_here;
+    if (!is_of_all(s, e->key)) {
+        meet_partly(s, k);
+        return;
+    }
     if (n_left(s, e->generation, e->key, &n_here) > 0)
         notice(s, k);
     else if (n_here == s->group_size[e->generation] && !is_cut(s, e->generation))
-        release(s, e->generation, e->key % 1000000 == 0);
+        release(s, e->generation, e->key);
 }
 
 void coll_arrive(struct sim *s, int k, int64_t key)
@@ -121,7 +196,7 @@ void coll_arrive(struct sim *s, int k, int64_t key)
     e->is_released = 0;
     e->key = key;
     e->n_handed++;
-    e->phase = key % 1000000 == 0 ? PHASE_FORM : PHASE_REDUCE;
+    e->phase = key % KEYS == 0 ? PHASE_FORM : PHASE_REDUCE;
     e->since = s->now;
     meet(s, k);
 }
@@ -139,7 +214,7 @@ void coll_leave(struct sim *s, int k)
     for (int i = 0; i < s->n_nodes; i++) {
         struct fake_engine *o = &s->nodes[i].e;
         if (i != k && s->nodes[i].is_alive && o->is_waiting && !o->is_released &&
-            o->generation == e->generation && o->generation > 0)
+            o->generation == e->generation && o->generation > 0 && waits_for(s, o, k))
             notice(s, i);
     }
 }

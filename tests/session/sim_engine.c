@@ -190,6 +190,9 @@ static void epoch_ended(struct sim *s, int k, enum epoch_end end)
 static void validated(struct sim *s, int k)
 {
     struct fake_engine *e = &s->nodes[k].e;
+    if (e->step <= (e->epoch - 1) * s->spe || e->step > e->epoch * s->spe)
+        sim_fail(s, "node %d validates epoch %lld and holds step %lld", k, (long long)e->epoch,
+                 (long long)e->step);
     struct report *r = answer(s, k, REPORT_VALIDATED);
     int64_t share = s->n_validation / e->n_ranks + (e->rank < s->n_validation % e->n_ranks);
     r->validated.epoch = e->epoch;
@@ -241,19 +244,21 @@ static void compute(struct sim *s, int k)
     engine_wake(s, k, sim_random(s, MS, s->step_ms * MS));
 }
 
-static void step_done(struct sim *s, int k)
+static void apply_step(struct sim *s, int k)
 {
     struct fake_engine *e = &s->nodes[k].e;
-    if (e->is_last && e->end == EPOCH_NONFINITE) { /* not applied */
-        epoch_ended(s, k, EPOCH_NONFINITE);
-        return;
-    }
     if (e->step % s->spe == 0)
         e->w.sum = 0;
     e->w.sum += sim_metric(e->step);
     ASSERT(e->w.n < MAX_STEPS);
     e->w.step[e->w.n++] = e->step++;
     s->newest_step = max_i64(s->newest_step, e->step);
+}
+
+static void step_done(struct sim *s, int k)
+{
+    struct fake_engine *e = &s->nodes[k].e;
+    e->part = PART_BEFORE;
     if (!e->has_stepped || e->is_fresh) {
         struct report *r = report_new(REPORT_STEP, e->generation);
         r->step.epoch = e->epoch;
@@ -271,17 +276,47 @@ static void step_done(struct sim *s, int k)
         compute(s, k);
 }
 
+/* Go to the next collective of the step, or end the step behind its last one. */
+static void next_part(struct sim *s, int k)
+{
+    struct fake_engine *e = &s->nodes[k].e;
+    int is_applied = e->part > PART_SUM;
+    while (e->part < PARTS && !way_has(s, e->part))
+        e->part++;
+    if (e->part == PARTS) {
+        step_done(s, k);
+        return;
+    }
+    if (e->part == PART_SUM)
+        e->shard.prepared = e->step;
+    coll_arrive(s, k, e->generation * KEYS + 1 + (e->step - is_applied) * PARTS + e->part);
+}
+
+/* The ranks agree on the step by the sum over all of them.  From there on it counts. */
+static void part_done(struct sim *s, int k)
+{
+    struct fake_engine *e = &s->nodes[k].e;
+    if (e->part == PART_SUM && e->is_last && e->end == EPOCH_NONFINITE) { /* not applied */
+        epoch_ended(s, k, EPOCH_NONFINITE);
+        return;
+    }
+    if (e->part == PART_SUM)
+        apply_step(s, k);
+    e->part++;
+    next_part(s, k);
+}
+
 static void train(struct sim *s, int k)
 {
     struct fake_engine *e = &s->nodes[k].e;
-    if (e->step == e->epoch * s->spe) { /* all steps were done before the last fault */
-        epoch_ended(s, k, EPOCH_WHOLE);
-    } else if (e->is_released) {
+    if (e->is_released) {
         e->is_waiting = e->is_released = 0;
         e->n_ended++;
-        step_done(s, k);
+        part_done(s, k);
+    } else if (e->step == e->epoch * s->spe) { /* all steps were done before the last fault */
+        epoch_ended(s, k, EPOCH_WHOLE);
     } else {
-        coll_arrive(s, k, e->generation * 1000000 + 1 + e->step);
+        next_part(s, k);
     }
 }
 
@@ -293,7 +328,7 @@ static void form(struct sim *s, int k)
         e->n_ended++;
         formed(s, k);
     } else {
-        coll_arrive(s, k, e->generation * 1000000);
+        coll_arrive(s, k, e->generation * KEYS);
     }
 }
 
@@ -416,6 +451,7 @@ static void join_group(struct sim *s, int k, const struct cmd *c)
     e->n_ranks = c->prepare.n_ranks;
     e->is_fresh = 1;
     e->wants_regroup = 0;
+    e->part = PART_BEFORE;
     if (!s->group_size[g]) {
         s->group_size[g] = e->n_ranks;
         for (int i = 0; i < MAX_NODES; i++)

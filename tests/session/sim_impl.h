@@ -6,6 +6,8 @@
  *   sim_fault.c    faults
  *   sim_engine.c   fake engines
  *   sim_coll.c     collectives, in which fake engines meet
+ *   sim_way.c      strategies: with which ranks an engine meets in a step, and which ranks hold the
+ *                  state
  *   sim_watch.c    invariants that hold all the time
  *   sim_check.c    invariants at the end of a plain run
  *   sim_elastic.c  invariants at the end of a run where ranks come and go */
@@ -72,6 +74,24 @@ struct weights { /* the state: the steps that made it, in order */
 /* A step's contribution to the epoch's metric. */
 static inline int64_t sim_metric(int64_t step) { return 1 + step * step; }
 
+/* A step's collectives.  Every step has a sum over all ranks, by which they agree on it. */
+enum sim_way {
+    WAY_ALL,    /* this sum alone (strategy allreduce) */
+    WAY_PAIRS,  /* before it each rank meets one other rank, or rests (decentralized, shift_one) */
+    WAY_RING,   /* after it each rank meets its two neighbours (low_precision_decentralized) */
+    WAY_SHARDS, /* before it each rank gives its sums to the next one; after it, all meet (zero) */
+    WAY_COUNT
+};
+
+enum sim_part { PART_BEFORE, PART_SUM, PART_AFTER, PARTS };
+
+/* WAY_SHARDS: the part of the state that an engine holds, by the formation that divided it. */
+struct shard {
+    int64_t lineage;  /* that formation's generation; 0: it was not divided yet */
+    int size, rank;   /* in that formation; size 0: nothing is held, 1: the whole state */
+    int64_t prepared; /* the step whose sums have arrived; -1: none */
+};
+
 struct cut { /* two nodes that cannot reach each other */
     int a, b;
     int64_t until;
@@ -87,8 +107,10 @@ struct fake_engine {
     int64_t canceled; /* commands of this generation and older ones are not begun */
     int is_breaking;  /* aborted, but the command under way has not ended yet */
     enum phase phase;
-    int is_waiting;            /* in a collective */
-    int64_t key;               /* in this collective */
+    int is_waiting;     /* in a collective */
+    int64_t key;        /* in this collective */
+    enum sim_part part; /* of the step */
+    struct shard shard;
     int64_t n_handed, n_ended; /* collectives in this formation */
     int64_t since;             /* when its phase began */
     int is_released, is_last;  /* the collective is done; it agreed on the end of the epoch */
@@ -158,6 +180,9 @@ struct sim {
     int n_formed[MAX_GENERATIONS];
     int group_size[MAX_GENERATIONS], group[MAX_GENERATIONS][MAX_NODES]; /* nodes, by rank; -1 */
     int64_t newest_step, newest_generation; /* applied by any rank; of the newest collective */
+    enum sim_way way;
+    int has_buddies; /* WAY_SHARDS: the next rank holds a copy of a rank's shard */
+    int is_back;     /* 1: the state of newer steps was lost, and no recovery has told so yet */
     enum sim_mode mode;
     int is_elastic; /* ranks are replaced; several faults */
     int n_spares, min_ranks, max_ranks, n_more_faults, is_restarting;
@@ -226,7 +251,19 @@ void engine_fault(struct sim *s, int k, int is_consequence, const char *text);
 void engine_die(struct sim *s, int k);
 void engine_wake(struct sim *s, int k, int64_t ns); /* engine_advance after so long */
 
+/* sim_way.c */
+void way_choose(struct sim *s);
+/* 1: a step has this part. */
+int way_has(const struct sim *s, enum sim_part part);
+/* 1: in `part` of `step`, rank a of n waits for rank b. */
+int way_meets(const struct sim *s, enum sim_part part, int64_t step, int n, int a, int b);
+/* The ranks of generation g form: *out is the state that they go on from.  They divide it anew. */
+void way_take_state(struct sim *s, int64_t g, struct weights *out);
+
 /* sim_coll.c */
+enum {
+    KEYS = 1000000
+}; /* a collective's key: generation * KEYS, and the number in the formation */
 void coll_arrive(struct sim *s, int k, int64_t key);
 void coll_leave(struct sim *s, int k); /* the nodes that wait for it notice */
 void coll_heal(struct sim *s);         /* a cut that held up a collective may be over */
@@ -240,6 +277,9 @@ void watch_away(struct sim *s, int k, int64_t ns); /* its clock went on while it
 int sim_is_true(const struct sim *s, int k,
                 const char *text);                         /* 1: the text fits a fault of node k */
 int sim_was_struck(const struct sim *s, enum inject what); /* any node */
+/* 1: another node cannot reach this one, and in some part of a step the two wait for each other
+ * while the others have gone on.  So the two may be named. */
+int sim_is_cut_off(const struct sim *s, int k);
 
 void sim_check(struct sim *s);
 void sim_check_ended(struct sim *s); /* every node */

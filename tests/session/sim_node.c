@@ -166,7 +166,9 @@ void sim_start_driver(struct sim *s)
     driver_free(n->d);
     n->is_alive = n->is_started = 1;
     n->life++;
-    n->e = (struct fake_engine){.token = n->e.token + 1, .last_report = n->e.last_report};
+    n->e = (struct fake_engine){.token = n->e.token + 1,
+                                .last_report = n->e.last_report,
+                                .shard = {.size = 1, .prepared = -1}}; /* the whole state */
     if (is_resumed) {
         n->e.w = s->run.saved;
         n->e.step = s->run.saved.n;

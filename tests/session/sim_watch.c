@@ -45,11 +45,20 @@ static const struct {
     {INJECT_CLOCK_STALL, "no sign of life for 5"},
 };
 
+int sim_is_cut_off(const struct sim *s, int k)
+{
+    for (int i = 0; i < s->n_cuts; i++)
+        if (s->way != WAY_ALL && (s->cuts[i].a == k || s->cuts[i].b == k))
+            return 1;
+    return 0;
+}
+
 int sim_is_true(const struct sim *s, int k, const char *text)
 {
     /* The others went on as soon as they could reach the node, but the node was frozen. */
     unsigned both = 1u << INJECT_PARTITION | 1u << INJECT_FREEZE_SHORT;
-    if ((s->struck[k] & both) == both && strstr(text, "cluster.deadlines.step"))
+    if (((s->struck[k] & both) == both || sim_is_cut_off(s, k)) &&
+        strstr(text, "cluster.deadlines.step"))
         return 1;
     for (size_t i = 0; i < ARRAY_LEN(reasons); i++)
         if (s->struck[k] >> reasons[i].what & 1 && strstr(text, reasons[i].text))
@@ -76,7 +85,7 @@ static void warned(struct sim *s, const struct session_event *e)
                                   1u << INJECT_SILENCE_IN | 1u << INJECT_SILENCE_OUT |
                                   1u << INJECT_CLOCK_STALL | 1u << INJECT_CLOCK_LEAP;
     int k = node_of(e->host);
-    if (e->rank >= 0 && (k < 0 || !(s->struck[k] & stops)))
+    if (e->rank >= 0 && (k < 0 || !(s->struck[k] & stops || sim_is_cut_off(s, k))))
         sim_fail(s, "nothing befell node %d: %s", k, e->text);
     s->n_warnings++;
 }
@@ -84,10 +93,12 @@ static void warned(struct sim *s, const struct session_event *e)
 static void recovered(struct sim *s, const struct session_event *e)
 {
     s->n_recovered++;
-    if (e->steps_lost < 0 || e->steps_lost > 1 || e->generation <= s->last_generation)
+    if (e->steps_lost < 0 || (e->steps_lost > 1 && !s->is_back) ||
+        e->generation <= s->last_generation)
         sim_fail(s, "recovered in generation %lld after %lld, %lld steps lost",
                  (long long)e->generation, (long long)s->last_generation, (long long)e->steps_lost);
     s->last_generation = e->generation;
+    s->is_back = 0;
     if (e->seconds > s->slowest_recovery && !sim_was_struck(s, INJECT_CLOCK_LEAP))
         s->slowest_recovery = e->seconds;
 }
