@@ -8,22 +8,10 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/text.h"
 #include "base/util.h"
 #include "driver/request.h"
+#include "report/json_text.h"
 #include "report/status.h"
-
-/* A JSON string of a text that may contain names that peers gave. */
-static json_t *clean_string(const char *text)
-{
-    char *clean = xstrdup(text);
-    json_t *o;
-
-    text_clean(clean);
-    o = json_string(clean);
-    free(clean);
-    return o;
-}
 
 /* Append the JSON value o as one line.  Takes o. */
 static void put(json_t *o, struct buf *out)
@@ -38,7 +26,7 @@ static void put(json_t *o, struct buf *out)
 
 static void put_error(const char *why, struct buf *out)
 {
-    put(json_pack("{s:o}", "error", clean_string(why)), out);
+    put(json_pack("{s:o}", "error", json_text(why)), out);
 }
 
 /* Every answer has this form; `argument` is "" for a request that has none. */
@@ -62,7 +50,7 @@ static json_t *leaver_json(const struct leaver *l)
 {
     return json_pack("{s:o, s:o, s:o, s:I, s:s}", "rank",
                      l->rank >= 0 ? json_integer(l->rank) : json_null(), "spare",
-                     l->spare ? json_integer(l->spare) : json_null(), "host", clean_string(l->host),
+                     l->spare ? json_integer(l->spare) : json_null(), "host", json_text(l->host),
                      "pid", (json_int_t)l->pid, "when", l->when);
 }
 
@@ -75,7 +63,7 @@ static void put_drained(const struct drained *x, struct buf *out)
         json_array_append_new(leaving, leaver_json(&x->leaver[i]));
         buf_printf(&lines, "%s\n", x->leaver[i].line);
     }
-    put(json_pack("{s:o, s:o}", "text", clean_string(buf_cstr(&lines)), "leaving", leaving), out);
+    put(json_pack("{s:o, s:o}", "text", json_text(buf_cstr(&lines)), "leaving", leaving), out);
     buf_fini(&lines);
 }
 

@@ -8,8 +8,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/text.h"
 #include "base/util.h"
+#include "report/json_text.h"
 
 struct audit {
     struct lines *lines;
@@ -38,18 +38,6 @@ void audit_free(struct audit *a)
     free(a);
 }
 
-static json_t *text_of(const char *text)
-{
-    char *clean = text ? xstrdup(text) : NULL;
-    json_t *o;
-
-    if (clean)
-        text_clean(clean);
-    o = clean ? json_string(clean) : json_null();
-    free(clean);
-    return o;
-}
-
 /* Takes o. */
 static void add(struct audit *a, json_t *o)
 {
@@ -65,8 +53,8 @@ void audit_asked(struct audit *a, const char *request, int64_t uid, int64_t pid,
                  const char *refused)
 {
     add(a, json_pack("{s:s, s:f, s:o, s:I, s:I, s:o}", "event", "asked", "time", clock_wall_s(),
-                     "request", text_of(request), "uid", (json_int_t)uid, "pid", (json_int_t)pid,
-                     "refused", text_of(refused)));
+                     "request", json_text(request), "uid", (json_int_t)uid, "pid", (json_int_t)pid,
+                     "refused", json_text(refused)));
 }
 
 /* 1: a line may be written for one more peer. */
@@ -110,5 +98,5 @@ void audit_refused(struct audit *a, const char *reason)
     }
     audit_flush(a);
     add(a, json_pack("{s:s, s:f, s:o}", "event", "refused", "time", clock_wall_s(), "reason",
-                     text_of(reason)));
+                     json_text(reason)));
 }

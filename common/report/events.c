@@ -9,8 +9,8 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/text.h"
 #include "base/util.h"
+#include "report/json_text.h"
 
 struct events {
     struct lines *lines;
@@ -67,12 +67,7 @@ static void put_int(json_t *o, const char *key, int64_t v)
 
 static void put_text(json_t *o, const char *key, const char *text)
 {
-    char *clean = text ? xstrdup(text) : NULL;
-
-    if (clean)
-        text_clean(clean);
-    json_object_set_new(o, key, clean ? json_string(clean) : json_null());
-    free(clean);
+    json_object_set_new(o, key, json_text(text));
 }
 
 static void put_numbers(json_t *o, const char *key, const double *v, int n)

@@ -11,21 +11,10 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/text.h"
 #include "base/util.h"
 #include "ckpt/owner.h"
+#include "report/json_text.h"
 #include "report/run_dir.h"
-
-static json_t *text_of(const char *s)
-{
-    char *clean = xstrdup(s ? s : "");
-    json_t *o;
-
-    text_clean(clean);
-    o = json_string(clean);
-    free(clean);
-    return o;
-}
 
 static json_t *seconds_ago(int64_t ns) { return ns ? json_real(-1e-9 * (double)ns) : json_null(); }
 
@@ -62,10 +51,11 @@ static json_t *ring_of(const struct incident_rank *r)
 static json_t *rank_of(const struct incident_rank *r)
 {
     return json_pack("{s:i, s:o, s:I, s:b, s:s, s:I, s:o, s:f, s:f, s:o}", "rank", r->rank, "host",
-                     text_of(r->host), "pid", (json_int_t)r->pid, "behind", r->is_behind, "phase",
-                     phase_name(r->at.phase), "step", (json_int_t)r->at.step, "bucket",
-                     r->at.bucket >= 0 ? json_integer(r->at.bucket) : json_null(), "phase_seconds",
-                     r->phase_s, "heard_seconds", r->heard_s, "collectives", ring_of(r));
+                     json_text(r->host ? r->host : ""), "pid", (json_int_t)r->pid, "behind",
+                     r->is_behind, "phase", phase_name(r->at.phase), "step", (json_int_t)r->at.step,
+                     "bucket", r->at.bucket >= 0 ? json_integer(r->at.bucket) : json_null(),
+                     "phase_seconds", r->phase_s, "heard_seconds", r->heard_s, "collectives",
+                     ring_of(r));
 }
 
 static json_t *incident_json(const struct incident *i)
@@ -75,8 +65,8 @@ static json_t *incident_json(const struct incident *i)
     for (int k = 0; k < i->n; k++)
         json_array_append_new(ranks, rank_of(&i->rank[k]));
     return json_pack("{s:f, s:o, s:I, s:s, s:i, s:o}", "time", clock_wall_s(), "message",
-                     text_of(i->text), "generation", (json_int_t)i->generation, "stage", i->stage,
-                     "nranks", i->n_ranks, "ranks", ranks);
+                     json_text(i->text ? i->text : ""), "generation", (json_int_t)i->generation,
+                     "stage", i->stage, "nranks", i->n_ranks, "ranks", ranks);
 }
 
 /* The first name that is free; NULL: none is. */

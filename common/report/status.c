@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/text.h"
 #include "base/util.h"
+#include "report/json_text.h"
 #include "report/table.h"
 
 /* ---- a table ---- */
@@ -178,18 +179,6 @@ void status_put_brief(const struct status *s, int most, struct buf *out)
 
 static json_t *real_or_null(double v) { return v > 0 ? json_real(v) : json_null(); }
 
-static json_t *clean_or_null(const char *text)
-{
-    char *clean = text ? xstrdup(text) : NULL;
-    json_t *o;
-
-    if (clean)
-        text_clean(clean);
-    o = clean ? json_string(clean) : json_null();
-    free(clean);
-    return o;
-}
-
 static json_t *rank_json(const struct status_rank *r)
 {
     json_t *o = json_pack("{s:s}", "role", status_role_name(r->role));
@@ -198,9 +187,9 @@ static json_t *rank_json(const struct status_rank *r)
     json_object_set_new(o, "spare", r->spare ? json_integer(r->spare) : json_null());
     if (r->role == STATUS_MISSING)
         return o;
-    json_object_set_new(o, "host", clean_or_null(r->host));
+    json_object_set_new(o, "host", json_text(r->host));
     json_object_set_new(o, "pid", json_integer(r->pid));
-    json_object_set_new(o, "device", clean_or_null(r->device));
+    json_object_set_new(o, "device", json_text(r->device));
     json_object_set_new(o, "phase", json_string(phase_name(r->phase)));
     json_object_set_new(o, "phase_seconds", json_real(r->phase_s));
     json_object_set_new(o, "step", json_integer(r->step));
@@ -215,7 +204,7 @@ static json_t *rank_json(const struct status_rank *r)
 
 static json_t *standby_json(const struct status *s)
 {
-    return s->standby ? json_pack("{s:o, s:b}", "address", clean_or_null(s->standby), "votes",
+    return s->standby ? json_pack("{s:o, s:b}", "address", json_text(s->standby), "votes",
                                   s->standby_votes)
                       : json_null();
 }

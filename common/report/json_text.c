@@ -1,0 +1,20 @@
+/* json_text - jansson takes UTF-8 only, and whoever reads the JSON may show it on a terminal, so
+ * the text is cleaned first. */
+#include "report/json_text.h"
+
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/text.h"
+
+json_t *json_text(const char *text)
+{
+    char *clean = text ? xstrdup(text) : NULL;
+    json_t *o;
+
+    if (clean)
+        text_clean(clean);
+    o = clean ? json_string(clean) : json_null();
+    free(clean);
+    return o;
+}
