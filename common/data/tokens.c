@@ -70,7 +70,7 @@ static void decode(const struct text *t, const uint8_t *p, int64_t n, uint32_t *
             to[i] = word_at(p + 4 * i);
 }
 
-/* Where the text's token `first` stands, in bytes. */
+/* The offset in the file of the text's token `first`, in bytes. */
 static int64_t place_of(const struct text *t, int64_t first)
 {
     return t->offset + first * t->token_bytes;

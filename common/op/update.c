@@ -29,7 +29,7 @@
 
 #include "op/infer.h"
 
-/* Whether input i has one element for each parameter: the gradient, the copies, a slot. */
+/* 1: input i has one element for each parameter. That is so for the gradient, copies and slots. */
 static int is_array(int i) { return i == UPDATE_GRAD || i == UPDATE_COPY || i >= UPDATE_SLOT; }
 
 static int want_segments(const struct graph *g, const struct node *n, struct err *err)

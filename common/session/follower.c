@@ -239,8 +239,8 @@ static void on_welcome(struct follower *f, const Wire__Welcome *w)
     open_engine(f, w);
 }
 
-/* Whether to try again after this refusal.  A follower whose job or data are wrong would be refused
- * again.  But a place may become free, and another driver may come. */
+/* Tells whether the follower is to try again after this refusal.  If its job or data are wrong, it
+ * would be refused again.  But a place may become free, and another driver may come. */
 static enum retry retry_of(Wire__Reason reason)
 {
     switch (reason) {

@@ -60,7 +60,7 @@ static void store_int(void *at, size_t size, int64_t v)
         *(int64_t *)at = v;
 }
 
-/* How many bytes protobuf-c has for an integer, an enum value or a bool. */
+/* The number of bytes in which protobuf-c stores an integer, an enum value or a bool. */
 static size_t wire_size(const ProtobufCFieldDescriptor *f)
 {
     int is_long = f->type == PROTOBUF_C_TYPE_INT64 || f->type == PROTOBUF_C_TYPE_SINT64;

@@ -21,7 +21,8 @@ void guarded_fini(struct guarded *m);                        /* a zeroed struct 
 void guarded_set(const struct guarded *m, const void *from); /* from NULL: all bytes 0xff */
 void guarded_get(const struct guarded *m, void *to);
 
-/* Whether both guards are as they were.  After this, ASan no longer notices a read of a guard. */
+/* Returns 1 if both guards are as they were.  After the call, ASan no longer notices a read of a
+ * guard. */
 int guarded_intact(const struct guarded *m);
 
 #endif

@@ -237,7 +237,7 @@ static void run_often(struct kernel *k, struct places *p, struct world *w, const
         fail_at(w, n, "a run allocated memory");
 }
 
-/* Whether the node has no kernel, or one that this run leaves out. */
+/* Returns 1 if the node has no kernel, or one that this run leaves out. */
 static int is_left_out(const struct world *w, const struct node *n)
 {
     if (w->c->fusion &&
@@ -340,8 +340,8 @@ static void run_reference(const struct world *w, const struct node *n, void **va
     ref_run_node(w->g, n, in, out);
 }
 
-/* Whether the value has a form that only the backend that made it can read: which of a maximum
- * pool, a mask.  Gathered labels are I32, too, but not opaque. */
+/* Returns 1 if only the backend that made the value can read it: the numbers of the elements that a
+ * maximum pool chose, or a mask.  Gathered labels are I32, too, but every backend can read them. */
 static int is_opaque(const struct graph *g, int value)
 {
     const int maker = g->value[value].producer;
@@ -372,7 +372,7 @@ static void check_mask(struct world *w, const struct node *n, unsigned char *cop
         }
 }
 
-/* Whether the node may work in place, by the rule of program/plan.c. */
+/* Returns 1 if the node may work in place, by the rule of program/plan.c. */
 static int may_be_in_place(const struct world *w, const struct node *n)
 {
     const struct op_def *def = op_get(n->op);

@@ -180,7 +180,7 @@ static double weighted_loss(const struct plain *p, const float *x, int32_t label
                (p->attr.loss.class_weight_sum * log_sum - dot_of(w, x, p->c));
 }
 
-/* Whether the label's logit is among the five largest (op/softmax_xent.c). */
+/* Returns 1 if the label's logit is among the five largest (op/softmax_xent.c). */
 static int is_in_top5(const float *x, int64_t c, int32_t label)
 {
     if (!is_class(label, c) || isnan(x[label]))
@@ -188,7 +188,7 @@ static int is_in_top5(const float *x, int64_t c, int32_t label)
     return not_below(x, label, x[label]) + above(x + label + 1, c - label - 1, x[label]) < 5;
 }
 
-/* Whether the first of the largest logits is the label's. */
+/* Returns 1 if the first of the largest logits is the label's. */
 static int is_correct(const float *x, int64_t c, int32_t label, float largest)
 {
     return is_class(label, c) && x[label] == largest && count_of(x, label, largest) == 0;
