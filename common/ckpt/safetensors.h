@@ -33,7 +33,7 @@ enum { ST_MAX_HEADER = 100 << 20 }; /* bytes; the limit of the Python package as
 int st_write(const char *path, const struct st_tensor *tensor, int n, struct hash128 *hash,
              struct err *err);
 
-/* What stands in a file before the data of these tensors: the length of the header, and the header.
+/* The bytes of a file before the data of these tensors: the length of the header, and the header.
  * For free(). */
 char *st_head(const struct st_tensor *tensor, int n, size_t *len);
 size_t st_bytes(const struct st_tensor *t); /* of its data */

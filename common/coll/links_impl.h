@@ -1,4 +1,5 @@
-/* links_impl - what links.c and links_thread.c share; no other file includes it. */
+/* links_impl - the struct that links.c and links_thread.c share, and how the one starts the other.
+ * No other file includes it. */
 #ifndef COLL_LINKS_IMPL_H
 #define COLL_LINKS_IMPL_H
 

@@ -200,8 +200,8 @@ static int make_parts(struct average *a, const struct buffers *m, const union no
 
 /* ---- life ---- */
 
-/* What is exchanged.  Where parameters are divided, the network gathers them from the ranks' own
- * shards, so the averages in these take their place there. */
+/* Lists the arrays that are exchanged.  Where parameters are divided, the network gathers them from
+ * the ranks' own shards, so the averages in these take their place there. */
 static void list_asides(struct average *a)
 {
     struct state *s = a->state;

@@ -327,7 +327,7 @@ static int end_preparing(struct joint *j, struct coll *c, struct err *err)
     return 0;
 }
 
-/* What a rank tells of its part. */
+/* The report of a rank about its part. */
 struct outcome {
     int32_t rc;
     struct hash128 hash;
@@ -393,7 +393,7 @@ static int end_writing(struct joint *j, struct coll *c, struct err *err)
     return rc;
 }
 
-/* What rank 0 tells in a poll of phase 3. */
+/* The order that rank 0 gives in a poll of phase 3. */
 struct order {
     int32_t rank; /* it sends the next window; ALL_PASSED, PASS_FAILED: none does */
     int64_t n_bytes;

@@ -30,7 +30,7 @@ void two_free(struct two *w);
 
 uint16_t two_port(const struct two *w); /* rank 0's, as its blob says */
 
-/* What one rank does, on a thread. */
+/* The work of one rank, on a thread of its own. */
 struct side {
     struct two *two;
     int rank, rc;
@@ -49,8 +49,8 @@ void two_both(struct two *w, void *(*what)(void *)); /* fails the test if one of
 int64_t two_n_strangers(const struct two *w);
 void two_wait_for_strangers(const struct two *w, int64_t n);
 
-/* A connection to this port of the machine.  What is said may not arrive: the rank may have closed
- * it already. */
+/* A connection to this port of the machine.  Bytes may not arrive, because the rank may have closed
+ * the connection already. */
 int stranger_new(uint16_t port);
 int stranger_socket(void); /* not connected yet */
 void stranger_connect(int s, uint16_t port);

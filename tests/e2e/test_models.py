@@ -1,6 +1,6 @@
-"""Every kind of model loses a rank, then all ranks at once, and is resumed: the run ends with the bits
-of an undisturbed one.  Batch norm's statistics, dropout, augmentation, tokens, averaged weights and
-bfloat16 are among what has to be the same.
+"""Every kind of model loses a rank, then all ranks at once, and is resumed: the run ends with the
+bits of an undisturbed one.  Batch norm's statistics, dropout, augmentation, tokens, averaged
+weights and bfloat16 are among what has to be the same.
 
 test_models.py [Models|Large]
 """
@@ -73,8 +73,8 @@ class Case(training.Case):
             file.write(content)
 
     def lose_all(self, model):
-        """Rank 1 kills itself when it has the sums of a step, and a spare takes its place.  In a later
-        step, in which all wait for rank 2, all are killed."""
+        """Rank 1 kills itself when it has the sums of a step, and a spare takes its place.  In a
+        later step, in which all wait for rank 2, all are killed."""
         job = {**JOB, **model}
         driver = self.driver(*THREADS, "--inject", "kill:rank1@update2,stop:rank2@step9", n=3,
                              job={**job, "cluster.spares": 1})

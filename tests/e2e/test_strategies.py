@@ -1,8 +1,8 @@
-"""Every strategy under every fault, in the midst of steps: ranks are killed, frozen, cut off, drained
-and added, and at last the driver is killed and the run resumed.
+"""Every strategy under every fault, in the midst of steps: ranks are killed, frozen, cut off,
+drained and added, and at last the driver is killed and the run resumed.
 
-    test_strategies.py [Lost|Resized]  the strategies of which each does something that the others do
-                                       not
+    test_strategies.py [Lost|Resized]  the strategies of which each does something that the others
+                                       do not
     test_strategies.py rest            the others
 
 The table WAYS says what each strategy promises.  Where ranks come in the place of others, and the
@@ -127,9 +127,9 @@ class Lost(Case):
     """Ranks are lost, and the number of ranks stays the same."""
 
     def check(self, way):
-        """A rank kills itself when it has the sums of a step, another one freezes while it waits for
-        them, and one loses its connection.  Each time a spare comes.  Then the driver kills itself,
-        and the run is resumed from its checkpoint."""
+        """A rank kills itself when it has the sums of a step, another one freezes while it waits
+        for them, and one loses its connection.  Each time a spare comes.  Then the driver kills
+        itself, and the run is resumed from its checkpoint."""
         job = {**self.job(way), "cluster.heartbeat_timeout": 3, **dp.FORSAKEN}
         faults = ",".join([*(blow[0] for blow in BLOWS), END_OF_DRIVER])
         driver, killed, frozen, *spares = self.start_all(job, "--inject", faults, spares=3)
@@ -158,8 +158,8 @@ class Resized(Case):
     """Ranks leave and join in order."""
 
     def check(self, way):
-        """Rank 1 is drained, and a spare takes its place; that one is drained, too, and two ranks go
-        on until another one joins them."""
+        """Rank 1 is drained, and a spare takes its place; that one is drained, too, and two ranks
+        go on until another one joins them."""
         job = {**self.job(way), **PATIENT, "cluster.min_ranks": 2, "cluster.max_ranks": 3,
                "cluster.join_interval": 0.2}
         # In step 22 rank 0 gives the driver time to see that another rank is ready.
@@ -182,7 +182,8 @@ class Resized(Case):
         self.assertEqual([event["nranks"] for event in self.events("form")], [3, 3, 2, 3])
         self.assertEqual([event["rank"] for event in self.events("lost")], [1, 1])
         self.assertEqual({event["reason"] for event in self.events("lost")},
-                         {f"rank 1 ({event['host']}) was drained" for event in self.events("drain")})
+                         {f"rank 1 ({event['host']}) was drained"
+                          for event in self.events("drain")})
         self.assertEqual(self.events("error"), [])
         self.assert_promise(way, way.resized, job)
 

@@ -60,8 +60,8 @@ class Case(dp.Case):
         return self.undisturbed(job, n)[0]
 
     def final_losses(self):
-        """The losses of each epoch.  An epoch that ended after the checkpoint from which the run was
-        resumed was told before, and again after it."""
+        """The losses of each epoch.  An epoch that ended after the checkpoint from which the run
+        was resumed was told before, and again after it."""
         return list({row[0]: row for row in self.losses()}.values())
 
     def assert_close(self, got, want):

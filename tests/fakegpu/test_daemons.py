@@ -151,8 +151,8 @@ class Daemons(dp.Case):
             self.assertNotEqual([e["train_loss"] for e in gpu], [e["train_loss"] for e in plain])
 
     def test_a_rank_is_lost_while_gradients_are_compressed(self):
-        """The strategy makes its memory and programs anew with the new ranks.  The lost rank's errors of
-        compression are lost."""
+        """The strategy makes its memory and programs anew with the new ranks.  The lost rank's
+        errors of compression are lost."""
         job = {**JOB, "optimizer.momentum": 0.5, "strategy.compress": "onebit"}
         whole = self.train("--device", "cuda", "--local", n=2, run="whole", job=job)
         hurt = self.train("--device", "cuda", "--local", "--inject", "kill:rank1@step7", n=2,
@@ -350,8 +350,8 @@ class Daemons(dp.Case):
         self.assertRegex(driver.text, r"--device auto: no GPU can be used: no luck; computing on")
 
     def test_a_slow_gpu_gets_less(self):
-        """Steps are recorded anew for the new shares, which change the results by rounding alone.  In
-        a step with synchronised batch norm the device measures how long it waits for others."""
+        """Steps are recorded anew for the new shares, which change the results by rounding alone.
+        In a step with synchronised batch norm the device measures how long it waits for others."""
         job = {**JOB, "data.samples": 1000, "train.epochs": 1, "optimizer.lr": 0.02,
                "model.batch_norm": "true"}
         whole = self.train("--device", "cuda", "--local", n=2, run="whole", job=job)

@@ -25,8 +25,8 @@ def write_samples(to, name, n, size, seed):
 
 
 class Images:
-    """What these networks share.  n_samples: in each set.  image: pixels of a side.  model_keys():
-    of the job file."""
+    """The parts that these networks share.  n_samples: in each set.  image: pixels of a side.
+    model_keys(): of the job file."""
     n_samples, image = 6, 32
 
     def keys(self):

@@ -155,7 +155,7 @@ static void an_epoch_that_was_not_ended_is_ended_again(void **state)
 }
 
 /* A rank was lost in the validation, and the newest state with it, as may happen to divided state.
- * What is validated in the end is the state at the epoch's end, and the epoch is told once. */
+ * In the end the state at the epoch's end is validated, and the epoch is told once. */
 static void a_lost_state_is_trained_again_before_it_is_validated(void **state)
 {
     struct rig r;

@@ -1,4 +1,5 @@
-/* linear - what cpu.c asks about linear layers. */
+/* linear - tells which kernels of linear layers add to their output, for cpu.c, which tells the
+ * program. */
 #ifndef BACKEND_CPU_LINEAR_H
 #define BACKEND_CPU_LINEAR_H
 

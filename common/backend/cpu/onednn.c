@@ -178,7 +178,7 @@ static float alpha_of(enum activation act)
     return act == ACT_LEAKY_RELU ? 0.01f : act == ACT_SILU ? 1.0f : 0.0f;
 }
 
-/* What follows a primitive: first y += its result, then y = act(y). */
+/* The operations that follow a primitive: first y += its result, then y = act(y). */
 struct tail {
     int adds;
     enum activation act;
