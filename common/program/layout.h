@@ -57,6 +57,9 @@ struct layout {
     /* Set by the owner, before programs are made: parameters have memory bucket by bucket, so a
      * program has GATHER stages (program.h). */
     int gathers;
+    /* Likewise: all parameters have memory, but those of a bucket may still be on their way when a
+     * step begins.  A program has GATHER stages in which the engine waits for them. */
+    int awaits_params;
     struct segment *state; /* [n_states] */
     int n_states;
     int64_t n_state_total;

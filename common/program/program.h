@@ -12,7 +12,8 @@
  *     RUN     executes kernels
  *     BUCKET  a range of the gradient buffer is final, and its all-reduce may start
  *     SYNC    a small value must be summed over all ranks before the next stage (batch norm)
- *     GATHER  the next stages read parameters of a set of buckets, and of no other (layout.gathers)
+ *     GATHER  the next stages read parameters of a set of buckets, and of no other (layout.gathers,
+ * awaits_params)
  *
  * Batch 0 is legal: a rank may have no samples in a step.  Such a program zeroes its gradients and
  * the values of its SYNC stages.  It has the same stages, so that the rank takes part in every

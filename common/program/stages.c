@@ -233,7 +233,7 @@ int program_make_stages(struct program *p, struct err *err)
     c.ready_at = xcalloc((size_t)(p->layout ? p->layout->n_buckets : 0) + 1, sizeof *c.ready_at);
     if (has_buckets)
         rc = check_complete(p, find_ready(&c), err);
-    if (rc == 0 && p->layout && p->layout->gathers)
+    if (rc == 0 && p->layout && (p->layout->gathers || p->layout->awaits_params))
         c.read = find_params(p);
     if (rc == 0) {
         cut(&c, has_buckets);

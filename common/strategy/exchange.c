@@ -75,7 +75,9 @@ static void follow(void *arg, int64_t id, enum coll_moment moment, int64_t now_n
 void exchange_join(struct exchange *x, struct coll *c)
 {
     x->coll = c;
-    x->beside.ticket = 0;
+    for (int b = 0; b < x->o.n_buckets; b++)
+        x->pending[b].ticket = 0; /* left by a step that failed */
+    x->control.ticket = x->beside.ticket = 0;
     coll_watch(c, follow, x);
 }
 
@@ -89,9 +91,6 @@ void exchange_begin(struct exchange *x, int64_t step)
 {
     x->step = step;
     x->handed = (struct handed){0, 0};
-    for (int b = 0; b < x->o.n_buckets; b++)
-        x->pending[b].ticket = 0; /* left by a step that failed */
-    x->control.ticket = 0;
 }
 
 int64_t exchange_step(const struct exchange *x) { return x->step; }
@@ -266,11 +265,12 @@ static int wait_for(struct exchange *x, struct pending *pending, int bucket, str
 {
     const struct pending p = *pending;
 
+    if (!p.ticket)
+        return 0;
     at(x, bucket);
     pending->ticket = 0;
-    return p.ticket && coll_wait(x->coll, p.ticket, err) < 0
-               ? err_wrap(err, "%s of bucket %d", p.what, bucket)
-               : 0;
+    return coll_wait(x->coll, p.ticket, err) < 0 ? err_wrap(err, "%s of bucket %d", p.what, bucket)
+                                                 : 0;
 }
 
 int exchange_wait(struct exchange *x, int bucket, struct err *err)

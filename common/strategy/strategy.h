@@ -177,8 +177,10 @@ struct strategy_ops {
     /* The bucket's memory is needed for other gradients: wait for the bucket's sums and move them
      * out, unless that has been done. */
     int (*bucket_release)(struct strategy *s, int bucket, struct err *err);
-    /* If params_are_divided: start to gather the bucket's parameters from all ranks; and wait until
-     * they are there.  Also called between steps, for a validation. */
+    /* If params_are_divided, or if a step may begin before all parameters of the step before have
+     * come (layout.awaits_params): start to gather the bucket's parameters from all ranks, unless
+     * that was done; and wait until they are there.  Also called between steps, for a validation.
+     */
     int (*bucket_gather)(struct strategy *s, int bucket, struct err *err);
     int (*bucket_gathered)(struct strategy *s, int bucket, struct err *err);
     /* The gradients are about to be read by the update: make the two things true that the head of

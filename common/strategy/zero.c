@@ -11,7 +11,9 @@
  *   2. With a buddy: each rank sends its sums to the next rank, which holds a copy of its shard.
  * With the last bucket, the control vector is summed over all ranks.  Then each rank updates the
  * shards that it holds, and
- *   3. All-gather: each rank sends the parameters of its own spans to all ranks.
+ *   3. All-gather: each rank sends the parameters of its own spans to all ranks.  Where
+ *      layout.awaits_params says so, the forward pass of the next step begins meanwhile, and waits
+ *      for the parameters of a bucket where it reads them first.
  *
  * With P parameters a rank sends 2 (n-1)/n P numbers in a step, as for an all-reduce, and P/n more
  * to its buddy.
@@ -190,17 +192,19 @@ static int wait_for_all(struct strategy *s, struct err *err)
     return rc;
 }
 
-/* Stage 3: start to gather the parameters of one bucket.  This rank's own span of the bucket comes
+/* Stage 3: start to gather the parameters of one bucket.  In the other stages that was done after
+ * the update.  This rank's own span of the bucket comes
  * from its shard. */
 static int gather_bucket(struct strategy *s, int bucket, struct err *err)
 {
     const struct layout *l = s->at.layout;
     const struct coll_span own = cut_span(l, bucket, n_ranks(s), rank(s));
     const int64_t before = cut_before(l, bucket, n_ranks(s), rank(s));
-    float *to = s->at.param_bucket[bucket];
+    float *to;
 
-    if (cut_bucket(l, bucket) == 0)
+    if (!s->ops->promises.params_are_divided || cut_bucket(l, bucket) == 0)
         return 0;
+    to = s->at.param_bucket[bucket];
     memcpy(to + own.at, (const float *)s->at.own_params[0] + before, sizeof *to * (size_t)own.n);
     return exchange_allgather_spans(s->at.exchange, bucket, to, cut_bucket(l, bucket), DTYPE_F32,
                                     err);
@@ -222,7 +226,7 @@ static int gather(struct strategy *s, struct err *err)
         if (cut_bucket(l, b) > 0)
             rc = exchange_allgather_spans(s->at.exchange, b, s->at.param + l->bucket[b].offset,
                                           cut_bucket(l, b), DTYPE_F32, err);
-    return rc == 0 ? wait_for_all(s, err) : rc;
+    return rc == 0 && !l->awaits_params ? wait_for_all(s, err) : rc;
 }
 
 static void free_it(struct strategy *s)
@@ -245,7 +249,7 @@ static void free_it(struct strategy *s)
         .new = new, .step_begin = begin, .bucket_ready = scatter_last, .micro_ready = scatter,    \
         .bucket_release = release, .bucket_gather = gather_bucket,                                \
         .bucket_gathered = wait_for_bucket, .before_update = release_all, .after_update = gather, \
-        .free = free_it                                                                           \
+        .epoch_end = wait_for_all, .free = free_it                                                \
     }
 
 static const struct strategy_ops ways[ZERO_MOST_STAGE][2] = {

@@ -82,6 +82,8 @@ int explain_nonfinite(struct trainer *t, const struct step_result *result, struc
         snprintf(t->note, sizeof t->note, "a loss of this rank is not finite");
     if (!result->has_bad_losses || t->layout->gathers)
         return 0;
+    for (int b = 0; b < t->layout->n_buckets && t->layout->awaits_params && rc == 0; b++)
+        rc = reducer_gathered(t->reducer, b, err);
     for (int m = 0, n = trainer_n_micros(t); rc == 0 && m < n; m++)
         rc = look_at_micro(t, &at, m, err);
     if (rc == 0)

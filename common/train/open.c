@@ -157,8 +157,16 @@ static const struct strategy_ops *strategy_of(const struct trainer *t)
  * bucket, so no collective would gather them. */
 static int divide_layout(struct trainer *t, struct err *err)
 {
-    t->layout->gathers = strategy_of(t)->promises.params_are_divided;
-    if (!t->layout->gathers || t->layout->n_total == t->layout->n_trained)
+    const struct strategy_promises *p = &strategy_of(t)->promises;
+    const int all_trained = t->layout->n_total == t->layout->n_trained;
+
+    t->layout->gathers = p->params_are_divided;
+    /* Working copies are made of all parameters at once.  Recomputed nodes and frozen parameters
+     * have no place among the buckets that a program waits for. */
+    t->layout->awaits_params = p->n_holders > 0 && !p->params_are_divided && !t->o.plugin &&
+                               all_trained && t->layout->copy_dtype == DTYPE_F32 &&
+                               t->job->train.recompute == RECOMPUTE_NONE;
+    if (!t->layout->gathers || all_trained)
         return 0;
     return err_set(
         err, ERR_CONFIG,

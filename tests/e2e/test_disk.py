@@ -11,12 +11,13 @@ import subprocess
 import time
 
 import dp
-from dp import DRIVER, ENDLESS, FAILED, FOLLOWER, SMALL, STOPPED
+from dp import DRIVER, ENDLESS, FAILED, FINISHED, FOLLOWER, SMALL, STOPPED
 
 LIBRARY = os.environ.get("DPTRAIN_HANG_LIBRARY")
 # Longer than a rank may be silent in these jobs.
 QUICK = {"cluster.heartbeat_timeout": 2}
 HANG = 5
+DIVIDED = {"strategy.zero": 1, "optimizer.momentum": 0.9}
 # No checkpoint is written during training, and epochs are short.
 EPOCHS = {**ENDLESS, **QUICK, "data.samples": 640, "checkpoint.every_epochs": 0}
 
@@ -212,6 +213,60 @@ class Disk(dp.Case):
         self.assert_exit(driver, STOPPED)
         self.assert_exit(follower, STOPPED)
         self.assertEqual(self.run_events("lost"), [])
+
+    # ---- a state that all ranks write
+
+    def files(self, run):
+        """The files of the newest checkpoint."""
+        folder = self.path(run, "checkpoints", "latest")
+        return {name: open(os.path.join(folder, name), "rb").read()
+                for name in ("model.safetensors", "optimizer.safetensors")}
+
+    def run_divided(self, run, *command):
+        """Two ranks whose state is divided; the command starts the follower."""
+        driver = self.driver("--run-dir", self.path(run), "--threads", "1", n=2,
+                             job={**SMALL, **DIVIDED})
+        follower = self.start([*command, FOLLOWER, "--once", "--threads", "1", "--root",
+                               f"127.0.0.1:{self.wait_port()}"])
+        self.assert_exit(driver, FINISHED)
+        self.assert_exit(follower, FINISHED)
+        self.assertEqual([event["step"] for event in self.events("checkpoint", run)][-1], 64)
+        self.assertEqual(self.events("error", run), [])
+        return self.files(run)
+
+    def test_other_disk(self):
+        """A follower that sees an empty folder where the driver has its run directory, as one on
+        another machine does, passes its part to the driver.  The checkpoint is the same."""
+        if subprocess.run(["unshare", "-m", "true"], capture_output=True,
+                          check=False).returncode != 0:
+            self.skipTest("another view of the disk needs the right to unshare it")
+        os.mkdir(self.path("far"))
+        near = self.run_divided("disk/run")
+        far = self.run_divided("far/run", "unshare", "-m", "sh", "-c",
+                               f'mount -t tmpfs far {self.path("far")} && exec "$@"', "sh")
+        self.assertEqual(near, far)
+
+    def test_full_for_all(self):
+        """As test_full, where both ranks write.  The follower may be the one that finds no
+        room."""
+        self.mount()
+        driver = self.driver("--run-dir", self.path("disk/run"), n=2,
+                             job={**ENDLESS, **DIVIDED, "data.samples": 640, "checkpoint.keep": 1})
+        follower = self.follower()
+        self.wait_event("checkpoint", 2, run="disk/run")
+        filler = self.fill()
+        driver.wait_line(r"checkpoint of step \d+ could not be written: .*No space left on device")
+        epoch = int(driver.wait_line(r"epoch (\d+)/", start=len(driver.lines)).group(1))
+        os.unlink(filler)
+        driver.wait_line(rf"epoch {epoch + 2}/")
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+        self.assert_exit(follower, STOPPED)
+        self.assertEqual(self.run_events("lost"), [])
+        self.assertEqual([name for name in os.listdir(self.path("disk/run/checkpoints"))
+                          if name.endswith(".tmp")], [])
+
+    # ---- looking
 
     def after_gap(self):
         """The events after the warning that some are missing."""
