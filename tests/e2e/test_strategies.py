@@ -1,9 +1,9 @@
 """Every strategy under every fault, in the midst of steps: ranks are killed, frozen, cut off,
 drained and added, and at last the driver is killed and the run resumed.
 
-    test_strategies.py [Lost|Resized]  the strategies of which each does something that the others
-                                       do not
-    test_strategies.py rest            the others
+    test_strategies.py [Lost|Back|Resized]  the strategies of which each does something that the
+                                            others do not
+    test_strategies.py rest                 the others
 
 The table WAYS says what each strategy promises.  Where ranks come in the place of others, and the
 strategy keeps nothing that is lost with a rank, the run ends with the bits of an undisturbed one.
@@ -116,6 +116,7 @@ class Case(training.Case):
         self.assertEqual([row[:2] for row in got], [row[:2] for row in losses])
         if promise == BITS:
             self.assertEqual(got, losses)
+            self.assertLessEqual(set(self.losses()), set(losses))  # nothing else was ever told
             self.assertEqual(self.weights("runs/demo"), weights)
         elif promise == ROUNDING:
             self.assert_close(got, losses)
@@ -152,6 +153,28 @@ class Lost(Case):
         if way.warns:
             self.assertRegex(self.events("warning")[0]["message"], "^" + way.warns)
         self.assert_promise(way, way.replaced, job)
+
+
+class Back(Case):
+    """The newest state of divided parameters is lost with its holders: training goes back to the
+    newest checkpoint, or to the beginning."""
+
+    def lose(self, way, faults):
+        job = {**self.job(way), **dp.FORSAKEN}
+        driver, *_ = self.start_all(job, "--inject", faults, spares=2)
+        self.assert_exit(driver, FINISHED)
+        self.assertEqual(self.events("error"), [])
+        said = [event["message"] for event in self.events("warning")]
+        self.assertTrue(any("training goes back to the checkpoint of step" in text or
+                            "so training begins again" in text for text in said), said)
+        self.assert_promise(way, BITS, job)
+
+    def test_a_rank_and_its_buddy(self):
+        self.lose(WAYS["zero_3"], "kill:rank1@update20,kill:rank2@update20")
+
+    def test_in_a_validation(self):
+        """The epoch whose end was lost is validated once it has been trained again."""
+        self.lose(WAYS["zero_3_without_buddies"], "kill:rank1@validate3")
 
 
 class Resized(Case):
@@ -198,5 +221,5 @@ def add_all(is_ordinary):
 if __name__ == "__main__":
     add_all(sys.argv[1:2] != ["rest"])
     if sys.argv[1:2] == ["rest"]:
-        del sys.argv[1]
+        del sys.argv[1], Back
     dp.main()
