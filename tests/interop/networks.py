@@ -68,7 +68,7 @@ class ResNet(Images):
     def __init__(self, depth, stem, image):
         self.name, self.depth, self.stem, self.image = f"resnet{depth}", depth, stem, image
         self.n_samples = 4 if depth == 18 else 6
-        self.rates = ({"sgd": 0.002, "adamw": 2e-5} if depth == 18 else
+        self.rates = ({"sgd": 0.001, "adamw": 2e-5} if depth == 18 else
                       {"sgd": 1e-5, "adamw": 2e-6})
 
     def model_keys(self):
