@@ -87,6 +87,7 @@ copy tests/gpu "$top"/tests/gpu/*.py "$top/tests/golden/golden.json"
 for program in "$build"/tests/gpu/gpu_*; do
     if [ -f "$program" ]; then copy bin "$program"; fi
 done
+copy tests/interop "$top"/tests/interop/*.py
 if [ -x "$root/bin/gpu_probe" ]; then
     "$top/deploy/bundle_tests.py" "$build" "$top" "$root" >"$work/log" 2>&1 ||
         { cat "$work/log" >&2 && fail "the tests"; }

@@ -56,13 +56,11 @@ class Suite:
         if args.bundle:
             self.tools = os.path.dirname(self.driver)
             self.follower = self.tool("dpfollower")
-            self.logits = self.tool("logits")
             self.golden = os.path.join(HERE, "golden.json")
         else:
             build = os.path.abspath(args.build)
             self.tools = os.path.join(build, "tests", "gpu")
             self.follower = os.path.join(build, "follower", "dpfollower")
-            self.logits = os.path.join(build, "tests", "interop", "logits")
             self.golden = os.path.join(HERE, "..", "golden", "golden.json")
         self.rehearse = args.rehearse
         self.is_real = not args.rehearse  # a GPU of NVIDIA's

@@ -14,6 +14,8 @@ import sys
 import tarfile
 import tempfile
 
+import pytorch_checks
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 SUITE = [sys.executable, "-u", os.path.join(HERE, "suite.py")]
 HANGS = "import time\nprint('its last words', flush=True)\ntime.sleep(10000)\n"
@@ -319,6 +321,16 @@ def stopped(world):
     expect("and the archive", "gpu-suite.tar.gz" in os.listdir(world.out), True)
 
 
+def tests_of_pytorch(world):
+    del world
+    for script, test in pytorch_checks.TESTS.values():
+        case, name = test.split(".")
+        with open(os.path.join(pytorch_checks.FOLDER, script), encoding="utf-8") as file:
+            text = file.read()
+        expect_in(f"{script} has {test}", f"class {case}(", text)
+        expect_in(f"{script} has {test}", f"def {name}(", text)
+
+
 def run(scene):
     with tempfile.TemporaryDirectory() as folder:
         scene(World(folder))
@@ -327,7 +339,7 @@ def run(scene):
 SCENES = (everything_hangs, where_all_is_well, what_ignores_precision, a_debugger_that_hangs,
           ranks_that_need_something, cut_off, cases_that_are_wrong, a_sanitizer,
           one_that_a_signal_ends, answers_that_nobody_expects,
-          a_driver_that_hangs, stopped)
+          a_driver_that_hangs, stopped, tests_of_pytorch)
 with concurrent.futures.ThreadPoolExecutor(3) as pool:  # the scenes mostly wait
     done = {pool.submit(run, scene): scene.__name__ for scene in SCENES}
 failed = [f"{done[f]}: {f.exception()}" for f in done if f.exception()]
