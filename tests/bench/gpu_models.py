@@ -1,7 +1,7 @@
 """gpu_models - measures GPT-2 and ResNet-50 beside PyTorch on one GPU, in bfloat16, in turn.
 
     bench.py gpu-models [--build DIR] [--python PYTHON] [--rounds N] [--steps N] [--case NAME]...
-                        [--minutes M] [--record] [--rehearse]
+                        [--minutes M] [--record] [--rehearse [cpu|cuda]]
 
 gpt2: 124 million parameters, context 1024, 32 samples, AdamW, no dropout; the vocabulary is rounded
 up to 50,304, as PyTorch's users do.  resnet50: images of 224 x 224, 256 samples, SGD with momentum.
@@ -14,7 +14,8 @@ Goals for an H200: gpt2 616,000 tokens/s (half of the card's peak), resnet50 6,0
 
 --minutes M  no run begins after so long; missing runs are named
 --record     append the table to RESULTS.md beside this file
---rehearse   tiny networks on the CPU: it tests the script and measures nothing
+--rehearse   tiny networks on the CPU: it tests the script and measures nothing; with cuda, our part
+             runs on a GPU, which may be a simulated one
 Exit status 0: measured (the table says whether goals are met); 1: a run failed; 77: no GPU.
 """
 import argparse
@@ -184,11 +185,12 @@ def parse(argv):
     parser.add_argument("--case", action="append", choices=list(CASES))
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--record", action="store_true", help="append to RESULTS.md")
-    parser.add_argument("--rehearse", action="store_true", help="tiny networks on the CPU")
+    parser.add_argument("--rehearse", nargs="?", const="cpu", choices=("cpu", "cuda"),
+                        help="tiny networks, PyTorch's on the CPU, ours there or on a GPU")
     args = parser.parse_args(argv)
     args.case = args.case or list(CASES)
-    args.cases, args.device, args.epoch = (TINY, "cpu", TINY_EPOCH) if args.rehearse else \
-        (CASES, "cuda", EPOCH)
+    args.device = args.rehearse or "cuda"
+    args.cases, args.epoch = (TINY, TINY_EPOCH) if args.rehearse else (CASES, EPOCH)
     if args.rehearse:
         args.rounds, args.steps, args.record = 1, 2 * TINY_EPOCH, False
     return args
