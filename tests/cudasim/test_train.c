@@ -146,14 +146,36 @@ static void watch_step(void *arg, struct trainer *t, int64_t step)
     assert_int_equal(tapes_launches(t->tapes) - w->tapes, w->to - w->from);
 }
 
-/* 50 steps make only launches, copies and polls, for both kinds of feed. */
-static void test_steady(void **state)
+static void write_file(const char *path, const void *bytes, size_t n)
 {
-    static const char job[] = "model: {arch: mlp, hidden: [16]}\n"
-                              "data: {format: digits, samples: 224, validation_samples: 4}\n"
-                              "train: {global_batch: 4, epochs: 1}\n";
+    FILE *f = fopen(path, "wb");
 
-    (void)state;
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+#define STEADY_DATA "data: {format: digits, samples: 224, validation_samples: 4}\n"
+
+enum { STEADY_STEPS = 56, STEADY_BATCH = 4, STEADY_CONTEXT = 6 };
+
+/* A folder with tokens for an epoch of that many steps. */
+static void write_tokens(char *dir)
+{
+    uint16_t tokens[STEADY_STEPS * STEADY_BATCH * STEADY_CONTEXT + 1];
+    char path[64];
+
+    assert_non_null(mkdtemp(dir));
+    for (size_t i = 0; i < ARRAY_LEN(tokens); i++)
+        tokens[i] = (uint16_t)(i * i % 11);
+    snprintf(path, sizeof path, "%s/train.bin", dir);
+    write_file(path, tokens, sizeof tokens);
+    snprintf(path, sizeof path, "%s/val.bin", dir);
+    write_file(path, tokens, (STEADY_CONTEXT + 1) * sizeof *tokens);
+}
+
+static void assert_steady(const char *job)
+{
     for (int keep = 0; keep < 2; keep++) {
         struct watch w = {.from = 3, .to = 53};
         struct run_plan plan = {.job = job,
@@ -166,11 +188,40 @@ static void test_steady(void **state)
         struct run_result r;
 
         run_job_ok(&plan, &r);
-        assert_int_equal(r.n_steps, 56);
+        assert_int_equal(r.n_steps, STEADY_STEPS);
         assert_int_equal(w.kind, keep ? FEED_RESIDENT : FEED_STREAM);
         for (int64_t i = 4; i <= 53; i++)
             assert_int_equal(r.allocs[i] - r.allocs[3], r.reports[i] - r.reports[3]);
     }
+}
+
+/* 50 steps make only launches, copies and polls, for both kinds of feed: the memory is the same
+ * after step 3 and after step 53. */
+static void test_steady(void **state)
+{
+    static const char *const models[] = {
+        "model: {arch: mlp, hidden: [16]}\n" STEADY_DATA,
+        "model: {arch: vit, patch: 14, width: 8, depth: 1, heads: 2, dropout: 0.1}\n" STEADY_DATA,
+        "model: {arch: layers, layers: [conv: {channels: 4, kernel: 3, stride: 4}, batch_norm, "
+        "relu, residual: [conv: {channels: 4, kernel: 3, padding: 1}, batch_norm], "
+        "global_avg_pool, flatten, linear: {units: 10}]}\n" STEADY_DATA,
+        "model: {arch: gpt, layers: 1, heads: 2, width: 8, context: 6, vocab: 11, dropout: 0.1}\n"
+        "data: {format: tokens, path: DIR, train: train.bin, validation: val.bin}\n",
+    };
+    char dir[] = "/tmp/dptrain-sim-XXXXXX";
+
+    (void)state;
+    write_tokens(dir);
+    for (size_t i = 0; i < ARRAY_LEN(models); i++) {
+        const char *at = strstr(models[i], "DIR");
+        char job[512];
+
+        snprintf(job, sizeof job, "%.*s%s%strain: {global_batch: %d, epochs: 1}\n",
+                 at ? (int)(at - models[i]) : (int)strlen(models[i]), models[i], at ? dir : "",
+                 at ? at + 3 : "", STEADY_BATCH);
+        assert_steady(job);
+    }
+    assert_int_equal(remove_tree(dir), 0);
 }
 
 /* n_ahead counts the steps whose successor was queued before their result was read. */
