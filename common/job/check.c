@@ -420,7 +420,7 @@ static int check_ranks(const struct cluster_options *c, int64_t n_ranks, struct 
     return 0;
 }
 
-/* The memory of GPUs can be divided neither among ranks nor with the host. */
+/* The ways of sharing the work that only CPUs have. */
 static int check_strategy(const struct job *job, const char *backend, struct err *err)
 {
     const int64_t *zero = job_field(job, "strategy.zero");
@@ -438,10 +438,11 @@ static int check_strategy(const struct job *job, const char *backend, struct err
         return err_set(err, ERR_UNSUPPORTED,
                        "train.bucket_bytes is auto: so far buckets are measured on CPUs only; want "
                        "a number of bytes, or --device cpu");
-    if (zero && *zero > 0)
+    if (zero && *zero > 1)
         return err_set(err, ERR_UNSUPPORTED,
-                       "strategy.zero is %" PRId64 ": so far the optimizer's state can be divided "
-                       "among CPUs only; want 0, or --device cpu",
+                       "strategy.zero is %" PRId64
+                       ": so far gradients and parameters can be divided "
+                       "among CPUs only; want 1, or --device cpu",
                        *zero);
     if (offload && *offload > 0)
         return err_set(err, ERR_UNSUPPORTED,

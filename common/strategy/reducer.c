@@ -215,6 +215,13 @@ int reducer_gathered(struct reducer *r, int bucket, struct err *err)
 
 void reducer_validate(struct reducer *r) { exchange_enter(r->exchange, PHASE_VALIDATE); }
 
+/* Work queued after this reads in the control vector whether a collective was stopped so far. */
+static int note_stopped(struct reducer *r, struct err *err)
+{
+    return coll_is_device(r->coll) ? coll_device_latch(r->coll, r->o.control + CONTROL_VOID, err)
+                                   : 0;
+}
+
 /* Half-reduced gradients are never applied.  On a CPU the strategy's wait fails.  On a device the
  * wait only queues work, so coll_device_latch marks the control vector if a collective was stopped,
  * and the update reads that mark. */
@@ -227,9 +234,18 @@ int reducer_finish(struct reducer *r, struct err *err)
     for (int b = 0; b < r->o.layout->n_buckets; b++)
         if (spoil(r, b, 1, err) < 0)
             return err->code;
-    if (coll_is_device(r->coll) && coll_device_latch(r->coll, r->o.control + CONTROL_VOID, err) < 0)
+    if (note_stopped(r, err) < 0)
         return err->code;
     return is_on_device(r) && r->o.strategy->settled ? r->o.strategy->settled(r->strategy, err) : 0;
+}
+
+int reducer_sum_check(struct reducer *r, double *check, struct err *err)
+{
+    if (watch_waiting(r, 0, err) < 0 ||
+        exchange_sum_now(r->exchange, check, 2, PHASE_REDUCE, err) < 0 ||
+        watch_waiting(r, 1, err) < 0)
+        return err->code;
+    return note_stopped(r, err);
 }
 
 int reducer_updated(struct reducer *r, struct err *err)

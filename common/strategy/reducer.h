@@ -99,6 +99,9 @@ void reducer_validate(struct reducer *r);
  * control vector is summed.  On a device the control vector then also shows whether a collective
  * was stopped before its end (CONTROL_VOID). */
 int reducer_finish(struct reducer *r, struct err *err);
+/* If state is divided, after reducer_finish: replace check[2], of this rank's own shard, by its sum
+ * over all ranks.  On a device the control vector then also shows whether this sum was stopped. */
+int reducer_sum_check(struct reducer *r, double *check, struct err *err);
 /* The update has been made, or queued on a device.  Returns 1 if the strategy changes parameters.
  */
 int reducer_updated(struct reducer *r, struct err *err);

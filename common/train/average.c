@@ -149,12 +149,8 @@ static struct range range_of(const struct state *s, int i)
     h = i / l->n_buckets;
     b = i % l->n_buckets;
     span = cut_span(l, b, set->size, shard_owner(set, h));
-    return (struct range){.param = s->shards->divides_params
-                                       ? in_shard(s, &slot_parameters, h, b)
-                                       : (float *)state_data(s, &slot_parameters) +
-                                             l->bucket[b].offset + span.at,
-                          .average = in_shard(s, &slot_average, h, b),
-                          .n = span.n};
+    return (struct range){
+        .param = shard_params(s, h, b), .average = in_shard(s, &slot_average, h, b), .n = span.n};
 }
 
 static int make_part(struct average *a, int i, const struct buffers *m, const union node_attr *attr,

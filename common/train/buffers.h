@@ -30,7 +30,12 @@
 struct step_numbers {
     _Alignas(16) double metrics[METRIC_COUNT]; /* of this rank */
     _Alignas(16) int64_t waits[2];             /* backend_stopwatch's: for collectives */
-    struct step_scalars scalars;
+    /* On a device, if state is divided: written once the sums of gradients have ended.  `stamp` is
+     * the step's, and is_void above 0 says that the sums were stopped before their end. */
+    struct {
+        float stamp, is_void;
+    } summed;
+    _Alignas(16) struct step_scalars scalars;
     _Alignas(16) double check[2]; /* of grad_check */
 };
 

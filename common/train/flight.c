@@ -17,7 +17,9 @@
  * the strategy and n (has_follower).  A rank that has to look at its state between the two steps
  * (for a checkpoint of its own, or for faults on purpose) may queue the follower later.  It must
  * queue the follower even if it knows by then that the follower counts as nothing (drop_follower).
- * With accumulation, and on the CPU, one step is under way.
+ * With accumulation, with divided state, and on the CPU, one step is under way.  With divided state
+ * a rank that did not make the last step's update makes it after the loss, from gradients that a
+ * follower would have overwritten (train/shards.h).
  *
  * Failure modes
  *
@@ -41,6 +43,7 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "coll/device.h"
+#include "train/shards.h"
 #include "train/trainer_impl.h"
 
 /* The first BUSY_POLLS polls have no pause between them, which is enough for a step of a small
@@ -75,9 +78,8 @@ static int is_before_meeting(const struct trainer *t, int64_t step)
 static int has_follower(const struct trainer *t, int64_t step, int64_t last)
 {
     return backend_is_device(t->backend) && t->job->train.accumulate == 1 && step + 1 < last &&
-           reducer_promises(t->reducer)->collectives_are_equal && !is_before_meeting(t, step) &&
-           !balance_is_due(t, step + 1) &&
-           !joint_is_under_way(t->joint); /* which is polled between steps */
+           reducer_promises(t->reducer)->collectives_are_equal && !t->state->shards &&
+           !is_before_meeting(t, step) && !balance_is_due(t, step + 1);
 }
 
 /* 1: this rank itself needs its state at rest when `step` is done. */
@@ -131,14 +133,12 @@ static void land(struct trainer *t, int is_failed)
 
 /* ---- waiting ---- */
 
-/* Wait until the device has passed `mark`, or for -1 until its queue is empty. */
+/* Wait until the device has passed `mark`. */
 static int wait_for(struct trainer *t, int mark, struct err *err)
 {
     int rc;
 
-    for (int n = 0; (rc = mark < 0 ? backend_poll(t->backend, err)
-                                   : backend_passed(t->backend, mark, err)) == 1;
-         n++) {
+    for (int n = 0; (rc = backend_passed(t->backend, mark, err)) == 1; n++) {
         if (t->coll && coll_poll(t->coll, err) < 0)
             return err->code;
         if (n >= BUSY_POLLS)
@@ -151,7 +151,7 @@ static int wait_for(struct trainer *t, int mark, struct err *err)
 
 int step_wait(struct trainer *t, struct err *err)
 {
-    return backend_is_device(t->backend) ? wait_for(t, -1, err) : 0;
+    return coll_device_drain(t->coll, t->backend, err);
 }
 
 static int wait_flight(struct trainer *t, const struct flight *f, struct err *err)
@@ -174,6 +174,21 @@ static int stop_device(struct trainer *t)
     return backend_sync(t->backend, &other);
 }
 
+/* On a device, if state is divided: the step broke off, and nothing runs any more.  If its sums of
+ * gradients came to this rank as a whole, the step is prepared. */
+static void note_prepared(struct trainer *t, const struct flight *f)
+{
+    const struct step_numbers *n = t->buffers->numbers;
+    struct err err;
+    float summed[2];
+
+    _Static_assert(sizeof summed == sizeof n->summed, "a stamp and is_void");
+    if (t->state->shards && backend_is_device(t->backend) &&
+        backend_copy_out(t->backend, summed, &n->summed, sizeof summed, &err) == 0 &&
+        summed[0] == step_stamp(f->step) && !(summed[1] > 0))
+        t->state->shards->prepared_step = f->step;
+}
+
 /* The oldest step broke off, as *err says.  Returns 0 if it was done all the same.  Then all of its
  * collectives were done, all ranks read the same verdict whether it was applied, and the next step
  * meets the failure again.  With shards, a step is done once this rank has updated its shards, even
@@ -187,9 +202,10 @@ static int settle(struct trainer *t, struct err *err)
 
     if (backend_is_device(t->backend) ? stop_device(t) < 0 : !t->state->shards)
         return err->code;
-    return r[SEALED_STAMP] == step_stamp(f->step) && !(r[SEALED_CONTROL + CONTROL_VOID] > 0)
-               ? 0
-               : err->code;
+    if (r[SEALED_STAMP] == step_stamp(f->step) && !(r[SEALED_CONTROL + CONTROL_VOID] > 0))
+        return 0;
+    note_prepared(t, f);
+    return err->code;
 }
 
 /* ---- results ---- */
@@ -211,6 +227,17 @@ static double grad_norm(const struct trainer *t, const struct flight *f, const f
     return seen > 0 ? (double)r[SEALED_GRAD_NORM] / scale * (double)all / seen : 0;
 }
 
+/* If state is divided: keep the check by which the shards were updated, for a rank that could not
+ * make this update. */
+static int keep_check(struct trainer *t, struct err *err)
+{
+    struct shards *s = t->state->shards;
+
+    return s ? backend_copy_out(t->backend, s->check, t->buffers->numbers->check, sizeof s->check,
+                                err)
+             : 0;
+}
+
 static int read_result(struct trainer *t, struct step_result *out, struct err *err)
 {
     const struct flight *f = &t->flight[0];
@@ -230,7 +257,7 @@ static int read_result(struct trainer *t, struct step_result *out, struct err *e
     t->loss_scale = t->layout->has_scaler ? (double)r[SEALED_SCALER + SCALER_SCALE] : 0;
     out->overflowed = t->layout->has_scaler && !out->applied && out->control.n_nonfinite == 0 &&
                       r[SEALED_SCALER + SCALER_STUCK] == 0.0f;
-    return 0;
+    return keep_check(t, err);
 }
 
 static int explain(struct trainer *t, const struct step_result *s, struct err *err)

@@ -14,6 +14,7 @@
 #include "base/util.h"
 #include "base/writer.h"
 #include "ckpt/draft.h"
+#include "coll/device.h"
 #include "train/part.h"
 #include "train/shards.h"
 
@@ -418,27 +419,51 @@ static struct order next_window(struct joint *j)
     return (struct order){v->from, (int64_t)v->n_window};
 }
 
-static int send_window(struct save *v, struct coll *c, int64_t n, struct err *err)
+/* Send n bytes of the host's memory to rank `peer`, or take them from it.  Collectives of devices
+ * work on the device's memory only, so there the bytes pass through a window on the device. */
+static int move_window(struct joint *j, struct coll *c, int sends, char *bytes, int64_t n, int peer,
+                       struct err *err)
 {
+    struct backend *b = j->o.state->backend;
+    struct coll_message m = {bytes, n, peer};
     int64_t ticket;
+    int rc = 0;
+
+    if (coll_is_device(c))
+        rc = backend_alloc(b, (size_t)n, "a window of a checkpoint", &m.x, err);
+    if (rc == 0 && sends && m.x != bytes)
+        rc = backend_copy_in(b, m.x, bytes, (size_t)n, err);
+    if (rc == 0) {
+        ticket = (sends ? coll_send : coll_recv)(c, COLL_BULK, m, DTYPE_U8, COLL_TAG_NONE, err);
+        rc = ticket < 0 ? (int)ticket : coll_wait(c, ticket, err);
+    }
+    if (rc == 0)
+        rc = coll_device_drain(c, b, err);
+    if (rc == 0 && !sends && m.x != bytes)
+        rc = backend_copy_out(b, bytes, m.x, (size_t)n, err);
+    if (rc < 0)
+        coll_abort(c); /* a device must not write to memory that is about to be freed */
+    if (coll_is_device(c) && m.x != bytes)
+        backend_free(b, m.x);
+    return rc;
+}
+
+static int send_window(struct joint *j, struct coll *c, int64_t n, struct err *err)
+{
+    struct save *v = j->save;
 
     if (n < 0 || n > v->part[0].n_bytes - v->passed)
         return err_set(err, ERR_PROTO, "rank 0 wants %lld bytes of a checkpoint, %lld are left",
                        (long long)n, (long long)(v->part[0].n_bytes - v->passed));
-    ticket = coll_send(c, COLL_BULK, (struct coll_message){v->bytes + v->passed, n, 0}, DTYPE_U8,
-                       COLL_TAG_NONE, err);
     v->passed += n;
-    return ticket < 0 ? (int)ticket : coll_wait(c, ticket, err);
+    return move_window(j, c, 1, v->bytes + v->passed - n, n, 0, err);
 }
 
 static int take_window(struct joint *j, struct coll *c, struct err *err)
 {
     const int64_t since_ns = clock_mono_ns();
     struct save *v = j->save;
-    const int64_t ticket =
-        coll_recv(c, COLL_BULK, (struct coll_message){v->window, (int64_t)v->n_window, v->from},
-                  DTYPE_U8, COLL_TAG_NONE, err);
-    int rc = ticket < 0 ? (int)ticket : coll_wait(c, ticket, err);
+    const int rc = move_window(j, c, 0, v->window, (int64_t)v->n_window, v->from, err);
 
     v->exposed_s += clock_since_s(since_ns);
     if (rc == 0)
@@ -465,7 +490,7 @@ static int pass(struct joint *j, struct coll *c, struct err *err)
     else if (v->rank == 0)
         return take_window(j, c, err);
     else if (v->rank == o.rank)
-        return send_window(v, c, o.n_bytes, err);
+        return send_window(j, c, o.n_bytes, err);
     return 0;
 }
 

@@ -297,14 +297,19 @@ static int make_slots(struct trainer *t, struct err *err)
     return state_new_divided(t->backend, t->layout, slot, n, &division, &t->state, err);
 }
 
-/* For state->shards: make the update that this rank did not make when the other ranks did. */
+/* For state->shards: make the update that this rank did not make when the other ranks did.  A
+ * device has marked the step as void, because its sum of checks was stopped. */
 static int roll(void *arg, const double *check, struct err *err)
 {
     struct trainer *t = arg;
+    float *is_void = t->buffers->control + CONTROL_VOID;
+    double *here = t->buffers->numbers->check;
+    int rc = backend_copy_in(t->backend, here, check, sizeof t->buffers->numbers->check, err);
 
-    memcpy(t->buffers->numbers->check, check, sizeof t->buffers->numbers->check);
     memcpy(t->state->shards->check, check, sizeof t->state->shards->check);
-    return trainer_update(t, err);
+    if (rc == 0)
+        rc = backend_zero(t->backend, is_void, sizeof *is_void, err);
+    return rc == 0 ? trainer_update(t, err) : rc;
 }
 
 static int make_memory(struct trainer *t, struct err *err)

@@ -83,15 +83,12 @@ void part_fini(struct part *p)
     *p = (struct part){0};
 }
 
-/* Where the piece is in memory. */
-static const char *address(const struct contents *c, const struct state *s,
-                           const struct part_source *from)
+/* Where the piece is in the backend's memory. */
+static const char *address(const struct state *s, const struct part_source *from)
 {
     const struct shard_set *set = &s->shards->now;
     int64_t span;
 
-    if (from->slot == CONTENTS_COUNT)
-        return (const char *)&c->files.state.n_updates;
     if (!s->slot[from->slot].is_divided)
         return (const char *)s->slot[from->slot].data + from->at;
     span = s->layout->bucket[from->bucket].offset +
@@ -107,7 +104,10 @@ int part_copy(const struct part *p, const struct contents *c, const struct state
     int rc = 0;
 
     for (int i = 0; i < p->files.n && rc == 0; to += p->files.piece[i++].n_bytes)
-        rc = backend_copy_out(s->backend, to, address(c, s, &p->source[i]),
-                              (size_t)p->files.piece[i].n_bytes, err);
+        if (p->source[i].slot == CONTENTS_COUNT)
+            memcpy(to, &c->files.state.n_updates, sizeof c->files.state.n_updates);
+        else
+            rc = backend_copy_out(s->backend, to, address(s, &p->source[i]),
+                                  (size_t)p->files.piece[i].n_bytes, err);
     return rc;
 }

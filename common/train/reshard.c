@@ -3,7 +3,8 @@
  *
  * Happy path: every rank holds the same step, and all claims are of one lineage.  The owner of each
  * shard sends it, span by span, to all ranks, and each rank keeps what belongs to its new shards.
- * That takes as many bytes as a broadcast of the slots, in windows of bounded size.
+ * That takes as many bytes as a broadcast of the slots, in windows of bounded size, through which
+ * the parameters come, too: what has not come as a whole is not kept.
  *
  * Failure modes:
  *   - An owner was lost: its buddy sends the shard.
@@ -248,34 +249,22 @@ void shard_source_fini(struct shard_source *from)
     free(from->is_next);
 }
 
-/* ---- parameters ---- */
-
-static int share_parameters(struct state *s, struct coll *c, const struct shard_source *from,
-                            struct err *err)
-{
-    const struct layout *l = s->layout;
-    float *param = state_data(s, &slot_parameters);
-    int rc = 0;
-
-    if (s->shards->divides_params)
-        return 0;
-    for (int o = 0; o < from->size; o++)
-        for (int b = 0; b < l->n_buckets && rc == 0; b++) {
-            const struct coll_span span = cut_span(l, b, from->size, o);
-
-            if (span.n > 0)
-                rc = coll_broadcast(c, param + l->bucket[b].offset + span.at,
-                                    sizeof *param * (size_t)span.n, from->holder[o], err);
-        }
-    return rc;
-}
-
 /* ---- shards ---- */
 
-/* A piece of a slot: elements [at, at + n) of a bucket. */
+/* A piece of a slot: elements [at, at + n) of a bucket.  The parameters are shared in the same way
+ * as divided slots, also if they are not divided: then each rank keeps all of them. */
 struct piece {
     int slot, bucket;
     int64_t at, n;
+};
+
+/* Where pieces come from, and where they go. */
+struct sharing {
+    struct state *s;
+    struct coll *c;
+    const struct shard_source *from;
+    const struct shard_set *set; /* the rank's new shards */
+    char *window;                /* [WINDOW_BYTES] of the backend's memory, for what is received */
 };
 
 static size_t element(const struct state *s, const struct piece *p)
@@ -283,73 +272,97 @@ static size_t element(const struct state *s, const struct piece *p)
     return dtype_size(s->slot[p->slot].def->dtype);
 }
 
-/* The address of the piece in the shard of `owner`, which this rank holds. */
-static char *at_source(const struct state *s, const struct shard_source *from, int owner,
-                       const struct piece *p)
+/* The address of the piece in a slot that is not divided. */
+static char *at_whole(const struct state *s, const struct piece *p)
 {
-    const struct shard_set *set = from->is_next[owner] ? &s->shards->next : &s->shards->now;
+    return (char *)s->slot[p->slot].data +
+           element(s, p) * (size_t)(s->layout->bucket[p->bucket].offset + p->at);
+}
+
+/* The address of the piece in the shard of `owner`, which this rank holds. */
+static char *at_source(const struct sharing *x, int owner, const struct piece *p)
+{
+    const struct state *s = x->s;
+    const struct shard_set *set = x->from->is_next[owner] ? &s->shards->next : &s->shards->now;
     const int h = set->rank == owner ? SHARD_OWN : SHARD_COPY;
     const int64_t begin = cut_span(s->layout, p->bucket, set->size, owner).at;
+    const size_t at = shard_offset(s, p->slot, set->size, owner, p->bucket) +
+                      element(s, p) * (size_t)(p->at - begin);
 
-    return (char *)set->data[p->slot][h] + shard_offset(s, p->slot, set->size, owner, p->bucket) +
-           element(s, p) * (size_t)(p->at - begin);
+    if (s->slot[p->slot].is_divided)
+        return (char *)set->data[p->slot][h] + at;
+    return h == SHARD_COPY && set->param ? (char *)set->param + at : at_whole(s, p);
 }
 
 /* Copy the part of the piece that belongs to this rank's new shards. */
-static void keep(struct state *s, const struct shard_set *set, const struct piece *p,
-                 const char *bytes)
+static int keep_in_shards(const struct sharing *x, const struct piece *p, const char *bytes,
+                          struct err *err)
 {
-    const size_t e = element(s, p);
+    const struct shard_set *set = x->set;
+    const size_t e = element(x->s, p);
+    int rc = 0;
 
-    for (int h = 0; h < set->n_held; h++) {
+    for (int h = 0; h < set->n_held && rc == 0; h++) {
         const int owner = shard_owner(set, h);
-        const struct coll_span span = cut_span(s->layout, p->bucket, set->size, owner);
+        const struct coll_span span = cut_span(x->s->layout, p->bucket, set->size, owner);
         const int64_t first = max_i64(p->at, span.at);
         const int64_t end = min_i64(p->at + p->n, span.at + span.n);
 
         if (first < end)
-            memcpy((char *)set->data[p->slot][h] +
-                       shard_offset(s, p->slot, set->size, owner, p->bucket) +
-                       e * (size_t)(first - span.at),
-                   bytes + e * (size_t)(first - p->at), e * (size_t)(end - first));
-    }
-}
-
-/* Share one span of a slot, window by window. */
-static int share_span(struct state *s, struct coll *c, const struct shard_source *from, int owner,
-                      struct piece p, const struct shard_set *set, char *window, struct err *err)
-{
-    const int64_t end = p.at + p.n, most = (int64_t)(WINDOW_BYTES / element(s, &p));
-    int rc = 0;
-
-    for (; p.at < end && rc == 0; p.at += p.n) {
-        char *bytes = window;
-
-        p.n = min_i64(most, end - p.at);
-        if (coll_rank(c) == from->holder[owner])
-            bytes = at_source(s, from, owner, &p);
-        rc = coll_broadcast(c, bytes, element(s, &p) * (size_t)p.n, from->holder[owner], err);
-        if (rc == 0)
-            keep(s, set, &p, bytes);
+            rc = backend_copy(x->s->backend,
+                              (char *)set->data[p->slot][h] +
+                                  shard_offset(x->s, p->slot, set->size, owner, p->bucket) +
+                                  e * (size_t)(first - span.at),
+                              bytes + e * (size_t)(first - p->at), e * (size_t)(end - first), err);
     }
     return rc;
 }
 
-static int share_slots(struct state *s, struct coll *c, const struct shard_source *from,
-                       const struct shard_set *set, struct err *err)
+static int keep(const struct sharing *x, const struct piece *p, const char *bytes, struct err *err)
 {
-    char *window = xmalloc(WINDOW_BYTES);
+    char *whole;
+
+    if (x->s->slot[p->slot].is_divided)
+        return keep_in_shards(x, p, bytes, err);
+    whole = at_whole(x->s, p);
+    return whole == bytes
+               ? 0
+               : backend_copy(x->s->backend, whole, bytes, element(x->s, p) * (size_t)p->n, err);
+}
+
+/* Share one span of a slot, window by window. */
+static int share_span(const struct sharing *x, int owner, struct piece p, struct err *err)
+{
+    const int root = x->from->holder[owner];
+    const int64_t end = p.at + p.n, most = (int64_t)(WINDOW_BYTES / element(x->s, &p));
+    int rc = 0;
+
+    for (; p.at < end && rc == 0; p.at += p.n) {
+        char *bytes;
+
+        p.n = min_i64(most, end - p.at);
+        bytes = coll_rank(x->c) == root ? at_source(x, owner, &p) : x->window;
+        rc = coll_broadcast(x->c, bytes, element(x->s, &p) * (size_t)p.n, root, err);
+        if (rc == 0)
+            rc = keep(x, &p, bytes, err);
+    }
+    return rc;
+}
+
+static int share_slots(const struct sharing *x, struct err *err)
+{
+    const struct state *s = x->s;
     int rc = 0;
 
     for (int k = 0; k < s->n_slots; k++)
-        for (int o = 0; s->slot[k].is_divided && o < from->size; o++)
+        for (int o = 0;
+             (s->slot[k].is_divided || s->slot[k].def == &slot_parameters) && o < x->from->size;
+             o++)
             for (int b = 0; b < s->layout->n_buckets && rc == 0; b++) {
-                const struct coll_span span = cut_span(s->layout, b, from->size, o);
+                const struct coll_span span = cut_span(s->layout, b, x->from->size, o);
 
-                rc = share_span(s, c, from, o, (struct piece){k, b, span.at, span.n}, set, window,
-                                err);
+                rc = share_span(x, o, (struct piece){k, b, span.at, span.n}, err);
             }
-    free(window);
     return rc;
 }
 
@@ -378,14 +391,18 @@ int shards_exchange(struct state *s, struct coll *c, const struct shard_source *
                     const struct ckpt_state *at, struct err *err)
 {
     struct shard_set set;
-    int rc = share_parameters(s, c, from, err);
+    struct sharing x = {.s = s, .c = c, .from = from, .set = &set};
+    int rc = shard_set_new(s, coll_size(c), coll_rank(c), &set, err);
 
-    if (rc == 0)
-        rc = shard_set_new(s, coll_size(c), coll_rank(c), &set, err);
     if (rc < 0)
         return rc;
     set.lineage = from->lineage;
-    rc = share_slots(s, c, from, &set, err);
+    rc = backend_alloc(s->backend, WINDOW_BYTES, "parts of the state", (void **)&x.window, err);
+    if (rc == 0)
+        rc = share_slots(&x, err);
+    if (rc < 0)
+        coll_abort(c); /* a device must not write to memory that is about to be freed */
+    backend_free(s->backend, x.window);
     if (rc < 0)
         shard_set_free(s, &set);
     return rc == 0 ? commit(s, c, &set, at, err) : rc;

@@ -10,8 +10,11 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "base/util.h"
+#include "coll/device.h"
 #include "strategy/cut.h"
 #include "train/shards_impl.h"
+
+enum { WINDOW_BYTES = 4 << 20 }; /* for what passes between a device's memory and the host's */
 
 int shard_owner(const struct shard_set *set, int h)
 {
@@ -28,6 +31,20 @@ size_t shard_offset(const struct state *s, int slot, int size, int owner, int bu
     return element(s, slot) * (size_t)cut_before(s->layout, bucket, size, owner);
 }
 
+float *shard_params(const struct state *s, int h, int bucket)
+{
+    const struct shard_set *set = &s->shards->now;
+    const int owner = shard_owner(set, h);
+    const int64_t before = cut_before(s->layout, bucket, set->size, owner);
+
+    if (s->shards->divides_params)
+        return (float *)set->data[0][h] + before;
+    if (h == SHARD_COPY && set->param)
+        return set->param + before;
+    return (float *)state_data(s, &slot_parameters) + s->layout->bucket[bucket].offset +
+           cut_span(s->layout, bucket, set->size, owner).at;
+}
+
 static size_t shard_bytes(const struct state *s, int slot, int size, int owner)
 {
     return shard_offset(s, slot, size, owner, s->layout->n_buckets);
@@ -42,6 +59,7 @@ void shard_set_free(struct state *s, struct shard_set *set)
             backend_free(s->backend, set->data[k][h]);
         backend_free(s->backend, set->sums[h]);
     }
+    backend_free(s->backend, set->param);
     *set = (struct shard_set){0};
 }
 
@@ -70,11 +88,32 @@ void shards_use(struct state *s, const struct shard_set *set)
             s->slot[k].data = set->size == 1 ? set->data[k][SHARD_OWN] : NULL;
 }
 
-int shards_make_sums(struct state *s, struct err *err)
+/* Copy the parameters of the shard that this rank has a copy of to memory of their own. */
+static int set_params_apart(struct state *s, struct shard_set *set, struct err *err)
+{
+    const struct layout *l = s->layout;
+    const int owner = shard_owner(set, SHARD_COPY);
+    const float *from = state_data(s, &slot_parameters);
+    int rc = backend_alloc(s->backend, sizeof *from * (size_t)cut_shard(l, set->size, owner),
+                           "parameters of a copy", (void **)&set->param, err);
+
+    for (int b = 0; b < l->n_buckets && rc == 0; b++) {
+        const struct coll_span span = cut_span(l, b, set->size, owner);
+
+        rc = backend_copy(s->backend, set->param + cut_before(l, b, set->size, owner),
+                          from + l->bucket[b].offset + span.at, sizeof *from * (size_t)span.n, err);
+    }
+    return rc;
+}
+
+int shards_equip(struct state *s, struct err *err)
 {
     struct shard_set *set = &s->shards->now;
     int rc = 0;
 
+    if (backend_is_device(s->backend) && !s->shards->divides_params && set->n_held > 1 &&
+        !set->param)
+        rc = set_params_apart(s, set, err);
     for (int h = 0; s->shards->divides_gradients && h < set->n_held && rc == 0; h++)
         if (!set->sums[h])
             rc = backend_alloc(
@@ -139,9 +178,11 @@ size_t shards_bytes(const struct state *s)
 
 /* ---- gathering on rank 0 ---- */
 
-static int wait(struct coll *c, int64_t ticket, struct err *err)
+static int wait(struct state *s, struct coll *c, int64_t ticket, struct err *err)
 {
-    return ticket < 0 ? (int)ticket : coll_wait(c, ticket, err);
+    if (ticket < 0 || coll_wait(c, ticket, err) < 0)
+        return err->code;
+    return coll_device_drain(c, s->backend, err);
 }
 
 static int send_slot(struct state *s, struct coll *c, int k, struct err *err)
@@ -157,7 +198,7 @@ static int send_slot(struct state *s, struct coll *c, int k, struct err *err)
             ticket = coll_send(c, COLL_BULK, (struct coll_message){at, n, 0}, s->slot[k].def->dtype,
                                COLL_TAG_NONE, err);
     }
-    return ticket > 0 ? wait(c, ticket, err) : (int)ticket;
+    return ticket > 0 ? wait(s, c, ticket, err) : (int)ticket;
 }
 
 /* Take rank `from`'s shard to its places in the whole slot. */
@@ -174,29 +215,32 @@ static int take_slot(struct state *s, struct coll *c, int k, int from, char *who
             ticket = coll_recv(c, COLL_BULK, (struct coll_message){at, span.n, from},
                                s->slot[k].def->dtype, COLL_TAG_NONE, err);
     }
-    return ticket > 0 ? wait(c, ticket, err) : (int)ticket;
+    return ticket > 0 ? wait(s, c, ticket, err) : (int)ticket;
 }
 
-static void copy_own(struct state *s, int k, char *whole)
+static int copy_own(struct state *s, int k, char *whole, struct err *err)
 {
     const struct shard_set *set = &s->shards->now;
+    int rc = 0;
 
-    for (int b = 0; b < s->layout->n_buckets; b++) {
+    for (int b = 0; b < s->layout->n_buckets && rc == 0; b++) {
         const struct coll_span span = cut_span(s->layout, b, set->size, set->rank);
 
-        memcpy(whole + element(s, k) * (size_t)(s->layout->bucket[b].offset + span.at),
-               (char *)set->data[k][SHARD_OWN] + shard_offset(s, k, set->size, set->rank, b),
-               element(s, k) * (size_t)span.n);
+        rc = backend_copy(
+            s->backend, whole + element(s, k) * (size_t)(s->layout->bucket[b].offset + span.at),
+            (char *)set->data[k][SHARD_OWN] + shard_offset(s, k, set->size, set->rank, b),
+            element(s, k) * (size_t)span.n, err);
     }
+    return rc;
 }
 
 static int gather_slot(struct state *s, struct coll *c, int k, char *whole, struct err *err)
 {
-    int rc = 0;
+    int rc;
 
     if (s->shards->now.rank != 0)
         return send_slot(s, c, k, err);
-    copy_own(s, k, whole);
+    rc = copy_own(s, k, whole, err);
     for (int from = 1; from < s->shards->now.size && rc == 0; from++)
         rc = take_slot(s, c, k, from, whole, err);
     return rc;
@@ -211,6 +255,8 @@ static int gather(struct state *s, struct coll *c, const struct shard_set *whole
     for (int k = 0; k < s->n_slots && rc == 0; k++)
         if (s->slot[k].is_divided)
             rc = gather_slot(s, c, k, whole->data[k][SHARD_OWN], err);
+    if (rc < 0)
+        coll_abort(c); /* a device must not write to memory that is about to be freed */
     return rc < 0 ? err_wrap(err, "gathering the shards on rank 0") : 0;
 }
 
@@ -236,18 +282,36 @@ int shards_collect(struct state *s, struct coll *c, struct err *err)
 
 /* ---- proof ---- */
 
-static struct hash128 hash_held(const struct state *s, int h)
+/* Add n_bytes of the backend's memory.  `window` [WINDOW_BYTES] is for a device's; else NULL. */
+static int hash_memory(const struct state *s, struct hasher *h, const char *p, size_t n_bytes,
+                       char *window, struct err *err)
+{
+    if (!window)
+        hasher_add(h, p, n_bytes);
+    for (size_t at = 0, n; window && at < n_bytes; at += n) {
+        n = n_bytes - at < WINDOW_BYTES ? n_bytes - at : WINDOW_BYTES;
+        if (backend_copy_out(s->backend, window, p + at, n, err) < 0)
+            return err->code;
+        hasher_add(h, window, n);
+    }
+    return 0;
+}
+
+static int hash_held(const struct state *s, int h, struct hash128 *out, struct err *err)
 {
     const struct shard_set *set = &s->shards->now;
     struct hasher *all = hasher_new();
-    struct hash128 out;
+    char *window = backend_is_device(s->backend) ? xmalloc(WINDOW_BYTES) : NULL;
+    int rc = 0;
 
-    for (int k = 0; k < s->n_slots; k++)
+    for (int k = 0; k < s->n_slots && rc == 0; k++)
         if (s->slot[k].is_divided)
-            hasher_add(all, set->data[k][h], shard_bytes(s, k, set->size, shard_owner(set, h)));
-    out = hasher_end(all);
+            rc = hash_memory(s, all, set->data[k][h],
+                             shard_bytes(s, k, set->size, shard_owner(set, h)), window, err);
+    *out = hasher_end(all);
     hasher_free(all);
-    return out;
+    free(window);
+    return rc;
 }
 
 /* The collective runs also if each shard has one holder: a rank whose last exchange of parameters
@@ -255,15 +319,19 @@ static struct hash128 hash_held(const struct state *s, int h)
 int shards_prove(struct state *s, struct coll *c, struct err *err)
 {
     const struct shard_set *set = &s->shards->now;
-    struct hash128 mine = hash_held(s, SHARD_OWN), *all;
+    struct hash128 mine, copy = {0, 0}, *all;
     int rc;
 
     if (set->size == 1)
         return 0;
+    rc = hash_held(s, SHARD_OWN, &mine, err);
+    if (rc == 0 && set->n_held > 1)
+        rc = hash_held(s, SHARD_COPY, &copy, err);
+    if (rc < 0)
+        return rc;
     all = xcalloc((size_t)set->size, sizeof *all);
     rc = coll_allgather(c, &mine, sizeof mine, all, err);
-    if (rc == 0 && set->n_held > 1 &&
-        !hash_equal(all[shard_owner(set, SHARD_COPY)], hash_held(s, SHARD_COPY)))
+    if (rc == 0 && set->n_held > 1 && !hash_equal(all[shard_owner(set, SHARD_COPY)], copy))
         rc = err_set(err, ERR_NUMERIC,
                      "rank %d's copy of rank %d's part of the state differs from the original, and "
                      "which of the two is wrong is not known",

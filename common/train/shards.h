@@ -19,6 +19,11 @@
  * So either all ranks that are left go on after the step, or none has changed anything.  The
  * parameters are whole again when the holders of the shards have sent theirs.
  *
+ * On a device all that is queued runs to its end, with garbage from the collectives that were
+ * stopped.  So the device itself notes whether all sums of gradients arrived, and then, in the
+ * control vector, whether the sum of the check arrived (train/step.c).  No step is queued behind
+ * one that may have to be made later.
+ *
  * Why a formation may break off at any moment: a rank keeps its old shards until every rank has all
  * of its new ones.  A rank that cannot know whether the others have theirs keeps both sets, and the
  * next formation takes those that are complete.  Two sets of shards fit together only if they come
@@ -40,8 +45,12 @@ struct shard_set {
     int64_t lineage; /* of that formation */
     void *data[STATE_MAX_SLOTS][SHARDS_HELD]; /* by slot of the state; NULL: it is not divided */
     /* Where gradients are divided, their sums in these shards, of layout.grad_dtype, which the
-     * update reads; NULL until shards_make_sums. */
+     * update reads; NULL until shards_equip. */
     void *sums[SHARDS_HELD];
+    /* On a device, unless parameters are divided: the parameters of the shard that this rank has a
+     * copy of; NULL until shards_equip, or if there is none.  A collective of parameters that is
+     * stopped leaves garbage in all spans that it receives; these stay whole. */
+    float *param;
 };
 
 struct shards {
@@ -60,9 +69,9 @@ struct shards {
 int shards_new(struct state *s, const struct state_division *d, struct err *err);
 void shards_free(struct state *s);
 
-/* If gradients are divided, take memory for their sums.  Call it once a formation has its shards.
- */
-int shards_make_sums(struct state *s, struct err *err);
+/* Take the memory that only training needs: sums and `param` of struct shard_set.  Call it once a
+ * formation has its shards and parameters. */
+int shards_equip(struct state *s, struct err *err);
 
 /* This rank gives up its shards, and holds the whole of each slot, zeroed. */
 int shards_hold_all(struct state *s, struct err *err);
@@ -71,6 +80,9 @@ int shards_hold_all(struct state *s, struct err *err);
 int shard_owner(const struct shard_set *set, int h);
 /* Bytes from the start of the shard of `owner` to its span of `bucket`. */
 size_t shard_offset(const struct state *s, int slot, int size, int owner, int bucket);
+/* The parameters of the h-th shard that this rank holds and trains, from its span of `bucket` on.
+ */
+float *shard_params(const struct state *s, int h, int bucket);
 /* The bytes of all shards held, without sums of gradients. */
 size_t shards_bytes(const struct state *s);
 

@@ -296,21 +296,34 @@ static int begin(struct trainer *t, struct flight *f, struct err *err)
     return reducer_begin(t->reducer, f->step, updates_before(t, f->step), err);
 }
 
+/* This rank has all sums of gradients of the step: the step is prepared (train/shards.h).  A device
+ * notes that in its own memory, where flight.c reads it if the step breaks off. */
+static int note_prepared(struct trainer *t, struct err *err)
+{
+    struct step_numbers *n = t->buffers->numbers;
+    int rc;
+
+    if (!backend_is_device(t->backend)) {
+        t->state->shards->prepared_step = t->queued->step;
+        return 0;
+    }
+    rc = backend_copy(t->backend, &n->summed.is_void, &t->buffers->control[CONTROL_VOID],
+                      sizeof n->summed.is_void, err);
+    return rc == 0 ? backend_copy(t->backend, &n->summed.stamp, &n->scalars.stamp,
+                                  sizeof n->summed.stamp, err)
+                   : rc;
+}
+
 /* Check the gradients of this rank's own shard, and sum the checks over all ranks.  The sum also
- * proves to a rank that all other ranks have their sums of gradients (train/shards.h).  So the step
- * is noted as prepared before this wait. */
+ * proves to a rank that all other ranks have their sums of gradients.  So the step is noted as
+ * prepared before this wait. */
 static int sum_checks(struct trainer *t, struct err *err)
 {
-    double *check = t->buffers->numbers->check;
-    struct shards *shards = t->state->shards;
     int rc = update_check(t->update, err);
 
-    shards->prepared_step = t->queued->step;
     if (rc == 0)
-        rc = exchange_sum_now(reducer_exchange(t->reducer), check, 2, PHASE_REDUCE, err);
-    if (rc == 0)
-        memcpy(shards->check, check, sizeof shards->check);
-    return rc;
+        rc = note_prepared(t, err);
+    return rc == 0 ? reducer_sum_check(t->reducer, t->buffers->numbers->check, err) : rc;
 }
 
 static int wait_for_strategy(struct trainer *t, struct err *err)

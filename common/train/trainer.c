@@ -294,7 +294,7 @@ static int remake_update(struct trainer *t, struct err *err)
     t->update = NULL;
     average_free(t->average);
     t->average = NULL;
-    if (shards_make_sums(t->state, err) < 0)
+    if (shards_equip(t->state, err) < 0)
         return err->code;
     rc = update_new(t->job, t->backend, t->state, t->buffers, &t->update, err);
     return rc == 0 && average_is_wanted(t->job) ? trainer_make_average(t, err) : rc;

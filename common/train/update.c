@@ -24,6 +24,7 @@
 struct update {
     struct backend *backend;
     struct program *pack, *verify, *apply, *refresh; /* verify: NULL unless there are pieces */
+    struct program *total;  /* adds up `checks`; NULL unless there are shards */
     struct program **round; /* [n_buckets]; NULL where sums need not be rounded */
     int n_buckets;
     /* The parts: spans of the shards held, or pieces that the optimizer treats differently. Without
@@ -31,8 +32,7 @@ struct update {
     struct program **check; /* [n_parts]; NULL but for parts of the rank's own shard */
     struct program **part;  /* [n_parts]; the optimizer */
     int n_parts;
-    double (*checks)[2]; /* [n_parts] */
-    double *sum;         /* [2]: the sum of this rank's checks; then the sum over all ranks */
+    double (*checks)[2]; /* [n_buckets]: of the rank's own shard; the backend's memory */
     struct settings_table {
         double *row; /* [n, SEGMENT_COLUMNS] (op/update.h), the backend's memory */
         int64_t n;
@@ -396,8 +396,7 @@ static struct range range_of(const struct state *st, const struct buffers *m, in
     for (int k = 0; k < st->n_slots; k++)
         if (st->slot[k].is_divided)
             r.slot[k] = (char *)set->data[k][h] + shard_offset(st, k, set->size, owner, bucket);
-    r.param =
-        st->shards->divides_params ? r.slot[0] : (float *)state_data(st, &slot_parameters) + r.at;
+    r.param = shard_params(st, h, bucket);
     return r;
 }
 
@@ -423,6 +422,25 @@ static int make_check(struct update *u, int i, struct backend *b, const struct s
     return sketch_end(&s, b, st->layout, &u->check[i]);
 }
 
+/* The checks of spans without elements are zero. */
+static int make_total(struct update *u, struct backend *b, const struct state *st,
+                      const struct buffers *m, struct err *err)
+{
+    const int64_t n = st->layout->n_buckets;
+    union node_attr none = {0};
+    struct sketch s;
+    int in, out;
+
+    if (backend_alloc(b, (size_t)n * sizeof *u->checks, "checks of gradients", (void **)&u->checks,
+                      err) < 0)
+        return err->code;
+    s = sketch_begin(err);
+    in = sketch_place(&s, DTYPE_F64, SHAPE(n, 2), u->checks, "checks");
+    out = placed(&s, DTYPE_F64, 2, m->numbers->check, "check");
+    sketch_node(&s, OP_check_sum, &none, &in, 1, &out, "check_sum");
+    return sketch_end(&s, b, st->layout, &u->total);
+}
+
 static int make_pieces(struct update *u, const struct job *job, struct backend *b,
                        const struct state *st, const struct buffers *m, struct err *err)
 {
@@ -441,7 +459,7 @@ static int make_shards(struct update *u, const struct job *job, struct backend *
                        const struct state *st, const struct buffers *m, struct err *err)
 {
     const int n_buckets = st->layout->n_buckets;
-    int rc = 0;
+    int rc = make_total(u, b, st, m, err);
 
     for (int i = 0; i < u->n_parts && rc == 0; i++) {
         const struct range r = range_of(st, m, i / n_buckets, i % n_buckets);
@@ -454,12 +472,12 @@ static int make_shards(struct update *u, const struct job *job, struct backend *
     return rc;
 }
 
-enum { N_ALWAYS = 4 };
+enum { N_ALWAYS = 5 };
 
 /* The i-th program, or NULL if there is nothing to do. */
 static struct program *program_at(const struct update *u, int i)
 {
-    struct program *const always[N_ALWAYS] = {u->pack, u->verify, u->apply, u->refresh};
+    struct program *const always[N_ALWAYS] = {u->pack, u->verify, u->apply, u->refresh, u->total};
 
     if (i < N_ALWAYS)
         return always[i];
@@ -494,10 +512,8 @@ static void make_room(struct update *u, const struct job *job, const struct stat
         s->shards ? s->shards->now.n_held * s->layout->n_buckets : count_pieces(job, s->layout);
     u->check = xcalloc((size_t)u->n_parts, sizeof *u->check);
     u->part = xcalloc((size_t)u->n_parts, sizeof *u->part);
-    u->checks = xcalloc((size_t)u->n_parts, sizeof *u->checks);
     u->n_tables = u->n_parts > 0 ? u->n_parts : 1;
     u->segments = xcalloc((size_t)u->n_tables, sizeof *u->segments);
-    u->sum = m->numbers->check;
     if (!m->sum)
         return;
     u->n_buckets = s->layout->n_buckets;
@@ -548,10 +564,10 @@ void update_free(struct update *u)
     for (int i = 0; i < u->n_tables; i++)
         backend_free(u->backend, u->segments[i].row);
     backend_free(u->backend, u->arena);
+    backend_free(u->backend, u->checks);
     free(u->segments);
     free(u->check);
     free(u->part);
-    free(u->checks);
     free(u->round);
     free(u);
 }
@@ -571,13 +587,9 @@ int update_check(struct update *u, struct err *err)
 {
     int rc = 0;
 
-    u->sum[0] = u->sum[1] = 0;
-    for (int i = 0; i < u->n_parts && rc == 0; i++) {
+    for (int i = 0; i < u->n_parts && rc == 0; i++)
         rc = sketch_run(u->check[i], err);
-        u->sum[0] += u->checks[i][0];
-        u->sum[1] += u->checks[i][1];
-    }
-    return rc;
+    return rc == 0 ? sketch_run(u->total, err) : rc;
 }
 
 int update_apply(struct update *u, struct err *err)

@@ -33,7 +33,7 @@ int update_refresh(struct update *u, struct err *err);
 
 /* With shards, after all reductions: write the check of this rank's own shard to
  * buffers->numbers->check.  The caller replaces it by its sum over all ranks before update_apply.
- * CPUs only. */
+ */
 int update_check(struct update *u, struct err *err);
 
 /* After all reductions: check the gradient (with shards update_check has done that), clip it,

@@ -3,7 +3,9 @@
  * processes.
  *
  * As NCCL does, it wants the same call of all ranks, in the same way: done at once by all, or
- * recorded by all.  With NCCL, a rank that differs hangs the others; here it is an error.
+ * recorded by all.  With NCCL, a rank that differs hangs the others; here it is an error.  Once a
+ * collective has failed, it and all that follow leave garbage in what they should receive, as those
+ * of an aborted communicator do.
  *
  * An id is the name of a folder, in which every rank leaves its endpoint. */
 #include <errno.h>
@@ -23,7 +25,7 @@
 #include "fakegpu.h"
 #include "host_work.h"
 
-enum { MOST_RANKS = 8, MOST_BYTES = 256 };
+enum { MOST_RANKS = 8, MOST_BYTES = 256, GARBAGE = 0x5a };
 
 struct fake_coll;
 
@@ -45,6 +47,7 @@ struct fake_coll {
     int64_t n_queued, n_put, n_done;
     int64_t break_at; /* the number of the collective in which the device breaks; 0: none */
     int64_t fail_at;  /* the number of the collective that fails, on a whole device; 0: none */
+    int64_t lose_at;  /* the number of the one whose result the other ranks get, and this one not */
     int slow_ms;      /* the time by which each step takes longer on this device */
     atomic_int is_poisoned;
     struct err
@@ -96,12 +99,33 @@ static int agree(struct fake_coll *f, int64_t call, struct err *err)
     return 0;
 }
 
-static void fail_alone(struct fake_coll *f)
+static void fail_alone(struct fake_coll *f, int code, const char *what)
 {
     struct err err;
 
-    err_set(&err, ERR_DEVICE, "the library failed in collective %lld", (long long)f->n_done);
+    err_set(&err, code, "%s in collective %lld", what, (long long)f->n_done);
     fail(f, &err);
+}
+
+/* Write garbage to all that this rank should receive. */
+static void spoil(const struct piece *p)
+{
+    const struct coll_job *j = &p->job;
+    const int rank = p->coll->base.rank, size = p->coll->base.size;
+
+    if (j->what == COLL_ALLREDUCE || j->what == COLL_REDUCE_SCATTER ||
+        (j->what == COLL_BROADCAST && j->root != rank))
+        memset(j->x, GARBAGE, j->n_bytes);
+    for (int r = 0; r < size; r++) {
+        struct coll_part part = {NULL, 0};
+
+        if (j->what == COLL_ALLGATHER_SPANS && r != rank)
+            part = coll_part_of(j, size, r);
+        else if ((j->what == COLL_EXCHANGE || j->what == COLL_ALL_TO_ALL) && r != rank)
+            part = coll_part_from(j, r);
+        if (part.n_bytes)
+            memset(part.x, GARBAGE, part.n_bytes);
+    }
 }
 
 static void do_job(struct piece *p)
@@ -112,10 +136,14 @@ static void do_job(struct piece *p)
     if (++f->n_done == f->break_at)
         sim_break();
     else if (f->n_done == f->fail_at)
-        fail_alone(f);
+        fail_alone(f, ERR_DEVICE, "the library failed");
     else if (!f->has_failed && ((p->job.what != COLL_EXCHANGE && agree(f, p->call, &err) < 0) ||
                                 do_inner(f, &p->job, &err) < 0))
         fail(f, &err);
+    if (f->n_done == f->lose_at)
+        fail_alone(f, ERR_PEER, "a rank seems to have left");
+    if (f->has_failed)
+        spoil(p);
 }
 
 static void work(void *arg)
@@ -283,7 +311,10 @@ static int make(struct backend *b, const struct coll_device_options *o, struct c
     f->cuda = container_of(b, struct cuda, base);
     f->slow_ms = fake_number("DPTRAIN_FAKE_SLOW", 0);
     f->break_at = fake_number("DPTRAIN_FAKE_BREAK", 0);
-    f->fail_at = atomic_fetch_add(&n_made, 1) ? 0 : fake_number("DPTRAIN_FAKE_FAIL", 0);
+    if (atomic_fetch_add(&n_made, 1) == 0) {
+        f->fail_at = fake_number("DPTRAIN_FAKE_FAIL", 0);
+        f->lose_at = fake_number("DPTRAIN_FAKE_LOSE", 0);
+    }
     *out = &f->base;
     return 0;
 }

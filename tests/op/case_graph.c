@@ -49,6 +49,7 @@ static int make_input(const struct op_case *c, struct graph *g, int i, const int
         return g->scalars;
     case FILL_SEGMENTS:
     case FILL_DOTS:
+    case FILL_CHECKS:
         return graph_value(g, VALUE_INPUT, DTYPE_F64, c->in[i].shape, name);
     case FILL_WAITS:
         return graph_value(g, VALUE_INPUT, DTYPE_I64, SHAPE(2), name);
@@ -336,6 +337,9 @@ void case_fill(const struct op_case *c, const struct graph *g, int value, void *
         fill_ends(c->in[0].shape.dim[1], n, to);
     else if (fill == FILL_DOTS)
         fill_dots(&s, n / ADASUM_N_DOTS, to);
+    else if (fill == FILL_CHECKS)
+        for (int64_t i = 0; i < n; i++)
+            ((double *)to)[i] = i % 2 ? i / 2 % 5 == 4 : 2.0 / (double)(i + 2);
     else if (fill == FILL_CODES)
         fill_codes(&s, &g->value[value].shape, to);
     else if (g->value[value].dtype == DTYPE_F64)

@@ -31,6 +31,7 @@ enum fill {
     FILL_SUMS,     /* made by a batch_norm_stats node from in[0] and in[4] */
     FILL_CHECK,    /* F64 [2]: finite, sum of squares 9 */
     FILL_BAD,      /* F64 [2]: not finite */
+    FILL_CHECKS,   /* F64 [n,2]: row i is 1 / (i + 1), and 1 in each fifth row, else 0 */
     FILL_CONTROL,  /* F32: a finite sum with every request */
     FILL_LOST,     /* F32: a sum that says a rank's loss was not finite */
     FILL_VOID,     /* F32: a sum that says the step is void */

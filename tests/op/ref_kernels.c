@@ -223,6 +223,16 @@ void ref_grad_check(const struct ref_node *n)
     }
 }
 
+void ref_check_sum(const struct ref_node *n)
+{
+    const double *checks = n->in[CHECK_SUM_CHECKS];
+    double *check = n->out[CHECK_SUM_CHECK];
+
+    check[0] = check[1] = 0;
+    for (int64_t i = 0; i < 2 * n->in_shape[CHECK_SUM_CHECKS].dim[0]; i++)
+        check[i % 2] += checks[i];
+}
+
 static int is_applied(const double *check, const float *control)
 {
     return check[1] == 0 && !(control[CONTROL_NONFINITE] > 0) && !(control[CONTROL_VOID] > 0);

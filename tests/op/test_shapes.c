@@ -202,6 +202,7 @@ static const struct shape_case {
      .error = "x has 4 rows, want a multiple of the 3 of one sample"},
     {OP_grad_check, NONE, {S(100)}, "[2]"},
     {OP_control_pack, NONE, {S(4), S(48)}, "[32]"},
+    {OP_check_sum, NONE, {S(7, 2)}, .error = "checks is F32, want F64"},
     {OP_grad_check, NONE, {S(10, 10)}, .error = "grad is [10,10], want 1 dimension"},
 };
 

@@ -6,7 +6,8 @@
  * random order.
  *
  * Rules: a kernel is right for any grid, any number of elements (grid-stride loops) and any
- * addresses that are multiples of 16 bytes.  It gives the same bits in every run and for every
+ * addresses that are multiples of 16 bytes.  The optimizers that update spans of shards, grad_check
+ * and add take any addresses.  A kernel gives the same bits in every run and for every
  * number of blocks: it uses no atomics, and only the shape decides how a sum is cut.  Element types
  * (float, bf16_t, f16_t) are template parameters; kernels compute in float: (float)x[i], (T)value.
  *
