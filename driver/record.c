@@ -411,7 +411,7 @@ static void say_how_to_begin_anew(const struct record *r, int argc, char **argv)
     char rate[64], *command;
     const char *const sets[] = {rate, NULL};
 
-    snprintf(rate, sizeof rate, "optimizer.lr=%.3g", r->job->optimizer.lr / 10);
+    snprintf(rate, sizeof rate, "optimizer.lr=%.3g", optimizer_lr(&r->job->optimizer) / 10);
     command = options_new_command(argc, argv, r->options->job ? NULL : r->dir.path, sets);
     log_info("going on from %s would end alike; a new run with a lower rate: %s (from those "
              "weights: --set model.init.name=file --set model.init.path=%s/model.safetensors)",

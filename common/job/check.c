@@ -131,9 +131,9 @@ static int check_schedule(const struct job *j, struct err *err)
                        "schedule.warmup_steps is %" PRId64
                        ", want less than train.max_steps, %" PRId64,
                        s->warmup_steps, j->train.max_steps);
-    if (min_lr && *min_lr > j->optimizer.lr)
+    if (min_lr && *min_lr > optimizer_lr(&j->optimizer))
         return err_set(err, ERR_CONFIG, "schedule.min_lr is %g, want at most optimizer.lr, %g",
-                       *min_lr, j->optimizer.lr);
+                       *min_lr, optimizer_lr(&j->optimizer));
     return 0;
 }
 

@@ -199,11 +199,6 @@ static const struct option optimizer_row = {"optimizer.name",
                                             .registry = &optimizer_entries,
                                             .help = "How gradients change the parameters."};
 
-static const struct option lr_rows[] = {
-    {"optimizer.lr", OPT_REAL, AT(optimizer.lr), "0.1", 0, 1e6, .flags = OPT_ABOVE,
-     .also = "learning_rate", .help = "Learning rate, before the schedule."},
-};
-
 static const struct option every_optimizer_rows[] = {
     {"optimizer.no_decay", OPT_SET, AT(optimizer.no_decay), "[]", .choices = optimizer_kinds,
      .help = "Kinds of parameters that weight decay leaves alone."},
@@ -306,7 +301,6 @@ static const struct option_part parts[] = {
     ROWS(every_format_rows),
     ROWS(train_rows),
     ROW(optimizer_row),
-    ROWS(lr_rows),
     ENTRIES(optimizer_row),
     ROWS(every_optimizer_rows),
     ROW(schedule_row),

@@ -5,6 +5,7 @@
 #include "optim/optimizer.h"
 
 struct adamw_options {
+    double lr;
     struct option_reals betas;
     double eps, weight_decay;
 };
@@ -28,12 +29,14 @@ struct adamw_options {
     }
 
 static const struct option adam_rows[] = {
+    OPTIMIZER_LR("1e-3"),
     MEAN_ROWS,
     {"optimizer.weight_decay", OPT_REAL, AT(weight_decay), "0", 0, 1e3,
      .help = "This times the weight is added to its gradient."},
 };
 
 static const struct option adamw_rows[] = {
+    OPTIMIZER_LR("1e-3"),
     MEAN_ROWS,
     {"optimizer.weight_decay", OPT_REAL, AT(weight_decay), "0.01", 0, 1e3,
      .help = "Each weight shrinks by this times the learning rate, apart from its gradient."},
@@ -55,6 +58,8 @@ static void numbers_adam(const void *options, double number[NODE_MAX_NUMBERS])
     number[ADAMW_ATTR_COUPLED] = 1;
 }
 
+static double lr(const void *options) { return ((const struct adamw_options *)options)->lr; }
+
 static double weight_decay(const void *options)
 {
     return ((const struct adamw_options *)options)->weight_decay;
@@ -69,6 +74,7 @@ const struct optimizer optimizer_adam = {
     .op = OP_adamw,
     .slots = optimizer_two_moments,
     .numbers = numbers_adam,
+    .lr = lr,
     .weight_decay = weight_decay,
 };
 
@@ -81,5 +87,6 @@ const struct optimizer optimizer_adamw = {
     .op = OP_adamw,
     .slots = optimizer_two_moments,
     .numbers = numbers_adamw,
+    .lr = lr,
     .weight_decay = weight_decay,
 };

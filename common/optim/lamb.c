@@ -4,6 +4,7 @@
 #include "optim/optimizer.h"
 
 struct lamb_options {
+    double lr;
     struct option_reals betas;
     double eps, weight_decay;
 };
@@ -11,6 +12,7 @@ struct lamb_options {
 #define AT(field) offsetof(struct lamb_options, field)
 
 static const struct option rows[] = {
+    OPTIMIZER_LR("1e-3"),
     {"optimizer.betas", OPT_REALS, AT(betas), "[0.9, 0.999]", 0, 1, .flags = OPT_BELOW, .count = 2,
      .help = "How much of the gradient's mean and of its mean square goes on."},
     {"optimizer.eps", OPT_REAL, AT(eps), "1e-6", 0, 1,
@@ -28,6 +30,8 @@ static void numbers(const void *options, double number[NODE_MAX_NUMBERS])
     number[LAMB_ATTR_EPS] = o->eps;
 }
 
+static double lr(const void *options) { return ((const struct lamb_options *)options)->lr; }
+
 static double weight_decay(const void *options)
 {
     return ((const struct lamb_options *)options)->weight_decay;
@@ -43,5 +47,6 @@ const struct optimizer optimizer_lamb = {
     .whole_tensors = 1,
     .slots = optimizer_two_moments,
     .numbers = numbers,
+    .lr = lr,
     .weight_decay = weight_decay,
 };

@@ -4,6 +4,7 @@
 #include "optim/optimizer.h"
 
 struct lion_options {
+    double lr;
     struct option_reals betas;
     double weight_decay;
 };
@@ -11,6 +12,7 @@ struct lion_options {
 #define AT(field) offsetof(struct lion_options, field)
 
 static const struct option rows[] = {
+    OPTIMIZER_LR("1e-4"),
     {"optimizer.betas", OPT_REALS, AT(betas), "[0.9, 0.99]", 0, 1, .flags = OPT_BELOW, .count = 2,
      .help = "How much of the gradient's mean goes on, in the update and in what is kept of it."},
     {"optimizer.weight_decay", OPT_REAL, AT(weight_decay), "0", 0, 1e3,
@@ -40,6 +42,8 @@ static void numbers(const void *options, double number[NODE_MAX_NUMBERS])
     number[LION_ATTR_BETA2] = o->betas.v[1];
 }
 
+static double lr(const void *options) { return ((const struct lion_options *)options)->lr; }
+
 static double weight_decay(const void *options)
 {
     return ((const struct lion_options *)options)->weight_decay;
@@ -54,5 +58,6 @@ const struct optimizer optimizer_lion = {
     .op = OP_lion,
     .slots = slots,
     .numbers = numbers,
+    .lr = lr,
     .weight_decay = weight_decay,
 };

@@ -14,7 +14,7 @@
 enum adjust { ADJUST_ORIGINAL, ADJUST_MATCH_RMS_ADAMW, ADJUST_SPECTRAL_UNCLAMPED };
 
 struct muon_options {
-    double momentum, weight_decay;
+    double lr, momentum, weight_decay;
     int nesterov;
     int adjust; /* enum adjust */
     int64_t steps;
@@ -34,6 +34,7 @@ static const char *const adjusts[] = {[ADJUST_ORIGINAL] = "original",
                                       NULL};
 
 static const struct option rows[] = {
+    OPTIMIZER_LR("0.02"),
     {"optimizer.momentum", OPT_REAL, AT(momentum), "0.95", 0, 1, .flags = OPT_BELOW,
      .help = "How much of the gradient's mean goes on."},
     {"optimizer.nesterov", OPT_BOOL, AT(nesterov), "true",
@@ -144,6 +145,8 @@ static void numbers(const void *options, double number[NODE_MAX_NUMBERS])
     number[ADAMW_ATTR_EPS] = o->adamw.eps;
 }
 
+static double lr(const void *options) { return ((const struct muon_options *)options)->lr; }
+
 static double weight_decay(const void *options)
 {
     return ((const struct muon_options *)options)->weight_decay;
@@ -160,6 +163,7 @@ const struct optimizer optimizer_muon = {
     .whole_tensors = 1,
     .slots = optimizer_two_moments,
     .numbers = numbers,
+    .lr = lr,
     .weight_decay = weight_decay,
     .matrices = &matrices,
 };

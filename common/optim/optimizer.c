@@ -10,6 +10,8 @@ const struct option_group *const optimizers[] = {
 #undef X
         NULL};
 
+double optimizer_lr(const struct optimizer_options *o) { return o->kind->lr(o->options); }
+
 int optimizer_slots(const struct optimizer_options *o,
                     const struct slot_def *out[OPTIMIZER_MAX_SLOTS])
 {

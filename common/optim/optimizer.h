@@ -50,6 +50,7 @@ struct optimizer {
     int (*slots)(const void *options, const struct slot_def *out[OPTIMIZER_MAX_SLOTS]);
     /* Fill the attributes of the operator's node, by the operator's constants. */
     void (*numbers)(const void *options, double number[NODE_MAX_NUMBERS]);
+    double (*lr)(const void *options);
     double (*weight_decay)(const void *options);
     const struct optimizer_matrices *matrices; /* NULL: all parameters are treated alike */
 };
@@ -69,11 +70,22 @@ extern const struct option_group *const optimizers[]; /* all of them; NULL at th
 struct optimizer_options {
     const struct optimizer *kind;
     const void *options;        /* of kind: its own struct */
-    double lr;                  /* the peak rate, which the schedule varies */
     int scale_lr_by_ranks;      /* 1: Horovod's rule: the peak rate is lr * ranks */
     unsigned no_decay;          /* bits of optim/groups.h's kinds of parameters */
     struct option_items groups; /* of struct optimizer_group */
 };
+
+/* The row of the learning rate, with the default that suits this optimizer.  The options have it as
+ * `double lr`; AT() is that of the file. */
+#define OPTIMIZER_LR(default_lr)                              \
+    {                                                         \
+        "optimizer.lr", OPT_REAL, AT(lr), default_lr, 0, 1e6, \
+            .flags = OPT_ABOVE, .also = "learning_rate",      \
+            .help = "Learning rate, before the schedule."     \
+    }
+
+double optimizer_lr(
+    const struct optimizer_options *o); /* the peak rate, which the schedule varies */
 
 /* 1: the job's optimizer updates the parameter as a matrix, by its matrices' operator. */
 int optimizer_takes_matrix(const struct optimizer_options *o, const char *name,

@@ -36,7 +36,7 @@ double schedule_rate(const struct schedule_options *s, const struct optimizer_op
         .since = since,
         .rest = rest,
         .progress = fmin((double)since / (double)rest, 1.0),
-        .peak = o->lr * (o->scale_lr_by_ranks ? span->n_ranks : 1),
+        .peak = optimizer_lr(o) * (o->scale_lr_by_ranks ? span->n_ranks : 1),
     };
 
     return step < warmup ? warmup_rate(s, &at, warmup) : s->kind->rate(s->options, &at);

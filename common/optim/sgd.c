@@ -7,6 +7,7 @@
 #define AT(field) offsetof(struct sgd_options, field)
 
 static const struct option rows[] = {
+    OPTIMIZER_LR("0.1"),
     {"optimizer.momentum", OPT_REAL, AT(momentum), "0", 0, 1, .flags = OPT_BELOW,
      .help = "The part of the last update that is added to this one."},
     {"optimizer.dampening", OPT_REAL, AT(dampening), "0", 0, 1,
@@ -54,6 +55,8 @@ static void numbers(const void *options, double number[NODE_MAX_NUMBERS])
     number[SGD_ATTR_NESTEROV] = o->nesterov;
 }
 
+static double lr(const void *options) { return ((const struct sgd_options *)options)->lr; }
+
 static double weight_decay(const void *options)
 {
     return ((const struct sgd_options *)options)->weight_decay;
@@ -69,5 +72,6 @@ const struct optimizer optimizer_sgd = {
     .op = OP_sgd,
     .slots = slots,
     .numbers = numbers,
+    .lr = lr,
     .weight_decay = weight_decay,
 };

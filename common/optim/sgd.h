@@ -8,6 +8,7 @@
 #include "optim/optimizer.h"
 
 struct sgd_options {
+    double lr;
     double momentum;
     double dampening;
     double weight_decay;

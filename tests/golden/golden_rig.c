@@ -210,7 +210,7 @@ double golden_rig_step(struct golden_rig *r, int k, int *applied)
         .step = (uint64_t)k,
         .n_targets = GOLDEN_BATCH,
         .loss_scale = 1.0f / GOLDEN_BATCH,
-        .rate = (float)r->job->optimizer.lr,
+        .rate = (float)optimizer_lr(&r->job->optimizer),
         .clip_norm = (float)r->job->train.clip_norm,
         .n_updates = k,
         .stamp = step_stamp(k),

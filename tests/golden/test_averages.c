@@ -38,7 +38,7 @@ static void test_run(void **state)
                     &err) < 0)
         fail_msg("%s", err.msg);
     for (int k = 0; k < number("steps"); k++) {
-        golden_update_step(&t, k, t.job->optimizer.lr);
+        golden_update_step(&t, k, optimizer_lr(&t.job->optimizer));
         assert_int_equal(average_update(average, &err), 0);
     }
     golden_update_get(&t, &slot_average);

@@ -37,7 +37,7 @@ static void test_run(void **state)
     open_run(&t, json_string_value(json_object_get(run, "optimizer")),
              json_number_value(json_object_get(run, "clip_norm")));
     for (int k = 0; k < json_integer_value(json_object_get(golden, "steps")); k++)
-        golden_update_step(&t, k, t.job->optimizer.lr);
+        golden_update_step(&t, k, optimizer_lr(&t.job->optimizer));
     golden_update_get(&t, &slot_parameters);
     golden_update_compare(&t, json_object_get(run, "parameters"), tolerance, 1);
     golden_update_close(&t);

@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
+#include "base/util.h"
 #include "data/digits.h"
 #include "data/mnist.h"
 #include "job/job.h"
@@ -121,6 +123,26 @@ static void test_defaults_of_entries(void **state)
     job_free(j);
 }
 
+/* Each optimizer has a default rate that suits it. */
+static void test_default_rates(void **state)
+{
+    static const struct {
+        const char *name;
+        double lr;
+    } want[] = {{"sgd", 0.1},   {"adam", 1e-3}, {"adamw", 1e-3},
+                {"lion", 1e-4}, {"lamb", 1e-3}, {"muon", 0.02}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(want); i++) {
+        char *text = xasprintf(SMALL "optimizer: {name: %s}\n", want[i].name);
+        struct job *j = parse(text);
+
+        assert_true(optimizer_lr(&j->optimizer) == want[i].lr);
+        job_free(j);
+        free(text);
+    }
+}
+
 static void test_defaults(void **state)
 {
     struct job *j = parse(SMALL);
@@ -142,7 +164,7 @@ static void test_defaults(void **state)
     assert_int_equal(j->train.validate_every, 1);
     assert_true(j->train.clip_norm == 0 && j->model.label_smoothing == 0 && !j->train.drop_last);
     assert_int_equal(j->train.on_nonfinite, NONFINITE_STOP);
-    assert_true(j->optimizer.lr == 0.1 && sgd->momentum == 0 && !sgd->nesterov);
+    assert_true(sgd->lr == 0.1 && sgd->momentum == 0 && !sgd->nesterov);
     assert_false(j->optimizer.scale_lr_by_ranks);
     assert_ptr_equal(j->schedule.kind, &schedule_constant);
     assert_ptr_equal(j->strategy.kind, &strategy_allreduce);
@@ -644,7 +666,7 @@ static void test_old_job_is_readable(void **state)
     assert_int_equal(j->train.seed, 42);
     assert_true(j->train.clip_norm == 1.5 && j->model.label_smoothing == 0.1);
     assert_int_equal(j->train.on_nonfinite, NONFINITE_SKIP);
-    assert_true(j->optimizer.lr == 0.05 && sgd->weight_decay == 0.0005);
+    assert_true(sgd->lr == 0.05 && sgd->weight_decay == 0.0005);
     assert_true(sgd->nesterov && j->optimizer.scale_lr_by_ranks);
     assert_ptr_equal(j->schedule.kind, &schedule_step);
     assert_int_equal(step->every_epochs, 3);
@@ -682,6 +704,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_default_rates),
         cmocka_unit_test(test_defaults_of_entries),
         cmocka_unit_test(test_list_of_texts),
         cmocka_unit_test(test_set_of_a_list_of_texts),

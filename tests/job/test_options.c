@@ -417,10 +417,10 @@ static void test_numbers_keep_every_bit(void **state)
         struct buf yaml = {0};
         struct err err;
 
-        assert_true(job->optimizer.lr == strtod(numbers[i], NULL));
+        assert_true(optimizer_lr(&job->optimizer) == strtod(numbers[i], NULL));
         job_write(job, &yaml);
         assert_int_equal(job_parse((const char *)yaml.data, yaml.len, "f", NULL, &again, &err), 0);
-        assert_true(again->optimizer.lr == job->optimizer.lr);
+        assert_true(optimizer_lr(&again->optimizer) == optimizer_lr(&job->optimizer));
         job_free(again);
         job_free(job);
         buf_fini(&yaml);

@@ -6,8 +6,11 @@
 
 #include "base/util.h"
 #include "optim/schedule.h"
+#include "optim/sgd.h"
 
 enum { MOST_POINTS = 6 };
+
+static const struct sgd_options sgd = {.lr = 0.5};
 
 struct point {
     int64_t step;
@@ -29,7 +32,6 @@ static const struct schedule_case {
     int is_scaled; /* optimizer.scale_lr_by_ranks */
     struct point want[MOST_POINTS];
 } cases[] = {
-    /* optimizer.lr is 0.5 */
     {"constant",
      &schedule_constant,
      {0},
@@ -170,7 +172,8 @@ static void rates(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         const struct schedule_case *c = &cases[i];
-        const struct optimizer_options optimizer = {.lr = 0.5, .scale_lr_by_ranks = c->is_scaled};
+        const struct optimizer_options optimizer = {
+            .kind = &optimizer_sgd, .options = &sgd, .scale_lr_by_ranks = c->is_scaled};
         struct schedule_options schedule = c->common;
 
         schedule.kind = c->kind;
@@ -208,7 +211,7 @@ static const struct {
 
 static void plateau(void **state)
 {
-    const struct optimizer_options optimizer = {.lr = 0.5};
+    const struct optimizer_options optimizer = {.kind = &optimizer_sgd, .options = &sgd};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(plateaus); i++) {
@@ -237,7 +240,7 @@ static void plateau_ends(void **state)
 {
     const struct schedule_plateau_options own = {GOAL_LOSS, .factor = 0.1};
     const struct schedule_options schedule = {.kind = &schedule_plateau, .options = &own};
-    const struct optimizer_options optimizer = {.lr = 0.5};
+    const struct optimizer_options optimizer = {.kind = &optimizer_sgd, .options = &sgd};
     double numbers[SCHEDULE_STATE] = {0};
     const struct schedule_span span = {10, 100, 1, numbers};
 
@@ -254,7 +257,9 @@ static void plateau_ends(void **state)
  */
 static void gradual_warmup(void **state)
 {
-    const struct optimizer_options optimizer = {.lr = 0.1, .scale_lr_by_ranks = 1};
+    const struct sgd_options slow = {.lr = 0.1};
+    const struct optimizer_options optimizer = {
+        .kind = &optimizer_sgd, .options = &slow, .scale_lr_by_ranks = 1};
     const struct schedule_options schedule = {
         .kind = &schedule_constant, .warmup_epochs = 5, .warmup_from_one_rank = 1};
 
