@@ -673,12 +673,14 @@ finish()
 }
 
 # For the tests that compare with PyTorch, torchvision and transformers: a Python with these.  Where
-# it cannot be had, and with DPTRAIN_SKIP_DEPS=1, those tests are skipped and say so.
-find_torch()
+# it cannot be had, and with DPTRAIN_SKIP_DEPS=1, those tests are skipped and say so.  It is
+# installed only if `install` is given, since it takes gigabytes.
+find_torch() # [install]
 {
     local venv=$PWD/build-torch wanted=tests/interop/requirements.txt
     [ -z "${DPTRAIN_TORCH_PYTHON:-}${DPTRAIN_SKIP_DEPS:-}" ] || return 0
     if ! cmp -s $wanted "$venv/installed.txt"; then
+        [ "${1:-}" = install ] || return 0
         say "installing PyTorch, torchvision and transformers into build-torch, once"
         { /usr/bin/python3 -m venv --clear "$venv" &&
             "$venv/bin/python" -m pip install -q --retries 1 -r $wanted; } \
@@ -726,7 +728,8 @@ if [ -x bin/dpdriver ] && [ "$what" != gpu ] && [[ $what != -* ]]; then
 fi
 case $what in
 lint | format | sim | soak | driver_lost | networks | gpu | clang | tsan | fuzz | -*) ;;
-*) find_torch ;;
+'') find_torch ;;
+*) find_torch install ;;
 esac
 case $what in
 gcc | all) find_onednn3 ;;
