@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # run.sh - builds and runs dptrain's tests.  First it installs the packages that they need
-# (deploy/deps.sh --tests), and by pip into build-torch/ PyTorch, torchvision and transformers,
-# which take about 6 GB; with DPTRAIN_SKIP_DEPS=1 it does not.  DPTRAIN_TORCH_PYTHON may name a
-# Python that has these three already.
+# (deploy/deps.sh --tests).  With `all` and where tests are named it also installs, by pip into
+# build-torch/, PyTorch, torchvision and transformers, which take about 6 GB.  With
+# DPTRAIN_SKIP_DEPS=1 it installs nothing.  DPTRAIN_TORCH_PYTHON may name a Python that has these
+# three already.
 #
 #   tests/run.sh                before each commit, under 6 minutes on two processors: the release
 #                               build (build/) and every test but those of suite `long`
