@@ -105,12 +105,15 @@ int draft_new(const char *run_dir, const struct ckpt_content *c, struct draft **
     return 0;
 }
 
-/* Open a file that the owner made.  Fails if it is not there, or is another one. */
+/* Open a file that the owner made.  Fails if it is not there, is another one, or is on NFS. */
 static int join_file(struct draft_file *f, struct err *err)
 {
     char *head = xmalloc(f->n_head);
     int rc = file_join(f->path, &f->fd, err);
 
+    if (rc == 0 && file_is_on_nfs(f->fd))
+        rc =
+            err_set(err, ERR_IO, "%s: it is on NFS, where one machine alone can write it", f->path);
     if (rc == 0)
         rc = file_read_at(f->fd, f->path, head, f->n_head, 0, err);
     if (rc == 0 && memcmp(head, f->head, f->n_head) != 0)

@@ -9,7 +9,7 @@
  * The owner's path may lead a rank on another machine nowhere, or to another disk.  The folder's
  * name contains a random number, so a rank that finds the files there, with the headers that they
  * must have, sees the owner's disk.  Otherwise draft_join returns DRAFT_UNSEEN, and the owner
- * writes that rank's part, too.
+ * writes that rank's part, too.  So it does on NFS (file_is_on_nfs).
  *
  * Failure modes: whatever fails or is given up before draft_place leaves a .tmp folder, which the
  * owner's draft_free removes, or the next driver's ckpt_clear.  A rank that is late only writes to
@@ -41,7 +41,7 @@ struct draft_part {
     struct hash128 hash; /* of all bytes; only draft_place reads it */
 };
 
-enum { DRAFT_UNSEEN = 1 }; /* an outcome: this rank does not see the owner's folder */
+enum { DRAFT_UNSEEN = 1 }; /* an outcome: this rank cannot write to the owner's folder */
 
 /* Make a draft of c's files, of which only names, types and shapes are read. */
 int draft_new(const char *run_dir, const struct ckpt_content *c, struct draft **out,

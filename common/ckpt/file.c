@@ -9,7 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
+
+enum { NFS_MAGIC = 0x6969 }; /* statfs(2) */
 
 /* A signal is no reason to fail. */
 static int open_again(const char *path, int flags)
@@ -37,6 +40,13 @@ int file_join(const char *path, int *fd, struct err *err)
 {
     *fd = open_again(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK);
     return *fd < 0 ? err_sys(err, errno, "%s", path) : 0;
+}
+
+int file_is_on_nfs(int fd)
+{
+    struct statfs s;
+
+    return fstatfs(fd, &s) == 0 && s.f_type == NFS_MAGIC;
 }
 
 int file_put(int fd, const char *path, const void *data, size_t n_bytes, struct err *err)

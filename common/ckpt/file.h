@@ -17,6 +17,10 @@ int file_create(const char *path, int *fd, struct err *err);
 int file_create_as(const char *path, const char *name, int *fd, struct err *err);
 /* Open a file that another process made, for file_read_at and file_put_at.  A link is refused. */
 int file_join(const char *path, int *fd, struct err *err);
+/* 1: the file is on NFS, where processes on two machines must not write to one page.  A machine
+ * that writes a part of a page may send the whole page, and so undo what the other one wrote there.
+ */
+int file_is_on_nfs(int fd);
 /* Write all n_bytes, however write(2) cuts them. */
 int file_put(int fd, const char *path, const void *data, size_t n_bytes, struct err *err);
 /* The same from offset `at` on, whatever the file's length. */

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -219,6 +220,39 @@ static void test_another_disk(void **state)
     run_remove_folder(run);
 }
 
+static int is_on_nfs;
+
+int __real_fstatfs64(int fd, struct statfs *s);
+int __wrap_fstatfs64(int fd, struct statfs *s);
+
+int __wrap_fstatfs64(int fd, struct statfs *s)
+{
+    const int rc = __real_fstatfs64(fd, s);
+
+    if (is_on_nfs)
+        s->f_type = 0x6969;
+    return rc;
+}
+
+/* On NFS the owner alone writes. */
+static void test_nfs(void **state)
+{
+    char *run = run_new_folder();
+    struct numbers x;
+    struct draft *d, *other;
+    struct err err;
+
+    (void)state;
+    make_numbers(&x, (struct run_point){10, 0});
+    is_on_nfs = 1;
+    assert_int_equal(draft_new(run, &x.content, &d, &err), 0);
+    assert_int_equal(draft_join(draft_folder(d), &x.content, &other, &err), DRAFT_UNSEEN);
+    assert_non_null(strstr(err.msg, "it is on NFS"));
+    is_on_nfs = 0;
+    draft_free(d);
+    run_remove_folder(run);
+}
+
 /* Let each call fail in turn.  errnum 0: writes are cut, which no rank may notice. */
 static void sweep(int errnum)
 {
@@ -261,9 +295,8 @@ static void test_each_call_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bytes),
-        cmocka_unit_test(test_parts_are_checked),
-        cmocka_unit_test(test_another_disk),
+        cmocka_unit_test(test_same_bytes),      cmocka_unit_test(test_parts_are_checked),
+        cmocka_unit_test(test_another_disk),    cmocka_unit_test(test_nfs),
         cmocka_unit_test(test_each_call_fails),
     };
 
