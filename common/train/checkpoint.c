@@ -86,8 +86,6 @@ static int await_joint(struct trainer *t, int64_t since_ns, struct report *done,
 {
     const int rc = recorded(t, finish_joint, NULL, err);
 
-    if (rc < 0 && t->saver)
-        saver_disown(t->saver);
     return rc == 0 && t->saver ? saver_await(t->saver, since_ns, done, err) : rc;
 }
 
@@ -104,7 +102,11 @@ static int checkpoint_jointly(struct trainer *t, int is_last, struct report *don
         b.answer = SAVE_NOW;
     if (rc == 0)
         rc = recorded(t, begin_joint, &b, err);
-    return rc == 0 && b.is_last && b.answer == SAVE_NOW ? await_joint(t, since_ns, done, err) : rc;
+    if (rc == 0 && b.is_last && b.answer == SAVE_NOW)
+        rc = await_joint(t, since_ns, done, err);
+    if (rc < 0 && t->saver)
+        saver_disown(t->saver); /* it may have begun */
+    return rc;
 }
 
 void trainer_give_up_checkpoint(struct trainer *t)
