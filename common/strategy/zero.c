@@ -48,8 +48,9 @@ struct zero {
     struct strategy strategy;
     /* [n_buckets] each.  is_out: the bucket's collectives were started, and its sums have not been
      * moved out.  has_sums: `sums` holds those of an earlier micro-batch of this step, so that the
-     * next ones are to be added. */
-    uint8_t *is_out, *has_sums;
+     * next ones are to be added.  is_coming: the bucket's parameters were on their way after the
+     * update, and nothing has waited for them. */
+    uint8_t *is_out, *has_sums, *is_coming;
 };
 
 static struct zero *of(struct strategy *s) { return container_of(s, struct zero, strategy); }
@@ -63,6 +64,7 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
     z->strategy.at = *site;
     z->is_out = xcalloc(n, sizeof *z->is_out);
     z->has_sums = xcalloc(n, sizeof *z->has_sums);
+    z->is_coming = xcalloc(n, sizeof *z->is_coming);
     *out = &z->strategy;
     return 0;
 }
@@ -193,8 +195,7 @@ static int wait_for_all(struct strategy *s, struct err *err)
 }
 
 /* Stage 3: start to gather the parameters of one bucket.  In the other stages that was done after
- * the update.  This rank's own span of the bucket comes
- * from its shard. */
+ * the update.  This rank's own span of the bucket comes from its shard. */
 static int gather_bucket(struct strategy *s, int bucket, struct err *err)
 {
     const struct layout *l = s->at.layout;
@@ -210,9 +211,14 @@ static int gather_bucket(struct strategy *s, int bucket, struct err *err)
                                     err);
 }
 
+/* Where parameters are not divided, a step waits once for those of a bucket.  A later wait, in the
+ * backward pass, would be for the sums of the bucket's gradients. */
 static int wait_for_bucket(struct strategy *s, int bucket, struct err *err)
 {
-    return exchange_wait(s->at.exchange, bucket, err);
+    const int is_needed = s->ops->promises.params_are_divided || of(s)->is_coming[bucket];
+
+    of(s)->is_coming[bucket] = 0;
+    return is_needed ? exchange_wait(s->at.exchange, bucket, err) : 0;
 }
 
 static int gather(struct strategy *s, struct err *err)
@@ -222,10 +228,12 @@ static int gather(struct strategy *s, struct err *err)
 
     if (s->ops->promises.params_are_divided)
         return 0;
-    for (int b = 0; b < l->n_buckets && rc == 0; b++)
+    for (int b = 0; b < l->n_buckets && rc == 0; b++) {
+        of(s)->is_coming[b] = 1;
         if (cut_bucket(l, b) > 0)
             rc = exchange_allgather_spans(s->at.exchange, b, s->at.param + l->bucket[b].offset,
                                           cut_bucket(l, b), DTYPE_F32, err);
+    }
     return rc == 0 && !l->awaits_params ? wait_for_all(s, err) : rc;
 }
 
@@ -233,6 +241,7 @@ static void free_it(struct strategy *s)
 {
     free(of(s)->is_out);
     free(of(s)->has_sums);
+    free(of(s)->is_coming);
     free(of(s));
 }
 
