@@ -37,9 +37,8 @@ END_OF_DRIVER = "kill:rank0@reduce29"
 @dataclasses.dataclass
 class Way:
     """A strategy by its keys, and what it promises when ranks are lost and replaced (`replaced`),
-    when their number changes (`resized`), and when a run is resumed from its checkpoint
-    (`resumed`): the bits of the run that is named by `like`, its losses up to rounding, or losses
-    that are at most so much worse."""
+    and when their number changes (`resized`): the bits of the run that is named by `like`, its
+    losses up to rounding, or losses that are at most so much worse."""
     keys: dict
     replaced: object
     resized: object
