@@ -686,7 +686,7 @@ find_torch() # [install]
         { /usr/bin/python3 -m venv --clear "$venv" &&
             "$venv/bin/python" -m pip install -q --retries 1 -r $wanted; } \
             >"$venv.log" 2>&1 </dev/null ||
-            { echo "run.sh: no PyTorch: $(tail -n 1 "$venv.log")"; return 0; }
+            { echo "run.sh: no PyTorch: $(tail -n 1 "$venv.log")"; rm -rf "$venv"; return 0; }
         rm -f "$venv.log"
         cp $wanted "$venv/installed.txt"
     fi
