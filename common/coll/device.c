@@ -3,7 +3,6 @@
 #include "coll/device.h"
 
 #include <inttypes.h>
-#include <time.h>
 
 #include "backend/plugin.h"
 #include "base/util.h"
@@ -78,22 +77,6 @@ int coll_device_register(struct coll *c, void *x, size_t n_bytes, struct err *er
 {
     ASSERT(c->device);
     return n_bytes ? c->device->enroll(c, x, n_bytes, err) : 0;
-}
-
-int coll_device_drain(struct coll *c, struct backend *b, struct err *err)
-{
-    enum { BUSY_POLLS = 4000, POLL_NS = 20000 };
-    int rc;
-
-    if (!backend_is_device(b))
-        return 0;
-    for (int n = 0; (rc = backend_poll(b, err)) == 1; n++) {
-        if (c && coll_poll(c, err) < 0)
-            return err->code;
-        if (n >= BUSY_POLLS)
-            nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
-    }
-    return rc == 0 && c ? coll_poll(c, err) : rc;
 }
 
 int coll_device_latch(struct coll *c, float *veto, struct err *err)

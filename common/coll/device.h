@@ -126,10 +126,6 @@ void coll_device_free(const struct coll_device_ops *ops, struct backend *b, void
  * register memory, nothing happens. */
 int coll_device_register(struct coll *c, void *x, size_t n_bytes, struct err *err);
 
-/* Wait until all that the backend has queued is done, or until the coll (NULL: none) fails.  Polls
- * both.  Returns at once if b is no device. */
-int coll_device_drain(struct coll *c, struct backend *b, struct err *err);
-
 /* Queue a kernel of one thread, after all that the backend has queued so far.  It stores 1 at *veto
  * (device memory) if the poison word is set, and does nothing otherwise.  A step queues it after
  * its coll_waits, and before all work that applies its gradients, with veto =

@@ -43,6 +43,7 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "coll/device.h"
+#include "train/drain.h"
 #include "train/shards.h"
 #include "train/trainer_impl.h"
 
@@ -149,10 +150,7 @@ static int wait_for(struct trainer *t, int mark, struct err *err)
     return rc;
 }
 
-int step_wait(struct trainer *t, struct err *err)
-{
-    return coll_device_drain(t->coll, t->backend, err);
-}
+int step_wait(struct trainer *t, struct err *err) { return drain_device(t->coll, t->backend, err); }
 
 static int wait_flight(struct trainer *t, const struct flight *f, struct err *err)
 {

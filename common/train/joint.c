@@ -14,7 +14,7 @@
 #include "base/util.h"
 #include "base/writer.h"
 #include "ckpt/draft.h"
-#include "coll/device.h"
+#include "train/drain.h"
 #include "train/part.h"
 #include "train/shards.h"
 
@@ -438,7 +438,7 @@ static int move_window(struct joint *j, struct coll *c, int sends, char *bytes, 
         rc = ticket < 0 ? (int)ticket : coll_wait(c, ticket, err);
     }
     if (rc == 0)
-        rc = coll_device_drain(c, b, err);
+        rc = drain_device(c, b, err);
     if (rc == 0 && !sends && m.x != bytes)
         rc = backend_copy_out(b, bytes, m.x, (size_t)n, err);
     if (rc < 0)

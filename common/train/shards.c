@@ -10,8 +10,8 @@
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "base/util.h"
-#include "coll/device.h"
 #include "strategy/cut.h"
+#include "train/drain.h"
 #include "train/shards_impl.h"
 
 enum { WINDOW_BYTES = 4 << 20 }; /* for what passes between a device's memory and the host's */
@@ -182,7 +182,7 @@ static int wait(struct state *s, struct coll *c, int64_t ticket, struct err *err
 {
     if (ticket < 0 || coll_wait(c, ticket, err) < 0)
         return err->code;
-    return coll_device_drain(c, s->backend, err);
+    return drain_device(c, s->backend, err);
 }
 
 static int send_slot(struct state *s, struct coll *c, int k, struct err *err)
