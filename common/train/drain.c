@@ -1,4 +1,5 @@
-/* drain - polls the device often at first, since most waits are short, and then every 20 us. */
+/* drain - asks the device again and again whether it is done, and the coll whether it failed.  Most
+ * waits are short, so it asks without a pause at first, and then every 20 us. */
 #include "train/drain.h"
 
 #include <time.h>
