@@ -46,12 +46,14 @@ expect("no folder", [], 2, "one of --build and --bundle is wanted")
 
 
 def with_driver(what, script, args, status, *says, **env):
-    """Run the suite with a stand-in for the driver; returns its log."""
+    """Run the suite with a stand-in for the driver, which has the driver's help; returns its
+    log."""
+    real = os.path.abspath(os.path.join(build, "driver/dpdriver"))
     with tempfile.TemporaryDirectory() as fake:
         os.makedirs(os.path.join(fake, "driver"))
         path = os.path.join(fake, "driver/dpdriver")
         with open(path, "w", encoding="utf-8") as file:
-            file.write("#!/bin/sh\n" + script)
+            file.write(f'#!/bin/sh\n[ "$1" = --help-job ] && exec "{real}" --help-job\n{script}')
         os.chmod(path, 0o755)
         expect(what, ["--build", fake, "--rehearse", "--only", "ranks_2", "--out", fake, *args],
                status, *says, **env)

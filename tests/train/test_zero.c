@@ -330,8 +330,11 @@ static void note_room(void *arg, struct trainer *t, int64_t step)
     const struct layout *l = t->layout;
     const float *param = state_data(t->state, &slot_parameters);
     struct room *r = arg;
+    struct err err;
 
     (void)step;
+    for (int b = 0; param && b < l->n_buckets; b++) /* the step before may still gather them */
+        assert_int_equal(reducer_gathered(t->reducer, b, &err), 0);
     *r = (struct room){.pool = t->buffers->pool.n_bytes,
                        .params = t->buffers->params.n_bytes,
                        .all = sizeof(float) * (size_t)l->n_trained,
