@@ -118,13 +118,15 @@ static void run_adding(const struct plain *p)
 {
     const struct shape *x = &p->in_shape[LINEAR_GRAD_W_X], *dy = &p->in_shape[LINEAR_GRAD_W_DY];
     const int64_t batch = x->dim[0], in = x->dim[1], out = dy->dim[1];
+    const void *x_at = p->in[LINEAR_GRAD_W_X], *dy_at = p->in[LINEAR_GRAD_W_DY];
+    void *dw = p->out[LINEAR_GRAD_W_DW];
+    dnnl_status_t st;
 
     if (p->attr.linear.transposed)
-        (void)dnnl_sgemm('T', 'N', in, out, batch, 1.0f, p->in[LINEAR_GRAD_W_X], in,
-                         p->in[LINEAR_GRAD_W_DY], out, 1.0f, p->out[LINEAR_GRAD_W_DW], out);
+        st = dnnl_sgemm('T', 'N', in, out, batch, 1.0f, x_at, in, dy_at, out, 1.0f, dw, out);
     else
-        (void)dnnl_sgemm('T', 'N', out, in, batch, 1.0f, p->in[LINEAR_GRAD_W_DY], out,
-                         p->in[LINEAR_GRAD_W_X], in, 1.0f, p->out[LINEAR_GRAD_W_DW], in);
+        st = dnnl_sgemm('T', 'N', out, in, batch, 1.0f, dy_at, out, x_at, in, 1.0f, dw, in);
+    plain_multiplied(p, (int)st);
 }
 
 static int make_overwriting(struct cpu *b, const struct graph *g, const struct node *n,

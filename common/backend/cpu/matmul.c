@@ -55,9 +55,10 @@ static void product_part(const struct plain *p, int part, int64_t from, int64_t 
     for (int64_t k = from; k < to; k++) {
         const float *x = read_matrix(p, MATMUL_A, &a, k, room_a);
         const float *w = read_matrix(p, MATMUL_B, &b, k, room_b);
+        float *product = plain_dest(p, MATMUL_Y, k * M * N, room_y);
 
-        (void)dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', M, N, K, 1.0f, x, a.cols, w, b.cols, 0.0f,
-                         plain_dest(p, MATMUL_Y, k * M * N, room_y), N);
+        plain_multiplied(p, (int)dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', M, N, K, 1.0f, x,
+                                            a.cols, w, b.cols, 0.0f, product, N));
         plain_done(p, MATMUL_Y, k * M * N, M * N, room_y);
     }
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "backend/cpu/convert.h"
+#include "backend/cpu/onednn.h"
 #include "base/alloc.h"
 #include "base/util.h"
 
@@ -31,6 +32,12 @@ static void hand_over(const void *at) { (void)at; }
 static void take_over(const void *at) { (void)at; }
 #endif
 
+/* A kernel with what its parts may change. */
+struct made {
+    struct plain p;
+    atomic_int failure;
+};
+
 static int plain_bind(struct kernel *k, void *const *in, void *const *out, void *scratch,
                       struct err *err)
 {
@@ -49,12 +56,11 @@ static int plain_run(struct kernel *k, struct err *err)
 {
     struct plain *p = container_of(k, struct plain, k);
 
-    (void)err;
     p->run(p);
-    return 0;
+    return dn_check((dnnl_status_t)atomic_exchange(p->failure, 0), "product of matrices", err);
 }
 
-static void plain_free(struct kernel *k) { free(container_of(k, struct plain, k)); }
+static void plain_free(struct kernel *k) { free(container_of(k, struct made, p.k)); }
 
 static const struct kernel_ops plain_ops = {
     .bind = plain_bind,
@@ -66,13 +72,16 @@ int plain_new(const struct graph *g, const struct node *n, void (*run)(const str
               size_t scratch_bytes, struct kernel **out, struct err *err)
 {
     static const struct shape absent = {.n = -1};
+    struct made *m;
     struct plain *p;
     void *mem;
-    int rc = try_alloc(&mem, sizeof *p, "a kernel", err);
+    int rc = try_alloc(&mem, sizeof *m, "a kernel", err);
 
     if (rc < 0)
         return rc;
-    p = mem;
+    m = mem;
+    p = &m->p;
+    p->failure = &m->failure;
     p->k.ops = &plain_ops;
     p->k.scratch_bytes = scratch_bytes;
     p->run = run;
@@ -126,6 +135,12 @@ int plain_new_split(struct cpu *b, const struct graph *g, const struct node *n,
 void *plain_part_scratch(const struct plain *p, int i)
 {
     return (char *)p->scratch + p->part_scratch + (size_t)i * p->part_bytes;
+}
+
+void plain_multiplied(const struct plain *p, int status)
+{
+    if (status != dnnl_success)
+        atomic_store(p->failure, status);
 }
 
 CPU_CLONES void plain_add(float *restrict sum, const float *restrict x, int64_t n)

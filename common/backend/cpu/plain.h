@@ -7,6 +7,8 @@
 #ifndef BACKEND_CPU_PLAIN_H
 #define BACKEND_CPU_PLAIN_H
 
+#include <stdatomic.h>
+
 #include "backend/cpu/cpu.h"
 #include "op/control.h"
 #include "op/scaler.h"
@@ -42,6 +44,7 @@ struct plain {
     unsigned adds;   /* as the node's */
     union node_attr attr;
     void (*run)(const struct plain *p);
+    atomic_int *failure; /* plain_multiplied's: a status of oneDNN, of whichever part came last */
 };
 
 int plain_new(const struct graph *g, const struct node *n, void (*run)(const struct plain *p),
@@ -63,6 +66,10 @@ int plain_new_split(struct cpu *b, const struct graph *g, const struct node *n,
                     void (*run)(const struct plain *p), size_t scratch_bytes, size_t part_bytes,
                     struct kernel **out, struct err *err);
 void *plain_part_scratch(const struct plain *p, int i);
+
+/* Note the status that a product of oneDNN's returned.  If one failed, the kernel's run fails, too.
+ * Any part may call this. */
+void plain_multiplied(const struct plain *p, int status);
 
 /* sum += x, and y = a + b, of n elements; none of the arrays overlap. */
 void plain_add(float *restrict sum, const float *restrict x, int64_t n);
