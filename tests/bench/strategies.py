@@ -54,6 +54,16 @@ STRATEGIES = {
     "onebit": {"strategy.compress": "onebit"},
     "local_sgd": {"strategy.name": "local_sgd", "strategy.every": 8},
     "qadam": {"strategy.name": "qadam"},
+    "bytegrad": {"strategy.name": "bytegrad"},
+    "adasum": {"strategy.name": "adasum"},
+    "decentralized": {"strategy.name": "decentralized"},
+    "shift_one": {"strategy.name": "decentralized", "strategy.peers": "shift_one"},
+    "low_precision": {"strategy.name": "low_precision_decentralized"},
+    "async": {"strategy.name": "async"},
+    "zero 1": {"strategy.zero": 1},
+    "zero 1, no buddy": {"strategy.zero": 1, "strategy.buddy": "false"},
+    "zero 2": {"strategy.zero": 2},
+    "zero 3": {"strategy.zero": 3},
 }
 NEEDS_ADAM = {"qadam"}
 HOOKS = {"DDP": "none", "DDP float16": "float16", "DDP PowerSGD": "powersgd"}
