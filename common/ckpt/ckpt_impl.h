@@ -1,17 +1,24 @@
-/* ckpt_impl - what ckpt.c and draft.c share: the files of a generation, and putting them in place.
+/* ckpt_impl - what ckpt.c, state.c, load.c and draft.c share: the files of a generation, and
+ * putting them in place.
  *
  * Only files in ckpt/ include this header. */
 #ifndef CKPT_CKPT_IMPL_H
 #define CKPT_CKPT_IMPL_H
 
+#include "base/hash.h"
 #include "ckpt/ckpt.h"
+
+#define CKPT_STATE "state.json"
 
 /* The files of tensors, in the order in which they are written.  The last one is optional. */
 enum ckpt_file { CKPT_MODEL, CKPT_OPTIMIZER, CKPT_AVERAGE, CKPT_FILES };
 
 int ckpt_n_files(const struct ckpt_content *c);
 const struct st_tensor *ckpt_tensors(const struct ckpt_content *c, enum ckpt_file file, int *n);
+const char *ckpt_file_name(enum ckpt_file file);               /* "model.safetensors" */
 char *ckpt_file_path(const char *folder, enum ckpt_file file); /* for free() */
+/* A file that is not there is damage of its generation: ERR_CORRUPT. */
+int ckpt_check_there(const char *path, struct err *err);
 
 /* Make the new folder `aside`, in the folder of checkpoints.  Remains of the same name are removed.
  */
@@ -20,6 +27,13 @@ int ckpt_make_aside(const char *run_dir, const char *aside, struct err *err);
 /* Write state.json, with the hashes of the files, and fsync the folder. */
 int ckpt_write_state(const char *folder, const struct ckpt_content *c, const struct hash128 *hash,
                      struct err *err);
+
+/* The hashes of a generation's files, as its state.json has them.  "": it has none of that file. */
+struct ckpt_hashes {
+    char text[CKPT_FILES][HASH_TEXT_LEN];
+};
+int ckpt_read_state(const char *folder, struct ckpt_state *s, struct ckpt_hashes *of,
+                    struct err *err);
 
 /* The folder `aside` is complete and on disk: make it the generation of c's step, as ckpt_save
  * does.  If that fails, `aside` is removed. */

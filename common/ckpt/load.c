@@ -1,0 +1,143 @@
+/* load - opening a generation: the one in a folder, or the newest of a run that is undamaged.
+ *
+ * ckpt.h tells what counts as damage, and what becomes of a damaged generation. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "ckpt/ckpt_impl.h"
+#include "ckpt/file.h"
+#include "ckpt/generations.h"
+#include "ckpt/owner.h"
+
+/* want: the hash that state.json has of the file. */
+static int open_checked(const char *folder, enum ckpt_file file, const struct ckpt_hashes *want,
+                        struct st_file **out, struct err *err)
+{
+    char *path = ckpt_file_path(folder, file);
+    char seen[HASH_TEXT_LEN];
+    struct hash128 hash;
+    int rc = ckpt_check_there(path, err);
+
+    if (rc == 0)
+        rc = st_open(path, out, err);
+    if (rc == 0)
+        rc = st_hash(*out, &hash, err);
+    if (rc == 0) {
+        hash_to_text(hash, seen);
+        if (strcmp(seen, want->text[file]) != 0)
+            rc = err_set(err, ERR_CORRUPT, "%s: its content has hash %s, " CKPT_STATE " says %s",
+                         path, seen, *want->text[file] ? want->text[file] : "nothing");
+    }
+    free(path);
+    return rc;
+}
+
+int ckpt_load_folder(const char *folder, struct ckpt **out, struct err *err)
+{
+    struct ckpt *c = xcalloc(1, sizeof *c);
+    struct ckpt_hashes want;
+    int rc = ckpt_read_state(folder, &c->state, &want, err);
+
+    if (rc == 0)
+        rc = open_checked(folder, CKPT_MODEL, &want, &c->model, err);
+    if (rc == 0)
+        rc = open_checked(folder, CKPT_OPTIMIZER, &want, &c->optimizer, err);
+    if (rc == 0 && *want.text[CKPT_AVERAGE])
+        rc = open_checked(folder, CKPT_AVERAGE, &want, &c->average, err);
+    if (rc < 0) {
+        ckpt_close(c);
+        return rc;
+    }
+    c->path = xstrdup(folder);
+    *out = c;
+    return 0;
+}
+
+/* Tell of a damaged generation. */
+static void tell_damage(void (*warn)(void *, const char *), void *arg, const struct err *why)
+{
+    char *text = xasprintf("skipping a damaged checkpoint: %s", why->msg);
+
+    warn(arg, text);
+    free(text);
+}
+
+/* The first n generations are damaged, and the next one, `good`, is not.  If a rename fails, it is
+ * tried again when the run is resumed again. */
+static void set_aside(const char *run_dir, const char *folder, const struct generation *g, int n,
+                      const char *good)
+{
+    struct err ignored;
+
+    for (int i = 0; i < n; i++) {
+        char *from = xasprintf("%s/%s", folder, g[i].name);
+        char *to = xasprintf("%s/damaged-%s", folder, g[i].name);
+
+        generations_unpoint_best(folder, g[i].name);
+        (void)file_remove_folder(to, &ignored);
+        (void)rename(from, to);
+        free(from);
+        free(to);
+    }
+    if (n)
+        (void)generations_point("latest", run_dir, folder, good, &ignored);
+}
+
+static int is_own(const char *run_dir)
+{
+    struct owner o;
+    struct err ignored;
+
+    return owner_read(run_dir, &o, &ignored) == 0 && owner_is_self(&o);
+}
+
+static int load_first_good(const char *run_dir, const char *folder, const struct generation *g,
+                           int n, void (*warn)(void *, const char *), void *arg, struct ckpt **out,
+                           struct err *err)
+{
+    for (int i = 0; i < n; i++) {
+        char *path = xasprintf("%s/%s", folder, g[i].name);
+        int rc = ckpt_load_folder(path, out, err);
+
+        free(path);
+        if (rc == 0 && is_own(run_dir))
+            set_aside(run_dir, folder, g, i, g[i].name);
+        if (rc == 0)
+            return 0;
+        if (rc != ERR_CORRUPT)
+            return rc;
+        tell_damage(warn, arg, err);
+    }
+    return err_set(err, ERR_IO,
+                   "%s holds no complete checkpoint (%d looked at); restore one, or start anew in "
+                   "another --run-dir",
+                   folder, n);
+}
+
+int ckpt_load_latest(const char *run_dir, void (*warn)(void *arg, const char *text), void *arg,
+                     struct ckpt **out, struct err *err)
+{
+    char *folder = generations_folder(run_dir);
+    struct generation *g = NULL;
+    int n = 0, rc = generations_list(folder, &g, &n, err);
+
+    if (rc == 0)
+        rc = n ? load_first_good(run_dir, folder, g, n, warn, arg, out, err) : CKPT_NONE;
+    free(g);
+    free(folder);
+    return rc;
+}
+
+void ckpt_close(struct ckpt *c)
+{
+    if (!c)
+        return;
+    st_close(c->model);
+    st_close(c->optimizer);
+    st_close(c->average);
+    free(c->path);
+    free(c);
+}

@@ -1,0 +1,276 @@
+/* state - state.json: where the run stands, and the hashes of the files beside it.
+ *
+ * The file also holds a hash of itself.  Reading checks that hash first, then the format. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "ckpt/ckpt_impl.h"
+#include "ckpt/file.h"
+
+enum { FORMAT = 1, MAX_STATE_BYTES = 64 << 10 };
+
+static char *state_path(const char *folder) { return xasprintf("%s/" CKPT_STATE, folder); }
+
+static const struct {
+    const char *key;
+    size_t offset;
+} numbers[] = {
+    {"step", offsetof(struct ckpt_state, step)},
+    {"steps_per_epoch", offsetof(struct ckpt_state, steps_per_epoch)},
+    {"epoch_loss", offsetof(struct ckpt_state, epoch_loss)},
+    {"epoch_correct", offsetof(struct ckpt_state, epoch_correct)},
+    {"epoch_samples", offsetof(struct ckpt_state, epoch_samples)},
+    {"epoch_targets", offsetof(struct ckpt_state, epoch_targets)},
+    {"epoch_skipped", offsetof(struct ckpt_state, epoch_skipped)},
+    {"updates", offsetof(struct ckpt_state, n_updates)},
+    {"row_loss", offsetof(struct ckpt_state, row_loss)},
+    {"row_targets", offsetof(struct ckpt_state, row_targets)},
+    {"row_steps", offsetof(struct ckpt_state, row_steps)},
+    {"epoch_weight", offsetof(struct ckpt_state, epoch_weight)},
+    {"row_weight", offsetof(struct ckpt_state, row_weight)},
+};
+
+static int64_t *number_at(struct ckpt_state *s, size_t i)
+{
+    return (int64_t *)((char *)s + numbers[i].offset);
+}
+
+/* Hash of the object without its own "hash". */
+static void hash_object(json_t *root, char text[HASH_TEXT_LEN])
+{
+    json_t *copy = json_copy(root);
+    char *all;
+
+    json_object_del(copy, "hash");
+    all = json_dumps(copy, JSON_COMPACT | JSON_SORT_KEYS);
+    ASSERT(all);
+    hash_to_text(hash_of(all, strlen(all)), text);
+    free(all);
+    json_decref(copy);
+}
+
+static json_t *hash_json(struct hash128 h)
+{
+    char text[HASH_TEXT_LEN];
+
+    hash_to_text(h, text);
+    return json_string(text);
+}
+
+/* of_file [n_files]: the hashes of the files beside state.json. */
+static char *state_text(const struct ckpt_state *s, const struct hash128 *of_file, int n_files)
+{
+    struct ckpt_state copy = *s;
+    json_t *root = json_object();
+    char hash[HASH_TEXT_LEN], *text;
+
+    json_object_set_new(root, "format", json_integer(FORMAT));
+    json_object_set_new(root, "version", json_string(DPTRAIN_VERSION));
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+        json_object_set_new(root, numbers[i].key, json_integer(*number_at(&copy, i)));
+    json_object_set_new(root, "ranks", json_integer(s->n_ranks));
+    json_object_set_new(root, "bucket_bytes", json_integer(s->bucket_bytes));
+    json_object_set_new(root, "data", hash_json(s->data));
+    for (int i = 0; i < n_files; i++)
+        json_object_set_new(root, ckpt_file_name((enum ckpt_file)i), hash_json(of_file[i]));
+    hash_object(root, hash);
+    json_object_set_new(root, "hash", json_string(hash));
+    text = json_dumps(root, JSON_INDENT(2));
+    json_decref(root);
+    ASSERT(text);
+    return text;
+}
+
+static int write_text(const char *path, const char *text, struct err *err)
+{
+    int fd, rc = file_create(path, &fd, err);
+
+    if (rc < 0)
+        return rc;
+    rc = file_put(fd, path, text, strlen(text), err);
+    if (rc < 0) {
+        close(fd);
+        return rc;
+    }
+    return file_finish(fd, path, err);
+}
+
+int ckpt_write_state(const char *folder, const struct ckpt_content *c, const struct hash128 *hash,
+                     struct err *err)
+{
+    char *path = state_path(folder);
+    char *text = state_text(&c->state, hash, ckpt_n_files(c));
+    int rc = write_text(path, text, err);
+
+    if (rc == 0)
+        rc = file_sync_folder(folder, err);
+    free(text);
+    free(path);
+    return rc;
+}
+
+/* ---- reading ---- */
+
+/* Version 0.1.0 had models with one target a sample alone, and wrote no "epoch_targets". */
+static json_t *find_number(json_t *root, const char *key)
+{
+    json_t *v = json_object_get(root, key);
+
+    return v || strcmp(key, "epoch_targets") ? v : json_object_get(root, "epoch_samples");
+}
+
+/* Version 0.1.0 wrote no sums of a row of metrics.csv: they are 0 then.  Versions without class
+ * weights wrote no sums of weights. */
+static int may_be_missing(const char *key)
+{
+    return strncmp(key, "row_", 4) == 0 || strcmp(key, "epoch_weight") == 0;
+}
+
+/* Without class weights each target weighs 1. */
+static int64_t weight_of(int64_t n_targets)
+{
+    return n_targets > INT64_MAX >> 24 ? INT64_MAX : n_targets << 24;
+}
+
+static int read_numbers(json_t *root, const char *path, struct ckpt_state *s, struct err *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+        json_t *v = find_number(root, numbers[i].key);
+
+        if (!v && may_be_missing(numbers[i].key))
+            continue;
+        if (!json_is_integer(v) || json_integer_value(v) < 0)
+            return err_set(err, ERR_CORRUPT, "%s: \"%s\" is missing or not a number >= 0", path,
+                           numbers[i].key);
+        *number_at(s, i) = json_integer_value(v);
+    }
+    if (!json_object_get(root, "epoch_weight")) {
+        s->epoch_weight = weight_of(s->epoch_targets);
+        s->row_weight = weight_of(s->row_targets);
+    }
+    if (s->steps_per_epoch < 1)
+        return err_set(err, ERR_CORRUPT, "%s: \"steps_per_epoch\" is 0", path);
+    s->n_ranks = (int)json_integer_value(json_object_get(root, "ranks"));
+    s->bucket_bytes = json_integer_value(json_object_get(root, "bucket_bytes")); /* 0: missing */
+    s->grad_norm = NAN;
+    return 0;
+}
+
+/* Version 0.1.0 wrote no fingerprint of the data. */
+static int read_data(json_t *root, const char *path, struct ckpt_state *s, struct err *err)
+{
+    const char *text = json_string_value(json_object_get(root, "data"));
+
+    s->data = (struct hash128){0};
+    if (text && hash_from_text(text, &s->data, err) < 0)
+        return err_wrap(err, "%s: \"data\"", path);
+    return 0;
+}
+
+static int check_root(json_t *root, const char *path, struct err *err)
+{
+    json_t *format = json_object_get(root, "format");
+    const char *seen = json_string_value(json_object_get(root, "hash"));
+    char want[HASH_TEXT_LEN];
+
+    hash_object(root, want);
+    if (!seen || strcmp(seen, want) != 0)
+        return err_set(err, ERR_CORRUPT, "%s: its hash is %s, its content has %s", path,
+                       seen ? seen : "missing", want);
+    if (!json_is_integer(format) || json_integer_value(format) != FORMAT)
+        return err_set(err, ERR_UNSUPPORTED,
+                       "%s: format %lld, this version reads %d; resume with the version of dptrain "
+                       "that wrote it",
+                       path, (long long)json_integer_value(format), FORMAT);
+    return 0;
+}
+
+/* The file is read whole, so it must not be huge. */
+static int read_small(const char *path, char text[MAX_STATE_BYTES], size_t *len, struct err *err)
+{
+    int64_t n_bytes;
+    int fd, rc = ckpt_check_there(path, err);
+
+    if (rc == 0)
+        rc = file_open(path, &fd, &n_bytes, err);
+    if (rc < 0)
+        return rc;
+    *len = (size_t)n_bytes;
+    if (n_bytes > MAX_STATE_BYTES)
+        rc = err_set(err, ERR_CORRUPT, "%s: %lld bytes, want at most %d", path, (long long)n_bytes,
+                     MAX_STATE_BYTES);
+    else
+        rc = file_read_at(fd, path, text, *len, 0, err);
+    close(fd);
+    return rc;
+}
+
+/* The object in the file `path`, whose own hash and format are right. */
+static int load_root(const char *path, json_t **out, struct err *err)
+{
+    char *text = xmalloc(MAX_STATE_BYTES);
+    json_t *root = NULL;
+    json_error_t why;
+    size_t len;
+    int rc = read_small(path, text, &len, err);
+
+    if (rc == 0) {
+        root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
+        if (!json_is_object(root))
+            rc = err_set(err, ERR_CORRUPT, "%s: line %d: %s", path, root ? 1 : why.line,
+                         root ? "not an object" : why.text);
+    }
+    free(text);
+    if (rc == 0)
+        rc = check_root(root, path, err);
+    if (rc < 0) {
+        json_decref(root);
+        return rc;
+    }
+    *out = root;
+    return 0;
+}
+
+static void read_hashes(json_t *root, struct ckpt_hashes *out)
+{
+    for (int i = 0; i < CKPT_FILES; i++) {
+        const char *text =
+            json_string_value(json_object_get(root, ckpt_file_name((enum ckpt_file)i)));
+
+        snprintf(out->text[i], sizeof out->text[i], "%s", text ? text : "");
+    }
+}
+
+int ckpt_read_state(const char *folder, struct ckpt_state *s, struct ckpt_hashes *of,
+                    struct err *err)
+{
+    char *path = state_path(folder);
+    json_t *root = NULL;
+    int rc = load_root(path, &root, err);
+
+    if (rc == 0)
+        rc = read_numbers(root, path, s, err);
+    if (rc == 0)
+        rc = read_data(root, path, s, err);
+    if (rc == 0)
+        read_hashes(root, of);
+    json_decref(root);
+    free(path);
+    return rc;
+}
+
+int ckpt_is_folder(const char *folder)
+{
+    char *path = state_path(folder);
+    const int is = access(path, F_OK) == 0;
+
+    free(path);
+    return is;
+}
