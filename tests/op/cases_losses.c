@@ -2,7 +2,7 @@
  * cases.c joins the files. */
 #include "case_rows.h"
 
-/* As the model makes them (model/layer.c): multiples of 2^-30. */
+/* As the model makes them (model/layer_loss.c): multiples of 2^-30. */
 static const float weights[10] = {0.5f,   0.25f,    0.75f,   0,      0x1.8p-7f,
                                   0.875f, 0x1p-30f, 0.3125f, 0.625f, 0.125f};
 static const float smooth_weights[3] = {0.5f, 0.25f, 0.8125f};
