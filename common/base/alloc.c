@@ -54,13 +54,19 @@ char *xstrdup(const char *s)
 char *xasprintf(const char *fmt, ...)
 {
     va_list ap;
-    char *s = NULL;
+    char *s;
 
     va_start(ap, fmt);
-    if (vasprintf(&s, fmt, ap) < 0)
-        s = NULL;
+    s = xvasprintf(fmt, ap);
     va_end(ap);
-    return checked(s, 1);
+    return s;
+}
+
+char *xvasprintf(const char *fmt, va_list ap)
+{
+    char *s;
+
+    return checked(vasprintf(&s, fmt, ap) < 0 ? NULL : s, 1);
 }
 
 /* Exactly one caller sees 1, and none takes the count below 0. */

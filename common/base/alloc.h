@@ -10,6 +10,7 @@
 #ifndef BASE_ALLOC_H
 #define BASE_ALLOC_H
 
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,7 @@ void *xcalloc(size_t n, size_t size); /* zeroed */
 void *xrealloc(void *p, size_t n_bytes);
 char *xstrdup(const char *s);
 char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+char *xvasprintf(const char *fmt, va_list ap) __attribute__((format(printf, 1, 0)));
 
 /* `n_bytes` zeroed bytes, aligned to 64 (to 2 MiB and advised as huge pages from 4 MiB on), in
  * *out; `what` names it in the message.  Fails with ERR_NOMEM. */

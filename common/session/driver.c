@@ -149,7 +149,7 @@ static void leave(struct driver *d)
     if (d->stage == STAGE_ENDING && d->ending.conns_until_ms > d->now_ms)
         due = min_i64(due, d->ending.conns_until_ms);
     if (d->stage < STAGE_ENDING && d->stage != STAGE_TRAIN) /* in training it looks at all ranks */
-        due = min_i64(due, end_due(d) > d->now_ms ? end_due(d) : d->now_ms + CHECK_MS);
+        due = min_i64(due, deadline_due(d) > d->now_ms ? deadline_due(d) : d->now_ms + CHECK_MS);
     if (d->stage == STAGE_WAIT && d->recovery.settled_ms > d->now_ms)
         due = min_i64(due, d->recovery.settled_ms);
     session_leave(&d->clock, due);
@@ -573,8 +573,8 @@ static void check_all(struct driver *d)
 static void check_deadline(struct driver *d)
 {
     check_silence(d);
-    if (d->stage < STAGE_ENDING && d->now_ms >= end_due(d))
-        end_deadline(d);
+    if (d->stage < STAGE_ENDING && d->now_ms >= deadline_due(d))
+        deadline_passed(d);
 }
 
 void driver_tick(struct driver *d, int64_t now_ns)
@@ -586,7 +586,7 @@ void driver_tick(struct driver *d, int64_t now_ns)
     incident_check(d);
     if (d->stage == STAGE_WAIT)
         recover_try(d);
-    else if (d->stage < STAGE_ENDING && d->now_ms >= end_due(d))
+    else if (d->stage < STAGE_ENDING && d->now_ms >= deadline_due(d))
         check_deadline(d);
     leave(d);
 }

@@ -130,8 +130,7 @@ void end_stop(struct driver *d, Wire__Outcome outcome, int status, const char *f
     char *text;
 
     va_start(ap, fmt);
-    if (vasprintf(&text, fmt, ap) < 0)
-        ASSERT(!"out of memory");
+    text = xvasprintf(fmt, ap);
     va_end(ap);
     if (status == STATUS_FAILED)
         queue_log(&d->out, LOG_ERROR, "%s", text);
@@ -148,8 +147,7 @@ void end_finished(struct driver *d, struct session_event *done, const char *fmt,
     char *text;
 
     va_start(ap, fmt);
-    if (vasprintf(&text, fmt, ap) < 0)
-        ASSERT(!"out of memory");
+    text = xvasprintf(fmt, ap);
     va_end(ap);
     tell_stop(d, WIRE__OUTCOME__OUTCOME_FINISHED, text);
     driver_event(d, done);
@@ -252,8 +250,7 @@ void end_accuse(struct driver *d, struct cause c, int is_consequence, const char
     if (d->stage >= STAGE_ENDING)
         return;
     va_start(ap, fmt);
-    if (vasprintf(&c.text, fmt, ap) < 0)
-        ASSERT(!"out of memory");
+    c.text = xvasprintf(fmt, ap);
     va_end(ap);
     if (!is_consequence) {
         fail(d, &c);
@@ -303,7 +300,7 @@ static char *where_of(const struct driver *d, int rank)
     return xasprintf("during %s", stage_name(d->stage));
 }
 
-static struct cause cause_at(const struct driver *d, int rank, int code)
+struct cause end_cause_at(const struct driver *d, int rank, int code)
 {
     const struct progress *p = &d->seats[rank].at;
     return (struct cause){.rank = rank,
@@ -314,7 +311,7 @@ static struct cause cause_at(const struct driver *d, int rank, int code)
 
 void end_lost(struct driver *d, int rank, const char *why)
 {
-    struct cause c = cause_at(d, rank, ERR_PEER);
+    struct cause c = end_cause_at(d, rank, ERR_PEER);
     char *who = driver_label(d, rank), *where = where_of(d, rank);
     c.is_lost = 1;
     end_accuse(d, c, 0, "%s was lost, last seen %s: %s", who, where, why);
@@ -327,8 +324,7 @@ void end_misbehaved(struct driver *d, int rank, const char *fmt, ...)
     char *who = driver_label(d, rank), *text;
     va_list ap;
     va_start(ap, fmt);
-    if (vasprintf(&text, fmt, ap) < 0)
-        ASSERT(!"out of memory");
+    text = xvasprintf(fmt, ap);
     va_end(ap);
     if (rank > 0 && !d->seats[rank].is_member) {
         struct conn *c = d->seats[rank].conn;
@@ -336,8 +332,8 @@ void end_misbehaved(struct driver *d, int rank, const char *fmt, ...)
         queue_close(&d->out, c->id, text);
         driver_drop_conn(d, c);
     } else {
-        end_accuse(d, cause_at(d, rank, ERR_PROTO), 0, "%s broke the protocol during %s: %s", who,
-                   stage_name(d->stage), text);
+        end_accuse(d, end_cause_at(d, rank, ERR_PROTO), 0, "%s broke the protocol during %s: %s",
+                   who, stage_name(d->stage), text);
     }
     free(text);
     free(who);
@@ -401,239 +397,4 @@ void end_fini(struct driver *d)
     free(d->ending.stop_why);
     end_forget_pending(d);
     free(d->ending.text);
-}
-
-/* ---- deadlines ---- */
-
-/* The time when a rank last moved on, as it must in training; INT64_MAX if it has finished. */
-static int64_t moved_ms(const struct driver *d, int rank)
-{
-    return d->seats[rank].answer ? INT64_MAX : d->seats[rank].moved_ms;
-}
-
-/* A rank that has been silent since another rank progressed may have progressed, too: only ranks
- * heard since then count. */
-static int64_t oldest_move(const struct driver *d)
-{
-    int64_t oldest = INT64_MAX, newest = INT64_MIN;
-    for (int k = 0; k < d->n_ranks; k++)
-        newest = max_i64(newest, d->seats[k].moved_ms);
-    for (int k = 0; k < d->n_ranks; k++)
-        if (k == 0 || d->seats[k].heard_ms >= newest)
-            oldest = min_i64(oldest, moved_ms(d, k));
-    return oldest;
-}
-
-static const struct {
-    const char *name; /* the key of cluster.deadlines */
-    size_t offset;    /* in struct cluster_deadlines */
-} deadlines[STAGE_COUNT] = {
-    [STAGE_GATHER] = {"gather", offsetof(struct cluster_deadlines, gather_ms)},
-#define X(KIND, name, ANSWER, deadline) \
-    [STAGE_##KIND] = {#deadline, offsetof(struct cluster_deadlines, deadline##_ms)},
-    STAGE_LIST(X)
-#undef X
-};
-
-static int is_readying(const struct driver *d)
-{
-    return d->stage == STAGE_GATHER && d->gather.full_ms >= 0;
-}
-
-int end_is_saving(const struct driver *d)
-{
-    return d->stage == STAGE_TRAIN && d->seats[0].at.phase == PHASE_CHECKPOINT;
-}
-
-static const char *deadline_name(const struct driver *d)
-{
-    if (end_is_saving(d))
-        return deadlines[STAGE_CHECKPOINT].name;
-    return is_readying(d) ? "ready" : deadlines[d->stage].name;
-}
-
-/* A follower sends its progress once in an interval of heartbeats, so a step's deadline is at least
- * this many intervals. */
-enum { LEAST_BEATS = 3 };
-
-int64_t end_deadline_ms(const struct driver *d)
-{
-    if (is_readying(d))
-        return d->o.cluster.deadlines.ready_ms;
-    if (end_is_saving(d))
-        return d->o.cluster.deadlines.checkpoint_ms;
-    if (d->stage == STAGE_TRAIN)
-        return max_i64(d->o.cluster.deadlines.step_ms, LEAST_BEATS * d->beat_ms);
-    return *(const int64_t *)((const char *)&d->o.cluster.deadlines + deadlines[d->stage].offset);
-}
-
-int64_t end_stage_deadline(const struct driver *d)
-{
-    if (d->stage == STAGE_WAIT)
-        return recover_deadline(d);
-    if (!deadlines[d->stage].name)
-        return INT64_MAX;
-    int64_t since = d->stage_ms;
-    if (is_readying(d))
-        since = d->gather.full_ms;
-    else if (end_is_saving(d))
-        since = d->seats[0].moved_ms;
-    else if (d->stage == STAGE_TRAIN)
-        since = oldest_move(d);
-    return since == INT64_MAX ? INT64_MAX : since + end_deadline_ms(d);
-}
-
-/* The time for which an engine may still be in this phase after it was told to leave a formation.
- * It leaves a collective at once, but finishes other work first. */
-static int64_t leave_ms(const struct driver *d, enum phase phase)
-{
-    if (phase == PHASE_FORM || phase_is_collective(phase))
-        return max_i64(d->timeout_ms, LEAST_BEATS * d->beat_ms) + 2 * d->beat_ms;
-    if (phase_is_step(phase))
-        return max_i64(d->o.cluster.deadlines.step_ms, LEAST_BEATS * d->beat_ms);
-    if (phase == PHASE_VALIDATE)
-        return d->o.cluster.deadlines.validate_ms;
-    return phase == PHASE_CHECKPOINT ? d->o.cluster.deadlines.checkpoint_ms : INT64_MAX;
-}
-
-/* Of the ranks whose engine has not left the last formation's command, the one that must do so
- * first, and the time.  Only in STAGE_PREPARE; -1: all have left. */
-static int first_to_leave(const struct driver *d, int64_t *until_ms)
-{
-    int found = -1;
-    *until_ms = INT64_MAX;
-    for (int k = 0; k < d->n_ranks && d->stage == STAGE_PREPARE; k++) {
-        const struct seat *s = &d->seats[k];
-        int64_t ms = s->answer ? INT64_MAX : leave_ms(d, s->at.phase);
-        if (ms >= *until_ms - d->stage_ms)
-            continue;
-        *until_ms = d->stage_ms + ms;
-        found = k;
-    }
-    return found;
-}
-
-int64_t end_due(const struct driver *d)
-{
-    int64_t leave_until_ms;
-    first_to_leave(d, &leave_until_ms);
-    return min_i64(leave_until_ms, end_stage_deadline(d));
-}
-
-/* 1: gathering waits for this rank: for a follower, or once all seats are taken for its Ready. */
-static int is_missing(const struct driver *d, int rank)
-{
-    const struct seat *s = &d->seats[rank];
-    return is_readying(d) ? !s->opened : !s->is_taken;
-}
-
-static int first_missing(const struct driver *d)
-{
-    for (int k = 0; k < d->n_ranks; k++)
-        if (is_missing(d, k))
-            return k;
-    return -1;
-}
-
-static void name_missing(const struct driver *d, struct buf *b)
-{
-    int n = 0;
-    for (int k = 0; k < d->n_ranks; k++) {
-        const struct seat *s = &d->seats[k];
-        if (!is_missing(d, k) || ++n > 8)
-            continue;
-        buf_printf(b, n > 1 ? ", rank %d" : "rank %d", k);
-        if (!s->is_taken)
-            continue;
-        buf_printf(b, " (%s: in %s", s->host, phase_name(s->at.phase));
-        if (k > 0)
-            buf_printf(b, ", heard %.1f s ago", 1e-3 * (double)(d->now_ms - s->heard_ms));
-        buf_printf(b, ")");
-    }
-    if (n > 8)
-        buf_printf(b, " and %d more", n - 8);
-}
-
-static void gather_too_long(struct driver *d)
-{
-    if (d->lead.release_ms) { /* the job is finished, so nobody is needed any more */
-        d->lead.release_ms = d->now_ms;
-        lead_releases(d);
-        return;
-    }
-    int rank = first_missing(d);
-    struct cause c = {.rank = rank, .code = ERR_TIMEOUT, .phase = PHASE_COUNT, .step = d->run.step};
-    struct buf missing = {0};
-
-    if (rank < 0) /* all are ready, and the votes are not enough: driver_succession.c has a limit */
-        return;
-    if (d->seats[rank].is_taken)
-        c = cause_at(d, rank, ERR_TIMEOUT);
-    name_missing(d, &missing);
-    end_accuse(d, c, 0, "%s took longer than %g s (cluster.deadlines.%s); missing: %s",
-               deadline_name(d), 1e-3 * (double)end_deadline_ms(d), deadline_name(d),
-               buf_cstr(&missing));
-    buf_fini(&missing);
-}
-
-/* 1: the rank is silent, and will soon be lost or heard again, so its deadline can wait until then.
- */
-static int is_soon_lost(const struct driver *d, int rank)
-{
-    enum { SOON_MS = 3000 };
-    return rank > 0 && watch_is_silent(d, rank) &&
-           d->seats[rank].heard_ms + d->timeout_ms - d->now_ms <= SOON_MS;
-}
-
-/* While all ranks connect, one that hangs cannot be distinguished from the others.  It can be when
- * all are to form again, because its engine does not leave the formation.  1: such a rank was
- * accused. */
-static int accuse_who_hangs(struct driver *d)
-{
-    int64_t until_ms;
-    int rank = first_to_leave(d, &until_ms);
-    if (rank < 0 || d->now_ms < until_ms || is_soon_lost(d, rank))
-        return 0;
-    const char *phase = phase_name(d->seats[rank].at.phase);
-    char *who = driver_label(d, rank);
-    end_accuse(d, cause_at(d, rank, ERR_TIMEOUT), 0,
-               "%s hangs in %s: it was told to leave it %.1f s ago", who, phase,
-               1e-3 * (double)(d->now_ms - d->stage_ms));
-    free(who);
-    return 1;
-}
-
-/* The cause of a deadline that has passed.  While ranks connect, or while all wait in the same
- * all-reduce, no rank can be named. */
-static struct cause cause_of(const struct driver *d, const struct watch_view *v)
-{
-    struct cause c = cause_at(d, max_i64(v->first, 0), ERR_TIMEOUT);
-    c.is_consequence = v->first < 0;
-    if (v->first < 0)
-        c.rank = -1;
-    return c;
-}
-
-void end_deadline(struct driver *d)
-{
-    if (d->stage == STAGE_GATHER) {
-        gather_too_long(d);
-        return;
-    }
-    if (accuse_who_hangs(d))
-        return;
-    struct watch_view v = watch_look(d);
-    struct buf line = {0};
-    if (is_soon_lost(d, v.first))
-        return;
-    double seconds = 1e-3 * (double)end_deadline_ms(d);
-    watch_put_line(d, &v, &line);
-    incident_begin(d, buf_cstr(&line));
-    if (d->stage == STAGE_TRAIN)
-        end_accuse(d, cause_of(d, &v), 0, "no progress for %g s (cluster.deadlines.%s): %s",
-                   seconds, deadline_name(d), buf_cstr(&line));
-    else
-        end_accuse(d, cause_of(d, &v), 0, "%s took longer than %g s (cluster.deadlines.%s): %s",
-                   deadline_name(d), seconds, deadline_name(d), buf_cstr(&line));
-    buf_fini(&line);
 }

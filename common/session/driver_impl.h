@@ -20,6 +20,7 @@
  *   driver_inject.c     faults on purpose
  *   driver_incident.c   the last collectives of all ranks, when they wait for good
  *   driver_end.c        causes of failure, and the end of the job
+ *   driver_deadline.c   how long each stage may take, and the rank at fault when it takes longer
  *
  * Each phase of a job's life has a struct of its own in struct driver.  Only the file named at that
  * struct writes it, except for resets. */
@@ -363,7 +364,8 @@ int replicas_are_equal(struct driver *d); /* 1: all hold the same bits; 0: the j
 
 /* driver_run.c */
 void run_note_checkpoint(struct driver *d, const struct report *r); /* rank 0's */
-void run_say_epoch(struct driver *d); /* the event of the last epoch, unless it is out */
+void run_say_epoch(struct driver *d);      /* the event of the last epoch, unless it is out */
+int run_is_saving(const struct driver *d); /* rank 0 writes a checkpoint in mid-training */
 void run_fini(struct driver *d);
 int run_nothing_to_do(const struct driver *d, int64_t step);
 const char *run_reason(const struct driver *d); /* what ended the training: "epochs", ... */
@@ -440,7 +442,7 @@ void inject_announce(struct driver *d);
 /* The faults that are due at a rank (-1: all ranks) until Ready, and from then on; for free(). */
 char *inject_for_opening(const struct driver *d, int rank);
 char *inject_for_training(const struct driver *d, int rank);
-void inject_happens(struct driver *d, int rank, const struct report *r);
+void inject_happens(struct driver *d, int rank, struct report *r);
 void inject_at_stop(struct driver *d); /* when Stop is sent: followers cannot report any more */
 void inject_say_unspent(struct driver *d);
 
@@ -449,6 +451,8 @@ void inject_say_unspent(struct driver *d);
  * is_lost, phase and step.  For a consequence, the driver waits for its cause (GRACE_MS). */
 void end_accuse(struct driver *d, struct cause c, int is_consequence, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+/* A cause at this rank, where it was when last heard, for end_accuse. */
+struct cause end_cause_at(const struct driver *d, int rank, int code);
 void end_lost(struct driver *d, int rank, const char *why); /* the rank is gone */
 void end_misbehaved(struct driver *d, int rank, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -461,20 +465,20 @@ void end_finished(struct driver *d, struct session_event *done, const char *fmt,
 void end_deposed(struct driver *d, const char *by);
 /* End, because `who`, of which nothing was heard, may lead the run. */
 void end_unelected(struct driver *d, const char *who, const char *remedy);
-void end_at_once(struct driver *d);  /* the second stop request */
-void end_deadline(struct driver *d); /* the deadline of this stage has passed */
+void end_at_once(struct driver *d); /* the second stop request */
 void end_check_pending(struct driver *d);
 void end_check_over(struct driver *d);
-int end_is_saving(
-    const struct driver *d); /* rank 0 writes a checkpoint in the middle of training */
-int64_t end_stage_deadline(const struct driver *d); /* session ms, INT64_MAX: none */
-/* The same, or the earlier time at which an engine should have left the formation before. */
-int64_t end_due(const struct driver *d);
-int64_t end_deadline_ms(const struct driver *d); /* how long this stage may take */
 void end_forget_pending(struct driver *d);
 void end_fini(struct driver *d);
 /* Send Abort to one connection, or (only == NULL) to all members, which then leave; with `recover`,
  * to all ranks of the formation, which keep their state. */
 void end_send_abort(struct driver *d, const char *text, struct conn *only, int recover);
+
+/* driver_deadline.c */
+int64_t deadline_ms(const struct driver *d);       /* how long this stage may take */
+int64_t deadline_of_stage(const struct driver *d); /* its end; session ms, INT64_MAX: none */
+/* The same, or the earlier time at which an engine should have left the formation before. */
+int64_t deadline_due(const struct driver *d);
+void deadline_passed(struct driver *d); /* accuse the rank at fault, if it can be named */
 
 #endif

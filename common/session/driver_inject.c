@@ -54,7 +54,7 @@ static void say(struct driver *d, int rank, const struct session_event *what, co
     free(who);
 }
 
-void inject_happens(struct driver *d, int rank, const struct report *r)
+void inject_happens(struct driver *d, int rank, struct report *r)
 {
     struct session_event e = {.phase = r->inject.phase, .step = r->inject.step};
 

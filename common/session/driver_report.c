@@ -6,8 +6,9 @@
 #include "base/util.h"
 #include "session/driver_impl.h"
 
-static void note_step(struct driver *d, const struct report *r)
+static void note_step(struct driver *d, int rank, struct report *r)
 {
+    (void)rank;
     driver_event(
         d, &(struct session_event){.kind = EVENT_PROGRESS,
                                    .rank = -1,
@@ -59,7 +60,7 @@ void run_moved(struct driver *d, int rank, const struct progress *p)
     struct seat *s = &d->seats[rank];
     if (p->generation != d->formation.generation)
         return;
-    if (rank == 0 && end_is_saving(d) && p->phase != PHASE_CHECKPOINT)
+    if (rank == 0 && run_is_saving(d) && p->phase != PHASE_CHECKPOINT)
         for (int k = 0; k < d->n_ranks; k++) /* ranks that waited for the disk are not late */
             d->seats[k].moved_ms = d->now_ms;
     if (p->epoch != s->at.epoch || p->step != s->at.step || p->phase != s->at.phase ||
@@ -73,7 +74,7 @@ void run_moved(struct driver *d, int rank, const struct progress *p)
     stranger_at_data_port(d, rank, p->n_strangers);
 }
 
-static void note_warning(struct driver *d, int rank, const struct report *r)
+static void note_warning(struct driver *d, int rank, struct report *r)
 {
     const char *text = r->warning.text ? r->warning.text : "no text";
     queue_log(&d->out, LOG_WARN, "%s", text);
@@ -86,7 +87,7 @@ static void note_warning(struct driver *d, int rank, const struct report *r)
 
 /* A rank's engine cannot go on.  ERR_NUMERIC ends the run, because wrong numbers would be wrong
  * after a replacement, too, and would be saved. */
-static void note_fault(struct driver *d, int rank, const struct report *r)
+static void note_fault(struct driver *d, int rank, struct report *r)
 {
     const char *why = *r->fault.err.msg ? r->fault.err.msg : err_code_text(r->fault.err.code);
     if (rank > 0 && !d->seats[rank].is_member) { /* the follower leaves of its own accord */
@@ -111,6 +112,40 @@ static void note_fault(struct driver *d, int rank, const struct report *r)
     free(who);
 }
 
+/* These steps count, despite a loss after them. */
+static void note_row(struct driver *d, int rank, struct report *r)
+{
+    (void)rank;
+    driver_event(d, &(struct session_event){.kind = EVENT_ROW,
+                                            .rank = -1,
+                                            .step = r->row.step,
+                                            .phase = PHASE_COUNT,
+                                            .row = r->row});
+}
+
+static void note_rebalance(struct driver *d, int rank, struct report *r)
+{
+    (void)rank;
+    driver_event(d, &(struct session_event){.kind = EVENT_REBALANCE,
+                                            .rank = -1,
+                                            .step = r->rebalance.step,
+                                            .phase = PHASE_COUNT,
+                                            .n_ranks = r->rebalance.n_ranks,
+                                            .per_rank = r->rebalance.share});
+    r->rebalance.share = NULL;
+}
+
+static void note_buckets(struct driver *d, int rank, struct report *r)
+{
+    (void)rank;
+    driver_event(d, &(struct session_event){.kind = EVENT_BUCKETS,
+                                            .rank = -1,
+                                            .step = r->buckets.step,
+                                            .phase = PHASE_COUNT,
+                                            .bucket_bytes = r->buckets.bucket_bytes,
+                                            .n_buckets = r->buckets.n_buckets});
+}
+
 /* 1: the answer is about the epoch or the step that the command named. */
 static int is_of_this_command(const struct driver *d, const struct report *r)
 {
@@ -133,14 +168,13 @@ static void slim(struct driver *d, int rank, struct report *r)
         report_drop_tensors(r);
 }
 
-/* Take a rank's answer to this stage's command; takes r. */
-static void take_answer(struct driver *d, int rank, struct report *r)
+/* Take a rank's answer to this stage's command.  Returns r if it is not kept, else NULL. */
+static struct report *take_answer(struct driver *d, int rank, struct report *r)
 {
     struct seat *s = &d->seats[rank];
     if (r->kind != stage_answer(d->stage) || s->answer || !is_of_this_command(d, r)) {
         end_misbehaved(d, rank, "unexpected report \"%s\"", report_name(r->kind));
-        report_free(r);
-        return;
+        return r;
     }
     slim(d, rank, r);
     s->answer = r;
@@ -150,17 +184,18 @@ static void take_answer(struct driver *d, int rank, struct report *r)
         d->is_engine_busy = 0;
     if (++d->formation.n_answers == d->n_ranks)
         stage_done(d);
+    return NULL;
 }
 
-/* A report of a rank that is in no formation yet; takes r. */
-static void digest_outside(struct driver *d, int rank, struct report *r)
+/* A report of a rank that is in no formation yet.  Returns r if it is not kept, else NULL. */
+static struct report *digest_outside(struct driver *d, int rank, struct report *r)
 {
     if (r->kind == REPORT_OPENED && !d->seats[rank].opened) {
         d->seats[rank].opened = r;
         if (rank == 0)
             d->is_engine_busy = 0;
         gather_opened(d, rank);
-        return;
+        return NULL;
     }
     if (r->kind == REPORT_FAULT)
         note_fault(d, rank, r);
@@ -168,72 +203,70 @@ static void digest_outside(struct driver *d, int rank, struct report *r)
         note_warning(d, rank, r);
     else
         end_misbehaved(d, rank, "unexpected report \"%s\"", report_name(r->kind));
-    report_free(r);
+    return r;
 }
 
 /* A report of a formation that is over.  It still counts if a checkpoint was written, or if the
- * rank itself failed.  Takes r. */
+ * rank itself failed. */
 static void digest_past(struct driver *d, int rank, struct report *r)
 {
     if (r->kind == REPORT_CHECKPOINT && rank == 0)
         run_note_checkpoint(d, r);
     else if (r->kind == REPORT_FAULT && !r->fault.is_consequence)
         note_fault(d, rank, r);
-    report_free(r);
+}
+
+/* Reports that answer no command.  A report without a row here is an answer to the stage's command,
+ * or it breaks the protocol. */
+typedef void take_fn(struct driver *d, int rank, struct report *r);
+
+static const struct news {
+    take_fn *take;
+    int is_of_rank_0; /* 1: only rank 0 sends it */
+    int is_lasting;   /* 1: it counts in any stage, and when its formation is over, too */
+} news[] = {
+    [REPORT_INJECT] = {inject_happens, 0, 1},    [REPORT_ROW] = {note_row, 1, 1},
+    [REPORT_REBALANCE] = {note_rebalance, 1, 1}, [REPORT_BUCKETS] = {note_buckets, 1, 1},
+    [REPORT_STEP] = {note_step, 1, 0},           [REPORT_FAULT] = {note_fault, 0, 0},
+    [REPORT_WARNING] = {note_warning, 0, 0},
+};
+
+/* The row of the report, or NULL. */
+static const struct news *news_of(int rank, const struct report *r)
+{
+    const struct news *n = (size_t)r->kind < ARRAY_LEN(news) ? &news[r->kind] : NULL;
+    return n && n->take && (rank == 0 || !n->is_of_rank_0) ? n : NULL;
+}
+
+static int is_past(const struct driver *d, const struct report *r)
+{
+    return d->stage == STAGE_WAIT || r->generation < d->formation.generation;
+}
+
+/* 1: the saver's thread wrote a checkpoint during other work. */
+static int is_unasked(int rank, const struct report *r)
+{
+    return rank == 0 && r->kind == REPORT_CHECKPOINT && r->checkpoint.is_unasked;
 }
 
 void run_digest(struct driver *d, int rank, struct report *r)
 {
-    int is_past = d->stage == STAGE_WAIT || r->generation < d->formation.generation;
+    const struct news *n = news_of(rank, r);
     if (r->kind == REPORT_STOPPED && rank == 0)
         d->ending.is_engine_stopped = 1;
-    if (r->kind == REPORT_INJECT) {
-        inject_happens(d, rank, r);
-        report_free(r);
-    } else if (r->kind == REPORT_CHECKPOINT && r->checkpoint.is_unasked && rank == 0) {
-        if (d->stage < STAGE_OVER)
-            run_note_checkpoint(d, r); /* the saver's thread wrote it during other work */
-        report_free(r);
-    } else if (r->kind == REPORT_ROW && rank == 0) { /* these steps count, despite the loss */
-        driver_event(d, &(struct session_event){.kind = EVENT_ROW,
-                                                .rank = -1,
-                                                .step = r->row.step,
-                                                .phase = PHASE_COUNT,
-                                                .row = r->row});
-        report_free(r);
-    } else if (r->kind == REPORT_REBALANCE && rank == 0) {
-        driver_event(d, &(struct session_event){.kind = EVENT_REBALANCE,
-                                                .rank = -1,
-                                                .step = r->rebalance.step,
-                                                .phase = PHASE_COUNT,
-                                                .n_ranks = r->rebalance.n_ranks,
-                                                .per_rank = r->rebalance.share});
-        r->rebalance.share = NULL;
-        report_free(r);
-    } else if (r->kind == REPORT_BUCKETS && rank == 0) {
-        driver_event(d, &(struct session_event){.kind = EVENT_BUCKETS,
-                                                .rank = -1,
-                                                .step = r->buckets.step,
-                                                .phase = PHASE_COUNT,
-                                                .bucket_bytes = r->buckets.bucket_bytes,
-                                                .n_buckets = r->buckets.n_buckets});
-        report_free(r);
-    } else if (d->stage >= STAGE_ENDING) {
-        report_free(r);
-    } else if (d->stage == STAGE_GATHER || !d->seats[rank].is_member) {
-        digest_outside(d, rank, r);
-    } else if (is_past) {
+    if (n && n->is_lasting)
+        n->take(d, rank, r);
+    else if (is_unasked(rank, r) && d->stage < STAGE_OVER)
+        run_note_checkpoint(d, r);
+    else if (d->stage >= STAGE_ENDING || is_unasked(rank, r))
+        ;
+    else if (d->stage == STAGE_GATHER || !d->seats[rank].is_member)
+        r = digest_outside(d, rank, r);
+    else if (is_past(d, r))
         digest_past(d, rank, r);
-    } else if (r->kind == REPORT_FAULT) {
-        note_fault(d, rank, r);
-        report_free(r);
-    } else if (r->kind == REPORT_WARNING) {
-        note_warning(d, rank, r);
-        report_free(r);
-    } else if (r->kind == REPORT_STEP && rank == 0) {
-        note_step(d, r);
-        report_free(r);
-    } else {
-        take_answer(d, rank, r);
-    }
+    else if (n)
+        n->take(d, rank, r);
+    else
+        r = take_answer(d, rank, r);
+    report_free(r);
 }

@@ -445,6 +445,11 @@ void run_say_epoch(struct driver *d)
                                             .epoch = d->run.last});
 }
 
+int run_is_saving(const struct driver *d)
+{
+    return d->stage == STAGE_TRAIN && d->seats[0].at.phase == PHASE_CHECKPOINT;
+}
+
 void run_fini(struct driver *d)
 {
     free(d->run.saved_path);

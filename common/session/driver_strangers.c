@@ -31,8 +31,7 @@ void stranger_say(struct driver *d, const char *fmt, ...)
     char *text;
 
     va_start(ap, fmt);
-    if (vasprintf(&text, fmt, ap) < 0)
-        ASSERT(!"out of memory");
+    text = xvasprintf(fmt, ap);
     va_end(ap);
     stranger_check(d);
     if (d->strangers.n_said == STRANGER_SAYS) {

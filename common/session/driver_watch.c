@@ -344,8 +344,8 @@ void watch_check(struct driver *d)
 {
     if (d->stage <= STAGE_WAIT || d->stage >= STAGE_ENDING || d->n_ranks == 1)
         return;
-    int64_t due = end_stage_deadline(d);
-    int is_half = due != INT64_MAX && d->now_ms >= due - end_deadline_ms(d) / 2;
+    int64_t due = deadline_of_stage(d);
+    int is_half = due != INT64_MAX && d->now_ms >= due - deadline_ms(d) / 2;
     if (!is_half && long_silent(d) < 0) {
         d->watch.is_warned = 0;
         return;

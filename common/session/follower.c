@@ -38,8 +38,7 @@ void follower_finish(struct follower *f, struct ending e, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    if (vasprintf(&f->text, fmt, ap) < 0)
-        ASSERT(!"out of memory");
+    f->text = xvasprintf(fmt, ap);
     va_end(ap);
     f->stage = STAGE_ENDING;
     int is_stopped = f->is_drained || (f->leaving && e.status != STATUS_OK);

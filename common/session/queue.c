@@ -127,8 +127,7 @@ void queue_log(struct action_queue *q, enum log_level level, const char *fmt, ..
     va_list ap;
 
     va_start(ap, fmt);
-    if (vasprintf(&a.log.text, fmt, ap) < 0)
-        ASSERT(!"out of memory");
+    a.log.text = xvasprintf(fmt, ap);
     va_end(ap);
     queue_put(q, &a);
 }

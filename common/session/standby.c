@@ -1,69 +1,14 @@
-/* The session machine of a standby (standby.h): the driver's messages, the followers that come when
- * the driver is lost, and the count of votes that makes the standby the leader. */
-#include "session/standby.h"
-
+/* The session machine of a standby (standby.h): the driver's messages, and the search for a driver
+ * that was lost.  standby_impl.h names the files that the machine consists of. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
-#include "session/convert.h"
-#include "session/queue.h"
+#include "session/standby_impl.h"
 
-/* The standby adds this to the driver's term when it leads.  A driver that is started again adds 1
- * to the term in its run directory, which the standby may not see.  So the two never have the same
- * term. */
-enum { TERMS = 1000 };
-
-enum { DRIVER = 0, WELCOME_MS = 10000, CHECK_MS = 250 };
-
-enum stage {
-    STAGE_SEEK,   /* there is no connection with a driver; the caller looks for one */
-    STAGE_HELLO,  /* waits for Welcome */
-    STAGE_JOINED, /* the driver lives */
-    STAGE_OVER
-};
-
-struct held { /* a follower that lost the driver */
-    int64_t conn;
-    struct voters form;     /* the newest formation whose Form it has */
-    struct voters prepared; /* the formation that it was told to prepare last */
-    int form_rank, rank;    /* its ranks in `form` and in `prepared` */
-    int64_t entered;        /* generation of the newest formation whose state it took */
-};
-
-struct caller { /* a follower that the log has named */
-    struct hash128 machine;
-    int64_t pid, pid_space;
-};
-
-struct standby {
-    struct standby_options o; /* its texts are ours */
-    struct action_queue out;
-    struct session_clock clock;
-    int64_t now_ms;
-
-    enum stage stage;
-    int64_t beat_ms, timeout_ms;
-    int64_t heard_ms, next_beat_ms;
-    int64_t until_ms; /* the end of the search for a lost driver; INT64_MAX: none was lost */
-    char *why;        /* how the driver was lost */
-    char *said;       /* why the last driver that was found is of no use; NULL: none was */
-
-    struct blob job;
-    char *run, *leads_at, *device;
-    char job_hash[HASH_TEXT_LEN];
-    int64_t term, driver_timeout_ms;
-    int n_ranks;
-    int is_able;          /* 1: this process could lead the job */
-    struct voters newest; /* the newest formation that the driver or a follower has named */
-    int64_t formed; /* generation of the newest that all its ranks entered, as the driver says */
-    struct held *held;
-    int n_held, cap_held;
-    struct caller *told; /* the followers that the log has named since the driver was lost */
-    int n_told, cap_told;
-};
+enum { WELCOME_MS = 10000, CHECK_MS = 250 };
 
 /* ---- life ---- */
 
@@ -150,255 +95,13 @@ void standby_free(struct standby *s)
     free(s);
 }
 
-/* ---- messages out ---- */
-
-static struct frame *hello(const struct standby *s, int64_t term)
-{
-    char device[8], *backend = device;
-    Wire__Control m = WIRE__CONTROL__INIT;
-    Wire__Hello h = WIRE__HELLO__INIT;
-    struct arena a;
-    struct err err;
-
-    arena_init(&a);
-    snprintf(device, sizeof(device), "%s", strncmp(s->o.device, "cuda", 4) ? "cpu" : "cuda");
-    h.protocol = MSG_PROTOCOL;
-    h.version = msg_text(&a, DPTRAIN_VERSION, 64);
-    h.rank = -1;
-    h.host = msg_text(&a, s->o.host, MSG_MAX_NAME);
-    h.host_id = msg_text(&a, s->o.host_id, 64);
-    h.pid = s->o.pid;
-    h.pid_space = s->o.pid_space;
-    h.device = device;
-    h.n_backends = 1;
-    h.backends = &backend;
-    h.advertise = msg_text(&a, s->o.advertise, 64);
-    h.standby = msg_text(&a, s->o.id, VOTERS_ID);
-    h.port = s->o.port;
-    if (s->run) {
-        h.run = msg_text(&a, s->run, 64);
-        h.run_job = msg_text(&a, s->job_hash, HASH_TEXT_LEN);
-        h.term = term;
-        h.leader = msg_text(&a, s->leads_at, MSG_MAX_NAME);
-    }
-    /* Once this process leads, it sends no votes.  Otherwise a driver that has taken the run over
-     * from it, in the same run directory, would wait for the ranks of that old formation. */
-    if (s->run && term == s->term) {
-        h.form_term = s->newest.term;
-        h.form_generation = s->newest.generation;
-        h.form_ranks = s->newest.n_ranks;
-        h.form_standby = msg_text(&a, s->newest.standby, VOTERS_ID);
-    }
-    m.body_case = WIRE__CONTROL__BODY_HELLO;
-    m.hello = &h;
-    struct frame *f = msg_frame(&m, &err);
-    ASSERT(f);
-    arena_fini(&a);
-    return f;
-}
-
-struct frame *standby_claim(const struct standby *s) { return hello(s, s->term + TERMS); }
-
-static void send(struct standby *s, int64_t conn, const Wire__Control *m)
-{
-    struct err err;
-    struct frame *f = msg_frame(m, &err);
-    ASSERT(f);
-    queue_send(&s->out, conn, f);
-}
-
-static void send_beat(struct standby *s)
-{
-    Wire__Control m = WIRE__CONTROL__INIT;
-    Wire__Heartbeat h = WIRE__HEARTBEAT__INIT;
-    h.bucket = -1;
-    m.body_case = WIRE__CONTROL__BODY_HEARTBEAT;
-    m.heartbeat = &h;
-    s->next_beat_ms = s->now_ms + s->beat_ms;
-    send(s, DRIVER, &m);
-}
-
-static void acknowledge(struct standby *s, const Wire__Voters *v)
-{
-    Wire__Control m = WIRE__CONTROL__INIT;
-    Wire__Voters same = *v;
-    m.body_case = WIRE__CONTROL__BODY_VOTERS;
-    m.voters = &same;
-    send(s, DRIVER, &m);
-}
-
-static void refuse(struct standby *s, int64_t conn, Wire__Reason reason, const char *text)
-{
-    Wire__Control m = WIRE__CONTROL__INIT;
-    Wire__Refused r = WIRE__REFUSED__INIT;
-    struct arena a;
-
-    arena_init(&a);
-    r.reason = reason;
-    r.text = msg_text(&a, text, MSG_MAX_TEXT);
-    r.run = arena_strdup(&a, s->run ? s->run : "");
-    m.body_case = WIRE__CONTROL__BODY_REFUSED;
-    m.refused = &r;
-    send(s, conn, &m);
-    queue_close(&s->out, conn, text);
-    arena_fini(&a);
-}
-
-/* ---- the followers that wait ---- */
-
-static void send_back(struct standby *s, const char *why)
-{
-    for (int i = 0; i < s->n_held; i++)
-        refuse(s, s->held[i].conn, WIRE__REASON__REASON_FULL, why);
-    s->n_held = 0;
-}
-
-int standby_holds(const struct standby *s, int64_t conn)
-{
-    for (int i = 0; i < s->n_held; i++)
-        if (s->held[i].conn == conn)
-            return 1;
-    return 0;
-}
-
-/* The follower's rank in the newest formation, or -1. */
-static int rank_in_newest(const struct standby *s, const struct held *h)
-{
-    if (voters_are_equal(&h->form, &s->newest))
-        return h->form_rank;
-    return voters_are_equal(&h->prepared, &s->newest) ? h->rank : -1;
-}
-
-/* The number of followers that let this standby lead.  A follower whose old connection is still
- * open counts once. */
-static int n_votes(const struct standby *s)
-{
-    int n = 0, n_ranks = s->newest.n_ranks;
-    char *has_voted = xcalloc((size_t)max_i64(1, n_ranks), 1);
-    for (int i = 0; i < s->n_held; i++) {
-        int rank = rank_in_newest(s, &s->held[i]);
-        if (rank <= 0 || rank >= n_ranks)
-            continue;
-        n += !has_voted[rank];
-        has_voted[rank] = 1;
-    }
-    free(has_voted);
-    return n;
-}
-
-/* 1: one of the followers that count was in the formation that did the newest steps.  A follower
- * that has only the Form or the Prepare of a formation may be new to the job. */
-static int has_the_state(const struct standby *s)
-{
-    for (int i = 0; i < s->n_held; i++)
-        if (rank_in_newest(s, &s->held[i]) > 0 && s->held[i].entered > 0 &&
-            s->held[i].entered >= s->formed)
-            return 1;
-    return 0;
-}
-
-static void lead(struct standby *s, int n)
-{
-    queue_log(&s->out, LOG_WARN,
-              "leading the run from here on, as %d of its %d followers came: the driver at %s is "
-              "gone: %s",
-              n, s->newest.n_ranks - 1, s->o.driver, s->why);
-    if (s->stage == STAGE_HELLO)
-        queue_close(&s->out, DRIVER, "this standby leads");
-    s->stage = STAGE_OVER;
-    queue_put(&s->out, &(struct action){.kind = ACTION_FINISHED,
-                                        .finished = {.is_leader = 1, .text = xstrdup("")}});
-}
-
-static void count(struct standby *s)
-{
-    int n = n_votes(s), is_alone = s->stage == STAGE_SEEK || s->stage == STAGE_HELLO;
-    if (is_alone && s->is_able && s->why && s->newest.generation > 0 &&
-        !strcmp(s->newest.standby, s->o.id) && voters_let_standby_lead(&s->newest, n) &&
-        has_the_state(s))
-        lead(s, n);
-}
-
-static void note_formation(struct standby *s, const struct voters *v)
-{
-    if (v->generation > 0 && voters_are_newer(v, &s->newest))
-        s->newest = *v;
-}
-
-/* Log that a follower came, but only once: it comes and goes while it also looks for the driver. */
-static void say_came(struct standby *s, const Wire__Hello *h, const struct held *x)
-{
-    struct caller c = {hash_of(h->host_id, strlen(h->host_id)), h->pid, h->pid_space};
-    char who[32] = "no rank yet";
-    for (int i = 0; i < s->n_told; i++)
-        if (hash_equal(s->told[i].machine, c.machine) && s->told[i].pid == c.pid &&
-            s->told[i].pid_space == c.pid_space)
-            return;
-    if (s->n_told == s->cap_told) {
-        s->cap_told = s->cap_told ? 2 * s->cap_told : 16;
-        s->told = xrealloc(s->told, (size_t)s->cap_told * sizeof(*s->told));
-    }
-    s->told[s->n_told++] = c;
-    if (x->form.generation > 0)
-        snprintf(who, sizeof(who), "rank %d", x->form_rank);
-    queue_log(&s->out, LOG_INFO, "a follower on %s (%s) lost the driver and came here", h->host,
-              who);
-}
-
-static void hold(struct standby *s, int64_t conn, const Wire__Hello *h)
-{
-    if (s->n_held == s->cap_held) {
-        s->cap_held = s->cap_held ? 2 * s->cap_held : 16;
-        s->held = xrealloc(s->held, (size_t)s->cap_held * sizeof(*s->held));
-    }
-    struct held *x = &s->held[s->n_held++];
-    *x = (struct held){
-        .conn = conn,
-        .form = voters_of(h->form_term, h->form_generation, h->form_ranks, h->form_standby),
-        .prepared = voters_of(h->term, h->formed, 0, NULL),
-        .form_rank = h->form_rank,
-        .rank = h->rank,
-        .entered = h->entered};
-    s->term = max_i64(s->term, h->term);
-    note_formation(s, &x->form);
-    say_came(s, h, x);
-    count(s);
-}
-
-static void forget_follower(struct standby *s, int64_t conn)
-{
-    for (int i = 0; i < s->n_held; i++)
-        if (s->held[i].conn == conn)
-            s->held[i] = s->held[--s->n_held];
-}
-
-static void on_follower(struct standby *s, int64_t conn, const Wire__Control *m)
-{
-    const Wire__Hello *h = m->hello;
-    char *here =
-        xasprintf("this is the standby of the driver at %s, which takes followers in", s->o.driver);
-    if (m->body_case != WIRE__CONTROL__BODY_HELLO) {
-        forget_follower(s, conn);
-        queue_close(&s->out, conn, "it says no Hello");
-    } else if (h->protocol != MSG_PROTOCOL || strcmp(h->version, DPTRAIN_VERSION) != 0)
-        refuse(s, conn, WIRE__REASON__REASON_VERSION,
-               "the standby is dptrain " DPTRAIN_VERSION ": install the same version everywhere");
-    else if (*h->standby || !s->run || strcmp(h->run, s->run) != 0)
-        refuse(s, conn, WIRE__REASON__REASON_FULL, here);
-    else if (!standby_holds(s, conn))
-        hold(s, conn, h);
-    free(here);
-}
-
 /* ---- the driver ---- */
 
 static void finish(struct standby *s, int status, int is_closed, const char *text)
 {
     if (!is_closed)
         queue_close(&s->out, DRIVER, text);
-    for (int i = 0; i < s->n_held; i++)
-        refuse(s, s->held[i].conn, WIRE__REASON__REASON_FULL, text);
-    s->n_held = 0;
+    standby_send_back(s, text);
     s->stage = STAGE_OVER;
     queue_put(&s->out, &(struct action){.kind = ACTION_FINISHED,
                                         .finished = {.status = status, .text = xstrdup(text)}});
@@ -415,7 +118,7 @@ static void seek_on(struct standby *s, int is_closed, const char *why)
     if (!is_closed)
         queue_close(&s->out, DRIVER, why);
     seek(s, 1);
-    count(s);
+    standby_count(s);
 }
 
 static void lost_driver(struct standby *s, int is_closed, const char *why)
@@ -434,7 +137,7 @@ static void lost_driver(struct standby *s, int is_closed, const char *why)
     if (!is_closed)
         queue_close(&s->out, DRIVER, why);
     seek(s, 0);
-    count(s);
+    standby_count(s);
 }
 
 static void take_job(struct standby *s, const Wire__Welcome *w)
@@ -473,7 +176,7 @@ static void on_welcome(struct standby *s, const Wire__Welcome *w)
               "joined the driver at %s (%s) as its standby: followers that lose it come to %s",
               s->o.driver, w->host, s->leads_at);
     s->n_told = 0;
-    send_back(s, "the driver is there again");
+    standby_send_back(s, "the driver is there again");
 }
 
 static void on_refused(struct standby *s, const Wire__Refused *r)
@@ -482,7 +185,7 @@ static void on_refused(struct standby *s, const Wire__Refused *r)
     int is_later = s->run || r->reason == WIRE__REASON__REASON_ENDING;
     if (r->reason == WIRE__REASON__REASON_STALE) { /* that driver has another run */
         forget_run(s);
-        send_back(s, r->text);
+        standby_send_back(s, r->text);
     }
     if (r->reason == WIRE__REASON__REASON_FINISHED)
         finish(s, STATUS_OK, 0, r->text);
@@ -504,14 +207,14 @@ static void on_stop(struct standby *s, const Wire__Stop *m)
 static void on_voters(struct standby *s, const Wire__Voters *m)
 {
     struct voters v = voters_of(m->term, m->generation, m->n_ranks, m->standby);
-    note_formation(s, &v);
+    standby_note_formation(s, &v);
     s->formed = max_i64(s->formed, m->formed);
-    acknowledge(s, m);
+    standby_acknowledge(s, m);
 }
 
 static void on_joined(struct standby *s, const Wire__Control *m)
 {
-    send_back(s, "the driver is there");
+    standby_send_back(s, "the driver is there");
     if (m->body_case == WIRE__CONTROL__BODY_VOTERS)
         on_voters(s, m->voters);
     else if (m->body_case == WIRE__CONTROL__BODY_STOP)
@@ -542,7 +245,7 @@ void standby_connected(struct standby *s, int64_t now_ns)
         s->stage = STAGE_HELLO;
         s->heard_ms = s->now_ms;
         s->timeout_ms = s->o.welcome_ms > 0 ? s->o.welcome_ms : WELCOME_MS;
-        queue_send(&s->out, DRIVER, hello(s, s->term));
+        queue_send(&s->out, DRIVER, standby_hello(s, s->term));
     } else {
         queue_close(&s->out, DRIVER, "the search for a driver has ended");
     }
@@ -555,7 +258,7 @@ void standby_message(struct standby *s, int64_t now_ns, int64_t conn, const Wire
     if (s->stage == STAGE_OVER)
         ;
     else if (conn != DRIVER)
-        on_follower(s, conn, m);
+        standby_follower(s, conn, m);
     else if (s->stage != STAGE_SEEK)
         on_driver(s, m);
     leave(s);
@@ -565,22 +268,17 @@ void standby_closed(struct standby *s, int64_t now_ns, int64_t conn, const struc
 {
     enter(s, now_ns);
     if (conn != DRIVER)
-        forget_follower(s, conn);
+        standby_forget_follower(s, conn);
     if (conn == DRIVER && (s->stage == STAGE_JOINED || s->stage == STAGE_HELLO))
         lost_driver(s, 1, session_reason(why));
     leave(s);
 }
 
-/* The standby ends of its own accord: say Goodbye, so that the driver takes its vote back. */
-static void say_goodbye(struct standby *s, int status, char *text)
+/* The standby ends of its own accord. */
+static void end(struct standby *s, int status, char *text)
 {
-    Wire__Control m = WIRE__CONTROL__INIT;
-    Wire__Goodbye g = WIRE__GOODBYE__INIT;
-    g.text = text;
-    m.body_case = WIRE__CONTROL__BODY_GOODBYE;
-    m.goodbye = &g;
     if (s->stage == STAGE_JOINED)
-        send(s, DRIVER, &m);
+        standby_goodbye(s, text);
     finish(s, status, s->stage == STAGE_SEEK, text);
 }
 
@@ -589,11 +287,11 @@ void standby_checked(struct standby *s, int64_t now_ns, const char *why)
     enter(s, now_ns);
     if (s->stage != STAGE_OVER && why) {
         char *text = xasprintf("the standby cannot lead this job: %s", why);
-        say_goodbye(s, STATUS_USAGE, text);
+        end(s, STATUS_USAGE, text);
         free(text);
     } else if (s->stage != STAGE_OVER) {
         s->is_able = 1;
-        count(s);
+        standby_count(s);
     }
     leave(s);
 }
@@ -603,7 +301,7 @@ void standby_stop(struct standby *s, int64_t now_ns, const char *why)
     enter(s, now_ns);
     if (s->stage != STAGE_OVER) {
         char *text = xasprintf("stopped by %s", why);
-        say_goodbye(s, STATUS_STOPPED, text);
+        end(s, STATUS_STOPPED, text);
         free(text);
     }
     leave(s);
@@ -636,7 +334,7 @@ void standby_tick(struct standby *s, int64_t now_ns)
     check_silence(s);
     check_search(s);
     if (s->stage == STAGE_JOINED && s->now_ms >= s->next_beat_ms)
-        send_beat(s);
+        standby_beat(s);
     leave(s);
 }
 
