@@ -138,9 +138,21 @@ static int set_value(const struct arg *a, const char *text, void *into, struct e
     return 0;
 }
 
+/* `word` stands where an option is wanted.  last: the option before it; NULL: there is none. */
+static int not_an_option(const struct arg *last, const char *word, struct err *err)
+{
+    if (last && last->type == ARG_LIST)
+        return err_set(err, ERR_ARG,
+                       "\"%s\" is no option: --%s takes one %s at a time; write --%s %s", word,
+                       last->name, last->value, last->name, word);
+    return err_set(err, ERR_ARG,
+                   "\"%s\" is no option, nor the value of one; --help lists the options", word);
+}
+
 int args_parse(const struct arg_group *groups, size_t n_groups, int argc, char **argv,
                struct err *err)
 {
+    const struct arg *last = NULL;
     struct option *options = long_options(groups, n_groups);
     int rc = 0, code;
 
@@ -160,14 +172,13 @@ int args_parse(const struct arg_group *groups, size_t n_groups, int argc, char *
                          arg_of(groups, optopt)->name, word);
         else if (code == '?')
             rc = unknown(options, word, err);
-        else
-            rc = set_value(arg_of(groups, code), optarg,
-                           groups[(code - CODE_BASE) / GROUP_SIZE].into, err);
+        else {
+            last = arg_of(groups, code);
+            rc = set_value(last, optarg, groups[(code - CODE_BASE) / GROUP_SIZE].into, err);
+        }
     }
     if (rc == 0 && optind < argc)
-        rc = err_set(err, ERR_ARG,
-                     "\"%s\" is no option, nor the value of one; --help lists the options",
-                     argv[optind]);
+        rc = not_an_option(last, argv[optind], err);
     free(options);
     return rc;
 }

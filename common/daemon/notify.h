@@ -12,7 +12,7 @@
 /* 1: a service manager listens. */
 int notify_is_wanted(void);
 
-/* How often notify_alive is expected, in ms; 0: never. */
+/* The interval at which notify_alive is expected, in ms; 0: it is not expected. */
 int64_t notify_watchdog_ms(void);
 
 void notify_ready(void);              /* started: units that wait for this one may start */

@@ -87,7 +87,7 @@ static void give_gpus(const struct devices *d, struct places *p, int *node)
 
 /* ---- CPUs ---- */
 
-/* Which part of its node's CPUs rank `i` gets: *part of *n. */
+/* Rank `i` gets one part of the CPUs of its node: number *part of *n. */
 static void part_of_node(const int *node, int n_ranks, int i, int *part, int *n)
 {
     *part = *n = 0;

@@ -83,6 +83,7 @@ static void test_bad(void **state)
         {"-c 3", "unknown option -c", ERR_ARG},
         {"--flag word", "\"word\" is no option", ERR_ARG},
         {"word --flag", "\"word\" is no option", ERR_ARG},
+        {"--item a=1 b=2", "--item takes one I at a time; write --item b=2", ERR_ARG},
     };
 
     (void)state;

@@ -20,6 +20,8 @@ DRIVER_CASES = [
     (["--nrank", "1", "--nrnaks", "1"], r"unknown option --nrnaks; did you mean --nranks\?"),
     (["--nranks", "1", "--frobnicate"], r"unknown option --frobnicate; --help"),
     (["--nranks", "1", "extra"], r'"extra" is no option'),
+    (["--nranks", "1", "--set", "train.epochs=1", "train.seed=2"],
+     r'"train.seed=2" is no option: --set takes one KEY=VALUE at a time; write --set train.seed=2'),
     (["--nranks", "1", "--local=1"], r"--local takes no value"),
     (["--nranks", "1", "--port", "65536"], r'--port is "65536", want an integer from 0 to 65535'),
     (["--nranks", "1", "--port", "http"], r'--port is "http"'),
