@@ -117,7 +117,7 @@ int backend_usual_fusion(const struct node *n, enum fusion f, enum activation ac
 /* The embedded backend.  n_threads >= 1 is the number of oneDNN's OpenMP threads.  OpenMP keeps
  * that number for each calling thread: open the backend on the thread that will run kernels. */
 int backend_open_cpu(int n_threads, struct backend **out, struct err *err);
-/* How this machine's CPU computes in BF16, as part of a sentence. */
+/* The way in which this machine's CPU computes in BF16, as a part of a sentence. */
 const char *backend_cpu_bf16(void);
 
 int backend_alloc(struct backend *b, size_t n_bytes, const char *what, void **out, struct err *err);

@@ -33,7 +33,7 @@
 #include "base/err.h"
 #include "ckpt/safetensors.h"
 
-/* Where a run stands; all of it is the same on every rank. */
+/* The progress of a run, which is the same on every rank. */
 struct ckpt_state {
     int64_t step;                         /* done so far, skipped ones included */
     int64_t steps_per_epoch;              /* to tell the epoch, and that the data are the same */

@@ -193,7 +193,7 @@ int draft_sync(struct draft *d, struct err *err)
 
 /* ---- reading back ---- */
 
-/* Where the check of one part is. */
+/* The progress of the check of one part. */
 struct cursor {
     int next; /* piece */
     struct hasher *hasher;

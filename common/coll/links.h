@@ -48,7 +48,7 @@ void links_want(struct links *l, enum coll_channel ch, int r);
 int links_get(struct links *l, enum coll_channel ch, int r, int64_t until_ns, struct link **out,
               struct err *err);
 
-/* How to name a rank that has not connected: "3 (10.0.0.7:4000)", "5 (did not connect to us)". */
+/* Name a rank that has not connected: "3 (10.0.0.7:4000)", "5 (did not connect to us)". */
 void links_name(struct links *l, int r, char out[ENDPOINT_TEXT + 40]);
 
 /* List the ranks, but not `except`, whose links are broken: "; also gone: rank 2, 5", or "". */

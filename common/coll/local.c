@@ -35,7 +35,7 @@ struct seat {
     int64_t n_calls[COLL_CHANNELS]; /* collectives begun, for the fault */
 };
 
-/* Where the ranks meet on one channel. */
+/* The meeting point of the ranks on one channel. */
 struct room {
     int64_t meeting;             /* how many meetings took place */
     int present;                 /* how many ranks have arrived at the next one */

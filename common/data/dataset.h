@@ -91,7 +91,7 @@ struct dataset_request {
     const int64_t *ignored; /* train.ignore_index, borrowed during the call; NULL: SAMPLE_IGNORED */
 };
 
-/* Whether the job ignores the class `label` (train.ignore_index).  SAMPLE_IGNORED itself is always
+/* 1: the job ignores the class `label` (train.ignore_index).  SAMPLE_IGNORED itself is always
  * ignored. */
 static inline int dataset_ignores(const struct dataset_request *r, int64_t label)
 {
@@ -137,7 +137,7 @@ int dataset_gather(const struct dataset *ds, const int64_t *index, int64_t n, vo
 int dataset_gather_drawn(const struct dataset *ds, const struct dataset_draw *draw,
                          const int64_t *index, int64_t n, void *const *to, struct err *err);
 
-/* Whether samples differ from epoch to epoch, so that they cannot be kept as gathered once. */
+/* 1: samples differ from epoch to epoch, so a batch that was gathered once cannot be kept. */
 int dataset_draws(const struct dataset *ds);
 
 /* The i-th of n samples that are spread evenly over all n_samples, both ends included. */

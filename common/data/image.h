@@ -13,8 +13,8 @@
 #include "config/words.h"
 #include "data/dataset.h"
 
-/* Where mean and std come from: the job file, or the training set, before the job begins
- * (job_measure). */
+/* The source of mean and std: the job file, or the training set, which is measured before the job
+ * begins (job_measure). */
 #define NORMALIZE_LIST(X) X(NORMALIZE_GIVEN, "given") X(NORMALIZE_AUTO, "auto")
 
 enum normalize { NORMALIZE_LIST(WORD_VALUE) };

@@ -58,7 +58,7 @@ int npy_read(const struct npy *a, int64_t first, int64_t n, void *to, struct err
 void npy_reals(const struct npy *a, const void *from, int64_t n, float *to);
 void npy_wholes(const struct npy *a, const void *from, int64_t n, int64_t *to); /* npy_is_whole */
 
-/* Where the element i stands in memory; only while the data set is opened (data/mapped.h). */
+/* The address of element i; only while the data set is opened (data/mapped.h). */
 const uint8_t *npy_element(const struct npy *a, int64_t i);
 
 #endif

@@ -91,7 +91,7 @@ int sampler_check(const struct sampler *s, struct err *err);
 int64_t sampler_steps_per_epoch(const struct sampler *s);
 struct sampler_step sampler_at(const struct sampler *s, int64_t global_step);
 
-/* How many micro-batches this rank has in a step: `accumulate` of each of its shares. */
+/* The number of micro-batches of this rank in a step: `accumulate` of each of its shares. */
 int sampler_n_micros(const struct sampler *s, int n_ranks, int rank, int accumulate);
 
 /* The positions [first,first+n) within the global batch of this rank's micro-batch `micro`, of

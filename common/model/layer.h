@@ -88,7 +88,7 @@ void layer_class_token(struct net *m, const char *name, const char *token, const
 /* h becomes the first row of each sample, [N,C]. */
 void layer_first_row(struct net *m, const char *name);
 
-/* How a weight or a bias begins. */
+/* The initial values of a weight or a bias. */
 enum dense_init {
     DENSE_NORMAL,  /* N(0, std^2); 0 without std */
     DENSE_XAVIER,  /* U(-a, a) with a = sqrt(6/(in + out)) */

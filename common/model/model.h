@@ -23,7 +23,8 @@
 
 struct net; /* model/layer.h */
 
-/* How files of other programs differ from ours, so that model.init.path can name them. */
+/* The differences between the files of other programs and ours, so that model.init.path can name
+ * such files, too. */
 struct model_file {
     const char *prefix;         /* may be missing from all names */
     const char *const *ignored; /* ends of the names of tensors to ignore; NULL at the end */
@@ -92,8 +93,8 @@ struct model_options {
 int model_build(const struct model_options *o, const struct sample_spec *spec, int64_t batch,
                 int training, int sync, struct graph **out, struct err *err);
 
-/* Whether a validation of this network counts the targets among the five largest logits: with the
- * loss cross_entropy, and more than five classes. */
+/* 1: a validation of this network counts the targets among the five largest logits.  It does with
+ * the loss cross_entropy and more than five classes. */
 int model_counts_top5(const struct model_options *o, const struct graph *g);
 
 #endif

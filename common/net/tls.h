@@ -28,7 +28,7 @@ struct tls_context; /* opaque */
 
 enum tls_role { TLS_DRIVER, TLS_FOLLOWER }; /* accepts, connects */
 
-/* How the user can mend it, for messages; each is the end of a sentence. */
+/* The remedy for each failure, for messages; each is the end of a sentence. */
 struct tls_texts {
     const char *differ; /* the secrets differ: ... */
     const char *plain;  /* the other side speaks without TLS: ... */

@@ -63,7 +63,7 @@ void control_read(const float *v, struct control *out);
 #define OP_BOTH
 #endif
 
-/* Whether a step's update is applied, by grad_check's result and the reduced vector: gradient and
+/* 1: the step's update is applied.  By grad_check's result and the reduced vector, gradient and
  * losses are finite on all ranks, and the step is not void. */
 OP_BOTH static inline int control_applies(const double *check, const float *control)
 {
@@ -71,7 +71,7 @@ OP_BOTH static inline int control_applies(const double *check, const float *cont
            !(control[CONTROL_VOID] > 0.0f);
 }
 
-/* Whether no rank requested anything at this step. */
+/* 1: no rank requested anything at this step. */
 OP_BOTH static inline int control_is_quiet(const float *control)
 {
     return !(control[CONTROL_STOP] > 0.0f) && !(control[CONTROL_CHECKPOINT] > 0.0f) &&

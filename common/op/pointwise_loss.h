@@ -40,7 +40,8 @@ OP_BOTH static inline float pointwise_factor(enum pointwise kind, int64_t c)
     return (kind == POINTWISE_SQUARED ? 2.0f : 1.0f) / (float)c;
 }
 
-/* Whether the output tells the target, which is a probability. */
+/* 1: the prediction is correct.  The logit y is positive just where the target t, a probability, is
+ * above 0.5. */
 OP_BOTH static inline int pointwise_agrees(float y, float t) { return (y > 0) == (t > 0.5f); }
 
 #endif

@@ -47,7 +47,7 @@ OP_BOTH static inline float seal_value(const struct seal *s, int i)
                                     : 0.0f;
 }
 
-/* Whether the step is clean: applied, and no rank requested anything. */
+/* 1: the step is clean: it was applied, and no rank requested anything. */
 OP_BOTH static inline int seal_is_clean(const struct seal *s)
 {
     return control_applies(s->check, s->control) && control_is_quiet(s->control);

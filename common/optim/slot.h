@@ -26,10 +26,10 @@ enum slot_scope {
     SLOT_PER_JOB,       /* the job: `length` elements */
 };
 
-/* Which ranks hold which values.  Every rank has memory for the whole slot, whatever its placement,
- * unless the engine divides the state (train/shards.h).  Only replicated slots are hashed,
- * broadcast and saved.  A rank that joins or resumes gives the other slots their initial values,
- * and its strategy may then fill them (strategy_ops.form). */
+/* The distribution of a slot's values over the ranks.  Every rank has memory for the whole slot,
+ * whatever its placement, unless the engine divides the state (train/shards.h).  Only replicated
+ * slots are hashed, broadcast and saved.  A rank that joins or resumes gives the other slots their
+ * initial values, and its strategy may then fill them (strategy_ops.form). */
 enum slot_placement {
     SLOT_REPLICATED, /* each rank holds the whole slot, with the same values after each step */
     SLOT_SHARDED,    /* each rank holds a part; the engine refuses such slots so far */

@@ -64,7 +64,7 @@ static int reads(const struct node *n, int v)
     return times;
 }
 
-/* Whether an earlier entry of v's list names u's node, too. */
+/* 1: an earlier entry of v's list names u's node, too. */
 static int is_listed_before(const struct fuser *f, int v, const struct use *u)
 {
     const struct use *e = f->use[v];
@@ -522,7 +522,7 @@ static struct node *maker_behind_views(const struct fuser *f, int *v, enum dtype
     }
 }
 
-/* Whether a node between the two writes the gradient of this parameter. */
+/* 1: a node between the two writes the gradient of this parameter. */
 static int is_written_between(const struct graph *g, const struct node *from, const struct node *to,
                               int param)
 {

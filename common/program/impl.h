@@ -62,7 +62,7 @@ size_t value_bytes(const struct value *v);
 int program_bucket_of(const struct layout *l, int64_t offset);
 int program_run_step(struct program *p, int s, struct err *err);
 
-/* Whether v is a temporary: only the program's own nodes use it. */
+/* 1: v is a temporary, which only the program's own nodes use. */
 static inline int is_temp(const struct graph *g, int v)
 {
     return v != NO_VALUE && g->value[v].role == VALUE_TEMP;

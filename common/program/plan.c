@@ -70,7 +70,7 @@ static void find_lives(const struct program *p, struct block *block)
         block[root_of(p, g->output[i].value)].last = INT_MAX;
 }
 
-/* Whether node k, whose operator can work in place, may write out[0] over input `at`. */
+/* 1: node k, whose operator can work in place, may write out[0] over input `at`. */
 static int can_overwrite(const struct program *p, const struct block *block, int k, int at)
 {
     const struct graph *g = p->graph;

@@ -92,7 +92,7 @@ static void use_copies(struct turn *t)
                 g->node[k].in[i] = graph_copy_of(g, g->node[k].in[i], t->p.compute);
 }
 
-/* Whether a node computes from terms of parameters' gradients: its first typed input is one. */
+/* 1: the node computes from terms of parameters' gradients: its first typed input is one. */
 static int is_of_grads(const struct turn *t, const struct node *n)
 {
     for (int i = 0; i < n->n_in; i++)

@@ -23,7 +23,7 @@ static int all_outputs_empty(const struct graph *g, const struct node *n)
     return 1;
 }
 
-/* Whether a node has no step: the engine runs it, it is an alias, or with batch 0 it has nothing to
+/* 1: the node has no step: the engine runs it, it is an alias, or with batch 0 it has nothing to
  * compute. */
 static int is_skipped(const struct graph *g, const struct node *n)
 {

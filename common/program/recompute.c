@@ -33,7 +33,7 @@ struct again {
 
 static int is_gone(const struct node *n) { return n->op < 0; }
 
-/* Whether a second run of the node would change something: it updates one of its inputs. */
+/* 1: a second run of the node would change something, because the node updates an input. */
 static int has_effect(const struct node *n)
 {
     int any = 0;

@@ -114,7 +114,7 @@ static void put_start(json_t *o, const struct session_event *ev)
     put_text(o, "data", data);
 }
 
-/* Which process is which rank from here on. */
+/* The ranks from here on, each with its process. */
 static void put_processes(json_t *o, const struct session_event *ev)
 {
     json_t *ranks = json_array();

@@ -54,8 +54,8 @@ enum exit_status {
     STATUS_STOPPED = 4, /* by a signal; the job can be resumed */
 };
 
-/* Whether a follower looks for another driver when its session has ended.  Without --once it does,
- * unless RETRY_NOT. */
+/* A follower whose session has ended may look for another driver.  Without --once it does, unless
+ * RETRY_NOT. */
 enum retry {
     RETRY_NOT = 0,
     RETRY_SOON,

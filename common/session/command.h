@@ -184,7 +184,7 @@ struct tensor_hash {
     struct hash128 hash;
 };
 
-/* How an epoch ended.  Numbers as in proto/control.proto.
+/* The ways in which an epoch ends.  Numbers as in proto/control.proto.
  *   WHOLE      all its steps are done
  *   STOPPED    all ranks agreed to stop here (a request)
  *   MAX_STEPS  train.max_steps is reached
@@ -341,7 +341,7 @@ struct report *report_new(enum report_kind kind, int64_t generation);
 void report_free(struct report *r);
 void report_drop_tensors(struct report *r); /* REPORT_OPENED, REPORT_EPOCH: the hash stays */
 
-/* Where an engine is now.  Filled from atomics: may be a moment old. */
+/* The progress of an engine.  It is read from atomics, so it may be a moment old. */
 struct progress {
     int64_t generation, epoch, step; /* step: the one being computed */
     enum phase phase;

@@ -1,4 +1,4 @@
-/* How long each part of a job may take, and the rank that is at fault when it takes longer.
+/* The deadlines of a job, and the rank that is at fault when one has passed.
  *
  * Each stage has one deadline, which the job sets (cluster.deadlines).  In training it counts from
  * the last progress of the slowest rank, and while rank 0 writes a checkpoint, from the begin of

@@ -1,4 +1,4 @@
-/* How a job ends.
+/* The end of a job.
  *
  * In order: Stop goes to all, the engine gets CMD_STOP, the followers close, ACTION_FINISHED.
  * By a failure: the code that notices a failure calls end_accuse.  A genuine cause ends the job at

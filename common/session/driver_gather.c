@@ -391,7 +391,7 @@ void gather_hello(struct driver *d, struct conn *c, const Wire__Hello *h)
 
 /* ---- Ready ---- */
 
-/* How a follower's layout differs from rank 0's. */
+/* The difference between a follower's layout and rank 0's, in words; for free(). */
 static char *layout_difference(const struct report *own, const struct report *theirs)
 {
     int n = own->opened.n_tensors, m = theirs->opened.n_tensors;

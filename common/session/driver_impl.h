@@ -20,7 +20,7 @@
  *   driver_inject.c     faults on purpose
  *   driver_incident.c   the last collectives of all ranks, when they wait for good
  *   driver_end.c        causes of failure, and the end of the job
- *   driver_deadline.c   how long each stage may take, and the rank at fault when it takes longer
+ *   driver_deadline.c   the deadline of each stage, and the rank at fault when it has passed
  *
  * Each phase of a job's life has a struct of its own in struct driver.  Only the file named at that
  * struct writes it, except for resets. */
@@ -236,7 +236,7 @@ struct driver {
     struct seat *seats; /* [n_seats]: the ranks, then the spares */
     int n_ranks;        /* of the formation; o.n_ranks until some are lost for good, or join */
     int n_seats;
-    /* Where searches over all ranks stopped (driver_seats.c); there may be thousands of ranks. */
+    /* The ranks at which searches stopped (driver_seats.c); there may be thousands of ranks. */
     int free_from, unready, unstepped;
     int n_here;           /* ranks whose seat is taken */
     void *gpus;           /* tsearch: struct gpu_use */

@@ -236,7 +236,7 @@ static int64_t last_candidate_ms(const struct driver *d)
     return last;
 }
 
-/* When the wait ends.  A follower that came in time has its own deadline to open its data. */
+/* The end of the wait.  A follower that came in time has its own deadline to open its data. */
 int64_t recover_deadline(const struct driver *d)
 {
     if (d->ending.n_stops > 0)

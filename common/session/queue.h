@@ -43,8 +43,8 @@ struct session_clock {
     int64_t due_ns;     /* the caller's time at which we asked to be called */
 };
 
-/* Why a connection ended, for a message that names the peer itself: without the "from ADDRESS: "
- * that the connection puts in front.  why NULL: the peer closed it. */
+/* The reason why a connection ended, for a message that names the peer itself: without the "from
+ * ADDRESS: " that the connection puts in front.  why NULL: the peer closed it. */
 const char *session_reason(const struct err *why);
 
 int64_t session_enter_ms(struct session_clock *c, int64_t now_ns); /* session time in ms */

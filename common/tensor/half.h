@@ -65,13 +65,13 @@ static inline uint16_t f16_from_float(float v)
     return (uint16_t)(sign | (size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13);
 }
 
-/* Whether t is F32, BF16 or F16, the types that layers compute in. */
+/* 1: t is F32, BF16 or F16, the types that layers compute in. */
 static inline int dtype_is_real(enum dtype t)
 {
     return t == DTYPE_F32 || t == DTYPE_BF16 || t == DTYPE_F16;
 }
 
-/* Whether t is one of the two real types of 2 bytes. */
+/* 1: t is one of the two real types of 2 bytes. */
 static inline int dtype_is_half(enum dtype t) { return t == DTYPE_BF16 || t == DTYPE_F16; }
 
 /* Read, and write, element i of an array of the real type t. */

@@ -27,7 +27,7 @@ enum sample_role {
     SAMPLE_REAL,  /* the target: real numbers */
 };
 
-/* How a stored number becomes the number that programs read. */
+/* The rule by which a stored number becomes the number that programs read. */
 enum sample_scale {
     SAMPLE_AS_IS, /* the same numbers, in the field's dtype */
     SAMPLE_UNIT,  /* bytes: v / 255, correctly rounded */

@@ -67,7 +67,7 @@ static int fit(const struct layout *l, const double *sum_s, struct link *out)
     return 1;
 }
 
-/* When the first `end` elements are ready. */
+/* The time at which the first `end` elements are ready. */
 static double ready_at(const struct layout *l, const double *ready_s, int64_t end)
 {
     double from_s = 0;

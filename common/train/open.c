@@ -186,7 +186,7 @@ static int check_top5(const char *key, enum goal goal, struct err *err)
                    key, goals[goal], goals[goal_loss(goal)]);
 }
 
-/* Whether the top-5 accuracy is counted depends on the classes, which may come from the data. */
+/* The top-5 accuracy is counted or not by the number of classes, which may come from the data. */
 static int find_top5(struct trainer *t, const struct graph *g, struct err *err)
 {
     const struct job *job = t->job;

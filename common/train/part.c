@@ -83,7 +83,7 @@ void part_fini(struct part *p)
     *p = (struct part){0};
 }
 
-/* Where the piece is in the backend's memory. */
+/* The address of the piece in the backend's memory. */
 static const char *address(const struct state *s, const struct part_source *from)
 {
     const struct shard_set *set = &s->shards->now;

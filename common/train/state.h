@@ -48,7 +48,7 @@ extern const struct slot_def slot_parameters; /* [n_total] */
 extern const struct slot_def slot_statistics; /* [n_state_total] */
 extern const struct slot_def slot_scaler;     /* [SCALER_LEN]; only where the loss is scaled */
 
-/* How slots are divided among the ranks (train/shards.h). */
+/* The division of slots among the ranks (train/shards.h). */
 struct state_division {
     int n_divided; /* number of divided rows: the first ones of `more`; each has one element for
                       each trained parameter */

@@ -177,8 +177,8 @@ void step_scalars(const struct trainer *t, const struct batch *b, struct step_sc
  * operator, and write its name to t->note (explain.c). */
 int explain_nonfinite(struct trainer *t, const struct step_result *result, struct err *err);
 
-/* How many threads this rank computes with, if n_local ranks share its host's processors; 0: one.
- */
+/* The number of threads with which this rank computes if n_local ranks share its host's processors;
+ * n_local 0: one rank. */
 int trainer_n_threads(const struct trainer *t, int n_local);
 
 /* Tell the driver.  arg is the struct trainer. */

@@ -268,7 +268,7 @@ def middle(runs, key):
 
 
 def ratio_text(case, name, ours, theirs, who):
-    """How many times as fast ours is, by wall clock and CPU time, and whether that is the goal."""
+    """The ratios of our speed to theirs, by wall clock and CPU time, and the goal's verdict."""
     if not ours or not theirs or who == "ours":
         return ""
     start = name.startswith("start")

@@ -214,7 +214,7 @@ class Bench:
 
 
 def ratio_text(results, key):
-    """How many times as fast ours is as the run `key`, and whether that is the goal."""
+    """The ratio of our speed to that of the run `key`, with the goal's verdict."""
     ours = results.get((*key[:2], TUNED))
     if not ours or key[2] in OURS:
         return ""

@@ -6,7 +6,7 @@
 #include "coll/coll.h"
 #include "ranks.h"
 
-/* Where the memory of a coll lies. */
+/* The kind of memory that a coll works on. */
 struct ground {
     void *(*take)(size_t n_bytes);
     void (*give)(void *p);

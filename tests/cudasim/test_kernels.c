@@ -31,8 +31,8 @@ static struct backend *open_sim(int max_blocks)
     return b;
 }
 
-/* How often each case runs.  ASan looks for what is read or written out of place, which the first
- * run shows; it takes ten times as long. */
+/* The number of times that each case runs.  ASan looks for what is read or written out of place,
+ * which the first run shows; it takes ten times as long. */
 #ifdef __SANITIZE_ADDRESS__
 enum { TURNS = 2, HALF_TURNS = 1 };
 #else

@@ -11,7 +11,7 @@
 
 enum { IMAGE = 3072, PLANE = 1024 };
 
-/* How a file differs from a sound one of `n` records. */
+/* The difference between a file and a sound one of `n` records. */
 struct change {
     int64_t at; /* this byte is `value`; -1: none */
     int value;

@@ -12,7 +12,7 @@
 
 enum { N = 40, H = 5, W = 3, BYTES = H * W };
 
-/* How to break a pair of files. */
+/* A pair of files, and the damage to it. */
 struct pair {
     const char *prefix;
     int dotted, gz;

@@ -179,7 +179,7 @@ static int destination(const struct router *r, const unsigned char *ip, int n)
     return host < r->n_hosts ? host : -1;
 }
 
-/* When the packet has left its host; -1: its host's queue is full. */
+/* The time at which the packet has left its host; -1: its host's queue is full. */
 static int64_t leave(struct router *r, int from, int n_bytes, int64_t now_ns)
 {
     int64_t *idle = &r->idle_ns[from];

@@ -1,4 +1,4 @@
-"""How a run is stopped and resumed: SIGTERM, Ctrl-C, --resume, and run directories that exist.
+"""Runs that are stopped and resumed: SIGTERM, Ctrl-C, --resume, and run directories that exist.
 Also the commands that the driver shows at the end, which must work as they stand."""
 
 import os

@@ -123,8 +123,8 @@ def backtraces(pid, until):
 
 
 def stacks_of(top, until=lambda: DEBUG_S):
-    """Where the threads of a process and of its descendants stand: from /proc, and from a debugger
-    if there is one and time is left."""
+    """The place at which each thread of a process and of its descendants stands: from /proc, and
+    from a debugger if there is one and time is left."""
     text, pids = [], descendants(top)
     for pid in pids:
         text.append(f"-- process {pid}: {read(f'/proc/{pid}/cmdline')!r}")

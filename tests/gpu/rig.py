@@ -16,7 +16,7 @@ SHORT = PATIENCE / 3  # seconds for a second try, and for a program that runs af
 
 # After so many checks of a group hung, the rest of the group is left out.  There is no number for
 # compute-sanitizer's group: a check there may be slow and not hang.
-# How long hanging checks take, with a patience of 90 s:
+# The time that hanging checks take, with a patience of 90 s:
 #   - NCCL hangs on one GPU: 50 s for reduce_2, which says itself that it is stuck, or else 90 s;
 #     30 s for each of two other settings; 30 s for ranks_2, and 30 s for its second try: 210 s.
 #   - All checks of one rank hang, too: at most 180 s for the first, 30 s for each of three more,

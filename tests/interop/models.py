@@ -38,7 +38,7 @@ SMALL = {"data.format": "digits", "data.samples": 501, "data.validation_samples"
          "optimizer.momentum": 0.9}
 
 
-# Where the ranks compute.  The GPU suite asks for a GPU, which they share.
+# The device on which the ranks compute.  The GPU suite asks for a GPU, which they share.
 DEVICE = os.environ.get("DPTRAIN_TEST_DEVICE", "cpu")
 
 

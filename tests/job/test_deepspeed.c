@@ -338,7 +338,7 @@ static void test_zero(void **state)
     buf_fini(&notes);
 }
 
-/* How gradients travel. */
+/* The keys for the type of gradients on the way between ranks. */
 static void test_travel(void **state)
 {
     static const char text[] = "{\"train_batch_size\": 8, \"gradient_clipping\": 1,\n"

@@ -166,13 +166,14 @@ def comments(path, lines):
 
 
 def check_words(path, lines):
-    """A sentence of a comment has a subject: "Who is late ..." and "What it has ..." lack one."""
+    """A sentence of a comment has a subject: "Who is late ...", "What it has ..." and "Whether it
+    is late." lack one."""
     if not path.endswith(COMMENTED):
         return
     for number, text in comments(path, lines):
         for part in re.split(r"(?<=[.?!:;])\s+|\n\s*\n|[-*=]{2,}", text):
             sentence = " ".join(part.split())
-            if re.match(r"(Who|What)\b", sentence) and not sentence.endswith("?"):
+            if re.match(r"(Who|What|Whether)\b", sentence) and not sentence.endswith("?"):
                 yield number, f'a sentence of the comment has no subject: "{sentence[:50]}"'
 
 

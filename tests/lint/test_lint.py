@@ -68,6 +68,8 @@ CASES = [
      'a.c:3: a sentence of the comment has no subject: "What it is."'),
     ("tests/a.c", "/* It is late.  Who was\n * lost has to go. */\n", '"Who was lost has to go."'),
     ("tests/a.c", "int x;\n// Who was lost goes.\n", 'a.c:2: a sentence of'),
+    ("tests/a.c", "/* Whether it\n * is late. */\n", '"Whether it is late."'),
+    ("tests/a.c", "/* It asks whether. */\n", ""),
     ("tests/a.c", "/* Who is late?  What now?  It asks who.  Whoever comes. */\n", ""),
     ("tests/a.py", '"""a - b.\n\nWhat is left.\n"""\n', 'a.py:1: a sentence of'),
     ("tests/a.py", "x = 1  # W" "ho waits.\ny = '# W" "hat'\n", 'a.py:1: a sentence of'),

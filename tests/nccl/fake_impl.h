@@ -116,7 +116,7 @@ int fake_device(void);
 static inline void fake_enter(void) { pthread_mutex_lock(&fake_lock); }
 cudaError_t fake_leave(cudaError_t e); /* releases the lock; e is remembered as the last error */
 
-/* How a call of the runtime begins.  A call that frees does so even if it fails. */
+/* The begin of each call of the runtime.  A call that frees does so even if it fails. */
 #define RUNTIME_CALL           \
     fake_enter();              \
     if (fake_called(__func__)) \

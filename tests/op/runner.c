@@ -284,8 +284,8 @@ static double number_at(const void *v, enum dtype dtype, int64_t i)
     return dtype_is_real(dtype) ? (double)real_get(v, dtype, i) : (double)((const int32_t *)v)[i];
 }
 
-/* How much a result of the node may differ from the reference if it was rounded to the other of two
- * neighbours. */
+/* The difference that rounding may make: a result of the node may have been rounded to the other of
+ * two neighbours. */
 static double unit(const struct world *w, const struct node *n, enum dtype dtype, double value,
                    double largest)
 {

@@ -1,5 +1,5 @@
-/* Which settings a parameter has by optimizer.no_decay and optimizer.groups, and what is refused.
- */
+/* The settings that a parameter has by optimizer.no_decay and optimizer.groups, and keys that are
+ * refused. */
 #include "../test.h"
 
 #include "job/job.h"

@@ -12,7 +12,7 @@ static void notice(struct sim *s, int k)
     engine_wake(s, k, sim_random(s, 0, 400 * MS));
 }
 
-/* How many nodes have left this formation.  *n_here: how many wait for `key`. */
+/* The number of nodes that have left this formation.  *n_here: the number that wait for `key`. */
 static int n_left(const struct sim *s, int64_t g, int64_t key, int *n_here)
 {
     int n = 0;

@@ -107,7 +107,7 @@ int64_t sim_clock(const struct sim *s, int k)
     return n->stalled_until > s->now ? n->stalled_at : s->now + n->ahead;
 }
 
-/* When the node's clock will show `due`. */
+/* The time at which the node's clock will show `due`. */
 int64_t sim_when(const struct sim *s, int k, int64_t due)
 {
     if (due == INT64_MAX)

@@ -333,7 +333,7 @@ static void what_is_no_driver_does_not_end_the_search(void **state)
     rig_free(&r);
 }
 
-/* How often the log has this part. */
+/* The number of log lines that have this part. */
 static int n_logged(struct rig *r, const char *part)
 {
     int n = 0;

@@ -44,7 +44,8 @@ static int cpu_copy(struct backend *b, void *to, const void *from, size_t n_byte
     return 0;
 }
 
-/* Whether the node's kernel adds to outputs by itself: only where these are as they are summed. */
+/* 1: the node's kernel adds to its outputs by itself.  A cast always does.  The others do so only
+ * in F32, in which they sum. */
 static int adds_itself(const struct graph *g, const struct node *n)
 {
     if (n->op == OP_cast)

@@ -130,8 +130,8 @@ static int cuda_copy_out(struct backend *b, void *to, const void *from, size_t n
     return cuda_check((int)st, "copy from the GPU", err);
 }
 
-/* Whether the node's kernel adds to outputs by itself: those that write parameters' gradients by a
- * grad_array (device.cuh), and cuBLASLt's product, unless it has to make db, too. */
+/* 1: the node's kernel adds to its outputs by itself.  These are the kernels that write parameters'
+ * gradients by a grad_array (device.cuh), and cuBLASLt's product, unless it has to make db, too. */
 static int adds_itself(const struct node *n)
 {
     switch (n->op) {
