@@ -423,7 +423,6 @@ static int check_ranks(const struct cluster_options *c, int64_t n_ranks, struct 
 /* The ways of sharing the work that only CPUs have. */
 static int check_strategy(const struct job *job, const char *backend, struct err *err)
 {
-    const int64_t *zero = job_field(job, "strategy.zero");
     const int *offload = job_field(job, "strategy.offload");
 
     if (strcmp(backend, "cpu") == 0)
@@ -438,12 +437,6 @@ static int check_strategy(const struct job *job, const char *backend, struct err
         return err_set(err, ERR_UNSUPPORTED,
                        "train.bucket_bytes is auto: so far buckets are measured on CPUs only; want "
                        "a number of bytes, or --device cpu");
-    if (zero && *zero > 1)
-        return err_set(err, ERR_UNSUPPORTED,
-                       "strategy.zero is %" PRId64
-                       ": so far gradients and parameters can be divided "
-                       "among CPUs only; want 1, or --device cpu",
-                       *zero);
     if (offload && *offload > 0)
         return err_set(err, ERR_UNSUPPORTED,
                        "strategy.offload: so far everything that a GPU computes with stays in its "

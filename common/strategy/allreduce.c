@@ -40,7 +40,7 @@ const struct option allreduce_rows[ALLREDUCE_N_ROWS] = {
      .help =
          "1: the optimizer's state is divided among the ranks, each of which updates its part of "
          "the parameters. 2: the sums of gradients, too. 3: the parameters, too. Take them where "
-         "memory is short. 2 and 3 on CPUs only.",
+         "memory is short.",
      .also = "DeepSpeed's zero_optimization.stage"},
     {"strategy.offload", OPT_CHOICE, AT(offload), "none", .choices = offloads, .flags = OPT_RESUME,
      .help = "What is kept in the host's memory: on CPUs everything is, whatever the word. On GPUs "

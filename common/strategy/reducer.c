@@ -160,9 +160,10 @@ int reducer_begin(struct reducer *r, int64_t step, int64_t n_updates, struct err
     return r->o.strategy->step_begin(r->strategy, err);
 }
 
-int reducer_last_micro(struct reducer *r, struct err *err)
+int reducer_micro_begin(struct reducer *r, int is_first, int is_last, struct err *err)
 {
-    if (!is_on_device(r) || !r->o.strategy->last_micro)
+    r->strategy->is_first_micro = is_first;
+    if (!is_last || !is_on_device(r) || !r->o.strategy->last_micro)
         return 0;
     return r->o.strategy->last_micro(r->strategy, err);
 }
@@ -213,7 +214,11 @@ int reducer_gathered(struct reducer *r, int bucket, struct err *err)
     return r->o.strategy->bucket_gathered(r->strategy, bucket, err);
 }
 
-void reducer_validate(struct reducer *r) { exchange_enter(r->exchange, PHASE_VALIDATE); }
+void reducer_validate(struct reducer *r)
+{
+    exchange_begin(r->exchange, exchange_step(r->exchange));
+    exchange_enter(r->exchange, PHASE_VALIDATE);
+}
 
 /* Work queued after this reads in the control vector whether a collective was stopped so far. */
 static int note_stopped(struct reducer *r, struct err *err)

@@ -7,7 +7,8 @@
  *
  * Life:    reducer_new -> { reducer_join -> reducer_form -> reducer_met -> steps,
  *          reducer_epoch_end, reducer_met ... -> reducer_leave } ... -> reducer_free.
- *          A step: reducer_begin -> reducer_sum, reducer_micro, reducer_bucket ...
+ *          A step: reducer_begin -> reducer_micro_begin, reducer_sum, reducer_micro,
+ *          reducer_bucket ...
  *          -> reducer_finish -> (the update) -> reducer_updated -> reducer_end
  *          -> reducer_step_end.
  * Threads: the engine's.
@@ -78,8 +79,8 @@ void reducer_leave(struct reducer *r);
 /* n_updates: as in struct strategy. */
 int reducer_begin(struct reducer *r, int64_t step, int64_t n_updates, struct err *err);
 int reducer_way(const struct reducer *r); /* of the step that was begun: strategy_ops.way */
-/* On a device: the step's last micro-batch begins. */
-int reducer_last_micro(struct reducer *r, struct err *err);
+/* A micro-batch begins.  is_first, is_last: 1 for the step's first, last one. */
+int reducer_micro_begin(struct reducer *r, int is_first, int is_last, struct err *err);
 /* Sum the statistics at the end of stage `s` (synchronised batch norm) over all ranks, at once. */
 int reducer_sum(struct reducer *r, const struct stage *s, struct err *err);
 /* This rank's gradients in `bucket` are complete. */
@@ -93,7 +94,8 @@ int reducer_release(struct reducer *r, int bucket, struct err *err);
  * all ranks.  reducer_gathered waits for them. */
 int reducer_gather(struct reducer *r, int bucket, struct err *err);
 int reducer_gathered(struct reducer *r, int bucket, struct err *err);
-/* The collectives that are started from now on belong to a validation, not to a step. */
+/* The collectives that are started from now on belong to a validation, not to a step.  reducer_end
+ * returns their entries. */
 void reducer_validate(struct reducer *r);
 /* Before the update: afterwards the buckets hold the gradients that the update is to use, and the
  * control vector is summed.  On a device the control vector then also shows whether a collective
@@ -105,7 +107,8 @@ int reducer_sum_check(struct reducer *r, double *check, struct err *err);
 /* The update has been made, or queued on a device.  Returns 1 if the strategy changes parameters.
  */
 int reducer_updated(struct reducer *r, struct err *err);
-/* The step is queued completely.  Returns the record's entries of its collectives on a device. */
+/* The step, or work of a validation, is queued completely.  Returns the record's entries of its
+ * collectives on a device. */
 struct handed reducer_end(struct reducer *r);
 
 /* The factor by which this rank's loss in `step` is multiplied.  `part` is this rank's part of the

@@ -89,6 +89,8 @@ struct strategy {
     /* Updates before the step that is queued, if each step under way is applied.  If one is not,
      * that step counts as nothing, and is queued again.  Set by the reducer. */
     int64_t n_updates;
+    /* 1: the micro-batch that is queued is the first one of its step.  Set by the reducer. */
+    int is_first_micro;
     struct strategy_site at;
 };
 

@@ -41,16 +41,26 @@
 #include "base/alloc.h"
 #include "base/util.h"
 #include "op/control.h"
+#include "program/sketch.h"
 #include "strategy/cut.h"
 #include "strategy/exchange.h"
 
+enum { N_HELD = 2 }; /* shards that a rank holds at most */
+
+/* The way in which a bucket's sums leave it, once its collectives have ended.  In a step's first
+ * micro-batch they are copied to the shard; later they are added to the sums there. */
+enum { NOTHING, TO_COPY, TO_ADD };
+
 struct zero {
     struct strategy strategy;
-    /* [n_buckets] each.  is_out: the bucket's collectives were started, and its sums have not been
-     * moved out.  has_sums: `sums` holds those of an earlier micro-batch of this step, so that the
-     * next ones are to be added.  is_coming: the bucket's parameters were on their way after the
+    /* [n_buckets] each.  is_out: NOTHING, or the bucket's collectives were started, and its
+     * sums leave it in this way.  is_coming: the bucket's parameters were on their way after the
      * update, and nothing has waited for them. */
-    uint8_t *is_out, *has_sums, *is_coming;
+    uint8_t *is_out, *is_coming;
+    /* [N_HELD * n_buckets]: adds a bucket's sums to those in the h-th shard that this rank holds.
+     * NULL where nothing is ever added.  Each formation has its own, with scratch in `arena`. */
+    struct program **add;
+    void *arena;
 };
 
 static struct zero *of(struct strategy *s) { return container_of(s, struct zero, strategy); }
@@ -63,8 +73,8 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
     (void)err;
     z->strategy.at = *site;
     z->is_out = xcalloc(n, sizeof *z->is_out);
-    z->has_sums = xcalloc(n, sizeof *z->has_sums);
     z->is_coming = xcalloc(n, sizeof *z->is_coming);
+    z->add = xcalloc(N_HELD * n, sizeof(struct program *));
     *out = &z->strategy;
     return 0;
 }
@@ -108,7 +118,7 @@ static int scatter(struct strategy *s, int bucket, struct err *err)
     const int64_t n = cut_bucket(s->at.layout, bucket);
     int rc = 0;
 
-    of(s)->is_out[bucket] = 1;
+    of(s)->is_out[bucket] = s->is_first_micro ? TO_COPY : TO_ADD;
     if (n > 0)
         rc =
             exchange_reduce_scatter(s->at.exchange, bucket, s->at.bucket[bucket], n, b->dtype, err);
@@ -124,54 +134,110 @@ static int scatter_last(struct strategy *s, int bucket, struct err *err)
 
 /* ---- sums that leave their bucket ---- */
 
-static void add(float *to, const float *x, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        to[i] += x[i];
-}
+/* The sums in a bucket that belong to the h-th shard which this rank holds, and their place there.
+ */
+struct leaving {
+    struct coll_message from;
+    void *to;
+};
 
-/* Copy the bucket's sums to the sums of the h-th shard that this rank holds, or add them if an
- * earlier micro-batch has put sums there. */
-static void take_sums(struct strategy *s, int bucket, int h)
+static struct leaving leaving(const struct strategy *s, int bucket, int h)
 {
     const int n = n_ranks(s), owner = (rank(s) - h + n) % n;
-    const struct coll_message from = sums_of(s, bucket, owner, 0);
-    const enum dtype dtype = s->at.layout->bucket[bucket].dtype;
-    char *to = (char *)s->at.sums[h] + cut_sums_at(s->at.layout, bucket, n, owner);
 
-    ASSERT(!of(s)->has_sums[bucket] || dtype == DTYPE_F32);
-    if (of(s)->has_sums[bucket])
-        add((float *)to, from.x, from.n);
-    else
-        memcpy(to, from.x, dtype_size(dtype) * (size_t)from.n);
+    return (struct leaving){sums_of(s, bucket, owner, 0),
+                            (char *)s->at.sums[h] + cut_sums_at(s->at.layout, bucket, n, owner)};
+}
+
+static int n_held(const struct strategy *s)
+{
+    return (int)min_i64(s->ops->promises.n_holders, n_ranks(s));
+}
+
+static struct program **adder(struct strategy *s, int bucket, int h)
+{
+    return &of(s)->add[h * s->at.layout->n_buckets + bucket];
+}
+
+/* Copy the bucket's sums to those of the h-th shard, or add them, as is_out says. */
+static int take_sums(struct strategy *s, int bucket, int h, struct err *err)
+{
+    const size_t size = dtype_size(s->at.layout->bucket[bucket].dtype);
+    const struct leaving l = leaving(s, bucket, h);
+
+    if (of(s)->is_out[bucket] == TO_ADD)
+        return sketch_run(*adder(s, bucket, h), err);
+    return l.from.n == 0
+               ? 0
+               : backend_copy(s->at.backend, l.to, l.from.x, size * (size_t)l.from.n, err);
 }
 
 static int release(struct strategy *s, int bucket, struct err *err)
 {
-    const int n_held = (int)min_i64(s->ops->promises.n_holders, n_ranks(s));
     int rc;
 
-    if (!of(s)->is_out[bucket])
+    if (of(s)->is_out[bucket] == NOTHING)
         return 0;
     rc = exchange_wait(s->at.exchange, bucket, err);
-    if (rc < 0)
-        return rc;
-    for (int h = 0; h < n_held && has_stage_2(s) && cut_bucket(s->at.layout, bucket) > 0; h++)
-        take_sums(s, bucket, h);
-    of(s)->is_out[bucket] = 0;
-    of(s)->has_sums[bucket] = 1;
+    for (int h = 0; h < n_held(s) && has_stage_2(s) && rc == 0; h++)
+        rc = take_sums(s, bucket, h, err);
+    if (rc == 0)
+        of(s)->is_out[bucket] = NOTHING;
+    return rc;
+}
+
+static int make_adder(struct strategy *s, int bucket, int h, struct err *err)
+{
+    const struct leaving l = leaving(s, bucket, h);
+    struct sketch k;
+    int in[2];
+
+    if (l.from.n <= 0)
+        return 0;
+    ASSERT(s->at.layout->bucket[bucket].dtype == DTYPE_F32);
+    k = sketch_begin(err);
+    in[0] = sketch_place(&k, DTYPE_F32, SHAPE(l.from.n), l.to, "sums");
+    in[1] = sketch_place(&k, DTYPE_F32, SHAPE(l.from.n), l.from.x, "more");
+    sketch_node(&k, OP_add, NULL, in, 2, &in[0], "add");
+    return sketch_end(&k, s->at.backend, NULL, adder(s, bucket, h));
+}
+
+static void drop_adders(struct strategy *s)
+{
+    const int n = N_HELD * s->at.layout->n_buckets;
+
+    for (int i = 0; i < n; i++) {
+        program_free(of(s)->add[i]);
+        of(s)->add[i] = NULL;
+    }
+    backend_free(s->at.backend, of(s)->arena);
+    of(s)->arena = NULL;
+}
+
+/* Forget the marks of a step that broke off half way. */
+static int begin(struct strategy *s, struct err *err)
+{
+    (void)err;
+    memset(of(s)->is_out, NOTHING, (size_t)s->at.layout->n_buckets);
     return 0;
 }
 
-/* Forget the marks of the step before, which may have broken off half way. */
-static int begin(struct strategy *s, struct err *err)
+/* On a device step_begin is not called, so the marks are forgotten here: steps break off only where
+ * the formation ends. */
+static int form(struct strategy *s, int source, struct err *err)
 {
-    const size_t n = (size_t)s->at.layout->n_buckets;
+    const int n = s->at.layout->n_buckets;
+    int rc = begin(s, err);
 
-    (void)err;
-    memset(of(s)->is_out, 0, n);
-    memset(of(s)->has_sums, 0, n);
-    return 0;
+    (void)source;
+    drop_adders(s);
+    memset(of(s)->is_coming, 0, (size_t)n);
+    if (!has_stage_2(s) || s->at.accumulate == 1)
+        return rc;
+    for (int h = 0; h < n_held(s); h++)
+        for (int b = 0; b < n && rc == 0; b++)
+            rc = make_adder(s, b, h, err);
+    return rc == 0 ? sketch_bind(of(s)->add, N_HELD * n, s->at.backend, &of(s)->arena, err) : rc;
 }
 
 static int release_all(struct strategy *s, struct err *err)
@@ -206,7 +272,10 @@ static int gather_bucket(struct strategy *s, int bucket, struct err *err)
     if (!s->ops->promises.params_are_divided || cut_bucket(l, bucket) == 0)
         return 0;
     to = s->at.param_bucket[bucket];
-    memcpy(to + own.at, (const float *)s->at.own_params[0] + before, sizeof *to * (size_t)own.n);
+    if (own.n > 0 &&
+        backend_copy(s->at.backend, to + own.at, (const float *)s->at.own_params[0] + before,
+                     sizeof *to * (size_t)own.n, err) < 0)
+        return err->code;
     return exchange_allgather_spans(s->at.exchange, bucket, to, cut_bucket(l, bucket), DTYPE_F32,
                                     err);
 }
@@ -239,8 +308,9 @@ static int gather(struct strategy *s, struct err *err)
 
 static void free_it(struct strategy *s)
 {
+    drop_adders(s);
+    free(of(s)->add);
     free(of(s)->is_out);
-    free(of(s)->has_sums);
     free(of(s)->is_coming);
     free(of(s));
 }
@@ -255,8 +325,8 @@ static void free_it(struct strategy *s)
                      .n_holders = (holders),                                                      \
                      .gradients_are_divided = (stage) >= 2,                                       \
                      .params_are_divided = (stage) >= 3},                                         \
-        .new = new, .step_begin = begin, .bucket_ready = scatter_last, .micro_ready = scatter,    \
-        .bucket_release = release, .bucket_gather = gather_bucket,                                \
+        .new = new, .form = form, .step_begin = begin, .bucket_ready = scatter_last,              \
+        .micro_ready = scatter, .bucket_release = release, .bucket_gather = gather_bucket,        \
         .bucket_gathered = wait_for_bucket, .before_update = release_all, .after_update = gather, \
         .epoch_end = wait_for_all, .free = free_it                                                \
     }

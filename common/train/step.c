@@ -166,12 +166,27 @@ static int begin_sums(struct trainer *t, const struct micro *m, struct err *err)
                         sizeof(float) * (size_t)t->layout->n_state_total, err);
 }
 
+/* If gradients are divided, a device moves out the sums of all buckets before the micro-batch ends,
+ * because a recording cannot wait for collectives that another recording started. */
+static int release_buckets(struct trainer *t, struct err *err)
+{
+    const int releases =
+        backend_is_device(t->backend) && reducer_promises(t->reducer)->gradients_are_divided;
+    int rc = 0;
+
+    for (int b = 0; releases && b < t->layout->n_buckets && rc == 0; b++)
+        rc = reducer_release(t->reducer, b, err);
+    return rc;
+}
+
 /* Between micro-batches: carry the running statistics over to the next micro-batch.  With fixed
  * shares the strategy has taken them. */
 static int carry(struct trainer *t, struct err *err)
 {
     struct buffers *b = t->buffers;
 
+    if (release_buckets(t, err) < 0)
+        return err->code;
     if (!b->accumulates || !t->layout->n_state_total)
         return 0;
     return backend_copy(t->backend, b->work, b->shadow,
@@ -378,8 +393,8 @@ int step_queue(struct trainer *t, struct flight *f, struct err *err)
             continue;
         }
         rc = begin_sums(t, &m, err);
-        if (rc == 0 && m.key.last)
-            rc = reducer_last_micro(t->reducer, err);
+        if (rc == 0)
+            rc = reducer_micro_begin(t->reducer, m.key.first, m.key.last, err);
         if (rc == 0)
             rc = feed_gather(t->train_feed, m.program, err);
         if (rc == 0)

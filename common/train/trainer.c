@@ -249,6 +249,8 @@ static int take_source(struct trainer *t, int source, struct err *err)
         rc = go_back(t, source, err);
     if (rc == 0 && t->state->shards)
         rc = agree_on_checkpoint(t, err);
+    if (rc == 0 && t->state->shards)
+        rc = shards_equip(t->state, err);
     return rc == 0 ? reducer_form(t->reducer, source, err) : rc;
 }
 
@@ -268,6 +270,8 @@ static int take_state(struct trainer *t, int source, int *records, struct err *e
 
 static int register_reduced(struct trainer *t, struct err *err)
 {
+    if (!t->buffers->grad) /* gradients are divided, and reduced in memory that is not registered */
+        return 0;
     return coll_device_register(t->coll, t->buffers->grad,
                                 layout_grad_bytes(t->layout, t->layout->grad_dtype), err);
 }
@@ -294,8 +298,6 @@ static int remake_update(struct trainer *t, struct err *err)
     t->update = NULL;
     average_free(t->average);
     t->average = NULL;
-    if (shards_equip(t->state, err) < 0)
-        return err->code;
     rc = update_new(t->job, t->backend, t->state, t->buffers, &t->update, err);
     return rc == 0 && average_is_wanted(t->job) ? trainer_make_average(t, err) : rc;
 }

@@ -20,6 +20,31 @@ static int queue_pass(struct trainer *t, struct program *p, struct err *err)
     return rc;
 }
 
+/* Queue a pass that gathers parameters, and wait for it, so that the record of collectives never
+ * has more than those of one pass that have not ended.  p: the pass' program.  has_batch 0: this
+ * rank has no batch, and only gathers.
+ *
+ * Such a pass is not recorded: the ranks' batches differ, but all ranks must do a collective in the
+ * same way (coll/device.h). */
+static int run_gathering(struct trainer *t, struct program *p, int has_batch, struct err *err)
+{
+    struct exchange *x = reducer_exchange(t->reducer);
+    struct handed handed;
+    int rc = 0;
+
+    reducer_validate(t->reducer);
+    if (has_batch)
+        rc = queue_pass(t, p, err);
+    for (int i = 0; !has_batch && i < program_n_sets(p) && rc == 0; i++)
+        rc = step_gather(t, p, i, err);
+    handed = reducer_end(t->reducer);
+    exchange_ran(x, handed);
+    if (rc == 0)
+        rc = step_wait(t, err);
+    exchange_ended(x, handed, rc < 0);
+    return rc;
+}
+
 /* If parameters are divided, all ranks must gather them equally often.  Rank 0 has the most
  * batches, so another rank takes part in the rest without a batch.  n_passes: this rank's batches.
  */
@@ -32,28 +57,33 @@ static int pass_idly(struct trainer *t, struct predict *p, int64_t n_passes, str
     int rc = 0;
 
     for (; t->layout->gathers && n > 0 && rc == 0; n--) {
-        struct program *none = programs_find(t->programs, 0, 0);
-
-        for (int i = 0; i < program_n_sets(none) && rc == 0; i++)
-            rc = step_gather(t, none, i, err);
+        rc = run_gathering(t, programs_find(t->programs, 0, 0), 0, err);
         if (rc == 0 && p)
             rc = predict_idle(p, err);
     }
     return rc;
 }
 
+static int run_pass(struct trainer *t, struct program *p, int64_t n, struct err *err)
+{
+    const struct tape_key key = {.most = n, .least = n};
+    int rc;
+
+    if (t->layout->gathers)
+        return run_gathering(t, p, 1, err);
+    rc = tapes_begin(t->tapes, key, err);
+    if (rc == TAPE_QUEUE)
+        return tapes_end(t->tapes, queue_pass(t, p, err), err);
+    return rc == TAPE_RECORDED ? tapes_repeat(t->tapes, err) : rc;
+}
+
 static int validate_batch(struct trainer *t, const struct batch *b, struct err *err)
 {
-    const struct tape_key key = {.most = b->n, .least = b->n};
     struct program *p = programs_find(t->programs, 0, b->n);
     int rc = feed_put(t->valid_feed, p, err);
 
     if (rc == 0)
-        rc = tapes_begin(t->tapes, key, err);
-    if (rc == TAPE_QUEUE)
-        rc = tapes_end(t->tapes, queue_pass(t, p, err), err);
-    else if (rc == TAPE_RECORDED)
-        rc = tapes_repeat(t->tapes, err);
+        rc = run_pass(t, p, b->n, err);
     if (rc == 0)
         feed_ahead(t->valid_feed);
     return rc;

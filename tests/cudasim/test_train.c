@@ -94,6 +94,8 @@ static void test_equals_cpu(void **state)
          "model: {arch: mlp, hidden: [20]}\n" DATA "train: {global_batch: 33, accumulate: 9}\n",
          1e-4},
         {"zero 1", MLP "train: {global_batch: 31, clip_norm: 0.5}\nstrategy: {zero: 1}\n", 1e-4},
+        {"zero 2", MLP "train: {global_batch: 33, accumulate: 3}\nstrategy: {zero: 2}\n", 1e-4},
+        {"zero 3", MLP "train: {global_batch: 33, accumulate: 3}\nstrategy: {zero: 3}\n", 1e-4},
         {"qadam",
          "model: {arch: mlp, hidden: [20, 12]}\n" DATA "train: {global_batch: 31}\n"
          "optimizer: {name: adam, lr: 0.002}\nstrategy: {name: qadam, warmup_steps: 3}\n",

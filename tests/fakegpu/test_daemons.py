@@ -225,25 +225,45 @@ class Daemons(dp.Case):
         half = {**job, "precision": "bfloat16", "train.grad_dtype": "bfloat16",
                 "optimizer.name": "adamw", "optimizer.lr": 0.01}
         del half["optimizer.momentum"]
-        for i, (one, n) in enumerate(((job, 3), (norm, 2), (half, 2))):
+        for i, (one, n, stages) in enumerate(((job, 3, (1, 2, 3)), (norm, 2, (1,)),
+                                              (half, 2, (1, 2)))):
             plain = self.train("--device", "cuda", "--local", n=n, run=f"plain{i}", job=one,
                                env=MANY)
-            for buddy in ("true", "false"):
-                run = f"zero{i}{buddy}"
-                zero = {**one, "strategy.zero": 1, "strategy.buddy": buddy}
-                divided = self.train("--device", "cuda", "--local", n=n, run=run, job=zero,
-                                     env=MANY)
-                self.assert_near(plain, divided, 1e-12)
-                self.assertEqual(self.files(f"plain{i}"), self.files(run))
-        self.train("--device", "cuda", "--local", n=2, run="part",
-                   job={**job, "train.epochs": 1, "strategy.zero": 1})
+            for stage in stages:
+                for buddy in ("true", "false"):
+                    run = f"zero{stage}{i}{buddy}"
+                    zero = {**one, "strategy.zero": stage, "strategy.buddy": buddy}
+                    divided = self.train("--device", "cuda", "--local", n=n, run=run, job=zero,
+                                         env=MANY)
+                    self.assert_near(plain, divided, 1e-12)
+                    self.assertEqual(self.files(f"plain{i}"), self.files(run))
         whole = self.train("--device", "cpu", run="whole", job=job)
-        self.assert_near(whole, self.train("--device", "cpu", "--resume", run="part", job=job),
-                         1e-3)
+        for stage in (1, 3):
+            run = f"part{stage}"
+            self.train("--device", "cuda", "--local", n=2, run=run,
+                       job={**job, "train.epochs": 1, "strategy.zero": stage})
+            self.assert_near(whole, self.train("--device", "cpu", "--resume", run=run, job=job),
+                             1e-3)
+
+    def test_divided_gradients_of_micro_batches(self):
+        """Stages 2 and 3 sum the gradients of each micro-batch by themselves, in another order than
+        stage 1.  The last step of an epoch has smaller micro-batches, of fewer ranks."""
+        job = {**JOB, "data.samples": 218, "model.hidden": "[24,30]", "optimizer.momentum": 0.9,
+               "train.bucket_bytes": 4096, "train.accumulate": 3}
+        for stage in (2, 3):
+            self.like_the_cpu({**job, "strategy.zero": stage}, name=str(stage), n=3)
+        plain = self.train("--device", "cuda", "--local", n=3, run="plain", job=job, env=MANY)
+        self.assert_near(plain, self.events("epoch", "cuda3"), 1e-4)
+
+    def test_a_divided_average(self):
+        """The averages take the place of the parameters that stage 3 gathers for a validation."""
+        self.like_the_cpu({**JOB, "model.hidden": "[24,30]", "train.bucket_bytes": 4096,
+                           "strategy.zero": 3, "train.average.name": "ema",
+                           "train.average.decay": 0.9}, n=3)
 
     def lose_in_a_divided_step(self, what, at, job, whole):
         """Rank 1 of three fails in a collective and comes again; nothing else is lost."""
-        run = f"{what}{at}{job['strategy.buddy']}"
+        run = f"{what}{at}{job['strategy.zero']}{job['strategy.buddy']}"
         driver = self.driver("--device", "cuda", "--run-dir", self.path(run), n=3, job=job,
                              env=MANY)
         victim = self.follower("--rank", "1", "--device", "cuda", once=False,
@@ -262,24 +282,27 @@ class Daemons(dp.Case):
 
     def test_a_rank_with_divided_state_is_lost(self):
         """A step has five collectives: sums of gradients, those for the buddy, the control vector,
-        the sum of the check, and parameters.  In whichever of them a rank fails, the job ends with
-        the numbers of an undisturbed one, although broken collectives leave garbage.  Without a
-        buddy, a rank that alone lacks the sum of the check makes the update later."""
-        job = {**JOB, "train.epochs": 1, "strategy.zero": 1, "strategy.buddy": "true",
-               "optimizer.momentum": 0.9}
+        the sum of the check, and parameters, which stage 3 gathers first.  In whichever of them a
+        rank fails, the job ends with the numbers of an undisturbed one, although broken collectives
+        leave garbage.  Without a buddy, a rank that alone lacks the sum of the check makes the
+        update later."""
+        job = {**JOB, "train.epochs": 1, "optimizer.momentum": 0.9}
         whole = self.train("--device", "cuda", "--local", n=3, run="whole", job=job, env=MANY)
-        for at in range(20, 25):
-            self.lose_in_a_divided_step("DPTRAIN_FAKE_FAIL", at, job, whole)
-        for at in range(20, 24):
-            self.lose_in_a_divided_step("DPTRAIN_FAKE_LOSE", at, {**job, "strategy.buddy": "false"},
-                                        whole)
+        for stage in (1, 2, 3):
+            zero = {**job, "strategy.zero": stage, "strategy.buddy": "true"}
+            for at in range(20, 25):
+                self.lose_in_a_divided_step("DPTRAIN_FAKE_FAIL", at, zero, whole)
+            zero["strategy.buddy"] = "false"
+            for at in range(20, 24):
+                self.lose_in_a_divided_step("DPTRAIN_FAKE_LOSE", at, zero, whole)
 
     def test_a_lost_rank_is_replaced(self):
         """Recovery on the device: the new rank takes the survivor's state.  The step that was
         broken off counts as nothing, also for the loss scale, whose window is short here."""
         half = {**JOB, "precision": "float16", "loss_scale.initial": 64, "loss_scale.window": 3}
         zero = {**JOB, "strategy.zero": 1, "optimizer.momentum": 0.5}
-        for job in (JOB, half, zero):
+        micro = {**zero, "strategy.zero": 3, "train.accumulate": 2, "train.bucket_bytes": 4096}
+        for job in (JOB, half, zero, micro):
             name = job.get("precision", "float32") + str(job.get("strategy.zero", ""))
             whole = self.undisturbed(job)
             hurt = self.train("--device", "cuda", "--local", "--inject", "kill:rank1@step7", n=2,

@@ -296,6 +296,8 @@ static int run_step(struct rank *k, int64_t step, struct err *err)
     k->scalars.rate = SIM_RATE;
     k->scalars.n_targets = k->run->n_shares ? k->run->n_shares : k->run->n_ranks;
     if (rc == 0)
+        rc = reducer_micro_begin(k->reducer, 1, 1, err);
+    if (rc == 0)
         rc = hand_over(k, step, err);
     if (rc == 0)
         rc = reducer_finish(k->reducer, err);
