@@ -226,13 +226,28 @@ static int fill_row(struct reader *r, const struct option_ref *ref, struct err *
     return locate(r, g, err);
 }
 
+static const struct option_ref *selector_of(const struct reader *r, const struct option_ref *ref)
+{
+    return table_find(r->list, table_selector(ref));
+}
+
+/* Of ref, its selector, the selector of that and so on: the first one whose own selector holds in
+ * the job.  strategy.outer_lr wants an outer, which wants strategy.name local_sgd: if the name is
+ * another, outer is what the job lacks. */
+static const struct option_ref *first_unused(const struct reader *r, const struct option_ref *ref)
+{
+    while (!table_holding(r->list, selector_of(r, ref), r->job))
+        ref = selector_of(r, ref);
+    return ref;
+}
+
 static int fail_unused(const struct reader *r, const struct option_ref *ref, struct err *err)
 {
-    const struct option_ref *selector = table_find(r->list, table_selector(ref));
+    const struct option_ref *unused = first_unused(r, ref), *selector = selector_of(r, unused);
     struct buf text = {0};
 
     buf_printf(&text, "%s applies only if %s is ", ref->o->key, selector->o->key);
-    table_when(r->list, ref, 0, &text);
+    table_when(r->list, unused, 0, &text);
     buf_printf(&text, "; it is ");
     option_format(selector->o, table_field(selector, r->job), &text);
     err_set(err, ERR_CONFIG, "%s", buf_cstr(&text));
@@ -264,7 +279,7 @@ static int check_presence(const struct reader *r, const struct option_ref *ref, 
                    : 0;
     if (g->from == FROM_DEFAULT ||
         (g->from == FROM_FILE &&
-         given_of(r, table_find(r->list, table_selector(ref)))->from == FROM_SET))
+         given_of(r, selector_of(r, first_unused(r, ref)))->from == FROM_SET))
         return 0;
     return fail_unused(r, ref, err);
 }

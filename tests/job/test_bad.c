@@ -323,6 +323,8 @@ static const struct bad texts[] = {
     {HEAD "schedule: {name: step, every_steps: 3, min_lr: 0.1}",
      "f:3:48: schedule.min_lr applies only if schedule.name is cosine, linear, wsd or plateau; it "
      "is step"},
+    {HEAD "strategy: {outer_lr: 0.5}",
+     "f:3:22: strategy.outer_lr applies only if strategy.name is local_sgd; it is allreduce"},
     {HEAD "strategy: {zero: 4}", "f:3:18: strategy.zero is 4, want an integer from 0 to 3"},
     {HEAD "strategy: {zero: 3}\ntrain: {recompute: blocks}",
      "f:4:20: train.recompute is blocks with strategy.zero 3, want none: what is computed again "
