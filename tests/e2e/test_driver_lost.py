@@ -21,6 +21,8 @@ POINTS = ["gather", "ready", "prepare", "form", "step20", "reduce20", "update20"
           "checkpoint24", "stop"]
 # A job file must name these; the demo has the same.
 DEMO = {"name": "demo", "model.arch": "lenet", "data.format": "digits"}
+# Divided among the ranks; Adam has two slots.
+DIVIDED = {**JOB, "model.arch": "mlp", "optimizer.name": "adam"}
 # For kills at random moments: jobs in which one phase takes most of the time.
 VALIDATING = {**JOB, "data.samples": 128, "data.validation_samples": 8192}
 SAVING = {**JOB, "checkpoint.every_steps": 1, "model.arch": "mlp",
@@ -187,6 +189,44 @@ class DriverLost(training.Case):
             driver = self.lead("--resume", "--inject", f"kill:rank0@step{step}")
         self.kill_and_restart(driver, followers)
         self.assertEqual(len(self.events("recovered", "run")), 3)
+
+    # ---- divided state
+
+    def test_divided_state_of_followers(self):
+        """The driver dies once a step's sums are there, and with it its shards.  Their buddy has a
+        copy: no checkpoint is read."""
+        for zero in (1, 2, 3):
+            job = {**DIVIDED, "strategy.zero": zero, "checkpoint.every_epochs": 0}
+            with self.subTest(zero=zero):
+                driver, *followers = self.start_ranks_of("--inject", "kill:rank0@update20", job=job)
+                self.kill_and_restart(driver, followers, job)
+                recovered, = self.events("recovered", "run")
+                self.assertEqual(recovered["source"], "followers")
+                os.rename(self.path("run"), self.path(f"run-{zero}"))
+
+    def test_divided_state_newer_than_the_checkpoint(self):
+        """The driver that is started again reads step 16, and takes what the followers have."""
+        job = {**DIVIDED, **dp.PATIENT, "strategy.zero": 3}
+        driver, *followers = self.start_ranks_of(
+            "--inject", "stop:rank1@step18,kill:rank0@update20", job=job)
+        self.wait_checkpoint("run", 16)
+        self.wake(followers[0].pid, run="run")
+        self.kill_and_restart(driver, followers, job)
+        recovered, = self.events("recovered", "run")
+        self.assertEqual(recovered["source"], "followers")
+
+    def test_divided_state_without_buddies(self):
+        """The driver's shards are nowhere else, so training goes back to the checkpoint."""
+        job = {**DIVIDED, **dp.PATIENT, "strategy.zero": 2, "strategy.buddy": "false"}
+        driver, *followers = self.start_ranks_of(
+            "--inject", "stop:rank1@step18,kill:rank0@update20", job=job)
+        self.wait_checkpoint("run", 16)
+        self.wake(followers[0].pid, run="run")
+        successor = self.kill_and_restart(driver, followers, job)
+        recovered, = self.events("recovered", "run")
+        self.assertEqual(recovered["source"], "checkpoint")
+        self.assertIn("is not whole on the ranks that are left: training goes back to step 16",
+                      successor.text)
 
     # ---- which state, which driver
 

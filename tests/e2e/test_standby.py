@@ -115,6 +115,19 @@ class Standby(training.Case):
         self.assert_all_finish(standby, *followers)
         self.assert_same(job)
 
+    def test_divided_state(self):
+        """The shards that died with the driver come from their buddy."""
+        for zero in (1, 2, 3):
+            job = {**JOB, "model.arch": "mlp", "optimizer.name": "adam", "strategy.zero": zero,
+                   "checkpoint.every_epochs": 0}
+            with self.subTest(zero=zero):
+                driver, standby, followers = self.join(job=job, inject="kill:rank0@update20")
+                driver.wait_exit()
+                self.assert_all_finish(standby, *followers)
+                self.assert_same(job)
+                self.assert_led()
+                os.rename(self.path("run"), self.path(f"run-{zero}"))
+
     def test_a_run_directory_of_its_own(self):
         """It has the events from the place on that was replicated, and the job."""
         driver, standby, followers = self.join(inject="kill:rank0@step20", run="own")
