@@ -59,7 +59,7 @@ static void describe(const struct option_list *l, const struct option_ref *ref, 
         table_when(l, ref, 1, out);
     }
     buf_printf(out, ".");
-    if (ref->o->flags & OPT_RESUME)
+    if (table_may_change(ref))
         buf_printf(out, " A resumed run may change it.");
 }
 
@@ -103,7 +103,7 @@ void table_help(const struct option_list *l, FILE *f)
             print_entries(f, ref->o->registry);
         buf_clear(&text);
         describe(l, ref, &text);
-        if (ref->o->type != OPT_ENTRY || ref->o->flags & OPT_RESUME)
+        if (ref->o->type != OPT_ENTRY || table_may_change(ref))
             print_paragraph(f, buf_cstr(&text));
     }
     buf_fini(&text);

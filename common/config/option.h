@@ -36,7 +36,7 @@ enum option_type {
 
 enum {
     OPT_REQUIRED = 1, /* must be given where it applies */
-    OPT_RESUME = 2,   /* a resumed run may change it */
+    OPT_RESUME = 2,   /* a resumed run may change it; OPT_ENTRY: and all keys of its entries */
     OPT_ABOVE = 4,    /* `min` itself is not allowed */
     OPT_BELOW = 8,    /* `max` itself is not allowed */
     OPT_SHORT = 32,   /* a word in place of the mapping that has this key is this key's value */

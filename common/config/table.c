@@ -165,6 +165,11 @@ int table_hold(const struct option_list *l, const struct option_ref *ref, const 
 
 /* ---- what a key depends on ---- */
 
+int table_may_change(const struct option_ref *ref)
+{
+    return ((ref->o->flags | (ref->group ? ref->part->selector->flags : 0)) & OPT_RESUME) != 0;
+}
+
 const char *table_selector(const struct option_ref *ref)
 {
     return ref->o->only ? ref->o->only : ref->group ? ref->part->selector->key : NULL;

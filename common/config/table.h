@@ -76,6 +76,9 @@ void table_choose(const struct option_ref *ref, void *job, const struct option_g
 /* The key of the choice that decides whether the row holds; NULL: it always does. */
 const char *table_selector(const struct option_ref *ref);
 
+/* May a resumed run change the key (OPT_RESUME)? */
+int table_may_change(const struct option_ref *ref);
+
 /* Append the choices with which ref's key exists: "cosine or linear".  `alike`: only those whose
  * row says the same as ref's. */
 void table_when(const struct option_list *l, const struct option_ref *ref, int alike,

@@ -197,6 +197,10 @@ int job_check_backend(const struct job *job, const char *backend, struct err *er
 /* Append the resolved job as YAML; job_parse() makes the same job of it. */
 void job_write(const struct job *job, struct buf *out);
 
+/* Append job's `section` ("strategy") in one line: "{name: local_sgd, every: 4}".  Options that
+ * have their default are left out, except for the name of an entry. */
+void job_write_section(const struct job *job, const char *section, struct buf *out);
+
 /* May a run of the job `old` go on as `now`?  ERR_REFUSED names the first key that differs but must
  * not, with both values. */
 int job_compare_for_resume(const struct job *old, const struct job *now, struct err *err);

@@ -60,7 +60,7 @@ static const struct option init_rows[] = {
 };
 
 static const struct option model_rows[] = {
-    {"model.sync_batch_norm", OPT_BOOL, AT(model.sync_batch_norm), "true",
+    {"model.sync_batch_norm", OPT_BOOL, AT(model.sync_batch_norm), "true", .flags = OPT_RESUME,
      .help = "Batch norm's statistics are those of all ranks together, so that training does not "
              "depend on their number."},
     {"model.loss", OPT_CHOICE, AT(model.loss), "cross_entropy", .choices = losses,
@@ -161,6 +161,7 @@ static const struct option train_rows[] = {
              "that step. With precision float16 a gradient that loss scaling made infinite is not "
              "meant: such a step is always skipped."},
     {"train.grad_dtype", OPT_CHOICE, AT(train.grad_dtype), "float32", .choices = grad_dtypes,
+     .flags = OPT_RESUME,
      .help = "The type in which gradients travel between ranks. bfloat16, with precision bfloat16 "
              "alone, halves what travels; it rounds each gradient, and each sum."},
     {"train.bucket_bytes", OPT_INT, AT(train.bucket_bytes), "4194304", 1, 1e12, .unit = "bytes",
@@ -238,6 +239,7 @@ static const struct option strategy_row = {"strategy.name",
                                            AT(strategy.kind),
                                            "allreduce",
                                            .registry = &strategy_entries,
+                                           .flags = OPT_RESUME,
                                            .help = "How the ranks combine their gradients."};
 
 static const struct option last_rows[] = {

@@ -57,13 +57,44 @@ void job_write(const struct job *job, struct buf *out)
     table_fini(&list);
 }
 
-/* Does every option that shares o's first group have OPT_RESUME? */
+static int is_default(const struct option *o, struct buf *value)
+{
+    return o->def && o->type != OPT_ENTRY && !strcmp(option_default_text(o), buf_cstr(value));
+}
+
+void job_write_section(const struct job *job, const char *section, struct buf *out)
+{
+    const size_t len = strlen(section);
+    const char *before = "{";
+    struct option_list list;
+    struct buf value = {0};
+
+    table_init(&list, &job_table);
+    for (size_t i = 0; i < list.n; i++) {
+        const struct option *o = list.ref[i].o;
+
+        if (strncmp(o->key, section, len) != 0 || o->key[len] != '.' ||
+            !table_hold(&list, &list.ref[i], job))
+            continue;
+        buf_clear(&value);
+        option_format(o, table_field(&list.ref[i], job), &value);
+        if (is_default(o, &value))
+            continue;
+        buf_printf(out, "%s%s: %s", before, o->key + len + 1, buf_cstr(&value));
+        before = ", ";
+    }
+    buf_printf(out, *before == '{' ? "{}" : "}");
+    buf_fini(&value);
+    table_fini(&list);
+}
+
+/* May a resumed run change every option that shares o's first group? */
 static int group_may_change(const struct option_list *l, const struct option *o)
 {
     size_t len = strcspn(o->key, ".") + 1;
 
     for (size_t i = 0; i < l->n; i++)
-        if (strncmp(l->ref[i].o->key, o->key, len) == 0 && !(l->ref[i].o->flags & OPT_RESUME))
+        if (strncmp(l->ref[i].o->key, o->key, len) == 0 && !table_may_change(&l->ref[i]))
             return 0;
     return 1;
 }
@@ -77,7 +108,7 @@ static void list_resumable(const struct option_list *l, struct buf *out)
         const struct option *o = l->ref[i].o;
         int whole = group_may_change(l, o);
 
-        if (!(o->flags & OPT_RESUME) || l->ref[i].first != i ||
+        if (!table_may_change(&l->ref[i]) || l->ref[i].first != i ||
             (whole && shared_groups(o->key, before)))
             continue;
         buf_printf(out, "%s%.*s%s", *before ? ", " : "", whole ? (int)strcspn(o->key, ".") : 64,
@@ -108,7 +139,7 @@ static int compare(const struct option_list *l, size_t i, const struct job *old,
     struct buf before = {0}, after = {0};
     int rc = 0;
 
-    if (!then || !later || then->o->flags & OPT_RESUME)
+    if (!then || !later || table_may_change(then))
         return 0;
     option_format(then->o, table_field(then, old), &before);
     option_format(later->o, table_field(later, now), &after);

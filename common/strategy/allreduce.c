@@ -36,17 +36,17 @@ const struct option allreduce_rows[ALLREDUCE_N_ROWS] = {
      .only_values = 1u << COMPRESS_FLOAT16 | 1u << COMPRESS_BFLOAT16,
      .help = "Gradients are divided by this before they are rounded, and multiplied by it after "
              "they were summed: less than 1 keeps small ones from vanishing in float16."},
-    {"strategy.zero", OPT_INT, AT(zero), "0", 0, ZERO_MOST_STAGE, .flags = OPT_RESUME,
+    {"strategy.zero", OPT_INT, AT(zero), "0", 0, ZERO_MOST_STAGE,
      .help =
          "1: the optimizer's state is divided among the ranks, each of which updates its part of "
          "the parameters. 2: the sums of gradients, too. 3: the parameters, too. Take them where "
          "memory is short.",
      .also = "DeepSpeed's zero_optimization.stage"},
-    {"strategy.offload", OPT_CHOICE, AT(offload), "none", .choices = offloads, .flags = OPT_RESUME,
+    {"strategy.offload", OPT_CHOICE, AT(offload), "none", .choices = offloads,
      .help = "What is kept in the host's memory: on CPUs everything is, whatever the word. On GPUs "
              "only none can be done yet.",
      .also = "DeepSpeed's offload_optimizer, offload_param"},
-    {"strategy.buddy", OPT_BOOL, AT(buddy), "true", .flags = OPT_RESUME,
+    {"strategy.buddy", OPT_BOOL, AT(buddy), "true",
      .help =
          "With strategy.zero the next rank keeps a copy of each rank's part, so that a lost rank "
          "costs one step. false: a lost rank costs all steps since the last checkpoint."},

@@ -18,6 +18,11 @@
  * until the ranks meet (train/meet.h).  A meeting also takes the mean of the parameters, but leaves
  * x0 and m alone.  So d of the next exchange also contains the steps before the meeting.
  *
+ * x0 is taken from the parameters when the local steps begin: in step `start`, or in a later one if
+ * the run was resumed from a checkpoint without x0, because it had another strategy or a later
+ * `start` then.  All ranks hold the same parameters in that step, too.  An x0 of zeros alone is one
+ * that was never taken.
+ *
  * Sums of parameters are in rank order, so all ranks get the same bits.  (On devices NCCL chooses
  * the order, one for all ranks.)
  *
@@ -63,7 +68,8 @@ static const struct slot_def start_slot = {.name = "parameters of the last excha
                                            .dtype = DTYPE_F32,
                                            .file = SLOT_IN_OPTIMIZER,
                                            .is_hashed = 1,
-                                           .is_broadcast = 1};
+                                           .is_broadcast = 1,
+                                           .may_be_missing = 1};
 
 static const struct slot_def momentum_slot = {.name = "outer momentum",
                                               .suffix = ".outer_momentum_buffer",
@@ -71,13 +77,21 @@ static const struct slot_def momentum_slot = {.name = "outer momentum",
                                               .dtype = DTYPE_F32,
                                               .file = SLOT_IN_OPTIMIZER,
                                               .is_hashed = 1,
-                                              .is_broadcast = 1};
+                                              .is_broadcast = 1,
+                                              .may_be_missing = 1};
 
 static const struct slot_def *const slots[N_SLOTS] = {&start_slot, &momentum_slot};
 
 static const struct local_sgd_options *options(const struct strategy *s) { return s->at.options; }
 
 static struct solo *solo(struct strategy *s) { return (struct solo *)s; }
+
+struct local_sgd {
+    struct solo base; /* first */
+    int lacks_start;  /* with outer nesterov: 1 until x0 is taken */
+};
+
+static struct local_sgd *of(const struct strategy *s) { return (struct local_sgd *)s; }
 
 /* ---- the programs of a device ---- */
 
@@ -115,7 +129,7 @@ static void add_take(struct sketch *s, const struct strategy *o, int64_t at, int
 static int new (const struct strategy_site *site, struct strategy **out, struct err *err)
 {
     struct solo *o;
-    int rc = solo_new(site, sizeof *o, add_take, &o, err);
+    int rc = solo_new(site, sizeof(struct local_sgd), add_take, &o, err);
 
     if (rc == 0)
         *out = &o->base;
@@ -147,13 +161,45 @@ static size_t trained_bytes(const struct strategy *s)
     return sizeof(float) * (size_t)s->at.layout->n_trained;
 }
 
-/* 1: this is the first local step, at whose start x0 is set: all ranks hold the same parameters
- * then.
- */
+/* 1: this is the first local step, at whose start x0 is taken. */
 static int begins_locally(const struct strategy *s)
 {
+    const int64_t step = exchange_step(s->at.exchange), start = options(s)->start;
+
     return options(s)->outer == OUTER_NESTEROV &&
-           exchange_step(s->at.exchange) == options(s)->start;
+           (step == start || (of(s)->lacks_start && step > start));
+}
+
+static int take_start(struct strategy *s, struct err *err)
+{
+    of(s)->lacks_start = 0;
+    return backend_copy(s->at.backend, s->at.slot[SLOT_START], s->at.param, trained_bytes(s), err);
+}
+
+/* Look for a number in x0 that is not 0.  As a rule the first block has one. */
+static int look_at_start(struct strategy *s, struct err *err)
+{
+    enum { BLOCK = 4096 };
+    float block[BLOCK];
+    const float *start = s->at.slot[SLOT_START];
+    int64_t n = 0;
+
+    of(s)->lacks_start = 1;
+    for (int64_t at = 0; at < s->at.layout->n_trained && of(s)->lacks_start; at += n) {
+        n = min_i64(BLOCK, s->at.layout->n_trained - at);
+        if (backend_copy_out(s->at.backend, block, start + at, sizeof(float) * (size_t)n, err) < 0)
+            return err->code;
+        for (int64_t i = 0; i < n; i++)
+            of(s)->lacks_start &= block[i] == 0;
+    }
+    return 0;
+}
+
+static int form_outside(struct strategy *s, int source, struct err *err)
+{
+    const int rc = solo_form(s, source, err);
+
+    return rc == 0 ? look_at_start(s, err) : rc;
 }
 
 /* On a device step_begin is not called, so x0 is set here: before the update the parameters still
@@ -164,7 +210,7 @@ static int before_update_outside(struct strategy *s, struct err *err)
 
     if (rc < 0 || !backend_is_device(s->at.backend) || !begins_locally(s))
         return rc;
-    return backend_copy(s->at.backend, s->at.slot[SLOT_START], s->at.param, trained_bytes(s), err);
+    return take_start(s, err);
 }
 
 static double loss_factor(const struct strategy *s, int64_t step, double part)
@@ -258,10 +304,7 @@ static int step_end_outside(struct strategy *s, struct err *err)
 
 static int step_begin_outside(struct strategy *s, struct err *err)
 {
-    (void)err;
-    if (begins_locally(s))
-        memcpy(s->at.slot[SLOT_START], s->at.param, trained_bytes(s));
-    return 0;
+    return begins_locally(s) ? take_start(s, err) : 0;
 }
 
 /* ---- the entry, and the same with outer momentum ---- */
@@ -279,7 +322,7 @@ static const struct strategy_ops outside = {
     .slot = slots,
     .n_slots = N_SLOTS,
     .new = new,
-    .form = solo_form,
+    .form = form_outside,
     .way = way,
     .step_begin = step_begin_outside,
     .loss_factor = loss_factor,

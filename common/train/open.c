@@ -148,7 +148,7 @@ int trainer_is_regression(const struct trainer *t)
            t->spec->field[sample_target(t->spec)].role == SAMPLE_REAL;
 }
 
-static const struct strategy_ops *strategy_of(const struct trainer *t)
+const struct strategy_ops *trainer_strategy(const struct trainer *t)
 {
     return t->o.strategy ? t->o.strategy : strategy_choose(&t->job->strategy);
 }
@@ -157,7 +157,7 @@ static const struct strategy_ops *strategy_of(const struct trainer *t)
  * bucket, so no collective would gather them. */
 static int divide_layout(struct trainer *t, struct err *err)
 {
-    const struct strategy_promises *p = &strategy_of(t)->promises;
+    const struct strategy_promises *p = &trainer_strategy(t)->promises;
     const int all_trained = t->layout->n_total == t->layout->n_trained;
 
     t->layout->gathers = p->params_are_divided;
@@ -276,7 +276,7 @@ static int check_average(const struct trainer *t, const struct strategy_ops *s, 
 static int make_slots(struct trainer *t, struct err *err)
 {
     const struct slot_def *slot[OPTIMIZER_MAX_SLOTS + STRATEGY_MAX_SLOTS + 1 + AVERAGE_MOST_SLOTS];
-    const struct strategy_ops *s = strategy_of(t);
+    const struct strategy_ops *s = trainer_strategy(t);
     int n = optimizer_slots(&t->job->optimizer, slot);
     const struct state_division division = {.n_divided = n + average_is_wanted(t->job),
                                             .n_holders = s->promises.n_holders,
@@ -380,19 +380,19 @@ static int check_statistics(const struct trainer *t, struct err *err)
         return err_set(err, ERR_CONFIG,
                        "model.sync_batch_norm is true, but with strategy.shards each share has its "
                        "own batch statistics; want model.sync_batch_norm: false");
-    if (!strategy_of(t)->promises.updates_are_own)
+    if (!trainer_strategy(t)->promises.updates_are_own)
         return 0;
     return err_set(err, ERR_CONFIG,
                    "model.sync_batch_norm is true, but with strategy %s the ranks' parameters "
                    "differ, so they have no batch statistics in common; want "
                    "model.sync_batch_norm: false",
-                   strategy_of(t)->group.name);
+                   trainer_strategy(t)->group.name);
 }
 
 static int make_reducer(struct trainer *t, struct err *err)
 {
     struct reducer_options o = {
-        .strategy = strategy_of(t),
+        .strategy = trainer_strategy(t),
         .options = t->o.strategy ? NULL : t->job->strategy.options,
         .backend = t->backend,
         .layout = t->layout,
@@ -445,75 +445,6 @@ static int take_fingerprint(struct trainer *t, struct err *err)
     return rc;
 }
 
-/* The data folder that the job.yaml of the run names, if the present job names another one; for
- * free().  NULL: the two are the same, or that file names none or cannot be read. */
-static char *former_data_path(const struct trainer *t, const char *run_dir)
-{
-    char *path = xasprintf("%s/job.yaml", run_dir), *former = NULL;
-    const char *const *now = job_field(t->job, "data.path"), *const * then;
-    struct job *old = NULL;
-    struct err ignored;
-
-    if (job_load(path, NULL, 0, &old, &ignored) == 0) {
-        then = job_field(old, "data.path");
-        if (then && *then && !(now && *now && !strcmp(*then, *now)))
-            former = xstrdup(*then);
-    }
-    job_free(old);
-    free(path);
-    return former;
-}
-
-/* The data may lie in another folder now, but they must be those with which the run was trained. */
-static int check_data(const struct trainer *t, const struct ckpt *c, const char *run_dir,
-                      struct err *err)
-{
-    static const struct hash128 unknown = {0};
-    char want[HASH_TEXT_LEN], seen[HASH_TEXT_LEN], *former;
-
-    if (c->state.steps_per_epoch != t->steps_per_epoch)
-        return err_set(
-            err, ERR_CONFIG,
-            "%s: was trained with %lld steps an epoch, these data give %lld; resume with "
-            "the data and global_batch of the run",
-            c->path, (long long)c->state.steps_per_epoch, (long long)t->steps_per_epoch);
-    if (hash_equal(c->state.data, t->fingerprint) || hash_equal(c->state.data, unknown))
-        return 0;
-    hash_to_text(c->state.data, want);
-    hash_to_text(t->fingerprint, seen);
-    former = former_data_path(t, run_dir);
-    err_set(err, ERR_CONFIG,
-            "%s: was trained with other data: their fingerprint is %.8s, that of the data now is "
-            "%.8s; resume with the run's data%s%s, or start a new run from its weights "
-            "(model.init.name=file, model.init.path=%s/model.safetensors)",
-            c->path, want, seen, former ? ", which were in " : "", former ? former : "", c->path);
-    free(former);
-    return err->code;
-}
-
-static int resume(struct trainer *t, const char *run_dir, struct err *err)
-{
-    struct ckpt *c = NULL;
-    int rc = ckpt_load_latest(run_dir, trainer_warn, t, &c, err);
-
-    if (rc == CKPT_NONE) {
-        trainer_warn(t, "resume: the run has no checkpoint yet: starting from the beginning");
-        return state_init(t->state, t->job, err);
-    }
-    if (rc == 0)
-        rc = check_data(t, c, run_dir, err);
-    if (rc == 0)
-        rc = state_init_unsaved(t->state, t->job, err);
-    if (rc == 0)
-        rc = state_load(t->state, c, err);
-    if (rc == 0)
-        t->state->at.data = t->fingerprint; /* an old checkpoint has none */
-    if (rc == 0)
-        t->loaded_step = t->state->at.step;
-    ckpt_close(c);
-    return rc < 0 ? err_wrap(err, "resume") : 0;
-}
-
 /* For an evaluation: load only the weights.  Other slots and the position in the data are of no use
  * to it, and its data may be others. */
 static int load_weights(struct trainer *t, const char *folder, int averaged, struct err *err)
@@ -549,7 +480,8 @@ static int make_state(struct trainer *t, const struct cmd *c, struct err *err)
         return state_init_unsaved(t->state, t->job, err);
     if (c->open.evaluate)
         return load_weights(t, c->open.evaluate, c->open.averaged, err);
-    return c->open.resume ? resume(t, c->open.resume, err) : state_init(t->state, t->job, err);
+    return c->open.resume ? trainer_resume(t, c->open.resume, err)
+                          : state_init(t->state, t->job, err);
 }
 
 static void describe_layout(const struct layout *l, struct report *r)

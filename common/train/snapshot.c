@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/buf.h"
 #include "base/util.h"
 #include "train/contents.h"
 
@@ -148,12 +149,28 @@ int state_copy_tensor(struct state *s, const struct st_file *f, const struct st_
     return rc;
 }
 
+/* 1: the file lacks the slot, and may do so. */
+static int is_missing(const struct state *s, const struct slot_def *d, const struct st_file *f)
+{
+    char *name;
+    int is;
+
+    if (!d->may_be_missing || slot_n_tensors(s->layout, d) == 0)
+        return 0;
+    name = contents_name(d, slot_tensor(s->layout, d, 0).base);
+    is = !f || !st_find(f, name);
+    free(name);
+    return is;
+}
+
 /* Check the slot's tensors; with `copies`, take them. */
 static int take_slot(struct state *s, const struct slot *slot, const struct source *f, int copies,
                      struct err *err)
 {
     int rc = 0;
 
+    if (is_missing(s, slot->def, f->file))
+        return copies ? backend_zero(s->backend, slot->data, slot->n_bytes, err) : 0;
     for (int i = 0; i < slot_n_tensors(s->layout, slot->def) && rc == 0; i++) {
         const struct slot_tensor want = slot_tensor(s->layout, slot->def, i);
         char *name = contents_name(slot->def, want.base);
@@ -245,6 +262,54 @@ int state_load(struct state *s, const struct ckpt *c, struct err *err)
     if (rc == 0)
         s->at = c->state;
     return rc < 0 ? err_wrap(err, "%s", c->path) : 0;
+}
+
+/* ---- what another strategy left ---- */
+
+/* The end of a tensor's name that tells its slot: ".exp_avg"; the whole name if it has no dot. */
+static const char *kind_of(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+
+    return dot ? dot : name;
+}
+
+static int has_kind(const struct state *s, const char *kind)
+{
+    for (int k = 0; k < s->n_slots; k++)
+        if (s->slot[k].def->file == SLOT_IN_OPTIMIZER && !strcmp(s->slot[k].def->suffix, kind))
+            return 1;
+    return 0;
+}
+
+static void append(struct buf *list, const char *name)
+{
+    buf_printf(list, "%s%s", list->len ? ", " : "", name);
+}
+
+void state_list_dropped(const struct state *s, const struct ckpt *c, struct buf *names)
+{
+    const char *told[STATE_MAX_SLOTS];
+    int n = 0;
+
+    for (int i = 0; i < st_count(c->optimizer) && n < STATE_MAX_SLOTS; i++) {
+        const char *kind = kind_of(st_at(c->optimizer, i)->name);
+        int k = 0;
+
+        while (k < n && strcmp(told[k], kind) != 0)
+            k++;
+        if (k < n || has_kind(s, kind))
+            continue;
+        told[n++] = kind;
+        append(names, kind + (*kind == '.'));
+    }
+}
+
+void state_list_begun(const struct state *s, const struct ckpt *c, struct buf *names)
+{
+    for (int k = 0; k < s->n_slots; k++)
+        if (is_missing(s, s->slot[k].def, c->optimizer))
+            append(names, s->slot[k].def->name);
 }
 
 int state_load_weights(struct state *s, const struct ckpt *c, int averaged, struct err *err)

@@ -30,6 +30,7 @@ struct slot {
                        rank holds the whole slot */
 };
 
+struct buf;
 struct shards;
 
 struct state {
@@ -107,10 +108,16 @@ int state_n_hashes(const struct state *s);
 int state_hash(const struct state *s, struct tensor_hash **out, struct hash128 *all,
                struct err *err);
 
-/* Take every saved slot, and the position, from an open generation of checkpoints.  If a tensor is
- * missing, has another shape, or does not belong to the model, the error names it, and nothing was
- * taken. */
+/* Take every saved slot, and the position, from an open generation of checkpoints.  A slot that
+ * may_be_missing, and is, becomes zeros.  If another tensor is missing, has another shape, or does
+ * not belong to the model, the error names it, and nothing was taken. */
 int state_load(struct state *s, const struct ckpt *c, struct err *err);
+
+/* Append the names, joined by ", ", of what state_load does not take because the checkpoint is of
+ * another strategy: the slots that the checkpoint has and s has not, by the ends of their tensors'
+ * names; and the slots that begin with zeros because the checkpoint lacks them (may_be_missing). */
+void state_list_dropped(const struct state *s, const struct ckpt *c, struct buf *names);
+void state_list_begun(const struct state *s, const struct ckpt *c, struct buf *names);
 
 /* Take only the weights of an open generation: those of model.safetensors, or with `averaged` 1
  * those of model_average.safetensors; and the averaged weights, if the state has that slot.

@@ -183,6 +183,10 @@ int trainer_n_threads(const struct trainer *t, int n_local);
 
 /* Tell the driver.  arg is the struct trainer. */
 void trainer_warn(void *arg, const char *text);
+/* The method of the job's strategy. */
+const struct strategy_ops *trainer_strategy(const struct trainer *t);
+/* Rank 0 takes the newest checkpoint in run_dir; if there is none yet, it begins a run. */
+int trainer_resume(struct trainer *t, const char *run_dir, struct err *err);
 /* The position of a run that has not done a step. */
 struct ckpt_state trainer_beginning(const struct trainer *t);
 

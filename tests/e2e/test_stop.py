@@ -276,6 +276,25 @@ class RunDirectories(dp.Case):
         self.run_driver("--resume", job={**SMALL, "checkpoint.keep": 7})
         self.assertEqual(self.events("done")[-1]["step"], 64)
 
+    def test_resume_under_another_strategy(self):
+        """One event names both strategies, what is dropped and what begins anew; job.yaml has the
+        new one, so a second resume tells nothing."""
+        job = {**SMALL, "model.arch": "mlp"}
+        self.run_driver("--local", n=2, job={**job, "train.epochs": 1, "strategy.name": "local_sgd",
+                                             "strategy.outer": "nesterov"})
+        for epochs, n in ((2, 3), (3, 1)):
+            self.run_driver("--local", "--resume", n=n,
+                            job={**job, "train.epochs": epochs, "strategy.name": "allreduce",
+                                 "strategy.compress": "onebit"})
+        told = [event["message"] for event in self.events("warning")]
+        self.assertEqual(told, [
+            "resume: strategy was {name: local_sgd, outer: nesterov} and is now "
+            "{name: allreduce, compress: onebit}; dropped from the checkpoint: outer_parameters, "
+            "outer_momentum_buffer; not in the checkpoint, so begun as in a new run: error"])
+        losses = [event["validation_loss"] for event in self.events("epoch")]
+        self.assertEqual([event["step"] for event in self.events("epoch")], [32, 64, 96])
+        self.assertLess(losses[2], losses[0])
+
     def write_job(self, name, file_name=None):
         with open(self.path(file_name or name + ".yaml"), "w", encoding="utf-8") as file:
             file.write(f"name: {name}\nmodel: {{arch: mlp}}\n"

@@ -361,6 +361,28 @@ static void test_overrides(void **state)
                                  "multistep or exponential; it is cosine");
 }
 
+/* strategy.outer_lr belongs to outer nesterov, which belongs to local_sgd. */
+static void test_override_drops_what_depends_on_it(void **state)
+{
+    static const char text[] = SMALL "strategy: {name: local_sgd, every: 4, outer: nesterov, "
+                                     "outer_lr: 0.5}\n";
+    static const char *const sets[] = {"strategy.name=allreduce"};
+    struct job *job = load(write_job("o.yaml", text, strlen(text)), NULL, 0);
+    struct buf section = {0};
+
+    (void)state;
+    job_write_section(job, "strategy", &section);
+    assert_string_equal(buf_cstr(&section),
+                        "{name: local_sgd, every: 4, outer: nesterov, outer_lr: 0.5}");
+    job_free(job);
+    job = load(in_root("o.yaml"), sets, 1);
+    buf_clear(&section);
+    job_write_section(job, "strategy", &section);
+    assert_string_equal(buf_cstr(&section), "{name: allreduce}");
+    job_free(job);
+    buf_fini(&section);
+}
+
 /* The same for a key that is not an entry's: it has its default again. */
 static void test_override_of_a_word(void **state)
 {
@@ -633,10 +655,10 @@ static void test_resume_message(void **state)
     (void)state;
     assert_int_equal(job_compare_for_resume(a, b, &err), ERR_REFUSED);
     assert_string_equal(err.msg, "train.global_batch was 256 and is now 128; a resumed run may "
-                                 "only change data.path, data.workers, train.epochs, "
-                                 "train.max_steps, train.validate_every, train.bucket_bytes, "
-                                 "strategy.zero, strategy.offload, "
-                                 "strategy.buddy, checkpoint.*, report.*, cluster.*");
+                                 "only change model.sync_batch_norm, data.path, "
+                                 "data.workers, train.epochs, train.max_steps, "
+                                 "train.validate_every, train.grad_dtype, train.bucket_bytes, "
+                                 "strategy.*, checkpoint.*, report.*, cluster.*");
     job_free(a);
     job_free(b);
 }
@@ -716,6 +738,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_unreadable_files),
         cmocka_unit_test(test_message_names_the_file),
         cmocka_unit_test(test_overrides),
+        cmocka_unit_test(test_override_drops_what_depends_on_it),
         cmocka_unit_test(test_override_of_a_word),
         cmocka_unit_test(test_override_with_nothing),
         cmocka_unit_test(test_demo),
