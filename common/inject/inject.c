@@ -344,7 +344,14 @@ int inject_check_ranks(const struct injection_list *l, int n_ranks, struct err *
 
 int inject_is_due(const struct injection *f, enum injection_point point, int64_t number)
 {
-    return !f->is_spent && f->point == point && (f->number < 0 || f->number == number);
+    return inject_is_due_since(f, point, number, number);
+}
+
+int inject_is_due_since(const struct injection *f, enum injection_point point, int64_t first,
+                        int64_t last)
+{
+    return !f->is_spent && f->point == point &&
+           (f->number < 0 || (f->number >= first && f->number <= last));
 }
 
 void inject_select(const struct injection_list *l, int rank, enum injection_point first,

@@ -88,8 +88,11 @@ int inject_check_ranks(const struct injection_list *l, int n_ranks, struct err *
 
 int inject_is_of_bucket(const struct injection *f); /* `amount` says which */
 
-/* 1: the fault is due when its rank is at `point` with `number`. */
+/* 1: the fault is due when its rank is at `point` with `number`; or at `point` with `last`, which
+ * also stands for all numbers from `first` on. */
 int inject_is_due(const struct injection *f, enum injection_point point, int64_t number);
+int inject_is_due_since(const struct injection *f, enum injection_point point, int64_t first,
+                        int64_t last);
 
 /* Write to `out` the faults of `rank` (-1: of all) from point `first` to `last` that are not spent,
  * as inject_parse reads them; "" if there are none. */

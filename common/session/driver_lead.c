@@ -45,7 +45,8 @@ static const char *why_stale(const struct driver *d, const Wire__Hello *h)
     if (!d->o.run || strcmp(h->run, d->o.run) != 0)
         return "it kept the state of another run";
     if (!has_same_job(d, h))
-        return "it kept the state of this run with other options of the job";
+        return "it kept the state of this run with other options of the job, under which only a "
+               "checkpoint can go on";
     if (h->formed > d->formation.generation && d->stage != STAGE_GATHER)
         return "it was in a formation that this driver does not know";
     return NULL;

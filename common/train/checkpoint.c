@@ -109,6 +109,24 @@ static int checkpoint_jointly(struct trainer *t, int is_last, struct report *don
     return rc;
 }
 
+void trainer_make_checkpoint_due(struct trainer *t, int64_t step)
+{
+    if (!t->is_checkpoint_due)
+        t->checkpoint_due_since = step;
+    t->is_checkpoint_due = 1;
+}
+
+/* A checkpoint of `step` begins on this rank.  Those that were due before it and had to wait are
+ * not written any more, so it stands for them, too. */
+static void begin_due(struct trainer *t, int64_t step)
+{
+    const int64_t since = t->is_checkpoint_due ? t->checkpoint_due_since : step;
+
+    if (faults_n(t->o.faults))
+        faults_reach_any(t->o.faults, INJECTION_AT_CHECKPOINT, since, step);
+    t->is_checkpoint_due = 0;
+}
+
 void trainer_give_up_checkpoint(struct trainer *t)
 {
     int64_t step = 0;
@@ -118,7 +136,7 @@ void trainer_give_up_checkpoint(struct trainer *t)
         (void)saver_under_way(t->saver, &step, NULL);
     if (!joint_give_up(t->joint))
         return;
-    t->is_checkpoint_due = 1;
+    trainer_make_checkpoint_due(t, t->state->at.step);
     if (!t->saver)
         return;
     r = report_new(REPORT_WARNING, 0);
@@ -134,8 +152,7 @@ void trainer_give_up_checkpoint(struct trainer *t)
 int trainer_checkpoint(struct trainer *t, int is_last, struct report *done, struct err *err)
 {
     done->checkpoint.step = t->state->at.step;
-    faults_reach(t->o.faults, INJECTION_AT_CHECKPOINT, t->state->at.step);
-    t->is_checkpoint_due = 0;
+    begin_due(t, t->state->at.step);
     if (!t->saver && !trainer_is_divided(t))
         return 0;
     t->hooks.at(t->hooks.arg, PHASE_CHECKPOINT, 0, t->state->at.step, -1);
@@ -234,8 +251,7 @@ static int begin_if_idle(struct trainer *t, struct err *err)
     if (b.answer == SAVE_LATER)
         return 0;
     t->hooks.at(t->hooks.arg, PHASE_CHECKPOINT, 0, t->state->at.step, -1);
-    faults_reach(t->o.faults, INJECTION_AT_CHECKPOINT, t->state->at.step);
-    t->is_checkpoint_due = 0;
+    begin_due(t, t->state->at.step);
     return t->saver && !trainer_is_divided(t) ? saver_begin(t->saver, t->n_ranks, err) : 0;
 }
 
@@ -244,9 +260,13 @@ int trainer_save_if_due(struct trainer *t, const struct step_result *s, int64_t 
 {
     int64_t every = t->job->checkpoint.every_steps, step = t->state->at.step;
 
-    if (!t->saver && !trainer_is_divided(t))
+    if ((every > 0 && step % every == 0) || s->control.n_checkpoint > 0)
+        trainer_make_checkpoint_due(t, step);
+    if (!t->saver && !trainer_is_divided(t)) { /* rank 0 writes it, now or later, by itself */
+        if (t->is_checkpoint_due && step != epoch_end)
+            begin_due(t, step);
         return 0;
-    t->is_checkpoint_due |= (every > 0 && step % every == 0) || s->control.n_checkpoint > 0;
+    }
     if (t->n_flights > 0)
         return 0;
     if (joint_is_under_way(t->joint)) {

@@ -87,13 +87,13 @@ static void pause_ms(int64_t ms)
         ;
 }
 
-void faults_reach_any(struct faults *f, enum injection_point point, int64_t number)
+void faults_reach_any(struct faults *f, enum injection_point point, int64_t first, int64_t last)
 {
     for (int i = 0; i < f->list.n; i++) {
         struct injection *what = &f->list.item[i];
         char text[INJECTION_SAY];
 
-        if (inject_is_of_bucket(what) || !inject_is_due(what, point, number))
+        if (inject_is_of_bucket(what) || !inject_is_due_since(what, point, first, last))
             continue;
         faults_happen(f, what, xstrdup(inject_say(what, text)));
         if (what->what == INJECTION_DELAY)

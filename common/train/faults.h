@@ -30,13 +30,14 @@ void faults_take(struct faults *f, const char *text, int rank);
 
 int faults_n(const struct faults *f); /* how many are kept; 0 for NULL */
 
-/* The rank is at `point` of step, epoch or generation `number`: the faults due there happen. */
-void faults_reach_any(struct faults *f, enum injection_point point, int64_t number);
+/* The rank is at `point` of step, epoch or generation `last`, which also stands for all numbers
+ * from `first` on: the faults due there happen. */
+void faults_reach_any(struct faults *f, enum injection_point point, int64_t first, int64_t last);
 
 static inline void faults_reach(struct faults *f, enum injection_point point, int64_t number)
 {
     if (faults_n(f))
-        faults_reach_any(f, point, number);
+        faults_reach_any(f, point, number, number);
 }
 
 /* Returns the fault of this kind that is due in this bucket of this step, or NULL. */

@@ -232,7 +232,10 @@ static int agree_on_checkpoint(struct trainer *t, struct err *err)
     uint8_t due = (uint8_t)t->is_checkpoint_due;
     const int rc = coll_broadcast(t->coll, &due, sizeof due, 0, err);
 
-    t->is_checkpoint_due = due;
+    if (due)
+        trainer_make_checkpoint_due(t, t->state->at.step);
+    else
+        t->is_checkpoint_due = 0;
     return rc;
 }
 

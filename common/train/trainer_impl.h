@@ -95,7 +95,8 @@ struct trainer {
     int64_t closed_at;       /* the step held when the trainer was closed */
     int is_checkpoint_due;   /* 1: write one at the end of the next step at which the saver is idle
                               */
-    int64_t warned_step;     /* the checkpoint whose slowness was reported; -1: none */
+    int64_t checkpoint_due_since; /* then: the step at which it became due */
+    int64_t warned_step;          /* the checkpoint whose slowness was reported; -1: none */
 
     /* of the epoch under way, over all the formations that this process trained it in */
     int64_t timed_epoch, epoch_start_ns, epoch_n_samples, epoch_data_ns;
@@ -158,6 +159,9 @@ int step_wait(struct trainer *t, struct err *err);
  * begin it, unless the one before is under way; that one goes on. */
 int trainer_save_if_due(struct trainer *t, const struct step_result *s, int64_t epoch_end,
                         struct err *err);
+
+/* A checkpoint is due at `step`.  It begins there, or later if the one before is under way. */
+void trainer_make_checkpoint_due(struct trainer *t, int64_t step);
 
 /* The formation ends: drop the checkpoint that its ranks write.  The next one writes another. */
 void trainer_give_up_checkpoint(struct trainer *t);

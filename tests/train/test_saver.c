@@ -418,6 +418,15 @@ static int64_t step_on_disk(struct desk *k)
     return step;
 }
 
+/* The checkpoints that these faults name are due while the disk hangs, so they begin later. */
+#define SLIPS(follower) "delay:rank0@checkpoint7:1ms,delay:" follower "@checkpoint9:2ms"
+
+static void want_slips(const struct run_result *r)
+{
+    assert_non_null(strstr(r->injected, "a pause of 0.001 s when a checkpoint begins (step 7)"));
+    assert_non_null(strstr(r->injected, "a pause of 0.002 s when a checkpoint begins (step 9)"));
+}
+
 static void test_steps_do_not_wait(void **state)
 {
     struct desk *k = *state;
@@ -430,10 +439,12 @@ static void test_steps_do_not_wait(void **state)
                                   .n_ranks = 2,
                                   .n_epochs = 1,
                                   .run_dir = k->dir,
+                                  .inject = SLIPS("rank1"),
                                   .on_step = hold_disk,
                                   .arg = &since_ns},
                &r);
     assert_int_equal(r.n_steps, 32);
+    want_slips(&r);
     assert_int_equal(r.saved[0], 1);
     assert_true(r.saved[1] == 21 || r.saved[1] == 22);
     for (int i = 2; i < r.n_saved; i++)
@@ -458,10 +469,12 @@ static void test_steps_do_not_wait_for_any_rank(void **state)
                                   .n_ranks = 3,
                                   .n_epochs = 1,
                                   .run_dir = k->dir,
+                                  .inject = SLIPS("rank2"),
                                   .on_step = hold_disk,
                                   .arg = &since_ns},
                &r);
     assert_int_equal(r.n_steps, 32);
+    want_slips(&r);
     assert_int_equal(r.saved[0], 1);
     assert_true(r.n_saved < 2 || r.saved[1] > 20);
     assert_non_null(strstr(r.warning, "the checkpoint of step 1 has been under way for"));
