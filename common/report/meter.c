@@ -47,6 +47,16 @@ void format_count(char *out, size_t cap, double v)
     out[len] = '\0';
 }
 
+void format_loss(char *out, size_t cap, double v)
+{
+    if (isinf(v))
+        snprintf(out, cap, "overflow");
+    else if (isnan(v)) /* printf may give it a sign */
+        snprintf(out, cap, "nan");
+    else
+        snprintf(out, cap, fabs(v) < 1e6 ? "%.4f" : "%.4g", v);
+}
+
 void format_duration(char *out, size_t cap, double seconds)
 {
     int64_t s = isfinite(seconds) && seconds > 0 ? (int64_t)fmin(seconds + 0.5, 1e12) : 0;
@@ -70,15 +80,16 @@ static void format_eta(char *out, size_t cap, const struct meter_reading *r)
 
 size_t meter_format(char *out, size_t cap, size_t width, const struct meter_reading *r)
 {
-    char rate[32], eta[32], line[MAX_LINE], steps[32] = "";
+    char rate[32], eta[32], loss[32], line[MAX_LINE], steps[32] = "";
     size_t len;
 
     format_count(rate, sizeof rate, r->samples_per_second);
     format_eta(eta, sizeof eta, r);
+    format_loss(loss, sizeof loss, r->loss);
     if (r->n_steps > 0)
         snprintf(steps, sizeof steps, "/%lld", (long long)r->n_steps);
-    snprintf(line, sizeof line, "epoch %lld/%lld  step %lld%s  loss %.4f  %s samples/s  ETA %s",
-             (long long)r->epoch, (long long)r->n_epochs, (long long)r->step, steps, r->loss, rate,
+    snprintf(line, sizeof line, "epoch %lld/%lld  step %lld%s  loss %s  %s samples/s  ETA %s",
+             (long long)r->epoch, (long long)r->n_epochs, (long long)r->step, steps, loss, rate,
              eta);
     len =
         (size_t)min_i64((int64_t)strlen(line), (int64_t)min_i64((int64_t)width, (int64_t)cap - 1));

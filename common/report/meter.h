@@ -33,6 +33,10 @@ size_t meter_format(char *out, size_t cap, size_t width, const struct meter_read
 /* "9,120", and "12.3" below 100. */
 void format_count(char *out, size_t cap, double v);
 
+/* A loss: "0.0531", "1.235e+11" from a million on, "nan" if it is undefined, and "overflow" if its
+ * sum was too large to be kept (op/control.h). */
+void format_loss(char *out, size_t cap, double v);
+
 /* "0:07", "1:23", "2:05:09" */
 void format_duration(char *out, size_t cap, double seconds);
 

@@ -163,15 +163,16 @@ static void go_on(struct metrics *m, int64_t step)
         cut_rows(m, step);
 }
 
-/* %.9g tells any two float32 apart.  An infinite or undefined number is "nan". */
+/* %.9g tells any two float32 apart.  A sum of losses that was too large to be kept is "inf", as
+ * numpy and pandas read and write it; a number that is undefined or not known is "nan". */
 static void put(char text[ROW_BYTES], double v, char after)
 {
     const size_t len = strlen(text);
 
-    if (isfinite(v))
-        snprintf(text + len, ROW_BYTES - len, "%.9g%c", v, after);
-    else
+    if (isnan(v)) /* printf may give it a sign */
         snprintf(text + len, ROW_BYTES - len, "nan%c", after);
+    else
+        snprintf(text + len, ROW_BYTES - len, "%.9g%c", v, after);
 }
 
 static void add(struct metrics *m, const struct metrics_row *row)

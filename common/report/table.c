@@ -18,15 +18,26 @@ const struct session_epoch *table_last(const struct table *t)
     return t->n_rows ? &t->row[(t->n_rows - 1) % TABLE_MAX_ROWS] : NULL;
 }
 
-/* "0.0531", or "-" for a number that was not measured */
-static const char *number(char *out, size_t cap, const char *fmt_digits, double v)
+/* Write a number by `fmt`, or "-" if it was not measured. */
+static const char *number(char *out, size_t cap, const char *fmt, double v)
 {
     if (v == NOT_MEASURED)
         snprintf(out, cap, "-");
-    else if (fmt_digits[0] == '%')
-        snprintf(out, cap, "%.2f %%", 100 * v);
     else
-        snprintf(out, cap, "%.*f", fmt_digits[0] - '0', v);
+        snprintf(out, cap, fmt, v);
+    return out;
+}
+
+static const char *percent(char *out, size_t cap, double v)
+{
+    return number(out, cap, "%.2f %%", v == NOT_MEASURED ? v : 100 * v);
+}
+
+static const char *loss_text(char *out, size_t cap, double v)
+{
+    if (v == NOT_MEASURED)
+        return number(out, cap, "", v);
+    format_loss(out, cap, v);
     return out;
 }
 
@@ -41,10 +52,10 @@ static void print_row(const struct session_epoch *r, FILE *f)
 
     format_count(rate, sizeof rate, r->samples_per_second);
     fprintf(f, "%7lld %14s %16s %11s %9s %10s\n", (long long)r->epoch,
-            number(loss, sizeof loss, "4", r->train_loss),
-            number(val_loss, sizeof val_loss, "4", validated(r, r->validation_loss)),
-            number(accuracy, sizeof accuracy, "%", validated(r, r->validation_accuracy)),
-            number(seconds, sizeof seconds, "2", r->train_seconds), rate);
+            loss_text(loss, sizeof loss, r->train_loss),
+            loss_text(val_loss, sizeof val_loss, validated(r, r->validation_loss)),
+            percent(accuracy, sizeof accuracy, validated(r, r->validation_accuracy)),
+            number(seconds, sizeof seconds, "%.2f", r->train_seconds), rate);
 }
 
 static void print_rows(const struct table *t, FILE *f)
@@ -65,7 +76,7 @@ static void print_rows(const struct table *t, FILE *f)
 void table_print(const struct table *t, const struct table_end *end, FILE *f)
 {
     const struct session_epoch *last = table_last(t);
-    char total[32], top5[32] = "";
+    char total[32], loss[32], top5[32] = "";
 
     print_rows(t, f);
     format_duration(total, sizeof total, end->seconds);
@@ -75,8 +86,8 @@ void table_print(const struct table *t, const struct table_end *end, FILE *f)
         fprintf(f, "accuracy  %.2f %%%s on the validation set, after %s\n",
                 100 * last->validation_accuracy, top5, total);
     else if (last && last->is_validated)
-        fprintf(f, "loss      %.4f on the validation set, after %s\n", last->validation_loss,
-                total);
+        fprintf(f, "loss      %s on the validation set, after %s\n",
+                loss_text(loss, sizeof loss, last->validation_loss), total);
     else
         fprintf(f, "took      %s\n", total);
     if (end->model_path)
@@ -116,7 +127,7 @@ void table_data_wait_text(double share, int rank, char *out, size_t cap)
 /* ", validation loss 1.4697, perplexity 4.348, accuracy 56.32 %" */
 static void validation_text(const struct session_epoch *f, char *out, size_t cap)
 {
-    char perplexity[48] = "", accuracy[48] = "", top5[32] = "";
+    char loss[32], perplexity[48] = "", accuracy[48] = "", top5[32] = "";
 
     out[0] = 0;
     if (!f->is_validated)
@@ -127,14 +138,14 @@ static void validation_text(const struct session_epoch *f, char *out, size_t cap
         snprintf(accuracy, sizeof accuracy, ", accuracy %.2f %%", 100 * f->validation_accuracy);
     if (f->has_top5)
         snprintf(top5, sizeof top5, ", top-5 %.2f %%", 100 * f->validation_top5);
-    snprintf(out, cap, ", validation loss %.4f%s%s%s", f->validation_loss, perplexity, accuracy,
-             top5);
+    snprintf(out, cap, ", validation loss %s%s%s%s",
+             loss_text(loss, sizeof loss, f->validation_loss), perplexity, accuracy, top5);
 }
 
 /* ", averaged weights loss 1.4650, accuracy 56.40 %" */
 static void average_text(const struct session_epoch *f, char *out, size_t cap)
 {
-    char accuracy[48] = "";
+    char loss[32], accuracy[48] = "";
 
     out[0] = 0;
     if (!f->is_validated || !f->has_average)
@@ -142,12 +153,13 @@ static void average_text(const struct session_epoch *f, char *out, size_t cap)
     if (f->average_validation_accuracy != NOT_MEASURED)
         snprintf(accuracy, sizeof accuracy, ", accuracy %.2f %%",
                  100 * f->average_validation_accuracy);
-    snprintf(out, cap, ", averaged weights loss %.4f%s", f->average_validation_loss, accuracy);
+    snprintf(out, cap, ", averaged weights loss %s%s",
+             loss_text(loss, sizeof loss, f->average_validation_loss), accuracy);
 }
 
 void table_epoch_text(const struct session_epoch *f, int64_t n_epochs, char *out, size_t cap)
 {
-    char rate[32], validation[128], average[128], skipped[160], wait[96];
+    char rate[32], loss[32], validation[128], average[128], skipped[160], wait[96];
 
     format_count(rate, sizeof rate, f->samples_per_second);
     validation_text(f, validation, sizeof validation);
@@ -155,7 +167,8 @@ void table_epoch_text(const struct session_epoch *f, int64_t n_epochs, char *out
     skipped_text(f, skipped, sizeof skipped);
     table_data_wait_text(f->data_wait_share, f->data_wait_rank, wait, sizeof wait);
     snprintf(out, cap,
-             "epoch %lld/%lld: step %lld, training loss %.4f%s%s, %.2f s, %s samples/s%s%s%s",
-             (long long)f->epoch, (long long)n_epochs, (long long)f->step, f->train_loss,
-             validation, average, f->train_seconds, rate, skipped, wait[0] ? ", " : "", wait);
+             "epoch %lld/%lld: step %lld, training loss %s%s%s, %.2f s, %s samples/s%s%s%s",
+             (long long)f->epoch, (long long)n_epochs, (long long)f->step,
+             loss_text(loss, sizeof loss, f->train_loss), validation, average, f->train_seconds,
+             rate, skipped, wait[0] ? ", " : "", wait);
 }

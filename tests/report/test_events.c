@@ -111,12 +111,15 @@ static const struct {
                 .n_skipped = 4,
                 .n_left_out = 3,
                 .loss_scale = 32768,
+                .is_validated = 1,
+                .validation_loss = HUGE_VAL,
+                .validation_accuracy = 0.5,
                 .is_mean = 1}},
      "epoch",
      "epoch=1;step=2;samples=0;train_loss=null;train_accuracy=0.0;train_seconds=1.0;"
      "samples_per_second=1.0;step_ms_median=1.0;data_wait_ms_median=0.0;data_wait_share=0.0;"
      "data_wait_rank=0;steps_skipped=4;left_out=3;loss_scale=32768.0;"
-     "replicas=\"mean over ranks\""},
+     "validation_loss=null;validation_accuracy=0.5;replicas=\"mean over ranks\""},
     {{.kind = EVENT_CHECKPOINT,
       .step = 235,
       .text = (char *)"r/checkpoints/step-1",

@@ -23,7 +23,7 @@ static void add(struct metrics *m, int64_t step)
 {
     metrics_add(m, &(struct metrics_row){.step = step,
                                          .epoch = 1,
-                                         .loss = (double)step / 4,
+                                         .loss = step == 40 ? HUGE_VAL : (double)step / 4,
                                          .learning_rate = 0.1,
                                          .grad_norm = step == 30 ? NAN : 2,
                                          .samples_per_second = 1e6});
@@ -50,7 +50,8 @@ static void test_rows(void **state)
     metrics_go_on(m, 30); /* a rank was replaced */
     add(m, 30);
     add(m, 40);
-    assert_file(HEADER "10,1,2.5,0.1,2,1000000\n30,1,7.5,0.1,nan,1000000\n40,1,10,0.1,2,1000000\n");
+    assert_file(HEADER
+                "10,1,2.5,0.1,2,1000000\n30,1,7.5,0.1,nan,1000000\n40,1,inf,0.1,2,1000000\n");
     metrics_free(m);
 }
 
@@ -80,7 +81,7 @@ static void test_going_on(void **state)
         m = begin(cases[i].step);
         assert_file(cases[i].after);
         add(m, 40);
-        snprintf(want, sizeof want, "%s40,1,10,0.1,2,1000000\n", cases[i].after);
+        snprintf(want, sizeof want, "%s40,1,inf,0.1,2,1000000\n", cases[i].after);
         assert_file(want);
         metrics_free(m);
     }

@@ -2,6 +2,7 @@
  * table. */
 #include "../test.h"
 
+#include <math.h>
 #include <pty.h>
 #include <unistd.h>
 
@@ -28,13 +29,19 @@ static void test_numbers(void **state)
                   {999.6, "1,000"},  {9120.4, "9,120"}, {123456, "123,456"}, {1e6, "1,000,000"},
                   {-1234, "-1,234"}, {1e300, "-"}},
       times[] = {{0, "0:00"},       {59.6, "1:00"},    {83, "1:23"}, {3599, "59:59"},
-                 {3600, "1:00:00"}, {7509, "2:05:09"}, {-1, "0:00"}, {360000, "100:00:00"}};
+                 {3600, "1:00:00"}, {7509, "2:05:09"}, {-1, "0:00"}, {360000, "100:00:00"}},
+      losses[] = {{0.05312, "0.0531"}, {999999, "999999.0000"}, {1.2346e11, "1.235e+11"},
+                  {NAN, "nan"},        {-NAN, "nan"},           {HUGE_VAL, "overflow"}};
     char out[32];
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(counts); i++) {
         format_count(out, sizeof out, counts[i].v);
         assert_string_equal(out, counts[i].text);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(losses); i++) {
+        format_loss(out, sizeof out, losses[i].v);
+        assert_string_equal(out, losses[i].text);
     }
     for (size_t i = 0; i < ARRAY_LEN(times); i++) {
         format_duration(out, sizeof out, times[i].v);
@@ -265,6 +272,37 @@ static void test_epoch_line(void **state)
     assert_non_null(strstr(out, " samples/s, 1 sample left out"));
 }
 
+/* The columns stay in their places. */
+static void test_losses_of_a_run_that_diverges(void **state)
+{
+    const struct session_epoch e = {.epoch = 1,
+                                    .step = 235,
+                                    .train_loss = HUGE_VAL,
+                                    .train_seconds = 2.3113,
+                                    .samples_per_second = 8650,
+                                    .is_validated = 1,
+                                    .validation_loss = 1.25e20,
+                                    .validation_accuracy = 0.125};
+    char out[512], *text = NULL;
+    struct table t = {0};
+    size_t len = 0;
+    FILE *f = open_memstream(&text, &len);
+
+    (void)state;
+    assert_non_null(f);
+    table_epoch_text(&e, 10, out, sizeof out);
+    assert_string_equal(out, "epoch 1/10: step 235, training loss overflow, validation loss "
+                             "1.25e+20, accuracy 12.50 %, 2.31 s, 8,650 samples/s");
+    table_add(&t, &e);
+    table_print(&t, &(struct table_end){.seconds = 3}, f);
+    fclose(f);
+    assert_string_equal(
+        text, "  epoch  training loss  validation loss    accuracy   seconds  samples/s\n"
+              "      1       overflow         1.25e+20     12.50 %      2.31      8,650\n\n"
+              "accuracy  12.50 % on the validation set, after 0:03\n");
+    free(text);
+}
+
 static void test_validation_of_tokens(void **state)
 {
     struct session_epoch tokens = plain;
@@ -284,11 +322,17 @@ static void test_validation_of_tokens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers),    cmocka_unit_test(test_line),
-        cmocka_unit_test(test_terminal),   cmocka_unit_test(test_no_terminal),
-        cmocka_unit_test(test_table),      cmocka_unit_test(test_top5),
-        cmocka_unit_test(test_regression), cmocka_unit_test(test_long_table),
-        cmocka_unit_test(test_epoch_line), cmocka_unit_test(test_validation_of_tokens),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_line),
+        cmocka_unit_test(test_terminal),
+        cmocka_unit_test(test_no_terminal),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_top5),
+        cmocka_unit_test(test_regression),
+        cmocka_unit_test(test_long_table),
+        cmocka_unit_test(test_epoch_line),
+        cmocka_unit_test(test_validation_of_tokens),
+        cmocka_unit_test(test_losses_of_a_run_that_diverges),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
