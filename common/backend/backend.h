@@ -63,7 +63,8 @@ enum { BACKEND_MARKS = 16 };
 /* The functions that a device adds; a device is a backend whose memory the host cannot touch.  From
  * `zero` on they only enqueue work or ask about it; they neither allocate nor wait. */
 struct backend_device_ops {
-    /* Pinned memory of the host, which `put` and kernels can read. */
+    /* Pinned memory of the host.  Kernels, `put`, `copy`, copy_in and copy_out use it like the
+     * device's own memory; kernels reach it over the bus. */
     int (*host_alloc)(struct backend *b, size_t n_bytes, const char *what, void **out,
                       struct err *err);
     void (*host_free)(struct backend *b, void *p);
@@ -143,8 +144,9 @@ void backend_close(struct backend *b); /* NULL is fine */
 /* The work of a step besides its kernels.  A device enqueues it; the CPU does it at once.  zero,
  * copy, put and stopwatch may be recorded. */
 int backend_is_device(const struct backend *b);
+/* Memory of the host that counts as the backend's: kernels and all copies take it.  Zeroed. */
 int backend_host_alloc(struct backend *b, size_t n_bytes, const char *what, void **out,
-                       struct err *err);            /* zeroed */
+                       struct err *err);
 void backend_host_free(struct backend *b, void *p); /* NULL is fine */
 /* For a device only: how much backend_alloc could give, if no other process takes it first. */
 int backend_room(struct backend *b, size_t *n_bytes, struct err *err);

@@ -9,7 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
-#include "strategy/compress.h"
+#include "strategy/allreduce.h"
 
 /* The largest class weight may be so many times the smallest one that is not 0: sums of weights are
  * fixed point (WEIGHT_UNITS). */
@@ -423,6 +423,7 @@ static int check_ranks(const struct cluster_options *c, int64_t n_ranks, struct 
 /* The ways of sharing the work that only CPUs have. */
 static int check_strategy(const struct job *job, const char *backend, struct err *err)
 {
+    const int64_t *zero = job_field(job, "strategy.zero");
     const int *offload = job_field(job, "strategy.offload");
 
     if (strcmp(backend, "cpu") == 0)
@@ -437,10 +438,12 @@ static int check_strategy(const struct job *job, const char *backend, struct err
         return err_set(err, ERR_UNSUPPORTED,
                        "train.bucket_bytes is auto: so far buckets are measured on CPUs only; want "
                        "a number of bytes, or --device cpu");
-    if (offload && *offload > 0)
+    if (zero && offload && *offload == OFFLOAD_ALL && *zero < 3)
         return err_set(err, ERR_UNSUPPORTED,
-                       "strategy.offload: so far everything that a GPU computes with stays in its "
-                       "own memory; want none");
+                       "strategy.offload is all with strategy.zero %" PRId64
+                       ", but a GPU computes with whole parameters in its own memory; want "
+                       "strategy.zero 3, or strategy.offload optimizer",
+                       *zero);
     return 0;
 }
 

@@ -16,7 +16,7 @@
 
 #define AT(field) offsetof(struct allreduce_options, field)
 
-static const char *const offloads[] = {"none", "optimizer", "all", NULL};
+static const char *const offloads[] = {OFFLOAD_LIST(WORD_NAME) NULL};
 
 static const char *const compressions[] = {COMPRESS_LIST(WORD_NAME) NULL};
 
@@ -43,8 +43,11 @@ const struct option allreduce_rows[ALLREDUCE_N_ROWS] = {
          "memory is short.",
      .also = "DeepSpeed's zero_optimization.stage"},
     {"strategy.offload", OPT_CHOICE, AT(offload), "none", .choices = offloads,
-     .help = "What is kept in the host's memory: on CPUs everything is, whatever the word. On GPUs "
-             "only none can be done yet.",
+     .help =
+         "What a GPU keeps in the host's memory, where the update reads and writes it over the "
+         "bus: optimizer: what the optimizer keeps. all: the parameters, too, with strategy.zero "
+         "3. Take them where the GPU's memory is short. On CPUs everything is in that memory, "
+         "whatever the word.",
      .also = "DeepSpeed's offload_optimizer, offload_param"},
     {"strategy.buddy", OPT_BOOL, AT(buddy), "true",
      .help =

@@ -11,12 +11,21 @@
 #include "strategy/compress.h"
 #include "strategy/strategy.h"
 
+/* The parts of the state that a GPU's host keeps in its memory: nothing, what the optimizer keeps,
+ * or that and the parameters. */
+#define OFFLOAD_LIST(X)               \
+    X(OFFLOAD_NONE, "none")           \
+    X(OFFLOAD_OPTIMIZER, "optimizer") \
+    X(OFFLOAD_ALL, "all")
+
+enum offload { OFFLOAD_LIST(WORD_VALUE) };
+
 struct allreduce_options {
     struct compress_options compress; /* first: compressing methods read the struct as this one */
     int64_t zero;                     /* ZeRO stage, 0 to ZERO_MOST_STAGE */
-    int offload;                      /* index into allreduce.c's `offloads` */
-    int buddy;                        /* with zero > 0: 1 if each shard has two holders */
-    int64_t shards, share_threads;    /* fixed shares, 0: none; threads of each rank with these */
+    enum offload offload;
+    int buddy;                     /* with zero > 0: 1 if each shard has two holders */
+    int64_t shards, share_threads; /* fixed shares, 0: none; threads of each rank with these */
 };
 
 enum { ALLREDUCE_N_ROWS = 8 };

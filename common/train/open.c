@@ -14,6 +14,7 @@
 #include "optim/groups.h"
 #include "optim/optimizer.h"
 #include "program/program.h"
+#include "strategy/allreduce.h"
 #include "train/flip.h"
 #include "train/predict.h"
 #include "train/shards.h"
@@ -272,17 +273,28 @@ static int check_average(const struct trainer *t, const struct strategy_ops *s, 
                    s->group.name);
 }
 
+static enum offload offload_of(const struct trainer *t)
+{
+    const int *offload = job_field(t->job, "strategy.offload");
+
+    return offload ? (enum offload) * offload : OFFLOAD_NONE;
+}
+
 /* The state's rows: of every job, the optimizer's, the strategy's, and the loop's. */
 static int make_slots(struct trainer *t, struct err *err)
 {
     const struct slot_def *slot[OPTIMIZER_MAX_SLOTS + STRATEGY_MAX_SLOTS + 1 + AVERAGE_MOST_SLOTS];
     const struct strategy_ops *s = trainer_strategy(t);
+    const enum offload offload = offload_of(t);
     int n = optimizer_slots(&t->job->optimizer, slot);
-    const struct state_division division = {.n_divided = n + average_is_wanted(t->job),
-                                            .n_holders = s->promises.n_holders,
-                                            .gradients = s->promises.gradients_are_divided,
-                                            .params = s->promises.params_are_divided,
-                                            .whole = t->rank == 0};
+    const struct state_division division = {
+        .n_divided = n + average_is_wanted(t->job),
+        .n_holders = s->promises.n_holders,
+        .gradients = s->promises.gradients_are_divided,
+        .params = s->promises.params_are_divided,
+        .whole = t->rank == 0,
+        .n_offloaded = offload != OFFLOAD_NONE ? n + average_is_wanted(t->job) : 0,
+        .offloads_params = offload == OFFLOAD_ALL && s->promises.params_are_divided};
 
     ASSERT(s->n_slots <= STRATEGY_MAX_SLOTS);
     n += average_list_slots(t->job, t->layout, slot + n); /* the divided one is the first of them */

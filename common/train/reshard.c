@@ -330,6 +330,20 @@ static int keep(const struct sharing *x, const struct piece *p, const char *byte
                : backend_copy(x->s->backend, whole, bytes, element(x->s, p) * (size_t)p->n, err);
 }
 
+/* *out: the address of the piece on the rank that sends it.  A piece that is offloaded is copied to
+ * the window, because all ranks must do a broadcast in the same kind of memory. */
+static int offer(const struct sharing *x, int owner, const struct piece *p, char **out,
+                 struct err *err)
+{
+    *out = at_source(x, owner, p);
+    if (!x->s->slot[p->slot].is_offloaded)
+        return 0;
+    if (backend_copy(x->s->backend, x->window, *out, element(x->s, p) * (size_t)p->n, err) < 0)
+        return err->code;
+    *out = x->window;
+    return 0;
+}
+
 /* Share one span of a slot, window by window. */
 static int share_span(const struct sharing *x, int owner, struct piece p, struct err *err)
 {
@@ -338,11 +352,13 @@ static int share_span(const struct sharing *x, int owner, struct piece p, struct
     int rc = 0;
 
     for (; p.at < end && rc == 0; p.at += p.n) {
-        char *bytes;
+        char *bytes = x->window;
 
         p.n = min_i64(most, end - p.at);
-        bytes = coll_rank(x->c) == root ? at_source(x, owner, &p) : x->window;
-        rc = coll_broadcast(x->c, bytes, element(x->s, &p) * (size_t)p.n, root, err);
+        if (coll_rank(x->c) == root)
+            rc = offer(x, owner, &p, &bytes, err);
+        if (rc == 0)
+            rc = coll_broadcast(x->c, bytes, element(x->s, &p) * (size_t)p.n, root, err);
         if (rc == 0)
             rc = keep(x, &p, bytes, err);
     }

@@ -56,7 +56,7 @@ void shard_set_free(struct state *s, struct shard_set *set)
 {
     for (int h = 0; h < SHARDS_HELD; h++) {
         for (int k = 0; k < STATE_MAX_SLOTS; k++)
-            backend_free(s->backend, set->data[k][h]);
+            state_release(s, k, set->data[k][h]);
         backend_free(s->backend, set->sums[h]);
     }
     backend_free(s->backend, set->param);
@@ -71,8 +71,8 @@ int shard_set_new(struct state *s, int size, int rank, struct shard_set *out, st
         .size = size, .rank = rank, .n_held = (int)min_i64(s->shards->n_holders, size)};
     for (int k = 0; k < s->n_slots; k++)
         for (int h = 0; s->slot[k].is_divided && h < out->n_held && rc == 0; h++)
-            rc = backend_alloc(s->backend, shard_bytes(s, k, size, shard_owner(out, h)),
-                               s->slot[k].def->name, &out->data[k][h], err);
+            rc = state_alloc(s, k, shard_bytes(s, k, size, shard_owner(out, h)), &out->data[k][h],
+                             err);
     if (rc < 0)
         shard_set_free(s, out);
     return rc;
@@ -185,37 +185,81 @@ static int wait(struct state *s, struct coll *c, int64_t ticket, struct err *err
     return drain_device(c, s->backend, err);
 }
 
+/* Send a span of an offloaded slot k, or take it.  Messages of a device's collectives are in the
+ * device's own memory, so the span passes through a window there. */
+static int pass_span(struct state *s, struct coll *c, int k, int sends, struct coll_message span,
+                     struct err *err)
+{
+    const enum dtype dtype = s->slot[k].def->dtype;
+    struct coll_message piece = {.rank = span.rank};
+    int rc = backend_alloc(s->backend, WINDOW_BYTES, "parts of the state", &piece.x, err);
+
+    for (int64_t i = 0; i < span.n && rc == 0; i += piece.n) {
+        char *at = (char *)span.x + element(s, k) * (size_t)i;
+        size_t n_bytes;
+
+        piece.n = min_i64(span.n - i, (int64_t)(WINDOW_BYTES / element(s, k)));
+        n_bytes = element(s, k) * (size_t)piece.n;
+        if (sends)
+            rc = backend_copy(s->backend, piece.x, at, n_bytes, err);
+        if (rc == 0)
+            rc = wait(s, c,
+                      sends ? coll_send(c, COLL_BULK, piece, dtype, COLL_TAG_NONE, err)
+                            : coll_recv(c, COLL_BULK, piece, dtype, COLL_TAG_NONE, err),
+                      err);
+        if (rc == 0 && !sends)
+            rc = backend_copy(s->backend, at, piece.x, n_bytes, err);
+    }
+    if (rc < 0)
+        coll_abort(c); /* a device must not write to memory that is about to be freed */
+    backend_free(s->backend, piece.x);
+    return rc;
+}
+
+/* Start to send a span of slot k, or to take it.  Returns a ticket to wait for, or 0 if there is
+ * nothing to wait for. */
+static int64_t move_span(struct state *s, struct coll *c, int k, int sends,
+                         struct coll_message span, struct err *err)
+{
+    const enum dtype dtype = s->slot[k].def->dtype;
+
+    if (span.n == 0)
+        return 0;
+    if (s->slot[k].is_offloaded && coll_is_device(c))
+        return pass_span(s, c, k, sends, span, err);
+    return sends ? coll_send(c, COLL_BULK, span, dtype, COLL_TAG_NONE, err)
+                 : coll_recv(c, COLL_BULK, span, dtype, COLL_TAG_NONE, err);
+}
+
 static int send_slot(struct state *s, struct coll *c, int k, struct err *err)
 {
     const struct shard_set *set = &s->shards->now;
-    int64_t ticket = 0;
+    int64_t last = 0, ticket = 0;
 
     for (int b = 0; b < s->layout->n_buckets && ticket >= 0; b++) {
         char *at = (char *)set->data[k][SHARD_OWN] + shard_offset(s, k, set->size, set->rank, b);
         const int64_t n = cut_span(s->layout, b, set->size, set->rank).n;
 
-        if (n > 0)
-            ticket = coll_send(c, COLL_BULK, (struct coll_message){at, n, 0}, s->slot[k].def->dtype,
-                               COLL_TAG_NONE, err);
+        ticket = move_span(s, c, k, 1, (struct coll_message){at, n, 0}, err);
+        last = ticket == 0 ? last : ticket;
     }
-    return ticket > 0 ? wait(s, c, ticket, err) : (int)ticket;
+    return last > 0 ? wait(s, c, last, err) : (int)last;
 }
 
 /* Take rank `from`'s shard to its places in the whole slot. */
 static int take_slot(struct state *s, struct coll *c, int k, int from, char *whole, struct err *err)
 {
     const int size = s->shards->now.size;
-    int64_t ticket = 0;
+    int64_t last = 0, ticket = 0;
 
     for (int b = 0; b < s->layout->n_buckets && ticket >= 0; b++) {
         const struct coll_span span = cut_span(s->layout, b, size, from);
         char *at = whole + element(s, k) * (size_t)(s->layout->bucket[b].offset + span.at);
 
-        if (span.n > 0)
-            ticket = coll_recv(c, COLL_BULK, (struct coll_message){at, span.n, from},
-                               s->slot[k].def->dtype, COLL_TAG_NONE, err);
+        ticket = move_span(s, c, k, 0, (struct coll_message){at, span.n, from}, err);
+        last = ticket == 0 ? last : ticket;
     }
-    return ticket > 0 ? wait(s, c, ticket, err) : (int)ticket;
+    return last > 0 ? wait(s, c, last, err) : (int)last;
 }
 
 static int copy_own(struct state *s, int k, char *whole, struct err *err)

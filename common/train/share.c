@@ -8,7 +8,7 @@
  * The buffer is the backend's memory, and the source sends straight from its slots, so a GPU's
  * state goes from card to card.  That needs room for a second state on each card except the
  * source's.  If one card lacks that room, all ranks go through host memory.  They also do so if the
- * collectives work on host memory only. */
+ * collectives work on host memory only, or if a part of the state is kept there anyway. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +19,7 @@
 struct space {
     void *at; /* the backend's */
     size_t n_bytes;
+    int is_offloaded;
 };
 
 struct share {
@@ -66,6 +67,15 @@ static int find_room(struct share *s, struct err *err)
     return 0;
 }
 
+static int is_offloaded(const struct share *s)
+{
+    int any = 0;
+
+    for (int i = 0; i < s->n_spaces; i++)
+        any |= s->space[i].is_offloaded;
+    return any;
+}
+
 static int make_aside(struct share *s, struct err *err)
 {
     static const char what[] = "a copy of the training state";
@@ -73,7 +83,7 @@ static int make_aside(struct share *s, struct err *err)
     if (!backend_is_device(s->backend))
         return is_source(s) ? 0
                             : backend_alloc(s->backend, s->n_bytes, what, (void **)&s->aside, err);
-    s->on_host = !coll_is_device(s->coll);
+    s->on_host = !coll_is_device(s->coll) || is_offloaded(s);
     if (!s->on_host && find_room(s, err) < 0)
         return err->code;
     return s->on_host ? try_alloc((void **)&s->aside, s->n_bytes, what, err) : 0;
@@ -152,7 +162,8 @@ static int list_spaces(const struct state *s, struct space *out)
         const size_t skipped = s->shards && slot->def == &slot_parameters ? trained : 0;
 
         if (slot_is_broadcast(slot->def) && !slot->is_divided)
-            out[n++] = (struct space){(char *)slot->data + skipped, slot->n_bytes - skipped};
+            out[n++] = (struct space){(char *)slot->data + skipped, slot->n_bytes - skipped,
+                                      slot->is_offloaded};
     }
     return n;
 }
@@ -196,7 +207,7 @@ int state_broadcast(struct state *s, struct coll *c, int source, struct err *err
 int state_share_stats(struct state *s, struct coll *c, struct err *err)
 {
     const struct space stats = {state_data(s, &slot_statistics),
-                                sizeof(float) * (size_t)s->layout->n_state_total};
+                                sizeof(float) * (size_t)s->layout->n_state_total, 0};
 
     return share(s->backend, c, 0, &stats, 1, err) < 0
                ? err_wrap(err, "broadcast of the running statistics")

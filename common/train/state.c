@@ -134,7 +134,24 @@ static int64_t n_elements(const struct layout *l, const struct slot_def *d)
     return 0;
 }
 
-static int add_slot(struct state *s, const struct slot_def *d, int is_divided, struct err *err)
+int state_alloc(const struct state *s, int k, size_t n_bytes, void **out, struct err *err)
+{
+    const struct slot *slot = &s->slot[k];
+
+    return slot->is_offloaded ? backend_host_alloc(s->backend, n_bytes, slot->def->name, out, err)
+                              : backend_alloc(s->backend, n_bytes, slot->def->name, out, err);
+}
+
+void state_release(const struct state *s, int k, void *p)
+{
+    if (s->slot[k].is_offloaded)
+        backend_host_free(s->backend, p);
+    else
+        backend_free(s->backend, p);
+}
+
+static int add_slot(struct state *s, const struct slot_def *d, int is_divided, int is_offloaded,
+                    struct err *err)
 {
     struct slot *slot = &s->slot[s->n_slots];
 
@@ -142,7 +159,8 @@ static int add_slot(struct state *s, const struct slot_def *d, int is_divided, s
     slot->def = d;
     slot->n_bytes = dtype_size(d->dtype) * (size_t)n_elements(s->layout, d);
     slot->is_divided = is_divided;
-    if (!is_divided && backend_alloc(s->backend, slot->n_bytes, d->name, &slot->data, err) < 0)
+    slot->is_offloaded = is_offloaded && backend_is_device(s->backend);
+    if (!is_divided && state_alloc(s, s->n_slots, slot->n_bytes, &slot->data, err) < 0)
         return err->code;
     s->n_slots++;
     return 0;
@@ -164,13 +182,14 @@ int state_new_divided(struct backend *b, const struct layout *l, const struct sl
     s->backend = b;
     s->layout = l;
     ASSERT(!d->params || l->n_total == l->n_trained);
-    rc = add_slot(s, &slot_parameters, d->params, err);
+    ASSERT(d->params || !d->offloads_params);
+    rc = add_slot(s, &slot_parameters, d->params, d->offloads_params, err);
     if (rc == 0)
-        rc = add_slot(s, &slot_statistics, 0, err);
+        rc = add_slot(s, &slot_statistics, 0, 0, err);
     if (rc == 0 && l->has_scaler)
-        rc = add_slot(s, &slot_scaler, 0, err);
+        rc = add_slot(s, &slot_scaler, 0, 0, err);
     for (int i = 0; i < n_more && rc == 0; i++)
-        rc = add_slot(s, more[i], d->n_holders > 0 && i < d->n_divided, err);
+        rc = add_slot(s, more[i], d->n_holders > 0 && i < d->n_divided, i < d->n_offloaded, err);
     if (rc == 0 && d->n_holders > 0)
         rc = shards_new(s, d, err);
     if (rc < 0) {
@@ -188,7 +207,7 @@ void state_free(struct state *s)
     shards_free(s);
     for (int i = 0; i < s->n_slots; i++)
         if (!s->slot[i].is_divided)
-            backend_free(s->backend, s->slot[i].data);
+            state_release(s, i, s->slot[i].data);
     free(s);
 }
 

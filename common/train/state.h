@@ -24,10 +24,11 @@ enum { STATE_MAX_SLOTS = 16 };
 
 struct slot {
     const struct slot_def *def;
-    void *data;     /* the backend's memory; padding between tensors is zero */
-    size_t n_bytes; /* of the whole slot */
-    int is_divided; /* 1: divided among the ranks (train/shards.h); then data is NULL, unless this
-                       rank holds the whole slot */
+    void *data;       /* the backend's memory; padding between tensors is zero */
+    size_t n_bytes;   /* of the whole slot */
+    int is_divided;   /* 1: divided among the ranks (train/shards.h); then data is NULL, unless this
+                         rank holds the whole slot */
+    int is_offloaded; /* 1: in memory of the host, which a device's kernels reach */
 };
 
 struct buf;
@@ -49,7 +50,7 @@ extern const struct slot_def slot_parameters; /* [n_total] */
 extern const struct slot_def slot_statistics; /* [n_state_total] */
 extern const struct slot_def slot_scaler;     /* [SCALER_LEN]; only where the loss is scaled */
 
-/* The division of slots among the ranks (train/shards.h). */
+/* The division of slots among the ranks (train/shards.h), and between a device and its host. */
 struct state_division {
     int n_divided; /* number of divided rows: the first ones of `more`; each has one element for
                       each trained parameter */
@@ -57,6 +58,9 @@ struct state_division {
     int gradients; /* 1: gradients are divided, too */
     int params;    /* 1: parameters are divided, too; none of them may be frozen */
     int whole;     /* 1: this rank makes or loads the state, so it holds the whole of it at first */
+    /* On a device the first n_offloaded rows of `more` are in memory of the host, and with
+     * offloads_params the parameters, too, which must be divided. */
+    int n_offloaded, offloads_params;
 };
 
 /* Make a state of the rows of every job and those of `more` [n_more], all zero.  Declarations are
@@ -67,6 +71,10 @@ int state_new_divided(struct backend *b, const struct layout *l, const struct sl
                       int n_more, const struct state_division *division, struct state **out,
                       struct err *err);
 void state_free(struct state *s); /* NULL is fine */
+
+/* Zeroed memory for n_bytes of the k-th row: the backend's, or the host's if it is offloaded. */
+int state_alloc(const struct state *s, int k, size_t n_bytes, void **out, struct err *err);
+void state_release(const struct state *s, int k, void *p); /* NULL is fine */
 
 /* The slot's memory, or NULL if the state has no such row. */
 void *state_data(const struct state *s, const struct slot_def *d);

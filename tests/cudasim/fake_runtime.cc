@@ -46,7 +46,8 @@ namespace
 
 struct runtime {
     std::map<void *, size_t> device; /* mapped memory, which is open only while work is done */
-    std::set<void *> pinned, others; /* others: streams, events, graphs */
+    std::map<void *, size_t> pinned; /* memory of the host */
+    std::set<void *> others;         /* streams, events, graphs */
     uint64_t n_calls = 0, fail_in = 0, n_launches = 0, n_allocs = 0, n_waits = 0;
     int n_open = 0;                    /* drains under way, in which the device's memory is open */
     cudaError_t last = cudaSuccess;    /* for cudaGetLastError */
@@ -89,14 +90,22 @@ cudaError_t called(cudaError_t otherwise = cudaErrorUnknown)
     return cudaSuccess;
 }
 
-bool in_device(const void *p, size_t n_bytes)
+bool is_in(const std::map<void *, size_t> &memory, const void *p, size_t n_bytes)
 {
-    auto next = rt.device.upper_bound(const_cast<void *>(p));
+    auto next = memory.upper_bound(const_cast<void *>(p));
 
-    if (next == rt.device.begin())
+    if (next == memory.begin())
         return false;
     --next;
     return (const char *)p + n_bytes <= (const char *)next->first + next->second;
+}
+
+bool in_device(const void *p, size_t n_bytes) { return is_in(rt.device, p, n_bytes); }
+
+/* The device reaches these bytes by itself: its own, and pinned ones of the host. */
+bool in_reach(const void *p, size_t n_bytes)
+{
+    return in_device(p, n_bytes) || is_in(rt.pinned, p, n_bytes);
 }
 
 cudaError_t drain(cudaStream_t s, uint64_t until)
@@ -260,7 +269,7 @@ cudaError_t cudaMallocHost(void **p, size_t n_bytes)
     if (called(cudaErrorMemoryAllocation) != cudaSuccess)
         return cudaErrorMemoryAllocation;
     *p = malloc(n_bytes);
-    rt.pinned.insert(*p);
+    rt.pinned[*p] = n_bytes;
     return cudaSuccess;
 }
 
@@ -465,7 +474,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
 }
 
 /* Each address must be in the memory that `kind` names.  Unlike the real one this does not notice
- * host memory that is not pinned, of which a copy is not asynchronous and cannot be captured. */
+ * host memory that is not pinned, of which a copy is not asynchronous and cannot be captured;
+ * except with cudaMemcpyDefault, which takes any memory that the device reaches. */
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, enum cudaMemcpyKind kind,
                             cudaStream_t s)
 {
@@ -474,7 +484,9 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, enum cud
 
     if (called() != cudaSuccess)
         return cudaErrorUnknown;
-    if (in_device(to, n_bytes) != to_device || in_device(from, n_bytes) != from_device)
+    if (kind == cudaMemcpyDefault
+            ? !in_reach(to, n_bytes) || !in_reach(from, n_bytes)
+            : in_device(to, n_bytes) != to_device || in_device(from, n_bytes) != from_device)
         return rt.last = cudaErrorInvalidValue;
     put(s, {"copy", 0, 0, [=] { memcpy(to, from, n_bytes); }});
     return cudaSuccess;
@@ -496,6 +508,15 @@ void sim_host_work(struct CUstream_st *s, void (*fn)(void *arg), void *arg)
 }
 
 int sim_is_device(const void *p) { return in_device(p, 1); }
+
+size_t sim_device_bytes(void)
+{
+    size_t n = 0;
+
+    for (const auto &piece : rt.device)
+        n += piece.second;
+    return n;
+}
 
 void sim_host_work_owned(struct CUstream_st *s, void (*fn)(void *arg), void *arg,
                          void (*release)(void *arg))

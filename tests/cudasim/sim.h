@@ -10,6 +10,7 @@
 #ifndef TESTS_CUDASIM_SIM_H
 #define TESTS_CUDASIM_SIM_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -52,6 +53,9 @@ uint64_t sim_waits(void);
 /* The number of streams, events, recordings and pieces of device and pinned memory that exist now;
  * 0 when all are freed. */
 int sim_open_things(void);
+
+/* The bytes of device memory that are allocated now, in whole pages. */
+size_t sim_device_bytes(void);
 
 #ifdef __cplusplus
 }

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "../remove_tree.h"
 #include "backend/cuda/cuda.h"
@@ -96,6 +97,9 @@ static void test_equals_cpu(void **state)
         {"zero 1", MLP "train: {global_batch: 31, clip_norm: 0.5}\nstrategy: {zero: 1}\n", 1e-4},
         {"zero 2", MLP "train: {global_batch: 33, accumulate: 3}\nstrategy: {zero: 2}\n", 1e-4},
         {"zero 3", MLP "train: {global_batch: 33, accumulate: 3}\nstrategy: {zero: 3}\n", 1e-4},
+        {"offload", ADAMW "train: {global_batch: 31}\nstrategy: {offload: optimizer}\n", 1e-4},
+        {"offload of all",
+         MLP "train: {global_batch: 33, accumulate: 3}\nstrategy: {zero: 3, offload: all}\n", 1e-4},
         {"qadam",
          "model: {arch: mlp, hidden: [20, 12]}\n" DATA "train: {global_batch: 31}\n"
          "optimizer: {name: adam, lr: 0.002}\nstrategy: {name: qadam, warmup_steps: 3}\n",
@@ -225,6 +229,51 @@ static void test_steady(void **state)
         assert_steady(job);
     }
     assert_int_equal(remove_tree(dir), 0);
+}
+
+static void note_bytes(void *arg, struct trainer *t, int64_t step)
+{
+    size_t *n = arg;
+
+    (void)step;
+    n[0] = sim_device_bytes();
+    n[1] = sizeof(float) * (size_t)t->layout->n_trained;
+}
+
+/* Offloaded slots take no memory of the device.  Adam keeps 8 bytes for each parameter.  With one
+ * rank its shard is the whole. */
+static void test_offload(void **state)
+{
+    static const struct {
+        int zero;
+        const char *offload;
+        size_t n_slots; /* of 4 bytes for each parameter, that are not on the device */
+    } rows[] = {{0, "optimizer", 2}, {2, "optimizer", 2}, {3, "optimizer", 2}, {3, "all", 3}};
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        size_t n[2], all[2];
+
+        for (int offloads = 0; offloads < 2; offloads++) {
+            char job[512];
+            struct run_plan plan = {.job = job,
+                                    .n_ranks = 1,
+                                    .n_epochs = 1,
+                                    .plugin = &sim,
+                                    .on_step = note_bytes,
+                                    .arg = offloads ? n : all};
+            struct run_result r;
+
+            snprintf(job, sizeof job,
+                     "model: {arch: mlp, hidden: [200]}\n" DATA
+                     "optimizer: {name: adam}\ntrain: {global_batch: 32}\n"
+                     "strategy: {zero: %d, offload: %s}\n",
+                     rows[i].zero, offloads ? rows[i].offload : "none");
+            run_job_ok(&plan, &r);
+        }
+        assert_int_equal(all[0] - n[0], rows[i].n_slots * ((n[1] + page - 1) / page * page));
+    }
 }
 
 /* n_ahead counts the steps whose successor was queued before their result was read. */
@@ -704,6 +753,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_cpu),
         cmocka_unit_test(test_steady),
+        cmocka_unit_test(test_offload),
         cmocka_unit_test(test_resume),
         cmocka_unit_test(test_nonfinite),
         cmocka_unit_test(test_half_precision),

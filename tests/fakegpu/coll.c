@@ -211,6 +211,22 @@ static int do_now(struct fake_coll *f, const struct coll_job *j, struct err *err
     return fake_poll(&f->base, err);
 }
 
+/* 1: all memory of the collective is the device's.  NCCL takes no other. */
+static int is_on_device(const struct coll_job *j, int rank, int size)
+{
+    int is = 1;
+
+    if (j->what != COLL_EXCHANGE && j->what != COLL_ALL_TO_ALL)
+        return j->n_bytes == 0 || sim_is_device(j->x);
+    for (int r = 0; r < size; r++) {
+        const struct coll_part to = coll_part_to(j, r), from = coll_part_from(j, r);
+
+        is &= r == rank ||
+              ((!to.n_bytes || sim_is_device(to.x)) && (!from.n_bytes || sim_is_device(from.x)));
+    }
+    return is;
+}
+
 static int64_t queue(struct coll *c, const struct coll_job *j, struct err *err)
 {
     struct fake_coll *f = of(c);
@@ -220,6 +236,8 @@ static int64_t queue(struct coll *c, const struct coll_job *j, struct err *err)
         return err->code;
     if (f->is_quiet)
         return err_set(err, ERR_ARG, "a collective after the end");
+    if (!j->blocks && !is_on_device(j, c->rank, c->size))
+        return err_set(err, ERR_ARG, "a collective is queued on memory of the host");
     if (!j->blocks)
         put(f, (struct piece){.job = *j});
     else if (do_now(f, j, err) < 0)

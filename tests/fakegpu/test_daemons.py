@@ -245,6 +245,56 @@ class Daemons(dp.Case):
             self.assert_near(whole, self.train("--device", "cpu", "--resume", run=run, job=job),
                              1e-3)
 
+    def test_state_in_the_host_s_memory(self):
+        """The same bits and files as with all of the state in the GPU's memory, also after a rank
+        was lost, and after a resume on another number of ranks."""
+        job = {**JOB, "data.samples": 230, "model.hidden": "[24,30]", "optimizer.name": "adamw",
+               "optimizer.lr": 0.01, "train.bucket_bytes": 4096, "train.average.name": "ema",
+               "train.average.decay": 0.9}
+        plain = self.train("--device", "cuda", "--local", n=3, run="plain", job=job, env=MANY)
+        for stage, word in ((0, "optimizer"), (1, "optimizer"), (3, "all")):
+            one = {**job, "strategy.zero": stage, "strategy.offload": word}
+            for inject in ((), ("--inject", "kill:rank1@step7")):
+                run = f"{stage}{word}{len(inject)}"
+                seen = self.train("--device", "cuda", "--local", *inject, n=3, run=run, job=one,
+                                  env=MANY)
+                self.assert_near(plain, seen, 1e-12)
+                self.assertEqual(self.files("plain"), self.files(run))
+            self.train("--device", "cuda", "--local", n=2, run=f"part{stage}",
+                       job={**one, "train.epochs": 1})
+            rest = self.train("--device", "cuda", "--local", "--resume", n=3,
+                              run=f"part{stage}", job=one, env=MANY)
+            self.assert_near(plain, rest, 1e-5)
+        driver = self.driver("--device", "cuda", "--check", n=2,
+                             job={**JOB, "strategy.zero": 2, "strategy.offload": "all"})
+        self.assert_exit(driver, USAGE, r"strategy.offload is all with strategy.zero 2, but a GPU "
+                         "computes with whole parameters in its own memory; want strategy.zero 3, "
+                         "or strategy.offload optimizer")
+
+    def test_a_rank_leaves_a_divided_state(self):
+        """Rank 0 takes the whole state, from the GPUs' memory or from their hosts', and gives it to
+        the ranks that go on."""
+        slow = {**MANY, "DPTRAIN_FAKE_SLOW": "20"}
+        job = {**JOB, "train.epochs": 4, "train.bucket_bytes": 4096, "strategy.zero": 3,
+               "optimizer.momentum": 0.9, "checkpoint.every_steps": 4, "cluster.spares": 1}
+        for word in ("none", "all"):
+            run = f"drained {word}"
+            driver = self.driver("--device", "cuda", "--run-dir", self.path(run), n=2, env=slow,
+                                 job={**job, "strategy.offload": word})
+            leaver = self.follower("--rank", "1", "--device", "cuda", env=slow)
+            driver.wait_line("rank 1 joined")
+            spare = self.follower("--device", "cuda", env=slow)
+            self.wait_event("checkpoint", run=run)
+            self.assert_exit(self.start([dp.DRIVER, "--drain", "1", "--run-dir", self.path(run)]),
+                             FINISHED)
+            self.assert_exit(leaver, STOPPED)
+            for daemon in (driver, spare):
+                self.assert_exit(daemon, FINISHED)
+            recovered, = self.events("recovered", run)
+            self.assertEqual(recovered["steps_lost"], 0)
+            plain = {key: value for key, value in job.items() if key != "cluster.spares"}
+            self.assert_near(self.undisturbed(plain), self.events("epoch", run), 1e-12)
+
     def test_divided_gradients_of_micro_batches(self):
         """Stages 2 and 3 sum the gradients of each micro-batch by themselves, in another order than
         stage 1.  The last step of an epoch has smaller micro-batches, of fewer ranks."""

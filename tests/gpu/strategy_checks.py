@@ -30,6 +30,7 @@ MORE = {
     "strategy_low_precision_decentralized": ({}, CODED),
     "strategy_async": ({"strategy.interval": 0}, 0.5),  # ranks meet at other steps in each run
     "compress_uint8": ({}, CODED),
+    "offload_all": ({"strategy.zero": 3}, NEAR),
     "compress_onebit": ({}, CODED),
 }
 

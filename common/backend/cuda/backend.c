@@ -91,8 +91,7 @@ static int cuda_copy_in(struct backend *b, void *to, const void *from, size_t n_
         if (st != cudaSuccess)
             break;
         memcpy(s->host, (const char *)from + at, len);
-        st = cudaMemcpyAsync((char *)to + at, s->host, len, cudaMemcpyHostToDevice,
-                             gpu->cuda.stream);
+        st = cudaMemcpyAsync((char *)to + at, s->host, len, cudaMemcpyDefault, gpu->cuda.stream);
         if (st == cudaSuccess)
             st = cudaEventRecord(s->idle, gpu->cuda.stream);
     }
@@ -104,7 +103,7 @@ static cudaError_t fetch(struct gpu *gpu, const void *from, size_t at, size_t n_
 {
     struct slot *s = &gpu->slot[at / SLOT_BYTES % N_SLOTS];
     cudaError_t st = cudaMemcpyAsync(s->host, (const char *)from + at, piece(at, n_bytes),
-                                     cudaMemcpyDeviceToHost, gpu->cuda.stream);
+                                     cudaMemcpyDefault, gpu->cuda.stream);
 
     return st == cudaSuccess ? cudaEventRecord(s->idle, gpu->cuda.stream) : st;
 }

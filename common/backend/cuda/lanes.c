@@ -61,7 +61,7 @@ static int zero(struct backend *b, void *p, size_t n_bytes, struct err *err)
 static int copy(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err)
 {
     return cuda_check(
-        (int)cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDeviceToDevice, to_cuda(b)->stream),
+        (int)cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDefault, to_cuda(b)->stream),
         "copy on the GPU", err);
 }
 
