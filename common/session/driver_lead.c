@@ -148,21 +148,29 @@ static void end_epoch_again(struct driver *d)
     d->run.is_epoch_open = 1;
 }
 
+/* 1: the state is one that followers kept.  0: rank 0 loaded it from a checkpoint, as it opened or
+ * because the followers' divided state was not whole.  The step after theirs may have been lost. */
+static int is_of_followers(const struct driver *d)
+{
+    int64_t own = d->seats[0].opened->opened.step, step = d->run.step;
+    return step > own && d->lead.newest <= step + 1;
+}
+
 void lead_formed(struct driver *d)
 {
     struct lead *l = &d->lead;
-    int64_t own = d->seats[0].opened->opened.step, step = d->run.step;
+    int64_t step = d->run.step;
     if (!l->is_taking_over)
         return;
     l->is_taking_over = 0;
     if (step == 0)
         return;
-    l->source = step > own ? "followers" : "checkpoint";
+    l->source = is_of_followers(d) ? "followers" : "checkpoint";
     d->recovery.since_ns = max_i64(d->o.start_ns, 1); /* 0: no recovery is under way */
-    d->recovery.newest_step = max_i64(l->newest, step > own ? 0 : d->o.led.step);
+    d->recovery.newest_step = max_i64(l->newest, is_of_followers(d) ? 0 : d->o.led.step);
     if (!lacks_validation(d, step))
         l->told_step = min_i64(d->o.led.epoch_step, step);
-    if (step % d->run.steps_per_epoch == 0 && (step > own || lacks_validation(d, step)))
+    if (step % d->run.steps_per_epoch == 0 && (is_of_followers(d) || lacks_validation(d, step)))
         end_epoch_again(d);
 }
 

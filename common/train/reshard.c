@@ -8,7 +8,8 @@
  *
  * Failure modes:
  *   - An owner was lost: its buddy sends the shard.
- *   - A rank and its buddy were lost: SHARDS_LOST, or an older step that one rank holds as a whole.
+ *   - A rank and its buddy were lost: SHARDS_LOST.  Rank 0 then loads the newest checkpoint, unless
+ *     one rank holds a newer step as a whole, such as a rank 0 that has just resumed.
  *   - Only some ranks made the last step: the others make its update now (roll).
  *   - The formation breaks off: each rank still has the sets `now` and `next`. */
 #include <stdlib.h>
@@ -153,20 +154,6 @@ static int lose(const struct claim *claim, int n, const struct claim *newest,
     return SHARDS_LOST;
 }
 
-static void warn_older(struct state *s, const struct claim *best, const struct claim *newest)
-{
-    char *text;
-
-    if (best->step == newest->step || !s->warn)
-        return;
-    text =
-        xasprintf("the state of step %lld is not whole on the ranks that are left: training goes "
-                  "back to step %lld",
-                  (long long)newest->step, (long long)best->step);
-    s->warn(s->warn_arg, text);
-    free(text);
-}
-
 /* ---- agreeing ---- */
 
 /* If neither set of this rank is of the state `best`, drop both: the rank's other parameters are
@@ -232,11 +219,11 @@ int shards_agree(struct state *s, struct coll *c, struct shard_source *out, stru
     if (!claim)
         return err->code;
     choose(claim, n, out, &best, &newest);
-    if (best.step < 0) {
+    s->shards->older_step = best.step;
+    if (best.step < 0 || (best.step < newest.step && !s->shards->takes_older)) {
         rc = lose(claim, n, &newest, out, err);
     } else {
         (void)find_holders(claim, n, &best, out);
-        warn_older(s, &best, &newest);
         rc = settle(s, c, claim, &best, out, err);
     }
     free(claim);

@@ -63,6 +63,10 @@ struct shards {
     int (*roll)(void *arg, const double *check, struct err *err);
     void *roll_arg;
     double check[2]; /* of the newest step that was updated here */
+    /* 1: if the newest step is not whole, take the newest one that is.  0: say SHARDS_LOST then, so
+     * that rank 0 may look for a newer checkpoint first. */
+    int takes_older;
+    int64_t older_step; /* after SHARDS_LOST: the newest step that is left whole; -1: none */
 };
 
 /* Make s->shards, as the division says. */
@@ -99,7 +103,8 @@ enum { SHARDS_LOST = 1 };
 
 /* The ranks agree on the newest step of which every shard is left, and a rank on which that step is
  * prepared makes its update.  Fills *out, which shard_source_fini frees.  Returns SHARDS_LOST (>
- * 0), on all ranks alike, if no step is left whole; *err says what is missing. */
+ * 0), on all ranks alike, if the newest step is not left whole and an older one is not to be taken
+ * (takes_older), or if no step is left whole; *err says what is missing. */
 int shards_agree(struct state *s, struct coll *c, struct shard_source *out, struct err *err);
 void shard_source_fini(struct shard_source *from);
 

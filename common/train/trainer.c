@@ -181,36 +181,53 @@ static int agree_to_record(struct trainer *t, int *records, struct err *err)
     return rc < 0 ? err_wrap(err, "agreeing on whether steps are recorded") : 0;
 }
 
-/* On rank 0: hold the whole state of the newest checkpoint, or of step 0 if there is none yet.
- * `lost` says why. */
-static int hold_earlier_state(struct trainer *t, const char *lost, struct err *err)
+static void tell_back(struct trainer *t, const char *lost, const char *to, int64_t step)
 {
-    struct ckpt *c = NULL;
-    int rc = t->o.run_dir ? ckpt_load_latest(t->o.run_dir, trainer_warn, t, &c, err) : CKPT_NONE;
-    char *text;
+    char *text = step > 0
+                     ? xasprintf("%s: training goes back to %s %lld", lost, to, (long long)step)
+                     : xasprintf("%s: there is no checkpoint yet, so training begins again", lost);
 
-    if (rc >= 0 && shards_hold_all(t->state, err) < 0) {
-        rc = err->code;
-    } else if (rc == 0) {
+    trainer_warn(t, text);
+    free(text);
+}
+
+/* On rank 0, which holds nothing that is newer: hold the whole state of the checkpoint; of step 0
+ * if that is NULL.  `lost` says why. */
+static int hold_earlier_state(struct trainer *t, const struct ckpt *c, const char *lost,
+                              struct err *err)
+{
+    int rc = shards_hold_all(t->state, err);
+
+    if (rc == 0 && c) {
         rc = state_load(t->state, c, err);
-    } else if (rc == CKPT_NONE) {
+    } else if (rc == 0) {
         t->state->at = trainer_beginning(t);
         rc = state_init(t->state, t->job, err);
     }
-    ckpt_close(c);
     if (rc < 0)
-        return err_wrap(err, "%s", lost);
-    text = t->state->at.step > 0
-               ? xasprintf("%s: training goes back to the checkpoint of step %lld", lost,
-                           (long long)t->state->at.step)
-               : xasprintf("%s: there is no checkpoint yet, so training begins again", lost);
-    trainer_warn(t, text);
-    free(text);
+        return rc;
+    tell_back(t, lost, "the checkpoint of step", t->state->at.step);
     return 0;
 }
 
-/* The ranks that are left do not hold the whole state of any step.  So rank 0 loads the newest
- * checkpoint, and all ranks go on from there. */
+/* On rank 0: take the newest checkpoint, or begin again if there is none yet; but not if a newer
+ * step than that is left whole on some rank. */
+static int load_earlier_state(struct trainer *t, const char *lost, struct err *err)
+{
+    const int64_t whole = t->state->shards->older_step; /* -1: none */
+    struct ckpt *c = NULL;
+    int rc = t->o.run_dir ? ckpt_load_latest(t->o.run_dir, trainer_warn, t, &c, err) : CKPT_NONE;
+
+    if (rc >= 0 && (c ? c->state.step : 0) > whole)
+        rc = hold_earlier_state(t, c, lost, err);
+    else if (rc >= 0)
+        tell_back(t, lost, "step", whole);
+    ckpt_close(c);
+    return rc < 0 ? err_wrap(err, "%s", lost) : 0;
+}
+
+/* The ranks that are left do not hold the whole state of the newest step.  So all ranks go on from
+ * the newest checkpoint, or from an older step that they hold, if that is newer. */
 static int go_back(struct trainer *t, int source, struct err *err)
 {
     const struct err lost = *err;
@@ -219,9 +236,11 @@ static int go_back(struct trainer *t, int source, struct err *err)
     if (t->saver)
         saver_finish(t->saver);
     if (t->rank == 0)
-        rc = hold_earlier_state(t, lost.msg, err);
+        rc = load_earlier_state(t, lost.msg, err);
+    t->state->shards->takes_older = 1;
     if (rc == 0)
         rc = state_broadcast(t->state, t->coll, source, err);
+    t->state->shards->takes_older = 0;
     return rc == SHARDS_LOST ? err->code : rc; /* rank 0 could not, and its failure says why */
 }
 

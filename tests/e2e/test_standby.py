@@ -128,6 +128,22 @@ class Standby(training.Case):
                 self.assert_led()
                 os.rename(self.path("run"), self.path(f"run-{zero}"))
 
+    def test_divided_state_without_buddies(self):
+        """The driver's shards are nowhere else, so the standby reads the checkpoint."""
+        job = {**JOB, **dp.PATIENT, "model.arch": "mlp", "optimizer.name": "adam",
+               "strategy.zero": 2, "strategy.buddy": "false"}
+        driver, standby, followers = self.join(job=job,
+                                               inject="stop:rank1@step18,kill:rank0@update20")
+        self.wait_checkpoint("run", 16)
+        self.wake(followers[0].pid, run="run")
+        driver.wait_exit()
+        self.assert_all_finish(standby, *followers)
+        self.assertRegex(standby.text, "no other rank held its part .*: training goes back to the "
+                         "checkpoint of step 16")
+        recovered, = self.events("recovered", "run")
+        self.assertEqual(recovered["source"], "checkpoint")
+        self.assert_same(job)
+
     def test_a_run_directory_of_its_own(self):
         """It has the events from the place on that was replicated, and the job."""
         driver, standby, followers = self.join(inject="kill:rank0@step20", run="own")
