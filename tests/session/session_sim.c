@@ -64,7 +64,7 @@ static int run_elastic(uint64_t first, uint64_t count, enum sim_mode mode)
         [SIM_ELASTIC] = "elastic", [SIM_LEADERS] = "leaders", [SIM_STANDBY] = "standby"};
     const char *name = modes[mode];
     static const char *const names[] = {"driver killed", "finished", "failed", "", "", "stopped"};
-    int64_t n_messages = 0, n_faults = 0, n_recovered = 0, n_grown = 0, n_drained = 0;
+    int64_t n_messages = 0, n_faults = 0, n_recovered = 0, n_grown = 0, n_drained = 0, n_back = 0;
     int n_bad = 0, n_ends[ARRAY_LEN(names)] = {0};
     double slowest = 0;
     for (uint64_t seed = first; seed < first + count; seed++) {
@@ -75,6 +75,7 @@ static int run_elastic(uint64_t first, uint64_t count, enum sim_mode mode)
         n_recovered += r.n_recovered;
         n_grown += r.n_grown;
         n_drained += r.n_drained;
+        n_back += r.n_back;
         n_ends[r.status + 1]++;
         if (r.slowest_recovery > slowest)
             slowest = r.slowest_recovery;
@@ -87,6 +88,8 @@ static int run_elastic(uint64_t first, uint64_t count, enum sim_mode mode)
            "drained, %lld messages\n",
            name, (long long)n_faults, (long long)n_recovered, slowest, (long long)n_grown,
            (long long)n_drained, (long long)n_messages);
+    if (mode == SIM_STANDBY)
+        printf("  state lost with its shards: %lld times\n", (long long)n_back);
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (n_ends[i])
             printf("  %-14s %d\n", names[i], n_ends[i]);

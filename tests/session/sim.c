@@ -308,7 +308,8 @@ static void set_up(struct sim *s)
     s->n_validation = sim_random(s, 0, 3) ? sim_random(s, 1, 200) : 0;
     s->max_delay_ms = (int)sim_random(s, 1, 30);
     s->step_ms = 30;
-    way_choose(s);
+    s->way = way_of_seed(s->seed);
+    sim_say(s, "a step's collectives: %s", way_name(&s->way));
     sim_choose_fault(s);
     if (s->mode == SIM_ELASTIC)
         choose_elastic_job(s);

@@ -58,6 +58,7 @@ struct sim_result {
     /* Warnings that a rank keeps the others waiting; incident files; the rings in these. */
     int n_warnings, n_incidents, n_rings;
     int n_grown, n_drained; /* ranks that joined beyond those lost; drains granted */
+    int n_back;             /* SIM_STANDBY: how often the newest state was lost with its shards */
     double slowest_recovery;
 };
 

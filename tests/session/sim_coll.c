@@ -28,6 +28,48 @@ static int n_left(const struct sim *s, int64_t g, int64_t key, int *n_here)
     return n;
 }
 
+static struct fake_engine *member(struct sim *s, int64_t g, int rank)
+{
+    return &s->nodes[s->group[g][rank]].e;
+}
+
+/* Rank 0 loads the newest checkpoint; one that is being written is waited for. */
+static const struct weights *load(struct sim *s, int64_t g)
+{
+    const struct fake_engine *zero = member(s, g, 0);
+    return !s->is_disk_full && zero->copied.n > s->run.saved.n ? &zero->copied : &s->run.saved;
+}
+
+static void take_shards(struct sim *s, int64_t g, struct weights *out)
+{
+    struct way_rank rank[MAX_NODES];
+    int64_t newest = s->newest_step - 1; /* the step after it may be lost with one rank */
+    int n = s->group_size[g], best;
+    for (int r = 0; r < n; r++) {
+        rank[r] = (struct way_rank){member(s, g, r)->step, member(s, g, r)->shard};
+        newest = max_i64(newest, rank[r].step);
+    }
+    best = way_newest_whole(&s->way, rank, n);
+    *out = best >= 0 ? member(s, g, best)->w : *load(s, g);
+    if (newest > out->n) { /* epochs after it are told again */
+        sim_say(s, "no step newer than %d is whole", out->n);
+        s->is_back = 1;
+        s->n_epoch_events = (int)min_i64(s->n_epoch_events, out->n / s->spe);
+    }
+}
+
+/* The state that the ranks of generation g go on from.  They divide it anew. */
+static void find_state(struct sim *s, int64_t g, struct weights *out)
+{
+    int n = s->group_size[g];
+    if (s->way.kind == WAY_SHARDS)
+        take_shards(s, g, out);
+    else
+        *out = member(s, g, member(s, g, 0)->source)->w;
+    for (int r = 0; r < n; r++)
+        member(s, g, r)->shard = (struct shard){.lineage = g, .size = n, .rank = r, .prepared = -1};
+}
+
 /* All nodes take the source's state, or what is left of the newest one. */
 static void take_state(struct sim *s, int64_t g)
 {
@@ -37,7 +79,7 @@ static void take_state(struct sim *s, int64_t g)
         if (s->nodes[s->group[g][r]].e.step > from->step)
             sim_fail(s, "the source holds step %lld, rank %d step %lld", (long long)from->step, r,
                      (long long)s->nodes[s->group[g][r]].e.step);
-    way_take_state(s, g, &w);
+    find_state(s, g, &w);
     if (s->newest_step > w.n + 1 && !s->is_back)
         sim_fail(s, "step %lld was applied, and %d is where it goes on", (long long)s->newest_step,
                  w.n);
@@ -66,9 +108,9 @@ static void check_places(struct sim *s, int64_t g)
 }
 
 /* The part of a step that the key is of; PART_SUM for a formation. */
-static enum sim_part part_of(int64_t key)
+static enum way_part part_of(int64_t key)
 {
-    return key % KEYS == 0 ? PART_SUM : (enum sim_part)((key % KEYS - 1) % PARTS);
+    return key % KEYS == 0 ? PART_SUM : (enum way_part)((key % KEYS - 1) % PARTS);
 }
 
 /* All that have arrived may go on. */
@@ -125,10 +167,10 @@ static int is_cut(const struct sim *s, int64_t g)
 static int waits_for(const struct sim *s, const struct fake_engine *e, int i)
 {
     const struct fake_engine *o = &s->nodes[i].e;
-    enum sim_part part = part_of(e->key);
+    enum way_part part = part_of(e->key);
     if (part == PART_SUM || o->generation != e->generation || o->n_ranks != e->n_ranks)
         return 1;
-    return way_meets(s, part, (e->key % KEYS - 1) / PARTS, e->n_ranks, e->rank, o->rank);
+    return way_meets(&s->way, part, (e->key % KEYS - 1) / PARTS, e->n_ranks, e->rank, o->rank);
 }
 
 /* Node k is in a part of a step in which it waits for some ranks only.  It goes on once these have
@@ -166,20 +208,13 @@ static void meet_partly(struct sim *s, int k)
     }
 }
 
-/* 1: all ranks meet in this collective. */
-static int is_of_all(const struct sim *s, int64_t key)
-{
-    enum sim_part part = part_of(key);
-    return part == PART_SUM || (part == PART_AFTER && s->way == WAY_SHARDS);
-}
-
 /* Node k has come to its collective.  If some nodes have left, node k notices that.  If node k was
  * the last to come, all go on. */
 static void meet(struct sim *s, int k)
 {
     const struct fake_engine *e = &s->nodes[k].e;
     int n_here;
-    if (!is_of_all(s, e->key)) {
+    if (!way_is_of_all(&s->way, part_of(e->key))) {
         meet_partly(s, k);
         return;
     }

@@ -281,7 +281,7 @@ static void next_part(struct sim *s, int k)
 {
     struct fake_engine *e = &s->nodes[k].e;
     int is_applied = e->part > PART_SUM;
-    while (e->part < PARTS && !way_has(s, e->part))
+    while (e->part < PARTS && !way_has(&s->way, e->part))
         e->part++;
     if (e->part == PARTS) {
         step_done(s, k);

@@ -6,8 +6,7 @@
  *   sim_fault.c    faults
  *   sim_engine.c   fake engines
  *   sim_coll.c     collectives, in which fake engines meet
- *   sim_way.c      strategies: with which ranks an engine meets in a step, and which ranks hold the
- *                  state
+ *   sim_way.c      strategies (sim_way.h)
  *   sim_watch.c    invariants that hold all the time
  *   sim_check.c    invariants at the end of a plain run
  *   sim_elastic.c  invariants at the end of a run where ranks come and go */
@@ -19,6 +18,7 @@
 #include "session/driver_impl.h"
 #include "session/follower.h"
 #include "sim.h"
+#include "sim_way.h"
 
 enum { MAX_NODES = 72, MS = 1000000, MAX_GENERATIONS = 96, MAX_STEPS = 64, MAX_CUTS = 8 };
 #define NEVER INT64_MAX
@@ -74,24 +74,6 @@ struct weights { /* the state: the steps that made it, in order */
 /* A step's contribution to the epoch's metric. */
 static inline int64_t sim_metric(int64_t step) { return 1 + step * step; }
 
-/* A step's collectives.  Every step has a sum over all ranks, by which they agree on it. */
-enum sim_way {
-    WAY_ALL,    /* this sum alone (strategy allreduce) */
-    WAY_PAIRS,  /* before it each rank meets one other rank, or rests (decentralized, shift_one) */
-    WAY_RING,   /* after it each rank meets its two neighbours (low_precision_decentralized) */
-    WAY_SHARDS, /* before it each rank gives its sums to the next one; after it, all meet (zero) */
-    WAY_COUNT
-};
-
-enum sim_part { PART_BEFORE, PART_SUM, PART_AFTER, PARTS };
-
-/* WAY_SHARDS: the part of the state that an engine holds, by the formation that divided it. */
-struct shard {
-    int64_t lineage;  /* that formation's generation; 0: it was not divided yet */
-    int size, rank;   /* in that formation; size 0: nothing is held, 1: the whole state */
-    int64_t prepared; /* the step whose sums have arrived; -1: none */
-};
-
 struct cut { /* two nodes that cannot reach each other */
     int a, b;
     int64_t until;
@@ -109,7 +91,7 @@ struct fake_engine {
     enum phase phase;
     int is_waiting;     /* in a collective */
     int64_t key;        /* in this collective */
-    enum sim_part part; /* of the step */
+    enum way_part part; /* of the step */
     struct shard shard;
     int64_t n_handed, n_ended; /* collectives in this formation */
     int64_t since;             /* when its phase began */
@@ -180,9 +162,8 @@ struct sim {
     int n_formed[MAX_GENERATIONS];
     int group_size[MAX_GENERATIONS], group[MAX_GENERATIONS][MAX_NODES]; /* nodes, by rank; -1 */
     int64_t newest_step, newest_generation; /* applied by any rank; of the newest collective */
-    enum sim_way way;
-    int has_buddies; /* WAY_SHARDS: the next rank holds a copy of a rank's shard */
-    int is_back;     /* 1: the state of newer steps was lost, and no recovery has told so yet */
+    struct way way;
+    int is_back; /* 1: the state of newer steps was lost, and no recovery has told so yet */
     enum sim_mode mode;
     int is_elastic; /* ranks are replaced; several faults */
     int n_spares, min_ranks, max_ranks, n_more_faults, is_restarting;
@@ -250,15 +231,6 @@ void engine_advance(struct sim *s, int k, int64_t token);
 void engine_fault(struct sim *s, int k, int is_consequence, const char *text);
 void engine_die(struct sim *s, int k);
 void engine_wake(struct sim *s, int k, int64_t ns); /* engine_advance after so long */
-
-/* sim_way.c */
-void way_choose(struct sim *s);
-/* 1: a step has this part. */
-int way_has(const struct sim *s, enum sim_part part);
-/* 1: in `part` of `step`, rank a of n waits for rank b. */
-int way_meets(const struct sim *s, enum sim_part part, int64_t step, int n, int a, int b);
-/* The ranks of generation g form: *out is the state that they go on from.  They divide it anew. */
-void way_take_state(struct sim *s, int64_t g, struct weights *out);
 
 /* sim_coll.c */
 enum {

@@ -7,7 +7,9 @@
  *   - once a leader's formation has done a step, no formation of a leader with a lower term does
  *     one: never two leaders whose steps both count;
  *   - a formation goes on from the newest step that was ever done, or from the one before (a driver
- *     that was started again may have to go on from its checkpoint if a follower was struck, too);
+ *     that was started again may have to go on from its checkpoint if a follower was struck, too;
+ *     so may any leader if state is divided, unless only the driver was struck and there are
+ *     buddies);
  *   - every process ends; and if only the first driver was struck, alone or together with one
  *     follower, the run is trained to its end, and its next step comes soon.
  *
@@ -240,6 +242,8 @@ void sim_standby_run(uint64_t seed, int verbose, struct sim_result *out)
     w->now = 1000 * INT64_C(1000) * MS;
     rng_stream_init(&w->rng, seed, RNG_TEST, 100);
     int64_t start = w->now;
+    w->way = way_of_seed(seed);
+    world_say(w, "a step's collectives: %s", way_name(&w->way));
     set_up(w);
     w->next_fault += start;
     while (out->is_ok && advance(w))

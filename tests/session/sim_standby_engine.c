@@ -88,17 +88,42 @@ static int is_complete(const struct world *w, const struct group *g)
     return 1;
 }
 
+/* The newest step whose divided state is left whole, or that of the leader's checkpoint. */
+static int64_t find_divided(struct world *w, const struct group *g)
+{
+    struct way_rank rank[MAX_RANKS];
+    for (int i = 0; i < g->n_ranks; i++)
+        rank[i] = (struct way_rank){w->p[g->process[i]].step, w->p[g->process[i]].shard};
+    int best = way_newest_whole(&w->way, rank, g->n_ranks);
+    int64_t step = best < 0 ? 0 : rank[best].step;
+    if (step == g->newest)
+        return step;
+    if (w->way.has_buddies && w->only_driver == 1)
+        world_fail(w, "step %lld is not whole, though only the driver was struck",
+                   (long long)g->newest);
+    step = max_i64(step, g->folder->saved);
+    world_say(w, "step %lld is not whole: going back to %lld", (long long)g->newest,
+              (long long)step);
+    w->r->n_back++;
+    w->newest_step = min_i64(w->newest_step, step);
+    return step;
+}
+
 /* The ranks hold one state from here on. */
 static void enter_state(struct world *w, struct group *g)
 {
-    g->step = g->newest;
+    const int64_t lineage = g - w->group + 1;
+    g->step = w->way.kind == WAY_SHARDS ? find_divided(w, g) : g->newest;
     if (g->is_resumed && w->n_followers_struck > 0)
         w->newest_step = min_i64(w->newest_step, g->step);
     if (w->newest_step > g->step + 1)
         world_fail(w, "step %lld was done, and term %lld goes on from %lld",
                    (long long)w->newest_step, (long long)g->term, (long long)g->step);
-    for (int i = 0; i < g->n_ranks; i++)
-        w->p[g->process[i]].step = g->step;
+    for (int i = 0; i < g->n_ranks; i++) {
+        struct process *p = &w->p[g->process[i]];
+        p->step = g->step;
+        p->shard = (struct shard){lineage, g->n_ranks, p->rank, -1};
+    }
 }
 
 static void count_step(struct world *w, struct group *g)
@@ -118,36 +143,97 @@ static void count_step(struct world *w, struct group *g)
     w->r->n_epochs += g->step % w->spe == 0;
 }
 
-/* The rank waits in a collective; the last to come releases all. */
+/* ---- collectives ---- */
+
+static int is_of_all(const struct world *w, const struct process *p)
+{
+    return p->doing != CMD_TRAIN || way_is_of_all(&w->way, p->part);
+}
+
+/* 1: process p waits for process q of its group, or would if q had not come yet. */
+static int waits_for(const struct world *w, const struct process *p, const struct process *q)
+{
+    return is_of_all(w, p) ||
+           way_meets(&w->way, p->part, p->key / PARTS, p->group->n_ranks, p->rank, q->rank);
+}
+
+/* 1: a rank that this one waits for has left the group. */
+static int must_break(const struct world *w, const struct process *p)
+{
+    const struct group *g = p->group;
+    if (is_of_all(w, p) || !g->has_left)
+        return g->has_left;
+    for (int i = 0; i < g->n_ranks; i++) {
+        const struct process *q = &w->p[g->process[i]];
+        if (q != p && waits_for(w, p, q) && (!q->is_alive || q->group != g))
+            return 1;
+    }
+    return 0;
+}
+
+static void release(struct world *w, int k, int64_t most_ms)
+{
+    struct process *p = &w->p[k];
+    p->is_waiting = 0;
+    p->is_released = 1;
+    p->token++;
+    wake(w, k, world_draw(w, 0, most_ms * MS));
+}
+
+/* The rank waits for some of the others.  It goes on once these have come as far. */
+static void meet_some(struct world *w, int k)
+{
+    struct process *p = &w->p[k];
+    for (int i = 0; i < p->group->n_ranks; i++) {
+        int j = p->group->process[i];
+        if (j != k && waits_for(w, p, &w->p[j]) &&
+            (w->p[j].key < p->key || world_is_apart(w, j, k)))
+            return;
+    }
+    release(w, k, 3);
+}
+
+/* All ranks have come: they agree on the step, or on what follows the formation. */
+static void release_all(struct world *w, struct group *g, const struct process *last)
+{
+    int is_form = last->doing == CMD_FORM, is_sum = !is_form && last->part == PART_SUM, is_last = 0;
+    if (is_form)
+        enter_state(w, g);
+    if (is_sum)
+        count_step(w, g);
+    for (int i = 0; i < g->n_ranks; i++)
+        is_last |= w->p[g->process[i]].is_regroup;
+    for (int i = 0; i < g->n_ranks; i++) {
+        struct process *q = &w->p[g->process[i]];
+        if (is_sum) {
+            q->is_last = is_last;
+            q->is_regroup = 0;
+        }
+        release(w, g->process[i], is_sum ? w->step_ms : 3);
+    }
+}
+
+/* The rank waits in a collective.  Of one in which all meet, the last to come releases all. */
 void world_meet(struct world *w, int k)
 {
     struct process *p = &w->p[k];
     struct group *g = p->group;
-    int n_waiting = 0, is_regroup = 0;
-    if (!g || g->has_left) {
+    int n_here = 0;
+    if (!g || must_break(w, p)) {
         broken_off(w, k);
         return;
     }
     p->is_waiting = 1;
-    for (int i = 0; i < w->n_processes; i++)
-        n_waiting += w->p[i].group == g && w->p[i].is_waiting && w->p[i].is_alive;
-    if (n_waiting < g->n_ranks || !is_complete(w, g))
-        return;
-    int is_form = p->doing == CMD_FORM;
-    if (is_form)
-        enter_state(w, g);
-    else
-        count_step(w, g);
-    for (int i = 0; i < g->n_ranks; i++)
-        is_regroup |= w->p[g->process[i]].is_regroup;
-    for (int i = 0; i < g->n_ranks; i++) {
+    for (int i = 0; i < g->n_here; i++) {
         struct process *q = &w->p[g->process[i]];
-        q->is_waiting = 0;
-        q->is_released = 1;
-        q->is_regroup = is_regroup ? -1 : 0;
-        q->token++;
-        wake(w, g->process[i], world_draw(w, 0, is_form ? 3 * MS : w->step_ms * MS));
+        if (q->group != g || !q->is_alive || !q->is_waiting)
+            continue;
+        n_here += q->key == p->key;
+        if (!is_of_all(w, q) && (q == p || waits_for(w, q, p)))
+            meet_some(w, g->process[i]);
     }
+    if (is_of_all(w, p) && n_here == g->n_ranks && is_complete(w, g))
+        release_all(w, g, p);
 }
 
 static void opened(struct world *w, int k)
@@ -185,34 +271,64 @@ static void epoch_ended(struct world *w, int k, enum epoch_end end)
     r->epoch.tensor = xcalloc(1, sizeof(struct tensor_hash));
     r->epoch.n_tensors = 1;
     r->epoch.tensor[0] = (struct tensor_hash){xstrdup("w"), r->epoch.replica};
-    p->is_regroup = 0;
+    p->is_regroup = p->is_last = 0;
     report_later(w, k, r);
+}
+
+static void step_done(struct world *w, int k)
+{
+    struct process *p = &w->p[k];
+    struct report *r = report_new(REPORT_STEP, p->generation);
+    r->step.epoch = p->epoch;
+    r->step.step = p->step;
+    report_later(w, k, r);
+    p->part = PART_BEFORE;
+}
+
+/* Go to the step's next collective, or to the next step behind its last one. */
+static void go_on(struct world *w, int k)
+{
+    struct process *p = &w->p[k];
+    int is_applied = p->part > PART_SUM;
+    while (p->part < PARTS && !way_has(&w->way, p->part))
+        p->part++;
+    if (p->part == PARTS) {
+        step_done(w, k);
+        is_applied = 0;
+        if (p->step == p->epoch * w->spe || p->is_last) {
+            epoch_ended(w, k, p->step == p->epoch * w->spe ? EPOCH_WHOLE : EPOCH_REGROUP);
+            return;
+        }
+        while (!way_has(&w->way, p->part))
+            p->part++;
+    }
+    if (p->part == PART_SUM)
+        p->shard.prepared = p->step;
+    p->key = (p->step - is_applied) * PARTS + p->part;
+    world_meet(w, k);
 }
 
 static void train_on(struct world *w, int k)
 {
     struct process *p = &w->p[k];
-    int had_regroup = p->is_regroup < 0;
-    if (p->group && p->step < p->group->step) { /* the collective was this step's */
-        p->step = p->group->step;
-        struct report *r = report_new(REPORT_STEP, p->generation);
-        r->step.epoch = p->epoch;
-        r->step.step = p->step;
-        report_later(w, k, r);
-    }
-    if (p->step == p->epoch * w->spe)
+    if (!p->is_released && p->step == p->epoch * w->spe) { /* done before the last fault */
         epoch_ended(w, k, EPOCH_WHOLE);
-    else if (had_regroup)
-        epoch_ended(w, k, EPOCH_REGROUP);
-    else
-        world_meet(w, k);
+        return;
+    }
+    if (p->is_released) {
+        p->is_released = 0;
+        if (p->part == PART_SUM)
+            p->step = p->group->step;
+        p->part++;
+    }
+    go_on(w, k);
 }
 
 void world_work(struct world *w, int k)
 {
     struct process *p = &w->p[k];
     struct report *r;
-    if (p->is_waiting && p->group && !p->group->has_left)
+    if (p->is_waiting && p->group && !must_break(w, p))
         return;
     if (p->is_waiting || (p->doing >= CMD_FORM && p->doing != CMD_STOP && !p->group)) {
         broken_off(w, k);
@@ -274,6 +390,7 @@ static void join(struct world *w, int k, const struct cmd *c)
     if (p->d) {
         g->term = p->term;
         g->is_resumed = p->is_resumed;
+        g->folder = p->folder;
     }
 }
 
@@ -287,7 +404,9 @@ static void obey(struct world *w, int k, struct cmd *c)
     if (c->kind == CMD_PREPARE) {
         world_leave_group(w, k);
         p->rank = c->prepare.rank;
-        p->is_regroup = 0;
+        p->is_regroup = p->is_last = 0;
+        p->part = PART_BEFORE;
+        p->key = -1; /* of the formation itself */
     } else if (c->kind == CMD_FORM) {
         join(w, k, c);
     } else if (c->kind == CMD_TRAIN) {

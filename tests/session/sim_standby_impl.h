@@ -13,6 +13,7 @@
 #include "session/follower.h"
 #include "session/standby.h"
 #include "sim.h"
+#include "sim_way.h"
 
 enum { MS = 1000000, MAX_RANKS = 6, MAX_PROCESSES = 24, MAX_LINKS = 600, MAX_GROUPS = 400 };
 enum { DRIVER_MS = 60000, HEARTBEAT_MS = 5000, LONGEST_S = 900, SOON_S = 30, MOST_STARTS = 5 };
@@ -34,13 +35,16 @@ struct line { /* a connection: end 0 dialed, end 1 listens */
     int64_t number; /* end 0's name for it */
 };
 
+struct folder;
+
 struct group { /* of ranks that have the same endpoints */
     struct hash128 key;
     int n_ranks, n_here, has_left;
     int process[MAX_RANKS];
-    int64_t term, step; /* of its leader; that all hold now */
-    int64_t newest;     /* that any of them held */
-    int is_resumed;     /* its leader was started again */
+    int64_t term, step;          /* of its leader; that all hold now */
+    int64_t newest;              /* that any of them held */
+    int is_resumed;              /* its leader was started again */
+    const struct folder *folder; /* its leader's */
 };
 
 struct folder { /* a run directory */
@@ -70,6 +74,10 @@ struct process {
     int64_t step, epoch, generation;
     struct group *group;
     int token, rank, is_waiting, is_released, is_regroup;
+    int is_last;        /* the ranks agreed that the epoch ends with this step */
+    enum way_part part; /* of the step */
+    int64_t key;        /* the number of the collective in the formation */
+    struct shard shard;
     int64_t last_report;
     enum cmd_kind doing;
     struct cmd *next;
@@ -81,6 +89,7 @@ struct world {
     struct rng_stream rng;
     int verbose, n_ranks;
     int64_t now, seq, spe, n_epochs, step_ms;
+    struct way way;
     struct event *heap;
     int n_heap, cap_heap;
     struct process p[MAX_PROCESSES];

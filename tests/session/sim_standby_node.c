@@ -293,7 +293,11 @@ void world_begin(struct world *w, int place)
     }
     int k = w->n_processes++;
     struct process *p = &w->p[k];
-    *p = (struct process){.place = place, .is_alive = 1, .link = -1, .rank = -1};
+    *p = (struct process){.place = place,
+                          .is_alive = 1,
+                          .link = -1,
+                          .rank = -1,
+                          .shard = {.size = 1, .prepared = -1}}; /* the whole state */
     w->at[place] = k;
     snprintf(p->id, sizeof(p->id), "s%d", k);
     if (place == 0) {

@@ -48,7 +48,7 @@ static const struct {
 int sim_is_cut_off(const struct sim *s, int k)
 {
     for (int i = 0; i < s->n_cuts; i++)
-        if (s->way != WAY_ALL && (s->cuts[i].a == k || s->cuts[i].b == k))
+        if (s->way.kind != WAY_ALL && (s->cuts[i].a == k || s->cuts[i].b == k))
             return 1;
     return 0;
 }
