@@ -434,10 +434,6 @@ static int check_strategy(const struct job *job, const char *backend, struct err
             "strategy.shards is %d: so far fixed shares are summed on CPUs only; want 0, "
             "or --device cpu",
             strategy_shares(&job->strategy).n);
-    if (job->train.bucket_bytes == BUCKETS_AUTO)
-        return err_set(err, ERR_UNSUPPORTED,
-                       "train.bucket_bytes is auto: so far buckets are measured on CPUs only; want "
-                       "a number of bytes, or --device cpu");
     if (zero && offload && *offload == OFFLOAD_ALL && *zero < 3)
         return err_set(err, ERR_UNSUPPORTED,
                        "strategy.offload is all with strategy.zero %" PRId64

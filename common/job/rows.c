@@ -169,9 +169,9 @@ static const struct option train_rows[] = {
      .help = "Gradients are summed over the ranks in buckets of so many bytes, while backward goes "
              "on. The first bucket has 1 MiB, if that is less. A bucket consists of whole "
              "parameters, so it may be larger. Larger ones take fewer messages, smaller ones can "
-             "be sent earlier. auto, on CPUs and with a plain all-reduce or compress float16 or "
-             "bfloat16: 4 MiB at first; after 8 steps the size that is best by the time of "
-             "backward and of the sums, from 1 to 25 MiB."},
+             "be sent earlier. auto, with a plain all-reduce or compress float16 or bfloat16: 4 "
+             "MiB at first; after 8 steps the size that is best by the time of backward and of the "
+             "sums, from 1 to 25 MiB."},
     {"train.tf32", OPT_BOOL, AT(train.tf32), "false",
      .help = "GPUs may round the factors of float32 products and convolutions to TF32 (10 bits "
              "after the point), which is much faster; no effect on CPUs."},

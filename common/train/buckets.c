@@ -9,7 +9,9 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/util.h"
+#include "strategy/exchange.h"
 #include "train/trainer_impl.h"
 
 /* ---- the model ---- */
@@ -125,25 +127,87 @@ size_t buckets_choose(const struct layout *l, const double *ready_s, const doubl
 
 /* ---- measuring ---- */
 
+/* Two stopwatches of backend_stopwatch. */
+struct bucket_watch {
+    int64_t computed[2]; /* from the sum of the bucket before, or the begin of backward, until the
+                            bucket is filled */
+    int64_t summed[2];   /* from there until its sum is there */
+};
+
 void buckets_reset(struct buckets *b)
 {
+    if (b->watch)
+        backend_free(b->backend, b->watch);
     free(b->ready_ns);
+    free(b->sum_ns);
     *b = (struct buckets){0};
 }
 
-void buckets_note_ready(struct buckets *b, int bucket)
+int buckets_are_watched(const struct buckets *b) { return b->watch != NULL; }
+
+static int watch(struct buckets *b, int64_t *of, int stops, struct err *err)
+{
+    return backend_stopwatch(b->backend, of, stops, err);
+}
+
+int buckets_note_backward(struct buckets *b, struct err *err)
+{
+    if (!b->ready_ns || b->began_ns != 0)
+        return 0;
+    b->began_ns = clock_mono_ns();
+    return b->watch ? watch(b, b->watch[0].computed, 0, err) : 0;
+}
+
+int buckets_note_ready(struct buckets *b, int bucket, struct err *err)
 {
     int64_t took;
 
+    if (b->watch)
+        return watch(b, b->watch[bucket].computed, 1, err) < 0
+                   ? err->code
+                   : watch(b, b->watch[bucket].summed, 0, err);
     if (!b->ready_ns)
-        return;
+        return 0;
     took = b->began_ns ? clock_mono_ns() - b->began_ns : 0;
     b->ready_ns[bucket] = min_i64(b->ready_ns[bucket], took);
+    return 0;
+}
+
+int buckets_note_handed(struct trainer *t, int bucket, struct err *err)
+{
+    struct buckets *b = &t->buckets;
+
+    if (!b->watch)
+        return 0;
+    if (exchange_wait(reducer_exchange(t->reducer), bucket, err) < 0 ||
+        watch(b, b->watch[bucket].summed, 1, err) < 0)
+        return err->code;
+    return bucket + 1 < t->layout->n_buckets ? watch(b, b->watch[bucket + 1].computed, 0, err) : 0;
+}
+
+/* Read the stopwatches of the step that ended, and set them to zero for the next one. */
+static int read_watches(struct trainer *t, struct err *err)
+{
+    struct buckets *b = &t->buckets;
+    const int n = t->layout->n_buckets;
+    const size_t n_bytes = (size_t)n * sizeof *b->watch;
+    struct bucket_watch *w = xcalloc((size_t)n, sizeof *w);
+    int64_t ready = 0;
+    int rc = backend_copy_out(b->backend, w, b->watch, n_bytes, err);
+
+    for (int i = 0; i < n && rc == 0; i++) {
+        ready += w[i].computed[1];
+        b->ready_ns[i] = min_i64(b->ready_ns[i], ready);
+        if (w[i].summed[1] > 0)
+            b->sum_ns[i] = min_i64(b->sum_ns[i], w[i].summed[1]);
+    }
+    free(w);
+    return rc == 0 ? backend_zero(b->backend, b->watch, n_bytes, err) : rc;
 }
 
 /* The shortest sums of each bucket, in seconds, as far as the record goes back.  A bucket may have
  * a second, smaller collective (the control vector's), which does not count. */
-static void read_sums(const struct trainer *t, double *sum_s)
+static void read_record(const struct trainer *t, double *sum_s)
 {
     struct collective *c = xcalloc(RING_LEN, sizeof *c);
     const int n = ring_read(t->ring, c), n_buckets = t->layout->n_buckets;
@@ -163,6 +227,16 @@ static void read_sums(const struct trainer *t, double *sum_s)
     }
     free(n_bytes);
     free(c);
+}
+
+static void read_sums(const struct trainer *t, double *sum_s)
+{
+    const int64_t *ns = t->buckets.sum_ns;
+
+    if (!ns)
+        read_record(t, sum_s);
+    for (int b = 0; b < t->layout->n_buckets && ns; b++)
+        sum_s[b] = ns[b] < INT64_MAX ? 1e-9 * (double)ns[b] : INFINITY;
 }
 
 /* own, all: [2 * n_buckets] of this rank, and of each rank: when buckets were ready, and sums. */
@@ -265,18 +339,33 @@ static int is_automatic(const struct trainer *t)
            reducer_promises(t->reducer)->buckets_may_change;
 }
 
-static void begin_measuring(struct trainer *t)
+static int64_t *no_times(int n)
+{
+    int64_t *ns = xcalloc((size_t)n, sizeof *ns);
+
+    for (int i = 0; i < n; i++)
+        ns[i] = INT64_MAX;
+    return ns;
+}
+
+static int begin_measuring(struct trainer *t, struct err *err)
 {
     struct buckets *b = &t->buckets;
     const int n = t->layout->n_buckets;
+    const size_t n_bytes = (size_t)n * sizeof *b->watch;
+    int rc;
 
     if (!is_automatic(t) || t->n_ranks == 1 || t->state->at.bucket_bytes > 0)
-        return;
+        return 0;
     b->from = t->state->at.step;
     b->due = b->from + BUCKETS_STEPS;
-    b->ready_ns = xcalloc((size_t)n, sizeof *b->ready_ns);
-    for (int i = 0; i < n; i++)
-        b->ready_ns[i] = INT64_MAX;
+    b->ready_ns = no_times(n);
+    if (!backend_is_device(t->backend))
+        return 0;
+    b->sum_ns = no_times(n);
+    b->backend = t->backend;
+    rc = backend_alloc(b->backend, n_bytes, "stopwatches of buckets", (void **)&b->watch, err);
+    return rc == 0 ? backend_zero(b->backend, b->watch, n_bytes, err) : rc;
 }
 
 int buckets_form(struct trainer *t, struct err *err)
@@ -290,14 +379,14 @@ int buckets_form(struct trainer *t, struct err *err)
             return err_wrap(err, "train.bucket_bytes");
         report_buckets(t);
     }
-    begin_measuring(t);
-    return 0;
+    return begin_measuring(t, err);
 }
 
 static int take(struct trainer *t, int64_t choice, int64_t last, struct err *err)
 {
     int rc = 0;
 
+    tapes_clear(t->tapes);
     buckets_reset(&t->buckets);
     t->state->at.bucket_bytes = choice;
     if (t->layout->bucket_bytes != (size_t)choice) {
@@ -316,9 +405,13 @@ int buckets_if_due(struct trainer *t, int64_t last, struct err *err)
     int64_t choice = 0;
     int rc;
 
-    if (!t->buckets.ready_ns || t->state->at.step < t->buckets.due)
+    if (!t->buckets.ready_ns)
         return 0;
-    rc = agree(t, &choice, err);
+    rc = t->buckets.watch && t->state->at.step > t->buckets.from ? read_watches(t, err) : 0;
+    if (rc == 0 && t->state->at.step < t->buckets.due)
+        return 0;
+    if (rc == 0)
+        rc = agree(t, &choice, err);
     if (rc == 0)
         rc = take(t, choice, last, err);
     return rc < 0 ? err_wrap(err, "train.bucket_bytes") : 0;

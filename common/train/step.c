@@ -122,6 +122,7 @@ static struct tape_key key_of(const struct trainer *t, const struct batch *b)
                            .n_global = b->n_global,
                            .first = b->micro == 0,
                            .last = b->micro == trainer_n_micros(t) - 1,
+                           .is_watched = buckets_are_watched(&t->buckets),
                            .way = reducer_way(t->reducer)};
 
     if (t->shares.n > 0) /* on CPUs alone, where nothing is recorded */
@@ -204,8 +205,10 @@ static int complete_bucket(struct trainer *t, int bucket, struct err *err)
     if (rc == 0 && bucket == t->layout->n_buckets - 1)
         rc = update_pack(t->update, err);
     t->next_bucket = bucket + 1;
-    buckets_note_ready(&t->buckets, bucket);
-    return rc == 0 ? reducer_bucket(t->reducer, bucket, err) : rc;
+    if (rc < 0 || buckets_note_ready(&t->buckets, bucket, err) < 0 ||
+        reducer_bucket(t->reducer, bucket, err) < 0)
+        return err->code;
+    return buckets_note_handed(t, bucket, err);
 }
 
 /* Before a stage writes gradients of further buckets, have the strategy move out the sums of those
@@ -230,8 +233,8 @@ static int run_stage(struct trainer *t, const struct micro *m, int i, struct err
        s->backward && m->key.last ? t->next_bucket : -1);
     if (is_divided && open_buckets(t, s, err) < 0)
         return err->code;
-    if (s->backward && m->key.last)
-        buckets_note_backward(&t->buckets);
+    if (s->backward && m->key.last && buckets_note_backward(&t->buckets, err) < 0)
+        return err->code;
     return program_run_stage(m->program, i, err);
 }
 

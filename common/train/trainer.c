@@ -54,6 +54,7 @@ void trainer_leave(struct trainer *t)
 void trainer_close(struct trainer *t)
 {
     trainer_leave(t);
+    buckets_reset(&t->buckets);
     npy_file_free(t->predictions);
     t->predictions = NULL;
     feed_free(t->train_feed);
@@ -83,7 +84,6 @@ void trainer_free(struct trainer *t)
     joint_free(t->joint); /* before the saver, which it needs */
     saver_free(t->saver);
     balance_reset(t);
-    buckets_reset(&t->buckets);
     layout_free(t->layout);
     dataset_close(t->train_set);
     dataset_close(t->valid_set);

@@ -48,6 +48,7 @@ struct fake_coll {
     int64_t break_at; /* the number of the collective in which the device breaks; 0: none */
     int64_t fail_at;  /* the number of the collective that fails, on a whole device; 0: none */
     int64_t lose_at;  /* the number of the one whose result the other ranks get, and this one not */
+    int latency_ms;   /* the time by which each collective takes longer */
     int slow_ms;      /* the time by which each step takes longer on this device */
     atomic_int is_poisoned;
     struct err
@@ -133,6 +134,7 @@ static void do_job(struct piece *p)
     struct fake_coll *f = p->coll;
     struct err err;
 
+    usleep((useconds_t)f->latency_ms * 1000);
     if (++f->n_done == f->break_at)
         sim_break();
     else if (f->n_done == f->fail_at)
@@ -327,6 +329,7 @@ static int make(struct backend *b, const struct coll_device_options *o, struct c
     f->base.dtypes |= 1u << DTYPE_BF16 | 1u << DTYPE_F16;
     f->base.device = &fake_coll_ops;
     f->cuda = container_of(b, struct cuda, base);
+    f->latency_ms = fake_number("DPTRAIN_FAKE_LATENCY", 0);
     f->slow_ms = fake_number("DPTRAIN_FAKE_SLOW", 0);
     f->break_at = fake_number("DPTRAIN_FAKE_BREAK", 0);
     if (atomic_fetch_add(&n_made, 1) == 0) {

@@ -12,6 +12,7 @@
  *                         GPU stays whole; 0: none
  *   DPTRAIN_FAKE_LOSE     the number of a collective of the first formation whose result the other
  *                         ranks get, while this one takes a rank for lost
+ *   DPTRAIN_FAKE_LATENCY  each collective takes so many milliseconds longer
  *   DPTRAIN_FAKE_SLOW     each step takes so many milliseconds longer
  *   DPTRAIN_FAKE_SLICE    there is one GPU, this slice of the only real one
  *   DPTRAIN_FAKE_SHOW     the name of a variable whose value is printed on standard error when the

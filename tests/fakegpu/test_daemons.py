@@ -208,6 +208,27 @@ class Daemons(dp.Case):
         self.like_the_cpu(job)
         self.like_the_cpu({**job, "data.samples": 218}, name="three", n=3)
 
+    def test_buckets_are_measured(self):
+        """Where each collective takes long, fewer and larger buckets are taken after 8 steps, which
+        changes no bit of a sum of two ranks; and a rank that replaces another has the same
+        buckets."""
+        job = {**JOB, "model.hidden": "[512,512,512,512,512,512,512,512]", "train.global_batch": 4,
+               "data.samples": 40, "data.validation_samples": 10, "train.epochs": 1,
+               "train.bucket_bytes": "auto"}
+        slow = {"DPTRAIN_FAKE_LATENCY": "100"}
+        plain = self.train("--device", "cuda", "--local", n=2, run="plain",
+                           job={**job, "train.bucket_bytes": 4 << 20})
+        auto = self.train("--device", "cuda", "--local", n=2, run="auto", job=job, env=slow)
+        cut, = self.events("buckets", "auto")
+        self.assertEqual((cut["step"], cut["n_buckets"]), (8, 2))
+        self.assertGreater(cut["bucket_bytes"], 4 << 20)
+        self.assert_near(plain, auto, 1e-12)
+        hurt = self.train("--device", "cuda", "--local", "--inject", "kill:rank1@step9", n=2,
+                          run="hurt", job=job, env=slow)
+        self.assertEqual([e["nranks"] for e in self.events("recovered", "hurt")], [2])
+        self.assertEqual([e["n_buckets"] for e in self.events("buckets", "hurt")], [2])
+        self.assert_near(plain, hurt, 1e-12)
+
     def files(self, run):
         """The bytes of the newest checkpoint's files."""
         found = {}

@@ -485,10 +485,7 @@ static void test_supported(void **state)
         {"cluster: {rebalance: true}\nstrategy: {zero: 2}", 2, 0, ""},
         {"train: {bucket_bytes: auto}", 2, 0, ""},
         {"train: {bucket_bytes: \"auto\"}\nstrategy: {compress: bfloat16}", 2, 0, ""},
-        {"train: {bucket_bytes: auto}", 2, ERR_UNSUPPORTED,
-         "train.bucket_bytes is auto: so far buckets are measured on CPUs only; want a number of "
-         "bytes, or --device cpu",
-         "cuda"},
+        {"train: {bucket_bytes: auto}", 2, 0, "", "cuda"},
         {"cluster: {max_ranks: 1}", 2, ERR_CONFIG,
          "cluster.max_ranks is 1, want at least --nranks, 2"},
     };
