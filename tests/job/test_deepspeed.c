@@ -1,5 +1,11 @@
 /* Tests of deepspeed: configurations as DeepSpeed's users write them, the job that each becomes,
- * and what is said about keys that have no effect or are not supported. */
+ * and the notes about keys that have no effect or are not supported.
+ *
+ * Each accepted file names the section of DeepSpeed's documentation that describes its keys:
+ *   config-json  www.deepspeed.ai/docs/config-json
+ *   tutorials    www.deepspeed.ai/tutorials
+ *   schedulers   deepspeed.readthedocs.io/en/latest/schedulers.html
+ * The values, and the combinations of sections, are ours. */
 #include "../test.h"
 
 #include <stdlib.h>
@@ -12,6 +18,7 @@
 enum { MOST = 8 };
 
 struct good {
+    const char *follows; /* the section, or "ours": the reason why no page has it */
     const char *text;
     int n_ranks;
     const char *job[MOST];   /* parts of the job as it is written */
@@ -20,13 +27,15 @@ struct good {
 
 static const struct good good[] = {
     /* Neither a batch nor an optimizer, and a comma before a bracket. */
-    {"{\n  \"zero_optimization\": {\n    \"stage\": 0\n  },\n  \"fp16\": {\n"
+    {"ours, after the file in LUMI's guide",
+     "{\n  \"zero_optimization\": {\n    \"stage\": 0\n  },\n  \"fp16\": {\n"
      "    \"enabled\": false,\n  }\n}\n",
      4,
      {"precision: float32", "global_batch: 256"},
      {"ds.json:1:1: neither train_batch_size nor", "ds.json:1:1: there is no optimizer"}},
     /* Adam, and a warm-up that stays at its end. */
-    {"{\"train_batch_size\": 64, \"steps_per_print\": 200, \"gradient_clipping\": 1.0,\n"
+    {"config-json: Optimizer, Scheduler, Logging",
+     "{\"train_batch_size\": 64, \"steps_per_print\": 200, \"gradient_clipping\": 1.0,\n"
      " \"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 0.001, \"betas\": [0.8, 0.95],\n"
      "   \"eps\": 1e-8, \"weight_decay\": 3e-7}},\n"
      " \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_min_lr\": 0.0001,\n"
@@ -38,7 +47,8 @@ static const struct good good[] = {
      {"ds.json:2:24: optimizer.type Adam is AdamW there", "ds.json:4:24: the warm-up is linear",
       "ds.json:6:26: wall_clock_breakdown has no effect: "}},
     /* Micro-batches: 4 samples, 8 parts, 2 ranks. */
-    {"{\"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 8,\n"
+    {"config-json: Batch Size Related Parameters",
+     "{\"train_micro_batch_size_per_gpu\": 4, \"gradient_accumulation_steps\": 8,\n"
      " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 3e-5}}, \"gradient_clipping\": "
      "0.5}",
      2,
@@ -46,7 +56,8 @@ static const struct good good[] = {
       "clip_norm: 0.5"},
      {NULL}},
     /* The third of the three sizes follows from the other two. */
-    {"{\"train_batch_size\": 96, \"train_micro_batch_size_per_gpu\": 8, \"gradient_clipping\": 0,\n"
+    {"config-json: Batch Size Related Parameters",
+     "{\"train_batch_size\": 96, \"train_micro_batch_size_per_gpu\": 8, \"gradient_clipping\": 0,\n"
      " \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.1, \"momentum\": 0.9,\n"
      "  \"nesterov\": true}}, \"dataloader_drop_last\": true}",
      3,
@@ -54,7 +65,8 @@ static const struct good good[] = {
       "drop_last: true"},
      {NULL}},
     /* Comments, brain floating point, and Adam in its own sense. */
-    {"// ours\n{ # the batch\n \"train_batch_size\": 32, /* of\n all */ \"bf16\": {\"enabled\": "
+    {"config-json: BFLOAT16; the comments are ours",
+     "// ours\n{ # the batch\n \"train_batch_size\": 32, /* of\n all */ \"bf16\": {\"enabled\": "
      "true},\n"
      " \"optimizer\": {\"type\": \"Adam\", \"params\": {\"adam_w_mode\": false, \"lr\": 1e-4}},\n"
      " \"gradient_clipping\": 1, \"tensorboard\": {\"enabled\": true, \"output_path\": \"//a#b\"}}",
@@ -62,7 +74,8 @@ static const struct good good[] = {
      {"global_batch: 32", "precision: bfloat16", "name: adam\n", "lr: 0.0001"},
      {"ds.json:6:41: tensorboard has no effect"}},
     /* Dynamic loss scaling. */
-    {"{\"train_batch_size\": 16, \"gradient_clipping\": 1, \"fp16\": {\"enabled\": true,\n"
+    {"config-json: FP16",
+     "{\"train_batch_size\": 16, \"gradient_clipping\": 1, \"fp16\": {\"enabled\": true,\n"
      "  \"loss_scale\": 0, \"initial_scale_power\": 12, \"loss_scale_window\": 500,\n"
      "  \"hysteresis\": 3, \"min_loss_scale\": 1, \"auto_cast\": false},\n"
      " \"optimizer\": {\"type\": \"Lion\", \"params\": {\"lr\": 1e-4, \"betas\": [0.9, 0.98]}}}",
@@ -70,14 +83,16 @@ static const struct good good[] = {
      {"precision: float16", "initial: 4096", "window: 500", "hysteresis: 3", "name: lion",
       "betas: [0.9, 0.98]"},
      {"fp16.auto_cast has no effect: inputs are always cast"}},
-    {"{\"train_batch_size\": 16, \"gradient_clipping\": 1,\n"
+    {"config-json: Optimizer, Muon",
+     "{\"train_batch_size\": 16, \"gradient_clipping\": 1,\n"
      " \"optimizer\": {\"type\": \"Muon\", \"params\": {\"lr\": 0.02, \"momentum\": 0.9,\n"
      "  \"betas\": [0.8, 0.98], \"weight_decay\": 0.01}}}",
      1,
      {"name: muon\n  lr: 0.02\n", "momentum: 0.9", "  weight_decay: 0.01\n", "betas: [0.8, 0.98]",
       "    lr: 0.02\n", "    weight_decay: 0.01\n"},
      {NULL}},
-    {"{\"train_batch_size\": 16, \"gradient_clipping\": 1,\n"
+    {"config-json: Optimizer, Muon; schedulers: WarmupCosineLR",
+     "{\"train_batch_size\": 16, \"gradient_clipping\": 1,\n"
      " \"optimizer\": {\"type\": \"Muon\", \"params\": {\"lr\": 0.5, \"muon_lr\": 0.03,\n"
      "  \"adam_lr\": 0.002}}, \"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\n"
      "  \"cos_min_ratio\": 0.1, \"warmup_num_steps\": 10, \"total_num_steps\": 90}}}",
@@ -86,11 +101,13 @@ static const struct good good[] = {
       "min_lr: 0.003\n"},
      {"total_num_steps is train.max_steps"}},
     /* Without rates; and the scheduler's peak is that of all parameters. */
-    {"{\"train_batch_size\": 16, \"gradient_clipping\": 1, \"optimizer\": {\"type\": \"Muon\"}}",
+    {"ours: the defaults of Muon",
+     "{\"train_batch_size\": 16, \"gradient_clipping\": 1, \"optimizer\": {\"type\": \"Muon\"}}",
      1,
      {"name: muon\n  lr: 0.02\n", "    lr: 0.0003\n"},
      {NULL}},
-    {"{\"train_batch_size\": 16, \"gradient_clipping\": 1,\n"
+    {"config-json: Optimizer, Muon; schedulers: WarmupLR",
+     "{\"train_batch_size\": 16, \"gradient_clipping\": 1,\n"
      " \"optimizer\": {\"type\": \"Muon\", \"params\": {\"muon_lr\": 0.03, \"adam_lr\": 0.002}},\n"
      " \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_max_lr\": 0.004,\n"
      "  \"warmup_min_lr\": 0.001, \"warmup_type\": \"linear\"}}}",
@@ -98,14 +115,16 @@ static const struct good good[] = {
      {"name: muon\n  lr: 0.004\n", "    lr: 0.004\n", "warmup_start: 0.25\n"},
      {NULL}},
     /* Decay to the job's end. */
-    {"{\"train_batch_size\": 16, \"gradient_clipping\": 1,\n"
+    {"schedulers: WarmupDecayLR",
+     "{\"train_batch_size\": 16, \"gradient_clipping\": 1,\n"
      " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}},\n"
      " \"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"total_num_steps\": 5000,\n"
      "  \"warmup_max_lr\": 0.01, \"warmup_num_steps\": 50, \"warmup_type\": \"linear\"}}}",
      1,
      {"max_steps: 5000", "name: linear", "warmup_steps: 50", "warmup_start: 0\n", "min_lr: 0\n"},
      {"ds.json:3:71: total_num_steps is train.max_steps"}},
-    {"{\"train_batch_size\": 16, \"gradient_clipping\": 1,\n"
+    {"schedulers: WarmupCosineLR",
+     "{\"train_batch_size\": 16, \"gradient_clipping\": 1,\n"
      " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}},\n"
      " \"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\"total_num_steps\": 900,\n"
      "  \"warmup_min_ratio\": 0.1, \"cos_min_ratio\": 0.01, \"warmup_num_steps\": 10}}}",
@@ -113,7 +132,8 @@ static const struct good good[] = {
      {"max_steps: 900", "name: cosine", "warmup_steps: 10", "warmup_start: 0.1", "min_lr: 0.0001"},
      {"total_num_steps is train.max_steps"}},
     /* Other tools fill in what is "auto"; one key is misspelt. */
-    {"{\"train_batch_size\": \"auto\", \"train_micro_batch_size_per_gpu\": \"auto\",\n"
+    {"ours: \"auto\" is of Hugging Face's Trainer",
+     "{\"train_batch_size\": \"auto\", \"train_micro_batch_size_per_gpu\": \"auto\",\n"
      " \"gradient_clipping\": \"auto\", \"gradient_acumulation_steps\": 4,\n"
      " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": \"auto\"}}}",
      2,
@@ -124,7 +144,8 @@ static const struct good good[] = {
       "optimizer.params.lr is \"auto\"", "train_micro_batch_size_per_gpu is \"auto\"",
       "gradient_clipping is \"auto\"", "neither train_batch_size"}},
     /* Settings of speed alone; sections that are switched off ask for nothing. */
-    {"{\"train_batch_size\": 8, \"gradient_clipping\": 1, \"seed\": 7,\n"
+    {"config-json: ZeRO Optimizations",
+     "{\"train_batch_size\": 8, \"gradient_clipping\": 1, \"seed\": 7,\n"
      " \"zero_optimization\": {\"stage\": 0, \"overlap_comm\": true, \"reduce_bucket_size\": 5e8,\n"
      "  \"allgather_bucket_size\": 5e8,\n"
      "  \"offload_optimizer\": {\"device\": \"none\", \"pin_memory\": true}},\n"
@@ -138,7 +159,8 @@ static const struct good good[] = {
       "zero_optimization.allgather_bucket_size has no effect: ",
       "zero_optimization.offload_optimizer.pin_memory has no effect: nothing is kept on NVMe"}},
     /* Everything divided, and all of it in the hosts' memory. */
-    {"{\"train_batch_size\": 8, \"zero_optimization\": {\"stage\": 3,\n"
+    {"tutorials/zero: ZeRO-Infinity",
+     "{\"train_batch_size\": 8, \"zero_optimization\": {\"stage\": 3,\n"
      "  \"offload_optimizer\": {\"device\": \"cpu\"},\n"
      "  \"offload_param\": {\"device\": \"cpu\", \"buffer_count\": 5},\n"
      "  \"reduce_scatter\": true, \"stage3_prefetch_bucket_size\": 5e7}}",
@@ -199,7 +221,7 @@ static void test_good(void **state)
         struct err err;
 
         if (load("ds.json", good[i].text, good[i].n_ranks, &job, &notes, &err) < 0)
-            fail_msg("case %zu: %s", i, err.msg);
+            fail_msg("case %zu (%s): %s", i, good[i].follows, err.msg);
         job_write(job, &text);
         for (size_t k = 0; k < MOST && good[i].job[k]; k++)
             assert_part(buf_cstr(&text), good[i].job[k], i);
