@@ -15,65 +15,30 @@
 
 #include "base/util.h"
 #include "model/layer.h"
+#include "model/rows.h"
 
 #define AT(field) offsetof(struct gpt_options, field)
 
 #define NORM_EPS 1e-5F
 #define STD      0.02
 
-#define ROWS(n_layers, n_heads, n_width, n_context, n_vocab, p)                                  \
-    {"model.layers",                                                                             \
-     OPT_INT,                                                                                    \
-     AT(layers),                                                                                 \
-     n_layers,                                                                                   \
-     1,                                                                                          \
-     1000,                                                                                       \
-     .unit = "blocks",                                                                           \
-     .help = "Blocks of attention and MLP."},                                                    \
-        {"model.heads",                                                                          \
-         OPT_INT,                                                                                \
-         AT(heads),                                                                              \
-         n_heads,                                                                                \
-         1,                                                                                      \
-         1000,                                                                                   \
-         .unit = "heads",                                                                        \
-         .help = "Attention heads of a block; model.width is a multiple of it."},                \
-        {"model.width",                                                                          \
-         OPT_INT,                                                                                \
-         AT(width),                                                                              \
-         n_width,                                                                                \
-         1,                                                                                      \
-         65536,                                                                                  \
-         .unit = "units",                                                                        \
-         .help = "Size of an embedding, and of what the blocks hand on."},                       \
-        {"model.context",                                                                        \
-         OPT_INT,                                                                                \
-         AT(context),                                                                            \
-         n_context,                                                                              \
-         1,                                                                                      \
-         1 << 20,                                                                                \
-         .unit = "tokens",                                                                       \
-         .help = "Tokens of a sample, and positions that the model knows."},                     \
-        {"model.vocab",                                                                          \
-         OPT_INT,                                                                                \
-         AT(vocab),                                                                              \
-         n_vocab,                                                                                \
-         0,                                                                                      \
-         1 << 24,                                                                                \
-         .unit = "tokens",                                                                       \
-         .help = "Different tokens; 0: as many as the data have."},                              \
-        {"model.dropout",                                                                        \
-         OPT_REAL,                                                                               \
-         AT(dropout),                                                                            \
-         p,                                                                                      \
-         0,                                                                                      \
-         1,                                                                                      \
-         .flags = OPT_BELOW,                                                                     \
-         .help = "Probability that an embedding, a weight of the attention or a block's output " \
-                 "is dropped in training."},                                                     \
-    {                                                                                            \
-        "model.tied", OPT_BOOL, AT(tied), "true",                                                \
-            .help = "The head's weight is the embedding's: one parameter for both."              \
+#define ROWS(n_layers, n_heads, n_width, n_context, n_vocab, p)                             \
+    ROW_COUNT("model.layers", AT(layers), n_layers, 1, 1000, "blocks",                      \
+              "Blocks of attention and MLP."),                                              \
+        ROW_HEADS(AT(heads), n_heads),                                                      \
+        ROW_COUNT("model.width", AT(width), n_width, 1, 65536, "units",                     \
+                  "Size of an embedding, and of what the blocks hand on."),                 \
+        ROW_COUNT("model.context", AT(context), n_context, 1, 1 << 20, "tokens",            \
+                  "Tokens of a sample, and positions that the model knows."),               \
+        ROW_COUNT("model.vocab", AT(vocab), n_vocab, 0, 1 << 24, "tokens",                  \
+                  "Different tokens; 0: as many as the data have."),                        \
+        ROW_PROBABILITY(                                                                    \
+            "model.dropout", AT(dropout), p,                                                \
+            "Probability that an embedding, a weight of the attention or a block's output " \
+            "is dropped in training."),                                                     \
+    {                                                                                       \
+        "model.tied", OPT_BOOL, AT(tied), "true",                                           \
+            .help = "The head's weight is the embedding's: one parameter for both."         \
     }
 
 static const char *part(struct net *m, int64_t block, const char *name)
@@ -122,9 +87,7 @@ static void build(struct net *m, const void *options)
                                               .std = (float)STD};
     int table;
 
-    if (m->rc == 0 && o->width % o->heads)
-        m->rc = err_set(m->err, ERR_CONFIG, "model.width is %lld, want a multiple of %lld heads",
-                        (long long)o->width, (long long)o->heads);
+    net_check_heads(m, o->width, o->heads);
     table = layer_embedding(m, "transformer.embedding", &embedding);
     layer_dropout(m, "transformer.drop", (float)o->dropout);
     for (int64_t i = 0; i < o->layers; i++)

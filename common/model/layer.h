@@ -39,6 +39,8 @@ int64_t net_n_outputs(const struct net *m);
 /* The outputs that a job asks for with model.classes: 0 stands for what the target asks for.  Fails
  * if there are too few for the target. */
 int64_t net_classes(struct net *m, int64_t classes);
+/* Fails if model.width is no multiple of model.heads. */
+void net_check_heads(struct net *m, int64_t width, int64_t heads);
 
 /* The initial values of a convolution. */
 enum conv_init {

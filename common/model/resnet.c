@@ -16,6 +16,7 @@
 
 #include "base/util.h"
 #include "model/layer.h"
+#include "model/rows.h"
 
 #define AT(field) offsetof(struct resnet_options, field)
 
@@ -25,11 +26,8 @@ static const struct option rows[] = {
     {"model.stem", OPT_CHOICE, AT(stem), "imagenet", .choices = stems,
      .help = "The first layers: imagenet halves the image twice (7x7 with stride 2, and a max "
              "pool); cifar, for images of about 32 pixels, does not (3x3 with stride 1)."},
-    {"model.drop_path", OPT_REAL, AT(drop_path), "0", 0, 1, .flags = OPT_BELOW,
-     .help = "Stochastic depth: probability that the last block's branch skips a sample in "
-             "training; it rises linearly from 0 at the first block."},
-    {"model.classes", OPT_INT, AT(classes), "0", 0, 1e6, .unit = "classes",
-     .help = "Outputs of the network; 0: as many as the data have."},
+    ROW_DROP_PATH(AT(drop_path), "branch skips"),
+    ROW_CLASSES(AT(classes)),
 };
 
 struct plan {

@@ -16,83 +16,30 @@
 
 #include "base/util.h"
 #include "model/layer.h"
+#include "model/rows.h"
 
 #define AT(field) offsetof(struct vit_options, field)
 
 #define NORM_EPS     1e-6F
 #define MLP_BIAS_STD 1e-6F
 
-#define ROWS(n_patch, n_width, n_depth, n_heads)                                                   \
-    {"model.image",                                                                                \
-     OPT_INT,                                                                                      \
-     AT(image),                                                                                    \
-     "0",                                                                                          \
-     0,                                                                                            \
-     65536,                                                                                        \
-     .unit = "pixels",                                                                             \
-     .help = "Side of the images, which the data must have; 0: whatever the data have."},          \
-        {"model.patch",                                                                            \
-         OPT_INT,                                                                                  \
-         AT(patch),                                                                                \
-         n_patch,                                                                                  \
-         1,                                                                                        \
-         4096,                                                                                     \
-         .unit = "pixels",                                                                         \
-         .help = "Side of a patch; the image's sides are multiples of it."},                       \
-        {"model.width",                                                                            \
-         OPT_INT,                                                                                  \
-         AT(width),                                                                                \
-         n_width,                                                                                  \
-         1,                                                                                        \
-         65536,                                                                                    \
-         .unit = "units",                                                                          \
-         .help = "Size of a patch's embedding, and of what the blocks hand on."},                  \
-        {"model.depth",                                                                            \
-         OPT_INT,                                                                                  \
-         AT(depth),                                                                                \
-         n_depth,                                                                                  \
-         1,                                                                                        \
-         1000,                                                                                     \
-         .unit = "blocks",                                                                         \
-         .help = "Blocks of attention and MLP."},                                                  \
-        {"model.heads",                                                                            \
-         OPT_INT,                                                                                  \
-         AT(heads),                                                                                \
-         n_heads,                                                                                  \
-         1,                                                                                        \
-         1000,                                                                                     \
-         .unit = "heads",                                                                          \
-         .help = "Attention heads of a block; model.width is a multiple of it."},                  \
-        {"model.mlp",                                                                              \
-         OPT_INT,                                                                                  \
-         AT(mlp),                                                                                  \
-         "0",                                                                                      \
-         0,                                                                                        \
-         262144,                                                                                   \
-         .unit = "units",                                                                          \
-         .help = "Hidden units of a block's MLP; 0: four times model.width."},                     \
-        {"model.dropout",                                                                          \
-         OPT_REAL,                                                                                 \
-         AT(dropout),                                                                              \
-         "0",                                                                                      \
-         0,                                                                                        \
-         1,                                                                                        \
-         .flags = OPT_BELOW,                                                                       \
-         .help = "Probability that an embedding, a hidden unit or a block's output is dropped in " \
-                 "training."},                                                                     \
-        {"model.drop_path",                                                                        \
-         OPT_REAL,                                                                                 \
-         AT(drop_path),                                                                            \
-         "0",                                                                                      \
-         0,                                                                                        \
-         1,                                                                                        \
-         .flags = OPT_BELOW,                                                                       \
-         .help = "Stochastic depth: probability that the last block's branches skip a sample in "  \
-                 "training; it rises linearly from 0 at the first block."},                        \
-    {                                                                                              \
-        "model.classes", OPT_INT, AT(classes), "0", 0, 1e6,                                        \
-            .unit = "classes", .help = "Outputs of the network; 0: as many as the data have."      \
-    }
+#define ROWS(n_patch, n_width, n_depth, n_heads)                                           \
+    ROW_COUNT("model.image", AT(image), "0", 0, 65536, "pixels",                           \
+              "Side of the images, which the data must have; 0: whatever the data have."), \
+        ROW_COUNT("model.patch", AT(patch), n_patch, 1, 4096, "pixels",                    \
+                  "Side of a patch; the image's sides are multiples of it."),              \
+        ROW_COUNT("model.width", AT(width), n_width, 1, 65536, "units",                    \
+                  "Size of a patch's embedding, and of what the blocks hand on."),         \
+        ROW_COUNT("model.depth", AT(depth), n_depth, 1, 1000, "blocks",                    \
+                  "Blocks of attention and MLP."),                                         \
+        ROW_HEADS(AT(heads), n_heads),                                                     \
+        ROW_COUNT("model.mlp", AT(mlp), "0", 0, 262144, "units",                           \
+                  "Hidden units of a block's MLP; 0: four times model.width."),            \
+        ROW_PROBABILITY(                                                                   \
+            "model.dropout", AT(dropout), "0",                                             \
+            "Probability that an embedding, a hidden unit or a block's output is dropped " \
+            "in training."),                                                               \
+        ROW_DROP_PATH(AT(drop_path), "branches skip"), ROW_CLASSES(AT(classes))
 
 static const char *part(struct net *m, int64_t block, const char *name)
 {
@@ -149,13 +96,11 @@ static void check(struct net *m, const struct vit_options *o)
 {
     const struct shape *s;
 
+    net_check_heads(m, o->width, o->heads);
     if (m->rc < 0)
         return;
     s = &m->g->value[m->h].shape;
-    if (o->width % o->heads)
-        m->rc = err_set(m->err, ERR_CONFIG, "model.width is %lld, want a multiple of %lld heads",
-                        (long long)o->width, (long long)o->heads);
-    else if (s->n == 4 && o->image && (s->dim[1] != o->image || s->dim[2] != o->image))
+    if (s->n == 4 && o->image && (s->dim[1] != o->image || s->dim[2] != o->image))
         m->rc = err_set(m->err, ERR_CONFIG, "model.image is %lld, but the data's are %lldx%lld",
                         (long long)o->image, (long long)s->dim[1], (long long)s->dim[2]);
     else if (s->n == 4 && (s->dim[1] % o->patch || s->dim[2] % o->patch))
