@@ -284,20 +284,27 @@ static double number_at(const void *v, enum dtype dtype, int64_t i)
     return dtype_is_real(dtype) ? (double)real_get(v, dtype, i) : (double)((const int32_t *)v)[i];
 }
 
-/* The difference that rounding may make: a result of the node may have been rounded to the other of
- * two neighbours. */
+/* The distance between 1 and the next larger number of the type. */
+static double epsilon(enum dtype type)
+{
+    return type == DTYPE_F32 ? 0x1p-23 : type == DTYPE_BF16 ? 0x1p-7 : 0x1p-10;
+}
+
+/* The difference that rounding may make.  A result of half precision may have been rounded to the
+ * other of two neighbours.  A sum with what the output held before is rounded once more, by half
+ * the distance at most; `seen` is that sum. */
 static double unit(const struct world *w, const struct node *n, enum dtype dtype, double value,
-                   double largest)
+                   double seen, double largest)
 {
     const enum dtype type = w->r->rounds_twice ? op_type(w->g, n) : dtype;
-    const int is_coarse =
-        w->r->rounds_twice || w->adds; /* a term may be rounded before it is added */
+    double most = 0;
 
-    if ((w->c->tol == 0 && !w->adds) || dtype == DTYPE_F64 || !dtype_is_half(type))
+    if (dtype == DTYPE_F64 || (w->c->tol == 0 && !w->adds))
         return 0;
-    return (type == DTYPE_BF16 ? 0x1p-7 : 0x1p-10) *
-               (is_coarse ? largest + 2 * w->adds : fabs(value)) +
-           (type == DTYPE_F16 ? 0x1p-24 : 0);
+    if (dtype_is_half(type))
+        most = epsilon(type) * (w->r->rounds_twice ? largest : fabs(value)) +
+               (type == DTYPE_F16 ? 0x1p-24 : 0);
+    return w->adds && dtype_is_real(dtype) ? most + epsilon(dtype) / 2 * fabs(seen) : most;
 }
 
 static void compare(struct world *w, const struct node *n, const void *seen, const void *want,
@@ -309,12 +316,12 @@ static void compare(struct world *w, const struct node *n, const void *seen, con
         if (isfinite(number_at(want, dtype, i)))
             largest = fmax(largest, fabs(number_at(want, dtype, i)));
     for (int64_t i = 0; i < len; i++) {
-        const double b = number_at(want, dtype, i);
-        const double a = number_at(seen, dtype, i) - (w->adds ? term_at(i) : 0);
+        const double b = number_at(want, dtype, i), sum = number_at(seen, dtype, i);
+        const double a = sum - (w->adds ? term_at(i) : 0);
         char text[128];
 
-        if (fabs(a - b) <= w->c->tol * (largest + 1e-3) + unit(w, n, dtype, b, largest) ||
-            (w->adds && fabs(a - b) <= 1e-6 * (largest + 1)) || (isnan(a) && isnan(b)) || a == b)
+        if (fabs(a - b) <= w->c->tol * (largest + 1e-3) + unit(w, n, dtype, b, sum, largest) ||
+            (isnan(a) && isnan(b)) || a == b)
             continue;
         snprintf(text, sizeof text, "element %lld of %lld is %.9g, the reference has %.9g",
                  (long long)i, (long long)len, a, b);
