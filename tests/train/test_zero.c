@@ -30,14 +30,6 @@
 
 #define ADAMW "optimizer: {name: adamw, lr: 0.01}\n"
 #define SGD   "optimizer: {lr: 0.1, momentum: 0.9, weight_decay: 0.01}\n"
-/* Eight buckets and more of SMALL_BUCKET and more; no layer's size is a multiple of SEGMENT_ALIGN.
- */
-#define LARGE                                                                \
-    "model: {arch: mlp, hidden: [110, 110, 110, 110, 110, 110, 110, 110]}\n" \
-    "data: {format: digits, samples: 72, validation_samples: 20}\n"          \
-    "optimizer: {lr: 0.1}\n"
-
-enum { SMALL_BUCKET = 40000 };
 
 static void train_watched(const char *job, int n_ranks, struct dir *d,
                           void (*on_step)(void *arg, struct trainer *t, int64_t step), void *arg)

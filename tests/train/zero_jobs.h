@@ -1,10 +1,19 @@
-/* zero_jobs - what the jobs of test_zero.c and test_zero_lost.c have in common. */
+/* zero_jobs - what the jobs of the tests of zero, zero_lost and zero_overlap have in common. */
 #ifndef TESTS_TRAIN_ZERO_JOBS_H
 #define TESTS_TRAIN_ZERO_JOBS_H
 
 #define ZERO   "strategy: {zero: 1}\n"
 #define ZERO_2 "strategy: {zero: 2}\n"
 #define ZERO_3 "strategy: {zero: 3}\n"
+
+/* Eight buckets and more of SMALL_BUCKET and more; no layer's size is a multiple of SEGMENT_ALIGN.
+ */
+#define LARGE                                                                \
+    "model: {arch: mlp, hidden: [110, 110, 110, 110, 110, 110, 110, 110]}\n" \
+    "data: {format: digits, samples: 72, validation_samples: 20}\n"          \
+    "optimizer: {lr: 0.1}\n"
+
+enum { SMALL_BUCKET = 40000 };
 
 /* A job of SHORT_STEPS steps, and its strategy still to be said. */
 #define SHORT                                                        \
