@@ -22,7 +22,7 @@ POINTS = ["gather", "ready", "prepare", "form", "step20", "reduce20", "update20"
 # A job file must name these; the demo has the same.
 DEMO = {"name": "demo", "model.arch": "lenet", "data.format": "digits"}
 # Divided among the ranks; Adam has two slots.
-DIVIDED = {**JOB, "model.arch": "mlp", "optimizer.name": "adam"}
+DIVIDED = {**JOB, "model.arch": "mlp", "optimizer.name": "adam", "optimizer.lr": 0.001}
 # For kills at random moments: jobs in which one phase takes most of the time.
 VALIDATING = {**JOB, "data.samples": 128, "data.validation_samples": 8192}
 SAVING = {**JOB, "checkpoint.every_steps": 1, "model.arch": "mlp",
@@ -38,6 +38,8 @@ PHASES = {
     "step": (JOB, lambda test, driver: test.wait_event("first_step", run="run"), 0.4),
     "validation": (VALIDATING, lambda test, driver: test.wait_event("epoch", run="run"), 0.4),
     "checkpoint": (SAVING, lambda test, driver: test.wait_event("checkpoint", run="run"), 0.4),
+    "divided": ({**DIVIDED, "strategy.zero": 2},
+                lambda test, driver: test.wait_event("first_step", run="run"), 0.4),
     "stop": (STOPPING, lambda test, driver: test.wait_event("epoch", 6, run="run"), 0.1),
 }
 N_KILLS = int(os.environ.get("DPTRAIN_KILLS", "1"))  # in each phase
@@ -229,6 +231,31 @@ class DriverLost(training.Case):
                          "held its part .*: training goes back to step 16")
 
     # ---- which state, which driver
+
+    def test_another_strategy(self):
+        """State that was kept under another strategy is refused, and the followers come as new
+        ones: the run goes on from the checkpoint under the new strategy."""
+        job = {**JOB, **dp.PATIENT, "model.arch": "mlp", "strategy.name": "local_sgd",
+               "strategy.outer": "nesterov"}
+        driver, *followers = self.start_ranks_of("--inject", "stop:rank1@step18,kill:rank0@step20",
+                                                 job=job)
+        self.wait_checkpoint("run", 16)
+        self.wake(followers[0].pid, run="run")
+        driver.wait_exit()
+        driver = self.lead("--resume", job={**JOB, **dp.PATIENT, "model.arch": "mlp",
+                                            "strategy.name": "allreduce", "strategy.zero": 2})
+        for daemon in (driver, *followers):
+            self.assert_exit(daemon, FINISHED)
+        for follower in followers:
+            self.assertIn("other options of the job, under which only a checkpoint can go on",
+                          follower.text)
+        self.assertIn("resume: strategy was {name: local_sgd, outer: nesterov} and is now "
+                      "{name: allreduce, zero: 2}; dropped", driver.text)
+        recovered, = self.events("recovered", "run")
+        self.assertEqual(recovered["source"], "checkpoint")
+        self.assertEqual([event["step"] for event in self.events("epoch", "run")],
+                         [8, 16, 24, 32, 40, 48])
+
 
     def test_another_run_gets_fresh_followers(self):
         """A new run at the same address takes no state of the one before.  Its driver has the
