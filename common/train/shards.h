@@ -43,7 +43,8 @@ struct shard_set {
     int size, rank;  /* of that formation; size 0: nothing is held */
     int n_held;      /* 1: the rank's own shard; 2: also a copy of that of the rank before it */
     int64_t lineage; /* of that formation */
-    void *data[STATE_MAX_SLOTS][SHARDS_HELD]; /* by slot of the state; NULL: it is not divided */
+    /* By slot of the state, of state_alloc; NULL: the slot is not divided. */
+    void *data[STATE_MAX_SLOTS][SHARDS_HELD];
     /* Where gradients are divided, their sums in these shards, of layout.grad_dtype, which the
      * update reads; NULL until shards_equip. */
     void *sums[SHARDS_HELD];

