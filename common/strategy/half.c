@@ -153,30 +153,16 @@ static int widen(struct strategy *s, struct err *err)
     return rc;
 }
 
-const struct strategy_ops compress_float16 = {
-    .group.name = "allreduce",
-    .wants_float32 = 1,
-    .promises = {.replicas_are_equal = 1,
-                 .collectives_are_equal = 1,
-                 .sum_is_linear = 1,
-                 .buckets_may_change = 1,
-                 .recovery = STRATEGY_NEEDS_ONE_RANK},
-    .new = new_float16,
-    .bucket_ready = sum,
-    .before_update = widen,
-    .free = free_it,
-};
+#define HALF(make)                                                                  \
+    {                                                                               \
+        .group.name = "allreduce", .wants_float32 = 1,                              \
+        .promises = {.replicas_are_equal = 1,                                       \
+                     .collectives_are_equal = 1,                                    \
+                     .sum_is_linear = 1,                                            \
+                     .buckets_may_change = 1,                                       \
+                     .recovery = STRATEGY_NEEDS_ONE_RANK},                          \
+        .new = (make), .bucket_ready = sum, .before_update = widen, .free = free_it \
+    }
 
-const struct strategy_ops compress_bfloat16 = {
-    .group.name = "allreduce",
-    .wants_float32 = 1,
-    .promises = {.replicas_are_equal = 1,
-                 .collectives_are_equal = 1,
-                 .sum_is_linear = 1,
-                 .buckets_may_change = 1,
-                 .recovery = STRATEGY_NEEDS_ONE_RANK},
-    .new = new_bfloat16,
-    .bucket_ready = sum,
-    .before_update = widen,
-    .free = free_it,
-};
+const struct strategy_ops compress_float16 = HALF(new_float16);
+const struct strategy_ops compress_bfloat16 = HALF(new_bfloat16);

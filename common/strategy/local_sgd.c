@@ -315,10 +315,7 @@ static int step_begin_outside(struct strategy *s, struct err *err)
 
 static const struct strategy_ops outside = {
     .group = {.name = "local_sgd", .help = HELP},
-    .promises = {.replicas_are_equal = 1,
-                 .collectives_are_equal = 1,
-                 .updates_are_own = 1,
-                 .recovery = STRATEGY_NEEDS_ONE_RANK},
+    .promises = SOLO_PROMISES,
     .slot = slots,
     .n_slots = N_SLOTS,
     .new = new,
@@ -347,10 +344,7 @@ const struct strategy_ops strategy_local_sgd = {
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct local_sgd_options)},
     .choose = choose,
-    .promises = {.replicas_are_equal = 1,
-                 .collectives_are_equal = 1,
-                 .updates_are_own = 1,
-                 .recovery = STRATEGY_NEEDS_ONE_RANK},
+    .promises = SOLO_PROMISES,
     .new = new,
     .form = solo_form,
     .way = way,

@@ -22,6 +22,14 @@
 #include "program/sketch.h"
 #include "strategy/strategy.h"
 
+/* The promises of all strategies of this kind.  Replicas are equal where the ranks meet
+ * (train/meet.h), and there one rank has all that a recovery needs. */
+#define SOLO_PROMISES                                                              \
+    {                                                                              \
+        .replicas_are_equal = 1, .collectives_are_equal = 1, .updates_are_own = 1, \
+        .recovery = STRATEGY_NEEDS_ONE_RANK                                        \
+    }
+
 /* Numbers in a device's memory, which the programs of solo.c read and write. */
 struct solo_words {
     _Alignas(16) double check[2];             /* of this rank's own gradients (op/grad_check.c) */
