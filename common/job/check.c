@@ -428,12 +428,11 @@ static int check_strategy(const struct job *job, const char *backend, struct err
 
     if (strcmp(backend, "cpu") == 0)
         return 0;
-    if (strategy_shares(&job->strategy).n > 0)
-        return err_set(
-            err, ERR_UNSUPPORTED,
-            "strategy.shards is %d: so far fixed shares are summed on CPUs only; want 0, "
-            "or --device cpu",
-            strategy_shares(&job->strategy).n);
+    if (strategy_shares(&job->strategy).n > 0 && job->train.autotune)
+        return err_set(err, ERR_CONFIG,
+                       "strategy.shards is %d, but with train.autotune each GPU may choose other "
+                       "algorithms, whose bits differ; want train.autotune: false",
+                       strategy_shares(&job->strategy).n);
     if (zero && offload && *offload == OFFLOAD_ALL && *zero < 3)
         return err_set(err, ERR_UNSUPPORTED,
                        "strategy.offload is all with strategy.zero %" PRId64

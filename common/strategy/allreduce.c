@@ -56,11 +56,11 @@ const struct option allreduce_rows[ALLREDUCE_N_ROWS] = {
     {"strategy.shards", OPT_INT, AT(shards), "0", 0, TREE_MOST_LEAVES, .unit = "shares",
      .help = "Cut the global batch into so many fixed shares and add their gradients in one fixed "
              "order: any number of ranks up to this, also one that changes as the job runs, ends "
-             "with the same bits. Take as many as there will ever be ranks. On CPUs of one kind; "
-             "0: a share for each rank."},
+             "with the same bits. Take as many as there will ever be ranks. On CPUs of one kind, "
+             "or GPUs of one kind; 0: a share for each rank."},
     {"strategy.share_threads", OPT_INT, AT(share_threads), "1", 1, 1024, .unit = "threads",
      .help = "With strategy.shards: the threads of every rank, in place of --threads and of the "
-             "number of cores, because the bits depend on them."},
+             "number of cores, because the bits depend on them; no effect on GPUs."},
 };
 
 int allreduce_check(const void *options, struct err *err)

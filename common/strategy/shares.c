@@ -17,7 +17,10 @@
  *
  * Batch norm's running statistics are summed like a bucket.  Each leaf computes the next running
  * statistics from the state's and from those of its own samples, as a rank without synchronised
- * batch norm does.  Those of the step are the mean over all leaves. */
+ * batch norm does.  Those of the step are the mean over all leaves.
+ *
+ * On a device each addition is a small program, because its kernels work at fixed addresses.  All
+ * work is queued, and is the same in every step of a formation. */
 #include "strategy/shares.h"
 
 #include <stdlib.h>
@@ -26,20 +29,33 @@
 #include "base/alloc.h"
 #include "base/util.h"
 #include "data/sampler.h"
+#include "program/sketch.h"
 #include "strategy/exchange.h"
 #include "strategy/tree.h"
+
+/* The additions of a range on a device, and the division that makes a mean.  NULL: there is none.
+ */
+struct additions {
+    struct program **leaf;  /* [n_room]: piece i += x */
+    struct program **fold;  /* [n_room]: piece i += piece i + 1 */
+    struct program **taken; /* [n_all]: those that follow when piece i of all ranks is pushed */
+    struct program *mean;
+    void *arena;
+};
 
 /* An array of numbers that are summed together: a bucket, or the running statistics. */
 struct range {
     int bucket; /* the exchange gets this number for the collectives of the range */
     float *x;   /* [n]: the numbers of the newest leaf; in the end the sum over all leaves */
     int64_t n;
-    int is_mean;            /* 1: the sum is divided by the number of leaves */
-    int64_t n_seen;         /* this rank's leaves of this step that have been added */
-    float *pieces;          /* [n_room][n]; x itself for a rank with one leaf */
-    float *taken;           /* [n_all][own span]: pieces of all ranks; NULL with one rank */
-    struct coll_span *give; /* [most_pieces][size]: each rank's span of a piece */
-    struct coll_span *take; /* [most_pieces][size]: places in `taken` of what a rank gives */
+    int64_t stride, own_stride; /* from a piece to the next one, in pieces and in taken */
+    int is_mean;                /* 1: the sum is divided by the number of leaves */
+    int64_t n_seen;             /* this rank's leaves of this step that have been added */
+    float *pieces;              /* [n_room][stride]; x itself for a rank with one leaf */
+    float *taken;               /* [n_all][own_stride]: pieces of all ranks; NULL with one rank */
+    struct coll_span *give;     /* [most_pieces][size]: each rank's span of a piece */
+    struct coll_span *take;     /* [most_pieces][size]: places in `taken` of what a rank gives */
+    struct additions add;       /* on a device */
 };
 
 /* The work that follows when a node is pushed.  It is the same in every step of a formation. */
@@ -61,7 +77,13 @@ struct shares {
     struct move *leaf, *piece; /* [n_own]: of this rank's leaves; [n_all]: of all pieces */
     struct range *range;       /* [n_ranges] */
     int n_ranges;
+    float *divisor; /* on a device: n_leaves, in its memory */
 };
+
+/* Kernels want addresses that are multiples of 16 bytes. */
+enum { ALIGN = 4 };
+
+static int is_on_device(const struct shares *s) { return backend_is_device(s->base.at.backend); }
 
 static struct shares *of(struct strategy *s) { return container_of(s, struct shares, base); }
 
@@ -132,8 +154,20 @@ static void plan(struct shares *s)
 
 /* ---- a formation ---- */
 
+static void drop_programs(struct program **p, int n)
+{
+    for (int i = 0; p && i < n; i++)
+        program_free(p[i]);
+    free(p);
+}
+
 static void drop_range(struct shares *s, struct range *r)
 {
+    drop_programs(r->add.leaf, s->n_room);
+    drop_programs(r->add.fold, s->n_room);
+    drop_programs(r->add.taken, s->n_all);
+    program_free(r->add.mean);
+    backend_free(s->base.at.backend, r->add.arena);
     if (r->pieces != r->x)
         backend_free(s->base.at.backend, r->pieces);
     backend_free(s->base.at.backend, r->taken);
@@ -150,6 +184,7 @@ static void drop(struct shares *s)
     free(s->first);
     free(s->leaf);
     free(s->piece);
+    backend_free(s->base.at.backend, s->divisor);
     *s = (struct shares){.base = s->base};
 }
 
@@ -165,26 +200,132 @@ static void cut(const struct shares *s, struct range *r)
             if (i < s->n_pieces)
                 r->give[i * s->size + k] = coll_span(r->n, s->size, k);
             if (i < s->first[k + 1] - s->first[k])
-                r->take[i * s->size + k] = (struct coll_span){(s->first[k] + i) * n_own, n_own};
+                r->take[i * s->size + k] =
+                    (struct coll_span){(s->first[k] + i) * r->own_stride, n_own};
         }
 }
+
+/* ---- the additions of a device ---- */
+
+static int place(struct sketch *s, float *x, int64_t n)
+{
+    return sketch_place(s, DTYPE_F32, SHAPE(n), x, "numbers");
+}
+
+static void append(struct sketch *s, float *to, float *x, int64_t n)
+{
+    const int sum = place(s, to, n);
+
+    (void)sketch_elementwise(s, EW_ADD, sum, place(s, x, n), sum);
+}
+
+/* to[n] += x[n] */
+static int make_addition(struct shares *s, float *to, float *x, int64_t n, struct program **out,
+                         struct err *err)
+{
+    struct sketch sketch = sketch_begin(err);
+
+    append(&sketch, to, x, n);
+    return sketch_end(&sketch, s->base.at.backend, NULL, out);
+}
+
+/* The additions that follow when the i-th of all pieces is pushed; pile as in add_pieces. */
+static int make_taken(struct shares *s, struct range *r, int i, float **pile, struct err *err)
+{
+    const struct move m = s->piece[i];
+    struct sketch sketch;
+
+    pile[m.at] = r->taken + i * r->own_stride;
+    if (m.n_sums == 0)
+        return 0;
+    sketch = sketch_begin(err);
+    for (int k = 0; k < m.n_sums; k++)
+        append(&sketch, pile[m.at - k - 1], pile[m.at - k], coll_span(r->n, s->size, s->rank).n);
+    return sketch_end(&sketch, s->base.at.backend, NULL, &r->add.taken[i]);
+}
+
+/* Where the sum of this rank's span is in the end. */
+static float *sum_of(const struct range *r) { return r->taken ? r->taken : r->pieces; }
+
+static int make_mean(struct shares *s, struct range *r, struct err *err)
+{
+    struct sketch sketch = sketch_begin(err);
+    const int sum = place(&sketch, sum_of(r), coll_span(r->n, s->size, s->rank).n);
+
+    (void)sketch_elementwise(&sketch, EW_DIV, sum, place(&sketch, s->divisor, 1), sum);
+    return sketch_end(&sketch, s->base.at.backend, NULL, &r->add.mean);
+}
+
+static int bind_additions(struct shares *s, struct additions *a, struct err *err)
+{
+    const size_t size = sizeof(struct program *);
+    const int n = 2 * s->n_room + s->n_all + 1;
+    struct program **all = xcalloc((size_t)n, size);
+    int rc;
+
+    memcpy(all, a->leaf, (size_t)s->n_room * size);
+    memcpy(all + s->n_room, a->fold, (size_t)s->n_room * size);
+    memcpy(all + 2 * s->n_room, a->taken, (size_t)s->n_all * size);
+    all[n - 1] = a->mean;
+    rc = sketch_bind(all, n, s->base.at.backend, &a->arena, err);
+    free(all);
+    return rc;
+}
+
+static int make_additions(struct shares *s, struct range *r, struct err *err)
+{
+    const int64_t n_own = coll_span(r->n, s->size, s->rank).n;
+    struct additions *a = &r->add;
+    float *pile[TREE_MOST_NODES];
+    int rc = 0;
+
+    a->leaf = xcalloc((size_t)s->n_room, sizeof(struct program *));
+    a->fold = xcalloc((size_t)s->n_room, sizeof(struct program *));
+    a->taken = xcalloc((size_t)s->n_all, sizeof(struct program *));
+    for (int i = 0; i < s->n_room && r->pieces != r->x && rc == 0; i++) {
+        float *piece = r->pieces + i * r->stride;
+
+        rc = make_addition(s, piece, r->x, r->n, &a->leaf[i], err);
+        if (rc == 0 && i + 1 < s->n_room)
+            rc = make_addition(s, piece, piece + r->stride, r->n, &a->fold[i], err);
+    }
+    for (int i = 0; i < s->n_all && r->taken && rc == 0; i++)
+        rc = make_taken(s, r, i, pile, err);
+    if (rc == 0 && r->is_mean && n_own > 0)
+        rc = make_mean(s, r, err);
+    return rc == 0 ? bind_additions(s, a, err) : rc;
+}
+
+static int make_divisor(struct shares *s, struct err *err)
+{
+    const float n = (float)s->n_leaves;
+    struct backend *b = s->base.at.backend;
+    const int rc = backend_alloc(b, sizeof n, "a number of shares", (void **)&s->divisor, err);
+
+    return rc == 0 ? backend_copy_in(b, s->divisor, &n, sizeof n, err) : rc;
+}
+
+/* ---- a formation, again ---- */
 
 static int make_range(struct shares *s, struct range *r, struct err *err)
 {
     static const char what[] = "sums of shares";
-    const size_t own = sizeof(float) * (size_t)coll_span(r->n, s->size, s->rank).n;
+    size_t own;
     int rc = 0;
 
+    r->stride = round_up_i64(r->n, ALIGN);
+    r->own_stride = round_up_i64(coll_span(r->n, s->size, s->rank).n, ALIGN);
+    own = sizeof(float) * (size_t)r->own_stride;
     cut(s, r);
     if (s->n_own == 1)
         r->pieces = r->x;
     else
-        rc = backend_alloc(s->base.at.backend, sizeof(float) * (size_t)(s->n_room * r->n), what,
-                           (void **)&r->pieces, err);
+        rc = backend_alloc(s->base.at.backend, sizeof(float) * (size_t)(s->n_room * r->stride),
+                           what, (void **)&r->pieces, err);
     if (rc == 0 && s->size > 1 && own > 0)
         rc = backend_alloc(s->base.at.backend, own * (size_t)s->n_all, what, (void **)&r->taken,
                            err);
-    return rc;
+    return rc == 0 && is_on_device(s) ? make_additions(s, r, err) : rc;
 }
 
 static void name_ranges(struct shares *s)
@@ -214,6 +355,8 @@ static int form(struct strategy *strategy, int source, struct err *err)
     ASSERT(s->base.at.n_shares >= s->size);
     plan(s);
     name_ranges(s);
+    if (is_on_device(s))
+        rc = make_divisor(s, err);
     for (int i = 0; i < s->n_ranges && rc == 0; i++)
         rc = make_range(s, &s->range[i], err);
     return rc;
@@ -237,16 +380,6 @@ static void free_it(struct strategy *s)
 
 /* ---- a step ---- */
 
-static int begin(struct strategy *strategy, struct err *err)
-{
-    struct shares *s = of(strategy);
-
-    (void)err;
-    for (int i = 0; i < s->n_ranges; i++)
-        s->range[i].n_seen = 0;
-    return 0;
-}
-
 static void add(float *restrict to, const float *restrict x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -255,17 +388,26 @@ static void add(float *restrict to, const float *restrict x, int64_t n)
 
 /* Push the newest leaf's numbers to the pieces.  If an addition follows, the numbers are added
  * straight to the piece before, without a copy. */
-static void take_leaf(const struct shares *s, struct range *r)
+static int take_leaf(const struct shares *s, struct range *r, struct err *err)
 {
     const struct move m = s->leaf[r->n_seen];
-    float *top = r->pieces + m.at * r->n;
+    float *top = r->pieces + m.at * r->stride;
+    int rc = 0;
 
-    if (m.n_sums > 0)
-        add(top - r->n, r->x, r->n);
-    else if (top != r->x)
-        memcpy(top, r->x, sizeof *top * (size_t)r->n);
-    for (int i = 1; i < m.n_sums; i++)
-        add(top - (i + 1) * r->n, top - i * r->n, r->n);
+    if (m.n_sums == 0)
+        return top == r->x
+                   ? 0
+                   : backend_copy(s->base.at.backend, top, r->x, sizeof *top * (size_t)r->n, err);
+    if (is_on_device(s))
+        rc = sketch_run(r->add.leaf[m.at - 1], err);
+    else
+        add(top - r->stride, r->x, r->n);
+    for (int i = 1; i < m.n_sums && rc == 0; i++)
+        if (is_on_device(s))
+            rc = sketch_run(r->add.fold[m.at - i - 1], err);
+        else
+            add(top - (i + 1) * r->stride, top - i * r->stride, r->n);
+    return rc;
 }
 
 /* This rank's pieces are complete: start to give each rank its span of them.  All ranks start
@@ -275,19 +417,22 @@ static int give_pieces(struct shares *s, struct range *r, struct err *err)
     int rc = 0;
 
     for (int i = 0; i < s->most_pieces && rc == 0; i++)
-        rc = exchange_all_to_all(s->base.at.exchange, r->bucket,
-                                 (struct coll_parts){r->pieces + (i < s->n_pieces ? i : 0) * r->n,
-                                                     r->give + i * s->size},
-                                 (struct coll_parts){r->taken, r->take + i * s->size}, r->n,
-                                 DTYPE_F32, err);
+        rc = exchange_all_to_all(
+            s->base.at.exchange, r->bucket,
+            (struct coll_parts){r->pieces + (i < s->n_pieces ? i : 0) * r->stride,
+                                r->give + i * s->size},
+            (struct coll_parts){r->taken, r->take + i * s->size}, r->n, DTYPE_F32, err);
     return rc;
 }
 
 static int take(struct shares *s, struct range *r, struct err *err)
 {
-    ASSERT(r->n_seen < s->n_own);
-    take_leaf(s, r);
-    return ++r->n_seen == s->n_own && s->size > 1 ? give_pieces(s, r, err) : 0;
+    if (take_leaf(s, r, err) < 0)
+        return err->code;
+    if (++r->n_seen < s->n_own)
+        return 0;
+    r->n_seen = 0; /* the next leaf is the next step's */
+    return s->size > 1 ? give_pieces(s, r, err) : 0;
 }
 
 /* The running statistics of a leaf are ready when its last bucket is. */
@@ -304,28 +449,34 @@ static int bucket_ready(struct strategy *strategy, int bucket, struct err *err)
 
 /* Add the pieces of all ranks, n numbers of this rank's span each, in place.  The first n numbers
  * then are the sum. */
-static void add_pieces(const struct shares *s, float *pieces, int64_t n)
+static int add_pieces(const struct shares *s, const struct range *r, int64_t n, struct err *err)
 {
     float *pile[TREE_MOST_NODES];
+    int rc = 0;
 
-    for (int i = 0; i < s->n_all; i++) {
+    for (int i = 0; i < s->n_all && is_on_device(s) && rc == 0; i++)
+        rc = sketch_run(r->add.taken[i], err);
+    for (int i = 0; i < s->n_all && !is_on_device(s); i++) {
         const struct move m = s->piece[i];
 
-        pile[m.at] = pieces + i * n;
+        pile[m.at] = r->taken + i * r->own_stride;
         for (int k = 0; k < m.n_sums; k++)
             add(pile[m.at - k - 1], pile[m.at - k], n);
     }
+    return rc;
 }
 
-static void keep_sum(const struct shares *s, const struct range *r, const float *sum,
-                     struct coll_span own)
+/* Divide the sum if the range is a mean, and copy it to its place. */
+static int keep_sum(const struct shares *s, const struct range *r, struct coll_span own,
+                    struct err *err)
 {
-    float *x = r->x + own.at;
+    float *x = r->x + own.at, *sum = sum_of(r);
 
-    if (sum != x)
-        memcpy(x, sum, sizeof *x * (size_t)own.n);
-    for (int64_t i = 0; i < own.n && r->is_mean; i++)
-        x[i] /= (float)s->n_leaves;
+    if (is_on_device(s) && sketch_run(r->add.mean, err) < 0)
+        return err->code;
+    for (int64_t i = 0; i < own.n && r->is_mean && !is_on_device(s); i++)
+        sum[i] /= (float)s->n_leaves;
+    return sum == x ? 0 : backend_copy(s->base.at.backend, x, sum, sizeof *x * (size_t)own.n, err);
 }
 
 static int sum_span(struct shares *s, const struct range *r, struct err *err)
@@ -336,10 +487,8 @@ static int sum_span(struct shares *s, const struct range *r, struct err *err)
     if (s->size > 1)
         rc = exchange_wait(s->base.at.exchange, r->bucket, err);
     if (rc == 0 && s->size > 1 && own.n > 0)
-        add_pieces(s, r->taken, own.n);
-    if (rc == 0 && own.n > 0)
-        keep_sum(s, r, s->size > 1 ? r->taken : r->pieces, own);
-    return rc;
+        rc = add_pieces(s, r, own.n, err);
+    return rc == 0 && own.n > 0 ? keep_sum(s, r, own, err) : rc;
 }
 
 /* For before_update.  All ranks start the same collectives in the same order.  The running
@@ -365,7 +514,6 @@ static int finish(struct strategy *strategy, struct err *err)
 
 const struct strategy_ops shares_allreduce = {
     .group.name = "allreduce",
-    .is_for_cpus = 1,
     .wants_float32 = 1,
     .promises = {.replicas_are_equal = 1,
                  .collectives_are_equal = 1,
@@ -373,7 +521,6 @@ const struct strategy_ops shares_allreduce = {
                  .recovery = STRATEGY_NEEDS_ONE_RANK},
     .new = new,
     .form = form,
-    .step_begin = begin,
     .bucket_ready = bucket_ready,
     .before_update = finish,
     .free = free_it,

@@ -17,10 +17,10 @@
  * the strategy and n (has_follower).  A rank that has to look at its state between the two steps
  * (for a checkpoint of its own, or for faults on purpose) may queue the follower later.  It must
  * queue the follower even if it knows by then that the follower counts as nothing (drop_follower).
- * With accumulation, with divided state, while buckets are measured (train/buckets.h), and on the
- * CPU, one step is under way.  With divided state
- * a rank that did not make the last step's update makes it after the loss, from gradients that a
- * follower would have overwritten (train/shards.h).
+ * With accumulation, with fixed shares, with divided state, while buckets are measured
+ * (train/buckets.h), and on the CPU, one step is under way.  With divided state a rank that did not
+ * make the last step's update makes it after the loss, from gradients that a follower would have
+ * overwritten (train/shards.h).
  *
  * Failure modes
  *
@@ -79,9 +79,9 @@ static int is_before_meeting(const struct trainer *t, int64_t step)
 
 static int has_follower(const struct trainer *t, int64_t step, int64_t last)
 {
-    return backend_is_device(t->backend) && t->job->train.accumulate == 1 && step + 1 < last &&
-           reducer_promises(t->reducer)->collectives_are_equal && !t->state->shards &&
-           !is_before_meeting(t, step) && !balance_is_due(t, step + 1) &&
+    return backend_is_device(t->backend) && t->job->train.accumulate == 1 && t->shares.n == 0 &&
+           step + 1 < last && reducer_promises(t->reducer)->collectives_are_equal &&
+           !t->state->shards && !is_before_meeting(t, step) && !balance_is_due(t, step + 1) &&
            !buckets_are_watched(&t->buckets);
 }
 

@@ -113,7 +113,9 @@ struct micro {
 
 /* The key of the micro-batch's recording.  A rank's share is as large as the first rank's or as the
  * last rank's; n_global determines which.  Shares by speed (train/balance.h) differ more, and
- * n_global and the number of the micro-batch determine them as long as recordings live. */
+ * n_global and the number of the micro-batch determine them as long as recordings live.  So they do
+ * with fixed shares; there a rank may have more micro-batches than another, but each rank's last
+ * one, which alone has collectives, comes once in a step. */
 static struct tape_key key_of(const struct trainer *t, const struct batch *b)
 {
     const struct sampler_step at = sampler_at(&t->sampler, b->step);
@@ -125,9 +127,9 @@ static struct tape_key key_of(const struct trainer *t, const struct batch *b)
                            .is_watched = buckets_are_watched(&t->buckets),
                            .way = reducer_way(t->reducer)};
 
-    if (t->shares.n > 0) /* on CPUs alone, where nothing is recorded */
+    key.micro = t->sampler.bound || t->shares.n > 0 ? (int)b->micro : 0;
+    if (t->shares.n > 0)
         return key;
-    key.micro = t->sampler.bound ? (int)b->micro : 0;
     key.most = sampler_micro(&at, t->n_ranks, 0, n, b->micro).n;
     key.least = sampler_micro(&at, t->n_ranks, t->n_ranks - 1, n, b->micro).n;
     return key;

@@ -34,10 +34,11 @@ struct tape_key {
     int64_t n_global;    /* samples of the whole step; validation: 0 */
     int64_t most, least; /* samples of the micro-batch on rank 0 and on the last rank; validation:
                             this rank's, twice */
-    int micro;       /* the number of the micro-batch, if shares follow the ranks' speed; else 0 */
-    int first, last; /* 1: the step's first, last micro-batch; validation: 0 */
-    int is_watched;  /* buckets_are_watched; validation: 0 */
-    int way;         /* reducer_way; validation: 0 */
+    int micro;           /* the number of the micro-batch, if shares follow the ranks' speed or are
+                            fixed; else 0 */
+    int first, last;     /* 1: the step's first, last micro-batch; validation: 0 */
+    int is_watched;      /* buckets_are_watched; validation: 0 */
+    int way;             /* reducer_way; validation: 0 */
 };
 
 /* x         the exchange that starts the work's collectives; borrowed.

@@ -89,14 +89,23 @@ static int validate_batch(struct trainer *t, const struct batch *b, struct err *
     return rc;
 }
 
-/* With fixed shares each batch adds a whole number of units of 2^-24 to the sum of losses, so that
- * the sum does not depend on which rank validates which batches. */
-static void take_loss(struct trainer *t, double *to)
+/* The sum of losses, in the backend's memory. */
+static double *loss_sum(struct trainer *t)
 {
-    double *sum = &t->buffers->numbers->metrics[METRIC_LOSS_SUM];
+    return &t->buffers->numbers->metrics[METRIC_LOSS_SUM];
+}
 
-    *to += rint(*sum * 0x1p24) * 0x1p-24;
-    *sum = 0;
+/* With fixed shares each batch adds a whole number of units of 2^-24 to the sum of losses, so that
+ * the sum does not depend on which rank validates which batches.  Waits for a device. */
+static int take_loss(struct trainer *t, double *to, struct err *err)
+{
+    double sum = 0;
+
+    if (step_wait(t, err) < 0 ||
+        backend_copy_out(t->backend, &sum, loss_sum(t), sizeof sum, err) < 0)
+        return err->code;
+    *to += rint(sum * 0x1p24) * 0x1p-24;
+    return backend_zero(t->backend, loss_sum(t), sizeof sum, err);
 }
 
 /* Validate this rank's part of the set.  p gathers each batch's logits; NULL: they are not wanted.
@@ -116,15 +125,16 @@ static int validate_all(struct trainer *t, struct predict *p, int64_t *n_samples
         if (rc == 0)
             rc = validate_batch(t, &b, err);
         if (rc == 0 && t->shares.n > 0)
-            take_loss(t, &loss);
+            rc = take_loss(t, &loss, err);
         if (rc == 0)
             *n_samples += b.n;
         n_passes += rc == 0;
         if (rc == 0 && p)
             rc = predict_batch(p, programs_find(t->programs, 0, b.n), err);
     }
-    if (rc > 0 && t->shares.n > 0)
-        t->buffers->numbers->metrics[METRIC_LOSS_SUM] = loss;
+    if (rc > 0 && t->shares.n > 0 &&
+        backend_copy_in(t->backend, loss_sum(t), &loss, sizeof loss, err) < 0)
+        rc = err->code;
     if (rc > 0 && pass_idly(t, p, n_passes, err) < 0)
         rc = err->code;
     if (rc > 0 && p)

@@ -472,10 +472,12 @@ static void test_supported(void **state)
          "strategy.shards is 4, want at least 5, the number of ranks"},
         {"strategy: {shards: 4}\ncluster: {max_ranks: 6}", 3, ERR_CONFIG,
          "strategy.shards is 4, want at least 6, the number of ranks (cluster.max_ranks)"},
-        {"strategy: {shards: 4}", 2, ERR_UNSUPPORTED,
-         "strategy.shards is 4: so far fixed shares are summed on CPUs only; want 0, or --device "
-         "cpu",
+        {"strategy: {shards: 4}", 2, 0, "", "cuda"},
+        {"strategy: {shards: 4}\ntrain: {autotune: true}", 2, ERR_CONFIG,
+         "strategy.shards is 4, but with train.autotune each GPU may choose other algorithms, "
+         "whose bits differ; want train.autotune: false",
          "cuda"},
+        {"strategy: {shards: 4}\ntrain: {autotune: true}", 2, 0, ""},
         {"cluster: {rebalance: true}", 2, 0, "", "cuda"},
         {"strategy: {name: adasum}", 2, 0, "", "cuda"},
         {"strategy: {name: low_precision_decentralized}", 2, 0, "", "cuda"},
