@@ -595,6 +595,38 @@ static void test_resume(void **state)
     assert_int_equal(remove_tree(dir), 0);
 }
 
+/* Local steps with outer momentum begin in the middle of the run, where another strategy has left a
+ * checkpoint: their x0 is taken from the parameters there, in a step with a recording of its own.
+ */
+static void test_resume_under_another_strategy(void **state)
+{
+    static const char before[] = PLAIN "train: {global_batch: 31}\n",
+                      after[] = PLAIN "train: {global_batch: 31}\n"
+                                      "strategy: {name: local_sgd, every: 2, outer: nesterov}\n";
+    struct run_result r[2]; /* on the CPU, on the GPU */
+
+    (void)state;
+    for (int on_gpu = 0; on_gpu < 2; on_gpu++) {
+        char dir[] = "/tmp/dptrain-sim-XXXXXX";
+        struct run_plan plan = {.job = before,
+                                .n_ranks = 1,
+                                .n_epochs = 1,
+                                .plugin = on_gpu ? &sim : NULL,
+                                .run_dir = dir};
+
+        assert_non_null(mkdtemp(dir));
+        run_job_ok(&plan, &r[on_gpu]);
+        plan.job = after;
+        plan.resume = 1;
+        plan.n_epochs = 2;
+        run_job_ok(&plan, &r[on_gpu]);
+        assert_non_null(strstr(r[on_gpu].warning, "begun as in a new run: parameters of the last "
+                                                  "exchange, outer momentum"));
+        assert_int_equal(remove_tree(dir), 0);
+    }
+    assert_same("resumed", &r[0], &r[1], 1e-4);
+}
+
 /* A step that is not finite ends the epoch with a note that names the layer, as on the CPU.  With
  * on_nonfinite: skip the step is skipped, and training goes on. */
 static void test_nonfinite(void **state)
@@ -755,6 +787,7 @@ int main(void)
         cmocka_unit_test(test_steady),
         cmocka_unit_test(test_offload),
         cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_resume_under_another_strategy),
         cmocka_unit_test(test_nonfinite),
         cmocka_unit_test(test_half_precision),
         cmocka_unit_test(test_loss_scale),
