@@ -1,6 +1,11 @@
 /* coll - collectives on the simulated GPU's memory, by the interface of coll/device.h.  Each is a
- * piece of work in the stream's order, which a recording replays; coll/tcp does it between the
- * processes.
+ * piece of work on a stream; coll/tcp does it between the processes.
+ *
+ * The coll has a stream of its own, which waits for the backend's (fork), and for which coll_wait
+ * makes the backend's wait (join), as with NCCL.  The simulator does the work of a stream only when
+ * somebody waits for it, so a collective is done as late as its join allows: memory that is read or
+ * written before the join has wrong values.  The simulator records one stream alone, so collectives
+ * that are recorded are in the backend's.
  *
  * As NCCL does, it wants the same call of all ranks, in the same way: done at once by all, or
  * recorded by all.  With NCCL, a rank that differs hangs the others; here it is an error.  Once a
@@ -8,6 +13,8 @@
  * of an aborted communicator do.
  *
  * An id is the name of a folder, in which every rank leaves its endpoint. */
+#include <cuda_runtime_api.h>
+
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -43,6 +50,8 @@ struct fake_coll {
     struct coll base; /* first */
     struct cuda *cuda;
     struct coll *inner;
+    cudaStream_t stream;
+    cudaEvent_t fork, done[COLL_RING]; /* done: by the ticket's number */
     struct piece *pieces;
     int64_t n_queued, n_put, n_done;
     int64_t break_at; /* the number of the collective in which the device breaks; 0: none */
@@ -174,6 +183,16 @@ static void keep_parts(struct piece *p, int size)
     p->job.take = p->parts + size;
 }
 
+/* The stream for the next piece of work. */
+static cudaStream_t stream_for(struct fake_coll *f, int is_latch)
+{
+    if (is_latch || f->cuda->is_recording)
+        return f->cuda->stream;
+    (void)cudaEventRecord(f->fork, f->cuda->stream);
+    (void)cudaStreamWaitEvent(f->stream, f->fork, 0);
+    return f->stream;
+}
+
 /* Queue a piece of work.  An exchange is not counted: only the ranks concerned queue it. */
 static void put(struct fake_coll *f, struct piece piece)
 {
@@ -186,7 +205,7 @@ static void put(struct fake_coll *f, struct piece piece)
     p->call = 2 * f->n_put + f->cuda->is_recording;
     p->next = f->pieces;
     f->pieces = p;
-    sim_host_work(f->cuda->stream, work, p);
+    sim_host_work(stream_for(f, p->veto != NULL), work, p);
 }
 
 static int fake_poll(struct coll *c, struct err *err)
@@ -205,9 +224,12 @@ static int fake_poll(struct coll *c, struct err *err)
 /* Do a blocking collective, on memory of the host or of the device. */
 static int do_now(struct fake_coll *f, const struct coll_job *j, struct err *err)
 {
-    if (!sim_is_device(j->x))
+    if (!sim_is_device(j->x)) {
+        (void)cudaStreamSynchronize(f->stream);
         return do_inner(f, j, err) < 0 ? fail(f, err) : 0;
+    }
     put(f, (struct piece){.job = *j});
+    (void)cudaStreamSynchronize(f->stream);
     if (backend_sync(&f->cuda->base, err) < 0)
         return fail(f, err);
     return fake_poll(&f->base, err);
@@ -244,12 +266,20 @@ static int64_t queue(struct coll *c, const struct coll_job *j, struct err *err)
         put(f, (struct piece){.job = *j});
     else if (do_now(f, j, err) < 0)
         return err->code;
-    return coll_ticket(j->channel, ++f->n_queued);
+    f->n_queued++;
+    if (!f->cuda->is_recording)
+        (void)cudaEventRecord(f->done[f->n_queued % COLL_RING], f->stream);
+    return coll_ticket(j->channel, f->n_queued);
 }
 
-static int wait_nothing(struct coll *c, int64_t ticket, struct err *err)
+static int join(struct coll *c, int64_t ticket, struct err *err)
 {
-    ASSERT(coll_number_of(ticket) <= of(c)->n_queued);
+    struct fake_coll *f = of(c);
+    const int64_t number = coll_number_of(ticket);
+
+    ASSERT(number <= f->n_queued);
+    if (!f->cuda->is_recording)
+        (void)cudaStreamWaitEvent(f->cuda->stream, f->done[number % COLL_RING], 0);
     return fake_poll(c, err);
 }
 
@@ -276,9 +306,32 @@ static int quiesce(struct coll *c, int64_t deadline_ms, struct err *err)
     (void)deadline_ms;
     f->is_quiet = 1;
     coll_abort(f->inner); /* ends the queued work that waits for other ranks */
+    (void)cudaStreamSynchronize(f->stream);
     if (backend_sync(&f->cuda->base, &other) < 0 && !f->has_failed)
         fail(f, &other);
     return fake_poll(c, err);
+}
+
+static int open_stream(struct fake_coll *f, struct err *err)
+{
+    int rc = cudaStreamCreateWithFlags(&f->stream, cudaStreamNonBlocking);
+
+    if (rc == cudaSuccess)
+        rc = cudaEventCreateWithFlags(&f->fork, cudaEventDisableTiming);
+    for (int i = 0; rc == cudaSuccess && i < COLL_RING; i++)
+        rc = cudaEventCreateWithFlags(&f->done[i], cudaEventDisableTiming);
+    return rc == cudaSuccess ? 0 : err_set(err, ERR_DEVICE, "making a stream: error %d", rc);
+}
+
+static void close_stream(struct fake_coll *f)
+{
+    for (int i = 0; i < COLL_RING; i++)
+        if (f->done[i])
+            (void)cudaEventDestroy(f->done[i]);
+    if (f->fork)
+        (void)cudaEventDestroy(f->fork);
+    if (f->stream)
+        (void)cudaStreamDestroy(f->stream);
 }
 
 static void fake_free(struct coll *c)
@@ -287,6 +340,7 @@ static void fake_free(struct coll *c)
 
     ASSERT(f->is_quiet || !f->is_connected);
     coll_free(f->inner);
+    close_stream(f);
     for (struct piece *p = f->pieces, *next; p; p = next) {
         next = p->next;
         free(p->parts);
@@ -313,7 +367,7 @@ static int make(struct backend *b, const struct coll_device_options *o, struct c
                 struct err *err)
 {
     static const struct coll_ops ops = {.queue = queue,
-                                        .wait = wait_nothing,
+                                        .wait = join,
                                         .abort = fake_abort,
                                         .free = fake_free,
                                         .stats = fake_stats,
@@ -321,7 +375,8 @@ static int make(struct backend *b, const struct coll_device_options *o, struct c
     const struct coll_tcp_options to = {.rank = o->rank, .size = o->size, .bind = "127.0.0.1"};
     struct fake_coll *f = xcalloc(1, sizeof *f);
 
-    if (coll_tcp_prepare(&to, &f->inner, err) < 0) {
+    if (open_stream(f, err) < 0 || coll_tcp_prepare(&to, &f->inner, err) < 0) {
+        close_stream(f);
         free(f);
         return err->code;
     }
