@@ -34,14 +34,12 @@ static const struct {
     const char *begins; /* its own slots when it comes after another strategy, or NULL */
 } table[] = {
     {"{name: allreduce}", EQUAL, NULL, NULL},
-    {"{name: gradient_allreduce}", EQUAL, NULL, NULL},
     {"{name: allreduce, zero: 1}", EQUAL, NULL, NULL},
     {"{name: allreduce, zero: 2}", EQUAL, NULL, NULL},
     {"{name: allreduce, zero: 3}", EQUAL, NULL, NULL},
     {"{name: allreduce, zero: 2, buddy: false}", EQUAL, NULL, NULL},
     {"{name: allreduce, shards: 4}", EQUAL, NULL, NULL},
     {"{name: allreduce, compress: float16}", CODED, NULL, NULL},
-    {"{name: allreduce, compress: bfloat16}", CODED, NULL, NULL},
     {"{name: allreduce, compress: uint8}", CODED, NULL, NULL},
     {"{name: allreduce, compress: powersgd, rank: 2}", CODED, NULL, "error"},
     {"{name: allreduce, compress: onebit}", CODED, NULL, "error"},
@@ -170,7 +168,7 @@ static void from_each_to_each(void **state)
 /* Another number of ranks besides: one alone, and more than wrote the checkpoint. */
 static void with_other_numbers_of_ranks(void **state)
 {
-    static const size_t some[] = {0, 4, 6, 11, 14, 16, 19};
+    static const size_t some[] = {0, 3, 5, 9, 12, 14, 17};
     static const int n_ranks[] = {1, 2, MOST_RANKS};
     static struct run_result plain, r;
 
