@@ -26,6 +26,7 @@ model: {arch: mlp}
 data: {format: digits, samples: 2000, validation_samples: 200}
 train: {global_batch: 50, epochs: EPOCHS}
 optimizer: {name: sgd, lr: 0.05}
+cluster: {CLUSTER}
 """
 
 
@@ -93,9 +94,9 @@ class Units(dp.Case):
             ["/bin/sh", "-c", command],
             env={"NOTIFY_SOCKET": manager.path, "WATCHDOG_USEC": "300000", **options})
 
-    def write_job(self, epochs):
+    def write_job(self, epochs, cluster="driver_timeout: 2"):
         with open(self.path("etc/job.yaml"), "w", encoding="utf-8") as file:
-            file.write(JOB.replace("EPOCHS", str(epochs)))
+            file.write(JOB.replace("EPOCHS", str(epochs)).replace("CLUSTER", cluster))
 
     def start_driver(self):
         if os.path.exists(self.path("port")):
@@ -274,9 +275,7 @@ class Units(dp.Case):
     def test_drained(self):
         """A drained follower ends with a status that Restart=on-failure takes for success, so it is
         not started again."""
-        self.write_job(100000)
-        with open(self.path("etc/job.yaml"), "a", encoding="utf-8") as file:
-            file.write("cluster: {min_ranks: 1}\n")
+        self.write_job(100000, "min_ranks: 1")
         _, driver = self.start_driver()
         _, follower = self.start_follower()
         run = self.path("state/dptrain/job")
