@@ -109,7 +109,7 @@ def train(args, work, init, ranks, seed):
                 raise Failed(f"{run}: exit status {status}:\n{file.read()[-1000:]}")
     events = check_events.read(run)
     whole = len(check_events.of_kind(events, "start")) == 1
-    bad = check_events.problems(run, nranks=ranks, whole=whole)
+    bad = check_events.problems(run, nranks=ranks, whole=whole, validated=args.every == 1)
     if bad:
         raise Failed(f"{run}/events.jsonl:\n" + "\n".join(bad))
     return [e for e in check_events.of_kind(events, "epoch") if "validation_accuracy" in e]
