@@ -69,7 +69,8 @@ class Recovery(training.Case):
 
     def test_spare_after_sigstop(self):
         """No connection closes: missing heartbeats tell.  A rank that wakes up is told to go."""
-        victim = self.with_spare(JOB, *freezing(1, STEP))
+        job = {**JOB, "cluster.driver_timeout": 2}  # the driver has ended
+        victim = self.with_spare(job, *freezing(1, STEP))
         victim.signal(signal.SIGCONT)
         self.assert_exit(victim, FAILED)
 

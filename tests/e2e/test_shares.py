@@ -39,8 +39,8 @@ class Shares(training.Case):
         driver, *_ = self.start_ranks(job, "--inject", ",".join([*slow, "kill:rank2@step24"]))
         self.assert_exit(driver, FINISHED)
         first = self.events("rebalance")[0]
-        self.assertEqual(sum(first["shares"]), 64)
-        self.assertLess(first["shares"][2], 21)
+        self.assertEqual(sum(first["shares"]), job["train.global_batch"])
+        self.assertLess(first["shares"][2], job["train.global_batch"] // 3)
         self.assert_recovered(nranks=2)
         self.assert_as_undisturbed({**job, "cluster.rebalance": "false"}, 3)
 

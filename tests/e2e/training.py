@@ -9,7 +9,7 @@ import struct
 import dp
 
 # 32 steps an epoch.
-JOB = {"data.samples": 2048, "data.validation_samples": 512, "train.global_batch": 64,
+JOB = {"data.samples": 512, "data.validation_samples": 256, "train.global_batch": 16,
        "train.epochs": 12}
 # For jobs that go on with another number of ranks, whose sums are rounded differently.  Training at
 # the usual rate amplifies rounding from 1e-10 to 1e-2 within 20 epochs.  At this rate it stays
