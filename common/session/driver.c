@@ -14,28 +14,30 @@
 
 /* ---- life ---- */
 
-static const char *dup_or_null(const char *s) { return s ? xstrdup(s) : NULL; }
+/* The texts of the options, which the driver copies; each may be NULL. */
+static const size_t texts[] = {
+    offsetof(struct driver_options, host),    offsetof(struct driver_options, host_id),
+    offsetof(struct driver_options, device),  offsetof(struct driver_options, gpu_uuid),
+    offsetof(struct driver_options, gpu_bus), offsetof(struct driver_options, advertise),
+    offsetof(struct driver_options, resume),  offsetof(struct driver_options, evaluate),
+    offsetof(struct driver_options, predict), offsetof(struct driver_options, how_to_resume),
+    offsetof(struct driver_options, run),     offsetof(struct driver_options, standby_id),
+    offsetof(struct driver_options, led_by),  offsetof(struct driver_options, leads_at),
+};
 
-static const void *dup_bytes(const void *p, size_t len) { return blob_of(p, len).data; }
+static const char **text_at(struct driver_options *o, size_t i)
+{
+    return (const char **)((char *)o + texts[i]);
+}
 
 static void copy_options(struct driver_options *to, const struct driver_options *from)
 {
     *to = *from;
-    to->job = dup_bytes(from->job, from->job_len);
-    to->host = dup_or_null(from->host);
-    to->host_id = dup_or_null(from->host_id);
-    to->device = dup_or_null(from->device);
-    to->gpu_uuid = dup_or_null(from->gpu_uuid);
-    to->gpu_bus = dup_or_null(from->gpu_bus);
-    to->advertise = dup_or_null(from->advertise);
-    to->resume = dup_or_null(from->resume);
-    to->evaluate = dup_or_null(from->evaluate);
-    to->predict = dup_or_null(from->predict);
-    to->how_to_resume = dup_or_null(from->how_to_resume);
-    to->run = dup_or_null(from->run);
-    to->standby_id = dup_or_null(from->standby_id);
-    to->led_by = dup_or_null(from->led_by);
-    to->leads_at = dup_or_null(from->leads_at);
+    to->job = blob_of(from->job, from->job_len).data;
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        const char **text = text_at(to, i);
+        *text = *text ? xstrdup(*text) : NULL;
+    }
 }
 
 static void drop(const void *p) { free((void *)(uintptr_t)p); }
@@ -43,20 +45,8 @@ static void drop(const void *p) { free((void *)(uintptr_t)p); }
 static void free_options(struct driver_options *o)
 {
     drop(o->job);
-    drop(o->host);
-    drop(o->host_id);
-    drop(o->device);
-    drop(o->gpu_uuid);
-    drop(o->gpu_bus);
-    drop(o->advertise);
-    drop(o->resume);
-    drop(o->evaluate);
-    drop(o->predict);
-    drop(o->how_to_resume);
-    drop(o->run);
-    drop(o->standby_id);
-    drop(o->led_by);
-    drop(o->leads_at);
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+        drop(*text_at(o, i));
 }
 
 /* Heartbeats: one a second, rarer beyond 1,000 ranks, and several within the timeout. */
@@ -503,16 +493,6 @@ static void send_beats(struct driver *d)
     if (d->succession.conn)
         queue_send(&d->out, d->succession.conn->id, frame_ref(f));
     frame_unref(f);
-}
-
-static void incident_silent(struct driver *d, int rank, const char *why)
-{
-    if (d->stage <= STAGE_WAIT || rank >= d->n_ranks || !d->seats[rank].is_member)
-        return;
-    char *who = driver_label(d, rank), *text = xasprintf("%s: %s", who, why);
-    incident_begin(d, text);
-    free(text);
-    free(who);
 }
 
 static void check_silence(struct driver *d)

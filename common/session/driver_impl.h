@@ -428,6 +428,7 @@ int watch_is_behind(const struct driver *d, const struct watch_view *v, int rank
 
 /* driver_incident.c */
 void incident_begin(struct driver *d, const char *text); /* before any rank is told to leave */
+void incident_silent(struct driver *d, int rank, const char *why); /* a rank is about to be lost */
 void incident_message(struct driver *d, int64_t conn, const Wire__Ring *m);
 void incident_own(struct driver *d, int64_t now_ns, const struct collective *c, int n);
 void incident_check(struct driver *d);  /* hands it over, once all have answered or had the time */

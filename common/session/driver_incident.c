@@ -121,6 +121,16 @@ static void take(struct driver *d, struct incident_rank *r, struct collective *r
     incident_check(d);
 }
 
+void incident_silent(struct driver *d, int rank, const char *why)
+{
+    if (d->stage <= STAGE_WAIT || rank >= d->n_ranks || !d->seats[rank].is_member)
+        return;
+    char *who = driver_label(d, rank), *text = xasprintf("%s: %s", who, why);
+    incident_begin(d, text);
+    free(text);
+    free(who);
+}
+
 void incident_message(struct driver *d, int64_t conn, const Wire__Ring *m)
 {
     struct ring_answer ring;
