@@ -85,13 +85,13 @@ int reducer_micro_begin(struct reducer *r, int is_first, int is_last, struct err
 int reducer_sum(struct reducer *r, const struct stage *s, struct err *err);
 /* This rank's gradients in `bucket` are complete. */
 int reducer_bucket(struct reducer *r, int bucket, struct err *err);
-/* Where gradients are divided.  reducer_micro: the gradients in `bucket` of a micro-batch that is
- * not the step's last one are complete.  reducer_release: the bucket's memory is needed for other
- * gradients; wait until its sums have been moved out. */
+/* These two are for divided gradients.  reducer_micro: the gradients in `bucket` of a micro-batch
+ * that is not the step's last one are complete.  reducer_release: the bucket's memory is needed for
+ * other gradients; wait until its sums have been moved out. */
 int reducer_micro(struct reducer *r, int bucket, struct err *err);
 int reducer_release(struct reducer *r, int bucket, struct err *err);
-/* Where parameters are divided.  reducer_gather starts to gather the parameters of `bucket` from
- * all ranks.  reducer_gathered waits for them. */
+/* These two are for divided parameters.  reducer_gather starts to gather the parameters of `bucket`
+ * from all ranks.  reducer_gathered waits for them. */
 int reducer_gather(struct reducer *r, int bucket, struct err *err);
 int reducer_gathered(struct reducer *r, int bucket, struct err *err);
 /* The collectives that are started from now on belong to a validation, not to a step.  reducer_end

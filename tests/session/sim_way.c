@@ -1,4 +1,5 @@
-/* Which ranks wait for which, and which step is left whole: pure functions of a strategy's kind. */
+/* The ranks that wait for each other, and the step that is left whole: pure functions of a
+ * strategy's kind. */
 #include "sim_way.h"
 
 struct way way_of_seed(uint64_t seed)

@@ -20,7 +20,7 @@
 
 enum { N_STEPS = 5, N_RANKS = 3 }; /* of an epoch */
 
-/* How near the first steps of a resumed run are to those of the plain all-reduce. */
+/* The first steps of a resumed run beside those of the plain all-reduce. */
 enum nearness {
     EQUAL, /* up to the order of sums */
     CODED, /* gradients are rounded, or not those of the mean */
