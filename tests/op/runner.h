@@ -8,8 +8,8 @@
  *   - a run allocates nothing;
  *   - a failed allocation while a kernel is made is reported (op_runner_out_of_memory).
  * In half precision an element may differ from the reference by one unit in the last place: the
- * reference gets the same rounded inputs and rounds once.  Central differences are taken in F32
- * only.
+ * reference gets the same rounded inputs and rounds once.  Where the node adds to its output, the
+ * sum may differ by half a unit of its own in addition.  Central differences are taken in F32 only.
  *
  * Each case is named on stdout before it runs.  A failure is printed at once.  Then the next case
  * runs, unless the backend takes no more work.  At the end all failures are listed, and cmocka
