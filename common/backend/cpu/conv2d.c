@@ -1,10 +1,11 @@
-/* conv2d - convolutions and their gradients, by oneDNN or, where they are faster, by conv_rows.h
- * and winograd.h.
+/* conv2d - convolutions and their gradients, by oneDNN or, where they are faster, by conv_rows.h,
+ * winograd.h and conv_pairs.h.
  *
  * Activations stay NHWC.  oneDNN chooses the filters' layout, since it falls back to its slow
  * reference code for ours; so filters are reordered first, and their gradient afterwards.
  * op/conv2d.c has the formulas; the twin is cuda/conv2d.c. */
 #include "backend/cpu/chain.h"
+#include "backend/cpu/conv_pairs.h"
 #include "backend/cpu/conv_rows.h"
 #include "backend/cpu/winograd.h"
 
@@ -113,9 +114,10 @@ typedef int maker(struct cpu *b, const struct graph *g, const struct node *n, st
 static maker *choose(const struct cpu *b, const struct graph *g, const struct node *n,
                      maker *by_onednn)
 {
-    return conv_rows_fits(b, g, n)  ? conv_rows_make
-           : winograd_fits(b, g, n) ? winograd_make
-                                    : by_onednn;
+    return conv_rows_fits(b, g, n)    ? conv_rows_make
+           : winograd_fits(b, g, n)   ? winograd_make
+           : conv_pairs_fits(b, g, n) ? conv_pairs_make
+                                      : by_onednn;
 }
 
 int cpu_make_conv2d(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,

@@ -134,6 +134,8 @@ int dn_has_bf16(void) { return dn_has_avx512(); }
 
 int dn_multiplies_bf16(void) { return has_isa(dnnl_cpu_isa_avx512_core_bf16); }
 
+int dn_has_amx(void) { return has_isa(dnnl_cpu_isa_avx512_core_amx); }
+
 static dnnl_alg_kind_t forward_alg(enum activation act)
 {
     switch (act) {

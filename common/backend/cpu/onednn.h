@@ -34,6 +34,7 @@ int dn_has_avx512(void); /* 1 if the processor has AVX-512 and ONEDNN_MAX_CPU_IS
 int dn_has_bf16(void);
 /* 1 if the processor multiplies BF16 by itself, and ONEDNN_MAX_CPU_ISA allows it. */
 int dn_multiplies_bf16(void);
+int dn_has_amx(void); /* 1 if oneDNN multiplies BF16 by AMX here */
 
 /* The extents of a tensor, and its strides in memory. */
 struct dn_layout {
