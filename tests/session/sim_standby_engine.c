@@ -98,7 +98,7 @@ static int64_t find_divided(struct world *w, const struct group *g)
     int64_t step = best < 0 ? 0 : rank[best].step;
     if (step == g->newest)
         return step;
-    if (w->way.has_buddies && w->only_driver == 1)
+    if (w->way.has_buddies && w->only_driver == 1 && g->n_ranks >= w->newest_n_ranks - 1)
         world_fail(w, "step %lld is not whole, though only the driver was struck",
                    (long long)g->newest);
     step = max_i64(step, g->folder->saved);
@@ -114,7 +114,7 @@ static void enter_state(struct world *w, struct group *g)
 {
     const int64_t lineage = g - w->group + 1;
     g->step = w->way.kind == WAY_SHARDS ? find_divided(w, g) : g->newest;
-    if (g->is_resumed && w->n_followers_struck > 0)
+    if (g->is_resumed && (w->n_followers_struck > 0 || w->newest_n_ranks == 1))
         w->newest_step = min_i64(w->newest_step, g->step);
     if (w->newest_step > g->step + 1)
         world_fail(w, "step %lld was done, and term %lld goes on from %lld",
@@ -140,6 +140,7 @@ static void count_step(struct world *w, struct group *g)
     w->newest_term = g->term;
     w->is_voter = w->was_asked;
     w->newest_step = ++g->step;
+    w->newest_n_ranks = g->n_ranks;
     w->r->n_epochs += g->step % w->spe == 0;
 }
 

@@ -100,6 +100,7 @@ struct world {
     int n_groups;
     int is_cut[MAX_RANKS + 1][MAX_RANKS + 1]; /* places that do not reach each other */
     int64_t newest_term, newest_step;
+    int newest_n_ranks; /* ranks that did the newest step; 1: only the driver held it */
     int n_faults, n_left, was_asked, is_voter;
     int only_driver;         /* is struck, and once; 2: together with a follower */
     struct folder folder[2]; /* the driver's, the standby's */
