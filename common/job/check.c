@@ -420,7 +420,7 @@ static int check_ranks(const struct cluster_options *c, int64_t n_ranks, struct 
     return 0;
 }
 
-/* The ways of sharing the work that only CPUs have. */
+/* Settings of the strategy that are for CPUs alone. */
 static int check_strategy(const struct job *job, const char *backend, struct err *err)
 {
     const int64_t *zero = job_field(job, "strategy.zero");
