@@ -15,10 +15,12 @@
  *
  *   all-reduce      With two ranks, or a small x: every rank sends x to all others and sums all of
  *                   them itself, in one round.  Otherwise: a reduce-scatter and an all-gather,
- * slice by slice, in two rounds; no rank sends more than 2 * (size-1)/size * bytes. If hosts have
- * several ranks each, a large x goes along the chain of coll/sparse.h instead; a host then sends at
- * most 2 * bytes to other hosts, however many ranks it has. reduce-scatter  rank j gets every
- * rank's j-th span, and sums them. all-gather      every rank sends its span to every other rank.
+ *                   slice by slice, in two rounds; no rank sends more than 2 * (size-1)/size *
+ *                   bytes.  If hosts have several ranks each, a large x goes along the chain of
+ *                   coll/sparse.h instead; a host then sends at most 2 * bytes to other hosts,
+ *                   however many ranks it has.
+ *   reduce-scatter  rank j gets every rank's j-th span, and sums them.
+ *   all-gather      every rank sends its span to every other rank.
  *   all-to-all      every rank sends a part to every other; in an exchange most parts are empty.
  *   broadcast       down a chain of ranks, piece by piece.
  *

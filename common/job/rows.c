@@ -240,7 +240,7 @@ static const struct option strategy_row = {"strategy.name",
                                            "allreduce",
                                            .registry = &strategy_entries,
                                            .flags = OPT_RESUME,
-                                           .help = "How the ranks combine their gradients."};
+                                           .help = "How the ranks share the work."};
 
 static const struct option last_rows[] = {
     {"precision", OPT_CHOICE, AT(precision), "float32", .choices = precisions,

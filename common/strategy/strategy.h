@@ -120,8 +120,8 @@ struct strategy_promises {
      * however the samples are distributed over the ranks. */
     int sum_is_linear;
     /* 1: the sums of before_update do not depend on how the gradients are cut into buckets, and
-     * nothing is kept by buckets from step to step: on CPUs the strategy may be made anew between
-     * steps, for other buckets (reducer_recut).  It has no `form`. */
+     * nothing is kept by buckets from step to step: the strategy may be made anew between steps,
+     * for other buckets (reducer_recut).  It has no `form`. */
     int buckets_may_change;
     enum strategy_recovery recovery;
     /* The number of ranks that hold each shard of the state.  0: the state is not divided.

@@ -23,8 +23,8 @@
  * with the present one.  The decision is a part of the state (ckpt_state.bucket_bytes): a resumed
  * run and a rank that joins have it from the state, and nothing is measured again.
  *
- * Only where the strategy promises that buckets may change; so the bits of training do not depend
- * on the decision.
+ * Only where the strategy promises that buckets may change.  So on CPUs the bits of training do not
+ * depend on the decision.  On GPUs NCCL chooses the order of sums.
  *
  * Threads: the engine's. */
 #ifndef TRAIN_BUCKETS_H

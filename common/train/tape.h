@@ -30,7 +30,7 @@ struct tapes; /* opaque */
  * and launch a collective at the same times, as NCCL demands.  (For two keys a rank may have the
  * same program, and then has two recordings of it.) */
 struct tape_key {
-    int training;        /* 0: validation, which has no collectives */
+    int training;        /* 0: validation; one that has collectives is not recorded */
     int64_t n_global;    /* samples of the whole step; validation: 0 */
     int64_t most, least; /* samples of the micro-batch on rank 0 and on the last rank; validation:
                             this rank's, twice */

@@ -16,8 +16,8 @@ which varies less.  Each run's events.jsonl is checked against the contract
 --network resnet18 is another recipe: ResNet-18 by deploy/examples/cifar10-resnet18.yaml on the
 10,000 images of CIFAR-10's data_batch_1, 15 epochs with crops and flips, one rank, one seed, in
 bfloat16 on both sides.  The accuracy is that of test_batch after the last epoch, and is to lie
-within one point of PyTorch's, which has to be measured (--torch).  On one core ours takes about 15
-minutes, PyTorch's three times as long; --epochs 5 gives a first figure.
+within one point of PyTorch's, which has to be measured (--torch).  On one free core each side takes
+25 minutes (Zen 5) to 45 (Zen 4); --epochs 5 gives a first figure.
 
 --quick    one seed, 2 ranks, PyTorch's init: about two minutes on two free cores
 --torch    run PyTorch's side, too, with this Python: the same seeds, one process; without it

@@ -9,7 +9,8 @@ from dp import FINISHED, PATIENT, USAGE, freezing
 
 # 8 steps an epoch, of which the last one is partial.
 JOB = {**training.JOB, **PATIENT, "data.samples": 500, "data.validation_samples": 150,
-       "train.epochs": 4, "cluster.min_ranks": 2, "optimizer.momentum": 0.9, "strategy.shards": 5}
+       "train.global_batch": 64, "train.epochs": 4, "cluster.min_ranks": 2,
+       "optimizer.momentum": 0.9, "strategy.shards": 5}
 
 
 class Shares(training.Case):
