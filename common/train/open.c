@@ -232,14 +232,16 @@ static const struct coll_device_ops *shared_memory(const struct trainer *t)
     return t->o.plugin && most > 1 ? t->o.plugin->coll : NULL;
 }
 
-void trainer_warn(void *arg, const char *text)
+void trainer_warn_at(struct trainer *t, int64_t step, const char *text)
 {
-    struct trainer *t = arg;
     struct report *r = report_new(REPORT_WARNING, 0);
 
+    r->warning.step = step;
     r->warning.text = xstrdup(text);
     t->hooks.report(t->hooks.arg, r);
 }
+
+void trainer_warn(void *arg, const char *text) { trainer_warn_at(arg, 0, text); }
 
 /* Refuse slots that ask to be divided among the ranks, because nothing divides a slot by its
  * declaration yet: state_new gives every rank the whole of each slot. */

@@ -116,7 +116,7 @@ static void tell_change(struct trainer *t, const struct ckpt *c, const char *run
     if (text.len) {
         char *all = xasprintf("resume: %s", buf_cstr(&text));
 
-        trainer_warn(t, all);
+        trainer_warn_at(t, t->state->at.step, all);
         free(all);
     }
     buf_fini(&text);

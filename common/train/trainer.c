@@ -187,7 +187,7 @@ static void tell_back(struct trainer *t, const char *lost, const char *to, int64
                      ? xasprintf("%s: training goes back to %s %lld", lost, to, (long long)step)
                      : xasprintf("%s: there is no checkpoint yet, so training begins again", lost);
 
-    trainer_warn(t, text);
+    trainer_warn_at(t, step, text);
     free(text);
 }
 

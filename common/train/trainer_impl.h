@@ -185,10 +185,14 @@ int explain_nonfinite(struct trainer *t, const struct step_result *result, struc
  * n_local 0: one rank. */
 int trainer_n_threads(const struct trainer *t, int n_local);
 
-/* Tell the driver.  arg is the struct trainer. */
+/* Tell the driver.  arg is the struct trainer.  The event has step 0. */
 void trainer_warn(void *arg, const char *text);
+/* Likewise, of a step. */
+void trainer_warn_at(struct trainer *t, int64_t step, const char *text);
+
 /* The method of the job's strategy. */
 const struct strategy_ops *trainer_strategy(const struct trainer *t);
+
 /* Rank 0 takes the newest checkpoint in run_dir; if there is none yet, it begins a run. */
 int trainer_resume(struct trainer *t, const char *run_dir, struct err *err);
 /* The position of a run that has not done a step. */

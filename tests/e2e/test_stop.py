@@ -286,11 +286,11 @@ class RunDirectories(dp.Case):
             self.run_driver("--local", "--resume", n=n,
                             job={**job, "train.epochs": epochs, "strategy.name": "allreduce",
                                  "strategy.compress": "onebit"})
-        told = [event["message"] for event in self.events("warning")]
-        self.assertEqual(told, [
-            "resume: strategy was {name: local_sgd, outer: nesterov} and is now "
+        told = [(event["step"], event["message"]) for event in self.events("warning")]
+        self.assertEqual(told, [(
+            32, "resume: strategy was {name: local_sgd, outer: nesterov} and is now "
             "{name: allreduce, compress: onebit}; dropped from the checkpoint: outer_parameters, "
-            "outer_momentum_buffer; not in the checkpoint, so begun as in a new run: error"])
+            "outer_momentum_buffer; not in the checkpoint, so begun as in a new run: error")])
         losses = [event["validation_loss"] for event in self.events("epoch")]
         self.assertEqual([event["step"] for event in self.events("epoch")], [32, 64, 96])
         self.assertLess(losses[2], losses[0])
