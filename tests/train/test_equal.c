@@ -3,9 +3,12 @@
 #include "../test.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "../remove_tree.h"
+#include "base/alloc.h"
 #include "ranks.h"
+#include "text.h"
 
 #define DATA  "data: {format: digits, samples: 1000, validation_samples: 203}\n"
 #define LENET "model: {arch: lenet}\n" DATA
@@ -61,6 +64,34 @@ static void test_ranks_and_micro_batches(void **state)
             assert_int_equal(many.n_validated, 203);
         }
     }
+}
+
+/* Dropout of tokens draws by the sample and its place in it, not by the row of a rank's batch. */
+static void test_dropout_of_tokens(void **state)
+{
+    static const char job[] = "model: {arch: gpt, layers: 2, heads: 2, width: 48, context: 16, "
+                              "dropout: 0.3}\ndata: {format: text, path: %s/text}\n"
+                              "train: {global_batch: 12, max_steps: 6, accumulate: %d}\n"
+                              "optimizer: {name: adamw, lr: 0.001}\n";
+    struct run_result one, many;
+    char folder[64];
+
+    (void)state;
+    write_text(folder);
+    for (int n = 1; n <= 4; n++) {
+        for (int accumulate = 1; accumulate <= 2; accumulate++) {
+            char what[48], *text = xasprintf(job, folder, accumulate);
+
+            snprintf(what, sizeof what, "%d ranks, accumulate %d", n, accumulate);
+            run_job_ok(&(struct run_plan){.job = text, .n_ranks = n, .n_epochs = 1},
+                       n == 1 && accumulate == 1 ? &one : &many);
+            if (n > 1 || accumulate > 1)
+                assert_same_losses(what, &one, &many, 1e-5);
+            free(text);
+        }
+    }
+    assert_int_equal(one.n_steps, 6);
+    assert_int_equal(remove_tree(folder), 0);
 }
 
 static void test_accumulation(void **state)
@@ -271,6 +302,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranks_and_micro_batches),
+        cmocka_unit_test(test_dropout_of_tokens),
         cmocka_unit_test(test_accumulation),
         cmocka_unit_test(test_statistics_of_micro_batches),
         cmocka_unit_test(test_ranks_without_samples),
