@@ -44,6 +44,9 @@ ENDLESS = {"data.samples": 20000, "data.validation_samples": 256, "train.global_
            "train.epochs": 100000}
 # A job whose followers end when they lose their driver.
 FORSAKEN = {"cluster.driver_timeout": 0}
+# Ranks that write a checkpoint together go on with it after each step.  These steps last long
+# enough for the checkpoint of step 16, also on a busy machine.
+WHILE_SAVING = ",".join(f"delay:rank1@step{step}:300ms" for step in range(17, 22))
 # A job that ends when it loses a rank, the driver's included, because no rank may be replaced.
 RIGID = {"cluster.replace_timeout": 0, **FORSAKEN}
 # A job that loses no rank for being silent or slow.  One of its ranks freezes itself (freezing),

@@ -210,7 +210,7 @@ class DriverLost(training.Case):
         """The driver that is started again reads step 16, and takes what the followers have."""
         job = {**DIVIDED, **dp.PATIENT, "strategy.zero": 3}
         driver, *followers = self.start_ranks_of(
-            "--inject", "stop:rank1@step18,kill:rank0@update20", job=job)
+            "--inject", f"{dp.WHILE_SAVING},stop:rank1@step22,kill:rank0@update22", job=job)
         self.wait_checkpoint("run", 16)
         self.wake(followers[0].pid, run="run")
         self.kill_and_restart(driver, followers, job)
@@ -221,13 +221,13 @@ class DriverLost(training.Case):
         """The driver's shards are nowhere else, so training goes back to the checkpoint."""
         job = {**DIVIDED, **dp.PATIENT, "strategy.zero": 2, "strategy.buddy": "false"}
         driver, *followers = self.start_ranks_of(
-            "--inject", "stop:rank1@step18,kill:rank0@update20", job=job)
+            "--inject", f"{dp.WHILE_SAVING},stop:rank1@step22,kill:rank0@update22", job=job)
         self.wait_checkpoint("run", 16)
         self.wake(followers[0].pid, run="run")
         successor = self.kill_and_restart(driver, followers, job)
         recovered, = self.events("recovered", "run")
         self.assertEqual(recovered["source"], "checkpoint")
-        self.assertRegex(successor.text, "state of step 21 is not whole any more: .*no other rank "
+        self.assertRegex(successor.text, "state of step 23 is not whole any more: .*no other rank "
                          "held its part .*: training goes back to step 16")
 
     # ---- which state, which driver

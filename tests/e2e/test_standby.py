@@ -132,8 +132,8 @@ class Standby(training.Case):
         """The driver's shards are nowhere else, so the standby reads the checkpoint."""
         job = {**JOB, **dp.PATIENT, "model.arch": "mlp", "optimizer.name": "adam",
                "strategy.zero": 2, "strategy.buddy": "false"}
-        driver, standby, followers = self.join(job=job,
-                                               inject="stop:rank1@step18,kill:rank0@update20")
+        driver, standby, followers = self.join(
+            job=job, inject=f"{dp.WHILE_SAVING},stop:rank1@step22,kill:rank0@update22")
         self.wait_checkpoint("run", 16)
         self.wake(followers[0].pid, run="run")
         driver.wait_exit()
