@@ -481,12 +481,19 @@ static void test_steps_do_not_wait_for_any_rank(void **state)
     assert_int_equal(step_on_disk(k), 32);
 }
 
-/* The disk is full from the second step on, and has room again from the tenth. */
+/* The disk is full from the second step on, and has room again once a checkpoint has failed. */
 static void fill_disk(void *arg, struct trainer *t, int64_t step)
 {
-    (void)arg, (void)t;
-    if (step == 2 || step == 10)
-        set_disk(0, step == 2 ? ENOSPC : 0);
+    enum { STEP_MS = 20, LAST = 30 }; /* the checkpoint of step 32 finds room in any case */
+    const struct run_result *r = arg;
+
+    (void)t;
+    if (step == 2)
+        set_disk(0, ENOSPC);
+    else if (step > 2 && step < LAST && !*r->unsaved)
+        usleep(STEP_MS * 1000);
+    else if (step > 2)
+        set_disk(0, 0);
 }
 
 /* A rank that cannot write costs that checkpoint alone. */
@@ -499,7 +506,8 @@ static void test_full_disk_of_all_ranks(void **state)
                                   .n_ranks = 3,
                                   .n_epochs = 1,
                                   .run_dir = k->dir,
-                                  .on_step = fill_disk},
+                                  .on_step = fill_disk,
+                                  .arg = &r},
                &r);
     assert_int_equal(r.n_steps, 32);
     assert_non_null(strstr(r.unsaved, "No space left on device"));
