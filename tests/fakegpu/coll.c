@@ -52,6 +52,7 @@ struct fake_coll {
     struct coll *inner;
     cudaStream_t stream;
     cudaEvent_t fork, done[COLL_RING]; /* done: by the ticket's number */
+    char was_recorded[COLL_RING];      /* likewise; 1: it was queued while the backend recorded */
     struct piece *pieces;
     int64_t n_queued, n_put, n_done;
     int64_t break_at; /* the number of the collective in which the device breaks; 0: none */
@@ -267,17 +268,23 @@ static int64_t queue(struct coll *c, const struct coll_job *j, struct err *err)
     else if (do_now(f, j, err) < 0)
         return err->code;
     f->n_queued++;
+    f->was_recorded[f->n_queued % COLL_RING] = f->cuda->is_recording != 0;
     if (!f->cuda->is_recording)
         (void)cudaEventRecord(f->done[f->n_queued % COLL_RING], f->stream);
     return coll_ticket(j->channel, f->n_queued);
 }
 
+/* As with CUDA, a recording cannot wait for what was queued outside it, and nothing outside it for
+ * what it holds. */
 static int join(struct coll *c, int64_t ticket, struct err *err)
 {
     struct fake_coll *f = of(c);
     const int64_t number = coll_number_of(ticket);
 
     ASSERT(number <= f->n_queued);
+    if (f->was_recorded[number % COLL_RING] != (f->cuda->is_recording != 0))
+        return err_set(err, ERR_DEVICE, "collective %lld is awaited in the wrong recording",
+                       (long long)number);
     if (!f->cuda->is_recording)
         (void)cudaStreamWaitEvent(f->cuda->stream, f->done[number % COLL_RING], 0);
     return fake_poll(c, err);
