@@ -420,7 +420,7 @@ static int check_ranks(const struct cluster_options *c, int64_t n_ranks, struct 
     return 0;
 }
 
-/* Settings of the strategy that are for CPUs alone. */
+/* Refuse settings of the strategy that the backend cannot follow. */
 static int check_strategy(const struct job *job, const char *backend, struct err *err)
 {
     const int64_t *zero = job_field(job, "strategy.zero");

@@ -278,8 +278,9 @@ static void run(const struct plain *p)
 }
 
 /* The conditions: BF16 with a float32 gradient, one group, no dilation, no bias; whole vectors of
- * channels; and bounded memory, since each thread sums a gradient of its own.  Where the processor
- * has AMX, oneDNN uses that, which is faster. */
+ * channels; and bounded memory for the sums, since each thread sums a gradient of its own.  (The
+ * pairs of x grow with the image.)  Where the processor has AMX, oneDNN uses that, which is faster.
+ */
 int conv_pairs_fits(const struct cpu *b, const struct graph *g, const struct node *n)
 {
     const struct shape *w = cpu_conv_filter(g, n);
