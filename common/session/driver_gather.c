@@ -19,16 +19,12 @@
 
 void gather_refuse(struct driver *d, struct conn *c, Wire__Reason reason, const char *text)
 {
-    Wire__Control m = WIRE__CONTROL__INIT;
-    Wire__Refused r = WIRE__REFUSED__INIT;
+    Wire__Control m;
+    Wire__Refused r;
     struct arena a;
 
     arena_init(&a);
-    r.reason = reason;
-    r.text = msg_text(&a, text, MSG_MAX_TEXT);
-    r.run = arena_strdup(&a, d->o.run ? d->o.run : "");
-    m.body_case = WIRE__CONTROL__BODY_REFUSED;
-    m.refused = &r;
+    msg_refuse(&m, &r, &a, reason, text, d->o.run);
     stranger_say(d, "refused %s: %s", c->from, r.text);
     driver_send(d, c, &m);
     arena_fini(&a);

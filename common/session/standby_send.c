@@ -83,16 +83,12 @@ void standby_acknowledge(struct standby *s, const Wire__Voters *v)
 
 void standby_refuse(struct standby *s, int64_t conn, Wire__Reason reason, const char *text)
 {
-    Wire__Control m = WIRE__CONTROL__INIT;
-    Wire__Refused r = WIRE__REFUSED__INIT;
+    Wire__Control m;
+    Wire__Refused r;
     struct arena a;
 
     arena_init(&a);
-    r.reason = reason;
-    r.text = msg_text(&a, text, MSG_MAX_TEXT);
-    r.run = arena_strdup(&a, s->run ? s->run : "");
-    m.body_case = WIRE__CONTROL__BODY_REFUSED;
-    m.refused = &r;
+    msg_refuse(&m, &r, &a, reason, text, s->run);
     send(s, conn, &m);
     queue_close(&s->out, conn, text);
     arena_fini(&a);

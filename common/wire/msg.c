@@ -113,6 +113,18 @@ char *msg_text(struct arena *a, const char *s, size_t max)
     return out;
 }
 
+void msg_refuse(Wire__Control *m, Wire__Refused *r, struct arena *a, Wire__Reason reason,
+                const char *text, const char *run)
+{
+    *m = (Wire__Control)WIRE__CONTROL__INIT;
+    *r = (Wire__Refused)WIRE__REFUSED__INIT;
+    r->reason = reason;
+    r->text = msg_text(a, text, MSG_MAX_TEXT);
+    r->run = arena_strdup(a, run ? run : "");
+    m->body_case = WIRE__CONTROL__BODY_REFUSED;
+    m->refused = r;
+}
+
 void msg_hash_put(struct hash128 h, uint8_t out[MSG_HASH])
 {
     for (int i = 0; i < 8; i++) {

@@ -55,6 +55,10 @@ const char *msg_name(const Wire__Control *m);
  * '?' (new lines and tabs by a space).  NULL gives "". */
 char *msg_text(struct arena *a, const char *s, size_t max);
 
+/* Make *m a refusal, whose parts lie in *r and `a`.  run: the run's name; NULL: none yet. */
+void msg_refuse(Wire__Control *m, Wire__Refused *r, struct arena *a, Wire__Reason reason,
+                const char *text, const char *run);
+
 /* 16 bytes, little endian words lo, hi. */
 void msg_hash_put(struct hash128 h, uint8_t out[MSG_HASH]);
 struct hash128 msg_hash_get(ProtobufCBinaryData b); /* a checked field */
