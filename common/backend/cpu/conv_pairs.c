@@ -17,6 +17,7 @@
 
 #include "backend/cpu/onednn.h"
 #include "backend/cpu/plain.h"
+#include "backend/cpu/registers.h"
 #include "base/util.h"
 #include "op/op.h"
 
@@ -26,14 +27,6 @@
 #include <string.h>
 
 #define AVX512 __attribute__((target("avx512f,avx512bf16")))
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-#define EACH(i, n) UNROLL for (int i = 0; i < (n); i++) /* n is a constant */
-#define INLINE     AVX512 __attribute__((always_inline)) static inline
-#define KEEP(x)    __asm__("" : "+v"(x)) /* in a register; as in outer.c */
 
 enum {
     LANES = 16,

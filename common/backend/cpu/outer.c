@@ -3,6 +3,7 @@
 #include "backend/cpu/outer.h"
 
 #include "backend/cpu/onednn.h"
+#include "backend/cpu/registers.h"
 #include "base/util.h"
 
 #ifdef __x86_64__
@@ -10,19 +11,6 @@
 #include <immintrin.h>
 
 #define AVX512 __attribute__((target("avx512f")))
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-/* A loop of a constant number of turns, which the compiler must unroll. */
-#define EACH(i, n) UNROLL for (int i = 0; i < (n); i++)
-#define INLINE     AVX512 __attribute__((always_inline)) static inline
-
-/* Keeps x in a register.  Else the compiler would load x again for each use, and half of the loads
- * would straddle cache lines. */
-#define KEEP(x)      __asm__("" : "+v"(x))
-#define KEEP_MASK(x) __asm__("" : "+Yk"(x)) /* the same for a mask register */
 
 /* The largest n_i for a number of vectors v: n_i*v accumulators, v vectors of b and one of a must
  * fit into 32 registers. */
