@@ -3,6 +3,7 @@
 They need neither PyTorch nor a GPU; without PyTorch a stand-in takes its name."""
 
 import contextlib
+import io
 import os
 import pathlib
 import signal
@@ -13,6 +14,7 @@ import unittest
 from types import SimpleNamespace
 from unittest import mock
 
+import accuracy
 import bench
 import gpu
 
@@ -352,6 +354,77 @@ class TheirSteps(unittest.TestCase):
         self.assertEqual(seen.calls[3:], [
             ("mark 0",), ("work",), ("mark 1",), ("work",), ("mark 2",), ("work",), ("mark 3",),
             ("synchronize",)])
+
+
+class Accuracy(unittest.TestCase):
+    """Which figures of accuracy.py decide, and the goals that they meet."""
+
+    def setUp(self):
+        self.data = tempfile.NamedTemporaryFile()
+        self.addCleanup(self.data.close)
+
+    def main(self, network, figures, *argv, theirs=None):
+        """The exit status and the report, if each run ends with its figure."""
+        def train(_args, _work, *key):
+            value = figures[key[0]] if isinstance(figures, dict) else figures
+            deciding = dict(validation_loss=value) if network == "gpt" else \
+                dict(validation_accuracy=value / 100)
+            return [dict(dict(validation_loss=0.5, validation_accuracy=0.5, train_loss=1,
+                              samples_per_second=1), **deciding)]
+        printed = io.StringIO()
+        with mock.patch.object(accuracy, "train", train), mock.patch("sys.stderr"), \
+                mock.patch.object(accuracy, "measure_torch", return_value=theirs or {}), \
+                mock.patch.dict(accuracy.RECIPES[network], data=self.data.name), \
+                contextlib.redirect_stdout(printed):
+            return accuracy.main(["--network", network, *argv]), printed.getvalue()
+
+    def test_a_gpt_s_loss_is_at_most_the_goal_in_each_precision(self):
+        for float32, bfloat16, status in ((1.9, 1.9, 0), (1.901, 1.8, 1), (1.8, 1.901, 1),
+                                          (1.8, float("nan"), 1)):
+            said, text = self.main("gpt", dict(float32=float32, bfloat16=bfloat16))
+            self.assertEqual(said, status)
+            for name, value in (("float32", float32), ("bfloat16", bfloat16)):
+                self.assertIn(f"| {name} | normal | 1 | 1 | {value:.3f} ({value:.3f} to "
+                              f"{value:.3f}) |  | {'meets' if value <= 1.9 else 'misses'} |  |  |",
+                              text)
+
+    def test_pytorch_s_loss_stands_beside_a_gpt_s_and_decides_nothing(self):
+        said, text = self.main("gpt", 1.85, "--precision", "bfloat16",
+                               theirs={("bfloat16", "normal"): [[1.5]]})
+        self.assertEqual(said, 0)
+        self.assertIn("| 1.850 (1.850 to 1.850) |  | meets | +0.350 |  |", text)
+        self.assertIn("| bfloat16 | normal | PyTorch | 1 | 1.500 (1.500 to 1.500) |", text)
+
+    def test_an_accuracy_is_as_near_to_pytorch_s_as_its_goal_says(self):
+        beside = {("bfloat16", "pytorch"): [[75.0]]}
+        for value, status in ((74.1, 0), (75.9, 0), (73.9, 1), (76.1, 1)):
+            self.assertEqual(self.main("resnet18", value, "--torch", "python", theirs=beside)[0],
+                             status)
+        for value, status in ((98.5, 0), (98.9, 0), (98.3, 1)):  # beside the earlier results
+            self.assertEqual(self.main("lenet", value, "--init", "pytorch")[0], status)
+
+    def test_the_last_three_epochs_are_compared_where_there_are_three(self):
+        args = accuracy.parse([])
+        key, runs = ("float32", "pytorch"), [[90.0, 97.0, 98.0, 99.0]]
+        self.assertEqual(accuracy.row(args, key, 2, runs, {key: [[98.0, 98.0, 98.6]]}),
+                         "| float32 | pytorch | 2 | 1 | 99.00 (99.00 to 99.00) | 98.00 | misses "
+                         "| +0.40 | -0.20 |")
+
+    def test_the_job_is_the_example_s_with_the_run_s_values(self):
+        args = accuracy.parse(["--network", "gpt"])
+        words = accuracy.job_words(args, "run", "normal", 3, "bfloat16")
+        self.assertEqual(os.path.basename(words[1]), "shakespeare-gpt.yaml")
+        self.assertTrue(os.path.exists(words[1]))
+        for text in ("train.seed=3", "precision=bfloat16", "train.epochs=2",
+                     "train.validate_every=2", f"data.path={args.data}"):
+            self.assertIn(text, words)
+
+    def test_unknown_precisions_are_refused(self):
+        for argv in (["--network", "gpt", "--precision", "float32,float8"],
+                     ["--precision", "bfloat16"], ["--network", "resnet18"]):
+            with mock.patch("sys.stderr"), self.assertRaises(SystemExit) as end:
+                accuracy.parse(argv)
+            self.assertEqual(end.exception.code, 2)
 
 
 if __name__ == "__main__":

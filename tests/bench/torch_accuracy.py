@@ -4,14 +4,18 @@
     torch_accuracy.py --network lenet --data DIR --init pytorch|normal --epochs N --seed N
     torch_accuracy.py --network resnet18 --data DIR --epochs N --seed N [--precision bfloat16]
                       [--every N]
-    both: [--threads N]
+    torch_accuracy.py --network gpt --data FILE --epochs N --seed N [--precision bfloat16]
+                      [--every N]
+    all: [--threads N]
 
 lenet     LeNet on MNIST, SGD with rate 0.2
 resnet18  ResNet-18 with the stem for small images on CIFAR-10's data_batch_1, with crops and flips:
           deploy/examples/cifar10-resnet18.yaml; bfloat16 is autocast
+gpt       the GPT of characters on tinyshakespeare: deploy/examples/shakespeare-gpt.yaml, at most
+          2,000 steps; bfloat16 is autocast
 
-Prints one line of JSON: the accuracy on the test set after each epoch (or each --every epochs), in
-percent.
+Prints one line of JSON: the accuracy in percent and the loss on the test set after each epoch (or
+each --every epochs).
 """
 import argparse
 import contextlib
@@ -26,13 +30,35 @@ import torch
 import torchvision
 from torch import nn
 from torch.nn import functional as F
+import torch_networks
 from torch_side import make_lenet, read_idx
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "interop"))
 import networks  # noqa: E402
 
 
-class Lenet:
+class Task:
+    """x and y, held_x and held_y: samples and labels.  max_steps ends the training if the epochs
+    are longer; clip is the most that the gradient's norm may be."""
+    max_steps, clip = None, None
+
+    @staticmethod
+    def numbers(x):
+        """The model's input for samples."""
+        return x
+
+    def augmented(self, x):
+        return self.numbers(x)
+
+
+def cosine(step, n_steps, peak, warmup, least=0.0):
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    progress = (step - warmup) / max(n_steps - warmup, 1)
+    return least + (peak - least) * (1 + math.cos(math.pi * progress)) / 2
+
+
+class Lenet(Task):
     batch = 256
 
     def __init__(self, args):
@@ -59,13 +85,11 @@ class Lenet:
     def numbers(x):
         return x.float().div_(255)
 
-    augmented = numbers
-
     def rate(self, _step, _n_steps):
         return 0.2
 
 
-class Resnet18:
+class Resnet18(Task):
     batch, peak, warmup = 128, 0.1, 78
 
     def __init__(self, args):
@@ -106,10 +130,48 @@ class Resnet18:
                                    columns.view(n, 1, 32)].permute(0, 3, 1, 2))
 
     def rate(self, step, n_steps):
-        if step < self.warmup:
-            return self.peak * (step + 1) / self.warmup
-        progress = (step - self.warmup) / max(n_steps - self.warmup, 1)
-        return self.peak * (1 + math.cos(math.pi * progress)) / 2
+        return cosine(step, n_steps, self.peak, self.warmup)
+
+
+class Gpt(Task):
+    """Samples are windows of the text that follow one another; the last tenth of the text is held
+    back.  Initial values are GPT-2's."""
+    batch, context, layers, max_steps, clip = 12, 64, 4, 2000, 1.0
+
+    def __init__(self, args):
+        with open(args.data, encoding="utf-8") as file:
+            text = file.read()
+        number = {char: i for i, char in enumerate(sorted(set(text)))}
+        tokens = torch.tensor([number[char] for char in text])
+        n = len(tokens) * 9 // 10
+        self.x, self.y = self.windows(tokens[:n])
+        self.held_x, self.held_y = self.windows(tokens[n:])
+        self.model = torch_networks.Gpt(layers=self.layers, heads=4, width=128,
+                                        context=self.context, vocab=len(number))
+        decays, others = self.init()
+        self.optimizer = torch.optim.AdamW(
+            [dict(params=decays, weight_decay=0.1), dict(params=others, weight_decay=0.0)],
+            betas=(0.9, 0.99))
+
+    def windows(self, tokens):
+        n = (len(tokens) - 1) // self.context * self.context
+        return tokens[:n].view(-1, self.context), tokens[1:n + 1].view(-1, self.context)
+
+    def init(self):
+        """The parameters with weight decay and those without it, biases and norms."""
+        decays, others = [], []
+        for name, weight in self.model.named_parameters():
+            if weight.dim() > 1:
+                on_residual = name.endswith(("out.weight", "down.weight"))
+                nn.init.normal_(weight,
+                                std=0.02 / (math.sqrt(2 * self.layers) if on_residual else 1))
+            elif name.endswith("bias"):
+                nn.init.zeros_(weight)
+            (decays if weight.dim() > 1 else others).append(weight)
+        return decays, others
+
+    def rate(self, step, n_steps):
+        return cosine(step, n_steps, 1e-3, 100, 1e-4)
 
 
 def autocast(args):
@@ -117,32 +179,42 @@ def autocast(args):
         contextlib.nullcontext()
 
 
-def accuracy(args, task):
+def validate(args, task):
+    """Accuracy in percent, and mean loss, over all labels that were held back."""
+    right, loss = 0, 0.0
     task.model.eval()
-    with torch.no_grad(), autocast(args):
-        right = sum((task.model(task.numbers(x)).argmax(1) == y).sum().item()
-                    for x, y in zip(task.held_x.split(1000), task.held_y.split(1000)))
+    with torch.no_grad():
+        for x, y in zip(task.held_x.split(1000), task.held_y.split(1000)):
+            with autocast(args):
+                logits = task.model(task.numbers(x))
+            right += (logits.argmax(1) == y.flatten()).sum().item()
+            loss += F.cross_entropy(logits.float(), y.flatten(), reduction="sum").item()
     task.model.train()
-    return 100 * right / len(task.held_x)
+    return 100 * right / task.held_y.numel(), loss / task.held_y.numel()
 
 
 def train_epoch(args, task, step, n_steps):
-    for part in torch.randperm(len(task.x)).split(task.batch):
+    for part in torch.randperm(len(task.x)).split(task.batch)[:n_steps - step]:
         for group in task.optimizer.param_groups:
             group["lr"] = task.rate(step, n_steps)
         with autocast(args):
             logits = task.model(task.augmented(task.x[part]))
-        loss = F.cross_entropy(logits.float(), task.y[part])
+        loss = F.cross_entropy(logits.float(), task.y[part].flatten())
         task.optimizer.zero_grad()
         loss.backward()
+        if task.clip:
+            nn.utils.clip_grad_norm_(task.model.parameters(), task.clip)
         task.optimizer.step()
         step += 1
     return step
 
 
+TASKS = {"lenet": Lenet, "resnet18": Resnet18, "gpt": Gpt}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--network", choices=("lenet", "resnet18"), default="lenet")
+    parser.add_argument("--network", choices=list(TASKS), default="lenet")
     parser.add_argument("--data", required=True)
     parser.add_argument("--init", choices=("pytorch", "normal"), default="pytorch")
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
@@ -153,17 +225,19 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
-    task = {"lenet": Lenet, "resnet18": Resnet18}[args.network](args)
+    task = TASKS[args.network](args)
     n_steps = args.epochs * math.ceil(len(task.x) / task.batch)
+    n_steps = min(n_steps, task.max_steps or n_steps)
     reached, step = [], 0
     for epoch in range(1, args.epochs + 1):
         step = train_epoch(args, task, step, n_steps)
         if epoch % args.every and epoch < args.epochs:
             continue
-        reached.append(accuracy(args, task))
-        print(f"{args.network}, seed {args.seed}, epoch {epoch}: {reached[-1]:.2f} %",
-              file=sys.stderr, flush=True)
-    print(json.dumps({"version": torch.__version__, "accuracy": reached}))
+        reached.append(validate(args, task))
+        print(f"{args.network}, {args.precision}, seed {args.seed}, epoch {epoch}: "
+              f"{reached[-1][0]:.2f} %, loss {reached[-1][1]:.4f}", file=sys.stderr, flush=True)
+    accuracy, loss = zip(*reached)
+    print(json.dumps({"version": torch.__version__, "accuracy": accuracy, "loss": loss}))
 
 
 main()
