@@ -198,11 +198,6 @@ static int check_division(const struct job *j, struct err *err)
         return err_set(err, ERR_CONFIG,
                        "train.grad_dtype is bfloat16 with train.accumulate and strategy.zero 2, "
                        "which adds up the sums of micro-batches; want float32, or strategy.zero 1");
-    if (p->params_are_divided && j->precision != PRECISION_FLOAT32)
-        return err_set(
-            err, ERR_CONFIG,
-            "precision is not float32, but strategy.zero 3 gathers parameters in float32; "
-            "want strategy.zero 2, or precision float32");
     if (p->params_are_divided && j->train.recompute != RECOMPUTE_NONE)
         return err_set(
             err, ERR_CONFIG,

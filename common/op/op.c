@@ -27,6 +27,9 @@ enum dtype op_type(const struct graph *g, const struct node *n)
     for (int i = 0; i < def->n_out; i++)
         if (def->typed_out >> i & 1 && n->out[i] >= 0)
             return g->value[n->out[i]].dtype;
+    for (int i = 0; i < def->n_in; i++)
+        if (def->wide_in >> i & 1 && op_has(n, i))
+            return g->value[n->in[i]].dtype;
     return DTYPE_F32;
 }
 

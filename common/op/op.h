@@ -82,8 +82,8 @@ struct op_def {
 
 const struct op_def *op_get(int op); /* an enum op */
 
-/* The node's element type: that of its first typed input, else of its first typed output; F32 if
- * the node has neither. */
+/* The node's element type: that of its first typed input, else of its first typed output, else of
+ * its first wide input; F32 if the node has none of these. */
 enum dtype op_type(const struct graph *g, const struct node *n);
 
 /* Append a node.  The operator's infer gives shapes and dtypes of the outputs.

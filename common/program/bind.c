@@ -78,11 +78,13 @@ static void *address_in_space(const struct program *p, const struct program_spac
 
         return (char *)s->bucket[b] + (offset - p->layout->bucket[b].at);
     }
-    if (role == VALUE_PARAM && s->param_bucket) {
-        const int64_t element = (int64_t)(offset / sizeof(float));
+    if ((role == VALUE_PARAM && s->param_bucket) || (role == VALUE_COPY && s->copy_bucket)) {
+        const size_t size = dtype_size(p->graph->value[v].dtype);
+        const int64_t element = (int64_t)(offset / size);
         const int b = program_bucket_of(p->layout, element);
+        char *bucket = role == VALUE_PARAM ? s->param_bucket[b] : s->copy_bucket[b];
 
-        return (float *)s->param_bucket[b] + (element - p->layout->bucket[b].offset);
+        return bucket + size * (size_t)(element - p->layout->bucket[b].offset);
     }
     return space ? space + offset : NULL;
 }

@@ -54,8 +54,9 @@ int program_set_precision(struct graph *g, struct program_precision p, struct er
 /* The memory that programs share: backend memory of the engine. */
 struct program_spaces {
     void *param; /* F32 [layout.n_total] */
-    /* [layout.n_buckets]: the address of each bucket's parameters; NULL: they lie in param */
-    void *const *param_bucket;
+    /* [layout.n_buckets]: the address of each bucket's parameters, and of their working copies;
+     * NULL: they lie in param, and in copy */
+    void *const *param_bucket, *const *copy_bucket;
     void *copy; /* working copies, [layout.n_total] of the layers' type; NULL if that is F32 */
     void *grad; /* layout_grad_bytes() of the graph's grad_dtype */
     /* [layout.n_buckets]: the address of each bucket's gradients, of layout.grad_dtype; NULL: they

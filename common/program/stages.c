@@ -16,7 +16,8 @@ struct cutter {
     int from;      /* first step not yet in a stage */
     int bucket;    /* the next one to announce */
     int *ready_at; /* [n_buckets]: the last step that writes into it */
-    int *read;     /* [n_values]: the bucket of the parameter that the value is, or -1 */
+    int *read; /* [n_values]: the bucket of the parameter, or working copy, that the value is; or -1
+                */
 };
 
 int program_bucket_of(const struct layout *l, int64_t offset)
@@ -153,10 +154,14 @@ static int *find_params(const struct program *p)
     const struct graph *g = p->graph;
     int *read = xcalloc((size_t)g->n_values, sizeof *read);
 
-    for (int v = 0; v < g->n_values; v++)
-        read[v] = g->value[v].role == VALUE_PARAM
-                      ? program_bucket_of(p->layout, (int64_t)(p->place[v].offset / sizeof(float)))
+    for (int v = 0; v < g->n_values; v++) {
+        const enum value_role role = g->value[v].role;
+        const size_t size = dtype_size(g->value[v].dtype);
+
+        read[v] = role == VALUE_PARAM || role == VALUE_COPY
+                      ? program_bucket_of(p->layout, (int64_t)(p->place[v].offset / size))
                       : -1;
+    }
     for (int k = 0; k < g->n_nodes; k++)
         if (op_get(g->node[k].op)->flags & OP_ALIAS)
             read[g->node[k].out[0]] = read[g->node[k].in[0]];

@@ -32,6 +32,7 @@ static int make_strategy(struct reducer *r, struct err *err)
                                  .sums = o->sums,
                                  .param = o->param,
                                  .param_bucket = o->param_bucket,
+                                 .copy_bucket = o->copy_bucket,
                                  .own_params = o->own_params,
                                  .check = o->check,
                                  .scalars = o->scalars,

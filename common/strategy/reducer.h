@@ -39,7 +39,7 @@ struct reducer_options {
     void *const *bucket;
     void *const *sums;
     float *param;
-    void *const *param_bucket;
+    void *const *param_bucket, *const *copy_bucket;
     void *const *own_params;
     const double *check;
     const struct step_scalars *scalars;

@@ -69,8 +69,10 @@ struct strategy_site {
     float *param; /* [layout->n_total]; NULL if params_are_divided */
     /* If params_are_divided.  param_bucket [layout->n_buckets]: the address of each bucket's
      * parameters while these are gathered.  own_params [1]: this rank's own shard of the
-     * parameters.  The addresses change like those of sums. */
-    void *const *param_bucket;
+     * parameters.  copy_bucket [layout->n_buckets]: the address of each bucket's working copies,
+     * which the strategy makes of the gathered parameters; NULL if programs read none.  The
+     * addresses change like those of sums. */
+    void *const *param_bucket, *const *copy_bucket;
     void *const *own_params;
     const double *check; /* [2]: the result of operator grad_check, valid after the update */
     const struct step_scalars *scalars;

@@ -32,7 +32,9 @@
  * Stage 3 divides the parameters, too.  No all-gather follows the update.  Instead a bucket's
  * parameters are gathered, in the same way, whenever the forward or the backward pass needs them,
  * and their memory is used for other buckets afterwards.  A rank sends 3 (n-1)/n P numbers in a
- * step, and P/n to its buddy; with m micro-batches it sends m times as many. */
+ * step, and P/n to its buddy; with m micro-batches it sends m times as many.  In half precision
+ * the parameters travel as float32, too, because norms read them so.  Once a bucket is there, its
+ * working copies are made. */
 #include "strategy/zero.h"
 
 #include <stdlib.h>
@@ -54,13 +56,16 @@ enum { NOTHING, TO_COPY, TO_ADD };
 struct zero {
     struct strategy strategy;
     /* [n_buckets] each.  is_out: NOTHING, or the bucket's collectives were started, and its
-     * sums leave it in this way.  is_coming: the bucket's parameters were on their way after the
-     * update, and nothing has waited for them. */
+     * sums leave it in this way.  is_coming: the bucket's parameters are on their way, and nothing
+     * has waited for them. */
     uint8_t *is_out, *is_coming;
+    /* [n_buckets]: makes a bucket's working copies; NULL where programs read none.  Each formation
+     * has its own, with scratch in round_arena. */
+    struct program **round;
     /* [N_HELD * n_buckets]: adds a bucket's sums to those in the h-th shard that this rank holds.
-     * NULL where nothing is ever added.  Each formation has its own, with scratch in `arena`. */
+     * NULL where nothing is ever added.  Each formation has its own. */
     struct program **add;
-    void *arena;
+    void *arena, *round_arena;
 };
 
 static struct zero *of(struct strategy *s) { return container_of(s, struct zero, strategy); }
@@ -74,6 +79,7 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
     z->strategy.at = *site;
     z->is_out = xcalloc(n, sizeof *z->is_out);
     z->is_coming = xcalloc(n, sizeof *z->is_coming);
+    z->round = xcalloc(n, sizeof *z->round);
     z->add = xcalloc(N_HELD * n, sizeof(struct program *));
     *out = &z->strategy;
     return 0;
@@ -202,16 +208,66 @@ static int make_adder(struct strategy *s, int bucket, int h, struct err *err)
     return sketch_end(&k, s->at.backend, NULL, adder(s, bucket, h));
 }
 
+static int make_adders(struct strategy *s, struct err *err)
+{
+    const int n = s->at.layout->n_buckets;
+    int rc = 0;
+
+    for (int h = 0; h < n_held(s); h++)
+        for (int b = 0; b < n && rc == 0; b++)
+            rc = make_adder(s, b, h, err);
+    return rc == 0 ? sketch_bind(of(s)->add, N_HELD * n, s->at.backend, &of(s)->arena, err) : rc;
+}
+
+static void drop_programs(struct program **p, int n)
+{
+    for (int i = 0; i < n; i++) {
+        program_free(p[i]);
+        p[i] = NULL;
+    }
+}
+
 static void drop_adders(struct strategy *s)
 {
-    const int n = N_HELD * s->at.layout->n_buckets;
-
-    for (int i = 0; i < n; i++) {
-        program_free(of(s)->add[i]);
-        of(s)->add[i] = NULL;
-    }
+    drop_programs(of(s)->add, N_HELD * s->at.layout->n_buckets);
     backend_free(s->at.backend, of(s)->arena);
     of(s)->arena = NULL;
+}
+
+/* ---- working copies of gathered parameters ---- */
+
+static int make_rounder(struct strategy *s, int bucket, struct err *err)
+{
+    const struct layout *l = s->at.layout;
+    const union node_attr attr = {.cast.to = l->copy_dtype};
+    const struct shape shape = SHAPE(cut_bucket(l, bucket));
+    struct sketch k;
+    int in, out;
+
+    if (shape.dim[0] == 0)
+        return 0;
+    k = sketch_begin(err);
+    in = sketch_place(&k, DTYPE_F32, shape, s->at.param_bucket[bucket], "wide");
+    out = sketch_place(&k, l->copy_dtype, shape, s->at.copy_bucket[bucket], "narrow");
+    sketch_node(&k, OP_cast, &attr, &in, 1, &out, "round");
+    return sketch_end(&k, s->at.backend, NULL, &of(s)->round[bucket]);
+}
+
+static int make_rounders(struct strategy *s, struct err *err)
+{
+    const int n = s->at.layout->n_buckets;
+    int rc = 0;
+
+    for (int b = 0; b < n && rc == 0; b++)
+        rc = make_rounder(s, b, err);
+    return rc == 0 ? sketch_bind(of(s)->round, n, s->at.backend, &of(s)->round_arena, err) : rc;
+}
+
+static void drop_rounders(struct strategy *s)
+{
+    drop_programs(of(s)->round, s->at.layout->n_buckets);
+    backend_free(s->at.backend, of(s)->round_arena);
+    of(s)->round_arena = NULL;
 }
 
 /* Forget the marks of a step that broke off half way. */
@@ -231,13 +287,11 @@ static int form(struct strategy *s, int source, struct err *err)
 
     (void)source;
     drop_adders(s);
+    drop_rounders(s);
     memset(of(s)->is_coming, 0, (size_t)n);
-    if (!has_stage_2(s) || s->at.accumulate == 1)
-        return rc;
-    for (int h = 0; h < n_held(s); h++)
-        for (int b = 0; b < n && rc == 0; b++)
-            rc = make_adder(s, b, h, err);
-    return rc == 0 ? sketch_bind(of(s)->add, N_HELD * n, s->at.backend, &of(s)->arena, err) : rc;
+    if (rc == 0 && s->at.copy_bucket)
+        rc = make_rounders(s, err);
+    return rc == 0 && has_stage_2(s) && s->at.accumulate > 1 ? make_adders(s, err) : rc;
 }
 
 static int release_all(struct strategy *s, struct err *err)
@@ -271,6 +325,7 @@ static int gather_bucket(struct strategy *s, int bucket, struct err *err)
 
     if (!s->ops->promises.params_are_divided || cut_bucket(l, bucket) == 0)
         return 0;
+    of(s)->is_coming[bucket] = 1;
     to = s->at.param_bucket[bucket];
     if (own.n > 0 &&
         backend_copy(s->at.backend, to + own.at, (const float *)s->at.own_params[0] + before,
@@ -280,14 +335,17 @@ static int gather_bucket(struct strategy *s, int bucket, struct err *err)
                                     err);
 }
 
-/* Where parameters are not divided, a step waits once for those of a bucket.  A later wait, in the
- * backward pass, would be for the sums of the bucket's gradients. */
+/* Parameters that came are waited for once.  A later wait, in the backward pass, might be for the
+ * sums of the bucket's gradients. */
 static int wait_for_bucket(struct strategy *s, int bucket, struct err *err)
 {
-    const int is_needed = s->ops->promises.params_are_divided || of(s)->is_coming[bucket];
+    int rc;
 
+    if (!of(s)->is_coming[bucket])
+        return 0;
     of(s)->is_coming[bucket] = 0;
-    return is_needed ? exchange_wait(s->at.exchange, bucket, err) : 0;
+    rc = exchange_wait(s->at.exchange, bucket, err);
+    return rc == 0 ? sketch_run(of(s)->round[bucket], err) : rc;
 }
 
 static int gather(struct strategy *s, struct err *err)
@@ -309,7 +367,9 @@ static int gather(struct strategy *s, struct err *err)
 static void free_it(struct strategy *s)
 {
     drop_adders(s);
+    drop_rounders(s);
     free(of(s)->add);
+    free(of(s)->round);
     free(of(s)->is_out);
     free(of(s)->is_coming);
     free(of(s));

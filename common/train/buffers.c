@@ -37,6 +37,8 @@ int buffers_new(struct backend *b, const struct coll_device_ops *shared, const s
     const struct layout *l = s->layout;
     const int is_divided = s->shards && s->shards->divides_gradients;
     const int adds_up = accumulates && !is_divided;
+    const int gathers = s->shards && s->shards->divides_params;
+    const int has_copies = l->copy_dtype != DTYPE_F32;
     size_t grad = layout_grad_bytes(l, l->grad_dtype), wide = layout_grad_bytes(l, DTYPE_F32);
     size_t stats = sizeof(float) * (size_t)s->layout->n_state_total;
     const struct {
@@ -48,7 +50,7 @@ int buffers_new(struct backend *b, const struct coll_device_ops *shared, const s
         {(void **)&m->sum, adds_up && l->grad_dtype != DTYPE_F32 ? wide : 0, "sums of gradients"},
         {(void **)&m->work, accumulates ? stats : 0, "running statistics of a micro-batch"},
         {(void **)&m->shadow, stats, "next running statistics"},
-        {&m->copy, l->copy_dtype == DTYPE_F32 ? 0 : dtype_size(l->copy_dtype) * (size_t)l->n_total,
+        {&m->copy, has_copies && !gathers ? dtype_size(l->copy_dtype) * (size_t)l->n_total : 0,
          "working copies of the parameters"},
         {(void **)&m->numbers, sizeof *m->numbers, "a step's numbers"},
     };
@@ -57,8 +59,10 @@ int buffers_new(struct backend *b, const struct coll_device_ops *shared, const s
     m->shared = shared;
     m->accumulates = accumulates;
     m->bucket = xcalloc((size_t)layout_most_buckets(l), sizeof *m->bucket);
-    if (s->shards && s->shards->divides_params)
+    if (gathers)
         m->param_bucket = xcalloc((size_t)l->n_buckets, sizeof *m->param_bucket);
+    if (gathers && has_copies)
+        m->copy_bucket = xcalloc((size_t)l->n_buckets, sizeof *m->copy_bucket);
     if (!is_divided && alloc_grad(m, grad, err) < 0) {
         buffers_free(m);
         return err->code;
@@ -98,8 +102,10 @@ void buffers_free(struct buffers *m)
         backend_free(m->backend, m->grad);
     backend_free(m->backend, m->pool.at);
     backend_free(m->backend, m->params.at);
+    backend_free(m->backend, m->copies.at);
     free(m->bucket);
     free(m->param_bucket);
+    free(m->copy_bucket);
     backend_free(m->backend, m->work);
     backend_free(m->backend, m->shadow);
     backend_free(m->backend, m->copy);
@@ -230,15 +236,28 @@ int buffers_fit_buckets(struct buffers *m, const struct layout *l, int most_open
     return rc;
 }
 
-int buffers_fit_params(struct buffers *m, const struct layout *l, const char *apart,
-                       struct err *err)
+/* Plan a pool for the parameters of each bucket, or for their working copies. */
+static int fit_params(struct buffers *m, const struct layout *l, struct pool *pool,
+                      enum dtype dtype, const char *apart, const char *what, void **address,
+                      struct err *err)
 {
     size_t *bytes = xcalloc((size_t)l->n_buckets, sizeof *bytes);
 
     for (int b = 0; b < l->n_buckets; b++)
-        bytes[b] = sizeof(float) * (size_t)cut_bucket(l, b);
-    return make_pool(m, &m->params, l->n_buckets, bytes, apart, "buckets of parameters",
-                     m->param_bucket, err);
+        bytes[b] = dtype_size(dtype) * (size_t)cut_bucket(l, b);
+    return make_pool(m, pool, l->n_buckets, bytes, apart, what, address, err);
+}
+
+int buffers_fit_params(struct buffers *m, const struct layout *l, const char *apart,
+                       struct err *err)
+{
+    int rc = fit_params(m, l, &m->params, DTYPE_F32, apart, "buckets of parameters",
+                        m->param_bucket, err);
+
+    if (rc == 0 && m->copy_bucket)
+        rc = fit_params(m, l, &m->copies, l->copy_dtype, apart, "buckets of working copies",
+                        m->copy_bucket, err);
+    return rc;
 }
 
 int buffers_overlap(const struct buffers *m, const struct layout *l, int a, int b)
@@ -274,6 +293,7 @@ struct program_spaces buffers_spaces(const struct buffers *m, const struct state
         .grad = m->sum ? (void *)m->sum : m->grad,
         .bucket = m->grad ? NULL : m->bucket,
         .param_bucket = m->param_bucket,
+        .copy_bucket = m->copy_bucket,
         .state = m->accumulates ? (void *)m->work : state_data(s, &slot_statistics),
         .shadow = m->shadow,
         .metrics = m->numbers->metrics,

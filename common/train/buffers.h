@@ -51,19 +51,20 @@ struct buffers {
     void *grad; /* of layout.grad_dtype: what ranks reduce, control vector at the end; or NULL */
     float *control; /* [CONTROL_LEN]: the control vector, in grad or apart */
     void **bucket;  /* [layout_most_buckets]: the address of each bucket, in grad or in the pool */
-    void **param_bucket; /* [layout.n_buckets]: the address of each bucket's parameters, if they
-                            are divided */
+    /* [layout.n_buckets], if parameters are divided: the address of each bucket's parameters, and
+     * of their working copies, if programs read such. */
+    void **param_bucket, **copy_bucket;
     struct pool {
         void *at; /* or NULL */
         size_t n_bytes;
-    } pool, params; /* of buckets of gradients, and of parameters */
-    float *sum;     /* [layout.n_grad]: the sum of micro-batches; grad itself if F32; NULL: there is
-                       none, and programs write buckets */
-    float *work;    /* [n_state_total]: statistics that programs read; NULL: the state's own */
-    float *shadow;  /* [n_state_total]: statistics that programs write */
-    void *copy;     /* [n_total] of layout.copy_dtype: working copies, the rounded parameters.
-                       update_refresh makes them anew after parameters changed by anything but an
-                       update.  NULL: programs read the F32 parameters */
+    } pool, params, copies; /* of buckets of gradients, of parameters, of working copies */
+    float *sum;    /* [layout.n_grad]: the sum of micro-batches; grad itself if F32; NULL: there is
+                      none, and programs write buckets */
+    float *work;   /* [n_state_total]: statistics that programs read; NULL: the state's own */
+    float *shadow; /* [n_state_total]: statistics that programs write */
+    void *copy;    /* [n_total] of layout.copy_dtype: working copies, the rounded parameters.
+                      update_refresh makes them anew after parameters changed by anything but an
+                      update.  NULL: programs read the F32 parameters, or copy_bucket */
     struct step_numbers *numbers;
     void *arena;
     size_t arena_bytes;

@@ -415,6 +415,7 @@ static int make_reducer(struct trainer *t, struct err *err)
         .sums = t->state->shards ? t->state->shards->now.sums : NULL,
         .param = state_data(t->state, &slot_parameters),
         .param_bucket = t->buffers->param_bucket,
+        .copy_bucket = t->buffers->copy_bucket,
         .own_params = t->state->shards ? t->state->shards->now.data[0] : NULL,
         .check = t->buffers->numbers->check,
         .scalars = &t->buffers->numbers->scalars,

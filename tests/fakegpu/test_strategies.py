@@ -130,8 +130,9 @@ class Strategies(Case):
         half = {**job, "precision": "bfloat16", "train.grad_dtype": "bfloat16",
                 "optimizer.name": "adamw", "optimizer.lr": 0.01}
         del half["optimizer.momentum"]
+        scaled = {**job, "precision": "float16"}
         for i, (one, n, stages) in enumerate(((job, 3, (1, 2, 3)), (norm, 2, (1,)),
-                                              (half, 2, (1, 2)))):
+                                              (half, 2, (1, 2, 3)), (scaled, 2, (3,)))):
             plain = self.train("--device", "cuda", "--local", n=n, run=f"plain{i}", job=one,
                                env=MANY)
             for stage in stages:

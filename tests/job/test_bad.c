@@ -329,9 +329,6 @@ static const struct bad texts[] = {
     {HEAD "strategy: {zero: 3}\ntrain: {recompute: blocks}",
      "f:4:20: train.recompute is blocks with strategy.zero 3, want none: what is computed again "
      "depends on a rank's number of samples, and so would what it gathers"},
-    {HEAD "strategy: {zero: 3}\nprecision: bfloat16",
-     "f:4:12: precision is not float32, but strategy.zero 3 gathers parameters in float32; want "
-     "strategy.zero 2, or precision float32"},
     {HEAD "strategy: {zero: 2}\nprecision: bfloat16\n"
           "train: {accumulate: 2, grad_dtype: bfloat16}",
      "f:5:36: train.grad_dtype is bfloat16 with train.accumulate and strategy.zero 2, which adds "

@@ -29,6 +29,7 @@
 #define SWA  MLP "train: {global_batch: 24, average: {name: swa, start: 0, every: 2}}\n"
 #define ADAM "optimizer: {name: adamw, lr: 0.01, groups: [{match: fc2.bias, lr_scale: 2}]}\n"
 
+#define HALF  "precision: bfloat16\n"
 #define ADAMW "optimizer: {name: adamw, lr: 0.01}\n"
 #define SGD   "optimizer: {lr: 0.1, momentum: 0.9, weight_decay: 0.01}\n"
 
@@ -78,7 +79,11 @@ static void test_the_bits_of_the_all_reduce(void **state)
          MLP "train: {global_batch: 24, grad_dtype: bfloat16}\nprecision: bfloat16\n" ADAM ZERO_2},
         {EMA ADAM, EMA ADAM ZERO},
         {EMA ADAM, EMA ADAM ZERO_3},
-        {EMA SGD "precision: bfloat16\n", EMA SGD "precision: bfloat16\n" ZERO_2},
+        {EMA SGD HALF, EMA SGD HALF ZERO_2},
+        {EMA SGD HALF, EMA SGD HALF ZERO_3},
+        {JOB ADAM HALF, JOB ADAM HALF ZERO_3},
+        {MLP "train: {global_batch: 24, grad_dtype: bfloat16}\nprecision: bfloat16\n" ADAM,
+         MLP "train: {global_batch: 24, grad_dtype: bfloat16}\nprecision: bfloat16\n" ADAM ZERO_3},
         {SWA "optimizer: {lr: 0.1}\n", SWA "optimizer: {lr: 0.1}\n" ZERO},
         {SWA SGD, SWA SGD "strategy: {zero: 2, buddy: false}\n"},
     };
@@ -177,6 +182,7 @@ static void test_parameters_are_gathered(void **state)
     static const char *const job[] = {
         GPT TEXT "train: {global_batch: 12, max_steps: 4}\n" ADAMW,
         GPT TEXT "train: {global_batch: 3, max_steps: 4}\n" ADAMW,
+        GPT TEXT "train: {global_batch: 12, max_steps: 4}\nprecision: bfloat16\n" ADAMW,
         "model: {arch: mlp, hidden: [110, 110, 110], batch_norm: true}\n# %s\n"
         "data: {format: digits, samples: 8, validation_samples: 2}\n"
         "train: {global_batch: 4}\noptimizer: {lr: 0.1}\n",
@@ -224,7 +230,7 @@ static void test_ranks_gather_as_often(void **state)
 
 /* Rank 0's memory for gradients, in bytes. */
 struct room {
-    size_t pool, params, all, largest, sums;
+    size_t pool, params, copies, all, largest, sums;
 };
 
 static void note_room(void *arg, struct trainer *t, int64_t step)
@@ -239,6 +245,7 @@ static void note_room(void *arg, struct trainer *t, int64_t step)
         assert_int_equal(reducer_gathered(t->reducer, b, &err), 0);
     *r = (struct room){.pool = t->buffers->pool.n_bytes,
                        .params = t->buffers->params.n_bytes,
+                       .copies = t->buffers->copies.n_bytes,
                        .all = sizeof(float) * (size_t)l->n_trained,
                        .sums = cut_sums_at(l, l->n_buckets, 4, 0)};
     for (int b = 0; b + 1 < l->n_buckets; b++) {
@@ -255,6 +262,7 @@ static void note_room(void *arg, struct trainer *t, int64_t step)
             assert_true(param[e] == 0); /* what lay in the gradients' padding before was cleared */
     assert_null(t->buffers->grad);
     assert_null(t->buffers->sum);
+    assert_true(param || !t->buffers->copy);
 }
 
 /* Buckets lie where others have lain.  All the memory that gradients have is the sums of the shards
@@ -277,7 +285,13 @@ static void test_memory_of_buckets_is_used_again(void **state)
     remove_tree(got.path);
     train_watched(LARGE "train: {global_batch: 24}\n" ZERO_3, 4, &got, note_room, &room);
     assert_same_checkpoints(&plain, &got, "buckets of parameters");
-    assert_true(room.params <= room.largest + 64 && room.params > 64);
+    assert_true(room.params <= room.largest + 64 && room.params > 64 && room.copies == 0);
+    remove_tree(plain.path);
+    remove_tree(got.path);
+    train(LARGE HALF "train: {global_batch: 24}\n", 4, &plain);
+    train_watched(LARGE HALF "train: {global_batch: 24}\n" ZERO_3, 4, &got, note_room, &room);
+    assert_same_checkpoints(&plain, &got, "buckets of working copies");
+    assert_true(room.copies <= room.largest / 2 + 64 && room.copies > 64);
     remove_tree(plain.path);
     remove_tree(got.path);
     train(plain_micro, 2, &plain);
