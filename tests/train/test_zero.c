@@ -29,7 +29,6 @@
 #define SWA  MLP "train: {global_batch: 24, average: {name: swa, start: 0, every: 2}}\n"
 #define ADAM "optimizer: {name: adamw, lr: 0.01, groups: [{match: fc2.bias, lr_scale: 2}]}\n"
 
-#define HALF  "precision: bfloat16\n"
 #define ADAMW "optimizer: {name: adamw, lr: 0.01}\n"
 #define SGD   "optimizer: {lr: 0.1, momentum: 0.9, weight_decay: 0.01}\n"
 

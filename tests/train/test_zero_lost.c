@@ -265,6 +265,9 @@ static void test_a_rank_is_lost_anywhere(void **state)
     lose_at_each(SHORT ZERO_3, 3, 1, COLL_BULK, &want);
     lose_at_each(SHORT ZERO_3, 3, 2, COLL_URGENT, &want);
     remove_tree(want.path);
+    undisturbed(SHORT HALF, 3, &want);
+    lose_at_each(SHORT HALF ZERO_3, 3, 1, COLL_BULK, &want);
+    remove_tree(want.path);
 }
 
 /* ---- ranks that differ in a step ---- */

@@ -5,6 +5,7 @@
 #define ZERO   "strategy: {zero: 1}\n"
 #define ZERO_2 "strategy: {zero: 2}\n"
 #define ZERO_3 "strategy: {zero: 3}\n"
+#define HALF   "precision: bfloat16\n"
 
 /* Eight buckets and more of SMALL_BUCKET and more; no layer's size is a multiple of SEGMENT_ALIGN.
  */
