@@ -1,10 +1,15 @@
 /* programs - the table of programs, by purpose and batch size.
  *
  * The batch sizes that a rank will meet follow from the sampler; a program is made for each of them
- * ahead, and all are bound to one arena. */
+ * ahead, and all are bound to one arena.
+ *
+ * A formation keeps those programs of the former one that it wants, too.  They stay bound, because
+ * a kernel gets its addresses only once.  So they are kept only if no address has moved, and they
+ * are made anew if the arena must grow. */
 #include "train/programs.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
@@ -25,11 +30,20 @@ struct entry {
     int purpose;
     int64_t batch;
     struct program *program;
+    int is_kept; /* from the former formation, and bound */
+};
+
+/* All that a program depends on, besides its purpose and batch size, and that may change from one
+ * formation to the next. */
+struct setting {
+    int n_threads, syncs;
+    struct program_spaces training, evaluation;
 };
 
 struct programs {
     struct entry *entry;
     int n;
+    struct setting setting;
     int64_t validation_batch, validation_unit, statistics_batch;
 };
 
@@ -141,14 +155,19 @@ static int differentiate(struct graph *g, const struct state *s, const struct bu
     return rc;
 }
 
+/* Batch norm sums its statistics over all ranks. */
+static int syncs(const struct programs_options *o)
+{
+    return o->job->model.sync_batch_norm && o->n_ranks > 1;
+}
+
 static int make(struct entry *e, const struct programs_options *o, struct backend *b,
                 const struct state *s, const struct buffers *m, struct err *err)
 {
     struct graph *g = NULL;
     const int training = e->purpose == TRAINING;
-    int sync = training && o->job->model.sync_batch_norm && o->n_ranks > 1;
-    int rc =
-        model_build(&o->job->model, o->spec, e->batch, e->purpose != EVALUATION, sync, &g, err);
+    int rc = model_build(&o->job->model, o->spec, e->batch, e->purpose != EVALUATION,
+                         training && syncs(o), &g, err);
 
     if (rc == 0 && e->purpose == STATISTICS)
         forget_running(g);
@@ -201,29 +220,103 @@ static int fit_params(const struct programs *p, const struct layout *l, struct b
     return rc;
 }
 
-static int bind_all(struct programs *p, const struct state *s, struct buffers *m, struct err *err)
+/* Make the programs that are not there yet. */
+static int make_missing(struct programs *p, const struct programs_options *o, struct backend *b,
+                        const struct state *s, const struct buffers *m, struct err *err)
 {
-    struct program_spaces training, evaluation;
-    size_t n_bytes = 0;
-    int most_open = 0, rc;
+    int rc = 0;
 
-    for (int i = 0; i < p->n; i++) {
+    for (int i = 0; i < p->n && rc == 0; i++)
+        if (!p->entry[i].program)
+            rc = make(&p->entry[i], o, b, s, m, err);
+    return rc;
+}
+
+static size_t arena_bytes(const struct programs *p)
+{
+    size_t n_bytes = 0;
+
+    for (int i = 0; i < p->n; i++)
         if (program_arena_bytes(p->entry[i].program) > n_bytes)
             n_bytes = program_arena_bytes(p->entry[i].program);
+    return n_bytes;
+}
+
+static int bind_all(struct programs *p, const struct state *s, struct buffers *m, struct err *err)
+{
+    int most_open = 0, rc;
+
+    for (int i = 0; i < p->n; i++)
         most_open = (int)max_i64(most_open, program_most_open(p->entry[i].program));
-    }
-    rc = buffers_fit(m, n_bytes, err);
+    rc = buffers_fit(m, arena_bytes(p), err);
     if (rc == 0)
         rc = buffers_fit_buckets(m, s->layout, most_open, err);
     if (rc == 0)
         rc = fit_params(p, s->layout, m, err);
-    training = evaluation = buffers_spaces(m, s);
-    evaluation.state = state_data(s, &slot_statistics);
     for (int i = 0; i < p->n && rc == 0; i++)
-        rc = program_bind(p->entry[i].program,
-                          p->entry[i].purpose == TRAINING ? &training : &evaluation, m->arena, err);
+        if (!p->entry[i].is_kept)
+            rc = program_bind(p->entry[i].program,
+                              p->entry[i].purpose == TRAINING ? &p->setting.training
+                                                              : &p->setting.evaluation,
+                              m->arena, err);
     return rc;
 }
+
+/* ---- keeping ---- */
+
+static struct setting setting_of(const struct programs_options *o, const struct state *s,
+                                 const struct buffers *m)
+{
+    struct setting now = {.n_threads = o->n_threads, .syncs = syncs(o)};
+
+    now.training = now.evaluation = buffers_spaces(m, s);
+    now.evaluation.state = state_data(s, &slot_statistics);
+    return now;
+}
+
+/* 1: the same but for `syncs`, on which training alone depends. */
+static int is_equal(const struct setting *a, const struct setting *b)
+{
+    return a->n_threads == b->n_threads &&
+           !memcmp(&a->training, &b->training, sizeof a->training) &&
+           !memcmp(&a->evaluation, &b->evaluation, sizeof a->evaluation);
+}
+
+/* Where gradients or parameters are divided, the buckets' addresses are new in each formation.  On
+ * a device nothing is kept, because this has not been tried on one. */
+static int may_keep(const struct backend *b, const struct state *s)
+{
+    return !backend_is_device(b) && !s->layout->gathers &&
+           !(s->shards && s->shards->divides_gradients);
+}
+
+static void keep(struct programs *p, struct programs *former)
+{
+    for (int i = 0; i < p->n; i++) {
+        struct entry *e = &p->entry[i], *f = find(former, e->purpose, e->batch);
+
+        if (!f || (e->purpose == TRAINING && p->setting.syncs != former->setting.syncs))
+            continue;
+        e->program = f->program;
+        e->is_kept = 1;
+        f->program = NULL;
+    }
+}
+
+static void drop_kept(struct programs *p)
+{
+    for (int i = 0; i < p->n; i++) {
+        struct entry *e = &p->entry[i];
+
+        if (!e->is_kept)
+            continue;
+        program_free(e->program);
+        e->program = NULL;
+        e->is_kept = 0;
+    }
+}
+
+/* ---- new, free, find ---- */
 
 int programs_new(const struct programs_options *o, struct backend *b, const struct state *s,
                  struct buffers *m, struct programs **out, struct err *err)
@@ -232,11 +325,19 @@ int programs_new(const struct programs_options *o, struct backend *b, const stru
     int64_t each;
     int rc = largest_value(o, &each, err);
 
+    p->setting = setting_of(o, s, m);
     want_training(p, o);
     want_validation(p, o, each);
     want_statistics(p, o, each);
-    for (int i = 0; i < p->n && rc == 0; i++)
-        rc = make(&p->entry[i], o, b, s, m, err);
+    if (o->former && may_keep(b, s) && is_equal(&p->setting, &o->former->setting))
+        keep(p, o->former);
+    programs_free(o->former);
+    if (rc == 0)
+        rc = make_missing(p, o, b, s, m, err);
+    if (rc == 0 && arena_bytes(p) > m->arena_bytes) {
+        drop_kept(p);
+        rc = make_missing(p, o, b, s, m, err);
+    }
     if (rc == 0)
         rc = bind_all(p, s, m, err);
     if (rc < 0) {

@@ -22,9 +22,14 @@ struct programs_options {
     const struct sampler *sampler;
     int64_t n_validation; /* samples of the validation set, 0: none */
     int rank, n_ranks;
+    int n_threads; /* that the backend has now (backend_set_threads) */
     int gathers; /* 1: parameters are divided, so there is a validation program without samples, for
                     a rank that must take part in gathering them */
     int statistics; /* 1: there is a program for programs_statistics */
+    /* The programs of the former formation, with the same job, layout, state and buffers; or NULL.
+     * programs_new takes them, on failure, too: it keeps those that are wanted again, and frees the
+     * others.  On the CPU alone, and not where gradients or parameters are divided. */
+    struct programs *former;
 };
 
 /* The types in which a job computes.  accumulates 1: the gradients of micro-batches are float32,

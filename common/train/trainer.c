@@ -46,14 +46,14 @@ void trainer_leave(struct trainer *t)
     trainer_give_up_checkpoint(t);
     coll_free(t->coll);
     t->coll = NULL;
-    programs_free(t->programs);
-    t->programs = NULL;
     t->n_flights = 0;
 }
 
 void trainer_close(struct trainer *t)
 {
     trainer_leave(t);
+    programs_free(t->programs);
+    t->programs = NULL;
     buckets_reset(&t->buckets);
     npy_file_free(t->predictions);
     t->predictions = NULL;
@@ -126,11 +126,12 @@ int trainer_make_programs(struct trainer *t, struct err *err)
                                  .n_validation = t->valid_set ? t->valid_set->n_samples : 0,
                                  .rank = t->rank,
                                  .n_ranks = t->n_ranks,
+                                 .n_threads = t->n_threads,
+                                 .former = t->programs,
                                  .gathers = t->layout->gathers,
                                  .statistics = average_has_statistics(t->job, t->layout)};
     int rc;
 
-    programs_free(t->programs);
     t->programs = NULL;
     rc = programs_new(&o, t->backend, t->state, t->buffers, &t->programs, err);
     return rc == 0 ? fit_feeds(t, err) : rc;
@@ -144,7 +145,8 @@ int trainer_prepare(struct trainer *t, int rank, int n_ranks, int n_local, struc
     t->rank = rank;
     t->n_ranks = n_ranks;
     t->has_stepped = 0;
-    backend_set_threads(t->backend, trainer_n_threads(t, n_local));
+    t->n_threads = trainer_n_threads(t, n_local);
+    backend_set_threads(t->backend, t->n_threads);
     return trainer_make_programs(t, err);
 }
 

@@ -69,9 +69,10 @@ struct trainer {
 
     /* prepare, form */
     int rank, n_ranks;
+    int n_threads; /* of the backend */
     struct balance balance;
     struct buckets buckets;
-    struct programs *programs;
+    struct programs *programs; /* the next prepare keeps those that it wants, too */
     struct tapes *tapes;
     struct coll *coll;       /* NULL until formed */
     struct reducer *reducer; /* from trainer_open on */
@@ -207,7 +208,7 @@ int trainer_make_average(struct trainer *t, struct err *err);
 /* Queue the update of a step whose sums are there.  With shards their averages are part of it. */
 int trainer_update(struct trainer *t, struct err *err);
 
-/* Give up the formation: programs, recordings, coll. */
+/* Give up the formation: recordings, coll. */
 void trainer_leave(struct trainer *t);
 
 /* Do the work with averaged weights in the parameters' place (average_enter), and put the trained
