@@ -243,8 +243,10 @@ struct report {
             char *library;   /* "nccl 2.28.9": must be equal on all ranks; NULL: not said */
             int64_t step;    /* the step held */
         } prepared;
-        struct {          /* REPORT_FORMED */
-            int64_t step; /* the step that all ranks now hold */
+        struct {                 /* REPORT_FORMED */
+            int64_t step;        /* the step that all ranks now hold */
+            int from_checkpoint; /* rank 0: 1: the ranks' newest state was not whole, so it loaded
+                                    the newest checkpoint for all; not sent */
         } formed;
         struct {                 /* REPORT_STEP: merged, a few a second, for the progress line */
             int64_t epoch, step; /* step: steps done so far in the whole job */

@@ -149,11 +149,11 @@ static void end_epoch_again(struct driver *d)
 }
 
 /* 1: the state is one that followers kept.  0: rank 0 loaded it from a checkpoint, as it opened or
- * because the followers' divided state was not whole.  The step after theirs may have been lost. */
+ * because the followers' divided state was not whole. */
 static int is_of_followers(const struct driver *d)
 {
-    int64_t own = d->seats[0].opened->opened.step, step = d->run.step;
-    return step > own && d->lead.newest <= step + 1;
+    return d->run.step > d->seats[0].opened->opened.step &&
+           !d->seats[0].answer->formed.from_checkpoint;
 }
 
 void lead_formed(struct driver *d)

@@ -289,6 +289,7 @@ static int obey(struct engine *e, const struct cmd *c, struct report *r, struct 
         faults_reach(e->faults, INJECTION_AT_FORM, c->generation);
         rc = form(e, c, CONNECT_MS, err);
         r->formed.step = trainer_step(e->trainer);
+        r->formed.from_checkpoint = trainer_took_checkpoint(e->trainer);
         return rc;
     case CMD_TRAIN:
         return trainer_train(e->trainer, c->train.epoch, r, err);

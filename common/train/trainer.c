@@ -99,6 +99,8 @@ const char *trainer_job_name(const struct trainer *t) { return t->job->name; }
 
 struct ring *trainer_ring(struct trainer *t) { return t->ring; }
 
+int trainer_took_checkpoint(const struct trainer *t) { return t->took_checkpoint; }
+
 int64_t trainer_step(const struct trainer *t)
 {
     return t->state ? t->state->at.step : t->closed_at;
@@ -202,6 +204,7 @@ static int hold_earlier_state(struct trainer *t, const struct ckpt *c, const cha
 
     if (rc == 0 && c) {
         rc = state_load(t->state, c, err);
+        t->took_checkpoint = 1;
     } else if (rc == 0) {
         t->state->at = trainer_beginning(t);
         rc = state_init(t->state, t->job, err);
@@ -344,6 +347,7 @@ int trainer_form(struct trainer *t, int source, struct err *err)
     int records = may_record(t);
     int rc;
 
+    t->took_checkpoint = 0;
     t->hooks.at(t->hooks.arg, PHASE_FORM, 0, t->state->at.step, -1);
     if (t->n_ranks > 1 && coll_is_device(t->coll) && register_reduced(t, err) < 0)
         return err->code;

@@ -76,6 +76,9 @@ void trainer_take_coll(struct trainer *t, struct coll *coll);
 /* The coll is connected now: all ranks take the state of rank `source`, which has the newest step.
  */
 int trainer_form(struct trainer *t, int source, struct err *err);
+/* On rank 0, after trainer_form: 1: the ranks' newest state was not whole, so all ranks hold that
+ * of the newest checkpoint. */
+int trainer_took_checkpoint(const struct trainer *t);
 
 /* Train the rest of `epoch`.  If the state already holds the epoch's last step, only report its
  * sums once more: a fault may have come between the epoch's end and the driver's receipt of the

@@ -94,6 +94,7 @@ struct trainer {
     int64_t first_step_done; /* 1 once this process has made a step */
     int has_stepped;         /* 1 once this formation has made a step */
     int64_t closed_at;       /* the step held when the trainer was closed */
+    int took_checkpoint;     /* rank 0: 1: it loaded a checkpoint as this formation began */
     int is_checkpoint_due;   /* 1: write one at the end of the next step at which the saver is idle
                               */
     int64_t checkpoint_due_since; /* then: the step at which it became due */

@@ -89,7 +89,7 @@ static int is_complete(const struct world *w, const struct group *g)
 }
 
 /* The newest step whose divided state is left whole, or that of the leader's checkpoint. */
-static int64_t find_divided(struct world *w, const struct group *g)
+static int64_t find_divided(struct world *w, struct group *g)
 {
     struct way_rank rank[MAX_RANKS];
     for (int i = 0; i < g->n_ranks; i++)
@@ -101,6 +101,7 @@ static int64_t find_divided(struct world *w, const struct group *g)
     if (w->way.has_buddies && w->only_driver == 1 && g->n_ranks >= w->newest_n_ranks - 1)
         world_fail(w, "step %lld is not whole, though only the driver was struck",
                    (long long)g->newest);
+    g->from_checkpoint = g->folder->saved > step;
     step = max_i64(step, g->folder->saved);
     world_say(w, "step %lld is not whole: going back to %lld", (long long)g->newest,
               (long long)step);
@@ -346,6 +347,7 @@ void world_work(struct world *w, int k)
         if (p->is_released) {
             r = answer(w, k, REPORT_FORMED);
             r->formed.step = p->step;
+            r->formed.from_checkpoint = p->group->from_checkpoint;
             report_later(w, k, r);
         } else {
             world_meet(w, k);

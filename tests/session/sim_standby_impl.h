@@ -43,6 +43,7 @@ struct group { /* of ranks that have the same endpoints */
     int process[MAX_RANKS];
     int64_t term, step;          /* of its leader; that all hold now */
     int64_t newest;              /* that any of them held */
+    int from_checkpoint;         /* 1: its leader loaded a checkpoint for all */
     int is_resumed;              /* its leader was started again */
     const struct folder *folder; /* its leader's */
 };

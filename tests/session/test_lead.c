@@ -106,6 +106,49 @@ static void or_from_the_checkpoint(void **state)
     rig_free(&r);
 }
 
+/* The follower's divided state, of step 6, is not whole.  Rank 0 opened step 0, as a standby does,
+ * and loads the newest checkpoint, which may be as new as the follower's state. */
+static void or_from_a_checkpoint_that_is_as_new(void **state)
+{
+    (void)state;
+    for (int64_t held = 4; held <= 6; held++) {
+        struct rig r;
+        struct driver_options o = resuming(2);
+        o.led.step = 7;
+        rig_driver(&r, &o);
+        own_opened(&r, 0);
+        come_back(&r, 1, 1, 6);
+        RIG_ALL(&r, CMD_PREPARE, 0, 0);
+        RIG_ALL(&r, CMD_PREPARE, 6, 1);
+        struct report *formed = rig_answer(r.command);
+        formed->formed.step = held;
+        formed->formed.from_checkpoint = 1;
+        rig_report(&r, 0, formed);
+        RIG_ALL(&r, CMD_FORM, held, 1);
+        rig_report(&r, 0, report_new(REPORT_STEP, 6));
+        assert_string_equal(rig_event(&r, EVENT_RECOVERED)->text, "checkpoint");
+        assert_int_equal(rig_event(&r, EVENT_RECOVERED)->steps_lost, 7 - held);
+        rig_free(&r);
+    }
+}
+
+/* Rank 0 loaded no checkpoint: the ranks hold an older step, which was left whole. */
+static void or_from_an_older_step_of_the_followers(void **state)
+{
+    struct rig r;
+    struct driver_options o = resuming(2);
+    (void)state;
+    rig_driver(&r, &o);
+    own_opened(&r, 0);
+    come_back(&r, 1, 1, 6);
+    RIG_ALL(&r, CMD_PREPARE, 0, 0);
+    RIG_ALL(&r, CMD_PREPARE, 6, 1);
+    RIG_ALL(&r, CMD_FORM, 5, 0, 1);
+    rig_report(&r, 0, report_new(REPORT_STEP, 6));
+    assert_string_equal(rig_event(&r, EVENT_RECOVERED)->text, "followers");
+    rig_free(&r);
+}
+
 /* The driver before died between an epoch's last step and its checkpoint. */
 static void an_epoch_is_ended_again(int64_t told_step)
 {
@@ -512,6 +555,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_driver_goes_on_from_its_followers),
         cmocka_unit_test(or_from_the_checkpoint),
+        cmocka_unit_test(or_from_a_checkpoint_that_is_as_new),
+        cmocka_unit_test(or_from_an_older_step_of_the_followers),
         cmocka_unit_test(a_validation_that_was_broken_off_is_done),
         cmocka_unit_test(no_epoch_is_told_twice_or_never),
         cmocka_unit_test(a_state_of_no_use_is_refused),

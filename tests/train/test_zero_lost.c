@@ -355,12 +355,14 @@ static void test_a_rank_and_its_buddy_are_lost(void **state)
 {
     static const struct {
         const char *job, *want;
+        int took_checkpoint;
     } cases[] = {
         {SHORT ZERO "checkpoint: {every_steps: 2}\n",
          "the part of rank 1 was held by the ranks 1 and 2 of 4, and both were lost: training goes "
-         "back to the checkpoint of step 2"},
-        {SHORT ZERO, "both were lost: there is no checkpoint yet, so training begins again"},
-        {SHORT ZERO_3, "both were lost: there is no checkpoint yet, so training begins again"},
+         "back to the checkpoint of step 2",
+         1},
+        {SHORT ZERO, "both were lost: there is no checkpoint yet, so training begins again", 0},
+        {SHORT ZERO_3, "both were lost: there is no checkpoint yet, so training begins again", 0},
     };
     struct crew w;
     struct dir want, got;
@@ -371,6 +373,7 @@ static void test_a_rank_and_its_buddy_are_lost(void **state)
         lose_two(&w, cases[i].job, &got);
         assert_all_well(&w, cases[i].want);
         assert_non_null(strstr(w.warning, cases[i].want));
+        assert_int_equal(trainer_took_checkpoint(w.member[0].trainer), cases[i].took_checkpoint);
         crew_end(&w);
         assert_same_checkpoints(&want, &got, cases[i].want);
         remove_tree(want.path);
