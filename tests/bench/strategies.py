@@ -61,7 +61,7 @@ STRATEGIES = {
     "low_precision": {"strategy.name": "low_precision_decentralized"},
     "async": {"strategy.name": "async"},
     "zero 1": {"strategy.zero": 1},
-    "zero 1, no buddy": {"strategy.zero": 1, "strategy.buddy": "false"},
+    "zero 1 without buddy": {"strategy.zero": 1, "strategy.buddy": "false"},
     "zero 2": {"strategy.zero": 2},
     "zero 3": {"strategy.zero": 3},
 }
@@ -281,6 +281,9 @@ def main():
     p.add_argument("--check", action="store_true")
     o = p.parse_args()
     o.only = o.only.split(",")
+    unknown = [name for name in o.only if name not in STRATEGIES]
+    if unknown:
+        p.error(f"--only: there is no {unknown[0]!r}; want some of {', '.join(STRATEGIES)}")
     lacking = missing()
     if lacking:
         print(lacking)
