@@ -2,7 +2,7 @@
  *
  * The inputs (op/meson.build):
  *   param [n]                   all trained parameters
- *   grad [n]                    their gradient, reduced; F32 or the type of `copy`, if that is here
+ *   grad [n]                    the gradient, reduced; F32 or the type of `copy`; any without
  *   check F64 [2]               grad_check's result for the whole gradient
  *   control F32 [CONTROL_LEN]   reduced
  *   scalars

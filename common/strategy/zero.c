@@ -63,7 +63,7 @@ struct zero {
      * has its own, with scratch in round_arena. */
     struct program **round;
     /* [N_HELD * n_buckets]: adds a bucket's sums to those in the h-th shard that this rank holds.
-     * NULL where nothing is ever added.  Each formation has its own. */
+     * NULL where nothing is ever added.  Likewise, with scratch in `arena`. */
     struct program **add;
     void *arena, *round_arena;
 };
