@@ -78,6 +78,22 @@ int sketch_end(struct sketch *s, struct backend *b, const struct layout *layout,
     return s->rc;
 }
 
+int sketch_cast(struct backend *b, int64_t n, const float *from, void *to, enum dtype type,
+                struct program **out, struct err *err)
+{
+    const union node_attr attr = {.cast.to = type};
+    struct sketch s;
+    int wide, narrow;
+
+    if (n == 0)
+        return 0;
+    s = sketch_begin(err);
+    wide = sketch_place(&s, DTYPE_F32, SHAPE(n), (void *)from, "wide");
+    narrow = sketch_place(&s, type, SHAPE(n), to, "narrow");
+    sketch_node(&s, OP_cast, &attr, &wide, 1, &narrow, "round");
+    return sketch_end(&s, b, NULL, out);
+}
+
 int sketch_run(struct program *p, struct err *err)
 {
     int rc = 0;

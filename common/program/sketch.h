@@ -47,6 +47,11 @@ int sketch_scale(struct sketch *s, int a, double factor, int out); /* likewise f
 int sketch_end(struct sketch *s, struct backend *b, const struct layout *layout,
                struct program **out);
 
+/* Make the program that rounds n elements of F32 at `from` to another type, at `to`.  With n 0
+ * nothing is made. */
+int sketch_cast(struct backend *b, int64_t n, const float *from, void *to, enum dtype type,
+                struct program **out, struct err *err);
+
 /* Give n programs (NULL: none) their addresses, in one arena for all of them, which becomes *arena,
  * for backend_free; on failure, too. */
 int sketch_bind(struct program *const *p, int n, struct backend *b, void **arena, struct err *err);

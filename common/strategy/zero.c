@@ -239,18 +239,9 @@ static void drop_adders(struct strategy *s)
 static int make_rounder(struct strategy *s, int bucket, struct err *err)
 {
     const struct layout *l = s->at.layout;
-    const union node_attr attr = {.cast.to = l->copy_dtype};
-    const struct shape shape = SHAPE(cut_bucket(l, bucket));
-    struct sketch k;
-    int in, out;
 
-    if (shape.dim[0] == 0)
-        return 0;
-    k = sketch_begin(err);
-    in = sketch_place(&k, DTYPE_F32, shape, s->at.param_bucket[bucket], "wide");
-    out = sketch_place(&k, l->copy_dtype, shape, s->at.copy_bucket[bucket], "narrow");
-    sketch_node(&k, OP_cast, &attr, &in, 1, &out, "round");
-    return sketch_end(&k, s->at.backend, NULL, &of(s)->round[bucket]);
+    return sketch_cast(s->at.backend, cut_bucket(l, bucket), s->at.param_bucket[bucket],
+                       s->at.copy_bucket[bucket], l->copy_dtype, &of(s)->round[bucket], err);
 }
 
 static int make_rounders(struct strategy *s, struct err *err)

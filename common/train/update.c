@@ -58,35 +58,17 @@ static int make_pack(struct update *u, struct backend *b, const struct state *st
     return sketch_end(&s, b, st->layout, &u->pack);
 }
 
-static int64_t bucket_elements(const struct bucket *k, const struct layout *l)
-{
-    return min_i64(k->length, l->n_trained - k->offset);
-}
-
-/* Make the program that rounds n elements at `from` to another type, at `to`. */
-static int make_cast(struct program **p, int64_t n, const float *from, void *to, enum dtype type,
-                     struct backend *b, const struct state *st, struct err *err)
-{
-    struct sketch s = sketch_begin(err);
-    int in[] = {placed(&s, DTYPE_F32, n, (void *)from, "wide")};
-    int out[] = {placed(&s, type, n, to, "narrow")};
-    union node_attr attr = {.cast.to = type};
-
-    sketch_node(&s, OP_cast, &attr, in, 1, out, "round");
-    return sketch_end(&s, b, st->layout, p);
-}
-
 /* Make the rounding of bucket i's sum of micro-batches, before it is reduced. */
 static int make_round(struct update *u, int i, struct backend *b, const struct state *st,
                       const struct buffers *m, struct err *err)
 {
     const struct bucket *k = &st->layout->bucket[i];
-    const int64_t n = bucket_elements(k, st->layout);
+    const int64_t n = cut_bucket(st->layout, i);
 
-    if (n == 0 || k->dtype == DTYPE_F32) /* n is 0 if the bucket has the control vector alone */
+    if (k->dtype == DTYPE_F32)
         return 0;
-    return make_cast(&u->round[i], n, m->sum + k->offset, (char *)m->grad + k->at, k->dtype, b, st,
-                     err);
+    return sketch_cast(b, n, m->sum + k->offset, (char *)m->grad + k->at, k->dtype, &u->round[i],
+                       err);
 }
 
 /* The inputs that decide whether a step is applied. */
@@ -543,8 +525,8 @@ int update_new(const struct job *job, struct backend *b, const struct state *s,
     for (int i = 0; i < u->n_buckets && rc == 0; i++)
         rc = make_round(u, i, b, s, m, err);
     if (rc == 0 && m->copy)
-        rc = make_cast(&u->refresh, s->layout->n_total, state_data(s, &slot_parameters), m->copy,
-                       s->layout->copy_dtype, b, s, err);
+        rc = sketch_cast(b, s->layout->n_total, state_data(s, &slot_parameters), m->copy,
+                         s->layout->copy_dtype, &u->refresh, err);
     if (rc == 0)
         rc = bind_all(u, &spaces, err);
     if (rc < 0) {
