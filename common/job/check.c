@@ -198,11 +198,6 @@ static int check_division(const struct job *j, struct err *err)
         return err_set(err, ERR_CONFIG,
                        "train.grad_dtype is bfloat16 with train.accumulate and strategy.zero 2, "
                        "which adds up the sums of micro-batches; want float32, or strategy.zero 1");
-    if (p->params_are_divided && j->train.recompute != RECOMPUTE_NONE)
-        return err_set(
-            err, ERR_CONFIG,
-            "train.recompute is blocks with strategy.zero 3, want none: what is computed "
-            "again depends on a rank's number of samples, and so would what it gathers");
     if (p->n_holders == 0 || !j->optimizer.kind->whole_tensors)
         return 0;
     return err_set(

@@ -36,7 +36,7 @@ struct program {
     int *sync_value; /* [n_stages]: the value that a SYNC stage reduces, else NO_VALUE */
     int n_stages;
     struct bucket_set {
-        int bucket[NODE_MAX_IN], n;
+        int bucket[PROGRAM_MOST_IN_SET], n;
     } * set; /* [n_sets] */
     int n_sets;
     struct place *place; /* [n_values] */
@@ -48,8 +48,10 @@ struct program {
 /* Replace several nodes by one where the backend has a kernel for it; removed nodes get op -1. */
 int program_fuse(struct graph *g, struct backend *b, struct err *err);
 /* Let the backward pass compute again what the nodes of blocks made, where it reads that; removed
- * nodes stay removed.  Producers are not kept up; program_prune sets them anew. */
-void program_recompute(struct graph *g);
+ * nodes stay removed.  Producers are not kept up; program_prune sets them anew.
+ *   keeps_small  1: values that are small beside the inputs of their node are kept.  0: what is
+ *                computed again does not depend on the batch size */
+void program_recompute(struct graph *g, int keeps_small);
 /* Drop removed nodes, nodes without effect and unused optional outputs; nodes get new indices. */
 void program_prune(struct graph *g);
 /* Fill stage and sync_value, from the steps. */
@@ -58,7 +60,8 @@ int program_make_stages(struct program *p, struct err *err);
 void program_plan(struct program *p);
 
 size_t value_bytes(const struct value *v);
-/* The bucket that holds this element of the flat space. */
+/* The bucket that holds this element of the flat space; the element is not of the control vector.
+ */
 int program_bucket_of(const struct layout *l, int64_t offset);
 int program_run_step(struct program *p, int s, struct err *err);
 

@@ -154,6 +154,7 @@ static void add_buckets(struct layout *l, size_t bucket_bytes)
     size_t most = bucket_bytes < FIRST_BUCKET_BYTES ? bucket_bytes : FIRST_BUCKET_BYTES;
     int64_t start = 0;
 
+    l->n_buckets = 0;
     for (int i = 0; i < l->n_params && !l->param[i].info.frozen; i++) {
         int64_t end = segment_end(&l->param[i]);
 
@@ -166,12 +167,30 @@ static void add_buckets(struct layout *l, size_t bucket_bytes)
     add_control(l);
 }
 
+/* Cut the frozen parameters into buckets, behind the others. */
+static void add_frozen_buckets(struct layout *l, size_t bucket_bytes)
+{
+    int64_t start = l->n_trained;
+
+    l->n_param_buckets = l->n_buckets;
+    for (int i = 0; i < l->n_params; i++) {
+        const int64_t end = segment_end(&l->param[i]);
+
+        if (end > l->n_trained &&
+            ((size_t)(end - start) * dtype_size(l->grad_dtype) >= bucket_bytes ||
+             end == l->n_total)) {
+            l->bucket[l->n_param_buckets++] = (struct bucket){
+                .offset = start, .length = end - start, .dtype = DTYPE_F32, .last_segment = i};
+            start = end;
+        }
+    }
+}
+
 int layout_plan(const struct layout *l, size_t bucket_bytes, struct bucket *bucket)
 {
     struct layout cut = *l;
 
     cut.bucket = bucket;
-    cut.n_buckets = 0;
     add_buckets(&cut, bucket_bytes);
     return cut.n_buckets;
 }
@@ -230,7 +249,7 @@ static struct hash128 layout_hash(const struct layout *l)
         hasher_add(h, &l->state[i].init_state, sizeof l->state[i].init_state);
     }
     hasher_add_i64(h, l->n_buckets);
-    for (int i = 0; i < l->n_buckets; i++) {
+    for (int i = 0; i < l->n_param_buckets; i++) {
         hasher_add_i64(h, l->bucket[i].offset);
         hasher_add_i64(h, l->bucket[i].length);
     }
@@ -244,7 +263,8 @@ static struct hash128 layout_hash(const struct layout *l)
 
 void layout_cut(struct layout *l, size_t bucket_bytes)
 {
-    l->n_buckets = layout_plan(l, bucket_bytes, l->bucket);
+    add_buckets(l, bucket_bytes);
+    add_frozen_buckets(l, bucket_bytes);
     l->bucket_bytes = bucket_bytes;
     l->hash = layout_hash(l);
 }

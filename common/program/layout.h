@@ -11,6 +11,9 @@
  * bucket carries it.  The vector is always F32, because sums in half precision would not be exact.
  * If gradients are in half precision, the vector is a bucket of its own, the last.
  *
+ * Frozen parameters are cut into buckets of as many elements, behind those of the gradients.  They
+ * matter only where parameters are divided among the ranks, and gathered bucket by bucket.
+ *
  * With half precision there is also a space of working copies, with the parameters' offsets.
  *
  * Life:    layout_new(training graph after differentiate and set_precision) -> layout_free.
@@ -63,8 +66,11 @@ struct layout {
     struct segment *state; /* [n_states] */
     int n_states;
     int64_t n_state_total;
-    struct bucket *bucket; /* [n_buckets], in the order in which they become ready */
-    int n_buckets;
+    /* [n_param_buckets].  The first n_buckets are those of the gradients, in the order in which
+     * they become ready.  The others are those of the frozen parameters, in the order of the space.
+     */
+    struct bucket *bucket;
+    int n_buckets, n_param_buckets;
     size_t bucket_bytes;                  /* as layout_new and layout_cut had it */
     const struct segment **param_by_name; /* [n_params], in alphabetical order */
     const struct segment **state_by_name; /* [n_states] */
@@ -82,11 +88,12 @@ size_t layout_grad_bytes(const struct layout *l, enum dtype dtype);
 int layout_new(const struct graph *g, size_t bucket_bytes, struct layout **out, struct err *err);
 void layout_free(struct layout *l);
 
-/* Cut the gradients into other buckets, in place.  No program, strategy or update that was made
+/* Cut the space into other buckets, in place.  No program, strategy or update that was made
  * with the former ones may be left. */
 void layout_cut(struct layout *l, size_t bucket_bytes);
 
-/* The buckets that layout_cut would make, into bucket[layout_most_buckets()]; returns how many. */
+/* The buckets of gradients that layout_cut would make, into bucket[layout_most_buckets()]; returns
+ * how many. */
 int layout_plan(const struct layout *l, size_t bucket_bytes, struct bucket *bucket);
 static inline int layout_most_buckets(const struct layout *l) { return l->n_params + 2; }
 

@@ -118,7 +118,7 @@ static int prepare(struct program *p, struct err *err)
     if (rc < 0)
         return rc;
     if (p->graph->recompute && p->graph->n_forward)
-        program_recompute(p->graph);
+        program_recompute(p->graph, !p->layout || !p->layout->gathers);
     program_prune(p->graph);
     p->place = xcalloc((size_t)p->graph->n_values, sizeof *p->place);
     for (int v = 0; rc == 0 && v < p->graph->n_values; v++)

@@ -13,7 +13,7 @@
  *     BUCKET  a range of the gradient buffer is final, and its all-reduce may start
  *     SYNC    a small value must be summed over all ranks before the next stage (batch norm)
  *     GATHER  the next stages read parameters of a set of buckets, and of no other (layout.gathers,
- * awaits_params)
+ *             layout.awaits_params)
  *
  * Batch 0 is legal: a rank may have no samples in a step.  Such a program zeroes its gradients and
  * the values of its SYNC stages.  It has the same stages, so that the rank takes part in every
@@ -54,8 +54,8 @@ int program_set_precision(struct graph *g, struct program_precision p, struct er
 /* The memory that programs share: backend memory of the engine. */
 struct program_spaces {
     void *param; /* F32 [layout.n_total] */
-    /* [layout.n_buckets]: the address of each bucket's parameters, and of their working copies;
-     * NULL: they lie in param, and in copy */
+    /* [layout.n_param_buckets]: the address of each bucket's parameters, and of their working
+     * copies; NULL: they lie in param, and in copy */
     void *const *param_bucket, *const *copy_bucket;
     void *copy; /* working copies, [layout.n_total] of the layers' type; NULL if that is F32 */
     void *grad; /* layout_grad_bytes() of the graph's grad_dtype */
@@ -111,7 +111,9 @@ int program_run_stage(struct program *p, int i, struct err *err);
 
 /* The sets of buckets whose parameters the program reads, one set after another: those of set i are
  * read between its GATHER stage and that of the next set.  The sets follow from the graph, so they
- * are the same for every batch size, 0 included. */
+ * are the same for every batch size, 0 included.  A bucket in two sets in sequence stays in memory
+ * between them. */
+enum { PROGRAM_MOST_IN_SET = 2 * NODE_MAX_IN };
 int program_n_sets(const struct program *p);
 const int *program_set(const struct program *p, int i, int *n);
 

@@ -11,7 +11,11 @@
  * with the same inputs, and the results have the same bits.  Dropout draws the same numbers again,
  * because they depend on the step, the node's tag and the element alone.  Batch norm writes its
  * states' next values again, which are the same ones.  A value that a collective summed stays, and
- * so does one that is small beside the inputs of its node (statistics). */
+ * so does one that is small beside the inputs of its node (statistics).
+ *
+ * Where parameters are divided among the ranks, small values are computed again, too.  Whether a
+ * value is small may depend on the batch size, which differs between ranks, but all ranks must
+ * gather parameters equally often: for the nodes that are repeated, too. */
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -23,7 +27,8 @@ enum { SMALL = 64 };
 
 struct again {
     struct graph *g;
-    int n_values;      /* before any copy was made */
+    int n_values; /* before any copy was made */
+    int keeps_small;
     int *maker;        /* [n_values]: the node that makes the value, or -1 */
     char *stays;       /* [n_values]: 1: the value is not computed again */
     int *copy;         /* [n_values]: the value that was computed again, or NO_VALUE */
@@ -72,7 +77,7 @@ static void find_staying(struct again *a)
     for (int v = 0; v < a->n_values; v++) {
         const struct node *n = a->maker[v] < 0 ? NULL : &g->node[a->maker[v]];
 
-        a->stays[v] = !n || !n->block || has_effect(n) || is_small(g, n, v);
+        a->stays[v] = !n || !n->block || has_effect(n) || (a->keeps_small && is_small(g, n, v));
     }
     for (int k = 0; k < g->n_forward; k++) {
         const struct node *n = &g->node[k];
@@ -140,9 +145,9 @@ static void rewrite(struct again *a)
     g->cap_nodes = a->cap_nodes;
 }
 
-void program_recompute(struct graph *g)
+void program_recompute(struct graph *g, int keeps_small)
 {
-    struct again a = {.g = g, .n_values = g->n_values};
+    struct again a = {.g = g, .n_values = g->n_values, .keeps_small = keeps_small};
 
     a.maker = xcalloc((size_t)g->n_values, sizeof *a.maker);
     a.stays = xcalloc((size_t)g->n_values, sizeof *a.stays);

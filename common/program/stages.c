@@ -16,15 +16,18 @@ struct cutter {
     int from;      /* first step not yet in a stage */
     int bucket;    /* the next one to announce */
     int *ready_at; /* [n_buckets]: the last step that writes into it */
-    int *read; /* [n_values]: the bucket of the parameter, or working copy, that the value is; or -1
-                */
+    /* [n_values]: the bucket of the parameter, or working copy, that the value is; -1: it is none,
+     * or nothing has to be done before it is read */
+    int *read;
 };
 
 int program_bucket_of(const struct layout *l, int64_t offset)
 {
-    int b = 0;
+    const int is_frozen = offset >= l->n_trained;
+    const int last = (is_frozen ? l->n_param_buckets : l->n_buckets) - 1;
+    int b = is_frozen ? l->n_buckets : 0;
 
-    while (b < l->n_buckets - 1 && offset >= l->bucket[b].offset + l->bucket[b].length)
+    while (b < last && offset >= l->bucket[b].offset + l->bucket[b].length)
         b++;
     return b;
 }
@@ -149,19 +152,27 @@ static int check_complete(const struct program *p, int n_written, struct err *er
 
 /* ---- sets of buckets that are read ---- */
 
+/* The bucket to gather, or to wait for, before v is read, or -1.  Where all parameters have memory,
+ * frozen ones are always there. */
+static int bucket_to_read(const struct program *p, int v)
+{
+    const struct value *value = &p->graph->value[v];
+    const int64_t offset = (int64_t)(p->place[v].offset / dtype_size(value->dtype));
+
+    if (value->role != VALUE_PARAM && value->role != VALUE_COPY)
+        return -1;
+    return p->layout->gathers || offset < p->layout->n_trained
+               ? program_bucket_of(p->layout, offset)
+               : -1;
+}
+
 static int *find_params(const struct program *p)
 {
     const struct graph *g = p->graph;
     int *read = xcalloc((size_t)g->n_values, sizeof *read);
 
-    for (int v = 0; v < g->n_values; v++) {
-        const enum value_role role = g->value[v].role;
-        const size_t size = dtype_size(g->value[v].dtype);
-
-        read[v] = role == VALUE_PARAM || role == VALUE_COPY
-                      ? program_bucket_of(p->layout, (int64_t)(p->place[v].offset / size))
-                      : -1;
-    }
+    for (int v = 0; v < g->n_values; v++)
+        read[v] = bucket_to_read(p, v);
     for (int k = 0; k < g->n_nodes; k++)
         if (op_get(g->node[k].op)->flags & OP_ALIAS)
             read[g->node[k].out[0]] = read[g->node[k].in[0]];
@@ -186,17 +197,41 @@ static struct bucket_set set_of(const struct cutter *c, const struct node *n)
     return s;
 }
 
+/* The buckets of s that are not in the i-th set; all of them, if there is no such set. */
+static struct bucket_set without(const struct program *p, const struct bucket_set *s, int i)
+{
+    struct bucket_set rest = {.n = 0};
+
+    for (int k = 0; k < s->n; k++)
+        if (i < 0 || !has_bucket(&p->set[i], s->bucket[k]))
+            rest.bucket[rest.n++] = s->bucket[k];
+    return rest;
+}
+
+/* The last set lacks `more`.  If the set before it has them, keep them in memory through the last
+ * set, too.  So layers that read two buckets in turns gather each of them once.  Returns 0 if that
+ * cannot be. */
+static int keep_in_last_set(struct program *p, const struct bucket_set *more)
+{
+    struct bucket_set *last = &p->set[p->n_sets - 1];
+
+    if (p->n_sets < 2 || without(p, more, p->n_sets - 2).n > 0 ||
+        last->n + more->n > PROGRAM_MOST_IN_SET)
+        return 0;
+    for (int i = 0; i < more->n; i++)
+        last->bucket[last->n++] = more->bucket[i];
+    return 1;
+}
+
 /* Begin a new set where node k reads a bucket that is not in the set before.  That depends on the
  * nodes alone, not on which of them have steps. */
 static void add_gather(struct cutter *c, int k, int step)
 {
     struct program *p = c->p;
-    const struct bucket_set s = set_of(c, &p->graph->node[k]);
-    int is_new = 0;
+    const struct bucket_set s = set_of(c, &p->graph->node[k]), more = without(p, &s, p->n_sets - 1);
 
-    for (int i = 0; i < s.n; i++)
-        is_new |= p->n_sets == 0 || !has_bucket(&p->set[p->n_sets - 1], s.bucket[i]);
-    if (!is_new || (op_get(p->graph->node[k].op)->flags & OP_ALIAS))
+    if (more.n == 0 || (op_get(p->graph->node[k].op)->flags & OP_ALIAS) ||
+        (p->n_sets > 0 && keep_in_last_set(p, &more)))
         return;
     p->set = xrealloc(p->set, (size_t)(p->n_sets + 1) * sizeof *p->set);
     p->set[p->n_sets++] = s;

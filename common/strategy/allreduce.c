@@ -39,8 +39,8 @@ const struct option allreduce_rows[ALLREDUCE_N_ROWS] = {
     {"strategy.zero", OPT_INT, AT(zero), "0", 0, ZERO_MOST_STAGE,
      .help =
          "1: the optimizer's state is divided among the ranks, each of which updates its part of "
-         "the parameters. 2: the sums of gradients, too. 3: the parameters, too. Take them where "
-         "memory is short.",
+         "the parameters. 2: the sums of gradients, too. 3: the parameters, too, frozen ones "
+         "included. Take them where memory is short.",
      .also = "DeepSpeed's zero_optimization.stage"},
     {"strategy.offload", OPT_CHOICE, AT(offload), "none", .choices = offloads,
      .help =

@@ -1,9 +1,11 @@
-/* cut - how the trained parameters are divided among ranks: the spans of each rank's shard.
+/* cut - how the parameters are divided among ranks: the spans of each rank's shard.
  *
  * Each bucket's parameters are cut into one span for each rank, as coll_span cuts them.  So the
  * reduce-scatter of a bucket leaves each rank the sums of its own span, and all ranks work on every
  * bucket.  A rank's shard is all its spans, in the order of the buckets.  A span may end inside a
- * parameter, and the spans of the last ranks may be empty.  Nothing is padded.
+ * parameter, and the spans of the last ranks may be empty.  Nothing is padded.  Where parameters
+ * are divided, the frozen ones are, too: their buckets are the last ones (program/layout.h), so
+ * their spans are the end of a shard.
  *
  * All offsets and lengths are in elements, unless a comment says bytes.  All strategies use
  * cut_bucket.  The other functions are for divided state (strategy/zero.c, train/shards.c).
@@ -15,14 +17,14 @@
 #include "coll/coll.h"
 #include "program/layout.h"
 
-/* The number of trained parameters (with padding) in a bucket.  The rest of a bucket is the control
- * vector, which only the last one has. */
+/* The number of parameters (with padding) in a bucket.  The rest of a bucket is the control vector,
+ * which only the last one of gradients has. */
 static inline int64_t cut_bucket(const struct layout *l, int bucket)
 {
     const struct bucket *b = &l->bucket[bucket];
     const int64_t rest = l->n_trained - b->offset;
 
-    return b->length < rest ? b->length : rest;
+    return bucket >= l->n_buckets || b->length < rest ? b->length : rest;
 }
 
 /* Rank `owner`'s span among `size` ranks, in elements from the start of the bucket. */
@@ -41,7 +43,7 @@ static inline int64_t cut_before(const struct layout *l, int bucket, int size, i
     return n;
 }
 
-/* The number of elements of `owner`'s whole shard. */
+/* The number of trained elements of `owner`'s whole shard. */
 static inline int64_t cut_shard(const struct layout *l, int size, int owner)
 {
     return cut_before(l, l->n_buckets, size, owner);

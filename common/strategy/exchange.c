@@ -27,19 +27,21 @@ struct exchange {
     struct coll *coll; /* NULL: no formation */
     int64_t step;
     enum phase phase;
-    struct pending *pending; /* [n_buckets] */
+    struct pending *pending; /* [n_buckets + n_frozen] */
     struct pending control, beside;
     atomic_int has_beside_ended; /* set by the bulk channel's thread */
     struct handed handed;
     struct exchange_log *log; /* or NULL */
 };
 
+static int n_all(const struct exchange *x) { return x->o.n_buckets + x->o.n_frozen; }
+
 struct exchange *exchange_new(const struct exchange_options *o)
 {
     struct exchange *x = xcalloc(1, sizeof *x);
 
     x->o = *o;
-    x->pending = xcalloc((size_t)o->n_buckets, sizeof *x->pending);
+    x->pending = xcalloc((size_t)n_all(x), sizeof *x->pending);
     return x;
 }
 
@@ -56,6 +58,7 @@ void exchange_recut(struct exchange *x, int n_buckets)
     free(x->pending);
     x->pending = xcalloc((size_t)n_buckets, sizeof *x->pending);
     x->o.n_buckets = n_buckets;
+    x->o.n_frozen = 0;
 }
 
 /* The exchange's function for coll_watch: the collective of tag `id` begins or ends.  It runs on
@@ -75,7 +78,7 @@ static void follow(void *arg, int64_t id, enum coll_moment moment, int64_t now_n
 void exchange_join(struct exchange *x, struct coll *c)
 {
     x->coll = c;
-    for (int b = 0; b < x->o.n_buckets; b++)
+    for (int b = 0; b < n_all(x); b++)
         x->pending[b].ticket = 0; /* left by a step that failed */
     x->control.ticket = x->beside.ticket = 0;
     coll_watch(c, follow, x);
@@ -198,7 +201,7 @@ static int start(struct exchange *x, const struct kind *k, int bucket, void *p, 
 {
     int64_t tag, ticket;
 
-    ASSERT(bucket >= 0 && bucket < x->o.n_buckets);
+    ASSERT(bucket >= 0 && bucket < n_all(x));
     if (is_in_step(x) && x->o.hooks.is_left_out(x->o.hooks.arg, bucket))
         return 0;
     tag = hand_over(x, bucket, n * (int64_t)dtype_size(dtype), x->phase);

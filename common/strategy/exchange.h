@@ -97,15 +97,16 @@ struct exchange_hooks {
 
 struct exchange_options {
     struct ring *ring; /* borrowed */
-    int n_buckets;
-    int is_device; /* 1: collectives are only queued, and coll_watch reports none of them */
+    int n_buckets;     /* of gradients */
+    int n_frozen;      /* buckets of frozen parameters, numbered from n_buckets on */
+    int is_device;     /* 1: collectives are only queued, and coll_watch reports none of them */
     struct exchange_hooks hooks;
 };
 
 struct exchange *exchange_new(const struct exchange_options *o);
 void exchange_free(struct exchange *x); /* NULL is fine */
 
-/* There are n_buckets buckets from now on.  No collective is under way. */
+/* There are n_buckets buckets from now on, all of gradients.  No collective is under way. */
 void exchange_recut(struct exchange *x, int n_buckets);
 
 /* Use `c` from now on, until exchange_leave.  c is borrowed, and has not run a collective yet. */

@@ -31,6 +31,7 @@ static int make_strategy(struct reducer *r, struct err *err)
                                  .bucket = o->bucket,
                                  .sums = o->sums,
                                  .param = o->param,
+                                 .copy = o->copy,
                                  .param_bucket = o->param_bucket,
                                  .copy_bucket = o->copy_bucket,
                                  .own_params = o->own_params,
@@ -54,6 +55,7 @@ int reducer_new(const struct reducer_options *o, struct reducer **out, struct er
 {
     struct exchange_options eo = {.ring = o->ring,
                                   .n_buckets = o->layout->n_buckets,
+                                  .n_frozen = o->layout->n_param_buckets - o->layout->n_buckets,
                                   .is_device = backend_is_device(o->backend),
                                   .hooks = o->hooks.exchange};
     struct reducer *r = xcalloc(1, sizeof *r);

@@ -39,6 +39,7 @@ struct reducer_options {
     void *const *bucket;
     void *const *sums;
     float *param;
+    void *copy;
     void *const *param_bucket, *const *copy_bucket;
     void *const *own_params;
     const double *check;

@@ -67,10 +67,13 @@ struct strategy_site {
      * formation. */
     void *const *sums;
     float *param; /* [layout->n_total]; NULL if params_are_divided */
-    /* If params_are_divided.  param_bucket [layout->n_buckets]: the address of each bucket's
+    /* [layout->n_total] of layout->copy_dtype: their working copies, or NULL.  If
+     * layout->awaits_params the strategy makes those of the parameters that come. */
+    void *copy;
+    /* If params_are_divided.  param_bucket [layout->n_param_buckets]: the address of each bucket's
      * parameters while these are gathered.  own_params [1]: this rank's own shard of the
-     * parameters.  copy_bucket [layout->n_buckets]: the address of each bucket's working copies,
-     * which the strategy makes of the gathered parameters; NULL if programs read none.  The
+     * parameters.  copy_bucket [layout->n_param_buckets]: the address of each bucket's working
+     * copies, which the strategy makes of the gathered parameters; NULL if programs read none.  The
      * addresses change like those of sums. */
     void *const *param_bucket, *const *copy_bucket;
     void *const *own_params;

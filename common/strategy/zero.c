@@ -13,7 +13,8 @@
  * shards that it holds, and
  *   3. All-gather: each rank sends the parameters of its own spans to all ranks.  Where
  *      layout.awaits_params says so, the forward pass of the next step begins meanwhile, and waits
- *      for the parameters of a bucket where it reads them first.
+ *      for the parameters of a bucket where it reads them first.  Once these are there, their
+ *      working copies are made, if the network reads such.
  *
  * With P parameters a rank sends 2 (n-1)/n P numbers in a step, as for an all-reduce, and P/n more
  * to its buddy.
@@ -34,7 +35,11 @@
  * and their memory is used for other buckets afterwards.  A rank sends 3 (n-1)/n P numbers in a
  * step, and P/n to its buddy; with m micro-batches it sends m times as many.  In half precision
  * the parameters travel as float32, too, because norms read them so.  Once a bucket is there, its
- * working copies are made. */
+ * working copies are made.
+ *
+ * In stage 3 frozen parameters are divided and gathered like the others, in buckets of their own,
+ * and nothing else is done with them: they have neither gradients nor an update.  F frozen ones
+ * cost 2 (n-1)/n F numbers, or half of that if the backward pass does not read them. */
 #include "strategy/zero.h"
 
 #include <stdlib.h>
@@ -55,12 +60,14 @@ enum { NOTHING, TO_COPY, TO_ADD };
 
 struct zero {
     struct strategy strategy;
-    /* [n_buckets] each.  is_out: NOTHING, or the bucket's collectives were started, and its
-     * sums leave it in this way.  is_coming: the bucket's parameters are on their way, and nothing
-     * has waited for them. */
-    uint8_t *is_out, *is_coming;
-    /* [n_buckets]: makes a bucket's working copies; NULL where programs read none.  Each formation
-     * has its own, with scratch in round_arena. */
+    /* [n_buckets]: NOTHING, or the bucket's collectives were started, and its sums leave it in this
+     * way. */
+    uint8_t *is_out;
+    /* [n_param_buckets]: 1: the bucket's parameters are on their way, and nothing has waited for
+     * them. */
+    uint8_t *is_coming;
+    /* [n_param_buckets]: makes a bucket's working copies; NULL where programs read none, or the
+     * engine makes them.  Each formation has its own, with scratch in round_arena. */
     struct program **round;
     /* [N_HELD * n_buckets]: adds a bucket's sums to those in the h-th shard that this rank holds.
      * NULL where nothing is ever added.  Likewise, with scratch in `arena`. */
@@ -74,12 +81,13 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
 {
     struct zero *z = xcalloc(1, sizeof *z);
     const size_t n = (size_t)site->layout->n_buckets;
+    const size_t n_params = (size_t)site->layout->n_param_buckets;
 
     (void)err;
     z->strategy.at = *site;
     z->is_out = xcalloc(n, sizeof *z->is_out);
-    z->is_coming = xcalloc(n, sizeof *z->is_coming);
-    z->round = xcalloc(n, sizeof *z->round);
+    z->is_coming = xcalloc(n_params, sizeof *z->is_coming);
+    z->round = xcalloc(n_params, sizeof *z->round);
     z->add = xcalloc(N_HELD * n, sizeof(struct program *));
     *out = &z->strategy;
     return 0;
@@ -87,6 +95,7 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
 
 static int has_buddy(const struct strategy *s) { return s->ops->promises.n_holders > 1; }
 static int has_stage_2(const struct strategy *s) { return s->ops->promises.gradients_are_divided; }
+static int has_stage_3(const struct strategy *s) { return s->ops->promises.params_are_divided; }
 
 static int n_ranks(const struct strategy *s) { return coll_size(exchange_coll(s->at.exchange)); }
 static int rank(const struct strategy *s) { return coll_rank(exchange_coll(s->at.exchange)); }
@@ -236,17 +245,44 @@ static void drop_adders(struct strategy *s)
 
 /* ---- working copies of gathered parameters ---- */
 
+/* The address of the bucket's parameters. */
+static float *params_of(const struct strategy *s, int bucket)
+{
+    return has_stage_3(s) ? s->at.param_bucket[bucket]
+                          : s->at.param + s->at.layout->bucket[bucket].offset;
+}
+
+static void *copies_of(const struct strategy *s, int bucket)
+{
+    const struct layout *l = s->at.layout;
+
+    return has_stage_3(s)
+               ? s->at.copy_bucket[bucket]
+               : (char *)s->at.copy + dtype_size(l->copy_dtype) * (size_t)l->bucket[bucket].offset;
+}
+
 static int make_rounder(struct strategy *s, int bucket, struct err *err)
 {
     const struct layout *l = s->at.layout;
 
-    return sketch_cast(s->at.backend, cut_bucket(l, bucket), s->at.param_bucket[bucket],
-                       s->at.copy_bucket[bucket], l->copy_dtype, &of(s)->round[bucket], err);
+    return sketch_cast(s->at.backend, cut_bucket(l, bucket), params_of(s, bucket),
+                       copies_of(s, bucket), l->copy_dtype, &of(s)->round[bucket], err);
+}
+
+/* The number of buckets whose parameters are gathered. */
+static int n_gathered(const struct strategy *s)
+{
+    return has_stage_3(s) ? s->at.layout->n_param_buckets : s->at.layout->n_buckets;
+}
+
+static int wants_rounders(const struct strategy *s)
+{
+    return s->at.copy_bucket || (s->at.copy && s->at.layout->awaits_params);
 }
 
 static int make_rounders(struct strategy *s, struct err *err)
 {
-    const int n = s->at.layout->n_buckets;
+    const int n = n_gathered(s);
     int rc = 0;
 
     for (int b = 0; b < n && rc == 0; b++)
@@ -256,7 +292,7 @@ static int make_rounders(struct strategy *s, struct err *err)
 
 static void drop_rounders(struct strategy *s)
 {
-    drop_programs(of(s)->round, s->at.layout->n_buckets);
+    drop_programs(of(s)->round, s->at.layout->n_param_buckets);
     backend_free(s->at.backend, of(s)->round_arena);
     of(s)->round_arena = NULL;
 }
@@ -273,14 +309,13 @@ static int begin(struct strategy *s, struct err *err)
  * the formation ends. */
 static int form(struct strategy *s, int source, struct err *err)
 {
-    const int n = s->at.layout->n_buckets;
     int rc = begin(s, err);
 
     (void)source;
     drop_adders(s);
     drop_rounders(s);
-    memset(of(s)->is_coming, 0, (size_t)n);
-    if (rc == 0 && s->at.copy_bucket)
+    memset(of(s)->is_coming, 0, (size_t)s->at.layout->n_param_buckets);
+    if (rc == 0 && wants_rounders(s))
         rc = make_rounders(s, err);
     return rc == 0 && has_stage_2(s) && s->at.accumulate > 1 ? make_adders(s, err) : rc;
 }
@@ -296,15 +331,6 @@ static int release_all(struct strategy *s, struct err *err)
 
 /* ---- parameters ---- */
 
-static int wait_for_all(struct strategy *s, struct err *err)
-{
-    int rc = 0;
-
-    for (int b = 0; b < s->at.layout->n_buckets && rc == 0; b++)
-        rc = exchange_wait(s->at.exchange, b, err);
-    return rc;
-}
-
 /* Stage 3: start to gather the parameters of one bucket.  In the other stages that was done after
  * the update.  This rank's own span of the bucket comes from its shard. */
 static int gather_bucket(struct strategy *s, int bucket, struct err *err)
@@ -314,7 +340,7 @@ static int gather_bucket(struct strategy *s, int bucket, struct err *err)
     const int64_t before = cut_before(l, bucket, n_ranks(s), rank(s));
     float *to;
 
-    if (!s->ops->promises.params_are_divided || cut_bucket(l, bucket) == 0)
+    if (!has_stage_3(s) || cut_bucket(l, bucket) == 0)
         return 0;
     of(s)->is_coming[bucket] = 1;
     to = s->at.param_bucket[bucket];
@@ -339,12 +365,21 @@ static int wait_for_bucket(struct strategy *s, int bucket, struct err *err)
     return rc == 0 ? sketch_run(of(s)->round[bucket], err) : rc;
 }
 
+static int wait_for_all(struct strategy *s, struct err *err)
+{
+    int rc = 0;
+
+    for (int b = 0; b < n_gathered(s) && rc == 0; b++)
+        rc = wait_for_bucket(s, b, err);
+    return rc;
+}
+
 static int gather(struct strategy *s, struct err *err)
 {
     const struct layout *l = s->at.layout;
     int rc = 0;
 
-    if (s->ops->promises.params_are_divided)
+    if (has_stage_3(s))
         return 0;
     for (int b = 0; b < l->n_buckets && rc == 0; b++) {
         of(s)->is_coming[b] = 1;

@@ -60,9 +60,9 @@ int buffers_new(struct backend *b, const struct coll_device_ops *shared, const s
     m->accumulates = accumulates;
     m->bucket = xcalloc((size_t)layout_most_buckets(l), sizeof *m->bucket);
     if (gathers)
-        m->param_bucket = xcalloc((size_t)l->n_buckets, sizeof *m->param_bucket);
+        m->param_bucket = xcalloc((size_t)l->n_param_buckets, sizeof *m->param_bucket);
     if (gathers && has_copies)
-        m->copy_bucket = xcalloc((size_t)l->n_buckets, sizeof *m->copy_bucket);
+        m->copy_bucket = xcalloc((size_t)l->n_param_buckets, sizeof *m->copy_bucket);
     if (!is_divided && alloc_grad(m, grad, err) < 0) {
         buffers_free(m);
         return err->code;
@@ -241,11 +241,12 @@ static int fit_params(struct buffers *m, const struct layout *l, struct pool *po
                       enum dtype dtype, const char *apart, const char *what, void **address,
                       struct err *err)
 {
-    size_t *bytes = xcalloc((size_t)l->n_buckets, sizeof *bytes);
+    const int n = l->n_param_buckets;
+    size_t *bytes = xcalloc((size_t)n, sizeof *bytes);
 
-    for (int b = 0; b < l->n_buckets; b++)
+    for (int b = 0; b < n; b++)
         bytes[b] = dtype_size(dtype) * (size_t)cut_bucket(l, b);
-    return make_pool(m, pool, l->n_buckets, bytes, apart, what, address, err);
+    return make_pool(m, pool, n, bytes, apart, what, address, err);
 }
 
 int buffers_fit_params(struct buffers *m, const struct layout *l, const char *apart,

@@ -51,8 +51,8 @@ struct buffers {
     void *grad; /* of layout.grad_dtype: what ranks reduce, control vector at the end; or NULL */
     float *control; /* [CONTROL_LEN]: the control vector, in grad or apart */
     void **bucket;  /* [layout_most_buckets]: the address of each bucket, in grad or in the pool */
-    /* [layout.n_buckets], if parameters are divided: the address of each bucket's parameters, and
-     * of their working copies, if programs read such. */
+    /* [layout.n_param_buckets], if parameters are divided: the address of each bucket's parameters,
+     * and of their working copies, if programs read such. */
     void **param_bucket, **copy_bucket;
     struct pool {
         void *at; /* or NULL */
@@ -96,8 +96,8 @@ int buffers_fit(struct buffers *m, size_t n_bytes, struct err *err);
  * program may be bound to the old pool. */
 int buffers_fit_buckets(struct buffers *m, const struct layout *l, int most_open, struct err *err);
 
-/* Where parameters are divided: make their pool.  apart[a*n_buckets + b] is 1 for buckets whose
- * parameters are in memory at the same time.  No program may be bound to the old pool. */
+/* Where parameters are divided: make their pool.  apart[a*n_param_buckets + b] is 1 for buckets
+ * whose parameters are in memory at the same time.  No program may be bound to the old pool. */
 int buffers_fit_params(struct buffers *m, const struct layout *l, const char *apart,
                        struct err *err);
 

@@ -154,25 +154,13 @@ const struct strategy_ops *trainer_strategy(const struct trainer *t)
     return t->o.strategy ? t->o.strategy : strategy_choose(&t->job->strategy);
 }
 
-/* Prepare the layout for divided parameters.  Frozen parameters are refused: they belong to no
- * bucket, so no collective would gather them. */
-static int divide_layout(struct trainer *t, struct err *err)
+/* Note in the layout how parameters come to this rank. */
+static void divide_layout(struct trainer *t)
 {
     const struct strategy_promises *p = &trainer_strategy(t)->promises;
-    const int all_trained = t->layout->n_total == t->layout->n_trained;
 
     t->layout->gathers = p->params_are_divided;
-    /* Working copies are made of all parameters at once.  Recomputed nodes and frozen parameters
-     * have no place among the buckets that a program waits for. */
-    t->layout->awaits_params = p->n_holders > 0 && !p->params_are_divided && !t->o.plugin &&
-                               all_trained && t->layout->copy_dtype == DTYPE_F32 &&
-                               t->job->train.recompute == RECOMPUTE_NONE;
-    if (!t->layout->gathers || all_trained)
-        return 0;
-    return err_set(
-        err, ERR_CONFIG,
-        "strategy.zero 3 divides all parameters, but optimizer.groups freezes some; want "
-        "strategy.zero 2");
+    t->layout->awaits_params = p->n_holders > 0 && !p->params_are_divided && !t->o.plugin;
 }
 
 static int check_top5(const char *key, enum goal goal, struct err *err)
@@ -220,7 +208,9 @@ static int make_layout(struct trainer *t, struct err *err)
     if (rc == 0)
         rc = layout_new(g, buckets_at_first(t), &t->layout, err);
     graph_free(g);
-    return rc == 0 ? divide_layout(t, err) : rc;
+    if (rc == 0)
+        divide_layout(t);
+    return rc;
 }
 
 /* The maker of the gradients' memory: the plugin's collectives if there will be other ranks, or
@@ -414,6 +404,7 @@ static int make_reducer(struct trainer *t, struct err *err)
         .bucket = t->buffers->bucket,
         .sums = t->state->shards ? t->state->shards->now.sums : NULL,
         .param = state_data(t->state, &slot_parameters),
+        .copy = t->buffers->copy,
         .param_bucket = t->buffers->param_bucket,
         .copy_bucket = t->buffers->copy_bucket,
         .own_params = t->state->shards ? t->state->shards->now.data[0] : NULL,

@@ -27,7 +27,7 @@ static void add(struct part *p, struct draft_piece piece, struct part_source fro
     p->n_bytes += piece.n_bytes;
 }
 
-/* The slot's elements are those of trained parameters, from this offset on. */
+/* The ranks write the tensor together: it is of a divided slot, or one of trained parameters. */
 static int is_cut(const struct state *s, const struct contents_source *from)
 {
     const struct slot_def *d;
@@ -35,6 +35,8 @@ static int is_cut(const struct state *s, const struct contents_source *from)
     if (from->slot == CONTENTS_COUNT)
         return 0;
     d = s->slot[from->slot].def;
+    if (s->slot[from->slot].is_divided)
+        return 1;
     return (d->scope == SLOT_PER_PARAMETER || d->scope == SLOT_PER_TRAINED) &&
            from->at < dtype_size(d->dtype) * (size_t)s->layout->n_trained;
 }
@@ -46,7 +48,7 @@ static void add_spans(struct part *p, const struct state *s, const struct conten
     const int64_t e = (int64_t)dtype_size(s->slot[from->slot].def->dtype);
     const int64_t begin = (int64_t)from->at / e, end = begin + all.n_bytes / e;
 
-    for (int b = 0; b < s->layout->n_buckets; b++) {
+    for (int b = 0; b < shard_n_buckets(s, from->slot); b++) {
         const struct coll_span span = cut_span(s->layout, b, size, rank);
         const int64_t at = s->layout->bucket[b].offset + span.at;
         const int64_t first = max_i64(begin, at), last = min_i64(end, at + span.n);

@@ -191,7 +191,7 @@ static int make(struct entry *e, const struct programs_options *o, struct backen
 static void note_sets(const struct program *p, int n_buckets, char *apart)
 {
     for (int i = 0; i < program_n_sets(p); i++) {
-        int bucket[2 * NODE_MAX_IN], n[2] = {0};
+        int bucket[2 * PROGRAM_MOST_IN_SET], n[2] = {0};
         const int *first = program_set(p, i, &n[0]), *second = NULL;
 
         if (i + 1 < program_n_sets(p))
@@ -212,9 +212,9 @@ static int fit_params(const struct programs *p, const struct layout *l, struct b
 
     if (!l->gathers)
         return 0;
-    apart = xcalloc((size_t)l->n_buckets * (size_t)l->n_buckets, 1);
+    apart = xcalloc((size_t)l->n_param_buckets * (size_t)l->n_param_buckets, 1);
     for (int i = 0; i < p->n; i++)
-        note_sets(p->entry[i].program, l->n_buckets, apart);
+        note_sets(p->entry[i].program, l->n_param_buckets, apart);
     rc = buffers_fit_params(m, l, apart, err);
     free(apart);
     return rc;

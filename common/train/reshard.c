@@ -361,7 +361,7 @@ static int share_slots(const struct sharing *x, struct err *err)
         for (int o = 0;
              (s->slot[k].is_divided || s->slot[k].def == &slot_parameters) && o < x->from->size;
              o++)
-            for (int b = 0; b < s->layout->n_buckets && rc == 0; b++) {
+            for (int b = 0; b < shard_n_buckets(s, k) && rc == 0; b++) {
                 const struct coll_span span = cut_span(s->layout, b, x->from->size, o);
 
                 rc = share_span(x, o, (struct piece){k, b, span.at, span.n}, err);

@@ -26,6 +26,14 @@ static size_t element(const struct state *s, int slot)
     return dtype_size(s->slot[slot].def->dtype);
 }
 
+int shard_n_buckets(const struct state *s, int slot)
+{
+    const int has_frozen =
+        s->slot[slot].is_divided && s->slot[slot].def->scope == SLOT_PER_PARAMETER;
+
+    return has_frozen ? s->layout->n_param_buckets : s->layout->n_buckets;
+}
+
 size_t shard_offset(const struct state *s, int slot, int size, int owner, int bucket)
 {
     return element(s, slot) * (size_t)cut_before(s->layout, bucket, size, owner);
@@ -47,7 +55,7 @@ float *shard_params(const struct state *s, int h, int bucket)
 
 static size_t shard_bytes(const struct state *s, int slot, int size, int owner)
 {
-    return shard_offset(s, slot, size, owner, s->layout->n_buckets);
+    return shard_offset(s, slot, size, owner, shard_n_buckets(s, slot));
 }
 
 /* ---- sets ---- */
@@ -236,7 +244,7 @@ static int send_slot(struct state *s, struct coll *c, int k, struct err *err)
     const struct shard_set *set = &s->shards->now;
     int64_t last = 0, ticket = 0;
 
-    for (int b = 0; b < s->layout->n_buckets && ticket >= 0; b++) {
+    for (int b = 0; b < shard_n_buckets(s, k) && ticket >= 0; b++) {
         char *at = (char *)set->data[k][SHARD_OWN] + shard_offset(s, k, set->size, set->rank, b);
         const int64_t n = cut_span(s->layout, b, set->size, set->rank).n;
 
@@ -252,7 +260,7 @@ static int take_slot(struct state *s, struct coll *c, int k, int from, char *who
     const int size = s->shards->now.size;
     int64_t last = 0, ticket = 0;
 
-    for (int b = 0; b < s->layout->n_buckets && ticket >= 0; b++) {
+    for (int b = 0; b < shard_n_buckets(s, k) && ticket >= 0; b++) {
         const struct coll_span span = cut_span(s->layout, b, size, from);
         char *at = whole + element(s, k) * (size_t)(s->layout->bucket[b].offset + span.at);
 
@@ -267,7 +275,7 @@ static int copy_own(struct state *s, int k, char *whole, struct err *err)
     const struct shard_set *set = &s->shards->now;
     int rc = 0;
 
-    for (int b = 0; b < s->layout->n_buckets && rc == 0; b++) {
+    for (int b = 0; b < shard_n_buckets(s, k) && rc == 0; b++) {
         const struct coll_span span = cut_span(s->layout, b, set->size, set->rank);
 
         rc = backend_copy(

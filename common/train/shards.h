@@ -2,9 +2,10 @@
  * two holders, for a copy of the shard of the rank before it.
  *
  * A shard is what cut_span (strategy/cut.h) gives one rank: a span of each bucket, one after
- * another in memory.  The buddy of rank r is rank r + 1 of the same formation (the last one's is
- * rank 0).  It holds the same values of r's shard as r does, because it takes the same sums of
- * gradients and makes the same update.  No slot travels in a step.
+ * another in memory.  Where parameters are divided, their shards end with the spans of the frozen
+ * ones, which no other slot has.  The buddy of rank r is rank r + 1 of the same formation (the last
+ * one's is rank 0).  It holds the same values of r's shard as r does, because it takes the same
+ * sums of gradients and makes the same update.  No slot travels in a step.
  *
  * A formation of one rank has one shard, which is the whole flat space.  So has rank 0 before its
  * first formation, when it made the state or loaded it, and other ranks hold nothing.
@@ -83,6 +84,8 @@ int shards_hold_all(struct state *s, struct err *err);
 
 /* The rank of the set's formation whose shard is the h-th one held. */
 int shard_owner(const struct shard_set *set, int h);
+/* The number of buckets of which the slot's shards have spans. */
+int shard_n_buckets(const struct state *s, int slot);
 /* Bytes from the start of the shard of `owner` to its span of `bucket`. */
 size_t shard_offset(const struct state *s, int slot, int size, int owner, int bucket);
 /* The parameters of the h-th shard that this rank holds and trains, from its span of `bucket` on.

@@ -181,7 +181,6 @@ int state_new_divided(struct backend *b, const struct layout *l, const struct sl
 
     s->backend = b;
     s->layout = l;
-    ASSERT(!d->params || l->n_total == l->n_trained);
     ASSERT(d->params || !d->offloads_params);
     rc = add_slot(s, &slot_parameters, d->params, d->offloads_params, err);
     if (rc == 0)

@@ -56,7 +56,7 @@ struct state_division {
                       each trained parameter */
     int n_holders; /* of each shard; 0: nothing is divided */
     int gradients; /* 1: gradients are divided, too */
-    int params;    /* 1: parameters are divided, too; none of them may be frozen */
+    int params;    /* 1: parameters are divided, too, frozen ones included */
     int whole;     /* 1: this rank makes or loads the state, so it holds the whole of it at first */
     /* On a device the first n_offloaded rows of `more` are in memory of the host, and with
      * offloads_params the parameters, too, which must be divided. */

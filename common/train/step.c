@@ -366,13 +366,14 @@ static int update(struct trainer *t, struct err *err)
 }
 
 /* After the update.  With shards the other ranks' parameters have come, so all working copies are
- * made anew; so they are if the strategy changed the new weights.  Without shards the average of
+ * made anew, unless the parameters are still on their way: then the strategy makes the copies.
+ * They are made anew, too, if the strategy changed the new weights.  Without shards the average of
  * weights comes last. */
 static int updated(struct trainer *t, struct err *err)
 {
     int rc = reducer_updated(t->reducer, err);
 
-    if (rc > 0 || (rc == 0 && t->state->shards))
+    if (rc > 0 || (rc == 0 && t->state->shards && !t->layout->awaits_params))
         rc = update_refresh(t->update, err);
     return rc == 0 && t->average && !t->state->shards ? average_update(t->average, err) : rc;
 }

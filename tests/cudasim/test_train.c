@@ -97,6 +97,14 @@ static void test_equals_cpu(void **state)
         {"zero 1", MLP "train: {global_batch: 31, clip_norm: 0.5}\nstrategy: {zero: 1}\n", 1e-4},
         {"zero 2", MLP "train: {global_batch: 33, accumulate: 3}\nstrategy: {zero: 2}\n", 1e-4},
         {"zero 3", MLP "train: {global_batch: 33, accumulate: 3}\nstrategy: {zero: 3}\n", 1e-4},
+        {"zero 3, frozen", ADAMW "train: {global_batch: 33, accumulate: 3}\nstrategy: {zero: 3}\n",
+         1e-4},
+        {"zero 3, recompute",
+         "model: {arch: layers, layers: [flatten, linear: {units: 20}, residual: [linear: {units: "
+         "20}, tanh], residual: [dropout: {p: 0.25}, linear: {units: 20}, tanh], linear: {units: "
+         "10}]}\n" DATA "train: {global_batch: 31, recompute: blocks}\nstrategy: {zero: 3}\n"
+         "optimizer: {lr: 0.1, momentum: 0.9}\n",
+         1e-4},
         {"offload", ADAMW "train: {global_batch: 31}\nstrategy: {offload: optimizer}\n", 1e-4},
         {"offload of all",
          MLP "train: {global_batch: 33, accumulate: 3}\nstrategy: {zero: 3, offload: all}\n", 1e-4},

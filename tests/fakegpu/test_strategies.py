@@ -131,8 +131,15 @@ class Strategies(Case):
                 "optimizer.name": "adamw", "optimizer.lr": 0.01}
         del half["optimizer.momentum"]
         scaled = {**job, "precision": "float16"}
+        frozen = {**job, "optimizer.groups": "[{match: fc2.*, frozen: true}]"}
+        again = {**frozen, "train.recompute": "blocks", "model.arch": "layers", "model.layers":
+                 "[flatten, linear: {units: 24}, residual: [linear: {units: 24}, tanh], "
+                 "residual: [tanh, linear: {units: 24}], linear: {units: 10}]"}
+        del again["model.hidden"]
+        again["optimizer.groups"] = "[{match: 1.*, frozen: true}]"
         for i, (one, n, stages) in enumerate(((job, 3, (1, 2, 3)), (norm, 2, (1,)),
-                                              (half, 2, (1, 2, 3)), (scaled, 2, (3,)))):
+                                              (half, 2, (1, 2, 3)), (scaled, 2, (3,)),
+                                              (frozen, 3, (3,)), (again, 3, (3,)))):
             plain = self.train("--device", "cuda", "--local", n=n, run=f"plain{i}", job=one,
                                env=MANY)
             for stage in stages:

@@ -326,9 +326,6 @@ static const struct bad texts[] = {
     {HEAD "strategy: {outer_lr: 0.5}",
      "f:3:22: strategy.outer_lr applies only if strategy.name is local_sgd; it is allreduce"},
     {HEAD "strategy: {zero: 4}", "f:3:18: strategy.zero is 4, want an integer from 0 to 3"},
-    {HEAD "strategy: {zero: 3}\ntrain: {recompute: blocks}",
-     "f:4:20: train.recompute is blocks with strategy.zero 3, want none: what is computed again "
-     "depends on a rank's number of samples, and so would what it gathers"},
     {HEAD "strategy: {zero: 2}\nprecision: bfloat16\n"
           "train: {accumulate: 2, grad_dtype: bfloat16}",
      "f:5:36: train.grad_dtype is bfloat16 with train.accumulate and strategy.zero 2, which adds "

@@ -32,7 +32,7 @@ static struct graph *gpt(void)
 /* Residuals of convolutions and batch norms, one of them inside another, which stands for a single
  * block.
  *   sync  the statistics are summed over ranks */
-static struct graph *make_residuals(const struct sample_spec *spec, int sync)
+static struct graph *make_residuals(const struct sample_spec *spec, int64_t batch, int sync)
 {
     struct rig_model model = rig_model(&arch_layers);
     struct model_options o;
@@ -48,14 +48,14 @@ static struct graph *make_residuals(const struct sample_spec *spec, int sync)
         "{residual: [tanh, residual: [conv: {channels: 8, kernel: 1}, tanh], batch_norm, gelu]}, "
         "flatten, linear: {units: 5}]";
     o = rig_options(&model);
-    rig_must(model_build(&o, spec, BATCH, 1, sync, &g, &rig_err));
+    rig_must(model_build(&o, spec, batch, 1, sync, &g, &rig_err));
     return g;
 }
 
-static struct graph *residuals(void) { return make_residuals(&images, 0); }
-static struct graph *residuals_of_ranks(void) { return make_residuals(&images, 1); }
+static struct graph *residuals(void) { return make_residuals(&images, BATCH, 0); }
+static struct graph *residuals_of_ranks(void) { return make_residuals(&images, BATCH, 1); }
 /* Here statistics are not small, and stay because ranks sum them. */
-static struct graph *tiny_residuals(void) { return make_residuals(&tiny, 1); }
+static struct graph *tiny_residuals(void) { return make_residuals(&tiny, BATCH, 1); }
 
 /* rig_fill serves rows of reals with one label each; here there may be tokens. */
 static void fill(struct rig *r)
@@ -200,12 +200,58 @@ static void without_blocks(void **state)
         rig_close(&r[i]);
 }
 
+/* The training program of the tiny residuals, whose blocks are computed again. */
+static struct program *make_program(struct backend *b, int64_t batch, const struct layout *l)
+{
+    struct graph *g = make_residuals(&tiny, batch, 0);
+    struct program *p;
+
+    g->recompute = 1;
+    rig_must(program_differentiate(g, &rig_err));
+    rig_must(program_new(b, g, l, &p, &rig_err));
+    return p;
+}
+
+/* Where parameters are gathered, ranks whose batches differ gather the same ones.  The statistics
+ * of a norm are small beside 16 samples and more, and beside none. */
+static void gathers_do_not_depend_on_the_batch(void **state)
+{
+    static const int64_t batch[] = {0, 1, 15, 16, 64};
+    struct program *first, *p;
+    struct graph *g;
+    struct rig r;
+
+    (void)state;
+    g = make_residuals(&tiny, BATCH, 0);
+    rig_must(program_differentiate(g, &rig_err));
+    rig_open(&r, REF_FUSE_ALL, g, NULL);
+    layout_cut(r.layout, 1);
+    r.layout->gathers = 1;
+    first = make_program(r.backend, BATCH, r.layout);
+    for (size_t i = 0; i < ARRAY_LEN(batch); i++) {
+        p = make_program(r.backend, batch[i], r.layout);
+        assert_int_equal(program_n_sets(p), program_n_sets(first));
+        for (int s = 0; s < program_n_sets(p); s++) {
+            int n, n_want;
+            const int *set = program_set(p, s, &n), *want = program_set(first, s, &n_want);
+
+            assert_int_equal(n, n_want);
+            assert_memory_equal(set, want, (size_t)n * sizeof *set);
+        }
+        program_free(p);
+    }
+    program_free(first);
+    r.layout->gathers = 0;
+    rig_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(naive_backend),
         cmocka_unit_test(cpu_backend),
         cmocka_unit_test(without_blocks),
+        cmocka_unit_test(gathers_do_not_depend_on_the_batch),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

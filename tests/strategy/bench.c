@@ -59,6 +59,7 @@ static void make_layout(struct rank *k)
                                                     .last_segment = i};
         from = to;
     }
+    l->n_param_buckets = l->n_buckets;
 }
 
 /* ---- Adam, by the product's operator ---- */

@@ -53,6 +53,28 @@ static void train(const char *job, int n_ranks, struct dir *d)
     train_watched(job, n_ranks, d, NULL, NULL);
 }
 
+/* Both jobs end with the same checkpoint on n ranks. */
+static void compare(const char *plain, const char *divided, int n, size_t bucket_bytes)
+{
+    static struct run_result r;
+    struct dir d[2];
+    char what[600];
+
+    for (int i = 0; i < 2; i++) {
+        make_dir(&d[i]);
+        run_job_ok(&(struct run_plan){.job = i ? divided : plain,
+                                      .n_ranks = n,
+                                      .n_epochs = 1,
+                                      .run_dir = d[i].path,
+                                      .bucket_bytes = bucket_bytes},
+                   &r);
+    }
+    snprintf(what, sizeof what, "%d ranks, %s", n, divided);
+    assert_same_checkpoints(&d[0], &d[1], what);
+    remove_tree(d[0].path);
+    remove_tree(d[1].path);
+}
+
 /* Ranges of any size, buckets smaller than the number of ranks included; also where micro-batches
  * are added up, and where the sums are rounded to bfloat16. */
 static void test_the_bits_of_the_all_reduce(void **state)
@@ -201,6 +223,152 @@ static void test_parameters_are_gathered(void **state)
         remove_tree(plain.path);
         remove_tree(got.path);
     }
+    remove_tree(text.path);
+}
+
+/* Six layers in six buckets, and norms between them; and the groups that are frozen. */
+#define DEEP                                                                    \
+    "model: {arch: mlp, hidden: [110, 110, 110, 110, 110], batch_norm: true}\n" \
+    "data: {format: digits, samples: 72, validation_samples: 20}\n"             \
+    "train: {global_batch: 24, average: {name: ema, decay: 0.5}}\n"
+#define FROZEN(match)  "optimizer: {name: adamw, lr: 0.01, groups: [" match "]}\n"
+#define GROUP(pattern) "{match: \"" pattern "\", frozen: true}"
+
+/* The first layers; layers in the middle; all but the head; all weights, but not the biases and
+ * norms between them; all layers, so that norms are read in turns with them. */
+static const char *const frozen[] = {
+    DEEP FROZEN(GROUP("fc[123].*")),
+    DEEP FROZEN(GROUP("fc[34].*")),
+    DEEP FROZEN(GROUP("fc[1-5].*") ", " GROUP("bn*")),
+    DEEP FROZEN(GROUP("fc*.weight")),
+    DEEP FROZEN(GROUP("fc*")),
+};
+
+/* Frozen parameters are divided and gathered, too. */
+static void test_frozen_parameters(void **state)
+{
+    static const char *const more[] = {"", HALF};
+    static const char *const zero[] = {ZERO, ZERO_2, ZERO_3, "strategy: {zero: 3, buddy: false}\n"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(frozen); i++)
+        for (int h = 0; h < 2; h++)
+            for (int n = 1; n <= MOST_RANKS; n++) {
+                char *plain = xasprintf("%s%s", frozen[i], more[h]);
+                char *divided = xasprintf("%s%s", plain, zero[n == 3 ? (int)i % 4 : 2]);
+
+                compare(plain, divided, n, SMALL_BUCKET);
+                free(plain);
+                free(divided);
+            }
+}
+
+/* The ranks' memory: each holds its part of all parameters, and a few buckets. */
+static void note_frozen_room(void *arg, struct trainer *t, int64_t step)
+{
+    const struct layout *l = t->layout;
+    const size_t slots = 3 * (size_t)l->n_trained; /* two moments and the average */
+    const size_t each = sizeof(float) * ((size_t)l->n_total + slots) / 4;
+    int64_t most = 0;
+
+    (void)step;
+    for (int b = 0; b < l->n_param_buckets; b++)
+        most = max_i64(most, cut_bucket(l, b));
+    assert_true(l->n_total > 4 * l->n_trained && l->n_param_buckets >= l->n_buckets + 5);
+    assert_true(shards_bytes(t->state) <= each + 1024);
+    assert_true(t->buffers->params.n_bytes <= sizeof(float) * (size_t)(most + most / 2));
+    *(int *)arg = 1;
+}
+
+static void test_frozen_parameters_are_divided(void **state)
+{
+    static struct run_result r;
+    int is_noted = 0;
+    char *job = xasprintf("%s%s", frozen[2], "strategy: {zero: 3, buddy: false}\n");
+
+    (void)state;
+    run_job_ok(&(struct run_plan){.job = job,
+                                  .n_ranks = 4,
+                                  .n_epochs = 1,
+                                  .bucket_bytes = SMALL_BUCKET,
+                                  .on_step = note_frozen_room,
+                                  .arg = &is_noted},
+               &r);
+    assert_true(is_noted);
+    free(job);
+}
+
+/* Train an epoch on three ranks, and another one on two. */
+static void train_twice(const char *first, const char *second, struct dir *d)
+{
+    static struct run_result r;
+
+    make_dir(d);
+    for (int i = 0; i < 2; i++)
+        run_job_ok(&(struct run_plan){.job = i ? second : first,
+                                      .n_ranks = 3 - i,
+                                      .n_epochs = 1,
+                                      .run_dir = d->path,
+                                      .resume = i,
+                                      .bucket_bytes = SMALL_BUCKET},
+                   &r);
+}
+
+static void test_frozen_parameters_are_resumed(void **state)
+{
+    char *zero = xasprintf("%s%s", frozen[2], ZERO_3);
+    struct dir plain, from, to;
+
+    (void)state;
+    train_twice(frozen[2], frozen[2], &plain);
+    train_twice(zero, frozen[2], &from);
+    train_twice(frozen[2], zero, &to);
+    assert_same_checkpoints(&plain, &from, "from zero 3");
+    assert_same_checkpoints(&plain, &to, "to zero 3");
+    free(zero);
+    remove_tree(plain.path);
+    remove_tree(from.path);
+    remove_tree(to.path);
+}
+
+/* Blocks that are computed again gather their parameters again, as often on all ranks, whatever
+ * their numbers of samples.  With 5 x 5 pixels the statistics of a norm are small beside three
+ * samples, but not beside two. */
+static void test_blocks_are_computed_again(void **state)
+{
+#define AGAIN(batch) "train: {global_batch: " batch ", max_steps: 3, recompute: blocks}\n"
+#define RESIDUALS                                                                                \
+    "data: {format: digits, samples: 24, validation_samples: 4}\n# %s\n"                         \
+    "optimizer: {lr: 0.1, momentum: 0.9}\nmodel:\n"                                              \
+    "  arch: layers\n"                                                                           \
+    "  layers: [max_pool: {kernel: 5}, conv: {channels: 8, kernel: 3, padding: 1}, batch_norm, " \
+    "relu, " BLOCK BLOCK BLOCK "flatten, linear: {units: 10}]\n"
+#define BLOCK                                                                    \
+    "{residual: [conv: {channels: 8, kernel: 3, padding: 1}, batch_norm, relu, " \
+    "dropout: {p: 0.25}, conv: {channels: 8, kernel: 3, padding: 1}, batch_norm]}, relu, "
+    static const struct {
+        const char *job;
+        size_t bucket_bytes;
+    } cases[] = {
+        {GPT TEXT ADAMW AGAIN("12"), SMALL_BUCKET},
+        {GPT TEXT ADAMW AGAIN("3") HALF, SMALL_BUCKET},
+        {GPT TEXT AGAIN("12") FROZEN(GROUP("*.mlp.*") ", " GROUP("*.h.1.*")), SMALL_BUCKET},
+        {RESIDUALS AGAIN("8"), 64},
+    };
+    static const char *const zero[] = {ZERO_3, ZERO_3, ZERO, ZERO_3, ZERO_2};
+    struct dir text;
+
+    (void)state;
+    write_text(text.path);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        for (int n = 1; n <= MOST_RANKS; n++) {
+            char *plain = xasprintf(cases[i].job, text.path);
+            char *divided = xasprintf("%s%s", plain, zero[((size_t)n + i) % 5]);
+
+            compare(plain, divided, n, cases[i].bucket_bytes);
+            free(plain);
+            free(divided);
+        }
     remove_tree(text.path);
 }
 
@@ -373,6 +541,10 @@ int main(void)
         cmocka_unit_test(test_memory_of_buckets_is_used_again),
         cmocka_unit_test(test_parts_are_passed),
         cmocka_unit_test(test_parameters_are_gathered),
+        cmocka_unit_test(test_frozen_parameters),
+        cmocka_unit_test(test_frozen_parameters_are_divided),
+        cmocka_unit_test(test_frozen_parameters_are_resumed),
+        cmocka_unit_test(test_blocks_are_computed_again),
         cmocka_unit_test(test_ranks_gather_as_often),
         cmocka_unit_test(test_copies_are_proven),
         cmocka_unit_test(test_a_flipped_sum_is_found),

@@ -267,6 +267,11 @@ static void test_a_rank_is_lost_anywhere(void **state)
     remove_tree(want.path);
     undisturbed(SHORT HALF, 3, &want);
     lose_at_each(SHORT HALF ZERO_3, 3, 1, COLL_BULK, &want);
+    lose_at_each(SHORT HALF ZERO_2, 3, 1, COLL_BULK, &want);
+    remove_tree(want.path);
+    undisturbed(SHORT_FROZEN, 3, &want);
+    lose_at_each(SHORT_FROZEN ZERO_3, 3, 0, COLL_BULK, &want);
+    lose_at_each(SHORT_FROZEN ZERO_3, 3, 2, COLL_BULK, &want);
     remove_tree(want.path);
 }
 
@@ -328,16 +333,18 @@ static void make_the_step_later(const char *job, int victim, const struct dir *w
 
 static void test_a_rank_makes_the_step_later(void **state)
 {
-    static const char *const job[] = {SHORT ZERO, SHORT ZERO_2, SHORT ZERO_3};
-    struct dir want;
+    static const char *const job[] = {SHORT ZERO, SHORT ZERO_2, SHORT ZERO_3, SHORT_FROZEN ZERO_3};
+    struct dir want, frozen;
 
     (void)state;
     undisturbed(SHORT ZERO, 3, &want);
-    for (int i = 0; i < 3; i++)
+    undisturbed(SHORT_FROZEN, 3, &frozen);
+    for (int i = 0; i < 4; i++)
         for (int victim = -1; victim < 3; victim++)
             if (victim != 1)
-                make_the_step_later(job[i], victim, &want);
+                make_the_step_later(job[i], victim, i == 3 ? &frozen : &want);
     remove_tree(want.path);
+    remove_tree(frozen.path);
 }
 
 /* A rank and its buddy are lost. */
@@ -423,6 +430,7 @@ static void test_ranks_leave_and_join(void **state)
     leave_and_join(SHORT "strategy: {zero: 1, buddy: false}\n");
     leave_and_join(SHORT "strategy: {zero: 2, buddy: false}\n");
     leave_and_join(SHORT "strategy: {zero: 3, buddy: false}\n");
+    leave_and_join(SHORT_FROZEN "strategy: {zero: 3, buddy: false}\n");
 }
 
 int main(void)

@@ -16,6 +16,14 @@
 
 enum { MOST_BUCKETS = 64, N_STEPS = 3 };
 
+/* Blocks of two layers each, which are computed again; a layer is a bucket. */
+#define BLOCK "residual: [linear: {units: 110}, tanh, linear: {units: 110}], "
+#define BLOCKS                                                                               \
+    "train: {global_batch: 24, recompute: blocks}\n"                                         \
+    "data: {format: digits, samples: 72, validation_samples: 20}\n"                          \
+    "model: {arch: layers, layers: [flatten, linear: {units: 110}, " BLOCK BLOCK BLOCK BLOCK \
+    "linear: {units: 10}]}\n"
+
 /* The calls of one rank. */
 struct watch {
     int64_t n_stages;                 /* stages of the network that were run */
@@ -95,10 +103,15 @@ static void test_parameters_travel_while_the_network_computes(void **state)
     static const struct {
         const char *job;
         int n_overlapped; /* at least so many waits of a step have a stage before them */
+        int most;         /* at most so many; 0: any number */
     } cases[] = {
         {LARGE "train: {global_batch: 24}\n" ZERO, 6},
         {LARGE "train: {global_batch: 24}\n" ZERO_2, 6},
         {LARGE "train: {global_batch: 24}\n" ZERO_3, 12}, /* forward and backward */
+        {LARGE HALF "train: {global_batch: 24}\n" ZERO, 6},
+        {BLOCKS "optimizer: {lr: 0.1}\n" ZERO_2, 6},
+        {BLOCKS "optimizer: {lr: 0.1}\n" ZERO_3, 14, 14}, /* once for both passes of a block */
+        {BLOCKS "optimizer: {lr: 0.1, groups: [{match: \"1.*\", frozen: true}]}\n" ZERO, 6},
     };
     static struct run_result r;
 
@@ -122,6 +135,7 @@ static void test_parameters_travel_while_the_network_computes(void **state)
                           w.step[s].n_overlapped, w.step[s].n_exposed);
             assert_int_equal(w.step[s].n_exposed, 0);
             assert_true(w.step[s].n_overlapped >= cases[i].n_overlapped);
+            assert_true(cases[i].most == 0 || w.step[s].n_overlapped <= cases[i].most);
         }
     }
 }

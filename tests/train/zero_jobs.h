@@ -17,11 +17,13 @@
 enum { SMALL_BUCKET = 40000 };
 
 /* A job of SHORT_STEPS steps, and its strategy still to be said. */
-#define SHORT                                                        \
+#define SHORT_UNTIL_GROUPS                                           \
     "model: {arch: mlp, hidden: [23], batch_norm: true}\n"           \
     "data: {format: digits, samples: 96, validation_samples: 20}\n"  \
     "train: {global_batch: 24, average: {name: ema, decay: 0.75}}\n" \
-    "optimizer: {name: adamw, lr: 0.01}\n"
+    "optimizer: {name: adamw, lr: 0.01"
+#define SHORT        SHORT_UNTIL_GROUPS "}\n"
+#define SHORT_FROZEN SHORT_UNTIL_GROUPS ", groups: [{match: fc1.*, frozen: true}]}\n"
 
 enum { SHORT_STEPS = 4 };
 
