@@ -24,6 +24,7 @@ enum {
     GPT2_VOCAB = 50257,        /* where model.vocab does not say */
     CHECKED_TOKENS = 32 << 20, /* of each file, by opening */
     BLOCK = 1024,              /* tokens that are checked at a time */
+    LEAST_PAIRS = 32,          /* of which every second token is 0, by which 32 bits are known */
     MAGIC_16 = 20240520,
     VERSION_16 = 1,
     MAGIC_32 = 20240801,
@@ -115,6 +116,29 @@ static int check_beginning(const struct tokens *s, const struct text *t, struct 
     return rc;
 }
 
+/* Numbers of 32 bits read as 16 bits are all in the vocabulary, and every second one is 0. */
+static int check_width(const struct text *t, struct err *err)
+{
+    const int64_t n_pairs = min_i64(t->n_tokens, CHECKED_TOKENS) / 2;
+    uint32_t low = 0, high = 0;
+
+    if (t->offset > 0 || t->token_bytes != 2 || n_pairs < LEAST_PAIRS)
+        return 0;
+    for (int64_t i = 0; i < n_pairs && high == 0; i++) {
+        uint32_t pair[2];
+
+        decode(t, t->file.bytes + place_of(t, 2 * i), 2, pair);
+        low |= pair[0];
+        high |= pair[1];
+    }
+    if (high > 0 || low == 0)
+        return 0;
+    return err_set(err, ERR_CORRUPT,
+                   "%s: every second token is 0, as if numbers of 32 bits were read as 16 bits; "
+                   "set data.dtype uint32",
+                   t->path);
+}
+
 /* llm.c's header says how wide the tokens are, and how many follow. */
 static int read_header(struct text *t, uint32_t version, uint32_t want, struct err *err)
 {
@@ -165,7 +189,7 @@ static int open_text(struct tokens *s, struct text *t, enum width width, struct 
         return err->code;
     t->first = s->base.n_samples;
     s->base.n_samples += n_samples;
-    return check_beginning(s, t, err);
+    return check_width(t, err) < 0 ? err->code : check_beginning(s, t, err);
 }
 
 /* Items are separated by commas. */

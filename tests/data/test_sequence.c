@@ -145,6 +145,9 @@ static const struct bad_tokens {
     {0, 2, 0, 0, 0, 4, 0, ERR_CORRUPT,
      "tokens: @/train.bin: 0 tokens, want at least 5: model.context, and one that is the last "
      "target; give more text, or set model.context lower"},
+    {100, 4, 0, 0, 0, 4, 0, ERR_CORRUPT,
+     "tokens: @/train.bin: every second token is 0, as if numbers of 32 bits were read as 16 bits; "
+     "set data.dtype uint32"},
     {9, 2, 0, 0, 0, 0, 0, ERR_CONFIG,
      "tokens: the job's model has no model.context, which says how many tokens a sample has; want "
      "a model.arch that reads tokens"},
