@@ -59,8 +59,10 @@ static int number(const struct ds_file *f, enum id id, const char *name, double 
         return 0;
     *out = strtod(v->text, &end);
     if (*end || end == v->text || v->is_quoted || v->is_list || !(*out >= min && *out <= max)) {
-        err_set(err, ERR_CONFIG, "%s is %.40s, want a number from %g to %g", name, v->text, min,
-                max);
+        err_set(err, ERR_CONFIG,
+                v->is_quoted ? "%s is \"%.40s\" in quotes, want a number from %g to %g"
+                             : "%s is %.40s, want a number from %g to %g",
+                name, v->text, min, max);
         return ds_fail_at(f, v, err);
     }
     return 0;
@@ -146,6 +148,14 @@ static const struct {
     {"Adagrad", NULL, "take Adam or SGD"},
 };
 
+/* Refuse a parameter of another type of optimizer. */
+static int refuse_param(struct ds_file *f, enum id id, const char *name, const char *type,
+                        struct err *err)
+{
+    err_set(err, ERR_CONFIG, "optimizer.params.%s needs optimizer.type %s", name, type);
+    return ds_fail_at(f, &f->value[id], err);
+}
+
 static int give_optimizer_name(struct ds_file *f, struct err *err)
 {
     const struct ds_value *type = &f->value[OPT_TYPE];
@@ -164,7 +174,13 @@ static int give_optimizer_name(struct ds_file *f, struct err *err)
         ds_note(
             f, type,
             "optimizer.type Adam is AdamW there, and so here; with adam_w_mode: false it is Adam");
-    if (is_word(f, OPT_ADAM_W, "false"))
+    if (is_word(f, OPT_ADAM_W, "false") && strcmp(ours, "adamw") != 0)
+        return refuse_param(f, OPT_ADAM_W, "adam_w_mode", "Adam", err);
+    if (is_word(f, OPT_ADAM_W, "false") && is_word(f, OPT_TYPE, "AdamW"))
+        ds_note(f, &f->value[OPT_ADAM_W],
+                "optimizer.params.adam_w_mode has no effect with type AdamW; with Adam, false is "
+                "Adam");
+    else if (is_word(f, OPT_ADAM_W, "false"))
         ours = "adam";
     return give(f, type, "optimizer.name", ours, err);
 }
@@ -179,12 +195,6 @@ static enum id rate_id(const struct ds_file *f)
 
 static const char *default_rate(const struct ds_file *f) { return is_muon(f) ? "0.02" : "0.001"; }
 
-static int refuse_rate(struct ds_file *f, enum id id, const char *name, struct err *err)
-{
-    err_set(err, ERR_CONFIG, "optimizer.params.%s needs optimizer.type Muon", name);
-    return ds_fail_at(f, &f->value[id], err);
-}
-
 /* AdamW updates what Muon does not take, with the same rate and weight decay unless adam_lr is
  * given.  Without any rate Muon's is 0.02, and AdamW's is ours. */
 static int give_rest_of_muon(struct ds_file *f, struct err *err)
@@ -192,9 +202,9 @@ static int give_rest_of_muon(struct ds_file *f, struct err *err)
     const enum id id = has(f, OPT_ADAM_LR) ? OPT_ADAM_LR : OPT_LR;
 
     if (!is_muon(f) && has(f, OPT_MUON_LR))
-        return refuse_rate(f, OPT_MUON_LR, "muon_lr", err);
+        return refuse_param(f, OPT_MUON_LR, "muon_lr", "Muon", err);
     if (!is_muon(f) && has(f, OPT_ADAM_LR))
-        return refuse_rate(f, OPT_ADAM_LR, "adam_lr", err);
+        return refuse_param(f, OPT_ADAM_LR, "adam_lr", "Muon", err);
     if (!is_muon(f))
         return 0;
     if (give_value(f, id, "optimizer.adamw.lr", err) < 0)

@@ -73,6 +73,13 @@ static const struct good good[] = {
      1,
      {"global_batch: 32", "precision: bfloat16", "name: adam\n", "lr: 0.0001"},
      {"ds.json:6:41: tensorboard has no effect"}},
+    /* As in DeepSpeed's engine, the name AdamW counts more than adam_w_mode. */
+    {"config-json: Optimizer",
+     "{\"train_batch_size\": 16, \"gradient_clipping\": 1, \"optimizer\": {\"type\": \"AdamW\",\n"
+     " \"params\": {\"adam_w_mode\": false}}}",
+     1,
+     {"name: adamw\n"},
+     {"ds.json:2:28: optimizer.params.adam_w_mode has no effect with type AdamW"}},
     /* Dynamic loss scaling. */
     {"config-json: FP16",
      "{\"train_batch_size\": 16, \"gradient_clipping\": 1, \"fp16\": {\"enabled\": true,\n"
@@ -247,7 +254,7 @@ static void test_bad(void **state)
         {"{\"train_batch_size\": 64, \"gradient_accumulation_steps\": 2}",
          "ds.json:1:22: train_batch_size is 64, which accumulation 2 * 3 ranks do not divide"},
         {"{\"train_batch_size\": 6.5}", "train_batch_size is 6.5, want an integer"},
-        {"{\"train_batch_size\": \"6\"}", "train_batch_size is 6, want a number"},
+        {"{\"train_batch_size\": \"6\"}", "train_batch_size is \"6\" in quotes, want a number"},
         {"{\"train_batch_size\": 3,\n\"optimizer\": {\"type\": \"OneBitAdam\"}}",
          "ds.json:2:23: optimizer.type OneBitAdam is not supported: take Adam"},
         {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"Adam\", \"params\":\n"
@@ -256,6 +263,9 @@ static void test_bad(void **state)
         {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"SGD\", \"params\":\n"
          "{\"muon_lr\": 1}}}",
          "ds.json:2:13: optimizer.params.muon_lr needs optimizer.type Muon"},
+        {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"SGD\", \"params\":\n"
+         "{\"adam_w_mode\": false}}}",
+         "ds.json:2:17: optimizer.params.adam_w_mode needs optimizer.type Adam"},
         {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"Foo\"}}",
          "optimizer.type Foo is not supported: want Adam, "},
         {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"SGD\", \"params\":\n{\"lr\": -1}}}",
