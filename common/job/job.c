@@ -21,8 +21,7 @@
 static const char demo[] = "name: demo\n"
                            "model: {arch: lenet}\n"
                            "data: {format: digits}\n"
-                           "train: {global_batch: 64, epochs: 3}\n"
-                           "optimizer: {name: sgd, lr: 0.1}\n";
+                           "train: {global_batch: 64, epochs: 3}\n";
 
 void job_free(struct job *job)
 {

@@ -422,6 +422,20 @@ static void test_demo(void **state)
     job_free(job);
 }
 
+/* Another optimizer beside the demo has its own default rate. */
+static void test_demo_rate(void **state)
+{
+    static const char *const adamw[] = {"optimizer.name=adamw"};
+    struct job *job = load(NULL, NULL, 0);
+
+    (void)state;
+    assert_true(optimizer_lr(&job->optimizer) == 0.1);
+    job_free(job);
+    job = load(NULL, adamw, 1);
+    assert_true(optimizer_lr(&job->optimizer) == 1e-3);
+    job_free(job);
+}
+
 static void test_use_data(void **state)
 {
     struct job *job = parse(SMALL), *demo = load(NULL, NULL, 0);
@@ -741,6 +755,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_override_of_a_word),
         cmocka_unit_test(test_override_with_nothing),
         cmocka_unit_test(test_demo),
+        cmocka_unit_test(test_demo_rate),
         cmocka_unit_test(test_use_data),
         cmocka_unit_test(test_encrypt),
         cmocka_unit_test(test_supported),
