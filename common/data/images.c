@@ -114,8 +114,15 @@ static int leave_out(const struct images *s, const char *name, struct err *err)
 {
     atomic_int *n_warnings = (atomic_int *)(uintptr_t)&s->n_warnings;
 
-    if (s->on_corrupt == CORRUPT_FAIL)
-        return err_wrap(err, "%s", name);
+    if (s->on_corrupt == CORRUPT_FAIL) {
+        char *why = xstrdup(err->msg);
+
+        err_set(err, ERR_CORRUPT,
+                "%s: %s; mend or remove it, or set data.on_corrupt: skip, which leaves it out",
+                name, why);
+        free(why);
+        return err->code;
+    }
     if (atomic_fetch_add(n_warnings, 1) < MOST_WARNINGS)
         log_warn("%s: %s; it is left out (data.on_corrupt: skip)", name, err->msg);
     return DATASET_LOST;

@@ -89,6 +89,7 @@ static int read_type(struct npy *a, const char *descr, struct err *err)
 /* `text` is "(60, 28, 28)", or "(60,)". */
 static int read_shape(struct npy *a, const char *text, struct err *err)
 {
+    const char *const whole = text;
     struct shape s = {0};
     int64_t n = 1;
 
@@ -97,8 +98,8 @@ static int read_shape(struct npy *a, const char *text, struct err *err)
         const long long v = strtoll(text, &end, 10);
 
         if (end == text || s.n == SHAPE_MAX_DIMS || v < 1 || n > INT64_MAX / 16 / v)
-            return err_set(err, ERR_CORRUPT, "its shape is %.60s, want up to %d extents from 1 on",
-                           text, SHAPE_MAX_DIMS);
+            return err_set(err, ERR_CORRUPT, "its shape is %.*s), want up to %d extents from 1 on",
+                           (int)min_i64((int64_t)strcspn(whole, ")"), 60), whole, SHAPE_MAX_DIMS);
         s.dim[s.n++] = v;
         n *= v;
         text = end;
