@@ -85,6 +85,14 @@ int coll_device_latch(struct coll *c, float *veto, struct err *err)
     return c->device->latch(c, veto, err);
 }
 
+int coll_device_passed(struct coll *c, int64_t ticket, struct err *err)
+{
+    ASSERT(c->device);
+    if (coll_number_of(ticket) < 1)
+        return err_set(err, ERR_ARG, "asking for ticket %lld", (long long)ticket);
+    return c->device->passed(c, ticket, err);
+}
+
 int coll_device_quiesce(struct coll *c, int64_t deadline_ms, struct err *err)
 {
     ASSERT(c->device);

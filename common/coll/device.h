@@ -54,7 +54,7 @@ enum {
     COLL_RANKS_PER_ID =
         128,            /* the process that made an id serves this many ranks as they connect */
     COLL_NAME_LEN = 64, /* with NUL */
-    COLL_DEVICE_VERSION = 4, /* of struct coll_device_ops and of coll/impl.h */
+    COLL_DEVICE_VERSION = 5, /* of struct coll_device_ops and of coll/impl.h */
 };
 
 struct coll_device_options {
@@ -85,6 +85,7 @@ struct coll_device_ops {
     void (*free)(struct backend *b, void *p);
     int (*enroll)(struct coll *c, void *x, size_t n_bytes, struct err *err);
     int (*latch)(struct coll *c, float *veto, struct err *err);
+    int (*passed)(struct coll *c, int64_t ticket, struct err *err);
     int (*quiesce)(struct coll *c, int64_t deadline_ms, struct err *err);
 };
 
@@ -132,6 +133,12 @@ int coll_device_register(struct coll *c, void *x, size_t n_bytes, struct err *er
  * &control[CONTROL_VOID]. So every later kernel reads the same verdict, and half-reduced gradients
  * are never applied. */
 int coll_device_latch(struct coll *c, float *veto, struct err *err);
+
+/* Ask whether a collective is complete, without waiting.  It was queued while nothing was recorded,
+ * and is one of the last COLL_RING of its channel.  1: not yet; 0: complete, and its result is
+ * whole; < 0: the coll has failed, or was aborted.  An abort ends collectives, too, but it is noted
+ * before, so what an abort has ended never counts as complete. */
+int coll_device_passed(struct coll *c, int64_t ticket, struct err *err);
 
 /* Wait until nothing of the coll runs any more, and keep new work from starting.
  *

@@ -13,6 +13,8 @@
  *   DPTRAIN_FAKE_LOSE     the number of a collective of the first formation whose result the other
  *                         ranks get, while this one takes a rank for lost
  *   DPTRAIN_FAKE_LATENCY  each collective takes so many milliseconds longer
+ *   DPTRAIN_FAKE_APART    each urgent collective that is not recorded takes so many milliseconds
+ *                         longer still, in which the device does other work
  *   DPTRAIN_FAKE_SLOW     each step takes so many milliseconds longer
  *   DPTRAIN_FAKE_SLICE    there is one GPU, this slice of the only real one
  *   DPTRAIN_FAKE_SHOW     the name of a variable whose value is printed on standard error when the

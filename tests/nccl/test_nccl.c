@@ -191,6 +191,52 @@ static void urgent_sums_overtake(void **state)
     }
 }
 
+/* Rank 0 sums on the bulk channel again and again while its urgent sum waits for rank 1. */
+static int sum_beside(struct rank *r, struct err *err)
+{
+    struct coll *c = r->job->coll[r->k];
+    float *x = take_device(BUCKET * sizeof *x);
+    int64_t beside = 0, ticket;
+    int rc = 0;
+
+    x[0] = (float)(r->k + 1);
+    if (r->k == 0)
+        beside = coll_allreduce(c, COLL_URGENT, x, BUCKET, DTYPE_F32, 0, err);
+    for (int i = 0; i < N_STEPS && rc == 0; i++) {
+        r->grad[0] = 1.0f;
+        ticket = coll_allreduce(c, COLL_BULK, r->grad, BUCKET, DTYPE_F32, 0, err);
+        assert_int_equal(coll_wait(c, ticket, err), 0);
+        rc = rank_finish_step(r, c, err);
+        assert_true(r->grad[0] == 2.0f);
+        if (r->k == 0)
+            assert_int_equal(coll_device_passed(c, beside, err), 1);
+    }
+    r->job->n_there++;
+    while (r->job->n_there < 2)
+        sched_yield();
+    if (r->k == 1)
+        beside = coll_allreduce(c, COLL_URGENT, x, BUCKET, DTYPE_F32, 0, err);
+    assert_int_equal(coll_device_passed(c, beside + COLL_CHANNELS, err), ERR_ARG);
+    while (rc == 0 && (rc = coll_device_passed(c, beside, err)) == 1)
+        rc = 0;
+    assert_int_equal(rc, 0);
+    assert_true(x[0] == 3.0f);
+    assert_int_equal(coll_wait(c, beside, err), 0);
+    if (rank_finish_step(r, c, err) < 0 || rank_meet(c, err) < 0)
+        return err->code;
+    give_device(x);
+    return 0;
+}
+
+static void a_sum_runs_beside_steps(void **state)
+{
+    struct job j = {.after = sum_beside};
+
+    (void)state;
+    job_run(&j, 2);
+    job_assert_fine(&j);
+}
+
 /* The tickets of the two channels are counted apart, and each is waited for on its own stream. */
 static int tickets_of_two(struct rank *r, struct err *err)
 {
@@ -392,6 +438,7 @@ int main(void)
         cmocka_unit_test_setup(bytes_arrive, job_setup),
         cmocka_unit_test_setup(every_collective, job_setup),
         cmocka_unit_test_setup(urgent_sums_overtake, job_setup),
+        cmocka_unit_test_setup(a_sum_runs_beside_steps, job_setup),
         cmocka_unit_test_setup(channels_count_apart, job_setup),
         cmocka_unit_test_setup(all_reduces_overlap, job_setup),
         cmocka_unit_test_setup(halves_are_summed, job_setup),

@@ -128,6 +128,70 @@ static int do_step_both(struct rank *r, struct coll *c, struct err *err)
     return rc;
 }
 
+/* Rank 0 waits for a sum that rank 1 never joins, because it fails. */
+static int wait_for_lost(struct rank *r, struct err *err)
+{
+    struct coll *c = r->job->coll[r->k];
+    int64_t ticket;
+    int rc;
+
+    if (r->k == 1) {
+        while (!r->job->n_there)
+            sched_yield();
+        return err_set(err, ERR_IO, "this rank fails");
+    }
+    ticket = coll_allreduce(c, COLL_URGENT, r->param, BUCKET, DTYPE_F32, 0, err);
+    while ((rc = coll_device_passed(c, ticket, err)) == 1)
+        r->job->n_there = 1;
+    return rc;
+}
+
+/* The abort ends the sum's kernel, too, but the sum never counts as complete. */
+static void a_sum_that_is_stopped_never_passes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 50; i++) {
+        struct job j = {.after = wait_for_lost};
+
+        fake_reset();
+        job_run(&j, 2);
+        assert_int_equal(j.rank[0].rc, ERR_CANCELED);
+        assert_int_equal(j.n_stuck, 0);
+        assert_int_equal(fake_open_things(), 0);
+    }
+}
+
+/* The sum has ended when NCCL tells rank 0 of an error. */
+static int ask_behind_error(struct rank *r, struct err *err)
+{
+    struct coll *c = r->job->coll[r->k];
+    const int64_t ticket = coll_allreduce(c, COLL_URGENT, r->param, BUCKET, DTYPE_F32, 0, err);
+    int rc;
+
+    while ((rc = coll_device_passed(c, ticket, err)) == 1)
+        ;
+    r->job->n_there++;
+    while (rc == 0 && r->job->n_there < 2)
+        sched_yield();
+    if (rc < 0 || r->k == 1)
+        return rc;
+    fake_async_error(0);
+    return coll_device_passed(c, ticket, err);
+}
+
+/* So the failure is seen by a rank that does nothing but ask for its sum. */
+static void asking_for_a_sum_finds_a_failure(void **state)
+{
+    struct job j = {.after = ask_behind_error};
+
+    (void)state;
+    job_run(&j, 2);
+    assert_int_equal(j.rank[0].rc, ERR_PEER);
+    assert_int_equal(j.rank[1].rc, 0);
+    assert_int_equal(j.n_stuck, 0);
+    assert_int_equal(fake_open_things(), 0);
+}
+
 /* Rank 1's GPU breaks in the second step, before rank 0 is in it. */
 static int break_down(struct rank *r, struct err *err)
 {
@@ -471,6 +535,8 @@ int main(void)
         cmocka_unit_test_setup(every_call_may_fail, job_setup),
         cmocka_unit_test_setup(a_lost_rank_ends_the_step, job_setup),
         cmocka_unit_test_setup(an_asynchronous_error_ends_the_step, job_setup),
+        cmocka_unit_test_setup(a_sum_that_is_stopped_never_passes, job_setup),
+        cmocka_unit_test_setup(asking_for_a_sum_finds_a_failure, job_setup),
         cmocka_unit_test_setup(a_device_that_breaks_is_told, job_setup),
         cmocka_unit_test_setup(a_launch_may_come_after_the_end, job_setup),
         cmocka_unit_test_setup(connecting_has_a_deadline, job_setup),

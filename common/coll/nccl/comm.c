@@ -154,6 +154,11 @@ static int nccl_make(struct backend *b, const struct coll_device_options *o, str
  * channel alone, and another rank's for one of the urgent channel alone, each waits for the other.
  * So the two together have fewer thread blocks than a GPU has multiprocessors: each kernel then
  * gets its place as soon as kernels of other kinds, which all end by themselves, leave it one.
+ * That also holds for an urgent sum that runs beside many steps (strategy async).  For as long as
+ * it waits for slow links it occupies URGENT_BLOCKS multiprocessors at most.  All ranks queue it
+ * between the same two steps.  So even a GPU that started all kernels in the order in which the
+ * host queued them would not deadlock; the steps would then wait for the sum.
+ *
  * CUDA does run two branches of a recording at the same time, but does not promise it.  If ranks
  * ever hang there, NCCL_LAUNCH_ORDER_IMPLICIT=1 in every rank's environment makes NCCL start the
  * kernels in the order in which the host queued them.
@@ -266,5 +271,6 @@ const struct coll_device_ops coll_nccl_ops = {
     .free = nccl_free_memory,
     .enroll = nccl_enroll,
     .latch = nccl_latch,
+    .passed = nccl_passed,
     .quiesce = nccl_quiesce,
 };

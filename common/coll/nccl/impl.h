@@ -89,6 +89,7 @@ void nccl_deregister(struct nccl *n); /* all memory; nothing may run */
 /* queue.c */
 int64_t nccl_queue(struct coll *c, const struct coll_job *job, struct err *err);
 int nccl_wait(struct coll *c, int64_t ticket, struct err *err);
+int nccl_passed(struct coll *c, int64_t ticket, struct err *err);
 int nccl_poll(struct coll *c, struct err *err);
 
 /* stop.c */

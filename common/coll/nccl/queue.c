@@ -375,23 +375,56 @@ int64_t nccl_queue(struct coll *c, const struct coll_job *job, struct err *err)
     return coll_ticket(job->channel, number);
 }
 
+static int check_ticket(struct nccl *n, int64_t ticket, struct err *err)
+{
+    const int64_t number = coll_number_of(ticket),
+                  last = n->channel[coll_channel_of(ticket)].queued;
+    int rc = nccl_standing(n, err);
+
+    if (rc < 0)
+        return rc;
+    if (number > last)
+        return err_set(err, ERR_ARG, "waiting for collective %lld, the last one queued is %lld",
+                       (long long)number, (long long)last);
+    return 0;
+}
+
 int nccl_wait(struct coll *c, int64_t ticket, struct err *err)
 {
     struct nccl *n = nccl_of(c);
     const struct nccl_channel *ch = &n->channel[coll_channel_of(ticket)];
     const int64_t number = coll_number_of(ticket);
-    int rc = nccl_standing(n, err);
+    int rc = check_ticket(n, ticket, err);
 
     if (rc < 0)
         return rc;
-    if (number > ch->queued)
-        return err_set(err, ERR_ARG, "waiting for collective %lld, the last one queued is %lld",
-                       (long long)number, (long long)ch->queued);
     if (number <= ch->waited)
         return 0;
     rc = nccl_cuda(cudaStreamWaitEvent(n->cuda->stream, ch->done[number % COLL_RING], 0),
                    "queue behind a collective", err);
     return rc < 0 ? nccl_fail(n, err) : 0;
+}
+
+/* The event is read first: if an abort made it pass, the abort was noted before that. */
+int nccl_passed(struct coll *c, int64_t ticket, struct err *err)
+{
+    struct nccl *n = nccl_of(c);
+    struct nccl_channel *ch = &n->channel[coll_channel_of(ticket)];
+    const int64_t number = coll_number_of(ticket);
+    cudaError_t st = cudaSuccess;
+    int rc = check_ticket(n, ticket, err);
+
+    if (rc < 0)
+        return rc;
+    ASSERT(number + COLL_RING > ch->queued);
+    if (number > ch->waited)
+        st = cudaEventQuery(ch->done[number % COLL_RING]);
+    if (st == cudaErrorNotReady)
+        (void)cudaGetLastError(); /* no error: it must not be found after the next launch */
+    else if (nccl_cuda(st, "finish a collective", err) < 0)
+        return nccl_fail(n, err);
+    rc = nccl_poll(c, err);
+    return rc < 0 ? rc : st == cudaErrorNotReady;
 }
 
 int nccl_poll(struct coll *c, struct err *err)
