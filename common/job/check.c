@@ -453,10 +453,6 @@ int job_check_supported(const struct job *job, int64_t n_ranks, const char *back
         rc = check_strategy(job, backend, err);
     if (rc == 0)
         rc = check_enough_shares(job, most, err);
-    if (rc == 0 && strategy_choose(&job->strategy)->is_for_cpus && strcmp(backend, "cpu") != 0)
-        return err_set(err, ERR_UNSUPPORTED,
-                       "strategy %s computes on CPUs alone; want --device cpu or another strategy",
-                       strategy_choose(&job->strategy)->group.name);
     if (rc < 0 || most <= JOB_MAX_CPU_RANKS || strcmp(backend, "cpu") != 0)
         return rc;
     return err_set(err, ERR_UNSUPPORTED, "%" PRId64 " ranks on CPUs%s: this build joins at most %d",

@@ -50,6 +50,7 @@ void control_pack(const double *metrics, unsigned requests, int is_void, float *
     v[CONTROL_STOP] = requests & 1;
     v[CONTROL_CHECKPOINT] = requests >> 1 & 1;
     v[CONTROL_REGROUP] = requests >> 2 & 1;
+    v[CONTROL_READY] = requests >> 3 & 1;
     v[CONTROL_VOID] = is_void != 0;
 }
 
@@ -64,6 +65,7 @@ void control_read(const float *v, struct control *out)
         .n_stop = (int)v[CONTROL_STOP],
         .n_checkpoint = (int)v[CONTROL_CHECKPOINT],
         .n_regroup = (int)v[CONTROL_REGROUP],
+        .n_ready = (int)v[CONTROL_READY],
         .is_void = v[CONTROL_VOID] > 0,
     };
 }

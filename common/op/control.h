@@ -35,7 +35,7 @@ enum {
     CONTROL_CHECKPOINT = 18,
     CONTROL_REGROUP = 19,
     CONTROL_VOID = 20,   /* > 0: this step is void (op/seal.c) */
-    CONTROL_READY = 21,  /* ranks that are ready for what the strategy begins when all are */
+    CONTROL_READY = 21,  /* ranks that are ready for what the strategy begins when all are ready */
     CONTROL_WEIGHT = 22, /* 8 digits: sum of the targets' weights * 2^30 */
     CONTROL_LEN = 32,    /* a multiple of SEGMENT_ALIGN; the rest is zero */
 };
@@ -45,8 +45,8 @@ enum { CONTROL_WEIGHT_DIGITS = 8 };
 struct control {
     int64_t loss; /* units of 2^-24 */
     int64_t n_correct, n_targets;
-    int64_t weight;                                   /* of all targets, units of 2^-30 */
-    int n_nonfinite, n_stop, n_checkpoint, n_regroup; /* ranks */
+    int64_t weight;                                            /* of all targets, units of 2^-30 */
+    int n_nonfinite, n_stop, n_checkpoint, n_regroup, n_ready; /* ranks */
     int is_void;
 };
 

@@ -7,22 +7,31 @@
  *   3. When a rank has the sum, it adds (sum / n - its copy) to its parameters of that moment.
  * So every rank moves to the mean of the copies, and keeps what it learned during the round.
  *
- * Rounds need no thread of their own: the thread of the bulk channel runs the sums, and the control
- * vector uses the urgent channel meanwhile.  Rounds need no signal to stop, either.  In the control
- * vector of each step every rank says whether it is ready for a round, which means that it has no
- * round under way and that `interval` has passed.  A round begins after a step in which all ranks
- * were ready, so it is the same step on all of them.  Before the ranks meet (train/meet.h) each
- * waits for the round under way.  Training ends with a meeting, so no round is left then.  If a
- * rank is lost, the round breaks off, and the next formation begins without one.
+ * Rounds need no signal to stop.  In the control vector of each step every rank says whether it is
+ * ready for a round, which means that it has no round under way and that `interval` has passed.  A
+ * step in which all ranks were ready agrees on a round, and all ranks begin it between the same two
+ * steps.  Before the ranks meet (train/meet.h) each waits for the round under way, and forgets one
+ * that was agreed on and has not begun.  Training ends with a meeting, so no round is left then.
+ *
+ * On CPUs the round begins after the step that agreed on it.  The thread of the bulk channel runs
+ * the sum, and the control vector uses the urgent channel meanwhile.
+ *
+ * On a device the next step may be under way when the host reads which step agreed.  So the round
+ * begins behind that next step, ahead of the one after it (AHEAD).  All ranks queue the steps and
+ * the round in one order, whenever each of them reads its results.  The urgent channel runs the
+ * sum, and the control vector is part of the recorded step, on the bulk channel.  The copies, the
+ * sum and the change of parameters are queued between steps, and not recorded.  Whenever the host
+ * is about to queue a step, it asks whether the sum has ended.
+ *
+ * A sum that broke off leaves garbage in `aside` alone.  Parameters change only once the sum is
+ * known to be whole (coll/device.h), so a lost rank leaves nothing to undo: the round is forgotten,
+ * and the next formation begins without one.
  *
  * The step after which a rank gets the sum depends on time, so two runs give different numbers. */
 #include "strategy/async.h"
 
-#include <string.h>
-
 #include "base/clock.h"
 #include "base/util.h"
-#include "op/control.h"
 #include "strategy/exchange.h"
 #include "strategy/solo.h"
 
@@ -30,28 +39,74 @@
 
 static const struct option rows[] = {
     {"strategy.interval", OPT_SECONDS, AT(interval_ms), "0.5", 0, 1e6,
-     .help = "At least so much time passes between the begins of two rounds."},
+     .help =
+         "At least so much time passes between the begins of two rounds, and before the first."},
 };
 
+/* On a device a round begins ahead of the step that comes so many steps after the one that agreed
+ * on it.  Two, because the host may be one step ahead (train/flight.c). */
+enum { AHEAD = 2, NO_STEP = -1 };
+
 struct async {
-    struct solo solo; /* first */
-    float *copy;      /* [n_trained]: of the round under way */
+    struct solo solo;      /* first; solo.aside takes the sum */
+    float *copy;           /* [n_trained]: of the round under way */
+    float *n_ranks;        /* [1]: of the formation; copy and n_ranks are the backend's memory */
+    struct program *apply; /* changes the parameters when the sum is there */
+    void *arena;           /* of apply */
     int is_under_way;
-    int begins; /* 1: all ranks said in this step that they are ready */
+    int64_t agreed_at; /* the step that agreed on a round which has not begun; or NO_STEP */
+    int64_t free_from; /* the first step whose agreement counts: earlier ones knew nothing of the
+                          newest round */
     int64_t begun_ns;
 };
 
-static struct async *of(struct strategy *s) { return (struct async *)s; }
+static struct async *of(const struct strategy *s) { return (struct async *)s; }
 
 static size_t n_bytes(const struct strategy *s)
 {
     return sizeof(float) * (size_t)s->at.layout->n_trained;
 }
 
+/* ---- making and freeing ---- */
+
 static void free_async(struct strategy *s)
 {
+    program_free(of(s)->apply);
+    backend_free(s->at.backend, of(s)->arena);
+    backend_free(s->at.backend, of(s)->n_ranks);
     backend_free(s->at.backend, of(s)->copy);
     solo_free(s);
+}
+
+static int make_memory(struct strategy *s, struct err *err)
+{
+    static const char what[] = "parameters that are averaged";
+    struct backend *b = s->at.backend;
+
+    return backend_alloc(b, n_bytes(s), what, (void **)&of(s)->copy, err) < 0
+               ? err->code
+               : backend_alloc(b, sizeof(float), what, (void **)&of(s)->n_ranks, err);
+}
+
+static int place(struct sketch *s, float *x, int64_t n, const char *name)
+{
+    return sketch_place(s, DTYPE_F32, SHAPE(n), x, name);
+}
+
+/* Make the program: param += aside / n_ranks - copy.  It overwrites aside. */
+static int make_apply(struct strategy *o, struct err *err)
+{
+    const int64_t n = o->at.layout->n_trained;
+    struct sketch s = sketch_begin(err);
+    const int x = place(&s, of(o)->solo.aside, n, "aside");
+    const int param = place(&s, o->at.param, n, "param");
+
+    (void)sketch_elementwise(&s, EW_DIV, x, place(&s, of(o)->n_ranks, 1, "n_ranks"), x);
+    (void)sketch_elementwise(&s, EW_SUB, x, place(&s, of(o)->copy, n, "copy"), x);
+    (void)sketch_elementwise(&s, EW_ADD, param, x, param);
+    return sketch_end(&s, o->at.backend, NULL, &of(o)->apply) < 0
+               ? err->code
+               : sketch_bind(&of(o)->apply, 1, o->at.backend, &of(o)->arena, err);
 }
 
 static int new (const struct strategy_site *site, struct strategy **out, struct err *err)
@@ -60,8 +115,7 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
 
     if (solo_new(site, sizeof(struct async), NULL, &o, err) < 0)
         return err->code;
-    if (backend_alloc(site->backend, n_bytes(&o->base), "parameters that are averaged",
-                      (void **)&of(&o->base)->copy, err) < 0) {
+    if (make_memory(&o->base, err) < 0 || make_apply(&o->base, err) < 0) {
         free_async(&o->base);
         return err->code;
     }
@@ -69,90 +123,112 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
     return 0;
 }
 
+/* Forget a round of the formation before, which broke off. */
+static int form(struct strategy *s, int source, struct err *err)
+{
+    const float n = (float)solo_n_ranks(s);
+
+    of(s)->is_under_way = 0;
+    of(s)->agreed_at = NO_STEP;
+    of(s)->free_from = 0;
+    of(s)->begun_ns = clock_mono_ns();
+    if (solo_form(s, source, err) < 0)
+        return err->code;
+    return backend_copy_in(s->at.backend, of(s)->n_ranks, &n, sizeof n, err);
+}
+
 /* ---- rounds ---- */
 
-static int begin_round(struct strategy *s, struct err *err)
+/* `next`: the step that comes behind the begin of this round. */
+static int begin_round(struct strategy *s, int64_t next, struct err *err)
 {
-    memcpy(of(s)->copy, s->at.param, n_bytes(s));
-    memcpy(of(s)->solo.aside, s->at.param, n_bytes(s));
+    of(s)->agreed_at = NO_STEP;
+    of(s)->free_from = next;
     of(s)->is_under_way = 1;
     of(s)->begun_ns = clock_mono_ns();
+    if (backend_copy(s->at.backend, of(s)->copy, s->at.param, n_bytes(s), err) < 0 ||
+        backend_copy(s->at.backend, of(s)->solo.aside, s->at.param, n_bytes(s), err) < 0)
+        return err->code;
     return exchange_sum_beside(s->at.exchange, of(s)->solo.aside, s->at.layout->n_trained, err);
 }
 
 /* Wait for the sum of the round, and move this rank's parameters to the mean of the copies. */
 static int end_round(struct strategy *s, struct err *err)
 {
-    const float n = (float)solo_n_ranks(s), *sum = of(s)->solo.aside, *copy = of(s)->copy;
-    const int rc = exchange_wait_beside(s->at.exchange, err);
-
     of(s)->is_under_way = 0;
-    for (int64_t i = 0; i < s->at.layout->n_trained && rc == 0; i++)
-        s->at.param[i] += sum[i] / n - copy[i];
-    return rc;
+    if (exchange_wait_beside(s->at.exchange, err) < 0)
+        return err->code;
+    return sketch_run(of(s)->apply, err);
 }
 
-static int is_ready(struct strategy *s)
+/* End the round under way if its sum is there.  Returns 1 if that changes parameters. */
+static int end_if_there(struct strategy *s, struct err *err)
+{
+    const int rc = of(s)->is_under_way ? exchange_beside_has_ended(s->at.exchange, err) : 0;
+
+    if (rc <= 0)
+        return rc;
+    return end_round(s, err) < 0 ? err->code : 1;
+}
+
+static int is_ready(const struct strategy *s)
 {
     const struct async_options *o = s->at.options;
 
-    return !of(s)->is_under_way &&
+    return solo_n_ranks(s) > 1 && !of(s)->is_under_way &&
            clock_mono_ns() - of(s)->begun_ns >= o->interval_ms * (int64_t)1000000;
 }
 
-/* ---- a step ---- */
-
-static int bucket_ready(struct strategy *s, int bucket, struct err *err)
+static void agreed(struct strategy *s, int64_t step, int n_ready)
 {
-    if (bucket == s->at.layout->n_buckets - 1)
-        s->at.control[CONTROL_READY] = (float)is_ready(s);
-    return solo_bucket_ready(s, bucket, err);
+    const int n = solo_n_ranks(s);
+
+    if (n > 1 && n_ready >= n && of(s)->agreed_at == NO_STEP && step >= of(s)->free_from)
+        of(s)->agreed_at = step;
 }
 
-static int before_update(struct strategy *s, struct err *err)
-{
-    const int n = solo_n_ranks(s), rc = solo_before_update(s, err);
+/* ---- steps ---- */
 
-    of(s)->begins = n > 1 && s->at.control[CONTROL_READY] >= (float)n;
-    return rc;
-}
-
+/* On CPUs. */
 static int step_end(struct strategy *s, struct err *err)
 {
-    if (of(s)->begins)
-        return begin_round(s, err);
-    if (!of(s)->is_under_way || !exchange_beside_has_ended(s->at.exchange))
-        return 0;
-    return end_round(s, err) < 0 ? err->code : 1;
+    if (of(s)->agreed_at != NO_STEP)
+        return begin_round(s, of(s)->agreed_at + 1, err);
+    return end_if_there(s, err);
+}
+
+/* On a device. */
+static int step_ahead(struct strategy *s, struct err *err)
+{
+    const int64_t step = exchange_step(s->at.exchange);
+
+    if (of(s)->agreed_at != NO_STEP && step >= of(s)->agreed_at + AHEAD)
+        return begin_round(s, step, err);
+    return end_if_there(s, err);
 }
 
 static int epoch_end(struct strategy *s, struct err *err)
 {
+    of(s)->agreed_at = NO_STEP;
     return of(s)->is_under_way ? end_round(s, err) : 0;
-}
-
-/* Forget a round of the formation before, which broke off. */
-static int form(struct strategy *s, int source, struct err *err)
-{
-    (void)source, (void)err;
-    of(s)->is_under_way = of(s)->begins = 0;
-    return 0;
 }
 
 const struct strategy_ops strategy_async = {
     .group = {.name = "async",
               .help = "ranks train by themselves and average parameters beside it, never waiting "
-                      "for a slow link: where runs need not repeat exactly (CPUs)",
+                      "for a slow link: where runs need not repeat exactly",
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct async_options)},
-    .is_for_cpus = 1,
     .promises = SOLO_PROMISES,
     .new = new,
     .form = form,
+    .is_ready = is_ready,
+    .agreed = agreed,
     .loss_factor = solo_loss_factor,
-    .bucket_ready = bucket_ready,
-    .before_update = before_update,
+    .bucket_ready = solo_bucket_ready,
+    .before_update = solo_before_update,
+    .step_ahead = step_ahead,
     .step_end = step_end,
     .epoch_end = epoch_end,
     .free = free_async,

@@ -6,10 +6,12 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/util.h"
+#include "coll/device.h"
 #include "op/control.h"
 #include "session/ring.h"
 
@@ -305,21 +307,45 @@ int exchange_wait_control(struct exchange *x, struct err *err)
 
 int exchange_sum_beside(struct exchange *x, float *p, int64_t n, struct err *err)
 {
-    ASSERT(!x->o.is_device && !x->beside.ticket);
+    const enum coll_channel channel = x->o.is_device ? COLL_URGENT : COLL_BULK;
+
+    ASSERT(!x->beside.ticket && !x->log);
     exchange_rest(x, 0, n, DTYPE_F32);
     atomic_store(&x->has_beside_ended, 0);
     x->beside.what = "sum beside the steps, from the begin";
-    x->beside.ticket = coll_allreduce(x->coll, COLL_BULK, p, n, DTYPE_F32, beside_tag, err);
+    x->beside.ticket = coll_allreduce(x->coll, channel, p, n, DTYPE_F32,
+                                      x->o.is_device ? COLL_TAG_NONE : beside_tag, err);
     return x->beside.ticket < 0 ? err->code : 0;
 }
 
-int exchange_beside_has_ended(const struct exchange *x)
+int exchange_beside_has_ended(struct exchange *x, struct err *err)
 {
-    return !x->beside.ticket || atomic_load(&x->has_beside_ended);
+    int rc;
+
+    if (!x->beside.ticket)
+        return 1;
+    if (!x->o.is_device)
+        return atomic_load(&x->has_beside_ended);
+    rc = coll_device_passed(x->coll, x->beside.ticket, err);
+    return rc < 0 ? rc : rc == 0;
+}
+
+/* On a device, where coll_wait does not block. */
+static int poll_beside(struct exchange *x, struct err *err)
+{
+    enum { POLL_NS = 20000 };
+    int rc;
+
+    at(x, 0);
+    while ((rc = exchange_beside_has_ended(x, err)) == 0)
+        nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+    return rc < 0 ? err_wrap(err, "%s of bucket 0", x->beside.what) : 0;
 }
 
 int exchange_wait_beside(struct exchange *x, struct err *err)
 {
+    if (x->o.is_device && x->beside.ticket && poll_beside(x, err) < 0)
+        return err->code;
     return wait_for(x, &x->beside, 0, err);
 }
 

@@ -52,7 +52,7 @@ int exchange_all_to_all(struct exchange *x, int bucket, struct coll_parts from,
 int exchange_messages(struct exchange *x, int bucket, struct coll_message send,
                       struct coll_message recv, int64_t n, enum dtype dtype, struct err *err);
 
-/* The next five functions are for CPUs only.
+/* The next two functions are for CPUs only.
  *
  * Sum control[CONTROL_LEN] over all ranks, in place.  The sum uses the urgent channel, so it does
  * not wait for the buckets. */
@@ -61,12 +61,21 @@ int exchange_wait_control(struct exchange *x, struct err *err);
 
 /* Start to sum n floats at p over all ranks, in parallel with the steps that follow.
  *
- * Until exchange_wait_beside has returned, those steps may not use the bulk channel, and the caller
- * may not touch p.  At most one such sum may be under way; exchange_join forgets it.  Its entry in
- * the record ends at once, because no rank waits for the sum inside a step.  Call this while no
- * other collective is under way. */
+ * Until exchange_wait_beside has returned, those steps may not use the sum's channel, and the
+ * caller may not touch p.  On CPUs this is the bulk channel.  On a device it is the urgent one, for
+ * two reasons: steps are recorded with the control vector on the bulk channel, and NCCL's kernel of
+ * an urgent sum occupies few multiprocessors (coll/nccl/comm.c) for as long as slow links take.
+ *
+ * At most one such sum may be under way; exchange_join forgets it.  Its entry in the record ends at
+ * once, or on a device with the step that is queued next, because no rank waits for the sum inside
+ * a step.  Call this between two steps: on CPUs while no other collective is under way, on a device
+ * while nothing is recorded.
+ *
+ * exchange_beside_has_ended: 1 if the sum is there, or if none is under way; 0: not yet.  A sum
+ * that broke off is never there.  exchange_wait_beside blocks until the sum is there; what is
+ * queued from then on sees it. */
 int exchange_sum_beside(struct exchange *x, float *p, int64_t n, struct err *err);
-int exchange_beside_has_ended(const struct exchange *x);
+int exchange_beside_has_ended(struct exchange *x, struct err *err);
 int exchange_wait_beside(struct exchange *x, struct err *err);
 
 /* Other ranks exchange messages of n elements in `bucket`, and this rank does not take part.  The

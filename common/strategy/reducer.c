@@ -153,14 +153,19 @@ static int spoil(struct reducer *r, int bucket, int is_reduced, struct err *err)
     return r->o.hooks.spoil(r->o.hooks.exchange.arg, bucket, is_reduced, err);
 }
 
+int reducer_is_ready(const struct reducer *r)
+{
+    return r->o.strategy->is_ready && r->o.strategy->is_ready(r->strategy);
+}
+
 int reducer_begin(struct reducer *r, int64_t step, int64_t n_updates, struct err *err)
 {
     exchange_begin(r->exchange, step);
     exchange_enter(r->exchange, PHASE_FORWARD);
     r->strategy->n_updates = n_updates;
-    if (is_on_device(r) || !r->o.strategy->step_begin)
-        return 0;
-    return r->o.strategy->step_begin(r->strategy, err);
+    if (is_on_device(r))
+        return r->o.strategy->step_ahead ? r->o.strategy->step_ahead(r->strategy, err) : 0;
+    return r->o.strategy->step_begin ? r->o.strategy->step_begin(r->strategy, err) : 0;
 }
 
 int reducer_micro_begin(struct reducer *r, int is_first, int is_last, struct err *err)
@@ -262,9 +267,11 @@ int reducer_updated(struct reducer *r, struct err *err)
     return r->o.strategy->after_update ? r->o.strategy->after_update(r->strategy, err) : 0;
 }
 
-int reducer_step_end(struct reducer *r, struct err *err)
+int reducer_step_end(struct reducer *r, int64_t step, int n_ready, struct err *err)
 {
     exchange_enter(r->exchange, PHASE_UPDATE);
+    if (r->o.strategy->agreed)
+        r->o.strategy->agreed(r->strategy, step, n_ready);
     if (is_on_device(r) || !r->o.strategy->step_end)
         return 0;
     return r->o.strategy->step_end(r->strategy, err);

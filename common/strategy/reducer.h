@@ -77,7 +77,9 @@ void reducer_leave(struct reducer *r);
 
 /* ---- the places of a step, in the order of their calls ---- */
 
-/* n_updates: as in struct strategy. */
+/* 1: this rank is ready for what the strategy begins when all ranks are (CONTROL_READY). */
+int reducer_is_ready(const struct reducer *r);
+/* n_updates: as in struct strategy.  Returns 1 if the strategy changed parameters. */
 int reducer_begin(struct reducer *r, int64_t step, int64_t n_updates, struct err *err);
 int reducer_way(const struct reducer *r); /* of the step that was begun: strategy_ops.way */
 /* A micro-batch begins.  is_first, is_last: 1 for the step's first, last one. */
@@ -116,8 +118,9 @@ struct handed reducer_end(struct reducer *r);
  * step's samples, from 0 to 1. */
 double reducer_loss_factor(const struct reducer *r, int64_t step, double part);
 
-/* The step has ended on this rank and counts.  Returns 1 if the strategy changed parameters. */
-int reducer_step_end(struct reducer *r, struct err *err);
+/* `step` has ended on this rank and counts; on a device the next one may be queued.  n_ready ranks
+ * said in it that they are ready.  Returns 1 if the strategy changed parameters. */
+int reducer_step_end(struct reducer *r, int64_t step, int n_ready, struct err *err);
 
 /* All ranks hold the same state, after reducer_form or after they met (train/meet.h). */
 int reducer_met(struct reducer *r, struct err *err);

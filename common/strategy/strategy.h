@@ -159,7 +159,6 @@ struct strategy_shares {
  * is nothing to do, but gradients_are_divided requires micro_ready and bucket_release, too. */
 struct strategy_ops {
     struct option_group group;
-    int is_for_cpus;   /* 1: it computes in host memory, so a job with it is refused on GPUs */
     int wants_float32; /* 1: buckets must be of F32 (train.grad_dtype float32) */
     /* The number of updates after which the buckets hold Adam's first moment, the running mean of
      * the gradient, in place of gradients (op/adamw.c).  The optimizer must be Adam or AdamW, and
@@ -203,6 +202,17 @@ struct strategy_ops {
     /* On a device: the step's last micro-batch begins.  Its forward and backward passes overlap the
      * work that is queued here. */
     int (*last_micro)(struct strategy *s, struct err *err);
+    /* 1: this rank is ready for what the strategy begins when all ranks are.  The control vector of
+     * the next step counts the ranks that are (CONTROL_READY).  NULL: never. */
+    int (*is_ready)(const struct strategy *s);
+    /* `step` has ended, and n_ready ranks were ready in it, as all ranks know. */
+    void (*agreed)(struct strategy *s, int64_t step, int n_ready);
+    /* On a device: a step is about to be queued, perhaps not for the first time.  `agreed` was
+     * called for all steps before it, but perhaps not for the last of them, which may be under way.
+     * What is queued here runs between the two steps, and is not recorded.  If it has collectives,
+     * all ranks must queue the same ones ahead of the same step.  Returns 1 if it changes
+     * parameters. */
+    int (*step_ahead)(struct strategy *s, struct err *err);
     /* On a device, behind before_update: from now on the control vector tells whether the step is
      * void, so parameters may be changed where it is not. */
     int (*settled)(struct strategy *s, struct err *err);

@@ -35,6 +35,9 @@ enum engine_request {
     ENGINE_REQUEST_STOP = 1,
     ENGINE_REQUEST_CHECKPOINT = 2,
     ENGINE_REQUEST_REGROUP = 4, /* end training here, to form anew; forgotten at CMD_PREPARE */
+    /* Begin what the strategy begins when all ranks are ready.  The trainer makes this request, as
+     * the strategy says. */
+    ENGINE_REQUEST_ROUND = 8,
 };
 
 /* Start an engine whose reports (struct report) go to `reports`, borrowed until engine_free. */

@@ -166,7 +166,7 @@ static int is_meeting_due(const struct trainer *t, const struct step_result *s, 
 static int end_step(struct trainer *t, const struct step_result *s, int64_t epoch_end,
                     struct err *err)
 {
-    int rc = reducer_step_end(t->reducer, err);
+    int rc = reducer_step_end(t->reducer, t->state->at.step - 1, s->control.n_ready, err);
 
     if (rc > 0)
         rc = update_refresh(t->update, err);

@@ -2,7 +2,8 @@
  *
  * It runs the step's micro-batches once more, one by one, until an operator of this rank gives a
  * value that is not finite.  The parameters are still those of the step, because it was not
- * applied. Allocates memory. */
+ * applied; except that on a device a round of strategy async may have changed them since, so that
+ * no value is found.  Allocates memory. */
 #include <stdio.h>
 #include <stdlib.h>
 

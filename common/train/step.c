@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "train/engine.h"
 #include "train/flip.h"
 #include "train/shards.h"
 #include "train/trainer_impl.h"
@@ -72,7 +73,8 @@ void step_scalars(const struct trainer *t, const struct batch *b, struct step_sc
         .loss_scale = (float)(factor / (double)n_targets),
         .rate = (float)step_rate(t, b->step),
         .clip_norm = (float)train->clip_norm,
-        .requests = (float)t->hooks.requests(t->hooks.arg),
+        .requests = (float)(t->hooks.requests(t->hooks.arg) |
+                            (reducer_is_ready(t->reducer) ? ENGINE_REQUEST_ROUND : 0u)),
         .stamp = step_stamp(b->step),
         .slot = flight_slot(b->step),
     };
@@ -306,6 +308,8 @@ static int queue_stages(struct trainer *t, const struct micro *m, struct err *er
 
 static int begin(struct trainer *t, struct flight *f, struct err *err)
 {
+    int rc;
+
     t->queued = f;
     t->buckets.began_ns = 0;
     if (t->state->shards)
@@ -313,7 +317,8 @@ static int begin(struct trainer *t, struct flight *f, struct err *err)
     at(t, PHASE_LOAD, -1); /* a rank that a fault holds up is seen in this step */
     faults_reach(t->o.faults, INJECTION_AT_STEP, f->step);
     flip_warn_missing(t);
-    return reducer_begin(t->reducer, f->step, updates_before(t, f->step), err);
+    rc = reducer_begin(t->reducer, f->step, updates_before(t, f->step), err);
+    return rc > 0 ? update_refresh(t->update, err) : rc;
 }
 
 /* This rank has all sums of gradients of the step: the step is prepared (train/shards.h).  A device

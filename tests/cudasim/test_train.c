@@ -116,6 +116,7 @@ static void test_equals_cpu(void **state)
          PLAIN "train: {global_batch: 31, accumulate: 2}\n"
                "strategy: {name: local_sgd, every: 2, start: 1, outer: nesterov}\n",
          1e-4},
+        {"async", PLAIN "train: {global_batch: 31}\nstrategy: {name: async, interval: 0}\n", 1e-4},
     };
 
     (void)state;

@@ -1,6 +1,7 @@
 """Tests of the strategies on a simulated GPU: each trains as on CPUs, or as the plain all-reduce
 does there, also when ranks are lost and when state is divided."""
 
+import os
 import signal
 
 import dp
@@ -67,6 +68,83 @@ class Strategies(Case):
                           run="hurt", job=job)
         self.assertEqual([e["nranks"] for e in self.events("recovered", "hurt")], [2])
         self.assertLess(hurt[1]["validation_loss"], hurt[0]["validation_loss"])
+
+    def test_async(self):
+        """Rounds run beside the steps of 2 to 4 ranks, whatever their sums take, and leave no rank
+        apart.  Without rounds, and with one rank, GPUs train as CPUs do."""
+        job = {**JOB, "data.samples": 230, "strategy.name": "async", "optimizer.momentum": 0.5}
+        apart = self.like_the_cpu({**job, "strategy.interval": 1e6})
+        job["strategy.interval"] = 0
+        self.like_the_cpu(job, name="one", n=1)
+        for n in (2, 3, 4):
+            for late in (0, 40):
+                run = f"{n} {late}"
+                epochs = self.train("--device", "cuda", "--local", n=n, run=run, job=job,
+                                    env={"DPTRAIN_FAKE_GPUS": "4", "DPTRAIN_FAKE_APART": str(late)})
+                self.assertEqual({e["replicas"] for e in epochs}, {"mean over ranks"})
+                self.assertLess(epochs[1]["validation_loss"], epochs[0]["validation_loss"])
+        self.assertNotEqual([e["train_loss"] for e in apart],
+                            [e["train_loss"] for e in self.events("epoch", "2 0")])
+
+    def test_micro_batches_and_checkpoints_of_async(self):
+        """With micro-batches no step is queued ahead.  A checkpoint inside an epoch waits for the
+        round under way, and the run goes on from it."""
+        job = {**JOB, "data.samples": 230, "strategy.name": "async", "strategy.interval": 0,
+               "precision": "bfloat16", "optimizer.momentum": 0.5}
+        late = {"DPTRAIN_FAKE_APART": "40"}
+        self.train("--device", "cuda", "--local", n=2, run="micro", env=late,
+                   job={**job, "train.accumulate": 2, "checkpoint.every_steps": 4})
+        self.train("--device", "cuda", "--local", n=2, run="part", env=late,
+                   job={**job, "train.max_steps": 6, "checkpoint.every_steps": 4})
+        whole = self.train("--device", "cuda", "--local", "--resume", n=2, run="part", env=late,
+                           job={**job, "train.max_steps": 20})
+        for epochs in (self.events("epoch", "micro"), whole):
+            self.assertLess(epochs[-1]["validation_loss"], epochs[0]["validation_loss"])
+
+    def test_a_rank_is_lost_in_a_round_of_async(self):
+        """A rank kills itself while a round is under way; and a rank fails in each of six collectives
+        that follow each other, of which at least one is a round's."""
+        job = {**JOB, "strategy.name": "async", "strategy.interval": 0, "optimizer.momentum": 0.5}
+        late = {"DPTRAIN_FAKE_APART": "60"}
+        for at in (3, 7, 12):
+            run = f"killed {at}"
+            epochs = self.train("--device", "cuda", "--local", "--inject", f"kill:rank1@step{at}",
+                                n=3, run=run, job=job, env={**MANY, **late})
+            self.assertEqual([e["nranks"] for e in self.events("recovered", run)], [3])
+            self.assertLess(epochs[1]["validation_loss"], epochs[0]["validation_loss"])
+        for at in range(10, 16):
+            run = f"failed {at}"
+            driver = self.driver("--device", "cuda", "--run-dir", self.path(run), n=2, job=job)
+            victim = self.follower("--rank", "1", "--device", "cuda", once=False,
+                                   env={"DPTRAIN_FAKE_FAIL": str(at)})
+            self.assert_exit(driver, FINISHED)
+            dp.wait_for("the job's end", lambda: "waiting for the next driver" in
+                        victim.text.partition("finished: ")[2])
+            victim.signal(signal.SIGTERM)
+            self.assert_exit(victim, STOPPED)
+            recovered, = self.events("recovered", run)
+            self.assertLessEqual(recovered["steps_lost"], 1)
+            epochs = self.events("epoch", run)
+            self.assertLess(epochs[1]["validation_loss"], epochs[0]["validation_loss"])
+
+    def test_async_is_stopped(self):
+        """A recorded run is stopped, with a round under way, and goes on; so does one whose rank is
+        killed from outside."""
+        job = {**JOB, "strategy.name": "async", "strategy.interval": 0, "train.epochs": 6,
+               "data.samples": 960}
+        slow = {"DPTRAIN_FAKE_APART": "60", "DPTRAIN_FAKE_SLOW": "10"}
+        driver = self.driver("--device", "cuda", "--local", "--run-dir", self.path("run"), n=2,
+                             job=job, env=slow)
+        self.wait_event("epoch", run="run")
+        os.kill(self.local_pid(1), signal.SIGKILL)
+        self.wait_event("recovered", run="run")
+        self.wait_event("epoch", n=2, run="run")
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+        self.assertLess(len(self.events("epoch", "run")), 6)
+        rest = self.train("--device", "cuda", "--local", "--resume", n=2, run="run", job=job)
+        self.assertEqual(sorted({e["epoch"] for e in rest}), list(range(1, 7)))
+        self.assertLess(rest[-1]["validation_loss"], rest[0]["validation_loss"])
 
     def test_adasum(self):
         """A pair, and a tree of three ranks, in the last step of whose epochs one rank has no

@@ -311,7 +311,7 @@ void case_fill(const struct op_case *c, const struct graph *g, int value, void *
                                    .loss_scale = 0.125f,
                                    .rate = 0.1f,
                                    .clip_norm = 1.5f,
-                                   .requests = 7,
+                                   .requests = 15,
                                    .stamp = 78,
                                    .after = 77,
                                    .slot = 1,

@@ -51,7 +51,7 @@ static void one_rank(void **state)
         assert_int_equal(seen.n_nonfinite, cases[i].want.n_nonfinite);
         assert_int_equal(seen.n_stop, cases[i].want.n_stop);
         assert_int_equal(seen.n_checkpoint, cases[i].want.n_checkpoint);
-        assert_true(v[CONTROL_VOID] == 0 && v[CONTROL_READY] == 0);
+        assert_true(v[CONTROL_VOID] == 0 && seen.n_ready == 0);
         for (int e = CONTROL_WEIGHT + CONTROL_WEIGHT_DIGITS; e < CONTROL_LEN; e++)
             assert_true(v[e] == 0);
     }
@@ -87,7 +87,7 @@ static void sums_of_ranks(void **state)
                                             floor(samples * rng_next_unit(&rng)), samples,
                                             (double)rng_next_below(&rng, 1 << 30) * 0x1p-24,
                                             [METRIC_NONFINITE] = rng_next_below(&rng, 5) == 0};
-            unsigned requests = (unsigned)rng_next_below(&rng, 8);
+            unsigned requests = (unsigned)rng_next_below(&rng, 16);
 
             want.loss += (int64_t)(metrics[METRIC_LOSS_SUM] * 0x1p24);
             want.n_correct += (int64_t)metrics[METRIC_CORRECT];
@@ -97,6 +97,7 @@ static void sums_of_ranks(void **state)
             want.n_stop += requests & 1;
             want.n_checkpoint += requests >> 1 & 1;
             want.n_regroup += requests >> 2 & 1;
+            want.n_ready += requests >> 3 & 1;
             control_pack(metrics, requests, 0, v[k]);
         }
         reduce(v, sizes[i], 0, sum);
@@ -112,6 +113,7 @@ static void sums_of_ranks(void **state)
         assert_int_equal(seen.n_stop, want.n_stop);
         assert_int_equal(seen.n_checkpoint, want.n_checkpoint);
         assert_int_equal(seen.n_regroup, want.n_regroup);
+        assert_int_equal(seen.n_ready, want.n_ready);
     }
 }
 

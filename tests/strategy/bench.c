@@ -227,6 +227,7 @@ static void fill(struct rank *k, int64_t step, int share)
                                            step, i, k->w[i]);
     memset(k->grad + sim_space.len, 0, CONTROL_LEN * sizeof *k->grad);
     k->grad[sim_space.len + CONTROL_TARGETS] = 1;
+    k->grad[sim_space.len + CONTROL_READY] = (float)reducer_is_ready(k->reducer);
     k->grad[sim_space.len + CONTROL_WEIGHT + 3] = 64; /* the digit of 2^24: 1 * WEIGHT_UNITS */
     if (k->run->spoil)
         k->run->spoil(k->rank, step, k->grad);
@@ -284,7 +285,10 @@ static int update(struct rank *k, struct err *err)
  * another one on each rank. */
 static void wait_beside(struct rank *k, int64_t step)
 {
-    while ((step + k->rank) % 4 == 3 && !exchange_beside_has_ended(reducer_exchange(k->reducer)))
+    struct err err;
+
+    while ((step + k->rank) % 4 == 3 &&
+           !exchange_beside_has_ended(reducer_exchange(k->reducer), &err))
         sched_yield();
 }
 
@@ -311,7 +315,7 @@ static int run_step(struct rank *k, int64_t step, struct err *err)
     (void)reducer_end(k->reducer);
     wait_beside(k, step);
     if (rc == 0)
-        rc = reducer_step_end(k->reducer, err);
+        rc = reducer_step_end(k->reducer, step, (int)k->grad[sim_space.len + CONTROL_READY], err);
     k->out->is_changed[step][k->rank] = rc > 0;
     if (rc >= 0)
         rc = divided_gather(k, err);

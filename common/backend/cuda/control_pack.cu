@@ -32,6 +32,7 @@ static __global__ void pack(const double *metrics, const struct step_scalars *s,
     v[CONTROL_STOP] = (float)(requests & 1);
     v[CONTROL_CHECKPOINT] = (float)(requests >> 1 & 1);
     v[CONTROL_REGROUP] = (float)(requests >> 2 & 1);
+    v[CONTROL_READY] = (float)(requests >> 3 & 1);
     v[CONTROL_VOID] = s->after != 0.0f && s->clean != s->after ? 1.0f : 0.0f;
 }
 
