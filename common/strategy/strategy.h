@@ -209,9 +209,9 @@ struct strategy_ops {
     void (*agreed)(struct strategy *s, int64_t step, int n_ready);
     /* On a device: a step is about to be queued, perhaps not for the first time.  `agreed` was
      * called for all steps before it, but perhaps not for the last of them, which may be under way.
-     * What is queued here runs between the two steps, and is not recorded.  If it has collectives,
-     * all ranks must queue the same ones ahead of the same step.  Returns 1 if it changes
-     * parameters. */
+     * Work that is queued here runs between the two steps, and is not recorded.  If it has
+     * collectives, all ranks must queue the same ones ahead of the same step.  Returns 1 if it
+     * changes parameters. */
     int (*step_ahead)(struct strategy *s, struct err *err);
     /* On a device, behind before_update: from now on the control vector tells whether the step is
      * void, so parameters may be changed where it is not. */

@@ -102,8 +102,8 @@ class Strategies(Case):
             self.assertLess(epochs[-1]["validation_loss"], epochs[0]["validation_loss"])
 
     def test_a_rank_is_lost_in_a_round_of_async(self):
-        """A rank kills itself while a round is under way; and a rank fails in each of six collectives
-        that follow each other, of which at least one is a round's."""
+        """A rank kills itself while a round is under way; and a rank fails in each of six
+        collectives that follow each other, of which at least one is a round's."""
         job = {**JOB, "strategy.name": "async", "strategy.interval": 0, "optimizer.momentum": 0.5}
         late = {"DPTRAIN_FAKE_APART": "60"}
         for at in (3, 7, 12):
