@@ -13,9 +13,10 @@
 struct cutter {
     struct program *p;
     int cap;
-    int from;      /* first step not yet in a stage */
-    int bucket;    /* the next one to announce */
-    int *ready_at; /* [n_buckets]: the last step that writes into it */
+    int from;           /* first step not yet in a stage */
+    int bucket;         /* the next one to announce */
+    int *ready_at;      /* [n_buckets]: the last step that writes into it */
+    int n_forward_sets; /* sets of buckets that begin in the forward part */
     /* [n_values]: the bucket of the parameter, or working copy, that the value is; -1: it is none,
      * or nothing has to be done before it is read */
     int *read;
@@ -209,14 +210,18 @@ static struct bucket_set without(const struct program *p, const struct bucket_se
 }
 
 /* The last set lacks `more`.  If the set before it has them, keep them in memory through the last
- * set, too.  So layers that read two buckets in turns gather each of them once.  Returns 0 if that
- * cannot be. */
-static int keep_in_last_set(struct program *p, const struct bucket_set *more)
+ * set, too.  So layers that read two buckets in turns gather each of them once, and need the memory
+ * of both.  `first`: the first set of the pass.  Nothing is kept if the last set is of the pass
+ * before: at that turn it would save no more than one gathering in a step.  Returns 0 if nothing is
+ * kept. */
+static int keep_in_last_set(struct program *p, const struct bucket_set *more, int first)
 {
-    struct bucket_set *last = &p->set[p->n_sets - 1];
+    struct bucket_set *last;
 
-    if (p->n_sets < 2 || without(p, more, p->n_sets - 2).n > 0 ||
-        last->n + more->n > PROGRAM_MOST_IN_SET)
+    if (p->n_sets < 2 || p->n_sets - 1 < first || without(p, more, p->n_sets - 2).n > 0)
+        return 0;
+    last = &p->set[p->n_sets - 1];
+    if (last->n + more->n > PROGRAM_MOST_IN_SET)
         return 0;
     for (int i = 0; i < more->n; i++)
         last->bucket[last->n++] = more->bucket[i];
@@ -228,17 +233,18 @@ static int keep_in_last_set(struct program *p, const struct bucket_set *more)
 static void add_gather(struct cutter *c, int k, int step)
 {
     struct program *p = c->p;
+    const int backward = k >= p->graph->n_forward && p->graph->n_forward > 0;
     const struct bucket_set s = set_of(c, &p->graph->node[k]), more = without(p, &s, p->n_sets - 1);
 
     if (more.n == 0 || (op_get(p->graph->node[k].op)->flags & OP_ALIAS) ||
-        (p->n_sets > 0 && keep_in_last_set(p, &more)))
+        keep_in_last_set(p, &more, backward ? c->n_forward_sets : 0))
         return;
     p->set = xrealloc(p->set, (size_t)(p->n_sets + 1) * sizeof *p->set);
     p->set[p->n_sets++] = s;
+    if (!backward)
+        c->n_forward_sets = p->n_sets;
     close_run(c, step);
-    add_stage(c, (struct stage){.kind = STAGE_GATHER,
-                                .set = p->n_sets - 1,
-                                .backward = k >= p->graph->n_forward && p->graph->n_forward > 0});
+    add_stage(c, (struct stage){.kind = STAGE_GATHER, .set = p->n_sets - 1, .backward = backward});
 }
 
 static void cut(struct cutter *c, int has_buckets)

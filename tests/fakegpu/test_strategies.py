@@ -228,6 +228,10 @@ class Strategies(Case):
                                          env=MANY)
                     self.assert_near(plain, divided, 1e-12)
                     self.assertEqual(self.files(f"plain{i}"), self.files(run))
+            if one in (frozen, again):
+                self.train("--device", "cuda", "--local", "--inject", "kill:rank1@step7", n=n,
+                           run=f"hurt{i}", job={**one, "strategy.zero": 3}, env=MANY)
+                self.assertEqual(self.files(f"plain{i}"), self.files(f"hurt{i}"))
         whole = self.train("--device", "cpu", run="whole", job=job)
         for stage in (1, 3):
             run = f"part{stage}"

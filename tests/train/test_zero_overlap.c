@@ -110,7 +110,7 @@ static void test_parameters_travel_while_the_network_computes(void **state)
         {LARGE "train: {global_batch: 24}\n" ZERO_3, 12}, /* forward and backward */
         {LARGE HALF "train: {global_batch: 24}\n" ZERO, 6},
         {BLOCKS "optimizer: {lr: 0.1}\n" ZERO_2, 6},
-        {BLOCKS "optimizer: {lr: 0.1}\n" ZERO_3, 14, 14}, /* once for both passes of a block */
+        {BLOCKS "optimizer: {lr: 0.1}\n" ZERO_3, 15, 15}, /* once for both passes of a block */
         {BLOCKS "optimizer: {lr: 0.1, groups: [{match: \"1.*\", frozen: true}]}\n" ZERO, 6},
     };
     static struct run_result r;
