@@ -167,22 +167,38 @@ static void add_buckets(struct layout *l, size_t bucket_bytes)
     add_control(l);
 }
 
+static size_t grad_bytes(const struct layout *l, int64_t n)
+{
+    return (size_t)n * dtype_size(l->grad_dtype);
+}
+
+/* The last parameter of a bucket that is full with the i-th.  A full bucket still takes a few small
+ * ones: a layer's bias and norm are read with its weight, which stands in front of them. */
+static int with_small_ones(const struct layout *l, int i, size_t bucket_bytes)
+{
+    const int64_t from = segment_end(&l->param[i]);
+
+    while (i + 1 < l->n_params && grad_bytes(l, l->param[i + 1].length) < bucket_bytes / 64 &&
+           grad_bytes(l, segment_end(&l->param[i + 1]) - from) <= bucket_bytes / 4)
+        i++;
+    return i;
+}
+
 /* Cut the frozen parameters into buckets, behind the others. */
 static void add_frozen_buckets(struct layout *l, size_t bucket_bytes)
 {
-    int64_t start = l->n_trained;
+    int64_t start = l->n_trained, end;
 
     l->n_param_buckets = l->n_buckets;
     for (int i = 0; i < l->n_params; i++) {
-        const int64_t end = segment_end(&l->param[i]);
-
-        if (end > l->n_trained &&
-            ((size_t)(end - start) * dtype_size(l->grad_dtype) >= bucket_bytes ||
-             end == l->n_total)) {
-            l->bucket[l->n_param_buckets++] = (struct bucket){
-                .offset = start, .length = end - start, .dtype = DTYPE_F32, .last_segment = i};
-            start = end;
-        }
+        end = segment_end(&l->param[i]);
+        if (end <= start || (grad_bytes(l, end - start) < bucket_bytes && end < l->n_total))
+            continue;
+        i = with_small_ones(l, i, bucket_bytes);
+        end = segment_end(&l->param[i]);
+        l->bucket[l->n_param_buckets++] = (struct bucket){
+            .offset = start, .length = end - start, .dtype = DTYPE_F32, .last_segment = i};
+        start = end;
     }
 }
 

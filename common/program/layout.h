@@ -11,8 +11,8 @@
  * bucket carries it.  The vector is always F32, because sums in half precision would not be exact.
  * If gradients are in half precision, the vector is a bucket of its own, the last.
  *
- * Frozen parameters are cut into buckets of as many elements, behind those of the gradients.  They
- * matter only where parameters are divided among the ranks, and gathered bucket by bucket.
+ * Frozen parameters are cut into buckets of about as many elements, behind those of the gradients.
+ * These matter only where parameters are divided among the ranks, and gathered bucket by bucket.
  *
  * With half precision there is also a space of working copies, with the parameters' offsets.
  *

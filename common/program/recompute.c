@@ -13,9 +13,10 @@
  * states' next values again, which are the same ones.  A value that a collective summed stays, and
  * so does one that is small beside the inputs of its node (statistics).
  *
- * Where parameters are divided among the ranks, small values are computed again, too.  Whether a
- * value is small may depend on the batch size, which differs between ranks, but all ranks must
- * gather parameters equally often: for the nodes that are repeated, too. */
+ * Where parameters are divided among the ranks, small values are computed again, too.  A value may
+ * be small with one batch size and not with another.  Ranks have different batch sizes, but all
+ * must gather parameters equally often, and they also gather them for the nodes that are repeated.
+ */
 #include <stdlib.h>
 
 #include "base/alloc.h"

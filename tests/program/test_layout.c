@@ -2,7 +2,9 @@
  * and the initial values. */
 #include "../test.h"
 
+#include <fnmatch.h>
 #include <math.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "op/control.h"
@@ -358,7 +360,18 @@ static void truncated_normal(void **state)
     layout_free(l);
 }
 
-/* Frozen parameters follow the trained ones, are in no bucket and have no gradient. */
+static void freeze(struct graph *g, const char *pattern)
+{
+    for (int v = 0; v < g->n_values; v++)
+        if (g->value[v].role == VALUE_PARAM && fnmatch(pattern, g->value[v].name, 0) == 0) {
+            struct param_info info = *g->value[v].info;
+
+            info.frozen = 1;
+            g->value[v].info = arena_copy(&g->arena, &info, sizeof info);
+        }
+}
+
+/* Frozen parameters follow the trained ones, are in no bucket of these and have no gradient. */
 static void frozen_ones_are_last(void **state)
 {
     struct rig_model model = rig_model(&arch_lenet);
@@ -369,13 +382,7 @@ static void frozen_ones_are_last(void **state)
 
     (void)state;
     assert_int_equal(model_build(&o, &rig_mnist, 4, 1, 1, &g, &err), 0);
-    for (int v = 0; v < g->n_values; v++)
-        if (g->value[v].role == VALUE_PARAM && !strncmp(g->value[v].name, "fc2.", 4)) {
-            struct param_info info = *g->value[v].info;
-
-            info.frozen = 1;
-            g->value[v].info = arena_copy(&g->arena, &info, sizeof info);
-        }
+    freeze(g, "fc2.*");
     assert_int_equal(program_differentiate(g, &err), 0);
     assert_int_equal(layout_new(g, 256 << 10, &l, &err), 0);
     graph_free(g);
@@ -389,7 +396,48 @@ static void frozen_ones_are_last(void **state)
     assert_int_equal(l->bucket[l->n_buckets - 1].last_segment, 5);
     assert_int_equal(l->bucket[l->n_buckets - 1].offset + l->bucket[l->n_buckets - 1].length,
                      l->n_grad);
+    assert_int_equal(l->n_param_buckets, l->n_buckets + 1);
     layout_free(l);
+}
+
+/* A frozen layer's weight fills a bucket, and its bias is in the same one.  Buckets cover all
+ * frozen parameters, without a gap, and each has as much as is wanted. */
+static void frozen_ones_have_buckets(void **state)
+{
+    static const size_t bytes[] = {1, 4000, 100 << 10, 1 << 20};
+    static const int n_buckets[] = {8, 5, 4, 1};
+    struct rig_model model = rig_model(&arch_mlp);
+    const int64_t hidden[] = {200, 200, 200, 200};
+
+    (void)state;
+    memcpy(model.mlp.hidden.v, hidden, sizeof hidden);
+    model.mlp.hidden.n = ARRAY_LEN(hidden);
+    for (size_t i = 0; i < ARRAY_LEN(bytes); i++) {
+        const struct model_options o = rig_options(&model);
+        struct graph *g;
+        struct layout *l;
+        int64_t at;
+
+        rig_must(model_build(&o, &rig_mnist, 2, 1, 0, &g, &rig_err));
+        freeze(g, "fc[1234].*");
+        rig_must(program_differentiate(g, &rig_err));
+        rig_must(layout_new(g, bytes[i], &l, &rig_err));
+        graph_free(g);
+        at = l->n_trained;
+        for (int b = l->n_buckets; b < l->n_param_buckets; b++) {
+            const struct bucket *k = &l->bucket[b];
+            const char *last = l->param[k->last_segment].name;
+
+            assert_int_equal(k->offset, at);
+            at += k->length;
+            assert_true((size_t)k->length * 4 >= bytes[i] || at == l->n_total);
+            if (bytes[i] == 100 << 10)
+                assert_non_null(strstr(last, ".bias"));
+        }
+        assert_int_equal(at, l->n_total);
+        assert_int_equal(l->n_param_buckets - l->n_buckets, n_buckets[i]);
+        layout_free(l);
+    }
 }
 
 static void wants_a_gradient(void **state)
@@ -422,6 +470,7 @@ int main(void)
         cmocka_unit_test(the_first_bucket_is_small),
         cmocka_unit_test(hash_tells_kinds),
         cmocka_unit_test(frozen_ones_are_last),
+        cmocka_unit_test(frozen_ones_have_buckets),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
