@@ -256,7 +256,8 @@ static void fail_nonfinite(struct driver *d)
     struct cause c = {.rank = d->run.nonfinite_rank,
                       .code = ERR_NUMERIC,
                       .phase = PHASE_UPDATE, /* the phase that refused the step */
-                      .step = d->run.step};
+                      .step = d->run.step,
+                      .is_final = 1}; /* the same step would fail on a replacement */
     if (d->run.saved_step == d->run.step && d->run.saved_path)
         end_accuse(d, c, 0, "%s; the state before it is in %s", d->run.nonfinite,
                    d->run.saved_path);

@@ -77,16 +77,21 @@ static void add_up(struct ckpt_state *at, const struct step_result *s, int64_t n
     at->epoch_samples += n_samples;
 }
 
+/* The rank that saw why a step was not applied says so.  Rank 0, whose log is the job's, says at
+ * least that it was left out. */
 static void warn_skipped(struct trainer *t)
 {
     struct report *r;
 
-    if (!t->note[0])
+    if (!t->note[0] && t->rank != 0)
         return;
     r = report_new(REPORT_WARNING, 0);
     r->warning.step = t->state->at.step;
-    r->warning.text = xasprintf("step %lld was not applied: rank %d: %s",
-                                (long long)t->state->at.step, t->rank, t->note);
+    r->warning.text =
+        xasprintf("step %lld was not applied: rank %d: %s", (long long)t->state->at.step, t->rank,
+                  t->note[0] ? t->note
+                             : "a loss of another rank is not finite; the log of "
+                               "that rank says where");
     t->hooks.report(t->hooks.arg, r);
 }
 

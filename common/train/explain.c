@@ -75,7 +75,8 @@ int explain_nonfinite(struct trainer *t, const struct step_result *result, struc
     else if (result->control.n_nonfinite == 0)
         snprintf(t->note, sizeof t->note,
                  "a gradient is not finite after the all-reduce, though the losses are");
-    else if (result->has_bad_grad && !result->has_bad_losses)
+    else if (result->has_bad_grad && !result->has_bad_losses &&
+             reducer_promises(t->reducer)->updates_are_own) /* no sum with other ranks' */
         snprintf(t->note, sizeof t->note,
                  "a gradient of this rank is not finite, though its losses are");
     else if (result->has_bad_losses &&

@@ -98,6 +98,25 @@ class Data(dp.Case):
         one, three = (self.events("epoch", run)[0] for run in ("mse-1", "mse-3"))
         self.assertAlmostEqual(one["train_loss"], three["train_loss"], delta=1e-5)
 
+    def test_the_rank_with_a_bad_number_is_named(self):
+        """The sum of gradients is not finite on any rank, but one rank alone has the reason."""
+        x = [0.5] * 32
+        x[4 * 3 + 1] = float("inf")  # sample 3, which rank 1 has in the first step
+        self.write("x.npy", dp.npy("<f4", (8, 4), struct.pack("<32f", *x)))
+        self.write("y.npy", dp.npy("|u1", (8,), bytes([0, 1] * 4)))
+        job = {"data.format": "npy", "data.path": self.folder, "data.train": "x.npy,y.npy",
+               "model.arch": "mlp", "data.shuffle": "false", "train.global_batch": 4,
+               "train.epochs": 1}
+        driver = self.run_driver("--local", "--run-dir", "stop", n=2, job=job, status=dp.FAILED)
+        self.assertRegex(driver.text, r"dpdriver: error: step 0 was not applied: rank 1 \(.*\): "
+                                      r"fc1 \(linear\): input x \[2,4\] element 5 is inf")
+        self.assertEqual(self.events("lost", "stop"), [])  # a replacement would do the same
+        driver = self.run_driver("--local", "--run-dir", "skip", n=2,
+                                 job={**job, "train.on_nonfinite": "skip"})
+        self.assertRegex(driver.text, "dpdriver: warning: step 0 was not applied: rank 0: a loss "
+                                      "of another rank is not finite")
+        self.assertRegex(driver.text, "dpfollower: warning: step 0 was not applied: rank 1: fc1")
+
     def test_ignore_index(self):
         """Rows with the label 255 count nowhere: training goes as it does without them, on one rank
         and on two; a set of nothing else ends the job."""

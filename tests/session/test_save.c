@@ -357,6 +357,34 @@ static void nonfinite_saves_and_fails(void **state)
     rig_free(&r);
 }
 
+/* A follower has the reason.  The job ends, because a replacement would compute the same. */
+static void what_a_follower_finds_nonfinite_ends_the_job(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_elastic(2);
+    (void)state;
+    rig_train(&r, &o);
+    struct cmd *c = r.command;
+    r.command = NULL;
+    for (int k = 0; k < 2; k++) {
+        struct report *p = rig_answer(c);
+        p->epoch.step = 2;
+        p->epoch.end = EPOCH_NONFINITE;
+        p->epoch.note = k == 1 ? xstrdup("conv1 got inf") : NULL;
+        rig_report(&r, k, p);
+    }
+    cmd_free(c);
+    assert_int_equal(r.command->kind, CMD_CHECKPOINT);
+    rig_answer_all(&r, 2);
+    rig_end(&r, 2);
+    assert_int_equal(r.status, STATUS_FAILED);
+    assert_int_equal(rig_count(&r, EVENT_LOST), 0);
+    assert_string_equal(
+        r.text,
+        "step 2 was not applied: rank 1 (h1): conv1 got inf; the state before it is in step-2");
+    rig_free(&r);
+}
+
 static void own_input_errors_are_usage(void **state)
 {
     static const struct {
@@ -430,6 +458,7 @@ int main(void)
         cmocka_unit_test(checkpoints_may_fail_but_the_last),
         cmocka_unit_test(what_is_saved_is_not_saved_again),
         cmocka_unit_test(nonfinite_saves_and_fails),
+        cmocka_unit_test(what_a_follower_finds_nonfinite_ends_the_job),
         cmocka_unit_test(own_input_errors_are_usage),
         cmocka_unit_test(without_validation_the_last_epoch_has_none),
         cmocka_unit_test(a_disk_error_in_training_is_a_failure),
