@@ -95,7 +95,7 @@ struct session_epoch { /* one finished (or cut short) epoch, over all ranks */
     enum epoch_end end;
     double train_loss, train_accuracy;
     double train_seconds, samples_per_second;
-    double tokens_per_second; /* 0: samples have one target each */
+    double tokens_per_second; /* 0: samples have no places (sample_has_places) */
     double step_ms_median, comm_exposed_ms_median;
     int data_wait_rank; /* the rank that waited longest for its data; the next two are its waits */
     double data_wait_ms_median, data_wait_share; /* the share is of the epoch's time, 0 to 1 */

@@ -276,7 +276,7 @@ struct report {
             double train_loss, train_accuracy; /* of all ranks' targets in this epoch */
             int64_t n_samples;
             double train_seconds, samples_per_second;
-            double tokens_per_second; /* 0: samples have one target each */
+            double tokens_per_second; /* 0: samples have no places (sample_has_places) */
             double step_ms_median, comm_exposed_ms_median;
             /* The time in which this rank had nothing to do because its data came late: the median
              * over steps, and the part of the epoch's time, 0 to 1. */

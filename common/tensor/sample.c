@@ -60,6 +60,13 @@ int64_t sample_n_predictions(const struct sample_spec *s)
     return f->role == SAMPLE_CLASS ? shape_elements(&f->shape) : 1;
 }
 
+int sample_has_places(const struct sample_spec *s)
+{
+    const struct sample_field *f = &s->field[sample_target(s)];
+
+    return f->role == SAMPLE_CLASS && f->shape.n > 0;
+}
+
 static int field_equal(const struct sample_field *a, const struct sample_field *b)
 {
     return strcmp(a->name, b->name) == 0 && a->role == b->role && a->dtype == b->dtype &&

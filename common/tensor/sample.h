@@ -90,6 +90,9 @@ int sample_target(const struct sample_spec *s);
 /* The number of targets of one sample if none is ignored: its positions with a class, else 1. */
 int64_t sample_n_predictions(const struct sample_spec *s);
 
+/* 1: a sample has a class at each of its places, as one of tokens has. */
+int sample_has_places(const struct sample_spec *s);
+
 int sample_equal(const struct sample_spec *a, const struct sample_spec *b);
 
 /* Append the spec, "x [28,28,1], labels of 10 classes", or one field of it. */
