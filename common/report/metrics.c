@@ -130,6 +130,9 @@ static int has_header(int fd)
            !strcmp(text, header);
 }
 
+/* If the disk is full, the next row tries again. */
+static int add_header(struct metrics *m) { return append(m, header, sizeof header - 1); }
+
 static void give_up(struct metrics *m, const char *why)
 {
     tell_failure(m, why);
@@ -148,7 +151,7 @@ static void open_file(struct metrics *m)
     else if (run_dir_cut_torn_line(m->fd, m->path, &err) < 0)
         give_up(m, err.msg);
     else if (lseek(m->fd, 0, SEEK_END) == 0)
-        (void)append(m, header, sizeof header - 1);
+        (void)add_header(m);
     else if (!has_header(m->fd))
         give_up(m, "its first line is not this version's header; move the file away");
 }
@@ -180,6 +183,8 @@ static void add(struct metrics *m, const struct metrics_row *row)
     char text[ROW_BYTES];
 
     if (m->fd < 0 || row->step <= m->last_step || owner_is_other(m->run_dir))
+        return;
+    if (lseek(m->fd, 0, SEEK_END) == 0 && add_header(m) < 0)
         return;
     snprintf(text, sizeof text, "%" PRId64 ",%" PRId64 ",", row->step, row->epoch);
     put(text, row->loss, ',');

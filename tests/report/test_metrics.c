@@ -3,6 +3,8 @@
 #include "../test.h"
 
 #include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "ckpt/owner.h"
@@ -52,6 +54,25 @@ static void test_rows(void **state)
     add(m, 40);
     assert_file(HEADER
                 "10,1,2.5,0.1,2,1000000\n30,1,7.5,0.1,nan,1000000\n40,1,inf,0.1,2,1000000\n");
+    metrics_free(m);
+}
+
+/* A disk that is full for the header has room later: the rows then stand below the header. */
+static void test_full_disk(void **state)
+{
+    struct rlimit limit;
+    struct metrics *m;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){10, limit.rlim_max}), 0);
+    m = begin(0);
+    add(m, 10);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    assert_file("");
+    add(m, 20);
+    assert_file(HEADER "20,1,5,0.1,2,1000000\n");
     metrics_free(m);
 }
 
@@ -131,6 +152,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_rows, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_full_disk, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_going_on, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_long_file, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_other_columns, folder_setup, folder_teardown),
