@@ -76,6 +76,7 @@ class Hosts(dp.Case):
         driver = self.run_hosts("a\nbad slots=3\n")
         self.assert_exit(driver, FAILED, r"ssh: connect to host bad",
                          r"bad, started by --hosts: ssh exited with status 255 before training")
+        self.assertFalse(os.path.exists(self.path("runs")))  # the same command can be given again
 
     def test_refused(self):
         cases = [
