@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/buf.h"
+#include "tensor/half.h"
 #include "train/snapshot.h"
 
 enum { MOST_TOLD = 8 }; /* differences of one kind that a message lists */
@@ -51,13 +52,44 @@ static const struct st_tensor *find(const struct loading *w, const char *name)
 
 /* ---- the model's tensors ---- */
 
+/* The model's float32 takes the two half types, too: every number of theirs is one of float32. */
+static int fits(const struct slot_def *d, const struct st_tensor *t)
+{
+    return t->dtype == d->dtype || (d->dtype == DTYPE_F32 && dtype_is_half(t->dtype));
+}
+
+/* Copy a tensor of a half type to n_bytes of float32, block by block. */
+static int widen(struct loading *w, const struct st_tensor *t, char *to, size_t n_bytes,
+                 struct err *err)
+{
+    enum { BLOCK = 1 << 18 };
+    const size_t n = n_bytes / sizeof(float);
+    uint16_t *half = xmalloc(BLOCK * sizeof *half);
+    float *wide = xmalloc(BLOCK * sizeof *wide);
+    int rc = 0;
+
+    for (size_t at = 0; at < n && rc == 0; at += BLOCK) {
+        const size_t len = n - at < BLOCK ? n - at : BLOCK;
+
+        rc = st_read(w->file, t, at * sizeof *half, half, len * sizeof *half, err);
+        for (size_t i = 0; i < len && rc == 0; i++)
+            wide[i] = real_get(half, t->dtype, (int64_t)i);
+        if (rc == 0)
+            rc = backend_copy_in(w->s->backend, to + at * sizeof *wide, wide, len * sizeof *wide,
+                                 err);
+    }
+    free(wide);
+    free(half);
+    return rc;
+}
+
 /* 1: the file's tensor t fits the slot's tensor `want`; 0: it was listed as a difference. */
 static int compare(struct loading *w, const char *name, const struct slot_def *d,
                    const struct slot_tensor *want, const struct st_tensor *t, struct err *err)
 {
     char seen[SHAPE_TEXT_LEN], wanted[SHAPE_TEXT_LEN], *text;
 
-    if (t && t->dtype == d->dtype && shape_equal(&t->shape, &want->shape))
+    if (t && fits(d, t) && shape_equal(&t->shape, &want->shape))
         return 1;
     if (w->takes)
         return 0;
@@ -65,12 +97,19 @@ static int compare(struct loading *w, const char *name, const struct slot_def *d
                          dtype_name(t->dtype), shape_text(&t->shape, seen), dtype_name(d->dtype),
                          shape_text(&want->shape, wanted))
              : xasprintf("no tensor \"%s\", which this model has", name);
-    if (t && t->dtype != d->dtype)
+    if (t && !fits(d, t))
         err_set(err, ERR_CONFIG, "%s: %s", w->path, text);
     else
         list_add(&w->lacking, text);
     free(text);
-    return t && t->dtype != d->dtype ? err->code : 0;
+    return t && !fits(d, t) ? err->code : 0;
+}
+
+static int take(struct loading *w, const struct st_tensor *t, const struct slot_def *d, char *to,
+                size_t n_bytes, struct err *err)
+{
+    return t->dtype == d->dtype ? state_copy_tensor(w->s, w->file, t, to, n_bytes, err)
+                                : widen(w, t, to, n_bytes, err);
 }
 
 static int visit_slot(struct loading *w, const struct slot *slot, struct err *err)
@@ -85,8 +124,7 @@ static int visit_slot(struct loading *w, const struct slot *slot, struct err *er
         rc = compare(w, name, slot->def, &want, t, err);
         w->n_alike += rc == 1;
         if (rc == 1 && w->takes)
-            rc = state_copy_tensor(w->s, w->file, t, (char *)slot->data + want.at, want.n_bytes,
-                                   err);
+            rc = take(w, t, slot->def, (char *)slot->data + want.at, want.n_bytes, err);
         free(name);
     }
     return rc < 0 ? rc : 0;
@@ -194,12 +232,13 @@ static int visit_file(struct loading *w, struct err *err)
 
 static int refuse(struct loading *w, struct err *err)
 {
+    const int n = w->lacking.n + w->other.n;
     const char *between = w->lacking.n && w->other.n ? "; " : "";
 
     return err_set(err, ERR_CONFIG,
-                   "%s: %d differences (model.init.missing: draw would begin anew what the file "
+                   "%s: %d difference%s (model.init.missing: draw would begin anew what the file "
                    "lacks, and ignore the rest): %s%s%s",
-                   w->path, w->lacking.n + w->other.n, buf_cstr(&w->other.text), between,
+                   w->path, n, n == 1 ? "" : "s", buf_cstr(&w->other.text), between,
                    buf_cstr(&w->lacking.text));
 }
 

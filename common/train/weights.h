@@ -15,8 +15,8 @@
  * File and model differ if only one of them has a tensor, or if a tensor has another shape.
  * model.init.missing then decides.  Either that is an error that lists the differences, and nothing
  * was taken.  Or s->warn is called with the differences, and those parameters keep their initial
- * values.  Fails in any case if a tensor has another type than the model's, or if the file has none
- * of the model's tensors. */
+ * values.  bfloat16 and float16 become float32.  Fails in any case if a tensor has any other type
+ * than the model's, or if the file has none of the model's tensors. */
 int weights_load(struct state *s, const struct job *job, struct err *err);
 
 #endif

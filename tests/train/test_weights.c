@@ -128,15 +128,17 @@ static void must_fail(struct desk *d, const char *text)
         fail_msg("\"%s\" does not hold \"%s\"", err.msg, text);
 }
 
-/* The first element of a parameter. */
-static float first_of(const struct desk *d, const char *name)
+static const float *param_of(const struct desk *d, const char *name)
 {
     for (int i = 0; i < d->layout->n_params; i++)
         if (!strcmp(d->layout->param[i].name, name))
-            return ((float *)state_data(d->s, &slot_parameters))[d->layout->param[i].offset];
+            return (float *)state_data(d->s, &slot_parameters) + d->layout->param[i].offset;
     fail_msg("no parameter %s", name);
-    return 0;
+    return NULL;
 }
+
+/* The first element of a parameter. */
+static float first_of(const struct desk *d, const char *name) { return *param_of(d, name); }
 
 static const size_t prefix = sizeof "transformer." - 1;
 
@@ -242,6 +244,37 @@ static void differences_are_drawn(void **state)
     desk_close(&d);
 }
 
+/* Files of half precision are widened. */
+static void halves_are_widened(void **state)
+{
+    static const uint16_t f16[WIDTH] = {0x3c00, 0xc000, 0x0001, 0x7bff},
+                          bf16[WIDTH] = {0x3f80, 0xc000, 0x0001, 0x7f7f};
+    static const float of_f16[WIDTH] = {1, -2, 0x1p-24F, 65504},
+                       of_bf16[WIDTH] = {1, -2, 0x1p-133F, 0x1.fep127F};
+    struct desk d;
+
+    (void)state;
+    desk_open(&d, "", "");
+    for (int i = 0; i < d.layout->n_params; i++) {
+        const char *name = d.layout->param[i].name;
+        const int is_bias = !strcmp(name, "transformer.ln_f.bias"),
+                  is_weight = !strcmp(name, "transformer.ln_f.weight");
+
+        add(&d, name,
+            is_bias     ? DTYPE_F16
+            : is_weight ? DTYPE_BF16
+                        : DTYPE_F32,
+            d.layout->param[i].shape,
+            is_bias     ? (const void *)f16
+            : is_weight ? (const void *)bf16
+                        : d.ones);
+    }
+    must_load(&d);
+    assert_memory_equal(param_of(&d, "transformer.ln_f.bias"), of_f16, sizeof of_f16);
+    assert_memory_equal(param_of(&d, "transformer.ln_f.weight"), of_bf16, sizeof of_bf16);
+    desk_close(&d);
+}
+
 /* Another type is no matter of drawing, and a file of another model is a mistake. */
 static void refused_in_any_case(void **state)
 {
@@ -250,8 +283,8 @@ static void refused_in_any_case(void **state)
     (void)state;
     desk_open(&d, "", ", missing: draw");
     add_all(&d, 0, "transformer.ln_f.bias");
-    add(&d, "transformer.ln_f.bias", DTYPE_BF16, SHAPE(WIDTH), d.ones);
-    must_fail(&d, "tensor \"transformer.ln_f.bias\" is BF16 [4], this model wants F32 [4]");
+    add(&d, "transformer.ln_f.bias", DTYPE_I32, SHAPE(WIDTH), d.ones);
+    must_fail(&d, "tensor \"transformer.ln_f.bias\" is I32 [4], this model wants F32 [4]");
     desk_close(&d);
     desk_open(&d, "", ", missing: draw");
     add(&d, "conv1.weight", DTYPE_F32, SHAPE(WIDTH), d.ones);
@@ -283,7 +316,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_of_other_programs), cmocka_unit_test(tied_weights_that_differ),
         cmocka_unit_test(differences_are_listed),  cmocka_unit_test(differences_are_drawn),
-        cmocka_unit_test(refused_in_any_case),     cmocka_unit_test(many_differences),
+        cmocka_unit_test(halves_are_widened),      cmocka_unit_test(refused_in_any_case),
+        cmocka_unit_test(many_differences),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
