@@ -1,7 +1,8 @@
 /* npy - arrays of NumPy: x.npy has a row of features for each sample, y.npy its target.
  *
  *     x   [N] or [N, any shape], any type: real numbers, as they are (images: [N,H,W,C])
- *     y   whole numbers   classes from 0 on, one for each sample, or at each place of [N, shape]
+ *     y   whole numbers   classes from 0 on, one for each sample, [N] or [N,1], or at each place of
+ *                         [N, shape]
  *         real numbers    targets, [N] or [N, shape]
  *
  * There are as many classes as the training set's largest class says, in validation, too.  The
@@ -117,14 +118,16 @@ static int open_arrays(struct arrays *a, char *const path[2], int64_t n_classes,
 
 /* ---- the data set ---- */
 
-/* The shape of one sample; of [N] it is [1], unless it may be one number. */
-static struct shape row_shape(const struct npy *a, int may_be_one)
+/* The shape of one sample.  Of [N] and [N,1] it is [] for one class, and [1] for numbers. */
+static struct shape row_shape(const struct npy *a, int is_class)
 {
     struct shape s = {.n = a->shape.n - 1};
 
     for (int i = 0; i < s.n; i++)
         s.dim[i] = a->shape.dim[i + 1];
-    return s.n == 0 && !may_be_one ? SHAPE(1) : s;
+    if (s.n == 0 || (s.n == 1 && s.dim[0] == 1))
+        return is_class ? (struct shape){0} : SHAPE(1);
+    return s;
 }
 
 /* Room for a row of the array: as it is gathered, and behind that as the file stores it. */
