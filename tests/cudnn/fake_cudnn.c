@@ -266,19 +266,28 @@ static int only_falls_back;
 
 void fakes_only_fall_back(int only) { only_falls_back = only; }
 
+/* 1: the graph does more than one operation, or adds its result to what is there. */
+static int has_tail(const struct desc *graph)
+{
+    struct desc *const *op = fake_get(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, -1);
+    const float *beta = fake_get(op[0], CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA, -1);
+
+    for (int i = 0; i < graph->n_attrs; i++)
+        if (graph->attr[i].name == CUDNN_ATTR_OPERATIONGRAPH_OPS && graph->attr[i].n > 1)
+            return 1;
+    return beta && *beta != 0.0f;
+}
+
 /* The number of engines that the heuristics `heur` name for their graph, in their mode. */
 static int64_t n_engines(const struct desc *heur)
 {
     const cudnnBackendHeurMode_t *mode = fake_get(heur, CUDNN_ATTR_ENGINEHEUR_MODE, 1);
     const struct desc *graph = fake_get_desc(heur, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
-    int n_ops = 0;
 
-    for (int i = 0; i < graph->n_attrs; i++)
-        if (graph->attr[i].name == CUDNN_ATTR_OPERATIONGRAPH_OPS)
-            n_ops = (int)graph->attr[i].n;
     if (only_falls_back && *mode != CUDNN_HEUR_MODE_FALLBACK)
         return 0;
-    if (n_ops > 1 && fake_refuse_tails) /* no engine, or only those that float32 must not take */
+    /* No engine, or only those that float32 must not take. */
+    if (fake_refuse_tails && has_tail(graph))
         return fake_refuse_tails == FAKE_NO_ENGINES ? 0 : 3;
     return (int64_t)ARRAY_LEN(engine_note);
 }

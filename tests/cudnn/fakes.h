@@ -14,9 +14,10 @@
 extern "C" {
 #endif
 
-/* Take away fused tails.  1: no graph of several operations has an engine that float32 may take,
- * and no product has an epilogue.  FAKE_NO_ENGINES: such graphs have no engine at all.  The other
- * two are about products alone: no epilogue writes relu's mask, or none reads it. */
+/* Take away fused tails.  1: no graph of several operations, or of one that adds to its result, has
+ * an engine that float32 may take, and no product has an epilogue.  FAKE_NO_ENGINES: such graphs
+ * have no engine at all.  The other two are about products alone: no epilogue writes relu's mask,
+ * or none reads it. */
 enum { FAKE_NO_ENGINES = 2, FAKE_NO_RELU_AUX, FAKE_NO_DRELU };
 void fakes_refuse_tails(int how);
 

@@ -44,7 +44,7 @@ static const char *pass_name(enum cudnn_pass pass)
 static const struct cudnn_plan *build(const struct conv_shape *s, enum cudnn_pass pass,
                                       enum conv_tail tail, const char *what)
 {
-    static const char *const tail_name[] = {"", "+bias", "+bias+relu"};
+    static const char *const tail_name[] = {"", "+bias", "+bias+relu", "+what is there"};
     const struct cudnn_plan *p = NULL;
     struct err err;
     char x[SHAPE_TEXT_LEN];
@@ -146,6 +146,27 @@ static void resnet50(void **state)
 
         build_all(&s, "resnet50", (size_t)256 * MIB);
     }
+}
+
+/* Filters of 1 x 1, whose two orders are the same: the plan itself adds to the gradient. */
+static void gradients_that_add(void **state)
+{
+    static const struct conv_shape shape[] = {
+        {DTYPE_F32,
+         {4, {64, 56, 56, 64}},
+         {4, {64, 56, 56, 256}},
+         {256, 64, 1, 1},
+         {{1, 1}, {0, 0}, {1, 1}}},
+        {DTYPE_BF16,
+         {4, {256, 56, 56, 256}},
+         {4, {256, 28, 28, 512}},
+         {512, 256, 1, 1},
+         {{2, 2}, {0, 0}, {1, 1}}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(shape); i++)
+        build(&shape[i], CUDNN_PASS_GRAD_W, CONV_ADDED, "added");
 }
 
 /* Groups, dilation, uneven strides and paddings, which the operator table allows. */
@@ -427,6 +448,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(models),
         cmocka_unit_test(resnet50),
+        cmocka_unit_test(gradients_that_add),
         cmocka_unit_test(odd_shapes),
         cmocka_unit_test(operator_table),
         cmocka_unit_test(attention),

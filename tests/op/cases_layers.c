@@ -80,6 +80,11 @@ static const struct op_case rows[] = {
      {IN(NORMAL, 2, 7, 7, 128), IN(NORMAL, 64, 128, 3, 3), IN(NORMAL, 64)},
      .tol = 1e-5,
      .training = 1},
+    {"conv_pairs", /* in BF16 by the CPU's pairs of pixels, if it multiplies BF16 */
+     OP_conv2d,
+     CONV(1, 2, 1, 1, 1, 1, 1, ACT_NONE),
+     {IN(NORMAL, 2, 6, 7, 32), IN(NORMAL, 16, 32, 3, 3)},
+     WITH_GRAD},
     {"conv_empty",
      OP_conv2d,
      CONV(1, 1, 0, 0, 1, 1, 1, ACT_NONE),

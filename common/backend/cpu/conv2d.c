@@ -4,6 +4,8 @@
  * Activations stay NHWC.  oneDNN chooses the filters' layout, since it falls back to its slow
  * reference code for ours; so filters are reordered first, and their gradient afterwards.
  * op/conv2d.c has the formulas; the twin is cuda/conv2d.c. */
+#include "backend/cpu/conv2d.h"
+
 #include "backend/cpu/chain.h"
 #include "backend/cpu/conv_pairs.h"
 #include "backend/cpu/conv_rows.h"
@@ -118,6 +120,11 @@ static maker *choose(const struct cpu *b, const struct graph *g, const struct no
            : winograd_fits(b, g, n)   ? winograd_make
            : conv_pairs_fits(b, g, n) ? conv_pairs_make
                                       : by_onednn;
+}
+
+int conv2d_adds(const struct cpu *b, const struct graph *g, const struct node *n)
+{
+    return choose(b, g, n, NULL) != NULL;
 }
 
 int cpu_make_conv2d(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,

@@ -239,12 +239,14 @@ static void groups_part(const struct plain *p, int part, int64_t from, int64_t t
     }
 }
 
-/* Rows [from, to) of K: the sum of all parts, in the filter's layout. */
+/* Rows [from, to) of K: the sum of all parts, in the filter's layout, where it replaces or is added
+ * to what is there. */
 static void filter_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const struct dims d = dims_at(p);
     const int64_t taps = d.R * d.S;
     const int n_parts = plain_parts(p, n_groups(&d), work(&d));
+    const int adds = plain_adds(p, CONV2D_GRAD_W_DW);
 
     (void)part;
     for (int64_t k = from; k < to; k++)
@@ -258,7 +260,7 @@ static void filter_part(const struct plain *p, int part, int64_t from, int64_t t
                 for (int i = 1; i < n_parts; i++)
                     plain_add(sum, (float *)plain_part_scratch(p, i) + at, n);
                 for (int64_t j = 0; j < n; j++)
-                    to_at[j * taps] = sum[j];
+                    to_at[j * taps] = adds ? to_at[j * taps] + sum[j] : sum[j];
             }
 }
 

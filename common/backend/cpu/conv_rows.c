@@ -88,22 +88,29 @@ static void filter_by_row(const struct dims *d, const float *w, float *to)
                     to[(r * d->K + k) * d->Lp + s * d->C + c] = *w++;
 }
 
-static void filter_from_k(const struct dims *d, const float *from, float *w)
+/* The way back; `adds`: w += what comes from there. */
+static void filter_from_k(const struct dims *d, const float *from, int adds, float *w)
 {
     for (int64_t k = 0; k < d->K; k++)
         for (int64_t c = 0; c < d->C; c++)
             for (int64_t r = 0; r < d->R; r++)
-                for (int64_t s = 0; s < d->S; s++)
-                    *w++ = from[((r * d->S + s) * d->C + c) * d->K + k];
+                for (int64_t s = 0; s < d->S; s++, w++) {
+                    const float sum = from[((r * d->S + s) * d->C + c) * d->K + k];
+
+                    *w = adds ? *w + sum : sum;
+                }
 }
 
-static void filter_from_row(const struct dims *d, const float *from, float *w)
+static void filter_from_row(const struct dims *d, const float *from, int adds, float *w)
 {
     for (int64_t k = 0; k < d->K; k++)
         for (int64_t c = 0; c < d->C; c++)
             for (int64_t r = 0; r < d->R; r++)
-                for (int64_t s = 0; s < d->S; s++)
-                    *w++ = from[(r * d->K + k) * d->Lp + s * d->C + c];
+                for (int64_t s = 0; s < d->S; s++, w++) {
+                    const float sum = from[(r * d->K + k) * d->Lp + s * d->C + c];
+
+                    *w = adds ? *w + sum : sum;
+                }
 }
 
 /* The vector instructions of any of the passes; each multiplies 16 numbers. */
@@ -284,9 +291,10 @@ static void run_grad_w(const struct plain *p)
     plain_split(p, d.N, work(&d), grad_w_samples);
     for (int i = 1; i < n_parts; i++)
         plain_add(sum, plain_part_scratch(p, i), n_w(&d) + d.K);
-    (by_row(&d) ? filter_from_row : filter_from_k)(&d, sum, p->out[CONV2D_GRAD_W_DW]);
+    (by_row(&d) ? filter_from_row : filter_from_k)(&d, sum, plain_adds(p, CONV2D_GRAD_W_DW),
+                                                   p->out[CONV2D_GRAD_W_DW]);
     if (p->out[CONV2D_GRAD_W_DB])
-        memcpy(p->out[CONV2D_GRAD_W_DB], sum + n_w(&d), p->out_bytes[CONV2D_GRAD_W_DB]);
+        plain_give(p, CONV2D_GRAD_W_DB, sum + n_w(&d), d.K);
 }
 
 static int64_t samples_of(const struct graph *g, const struct node *n)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/cpu/conv2d.h"
 #include "backend/cpu/linear.h"
 #include "backend/cpu/onednn.h"
 #include "backend/cpu/plain.h"
@@ -44,27 +45,35 @@ static int cpu_copy(struct backend *b, void *to, const void *from, size_t n_byte
     return 0;
 }
 
-/* 1: the node's kernel adds to its outputs by itself.  A cast always does.  The others do so only
- * in F32, in which they sum. */
-static int adds_itself(const struct graph *g, const struct node *n)
+/* 1 if an input has no rows and the operator then computes nothing. */
+static int is_idle(const struct graph *g, const struct node *n)
 {
-    if (n->op == OP_cast)
-        return 1;
-    for (int i = 0; i < n->n_out; i++)
-        if (n->adds >> i & 1 && cpu_has_out(n, i) && g->value[n->out[i]].dtype != DTYPE_F32)
-            return 0;
-    return n->op == OP_embedding_grad || (n->op == OP_linear_grad_w && linear_adds(g, n));
+    int empty = 0;
+
+    for (int i = 0; i < n->n_in; i++)
+        empty |= cpu_has_in(n, i) && shape_elements(cpu_in(g, n, i)) == 0;
+    return empty && (op_get(n->op)->flags & (OP_ROWS | OP_INPLACE));
+}
+
+/* 1: the node's kernel adds to its outputs by itself: where there is nothing to compute, and the
+ * kernels that make large gradients.  backend.c wraps the others: those of biases and of norms; a
+ * linear_grad_w of an image, with db, or of a dw that is not F32; and a conv2d_grad_w by oneDNN,
+ * which has no convolution that adds to a filter's gradient. */
+static int adds_itself(struct cpu *b, const struct graph *g, const struct node *n)
+{
+    return is_idle(g, n) || n->op == OP_cast || n->op == OP_embedding_grad ||
+           (n->op == OP_linear_grad_w && linear_adds(g, n)) ||
+           (n->op == OP_conv2d_grad_w && conv2d_adds(b, g, n));
 }
 
 /* No FUSE_LINEAR_GRAD_ACT: here the activation's gradient would be a separate pass all the same. */
 static int cpu_can_fuse(struct backend *b, const struct graph *g, const struct node *n,
                         enum fusion f, enum activation act)
 {
-    (void)b;
     if (f == FUSE_FOLD)
         return n->op == OP_conv2d;
     if (f == FUSE_ADDS)
-        return adds_itself(g, n);
+        return adds_itself(to_cpu(b), g, n);
     if (f == FUSE_BIAS && n->op == OP_linear_grad_w && n->adds)
         return 0; /* or the product could not add by itself */
     return backend_usual_fusion(n, f, act);
@@ -99,16 +108,6 @@ static make_fn *const makers[OP_COUNT] = {
     OP_LIST(X)
 #undef X
 };
-
-/* 1 if an input has no rows and the operator then computes nothing. */
-static int is_idle(const struct graph *g, const struct node *n)
-{
-    int empty = 0;
-
-    for (int i = 0; i < n->n_in; i++)
-        empty |= cpu_has_in(n, i) && shape_elements(cpu_in(g, n, i)) == 0;
-    return empty && (op_get(n->op)->flags & (OP_ROWS | OP_INPLACE));
-}
 
 /* Only GPUs compute in F16; here only a cast may have such an operand. */
 static int refuse_f16(const struct graph *g, const struct node *n, struct err *err)

@@ -1,11 +1,12 @@
 /* embedding - copies rows of a table by token, and adds the gradients up row by row.
  *
  * The gradient is cut into columns, so that each element has one thread, which adds in the order of
- * the tokens: the bits do not depend on the number of threads.  A node that adds to an F32 gradient
- * leaves out the zeroing.  A BF16 gradient is added up in F32, in the scratch.  op/embedding.c has
+ * the tokens: the bits do not depend on the number of threads.  A node that adds begins from what
+ * is there, not from zero.  A BF16 gradient is added up in F32, in the scratch.  op/embedding.c has
  * the formulas; the twin is cuda/embedding.cu. */
 #include <string.h>
 
+#include "backend/cpu/convert.h"
 #include "backend/cpu/plain.h"
 #include "base/util.h"
 
@@ -47,6 +48,16 @@ int cpu_make_embedding(struct cpu *b, const struct graph *g, const struct node *
                            err);
 }
 
+/* The n numbers at `sum`, from which the gradient's elements from `at` on are added up: those that
+ * it has, if the node adds, else zeros. */
+static void begin(const struct plain *p, int o, int64_t at, int64_t n, float *sum)
+{
+    if (!plain_adds(p, o))
+        memset(sum, 0, (size_t)n * sizeof *sum);
+    else if (p->out_type[o] != DTYPE_F32)
+        convert_to_f32(sum, (const uint16_t *)p->out[o] + at, p->out_type[o], n);
+}
+
 /* Columns [from, to) of output `o`, which has `rows` rows: sums of dy's rows, by token or by
  * position. */
 static void scatter(const struct plain *p, int part, int o, int64_t rows, int64_t from, int64_t to)
@@ -57,8 +68,8 @@ static void scatter(const struct plain *p, int part, int o, int64_t rows, int64_
                   length = length_of(&p->in_shape[EMBEDDING_GRAD_TOKENS]);
     float *room = plain_part_scratch(p, part), *sum = plain_dest(p, o, 0, p->scratch);
 
-    for (int64_t r = 0; r < rows && !(p->adds >> o & 1); r++)
-        memset(sum + r * c + from, 0, (size_t)(to - from) * sizeof *sum);
+    for (int64_t r = 0; r < rows; r++)
+        begin(p, o, r * c + from, to - from, sum + r * c + from);
     for (int64_t r = 0; r < n; r++) {
         const int64_t row = o == EMBEDDING_GRAD_DTABLE ? clamp(tokens[r], rows) : r % length;
 

@@ -108,10 +108,23 @@ int cpu_make_linear_grad_x(struct cpu *b, const struct graph *g, const struct no
 
 /* ---- dw += dy^T x ---- */
 
-/* oneDNN's inner product always overwrites dw, but its product of float32 matrices can add. */
+/* oneDNN's inner product always overwrites dw, but its products of matrices can add.  (So can its
+ * primitive of a product, which took up to 1.08 of the time of an inner product and an addition
+ * where dw has more rows than the batch.) */
 int linear_adds(const struct graph *g, const struct node *n)
 {
-    return op_type(g, n) == DTYPE_F32 && !has_image(n) && !cpu_has_out(n, LINEAR_GRAD_W_DB);
+    if (has_image(n) || cpu_has_out(n, LINEAR_GRAD_W_DB) ||
+        g->value[n->out[LINEAR_GRAD_W_DW]].dtype != DTYPE_F32)
+        return 0;
+    return op_type(g, n) == DTYPE_F32 || dn_has_gemm_bf16();
+}
+
+/* c [m,n] += a^T b, with a [k,m] and b [k,n], both of this type. */
+static dnnl_status_t add_product(enum dtype type, int64_t m, int64_t n, int64_t k, const void *a,
+                                 const void *b, float *c)
+{
+    return type == DTYPE_F32 ? dnnl_sgemm('T', 'N', m, n, k, 1.0f, a, m, b, n, 1.0f, c, n)
+                             : dn_gemm_bf16('T', 'N', m, n, k, a, m, b, n, 1.0f, c, n);
 }
 
 static void run_adding(const struct plain *p)
@@ -119,14 +132,12 @@ static void run_adding(const struct plain *p)
     const struct shape *x = &p->in_shape[LINEAR_GRAD_W_X], *dy = &p->in_shape[LINEAR_GRAD_W_DY];
     const int64_t batch = x->dim[0], in = x->dim[1], out = dy->dim[1];
     const void *x_at = p->in[LINEAR_GRAD_W_X], *dy_at = p->in[LINEAR_GRAD_W_DY];
-    void *dw = p->out[LINEAR_GRAD_W_DW];
-    dnnl_status_t st;
+    const enum dtype type = p->in_type[LINEAR_GRAD_W_X];
+    float *dw = p->out[LINEAR_GRAD_W_DW];
 
-    if (p->attr.linear.transposed)
-        st = dnnl_sgemm('T', 'N', in, out, batch, 1.0f, x_at, in, dy_at, out, 1.0f, dw, out);
-    else
-        st = dnnl_sgemm('T', 'N', out, in, batch, 1.0f, dy_at, out, x_at, in, 1.0f, dw, in);
-    plain_multiplied(p, (int)st);
+    plain_multiplied(p, (int)(p->attr.linear.transposed
+                                  ? add_product(type, in, out, batch, x_at, dy_at, dw)
+                                  : add_product(type, out, in, batch, dy_at, x_at, dw)));
 }
 
 static int make_overwriting(struct cpu *b, const struct graph *g, const struct node *n,

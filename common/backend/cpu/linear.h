@@ -5,7 +5,7 @@
 
 #include "ir/graph.h"
 
-/* 1: the kernel of this linear_grad_w adds to dw by itself. */
+/* 1: the kernel of this linear_grad_w adds to dw by itself; the node has no db. */
 int linear_adds(const struct graph *g, const struct node *n);
 
 #endif

@@ -136,6 +136,21 @@ int dn_multiplies_bf16(void) { return has_isa(dnnl_cpu_isa_avx512_core_bf16); }
 
 int dn_has_amx(void) { return has_isa(dnnl_cpu_isa_avx512_core_amx); }
 
+__attribute__((weak)) dnnl_status_t dnnl_gemm_bf16bf16f32(char trans_a, char trans_b, dnnl_dim_t m,
+                                                          dnnl_dim_t n, dnnl_dim_t k, float alpha,
+                                                          const uint16_t *a, dnnl_dim_t lda,
+                                                          const uint16_t *b, dnnl_dim_t ldb,
+                                                          float beta, float *c, dnnl_dim_t ldc);
+
+int dn_has_gemm_bf16(void) { return dnnl_gemm_bf16bf16f32 && dn_has_bf16(); }
+
+dnnl_status_t dn_gemm_bf16(char trans_a, char trans_b, int64_t m, int64_t n, int64_t k,
+                           const void *a, int64_t lda, const void *b, int64_t ldb, float beta,
+                           float *c, int64_t ldc)
+{
+    return dnnl_gemm_bf16bf16f32(trans_a, trans_b, m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc);
+}
+
 static dnnl_alg_kind_t forward_alg(enum activation act)
 {
     switch (act) {

@@ -36,6 +36,14 @@ int dn_has_bf16(void);
 int dn_multiplies_bf16(void);
 int dn_has_amx(void); /* 1 if oneDNN multiplies BF16 by AMX here */
 
+/* C = op(A) op(B) + beta C, as dnnl_sgemm's with alpha = 1, of BF16 matrices and an F32 C.  The
+ * library (2.6, 3.2) has it, but its headers do not tell of it; dn_has_gemm_bf16 is 0 if this one
+ * does not, or the processor has no BF16 primitives. */
+int dn_has_gemm_bf16(void);
+dnnl_status_t dn_gemm_bf16(char trans_a, char trans_b, int64_t m, int64_t n, int64_t k,
+                           const void *a, int64_t lda, const void *b, int64_t ldb, float beta,
+                           float *c, int64_t ldc);
+
 /* The extents of a tensor, and its strides in memory. */
 struct dn_layout {
     int n;

@@ -163,6 +163,16 @@ struct split {
     plain_part *part;
 };
 
+int plain_adds(const struct plain *p, int i) { return p->adds >> i & 1; }
+
+void plain_give(const struct plain *p, int i, const float *sum, int64_t n)
+{
+    if (plain_adds(p, i))
+        plain_add(p->out[i], sum, n);
+    else
+        memcpy(p->out[i], sum, (size_t)n * sizeof *sum);
+}
+
 /* The OpenMP runtime may start fewer threads than there are parts, so a thread may run several. */
 static void run_parts(void *data)
 {
@@ -228,6 +238,6 @@ size_t plain_room_of(const struct graph *g, int v)
 void plain_zero(const struct plain *p)
 {
     for (int i = 0; i < NODE_MAX_OUT; i++)
-        if (p->out_bytes[i] && p->out[i] && !(p->adds >> i & 1))
+        if (p->out_bytes[i] && p->out[i] && !plain_adds(p, i))
             memset(p->out[i], 0, p->out_bytes[i]);
 }

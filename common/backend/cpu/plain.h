@@ -75,6 +75,10 @@ void plain_multiplied(const struct plain *p, int status);
 void plain_add(float *restrict sum, const float *restrict x, int64_t n);
 void plain_sum(float *restrict y, const float *restrict a, const float *restrict b, int64_t n);
 
+int plain_adds(const struct plain *p, int i); /* 1: the node adds to out[i] (node.adds) */
+/* The n numbers of `sum` go to out[i], which is F32, or are added there. */
+void plain_give(const struct plain *p, int i, const float *sum, int64_t n);
+
 /* Kernels compute in F32.  They read and write operands that may be BF16 in pieces, which pass
  * through a `room` that stays in the nearest cache; an F32 operand is read and written where it
  * lies, and its room is not used.  A piece has PLAIN_PIECE elements or, where a kernel needs whole

@@ -288,8 +288,8 @@ CPU_CLONES static void transform_w(const struct filter *f, const float *w, int64
     }
 }
 
-/* The way back, for the gradient: dw = G^T u G */
-CPU_CLONES static void transform_u(const struct filter *f, const float *u, int64_t number,
+/* The way back, for the gradient: dw = G^T u G, or dw += that */
+CPU_CLONES static void transform_u(const struct filter *f, const float *u, int64_t number, int adds,
                                    float *dw)
 {
     const int64_t each = f->panels * f->rows * PANEL;
@@ -309,8 +309,11 @@ CPU_CLONES static void transform_u(const struct filter *f, const float *u, int64
     }
     dw += filter_row(f, number);
     for (int64_t j = 0; j < PANEL; j++)
-        for (int t = 0; t < TAPS; t++)
-            dw[j * f->per_column + t] = tap[t][j];
+        for (int t = 0; t < TAPS; t++) {
+            float *to = dw + j * f->per_column + t;
+
+            *to = adds ? *to + tap[t][j] : tap[t][j];
+        }
 }
 
 /* ---- forward, grad_x ---- */
@@ -522,7 +525,7 @@ static void grad_w_filter(const struct plain *p, int part, int64_t from, int64_t
                       (float *)plain_part_scratch(p, k) + i * each + from * PANEL,
                       (to - from) * PANEL);
     for (int64_t i = from; i < to; i++)
-        transform_u(&f, sum, i, p->out[CONV2D_GRAD_W_DW]);
+        transform_u(&f, sum, i, plain_adds(p, CONV2D_GRAD_W_DW), p->out[CONV2D_GRAD_W_DW]);
 }
 
 static void run_grad_w(const struct plain *p)
@@ -536,7 +539,7 @@ static void run_grad_w(const struct plain *p)
         return;
     for (int k = 1; k < n_parts(p, &s); k++)
         plain_add(db, (float *)plain_part_scratch(p, k) + filter_numbers(&s), s.to.c);
-    memcpy(p->out[CONV2D_GRAD_W_DB], db, p->out_bytes[CONV2D_GRAD_W_DB]);
+    plain_give(p, CONV2D_GRAD_W_DB, db, s.to.c);
 }
 
 /* ---- making ---- */

@@ -130,13 +130,16 @@ static int cuda_copy_out(struct backend *b, void *to, const void *from, size_t n
 }
 
 /* 1: the node's kernel adds to its outputs by itself.  These are the kernels that write parameters'
- * gradients by a grad_array (device.cuh), and cuBLASLt's product, unless it has to make db, too. */
+ * gradients by a grad_array (device.cuh), and those of the libraries.  backend.c wraps the others,
+ * which make gradients of activations, too. */
 static int adds_itself(const struct node *n)
 {
     switch (n->op) {
     case OP_cast:
     case OP_bias_grad:
     case OP_embedding_grad:
+    case OP_conv2d_grad_w:
+    case OP_linear_grad_w:
         return 1;
     case OP_batch_norm_grad_stats:
         return !(n->adds & 1u << BATCH_NORM_GRAD_STATS_GSUMS);
@@ -146,8 +149,6 @@ static int adds_itself(const struct node *n)
         return !(n->adds & 1u << GROUP_NORM_GRAD_DX);
     case OP_class_token_grad:
         return !(n->adds & 1u << CLASS_TOKEN_GRAD_DX);
-    case OP_linear_grad_w:
-        return n->attr.linear.image[0] == 0 && !cuda_has_out(n, LINEAR_GRAD_W_DB);
     default:
         return 0;
     }
@@ -166,7 +167,7 @@ static int cuda_can_fuse(struct backend *b, const struct graph *g, const struct 
     if (f == FUSE_ADDS)
         return adds_itself(n);
     if (f == FUSE_BIAS && n->op == OP_linear_grad_w && n->adds)
-        return 0; /* or the product could not add by itself */
+        return 0; /* cuBLASLt has no tail for db if the product adds */
     return backend_usual_fusion(n, f, act);
 }
 

@@ -8,7 +8,9 @@
  *
  * With one channel, or a 1x1 filter, both orders are the same and nothing is reordered.  In BF16
  * and F16 cuDNN has no dw in F32: if F32 is wanted, the plan writes dw in the layers' type to the
- * scratch, and a pass widens it.
+ * scratch, and a pass widens it.  The pass that brings dw to its place adds there if the node adds
+ * (node.adds).  Where no such pass is needed the plan adds by itself (beta = 1), or, if no engine
+ * can, one is made for that.
  *
  * Only plans that keep the rules of cudnn.h are used.  None of this has run on a GPU yet.
  * tests/cudnn builds the plans for a described H200, and runs this file with a stand-in for cuDNN
@@ -38,6 +40,8 @@ struct conv {
     enum activation act;       /* the activation that a pass does after the plan */
     int has_bias, reorders;    /* a bias (or its gradient) exists; w is not in K,R,S,C order */
     int widens;                /* dw is F32, but the plan's is not */
+    int adds_w, adds_b;        /* grad_w adds to dw, to db (node.adds) */
+    int passes_w;              /* w is in the scratch for the plan */
     size_t at_filter, at_sums; /* offsets in the scratch; the plan's workspace is at 0 */
     struct passes_array w, y, bias, filter; /* tensors or their gradients, as the pass says */
     void *sums;
@@ -84,7 +88,7 @@ static int conv_bind(struct kernel *k, void *const *in, void *const *out, void *
     c->bias.at = ptr[CONV_B];
     c->filter.at = (char *)scratch + c->at_filter;
     c->sums = (char *)scratch + c->at_sums;
-    if (c->reorders || c->widens)
+    if (c->passes_w)
         ptr[CONV_W] = c->filter.at;
     cudnn_pack_free(c->pack);
     c->pack = NULL;
@@ -94,7 +98,7 @@ static int conv_bind(struct kernel *k, void *const *in, void *const *out, void *
 static void before(const struct conv *c)
 {
     if (c->reorders && c->pass != CUDNN_PASS_GRAD_W)
-        passes_transpose(c->cuda, c->w, c->filter, c->s.filter[0], c->s.filter[1], taps(c));
+        passes_transpose(c->cuda, c->w, c->filter, c->s.filter[0], c->s.filter[1], taps(c), 0);
 }
 
 static void behind(const struct conv *c)
@@ -107,11 +111,11 @@ static void behind(const struct conv *c)
     if (c->pass != CUDNN_PASS_GRAD_W)
         return;
     if (c->reorders)
-        passes_transpose(c->cuda, c->filter, c->w, k, taps(c), c->s.filter[1]);
-    else if (c->widens)
-        passes_widen(c->cuda, c->filter, c->w, filter_elements(c));
+        passes_transpose(c->cuda, c->filter, c->w, k, taps(c), c->s.filter[1], c->adds_w);
+    else if (c->passes_w)
+        passes_give(c->cuda, c->filter, c->w, filter_elements(c), c->adds_w);
     if (c->bias.at)
-        passes_column_sums(c->cuda, c->y, c->bias, rows(c), k, c->sums);
+        passes_column_sums(c->cuda, c->y, c->bias, rows(c), k, c->adds_b, c->sums);
 }
 
 static int conv_run(struct kernel *k, struct err *err)
@@ -132,8 +136,8 @@ static const struct kernel_ops conv_ops = {
     .free = conv_free,
 };
 
-/* Takes a plan with bias, or bias and relu, if the node wants that and such a plan exists; else a
- * plan of the convolution alone. */
+/* Takes a plan with bias, or bias and relu, or one that adds, if the node wants that and such a
+ * plan exists; else a plan of the convolution alone. */
 static int choose(struct conv *c, struct err *err)
 {
     const struct cudnn_rules rules = dnn_rules(c->cuda);
@@ -148,12 +152,16 @@ static int choose(struct conv *c, struct err *err)
         }
         c->tail = CONV_ALONE;
     }
+    if (c->adds_w && !c->passes_w &&
+        conv_plan(c->dnn->device, &rules, c->pass, CONV_ADDED, &c->s, &c->plan, &none) == 0)
+        return 0;
+    c->passes_w |= c->adds_w;
     return conv_plan(c->dnn->device, &rules, c->pass, CONV_ALONE, &c->s, &c->plan, err);
 }
 
 static void lay_out(struct conv *c)
 {
-    const int64_t elements = c->reorders || c->widens ? filter_elements(c) : 0;
+    const int64_t elements = c->passes_w ? filter_elements(c) : 0;
     const int sums = c->has_bias && c->pass == CUDNN_PASS_GRAD_W;
 
     c->at_filter = dnn_piece(c->plan->workspace);
@@ -182,9 +190,12 @@ static int make(struct cuda *b, const struct graph *g, const struct node *n, str
     if (c->pass == CUDNN_PASS_GRAD_W) {
         c->w.type = g->value[n->out[CONV2D_GRAD_W_DW]].dtype;
         c->widens = c->w.type != c->s.dtype;
+        c->adds_w = n->adds >> CONV2D_GRAD_W_DW & 1;
+        c->adds_b = n->adds >> CONV2D_GRAD_W_DB & 1;
         if (c->has_bias)
             c->bias.type = g->value[n->out[CONV2D_GRAD_W_DB]].dtype;
     }
+    c->passes_w = c->reorders || c->widens;
     if (n->op == OP_conv2d && cuda_has_in(n, CONV2D_ADD))
         rc = err_set(err, ERR_UNSUPPORTED, "a convolution with a fused sum has no plan");
     if (rc < 0 || (rc = dnn_of(b, &c->dnn, err)) < 0 || (rc = choose(c, err)) < 0) {

@@ -43,7 +43,7 @@ static const char *describe(enum cudnn_pass pass, enum conv_tail tail, const str
                             char *out, size_t room)
 {
     static const char *const pass_name[] = {"conv2d", "conv2d_grad_x", "conv2d_grad_w"};
-    static const char *const tail_name[] = {"", " + bias", " + bias + relu"};
+    static const char *const tail_name[] = {"", " + bias", " + bias + relu", " + what is there"};
     const struct cudnn_window *v = &s->window;
     char x[SHAPE_TEXT_LEN];
 
@@ -62,7 +62,7 @@ static void add_tail(struct cudnn_graph *g, enum conv_tail tail, const struct co
     const int b = cudnn_channels(g, s->dtype, s->filter[0]), sums = cudnn_inner(g, &s->y);
     const int biased = tail == CONV_BIAS_RELU ? cudnn_inner(g, &s->y) : y;
 
-    cudnn_convolve(g, CUDNN_PASS_FORWARD, &s->window, CONV_X, CONV_W, sums);
+    cudnn_convolve(g, CUDNN_PASS_FORWARD, &s->window, CONV_X, CONV_W, sums, 0);
     cudnn_apply(g, CUDNN_POINTWISE_ADD, sums, b, biased);
     if (tail == CONV_BIAS_RELU)
         cudnn_apply(g, CUDNN_POINTWISE_RELU_FWD, biased, -1, y);
@@ -79,9 +79,9 @@ int conv_plan(struct cudnn_device *d, const struct cudnn_rules *rules, enum cudn
     int rc;
 
     ASSERT(x == CONV_X && w == CONV_W && y == CONV_Y);
-    ASSERT(tail == CONV_ALONE || pass == CUDNN_PASS_FORWARD);
-    if (tail == CONV_ALONE)
-        cudnn_convolve(g, pass, &s->window, x, w, y);
+    ASSERT(tail == CONV_ALONE || (pass == CUDNN_PASS_GRAD_W) == (tail == CONV_ADDED));
+    if (tail == CONV_ALONE || tail == CONV_ADDED)
+        cudnn_convolve(g, pass, &s->window, x, w, y, tail == CONV_ADDED);
     else
         add_tail(g, tail, s, y);
     rc = cudnn_plan_for(g, rules, out, err);

@@ -28,7 +28,9 @@ extern const struct conv_operands conv_operands[];
 /* The shape of a conv2d, conv2d_grad_x or conv2d_grad_w node; returns the node's pass. */
 enum cudnn_pass conv_shape_of(const struct graph *g, const struct node *n, struct conv_shape *out);
 
-enum conv_tail { CONV_ALONE, CONV_BIAS, CONV_BIAS_RELU }; /* forward only */
+/* CONV_ADDED is for the gradient of w, to which the plan adds; the others are for the forward pass.
+ */
+enum conv_tail { CONV_ALONE, CONV_BIAS, CONV_BIAS_RELU, CONV_ADDED };
 
 /* The order of a pack's pointers: x, w, y (or their gradients), and the bias if there is a tail. */
 enum { CONV_X, CONV_W, CONV_Y, CONV_B, CONV_MAX_TENSORS = 6 };

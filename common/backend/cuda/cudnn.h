@@ -91,9 +91,10 @@ int cudnn_filter(struct cudnn_graph *g, enum dtype t, const int64_t kcrs[4]); /*
 int cudnn_channels(struct cudnn_graph *g, enum dtype t, int64_t c);           /* [c], as a bias */
 int cudnn_inner(struct cudnn_graph *g, const struct shape *nhwc); /* virtual, F32: no memory */
 
-/* x, w and y are the tensors or their gradients, as the pass says.  Sums are in float32. */
+/* x, w and y are the tensors or their gradients, as the pass says.  Sums are in float32.  With
+ * `adds` the result is added to what its tensor holds (beta = 1). */
 void cudnn_convolve(struct cudnn_graph *g, enum cudnn_pass pass, const struct cudnn_window *c,
-                    int x, int w, int y);
+                    int x, int w, int y, int adds);
 
 /* A tensor of any layout; strides count elements.  An inner one is virtual: it needs no memory. */
 struct cudnn_tensor {

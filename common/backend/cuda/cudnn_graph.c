@@ -256,10 +256,10 @@ static const struct {
 };
 
 void cudnn_convolve(struct cudnn_graph *g, enum cudnn_pass pass, const struct cudnn_window *c,
-                    int x, int w, int y)
+                    int x, int w, int y, int adds)
 {
     cudnnBackendDescriptor_t conv = convolution(g, c);
-    const float alpha = 1.0f, beta = 0.0f;
+    const float alpha = 1.0f, beta = adds ? 1.0f : 0.0f;
     const void *value[] = {&conv, tensor_of(g, x), tensor_of(g, w), tensor_of(g, y), &alpha, &beta};
     struct attr a[6];
 

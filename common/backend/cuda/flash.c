@@ -111,10 +111,10 @@ static int run_piece(const struct flash *f, const struct piece *p, struct err *e
     int rc;
 
     if (f->is_grad)
-        passes_transpose(f->cuda, lse, stats, p->n, f->s.length, f->s.heads);
+        passes_transpose(f->cuda, lse, stats, p->n, f->s.length, f->s.heads, 0);
     rc = cudnn_pack_run(f->dnn->device, p->pack, err);
     if (rc == 0 && !f->is_grad && rows)
-        passes_transpose(f->cuda, stats, lse, p->n, f->s.heads, f->s.length);
+        passes_transpose(f->cuda, stats, lse, p->n, f->s.heads, f->s.length, 0);
     return rc;
 }
 

@@ -11,7 +11,7 @@ static void run(const struct own *p, const void *from, void *to, const struct sh
     const int64_t samples = image->dim[0], pixels = image->dim[1] * image->dim[2];
     const int64_t rows = to_rows ? pixels : image->dim[3], cols = to_rows ? image->dim[3] : pixels;
 
-    transpose_all(p, (const T *)from, (T *)to, samples, rows, cols);
+    transpose_all(p, (const T *)from, (T *)to, samples, rows, cols, 0);
 }
 
 template <typename T> static void run_flatten(const struct own *p)

@@ -40,6 +40,7 @@ struct linear {
     struct passes_array tensor[3], plain_w, bias;
     struct passes_saved saved; /* saved by the activation of y, or read for dx */
     int has_mask, has_pre, transposed;
+    int adds_w, adds_b; /* grad_w adds to dw, to db (node.adds) */
     void *scratch;
 };
 
@@ -117,7 +118,8 @@ static int linear_bind(struct kernel *k, void *const *in, void *const *out, void
 static void before(const struct linear *l)
 {
     if (l->pixels && l->pass != GEMM_GRAD_W)
-        passes_transpose(l->cuda, l->plain_w, l->tensor[GEMM_W], l->n_out, l->channels, l->pixels);
+        passes_transpose(l->cuda, l->plain_w, l->tensor[GEMM_W], l->n_out, l->channels, l->pixels,
+                         0);
 }
 
 static void behind(const struct linear *l)
@@ -134,9 +136,10 @@ static void behind(const struct linear *l)
     if (l->pass != GEMM_GRAD_W)
         return;
     if (l->pixels)
-        passes_transpose(l->cuda, l->tensor[GEMM_W], l->plain_w, l->n_out, l->pixels, l->channels);
+        passes_transpose(l->cuda, l->tensor[GEMM_W], l->plain_w, l->n_out, l->pixels, l->channels,
+                         l->adds_w);
     if (bias)
-        passes_column_sums(l->cuda, l->tensor[GEMM_Y], l->bias, l->batch, l->n_out,
+        passes_column_sums(l->cuda, l->tensor[GEMM_Y], l->bias, l->batch, l->n_out, l->adds_b,
                            (char *)l->scratch + l->at_sums);
 }
 
@@ -169,7 +172,8 @@ static enum blas_tail wish(const struct linear *l)
                                               {BLAS_GELU_PRE, BLAS_BIAS_GELU_PRE}};
 
     if (l->pass == GEMM_GRAD_W)
-        return l->has_bias && !l->transposed ? BLAS_BIAS_GRAD : BLAS_ALONE;
+        return l->has_bias && !l->transposed && !l->adds_w && !l->adds_b ? BLAS_BIAS_GRAD
+                                                                         : BLAS_ALONE;
     if (l->pass == GEMM_GRAD_X)
         return l->has_mask ? BLAS_RELU_GRAD : l->has_pre ? BLAS_GELU_GRAD : BLAS_ALONE;
     if (l->act == ACT_RELU)
@@ -237,7 +241,9 @@ static void describe(struct linear *l, const struct graph *g, const struct node 
     l->transposed = n->attr.linear.transposed;
     l->g = l->transposed ? gemm_of_transposed(l->pass, l->batch, w->dim[0], l->n_out)
                          : gemm_of(l->pass, l->batch, w->dim[1], l->n_out);
-    l->g.adds = n->adds != 0;
+    l->adds_w = n->op == OP_linear_grad_w && n->adds >> LINEAR_GRAD_W_DW & 1;
+    l->adds_b = n->op == OP_linear_grad_w && n->adds >> LINEAR_GRAD_W_DB & 1;
+    l->g.adds = l->adds_w && !l->pixels; /* else the pass behind the product adds */
     set_types(l, g, n);
 }
 

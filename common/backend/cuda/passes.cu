@@ -25,44 +25,49 @@ static struct own launcher(struct cuda *b, void *scratch)
 
 template <typename T>
 static void run_transpose(const struct own *p, struct passes_array from, struct passes_array to,
-                          int64_t samples, int64_t rows, int64_t cols)
+                          int64_t samples, int64_t rows, int64_t cols, int adds)
 {
     if (to.type == DTYPE_F32)
-        transpose_all(p, (const T *)from.at, (float *)to.at, samples, rows, cols);
+        transpose_all(p, (const T *)from.at, (float *)to.at, samples, rows, cols, adds);
     else
-        transpose_all(p, (const T *)from.at, (T *)to.at, samples, rows, cols);
+        transpose_all(p, (const T *)from.at, (T *)to.at, samples, rows, cols, adds);
 }
 
 extern "C" void passes_transpose(struct cuda *b, struct passes_array from, struct passes_array to,
-                                 int64_t samples, int64_t rows, int64_t cols)
+                                 int64_t samples, int64_t rows, int64_t cols, int adds)
 {
     const struct own p = launcher(b, NULL);
 
     ASSERT(to.type == DTYPE_F32 || to.type == from.type);
-    BY_TYPE(from.type, run_transpose)(&p, from, to, samples, rows, cols);
+    BY_TYPE(from.type, run_transpose)(&p, from, to, samples, rows, cols, adds);
 }
 
-template <typename T> static __global__ void widen(const T *from, float *to, int64_t n)
+template <typename T, typename U>
+static __global__ void give(const T *from, U *to, int64_t n, int adds)
 {
     for (int64_t i = grid_first(); i < n; i += grid_stride())
-        to[i] = (float)from[i];
+        to[i] = (U)(adds ? (float)to[i] + (float)from[i] : (float)from[i]);
 }
 
 template <typename T>
-static void run_widen(const struct own *p, struct passes_array from, struct passes_array to,
-                      int64_t n)
+static void run_give(const struct own *p, struct passes_array from, struct passes_array to,
+                     int64_t n, int adds)
 {
-    LAUNCH((widen<T>), blocks_for(p, n, THREADS), THREADS, p, (const T *)from.at, (float *)to.at,
-           n);
+    if (to.type == DTYPE_F32)
+        LAUNCH((give<T, float>), blocks_for(p, n, THREADS), THREADS, p, (const T *)from.at,
+               (float *)to.at, n, adds);
+    else
+        LAUNCH((give<T, T>), blocks_for(p, n, THREADS), THREADS, p, (const T *)from.at, (T *)to.at,
+               n, adds);
 }
 
-extern "C" void passes_widen(struct cuda *b, struct passes_array from, struct passes_array to,
-                             int64_t n)
+extern "C" void passes_give(struct cuda *b, struct passes_array from, struct passes_array to,
+                            int64_t n, int adds)
 {
     const struct own p = launcher(b, NULL);
 
-    ASSERT(to.type == DTYPE_F32);
-    BY_TYPE(from.type, run_widen)(&p, from, to, n);
+    ASSERT(to.type == DTYPE_F32 || to.type == from.type);
+    BY_TYPE(from.type, run_give)(&p, from, to, n, adds);
 }
 
 struct no_change {
@@ -210,22 +215,22 @@ template <typename T> struct element { /* a term of a column's sum */
 
 template <typename T>
 static void run_column_sums(const struct own *p, struct passes_array x, struct passes_array sum,
-                            int64_t rows, int64_t c)
+                            int64_t rows, int64_t c, int adds)
 {
     const struct element<T> term = {
         (const T *)x.at, c, 0
     };
-    const struct grad_array end = {sum.at, (int)sum.type, 0};
+    const struct grad_array end = {sum.at, (int)sum.type, adds};
 
     columns_sum<1>(p, term, end, rows, c);
 }
 
 extern "C" void passes_column_sums(struct cuda *b, struct passes_array x, struct passes_array sum,
-                                   int64_t rows, int64_t c, void *scratch)
+                                   int64_t rows, int64_t c, int adds, void *scratch)
 {
     const struct own p = launcher(b, scratch);
 
-    BY_TYPE(x.type, run_column_sums)(&p, x, sum, rows, c);
+    BY_TYPE(x.type, run_column_sums)(&p, x, sum, rows, c, adds);
 }
 
 extern "C" size_t passes_column_sums_scratch(int64_t rows, int64_t c)

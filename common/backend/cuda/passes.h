@@ -14,12 +14,15 @@ struct passes_array {
     enum dtype type;
 };
 
-/* to[s][j][i] = from[s][i][j] for i < rows, j < cols; `to` has the type of `from`, or F32. */
+/* to[s][j][i] = from[s][i][j] for i < rows, j < cols or, with `adds`, to[s][j][i] += that; `to` has
+ * the type of `from`, or F32. */
 void passes_transpose(struct cuda *b, struct passes_array from, struct passes_array to,
-                      int64_t samples, int64_t rows, int64_t cols);
+                      int64_t samples, int64_t rows, int64_t cols, int adds);
 
-/* to[i] = from[i] for i < n; `to` is F32. */
-void passes_widen(struct cuda *b, struct passes_array from, struct passes_array to, int64_t n);
+/* to[i] = from[i] for i < n or, with `adds`, to[i] += from[i]; `to` has the type of `from`, or F32.
+ */
+void passes_give(struct cuda *b, struct passes_array from, struct passes_array to, int64_t n,
+                 int adds);
 
 /* y[r][c] = act(y[r][c] + bias[c]); `bias` has y's type, or is NULL. */
 void passes_bias_act(struct cuda *b, struct passes_array y, const void *bias, enum activation act,
@@ -41,10 +44,10 @@ void passes_bias_act_saving(struct cuda *b, struct passes_array y, const void *b
 void passes_act_grad(struct cuda *b, struct passes_array dx, enum activation act, int64_t rows,
                      int64_t c, struct passes_saved s);
 
-/* sum[c] = x[0][c] + x[1][c] + ..., added in double; only the shape decides the order.  `sum` has
- * x's type, or F32. */
+/* sum[c] = x[0][c] + x[1][c] + ... or, with `adds`, sum[c] += that, added in double; only the shape
+ * decides the order.  `sum` has x's type, or F32. */
 void passes_column_sums(struct cuda *b, struct passes_array x, struct passes_array sum,
-                        int64_t rows, int64_t c, void *scratch);
+                        int64_t rows, int64_t c, int adds, void *scratch);
 size_t passes_column_sums_scratch(int64_t rows, int64_t c);
 
 int passes_check(const char *what, struct err *err);
