@@ -273,7 +273,10 @@ static int is_gathered(const struct state *s)
     return is_divided(s) && !s->shards->divides_params;
 }
 
-/* The averages of all shards take the parameters' place. */
+/* The averages of all shards take the parameters' place.  This does not wait for a device: what
+ * reads them, and what puts the trained ones back, is queued behind the all-gathers.  An all-gather
+ * that breaks off, which nothing may wait for any more, writes to other ranks' spans alone; their
+ * owners send those parameters in the next formation (train/reshard.c). */
 static int gather(struct state *s, struct coll *c, struct err *err)
 {
     const struct layout *l = s->layout;

@@ -104,6 +104,12 @@ int buffers_fit_params(struct buffers *m, const struct layout *l, const char *ap
 /* 1: the gradients of both buckets cannot be in memory at the same time. */
 int buffers_overlap(const struct buffers *m, const struct layout *l, int a, int b);
 
+/* A formation begins: zero the gradients, whose padding must be zero (program/layout.h).  On a
+ * device a collective that broke off in the formation before may have left anything there.
+ * Gradients that are divided are left alone, since buffers_clear_padding is called in each step for
+ * them. */
+int buffers_clear(struct buffers *m, const struct layout *l, struct err *err);
+
 /* Zero the padding between the bucket's gradients, where other gradients may have been. */
 int buffers_clear_padding(struct buffers *m, const struct layout *l, int bucket, struct err *err);
 

@@ -353,6 +353,8 @@ int trainer_form(struct trainer *t, int source, struct err *err)
         return err->code;
     rc = t->n_ranks == 1 && !t->state->shards ? reducer_form(t->reducer, 0, err)
                                               : take_state(t, source, &records, err);
+    if (rc == 0)
+        rc = buffers_clear(t->buffers, t->layout, err);
     if (rc == 0 && t->state->shards)
         rc = remake_update(t, err);
     if (rc == 0)

@@ -36,6 +36,12 @@ MARK = "DPTRAIN_TEST_MARK"
 
 FINISHED, FAILED, USAGE, REFUSED, STOPPED = range(5)
 
+# The device of the tests that also train on simulated GPUs (tests/fakegpu): "cpu" or "cuda".
+DEVICE = os.environ.get("DPTRAIN_TEST_DEVICE", "cpu")
+# Arguments for daemons whose results are compared bit by bit: the bits depend on the number of
+# threads.
+EXACT = ("--threads", "1", "--device", DEVICE)
+
 # The demo job, small: 32 steps an epoch of 64 samples.
 SMALL = {"data.samples": 2048, "data.validation_samples": 512, "train.global_batch": 64,
          "train.epochs": 2}

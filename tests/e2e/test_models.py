@@ -19,9 +19,6 @@ JOB = {"train.global_batch": 5, "train.epochs": 3, "checkpoint.every_epochs": 0,
 N_SAMPLES, N_VALIDATION = 20, 5
 MOMENTUM = {"optimizer.lr": 0.02, "optimizer.momentum": 0.9, "optimizer.weight_decay": 0.0005}
 ADAMW = {"optimizer.name": "adamw", "optimizer.lr": 0.002}
-# Every rank has one thread, because the bits depend on their number.
-THREADS = ("--threads", "1")
-
 CIFAR = {"data.format": "cifar10", "data.path": "data", "data.augment.crop": 4,
          "data.augment.flip": "true"}
 TOKENS = {"data.format": "tokens", "data.path": "data"}
@@ -80,11 +77,11 @@ class Case(training.Case):
         later step, in which all wait for rank 2, all are killed."""
         job = {**JOB, **model}
         faults = "kill:rank1@update2,stop:rank2@step9" + SLOW_STEPS * ("strategy.zero" in job)
-        driver = self.driver(*THREADS, "--inject", faults, n=3, job={**job, "cluster.spares": 1})
-        followers = [self.follower("--rank", "1", *THREADS), self.follower("--rank", "2", *THREADS)]
+        driver = self.driver(*dp.EXACT, "--inject", faults, n=3, job={**job, "cluster.spares": 1})
+        followers = [self.follower("--rank", "1", *dp.EXACT), self.follower("--rank", "2", *dp.EXACT)]
         for k in (1, 2):
             driver.wait_line(f"rank {k} joined")
-        followers.append(self.follower(*THREADS))
+        followers.append(self.follower(*dp.EXACT))
         self.wait_frozen(followers[1].pid, 2)
         self.wait_event("checkpoint")
         for daemon in (driver, *followers):
@@ -94,9 +91,9 @@ class Case(training.Case):
         self.assertEqual([event["rank"] for event in self.events("lost")], [1])
         saved = self.events("checkpoint")[-1]["step"]
         self.assertEqual(saved, 5)
-        resumed = self.run_driver("--local", "--resume", *THREADS, n=3, job=job)
+        resumed = self.run_driver("--local", "--resume", *dp.EXACT, n=3, job=job)
         self.assertRegex(resumed.text, f"step {saved}")
-        losses, weights = self.undisturbed(job, 3, *THREADS)
+        losses, weights = self.undisturbed(job, 3, *dp.EXACT)
         self.assertEqual(self.final_losses(), losses)
         self.assertEqual(self.weights(), weights)
 

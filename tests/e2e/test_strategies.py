@@ -1,12 +1,18 @@
 """Every strategy under every fault, in the midst of steps: ranks are killed, frozen, cut off,
-drained and added, and at last the driver is killed and the run resumed.
+drained and added, and at last the driver is killed and the run resumed; or it is stopped in order,
+and resumed.
 
-    test_strategies.py [Lost|Back|Resized]  the strategies of which each does something that the
-                                            others do not
-    test_strategies.py rest                 the others
+    test_strategies.py [Lost|Back|Resized|Stopped]
+                                       the strategies of which each does something that the others
+                                       do not
+    test_strategies.py rest            the others
+    test_strategies.py turns           each strategy in one of Lost, Resized and Stopped, in turn; and
+                                       Back
+    test_strategies.py others          what `turns` leaves out
 
 The table WAYS says what each strategy promises.  Where ranks come in the place of others, and the
 strategy keeps nothing that is lost with a rank, the run ends with the bits of an undisturbed one.
+tests/fakegpu runs `turns` and `others` on simulated GPUs.
 """
 
 import dataclasses
@@ -15,16 +21,17 @@ import sys
 
 import dp
 import training
-from dp import FINISHED, PATIENT
+from dp import EXACT, FINISHED, PATIENT, freezing
 
-# 8 steps an epoch, 40 in all.  Two buckets of gradients.
+# 40 steps in all.  Two buckets of gradients.
+STEPS_AN_EPOCH = 8
 JOB = {"model.arch": "mlp", "model.hidden": "48", "data.samples": 512,
        "data.validation_samples": 256, "train.global_batch": 64, "train.epochs": 5,
        "train.bucket_bytes": 65536}
+if dp.DEVICE != "cpu":  # a simulated GPU is slow
+    JOB |= {"data.samples": 192, "data.validation_samples": 96, "train.global_batch": 24}
 MOMENTUM = {"optimizer.momentum": 0.9, "optimizer.lr": 0.02}
 ADAM = {"optimizer.name": "adamw", "optimizer.lr": 0.005}
-# Every rank has one thread, because the bits depend on their number.
-THREADS = ("--threads", "1")
 MEAN = "mean over ranks"
 
 # A rank that is lost for each reason, and what its `lost` event tells.
@@ -36,9 +43,10 @@ END_OF_DRIVER = "kill:rank0@reduce29"
 
 @dataclasses.dataclass
 class Way:
-    """A strategy by its keys, and what it promises when ranks are lost and replaced (`replaced`),
-    and when their number changes (`resized`): the bits of the run that is named by `like`, its
-    losses up to rounding, or losses that are at most so much worse."""
+    """A strategy by its keys, and what it promises when ranks are lost and replaced or the run is
+    stopped and resumed (`replaced`), and when the number of ranks changes (`resized`): the bits of
+    the run that is named by `like`, its losses up to rounding, or losses that are at most so much
+    worse."""
     keys: dict
     replaced: object
     resized: object
@@ -91,15 +99,16 @@ WAYS = {
     "zero_3_without_buddies": divided(3, buddy="false", is_ordinary=False),
     "shards": Way({"shards": 5}, BITS, BITS, like={"shards": 5}),
 }
+NOT_ON_GPUS = {"async"}
 
 
 class Case(training.Case):
     def start_all(self, job, *args, spares=0):
-        driver = self.driver(*THREADS, *args, n=3, job={**job, "cluster.spares": spares})
-        ranks = [self.follower("--rank", str(k), *THREADS) for k in (1, 2)]
+        driver = self.driver(*EXACT, *args, n=3, job={**job, "cluster.spares": spares})
+        ranks = [self.follower("--rank", str(k), *EXACT) for k in (1, 2)]
         for k in (1, 2):
             driver.wait_line(f"rank {k} joined")
-        return [driver, *ranks, *(self.follower(*THREADS) for _ in range(spares))]
+        return [driver, *ranks, *(self.follower(*EXACT) for _ in range(spares))]
 
     def job(self, way, keys=None):
         keys = way.keys if keys is None else keys
@@ -110,7 +119,7 @@ class Case(training.Case):
         like = {key: value for key, value in job.items() if not key.startswith("strategy.")}
         keys = way.keys if way.like is None else way.like
         like |= {f"strategy.{key}": value for key, value in keys.items()}
-        losses, weights = self.undisturbed(like, 3, *THREADS)
+        losses, weights = self.undisturbed(like, 3, *EXACT)
         got = self.final_losses()
         self.assertEqual([row[:2] for row in got], [row[:2] for row in losses])
         if promise == BITS:
@@ -146,7 +155,7 @@ class Lost(Case):
         self.assertEqual([event["nranks"] for event in recovered], [3, 3, 3])
         for event in recovered:
             self.assertLessEqual(event["steps_lost"], way.most_lost)
-        self.run_driver("--local", "--resume", *THREADS, n=3, job=job)
+        self.run_driver("--local", "--resume", *EXACT, n=3, job=job)
         self.assertEqual(self.events("error"), [])
         self.assertEqual({event.get("replicas") for event in self.events("epoch")}, {way.replicas})
         if way.warns:
@@ -195,7 +204,7 @@ class Resized(Case):
             self.wake(other.pid, n)
             self.assert_exit(leaver, dp.STOPPED)
         self.wait_frozen(other.pid, 3)  # rank 1 by now
-        late = self.follower(*THREADS)
+        late = self.follower(*EXACT)
         self.wait_spares(1)
         self.wake(other.pid, 3)
         late.wait_line(r"takes part as rank 2 of 3")
@@ -210,15 +219,55 @@ class Resized(Case):
         self.assert_promise(way, way.resized, job)
 
 
-def add_all(is_ordinary):
-    for name, way in WAYS.items():
-        for kind in (Lost, Resized):
-            if way.is_ordinary == is_ordinary:
-                setattr(kind, f"test_{name}", lambda self, way=way: self.check(way))
+class Stopped(Case):
+    """The run is stopped in order, and resumed."""
+
+    def losses(self, run="runs/demo"):
+        """The losses of whole epochs; the one that was cut short is told, too."""
+        return [row for row in super().losses(run) if row[1] % STEPS_AN_EPOCH == 0]
+
+    def check(self, way):
+        """SIGTERM comes in the midst of an epoch, in a step in which all wait for rank 1.  The ranks
+        stop soon after that step."""
+        job = {**self.job(way), **PATIENT}
+        driver, one, other = self.start_all(job, *freezing(1, 9))
+        self.wait_frozen(one.pid)
+        driver.signal(signal.SIGTERM)
+        driver.wait_line("SIGTERM: stopping")
+        self.wake(one.pid)
+        for daemon in (driver, one, other):
+            self.assert_exit(daemon, dp.STOPPED)
+        saved = self.events("checkpoint")[-1]["step"]
+        self.assertIn(saved, range(10, 16))
+        resumed = self.run_driver("--local", "--resume", *EXACT, n=3, job=job)
+        self.assertRegex(resumed.text, f"step {saved}")
+        for kind in ("error", "lost"):
+            self.assertEqual(self.events(kind), [])
+        self.assert_promise(way, way.replaced, job)
+
+
+KINDS = (Lost, Resized, Stopped)
+
+
+def chosen(part):
+    """(class, strategy) of the tests that an argument names."""
+    names = [name for name in WAYS if dp.DEVICE == "cpu" or name not in NOT_ON_GPUS]
+    turns = {(KINDS[i % len(KINDS)], name) for i, name in enumerate(names)}
+    pairs = [(kind, name) for name in names for kind in KINDS]
+    if part in ("turns", "others"):
+        return [pair for pair in pairs if (pair in turns) == (part == "turns")]
+    return [(kind, name) for kind, name in pairs if WAYS[name].is_ordinary == (part != "rest")]
+
+
+def add_all(part):
+    for kind, name in chosen(part):
+        setattr(kind, f"test_{name}", lambda self, way=WAYS[name]: self.check(way))
 
 
 if __name__ == "__main__":
-    add_all(sys.argv[1:2] != ["rest"])
-    if sys.argv[1:2] == ["rest"]:
-        del sys.argv[1], Back
+    add_all(sys.argv[1] if sys.argv[1:] else None)
+    if sys.argv[1:2] in (["rest"], ["others"]):
+        del Back
+    if sys.argv[1:2] in (["rest"], ["turns"], ["others"]):
+        del sys.argv[1]
     dp.main()
