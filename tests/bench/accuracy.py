@@ -155,7 +155,7 @@ def measure(args, work):
         end = epochs[-1]
         results.setdefault((precision, init, ranks), []).append(
             [figure(args, epoch) for epoch in epochs])
-        print(f"{precision}, init {init}, {ranks} ranks, seed {seed}: "
+        print(f"{precision}, init {init}, {ranks} rank{'s' * (ranks > 1)}, seed {seed}: "
               f"{100 * end['validation_accuracy']:.2f} %, losses "
               f"{end['train_loss']:.4f} {end['validation_loss']:.4f}, "
               f"{statistics.median(e['samples_per_second'] for e in epochs):,.0f} "
