@@ -81,6 +81,20 @@ static int must_fail(void)
     return left == 1;
 }
 
+/* Make a large block zero.  Its pages go back to the system, which hands out zeroed ones as they
+ * are used, in the threads that use them, and none for what is never used. */
+static void clear_pages(char *p, size_t n_bytes)
+{
+    const size_t whole = n_bytes / HUGE_PAGE * HUGE_PAGE;
+    const int are_given_back = madvise(p, whole, MADV_DONTNEED) == 0; /* locked pages are not */
+
+    madvise(p, n_bytes, MADV_HUGEPAGE); /* only advice: failing costs speed, nothing else */
+    if (are_given_back)
+        memset(p + whole, 0, n_bytes - whole);
+    else
+        memset(p, 0, n_bytes);
+}
+
 int try_alloc(void **out, size_t n_bytes, const char *what, struct err *err)
 {
     size_t align = n_bytes >= 2 * (size_t)HUGE_PAGE ? HUGE_PAGE : ALIGN;
@@ -89,8 +103,9 @@ int try_alloc(void **out, size_t n_bytes, const char *what, struct err *err)
     if (n_bytes > SIZE_MAX / 2 || must_fail() || posix_memalign(&p, align, n_bytes ? n_bytes : 1))
         return err_set(err, ERR_NOMEM, "out of memory: %zu bytes wanted for %s", n_bytes, what);
     if (align == HUGE_PAGE)
-        madvise(p, n_bytes, MADV_HUGEPAGE); /* only advice: failing costs speed, nothing else */
-    memset(p, 0, n_bytes);
+        clear_pages(p, n_bytes);
+    else
+        memset(p, 0, n_bytes);
     atomic_fetch_add_explicit(&n_allocs, 1, memory_order_relaxed);
     *out = p;
     return 0;

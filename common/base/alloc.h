@@ -23,8 +23,9 @@ char *xstrdup(const char *s);
 char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 char *xvasprintf(const char *fmt, va_list ap) __attribute__((format(printf, 1, 0)));
 
-/* `n_bytes` zeroed bytes, aligned to 64 (to 2 MiB and advised as huge pages from 4 MiB on), in
- * *out; `what` names it in the message.  Fails with ERR_NOMEM. */
+/* `n_bytes` zeroed bytes, aligned to 64, in *out; `what` names it in the message.  From 4 MiB on
+ * they are aligned to 2 MiB, advised as huge pages, and take physical memory only as they are used.
+ * Fails with ERR_NOMEM. */
 int try_alloc(void **out, size_t n_bytes, const char *what, struct err *err);
 
 /* Like realloc: *p, which may be NULL, holds at least n_bytes, the new ones not zeroed.  Fails with

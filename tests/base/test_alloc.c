@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,6 +31,41 @@ static void try_alloc_is_aligned_and_zeroed(void **state)
         for (size_t k = 0; k < sizes[i]; k += 61)
             assert_int_equal(((char *)p)[k], 0);
         memset(p, 0xFF, sizes[i]);
+        free(p);
+    }
+}
+
+static int n_resident(char *p, size_t n_bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), n_pages = n_bytes / page;
+    unsigned char *is_resident = xcalloc(n_pages, 1);
+    int n = 0;
+
+    assert_int_equal(mincore(p, n_bytes, is_resident), 0);
+    for (size_t i = 0; i < n_pages; i++)
+        n += is_resident[i] & 1;
+    free(is_resident);
+    return n;
+}
+
+/* Once the first block is free, the C library takes smaller ones from its heap, so that the third
+ * lies where the second was filled. */
+static void large_blocks_take_memory_as_they_are_used(void **state)
+{
+    static const size_t sizes[] = {24 << 20, (5 << 20) + 3, (5 << 20) + 3, 4 << 20};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        const size_t whole = sizes[i] >> 21 << 21;
+        struct err err;
+        void *p = NULL;
+
+        assert_int_equal(try_alloc(&p, sizes[i], "a test", &err), 0);
+        assert_int_equal(n_resident(p, whole), 0);
+        for (size_t k = 0; k < sizes[i]; k++)
+            assert_int_equal(((char *)p)[k], 0);
+        memset(p, 0xFF, sizes[i]);
+        assert_true(n_resident(p, whole) > 0);
         free(p);
     }
 }
@@ -175,6 +211,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(try_alloc_is_aligned_and_zeroed),
+        cmocka_unit_test(large_blocks_take_memory_as_they_are_used),
         cmocka_unit_test(impossible_sizes_are_refused),
         cmocka_unit_test(the_nth_fails_and_only_it),
         cmocka_unit_test(one_failure_among_threads),
