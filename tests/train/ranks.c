@@ -35,6 +35,29 @@ struct rank_run {
     atomic_uint requests;
 };
 
+/* ---- hooks that do nothing ---- */
+
+static void free_report(void *arg, struct report *r) { (void)arg, report_free(r); }
+
+static unsigned request_nothing(void *arg) { return (void)arg, 0; }
+
+static int never(void *arg) { return (void)arg, 0; }
+
+static void at_any(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t bucket)
+{
+    (void)arg, (void)phase, (void)epoch, (void)step, (void)bucket;
+}
+
+static void stepped_in(void *arg, int64_t wall_ns, int64_t busy_ns)
+{
+    (void)arg, (void)wall_ns, (void)busy_ns;
+}
+
+struct trainer_hooks run_idle_hooks(void *arg)
+{
+    return (struct trainer_hooks){arg, free_report, request_nothing, never, at_any, stepped_in};
+}
+
 /* ---- hooks ---- */
 
 static void take_report(void *arg, struct report *r)
@@ -91,12 +114,6 @@ static void stepped(void *arg, int64_t wall_ns, int64_t busy_ns)
 }
 
 static unsigned requests(void *arg) { return atomic_load(&((struct rank_run *)arg)->requests); }
-
-static int canceled(void *arg)
-{
-    (void)arg;
-    return 0;
-}
 
 /* Note what the step before added.  Called at the begin of each step, and after the last one. */
 static void note_step(struct rank_run *k, int64_t step)
@@ -306,10 +323,14 @@ static void *rank_main(void *arg)
                                 .keep_bytes = p->keep_bytes,
                                 .n_threads = p->n_threads ? p->n_threads : 1,
                                 .run_dir = k->rank == 0 ? p->run_dir : NULL};
-    struct trainer_hooks hooks = {k, take_report, requests, canceled, at, stepped};
+    struct trainer_hooks hooks = run_idle_hooks(k);
     struct err *err = &out->err[k->rank];
     int rc;
 
+    hooks.report = take_report;
+    hooks.requests = requests;
+    hooks.at = at;
+    hooks.stepped = stepped;
     if (p->inject) {
         k->faults = o.faults = faults_new(take_report, k);
         faults_take(k->faults, p->inject, k->rank);

@@ -79,6 +79,9 @@ void run_job(const struct run_plan *plan, struct run_result *r);
 
 struct hash128 run_state_hash(struct trainer *t); /* of what a trainer holds now */
 
+/* Hooks that free reports and do nothing else; a test sets those that it needs. */
+struct trainer_hooks run_idle_hooks(void *arg);
+
 /* run_job, failing the test if any rank fails or replicas differ. */
 void run_job_ok(const struct run_plan *plan, struct run_result *r);
 

@@ -3,7 +3,7 @@
 #include "../test.h"
 
 #include "base/util.h"
-#include "coll/local.h"
+#include "ranks.h"
 #include "train/programs.h"
 #include "train/trainer_impl.h"
 
@@ -31,38 +31,10 @@ static void must(int rc)
 
 /* ---- one rank ---- */
 
-static void take_report(void *arg, struct report *r)
-{
-    (void)arg;
-    report_free(r);
-}
-
-static unsigned requests(void *arg)
-{
-    (void)arg;
-    return 0;
-}
-
-static int canceled(void *arg)
-{
-    (void)arg;
-    return 0;
-}
-
-static void at(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t bucket)
-{
-    (void)arg, (void)phase, (void)epoch, (void)step, (void)bucket;
-}
-
-static void stepped(void *arg, int64_t wall_ns, int64_t busy_ns)
-{
-    (void)arg, (void)wall_ns, (void)busy_ns;
-}
-
 static struct trainer *open_job(const char *job)
 {
     const struct trainer_options o = {.n_threads = 1};
-    const struct trainer_hooks hooks = {NULL, take_report, requests, canceled, at, stepped};
+    const struct trainer_hooks hooks = run_idle_hooks(NULL);
     struct trainer *t = trainer_new(&o, &hooks);
     struct report *r = report_new(REPORT_OPENED, 1);
     struct cmd *c = cmd_new(CMD_OPEN, 1);
@@ -107,17 +79,6 @@ static double train(struct trainer *t, int64_t epoch)
     return loss;
 }
 
-static struct hash128 held(struct trainer *t)
-{
-    struct report *r = report_new(REPORT_EPOCH, 1);
-    struct hash128 all = {0, 0};
-
-    r->epoch.n_tensors = state_n_hashes(t->state);
-    must(state_hash(t->state, &r->epoch.tensor, &all, &failure));
-    report_free(r);
-    return all;
-}
-
 /* ---- tests ---- */
 
 /* The last step of an epoch has fewer samples, as has the last batch of a validation. */
@@ -152,7 +113,7 @@ static struct outcome train_twice(const char *job, void (*between)(struct traine
     between(t);
     *n_made_again = prepare(t, 1);
     out.loss = train(t, 2);
-    out.state = held(t);
+    out.state = run_state_hash(t);
     trainer_free(t);
     return out;
 }
@@ -217,7 +178,7 @@ static void test_growing_arena(void **state)
             (void)prepare(t, 2);
         n[grows] = prepare(t, 1);
         out[grows].loss = train(t, 1);
-        out[grows].state = held(t);
+        out[grows].state = run_state_hash(t);
         trainer_free(t);
     }
     assert_int_equal(n[1], n[0]);

@@ -95,12 +95,6 @@ static void take_report(void *arg, struct report *r)
     report_free(r);
 }
 
-static unsigned requests(void *arg)
-{
-    (void)arg;
-    return 0;
-}
-
 static int canceled(void *arg)
 {
     struct desk *k = arg;
@@ -109,18 +103,15 @@ static int canceled(void *arg)
     return atomic_load(&k->is_canceled);
 }
 
-static void at(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t bucket)
-{
-    (void)arg, (void)phase, (void)epoch, (void)step, (void)bucket;
-}
-
 static int open_trainer(struct desk *k, struct err *err)
 {
-    struct trainer_hooks hooks = {k, take_report, requests, canceled, at};
+    struct trainer_hooks hooks = run_idle_hooks(k);
     struct cmd *c = cmd_new(CMD_OPEN, 0);
     struct report *r = report_new(REPORT_OPENED, 0);
     int rc;
 
+    hooks.report = take_report;
+    hooks.canceled = canceled;
     k->t = trainer_new(&(struct trainer_options){.n_threads = 1, .run_dir = k->dir}, &hooks);
     c->open.n_ranks = 1;
     c->open.job = blob_of(JOB, strlen(JOB));

@@ -62,22 +62,6 @@ static unsigned requests(void *arg)
                : 0;
 }
 
-static int canceled(void *arg)
-{
-    (void)arg;
-    return 0;
-}
-
-static void at(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t bucket)
-{
-    (void)arg, (void)phase, (void)epoch, (void)step, (void)bucket;
-}
-
-static void stepped(void *arg, int64_t wall_ns, int64_t busy_ns)
-{
-    (void)arg, (void)wall_ns, (void)busy_ns;
-}
-
 /* A process starts, and opens the job as this rank. */
 static void join(struct crew *w, int rank)
 {
@@ -87,13 +71,15 @@ static void join(struct crew *w, int rank)
                                       .bucket_bytes = SHORT_BUCKET, /* two buckets */
                                       /* A checkpoint is written before the next step. */
                                       .moment_ms = 60000};
+    struct trainer_hooks hooks = run_idle_hooks(m);
     struct cmd *c = cmd_new(CMD_OPEN, 1);
     struct report *r = report_new(REPORT_OPENED, 1);
 
     m->crew = w;
     m->rank = rank;
-    m->trainer =
-        trainer_new(&o, &(struct trainer_hooks){m, take_report, requests, canceled, at, stepped});
+    hooks.report = take_report;
+    hooks.requests = requests;
+    m->trainer = trainer_new(&o, &hooks);
     c->open.rank = rank;
     c->open.n_ranks = w->n;
     c->open.job = blob_of(w->job, strlen(w->job));
