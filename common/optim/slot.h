@@ -53,8 +53,9 @@ struct slot_def {
     enum slot_file file;
     int is_hashed;    /* 1: replicas are compared by this slot, too */
     int is_broadcast; /* 1: a rank that joins takes the slot from another rank */
-    /* 1: a checkpoint may lack the slot, because the run had another strategy when it was written.
-     * The slot then begins with zeros, so it has no `init`. */
+    /* 1: a checkpoint may lack the slot, because the run had another strategy when it was written,
+     * or because an older version wrote it.  The slot then begins with zeros, so it has no `init`.
+     */
     int may_be_missing;
     /* Write the initial values of the slot's i-th tensor to `to`, host memory that holds zeros.
      * NULL: they are zeros. */

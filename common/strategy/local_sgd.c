@@ -20,8 +20,8 @@
  *
  * x0 is taken from the parameters when the local steps begin: in step `start`, or in a later one if
  * the run was resumed from a checkpoint without x0, because it had another strategy or a later
- * `start` then.  All ranks hold the same parameters in that step, too.  An x0 of zeros alone is one
- * that was never taken.
+ * `start` then.  All ranks hold the same parameters in that step, too.  A slot says whether x0 was
+ * taken.
  *
  * Sums of parameters are in rank order, so all ranks get the same bits.  (On devices NCCL chooses
  * the order, one for all ranks.)
@@ -60,7 +60,7 @@ static const struct option rows[] = {
 
 /* ---- slots, with outer nesterov ---- */
 
-enum { SLOT_START, SLOT_MOMENTUM, N_SLOTS };
+enum { SLOT_START, SLOT_MOMENTUM, SLOT_TAKEN, N_SLOTS };
 
 static const struct slot_def start_slot = {.name = "parameters of the last exchange",
                                            .suffix = ".outer_parameters",
@@ -80,7 +80,18 @@ static const struct slot_def momentum_slot = {.name = "outer momentum",
                                               .is_broadcast = 1,
                                               .may_be_missing = 1};
 
-static const struct slot_def *const slots[N_SLOTS] = {&start_slot, &momentum_slot};
+/* 1: x0 was taken; 0: it was not. */
+static const struct slot_def taken_slot = {.name = "outer start taken",
+                                           .suffix = "outer_start_taken",
+                                           .scope = SLOT_PER_JOB,
+                                           .length = 1,
+                                           .dtype = DTYPE_F32,
+                                           .file = SLOT_IN_OPTIMIZER,
+                                           .is_hashed = 1,
+                                           .is_broadcast = 1,
+                                           .may_be_missing = 1};
+
+static const struct slot_def *const slots[N_SLOTS] = {&start_slot, &momentum_slot, &taken_slot};
 
 static const struct local_sgd_options *options(const struct strategy *s) { return s->at.options; }
 
@@ -88,7 +99,7 @@ static struct solo *solo(struct strategy *s) { return (struct solo *)s; }
 
 struct local_sgd {
     struct solo base; /* first */
-    int lacks_start;  /* with outer nesterov: 1 until x0 is taken */
+    int has_start;    /* with outer nesterov: 1 once x0 is taken, as the slot says */
 };
 
 static struct local_sgd *of(const struct strategy *s) { return (struct local_sgd *)s; }
@@ -167,39 +178,56 @@ static int begins_locally(const struct strategy *s)
     const int64_t step = exchange_step(s->at.exchange), start = options(s)->start;
 
     return options(s)->outer == OUTER_NESTEROV &&
-           (step == start || (of(s)->lacks_start && step > start));
+           (step == start || (!of(s)->has_start && step > start));
+}
+
+/* Note in the slot that x0 was taken.  On a device this may be recorded as a part of a step. */
+static int note_start(struct strategy *s, struct err *err)
+{
+    static const float on_host = 1;
+    const struct solo_words *words = solo(s)->words;
+
+    of(s)->has_start = 1;
+    return backend_copy(s->at.backend, s->at.slot[SLOT_TAKEN], words ? words->one : &on_host,
+                        sizeof on_host, err);
 }
 
 static int take_start(struct strategy *s, struct err *err)
 {
-    of(s)->lacks_start = 0;
+    if (note_start(s, err) < 0)
+        return err->code;
     return backend_copy(s->at.backend, s->at.slot[SLOT_START], s->at.param, trained_bytes(s), err);
 }
 
-/* Look for a number in x0 that is not 0.  As a rule the first block has one. */
-static int look_at_start(struct strategy *s, struct err *err)
+/* A checkpoint of an older version may have x0, but it does not say so.  Then x0 was taken if a
+ * number in it is not 0.  As a rule the first block has one. */
+static int look_for_start(struct strategy *s, struct err *err)
 {
     enum { BLOCK = 4096 };
     float block[BLOCK];
     const float *start = s->at.slot[SLOT_START];
+    int is_zero = 1;
     int64_t n = 0;
 
-    of(s)->lacks_start = 1;
-    for (int64_t at = 0; at < s->at.layout->n_trained && of(s)->lacks_start; at += n) {
+    for (int64_t at = 0; at < s->at.layout->n_trained && is_zero; at += n) {
         n = min_i64(BLOCK, s->at.layout->n_trained - at);
         if (backend_copy_out(s->at.backend, block, start + at, sizeof(float) * (size_t)n, err) < 0)
             return err->code;
         for (int64_t i = 0; i < n; i++)
-            of(s)->lacks_start &= block[i] == 0;
+            is_zero &= block[i] == 0;
     }
-    return 0;
+    return is_zero ? 0 : note_start(s, err);
 }
 
 static int form_outside(struct strategy *s, int source, struct err *err)
 {
-    const int rc = solo_form(s, source, err);
+    float taken = 0;
+    int rc = solo_form(s, source, err);
 
-    return rc == 0 ? look_at_start(s, err) : rc;
+    if (rc == 0)
+        rc = backend_copy_out(s->at.backend, &taken, s->at.slot[SLOT_TAKEN], sizeof taken, err);
+    of(s)->has_start = taken != 0;
+    return rc == 0 && !of(s)->has_start ? look_for_start(s, err) : rc;
 }
 
 /* On a device step_begin is not called, so x0 is set here: before the update the parameters still

@@ -305,8 +305,21 @@ void state_list_dropped(const struct state *s, const struct ckpt *c, struct buf 
     }
 }
 
+/* 1: the file has one of the slots that may be missing.  Then it is a file of the present strategy,
+ * and slots that it lacks are younger than the version that wrote it. */
+static int has_some(const struct state *s, const struct st_file *f)
+{
+    int k = 0;
+
+    while (k < s->n_slots && (!s->slot[k].def->may_be_missing || is_missing(s, s->slot[k].def, f)))
+        k++;
+    return k < s->n_slots;
+}
+
 void state_list_begun(const struct state *s, const struct ckpt *c, struct buf *names)
 {
+    if (has_some(s, c->optimizer))
+        return;
     for (int k = 0; k < s->n_slots; k++)
         if (is_missing(s, s->slot[k].def, c->optimizer))
             append(names, s->slot[k].def->name);

@@ -123,7 +123,8 @@ int state_load(struct state *s, const struct ckpt *c, struct err *err);
 
 /* Append the names, joined by ", ", of what state_load does not take because the checkpoint is of
  * another strategy: the slots that the checkpoint has and s has not, by the ends of their tensors'
- * names; and the slots that begin with zeros because the checkpoint lacks them (may_be_missing). */
+ * names; and the slots that begin with zeros because the checkpoint lacks them (may_be_missing), if
+ * it lacks all of them. */
 void state_list_dropped(const struct state *s, const struct ckpt *c, struct buf *names);
 void state_list_begun(const struct state *s, const struct ckpt *c, struct buf *names);
 

@@ -290,7 +290,8 @@ class RunDirectories(dp.Case):
         self.assertEqual(told, [(
             32, "resume: strategy was {name: local_sgd, outer: nesterov} and is now "
             "{name: allreduce, compress: onebit}; dropped from the checkpoint: outer_parameters, "
-            "outer_momentum_buffer; not in the checkpoint, so begun as in a new run: error")])
+            "outer_momentum_buffer, outer_start_taken; not in the checkpoint, so begun as in a new "
+            "run: error")])
         losses = [event["validation_loss"] for event in self.events("epoch")]
         self.assertEqual([event["step"] for event in self.events("epoch")], [32, 64, 96])
         self.assertLess(losses[2], losses[0])

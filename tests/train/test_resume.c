@@ -8,15 +8,18 @@
 #include <unistd.h>
 
 #include "../remove_tree.h"
+#include "base/alloc.h"
 #include "base/util.h"
+#include "ckpt/ckpt.h"
 #include "job/job.h"
 #include "ranks.h"
 
 /* Adam, because qadam wants it.  With this beta2 the warm-up of qadam below is long enough. */
-#define JOB                                                          \
-    "model: {arch: mlp, hidden: [24]}\n"                             \
+#define JOB_WITH(model)                                              \
+    "model: {arch: mlp, hidden: [24]" model "}\n"                    \
     "data: {format: digits, samples: 240, validation_samples: 40}\n" \
     "train: {global_batch: 48}\noptimizer: {name: adam, lr: 0.005, betas: [0.9, 0.7]}\n"
+#define JOB JOB_WITH("")
 
 enum { N_STEPS = 5, N_RANKS = 3 }; /* of an epoch */
 
@@ -48,7 +51,8 @@ static const struct {
     {"{name: qadam, warmup_steps: 8}", CODED, NULL, NULL},
     {"{name: local_sgd, every: 2}", APART, NULL, NULL},
     {"{name: local_sgd, every: 2, outer: nesterov}", APART,
-     "outer_parameters, outer_momentum_buffer", "parameters of the last exchange, outer momentum"},
+     "outer_parameters, outer_momentum_buffer, outer_start_taken",
+     "parameters of the last exchange, outer momentum, outer start taken"},
     {"{name: decentralized}", APART, NULL, NULL},
     {"{name: decentralized, every: 2, peers: shift_one}", APART, NULL, NULL},
     {"{name: low_precision_decentralized}", APART, NULL, NULL},
@@ -217,12 +221,102 @@ static void local_steps_begin_where_the_run_is(void **state)
     assert_int_equal(remove_tree(dir), 0);
 }
 
+/* ---- whether outer steps have begun ---- */
+
+/* With the exchange of parameters in the second epoch. */
+#define LATE_OUTER "strategy: {name: local_sgd, every: 7, outer: nesterov}\n"
+/* Weights so small that they are zeros, as the biases are. */
+#define ZEROS ", init: {name: normal, std: 1.0e-60}"
+
+/* The ranks' parameters after two epochs without a break, and after the same with a resume. */
+static void assert_resumed_is_same(const char *job, void (*between)(const char *dir))
+{
+    static struct run_result want, r;
+    char dir[] = "/tmp/resume-XXXXXX";
+
+    assert_non_null(mkdtemp(dir));
+    run_job_ok(&(struct run_plan){.job = job, .n_ranks = N_RANKS, .n_epochs = 2}, &want);
+    run_job_ok(&(struct run_plan){.job = job, .n_ranks = N_RANKS, .n_epochs = 1, .run_dir = dir},
+               &r);
+    between(dir);
+    go_on(dir, job, N_RANKS, &r);
+    assert_string_equal(r.warning, "");
+    assert_true(hash_equal(r.replica[0], want.replica[0]));
+    assert_int_equal(remove_tree(dir), 0);
+}
+
+static void leave_it(const char *dir) { (void)dir; }
+
+/* The parameters with which the local steps began may be zeros alone. */
+static void a_start_of_zeros_is_kept(void **state)
+{
+    (void)state;
+    assert_resumed_is_same(JOB_WITH(ZEROS) LATE_OUTER, leave_it);
+}
+
+static void ignore(void *arg, const char *text) { (void)arg, (void)text; }
+
+/* Read all tensors of the file but one. */
+static int read_but(const struct st_file *f, const char *but, struct st_tensor *t)
+{
+    int n = 0;
+    struct err err;
+
+    for (int i = 0; i < st_count(f); i++) {
+        const struct st_tensor *from = st_at(f, i);
+        void *data;
+
+        if (!strcmp(from->name, but))
+            continue;
+        data = xmalloc(st_bytes(from));
+        assert_int_equal(st_read(f, from, 0, data, st_bytes(from), &err), 0);
+        t[n] = *from;
+        t[n++].data = data;
+    }
+    return n;
+}
+
+static void free_data(const struct st_tensor *t, int n)
+{
+    for (int i = 0; i < n; i++)
+        free((void *)t[i].data);
+}
+
+/* Write the checkpoint again as a version did that had no slot for this. */
+static void write_as_older_version(const char *dir)
+{
+    struct st_tensor model[16], optimizer[64];
+    struct ckpt_content to = {.model = model, .optimizer = optimizer};
+    struct ckpt *c = NULL;
+    char *path = NULL;
+    struct err err;
+
+    assert_int_equal(ckpt_load_latest(dir, ignore, NULL, &c, &err), 0);
+    to.state = c->state;
+    to.n_model = read_but(c->model, "", model);
+    to.n_optimizer = read_but(c->optimizer, "outer_start_taken", optimizer);
+    assert_int_equal(to.n_optimizer, st_count(c->optimizer) - 1);
+    assert_int_equal(ckpt_save(dir, &to, 1, &path, &err), 0);
+    free_data(model, to.n_model);
+    free_data(optimizer, to.n_optimizer);
+    ckpt_close(c);
+    free(path);
+}
+
+static void older_checkpoints_keep_their_start(void **state)
+{
+    (void)state;
+    assert_resumed_is_same(JOB LATE_OUTER, write_as_older_version);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(from_each_to_each),
         cmocka_unit_test(with_other_numbers_of_ranks),
         cmocka_unit_test(local_steps_begin_where_the_run_is),
+        cmocka_unit_test(a_start_of_zeros_is_kept),
+        cmocka_unit_test(older_checkpoints_keep_their_start),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
