@@ -6,20 +6,23 @@
 #include "base/util.h"
 #include "session/driver_impl.h"
 
+/* An event of all ranks: the job has made `step`; -1: no step in particular. */
+static struct session_event event_of_job(enum event_kind kind, int64_t step)
+{
+    return (struct session_event){.kind = kind, .rank = -1, .step = step, .phase = PHASE_COUNT};
+}
+
 static void note_step(struct driver *d, int rank, struct report *r)
 {
+    struct session_event e = event_of_job(EVENT_PROGRESS, r->step.step);
     (void)rank;
-    driver_event(
-        d, &(struct session_event){.kind = EVENT_PROGRESS,
-                                   .rank = -1,
-                                   .step = r->step.step,
-                                   .phase = PHASE_COUNT,
-                                   .progress = {.epoch = r->step.epoch,
-                                                .n_epochs = d->o.n_epochs,
-                                                .step = r->step.step,
-                                                .steps_per_epoch = d->run.steps_per_epoch,
-                                                .loss = r->step.loss,
-                                                .samples_per_second = r->step.samples_per_second}});
+    e.progress.epoch = r->step.epoch;
+    e.progress.n_epochs = d->o.n_epochs;
+    e.progress.step = r->step.step;
+    e.progress.steps_per_epoch = d->run.steps_per_epoch;
+    e.progress.loss = r->step.loss;
+    e.progress.samples_per_second = r->step.samples_per_second;
+    driver_event(d, &e);
     d->run.data_wait_share = r->step.data_wait_share;
     recover_done(d);
     if (r->step.first)
@@ -28,17 +31,14 @@ static void note_step(struct driver *d, int rank, struct report *r)
 
 static void say_first_step(struct driver *d)
 {
-    double *rss = xcalloc((size_t)d->n_ranks, sizeof(*rss));
+    struct session_event e = event_of_job(EVENT_FIRST_STEP, -1);
+    e.seconds = d->run.first_step_s;
+    e.n_ranks = d->n_ranks;
+    e.per_rank = xcalloc((size_t)d->n_ranks, sizeof *e.per_rank);
     for (int k = 0; k < d->n_ranks; k++)
-        rss[k] = d->seats[k].rss_mib;
+        e.per_rank[k] = d->seats[k].rss_mib;
     d->run.is_first_step_said = 1;
-    driver_event(d, &(struct session_event){.kind = EVENT_FIRST_STEP,
-                                            .rank = -1,
-                                            .step = -1,
-                                            .phase = PHASE_COUNT,
-                                            .seconds = d->run.first_step_s,
-                                            .n_ranks = d->n_ranks,
-                                            .per_rank = rss});
+    driver_event(d, &e);
 }
 
 void run_stepped(struct driver *d, int rank, double rss_mib)
@@ -115,35 +115,29 @@ static void note_fault(struct driver *d, int rank, struct report *r)
 /* These steps count, despite a loss after them. */
 static void note_row(struct driver *d, int rank, struct report *r)
 {
+    struct session_event e = event_of_job(EVENT_ROW, r->row.step);
     (void)rank;
-    driver_event(d, &(struct session_event){.kind = EVENT_ROW,
-                                            .rank = -1,
-                                            .step = r->row.step,
-                                            .phase = PHASE_COUNT,
-                                            .row = r->row});
+    e.row = r->row;
+    driver_event(d, &e);
 }
 
 static void note_rebalance(struct driver *d, int rank, struct report *r)
 {
+    struct session_event e = event_of_job(EVENT_REBALANCE, r->rebalance.step);
     (void)rank;
-    driver_event(d, &(struct session_event){.kind = EVENT_REBALANCE,
-                                            .rank = -1,
-                                            .step = r->rebalance.step,
-                                            .phase = PHASE_COUNT,
-                                            .n_ranks = r->rebalance.n_ranks,
-                                            .per_rank = r->rebalance.share});
+    e.n_ranks = r->rebalance.n_ranks;
+    e.per_rank = r->rebalance.share;
     r->rebalance.share = NULL;
+    driver_event(d, &e);
 }
 
 static void note_buckets(struct driver *d, int rank, struct report *r)
 {
+    struct session_event e = event_of_job(EVENT_BUCKETS, r->buckets.step);
     (void)rank;
-    driver_event(d, &(struct session_event){.kind = EVENT_BUCKETS,
-                                            .rank = -1,
-                                            .step = r->buckets.step,
-                                            .phase = PHASE_COUNT,
-                                            .bucket_bytes = r->buckets.bucket_bytes,
-                                            .n_buckets = r->buckets.n_buckets});
+    e.bucket_bytes = r->buckets.bucket_bytes;
+    e.n_buckets = r->buckets.n_buckets;
+    driver_event(d, &e);
 }
 
 /* 1: the answer is about the epoch or the step that the command named. */
