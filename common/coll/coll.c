@@ -123,17 +123,23 @@ static int check_parts(const struct coll *c, const struct coll_parts *p, enum dt
 
 /* ---- collectives that are queued ---- */
 
-/* Queue a collective that sums n elements. */
-static int64_t queue_sum(struct coll *c, const char *what, struct coll_job job, struct err *err)
+/* Queue a collective of n elements. */
+static int64_t queue(struct coll *c, const char *what, struct coll_job job, struct err *err)
 {
     if (check_channel(job.channel, err) < 0 ||
         check_elements(what, job.x, job.n, job.dtype, err) < 0)
         return err->code;
+    job.n_bytes = (size_t)job.n * dtype_size(job.dtype);
+    return c->ops->queue(c, &job, err);
+}
+
+/* Likewise of one that sums the elements. */
+static int64_t queue_sum(struct coll *c, const char *what, struct coll_job job, struct err *err)
+{
     if (!(c->dtypes & 1u << job.dtype))
         return err_set(err, ERR_ARG, "%s of %s: %s cannot sum that", what, dtype_name(job.dtype),
                        c->kind);
-    job.n_bytes = (size_t)job.n * dtype_size(job.dtype);
-    return c->ops->queue(c, &job, err);
+    return queue(c, what, job, err);
 }
 
 int64_t coll_allreduce(struct coll *c, enum coll_channel ch, void *x, int64_t n, enum dtype dtype,
@@ -159,33 +165,28 @@ int64_t coll_reduce_scatter(struct coll *c, enum coll_channel ch, void *x, int64
 int64_t coll_allgather_spans(struct coll *c, enum coll_channel ch, void *x, int64_t n,
                              enum dtype dtype, int64_t tag, struct err *err)
 {
-    if (check_channel(ch, err) < 0 || check_elements("all-gather", x, n, dtype, err) < 0)
-        return err->code;
-    struct coll_job job = {.what = COLL_ALLGATHER_SPANS,
-                           .channel = ch,
-                           .x = x,
-                           .n = n,
-                           .n_bytes = (size_t)n * dtype_size(dtype),
-                           .dtype = dtype,
-                           .tag = tag};
-    return c->ops->queue(c, &job, err);
+    return queue(c, "all-gather",
+                 (struct coll_job){.what = COLL_ALLGATHER_SPANS,
+                                   .channel = ch,
+                                   .x = x,
+                                   .n = n,
+                                   .dtype = dtype,
+                                   .tag = tag},
+                 err);
 }
 
 int64_t coll_broadcast_async(struct coll *c, enum coll_channel ch, void *x, int64_t n,
                              enum dtype dtype, int root, int64_t tag, struct err *err)
 {
-    if (check_channel(ch, err) < 0 || check_elements("broadcast", x, n, dtype, err) < 0 ||
-        check_root(c, root, err) < 0)
-        return err->code;
-    struct coll_job job = {.what = COLL_BROADCAST,
-                           .channel = ch,
-                           .root = root,
-                           .x = x,
-                           .n = n,
-                           .n_bytes = (size_t)n * dtype_size(dtype),
-                           .dtype = dtype,
-                           .tag = tag};
-    return c->ops->queue(c, &job, err);
+    const struct coll_job job = {.what = COLL_BROADCAST,
+                                 .channel = ch,
+                                 .root = root,
+                                 .x = x,
+                                 .n = n,
+                                 .dtype = dtype,
+                                 .tag = tag};
+
+    return check_root(c, root, err) < 0 ? err->code : queue(c, "broadcast", job, err);
 }
 
 int64_t coll_all_to_all(struct coll *c, enum coll_channel ch, struct coll_parts from,

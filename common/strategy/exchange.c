@@ -198,17 +198,25 @@ static int keep(struct exchange *x, int bucket, int64_t ticket, const char *what
     return ticket < 0 ? (int)ticket : 0;
 }
 
-static int start(struct exchange *x, const struct kind *k, int bucket, void *p, int64_t n,
-                 enum dtype dtype, struct err *err)
+/* Enter the bucket's collective, of n elements, in the record.  Returns 0 if a fault on purpose
+ * leaves it out. */
+static int enter_bucket(struct exchange *x, int bucket, int64_t n, enum dtype dtype, int64_t *tag)
 {
-    int64_t tag, ticket;
-
     ASSERT(bucket >= 0 && bucket < n_all(x));
     if (is_in_step(x) && x->o.hooks.is_left_out(x->o.hooks.arg, bucket))
         return 0;
-    tag = hand_over(x, bucket, n * (int64_t)dtype_size(dtype), x->phase);
-    ticket = k->start(x->coll, COLL_BULK, p, n, dtype, tag, err);
-    return keep(x, bucket, ticket, k->name);
+    *tag = hand_over(x, bucket, n * (int64_t)dtype_size(dtype), x->phase);
+    return 1;
+}
+
+static int start(struct exchange *x, const struct kind *k, int bucket, void *p, int64_t n,
+                 enum dtype dtype, struct err *err)
+{
+    int64_t tag;
+
+    if (!enter_bucket(x, bucket, n, dtype, &tag))
+        return 0;
+    return keep(x, bucket, k->start(x->coll, COLL_BULK, p, n, dtype, tag, err), k->name);
 }
 
 int exchange_allreduce(struct exchange *x, int bucket, void *p, int64_t n, enum dtype dtype,
@@ -235,10 +243,8 @@ int exchange_all_to_all(struct exchange *x, int bucket, struct coll_parts from,
 {
     int64_t tag;
 
-    ASSERT(bucket >= 0 && bucket < x->o.n_buckets);
-    if (x->o.hooks.is_left_out(x->o.hooks.arg, bucket))
+    if (!enter_bucket(x, bucket, n, dtype, &tag))
         return 0;
-    tag = hand_over(x, bucket, n * (int64_t)dtype_size(dtype), x->phase);
     return keep(x, bucket, coll_all_to_all(x->coll, COLL_BULK, from, to, dtype, tag, err),
                 "all-to-all");
 }
@@ -248,10 +254,8 @@ int exchange_messages(struct exchange *x, int bucket, struct coll_message send,
 {
     int64_t tag;
 
-    ASSERT(bucket >= 0 && bucket < x->o.n_buckets);
-    if (x->o.hooks.is_left_out(x->o.hooks.arg, bucket))
+    if (!enter_bucket(x, bucket, n, dtype, &tag))
         return 0;
-    tag = hand_over(x, bucket, n * (int64_t)dtype_size(dtype), x->phase);
     return keep(x, bucket, coll_exchange(x->coll, COLL_BULK, send, recv, dtype, tag, err),
                 "messages");
 }
