@@ -108,7 +108,7 @@ void end_check_over(struct driver *d)
                                             .text = xstrdup(d->ending.text)}});
 }
 
-static void tell_stop(struct driver *d, Wire__Outcome outcome, const char *text)
+void end_send_stop(struct driver *d, Wire__Outcome outcome, const char *text, struct conn *only)
 {
     Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Stop stop = WIRE__STOP__INIT;
@@ -120,7 +120,10 @@ static void tell_stop(struct driver *d, Wire__Outcome outcome, const char *text)
     m.generation = d->formation.generation;
     m.body_case = WIRE__CONTROL__BODY_STOP;
     m.stop = &stop;
-    tell_all(d, &m, STOP_MS);
+    if (only)
+        driver_send(d, only, &m);
+    else
+        tell_all(d, &m, STOP_MS);
     arena_fini(&a);
 }
 
@@ -134,7 +137,7 @@ void end_stop(struct driver *d, Wire__Outcome outcome, int status, const char *f
     va_end(ap);
     if (status == STATUS_FAILED)
         queue_log(&d->out, LOG_ERROR, "%s", text);
-    tell_stop(d, outcome, text);
+    end_send_stop(d, outcome, text, NULL);
     begin_ending(d, status, text, 0, 0);
     free(text);
 }
@@ -149,7 +152,7 @@ void end_finished(struct driver *d, struct session_event *done, const char *fmt,
     va_start(ap, fmt);
     text = xvasprintf(fmt, ap);
     va_end(ap);
-    tell_stop(d, WIRE__OUTCOME__OUTCOME_FINISHED, text);
+    end_send_stop(d, WIRE__OUTCOME__OUTCOME_FINISHED, text, NULL);
     driver_event(d, done);
     begin_ending(d, STATUS_OK, text, 0, 0);
     free(text);

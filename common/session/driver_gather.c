@@ -318,6 +318,17 @@ static void take_seat(struct driver *d, struct conn *c, int rank, const Wire__He
         d->gather.full_ms = d->now_ms;
 }
 
+void gather_fill_welcome(const struct driver *d, Wire__Welcome *w, struct arena *a)
+{
+    w->job = (ProtobufCBinaryData){d->o.job_len, (uint8_t *)(uintptr_t)d->o.job};
+    w->host = msg_text(a, d->o.host, MSG_MAX_NAME);
+    w->heartbeat_ms = d->beat_ms;
+    w->heartbeat_timeout_ms = d->timeout_ms;
+    w->run = msg_text(a, d->o.run, 64);
+    w->term = d->o.term;
+    w->driver_timeout_ms = d->o.cluster.driver_timeout_ms;
+}
+
 static void welcome(struct driver *d, struct conn *c, int rank, char *device)
 {
     Wire__Control m = WIRE__CONTROL__INIT;
@@ -325,17 +336,11 @@ static void welcome(struct driver *d, struct conn *c, int rank, char *device)
     struct arena a;
 
     arena_init(&a);
-    w.job = (ProtobufCBinaryData){d->o.job_len, (uint8_t *)(uintptr_t)d->o.job};
+    gather_fill_welcome(d, &w, &a);
     w.rank = rank;
     w.n_ranks = (int)max_i64(d->n_ranks, d->o.n_ranks);
     w.spare = rank >= d->n_ranks;
     w.device = device;
-    w.host = msg_text(&a, d->o.host, MSG_MAX_NAME);
-    w.heartbeat_ms = d->beat_ms;
-    w.heartbeat_timeout_ms = d->timeout_ms;
-    w.run = msg_text(&a, d->o.run, 64);
-    w.term = d->o.term;
-    w.driver_timeout_ms = d->o.cluster.driver_timeout_ms;
     char *inject = w.spare ? NULL : inject_for_opening(d, rank);
     if (inject)
         w.inject = inject;

@@ -291,6 +291,8 @@ void gather_leave(struct driver *d, int rank, const char *why); /* the seat beco
 void gather_check(struct driver *d);                            /* prepare, if all are ready */
 void gather_say_missing(struct driver *d);
 void gather_refuse(struct driver *d, struct conn *c, Wire__Reason reason, const char *text);
+/* Fill in what Welcome says to ranks and standbys alike; the texts lie in `a`. */
+void gather_fill_welcome(const struct driver *d, Wire__Welcome *w, struct arena *a);
 
 /* driver_lead.c */
 /* 1: the follower may take a seat.  0: it was refused, because its kept state is of no use here. */
@@ -474,6 +476,8 @@ void end_fini(struct driver *d);
 /* Send Abort to one connection, or (only == NULL) to all members, which then leave; with `recover`,
  * to all ranks of the formation, which keep their state. */
 void end_send_abort(struct driver *d, const char *text, struct conn *only, int recover);
+/* Send Stop to one connection, or (only == NULL) to all members, which then leave. */
+void end_send_stop(struct driver *d, Wire__Outcome outcome, const char *text, struct conn *only);
 
 /* driver_deadline.c */
 int64_t deadline_ms(const struct driver *d);       /* how long this stage may take */

@@ -166,18 +166,7 @@ static void remove_lost(struct driver *d, const struct cause *c)
 
 void recover_farewell(struct driver *d, struct conn *c, const char *text)
 {
-    Wire__Control m = WIRE__CONTROL__INIT;
-    Wire__Stop stop = WIRE__STOP__INIT;
-    struct arena a;
-
-    arena_init(&a);
-    stop.outcome = WIRE__OUTCOME__OUTCOME_STOPPED;
-    stop.text = msg_text(&a, text, MSG_MAX_TEXT);
-    m.generation = d->formation.generation;
-    m.body_case = WIRE__CONTROL__BODY_STOP;
-    m.stop = &stop;
-    driver_send(d, c, &m);
-    arena_fini(&a);
+    end_send_stop(d, WIRE__OUTCOME__OUTCOME_STOPPED, text, c);
     driver_leave(d, c, REFUSED_MS);
 }
 

@@ -378,15 +378,9 @@ static void welcome(struct driver *d, struct conn *c)
     struct arena a;
 
     arena_init(&a);
-    w.job = (ProtobufCBinaryData){d->o.job_len, (uint8_t *)(uintptr_t)d->o.job};
+    gather_fill_welcome(d, &w, &a);
     w.n_ranks = d->o.n_ranks;
     w.device = msg_text(&a, strncmp(d->o.device, "cuda", 4) ? "cpu" : "cuda", 64);
-    w.host = msg_text(&a, d->o.host, MSG_MAX_NAME);
-    w.heartbeat_ms = d->beat_ms;
-    w.heartbeat_timeout_ms = d->timeout_ms;
-    w.run = msg_text(&a, d->o.run, 64);
-    w.term = d->o.term;
-    w.driver_timeout_ms = d->o.cluster.driver_timeout_ms;
     w.standby = address_for(d, c);
     m.body_case = WIRE__CONTROL__BODY_WELCOME;
     m.welcome = &w;

@@ -357,6 +357,16 @@ static void on_command(struct follower *f, const Wire__Control *m)
     queue_command(&f->out, c);
 }
 
+void follower_abort(struct follower *f)
+{
+    f->aborted = f->generation;
+    f->is_waiting = 1;
+    f->doing = 0;
+    free(f->fault);
+    f->fault = NULL;
+    queue_abort(&f->out);
+}
+
 /* Another rank was lost: abort the engine's command, keep the state, and wait for Prepare. */
 static void on_pause(struct follower *f, const Wire__Control *m)
 {
@@ -366,12 +376,7 @@ static void on_pause(struct follower *f, const Wire__Control *m)
     }
     queue_log(&f->out, LOG_WARN, "%s; this rank keeps its state and waits for the next formation",
               m->abort->text);
-    f->aborted = f->generation;
-    f->is_waiting = 1;
-    f->doing = 0;
-    free(f->fault);
-    f->fault = NULL;
-    queue_abort(&f->out);
+    follower_abort(f);
 }
 
 static void on_joined(struct follower *f, const Wire__Control *m)

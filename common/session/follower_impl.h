@@ -85,6 +85,7 @@ struct follower {
 /* follower.c: every event begins with enter and ends with leave; finish is called at most once. */
 void follower_enter(struct follower *f, int64_t now_ns);
 void follower_leave(struct follower *f);
+void follower_abort(struct follower *f); /* the engine's command; then wait for Prepare */
 
 struct ending {
     int status;

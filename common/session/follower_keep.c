@@ -30,14 +30,8 @@ int keep_is_possible(const struct follower *f)
 /* Have the engine leave the formation.  Before its first formation it goes on opening its data. */
 static void leave_formation(struct follower *f)
 {
-    if (f->generation == 0 || f->is_waiting)
-        return;
-    f->aborted = f->generation;
-    f->is_waiting = 1;
-    f->doing = 0;
-    free(f->fault);
-    f->fault = NULL;
-    queue_abort(&f->out);
+    if (f->generation > 0 && !f->is_waiting)
+        follower_abort(f);
 }
 
 static void note_place(struct follower *f)
