@@ -69,6 +69,21 @@ static inline void remove_folder(char *folder)
     free(folder);
 }
 
+/* A test whose state is a folder of its own. */
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, new_folder, drop_folder)
+
+static inline int new_folder(void **state)
+{
+    *state = make_folder();
+    return 0;
+}
+
+static inline int drop_folder(void **state)
+{
+    remove_folder(*state);
+    return 0;
+}
+
 /* Write `text` to out, with every '@' replaced by `by`. */
 static inline const char *fill_in(char *out, size_t n, const char *text, const char *by)
 {

@@ -261,25 +261,13 @@ static void the_real_files_are_read(void **state)
                     0.005);
 }
 
-static int new_folder(void **state)
-{
-    *state = make_folder();
-    return 0;
-}
-
-static int drop_folder(void **state)
-{
-    remove_folder(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(each_record_is_a_sample, new_folder, drop_folder),
-        cmocka_unit_test_setup_teardown(cifar100_has_fine_labels, new_folder, drop_folder),
-        cmocka_unit_test_setup_teardown(files_are_listed, new_folder, drop_folder),
-        cmocka_unit_test_setup_teardown(bad_files_are_refused, new_folder, drop_folder),
+        IN_FOLDER(each_record_is_a_sample),
+        IN_FOLDER(cifar100_has_fine_labels),
+        IN_FOLDER(files_are_listed),
+        IN_FOLDER(bad_files_are_refused),
         cmocka_unit_test(the_real_files_are_read),
     };
 

@@ -663,20 +663,6 @@ static void the_fingerprint_is_of_names_and_files(void **state)
     remove_folder(other);
 }
 
-static int new_folder(void **state)
-{
-    *state = make_folder();
-    return 0;
-}
-
-static int drop_folder(void **state)
-{
-    remove_folder(*state);
-    return 0;
-}
-
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, new_folder, drop_folder)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -326,20 +326,6 @@ static void unfit_features_are_named(void **state)
                                  "feature");
 }
 
-static int new_folder(void **state)
-{
-    *state = make_folder();
-    return 0;
-}
-
-static int drop_folder(void **state)
-{
-    remove_folder(*state);
-    return 0;
-}
-
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, new_folder, drop_folder)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -380,18 +380,6 @@ static void the_real_text_is_read(void **state)
     free(path);
 }
 
-static int new_folder(void **state)
-{
-    *state = make_folder();
-    return 0;
-}
-
-static int drop_folder(void **state)
-{
-    remove_folder(*state);
-    return 0;
-}
-
 /* A file that somebody cuts short after it was opened is an error, not the end of the process. */
 static void files_that_shrink_are_named(void **state)
 {
@@ -429,8 +417,6 @@ static void files_that_shrink_are_named(void **state)
         free(path);
     }
 }
-
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, new_folder, drop_folder)
 
 int main(void)
 {

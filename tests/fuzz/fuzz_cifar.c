@@ -3,14 +3,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/alloc.h"
-#include "base/util.h"
-#include "data/dataset.h"
+#include "../data/open_set.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -28,33 +24,17 @@ static void read_all(const struct dataset *ds)
     free(to[0]);
 }
 
-/* The options' struct is private to the reader, so it is filled through its table of options. */
 static void open_as(const struct data_format *format, const char *file)
 {
-    const struct option_group *g = &format->group;
-    void *options = xcalloc(1, g->size);
+    const struct setting settings[] = {
+        {"data.path", "/proc/self/fd"}, {"data.train", file}, {"data.validation", file}, {0}};
+    const struct dataset_request request = {.purpose = DATASET_TRAIN};
     struct dataset *ds = NULL;
-    struct arena arena;
     struct err err;
 
-    arena_init(&arena);
-    for (int i = 0; i < g->n_options; i++) {
-        const struct option *o = &g->option[i];
-        const char *text = !strcmp(o->key, "data.path") ? "/proc/self/fd"
-                           : o->type == OPT_STRING      ? file
-                                                        : o->def;
-
-        if (!text)
-            continue;
-        ASSERT(option_parse(o, (char *)options + o->offset, &arena, text, strlen(text), 0, &err) ==
-               0);
-    }
-    if (dataset_open(&ds, &(struct data_options){format, options},
-                     &(struct dataset_request){.purpose = DATASET_TRAIN}, &err) == 0)
+    if (open_set(&ds, format, settings, &request, &err) == 0)
         read_all(ds);
     dataset_close(ds);
-    arena_fini(&arena);
-    free(options);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
