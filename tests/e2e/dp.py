@@ -289,6 +289,16 @@ class Case(unittest.TestCase):
     def path(self, *parts):
         return os.path.join(self.folder, *parts)
 
+    def weights(self, run="runs/demo", generation="latest"):
+        """The bytes of a checkpoint's files: of the parameters and of the optimizer's slots."""
+        folder = self.path(run, "checkpoints", generation)
+        out = {}
+        for name in sorted(os.listdir(folder)):
+            if name.endswith(".safetensors"):
+                with open(os.path.join(folder, name), "rb") as file:
+                    out[name] = file.read()
+        return out
+
     def copied_driver(self):
         """The path of a copy of dpdriver in a folder of its own, bin/, without dpfollower.  If the
         programs are a bundle's, the copy finds the bundle's libraries."""

@@ -30,15 +30,6 @@ class Average(dp.Case):
         return {key: array.array("f", data[slice(*about["data_offsets"])])
                 for key, about in header.items() if about.get("dtype") == "F32"}
 
-    def bytes_of(self, run, step=24):
-        folder = self.path(run, "checkpoints", f"step-{step:08}")
-        out = {}
-        for name in sorted(os.listdir(folder)):
-            if name.endswith(".safetensors"):
-                with open(os.path.join(folder, name), "rb") as file:
-                    out[name] = file.read()
-        return out
-
     def assert_near(self, seen, want):
         """The tensors are equal but for rounding."""
         self.assertEqual(seen.keys(), want.keys())
@@ -51,13 +42,13 @@ class Average(dp.Case):
         return {key: [sum(f * t[key][i] for f, t in parts) for i in range(len(values))]
                 for key, values in parts[0][1].items()}
 
-    def weights(self, *steps):
+    def tensors_of(self, *steps):
         return [self.tensors(step, "model") for step in steps]
 
     def test_mean(self):
         """Of epochs 2 and 3; before that the averaged weights are the trained ones."""
         self.train(job=SWA)
-        first, second, third = self.weights(8, 16, 24)
+        first, second, third = self.tensors_of(8, 16, 24)
         self.assertEqual(self.tensors(8, "model_average"), first)
         self.assertEqual(self.tensors(16, "model_average"), second)
         self.assert_near(self.tensors(24, "model_average"),
@@ -77,7 +68,7 @@ class Average(dp.Case):
     def test_moving(self):
         """An epoch is 8 updates, each of which the average sees."""
         self.train(job={**EMA, "train.average.every": 8})
-        first, second, third = self.weights(8, 16, 24)
+        first, second, third = self.tensors_of(8, 16, 24)
         self.assertEqual(self.tensors(8, "model_average"), first)
         self.assert_near(self.tensors(24, "model_average"),
                          self.mix([(0.5625, first), (0.1875, second), (0.25, third)]))
@@ -106,7 +97,7 @@ class Average(dp.Case):
         """Averaging, and validating the average, moves no trained weight."""
         self.train(job=EMA)
         self.train(job=JOB, run="plain")
-        files, plain = self.bytes_of("run"), self.bytes_of("plain")
+        files, plain = self.weights("run"), self.weights("plain")
         self.assertEqual(sorted(set(files) - set(plain)), ["model_average.safetensors"])
         self.assertEqual({name: files[name] for name in plain}, plain)
 
@@ -114,7 +105,7 @@ class Average(dp.Case):
         """With working copies of the weights, which follow the exchange and back."""
         self.train(job={**EMA, "precision": "bfloat16"})
         self.train(job={**JOB, "precision": "bfloat16"}, run="plain")
-        files, plain = self.bytes_of("run"), self.bytes_of("plain")
+        files, plain = self.weights("run"), self.weights("plain")
         self.assertEqual({name: files[name] for name in plain}, plain)
 
     def test_resumed(self):
@@ -122,7 +113,7 @@ class Average(dp.Case):
         self.train(job=EMA, run="whole")
         self.driver("--run-dir", "cut", "--inject", "kill:rank0@step20", job=EMA).wait_exit()
         self.train("--resume", job=EMA, run="cut")
-        self.assertEqual(self.bytes_of("cut"), self.bytes_of("whole"))
+        self.assertEqual(self.weights("cut"), self.weights("whole"))
 
     def test_best(self):
         self.train(job={**EMA, "train.best.metric": "average_validation_loss"})
@@ -154,7 +145,8 @@ class Average(dp.Case):
                     follower = self.follower("--rank", "1", port=port)
                 self.assert_exit(driver, FINISHED)
                 self.assert_exit(follower, FINISHED)
-                self.assertEqual(self.bytes_of(run, step), self.bytes_of("None", step))
+                self.assertEqual(self.weights(run, f"step-{step:08}"),
+                                 self.weights("None", f"step-{step:08}"))
 
     def write_norms(self):
         """A job whose network has batch norm, and its data: rows of three features in order."""

@@ -35,16 +35,6 @@ class Case(dp.Case):
                 with open(self.path(name, f"{prefix}-{kind}-ubyte"), "wb") as file:
                     file.write(content)
 
-    def weights(self, run="runs/demo"):
-        """The bytes of the newest checkpoint: of the parameters and of the optimizer's slots."""
-        folder = self.path(run, "checkpoints", "latest")
-        out = {}
-        for name in sorted(os.listdir(folder)):
-            if name.endswith(".safetensors"):
-                with open(os.path.join(folder, name), "rb") as file:
-                    out[name] = file.read()
-        return out
-
     def undisturbed(self, job, n, *args):
         """The losses of the same job when nothing befalls it, and its weights."""
         key = (n, *args, *sorted((k, str(v)) for k, v in job.items()
