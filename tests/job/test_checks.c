@@ -1,0 +1,248 @@
+/* Jobs that are read, and what they are checked against: the number of ranks, the device, the
+ * secret, and the job of the run that is resumed. */
+#include "../test.h"
+
+#include "base/util.h"
+#include "job/job.h"
+
+#define SMALL "model: {arch: lenet}\ndata: {format: mnist, path: /d}\n"
+
+static struct job *parse(const char *text)
+{
+    struct job *job = NULL;
+    struct err err;
+
+    if (job_parse(text, strlen(text), "f", "/base", &job, &err) < 0)
+        fail_msg("%s", err.msg);
+    return job;
+}
+
+static void test_supported(void **state)
+{
+    static const struct {
+        const char *more;
+        int64_t n_ranks;
+        int rc;
+        const char *want;
+        const char *backend; /* NULL: "cpu" */
+    } cases[] = {
+        {"", 2, 0, ""},
+        {"", 4096, 0, "", "cuda"},
+        {"cluster: {max_ranks: 65536}", 2, 0, "", "cuda"},
+        {"cluster: {max_ranks: 65536, spares: 1}", 2, ERR_CONFIG,
+         "cluster.spares is 1 beside 65536 ranks, want at most 65536 followers in all", "cuda"},
+        {"cluster: {min_ranks: 2, max_ranks: 2}", 2, 0, ""},
+        {"precision: bfloat16", 2, 0, ""},
+        {"cluster: {min_ranks: 1, spares: 1}", 2, 0, ""},
+        {"cluster: {max_ranks: 4096}", 2, 0, ""},
+        {"cluster: {max_ranks: 4097}", 2, ERR_UNSUPPORTED,
+         "4097 ranks on CPUs (cluster.max_ranks): this build joins at most 4096"},
+        {"", 5000, ERR_UNSUPPORTED, "5000 ranks on CPUs: this build joins at most 4096"},
+        {"cluster: {max_ranks: 8, spares: 65529}", 2, ERR_CONFIG,
+         "cluster.spares is 65529 beside 8 ranks, want at most 65536 followers in all"},
+        {"cluster: {min_ranks: 3}", 2, ERR_CONFIG,
+         "cluster.min_ranks is 3, want at most --nranks, 2"},
+        {"strategy: {shards: 4}", 4, 0, ""},
+        {"strategy: {shards: 4}", 5, ERR_CONFIG,
+         "strategy.shards is 4, want at least 5, the number of ranks"},
+        {"strategy: {shards: 4}\ncluster: {max_ranks: 6}", 3, ERR_CONFIG,
+         "strategy.shards is 4, want at least 6, the number of ranks (cluster.max_ranks)"},
+        {"strategy: {shards: 4}", 2, 0, "", "cuda"},
+        {"strategy: {shards: 4}\ntrain: {autotune: true}", 2, ERR_CONFIG,
+         "strategy.shards is 4, but with train.autotune each GPU may choose other algorithms, "
+         "whose bits differ; want train.autotune: false",
+         "cuda"},
+        {"strategy: {shards: 4}\ntrain: {autotune: true}", 2, 0, ""},
+        {"cluster: {rebalance: true}", 2, 0, "", "cuda"},
+        {"strategy: {name: adasum}", 2, 0, "", "cuda"},
+        {"strategy: {name: low_precision_decentralized}", 2, 0, "", "cuda"},
+        {"strategy: {name: async}", 2, 0, "", "cuda"},
+        {"cluster: {rebalance: true}\nstrategy: {compress: float16}", 2, 0, ""},
+        {"cluster: {rebalance: true}\nstrategy: {zero: 2}", 2, 0, ""},
+        {"train: {bucket_bytes: auto}", 2, 0, ""},
+        {"train: {bucket_bytes: \"auto\"}\nstrategy: {compress: bfloat16}", 2, 0, ""},
+        {"train: {bucket_bytes: auto}", 2, 0, "", "cuda"},
+        {"cluster: {max_ranks: 1}", 2, ERR_CONFIG,
+         "cluster.max_ranks is 1, want at least --nranks, 2"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char text[256];
+        struct job *job;
+        struct err err = {0};
+
+        snprintf(text, sizeof text, SMALL "%s", cases[i].more);
+        job = parse(text);
+        assert_int_equal(job_check_supported(job, cases[i].n_ranks,
+                                             cases[i].backend ? cases[i].backend : "cpu", &err),
+                         cases[i].rc);
+        assert_string_equal(err.msg, cases[i].want);
+        job_free(job);
+    }
+}
+
+static void test_encrypt(void **state)
+{
+    static const struct {
+        const char *word, *backend;
+        int has_secret, rc;
+        const char *says;
+    } cases[] = {
+        {"auto", "cpu", 0, 0, ""},
+        {"auto", "cuda", 1, 0, ""},
+        {"off", "cpu", 0, 0, ""},
+        {"off", "cuda", 0, 0, ""},
+        {"on", "cpu", 1, 0, ""},
+        {"on", "cpu", 0, ERR_CONFIG, "needs a secret: give --secret-file"},
+        {"on", "cuda", 1, ERR_CONFIG, "nothing can encrypt NCCL's connections"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char text[256];
+        struct job *job;
+        struct err err = {0};
+
+        snprintf(text, sizeof text, SMALL "cluster: {encrypt: %s}", cases[i].word);
+        job = parse(text);
+        assert_int_equal(job_check_encrypt(job, cases[i].backend, cases[i].has_secret, &err),
+                         cases[i].rc);
+        assert_non_null(strstr(err.msg, cases[i].says));
+        job_free(job);
+    }
+}
+
+/* float16 is for GPUs; TF32 is a permission, which a CPU does not use. */
+static void test_backends(void **state)
+{
+    static const struct {
+        const char *more, *on_cpu;
+    } cases[] = {
+        {"train: {tf32: true}", ""},
+        {"precision: bfloat16", ""},
+        {"precision: float16",
+         "precision float16: CPUs compute in float32 or bfloat16; want one of "
+         "these, or a GPU (--device cuda)"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char text[256];
+        struct job *job;
+        struct err err = {0};
+
+        snprintf(text, sizeof text, SMALL "%s", cases[i].more);
+        job = parse(text);
+        assert_int_equal(job_check_backend(job, "cuda", &err), 0);
+        assert_int_equal(job_check_backend(job, "cpu", &err),
+                         cases[i].on_cpu[0] ? ERR_UNSUPPORTED : 0);
+        assert_string_equal(err.msg, cases[i].on_cpu);
+        job_free(job);
+    }
+}
+
+static void note_doubt(void *arg, const char *text)
+{
+    struct buf *all = arg;
+
+    buf_printf(all, "%s\n", text);
+}
+
+/* QAdam with a warm-up of less than 1 / (1 - beta2) updates, and a rate that never gets to its
+ * peak: the user is told what follows. */
+static void test_doubts(void **state)
+{
+    static const char means[] =
+        "strategy.warmup_steps is 100, and the second of optimizer.betas is 0.999: exp_avg_sq "
+        "stays at 10 % of the size that it would reach, and Adam's bias correction lets updates "
+        "grow up to 3.2 times after the warm-up; if the loss then rises, want "
+        "strategy.warmup_steps of 1000 or more, or a smaller optimizer.lr\n";
+    static const struct {
+        const char *keys;
+        int64_t n_steps;
+        const char *want;
+    } cases[] = {
+        {"strategy: {name: qadam}\noptimizer: {name: adam}", 5000, means},
+        {"strategy: {name: qadam}\noptimizer: {name: adamw}", 5000, means},
+        {"strategy: {name: qadam}\noptimizer: {name: adam}", 100, ""}, /* it is all warm-up */
+        {"strategy: {name: qadam, warmup_steps: 1000}\noptimizer: {name: adam}", 5000, ""},
+        {"strategy: {name: qadam}\noptimizer: {name: adam, betas: [0.9, 0.99]}", 5000, ""},
+        {"optimizer: {name: adam}", 5000, ""},
+        {"schedule: {warmup_steps: 200}", 201, ""},
+        {"schedule: {warmup_steps: 200}", 200,
+         "schedule.warmup_steps is 200, but the job has 200 steps: its learning rate never reaches "
+         "optimizer.lr\n"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct buf told = {0};
+        char text[256];
+        struct job *j;
+
+        snprintf(text, sizeof text, SMALL "%s", cases[i].keys);
+        j = parse(text);
+        job_doubt(j, cases[i].n_steps, note_doubt, &told);
+        assert_string_equal(buf_cstr(&told), cases[i].want);
+        buf_fini(&told);
+        job_free(j);
+    }
+}
+
+/* Bagua's word has all keys of allreduce, with the same effect. */
+static void test_gradient_allreduce(void **state)
+{
+    static const char *const keys[] = {
+        "zero: 1, offload: optimizer, buddy: false",
+        "zero: 3",
+        "shards: 4, share_threads: 2",
+        "compress: powersgd, rank: 2",
+        "compress: float16",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        char text[256];
+        struct job *a, *b;
+
+        snprintf(text, sizeof text, SMALL "strategy: {%s}", keys[i]);
+        a = parse(text);
+        snprintf(text, sizeof text, SMALL "strategy: {name: gradient_allreduce, %s}", keys[i]);
+        b = parse(text);
+        assert_ptr_equal(b->strategy.kind, &strategy_gradient_allreduce);
+        assert_ptr_equal(strategy_choose(&a->strategy), strategy_choose(&b->strategy));
+        assert_int_equal(strategy_shares(&a->strategy).n, strategy_shares(&b->strategy).n);
+        assert_int_equal(strategy_shares(&a->strategy).n_threads,
+                         strategy_shares(&b->strategy).n_threads);
+        job_free(a);
+        job_free(b);
+    }
+}
+
+static void test_resume_message(void **state)
+{
+    struct job *a = parse(SMALL), *b = parse(SMALL "train: {epochs: 99, global_batch: 128}");
+    struct err err;
+
+    (void)state;
+    assert_int_equal(job_compare_for_resume(a, b, &err), ERR_REFUSED);
+    assert_string_equal(err.msg, "train.global_batch was 256 and is now 128; a resumed run may "
+                                 "only change model.sync_batch_norm, data.path, "
+                                 "data.workers, train.epochs, train.max_steps, "
+                                 "train.validate_every, train.grad_dtype, train.bucket_bytes, "
+                                 "strategy.*, checkpoint.*, report.*, cluster.*");
+    job_free(a);
+    job_free(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_supported),          cmocka_unit_test(test_encrypt),
+        cmocka_unit_test(test_backends),           cmocka_unit_test(test_doubts),
+        cmocka_unit_test(test_gradient_allreduce), cmocka_unit_test(test_resume_message),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
