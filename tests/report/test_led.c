@@ -1,0 +1,138 @@
+/* led, injected: what an earlier driver told of the run, read from the end of its events and from
+ * their older parts. */
+#include "../test.h"
+
+#include "base/alloc.h"
+#include "folder.h"
+#include "report/injected.h"
+#include "report/led.h"
+
+/* Faults on purpose that happened are found in old parts, too. */
+static void test_injected_in_old_parts(void **state)
+{
+    struct injection_list list = {0};
+    struct err err;
+
+    (void)state;
+    assert_int_equal(
+        inject_parse("kill:rank1@step5,kill:rank2@step6,kill:rank3@step7", &list, &err), 0);
+    write_text("e.2", "{\"event\":\"inject\",\"spec\":\"kill:rank1@step5\"}\n");
+    write_text("e", "{\"event\":\"inject\",\"spec\":\"kill:rank3@step7\"}\n");
+    assert_int_equal(injected_spend("e", &list), 2);
+}
+
+/* A run that goes back: what it told of later steps is of a branch that is lost. */
+static void test_led(void **state)
+{
+    struct led led;
+
+    (void)state;
+    led_read("none", &led);
+    assert_int_equal(led.step + led.generation, 0);
+    write_text("e.1", "{\"event\":\"form\",\"generation\":1,\"step\":0}\n"
+                      "{\"event\":\"epoch\",\"step\":400,\"validation_loss\":1}\n"
+                      "{\"event\":\"epoch\",\"step\":1000,\"validation_loss\":1}\n");
+    write_text("e", "");
+    led_read("e", &led);
+    assert_int_equal(led.step, 1000);
+    assert_int_equal(led.epoch_step, 1000);
+    assert_int_equal(led.validated_step, 1000);
+    write_text("e", "{\"event\":\"form\",\"generation\":2,\"step\":400}\n"
+                    "{\"event\":\"warning\",\"step\":450}\n{\"event\":\"ep");
+    led_read("e", &led);
+    assert_int_equal(led.generation, 2);
+    assert_int_equal(led.step, 450);
+    assert_int_equal(led.epoch_step, 400);
+    assert_int_equal(led.validated_step, 400);
+    write_text("e", "{\"event\":\"form\",\"generation\":2}\n"); /* of an older version */
+    led_read("e", &led);
+    assert_int_equal(led.step, 1000);
+}
+
+/* `done` counts until the run goes on. */
+static void test_led_of_a_finished_job(void **state)
+{
+    struct led led;
+
+    (void)state;
+    write_text("e.1", "{\"event\":\"form\",\"generation\":1,\"step\":0}\n");
+    write_text("e", "{\"event\":\"checkpoint\",\"step\":8}\n");
+    led_read("e", &led);
+    assert_false(led.is_done);
+    write_text("e", "{\"event\":\"done\",\"step\":8}\n{\"event\":\"start\"}\n");
+    led_read("e", &led);
+    assert_true(led.is_done);
+    write_text("e", "{\"event\":\"done\",\"step\":8}\n"
+                    "{\"event\":\"form\",\"generation\":2,\"step\":8}\n");
+    led_read("e", &led);
+    assert_false(led.is_done);
+}
+
+static char *repeat(char *at, int n, const char *line)
+{
+    for (int i = 0; i < n; i++)
+        at = stpcpy(at, line);
+    return at;
+}
+
+/* The newest lines tell all, so a long file is not read to its beginning: there, lines that would
+ * change the numbers stand in the way.  A line across the border of what is read counts, too. */
+static void test_led_of_a_long_run(void **state)
+{
+    static const char warning[] = "{\"event\":\"warning\",\"step\":7,\"message\":\"slow\"}\n";
+    enum { LINES = 1 << 20 }; /* 50 MiB */
+    char *text = xmalloc((LINES + 10) * sizeof warning), *at = text;
+    struct led led;
+
+    (void)state;
+    at = stpcpy(at, "{\"event\":\"epoch\",\"step\":9,\"validation_loss\":1}\n");
+    at = repeat(at, LINES, warning);
+    at = stpcpy(at, "{\"event\":\"form\",\"generation\":5,\"step\":20}\n"
+                    "{\"event\":\"epoch\",\"step\":30}\n"
+                    "{\"event\":\"inject\",\"step\":34}\n");
+    write_text("e", text);
+    led_read("e", &led);
+    assert_int_equal(led.generation, 5);
+    assert_int_equal(led.step, 34);
+    assert_int_equal(led.epoch_step, 30);
+    assert_int_equal(led.validated_step, 0); /* too far back */
+    at = repeat(at, 5000, warning);          /* the numbers are beyond what is read first */
+    write_text("e", text);
+    led_read("e", &led);
+    assert_int_equal(led.generation, 5);
+    assert_int_equal(led.step, 34);
+    assert_int_equal(led.epoch_step, 30);
+    free(text);
+}
+
+/* A formation that goes on from an older step than an epoch's line: the line counts up to there. */
+static void test_led_goes_back_twice(void **state)
+{
+    struct led led;
+
+    (void)state;
+    write_text("e.1", "{\"event\":\"form\",\"generation\":1,\"step\":0}\n"
+                      "{\"event\":\"epoch\",\"step\":100,\"validation_loss\":1}\n"
+                      "{\"event\":\"epoch\",\"step\":200}\n");
+    write_text("e", "{\"event\":\"form\",\"generation\":2,\"step\":150}\n"
+                    "{\"event\":\"form\",\"generation\":3,\"step\":160}\n"
+                    "{\"event\":\"lost\",\"step\":170}");
+    led_read("e", &led);
+    assert_int_equal(led.generation, 3);
+    assert_int_equal(led.step, 170);
+    assert_int_equal(led.epoch_step, 150);
+    assert_int_equal(led.validated_step, 100);
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, folder_setup, folder_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(test_injected_in_old_parts), CASE(test_led),
+        CASE(test_led_of_a_finished_job), CASE(test_led_of_a_long_run),
+        CASE(test_led_goes_back_twice),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
