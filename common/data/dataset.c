@@ -26,7 +26,8 @@ static void check_spec(const struct sample_spec *s)
     (void)sample_target(s);
 }
 
-/* Where the job ignores one of the classes, samples that were left out cannot be told from it. */
+/* Note the class that the job ignores.  If there is one, ignored targets do not tell any more how
+ * many samples were left out. */
 static void set_ignored(struct dataset *ds, const struct dataset_request *request)
 {
     const int64_t ignored = request->ignored ? *request->ignored : SAMPLE_IGNORED;
@@ -142,7 +143,7 @@ static int gather_field(struct gathering *g, int field, char *to, struct err *er
     return rc;
 }
 
-/* The losses know one number of classes that are ignored. */
+/* Replace the class that the job ignores by SAMPLE_IGNORED, the only number that losses ignore. */
 static void ignore_classes(const struct gathering *g, void *const *to)
 {
     const int target = sample_target(&g->ds->spec);
@@ -155,7 +156,7 @@ static void ignore_classes(const struct gathering *g, void *const *to)
         classes[i] = classes[i] == g->ds->ignored ? SAMPLE_IGNORED : classes[i];
 }
 
-/* The classes of samples that cannot be read count nowhere. */
+/* A sample that cannot be read counts neither in losses nor in accuracies. */
 static void ignore_lost(const struct gathering *g, void *const *to)
 {
     const int target = sample_target(&g->ds->spec);

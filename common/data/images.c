@@ -57,7 +57,8 @@ static struct picture_box middle(const struct images *s, int64_t width, int64_t 
                                 side};
 }
 
-/* torchvision's way out: the largest part in the middle whose form is allowed. */
+/* The part that torchvision takes if no drawn part fits: the largest one in the middle whose form
+ * is allowed. */
 static struct picture_box largest(int64_t width, int64_t height)
 {
     const double w = (double)width, h = (double)height;

@@ -42,8 +42,8 @@ struct text {
 
 static int continues(uint8_t byte) { return (byte & 0xc0) == 0x80; }
 
-/* The bytes of the UTF-8 character at p, of which n >= 1 bytes are there, and its code point; 0:
- * there is none. */
+/* Read the UTF-8 character at p, where n >= 1 bytes are.  Returns how many bytes it has, or 0 if
+ * there is no valid character; *code: its code point. */
 static size_t char_at(const uint8_t *p, size_t n, uint32_t *code)
 {
     static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000}; /* by length */
@@ -104,10 +104,11 @@ static int number_chars(struct text *t, struct err *err)
     return 0;
 }
 
-/* The bytes that n characters may have, and those from a place on that are left out before them. */
+/* The most bytes that must be read for n characters: a character has up to 4 bytes, and up to PACE
+ * characters lie between the nearest place whose offset is kept and the first of the n. */
 static size_t most_bytes(int64_t n) { return 4 * (size_t)(n + PACE); }
 
-/* raw has room for most_bytes(n). */
+/* Read n characters from number `first` on.  raw has room for most_bytes(n). */
 static int read_chars(const struct text *t, int64_t first, int64_t n, uint8_t *raw, int32_t *to,
                       struct err *err)
 {

@@ -77,7 +77,7 @@ static int64_t place_of(const struct text *t, int64_t first)
     return t->offset + first * t->token_bytes;
 }
 
-/* v [n] are the tokens from number `first` of the text on. */
+/* Check v [n], the tokens from number `first` of the text on. */
 static int check_tokens(const struct tokens *s, const struct text *t, int64_t first, int64_t n,
                         const uint32_t *v, struct err *err)
 {

@@ -31,8 +31,9 @@ static double step_time(const double *rate, int n, const int64_t *share)
     return most;
 }
 
-/* The rank that is done first with `more` samples beyond its share (or for -1: last with its
- * present one), of those whose share stays within [least, most]. */
+/* With `more` 1: the rank that is done first if it has one more sample.  With `more` -1: the rank
+ * that is done last now.  Only ranks whose share then is within [least, most] are candidates; -1:
+ * there is none. */
 static int pick(const double *rate, int n, const int64_t *share, int more, int64_t least,
                 int64_t most)
 {

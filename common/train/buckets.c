@@ -52,7 +52,8 @@ static struct sums add_times(const struct layout *l, const double *sum_s)
     return s;
 }
 
-/* 0: the times do not tell both, because all buckets are about as large. */
+/* Find the link's latency and rate.  Returns 0 if the times do not tell the two apart, because all
+ * buckets have about the same size. */
 static int fit(const struct layout *l, const double *sum_s, struct link *out)
 {
     const struct sums s = add_times(l, sum_s);
@@ -87,7 +88,7 @@ static double ready_at(const struct layout *l, const double *ready_s, int64_t en
     return from_s;
 }
 
-/* When the last sum ends, with buckets of this size; `cut`: room for them. */
+/* The time at which the last sum ends if buckets have this size.  `cut` is room for the buckets. */
 static double last_end(const struct layout *l, const double *ready_s, struct link link, size_t size,
                        struct bucket *cut)
 {
@@ -239,7 +240,8 @@ static void read_sums(const struct trainer *t, double *sum_s)
         sum_s[b] = ns[b] < INT64_MAX ? 1e-9 * (double)ns[b] : INFINITY;
 }
 
-/* own, all: [2 * n_buckets] of this rank, and of each rank: when buckets were ready, and sums. */
+/* own [2 * n_buckets]: when each bucket was ready on this rank, then how long each bucket's sum
+ * took.  decide() gets the same of all ranks, one rank after another. */
 static void write_own(const struct trainer *t, double *own)
 {
     const int n = t->layout->n_buckets;

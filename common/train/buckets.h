@@ -56,7 +56,7 @@ struct buckets {
 /* Drops what was measured.  The device's memory is freed, so no recording may use it any more. */
 void buckets_reset(struct buckets *b);
 
-/* The size for layout_new: the job's, or until auto has decided the default. */
+/* The size for layout_new: the job's, or the default until auto has decided. */
 size_t buckets_at_first(const struct trainer *t);
 
 /* A formation begins with the trainer's next step, and all ranks have one state.  The gradients are

@@ -1,7 +1,7 @@
 /* contents - lists a state's tensors by the files of a checkpoint.
  *
- * Whoever writes a checkpoint, one rank (snapshot.c) or all (part.c), goes by these lists.  So the
- * files are the same. */
+ * One rank (snapshot.c) or all ranks (part.c) write a checkpoint by these lists, so the files are
+ * the same. */
 #include "train/contents.h"
 
 #include <stdlib.h>

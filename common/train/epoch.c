@@ -231,8 +231,9 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct timing *m, enum ep
     return 0;
 }
 
-/* The epoch's samples that could not be read, in the steps that were applied.  A data set that
- * leaves out such samples ignores no label for another reason, so each ignored target is of one. */
+/* The number of the epoch's samples that could not be read, in the steps that were applied.  A data
+ * set that leaves out such samples ignores no label for another reason, so each ignored target
+ * belongs to such a sample. */
 static int64_t n_left_out(const struct trainer *t)
 {
     const struct ckpt_state *at = &t->state->at;
@@ -364,7 +365,7 @@ static int end_shards(struct trainer *t, enum epoch_end end, struct err *err)
     return rc;
 }
 
-/* The epoch's own time does not contain this. */
+/* Renew the statistics of averaged weights.  The time of that does not count as the epoch's. */
 static int renew_statistics(struct trainer *t, int64_t epoch, struct timing *m, struct err *err)
 {
     const int64_t since_ns = clock_mono_ns();

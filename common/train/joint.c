@@ -165,7 +165,8 @@ static void save_free(struct save *v)
     free(v);
 }
 
-/* The last task of a checkpoint that failed or was given up, and on ranks but rank 0 of any. */
+/* The last task of a checkpoint that failed or was given up, and of every checkpoint on a rank that
+ * is not rank 0. */
 static void drop(struct save *v)
 {
     struct saver *saver = v->joint->o.saver;
@@ -277,7 +278,8 @@ static void list_parts(struct save *v, const struct state *s)
         part_init(&v->part[i], &v->contents, s, v->size, v->rank == 0 ? i : v->rank);
 }
 
-/* That there is no memory is told after the others have written. */
+/* Copy this rank's own part.  If there is no memory for it, the rank says so after the other ranks
+ * have written theirs. */
 static int copy_part(struct save *v, const struct state *s, struct err *err)
 {
     v->rc = try_alloc((void **)&v->bytes, (size_t)v->part[0].n_bytes + 1,
@@ -525,7 +527,7 @@ static uint8_t is_busy_for_long(struct joint *j)
     return busy;
 }
 
-/* *any_busy: whether the thread of some rank is. */
+/* *any_busy: 1 if the thread of some rank is busy. */
 static int ask_all(struct joint *j, struct coll *c, int *any_busy, struct err *err)
 {
     const size_t size = (size_t)coll_size(c);

@@ -1,6 +1,7 @@
 /* open - trainer_open: from the driver's job to data, layout, memory, reducer and state.
  *
- * Whatever refuses a job that this backend, these data or this strategy cannot do is here, too. */
+ * The checks that refuse a job which this backend, these data or this strategy cannot do are here,
+ * too. */
 #include <inttypes.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -439,7 +440,7 @@ static int make_feeds(struct trainer *t, struct err *err)
     return rc;
 }
 
-/* Of both sets, into t->fingerprint. */
+/* Set t->fingerprint to that of the training and the validation set together. */
 static int take_fingerprint(struct trainer *t, struct err *err)
 {
     struct hash128 h[2] = {{0, 0}, {0, 0}};

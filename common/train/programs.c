@@ -123,7 +123,7 @@ static void want_statistics(struct programs *p, const struct programs_options *o
     want(p, STATISTICS, p->statistics_batch);
 }
 
-/* The next running statistics become the batch's own. */
+/* Make the next running statistics those of the batch alone. */
 static void forget_running(struct graph *g)
 {
     for (int i = 0; i < g->n_nodes; i++)
@@ -155,7 +155,7 @@ static int differentiate(struct graph *g, const struct state *s, const struct bu
     return rc;
 }
 
-/* Batch norm sums its statistics over all ranks. */
+/* 1: batch norm sums its statistics over all ranks. */
 static int syncs(const struct programs_options *o)
 {
     return o->job->model.sync_batch_norm && o->n_ranks > 1;

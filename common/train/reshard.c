@@ -3,8 +3,8 @@
  *
  * Happy path: every rank holds the same step, and all claims are of one lineage.  The owner of each
  * shard sends it, span by span, to all ranks, and each rank keeps what belongs to its new shards.
- * That takes as many bytes as a broadcast of the slots, in windows of bounded size, through which
- * the parameters come, too: what has not come as a whole is not kept.
+ * That takes as many bytes as a broadcast of the slots.  The slots and the parameters come in
+ * windows of bounded size, and a window is kept only once it has come as a whole.
  *
  * Failure modes:
  *   - An owner was lost: its buddy sends the shard.

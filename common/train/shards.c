@@ -334,7 +334,8 @@ int shards_collect(struct state *s, struct coll *c, struct err *err)
 
 /* ---- proof ---- */
 
-/* Add n_bytes of the backend's memory.  `window` [WINDOW_BYTES] is for a device's; else NULL. */
+/* Add n_bytes of the backend's memory to the hash.  `window` [WINDOW_BYTES], for a device's memory,
+ * is host memory; else NULL. */
 static int hash_memory(const struct state *s, struct hasher *h, const char *p, size_t n_bytes,
                        char *window, struct err *err)
 {

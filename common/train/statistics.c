@@ -75,7 +75,7 @@ static int run_program(struct trainer *t, struct program *p, struct err *err)
     return rc;
 }
 
-/* The next batch's statistics, to p->own. */
+/* Write the next batch's statistics to p->own. */
 static int run_batch(struct pass *p, struct err *err)
 {
     struct trainer *t = p->t;
@@ -111,7 +111,8 @@ static int gather(struct pass *p, struct err *err)
     return rc;
 }
 
-/* The batches from `first` on, one of each rank, as far as there are so many. */
+/* Add up the statistics of the batches from `first` on: one batch of each rank, or of fewer ranks
+ * at the end. */
 static int run_round(struct pass *p, int64_t first, struct err *err)
 {
     struct trainer *t = p->t;
@@ -187,7 +188,8 @@ int statistics_renew(struct trainer *t, int64_t epoch, struct err *err)
     return rc < 0 ? err_wrap(err, "statistics of averaged weights") : 0;
 }
 
-/* Divided averages are gathered, which the record tells. */
+/* Put the averaged weights in the parameters' place.  If they are divided, all ranks gather them,
+ * and the record of collectives gets an entry for that. */
 static int enter(struct trainer *t, int with_statistics, struct err *err)
 {
     int64_t id;

@@ -18,8 +18,9 @@
 struct trainer;
 
 /* At the end of an epoch, on all ranks: give the averaged weights their statistics.  Nothing may be
- * queued.  Until the averaging has begun they are the trained ones.  After a failure the state is
- * as it was.  Nothing happens where the average keeps no statistics of its own. */
+ * queued.  Until the averaging has begun, the trained weights' statistics are copied.  After a
+ * failure the state is as it was.  Nothing happens where the average keeps no statistics of its
+ * own. */
 int statistics_renew(struct trainer *t, int64_t epoch, struct err *err);
 
 #endif

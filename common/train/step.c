@@ -5,7 +5,7 @@
  *   2. Then the host queues the work that is the same in every step: the stages of the program,
  *      forward and backward.
  *   3. In the last micro-batch each bucket of gradients goes to the strategy as soon as backward
- * has filled it.  The last bucket carries the control vector.
+ *      has filled it.  The last bucket carries the control vector.
  *   4. When the strategy has combined all buckets, the update follows.  It writes the results, on
  *      which all ranks agree, to memory where the host reads them (flight.c).
  *
@@ -242,7 +242,7 @@ static int run_stage(struct trainer *t, const struct micro *m, int i, struct err
     return program_run_stage(m->program, i, err);
 }
 
-/* The gradients in this bucket are complete: of a micro-batch, or of the step. */
+/* The BUCKET stage of a micro-batch: its gradients in this bucket are complete. */
 static int end_bucket(struct trainer *t, const struct micro *m, int bucket, struct err *err)
 {
     const int is_divided = reducer_promises(t->reducer)->gradients_are_divided;

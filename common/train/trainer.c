@@ -1,7 +1,7 @@
 /* trainer - prepares for a formation, forms, leaves and closes.
  *
- * The order of calls is in trainer.h.  Opening a job is in open.c, epochs and checkpoints are in
- * epoch.c, validation is in validate.c, and a step in step.c. */
+ * The order of calls is in trainer.h.  Opening a job is in open.c, an epoch in epoch.c, a
+ * checkpoint in checkpoint.c, a validation in validate.c, and a step in step.c. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>

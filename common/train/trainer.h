@@ -2,8 +2,8 @@
  *
  * engine.c turns commands into these calls and their results into reports.  Tests call them
  * directly, with several ranks as threads over coll/local.  The files behind this header are
- * trainer.c (open, prepare, form), epoch.c (epochs, validation, checkpoints), step.c (one step) and
- * flight.c (steps under way on a device).
+ * open.c (open), trainer.c (prepare, form, leave), epoch.c (epochs), validate.c, checkpoint.c,
+ * step.c (one step) and flight.c (steps under way on a device).
  *
  * Life:    trainer_new -> open -> { prepare -> take_coll -> form -> train, validate, checkpoint
  *          ... } -> free.
