@@ -51,4 +51,7 @@ void expect(void *x, int64_t n, enum dtype dtype, int size);
 /* Return once every rank has called it. */
 int ranks_meet(struct coll *c, struct err *err);
 
+/* The number of descriptors that this process has open, to see that a test leaves none. */
+int ranks_open_fds(void);
+
 #endif
