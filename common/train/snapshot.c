@@ -50,13 +50,17 @@ static void point_tensors(struct snapshot *p)
         }
 }
 
+/* The memory is written at once, because memory of try_alloc takes its pages when it is written. So
+ * a machine without room for the copy shows that as the run starts, not at the first checkpoint. */
 static int make_room(struct snapshot *p, struct err *err)
 {
+    const size_t n_bytes = place_of(p->state, p->state->n_slots);
+
     if (p->bytes)
         return 0;
-    if (try_alloc((void **)&p->bytes, place_of(p->state, p->state->n_slots),
-                  "a copy of the training state", err) < 0)
+    if (try_alloc((void **)&p->bytes, n_bytes, "a copy of the training state", err) < 0)
         return err_wrap(err, "checkpoints");
+    memset(p->bytes, 0, n_bytes);
     point_tensors(p);
     return 0;
 }

@@ -67,6 +67,7 @@ static void wait_held(void)
 
 struct desk {
     char dir[64];
+    const char *job;
     struct trainer *t;
     atomic_int is_canceled, n_asked;
     pthread_mutex_t lock; /* guards what follows */
@@ -114,7 +115,7 @@ static int open_trainer(struct desk *k, struct err *err)
     hooks.canceled = canceled;
     k->t = trainer_new(&(struct trainer_options){.n_threads = 1, .run_dir = k->dir}, &hooks);
     c->open.n_ranks = 1;
-    c->open.job = blob_of(JOB, strlen(JOB));
+    c->open.job = blob_of(k->job, strlen(k->job));
     rc = trainer_open(k->t, c, r, err);
     cmd_free(c);
     report_free(r);
@@ -127,6 +128,7 @@ static int make_desk(void **state)
     struct err err;
 
     *state = k;
+    k->job = JOB;
     set_disk(0, 0);
     pthread_mutex_init(&k->lock, NULL);
     strcpy(k->dir, "/tmp/dptrain-saver-XXXXXX");
@@ -196,6 +198,30 @@ static void test_copy(void **state)
     assert_int_equal(k->n_ok, 1);
     assert_int_equal(k->ok[0], 7);
     assert_int_equal(on_disk(k), 7);
+}
+
+/* 25 MB of parameters and momentum. */
+#define WIDE                                                         \
+    "model: {arch: mlp, hidden: [4096]}\n"                           \
+    "data: {format: digits, samples: 320, validation_samples: 10}\n" \
+    "train: {global_batch: 10}\noptimizer: {momentum: 0.9}\n"
+
+/* A checkpoint takes no memory that was not there when training began. */
+static void test_memory_is_there_before(void **state)
+{
+    struct desk *k = *state;
+    struct err err;
+    double mib;
+
+    trainer_free(k->t);
+    k->job = WIDE;
+    assert_int_equal(open_trainer(k, &err), 0);
+    mib = rss_mib();
+    move_to(k, 7);
+    assert_int_equal(saver_begin(k->t->saver, 1, &err), 0);
+    saver_finish(k->t->saver);
+    assert_int_equal(k->n_ok, 1);
+    assert_true(rss_mib() - mib < 8);
 }
 
 static void test_same_step_once(void **state)
@@ -511,6 +537,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(test_copy),
+        CASE(test_memory_is_there_before),
         CASE(test_same_step_once),
         CASE(test_going_back),
         CASE(test_second_waits),
