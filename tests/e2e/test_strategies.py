@@ -99,7 +99,6 @@ WAYS = {
     "zero_3_without_buddies": divided(3, buddy="false", is_ordinary=False),
     "shards": Way({"shards": 5}, BITS, BITS, like={"shards": 5}),
 }
-NOT_ON_GPUS = {"async"}
 
 
 class Case(training.Case):
@@ -251,9 +250,8 @@ KINDS = (Lost, Resized, Stopped)
 
 def chosen(part):
     """(class, strategy) of the tests that an argument names."""
-    names = [name for name in WAYS if dp.DEVICE == "cpu" or name not in NOT_ON_GPUS]
-    turns = {(KINDS[i % len(KINDS)], name) for i, name in enumerate(names)}
-    pairs = [(kind, name) for name in names for kind in KINDS]
+    turns = {(KINDS[i % len(KINDS)], name) for i, name in enumerate(WAYS)}
+    pairs = [(kind, name) for name in WAYS for kind in KINDS]
     if part in ("turns", "others"):
         return [pair for pair in pairs if (pair in turns) == (part == "turns")]
     return [(kind, name) for kind, name in pairs if WAYS[name].is_ordinary == (part != "rest")]
