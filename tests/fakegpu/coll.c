@@ -159,12 +159,15 @@ static void spoil(const struct piece *p)
 
 /* Count a collective that is about to be done, and break or fail in it if that was asked for.  1:
  * it can be done. */
-static int count(struct fake_coll *f)
+static int count(const struct piece *p)
 {
+    struct fake_coll *f = p->coll;
+
     if (++f->n_done == f->break_at)
         sim_break();
     else if (f->n_done == f->fail_at)
-        fail_alone(f, ERR_DEVICE, "the library failed");
+        fail_alone(f, ERR_DEVICE,
+                   p->is_apart ? "the library failed beside the steps" : "the library failed");
     return f->n_done != f->break_at && !f->has_failed;
 }
 
@@ -174,7 +177,7 @@ static void do_job(struct piece *p)
     struct err err;
 
     usleep((useconds_t)f->latency_ms * 1000);
-    if (count(f) && ((p->job.what != COLL_EXCHANGE && agree(f, p->call, &err) < 0) ||
+    if (count(p) && ((p->job.what != COLL_EXCHANGE && agree(f, p->call, &err) < 0) ||
                      do_inner(f, &p->job, &err) < 0))
         fail(f, &err);
     if (f->n_done == f->lose_at)
@@ -200,7 +203,7 @@ static void start_apart(void *arg)
     struct coll_job job = p->job;
     struct err err;
 
-    if (!count(f))
+    if (!count(p))
         return;
     p->ready_ns = clock_mono_ns() + (f->latency_ms + f->apart_ms) * INT64_C(1000000);
     p->copy = job.x = xmalloc(job.n_bytes);

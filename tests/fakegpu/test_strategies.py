@@ -102,7 +102,7 @@ class Strategies(Case):
             self.assertLess(epochs[-1]["validation_loss"], epochs[0]["validation_loss"])
 
     def test_a_rank_is_lost_in_a_round_of_async(self):
-        """A rank kills itself while a round is under way; and a rank fails in each of six
+        """A rank kills itself while a round is under way; and a rank fails in each of some
         collectives that follow each other, of which at least one is a round's."""
         job = {**JOB, "strategy.name": "async", "strategy.interval": 0, "optimizer.momentum": 0.5}
         late = {"DPTRAIN_FAKE_APART": "60"}
@@ -112,7 +112,8 @@ class Strategies(Case):
                                 n=3, run=run, job=job, env={**MANY, **late})
             self.assertEqual([e["nranks"] for e in self.events("recovered", run)], [3])
             self.assertLess(epochs[1]["validation_loss"], epochs[0]["validation_loss"])
-        for at in range(10, 16):
+        said = ""
+        for at in range(10, 18):
             run = f"failed {at}"
             driver = self.driver("--device", "cuda", "--run-dir", self.path(run), n=2, job=job)
             victim = self.follower("--rank", "1", "--device", "cuda", once=False,
@@ -122,10 +123,13 @@ class Strategies(Case):
                         victim.text.partition("finished: ")[2])
             victim.signal(signal.SIGTERM)
             self.assert_exit(victim, STOPPED)
+            said += victim.text
             recovered, = self.events("recovered", run)
             self.assertLessEqual(recovered["steps_lost"], 1)
             epochs = self.events("epoch", run)
             self.assertLess(epochs[1]["validation_loss"], epochs[0]["validation_loss"])
+        for words in ("failed in collective", "failed beside the steps in collective"):
+            self.assertIn(words, said)
 
     def test_async_is_stopped(self):
         """A recorded run is stopped, with a round under way, and goes on; so does one whose rank is
