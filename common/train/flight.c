@@ -2,8 +2,8 @@
  *
  * A device should never wait for the host.  So while the device does step n, the host queues step
  * n+1.  It reads the result of n when n is done.  At most two steps are under way: n, and its
- * follower n+1.  The follower is queued on the presumption that n will be clean: that n is applied,
- * and that no rank asks for anything.
+ * follower n+1 (strategy/async.c counts on that).  The follower is queued on the presumption that n
+ * will be clean: that n is applied, and that no rank asks for anything.
  *
  * If the presumption proves wrong (n was not finite, or a rank asked to stop, to regroup or to
  * write a checkpoint), n+1 is void: it changes nothing.  Each device finds that out by itself
