@@ -1,5 +1,6 @@
 /* winograd - its blocks of tiles and its threads: a batch gives what its samples give one by one.
- * That one sample is right is tested in tests/op (conv_wide_...). */
+ * That one sample is right is tested in tests/op (conv_wide_...).  A gradient that is added to what
+ * is there is twice as large. */
 #include "../test.h"
 
 #include <math.h>
@@ -44,8 +45,9 @@ static void run(struct cpu *b, const struct graph *g, const struct node *n, void
     backend_free(&b->base, scratch);
 }
 
-/* All three passes over `n` samples from `first` on.  dw and db are those of these samples. */
-static void run_passes(struct cpu *b, struct tensors *t, int first, int n)
+/* All three passes over `n` samples from `first` on.  dw and db are those of these samples, or are
+ * added to what is there. */
+static void run_passes(struct cpu *b, struct tensors *t, int first, int n, int adds)
 {
     const union node_attr attr = {.conv = {.stride = {1, 1},
                                            .pad = {1, 1},
@@ -65,6 +67,8 @@ static void run_passes(struct cpu *b, struct tensors *t, int first, int n)
                      0);
     assert_int_equal(graph_node(g, OP_conv2d_grad_w, &attr, (int[]){x, dy}, 2, NULL, "dw", &err),
                      0);
+    if (adds)
+        g->node[2].adds = 1u << CONV2D_GRAD_W_DW | 1u << CONV2D_GRAD_W_DB;
     run(b, g, &g->node[0], (void *[NODE_MAX_IN]){t->x[first], t->w, t->b},
         (void *[NODE_MAX_OUT]){t->y[first]});
     run(b, g, &g->node[1], (void *[NODE_MAX_IN]){t->w, t->dy[first]},
@@ -87,6 +91,13 @@ static void want_near(const char *what, const float *x, const double *want, int 
             fail_msg("%s[%d] is %.9g, want %.9g", what, i, x[i], want[i]);
 }
 
+static const float *halved(float *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        x[i] /= 2;
+    return x;
+}
+
 static void test_a_batch_is_its_samples(void **state)
 {
     static double dw[N_FILTER], db[K];
@@ -104,18 +115,21 @@ static void test_a_batch_is_its_samples(void **state)
     got = want;
     assert_int_equal(backend_open_cpu(1, &b, &err), 0);
     for (int i = 0; i < N; i++) {
-        run_passes(container_of(b, struct cpu, base), &want, i, 1);
+        run_passes(container_of(b, struct cpu, base), &want, i, 1, 0);
         add_to(dw, want.dw, N_FILTER);
         add_to(db, want.db, K);
     }
     for (int threads = 1; threads <= 3; threads++) {
         backend_set_threads(b, threads);
         container_of(b, struct cpu, base)->least_work = 1;
-        run_passes(container_of(b, struct cpu, base), &got, 0, N);
+        run_passes(container_of(b, struct cpu, base), &got, 0, N, 0);
         assert_memory_equal(got.y, want.y, sizeof got.y);
         assert_memory_equal(got.dx, want.dx, sizeof got.dx);
         want_near("dw", got.dw, dw, N_FILTER);
         want_near("db", got.db, db, K);
+        run_passes(container_of(b, struct cpu, base), &got, 0, N, 1);
+        want_near("half of dw", halved(got.dw, N_FILTER), dw, N_FILTER);
+        want_near("half of db", halved(got.db, K), db, K);
     }
     backend_close(b);
 }
