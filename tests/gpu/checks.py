@@ -270,10 +270,10 @@ class Killing:
         self.suite.note(read(self.log_path))
 
 
-def killed(suite):
-    """kill -9 of a rank in the midst of training: the other goes on alone, from the same step"""
+def kill(suite, job):
+    """Train a job, which goes on for ever, on two ranks, kill one, and stop the other later."""
     k = Killing(suite, PATIENCE)
-    sets = {"train.epochs": 100000, "cluster.min_ranks": 1, "cluster.replace_timeout": 0}
+    sets = {**job, "train.epochs": 100000, "cluster.min_ranks": 1, "cluster.replace_timeout": 0}
     argv = [a for a in suite.command(2, suite.device, sets, k.run_dir) if a != "--local"]
     port_file = k.run_dir + ".port"
     try:
@@ -298,6 +298,11 @@ def killed(suite):
         assert seconds < 15 or not suite.is_real, f"recovered after {seconds:.1f} s, want < 15"
     finally:
         k.end()
+
+
+def killed(suite):
+    """kill -9 of a rank in the midst of training: the other goes on alone, from the same step"""
+    kill(suite, {})
 
 
 # ---- compute-sanitizer ----

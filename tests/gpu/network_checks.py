@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass, field, replace
 
 import samples
-from checks import Killing, assert_near, losses, quiet
+from checks import Killing, assert_near, kill, losses, quiet
 from process import PATIENCE
 from rig import events_of
 
@@ -47,6 +47,8 @@ RESNET18_TINY = {
 NETWORKS = {
     "resnet18": RESNET18,
     "resnet18_or_tiny": replace(RESNET18, tiny_batch=8, tiny=RESNET18_TINY),
+    "layers": replace(RESNET18, keys={**RESNET18.keys, **RESNET18_TINY,
+                                      "model.sync_batch_norm": "false"}, tiny_batch=8, tiny={}),
     "vit_tiny": Network(
         {"model.arch": "vit_tiny", "model.dropout": 0.1, "optimizer.name": "adamw",
          "optimizer.lr": 3e-3, "optimizer.eps": 1e-5},
@@ -77,13 +79,13 @@ def job_of(suite, name, n_batches=1.5):
     return {key: value for key, value in keys.items() if value is not None}
 
 
-def assert_alike(suite, name, seen, want, tolerance):
+def assert_alike(suite, name, seen, want, tolerance, whose="the CPU's"):
     """Losses that hardly move would be equal whatever the gradients are."""
     assert_near("losses", seen, want, tolerance)
     apart = max(abs(a - b) / abs(b) for a, b in zip(seen, want))
     moved = max(abs(loss - want[0]) for loss in want) / want[0]
     suite.say(f"    {name}: losses from {want[0]:.4f} on move by {moved:.1e}, and are within "
-              f"{apart:.1e} of the CPU's")
+              f"{apart:.1e} of {whose}")
     assert moved > 2 * tolerance, "which proves nothing"
 
 
@@ -122,6 +124,34 @@ TWO_RANKS = [
     trains("gpt_bfloat16_ranks_2", "gpt", "in bfloat16, gradients too",
            {**BFLOAT16, "train.grad_dtype": "bfloat16"}, n_ranks=2, tolerance=2e-2),
 ]
+
+
+def replaced(network):
+    """A check that a rank of two which is killed is replaced, and that nothing else is lost."""
+    name = f"replaced_{network.replace('_or_tiny', '')}"
+
+    def check(suite):
+        job = job_of(suite, network)
+        # In the midst of an epoch of two steps.
+        events = suite.train(name, 2, suite.device, job, more=["--inject", "kill:rank1@update5"])
+        recovered = [e for e in events if e["event"] == "recovered"]
+        assert [e["nranks"] for e in recovered] == [2], f"{recovered}"
+        assert recovered[0]["steps_lost"] <= 1, f"{recovered}"
+        whole = suite.train(name + "_whole", 2, suite.device, job)
+        assert_alike(suite, name, losses(events), losses(whole), 2e-3 if suite.is_real else 1e-6,
+                     "an undisturbed run's")
+    check.__doc__ = (f"kill -9 of a rank that trains {network.replace('_or_tiny', '')}: it is "
+                     "replaced, and at most a step is lost")
+    check.__name__ = name
+    return check
+
+
+def killed_gpt(suite):
+    """kill -9 of a rank that trains a GPT: the other goes on alone, from the same step"""
+    kill(suite, job_of(suite, "gpt"))
+
+
+TWO_RANKS += [*map(replaced, ("resnet18_or_tiny", "vit_tiny", "gpt", "layers")), killed_gpt]
 
 
 def resumed(suite):

@@ -190,10 +190,10 @@ class Suite:
         self.runs += 1
         return os.path.join(self.work, f"run-{self.runs}")
 
-    def train(self, name, n_ranks, device, sets, env=None):
-        """Train, and return the events of the whole run."""
+    def train(self, name, n_ranks, device, sets, env=None, more=()):
+        """Train, and return the events of the whole run.  more: further arguments."""
         run_dir = self.new_run()
-        self.run(name, self.command(n_ranks, device, sets, run_dir), env)
+        self.run(name, [*self.command(n_ranks, device, sets, run_dir), *more], env)
         return events_of(run_dir)
 
     def train_explained(self, name, n_ranks, sets):

@@ -68,6 +68,8 @@ if "train.epochs=100000" in argv:
 for rank in range(int(at("--nranks")) if "GPU_COUNT_FILE" in env else 0):
     with open(f"{env['GPU_COUNT_FILE']}.{rank}", "w") as file:
         file.write('{"steps": 200, "heap": 0, "cudaFree": 0, "callers": {}}')
+if "--inject" in argv:
+    put([{"event": "recovered", "nranks": 2, "steps_lost": 1}])
 plans = env.get("XDG_CACHE_HOME", folder) + "/dptrain/plans"
 if not os.path.exists(plans):
     os.makedirs(plans)
@@ -186,6 +188,13 @@ def what_ignores_precision(world):
     verdicts, _ = world.run(*WITHOUT)
     expect("precision that changes nothing is a failure", named(verdicts, "FAILED"),
            ["bfloat16", "float16", "tf32", "bfloat16_ranks_2"])
+
+
+def too_much_is_lost(world):
+    world.put(os.path.join(world.bundle, "bin"), "dpdriver", PROGRAMS["dpdriver"].replace(
+        '"steps_lost": 1', '"steps_lost": 2'))
+    verdicts, _ = world.run("--only", "replaced_gpt", "--only", "gpt_ranks_2")
+    expect("two lost steps are a failure", named(verdicts, "FAILED"), ["replaced_gpt"])
 
 
 def everything_hangs(world):
@@ -336,8 +345,8 @@ def run(scene):
         scene(World(folder))
 
 
-SCENES = (everything_hangs, where_all_is_well, what_ignores_precision, a_debugger_that_hangs,
-          ranks_that_need_something, cut_off, cases_that_are_wrong, a_sanitizer,
+SCENES = (everything_hangs, where_all_is_well, what_ignores_precision, too_much_is_lost,
+          a_debugger_that_hangs, ranks_that_need_something, cut_off, cases_that_are_wrong, a_sanitizer,
           one_that_a_signal_ends, answers_that_nobody_expects,
           a_driver_that_hangs, stopped, tests_of_pytorch)
 with concurrent.futures.ThreadPoolExecutor(3) as pool:  # the scenes mostly wait
