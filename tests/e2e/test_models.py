@@ -78,7 +78,7 @@ class Case(training.Case):
         job = {**JOB, **model}
         faults = "kill:rank1@update2,stop:rank2@step9" + SLOW_STEPS * ("strategy.zero" in job)
         driver = self.driver(*dp.EXACT, "--inject", faults, n=3, job={**job, "cluster.spares": 1})
-        followers = [self.follower("--rank", "1", *dp.EXACT), self.follower("--rank", "2", *dp.EXACT)]
+        followers = [self.follower("--rank", rank, *dp.EXACT) for rank in ("1", "2")]
         for k in (1, 2):
             driver.wait_line(f"rank {k} joined")
         followers.append(self.follower(*dp.EXACT))

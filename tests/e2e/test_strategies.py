@@ -6,8 +6,8 @@ and resumed.
                                        the strategies of which each does something that the others
                                        do not
     test_strategies.py rest            the others
-    test_strategies.py turns           each strategy in one of Lost, Resized and Stopped, in turn; and
-                                       Back
+    test_strategies.py turns           each strategy in one of Lost, Resized and Stopped, in turn,
+                                       and Back
     test_strategies.py others          what `turns` leaves out
 
 The table WAYS says what each strategy promises.  Where ranks come in the place of others, and the
@@ -226,8 +226,8 @@ class Stopped(Case):
         return [row for row in super().losses(run) if row[1] % STEPS_AN_EPOCH == 0]
 
     def check(self, way):
-        """SIGTERM comes in the midst of an epoch, in a step in which all wait for rank 1.  The ranks
-        stop soon after that step."""
+        """SIGTERM comes in the midst of an epoch, in a step in which all wait for rank 1.  The
+        ranks stop soon after that step."""
         job = {**self.job(way), **PATIENT}
         driver, one, other = self.start_all(job, *freezing(1, 9))
         self.wait_frozen(one.pid)

@@ -346,8 +346,8 @@ def run(scene):
 
 
 SCENES = (everything_hangs, where_all_is_well, what_ignores_precision, too_much_is_lost,
-          a_debugger_that_hangs, ranks_that_need_something, cut_off, cases_that_are_wrong, a_sanitizer,
-          one_that_a_signal_ends, answers_that_nobody_expects,
+          a_debugger_that_hangs, ranks_that_need_something, cut_off, cases_that_are_wrong,
+          a_sanitizer, one_that_a_signal_ends, answers_that_nobody_expects,
           a_driver_that_hangs, stopped, tests_of_pytorch)
 with concurrent.futures.ThreadPoolExecutor(3) as pool:  # the scenes mostly wait
     done = {pool.submit(run, scene): scene.__name__ for scene in SCENES}
