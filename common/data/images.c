@@ -48,13 +48,17 @@ struct images {
 
 /* ---- the part of a picture that is taken ---- */
 
-/* The middle: a square of `size` of the picture whose shorter side is resized to `resize`. */
+/* The middle square of `size` once the shorter side is resized to `resize`.  Both steps round to
+ * whole pixels of the resized picture as torchvision's Resize and CenterCrop do. */
 static struct picture_box middle(const struct images *s, int64_t width, int64_t height)
 {
-    const double side = (double)min_i64(width, height) * (double)s->size / (double)s->resize;
+    const int64_t w = width < height ? s->resize : s->resize * width / height,
+                  h = width < height ? s->resize * height / width : s->resize;
+    const double across = (double)width / (double)w, down = (double)height / (double)h,
+                 size = (double)s->size;
 
-    return (struct picture_box){((double)width - side) / 2, ((double)height - side) / 2, side,
-                                side};
+    return (struct picture_box){rint((double)(w - s->size) / 2) * across,
+                                rint((double)(h - s->size) / 2) * down, size * across, size * down};
 }
 
 /* The part that torchvision takes if no drawn part fits: the largest one in the middle whose form

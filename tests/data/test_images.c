@@ -1,5 +1,6 @@
 /* images: class folders are listed in order and read; what is drawn depends on seed, epoch and
  * sample alone; broken folders and files are named.  Tar archives are in test_shards.c. */
+#include <math.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -248,6 +249,21 @@ static void the_middle_is_taken(void **state)
     dataset_close(ds);
 }
 
+/* A picture of 130 by 100 is resized to 9 by 7, not to 9.1 by 7.  The middle begins at pixel 2 of 9
+ * and at pixel 0 of 7, since 1.5 and 0.5 are rounded to even numbers. */
+static void the_middle_is_that_of_torchvision(void **state)
+{
+    float x[IMAGE];
+    struct dataset *ds;
+
+    put_map(*state, "train/a/1.png", 130, 100);
+    ds = open_ok(*state, DATASET_TRAIN, (struct setting[]){{"data.resize", "7"}, {NULL}});
+    get(ds, NULL, 0, x);
+    assert_true(fabs(place_of(x, 1, 0) - 3.5 * 130 / 9) < 1);
+    assert_true(fabs(place_of(x, 1, 1) - 1.5 * 100 / 7) < 1);
+    dataset_close(ds);
+}
+
 /* Draws are within the picture, of the areas and forms that are allowed, and depend on seed, epoch
  * and sample. */
 static void parts_are_drawn(void **state)
@@ -339,6 +355,7 @@ int main(void)
         IN_FOLDER(broken_files_end_the_job),
         IN_FOLDER(broken_files_are_left_out),
         IN_FOLDER(the_middle_is_taken),
+        IN_FOLDER(the_middle_is_that_of_torchvision),
         IN_FOLDER(parts_are_drawn),
         IN_FOLDER(the_fingerprint_is_of_names_and_files),
     };
