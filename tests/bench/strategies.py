@@ -206,14 +206,14 @@ def torch_steps_to_loss(losses, goal):
 
 def pays_below(base, other, rates):
     """The rate in Mbit/s at which both take as long.  base, other: (steps, {rate: seconds of a
-    step}).  Infinite: `other` is always quicker; 0: never."""
+    step}).  Infinite: `other` is always quicker; 0: never, or above a rate only."""
     def line(steps, seconds):
         slow, fast = sorted(rates)[:2]
         b = (seconds[slow] - seconds[fast]) / (1 / slow - 1 / fast)
         return steps * (seconds[slow] - b / slow), steps * b
     (a0, b0), (a1, b1) = line(*base), line(*other)
     if b1 >= b0:
-        return float("inf") if a1 < a0 else 0
+        return float("inf") if b1 == b0 and a1 < a0 else 0
     return float("inf") if a1 <= a0 else (b0 - b1) / (a1 - a0)
 
 

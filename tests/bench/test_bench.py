@@ -17,6 +17,7 @@ from unittest import mock
 import accuracy
 import bench
 import gpu
+import strategies
 
 try:
     import torch  # noqa: F401  pylint: disable=unused-import
@@ -225,6 +226,23 @@ def ours(*rates, gap=None):
 def theirs(*rates):
     return [dict(steps_per_second=rate, layout="NHWC", version="9.9", cudnn=91900, gpu="H999")
             for rate in rates]
+
+
+class Pays(unittest.TestCase):
+    """A step takes a + b / rate."""
+
+    def pays_below(self, base, other):
+        rates = (1000, 100)
+        seconds = [{rate: a + b / rate for rate in rates} for a, b in (base, other)]
+        return strategies.pays_below((10, seconds[0]), (10, seconds[1]), rates)
+
+    def test_fewer_bytes_pay_below_a_rate(self):
+        self.assertAlmostEqual(self.pays_below((0.02, 4), (0.03, 1)), 300)
+        self.assertEqual(self.pays_below((0.02, 4), (0.01, 1)), float("inf"))
+
+    def test_more_bytes_do_not(self):
+        self.assertEqual(self.pays_below((0.02, 4), (0.01, 8)), 0)
+        self.assertEqual(self.pays_below((0.02, 4), (0.03, 8)), 0)
 
 
 class Learning(unittest.TestCase):
