@@ -117,7 +117,7 @@ enum { PROGRAM_MOST_IN_SET = 2 * NODE_MAX_IN };
 int program_n_sets(const struct program *p);
 const int *program_set(const struct program *p, int i, int *n);
 
-/* The most buckets of which gradients are written at the same time: from the begin of the first
+/* The most buckets of which gradients are written at the same time: from the start of the first
  * stage that writes one until its BUCKET stage. */
 int program_most_open(const struct program *p);
 

@@ -1,7 +1,7 @@
 /* The deadlines of a job, and the rank that is at fault when one has passed.
  *
  * Each stage has one deadline, which the job sets (cluster.deadlines).  In training it counts from
- * the last progress of the slowest rank, and while rank 0 writes a checkpoint, from the begin of
+ * the last progress of the slowest rank, and while rank 0 writes a checkpoint, from the start of
  * that.  An engine that was told to leave a formation has a deadline of its own, by what it was
  * doing.  deadline_passed names the rank that the others wait for and accuses it (driver_end.c).
  * If that rank is silent, and so will soon be lost or heard, it waits for that. */

@@ -115,7 +115,7 @@ static int count_tensors(const struct layout *l)
     return n;
 }
 
-/* The end of tensor i in a row.  Padding counts as the begin of the tensor behind it, which does no
+/* The end of tensor i in a row.  Padding counts as the start of the tensor behind it, which does no
  * harm, because it is zero. */
 static int64_t end_of(const struct adasum *a, int i)
 {

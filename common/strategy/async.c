@@ -40,7 +40,7 @@
 static const struct option rows[] = {
     {"strategy.interval", OPT_SECONDS, AT(interval_ms), "0.5", 0, 1e6,
      .help =
-         "At least so much time passes between the begins of two rounds, and before the first."},
+         "At least so much time passes between the starts of two rounds, and before the first."},
 };
 
 /* On a device a round begins ahead of the step that comes so many steps after the one that agreed
@@ -139,7 +139,7 @@ static int form(struct strategy *s, int source, struct err *err)
 
 /* ---- rounds ---- */
 
-/* `next`: the step that comes behind the begin of this round. */
+/* `next`: the step that comes behind the start of this round. */
 static int begin_round(struct strategy *s, int64_t next, struct err *err)
 {
     of(s)->agreed_at = NO_STEP;

@@ -316,7 +316,7 @@ int exchange_sum_beside(struct exchange *x, float *p, int64_t n, struct err *err
     ASSERT(!x->beside.ticket && !x->log);
     exchange_rest(x, 0, n, DTYPE_F32);
     atomic_store(&x->has_beside_ended, 0);
-    x->beside.what = "sum beside the steps, from the begin";
+    x->beside.what = "sum beside the steps, from the start";
     x->beside.ticket = coll_allreduce(x->coll, channel, p, n, DTYPE_F32,
                                       x->o.is_device ? COLL_TAG_NONE : beside_tag, err);
     return x->beside.ticket < 0 ? err->code : 0;

@@ -130,7 +130,7 @@ size_t buckets_choose(const struct layout *l, const double *ready_s, const doubl
 
 /* Two stopwatches of backend_stopwatch. */
 struct bucket_watch {
-    int64_t computed[2]; /* from the sum of the bucket before, or the begin of backward, until the
+    int64_t computed[2]; /* from the sum of the bucket before, or the start of backward, until the
                             bucket is filled */
     int64_t summed[2];   /* from there until its sum is there */
 };

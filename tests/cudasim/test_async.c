@@ -423,7 +423,7 @@ static void test_a_rank_is_lost(void **state)
     }
 }
 
-/* The interval counts from the begin of the formation, and from that of a round. */
+/* The interval counts from the start of the formation, and from that of a round. */
 static void test_the_interval(void **state)
 {
     struct bench k;

@@ -366,7 +366,7 @@ static void test_two_under_way(void **state)
 
 /* A call of the runtime that fails during training. */
 struct blow {
-    uint64_t call; /* its number, counted from the begin of step FIRST_HIT; 0: no call fails */
+    uint64_t call; /* its number, counted from the start of step FIRST_HIT; 0: no call fails */
     struct hash128 held[MOST_STEPS]; /* with call 0: the state's hash at each step's begin */
 };
 
