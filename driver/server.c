@@ -487,7 +487,8 @@ int server_end(struct server *s)
     hosts_end(&s->hosts, s->is_formed ? patience_ms : 0);
     if (disk_hangs)
         leave_disk(s, status);
-    if (!s->evaluation) /* a start that its followers cut short leaves no folder, as one stopped */
+    /* A start that a local follower cut short leaves no folder, like one that was stopped. */
+    if (!s->evaluation)
         record_close(&s->record, s->local_status ? STATUS_STOPPED : status);
     disk_close(&s->disk);
     s->daemon.disk = NULL;

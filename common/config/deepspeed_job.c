@@ -174,7 +174,7 @@ static int give_optimizer_name(struct ds_file *f, struct err *err)
         ds_note(
             f, type,
             "optimizer.type Adam is AdamW there, and so here; with adam_w_mode: false it is Adam");
-    if (is_word(f, OPT_ADAM_W, "false") && strcmp(ours, "adamw") != 0)
+    if (has(f, OPT_ADAM_W) && strcmp(ours, "adamw") != 0)
         return refuse_param(f, OPT_ADAM_W, "adam_w_mode", "Adam", err);
     if (is_word(f, OPT_ADAM_W, "false") && is_word(f, OPT_TYPE, "AdamW"))
         ds_note(f, &f->value[OPT_ADAM_W],

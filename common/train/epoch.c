@@ -90,8 +90,8 @@ static void warn_skipped(struct trainer *t)
     r->warning.text =
         xasprintf("step %lld was not applied: rank %d: %s", (long long)t->state->at.step, t->rank,
                   t->note[0] ? t->note
-                             : "a loss of another rank is not finite; the log of "
-                               "that rank says where");
+                             : "another rank's loss or gradient is not finite; that "
+                               "rank's log says where");
     t->hooks.report(t->hooks.arg, r);
 }
 

@@ -115,8 +115,8 @@ class Data(dp.Case):
         self.assertEqual(self.events("lost", "stop"), [])  # a replacement would do the same
         driver = self.run_driver("--local", "--run-dir", "skip", n=2,
                                  job={**job, "train.on_nonfinite": "skip"})
-        self.assertRegex(driver.text, "dpdriver: warning: step 0 was not applied: rank 0: a loss "
-                                      "of another rank is not finite")
+        self.assertRegex(driver.text, "dpdriver: warning: step 0 was not applied: rank 0: "
+                                      "another rank's loss or gradient is not finite")
         self.assertRegex(driver.text, "dpfollower: warning: step 0 was not applied: rank 1: fc1")
 
     def test_ignore_index(self):

@@ -266,6 +266,9 @@ static void test_bad(void **state)
         {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"SGD\", \"params\":\n"
          "{\"adam_w_mode\": false}}}",
          "ds.json:2:17: optimizer.params.adam_w_mode needs optimizer.type Adam"},
+        {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"Lamb\", \"params\":\n"
+         "{\"adam_w_mode\": true}}}",
+         "ds.json:2:17: optimizer.params.adam_w_mode needs optimizer.type Adam"},
         {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"Foo\"}}",
          "optimizer.type Foo is not supported: want Adam, "},
         {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"SGD\", \"params\":\n{\"lr\": -1}}}",
