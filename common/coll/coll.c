@@ -133,7 +133,7 @@ static int64_t queue(struct coll *c, const char *what, struct coll_job job, stru
     return c->ops->queue(c, &job, err);
 }
 
-/* Likewise of one that sums the elements. */
+/* Queue a collective that sums its n elements. */
 static int64_t queue_sum(struct coll *c, const char *what, struct coll_job job, struct err *err)
 {
     if (!(c->dtypes & 1u << job.dtype))

@@ -39,8 +39,8 @@
 
 static const struct option rows[] = {
     {"strategy.interval", OPT_SECONDS, AT(interval_ms), "0.5", 0, 1e6,
-     .help =
-         "At least so much time passes between the starts of two rounds, and before the first."},
+     .help = "At least so much time passes from the start of a round to that of the next one, and "
+             "before the first."},
 };
 
 /* On a device a round begins ahead of the step that comes so many steps after the one that agreed
@@ -123,7 +123,7 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
     return 0;
 }
 
-/* Forget a round of the formation before, which broke off. */
+/* A round that broke off in the formation before is forgotten. */
 static int form(struct strategy *s, int source, struct err *err)
 {
     const float n = (float)solo_n_ranks(s);
@@ -139,7 +139,7 @@ static int form(struct strategy *s, int source, struct err *err)
 
 /* ---- rounds ---- */
 
-/* `next`: the step that comes behind the start of this round. */
+/* Begin a round ahead of step `next`. */
 static int begin_round(struct strategy *s, int64_t next, struct err *err)
 {
     of(s)->agreed_at = NO_STEP;
@@ -189,7 +189,7 @@ static void agreed(struct strategy *s, int64_t step, int n_ready)
 
 /* ---- steps ---- */
 
-/* On CPUs. */
+/* On CPUs: a round that was agreed on begins at once. */
 static int step_end(struct strategy *s, struct err *err)
 {
     if (of(s)->agreed_at != NO_STEP)
@@ -197,7 +197,7 @@ static int step_end(struct strategy *s, struct err *err)
     return end_if_there(s, err);
 }
 
-/* On a device. */
+/* On a device: a round that was agreed on begins AHEAD steps later. */
 static int step_ahead(struct strategy *s, struct err *err)
 {
     const int64_t step = exchange_step(s->at.exchange);

@@ -316,7 +316,7 @@ int exchange_sum_beside(struct exchange *x, float *p, int64_t n, struct err *err
     ASSERT(!x->beside.ticket && !x->log);
     exchange_rest(x, 0, n, DTYPE_F32);
     atomic_store(&x->has_beside_ended, 0);
-    x->beside.what = "sum beside the steps, from the start";
+    x->beside.what = "sum beside the steps, shown as one";
     x->beside.ticket = coll_allreduce(x->coll, channel, p, n, DTYPE_F32,
                                       x->o.is_device ? COLL_TAG_NONE : beside_tag, err);
     return x->beside.ticket < 0 ? err->code : 0;
@@ -334,7 +334,7 @@ int exchange_beside_has_ended(struct exchange *x, struct err *err)
     return rc < 0 ? rc : rc == 0;
 }
 
-/* On a device, where coll_wait does not block. */
+/* Block until the sum is there.  For a device, where coll_wait does not block. */
 static int poll_beside(struct exchange *x, struct err *err)
 {
     enum { POLL_NS = 20000 };

@@ -367,7 +367,7 @@ static void test_two_under_way(void **state)
 /* A call of the runtime that fails during training. */
 struct blow {
     uint64_t call; /* its number, counted from the start of step FIRST_HIT; 0: no call fails */
-    struct hash128 held[MOST_STEPS]; /* with call 0: the state's hash at each step's begin */
+    struct hash128 held[MOST_STEPS]; /* with call 0: the state's hash at each step's start */
 };
 
 enum { FIRST_HIT = 3, EACH = 26, STRIDE = 13, LAST_HIT = 100 };
@@ -401,7 +401,7 @@ static void sweep_calls(const struct run_plan *plan, struct blow *b, const struc
 }
 
 /* A call fails while two steps are under way, of which the device has done none, one or both.
- * Afterwards the state is, bit for bit, that of the begin of the step where training says it
+ * Afterwards the state is, bit for bit, that of the start of the step where training says it
  * stands.  Or training goes on, if nothing was lost. */
 static void test_breaks_off(void **state)
 {

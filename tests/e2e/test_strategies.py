@@ -98,6 +98,9 @@ WAYS = {
     "zero_3": divided(3),
     "zero_3_without_buddies": divided(3, buddy="false", is_ordinary=False),
     "shards": Way({"shards": 5}, BITS, BITS, like={"shards": 5}),
+    "zero_3_frozen": dataclasses.replace(
+        divided(3, is_ordinary=False),
+        optimizer={**ADAM, "optimizer.groups": "[{match: fc1.weight, frozen: true}]"}),
 }
 
 

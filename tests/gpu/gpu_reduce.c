@@ -301,7 +301,7 @@ static void close_rank(struct rank *r)
     free(r->host);
 }
 
-/* ---- the begin ---- */
+/* ---- the start ---- */
 
 static void stuck(void *arg, const char *text)
 {

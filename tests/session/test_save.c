@@ -173,7 +173,7 @@ static void waiting_for_the_disk_is_not_idleness(void **state)
     rig_free(&r);
 }
 
-/* A checkpoint in the middle of an epoch has its own deadline, from its begin on. */
+/* A checkpoint in the middle of an epoch has its own deadline, from its start on. */
 static void a_checkpoint_within_an_epoch_has_its_time(void **state)
 {
     struct rig r;

@@ -115,7 +115,7 @@ static void stepped(void *arg, int64_t wall_ns, int64_t busy_ns)
 
 static unsigned requests(void *arg) { return atomic_load(&((struct rank_run *)arg)->requests); }
 
-/* Note what the step before added.  Called at the begin of each step, and after the last one. */
+/* Note what the step before added.  Called at the start of each step, and after the last one. */
 static void note_step(struct rank_run *k, int64_t step)
 {
     const struct ckpt_state *at = &k->trainer->state->at;
