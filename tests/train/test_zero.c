@@ -372,6 +372,26 @@ static void test_blocks_are_computed_again(void **state)
     remove_tree(text.path);
 }
 
+/* Stages 2 and 3 add up micro-batches in the same order.  Five samples are two micro-batches, so
+ * that with four ranks one has no sample in the second of them. */
+static void test_blocks_of_micro_batches(void **state)
+{
+    static const char job[] = GPT TEXT AGAIN("5, accumulate: 2") FROZEN(GROUP("*.mlp.*")) "%s";
+    struct dir text;
+
+    (void)state;
+    write_text(text.path);
+    for (int n = 1; n <= MOST_RANKS; n++) {
+        char *plain = xasprintf(job, text.path, ZERO_2);
+        char *divided = xasprintf(job, text.path, ZERO_3);
+
+        compare(plain, divided, n, SMALL_BUCKET);
+        free(plain);
+        free(divided);
+    }
+    remove_tree(text.path);
+}
+
 /* Rank 0 has two batches of the validation set, and the others have one. */
 static void test_ranks_gather_as_often(void **state)
 {
@@ -545,6 +565,7 @@ int main(void)
         cmocka_unit_test(test_frozen_parameters_are_divided),
         cmocka_unit_test(test_frozen_parameters_are_resumed),
         cmocka_unit_test(test_blocks_are_computed_again),
+        cmocka_unit_test(test_blocks_of_micro_batches),
         cmocka_unit_test(test_ranks_gather_as_often),
         cmocka_unit_test(test_copies_are_proven),
         cmocka_unit_test(test_a_flipped_sum_is_found),
