@@ -207,7 +207,8 @@ static void open_bench(struct bench *k)
                                 .grad_dtype = DTYPE_F32,
                                 .copy_dtype = DTYPE_F32,
                                 .bucket = &k->bucket,
-                                .n_buckets = 1};
+                                .n_buckets = 1,
+                                .n_param_buckets = 1};
     k->grad = take(k, sizeof(float) * (N + CONTROL_LEN));
     k->param = take(k, sizeof(float) * N);
     k->check = take(k, sizeof(double) * 2);
