@@ -117,16 +117,17 @@ class Standby(training.Case):
 
     def test_divided_state(self):
         """The shards that died with the driver come from their buddy."""
-        for zero in (1, 2, 3):
+        frozen = {"optimizer.groups": "[{match: fc1.*, frozen: true}]"}
+        for zero, more in ((1, {}), (2, {}), (3, {}), (3, frozen)):
             job = {**JOB, "model.arch": "mlp", "optimizer.name": "adam", "strategy.zero": zero,
-                   "checkpoint.every_epochs": 0}
-            with self.subTest(zero=zero):
+                   "checkpoint.every_epochs": 0, **more}
+            with self.subTest(zero=zero, more=more):
                 driver, standby, followers = self.join(job=job, inject="kill:rank0@update20")
                 driver.wait_exit()
                 self.assert_all_finish(standby, *followers)
                 self.assert_same(job)
                 self.assert_led()
-                os.rename(self.path("run"), self.path(f"run-{zero}"))
+                os.rename(self.path("run"), self.path(f"run-{zero}-{len(more)}"))
 
     def test_divided_state_without_buddies(self):
         """The driver's shards are nowhere else, so the standby reads the checkpoint."""
