@@ -3,6 +3,7 @@
  *
  * The coll stands in for a second rank.  That rank's parameters are those of this rank plus 1, so a
  * round adds 0.5.  The test says when the sum of a round is there, or that it breaks off. */
+#include "../strategy/idle_hooks.h"
 #include "../test.h"
 
 #include <cuda_runtime_api.h>
@@ -142,23 +143,6 @@ static void *take(struct bench *k, size_t n_bytes)
     return p;
 }
 
-static void at(void *arg, enum phase phase, int64_t bucket)
-{
-    (void)arg, (void)phase, (void)bucket;
-}
-
-static int is_left_out(void *arg, int bucket)
-{
-    (void)arg, (void)bucket;
-    return 0;
-}
-
-static int leave_alone(void *arg, int bucket, int is_reduced, struct err *err)
-{
-    (void)arg, (void)bucket, (void)is_reduced, (void)err;
-    return 0;
-}
-
 static void put_params(struct bench *k, float value)
 {
     float v[N];
@@ -215,21 +199,20 @@ static void open_bench(struct bench *k)
     k->waits = take(k, sizeof(int64_t) * 2);
     k->scalars = take(k, sizeof(struct step_scalars));
     k->bucket_at[0] = k->grad;
-    o = (struct reducer_options){
-        .strategy = &strategy_async,
-        .options = &k->options,
-        .backend = k->b,
-        .layout = &k->layout,
-        .grad = k->grad,
-        .bucket = k->bucket_at,
-        .param = k->param,
-        .check = k->check,
-        .scalars = k->scalars,
-        .control = k->grad + N,
-        .accumulate = 1,
-        .waits = k->waits,
-        .ring = k->ring,
-        .hooks = {.exchange = {.at = at, .is_left_out = is_left_out}, .spoil = leave_alone}};
+    o = (struct reducer_options){.strategy = &strategy_async,
+                                 .options = &k->options,
+                                 .backend = k->b,
+                                 .layout = &k->layout,
+                                 .grad = k->grad,
+                                 .bucket = k->bucket_at,
+                                 .param = k->param,
+                                 .check = k->check,
+                                 .scalars = k->scalars,
+                                 .control = k->grad + N,
+                                 .accumulate = 1,
+                                 .waits = k->waits,
+                                 .ring = k->ring,
+                                 .hooks = idle_hooks};
     must(reducer_new(&o, &k->reducer, &err), &err);
     form(k);
 }

@@ -13,6 +13,7 @@
 #include "base/util.h"
 #include "coll/local.h"
 #include "data/sampler.h"
+#include "idle_hooks.h"
 #include "op/control.h"
 #include "program/sketch.h"
 #include "session/ring.h"
@@ -112,23 +113,6 @@ static int make_adam(struct rank *k, struct err *err)
 
 /* ---- a rank ---- */
 
-static void at(void *arg, enum phase phase, int64_t bucket)
-{
-    (void)arg, (void)phase, (void)bucket;
-}
-
-static int is_left_out(void *arg, int bucket)
-{
-    (void)arg, (void)bucket;
-    return 0;
-}
-
-static int leave_alone(void *arg, int bucket, int is_reduced, struct err *err)
-{
-    (void)arg, (void)bucket, (void)is_reduced, (void)err;
-    return 0;
-}
-
 static int read_job(struct rank *k, struct err *err)
 {
     char text[1024];
@@ -178,25 +162,24 @@ static int make_memory(struct rank *k, struct err *err)
 
 static int make_reducer(struct rank *k, struct err *err)
 {
-    struct reducer_options o = {
-        .strategy = k->ops,
-        .options = k->job->strategy.options,
-        .backend = k->backend,
-        .layout = &k->layout,
-        .grad = k->grad,
-        .bucket = k->bucket_at,
-        .sums = (void *const *)k->d.sums,
-        .param = k->w,
-        .param_bucket = k->d.param_bucket,
-        .own_params = (void *const *)k->d.param,
-        .check = k->check,
-        .scalars = &k->scalars,
-        .optimizer = &k->job->optimizer,
-        .control = k->grad + sim_space.len,
-        .n_shares = k->run->n_shares,
-        .accumulate = 1,
-        .ring = k->ring,
-        .hooks = {.exchange = {.at = at, .is_left_out = is_left_out}, .spoil = leave_alone}};
+    struct reducer_options o = {.strategy = k->ops,
+                                .options = k->job->strategy.options,
+                                .backend = k->backend,
+                                .layout = &k->layout,
+                                .grad = k->grad,
+                                .bucket = k->bucket_at,
+                                .sums = (void *const *)k->d.sums,
+                                .param = k->w,
+                                .param_bucket = k->d.param_bucket,
+                                .own_params = (void *const *)k->d.param,
+                                .check = k->check,
+                                .scalars = &k->scalars,
+                                .optimizer = &k->job->optimizer,
+                                .control = k->grad + sim_space.len,
+                                .n_shares = k->run->n_shares,
+                                .accumulate = 1,
+                                .ring = k->ring,
+                                .hooks = idle_hooks};
 
     memcpy(o.slot, k->slot, sizeof o.slot);
     memcpy(o.moment, k->moment, sizeof o.moment);
