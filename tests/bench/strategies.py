@@ -2,11 +2,12 @@
 """strategies - time to a given loss over slow links, by strategy, beside PyTorch's DDP.
 
     strategies.py [--build DIR] [--models lenet,gpt] [--ranks 2,4] [--rates 1000,100]
-                  [--hosts N] [--only NAME,...] [--steps N] [--torch PYTHON] [--check]
+                  [--hosts N] [--turns] [--only NAME,...] [--steps N] [--torch PYTHON] [--check]
 
 Each rank has a host of its own (--hosts N: so many hosts, with equal shares of the ranks): a
 network namespace, joined to a bridge by a pair of virtual interfaces, which tbf (tc) holds to the
-rate in both directions.  Links are not encrypted.
+rate in both directions.  Links are not encrypted.  With --hosts the ranks are numbered host by
+host; with --turns the hosts take turns, so that no sum goes along the chain of ranks (coll/mesh.h).
 
   lenet  LeNet on MNIST, global batch 256, SGD with rate 0.2, until the mean loss of 20 steps is 0.4
   gpt    a GPT of 4 x 128 on Shakespeare's characters, 12 samples of 64, AdamW, until that is 2.5
@@ -26,6 +27,7 @@ import argparse
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -71,9 +73,10 @@ EVERY = 10  # steps of a row of metrics.csv; two rows are compared with the loss
 
 
 class Hosts:
-    """Network namespaces whose links have a rate."""
+    """Network namespaces whose links have a rate, for so many ranks each."""
 
-    def __init__(self, n):
+    def __init__(self, n, ranks=1, turns=False):
+        self.of_rank = [k % n if turns else k * n // ranks for k in range(ranks)]
         self.mark = f"dpb{os.getpid() % 100000}"
         self.names = [f"{self.mark}x{k}" for k in range(n)]
         self.hub = f"{self.mark}hub"
@@ -101,8 +104,8 @@ class Hosts:
                 run(f"tc -n {where} qdisc replace dev {device} root tbf rate {mbits}mbit "
                     f"burst {max(32, mbits // 4)}kb latency 100ms")
 
-    def on(self, k):
-        return ["ip", "netns", "exec", self.names[k]]
+    def on(self, rank):
+        return ["ip", "netns", "exec", self.names[self.of_rank[rank]]]
 
 
 def run(command):
@@ -150,9 +153,8 @@ def train(build, job, ranks, folder, hosts):
     if hosts is None:
         together([[*driver, "--local", "--port", "0"]])
     else:
-        per_host = ranks // len(hosts.names)
         together([[*hosts.on(0), *driver, "--host", "10.80.0.1", "--insecure", "--port", "7000"],
-                  *([*hosts.on(k // per_host), f"{build}/follower/dpfollower", "--root",
+                  *([*hosts.on(k), f"{build}/follower/dpfollower", "--root",
                      "10.80.0.1:7000", "--rank", str(k), "--once", "--insecure", "--threads", "1"]
                     for k in range(1, ranks))])
     with open(f"{folder}/events.jsonl", encoding="utf-8") as f:
@@ -192,8 +194,7 @@ def torch_run(python, model, hook, ranks, hosts, steps):
     where = {k: {"RANK": str(k), "WORLD_SIZE": str(ranks), "MASTER_PORT": "7001",
                  "MASTER_ADDR": "10.80.0.1", "GLOO_SOCKET_IFNAME": "net0"}
              for k in range(ranks)}
-    per_host = ranks // len(hosts.names)
-    said = together([[*hosts.on(k // per_host), *command] for k in range(ranks)], where)
+    said = together([[*hosts.on(k), *command] for k in range(ranks)], where)
     result = json.loads(said.strip().splitlines()[-1])
     return result["step_seconds"], result["losses"]
 
@@ -236,7 +237,7 @@ def measure(o, model, ranks):
         head += [f"{rate} Mbit/s: ms a step", "s to the loss"]
     print("| " + " | ".join([*head, "pays below"]) + " |\n|" + "---|" * (len(head) + 1))
     base = {}
-    with Hosts(o.hosts or ranks) as hosts:
+    with Hosts(o.hosts or ranks, ranks, o.turns) as hosts:
         for name in [*o.only, *(HOOKS if o.torch else {})]:
             ours = name in STRATEGIES
             if name in NEEDS_ADAM and not MODELS[model][0]["optimizer.name"].startswith("adam"):
@@ -273,6 +274,7 @@ def main():
     p.add_argument("--models", default="lenet,gpt")
     p.add_argument("--ranks", type=numbers, default=[2, 4])
     p.add_argument("--hosts", type=int, help="of which the ranks are a multiple")
+    p.add_argument("--turns", action="store_true", help="rank k on host k mod --hosts")
     p.add_argument("--rates", type=numbers, default=[1000, 100])
     p.add_argument("--only", default=",".join(STRATEGIES))
     p.add_argument("--steps", type=int, default=48)
@@ -280,6 +282,7 @@ def main():
     p.add_argument("--torch")
     p.add_argument("--check", action="store_true")
     o = p.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no namespace stays behind
     o.only = o.only.split(",")
     unknown = [name for name in o.only if name not in STRATEGIES]
     if unknown:
