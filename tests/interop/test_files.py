@@ -107,13 +107,13 @@ class Files(Case):
         weight = good["conv2.weight"]
         transposed = dict(good, **{"fc1.weight": ("F32", [800, 128], good["fc1.weight"][2])})
         longer = dict(good, **{"fc2.bias": safefile.of_floats([11], [0.5] * 11)})
-        half = dict(good, **{"conv2.weight": ("F16", weight[1], weight[2][::2])})
+        double = dict(good, **{"conv2.weight": ("F64", weight[1], 2 * weight[2])})
         missing = {k: v for k, v in good.items() if k != "conv2.bias"}
         extra = dict(good, **{"conv3.bias": safefile.of_floats([3], [1, 2, 3])})
         for tensors, *patterns in (
                 (transposed, r'tensor "fc1\.weight" is F32 \[800,128\].*wants F32 \[128,800\]'),
                 (longer, r'tensor "fc2\.bias" is F32 \[11\].*wants F32 \[10\]'),
-                (half, r'tensor "conv2\.weight" is F16 .*wants F32 \[50,20,5,5\]'),
+                (double, r'tensor "conv2\.weight" is F64 .*wants F32 \[50,20,5,5\]'),
                 (missing, r'no tensor "conv2\.bias"'),
                 (extra, r'tensor "conv3\.bias" is not part of this model'),
                 (self.foreign_file("lenet5"), r"start\.safetensors: \d+ differences.*tensor ")):

@@ -220,8 +220,21 @@ class PyTorch(Case):
                     safetensors.torch.load_file(os.path.join(folder, "optimizer.safetensors")),
                     momentum)
 
+    def test_starts_from_half_precision(self):
+        """A file in half precision starts the run that its numbers as float32 start."""
+        start = self.path("start.safetensors")
+        for dtype in (torch.float16, torch.bfloat16):
+            rounded = {k: v.to(dtype) for k, v in MODULES["lenet"]().state_dict().items()}
+            losses = []
+            for to in (dtype, torch.float32):
+                run = f"{dtype} as {to}"
+                safetensors.torch.save_file({k: v.to(to) for k, v in rounded.items()}, start)
+                self.train("lenet", run=run, model__init__name="file", model__init__path=start)
+                losses.append([e["train_loss"] for e in self.events("epoch", run)])
+            self.assertEqual(*losses)
+
     def test_refuses_theirs(self):
-        """Files of another model, another number of classes, or half precision, as PyTorch writes
+        """Files of another model, another number of classes, or double precision, as PyTorch writes
         them, are refused."""
         wide = MODULES["lenet"]()
         wide.fc2 = nn.Linear(128, 12)
@@ -229,7 +242,7 @@ class PyTorch(Case):
         for module, *patterns in (
                 (MODULES["mlp"](), r'tensor "\w+\.\w+" '),
                 (wide, r'tensor "fc2\.(weight|bias)" is F32 \[12.*wants F32 \[10'),
-                (MODULES["lenet"]().half(), r'tensor "\w+\.\w+" is F16 .*wants F32 ')):
+                (MODULES["lenet"]().double(), r'tensor "\w+\.\w+" is F64 .*wants F32 ')):
             safetensors.torch.save_file(module.state_dict(), start)
             self.refused("lenet", start, "model.init", *patterns)
 
