@@ -21,9 +21,6 @@ MOMENTUM = {"optimizer.lr": 0.02, "optimizer.momentum": 0.9, "optimizer.weight_d
 ADAMW = {"optimizer.name": "adamw", "optimizer.lr": 0.002}
 CIFAR = {"data.format": "cifar10", "data.path": "data", "data.augment.crop": 4,
          "data.augment.flip": "true"}
-SIDE = 8
-ARRAYS = {"data.format": "npy", "data.path": "data", "data.train": "x.npy,y.npy",
-          "data.validation": "vx.npy,vy.npy"}
 TOKENS = {"data.format": "tokens", "data.path": "data"}
 CONTEXT = 16
 
@@ -53,11 +50,10 @@ MODELS = {
 # Ranks that write a checkpoint together go on with it after each step.  Here step 9 does not end,
 # so two steps before it are long enough for a slow disk.
 SLOW_STEPS = ",delay:rank2@step7:1s,delay:rank2@step8:1s"
-# Those that take much longer; on a simulated GPU with tiny images.
+# Those that take much longer.
 LARGE = {
-    "resnet18": {**(CIFAR if dp.DEVICE == "cpu" else ARRAYS), **MOMENTUM,
-                 "model.arch": "resnet18", "model.stem": "cifar", "model.drop_path": 0.2,
-                 "schedule.name": "cosine"},
+    "resnet18": {**CIFAR, **MOMENTUM, "model.arch": "resnet18", "model.stem": "cifar",
+                 "model.drop_path": 0.2, "schedule.name": "cosine"},
 }
 
 
@@ -68,10 +64,6 @@ class Case(training.Case):
         rng = random.Random(3)
         for name, n in (("data_batch_1", N_SAMPLES), ("test_batch", N_VALIDATION)):
             self.write(name, b"".join(bytes([i % 10]) + rng.randbytes(3072) for i in range(n)))
-        for prefix, n in (("", N_SAMPLES), ("v", N_VALIDATION)):
-            pixels = rng.randbytes(n * SIDE**2 * 3)
-            self.write_array(prefix + "x", "|u1", (n, SIDE, SIDE, 3), pixels)
-            self.write_array(prefix + "y", "|u1", (n,), bytes(i % 10 for i in range(n)))
         for name, n in (("train", N_SAMPLES), ("val", N_VALIDATION)):
             tokens = [rng.randrange(64) for _ in range(n * CONTEXT + 1)]
             self.write(name, struct.pack(f"<{len(tokens)}H", *tokens))
@@ -79,10 +71,6 @@ class Case(training.Case):
     def write(self, name, content):
         with open(self.path("data", f"{name}.bin"), "wb") as file:
             file.write(content)
-
-    def write_array(self, name, descr, shape, content):
-        with open(self.path("data", f"{name}.npy"), "wb") as file:
-            file.write(dp.npy(descr, shape, content))
 
     def lose_all(self, model):
         """Rank 1 kills itself when it has the sums of a step, and a spare takes its place.  In a
