@@ -1,15 +1,13 @@
 """strategy_checks - one check of the GPU suite for each way in which ranks can share the work.
 
 The ways are those that `dpdriver --help-job` lists, so a new one has its check as soon as a driver
-knows its name.  A way that `dpdriver --check` refuses on GPUs, and not on CPUs, is skipped with the
-driver's words."""
+knows its name."""
 
 import re
 import subprocess
 
 from checks import assert_near, losses
-from process import PATIENCE
-from rig import SHORT, Skip
+from rig import SHORT
 
 # The first part of the checks' names, the key, and its values: all that the driver names but the
 # default, or these.
@@ -54,7 +52,6 @@ def trains(name, key, value):
 
     def check(suite):
         job = {**job_of(suite), key: value, **more}
-        ask(suite, name, job)
         seen = losses(suite.train_explained(name, 2, job))
         want = losses(suite.train(name + "_cpu", 2, "cpu", job))
         assert_near("losses", seen, want, tolerance)
@@ -67,21 +64,6 @@ def job_of(suite):
     """The suite's demo job; a smaller one on a simulated GPU."""
     return {} if suite.is_real else {"model.arch": "mlp", "model.hidden": "[24]",
                                      "data.samples": 330, "train.epochs": 2}
-
-
-def ask(suite, name, job):
-    """Ask the driver whether it takes this job on GPUs.  Skips the check if only CPUs do."""
-    argv = suite.command(2, suite.device, job, suite.new_run())
-    status, text = suite.observe(name + "_check", argv + ["--check"], limit=PATIENCE)
-    if status == 0:
-        return
-    if status is None:
-        suite.give_up("dpdriver --check did not end in time")
-    said = (text.strip().splitlines() or ["nothing"])[-1]
-    argv = suite.command(2, "cpu", job, suite.new_run())
-    status, _ = suite.observe(name + "_check_cpu", argv + ["--check"], limit=PATIENCE)
-    assert status == 0, f"dpdriver --check refuses it on CPUs, too: {said}"
-    raise Skip(f"not on GPUs: {said}")
 
 
 def all_of(driver):
