@@ -4,80 +4,18 @@
 #include "../test.h"
 
 #include <netinet/in.h>
-#include <pthread.h>
 #include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/buf.h"
 #include "base/clock.h"
-#include "coll/tcp.h"
 #include "ranks.h"
+#include "two.h"
 
-/* A wait of LONG_MS must not happen.  A prompt call takes far less than promptly_s, which is far
- * more than a busy machine needs. */
-enum { LONG_MS = 1000000 };
+/* A prompt call takes far less than this, which is far more than a busy machine needs. */
 static const double promptly_s = 100;
 
-struct two {
-    struct coll *c[2];
-    struct buf blobs[2];
-};
-
-static void prepare_two(struct two *w, const char *bind0, int64_t timeout_ms)
-{
-    struct err err;
-    memset(w, 0, sizeof *w);
-    for (int r = 0; r < 2; r++) {
-        const struct coll_tcp_options o = {
-            .rank = r, .size = 2, .bind = r ? NULL : bind0, .timeout_ms = timeout_ms};
-
-        if (coll_tcp_prepare(&o, &w->c[r], &err) < 0)
-            fail_msg("%s", err.msg);
-        coll_tcp_endpoint(w->c[r], &w->blobs[r]);
-    }
-}
-
-static void free_two(struct two *w)
-{
-    for (int r = 0; r < 2; r++) {
-        coll_free(w->c[r]);
-        buf_fini(&w->blobs[r]);
-    }
-}
-
-static int connect_one(struct two *w, int rank, int64_t deadline_ms, struct err *err)
-{
-    const void *blobs[2] = {w->blobs[0].data, w->blobs[1].data};
-    const size_t lens[2] = {w->blobs[0].len, w->blobs[1].len};
-    return coll_tcp_connect(w->c[rank], blobs, lens, deadline_ms, err);
-}
-
-struct connecting {
-    struct two *two;
-    int rank, rc;
-    struct err err;
-    pthread_t thread;
-    int64_t deadline_ms;
-};
-
-static void *connecting_main(void *arg)
-{
-    struct connecting *k = arg;
-    k->rc = connect_one(k->two, k->rank, k->deadline_ms, &k->err);
-    return NULL;
-}
-
-static void connect_both(struct two *w)
-{
-    struct connecting k = {.two = w, .rank = 1, .deadline_ms = LONG_MS};
-    struct err err;
-    pthread_create(&k.thread, NULL, connecting_main, &k);
-    int rc = connect_one(w, 0, LONG_MS, &err);
-    pthread_join(k.thread, NULL);
-    if (rc < 0 || k.rc < 0)
-        fail_msg("%s", rc < 0 ? err.msg : k.err.msg);
-}
+enum { NEVER_MS = 1000000 }; /* a deadline that must not be waited for */
 
 /* Rank 0 waits for a connection.  Rank 1 reaches rank 0's port and waits for its answer. */
 static void test_abort_connect(void **state)
@@ -85,16 +23,16 @@ static void test_abort_connect(void **state)
     (void)state;
     for (int rank = 0; rank < 2; rank++) {
         struct two w;
-        prepare_two(&w, NULL, 0);
+        struct side k;
+        two_prepare(&w, 0);
         int64_t t0 = clock_mono_ns();
-        struct connecting k = {.two = &w, .rank = rank, .deadline_ms = LONG_MS};
-        pthread_create(&k.thread, NULL, connecting_main, &k);
+        two_start(&k, &w, rank, two_connect);
         while (clock_since_s(t0) < 0.05)
             sched_yield(); /* until it surely is inside; an earlier abort would be right, too */
         coll_abort(w.c[rank]);
         pthread_join(k.thread, NULL);
         assert_int_equal(k.rc, ERR_CANCELED);
-        free_two(&w);
+        two_free(&w);
         assert_true(clock_since_s(t0) < promptly_s);
     }
 }
@@ -104,14 +42,14 @@ static void test_abort_before_connect(void **state)
     (void)state;
     struct two w;
     struct err err;
-    prepare_two(&w, NULL, 0);
+    two_prepare(&w, 0);
     coll_abort(w.c[0]);
-    assert_int_equal(connect_one(&w, 0, LONG_MS, &err), ERR_CANCELED);
+    assert_int_equal(two_connect_within(&w, 0, NEVER_MS, &err), ERR_CANCELED);
     assert_int_equal(ranks_meet(w.c[0], &err), ERR_CANCELED);
     assert_int_equal(ranks_meet(w.c[1], &err), ERR_ARG); /* not connected */
     coll_abort(w.c[1]);
-    assert_int_equal(connect_one(&w, 1, LONG_MS, &err), ERR_CANCELED);
-    free_two(&w);
+    assert_int_equal(two_connect_within(&w, 1, NEVER_MS, &err), ERR_CANCELED);
+    two_free(&w);
 }
 
 /* While a rank connects, another thread can ask with which rank the link is missing. */
@@ -120,11 +58,11 @@ static void test_missing_link_is_named(void **state)
     (void)state;
     for (int rank = 0; rank < 2; rank++) {
         struct two w;
-        struct connecting k = {.two = &w, .rank = rank, .deadline_ms = LONG_MS};
-        prepare_two(&w, NULL, 0);
+        struct side k;
+        two_prepare(&w, 0);
         int64_t t0 = clock_mono_ns();
         assert_int_equal(coll_tcp_unlinked(w.c[rank]), -1);
-        pthread_create(&k.thread, NULL, connecting_main, &k);
+        two_start(&k, &w, rank, two_connect);
         while (coll_tcp_unlinked(w.c[rank]) != 1 - rank && clock_since_s(t0) < promptly_s)
             usleep(1000);
         assert_int_equal(coll_tcp_unlinked(w.c[rank]), 1 - rank);
@@ -132,7 +70,7 @@ static void test_missing_link_is_named(void **state)
         pthread_join(k.thread, NULL);
         assert_int_equal(k.rc, ERR_CANCELED);
         assert_int_equal(coll_tcp_unlinked(w.c[rank]), -1);
-        free_two(&w);
+        two_free(&w);
     }
 }
 
@@ -142,17 +80,14 @@ static void test_connect_deadline(void **state)
     for (int rank = 0; rank < 2; rank++) {
         struct two w;
         struct err err;
-        prepare_two(&w, NULL, 0);
+        two_prepare(&w, 0);
         int64_t t0 = clock_mono_ns();
-        assert_int_equal(connect_one(&w, rank, 100, &err), ERR_TIMEOUT);
+        assert_int_equal(two_connect_within(&w, rank, 100, &err), ERR_TIMEOUT);
         assert_non_null(strstr(err.msg, rank ? "rank 0" : "rank 1"));
-        free_two(&w);
+        two_free(&w);
         assert_true(clock_since_s(t0) < promptly_s);
     }
 }
-
-/* The port in rank 0's blob. */
-static uint8_t *port_of_rank_0(struct two *w) { return w->blobs[0].data + 14; }
 
 /* No socket listens at the port any more.  The test holds the port all the time, because another
  * process could take it. */
@@ -166,14 +101,14 @@ static void test_connect_refused(void **state)
     int s = socket(AF_INET, SOCK_STREAM, 0);
     assert_int_equal(bind(s, (struct sockaddr *)&sa, sizeof sa), 0);
     assert_int_equal(getsockname(s, (struct sockaddr *)&sa, &len), 0);
-    prepare_two(&w, NULL, 0);
+    two_prepare(&w, 0);
     coll_free(w.c[0]);
     w.c[0] = NULL;
-    memcpy(port_of_rank_0(&w), &sa.sin_port, 2);
-    assert_int_equal(connect_one(&w, 1, LONG_MS, &err), ERR_PEER);
+    two_set_port(&w, ntohs(sa.sin_port));
+    assert_int_equal(two_connect_within(&w, 1, NEVER_MS, &err), ERR_PEER);
     assert_non_null(strstr(err.msg, "rank 0 cannot be reached at 127.0.0.1:"));
     assert_non_null(strstr(err.msg, "refused"));
-    free_two(&w);
+    two_free(&w);
     assert_int_equal(close(s), 0);
 }
 
@@ -183,10 +118,10 @@ static void test_any_address(void **state)
     (void)state;
     struct two w;
     struct err err;
-    prepare_two(&w, "0.0.0.0", 0);
-    assert_int_equal(connect_one(&w, 1, 1000, &err), ERR_PROTO);
+    two_prepare_with(&w, 0, &(struct coll_tcp_options){.bind = "0.0.0.0"});
+    assert_int_equal(two_connect_within(&w, 1, 1000, &err), ERR_PROTO);
     assert_non_null(strstr(err.msg, "0.0.0.0"));
-    free_two(&w);
+    two_free(&w);
 }
 
 static void test_ipv6(void **state)
@@ -200,9 +135,9 @@ static void test_ipv6(void **state)
         skip();
     }
     coll_free(c);
-    prepare_two(&w, "::1", 0);
-    connect_both(&w);
-    free_two(&w);
+    two_prepare_with(&w, 0, &(struct coll_tcp_options){.bind = "::1"});
+    two_both(&w, two_connect);
+    two_free(&w);
 }
 
 static void test_timeout(void **state)
@@ -210,13 +145,13 @@ static void test_timeout(void **state)
     (void)state;
     struct two w;
     struct err err;
-    prepare_two(&w, NULL, 100);
-    connect_both(&w);
+    two_prepare_with(&w, 0, &(struct coll_tcp_options){.timeout_ms = 100});
+    two_both(&w, two_connect);
     int64_t t0 = clock_mono_ns();
     assert_int_equal(ranks_meet(w.c[0], &err), ERR_TIMEOUT);
     assert_non_null(strstr(err.msg, "rank 1"));
     assert_true(clock_since_s(t0) < promptly_s);
-    free_two(&w);
+    two_free(&w);
 }
 
 /* All ranks send short messages to a rank whose links hold little unread. */
@@ -226,20 +161,30 @@ static void test_smallest_window(void **state)
     struct two w;
 
     (void)state;
-    prepare_two(&w, NULL, 0);
-    connect_both(&w);
+    two_prepare(&w, 0);
+    two_both(&w, two_connect);
     assert_true(coll_tcp_piece(w.c[0]) > SMALL);
     assert_true(coll_tcp_piece(w.c[0]) == coll_tcp_piece(w.c[1]));
-    free_two(&w);
-    prepare_two(&w, NULL, 0);
+    two_free(&w);
+    two_prepare(&w, 0);
     for (int r = 0; r < 2; r++) {
         memset(w.blobs[r].data + 8, 0, 4);
         w.blobs[r].data[10] = SMALL >> 8;
     }
-    connect_both(&w);
+    two_both(&w, two_connect);
     for (int r = 0; r < 2; r++)
         assert_int_equal(coll_tcp_piece(w.c[r]), SMALL / 8);
-    free_two(&w);
+    two_free(&w);
+}
+
+enum { SOON_MS = 300 };
+
+static void *connect_soon(void *arg)
+{
+    struct side *s = arg;
+
+    s->rc = two_connect_within(s->two, s->rank, SOON_MS, &s->err);
+    return NULL;
 }
 
 /* A rank of another formation knows the port, but not the key: to both it is as if the other rank
@@ -249,14 +194,14 @@ static void test_stale_blob(void **state)
     (void)state;
     struct two w, stale = {{0}};
     struct err err;
-    prepare_two(&w, NULL, 0);
+    two_prepare(&w, 0);
     for (int r = 0; r < 2; r++)
         buf_append(&stale.blobs[r], w.blobs[r].data, w.blobs[r].len);
     stale.c[1] = w.c[1];
     stale.blobs[0].data[40] ^= 1;
-    struct connecting k = {.two = &stale, .rank = 1, .deadline_ms = 300};
-    pthread_create(&k.thread, NULL, connecting_main, &k);
-    assert_int_equal(connect_one(&w, 0, 300, &err), ERR_TIMEOUT);
+    struct side k;
+    two_start(&k, &stale, 1, connect_soon);
+    assert_int_equal(two_connect_within(&w, 0, SOON_MS, &err), ERR_TIMEOUT);
     assert_non_null(strstr(err.msg, "rank 1 (did not connect to us)"));
     pthread_join(k.thread, NULL);
     assert_int_equal(k.rc, ERR_TIMEOUT);
@@ -266,7 +211,7 @@ static void test_stale_blob(void **state)
     assert_true(s.n_strangers > 1); /* the rank came again and again */
     for (int r = 0; r < 2; r++)
         buf_fini(&stale.blobs[r]);
-    free_two(&w);
+    two_free(&w);
 }
 
 static int fds_at_start;

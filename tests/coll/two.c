@@ -24,24 +24,30 @@ int64_t __wrap_clock_mono_ns(void) { return __real_clock_mono_ns() + two_ahead_n
 
 /* ---- two ranks ---- */
 
-void two_prepare_as(struct two *w, uint16_t port0, enum coll_encrypt encrypt)
+void two_prepare_with(struct two *w, uint16_t port0, const struct coll_tcp_options *o)
 {
     struct err err;
 
     memset(w, 0, sizeof *w);
     for (int r = 0; r < 2; r++) {
-        const struct coll_tcp_options o = {.rank = r, .size = 2, .encrypt = encrypt};
+        struct coll_tcp_options own = *o;
 
-        if (coll_tcp_prepare(&o, &w->c[r], &err) < 0)
+        own.rank = r;
+        own.size = 2;
+        own.bind = r == 0 ? o->bind : NULL;
+        if (coll_tcp_prepare(&own, &w->c[r], &err) < 0)
             fail_msg("%s", err.msg);
         coll_tcp_endpoint(w->c[r], &w->blobs[r]);
     }
-    if (port0) {
-        w->blobs[0].data[14] = (uint8_t)(port0 >> 8);
-        w->blobs[0].data[15] = (uint8_t)port0;
-    }
+    if (port0)
+        two_set_port(w, port0);
     proof_key((const void *[]){w->blobs[0].data, w->blobs[1].data},
               (size_t[]){w->blobs[0].len, w->blobs[1].len}, 2, w->key);
+}
+
+void two_prepare_as(struct two *w, uint16_t port0, enum coll_encrypt encrypt)
+{
+    two_prepare_with(w, port0, &(struct coll_tcp_options){.encrypt = encrypt});
 }
 
 void two_prepare(struct two *w, uint16_t port0) { two_prepare_as(w, port0, COLL_ENCRYPT_OFF); }
@@ -49,6 +55,12 @@ void two_prepare(struct two *w, uint16_t port0) { two_prepare_as(w, port0, COLL_
 uint16_t two_port(const struct two *w)
 {
     return (uint16_t)(w->blobs[0].data[14] << 8 | w->blobs[0].data[15]);
+}
+
+void two_set_port(struct two *w, uint16_t port)
+{
+    w->blobs[0].data[14] = (uint8_t)(port >> 8);
+    w->blobs[0].data[15] = (uint8_t)port;
 }
 
 void two_free(struct two *w)
@@ -59,13 +71,19 @@ void two_free(struct two *w)
     }
 }
 
+int two_connect_within(struct two *w, int rank, int64_t deadline_ms, struct err *err)
+{
+    const struct buf *b = w->blobs;
+
+    return coll_tcp_connect(w->c[rank], (const void *[]){b[0].data, b[1].data},
+                            (size_t[]){b[0].len, b[1].len}, deadline_ms, err);
+}
+
 void *two_connect(void *arg)
 {
     struct side *s = arg;
-    const struct buf *b = s->two->blobs;
 
-    s->rc = coll_tcp_connect(s->two->c[s->rank], (const void *[]){b[0].data, b[1].data},
-                             (size_t[]){b[0].len, b[1].len}, LONG_MS, &s->err);
+    s->rc = two_connect_within(s->two, s->rank, LONG_MS, &s->err);
     return NULL;
 }
 

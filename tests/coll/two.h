@@ -1,5 +1,5 @@
-/* two - two ranks of coll/tcp, each a thread of this process, for the tests that connect to the
- * port of one of them, or stand between them.
+/* two - two ranks of coll/tcp in this process, for the tests that connect them by hand, connect to
+ * the port of one of them, or stand between them.
  *
  * Link such a test with --wrap=clock_mono_ns: its clock runs two_ahead_ns before the real one. */
 #ifndef TESTS_COLL_TWO_H
@@ -22,13 +22,18 @@ struct two {
     uint8_t key[PROOF_KEY];
 };
 
-/* Listen, but do not connect yet.  port0: what rank 0's blob says instead of its own port; 0: its
- * own. */
+/* Listen, but do not connect yet.  o: of both ranks, except that rank 1 does not bind; its rank and
+ * size are not read.  port0: what rank 0's blob says instead of its own port; 0: its own. */
+void two_prepare_with(struct two *w, uint16_t port0, const struct coll_tcp_options *o);
 void two_prepare_as(struct two *w, uint16_t port0, enum coll_encrypt encrypt);
 void two_prepare(struct two *w, uint16_t port0); /* not encrypted */
 void two_free(struct two *w);
 
 uint16_t two_port(const struct two *w); /* rank 0's, as its blob says */
+void two_set_port(struct two *w, uint16_t port);
+
+/* coll_tcp_connect with the blobs of w. */
+int two_connect_within(struct two *w, int rank, int64_t deadline_ms, struct err *err);
 
 /* The work of one rank, on a thread of its own. */
 struct side {
@@ -39,7 +44,7 @@ struct side {
     pthread_t thread;
 };
 
-void *two_connect(void *arg); /* takes a struct side */
+void *two_connect(void *arg); /* takes a struct side; its deadline is never reached */
 void *two_sum(void *arg);     /* likewise: both ranks then hold 3 */
 
 void two_start(struct side *s, struct two *w, int rank, void *(*what)(void *));
