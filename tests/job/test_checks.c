@@ -3,19 +3,7 @@
 #include "../test.h"
 
 #include "base/util.h"
-#include "job/job.h"
-
-#define SMALL "model: {arch: lenet}\ndata: {format: mnist, path: /d}\n"
-
-static struct job *parse(const char *text)
-{
-    struct job *job = NULL;
-    struct err err;
-
-    if (job_parse(text, strlen(text), "f", "/base", &job, &err) < 0)
-        fail_msg("%s", err.msg);
-    return job;
-}
+#include "small.h"
 
 static void test_supported(void **state)
 {

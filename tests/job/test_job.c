@@ -9,11 +9,9 @@
 #include "base/util.h"
 #include "data/digits.h"
 #include "data/mnist.h"
-#include "job/job.h"
 #include "model/mlp.h"
 #include "optim/sgd.h"
-
-#define SMALL "model: {arch: lenet}\ndata: {format: mnist, path: /d}\n"
+#include "small.h"
 
 static char root[64]; /* the test's folder, without links */
 static const char *old_job;
@@ -42,16 +40,6 @@ static struct job *load(const char *path, const char *const *sets, size_t n_sets
     struct err err;
 
     if (job_load(path, sets, n_sets, &job, &err) < 0)
-        fail_msg("%s", err.msg);
-    return job;
-}
-
-static struct job *parse(const char *text)
-{
-    struct job *job = NULL;
-    struct err err;
-
-    if (job_parse(text, strlen(text), "f", "/base", &job, &err) < 0)
         fail_msg("%s", err.msg);
     return job;
 }
