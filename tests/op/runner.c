@@ -8,22 +8,9 @@
 #include <math.h>
 
 #include "base/alloc.h"
-#include "guarded.h"
+#include "places.h"
 #include "ref_backend.h"
 #include "tensor/half.h"
-
-enum { MOST_WRONG = 600 };
-
-struct world {
-    const struct op_case *c;
-    struct graph *g;
-    int din[NODE_MAX_IN];
-    const struct op_runner *r;
-    void **own; /* content of each value as the backend made it */
-    void **ref; /* content as the reference made it: other opaque values, other rounding */
-    int adds;   /* 1: the variant under test adds to its outputs */
-    char wrong[MOST_WRONG]; /* the first thing found wrong with the case, which then ends; or "" */
-};
 
 static void world_init(struct world *w, const struct op_case *c, const struct op_runner *r)
 {
@@ -49,131 +36,6 @@ static void world_fini(struct world *w)
     free(w->own);
     free(w->ref);
     graph_free(w->g);
-}
-
-static int is_wrong(const struct world *w) { return w->wrong[0] != 0; }
-
-static void fail_at(struct world *w, const struct node *n, const char *what)
-{
-    if (!is_wrong(w))
-        snprintf(w->wrong, sizeof w->wrong, "case %s, node %s (%s): %s", w->c->name, n->name,
-                 op_get(n->op)->name, what);
-}
-
-/* The memory of one node: a guarded place for each of its operands. */
-struct places {
-    struct guarded in[NODE_MAX_IN], out[NODE_MAX_OUT], scratch;
-    struct guarded *at[NODE_MAX_OUT]; /* the place of out[i]: its own, or that of an input */
-    void *in_at[NODE_MAX_IN], *out_at[NODE_MAX_OUT];
-    unsigned char *now[NODE_MAX_OUT]; /* room for a copy of out[i] */
-};
-
-static int input_of(const struct node *n, int value)
-{
-    for (int i = 0; i < n->n_in; i++)
-        if (n->in[i] == value)
-            return i;
-    return -1;
-}
-
-/* in_place: out[0] gets the place of the input that the operator may overwrite. */
-static void places_init(struct places *p, const struct world *w, const struct node *n,
-                        size_t scratch, size_t shift, int in_place)
-{
-    memset(p, 0, sizeof *p);
-    for (int i = 0; i < n->n_in; i++)
-        if (n->in[i] != NO_VALUE) {
-            guarded_init(&p->in[i], w->r->b, case_bytes(w->g, n->in[i]), shift);
-            p->in_at[i] = p->in[i].at;
-        }
-    for (int i = 0; i < n->n_out; i++) {
-        int same = n->out[i] == NO_VALUE ? -1 : input_of(n, n->out[i]);
-
-        if (n->out[i] == NO_VALUE)
-            continue;
-        if (in_place && i == 0)
-            same = op_get(n->op)->inplace_in;
-        p->at[i] = same < 0 ? &p->out[i] : &p->in[same];
-        if (same < 0)
-            guarded_init(&p->out[i], w->r->b, case_bytes(w->g, n->out[i]), shift);
-        p->out_at[i] = p->at[i]->at;
-        p->now[i] = xmalloc(p->at[i]->n_bytes + 1);
-    }
-    guarded_init(&p->scratch, w->r->b, scratch, 0);
-}
-
-static void places_fini(struct places *p)
-{
-    for (int i = 0; i < NODE_MAX_IN; i++)
-        guarded_fini(&p->in[i]);
-    for (int i = 0; i < NODE_MAX_OUT; i++) {
-        guarded_fini(&p->out[i]);
-        free(p->now[i]);
-    }
-    guarded_fini(&p->scratch);
-}
-
-/* Element i of an output before a node adds to it. */
-static double term_at(int64_t i) { return (double)(i * 7 % 13 - 6) / 4; }
-
-static void load_terms(struct guarded *to, const struct value *v)
-{
-    const int64_t n = shape_elements(&v->shape);
-    unsigned char *content = xcalloc(1, (size_t)n * dtype_size(v->dtype) + 1);
-
-    for (int64_t i = 0; i < n; i++)
-        real_put(content, v->dtype, i, (float)term_at(i));
-    guarded_set(to, content);
-    free(content);
-}
-
-static void load(struct places *p, const struct world *w, const struct node *n)
-{
-    for (int i = 0; i < NODE_MAX_OUT; i++)
-        if (p->at[i] == &p->out[i])
-            guarded_set(&p->out[i], NULL);
-    for (int i = 0; i < n->n_in; i++)
-        if (n->in[i] != NO_VALUE)
-            guarded_set(&p->in[i], w->own[n->in[i]]);
-    if (n->op == OP_commit) /* writes nothing if the step is not applied: the state keeps this */
-        guarded_set(&p->out[0], w->own[n->out[0]]);
-    for (int i = 0; i < n->n_out; i++)
-        if (n->adds >> i & 1)
-            load_terms(&p->out[i], &w->g->value[n->out[i]]);
-    guarded_set(&p->scratch, NULL);
-}
-
-static void check_guards(const struct places *p, struct world *w, const struct node *n)
-{
-    for (int i = 0; i < n->n_in; i++)
-        if (n->in[i] != NO_VALUE && !guarded_intact(&p->in[i]))
-            fail_at(w, n, "wrote outside an input");
-    for (int i = 0; i < n->n_out; i++)
-        if (p->at[i] == &p->out[i] && !guarded_intact(&p->out[i]))
-            fail_at(w, n, "wrote outside an output");
-    if (!guarded_intact(&p->scratch))
-        fail_at(w, n, "wrote outside the scratch");
-}
-
-/* Check that inputs are unchanged, except those that the operator updates or adds to. */
-static void check_inputs(const struct places *p, struct world *w, const struct node *n)
-{
-    for (int i = 0; i < n->n_in; i++) {
-        unsigned char *now;
-        int written = 0;
-
-        if (n->in[i] == NO_VALUE)
-            continue;
-
-        for (int j = 0; j < n->n_out; j++)
-            written |= p->out_at[j] && p->out_at[j] == p->in_at[i];
-        written |= n->in[i] == w->g->metrics && op_get(n->op)->flags & OP_EFFECT;
-        now = xmalloc(p->in[i].n_bytes + 1);
-        guarded_get(&p->in[i], now);
-        if (!written && memcmp(now, w->own[n->in[i]], p->in[i].n_bytes))
-            fail_at(w, n, "changed an input");
-        free(now);
-    }
 }
 
 /* Bytes of heap in use.  oneDNN allocates small objects in every call and frees them before it
@@ -203,13 +65,13 @@ static int run_once(struct kernel *k, struct world *w, const struct node *n)
     struct err err;
 
     if (k->ops->run(k, &err) < 0)
-        fail_at(w, n, err.msg);
+        world_fail(w, n, err.msg);
     else if (alloc_count() != allocs)
-        fail_at(w, n, "a run allocated memory");
+        world_fail(w, n, "a run allocated memory");
     else
         grew = heap_in_use(w) != heap;
     if (backend_sync(w->r->b, &err) < 0)
-        fail_at(w, n, err.msg);
+        world_fail(w, n, err.msg);
     return grew;
 }
 
@@ -220,7 +82,7 @@ static void run_often(struct kernel *k, struct places *p, struct world *w, const
     int grew = 0;
 
     for (int turn = 0; (turn < n_turns || (grew && turn < MOST_TURNS)) && !is_wrong(w); turn++) {
-        load(p, w, n);
+        places_load(p, w, n);
         if (w->r->before_run)
             w->r->before_run((uint64_t)turn);
         grew = run_once(k, w, n);
@@ -229,12 +91,12 @@ static void run_often(struct kernel *k, struct places *p, struct world *w, const
                 continue;
             guarded_get(p->at[i], p->now[i]);
             if (turn > 0 && memcmp(copy[i], p->now[i], p->at[i]->n_bytes))
-                fail_at(w, n, "another run gave other bytes");
+                world_fail(w, n, "another run gave other bytes");
             memcpy(copy[i], p->now[i], p->at[i]->n_bytes);
         }
     }
     if (grew && !is_wrong(w))
-        fail_at(w, n, "a run allocated memory");
+        world_fail(w, n, "a run allocated memory");
 }
 
 /* Returns 1 if the node has no kernel, or one that this run leaves out. */
@@ -256,18 +118,18 @@ static void run_placed(struct world *w, const struct node *n, size_t shift, int 
     struct err err;
 
     if (backend_make_kernel(w->r->b, w->g, n, &k, &err) < 0) {
-        fail_at(w, n, err.msg);
+        world_fail(w, n, err.msg);
         return;
     }
     places_init(&p, w, n, k->scratch_bytes, shift, in_place);
     if (k->ops->bind(k, p.in_at, p.out_at, p.scratch.at, &err) < 0)
-        fail_at(w, n, err.msg);
+        world_fail(w, n, err.msg);
     run_often(k, &p, w, n, copy);
     if (!is_wrong(w)) { /* after an error the device may not even copy */
-        check_guards(&p, w, n);
-        check_inputs(&p, w, n);
+        places_check_guards(&p, w, n);
+        places_check_inputs(&p, w, n);
         if (op_get(n->op)->flags & OP_EFFECT)
-            guarded_get(&p.in[input_of(n, w->g->metrics)], metrics);
+            guarded_get(&p.in[places_input(n, w->g->metrics)], metrics);
     }
     k->ops->free(k);
     places_fini(&p);
@@ -317,7 +179,7 @@ static void compare(struct world *w, const struct node *n, const void *seen, con
             largest = fmax(largest, fabs(number_at(want, dtype, i)));
     for (int64_t i = 0; i < len; i++) {
         const double b = number_at(want, dtype, i), sum = number_at(seen, dtype, i);
-        const double a = sum - (w->adds ? term_at(i) : 0);
+        const double a = sum - (w->adds ? places_term(i) : 0);
         char text[128];
 
         if (fabs(a - b) <= w->c->tol * (largest + 1e-3) + unit(w, n, dtype, b, sum, largest) ||
@@ -325,7 +187,7 @@ static void compare(struct world *w, const struct node *n, const void *seen, con
             continue;
         snprintf(text, sizeof text, "element %lld of %lld is %.9g, the reference has %.9g",
                  (long long)i, (long long)len, a, b);
-        fail_at(w, n, text);
+        world_fail(w, n, text);
         return;
     }
 }
@@ -374,7 +236,7 @@ static void check_mask(struct world *w, const struct node *n, unsigned char *cop
                 continue;
             snprintf(text, sizeof text, "row %lld, column %lld is %.9g, but its mask's bit is %d",
                      (long long)row, (long long)c, (double)v, !(v > 0));
-            fail_at(w, n, text);
+            world_fail(w, n, text);
             return;
         }
 }
@@ -417,7 +279,7 @@ static unsigned addable(const struct world *w, const struct node *n)
 
     for (int i = 0; i < n->n_out && !(def->flags & OP_EFFECT); i++)
         if (n->out[i] != NO_VALUE && !def->update[i] &&
-            dtype_is_real(w->g->value[n->out[i]].dtype) && input_of(n, n->out[i]) < 0)
+            dtype_is_real(w->g->value[n->out[i]].dtype) && places_input(n, n->out[i]) < 0)
             adds |= 1u << i;
     return adds;
 }
