@@ -1,78 +1,11 @@
-/* driver_watch, driver_pace: which rank keeps the others waiting, and which rank is slow. Ranks are
- * described by what they say in heartbeats. */
+/* driver_watch: which rank keeps the others waiting.  Ranks are described by what they say in
+ * heartbeats. */
 #include "rig.h"
 
 #include "base/alloc.h"
 #include "session/convert.h"
 #include "session/driver_impl.h"
-
-/* A rank's heartbeat. */
-struct word {
-    enum phase phase;
-    int64_t step, bucket, n_handed, n_ended, at_bucket;
-    int64_t for_ms, bytes;
-    int64_t n_steps, busy_ms;
-    int unlinked;
-    int64_t n_strangers;
-};
-
-static void say(struct rig *r, int rank, const struct word *w)
-{
-    const int64_t generation = r->command->generation;
-    struct progress p = {
-        .generation = generation,
-        .epoch = 1,
-        .step = w->step,
-        .phase = w->phase,
-        .bucket = w->bucket,
-        .since_ns = r->now - w->for_ms * MS,
-        .n_steps = w->n_steps,
-        .wall_ns = 2 * w->busy_ms * MS,
-        .busy_ns = w->busy_ms * MS,
-        .unlinked = w->unlinked,
-        .n_strangers = w->n_strangers,
-        .head = {.generation = generation, .n_handed = w->n_handed, .n_ended = w->n_ended},
-    };
-    if (w->n_handed > w->n_ended)
-        p.head.at = (struct collective){
-            .number = w->n_ended + 1, .step = w->step, .bucket = w->at_bucket, .n_bytes = w->bytes};
-    if (rank == 0) {
-        driver_progress(r->d, r->now, &p);
-        rig_drain(r);
-        return;
-    }
-    Wire__Control m = WIRE__CONTROL__INIT;
-    Wire__Heartbeat h = WIRE__HEARTBEAT__INIT;
-    h.epoch = 1;
-    h.step = w->step;
-    h.phase = (Wire__Phase)w->phase;
-    h.bucket = w->bucket;
-    h.phase_ms = w->for_ms;
-    h.n_handed = w->n_handed;
-    h.n_ended = w->n_ended;
-    if (w->n_handed > w->n_ended) {
-        h.at_step = w->step;
-        h.at_bucket = w->at_bucket;
-        h.at_bytes = w->bytes;
-    }
-    h.n_steps = w->n_steps;
-    h.wall_ns = 2 * MS * w->busy_ms;
-    h.busy_ns = MS * w->busy_ms;
-    h.unlinked = w->unlinked;
-    h.n_strangers = w->n_strangers;
-    m.generation = generation;
-    m.body_case = WIRE__CONTROL__BODY_HEARTBEAT;
-    m.heartbeat = &h;
-    rig_message(r, rank, &m);
-}
-
-static void start_training(struct rig *r, const struct driver_options *o)
-{
-    rig_driver(r, o);
-    rig_gather(r, o->n_ranks);
-    while (r->command->kind != CMD_TRAIN)
-        rig_answer_all(r, o->n_ranks);
-}
+#include "word.h"
 
 static const struct word waits = {PHASE_REDUCE, 118, 3, 12, 10, 3, .bytes = 4096};
 static const struct word steps = {PHASE_STEP, 118, -1, 10, 8, 0, .bytes = 4096};
@@ -565,75 +498,6 @@ static void the_table_has_every_rank(void **state)
     rig_free(&r);
 }
 
-/* ---- stragglers ---- */
-
-static void a_straggler_is_told_once(void **state)
-{
-    /* Rank 2's own time for a step in ms, window by window; the other ranks take 10 ms. */
-    static const struct {
-        int64_t ms;
-        int n_events;
-    } windows[] = {{10, 0}, {25, 1}, {25, 1}, {13, 1}, {11, 1}, {14, 1}, {30, 2}};
-    struct rig r;
-    struct driver_options o = rig_options(3);
-    struct word w[3] = {{PHASE_REDUCE, .bucket = 0}};
-    (void)state;
-    o.cluster.straggler_factor = 1.5;
-    o.cluster.straggler_window_ms = 10000;
-    start_training(&r, &o);
-    for (size_t i = 0; i < ARRAY_LEN(windows); i++)
-        for (int s = 0; s < 21; s++) {
-            for (int k = 0; k < 3; k++) {
-                w[k].phase = PHASE_REDUCE;
-                w[k].step = ++w[k].n_steps;
-                w[k].busy_ms += k == 2 ? windows[i].ms : 10;
-                say(&r, k, &w[k]);
-            }
-            rig_wait(&r, 500);
-            if (s == 20)
-                assert_int_equal(rig_count(&r, EVENT_STRAGGLER), windows[i].n_events);
-        }
-    const struct session_event *e = rig_event(&r, EVENT_STRAGGLER);
-    assert_int_equal(e->rank, 2);
-    assert_string_equal(e->host, "h2");
-    assert_true(e->factor > 2.2 && e->factor < 3); /* windows overlap */
-    assert_has(buf_cstr(&r.log), "rank 2 (h2, pid 102) is slow: 2.");
-    assert_has(buf_cstr(&r.log), "rank 2 (h2, pid 102) keeps up again: 1.");
-    rig_free(&r);
-}
-
-/* Ranks are compared within one formation: rank 2 was slow in the one before, and is no longer. */
-static void a_formation_compares_anew(void **state)
-{
-    struct rig r;
-    struct driver_options o = rig_elastic(3);
-    struct word w[3] = {{PHASE_LOAD}, {PHASE_LOAD}, {PHASE_LOAD}};
-    (void)state;
-    o.cluster.spares = 1;
-    o.cluster.straggler_factor = 1.5;
-    o.cluster.straggler_window_ms = 10000;
-    start_training(&r, &o);
-    rig_come(&r, 3, -1);
-    for (int s = 0; s < 60; s++) {
-        if (s == 18) { /* just before the window ends */
-            rig_close(&r, 1);
-            RIG_ALL(&r, CMD_PREPARE, 4, 0, 3, 2);
-            RIG_ALL(&r, CMD_FORM, 4, 0, 3, 2);
-            assert_int_equal(r.command->kind, CMD_TRAIN);
-            w[1] = (struct word){PHASE_LOAD};
-        }
-        for (int k = 0; k < 3; k++) {
-            w[k].step = s + 1;
-            w[k].n_steps++;
-            w[k].busy_ms += k == 2 && s < 18 ? 30 : 10;
-            say(&r, k == 1 && s >= 18 ? 3 : k, &w[k]);
-        }
-        rig_wait(&r, 500);
-    }
-    assert_int_equal(rig_count(&r, EVENT_STRAGGLER), 0);
-    rig_free(&r);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -649,11 +513,9 @@ int main(void)
         cmocka_unit_test(ranks_that_differ_are_told),
         cmocka_unit_test(rings_are_collected),
         cmocka_unit_test(the_table_has_every_rank),
-        cmocka_unit_test(a_straggler_is_told_once),
         cmocka_unit_test(a_silent_rank_that_has_finished_is_no_news),
         cmocka_unit_test(a_new_bucket_is_progress),
         cmocka_unit_test(who_stands_still_is_late_although_another_moves),
-        cmocka_unit_test(a_formation_compares_anew),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
