@@ -106,6 +106,23 @@ struct ncclComm {
     int connecting; /* the kind of collective whose first call is in progress; -1: none */
 };
 
+struct member {      /* one rank of a clique */
+    unsigned called; /* bit k: the rank has called a collective of kind k */
+    int n_windows;   /* how many windows the rank has asked for */
+    struct meeting posted;
+    int is_posted;
+    int is_served; /* the posted meeting is done; its rank has not seen that yet */
+};
+
+struct clique {
+    ncclUniqueId id;
+    int size, n_members, n_ids;
+    struct member *of;        /* [size] */
+    int n_called[FAKE_KINDS]; /* how many ranks have called a collective of each kind */
+    size_t window_bytes;      /* the size of the last window that a rank asked for */
+    int is_dead;              /* a member has left: no rank is served any more */
+};
+
 enum { NOT_READY = -1 };
 
 extern pthread_mutex_t fake_lock; /* guards all state of the stand-ins */
@@ -130,7 +147,10 @@ void fake_progress(void);
 /* To be called without the lock.  If the caller has to wait for other ranks, and they are thousands
  * of threads, let it sleep: its polls would only keep the others from working. */
 void fake_nap(int has_to_wait);
-int fake_meet(const struct meeting *m);            /* 1: done; 0: not yet */
+int fake_meet(const struct meeting *m);   /* 1: done; 0: not yet */
+void fake_serve(struct clique *q, int r); /* do what rank r's last meeting completes */
+size_t fake_size_of(ncclDataType_t t);
+int fake_is_message(const struct call *k);
 int fake_is_memory(const void *p, size_t n_bytes); /* 1: allocated memory of a device */
 int fake_is_poisoned(int device);
 void fake_fill(void *p, int value, size_t n_bytes); /* as memset; see fake_fill_at_most */

@@ -7,26 +7,8 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "tensor/half.h"
 
 enum { MAX_CLIQUES = 64, POLLS = 2 };
-
-struct member {      /* one rank of a clique */
-    unsigned called; /* bit k: the rank has called a collective of kind k */
-    int n_windows;   /* how many windows the rank has asked for */
-    struct meeting posted;
-    int is_posted;
-    int is_served; /* the posted meeting is done; its rank has not seen that yet */
-};
-
-struct clique {
-    ncclUniqueId id;
-    int size, n_members, n_ids;
-    struct member *of;        /* [size] */
-    int n_called[FAKE_KINDS]; /* how many ranks have called a collective of each kind */
-    size_t window_bytes;      /* the size of the last window that a rank asked for */
-    int is_dead;              /* a member has left: no rank is served any more */
-};
 
 static struct {
     struct clique clique[MAX_CLIQUES];
@@ -384,157 +366,6 @@ void fake_hold(struct CUgraph_st *g, int by)
             g->node[i].m.comm->n_graphs += by;
 }
 
-/* ---- collectives ---- */
-
-static size_t size_of(ncclDataType_t t)
-{
-    switch (t) {
-    case ncclFloat64:
-        return 8;
-    case ncclFloat32:
-        return 4;
-    case ncclBfloat16:
-    case ncclFloat16:
-        return 2;
-    default:
-        ASSERT(t == ncclInt8);
-        return 1;
-    }
-}
-
-static enum dtype real_type(ncclDataType_t t)
-{
-    ASSERT(t != ncclInt8);
-    return t == ncclFloat32 ? DTYPE_F32 : t == ncclBfloat16 ? DTYPE_BF16 : DTYPE_F16;
-}
-
-static double number(ncclDataType_t t, const void *from, size_t i)
-{
-    if (t == ncclFloat64)
-        return ((const double *)from)[i];
-    return (double)real_get(from, real_type(t), (int64_t)i);
-}
-
-static void store(ncclDataType_t t, void *to, size_t i, double v)
-{
-    if (t == ncclFloat64)
-        ((double *)to)[i] = v;
-    else
-        real_put(to, real_type(t), (int64_t)i, (float)v);
-}
-
-/* Element i of the sum over all ranks of their calls `at`.  As a ring of GPUs does, it rounds after
- * each rank that is added. */
-static double sum_element(const struct clique *q, int at, size_t i)
-{
-    const ncclDataType_t t = q->of[0].posted.call[at].type;
-    double sum = number(t, q->of[0].posted.call[at].send, i), rounded;
-
-    for (int r = 1; r < q->size; r++) {
-        store(t, &rounded, 0, sum + number(t, q->of[r].posted.call[at].send, i));
-        sum = number(t, &rounded, 0);
-    }
-    return sum;
-}
-
-/* Sum elements [from, from + n) of all ranks' i-th calls, and store the sums at rank `to`, or at
- * all ranks (-1). */
-static void sum(struct clique *q, int i, size_t from, size_t n, int to)
-{
-    double *sums = xcalloc(n + 1, sizeof *sums);
-
-    for (size_t e = 0; e < n; e++)
-        sums[e] = sum_element(q, i, from + e);
-    for (int r = 0; r < q->size; r++)
-        for (size_t e = 0; e < n && (to < 0 || r == to); e++)
-            store(q->of[r].posted.call[i].type, q->of[r].posted.call[i].recv, e, sums[e]);
-    free(sums);
-}
-
-static void check_alike(const struct clique *q, int i)
-{
-    const struct call *first = &q->of[0].posted.call[i];
-
-    for (int r = 1; r < q->size; r++) {
-        const struct call *k = &q->of[r].posted.call[i];
-
-        ASSERT(q->of[r].posted.n_calls == q->of[0].posted.n_calls);
-        ASSERT(k->kind == first->kind && k->n_bytes == first->n_bytes && k->type == first->type &&
-               k->root == first->root);
-    }
-}
-
-static void serve(struct clique *q, int i)
-{
-    const struct call first = q->of[0].posted.call[i];
-    const size_t n = first.n_bytes / size_of(first.type);
-
-    check_alike(q, i);
-    if (first.kind == FAKE_ALLREDUCE)
-        sum(q, i, 0, n, -1);
-    else if (first.kind == FAKE_REDUCE)
-        sum(q, i, 0, n, first.root);
-    /* In place, a rank's sums overwrite elements that go into no other rank's sums. */
-    for (int r = 0; first.kind == FAKE_REDUCE_SCATTER && r < q->size; r++)
-        sum(q, i, (size_t)r * n, n, r);
-    for (int r = 0; first.kind == FAKE_BROADCAST && r < q->size; r++)
-        memmove(q->of[r].posted.call[i].recv, q->of[first.root].posted.call[i].send, first.n_bytes);
-    for (int r = 0; first.kind == FAKE_ALLGATHER && r < q->size; r++)
-        for (int k = 0; k < q->size; k++)
-            memmove((char *)q->of[r].posted.call[i].recv + (size_t)k * first.n_bytes,
-                    q->of[k].posted.call[i].send, first.n_bytes);
-}
-
-/* ---- messages ---- */
-
-static int is_message(const struct call *k) { return k->kind == FAKE_SEND || k->kind == FAKE_RECV; }
-
-static int has_messages(const struct clique *q, int r)
-{
-    return q->of[r].is_posted && is_message(&q->of[r].posted.call[0]);
-}
-
-/* The first message of that kind in m to or from `peer` that is not done, or NULL. */
-static struct call *find(struct meeting *m, enum coll_kind kind, int peer)
-{
-    for (int i = 0; i < m->n_calls; i++)
-        if (!m->call[i].is_done && m->call[i].kind == kind && m->call[i].root == peer)
-            return &m->call[i];
-    return NULL;
-}
-
-static void deliver(struct clique *q, int from, int to)
-{
-    struct call *s, *r;
-
-    while ((s = find(&q->of[from].posted, FAKE_SEND, to)) &&
-           (r = find(&q->of[to].posted, FAKE_RECV, from))) {
-        ASSERT(s->n_bytes == r->n_bytes);
-        memcpy(r->recv, s->send, s->n_bytes);
-        s->is_done = r->is_done = 1;
-    }
-}
-
-/* Deliver what rank `a` has posted, and what the others have posted for it. */
-static void serve_messages(struct clique *q, int a)
-{
-    for (int b = 0; b < q->size; b++)
-        if (has_messages(q, a) && has_messages(q, b)) {
-            deliver(q, a, b);
-            deliver(q, b, a);
-        }
-    for (int r = 0; r < q->size; r++) {
-        int n_left = 0;
-
-        for (int i = 0; i < q->of[r].posted.n_calls; i++)
-            n_left += !q->of[r].posted.call[i].is_done;
-        if (!has_messages(q, r) || n_left)
-            continue;
-        q->of[r].is_posted = 0;
-        q->of[r].is_served = 1;
-    }
-}
-
 /* ---- meeting ---- */
 
 static int garbage(const struct meeting *m)
@@ -551,19 +382,6 @@ static int returns_early(const struct ncclComm *c)
     return c->is_aborted && nccl.hang != FAKE_HANG_KERNELS;
 }
 
-static void serve_all(struct clique *q)
-{
-    for (int r = 0; r < q->size; r++)
-        if (!q->of[r].is_posted || has_messages(q, r))
-            return;
-    for (int i = 0; i < q->of[0].posted.n_calls; i++)
-        serve(q, i);
-    for (int r = 0; r < q->size; r++) {
-        q->of[r].is_posted = 0;
-        q->of[r].is_served = 1;
-    }
-}
-
 int fake_meet(const struct meeting *m)
 {
     ncclComm_t c = m->comm;
@@ -575,8 +393,7 @@ int fake_meet(const struct meeting *m)
     if (!q->of[r].is_served && !q->of[r].is_posted && !q->is_dead) {
         q->of[r].posted = *m;
         q->of[r].is_posted = 1;
-        serve_messages(q, r);
-        serve_all(q);
+        fake_serve(q, r);
     }
     if (!q->of[r].is_served)
         return 0;
@@ -592,7 +409,7 @@ static void connect_for(ncclComm_t c, const struct call *k)
 {
     unsigned *called = &c->clique->of[c->rank].called;
 
-    c->connecting = is_message(k) || (*called & 1u << k->kind) ? -1 : (int)k->kind;
+    c->connecting = fake_is_message(k) || (*called & 1u << k->kind) ? -1 : (int)k->kind;
     c->clique->n_called[k->kind] += !(*called & 1u << k->kind);
     *called |= 1u << k->kind;
 }
@@ -630,12 +447,12 @@ static ncclResult_t queue(cudaStream_t s, ncclComm_t c, struct call k, size_t n_
 
     ASSERT(!n_sent || fake_is_memory(k.send, n_sent));
     ASSERT(!n_received || fake_is_memory(k.recv, n_received));
-    ASSERT(group.is_open || !is_message(&k)); /* our messages are always in a group */
+    ASSERT(group.is_open || !fake_is_message(&k)); /* our messages are always in a group */
     if (!group.is_open)
         return leave(c, put_meeting(s, &m));
     if (group.m.n_calls) {
         ASSERT(group.m.comm == c && group.stream == s && group.m.n_calls < MAX_CALLS);
-        ASSERT(is_message(&group.m.call[0]) == is_message(&k));
+        ASSERT(fake_is_message(&group.m.call[0]) == fake_is_message(&k));
     }
     group.m.comm = c;
     group.stream = s;
@@ -678,7 +495,7 @@ ncclResult_t ncclGroupEnd(void)
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t n, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t c, cudaStream_t s)
 {
-    const size_t n_bytes = n * size_of(type);
+    const size_t n_bytes = n * fake_size_of(type);
 
     BEGIN_CALL(c);
     ASSERT(op == ncclSum && send == recv);
@@ -689,7 +506,7 @@ ncclResult_t ncclAllReduce(const void *send, void *recv, size_t n, ncclDataType_
 ncclResult_t ncclReduce(const void *send, void *recv, size_t n, ncclDataType_t type, ncclRedOp_t op,
                         int root, ncclComm_t c, cudaStream_t s)
 {
-    const size_t n_bytes = n * size_of(type);
+    const size_t n_bytes = n * fake_size_of(type);
 
     BEGIN_CALL(c);
     ASSERT(op == ncclSum && send == recv && n > 0);
@@ -700,7 +517,7 @@ ncclResult_t ncclReduce(const void *send, void *recv, size_t n, ncclDataType_t t
 ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t n, ncclDataType_t type,
                                ncclRedOp_t op, ncclComm_t c, cudaStream_t s)
 {
-    const size_t n_bytes = n * size_of(type);
+    const size_t n_bytes = n * fake_size_of(type);
 
     BEGIN_CALL(c);
     ASSERT(op == ncclSum && recv == (const char *)send + (size_t)c->rank * n_bytes);
@@ -711,7 +528,7 @@ ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t n, ncclDataT
 ncclResult_t ncclBroadcast(const void *send, void *recv, size_t n, ncclDataType_t type, int root,
                            ncclComm_t c, cudaStream_t s)
 {
-    const size_t n_bytes = n * size_of(type);
+    const size_t n_bytes = n * fake_size_of(type);
 
     BEGIN_CALL(c);
     return queue(s, c, (struct call){FAKE_BROADCAST, send, recv, n_bytes, type, root, 0}, n_bytes,
@@ -721,7 +538,7 @@ ncclResult_t ncclBroadcast(const void *send, void *recv, size_t n, ncclDataType_
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t n, ncclDataType_t type,
                            ncclComm_t c, cudaStream_t s)
 {
-    const size_t n_bytes = n * size_of(type);
+    const size_t n_bytes = n * fake_size_of(type);
 
     BEGIN_CALL(c);
     return queue(s, c, (struct call){FAKE_ALLGATHER, send, recv, n_bytes, type, 0, 0}, n_bytes,
@@ -731,7 +548,7 @@ ncclResult_t ncclAllGather(const void *send, void *recv, size_t n, ncclDataType_
 ncclResult_t ncclSend(const void *send, size_t n, ncclDataType_t type, int peer, ncclComm_t c,
                       cudaStream_t s)
 {
-    const size_t n_bytes = n * size_of(type);
+    const size_t n_bytes = n * fake_size_of(type);
 
     BEGIN_CALL(c);
     ASSERT(peer != c->rank);
@@ -741,7 +558,7 @@ ncclResult_t ncclSend(const void *send, size_t n, ncclDataType_t type, int peer,
 ncclResult_t ncclRecv(void *recv, size_t n, ncclDataType_t type, int peer, ncclComm_t c,
                       cudaStream_t s)
 {
-    const size_t n_bytes = n * size_of(type);
+    const size_t n_bytes = n * fake_size_of(type);
 
     BEGIN_CALL(c);
     ASSERT(peer != c->rank);
