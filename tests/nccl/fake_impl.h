@@ -123,8 +123,6 @@ struct clique {
     int is_dead;              /* a member has left: no rank is served any more */
 };
 
-enum { NOT_READY = -1 };
-
 extern pthread_mutex_t fake_lock; /* guards all state of the stand-ins */
 
 /* Each call begins with this, with the lock held.  1: the call must fail. */

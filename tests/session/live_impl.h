@@ -29,7 +29,6 @@ struct live {
     const uint8_t *at, *end;
     int64_t now, n_conns;
     struct process p[1 + MOST_FOLLOWERS];
-    int is_eager; /* engines answer at once */
     struct live_result *r;
 };
 
