@@ -226,9 +226,19 @@ static int fill_row(struct reader *r, const struct option_ref *ref, struct err *
     return locate(r, g, err);
 }
 
+/* Of the rows with ref's key, that of an entry which the job has chosen; ref if there is none. */
+static const struct option_ref *row_of_job(const struct reader *r, const struct option_ref *ref)
+{
+    for (size_t i = ref->first; i < r->list->n; i++)
+        if (r->list->ref[i].first == ref->first && table_field(&r->list->ref[i], r->job))
+            return &r->list->ref[i];
+    return ref;
+}
+
+/* The row whose value decides whether `ref` holds; its field is the job's, if the job has it. */
 static const struct option_ref *selector_of(const struct reader *r, const struct option_ref *ref)
 {
-    return table_find(r->list, table_selector(ref));
+    return row_of_job(r, table_find(r->list, table_selector(ref)));
 }
 
 /* Of ref, its selector, the selector of that and so on: the first one whose own selector holds in
@@ -243,7 +253,8 @@ static const struct option_ref *first_unused(const struct reader *r, const struc
 
 static int fail_unused(const struct reader *r, const struct option_ref *ref, struct err *err)
 {
-    const struct option_ref *unused = first_unused(r, ref), *selector = selector_of(r, unused);
+    const struct option_ref *unused = first_unused(r, row_of_job(r, ref));
+    const struct option_ref *selector = selector_of(r, unused);
     struct buf text = {0};
 
     buf_printf(&text, "%s applies only if %s is ", ref->o->key, selector->o->key);

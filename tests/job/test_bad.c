@@ -308,6 +308,10 @@ static const struct bad texts[] = {
      "f:2:44: data.normalize is a list, want a mapping with keys such as data.normalize.source"},
     {"model: {arch: lenet}\ndata: {format: mnist, path: /x, normalize: {source: auto, std: [1]}}",
      "f:2:64: data.normalize.std applies only if data.normalize.source is given; it is auto"},
+    {"model: {arch: lenet}\ndata: {format: npy, path: /x, normalize: {source: auto, std: [1]}}",
+     "f:2:62: data.normalize.std applies only if data.normalize.source is given; it is auto"},
+    {"model: {arch: lenet}\ndata: {format: images, path: /x, normalize: {source: auto, mean: [1]}}",
+     "f:2:66: data.normalize.mean applies only if data.normalize.source is given; it is auto"},
     {"model: {arch: lenet}\ndata: {format: npy, path: /x, normalize: {std: [0, 1]}}",
      "f:2:48: data.normalize.std is \"0, 1\", want a list of at most 256, each a number from 1e-30 "
      "to 1e+30"},
