@@ -365,10 +365,22 @@ static struct seen sum_validated(const struct driver *d)
     return s;
 }
 
+/* The mean is undefined where nothing counted.  0 / 0 would print as -nan. */
+static double mean_of(double sum, double weight) { return weight > 0 ? sum / weight : (double)NAN; }
+
 /* The loss is a number only if that of every target is. */
 static double loss_of(double sum, int64_t n_nonfinite, double weight)
 {
-    return n_nonfinite > 0 ? NAN : sum / weight;
+    return n_nonfinite > 0 ? (double)NAN : mean_of(sum, weight);
+}
+
+/* Without a target that counts, loss and accuracy are undefined. */
+static void warn_no_targets(struct driver *d, const struct seen *s)
+{
+    if (s->n_targets == 0)
+        queue_log(&d->out, LOG_WARN,
+                  "validation: all labels are ignored, so loss and accuracy are undefined; want "
+                  "labels other than train.ignore_index");
 }
 
 static void warn_nonfinite(struct driver *d, const char *which, int64_t n, int64_t n_targets)
@@ -391,17 +403,18 @@ static void note_validation(struct driver *d, const struct seen *s)
                                     .n_targets = s->n_targets};
     e->is_validated = 1;
     e->validation_loss = loss_of(s->loss_sum, s->n_nonfinite, s->weight);
-    e->validation_accuracy = is_regression ? NOT_MEASURED : (double)s->n_correct / n;
+    e->validation_accuracy = is_regression ? NOT_MEASURED : mean_of((double)s->n_correct, n);
     e->has_top5 = d->seats[0].answer->validated.has_top5;
-    e->validation_top5 = (double)s->n_top5 / n;
+    e->validation_top5 = mean_of((double)s->n_top5, n);
+    warn_no_targets(d, s);
     warn_nonfinite(d, "", s->n_nonfinite, s->n_targets);
     e->has_average = d->seats[0].answer->validated.has_average;
     if (!e->has_average)
         return;
     e->average_validation_loss = loss_of(s->average_loss_sum, s->average_n_nonfinite, s->weight);
-    e->average_validation_top5 = (double)s->average_n_top5 / n;
+    e->average_validation_top5 = mean_of((double)s->average_n_top5, n);
     e->average_validation_accuracy =
-        is_regression ? NOT_MEASURED : (double)s->average_n_correct / n;
+        is_regression ? NOT_MEASURED : mean_of((double)s->average_n_correct, n);
     warn_nonfinite(d, ", with averaged weights", s->average_n_nonfinite, s->n_targets);
 }
 

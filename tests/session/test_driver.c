@@ -238,6 +238,32 @@ static void a_loss_that_is_not_finite_is_told(void **state)
     }
 }
 
+/* Where every label is ignored, loss and accuracy are undefined, and print as nan, not as -nan. */
+static void a_validation_of_ignored_labels_is_told(void **state)
+{
+    struct driver_options o = rig_options(1);
+    struct rig r;
+
+    (void)state;
+    rig_driver(&r, &o);
+    rig_go_to(&r, 1, CMD_VALIDATE);
+    struct report *p = rig_answer(r.command);
+    p->validated.n_samples = 12;
+    p->validated.n_targets = p->validated.n_correct = p->validated.n_top5 = 0;
+    p->validated.loss_sum = p->validated.weight = 0;
+    p->validated.has_average = p->validated.has_top5 = 1;
+    p->validated.average_loss_sum = 0;
+    rig_report(&r, 0, p);
+    const struct session_epoch *e = &rig_event(&r, EVENT_EPOCH)->epoch;
+    const double seen[] = {e->validation_loss,         e->validation_accuracy,
+                           e->validation_top5,         e->average_validation_loss,
+                           e->average_validation_top5, e->average_validation_accuracy};
+    for (size_t i = 0; i < ARRAY_LEN(seen); i++)
+        assert_true(isnan(seen[i]) && !signbit(seen[i]));
+    assert_logged(&r, "validation: all labels are ignored");
+    rig_free(&r);
+}
+
 static void validation_sees_each_sample_once(void **state)
 {
     (void)state;
@@ -518,6 +544,7 @@ int main(void)
         cmocka_unit_test(wrong_numbers_end_an_elastic_run),
         cmocka_unit_test(silence_and_stalls_are_told_apart),
         cmocka_unit_test(who_comes_late_is_told),
+        cmocka_unit_test(a_validation_of_ignored_labels_is_told),
         cmocka_unit_test(validation_sees_each_sample_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
