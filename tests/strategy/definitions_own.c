@@ -65,18 +65,38 @@ static void combine_outer(struct sim *s)
     own(s);
 }
 
-static void mix_outer(struct sim *s)
+static void step_outside(struct sim *s)
 {
     const double lr = 0.5, mu = 0.8;
     double *start = s->keep[0][0], *momentum = s->keep[1][0];
 
-    for (int64_t i = 0; i < sim_space.len && (s->step + 1) % EVERY == 0; i++) {
+    for (int64_t i = 0; i < sim_space.len; i++) {
         const double d = start[i] - mean_weight(s, i);
 
         momentum[i] = mu * momentum[i] + d;
         start[i] -= lr * (d + mu * momentum[i]);
         set_all(s, i, start[i]);
     }
+}
+
+static void mix_outer(struct sim *s)
+{
+    if ((s->step + 1) % EVERY == 0)
+        step_outside(s);
+}
+
+/* The same behind steps of all-reduce. */
+static void combine_post_outer(struct sim *s)
+{
+    if (s->step == START)
+        memcpy(s->keep[0][0], s->w[0], sizeof s->w[0]);
+    combine_post_local(s);
+}
+
+static void mix_post_outer(struct sim *s)
+{
+    if (s->step >= START && (s->step - START + 1) % EVERY == 0)
+        step_outside(s);
 }
 
 /* decentralized: the gradient is that at the weights before the exchange, and is applied to the
@@ -90,17 +110,30 @@ static void decentralized(struct sim *s)
 
 /* Of an even number of ranks each of the lower half meets another one of the upper half in each
  * round.  An odd number has one rank more, which is not there. */
-static void shift_one(struct sim *s)
+static void meet_peers(struct sim *s, int64_t round)
 {
     const int half = (s->n + 1) / 2;
 
-    own(s);
     for (int a = 0; a < half; a++) {
-        const int b = half + (int)((s->step + a) % half);
+        const int b = half + (int)((round + a) % half);
 
         for (int64_t i = 0; i < sim_space.len && b < s->n; i++)
             s->w[a][i] = s->w[b][i] = (s->w[a][i] + s->w[b][i]) / 2;
     }
+}
+
+static void shift_one(struct sim *s)
+{
+    own(s);
+    meet_peers(s, s->step);
+}
+
+/* Rounds are counted, not steps. */
+static void shift_now_and_then(struct sim *s)
+{
+    own(s);
+    if (s->step % EVERY == 0)
+        meet_peers(s, s->step / EVERY);
 }
 
 /* low_precision_decentralized: keep[0] is what the neighbours know of each rank, keep[1] and
@@ -141,6 +174,12 @@ static void mix_low_precision(struct sim *s)
                 s->keep[k][r][i] = (double)((float)s->keep[k][r][i] + (float)d[from[k]][i]);
             s->w[r][i] = s->keep[0][r][i];
         }
+}
+
+static void mix_low_precision_now_and_then(struct sim *s)
+{
+    if ((s->step + 1) % EVERY == 0)
+        mix_low_precision(s);
 }
 
 /* async: a round begins after a step if no rank had one under way when the step ended.  keep[0] is
@@ -187,6 +226,12 @@ const struct sim_strategy sim_owns[] = {
      .combine = combine_outer,
      .mix = mix_outer,
      .tol = 1e-5},
+    {.name = "DiLoCo behind all-reduce",
+     .job = "{name: local_sgd, every: 3, start: 7, outer: nesterov, outer_lr: 0.5, "
+            "outer_momentum: 0.8}",
+     .combine = combine_post_outer,
+     .mix = mix_post_outer,
+     .tol = 1e-5},
     {.name = "decentralized",
      .job = "{name: decentralized, every: 2}",
      .combine = decentralized,
@@ -195,10 +240,19 @@ const struct sim_strategy sim_owns[] = {
      .job = "{name: decentralized, peers: shift_one}",
      .combine = shift_one,
      .tol = 1e-5},
+    {.name = "decentralized, one peer in every third step",
+     .job = "{name: decentralized, peers: shift_one, every: 3}",
+     .combine = shift_now_and_then,
+     .tol = 1e-5},
     {.name = "low_precision_decentralized",
      .job = "{name: low_precision_decentralized}",
      .combine = combine_low_precision,
      .mix = mix_low_precision,
+     .tol = 0},
+    {.name = "low_precision_decentralized, after every third step",
+     .job = "{name: low_precision_decentralized, every: 3}",
+     .combine = combine_low_precision,
+     .mix = mix_low_precision_now_and_then,
      .tol = 0},
     {.name = "async",
      .job = "{name: async, interval: 0}",
