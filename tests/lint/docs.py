@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""docs - compares what the documents say with what the daemons and the sources say.
+
+docs.py reads README.md, CHANGELOG.md and docs/*.md, the help of both daemons ($DPDRIVER,
+$DPFOLLOWER), and a few lists of the sources.  It prints each difference as path:line: text, and
+exits with 1 if there is one.  Then it breaks the documents on purpose, once for each rule, and
+exits with 1 if a rule does not notice.
+"""
+import os
+import re
+import subprocess
+import sys
+
+TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+SECTIONS = ("model|data|train|optimizer|schedule|strategy|cluster|checkpoint|report|loss_scale")
+# The dotted names that are another system's, or files.
+FOREIGN = re.compile(r"cluster\.(chief|worker)|train\.(py|bin)|\w+\.safetensors")
+# The choices that README.md or docs/ must name, and where.
+CHOICES = {
+    "model.arch": ["README.md"],
+    "data.format": ["docs/operating.md"],
+    "optimizer.name": ["docs/operating.md"],
+    "strategy.name": ["docs/strategies.md"],
+    "strategy.compress": ["docs/strategies.md"],
+}
+# The daemons' options stand behind these words in a command.
+DAEMON = re.compile(r"(?:^|[ /(])(dpdriver|dpfollower)((?: [^`|;&#)]*)?)")
+NAMED = re.compile(r"`((?:[\w.-]+/)*[\w-]+\.(?:c|h|py|sh|md|cu|cuh|proto|yaml|build|pml|sbatch))`")
+EXAMPLES = {"mnist.yaml", "job.yaml", "zero_to_fp32.py", "train.py"}  # not files of this tree
+
+
+def read(path):
+    with open(os.path.join(TOP, path), encoding="utf-8") as file:
+        return file.read()
+
+
+def run(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+class Facts:
+    """The lists and the help of the daemons and of the sources."""
+
+    def __init__(self):
+        self.help = {"dpdriver": run(os.environ["DPDRIVER"], "--help"),
+                     "dpfollower": run(os.environ["DPFOLLOWER"], "--help")}
+        self.options = {name: set(re.findall(r"^  (--[\w-]+)", text, re.MULTILINE))
+                        for name, text in self.help.items()}
+        self.read_keys(run(os.environ["DPDRIVER"], "--help-job"))
+        self.rooms = re.findall(r"^subdir\('(\w+)'\)", read("common/meson.build"), re.MULTILINE)
+        events = read("common/report/events.c")
+        self.events = set(re.findall(r'\[EVENT_\w+\] = \{"(\w+)"', events))
+        self.fields = set(re.findall(r'(?:put_\w+|json_object_set_new)\(\w+, "(\w+)"', events))
+        self.fields -= {"event", "time"}
+        self.waits = {"comm_exposed_ms_median", "data_wait_ms_median", "data_wait_share",
+                      "data_wait_rank"}  # a table of their own has them
+        points = re.search(r"^POINT.*?\n(.*?)\n\n", self.help["dpdriver"], re.S | re.M)[1]
+        self.points = set(re.findall(r"^  ([a-z]+)", points, re.MULTILINE))
+        faults = re.search(r"^Faults on purpose.*?\n(.*?)\nPOINT", self.help["dpdriver"],
+                           re.S | re.M)[1]
+        self.faults = set(re.findall(r"^  ([a-z]+)", faults, re.MULTILINE))
+        self.files = {os.path.relpath(os.path.join(folder, name), TOP)
+                      for folder, folders, names in os.walk(TOP) for name in names
+                      if not os.path.relpath(folder, TOP).startswith(("build", ".git", "runs"))}
+
+    def read_keys(self, text):
+        """The keys of --help-job: their defaults, and those that a resumed run may change."""
+        self.defaults, self.resumed, fixed, self.words = {}, set(), set(), {}
+        for entry in re.findall(r"^([a-z][\w.]*): (.*)\n((?:    .*\n)+)", text, re.MULTILINE):
+            key, default, body = entry
+            self.defaults.setdefault(key, set()).add(default)
+            may = "A resumed run may change it." in " ".join(body.split())
+            (self.resumed if may else fixed).add(key)
+            if key in CHOICES:
+                said = re.findall(r"It is (.*?)(?:, and applies|\. |\.$)", " ".join(body.split()))
+                words = re.findall(r"^      (\w+)  ", body, re.MULTILINE) or \
+                    re.split(r", | or ", said[-1])
+                self.words.setdefault(key, set()).update(words)
+        self.resumed -= fixed
+
+
+def places(text, pattern, flags=0):
+    """(line, match) of each match."""
+    for match in re.finditer(pattern, text, flags):
+        yield text.count("\n", 0, match.start()) + 1, match
+
+
+def anchor(heading):
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def check_links(path, text, docs, facts):
+    """Each relative link leads to a file, and to a heading of it."""
+    for line, link in places(text, r"\]\(([^)\s:]+)\)"):
+        name, _, part = link[1].partition("#")
+        target = os.path.normpath(os.path.join(os.path.dirname(path), name)) if name else path
+        if target not in facts.files:
+            yield line, f"{link[1]}: there is no such file"
+        elif part and part not in [anchor(h) for h in
+                                   re.findall(r"^#+ (.*)", docs.get(target, ""), re.MULTILINE)]:
+            yield line, f"{link[1]}: there is no such heading"
+
+
+def check_files(path, text, docs, facts):
+    """Each file that stands in `...` exists, if need be in a folder below."""
+    for line, name in places(text, NAMED):
+        if name[1] in EXAMPLES or "NAME" in name[1]:
+            continue
+        if not any(f == name[1] or f.endswith("/" + name[1]) for f in facts.files):
+            yield line, f"{name[1]}: there is no such file"
+
+
+def check_keys(path, text, docs, facts):
+    """Each key of a job file that stands in `...` is one, and a default behind it is its own."""
+    for line, said in places(text, r"`((?:" + SECTIONS + r")\.[a-z_.]*[a-z])\b(?![*/.])"):
+        key = said[1]
+        if FOREIGN.match(key) or key in facts.defaults or \
+                any(k.startswith(key + ".") for k in facts.defaults):
+            continue
+        yield line, f"{key}: --help-job has no such key"
+    for line, said in places(text, r"`((?:" + SECTIONS + r")\.[\w.]+)` \(([\d.]+)\b"):
+        if said[2] not in facts.defaults.get(said[1], {said[2]}):
+            yield line, f"{said[1]} ({said[2]}): the default is {facts.defaults[said[1]]}"
+
+
+def check_options(path, text, docs, facts):
+    """Each option in a command of a daemon is one of this daemon's."""
+    for line, part in places(text, r"`([^`\n]+)`|^\$ (.*)", re.MULTILINE):
+        for daemon, words in DAEMON.findall(part[1] or part[2]):
+            for option in re.findall(r"(?<= )--[a-z][\w-]*", words):
+                if option not in facts.options[daemon]:
+                    yield line, f"{daemon} has no {option}"
+
+
+def differ(name, said, real):
+    """A complaint for what only one of two sets has."""
+    if said - real:
+        yield 1, f"{name}: {', '.join(sorted(said - real))}: the code has no such word"
+    if real - said:
+        yield 1, f"{name}: {', '.join(sorted(real - said))}: missing here"
+
+
+def check_lists(path, text, docs, facts):
+    """Lists that the documents repeat are complete."""
+    spans = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", text))))
+    for key, files in CHOICES.items():
+        if path in files:
+            for first in re.findall(r"`([a-z]+)\w*` to `\1\w+`", text):  # `vit_tiny` to `vit_base`
+                spans |= {w for w in facts.words[key] if w.startswith(first)}
+            yield from differ(key, set(), facts.words[key] - spans - {"none"})
+    if path == "docs/design.md":
+        rooms = re.findall(r"^common/(\w+)/ ", text, re.MULTILINE)
+        if rooms != facts.rooms:
+            yield 1, f"the rooms are {rooms}, in common/meson.build {facts.rooms}"
+    if path == "docs/operating.md":
+        table = re.search(r"^\| event \| fields \|\n.*?\n\n[^|]*?\n\n", text, re.S | re.M)[0]
+        yield from differ("events", set(re.findall(r"^\| `(\w+)`", table, re.M)), facts.events)
+        told = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", table))))
+        yield from differ("fields of events", set(), facts.fields - told - facts.waits)
+        points = re.search(r"^POINT is (.*)", text, re.MULTILINE)[1]
+        yield from differ("POINT", {p.rstrip("N") for p in re.findall(r"`(\w+)`", points)},
+                          facts.points)
+        faults = re.search(r"^\| WHAT \|.*?\n\n", text, re.S | re.M)[0]
+        yield from differ("WHAT", set(re.findall(r"^\| `([a-z]+)", faults, re.M)), facts.faults)
+        yield from check_resume(text, facts)
+
+
+def check_resume(text, facts):
+    """The keys that a resumed run may change."""
+    said = re.search(r"A resumed run may change these keys: (.*?)\. `--help-job`", text, re.S)[1]
+    said = re.findall(r"`([\w.*]+)`", said)
+    covered = {k for k in facts.resumed for s in said
+               if k == s or s.endswith("*") and k.startswith(s[:-1])}
+    yield from differ("keys of a resumed run", set(), facts.resumed - covered)
+    for word in said:
+        if not any(k == word or word.endswith("*") and k.startswith(word[:-1])
+                   for k in facts.resumed):
+            yield 1, f"keys of a resumed run: {word} is none"
+
+
+CHECKS = [check_links, check_files, check_keys, check_options, check_lists]
+
+# A path, a text in it, what replaces the text, and the complaint that must follow.
+BREAKS = [
+    ("README.md", "](docs/design.md)", "](docs/desing.md)", "no such file"),
+    ("docs/operating.md", "](#gpus)", "](#gpu)", "no such heading"),
+    ("docs/design.md", "`train/step.c`", "`train/stop.c`", "no such file"),
+    ("docs/strategies.md", "`strategy.shards", "`strategy.shares", "no such key"),
+    ("docs/operating.md", "`cluster.heartbeat_timeout` (5 s)", "`cluster.heartbeat_timeout` (6 s)",
+     "the default is"),
+    ("README.md", "dpdriver --make-secret", "dpdriver --make-secrets", "has no --make-secrets"),
+    ("docs/coming-from.md", "`dpfollower --ranks 4`", "`dpfollower --nranks 4`", "has no --nranks"),
+    ("README.md", "`lenet5`", "", "model.arch: lenet5"),
+    ("docs/strategies.md", "`local_sgd`", "", "strategy.name: local_sgd"),
+    ("docs/design.md", "common/wire/ ", "common/wired/ ", "the rooms are"),
+    ("docs/operating.md", "| `leader` | `term`", "| `term`", "events: leader"),
+    ("docs/operating.md", "`steps_lost`", "", "fields of events: steps_lost"),
+    ("docs/operating.md", "POINT is `gather`, ", "POINT is ", "POINT: gather"),
+    ("docs/operating.md", "| `stop` | The", "| `halt` | The", "WHAT: halt"),
+    ("docs/operating.md", "`train.bucket_bytes`, `report", "`report",
+     "keys of a resumed run: train.bucket_bytes"),
+]
+
+
+def complaints(docs, facts):
+    return [f"{path}:{line}: {problem}" for path, text in docs.items() for check in CHECKS
+            for line, problem in check(path, text, docs, facts)]
+
+
+def main():
+    facts = Facts()
+    docs = {p: read(p) for p in sorted(["README.md", "CHANGELOG.md"] +
+                                       [f for f in facts.files if re.match(r"docs/.*\.md$", f)])}
+    found = complaints(docs, facts)
+    for text in found:
+        print(text)
+    for path, old, new, want in BREAKS:
+        broken = complaints({**docs, path: docs[path].replace(old, new)}, facts)
+        if old not in docs[path] or not any(want in c for c in broken if c not in found):
+            found.append(f"{path}: {old!r} made {new!r} should be noticed: {want}")
+            print(found[-1])
+    print(f"docs: {len(docs)} documents, {len(facts.defaults)} keys, {len(found)} complaints")
+    return 1 if found or len(facts.defaults) < 50 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
