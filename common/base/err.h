@@ -3,7 +3,7 @@
  * A fallible function returns int and takes `struct err *err` last:
  *    0   ok;
  *   <0   failed, *err is filled: forward it, with err_wrap() where this layer knows more;
- *   >0   an expected outcome that its header documents (DATA_END, ...): handle it, never forward.
+ *   >0   an expected outcome that its header documents (LOADER_END, ...): handle it, never forward.
  *
  * Life:    an err is a plain value on the caller's stack; no heap, nothing to free.
  * Threads: an err belongs to the function that holds it; it is never shared.

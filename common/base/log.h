@@ -1,7 +1,7 @@
 /* log - the lines that a daemon writes for its operator, on standard error.
  *
  * Text: `dpdriver: warning: message`; with LOG_JSON one object a line with time, program, level,
- * message, so a collector can read it.  A live progress line (report/progress) is cleared first.
+ * message, so a collector can read it.  A live progress line (report/meter.h) is cleared first.
  *
  * A line is written by the thread that logs it, until log_set_writer gives the lines to a writer's
  * thread (base/writer.h).  From then on a terminal or a collector that does not read holds up

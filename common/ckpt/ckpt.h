@@ -16,12 +16,13 @@
  * else.  A driver that loses the run directory during a save removes its own .tmp folder, and
  * changes nothing else from then on.
  *
- * A generation is damaged if a file of it is missing, has not the hash in its state.json, or cannot
- * be read (a bad sector).  Loading warns, takes the generation before it, and, if this process owns
- * the run directory (ckpt/owner.h), sets the damaged one aside as damaged-step-N, so that it counts
- * no more among those kept.  Whatever else fails, such as memory or descriptors that are used up,
- * or a format of a later version, is no damage: loading fails, and says so.  state.json's own hash
- * is made alike in all formats, so that damage and a later format are told apart.
+ * A generation is damaged if a file of it is missing, does not have the hash in its state.json, or
+ * cannot be read (a bad sector).  Loading warns, takes the generation before it, and, if this
+ * process owns the run directory (ckpt/owner.h), sets the damaged one aside as damaged-step-N, so
+ * that it counts no more among those kept.  Whatever else fails, such as memory or descriptors that
+ * are used up, or a format of a later version, is no damage: loading fails, and says so.
+ * state.json's own hash is made alike in all formats, so that damage and a later format are told
+ * apart.
  *
  * Threads: one at a time per run directory.
  * Errors:  ERR_IO, ERR_CORRUPT, ERR_NOMEM; each names the file. */

@@ -129,7 +129,7 @@ int coll_device_register(struct coll *c, void *x, size_t n_bytes, struct err *er
 
 /* Queue a kernel of one thread, after all that the backend has queued so far.  It stores 1 at *veto
  * (device memory) if the poison word is set, and does nothing otherwise.  A step queues it after
- * its coll_waits, and before all work that applies its gradients, with veto =
+ * its coll_wait calls, and before all work that applies its gradients, with veto =
  * &control[CONTROL_VOID]. So every later kernel reads the same verdict, and half-reduced gradients
  * are never applied. */
 int coll_device_latch(struct coll *c, float *veto, struct err *err);

@@ -4,7 +4,8 @@
  * Sums are in rank order, ((x0 + x1) + x2) + ..., element by element.  If ranks hand over different
  * collectives, they fail with ERR_ARG; over the other transports they would hang.
  *
- * Life:    group_new -> coll_new_local for each rank -> ... -> coll_free each -> group_free.
+ * Life:    coll_group_new -> coll_new_local for each rank -> ... -> coll_free for each rank
+ *          -> coll_group_free.
  * Threads: the group's functions from any. */
 #ifndef COLL_LOCAL_H
 #define COLL_LOCAL_H

@@ -25,7 +25,10 @@
  *   broadcast       down a chain of ranks, piece by piece.
  *
  * More ranks have links with their neighbours in a ring and in a tree (coll/sparse.h), and with
- * those ranks with which an all-to-all or an exchange has asked for one. */
+ * those ranks with which an all-to-all or an exchange has asked for one.
+ *
+ * Threads: one mesh belongs to one channel, whose thread runs its collectives one after another.
+ * Errors:  those of `send` and `recv`. */
 #ifndef COLL_MESH_H
 #define COLL_MESH_H
 

@@ -6,7 +6,7 @@
  *
  * Trust:   the other side could write anything into the memory.  So impossible positions are
  *          refused, and the memory cannot shrink, because its descriptor is sealed.
- * Life:    shm_new, or shm_attach -> shm_send, shm_recv, shm_wait ... -> shm_free.
+ * Life:    shm_new, or shm_attach -> shm_send, shm_recv, shm_wait_to_send ... -> shm_free.
  * Threads: one at a time; but shm_close from any, except during shm_free. */
 #ifndef COLL_SHM_H
 #define COLL_SHM_H

@@ -1,5 +1,5 @@
 /* The watchdog's timer: feeds the service manager while loop and engine live.
- * The first beat comes at once, then two in each interval that the watchdog allows. */
+ * The first beat comes at once, then at least three in each interval that the watchdog allows. */
 #include "daemon/pulse.h"
 
 #include <string.h>

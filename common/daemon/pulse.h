@@ -6,7 +6,7 @@
  * `engine_patience_ns`.  That is a backstop: the session's own deadlines are shorter, and tell the
  * other ranks.
  *
- * Life:    pulse_init -> pulse_beat (by its timer) ... -> pulse_close.
+ * Life:    pulse_init -> pulse_start -> pulse_close.
  * Threads: the loop's. */
 #ifndef DAEMON_PULSE_H
 #define DAEMON_PULSE_H

@@ -16,7 +16,8 @@
  *
  * With half precision there is also a space of working copies, with the parameters' offsets.
  *
- * Life:    layout_new(training graph after differentiate and set_precision) -> layout_free.
+ * Life:    layout_new, on a training graph after program_differentiate and program_set_precision
+ *          -> layout_free.
  * Threads: constant once made, but for layout_cut. */
 #ifndef PROGRAM_LAYOUT_H
 #define PROGRAM_LAYOUT_H

@@ -34,7 +34,7 @@ enum action_kind {
     ACTION_ABORT,    /* engine_abort */
     ACTION_INJECT,   /* do this fault, if it is one of the process; then call engine_injected */
     ACTION_LOG,      /* a line for the operator */
-    ACTION_EVENT,    /* for events.jsonl, the progress line, TensorBoard */
+    ACTION_EVENT,    /* for events.jsonl, metrics.csv and the progress line */
     ACTION_RING,     /* read the engine's ring and hand it over, before the next action */
     ACTION_INCIDENT, /* driver: write this incident down */
     ACTION_FINISHED, /* the last action: leave the event loop */

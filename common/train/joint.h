@@ -22,8 +22,9 @@
  *
  * On rank 0 the saver (train/saver.h) is busy from joint_begin until the outcome is reported.
  *
- * Life:    joint_new -> joint_open (the thread) -> { joint_begin -> joint_poll ..., joint_finish or
- * joint_give_up } ... -> joint_free. Threads: the engine's; joint_interrupt may come from any. */
+ * Life:    joint_new -> joint_open (starts the thread)
+ *          -> { joint_begin -> joint_poll ..., joint_finish or joint_give_up } ... -> joint_free.
+ * Threads: the engine's; joint_interrupt may come from any. */
 #ifndef TRAIN_JOINT_H
 #define TRAIN_JOINT_H
 

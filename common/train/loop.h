@@ -7,8 +7,8 @@
  * made once.  If the validation of a step is repeated, because a rank or the driver was lost, the
  * second one changes nothing.
  *
- * Life:    loop_slot names the slot; loop_read after the state came from elsewhere ->
- *          loop_decide ...
+ * Life:    slot_loop is a row of the state.  Each time that the state came from elsewhere:
+ *          loop_read -> loop_decide after each validation.
  * Threads: the engine's. */
 #ifndef TRAIN_LOOP_H
 #define TRAIN_LOOP_H

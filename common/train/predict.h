@@ -8,7 +8,7 @@
  * the file anew.
  *
  * Life:    predict_open on rank 0 -> { predict_begin -> predict_batch ... -> predict_end } on all
- *          ranks, for each validation -> predict_close.
+ *          ranks, for each validation -> predict_free.
  * Threads: the engine's. */
 #ifndef TRAIN_PREDICT_H
 #define TRAIN_PREDICT_H

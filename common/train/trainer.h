@@ -5,8 +5,9 @@
  * open.c (open), trainer.c (prepare, form, leave), epoch.c (epochs), validate.c, checkpoint.c,
  * step.c (one step) and flight.c (steps under way on a device).
  *
- * Life:    trainer_new -> open -> { prepare -> take_coll -> form -> train, validate, checkpoint
- *          ... } -> free.
+ * Life:    trainer_new -> trainer_open -> { trainer_prepare -> trainer_take_coll -> trainer_form
+ *          -> trainer_train, trainer_validate, trainer_checkpoint ... } -> trainer_close
+ *          -> trainer_free.
  *          After a failure in form, train or validate the trainer holds the state of the last
  *          applied step, and prepare may follow (another generation).
  * Threads: one, and on rank 0 the saver's.  Hooks are called on the first one.  Reports of

@@ -17,8 +17,8 @@
 
 /* ---- commands: members of struct cmd ---- */
 
-/* `local` is for jobs that have several ranks on a machine share its devices; so far the follower
- * only checks it. */
+/* `local` is the rank's number among the ranks of its machine.  So far the follower only checks
+ * it. */
 #define PREPARE_FIELDS(ITEM, LIST, ONLY) \
     ITEM(rank,    prepare.rank,    INT(RANK)) \
     ITEM(n_ranks, prepare.n_ranks, INT(RANKS)) \

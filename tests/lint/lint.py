@@ -177,6 +177,25 @@ def check_words(path, lines):
                 yield number, f'a sentence of the comment has no subject: "{sentence[:50]}"'
 
 
+def strip_comments(text):
+    return re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
+
+
+def check_names(path, lines, tree):
+    """A comment names files that exist: "op/sgd.c", "op/sgd", or the test "op/coverage".  The
+    paragraph "Life:" of a header names functions that exist."""
+    if not path.endswith(COMMENTED):
+        return
+    for number, text in comments(path, lines):
+        for name in re.findall(r"(?<![\w/.-])(" + tree.room + r"/[a-z]\w*(?:\.[a-z]+)?)\b", text):
+            if not tree.has(name):
+                yield number, f"a comment names {name}, and there is no such file"
+        life = re.search(r"(?m)^Life:(.*(?:\n .*)*)", text) if path.endswith(".h") else None
+        for word in re.findall(r"\b[a-z]\w*_\w*[a-z0-9]\b", life[1] if life else ""):
+            if word not in tree.words:
+                yield number, f'"Life:" names {word}, and no code has it'
+
+
 def check_readme(path, lines):
     if path == "README.md" and len(lines) > MAX_README:
         yield 1, f"{len(lines)} lines, at most {MAX_README}"
@@ -202,11 +221,34 @@ def notes(path, lines):
     yield from long_functions(lines)
 
 
+class Tree:
+    """The names in all sources, with which comments are compared."""
+
+    def __init__(self, root, rooms):
+        self.text = {path: open(os.path.join(root, path), encoding="utf-8", errors="replace").read()
+                     for path in list_files(root)}
+        self.room = "(?:" + "|".join(rooms + ["driver", "follower", "cpu", "cuda", "nccl"]) + ")"
+        self.stems = {os.path.splitext(path)[0] for path in self.text}
+        self.words = {word for path, text in self.text.items() if path.endswith(C_SOURCE)
+                      for word in re.findall(r"\w+", strip_comments(text))}
+
+    def has(self, name):
+        """The file of this name, with or without its ending, or a test's, or one of a family."""
+        stem, ending = os.path.splitext(name)
+        for folder in ("", "common/", "common/backend/", "common/coll/", "tests/"):
+            if folder + name in self.text or not ending and (
+                    folder + stem in self.stems or
+                    any(s.startswith((folder + stem + "_", folder + stem + "/"))
+                        for s in self.stems)):
+                return True
+        return not ending and "tests/" + stem.replace("/", "/test_") in self.stems
+
+
 def main(root):
     n_bad = n_files = 0
     rooms = read_rooms(root)
-    for path in list_files(root):
-        text = open(os.path.join(root, path), encoding="utf-8", errors="replace").read()
+    tree = Tree(root, rooms)
+    for path, text in tree.text.items():
         lines = text.split("\n")
         n_files += 1
         if text and lines.pop():
@@ -214,7 +256,8 @@ def main(root):
             n_bad += 1
         found = [*check_includes(path, lines, rooms), *check_guard(path, lines),
                  *check_lines(path, lines), *check_code(path, lines), *check_opening(path, lines),
-                 *check_words(path, lines), *check_readme(path, lines)]
+                 *check_words(path, lines), *check_names(path, lines, tree),
+                 *check_readme(path, lines)]
         for number, problem in found:
             print(f"{path}:{number}: {problem}")
         n_bad += len(found)

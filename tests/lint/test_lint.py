@@ -75,6 +75,14 @@ CASES = [
     ("tests/a.py", "x = 1  # W" "ho waits.\ny = '# W" "hat'\n", 'a.py:1: a sentence of'),
     ("tests/a.sh", "#!/bin/sh\n# run.\n# What is left.\nx=${y#What }\n", 'a.sh:1: a sentence of'),
     ("tests/a.sh", "#!/bin/sh\nx=${y#What is left.}\n", ""),
+    ("tests/a.c", "/* Its header is\n * op/none.h. */\n", "a.c:1: a comment names op/none.h"),
+    ("tests/a.py", "# common/meson.build and op/none have it.\n", "a comment names op/none"),
+    ("tests/op/test_some.c", "/* See op/some, tests/op/test_some.c and x/none.c. */\n", ""),
+    ("common/base/a.h", "/* a - b.\n *\n * Life:    a_new -> { a_run\n *          -> a_stop } -> "
+     "a_free.\n * Threads: see a_gone. */\n" + GUARDED.format("int a_new, a_run, a_free;"),
+     '"Life:" names a_stop, and no'),
+    ("common/base/a.h", "/* a - b.\n *\n * Life:    a_new -> a_run.\n * Threads: see a_gone. */\n" +
+     GUARDED.format("int a_new, a_run;"), ""),
     ("README.md", "x\n" * 141, "README.md:1: 141 lines"),
     ("README.md", "x\n" * 140, ""),
 ]
