@@ -235,9 +235,7 @@ names_like()
 {
     local dir=$1 name pattern
     shift
-    meson introspect "$dir" --tests | python3 -c '
-import json, sys
-for name in sorted({test["name"] for test in json.load(sys.stdin)}): print(name)' |
+    names_without "$dir" |
         while read -r name; do
             for pattern in "$@"; do
                 # shellcheck disable=SC2053 # a pattern is meant
@@ -259,14 +257,15 @@ for path in sorted(path for id in wanted for path in files[id]): print(os.path.r
 ' "$@"
 }
 
-# names_without DIR SUITE...: the tests of DIR that are in none of these suites
+# names_without DIR SUITE...: the tests of DIR that are in none of these suites, by their priority.
+# `meson test` runs tests in the order in which it is given their names.
 names_without()
 {
     meson introspect "$1" --tests | python3 -c '
 import json, sys
 left_out = set(sys.argv[1:])
-for name in sorted({test["name"] for test in json.load(sys.stdin)
-                    if not left_out & {suite.split(":")[-1] for suite in test["suite"]}}):
+for _, name in sorted({(-test["priority"], test["name"]) for test in json.load(sys.stdin)
+                       if not left_out & {suite.split(":")[-1] for suite in test["suite"]}}):
     print(name)' "${@:2}"
 }
 

@@ -105,6 +105,18 @@ $(for name in a b; do counting $name "$first_fails; ! ls beside.* && touch besid
  sleep 0.3 && rm beside.$name"; done)
 MESON
 
+# Tests of a high priority start first, also where they are named.  As many as can run at once wait
+# here for each other; if the other test began before one of them, it would run too early.
+n=$((3 * $(nproc)))
+expect priority 0 "$((n + 1)) passed, 0 failed" 'testing build' '*' <<MESON
+wait = 'for i in \$(seq 600); do [ \$(ls begun.* | wc -l) != $n ] || exit 0; sleep 0.1; done; false'
+foreach i : range($n)
+  test('z@0@'.format(i), sh, args: ['-c', '>begun.@0@; '.format(i) + wait], priority: 10,
+    timeout: 100)
+endforeach
+test('a', sh, args: ['-c', '[ \$(ls begun.* | wc -l) = $n ] && ! ls early || { >early; exit 1; }'])
+MESON
+
 # All parts.  One cannot be built, and the others are tested all the same.  The tests that want to
 # be alone run when everything is built.
 all=$work/all
