@@ -135,12 +135,11 @@ struct conv {
     int adds; /* the result is added to what that tensor holds */
 };
 
-/* Add the contribution of tap (r,s) and channel c of filter k at y[n,k,p,q]. */
-static void tap(const struct conv *v, const int64_t i[7])
+/* Add the contribution of tap (r,s) and channel c of filter k, whose first channel of x is `first`,
+ * at y[n,k,p,q]. */
+static void tap(const struct conv *v, const int64_t i[7], int64_t first)
 {
     const int64_t n = i[0], k = i[1], p = i[2], q = i[3], c = i[4], r = i[5], s = i[6];
-    const int64_t per_group = v->w.dim[1], n_groups = v->x.dim[1] / per_group;
-    const int64_t first = k / (v->w.dim[0] / n_groups) * per_group;
     const int64_t h = p * v->stride[0] - v->pad[0] + r * v->dilation[0];
     const int64_t w = q * v->stride[1] - v->pad[1] + s * v->dilation[1];
     float *fx, *fw, *fy;
@@ -162,15 +161,18 @@ static void convolve(const struct conv *v)
 {
     const int64_t end[7] = {v->y.dim[0], v->y.dim[1], v->y.dim[2], v->y.dim[3],
                             v->w.dim[1], v->w.dim[2], v->w.dim[3]};
-    int64_t i[7] = {0};
+    const int64_t per_group = v->w.dim[1], n_groups = v->x.dim[1] / per_group;
+    int64_t i[7] = {0}, first = 0;
     int axis = 0;
 
     if (!v->adds)
         clear(v->pass == 0 ? &v->y : v->pass == 1 ? &v->x : &v->w);
     while (axis >= 0) {
-        tap(v, i);
+        tap(v, i, first);
         for (axis = 6; axis >= 0 && ++i[axis] == end[axis]; axis--)
             i[axis] = 0;
+        if (axis < 4)
+            first = i[1] / (v->w.dim[0] / n_groups) * per_group;
     }
 }
 

@@ -8,75 +8,92 @@
 #include "base/util.h"
 #include "ref_kernels.h"
 
-/* One product of a convolution: the numbers of its elements of x, w and y. */
-struct tap {
-    int64_t x, w, y;
-};
-
+/* A convolution; of the three arrays one is NULL, whose elements are added up in `sum`. */
 struct conv {
-    const struct shape *x, *w, *y;
     const struct ref_node *n;
+    const struct shape *x, *w, *y;
+    const float *of_x, *of_w, *of_y;
+    double *sum;
 };
 
-/* Find tap number i of [N,H',W',K, C/groups,R,S]; returns 0 if its x lies in the padding. */
-static int conv_tap(const struct conv *v, int64_t i, struct tap *t)
+/* One product of a convolution, of these elements of x, w and y. */
+static void add_product(const struct conv *v, int64_t x, int64_t w, int64_t y)
 {
-    const int64_t S = v->w->dim[3], R = v->w->dim[2], Cg = v->w->dim[1], K = v->w->dim[0];
-    const int64_t s = i % S, r = i / S % R, cg = i / S / R % Cg;
-    const int64_t y = i / S / R / Cg, k = y % K, q = y / K % v->y->dim[2];
-    const int64_t p = y / K / v->y->dim[2] % v->y->dim[1];
-    const int64_t sample = y / K / v->y->dim[2] / v->y->dim[1];
-    const int64_t c = k / (K / v->n->attr.conv.groups) * Cg + cg;
-    const int64_t h =
-        p * v->n->attr.conv.stride[0] - v->n->attr.conv.pad[0] + r * v->n->attr.conv.dilation[0];
-    const int64_t w =
-        q * v->n->attr.conv.stride[1] - v->n->attr.conv.pad[1] + s * v->n->attr.conv.dilation[1];
-
-    if (h < 0 || h >= v->x->dim[1] || w < 0 || w >= v->x->dim[2])
-        return 0;
-    t->x = ((sample * v->x->dim[1] + h) * v->x->dim[2] + w) * v->x->dim[3] + c;
-    t->w = ((k * Cg + cg) * R + r) * S + s;
-    t->y = y;
-    return 1;
+    if (!v->of_y)
+        v->sum[y] += (double)v->of_x[x] * v->of_w[w];
+    else if (!v->of_x)
+        v->sum[x] += (double)v->of_w[w] * v->of_y[y];
+    else
+        v->sum[w] += (double)v->of_x[x] * v->of_y[y];
 }
 
-static int64_t conv_taps(const struct conv *v)
+/* The products for element y of [N,H',W',K], which is that of filter k at (p,q). */
+static void add_products(const struct conv *v, int64_t y, int64_t p, int64_t q, int64_t k)
 {
-    return shape_elements(v->y) * v->w->dim[1] * v->w->dim[2] * v->w->dim[3];
+    const int *stride = v->n->attr.conv.stride, *pad = v->n->attr.conv.pad,
+              *dilation = v->n->attr.conv.dilation;
+    const int64_t H = v->x->dim[1], W = v->x->dim[2], C = v->x->dim[3];
+    const int64_t K = v->w->dim[0], Cg = v->w->dim[1], R = v->w->dim[2], S = v->w->dim[3];
+    const int64_t sample = y / v->y->dim[1] / v->y->dim[2] / K;
+    const int64_t first = k / (K / v->n->attr.conv.groups) * Cg;
+
+    for (int64_t c = 0; c < Cg; c++)
+        for (int64_t r = 0; r < R; r++)
+            for (int64_t s = 0; s < S; s++) {
+                const int64_t h = p * stride[0] - pad[0] + r * dilation[0];
+                const int64_t w = q * stride[1] - pad[1] + s * dilation[1];
+
+                if (h >= 0 && h < H && w >= 0 && w < W) /* else x lies in the padding */
+                    add_product(v, ((sample * H + h) * W + w) * C + first + c,
+                                ((k * Cg + c) * R + r) * S + s, y);
+            }
+}
+
+static void convolve(const struct conv *v)
+{
+    int64_t y = 0;
+
+    for (int64_t sample = 0; sample < v->y->dim[0]; sample++)
+        for (int64_t p = 0; p < v->y->dim[1]; p++)
+            for (int64_t q = 0; q < v->y->dim[2]; q++)
+                for (int64_t k = 0; k < v->y->dim[3]; k++)
+                    add_products(v, y++, p, q, k);
 }
 
 void ref_conv2d(const struct ref_node *n)
 {
-    const struct conv v = {&n->in_shape[CONV2D_X], &n->in_shape[CONV2D_W], &n->out_shape[CONV2D_Y],
-                           n};
-    const float *x = n->in[CONV2D_X], *w = n->in[CONV2D_W], *b = n->in[CONV2D_B],
-                *add = n->in[CONV2D_ADD];
-    float *y = n->out[CONV2D_Y];
-    const int64_t n_y = shape_elements(v.y);
+    const struct shape *shape = &n->out_shape[CONV2D_Y];
+    const float *b = n->in[CONV2D_B], *add = n->in[CONV2D_ADD];
+    const int64_t n_y = shape_elements(shape);
     double *sum = ref_sums(n_y);
-    struct tap t;
+    float *y = n->out[CONV2D_Y];
 
-    for (int64_t i = 0; i < conv_taps(&v); i++)
-        if (conv_tap(&v, i, &t))
-            sum[t.y] += (double)x[t.x] * w[t.w];
+    convolve(&(struct conv){.n = n,
+                            .x = &n->in_shape[CONV2D_X],
+                            .w = &n->in_shape[CONV2D_W],
+                            .y = shape,
+                            .of_x = n->in[CONV2D_X],
+                            .of_w = n->in[CONV2D_W],
+                            .sum = sum});
     for (int64_t i = 0; i < n_y; i++)
         y[i] = (float)ref_activate(n->attr.conv.act,
-                                   sum[i] + (b ? b[i % v.y->dim[3]] : 0) + (add ? add[i] : 0));
+                                   sum[i] + (b ? b[i % shape->dim[3]] : 0) + (add ? add[i] : 0));
     free(sum);
 }
 
 void ref_conv2d_grad_x(const struct ref_node *n)
 {
-    const struct conv v = {&n->out_shape[CONV2D_GRAD_X_DX], &n->in_shape[CONV2D_GRAD_X_W],
-                           &n->in_shape[CONV2D_GRAD_X_DY], n};
-    const float *w = n->in[CONV2D_GRAD_X_W], *dy = n->in[CONV2D_GRAD_X_DY];
-    double *sum = ref_sums(shape_elements(v.x));
-    struct tap t;
+    const struct shape *x = &n->out_shape[CONV2D_GRAD_X_DX];
+    double *sum = ref_sums(shape_elements(x));
 
-    for (int64_t i = 0; i < conv_taps(&v); i++)
-        if (conv_tap(&v, i, &t))
-            sum[t.x] += (double)w[t.w] * dy[t.y];
-    ref_round(sum, shape_elements(v.x), n->out[CONV2D_GRAD_X_DX]);
+    convolve(&(struct conv){.n = n,
+                            .x = x,
+                            .w = &n->in_shape[CONV2D_GRAD_X_W],
+                            .y = &n->in_shape[CONV2D_GRAD_X_DY],
+                            .of_w = n->in[CONV2D_GRAD_X_W],
+                            .of_y = n->in[CONV2D_GRAD_X_DY],
+                            .sum = sum});
+    ref_round(sum, shape_elements(x), n->out[CONV2D_GRAD_X_DX]);
     free(sum);
 }
 
@@ -93,18 +110,20 @@ static void sum_rows(const float *dy, int64_t n, int64_t c, float *db)
 
 void ref_conv2d_grad_w(const struct ref_node *n)
 {
-    const struct conv v = {&n->in_shape[CONV2D_GRAD_W_X], &n->out_shape[CONV2D_GRAD_W_DW],
-                           &n->in_shape[CONV2D_GRAD_W_DY], n};
-    const float *x = n->in[CONV2D_GRAD_W_X], *dy = n->in[CONV2D_GRAD_W_DY];
-    double *sum = ref_sums(shape_elements(v.w));
-    struct tap t;
+    const struct shape *w = &n->out_shape[CONV2D_GRAD_W_DW], *y = &n->in_shape[CONV2D_GRAD_W_DY];
+    const float *dy = n->in[CONV2D_GRAD_W_DY];
+    double *sum = ref_sums(shape_elements(w));
 
-    for (int64_t i = 0; i < conv_taps(&v); i++)
-        if (conv_tap(&v, i, &t))
-            sum[t.w] += (double)x[t.x] * dy[t.y];
-    ref_round(sum, shape_elements(v.w), n->out[CONV2D_GRAD_W_DW]);
+    convolve(&(struct conv){.n = n,
+                            .x = &n->in_shape[CONV2D_GRAD_W_X],
+                            .w = w,
+                            .y = y,
+                            .of_x = n->in[CONV2D_GRAD_W_X],
+                            .of_y = dy,
+                            .sum = sum});
+    ref_round(sum, shape_elements(w), n->out[CONV2D_GRAD_W_DW]);
     if (n->out[CONV2D_GRAD_W_DB])
-        sum_rows(dy, shape_elements(v.y), v.y->dim[3], n->out[CONV2D_GRAD_W_DB]);
+        sum_rows(dy, shape_elements(y), y->dim[3], n->out[CONV2D_GRAD_W_DB]);
     free(sum);
 }
 
