@@ -41,34 +41,40 @@ struct update {
     void *arena; /* scratch of these programs; not the model's, whose values live meanwhile */
 };
 
+/* An update in the making, and what it is made of. */
+struct maker {
+    struct update *u;
+    const struct job *job;
+    const struct state *state;
+    const struct buffers *buffers;
+};
+
 static int placed(struct sketch *s, enum dtype dtype, int64_t n, void *address, const char *name)
 {
     return sketch_place(s, dtype, SHAPE(n), address, name);
 }
 
-static int make_pack(struct update *u, struct backend *b, const struct state *st,
-                     const struct buffers *m, struct err *err)
+static int make_pack(const struct maker *k, struct err *err)
 {
     struct sketch s = sketch_begin(err);
     int in[] = {[CONTROL_PACK_METRICS] = s.g->metrics, [CONTROL_PACK_SCALARS] = s.g->scalars};
-    int out[] = {placed(&s, DTYPE_F32, CONTROL_LEN, m->control, "control")};
+    int out[] = {placed(&s, DTYPE_F32, CONTROL_LEN, k->buffers->control, "control")};
     union node_attr none = {0};
 
     sketch_node(&s, OP_control_pack, &none, in, 2, out, "pack");
-    return sketch_end(&s, b, st->layout, &u->pack);
+    return sketch_end(&s, k->u->backend, k->state->layout, &k->u->pack);
 }
 
 /* Make the rounding of bucket i's sum of micro-batches, before it is reduced. */
-static int make_round(struct update *u, int i, struct backend *b, const struct state *st,
-                      const struct buffers *m, struct err *err)
+static int make_round(const struct maker *k, int i, struct err *err)
 {
-    const struct bucket *k = &st->layout->bucket[i];
-    const int64_t n = cut_bucket(st->layout, i);
+    const struct bucket *to = &k->state->layout->bucket[i];
+    const int64_t n = cut_bucket(k->state->layout, i);
 
-    if (k->dtype == DTYPE_F32)
+    if (to->dtype == DTYPE_F32)
         return 0;
-    return sketch_cast(b, n, m->sum + k->offset, (char *)m->grad + k->at, k->dtype, &u->round[i],
-                       err);
+    return sketch_cast(k->u->backend, n, k->buffers->sum + to->offset,
+                       (char *)k->buffers->grad + to->at, to->dtype, &k->u->round[i], err);
 }
 
 /* The inputs that decide whether a step is applied. */
@@ -76,14 +82,14 @@ struct verdict {
     int check, control, scaler; /* scaler: or NO_VALUE */
 };
 
-static struct verdict add_verdict(struct sketch *s, const struct state *st, const struct buffers *m)
+static struct verdict add_verdict(struct sketch *s, const struct maker *k)
 {
-    void *scaler = state_data(st, &slot_scaler);
+    void *scaler = state_data(k->state, &slot_scaler);
 
-    return (struct verdict){.check = placed(s, DTYPE_F64, 2, m->numbers->check, "check"),
-                            .control = placed(s, DTYPE_F32, CONTROL_LEN, m->control, "control"),
-                            .scaler = scaler ? placed(s, DTYPE_F32, SCALER_LEN, scaler, SCALER_NAME)
-                                             : NO_VALUE};
+    return (struct verdict){
+        .check = placed(s, DTYPE_F64, 2, k->buffers->numbers->check, "check"),
+        .control = placed(s, DTYPE_F32, CONTROL_LEN, k->buffers->control, "control"),
+        .scaler = scaler ? placed(s, DTYPE_F32, SCALER_LEN, scaler, SCALER_NAME) : NO_VALUE};
 }
 
 /* A range of the flat space of trained parameters, with its gradients and its part of each slot. */
@@ -95,13 +101,14 @@ struct range {
     void *slot[STATE_MAX_SLOTS];
 };
 
-static struct range whole(const struct state *st, const struct buffers *m)
+static struct range whole(const struct maker *k)
 {
-    struct range r = {
-        .n = st->layout->n_trained, .grad = m->grad, .param = state_data(st, &slot_parameters)};
+    struct range r = {.n = k->state->layout->n_trained,
+                      .grad = k->buffers->grad,
+                      .param = state_data(k->state, &slot_parameters)};
 
-    for (int k = 0; k < st->n_slots; k++)
-        r.slot[k] = st->slot[k].data;
+    for (int i = 0; i < k->state->n_slots; i++)
+        r.slot[i] = k->state->slot[i].data;
     return r;
 }
 
@@ -144,30 +151,32 @@ static int64_t list_segments(const struct job *job, const struct layout *l, cons
     return n;
 }
 
-static int make_segments(struct update *u, struct settings_table *to, const struct job *job,
-                         const struct layout *l, const struct range *r, struct err *err)
+static int make_segments(const struct maker *k, struct settings_table *to, const struct range *r,
+                         struct err *err)
 {
+    const struct layout *l = k->state->layout;
     const size_t row_bytes = SEGMENT_COLUMNS * sizeof(double);
     double *row = xcalloc((size_t)l->n_params + 1, row_bytes);
     size_t n_bytes;
     int rc;
 
-    to->n = list_segments(job, l, r, row);
+    to->n = list_segments(k->job, l, r, row);
     n_bytes = row_bytes * (size_t)to->n;
-    rc = backend_alloc(u->backend, n_bytes, "settings of parameters", (void **)&to->row, err);
+    rc = backend_alloc(k->u->backend, n_bytes, "settings of parameters", (void **)&to->row, err);
     if (rc == 0)
-        rc = backend_copy_in(u->backend, to->row, row, n_bytes, err);
+        rc = backend_copy_in(k->u->backend, to->row, row, n_bytes, err);
     free(row);
     return rc;
 }
 
 /* The operands that every optimizer has (op/update.c). */
-static void add_operands(struct sketch *s, const struct settings_table *t, const struct state *st,
-                         const struct buffers *m, const struct range *r, struct verdict v,
-                         int in[NODE_MAX_IN])
+static void add_operands(struct sketch *s, const struct maker *k, const struct settings_table *t,
+                         const struct range *r, struct verdict v, int in[NODE_MAX_IN])
 {
-    const struct layout *l = st->layout;
-    char *copy = m->copy ? (char *)m->copy + dtype_size(l->copy_dtype) * (size_t)r->at : NULL;
+    const struct layout *l = k->state->layout;
+    char *copy = k->buffers->copy
+                     ? (char *)k->buffers->copy + dtype_size(l->copy_dtype) * (size_t)r->at
+                     : NULL;
 
     in[UPDATE_PARAM] = placed(s, DTYPE_F32, r->n, r->param, "param");
     in[UPDATE_GRAD] = placed(s, l->grad_dtype, r->n, r->grad, "grad");
@@ -181,40 +190,39 @@ static void add_operands(struct sketch *s, const struct settings_table *t, const
 }
 
 /* Add the slot that has the operand's name; NO_VALUE if this job's optimizer keeps none. */
-static int add_slot(struct sketch *s, const struct job *job, const struct state *st,
-                    const struct range *r, const char *name)
+static int add_slot(struct sketch *s, const struct maker *k, const struct range *r,
+                    const char *name)
 {
     const struct slot_def *slot[OPTIMIZER_MAX_SLOTS];
-    const int n = optimizer_slots(&job->optimizer, slot);
+    const int n = optimizer_slots(&k->job->optimizer, slot);
 
     for (int i = 0; i < n; i++)
-        for (int k = 0; k < st->n_slots; k++)
-            if (!strcmp(slot[i]->name, name) && st->slot[k].def == slot[i])
-                return placed(s, slot[i]->dtype, r->n, r->slot[k], name);
+        for (int j = 0; j < k->state->n_slots; j++)
+            if (!strcmp(slot[i]->name, name) && k->state->slot[j].def == slot[i])
+                return placed(s, slot[i]->dtype, r->n, r->slot[j], name);
     return NO_VALUE;
 }
 
 /* Add the node of the optimizer's operator.  Each of its outputs updates an input in place. */
-static int add_optimizer(struct sketch *s, const struct settings_table *t, const struct job *job,
-                         const struct state *st, const struct buffers *m, const struct range *r,
-                         struct verdict v, struct err *err)
+static int add_optimizer(struct sketch *s, const struct maker *k, const struct settings_table *t,
+                         const struct range *r, struct verdict v, struct err *err)
 {
-    const struct strategy_ops *strategy = strategy_choose(&job->strategy);
-    const struct optimizer *o = job->optimizer.kind;
+    const struct strategy_ops *strategy = strategy_choose(&k->job->strategy);
+    const struct optimizer *o = k->job->optimizer.kind;
     const enum op kind = r->rows ? o->matrices->op : o->op;
     const struct op_def *op = op_get(kind);
     union node_attr attr = {.number = {0}};
     int in[NODE_MAX_IN], out[NODE_MAX_OUT];
 
     if (r->rows)
-        o->matrices->numbers(job->optimizer.options, r->rows, r->n / r->rows, attr.number);
+        o->matrices->numbers(k->job->optimizer.options, r->rows, r->n / r->rows, attr.number);
     else
-        o->numbers(job->optimizer.options, attr.number);
+        o->numbers(k->job->optimizer.options, attr.number);
     if (strategy->means_from)
-        attr.number[ADAMW_ATTR_MEANS_FROM] = (double)strategy->means_from(job->strategy.options);
-    add_operands(s, t, st, m, r, v, in);
+        attr.number[ADAMW_ATTR_MEANS_FROM] = (double)strategy->means_from(k->job->strategy.options);
+    add_operands(s, k, t, r, v, in);
     for (int i = UPDATE_SLOT; i < op->n_in; i++)
-        in[i] = add_slot(s, job, st, r, op->in_name[i]);
+        in[i] = add_slot(s, k, r, op->in_name[i]);
     for (int i = 0; i < op->n_out; i++)
         out[i] = in[op->update[i] - 1] == NO_VALUE ? NODE_NO_OUT : in[op->update[i] - 1];
     return graph_node(s->g, kind, &attr, in, op->n_in, out, op->name, err);
@@ -273,26 +281,25 @@ static int is_whole(const struct update *u, const struct state *st)
 
 /* Make the program of the step's last kernels.  Without parts the check and the optimizer are the
  * first of these. */
-static int make_apply(struct update *u, const struct job *job, struct backend *b,
-                      const struct state *st, const struct buffers *m, struct err *err)
+static int make_apply(const struct maker *k, struct err *err)
 {
     struct sketch s = sketch_begin(err);
-    const struct verdict v = add_verdict(&s, st, m);
-    const struct range all = whole(st, m);
+    const struct verdict v = add_verdict(&s, k);
+    const struct range all = whole(k);
     int rc = 0;
 
-    if (is_whole(u, st))
-        rc = add_check(&s, st, &all, v.check, err);
-    if (rc == 0 && is_whole(u, st))
-        rc = add_optimizer(&s, &u->segments[0], job, st, m, &all, v, err);
-    if (rc == 0 && st->layout->n_state_total)
-        rc = add_commit(&s, st, m, v, err);
+    if (is_whole(k->u, k->state))
+        rc = add_check(&s, k->state, &all, v.check, err);
+    if (rc == 0 && is_whole(k->u, k->state))
+        rc = add_optimizer(&s, k, &k->u->segments[0], &all, v, err);
+    if (rc == 0 && k->state->layout->n_state_total)
+        rc = add_commit(&s, k->state, k->buffers, v, err);
     if (rc == 0 && v.scaler != NO_VALUE)
-        rc = add_loss_scale(&s, job, v, err);
+        rc = add_loss_scale(&s, k->job, v, err);
     if (rc == 0)
-        rc = add_seal(&s, m, v, err);
+        rc = add_seal(&s, k->buffers, v, err);
     s.rc = rc;
-    return sketch_end(&s, b, st->layout, &u->apply);
+    return sketch_end(&s, k->u->backend, k->state->layout, &k->u->apply);
 }
 
 /* ---- pieces ---- */
@@ -331,125 +338,119 @@ static int count_pieces(const struct job *job, const struct layout *l)
 }
 
 /* The range of the i-th piece.  The padding behind a matrix belongs to no piece. */
-static struct range piece_at(const struct job *job, const struct state *st, const struct buffers *m,
-                             int first)
+static struct range piece_at(const struct maker *k, int first)
 {
-    const struct layout *l = st->layout;
+    const struct layout *l = k->state->layout;
     const struct segment *from = &l->param[first];
-    const struct segment *to = &l->param[first + piece_params(job, l, first) - 1];
+    const struct segment *to = &l->param[first + piece_params(k->job, l, first) - 1];
     struct range r = {.at = from->offset, .n = to->offset + to->length - from->offset};
 
-    if (is_matrix(job, from))
+    if (is_matrix(k->job, from))
         r.rows = from->shape.dim[0];
-    r.grad = (char *)m->grad + dtype_size(l->grad_dtype) * (size_t)r.at;
-    r.param = (float *)state_data(st, &slot_parameters) + r.at;
-    for (int k = 0; k < st->n_slots; k++)
-        if (st->slot[k].def->scope == SLOT_PER_TRAINED)
-            r.slot[k] =
-                (char *)st->slot[k].data + dtype_size(st->slot[k].def->dtype) * (size_t)r.at;
+    r.grad = (char *)k->buffers->grad + dtype_size(l->grad_dtype) * (size_t)r.at;
+    r.param = (float *)state_data(k->state, &slot_parameters) + r.at;
+    for (int i = 0; i < k->state->n_slots; i++)
+        if (k->state->slot[i].def->scope == SLOT_PER_TRAINED)
+            r.slot[i] = (char *)k->state->slot[i].data +
+                        dtype_size(k->state->slot[i].def->dtype) * (size_t)r.at;
     return r;
 }
 
-static int make_verify(struct update *u, struct backend *b, const struct state *st,
-                       const struct buffers *m, struct err *err)
+static int make_verify(const struct maker *k, struct err *err)
 {
     struct sketch s = sketch_begin(err);
-    const struct range all = whole(st, m);
+    const struct range all = whole(k);
 
-    s.rc = add_check(&s, st, &all, add_verdict(&s, st, m).check, err);
-    return sketch_end(&s, b, st->layout, &u->verify);
+    s.rc = add_check(&s, k->state, &all, add_verdict(&s, k).check, err);
+    return sketch_end(&s, k->u->backend, k->state->layout, &k->u->verify);
 }
 
 /* ---- shards ---- */
 
 /* The span of bucket b that the h-th shard of this rank has. */
-static struct range range_of(const struct state *st, const struct buffers *m, int h, int bucket)
+static struct range range_of(const struct maker *k, int h, int bucket)
 {
-    const struct shard_set *set = &st->shards->now;
-    const struct bucket *b = &st->layout->bucket[bucket];
+    const struct shard_set *set = &k->state->shards->now;
+    const struct bucket *b = &k->state->layout->bucket[bucket];
     const int owner = shard_owner(set, h);
-    const struct coll_span span = cut_span(st->layout, bucket, set->size, owner);
+    const struct coll_span span = cut_span(k->state->layout, bucket, set->size, owner);
     struct range r = {.at = b->offset + span.at,
                       .n = span.n,
-                      .grad = (char *)m->bucket[bucket] + dtype_size(b->dtype) * (size_t)span.at};
+                      .grad = (char *)k->buffers->bucket[bucket] +
+                              dtype_size(b->dtype) * (size_t)span.at};
 
-    if (st->shards->divides_gradients)
-        r.grad = (char *)set->sums[h] + cut_sums_at(st->layout, bucket, set->size, owner);
-    for (int k = 0; k < st->n_slots; k++)
-        if (st->slot[k].is_divided)
-            r.slot[k] = (char *)set->data[k][h] + shard_offset(st, k, set->size, owner, bucket);
-    r.param = shard_params(st, h, bucket);
+    if (k->state->shards->divides_gradients)
+        r.grad = (char *)set->sums[h] + cut_sums_at(k->state->layout, bucket, set->size, owner);
+    for (int i = 0; i < k->state->n_slots; i++)
+        if (k->state->slot[i].is_divided)
+            r.slot[i] =
+                (char *)set->data[i][h] + shard_offset(k->state, i, set->size, owner, bucket);
+    r.param = shard_params(k->state, h, bucket);
     return r;
 }
 
-static int make_part(struct update *u, int i, const struct job *job, struct backend *b,
-                     const struct state *st, const struct buffers *m, const struct range *r,
-                     struct err *err)
+static int make_part(const struct maker *k, int i, const struct range *r, struct err *err)
 {
     struct sketch s = sketch_begin(err);
-    const struct verdict v = add_verdict(&s, st, m);
+    const struct verdict v = add_verdict(&s, k);
 
-    s.rc = make_segments(u, &u->segments[i], job, st->layout, r, err);
+    s.rc = make_segments(k, &k->u->segments[i], r, err);
     if (s.rc == 0)
-        s.rc = add_optimizer(&s, &u->segments[i], job, st, m, r, v, err);
-    return sketch_end(&s, b, st->layout, &u->part[i]);
+        s.rc = add_optimizer(&s, k, &k->u->segments[i], r, v, err);
+    return sketch_end(&s, k->u->backend, k->state->layout, &k->u->part[i]);
 }
 
-static int make_check(struct update *u, int i, struct backend *b, const struct state *st,
-                      const struct range *r, struct err *err)
+static int make_check(const struct maker *k, int i, const struct range *r, struct err *err)
 {
     struct sketch s = sketch_begin(err);
 
-    s.rc = add_check(&s, st, r, placed(&s, DTYPE_F64, 2, u->checks[i], "check"), err);
-    return sketch_end(&s, b, st->layout, &u->check[i]);
+    s.rc = add_check(&s, k->state, r, placed(&s, DTYPE_F64, 2, k->u->checks[i], "check"), err);
+    return sketch_end(&s, k->u->backend, k->state->layout, &k->u->check[i]);
 }
 
 /* The checks of spans without elements are zero. */
-static int make_total(struct update *u, struct backend *b, const struct state *st,
-                      const struct buffers *m, struct err *err)
+static int make_total(const struct maker *k, struct err *err)
 {
-    const int64_t n = st->layout->n_buckets;
+    const int64_t n = k->state->layout->n_buckets;
     union node_attr none = {0};
     struct sketch s;
     int in, out;
 
-    if (backend_alloc(b, (size_t)n * sizeof *u->checks, "checks of gradients", (void **)&u->checks,
-                      err) < 0)
+    if (backend_alloc(k->u->backend, (size_t)n * sizeof *k->u->checks, "checks of gradients",
+                      (void **)&k->u->checks, err) < 0)
         return err->code;
     s = sketch_begin(err);
-    in = sketch_place(&s, DTYPE_F64, SHAPE(n, 2), u->checks, "checks");
-    out = placed(&s, DTYPE_F64, 2, m->numbers->check, "check");
+    in = sketch_place(&s, DTYPE_F64, SHAPE(n, 2), k->u->checks, "checks");
+    out = placed(&s, DTYPE_F64, 2, k->buffers->numbers->check, "check");
     sketch_node(&s, OP_check_sum, &none, &in, 1, &out, "check_sum");
-    return sketch_end(&s, b, st->layout, &u->total);
+    return sketch_end(&s, k->u->backend, k->state->layout, &k->u->total);
 }
 
-static int make_pieces(struct update *u, const struct job *job, struct backend *b,
-                       const struct state *st, const struct buffers *m, struct err *err)
+static int make_pieces(const struct maker *k, struct err *err)
 {
-    int rc = make_verify(u, b, st, m, err);
+    int rc = make_verify(k, err);
 
-    for (int i = 0, first = 0; i < u->n_parts && rc == 0; i++) {
-        const struct range r = piece_at(job, st, m, first);
+    for (int i = 0, first = 0; i < k->u->n_parts && rc == 0; i++) {
+        const struct range r = piece_at(k, first);
 
-        rc = make_part(u, i, job, b, st, m, &r, err);
-        first += piece_params(job, st->layout, first);
+        rc = make_part(k, i, &r, err);
+        first += piece_params(k->job, k->state->layout, first);
     }
     return rc;
 }
 
-static int make_shards(struct update *u, const struct job *job, struct backend *b,
-                       const struct state *st, const struct buffers *m, struct err *err)
+static int make_shards(const struct maker *k, struct err *err)
 {
-    const int n_buckets = st->layout->n_buckets;
-    int rc = make_total(u, b, st, m, err);
+    const int n_buckets = k->state->layout->n_buckets;
+    int rc = make_total(k, err);
 
-    for (int i = 0; i < u->n_parts && rc == 0; i++) {
-        const struct range r = range_of(st, m, i / n_buckets, i % n_buckets);
+    for (int i = 0; i < k->u->n_parts && rc == 0; i++) {
+        const struct range r = range_of(k, i / n_buckets, i % n_buckets);
 
         if (r.n > 0)
-            rc = make_part(u, i, job, b, st, m, &r, err);
+            rc = make_part(k, i, &r, err);
         if (r.n > 0 && rc == 0 && i < n_buckets)
-            rc = make_check(u, i, b, st, &r, err);
+            rc = make_check(k, i, &r, err);
     }
     return rc;
 }
@@ -506,24 +507,23 @@ int update_new(const struct job *job, struct backend *b, const struct state *s,
                const struct buffers *m, struct update **out, struct err *err)
 {
     struct update *u = xcalloc(1, sizeof *u);
+    const struct maker k = {u, job, s, m};
     const struct program_spaces spaces = buffers_spaces(m, s);
-    const struct range all = whole(s, m);
+    const struct range all = whole(&k);
     int rc = 0;
 
     u->backend = b;
     make_room(u, job, s, m);
     if (is_whole(u, s))
-        rc = make_segments(u, &u->segments[0], job, s->layout, &all, err);
+        rc = make_segments(&k, &u->segments[0], &all, err);
     if (rc == 0)
-        rc = make_pack(u, b, s, m, err);
+        rc = make_pack(&k, err);
     if (rc == 0)
-        rc = make_apply(u, job, b, s, m, err);
+        rc = make_apply(&k, err);
     if (rc == 0)
-        rc = s->shards        ? make_shards(u, job, b, s, m, err)
-             : u->n_parts > 0 ? make_pieces(u, job, b, s, m, err)
-                              : 0;
+        rc = s->shards ? make_shards(&k, err) : u->n_parts > 0 ? make_pieces(&k, err) : 0;
     for (int i = 0; i < u->n_buckets && rc == 0; i++)
-        rc = make_round(u, i, b, s, m, err);
+        rc = make_round(&k, i, err);
     if (rc == 0 && m->copy)
         rc = sketch_cast(b, s->layout->n_total, state_data(s, &slot_parameters), m->copy,
                          s->layout->copy_dtype, &u->refresh, err);
