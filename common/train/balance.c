@@ -275,8 +275,7 @@ static int take_shares(struct trainer *t, const int64_t *share, int64_t last, st
     tapes_clear(t->tapes);
     rc = trainer_make_programs(t, err);
     if (rc == 0)
-        rc = feed_start_train(t->train_feed, &t->sampler, (int)t->job->train.accumulate, t->n_ranks,
-                              t->rank, t->state->at.step, last, err);
+        rc = trainer_start_feed(t, last, err);
     if (rc == 0 && t->rank == 0)
         report_shares(t, share);
     return rc;

@@ -312,7 +312,7 @@ static int cut(struct trainer *t, size_t size, struct err *err)
     reducer_uncut(t->reducer);
     layout_cut(t->layout, size);
     buffers_cut(t->buffers, t->layout);
-    rc = update_new(t->job, t->backend, t->state, t->buffers, &t->update, err);
+    rc = trainer_make_update(t, err);
     if (rc == 0)
         rc = reducer_recut(t->reducer, err);
     if (rc == 0)
@@ -394,8 +394,7 @@ static int take(struct trainer *t, int64_t choice, int64_t last, struct err *err
     if (t->layout->bucket_bytes != (size_t)choice) {
         rc = cut(t, (size_t)choice, err);
         if (rc == 0)
-            rc = feed_start_train(t->train_feed, &t->sampler, (int)t->job->train.accumulate,
-                                  t->n_ranks, t->rank, t->state->at.step, last, err);
+            rc = trainer_start_feed(t, last, err);
     }
     if (rc == 0)
         report_buckets(t);

@@ -396,8 +396,7 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
     rc = timing_start(&m, n, err);
     continue_timing(t, epoch, &m);
     if (rc == 0 && at->step < last)
-        rc = feed_start_train(t->train_feed, &t->sampler, (int)t->job->train.accumulate, t->n_ranks,
-                              t->rank, at->step, last, err);
+        rc = trainer_start_feed(t, last, err);
     m.wait_ns = step_waited_ns(t);
     m.data_ns = feed_waited_ns(t->train_feed);
     t->is_batch_held = 0;

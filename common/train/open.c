@@ -342,7 +342,7 @@ static int make_memory(struct trainer *t, struct err *err)
         t->state->shards->roll = roll;
         t->state->shards->roll_arg = t;
     } else if (rc == 0) {
-        rc = update_new(t->job, t->backend, t->state, t->buffers, &t->update, err);
+        rc = trainer_make_update(t, err);
     }
     if (rc == 0 && average_is_wanted(t->job) && !t->state->shards)
         rc = trainer_make_average(t, err);

@@ -321,12 +321,23 @@ static int remake_update(struct trainer *t, struct err *err)
 {
     int rc;
 
-    update_free(t->update);
-    t->update = NULL;
     average_free(t->average);
     t->average = NULL;
-    rc = update_new(t->job, t->backend, t->state, t->buffers, &t->update, err);
+    rc = trainer_make_update(t, err);
     return rc == 0 && average_is_wanted(t->job) ? trainer_make_average(t, err) : rc;
+}
+
+int trainer_make_update(struct trainer *t, struct err *err)
+{
+    update_free(t->update);
+    t->update = NULL;
+    return update_new(t->job, t->backend, t->state, t->buffers, &t->update, err);
+}
+
+int trainer_start_feed(struct trainer *t, int64_t last, struct err *err)
+{
+    return feed_start_train(t->train_feed, &t->sampler, (int)t->job->train.accumulate, t->n_ranks,
+                            t->rank, t->state->at.step, last, err);
 }
 
 int trainer_make_average(struct trainer *t, struct err *err)

@@ -203,6 +203,12 @@ struct ckpt_state trainer_beginning(const struct trainer *t);
 /* Make the programs for this rank's shares, in place of the present ones. */
 int trainer_make_programs(struct trainer *t, struct err *err);
 
+/* Make the update for the present layout and shards, in place of the present one. */
+int trainer_make_update(struct trainer *t, struct err *err);
+
+/* Start to read this rank's micro-batches of the steps from the state's on, before `last`. */
+int trainer_start_feed(struct trainer *t, int64_t last, struct err *err);
+
 /* Make train.average's part of the trainer, which the job wants. */
 int trainer_make_average(struct trainer *t, struct err *err);
 
