@@ -41,21 +41,32 @@ static float *grad_of(const struct half *h, int b)
     return (float *)h->base.at.grad + h->base.at.layout->bucket[b].offset;
 }
 
-/* Make a program: to[n] = (from[n] * before, cast to to_type) * after. */
-static int make_cast(struct half *h, void *from, enum dtype from_type, void *to, enum dtype to_type,
-                     double before, double after, int64_t n, struct program **out, struct err *err)
+/* Make the program: narrow = grad / factor, rounded. */
+static int make_round(struct half *h, struct half_bucket *k, float *grad, struct err *err)
 {
     struct sketch s = sketch_begin(err);
-    const union node_attr cast = {.cast.to = to_type};
-    const int target = sketch_place(&s, to_type, SHAPE(n), to, "to");
-    int x = sketch_place(&s, from_type, SHAPE(n), from, "from");
+    const union node_attr cast = {.cast.to = h->dtype};
+    const int narrow = sketch_place(&s, h->dtype, SHAPE(k->n), k->narrow, "narrow");
+    int x = sketch_place(&s, DTYPE_F32, SHAPE(k->n), grad, "grad");
 
-    if (before != 1)
-        x = sketch_scale(&s, x, before, NODE_NEW_OUT);
-    sketch_node(&s, OP_cast, &cast, &x, 1, (int[]){target}, "cast");
-    if (after != 1)
-        (void)sketch_scale(&s, target, after, target);
-    return sketch_end(&s, h->base.at.backend, NULL, out);
+    if (h->factor != 1)
+        x = sketch_scale(&s, x, 1 / h->factor, NODE_NEW_OUT);
+    sketch_node(&s, OP_cast, &cast, &x, 1, (int[]){narrow}, "cast");
+    return sketch_end(&s, h->base.at.backend, NULL, &k->round);
+}
+
+/* Make the program: grad = narrow * factor. */
+static int make_widen(struct half *h, struct half_bucket *k, float *grad, struct err *err)
+{
+    struct sketch s = sketch_begin(err);
+    const union node_attr cast = {.cast.to = DTYPE_F32};
+    const int narrow = sketch_place(&s, h->dtype, SHAPE(k->n), k->narrow, "narrow");
+    const int wide = sketch_place(&s, DTYPE_F32, SHAPE(k->n), grad, "grad");
+
+    sketch_node(&s, OP_cast, &cast, &narrow, 1, (int[]){wide}, "cast");
+    if (h->factor != 1)
+        (void)sketch_scale(&s, wide, h->factor, wide);
+    return sketch_end(&s, h->base.at.backend, NULL, &k->widen);
 }
 
 static int make_bucket(struct half *h, int b, struct err *err)
@@ -69,11 +80,9 @@ static int make_bucket(struct half *h, int b, struct err *err)
     rc = backend_alloc(h->base.at.backend, (size_t)k->n * dtype_size(h->dtype), "rounded gradients",
                        &k->narrow, err);
     if (rc == 0)
-        rc = make_cast(h, grad_of(h, b), DTYPE_F32, k->narrow, h->dtype, 1 / h->factor, 1, k->n,
-                       &k->round, err);
+        rc = make_round(h, k, grad_of(h, b), err);
     if (rc == 0)
-        rc = make_cast(h, k->narrow, h->dtype, grad_of(h, b), DTYPE_F32, 1, h->factor, k->n,
-                       &k->widen, err);
+        rc = make_widen(h, k, grad_of(h, b), err);
     return rc;
 }
 
