@@ -12,6 +12,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "base/util.h"
+
 enum { NFS_MAGIC = 0x6969 }; /* statfs(2) */
 
 /* A signal is no reason to fail. */
@@ -49,12 +51,15 @@ int file_is_on_nfs(int fd)
     return fstatfs(fd, &s) == 0 && s.f_type == NFS_MAGIC;
 }
 
-int file_put(int fd, const char *path, const void *data, size_t n_bytes, struct err *err)
+/* Write at the file's position, or if `at` is not negative, there. */
+static int put(int fd, const char *path, const void *data, size_t n_bytes, int64_t at,
+               struct err *err)
 {
     const char *from = data;
 
     for (size_t left = n_bytes; left > 0;) {
-        ssize_t n = write(fd, from, left < (1u << 30) ? left : 1u << 30);
+        const size_t most = left < (1u << 30) ? left : 1u << 30;
+        const ssize_t n = at < 0 ? write(fd, from, most) : pwrite(fd, from, most, at);
 
         if (n < 0 && errno == EINTR)
             continue;
@@ -62,29 +67,22 @@ int file_put(int fd, const char *path, const void *data, size_t n_bytes, struct 
             return err_sys(err, n < 0 ? errno : ENOSPC, "%s: writing %zu bytes, %zu left", path,
                            n_bytes, left);
         from += n;
+        at += at < 0 ? 0 : n;
         left -= (size_t)n;
     }
     return 0;
 }
 
+int file_put(int fd, const char *path, const void *data, size_t n_bytes, struct err *err)
+{
+    return put(fd, path, data, n_bytes, -1, err);
+}
+
 int file_put_at(int fd, const char *path, const void *data, size_t n_bytes, int64_t at,
                 struct err *err)
 {
-    const char *from = data;
-
-    for (size_t left = n_bytes; left > 0;) {
-        ssize_t n = pwrite(fd, from, left < (1u << 30) ? left : 1u << 30, at);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return err_sys(err, n < 0 ? errno : ENOSPC, "%s: writing %zu bytes, %zu left", path,
-                           n_bytes, left);
-        from += n;
-        at += n;
-        left -= (size_t)n;
-    }
-    return 0;
+    ASSERT(at >= 0);
+    return put(fd, path, data, n_bytes, at, err);
 }
 
 int file_finish(int fd, const char *path, struct err *err)

@@ -71,6 +71,19 @@ static int make_absolute(const struct option *o, const char *text, size_t len, c
     return 0;
 }
 
+/* The text of a path becomes the absolute path, which `room` holds. */
+static int resolve(const struct option *o, const char **text, size_t *len, const char *base_dir,
+                   struct buf *room, struct err *err)
+{
+    if (o->type != OPT_PATH || *len == 0)
+        return 0;
+    if (make_absolute(o, *text, *len, base_dir, room, err) < 0)
+        return err->code;
+    *text = buf_cstr(room);
+    *len = room->len;
+    return 0;
+}
+
 /* 1: several entries have rows with this key.  Which of them holds in the job is known only once
  * all has been read, and its range is the one that counts (fill_row). */
 static int has_several_rows(const struct reader *r, const struct option_ref *ref)
@@ -88,13 +101,8 @@ int read_give(struct reader *r, const struct option_ref *ref, const struct given
     size_t len = value->len;
     const int is_tree = ref->o->type == OPT_TREE && value->is_list; /* errors name a place in it */
     struct buf path = {0};
-    int rc = 0;
+    int rc = resolve(ref->o, &text, &len, base_dir, &path, err);
 
-    if (ref->o->type == OPT_PATH && len > 0) {
-        rc = make_absolute(ref->o, text, len, base_dir, &path, err);
-        text = buf_cstr(&path);
-        len = path.len;
-    }
     if (rc == 0 && (is_tree || !has_several_rows(r, ref)))
         rc = option_try(ref->o, text, len, value->is_quoted, err);
     if (rc == 0) {
@@ -115,13 +123,8 @@ int read_field(const struct option_ref *ref, void *job, struct arena *arena, con
                size_t len, const char *base_dir, struct err *err)
 {
     struct buf path = {0};
-    int rc = 0;
+    int rc = resolve(ref->o, &text, &len, base_dir, &path, err);
 
-    if (ref->o->type == OPT_PATH && len > 0) {
-        rc = make_absolute(ref->o, text, len, base_dir, &path, err);
-        text = buf_cstr(&path);
-        len = path.len;
-    }
     if (rc == 0)
         rc = option_parse(ref->o, table_field(ref, job), arena, text, len, 0, err);
     buf_fini(&path);
