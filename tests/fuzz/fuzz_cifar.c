@@ -3,25 +3,16 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "../data/open_set.h"
+#include "input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void read_all(const struct dataset *ds)
+static void check_label(const struct dataset *ds, void *const *field)
 {
-    void *to[SAMPLE_MAX_FIELDS];
-    struct err err;
-
-    ASSERT(ds->n_samples > 0);
-    ASSERT(dataset_alloc(ds, 1, to, "a sample", &err) == 0);
-    for (int64_t i = 0; i < ds->n_samples; i++) {
-        ASSERT(dataset_gather(ds, &i, 1, to, &err) == 0);
-        ASSERT(*(int32_t *)to[1] < ds->spec.field[1].n_classes);
-    }
-    free(to[0]);
+    ASSERT(*(int32_t *)field[1] < ds->spec.field[1].n_classes);
 }
 
 static void open_as(const struct data_format *format, const char *file)
@@ -33,17 +24,15 @@ static void open_as(const struct data_format *format, const char *file)
     struct err err;
 
     if (open_set(&ds, format, settings, &request, &err) == 0)
-        read_all(ds);
+        input_samples(ds, check_label);
     dataset_close(ds);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char name[16];
-    int fd = memfd_create("cifar", MFD_CLOEXEC);
+    const int fd = input_file(data, size);
 
-    ASSERT(fd >= 0);
-    ASSERT(write(fd, data, size) == (ssize_t)size);
     snprintf(name, sizeof name, "%d", fd);
     open_as(&format_cifar10, name);
     open_as(&format_cifar100, name);

@@ -3,33 +3,24 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "../data/open_set.h"
+#include "input.h"
 
 enum { CONTEXT = 4, VOCAB = 30000 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void read_all(const struct dataset *ds)
+static void check_tokens(const struct dataset *ds, void *const *field)
 {
-    void *to[SAMPLE_MAX_FIELDS];
-    struct err err;
+    for (int k = 0; k < CONTEXT; k++) {
+        const int32_t x = ((int32_t *)field[0])[k], y = ((int32_t *)field[1])[k];
 
-    ASSERT(ds->n_samples > 0);
-    ASSERT(dataset_alloc(ds, 1, to, "a sample", &err) == 0);
-    for (int64_t i = 0; i < ds->n_samples; i++) {
-        ASSERT(dataset_gather(ds, &i, 1, to, &err) == 0);
-        for (int k = 0; k < CONTEXT; k++) {
-            const int32_t x = ((int32_t *)to[0])[k], y = ((int32_t *)to[1])[k];
-
-            ASSERT(x >= 0 && y >= 0 && x < ds->spec.field[0].n_classes);
-            ASSERT(y < ds->spec.field[1].n_classes);
-            ASSERT(k == 0 || x == ((int32_t *)to[1])[k - 1]);
-        }
+        ASSERT(x >= 0 && y >= 0 && x < ds->spec.field[0].n_classes);
+        ASSERT(y < ds->spec.field[1].n_classes);
+        ASSERT(k == 0 || x == ((int32_t *)field[1])[k - 1]);
     }
-    free(to[0]);
 }
 
 static void open_as(const struct data_format *format, const struct setting *settings, int64_t vocab)
@@ -40,17 +31,15 @@ static void open_as(const struct data_format *format, const struct setting *sett
     struct err err;
 
     if (open_set(&ds, format, settings, &request, &err) == 0)
-        read_all(ds);
+        input_samples(ds, check_tokens);
     dataset_close(ds);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char name[16], path[64];
-    int fd = memfd_create("sequence", MFD_CLOEXEC);
+    const int fd = input_file(data, size);
 
-    ASSERT(fd >= 0);
-    ASSERT(write(fd, data, size) == (ssize_t)size);
     snprintf(name, sizeof name, "%d", fd);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     for (int i = 0; i < 2; i++) {

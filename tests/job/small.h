@@ -21,4 +21,18 @@ static inline struct job *parse(const char *text)
     return job;
 }
 
+/* The same of SMALL and these lines. */
+static inline struct job *__attribute__((format(printf, 1, 2))) small_job(const char *more, ...)
+{
+    char text[512];
+    int n = snprintf(text, sizeof text, SMALL);
+    va_list args;
+
+    va_start(args, more);
+    n += vsnprintf(text + n, sizeof text - (size_t)n, more, args);
+    va_end(args);
+    assert_in_range(n, 0, sizeof text - 1);
+    return parse(text);
+}
+
 #endif

@@ -56,12 +56,9 @@ static void test_supported(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        char text[256];
-        struct job *job;
+        struct job *job = small_job("%s", cases[i].more);
         struct err err = {0};
 
-        snprintf(text, sizeof text, SMALL "%s", cases[i].more);
-        job = parse(text);
         assert_int_equal(job_check_supported(job, cases[i].n_ranks,
                                              cases[i].backend ? cases[i].backend : "cpu", &err),
                          cases[i].rc);
@@ -88,12 +85,9 @@ static void test_encrypt(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        char text[256];
-        struct job *job;
+        struct job *job = small_job("cluster: {encrypt: %s}", cases[i].word);
         struct err err = {0};
 
-        snprintf(text, sizeof text, SMALL "cluster: {encrypt: %s}", cases[i].word);
-        job = parse(text);
         assert_int_equal(job_check_encrypt(job, cases[i].backend, cases[i].has_secret, &err),
                          cases[i].rc);
         assert_non_null(strstr(err.msg, cases[i].says));
@@ -116,12 +110,9 @@ static void test_backends(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        char text[256];
-        struct job *job;
+        struct job *job = small_job("%s", cases[i].more);
         struct err err = {0};
 
-        snprintf(text, sizeof text, SMALL "%s", cases[i].more);
-        job = parse(text);
         assert_int_equal(job_check_backend(job, "cuda", &err), 0);
         assert_int_equal(job_check_backend(job, "cpu", &err),
                          cases[i].on_cpu[0] ? ERR_UNSUPPORTED : 0);
@@ -165,12 +156,9 @@ static void test_doubts(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct job *j = small_job("%s", cases[i].keys);
         struct buf told = {0};
-        char text[256];
-        struct job *j;
 
-        snprintf(text, sizeof text, SMALL "%s", cases[i].keys);
-        j = parse(text);
         job_doubt(j, cases[i].n_steps, note_doubt, &told);
         assert_string_equal(buf_cstr(&told), cases[i].want);
         buf_fini(&told);
@@ -191,13 +179,9 @@ static void test_gradient_allreduce(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
-        char text[256];
-        struct job *a, *b;
+        struct job *a = small_job("strategy: {%s}", keys[i]);
+        struct job *b = small_job("strategy: {name: gradient_allreduce, %s}", keys[i]);
 
-        snprintf(text, sizeof text, SMALL "strategy: {%s}", keys[i]);
-        a = parse(text);
-        snprintf(text, sizeof text, SMALL "strategy: {name: gradient_allreduce, %s}", keys[i]);
-        b = parse(text);
         assert_ptr_equal(b->strategy.kind, &strategy_gradient_allreduce);
         assert_ptr_equal(strategy_choose(&a->strategy), strategy_choose(&b->strategy));
         assert_int_equal(strategy_shares(&a->strategy).n, strategy_shares(&b->strategy).n);
@@ -210,7 +194,7 @@ static void test_gradient_allreduce(void **state)
 
 static void test_resume_message(void **state)
 {
-    struct job *a = parse(SMALL), *b = parse(SMALL "train: {epochs: 99, global_batch: 128}");
+    struct job *a = parse(SMALL), *b = small_job("train: {epochs: 99, global_batch: 128}");
     struct err err;
 
     (void)state;

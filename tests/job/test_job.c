@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/alloc.h"
 #include "base/util.h"
 #include "data/digits.h"
 #include "data/mnist.h"
@@ -122,12 +121,10 @@ static void test_default_rates(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(want); i++) {
-        char *text = xasprintf(SMALL "optimizer: {name: %s}\n", want[i].name);
-        struct job *j = parse(text);
+        struct job *j = small_job("optimizer: {name: %s}\n", want[i].name);
 
         assert_true(optimizer_lr(&j->optimizer) == want[i].lr);
         job_free(j);
-        free(text);
     }
 }
 

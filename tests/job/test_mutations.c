@@ -2,9 +2,8 @@
  */
 #include "../test.h"
 
-#include "base/buf.h"
+#include "../fuzz/round_trip.h"
 #include "base/rng.h"
-#include "job/job.h"
 
 #define LENET "model: {arch: lenet}\ndata: {format: digits}\n"
 
@@ -45,21 +44,6 @@ static void mutate(struct rng_stream *rng, struct buf *text)
     *text = out;
 }
 
-static void check_written(const struct job *job)
-{
-    struct buf one = {0}, two = {0};
-    struct job *again;
-    struct err err;
-
-    job_write(job, &one);
-    assert_int_equal(job_parse((const char *)one.data, one.len, "f", NULL, &again, &err), 0);
-    job_write(again, &two);
-    assert_string_equal(buf_cstr(&one), buf_cstr(&two));
-    job_free(again);
-    buf_fini(&one);
-    buf_fini(&two);
-}
-
 /* fuzz/job looks for what ASan finds, and does nothing else. */
 #ifdef __SANITIZE_ADDRESS__
 enum { N_ROUNDS = 2000 };
@@ -86,7 +70,7 @@ static void test_mutations(void **state)
         for (uint64_t n = rng_next_below(&rng, 4); n > 0 && text.len > 0; n--)
             mutate(&rng, &text);
         if (job_parse((const char *)text.data, text.len, "f", "/", &job, &err) == 0) {
-            check_written(job);
+            check_round_trip(job);
             n_good++;
         }
         job_free(job);

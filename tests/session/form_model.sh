@@ -7,31 +7,15 @@
 # what that breaks.
 # Exit status 0: all as it should be.
 set -eu
-spin=$1 cc=$2 what=${3-}
-model=$(cd "$(dirname "$0")" && pwd)/form.pml
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+# shellcheck source=tests/session/spin.sh
+. "$(dirname "$0")/spin.sh"
+model=$here/form.pml
 
-# Exit status 0: no error, and the search was complete.
-check() # MODEL OPTION...
-{
-    file=$1
-    shift
-    rm -f pan* ./*.trail
-    "$spin" -a "$@" "$file" >spin.log || { cat spin.log; return 2; }
-    "$cc" -w -O2 -DSAFETY -DCOLLAPSE -DVECTORSZ=2048 -o pan pan.c || return 2
-    ./pan -m300000 -w24 >pan.log || return 2
-    grep -q 'errors: 0' pan.log && ! grep -q 'max search depth too small' pan.log
-}
+check() { search 300000 -DVECTORSZ=2048 "$@"; } # MODEL OPTION...
 
 mutant() # NUMBER SED-SCRIPT
 {
-    sed "$2" "$model" >mutant.pml
-    if cmp -s mutant.pml "$model"; then
-        echo "mutant $1: the model has no such line"
-        exit 1
-    fi
+    mutate "$1" "$2" "$model"
     for options in '-DN=2 -DCRASHES=0 -DGIVE_UPS=1 -DSTEPS=1' '-DN=1 -DCRASHES=1 -DGIVE_UPS=1'; do
         options="$options -DLAZY=1"
         # shellcheck disable=SC2086 # several options
@@ -56,12 +40,4 @@ else
     set -- '-DN=1 -DCRASHES=2 -DGIVE_UPS=1' '-DN=2 -DCRASHES=1 -DGIVE_UPS=0' \
         '-DN=2 -DCRASHES=1 -DGIVE_UPS=1 -DSTEPS=1'
 fi
-for options; do
-    # shellcheck disable=SC2086 # several options
-    if ! check "$model" $options; then
-        echo "form.pml $options:"
-        grep -E 'pan:|errors' pan.log || true
-        exit 1
-    fi
-    echo "form.pml $options: $(sed -n 's/states, stored.*/states, no error/p' pan.log)"
-done
+search_all "$model" "$@"

@@ -6,31 +6,15 @@
 # what that breaks.
 # Exit status 0: all as it should be.
 set -eu
-spin=$1 cc=$2 what=${3-}
-model=$(cd "$(dirname "$0")" && pwd)/lead.pml
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+# shellcheck source=tests/session/spin.sh
+. "$(dirname "$0")/spin.sh"
+model=$here/lead.pml
 
-# Exit status 0: no error, and the search was complete.
-check() # MODEL OPTION...
-{
-    file=$1
-    shift
-    rm -f pan* ./*.trail
-    "$spin" -a "$@" "$file" >spin.log || { cat spin.log; return 2; }
-    "$cc" -w -O2 -DSAFETY -DCOLLAPSE -o pan pan.c || return 2
-    ./pan -m1000000 -w24 >pan.log || return 2
-    grep -q 'errors: 0' pan.log && ! grep -q 'max search depth too small' pan.log
-}
+check() { search 1000000 '' "$@"; } # MODEL OPTION...
 
 mutant() # NUMBER FOLLOWERS SED-SCRIPT
 {
-    sed "$3" "$model" >mutant.pml
-    if cmp -s mutant.pml "$model"; then
-        echo "mutant $1: the model has no such line"
-        exit 1
-    fi
+    mutate "$1" "$3" "$model"
     if check mutant.pml "-DN=$2" -DG=3; then
         echo "mutant $1: nothing noticed"
         exit 1
@@ -49,12 +33,4 @@ if [ "$what" = --long ]; then
 else
     set -- '-DN=2 -DG=4' '-DN=3 -DG=3'
 fi
-for options; do
-    # shellcheck disable=SC2086 # several options
-    if ! check "$model" $options; then
-        echo "lead.pml $options:"
-        grep -E 'pan:|errors' pan.log || true
-        exit 1
-    fi
-    echo "lead.pml $options: $(sed -n 's/states, stored.*/states, no error/p' pan.log)"
-done
+search_all "$model" "$@"
