@@ -1,5 +1,5 @@
-/* compose - each function appends one general node, or none where a view changes nothing.  After the
- * first failure none appends a node or looks at its operands. */
+/* compose - each function appends one general node, or none where a view changes nothing.  After
+ * the first failure none appends a node or looks at its operands. */
 #include "op/compose.h"
 
 #include <string.h>
