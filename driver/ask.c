@@ -10,7 +10,6 @@
 
 #include "base/alloc.h"
 #include "base/buf.h"
-#include "base/util.h"
 #include "driver/request.h"
 #include "driver/status_socket.h"
 

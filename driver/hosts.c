@@ -13,7 +13,6 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "base/util.h"
 #include "driver/options.h"
 
 enum { STOP_MS = 3000 }; /* for followers to end after their standard input has ended */

@@ -9,7 +9,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/util.h"
 #include "session/action.h"
 
 /* ---- starting ---- */

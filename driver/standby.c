@@ -14,7 +14,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/hash.h"
-#include "base/util.h"
 #include "driver/files.h"
 #include "driver/server_impl.h"
 #include "driver/trial.h"

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 
 enum { ANSWER_LIMIT = 64 << 20 };
 

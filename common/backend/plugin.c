@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/text.h"
 #include "base/util.h"
 
 enum { CUDART, NVJITLINK, NVRTC, CUBLASLT, CUDNN, CUDNN_GRAPH, NCCL, N_NEEDED };

@@ -10,8 +10,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/util.h"
-
 enum { ALIGN = 64, HUGE_PAGE = 2 << 20 };
 
 /* Statistics and the test hook only: relaxed order is enough, nothing is published through them. */

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "ckpt/ckpt_impl.h"
 #include "ckpt/file.h"
 #include "ckpt/generations.h"

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "ckpt/file.h"
 #include "ckpt/owner.h"
 

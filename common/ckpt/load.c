@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "ckpt/ckpt_impl.h"
 #include "ckpt/file.h"
 #include "ckpt/generations.h"

@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/util.h"
-
 enum {
     AT_RANK = 4,
     AT_SIZE = 6,

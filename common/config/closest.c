@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#include "base/util.h"
 #include "config/table.h"
 
 enum { LONGEST = 48 }; /* beyond it, the rest of a key does not count */

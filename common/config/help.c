@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#include "base/util.h"
-
 enum { INDENT = 4 };
 
 /* Print the words of `text`, broken before column 80.  The first line goes on at `column`, and the

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "base/util.h"
 
 size_t line_char_len(const char *s, size_t len)
 {

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/util.h"
-
 /* The shortest decimal that reads back as `v`, with a point if it has an exponent: some readers of
  * YAML take 1e-05 for a string. */
 static void format_real(double v, struct buf *out)

@@ -10,7 +10,6 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "base/util.h"
 #include "daemon/cpus.h"
 
 static const char system_folder[] = "/sys/devices/system";

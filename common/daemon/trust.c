@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 
 struct found {
     struct secret secret[TLS_MAX_SECRETS];

@@ -16,7 +16,6 @@
 #include "base/util.h"
 #include "data/gzin.h"
 #include "data/image.h"
-#include "data/reader.h"
 
 enum {
     SIDE = 32,

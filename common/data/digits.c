@@ -17,7 +17,6 @@
 #include "base/alloc.h"
 #include "base/rng.h"
 #include "base/util.h"
-#include "data/reader.h"
 
 /* ---- the glyphs ---- */
 

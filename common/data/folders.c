@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "data/files.h"
 
 static int by_name(const void *a, const void *b, void *names)

@@ -10,7 +10,6 @@
 #include "base/util.h"
 #include "data/idx.h"
 #include "data/mnist.h"
-#include "data/reader.h"
 
 enum { X = 0 }; /* the field of SAMPLE_IMAGES; the other one is the labels */
 enum { N_CLASSES = 10, LABELS_AT = 8 /* offset of the first label in its file */ };

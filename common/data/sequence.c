@@ -2,8 +2,6 @@
  * text differ only in where the tokens of a sample come from. */
 #include "data/sequence.h"
 
-#include "base/util.h"
-
 enum { MOST_CONTEXT = 1 << 20, MOST_VOCAB = 1 << 30 };
 
 int sequence_init(struct dataset *ds, const struct dataset_ops *ops,

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "config/deepspeed.h"
 #include "data/image.h"
 #include "data/moments.h"

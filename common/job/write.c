@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#include "base/util.h"
-
 /* The length of the groups that `a` and `b` share, dots included: "model.init." is 11. */
 static size_t shared_groups(const char *a, const char *b)
 {

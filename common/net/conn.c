@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "base/log.h"
 #include "net/tls.h"
 
 struct conn {

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "net/tls_library.h"
 #include "wire/frame.h"
 

@@ -20,7 +20,7 @@
  * clipped.
  *
  * Terms that do not depend on the element are made in double (update_power) and rounded once. */
-#include "op/infer.h"
+#include "op/op.h"
 #include "op/update.h"
 
 const struct op_def op_adamw = {

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/util.h"
 #include "ir/graph.h"
 
 enum { LOSS_DIGITS = 8, COUNT_DIGITS = 4 };

@@ -5,7 +5,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "base/util.h"
 #include "tensor/half.h"
 
 int op_fail(const struct node *n, struct err *err, const char *fmt, ...)

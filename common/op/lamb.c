@@ -17,7 +17,7 @@
  * The paper's phi is the identity.  The norms are sums in double in fixed blocks (op/update.h), so
  * that replicas stay equal.  Terms that do not depend on the element are made in double
  * (update_power) and rounded once. */
-#include "op/infer.h"
+#include "op/op.h"
 #include "op/update.h"
 
 const struct op_def op_lamb = {

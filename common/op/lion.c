@@ -9,7 +9,7 @@
  *   exp_avg = beta2 * exp_avg + (1 - beta2) * g
  *
  * The factor of the weight decay is made in double and rounded once. */
-#include "op/infer.h"
+#include "op/op.h"
 #include "op/update.h"
 
 const struct op_def op_lion = {

@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#include "base/util.h"
-
 static void dense_steps(const struct shape *x, int64_t step[SHAPE_MAX_DIMS])
 {
     int64_t n = 1;

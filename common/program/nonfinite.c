@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "program/impl.h"
 #include "tensor/half.h"
 

@@ -13,7 +13,6 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
-#include "op/scaler.h"
 #include "program/program.h"
 #include "tensor/half.h"
 

@@ -20,7 +20,6 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "program/impl.h"
 
 /* A value so many times smaller than the inputs of its node stays. */

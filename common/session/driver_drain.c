@@ -16,7 +16,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "session/driver_impl.h"
 
 /* ---- who is meant ---- */

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "session/driver_impl.h"
 
 enum { STRANGER_SAYS = 10, STRANGER_WINDOW_MS = 10000 };

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 
 struct action_node {
     struct action_node *next;

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "strategy/exchange.h"
 #include "strategy/shares.h"
 #include "strategy/tree.h"

@@ -6,8 +6,6 @@
 
 #include <stdlib.h>
 
-#include "base/alloc.h"
-#include "base/util.h"
 #include "op/control.h"
 #include "strategy/cut.h"
 #include "strategy/exchange.h"

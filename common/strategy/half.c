@@ -14,7 +14,6 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
-#include "op/control.h"
 #include "program/sketch.h"
 #include "strategy/compress.h"
 #include "strategy/cut.h"

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "coll/device.h"
 #include "op/control.h"
 #include "strategy/cut.h"

@@ -6,7 +6,6 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/util.h"
 #include "train/shards.h"
 #include "train/trainer_impl.h"
 

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "train/loop.h"
 
 static const char running_mean[] = "running_mean";

@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "session/action.h" /* NOT_MEASURED */
-#include "train/engine.h"
 #include "train/meet.h"
 #include "train/shards.h"
 #include "train/statistics.h"

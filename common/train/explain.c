@@ -8,7 +8,6 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "train/trainer_impl.h"
 
 /* Read the samples of one micro-batch into host memory, field[], to be freed by free(field[0]). */

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "strategy/cut.h"
 #include "tensor/half.h"
 #include "train/shards.h"

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "train/state.h"
 
 enum { WINDOW_BYTES = 4 << 20 };

@@ -8,7 +8,6 @@
 
 #include "base/alloc.h"
 #include "base/buf.h"
-#include "base/util.h"
 #include "train/trainer_impl.h"
 
 /* The job of the run as its job.yaml has it, which the driver renews only later; for job_free().

@@ -16,7 +16,6 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/util.h"
 #include "train/snapshot.h"
 
 struct saver {

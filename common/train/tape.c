@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 
 struct tape {
     struct tape_key key;

@@ -8,7 +8,6 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "tensor/half.h"
-#include "train/snapshot.h"
 
 enum { MOST_TOLD = 8 }; /* differences of one kind that a message lists */
 
