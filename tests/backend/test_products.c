@@ -7,7 +7,6 @@
 #include <stdatomic.h>
 
 #include "backend/cpu/cpu.h"
-#include "base/alloc.h"
 #include "base/util.h"
 
 enum { ROWS = 6, COLUMNS = 4 };

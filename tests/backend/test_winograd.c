@@ -8,7 +8,6 @@
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/outer.h"
 #include "backend/cpu/winograd.h"
-#include "base/alloc.h"
 #include "base/rng.h"
 #include "base/util.h"
 

@@ -12,7 +12,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/alloc.h"
 #include "base/util.h"
 #include "coll/local.h"
 #include "coll/tcp.h"

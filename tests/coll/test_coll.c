@@ -3,7 +3,6 @@
 #include "../test.h"
 
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "ranks.h"
 #include "tensor/half.h"
 

@@ -8,7 +8,6 @@
 #include <sys/resource.h>
 
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "coll/mesh.h"
 #include "coll/tcp.h"
 #include "ranks.h"

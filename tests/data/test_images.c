@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "data/image.h"
 #include "image_folder.h"
 
 /* ---- folders ---- */

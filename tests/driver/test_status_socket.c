@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "../report/folder.h"
-#include "base/alloc.h"
 #include "base/util.h"
 #include "driver/status_socket.h"
 

@@ -7,7 +7,6 @@
 #include <math.h>
 
 #include "base/buf.h"
-#include "base/util.h"
 #include "golden_main.h"
 #include "job/job.h"
 

@@ -5,7 +5,6 @@
 #include <sched.h>
 
 #include "backend/cuda/latch.h"
-#include "base/alloc.h"
 #include "base/util.h"
 #include "coll/impl.h"
 

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "base/util.h"
 #include "cases.h"
 #include "op/adasum.h"
 #include "op/control.h"

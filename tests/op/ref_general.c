@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/util.h"
 #include "ref_kernels.h"
 #include "tensor/half.h"
 

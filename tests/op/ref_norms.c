@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "op/scaler.h"
 #include "ref_kernels.h"
 #include "tensor/sample.h"

@@ -1,5 +1,4 @@
 /* ref_strategies - the naive kernels of what strategies compute besides codes: adasum. */
-#include "op/adasum.h"
 #include "ref_kernels.h"
 
 /* Rows a and b of pair p, of n->in[0] or of its copy in the output. */

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "op/control.h"
 #include "op/scaler.h"
 #include "op/seal.h"

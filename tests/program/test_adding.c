@@ -4,7 +4,6 @@
 
 #include "backend/cpu/onednn.h"
 #include "backend/cpu/outer.h"
-#include "base/util.h"
 #include "model/gpt.h"
 #include "model/resnet.h"
 #include "program/impl.h"

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "op/op.h"
 #include "program/impl.h"
 #include "program/program.h"

@@ -8,7 +8,6 @@
 
 #include <time.h>
 
-#include "base/buf.h"
 #include "ref_backend.h"
 #include "rig.h"
 

@@ -2,7 +2,6 @@
  * Several faults may have happened, so each failure must be explained by one of them. */
 #include <string.h>
 
-#include "base/util.h"
 #include "sim_impl.h"
 
 static int is_in(const char *part, const char *text) { return text && strstr(text, part); }

@@ -5,7 +5,6 @@
 #include <time.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "session/convert.h"
 
 enum { CROWD = 4096, LOST = 2048, GPUS = 8 /* of a host */ };

@@ -2,7 +2,6 @@
  * engine. */
 #include "rig.h"
 
-#include "base/alloc.h"
 #include "base/util.h"
 #include "samples.h"
 

@@ -2,7 +2,6 @@
  * finished one.  The test plays the followers and all engines. */
 #include "rig.h"
 
-#include "base/alloc.h"
 #include "base/util.h"
 
 /* ---- a driver ---- */

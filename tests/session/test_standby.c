@@ -1,8 +1,6 @@
 /* standby, voters: who leads a run that has a standby.  The test plays all other processes. */
 #include "rig.h"
 
-#include "base/alloc.h"
-
 static const char run[] = "run-1";
 
 /* ---- the count ---- */

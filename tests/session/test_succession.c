@@ -2,8 +2,6 @@
  * plays all other processes and all engines. */
 #include "rig.h"
 
-#include "base/alloc.h"
-
 static const char run[] = "run-1";
 
 /* ---- the driver beside it ---- */

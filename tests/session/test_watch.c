@@ -2,7 +2,6 @@
  * heartbeats. */
 #include "rig.h"
 
-#include "base/alloc.h"
 #include "session/convert.h"
 #include "session/driver_impl.h"
 #include "word.h"

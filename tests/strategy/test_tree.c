@@ -2,7 +2,6 @@
  * definition. */
 #include "../test.h"
 
-#include "base/util.h"
 #include "strategy/tree.h"
 
 enum { MOST_LEAVES = 70 };

@@ -4,7 +4,6 @@
 
 #include <math.h>
 
-#include "base/alloc.h"
 #include "base/util.h"
 #include "ranks.h"
 #include "train/trainer_impl.h"

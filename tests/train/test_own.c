@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "../remove_tree.h"
-#include "base/alloc.h"
 #include "op/control.h"
 #include "ranks.h"
 #include "strategy/decentralized.h"

@@ -6,7 +6,6 @@
 
 #include <pthread.h>
 
-#include "base/alloc.h"
 #include "base/util.h"
 #include "card.h"
 #include "coll/impl.h"

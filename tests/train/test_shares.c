@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "../remove_tree.h"
-#include "base/alloc.h"
 #include "ranks.h"
 #include "train/trainer_impl.h"
 

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "op/control.h"
 #include "ranks.h"
 #include "strategy/exchange.h"

@@ -4,7 +4,6 @@
 
 #include <math.h>
 
-#include "op/control.h"
 #include "ranks.h"
 #include "train/trainer_impl.h"
 

@@ -7,7 +7,6 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/util.h"
 #include "pretend.h"
 
