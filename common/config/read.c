@@ -119,6 +119,20 @@ int read_give(struct reader *r, const struct option_ref *ref, const struct given
     return rc;
 }
 
+int read_give_none(struct reader *r, const struct option_ref *ref, const struct given *value,
+                   struct err *err)
+{
+    struct given *to = &r->given[ref->first];
+
+    if (!option_may_be_none(ref->o) && !has_several_rows(r, ref))
+        return option_fail(ref->o, "empty", err);
+    *to = *value;
+    to->text = "";
+    to->len = 0;
+    to->is_none = 1;
+    return 0;
+}
+
 int read_field(const struct option_ref *ref, void *job, struct arena *arena, const char *text,
                size_t len, const char *base_dir, struct err *err)
 {
@@ -153,10 +167,8 @@ static int set_option(struct reader *r, const struct option_ref *ref, const char
     char *cwd;
     int rc;
 
-    if (!*text && option_may_be_none(ref->o)) {
-        r->given[ref->first] = (struct given){0};
-        return 0;
-    }
+    if (!*text && option_may_be_none(ref->o))
+        return read_give_none(r, ref, &value, err);
     cwd = ref->o->type == OPT_PATH && *text != '/' ? getcwd(NULL, 0) : NULL;
     rc = texts ? read_give_list(r, texts, text, err) : read_give(r, ref, &value, cwd, err);
     free(cwd);
@@ -204,6 +216,13 @@ static int choose(struct reader *r, const struct option_ref *ref, const char *te
     return 0;
 }
 
+static int fail_none(const struct reader *r, const struct option *o, const struct given *g,
+                     struct err *err)
+{
+    option_fail(o, "empty", err);
+    return locate(r, g, err);
+}
+
 /* Set the row's field from the value that was given, or else from the default. */
 static int fill_row(struct reader *r, const struct option_ref *ref, struct err *err)
 {
@@ -217,6 +236,8 @@ static int fill_row(struct reader *r, const struct option_ref *ref, struct err *
 
     if (!field || !text)
         return 0;
+    if (is_given && g->is_none)
+        return option_may_be_none(o) ? 0 : fail_none(r, o, g, err);
     if (o->type == OPT_ENTRY)
         return choose(r, ref, text, len);
     if (is_given && g->is_list && !option_takes_list(o))
@@ -288,10 +309,10 @@ static int check_presence(const struct reader *r, const struct option_ref *ref, 
     const struct given *g = given_of(r, ref);
 
     if (holds)
-        return holds->o->flags & OPT_REQUIRED && g->from == FROM_DEFAULT
+        return holds->o->flags & OPT_REQUIRED && (g->from == FROM_DEFAULT || g->is_none)
                    ? fail_missing(r, holds->o, err)
                    : 0;
-    if (g->from == FROM_DEFAULT ||
+    if (g->from == FROM_DEFAULT || g->is_none ||
         (g->from == FROM_FILE &&
          given_of(r, selector_of(r, first_unused(r, ref)))->from == FROM_SET))
         return 0;

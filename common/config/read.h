@@ -19,6 +19,7 @@ struct given { /* a key's last value */
     const char *text; /* in the job's arena */
     size_t len;
     int is_quoted, is_list;
+    int is_none; /* null, or empty by --set: the key is to have no value */
 };
 
 struct reader {
@@ -51,6 +52,11 @@ int read_locate(const struct reader *r, struct err *err);
 /* For read_yaml: this key has this value. */
 int read_give(struct reader *r, const struct option_ref *ref, const struct given *value,
               const char *base_dir, struct err *err);
+
+/* For read_yaml: this key is null.  Where several entries have the key, the chosen one's row says
+ * whether it may be. */
+int read_give_none(struct reader *r, const struct option_ref *ref, const struct given *value,
+                   struct err *err);
 
 /* For read_set: the row, which takes a list of texts, has this list in YAML's flow style. */
 int read_give_list(struct reader *r, const struct option_ref *ref, const char *text,

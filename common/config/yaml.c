@@ -288,7 +288,7 @@ static int read_node(struct walk *w, const struct option_ref *ref, const yaml_no
                           .column = (int)n->start_mark.column + 1};
 
     if (node_is_null(n))
-        return option_may_be_none(ref->o) ? 0 : option_fail(ref->o, "empty", err);
+        return read_give_none(w->r, ref, &value, err);
     if (n->type == YAML_SEQUENCE_NODE)
         ref = list_row(w, ref);
     if (n->type == YAML_SEQUENCE_NODE && option_takes_list(ref->o))

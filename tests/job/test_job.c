@@ -396,6 +396,27 @@ static void test_override_with_nothing(void **state)
     assert_non_null(strstr(err.msg, "o.yaml: data.path is missing, want a path"));
 }
 
+/* null is none where the chosen format may do without, whatever other formats say. */
+static void test_nothing_by_null(void **state)
+{
+    static const char text[] =
+        "model: {arch: mlp}\n"
+        "data: {format: npy, path: /d, train: [x.npy, y.npy], validation: null}",
+                      other[] = "model: {arch: mlp}\n"
+                                "data: {format: digits, validation: null, train: ~}\n",
+                      *const by_set[] = {"data.format=cifar10", "data.validation="};
+    struct job *job = load(write_job("n.yaml", text, strlen(text)), NULL, 0);
+    struct err err;
+
+    (void)state;
+    assert_null(*(const char *const *)job_field(job, "data.validation"));
+    job_free(job);
+    job_free(load(write_job("d.yaml", other, strlen(other)), NULL, 0));
+    job = NULL;
+    assert_int_equal(job_load(in_root("n.yaml"), by_set, 2, &job, &err), ERR_CONFIG);
+    assert_non_null(strstr(err.msg, "--set: data.validation is empty, want text, or a list of"));
+}
+
 static void test_demo(void **state)
 {
     struct job *job = load(NULL, NULL, 0);
@@ -519,6 +540,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_override_drops_what_depends_on_it),
         cmocka_unit_test(test_override_of_a_word),
         cmocka_unit_test(test_override_with_nothing),
+        cmocka_unit_test(test_nothing_by_null),
         cmocka_unit_test(test_demo),
         cmocka_unit_test(test_demo_rate),
         cmocka_unit_test(test_use_data),
