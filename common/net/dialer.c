@@ -3,6 +3,7 @@
  * under way.  A dialer that is closed meanwhile is freed by the last callback that comes. */
 #include "net/dialer.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@ struct dialer {
     struct addrinfo *found, *next; /* the name's addresses; the one to try next */
     struct conn *conn;             /* being connected */
     int is_resolving, is_connecting, is_closing, n_handles;
+    int has_pool;     /* libuv has its threads, which resolve names */
     int is_stopped;   /* the result of the attempt under way is dropped */
     int starts_again; /* dialer_start came while an attempt was under way */
     int64_t most_pause_ms;
@@ -228,20 +230,53 @@ static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *foun
     }
 }
 
+static void *pass_through(void *lock)
+{
+    pthread_mutex_lock(lock);
+    pthread_mutex_unlock(lock);
+    return NULL;
+}
+
+/* 0: the process may have as many more threads at the same time as libuv's pool has; libuv calls
+ * abort() if it cannot start them.  <0: the error, as libuv numbers it. */
+static int try_threads(void)
+{
+    enum { POOL = 4 };
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t thread[POOL];
+    int n = 0, rc = 0;
+
+    pthread_mutex_lock(&lock);
+    while (n < POOL && rc == 0) {
+        rc = pthread_create(&thread[n], NULL, pass_through, &lock);
+        n += rc == 0;
+    }
+    pthread_mutex_unlock(&lock);
+    while (n > 0)
+        pthread_join(thread[--n], NULL);
+    pthread_mutex_destroy(&lock);
+    return uv_translate_sys_error(rc);
+}
+
 static void attempt(struct dialer *d)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    const char *what = "threads cannot be started";
     char service[16];
-    int rc;
+    int rc = d->has_pool ? 0 : try_threads();
 
     d->n_attempts++;
     uv_freeaddrinfo(d->found);
     d->found = d->next = NULL;
     snprintf(service, sizeof service, "%d", d->options.port);
-    rc = uv_getaddrinfo(d->loop, &d->resolve, on_resolved, d->host, service, &hints);
+    if (rc == 0) {
+        d->has_pool = 1;
+        what = "name cannot be resolved";
+        rc = uv_getaddrinfo(d->loop, &d->resolve, on_resolved, d->host, service, &hints);
+    }
     d->is_resolving = rc == 0;
     if (rc < 0) {
-        note_failure(d, "name cannot be resolved", rc);
+        note_failure(d, what, rc);
         pause_or_give_up(d);
     }
 }

@@ -2,6 +2,8 @@
  * time, and can be closed at any moment. */
 #include "../test.h"
 
+#include <errno.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -237,6 +239,55 @@ static void test_again(void **state)
     listener_close(s.listener);
 }
 
+/* ---- no threads ---- */
+
+int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);
+
+static int n_fail, n_before; /* so many fail, behind so many that succeed */
+
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg)
+{
+    if (n_fail > 0 && n_before-- <= 0) {
+        n_fail--;
+        return EAGAIN;
+    }
+    return __real_pthread_create(t, a, f, arg);
+}
+
+/* libuv would end the process if it could not start its threads: the dialer looks first, and tries
+ * again. */
+static void test_no_threads(void **state)
+{
+    struct server s;
+    struct caller k;
+    struct dialer *d;
+
+    server_open(*state, &s, 4, NEVER_MS);
+    for (n_before = 0; n_before < 4;) {
+        const int before = n_before;
+
+        n_fail = 1;
+        d = dial(*state, &k, "127.0.0.1", listener_port(s.listener), -1);
+        assert_int_equal(n_fail, 0);
+        run_until(*state, &k.is_connected);
+        conn_close(k.side.conn);
+        run_until(*state, &s.side[before].is_closed);
+        dialer_close(d);
+        n_before = before + 1;
+    }
+    n_fail = 1 << 20;
+    n_before = 0;
+    d = dial(*state, &k, "127.0.0.1", listener_port(s.listener), 100);
+    run_until(*state, &k.has_given_up);
+    n_fail = 0;
+    assert_int_equal(k.why.code, ERR_TIMEOUT);
+    assert_non_null(strstr(k.why.msg, "threads cannot be started: "));
+    assert_non_null(strstr(k.why.msg, "EAGAIN"));
+    dialer_close(d);
+    listener_close(s.listener);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -245,7 +296,7 @@ int main(void)
         LOOP_TEST(test_there),          LOOP_TEST(test_gives_up),
         LOOP_TEST(test_unresolvable),   LOOP_TEST(test_comes_later),
         LOOP_TEST(test_close_any_time), LOOP_TEST(test_again),
-        LOOP_TEST(test_ipv6),
+        LOOP_TEST(test_ipv6),           LOOP_TEST(test_no_threads),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
