@@ -209,11 +209,46 @@ static void deadlines_name_the_missing(void **state)
     }
 }
 
+/* Losses are divided by the sum of all weights, and counts by that of all targets. */
+static void validation_adds_up_the_ranks(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(3);
+    (void)state;
+    rig_driver(&r, &o);
+    rig_go_to(&r, 3, CMD_VALIDATE);
+    struct cmd *c = r.command;
+    r.command = NULL;
+    for (int k = 0; k < 3; k++) {
+        struct report *p = rig_answer(c);
+        p->validated.n_samples = p->validated.n_targets = 4;
+        p->validated.weight = 1 << k;
+        p->validated.loss_sum = 7 * (k + 1);
+        p->validated.n_correct = k + 1;
+        p->validated.has_top5 = p->validated.has_average = 1;
+        p->validated.n_top5 = k + 2;
+        p->validated.average_loss_sum = 14 * (k + 1);
+        p->validated.average_n_correct = k;
+        p->validated.average_n_top5 = 4;
+        rig_report(&r, k, p);
+    }
+    cmd_free(c);
+    const struct session_epoch *e = &rig_event(&r, EVENT_EPOCH)->epoch;
+    assert_true(e->validation_loss == 6);
+    assert_true(e->validation_accuracy == 0.5);
+    assert_true(e->validation_top5 == 0.75);
+    assert_true(e->average_validation_loss == 12);
+    assert_true(e->average_validation_accuracy == 0.25);
+    assert_true(e->average_validation_top5 == 1);
+    rig_free(&r);
+}
+
 /* Each rank leaves numbers that are not finite out of its sum.  The whole set then has no loss. */
 static void a_loss_that_is_not_finite_is_told(void **state)
 {
     (void)state;
-    for (int at = 0; at < 3; at++) {
+    for (int i = 0; i < 6; i++) {
+        const int at = i % 3, is_average = i / 3;
         struct rig r;
         struct driver_options o = rig_options(3);
         rig_driver(&r, &o);
@@ -225,15 +260,19 @@ static void a_loss_that_is_not_finite_is_told(void **state)
             p->validated.n_samples = 4;
             p->validated.n_targets = p->validated.n_samples;
             p->validated.weight = 4;
-            p->validated.n_nonfinite = k == at;
+            p->validated.n_nonfinite = k == at && !is_average;
+            p->validated.has_average = 1;
+            p->validated.average_n_nonfinite = k == at && is_average;
             rig_report(&r, k, p);
         }
         cmd_free(c);
         const struct session_epoch *e = &rig_event(&r, EVENT_EPOCH)->epoch;
         assert_true(e->is_validated);
-        assert_true(isnan(e->validation_loss));
+        assert_true(isnan(e->validation_loss) == !is_average);
+        assert_true(isnan(e->average_validation_loss) == is_average);
         assert_true(e->validation_accuracy > 0.7 && e->validation_accuracy < 0.8);
-        assert_logged(&r, "validation: the loss of 1 of 12 targets is not finite");
+        assert_logged(&r, is_average ? "targets is not finite, with averaged weights"
+                                     : "validation: the loss of 1 of 12 targets is not finite");
         rig_free(&r);
     }
 }
@@ -545,6 +584,7 @@ int main(void)
         cmocka_unit_test(silence_and_stalls_are_told_apart),
         cmocka_unit_test(who_comes_late_is_told),
         cmocka_unit_test(a_validation_of_ignored_labels_is_told),
+        cmocka_unit_test(validation_adds_up_the_ranks),
         cmocka_unit_test(validation_sees_each_sample_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
