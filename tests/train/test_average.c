@@ -1,5 +1,6 @@
 /* train.average: the mean of weights gets batch norm's statistics from a pass of the training data,
- * the same on all ranks, and near each other for any number of ranks. */
+ * the same on all ranks, and near each other for any number of ranks.  A batch norm of the images
+ * themselves shows what the pass has read. */
 #include "../test.h"
 
 #include <math.h>
@@ -9,12 +10,11 @@
 
 enum { STEPS_AN_EPOCH = 5, CHANNELS = 2, MOST = 64 };
 
-static const char job[] =
-    "model: {arch: layers, layers: [{conv: {channels: 2, kernel: 3}}, batch_norm, relu, flatten, "
-    "{dropout: {p: 0.1}}, {linear: {units: 10}}]}\n"
-    "data: {format: digits, samples: 75, validation_samples: 20}\n"
-    "train: {global_batch: 16, epochs: 2, average: {name: swa, start: 0, every: 1}}\n"
-    "optimizer: {lr: 0.1}\n";
+#define JOB(swa)                                                                                   \
+    "model: {arch: layers, layers: [{conv: {channels: 2, kernel: 3}}, batch_norm, relu, flatten, " \
+    "{dropout: {p: 0.1}}, {linear: {units: 10}}]}\n"                                               \
+    "data: {format: digits, samples: 75, validation_samples: 20}\n"                                \
+    "train: {global_batch: 16, epochs: 2, average: {name: swa, " swa "}}\noptimizer: {lr: 0.1}\n"
 
 struct seen {
     float trained[MOST], average[MOST];
@@ -35,7 +35,7 @@ static void look(void *arg, struct trainer *t, int64_t step)
     memcpy(s->average, state_data(t->state, &slot_average_statistics), n_bytes);
 }
 
-static void train(int n_ranks, struct seen *s)
+static void train(const char *job, int n_ranks, struct seen *s)
 {
     static struct run_result r;
 
@@ -48,26 +48,120 @@ static void train(int n_ranks, struct seen *s)
     assert_true(s->n > 0);
 }
 
+static int n_other_statistics(const struct seen *s)
+{
+    int n = 0;
+
+    for (int64_t i = 0; i < s->n; i++)
+        n += fabsf(s->average[i] - s->trained[i]) > 1e-3f;
+    return n;
+}
+
 static void statistics_do_not_depend_on_ranks(void **state)
 {
     static struct seen one, more;
-    int n_differ = 0;
 
     (void)state;
-    train(1, &one);
+    train(JOB("start: 0, every: 1"), 1, &one);
     for (int n = 2; n <= MOST_RANKS; n += 3) { /* 5 ranks have fewer batches than ranks */
-        train(n, &more);
+        train(JOB("start: 0, every: 1"), n, &more);
         for (int64_t i = 0; i < one.n; i++)
             assert_float_equal(more.average[i], one.average[i], 1e-5);
     }
-    for (int64_t i = 0; i < one.n; i++)
-        n_differ += fabsf(one.average[i] - one.trained[i]) > 1e-3f;
-    assert_true(n_differ >= CHANNELS);
+    assert_true(n_other_statistics(&one) >= CHANNELS);
+}
+
+/* The mean takes the weights after each epoch.  There is a pass after the first epoch, at whose end
+ * the mean begins, and none if it begins an epoch later. */
+static void the_first_mean_has_a_pass(void **state)
+{
+    static struct seen s;
+
+    (void)state;
+    train(JOB("start: 0"), 1, &s);
+    assert_true(n_other_statistics(&s) >= CHANNELS);
+    train(JOB("start: 1"), 1, &s);
+    assert_int_equal(n_other_statistics(&s), 0);
+}
+
+/* ---- the pass itself ---- */
+
+enum { BATCH = 16, PIXELS = 28 * 28, MOST_SAMPLES = 4 * BATCH };
+
+struct pass {
+    int64_t n; /* samples that it should read */
+    int is_seen;
+};
+
+/* The mean of all pixels of the first n samples in the order of the first epoch. */
+static double pixel_mean(struct trainer *t, int64_t n)
+{
+    static float x[MOST_SAMPLES * PIXELS];
+    static int32_t label[MOST_SAMPLES];
+    void *const to[SAMPLE_MAX_FIELDS] = {x, label};
+    const struct sampler_step at = sampler_at(&t->sampler, 0);
+    int64_t index[MOST_SAMPLES];
+    double sum = 0;
+    struct err err;
+
+    assert_int_equal(shape_elements(&t->spec->field[0].shape), PIXELS);
+    sampler_list(&t->sampler, &at, (struct span){0, n}, index);
+    assert_int_equal(dataset_gather(t->train_set, index, n, to, &err), 0);
+    for (int64_t i = 0; i < n * PIXELS; i++)
+        sum += (double)x[i];
+    return sum / (double)(n * PIXELS);
+}
+
+/* The network begins with a batch norm of one channel, so the pass measures the images. */
+static void look_at_the_mean(void *arg, struct trainer *t, int64_t step)
+{
+    const struct segment *mean = &t->layout->state[0];
+    const float *average = state_data(t->state, &slot_average_statistics);
+    struct pass *p = arg;
+
+    if (step != STEPS_AN_EPOCH)
+        return;
+    assert_string_equal(mean->name, "0.running_mean");
+    assert_float_equal(average[mean->offset], pixel_mean(t, p->n), 1e-5);
+    p->is_seen = 1;
+}
+
+/* Whole batches alone are read: all of them, or as many as have statistics_samples. */
+static void the_pass_reads_what_was_asked_for(void **state)
+{
+    static const struct {
+        const char *samples;
+        int64_t want;
+    } cases[] = {{"0", 4 * BATCH}, {"20", 2 * BATCH}, {"32", 2 * BATCH}, {"1000", 4 * BATCH}};
+    static struct run_result r;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        for (int n = 1; n <= 3; n += 2) {
+            struct pass p = {.n = cases[i].want};
+            char text[512];
+
+            snprintf(text, sizeof text,
+                     "model: {arch: layers, layers: [batch_norm, flatten, {linear: {units: 10}}]}\n"
+                     "data: {format: digits, samples: 75, validation_samples: 20}\n"
+                     "train: {global_batch: 16, epochs: 2, average: {name: swa, start: 0, "
+                     "statistics_samples: %s}}\noptimizer: {lr: 0.1}\n",
+                     cases[i].samples);
+            run_job_ok(&(struct run_plan){.job = text,
+                                          .n_ranks = n,
+                                          .n_epochs = 2,
+                                          .on_step = look_at_the_mean,
+                                          .arg = &p},
+                       &r);
+            assert_true(p.is_seen);
+        }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(statistics_do_not_depend_on_ranks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(statistics_do_not_depend_on_ranks),
+                                       cmocka_unit_test(the_first_mean_has_a_pass),
+                                       cmocka_unit_test(the_pass_reads_what_was_asked_for)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
