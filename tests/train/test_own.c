@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "../remove_tree.h"
+#include "base/clock.h"
 #include "op/control.h"
 #include "ranks.h"
 #include "strategy/decentralized.h"
@@ -254,23 +255,32 @@ static void test_numbers_that_are_not_finite_are_not_sent(void **state)
 /* ---- async ---- */
 
 /* Rounds begin while the ranks train, and every rank has the same ones. */
+static int is_round(const struct collective *c)
+{
+    return c->bucket == 0 && c->n_bytes > CONTROL_LEN * (int64_t)sizeof(float);
+}
+
+static int count_rounds(const struct run_result *r)
+{
+    int n = 0;
+
+    for (int i = 0; i < r->ring[0].n_newest; i++)
+        n += is_round(&r->ring[0].newest[i]);
+    return n;
+}
+
 static void test_async(void **state)
 {
     static struct run_result r;
-    int n_rounds = 0;
 
     (void)state;
     run(JOB "strategy: {name: async, interval: 0}\n", N_RANKS, &r);
     assert_true(r.step_loss[2 * N_STEPS - 1] < r.step_loss[0]);
     assert_true(r.epoch[0].epoch.is_mean);
-    for (int i = 0; i < r.ring[0].n_newest; i++) {
-        const struct collective *c = &r.ring[0].newest[i];
-
-        n_rounds += c->bucket == 0 && c->n_bytes > CONTROL_LEN * (int64_t)sizeof(float);
+    for (int i = 0; i < r.ring[0].n_newest; i++)
         for (int k = 1; k < N_RANKS; k++)
-            assert_int_equal(r.ring[k].newest[i].n_bytes, c->n_bytes);
-    }
-    assert_true(n_rounds >= 2); /* one begins with the first step of each epoch */
+            assert_int_equal(r.ring[k].newest[i].n_bytes, r.ring[0].newest[i].n_bytes);
+    assert_true(count_rounds(&r) >= 2); /* one begins with the first step of each epoch */
 }
 
 /* The changes that a round brings add up to nothing over the ranks, and take no rank's own progress
@@ -292,15 +302,22 @@ static void test_a_round_keeps_the_mean(void **state)
     assert_true(relative(want.validation_loss, got.validation_loss) < 1e-4);
 }
 
-/* The next round waits for the interval. */
+/* The next round waits for the interval, in seconds. */
 static void test_async_interval(void **state)
 {
     static struct run_result want, got;
+    int64_t start_ns;
+    int n;
 
     (void)state;
     run(JOB "strategy: {name: local_sgd, every: 1000}\n", N_RANKS, &want);
     run(JOB "strategy: {name: async, interval: 1e6}\n", N_RANKS, &got);
     want_losses(&want, &got, N_STEPS, 0);
+    start_ns = clock_mono_ns();
+    run(JOB "strategy: {name: async, interval: 2}\n", N_RANKS, &got);
+    n = count_rounds(&got);
+    if (2 * n > clock_since_s(start_ns))
+        fail_msg("%d rounds within %g s", n, clock_since_s(start_ns));
 }
 
 /* ---- what holds for all of them ---- */
