@@ -129,6 +129,38 @@ static void test_nonfinite_skips(void **state)
     assert_non_null(strstr(r.warning, "was not applied"));
 }
 
+static void note_norm(void *arg, struct trainer *t, int64_t step)
+{
+    if (step == 1)
+        *(double *)arg = t->state->at.grad_norm;
+}
+
+/* Only the ratios of class weights matter, to the gradient of the mean loss, too; and targets that
+ * are ignored weigh nothing. */
+static void test_norm_of_the_mean_loss(void **state)
+{
+    static const char *const jobs[] = {"", ", class_weights: [4, 4, 4, 4, 4, 4, 4, 4, 4, 4]",
+                                       ", ignore_index: 3",
+                                       ", class_weights: [4, 4, 4, 0, 4, 4, 4, 4, 4, 4]"};
+    double norm[ARRAY_LEN(jobs)] = {0};
+    struct run_result r;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(jobs); i++) {
+        char job[256];
+
+        snprintf(job, sizeof job,
+                 "model: {arch: mlp}\n" DATA "train: {global_batch: 64, max_steps: 2%s}\n",
+                 jobs[i]);
+        run_job_ok(
+            &(struct run_plan){
+                .job = job, .n_ranks = 2, .n_epochs = 1, .on_step = note_norm, .arg = &norm[i]},
+            &r);
+    }
+    assert_true(norm[0] > 0 && fabs(norm[1] / norm[0] - 1) < 1e-5);
+    assert_true(fabs(norm[2] / norm[0] - 1) > 1e-3 && fabs(norm[3] / norm[2] - 1) < 1e-5);
+}
+
 /* Losses are so large, though finite, that two steps' sums leave the range.  The epoch's sum
  * then is infinite, and does not become negative. */
 static void test_loss_sum_is_cut(void **state)
@@ -301,6 +333,7 @@ int main(void)
         cmocka_unit_test(test_stop_at_the_end),
         cmocka_unit_test(test_nonfinite_stops),
         cmocka_unit_test(test_nonfinite_skips),
+        cmocka_unit_test(test_norm_of_the_mean_loss),
         cmocka_unit_test(test_loss_sum_is_cut),
         cmocka_unit_test(test_lost_rank),
         cmocka_unit_test(test_batch_norm_not_synchronised),
