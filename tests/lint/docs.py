@@ -54,14 +54,18 @@ class Facts:
         self.fields -= {"event", "time"}
         self.waits = {"comm_exposed_ms_median", "data_wait_ms_median", "data_wait_share",
                       "data_wait_rank"}  # a table of their own has them
-        points = re.search(r"^POINT.*?\n(.*?)\n\n", self.help["dpdriver"], re.S | re.M)[1]
+        text = self.help["dpdriver"]
+        points = the(r"^POINT.*?\n(.*?)\n\n", text, "dpdriver --help")[1]
         self.points = set(re.findall(r"^  ([a-z]+)", points, re.MULTILINE))
-        faults = re.search(r"^Faults on purpose.*?\n(.*?)\nPOINT", self.help["dpdriver"],
-                           re.S | re.M)[1]
+        faults = the(r"^Faults on purpose.*?\n(.*?)\nPOINT", text, "dpdriver --help")[1]
         self.faults = set(re.findall(r"^  ([a-z]+)", faults, re.MULTILINE))
         self.files = {os.path.relpath(os.path.join(folder, name), TOP)
                       for folder, folders, names in os.walk(TOP) for name in names
                       if not os.path.relpath(folder, TOP).startswith(("build", ".git", "runs"))}
+
+        path = "common/model/layers.c"
+        layers = the(r"^static const struct kind kinds.*?^};", read(path), path)[0]
+        self.layers = set(re.findall(r'^    {"(\w+)"', layers, re.MULTILINE))
 
     def read_keys(self, text):
         """The keys of --help-job: their defaults, and those that a resumed run may change."""
@@ -71,12 +75,23 @@ class Facts:
             self.defaults.setdefault(key, set()).add(default)
             may = "A resumed run may change it." in " ".join(body.split())
             (self.resumed if may else fixed).add(key)
+            if key == "model.layers" and "applies only if model.arch is layers" in \
+                    " ".join(body.split()):
+                self.listed_layers = set(re.findall(r"\w+", body))
             if key in CHOICES:
                 said = re.findall(r"It is (.*?)(?:, and applies|\. |\.$)", " ".join(body.split()))
                 words = re.findall(r"^      (\w+)  ", body, re.MULTILINE) or \
                     re.split(r", | or ", said[-1])
                 self.words.setdefault(key, set()).update(words)
         self.resumed -= fixed
+
+
+def the(pattern, text, path, flags=re.S | re.M):
+    """The one match of a pattern that a check starts from."""
+    match = re.search(pattern, text, flags)
+    if not match:
+        sys.exit(f"{path}: nothing looks like {pattern}; lint/docs compares it with the code")
+    return match
 
 
 def places(text, pattern, flags=0):
@@ -153,21 +168,21 @@ def check_lists(path, text, docs, facts):
         if rooms != facts.rooms:
             yield 1, f"the rooms are {rooms}, in common/meson.build {facts.rooms}"
     if path == "docs/operating.md":
-        table = re.search(r"^\| event \| fields \|\n.*?\n\n[^|]*?\n\n", text, re.S | re.M)[0]
+        table = the(r"^\| event \| fields \|\n.*?\n\n[^|]*?\n\n", text, path)[0]
         yield from differ("events", set(re.findall(r"^\| `(\w+)`", table, re.M)), facts.events)
         told = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", table))))
         yield from differ("fields of events", set(), facts.fields - told - facts.waits)
-        points = re.search(r"^POINT is (.*)", text, re.MULTILINE)[1]
+        points = the(r"^POINT is ([^\n]*)", text, path)[1]
         yield from differ("POINT", {p.rstrip("N") for p in re.findall(r"`(\w+)`", points)},
                           facts.points)
-        faults = re.search(r"^\| WHAT \|.*?\n\n", text, re.S | re.M)[0]
+        faults = the(r"^\| WHAT \|.*?\n\n", text, path)[0]
         yield from differ("WHAT", set(re.findall(r"^\| `([a-z]+)", faults, re.M)), facts.faults)
-        yield from check_resume(text, facts)
+        yield from check_resume(path, text, facts)
 
 
-def check_resume(text, facts):
+def check_resume(path, text, facts):
     """The keys that a resumed run may change."""
-    said = re.search(r"A resumed run may change these keys: (.*?)\. `--help-job`", text, re.S)[1]
+    said = the(r"A resumed run may change these keys: (.*?)\. `--help-job`", text, path)[1]
     said = re.findall(r"`([\w.*]+)`", said)
     covered = {k for k in facts.resumed for s in said
                if k == s or s.endswith("*") and k.startswith(s[:-1])}
@@ -212,6 +227,8 @@ def main():
     docs = {p: read(p) for p in sorted(["README.md", "CHANGELOG.md"] +
                                        [f for f in facts.files if re.match(r"docs/.*\.md$", f)])}
     found = complaints(docs, facts)
+    found += [f"--help-job: model.layers: {problem}" for _, problem in
+              differ("layers", set(), facts.layers - facts.listed_layers)]
     for text in found:
         print(text)
     for path, old, new, want in BREAKS:
@@ -220,7 +237,7 @@ def main():
             found.append(f"{path}: {old!r} made {new!r} should be noticed: {want}")
             print(found[-1])
     print(f"docs: {len(docs)} documents, {len(facts.defaults)} keys, {len(found)} complaints")
-    return 1 if found or len(facts.defaults) < 50 else 0
+    return 1 if found or len(facts.defaults) < 50 or len(facts.layers) < 10 else 0
 
 
 if __name__ == "__main__":

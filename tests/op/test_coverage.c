@@ -1,5 +1,6 @@
 /* test_coverage - every operator that has a kernel occurs in the graph of a case, as the case's
- * node or as a gradient. */
+ * node or as a gradient; and every kind of element-wise arithmetic and every activation has a case
+ * of its own. */
 #include "../test.h"
 
 #include "cases.h"
@@ -33,6 +34,42 @@ static void test_every_op_has_a_case(void **state)
     assert_int_equal(missing, 0);
 }
 
+static int has_case(enum op op, int kind)
+{
+    const struct op_case *c;
+
+    for (int i = 0; (c = op_case_at(i)); i++)
+        if (c->op == op &&
+            (op == OP_activation ? (int)c->attr.act.kind : (int)c->attr.elementwise.kind) == kind)
+            return 1;
+    return 0;
+}
+
+static void test_every_kind_has_a_case(void **state)
+{
+    static const char *const elementwise[] = {
+#define X(kind, name, n, y, da, db) [EW_##kind] = name,
+        ELEMENTWISE_LIST(X)
+#undef X
+    };
+    int missing = 0;
+
+    (void)state;
+    for (int kind = 0; kind < EW_COUNT; kind++)
+        if (!has_case(OP_elementwise, kind)) {
+            print_error("%s has no case: add a row to tests/op/cases_general.c\n",
+                        elementwise[kind]);
+            missing++;
+        }
+    for (int kind = ACT_NONE + 1; activation_names[kind]; kind++)
+        if (!has_case(OP_activation, kind)) {
+            print_error("%s has no case: add a row to tests/op/cases_pixels.c\n",
+                        activation_names[kind]);
+            missing++;
+        }
+    assert_int_equal(missing, 0);
+}
+
 static void test_names_are_unique(void **state)
 {
     (void)state;
@@ -45,6 +82,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_op_has_a_case),
+        cmocka_unit_test(test_every_kind_has_a_case),
         cmocka_unit_test(test_names_are_unique),
     };
 
