@@ -195,12 +195,14 @@ static int status_of(const struct driver *d, const struct cause *c)
     return d->stage == STAGE_GATHER && c->rank == 0 && is_input ? STATUS_USAGE : STATUS_FAILED;
 }
 
-/* 1: rank 0's state is worth saving.  If another rank is at fault, rank 0's last applied step is
- * good, and at most one step older than the newest.  After wrong numbers nothing is saved. */
+/* 1: rank 0's state is worth saving.  If another rank or the samples are at fault, rank 0's last
+ * applied step is good, and at most one step older than the newest.  After wrong numbers nothing is
+ * saved. */
 static int is_state_good(const struct driver *d, const struct cause *c)
 {
-    return d->formation.has_formed && (c->rank > 0 || c->is_consequence) &&
-           c->code != ERR_NUMERIC && c->code != ERR_PROTO && c->code != ERR_CORRUPT;
+    int is_wrong = c->code == ERR_NUMERIC || c->code == ERR_PROTO || c->code == ERR_CORRUPT;
+    return d->formation.has_formed &&
+           (cause_is_of_data(c) || ((c->rank > 0 || c->is_consequence) && !is_wrong));
 }
 
 static void fail_for_good(struct driver *d, const struct cause *c)

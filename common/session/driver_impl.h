@@ -124,6 +124,13 @@ struct cause {          /* why a job ends early, or a recovery begins */
     char *host;   /* the host of a rank that has no seat any more, else NULL */
 };
 
+/* 1: samples that the rank read are damaged.  Any rank that reads them fails likewise.  If they
+ * cannot be read at all (ERR_IO), the rank's own disk or mount may be at fault. */
+static inline int cause_is_of_data(const struct cause *c)
+{
+    return c->code == ERR_CORRUPT && (phase_is_step(c->phase) || c->phase == PHASE_VALIDATE);
+}
+
 struct gather {              /* driver_gather.c: until every rank is ready */
     int64_t full_ms;         /* when the last seat was taken; -1: a seat is free */
     int64_t next_missing_ms; /* when the next line names the missing ranks */

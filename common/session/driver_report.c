@@ -85,8 +85,9 @@ static void note_warning(struct driver *d, int rank, struct report *r)
                                             .text = xstrdup(text)});
 }
 
-/* A rank's engine cannot go on.  ERR_NUMERIC ends the run, because wrong numbers would be wrong
- * after a replacement, too, and would be saved. */
+/* A rank's engine cannot go on.  Damaged samples end the run, because a replacement would read the
+ * same ones.  ERR_NUMERIC ends it, because wrong numbers would be wrong after a replacement, too,
+ * and would be saved. */
 static void note_fault(struct driver *d, int rank, struct report *r)
 {
     const char *why = *r->fault.err.msg ? r->fault.err.msg : err_code_text(r->fault.err.code);
@@ -96,11 +97,9 @@ static void note_fault(struct driver *d, int rank, struct report *r)
         driver_leave(d, c, REFUSED_MS);
         return;
     }
-    struct cause c = {.rank = rank,
-                      .code = r->fault.err.code,
-                      .phase = r->fault.phase,
-                      .step = r->fault.step,
-                      .is_final = r->fault.err.code == ERR_NUMERIC};
+    struct cause c = {
+        .rank = rank, .code = r->fault.err.code, .phase = r->fault.phase, .step = r->fault.step};
+    c.is_final = c.code == ERR_NUMERIC || cause_is_of_data(&c);
     char *who = driver_label(d, rank);
     if (phase_is_step(r->fault.phase))
         end_accuse(d, c, r->fault.is_consequence, "%s failed in %s%s %lld: %s", who,

@@ -259,6 +259,35 @@ class Data(dp.Case):
                                  job={**job, "data.on_corrupt": "skip"})
         self.assertIn("no sample of epoch 1 could be read (data.on_corrupt: skip)", driver.text)
 
+    def test_damaged_picture_of_a_follower(self):
+        """A follower reads a damaged picture, in training or in validation: the job ends at once
+        with its error, and what was trained is saved.  It goes on once the picture is mended."""
+        for folder in ("train", "val"):
+            os.makedirs(self.path(folder, "cat"))
+            for i in range(24):
+                self.write(f"{folder}/cat/{i:02}.png", png(8, 8, bytes([10 * i]) * 192))
+        job = {"data.format": "images", "data.path": self.folder, "data.size": 8,
+               "data.shuffle": "false", "model.arch": "mlp", "model.hidden": 4,
+               "train.global_batch": 8, "train.epochs": 1, "optimizer.lr": 0.01}
+        for name, phase, done in (("train/cat/22.png", "load", 2),
+                                  ("val/cat/22.png", "validate", 3)):
+            with self.subTest(picture=name):
+                with open(self.path(name), "rb") as file:
+                    whole = file.read()
+                self.write(name, whole[:60])
+                driver = self.run_driver("--local", "--run-dir", phase, n=2, status=dp.FAILED,
+                                         job=job)
+                error, = self.events("error", phase)
+                self.assertEqual((error["rank"], error["phase"]), (1, phase))
+                self.assertIn(f"{self.path(name)}: as a PNG file: ", error["message"])
+                self.assertEqual(driver.text.count("dpdriver: error: "), 1, driver.text)
+                self.assertFalse(self.events("lost", phase) + self.events("recovered", phase))
+                checkpoint, = self.events("checkpoint", phase)
+                self.assertEqual(checkpoint["step"], done)
+                self.write(name, whole)
+        self.run_driver("--local", "--run-dir", "load", "--resume", n=2, job=job)
+        self.assertEqual(self.events("done", "load")[0]["step"], 3)
+
     def test_slow_data(self):
         """Decoding takes far longer than training: the epoch's line and event tell for how long
         training waited for data, and which rank did."""

@@ -527,6 +527,41 @@ static void wrong_numbers_end_an_elastic_run(void **state)
     rig_free(&r);
 }
 
+/* Samples that are damaged would be damaged for a replacement, too: the first rank that reads them
+ * ends the run, and the state before them is saved.  A file that cannot be read may be another
+ * rank's to read. */
+static void damaged_samples_end_an_elastic_run(void **state)
+{
+    static const struct {
+        int rank, code;
+        enum phase phase;
+        int ends;
+    } cases[] = {{2, ERR_CORRUPT, PHASE_LOAD, 1},
+                 {2, ERR_CORRUPT, PHASE_STEP, 1},
+                 {0, ERR_CORRUPT, PHASE_LOAD, 1},
+                 {2, ERR_IO, PHASE_LOAD, 0}};
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct rig r;
+        struct driver_options o = rig_elastic(3);
+        rig_train(&r, &o);
+        struct report *f = fault(0, "training data: images: /d/cat/7.jpg: cut short");
+        f->fault.err.code = cases[i].code;
+        f->fault.phase = cases[i].phase;
+        rig_report(&r, cases[i].rank, f);
+        assert_int_equal(rig_count(&r, EVENT_ERROR), cases[i].ends);
+        assert_int_equal(rig_count(&r, EVENT_LOST), !cases[i].ends);
+        if (cases[i].ends) {
+            assert_has(rig_event(&r, EVENT_ERROR)->text,
+                       "training data: images: /d/cat/7.jpg: cut short");
+            assert_int_equal(rig_event(&r, EVENT_ERROR)->rank, cases[i].rank);
+            assert_int_equal(r.command->kind, CMD_STOP);
+            assert_true(r.command->stop.saves);
+        }
+        rig_free(&r);
+    }
+}
+
 /* ---- time ---- */
 
 static void silence_and_stalls_are_told_apart(void **state)
@@ -581,6 +616,7 @@ int main(void)
         cmocka_unit_test(the_longest_wait_for_data_is_told),
         cmocka_unit_test(a_replica_that_differs_is_named),
         cmocka_unit_test(wrong_numbers_end_an_elastic_run),
+        cmocka_unit_test(damaged_samples_end_an_elastic_run),
         cmocka_unit_test(silence_and_stalls_are_told_apart),
         cmocka_unit_test(who_comes_late_is_told),
         cmocka_unit_test(a_validation_of_ignored_labels_is_told),
