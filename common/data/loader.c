@@ -38,7 +38,7 @@ struct work {
     enum work_kind kind;
     struct sampler sampler; /* TRAIN */
     int accumulate;         /* TRAIN: micro-batches of a share */
-    int n_micros, micro;    /* TRAIN: micro-batches a step, the next one */
+    int micro;              /* TRAIN: the next micro-batch of the step */
     int n_ranks, rank;
     int64_t step, end_step; /* the next step, or batch of a pass; the end, exclusive */
     int64_t stride;         /* from one step that is this rank's to the next one */
@@ -71,9 +71,16 @@ struct loader {
 
 static int more_to_do(const struct work *w) { return w->kind != NO_WORK && w->step < w->end_step; }
 
+static int n_micros(const struct work *w)
+{
+    const struct sampler_step at = sampler_at(&w->sampler, w->step);
+
+    return sampler_n_micros(&at, w->n_ranks, w->rank, w->accumulate);
+}
+
 static void advance(struct work *w)
 {
-    if (w->kind == TRAIN && ++w->micro < w->n_micros)
+    if (w->kind == TRAIN && ++w->micro < n_micros(w))
         return;
     w->micro = 0;
     w->step += w->stride;
@@ -410,7 +417,6 @@ int loader_start_train(struct loader *l, const struct sampler *s, int accumulate
         memcpy(l->bound, s->bound, sizeof *l->bound * (size_t)(n_ranks + 1));
         w.sampler.bound = l->bound;
     }
-    w.n_micros = sampler_n_micros(s, n_ranks, rank, accumulate);
     return give_work(l, &w, sampler_largest_micro(s, n_ranks, accumulate), err);
 }
 
@@ -437,7 +443,6 @@ int loader_start_turns(struct loader *l, const struct sampler *s, int n_ranks, i
     struct work w = {.kind = TRAIN,
                      .sampler = *s,
                      .accumulate = 1,
-                     .n_micros = 1,
                      .n_ranks = 1,
                      .step = min_i64(rank, end),
                      .end_step = end,

@@ -174,11 +174,23 @@ static struct span bounded(const struct sampler_step *at, int rank)
     return (struct span){from, at->bound[rank + 1] * at->n / at->full - from};
 }
 
-int sampler_n_micros(const struct sampler *s, int n_ranks, int rank, int accumulate)
+/* The number of samples of the largest share of any rank. */
+static int64_t largest_share(const struct sampler_step *at, int n_ranks)
 {
-    const int64_t n_shares = s->n_shares ? shares_of(s->n_shares, n_ranks, rank).n : 1;
+    int64_t largest = 0;
 
-    return (int)n_shares * accumulate;
+    if (!at->bound)
+        return ceil_div_i64(at->n, n_ranks);
+    for (int r = 0; r < n_ranks; r++)
+        largest = max_i64(largest, bounded(at, r).n);
+    return largest;
+}
+
+int sampler_n_micros(const struct sampler_step *at, int n_ranks, int rank, int accumulate)
+{
+    if (at->n_shares)
+        return (int)shares_of(at->n_shares, n_ranks, rank).n * accumulate;
+    return accumulate == 1 ? 1 : (int)min_i64(accumulate, largest_share(at, n_ranks));
 }
 
 struct span sampler_micro(const struct sampler_step *at, int n_ranks, int rank, int accumulate,

@@ -9,13 +9,14 @@
  *     n = min(B, N - s*B): less than B only in the last step.
  *   - Rank r of R takes the r-th of R contiguous parts of [0,n), micro-batch m of its k the m-th of
  *     k contiguous parts of that.  Parts differ by at most one sample, the first ones being larger,
- *     and may be empty.
+ *     and may be empty.  Micro-batches that would be empty on all ranks do not exist.
  *   - With `bound`, ranks' parts of a full global batch are given instead: rank r takes the
  *     positions from bound[r] up to bound[r + 1]; of n < B positions from bound[r] * n / B up to
  *     bound[r + 1] * n / B, rounded down.
  *   - With fixed shares, [0,n) is cut into that many contiguous parts, and each of these into its k
  *     micro-batches, whatever the number of ranks.  Rank r takes the r-th of R contiguous parts of
- *     the shares, so it may have more micro-batches than another rank.
+ *     the shares, so it may have more micro-batches than another rank.  All of them exist, because
+ *     their number fixes the order of sums (strategy/tree.h).
  * So which samples a step trains never depends on the number of ranks, and each sample is trained
  * exactly once an epoch (less the tail, with drop_last).
  *
@@ -91,8 +92,9 @@ int sampler_check(const struct sampler *s, struct err *err);
 int64_t sampler_steps_per_epoch(const struct sampler *s);
 struct sampler_step sampler_at(const struct sampler *s, int64_t global_step);
 
-/* The number of micro-batches of this rank in a step: `accumulate` of each of its shares. */
-int sampler_n_micros(const struct sampler *s, int n_ranks, int rank, int accumulate);
+/* The number of micro-batches of this rank in the step, at least 1.  It is the same on all ranks,
+ * and at most `accumulate`; with fixed shares it is `accumulate` for each of the rank's shares. */
+int sampler_n_micros(const struct sampler_step *at, int n_ranks, int rank, int accumulate);
 
 /* The positions [first,first+n) within the global batch of this rank's micro-batch `micro`, of
  * sampler_n_micros. */

@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 #include "strategy/allreduce.h"
+#include "strategy/tree.h"
 
 /* The largest class weight may be so many times the smallest one that is not 0: sums of weights are
  * fixed point (WEIGHT_UNITS). */
@@ -211,7 +212,12 @@ static int check_shares(const struct job *j, struct err *err)
 {
     const int64_t n = strategy_shares(&j->strategy).n, each = j->train.accumulate;
 
-    if (n == 0 || n <= j->train.global_batch / each)
+    if (n > TREE_MOST_LEAVES / each)
+        return err_set(err, ERR_CONFIG,
+                       "strategy.shards is %" PRId64 " with train.accumulate %" PRId64
+                       ", want at most %d micro-batches in all",
+                       n, each, TREE_MOST_LEAVES);
+    if (n <= j->train.global_batch / each)
         return 0;
     return err_set(err, ERR_CONFIG,
                    "strategy.shards is %" PRId64 " with train.accumulate %" PRId64

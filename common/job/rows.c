@@ -98,7 +98,8 @@ static const struct option train_rows[] = {
          "All random numbers follow from this one: initial weights, order of samples, dropout."},
     {"train.accumulate", OPT_INT, AT(train.accumulate), "1", 1, 1e6, .unit = "micro-batches",
      .help = "A rank computes its share of a step in this many parts, one after another, which "
-             "needs less memory."},
+             "needs less memory. A rank with fewer samples computes as many parts as it has "
+             "samples."},
     {"train.recompute", OPT_CHOICE, AT(train.recompute), "none", .choices = recomputes,
      .help = "With blocks, what a block of the network computes is dropped and computed again for "
              "its gradients. That needs less memory and more time, and gives the same numbers. "

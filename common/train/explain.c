@@ -85,7 +85,7 @@ int explain_nonfinite(struct trainer *t, const struct step_result *result, struc
         return 0;
     for (int b = 0; b < t->layout->n_buckets && t->layout->awaits_params && rc == 0; b++)
         rc = reducer_gathered(t->reducer, b, err);
-    for (int m = 0, n = trainer_n_micros(t); rc == 0 && m < n; m++)
+    for (int m = 0, n = trainer_n_micros(t, &at); rc == 0 && m < n; m++)
         rc = look_at_micro(t, &at, m, err);
     if (rc == 0)
         snprintf(t->note, sizeof t->note, "the loss is not finite");

@@ -108,6 +108,20 @@ static int check_warmup(const struct trainer *t, struct err *err)
                    n, t->steps_per_epoch, most);
 }
 
+/* Refuse micro-batches that are empty in every step.  With fixed shares they are computed, too. */
+static int check_micro_batches(const struct trainer *t, struct err *err)
+{
+    const int64_t n = t->job->train.accumulate,
+                  most = sampler_largest_micro(&t->sampler, t->n_ranks, 1);
+
+    if (t->sampler.n_shares == 0 || n <= most)
+        return 0;
+    return err_set(err, ERR_CONFIG,
+                   "train.accumulate is %" PRId64 " with strategy.shards %d, but of the %" PRId64
+                   " training samples a share has at most %" PRId64 ", want at most %" PRId64,
+                   n, t->sampler.n_shares, t->sampler.n_samples, most, most);
+}
+
 static int open_data(struct trainer *t, struct err *err)
 {
     const struct job_train *train = &t->job->train;
@@ -133,7 +147,7 @@ static int open_data(struct trainer *t, struct err *err)
                                   .drop_last = train->drop_last,
                                   .in_order = !t->job->data.shuffle,
                                   .n_shares = t->shares.n};
-    if (sampler_check(&t->sampler, err) < 0)
+    if (sampler_check(&t->sampler, err) < 0 || check_micro_batches(t, err) < 0)
         return err->code;
     t->steps_per_epoch = sampler_steps_per_epoch(&t->sampler);
     t->total_steps = train->epochs * t->steps_per_epoch;

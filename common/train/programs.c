@@ -73,7 +73,7 @@ static void want_training(struct programs *p, const struct programs_options *o)
     for (int i = 0; i < 2; i++) {
         struct sampler_step at = sampler_at(o->sampler, i ? last : 0);
 
-        for (int m = 0; m < sampler_n_micros(o->sampler, o->n_ranks, o->rank, accumulate); m++)
+        for (int m = 0, n = sampler_n_micros(&at, o->n_ranks, o->rank, accumulate); m < n; m++)
             want(p, TRAINING, sampler_micro(&at, o->n_ranks, o->rank, accumulate, m).n);
     }
 }

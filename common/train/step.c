@@ -46,7 +46,7 @@ static double own_part(const struct trainer *t, int64_t step)
     const struct sampler_step at = sampler_at(&t->sampler, step);
     int64_t n = 0;
 
-    for (int m = 0; m < trainer_n_micros(t); m++)
+    for (int m = 0, n_micros = trainer_n_micros(t, &at); m < n_micros; m++)
         n += sampler_micro(&at, t->n_ranks, t->rank, (int)t->job->train.accumulate, m).n;
     return (double)n / (double)at.n;
 }
@@ -125,7 +125,7 @@ static struct tape_key key_of(const struct trainer *t, const struct batch *b)
     struct tape_key key = {.training = 1,
                            .n_global = b->n_global,
                            .first = b->micro == 0,
-                           .last = b->micro == trainer_n_micros(t) - 1,
+                           .last = b->micro == trainer_n_micros(t, &at) - 1,
                            .is_watched = buckets_are_watched(&t->buckets),
                            .way = reducer_way(t->reducer)};
 
@@ -387,10 +387,11 @@ static int updated(struct trainer *t, struct err *err)
  * and is recorded where that is possible. */
 int step_queue(struct trainer *t, struct flight *f, struct err *err)
 {
+    const struct sampler_step step = sampler_at(&t->sampler, f->step);
     struct micro m;
     int rc = begin(t, f, err);
 
-    for (int i = 0, n = trainer_n_micros(t); i < n && rc == 0; i++) {
+    for (int i = 0, n = trainer_n_micros(t, &step); i < n && rc == 0; i++) {
         t->next_bucket = 0;
         if (load(t, i, &m, err) < 0 ||            /* the samples, from the loader's threads */
             send_scalars(t, &m.batch, err) < 0 || /* seed, rate, requests ... of this step */

@@ -113,10 +113,10 @@ int trainer_is_regression(const struct trainer *t);
 /* 1: parts of the state are on other ranks. */
 int trainer_is_divided(const struct trainer *t);
 
-/* This rank's micro-batches of a step. */
-static inline int trainer_n_micros(const struct trainer *t)
+/* The number of this rank's micro-batches of the step. */
+static inline int trainer_n_micros(const struct trainer *t, const struct sampler_step *at)
 {
-    return sampler_n_micros(&t->sampler, t->n_ranks, t->rank, (int)t->job->train.accumulate);
+    return sampler_n_micros(at, t->n_ranks, t->rank, (int)t->job->train.accumulate);
 }
 
 /* The result of a step.  It is the same on all ranks, except for has_bad_losses and has_bad_grad.

@@ -10,11 +10,14 @@ static void check_run(struct loader *l, const struct sampler *s, int accumulate,
                       int rank, int64_t first, int64_t end)
 {
     start_ok(l, s, accumulate, n_ranks, rank, first, end);
-    for (int64_t step = first; step < end; step++)
-        for (int m = 0; m < accumulate; m++) {
+    for (int64_t step = first; step < end; step++) {
+        const struct sampler_step at = sampler_at(s, step);
+
+        for (int m = 0; m < sampler_n_micros(&at, n_ranks, rank, accumulate); m++) {
             check_batch(next_ok(l), s, step, n_ranks, rank, accumulate, m);
             loader_release(l);
         }
+    }
     expect_end(l);
 }
 
@@ -23,9 +26,9 @@ static const struct {
     int drop_last, accumulate, n_ranks;
     int64_t first, end;
 } runs[] = {
-    {16, 0, 1, 1, 0, 14},  {16, 0, 1, 3, 5, 16}, {16, 1, 2, 3, 0, 13},
-    {16, 0, 4, 5, 6, 8},   {200, 0, 1, 2, 0, 3}, {1, 0, 1, 2, 0, 110},
-    {10, 0, 3, 40, 9, 12}, {103, 1, 1, 4, 0, 2}, {16, 0, 1, 2, 7, 7}, /* nothing to do */
+    {16, 0, 1, 1, 0, 14}, {16, 0, 1, 3, 5, 16}, {16, 1, 2, 3, 0, 13},  {16, 0, 4, 5, 6, 8},
+    {200, 0, 1, 2, 0, 3}, {1, 0, 1, 2, 0, 110}, {10, 0, 3, 40, 9, 12}, {103, 1, 1, 4, 0, 2},
+    {10, 0, 7, 2, 9, 13}, {16, 0, 1, 2, 7, 7}, /* nothing to do */
 };
 
 /* One loader goes through all cases, so it also changes ranks, steps and sizes. */

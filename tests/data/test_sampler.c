@@ -269,7 +269,7 @@ static void collect_epoch(const struct sampler *s, int64_t epoch, int n_ranks, i
         int64_t in_step = 0;
 
         for (int rank = 0; rank < n_ranks; rank++)
-            for (int m = 0; m < sampler_n_micros(s, n_ranks, rank, accumulate); m++) {
+            for (int m = 0; m < sampler_n_micros(&at, n_ranks, rank, accumulate); m++) {
                 struct span part = sampler_micro(&at, n_ranks, rank, accumulate, m);
 
                 assert_int_equal(part.first, in_step);
@@ -301,7 +301,7 @@ static void fixed_shares(void **state)
             collect_epoch(&s, 2, n_ranks, accumulate, together);
             assert_memory_equal(together, alone, sizeof alone);
             for (int rank = 0; rank < n_ranks; rank++)
-                for (int m = 0; m < sampler_n_micros(&s, n_ranks, rank, accumulate); m++) {
+                for (int m = 0; m < sampler_n_micros(&at, n_ranks, rank, accumulate); m++) {
                     const struct span got = sampler_micro(&at, n_ranks, rank, accumulate, m);
                     const struct span want = sampler_micro(&plain, 7, share / accumulate,
                                                            accumulate, share % accumulate);
@@ -311,6 +311,35 @@ static void fixed_shares(void **state)
                     share++;
                 }
             assert_int_equal(share, 7 * accumulate);
+        }
+    }
+}
+
+/* Micro-batches that would be empty on all ranks do not exist.  Those that do exist are the first
+ * of all, and their number is the same on all ranks. */
+static void micros_without_samples(void **state)
+{
+    static const int64_t bound[] = {0, 1, 8, 10};
+    static const struct {
+        int64_t n;
+        const int64_t *bound;
+        int n_ranks, accumulate, want;
+    } cases[] = {
+        {10, NULL, 3, 1, 1},   {10, NULL, 3, 3, 3},      {10, NULL, 3, 4, 4},  {10, NULL, 3, 5, 4},
+        {1, NULL, 3, 1000, 1}, {8, NULL, 1, 1000000, 8}, {10, bound, 3, 9, 7},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const int n_ranks = cases[i].n_ranks, accumulate = cases[i].accumulate;
+        const struct sampler s = {
+            .n_samples = cases[i].n, .global_batch = 10, .bound = cases[i].bound};
+        const struct sampler_step at = sampler_at(&s, 0);
+
+        for (int rank = 0; rank < n_ranks; rank++) {
+            assert_int_equal(sampler_n_micros(&at, n_ranks, rank, accumulate), cases[i].want);
+            for (int m = cases[i].want; m < accumulate; m++)
+                assert_int_equal(sampler_micro(&at, n_ranks, rank, accumulate, m).n, 0);
         }
     }
 }
@@ -432,6 +461,7 @@ int main(void)
         cmocka_unit_test(samples_may_come_in_order),
         cmocka_unit_test(ranks_do_not_change_the_order),
         cmocka_unit_test(fixed_shares),
+        cmocka_unit_test(micros_without_samples),
         cmocka_unit_test(given_parts),
         cmocka_unit_test(parts_of_whole_pieces),
         cmocka_unit_test(an_epoch_has_each_sample_once),

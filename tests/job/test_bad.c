@@ -390,6 +390,10 @@ static const struct bad texts[] = {
     {HEAD "train: {global_batch: 32, accumulate: 3}\nstrategy: {shards: 11}",
      "f:4:20: strategy.shards is 11 with train.accumulate 3, want at most train.global_batch, 32, "
      "micro-batches in all"},
+    {HEAD "train: {global_batch: 1000000, accumulate: 20000}\nstrategy: {shards: 4}",
+     "f:4:20: strategy.shards is 4 with train.accumulate 20000, want at most 65536 micro-batches "
+     "in "
+     "all"},
     {HEAD "strategy: {name: qadam}\noptimizer: {name: sgd}",
      "f:3:18: strategy.name is qadam, which sends Adam's means, but optimizer.name is sgd; want "
      "adam or adamw"},

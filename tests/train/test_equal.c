@@ -111,6 +111,32 @@ static void test_accumulation(void **state)
     }
 }
 
+/* More micro-batches than a rank has samples: those that would be empty on all ranks take no time,
+ * and the others are the same ones. */
+static void test_micro_batches_without_samples(void **state)
+{
+    static const char job[] = "model: {arch: mlp, hidden: [16], batch_norm: true}\n"
+                              "data: {format: digits, samples: 50, validation_samples: 20}\n"
+                              "train: {global_batch: 1000000, accumulate: %d, epochs: 3}\n"
+                              "optimizer: {lr: 0.05, momentum: 0.9}\nstrategy: {zero: %d}\n";
+    struct run_result few, many;
+
+    (void)state;
+    for (int zero = 0; zero <= 2; zero++)
+        for (int n = 1; n <= 3; n++) {
+            char what[48], *small = xasprintf(job, (50 + n - 1) / n, zero),
+                           *large = xasprintf(job, 1000000, zero);
+
+            snprintf(what, sizeof what, "%d ranks, zero %d", n, zero);
+            run_job_ok(&(struct run_plan){.job = small, .n_ranks = n, .n_epochs = 3}, &few);
+            run_job_ok(&(struct run_plan){.job = large, .n_ranks = n, .n_epochs = 3}, &many);
+            assert_same_losses(what, &few, &many, 0);
+            assert_true(hash_equal(few.replica[0], many.replica[0]));
+            free(small);
+            free(large);
+        }
+}
+
 /* Running statistics follow every micro-batch: with a rate of almost zero, one step of three
  * micro-batches leaves the same statistics as three steps. */
 static void test_statistics_of_micro_batches(void **state)
@@ -304,6 +330,7 @@ int main(void)
         cmocka_unit_test(test_ranks_and_micro_batches),
         cmocka_unit_test(test_dropout_of_tokens),
         cmocka_unit_test(test_accumulation),
+        cmocka_unit_test(test_micro_batches_without_samples),
         cmocka_unit_test(test_statistics_of_micro_batches),
         cmocka_unit_test(test_ranks_without_samples),
         cmocka_unit_test(test_same_run_twice),

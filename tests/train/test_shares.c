@@ -189,6 +189,10 @@ static void test_refusals(void **state)
     want_refused("model: {arch: resnet18, stem: cifar}\n" DATA TRAIN SHARES(2), 1,
                  "with strategy.shards each share has its own batch statistics; want "
                  "model.sync_batch_norm: false");
+    want_refused(
+        "model: {arch: lenet}\n" DATA "train: {global_batch: 128, accumulate: 29}\n" SHARES(4), 2,
+        "train.accumulate is 29 with strategy.shards 4, but of the 110 training samples a "
+        "share has at most 28, want at most 28");
 }
 
 /* ---- what it takes ---- */
