@@ -136,7 +136,7 @@ void rng_draw_many(uint64_t seed, enum rng_purpose purpose, uint64_t step, uint6
 void rng_to_normal(uint32_t u1, uint32_t u2, double out[2])
 {
     double r = sqrt(-2.0 * log(((double)u1 + 0.5) * 0x1p-32));
-    double angle = 2.0 * 3.14159265358979323846 * ((double)u2 + 0.5) * 0x1p-32;
+    double angle = RNG_TURN * ((double)u2 + 0.5) * 0x1p-32;
 
     out[0] = r * cos(angle);
     out[1] = r * sin(angle);

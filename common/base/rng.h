@@ -36,8 +36,14 @@ void rng_draw_many(uint64_t seed, enum rng_purpose purpose, uint64_t step, uint6
 /* [0,1): the top 24 bits of v, exact in float. */
 static inline float rng_to_unit(uint32_t v) { return (float)(v >> 8) * 0x1p-24f; }
 
+#define RNG_TURN (2.0 * 3.14159265358979323846) /* a whole turn: 2 pi */
+
 /* Two independent N(0,1) numbers from two words (Box, Muller 1958). */
 void rng_to_normal(uint32_t u1, uint32_t u2, double out[2]);
+
+/* The same for n pairs of words, times `std`, into to[2 n]: the bits of (float)(number * std);
+ * faster than one by one (normal.c). */
+void rng_to_normals(const uint32_t *word, int64_t n, double std, float *to);
 
 /* A sequence within one (seed, purpose, step): number 0, 1, 2 ... one after another. */
 struct rng_stream {

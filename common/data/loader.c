@@ -275,7 +275,9 @@ static int start_workers(struct loader *l, struct err *err)
 {
     const int n = l->dataset->n_workers;
 
-    return n > 1 && !l->indices_only ? pool_new(&l->workers, n, err) : 0;
+    if (n <= 1 || l->indices_only || pool_new(&l->workers, n, err) == 0)
+        return 0;
+    return err_wrap(err, "data.workers");
 }
 
 static void destroy(struct loader *l)

@@ -64,9 +64,7 @@ static int start_threads(struct pool *p, int n, struct err *err)
             pthread_setname_np(p->thread[p->n_threads++], "worker");
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc ? err_sys(err, rc, "cannot start %d threads that read data; set data.workers lower",
-                        n)
-              : 0;
+    return rc ? err_sys(err, rc, "cannot start %d threads that work beside each other", n) : 0;
 }
 
 int pool_new(struct pool **out, int n_threads, struct err *err)

@@ -58,9 +58,15 @@ struct slot_def {
      */
     int may_be_missing;
     /* Write the initial values of the slot's i-th tensor to `to`, host memory that holds zeros.
-     * NULL: they are zeros. */
+     * NULL: they are zeros, or those of init_part. */
     void (*init)(const struct job *job, const struct layout *l, int i, void *to);
+    /* For values that take long: write those of the elements [first, first + n) alone.  `first` is
+     * a multiple of SLOT_PART.  Several threads call it at once. */
+    void (*init_part)(const struct job *job, const struct layout *l, int i, int64_t first,
+                      int64_t n, void *to);
 };
+
+enum { SLOT_PART = 1 << 16 };
 
 /* Only replicated slots are hashed, broadcast and saved, because only then is one rank's copy that
  * of all ranks. */

@@ -12,14 +12,13 @@ enum { PIECE = 1024 };
 /* Two random words make two normal numbers. */
 static void normals(const uint32_t *word, int64_t n, double std, float *to)
 {
-    for (int64_t i = 0; i < n; i += 2) {
-        double z[2];
+    float last[2];
 
-        rng_to_normal(word[i], word[i + 1], z);
-        to[i] = (float)(z[0] * std);
-        if (i + 1 < n)
-            to[i + 1] = (float)(z[1] * std);
-    }
+    rng_to_normals(word, n / 2, std, to);
+    if (n % 2 == 0)
+        return;
+    rng_to_normals(word + n - 1, 1, std, last);
+    to[n - 1] = last[0];
 }
 
 /* The quantile of the normal distribution for a probability of 0.5 + q, |q| <= 0.4773: P. J.
@@ -88,16 +87,16 @@ static struct draw draw_of(const struct segment *s, struct layout_init init)
     return (struct draw){PARAM_NORMAL, init.std};
 }
 
-static void init_segment(const struct segment *s, uint64_t seed, uint64_t index, struct draw draw,
-                         float *to)
+static void init_part(uint64_t seed, uint64_t index, struct draw draw, int64_t first, int64_t n_all,
+                      float *to)
 {
     struct rng_block block[PIECE / 4];
 
-    for (int64_t e = 0; e < s->length; e += PIECE) {
-        const int64_t n = min_i64(s->length - e, PIECE);
+    for (int64_t e = 0; e < n_all; e += PIECE) {
+        const int64_t n = min_i64(n_all - e, PIECE);
 
         if (draw.init != PARAM_CONST)
-            rng_draw_many(seed, RNG_INIT, index, (uint64_t)e / 4, (n + 3) / 4, block);
+            rng_draw_many(seed, RNG_INIT, index, (uint64_t)(first + e) / 4, (n + 3) / 4, block);
         if (draw.init == PARAM_NORMAL)
             normals(block[0].v, n, draw.bound, to + e);
         else if (draw.init == PARAM_TRUNCATED)
@@ -111,10 +110,11 @@ static void init_segment(const struct segment *s, uint64_t seed, uint64_t index,
 }
 
 void layout_init_param(const struct layout *l, int i, uint64_t seed, struct layout_init init,
-                       float *to)
+                       int64_t first, int64_t n, float *to)
 {
     /* The index in alphabetical order does not depend on the layout's order. */
     const int index = layout_find(l->param_by_name, l->n_params, l->param[i].name);
 
-    init_segment(&l->param[i], seed, (uint64_t)index, draw_of(&l->param[i], init), to);
+    ASSERT(first >= 0 && first % 4 == 0 && first + n <= l->param[i].length);
+    init_part(seed, (uint64_t)index, draw_of(&l->param[i], init), first, n, to);
 }

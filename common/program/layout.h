@@ -123,10 +123,11 @@ struct layout_init {
     double std; /* INIT_RULE_NORMAL, INIT_RULE_TRUNC_NORMAL */
 };
 
-/* Write the initial values of parameter i to host memory, param[i].length elements.  They are made
+/* Write the initial values of the elements [first, first + n) of parameter i to host memory.
+ * `first` is a multiple of 4.  Any number of threads may call it.  The values are made
  * from RNG_INIT words of (seed, index of the parameter in alphabetical order, element).  A weight
  * [K,C,..] has as fan_in its elements for one k, and as fan_out those for one c. */
 void layout_init_param(const struct layout *l, int i, uint64_t seed, struct layout_init init,
-                       float *to);
+                       int64_t first, int64_t n, float *to);
 
 #endif

@@ -497,6 +497,7 @@ static int make_state(struct trainer *t, const struct cmd *c, struct err *err)
     t->state->at = trainer_beginning(t);
     t->state->warn = trainer_warn;
     t->state->warn_arg = t;
+    t->state->n_threads = trainer_n_threads(t, 1);
     if (c->open.rank != 0)
         return state_init_unsaved(t->state, t->job, err);
     if (c->open.evaluate)

@@ -8,13 +8,15 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "data/pool.h"
 #include "op/scaler.h"
 #include "train/shards.h"
 #include "train/weights.h"
 
 /* ---- the rows of every job ---- */
 
-static void init_parameter(const struct job *job, const struct layout *l, int i, void *to)
+static void init_parameter(const struct job *job, const struct layout *l, int i, int64_t first,
+                           int64_t n, void *to)
 {
     static const enum init_rule rule[] = {[INIT_PYTORCH] = INIT_RULE_OWN,
                                           [INIT_NORMAL] = INIT_RULE_NORMAL,
@@ -28,7 +30,7 @@ static void init_parameter(const struct job *job, const struct layout *l, int i,
                                           [INIT_TRUNC_NORMAL] = INIT_RULE_TRUNC_NORMAL};
     const struct layout_init init = {rule[job->model.init.name], job->model.init.std};
 
-    layout_init_param(l, i, (uint64_t)job->train.seed, init, to);
+    layout_init_param(l, i, (uint64_t)job->train.seed, init, first, n, to);
 }
 
 static void init_statistic(const struct job *job, const struct layout *l, int i, void *to)
@@ -56,7 +58,7 @@ const struct slot_def slot_parameters = {.name = "parameters",
                                          .file = SLOT_IN_MODEL,
                                          .is_hashed = 1,
                                          .is_broadcast = 1,
-                                         .init = init_parameter};
+                                         .init_part = init_parameter};
 
 const struct slot_def slot_statistics = {.name = "running statistics",
                                          .suffix = "",
@@ -220,17 +222,77 @@ void *state_data(const struct state *s, const struct slot_def *d)
 
 /* ---- initial values ---- */
 
+static int64_t tensor_elements(const struct state *s, const struct slot_def *d, int i)
+{
+    return (int64_t)(slot_tensor(s->layout, d, i).n_bytes / dtype_size(d->dtype));
+}
+
+/* A tensor whose initial values are made part by part. */
+struct making {
+    const struct slot_def *def;
+    const struct job *job;
+    const struct layout *layout;
+    int i;
+    int64_t n; /* elements */
+    char *to;
+};
+
+static void make_part(void *arg, int64_t k)
+{
+    const struct making *m = arg;
+    const int64_t first = k * SLOT_PART;
+
+    m->def->init_part(m->job, m->layout, m->i, first, min_i64(m->n - first, SLOT_PART),
+                      m->to + dtype_size(m->def->dtype) * (size_t)first);
+}
+
+static void make_parts(struct making *m, struct pool *pool)
+{
+    const int64_t n_parts = ceil_div_i64(m->n, SLOT_PART);
+
+    if (pool && n_parts > 1)
+        pool_run(pool, make_part, m, n_parts);
+    else
+        for (int64_t k = 0; k < n_parts; k++)
+            make_part(m, k);
+}
+
 /* `host` has room for the tensor; NULL: the backend's memory is the host's. */
 static int init_tensor(struct state *s, const struct slot *slot, const struct job *job, int i,
-                       char *host, struct err *err)
+                       struct pool *pool, char *host, struct err *err)
 {
     const struct slot_tensor t = slot_tensor(s->layout, slot->def, i);
     char *data = (char *)slot->data + t.at, *to = host ? host : data;
+    struct making m = {slot->def, job, s->layout, i, tensor_elements(s, slot->def, i), to};
 
-    memset(to, 0, t.n_bytes);
+    if (slot->def->init_part)
+        make_parts(&m, pool);
+    else
+        memset(to, 0, t.n_bytes);
     if (slot->def->init)
         slot->def->init(job, s->layout, i, to);
     return host ? backend_copy_in(s->backend, data, host, t.n_bytes, err) : 0;
+}
+
+/* The number of parts that another thread could make. */
+static int64_t n_spare_parts(const struct state *s)
+{
+    int64_t n = 0;
+
+    for (int k = 0; k < s->n_slots; k++)
+        for (int i = 0; s->slot[k].def->init_part && i < slot_n_tensors(s->layout, s->slot[k].def);
+             i++)
+            n += tensor_elements(s, s->slot[k].def, i) / SLOT_PART;
+    return n;
+}
+
+/* The threads that make parts.  *out stays NULL if the calling thread makes all of them. */
+static int make_pool(const struct state *s, struct pool **out, struct err *err)
+{
+    const int64_t n = min_i64(min_i64(s->n_threads, POOL_MAX_THREADS), 1 + n_spare_parts(s));
+
+    *out = NULL;
+    return n > 1 ? pool_new(out, (int)n, err) : 0;
 }
 
 static size_t largest_tensor(const struct state *s)
@@ -248,17 +310,21 @@ static size_t largest_tensor(const struct state *s)
 
 static int init_slots(struct state *s, const struct job *job, int saved_too, struct err *err)
 {
+    struct pool *pool = NULL;
     void *host = NULL;
     int rc = !backend_is_device(s->backend)
                  ? 0
                  : try_alloc(&host, largest_tensor(s), "a tensor's initial values", err);
 
+    if (rc == 0 && saved_too)
+        rc = make_pool(s, &pool, err);
     for (int k = 0; k < s->n_slots; k++) {
         if ((!saved_too && slot_is_saved(s->slot[k].def)) || !s->slot[k].data)
             continue;
         for (int i = 0; i < slot_n_tensors(s->layout, s->slot[k].def) && rc == 0; i++)
-            rc = init_tensor(s, &s->slot[k], job, i, host, err);
+            rc = init_tensor(s, &s->slot[k], job, i, pool, host, err);
     }
+    pool_free(pool);
     free(host);
     return rc;
 }

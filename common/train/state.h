@@ -43,6 +43,7 @@ struct state {
     struct ckpt_state at;                      /* host memory */
     void (*warn)(void *arg, const char *text); /* state_init's, set by the owner; or NULL */
     void *warn_arg;
+    int n_threads; /* that draw initial values, set by the owner; 0 is 1 */
 };
 
 /* The rows of every job; all F32. */

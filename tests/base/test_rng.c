@@ -3,6 +3,7 @@
 #include "../test.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "base/rng.h"
 
@@ -179,6 +180,55 @@ static void many_blocks_are_each_block(void **state)
         }
 }
 
+/* Normal numbers made together have the bits of those made one by one, also where their
+ * approximation lies so near the middle between two floats that it does not tell which one to
+ * take (a few of a million). */
+static void check_normals(const uint32_t *word, int64_t n, double std, float *to)
+{
+    rng_to_normals(word, n, std, to);
+    for (int64_t i = 0; i < n; i++) {
+        double z[2];
+        float want[2];
+
+        rng_to_normal(word[2 * i], word[2 * i + 1], z);
+        want[0] = (float)(z[0] * std);
+        want[1] = (float)(z[1] * std);
+        if (memcmp(to + 2 * i, want, sizeof want))
+            fail_msg("words %#x and %#x, std %g: %a and %a, want %a and %a", word[2 * i],
+                     word[2 * i + 1], std, to[2 * i], to[2 * i + 1], want[0], want[1]);
+    }
+}
+
+static void many_normals_are_each_normal(void **state)
+{
+    enum { N = 1 << 20 }; /* pairs; a block has two */
+    static const double stds[] = {1, 0.02, 1e-3, 1e-41, 0};
+    static const uint32_t edges[] = {0, 1u << 30, 1u << 31, 3u << 30};
+    struct rng_block *block = calloc(N / 2, sizeof *block);
+    float *to = calloc(2 * N, sizeof *to);
+    uint32_t *word = block[0].v;
+
+    (void)state;
+    for (size_t k = 0; k < ARRAY_LEN(stds); k++) {
+        rng_draw_many(k, RNG_TEST, 1, 0, N / 2, block);
+        check_normals(word, N, stds[k], to);
+    }
+    for (size_t a = 0; a < ARRAY_LEN(edges); a++)
+        for (size_t b = 0; b < ARRAY_LEN(edges); b++)
+            for (uint32_t i = 0; i < 32; i++) {
+                word[2 * i] = edges[a] + i - 16;
+                word[2 * i + 1] = edges[b] + i - 16;
+                check_normals(word, i + 1, 1, to);
+            }
+    for (int n = 0; n < 600; n += 7) {
+        to[2 * n] = 7;
+        check_normals(word, n, 1, to);
+        assert_true(to[2 * n] == 7);
+    }
+    free(to);
+    free(block);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -191,6 +241,7 @@ int main(void)
         cmocka_unit_test(moments),
         cmocka_unit_test(extreme_words_give_finite_normals),
         cmocka_unit_test(many_blocks_are_each_block),
+        cmocka_unit_test(many_normals_are_each_normal),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

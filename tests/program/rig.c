@@ -131,8 +131,8 @@ void rig_init_params(const struct layout *l, uint64_t seed, double std, float *t
     memset(to, 0, (size_t)l->n_total * sizeof *to);
     for (int i = 0; i < l->n_params; i++)
         layout_init_param(l, i, seed,
-                          (struct layout_init){std < 0 ? INIT_RULE_OWN : INIT_RULE_NORMAL, std},
-                          to + l->param[i].offset);
+                          (struct layout_init){std < 0 ? INIT_RULE_OWN : INIT_RULE_NORMAL, std}, 0,
+                          l->param[i].length, to + l->param[i].offset);
 }
 
 static void init_states(const struct layout *l, float *to)

@@ -287,7 +287,7 @@ static double square_of(const struct layout *l, const char *name, struct layout_
     double sum = 0;
 
     *largest = 0;
-    layout_init_param(l, i, 1, init, x);
+    layout_init_param(l, i, 1, init, 0, l->param[i].length, x);
     for (int64_t e = 0; e < l->param[i].length; e++) {
         sum += (double)x[e] * (double)x[e];
         *largest = x[e] > *largest ? x[e] : *largest;
@@ -349,7 +349,7 @@ static void truncated_normal(void **state)
     double n_within = 0, n_negative = 0;
 
     (void)state;
-    layout_init_param(l, i, 1, (struct layout_init){INIT_RULE_TRUNC_NORMAL, 1}, x);
+    layout_init_param(l, i, 1, (struct layout_init){INIT_RULE_TRUNC_NORMAL, 1}, 0, n, x);
     for (int64_t e = 0; e < n; e++) {
         n_within += fabsf(x[e]) < 0.63989F;
         n_negative += x[e] < 0;

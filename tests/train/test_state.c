@@ -183,6 +183,38 @@ static void rows_begin_as_declared(void **state)
     }
 }
 
+/* Parameters that are drawn by several threads have the values that one call gives. */
+static void threads_draw_the_same_values(void **state)
+{
+    struct job *job = job_of("model: {arch: mlp, init: {name: normal, std: 0.5}}\n"
+                             "data: {format: digits}\ntrain: {seed: 3}\n");
+    float *want = xcalloc((size_t)layout.n_total, sizeof *want);
+    struct err err;
+
+    (void)state;
+    for (int i = 0; i < layout.n_params; i++)
+        layout_init_param(&layout, i, 3, (struct layout_init){INIT_RULE_NORMAL, 0.5}, 0,
+                          params[i].length, want + params[i].offset);
+    assert_true(want[32 + LARGE - 1] != 0 && want[32 + LARGE - 1] != want[32 + LARGE - 2]);
+    for (int is_card = 0; is_card < 2; is_card++) {
+        struct desk d;
+
+        desk_open(&d, is_card);
+        for (int n_threads = 0; n_threads <= 5; n_threads += 5) {
+            for (int i = 0; i < layout.n_params; i++)
+                memset(number(&d, &slot_parameters, params[i].offset), 0xff,
+                       sizeof(float) * (size_t)params[i].length);
+            d.s->n_threads = n_threads;
+            assert_int_equal(state_init_drawn(d.s, job, &err), 0);
+            assert_memory_equal(number(&d, &slot_parameters, 0), want,
+                                sizeof *want * (size_t)layout.n_total);
+        }
+        desk_close(&d);
+    }
+    free(want);
+    job_free(job);
+}
+
 /* The values that a rank needs beside a checkpoint, or beside another rank's state. */
 static void unsaved_rows_begin_alone(void **state)
 {
@@ -428,6 +460,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_as_large_as_their_scope),
         cmocka_unit_test(rows_begin_as_declared),
+        cmocka_unit_test(threads_draw_the_same_values),
         cmocka_unit_test(unsaved_rows_begin_alone),
         cmocka_unit_test(hashes_are_of_hashed_rows_by_name),
         cmocka_unit_test(every_hashed_number_counts_and_no_other),
