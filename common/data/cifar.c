@@ -277,7 +277,8 @@ static const char path_help[] =
     "The folder of the data on every rank; a follower's --data overrides it there.";
 static const char train_help[] =
     "The training files, by name or by prefix: P stands for P.bin, or for P_1.bin, P_2.bin ...";
-static const char validation_help[] = "The validation files, likewise by name or by prefix.";
+static const char validation_help[] =
+    "The validation files, likewise by name or by prefix; with none nothing is validated.";
 
 static const struct option rows_10[] = {
     {"data.path", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED | OPT_RESUME, .help = path_help},

@@ -38,12 +38,29 @@ static void set_ignored(struct dataset *ds, const struct dataset_request *reques
         ds->leaves_out = 0;
 }
 
+/* 1: the job says that it has no validation data. */
+static int has_no_validation(const struct data_options *o)
+{
+    const struct option_group *g = &o->kind->group;
+
+    for (int i = 0; i < g->n_options; i++) {
+        const char *const *text =
+            (const void *)((const char *)o->options + g->option[i].offset); /* OPT_STRING */
+
+        if (!strcmp(g->option[i].key, "data.validation"))
+            return *text && !strcmp(*text, DATASET_WORD_NONE);
+    }
+    return 0;
+}
+
 int dataset_open(struct dataset **out, const struct data_options *o,
                  const struct dataset_request *request, struct err *err)
 {
     int rc;
 
     *out = NULL;
+    if (request->purpose == DATASET_VALIDATION && has_no_validation(o))
+        return DATASET_NONE;
     rc = o->kind->open(out, o->options, request, err);
     if (rc != 0)
         return rc;

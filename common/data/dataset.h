@@ -32,6 +32,10 @@ enum {
     DATASET_LOST = 1, /* a row: the sample cannot be read, and is to be left out */
 };
 
+/* The value of data.validation, in any format that has this key, with which dataset_open finds no
+ * validation data. */
+#define DATASET_WORD_NONE "none"
+
 struct dataset; /* the base of every reader's own struct; defined after its functions */
 struct dataset_draw;
 

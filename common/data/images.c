@@ -251,8 +251,6 @@ static int images_open(struct dataset **out, const void *options,
     const struct images_options *o = options;
     struct images *s;
 
-    if (request->purpose == DATASET_VALIDATION && !strcmp(o->validation, "none"))
-        return DATASET_NONE;
     s = xcalloc(1, sizeof *s);
     s->size = o->size;
     s->resize = o->resize ? o->resize : o->size;

@@ -177,7 +177,9 @@ static const struct option rows[] = {
      .help = "The prefix of the training files, which are PREFIX-images-idx3-ubyte and "
              "PREFIX-labels-idx1-ubyte."},
     {"data.validation", OPT_STRING, AT(validation), NULL,
-     .help = "The prefix of the validation files, usually t10k. Without it nothing is validated."},
+     .help =
+         "The prefix of the validation files, usually t10k. Without it, or with none, nothing is "
+         "validated."},
     IMAGE_NORMALIZE_ROWS(struct mnist_options, image),
 };
 

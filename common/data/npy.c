@@ -256,7 +256,8 @@ static const struct option rows[] = {
      .help = "The training files: a row of features for each sample (images: [N,H,W,C]), and its "
              "target. Whole numbers are classes, real ones targets."},
     {"data.validation", OPT_STRING, AT(validation), NULL, .flags = OPT_MANY,
-     .help = "The validation files, of the same kind. Without them nothing is validated."},
+     .help = "The validation files, of the same kind. Without them, or with none, nothing is "
+             "validated."},
     {"data.normalize.source", OPT_CHOICE, AT(image.normalize), "given", .choices = normalize_names,
      .flags = OPT_SHORT,
      .help = "auto, for which data.normalize: auto is short: mean and standard deviation are those "

@@ -2,8 +2,8 @@
  *
  * Bytes are their own numbers, 256 of them.  Characters are those of UTF-8 that occur in the file,
  * numbered in byte order, which is also the order of their code points: nanoGPT's character model
- * numbers them so.  The last tenth of the tokens validates, the others train; the vocabulary is
- * that of the whole file.
+ * numbers them so.  The last tenth of the tokens validates and the others train, or all train if
+ * nothing is validated; the vocabulary is that of the whole file.
  *
  * The file is mapped.  Characters differ in length, so for every PACE-th one its offset is kept; a
  * sample is decoded from the last such place before it. */
@@ -21,8 +21,10 @@ enum tokenizer { BYTES, CHARS };
 
 static const char *const tokenizers[] = {[BYTES] = "bytes", [CHARS] = "chars", NULL};
 
+static const char last_tenth[] = "last_tenth";
+
 struct text_options {
-    const char *path;
+    const char *path, *validation;
     enum tokenizer tokenizer;
 };
 
@@ -193,26 +195,28 @@ static int check_vocab(const struct text *t, const struct dataset_request *reque
                    t->tokenizer == CHARS ? "characters" : "bytes may be");
 }
 
-static int open_part(struct text *t, const struct dataset_request *request, const char *path,
-                     struct err *err)
+static int open_part(struct text *t, const struct dataset_request *request,
+                     const struct text_options *o, struct err *err)
 {
-    const char *const what = request->purpose == DATASET_TRAIN ? "the first nine tenths of the text"
-                                                               : "the last tenth of the text";
+    const int is_train = request->purpose == DATASET_TRAIN,
+              is_cut = !strcmp(o->validation, last_tenth);
+    const char *const what = !is_train ? "the last tenth of the text"
+                             : is_cut  ? "the first nine tenths of the text"
+                                       : "the text";
     int64_t n_train, n_samples;
 
-    if (mapped_open(&t->file, path, err) < 0)
+    if (mapped_open(&t->file, o->path, err) < 0)
         return err->code;
     if (read_text(t, err) < 0)
-        return err_wrap(err, "%s", path);
+        return err_wrap(err, "%s", o->path);
     if (check_vocab(t, request, err) < 0 ||
         sequence_init(&t->base, &text_ops, request, max_i64(request->vocab, t->vocab), err) < 0)
         return err->code;
-    n_train = t->n_tokens / 10 * 9 + t->n_tokens % 10 * 9 / 10;
-    t->first = request->purpose == DATASET_TRAIN ? 0 : n_train;
-    if (sequence_samples(&n_samples, &t->base,
-                         request->purpose == DATASET_TRAIN ? n_train : t->n_tokens - n_train, what,
+    n_train = is_cut ? t->n_tokens / 10 * 9 + t->n_tokens % 10 * 9 / 10 : t->n_tokens;
+    t->first = is_train ? 0 : n_train;
+    if (sequence_samples(&n_samples, &t->base, is_train ? n_train : t->n_tokens - n_train, what,
                          err) < 0)
-        return err_wrap(err, "%s", path);
+        return err_wrap(err, "%s", o->path);
     t->base.n_samples = n_samples;
     t->base.room_bytes += t->tokenizer == CHARS ? most_bytes(sequence_context(&t->base)) : 0;
     return 0;
@@ -225,7 +229,7 @@ static int text_open(struct dataset **out, const void *options,
     struct text *t = xcalloc(1, sizeof *t);
 
     t->tokenizer = o->tokenizer;
-    if (open_part(t, request, o->path, err) < 0) {
+    if (open_part(t, request, o, err) < 0) {
         text_close(&t->base);
         return err_wrap(err, "text");
     }
@@ -233,12 +237,24 @@ static int text_open(struct dataset **out, const void *options,
     return 0;
 }
 
+static int check(const void *options, struct err *err)
+{
+    const struct text_options *o = options;
+
+    if (!strcmp(o->validation, last_tenth) || !strcmp(o->validation, DATASET_WORD_NONE))
+        return 0;
+    return err_set(err, ERR_CONFIG, "data.validation is %s, want %s or " DATASET_WORD_NONE,
+                   o->validation, last_tenth);
+}
+
 #define AT(field) offsetof(struct text_options, field)
 
 static const struct option rows[] = {
     {"data.path", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED | OPT_RESUME,
-     .help = "The text file on every rank; a follower's --data overrides it there. Its last tenth "
-             "validates."},
+     .help = "The text file on every rank; a follower's --data overrides it there."},
+    {"data.validation", OPT_STRING, AT(validation), last_tenth,
+     .help = "last_tenth: the last tenth of the text validates, and the rest trains; none: the "
+             "whole text trains, and nothing is validated."},
     {"data.tokenizer", OPT_CHOICE, AT(tokenizer), "chars", .choices = tokenizers,
      .help = "What a token is: a byte, or a character of UTF-8; those in the file are numbered in "
              "byte order."},
@@ -249,6 +265,7 @@ const struct data_format format_text = {
               .help = "one text file, by bytes or characters",
               .option = rows,
               .n_options = ARRAY_LEN(rows),
-              .size = sizeof(struct text_options)},
+              .size = sizeof(struct text_options),
+              .check = check},
     .open = text_open,
 };

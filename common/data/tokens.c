@@ -293,8 +293,8 @@ static const struct option rows[] = {
              "number of tokens of a sample, and all tokens are below model.vocab; if that is 0, "
              "they are GPT-2's, below 50257."},
     {"data.validation", OPT_STRING, AT(validation), NULL, .flags = OPT_MANY,
-     .help = "The validation files, of the same kind, such as val.bin. Without them nothing is "
-             "validated."},
+     .help = "The validation files, of the same kind, such as val.bin. Without them, or with none, "
+             "nothing is validated."},
     {"data.dtype", OPT_CHOICE, AT(width), "uint16", .choices = widths,
      .help = "The type in which a file without header stores a token, little-endian."},
 };

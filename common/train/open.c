@@ -122,6 +122,25 @@ static int check_micro_batches(const struct trainer *t, struct err *err)
                    n, t->sampler.n_shares, t->sampler.n_samples, most, most);
 }
 
+/* Refuse decisions by validation without data for it. */
+static int check_decided(const struct trainer *t, struct err *err)
+{
+    const char *const *validation = job_field(t->job, "data.validation");
+    const char *by = loop_wanted_by(t->job);
+
+    if (t->valid_set || !by)
+        return 0;
+    if (validation && *validation)
+        return err_set(err, ERR_CONFIG,
+                       "%s decides by validation, but data.validation is %s; leave %s out, or name "
+                       "data that validate",
+                       by, *validation, by);
+    return err_set(err, ERR_CONFIG,
+                   "%s decides by validation, but the job has no data for it; leave it out, or set "
+                   "%s",
+                   by, validation ? "data.validation" : "data.validation_samples");
+}
+
 static int open_data(struct trainer *t, struct err *err)
 {
     const struct job_train *train = &t->job->train;
@@ -129,13 +148,8 @@ static int open_data(struct trainer *t, struct err *err)
 
     if (rc == 0)
         rc = open_set(t, DATASET_VALIDATION, &t->valid_set, err);
-    if (rc == 0 && !t->valid_set && loop_is_wanted(t->job))
-        rc = err_set(err, ERR_CONFIG,
-                     "%s decides by validation, but the job has no data for it; leave it out, or "
-                     "set %s",
-                     loop_wanted_by(t->job),
-                     job_field(t->job, "data.validation") ? "data.validation"
-                                                          : "data.validation_samples");
+    if (rc == 0)
+        rc = check_decided(t, err);
     if (rc == 0)
         rc = check_sets_agree(t, err);
     if (rc < 0)

@@ -172,6 +172,7 @@ struct source {
     const char *train;   /* data.train; NULL: its default */
     const char *samples; /* data.samples; NULL: its default */
     enum dataset_purpose purpose;
+    const char *validation; /* data.validation; NULL: its default, or files that are there */
 };
 
 static const char *path_of(const struct source *s, struct arena *arena)
@@ -186,6 +187,8 @@ static const char *text_of(const struct source *s, const char *key, const char *
 {
     if (!strcmp(key, "data.path"))
         return path_of(s, arena);
+    if (s->validation && !strcmp(key, "data.validation"))
+        return s->validation;
     if (s->kind == &format_npy && !strcmp(key, "data.validation"))
         return "vx.npy, vy.npy";
     if (s->kind == &format_npy && s->train && !strcmp(key, "data.train"))
@@ -239,6 +242,40 @@ static struct dataset *open_ok(const struct source *s)
     if (open_source(&ds, s, &err) < 0)
         fail_msg("%s: %s", s->kind->group.name, err.msg);
     return ds;
+}
+
+/* With data.validation: none there is no validation set, in any format that has the key, and no
+ * file is opened.  A text then trains as a whole. */
+static void none_validates(void **state)
+{
+    const struct source text = {&format_text, *state},
+                        whole = {&format_text, *state, .validation = "none"};
+    char nowhere[] = "/nowhere";
+    struct dataset *ds;
+    int n = 0;
+
+    for (size_t i = 0; data_formats[i]; i++) {
+        struct source s = source_of(i, (void *[]){nowhere});
+        struct err err;
+        int has_key = 0;
+
+        for (int k = 0; k < s.kind->group.n_options; k++)
+            has_key |= !strcmp(s.kind->group.option[k].key, "data.validation");
+        s.validation = "none";
+        s.purpose = DATASET_VALIDATION;
+        if (!has_key)
+            continue;
+        assert_int_equal(open_source(&ds, &s, &err), DATASET_NONE);
+        assert_null(ds);
+        n++;
+    }
+    assert_int_equal(n, 7);
+    ds = open_ok(&text);
+    assert_int_equal(ds->n_samples, (1800 - 1) / 5);
+    dataset_close(ds);
+    ds = open_ok(&whole);
+    assert_int_equal(ds->n_samples, (2000 - 1) / 5);
+    dataset_close(ds);
 }
 
 /* All numbers of a field are where they can be. */
@@ -546,6 +583,7 @@ int main(void)
         cmocka_unit_test(one_sample_is_enough),
         cmocka_unit_test(failed_allocations_are_errors),
         cmocka_unit_test(no_validation_is_not_an_error),
+        cmocka_unit_test(none_validates),
         cmocka_unit_test(values_are_divided_exactly),
         cmocka_unit_test(folders_are_read_or_refused),
         cmocka_unit_test(plain_files_come_first),

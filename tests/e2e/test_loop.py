@@ -214,6 +214,16 @@ class Decisions(Loop):
                                  status=dp.USAGE)
         self.assertRegex(driver.text, "decides by validation, but the job has no data for it; "
                          "leave it out, or set data.validation_samples")
+        job = {**self.write_classes(4), "data.validation": "none"}
+        for by, keys in (("train.best", {"train.best.metric": "validation_loss"}),
+                         ("train.early_stop", {"train.early_stop.patience": 2}),
+                         ("schedule.name plateau", {"schedule.name": "plateau"})):
+            driver = self.driver("--check", job={**job, **keys}, port=False)
+            self.assert_exit(driver, dp.USAGE)
+            self.assertRegex(driver.text, f"{by} decides by validation, but data.validation is "
+                             f"none; leave {by} out, or name data that validate")
+        self.run_driver("--run-dir", "none", job={**job, "train.epochs": 1})
+        self.assertNotIn("validation_loss", self.events("epoch", "none")[0])
 
     def write_classes(self, n):
         """The keys of a data set of so many classes."""
