@@ -1,7 +1,10 @@
 """The job files of deploy/examples: --check accepts each, with small files of the kind that it
-names, and with the real data where they are ($DPTRAIN_DATA, or ../shared/data beside the tree)."""
+names.  Two ranks train a few steps of those whose real data are there ($DPTRAIN_DATA, or
+../shared/data beside the tree)."""
 
+import csv
 import glob
+import math
 import os
 import random
 import struct
@@ -15,12 +18,17 @@ EXAMPLES = os.path.join(dp.ROOT, "deploy", "examples")
 SMALLER = {"gpt2-124m": {"model.layers": 1, "model.width": 48},
            "images-vit": {"model.depth": 1, "model.width": 48}}
 REAL = os.environ.get("DPTRAIN_DATA", os.path.join(dp.ROOT, "..", "shared", "data"))
-# Where the data of an example are in REAL, and what else to set; other examples have none there.
+STEPS = 3
+# Of a slow network a few images train, and none validates.
+SLOW = {"train.global_batch": 16, "data.validation": "none", "schedule.warmup_steps": STEPS - 1}
+# Where the data of an example are in REAL, how many classes they have, and what else to set; other
+# examples have none there.
 PLACES = {
-    "cifar10-resnet18": ("cifar-10-binary", {"data.train": "data_batch_1.bin"}),
-    "cifar10-vit": ("cifar-10-binary", {"data.train": "data_batch_1.bin"}),
-    "layers": ("mnist", {}),
-    "shakespeare-gpt": ("tinyshakespeare/input.txt", {}),
+    "cifar10-resnet18": ("cifar-10-binary", 10, SLOW),
+    "cifar10-vit": ("cifar-10-binary", 10, SLOW),
+    "fashion-mnist-lenet": ("mnist", 10, {}),
+    "layers": ("mnist", 10, {}),
+    "shakespeare-gpt": ("tinyshakespeare/input.txt", 65, {"schedule.warmup_steps": STEPS - 1}),
 }
 
 
@@ -69,12 +77,28 @@ class Examples(dp.Case):
         self.assert_exit(done, dp.FINISHED)
 
     def test_real_data(self):
-        for name, (place, values) in PLACES.items():
+        for name, (place, n_classes, values) in PLACES.items():
             with self.subTest(example=name):
-                data = os.path.join(REAL, place)
+                data = os.path.abspath(os.path.join(REAL, place))
                 if not os.path.exists(data):
                     self.skipTest(f"no {data}")
-                self.check(name, os.path.abspath(data), values)
+                self.train(name, n_classes, {"data.path": data, **values})
+
+    def train(self, name, n_classes, values):
+        """The loss of the first step is near that of a guess, and the others are numbers."""
+        self.run_driver("--local", "--threads", "1", "--run-dir", name, "--job",
+                        os.path.join(EXAMPLES, name + ".yaml"),
+                        *dp.sets({**values, "train.max_steps": STEPS, "report.every_steps": 1}),
+                        n=2, job=None)
+        with open(self.path(name, "metrics.csv"), encoding="ascii", newline="") as file:
+            losses = [float(row["loss"]) for row in csv.DictReader(file)]
+        self.assertEqual(len(losses), STEPS)
+        self.assertLess(abs(losses[0] - math.log(n_classes)), 1, losses)
+        self.assertTrue(all(map(math.isfinite, losses)), losses)
+        epoch, = self.events("epoch", name)
+        if "data.validation" not in values:
+            self.assertLess(epoch["validation_loss"], math.log(n_classes) + 1, epoch)
+            self.assertGreater(epoch["validation_accuracy"], 0.5 / n_classes, epoch)
 
 
 if __name__ == "__main__":
