@@ -169,8 +169,8 @@ void options_help(FILE *f)
     fprintf(f,
             "Usage: dpfollower --root HOST:PORT [option]...\n"
             "\n"
-            "Is one rank of a job: connects to a dpdriver, takes everything but the data from it,\n"
-            "and trains with it. It waits for a driver that is not there yet.\n"
+            "Trains as one rank of a job: connects to a dpdriver, and takes everything but the\n"
+            "data from it. Waits for a driver that is not there yet.\n"
             "\n"
             "  dpfollower --root 127.0.0.1:7000\n"
             "  dpfollower --root node1:7000 --rank 3 --secret-file secret\n"

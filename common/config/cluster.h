@@ -38,8 +38,8 @@ enum cluster_shared_memory { CLUSTER_SHARED_MEMORY_LIST(WORD_VALUE) };
         "waits, ready to replace a lost rank at once. Spares are kept before any "                 \
         "follower joins beyond --nranks.")                                                         \
     SECONDS(replace_timeout, "60", 0, 86400,                                                       \
-            "How long to wait for a follower that takes a lost rank's place. With 0 the job "      \
-            "ends at once, unless a spare is ready or cluster.min_ranks lets it go on.")           \
+            "The time to wait for a follower that takes a lost rank's place. With 0 the "          \
+            "job ends at once, unless a spare is ready or cluster.min_ranks lets it go on.")       \
     SECONDS(join_interval, "60", 0, 86400,                                                         \
             "Followers that come while the job runs are taken in at most this often: each time "   \
             "costs all ranks a formation.")                                                        \
@@ -54,7 +54,7 @@ enum cluster_shared_memory { CLUSTER_SHARED_MEMORY_LIST(WORD_VALUE) };
     REAL(straggler_factor, "1.5", 0, 1000,                                                         \
          "A rank is reported if it is busy for this many times the median of the ranks, "          \
          "without the time in which it waits for others; with 0 none is.")                         \
-    SECONDS(straggler_window, "30", 1, 86400, "How long ranks are compared for that.")             \
+    SECONDS(straggler_window, "30", 1, 86400, "The time over which ranks are compared for that.")  \
     BOOL(rebalance, "false",                                                                       \
          "Each rank computes as much of the global batch as its speed allows, up to twice an "     \
          "equal share: a step then waits less for slow ranks. The sums stay exact.")               \

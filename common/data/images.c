@@ -300,8 +300,8 @@ static const struct option rows[] = {
      .help = "The shorter side of a picture is resized to this, and the middle is taken; 0 stands "
              "for data.size. ImageNet's networks are validated with 256 for a size of 224."},
     {"data.on_corrupt", OPT_CHOICE, AT(on_corrupt), "fail", .choices = corrupts,
-     .help = "What happens when a file cannot be decoded: fail ends the job; skip goes on with a "
-             "black image in its place, which loss and accuracy leave out. Both name the file."},
+     .help = "With fail, a file that cannot be decoded ends the job. With skip, a black image "
+             "takes its place, which loss and accuracy leave out. Both name the file."},
     {"data.augment.random_resized_crop", OPT_BOOL, AT(random_resized_crop), "false",
      .help = "In training, take a part of the picture, 8 to 100 % of its area and from 3:4 to 4:3 "
              "in form, at random, and resize it, as torchvision's RandomResizedCrop does."},

@@ -256,8 +256,8 @@ static const struct option rows[] = {
      .help = "last_tenth: the last tenth of the text validates, and the rest trains; none: the "
              "whole text trains, and nothing is validated."},
     {"data.tokenizer", OPT_CHOICE, AT(tokenizer), "chars", .choices = tokenizers,
-     .help = "What a token is: a byte, or a character of UTF-8; those in the file are numbered in "
-             "byte order."},
+     .help = "A token is a byte, or a character of UTF-8; the characters in the file are "
+             "numbered in byte order."},
 };
 
 const struct data_format format_text = {

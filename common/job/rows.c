@@ -64,8 +64,9 @@ static const struct option model_rows[] = {
      .help = "Batch norm's statistics are those of all ranks together, so that training does not "
              "depend on their number."},
     {"model.loss", OPT_CHOICE, AT(model.loss), "cross_entropy", .choices = losses,
-     .help = "What is minimized. mse, l1 and bce compare each output with its target, which is a "
-             "real number, or 1 for the label and 0 for others; bce takes the outputs as logits."},
+     .help = "The loss that is minimized. mse, l1 and bce compare each output with its target, "
+             "which is a real number, or 1 for the label and 0 for others; bce takes the outputs "
+             "as logits."},
 };
 
 static const struct option format_row = {"data.format",
@@ -74,7 +75,7 @@ static const struct option format_row = {"data.format",
                                          NULL,
                                          .registry = &format_entries,
                                          .flags = OPT_REQUIRED,
-                                         .help = "What the data are."};
+                                         .help = "The form of the data."};
 
 static const struct option every_format_rows[] = {
     {"data.shuffle", OPT_BOOL, AT(data.shuffle), "true",
@@ -158,9 +159,9 @@ static const struct option train_rows[] = {
     {"train.drop_last", OPT_BOOL, AT(train.drop_last), "false",
      .help = "Leave out an epoch's last batch if it is not full."},
     {"train.on_nonfinite", OPT_CHOICE, AT(train.on_nonfinite), "stop", .choices = nonfinites,
-     .help = "What happens when a loss or gradient is infinite or undefined: stop the job, or skip "
-             "that step. With precision float16 a gradient that loss scaling made infinite is not "
-             "meant: such a step is always skipped."},
+     .help = "With stop, a loss or gradient that is infinite or undefined ends the job. With "
+             "skip, that step is left out. With precision float16 a gradient that loss scaling "
+             "made infinite is not meant: such a step is always skipped."},
     {"train.grad_dtype", OPT_CHOICE, AT(train.grad_dtype), "float32", .choices = grad_dtypes,
      .flags = OPT_RESUME,
      .help = "The type in which gradients travel between ranks. bfloat16, with precision bfloat16 "
@@ -199,7 +200,8 @@ static const struct option optimizer_row = {"optimizer.name",
                                             AT(optimizer.kind),
                                             "sgd",
                                             .registry = &optimizer_entries,
-                                            .help = "How gradients change the parameters."};
+                                            .help = "The rule by which gradients change the "
+                                                    "parameters."};
 
 static const struct option every_optimizer_rows[] = {
     {"optimizer.no_decay", OPT_SET, AT(optimizer.no_decay), "[]", .choices = optimizer_kinds,
@@ -220,7 +222,7 @@ static const struct option schedule_row = {"schedule.name",
                                            AT(schedule.kind),
                                            "constant",
                                            .registry = &schedule_entries,
-                                           .help = "How the learning rate goes."};
+                                           .help = "The course of the learning rate."};
 
 static const struct option warmup_rows[] = {
     {"schedule.warmup_steps", OPT_INT, AT(schedule.warmup_steps), "0", 0, 1e12, .unit = "steps",
@@ -241,7 +243,7 @@ static const struct option strategy_row = {"strategy.name",
                                            "allreduce",
                                            .registry = &strategy_entries,
                                            .flags = OPT_RESUME,
-                                           .help = "How the ranks share the work."};
+                                           .help = "The way in which the ranks share the work."};
 
 static const struct option last_rows[] = {
     {"precision", OPT_CHOICE, AT(precision), "float32", .choices = precisions,
@@ -249,8 +251,8 @@ static const struct option last_rows[] = {
              "losses, optimizer and checkpoints are float32 in any case."},
     {"loss_scale.initial", OPT_REAL, AT(loss_scale.initial), "65536", 0, 16777216,
      .flags = OPT_ABOVE, .only = "precision", .only_values = BIT(PRECISION_FLOAT16),
-     .help = "What the loss is multiplied by at first, so that small gradients do not vanish in "
-             "float16: a power of two. It is halved when a gradient overflows."},
+     .help = "The number by which the loss is multiplied at first, so that small gradients do "
+             "not vanish in float16: a power of two. It is halved when a gradient overflows."},
     {"loss_scale.min", OPT_REAL, AT(loss_scale.min), "1", 0, 16777216, .flags = OPT_ABOVE,
      .only = "precision", .only_values = BIT(PRECISION_FLOAT16),
      .help = "The least scale, a power of two. An overflow at this scale has another cause, so "

@@ -14,8 +14,9 @@ static const struct option rows[] = {
      .also = "hidden_sizes", .help = "Sizes of the hidden layers, up to 16 of them; [] for none."},
     {"model.activation", OPT_CHOICE, AT(activation), "relu", .choices = activation_names,
      .first = ACT_NONE + 1,
-     .help = "What follows each hidden layer; lenet has relu, lenet5 tanh. gelu_tanh approximates "
-             "gelu, as GPT-2 has it, and is the one that GPUs compute within the matrix product."},
+     .help = "The activation that follows each hidden layer; lenet has relu, lenet5 tanh. "
+             "gelu_tanh approximates gelu, as GPT-2 has it, and is the one that GPUs compute "
+             "within the matrix product."},
     {"model.dropout", OPT_REAL, AT(dropout), "0", 0, 1, .flags = OPT_BELOW,
      .help = "Probability that an activation of a hidden layer is dropped in training."},
     {"model.batch_norm", OPT_BOOL, AT(batch_norm), "false",

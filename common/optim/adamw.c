@@ -22,7 +22,7 @@ struct adamw_options {
      1,                                                                                   \
      .flags = OPT_BELOW,                                                                  \
      .count = 2,                                                                          \
-     .help = "How much of the gradient's mean and of its mean square goes on."},          \
+     .help = "The parts of the gradient's mean and of its mean square that go on."},      \
     {                                                                                     \
         "optimizer.eps", OPT_REAL, AT(eps), "1e-8", 0, 1,                                 \
             .help = "Added to the root of the mean square, by which the mean is divided." \

@@ -14,7 +14,7 @@ struct lamb_options {
 static const struct option rows[] = {
     OPTIMIZER_LR("1e-3"),
     {"optimizer.betas", OPT_REALS, AT(betas), "[0.9, 0.999]", 0, 1, .flags = OPT_BELOW, .count = 2,
-     .help = "How much of the gradient's mean and of its mean square goes on."},
+     .help = "The parts of the gradient's mean and of its mean square that go on."},
     {"optimizer.eps", OPT_REAL, AT(eps), "1e-6", 0, 1,
      .help = "Added to the root of the mean square, by which the mean is divided."},
     {"optimizer.weight_decay", OPT_REAL, AT(weight_decay), "0.01", 0, 1e3,

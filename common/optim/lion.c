@@ -14,7 +14,8 @@ struct lion_options {
 static const struct option rows[] = {
     OPTIMIZER_LR("1e-4"),
     {"optimizer.betas", OPT_REALS, AT(betas), "[0.9, 0.99]", 0, 1, .flags = OPT_BELOW, .count = 2,
-     .help = "How much of the gradient's mean goes on, in the update and in what is kept of it."},
+     .help = "The parts of the gradient's mean that go on: in the update, and in the mean that "
+             "is kept."},
     {"optimizer.weight_decay", OPT_REAL, AT(weight_decay), "0", 0, 1e3,
      .help = "Each weight shrinks by this times the learning rate, apart from its gradient."},
 };

@@ -36,15 +36,15 @@ static const char *const adjusts[] = {[ADJUST_ORIGINAL] = "original",
 static const struct option rows[] = {
     OPTIMIZER_LR("0.02"),
     {"optimizer.momentum", OPT_REAL, AT(momentum), "0.95", 0, 1, .flags = OPT_BELOW,
-     .help = "How much of the gradient's mean goes on."},
+     .help = "The part of the gradient's mean that goes on."},
     {"optimizer.nesterov", OPT_BOOL, AT(nesterov), "true",
      .help = "Nesterov's momentum: look ahead by one update."},
     {"optimizer.weight_decay", OPT_REAL, AT(weight_decay), "0.1", 0, 1e3,
      .help = "Each matrix shrinks by this times the learning rate, apart from its gradient."},
     {"optimizer.adjust_lr", OPT_CHOICE, AT(adjust), "original", .choices = adjusts,
-     .help = "How the rate follows a matrix of A rows and B columns. original: times the root of "
-             "A/B, or 1 if that is more. match_rms_adamw: times 0.2 and the root of the larger, so "
-             "that a rate chosen for AdamW serves. spectral_unclamped: times the root of A/B."},
+     .help = "The factor of the rate for a matrix of A rows and B columns. original: the root of "
+             "A/B, or 1 if that is more. match_rms_adamw: 0.2 times the root of the larger, so "
+             "that a rate chosen for AdamW serves. spectral_unclamped: the root of A/B."},
     {"optimizer.ns_steps", OPT_INT, AT(steps), "5", 1, 99, .unit = "iterations",
      .help = "Newton-Schulz iterations, which make a matrix nearly orthogonal."},
     {"optimizer.ns_coefficients", OPT_REALS, AT(coefficients), "[3.4445, -4.775, 2.0315]", -100,

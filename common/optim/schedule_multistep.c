@@ -14,7 +14,7 @@ static const struct option rows[] = {
     {"schedule.milestone_steps", OPT_INTS, AT(steps), "[]", 1, 1e12, .unit = "steps",
      .help = "The rate is multiplied by gamma after these steps; [] for milestones by epochs."},
     {"schedule.gamma", OPT_REAL, AT(gamma), "0.1", 0, 1, .flags = OPT_ABOVE,
-     .help = "What the rate is multiplied by."},
+     .help = "The number by which the rate is multiplied."},
 };
 
 /* Milestones that lie at or before step `at`; `unit` is in steps. */

@@ -22,11 +22,11 @@ static const char *const compressions[] = {COMPRESS_LIST(WORD_NAME) NULL};
 const struct option allreduce_rows[ALLREDUCE_N_ROWS] = {
     {"strategy.compress", OPT_CHOICE, AT(compress.kind), "none", .choices = compressions,
      .help =
-         "How gradients travel, for slow links. float16 and bfloat16 halve the bytes: rounded, "
-         "summed in that type, widened. uint8: 8 bits a number, as strategy bytegrad. powersgd: "
-         "matrices as products of narrow ones, for large layers. onebit: the sign alone, for very "
-         "slow links. What "
-         "the last two lose is added to the next step's gradients."},
+         "The form in which gradients travel, for slow links. float16 and bfloat16 halve the "
+         "bytes: gradients are rounded, summed in that type, and widened. uint8: 8 bits a "
+         "number, as strategy bytegrad. powersgd: matrices as products of narrow ones, for large "
+         "layers. onebit: the sign alone, for very slow links. The errors of the last two are "
+         "added to the next step's gradients."},
     {"strategy.rank", OPT_INT, AT(compress.rank), "1", 1, COMPRESS_MAX_RANK, .unit = "columns",
      .only = "strategy.compress", .only_values = 1u << COMPRESS_POWERSGD,
      .help = "Columns of the matrices that powersgd sends: more are more exact."},
@@ -42,11 +42,10 @@ const struct option allreduce_rows[ALLREDUCE_N_ROWS] = {
          "included. Take them where memory is short.",
      .also = "DeepSpeed's zero_optimization.stage"},
     {"strategy.offload", OPT_CHOICE, AT(offload), "none", .choices = offloads,
-     .help =
-         "What a GPU keeps in the host's memory, where the update reads and writes it over the "
-         "bus: optimizer: what the optimizer keeps. all: the parameters, too, with strategy.zero "
-         "3. Take them where the GPU's memory is short. On CPUs everything is in that memory, "
-         "whatever the word.",
+     .help = "The part of the state that a GPU keeps in the host's memory, where the update reads "
+             "and writes it over the bus. optimizer: the optimizer's slots. all: the parameters, "
+             "too, with strategy.zero 3. Take them where the GPU's memory is short. On CPUs "
+             "everything is in that memory, whatever the word.",
      .also = "DeepSpeed's offload_optimizer, offload_param"},
     {"strategy.buddy", OPT_BOOL, AT(buddy), "true",
      .help =

@@ -41,8 +41,8 @@ static const struct option rows[] = {
     {"strategy.every", OPT_INT, AT(every), "1", 1, 1e9, .unit = "steps",
      .help = "The ranks exchange parameters in every so many steps."},
     {"strategy.peers", OPT_CHOICE, AT(peers), "all", .choices = peers,
-     .help = "With whom: all ranks, or one other rank each time (shift_one), so that less is sent "
-             "and the replicas draw near each other more slowly."},
+     .help = "all: a rank exchanges with all ranks. shift_one: with one other rank each time, so "
+             "that less is sent and the replicas draw near each other more slowly."},
 };
 
 struct decentralized {

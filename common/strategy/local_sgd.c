@@ -48,8 +48,8 @@ static const struct option rows[] = {
     {"strategy.start", OPT_INT, AT(start), "0", 0, 1e12, .unit = "steps",
      .help = "So many steps of plain all-reduce come first."},
     {"strategy.outer", OPT_CHOICE, AT(outer), "none", .choices = outers,
-     .help = "What is done with the mean: take it, or make a step of Nesterov's momentum towards "
-             "it (DiLoCo)."},
+     .help = "none: the ranks take the mean. nesterov: they make a step of Nesterov's momentum "
+             "towards it (DiLoCo)."},
     {"strategy.outer_lr", OPT_REAL, AT(outer_lr), "0.7", 0, 1e3, .flags = OPT_ABOVE,
      .only = "strategy.outer", .only_values = 1u << OUTER_NESTEROV,
      .help = "The length of that step."},

@@ -46,7 +46,8 @@ class Facts:
                      "dpfollower": run(os.environ["DPFOLLOWER"], "--help")}
         self.options = {name: set(re.findall(r"^  (--[\w-]+)", text, re.MULTILINE))
                         for name, text in self.help.items()}
-        self.read_keys(run(os.environ["DPDRIVER"], "--help-job"))
+        self.help["--help-job"] = run(os.environ["DPDRIVER"], "--help-job")
+        self.read_keys(self.help["--help-job"])
         self.rooms = re.findall(r"^subdir\('(\w+)'\)", read("common/meson.build"), re.MULTILINE)
         events = read("common/report/events.c")
         self.events = set(re.findall(r'\[EVENT_\w+\] = \{"(\w+)"', events))
@@ -217,6 +218,13 @@ BREAKS = [
 ]
 
 
+def headless(text):
+    """Sentences of a help text that have no subject, such as "What is minimized." """
+    begin = r"(?:^ +|\. +)((?:What|How|Who|Whether)\b[^\n]*)"
+    for line, start in places(text, begin, re.MULTILINE):
+        yield line, f"a sentence has no subject: {start[1]}"
+
+
 def complaints(docs, facts):
     return [f"{path}:{line}: {problem}" for path, text in docs.items() for check in CHECKS
             for line, problem in check(path, text, docs, facts)]
@@ -229,8 +237,13 @@ def main():
     found = complaints(docs, facts)
     found += [f"--help-job: model.layers: {problem}" for _, problem in
               differ("layers", set(), facts.layers - facts.listed_layers)]
+    for name, text in facts.help.items():
+        found += [f"{name}:{line}: {problem}" for line, problem in headless(text)]
     for text in found:
         print(text)
+    if len(list(headless("key: 1\n    What is it.\n    It is. How it is.\n"))) != 2:
+        found.append("headless finds nothing")
+        print(found[-1])
     for path, old, new, want in BREAKS:
         broken = complaints({**docs, path: docs[path].replace(old, new)}, facts)
         if old not in docs[path] or not any(want in c for c in broken if c not in found):
