@@ -166,16 +166,15 @@ void options_help(FILE *f)
     struct arg_group groups[N_GROUPS];
 
     groups_init(groups, NULL);
-    fprintf(f,
-            "Usage: dpfollower --root HOST:PORT [option]...\n"
-            "\n"
-            "Trains as one rank of a job: connects to a dpdriver, and takes everything but the\n"
-            "data from it. Waits for a driver that is not there yet.\n"
-            "\n"
-            "  dpfollower --root 127.0.0.1:7000\n"
-            "  dpfollower --root node1:7000 --rank 3 --secret-file secret\n"
-            "  dpfollower --root node1:7000 --ranks gpus --secret-file secret\n"
-            "\n");
+    fprintf(f, "Usage: dpfollower --root HOST:PORT [option]...\n"
+               "\n"
+               "Trains as one rank of a job: connects to a dpdriver, and takes everything but the\n"
+               "data from it. Waits for a driver that is not there yet.\n"
+               "\n"
+               "  dpfollower --root 127.0.0.1:7000\n"
+               "  dpfollower --root node1:7000 --rank 3 --secret-file secret\n"
+               "  dpfollower --root node1:7000 --ranks gpus --secret-file secret\n"
+               "\n");
     args_help(groups, N_GROUPS, f);
     fprintf(f,
             "\nExit status:\n"

@@ -2,9 +2,9 @@
  *
  * Happy path: the owner of the run directory makes the draft: a folder aside whose files have
  * nothing but their headers.  Each rank joins the draft by the folder's path, writes its part at
- * the right offsets, and fsyncs.  When all ranks have done so, the owner reads the files back,
- * compares the part of each rank with the hash that the rank tells, and puts the folder in place as
- * ckpt_save does.  The files are byte for byte those of ckpt_save.
+ * the right offsets, and fsyncs.  When all ranks have done so, the owner reads the files back, and
+ * compares the part of each rank with the hash that the rank tells.  Then it puts the folder in
+ * place as ckpt_save does.  The files are byte for byte those of ckpt_save.
  *
  * The owner's path may lead a rank on another machine nowhere, or to another disk.  The folder's
  * name contains a random number, so a rank that finds the files there, with the headers that they

@@ -51,9 +51,9 @@ void endpoint_from_socket(const struct sockaddr_storage *from, struct endpoint_a
 bool endpoint_is_any(const struct endpoint_addr *a);      /* 0.0.0.0 or :: */
 bool endpoint_is_loopback(const struct endpoint_addr *a); /* 127.0.0.0/8 or ::1 */
 
-/* 1: both addresses count as one source of connections.  A source is an IPv4 address, also if it is
- * written as an IPv6 address, or the first half of another IPv6 address, because one owner of a
- * network can have any number of addresses with that first half. */
+/* 1: both addresses count as one source of connections.  A source is an IPv4 address (also one that
+ * is written as an IPv6 address), or the first half of any other IPv6 address.  One owner of a
+ * network can have any number of addresses with the same first half. */
 bool endpoint_is_same_source(const struct endpoint_addr *a, const struct endpoint_addr *b);
 
 void endpoint_ip_text(const struct endpoint_addr *a, char out[COLL_IP_LEN]);

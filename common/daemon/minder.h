@@ -1,10 +1,10 @@
 /* minder - starts daemons on this machine and minds them: dpdriver its followers (--local,
  * --ranks), dpfollower --ranks one process for each rank.
  *
- * The children are a process group of their own, so that Ctrl-C in a terminal reaches the minder
- * alone, and the kernel sends them a signal when the minder dies, however it dies.  They write to
- * the minder's standard error.  A child learns by its environment who minds it, and how the log
- * names it until it has a rank.
+ * The children are a process group of their own, so Ctrl-C in a terminal reaches the minder alone.
+ * The kernel sends them a signal when the minder dies, however it dies.  They write to the minder's
+ * standard error.  A child learns by its environment who minds it, and how the log names it until
+ * it has a rank.
  *
  * Life:    a struct of zeros -> minder_start ..., minder_reap on SIGCHLD ... -> minder_end.
  * Threads: main's, as the kernel ties the children's lives to the thread that started them. */

@@ -1,8 +1,8 @@
 /* digits - draws the samples, and keeps those that were drawn.
  *
- * Happy path of one sample: choose a glyph, bend its control points, transform them, flatten the
- * curves to segments, keep for each pixel the least squared distance to any segment (only within a
- * segment's reach), turn distance into coverage, add noise.
+ * Happy path of one sample: choose a glyph, bend its control points, transform them, and flatten
+ * the curves to segments.  Keep for each pixel the least squared distance to any segment (only
+ * within a segment's reach).  Turn distance into coverage, and add noise.
  *
  * Same bytes everywhere: float + - * / and sqrt are exactly specified, contraction is off, and no
  * result depends on libm or on the order of a reduction.  A rotation is given by t = tan(angle/2),

@@ -1,7 +1,7 @@
 /* jpeg - JPEG files by libjpeg-turbo, as much of them as is needed.
  *
- * Only the rows and columns around the box are decoded, at the smallest of the scales 1/8, 1/4,
- * 1/2 and 1 (those that the library has vector code for) at which the box still covers the square.
+ * Only the rows and columns around the box are decoded.  The scale is the smallest of 1/8, 1/4, 1/2
+ * and 1 at which the box still covers the square; the library has vector code for these scales.
  * The library ends a call by error_exit, which jumps back to the function that called it.  Each
  * such function keeps what it changes in struct jpeg, so that the jump loses nothing.
  *

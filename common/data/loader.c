@@ -5,8 +5,8 @@
  * and releases it.
  *
  * Three counters, `filled` >= `taken` >= `released`, describe the whole ring.  Slot i % n_slots
- * belongs to the data thread from the release of batch i - n_slots until batch i is filled, and to
- * the engine from the taking of batch i until its release.
+ * belongs to the data thread from the release of batch i - n_slots until batch i is filled.  It
+ * belongs to the engine from the taking of batch i until its release.
  *
  * Failure: a batch that cannot be read stops the work; loader_next gives the batches that were
  * filled before, then the error.  A start and loader_free plan no more batches, wait for the one

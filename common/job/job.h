@@ -7,9 +7,9 @@
  * point to. An option that the job file leaves out has its default; only model.arch and data.format
  * have none.
  *
- * Compatibility: a job.yaml written by an older version stays readable.  So a key, once released,
- * keeps its type and meaning, one that goes out of use is still read, and a new one has a default
- * that means what was done before it existed.
+ * Compatibility: a job.yaml written by an older version stays readable.  So a key that was released
+ * keeps its type and meaning.  A key that goes out of use is still read.  The default of a new key
+ * means what was done before the key existed.
  *
  * Life:    job_load / job_parse -> read its fields -> job_free.  A job owns all that it
  *          points to, and is not changed after it was made (but see job_use_data).

@@ -8,10 +8,11 @@
  * dropout after out_proj, gelu and mlp.3; at the end encoder.ln, and heads.head of the class
  * token's row.  Norms have eps 1e-6, gelu is the exact one.
  *
- * Weights of the MLPs and of in_proj begin as Xavier's uniform ones, those of out_proj as PyTorch's
- * default for linear layers, conv_proj's as N(0, 1/fan_in), the positions as N(0, 0.02^2), and
- * heads.head and class_token as 0.  Biases begin as 0, but the MLPs' as N(0, 1e-12).
- * torchvision cuts conv_proj's values off at -2 and 2, where none lies with images. */
+ * The initial weights of the MLPs and of in_proj are Xavier's uniform ones.  Those of out_proj are
+ * PyTorch's default for linear layers, those of conv_proj are from N(0, 1/fan_in), and the
+ * positions from N(0, 0.02^2).  heads.head and class_token begin as 0.  Biases begin as 0, but the
+ * MLPs' as N(0, 1e-12). torchvision cuts conv_proj's values off at -2 and 2, where none lies with
+ * images. */
 #include "model/vit.h"
 
 #include "base/util.h"

@@ -1,6 +1,6 @@
 /* Happy path: start -> bytes ... -> the owner closes with linger: the queue drains, shutdown(2)
- * tells the peer, its close is awaited (closing with unread input would make the kernel send RST,
- * which destroys what the peer has not read yet, such as the reason of a refusal), gone.
+ * tells the peer, its close is awaited, gone.  Closing with unread input would make the kernel send
+ * RST, which destroys the bytes that the peer has not read yet, such as the reason of a refusal.
  *
  * Failure modes: the peer closes or resets -> ended; the peer does not read -> the queue fills and
  * stream_send fails; the peer never closes, or stops reading -> the linger timer does. */

@@ -56,10 +56,9 @@ int stream_send(struct stream *s, const void *data, size_t len, void (*done)(voi
                 void *owner, struct err *err);
 
 /* Close; the only callback after this is `gone`.  With linger_ms 0 queued data is dropped, also
- * that of an earlier call.
- * Otherwise it is sent and the sending half is closed.  The rest is closed when the other side has
- * closed, too, when it has taken nothing for linger_ms (counted while this loop runs), or when it
- * has not taken all within STREAM_PATIENCE times that. */
+ * that of an earlier call.  Otherwise it is sent and the sending half is closed.  The rest is
+ * closed in one of three cases: the other side has closed, too; it has taken nothing for linger_ms
+ * (counted while this loop runs); or it has not taken all within STREAM_PATIENCE times that. */
 void stream_close(struct stream *s, int linger_ms);
 
 #endif

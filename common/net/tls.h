@@ -7,9 +7,9 @@
  * context this layer only hands bytes through.
  *
  * A stranger costs little: an SSL object is made only when a whole ClientHello of a likely size is
- * there, at most 64 KiB may come before the peer has proven the key, and no higher layer sees those
- * bytes.  Data to send waits until the peer has proven the key, and is encrypted as the socket
- * takes it.
+ * there.  At most 64 KiB may come before the peer has proven the key, and no higher layer sees
+ * those bytes.  Data to send waits until the peer has proven the key, and is encrypted as the
+ * socket takes it.
  *
  * Life:    tls_context_new once, kept until the last connection is gone.  Each connection as in
  *          stream.h; `open` when the peer has proven the key (`bytes` never comes before).

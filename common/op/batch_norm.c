@@ -34,8 +34,8 @@
  * batch_norm_fold        w [C,..], b? [C], weight, bias, running_mean, running_var
  *                        -> filter [C,..], shift [C]
  *   filter[c,..] = w[c,..] * s and shift[c] = (b[c] - m[c]) * s + bias[c], s = weight / sqrt(v +
- * eps), so that a conv2d with filter and shift computes what batch_norm_infer makes of a conv2d
- * with w and b.
+ * eps).  So a conv2d with filter and shift computes what batch_norm_infer makes of a conv2d with w
+ * and b.
  *
  * act is attr.norm.act: none or relu, whose NaN is 0.  program/fuse.c makes the fused forms.  With
  * relu and no add, the gradients' operators compute the relu's gradient, too: they take weight and

@@ -3,10 +3,10 @@
  *     graph (model/) -> program_differentiate -> layout_new -> program_new -> program_bind
  *     -> program_run_stage, again and again
  *
- * program_new applies the fusions that the backend offers, repeats the blocks' nodes in the
- * backward pass if the graph says so (graph.recompute), drops unused nodes, makes kernels and plans
- * the memory of temporaries.  program_bind gives every value its address.  Running a stage
- * allocates nothing, decides nothing and takes no lock.
+ * program_new applies the fusions that the backend offers.  It repeats the blocks' nodes in the
+ * backward pass if the graph says so (graph.recompute), and drops unused nodes.  Then it makes
+ * kernels and plans the memory of temporaries.  program_bind gives every value its address.
+ * Running a stage allocates nothing, decides nothing and takes no lock.
  *
  * A program runs in stages, because collectives happen between kernels:
  *     RUN     executes kernels
@@ -133,11 +133,11 @@ const void *program_logits(const struct program *p);
  * such output. */
 const void *program_output(const struct program *p, const char *name, const struct value **value);
 
-/* Run the program again, kernel by kernel and without collectives, and name the first node that
- * reads a sample, parameter or state that is not finite, or writes an output that is not: "conv2
- * (conv2d): output [256,9,9,50] element 12 is inf".  Returns 1 if there is such a node, else 0.
- * Metrics and the control vector stay as they were.  Gradients and shadows become those of this
- * rank and of this run alone, so call it only for a step that is not applied. */
+/* Run the program again, kernel by kernel and without collectives.  Name the first node that reads
+ * a sample, parameter or state that is not finite, or that writes such an output: "conv2 (conv2d):
+ * output [256,9,9,50] element 12 is inf".  Returns 1 if there is such a node, else 0.  Metrics and
+ * the control vector stay as they were.  Gradients and shadows become those of this rank and of
+ * this run alone, so call it only for a step that is not applied. */
 int program_find_nonfinite(struct program *p, char *text, size_t cap, struct err *err);
 
 /* Append the stages and their nodes after fusion, with places: for logs and tests. */

@@ -1,7 +1,8 @@
 /* sketch - a small graph whose values lie at given addresses, made into a program of its own.
  *
- * The work around the layers (the update of the parameters, the strategies' compression) is made of
- * such programs, so it runs on every backend, and a device records it as it records any kernel.
+ * The work around the layers is made of such programs: the update of the parameters, and the
+ * strategies' compression.  So it runs on every backend, and a device records it as it records any
+ * kernel.
  *
  * Life:    sketch_begin -> sketch_place, sketch_node ... -> sketch_end -> program_bind ->
  *          sketch_run ... -> program_free.

@@ -162,7 +162,7 @@ static int make_reproject(struct power *w, const struct power_bucket *b, struct 
 }
 
 /* The next q is Q.  But a column of Q that is zero, as after a gradient of zeros, would stay zero
- * for ever, so the column of the present q is kept for the next step instead. */
+ * for ever.  So the column of the present q is kept for the next step instead. */
 static void add_next_q(struct sketch *s, const struct power_bucket *b, const struct part *k,
                        int64_t c)
 {

@@ -215,8 +215,8 @@ static int is_clean(const struct step_result *s)
     return s->applied && !s->control.n_stop && !s->control.n_checkpoint && !s->control.n_regroup;
 }
 
-/* The norm of the gradient of the mean loss.  The summed gradient is multiplied by the loss scale,
- * and belongs to a loss that was divided by the number of all targets instead of the weight of
+/* The norm of the gradient of the mean loss.  The summed gradient is multiplied by the loss scale.
+ * It belongs to a loss that was divided by the number of all targets, instead of the weight of
  * those that were seen (update_scale in op/update.h). */
 static double grad_norm(const struct trainer *t, const struct flight *f, const float *r)
 {

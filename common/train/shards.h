@@ -106,9 +106,9 @@ struct shard_source {
 enum { SHARDS_LOST = 1 };
 
 /* The ranks agree on the newest step of which every shard is left, and a rank on which that step is
- * prepared makes its update.  Fills *out, which shard_source_fini frees.  Returns SHARDS_LOST (>
- * 0), on all ranks alike, if the newest step is not left whole and an older one is not to be taken
- * (takes_older), or if no step is left whole; *err says what is missing. */
+ * prepared makes its update.  Fills *out, which shard_source_fini frees.  Returns SHARDS_LOST (> 0)
+ * on all ranks alike in two cases: the newest step is not left whole, and an older one is not to be
+ * taken (takes_older); or no step is left whole; *err says what is missing. */
 int shards_agree(struct state *s, struct coll *c, struct shard_source *out, struct err *err);
 void shard_source_fini(struct shard_source *from);
 

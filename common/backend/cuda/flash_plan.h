@@ -1,10 +1,10 @@
 /* flash_plan - the cuDNN plans of attention: of op/attention.c's operator and of its gradient.
  *
- * Each is one graph of small operations, in an order and with types that cuDNN knows as attention
- * and computes by tiles, so that no T x T matrix of scores is in memory.  The exception is the
+ * Each is one graph of small operations.  cuDNN knows their order and types as attention, and
+ * computes them by tiles, so that no T x T matrix of scores is in memory.  The exception is the
  * gradient: its plan writes the gradient of the scores to its workspace, 2*T*T bytes for each head
- * of each sample, because the plan without it adds in no fixed order, and a resumed job must repeat
- * itself.
+ * of each sample.  The plan without this workspace adds in no fixed order, and a resumed job must
+ * repeat itself.
  *
  * This is apart from flash.c so that tests/cudnn can build, without a GPU, the plans that kernels
  * run. */

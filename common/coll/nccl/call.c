@@ -104,9 +104,9 @@ void nccl_pause(int *n_pauses)
 }
 
 /* Wait until NCCL's own threads are done.  After an abort, or a failure of the other communicator,
- * such a thread gets a moment more, because its work on a stream that is being recorded must not
- * come after the recording's end.  A thread that waits for other ranks goes on until the
- * communicator is aborted; it does nothing to streams then. */
+ * such a thread gets a moment more.  Its work on a stream that is being recorded must not come
+ * after the recording's end.  A thread that waits for other ranks goes on until the communicator is
+ * aborted; it does nothing to streams then. */
 static int settle(struct nccl *n, const char *what, int64_t until_ns, struct err *err)
 {
     enum { GRACE_MS = 200, LAST_LOOKS = 4 };
