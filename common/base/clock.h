@@ -1,6 +1,8 @@
 /* clock - the two clocks of the system.
  *
- * Durations use the monotonic clock only, since the other one may be set. */
+ * Durations use the monotonic clock only, since the other one may be set.
+ *
+ * Threads: any. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 

@@ -3,7 +3,9 @@
  *
  * Blob, big-endian:  0 "dpE3"   4 rank u16   6 size u16   8 window u32
  *                   12 family u8 (4 or 6), a zero   14 port u16   16 ip[16] (IPv4: 4, then zeros)
- *                   32 random[32] */
+ *                   32 random[32]
+ *
+ * Threads: any; nothing is kept. */
 #ifndef COLL_ENDPOINT_H
 #define COLL_ENDPOINT_H
 

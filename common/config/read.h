@@ -5,6 +5,7 @@
  * then makes the choices, in the table's order, and fills in fields and defaults.
  *
  * Life:    reader_init -> read_yaml -> read_set ... -> read_finish -> reader_fini.
+ * Threads: one at a time.
  * Errors:  ERR_CONFIG, with the place in front. */
 #ifndef CONFIG_READ_H
 #define CONFIG_READ_H

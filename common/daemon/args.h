@@ -3,8 +3,9 @@
  * Options are long ones (--name VALUE or --name=VALUE); an unambiguous beginning is enough.  When
  * one is given twice, the last counts.
  *
- * Errors: ERR_ARG; ERR_UNSUPPORTED for an option that this build cannot serve.  One line with the
- * remedy. */
+ * Threads: any; nothing is kept.
+ * Errors:  ERR_ARG; ERR_UNSUPPORTED for an option that this build cannot serve.  One line with the
+ *          remedy. */
 #ifndef DAEMON_ARGS_H
 #define DAEMON_ARGS_H
 

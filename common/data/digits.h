@@ -3,10 +3,12 @@
  * Sample i of (seed, purpose) is a pure function of the three: the digit i % 10 as a polyline with
  * random rotation, scale, shear, shift, bent corners, thickness, brightness and noise (RNG_DIGITS).
  * Only + - * / sqrt and comparisons in float and integer arithmetic are used, so every machine
- * draws the same bytes. Validation samples are other draws than training samples, of the same
+ * draws the same bytes.  Validation samples are other draws than training samples, of the same
  * distribution.
  *
- * Opening is instant: a sample is drawn when it is first gathered (6 to 8 us) and kept. */
+ * Opening is instant: a sample is drawn when it is first gathered (6 to 8 us) and kept.
+ *
+ * Threads: any, as for every data set (data/dataset.h). */
 #ifndef DATA_DIGITS_H
 #define DATA_DIGITS_H
 

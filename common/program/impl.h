@@ -1,7 +1,7 @@
 /* impl - the structs and functions that the files of program/ share.  Only these files and tests
  * include it.
  *
- * program_new calls them in this order: fuse.c rewrites the graph, recompute.c repeats parts of it,
+ * program_new works in this order: fuse.c rewrites the graph, recompute.c repeats parts of it,
  * and prune.c drops unused nodes.  program.c makes a step of each node that is left, stages.c cuts
  * the steps into stages, and plan.c gives temporaries their places. */
 #ifndef PROGRAM_IMPL_H

@@ -8,7 +8,9 @@
  *   standby at 10.0.0.9:7001
  *
  * "slowness" is the time that a rank is busy in a step, divided by the median of the ranks.  '*'
- * marks a straggler, '-' a value that is not known. */
+ * marks a straggler, '-' a value that is not known.
+ *
+ * Threads: any; pure. */
 #ifndef REPORT_STATUS_H
 #define REPORT_STATUS_H
 

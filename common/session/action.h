@@ -11,7 +11,9 @@
  *     }
  *
  * To keep an object that an action owns, take it and set its pointer in the action to NULL
- * (a.command, a.send.frame). */
+ * (a.command, a.send.frame).
+ *
+ * Threads: the thread of the session machine. */
 #ifndef SESSION_ACTION_H
 #define SESSION_ACTION_H
 

@@ -2,7 +2,9 @@
  *
  * The driver treats its own engine and those of its followers alike: a struct cmd goes to rank 0's
  * engine directly, and to the others as a message.  Reports come in the same way.  wire/fields.h
- * says which member travels in which field. */
+ * says which member travels in which field.
+ *
+ * Threads: any; nothing is kept. */
 #ifndef SESSION_CONVERT_H
 #define SESSION_CONVERT_H
 

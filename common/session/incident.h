@@ -1,8 +1,10 @@
 /* incident - the last collectives of all ranks, at a time when something kept them waiting for
- * good. They are written to a file for the operator.
+ * good.  They are written to a file for the operator.
  *
  * The driver's session makes incidents (driver_incident.c) and hands them over with
- * ACTION_INCIDENT.  incident_free frees them. */
+ * ACTION_INCIDENT.  incident_free frees them.
+ *
+ * Threads: one at a time. */
 #ifndef SESSION_INCIDENT_H
 #define SESSION_INCIDENT_H
 

@@ -9,7 +9,9 @@
  * form again without the standby only if so many followers of the formation before take part that
  * the rest could not make the standby the leader.  So at any time at most one of the two finds
  * enough followers.  Both rules use voters_let_standby_lead.  docs/design.md, section 6, has the
- * argument. */
+ * argument.
+ *
+ * Threads: any; pure. */
 #ifndef SESSION_VOTERS_H
 #define SESSION_VOTERS_H
 

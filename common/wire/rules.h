@@ -2,7 +2,9 @@
  *
  * msg_check walks a message by protobuf-c's descriptors beside these rules.  They are made from the
  * rows of wire/fields.h.  A field without a rule, or a rule without a field, is a bug that a test
- * and the check itself find. */
+ * and the check itself find.
+ *
+ * Threads: any; the rules are constant. */
 #ifndef WIRE_RULES_H
 #define WIRE_RULES_H
 
