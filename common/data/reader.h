@@ -1,6 +1,8 @@
 /* reader - the conversion from stored numbers to those of programs, for dataset.c.
  *
- * A reader states in its spec how its numbers are stored; the reader converts nothing itself. */
+ * The code of a format states in its spec how its numbers are stored, and converts nothing itself.
+ *
+ * Threads: any; pure. */
 #ifndef DATA_READER_H
 #define DATA_READER_H
 

@@ -5,7 +5,7 @@
  *
  * Parameters are NAME.weight and NAME.bias, states NAME.running_mean and NAME.running_var, with
  * PyTorch's defaults: U(-1/sqrt(fan_in), 1/sqrt(fan_in)) for weights and biases of conv2d and
- * linear, 1 and 0 for norms; batch norm has eps 1e-5 and momentum 0.1, layer norm eps 1e-5.
+ * linear, 1 and 0 for norms; batch norm has eps 1e-5 and momentum 0.1.
  *
  * Threads: as the graph. */
 #ifndef MODEL_LAYER_H

@@ -1,6 +1,6 @@
 /* text - text that may be shown on a terminal: UTF-8 without characters that control one.
  *
- * Pure. */
+ * Threads: any; pure. */
 #ifndef WIRE_TEXT_H
 #define WIRE_TEXT_H
 
