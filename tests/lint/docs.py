@@ -64,6 +64,8 @@ class Facts:
                       for folder, folders, names in os.walk(TOP) for name in names
                       if not os.path.relpath(folder, TOP).startswith(("build", ".git", "runs"))}
 
+        text = "".join(read(f"common/config/deepspeed{part}.c") for part in ("", "_keys", "_job"))
+        self.deepspeed = set(".".join(re.findall(r'"([\w.]+)"', text)).split("."))
         path = "common/model/layers.c"
         layers = the(r"^static const struct kind kinds.*?^};", read(path), path)[0]
         self.layers = set(re.findall(r'^    {"(\w+)"', layers, re.MULTILINE))
@@ -179,6 +181,12 @@ def check_lists(path, text, docs, facts):
         faults = the(r"^\| WHAT \|.*?\n\n", text, path)[0]
         yield from differ("WHAT", set(re.findall(r"^\| `([a-z]+)", faults, re.M)), facts.faults)
         yield from check_resume(path, text, facts)
+        rows = the(r"^\| DeepSpeed's \| ours \|.*?\n\n", text, path)[0].split("\n")[2:]
+        for name in re.findall(r"`([\w.]+)", " ".join(row.split(" | ")[0] for row in rows)):
+            last = name.split(".")[-1]  # "offload_" stands for all that begin so
+            if not any(w == last or last.endswith("_") and w.startswith(last)
+                       for w in facts.deepspeed):
+                yield 1, f"config/deepspeed reads no {name}"
 
 
 def check_resume(path, text, facts):
@@ -213,6 +221,7 @@ BREAKS = [
     ("docs/operating.md", "`steps_lost`", "", "fields of events: steps_lost"),
     ("docs/operating.md", "POINT is `gather`, ", "POINT is ", "POINT: gather"),
     ("docs/operating.md", "| `stop` | The", "| `halt` | The", "WHAT: halt"),
+    ("docs/operating.md", "| `gradient_clipping`", "| `gradient_clip`", "reads no gradient_clip"),
     ("docs/operating.md", "`train.bucket_bytes`, `report", "`report",
      "keys of a resumed run: train.bucket_bytes"),
 ]
