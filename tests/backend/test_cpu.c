@@ -1,7 +1,7 @@
 /* Tests of the cpu backend: its memory, the fusions that it offers, its threads, its errors.
  *
  * The kernels that every rank runs for itself must also give the same bits as plain scalar code in
- * the documented order, whatever vectors this processor has and however many threads there are. */
+ * the documented order.  This holds for any vectors of the processor and any number of threads. */
 #include "../test.h"
 
 #include <math.h>

@@ -5,11 +5,12 @@
                  --precision float32|tf32|bfloat16 --device cuda|cpu
     torch_gpu.py --ceilings --device cuda|cpu
 
-The script is as favourable to PyTorch as we know how: the whole data set is on the device as floats
-scaled once, a batch is two gathers there, gradients are written instead of added to zeros
-(zero_grad to None, before the forward), SGD is fused if possible, cuDNN picks its algorithms by
-timing, images are NCHW or NHWC, whichever trains faster here, and nothing is read back in the timed
-part.
+The script is as favourable to PyTorch as we know how.  The whole data set is on the device as
+floats scaled once, and a batch is two gathers there.  Gradients are written instead of added to
+zeros (zero_grad to None, before the forward).  SGD is fused if possible.  cuDNN picks its
+algorithms by timing.  Images are NCHW or NHWC, whichever trains faster here.  Nothing is read back
+in the timed part.
+
 eager     the code as it is written
 compiled  model and loss by torch.compile(mode="max-autotune"); NHWC
 graph     gather, forward, backward and optimizer captured once as a CUDA graph and replayed

@@ -4,11 +4,11 @@ steps in bfloat16 (autocast), and prints one line of JSON.
 
     torch_gpu_models.py --case JSON --kind eager|compiled --steps N --device cuda|cpu
 
-JSON is a case of gpu_models.py.  As favourable to PyTorch as we know how: one batch that lies ready
-on the device, channels_last, scaled_dot_product_attention, fused optimizers, TF32 for what stays in
-float32, cuDNN's algorithms chosen by timing, gradients written instead of added to zeros, and
-nothing read back in the timed part.  The timed steps end by synchronising with the GPU, and begin
-after ten untimed ones.
+JSON is a case of gpu_models.py.  The script is as favourable to PyTorch as we know how.  One batch
+lies ready on the device.  It uses channels_last, scaled_dot_product_attention, fused optimizers,
+and TF32 for all that stays in float32.  cuDNN chooses its algorithms by timing.  Gradients are
+written instead of added to zeros.  Nothing is read back in the timed part.  The timed steps end by
+synchronising with the GPU, and begin after ten untimed ones.
 """
 import argparse
 import json

@@ -1,7 +1,8 @@
 /* disk - the calls by which checkpoints are written, seen on their way to the kernel.
  *
- * A test program linked with --wrap for each of them (meson.build) can record them, as operations
- * on paths inside one folder, and can make the n-th of them fail, or do only a part.
+ * A test program is linked with --wrap for each of them (meson.build).  It can record them, as
+ * operations on paths inside one folder.  It can also make the n-th of them fail, or do only a
+ * part.
  *
  * Threads: one. */
 #ifndef TESTS_CKPT_DISK_H

@@ -1,5 +1,6 @@
-/* coll/shm, coll/samehost: links of one machine carry every byte in order, wait, end and time out
- * as others do, refuse what a broken peer does to the memory, and are made where they can be. */
+/* coll/shm, coll/samehost: links of one machine carry every byte in order.  They wait, end and time
+ * out as others do.  They refuse what a broken peer does to the memory, and are made where they can
+ * be. */
 #include "../test.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* conv2d, linear and attention of backend/cuda on every case of the operator table, over stand-ins
- * for cuDNN and cuBLASLt that compute exactly what their descriptors say, and the simulator for our
- * own passes.  A wrong layout, operand, transposition, scratch size or fallback fails here; the
+/* conv2d, linear and attention of backend/cuda on every case of the operator table.  Stand-ins for
+ * cuDNN and cuBLASLt compute exactly what their descriptors say, and the simulator runs our own
+ * passes.  A wrong layout, operand, transposition, scratch size or fallback fails here; the
  * libraries' own arithmetic is not tested. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,8 +3,8 @@
  *     router NAMESPACE...      names as `ip netns add` makes them
  *
  * Host k gets the device `eth` with the address 10.79.0.(k + 1)/24.  The device is a TUN: every
- * IPv4 packet that the host sends comes to this process, which passes it on to the host with the
- * packet's destination, late, never, or out of order, as the commands on standard input say:
+ * IPv4 packet that the host sends comes to this process.  The process passes the packet on to the
+ * host of its destination, late, never, or out of order, as the commands on standard input say:
  *
  *     delay MS          every packet arrives so much later
  *     loss PERCENT      of the packets, at random, are dropped

@@ -8,9 +8,9 @@
  * collectives that are recorded are in the backend's.
  *
  * An urgent collective that is not recorded is two pieces of work.  The first one hands a copy of
- * the memory to the urgent channel of coll/tcp, and the second one, which takes the result, is done
- * when somebody joins, or when coll_device_passed finds that the result is there.  So the two
- * channels do not wait for each other.
+ * the memory to the urgent channel of coll/tcp.  The second one takes the result.  It is done when
+ * somebody joins, or when coll_device_passed finds that the result is there.  So the two channels
+ * do not wait for each other.
  *
  * As NCCL does, it wants the same call of all ranks, in the same way: done at once by all, or
  * recorded by all.  With NCCL, a rank that differs hangs the others; here it is an error, unless

@@ -1,6 +1,6 @@
 /* Golden runs in half precision, most of them LeNet's: by the cpu backend, and by our own kernels
- * on the simulated GPU, where the results of libraries are computed by the cpu backend in float32
- * and rounded once, as tensor cores do.
+ * on the simulated GPU.  There the cpu backend computes the results of libraries in float32, and
+ * rounds them once, as tensor cores do.
  *
  * The losses differ from PyTorch's float32 losses only by the rounding of the half-precision type.
  * With a gradient lost, unscaled twice or rounded in the wrong place, they differ much more. */

@@ -1,5 +1,5 @@
-/* Tests of keys: a key's name shows neither the key nor that it was used before, a driver takes any
- * of its secrets, a follower tries its own in turn, and a follower's keys make no driver. */
+/* Tests of keys.  A key's name shows neither the key nor that it was used before.  A driver takes
+ * any of its secrets, and a follower tries its own in turn.  A follower's keys make no driver. */
 #include "../test.h"
 
 #include <openssl/evp.h>

@@ -1,5 +1,6 @@
-/* Tests of metrics.csv: header, rows in rising order, cut at the step that a run goes on from and
- * at a torn line, and left alone where its header is another one or another driver owns the run. */
+/* Tests of metrics.csv: its header, and rows in rising order.  It is cut at the step that a run
+ * goes on from, and at a torn line.  It is left alone where its header is another one, or where
+ * another driver owns the run. */
 #include "../test.h"
 
 #include <math.h>

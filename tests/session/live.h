@@ -4,9 +4,9 @@
  * The sessions are the real ones.  Their engines answer at once or when told, and connections
  * deliver in order.  The bytes say what happens next: a message of the right sequence is delivered
  * as it is, changed in some bytes, or twice; another valid message comes in its place, from either
- * side; connections come and go; engines fail; time passes; operators stop.  These must hold: no
- * session acts after it has ended or on a closed connection, all that it sends passes the checks of
- * the other side, and all sessions have ended in bounded time once nothing more happens. Seeds:
+ * side; connections come and go; engines fail; time passes; operators stop.  These must hold.  No
+ * session acts after it has ended, or on a closed connection.  All that it sends passes the checks
+ * of the other side.  All sessions have ended in bounded time once nothing more happens.  Seeds:
  * tests/fuzz/corpus/session (any text will do: "r" runs things as they should). */
 #ifndef TESTS_SESSION_LIVE_H
 #define TESTS_SESSION_LIVE_H
