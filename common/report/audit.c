@@ -8,7 +8,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/util.h"
 #include "report/json_text.h"
 
 struct audit {
@@ -38,23 +37,13 @@ void audit_free(struct audit *a)
     free(a);
 }
 
-/* Takes o. */
-static void add(struct audit *a, json_t *o)
-{
-    char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(16));
-
-    ASSERT(text);
-    json_decref(o);
-    lines_add(a->lines, text);
-    free(text);
-}
-
 void audit_asked(struct audit *a, const char *request, int64_t uid, int64_t pid,
                  const char *refused)
 {
-    add(a, json_pack("{s:s, s:f, s:o, s:I, s:I, s:o}", "event", "asked", "time", clock_wall_s(),
-                     "request", json_text(request), "uid", (json_int_t)uid, "pid", (json_int_t)pid,
-                     "refused", json_text(refused)));
+    json_text_line(a->lines,
+                   json_pack("{s:s, s:f, s:o, s:I, s:I, s:o}", "event", "asked", "time",
+                             clock_wall_s(), "request", json_text(request), "uid", (json_int_t)uid,
+                             "pid", (json_int_t)pid, "refused", json_text(refused)));
 }
 
 /* 1: a line may be written for one more peer. */
@@ -85,8 +74,8 @@ static void omit(struct audit *a)
 void audit_flush(struct audit *a)
 {
     if (a->n_omitted)
-        add(a, json_pack("{s:s, s:f, s:I}", "event", "omitted", "time", clock_wall_s(), "count",
-                         (json_int_t)a->n_omitted));
+        json_text_line(a->lines, json_pack("{s:s, s:f, s:I}", "event", "omitted", "time",
+                                           clock_wall_s(), "count", (json_int_t)a->n_omitted));
     a->n_omitted = 0;
 }
 
@@ -97,6 +86,6 @@ void audit_refused(struct audit *a, const char *reason)
         return;
     }
     audit_flush(a);
-    add(a, json_pack("{s:s, s:f, s:o}", "event", "refused", "time", clock_wall_s(), "reason",
-                     json_text(reason)));
+    json_text_line(a->lines, json_pack("{s:s, s:f, s:o}", "event", "refused", "time",
+                                       clock_wall_s(), "reason", json_text(reason)));
 }

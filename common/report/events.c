@@ -79,16 +79,6 @@ static void put_numbers(json_t *o, const char *key, const double *v, int n)
     json_object_set_new(o, key, a);
 }
 
-static void event_write(struct events *e, json_t *o)
-{
-    char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(16));
-
-    ASSERT(text);
-    json_decref(o);
-    lines_add(e->lines, text);
-    free(text);
-}
-
 /* ---- the fields of each kind ---- */
 
 static void put_rank(json_t *o, const struct session_event *ev)
@@ -342,5 +332,5 @@ void events_add(struct events *e, const struct session_event *ev)
     kinds[ev->kind].put(o, ev);
     if (ev->kind == EVENT_START)
         put_text(o, "device", e->device);
-    event_write(e, o);
+    json_text_line(e->lines, o);
 }

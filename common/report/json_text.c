@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/text.h"
+#include "base/util.h"
 
 json_t *json_text(const char *text)
 {
@@ -17,4 +18,14 @@ json_t *json_text(const char *text)
     o = clean ? json_string(clean) : json_null();
     free(clean);
     return o;
+}
+
+void json_text_line(struct lines *l, json_t *o)
+{
+    char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(16));
+
+    ASSERT(text);
+    json_decref(o);
+    lines_add(l, text);
+    free(text);
 }
