@@ -71,12 +71,7 @@ void keep_seek(struct follower *f, int is_closed, const char *why)
 
 void keep_seek_on(struct follower *f, int is_closed, const char *why)
 {
-    struct kept *k = &f->kept;
-    if (!k->said || strcmp(k->said, why) != 0) {
-        queue_log(&f->out, LOG_INFO, "the driver at %s is of no use yet: %s", f->o.driver, why);
-        free(k->said);
-        k->said = xstrdup(why);
-    }
+    queue_log_useless(&f->out, f->o.driver, why, &f->kept.said);
     if (!is_closed)
         queue_close(&f->out, CONN, why);
     f->stage = STAGE_SEEK;

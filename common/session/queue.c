@@ -131,6 +131,15 @@ void queue_log(struct action_queue *q, enum log_level level, const char *fmt, ..
     queue_put(q, &a);
 }
 
+void queue_log_useless(struct action_queue *q, const char *address, const char *why, char **said)
+{
+    if (*said && strcmp(*said, why) == 0)
+        return;
+    queue_log(q, LOG_INFO, "the driver at %s is of no use yet: %s", address, why);
+    free(*said);
+    *said = xstrdup(why);
+}
+
 const char *session_reason(const struct err *why)
 {
     const char *text = why ? why->msg : "it closed the connection (crashed or killed?)";

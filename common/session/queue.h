@@ -31,6 +31,10 @@ void queue_inject(struct action_queue *q, const struct injection *f);
 void queue_log(struct action_queue *q, enum log_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Log why the driver that was found at this address is of no use yet.  *said is the reason that was
+ * logged last, or NULL: it is not logged again. */
+void queue_log_useless(struct action_queue *q, const char *address, const char *why, char **said);
+
 /* The time of a session, which stands still while the caller's loop stalls.
  *
  * A session asks to be called at least a few times a second.  If it is called later than it asked

@@ -110,11 +110,7 @@ static void finish(struct standby *s, int status, int is_closed, const char *tex
 /* The process that was found does not lead the run now: seek on. */
 static void seek_on(struct standby *s, int is_closed, const char *why)
 {
-    if (!s->said || strcmp(s->said, why) != 0) {
-        queue_log(&s->out, LOG_INFO, "the driver at %s is of no use yet: %s", s->o.driver, why);
-        free(s->said);
-        s->said = xstrdup(why);
-    }
+    queue_log_useless(&s->out, s->o.driver, why, &s->said);
     if (!is_closed)
         queue_close(&s->out, DRIVER, why);
     seek(s, 1);
