@@ -35,10 +35,16 @@ static int start_one(struct local *l, int number, int is_any, struct err *err)
                                  .death_signal = SIGKILL};
     const char *device = place ? place->device : device_is_cuda(o->device) ? "cuda" : "cpu";
     char root[ADDR_MAX_HOST + 16];
+    const struct minder_follower follower = {.program = l->program,
+                                             .root = root,
+                                             .device = device,
+                                             .rank = is_any ? -1 : number,
+                                             .n_threads = place ? place->n_threads
+                                                                : (int)o->common.n_threads,
+                                             .secret_fd = l->secret_fd};
 
     snprintf(root, sizeof root, strchr(l->host, ':') ? "[%s]:%d" : "%s:%d", l->host, l->port);
-    minder_add_follower(&c, &o->common, l->program, root, is_any ? -1 : number, device,
-                        place ? place->n_threads : (int)o->common.n_threads, l->secret_fd);
+    minder_add_follower(&c, &o->common, &follower);
     minder_add(&c, "--once", NULL);
     return minder_start(&l->minder, &order, number, err) < 0
                ? err_wrap(err, "the follower of rank %d", number)

@@ -72,9 +72,14 @@ static int start_child(struct agent *a, int number, struct err *err)
                                        .place = place,
                                        .secret_fd = -1,
                                        .death_signal = SIGTERM};
+    const struct minder_follower follower = {.program = a->program,
+                                             .root = o->root_text,
+                                             .device = place->device,
+                                             .rank = rank_of(a, number),
+                                             .n_threads = place->n_threads,
+                                             .secret_fd = -1};
 
-    minder_add_follower(&c, &o->common, a->program, o->root_text, rank_of(a, number), place->device,
-                        place->n_threads, -1);
+    minder_add_follower(&c, &o->common, &follower);
     if (o->data)
         minder_add(&c, "--data", o->data);
     if (o->once) {

@@ -80,16 +80,15 @@ void minder_add(struct minder_command *c, const char *option, const char *value)
 }
 
 void minder_add_follower(struct minder_command *c, const struct daemon_options *o,
-                         const char *program, const char *root, int rank, const char *device,
-                         int n_threads, int secret_fd)
+                         const struct minder_follower *f)
 {
-    snprintf(c->rank, sizeof c->rank, rank < 0 ? "any" : "%d", rank);
-    snprintf(c->threads, sizeof c->threads, "%d", n_threads);
-    minder_add(c, program, NULL);
-    minder_add(c, "--root", root);
+    snprintf(c->rank, sizeof c->rank, f->rank < 0 ? "any" : "%d", f->rank);
+    snprintf(c->threads, sizeof c->threads, "%d", f->n_threads);
+    minder_add(c, f->program, NULL);
+    minder_add(c, "--root", f->root);
     minder_add(c, "--rank", c->rank);
-    minder_add(c, "--device", device);
-    if (n_threads)
+    minder_add(c, "--device", f->device);
+    if (f->n_threads)
         minder_add(c, "--threads", c->threads);
     if (o->iface)
         minder_add(c, "--iface", o->iface);
@@ -99,8 +98,8 @@ void minder_add_follower(struct minder_command *c, const struct daemon_options *
         minder_add(c, "--test-shared-gpu", NULL);
     for (size_t i = 0; i < o->secret_files.n; i++)
         minder_add(c, "--secret-file", o->secret_files.item[i]);
-    if (secret_fd >= 0) {
-        secret_descriptor_path(secret_fd, c->secret);
+    if (f->secret_fd >= 0) {
+        secret_descriptor_path(f->secret_fd, c->secret);
         minder_add(c, "--secret-file", c->secret);
     }
     minder_add(c, "--log-format", o->log_format == LOG_JSON ? "json" : "text");

@@ -40,12 +40,16 @@ struct minder_command {
 /* Append an option, and its value unless that is NULL. */
 void minder_add(struct minder_command *c, const char *option, const char *value);
 
-/* Append what every rank is given: --root, --rank (-1: any), --device, --threads (0: left out), and
- * of `o` the network, the secrets and the form of the log.  secret_fd: a secret that the child
- * inherits, or -1. */
+struct minder_follower {
+    const char *program, *root, *device;
+    int rank;      /* -1: any */
+    int n_threads; /* 0: --threads is left out */
+    int secret_fd; /* a secret that the child inherits, or -1 */
+};
+
+/* Append what every rank is given, and of `o` the network, the secrets and the form of the log. */
 void minder_add_follower(struct minder_command *c, const struct daemon_options *o,
-                         const char *program, const char *root, int rank, const char *device,
-                         int n_threads, int secret_fd);
+                         const struct minder_follower *f);
 
 /* The path of dpfollower as seen from this program: beside it, in the build tree or in libexec; the
  * caller frees it.  ERR_CONFIG: it is not there. */
