@@ -3,7 +3,6 @@
 #include "driver/evaluate.h"
 
 #include <jansson.h>
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

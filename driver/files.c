@@ -2,7 +2,6 @@
  * driver needs a connection for each follower, and the links between ranks (coll/tcp.h). */
 #include "driver/files.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <sys/resource.h>
 

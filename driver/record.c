@@ -2,7 +2,6 @@
  * and at the end prints the table and the command that a user may want next. */
 #include "driver/record.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

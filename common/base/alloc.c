@@ -2,7 +2,6 @@
  * Every other room allocates through these functions, so that a test can count. */
 #include "base/alloc.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>

@@ -9,7 +9,6 @@
  * it and takes the letter away. */
 #include "coll/local.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

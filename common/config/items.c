@@ -5,7 +5,6 @@
 #include "config/option.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 #include <yaml.h>
 

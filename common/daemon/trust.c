@@ -2,10 +2,8 @@
  * The texts are here because they speak of options; net/tls.c shows them. */
 #include "daemon/trust.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>

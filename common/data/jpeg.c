@@ -10,7 +10,6 @@
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <jerror.h>
 #include <jpeglib.h>

@@ -8,7 +8,6 @@
 #include "data/pixels.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"

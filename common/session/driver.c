@@ -4,7 +4,6 @@
  * calls leave, which computes the next deadline. */
 #include "session/driver.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -9,9 +9,7 @@
  * A failure that costs a rank but not the job goes another way: driver_recover.c.
  *
  * The followers close first, so that an Abort is not lost in a connection that is reset. */
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"

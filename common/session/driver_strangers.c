@@ -2,7 +2,6 @@
  * is refused.  Without a secret anybody can connect, so a flood of connections must not become a
  * flood of log lines.  Each such connection is an event for the audit. */
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/alloc.h"

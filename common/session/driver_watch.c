@@ -15,8 +15,6 @@
  *
  * The resulting line is a warning once a rank has used up half of a deadline, or has been silent
  * for half of the time after which it is lost.  Later the line is part of the error. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"

@@ -3,7 +3,6 @@
  * Reports of the engine are in follower_report.c, messages to the driver in follower_send.c. */
 #include "session/follower.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

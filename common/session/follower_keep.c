@@ -14,7 +14,6 @@
  *     pause.  Only a new reason is logged.
  *   - cluster.driver_timeout passes: the follower ends as if it had kept nothing. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"

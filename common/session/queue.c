@@ -2,7 +2,6 @@
  * All session machines share them. */
 #include "session/queue.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

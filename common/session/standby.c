@@ -1,6 +1,5 @@
 /* The session machine of a standby (standby.h): the driver's messages, and the search for a driver
  * that was lost.  standby_impl.h names the files that the machine consists of. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

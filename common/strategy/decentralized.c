@@ -26,8 +26,6 @@
  * recording of its own (strategy_ops.way), because a recording holds the peer's number. */
 #include "strategy/decentralized.h"
 
-#include <string.h>
-
 #include "base/util.h"
 #include "strategy/cut.h"
 #include "strategy/exchange.h"

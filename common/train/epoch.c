@@ -3,7 +3,6 @@
  * trainer_train is here.  A step itself is in step.c, validation in validate.c, and checkpoints are
  * in checkpoint.c. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/alloc.h"

@@ -4,7 +4,6 @@
 
 #include <semaphore.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/alloc.h"

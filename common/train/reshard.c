@@ -13,7 +13,6 @@
  *   - Only some ranks made the last step: the others make its update now (roll).
  *   - The formation breaks off: each rank still has the sets `now` and `next`. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"

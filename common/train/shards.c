@@ -5,7 +5,6 @@
 #include "train/shards.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/hash.h"

@@ -13,7 +13,6 @@
 #include "train/statistics.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"

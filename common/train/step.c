@@ -12,7 +12,6 @@
  * On a CPU, "queue" means "do": collectives go to the thread of coll/, and everything else is done
  * at once.  On a device part 2 to 4 are recorded (tape.h), collectives included.  A step is then a
  * launch and a poll, without allocation and without waiting, and it reads only what was sent. */
-#include <string.h>
 
 #include "base/util.h"
 #include "train/engine.h"
