@@ -2,7 +2,6 @@
  * its version, so that a load can tell parts of different checkpoints. */
 #include "runs.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 

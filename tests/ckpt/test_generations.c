@@ -6,7 +6,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <limits.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>

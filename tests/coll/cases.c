@@ -2,7 +2,6 @@
  * compares all bytes afterwards. */
 #include "cases.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,6 @@
 #include "../test.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 

@@ -3,7 +3,6 @@
  * be. */
 #include "../test.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>

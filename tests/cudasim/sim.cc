@@ -4,7 +4,6 @@
 
 #include <cuda_runtime.h>
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 

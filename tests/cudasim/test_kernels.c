@@ -1,18 +1,9 @@
 /* Tests of our GPU kernels, compiled for the simulator, on every operator case, and of the backend
  * around them over the fake runtime. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdlib.h>
-#include <string.h>
+#include "../test.h"
 
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/latch.h"
-#include "base/util.h"
 #include "library_ops.h"
 #include "runner.h"
 #include "sim.h"

@@ -1,22 +1,14 @@
 /* Tests of the simulator: it must find a fault in each broken kernel of mutants.cc and none in the
  * right ones.  Host code that follows a device pointer must crash. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../test.h"
 
 #include <math.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "backend/cuda/cuda.h"
 #include "base/rng.h"
-#include "base/util.h"
 #include "mutants.h"
 #include "sim.h"
 

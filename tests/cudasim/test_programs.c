@@ -4,20 +4,12 @@
  * Device memory is closed to the host all the while, and no work is done before the end of a run.
  * So program/ must not look into a buffer, and must not rely on an order that a stream does not
  * give. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "../test.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "backend/cuda/cuda.h"
 #include "base/alloc.h"
-#include "base/util.h"
 #include "ref_backend.h"
 #include "rig.h"
 #include "sim.h"

@@ -3,7 +3,6 @@
  * not ask the library. */
 #include "../test.h"
 
-#include <dirent.h>
 #include <unistd.h>
 
 #include "../cudasim/sim.h"

@@ -1,16 +1,9 @@
 /* Tests of gemm.h: a linear layer and its gradients are computed column-major with exactly the
  * numbers that cuBLASLt is given, and compared with the row-major formulas of op/linear.c. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdlib.h>
+#include "../test.h"
 
 #include "backend/cuda/gemm.h"
 #include "base/alloc.h"
-#include "base/util.h"
 
 /* Integers, so that sums are exact in any order. */
 static double *integers(int64_t n, int seed)

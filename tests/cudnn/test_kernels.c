@@ -2,19 +2,10 @@
  * cuDNN and cuBLASLt compute exactly what their descriptors say, and the simulator runs our own
  * passes.  A wrong layout, operand, transposition, scratch size or fallback fails here; the
  * libraries' own arithmetic is not tested. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <string.h>
+#include "../test.h"
 
 #include "../cudasim/sim.h"
 #include "backend/cuda/cuda.h"
-#include "base/util.h"
 #include "fakes.h"
 #include "layers.h"
 #include "runner.h"

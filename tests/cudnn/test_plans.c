@@ -5,20 +5,11 @@
  *
  * The stand-in for libcuda.so.1 beside this test lets cuDNN offer runtime-compiled engines too, as
  * it would with a driver. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../test.h"
 
 #include "../remove_tree.h"
 #include "backend/cuda/conv_plan.h"
 #include "backend/cuda/flash_plan.h"
-#include "base/util.h"
 #include "cases.h"
 #include "model/model.h"
 #include "op/op.h"

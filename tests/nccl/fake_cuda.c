@@ -3,7 +3,6 @@
 #include "fake_impl.h"
 
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -2,8 +2,6 @@
  * host name that does not exist is an error. */
 #include "../test.h"
 
-#include <arpa/inet.h>
-
 #include "net/addr.h"
 
 static void test_split(void **state)

@@ -3,7 +3,6 @@
  * connections alone, and a flood is no flood of log lines. */
 #include "../test.h"
 
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/alloc.h"

@@ -1,6 +1,5 @@
 /* ref_layers - the naive kernels with weights or windows: convolution, linear, pooling.  Each is
  * the formula in op/NAME.c, with sums in double. */
-#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

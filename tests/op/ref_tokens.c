@@ -2,7 +2,6 @@
  * Sums are in double. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/rng.h"
 #include "ref_kernels.h"

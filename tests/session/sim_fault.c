@@ -1,8 +1,6 @@
 /* The faults of the simulated world: which happens, to which node, and when.
  * The seed decides all of it. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/util.h"
 #include "sim_impl.h"

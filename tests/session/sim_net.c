@@ -2,7 +2,6 @@
  * A connection delivers in order; each message has its own delay. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"

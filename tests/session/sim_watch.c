@@ -2,7 +2,6 @@
  * deadlines; a fault explains each line about a lost rank; at most one step is lost; the record has
  * no gaps; ranks join no more often than they may; and a rank that waits to join or to leave does
  * not wait for long. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,6 @@
  * The definitions of the strategies are in definitions.c and definitions_own.c. */
 #include "sim.h"
 
-#include <math.h>
 #include <string.h>
 
 /* Matrices, a convolution's weights and vectors; sizes that no number of ranks divides. */

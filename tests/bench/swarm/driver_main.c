@@ -3,7 +3,6 @@
  * without GPUs.
  *
  * All but this file and engine.c are dpdriver's own objects. */
-#include <stdio.h>
 
 #include "base/log.h"
 #include "driver/check.h"
