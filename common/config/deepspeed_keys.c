@@ -231,18 +231,49 @@ const yaml_node_t *ds_member(struct ds_file *f, const yaml_node_t *map, const ch
     return NULL;
 }
 
+/* What a value asks for.  DeepSpeed has sections that `enabled` switches on, and others that are on
+ * because they are there. */
+struct wish {
+    int n_seen, has_switch, is_on, asks;
+};
+
+static int is_nothing(const yaml_node_t *n, int is_inside)
+{
+    static const char *const off[] = {"false", "0", "null", "none", "", "0.0"};
+
+    for (size_t i = 0; n->type == YAML_SCALAR_NODE && i < ARRAY_LEN(off); i++)
+        if (strcmp(scalar(n), off[i]) == 0)
+            return 1;
+    return is_inside && strcmp(scalar(n), "1") == 0; /* one stage, or one rank for a layer */
+}
+
+static void note_wish(struct ds_file *f, const yaml_node_t *n, int depth, struct wish *w)
+{
+    /* Bounds, because an alias may stand for the tree that has it. */
+    enum { DEEPEST = 6, MOST_VALUES = 1000 };
+    const yaml_node_t *enabled = ds_member(f, n, "enabled");
+
+    if (w->n_seen++ > MOST_VALUES || depth > DEEPEST || n->type != YAML_MAPPING_NODE) {
+        w->asks |= n->type != YAML_SCALAR_NODE || !is_nothing(n, depth > 0);
+        return;
+    }
+    if (enabled) {
+        w->has_switch = 1;
+        w->is_on |= strcmp(scalar(enabled), "false") != 0;
+        return;
+    }
+    for (const yaml_node_pair_t *p = n->data.mapping.pairs.start; p < n->data.mapping.pairs.top;
+         p++)
+        note_wish(f, yaml_document_get_node(&f->doc, p->value), depth + 1, w);
+}
+
 /* Does this value ask for nothing? */
 static int is_off(struct ds_file *f, const yaml_node_t *n)
 {
-    static const char *const off[] = {"false", "0", "null", "none", "", "0.0"};
-    const yaml_node_t *enabled = ds_member(f, n, "enabled");
+    struct wish w = {0};
 
-    if (n->type == YAML_MAPPING_NODE)
-        return !enabled || strcmp(scalar(enabled), "false") == 0;
-    for (size_t i = 0; i < ARRAY_LEN(off); i++)
-        if (n->type == YAML_SCALAR_NODE && strcmp(scalar(n), off[i]) == 0)
-            return 1;
-    return 0;
+    note_wish(f, n, 0, &w);
+    return w.has_switch ? !w.is_on : !w.asks;
 }
 
 static int check_switch(struct ds_file *f, const struct key *k, const yaml_node_t *n,

@@ -158,6 +158,9 @@ static const struct good good[] = {
      "  \"offload_optimizer\": {\"device\": \"none\", \"pin_memory\": true}},\n"
      " \"elasticity\": {\"enabled\": false}, \"amp\": {\"enabled\": false, \"opt_level\": "
      "\"O1\"},\n"
+     " \"tensor_parallel\": {\"autotp_size\": 0, \"tp\": {\"tp_size\": 1}}, \"pipeline\": {},\n"
+     " \"data_efficiency\": {\"enabled\": false, \"data_sampling\": {\"enabled\": true}},\n"
+     " \"compression_training\": {\"layer_reduction\": {\"enabled\": false, \"keep\": 5}},\n"
      " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}}",
      1,
      {"seed: 7", "global_batch: 8", "bucket_bytes: 2000000000"},
@@ -283,6 +286,16 @@ static void test_bad(void **state)
          "fp16 and bf16 are both enabled"},
         {"{\"train_batch_size\": 3, \"amp\": {\"enabled\": true}}",
          "amp is not supported: take bf16 or fp16 instead"},
+        {"{\"train_batch_size\": 3, \"tensor_parallel\":\n {\"tp_size\": 2}}",
+         "ds.json:2:2: tensor_parallel is not supported: ranks share the data, not layers"},
+        {"{\"train_batch_size\": 3, \"pipeline\": {\"stages\": 4}}", "pipeline is not supported"},
+        {"{\"train_batch_size\": 3, \"sparse_attention\": {\"mode\": \"fixed\"}}",
+         "sparse_attention is not supported: attention is dense here"},
+        {"{\"train_batch_size\": 3, \"compression_training\": {\"weight_quantization\": "
+         "{\"shared_parameters\": {\"enabled\": true}}}}",
+         "compression_training is not supported"},
+        {"{\"train_batch_size\": 3, \"pipeline\": {\"a\": &x {\"b\": *x}}}",
+         "pipeline is not supported"},
         {"{\"train_batch_size\": 3, \"zero_optimization\": {\"offload_optimizer\": {\"device\": "
          "\"nvme\"}}}",
          "offloading to nvme is not supported, want cpu or none"},
