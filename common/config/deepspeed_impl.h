@@ -68,6 +68,9 @@ struct ds_file {
 /* Add a line to the notes, with the place of `at`. */
 void ds_note(struct ds_file *f, const struct ds_value *at, const char *text);
 
+/* The key of a value, such as "scheduler.type". */
+const char *ds_path(enum id id);
+
 /* Put the file's name and the place of `at` before the error.  Returns its code. */
 int ds_fail_at(const struct ds_file *f, const struct ds_value *at, struct err *err);
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/util.h"
 #include "config/deepspeed_impl.h"
 
@@ -212,6 +213,22 @@ static int give_rest_of_muon(struct ds_file *f, struct err *err)
     return give_value(f, OPT_DECAY, "optimizer.adamw.weight_decay", err);
 }
 
+/* Name the values from `first` to `last`, in the order of enum id, as read by nothing here:
+ * DeepSpeed would refuse them, or ignore them, too. */
+static void note_unread(struct ds_file *f, enum id first, enum id last, const char *where,
+                        const char *word)
+{
+    for (int id = first; id <= (int)last; id++) {
+        char *text;
+
+        if (!has(f, id))
+            continue;
+        text = xasprintf("%s has no effect %s %s", ds_path(id), where, word);
+        ds_note(f, &f->value[id], text);
+        free(text);
+    }
+}
+
 /* Defaults differ from PyTorch's: no weight decay, and a rate of 1e-3. */
 static int give_optimizer(struct ds_file *f, struct err *err)
 {
@@ -230,6 +247,7 @@ static int give_optimizer(struct ds_file *f, struct err *err)
         const struct ds_value none = {.line = 1, .column = 1};
 
         ds_note(f, &none, "there is no optimizer: it is optimizer.name, by --set or its default");
+        note_unread(f, OPT_MUON_LR, OPT_ADAM_W, "without", "optimizer.type");
         return give_value(f, OPT_LR, "optimizer.lr", err);
     }
     rc = give_optimizer_name(f, err);
@@ -327,10 +345,17 @@ static int give_scheduler(struct ds_file *f, struct err *err)
                                                                   : NULL;
     int rc;
 
-    if (!type->text)
+    if (!type->text) {
+        note_unread(f, SCHED_MIN_LR, SCHED_COS_RATIO, "without", "scheduler.type");
         return 0;
+    }
     if (!name)
         return refuse_scheduler(f, err);
+    if (is_word(f, SCHED_TYPE, "WarmupCosineLR"))
+        note_unread(f, SCHED_MIN_LR, SCHED_MAX_LR, "with scheduler.type", type->text);
+    else
+        note_unread(f, is_word(f, SCHED_TYPE, "WarmupLR") ? SCHED_TOTAL : SCHED_MIN_RATIO,
+                    SCHED_COS_RATIO, "with scheduler.type", type->text);
     rc = give(f, type, "schedule.name", name, err);
     if (rc == 0)
         rc = has(f, SCHED_WARMUP) ? give_value(f, SCHED_WARMUP, "schedule.warmup_steps", err)

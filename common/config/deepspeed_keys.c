@@ -212,6 +212,15 @@ static const struct key *find_key(const char *path)
     return NULL;
 }
 
+const char *ds_path(enum id id)
+{
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+        if ((keys[i].kind == SETS || keys[i].kind == SWITCHES) && keys[i].id == id)
+            return keys[i].path;
+    ASSERT(!"each value has a key");
+    return NULL;
+}
+
 static int has_keys_below(const char *path)
 {
     size_t n = strlen(path);

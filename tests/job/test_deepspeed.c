@@ -168,6 +168,30 @@ static const struct good good[] = {
       "zero_optimization.reduce_bucket_size is train.bucket_bytes, 4 bytes an element",
       "zero_optimization.allgather_bucket_size has no effect: ",
       "zero_optimization.offload_optimizer.pin_memory has no effect: nothing is kept on NVMe"}},
+    /* Parameters of no type, and of another one. */
+    {"no type",
+     "{\"train_batch_size\": 8, \"optimizer\": {\"params\": {\"lr\": 0.5, \"weight_decay\": 0.1,\n"
+     "  \"betas\": [0.8, 0.9]}}, \"scheduler\": {\"params\": {\"warmup_num_steps\": 4}}}",
+     1,
+     {"lr: 0.5", "warmup_steps: 0"},
+     {"there is no optimizer",
+      "ds.json:2:12: optimizer.params.betas has no effect without optimizer.type",
+      "ds.json:1:77: optimizer.params.weight_decay has no effect without optimizer.type",
+      "scheduler.params.warmup_num_steps has no effect without scheduler.type"}},
+    {"parameters of another scheduler",
+     "{\"train_batch_size\": 8, \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\n"
+     " \"warmup_num_steps\": 4, \"warmup_type\": \"linear\", \"total_num_steps\": 50}}}",
+     1,
+     {"warmup_steps: 4", "max_steps: 0"},
+     {"there is no optimizer",
+      "scheduler.params.total_num_steps has no effect with scheduler.type WarmupLR"}},
+    {"parameters of another scheduler",
+     "{\"train_batch_size\": 8, \"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\n"
+     " \"warmup_num_steps\": 4, \"warmup_max_lr\": 0.3, \"total_num_steps\": 50}}}",
+     1,
+     {"name: cosine", "max_steps: 50"},
+     {"there is no optimizer", "total_num_steps is train.max_steps",
+      "scheduler.params.warmup_max_lr has no effect with scheduler.type WarmupCosineLR"}},
     /* Everything divided, and all of it in the hosts' memory. */
     {"tutorials/zero: ZeRO-Infinity",
      "{\"train_batch_size\": 8, \"zero_optimization\": {\"stage\": 3,\n"
