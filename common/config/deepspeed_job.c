@@ -313,11 +313,6 @@ static int give_warmup_lr(struct ds_file *f, struct err *err)
                          high, err);
     if (rc == 0 && is_muon(f) && has(f, SCHED_MAX_LR))
         rc = give_number(f, &f->value[SCHED_MAX_LR], "optimizer.adamw.lr", high, err);
-    if (rc == 0 && !is_word(f, SCHED_WARMUP_TYPE, "linear"))
-        ds_note(
-            f, type,
-            "the warm-up is linear here, where DeepSpeed's is logarithmic (warmup_type log, the "
-            "default)");
     return rc == 0 ? give_number(f, type, "schedule.warmup_start", low / high, err) : rc;
 }
 
@@ -356,6 +351,11 @@ static int give_scheduler(struct ds_file *f, struct err *err)
     else
         note_unread(f, is_word(f, SCHED_TYPE, "WarmupLR") ? SCHED_TOTAL : SCHED_MIN_RATIO,
                     SCHED_COS_RATIO, "with scheduler.type", type->text);
+    if (!is_word(f, SCHED_WARMUP_TYPE, "linear"))
+        ds_note(
+            f, type,
+            "the warm-up is linear here, where DeepSpeed's is logarithmic (warmup_type log, the "
+            "default)");
     rc = give(f, type, "schedule.name", name, err);
     if (rc == 0)
         rc = has(f, SCHED_WARMUP) ? give_value(f, SCHED_WARMUP, "schedule.warmup_steps", err)

@@ -106,7 +106,7 @@ static const struct good good[] = {
      1,
      {"name: muon\n  lr: 0.03\n", "  weight_decay: 0\n", "    lr: 0.002\n", "    weight_decay: 0\n",
       "min_lr: 0.003\n"},
-     {"total_num_steps is train.max_steps"}},
+     {"the warm-up is linear here", "total_num_steps is train.max_steps"}},
     /* Without rates; and the scheduler's peak is that of all parameters. */
     {"ours: the defaults of Muon",
      "{\"train_batch_size\": 16, \"gradient_clipping\": 1, \"optimizer\": {\"type\": \"Muon\"}}",
@@ -137,7 +137,7 @@ static const struct good good[] = {
      "  \"warmup_min_ratio\": 0.1, \"cos_min_ratio\": 0.01, \"warmup_num_steps\": 10}}}",
      1,
      {"max_steps: 900", "name: cosine", "warmup_steps: 10", "warmup_start: 0.1", "min_lr: 0.0001"},
-     {"total_num_steps is train.max_steps"}},
+     {"the warm-up is linear here", "total_num_steps is train.max_steps"}},
     /* Other tools fill in what is "auto"; one key is misspelt. */
     {"ours: \"auto\" is of Hugging Face's Trainer",
      "{\"train_batch_size\": \"auto\", \"train_micro_batch_size_per_gpu\": \"auto\",\n"
@@ -190,7 +190,7 @@ static const struct good good[] = {
      " \"warmup_num_steps\": 4, \"warmup_max_lr\": 0.3, \"total_num_steps\": 50}}}",
      1,
      {"name: cosine", "max_steps: 50"},
-     {"there is no optimizer", "total_num_steps is train.max_steps",
+     {"there is no optimizer", "total_num_steps is train.max_steps", "the warm-up is linear here",
       "scheduler.params.warmup_max_lr has no effect with scheduler.type WarmupCosineLR"}},
     /* Everything divided, and all of it in the hosts' memory. */
     {"tutorials/zero: ZeRO-Infinity",
