@@ -12,12 +12,15 @@
 /* Write the formatted text, then ": " and `tail` unless it is NULL; either may lie in err->msg. */
 static void set_msg(struct err *err, const char *tail, const char *fmt, va_list ap)
 {
+    static const char cut[] = "...";
     char text[sizeof err->msg];
     int len = vsnprintf(text, sizeof text, fmt, ap);
 
     ASSERT(len >= 0);
     if (tail && (size_t)len < sizeof text)
-        snprintf(text + len, sizeof text - (size_t)len, ": %s", tail);
+        len += snprintf(text + len, sizeof text - (size_t)len, ": %s", tail);
+    if ((size_t)len >= sizeof text)
+        memcpy(text + sizeof text - sizeof cut, cut, sizeof cut);
     text_clean(text);
     memcpy(err->msg, text, sizeof text);
 }

@@ -43,7 +43,7 @@ struct err {
     int code;         /* an err_code, negative */
     int line;         /* where it was first noticed */
     const char *file; /* relative to the source root */
-    char msg[512];    /* outermost context first, cut at the end if too long; clean (base/text.h) */
+    char msg[512]; /* outermost context first, "..." at the end if too long; clean (base/text.h) */
 };
 
 /* Fill *err and return `code` (negative).  The old err->msg may be among the arguments. */

@@ -63,7 +63,16 @@ static void sys_names_the_errno(void **state)
     }
 }
 
-/* Text that is too long on any side is cut at the end, and the struct's other fields stay whole. */
+static void assert_marked(const struct err *err, int is_cut)
+{
+    const size_t len = strlen(err->msg);
+
+    assert_true(len > 3);
+    assert_int_equal(strcmp(err->msg + len - 3, "...") == 0, is_cut);
+}
+
+/* Text that is too long on any side is cut at the end, where "..." says so, and the struct's other
+ * fields stay whole. */
 static void long_text_is_cut_at_the_end(void **state)
 {
     struct err err;
@@ -76,16 +85,20 @@ static void long_text_is_cut_at_the_end(void **state)
     for (int len = CAP - 6; len <= CAP + 6; len++) {
         err_set(&err, ERR_IO, "%.*s", len, big);
         assert_int_equal(strlen(err.msg), len < CAP ? len : CAP - 1);
+        assert_marked(&err, len >= CAP);
         err_wrap(&err, "outer");
         assert_memory_equal(err.msg, "outer: aaa", 10);
         assert_int_equal(strlen(err.msg), len + 7 < CAP ? len + 7 : CAP - 1);
+        assert_marked(&err, len + 7 >= CAP);
         err_set(&err, ERR_IO, "inner");
         err_wrap(&err, "%.*s", len, big);
         assert_int_equal(strlen(err.msg), len + 7 < CAP ? len + 7 : CAP - 1);
+        assert_marked(&err, len + 7 >= CAP);
         assert_int_equal(err.code, ERR_IO);
     }
     err_sys(&err, ENOENT, "%s", big);
     assert_int_equal(strlen(err.msg), CAP - 1);
+    assert_marked(&err, 1);
 }
 
 static void old_message_may_be_an_argument(void **state)
