@@ -272,7 +272,7 @@ static void parts_are_drawn(void **state)
     double least = 1, most = 0, slimmest = 9, widest = 0;
     float x[IMAGE], y[IMAGE];
     struct dataset *ds;
-    int n_equal = 0;
+    int n_equal = 0, n_small_and_wide = 0;
 
     put_map(*state, "train/a/1.png", W, H);
     put_map(*state, "train/a/2.png", W, H);
@@ -292,6 +292,7 @@ static void parts_are_drawn(void **state)
         most = w * h / (W * H) > most ? w * h / (W * H) : most;
         slimmest = w / h < slimmest ? w / h : slimmest;
         widest = w / h > widest ? w / h : widest;
+        n_small_and_wide += w * h < 0.3 * W * H && w / h > 1.1;
         get(ds, &draw, 0, y);
         assert_memory_equal(x, y, sizeof x);
         get(ds, &draw, 1, y);
@@ -302,6 +303,7 @@ static void parts_are_drawn(void **state)
         n_equal += memcmp(x, y, sizeof x) == 0;
     }
     assert_true(n_equal < 10);
+    assert_true(n_small_and_wide > 5); /* area and form are drawn apart */
     assert_true(least > 0.05 && least < 0.14 && most > 0.8 && most < 1.1);
     assert_true(slimmest > 0.65 && slimmest < 0.82 && widest > 1.22 && widest < 1.5);
     dataset_close(ds);
