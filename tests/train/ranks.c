@@ -30,8 +30,9 @@ struct rank_run {
     struct coll *coll;
     int n_reports;
     int64_t first_step, last_loss, last_samples;
-    double loss_sum; /* of validation; added up in rank order, so that equal runs give equal bits */
-    int64_t begun;   /* the step that began last, or -1 */
+    /* Of validation; added up in rank order, so that equal runs give equal bits. */
+    double loss_sum, weight;
+    int64_t begun; /* the step that began last, or -1 */
     atomic_uint requests;
 };
 
@@ -248,6 +249,9 @@ static int validate_and_save(struct rank_run *k, struct err *err)
     k->loss_sum = r->validated.loss_sum;
     k->job->n_correct += r->validated.n_correct;
     k->job->result->n_validated += r->validated.n_samples;
+    k->weight = r->validated.weight;
+    if (k->rank == 0)
+        k->job->result->best_score = k->trainer->loop.v[LOOP_BEST + 1];
     pthread_mutex_unlock(&k->job->lock);
     report_free(r);
     if (rc == 0 && k->job->plan->run_dir) {
@@ -381,11 +385,13 @@ void run_job(const struct run_plan *plan, struct run_result *r)
     for (int i = 0; i < plan->n_ranks; i++)
         pthread_join(thread[i], NULL);
     if (r->n_validated > 0) {
-        double loss_sum = 0;
+        double loss_sum = 0, weight = 0;
 
-        for (int i = 0; i < plan->n_ranks; i++)
+        for (int i = 0; i < plan->n_ranks; i++) {
             loss_sum += rank[i].loss_sum;
-        r->validation_loss = loss_sum / (double)r->n_validated;
+            weight += rank[i].weight;
+        }
+        r->validation_loss = loss_sum / weight;
         r->validation_accuracy = (double)job.n_correct / (double)r->n_validated;
     }
     coll_group_free(job.group);

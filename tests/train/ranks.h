@@ -56,6 +56,7 @@ struct run_result {     /* of rank 0, unless a field says otherwise */
     struct report epoch[MOST_EPOCHS];            /* scalars only: pointers are NULL */
     char note[512];                              /* of any rank, when an epoch ended non-finite */
     double validation_loss, validation_accuracy; /* all ranks, after the last epoch */
+    double best_score;                           /* train.best's first, after that validation */
     int64_t n_validated;
     struct { /* of each rank */
         struct ring_head head;

@@ -129,6 +129,64 @@ static void test_nonfinite_skips(void **state)
     assert_non_null(strstr(r.warning, "was not applied"));
 }
 
+static void note_row(void *arg, struct trainer *t, int64_t step)
+{
+    const struct ckpt_state *at = &t->state->at;
+
+    if (step == 5)
+        *(double *)arg = control_mean_loss(at->row_loss, at->row_weight);
+}
+
+/* A network that holds each class for as likely as any other, and learns nothing: the mean loss is
+ * ln 10 in each figure, however targets are weighted or ignored.  It answers with one class, which
+ * a tenth of the samples have: more than there are in a step. */
+static void test_figures_of_no_knowledge(void **state)
+{
+    static const char *const jobs[] = {"", ", label_smoothing: 0.1",
+                                       ", class_weights: [1, 2, 3, 4, 5, 6, 7, 8, 9, 0.5]",
+                                       ", ignore_index: 3", ", accumulate: 3"};
+
+    (void)state;
+    for (size_t i = 0; i < 2 * ARRAY_LEN(jobs); i++) {
+        double row = 0;
+        char job[512];
+        struct run_result r;
+
+        snprintf(job, sizeof job,
+                 "model: {arch: mlp, init: {name: normal, std: 1.0e-6}}\n" DATA
+                 "train: {global_batch: 10%s}\noptimizer: {lr: 1.0e-30}\n",
+                 jobs[i / 2]);
+        run_job_ok(&(struct run_plan){.job = job,
+                                      .n_ranks = i % 2 ? 3 : 1,
+                                      .n_epochs = 1,
+                                      .on_step = note_row,
+                                      .arg = &row},
+                   &r);
+        assert_float_equal(r.epoch[0].epoch.train_loss, log(10), 1e-4);
+        assert_float_equal(row, log(10), 1e-4);
+        assert_float_equal(r.validation_loss, log(10), 1e-4);
+        assert_in_range(llrint(640 * r.epoch[0].epoch.train_accuracy), 30, 130);
+    }
+}
+
+/* All ranks' metrics decide which model is the best. */
+static void test_the_best_of_all_ranks(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 3; n++)
+        for (int by_loss = 0; by_loss < 2; by_loss++) {
+            char job[256];
+            struct run_result r;
+
+            snprintf(job, sizeof job,
+                     "model: {arch: mlp}\n" DATA "train: {global_batch: 64, best: {metric: %s}}\n",
+                     by_loss ? "validation_loss" : "validation_accuracy");
+            run_job_ok(&(struct run_plan){.job = job, .n_ranks = n, .n_epochs = 1}, &r);
+            assert_float_equal(r.best_score, by_loss ? r.validation_loss : -r.validation_accuracy,
+                               1e-9);
+        }
+}
+
 static void note_norm(void *arg, struct trainer *t, int64_t step)
 {
     if (step == 1)
@@ -333,6 +391,8 @@ int main(void)
         cmocka_unit_test(test_stop_at_the_end),
         cmocka_unit_test(test_nonfinite_stops),
         cmocka_unit_test(test_nonfinite_skips),
+        cmocka_unit_test(test_figures_of_no_knowledge),
+        cmocka_unit_test(test_the_best_of_all_ranks),
         cmocka_unit_test(test_norm_of_the_mean_loss),
         cmocka_unit_test(test_loss_sum_is_cut),
         cmocka_unit_test(test_lost_rank),
