@@ -16,6 +16,7 @@
 #include "strategy/exchange.h"
 #include "strategy/local_sgd.h"
 #include "strategy/low_precision_decentralized.h"
+#include "tensor/half.h"
 #include "train/trainer_impl.h"
 
 #define DATA        "data: {format: digits, samples: 480, validation_samples: 40}\n"
@@ -359,6 +360,38 @@ static void test_resumed_is_uninterrupted(void **state)
     }
 }
 
+/* As a step begins: the working copies are the rounded parameters, whatever has changed these. */
+static void look_at_copies(void *arg, struct trainer *t, int64_t step)
+{
+    const float *param = state_data(t->state, &slot_parameters);
+    const uint16_t *copy = t->buffers->copy;
+
+    for (int64_t i = 0; i < t->layout->n_trained; i++)
+        if (copy[i] != bf16_from_float(param[i]))
+            fail_msg("step %d: the working copy of parameter %d is stale", (int)step, (int)i);
+    ++*(int *)arg;
+}
+
+static void test_working_copies_follow(void **state)
+{
+    static struct run_result r;
+    char job[512];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(strategies_of_own); i++) {
+        int n_looks = 0;
+
+        snprintf(job, sizeof job, "%sprecision: bfloat16\n%s", MOMENTUM, strategies_of_own[i]);
+        run_job_ok(&(struct run_plan){.job = job,
+                                      .n_ranks = N_RANKS,
+                                      .n_epochs = 2,
+                                      .on_step = look_at_copies,
+                                      .arg = &n_looks},
+                   &r);
+        assert_int_equal(n_looks, 2 * N_STEPS);
+    }
+}
+
 /* ---- recovery ---- */
 
 /* Two ranks survive a third one, whose collectives fail in the sixth step.  They meet in their
@@ -507,6 +540,7 @@ int main(void)
         cmocka_unit_test(test_a_round_keeps_the_mean),
         cmocka_unit_test(test_async_interval),
         cmocka_unit_test(test_resumed_is_uninterrupted),
+        cmocka_unit_test(test_working_copies_follow),
         cmocka_unit_test(test_survivors_meet_in_their_mean),
         cmocka_unit_test(test_one_ranks_bad_gradient),
         cmocka_unit_test(test_a_warm_up_without_end_is_refused),
