@@ -4,8 +4,13 @@
 #include "../test.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "base/alloc.h"
 #include "ranks.h"
+#include "tensor/half.h"
+#include "train/statistics.h"
 #include "train/trainer_impl.h"
 
 enum { STEPS_AN_EPOCH = 5, CHANNELS = 2, MOST = 64 };
@@ -157,11 +162,70 @@ static void the_pass_reads_what_was_asked_for(void **state)
         }
 }
 
+/* ---- in the parameters' place ---- */
+
+static void assert_copies(struct trainer *t)
+{
+    const float *param = state_data(t->state, &slot_parameters);
+    const uint16_t *copy = t->buffers->copy;
+
+    for (int64_t i = 0; i < t->layout->n_trained; i++)
+        assert_int_equal(copy[i], bf16_from_float(param[i]));
+}
+
+static int look_at_the_average(struct trainer *t, void *arg, struct err *err)
+{
+    const size_t n_bytes = sizeof(float) * (size_t)t->layout->n_trained;
+
+    (void)err;
+    assert_memory_equal(state_data(t->state, &slot_parameters), state_data(t->state, &slot_average),
+                        n_bytes);
+    assert_copies(t);
+    ++*(int *)arg;
+    return 0;
+}
+
+/* Programs in bfloat16 read the averaged weights while these are there, and then the trained ones
+ * again. */
+static void look_at_both(void *arg, struct trainer *t, int64_t step)
+{
+    const size_t n_bytes = sizeof(float) * (size_t)t->layout->n_trained;
+    const void *param = state_data(t->state, &slot_parameters);
+    void *trained = xcalloc(1, n_bytes);
+    struct err err;
+
+    memcpy(trained, param, n_bytes);
+    if (step > 1) /* the average begins with the first update */
+        assert_memory_not_equal(param, state_data(t->state, &slot_average), n_bytes);
+    assert_int_equal(trainer_with_average(t, 1, look_at_the_average, arg, &err), 0);
+    assert_memory_equal(param, trained, n_bytes);
+    assert_copies(t);
+    free(trained);
+}
+
+static void working_copies_follow(void **state)
+{
+    static const char job[] =
+        "model: {arch: mlp, hidden: [12]}\nprecision: bfloat16\n"
+        "data: {format: digits, samples: 75, validation_samples: 20}\n"
+        "train: {global_batch: 16, average: {name: ema, decay: 0.9}}\noptimizer: {lr: 0.1}\n";
+    static struct run_result r;
+    int n_looks = 0;
+
+    (void)state;
+    run_job_ok(
+        &(struct run_plan){
+            .job = job, .n_ranks = 1, .n_epochs = 1, .on_step = look_at_both, .arg = &n_looks},
+        &r);
+    assert_int_equal(n_looks, STEPS_AN_EPOCH);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(statistics_do_not_depend_on_ranks),
                                        cmocka_unit_test(the_first_mean_has_a_pass),
-                                       cmocka_unit_test(the_pass_reads_what_was_asked_for)};
+                                       cmocka_unit_test(the_pass_reads_what_was_asked_for),
+                                       cmocka_unit_test(working_copies_follow)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
