@@ -220,12 +220,66 @@ static void working_copies_follow(void **state)
     assert_int_equal(n_looks, STEPS_AN_EPOCH);
 }
 
+static int validate(struct trainer *t, void *out, struct err *err)
+{
+    struct report *r = report_new(REPORT_VALIDATED, 1);
+    const int rc = trainer_validate(t, 1, r, err);
+
+    *(struct report *)out = *r;
+    report_free(r);
+    return rc;
+}
+
+/* The figures of the averaged weights are those that these have when they are the only ones. */
+static void look_at_the_figures(void *arg, struct trainer *t, int64_t step)
+{
+    const size_t n_bytes = sizeof(float) * (size_t)t->layout->n_trained;
+    void *param = state_data(t->state, &slot_parameters), *trained = xcalloc(1, n_bytes);
+    struct report seen, alone;
+    struct err err;
+
+    if (step == STEPS_AN_EPOCH - 1) {
+        memcpy(trained, param, n_bytes);
+        assert_int_equal(validate(t, &seen, &err), 0);
+        assert_int_equal(trainer_with_average(t, 1, validate, &alone, &err), 0);
+        memcpy(param, trained, n_bytes); /* the inner of two averages did not know them */
+        assert_true(seen.validated.loss_sum != seen.validated.average_loss_sum);
+        assert_int_not_equal(seen.validated.n_correct, seen.validated.average_n_correct);
+        assert_int_not_equal(seen.validated.n_top5, seen.validated.average_n_top5);
+        assert_true(seen.validated.average_loss_sum == alone.validated.loss_sum);
+        assert_int_equal(seen.validated.average_n_correct, alone.validated.n_correct);
+        assert_int_equal(seen.validated.average_n_top5, alone.validated.n_top5);
+        ++*(int *)arg;
+    }
+    free(trained);
+}
+
+static void figures_are_those_of_the_average(void **state)
+{
+    static const char job[] =
+        "model: {arch: mlp, hidden: [32]}\n"
+        "data: {format: digits, samples: 75, validation_samples: 400}\n"
+        "train: {global_batch: 16, average: {name: ema, decay: 0.9}}\noptimizer: {lr: 0.3}\n";
+    static struct run_result r;
+    int n_looks = 0;
+
+    (void)state;
+    run_job_ok(&(struct run_plan){.job = job,
+                                  .n_ranks = 1,
+                                  .n_epochs = 1,
+                                  .on_step = look_at_the_figures,
+                                  .arg = &n_looks},
+               &r);
+    assert_int_equal(n_looks, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(statistics_do_not_depend_on_ranks),
                                        cmocka_unit_test(the_first_mean_has_a_pass),
                                        cmocka_unit_test(the_pass_reads_what_was_asked_for),
-                                       cmocka_unit_test(working_copies_follow)};
+                                       cmocka_unit_test(working_copies_follow),
+                                       cmocka_unit_test(figures_are_those_of_the_average)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
