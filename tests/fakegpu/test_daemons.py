@@ -68,6 +68,15 @@ class Daemons(Case):
             self.assert_near(cpu, gpu, 3e-2)
             self.assertNotEqual([e["train_loss"] for e in cpu], [e["train_loss"] for e in gpu])
 
+    def test_bfloat16_of_divided_state(self):
+        """Each rank computes with the rounded parameters of the other ranks' shards, too."""
+        job = {**JOB, "precision": "bfloat16", "optimizer.momentum": 0.5}
+        whole = self.undisturbed(job)
+        for zero in (1, 2, 3):
+            part = self.train("--device", "cuda", "--local", n=2, run=f"zero{zero}",
+                              job={**job, "strategy.zero": zero, "strategy.buddy": "false"})
+            self.assert_near(whole, part, 1e-4)
+
     def test_recorded_steps_give_the_same_bits(self):
         """With train.record false, the same kernels run one by one."""
         runs = [self.train("--device", "cuda", "--local", n=2, run=record,
