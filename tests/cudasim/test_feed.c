@@ -77,6 +77,10 @@ static void run(struct backend *b, struct memory_set *m, int64_t keep_bytes, enu
         must(feed_gather(f, target[k].program, &err), &err);
         if (k % 3)
             feed_ahead(f);
+        if (k == 5) /* the loader fills all its slots again, a batch that was ahead included */
+            must(feed_start_train(f, &s, 1, 1, 0, k + 1, N_BATCHES, &err), &err);
+        if (k % 6 == 3) /* new memory, while the loader has the next batch ready */
+            must(feed_fit(f, BATCH, &err), &err);
     }
     must(backend_sync(b, &err), &err);
     for (int k = 0; k < N_BATCHES; k++)
