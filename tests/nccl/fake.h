@@ -35,6 +35,11 @@ void fake_fail_at(int device, int n);
 int fake_fail_left(int device); /* how many calls the failure is still away; > 0: it never came */
 const char *fake_failed_call(void); /* the call that failed last, or "" */
 
+/* The n-th call of the CUDA runtime by this device's threads (1: the next) first calls fn, and then
+ * lets the threads that fn started go first for a while.  Calls that free do not count. */
+void fake_strike_at(int device, int n, void (*fn)(void *arg), void *arg);
+int fake_strike_left(int device); /* how many calls fn is still away; > 0: it was never called */
+
 /* This device breaks for good (CUDA's sticky errors): its queued work is gone, and every call of
  * its threads fails; calls that free still free. */
 void fake_break(int device);

@@ -3,6 +3,7 @@
 #include "fake_impl.h"
 
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -26,6 +27,12 @@ static struct {
         const char *name;
     } log[MAX_LOG];
     int n_log;
+    struct {
+        int device;
+        atomic_int left;
+        void (*fn)(void *arg);
+        void *arg;
+    } strike;
 } rt;
 
 static _Thread_local int this_device, n_calls_here;
@@ -81,6 +88,31 @@ int fake_open_things(void)
 
 void fake_fail_at(int device, int n) { rt.fail_in[device] = n; }
 int fake_fail_left(int device) { return rt.fail_in[device]; }
+void fake_strike_at(int device, int n, void (*fn)(void *arg), void *arg)
+{
+    rt.strike.device = device;
+    rt.strike.fn = fn;
+    rt.strike.arg = arg;
+    atomic_store(&rt.strike.left, n);
+}
+
+int fake_strike_left(int device)
+{
+    return rt.strike.device == device ? atomic_load(&rt.strike.left) : 0;
+}
+
+void fake_strike(void)
+{
+    enum { TURNS = 500 };
+
+    if (this_device != rt.strike.device || atomic_load(&rt.strike.left) <= 0 ||
+        atomic_fetch_sub(&rt.strike.left, 1) != 1)
+        return;
+    rt.strike.fn(rt.strike.arg);
+    for (int i = 0; i < TURNS; i++)
+        sched_yield();
+}
+
 const char *fake_failed_call(void) { return rt.failed ? rt.failed : ""; }
 
 char *fake_log(const char *const *words)

@@ -131,8 +131,12 @@ int fake_device(void);
 static inline void fake_enter(void) { pthread_mutex_lock(&fake_lock); }
 cudaError_t fake_leave(cudaError_t e); /* releases the lock; e is remembered as the last error */
 
+/* To be called without the lock: do what fake_strike_at asked for, if this is the call. */
+void fake_strike(void);
+
 /* The begin of each call of the runtime.  A call that frees does so even if it fails. */
 #define RUNTIME_CALL           \
+    fake_strike();             \
     fake_enter();              \
     if (fake_called(__func__)) \
     return fake_leave(cudaErrorUnknown)

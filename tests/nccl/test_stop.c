@@ -470,6 +470,34 @@ static void aborts_come_at_any_moment(void **state)
     }
 }
 
+static void abort_now(void *arg) { job_abort(arg); }
+
+/* The abort comes just before the n-th call of the CUDA runtime by rank 0, for every n, and NCCL is
+ * stopping when that call goes on.  No call of NCCL comes after that, as the fake asserts. */
+static void aborts_come_before_each_call(void **state)
+{
+    int n = 1;
+
+    (void)state;
+    for (;; n++) {
+        struct job j = {0};
+
+        fake_reset();
+        job_begin(&j, 2);
+        fake_strike_at(0, n, abort_now, &j);
+        job_run(&j, 2);
+        if (fake_strike_left(0) > 0)
+            break;
+        for (int k = 0; k < 2; k++)
+            if (j.rank[k].rc < 0 && j.rank[k].err.code != ERR_CANCELED)
+                fail_msg("call %d: rank %d: %s", n, k, j.rank[k].err.msg);
+        assert_int_equal(j.n_stuck, 0);
+        assert_int_equal(fake_open_things(), 0);
+    }
+    printf("an abort before each of %d calls\n", n - 1);
+    assert_true(n > 50);
+}
+
 /* A library that cannot record its collectives.  If it returns an error, the step is not recorded;
  * if it hangs, the driver's deadline ends the wait.  A partial recording is never used. */
 static int record_and_say(struct rank *r, struct err *err)
@@ -544,6 +572,7 @@ int main(void)
         cmocka_unit_test_setup(quiesce_has_a_deadline, job_setup),
         cmocka_unit_test_setup(finalizing_has_a_deadline, job_setup),
         cmocka_unit_test_setup(aborts_come_at_any_moment, job_setup),
+        cmocka_unit_test_setup(aborts_come_before_each_call, job_setup),
         cmocka_unit_test_setup(recording_can_be_aborted, job_setup),
         cmocka_unit_test_setup(a_failure_of_one_channel_ends_the_other, job_setup),
         cmocka_unit_test_setup(what_cannot_be_stopped_ends_the_process, job_setup),
