@@ -67,15 +67,20 @@ size_t whole_pages(size_t n_bytes)
 }
 
 /* Opens or closes device memory.  It counts, since work of one stream may wait for another stream,
- * whose work is then done meanwhile. */
+ * whose work is then done meanwhile.  Pieces of memory that lie side by side take one call. */
 void protect(int how)
 {
     rt.n_open += how == PROT_NONE ? -1 : 1;
     if (rt.n_open != (how == PROT_NONE ? 0 : 1))
         return;
-    for (auto &entry : rt.device)
-        if (mprotect(entry.first, entry.second, how) < 0)
+    for (auto piece = rt.device.begin(); piece != rt.device.end();) {
+        char *from = (char *)piece->first, *to = from;
+
+        for (; piece != rt.device.end() && piece->first == to; ++piece)
+            to += piece->second;
+        if (mprotect(from, (size_t)(to - from), how) < 0)
             abort();
+    }
 }
 
 /* Every call starts here: counts the call, and fails it if that is due.  An error is returned, and

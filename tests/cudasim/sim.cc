@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include <chrono>
+#include <deque>
 #include <map>
 #include <string>
 #include <vector>
@@ -65,7 +66,7 @@ struct simulator {
     std::vector<int> idle; /* fibers without a thread */
     std::vector<struct thread> threads;
     std::vector<struct warp> warp;
-    std::vector<int> runnable;
+    std::deque<int> runnable;
     std::map<std::pair<const char *, int>, struct array> shared; /* this block's, by site */
     const std::function<void()> *work;
     context scheduler;
@@ -80,7 +81,7 @@ struct simulator {
 
 bool same(struct cudasim::site a, struct cudasim::site b)
 {
-    return a.line == b.line && !strcmp(a.file, b.file);
+    return a.line == b.line && (a.file == b.file || !strcmp(a.file, b.file));
 }
 
 std::string text(struct cudasim::site at)
@@ -143,8 +144,10 @@ int pick()
     if (n == 0)
         return -1;
     thread = sim.runnable[at];
-    if (sim.seed <= 1) { /* keeps the order */
-        sim.runnable.erase(sim.runnable.begin() + (long)at);
+    if (at == 0) {
+        sim.runnable.pop_front();
+    } else if (sim.seed <= 1) { /* keeps the order */
+        sim.runnable.pop_back();
     } else {
         sim.runnable[at] = sim.runnable[n - 1];
         sim.runnable.pop_back();
@@ -295,7 +298,7 @@ void run_block(int64_t block)
 
 std::string cudasim::run_launch(const struct cudasim::work &w)
 {
-    std::vector<int64_t> order((size_t)w.blocks);
+    std::deque<int64_t> order((size_t)w.blocks);
 
     sim.failure.clear();
     if (sim.fiber.size() < (size_t)w.threads)

@@ -135,44 +135,51 @@ struct conv {
     int adds; /* the result is added to what that tensor holds */
 };
 
-/* Add the contribution of tap (r,s) and channel c of filter k, whose first channel of x is `first`,
- * at y[n,k,p,q]. */
-static void tap(const struct conv *v, const int64_t i[7], int64_t first)
+/* Add one product of these elements. */
+static void add_product(int pass, float *x, float *w, float *y)
 {
-    const int64_t n = i[0], k = i[1], p = i[2], q = i[3], c = i[4], r = i[5], s = i[6];
-    const int64_t h = p * v->stride[0] - v->pad[0] + r * v->dilation[0];
-    const int64_t w = q * v->stride[1] - v->pad[1] + s * v->dilation[1];
-    float *fx, *fw, *fy;
-
-    if (h < 0 || h >= v->x.dim[2] || w < 0 || w >= v->x.dim[3])
-        return;
-    fx = at(&v->x, n, first + c, h, w);
-    fw = at(&v->w, k, c, r, s);
-    fy = at(&v->y, n, k, p, q);
-    if (v->pass == 0)
-        *fy += *fx * *fw;
-    else if (v->pass == 1)
-        *fx += *fy * *fw;
+    if (pass == 0)
+        *y += *x * *w;
+    else if (pass == 1)
+        *x += *y * *w;
     else
-        *fw += *fx * *fy;
+        *w += *x * *y;
+}
+
+/* Add the products of all channels and taps (r,s) at y[n,k,p,q]; i has these four numbers. */
+static void add_products(const struct conv *v, const int64_t i[4])
+{
+    const int64_t per_group = v->w.dim[1], n_groups = v->x.dim[1] / per_group;
+    const int64_t first = i[1] / (v->w.dim[0] / n_groups) * per_group;
+    float *y = at(&v->y, i[0], i[1], i[2], i[3]);
+
+    for (int64_t c = 0; c < per_group; c++)
+        for (int64_t r = 0; r < v->w.dim[2]; r++) {
+            const int64_t h = i[2] * v->stride[0] - v->pad[0] + r * v->dilation[0];
+            const int is_padding = h < 0 || h >= v->x.dim[2];
+            float *row = is_padding ? NULL : at(&v->x, i[0], first + c, h, 0),
+                  *tap = at(&v->w, i[1], c, r, 0);
+
+            for (int64_t s = 0; row && s < v->w.dim[3]; s++) {
+                const int64_t w = i[3] * v->stride[1] - v->pad[1] + s * v->dilation[1];
+
+                if (w >= 0 && w < v->x.dim[3])
+                    add_product(v->pass, row + w * v->x.stride[3], tap + s * v->w.stride[3], y);
+            }
+        }
 }
 
 static void convolve(const struct conv *v)
 {
-    const int64_t end[7] = {v->y.dim[0], v->y.dim[1], v->y.dim[2], v->y.dim[3],
-                            v->w.dim[1], v->w.dim[2], v->w.dim[3]};
-    const int64_t per_group = v->w.dim[1], n_groups = v->x.dim[1] / per_group;
-    int64_t i[7] = {0}, first = 0;
+    int64_t i[4] = {0};
     int axis = 0;
 
     if (!v->adds)
         clear(v->pass == 0 ? &v->y : v->pass == 1 ? &v->x : &v->w);
     while (axis >= 0) {
-        tap(v, i, first);
-        for (axis = 6; axis >= 0 && ++i[axis] == end[axis]; axis--)
+        add_products(v, i);
+        for (axis = 3; axis >= 0 && ++i[axis] == v->y.dim[axis]; axis--)
             i[axis] = 0;
-        if (axis < 4)
-            first = i[1] / (v->w.dim[0] / n_groups) * per_group;
     }
 }
 
