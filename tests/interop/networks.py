@@ -63,13 +63,19 @@ def with_cifar_stem(resnet):
 
 class ResNet(Images):
     """torchvision's.  The last norm of each block begins small, as with zero_init_residual: else a
-    deep network of random weights makes percents of the loss out of one rounding."""
+    deep network of random weights makes percents of the loss out of one rounding.
+
+    These take long, so they train in fewer ways than the lists of layers, whose kernels they share:
+    those compare both optimizers in both precisions on one rank and on two."""
 
     def __init__(self, depth, stem, image):
         self.name, self.depth, self.stem, self.image = f"resnet{depth}", depth, stem, image
         self.n_samples = 4 if depth == 18 else 6
         self.rates = ({"sgd": 0.001, "adamw": 2e-5} if depth == 18 else
                       {"sgd": 1e-5, "adamw": 2e-6})
+        self.runs = {"sgd": (("float32", 1), ("float32", 2), ("bfloat16", 2))}
+        if depth == 18:
+            self.runs["adamw"] = (("float32", 2),)
 
     def model_keys(self):
         return {"model.arch": self.name, "model.stem": self.stem}
