@@ -22,14 +22,37 @@ static size_t count_rows(const struct option_table *t)
     return n;
 }
 
+/* The list is made for each look-up, so most keys are told apart without reading them (FNV-1a). */
+static uint32_t key_hash(const char *key)
+{
+    uint32_t h = 2166136261u;
+
+    for (; *key; key++)
+        h = (h ^ (unsigned char)*key) * 16777619u;
+    return h;
+}
+
+/* The row with this key and hash, or NULL. */
+static const struct option_ref *find(const struct option_list *l, const char *key, uint32_t hash)
+{
+    for (size_t i = 0; i < l->n; i++)
+        if (l->ref[i].hash == hash && strcmp(l->ref[i].o->key, key) == 0)
+            return &l->ref[i];
+    return NULL;
+}
+
 static void add_rows(struct option_list *l, const struct option_part *p,
                      const struct option_group *group, const struct option *row, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        const struct option_ref *same = table_find(l, row[i].key);
+        const uint32_t hash = key_hash(row[i].key);
+        const struct option_ref *same = find(l, row[i].key, hash);
 
-        l->ref[l->n] = (struct option_ref){
-            .o = &row[i], .part = p, .group = group, .first = same ? same->first : l->n};
+        l->ref[l->n] = (struct option_ref){.o = &row[i],
+                                           .part = p,
+                                           .group = group,
+                                           .first = same ? same->first : l->n,
+                                           .hash = hash};
         ASSERT(!same || (group && same->group && same->part == p));
         l->n++;
     }
@@ -59,10 +82,7 @@ void table_fini(struct option_list *l)
 
 const struct option_ref *table_find(const struct option_list *l, const char *key)
 {
-    for (size_t i = 0; i < l->n; i++)
-        if (strcmp(l->ref[i].o->key, key) == 0)
-            return &l->ref[i];
-    return NULL;
+    return find(l, key, key_hash(key));
 }
 
 const struct option_ref *table_first_of(const struct option_list *l, const char *group)

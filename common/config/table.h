@@ -11,6 +11,7 @@
 #ifndef CONFIG_TABLE_H
 #define CONFIG_TABLE_H
 
+#include <stdint.h>
 #include <stdio.h>
 
 #include "config/option.h"
@@ -34,6 +35,7 @@ struct option_ref {
     const struct option_part *part;
     const struct option_group *group; /* the entry that brings the row; NULL: the job itself */
     size_t first;                     /* index of the first row with this key: its own or lower */
+    uint32_t hash;                    /* of the key */
 };
 
 struct option_list {
