@@ -248,29 +248,31 @@ static void add_primitive(struct chain *c, dnnl_primitive_desc_t pd, const dnnl_
     dnnl_primitive_desc_destroy(pd);
 }
 
-static void add_reorder(struct chain *c, int from, int to)
+static void add_reorder(struct chain *c, int from, int to, int adds)
 {
     const dnnl_exec_arg_t arg[] = {{DNNL_ARG_FROM, c->tensor[from].memory},
                                    {DNNL_ARG_TO, c->tensor[to].memory}};
     dnnl_primitive_desc_t pd;
 
     if (c->rc == 0)
-        c->rc = dn_reorder(c->dn, &c->tensor[from].md, &c->tensor[to].md, &pd, c->err);
+        c->rc = dn_reorder(c->dn, &c->tensor[from].md, &c->tensor[to].md, adds, &pd, c->err);
     if (c->rc == 0)
         add_primitive(c, pd, arg, 2);
 }
 
-/* Returns `tensor` if pd wants its layout for this argument, else a temporary in pd's layout. */
-static int fit(struct chain *c, dnnl_primitive_desc_t pd, int arg, int tensor)
+/* Returns the argument's tensor if pd wants its layout and may use its memory, else a temporary in
+ * pd's layout. */
+static int fit(struct chain *c, dnnl_primitive_desc_t pd, const struct chain_arg *arg)
 {
-    struct tensor t = {.place = CHAIN_TEMP, .layout = c->tensor[tensor].layout};
+    const struct tensor *wanted = &c->tensor[arg->tensor];
+    struct tensor t = {.place = CHAIN_TEMP, .layout = wanted->layout};
 
-    const int has = dn_md_of_arg(c->dn, pd, arg, &t.md, c->err);
+    const int has = dn_md_of_arg(c->dn, pd, arg->arg, &t.md, c->err);
 
     if (has < 0)
         c->rc = has;
-    if (has <= 0 || dn_md_equal(&t.md, &c->tensor[tensor].md))
-        return tensor;
+    if (has <= 0 || (!arg->adds && dn_md_equal(&t.md, &wanted->md)))
+        return arg->tensor;
     return add_tensor(c, t);
 }
 
@@ -289,9 +291,9 @@ void chain_add(struct chain *c, int rc, dnnl_primitive_desc_t pd, const struct c
         used[i] = CHAIN_NONE;
         if (args[i].tensor == CHAIN_NONE)
             continue;
-        used[i] = fit(c, pd, args[i].arg, args[i].tensor);
+        used[i] = fit(c, pd, &args[i]);
         if (c->rc == 0 && used[i] != args[i].tensor && !args[i].is_out)
-            add_reorder(c, args[i].tensor, used[i]);
+            add_reorder(c, args[i].tensor, used[i], 0);
         exec[n_exec++] = (dnnl_exec_arg_t){args[i].arg, c->tensor[used[i]].memory};
     }
     if (c->rc < 0) {
@@ -301,13 +303,13 @@ void chain_add(struct chain *c, int rc, dnnl_primitive_desc_t pd, const struct c
     add_primitive(c, pd, exec, n_exec);
     for (int i = 0; i < n_args && c->rc == 0; i++)
         if (args[i].is_out && used[i] != args[i].tensor)
-            add_reorder(c, used[i], args[i].tensor);
+            add_reorder(c, used[i], args[i].tensor, args[i].adds);
 }
 
 void chain_reorder(struct chain *c, int from, int to)
 {
     if (c && c->rc == 0)
-        add_reorder(c, from, to);
+        add_reorder(c, from, to, 0);
 }
 
 void chain_copy(struct chain *c, int from, int to)

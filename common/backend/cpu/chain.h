@@ -33,6 +33,9 @@ struct chain_arg {
     int arg;    /* DNNL_ARG_... */
     int tensor; /* from chain_tensor; CHAIN_NONE: the primitive has no such argument */
     int is_out;
+    /* 1: the output is added to what the tensor holds.  The primitive writes a temporary, and the
+     * reorder behind it adds.  Not for an output that the chain rounds (BF16). */
+    int adds;
 };
 
 /* The kernel of node n.  NULL: failed, *err says why. */

@@ -2,8 +2,9 @@
  * winograd.h and conv_pairs.h.
  *
  * Activations stay NHWC.  oneDNN chooses the filters' layout, since it falls back to its slow
- * reference code for ours; so filters are reordered first, and their gradient afterwards.
- * op/conv2d.c has the formulas; the twin is cuda/conv2d.c. */
+ * reference code for ours; so filters are reordered first, and their gradient afterwards.  Where
+ * the gradient is added to another one (node.adds), that reorder adds. op/conv2d.c has the
+ * formulas; the twin is cuda/conv2d.c. */
 #include "backend/cpu/conv2d.h"
 
 #include "backend/cpu/chain.h"
@@ -104,8 +105,8 @@ static int make_grad_w(struct cpu *b, const struct graph *g, const struct node *
     add(c, n, DN_GRAD_W, x, dw, db, dy,
         (struct chain_arg[]){{DNNL_ARG_SRC, x, 0},
                              {DNNL_ARG_DIFF_DST, dy, 0},
-                             {DNNL_ARG_DIFF_WEIGHTS, dw, 1},
-                             {DNNL_ARG_DIFF_BIAS, db, 1}},
+                             {DNNL_ARG_DIFF_WEIGHTS, dw, 1, n->adds >> CONV2D_GRAD_W_DW & 1},
+                             {DNNL_ARG_DIFF_BIAS, db, 1, n->adds >> CONV2D_GRAD_W_DB & 1}},
         4);
     return chain_finish(c, out);
 }
@@ -122,9 +123,19 @@ static maker *choose(const struct cpu *b, const struct graph *g, const struct no
                                       : by_onednn;
 }
 
+/* oneDNN's chain adds in F32. */
+static int chain_adds(const struct graph *g, const struct node *n)
+{
+    int is_f32 = 1;
+
+    for (int i = 0; i < n->n_out; i++)
+        is_f32 &= !cpu_has_out(n, i) || g->value[n->out[i]].dtype == DTYPE_F32;
+    return is_f32;
+}
+
 int conv2d_adds(const struct cpu *b, const struct graph *g, const struct node *n)
 {
-    return choose(b, g, n, NULL) != NULL;
+    return choose(b, g, n, NULL) != NULL || chain_adds(g, n);
 }
 
 int cpu_make_conv2d(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,

@@ -5,8 +5,7 @@
 
 #include "backend/cpu/cpu.h"
 
-/* 1: the kernel of this conv2d_grad_w adds to dw and db by itself: it is one of our own, which all
- * write float32. */
+/* 1: the kernel of this conv2d_grad_w adds to dw and db by itself, as all do that write float32. */
 int conv2d_adds(const struct cpu *b, const struct graph *g, const struct node *n);
 
 #endif

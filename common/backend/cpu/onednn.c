@@ -239,7 +239,7 @@ static dnnl_status_t make_attr(struct tail tail, dnnl_primitive_attr_t *out)
 static int make_pd(struct onednn *dn, dn_make *make, struct dn_wish wish, enum activation act,
                    const char *what, dnnl_primitive_desc_t *out, struct err *err)
 {
-    const struct tail tail = {wish.conv && wish.conv->adds, act};
+    const struct tail tail = {wish.adds || (wish.conv && wish.conv->adds), act};
     dnnl_status_t st = make_attr(tail, &wish.attr);
 
     if (st == dnnl_success) {
@@ -345,9 +345,10 @@ int dn_sum(struct onednn *dn, const struct dn_md *a, const struct dn_md *b, cons
                    err);
 }
 
-int dn_reorder(struct onednn *dn, const struct dn_md *from, const struct dn_md *to,
+int dn_reorder(struct onednn *dn, const struct dn_md *from, const struct dn_md *to, int adds,
                dnnl_primitive_desc_t *out, struct err *err)
 {
-    return make_pd(dn, dn_v_reorder, (struct dn_wish){.x = from, .y = to}, ACT_NONE, "reorder", out,
-                   err);
+    const struct dn_wish wish = {.x = from, .y = to, .adds = adds};
+
+    return make_pd(dn, dn_v_reorder, wish, ACT_NONE, "reorder", out, err);
 }

@@ -101,7 +101,8 @@ int dn_eltwise_grad(struct onednn *dn, enum activation act, const struct dn_md *
                     dnnl_primitive_desc_t *out, struct err *err);
 int dn_sum(struct onednn *dn, const struct dn_md *a, const struct dn_md *b, const struct dn_md *y,
            dnnl_primitive_desc_t *out, struct err *err); /* b may have extents of 1 */
-int dn_reorder(struct onednn *dn, const struct dn_md *from, const struct dn_md *to,
+/* adds 1: what `from` holds is added to what `to` holds. */
+int dn_reorder(struct onednn *dn, const struct dn_md *from, const struct dn_md *to, int adds,
                dnnl_primitive_desc_t *out, struct err *err);
 
 #endif

@@ -33,6 +33,7 @@ struct dn_wish {
     dnnl_prop_kind_t prop;             /* of a forward pass */
     const struct dn_md *x, *w, *b, *y; /* in a backward pass their gradients where it writes them */
     const struct dn_conv *conv;        /* dn_v_conv */
+    int adds;                          /* y += the result */
     const struct dn_pool *pool;        /* dn_v_average */
     dnnl_alg_kind_t alg;               /* dn_v_eltwise, with alpha */
     float alpha;
