@@ -1,4 +1,4 @@
-/* plain - kernels that are one C function, and cutting their work into parts for oneDNN's threads.
+/* plain - kernels that are one C function, and cutting their work into parts.
  *
  * The counterpart for GPUs is cuda/own.c. */
 #include "backend/cpu/plain.h"
@@ -8,29 +8,9 @@
 
 #include "backend/cpu/convert.h"
 #include "backend/cpu/onednn.h"
+#include "backend/cpu/parts.h"
 #include "base/alloc.h"
 #include "base/util.h"
-
-/* From the OpenMP runtime that oneDNN was linked with; `#pragma omp` would need the compiler's. */
-void GOMP_parallel(void (*fn)(void *data), void *data, unsigned n_threads, unsigned flags);
-int omp_get_thread_num(void);
-int omp_get_num_threads(void);
-int omp_get_max_threads(void);
-
-/* ThreadSanitizer does not see how the OpenMP runtime's threads wait for each other.  `hand_over`
- * and `take_over` tell it: all that came before the one happened before what follows the other. */
-#ifndef __has_feature
-#define __has_feature(x) 0
-#endif
-#if __has_feature(thread_sanitizer)
-void __tsan_release(void *at);
-void __tsan_acquire(void *at);
-static void hand_over(const void *at) { __tsan_release((void *)at); }
-static void take_over(const void *at) { __tsan_acquire((void *)at); }
-#else
-static void hand_over(const void *at) { (void)at; }
-static void take_over(const void *at) { (void)at; }
-#endif
 
 /* A kernel with what its parts may change. */
 struct made {
@@ -173,33 +153,23 @@ void plain_give(const struct plain *p, int i, const float *sum, int64_t n)
         memcpy(p->out[i], sum, (size_t)n * sizeof *sum);
 }
 
-/* The OpenMP runtime may start fewer threads than there are parts, so a thread may run several. */
-static void run_parts(void *data)
+static void run_part(const void *task, int i)
 {
-    const struct split *s = data;
+    const struct split *s = task;
 
-    take_over(s);
-    for (int i = omp_get_thread_num(); i < s->n_parts; i += omp_get_num_threads())
-        s->part(s->p, i, s->n * i / s->n_parts, s->n * (i + 1) / s->n_parts);
-    hand_over(s);
+    s->part(s->p, i, s->n * i / s->n_parts, s->n * (i + 1) / s->n_parts);
 }
 
 int plain_parts(const struct plain *p, int64_t n, int64_t work)
 {
-    return (int)max_i64(1, min_i64(p->n_threads, min_i64(n, work / p->least_work)));
+    return parts_of(p->n_threads, p->least_work, n, work);
 }
 
 void plain_split(const struct plain *p, int64_t n, int64_t work, plain_part *part)
 {
-    struct split s = {p, n, plain_parts(p, n, work), part};
+    const struct split s = {p, n, plain_parts(p, n, work), part};
 
-    if (s.n_parts == 1) {
-        part(p, 0, 0, n);
-        return;
-    }
-    hand_over(&s);
-    GOMP_parallel(run_parts, &s, (unsigned)min_i64(s.n_parts, omp_get_max_threads()), 0);
-    take_over(&s);
+    parts_run(s.n_parts, run_part, &s);
 }
 
 const float *plain_read(const struct plain *p, int i, int64_t from, int64_t n, float *room)
