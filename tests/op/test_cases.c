@@ -3,6 +3,7 @@
 #include "../test.h"
 
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/onednn.h"
 #include "base/util.h"
 #include "runner.h"
 
@@ -50,6 +51,31 @@ static void test_bf16(void **state)
     backend_close(b);
 }
 
+static int is_product(int op)
+{
+    return op == OP_conv2d || op == OP_conv2d_grad_x || op == OP_conv2d_grad_w || op == OP_linear ||
+           op == OP_linear_grad_x || op == OP_linear_grad_w;
+}
+
+/* Products in the way that this processor does not take: widened, or by BF16 primitives. */
+static void test_bf16_the_other_way(void **state)
+{
+    const struct op_runner r = {
+        .b = open_cpu(), .n_turns = 2, .has = is_product, .types = {DTYPE_BF16, DTYPE_F32}};
+    struct cpu *cpu = container_of(r.b, struct cpu, base);
+
+    (void)state;
+    if (!dn_has_bf16()) {
+        backend_close(r.b);
+        skip();
+    }
+    cpu->widens_bf16 = !cpu->widens_bf16;
+    cpu->least_work = 1;
+    backend_set_threads(r.b, 2);
+    assert_true(op_runner_cases(&r, 0) > 0);
+    backend_close(r.b);
+}
+
 static void test_out_of_memory(void **state)
 {
     const struct op_runner r = {.b = open_cpu()};
@@ -64,6 +90,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cases),
         cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_bf16_the_other_way),
         cmocka_unit_test(test_out_of_memory),
     };
 

@@ -1,5 +1,5 @@
 /* chain - builds and runs a kernel made of oneDNN primitives.  It reorders a tensor if a primitive
- * wants another layout, widens BF16 where oneDNN has none, and puts temporaries and scratchpads
+ * wants another layout, widens BF16 where F32 is computed, and puts temporaries and scratchpads
  * into the kernel's scratch. */
 #include "backend/cpu/chain.h"
 
@@ -7,11 +7,12 @@
 #include <string.h>
 
 #include "backend/cpu/convert.h"
+#include "backend/cpu/parts.h"
 #include "base/alloc.h"
 #include "base/util.h"
 #include "op/op.h"
 
-enum { MAX_TENSORS = 16, MAX_STEPS = 8, ALIGN = 64 };
+enum { MAX_TENSORS = 16, MAX_STEPS = 8, ALIGN = 64, LANES = 16 };
 
 struct tensor {
     enum chain_place place;
@@ -42,12 +43,15 @@ struct chain {
     const struct graph *g; /* while building, with n and err */
     const struct node *n;
     struct err *err;
+    int widens; /* the primitives see BF16 operands in F32 */
     int rc;
     struct tensor tensor[MAX_TENSORS];
     int n_tensors;
     struct step step[MAX_STEPS];
     int n_steps;
     size_t temp_bytes, pad_bytes;
+    int n_threads; /* with least_work: as in struct cpu, when the chain was made */
+    int64_t least_work;
     void *scratch;
 };
 
@@ -99,17 +103,35 @@ static int chain_bind(struct kernel *k, void *const *in, void *const *out, void 
     return rc;
 }
 
+/* A tensor whose numbers are widened or, if it is an output, rounded. */
+struct conversion {
+    const struct tensor *t;
+    float *wide;
+    int n_parts;
+};
+
+static void convert_part(const void *task, int i)
+{
+    const struct conversion *v = task;
+    const int64_t from = v->t->n * i / v->n_parts, n = v->t->n * (i + 1) / v->n_parts - from;
+    uint16_t *half = (uint16_t *)v->t->operand + from;
+
+    if (v->t->place == CHAIN_IN)
+        convert_to_f32(v->wide + from, half, DTYPE_BF16, n);
+    else
+        convert_from_f32(half, v->wide + from, DTYPE_BF16, n);
+}
+
 /* Convert the operands on one side of the node that the primitives see in F32. */
 static void convert(const struct chain *c, enum chain_place place)
 {
     for (int i = 0; i < c->n_tensors; i++) {
         const struct tensor *t = &c->tensor[i];
-        void *wide = (char *)c->scratch + t->offset;
+        const struct conversion v = {t, (float *)((char *)c->scratch + t->offset),
+                                     parts_of(c->n_threads, c->least_work, t->n, t->n / LANES)};
 
-        if (t->is_widened && t->place == place && place == CHAIN_IN)
-            convert_to_f32(wide, t->operand, DTYPE_BF16, t->n);
-        else if (t->is_widened && t->place == place)
-            convert_from_f32(t->operand, wide, DTYPE_BF16, t->n);
+        if (t->is_widened && t->place == place)
+            parts_run(v.n_parts, convert_part, &v);
     }
 }
 
@@ -148,9 +170,22 @@ struct chain *chain_new(struct cpu *b, const struct graph *g, const struct node 
     c = mem;
     c->k.ops = &chain_ops;
     c->dn = b->dn;
+    c->n_threads = b->n_threads;
+    c->least_work = b->least_work;
     c->g = g;
     c->n = n;
     c->err = err;
+    c->widens = !dn_has_bf16();
+    return c;
+}
+
+struct chain *chain_new_products(struct cpu *b, const struct graph *g, const struct node *n,
+                                 struct err *err)
+{
+    struct chain *c = chain_new(b, g, n, err);
+
+    if (c)
+        c->widens = b->widens_bf16;
     return c;
 }
 
@@ -196,7 +231,7 @@ int chain_tensor(struct chain *c, enum chain_place place, int index, struct dn_l
     if (!c || c->rc < 0)
         return CHAIN_NONE;
     t.type = type_of(c, place, index);
-    if (t.type == DTYPE_BF16 && !dn_has_bf16()) {
+    if (t.type == DTYPE_BF16 && c->widens) {
         t.is_widened = place != CHAIN_TEMP;
         t.type = DTYPE_F32;
     }

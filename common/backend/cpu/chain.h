@@ -14,8 +14,8 @@
  * chain lie side by side; the primitives' own scratchpads share the space behind them.
  *
  * The primitives compute in the types of the node's operands.  Where oneDNN has no BF16 (processors
- * without AVX-512), they compute in F32: the chain widens BF16 inputs before the first primitive,
- * and rounds BF16 outputs after the last.
+ * without AVX-512), or none that multiplies faster than F32 (dn_widens_bf16), they compute in F32:
+ * the chain widens BF16 inputs before the first primitive, and rounds BF16 outputs after the last.
  *
  * Life:    chain_new -> tensors, steps -> chain_finish, which gives the kernel or frees all. */
 #ifndef BACKEND_CPU_CHAIN_H
@@ -41,6 +41,9 @@ struct chain_arg {
 /* The kernel of node n.  NULL: failed, *err says why. */
 struct chain *chain_new(struct cpu *b, const struct graph *g, const struct node *n,
                         struct err *err);
+/* The same for primitives that multiply: convolutions and inner products. */
+struct chain *chain_new_products(struct cpu *b, const struct graph *g, const struct node *n,
+                                 struct err *err);
 
 /* A tensor of the chain: in[index] or out[index] of the node, or a temporary (index ignored), which
  * has the node's element type. */

@@ -53,7 +53,7 @@ static void add(struct chain *c, const struct node *n, enum dn_pass pass, int x,
 static int make_forward(struct cpu *b, const struct graph *g, const struct node *n,
                         struct kernel **out, struct err *err)
 {
-    struct chain *c = chain_new(b, g, n, err);
+    struct chain *c = chain_new_products(b, g, n, err);
     int x = chain_tensor(c, CHAIN_IN, CONV2D_X, dn_image(cpu_in(g, n, CONV2D_X)));
     int w =
         chain_tensor(c, CHAIN_IN, CONV2D_W, filter(cpu_in(g, n, CONV2D_W), n->attr.conv.groups));
@@ -76,7 +76,7 @@ static int make_forward(struct cpu *b, const struct graph *g, const struct node 
 static int make_grad_x(struct cpu *b, const struct graph *g, const struct node *n,
                        struct kernel **out, struct err *err)
 {
-    struct chain *c = chain_new(b, g, n, err);
+    struct chain *c = chain_new_products(b, g, n, err);
     int w = chain_tensor(c, CHAIN_IN, CONV2D_GRAD_X_W,
                          filter(cpu_in(g, n, CONV2D_GRAD_X_W), n->attr.conv.groups));
     int dy = chain_tensor(c, CHAIN_IN, CONV2D_GRAD_X_DY, dn_image(cpu_in(g, n, CONV2D_GRAD_X_DY)));
@@ -93,7 +93,7 @@ static int make_grad_x(struct cpu *b, const struct graph *g, const struct node *
 static int make_grad_w(struct cpu *b, const struct graph *g, const struct node *n,
                        struct kernel **out, struct err *err)
 {
-    struct chain *c = chain_new(b, g, n, err);
+    struct chain *c = chain_new_products(b, g, n, err);
     int x = chain_tensor(c, CHAIN_IN, CONV2D_GRAD_W_X, dn_image(cpu_in(g, n, CONV2D_GRAD_W_X)));
     int dy = chain_tensor(c, CHAIN_IN, CONV2D_GRAD_W_DY, dn_image(cpu_in(g, n, CONV2D_GRAD_W_DY)));
     int dw = chain_tensor(c, CHAIN_OUT, CONV2D_GRAD_W_DW,

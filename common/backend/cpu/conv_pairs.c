@@ -275,14 +275,16 @@ static void run(const struct plain *p)
 /* The conditions: BF16 with a float32 gradient, one group, no dilation, no bias; whole vectors of
  * channels; and bounded memory for the sums, since each thread sums a gradient of its own.  (The
  * pairs of x grow with the image.)  Where the processor has AMX, oneDNN uses that, which is faster.
- */
+ * Where products are widened (dn_widens_bf16), F32's are: a step of ResNet-50 (batch 16, images of
+ * 224 x 224) took one core of a Xeon 3.1 s, and 4.3 s where the filters' gradients that winograd.h
+ * leaves were made here. */
 int conv_pairs_fits(const struct cpu *b, const struct graph *g, const struct node *n)
 {
     const struct shape *w = cpu_conv_filter(g, n);
 
-    if (n->op != OP_conv2d_grad_w || op_type(g, n) != DTYPE_BF16 || !dn_multiplies_bf16() ||
-        dn_has_amx() || n->attr.conv.groups != 1 || cpu_has_out(n, CONV2D_GRAD_W_DB) ||
-        g->value[n->out[CONV2D_GRAD_W_DW]].dtype != DTYPE_F32)
+    if (n->op != OP_conv2d_grad_w || op_type(g, n) != DTYPE_BF16 || b->widens_bf16 ||
+        !dn_multiplies_bf16() || dn_has_amx() || n->attr.conv.groups != 1 ||
+        cpu_has_out(n, CONV2D_GRAD_W_DB) || g->value[n->out[CONV2D_GRAD_W_DW]].dtype != DTYPE_F32)
         return 0;
     for (int i = 0; i < 2; i++)
         if (n->attr.conv.dilation[i] != 1)

@@ -62,7 +62,7 @@ static int is_idle(const struct graph *g, const struct node *n)
 static int adds_itself(struct cpu *b, const struct graph *g, const struct node *n)
 {
     return is_idle(g, n) || n->op == OP_cast || n->op == OP_embedding_grad ||
-           (n->op == OP_linear_grad_w && linear_adds(g, n)) ||
+           (n->op == OP_linear_grad_w && linear_adds(b, g, n)) ||
            (n->op == OP_conv2d_grad_w && conv2d_adds(b, g, n));
 }
 
@@ -161,10 +161,12 @@ static const struct backend_ops cpu_ops = {
 
 const char *backend_cpu_bf16(void)
 {
-    if (dn_multiplies_bf16())
+    if (!dn_widens_bf16())
         return "by the processor's own instructions";
-    return dn_has_bf16() ? "widened to float32 inside oneDNN's kernels (no AVX512-BF16 here)"
-                         : "widened to float32 before oneDNN's kernels (no AVX-512 here)";
+    if (dn_multiplies_bf16())
+        return "widened to float32 before products (this processor's BF16 instructions are slower)";
+    return dn_has_avx512() ? "widened to float32 before products (no AVX512-BF16 here)"
+                           : "widened to float32 before products (no AVX-512 here)";
 }
 
 int backend_open_cpu(int n_threads, struct backend **out, struct err *err)
@@ -173,6 +175,7 @@ int backend_open_cpu(int n_threads, struct backend **out, struct err *err)
 
     ASSERT(n_threads >= 1);
     c->n_threads = n_threads;
+    c->widens_bf16 = dn_widens_bf16();
     c->least_work = LEAST_WORK;
     omp_set_num_threads(n_threads);
     if (onednn_open(&c->dn, err) < 0) {

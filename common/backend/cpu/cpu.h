@@ -15,6 +15,7 @@ struct cpu {
     struct backend base;
     struct onednn *dn;
     int n_threads;
+    int widens_bf16;    /* 1: products of BF16 are F32's (dn_widens_bf16, or a test's choice) */
     int64_t least_work; /* the least work worth another thread, in vector instructions, roughly */
 };
 

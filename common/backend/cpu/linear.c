@@ -7,6 +7,7 @@
 #include <oneapi/dnnl/dnnl.h>
 
 #include "backend/cpu/chain.h"
+#include "backend/cpu/convert.h"
 #include "backend/cpu/linear.h"
 #include "backend/cpu/plain.h"
 
@@ -64,7 +65,7 @@ static void add(struct chain *c, const struct node *n, enum dn_pass pass, int sm
 int cpu_make_linear(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
                     struct err *err)
 {
-    struct chain *c = chain_new(b, g, n, err);
+    struct chain *c = chain_new_products(b, g, n, err);
     int x = chain_tensor(c, CHAIN_IN, LINEAR_X, features(n, cpu_in(g, n, LINEAR_X)));
     int w = chain_tensor(c, CHAIN_IN, LINEAR_W, weights(n, cpu_in(g, n, LINEAR_W)));
     const int small = is_small(n, cpu_in(g, n, LINEAR_W), cpu_in(g, n, LINEAR_X)->dim[0]);
@@ -87,7 +88,7 @@ int cpu_make_linear(struct cpu *b, const struct graph *g, const struct node *n, 
 int cpu_make_linear_grad_x(struct cpu *b, const struct graph *g, const struct node *n,
                            struct kernel **out, struct err *err)
 {
-    struct chain *c = chain_new(b, g, n, err);
+    struct chain *c = chain_new_products(b, g, n, err);
     int w = chain_tensor(c, CHAIN_IN, LINEAR_GRAD_X_W, weights(n, cpu_in(g, n, LINEAR_GRAD_X_W)));
     int dy = chain_tensor(c, CHAIN_IN, LINEAR_GRAD_X_DY,
                           dn_row_major(2, cpu_in(g, n, LINEAR_GRAD_X_DY)->dim));
@@ -111,12 +112,12 @@ int cpu_make_linear_grad_x(struct cpu *b, const struct graph *g, const struct no
 /* oneDNN's inner product always overwrites dw, but its products of matrices can add.  (So can its
  * primitive of a product, which took up to 1.08 of the time of an inner product and an addition
  * where dw has more rows than the batch.) */
-int linear_adds(const struct graph *g, const struct node *n)
+int linear_adds(const struct cpu *b, const struct graph *g, const struct node *n)
 {
     if (has_image(n) || cpu_has_out(n, LINEAR_GRAD_W_DB) ||
         g->value[n->out[LINEAR_GRAD_W_DW]].dtype != DTYPE_F32)
         return 0;
-    return op_type(g, n) == DTYPE_F32 || dn_has_gemm_bf16();
+    return op_type(g, n) == DTYPE_F32 || b->widens_bf16 || dn_has_gemm_bf16();
 }
 
 /* c [m,n] += a^T b, with a [k,m] and b [k,n], both of this type. */
@@ -127,23 +128,70 @@ static dnnl_status_t add_product(enum dtype type, int64_t m, int64_t n, int64_t 
                              : dn_gemm_bf16('T', 'N', m, n, k, a, m, b, n, 1.0f, c, n);
 }
 
-static void run_adding(const struct plain *p)
+static void add_products(const struct plain *p, enum dtype type, const void *x, const void *dy)
 {
-    const struct shape *x = &p->in_shape[LINEAR_GRAD_W_X], *dy = &p->in_shape[LINEAR_GRAD_W_DY];
-    const int64_t batch = x->dim[0], in = x->dim[1], out = dy->dim[1];
-    const void *x_at = p->in[LINEAR_GRAD_W_X], *dy_at = p->in[LINEAR_GRAD_W_DY];
-    const enum dtype type = p->in_type[LINEAR_GRAD_W_X];
+    const int64_t batch = p->in_shape[LINEAR_GRAD_W_X].dim[0];
+    const int64_t in = p->in_shape[LINEAR_GRAD_W_X].dim[1];
+    const int64_t out = p->in_shape[LINEAR_GRAD_W_DY].dim[1];
     float *dw = p->out[LINEAR_GRAD_W_DW];
 
     plain_multiplied(p, (int)(p->attr.linear.transposed
-                                  ? add_product(type, in, out, batch, x_at, dy_at, dw)
-                                  : add_product(type, out, in, batch, dy_at, x_at, dw)));
+                                  ? add_product(type, in, out, batch, x, dy, dw)
+                                  : add_product(type, out, in, batch, dy, x, dw)));
+}
+
+static void run_adding(const struct plain *p)
+{
+    add_products(p, p->in_type[LINEAR_GRAD_W_X], p->in[LINEAR_GRAD_W_X], p->in[LINEAR_GRAD_W_DY]);
+}
+
+static int64_t elements_of(const struct plain *p, int i) { return shape_elements(&p->in_shape[i]); }
+
+/* Of an operand's elements [from, end). */
+static void widen(const struct plain *p, int i, int64_t from, int64_t end, float *to)
+{
+    convert_to_f32(to + from, (const uint16_t *)p->in[i] + from, p->in_type[i], end - from);
+}
+
+static void widen_x(const struct plain *p, int part, int64_t from, int64_t end)
+{
+    (void)part;
+    widen(p, LINEAR_GRAD_W_X, from, end, p->scratch);
+}
+
+static void widen_dy(const struct plain *p, int part, int64_t from, int64_t end)
+{
+    (void)part;
+    widen(p, LINEAR_GRAD_W_DY, from, end, (float *)p->scratch + elements_of(p, LINEAR_GRAD_W_X));
+}
+
+/* The scratch has x and dy in F32. */
+static void run_adding_widened(const struct plain *p)
+{
+    const int64_t n_x = elements_of(p, LINEAR_GRAD_W_X), n_dy = elements_of(p, LINEAR_GRAD_W_DY);
+    const float *x = p->scratch;
+
+    plain_split(p, n_x, n_x / 16, widen_x);
+    plain_split(p, n_dy, n_dy / 16, widen_dy);
+    add_products(p, DTYPE_F32, x, x + n_x);
+}
+
+static int make_adding(struct cpu *b, const struct graph *g, const struct node *n,
+                       struct kernel **out, struct err *err)
+{
+    const int64_t operands = shape_elements(cpu_in(g, n, LINEAR_GRAD_W_X)) +
+                             shape_elements(cpu_in(g, n, LINEAR_GRAD_W_DY));
+
+    if (op_type(g, n) == DTYPE_F32 || !b->widens_bf16)
+        return plain_new(g, n, run_adding, 0, out, err);
+    return plain_new_split(b, g, n, run_adding_widened, (size_t)operands * sizeof(float), 0, out,
+                           err);
 }
 
 static int make_overwriting(struct cpu *b, const struct graph *g, const struct node *n,
                             struct kernel **out, struct err *err)
 {
-    struct chain *c = chain_new(b, g, n, err);
+    struct chain *c = chain_new_products(b, g, n, err);
     int x = chain_tensor(c, CHAIN_IN, LINEAR_GRAD_W_X, features(n, cpu_in(g, n, LINEAR_GRAD_W_X)));
     int dy = chain_tensor(c, CHAIN_IN, LINEAR_GRAD_W_DY,
                           dn_row_major(2, cpu_in(g, n, LINEAR_GRAD_W_DY)->dim));
@@ -169,5 +217,5 @@ static int make_overwriting(struct cpu *b, const struct graph *g, const struct n
 int cpu_make_linear_grad_w(struct cpu *b, const struct graph *g, const struct node *n,
                            struct kernel **out, struct err *err)
 {
-    return n->adds ? plain_new(g, n, run_adding, 0, out, err) : make_overwriting(b, g, n, out, err);
+    return n->adds ? make_adding(b, g, n, out, err) : make_overwriting(b, g, n, out, err);
 }

@@ -3,9 +3,9 @@
 #ifndef BACKEND_CPU_LINEAR_H
 #define BACKEND_CPU_LINEAR_H
 
-#include "ir/graph.h"
+#include "backend/cpu/cpu.h"
 
 /* 1: the kernel of this linear_grad_w adds to dw by itself; the node has no db. */
-int linear_adds(const struct graph *g, const struct node *n);
+int linear_adds(const struct cpu *b, const struct graph *g, const struct node *n);
 
 #endif

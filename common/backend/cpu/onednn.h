@@ -34,6 +34,16 @@ int dn_has_avx512(void); /* 1 if the processor has AVX-512 and ONEDNN_MAX_CPU_IS
 int dn_has_bf16(void);
 /* 1 if the processor multiplies BF16 by itself, and ONEDNN_MAX_CPU_ISA allows it. */
 int dn_multiplies_bf16(void);
+/* 1 if products of BF16 tensors are computed in F32, from operands that are widened before: 0 where
+ * the processor has AMX, or BF16 instructions and is not Intel's (Zen 4, Zen 5).
+ *
+ * Elsewhere oneDNN has no BF16 primitives, or they are slower than its F32 ones.  A step of the GPT
+ * of tests/bench/models.py took one core of a Xeon 2.0 s with widened operands.  With oneDNN 2.6's
+ * BF16 primitives it took 2.6 s by the processor's BF16 instructions, whose products are no faster
+ * than its F32 products, and 6.7 s without these instructions (ONEDNN_MAX_CPU_ISA=AVX512_CORE).
+ *
+ * The kind of processor decides, never a timing: a run that is resumed computes the same bits. */
+int dn_widens_bf16(void);
 int dn_has_amx(void); /* 1 if oneDNN multiplies BF16 by AMX here */
 
 /* C = op(A) op(B) + beta C, as dnnl_sgemm's with alpha = 1, of BF16 matrices and an F32 C.  The

@@ -15,6 +15,9 @@ enum { LANES = 16, WIDE_LANES = 8 };
 /* These may be loaded from any float's or double's address. */
 typedef float lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
 typedef int32_t lane_bits __attribute__((vector_size(LANES * sizeof(float)), aligned(4)));
+typedef uint32_t lane_words __attribute__((vector_size(LANES * sizeof(float)), aligned(4)));
+typedef uint16_t lane_halves
+    __attribute__((vector_size(LANES * sizeof(uint16_t)), aligned(2), may_alias));
 typedef float half_lanes
     __attribute__((vector_size(WIDE_LANES * sizeof(float)), aligned(4), may_alias));
 typedef double wide
@@ -27,6 +30,23 @@ static inline void lanes_max(lanes *most, const float *x)
     const lane_bits more = v > *most;
 
     *most = (lanes)(((lane_bits)v & more) | ((lane_bits)*most & ~more));
+}
+
+/* LANES numbers of BF16 from x on. */
+static inline void lanes_from_bf16(lanes *to, const uint16_t *x)
+{
+    *to = (lanes)(__builtin_convertvector(*(const lane_halves *)x, lane_words) << 16);
+}
+
+/* The way back; rounds as bf16_from_float of tensor/half.h. */
+static inline void lanes_to_bf16(uint16_t *to, const lanes *x)
+{
+    const lane_words bits = (lane_words)*x, is_nan = (lane_words)(*x != *x);
+    const lane_words rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    const lane_words quiet = bits >> 16 | 0x40;
+
+    *(lane_halves *)to =
+        __builtin_convertvector((quiet & is_nan) | (rounded & ~is_nan), lane_halves);
 }
 
 /* *to = WIDE_LANES numbers from x on */

@@ -1,14 +1,8 @@
 /* winograd - the three passes of a convolution with a 3 x 3 filter, over tiles of 2 x 2 pixels of
  * y.
  *
- * A tile of y depends on 4 x 4 pixels of x.  With the matrices
- *
- *          1  0 -1  0           1   0   0             1  0
- *   B^T =  0  1  1  0      G =  1/2 1/2 1/2     A  =  1  1
- *          0 -1  1  0           1/2-1/2 1/2           1 -1
- *          0  1  0 -1           0   0   1             0 -1
- *
- * the passes are, for each tile and pair of channels (o: element by element):
+ * A tile of y depends on 4 x 4 pixels of x.  With the matrices of winograd_transform.h the passes
+ * are, for each tile and pair of channels (o: element by element):
  *
  *   forward  y  = A^T [ (G w G^T) o (B^T x B) ] A         summed over the channels of x
  *   grad_x   as forward, of dy, with the filter turned by 180 degrees
@@ -16,10 +10,7 @@
  *
  * Each of the 16 elements between the brackets, the points, is a product of matrices over many
  * tiles: outer.h's.  A thread takes a block of tiles, and keeps what it computes of them in cache.
- * Channels lie in panels of 64, so that a row of a panel is what outer.h reads at once:
- *
- *   tiles    [16 points][panels of channels][96][64]
- *   filter   [16 points][panels of columns][rows][64]      columns: the channels of the result */
+ * All between the transforms is F32, also where the operands are BF16. */
 #include "backend/cpu/winograd.h"
 
 #include <string.h>
@@ -27,14 +18,11 @@
 #include "backend/cpu/outer.h"
 #include "backend/cpu/plain.h"
 #include "backend/cpu/vector.h"
+#include "backend/cpu/winograd_transform.h"
 #include "base/util.h"
 #include "op/op.h"
 
 enum {
-    POINTS = 16,
-    TAPS = 9,
-    PANEL = 64,
-    TILES = 96,
     LEAST_TILES = 32,
     MOST_SUMS = 1 << 26 /* numbers that all threads' sums of grad_w hold, 256 MiB */
 };
@@ -42,9 +30,11 @@ enum {
 /* Images in NHWC. */
 struct images {
     int64_t n, h, w, c;
+    enum dtype type;
 };
 
-/* A convolution of `from` to `to`, each of whose tiles begins `pad` pixels before its own place. */
+/* A convolution of `from` to `to`, of one type, each of whose tiles begins `pad` pixels before its
+ * own place. */
 struct pass {
     struct images from, to;
     int64_t pad[2];
@@ -52,9 +42,9 @@ struct pass {
     int64_t n_blocks;         /* of nearly equal numbers of tiles */
 };
 
-static struct images images_of(const struct shape *s)
+static struct images images_of(const struct shape *s, enum dtype type)
 {
-    return (struct images){s->dim[0], s->dim[1], s->dim[2], s->dim[3]};
+    return (struct images){s->dim[0], s->dim[1], s->dim[2], s->dim[3], type};
 }
 
 static int64_t n_tiles(const struct pass *p) { return p->to.n * p->tiles_h * p->tiles_w; }
@@ -62,8 +52,8 @@ static int64_t n_tiles(const struct pass *p) { return p->to.n * p->tiles_h * p->
 static struct pass pass_of(const struct plain *k, const struct shape *from, const struct shape *to,
                            const int pad[2])
 {
-    struct pass p = {.from = images_of(from),
-                     .to = images_of(to),
+    struct pass p = {.from = images_of(from, k->in_type[0]),
+                     .to = images_of(to, k->in_type[0]),
                      .pad = {pad[0], pad[1]},
                      .tiles_h = ceil_div_i64(to->dim[1], 2),
                      .tiles_w = ceil_div_i64(to->dim[2], 2)};
@@ -101,151 +91,32 @@ static struct tile tile_at(const struct pass *p, int64_t number)
 }
 
 /* The first channel of size x size pixels from (row, column) on; NULL outside of the image. */
-static void find_pixels(const struct images *s, const float *data, int64_t image, int64_t row,
-                        int64_t column, int size, const float **pixel)
+static void find_pixels(const struct images *s, const void *data, int64_t image, int64_t row,
+                        int64_t column, int size, const void **pixel)
 {
+    const int64_t n_bytes = s->c * (int64_t)dtype_size(s->type);
+
     for (int i = 0; i < size; i++)
         for (int j = 0; j < size; j++) {
             const int64_t r = row + i, c = column + j;
             const int is_in = r >= 0 && r < s->h && c >= 0 && c < s->w;
 
-            pixel[i * size + j] = is_in ? data + ((image * s->h + r) * s->w + c) * s->c : NULL;
+            pixel[i * size + j] =
+                is_in ? (const char *)data + ((image * s->h + r) * s->w + c) * n_bytes : NULL;
         }
 }
 
-/* ---- the transforms of one vector of channels ---- */
-
-static inline void load(const float *const *pixel, int n, int64_t at, lanes *to)
+/* to[point] = the transform of the pixels of `from` that tile `number` depends on */
+static void begin_tile(const struct pass *p, const void *from, int64_t number, float *to)
 {
-    static const lanes none = {0};
+    const struct tile t = tile_at(p, number);
+    const void *pixel[POINTS];
 
-    for (int i = 0; i < n; i++)
-        to[i] = pixel[i] ? *(const lanes *)(pixel[i] + at) : none;
-}
-
-/* The step-th numbers of d, four of them, times B^T. */
-static inline void times_b(lanes *d, int step)
-{
-    const lanes d1 = d[step], d2 = d[2 * step];
-
-    d[0] -= d2;
-    d[step] = d1 + d2;
-    d[2 * step] = d2 - d1;
-    d[3 * step] = d1 - d[3 * step];
-}
-
-/* Four numbers to two, by A^T. */
-static inline void times_a_t(const lanes *m, int step, lanes *to, int to_step)
-{
-    to[0] = m[0] + m[step] + m[2 * step];
-    to[to_step] = m[step] - m[2 * step] - m[3 * step];
-}
-
-/* Two numbers to four, by A. */
-static inline void times_a(const lanes *y, int step, lanes *to, int to_step)
-{
-    const lanes y0 = y[0], y1 = y[step];
-
-    to[0] = y0;
-    to[to_step] = y0 + y1;
-    to[2 * to_step] = y0 - y1;
-    to[3 * to_step] = -y1;
-}
-
-/* Three numbers to four, by G. */
-static inline void times_g(const lanes *w, int step, lanes *to, int to_step)
-{
-    const lanes w0 = w[0], w2 = w[2 * step], half = 0.5f * (w0 + w2), middle = 0.5f * w[step];
-
-    to[0] = w0;
-    to[to_step] = half + middle;
-    to[2 * to_step] = half - middle;
-    to[3 * to_step] = w2;
-}
-
-/* Four numbers to three, by G^T. */
-static inline void times_g_t(const lanes *u, int step, lanes *to, int to_step)
-{
-    const lanes half = 0.5f * (u[step] + u[2 * step]);
-
-    to[0] = u[0] + half;
-    to[to_step] = 0.5f * (u[step] - u[2 * step]);
-    to[2 * to_step] = half + u[3 * step];
-}
-
-/* Channel `at` of a tile, in an array of panels. */
-static inline int64_t in_panels(int64_t at) { return at / PANEL * PANEL * TILES + at % PANEL; }
-
-/* to[point] of one tile: B^T x B */
-CPU_CLONES static void transform_x(const float *const *pixel, int64_t c, float *to)
-{
-    for (int64_t at = 0; at < c; at += LANES) {
-        lanes d[POINTS];
-
-        load(pixel, POINTS, at, d);
-        for (int i = 0; i < 4; i++)
-            times_b(d + i, 4);
-        for (int i = 0; i < 4; i++)
-            times_b(d + 4 * i, 1);
-        for (int i = 0; i < POINTS; i++)
-            *(lanes *)(to + i * TILES * c + in_panels(at)) = d[i];
-    }
-}
-
-/* to[point] of one tile: A dy A^T.  sum[c] += the four pixels, unless it is NULL. */
-CPU_CLONES static void transform_dy(const float *const *pixel, int64_t c, float *to, float *sum)
-{
-    for (int64_t at = 0; at < c; at += LANES) {
-        lanes y[4], half[8], d[POINTS];
-
-        load(pixel, 4, at, y);
-        if (sum)
-            *(lanes *)(sum + at) += y[0] + y[1] + y[2] + y[3];
-        for (int i = 0; i < 2; i++)
-            times_a(y + i, 2, half + i, 2);
-        for (int i = 0; i < 4; i++)
-            times_a(half + 2 * i, 1, d + 4 * i, 1);
-        for (int i = 0; i < POINTS; i++)
-            *(lanes *)(to + i * TILES * c + in_panels(at)) = d[i];
-    }
-}
-
-/* The pixels of one tile: A^T m A, plus the bias, plus the pixels `add` (NULL: there are none);
- * pixels outside of the image are left out.  add[i] may be pixel[i]. */
-CPU_CLONES static void transform_m(const float *m, int64_t c, const float *bias,
-                                   const float *const *add, int is_relu, float *const *pixel)
-{
-    for (int64_t at = 0; at < c; at += LANES) {
-        lanes d[POINTS], half[8], y[4];
-
-        for (int i = 0; i < POINTS; i++)
-            d[i] = *(const lanes *)(m + i * TILES * c + in_panels(at));
-        for (int i = 0; i < 4; i++)
-            times_a_t(d + i, 4, half + i, 4);
-        for (int i = 0; i < 2; i++)
-            times_a_t(half + 4 * i, 1, y + 2 * i, 1);
-        for (int i = 0; i < 4; i++) {
-            if (bias)
-                y[i] += *(const lanes *)(bias + at);
-            if (add && add[i])
-                y[i] += *(const lanes *)(add[i] + at);
-            if (is_relu) /* NaN stays */
-                y[i] = (lanes)((lane_bits)y[i] & ~(lane_bits)(y[i] < 0));
-            if (pixel[i])
-                *(lanes *)(pixel[i] + at) = y[i];
-        }
-    }
+    find_pixels(&p->from, from, t.image, t.row - p->pad[0], t.column - p->pad[1], 4, pixel);
+    transform_x(pixel, p->from.c, p->from.type, to);
 }
 
 /* ---- filters ---- */
-
-/* Column j of row `row` in panel b of the filter has its taps at w[first + j * step]; taps are
- * TAPS numbers, or, turned by 180 degrees, the same from the last to the first. */
-struct filter {
-    int64_t rows, panels;
-    int64_t per_panel, per_row, per_column; /* distances in w */
-    int is_turned;
-};
 
 /* w is [K,C,3,3]. */
 static struct filter filter_forward(int64_t K, int64_t C)
@@ -256,64 +127,6 @@ static struct filter filter_forward(int64_t K, int64_t C)
 static struct filter filter_grad_x(int64_t K, int64_t C)
 {
     return (struct filter){K, C / PANEL, PANEL * TAPS, C * TAPS, TAPS, 1};
-}
-
-static int64_t filter_row(const struct filter *f, int64_t number)
-{
-    return number / f->rows * f->per_panel + number % f->rows * f->per_row;
-}
-
-/* Row `number`, of all panels' rows: to[point][row][PANEL] = G w G^T */
-CPU_CLONES static void transform_w(const struct filter *f, const float *w, int64_t number,
-                                   float *to)
-{
-    const int64_t each = f->panels * f->rows * PANEL;
-    float tap[TAPS][PANEL];
-
-    w += filter_row(f, number);
-    for (int64_t j = 0; j < PANEL; j++)
-        for (int t = 0; t < TAPS; t++)
-            tap[f->is_turned ? TAPS - 1 - t : t][j] = w[j * f->per_column + t];
-    for (int64_t at = 0; at < PANEL; at += LANES) {
-        lanes g[TAPS], half[12], d[POINTS];
-
-        for (int t = 0; t < TAPS; t++)
-            g[t] = *(const lanes *)(tap[t] + at);
-        for (int i = 0; i < 3; i++)
-            times_g(g + i, 3, half + i, 3);
-        for (int i = 0; i < 4; i++)
-            times_g(half + 3 * i, 1, d + 4 * i, 1);
-        for (int i = 0; i < POINTS; i++)
-            *(lanes *)(to + i * each + number * PANEL + at) = d[i];
-    }
-}
-
-/* The way back, for the gradient: dw = G^T u G, or dw += that */
-CPU_CLONES static void transform_u(const struct filter *f, const float *u, int64_t number, int adds,
-                                   float *dw)
-{
-    const int64_t each = f->panels * f->rows * PANEL;
-    float tap[TAPS][PANEL];
-
-    for (int64_t at = 0; at < PANEL; at += LANES) {
-        lanes d[POINTS], half[12], g[TAPS];
-
-        for (int i = 0; i < POINTS; i++)
-            d[i] = *(const lanes *)(u + i * each + number * PANEL + at);
-        for (int i = 0; i < 4; i++)
-            times_g_t(d + i, 4, half + i, 4);
-        for (int i = 0; i < 3; i++)
-            times_g_t(half + 4 * i, 1, g + 3 * i, 1);
-        for (int t = 0; t < TAPS; t++)
-            *(lanes *)(tap[t] + at) = g[t];
-    }
-    dw += filter_row(f, number);
-    for (int64_t j = 0; j < PANEL; j++)
-        for (int t = 0; t < TAPS; t++) {
-            float *to = dw + j * f->per_column + t;
-
-            *to = adds ? *to + tap[t][j] : tap[t][j];
-        }
 }
 
 /* ---- forward, grad_x ---- */
@@ -366,10 +179,23 @@ static struct pass pass_grad_x(const struct plain *p)
 }
 
 struct ends {
-    const float *from, *bias, *add; /* bias, add: or NULL */
-    float *to;
+    const void *from, *bias, *add; /* bias, add: or NULL */
+    void *to;
     int is_relu;
 };
+
+/* The pixels of tile `number`, from its points m. */
+static void end_tile(const struct pass *s, const struct ends *e, int64_t number, const float *m)
+{
+    const struct tile t = tile_at(s, number);
+    const void *pixel[4], *add[4];
+    const struct transform_end end = {s->to.type, e->bias, e->add ? add : NULL, e->is_relu};
+
+    find_pixels(&s->to, e->to, t.image, t.row, t.column, 2, pixel);
+    if (e->add)
+        find_pixels(&s->to, e->add, t.image, t.row, t.column, 2, add);
+    transform_m(m, s->to.c, &end, (void *const *)pixel);
+}
 
 static void run_blocks(const struct plain *p, const struct pass *s, const struct ends *e, int part,
                        int64_t first, int64_t end)
@@ -378,25 +204,12 @@ static void run_blocks(const struct plain *p, const struct pass *s, const struct
 
     for (int64_t block = first; block < end; block++) {
         const int64_t b = first_tile(s, block), n = first_tile(s, block + 1) - b;
-        const float *pixel[POINTS], *add[POINTS];
 
-        for (int64_t i = 0; i < n; i++) {
-            const struct tile t = tile_at(s, b + i);
-
-            find_pixels(&s->from, e->from, t.image, t.row - s->pad[0], t.column - s->pad[1], 4,
-                        pixel);
-            transform_x(pixel, s->from.c, tiles + i * PANEL);
-        }
+        for (int64_t i = 0; i < n; i++)
+            begin_tile(s, e->from, b + i, tiles + i * PANEL);
         multiply(s, tiles, p->scratch, n, m);
-        for (int64_t i = 0; i < n; i++) {
-            const struct tile t = tile_at(s, b + i);
-
-            find_pixels(&s->to, e->to, t.image, t.row, t.column, 2, pixel);
-            if (e->add)
-                find_pixels(&s->to, e->add, t.image, t.row, t.column, 2, add);
-            transform_m(m + i * PANEL, s->to.c, e->bias, e->add ? add : NULL, e->is_relu,
-                        (float *const *)pixel);
-        }
+        for (int64_t i = 0; i < n; i++)
+            end_tile(s, e, b + i, m + i * PANEL);
     }
 }
 
@@ -416,7 +229,7 @@ static void forward_filter(const struct plain *p, int part, int64_t from, int64_
 
     (void)part;
     for (int64_t i = from; i < to; i++)
-        transform_w(&f, p->in[CONV2D_W], i, p->scratch);
+        transform_w(&f, p->in[CONV2D_W], p->in_type[CONV2D_W], i, p->scratch);
 }
 
 static void run_forward(const struct plain *p)
@@ -443,7 +256,7 @@ static void grad_x_filter(const struct plain *p, int part, int64_t from, int64_t
 
     (void)part;
     for (int64_t i = from; i < to; i++)
-        transform_w(&f, p->in[CONV2D_GRAD_X_W], i, p->scratch);
+        transform_w(&f, p->in[CONV2D_GRAD_X_W], p->in_type[CONV2D_GRAD_X_W], i, p->scratch);
 }
 
 static void run_grad_x(const struct plain *p)
@@ -486,7 +299,6 @@ static void grad_w_blocks(const struct plain *p, int part, int64_t from, int64_t
     const struct pass s = pass_grad_w(p);
     float *u = plain_part_scratch(p, part), *db = u + filter_numbers(&s);
     float *x = u + sum_numbers(&s), *dy = x + tile_numbers(s.from.c);
-    const float *pixel[POINTS];
 
     memset(u, 0, (size_t)sum_numbers(&s) * sizeof *u);
     for (int64_t block = from; block < to; block++) {
@@ -494,12 +306,12 @@ static void grad_w_blocks(const struct plain *p, int part, int64_t from, int64_t
 
         for (int64_t i = 0; i < n; i++) {
             const struct tile t = tile_at(&s, b + i);
+            const void *pixel[4];
 
-            find_pixels(&s.from, p->in[CONV2D_GRAD_W_X], t.image, t.row - s.pad[0],
-                        t.column - s.pad[1], 4, pixel);
-            transform_x(pixel, s.from.c, x + i * PANEL);
+            begin_tile(&s, p->in[CONV2D_GRAD_W_X], b + i, x + i * PANEL);
             find_pixels(&s.to, p->in[CONV2D_GRAD_W_DY], t.image, t.row, t.column, 2, pixel);
-            transform_dy(pixel, s.to.c, dy + i * PANEL, p->out[CONV2D_GRAD_W_DB] ? db : NULL);
+            transform_dy(pixel, s.to.c, s.to.type, dy + i * PANEL,
+                         p->out[CONV2D_GRAD_W_DB] ? db : NULL);
         }
         add_products(&s, x, dy, n, u);
     }
@@ -551,9 +363,18 @@ static const struct shape *to_of(const struct graph *g, const struct node *n)
                                        : cpu_in(g, n, CONV2D_GRAD_W_DY);
 }
 
-/* The conditions: float32, a 3 x 3 filter, stride 1, no dilation, one group; whole panels of
- * channels; for each thread enough tiles to pay for the filter's transform; and bounded memory,
- * since each thread sums a gradient of its own. */
+/* F32, or BF16 that is widened; with a gradient of F32. */
+static int has_type(const struct cpu *b, const struct graph *g, const struct node *n)
+{
+    if (op_type(g, n) == DTYPE_F32)
+        return 1;
+    return op_type(g, n) == DTYPE_BF16 && b->widens_bf16 &&
+           (n->op != OP_conv2d_grad_w || g->value[n->out[CONV2D_GRAD_W_DW]].dtype == DTYPE_F32);
+}
+
+/* The conditions: float32, or bfloat16 that is widened; a 3 x 3 filter, stride 1, no dilation, one
+ * group; whole panels of channels; for each thread enough tiles to pay for the filter's transform;
+ * and bounded memory, since each thread sums a gradient of its own. */
 int winograd_fits(const struct cpu *b, const struct graph *g, const struct node *n)
 {
     const struct shape *w = cpu_conv_filter(g, n), *to = to_of(g, n);
@@ -563,7 +384,7 @@ int winograd_fits(const struct cpu *b, const struct graph *g, const struct node 
         if (n->attr.conv.stride[i] != 1 || n->attr.conv.dilation[i] != 1 ||
             n->attr.conv.pad[i] > 2 || w->dim[2 + i] != 3)
             return 0;
-    if (op_type(g, n) != DTYPE_F32 || n->attr.conv.groups != 1 || !outer_available())
+    if (n->attr.conv.groups != 1 || !outer_available() || !has_type(b, g, n))
         return 0;
     if (n->op == OP_conv2d && n->attr.conv.act != ACT_NONE && n->attr.conv.act != ACT_RELU)
         return 0;

@@ -1,5 +1,6 @@
-/* winograd - convolutions by 3 x 3 filters with many channels, in float32, with 4 products where
- * the sum over the filter takes 9.
+/* winograd - convolutions by 3 x 3 filters with many channels, with 4 products where the sum over
+ * the filter takes 9.  The products are float32; operands are float32, or bfloat16 where products
+ * of these are widened (dn_widens_bf16).
  *
  * F(2x2, 3x3) of A. Lavin and S. Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR
  * 2016.  It adds before it multiplies, so its rounding errors are some two times those of the plain
