@@ -8,6 +8,7 @@
  * The file is mapped.  Characters differ in length, so for every PACE-th one its offset is kept; a
  * sample is decoded from the last such place before it. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"

@@ -1,8 +1,10 @@
-/* compose - each function appends one general node, or none where a view changes nothing.  After
- * the first failure none appends a node or looks at its operands. */
+/* compose - each function appends one general node, or none where a view changes nothing.  A
+ * negative dimension is counted from the end here; nodes have no negative ones. */
 #include "op/compose.h"
 
 #include <string.h>
+
+#include "base/util.h"
 
 static const struct shape *shape_of(const struct compose *c, int v)
 {
@@ -22,13 +24,9 @@ static int node(struct compose *c, enum op op, const union node_attr *attr, cons
     return c->rc < 0 ? NO_VALUE : out[0];
 }
 
-static int reshape(struct compose *c, int x, struct shape shape)
+static int dimension(const struct compose *c, int x, int dim)
 {
-    const union node_attr attr = {.reshape.shape = shape};
-
-    if (c->rc < 0 || shape_equal(shape_of(c, x), &shape))
-        return c->rc < 0 ? NO_VALUE : x;
-    return node(c, OP_reshape, &attr, &x, 1);
+    return dim < 0 ? dim + shape_of(c, x)->n : dim;
 }
 
 int compose_elementwise(struct compose *c, enum elementwise kind, int a, int b)
@@ -49,6 +47,13 @@ int compose_constants(struct compose *c, enum elementwise kind, int a, float p, 
     return node(c, OP_elementwise, &attr, &a, 1);
 }
 
+int compose_where(struct compose *c, int condition, int a, int b)
+{
+    const union node_attr attr = {.elementwise.kind = EW_WHERE};
+
+    return node(c, OP_elementwise, &attr, (int[]){a, b, condition}, 3);
+}
+
 int compose_matmul(struct compose *c, int a, int b, int transpose_a, int transpose_b)
 {
     const union node_attr attr = {.matmul = {transpose_a, transpose_b}};
@@ -61,6 +66,15 @@ int compose_reduce(struct compose *c, enum reduction kind, int x, unsigned axes,
     const union node_attr attr = {.reduce = {.kind = kind, .axes = axes, .keep = keep}};
 
     return node(c, OP_reduce, &attr, &x, 1);
+}
+
+int compose_reshape(struct compose *c, int x, struct shape shape)
+{
+    const union node_attr attr = {.reshape.shape = shape};
+
+    if (c->rc < 0 || shape_equal(shape_of(c, x), &shape))
+        return c->rc < 0 ? NO_VALUE : x;
+    return node(c, OP_reshape, &attr, &x, 1);
 }
 
 int compose_expand(struct compose *c, int x, struct shape shape)
@@ -82,15 +96,55 @@ int compose_permute(struct compose *c, int x, const int *order)
     return node(c, OP_permute, &attr, &x, 1);
 }
 
-int compose_slice(struct compose *c, int x, int dim, int64_t start, int64_t stop)
+int compose_slice(struct compose *c, int x, int dim, int64_t start, int64_t stop, int64_t step)
 {
-    const union node_attr attr = {.slice = {.dim = dim, .start = start, .stop = stop, .step = 1}};
+    union node_attr attr = {.slice = {.start = start, .stop = stop, .step = step}};
+    int64_t extent;
 
     if (c->rc < 0)
         return NO_VALUE;
-    if (start == 0 && stop == shape_of(c, x)->dim[dim])
-        return x;
+    attr.slice.dim = dim = dimension(c, x, dim);
+    if (dim >= 0 && dim < shape_of(c, x)->n) {
+        extent = shape_of(c, x)->dim[dim];
+        attr.slice.start = start < 0 ? start + extent : start;
+        attr.slice.stop = min_i64(stop < 0 ? stop + extent : stop, extent);
+        if (attr.slice.start == 0 && attr.slice.stop == extent && step == 1)
+            return x;
+    }
     return node(c, OP_slice, &attr, &x, 1);
+}
+
+int compose_select(struct compose *c, int x, int dim, int64_t at)
+{
+    const int y = compose_slice(c, x, dim, at, at == -1 ? INT64_MAX : at + 1, 1);
+    struct shape s = {0};
+
+    if (c->rc < 0)
+        return NO_VALUE;
+    dim = dimension(c, x, dim);
+    for (int d = 0; d < shape_of(c, y)->n; d++)
+        if (d != dim)
+            s.dim[s.n++] = shape_of(c, y)->dim[d];
+    return compose_reshape(c, y, s);
+}
+
+int compose_concat(struct compose *c, const int *x, int n, int dim)
+{
+    union node_attr attr = {0};
+
+    if (c->rc < 0)
+        return NO_VALUE;
+    ASSERT(n >= 1 && n <= NODE_MAX_IN);
+    attr.concat.dim = dimension(c, x[0], dim);
+    return node(c, OP_concat, &attr, x, n);
+}
+
+void compose_split(struct compose *c, int x, int dim, const int64_t *size, int n, int *part)
+{
+    int64_t at = 0;
+
+    for (int i = 0; i < n; at += size[i++])
+        part[i] = compose_slice(c, x, dim, at, at + size[i], 1);
 }
 
 int compose_sum_to(struct compose *c, int x, struct shape shape)
@@ -108,7 +162,7 @@ int compose_sum_to(struct compose *c, int x, struct shape shape)
             axes |= 1u << d;
     if (axes)
         x = compose_reduce(c, REDUCE_SUM, x, axes, 1);
-    return reshape(c, x, shape);
+    return compose_reshape(c, x, shape);
 }
 
 int compose_restore(struct compose *c, int x, const struct shape *before, unsigned axes)
@@ -118,5 +172,5 @@ int compose_restore(struct compose *c, int x, const struct shape *before, unsign
     for (int d = 0; d < s.n; d++)
         if (axes >> d & 1)
             s.dim[d] = 1;
-    return reshape(c, x, s);
+    return compose_reshape(c, x, s);
 }

@@ -186,7 +186,7 @@ static int grad_concat(struct graph *g, const struct node *n, const int dout[NOD
             continue;
         extent = op_shape(g, n, i)->dim[dim];
         if (want[i])
-            din[i] = compose_slice(&c, dout[CONCAT_Y], dim, at, at + extent);
+            din[i] = compose_slice(&c, dout[CONCAT_Y], dim, at, at + extent, 1);
         at += extent;
     }
     return c.rc;
