@@ -3,7 +3,8 @@
  *
  * pointwise_loss       y [N,C], target, metrics -> slope? [N,C]
  *   target is I32 [N], labels, each in [0,C), so that t[n,c] = [c = label n], or F32 with a first
- *   dimension N and N*C numbers t[n,c].  By attr.loss.pointwise the loss of an output is
+ *   dimension N and N*C numbers t[n,c].  A row whose label is SAMPLE_IGNORED counts in no metric,
+ *   and its slope is 0.  By attr.loss.pointwise the loss of an output is
  *     POINTWISE_SQUARED    (y - t)^2                              slope = y - t
  *     POINTWISE_ABSOLUTE   |y - t|                                slope = sign(y - t)
  *     POINTWISE_LOGISTIC   max(y, 0) - y*t + log(1 + e^-|y|)      slope = 1 / (1 + e^-y) - t

@@ -381,6 +381,7 @@ void ref_pointwise_loss(const struct ref_node *n)
     float *slope = n->out[POINTWISE_LOSS_SLOPE];
 
     for (int64_t r = 0; r < N; r++) {
+        const int is_ignored = !is_real && labels[r] == SAMPLE_IGNORED;
         int all_agree = 1;
         double loss = 0, d;
 
@@ -390,8 +391,10 @@ void ref_pointwise_loss(const struct ref_node *n)
             loss += pointwise(kind, (double)y[r * C + c], t, &d) / (double)C;
             all_agree &= (y[r * C + c] > 0) == (t > 0.5);
             if (slope)
-                slope[r * C + c] = (float)d;
+                slope[r * C + c] = is_ignored ? 0 : (float)d;
         }
+        if (is_ignored)
+            continue;
         count_sample(n->in[POINTWISE_LOSS_METRICS], loss, 1,
                      is_real ? kind == POINTWISE_LOGISTIC && all_agree
                              : first_largest(y + r * C, C) == labels[r]);

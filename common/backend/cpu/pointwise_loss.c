@@ -4,6 +4,8 @@
  * op/pointwise_loss.h has the formulas; the twin is cuda/pointwise_loss.cu. */
 #include "op/pointwise_loss.h"
 
+#include <string.h>
+
 #include "backend/cpu/loss.h"
 #include "backend/cpu/plain.h"
 
@@ -12,9 +14,15 @@ static void run_row(const struct plain *p, int64_t r, const float *y, const floa
 {
     const enum pointwise kind = p->attr.loss.pointwise;
     float *slope = p->out[POINTWISE_LOSS_SLOPE];
-    int correct = t ? kind == POINTWISE_LOGISTIC : loss_first_largest(y, p->c) == label;
+    int correct;
     double sum = 0;
 
+    if (!t && label == SAMPLE_IGNORED) {
+        if (slope)
+            memset(slope + r * p->c, 0, (size_t)p->c * sizeof *slope);
+        return;
+    }
+    correct = t ? kind == POINTWISE_LOGISTIC : loss_first_largest(y, p->c) == label;
     for (int64_t i = 0; i < p->c; i++) {
         const float target = t ? t[i] : i == label ? 1.0f : 0.0f;
 

@@ -6,6 +6,7 @@
 
 extern "C" {
 #include "op/pointwise_loss.h"
+#include "tensor/sample.h"
 }
 
 template <typename T> struct pointwise_rows {
@@ -23,6 +24,7 @@ template <typename T> static __global__ void pointwise(struct pointwise_rows<T> 
     for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
         const T *y = p.y + row * p.c;
         const int32_t label = p.labels ? p.labels[row] : 0;
+        const bool ignored = p.labels && label == SAMPLE_IGNORED;
         const struct best best = block_best(y, p.c);
         double sum = 0, wrong = 0;
 
@@ -32,14 +34,16 @@ template <typename T> static __global__ void pointwise(struct pointwise_rows<T> 
             sum += pointwise_value(p.kind, (float)y[i], target);
             wrong += pointwise_agrees((float)y[i], target) ? 0.0 : 1.0;
             if (p.slope)
-                p.slope[row * p.c + i] = pointwise_slope(p.kind, (float)y[i], target);
+                p.slope[row * p.c + i] =
+                    ignored ? 0.0f : pointwise_slope(p.kind, (float)y[i], target);
         }
         sum = block_sum(sum);
         wrong = block_sum(wrong);
         if (threadIdx.x == 0)
-            p.result[row] = {
-                sum / (double)p.c, 1.0f,
-                p.labels ? best.at == label : p.kind == POINTWISE_LOGISTIC && wrong == 0, 0, 0};
+            p.result[row] = {sum / (double)p.c, 1.0f,
+                             p.labels ? best.at == label
+                                      : p.kind == POINTWISE_LOGISTIC && wrong == 0,
+                             0, ignored};
     }
 }
 
