@@ -240,8 +240,8 @@ const yaml_node_t *ds_member(struct ds_file *f, const yaml_node_t *map, const ch
     return NULL;
 }
 
-/* What a value asks for.  DeepSpeed has sections that `enabled` switches on, and others that are on
- * because they are there. */
+/* The answer of a section to the question whether it is on.  DeepSpeed has sections that `enabled`
+ * switches on, and others that are on because they are there. */
 struct wish {
     int n_seen, has_switch, is_on, asks;
 };

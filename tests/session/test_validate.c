@@ -1,0 +1,130 @@
+/* validate: the driver adds up the ranks' numbers of a validation, and says which of them make no
+ * sense. */
+#include "rig.h"
+
+#include <math.h>
+
+/* Losses are divided by the sum of all weights, and counts by that of all targets. */
+static void validation_adds_up_the_ranks(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(3);
+    (void)state;
+    rig_driver(&r, &o);
+    rig_go_to(&r, 3, CMD_VALIDATE);
+    struct cmd *c = r.command;
+    r.command = NULL;
+    for (int k = 0; k < 3; k++) {
+        struct report *p = rig_answer(c);
+        p->validated.n_samples = p->validated.n_targets = 4;
+        p->validated.weight = 1 << k;
+        p->validated.loss_sum = 7 * (k + 1);
+        p->validated.n_correct = k + 1;
+        p->validated.has_top5 = p->validated.has_average = 1;
+        p->validated.n_top5 = k + 2;
+        p->validated.average_loss_sum = 14 * (k + 1);
+        p->validated.average_n_correct = k;
+        p->validated.average_n_top5 = 4;
+        rig_report(&r, k, p);
+    }
+    cmd_free(c);
+    const struct session_epoch *e = &rig_event(&r, EVENT_EPOCH)->epoch;
+    assert_true(e->validation_loss == 6);
+    assert_true(e->validation_accuracy == 0.5);
+    assert_true(e->validation_top5 == 0.75);
+    assert_true(e->average_validation_loss == 12);
+    assert_true(e->average_validation_accuracy == 0.25);
+    assert_true(e->average_validation_top5 == 1);
+    rig_free(&r);
+}
+
+/* Each rank leaves numbers that are not finite out of its sum.  The whole set then has no loss. */
+static void a_loss_that_is_not_finite_is_told(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        const int at = i % 3, is_average = i / 3;
+        struct rig r;
+        struct driver_options o = rig_options(3);
+        rig_driver(&r, &o);
+        rig_go_to(&r, 3, CMD_VALIDATE);
+        struct cmd *c = r.command;
+        r.command = NULL;
+        for (int k = 0; k < 3; k++) {
+            struct report *p = rig_answer(c);
+            p->validated.n_samples = 4;
+            p->validated.n_targets = p->validated.n_samples;
+            p->validated.weight = 4;
+            p->validated.n_nonfinite = k == at && !is_average;
+            p->validated.has_average = 1;
+            p->validated.average_n_nonfinite = k == at && is_average;
+            rig_report(&r, k, p);
+        }
+        cmd_free(c);
+        const struct session_epoch *e = &rig_event(&r, EVENT_EPOCH)->epoch;
+        assert_true(e->is_validated);
+        assert_true(isnan(e->validation_loss) == !is_average);
+        assert_true(isnan(e->average_validation_loss) == is_average);
+        assert_true(e->validation_accuracy > 0.7 && e->validation_accuracy < 0.8);
+        assert_logged(&r, is_average ? "targets is not finite, with averaged weights"
+                                     : "validation: the loss of 1 of 12 targets is not finite");
+        rig_free(&r);
+    }
+}
+
+/* Where every label is ignored, loss and accuracy are undefined, and print as nan, not as -nan. */
+static void a_validation_of_ignored_labels_is_told(void **state)
+{
+    struct driver_options o = rig_options(1);
+    struct rig r;
+
+    (void)state;
+    rig_driver(&r, &o);
+    rig_go_to(&r, 1, CMD_VALIDATE);
+    struct report *p = rig_answer(r.command);
+    p->validated.n_samples = 12;
+    p->validated.n_targets = p->validated.n_correct = p->validated.n_top5 = 0;
+    p->validated.loss_sum = p->validated.weight = 0;
+    p->validated.has_average = p->validated.has_top5 = 1;
+    p->validated.average_loss_sum = 0;
+    rig_report(&r, 0, p);
+    const struct session_epoch *e = &rig_event(&r, EVENT_EPOCH)->epoch;
+    const double seen[] = {e->validation_loss,         e->validation_accuracy,
+                           e->validation_top5,         e->average_validation_loss,
+                           e->average_validation_top5, e->average_validation_accuracy};
+    for (size_t i = 0; i < ARRAY_LEN(seen); i++)
+        assert_true(isnan(seen[i]) && !signbit(seen[i]));
+    assert_logged(&r, "validation: all labels are ignored");
+    rig_free(&r);
+}
+
+static void validation_sees_each_sample_once(void **state)
+{
+    (void)state;
+    for (int n = 5; n <= 7; n += 2) {
+        struct rig r;
+        struct driver_options o = rig_options(2);
+        char text[64];
+        rig_driver(&r, &o);
+        rig_go_to(&r, 2, CMD_VALIDATE);
+        struct report *own = rig_answer(r.command), *other = rig_answer(r.command);
+        own->validated.n_samples = other->validated.n_samples = n;
+        own->validated.n_targets = other->validated.n_targets = n;
+        rig_report(&r, 0, own);
+        rig_report(&r, 1, other);
+        snprintf(text, sizeof(text), "validation saw %d samples, the set has 12", 2 * n);
+        assert_has(rig_event(&r, EVENT_ERROR)->text, text);
+        rig_free(&r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(validation_adds_up_the_ranks),
+        cmocka_unit_test(a_loss_that_is_not_finite_is_told),
+        cmocka_unit_test(a_validation_of_ignored_labels_is_told),
+        cmocka_unit_test(validation_sees_each_sample_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
