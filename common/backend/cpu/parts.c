@@ -1,4 +1,5 @@
-/* parts - a thin layer over GCC's OpenMP runtime, as the compiler makes it of `omp parallel`. */
+/* parts - a thin layer over GCC's OpenMP runtime, with the calls that the compiler makes of
+ * `omp parallel`. */
 #include "backend/cpu/parts.h"
 
 #include "base/util.h"

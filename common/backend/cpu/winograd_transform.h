@@ -38,7 +38,7 @@ void transform_x(const void *const *pixel, int64_t c, enum dtype type, float *to
  */
 void transform_dy(const void *const *pixel, int64_t c, enum dtype type, float *to, float *sum);
 
-/* What follows on a convolution.  bias, add: NULL: there is none. */
+/* The operations that follow a convolution.  bias, add: or NULL. */
 struct transform_end {
     enum dtype type; /* of the bias, of `add` and of the pixels */
     const void *bias;
