@@ -38,8 +38,8 @@ int dn_multiplies_bf16(void);
  * the processor has AMX, or BF16 instructions and is not Intel's (Zen 4, Zen 5).
  *
  * Elsewhere oneDNN has no BF16 primitives, or they are slower than its F32 ones.  A step of the GPT
- * of tests/bench/models.py took one core of a Xeon 2.1 s with widened operands.  With oneDNN 2.6's
- * BF16 primitives it took 2.8 s by the processor's BF16 instructions, and 6.7 s without these
+ * of tests/bench/models.py took one core of a Xeon 1.9 s with widened operands.  With oneDNN 2.6's
+ * BF16 primitives it took 2.6 s by the processor's BF16 instructions, and 6.7 s without these
  * (ONEDNN_MAX_CPU_ISA=AVX512_CORE); tests/bench/RESULTS.md has more.
  *
  * The kind of processor decides, never a timing: a run that is resumed computes the same bits. */
