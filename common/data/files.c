@@ -53,7 +53,7 @@ int files_is_picture(const char *name)
 
 /* ---- the folder ---- */
 
-static int is_folder(const char *folder, const struct dirent *e)
+int files_is_folder(const char *folder, const struct dirent *e)
 {
     char *path;
     struct stat st;
@@ -82,7 +82,7 @@ static int find_places(struct files *f, DIR *d, int *n_shards, struct err *err)
     while ((errno = 0, e = readdir(d))) {
         const int is_shard = ends_with(e->d_name, ".tar");
 
-        if (e->d_name[0] == '.' || (!is_shard && !is_folder(f->folder, e)))
+        if (e->d_name[0] == '.' || (!is_shard && !files_is_folder(f->folder, e)))
             continue;
         if (f->n_places == MOST_PLACES)
             return err_set(err, ERR_CORRUPT, "it has more than %d class folders", MOST_PLACES);

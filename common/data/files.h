@@ -2,17 +2,20 @@
  *
  *     FOLDER/CLASS/NAME.jpg      torchvision's ImageFolder: classes are numbered by their names, in
  *                                byte order; files that end otherwise than .jpg, .jpeg or .png are
- *                                left out, and so are folders in class folders
+ *                                left out, and so are folders whose names begin with a dot
+ *     FOLDER/CLASS/.../NAME.jpg  the same class: folders in class folders are walked, through
+ *                                symbolic links, too, unless one leads to a folder that it is in
  *     FOLDER/SHARD.tar           WebDataset: of each sample a member KEY.jpg (.jpeg, .png) and a
  *                                member KEY.cls, the class as text, one after the other; other
  *                                members, such as KEY.seg.png, are left out
  *
- * Opening lists all files, sorted by name, and of shards all members; no picture is read.
+ * Opening lists all files, sorted by class, then folder, then name, and of shards all members; no
+ * picture is read.
  *
  * Life:    files_open -> use -> files_close (fine on zeroes).
  * Threads: any may read.
- * Errors:  ERR_IO (missing, unreadable), ERR_CORRUPT (an empty class, a broken shard, a sample
- *          without picture or class). */
+ * Errors:  ERR_IO (missing, unreadable), ERR_CORRUPT (an empty class, a link that loops, a broken
+ *          shard, a sample without picture or class). */
 #ifndef DATA_FILES_H
 #define DATA_FILES_H
 
@@ -20,7 +23,8 @@
 
 struct file_item {
     int64_t offset, n_bytes; /* in the shard; n_bytes -1: the whole file */
-    size_t name;             /* of the file, or of the sample in its shard; in files.names */
+    size_t name; /* of the file, by its path in the class folder, or of the sample in its shard; in
+                    files.names */
     int32_t class_number;
     int32_t place; /* of its class folder or shard, in files.place */
 };
@@ -48,7 +52,7 @@ char *files_name(const struct files *f, int64_t i);
 /* Read item i: *bytes is for free(). */
 int files_read(const struct files *f, int64_t i, void **bytes, size_t *n_bytes, struct err *err);
 
-/* ---- for files.c, folder.c and shards.c ---- */
+/* ---- for files.c, folders.c and shards.c ---- */
 
 size_t files_keep_name(struct files *f, const char *name, size_t len);
 void files_add(struct files *f, const struct file_item *item);
@@ -57,6 +61,9 @@ static inline const char *files_text(const struct files *f, size_t name)
     return (const char *)f->names.data + name;
 }
 int files_is_picture(const char *name); /* by its ending */
+
+struct dirent;
+int files_is_folder(const char *folder, const struct dirent *e); /* or a link to one */
 
 /* Fill item[], by the places. */
 int files_list_folders(struct files *f, const struct files *train, struct err *err);

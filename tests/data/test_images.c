@@ -41,6 +41,40 @@ static void folders_are_classes(void **state)
                      DATASET_NONE);
 }
 
+static void put_link(const char *folder, const char *name, const char *to)
+{
+    char path[512];
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    assert_int_equal(symlink(to, path), 0);
+}
+
+/* torchvision's order: by the folder's path, then by name. */
+static void folders_in_classes_are_walked(void **state)
+{
+    static const int label[] = {0, 0, 0, 0, 0, 0, 1, 1};
+    struct dataset *ds;
+
+    put_colour(*state, "train/a/x/1.png", 4);
+    put_colour(*state, "train/a/x/deep/er/0.png", 6);
+    put_colour(*state, "train/a/x-ray/0.png", 5);
+    put_colour(*state, "train/a/y.png", 2);
+    put_colour(*state, "train/a/b.png", 1);
+    put_colour(*state, "train/a/folder.png/1.png", 3); /* a folder, whatever its name */
+    put_colour(*state, "train/a/.cache/1.png", 9);
+    put_text(*state, "train/a/none/readme", "");
+    put_colour(*state, "elsewhere/1.png", 8);
+    put_colour(*state, "train/b/p/2.png", 7);
+    put_link(*state, "train/b/q", "../../elsewhere");
+    put_link(*state, "train/b/broken", "nowhere");
+    ds = open_ok(*state, DATASET_TRAIN, NULL);
+    assert_int_equal(ds->n_samples, ARRAY_LEN(label));
+    assert_int_equal(ds->spec.field[1].n_classes, 2);
+    for (int i = 0; i < 8; i++)
+        check_colour(ds, i, 1 + i, label[i]);
+    dataset_close(ds);
+}
+
 /* Images of 3 bytes: labels need more room than that. */
 static void smallest_images(void **state)
 {
@@ -110,6 +144,16 @@ static void bad_folders_are_named(void **state)
     expect_refused(*state, DATASET_VALIDATION, ERR_CORRUPT,
                    "images: folder @/val: it has shards, the training set has class folders; want "
                    "the same kind");
+}
+
+static void links_that_loop_are_refused(void **state)
+{
+    put_colour(*state, "train/a/in/1.png", 1);
+    put_link(*state, "train/a/in/out", "..");
+    expect_refused(
+        *state, DATASET_TRAIN, ERR_CORRUPT,
+        "images: folder @/train: folder @/train/a/in/out is folder @/train/a again, by a "
+        "symbolic link; remove the link");
 }
 
 /* Opening a pipe would wait for its writer. */
@@ -349,6 +393,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(folders_are_classes),
+        IN_FOLDER(folders_in_classes_are_walked),
+        IN_FOLDER(links_that_loop_are_refused),
         IN_FOLDER(smallest_images),
         IN_FOLDER(bad_folders_are_named),
         IN_FOLDER(pipes_are_no_shards),
