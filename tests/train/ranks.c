@@ -68,6 +68,8 @@ static void take_report(void *arg, struct report *r)
 
     if (r->kind == REPORT_STEP || r->kind == REPORT_ROW)
         k->n_reports++;
+    if (r->kind == REPORT_ROW && out->n_rows++ < MOST_ROWS)
+        out->row[out->n_rows - 1] = r->row;
     if (r->kind == REPORT_WARNING) {
         pthread_mutex_lock(&k->job->lock);
         strncat(out->warning, r->warning.text, sizeof out->warning - strlen(out->warning) - 1);

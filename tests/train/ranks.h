@@ -6,7 +6,7 @@
 #include "coll/local.h"
 #include "train/trainer.h"
 
-enum { MOST_RANKS = 5, MOST_STEPS = 512, MOST_EPOCHS = 8 };
+enum { MOST_RANKS = 5, MOST_STEPS = 512, MOST_EPOCHS = 8, MOST_ROWS = 64 };
 
 enum { MOST_LIVES = 65536 };
 
@@ -55,6 +55,8 @@ struct run_result {     /* of rank 0, unless a field says otherwise */
     int64_t n_steps;
     struct report epoch[MOST_EPOCHS];            /* scalars only: pointers are NULL */
     char note[512];                              /* of any rank, when an epoch ended non-finite */
+    struct metrics_row row[MOST_ROWS];           /* the first ones told */
+    int n_rows;                                  /* all that were told */
     double validation_loss, validation_accuracy; /* all ranks, after the last epoch */
     double best_score;                           /* train.best's first, after that validation */
     int64_t n_validated;

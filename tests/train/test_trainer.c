@@ -137,6 +137,40 @@ static void note_row(void *arg, struct trainer *t, int64_t step)
         *(double *)arg = control_mean_loss(at->row_loss, at->row_weight);
 }
 
+/* A row of metrics.csv has the rate by which its last step was taken.  The linear schedule takes
+ * step s of 20, counted from 0, by 1 - s / 20 of the rate; a warm-up of 4 steps takes it by (s + 1)
+ * / 4. */
+static void test_rows_have_their_steps_rate(void **state)
+{
+    static const struct {
+        const char *schedule;
+        double rate[10]; /* of the steps 1, 3, ... */
+    } cases[] = {
+        {"linear", {0.095, 0.085, 0.075, 0.065, 0.055, 0.045, 0.035, 0.025, 0.015, 0.005}},
+        {"constant, warmup_steps: 4", {0.05, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1}},
+    };
+    static struct run_result r;
+
+    (void)state;
+    for (size_t c = 0; c < ARRAY_LEN(cases); c++) {
+        char job[512];
+
+        snprintf(job, sizeof job,
+                 "model: {arch: mlp}\n" DATA "train: {global_batch: 64, epochs: 2}\n"
+                 "optimizer: {lr: 0.1}\nreport: {every_steps: 2}\nschedule: {name: %s}\n",
+                 cases[c].schedule);
+        run_job_ok(&(struct run_plan){.job = job, .n_ranks = 2, .n_epochs = 2}, &r);
+        assert_int_equal(r.n_rows, 11);
+        for (int i = 0; i < r.n_rows; i++) {
+            const int row = i < 5 ? i : i - 1; /* an epoch begins with the last row again */
+
+            assert_int_equal(r.row[i].step, 2 * row + 2);
+            assert_int_equal(r.row[i].epoch, row < 5 ? 1 : 2);
+            assert_float_equal(r.row[i].learning_rate, cases[c].rate[row], 1e-6);
+        }
+    }
+}
+
 /* A network that holds each class for as likely as any other, and learns nothing: the mean loss is
  * ln 10 in each figure, however targets are weighted or ignored.  It answers with one class, which
  * a tenth of the samples have: more than there are in a step. */
@@ -391,6 +425,7 @@ int main(void)
         cmocka_unit_test(test_stop_at_the_end),
         cmocka_unit_test(test_nonfinite_stops),
         cmocka_unit_test(test_nonfinite_skips),
+        cmocka_unit_test(test_rows_have_their_steps_rate),
         cmocka_unit_test(test_figures_of_no_knowledge),
         cmocka_unit_test(test_the_best_of_all_ranks),
         cmocka_unit_test(test_norm_of_the_mean_loss),
