@@ -301,6 +301,7 @@ static int live_again(struct rank_run *k, const struct trainer_options *o,
         rc = open_rank(k, err);
     } else {
         copy_parameters(k, lives->before[k->rank]);
+        k->trainer->state->at.step -= k->rank == 1 ? lives->n_back : 0;
         lives->step[k->rank] = trainer_step(k->trainer);
     }
     pthread_barrier_wait(&k->job->all_failed);

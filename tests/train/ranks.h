@@ -13,7 +13,8 @@ enum { MOST_LIVES = 65536 };
 /* The ranks form again after a failure: the last rank anew, as one that has just come, the others
  * with the state that they hold. */
 struct run_lives {
-    int64_t n; /* trained parameters */
+    int64_t n_back; /* given: rank 1 counts this many steps less than it has made */
+    int64_t n;      /* trained parameters */
     float before[MOST_RANKS][MOST_LIVES], after[MOST_RANKS][MOST_LIVES];
     int64_t step[MOST_RANKS];        /* once formed again */
     size_t bucket_bytes[MOST_RANKS]; /* likewise */

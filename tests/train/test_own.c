@@ -394,9 +394,10 @@ static void test_working_copies_follow(void **state)
 
 /* ---- recovery ---- */
 
-/* Two ranks survive a third one, whose collectives fail in the sixth step.  They meet in their
- * mean, and the rank that takes the lost one's place begins with it. */
-static void test_survivors_meet_in_their_mean(void **state)
+/* Two ranks survive a third one, whose collectives fail in the sixth step.  Rank 1 counts n_back
+ * steps less than rank 0.  They meet in their mean, or else in rank 0's parameters, and the rank
+ * that takes the lost one's place begins with these. */
+static void check_survivors(int64_t n_back, int is_mean)
 {
     static struct run_result r;
     static struct run_lives lives;
@@ -406,19 +407,36 @@ static void test_survivors_meet_in_their_mean(void **state)
                             .fault = {.channel = COLL_URGENT, .at_ticket = 6, .fail = ERR_DEVICE},
                             .lives = &lives};
 
-    (void)state;
+    lives = (struct run_lives){.n_back = n_back};
     run_job(&plan, &r);
     assert_true(lives.n > 1000);
     for (int k = 0; k < N_RANKS; k++)
         assert_int_equal(lives.step[k], lives.step[0]);
-    assert_true(lives.step[0] > 0);
+    assert_true(lives.step[0] > 2);
+    assert_memory_not_equal(lives.before[0], lives.before[1], (size_t)lives.n * sizeof(float));
     for (int64_t i = 0; i < lives.n; i++) {
-        const float mean = (lives.before[0][i] + lives.before[1][i]) / 2;
+        const float first = lives.before[0][i],
+                    want = is_mean ? (first + lives.before[1][i]) / 2 : first;
 
-        assert_true(fabsf(lives.after[0][i] - mean) <= 1e-6f);
+        assert_true(fabsf(lives.after[0][i] - want) <= 1e-6f);
         for (int k = 1; k < N_RANKS; k++)
             assert_true(lives.after[k][i] == lives.after[0][i]);
     }
+}
+
+static void test_survivors_meet_in_their_mean(void **state)
+{
+    (void)state;
+    check_survivors(0, 1);
+}
+
+/* A failure may strike one rank before and another behind its update, so one step is no reason to
+ * leave a replica out; more steps are. */
+static void test_a_survivor_one_step_behind_counts(void **state)
+{
+    (void)state;
+    check_survivors(1, 1);
+    check_survivors(2, 0);
 }
 
 /* ---- numbers that are not finite ---- */
@@ -542,6 +560,7 @@ int main(void)
         cmocka_unit_test(test_resumed_is_uninterrupted),
         cmocka_unit_test(test_working_copies_follow),
         cmocka_unit_test(test_survivors_meet_in_their_mean),
+        cmocka_unit_test(test_a_survivor_one_step_behind_counts),
         cmocka_unit_test(test_one_ranks_bad_gradient),
         cmocka_unit_test(test_a_warm_up_without_end_is_refused),
         cmocka_unit_test(test_averages_need_equal_weights),
