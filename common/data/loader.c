@@ -277,7 +277,7 @@ static int start_workers(struct loader *l, struct err *err)
 
     if (n <= 1 || l->indices_only || pool_new(&l->workers, n, err) == 0)
         return 0;
-    return err_wrap(err, "data.workers");
+    return err_wrap(err, "set data.workers lower");
 }
 
 static void destroy(struct loader *l)

@@ -292,7 +292,9 @@ static int make_pool(const struct state *s, struct pool **out, struct err *err)
     const int64_t n = min_i64(min_i64(s->n_threads, POOL_MAX_THREADS), 1 + n_spare_parts(s));
 
     *out = NULL;
-    return n > 1 ? pool_new(out, (int)n, err) : 0;
+    if (n <= 1 || pool_new(out, (int)n, err) == 0)
+        return 0;
+    return err_wrap(err, "to draw initial values (set --threads lower)");
 }
 
 static size_t largest_tensor(const struct state *s)
