@@ -1,10 +1,11 @@
 /* The end of a job.
  *
- * In order: Stop goes to all, the engine gets CMD_STOP, the followers close, ACTION_FINISHED. By a
- * failure: the code that notices a failure calls end_accuse.  A genuine cause ends the job at once:
- * the same text goes to all ranks in Abort, to the log and into events.jsonl.  A consequence is a
- * collective that broke off because another rank left.  After a consequence the driver waits up to
- * GRACE_MS for the cause, and longer while a rank is silent that may turn out to be lost.
+ * In order: Stop goes to all, the engine gets CMD_STOP, the followers close, ACTION_FINISHED.
+ *
+ * By a failure: the code that notices a failure calls end_accuse.  A genuine cause ends the job at
+ * once: the same text goes to all ranks in Abort, to the log and into events.jsonl.  A consequence
+ * is a collective that broke off because another rank left.  After a consequence the driver waits
+ * up to GRACE_MS for the cause, and longer while a rank is silent that may turn out to be lost.
  *
  * A failure that costs a rank but not the job goes another way: driver_recover.c.
  *

@@ -255,7 +255,6 @@ static void test_numbers_that_are_not_finite_are_not_sent(void **state)
 
 /* ---- async ---- */
 
-/* Rounds begin while the ranks train, and every rank has the same ones. */
 static int is_round(const struct collective *c)
 {
     return c->bucket == 0 && c->n_bytes > CONTROL_LEN * (int64_t)sizeof(float);
@@ -270,6 +269,7 @@ static int count_rounds(const struct run_result *r)
     return n;
 }
 
+/* Rounds begin while the ranks train, and every rank has the same ones. */
 static void test_async(void **state)
 {
     static struct run_result r;

@@ -3,8 +3,9 @@
  *
  * Activations stay NHWC.  oneDNN chooses the filters' layout, since it falls back to its slow
  * reference code for ours; so filters are reordered first, and their gradient afterwards.  Where
- * the gradient is added to another one (node.adds), that reorder adds. op/conv2d.c has the
- * formulas; the twin is cuda/conv2d.c. */
+ * the gradient is added to another one (node.adds), that reorder adds.
+ *
+ * op/conv2d.c has the formulas; the twin is cuda/conv2d.c. */
 #include "backend/cpu/conv2d.h"
 
 #include "backend/cpu/chain.h"
