@@ -6,9 +6,11 @@
  * thousands of followers do not come at once.  The log has the first failure, then one line every 5
  * s: address, reason, attempts, time.
  *
+ * libuv ends the process if it cannot start its threads, which resolve names.  So an attempt tries
+ * first whether the process may start as many.
+ *
  * Life:    dialer_new -> dialer_start -> connected -> (dialer_start again, when that connection
- * ended) ...
- *          -> dialer_close, and the loop runs on until its handles are closed.
+ *          has ended) ... -> dialer_close, and the loop runs on until its handles are closed.
  * Threads: the loop's. */
 #ifndef NET_DIALER_H
 #define NET_DIALER_H

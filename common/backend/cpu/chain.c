@@ -8,11 +8,12 @@
 
 #include "backend/cpu/convert.h"
 #include "backend/cpu/parts.h"
+#include "backend/cpu/vector.h"
 #include "base/alloc.h"
 #include "base/util.h"
 #include "op/op.h"
 
-enum { MAX_TENSORS = 16, MAX_STEPS = 8, ALIGN = 64, LANES = 16 };
+enum { MAX_TENSORS = 16, MAX_STEPS = 8, ALIGN = 64 };
 
 struct tensor {
     enum chain_place place;

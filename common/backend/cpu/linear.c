@@ -10,6 +10,7 @@
 #include "backend/cpu/convert.h"
 #include "backend/cpu/linear.h"
 #include "backend/cpu/plain.h"
+#include "backend/cpu/vector.h"
 
 static int has_image(const struct node *n) { return n->attr.linear.image[0] > 0; }
 
@@ -171,8 +172,8 @@ static void run_adding_widened(const struct plain *p)
     const int64_t n_x = elements_of(p, LINEAR_GRAD_W_X), n_dy = elements_of(p, LINEAR_GRAD_W_DY);
     const float *x = p->scratch;
 
-    plain_split(p, n_x, n_x / 16, widen_x);
-    plain_split(p, n_dy, n_dy / 16, widen_dy);
+    plain_split(p, n_x, n_x / LANES, widen_x);
+    plain_split(p, n_dy, n_dy / LANES, widen_dy);
     add_products(p, DTYPE_F32, x, x + n_x);
 }
 
