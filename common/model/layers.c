@@ -380,6 +380,24 @@ static int walk_branch(const struct reading *r, const struct tree *list, struct 
     return rc;
 }
 
+/* y, which the residual makes of x, is added to x, or to what the shortcut makes of x. */
+static int check_branches(struct net *m, const char *name, int y, int other, int has_shortcut)
+{
+    const struct shape *a = &m->g->value[y].shape, *b = &m->g->value[other].shape;
+    char a_text[SHAPE_TEXT_LEN], b_text[SHAPE_TEXT_LEN];
+
+    if (shape_equal(a, b))
+        return 0;
+    m->rc = err_set(m->err, ERR_CONFIG,
+                    "model.layers: %s: the residual's layers give %s, but its %s %s; %s", name,
+                    shape_text(a, a_text), has_shortcut ? "shortcut gives" : "input is",
+                    shape_text(b, b_text),
+                    has_shortcut ? "both must give the same shape"
+                                 : "set shortcut: [layers] beside residual, whose layers give the "
+                                   "input that shape");
+    return m->rc;
+}
+
 static int walk_residual(const struct reading *r, const struct tree *item, struct net *m,
                          const char *name)
 {
@@ -399,6 +417,8 @@ static int walk_residual(const struct reading *r, const struct tree *item, struc
                          &short_x);
     if (rc < 0 || !m)
         return rc;
+    if (check_branches(m, name, y, short_x, branch_of(item, "shortcut") != NULL) < 0)
+        return m->rc;
     m->h = y;
     layer_add(m, name_of(r, name, ".add"), short_x);
     layer_end_block(m);

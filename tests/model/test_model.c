@@ -269,7 +269,7 @@ static void listed_layers(void **state)
 
     (void)state;
     assert_int_equal(model_build(&o, &mnist, 4, 1, 1, &g, &err), ERR_CONFIG); /* 4 and 8 channels */
-    assert_non_null(strstr(err.msg, "4.add (add): b is [4,14,14,4], want [4,14,14,8]"));
+    assert_non_null(strstr(err.msg, "model.layers: 4: the residual's layers give [4,14,14,8]"));
     o.options = &with_shortcut;
     expect_params(&o,
                   "0.0.weight[4,1,3,3] 0.0.bias[4] 0.1.weight[4] 0.1.bias[4] "
@@ -316,6 +316,13 @@ static void listed_layers_that_do_not_fit(void **state)
         {"[conv_transpose: {channels: 3, kernel: 2, stride: 2, output_padding: 2}]",
          "output_padding is 2, want less than the stride"},
         {"[conv_transpose: {channels: 3, kernel: 1, padding: 14}]", "nothing is left"},
+        {"[relu, {residual: [relu, residual: [conv: {channels: 2, kernel: 3}]]}]",
+         "model.layers: 1.1: the residual's layers give [4,26,26,2], but its input is [4,28,28,1]; "
+         "set shortcut: [layers] beside residual, whose layers give the input that shape"},
+        {"[{residual: [conv: {channels: 2, kernel: 3}], shortcut: [conv: {channels: 2, kernel: "
+         "1}]}]",
+         "model.layers: 0: the residual's layers give [4,26,26,2], but its shortcut gives "
+         "[4,28,28,2]; both must give the same shape"},
         {"[max_pool: {kernel: 3, padding: 2}]", "0 (pool2d): padding 2 must be from 0 to half"},
     };
 
