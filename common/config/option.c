@@ -44,6 +44,14 @@ const char *show_text(const char *text, size_t len, char out[64])
     return out;
 }
 
+const char *show_scalar(const char *text, size_t len, int quoted, char out[96])
+{
+    char shown[64];
+
+    snprintf(out, 96, "%s%s", show_text(text, len, shown), quoted ? " in quotes" : "");
+    return out;
+}
+
 static void want_range(const struct option *o, const char *what, struct buf *out)
 {
     buf_printf(out, "%s %s %.16g %s %.16g", what, o->flags & OPT_ABOVE ? "above" : "from", o->min,

@@ -178,4 +178,7 @@ size_t line_char_len(const char *s, size_t len);
  */
 const char *show_text(const char *text, size_t len, char out[64]);
 
+/* The same of a scalar: if it was quoted where it must not be, `out` says so. */
+const char *show_scalar(const char *text, size_t len, int quoted, char out[96]);
+
 #endif

@@ -332,7 +332,7 @@ int option_parse(const struct option *o, void *field, struct arena *arena, const
                  size_t len, int quoted, struct err *err)
 {
     const int is_word = o->type == OPT_CHOICE || o->type == OPT_ENTRY;
-    char shown[64], seen[96];
+    char seen[96];
 
     if (o->type >= OPT_NAME)
         return parse_text(o, field, arena, text, len, err);
@@ -344,9 +344,7 @@ int option_parse(const struct option *o, void *field, struct arena *arena, const
         return 0;
     if (parse_word(o, field, text, len) == 0)
         return 0;
-    show_text(text, len, shown);
-    snprintf(seen, sizeof seen, "%s%s", shown, quoted && !is_word ? " in quotes" : "");
-    return option_fail(o, seen, err);
+    return option_fail(o, show_scalar(text, len, quoted && !is_word, seen), err);
 }
 
 int option_try(const struct option *o, const char *text, size_t len, int quoted, struct err *err)

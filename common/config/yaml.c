@@ -164,15 +164,16 @@ static int join_items(struct walk *w, const struct option *o, const yaml_node_t 
     for (yaml_node_item_t *i = list->data.sequence.items.start; i < list->data.sequence.items.top;
          i++) {
         const yaml_node_t *item = yaml_document_get_node(&w->doc, *i);
-        char shown[64];
+        const int is_misquoted = node_is_quoted(item) && !may_be_quoted(o);
+        char seen[96];
 
         if (out->len > most)
             return option_fail(o, "longer", err);
         if (item->type != YAML_SCALAR_NODE)
             return option_fail(o, "a list of lists", err);
-        if ((node_is_quoted(item) && !may_be_quoted(o)) || node_is_null(item) ||
-            strchr(node_text(item), ','))
-            return option_fail(o, show_text(node_text(item), item->data.scalar.length, shown), err);
+        if (is_misquoted || node_is_null(item) || strchr(node_text(item), ','))
+            return option_fail(
+                o, show_scalar(node_text(item), item->data.scalar.length, is_misquoted, seen), err);
         if (out->len)
             buf_append(out, ", ", 2);
         buf_append(out, item->data.scalar.value, item->data.scalar.length);

@@ -152,8 +152,15 @@ static const struct bad texts[] = {
                                     "each an integer from 1 to 65536 units"},
     {MLP "hidden: [64, 0]}" DIGITS, "f:1:28: model.hidden is \"64, 0\", want a list of at most 16, "
                                     "each an integer from 1 to 65536 units"},
-    {MLP "hidden: [64, \"32\"]}" DIGITS, "f:1:28: model.hidden is 32, want a list of at most 16, "
-                                         "each an integer from 1 to 65536 units"},
+    {MLP "hidden: [64, \"32\"]}" DIGITS,
+     "f:1:28: model.hidden is 32 in quotes, want a list of at most 16, "
+     "each an integer from 1 to 65536 units"},
+    {"data: {format: npy, path: /, normalize: {mean: ['0.5'], std: [1]}}\n",
+     "f:1:48: data.normalize.mean is 0.5 in quotes, want a list of at most 256, each a number from "
+     "-1000 to 1000"},
+    {MLP "hidden: ['x']}" DIGITS,
+     "f:1:28: model.hidden is \"x\" in quotes, want a list of at most 16, "
+     "each an integer from 1 to 65536 units"},
     {MLP "hidden: [64, [32]]}" DIGITS, "f:1:28: model.hidden is a list of lists, want a list of at "
                                        "most 16, each an integer from 1 to 65536 units"},
     {MLP "hidden: [64, ~]}" DIGITS, "f:1:28: model.hidden is \"~\", want a list of at most 16, "
