@@ -93,6 +93,7 @@ struct dataset_request {
     int64_t vocab;          /* model.vocab: different tokens; 0: the data say */
     int n_workers;          /* where data.workers does not say: threads for a set that is_slow */
     const int64_t *ignored; /* train.ignore_index, borrowed during the call; NULL: SAMPLE_IGNORED */
+    int targets_are_shares; /* 1: targets that are real numbers are from 0 to 1 (model.loss: bce) */
 };
 
 /* 1: the job ignores the class `label` (train.ignore_index).  SAMPLE_IGNORED itself is always

@@ -6,7 +6,8 @@
  *         real numbers    targets, [N] or [N, shape]
  *
  * There are as many classes as the training set's largest class says, in validation, too.  The
- * files are mapped; of y with classes opening reads all, of the others only the header.
+ * files are mapped; of y with classes, or with targets that must be from 0 to 1, opening reads all,
+ * of the others only the header.
  *
  * data.normalize is of the features of x: of the places of its last axis. */
 #include <stdlib.h>
@@ -81,6 +82,28 @@ static int scan_classes(const struct npy *y, const char *path, int64_t most,
     return 0;
 }
 
+/* The targets of y, whose path is given, are from 0 to 1. */
+static int scan_shares(const struct npy *y, const char *path, struct err *err)
+{
+    const int64_t n = shape_elements(&y->shape);
+    float block[BLOCK];
+
+    for (int64_t first = 0; first < n; first += BLOCK) {
+        const int64_t len = min_i64(n - first, BLOCK);
+
+        npy_reals(y, npy_element(y, first), len, block);
+        for (int64_t i = 0; i < len; i++)
+            if (!(block[i] >= 0 && block[i] <= 1)) /* NaN is none of them */
+                return err_set(err, ERR_CORRUPT,
+                               "%s: offset %lld: a target of sample %lld is %.9g, want 0 to 1 with "
+                               "model.loss: bce",
+                               path,
+                               (long long)(y->offset + (first + i) * (int64_t)npy_size(y->type)),
+                               (long long)((first + i) / npy_row(y)), (double)block[i]);
+    }
+    return 0;
+}
+
 /* A validation set has the classes of the training set. */
 static int classes_of(const struct npy_options *o, const struct dataset_request *request,
                       int64_t *n_classes, struct err *err)
@@ -113,7 +136,9 @@ static int open_arrays(struct arrays *a, char *const path[2], int64_t n_classes,
         return err_set(err, ERR_CORRUPT,
                        "%s has %lld rows, want %lld, as many as %s; do the two belong together?",
                        path[Y], (long long)y->shape.dim[0], (long long)x->shape.dim[0], path[X]);
-    return npy_is_whole(y->type) ? scan_classes(y, path[Y], n_classes, request, &largest, err) : 0;
+    if (npy_is_whole(y->type))
+        return scan_classes(y, path[Y], n_classes, request, &largest, err);
+    return request->targets_are_shares ? scan_shares(y, path[Y], err) : 0;
 }
 
 /* ---- the data set ---- */

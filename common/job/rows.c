@@ -66,7 +66,7 @@ static const struct option model_rows[] = {
     {"model.loss", OPT_CHOICE, AT(model.loss), "cross_entropy", .choices = losses,
      .help = "The loss that is minimized. mse, l1 and bce compare each output with its target, "
              "which is a real number, or 1 for the label and 0 for others; bce takes the outputs "
-             "as logits."},
+             "as logits, and targets from 0 to 1."},
 };
 
 static const struct option format_row = {"data.format",

@@ -71,7 +71,8 @@ static int open_set(const struct trainer *t, enum dataset_purpose purpose, struc
                                             .context = context ? *context : 0,
                                             .vocab = vocab ? *vocab : 0,
                                             .n_workers = n_workers(t),
-                                            .ignored = &job->data.ignore_index};
+                                            .ignored = &job->data.ignore_index,
+                                            .targets_are_shares = job->model.loss == LOSS_BCE};
 
     if (dataset_open(out, &job->data, &request, err) < 0)
         return err_wrap(err, "%s data", purpose == DATASET_TRAIN ? "training" : "validation");

@@ -217,6 +217,48 @@ static void validation_has_the_classes_of_training(void **state)
                                          *state));
 }
 
+/* What bce takes as targets, and what it does not: a number in the second block of them, too. */
+static void targets_of_bce_are_from_0_to_1(void **state)
+{
+    enum { ROWS = 3000, N = 2 * ROWS };
+    static const struct {
+        float y;
+        int at;
+        const char *want;
+    } bad[] = {
+        {1.5F, 3, "offset 85: a target of sample 1 is 1.5"},
+        {-1e-7F, N - 1, "offset 24069: a target of sample 2999 is -1.00000001e-07"},
+        {NAN, 0, "offset 73: a target of sample 0 is nan"},
+        {-100, 0, "offset 73: a target of sample 0 is -100"},
+    };
+    const struct setting settings[] = {{"data.path", *state}, {NULL}};
+    struct dataset_request r = purpose(DATASET_TRAIN);
+    static uint8_t x[ROWS];
+    static float y[N];
+    struct dataset *ds;
+    struct err err;
+    char want[1024];
+
+    r.targets_are_shares = 1;
+    y[7] = 1;
+    write_npy(*state, "x.npy", 1, KEYS("|u1", "(3000,)"), x, sizeof x);
+    write_npy(*state, "y.npy", 1, KEYS("<f4", "(3000, 2)"), y, sizeof y);
+    assert_int_equal(open_set(&ds, &format_npy, settings, &r, &err), 0);
+    dataset_close(ds);
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        const float good = y[bad[i].at];
+
+        y[bad[i].at] = bad[i].y;
+        write_npy(*state, "y.npy", 1, KEYS("<f4", "(3000, 2)"), y, sizeof y);
+        y[bad[i].at] = good;
+        assert_int_equal(open_set(&ds, &format_npy, settings, &r, &err), ERR_CORRUPT);
+        snprintf(want, sizeof want, "npy: %s/y.npy: %s, want 0 to 1 with model.loss: bce",
+                 (char *)*state, bad[i].want);
+        assert_string_equal(err.msg, want);
+        dataset_close(open_ok(*state, DATASET_TRAIN)); /* as other losses take it */
+    }
+}
+
 /* Not one of numpy.save()'s, or torn within its beginning. */
 static void strange_bytes_are_refused(void **state)
 {
@@ -332,7 +374,7 @@ int main(void)
         IN_FOLDER(every_type_is_read),        IN_FOLDER(targets_may_have_a_shape),
         IN_FOLDER(bad_files_are_refused),     IN_FOLDER(validation_has_the_classes_of_training),
         IN_FOLDER(strange_bytes_are_refused), IN_FOLDER(features_are_normalised),
-        IN_FOLDER(unfit_features_are_named),
+        IN_FOLDER(unfit_features_are_named),  IN_FOLDER(targets_of_bce_are_from_0_to_1),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
