@@ -217,7 +217,7 @@ static void validation_has_the_classes_of_training(void **state)
                                          *state));
 }
 
-/* What bce takes as targets, and what it does not: a number in the second block of them, too. */
+/* bce takes targets from 0 to 1 alone; wrong ones are found in the second block of them, too. */
 static void targets_of_bce_are_from_0_to_1(void **state)
 {
     enum { ROWS = 3000, N = 2 * ROWS };

@@ -100,6 +100,15 @@ class Data(dp.Case):
         one, three = (self.events("epoch", run)[0] for run in ("mse-1", "mse-3"))
         self.assertAlmostEqual(one["train_loss"], three["train_loss"], delta=1e-5)
 
+    def test_targets_of_bce(self):
+        """Sums are no targets from 0 to 1: the job ends as its files are opened."""
+        self.write_rows("", 20, 1)
+        driver = self.run_driver("--local", n=1, status=dp.USAGE, job={
+            "data.format": "npy", "data.path": self.folder, "data.train": "x.npy,y.npy",
+            "model.arch": "mlp", "model.loss": "bce", "train.global_batch": 4})
+        self.assertRegex(driver.text, r"training data: npy: .*/y\.npy: offset \d+: a target of "
+                                      r"sample \d+ is [-\d.]+, want 0 to 1 with model\.loss: bce")
+
     def test_the_rank_with_a_bad_number_is_named(self):
         """The sum of gradients is not finite on any rank, but one rank alone has the reason."""
         x = [0.5] * 32
