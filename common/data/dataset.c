@@ -44,11 +44,14 @@ static int has_no_validation(const struct data_options *o)
     const struct option_group *g = &o->kind->group;
 
     for (int i = 0; i < g->n_options; i++) {
-        const char *const *text =
-            (const void *)((const char *)o->options + g->option[i].offset); /* OPT_STRING */
+        const void *const at = (const char *)o->options + g->option[i].offset;
+        const char *text;
 
-        if (!strcmp(g->option[i].key, "data.validation"))
-            return *text && !strcmp(*text, DATASET_WORD_NONE);
+        if (strcmp(g->option[i].key, "data.validation") != 0)
+            continue;
+        ASSERT(g->option[i].type == OPT_STRING);
+        text = *(const char *const *)at;
+        return text && !strcmp(text, DATASET_WORD_NONE);
     }
     return 0;
 }

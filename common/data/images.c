@@ -290,8 +290,7 @@ static const struct option rows[] = {
     {"data.train", OPT_STRING, AT(train), "train",
      .help = "The folder in data.path that trains: it has one folder of .jpg, .jpeg and .png files "
              "for each class, folders in it included, or shards that end in .tar, with KEY.jpg and "
-             "KEY.cls for each "
-             "sample."},
+             "KEY.cls for each sample."},
     {"data.validation", OPT_STRING, AT(validation), "val",
      .help = "The folder in data.path that validates, of the same kind; with none nothing is "
              "validated."},

@@ -270,78 +270,78 @@ static void test_good(void **state)
 }
 
 /* Each is refused, with its place in front. */
+static const struct {
+    const char *text, *wants;
+} bad[] = {
+    {"{\"train_batch_size\": 64,\n \"train_micro_batch_size_per_gpu\": 5}",
+     "ds.json:1:22: train_batch_size is 64, but micro batch 5 * accumulation 4 * 3 ranks is "
+     "60"},
+    {"{\"train_batch_size\": 64, \"gradient_accumulation_steps\": 2}",
+     "ds.json:1:22: train_batch_size is 64, which accumulation 2 * 3 ranks do not divide"},
+    {"{\"train_batch_size\": 6.5}", "train_batch_size is 6.5, want an integer"},
+    {"{\"train_batch_size\": \"6\"}", "train_batch_size is \"6\" in quotes, want a number"},
+    {"{\"train_batch_size\": 3,\n\"optimizer\": {\"type\": \"OneBitAdam\"}}",
+     "ds.json:2:23: optimizer.type OneBitAdam is not supported: take Adam"},
+    {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"Adam\", \"params\":\n"
+     "{\"adam_lr\": 1}}}",
+     "ds.json:2:13: optimizer.params.adam_lr needs optimizer.type Muon"},
+    {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"SGD\", \"params\":\n"
+     "{\"muon_lr\": 1}}}",
+     "ds.json:2:13: optimizer.params.muon_lr needs optimizer.type Muon"},
+    {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"SGD\", \"params\":\n"
+     "{\"adam_w_mode\": false}}}",
+     "ds.json:2:17: optimizer.params.adam_w_mode needs optimizer.type Adam"},
+    {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"Lamb\", \"params\":\n"
+     "{\"adam_w_mode\": true}}}",
+     "ds.json:2:17: optimizer.params.adam_w_mode needs optimizer.type Adam"},
+    {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"Foo\"}}",
+     "optimizer.type Foo is not supported: want Adam, "},
+    {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"SGD\", \"params\":\n{\"lr\": -1}}}",
+     "ds.json:2:8: optimizer.lr is -1, want a number above 0"},
+    {"{\"train_batch_size\": 3, \"scheduler\": {\"type\": \"OneCycle\"}}",
+     "--set schedule.name=onecycle"},
+    {"{\"train_batch_size\": 3, \"scheduler\": {\"type\": \"LRRangeTest\"}}",
+     "scheduler.type LRRangeTest is not supported"},
+    {"{\"train_batch_size\": 3, \"fp16\": {\"enabled\": true, \"loss_scale\": 128}}",
+     "fp16.loss_scale 128 is not supported"},
+    {"{\"train_batch_size\": 3, \"fp16\": {\"enabled\": true}, \"bf16\": {\"enabled\": true}}",
+     "fp16 and bf16 are both enabled"},
+    {"{\"train_batch_size\": 3, \"amp\": {\"enabled\": true}}",
+     "amp is not supported: take bf16 or fp16 instead"},
+    {"{\"train_batch_size\": 3, \"tensor_parallel\":\n {\"tp_size\": 2}}",
+     "ds.json:2:2: tensor_parallel is not supported: ranks share the data, not layers"},
+    {"{\"train_batch_size\": 3, \"pipeline\": {\"stages\": 4}}", "pipeline is not supported"},
+    {"{\"train_batch_size\": 3, \"sparse_attention\": {\"mode\": \"fixed\"}}",
+     "sparse_attention is not supported: attention is dense here"},
+    {"{\"train_batch_size\": 3, \"compression_training\": {\"weight_quantization\": "
+     "{\"shared_parameters\": {\"enabled\": true}}}}",
+     "compression_training is not supported"},
+    {"{\"train_batch_size\": 3, \"pipeline\": {\"a\": &x {\"b\": *x}}}",
+     "pipeline is not supported"},
+    {"{\"train_batch_size\": 3, \"zero_optimization\": {\"offload_optimizer\": {\"device\": "
+     "\"nvme\"}}}",
+     "offloading to nvme is not supported, want cpu or none"},
+    {"{\"train_batch_size\": 3, \"zero_optimization\": {\"reduce_bucket_size\": 0.5}}",
+     "ds.json:1:69: zero_optimization.reduce_bucket_size is 0.5, want a number from 1 to "
+     "2.5e+11"},
+    {"{\"train_batch_size\": 3,\n \"train_batch_size\": 4}",
+     "ds.json:2:2: train_batch_size is given twice"},
+    {"{\"train_batch_size\": {}}", "train_batch_size is a mapping, want a value"},
+    {"{\"train_batch_size\": 3, \"bf16\": {\"enabled\": \"yes\"}}",
+     "ds.json:1:45: bf16.enabled is yes, want true or false"},
+    {"{\"train_batch_size\": 3, \"fp16\": {\"enabled\": []}}",
+     "fp16.enabled is a list, want true or false"},
+    {"{\"train_batch_size\": 3, \"fp16\": true}", "fp16 is true, want a mapping in braces"},
+    {"{\"train_batch_size\": 3, \"optimizer\": \"Adam\"}",
+     "optimizer is Adam, want a mapping in braces"},
+    {"{\"train_batch_size\": 3, \"zero_optimization\": {\"offload_optimizer\": \"cpu\"}}",
+     "zero_optimization.offload_optimizer is cpu, want a mapping in braces"},
+    {"{\"train_batch_size\": 3, \"communication_data_type\": \"int8\"}",
+     "communication_data_type is int8, want fp16, bfp16 or fp32"},
+};
+
 static void test_bad(void **state)
 {
-    static const struct {
-        const char *text, *wants;
-    } bad[] = {
-        {"{\"train_batch_size\": 64,\n \"train_micro_batch_size_per_gpu\": 5}",
-         "ds.json:1:22: train_batch_size is 64, but micro batch 5 * accumulation 4 * 3 ranks is "
-         "60"},
-        {"{\"train_batch_size\": 64, \"gradient_accumulation_steps\": 2}",
-         "ds.json:1:22: train_batch_size is 64, which accumulation 2 * 3 ranks do not divide"},
-        {"{\"train_batch_size\": 6.5}", "train_batch_size is 6.5, want an integer"},
-        {"{\"train_batch_size\": \"6\"}", "train_batch_size is \"6\" in quotes, want a number"},
-        {"{\"train_batch_size\": 3,\n\"optimizer\": {\"type\": \"OneBitAdam\"}}",
-         "ds.json:2:23: optimizer.type OneBitAdam is not supported: take Adam"},
-        {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"Adam\", \"params\":\n"
-         "{\"adam_lr\": 1}}}",
-         "ds.json:2:13: optimizer.params.adam_lr needs optimizer.type Muon"},
-        {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"SGD\", \"params\":\n"
-         "{\"muon_lr\": 1}}}",
-         "ds.json:2:13: optimizer.params.muon_lr needs optimizer.type Muon"},
-        {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"SGD\", \"params\":\n"
-         "{\"adam_w_mode\": false}}}",
-         "ds.json:2:17: optimizer.params.adam_w_mode needs optimizer.type Adam"},
-        {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"Lamb\", \"params\":\n"
-         "{\"adam_w_mode\": true}}}",
-         "ds.json:2:17: optimizer.params.adam_w_mode needs optimizer.type Adam"},
-        {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"Foo\"}}",
-         "optimizer.type Foo is not supported: want Adam, "},
-        {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"SGD\", \"params\":\n{\"lr\": -1}}}",
-         "ds.json:2:8: optimizer.lr is -1, want a number above 0"},
-        {"{\"train_batch_size\": 3, \"scheduler\": {\"type\": \"OneCycle\"}}",
-         "--set schedule.name=onecycle"},
-        {"{\"train_batch_size\": 3, \"scheduler\": {\"type\": \"LRRangeTest\"}}",
-         "scheduler.type LRRangeTest is not supported"},
-        {"{\"train_batch_size\": 3, \"fp16\": {\"enabled\": true, \"loss_scale\": 128}}",
-         "fp16.loss_scale 128 is not supported"},
-        {"{\"train_batch_size\": 3, \"fp16\": {\"enabled\": true}, \"bf16\": {\"enabled\": true}}",
-         "fp16 and bf16 are both enabled"},
-        {"{\"train_batch_size\": 3, \"amp\": {\"enabled\": true}}",
-         "amp is not supported: take bf16 or fp16 instead"},
-        {"{\"train_batch_size\": 3, \"tensor_parallel\":\n {\"tp_size\": 2}}",
-         "ds.json:2:2: tensor_parallel is not supported: ranks share the data, not layers"},
-        {"{\"train_batch_size\": 3, \"pipeline\": {\"stages\": 4}}", "pipeline is not supported"},
-        {"{\"train_batch_size\": 3, \"sparse_attention\": {\"mode\": \"fixed\"}}",
-         "sparse_attention is not supported: attention is dense here"},
-        {"{\"train_batch_size\": 3, \"compression_training\": {\"weight_quantization\": "
-         "{\"shared_parameters\": {\"enabled\": true}}}}",
-         "compression_training is not supported"},
-        {"{\"train_batch_size\": 3, \"pipeline\": {\"a\": &x {\"b\": *x}}}",
-         "pipeline is not supported"},
-        {"{\"train_batch_size\": 3, \"zero_optimization\": {\"offload_optimizer\": {\"device\": "
-         "\"nvme\"}}}",
-         "offloading to nvme is not supported, want cpu or none"},
-        {"{\"train_batch_size\": 3, \"zero_optimization\": {\"reduce_bucket_size\": 0.5}}",
-         "ds.json:1:69: zero_optimization.reduce_bucket_size is 0.5, want a number from 1 to "
-         "2.5e+11"},
-        {"{\"train_batch_size\": 3,\n \"train_batch_size\": 4}",
-         "ds.json:2:2: train_batch_size is given twice"},
-        {"{\"train_batch_size\": {}}", "train_batch_size is a mapping, want a value"},
-        {"{\"train_batch_size\": 3, \"bf16\": {\"enabled\": \"yes\"}}",
-         "ds.json:1:45: bf16.enabled is yes, want true or false"},
-        {"{\"train_batch_size\": 3, \"fp16\": {\"enabled\": []}}",
-         "fp16.enabled is a list, want true or false"},
-        {"{\"train_batch_size\": 3, \"fp16\": true}", "fp16 is true, want a mapping in braces"},
-        {"{\"train_batch_size\": 3, \"optimizer\": \"Adam\"}",
-         "optimizer is Adam, want a mapping in braces"},
-        {"{\"train_batch_size\": 3, \"zero_optimization\": {\"offload_optimizer\": \"cpu\"}}",
-         "zero_optimization.offload_optimizer is cpu, want a mapping in braces"},
-        {"{\"train_batch_size\": 3, \"communication_data_type\": \"int8\"}",
-         "communication_data_type is int8, want fp16, bfp16 or fp32"},
-    };
-
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         struct buf notes = {0};
