@@ -130,8 +130,21 @@ static char **child_environment(char *role)
     return out;
 }
 
-/* In the child, between fork and exec: only calls that are safe there.  SIGUSR1 asks a daemon for
- * its state, and must not end one that has hardly begun. */
+/* Handlers of this process are not the child's: each signal that has one does again what it does by
+ * default.  SIGPIPE does so, too. */
+static void drop_handlers(void)
+{
+    struct sigaction is;
+
+    for (int number = 1; number < NSIG; number++)
+        if (sigaction(number, NULL, &is) == 0 && is.sa_handler != SIG_IGN)
+            signal(number, SIG_DFL);
+    signal(SIGPIPE, SIG_DFL);
+}
+
+/* In the child, between fork and exec, with all signals blocked: only calls that are safe there.
+ * SIGUSR1 stays blocked: it asks a daemon for its state, and must not end one that has hardly
+ * begun. */
 static void child_main(const struct minder_order *o, char **env, pid_t group, pid_t parent)
 {
     int null = open("/dev/null", O_RDWR);
@@ -149,10 +162,10 @@ static void child_main(const struct minder_order *o, char **env, pid_t group, pi
         fcntl(o->secret_fd, F_SETFD, 0);
     if (o->place && o->place->n_cpus)
         sched_setaffinity(0, sizeof o->place->cpus, &o->place->cpus);
+    drop_handlers();
     sigemptyset(&state);
     sigaddset(&state, SIGUSR1);
     sigprocmask(SIG_SETMASK, &state, NULL);
-    signal(SIGPIPE, SIG_DFL);
     execve(o->command->argv[0], (char *const *)o->command->argv, env);
     _exit(STATUS_FAILED);
 }
@@ -170,18 +183,34 @@ static struct minder_child *new_child(struct minder *m)
     return &m->child[m->n++];
 }
 
+/* Signals are blocked while the child is not yet itself.  A handler of this process would run in
+ * the child otherwise: the child would not end, and libuv would report the signal to the parent. */
+static pid_t fork_child(const struct minder_order *o, char **env, pid_t group)
+{
+    const pid_t parent = getpid();
+    sigset_t all, before;
+    pid_t pid;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pid = fork();
+    if (pid == 0)
+        child_main(o, env, group, parent);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return pid;
+}
+
 int minder_start(struct minder *m, const struct minder_order *o, int tag, struct err *err)
 {
     char *role = xasprintf("%s=%s:%d", role_name, kinds[o->role.kind], o->role.number);
     char **env = child_environment(role);
-    pid_t group = minder_n_running(m) ? m->group : 0, parent = getpid(), pid = fork();
+    pid_t group = minder_n_running(m) ? m->group : 0, pid = fork_child(o, env, group);
+    const int cause = errno;
 
-    if (pid == 0)
-        child_main(o, env, group, parent);
     free(env);
     free(role);
     if (pid < 0)
-        return err_sys(err, errno, "cannot start another process");
+        return err_sys(err, cause, "cannot start another process");
     setpgid(pid, group); /* both do it: whoever comes first */
     m->group = group ? group : pid;
     *new_child(m) = (struct minder_child){.pid = pid, .tag = tag};

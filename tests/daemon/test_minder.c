@@ -1,0 +1,77 @@
+/* Tests of minder: a signal ends a child at every moment of its life. */
+#include "../test.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+
+#include "daemon/minder.h"
+
+enum { ROUNDS = 200, PATIENCE_MS = 20000 };
+
+static volatile sig_atomic_t *n_handled; /* in memory that children share */
+
+static void count(int number)
+{
+    (void)number;
+    ++*n_handled;
+}
+
+static void start_sleeper(struct minder *m)
+{
+    struct minder_command c = {.n = 0};
+    const struct minder_order order = {
+        .command = &c, .role = {MINDER_AGENT, 1}, .secret_fd = -1, .death_signal = SIGKILL};
+    struct err err;
+
+    minder_add(&c, "/bin/sleep", "600");
+    assert_int_equal(minder_start(m, &order, 0, &err), 0);
+}
+
+/* The child may not have come to its exec yet: then the handler of this process must not take the
+ * signal for it. */
+static void test_signal_at_once(void **state)
+{
+    struct minder m = {0};
+
+    (void)state;
+    n_handled =
+        mmap(NULL, sizeof *n_handled, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(n_handled, MAP_FAILED);
+    signal(SIGTERM, count);
+    for (int i = 0; i < ROUNDS; i++) {
+        start_sleeper(&m);
+        minder_signal(&m, SIGTERM);
+        minder_wait(&m, PATIENCE_MS);
+        assert_int_equal(minder_n_running(&m), 0);
+    }
+    assert_int_equal(*n_handled, 0);
+    signal(SIGTERM, SIG_DFL);
+    minder_end(&m, 0, 0);
+    munmap((void *)(uintptr_t)n_handled, sizeof *n_handled);
+}
+
+/* The handler is the parent's again once a child has been started. */
+static void test_parent_keeps_its_signals(void **state)
+{
+    struct minder m = {0};
+    sigset_t before, after;
+
+    (void)state;
+    sigemptyset(&before);
+    sigemptyset(&after);
+    sigprocmask(SIG_SETMASK, NULL, &before);
+    start_sleeper(&m);
+    sigprocmask(SIG_SETMASK, NULL, &after);
+    for (int number = 1; number < NSIG; number++)
+        assert_int_equal(sigismember(&after, number), sigismember(&before, number));
+    minder_end(&m, 0, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_signal_at_once),
+        cmocka_unit_test(test_parent_keeps_its_signals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
