@@ -1,5 +1,5 @@
 /* Fuzz target: the input is a .npy file, taken as features and as targets.  It is refused, or every
- * sample is there and its classes are within their number. */
+ * sample is there and its classes are within their number, or ignored. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -14,8 +14,11 @@ static void check_classes(const struct dataset *ds, void *const *field)
 {
     const struct sample_field *y = &ds->spec.field[1];
 
-    for (int64_t k = 0; y->role == SAMPLE_CLASS && k < shape_elements(&y->shape); k++)
-        ASSERT(((int32_t *)field[1])[k] >= 0 && ((int32_t *)field[1])[k] < y->n_classes);
+    for (int64_t k = 0; y->role == SAMPLE_CLASS && k < shape_elements(&y->shape); k++) {
+        const int32_t class = ((int32_t *)field[1])[k];
+
+        ASSERT(class == SAMPLE_IGNORED || (class >= 0 && class < y->n_classes));
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
