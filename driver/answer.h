@@ -4,7 +4,9 @@
  *   drain WHO    {"text": a line for each process that leaves, "leaving": [LEAVER, ...]}, where
  * each LEAVER is {rank, spare, host, pid, when} (struct leaver).  Either rank or spare is null.
  *
- * A request that is refused is answered with {"error": the reason}. */
+ * A request that is refused is answered with {"error": the reason}.
+ *
+ * Threads: the loop's. */
 #ifndef DRIVER_ANSWER_H
 #define DRIVER_ANSWER_H
 

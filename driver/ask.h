@@ -1,6 +1,8 @@
 /* ask - `dpdriver --status` and `--drain`: sends a request to a driver that runs on this machine.
  *
- * The driver answers through its status_socket (driver/answer.h). */
+ * The driver answers through its status_socket (driver/answer.h).
+ *
+ * Threads: main's. */
 #ifndef DRIVER_ASK_H
 #define DRIVER_ASK_H
 

@@ -1,7 +1,9 @@
 /* check - dpdriver --check: would this job run?
  *
  * The job is opened as rank 0 opens it: the graph is built, the data are opened, the layout is
- * made. With --local and --device cuda there must also be a GPU for each rank. */
+ * made. With --local and --device cuda there must also be a GPU for each rank.
+ *
+ * Threads: main's. */
 #ifndef DRIVER_CHECK_H
 #define DRIVER_CHECK_H
 

@@ -1,7 +1,9 @@
 /* files - checks whether this process may open as many files as its ranks need.
  *
  * Each connection is an open file.  daemon_process_setup has already raised the process's limit as
- * far as the system allows. */
+ * far as the system allows.
+ *
+ * Threads: main's. */
 #ifndef DRIVER_FILES_H
 #define DRIVER_FILES_H
 

@@ -1,5 +1,7 @@
 /* options - dpdriver's command line: reading it, checking it, and writing the commands that a user
- * may want next. */
+ * may want next.
+ *
+ * Threads: main's. */
 #ifndef DRIVER_OPTIONS_H
 #define DRIVER_OPTIONS_H
 

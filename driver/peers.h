@@ -3,7 +3,8 @@
  *
  * Numbers grow and are never used twice, so the array is always sorted.
  *
- * Life:    zeroed -> peers_add ... -> peers_fini.  Conns are borrowed. */
+ * Life:    zeroed -> peers_add ... -> peers_fini.  Conns are borrowed.
+ * Threads: the loop's. */
 #ifndef DRIVER_PEERS_H
 #define DRIVER_PEERS_H
 

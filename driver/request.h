@@ -2,7 +2,9 @@
  *
  * A request is a line of text: its name, and after a space its argument if it has one.  Its option
  * on the command line is --NAME (driver/options.c).  Enum, names and the driver's dispatch are made
- * from this list.  A request needs a function answer_NAME in driver/answer.c. */
+ * from this list.  A request needs a function answer_NAME in driver/answer.c.
+ *
+ * Threads: any; the list is constant. */
 #ifndef DRIVER_REQUEST_H
 #define DRIVER_REQUEST_H
 

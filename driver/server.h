@@ -1,7 +1,8 @@
 /* server - the driver's session machine with everything around it: connections, engine, record,
  * and the followers of --local.
  *
- * Life:    server_run does it all, and returns the process's exit status. */
+ * Life:    server_run does it all, and returns the process's exit status.
+ * Threads: main's, which is the loop's from then on. */
 #ifndef DRIVER_SERVER_H
 #define DRIVER_SERVER_H
 

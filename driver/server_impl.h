@@ -2,7 +2,9 @@
  * file includes this.
  *
  * A standby (standby.c) opens trust, loop and port like a driver, and answers followers that wait.
- * Once the standby leads, server.c goes on with all of these. */
+ * Once the standby leads, server.c goes on with all of these.
+ *
+ * Threads: the loop's. */
 #ifndef DRIVER_SERVER_IMPL_H
 #define DRIVER_SERVER_IMPL_H
 

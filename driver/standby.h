@@ -1,7 +1,8 @@
 /* standby - dpdriver --standby: a process that is connected with the driver, and leads in its place
  * once the driver is lost.
  *
- * Life: standby_run does it all, and returns the process's exit status. */
+ * Life:    standby_run does it all, and returns the process's exit status.
+ * Threads: main's, which is the loop's from then on. */
 #ifndef DRIVER_STANDBY_H
 #define DRIVER_STANDBY_H
 

@@ -5,7 +5,8 @@
  *
  * The protocol is in session/follower.h; this file connects it with sockets, timers and the engine.
  *
- * Life: client_run does it all, and returns the process's exit status. */
+ * Life:    client_run does it all, and returns the process's exit status.
+ * Threads: main's, which is the loop's from then on. */
 #ifndef FOLLOWER_CLIENT_H
 #define FOLLOWER_CLIENT_H
 

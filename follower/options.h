@@ -1,7 +1,9 @@
 /* options - dpfollower's command line.
  *
  * Values that the command line leaves out may come from a launcher's environment
- * (daemon/launch.h). */
+ * (daemon/launch.h).
+ *
+ * Threads: main's. */
 #ifndef FOLLOWER_OPTIONS_H
 #define FOLLOWER_OPTIONS_H
 

@@ -1,6 +1,8 @@
 /* util - the few macros and integer helpers that every room uses.
  *
- * A new macro needs a reason (docs/style.md). */
+ * A new macro needs a reason (docs/style.md).
+ *
+ * Threads: any; no state. */
 #ifndef BASE_UTIL_H
 #define BASE_UTIL_H
 

@@ -1,7 +1,9 @@
 /* ckpt_impl - what ckpt.c, state.c, load.c and draft.c share: the files of a generation, and
  * putting them in place.
  *
- * Only files in ckpt/ include this header. */
+ * Only files in ckpt/ include this header.
+ *
+ * Threads: as ckpt.h. */
 #ifndef CKPT_CKPT_IMPL_H
 #define CKPT_CKPT_IMPL_H
 

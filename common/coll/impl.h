@@ -2,7 +2,9 @@
  * embeds as its first member.
  *
  * coll.c checks arguments once for all kinds and then calls these functions.  Kinds that run on the
- * CPU share coll/host.h, which has the comm threads. */
+ * CPU share coll/host.h, which has the comm threads.
+ *
+ * Threads: as coll.h; coll_part_..., the tickets and COLL_DEVICE_LAYOUT are pure. */
 #ifndef COLL_IMPL_H
 #define COLL_IMPL_H
 

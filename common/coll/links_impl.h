@@ -1,5 +1,7 @@
 /* links_impl - the struct that links.c and links_thread.c share, and how the one starts the other.
- * No other file includes it. */
+ * No other file includes it.
+ *
+ * Threads: the members say which one uses them, or which lock guards them. */
 #ifndef COLL_LINKS_IMPL_H
 #define COLL_LINKS_IMPL_H
 

@@ -1,6 +1,8 @@
 /* coll/mesh_parts - how the algorithms of mesh.c and sparse.c cut memory into the pieces that
  * travel.  Both ends of a link cut in the same way, so an empty piece is empty for both, and is
- * neither sent nor received. */
+ * neither sent nor received.
+ *
+ * Threads: as coll/mesh.h. */
 #ifndef COLL_MESH_PARTS_H
 #define COLL_MESH_PARTS_H
 

@@ -11,7 +11,8 @@
  *               more than twice the bytes of x.
  *   all-gather  Small: up and down the tree.  Large: round the ring.
  *
- * Threads and errors: as coll/mesh.h. */
+ * Threads: as coll/mesh.h.
+ * Errors:  as coll/mesh.h. */
 #ifndef COLL_SPARSE_H
 #define COLL_SPARSE_H
 

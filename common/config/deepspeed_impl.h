@@ -1,5 +1,7 @@
 /* deepspeed_impl - what the parts of config/deepspeed share: the values of a file, which
- * deepspeed_keys.c collects and deepspeed_job.c gives to the job. */
+ * deepspeed_keys.c collects and deepspeed_job.c gives to the job.
+ *
+ * Threads: any; one for each file. */
 #ifndef CONFIG_DEEPSPEED_IMPL_H
 #define CONFIG_DEEPSPEED_IMPL_H
 

@@ -7,7 +7,9 @@
  *   static const char *const losses[] = {LOSS_LIST(WORD_NAME) NULL};
  *
  * The names are indexed by the enum's values and end with NULL, as an option of type OPT_CHOICE
- * wants them. */
+ * wants them.
+ *
+ * Threads: any; these are macros. */
 #ifndef CONFIG_WORDS_H
 #define CONFIG_WORDS_H
 

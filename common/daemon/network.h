@@ -1,7 +1,9 @@
 /* network - tells NCCL to use the interface of --iface.
  *
  * NCCL reads its environment when it is first used, and getenv is not safe beside setenv.  So the
- * interface is named in main, before any thread starts.  Processes started later inherit it. */
+ * interface is named in main, before any thread starts.  Processes started later inherit it.
+ *
+ * Threads: main's, before it starts any other. */
 #ifndef DAEMON_NETWORK_H
 #define DAEMON_NETWORK_H
 

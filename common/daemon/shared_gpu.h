@@ -2,7 +2,9 @@
  *
  * NCCL reads its environment when it is first used, and getenv is not safe beside setenv.  So this
  * is called in main, before any thread starts.  All ranks must be on one machine, and all need the
- * option. */
+ * option.
+ *
+ * Threads: main's, before it starts any other. */
 #ifndef DAEMON_SHARED_GPU_H
 #define DAEMON_SHARED_GPU_H
 

@@ -5,7 +5,9 @@
  *   layer_transformer.c the layers of networks whose rows are tokens
  *   layer_loss.c        the last layer
  *
- * Only these files include this header. */
+ * Only these files include this header.
+ *
+ * Threads: as the graph. */
 #ifndef MODEL_LAYER_IMPL_H
 #define MODEL_LAYER_IMPL_H
 

@@ -1,5 +1,7 @@
 /* rows - options that several architectures have.  Each macro is one row of a table of options
- * (config/option.h), for the field at `at` of the architecture's own struct. */
+ * (config/option.h), for the field at `at` of the architecture's own struct.
+ *
+ * Threads: any; these are macros. */
 #ifndef MODEL_ROWS_H
 #define MODEL_ROWS_H
 

@@ -3,7 +3,9 @@
  *
  * program_new works in this order: fuse.c rewrites the graph, recompute.c repeats parts of it,
  * and prune.c drops unused nodes.  program.c makes a step of each node that is left, stages.c cuts
- * the steps into stages, and plan.c gives temporaries their places. */
+ * the steps into stages, and plan.c gives temporaries their places.
+ *
+ * Threads: as program.h. */
 #ifndef PROGRAM_IMPL_H
 #define PROGRAM_IMPL_H
 

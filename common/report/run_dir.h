@@ -13,7 +13,8 @@
  * again, and a start that was given up before it trained leaves nothing.  A driver from which
  * another one has taken the folder removes nothing there.
  *
- * Errors: ERR_CONFIG (taken, not a folder), ERR_IO. */
+ * Threads: one at a time for each folder.
+ * Errors:  ERR_CONFIG (taken, not a folder), ERR_IO. */
 #ifndef REPORT_RUN_DIR_H
 #define REPORT_RUN_DIR_H
 

@@ -21,7 +21,9 @@
  * CMD_TRAIN of an epoch whose last step is held already reports that epoch again.
  *
  * Members that travel in a message have a row in wire/fields.h, which packs, unpacks and frees
- * them; other members that own memory are freed in command.c. */
+ * them; other members that own memory are freed in command.c.
+ *
+ * Threads: one at a time for each object: the one that holds it. */
 #ifndef SESSION_COMMAND_H
 #define SESSION_COMMAND_H
 

@@ -23,7 +23,9 @@
  *   driver_deadline.c   the deadline of each stage, and the rank at fault when it has passed
  *
  * Each phase of a job's life has a struct of its own in struct driver.  Only the file named at that
- * struct writes it, except for resets. */
+ * struct writes it, except for resets.
+ *
+ * Threads: as driver.h. */
 #ifndef SESSION_DRIVER_IMPL_H
 #define SESSION_DRIVER_IMPL_H
 

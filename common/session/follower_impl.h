@@ -5,7 +5,9 @@
  *   follower_keep.c      the state that is kept while there is no driver
  *   follower_report.c    reports from the engine
  *   follower_send.c      messages to the driver
- *   follower_describe.c  its state, as text for people */
+ *   follower_describe.c  its state, as text for people
+ *
+ * Threads: as follower.h. */
 #ifndef SESSION_FOLLOWER_IMPL_H
 #define SESSION_FOLLOWER_IMPL_H
 

@@ -1,7 +1,9 @@
 /* queue - the parts that all session machines share: the queue of actions, and a clock that leaves
  * out stalls.
  *
- * Internal to session/. */
+ * Internal to session/.
+ *
+ * Threads: as the session machine that has the queue. */
 #ifndef SESSION_QUEUE_H
 #define SESSION_QUEUE_H
 

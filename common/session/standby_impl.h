@@ -4,7 +4,9 @@
  *   standby_votes.c  the followers that come when the driver is lost, and the count of their votes
  *   standby_send.c   the messages to the driver and to followers
  *
- * Only these files include this header. */
+ * Only these files include this header.
+ *
+ * Threads: as standby.h. */
 #ifndef SESSION_STANDBY_IMPL_H
 #define SESSION_STANDBY_IMPL_H
 

@@ -1,6 +1,8 @@
 /* status - the driver's view of its job and ranks at one moment, to be shown.
  *
- * Made by driver_status, written by report/status. */
+ * Made by driver_status, written by report/status.
+ *
+ * Threads: one at a time; the session's must not run while the borrowed texts are used. */
 #ifndef SESSION_STATUS_H
 #define SESSION_STATUS_H
 

@@ -6,7 +6,7 @@
  * ranks the faster one is the measure.  A rank that reaches `limit` times the median is a straggler
  * until it falls below the middle between 1 and `limit`.
  *
- * Pure. */
+ * Threads: pure. */
 #ifndef SESSION_STRAGGLER_H
 #define SESSION_STRAGGLER_H
 

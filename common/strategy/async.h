@@ -1,6 +1,8 @@
 /* async - the options of the strategy async.
  *
- * async.c defines the strategy and explains it. */
+ * async.c defines the strategy and explains it.
+ *
+ * Threads: constant once the job is read. */
 #ifndef STRATEGY_ASYNC_H
 #define STRATEGY_ASYNC_H
 

@@ -1,6 +1,8 @@
 /* local_sgd - the options of the strategy local_sgd.
  *
- * local_sgd.c defines the strategy and explains the options. */
+ * local_sgd.c defines the strategy and explains the options.
+ *
+ * Threads: constant once the job is read. */
 #ifndef STRATEGY_LOCAL_SGD_H
 #define STRATEGY_LOCAL_SGD_H
 

@@ -14,7 +14,9 @@
  * On a device all of this is queued.  There the control vector is summed on the bulk channel, like
  * a bucket, and kernels find gradients that are not finite.
  *
- * A strategy embeds struct solo as its first member.  Threads: the engine's. */
+ * A strategy embeds struct solo as its first member.
+ *
+ * Threads: the engine's. */
 #ifndef STRATEGY_SOLO_H
 #define STRATEGY_SOLO_H
 

@@ -1,5 +1,7 @@
 /* shards_impl - functions that shards.c and reshard.c share.  shards.c has the memory of shards;
- * reshard.c divides the state anew when a formation begins. */
+ * reshard.c divides the state anew when a formation begins.
+ *
+ * Threads: as shards.h. */
 #ifndef TRAIN_SHARDS_IMPL_H
 #define TRAIN_SHARDS_IMPL_H
 

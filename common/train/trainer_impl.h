@@ -2,7 +2,9 @@
  * open.c, epoch.c, checkpoint.c, validate.c, step.c, flight.c, meet.c, balance.c, explain.c,
  * predict.c and flip.c.
  *
- * Only files in train/ and tests include this header. */
+ * Only files in train/ and tests include this header.
+ *
+ * Threads: as trainer.h. */
 #ifndef TRAIN_TRAINER_IMPL_H
 #define TRAIN_TRAINER_IMPL_H
 

@@ -9,7 +9,9 @@
  *   ONLY(field, rule)                  read straight from the message: lands nowhere
  *
  * A rule is a kind and its limits (wire/rules.h, wire/rules.c).  The rows of a message stand in the
- * order of the field numbers; a test compares them with the descriptors. */
+ * order of the field numbers; a test compares them with the descriptors.
+ *
+ * Threads: any; these are macros. */
 #ifndef WIRE_FIELDS_H
 #define WIRE_FIELDS_H
 

@@ -151,6 +151,15 @@ def check_opening(path, lines):
         yield 1, "opens with no comment of two lines or more that says what this file is"
 
 
+def check_threads(path, lines):
+    """The opening comment of a header of the product has a line on the threads that may call."""
+    if not path.endswith(".h") or not room_of(path) or "_compat/" in path:
+        return
+    opening = "\n".join(lines).split("*/")[0]
+    if not re.search(r"(?m)^ \* Threads: ", opening):
+        yield 1, 'the opening comment has no line "Threads: ...", which says who may call'
+
+
 def comments(path, lines):
     """(number of its first line, text) of each comment of a file, docstrings included."""
     text = "\n".join(lines)
@@ -256,8 +265,8 @@ def main(root):
             n_bad += 1
         found = [*check_includes(path, lines, rooms), *check_guard(path, lines),
                  *check_lines(path, lines), *check_code(path, lines), *check_opening(path, lines),
-                 *check_words(path, lines), *check_names(path, lines, tree),
-                 *check_readme(path, lines)]
+                 *check_threads(path, lines), *check_words(path, lines),
+                 *check_names(path, lines, tree), *check_readme(path, lines)]
         for number, problem in found:
             print(f"{path}:{number}: {problem}")
         n_bad += len(found)

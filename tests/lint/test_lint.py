@@ -17,7 +17,7 @@ MESON = "".join(f"subdir('{room}')\n" for room in ROOMS)
 GUARDED = "#ifndef BASE_A_H\n#define BASE_A_H\n{}\n#endif\n"
 
 # Each source of the product opens with this.  The rows that want no breach get it in front.
-OPENING = "/* a - a file.\n * It is short. */\n"
+OPENING = "/* a - a file.\n * Threads: any. */\n"
 
 # path, content, the complaint that is wanted ("" for none)
 CASES = [
@@ -64,6 +64,8 @@ CASES = [
     ("common/base/a.c", "int x;\n", "a.c:1: opens with no comment"),
     ("common/base/a.c", "/* a - one line. */\nint x;\n", "a.c:1: opens with no comment"),
     ("driver/a.c", "#include <x.h>\n/* Two\n * lines. */\n", "a.c:1: opens with no comment"),
+    ("driver/a.h", "/* a - b.\n * c. */\nint x; /*\n * Threads: any. */\n",
+     'a.h:1: the opening comment has no line "Threads: ...'),
     ("driver/a.c", "/* Two\n * lines. */\nint x; /* What it is. */\n",
      'a.c:3: a sentence of the comment has no subject: "What it is."'),
     ("tests/a.c", "/* It is late.  Who was\n * lost has to go. */\n", '"Who was lost has to go."'),

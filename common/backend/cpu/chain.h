@@ -17,7 +17,8 @@
  * without AVX-512), or none that multiplies faster than F32 (dn_widens_bf16), they compute in F32:
  * the chain widens BF16 inputs before the first primitive, and rounds BF16 outputs after the last.
  *
- * Life:    chain_new -> tensors, steps -> chain_finish, which gives the kernel or frees all. */
+ * Life:    chain_new -> tensors, steps -> chain_finish, which gives the kernel or frees all.
+ * Threads: the engine's. */
 #ifndef BACKEND_CPU_CHAIN_H
 #define BACKEND_CPU_CHAIN_H
 

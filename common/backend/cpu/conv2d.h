@@ -1,5 +1,7 @@
 /* conv2d - tells which kernels of convolutions add to their output, for cpu.c, which tells the
- * program. */
+ * program.
+ *
+ * Threads: the engine's. */
 #ifndef BACKEND_CPU_CONV2D_H
 #define BACKEND_CPU_CONV2D_H
 

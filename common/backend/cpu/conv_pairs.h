@@ -5,7 +5,9 @@
  * two are neighbours of the sum, here two pixels of a row, which lie C or K numbers apart in NHWC.
  * So the pixels of x and dy are put together in pairs first, once for all filter taps and channels
  * that read them.  conv_pairs_fits says for which convolutions this is taken instead of oneDNN;
- * conv_pairs.c has the timings. */
+ * conv_pairs.c has the timings.
+ *
+ * Threads: the engine's; a kernel that runs cuts its work by plain_split. */
 #ifndef BACKEND_CPU_CONV_PAIRS_H
 #define BACKEND_CPU_CONV_PAIRS_H
 

@@ -1,5 +1,7 @@
 /* linear - tells which kernels of linear layers add to their output, for cpu.c, which tells the
- * program. */
+ * program.
+ *
+ * Threads: the engine's. */
 #ifndef BACKEND_CPU_LINEAR_H
 #define BACKEND_CPU_LINEAR_H
 

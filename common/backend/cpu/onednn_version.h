@@ -5,7 +5,9 @@
  * the former is a handle that must be freed, and the latter is made at once.
  *
  * All return oneDNN's status.  Pointers are borrowed; a memory descriptor may be NULL where a
- * primitive has no such tensor. */
+ * primitive has no such tensor.
+ *
+ * Threads: the engine's. */
 #ifndef BACKEND_CPU_ONEDNN_VERSION_H
 #define BACKEND_CPU_ONEDNN_VERSION_H
 

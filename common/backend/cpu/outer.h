@@ -5,7 +5,9 @@
  * for i < n_i and j < n_j.  Then OUTER_ADD does to[to_off[i] + j] += acc[i][j]; OUTER_STORE does
  * to[to_off[i] + j] = acc[i][j] + add[j]; OUTER_RELU is OUTER_STORE with negative sums made 0.
  * n_j <= 16 * OUTER_MAX_V and n_i <= outer_max_i(n_j), since more accumulators would not fit into
- * registers.  Columns from n_j on are neither read nor written. */
+ * registers.  Columns from n_j on are neither read nor written.
+ *
+ * Threads: pure; each part of a plain_split calls outer_run for itself. */
 #ifndef BACKEND_CPU_OUTER_H
 #define BACKEND_CPU_OUTER_H
 

@@ -3,7 +3,10 @@
  * Every rank runs the optimizers and grad_check for itself, so these kernels must give the same
  * bits on every machine, whatever the instruction set and the number of threads.  Their sums run in
  * fixed blocks and lanes, no multiplication and addition are contracted, and CPU_CLONES only gives
- * the compiler wider registers for the same operations. */
+ * the compiler wider registers for the same operations.
+ *
+ * Threads: the engine's.  A plain_part runs on any of the backend's threads, beside the other
+ *          parts, and writes only its own range and its own scratch. */
 #ifndef BACKEND_CPU_PLAIN_H
 #define BACKEND_CPU_PLAIN_H
 

@@ -1,5 +1,7 @@
 /* registers - loops whose sums stay in vector registers.  For kernels that define AVX512, the
- * attribute with their instruction set. */
+ * attribute with their instruction set.
+ *
+ * Threads: any; these are macros. */
 #ifndef BACKEND_CPU_REGISTERS_H
 #define BACKEND_CPU_REGISTERS_H
 

@@ -2,7 +2,9 @@
  * elements with equal settings.
  *
  * Every operation is rounded by itself, so every rank gets the same bits on every machine
- * (backend/cpu/plain.h).  The twin is backend/cuda/update.cuh. */
+ * (backend/cpu/plain.h).  The twin is backend/cuda/update.cuh.
+ *
+ * Threads: update_run is for the engine's; any part of a plain_split may call the others. */
 #ifndef BACKEND_CPU_UPDATE_H
 #define BACKEND_CPU_UPDATE_H
 

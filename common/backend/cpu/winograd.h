@@ -4,7 +4,9 @@
  *
  * F(2x2, 3x3) of A. Lavin and S. Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR
  * 2016.  It adds before it multiplies, so its rounding errors are some two times those of the plain
- * sum.  winograd_fits says for which convolutions it is taken instead of oneDNN. */
+ * sum.  winograd_fits says for which convolutions it is taken instead of oneDNN.
+ *
+ * Threads: the engine's; a kernel that runs cuts its work by plain_split. */
 #ifndef BACKEND_CPU_WINOGRAD_H
 #define BACKEND_CPU_WINOGRAD_H
 

@@ -18,7 +18,9 @@
  *   tiles    [16 points][panels of channels][96][64]
  *   filter   [16 points][panels of columns][rows][64]      columns: the channels of the result
  *
- * For winograd.c.  Threads: pure. */
+ * For winograd.c.
+ *
+ * Threads: pure. */
 #ifndef BACKEND_CPU_WINOGRAD_TRANSFORM_H
 #define BACKEND_CPU_WINOGRAD_TRANSFORM_H
 

@@ -2,7 +2,9 @@
  *
  * This is apart from conv2d.c so that tests/cudnn can build, without a GPU, the same plans that
  * kernels run.  Activations are NHWC.  A plan's filter is K,R,S,C in memory, while parameters are
- * K,C,R,S: conv2d.c reorders them. */
+ * K,C,R,S: conv2d.c reorders them.
+ *
+ * Threads: one per device. */
 #ifndef BACKEND_CUDA_CONV_PLAN_H
 #define BACKEND_CUDA_CONV_PLAN_H
 

@@ -1,5 +1,7 @@
 /* cudnn_impl - the structs and functions that cudnn.c (devices, packs), cudnn_graph.c (describing),
- * cudnn_plan.c (choosing) and cudnn_keep.c (the cache) share. */
+ * cudnn_plan.c (choosing) and cudnn_keep.c (the cache) share.
+ *
+ * Threads: one per device. */
 #ifndef BACKEND_CUDA_CUDNN_IMPL_H
 #define BACKEND_CUDA_CUDNN_IMPL_H
 

@@ -1,6 +1,8 @@
 /* describe - a GPU's UUID as text, and the likely reason why the driver finds no GPU.
  *
- * For the plugin's probe; it calls no CUDA, so tests need no GPU. */
+ * For the plugin's probe; it calls no CUDA, so tests need no GPU.
+ *
+ * Threads: any; no state. */
 #ifndef BACKEND_CUDA_DESCRIBE_H
 #define BACKEND_CUDA_DESCRIBE_H
 

@@ -7,7 +7,9 @@
  * repeat itself.
  *
  * This is apart from flash.c so that tests/cudnn can build, without a GPU, the plans that kernels
- * run. */
+ * run.
+ *
+ * Threads: one per device. */
 #ifndef BACKEND_CUDA_FLASH_PLAN_H
 #define BACKEND_CUDA_FLASH_PLAN_H
 

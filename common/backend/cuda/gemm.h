@@ -19,7 +19,9 @@
  * A bias has an element for each row of Y^T, and BLAS adds it along m.  db, the sum of dY over N,
  * has an element for each column of dW^T; cuBLASLt calls it the bias gradient of B (BGRADB).  With
  * a transposed weight it would be that of A, and a pass of ours computes it. No CUDA here;
- * tests/cudnn computes with these numbers on the CPU. */
+ * tests/cudnn computes with these numbers on the CPU.
+ *
+ * Threads: pure. */
 #ifndef BACKEND_CUDA_GEMM_H
 #define BACKEND_CUDA_GEMM_H
 

@@ -1,5 +1,7 @@
 /* latch - two kernels of one thread between the kernels of a step: one reads the poison once for
- * all of the step, the other reads the GPU's clock. */
+ * all of the step, the other reads the GPU's clock.
+ *
+ * Threads: the backend's. */
 #ifndef BACKEND_CUDA_LATCH_H
 #define BACKEND_CUDA_LATCH_H
 

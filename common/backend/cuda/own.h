@@ -1,7 +1,9 @@
 /* own - a kernel of our own: a C function that launches on the backend's stream.
  *
  * The counterpart of backend/cpu/plain.h.  `run` launches (device.cuh) and returns; after it, one
- * check finds any launch that failed. */
+ * check finds any launch that failed.
+ *
+ * Threads: the backend's. */
 #ifndef BACKEND_CUDA_OWN_H
 #define BACKEND_CUDA_OWN_H
 

@@ -2,7 +2,9 @@
  * and activation, and the sums of a bias' gradient.
  *
  * Each function launches a pass on the backend's stream and returns.  After the last pass of a
- * kernel's run, passes_check says whether a launch failed. */
+ * kernel's run, passes_check says whether a launch failed.
+ *
+ * Threads: the backend's. */
 #ifndef BACKEND_CUDA_PASSES_H
 #define BACKEND_CUDA_PASSES_H
 

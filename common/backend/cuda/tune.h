@@ -4,7 +4,8 @@
  * processes may choose differently among algorithms of nearly equal speed, and their sums then
  * differ in the last bits.  The help of job option train.autotune says what that means.
  *
- * Errors: ERR_NOMEM (no memory for the tensors), ERR_DEVICE; callers then choose without timing. */
+ * Threads: the backend's.
+ * Errors:  ERR_NOMEM (memory for the tensors), ERR_DEVICE; callers then choose without timing. */
 #ifndef BACKEND_CUDA_TUNE_H
 #define BACKEND_CUDA_TUNE_H
 

@@ -2,7 +2,9 @@
  * includes this.
  *
  * comm.c has the life and the table, memory.c the registered memory, queue.c the collectives,
- * stop.c the stopping of collectives, call.c the handling of NCCL's results. */
+ * stop.c the stopping of collectives, call.c the handling of NCCL's results.
+ *
+ * Threads: the engine's, except where a function or a member says another. */
 #ifndef COLL_NCCL_IMPL_H
 #define COLL_NCCL_IMPL_H
 
