@@ -37,59 +37,51 @@ static inline double from_bits(uint64_t bits)
 /* The double of a number below 2^52.  Many instruction sets have no such conversion of vectors. */
 static inline double to_double(uint64_t n) { return from_bits(n | bits_of(0x1p52)) - 0x1p52; }
 
+/* c[0] + c[1] z + c[2] z^2 + ... + c[n-1] z^(n-1).  n is a constant at each call, so compilers
+ * unroll the loop. */
+static inline double polynomial(double z, const double *c, int n)
+{
+    double p = c[n - 1];
+
+    for (int i = n - 2; i >= 0; i--)
+        p = p * z + c[i];
+    return p;
+}
+
 /* The logarithm of u, 0 < u < 1.  u = 2^e m with 1/sqrt(2) <= m < sqrt(2); then s = (m-1) / (m+1),
  * and log m = 2 (s + s^3/3 + s^5/5 ...). */
 static inline double log_of(double u)
 {
+    static const double c[] = {1.0 / 3,  1.0 / 5,  1.0 / 7,  1.0 / 9,  1.0 / 11, 1.0 / 13,
+                               1.0 / 15, 1.0 / 17, 1.0 / 19, 1.0 / 21, 1.0 / 23};
     const uint64_t least = 0x3fe6a09e667f3bcd; /* the bits of 1/sqrt(2) */
     const uint64_t shifted = bits_of(u) - least + ((uint64_t)1024 << 52), power = shifted >> 52;
     const double e = to_double(power) - 1024, m = from_bits(bits_of(u) + ((1024 - power) << 52)),
                  s = (m - 1) / (m + 1), z = s * s;
     const double high = 0x1.62e42fee00000p-1, low = 0x1.a39ef35793c76p-33; /* of log 2 */
-    double p = 1.0 / 23;
 
-    p = p * z + 1.0 / 21;
-    p = p * z + 1.0 / 19;
-    p = p * z + 1.0 / 17;
-    p = p * z + 1.0 / 15;
-    p = p * z + 1.0 / 13;
-    p = p * z + 1.0 / 11;
-    p = p * z + 1.0 / 9;
-    p = p * z + 1.0 / 7;
-    p = p * z + 1.0 / 5;
-    p = p * z + 1.0 / 3;
-    return e * high + (2 * s + (2 * s * (z * p) + e * low));
+    return e * high + (2 * s + (2 * s * (z * polynomial(z, c, ARRAY_LEN(c))) + e * low));
 }
 
 /* Taylor's polynomials, for |x| a little above pi/4 at most. */
 static inline double sin_of(double x)
 {
+    static const double c[] = {
+        -1.0 / 6,        1.0 / 120,        -1.0 / 5040,          1.0 / 362880,
+        -1.0 / 39916800, 1.0 / 6227020800, -1.0 / 1307674368000, 1.0 / 355687428096000};
     const double z = x * x;
-    double p = 1.0 / 355687428096000;
 
-    p = p * z - 1.0 / 1307674368000;
-    p = p * z + 1.0 / 6227020800;
-    p = p * z - 1.0 / 39916800;
-    p = p * z + 1.0 / 362880;
-    p = p * z - 1.0 / 5040;
-    p = p * z + 1.0 / 120;
-    p = p * z - 1.0 / 6;
-    return x + x * (z * p);
+    return x + x * (z * polynomial(z, c, ARRAY_LEN(c)));
 }
 
 static inline double cos_of(double x)
 {
+    static const double c[] = {
+        -0.5,           1.0 / 24,        -1.0 / 720,         1.0 / 40320,
+        -1.0 / 3628800, 1.0 / 479001600, -1.0 / 87178291200, 1.0 / 20922789888000};
     const double z = x * x;
-    double p = 1.0 / 20922789888000;
 
-    p = p * z - 1.0 / 87178291200;
-    p = p * z + 1.0 / 479001600;
-    p = p * z - 1.0 / 3628800;
-    p = p * z + 1.0 / 40320;
-    p = p * z - 1.0 / 720;
-    p = p * z + 1.0 / 24;
-    p = p * z - 0.5;
-    return 1 + z * p;
+    return 1 + z * polynomial(z, c, ARRAY_LEN(c));
 }
 
 /* Cosine and sine of an angle from 0 to 2 pi: of its distance x from the nearest multiple of pi/2,
