@@ -5,6 +5,7 @@
  * so aliases, which may form cycles, cannot lead anywhere that the table does not. */
 #include "config/document.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/util.h"
@@ -34,10 +35,59 @@ static int is_tab_indented(const char *text, size_t len, size_t line)
     return text && text + n < end && text[n] == '\t';
 }
 
+/* The byte at which character n of the text begins. */
+static size_t byte_of_char(const char *text, size_t len, size_t n)
+{
+    size_t at = 0;
+
+    for (; n > 0 && at < len; n--)
+        for (at++; at < len && ((unsigned char)text[at] & 0xc0) == 0x80;)
+            at++;
+    return at;
+}
+
+/* The character that two halves (surrogates) stand for, in UTF-8. */
+static void join_halves(unsigned high, unsigned low, char out[5])
+{
+    const unsigned c = 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00);
+
+    snprintf(out, 5, "%c%c%c%c", (int)(0xf0 | c >> 18), (int)(0x80 | (c >> 12 & 0x3f)),
+             (int)(0x80 | (c >> 6 & 0x3f)), (int)(0x80 | (c & 0x3f)));
+}
+
+/* JSON writes a character beyond U+FFFF as two escapes, \ud83d\ude00, and libyaml refuses the
+ * first one: its mark is behind the "\u".  Returns 0 if the parser stopped for another reason. */
+static int fail_escape(const char *origin, const yaml_parser_t *p, const char *text, size_t len,
+                       struct err *err)
+{
+    const size_t at = byte_of_char(text, len, p->problem_mark.index);
+    const size_t line = p->problem_mark.line + 1, column = p->problem_mark.column - 1;
+    char seen[13], whole[5];
+    unsigned high = 0, low = 0;
+
+    if (at < 2)
+        return 0;
+    snprintf(seen, sizeof seen, "%.*s", (int)(len - (at - 2)), text + at - 2);
+    if (sscanf(seen, "\\u%4x\\u%4x", &high, &low) < 1 || high < 0xd800 || high > 0xdfff)
+        return 0;
+    if (high >= 0xdc00 || low < 0xdc00 || low > 0xdfff)
+        return err_set(
+            err, ERR_CONFIG,
+            "%s:%zu:%zu: %.6s is one half of a pair of escapes; write the character itself", origin,
+            line, column, seen);
+    join_halves(high, low, whole);
+    return err_set(
+        err, ERR_CONFIG,
+        "%s:%zu:%zu: %s is JSON's pair of escapes for one character, and YAML has no such "
+        "pairs; write the character itself: %s",
+        origin, line, column, seen, whole);
+}
+
 static int fail_parser(const char *origin, const yaml_parser_t *p, const char *text, size_t len,
                        struct err *err)
 {
     const char *problem = p->problem ? p->problem : "unknown problem";
+    int rc;
 
     if (p->error == YAML_MEMORY_ERROR)
         return err_set(err, ERR_NOMEM, "%s: out of memory", origin);
@@ -47,6 +97,8 @@ static int fail_parser(const char *origin, const yaml_parser_t *p, const char *t
     if (is_tab_indented(text, len, p->problem_mark.line))
         return err_set(err, ERR_CONFIG, "%s:%zu:%zu: a tab; YAML indents with spaces", origin,
                        p->problem_mark.line + 1, p->problem_mark.column + 1);
+    if ((rc = fail_escape(origin, p, text, len, err)) < 0)
+        return rc;
     return err_set(err, ERR_CONFIG, "%s:%zu:%zu: not YAML: %s%s%s", origin,
                    p->problem_mark.line + 1, p->problem_mark.column + 1, problem,
                    p->context ? ", " : "", p->context ? p->context : "");

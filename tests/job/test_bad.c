@@ -30,6 +30,21 @@ static const struct bad texts[] = {
                  "the next token"},
     {"name: \"\\q\"",
      "f:1:8: not YAML: found unknown escape character, while parsing a quoted scalar"},
+    {"name: \"\u00e4\\ud83d\\ude00\"",
+     "f:1:9: \\ud83d\\ude00 is JSON's pair of escapes for one character, and YAML has no such "
+     "pairs; write the character itself: \U0001F600"},
+    {"{\"name\": \"\\udbff\\udfff\", \"train\": {}}",
+     "f:1:11: \\udbff\\udfff is JSON's pair of escapes for one character, and YAML has no such "
+     "pairs; write the character itself: \xf4\x8f\xbf\xbf"},
+    {"name: \"\\ud83d\"",
+     "f:1:8: \\ud83d is one half of a pair of escapes; write the character itself"},
+    {"name: \"\\ud83d\\ud83d\"",
+     "f:1:8: \\ud83d is one half of a pair of escapes; write the character itself"},
+    {"name: \"\\ude00",
+     "f:1:8: \\ude00 is one half of a pair of escapes; write the character itself"},
+    {"name: \"\\U0000d83d\"",
+     "f:1:10: not YAML: found invalid Unicode character escape code, while parsing "
+     "a quoted scalar"},
     {"name: *x", "f:1:7: not YAML: found undefined alias"},
     {"name: a\x01", "f: not YAML: control characters are not allowed (byte 7)"},
     {"name: \xff", "f: not YAML: invalid leading UTF-8 octet (byte 6)"},

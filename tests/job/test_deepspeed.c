@@ -278,6 +278,9 @@ static const struct {
      "60"},
     {"{\"train_batch_size\": 64, \"gradient_accumulation_steps\": 2}",
      "ds.json:1:22: train_batch_size is 64, which accumulation 2 * 3 ranks do not divide"},
+    {"{\"train_batch_size\": 3,\n\"optimizer\": {\"type\": \"\\ud83d\\ude00\"}}",
+     "ds.json:2:24: \\ud83d\\ude00 is JSON's pair of escapes for one character, and YAML has no "
+     "such pairs; write the character itself: \U0001F600"},
     {"{\"train_batch_size\": 6.5}", "train_batch_size is 6.5, want an integer"},
     {"{\"train_batch_size\": \"6\"}", "train_batch_size is \"6\" in quotes, want a number"},
     {"{\"train_batch_size\": 3,\n\"optimizer\": {\"type\": \"OneBitAdam\"}}",
