@@ -31,7 +31,7 @@
 #                               a standby; DPTRAIN_SEED chooses the same.  Then it is frozen for
 #                               30 s, beside a standby
 #   tests/run.sh networks [MINUTES]  training over slow, lossy and narrow networks, each for so
-#                               long, 5; prints the table of docs/operating.md
+#                               long, 5; prints the table of tests/bench/RESULTS.md
 #   tests/run.sh shake [TIMES] [NAME...]  the tests so many times, 10, with some threads and
 #                               processes slowed down at random (tests/shake): a test that passes
 #                               only by luck fails
