@@ -244,7 +244,7 @@ static int make_taken(struct shares *s, struct range *r, int i, float **pile, st
     return sketch_end(&sketch, s->base.at.backend, NULL, &r->add.taken[i]);
 }
 
-/* Where the sum of this rank's span is in the end. */
+/* The sum of this rank's span, once all partial sums are added. */
 static float *sum_of(const struct range *r) { return r->taken ? r->taken : r->pieces; }
 
 static int make_mean(struct shares *s, struct range *r, struct err *err)
