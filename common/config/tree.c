@@ -102,7 +102,8 @@ int tree_parse(const char *text, size_t len, struct arena *arena, const struct t
             rc = fail(&g, 0, "empty");
         yaml_document_delete(&g.doc);
     } else {
-        rc = fail(&g, p.problem_mark.index, "not YAML");
+        *at = p.problem_mark.index;
+        rc = err_set(err, ERR_CONFIG, "not YAML: %s", p.problem ? p.problem : "unknown problem");
     }
     yaml_parser_delete(&p);
     return *out ? 0 : rc < 0 ? rc : err->code;

@@ -527,6 +527,14 @@ static const struct bad sets[] = {
      "is like it, --help-job lists all"},
 };
 
+/* The same behind --set model.arch=layers. */
+static const struct bad layers[] = {
+    {"model.layers=[relu, {", "--set: model.layers: not YAML: did not find expected node content"},
+    {"model.layers=[\"\\ud83d\\ude00\"]",
+     "--set: model.layers: not YAML: found invalid Unicode character escape code"},
+    {"model.layers=", "--set: model.layers: empty"},
+};
+
 static void check(int rc, const struct err *err, const struct bad *b, struct job *job)
 {
     if (rc == 0 || strcmp(err->msg, b->want) != 0)
@@ -556,6 +564,13 @@ static void test_sets(void **state)
         struct err err;
 
         check(job_load(NULL, &sets[i].text, 1, &job, &err), &err, &sets[i], job);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(layers); i++) {
+        const char *const both[] = {"model.arch=layers", layers[i].text};
+        struct job *job = NULL;
+        struct err err;
+
+        check(job_load(NULL, both, 2, &job, &err), &err, &layers[i], job);
     }
 }
 
