@@ -492,7 +492,7 @@ static int load_weights(struct trainer *t, const char *folder, int averaged, str
     if (rc == CKPT_NONE)
         rc = err_set(err, ERR_CONFIG, "the run in %s has no checkpoint yet", folder);
     if (rc == 0)
-        rc = state_init_drawn(t->state, t->job, err);
+        rc = state_init_beside_model(t->state, t->job, err);
     if (rc == 0)
         rc = state_load_weights(t->state, c, averaged, err);
     if (rc == 0)

@@ -257,42 +257,64 @@ static void make_parts(struct making *m, struct pool *pool)
             make_part(m, k);
 }
 
-/* `host` has room for the tensor; NULL: the backend's memory is the host's. */
-static int init_tensor(struct state *s, const struct slot *slot, const struct job *job, int i,
-                       struct pool *pool, char *host, struct err *err)
-{
-    const struct slot_tensor t = slot_tensor(s->layout, slot->def, i);
-    char *data = (char *)slot->data + t.at, *to = host ? host : data;
-    struct making m = {slot->def, job, s->layout, i, tensor_elements(s, slot->def, i), to};
+/* The rows that get initial values. */
+enum which {
+    ALL_ROWS,
+    UNSAVED_ROWS,      /* those that no checkpoint holds */
+    ROWS_BESIDE_MODEL, /* those that a checkpoint's file of the model does not hold */
+};
 
-    if (slot->def->init_part)
-        make_parts(&m, pool);
-    else
-        memset(to, 0, t.n_bytes);
-    if (slot->def->init)
-        slot->def->init(job, s->layout, i, to);
-    return host ? backend_copy_in(s->backend, data, host, t.n_bytes, err) : 0;
+/* The making of initial values. */
+struct beginning {
+    struct state *s;
+    const struct job *job;
+    enum which which;
+    struct weights *weights; /* the file that gives some of the tensors; NULL: there is none */
+    struct pool *pool;       /* NULL: the calling thread makes all parts */
+    char *host; /* room for the largest tensor; NULL: the backend's memory is the host's */
+};
+
+/* 1: the i-th tensor of slot k gets its initial values here. */
+static int is_made(const struct beginning *b, int k, int i)
+{
+    const struct slot *slot = &b->s->slot[k];
+
+    if (!slot->data || (b->weights && weights_has(b->weights, k, i)))
+        return 0;
+    if (b->which == UNSAVED_ROWS)
+        return !slot_is_saved(slot->def);
+    return b->which == ALL_ROWS || slot->def->file != SLOT_IN_MODEL;
 }
 
-/* The number of parts that another thread could make. */
-static int64_t n_spare_parts(const struct state *s)
+static int init_tensor(const struct beginning *b, int k, int i, struct err *err)
 {
-    int64_t n = 0;
+    const struct slot *slot = &b->s->slot[k];
+    const struct slot_def *d = slot->def;
+    const struct slot_tensor t = slot_tensor(b->s->layout, d, i);
+    char *data = (char *)slot->data + t.at, *to = b->host ? b->host : data;
+    struct making m = {d, b->job, b->s->layout, i, tensor_elements(b->s, d, i), to};
+
+    if (d->init_part)
+        make_parts(&m, b->pool);
+    else
+        memset(to, 0, t.n_bytes);
+    if (d->init)
+        d->init(b->job, b->s->layout, i, to);
+    return b->host ? backend_copy_in(b->s->backend, data, b->host, t.n_bytes, err) : 0;
+}
+
+/* Make the threads that make parts, as far as there are parts for them. */
+static int make_pool(struct beginning *b, struct err *err)
+{
+    const struct state *s = b->s;
+    int64_t n = 1;
 
     for (int k = 0; k < s->n_slots; k++)
         for (int i = 0; s->slot[k].def->init_part && i < slot_n_tensors(s->layout, s->slot[k].def);
              i++)
-            n += tensor_elements(s, s->slot[k].def, i) / SLOT_PART;
-    return n;
-}
-
-/* The threads that make parts.  *out stays NULL if the calling thread makes all of them. */
-static int make_pool(const struct state *s, struct pool **out, struct err *err)
-{
-    const int64_t n = min_i64(min_i64(s->n_threads, POOL_MAX_THREADS), 1 + n_spare_parts(s));
-
-    *out = NULL;
-    if (n <= 1 || pool_new(out, (int)n, err) == 0)
+            n += is_made(b, k, i) ? tensor_elements(s, s->slot[k].def, i) / SLOT_PART : 0;
+    n = min_i64(n, min_i64(s->n_threads, POOL_MAX_THREADS));
+    if (n <= 1 || pool_new(&b->pool, (int)n, err) == 0)
         return 0;
     return err_wrap(err, "to draw initial values (set --threads lower)");
 }
@@ -310,40 +332,44 @@ static size_t largest_tensor(const struct state *s)
     return most;
 }
 
-static int init_slots(struct state *s, const struct job *job, int saved_too, struct err *err)
+static int init_rows(struct state *s, const struct job *job, enum which which,
+                     struct weights *weights, struct err *err)
 {
-    struct pool *pool = NULL;
-    void *host = NULL;
-    int rc = !backend_is_device(s->backend)
-                 ? 0
-                 : try_alloc(&host, largest_tensor(s), "a tensor's initial values", err);
+    struct beginning b = {.s = s, .job = job, .which = which, .weights = weights};
+    int rc = 0;
 
-    if (rc == 0 && saved_too)
-        rc = make_pool(s, &pool, err);
-    for (int k = 0; k < s->n_slots; k++) {
-        if ((!saved_too && slot_is_saved(s->slot[k].def)) || !s->slot[k].data)
-            continue;
+    if (backend_is_device(s->backend))
+        rc = try_alloc((void **)&b.host, largest_tensor(s), "a tensor's initial values", err);
+    if (rc == 0)
+        rc = make_pool(&b, err);
+    for (int k = 0; k < s->n_slots; k++)
         for (int i = 0; i < slot_n_tensors(s->layout, s->slot[k].def) && rc == 0; i++)
-            rc = init_tensor(s, &s->slot[k], job, i, pool, host, err);
-    }
-    pool_free(pool);
-    free(host);
+            if (is_made(&b, k, i))
+                rc = init_tensor(&b, k, i, err);
+    pool_free(b.pool);
+    free(b.host);
     return rc;
-}
-
-int state_init_drawn(struct state *s, const struct job *job, struct err *err)
-{
-    return init_slots(s, job, 1, err);
 }
 
 int state_init(struct state *s, const struct job *job, struct err *err)
 {
-    const int rc = state_init_drawn(s, job, err);
+    struct weights *weights = NULL;
+    int rc = job->model.init.name == INIT_FILE ? weights_open(s, job, &weights, err) : 0;
 
-    return rc == 0 && job->model.init.name == INIT_FILE ? weights_load(s, job, err) : rc;
+    if (rc == 0)
+        rc = init_rows(s, job, ALL_ROWS, weights, err);
+    if (rc == 0 && weights)
+        rc = weights_take(weights, err);
+    weights_close(weights);
+    return rc;
+}
+
+int state_init_beside_model(struct state *s, const struct job *job, struct err *err)
+{
+    return init_rows(s, job, ROWS_BESIDE_MODEL, NULL, err);
 }
 
 int state_init_unsaved(struct state *s, const struct job *job, struct err *err)
 {
-    return init_slots(s, job, 0, err);
+    return init_rows(s, job, UNSAVED_ROWS, NULL, err);
 }

@@ -80,13 +80,14 @@ void state_release(const struct state *s, int k, void *p); /* NULL is fine */
 /* The slot's memory, or NULL if the state has no such row. */
 void *state_data(const struct state *s, const struct slot_def *d);
 
-/* Give all rows their initial values.  Those of the parameters follow the job's model.init.
- * s->warn is called with what a file of weights lacks (train/weights.h). */
+/* Give all rows their initial values.  Those of the parameters follow the job's model.init: of a
+ * file, what it has is taken, and only the rest is drawn (train/weights.h).  s->warn is called with
+ * what the file lacks. */
 int state_init(struct state *s, const struct job *job, struct err *err);
 
-/* The same, but parameters are drawn at random even if model.init names a file, which need not
- * exist then.  For a rank that takes its parameters from a checkpoint. */
-int state_init_drawn(struct state *s, const struct job *job, struct err *err);
+/* Give initial values only to the rows that a checkpoint's file of the model does not hold.  For a
+ * rank that takes these from a checkpoint; a file that model.init names need not exist then. */
+int state_init_beside_model(struct state *s, const struct job *job, struct err *err);
 
 /* Give initial values only to the rows that no checkpoint holds.  For a rank that resumes, or that
  * takes another rank's state. */

@@ -17,14 +17,16 @@ struct list {
     int n;
 };
 
-struct loading {
+struct weights {
     struct state *s;
     struct st_file *file;
     const char *path;
     const struct model_file *rule;
+    /* By slot and tensor: the file's tensor that is alike, or NULL; and NULL for a slot of which
+     * the file of a model has nothing. */
+    const struct st_tensor **alike[STATE_MAX_SLOTS];
     struct list lacking, other; /* in the file, and in the model */
     int n_alike;
-    int takes; /* 0: the tensors are only compared; 1: those that are alike are taken */
 };
 
 /* Append one difference, or only count it if there are many. */
@@ -41,7 +43,7 @@ static void list_end(struct list *l)
 }
 
 /* The file's tensor for the model's `name`; NULL if there is none. */
-static const struct st_tensor *find(const struct loading *w, const char *name)
+static const struct st_tensor *find(const struct weights *w, const char *name)
 {
     const size_t n = w->rule && w->rule->prefix ? strlen(w->rule->prefix) : 0;
     const struct st_tensor *t = st_find(w->file, name);
@@ -58,7 +60,7 @@ static int fits(const struct slot_def *d, const struct st_tensor *t)
 }
 
 /* Copy a tensor of a half type to n_bytes of float32, block by block. */
-static int widen(struct loading *w, const struct st_tensor *t, char *to, size_t n_bytes,
+static int widen(struct weights *w, const struct st_tensor *t, char *to, size_t n_bytes,
                  struct err *err)
 {
     enum { BLOCK = 1 << 18 };
@@ -83,15 +85,13 @@ static int widen(struct loading *w, const struct st_tensor *t, char *to, size_t 
 }
 
 /* 1: the file's tensor t fits the slot's tensor `want`; 0: it was listed as a difference. */
-static int compare(struct loading *w, const char *name, const struct slot_def *d,
+static int compare(struct weights *w, const char *name, const struct slot_def *d,
                    const struct slot_tensor *want, const struct st_tensor *t, struct err *err)
 {
     char seen[SHAPE_TEXT_LEN], wanted[SHAPE_TEXT_LEN], *text;
 
     if (t && fits(d, t) && shape_equal(&t->shape, &want->shape))
         return 1;
-    if (w->takes)
-        return 0;
     text = t ? xasprintf("tensor \"%s\" is %s %s, this model wants %s %s", name,
                          dtype_name(t->dtype), shape_text(&t->shape, seen), dtype_name(d->dtype),
                          shape_text(&want->shape, wanted))
@@ -104,39 +104,45 @@ static int compare(struct loading *w, const char *name, const struct slot_def *d
     return t && !fits(d, t) ? err->code : 0;
 }
 
-static int take(struct loading *w, const struct st_tensor *t, const struct slot_def *d, char *to,
-                size_t n_bytes, struct err *err)
+static int compare_slot(struct weights *w, int k, struct err *err)
 {
-    return t->dtype == d->dtype ? state_copy_tensor(w->s, w->file, t, to, n_bytes, err)
-                                : widen(w, t, to, n_bytes, err);
-}
-
-static int visit_slot(struct loading *w, const struct slot *slot, struct err *err)
-{
+    const struct slot_def *d = w->s->slot[k].def;
+    const int n = slot_n_tensors(w->s->layout, d);
     int rc = 0;
 
-    for (int i = 0; i < slot_n_tensors(w->s->layout, slot->def) && rc >= 0; i++) {
-        const struct slot_tensor want = slot_tensor(w->s->layout, slot->def, i);
-        char *name = xasprintf("%s%s", want.base, slot->def->suffix);
+    w->alike[k] = xcalloc((size_t)n, sizeof **w->alike);
+    for (int i = 0; i < n && rc >= 0; i++) {
+        const struct slot_tensor want = slot_tensor(w->s->layout, d, i);
+        char *name = xasprintf("%s%s", want.base, d->suffix);
         const struct st_tensor *t = find(w, name);
 
-        rc = compare(w, name, slot->def, &want, t, err);
+        rc = compare(w, name, d, &want, t, err);
+        w->alike[k][i] = rc == 1 ? t : NULL;
         w->n_alike += rc == 1;
-        if (rc == 1 && w->takes)
-            rc = take(w, t, slot->def, (char *)slot->data + want.at, want.n_bytes, err);
         free(name);
     }
     return rc < 0 ? rc : 0;
 }
 
-static int visit_slots(struct loading *w, struct err *err)
+static int compare_slots(struct weights *w, struct err *err)
 {
     int rc = 0;
 
     for (int k = 0; k < w->s->n_slots && rc == 0; k++)
         if (w->s->slot[k].def->file == SLOT_IN_MODEL && slot_is_saved(w->s->slot[k].def))
-            rc = visit_slot(w, &w->s->slot[k], err);
+            rc = compare_slot(w, k, err);
     return rc;
+}
+
+static int take(struct weights *w, int k, int i, struct err *err)
+{
+    const struct slot *slot = &w->s->slot[k];
+    const struct slot_tensor to = slot_tensor(w->s->layout, slot->def, i);
+    const struct st_tensor *t = w->alike[k][i];
+    char *data = (char *)slot->data + to.at;
+
+    return t->dtype == slot->def->dtype ? state_copy_tensor(w->s, w->file, t, data, to.n_bytes, err)
+                                        : widen(w, t, data, to.n_bytes, err);
 }
 
 /* ---- the file's tensors ---- */
@@ -148,7 +154,7 @@ static int ends_with(const char *name, const char *end)
     return n >= m && !strcmp(name + n - m, end);
 }
 
-static int is_known(const struct loading *w, const char *name)
+static int is_known(const struct weights *w, const char *name)
 {
     char *full = w->rule && w->rule->prefix ? xasprintf("%s%s", w->rule->prefix, name) : NULL;
     const int known = state_knows(w->s, name) || (full && state_knows(w->s, full));
@@ -157,7 +163,7 @@ static int is_known(const struct loading *w, const char *name)
     return known;
 }
 
-static int is_ignored(const struct loading *w, const char *name)
+static int is_ignored(const struct weights *w, const char *name)
 {
     for (int i = 0; w->rule && w->rule->ignored[i]; i++)
         if (ends_with(name, w->rule->ignored[i]))
@@ -166,7 +172,7 @@ static int is_ignored(const struct loading *w, const char *name)
 }
 
 /* 1: tensors a and b of the file have the same bytes. */
-static int same_bytes(const struct loading *w, const struct st_tensor *a, const struct st_tensor *b,
+static int same_bytes(const struct weights *w, const struct st_tensor *a, const struct st_tensor *b,
                       struct err *err)
 {
     enum { BLOCK = 1 << 20 };
@@ -189,7 +195,7 @@ static int same_bytes(const struct loading *w, const struct st_tensor *a, const 
 
 /* 0: `name` is a second name of a parameter that the model has once (tied weights), and the file's
  * two tensors are equal.  1: `name` is no second name.  < 0: the two differ. */
-static int check_tied(const struct loading *w, const char *name, struct err *err)
+static int check_tied(const struct weights *w, const char *name, struct err *err)
 {
     const struct st_tensor *t;
     int rc;
@@ -206,7 +212,7 @@ static int check_tied(const struct loading *w, const char *name, struct err *err
     return rc < 0 ? rc : 0;
 }
 
-static int visit_file(struct loading *w, struct err *err)
+static int visit_file(struct weights *w, struct err *err)
 {
     for (int i = 0; i < st_count(w->file); i++) {
         const char *name = st_at(w->file, i)->name;
@@ -229,7 +235,7 @@ static int visit_file(struct loading *w, struct err *err)
 
 /* ---- both ---- */
 
-static int refuse(struct loading *w, struct err *err)
+static int refuse(struct weights *w, struct err *err)
 {
     const int n = w->lacking.n + w->other.n;
     const char *between = w->lacking.n && w->other.n ? "; " : "";
@@ -241,7 +247,7 @@ static int refuse(struct loading *w, struct err *err)
                    buf_cstr(&w->lacking.text));
 }
 
-static void tell(struct loading *w, struct list *l, const char *what)
+static void tell(struct weights *w, struct list *l, const char *what)
 {
     char *text;
 
@@ -252,7 +258,7 @@ static void tell(struct loading *w, struct list *l, const char *what)
     free(text);
 }
 
-static int decide(struct loading *w, int draws, struct err *err)
+static int decide(struct weights *w, int draws, struct err *err)
 {
     if (!draws && w->lacking.n + w->other.n > 0)
         return refuse(w, err);
@@ -264,29 +270,58 @@ static int decide(struct loading *w, int draws, struct err *err)
     return 0;
 }
 
-static int load(struct loading *w, int draws, struct err *err)
+static int compare_all(struct weights *w, int draws, struct err *err)
 {
     int rc = st_open(w->path, &w->file, err);
 
     if (rc == 0)
         rc = visit_file(w, err);
     if (rc == 0)
-        rc = visit_slots(w, err);
+        rc = compare_slots(w, err);
     list_end(&w->lacking);
     list_end(&w->other);
-    if (rc == 0)
-        rc = decide(w, draws, err);
-    w->takes = 1;
-    return rc == 0 ? visit_slots(w, err) : rc;
+    return rc == 0 ? decide(w, draws, err) : rc;
 }
 
-int weights_load(struct state *s, const struct job *job, struct err *err)
+int weights_open(struct state *s, const struct job *job, struct weights **out, struct err *err)
 {
-    struct loading w = {.s = s, .path = job->model.init.path, .rule = job->model.kind->file};
-    const int rc = load(&w, job->model.init.missing == MISSING_DRAW, err);
+    struct weights *w = xcalloc(1, sizeof *w);
 
-    st_close(w.file);
-    buf_fini(&w.lacking.text);
-    buf_fini(&w.other.text);
+    w->s = s;
+    w->path = job->model.init.path;
+    w->rule = job->model.kind->file;
+    if (compare_all(w, job->model.init.missing == MISSING_DRAW, err) < 0) {
+        weights_close(w);
+        return err_wrap(err, "model.init");
+    }
+    *out = w;
+    return 0;
+}
+
+void weights_close(struct weights *w)
+{
+    if (!w)
+        return;
+    st_close(w->file);
+    for (int k = 0; k < STATE_MAX_SLOTS; k++)
+        free(w->alike[k]);
+    buf_fini(&w->lacking.text);
+    buf_fini(&w->other.text);
+    free(w);
+}
+
+int weights_has(const struct weights *w, int slot, int i)
+{
+    return w->alike[slot] && w->alike[slot][i];
+}
+
+int weights_take(struct weights *w, struct err *err)
+{
+    int rc = 0;
+
+    for (int k = 0; k < w->s->n_slots; k++)
+        for (int i = 0; w->alike[k] && i < slot_n_tensors(w->s->layout, w->s->slot[k].def); i++)
+            if (rc == 0 && weights_has(w, k, i))
+                rc = take(w, k, i, err);
     return rc < 0 ? err_wrap(err, "model.init") : 0;
 }

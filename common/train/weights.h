@@ -3,20 +3,30 @@
  * The file's tensors are found by the parameters' names.  An architecture may say which other names
  * other programs use, and which other tensors they write (struct model_file).
  *
+ * Life:    weights_open -> weights_has ..., weights_take -> weights_close.
  * Threads: as state.h. */
 #ifndef TRAIN_WEIGHTS_H
 #define TRAIN_WEIGHTS_H
 
 #include "train/state.h"
 
-/* Take parameters and running statistics from the file that the job's model.init names.  They must
- * have their initial values already.
+struct weights; /* a file, compared with the model; opaque */
+
+/* Open the file that the job's model.init names, and compare it with the parameters and running
+ * statistics of `s`, which is borrowed.  Changes nothing in the state.
  *
  * File and model differ if only one of them has a tensor, or if a tensor has another shape.
- * model.init.missing then decides.  Either that is an error that lists the differences, and nothing
- * was taken.  Or s->warn is called with the differences, and those parameters keep their initial
- * values.  bfloat16 and float16 become float32.  Fails in any case if a tensor has any other type
- * than the model's, or if the file has none of the model's tensors. */
-int weights_load(struct state *s, const struct job *job, struct err *err);
+ * model.init.missing then decides.  Either that is an error that lists the differences.  Or s->warn
+ * is called with the differences, and those parameters are to get their initial values otherwise.
+ * Fails in any case if a tensor has any other type than the model's (but for bfloat16 and float16,
+ * which become float32), or if the file has none of the model's tensors. */
+int weights_open(struct state *s, const struct job *job, struct weights **out, struct err *err);
+void weights_close(struct weights *w); /* NULL is fine */
+
+/* 1: the file has the i-th tensor of the state's slot of this number. */
+int weights_has(const struct weights *w, int slot, int i);
+
+/* Take all tensors that the file has to the state. */
+int weights_take(struct weights *w, struct err *err);
 
 #endif

@@ -205,7 +205,7 @@ static void threads_draw_the_same_values(void **state)
                 memset(number(&d, &slot_parameters, params[i].offset), 0xff,
                        sizeof(float) * (size_t)params[i].length);
             d.s->n_threads = n_threads;
-            assert_int_equal(state_init_drawn(d.s, job, &err), 0);
+            assert_int_equal(state_init(d.s, job, &err), 0);
             assert_memory_equal(number(&d, &slot_parameters, 0), want,
                                 sizeof *want * (size_t)layout.n_total);
         }

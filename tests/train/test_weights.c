@@ -212,8 +212,8 @@ static void differences_are_listed(void **state)
     must_fail(&d, too_few);
     must_fail(&d, too_many);
     must_fail(&d, "3 differences (model.init.missing: draw would begin anew");
-    assert_true(first_of(&d, "transformer.ln_f.weight") == 1); /* as it begins; nothing was taken */
-    assert_true(first_of(&d, "transformer.h.0.mlp.c_proj.weight") != 1);
+    assert_true(first_of(&d, "transformer.ln_f.weight") == 0); /* nothing was drawn, or taken */
+    assert_true(first_of(&d, "transformer.h.0.mlp.c_proj.weight") == 0);
     assert_int_equal(d.told.len, 0);
     desk_close(&d);
 }
@@ -242,6 +242,53 @@ static void differences_are_drawn(void **state)
     assert_non_null(strstr(buf_cstr(&d.told), ": ignored: "));
     assert_non_null(strstr(buf_cstr(&d.told), too_many));
     desk_close(&d);
+}
+
+static int n_drawn[MOST_TENSORS];
+
+static void count_drawing(const struct job *job, const struct layout *l, int i, int64_t first,
+                          int64_t n, void *to)
+{
+    (void)job, (void)l, (void)first, (void)n, (void)to;
+    n_drawn[i]++;
+}
+
+static const struct slot_def counted = {.name = "counted",
+                                        .suffix = ".counted",
+                                        .scope = SLOT_PER_PARAMETER,
+                                        .dtype = DTYPE_F32,
+                                        .file = SLOT_IN_MODEL,
+                                        .init_part = count_drawing};
+
+/* Initial values of large models take long to draw.  So nothing is drawn of which the file has the
+ * values, or if the file is refused. */
+static void only_what_lacks_is_drawn(void **state)
+{
+    static const struct slot_def *const more[] = {&counted};
+    char *name[MOST_TENSORS] = {NULL};
+    const int lacking = 2;
+    struct desk d;
+    struct err err;
+
+    (void)state;
+    desk_open(&d, "", ", missing: draw");
+    state_free(d.s);
+    assert_int_equal(state_new(d.b, d.layout, more, 1, &d.s, &err), 0);
+    add_all(&d, 0, NULL);
+    for (int i = 0; i < d.layout->n_params; i++)
+        if (i != lacking) {
+            name[i] = xasprintf("%s.counted", d.layout->param[i].name);
+            add(&d, name[i], DTYPE_F32, d.layout->param[i].shape, d.ones);
+        }
+    must_load(&d);
+    for (int i = 0; i < d.layout->n_params; i++)
+        assert_int_equal(n_drawn[i], i == lacking);
+    d.job->model.init.missing = MISSING_ERROR;
+    must_fail(&d, "1 difference ");
+    assert_int_equal(n_drawn[lacking], 1);
+    desk_close(&d);
+    for (int i = 0; i < MOST_TENSORS; i++)
+        free(name[i]);
 }
 
 /* Files of half precision are widened. */
@@ -317,7 +364,7 @@ int main(void)
         cmocka_unit_test(files_of_other_programs), cmocka_unit_test(tied_weights_that_differ),
         cmocka_unit_test(differences_are_listed),  cmocka_unit_test(differences_are_drawn),
         cmocka_unit_test(halves_are_widened),      cmocka_unit_test(refused_in_any_case),
-        cmocka_unit_test(many_differences),
+        cmocka_unit_test(many_differences),        cmocka_unit_test(only_what_lacks_is_drawn),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
