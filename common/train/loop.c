@@ -145,20 +145,31 @@ int loop_stops(const struct loop *l, const struct job *job)
 
 /* ---- all of it ---- */
 
+/* 1: the validation of this step is one of train.validate_every's.  0: it was made because the job
+ * ends here; a longer job would have gone on without it. */
+static int is_regular(const struct job *job, const struct ckpt_state *at)
+{
+    const int64_t every = job->train.validate_every;
+
+    return every > 0 && at->step % at->steps_per_epoch == 0 &&
+           at->step / at->steps_per_epoch % every == 0;
+}
+
 int loop_decide(struct loop *l, const struct job *job, struct state *s, const struct validated *v,
                 struct err *err)
 {
     const struct job_best *best = &job->train.best;
     const struct job_early_stop *stop = &job->train.early_stop;
+    const int counts = is_regular(job, &s->at);
 
     if (l->v[LOOP_STEP] == (double)s->at.step)
         return 0;
     l->v[LOOP_STEP] = (double)s->at.step;
     if (best->goal != GOAL_NONE)
         note_best(l->v, best->keep, s->at.step, goal_score(best->goal, v));
-    if (stop->patience > 0)
+    if (counts && stop->patience > 0)
         note_progress(l->v, stop, goal_score(stop->goal, v));
-    if (job->schedule.kind->validated)
+    if (counts && job->schedule.kind->validated)
         job->schedule.kind->validated(job->schedule.options, v, l->v + LOOP_SCHEDULE);
     return backend_copy_in(s->backend, state_data(s, &slot_loop), l->v, sizeof l->v, err);
 }

@@ -7,6 +7,12 @@
  * made once.  If the validation of a step is repeated, because a rank or the driver was lost, the
  * second one changes nothing.
  *
+ * A job's last step is validated wherever it lies: inside an epoch, too, where train.max_steps ends
+ * the job, or after an epoch that train.validate_every leaves out.  Such a validation counts for
+ * train.best, whose checkpoint exists.  It does not count for train.early_stop and the schedule.
+ * So a job that is resumed with larger limits stops, and lowers its rate, as if it had had them
+ * from the beginning.
+ *
  * Life:    slot_loop is a row of the state.  Each time that the state came from elsewhere:
  *          loop_read -> loop_decide after each validation.
  * Threads: the engine's. */

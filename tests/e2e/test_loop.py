@@ -191,6 +191,19 @@ class Decisions(Loop):
         self.train("--resume", job=JUMPY, n=1, run="cut")
         self.assert_same("cut", "whole")
 
+    def test_cut_by_max_steps(self):
+        """A run that train.max_steps ended inside an epoch, and that is resumed without it, lowers
+        its rate after the same epochs as a run of the whole length."""
+        self.train(job=JUMPY, run="whole", n=1)
+        self.train(job={**JUMPY, "train.max_steps": 26}, n=1, run="cut")
+        self.assertEqual(self.events("done", "cut")[0]["reason"], "max_steps")
+        self.assertIn(26, [step for step, *_ in self.validations("cut")])
+        self.train("--resume", job={**JUMPY, "train.max_steps": 0}, n=1, run="cut")
+        self.assertEqual([(step, loss) for step, loss, _ in self.validations("cut") if step != 26],
+                         [(step, loss) for step, loss, _ in self.validations("whole")])
+        self.assertEqual([row["learning_rate"] for row in self.rows("cut")],
+                         [row["learning_rate"] for row in self.rows("whole")])
+
     def test_early_stop(self):
         """The job ends well, tells why, and has nothing to do any more."""
         job = {"train.epochs": 50, "train.early_stop.patience": 2, "train.early_stop.min_delta": 9,

@@ -8,6 +8,8 @@
 
 static const struct slot_def *const more[] = {&slot_loop};
 
+enum { STEPS_PER_EPOCH = 10 };
+
 struct desk {
     struct backend *b;
     struct layout layout;
@@ -27,6 +29,7 @@ static void open_desk(struct desk *d, const char *train)
     assert_int_equal(backend_open_cpu(1, &d->b, &err), 0);
     assert_int_equal(state_new(d->b, &d->layout, more, 1, &d->s, &err), 0);
     assert_int_equal(state_init(d->s, d->job, &err), 0);
+    d->s->at.steps_per_epoch = STEPS_PER_EPOCH;
     assert_int_equal(loop_read(&d->loop, d->s, &err), 0);
 }
 
@@ -170,6 +173,48 @@ static void test_once_for_a_step(void **state)
     close_desk(&d);
 }
 
+/* The losses of epochs 1 to 4, and of the last steps of a job that was cut and resumed twice:
+ * inside epoch 2, and at the end of epoch 3 where only each second epoch is validated. */
+static void validate_cut(struct desk *d, int every, int is_cut)
+{
+    for (int epoch = 1; epoch <= 4; epoch++) {
+        if (is_cut && epoch == 2)
+            validate(d, 15, 0.125, 0);
+        if (epoch % every == 0 || (is_cut && epoch == 3))
+            validate(d, epoch * STEPS_PER_EPOCH, epoch == 3 ? 8 : 5 - epoch, 0);
+    }
+}
+
+/* A validation that only a shorter job has: it may be the best, but it neither stops the job nor
+ * lowers the rate, so these decisions are those of a job that was never cut. */
+static void test_end_of_a_shorter_job(void **state)
+{
+    static const char *const by[] = {"early_stop: {patience: 2}",
+                                     "epochs: 9}\nschedule: {name: plateau, patience: 1"};
+
+    (void)state;
+    for (int every = 1; every <= 2; every++)
+        for (size_t i = 0; i < ARRAY_LEN(by); i++) {
+            struct desk whole, cut;
+            char keys[128];
+
+            snprintf(keys, sizeof keys, "validate_every: %d, best: {metric: validation_loss}, %s",
+                     every, by[i]);
+            open_desk(&whole, keys);
+            open_desk(&cut, keys);
+            validate_cut(&whole, every, 0);
+            validate_cut(&cut, every, 1);
+            assert_memory_equal(cut.loop.v + LOOP_STOP_BEST, whole.loop.v + LOOP_STOP_BEST,
+                                sizeof(double) * (LOOP_N_BEST - LOOP_STOP_BEST));
+            assert_memory_equal(cut.loop.v + LOOP_SCHEDULE, whole.loop.v + LOOP_SCHEDULE,
+                                sizeof(double) * SCHEDULE_STATE);
+            assert_best(&whole, 1, 40, 0);
+            assert_best(&cut, 1, 15, 0);
+            close_desk(&whole);
+            close_desk(&cut);
+        }
+}
+
 /* A damaged or forged checkpoint may hold such numbers. */
 static void test_numbers_of_no_run(void **state)
 {
@@ -232,10 +277,15 @@ static void test_nothing_to_decide(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_best_loss),       cmocka_unit_test(test_best_accuracy),
-        cmocka_unit_test(test_best_average),    cmocka_unit_test(test_early_stop),
-        cmocka_unit_test(test_once_for_a_step), cmocka_unit_test(test_numbers_of_no_run),
-        cmocka_unit_test(test_fewer_are_kept),  cmocka_unit_test(test_nothing_to_decide),
+        cmocka_unit_test(test_best_loss),
+        cmocka_unit_test(test_best_accuracy),
+        cmocka_unit_test(test_best_average),
+        cmocka_unit_test(test_early_stop),
+        cmocka_unit_test(test_once_for_a_step),
+        cmocka_unit_test(test_numbers_of_no_run),
+        cmocka_unit_test(test_fewer_are_kept),
+        cmocka_unit_test(test_nothing_to_decide),
+        cmocka_unit_test(test_end_of_a_shorter_job),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
