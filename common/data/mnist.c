@@ -54,7 +54,8 @@ static int not_found(const char *folder, const char *prefix, const struct role *
     for (size_t i = 0; i < ARRAY_LEN(r->suffix); i++)
         buf_printf(&names, "%s%s%s", i ? ", " : "", prefix, r->suffix[i]);
     err_set(err, ERR_IO,
-            "no %s in folder %s, looked for %s; put one there, or set data.path or the prefix",
+            "no %s in folder %s, looked for %s; put one there, or set data.path, "
+            "data.train or data.validation",
             r->what, folder, buf_cstr(&names));
     buf_fini(&names);
     return err->code;

@@ -243,8 +243,11 @@ static int check(const void *options, struct err *err)
 
     if (!strcmp(o->validation, last_tenth) || !strcmp(o->validation, DATASET_WORD_NONE))
         return 0;
-    return err_set(err, ERR_CONFIG, "data.validation is %s, want %s or " DATASET_WORD_NONE,
-                   o->validation, last_tenth);
+    return err_set(err, ERR_CONFIG,
+                   "data.validation is %s, but data.format text validates by a part of its one "
+                   "file: want %s or " DATASET_WORD_NONE "; over a job file of another format, "
+                   "--set data.validation=%s",
+                   o->validation, last_tenth, last_tenth);
 }
 
 #define AT(field) offsetof(struct text_options, field)

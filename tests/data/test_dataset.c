@@ -477,18 +477,18 @@ static const struct folder_case {
      .code = ERR_IO,
      .want = "mnist: no images in folder @, looked for train-images-idx3-ubyte, "
              "train-images-idx3-ubyte.gz, train-images.idx3-ubyte, train-images.idx3-ubyte.gz; put "
-             "one there, or set data.path or the prefix"},
+             "one there, or set data.path, data.train or data.validation"},
     {{"train", .n_labels = -1},
      .code = ERR_IO,
      .want = "mnist: no labels in folder @, looked for train-labels-idx1-ubyte, "
              "train-labels-idx1-ubyte.gz, train-labels.idx1-ubyte, train-labels.idx1-ubyte.gz; put "
-             "one there, or set data.path or the prefix"},
+             "one there, or set data.path, data.train or data.validation"},
     {{"train"},
      "t10k",
      .code = ERR_IO,
      .want = "mnist: no images in folder @, looked for t10k-images-idx3-ubyte, "
              "t10k-images-idx3-ubyte.gz, t10k-images.idx3-ubyte, t10k-images.idx3-ubyte.gz; put "
-             "one there, or set data.path or the prefix"},
+             "one there, or set data.path, data.train or data.validation"},
     {{"train", .n_labels = 39},
      .code = ERR_CORRUPT,
      .want = "mnist: @/train-labels-idx1-ubyte: offset 4: 39 labels, want 40, as many as images in "

@@ -4,19 +4,34 @@
 
 #include <math.h>
 
+/* Gather n ranks, and take the command to validate, for cmd_free(). */
+static struct cmd *go_to_validate(struct rig *r, int n)
+{
+    struct driver_options o = rig_options(n);
+    rig_driver(r, &o);
+    rig_go_to(r, n, CMD_VALIDATE);
+    struct cmd *c = r->command;
+    r->command = NULL; /* the last report brings the next command */
+    return c;
+}
+
+/* A rank's answer: it saw n samples, each with one target of weight 1. */
+static struct report *seen(const struct cmd *c, int n)
+{
+    struct report *p = rig_answer(c);
+    p->validated.n_samples = p->validated.n_targets = n;
+    p->validated.weight = n;
+    return p;
+}
+
 /* Losses are divided by the sum of all weights, and counts by that of all targets. */
 static void validation_adds_up_the_ranks(void **state)
 {
-    struct rig r;
-    struct driver_options o = rig_options(3);
     (void)state;
-    rig_driver(&r, &o);
-    rig_go_to(&r, 3, CMD_VALIDATE);
-    struct cmd *c = r.command;
-    r.command = NULL;
+    struct rig r;
+    struct cmd *c = go_to_validate(&r, 3);
     for (int k = 0; k < 3; k++) {
-        struct report *p = rig_answer(c);
-        p->validated.n_samples = p->validated.n_targets = 4;
+        struct report *p = seen(c, 4);
         p->validated.weight = 1 << k;
         p->validated.loss_sum = 7 * (k + 1);
         p->validated.n_correct = k + 1;
@@ -45,16 +60,9 @@ static void a_loss_that_is_not_finite_is_told(void **state)
     for (int i = 0; i < 6; i++) {
         const int at = i % 3, is_average = i / 3;
         struct rig r;
-        struct driver_options o = rig_options(3);
-        rig_driver(&r, &o);
-        rig_go_to(&r, 3, CMD_VALIDATE);
-        struct cmd *c = r.command;
-        r.command = NULL;
+        struct cmd *c = go_to_validate(&r, 3);
         for (int k = 0; k < 3; k++) {
-            struct report *p = rig_answer(c);
-            p->validated.n_samples = 4;
-            p->validated.n_targets = p->validated.n_samples;
-            p->validated.weight = 4;
+            struct report *p = seen(c, 4);
             p->validated.n_nonfinite = k == at && !is_average;
             p->validated.has_average = 1;
             p->validated.average_n_nonfinite = k == at && is_average;
@@ -75,25 +83,22 @@ static void a_loss_that_is_not_finite_is_told(void **state)
 /* Where every label is ignored, loss and accuracy are undefined, and print as nan, not as -nan. */
 static void a_validation_of_ignored_labels_is_told(void **state)
 {
-    struct driver_options o = rig_options(1);
-    struct rig r;
-
     (void)state;
-    rig_driver(&r, &o);
-    rig_go_to(&r, 1, CMD_VALIDATE);
-    struct report *p = rig_answer(r.command);
-    p->validated.n_samples = 12;
+    struct rig r;
+    struct cmd *c = go_to_validate(&r, 1);
+    struct report *p = seen(c, 12);
     p->validated.n_targets = p->validated.n_correct = p->validated.n_top5 = 0;
     p->validated.loss_sum = p->validated.weight = 0;
     p->validated.has_average = p->validated.has_top5 = 1;
     p->validated.average_loss_sum = 0;
     rig_report(&r, 0, p);
+    cmd_free(c);
     const struct session_epoch *e = &rig_event(&r, EVENT_EPOCH)->epoch;
-    const double seen[] = {e->validation_loss,         e->validation_accuracy,
-                           e->validation_top5,         e->average_validation_loss,
-                           e->average_validation_top5, e->average_validation_accuracy};
-    for (size_t i = 0; i < ARRAY_LEN(seen); i++)
-        assert_true(isnan(seen[i]) && !signbit(seen[i]));
+    const double figures[] = {e->validation_loss,         e->validation_accuracy,
+                              e->validation_top5,         e->average_validation_loss,
+                              e->average_validation_top5, e->average_validation_accuracy};
+    for (size_t i = 0; i < ARRAY_LEN(figures); i++)
+        assert_true(isnan(figures[i]) && !signbit(figures[i]));
     assert_logged(&r, "validation: all labels are ignored");
     rig_free(&r);
 }
@@ -103,15 +108,11 @@ static void validation_sees_each_sample_once(void **state)
     (void)state;
     for (int n = 5; n <= 7; n += 2) {
         struct rig r;
-        struct driver_options o = rig_options(2);
+        struct cmd *c = go_to_validate(&r, 2);
         char text[64];
-        rig_driver(&r, &o);
-        rig_go_to(&r, 2, CMD_VALIDATE);
-        struct report *own = rig_answer(r.command), *other = rig_answer(r.command);
-        own->validated.n_samples = other->validated.n_samples = n;
-        own->validated.n_targets = other->validated.n_targets = n;
-        rig_report(&r, 0, own);
-        rig_report(&r, 1, other);
+        for (int k = 0; k < 2; k++)
+            rig_report(&r, k, seen(c, n));
+        cmd_free(c);
         snprintf(text, sizeof(text), "validation saw %d samples, the set has 12", 2 * n);
         assert_has(rig_event(&r, EVENT_ERROR)->text, text);
         rig_free(&r);
