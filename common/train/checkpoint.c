@@ -254,7 +254,7 @@ static int begin_if_idle(struct trainer *t, struct err *err)
     return t->saver && !trainer_is_divided(t) ? saver_begin(t->saver, t->n_ranks, err) : 0;
 }
 
-int trainer_save_if_due(struct trainer *t, const struct step_result *s, int64_t epoch_end,
+int trainer_save_if_due(struct trainer *t, const struct step_result *s, int64_t last,
                         struct err *err)
 {
     int64_t every = t->job->checkpoint.every_steps, step = t->state->at.step;
@@ -262,7 +262,7 @@ int trainer_save_if_due(struct trainer *t, const struct step_result *s, int64_t 
     if ((every > 0 && step % every == 0) || s->control.n_checkpoint > 0)
         trainer_make_checkpoint_due(t, step);
     if (!t->saver && !trainer_is_divided(t)) { /* rank 0 writes it, now or later, by itself */
-        if (t->is_checkpoint_due && step != epoch_end)
+        if (t->is_checkpoint_due && step != last)
             begin_due(t, step);
         return 0;
     }
@@ -273,5 +273,5 @@ int trainer_save_if_due(struct trainer *t, const struct step_result *s, int64_t 
             (void)answer_now(t); /* a slow disk is told */
         return recorded(t, poll_joint, NULL, err);
     }
-    return t->is_checkpoint_due && step != epoch_end ? begin_if_idle(t, err) : 0;
+    return t->is_checkpoint_due && step != last ? begin_if_idle(t, err) : 0;
 }

@@ -156,24 +156,23 @@ static int come_together(struct trainer *t, struct err *err)
     return rc == 0 ? meet(t, err) : rc;
 }
 
-/* 1: a checkpoint is due inside the epoch.  A checkpoint holds one state, so the ranks meet before
- * it.  All ranks compute this from the same values, so all meet. */
-static int is_meeting_due(const struct trainer *t, const struct step_result *s, int64_t epoch_end)
+/* 1: a checkpoint is due before the step `last`.  A checkpoint holds one state, so the ranks meet
+ * before it.  All ranks compute this from the same values, so all meet. */
+static int is_meeting_due(const struct trainer *t, const struct step_result *s, int64_t last)
 {
     const int64_t every = t->job->checkpoint.every_steps, step = t->state->at.step;
 
-    return step != epoch_end && ((every > 0 && step % every == 0) || s->control.n_checkpoint > 0);
+    return step != last && ((every > 0 && step % every == 0) || s->control.n_checkpoint > 0);
 }
 
 /* The step counts, and the strategy may exchange parameters. */
-static int end_step(struct trainer *t, const struct step_result *s, int64_t epoch_end,
-                    struct err *err)
+static int end_step(struct trainer *t, const struct step_result *s, int64_t last, struct err *err)
 {
     int rc = reducer_step_end(t->reducer, t->state->at.step - 1, s->control.n_ready, err);
 
     if (rc > 0)
         rc = update_refresh(t->update, err);
-    if (rc == 0 && is_meeting_due(t, s, epoch_end))
+    if (rc == 0 && is_meeting_due(t, s, last))
         rc = come_together(t, err);
     return rc < 0 ? err_wrap(err, "after step %lld", (long long)t->state->at.step - 1) : 0;
 }
@@ -207,14 +206,14 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct timing *m, enum ep
             warn_skipped(t);
         begin_row(t);
         add_up(at, &s, n_samples);
-        rc = end_step(t, &s, epoch_end, err);
+        rc = end_step(t, &s, last, err);
         if (rc < 0)
             return rc;
         t->row_ns += timing_step(m, step_waited_ns(t), feed_waited_ns(t->train_feed), n_samples);
         t->row_samples += n_samples;
         report_step(t, m, epoch);
         report_row(t);
-        rc = trainer_save_if_due(t, &s, epoch_end, err);
+        rc = trainer_save_if_due(t, &s, last, err);
         if (rc < 0)
             return rc;
         if (s.control.n_stop > 0 && at->step < last) {

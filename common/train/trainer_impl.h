@@ -160,8 +160,10 @@ int step_leave(struct trainer *t, struct err *err);
 int step_wait(struct trainer *t, struct err *err);
 
 /* A step has ended.  If a checkpoint is due by checkpoint.every_steps, or because some rank asked,
- * begin it, unless the one before is under way; that one goes on. */
-int trainer_save_if_due(struct trainer *t, const struct step_result *s, int64_t epoch_end,
+ * begin it, unless the one before is under way; that one goes on.  None begins at the step `last`,
+ * where the epoch or the job ends: what comes then, such as a validation, changes the state of that
+ * step, and a checkpoint of it must have the changes. */
+int trainer_save_if_due(struct trainer *t, const struct step_result *s, int64_t last,
                         struct err *err);
 
 /* A checkpoint is due at `step`.  It begins there, or later if the one before is under way. */

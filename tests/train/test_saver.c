@@ -531,6 +531,45 @@ static void test_full_disk_of_all_ranks(void **state)
     assert_int_equal(step_on_disk(k), 32);
 }
 
+/* ---- the last step of a job, inside an epoch ---- */
+
+#define SHORT                                                                                    \
+    "model: {arch: mlp, hidden: [8], batch_norm: true}\n"                                        \
+    "data: {format: digits, samples: 320, validation_samples: 10}\n"                             \
+    "train: {global_batch: 10, max_steps: 20, best: {metric: validation_loss}, average: {name: " \
+    "swa, start: 0, every: 1}}\ncheckpoint: {every_steps: 20}\n"
+
+/* The checkpoint has what follows the step: the decision by the validation, and the statistics of
+ * averaged weights, which begin at 0. */
+static void want_all_of_last_step(struct desk *k, const char *job)
+{
+    static struct run_result r;
+    struct ckpt *c = NULL;
+    double loop[LOOP_LEN];
+    float mean = 0;
+    struct err err;
+
+    run_job_ok(&(struct run_plan){.job = job, .n_ranks = 2, .n_epochs = 1, .run_dir = k->dir}, &r);
+    assert_int_equal(r.step[0], 20);
+    assert_int_equal(ckpt_load_latest(k->dir, ignore, NULL, &c, &err), 0);
+    assert_int_equal(c->state.step, 20);
+    assert_int_equal(
+        st_read(c->optimizer, st_find(c->optimizer, "loop"), 0, loop, sizeof loop, &err), 0);
+    assert_true(loop[LOOP_STEP] == 20 && loop[LOOP_N_BEST] == 1 && loop[LOOP_BEST] == 20);
+    assert_int_equal(
+        st_read(c->average, st_find(c->average, "bn1.running_mean"), 0, &mean, sizeof mean, &err),
+        0);
+    assert_true(mean != 0);
+    ckpt_close(c);
+}
+
+static void test_last_step_inside_an_epoch(void **state) { want_all_of_last_step(*state, SHORT); }
+
+static void test_last_step_of_divided_state(void **state)
+{
+    want_all_of_last_step(*state, SHORT "strategy: {zero: 2}\n");
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, make_desk, clear_desk)
 
 int main(void)
@@ -548,6 +587,8 @@ int main(void)
         CASE(test_steps_do_not_wait),
         CASE(test_steps_do_not_wait_for_any_rank),
         CASE(test_full_disk_of_all_ranks),
+        CASE(test_last_step_inside_an_epoch),
+        CASE(test_last_step_of_divided_state),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
