@@ -132,10 +132,10 @@ static const struct option train_rows[] = {
     {"train.average.decay", OPT_REAL, AT(train.average.decay), "0.999", 0, 1, .flags = OPT_BELOW,
      .only = "train.average.name", .only_values = BIT(AVERAGE_EMA),
      .help = "The part of the average that stays at each update."},
-    {"train.average.every", OPT_INT, AT(train.average.every), "0", 0, 1e9, .unit = "updates",
+    {"train.average.every", OPT_INT, AT(train.average.every), "0", 0, 1e9, .unit = "steps",
      .only = "train.average.name", .only_values = BIT(AVERAGE_EMA) | BIT(AVERAGE_SWA),
-     .help = "The weights after every so many updates enter the average. With 0 it is every update "
-             "for ema, and the end of each epoch for swa."},
+     .help = "The weights after every so many steps enter the average. With 0 it is every step for "
+             "ema, and the end of each epoch for swa."},
     {"train.average.start", OPT_REAL, AT(train.average.start), "0.75", 0, 1e6,
      .only = "train.average.name", .only_values = BIT(AVERAGE_SWA),
      .help = "The mean begins after this many epochs; a number below 1 is a part of all steps. "

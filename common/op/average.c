@@ -3,7 +3,7 @@
  *
  * average  param [n], check F64 [2], control F32 [CONTROL_LEN] (reduced), scalars, average [n]
  *          -> average [n]
- *   attr.number: first, every (updates), decay (below 0: the mean)
+ *   attr.number: first, every (steps), decay (below 0: the mean)
  *
  *   If control_applies(check, control), with w of average_weight (op/average.h):
  *     average = w == 1 ? param : average + w * (param - average)     (w == 0: nothing is written)

@@ -7,18 +7,20 @@
 #include "ir/graph.h" /* struct step_scalars */
 #include "op/control.h"
 
-/* The factor w of average += w * (param - average): 0 if this update adds nothing, and 1 if the
+/* The factor w of average += w * (param - average): 0 if this step adds nothing, and 1 if the
  * average becomes the weights themselves.
  *
- * The average begins with the weights after update `first`, and is those of each update until then.
- * From there on every `every`-th update counts: with decay < 0 all count the same, else the average
- * keeps `decay` of what it was. */
+ * The average begins with the weights after step `first` (of all steps, from 1), and is those of
+ * each step until then.  From there on every `every`-th step counts: with decay < 0 all count the
+ * same, else the average keeps `decay` of what it was.  Steps are counted whether they were applied
+ * or not, so that the ends of epochs stay the ends of epochs.  The first update of a run is always
+ * taken as it is, because there is no average before it. */
 OP_BOTH static inline float average_weight(const struct step_scalars *s, int64_t first,
                                            int64_t every, double decay)
 {
-    const int64_t since = s->n_updates + 1 - first;
+    const int64_t since = (int64_t)s->step + 1 - first;
 
-    if (since <= 0)
+    if (since <= 0 || s->n_updates == 0)
         return 1.0f;
     if (since % every)
         return 0.0f;

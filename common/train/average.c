@@ -76,7 +76,7 @@ struct average {
     struct program **part; /* [n_parts]; NULL for an empty span */
     int n_parts;           /* 1, or the spans of the shards held */
     void *arena;
-    int64_t first; /* the update with whose weights the average begins */
+    int64_t first; /* the step with whose weights the average begins, counted from 1 */
     struct aside aside[N_ASIDE];
 };
 
@@ -104,7 +104,7 @@ static void *in_shard(const struct state *s, const struct slot_def *d, int h, in
 
 /* ---- the update ---- */
 
-/* The number of updates before the averaging begins, for a mean; a moving average begins at once.
+/* The number of steps before the averaging begins, for a mean; a moving average begins at once.
  */
 static int64_t start_of(const struct job_average *o, int64_t steps_per_epoch, int64_t total_steps)
 {
@@ -262,7 +262,7 @@ int average_update(struct average *a, struct err *err)
     return rc;
 }
 
-int average_has_begun(const struct average *a) { return a->state->at.n_updates >= a->first; }
+int average_has_begun(const struct average *a) { return a->state->at.step >= a->first; }
 
 /* ---- the exchange ---- */
 

@@ -43,7 +43,7 @@ void average_free(struct average *a); /* NULL is fine */
 /* Queue this step's part; all of the step's values are in place. */
 int average_update(struct average *a, struct err *err);
 
-/* 1: weights of two updates or more may be in the mean, or those of the first one. */
+/* 1: weights after two steps or more may be in the mean, or those after the first one. */
 int average_has_begun(const struct average *a);
 
 /* The parameters become the averaged ones, and back again; with_statistics: the running statistics

@@ -130,7 +130,8 @@ static void make_gradients(struct golden_update *t, int k)
 
 void golden_update_step(struct golden_update *t, int k, double rate)
 {
-    const struct step_scalars scalars = {.n_updates = k,
+    const struct step_scalars scalars = {.step = (uint64_t)k,
+                                         .n_updates = k,
                                          .rate = (float)rate,
                                          .clip_norm = (float)t->job->train.clip_norm,
                                          .stamp = step_stamp(k)};

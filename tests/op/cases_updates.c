@@ -17,11 +17,12 @@
         .number = { stride } \
     }
 
-/* A case of average; the cases' fifth update is done, and this is the sixth. */
-#define AVERAGE(name, n, first, every, decay, check, control)                                     \
+/* A case of average, in step 78, counted from 1.  scalars: SCALARS (five updates are done) or FIRST
+ * (none is). */
+#define AVERAGE(name, n, first, every, decay, scalars, check, control)                            \
     {                                                                                             \
         name, OP_average, {.number = {first, every, decay}},                                      \
-            {IN(NORMAL, n), ONLY(check), IN(control, CONTROL_LEN), ONLY(SCALARS), IN(NORMAL, n)}, \
+            {IN(NORMAL, n), ONLY(check), IN(control, CONTROL_LEN), ONLY(scalars), IN(NORMAL, n)}, \
             .tol = 1e-6                                                                           \
     }
 
@@ -143,14 +144,15 @@ static const struct op_case rows[] = {
     {"widen_f16", OP_cast, {.cast.to = DTYPE_F32}, {IN(F16, 601)}},
     {"recast_f16", OP_cast, {.cast.to = DTYPE_F16}, {IN(BF16, 33)}},
     {"cast_empty", OP_cast, {.cast.to = DTYPE_BF16}, {IN(NORMAL, 0, 3)}},
-    AVERAGE("average_begins", 19, 6, 1, 0.9, CHECK, CONTROL),
-    AVERAGE("average_before", 19, 60, 7, -1, CHECK, CONTROL),
-    AVERAGE("average_moving", 9001, 1, 1, 0.9, CHECK, CONTROL),
-    AVERAGE("average_mean", 37, 2, 2, -1, CHECK, CONTROL),
-    AVERAGE("average_between", 37, 3, 2, -1, CHECK, CONTROL),
-    AVERAGE("average_refused", 19, 1, 1, 0.9, BAD, CONTROL),
-    AVERAGE("average_lost", 19, 60, 7, -1, CHECK, LOST),
-    AVERAGE("average_void", 19, 1, 1, -1, CHECK, VOID),
+    AVERAGE("average_begins", 19, 78, 1, 0.9, SCALARS, CHECK, CONTROL),
+    AVERAGE("average_before", 19, 90, 7, -1, SCALARS, CHECK, CONTROL),
+    AVERAGE("average_first", 19, 77, 7, 0.9, FIRST, CHECK, CONTROL),
+    AVERAGE("average_moving", 9001, 1, 1, 0.9, SCALARS, CHECK, CONTROL),
+    AVERAGE("average_mean", 37, 74, 2, -1, SCALARS, CHECK, CONTROL),
+    AVERAGE("average_between", 37, 75, 2, -1, SCALARS, CHECK, CONTROL),
+    AVERAGE("average_refused", 19, 1, 1, 0.9, SCALARS, BAD, CONTROL),
+    AVERAGE("average_lost", 19, 90, 7, -1, SCALARS, CHECK, LOST),
+    AVERAGE("average_void", 19, 1, 1, -1, SCALARS, CHECK, VOID),
     {"encode_minmax", OP_encode, ENCODE(CODEC_MINMAX_UINT8, 3), {IN(NORMAL, 700)}},
     {"encode_minmax_one", OP_encode, ENCODE(CODEC_MINMAX_UINT8, 1), {IN(NORMAL, 9001)}},
     {"encode_minmax_short", OP_encode, ENCODE(CODEC_MINMAX_UINT8, 4), {IN(NORMAL, 5)}},

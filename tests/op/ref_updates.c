@@ -352,14 +352,16 @@ void ref_average(const struct ref_node *n)
     const int every = (int)n->attr.number[AVERAGE_ATTR_EVERY];
     const double decay = n->attr.number[AVERAGE_ATTR_DECAY];
     float *average = n->out[AVERAGE_NEW_AVERAGE];
-    const int update = (int)sc->n_updates + 1;
+    const int step = (int)sc->step + 1;
     int n_before = 0;
 
     if (!is_applied(n->in[AVERAGE_CHECK], n->in[AVERAGE_CONTROL]))
         return;
-    for (int k = first; k < update; k += every)
+    for (int k = first; k < step; k += every)
         n_before++;
-    if (update > first && first + n_before * every != update)
+    if (sc->n_updates == 0)
+        n_before = 0;
+    else if (step > first && first + n_before * every != step)
         return;
     for (int64_t i = 0; i < n->in_shape[AVERAGE_PARAM].dim[0]; i++) {
         const double old = (double)average[i], now = (double)param[i];

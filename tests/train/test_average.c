@@ -273,13 +273,88 @@ static void figures_are_those_of_the_average(void **state)
     assert_int_equal(n_looks, 1);
 }
 
+/* ---- steps that are not applied ---- */
+
+enum { HIDDEN = 4, MOST_WEIGHTS = 28 * 28 * HIDDEN + 512 };
+
+/* A weight that is not finite keeps one step from being applied. */
+struct spoilt {
+    int64_t step; /* the step, from 0 */
+    float kept;   /* the weight */
+    int64_t end;  /* the step at whose begin the average is seen */
+    int64_t n;
+    float weights[4 * STEPS_AN_EPOCH][MOST_WEIGHTS]; /* as each step begins */
+    float average[MOST_WEIGHTS];
+};
+
+static void spoil(void *arg, struct trainer *t, int64_t step)
+{
+    float *param = state_data(t->state, &slot_parameters);
+    struct spoilt *s = arg;
+
+    s->n = t->layout->n_trained;
+    assert_in_range(s->n, 1, MOST_WEIGHTS);
+    if (step == s->step + 1)
+        param[0] = s->kept;
+    memcpy(s->weights[step], param, sizeof *param * (size_t)s->n);
+    if (step == s->end)
+        memcpy(s->average, state_data(t->state, &slot_average), sizeof *param * (size_t)s->n);
+    if (step == s->step) {
+        s->kept = param[0];
+        param[0] = NAN;
+    }
+}
+
+static void train_spoilt(const char *average, struct spoilt *s)
+{
+    static struct run_result r;
+    char job[512];
+
+    snprintf(job, sizeof job,
+             "model: {arch: mlp, hidden: [%d]}\n"
+             "data: {format: digits, samples: 75, validation_samples: 20}\n"
+             "train: {global_batch: 16, epochs: 4, on_nonfinite: skip, average: {%s}}\n"
+             "optimizer: {lr: 0.1}\n",
+             HIDDEN, average);
+    run_job_ok(
+        &(struct run_plan){.job = job, .n_ranks = 1, .n_epochs = 4, .on_step = spoil, .arg = s},
+        &r);
+    assert_int_equal(r.epoch[0].epoch.n_skipped, 1);
+}
+
+/* The mean is of the weights at the ends of epochs 2 and 3, though a step was skipped before. */
+static void a_skipped_step_moves_no_epoch(void **state)
+{
+    static struct spoilt s = {.step = 2, .end = 3 * STEPS_AN_EPOCH};
+
+    (void)state;
+    train_spoilt("name: swa, start: 1", &s);
+    for (int64_t i = 0; i < s.n; i++)
+        assert_float_equal(
+            s.average[i], (s.weights[2 * STEPS_AN_EPOCH][i] + s.weights[3 * STEPS_AN_EPOCH][i]) / 2,
+            1e-6);
+}
+
+/* With nothing before it, the first update is the average, though the first step was skipped. */
+static void the_average_begins_with_an_update(void **state)
+{
+    static struct spoilt s = {.step = 0, .end = 2};
+
+    (void)state;
+    train_spoilt("name: ema, decay: 0.9", &s);
+    assert_memory_not_equal(s.weights[2], s.weights[1], sizeof(float) * (size_t)s.n);
+    assert_memory_equal(s.average, s.weights[2], sizeof(float) * (size_t)s.n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(statistics_do_not_depend_on_ranks),
                                        cmocka_unit_test(the_first_mean_has_a_pass),
                                        cmocka_unit_test(the_pass_reads_what_was_asked_for),
                                        cmocka_unit_test(working_copies_follow),
-                                       cmocka_unit_test(figures_are_those_of_the_average)};
+                                       cmocka_unit_test(figures_are_those_of_the_average),
+                                       cmocka_unit_test(a_skipped_step_moves_no_epoch),
+                                       cmocka_unit_test(the_average_begins_with_an_update)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
