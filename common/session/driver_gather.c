@@ -495,7 +495,7 @@ static void own_opened(struct driver *d)
             d, (struct cause){.rank = 0, .code = ERR_CONFIG, .phase = PHASE_OPEN, .step = -1}, 0,
             "--evaluate: the job names no data for validation; give them by --set "
             "data.validation=...");
-    else if (!d->o.evaluate && run_nothing_to_do(d, d->run.step))
+    else if (!d->o.evaluate && run_nothing_to_do(d, d->run.step) && !lead_lacks_validation(d))
         lead_nothing_to_do(d);
     for (int k = 1; k < d->n_seats && d->stage == STAGE_GATHER; k++)
         while (d->seats[k].opened && compare_seat(d, k))

@@ -310,8 +310,10 @@ void lead_seated(struct driver *d, int rank, const Wire__Hello *h);
 int lead_may_begin(const struct driver *d); /* 1: with fewer ranks than were asked for */
 int lead_claims_are_true(struct driver *d); /* check the steps in Endpoints; 0: accused a rank */
 void lead_formed(struct driver *d);         /* all ranks hold the state */
-void lead_nothing_to_do(struct driver *d);  /* the state is that of the job's last step */
-int lead_releases(struct driver *d);        /* 1: waits for the followers of a finished job */
+int lead_lacks_validation(const struct driver *d); /* 1: the run broke off before the validation of
+                                                       the step that rank 0 opened */
+void lead_nothing_to_do(struct driver *d);         /* the state is that of the job's last step */
+int lead_releases(struct driver *d); /* 1: waits for the followers of a finished job */
 
 /* driver_succession.c */
 void succession_init(struct driver *d);

@@ -141,6 +141,11 @@ static int lacks_validation(const struct driver *d, int64_t step)
     return is_due && d->o.led.epoch_step == step && d->o.led.validated_step < step;
 }
 
+int lead_lacks_validation(const struct driver *d)
+{
+    return d->lead.is_taking_over && lacks_validation(d, d->run.step);
+}
+
 /* End the epoch again, because its end may not have been reported, validated and saved. */
 static void end_epoch_again(struct driver *d)
 {

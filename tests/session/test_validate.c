@@ -1,5 +1,5 @@
 /* validate: the driver adds up the ranks' numbers of a validation, and says which of them make no
- * sense. */
+ * sense.  A job is not finished without its last validation. */
 #include "rig.h"
 
 #include <math.h>
@@ -119,6 +119,44 @@ static void validation_sees_each_sample_once(void **state)
     }
 }
 
+/* The run was given up in its last validation, at an epoch's end or where max_steps ends the job,
+ * and rank 0 wrote the state then.  A resume finds nothing to train, but it validates. */
+static void the_last_validation_is_done_again(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const int is_inside = i % 2, is_validated = i / 2;
+        const int64_t last = is_inside ? 6 : 4;
+        struct rig r;
+        struct driver_options o = rig_options(1);
+        o.resume = "runs/x";
+        o.n_epochs = is_inside ? 2 : 1;
+        o.max_steps = is_inside ? last : 0;
+        o.led = (struct led){
+            .step = last, .epoch_step = last, .validated_step = is_validated ? last : 0};
+        rig_driver(&r, &o);
+        struct report *opened = rig_opened();
+        opened->opened.step = last;
+        rig_report(&r, 0, opened);
+        if (!is_validated) {
+            RIG_ALL(&r, CMD_PREPARE, last, 0);
+            RIG_ALL(&r, CMD_FORM, last, 0);
+            assert_int_equal(r.command->kind, CMD_TRAIN);
+            assert_int_equal(r.command->train.epoch, o.n_epochs);
+            struct report *p = rig_answer(r.command);
+            p->epoch.step = last;
+            p->epoch.end = is_inside ? EPOCH_MAX_STEPS : EPOCH_WHOLE;
+            rig_report(&r, 0, p);
+            rig_go_on_to(&r, 1, CMD_STOP);
+            assert_true(rig_event(&r, EVENT_EPOCH)->epoch.is_validated);
+        }
+        assert_int_equal(r.command->kind, CMD_STOP);
+        assert_int_equal(rig_count(&r, EVENT_EPOCH), !is_validated);
+        assert_int_equal(rig_event(&r, EVENT_DONE)->step, last);
+        rig_free(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -126,6 +164,7 @@ int main(void)
         cmocka_unit_test(a_loss_that_is_not_finite_is_told),
         cmocka_unit_test(a_validation_of_ignored_labels_is_told),
         cmocka_unit_test(validation_sees_each_sample_once),
+        cmocka_unit_test(the_last_validation_is_done_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
