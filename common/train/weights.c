@@ -22,8 +22,8 @@ struct weights {
     struct st_file *file;
     const char *path;
     const struct model_file *rule;
-    /* By slot and tensor: the file's tensor that is alike, or NULL; and NULL for a slot of which
-     * the file of a model has nothing. */
+    /* By the number of a slot, and of its tensor: the file's tensor that is alike, or NULL.  NULL
+     * for a slot that belongs to no file of a model. */
     const struct st_tensor **alike[STATE_MAX_SLOTS];
     struct list lacking, other; /* in the file, and in the model */
     int n_alike;
