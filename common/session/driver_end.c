@@ -162,7 +162,7 @@ static const char *host_of(const struct driver *d, const struct cause *c)
     return c->host ? c->host : c->rank >= 0 ? d->seats[c->rank].host : NULL;
 }
 
-void end_send_abort(struct driver *d, const char *text, struct conn *only, int recover)
+void end_send_abort(struct driver *d, const char *text, struct conn *only, enum abort_why why)
 {
     Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Abort abort = WIRE__ABORT__INIT;
@@ -170,14 +170,15 @@ void end_send_abort(struct driver *d, const char *text, struct conn *only, int r
 
     arena_init(&a);
     abort.text = msg_text(&a, text, MSG_MAX_TEXT);
-    abort.recover = recover != 0;
+    abort.recover = why == ABORT_RECOVERS;
+    abort.stopped = why == ABORT_STOPPED;
     m.generation = d->formation.generation;
     m.body_case = WIRE__CONTROL__BODY_ABORT;
     m.abort = &abort;
     if (only) {
         driver_send(d, only, &m);
         driver_leave(d, only, ABORT_MS);
-    } else if (recover) {
+    } else if (why == ABORT_RECOVERS) {
         tell_ranks(d, &m);
     } else {
         tell_all(d, &m, ABORT_MS);
@@ -224,7 +225,7 @@ static void fail_for_good(struct driver *d, const struct cause *c)
     int status = status_of(d, c);
     if (c->rank != 0 || c->code != ERR_TIMEOUT)
         d->ending.saves_until_ms = d->now_ms + d->o.cluster.deadlines.checkpoint_ms;
-    end_send_abort(d, c->text, NULL, 0);
+    end_send_abort(d, c->text, NULL, ABORT_FAILED);
     begin_ending(d, status, c->text, 1, is_state_good(d, c));
 }
 
@@ -353,7 +354,7 @@ void end_at_once(struct driver *d)
                         d->ending.stop_why, d->run.saved_path, how ? "; resume with: " : "",
                         how ? how : "")
             : xasprintf("stopped at once by %s; no checkpoint was written", d->ending.stop_why);
-    end_send_abort(d, text, NULL, 0);
+    end_send_abort(d, text, NULL, ABORT_STOPPED);
     begin_ending(d, STATUS_STOPPED, text, 1, 0);
     free(text);
 }

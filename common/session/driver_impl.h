@@ -484,9 +484,10 @@ void end_check_pending(struct driver *d);
 void end_check_over(struct driver *d);
 void end_forget_pending(struct driver *d);
 void end_fini(struct driver *d);
-/* Send Abort to one connection, or (only == NULL) to all members, which then leave; with `recover`,
- * to all ranks of the formation, which keep their state. */
-void end_send_abort(struct driver *d, const char *text, struct conn *only, int recover);
+enum abort_why { ABORT_FAILED, ABORT_STOPPED, ABORT_RECOVERS };
+/* Send Abort to one connection, or (only == NULL) to all members, which then leave.  With
+ * ABORT_RECOVERS it goes to all ranks of the formation, which keep their state. */
+void end_send_abort(struct driver *d, const char *text, struct conn *only, enum abort_why why);
 /* Send Stop to one connection, or (only == NULL) to all members, which then leave. */
 void end_send_stop(struct driver *d, Wire__Outcome outcome, const char *text, struct conn *only);
 

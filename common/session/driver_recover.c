@@ -159,7 +159,7 @@ static void remove_lost(struct driver *d, const struct cause *c)
 
     say_lost(d, c->rank, seat_is_here(d, s) ? s->pid : 0, c->step, c->text);
     if (conn->state == CONN_MEMBER)
-        end_send_abort(d, c->text, conn, 0);
+        end_send_abort(d, c->text, conn, ABORT_FAILED);
     conn->rank = -1;
     seat_clear(d, c->rank);
 }
@@ -358,7 +358,7 @@ int recover_from(struct driver *d, const struct cause *c, char **why_not)
         remove_lost(d, c);
     settle(d);
     if (d->stage != STAGE_WAIT) {
-        end_send_abort(d, c->text, NULL, 1);
+        end_send_abort(d, c->text, NULL, ABORT_RECOVERS);
         queue_abort(&d->out);
     }
     end_forget_pending(d);

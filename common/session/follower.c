@@ -366,6 +366,16 @@ void follower_abort(struct follower *f)
     queue_abort(&f->out);
 }
 
+/* The job ends at once: by a failure, or by a second signal to the driver. */
+static void on_abort(struct follower *f, const Wire__Abort *a)
+{
+    follower_finish(f,
+                    (struct ending){.status = a->stopped ? STATUS_STOPPED : STATUS_FAILED,
+                                    .retry = RETRY_SOON,
+                                    .is_abort = 1},
+                    "%s", a->text);
+}
+
 /* Another rank was lost: abort the engine's command, keep the state, and wait for Prepare. */
 static void on_pause(struct follower *f, const Wire__Control *m)
 {
@@ -388,13 +398,10 @@ static void on_joined(struct follower *f, const Wire__Control *m)
         queue_put(&f->out, &(struct action){.kind = ACTION_RING});
         break;
     case WIRE__CONTROL__BODY_ABORT:
-        if (m->abort->recover) {
+        if (m->abort->recover)
             on_pause(f, m);
-            break;
-        }
-        follower_finish(
-            f, (struct ending){.status = STATUS_FAILED, .retry = RETRY_SOON, .is_abort = 1}, "%s",
-            m->abort->text);
+        else
+            on_abort(f, m->abort);
         break;
     case WIRE__CONTROL__BODY_STOP:
         on_stop(f, m->stop);
@@ -476,7 +483,7 @@ void follower_stop(struct follower *f, int64_t now_ns, const char *why)
                         "%s", text);
         free(text);
     } else if (f->n_stops > 1 + (f->leaving != NULL)) {
-        f->engine_until_ms = f->now_ms;
+        f->engine_until_ms = min_i64(f->engine_until_ms, f->now_ms + ABORT_MS);
     }
     follower_leave(f);
 }

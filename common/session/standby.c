@@ -215,7 +215,7 @@ static void on_joined(struct standby *s, const Wire__Control *m)
     else if (m->body_case == WIRE__CONTROL__BODY_STOP)
         on_stop(s, m->stop);
     else if (m->body_case == WIRE__CONTROL__BODY_ABORT && !m->abort->recover)
-        finish(s, STATUS_FAILED, 0, m->abort->text);
+        finish(s, m->abort->stopped ? STATUS_STOPPED : STATUS_FAILED, 0, m->abort->text);
 }
 
 static void on_driver(struct standby *s, const Wire__Control *m)

@@ -209,7 +209,8 @@
 
 #define ABORT_FIELDS(ITEM, LIST, ONLY) \
     ONLY(text,    TEXT(1, MSG_MAX_TEXT)) \
-    ONLY(recover, BOOL)
+    ONLY(recover, BOOL) \
+    ONLY(stopped, BOOL)
 
 #define STOP_FIELDS(ITEM, LIST, ONLY) \
     ONLY(outcome, ENUM(1)) \

@@ -71,12 +71,15 @@ class Stop(dp.Case):
 
     def test_twice(self):
         """A second signal stops at once."""
-        driver = self.driver("--local", n=2, job=ENDLESS)
+        driver = self.driver(n=2, job=ENDLESS)
+        follower = self.follower()
         self.wait_event("first_step")
         since = time.monotonic()
         driver.signal(signal.SIGTERM)
         driver.signal(signal.SIGINT)
         self.assert_exit(driver, STOPPED)
+        self.assert_exit(follower, STOPPED)
+        self.assertNotIn("error", driver.text + follower.text)
         self.assertLess(time.monotonic() - since, dp.SOON)
         self.assertEqual(self.left_behind(), {})
 

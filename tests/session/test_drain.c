@@ -165,6 +165,7 @@ static void who_is_drained_stays_away_when_the_job_ends(void **state)
     assert_true(r.is_drained[1]);
     assert_int_equal(r.sent[1]->body_case, WIRE__CONTROL__BODY_ABORT);
     assert_has(r.sent[1]->abort->text, "stopped at once by SIGTERM");
+    assert_true(r.sent[1]->abort->stopped);
     assert_false(r.is_drained[2]);
     assert_int_equal(r.sent[2]->body_case, WIRE__CONTROL__BODY_ABORT);
     rig_free(&r);

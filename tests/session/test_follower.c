@@ -283,6 +283,26 @@ static void after_welcome(void **state)
     assert_ends(&r, STATUS_STOPPED, 0, "stopped by SIGTERM");
 }
 
+/* A second signal to the driver ends the job at once, and is no failure of the followers. */
+static void it_is_stopped_with_its_driver(void **state)
+{
+    struct rig r;
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Abort a = WIRE__ABORT__INIT;
+    char text[] = "stopped at once by SIGTERM";
+
+    (void)state;
+    a.text = text;
+    a.stopped = 1;
+    m.generation = 1;
+    m.body_case = WIRE__CONTROL__BODY_ABORT;
+    m.abort = &a;
+    go_to(&r, TRAIN);
+    rig_message(&r, 0, &m);
+    assert_int_equal(r.n_aborts, 1);
+    assert_ends(&r, STATUS_STOPPED, (int)RETRY_SOON, text);
+}
+
 /* A follower that is asked to stop in training tells the driver, and goes on until the driver lets
  * it go. */
 static void it_leaves_at_the_end_of_a_step(void **state)
@@ -578,6 +598,7 @@ int main(void)
         cmocka_unit_test(before_welcome),
         cmocka_unit_test(comes_again),
         cmocka_unit_test(after_welcome),
+        cmocka_unit_test(it_is_stopped_with_its_driver),
         cmocka_unit_test(it_leaves_at_the_end_of_a_step),
         cmocka_unit_test(it_waits_when_another_is_lost),
         cmocka_unit_test(its_own_faults),

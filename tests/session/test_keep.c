@@ -234,6 +234,24 @@ static void it_is_stopped_while_it_looks(void **state)
     rig_free(&r);
 }
 
+/* A batch system may signal twice.  The engine has its moment all the same. */
+static void it_is_stopped_twice(void **state)
+{
+    struct rig r;
+    (void)state;
+    train(&r, 60000);
+    rig_close(&r, 0);
+    for (int i = 0; i < 3; i++)
+        follower_stop(r.f, r.now, "SIGTERM");
+    rig_drain(&r);
+    assert_false(r.is_finished);
+    stop_engine(&r);
+    assert_true(r.is_finished);
+    assert_false(r.is_engine_stuck);
+    assert_int_equal(r.status, STATUS_STOPPED);
+    rig_free(&r);
+}
+
 static void its_engine_fails_while_it_looks(void **state)
 {
     struct rig r;
@@ -400,6 +418,7 @@ int main(void)
         cmocka_unit_test(silent_drivers_are_left),
         cmocka_unit_test(nothing_is_kept),
         cmocka_unit_test(it_is_stopped_while_it_looks),
+        cmocka_unit_test(it_is_stopped_twice),
         cmocka_unit_test(its_engine_fails_while_it_looks),
         cmocka_unit_test(what_other_drivers_say),
         cmocka_unit_test(what_is_no_driver_does_not_end_the_search),

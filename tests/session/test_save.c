@@ -64,6 +64,32 @@ static void stops_before_and_at_once(void **state)
     rig_free(&r);
 }
 
+/* A second signal while the job ends: nobody is waited for any more, but the engine has its moment.
+ */
+static void an_idle_engine_is_not_left_behind(void **state)
+{
+    struct driver_options o = rig_options(2);
+
+    (void)state;
+    for (int ends = 0; ends < 2; ends++) {
+        struct rig r;
+        rig_driver(&r, &o);
+        rig_hello(&r, 1, 1);
+        for (int i = 0; i < 3; i++)
+            driver_stop(r.d, r.now, "SIGTERM");
+        rig_drain(&r);
+        assert_false(r.is_finished);
+        if (ends)
+            rig_report(&r, 0, report_new(REPORT_STOPPED, 1));
+        else
+            rig_wait(&r, 1000);
+        assert_true(r.is_finished);
+        assert_int_equal(r.is_engine_stuck, !ends);
+        assert_int_equal(r.status, STATUS_STOPPED);
+        rig_free(&r);
+    }
+}
+
 static struct report *unasked(int64_t step, const char *path, const char *error)
 {
     struct report *p = report_new(REPORT_CHECKPOINT, 1);
@@ -449,6 +475,7 @@ int main(void)
         cmocka_unit_test(a_checkpoint_of_another_step_breaks_the_protocol),
         cmocka_unit_test(a_polite_stop_saves),
         cmocka_unit_test(stops_before_and_at_once),
+        cmocka_unit_test(an_idle_engine_is_not_left_behind),
         cmocka_unit_test(checkpoints_are_written_beside),
         cmocka_unit_test(stops_when_the_checkpoint_is_written),
         cmocka_unit_test(waiting_for_the_disk_is_not_idleness),

@@ -310,6 +310,27 @@ static void it_sends_followers_back(void **state)
     rig_free(&r);
 }
 
+/* A second signal to the driver ends the job at once.  A failure does so, too. */
+static void it_ends_at_once_as_the_job_does(void **state)
+{
+    (void)state;
+    for (int stopped = 0; stopped < 2; stopped++) {
+        Wire__Control m = WIRE__CONTROL__INIT;
+        Wire__Abort a = WIRE__ABORT__INIT;
+        char text[] = "that is all";
+        struct rig r;
+        stand_by(&r);
+        a.text = text;
+        a.stopped = stopped;
+        m.body_case = WIRE__CONTROL__BODY_ABORT;
+        m.abort = &a;
+        rig_message(&r, 0, &m);
+        assert_true(r.is_finished && !r.is_leader);
+        assert_int_equal(r.status, stopped ? STATUS_STOPPED : STATUS_FAILED);
+        rig_free(&r);
+    }
+}
+
 static void it_ends_as_the_job_does(void **state)
 {
     static const struct {
@@ -397,6 +418,7 @@ int main(void)
         cmocka_unit_test(the_log_tells_of_each_follower_once),
         cmocka_unit_test(it_sends_followers_back),
         cmocka_unit_test(it_ends_as_the_job_does),
+        cmocka_unit_test(it_ends_at_once_as_the_job_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
