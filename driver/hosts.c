@@ -110,13 +110,17 @@ int hosts_n_ranks(const struct hosts *h)
 
 /* The remote shell's script.  The first line of standard input is the secret.  A second process
  * reads on until standard input ends, which happens when the driver ends, and then stops the
- * follower.  It is ended with the follower, whose number another process may get. */
+ * follower.  It is ended with the follower, whose number another process may get.
+ *
+ * A signal that ends the shell leaves no secret behind.  It is not passed on: whoever ends a
+ * machine signals its follower, too, and a second signal would kill the ranks. */
 static const char script[] =
-    "umask 077; f=$(mktemp) || exit 1; IFS= read -r s; printf \"%%s\\n\" \"$s\" >\"$f\"; "
+    "umask 077; f=; trap 'rm -f \"$f\"' EXIT; trap 'exit 4' HUP INT TERM; "
+    "f=$(mktemp) || exit 1; IFS= read -r s; printf \"%%s\\n\" \"$s\" >\"$f\"; "
     "p=%s; [ -x \"$p\" ] || p=dpfollower; exec 3<&0; "
     "\"$p\" --root %s --ranks %d --device %s --once --log-format %s%s </dev/null & c=$!; "
     "{ cat <&3; kill \"$c\"; } >/dev/null 2>&1 & k=$!; "
-    "wait \"$c\"; s=$?; kill \"$k\" 2>/dev/null; rm -f \"$f\"; exit \"$s\"";
+    "wait \"$c\"; s=$?; kill \"$k\" 2>/dev/null; exit \"$s\"";
 
 /* The address of this machine that its followers on other machines get as --root. */
 static int own_address(const struct options *o, int port, char *out, size_t size, struct err *err)

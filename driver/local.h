@@ -39,8 +39,7 @@ int local_start(struct local *l, const struct options *o, int n_spares, const ch
  * LOCAL_RESTARTS followers were started so within LOCAL_RESTARTS_MS. */
 int local_restart(struct local *l, int number, struct err *err);
 
-/* Reap one follower that has ended: returns > 0, its *number, *text ("exited with status 2") and
- * *status (its exit status, or 1 for a signal).  0: none has ended.  Call it until it returns 0. */
+/* Reap one follower that has ended, as minder_reap does; its tag is its *number. */
 int local_reap(struct local *l, int *number, char text[64], int *status);
 
 /* The rank of process `pid` was lost.  Returns 1 if the process is a child of this one; then call

@@ -565,6 +565,7 @@ int server_lead(struct server *s)
     }
     begin_session(s);
     serve_waiting(s);
+    daemon_stop_if_missed(&s->daemon);
     loop(s);
     return server_end(s);
 }

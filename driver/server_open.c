@@ -120,14 +120,18 @@ static void replace_child(struct server *s, int number, const char *text, int st
 }
 
 /* Before training nothing replaces a follower that has ended, so end the job now instead of waiting
- * for the deadline. */
+ * for the deadline.  A batch system stops all processes at once, and a follower may end before this
+ * process gets its signal; so the job has been stopped, too, if the follower has. */
 static void end_unless_formed(struct server *s, const char *who, const char *text, int status)
 {
     int64_t now = daemon_enter(&s->daemon);
 
     if (s->daemon.machine && !s->is_formed && !s->is_ending && !s->daemon.n_stops) {
-        log_error("%s %s before training began", who, text);
-        s->local_status = status == STATUS_USAGE ? STATUS_USAGE : STATUS_FAILED;
+        const int is_kept = status == STATUS_USAGE || status == STATUS_STOPPED;
+
+        s->local_status = is_kept ? status : STATUS_FAILED;
+        log_at(status == STATUS_STOPPED ? LOG_WARN : LOG_ERROR, "%s %s before training began", who,
+               text);
         s->is_ending = 1;
         driver_stop(s->driver, now, "the end of a local follower");
         driver_stop(s->driver, now, "the end of a local follower");

@@ -150,6 +150,15 @@ static void child_ended(struct agent *a, struct charge *c, const char *text, int
     end_child(a, c, status);
 }
 
+/* A child that a signal stops says so itself, once it catches signals. */
+static void say_killed(const struct agent *a, int number, const char *text)
+{
+    char name[48];
+
+    name_of(a, number, name);
+    log_warn("%s %s: it is not started again", name, text);
+}
+
 static void reap_children(struct agent *a)
 {
     char text[64];
@@ -158,6 +167,8 @@ static void reap_children(struct agent *a)
     while ((how = minder_reap(&a->minder, &number, text, &status)) > 0) {
         if (how == 2 && a->n_stops)
             status = STATUS_STOPPED; /* by the agent's signal */
+        else if (how == 2 && status == STATUS_STOPPED)
+            say_killed(a, number, text);
         child_ended(a, &a->charge[number], text, status);
     }
 }
@@ -211,6 +222,23 @@ static void catch_signals(struct agent *a)
     sigemptyset(&state);
     sigaddset(&state, SIGUSR1);
     sigprocmask(SIG_UNBLOCK, &state, NULL);
+}
+
+/* The exit status is settled, and no signal changes it any more. */
+static void drop_signals(struct agent *a)
+{
+    sigset_t state;
+
+    sigemptyset(&state);
+    sigaddset(&state, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &state, NULL);
+    for (int i = 0; i < a->n_signals; i++) {
+        const int number = a->signal[i].signum;
+
+        uv_close((uv_handle_t *)&a->signal[i], NULL);
+        if (number != SIGCHLD)
+            signal(number, SIG_IGN); /* libuv restores the default, which ends the process */
+    }
 }
 
 /* ---- the service manager ---- */
@@ -296,12 +324,14 @@ static void start_all(struct agent *a)
 static void close_handle(uv_handle_t *h, void *arg)
 {
     (void)arg;
-    uv_close(h, NULL);
+    if (!uv_is_closing(h))
+        uv_close(h, NULL);
 }
 
 static void close_all(struct agent *a)
 {
     minder_end(&a->minder, 0, 1);
+    drop_signals(a);
     uv_walk(&a->loop, close_handle, NULL);
     uv_run(&a->loop, UV_RUN_DEFAULT);
     ASSERT(uv_loop_close(&a->loop) == 0);

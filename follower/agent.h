@@ -4,7 +4,8 @@
  * Each child is a dpfollower with its own GPU, CPUs and threads (daemon/places.h).  A child that
  * was killed or failed is started again alone, after a pause that grows from 1 s to 60 s; not with
  * --once.  A child that was refused (exit status 3), found its command line, job or data wrong (2),
- * or was stopped or drained (4) is not started again.
+ * or was stopped or drained (4) is not started again, nor one that SIGINT, SIGTERM or SIGHUP killed
+ * before it caught signals.
  *
  * Signals: the first SIGINT, SIGTERM or SIGHUP is passed on to the children, and the second one
  * kills them.  SIGUSR1 is always passed on.  If the agent dies, the kernel sends its children

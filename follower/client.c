@@ -456,6 +456,8 @@ static void on_event(void *arg, const struct session_event *ev)
 
 static void on_idle_stop(void *arg, const char *signal)
 {
+    if (((struct client *)arg)->is_over)
+        return; /* this process is ending already */
     log_warn("stopped by %s while waiting for a driver", signal);
     leave_with(arg, STATUS_STOPPED);
 }

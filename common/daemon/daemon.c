@@ -262,24 +262,40 @@ static int engine_doing(void *arg, struct progress *out)
     return d->engine != NULL;
 }
 
+static void stop_machine(struct daemon *d, const char *name)
+{
+    int64_t now = daemon_enter(d);
+
+    if (d->machine && !d->is_finished)
+        d->calls->stop(d->machine, now, name);
+    else if (d->machine)
+        snprintf(d->missed, sizeof d->missed, "%s", name);
+    daemon_leave(d);
+}
+
 static void on_signal(uv_signal_t *s, int number)
 {
     struct daemon *d = s->data;
     char name[16];
-    int64_t now;
 
     d->n_stops++;
     if (d->n_stops > 1 && d->ignores_second_stop)
         return;
     snprintf(name, sizeof name, "SIG%s", sigabbrev_np(number));
-    if (!d->machine) {
+    if (d->machine)
+        stop_machine(d, name);
+    else
         d->hooks->idle_stop(d->arg, name);
-        return;
-    }
-    now = daemon_enter(d);
-    if (d->machine && !d->is_finished)
-        d->calls->stop(d->machine, now, name);
-    daemon_leave(d);
+}
+
+void daemon_stop_if_missed(struct daemon *d)
+{
+    char name[sizeof d->missed];
+
+    memcpy(name, d->missed, sizeof name);
+    d->missed[0] = '\0';
+    if (name[0])
+        stop_machine(d, name);
 }
 
 /* SIGUSR1 is blocked (daemon_open_standard) and read here: a handler of libuv leaves moments, when
@@ -328,6 +344,17 @@ static void catch_signals(struct daemon *d)
         uv_signal_start(s, on_signal, numbers[i]);
         uv_unref((uv_handle_t *)s);
         d->n_signals++;
+    }
+}
+
+/* libuv restores the default, which ends the process. */
+static void drop_signals(struct daemon *d)
+{
+    for (int i = 0; i < d->n_signals; i++) {
+        const int number = d->signal[i].signum;
+
+        uv_close((uv_handle_t *)&d->signal[i], NULL);
+        signal(number, SIG_IGN);
     }
 }
 
@@ -418,8 +445,7 @@ int daemon_close(struct daemon *d, int status)
     pulse_close(&d->pulse);
     inbox_close(&d->inbox);
     uv_close((uv_handle_t *)&d->tick, NULL);
-    for (int i = 0; i < d->n_signals; i++)
-        uv_close((uv_handle_t *)&d->signal[i], NULL);
+    drop_signals(d);
     if (d->has_state_signal)
         uv_close((uv_handle_t *)&d->state_signal, NULL);
     uv_run(&d->loop, UV_RUN_DEFAULT);

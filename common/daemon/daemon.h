@@ -78,7 +78,8 @@ struct daemon {
     int state_fd, has_state_signal;
     /* An injected drop, until the machine is detached or seeks its peer. */
     int is_deaf, is_mute;
-    int n_stops;             /* signals to stop that came so far */
+    int n_stops;     /* signals to stop that came so far */
+    char missed[16]; /* the name of one that came when the machine had just finished; or "" */
     int ignores_second_stop; /* a second signal may be the first one's copy */
     struct writer *terminal; /* of the log lines */
     struct writer *disk;     /* the caller's, or NULL; flushed before this process kills itself */
@@ -87,6 +88,10 @@ struct daemon {
 int daemon_init(struct daemon *d, const struct daemon_hooks *hooks, void *arg,
                 const struct engine_options *engine, struct err *err);
 void daemon_attach(struct daemon *d, const struct daemon_machine *calls, void *machine);
+
+/* If a signal to stop came after the machine before had finished and before it was detached, stop
+ * the machine that is attached now.  A standby that becomes the driver has two machines. */
+void daemon_stop_if_missed(struct daemon *d);
 
 /* Forget the machine, and free its engine.  is_engine_stuck: the engine's thread will not end.  It
  * is left alone then, and the process must end by _exit, as daemon_close does. */
@@ -102,7 +107,8 @@ void daemon_leave(struct daemon *d);
 void daemon_flush(struct daemon *d);
 
 /* Close all that daemon_init opened, and run the loop until every handle is closed, the caller's,
- * too: the caller must have begun to close its own.  Returns `status`. */
+ * too: the caller must have begun to close its own.  Returns `status`, which is settled: from here
+ * on SIGINT, SIGTERM and SIGHUP are ignored. */
 int daemon_close(struct daemon *d, int status);
 
 /* ---- the process ---- */

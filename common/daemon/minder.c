@@ -147,7 +147,7 @@ static void drop_handlers(void)
  * begun. */
 static void child_main(const struct minder_order *o, char **env, pid_t group, pid_t parent)
 {
-    int null = open("/dev/null", O_RDWR);
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     sigset_t state;
 
     setpgid(0, group);
@@ -219,6 +219,12 @@ int minder_start(struct minder *m, const struct minder_order *o, int tag, struct
 
 /* ---- ending ---- */
 
+static int status_of_signal(int number)
+{
+    return number == SIGINT || number == SIGTERM || number == SIGHUP ? STATUS_STOPPED
+                                                                     : STATUS_FAILED;
+}
+
 int minder_reap(struct minder *m, int *tag, char text[64], int *status)
 {
     for (int i = 0; i < m->n; i++) {
@@ -228,7 +234,7 @@ int minder_reap(struct minder *m, int *tag, char text[64], int *status)
             continue;
         m->child[i].pid = 0;
         *tag = m->child[i].tag;
-        *status = WIFEXITED(w) ? WEXITSTATUS(w) : STATUS_FAILED;
+        *status = WIFEXITED(w) ? WEXITSTATUS(w) : status_of_signal(WTERMSIG(w));
         if (WIFEXITED(w))
             snprintf(text, 64, "exited with status %d", *status);
         else

@@ -80,9 +80,12 @@ struct minder_order {
 
 int minder_start(struct minder *m, const struct minder_order *o, int tag, struct err *err);
 
-/* Reap one child that has ended.  Returns its *tag, *text ("exited with status 2") and *status (its
- * exit status, or 1 for a signal), and 1 if it exited, 2 if a signal killed it.  0: none has ended.
- * Call it until it returns 0. */
+/* Reap one child that has ended.  Returns its *tag, *text ("exited with status 2") and *status, and
+ * 1 if it exited, 2 if a signal killed it.  0: none has ended.  Call it until it returns 0.
+ *
+ * *status is its exit status; for a signal, the status of a child that has handled the same signal:
+ * STATUS_STOPPED after SIGINT, SIGTERM and SIGHUP, which kill a child that does not catch them yet.
+ * It is STATUS_FAILED after other signals. */
 int minder_reap(struct minder *m, int *tag, char text[64], int *status);
 
 int minder_n_running(const struct minder *m);

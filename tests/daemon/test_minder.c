@@ -2,9 +2,13 @@
 #include "../test.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include "base/util.h"
 #include "daemon/minder.h"
+#include "session/action.h"
 
 enum { ROUNDS = 200, PATIENCE_MS = 20000 };
 
@@ -67,11 +71,64 @@ static void test_parent_keeps_its_signals(void **state)
     minder_end(&m, 0, 1);
 }
 
+/* A child that does not catch a signal to stop has the status of one that does. */
+static void test_status_of_signals(void **state)
+{
+    static const struct {
+        int number, status;
+    } cases[] = {{SIGTERM, STATUS_STOPPED},
+                 {SIGINT, STATUS_STOPPED},
+                 {SIGHUP, STATUS_STOPPED},
+                 {SIGKILL, STATUS_FAILED},
+                 {SIGSEGV, STATUS_FAILED}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct minder m = {0};
+        char text[64];
+        int tag, status, how;
+
+        start_sleeper(&m);
+        minder_signal(&m, cases[i].number);
+        while ((how = minder_reap(&m, &tag, text, &status)) == 0)
+            usleep(1000);
+        assert_int_equal(how, 2);
+        assert_int_equal(status, cases[i].status);
+        minder_end(&m, 0, 1);
+    }
+}
+
+/* Between fork and exec the child opens a file of its own; it closes by exec. */
+static void test_no_file_is_left_open(void **state)
+{
+    struct minder m = {0};
+    struct minder_command c = {.n = 0};
+    const struct minder_order order = {
+        .command = &c, .role = {MINDER_AGENT, 1}, .secret_fd = -1, .death_signal = SIGKILL};
+    const int next = dup(STDIN_FILENO); /* the lowest number that is free */
+    char command[64], text[64];
+    int tag, status = -1;
+    struct err err;
+
+    (void)state;
+    close(next);
+    snprintf(command, sizeof command, "test ! -e /proc/$$/fd/%d", next);
+    minder_add(&c, "/bin/sh", NULL);
+    minder_add(&c, "-c", command);
+    assert_int_equal(minder_start(&m, &order, 0, &err), 0);
+    while (minder_reap(&m, &tag, text, &status) == 0)
+        usleep(1000);
+    assert_int_equal(status, 0);
+    minder_end(&m, 0, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_signal_at_once),
         cmocka_unit_test(test_parent_keeps_its_signals),
+        cmocka_unit_test(test_status_of_signals),
+        cmocka_unit_test(test_no_file_is_left_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,6 +72,18 @@ class Hosts(dp.Case):
         driver.kill()
         driver.wait_exit()
 
+    def test_no_secret_is_left_by_a_signal(self):
+        """The remote shell is ended, as at a machine's shutdown.  Its follower ends by itself."""
+        driver = self.run_hosts("a\n", job=ENDLESS)
+        self.wait_event("first_step")
+        self.assertEqual(len(os.listdir(self.path("tmp"))), 1)
+        with open(f"/proc/{driver.pid}/task/{driver.pid}/children", encoding="ascii") as file:
+            os.kill(int(file.read()), signal.SIGTERM)
+        driver.wait_line(r"a, started by --hosts: ssh exited with status 4")
+        self.assertEqual(os.listdir(self.path("tmp")), [])
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+
     def test_machine_that_cannot_be_reached(self):
         driver = self.run_hosts("a\nbad slots=3\n")
         self.assert_exit(driver, FAILED, r"ssh: connect to host bad",

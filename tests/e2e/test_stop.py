@@ -102,6 +102,20 @@ class Stop(dp.Case):
             self.assertNotIn("does not end", text)
         self.assertEqual(self.left_behind(), {})
 
+    def test_local_follower_is_stopped_first(self):
+        """A batch system signals all processes at once.  A follower that has not begun to catch
+        signals ends before the driver gets its own: then the job was stopped, and has not failed."""
+        program = self.copied_driver()
+        for number, status in ((signal.SIGTERM, STOPPED), (signal.SIGKILL, FAILED)):
+            with open(self.path("bin/dpfollower"), "w", encoding="ascii") as file:
+                file.write(f"#!/bin/sh\nkill -{number} $$\n")
+            os.chmod(self.path("bin/dpfollower"), 0o755)
+            driver = self.start([program, "--local", "--nranks", "2", "--port", "0",
+                                 *dp.sets(SMALL)])
+            self.assert_exit(driver, status, rf"rank 1 was killed by {number.name} before training")
+            self.assertEqual("error" in driver.text, status == FAILED)
+            self.assertFalse(os.path.exists(self.path("runs")))
+
     def test_resume_without_checkpoint(self):
         """If a run ended before its first checkpoint, --resume starts from step 0."""
         def gathering(driver):
