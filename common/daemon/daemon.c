@@ -16,6 +16,10 @@
  * purpose, and at the end. */
 enum { TERMINAL_BYTES = 1 << 20, FLUSH_MS = 2000, END_MS = 10000 };
 
+/* The lookup of a name, in a thread of libuv's, cannot be broken off, and may take a minute: it is
+ * waited for as long as this at the end. */
+enum { LOOKUP_MS = 1000, LOOK_MS = 10 };
+
 /* ---- actions ---- */
 
 /* An engine that cannot be made is a fault like any other: the machine tells all ranks. */
@@ -434,13 +438,43 @@ static void warn_stuck(const struct daemon *d)
              phase_name(p.phase), phase_of(p.phase), (long long)p.step, clock_since_s(p.since_ns));
 }
 
+/* Leave without waiting for a thread that does not end. */
+static _Noreturn void leave(struct daemon *d, int status)
+{
+    daemon_flush(d);
+    fflush(NULL);
+    _exit(status);
+}
+
+static void count_handle(uv_handle_t *h, void *n)
+{
+    (void)h;
+    ++*(int *)n;
+}
+
+static int n_handles(struct daemon *d)
+{
+    int n = 0;
+
+    uv_walk(&d->loop, count_handle, &n);
+    return n;
+}
+
+/* Returns 0 when all handles are closed and no lookup runs; 1: a lookup still runs. */
+static int run_to_end(struct daemon *d)
+{
+    while (n_handles(d) > 0)
+        uv_run(&d->loop, UV_RUN_ONCE);
+    for (int ms = 0; uv_run(&d->loop, UV_RUN_NOWAIT) && ms < LOOKUP_MS; ms += LOOK_MS)
+        uv_sleep(LOOK_MS);
+    return uv_loop_alive(&d->loop);
+}
+
 int daemon_close(struct daemon *d, int status)
 {
     if (d->engine) {
         warn_stuck(d);
-        daemon_flush(d);
-        fflush(NULL);
-        _exit(status);
+        leave(d, status);
     }
     pulse_close(&d->pulse);
     inbox_close(&d->inbox);
@@ -448,7 +482,10 @@ int daemon_close(struct daemon *d, int status)
     drop_signals(d);
     if (d->has_state_signal)
         uv_close((uv_handle_t *)&d->state_signal, NULL);
-    uv_run(&d->loop, UV_RUN_DEFAULT);
+    if (run_to_end(d)) {
+        log_warn("the lookup of a host's name does not end: leaving without it");
+        leave(d, status);
+    }
     ASSERT(uv_loop_close(&d->loop) == 0);
     if (d->state_fd >= 0)
         close(d->state_fd);

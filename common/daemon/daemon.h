@@ -108,7 +108,8 @@ void daemon_flush(struct daemon *d);
 
 /* Close all that daemon_init opened, and run the loop until every handle is closed, the caller's,
  * too: the caller must have begun to close its own.  Returns `status`, which is settled: from here
- * on SIGINT, SIGTERM and SIGHUP are ignored. */
+ * on SIGINT, SIGTERM and SIGHUP are ignored.  If the engine or the lookup of a host's name does not
+ * end, the process ends here, with that status. */
 int daemon_close(struct daemon *d, int status);
 
 /* ---- the process ---- */

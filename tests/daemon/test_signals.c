@@ -1,8 +1,11 @@
 /* Tests of daemon: signals to stop find the machine that is attached, and change nothing at the
- * end. The machine only counts its stops. */
+ * end, which always comes.  The machine only counts its stops. */
 #include "../test.h"
 
+#include <netdb.h>
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "daemon/daemon.h"
 
@@ -94,11 +97,53 @@ static void test_at_the_end(void **state)
     }
 }
 
+/* In place of the C library's, also for libuv: a name server that does not answer. */
+__attribute__((visibility("default"))) int getaddrinfo(const char *node, const char *service,
+                                                       const struct addrinfo *hints,
+                                                       struct addrinfo **out)
+{
+    (void)node;
+    (void)service;
+    (void)hints;
+    (void)out;
+    for (;;)
+        pause();
+}
+
+static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *found)
+{
+    (void)req;
+    (void)status;
+    (void)found;
+}
+
+static void test_lookup_that_hangs(void **state)
+{
+    pid_t pid = fork();
+    int status;
+
+    (void)state;
+    if (pid == 0) {
+        uv_getaddrinfo_t lookup;
+        struct daemon d;
+
+        alarm(60); /* it would hang for ever */
+        open_daemon(&d);
+        uv_getaddrinfo(&d.loop, &lookup, on_resolved, "host", "7000", NULL);
+        daemon_close(&d, 4);
+        _exit(5);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_between_two_machines),
         cmocka_unit_test(test_at_the_end),
+        cmocka_unit_test(test_lookup_that_hangs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
