@@ -115,7 +115,8 @@ int daemon_close(struct daemon *d, int status);
 /* ---- the process ---- */
 
 /* The first call in main.  From here on SIGUSR1 is blocked, in all threads, so that it cannot end
- * the process; daemon_init makes it ask for the state.  If standard input, output or error is
+ * the process; daemon_init makes it ask for the state.  Other signals that the program which
+ * started this one had blocked are not blocked any more.  If standard input, output or error is
  * closed, open /dev/null in its place; otherwise the first socket or file that is opened would take
  * it. */
 void daemon_open_standard(void);

@@ -25,7 +25,7 @@ void daemon_open_standard(void)
 
     sigemptyset(&state);
     sigaddset(&state, SIGUSR1);
-    pthread_sigmask(SIG_BLOCK, &state, NULL);
+    pthread_sigmask(SIG_SETMASK, &state, NULL);
     do
         fd = open("/dev/null", O_RDWR); /* the lowest that is free */
     while (fd >= 0 && fd <= STDERR_FILENO);

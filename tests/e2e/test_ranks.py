@@ -93,6 +93,19 @@ class Ranks(dp.Case):
         agent.signal(signal.SIGTERM)
         self.assert_exit(agent, STOPPED, r"SIGTERM: passed on to 2 processes")
 
+    def test_started_with_signals_blocked(self):
+        """The program that starts a daemon may have blocked signals, and the daemon inherits that."""
+        numbers = {signal.SIGCHLD, signal.SIGTERM}
+        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+        try:
+            agent = self.follower("--ranks", "2", port=dp.free_port(), once=False)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+        os.kill(self.wait_children(agent, 2)[2], signal.SIGKILL)
+        agent.wait_line(r"process 2 of 2 was killed by SIGKILL: starting it again")
+        agent.signal(signal.SIGTERM)
+        self.assert_exit(agent, STOPPED)
+
     def test_once_starts_none_again(self):
         """The job may go on without a process; the agent's status tells of it."""
         driver = self.driver(n=3, job={**ENDLESS, "cluster.min_ranks": 2,
