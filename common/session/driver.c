@@ -437,14 +437,6 @@ static void stop_first(struct driver *d)
         recover_try(d);
 }
 
-/* The job is ending, and is to end now.  The engine still gets the moment that it needs to notice.
- */
-static void hurry(struct driver *d)
-{
-    d->ending.conns_until_ms = d->ending.saves_until_ms = d->now_ms;
-    d->ending.engine_until_ms = min_i64(d->ending.engine_until_ms, d->now_ms + ABORT_MS);
-}
-
 void driver_stop(struct driver *d, int64_t now_ns, const char *why)
 {
     enter(d, now_ns);
@@ -456,7 +448,7 @@ void driver_stop(struct driver *d, int64_t now_ns, const char *why)
     else if (d->stage < STAGE_ENDING)
         end_at_once(d);
     else if (d->stage == STAGE_ENDING && d->ending.n_stops > 1)
-        hurry(d);
+        end_hurry(d);
     leave(d);
 }
 

@@ -359,6 +359,12 @@ void end_at_once(struct driver *d)
     free(text);
 }
 
+void end_hurry(struct driver *d)
+{
+    d->ending.conns_until_ms = d->ending.saves_until_ms = d->now_ms;
+    d->ending.engine_until_ms = min_i64(d->ending.engine_until_ms, d->now_ms + ABORT_MS);
+}
+
 /* End without a message to the followers.  An Abort would end them; a connection that just closes
  * makes them look for the driver that leads. */
 static void end_silently(struct driver *d, char *text)

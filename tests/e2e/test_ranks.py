@@ -94,7 +94,7 @@ class Ranks(dp.Case):
         self.assert_exit(agent, STOPPED, r"SIGTERM: passed on to 2 processes")
 
     def test_started_with_signals_blocked(self):
-        """The program that starts a daemon may have blocked signals, and the daemon inherits that."""
+        """A daemon inherits the signals that the program which starts it has blocked."""
         numbers = {signal.SIGCHLD, signal.SIGTERM}
         signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
         try:

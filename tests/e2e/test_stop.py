@@ -103,8 +103,9 @@ class Stop(dp.Case):
         self.assertEqual(self.left_behind(), {})
 
     def test_local_follower_is_stopped_first(self):
-        """A batch system signals all processes at once.  A follower that has not begun to catch
-        signals ends before the driver gets its own: then the job was stopped, and has not failed."""
+        """A batch system signals all processes at once.  A follower that does not catch signals yet
+        ends before the driver gets its own: then the job was stopped, and has not failed.
+        """
         program = self.copied_driver()
         for number, status in ((signal.SIGTERM, STOPPED), (signal.SIGKILL, FAILED)):
             with open(self.path("bin/dpfollower"), "w", encoding="ascii") as file:

@@ -283,22 +283,26 @@ static void after_welcome(void **state)
     assert_ends(&r, STATUS_STOPPED, 0, "stopped by SIGTERM");
 }
 
+static void abort_it(struct rig *r, int64_t generation, Wire__Abort a)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    m.generation = generation;
+    m.body_case = WIRE__CONTROL__BODY_ABORT;
+    m.abort = &a;
+    rig_message(r, 0, &m);
+}
+
 /* A second signal to the driver ends the job at once, and is no failure of the followers. */
 static void it_is_stopped_with_its_driver(void **state)
 {
     struct rig r;
-    Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Abort a = WIRE__ABORT__INIT;
     char text[] = "stopped at once by SIGTERM";
-
     (void)state;
     a.text = text;
     a.stopped = 1;
-    m.generation = 1;
-    m.body_case = WIRE__CONTROL__BODY_ABORT;
-    m.abort = &a;
     go_to(&r, TRAIN);
-    rig_message(&r, 0, &m);
+    abort_it(&r, 1, a);
     assert_int_equal(r.n_aborts, 1);
     assert_ends(&r, STATUS_STOPPED, (int)RETRY_SOON, text);
 }
@@ -335,15 +339,11 @@ static void it_leaves_at_the_end_of_a_step(void **state)
 
 static void pause_it(struct rig *r, int64_t generation)
 {
-    Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Abort a = WIRE__ABORT__INIT;
     char text[] = "rank 2 (hostC) was lost";
     a.text = text;
     a.recover = 1;
-    m.generation = generation;
-    m.body_case = WIRE__CONTROL__BODY_ABORT;
-    m.abort = &a;
-    rig_message(r, 0, &m);
+    abort_it(r, generation, a);
 }
 
 /* When another rank is lost, a follower keeps its state, forgets what ran, and obeys the next
