@@ -1,5 +1,5 @@
-/* Fuzz target: the input is a stranger's bytes to a driver's port, or to a follower that takes the
- * stranger for a driver; see feed.h. */
+/* Fuzz target: the input is a stranger's bytes to a driver's or a standby's port, or to a follower
+ * or a standby that takes the stranger for a driver; see feed.h. */
 #include <stddef.h>
 #include <stdint.h>
 

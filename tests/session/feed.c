@@ -1,5 +1,5 @@
-/* feed - a driver or a follower takes the bytes of one peer: they are cut into frames and unpacked
- * as the daemons do it, and an engine answers each command at once. */
+/* feed - a driver, a follower or a standby takes the bytes of one peer: they are cut into frames
+ * and unpacked as the daemons do it, and an engine answers each command at once. */
 #include "feed.h"
 
 #include <stdlib.h>
@@ -9,8 +9,10 @@
 #include "base/util.h"
 #include "session/driver.h"
 #include "session/follower.h"
+#include "session/standby.h"
 
 enum { MS = 1000000 };
+enum { TO_DRIVER, TO_FOLLOWER }; /* connections, by the peer */
 
 static const char *const tensor_names[] = {"conv1.weight", "conv1.bias", "fc.weight"};
 
@@ -69,16 +71,18 @@ static struct report *answer(const struct cmd *c)
 }
 
 struct feed {
-    struct driver *d; /* one of the two */
+    struct driver *d; /* one of the three */
     struct follower *f;
+    struct standby *s;
     int64_t now;
-    int is_open;
+    int64_t conn;                 /* on which the bytes come */
+    int is_open[TO_FOLLOWER + 1]; /* by connection */
     struct feed_result *r;
 };
 
 static int next_action(struct feed *f, struct action *a)
 {
-    return f->d ? driver_next(f->d, a) : follower_next(f->f, a);
+    return f->d ? driver_next(f->d, a) : f->f ? follower_next(f->f, a) : standby_next(f->s, a);
 }
 
 static void drain(struct feed *f)
@@ -93,51 +97,57 @@ static void drain(struct feed *f)
             else
                 follower_report(f->f, f->now, r);
         } else if (a.kind == ACTION_SEND) {
-            ASSERT(f->is_open);
+            ASSERT(f->is_open[a.conn]);
         } else if (a.kind == ACTION_CLOSE) {
-            ASSERT(f->is_open);
-            f->is_open = 0;
+            ASSERT(f->is_open[a.conn]);
+            f->is_open[a.conn] = 0;
         } else if (a.kind == ACTION_EVENT) {
             f->r->n_epochs += a.event.kind == EVENT_EPOCH;
         } else if (a.kind == ACTION_FINISHED) {
             f->r->status = a.finished.status;
+            f->r->is_leader = a.finished.is_leader;
         }
         action_fini(&a);
     }
 }
 
 /* Seeds outlive a release: the version that they name is taken for this one.  Their reports are of
- * generation 1, so their Hello must not have been in a formation before. */
-static void adopt(Wire__Control *m)
+ * generation 1, so for a driver their Hello must not have been in a formation before. */
+static void adopt(const struct feed *f, Wire__Control *m)
 {
     if (m->body_case != WIRE__CONTROL__BODY_HELLO || !*m->hello->version)
         return;
-    m->hello->formed = m->hello->form_generation = 0;
+    if (f->d)
+        m->hello->formed = m->hello->form_generation = 0;
     free(m->hello->version);
     m->hello->version = strdup(DPTRAIN_VERSION);
 }
 
 static void take_message(struct feed *f, Wire__Control *m)
 {
-    adopt(m);
+    adopt(f, m);
     f->now += MS;
     f->r->n_messages++;
     if (f->d)
-        driver_message(f->d, f->now, 1, m);
-    else
+        driver_message(f->d, f->now, f->conn, m);
+    else if (f->f)
         follower_message(f->f, f->now, m);
+    else
+        standby_message(f->s, f->now, f->conn, m);
     drain(f);
 }
 
-static void close_conn(struct feed *f, const struct err *why)
+static void close_conn(struct feed *f, int64_t conn, const struct err *why)
 {
-    if (!f->is_open)
+    if (!f->is_open[conn])
         return;
-    f->is_open = 0;
+    f->is_open[conn] = 0;
     if (f->d)
-        driver_closed(f->d, f->now, 1, why);
-    else
+        driver_closed(f->d, f->now, conn, why);
+    else if (f->f)
         follower_closed(f->f, f->now, why);
+    else
+        standby_closed(f->s, f->now, conn, why);
     drain(f);
 }
 
@@ -151,38 +161,70 @@ static void take_bytes(struct feed *f, const uint8_t *data, size_t len)
 
     frame_reader_init(&r, FRAME_MAX);
     ASSERT(frame_reader_add(&r, data, len, &err) == 0);
-    while (f->is_open && (rc = frame_reader_next(&r, &body, &body_len, &err)) != 0) {
+    while (f->is_open[f->conn] && f->r->status < 0 &&
+           (rc = frame_reader_next(&r, &body, &body_len, &err)) != 0) {
         Wire__Control *m;
         if (rc < 0 || msg_unpack(body, body_len, &m, &err) < 0) {
-            close_conn(f, &err);
+            close_conn(f, f->conn, &err);
             break;
         }
         take_message(f, m);
         msg_free(m);
     }
     frame_reader_fini(&r);
-    f->r->was_closed = !f->is_open;
-    close_conn(f, NULL);
+    f->r->was_closed = !f->is_open[f->conn];
+    if (f->r->status < 0)
+        close_conn(f, f->conn, NULL);
 }
 
-/* Let time pass until the driver has ended, for at most two simulated minutes. */
+static int64_t deadline(const struct feed *f)
+{
+    return f->d ? driver_deadline(f->d) : f->f ? follower_deadline(f->f) : standby_deadline(f->s);
+}
+
+static void tick(struct feed *f)
+{
+    if (f->d)
+        driver_tick(f->d, f->now);
+    else if (f->f)
+        follower_tick(f->f, f->now);
+    else
+        standby_tick(f->s, f->now);
+    drain(f);
+}
+
+/* Let time pass until the session has ended, for at most two simulated minutes. */
 static void run_out(struct feed *f)
 {
     for (int i = 0; i < 2000 && f->r->status < 0; i++) {
-        int64_t due = f->d ? driver_deadline(f->d) : follower_deadline(f->f);
+        int64_t due = deadline(f);
         f->now = due > f->now ? due : f->now + MS;
-        if (f->d)
-            driver_tick(f->d, f->now);
-        else
-            follower_tick(f->f, f->now);
-        drain(f);
+        tick(f);
     }
     ASSERT(f->r->status >= 0); /* no session waits for ever */
 }
 
+/* A standby that lost its driver gives up after Welcome.driver_timeout_ms: a minute, as lose_driver
+ * says, or what the bytes say.  One that never had a driver looks for it until it is stopped. */
+static void run_out_standby(struct feed *f)
+{
+    const int n = f->conn == TO_DRIVER ? 8 : 300; /* of 250 ms each */
+
+    for (int i = 0; i < n && f->r->status < 0 && deadline(f) < INT64_MAX; i++) {
+        f->now = max_i64(f->now + MS, deadline(f));
+        tick(f);
+    }
+    if (f->r->status < 0) {
+        ASSERT(f->conn == TO_DRIVER);
+        standby_stop(f->s, f->now, "the operator");
+        drain(f);
+    }
+    ASSERT(f->r->status >= 0);
+}
+
 void feed_driver(const uint8_t *data, size_t len, struct feed_result *out)
 {
-    struct feed f = {.now = MS, .is_open = 1, .r = out};
+    struct feed f = {.now = MS, .conn = TO_FOLLOWER, .is_open = {[TO_FOLLOWER] = 1}, .r = out};
     *out = (struct feed_result){.status = -1};
     f.d = driver_new(&(struct driver_options){.n_ranks = 2,
                                               .job = "name: x",
@@ -200,7 +242,7 @@ void feed_driver(const uint8_t *data, size_t len, struct feed_result *out)
                                                                         10000, 10000, 10000}}},
                      f.now);
     driver_start(f.d, f.now);
-    driver_connected(f.d, f.now, 1, "10.0.0.7", "10.0.0.1", "10.0.0.7:4711");
+    driver_connected(f.d, f.now, TO_FOLLOWER, "10.0.0.7", "10.0.0.1", "10.0.0.7:4711");
     drain(&f);
     take_bytes(&f, data, len);
     run_out(&f);
@@ -210,7 +252,7 @@ void feed_driver(const uint8_t *data, size_t len, struct feed_result *out)
 void feed_follower(const uint8_t *data, size_t len, struct feed_result *out)
 {
     static const char *const backends[] = {"cpu"};
-    struct feed f = {.now = MS, .is_open = 1, .r = out};
+    struct feed f = {.now = MS, .conn = TO_DRIVER, .is_open = {[TO_DRIVER] = 1}, .r = out};
     *out = (struct feed_result){.status = -1};
     f.f = follower_new(&(struct follower_options){.rank = -1,
                                                   .host = "host1",
@@ -226,9 +268,82 @@ void feed_follower(const uint8_t *data, size_t len, struct feed_result *out)
     follower_free(f.f);
 }
 
+/* ---- standby ---- */
+
+static void connect_driver(struct feed *f)
+{
+    f->is_open[TO_DRIVER] = 1;
+    standby_connected(f->s, f->now);
+    drain(f);
+}
+
+/* What the driver of the samples' run says: it welcomes the standby, and formation 7 begins, of
+ * three ranks.  Then the driver is lost. */
+static void lose_driver(struct feed *f)
+{
+    char device[] = "cpu", host[] = "h0", at[] = "10.0.0.9:7001", run[] = "5f2c9a0b77e14d38";
+    char id[] = "77aa";
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Welcome w = WIRE__WELCOME__INIT;
+    Wire__Voters v = WIRE__VOTERS__INIT;
+
+    w.job = (ProtobufCBinaryData){7, (uint8_t *)(uintptr_t) "name: x"};
+    w.n_ranks = 3;
+    w.device = device;
+    w.host = host;
+    w.heartbeat_ms = 1000;
+    w.heartbeat_timeout_ms = 5000;
+    w.run = run;
+    w.term = 3;
+    w.driver_timeout_ms = 60000;
+    w.standby = at;
+    m.body_case = WIRE__CONTROL__BODY_WELCOME;
+    m.welcome = &w;
+    standby_message(f->s, f->now, TO_DRIVER, &m);
+    drain(f);
+    v.term = 3;
+    v.generation = v.formed = 7;
+    v.n_ranks = 3;
+    v.standby = id;
+    m.body_case = WIRE__CONTROL__BODY_VOTERS;
+    m.voters = &v;
+    standby_message(f->s, f->now, TO_DRIVER, &m);
+    drain(f);
+    close_conn(f, TO_DRIVER, NULL);
+}
+
+void feed_standby(const uint8_t *data, size_t len, int is_driver, struct feed_result *out)
+{
+    struct feed f = {.now = MS, .conn = is_driver ? TO_DRIVER : TO_FOLLOWER, .r = out};
+    struct buf text = {0};
+
+    *out = (struct feed_result){.status = -1};
+    f.s = standby_new(&(struct standby_options){.id = "77aa",
+                                                .port = 7001,
+                                                .host = "host9",
+                                                .host_id = "other",
+                                                .device = "cpu",
+                                                .driver = "10.0.0.1:7000"},
+                      f.now);
+    drain(&f);
+    connect_driver(&f);
+    if (!is_driver)
+        lose_driver(&f);
+    f.is_open[f.conn] = 1;
+    take_bytes(&f, data, len);
+    standby_describe(f.s, f.now, &text);
+    ASSERT(text.len > 0);
+    run_out_standby(&f);
+    ASSERT(!out->is_leader || standby_holds(f.s, f.conn));
+    buf_fini(&text);
+    standby_free(f.s);
+}
+
 void feed_all(const uint8_t *data, size_t len)
 {
     struct feed_result r;
     feed_driver(data, len, &r);
     feed_follower(data, len, &r);
+    feed_standby(data, len, 1, &r);
+    feed_standby(data, len, 0, &r);
 }

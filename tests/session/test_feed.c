@@ -7,6 +7,7 @@
 
 static const int from_follower[] = {0, 1, 2, 3, 4, 5, 6, 7};
 static const int from_driver[] = {10, 12, 13, 4, 14, 15, 16, 18};
+static const int to_standby[] = {10, 25, 4, 18};
 
 static void conversation(struct buf *b, const int *samples, size_t n)
 {
@@ -41,6 +42,27 @@ static void conversations_reach_their_end(void **state)
     buf_fini(&b);
 }
 
+/* It joins its driver, and then ends with the job; or a follower that lost its driver makes it
+ * lead. */
+static void a_standby_joins_or_leads(void **state)
+{
+    struct buf b = {0};
+    struct feed_result r;
+    (void)state;
+    conversation(&b, to_standby, ARRAY_LEN(to_standby));
+    feed_standby(b.data, b.len, 1, &r);
+    assert_int_equal(r.n_messages, 4);
+    assert_int_equal(r.status, 4); /* the sample's Stop: by a signal */
+    assert_false(r.is_leader);
+    buf_clear(&b);
+    conversation(&b, from_follower, 1);
+    feed_standby(b.data, b.len, 0, &r);
+    assert_int_equal(r.n_messages, 1);
+    assert_int_equal(r.status, 0);
+    assert_true(r.is_leader);
+    buf_fini(&b);
+}
+
 static void damaged_conversations_end_too(void **state)
 {
     struct buf b = {0};
@@ -69,6 +91,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conversations_reach_their_end),
+        cmocka_unit_test(a_standby_joins_or_leads),
         cmocka_unit_test(damaged_conversations_end_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -50,21 +50,39 @@ static int save_text(const char *dir, const char *name, const char *text)
     return rc;
 }
 
+/* The sample alone; another one of its kind may have come before it. */
+static int save_sample(const char *dir, int sample, const Wire__Control *m)
+{
+    struct arena a;
+    Wire__Control other;
+    char name[64];
+    int n = 1;
+
+    arena_init(&a);
+    for (int i = 0; i < sample && sample_make(&a, i, &other); i++)
+        n += other.body_case == m->body_case;
+    arena_fini(&a);
+    snprintf(name, sizeof(name), n > 1 ? "%s-%d" : "%s", msg_name(m), n);
+    return save_all(dir, name, &sample, 1);
+}
+
 int main(int argc, char **argv)
 {
     static const int from_follower[] = {0, 1, 2, 3, 4, 5, 6, 7};
     static const int from_driver[] = {10, 12, 13, 4, 14, 15, 16, 18};
+    static const int to_standby[] = {10, 25, 4, 18};
     struct arena a;
     Wire__Control m;
     int rc = argc != 2;
 
     arena_init(&a);
     for (int i = 0; rc == 0 && sample_make(&a, i, &m); i++)
-        rc = save_all(argv[1], msg_name(&m), &i, 1);
+        rc = save_sample(argv[1], i, &m);
     arena_fini(&a);
     if (rc == 0)
         rc = save_all(argv[1], "conversation-follower", from_follower, ARRAY_LEN(from_follower)) ||
              save_all(argv[1], "conversation-driver", from_driver, ARRAY_LEN(from_driver)) ||
+             save_all(argv[1], "conversation-standby", to_standby, ARRAY_LEN(to_standby)) ||
              save_text(argv[1], "http", "GET / HTTP/1.1\r\nHost: driver\r\n\r\n") ||
              save_text(argv[1], "tls", "\x16\x03\x01\x02");
     if (rc)
