@@ -1,17 +1,100 @@
-/* Fuzz target: the input is a picture, or, with a first byte of 't', the tar archive after it.  A
- * picture is refused, or a square of it is there; an archive is refused, or each of its members
- * lies within it. */
+/* Fuzz target: the input is a picture or a tar archive.  A picture alone is refused, or a square of
+ * it is there.  A data set of one picture, or of an archive, is refused, or each of its samples is
+ * there, with a class among the classes, or is left out.
+ *
+ * The input begins with two bytes: the kind (enum kind, else PICTURE), and flags: MENDS ... */
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <zlib.h>
 
+#include "../data/open_set.h"
+#include "base/log.h"
 #include "data/picture.h"
 #include "data/tar.h"
 #include "input.h"
 
-enum { SIZE = 16, MOST_PIXELS = 1 << 20 }; /* larger ones are legal, and take long */
+enum kind { PICTURE = 'p', FOLDER = 'f', ARCHIVE = 't' };
+
+enum {
+    MENDS = 1, /* the checksums of PNG chunks, or of the archive's headers, are made right */
+    SKIPS = 2, /* a picture that cannot be decoded is left out */
+    DRAWS = 4,
+    NORMALIZES = 8,
+    VALIDATES = 16,
+    IGNORES = 32, /* the job ignores class 1 */
+    HEADER = 2,
+};
+
+/* Larger ones are legal, and take long: of a picture alone, and in a data set. */
+enum { MOST_PIXELS = 1 << 20, MOST_SET_PIXELS = 1 << 14 };
+enum { SIZE = 16, SET_SIZE = 8, BLOCK = 512 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static int flags;
+
+/* ---- checksums ---- */
+
+static uint32_t big_endian(const uint8_t *p)
+{
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+/* A PNG file: 8 bytes, then chunks of a length, 4 letters, the content, and its checksum. */
+static void mend_png(uint8_t *data, size_t size)
+{
+    for (size_t at = 8, n; at + 12 <= size; at += 12 + n) {
+        uint32_t sum;
+
+        n = big_endian(data + at);
+        if (n > size - at - 12)
+            break;
+        sum = (uint32_t)crc32(0, data + at + 4, (uInt)n + 4);
+        for (int i = 0; i < 4; i++)
+            data[at + 8 + n + (size_t)i] = (uint8_t)(sum >> (24 - 8 * i));
+    }
+}
+
+static void mend_tar(uint8_t *data, size_t size)
+{
+    static const uint8_t empty[BLOCK];
+
+    for (size_t at = 0, n; at + BLOCK <= size && memcmp(data + at, empty, BLOCK) != 0; at += n) {
+        uint8_t *p = data + at;
+        char text[13] = "", sum_text[8];
+        unsigned sum = 0;
+
+        memset(p + 148, ' ', 8);
+        for (int i = 0; i < BLOCK; i++)
+            sum += p[i];
+        snprintf(sum_text, sizeof sum_text, "%06o", sum & 0777777);
+        memcpy(p + 148, sum_text, 7);
+        memcpy(text, p + 124, 12);
+        n = (size_t)strtoull(text, NULL, 8);
+        if (n > size)
+            break;
+        n = BLOCK + (n + BLOCK - 1) / BLOCK * BLOCK;
+    }
+}
+
+/* ---- a picture ---- */
+
+static int is_small(const uint8_t *data, size_t size, int64_t most)
+{
+    struct picture *p;
+    struct err err;
+    int64_t width = 0, height = 0;
+
+    if (picture_open(&p, data, size, &err) == 0) {
+        picture_size(p, &width, &height);
+        picture_close(p);
+    }
+    return width * height <= most;
+}
 
 static void read_picture(const uint8_t *data, size_t size)
 {
@@ -37,25 +120,162 @@ static void read_picture(const uint8_t *data, size_t size)
     picture_close(p);
 }
 
-static void read_archive(const uint8_t *data, size_t size)
+/* ---- the folder of a data set ---- */
+
+/* Class folders and a shard, whose files hold the input. */
+static char root[] = "/tmp/fuzz_images.XXXXXX";
+static const char *const inside[] = {"/classes", "/classes/one", "/classes/one/in", "/classes/two",
+                                     "/shards"};
+static const char *const pictures[] = {"/classes/one/a.jpg", "/classes/one/in/a.png",
+                                       "/classes/two/b.png"};
+static const char archive[] = "/shards/a.tar";
+
+static char *path_of(const char *name)
+{
+    static char path[sizeof root + 32];
+
+    snprintf(path, sizeof path, "%s%s", root, name);
+    return path;
+}
+
+static void clean_up(void)
+{
+    for (size_t i = 0; i < ARRAY_LEN(pictures); i++)
+        unlink(path_of(pictures[i]));
+    unlink(path_of(archive));
+    for (size_t i = ARRAY_LEN(inside); i-- > 0;)
+        rmdir(path_of(inside[i]));
+    rmdir(root);
+}
+
+static void make_folder(void)
+{
+    ASSERT(mkdtemp(root));
+    for (size_t i = 0; i < ARRAY_LEN(inside); i++)
+        ASSERT(mkdir(path_of(inside[i]), 0700) == 0);
+    atexit(clean_up);
+    log_init("fuzz", LOG_TEXT, LOG_ERROR);
+}
+
+static void write_file(const char *name, const uint8_t *data, size_t size)
+{
+    const int fd = open(path_of(name), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+    ASSERT(fd >= 0 && write(fd, data, size) == (ssize_t)size);
+    close(fd);
+}
+
+/* ---- a data set ---- */
+
+/* A sample that was left out is black. */
+static void check_sample(const struct dataset *ds, void *const *field)
+{
+    const int32_t label = *(int32_t *)field[1];
+    const float *x = field[0];
+
+    ASSERT(label >= 0 || (label == SAMPLE_IGNORED && flags & (SKIPS | IGNORES)));
+    ASSERT(label < ds->spec.field[1].n_classes && !(flags & IGNORES && label == 1));
+    ASSERT(ds->leaves_out == ((flags & SKIPS) && !(flags & IGNORES)));
+    for (int i = 0; i < SET_SIZE * SET_SIZE * PICTURE_CHANNELS; i++) {
+        if (!(flags & NORMALIZES))
+            ASSERT(x[i] >= 0 && x[i] <= 1);
+        if (label < 0 && ds->leaves_out)
+            ASSERT(x[i] == (flags & NORMALIZES ? -0.25F : 0));
+    }
+}
+
+/* Without SKIPS, a picture that cannot be decoded is an error that names it. */
+static int is_whole(const struct dataset *ds)
+{
+    void *to[SAMPLE_MAX_FIELDS];
+    struct err err = {0};
+    int rc = dataset_alloc(ds, 1, to, "a sample", &err);
+
+    ASSERT(rc == 0);
+    for (int64_t i = 0; rc == 0 && i < ds->n_samples; i++)
+        rc = dataset_gather(ds, &i, 1, to, &err);
+    ASSERT(rc == 0 || (rc == ERR_CORRUPT && !(flags & SKIPS) && strstr(err.msg, root)));
+    free(to[0]);
+    return rc == 0;
+}
+
+static void open_folder(const char *name)
+{
+    static const int64_t ignored = 1;
+    const struct dataset_request request = {.purpose = flags & VALIDATES ? DATASET_VALIDATION
+                                                                         : DATASET_TRAIN,
+                                            .ignored = flags & IGNORES ? &ignored : NULL};
+    const char *const draws = flags & DRAWS ? "true" : "false";
+    const struct setting settings[] = {
+        {"data.path", root},
+        {"data.train", name},
+        {"data.validation", name},
+        {"data.size", "8"},
+        {"data.resize", "9"},
+        {"data.on_corrupt", flags & SKIPS ? "skip" : "fail"},
+        {"data.augment.random_resized_crop", draws},
+        {"data.augment.flip", draws},
+        {"data.normalize.mean", flags & NORMALIZES ? "[0.25, 0.25, 0.25]" : "[]"},
+        {NULL}};
+    struct dataset *ds = NULL;
+    struct err err = {0};
+
+    if (open_set(&ds, &format_images, settings, &request, &err) < 0)
+        ASSERT(err.msg[0]);
+    else if (is_whole(ds))
+        input_samples(ds, check_sample);
+    dataset_close(ds);
+}
+
+/* Each member of an archive lies within it.  1: none is a large picture. */
+static int read_archive(const uint8_t *data, size_t size)
 {
     const int fd = input_file(data, size);
     struct tar t = {.fd = fd, .path = "archive", .n_bytes = (int64_t)size};
     struct tar_member m;
     struct err err = {0};
+    int are_small = 1;
 
     while (tar_next(&t, &m, &err) == 0) {
         ASSERT(strlen(m.name) < TAR_NAME_BYTES);
         ASSERT(m.n_bytes >= 0 && m.offset >= 0 && m.offset + m.n_bytes <= (int64_t)size);
+        are_small &= is_small(data + m.offset, (size_t)m.n_bytes, MOST_SET_PIXELS);
     }
     tar_close(&t);
+    return are_small;
+}
+
+static void run(int kind, uint8_t *data, size_t size)
+{
+    if (flags & MENDS)
+        (kind == ARCHIVE ? mend_tar : mend_png)(data, size);
+    if (kind == ARCHIVE && read_archive(data, size)) {
+        write_file(archive, data, size);
+        open_folder("shards");
+    } else if (kind == FOLDER && is_small(data, size, MOST_SET_PIXELS)) {
+        for (size_t i = 0; i < ARRAY_LEN(pictures); i++)
+            write_file(pictures[i], data, size);
+        open_folder("classes");
+    } else if (kind != FOLDER && kind != ARCHIVE) {
+        read_picture(data, size);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (size > 0 && data[0] == 't')
-        read_archive(data + 1, size - 1);
-    else
-        read_picture(data, size);
+    static int is_made;
+    uint8_t *copy;
+
+    if (size < HEADER)
+        return 0;
+    if (!is_made)
+        make_folder();
+    is_made = 1;
+    flags = data[1];
+    copy = malloc(size - HEADER + !(size - HEADER)); /* its own block, for ASan */
+    ASSERT(copy);
+    memcpy(copy, data + HEADER, size - HEADER);
+    run(data[0], copy, size - HEADER);
+    free(copy);
     return 0;
 }

@@ -25,7 +25,7 @@ static char *get(const char *name)
     return NULL;
 }
 
-static void check(const struct launch *l)
+static void check(struct launch *l)
 {
     char said[LAUNCH_TEXT];
 
@@ -34,6 +34,8 @@ static void check(const struct launch *l)
     ASSERT(!l->rank_from || !l->n_ranks_from || l->rank < l->n_ranks);
     ASSERT(!l->port_from || (l->port > 0 && l->port < 65536));
     ASSERT(!l->host_from || (l->host[0] && strlen(l->host) < sizeof l->host));
+    ASSERT(!l->local_rank_from || (l->local_rank >= 0 && l->local_rank < MSG_MAX_RANKS));
+    l->is_task = l->rank & 1;
     launch_describe(l, said);
     ASSERT(!said[0] == !(l->rank_from || l->n_ranks_from || l->port_from || l->host_from ||
                          l->local_rank_from));

@@ -1,5 +1,11 @@
-/* Fuzz target: the input is a .npy file, taken as features and as targets.  It is refused, or every
- * sample is there and its classes are within their number, or ignored. */
+/* Fuzz target: the input is the .npy file of the features and that of the targets, or one file for
+ * both.  They are refused, or every sample is there, and its target is as the request wants it: a
+ * class within the number of classes or an ignored one, or a number from 0 to 1.
+ *
+ * The input begins with a header of five bytes:
+ *     0  flags: SHARES ...
+ *     1  the label that the job ignores, 16 bits, little-endian; with IGNORES
+ *     3  bytes of the first file, 16 bits, little-endian; with TWO.  The others are the second. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -8,33 +14,86 @@
 #include "../data/open_set.h"
 #include "input.h"
 
+enum {
+    SHARES = 1,    /* real targets are from 0 to 1 */
+    IGNORES = 2,   /* the job ignores a label */
+    VALIDATES = 4, /* the files are the validation set; the training set's targets are the first */
+    TWO = 8,       /* there are two files */
+    NORMALIZES = 16, /* the features have a mean and a standard deviation */
+    HEADER = 5,
+};
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void check_classes(const struct dataset *ds, void *const *field)
+static struct dataset_request request;
+static int64_t ignored;
+
+static void check_class(int32_t class, int64_t n_classes)
+{
+    if (request.ignored)
+        ASSERT(class != ignored || class == SAMPLE_IGNORED);
+    ASSERT(class == SAMPLE_IGNORED || (class >= 0 && class < n_classes));
+}
+
+static void check_target(const struct dataset *ds, void *const *field)
 {
     const struct sample_field *y = &ds->spec.field[1];
+    const int32_t *class = field[1];
+    const float *real = field[1];
 
-    for (int64_t k = 0; y->role == SAMPLE_CLASS && k < shape_elements(&y->shape); k++) {
-        const int32_t class = ((int32_t *)field[1])[k];
-
-        ASSERT(class == SAMPLE_IGNORED || (class >= 0 && class < y->n_classes));
+    for (int64_t k = 0; k < shape_elements(&y->shape); k++) {
+        if (y->role == SAMPLE_CLASS)
+            check_class(class[k], y -> n_classes);
+        else if (request.targets_are_shares)
+            ASSERT(real[k] >= 0 && real[k] <= 1);
     }
+}
+
+static void open_files(int x, int y, int how)
+{
+    struct dataset *ds = NULL;
+    struct err err = {0};
+    char names[40], others[40];
+    const struct setting settings[] = {{"data.path", "/proc/self/fd"},
+                                       {"data.train", how & VALIDATES ? others : names},
+                                       {"data.validation", names},
+                                       {"data.normalize.mean", how & NORMALIZES ? "[0.5]" : "[]"},
+                                       {"data.normalize.std", how & NORMALIZES ? "[2]" : "[]"},
+                                       {NULL}};
+    int rc;
+
+    snprintf(names, sizeof names, "%d, %d", x, y);
+    snprintf(others, sizeof others, "%d, %d", y, x);
+    rc = open_set(&ds, &format_npy, settings, &request, &err);
+    if (rc == 0)
+        input_samples(ds, check_target);
+    else
+        ASSERT(rc < 0 && err.msg[0]);
+    dataset_close(ds);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const struct dataset_request request = {.purpose = DATASET_TRAIN};
-    const int fd = input_file(data, size);
-    struct dataset *ds = NULL;
-    struct err err;
-    char names[40];
+    const int how = size > HEADER ? data[0] : 0;
+    size_t n_x;
+    int x, y;
 
-    snprintf(names, sizeof names, "%d, %d", fd, fd);
-    if (open_set(&ds, &format_npy,
-                 (struct setting[]){{"data.path", "/proc/self/fd"}, {"data.train", names}, {NULL}},
-                 &request, &err) == 0)
-        input_samples(ds, check_classes);
-    dataset_close(ds);
-    close(fd);
+    if (size <= HEADER)
+        return 0;
+    ignored = (int16_t)(data[1] | data[2] << 8);
+    request = (struct dataset_request){
+        .purpose = how & VALIDATES ? DATASET_VALIDATION : DATASET_TRAIN,
+        .ignored = how & IGNORES ? &ignored : NULL,
+        .targets_are_shares = how & SHARES,
+    };
+    n_x = size - HEADER;
+    if (how & TWO)
+        n_x = (size_t)min_i64(data[3] | data[4] << 8, (int64_t)n_x);
+    x = input_file(data + HEADER, n_x);
+    y = how & TWO ? input_file(data + HEADER + n_x, size - HEADER - n_x) : x;
+    open_files(x, y, how);
+    close(x);
+    if (y != x)
+        close(y);
     return 0;
 }
