@@ -199,7 +199,8 @@ int job_measure(struct job *job, struct err *err)
 {
     const enum normalize *source = job_field(job, "data.normalize.source");
     const struct dataset_request request = {.purpose = DATASET_TRAIN,
-                                            .seed = (uint64_t)job->train.seed};
+                                            .seed = (uint64_t)job->train.seed,
+                                            .ignored = &job->data.ignore_index};
     struct option_reals mean, std;
     struct dataset *ds;
     int rc;

@@ -462,6 +462,35 @@ static void test_use_data(void **state)
     job_free(demo);
 }
 
+/* The labels are 0 and -1, which the job ignores. */
+static void test_measure(void **state)
+{
+    static const char x[] =
+        "\x93NUMPY\x01\0\x3a\0{'descr': '|u1', 'fortran_order': False, 'shape': "
+        "(2, 1)}\n\2\4",
+                      y[] =
+                          "\x93NUMPY\x01\0\x38\0{'descr': '|i1', 'fortran_order': False, 'shape': "
+                          "(2,)}\n\0\xff";
+    char path[80];
+    const char *const sets[] = {"model.arch=mlp", "data.format=npy", path,
+                                "data.normalize.source=auto", "train.ignore_index=-1"};
+    const struct option_reals *mean, *std;
+    struct job *job;
+    struct err err;
+
+    (void)state;
+    write_job("x.npy", x, sizeof x - 1);
+    write_job("y.npy", y, sizeof y - 1);
+    snprintf(path, sizeof path, "data.path=%s", root);
+    job = load(NULL, sets, ARRAY_LEN(sets));
+    if (job_measure(job, &err) < 0)
+        fail_msg("%s", err.msg);
+    mean = job_field(job, "data.normalize.mean");
+    std = job_field(job, "data.normalize.std");
+    assert_true(mean->n == 1 && mean->v[0] == 3 && std->n == 1 && std->v[0] == 1);
+    job_free(job);
+}
+
 static void test_old_job_is_readable(void **state)
 {
     struct job *j = load(old_job, NULL, 0);
@@ -544,6 +573,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_demo),
         cmocka_unit_test(test_demo_rate),
         cmocka_unit_test(test_use_data),
+        cmocka_unit_test(test_measure),
         cmocka_unit_test(test_old_job_is_readable),
     };
 
