@@ -20,23 +20,26 @@
 #include "base/buf.h"
 #include "base/util.h"
 #include "ckpt/ckpt.h"
+#include "ckpt/owner.h"
+#include "scratch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum {
-    FIX_FILES = 1, /* state.json has the hashes of the two changed tensor files */
+    FIX_FILES = 1, /* state.json has the hashes of the changed tensor files */
     FIX_STATE = 2, /* state.json's own hash is right */
     NO_OLDER = 4,
     OLDER_IS_LINK = 8,
     FOLDER_FOR_FILE = 16, /* in the place of model.safetensors */
     LATEST = 32,          /* "latest" is a plain file */
     STRANGERS = 64,       /* other entries whose names begin alike */
+    OWNED = 128,          /* this process owns the run directory */
 };
 
-enum { MODEL, OPTIMIZER, STATE, N_FILES };
+enum { MODEL, OPTIMIZER, AVERAGE, STATE, N_FILES };
 
 static const char *const names[N_FILES] = {"model.safetensors", "optimizer.safetensors",
-                                           "state.json"};
+                                           "model_average.safetensors", "state.json"};
 
 static struct buf good[N_FILES]; /* made at the first input */
 static const struct ckpt_state good_at = {.step = 9,
@@ -104,15 +107,6 @@ static void remove_all(const char *path)
     rmdir(path);
 }
 
-static char *temporary(void)
-{
-    const char *in = getenv("TMPDIR");
-    char *path = xasprintf("%s/dptrain-fuzz-XXXXXX", in ? in : "/tmp");
-
-    ASSERT(mkdtemp(path));
-    return path;
-}
-
 /* ---- the good files ---- */
 
 static void make_good(void)
@@ -126,8 +120,10 @@ static void make_good(void)
                                    .model = model,
                                    .n_model = ARRAY_LEN(model),
                                    .optimizer = &optimizer,
-                                   .n_optimizer = 1};
-    char *run = temporary(), *path = NULL;
+                                   .n_optimizer = 1,
+                                   .average = model,
+                                   .n_average = 2};
+    char *run = scratch_folder(), *path = NULL;
     struct err err;
 
     ASSERT(ckpt_save(run, &c, 1, &path, &err) == 0);
@@ -161,7 +157,7 @@ static void cut_in(struct buf *b, size_t at, size_t gone, const void *data, size
 static void change(struct files *f, const uint8_t **at, const uint8_t *end)
 {
     const uint8_t *c = *at;
-    struct buf *b = &f->file[c[0] % N_FILES];
+    struct buf *b = &f->file[c[0] & 3];
     size_t where = (size_t)c[1] | (size_t)c[2] << 8, n = c[3];
 
     *at += 4;
@@ -200,8 +196,9 @@ static void fix_hashes(struct files *f, unsigned how)
     char *text;
 
     if (json_is_object(root)) {
-        for (int i = MODEL; i <= OPTIMIZER && (how & FIX_FILES); i++)
-            set_text(root, names[i], hash_of(f->file[i].data, f->file[i].len));
+        for (int i = MODEL; i <= AVERAGE && (how & FIX_FILES); i++)
+            if (i != AVERAGE || json_object_get(root, names[i]))
+                set_text(root, names[i], hash_of(f->file[i].data, f->file[i].len));
         if (how & FIX_STATE) {
             json_object_del(root, "hash");
             text = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS);
@@ -260,10 +257,11 @@ static void make_checkpoints(const char *folder, const struct files *f, unsigned
     free(newer);
 }
 
+/* arg: counts the warnings */
 static void warn(void *arg, const char *text)
 {
-    (void)arg;
     ASSERT(text[0]);
+    ++*(int *)arg;
 }
 
 static void read_tensors(const struct st_file *f)
@@ -289,10 +287,44 @@ static void check_loaded(const struct ckpt *c, const struct files *f, unsigned h
     ASSERT(c->state.step >= 0 && c->state.steps_per_epoch > 0 && c->state.epoch_samples >= 0);
     read_tensors(c->model);
     read_tensors(c->optimizer);
+    if (c->average)
+        read_tensors(c->average);
     if (is_newer && !((how & FIX_FILES) && (how & FIX_STATE)))
-        ASSERT(is_good(f, MODEL) && is_good(f, OPTIMIZER));
+        ASSERT(is_good(f, MODEL) && is_good(f, OPTIMIZER) && is_good(f, AVERAGE));
     if (!is_newer || !(how & FIX_STATE))
         ASSERT(!memcmp(&c->state, &good_at, sizeof good_at));
+}
+
+/* An owner sets damaged generations aside, so the next one that loads finds none; others leave all
+ * as it is. */
+static void check_again(const char *run, const struct ckpt *first, int n_damaged, unsigned how)
+{
+    struct ckpt *c;
+    struct err err;
+    int n = 0;
+
+    ASSERT(ckpt_load_latest(run, warn, &n, &c, &err) == 0);
+    ASSERT(!strcmp(c->path, first->path) && n == (how & OWNED ? 0 : n_damaged));
+    ckpt_close(c);
+}
+
+static void load(const char *run, const struct files *f, unsigned how)
+{
+    struct ckpt *c = NULL;
+    struct err err = {0};
+    int n_damaged = 0, rc;
+
+    if (how & OWNED)
+        ASSERT(owner_claim(run, 1, &err) == 0);
+    rc = ckpt_load_latest(run, warn, &n_damaged, &c, &err);
+    if (rc == 0) {
+        check_loaded(c, f, how);
+        check_again(run, c, n_damaged, how);
+    } else {
+        ASSERT(err.msg[0] && ((rc == ERR_IO && (how & NO_OLDER)) ||
+                              (rc == ERR_UNSUPPORTED && (how & FIX_STATE))));
+    }
+    ckpt_close(c);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -300,10 +332,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct files f = {0};
     const uint8_t *at = data + 1, *end = data + size;
     unsigned how = size ? data[0] : 0;
-    struct ckpt *c = NULL;
     char *run, *folder;
-    struct err err;
-    int rc;
 
     if (!good[STATE].len)
         make_good();
@@ -313,15 +342,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         change(&f, &at, end);
     if (how & (FIX_FILES | FIX_STATE))
         fix_hashes(&f, how);
-    run = temporary();
+    run = scratch_folder();
     folder = make_folder(run, "checkpoints");
     make_checkpoints(folder, &f, how);
-    rc = ckpt_load_latest(run, warn, NULL, &c, &err);
-    ASSERT(rc == 0 || (rc == ERR_IO && (how & NO_OLDER)) ||
-           (rc == ERR_UNSUPPORTED && (how & FIX_STATE)));
-    if (rc == 0)
-        check_loaded(c, &f, how);
-    ckpt_close(c);
+    load(run, &f, how);
     remove_all(run);
     for (int i = 0; i < N_FILES; i++)
         buf_fini(&f.file[i]);

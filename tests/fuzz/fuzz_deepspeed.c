@@ -8,15 +8,18 @@
 #include <unistd.h>
 
 #include "round_trip.h"
+#include "scratch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static char folder[] = "/tmp/fuzz_deepspeed.XXXXXX", path[sizeof folder + 16];
+static char *folder, *path;
 
 static void clean_up(void)
 {
     unlink(path);
     rmdir(folder);
+    free(path);
+    free(folder);
 }
 
 /* A job is read from a file whose name ends in .json. */
@@ -24,9 +27,9 @@ static void write_file(const uint8_t *text, size_t len)
 {
     FILE *f;
 
-    if (!path[0]) {
-        ASSERT(mkdtemp(folder));
-        snprintf(path, sizeof path, "%s/ds.json", folder);
+    if (!path) {
+        folder = scratch_folder();
+        path = xasprintf("%s/ds.json", folder);
         atexit(clean_up);
     }
     f = fopen(path, "wb");

@@ -16,6 +16,7 @@
 #include "data/picture.h"
 #include "data/tar.h"
 #include "input.h"
+#include "scratch.h"
 
 enum kind { PICTURE = 'p', FOLDER = 'f', ARCHIVE = 't' };
 
@@ -123,7 +124,7 @@ static void read_picture(const uint8_t *data, size_t size)
 /* ---- the folder of a data set ---- */
 
 /* Class folders and a shard, whose files hold the input. */
-static char root[] = "/tmp/fuzz_images.XXXXXX";
+static char *root;
 static const char *const inside[] = {"/classes", "/classes/one", "/classes/one/in", "/classes/two",
                                      "/shards"};
 static const char *const pictures[] = {"/classes/one/a.jpg", "/classes/one/in/a.png",
@@ -132,9 +133,9 @@ static const char archive[] = "/shards/a.tar";
 
 static char *path_of(const char *name)
 {
-    static char path[sizeof root + 32];
+    static char path[4096];
 
-    snprintf(path, sizeof path, "%s%s", root, name);
+    ASSERT(snprintf(path, sizeof path, "%s%s", root, name) < (int)sizeof path);
     return path;
 }
 
@@ -146,11 +147,12 @@ static void clean_up(void)
     for (size_t i = ARRAY_LEN(inside); i-- > 0;)
         rmdir(path_of(inside[i]));
     rmdir(root);
+    free(root);
 }
 
 static void make_folder(void)
 {
-    ASSERT(mkdtemp(root));
+    root = scratch_folder();
     for (size_t i = 0; i < ARRAY_LEN(inside); i++)
         ASSERT(mkdir(path_of(inside[i]), 0700) == 0);
     atexit(clean_up);

@@ -1,0 +1,25 @@
+/* scratch - a new folder for a fuzz target's files: in memory where there is such a place, because
+ * on a disk most of a target's time is waiting for it. */
+#ifndef TESTS_FUZZ_SCRATCH_H
+#define TESTS_FUZZ_SCRATCH_H
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+
+/* Its path, for free(). */
+static inline char *scratch_folder(void)
+{
+    const char *in = getenv("TMPDIR");
+    char *path;
+
+    if (!in)
+        in = access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp";
+    path = xasprintf("%s/dptrain-fuzz-XXXXXX", in);
+    ASSERT(mkdtemp(path));
+    return path;
+}
+
+#endif
