@@ -19,6 +19,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 #include "report/lines.h"
+#include "wire/msg.h"
 
 /* The size of the end that is read at first, and at most.  From one attempt to the next it grows by
  * the factor TIMES.  The numbers of lines before the end stay 0. */
@@ -30,9 +31,16 @@ struct scan {
     int has_form, has_epoch, has_validated, has_voters;
 };
 
+/* From 0 to `most`, whatever stands there. */
+static int64_t bounded(const json_t *o, const char *key, int64_t most)
+{
+    return min_i64(max_i64(0, json_integer_value(json_object_get(o, key))), most);
+}
+
+/* A count or a step: the sum of two does not overflow. */
 static int64_t number(const json_t *o, const char *key)
 {
-    return max_i64(0, json_integer_value(json_object_get(o, key)));
+    return bounded(o, key, (int64_t)1 << 62);
 }
 
 static int has_word(const char *line, size_t len, const char *word)
@@ -46,8 +54,8 @@ static void note_voters(struct scan *s, const json_t *o, const char *id)
     const char *text = json_string_value(json_object_get(o, id));
 
     if (!s->has_voters && text)
-        s->led.voters =
-            voters_of(number(o, "term"), number(o, "generation"), (int)number(o, "nranks"), text);
+        s->led.voters = voters_of(number(o, "term"), number(o, "generation"),
+                                  (int)bounded(o, "nranks", MSG_MAX_RANKS), text);
     s->has_voters = 1;
 }
 

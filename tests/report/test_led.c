@@ -6,6 +6,7 @@
 #include "folder.h"
 #include "report/injected.h"
 #include "report/led.h"
+#include "wire/msg.h"
 
 /* Faults on purpose that happened are found in old parts, too. */
 static void test_injected_in_old_parts(void **state)
@@ -66,6 +67,21 @@ static void test_led_of_a_finished_job(void **state)
                     "{\"event\":\"form\",\"generation\":2,\"step\":8}\n");
     led_read("e", &led);
     assert_false(led.is_done);
+}
+
+/* Numbers that no run reaches, as in a damaged file, leave room for the next one. */
+static void test_led_of_huge_numbers(void **state)
+{
+    struct led led;
+
+    (void)state;
+    write_text("e", "{\"event\":\"form\",\"generation\":9223372036854775807,"
+                    "\"step\":9223372036854775807,\"term\":-3,\"nranks\":4294967295,"
+                    "\"standby\":\"77aa\"}\n");
+    led_read("e", &led);
+    assert_true(led.generation == (int64_t)1 << 62 && led.step == (int64_t)1 << 62);
+    assert_int_equal(led.voters.n_ranks, MSG_MAX_RANKS);
+    assert_int_equal(led.voters.term, 0);
 }
 
 static char *repeat(char *at, int n, const char *line)
@@ -131,7 +147,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_injected_in_old_parts), CASE(test_led),
         CASE(test_led_of_a_finished_job), CASE(test_led_of_a_long_run),
-        CASE(test_led_goes_back_twice),
+        CASE(test_led_of_huge_numbers),   CASE(test_led_goes_back_twice),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
