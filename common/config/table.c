@@ -22,7 +22,8 @@ static size_t count_rows(const struct option_table *t)
     return n;
 }
 
-/* The list is made for each look-up, so most keys are told apart without reading them (FNV-1a). */
+/* The list is made for each look-up, so making it must not compare all keys with each other
+ * (FNV-1a). */
 static uint32_t key_hash(const char *key)
 {
     uint32_t h = 2166136261u;
@@ -32,13 +33,22 @@ static uint32_t key_hash(const char *key)
     return h;
 }
 
-/* The row with this key and hash, or NULL. */
+/* The first row with this key and hash, or NULL. */
 static const struct option_ref *find(const struct option_list *l, const char *key, uint32_t hash)
 {
-    for (size_t i = 0; i < l->n; i++)
-        if (l->ref[i].hash == hash && strcmp(l->ref[i].o->key, key) == 0)
-            return &l->ref[i];
+    for (size_t i = l->chain[hash % OPTION_CHAINS]; i > 0; i = l->ref[i - 1].next)
+        if (l->ref[i - 1].hash == hash && strcmp(l->ref[i - 1].o->key, key) == 0)
+            return &l->ref[i - 1];
     return NULL;
+}
+
+/* Find the row by its key from now on. */
+static void chain_row(struct option_list *l, size_t i)
+{
+    size_t *chain = &l->chain[l->ref[i].hash % OPTION_CHAINS];
+
+    l->ref[i].next = *chain;
+    *chain = i + 1;
 }
 
 static void add_rows(struct option_list *l, const struct option_part *p,
@@ -54,6 +64,8 @@ static void add_rows(struct option_list *l, const struct option_part *p,
                                            .first = same ? same->first : l->n,
                                            .hash = hash};
         ASSERT(!same || (group && same->group && same->part == p));
+        if (!same)
+            chain_row(l, l->n);
         l->n++;
     }
 }

@@ -36,11 +36,15 @@ struct option_ref {
     const struct option_group *group; /* the entry that brings the row; NULL: the job itself */
     size_t first;                     /* index of the first row with this key: its own or lower */
     uint32_t hash;                    /* of the key */
+    size_t next;                      /* first rows alone: the next one in its chain, as below */
 };
+
+enum { OPTION_CHAINS = 256 };
 
 struct option_list {
     struct option_ref *ref;
     size_t n;
+    size_t chain[OPTION_CHAINS]; /* by hash: 1 + the index of the first row of a key; 0: none */
 };
 
 void table_init(struct option_list *l, const struct option_table *t);
