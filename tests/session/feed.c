@@ -12,7 +12,11 @@
 #include "session/standby.h"
 
 enum { MS = 1000000 };
-enum { TO_DRIVER, TO_FOLLOWER }; /* connections, by the peer */
+enum {
+    TO_DRIVER,
+    TO_FOLLOWER
+}; /* connections, by the peer; further followers have later numbers */
+enum { MOST_CONNS = 6 };
 
 static const char *const tensor_names[] = {"conv1.weight", "conv1.bias", "fc.weight"};
 
@@ -75,14 +79,25 @@ struct feed {
     struct follower *f;
     struct standby *s;
     int64_t now;
-    int64_t conn;                 /* on which the bytes come */
-    int is_open[TO_FOLLOWER + 1]; /* by connection */
+    int64_t conn;            /* on which the bytes come */
+    int is_open[MOST_CONNS]; /* by connection */
+    int is_seeking;          /* it wants to connect with its driver again */
     struct feed_result *r;
 };
 
 static int next_action(struct feed *f, struct action *a)
 {
     return f->d ? driver_next(f->d, a) : f->f ? follower_next(f->f, a) : standby_next(f->s, a);
+}
+
+static void hand_ring(struct feed *f)
+{
+    const struct collective c = {.number = 1, .step = 4, .bucket = -1, .n_bytes = 8};
+
+    if (f->d)
+        driver_ring(f->d, f->now, &c, 1);
+    else
+        follower_ring(f->f, f->now, &c, 1);
 }
 
 static void drain(struct feed *f)
@@ -101,6 +116,10 @@ static void drain(struct feed *f)
         } else if (a.kind == ACTION_CLOSE) {
             ASSERT(f->is_open[a.conn]);
             f->is_open[a.conn] = 0;
+        } else if (a.kind == ACTION_RING) {
+            hand_ring(f);
+        } else if (a.kind == ACTION_SEEK) {
+            f->is_seeking = 1;
         } else if (a.kind == ACTION_EVENT) {
             f->r->n_epochs += a.event.kind == EVENT_EPOCH;
         } else if (a.kind == ACTION_FINISHED) {
@@ -111,13 +130,68 @@ static void drain(struct feed *f)
     }
 }
 
+/* ---- connections ---- */
+
+static const struct follower_options *follower_options(void)
+{
+    static const char *const backends[] = {"cpu"};
+    static const struct follower_options o = {.rank = -1,
+                                              .host = "host1",
+                                              .host_id = "shared",
+                                              .device = "auto",
+                                              .backends = backends,
+                                              .n_backends = 1,
+                                              .driver = "10.0.0.1:7000",
+                                              .keeps_state = 1};
+    return &o;
+}
+
+/* The peer comes again after its connection was closed: as another follower, or as the driver that
+ * is sought.  0: it does not. */
+static int connect_again(struct feed *f)
+{
+    if (f->r->status >= 0 || (f->conn == TO_DRIVER && !f->is_seeking) ||
+        (f->conn != TO_DRIVER && f->conn + 1 == MOST_CONNS))
+        return 0;
+    f->is_seeking = 0;
+    f->conn += f->conn != TO_DRIVER;
+    f->is_open[f->conn] = 1;
+    if (f->d)
+        driver_connected(f->d, f->now, f->conn, "10.0.0.8", "10.0.0.1", "10.0.0.8:4712");
+    else if (f->f)
+        follower_connected(f->f, follower_options(), f->now);
+    else if (f->conn == TO_DRIVER)
+        standby_connected(f->s, f->now);
+    drain(f);
+    return f->is_open[f->conn];
+}
+
+static void close_conn(struct feed *f, int64_t conn, const struct err *why)
+{
+    if (!f->is_open[conn])
+        return;
+    f->is_open[conn] = 0;
+    if (f->d)
+        driver_closed(f->d, f->now, conn, why);
+    else if (f->f)
+        follower_closed(f->f, f->now, why);
+    else
+        standby_closed(f->s, f->now, conn, why);
+    drain(f);
+}
+
+/* ---- bytes ---- */
+
 /* Seeds outlive a release: the version that they name is taken for this one.  Their reports are of
- * generation 1, so for a driver their Hello must not have been in a formation before. */
+ * generation 1, so for a driver the Hello of its first follower must not have been in a formation
+ * before.  No session keeps its state for long. */
 static void adopt(const struct feed *f, Wire__Control *m)
 {
+    if (m->body_case == WIRE__CONTROL__BODY_WELCOME)
+        m->welcome->driver_timeout_ms = min_i64(m->welcome->driver_timeout_ms, 3000);
     if (m->body_case != WIRE__CONTROL__BODY_HELLO || !*m->hello->version)
         return;
-    if (f->d)
+    if (f->d && f->conn == TO_FOLLOWER)
         m->hello->formed = m->hello->form_generation = 0;
     free(m->hello->version);
     m->hello->version = strdup(DPTRAIN_VERSION);
@@ -137,40 +211,32 @@ static void take_message(struct feed *f, Wire__Control *m)
     drain(f);
 }
 
-static void close_conn(struct feed *f, int64_t conn, const struct err *why)
-{
-    if (!f->is_open[conn])
-        return;
-    f->is_open[conn] = 0;
-    if (f->d)
-        driver_closed(f->d, f->now, conn, why);
-    else if (f->f)
-        follower_closed(f->f, f->now, why);
-    else
-        standby_closed(f->s, f->now, conn, why);
-    drain(f);
-}
-
+/* A body of one byte 0, which is no message, says that the connection is lost; any other body that
+ * is no message ends it.  The messages after it come on the next connection. */
 static void take_bytes(struct feed *f, const uint8_t *data, size_t len)
 {
     struct frame_reader r;
     struct err err;
     const uint8_t *body;
     size_t body_len;
-    int rc;
+    int rc = 0;
 
     frame_reader_init(&r, FRAME_MAX);
     ASSERT(frame_reader_add(&r, data, len, &err) == 0);
-    while (f->is_open[f->conn] && f->r->status < 0 &&
-           (rc = frame_reader_next(&r, &body, &body_len, &err)) != 0) {
+    while (f->r->status < 0 && (f->is_open[f->conn] || connect_again(f)) &&
+           (rc = frame_reader_next(&r, &body, &body_len, &err)) > 0) {
         Wire__Control *m;
-        if (rc < 0 || msg_unpack(body, body_len, &m, &err) < 0) {
+        if (body_len == 1 && body[0] == 0) {
+            close_conn(f, f->conn, NULL);
+        } else if (msg_unpack(body, body_len, &m, &err) == 0) {
+            take_message(f, m);
+            msg_free(m);
+        } else {
             close_conn(f, f->conn, &err);
-            break;
         }
-        take_message(f, m);
-        msg_free(m);
     }
+    if (rc < 0 && f->r->status < 0)
+        close_conn(f, f->conn, &err);
     frame_reader_fini(&r);
     f->r->was_closed = !f->is_open[f->conn];
     if (f->r->status < 0)
@@ -193,34 +259,24 @@ static void tick(struct feed *f)
     drain(f);
 }
 
-/* Let time pass until the session has ended, for at most two simulated minutes. */
+/* Let time pass until the session has ended, for at most two simulated minutes.  A standby that
+ * never had a driver looks for it until it is stopped. */
 static void run_out(struct feed *f)
 {
     for (int i = 0; i < 2000 && f->r->status < 0; i++) {
         int64_t due = deadline(f);
+        if (f->s && due == INT64_MAX) {
+            standby_stop(f->s, f->now, "the operator");
+            drain(f);
+            break;
+        }
         f->now = due > f->now ? due : f->now + MS;
         tick(f);
     }
     ASSERT(f->r->status >= 0); /* no session waits for ever */
 }
 
-/* A standby that lost its driver gives up after Welcome.driver_timeout_ms: a minute, as lose_driver
- * says, or what the bytes say.  One that never had a driver looks for it until it is stopped. */
-static void run_out_standby(struct feed *f)
-{
-    const int n = f->conn == TO_DRIVER ? 8 : 300; /* of 250 ms each */
-
-    for (int i = 0; i < n && f->r->status < 0 && deadline(f) < INT64_MAX; i++) {
-        f->now = max_i64(f->now + MS, deadline(f));
-        tick(f);
-    }
-    if (f->r->status < 0) {
-        ASSERT(f->conn == TO_DRIVER);
-        standby_stop(f->s, f->now, "the operator");
-        drain(f);
-    }
-    ASSERT(f->r->status >= 0);
-}
+/* ---- a driver, a follower ---- */
 
 void feed_driver(const uint8_t *data, size_t len, struct feed_result *out)
 {
@@ -251,17 +307,9 @@ void feed_driver(const uint8_t *data, size_t len, struct feed_result *out)
 
 void feed_follower(const uint8_t *data, size_t len, struct feed_result *out)
 {
-    static const char *const backends[] = {"cpu"};
     struct feed f = {.now = MS, .conn = TO_DRIVER, .is_open = {[TO_DRIVER] = 1}, .r = out};
     *out = (struct feed_result){.status = -1};
-    f.f = follower_new(&(struct follower_options){.rank = -1,
-                                                  .host = "host1",
-                                                  .host_id = "shared",
-                                                  .device = "auto",
-                                                  .backends = backends,
-                                                  .n_backends = 1,
-                                                  .driver = "10.0.0.1:7000"},
-                       f.now);
+    f.f = follower_new(follower_options(), f.now);
     drain(&f);
     take_bytes(&f, data, len);
     run_out(&f);
@@ -269,13 +317,6 @@ void feed_follower(const uint8_t *data, size_t len, struct feed_result *out)
 }
 
 /* ---- standby ---- */
-
-static void connect_driver(struct feed *f)
-{
-    f->is_open[TO_DRIVER] = 1;
-    standby_connected(f->s, f->now);
-    drain(f);
-}
 
 /* What the driver of the samples' run says: it welcomes the standby, and formation 7 begins, of
  * three ranks.  Then the driver is lost. */
@@ -295,7 +336,7 @@ static void lose_driver(struct feed *f)
     w.heartbeat_timeout_ms = 5000;
     w.run = run;
     w.term = 3;
-    w.driver_timeout_ms = 60000;
+    w.driver_timeout_ms = 3000;
     w.standby = at;
     m.body_case = WIRE__CONTROL__BODY_WELCOME;
     m.welcome = &w;
@@ -314,7 +355,7 @@ static void lose_driver(struct feed *f)
 
 void feed_standby(const uint8_t *data, size_t len, int is_driver, struct feed_result *out)
 {
-    struct feed f = {.now = MS, .conn = is_driver ? TO_DRIVER : TO_FOLLOWER, .r = out};
+    struct feed f = {.now = MS, .conn = TO_DRIVER, .r = out};
     struct buf text = {0};
 
     *out = (struct feed_result){.status = -1};
@@ -326,14 +367,15 @@ void feed_standby(const uint8_t *data, size_t len, int is_driver, struct feed_re
                                                 .driver = "10.0.0.1:7000"},
                       f.now);
     drain(&f);
-    connect_driver(&f);
-    if (!is_driver)
+    ASSERT(connect_again(&f));
+    if (!is_driver) {
         lose_driver(&f);
-    f.is_open[f.conn] = 1;
+        f.is_open[f.conn = TO_FOLLOWER] = 1;
+    }
     take_bytes(&f, data, len);
     standby_describe(f.s, f.now, &text);
     ASSERT(text.len > 0);
-    run_out_standby(&f);
+    run_out(&f);
     ASSERT(!out->is_leader || standby_holds(f.s, f.conn));
     buf_fini(&text);
     standby_free(f.s);

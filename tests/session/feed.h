@@ -3,7 +3,11 @@
  * The bytes are what one peer sends.  A driver of two ranks, whose own engine answers every command
  * at once, takes them as a follower's; a follower takes them as its driver's.  A standby takes them
  * as its driver's, or, when it has lost its driver, as those of a follower that comes to it.  Seeds
- * are in tests/fuzz/corpus/wire (conversation: a whole job of one epoch). */
+ * are in tests/fuzz/corpus/wire (conversation: a whole job of one epoch).
+ *
+ * A message that is not valid ends its connection, and the next ones come on another: from another
+ * follower, or from a driver that is found again.  A body of one byte 0 loses a connection without
+ * a reason. */
 #ifndef TESTS_SESSION_FEED_H
 #define TESTS_SESSION_FEED_H
 

@@ -42,6 +42,22 @@ static void conversations_reach_their_end(void **state)
     buf_fini(&b);
 }
 
+/* A follower has lost its driver, which comes again. */
+static void a_follower_keeps_its_state(void **state)
+{
+    struct buf b = {0};
+    struct feed_result r;
+    (void)state;
+    conversation(&b, from_driver, 3);
+    buf_append(&b, "DPT1\0\0\0\1", 9);
+    conversation(&b, to_standby, 1);
+    conversation(&b, &from_driver[7], 1);
+    feed_follower(b.data, b.len, &r);
+    assert_int_equal(r.n_messages, 5);
+    assert_int_equal(r.status, 4); /* the sample's Stop: by a signal */
+    buf_fini(&b);
+}
+
 /* It joins its driver, and then ends with the job; or a follower that lost its driver makes it
  * lead. */
 static void a_standby_joins_or_leads(void **state)
@@ -91,6 +107,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conversations_reach_their_end),
+        cmocka_unit_test(a_follower_keeps_its_state),
         cmocka_unit_test(a_standby_joins_or_leads),
         cmocka_unit_test(damaged_conversations_end_too),
     };
