@@ -102,7 +102,7 @@ static void intrude(struct live *l, struct process *p, int is_up, unsigned which
     Wire__Control m;
 
     arena_init(&a);
-    if (p->is_connected && sample_make(&a, (int)(which % 24), &m)) {
+    if (p->is_connected && sample_make(&a, (int)which % sample_count(), &m)) {
         m.generation = generation % 8;
         l->r->n_changed++;
         live_hand_over(l, p, is_up, &m);
@@ -279,6 +279,8 @@ static void start_driver(struct live *l)
                                                .host = "h0",
                                                .host_id = "h0",
                                                .device = "cpu",
+                                               .run = b & 128 ? "5f2c9a0b77e14d38" : NULL,
+                                               .term = b & 128 ? 4 : 0,
                                                .n_epochs = 3,
                                                .max_steps = a & 64 ? 6 : 0,
                                                .validate_every = a >> 4 & 1,
@@ -289,6 +291,9 @@ static void start_driver(struct live *l)
                                                            .spares = b >> 2 & 1,
                                                            .replace_timeout_ms = b & 8 ? 10000 : 0,
                                                            .join_interval_ms = b & 16 ? 1000 : 0,
+                                                           .straggler_factor = b & 64 ? 2 : 0,
+                                                           .rebalance = b >> 6 & 1,
+                                                           .driver_timeout_ms = b & 128 ? 9000 : 0,
                                                            .deadlines = {20000, 10000, 10000, 10000,
                                                                          10000, 10000, 10000}}},
                       l->now);

@@ -345,6 +345,8 @@ static void (*const makers[])(struct arena *, Wire__Control *) = {
     inspect,         ring,     drain,      standby, voters,    standby_hello,
 };
 
+int sample_count(void) { return (int)ARRAY_LEN(makers); }
+
 int sample_make(struct arena *a, int i, Wire__Control *m)
 {
     if (i < 0 || i >= (int)ARRAY_LEN(makers))

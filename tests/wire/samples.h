@@ -5,6 +5,8 @@
 
 #include "wire/msg.h"
 
+int sample_count(void);
+
 /* Make sample number i in *m, which borrows from a.  Returns 0 if there is none of that number. */
 int sample_make(struct arena *a, int i, Wire__Control *m);
 
