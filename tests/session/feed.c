@@ -318,8 +318,8 @@ void feed_follower(const uint8_t *data, size_t len, struct feed_result *out)
 
 /* ---- standby ---- */
 
-/* What the driver of the samples' run says: it welcomes the standby, and formation 7 begins, of
- * three ranks.  Then the driver is lost. */
+/* The driver of the samples' run welcomes the standby, and formation 7, of three ranks, begins.
+ * Then the driver is lost. */
 static void lose_driver(struct feed *f)
 {
     char device[] = "cpu", host[] = "h0", at[] = "10.0.0.9:7001", run[] = "5f2c9a0b77e14d38";
