@@ -93,7 +93,7 @@ static int append(struct metrics *m, const char *text, size_t len)
 }
 
 /* The last line of the file's first `end` bytes, which are whole lines: its first byte, and its
- * step, or -1 if the line begins with no number, as the header does. */
+ * step, or -1 if the line begins with no number, as the header does, or is longer than any row. */
 static int64_t last_line(int fd, off_t end, off_t *begin)
 {
     char text[512] = "", *stop;
@@ -104,7 +104,7 @@ static int64_t last_line(int fd, off_t end, off_t *begin)
     const long long step = strtoll(line, &stop, 10);
 
     *begin = from + (line - text);
-    return stop > line && *stop == ',' ? step : -1;
+    return (nl || from == 0) && stop > line && *stop == ',' ? step : -1;
 }
 
 /* Cut the rows beyond `step`. */

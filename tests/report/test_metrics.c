@@ -122,6 +122,20 @@ static void test_long_file(void **state)
     assert_file(HEADER "1,1,0.25,0.1,2,1000000\n");
 }
 
+/* A line that is longer than any row stays, although the end that is read of it begins like a row
+ * beyond the step. */
+static void test_long_line(void **state)
+{
+    char text[sizeof HEADER + 700];
+    int n = sprintf(text, HEADER "3,1,%0100d", 0);
+
+    (void)state;
+    sprintf(text + n, "99,1,%0505d\n", 0); /* 511 bytes */
+    write_text("metrics.csv", text);
+    metrics_free(begin(5));
+    assert_file(text);
+}
+
 static void test_other_columns(void **state)
 {
     struct metrics *m;
@@ -156,6 +170,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_full_disk, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_going_on, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_long_file, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_long_line, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_other_columns, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_other_owner, folder_setup, folder_teardown),
     };
