@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "base/util.h"
 #include "model/layer_impl.h"
 
 const struct shape *net_shape(const struct net *m) { return &m->g->value[m->h].shape; }
@@ -56,11 +57,18 @@ int64_t net_n_outputs(const struct net *m)
     return t->role == SAMPLE_CLASS ? t->n_classes : shape_elements(&t->shape);
 }
 
+int net_fits_target(const struct net *m, int64_t outputs)
+{
+    const int64_t n = net_n_outputs(m);
+
+    return net_target(m)->role == SAMPLE_CLASS ? outputs >= n : outputs == n;
+}
+
 int64_t net_classes(struct net *m, int64_t classes)
 {
     const int64_t n = net_n_outputs(m);
 
-    if (m->rc == 0 && classes && classes < n)
+    if (m->rc == 0 && classes && !net_fits_target(m, classes))
         m->rc = err_set(m->err, ERR_CONFIG, "model.classes is %lld, but the data have %lld",
                         (long long)classes, (long long)n);
     return classes ? classes : n;
@@ -118,6 +126,20 @@ static struct param_info conv_weight(const struct shape *w, enum conv_init init)
                                PARAM_WEIGHT, 0};
 }
 
+/* The channels of input and output must be multiples of the groups. */
+static int want_groups(struct net *m, const char *name, const struct layer_conv *c)
+{
+    const int groups = or_1(c->groups);
+    const int64_t in = net_shape(m)->dim[3];
+
+    if (in % groups || c->channels % groups)
+        m->rc = err_set(m->err, ERR_CONFIG,
+                        "%s: its input has %lld channels and its output %lld, want multiples of "
+                        "groups, %d, for both",
+                        name, (long long)in, (long long)c->channels, groups);
+    return m->rc;
+}
+
 void layer_conv(struct net *m, const char *name, const struct layer_conv *c)
 {
     const int stride = or_1(c->stride), dilation = or_1(c->dilation), groups = or_1(c->groups);
@@ -129,11 +151,8 @@ void layer_conv(struct net *m, const char *name, const struct layer_conv *c)
 
     if (net_want_images(m, name) < 0)
         return;
-    if (net_shape(m)->dim[3] % groups) {
-        m->rc = err_set(m->err, ERR_CONFIG, "%s: %lld channels are no multiple of %d groups", name,
-                        (long long)net_shape(m)->dim[3], groups);
+    if (want_groups(m, name, c) < 0)
         return;
-    }
     w = SHAPE(c->channels, net_shape(m)->dim[3] / groups, c->kernel, c->kernel);
     in[1] = net_param(m, name, "weight", w, conv_weight(&w, c->init));
     net_append(m, OP_conv2d, &attr, in, 2, out, name);
@@ -152,23 +171,24 @@ static int64_t transposed_extent(int64_t in, const struct layer_conv *c, int ext
 
 static int want_transposable(struct net *m, const char *name, const struct layer_conv *c, int extra)
 {
-    const int groups = or_1(c->groups);
+    char text[SHAPE_TEXT_LEN];
     const struct shape *x;
+    int64_t h, w;
 
-    if (net_want_images(m, name) < 0)
+    if (net_want_images(m, name) < 0 || want_groups(m, name, c) < 0)
         return m->rc;
     x = net_shape(m);
-    if (x->dim[3] % groups || c->channels % groups)
+    h = transposed_extent(x->dim[1], c, extra);
+    w = transposed_extent(x->dim[2], c, extra);
+    if (extra >= or_1(c->stride))
+        m->rc =
+            err_set(m->err, ERR_CONFIG, "%s: output_padding is %d, want less than the stride, %d",
+                    name, extra, or_1(c->stride));
+    else if (h < 1 || w < 1)
         m->rc = err_set(m->err, ERR_CONFIG,
-                        "%s: %lld and %lld channels are not both multiples of %d groups", name,
-                        (long long)x->dim[3], (long long)c->channels, groups);
-    else if (extra >= or_1(c->stride) && extra >= or_1(c->dilation))
-        m->rc = err_set(m->err, ERR_CONFIG,
-                        "%s: output_padding is %d, want less than the stride or the dilation", name,
-                        extra);
-    else if (transposed_extent(x->dim[1], c, extra) < 1 ||
-             transposed_extent(x->dim[2], c, extra) < 1)
-        m->rc = err_set(m->err, ERR_CONFIG, "%s: with so much padding nothing is left", name);
+                        "%s: padding %d leaves %lldx%lld pixels of its input %s, want at least 1x1",
+                        name, c->pad, (long long)max_i64(h, 0), (long long)max_i64(w, 0),
+                        shape_text(x, text));
     return m->rc;
 }
 

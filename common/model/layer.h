@@ -38,8 +38,11 @@ void layer_input(struct net *m);
 
 /* Outputs of the network for one sample: what the target asks for. */
 int64_t net_n_outputs(const struct net *m);
+/* 1: the target can be compared with so many outputs.  Of classes there may be more outputs than
+ * the data have; a target of numbers has one number for each output. */
+int net_fits_target(const struct net *m, int64_t outputs);
 /* The outputs that a job asks for with model.classes: 0 stands for what the target asks for.  Fails
- * if there are too few for the target. */
+ * if they do not fit the target. */
 int64_t net_classes(struct net *m, int64_t classes);
 /* Fails if model.width is no multiple of model.heads. */
 void net_check_heads(struct net *m, int64_t width, int64_t heads);
@@ -62,7 +65,7 @@ struct layer_conv {
 void layer_conv(struct net *m, const char *name, const struct layer_conv *c);
 /* A transposed convolution, as torch.nn.ConvTranspose2d: the weight is [C,channels/groups,R,S].
  * extra: rows and columns that the output has beyond the least (PyTorch's output_padding), less
- * than the stride or the dilation. */
+ * than the stride.  (PyTorch also allows more than that if it is less than the dilation.) */
 void layer_conv_transpose(struct net *m, const char *name, const struct layer_conv *c, int extra);
 /* Stride 1, with bias. */
 void layer_conv2d(struct net *m, const char *name, int64_t channels, int kernel, int pad);
@@ -120,7 +123,7 @@ void layer_head(struct net *m, const char *name, int weight, int64_t features, f
 void layer_attention(struct net *m, const char *name, int64_t heads, int causal, float dropout);
 void layer_layer_norm(struct net *m, const char *name, float eps);
 /* As torch.nn.GroupNorm, on the channels of images or of rows.  groups 0: a group for each channel,
- * and no parameters, as torch.nn.InstanceNorm2d; h must then be images. */
+ * and no parameters, as torch.nn.InstanceNorm2d; h must then be images of more than one pixel. */
 void layer_group_norm(struct net *m, const char *name, int64_t groups, float eps);
 /* Square windows, padding on both sides; an average counts the padding. */
 void layer_pool(struct net *m, const char *name, enum pooling kind, int kernel, int stride,
@@ -131,7 +134,7 @@ void layer_adaptive_avg_pool(struct net *m, const char *name, int64_t size);
 void layer_add(struct net *m, const char *name, int other); /* h + other, of one shape */
 /* To [N,in], images in PyTorch's order: channel, row, column; rows stay what they are. */
 void layer_flatten(struct net *m, const char *name);
-void layer_batch_norm(struct net *m, const char *name);
+void layer_batch_norm(struct net *m, const char *name);       /* of images or rows */
 void layer_dropout(struct net *m, const char *name, float p); /* none in evaluation, or if p is 0 */
 /* Stochastic depth: each sample is dropped as a whole, as torchvision's StochasticDepth(p, "row").
  * It stands at the end of a residual branch.  None in evaluation, or if p is 0. */

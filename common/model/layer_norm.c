@@ -26,6 +26,31 @@ void layer_layer_norm(struct net *m, const char *name, float eps)
     net_append(m, OP_layer_norm, &attr, in, 3, out, name);
 }
 
+/* The channels are the last dimension of rows and images alone: PyTorch takes the second one of all
+ * other shapes. */
+static int want_norm_input(struct net *m, const char *name)
+{
+    char text[SHAPE_TEXT_LEN];
+
+    if (m->rc == 0 && net_shape(m)->n != 2 && net_shape(m)->n != 4)
+        m->rc = err_set(m->err, ERR_CONFIG,
+                        "%s: its input is %s, want rows [N,C] or images [N,H,W,C]; flatten it "
+                        "before",
+                        name, shape_text(net_shape(m), text));
+    return m->rc;
+}
+
+/* An instance norm makes 0 of images of one pixel. */
+static int want_pixels(struct net *m, const char *name)
+{
+    if (net_want_images(m, name) == 0 && net_shape(m)->dim[1] * net_shape(m)->dim[2] == 1)
+        m->rc = err_set(m->err, ERR_CONFIG,
+                        "%s: instance_norm makes 0 of images of 1x1 pixels, want more pixels; "
+                        "leave it out here",
+                        name);
+    return m->rc;
+}
+
 void layer_group_norm(struct net *m, const char *name, int64_t groups, float eps)
 {
     int in[3] = {m->h, NO_VALUE, NO_VALUE};
@@ -33,9 +58,7 @@ void layer_group_norm(struct net *m, const char *name, int64_t groups, float eps
     union node_attr attr = {.group_norm = {.groups = groups, .eps = eps}};
     int64_t channels;
 
-    if (groups == 0 && net_want_images(m, name) < 0)
-        return;
-    if (m->rc < 0)
+    if (want_norm_input(m, name) < 0 || (groups == 0 && want_pixels(m, name) < 0))
         return;
     channels = net_shape(m)->dim[net_shape(m)->n - 1];
     if (groups && channels % groups) {
@@ -74,7 +97,7 @@ void layer_batch_norm(struct net *m, const char *name)
     int param[2], state[2], out[NODE_MAX_OUT] = {NODE_NEW_OUT};
     struct shape channels;
 
-    if (m->rc < 0)
+    if (want_norm_input(m, name) < 0)
         return;
     param[0] = norm_param(m, name, "weight", 1);
     param[1] = norm_param(m, name, "bias", 0);

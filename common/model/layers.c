@@ -124,10 +124,13 @@ static void build_instance_norm(struct net *m, const char *name, const struct la
 /* As torch.nn.LayerNorm(C), which on an image would be another norm than torch's. */
 static void build_layer_norm(struct net *m, const char *name, const struct layer_args *a)
 {
+    char text[SHAPE_TEXT_LEN];
+
     if (m->rc == 0 && m->g->value[m->h].shape.n != 2)
-        m->rc = err_set(
-            m->err, ERR_CONFIG,
-            "%s: layer_norm wants rows [N,C]; group_norm: {groups: 1} normalises images", name);
+        m->rc = err_set(m->err, ERR_CONFIG,
+                        "%s: its input is %s, want rows [N,C]; flatten it before, or normalise "
+                        "images by group_norm: {groups: 1}",
+                        name, shape_text(&m->g->value[m->h].shape, text));
     layer_layer_norm(m, name, (float)a->eps);
 }
 
@@ -474,12 +477,25 @@ static int check(const char *text, size_t len, size_t *at, struct err *err)
 
 /* ---- the network ---- */
 
+static int has_parameters(const struct graph *g)
+{
+    for (int v = 0; v < g->n_values; v++)
+        if (g->value[v].role == VALUE_PARAM)
+            return 1;
+    return 0;
+}
+
 static void check_outputs(struct net *m)
 {
     const struct shape *s = &m->g->value[m->h].shape;
     char text[SHAPE_TEXT_LEN];
 
-    if (s->n != 2 || s->dim[1] < net_n_outputs(m))
+    if (!has_parameters(m->g))
+        m->rc = err_set(m->err, ERR_CONFIG,
+                        "no layer of model.layers has weights, want one that can be trained, such "
+                        "as linear: {units: %lld}",
+                        (long long)net_n_outputs(m));
+    else if (s->n != 2 || !net_fits_target(m, s->dim[1]))
         m->rc =
             err_set(m->err, ERR_CONFIG,
                     "the last of model.layers gives %s, want [N,%lld]: end with flatten and "

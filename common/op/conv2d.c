@@ -45,8 +45,10 @@ static int y_shape(const struct node *n, const struct shape *x, const struct sha
         y->dim[H + i] = op_window_extent(x->dim[H + i], (int)w->dim[2 + i], n->attr.conv.stride[i],
                                          n->attr.conv.pad[i], n->attr.conv.dilation[i]);
         if (w->dim[2 + i] < 1 || y->dim[H + i] < 1)
-            return op_fail(n, err, "filter %s is larger than the padded image %s",
-                           shape_text(w, text[0]), shape_text(x, text[1]));
+            return op_fail(n, err,
+                           "filter %s with dilation %d is larger than the image %s with padding %d",
+                           shape_text(w, text[0]), n->attr.conv.dilation[i], shape_text(x, text[1]),
+                           n->attr.conv.pad[i]);
     }
     return 0;
 }

@@ -41,8 +41,9 @@ static int y_shape(const struct node *n, const struct shape *x, struct shape *y,
         y->dim[1 + i] = op_window_extent(x->dim[1 + i], n->attr.pool.kernel[i],
                                          n->attr.pool.stride[i], n->attr.pool.pad[i], 1);
         if (y->dim[1 + i] < 1)
-            return op_fail(n, err, "kernel %dx%d is larger than the padded image %s",
-                           n->attr.pool.kernel[0], n->attr.pool.kernel[1], shape_text(x, text));
+            return op_fail(n, err, "kernel %dx%d is larger than the image %s with padding %d",
+                           n->attr.pool.kernel[0], n->attr.pool.kernel[1], shape_text(x, text),
+                           n->attr.pool.pad[i]);
     }
     return 0;
 }

@@ -152,5 +152,6 @@ int groups_freeze(const struct optimizer_options *o, struct graph *g, struct err
     }
     return n_trained > 0 || o->groups.n == 0
                ? 0
-               : fail_names(g, "optimizer.groups freezes every parameter", err);
+               : fail_names(g, "optimizer.groups freezes every parameter, want one that trains",
+                            err);
 }

@@ -187,8 +187,8 @@ static void samples_that_do_not_fit(void **state)
          "model lenet for samples of x [2,9,1], labels of 10 classes: conv1 (conv2d): filter"},
         {&arch_lenet,
          {8, 28, 1},
-         "conv2 (conv2d): filter [50,20,5,5] is larger than the padded "
-         "image [4,3,13,20]"},
+         "conv2 (conv2d): filter [50,20,5,5] with dilation 1 is larger than the image [4,3,13,20] "
+         "with padding 0"},
         {&arch_lenet5, {10, 12, 3}, "pool2 (pool2d): kernel 2x2 is larger"},
     };
     struct graph *g;
@@ -250,6 +250,44 @@ static void samples_of_other_kinds(void **state)
     assert_non_null(strstr(err.msg, "samples have 2 inputs, want one"));
 }
 
+/* Lists of layers for samples that are neither rows nor images, and for targets that are numbers.
+ */
+static void listed_layers_for_other_samples(void **state)
+{
+    static const struct sample_spec sequences = {
+        2,
+        {{"x", SAMPLE_INPUT, DTYPE_F32, {2, {4, 5}}, 0, DTYPE_F32, SAMPLE_AS_IS},
+         {"y", SAMPLE_REAL, DTYPE_F32, {1, {2}}, 0, DTYPE_F32, SAMPLE_AS_IS}}};
+    static const struct {
+        const char *layers, *message; /* NULL: the samples fit */
+    } cases[] = {
+        {"[relu, flatten, batch_norm, group_norm: {groups: 4}, linear: {units: 2}]", NULL},
+        {"[batch_norm, flatten, linear: {units: 2}]",
+         "0: its input is [4,4,5], want rows [N,C] or images [N,H,W,C]; flatten it before"},
+        {"[relu, group_norm: {groups: 5}, flatten, linear: {units: 2}]",
+         "1: its input is [4,4,5], want rows [N,C] or images [N,H,W,C]; flatten it before"},
+        {"[layer_norm, flatten, linear: {units: 2}]",
+         "0: its input is [4,4,5], want rows [N,C]; flatten it before"},
+        {"[flatten, linear: {units: 3}]", "gives [4,3], want [N,2]: end with flatten and linear"},
+        {"[flatten, linear: {units: 1}]", "gives [4,1], want [N,2]: end with flatten and linear"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct layers_options own = {cases[i].layers};
+        const struct model_options o = {.kind = &arch_layers, .options = &own, .loss = LOSS_MSE};
+        struct graph *g;
+        struct err err = {0};
+        const int rc = model_build(&o, &sequences, 4, 1, 0, &g, &err);
+
+        assert_int_equal(rc, cases[i].message ? ERR_CONFIG : 0);
+        if (rc == 0)
+            graph_free(g);
+        else if (!strstr(err.msg, cases[i].message))
+            fail_msg("%s: %s", cases[i].layers, err.msg);
+    }
+}
+
 /* The parameters are named as torch.nn.Sequential names them; every kind of layer is there. */
 static void listed_layers(void **state)
 {
@@ -305,17 +343,30 @@ static void listed_layers_that_do_not_fit(void **state)
         {"[flatten, conv: {channels: 2, kernel: 1}]", "1: its input is [4,784], want images"},
         {"[flatten, global_avg_pool]", "1: its input is [4,784], want images"},
         {"[flatten, linear: {units: 9}]", "gives [4,9], want [N,10]: end with flatten and linear"},
-        {"[relu]", "gives [4,28,28,1], want [N,10]"},
-        {"[conv: {channels: 2, kernel: 1, groups: 2}]", "0: 1 channels are no multiple of 2"},
-        {"[conv: {channels: 2, kernel: 29}]", "0 (conv2d): filter [2,1,29,29] is larger"},
+        {"[batch_norm, relu]", "gives [4,28,28,1], want [N,10]"},
+        {"[conv: {channels: 2, kernel: 1, groups: 2}]",
+         "0: its input has 1 channels and its output 2, want multiples of groups, 2, for both"},
+        {"[conv: {channels: 2, kernel: 1}, conv: {channels: 3, kernel: 1, groups: 2}]",
+         "1: its input has 2 channels and its output 3, want multiples of groups, 2, for both"},
+        {"[conv: {channels: 2, kernel: 15, dilation: 2, padding: 0}]",
+         "0 (conv2d): filter [2,1,15,15] with dilation 2 is larger than the image [4,28,28,1] with "
+         "padding 0"},
+        {"[max_pool: {kernel: 31, padding: 1}]",
+         "0 (pool2d): kernel 31x31 is larger than the image [4,28,28,1] with padding 1"},
         {"[group_norm: {groups: 2}]", "0: 1 channels are no multiple of 2 groups"},
-        {"[layer_norm]", "0: layer_norm wants rows [N,C]; group_norm: {groups: 1}"},
+        {"[layer_norm]",
+         "0: its input is [4,28,28,1], want rows [N,C]; flatten it before, or normalise images by"},
         {"[flatten, instance_norm]", "1: its input is [4,784], want images"},
         {"[adaptive_avg_pool: {size: 3}]", "whose size is a multiple of 3"},
-        {"[conv_transpose: {channels: 3, kernel: 2, groups: 2}]", "not both multiples of 2 groups"},
+        {"[conv_transpose: {channels: 3, kernel: 2, groups: 2}]", "want multiples of groups, 2"},
         {"[conv_transpose: {channels: 3, kernel: 2, stride: 2, output_padding: 2}]",
-         "output_padding is 2, want less than the stride"},
-        {"[conv_transpose: {channels: 3, kernel: 1, padding: 14}]", "nothing is left"},
+         "output_padding is 2, want less than the stride, 2"},
+        {"[conv_transpose: {channels: 3, kernel: 1, dilation: 2, output_padding: 1}]",
+         "output_padding is 1, want less than the stride, 1"},
+        {"[conv_transpose: {channels: 3, kernel: 1, padding: 14}]",
+         "0: padding 14 leaves 0x0 pixels of its input [4,28,28,1], want at least 1x1"},
+        {"[global_avg_pool, instance_norm]", "1: instance_norm makes 0 of images of 1x1 pixels"},
+        {"[flatten, relu]", "no layer of model.layers has weights"},
         {"[relu, {residual: [relu, residual: [conv: {channels: 2, kernel: 3}]]}]",
          "model.layers: 1.1: the residual's layers give [4,26,26,2], but its input is [4,28,28,1]; "
          "set shortcut: [layers] beside residual, whose layers give the input that shape"},
@@ -343,6 +394,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(listed_layers),
+        cmocka_unit_test(listed_layers_for_other_samples),
         cmocka_unit_test(listed_layers_that_do_not_fit),
         cmocka_unit_test(parameters),
         cmocka_unit_test(modes),

@@ -136,8 +136,8 @@ static void freezing(void **state)
                    "optimizer.adamw.match \"head.*\" matches no parameter; the parameters are "
                    "fc1.weight, fc1.bias");
     expect_refused("optimizer: {groups: [{match: '*', frozen: true}]}\n",
-                   "optimizer.groups freezes every parameter; the parameters are fc1.weight, "
-                   "fc1.bias");
+                   "optimizer.groups freezes every parameter, want one that trains; the parameters "
+                   "are fc1.weight, fc1.bias");
 }
 
 int main(void)
