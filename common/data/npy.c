@@ -72,8 +72,9 @@ static int scan_classes(const struct npy *y, const char *path, int64_t most,
             if (block[i] < 0 || block[i] >= most)
                 return err_set(
                     err, ERR_CORRUPT,
-                    "%s: offset %lld: the class of sample %lld is %lld, want 0 to %lld%s", path,
-                    (long long)(y->offset + (first + i) * (int64_t)npy_size(y->type)),
+                    "%s: offset %lld: the class of sample %lld is %lld, want 0 to %lld%s, or "
+                    "train.ignore_index",
+                    path, (long long)(y->offset + (first + i) * (int64_t)npy_size(y->type)),
                     (long long)((first + i) / npy_row(y)), (long long)block[i], (long long)most - 1,
                     most < MOST_CLASSES ? ", the training set's largest" : "");
             *largest = max_i64(*largest, block[i]);

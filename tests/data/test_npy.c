@@ -167,7 +167,8 @@ static const struct bad_case {
     {"'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,), ", KEYS("|u1", "(3,)"), 12, 3,
      NULL, ERR_CORRUPT, NULL},
     {KEYS("<f4", "(3, 2)"), KEYS("|i1", "(3,)"), 24, 3, NULL, ERR_CORRUPT,
-     "npy: @/y.npy: offset 69: the class of sample 1 is -1, want 0 to 16777215"},
+     "npy: @/y.npy: offset 69: the class of sample 1 is -1, want 0 to 16777215, or "
+     "train.ignore_index"},
     {KEYS("<f4", "(3, 2)"), KEYS("|u1", "(3,)"), 24, 3, "x.npy", ERR_CONFIG,
      "npy: data.train is x.npy, want two files: [x.npy, y.npy]"},
     {KEYS("<f4", "(3, 2)"), NULL, 24, 3, "x.npy, z.npy", ERR_IO,
@@ -213,7 +214,8 @@ static void validation_has_the_classes_of_training(void **state)
     assert_int_equal(open_set(&ds, &format_npy, settings, &r, &err), ERR_CORRUPT);
     assert_string_equal(err.msg, fill_in(want, sizeof want,
                                          "npy: @/v.npy: offset 70: the class of sample 2 is 4, "
-                                         "want 0 to 3, the training set's largest",
+                                         "want 0 to 3, the training set's largest, or "
+                                         "train.ignore_index",
                                          *state));
 }
 
