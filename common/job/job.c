@@ -195,12 +195,23 @@ static int set_reals(struct job *job, const char *key, const struct option_reals
     return rc;
 }
 
+struct dataset_request job_request(const struct job *job, enum dataset_purpose purpose)
+{
+    const int64_t *context = job_field(job, "model.context"),
+                  *vocab = job_field(job, "model.vocab");
+
+    return (struct dataset_request){.purpose = purpose,
+                                    .seed = (uint64_t)job->train.seed,
+                                    .context = context ? *context : 0,
+                                    .vocab = vocab ? *vocab : 0,
+                                    .ignored = &job->data.ignore_index,
+                                    .targets_are_shares = job->model.loss == LOSS_BCE};
+}
+
 int job_measure(struct job *job, struct err *err)
 {
     const enum normalize *source = job_field(job, "data.normalize.source");
-    const struct dataset_request request = {.purpose = DATASET_TRAIN,
-                                            .seed = (uint64_t)job->train.seed,
-                                            .ignored = &job->data.ignore_index};
+    const struct dataset_request request = job_request(job, DATASET_TRAIN);
     struct option_reals mean, std;
     struct dataset *ds;
     int rc;

@@ -173,6 +173,9 @@ void job_free(struct job *job); /* NULL is fine */
 /* The follower's --data: read the data from `dir`.  No effect where data.format reads no files. */
 int job_use_data(struct job *job, const char *dir, struct err *err);
 
+/* The request of a job to the reader of its data.  It borrows from the job. */
+struct dataset_request job_request(const struct job *job, enum dataset_purpose purpose);
+
 /* Puts numbers in the place of data.normalize: auto, measured on the training set (data/image.h,
  * data/moments.h).
  * The driver does this before the job begins, so all ranks and job.yaml have the same numbers. */

@@ -63,18 +63,10 @@ static int n_workers(const struct trainer *t)
 static int open_set(const struct trainer *t, enum dataset_purpose purpose, struct dataset **out,
                     struct err *err)
 {
-    const struct job *job = t->job;
-    const int64_t *context = job_field(job, "model.context"),
-                  *vocab = job_field(job, "model.vocab");
-    const struct dataset_request request = {.purpose = purpose,
-                                            .seed = (uint64_t)job->train.seed,
-                                            .context = context ? *context : 0,
-                                            .vocab = vocab ? *vocab : 0,
-                                            .n_workers = n_workers(t),
-                                            .ignored = &job->data.ignore_index,
-                                            .targets_are_shares = job->model.loss == LOSS_BCE};
+    struct dataset_request request = job_request(t->job, purpose);
 
-    if (dataset_open(out, &job->data, &request, err) < 0)
+    request.n_workers = n_workers(t);
+    if (dataset_open(out, &t->job->data, &request, err) < 0)
         return err_wrap(err, "%s data", purpose == DATASET_TRAIN ? "training" : "validation");
     return 0;
 }

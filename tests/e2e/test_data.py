@@ -180,7 +180,7 @@ class Data(dp.Case):
 
     def test_normalize_features(self):
         """Of npy files likewise, of as many features as there may be; one that never changes is
-        named."""
+        named.  Labels that the job ignores are no reason to refuse the set."""
         rows = [[1e6 + 2 * i, i % 5, *(i * k / 7 for k in range(1, 255))] for i in range(40)]
         for name, columns in (("x", rows), ("c", [[*row[:2], 3.0] for row in rows])):
             flat = [v for row in columns for v in row]
@@ -197,6 +197,9 @@ class Data(dp.Case):
         self.assertIn("std: [23.0867928, 1.41421356, ", text)
         daemon = self.driver("--check", job={**job, "data.train": "c.npy,y.npy"}, n=1)
         self.assert_exit(daemon, dp.USAGE, r"feature 2 is the same in all samples; leave it out")
+        self.write("i.npy", dp.npy("|i1", (40,), bytes(255 if i % 4 else 1 for i in range(40))))
+        ignoring = {**job, "data.train": "x.npy,i.npy", "train.ignore_index": -1}
+        self.assert_exit(self.driver("--check", job=ignoring, n=1), dp.FINISHED)
 
     def test_augmentation_after_a_kill(self):
         """The driver is killed within an epoch of drawn crops and flips, and goes on from a
