@@ -146,7 +146,8 @@ static int start(struct jpeg *j, const struct picture_box *box, int64_t size, st
     jpeg_start_decompress(&j->d);
     p->whole_width = j->d.output_width;
     p->whole_height = j->d.output_height;
-    pixels_around(p, box, j->base.width, j->base.height, size);
+    p->scale = (double)j->d.scale_num / (double)j->d.scale_denom;
+    pixels_around(p, box, size);
     x = (JDIMENSION)p->x;
     width = (JDIMENSION)p->width;
     jpeg_crop_scanline(&j->d, &x, &width);

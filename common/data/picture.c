@@ -44,14 +44,8 @@ int picture_read(struct picture *p, const struct picture_box *box, int64_t size,
     struct pixels pixels = {0};
     int rc = d->ops->read(d, box, size, &pixels, err);
 
-    if (rc == 0) {
-        const double across = (double)pixels.whole_width / (double)d->width,
-                     down = (double)pixels.whole_height / (double)d->height;
-        const struct picture_box scaled = {box->x * across, box->y * down, box->width * across,
-                                           box->height * down};
-
-        rc = pixels_resize(&pixels, &scaled, size, rgb, err);
-    }
+    if (rc == 0)
+        rc = pixels_resize(&pixels, box, size, rgb, err);
     free(pixels.rgb);
     return rc;
 }

@@ -38,14 +38,18 @@ static void span_around(double first, double extent, int64_t size, int64_t whole
     *n = max_i64(min_i64(high, whole) - *at, 1);
 }
 
-void pixels_around(struct pixels *p, const struct picture_box *box, int64_t full_width,
-                   int64_t full_height, int64_t size)
+struct picture_box pixels_scaled(const struct pixels *p, const struct picture_box *box)
 {
-    const double across = (double)p->whole_width / (double)full_width,
-                 down = (double)p->whole_height / (double)full_height;
+    return (struct picture_box){box->x * p->scale, box->y * p->scale, box->width * p->scale,
+                                box->height * p->scale};
+}
 
-    span_around(box->x * across, box->width * across, size, p->whole_width, &p->x, &p->width);
-    span_around(box->y * down, box->height * down, size, p->whole_height, &p->y, &p->height);
+void pixels_around(struct pixels *p, const struct picture_box *box, int64_t size)
+{
+    const struct picture_box b = pixels_scaled(p, box);
+
+    span_around(b.x, b.width, size, p->whole_width, &p->x, &p->width);
+    span_around(b.y, b.height, size, p->whole_height, &p->y, &p->height);
 }
 
 int pixels_check(int64_t width, int64_t height, struct err *err)
@@ -197,11 +201,12 @@ static int mix(const struct pixels *p, const struct taps *down, const struct tap
 int pixels_resize(const struct pixels *p, const struct picture_box *box, int64_t size, uint8_t *rgb,
                   struct err *err)
 {
+    const struct picture_box b = pixels_scaled(p, box);
     struct taps down = {0}, across = {0};
-    int rc = make_taps(&down, box->y, box->height, size, p->y, p->height, err);
+    int rc = make_taps(&down, b.y, b.height, size, p->y, p->height, err);
 
     if (rc == 0)
-        rc = make_taps(&across, box->x, box->width, size, p->x, p->width, err);
+        rc = make_taps(&across, b.x, b.width, size, p->x, p->width, err);
     if (rc == 0)
         rc = mix(p, &down, &across, size, rgb, err);
     free_taps(&down);

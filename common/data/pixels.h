@@ -7,11 +7,13 @@
 #include "data/picture.h"
 
 /* Decoded pixels: `width` by `height` of them, RGB, the first one at (x, y) of a picture that is
- * `whole_width` by `whole_height` at the scale of decoding. */
+ * `whole_width` by `whole_height` at the scale of decoding.  A pixel of the file is `scale` of
+ * theirs wide and high; the last column and the last row may reach beyond the file's. */
 struct pixels {
     uint8_t *rgb; /* for free() */
     int64_t x, y, width, height;
     int64_t whole_width, whole_height;
+    double scale;
 };
 
 struct decoder;
@@ -33,10 +35,12 @@ struct decoder {
 
 extern const struct decoder_ops decoder_jpeg, decoder_png;
 
-/* Set p's x, y, width and height to the pixels that resizing the box to `size` reads, where the
- * whole picture, of full_width by full_height, is decoded as p->whole_width by p->whole_height. */
-void pixels_around(struct pixels *p, const struct picture_box *box, int64_t full_width,
-                   int64_t full_height, int64_t size);
+/* The box, which is in pixels of the file, in pixels as they are decoded. */
+struct picture_box pixels_scaled(const struct pixels *p, const struct picture_box *box);
+
+/* Set p's x, y, width and height to the pixels that resizing the box to `size` reads; p has the
+ * whole picture's width and height, and the scale. */
+void pixels_around(struct pixels *p, const struct picture_box *box, int64_t size);
 
 /* Refuse a picture of this size if it has too many pixels to decode, or none. */
 int pixels_check(int64_t width, int64_t height, struct err *err);
@@ -44,7 +48,7 @@ int pixels_check(int64_t width, int64_t height, struct err *err);
 /* Room for p->width by p->height pixels. */
 int pixels_alloc(struct pixels *p, struct err *err);
 
-/* Resize the box, in pixels of the whole decoded picture, to rgb [size,size,3]. */
+/* Resize the box to rgb [size,size,3]. */
 int pixels_resize(const struct pixels *p, const struct picture_box *box, int64_t size, uint8_t *rgb,
                   struct err *err);
 

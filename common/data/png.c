@@ -130,6 +130,7 @@ static int png_read(struct decoder *d, const struct picture_box *box, int64_t si
     (void)box, (void)size;
     out->width = out->whole_width = d->width;
     out->height = out->whole_height = d->height;
+    out->scale = 1;
     if (start(p, err) < 0 || pixels_alloc(out, err) < 0 ||
         try_realloc((void **)&p->row, (size_t)d->height * sizeof *p->row, "the rows of a picture",
                     err) < 0)

@@ -293,26 +293,38 @@ static void parts_are_those_of_the_whole(void **state)
     free(rgb);
 }
 
-/* A picture that is large beside the square is decoded at a smaller scale, to nearly the same. */
-static void large_pictures_are_scaled(void **state)
+/* A JPEG file of slow waves. */
+static void put_waves(struct buf *file, int width, int height)
 {
-    enum { W = 400, H = 320 };
-    uint8_t *rgb = malloc(W * H * C);
-    struct buf file = {0};
+    uint8_t *rgb = malloc((size_t)(width * height * C));
 
-    (void)state;
-    for (int i = 0; i < W * H * C; i++) { /* slow waves */
-        const int x = i / C % W, y = i / C / W;
+    for (int i = 0; i < width * height * C; i++) {
+        const int x = i / C % width, y = i / C / width;
 
         rgb[i] = (uint8_t)(128 + 60 * sin(x / 25.0 + i % C) + 60 * cos(y / 30.0));
     }
-    put_jpeg(&file, rgb, W, H, C, 0, 0);
-    for (int size = 16; size <= 160; size *= 2) {
-        expect_part(&file, W, H, &(struct picture_box){0, 0, W, H}, size, 6);
-        expect_part(&file, W, H, &(struct picture_box){60.5, 30.25, 320, 256}, size, 6);
-    }
-    buf_fini(&file);
+    put_jpeg(file, rgb, width, height, C, 0, 0);
     free(rgb);
+}
+
+/* A picture that is large beside the square is decoded at a smaller scale, to nearly the same;
+ * also one whose last block of 8 by 8 pixels is not full. */
+static void large_pictures_are_scaled(void **state)
+{
+    static const int sides[][2] = {{400, 320}, {401, 321}, {395, 326}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(sides); i++) {
+        const int w = sides[i][0], h = sides[i][1];
+        struct buf file = {0};
+
+        put_waves(&file, w, h);
+        for (int size = 16; size <= 160; size *= 2) {
+            expect_part(&file, w, h, &(struct picture_box){0, 0, w, h}, size, 6);
+            expect_part(&file, w, h, &(struct picture_box){60.5, 30.25, 320, 256}, size, 6);
+        }
+        buf_fini(&file);
+    }
 }
 
 /* ---- broken files ---- */
