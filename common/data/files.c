@@ -5,6 +5,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -46,9 +48,24 @@ static int ends_with(const char *name, const char *end)
     return n > len && !strcasecmp(name + n - len, end);
 }
 
+static int ends_with_one_of(const char *name, const char *const *ends, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (ends_with(name, ends[i]))
+            return 1;
+    return 0;
+}
+
 int files_is_picture(const char *name)
 {
     return ends_with(name, ".jpg") || ends_with(name, ".jpeg") || ends_with(name, ".png");
+}
+
+int files_is_other_picture(const char *name)
+{
+    static const char *const ends[] = {".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"};
+
+    return ends_with_one_of(name, ends, ARRAY_LEN(ends));
 }
 
 /* ---- the folder ---- */
@@ -74,14 +91,36 @@ static int by_name(const void *a, const void *b, void *names)
     return strcmp(text + *(const size_t *)a, text + *(const size_t *)b);
 }
 
+/* 1: by its ending, `name` is an archive whose members cannot be read in place. */
+static int is_packed(const char *name)
+{
+    static const char *const ends[] = {".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst"};
+
+    return ends_with_one_of(name, ends, ARRAY_LEN(ends));
+}
+
+/* An archive beside class folders is taken for what they were unpacked from. */
+static int refuse_packed(const struct files *f, const char *packed, int n_shards, struct err *err)
+{
+    if (!*packed || n_shards < f->n_places)
+        return 0;
+    return err_set(err, ERR_CORRUPT,
+                   "it has %s, which is compressed, and shards are read in place; unpack it to a "
+                   "file that ends in .tar, or remove it",
+                   packed);
+}
+
 /* Keep the class folders or shards of the folder, in order. */
 static int find_places(struct files *f, DIR *d, int *n_shards, struct err *err)
 {
+    char packed[NAME_MAX + 1] = "";
     struct dirent *e;
 
     while ((errno = 0, e = readdir(d))) {
         const int is_shard = ends_with(e->d_name, ".tar");
 
+        if (is_packed(e->d_name))
+            snprintf(packed, sizeof packed, "%s", e->d_name);
         if (e->d_name[0] == '.' || (!is_shard && !files_is_folder(f->folder, e)))
             continue;
         if (f->n_places == MOST_PLACES)
@@ -92,6 +131,8 @@ static int find_places(struct files *f, DIR *d, int *n_shards, struct err *err)
     }
     if (errno)
         return err_sys(err, errno, "its files cannot be listed");
+    if (refuse_packed(f, packed, *n_shards, err) < 0)
+        return err->code;
     if (f->n_places == 0)
         return err_set(err, ERR_CORRUPT,
                        "it has neither class folders, such as %s/cat, nor shards that end in .tar; "

@@ -2,7 +2,8 @@
  *
  *     FOLDER/CLASS/NAME.jpg      torchvision's ImageFolder: classes are numbered by their names, in
  *                                byte order; files that end otherwise than .jpg, .jpeg or .png are
- *                                left out, and so are folders whose names begin with a dot
+ *                                left out (pictures of other kinds are counted), and so are folders
+ *                                whose names begin with a dot
  *     FOLDER/CLASS/.../NAME.jpg  the same class: folders in class folders are walked, through
  *                                symbolic links, too, unless one leads to a folder that it is in
  *     FOLDER/SHARD.tar           WebDataset: of each sample a member KEY.jpg (.jpeg, .png) and a
@@ -15,7 +16,7 @@
  * Life:    files_open -> use -> files_close (fine on zeroes).
  * Threads: any may read.
  * Errors:  ERR_IO (missing, unreadable), ERR_CORRUPT (an empty class, a link that loops, a broken
- *          shard, a sample without picture or class). */
+ *          or compressed shard, a sample without picture or class). */
 #ifndef DATA_FILES_H
 #define DATA_FILES_H
 
@@ -38,6 +39,8 @@ struct files {
     struct file_item *item; /* [n] */
     int64_t n;
     int n_classes;
+    int64_t n_other; /* files in class folders that are pictures of kinds that are not read */
+    size_t other;    /* the path of one of them within `folder`, in names */
 };
 
 /* List FOLDER.  `train` NULL: it says which classes there are; else they are those of the files
@@ -60,7 +63,8 @@ static inline const char *files_text(const struct files *f, size_t name)
 {
     return (const char *)f->names.data + name;
 }
-int files_is_picture(const char *name); /* by its ending */
+int files_is_picture(const char *name);       /* by its ending */
+int files_is_other_picture(const char *name); /* of a kind that is not read */
 
 struct dirent;
 int files_is_folder(const char *folder, const struct dirent *e); /* or a link to one */

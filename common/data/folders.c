@@ -64,6 +64,20 @@ static int check_loop(struct level *l, DIR *d, struct err *err)
     return 0;
 }
 
+/* Count a picture that is not read. */
+static void take_other(struct files *f, const struct file_item *item, const char *inside,
+                       const char *name)
+{
+    char *path;
+
+    if (f->n_other++ > 0)
+        return;
+    path = xasprintf("%s/%s%s%s", files_text(f, f->place[item->place]), inside, *inside ? "/" : "",
+                     name);
+    f->other = files_keep_name(f, path, strlen(path));
+    free(path);
+}
+
 /* A picture's name settles that it is a file where the system does not say at once what it is:
  * asking for each of millions of links takes long. */
 static void take_entry(struct files *f, const struct file_item *item, struct level *l,
@@ -79,6 +93,8 @@ static void take_entry(struct files *f, const struct file_item *item, struct lev
         free(name);
     } else if (e->d_name[0] != '.' && files_is_folder(l->path, e)) {
         buf_append(&l->folders, e->d_name, strlen(e->d_name) + 1);
+    } else if (files_is_other_picture(e->d_name)) {
+        take_other(f, item, l->inside, e->d_name);
     }
 }
 

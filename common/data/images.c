@@ -239,6 +239,14 @@ static int list_files(struct images *s, const struct images_options *o,
     return rc;
 }
 
+static void warn_of_others(const struct files *f)
+{
+    if (f->n_other > 0)
+        log_warn("folder %s: pictures that are neither JPEG nor PNG are left out, %lld of them, "
+                 "such as %s; convert them to one of these, or remove them",
+                 f->folder, (long long)f->n_other, files_text(f, f->other));
+}
+
 /* Of an image or a label, aligned for the label. */
 static size_t room_bytes(int64_t size)
 {
@@ -259,6 +267,7 @@ static int images_open(struct dataset **out, const void *options,
         images_close(&s->base);
         return err_wrap(err, "images");
     }
+    warn_of_others(&s->files);
     s->base = (struct dataset){.ops = &images_ops,
                                .n_samples = s->files.n,
                                .spec = SAMPLE_IMAGES(o->size, o->size, 3, s->files.n_classes),

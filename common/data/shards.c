@@ -2,6 +2,7 @@
  * each other, and their names differ after the first dot only. */
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
@@ -47,8 +48,10 @@ static int read_class(const struct tar *t, const struct tar_member *m, const str
 static int end_sample(struct files *f, const struct tar *t, struct sample *s, struct err *err)
 {
     if (s->has_picture != s->has_class)
-        return err_set(err, ERR_CORRUPT, "%s: sample %s has no %s beside it", t->path, s->key,
-                       s->has_picture ? ".cls" : ".jpg, .jpeg or .png");
+        return err_set(err, ERR_CORRUPT,
+                       "%s: sample %s has no %s beside it; the members of a sample follow each "
+                       "other, as tar --sort=name writes them",
+                       t->path, s->key, s->has_picture ? ".cls" : ".jpg, .jpeg or .png");
     if (s->has_picture) {
         s->item.name = files_keep_name(f, s->key, strlen(s->key));
         f->n_classes = (int)max_i64(f->n_classes, s->item.class_number + 1);
@@ -72,7 +75,7 @@ static int take_member(struct files *f, const struct tar *t, const struct tar_me
         s->has_picture = 1;
         s->item.offset = m->offset;
         s->item.n_bytes = m->n_bytes;
-    } else if (!strcmp(m->name + len, ".cls")) {
+    } else if (!strcasecmp(m->name + len, ".cls")) {
         s->has_class = 1;
         return read_class(t, m, train, &s->item.class_number, err);
     }

@@ -170,6 +170,10 @@ static int read_header(const struct tar *t, uint8_t *header, int64_t *n_bytes, s
         return err->code;
     if (is_empty(header))
         return TAR_END;
+    if (t->at == 0 && header[0] == 0x1f && header[1] == 0x8b)
+        return err_set(err, ERR_CORRUPT,
+                       "%s is compressed by gzip, and shards are read in place; unpack it",
+                       t->path);
     if (!is_header(header))
         return fail(t, t->at, "there is no header of a tar archive", err);
     *n_bytes = size_of(header);

@@ -24,7 +24,7 @@ enum {
     GPT2_VOCAB = 50257,        /* where model.vocab does not say */
     CHECKED_TOKENS = 32 << 20, /* of each file, by opening */
     BLOCK = 1024,              /* tokens that are checked at a time */
-    LEAST_PAIRS = 32,          /* of which every second token is 0, by which 32 bits are known */
+    LEAST_PAIRS = 32,          /* of which every second token is 0, by which wider ones are known */
     MAGIC_16 = 20240520,
     VERSION_16 = 1,
     MAGIC_32 = 20240801,
@@ -116,13 +116,14 @@ static int check_beginning(const struct tokens *s, const struct text *t, struct 
     return rc;
 }
 
-/* Numbers of 32 bits read as 16 bits are all in the vocabulary, and every second one is 0. */
+/* Numbers of twice the width that they are read as are all in the vocabulary, and every second one
+ * is 0. */
 static int check_width(const struct text *t, struct err *err)
 {
     const int64_t n_pairs = min_i64(t->n_tokens, CHECKED_TOKENS) / 2;
     uint32_t low = 0, high = 0;
 
-    if (t->offset > 0 || t->token_bytes != 2 || n_pairs < LEAST_PAIRS)
+    if (t->offset > 0 || n_pairs < LEAST_PAIRS)
         return 0;
     for (int64_t i = 0; i < n_pairs && high == 0; i++) {
         uint32_t pair[2];
@@ -134,9 +135,10 @@ static int check_width(const struct text *t, struct err *err)
     if (high > 0 || low == 0)
         return 0;
     return err_set(err, ERR_CORRUPT,
-                   "%s: every second token is 0, as if numbers of 32 bits were read as 16 bits; "
-                   "set data.dtype uint32",
-                   t->path);
+                   "%s: every second token is 0, as if numbers of %d bits were read as %d bits; %s",
+                   t->path, 16 * t->token_bytes, 8 * t->token_bytes,
+                   t->token_bytes == 2 ? "set data.dtype uint32"
+                                       : "write the file anew with numbers of 32 bits");
 }
 
 /* llm.c's header says how wide the tokens are, and how many follow. */

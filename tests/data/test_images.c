@@ -95,6 +95,55 @@ static void smallest_images(void **state)
     dataset_close(ds);
 }
 
+/* What opening the training set writes into the log; for free(). */
+static char *log_of_opening(const char *folder, int64_t n_samples)
+{
+    FILE *file = tmpfile();
+    const int saved = dup(STDERR_FILENO);
+    char *text = calloc(1, 4096);
+    struct dataset *ds;
+
+    assert_non_null(file);
+    dup2(fileno(file), STDERR_FILENO);
+    log_init("test_images", LOG_TEXT, LOG_WARN);
+    ds = open_ok(folder, DATASET_TRAIN, NULL);
+    log_init("test_images", LOG_TEXT, LOG_ERROR);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    assert_int_equal(ds->n_samples, n_samples);
+    dataset_close(ds);
+    rewind(file);
+    (void)!fread(text, 1, 4095, file);
+    fclose(file);
+    return text;
+}
+
+/* Other files, such as notes, are nobody's loss. */
+static void pictures_of_other_kinds_are_left_out_aloud(void **state)
+{
+    char want[1024], *text;
+
+    put_colour(*state, "train/a/1.png", 1);
+    put_text(*state, "train/a/2.txt", "");
+    text = log_of_opening(*state, 1);
+    assert_string_equal(text, "");
+    free(text);
+    put_text(*state, "train/a/in/3.WEBP", "");
+    text = log_of_opening(*state, 1);
+    assert_string_equal(
+        text,
+        fill_in(want, sizeof want,
+                "test_images: warning: folder @/train: pictures that are neither JPEG nor PNG are "
+                "left out, 1 of them, such as a/in/3.WEBP; convert them to one of these, or "
+                "remove them\n",
+                *state));
+    free(text);
+    put_text(*state, "train/a/4.tiff", "");
+    text = log_of_opening(*state, 1);
+    assert_non_null(strstr(text, ", 2 of them, such as a/"));
+    free(text);
+}
+
 /* ---- folders that are wrong ---- */
 
 static void expect_refused(const char *folder, enum dataset_purpose purpose, int code,
@@ -395,6 +444,7 @@ int main(void)
         IN_FOLDER(folders_are_classes),
         IN_FOLDER(folders_in_classes_are_walked),
         IN_FOLDER(links_that_loop_are_refused),
+        IN_FOLDER(pictures_of_other_kinds_are_left_out_aloud),
         IN_FOLDER(smallest_images),
         IN_FOLDER(bad_folders_are_named),
         IN_FOLDER(pipes_are_no_shards),

@@ -17,7 +17,7 @@ static struct dataset_request request(enum dataset_purpose purpose, int64_t cont
 static void put(struct buf *b, uint32_t v, int n_bytes)
 {
     for (int i = 0; i < n_bytes; i++)
-        buf_append(b, &(uint8_t){(uint8_t)(v >> 8 * i)}, 1);
+        buf_append(b, &(uint8_t){(uint8_t)((uint64_t)v >> 8 * i)}, 1);
 }
 
 /* The i-th token of the file that begins with `first`. */
@@ -103,6 +103,23 @@ static void words_of_32_bits_are_read(void **state)
     dataset_close(ds);
 }
 
+static void words_of_64_bits_are_refused(void **state)
+{
+    const struct setting settings[] = {{"data.path", *state}, {"data.dtype", "uint32"}, {NULL}};
+    const struct dataset_request r = request(DATASET_TRAIN, 4, 0);
+    char want[1024];
+    struct dataset *ds = NULL;
+    struct err err = {0};
+
+    write_tokens(*state, "train.bin", 1, 100, 8, 0, 0, 0);
+    assert_int_equal(open_set(&ds, &format_tokens, settings, &r, &err), ERR_CORRUPT);
+    assert_string_equal(err.msg, fill_in(want, sizeof want,
+                                         "tokens: @/train.bin: every second token is 0, as if "
+                                         "numbers of 64 bits were read as 32 bits; write the file "
+                                         "anew with numbers of 32 bits",
+                                         *state));
+}
+
 static void validation_is_none_by_default(void **state)
 {
     const struct setting settings[] = {{"data.path", *state}, {NULL}};
@@ -146,6 +163,9 @@ static const struct bad_tokens {
      "tokens: @/train.bin: 0 tokens, want at least 5: model.context, and one that is the last "
      "target; give more text, or set model.context lower"},
     {100, 4, 0, 0, 0, 4, 0, ERR_CORRUPT,
+     "tokens: @/train.bin: every second token is 0, as if numbers of 32 bits were read as 16 bits; "
+     "set data.dtype uint32"},
+    {100, 8, 0, 0, 0, 4, 0, ERR_CORRUPT,
      "tokens: @/train.bin: every second token is 0, as if numbers of 32 bits were read as 16 bits; "
      "set data.dtype uint32"},
     {9, 2, 0, 0, 0, 0, 0, ERR_CONFIG,
@@ -421,17 +441,12 @@ static void files_that_shrink_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(tokens_are_cut_into_samples),
-        IN_FOLDER(words_of_32_bits_are_read),
-        IN_FOLDER(validation_is_none_by_default),
-        IN_FOLDER(bad_tokens_are_refused),
-        IN_FOLDER(missing_files_are_named),
-        IN_FOLDER(late_tokens_are_checked),
-        IN_FOLDER(characters_are_numbered_in_byte_order),
-        IN_FOLDER(bytes_are_their_own_numbers),
-        IN_FOLDER(the_vocabulary_may_be_larger),
-        IN_FOLDER(bad_texts_are_refused),
-        IN_FOLDER(files_that_shrink_are_named),
+        IN_FOLDER(tokens_are_cut_into_samples),  IN_FOLDER(words_of_32_bits_are_read),
+        IN_FOLDER(words_of_64_bits_are_refused), IN_FOLDER(validation_is_none_by_default),
+        IN_FOLDER(bad_tokens_are_refused),       IN_FOLDER(missing_files_are_named),
+        IN_FOLDER(late_tokens_are_checked),      IN_FOLDER(characters_are_numbered_in_byte_order),
+        IN_FOLDER(bytes_are_their_own_numbers),  IN_FOLDER(the_vocabulary_may_be_larger),
+        IN_FOLDER(bad_texts_are_refused),        IN_FOLDER(files_that_shrink_are_named),
         cmocka_unit_test(the_real_text_is_read),
     };
 

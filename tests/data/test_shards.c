@@ -1,5 +1,7 @@
 /* shards: samples are read from tar archives, with the extra headers that tar programs write;
  * broken archives are named. */
+#include <unistd.h>
+
 #include "data/tar.h"
 #include "image_folder.h"
 
@@ -85,6 +87,26 @@ static void other_pictures_are_left_out(void **state)
     check_colour(ds, 0, 14, 1);
     dataset_close(ds);
     buf_fini(&black);
+    buf_fini(&b);
+}
+
+static void endings_may_be_in_capitals(void **state)
+{
+    uint8_t rgb[9 * 8 * 3];
+    struct buf b = {0}, png = {0};
+    struct dataset *ds;
+
+    memset(rgb, 18, sizeof rgb);
+    put_rgb_png(&png, rgb, 9, 8);
+    put_member(&b, '0', "K.PNG", png.data, png.len);
+    put_member(&b, '0', "K.CLS", "1", 1);
+    end_tar(&b);
+    put(*state, "train/S.TAR", &b);
+    ds = open_ok(*state, DATASET_TRAIN, NULL);
+    assert_int_equal(ds->n_samples, 1);
+    check_colour(ds, 0, 18, 1);
+    dataset_close(ds);
+    buf_fini(&png);
     buf_fini(&b);
 }
 
@@ -178,7 +200,8 @@ enum wrong {
     NO_CLASS,
     NO_PICTURE,
     BAD_CLASS,
-    NO_SAMPLE
+    NO_SAMPLE,
+    PACKED
 };
 
 static const struct {
@@ -194,13 +217,17 @@ static const struct {
                  "empty header; was it copied whole?"},
     {BAD_SUM, "images: folder @/train: @/train/s.tar: offset 3072: there is no header of a tar "
               "archive; was it copied whole?"},
-    {NO_CLASS, "images: folder @/train: @/train/s.tar: sample more has no .cls beside it"},
+    {NO_CLASS, "images: folder @/train: @/train/s.tar: sample more has no .cls beside it; "
+               "the members of a sample follow each other, as tar --sort=name writes them"},
     {NO_PICTURE,
-     "images: folder @/train: @/train/s.tar: sample more has no .jpg, .jpeg or .png beside it"},
+     "images: folder @/train: @/train/s.tar: sample more has no .jpg, .jpeg or .png beside it; the "
+     "members of a sample follow each other, as tar --sort=name writes them"},
     {BAD_CLASS, "images: folder @/train: @/train/s.tar: offset 6656: more.cls is \"cat\", want a "
                 "class from 0 to 16777215"},
     {NO_SAMPLE,
      "images: folder @/train: @/train/s.tar has no sample; want members KEY.jpg and KEY.cls"},
+    {PACKED, "images: folder @/train: @/train/s.tar is compressed by gzip, and shards are read in "
+             "place; unpack it"},
 };
 
 static void break_shard(struct buf *b, enum wrong wrong)
@@ -219,6 +246,8 @@ static void break_shard(struct buf *b, enum wrong wrong)
         put_member(b, '0', "more.cls", "cat", 3);
     if (wrong == NO_SAMPLE)
         b->len = 0;
+    if (wrong == PACKED)
+        memcpy(b->data, "\x1f\x8b", 2);
     if (wrong >= BAD_SUM)
         end_tar(b);
 }
@@ -243,12 +272,49 @@ static void bad_shards_are_named(void **state)
     }
 }
 
+/* A compressed shard is not left out silently; one beside class folders is what they came from. */
+static void compressed_shards_are_refused(void **state)
+{
+    static const char *const names[] = {"s-1.tar.gz", "s-1.TGZ", "s-1.tar.zst", "s-1.tar.xz",
+                                        "s-1.tar.bz2"};
+    char inside[64], path[512], text[512], want[1024];
+    struct buf b = {0};
+
+    put_sample(&b, "1", 11, "2");
+    end_tar(&b);
+    for (size_t i = 0; i < 2 * ARRAY_LEN(names); i++) { /* alone, then beside another */
+        const char *name = names[i % ARRAY_LEN(names)];
+        struct dataset *ds = NULL;
+        struct err err = {0};
+
+        if (i == ARRAY_LEN(names))
+            put(*state, "train/s-0.tar", &b);
+        snprintf(inside, sizeof inside, "train/%s", name);
+        put(*state, inside, &b);
+        assert_int_equal(try_open(&ds, *state, DATASET_TRAIN, NULL, &err), ERR_CORRUPT);
+        snprintf(text, sizeof text,
+                 "images: folder @/train: it has %s, which is compressed, and shards are read in "
+                 "place; unpack it to a file that ends in .tar, or remove it",
+                 name);
+        assert_string_equal(err.msg, fill_in(want, sizeof want, text, *state));
+        snprintf(path, sizeof path, "%s/%s", (char *)*state, inside);
+        assert_int_equal(unlink(path), 0);
+    }
+    snprintf(path, sizeof path, "%s/train/s-0.tar", (char *)*state);
+    assert_int_equal(unlink(path), 0);
+    put(*state, "train/s-1.tar.gz", &b);
+    put_colour(*state, "train/cat/1.png", 17);
+    dataset_close(open_ok(*state, DATASET_TRAIN, NULL));
+    buf_fini(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(shards_hold_samples),       IN_FOLDER(other_pictures_are_left_out),
-        IN_FOLDER(long_pax_headers_are_read), IN_FOLDER(bad_extra_headers_are_named),
-        IN_FOLDER(bad_shards_are_named),
+        IN_FOLDER(shards_hold_samples),           IN_FOLDER(other_pictures_are_left_out),
+        IN_FOLDER(long_pax_headers_are_read),     IN_FOLDER(bad_extra_headers_are_named),
+        IN_FOLDER(endings_may_be_in_capitals),    IN_FOLDER(bad_shards_are_named),
+        IN_FOLDER(compressed_shards_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
