@@ -278,6 +278,11 @@ static int parse(struct st_file *f, struct err *err)
     rc = read_at(f, &len, LENGTH_BYTES, 0, err);
     if (rc < 0)
         return rc;
+    if (!memcmp(&len, "PK\3\4", 4))
+        return err_set(err, ERR_CORRUPT,
+                       "%s: offset 0: a zip archive, as torch.save() writes it; write the weights "
+                       "with safetensors.torch.save_file()",
+                       f->origin);
     if (len > ST_MAX_HEADER || len > f->n_bytes - LENGTH_BYTES)
         return err_set(err, ERR_CORRUPT,
                        "%s: offset 0: header length %" PRIu64 ", the file has %" PRIu64

@@ -159,6 +159,11 @@ static void test_bad_length(void **state)
     assert_non_null(strstr(err.msg, "header length 4294967295"));
     file[7] = 0xff; /* a length that would overflow */
     assert_int_equal(st_parse(file, sizeof file, "x", &f, &err), ERR_CORRUPT);
+    memcpy(file, "PK\3\4", 4);
+    assert_int_equal(st_parse(file, sizeof file, "x", &f, &err), ERR_CORRUPT);
+    assert_string_equal(err.msg,
+                        "x: offset 0: a zip archive, as torch.save() writes it; write the weights "
+                        "with safetensors.torch.save_file()");
 }
 
 /* Every prefix of a good file is refused; so nothing is read that is not there. */
