@@ -20,9 +20,12 @@ static int check_loss(const struct net *m, const struct model_options *o, struct
     if ((t->role != SAMPLE_CLASS || t->shape.n != 0) &&
         (t->role != SAMPLE_REAL || loss == LOSS_CROSS_ENTROPY)) {
         sample_field_print(t, &text);
-        err_set(err, ERR_CONFIG, "model.loss %s needs one class label a %s%s; the target is %s",
+        err_set(err, ERR_CONFIG, "model.loss %s needs one class label a %s%s; the target is %s%s",
                 name[loss], m->length ? "token" : "sample",
-                loss == LOSS_CROSS_ENTROPY ? "" : ", or real numbers", buf_cstr(&text));
+                loss == LOSS_CROSS_ENTROPY ? "" : ", or real numbers", buf_cstr(&text),
+                t->role == SAMPLE_REAL ? "; store classes as whole numbers, such as int64, or set "
+                                         "model.loss mse, l1 or bce"
+                                       : "");
         buf_fini(&text);
         return err->code;
     }

@@ -239,7 +239,8 @@ static void samples_of_other_kinds(void **state)
     assert_string_equal(err.msg,
                         "model mlp for samples of row [6], y [2] of real numbers: model.loss "
                         "cross_entropy needs one class label a sample; the target is y [2] of real "
-                        "numbers");
+                        "numbers; store classes as whole numbers, such as int64, or set model.loss "
+                        "mse, l1 or bce");
     squared.loss = LOSS_MSE;
     assert_int_equal(model_build(&squared, &real, 4, 1, 0, &g, &err), 0);
     assert_true(shape_equal(&g->value[g->logits].shape, &SHAPE(4, 2)));
