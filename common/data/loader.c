@@ -171,9 +171,7 @@ static int fill_slot(const struct loader *l, const struct work *w, struct slot *
 
         sampler_list(&w->sampler, &at, (struct span){b->first, b->n}, s->index);
     }
-    if (!l->indices_only && read_batch(l, w->kind == PASS ? NULL : &draw, b, err) < 0)
-        return err_wrap(err, "reading the batch of step %lld", (long long)b->step);
-    return 0;
+    return l->indices_only ? 0 : read_batch(l, w->kind == PASS ? NULL : &draw, b, err);
 }
 
 /* Called with the lock held; releases it while the slot is filled. */
