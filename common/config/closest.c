@@ -45,7 +45,7 @@ static int is_beginning(const char *key, const char *known)
 }
 
 /* The distance in half points.  One half point is for a key that is right but stands in another
- * group, or that others call differently (`also`). */
+ * group, or that others call differently (`also`); of these at least half of the letters agree. */
 static int score(const char *key, const char *known, const char *also)
 {
     if (is_beginning(key, known))
@@ -53,8 +53,9 @@ static int score(const char *key, const char *known, const char *also)
     int whole = 2 * closest_distance(key, known);
     int part = 2 * closest_distance(last_part(key), last_part(known)) + 1;
     int other = also ? 2 * closest_distance(last_part(key), also) + 1 : part;
+    int elsewhere = min(part, other);
 
-    return min(whole, min(part, other));
+    return elsewhere <= (int)strlen(last_part(key)) ? min(whole, elsewhere) : whole;
 }
 
 const char *table_closest(const struct option_list *l, const char *key, char group[64])

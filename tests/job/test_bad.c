@@ -505,6 +505,8 @@ static const struct bad sets[] = {
     {"train.epochs=ten",
      "--set: train.epochs is \"ten\", want an integer from 1 to 1000000 epochs"},
     {"train.epoch=3", "--set: unknown key \"train.epoch\"; the closest known key is train.epochs"},
+    {"data.augment.rotate=3",
+     "--set: unknown key \"data.augment.rotate\"; the closest known key is data.augment.crop"},
     {"train=3", "--set: train is a group of keys, want one of them, such as train.global_batch"},
     {"data.normalize=none", "--set: data.normalize.source applies only if data.format is mnist, "
                             "cifar10, cifar100, npy or images; it is digits"},
