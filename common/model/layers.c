@@ -304,6 +304,18 @@ static int read_key(const struct reading *r, const struct kind *k, const struct 
                         value->is_quoted, r->err);
 }
 
+/* A value alone, such as {dropout: 0.5}, is taken for that of the first key. */
+static int fail_args(const struct reading *r, const struct kind *k, const struct tree *args)
+{
+    char shown[64];
+
+    if (k->n_rows == 0)
+        return fail(r, args, "%s has no keys; write the word alone", k->name);
+    return fail(r, args, "%s wants its keys in a mapping, such as {%s: {%s: %s}}", k->name, k->name,
+                k->row[0].key,
+                args->kind == TREE_WORD ? show_text(args->text, args->len, shown) : "...");
+}
+
 static int read_args(const struct reading *r, const struct kind *k, const struct tree *word,
                      const struct tree *args, struct layer_args *a)
 {
@@ -312,7 +324,7 @@ static int read_args(const struct reading *r, const struct kind *k, const struct
 
     *a = (struct layer_args){0};
     if (args && !is_empty(args) && args->kind != TREE_MAP)
-        return fail(r, args, "%s wants its keys in a mapping", k->name);
+        return fail_args(r, k, args);
     for (int i = 0; args && rc == 0 && i < args->n; i++)
         rc = read_key(r, k, args->key[i], args->child[i], &seen, a);
     for (int i = 0; rc == 0 && i < k->n_rows; i++) {
