@@ -69,8 +69,10 @@ int64_t net_classes(struct net *m, int64_t classes)
     const int64_t n = net_n_outputs(m);
 
     if (m->rc == 0 && classes && !net_fits_target(m, classes))
-        m->rc = err_set(m->err, ERR_CONFIG, "model.classes is %lld, but the data have %lld",
-                        (long long)classes, (long long)n);
+        m->rc = err_set(m->err, ERR_CONFIG,
+                        "model.classes is %lld, but the data have %lld; leave it out%s",
+                        (long long)classes, (long long)n,
+                        net_target(m)->role == SAMPLE_CLASS ? ", or set it higher" : "");
     return classes ? classes : n;
 }
 

@@ -7,8 +7,9 @@
 void net_check_heads(struct net *m, int64_t width, int64_t heads)
 {
     if (m->rc == 0 && width % heads)
-        m->rc = err_set(m->err, ERR_CONFIG, "model.width is %lld, want a multiple of %lld heads",
-                        (long long)width, (long long)heads);
+        m->rc =
+            err_set(m->err, ERR_CONFIG, "model.width is %lld, want a multiple of model.heads, %lld",
+                    (long long)width, (long long)heads);
 }
 
 int layer_embedding(struct net *m, const char *name, const struct layer_embedding *e)

@@ -102,7 +102,9 @@ static void check(struct net *m, const struct vit_options *o)
         return;
     s = &m->g->value[m->h].shape;
     if (s->n == 4 && o->image && (s->dim[1] != o->image || s->dim[2] != o->image))
-        m->rc = err_set(m->err, ERR_CONFIG, "model.image is %lld, but the data's are %lldx%lld",
+        m->rc = err_set(m->err, ERR_CONFIG,
+                        "model.image is %lld, but the data's are %lldx%lld; leave it out, or give "
+                        "images of that size",
                         (long long)o->image, (long long)s->dim[1], (long long)s->dim[2]);
     else if (s->n == 4 && (s->dim[1] % o->patch || s->dim[2] % o->patch))
         m->rc = err_set(m->err, ERR_CONFIG,
