@@ -8,18 +8,19 @@
 
 #include "base/buf.h"
 #include "base/util.h"
+#include "tensor/half.h"
 
 enum { MOST_HEADER = 4096, MOST_ROW = 1 << 28 };
 
 /* Elements of each type, which may lie at any address, as floats and as whole numbers. */
-#define X(name, descr, type, is_whole)                                     \
+#define X(name, descr, type, is_whole, to_float)                           \
     static void name##_reals(const uint8_t *from, int64_t n, float *to)    \
     {                                                                      \
         for (int64_t i = 0; i < n; i++) {                                  \
             type v;                                                        \
                                                                            \
             memcpy(&v, from + i * (int64_t)sizeof v, sizeof v);            \
-            to[i] = (float)v;                                              \
+            to[i] = to_float(v);                                           \
         }                                                                  \
     }                                                                      \
     static void name##_wholes(const uint8_t *from, int64_t n, int64_t *to) \
@@ -41,7 +42,7 @@ static const struct type {
     void (*reals)(const uint8_t *from, int64_t n, float *to);
     void (*wholes)(const uint8_t *from, int64_t n, int64_t *to);
 } types[] = {
-#define X(name, descr, type, is_whole) \
+#define X(name, descr, type, is_whole, to_float) \
     [name] = {descr, sizeof(type), is_whole, name##_reals, name##_wholes},
     NPY_LIST(X)
 #undef X

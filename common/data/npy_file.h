@@ -15,20 +15,24 @@
 #include "data/mapped.h"
 #include "tensor/shape.h"
 
-/* The element types that are read: a name of ours, NumPy's, C's, whether they are whole numbers. */
-#define NPY_LIST(X)                \
-    X(NPY_U8, "|u1", uint8_t, 1)   \
-    X(NPY_I8, "|i1", int8_t, 1)    \
-    X(NPY_BOOL, "|b1", uint8_t, 1) \
-    X(NPY_I16, "<i2", int16_t, 1)  \
-    X(NPY_U16, "<u2", uint16_t, 1) \
-    X(NPY_I32, "<i4", int32_t, 1)  \
-    X(NPY_I64, "<i8", int64_t, 1)  \
-    X(NPY_F32, "<f4", float, 0)    \
-    X(NPY_F64, "<f8", double, 0)
+/* The element types that are read: a name of ours, NumPy's, C's, whether they are whole numbers,
+ * and what makes a float of one. */
+#define NPY_LIST(X)                              \
+    X(NPY_U8, "|u1", uint8_t, 1, (float))        \
+    X(NPY_I8, "|i1", int8_t, 1, (float))         \
+    X(NPY_BOOL, "|b1", uint8_t, 1, (float))      \
+    X(NPY_I16, "<i2", int16_t, 1, (float))       \
+    X(NPY_U16, "<u2", uint16_t, 1, (float))      \
+    X(NPY_I32, "<i4", int32_t, 1, (float))       \
+    X(NPY_U32, "<u4", uint32_t, 1, (float))      \
+    X(NPY_I64, "<i8", int64_t, 1, (float))       \
+    X(NPY_U64, "<u8", uint64_t, 1, (float))      \
+    X(NPY_F16, "<f2", uint16_t, 0, f16_to_float) \
+    X(NPY_F32, "<f4", float, 0, (float))         \
+    X(NPY_F64, "<f8", double, 0, (float))
 
 enum npy_type {
-#define X(name, descr, type, is_whole) name,
+#define X(name, descr, type, is_whole, to_float) name,
     NPY_LIST(X)
 #undef X
         NPY_N_TYPES

@@ -7,6 +7,7 @@
 #include "data/moments.h"
 #include "idx_file.h"
 #include "open_set.h"
+#include "tensor/half.h"
 
 /* Write a .npy of version `major`; keys: what stands between the braces of its header. */
 static void write_npy(const char *folder, const char *name, int major, const char *keys,
@@ -60,7 +61,10 @@ static void every_type_is_read(void **state)
         {KEYS("<i2", "(3, 2, 2)"), KEYS("<i2", "(3,)"), 2, 'i'},
         {KEYS("<u2", "(3,2,2)"), KEYS("<u2", "(3, )"), 2, 'i'},
         {KEYS("<i4", "(3, 2, 2)"), KEYS("<i4", "(3, 1)"), 4, 'i'},
+        {KEYS("<u4", "(3, 2, 2)"), KEYS("<u4", "(3,)"), 4, 'i'},
         {KEYS("<i8", "(3, 2, 2)"), KEYS("<i8", "(3,)"), 8, 'i'},
+        {KEYS("<u8", "(3, 2, 2)"), KEYS("<u8", "(3,)"), 8, 'i'},
+        {KEYS("<f2", "(3, 2, 2)"), KEYS("<f2", "(3,)"), 2, 'h'},
         {KEYS("<f4", "(3, 2, 2)"), KEYS("<f4", "(3,)"), 4, 'f'},
         {KEYS("<f8", "(3, 2, 2)"), KEYS("<f8", "(3, 1)"), 8, 'd'},
     };
@@ -80,8 +84,11 @@ static void every_type_is_read(void **state)
         for (int i = 0; i < 12; i++) {
             const float f = (float)i;
             const double d = i;
+            const uint16_t h = f16_from_float(f);
 
-            if (types[t].as == 'f')
+            if (types[t].as == 'h')
+                memcpy(bytes + 2 * i, &h, 2);
+            else if (types[t].as == 'f')
                 memcpy(bytes + 4 * i, &f, 4);
             else if (types[t].as == 'd')
                 memcpy(bytes + 8 * i, &d, 8);
@@ -150,7 +157,8 @@ static const struct bad_case {
      "npy: @/x.npy: offset 70: 23 bytes follow the header, want 24, as many as [3,2] of <f4; was "
      "it copied whole?"},
     {KEYS(">f4", "(3, 2)"), KEYS("|u1", "(3,)"), 24, 3, NULL, ERR_CORRUPT,
-     "npy: @/x.npy: its type is >f4, want one of |u1, |i1, |b1, <i2, <u2, <i4, <i8, <f4, <f8; "
+     "npy: @/x.npy: its type is >f4, want one of |u1, |i1, |b1, <i2, <u2, <i4, <u4, <i8, <u8, <f2, "
+     "<f4, <f8; "
      "convert it with astype()"},
     {KEYS("<f4", "()"), KEYS("|u1", "(3,)"), 4, 3, NULL, ERR_CORRUPT,
      "npy: @/x.npy: it is one number, want an array with a row for each sample"},
