@@ -95,7 +95,7 @@ static void smallest_images(void **state)
     dataset_close(ds);
 }
 
-/* What opening the training set writes into the log; for free(). */
+/* Open the training set, and return what that writes into the log, for free(). */
 static char *log_of_opening(const char *folder, int64_t n_samples)
 {
     FILE *file = tmpfile();
