@@ -17,6 +17,7 @@
 #include "base/util.h"
 
 enum { MOST_EXTRA = 1 << 20 }; /* bytes of a header of type L or x */
+enum { MOST_END = 64 }; /* blocks behind the last member in which another archive may begin */
 enum { BLOCK = 512, SIZE = 124, CHECKSUM = 148, TYPE = 156, MAGIC = 257, PREFIX = 345 };
 
 static int fail(const struct tar *t, int64_t offset, const char *why, struct err *err)
@@ -161,6 +162,28 @@ static int take_pax(const struct tar *t, char *text, int64_t n, char *name, int6
 
 /* ---- members ---- */
 
+/* TAR_END, or an error if another archive was appended to this one, as cat does it: it would go
+ * unread. */
+static int check_end(const struct tar *t, struct err *err)
+{
+    const int64_t end = min_i64(t->n_bytes, t->at + MOST_END * BLOCK);
+    uint8_t header[BLOCK];
+
+    for (int64_t at = t->at + BLOCK; at + BLOCK <= end; at += BLOCK) {
+        if (tar_read(t, at, header, BLOCK, err) < 0)
+            return err->code;
+        if (is_empty(header))
+            continue;
+        if (!is_header(header))
+            break;
+        return err_set(err, ERR_CORRUPT,
+                       "%s: offset %lld: a second archive follows the end of the first; make a "
+                       "shard of each",
+                       t->path, (long long)at);
+    }
+    return TAR_END;
+}
+
 /* The header at t->at, and how long its content is; TAR_END: it is empty. */
 static int read_header(const struct tar *t, uint8_t *header, int64_t *n_bytes, struct err *err)
 {
@@ -169,7 +192,7 @@ static int read_header(const struct tar *t, uint8_t *header, int64_t *n_bytes, s
     if (tar_read(t, t->at, header, BLOCK, err) < 0)
         return err->code;
     if (is_empty(header))
-        return TAR_END;
+        return check_end(t, err);
     if (t->at == 0 && header[0] == 0x1f && header[1] == 0x8b)
         return err_set(err, ERR_CORRUPT,
                        "%s is compressed by gzip, and shards are read in place; unpack it",

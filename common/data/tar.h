@@ -2,7 +2,7 @@
  *
  * Read are ustar, GNU's long names and pax's path and size; names of TAR_NAME_BYTES or more, and
  * such headers of more than 1 MiB, are refused.  An archive must end by an empty header, so that
- * one that was cut short between two members is noticed.
+ * one that was cut short between two members is noticed.  A second archive behind it is refused.
  *
  * Life:    tar_open -> tar_next ... -> tar_close.
  * Threads: any, each with an archive of its own.

@@ -201,7 +201,8 @@ enum wrong {
     NO_PICTURE,
     BAD_CLASS,
     NO_SAMPLE,
-    PACKED
+    PACKED,
+    TWO_ARCHIVES
 };
 
 static const struct {
@@ -228,6 +229,8 @@ static const struct {
      "images: folder @/train: @/train/s.tar has no sample; want members KEY.jpg and KEY.cls"},
     {PACKED, "images: folder @/train: @/train/s.tar is compressed by gzip, and shards are read in "
              "place; unpack it"},
+    {TWO_ARCHIVES, "images: folder @/train: @/train/s.tar: offset 7168: a second archive follows "
+                   "the end of the first; make a shard of each"},
 };
 
 static void break_shard(struct buf *b, enum wrong wrong)
@@ -246,6 +249,10 @@ static void break_shard(struct buf *b, enum wrong wrong)
         put_member(b, '0', "more.cls", "cat", 3);
     if (wrong == NO_SAMPLE)
         b->len = 0;
+    if (wrong == TWO_ARCHIVES) {
+        end_tar(b);
+        put_sample(b, "3", 13, "1");
+    }
     if (wrong == PACKED)
         memcpy(b->data, "\x1f\x8b", 2);
     if (wrong >= BAD_SUM)
