@@ -178,7 +178,8 @@ int file_open(const char *path, int *out, int64_t *n_bytes, struct err *err)
     if (fstat(fd, &st) < 0)
         rc = read_failed(err, errno, path);
     else if (!S_ISREG(st.st_mode))
-        rc = err_set(err, ERR_CORRUPT, "%s: is not a file", path);
+        rc = err_set(err, ERR_CORRUPT, "%s is %s, want a file", path,
+                     S_ISDIR(st.st_mode) ? "a folder" : "a pipe or device");
     if (rc < 0) {
         close(fd);
         return rc;

@@ -194,6 +194,10 @@ static void test_missing(void **state)
     (void)state;
     assert_int_equal(st_open("/nonexistent/m.safetensors", &f, &err), ERR_IO);
     assert_string_equal(err.msg, "/nonexistent/m.safetensors: No such file or directory");
+    assert_int_equal(st_open("/", &f, &err), ERR_CORRUPT);
+    assert_string_equal(err.msg, "/ is a folder, want a file");
+    assert_int_equal(st_open("/dev/null", &f, &err), ERR_CORRUPT);
+    assert_string_equal(err.msg, "/dev/null is a pipe or device, want a file");
 }
 
 int main(void)
