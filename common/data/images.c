@@ -247,6 +247,15 @@ static void warn_of_others(const struct files *f)
                  f->folder, (long long)f->n_other, files_text(f, f->other));
 }
 
+/* As folders in class folders are walked, a path one level too high has one class. */
+static void warn_of_one_class(const struct files *f)
+{
+    if (f->n_classes == 1)
+        log_warn("folder %s: its %lld pictures are all of one class, %s, so there is nothing to "
+                 "learn; is data.path or data.train one level too high?",
+                 f->folder, (long long)f->n, f->is_tar ? "0" : files_text(f, f->place[0]));
+}
+
 /* Of an image or a label, aligned for the label. */
 static size_t room_bytes(int64_t size)
 {
@@ -268,6 +277,8 @@ static int images_open(struct dataset **out, const void *options,
         return err_wrap(err, "images");
     }
     warn_of_others(&s->files);
+    if (request->purpose == DATASET_TRAIN)
+        warn_of_one_class(&s->files);
     s->base = (struct dataset){.ops = &images_ops,
                                .n_samples = s->files.n,
                                .spec = SAMPLE_IMAGES(o->size, o->size, 3, s->files.n_classes),

@@ -125,11 +125,12 @@ static void pictures_of_other_kinds_are_left_out_aloud(void **state)
 
     put_colour(*state, "train/a/1.png", 1);
     put_text(*state, "train/a/2.txt", "");
-    text = log_of_opening(*state, 1);
+    put_colour(*state, "train/b/1.png", 2);
+    text = log_of_opening(*state, 2);
     assert_string_equal(text, "");
     free(text);
     put_text(*state, "train/a/in/3.WEBP", "");
-    text = log_of_opening(*state, 1);
+    text = log_of_opening(*state, 2);
     assert_string_equal(
         text,
         fill_in(want, sizeof want,
@@ -139,8 +140,24 @@ static void pictures_of_other_kinds_are_left_out_aloud(void **state)
                 *state));
     free(text);
     put_text(*state, "train/a/4.tiff", "");
-    text = log_of_opening(*state, 1);
+    text = log_of_opening(*state, 2);
     assert_non_null(strstr(text, ", 2 of them, such as a/"));
+    free(text);
+}
+
+static void one_class_is_told(void **state)
+{
+    char want[1024], *text;
+
+    put_colour(*state, "train/train/a/1.png", 1);
+    put_colour(*state, "train/train/b/1.png", 2);
+    text = log_of_opening(*state, 2);
+    assert_string_equal(
+        text, fill_in(want, sizeof want,
+                      "test_images: warning: folder @/train: its 2 pictures are all of one class, "
+                      "train, so there is nothing to learn; is data.path or data.train one level "
+                      "too high?\n",
+                      *state));
     free(text);
 }
 
@@ -445,6 +462,7 @@ int main(void)
         IN_FOLDER(folders_in_classes_are_walked),
         IN_FOLDER(links_that_loop_are_refused),
         IN_FOLDER(pictures_of_other_kinds_are_left_out_aloud),
+        IN_FOLDER(one_class_is_told),
         IN_FOLDER(smallest_images),
         IN_FOLDER(bad_folders_are_named),
         IN_FOLDER(pipes_are_no_shards),
