@@ -89,6 +89,27 @@ static void log_notes(struct buf *notes)
         log_warn("%s", line);
 }
 
+/* A run that goes on keeps the numbers that it began with, and measures nothing.  A job.yaml that
+ * cannot be read is told later. */
+static int measure(const struct options *o, struct job *job, struct err *err)
+{
+    char *folder, *path;
+    struct job *run = NULL;
+    struct err ignored;
+    int rc = 0;
+
+    if (!o->resume)
+        return job_measure(job, err);
+    folder = evaluate_run(o);
+    path = xasprintf("%s/job.yaml", folder);
+    if (job_load(path, NULL, 0, &run, &ignored) == 0)
+        rc = job_take_measured(job, run, err);
+    job_free(run);
+    free(path);
+    free(folder);
+    return rc == 0 ? job_measure(job, err) : rc;
+}
+
 static int load_job(struct options *o, const struct evaluation *e, struct job **out,
                     struct err *err)
 {
@@ -114,7 +135,7 @@ static int load_job(struct options *o, const struct evaluation *e, struct job **
     if (rc == 0)
         rc = job_check_encrypt(*out, backend_name(o), !o->common.insecure, err);
     if (rc == 0)
-        rc = job_measure(*out, err);
+        rc = measure(o, *out, err);
     if (rc == 0 && !o->evaluate)
         warn_idle(*out, o->n_ranks);
     if (rc == 0)

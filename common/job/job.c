@@ -208,28 +208,50 @@ struct dataset_request job_request(const struct job *job, enum dataset_purpose p
                                     .targets_are_shares = job->model.loss == LOSS_BCE};
 }
 
-int job_measure(struct job *job, struct err *err)
+static int set_normalize(struct job *job, const struct option_reals *mean,
+                         const struct option_reals *std, struct err *err)
+{
+    int rc = set_field(job, "data.normalize.source", "given", err);
+
+    if (rc == 0)
+        rc = set_reals(job, "data.normalize.mean", mean, err);
+    if (rc == 0)
+        rc = set_reals(job, "data.normalize.std", std, err);
+    return rc;
+}
+
+static int is_to_be_measured(const struct job *job)
 {
     const enum normalize *source = job_field(job, "data.normalize.source");
+
+    return source && *source == NORMALIZE_AUTO;
+}
+
+int job_take_measured(struct job *job, const struct job *run, struct err *err)
+{
+    const struct option_reals *mean = job_field(run, "data.normalize.mean"),
+                              *std = job_field(run, "data.normalize.std");
+
+    if (!is_to_be_measured(job) || !mean || !std || mean->n == 0 || std->n == 0)
+        return 0;
+    return set_normalize(job, mean, std, err);
+}
+
+int job_measure(struct job *job, struct err *err)
+{
     const struct dataset_request request = job_request(job, DATASET_TRAIN);
     struct option_reals mean, std;
     struct dataset *ds;
     int rc;
 
-    if (!source || *source != NORMALIZE_AUTO)
+    if (!is_to_be_measured(job))
         return 0;
     if (dataset_open(&ds, &job->data, &request, err) < 0)
         return err_wrap(err, "training data");
     rc = ds->spec.field[0].scale == SAMPLE_UNIT ? image_measure(ds, &mean, &std, err)
                                                 : moments_measure(ds, &mean, &std, err);
     dataset_close(ds);
-    if (rc == 0)
-        rc = set_field(job, "data.normalize.source", "given", err);
-    if (rc == 0)
-        rc = set_reals(job, "data.normalize.mean", &mean, err);
-    if (rc == 0)
-        rc = set_reals(job, "data.normalize.std", &std, err);
-    return rc;
+    return rc == 0 ? set_normalize(job, &mean, &std, err) : rc;
 }
 
 const void *job_field(const struct job *job, const char *key)

@@ -181,6 +181,10 @@ struct dataset_request job_request(const struct job *job, enum dataset_purpose p
  * The driver does this before the job begins, so all ranks and job.yaml have the same numbers. */
 int job_measure(struct job *job, struct err *err);
 
+/* The same with the numbers that `run` has, the job of a run that goes on; if it has none, nothing
+ * is done. */
+int job_take_measured(struct job *job, const struct job *run, struct err *err);
+
 /* Checks the options that depend on the number of ranks, and those that this build cannot do on a
  * backend of this name ("cpu", "cuda"): ERR_CONFIG, ERR_UNSUPPORTED. */
 int job_check_supported(const struct job *job, int64_t n_ranks, const char *backend,

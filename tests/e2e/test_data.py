@@ -174,8 +174,13 @@ class Data(dp.Case):
         for c, seen in enumerate(re.search(r"mean: \[(.*)\]", text).group(1).split(", ")):
             channel = [v / 255 for image in images for v in image[1024 * c:1024 * (c + 1)]]
             self.assertAlmostEqual(float(seen), sum(channel) / len(channel), delta=1e-5)
+        text = re.sub(r"mean: \[[0-9.]*", "mean: [0.125", text)  # as if measured otherwise
+        with open(self.path("run", "job.yaml"), "w", encoding="utf-8") as file:
+            file.write(text)
         self.run_driver("--local", "--run-dir", "run", "--resume", n=2,
                         job={**job, "train.epochs": 2})
+        with open(self.path("run", "job.yaml"), encoding="utf-8") as file:
+            self.assertIn("mean: [0.125, ", file.read())
         self.assertEqual(len(self.events("epoch", "run")), 2)
 
     def test_normalize_features(self):
