@@ -307,6 +307,7 @@ static const struct op_case rows[] = {
     {"bias", OP_bias, {{{0}}}, {IN(NORMAL, 3, 5, 7), IN(NORMAL, 7)}, WITH_GRAD},
     {"bias_rows", OP_bias, {{{0}}}, {IN(NORMAL, 601, 3), IN(NORMAL, 3)}, WITH_GRAD},
     {"bias_many_rows", OP_bias, {{{0}}}, {IN(NORMAL, 2311, 5), IN(NORMAL, 5)}, WITH_GRAD},
+    {"bias_wide", OP_bias, {{{0}}}, {IN(NORMAL, 139, 36), IN(NORMAL, 36)}, WITH_GRAD},
     {"bias_one", OP_bias, {{{0}}}, {IN(NORMAL, 4, 1), IN(NORMAL, 1)}, WITH_GRAD},
     {"bias_empty", OP_bias, {{{0}}}, {IN(NORMAL, 0, 5), IN(NORMAL, 5)}, .training = 1},
 };

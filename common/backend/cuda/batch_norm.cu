@@ -25,23 +25,30 @@ static __device__ inline void moments(const double *sums, const float *m, int64_
 }
 
 /* The sums of x - m and its square. */
-template <typename T> struct stats_term {
+template <typename T, int V> struct stats_term {
+    enum { WIDTH = V };
     const T *x;
     const float *m;
     int64_t c, col;
-    double shift;
+    double shift[V];
 
     __device__ void column(int64_t column)
     {
         col = column;
-        shift = (double)m[col];
+        for (int v = 0; v < V; v++)
+            shift[v] = (double)m[col + v];
     }
-    __device__ void add(double *sum, int64_t row) const
+    __device__ void add(double (&sum)[V][2], int64_t row) const
     {
-        const double d = (double)(float)x[row * c + col] - shift;
+        float here[V];
 
-        sum[0] += d;
-        sum[1] += d * d;
+        load_floats(x + row * c + col, here);
+        for (int v = 0; v < V; v++) {
+            const double d = (double)here[v] - shift[v];
+
+            sum[v][0] += d;
+            sum[v][1] += d * d;
+        }
     }
 };
 
@@ -58,15 +65,25 @@ struct stats_end {
     }
 };
 
-template <typename T> static void run_stats(const struct own *p)
+template <typename T, int V> static void sum_stats(const struct own *p)
 {
-    const struct stats_term<T> term = {
+    const struct stats_term<T, V> term = {
         (const T *)p->in[BATCH_NORM_STATS_X],
-            (const float *)p->in[BATCH_NORM_STATS_RUNNING_MEAN], p->c, 0, 0
+            (const float *)p->in[BATCH_NORM_STATS_RUNNING_MEAN], p->c, 0,
+        {
+        }
     };
     const struct stats_end end = {(double *)p->out[BATCH_NORM_STATS_SUMS], p->c, (double)p->rows};
 
     columns_sum<2>(p, term, end, p->rows, p->c);
+}
+
+template <typename T> static void run_stats(const struct own *p)
+{
+    if (columns_are_wide(p->rows, p->c))
+        sum_stats<T, COLUMNS_WIDE>(p);
+    else
+        sum_stats<T, 1>(p);
 }
 
 extern "C" int cuda_make_batch_norm_stats(struct cuda *b, const struct graph *g,
@@ -123,50 +140,91 @@ struct affines {
     const float *mean, *scale, *bias;
 };
 
-/* y = act((x - mean) * scale + bias + add), with relu or no activation, and add or NULL; N elements
- * of a row at once, of which c is a multiple.  y may be x. */
-template <typename T, int N>
-static __global__ void normalise(const T *x, const T *add, T *y, struct affines a, int is_relu,
-                                 int64_t n, int64_t c)
+/* The pieces of 16 bytes that a thread reads before it writes one, so that more of them are under
+ * way. */
+enum { AHEAD = 2 };
+
+/* The affines of N neighbouring channels. */
+template <int N> struct affines_here {
+    float mean[N], scale[N], bias[N];
+
+    __device__ affines_here(const struct affines &a, int64_t at)
+    {
+        load_floats(a.mean + at, mean);
+        load_floats(a.scale + at, scale);
+        load_floats(a.bias + at, bias);
+    }
+};
+
+/* The arguments of `normalise`, in pieces of N elements.  add may be NULL; y may be x. */
+template <typename T, int N> struct normalised {
+    const vec<T, N> *x, *add;
+    vec<T, N> *y;
+    int64_t rows, c; /* c counts pieces */
+    int is_relu;
+};
+
+/* M pieces of a column, which are `step` pieces apart. */
+template <int M, typename T, int N>
+static __device__ inline void normalise_pieces(const struct normalised<T, N> &p,
+                                               const struct affines_here<N> &a, int64_t at,
+                                               int64_t step)
 {
-    typedef vec<T, N> piece;
+    vec<T, N> v[M], other[M] = {};
 
-    for (struct walk w(c / N); w.i < n / N; w.next()) {
-        piece v = ((const piece *)x)[w.i], other = {};
-
-        if (add)
-            other = ((const piece *)add)[w.i];
+    for (int m = 0; m < M; m++) {
+        v[m] = p.x[at + m * step];
+        if (p.add)
+            other[m] = p.add[at + m * step];
+    }
+    for (int m = 0; m < M; m++) {
         for (int k = 0; k < N; k++) {
-            const int64_t i = w.col * N + k;
-            float s = affine((float)v.v[k], a.mean[i], a.scale[i], a.bias[i]);
+            float s = affine((float)v[m].v[k], a.mean[k], a.scale[k], a.bias[k]);
 
-            s = add ? s + (float)other.v[k] : s;
-            v.v[k] = (T)(!is_relu || s > 0.0f ? s : 0.0f);
+            s = p.add ? s + (float)other[m].v[k] : s;
+            v[m].v[k] = (T)(!p.is_relu || s > 0.0f ? s : 0.0f);
         }
-        ((piece *)y)[w.i] = v;
+        p.y[at + m * step] = v[m];
     }
 }
 
-/* The numbers of type T that make 16 bytes. */
-template <typename T> struct whole {
-    enum { N = 16 / (int)sizeof(T) };
-};
+/* y = act((x - mean) * scale + bias + add), with relu or no activation. */
+template <typename T, int N>
+static __global__ void normalise(struct normalised<T, N> p, struct affines a)
+{
+    for (struct columns_walk w(p.c); w.col < p.c; w.next()) {
+        const struct affines_here<N> here(a, w.col * N);
+        const int64_t step = w.down * p.c;
+        int64_t row = w.row;
+
+        for (; row + (AHEAD - 1) * w.down < p.rows; row += AHEAD * w.down)
+            normalise_pieces<AHEAD>(p, here, row * p.c + w.col, step);
+        for (; row < p.rows; row += w.down)
+            normalise_pieces<1>(p, here, row * p.c + w.col, step);
+    }
+}
+
+template <typename T, int N>
+static void launch_normalise(const struct own *p, int add, struct affines a)
+{
+    const struct normalised<T, N> what = {
+        (const vec<T, N> *)p->in[0], (const vec<T, N> *)p->in[add],
+            (vec<T, N> *)p->out[0], p->rows, p->c / N, p->attr.norm.act == ACT_RELU
+    };
+
+    LAUNCH((normalise<T, N>), blocks_for(p, p->n / N, THREADS), THREADS, p, what, a);
+}
 
 template <typename T>
 static void run_normalise(const struct own *p, int add, const void *mean, const float *scale,
                           const void *bias)
 {
     const struct affines a = {(const float *)mean, scale, (const float *)bias};
-    const T *x = (const T *)p->in[0], *other = (const T *)p->in[add];
-    const int is_relu = p->attr.norm.act == ACT_RELU;
-    T *y = (T *)p->out[0];
 
-    if (p->n > 0 && p->c % whole<T>::N == 0)
-        LAUNCH((normalise<T, whole<T>::N>), blocks_for(p, p->n / whole<T>::N, THREADS), THREADS, p,
-               x, other, y, a, is_relu, p->n, p->c);
+    if (p->n > 0 && p->c % wide<T>::N == 0)
+        launch_normalise<T, wide<T>::N>(p, add, a);
     else if (p->n > 0)
-        LAUNCH((normalise<T, 1>), blocks_for(p, p->n, THREADS), THREADS, p, x, other, y, a, is_relu,
-               p->n, p->c);
+        launch_normalise<T, 1>(p, add, a);
 }
 
 template <typename T> static void run(const struct own *p)
@@ -266,33 +324,42 @@ extern "C" int cuda_make_batch_norm_fold(struct cuda *b, const struct graph *g,
 
 /* The sums of dy and dy * xhat.  With a fused relu (weight not NULL) dy counts as 0 where the
  * relu's input was not positive. */
-template <typename T> struct grad_term {
+template <typename T, int V> struct grad_term {
+    enum { WIDTH = V };
     const T *x, *dy;
     const double *sums;
     const float *m, *weight, *bias;
     int64_t c, col;
     float eps;
-    double mean, rstd;
-    float scale, shift;
+    double mean[V], rstd[V];
+    float scale[V], shift[V];
 
     __device__ void column(int64_t column)
     {
-        double var;
-
         col = column;
-        moments(sums, m, c, col, &mean, &var);
-        rstd = 1.0 / sqrt(var + (double)eps);
-        scale = weight ? (float)((double)weight[col] / sqrt(var + (double)eps)) : 0.0f;
-        shift = weight ? bias[col] : 0.0f;
-    }
-    __device__ void add(double *sum, int64_t row) const
-    {
-        const float from = (float)x[row * c + col];
-        const bool passes = !weight || affine(from, (float)mean, scale, shift) > 0.0f;
-        const double d = passes ? (double)(float)dy[row * c + col] : 0.0;
+        for (int v = 0; v < V; v++) {
+            double var;
 
-        sum[0] += d;
-        sum[1] += d * (((double)from - mean) * rstd);
+            moments(sums, m, c, col + v, &mean[v], &var);
+            rstd[v] = 1.0 / sqrt(var + (double)eps);
+            scale[v] = weight ? (float)((double)weight[col + v] / sqrt(var + (double)eps)) : 0.0f;
+            shift[v] = weight ? bias[col + v] : 0.0f;
+        }
+    }
+    __device__ void add(double (&sum)[V][2], int64_t row) const
+    {
+        float from[V], d[V];
+
+        load_floats(x + row * c + col, from);
+        load_floats(dy + row * c + col, d);
+        for (int v = 0; v < V; v++) {
+            const bool passes =
+                !weight || affine(from[v], (float)mean[v], scale[v], shift[v]) > 0.0f;
+            const double slope = passes ? (double)d[v] : 0.0;
+
+            sum[v][0] += slope;
+            sum[v][1] += slope * (((double)from[v] - mean[v]) * rstd[v]);
+        }
     }
 };
 
@@ -311,9 +378,9 @@ struct grad_end {
     }
 };
 
-template <typename T> static void run_grad_stats(const struct own *p)
+template <typename T, int V> static void sum_grad_stats(const struct own *p)
 {
-    struct grad_term<T> term = {
+    struct grad_term<T, V> term = {
     };
     const struct grad_end end = {(double *)p->out[BATCH_NORM_GRAD_STATS_GSUMS],
                                  grad_of(p, BATCH_NORM_GRAD_STATS_DWEIGHT),
@@ -330,6 +397,14 @@ template <typename T> static void run_grad_stats(const struct own *p)
     term.c = p->c;
     term.eps = p->attr.norm.eps;
     columns_sum<2>(p, term, end, p->rows, p->c);
+}
+
+template <typename T> static void run_grad_stats(const struct own *p)
+{
+    if (columns_are_wide(p->rows, p->c))
+        sum_grad_stats<T, COLUMNS_WIDE>(p);
+    else
+        sum_grad_stats<T, 1>(p);
 }
 
 extern "C" int cuda_make_batch_norm_grad_stats(struct cuda *b, const struct graph *g,
@@ -364,37 +439,77 @@ static __global__ void grad_factors(const double *sums, const double *gsums, con
     }
 }
 
-/* N elements of a row at once, of which c is a multiple.  bias: of a fused relu, else NULL.  dx may
- * be dy. */
-template <typename T, int N>
-static __global__ void grad_x(const T *x, const T *dy, T *dx, const float *k, const float *bias,
-                              int64_t n, int64_t c)
-{
-    typedef vec<T, N> piece;
+/* The factors k of N neighbouring channels, and the bias of a fused relu. */
+template <int N> struct factors_here {
+    float k0[N], k1[N], k2[N], k3[N], k4[N], bias[N];
 
-    for (struct walk w(c / N); w.i < n / N; w.next()) {
-        const piece from = ((const piece *)x)[w.i];
-        piece d = ((const piece *)dy)[w.i];
-
-        for (int j = 0; j < N; j++) {
-            const int64_t i = w.col * N + j;
-            const float v = (float)from.v[j];
-            const bool passes = !bias || affine(v, k[2 * c + i], k[4 * c + i], bias[i]) > 0.0f;
-
-            d.v[j] = (T)(k[i] * ((passes ? (float)d.v[j] : 0.0f) - k[c + i] -
-                                 (v - k[2 * c + i]) * k[3 * c + i]));
+    __device__ factors_here(const float *k, const float *relu_bias, int64_t c, int64_t at)
+    {
+        load_floats(k + at, k0);
+        load_floats(k + c + at, k1);
+        load_floats(k + 2 * c + at, k2);
+        load_floats(k + 3 * c + at, k3);
+        if (relu_bias) {
+            load_floats(k + 4 * c + at, k4);
+            load_floats(relu_bias + at, bias);
         }
-        ((piece *)dx)[w.i] = d;
+    }
+};
+
+/* The arguments of `grad_x`, in pieces of N elements.  dx may be dy. */
+template <typename T, int N> struct backward {
+    const vec<T, N> *x, *dy;
+    vec<T, N> *dx;
+    const float *k, *bias; /* bias: of a fused relu, else NULL */
+    int64_t rows, c;       /* c counts pieces */
+};
+
+/* M pieces of a column, which are `step` pieces apart. */
+template <int M, typename T, int N>
+static __device__ inline void grad_pieces(const struct backward<T, N> &p,
+                                          const struct factors_here<N> &f, int64_t at, int64_t step)
+{
+    vec<T, N> from[M], d[M];
+
+    for (int m = 0; m < M; m++) {
+        from[m] = p.x[at + m * step];
+        d[m] = p.dy[at + m * step];
+    }
+    for (int m = 0; m < M; m++) {
+        for (int j = 0; j < N; j++) {
+            const float v = (float)from[m].v[j];
+            const bool passes = !p.bias || affine(v, f.k2[j], f.k4[j], f.bias[j]) > 0.0f;
+
+            d[m].v[j] = (T)(f.k0[j] * ((passes ? (float)d[m].v[j] : 0.0f) - f.k1[j] -
+                                       (v - f.k2[j]) * f.k3[j]));
+        }
+        p.dx[at + m * step] = d[m];
+    }
+}
+
+template <typename T, int N> static __global__ void grad_x(struct backward<T, N> p)
+{
+    for (struct columns_walk w(p.c); w.col < p.c; w.next()) {
+        const struct factors_here<N> here(p.k, p.bias, p.c * N, w.col * N);
+        const int64_t step = w.down * p.c;
+        int64_t row = w.row;
+
+        for (; row + (AHEAD - 1) * w.down < p.rows; row += AHEAD * w.down)
+            grad_pieces<AHEAD>(p, here, row * p.c + w.col, step);
+        for (; row < p.rows; row += w.down)
+            grad_pieces<1>(p, here, row * p.c + w.col, step);
     }
 }
 
 template <typename T, int N> static void run_grad_x(const struct own *p, const float *k)
 {
     const void *bias = p->attr.norm.act == ACT_RELU ? p->in[BATCH_NORM_GRAD_BIAS] : NULL;
+    const struct backward<T, N> what = {
+        (const vec<T, N> *)p->in[BATCH_NORM_GRAD_X], (const vec<T, N> *)p->in[BATCH_NORM_GRAD_DY],
+            (vec<T, N> *)p->out[BATCH_NORM_GRAD_DX], k, (const float *)bias, p->rows, p->c / N
+    };
 
-    LAUNCH((grad_x<T, N>), blocks_for(p, p->n / N, THREADS), THREADS, p,
-           (const T *)p->in[BATCH_NORM_GRAD_X], (const T *)p->in[BATCH_NORM_GRAD_DY],
-           (T *)p->out[BATCH_NORM_GRAD_DX], k, (const float *)bias, p->n, p->c);
+    LAUNCH((grad_x<T, N>), blocks_for(p, p->n / N, THREADS), THREADS, p, what);
 }
 
 template <typename T> static void run_grad(const struct own *p)
@@ -406,8 +521,8 @@ template <typename T> static void run_grad(const struct own *p)
            (const double *)p->in[BATCH_NORM_GRAD_GSUMS],
            (const float *)p->in[BATCH_NORM_GRAD_RUNNING_MEAN],
            (const float *)p->in[BATCH_NORM_GRAD_WEIGHT], p->attr.norm.eps, k, p->c);
-    if (p->c % whole<T>::N == 0)
-        run_grad_x<T, whole<T>::N>(p, k);
+    if (p->c % wide<T>::N == 0)
+        run_grad_x<T, wide<T>::N>(p, k);
     else
         run_grad_x<T, 1>(p, k);
 }

@@ -23,24 +23,21 @@ extern "C" int cuda_make_bias(struct cuda *b, const struct graph *g, const struc
     return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), 0, out, err);
 }
 
-template <typename T> struct dy_term {
-    const T *dy;
-    int64_t c, col;
-
-    __device__ void column(int64_t column) { col = column; }
-    __device__ void add(double *sum, int64_t row) const
-    {
-        *sum += (double)(float)dy[row * c + col];
-    }
-};
-
-template <typename T> static void run_grad(const struct own *p)
+template <typename T, int V> static void sum_grad(const struct own *p)
 {
-    const struct dy_term<T> term = {
+    const struct element_term<T, V> term = {
         (const T *)p->in[BIAS_GRAD_DY], p->c, 0
     };
 
     columns_sum<1>(p, term, grad_of(p, BIAS_GRAD_DB), p->rows, p->c);
+}
+
+template <typename T> static void run_grad(const struct own *p)
+{
+    if (columns_are_wide(p->rows, p->c))
+        sum_grad<T, COLUMNS_WIDE>(p);
+    else
+        sum_grad<T, 1>(p);
 }
 
 extern "C" int cuda_make_bias_grad(struct cuda *b, const struct graph *g, const struct node *n,

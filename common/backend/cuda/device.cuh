@@ -119,6 +119,34 @@ template <typename T, int N> struct alignas(sizeof(T) * N) vec {
     T v[N];
 };
 
+/* The numbers of type T that make 16 bytes, the most that a thread reads or writes at once. */
+template <typename T> struct wide {
+    enum { N = 16 / (int)sizeof(T) };
+};
+
+/* to[k] = from[k] for k < N; `from` is aligned to 16 bytes, or to N floats if these are fewer. */
+template <int N> static __device__ inline void load_floats(const float *from, float (&to)[N])
+{
+    enum { M = N < wide<float>::N ? N : (int)wide<float>::N };
+
+    for (int k = 0; k < N; k += M) {
+        const vec<float, M> v = *(const vec<float, M> *)(from + k);
+
+        for (int j = 0; j < M; j++)
+            to[k + j] = v.v[j];
+    }
+}
+
+/* The same from numbers of type T. */
+template <int N, typename T>
+static __device__ inline void load_floats(const T *from, float (&to)[N])
+{
+    const vec<T, N> v = *(const vec<T, N> *)from;
+
+    for (int k = 0; k < N; k++)
+        to[k] = (float)v.v[k];
+}
+
 static __device__ inline int64_t grid_first()
 {
     return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -149,6 +177,27 @@ struct walk {
             row++;
         }
     }
+};
+
+/* Walks over [rows,c] down the columns: what belongs to a column is read once, and then serves all
+ * rows of it that the thread has.
+ *
+ *     for (struct columns_walk w(c); w.col < c; w.next())
+ *         for (int64_t row = w.row; row < rows; row += w.down) */
+struct columns_walk {
+    int64_t col, row, across, down;
+
+    __device__ explicit columns_walk(int64_t c)
+    {
+        const int64_t threads = grid_stride(), first = grid_first();
+
+        across = c < threads ? c : threads;
+        down = threads / across;
+        row = first / across;
+        col = row < down ? first % across : c; /* the last threads may have nothing to do */
+    }
+
+    __device__ void next() { col += across; }
 };
 
 /* The sum of all lanes' v, added pairwise; every lane gets the same bits. */

@@ -95,19 +95,27 @@ template <typename T> static __global__ void grad_x(struct grad_rows<T> p)
 }
 
 /* The sums of dy * xhat and dy. */
-template <typename T> struct weight_term {
+template <typename T, int V> struct weight_term {
+    enum { WIDTH = V };
     const T *x, *dy;
     const float *mean, *rstd;
     int64_t c, col;
 
     __device__ void column(int64_t column) { col = column; }
-    __device__ void add(double *sum, int64_t row) const
+    __device__ void add(double (&sum)[V][2], int64_t row) const
     {
-        const float xhat = ((float)x[row * c + col] - mean[row]) * rstd[row];
-        const double d = (double)(float)dy[row * c + col];
+        const float m = mean[row], r = rstd[row];
+        float from[V], slope[V];
 
-        sum[0] += d * (double)xhat;
-        sum[1] += d;
+        load_floats(x + row * c + col, from);
+        load_floats(dy + row * c + col, slope);
+        for (int v = 0; v < V; v++) {
+            const float xhat = (from[v] - m) * r;
+            const double d = (double)slope[v];
+
+            sum[v][0] += d * (double)xhat;
+            sum[v][1] += d;
+        }
     }
 };
 
@@ -124,6 +132,18 @@ struct weight_end {
     }
 };
 
+template <typename T, int V>
+static void sum_weights(const struct own *p, const struct grad_rows<T> &rows)
+{
+    const struct weight_term<T, V> term = {
+        rows.x, rows.dy, rows.mean, rows.rstd, p->c, 0
+    };
+    const struct weight_end end = {grad_of(p, LAYER_NORM_GRAD_DWEIGHT),
+                                   grad_of(p, LAYER_NORM_GRAD_DBIAS), p->c};
+
+    columns_sum<2>(p, term, end, p->rows, p->c);
+}
+
 template <typename T> static void run_grad(const struct own *p)
 {
     struct grad_rows<T> rows = {
@@ -138,13 +158,10 @@ template <typename T> static void run_grad(const struct own *p)
     rows.rows = p->rows;
     rows.c = p->c;
     if (p->out[LAYER_NORM_GRAD_DWEIGHT] || p->out[LAYER_NORM_GRAD_DBIAS]) {
-        const struct weight_term<T> term = {
-            rows.x, rows.dy, rows.mean, rows.rstd, p->c, 0
-        };
-        const struct weight_end end = {grad_of(p, LAYER_NORM_GRAD_DWEIGHT),
-                                       grad_of(p, LAYER_NORM_GRAD_DBIAS), p->c};
-
-        columns_sum<2>(p, term, end, p->rows, p->c);
+        if (columns_are_wide(p->rows, p->c))
+            sum_weights<T, COLUMNS_WIDE>(p, rows);
+        else
+            sum_weights<T, 1>(p, rows);
     }
     if (p->out[LAYER_NORM_GRAD_DX]) /* last, since dx may overwrite dy */
         LAUNCH((grad_x<T>), blocks_for(p, p->rows, 1), row_threads(p->c), p, rows);

@@ -205,24 +205,27 @@ extern "C" void passes_act_grad(struct cuda *b, struct passes_array dx, enum act
     BY_TYPE(dx.type, run_act_grad)(&p, dx.at, rows * c, c, s);
 }
 
-template <typename T> struct element { /* a term of a column's sum */
-    const T *x;
-    int64_t c, col;
+template <typename T, int V>
+static void sum_columns(const struct own *p, struct passes_array x, struct grad_array end,
+                        int64_t rows, int64_t c)
+{
+    const struct element_term<T, V> term = {
+        (const T *)x.at, c, 0
+    };
 
-    __device__ void column(int64_t column) { col = column; }
-    __device__ void add(double *sum, int64_t row) const { *sum += (double)(float)x[row * c + col]; }
-};
+    columns_sum<1>(p, term, end, rows, c);
+}
 
 template <typename T>
 static void run_column_sums(const struct own *p, struct passes_array x, struct passes_array sum,
                             int64_t rows, int64_t c, int adds)
 {
-    const struct element<T> term = {
-        (const T *)x.at, c, 0
-    };
     const struct grad_array end = {sum.at, (int)sum.type, adds};
 
-    columns_sum<1>(p, term, end, rows, c);
+    if (columns_are_wide(rows, c))
+        sum_columns<T, COLUMNS_WIDE>(p, x, end, rows, c);
+    else
+        sum_columns<T, 1>(p, x, end, rows, c);
 }
 
 extern "C" void passes_column_sums(struct cuda *b, struct passes_array x, struct passes_array sum,
