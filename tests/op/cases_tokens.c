@@ -15,6 +15,11 @@ static const struct op_case rows[] = {
      {IN(NORMAL, 40, 301), IN(TOKENS, 2, 9), IN(NORMAL, 9, 301)},
      .tol = 1e-5,
      .training = 1},
+    {"embedding_many_tokens", /* several for most rows, and more than a CUDA block has threads */
+     OP_embedding,
+     {{{0}}},
+     {IN(NORMAL, 131, 6), IN(TOKENS, 30, 23), IN(NORMAL, 23, 6)},
+     WITH_GRAD},
     {"embedding_empty",
      OP_embedding,
      {{{0}}},

@@ -3,43 +3,66 @@
  *
  * op/activation.c has the formulas; the twin is cpu/activation.c. */
 #include "backend/cuda/apply.cuh"
+#include "backend/cuda/pieces.cuh"
 
 /* y may be x. */
-template <typename T, int ACT> static __global__ void forward(const T *x, T *y, int64_t n)
-{
-    for (int64_t i = grid_first(); i < n; i += grid_stride())
-        y[i] = (T)apply<ACT>((float)x[i]);
-}
+template <typename T, int ACT> struct forward {
+    const T *x;
+    T *y;
+
+    template <int N> __device__ void piece(int64_t i) const
+    {
+        vec<T, N> v = ((const vec<T, N> *)x)[i];
+
+        for (int k = 0; k < N; k++)
+            v.v[k] = (T)apply<ACT>((float)v.v[k]);
+        ((vec<T, N> *)y)[i] = v;
+    }
+};
 
 /* dx may be dy. */
-template <typename T, int ACT>
-static __global__ void backward(const T *saved, const T *dy, T *dx, int64_t n)
-{
-    for (int64_t i = grid_first(); i < n; i += grid_stride()) {
-        const float s = (float)saved[i], d = (float)dy[i];
+template <typename T, int ACT> struct backward {
+    const T *saved, *dy;
+    T *dx;
 
-        if (ACT == ACT_RELU)
-            dx[i] = (T)(s > 0.0f ? d : 0.0f); /* d * 0 would be NaN for an infinite d */
-        else
-            dx[i] = (T)(d * slope<ACT>(s));
+    template <int N> __device__ void piece(int64_t i) const
+    {
+        const vec<T, N> from = ((const vec<T, N> *)saved)[i];
+        vec<T, N> v = ((const vec<T, N> *)dy)[i];
+
+        for (int k = 0; k < N; k++) {
+            const float s = (float)from.v[k], d = (float)v.v[k];
+
+            if (ACT == ACT_RELU)
+                v.v[k] = (T)(s > 0.0f ? d : 0.0f); /* d * 0 would be NaN for an infinite d */
+            else
+                v.v[k] = (T)(d * slope<ACT>(s));
+        }
+        ((vec<T, N> *)dx)[i] = v;
     }
-}
+};
 
 template <int ACT, typename T> static void run(const struct own *p)
 {
-    LAUNCH((forward<T, ACT>), blocks_for(p, p->n, THREADS), THREADS, p,
-           (const T *)p->in[ACTIVATION_X], (T *)p->out[ACTIVATION_Y], p->n);
+    const struct forward<T, ACT> work = {
+        (const T *)p->in[ACTIVATION_X], (T *)p->out[ACTIVATION_Y]
+    };
+
+    pieces_run<T>(p, work, p->n, pieces_are_whole(work.x) && pieces_are_whole(work.y));
 }
 
 template <int ACT, typename T> static void run_grad(const struct own *p)
 {
-    const int64_t n = shape_elements(&p->in_shape[ACTIVATION_GRAD_DY]);
+    const int saved =
+        activation_saves_x((enum activation)ACT) ? ACTIVATION_GRAD_X : ACTIVATION_GRAD_Y;
+    const struct backward<T, ACT> work = {
+        (const T *)p->in[saved], (const T *)p->in[ACTIVATION_GRAD_DY],
+            (T *)p->out[ACTIVATION_GRAD_DX]
+    };
 
-    LAUNCH(
-        (backward<T, ACT>), blocks_for(p, n, THREADS), THREADS, p,
-        (const T *)
-            p->in[activation_saves_x((enum activation)ACT) ? ACTIVATION_GRAD_X : ACTIVATION_GRAD_Y],
-        (const T *)p->in[ACTIVATION_GRAD_DY], (T *)p->out[ACTIVATION_GRAD_DX], n);
+    pieces_run<T>(p, work, shape_elements(&p->in_shape[ACTIVATION_GRAD_DY]),
+                  pieces_are_whole(work.saved) && pieces_are_whole(work.dy) &&
+                      pieces_are_whole(work.dx));
 }
 
 template <int ACT>

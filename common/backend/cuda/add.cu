@@ -1,19 +1,32 @@
 /* add - y = a + b, element by element.
  *
  * The twin is cpu/add.c. */
-#include "backend/cuda/device.cuh"
+#include "backend/cuda/pieces.cuh"
 
 /* y may be a. */
-template <typename T> static __global__ void add(const T *a, const T *b, T *y, int64_t n)
-{
-    for (int64_t i = grid_first(); i < n; i += grid_stride())
-        y[i] = (T)((float)a[i] + (float)b[i]);
-}
+template <typename T> struct adding {
+    const T *a, *b;
+    T *y;
+
+    template <int N> __device__ void piece(int64_t i) const
+    {
+        vec<T, N> v = ((const vec<T, N> *)a)[i];
+        const vec<T, N> other = ((const vec<T, N> *)b)[i];
+
+        for (int k = 0; k < N; k++)
+            v.v[k] = (T)((float)v.v[k] + (float)other.v[k]);
+        ((vec<T, N> *)y)[i] = v;
+    }
+};
 
 template <typename T> static void run(const struct own *p)
 {
-    LAUNCH((add<T>), blocks_for(p, p->n, THREADS), THREADS, p, (const T *)p->in[ADD_A],
-           (const T *)p->in[ADD_B], (T *)p->out[ADD_Y], p->n);
+    const struct adding<T> work = {
+        (const T *)p->in[ADD_A], (const T *)p->in[ADD_B], (T *)p->out[ADD_Y]
+    };
+
+    pieces_run<T>(p, work, p->n,
+                  pieces_are_whole(work.a) && pieces_are_whole(work.b) && pieces_are_whole(work.y));
 }
 
 extern "C" int cuda_make_add(struct cuda *b, const struct graph *g, const struct node *n,

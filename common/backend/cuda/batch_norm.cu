@@ -457,7 +457,7 @@ template <int N> struct factors_here {
 };
 
 /* The arguments of `grad_x`, in pieces of N elements.  dx may be dy. */
-template <typename T, int N> struct backward {
+template <typename T, int N> struct norm_backward {
     const vec<T, N> *x, *dy;
     vec<T, N> *dx;
     const float *k, *bias; /* bias: of a fused relu, else NULL */
@@ -466,7 +466,7 @@ template <typename T, int N> struct backward {
 
 /* M pieces of a column, which are `step` pieces apart. */
 template <int M, typename T, int N>
-static __device__ inline void grad_pieces(const struct backward<T, N> &p,
+static __device__ inline void grad_pieces(const struct norm_backward<T, N> &p,
                                           const struct factors_here<N> &f, int64_t at, int64_t step)
 {
     vec<T, N> from[M], d[M];
@@ -487,7 +487,7 @@ static __device__ inline void grad_pieces(const struct backward<T, N> &p,
     }
 }
 
-template <typename T, int N> static __global__ void grad_x(struct backward<T, N> p)
+template <typename T, int N> static __global__ void grad_x(struct norm_backward<T, N> p)
 {
     for (struct columns_walk w(p.c); w.col < p.c; w.next()) {
         const struct factors_here<N> here(p.k, p.bias, p.c * N, w.col * N);
@@ -504,7 +504,7 @@ template <typename T, int N> static __global__ void grad_x(struct backward<T, N>
 template <typename T, int N> static void run_grad_x(const struct own *p, const float *k)
 {
     const void *bias = p->attr.norm.act == ACT_RELU ? p->in[BATCH_NORM_GRAD_BIAS] : NULL;
-    const struct backward<T, N> what = {
+    const struct norm_backward<T, N> what = {
         (const vec<T, N> *)p->in[BATCH_NORM_GRAD_X], (const vec<T, N> *)p->in[BATCH_NORM_GRAD_DY],
             (vec<T, N> *)p->out[BATCH_NORM_GRAD_DX], k, (const float *)bias, p->rows, p->c / N
     };

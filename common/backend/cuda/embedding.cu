@@ -1,9 +1,11 @@
 /* embedding - copies rows of a table by token, and adds the gradients up in the order of the
  * tokens.
  *
- * For the table's gradient a warp owns some columns of one row.  It looks at all tokens, 32 at
- * once, and adds the rows of those that are its own.  op/embedding.c has the formulas; the twin is
- * cpu/embedding.c. */
+ * For the table's gradient its rows are divided into groups.  First a block of each group lists the
+ * tokens that name a row of the group, in their order.  Then a warp owns some columns of one row.
+ * It looks at its group's list, 32 tokens at once, and adds the rows of those that are its own.
+ * So no warp looks at all tokens, of which a large batch has as many as the table has rows.
+ * op/embedding.c has the formulas; the twin is cpu/embedding.c. */
 #include "backend/cuda/device.cuh"
 
 enum { KEPT = 4, TILE = KEPT * WARP }; /* columns of a lane, and of a warp */
@@ -41,31 +43,127 @@ extern "C" int cuda_make_embedding(struct cuda *b, const struct graph *g, const 
     return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), 0, out, err);
 }
 
+/* ---- the lists ---- */
+
+#ifndef GROUP_ROWS /* cudasim sets it low */
+#define GROUP_ROWS 64
+#endif
+
+/* A token that names a row of a group, and its place among all tokens. */
+struct named {
+    int32_t row, place;
+};
+
+/* The groups' lists lie one behind the other, in the order of the groups. */
+struct lists {
+    const int32_t *tokens;
+    struct named *named; /* [n_tokens] */
+    int32_t *range;      /* [n_groups, 2]: the first token of each list, and the end */
+    int64_t n_tokens, n_rows, n_groups;
+};
+
+static int64_t groups_of(int64_t n_rows) { return (n_rows + GROUP_ROWS - 1) / GROUP_ROWS; }
+
+static size_t lists_bytes(int64_t n_tokens, int64_t n_rows)
+{
+    return (size_t)n_tokens * sizeof(struct named) +
+           (size_t)groups_of(n_rows) * 2 * sizeof(int32_t);
+}
+
+static struct lists lists_of(const struct own *p, const void *tokens, int64_t n_tokens,
+                             int64_t n_rows)
+{
+    struct named *named = (struct named *)p->scratch;
+
+    return {(const int32_t *)tokens, named, (int32_t *)(named + n_tokens), n_tokens, n_rows,
+            groups_of(n_rows)};
+}
+
+/* The number of threads of the block before this one for which `mine` is 1; *all gets that of the
+ * whole block.  Every thread of the block must call this. */
+static __device__ inline int block_rank(int mine, int *all)
+{
+    SHARED(int, count, WARPS_MAX);
+    const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP;
+    const unsigned found = __ballot_sync(FULL_WARP, mine);
+    int before = 0;
+
+    __syncthreads(); /* `count` of an earlier call may still be read */
+    if (lane == 0)
+        count[warp] = __popc(found);
+    __syncthreads();
+    *all = 0;
+    for (int i = 0; i < (int)blockDim.x / WARP; i++) {
+        before += i < warp ? count[i] : 0;
+        *all += count[i];
+    }
+    return before + __popc(found & ((1u << lane) - 1));
+}
+
+/* The list of a group begins behind all tokens that name rows of the groups before. */
+static __device__ void list_group(const struct lists *l, int64_t group)
+{
+    const int64_t from = group * GROUP_ROWS, to = from + GROUP_ROWS;
+    double before = 0;
+    int64_t at;
+
+    for (int64_t i = threadIdx.x; i < l->n_tokens; i += blockDim.x)
+        before += clamp_token(l->tokens[i], l->n_rows) < from ? 1 : 0;
+    at = (int64_t)block_sum(before);
+    if (threadIdx.x == 0)
+        l->range[2 * group] = (int32_t)at;
+    for (int64_t first = 0; first < l->n_tokens; first += blockDim.x) {
+        const int64_t i = first + threadIdx.x;
+        const int64_t row = i < l->n_tokens ? clamp_token(l->tokens[i], l->n_rows) : -1;
+        const int mine = row >= from && row < to;
+        int all;
+        const int rank = block_rank(mine, &all);
+
+        if (mine)
+            l->named[at + rank] = {(int32_t)row, (int32_t)i};
+        at += all;
+    }
+    if (threadIdx.x == 0)
+        l->range[2 * group + 1] = (int32_t)at;
+}
+
+static __global__ void list_tokens(struct lists l)
+{
+    for (int64_t group = blockIdx.x; group < l.n_groups; group += gridDim.x)
+        list_group(&l, group);
+}
+
+/* ---- the sums ---- */
+
 template <typename T> struct table_grad {
     const T *dy;
-    const int32_t *tokens;
+    struct lists lists;
     struct grad_array to;
-    int64_t n_tokens, c, n_rows;
+    int64_t c;
 };
 
 /* Row `row` of the gradient, from column `from` on, TILE columns at most; by one warp. */
 template <typename T>
 static __device__ void sum_table_row(const struct table_grad<T> *p, int64_t row, int64_t from)
 {
+    const int32_t *range = p->lists.range + 2 * (row / GROUP_ROWS);
     const int lane = threadIdx.x % WARP;
     float sum[KEPT] = {0};
 
-    for (int64_t first = 0; first < p->n_tokens; first += WARP) {
-        const int64_t mine = first + lane;
-        unsigned found = __ballot_sync(
-            FULL_WARP, mine < p->n_tokens && clamp_token(p->tokens[mine], p->n_rows) == row);
+    for (int32_t first = range[0]; first < range[1]; first += WARP) {
+        const struct named none = {-1, 0};
+        const struct named mine = first + lane < range[1] ? p->lists.named[first + lane] : none;
+        unsigned found = __ballot_sync(FULL_WARP, mine.row == row);
 
-        for (int64_t r = first; found; r++, found >>= 1)
-            for (int k = 0; (found & 1) && k < KEPT; k++) {
-                const int64_t col = from + k * WARP + lane;
+        for (int k = 0; k < WARP && found >> k; k++) {
+            const int64_t r = __shfl_sync(FULL_WARP, mine.place, k);
 
-                sum[k] += col < p->c ? (float)p->dy[r * p->c + col] : 0.0f;
+            for (int j = 0; (found >> k & 1) && j < KEPT; j++) {
+                const int64_t col = from + j * WARP + lane;
+
+                sum[j] += col < p->c ? (float)p->dy[r * p->c + col] : 0.0f;
             }
+        }
     }
     for (int k = 0; k < KEPT; k++) {
         const int64_t col = from + k * WARP + lane;
@@ -79,7 +177,7 @@ template <typename T> static __global__ void sum_table(struct table_grad<T> p)
 {
     const int64_t tiles = (p.c + TILE - 1) / TILE;
 
-    for (int64_t i = grid_first() / WARP; i < p.n_rows * tiles; i += grid_stride() / WARP)
+    for (int64_t i = grid_first() / WARP; i < p.lists.n_rows * tiles; i += grid_stride() / WARP)
         sum_table_row(&p, i / tiles, i % tiles * TILE);
 }
 
@@ -97,28 +195,41 @@ static __global__ void sum_positions(const T *dy, struct grad_array to, int64_t 
     }
 }
 
+template <typename T> static void run_table_grad(const struct own *p)
+{
+    const struct shape *dy = &p->in_shape[EMBEDDING_GRAD_DY];
+    const struct table_grad<T> table = {
+        (const T *)p->in[EMBEDDING_GRAD_DY],
+            lists_of(p, p->in[EMBEDDING_GRAD_TOKENS], dy->dim[0], p->attr.embedding.rows),
+            grad_of(p, EMBEDDING_GRAD_DTABLE), dy->dim[1]
+    };
+    const int64_t tiles = (table.c + TILE - 1) / TILE;
+
+    LAUNCH(list_tokens, blocks_for(p, table.lists.n_groups, 1), THREADS, p, table.lists);
+    LAUNCH((sum_table<T>), blocks_for(p, table.lists.n_rows * tiles, THREADS / WARP), THREADS, p,
+           table);
+}
+
 template <typename T> static void run_grad(const struct own *p)
 {
     const struct shape *dy = &p->in_shape[EMBEDDING_GRAD_DY];
     const int64_t c = dy->dim[1], n_position = p->attr.embedding.positions * c;
-    const struct table_grad<T> table = {
-        (const T *)p->in[EMBEDDING_GRAD_DY], (const int32_t *)p->in[EMBEDDING_GRAD_TOKENS],
-            grad_of(p, EMBEDDING_GRAD_DTABLE), dy->dim[0], c, p->attr.embedding.rows
-    };
 
     if (p->out[EMBEDDING_GRAD_DTABLE])
-        LAUNCH((sum_table<T>),
-               blocks_for(p, table.n_rows * ((c + TILE - 1) / TILE), THREADS / WARP), THREADS, p,
-               table);
+        run_table_grad<T>(p);
     if (p->out[EMBEDDING_GRAD_DPOSITION])
-        LAUNCH((sum_positions<T>), blocks_for(p, n_position, THREADS), THREADS, p, table.dy,
-               grad_of(p, EMBEDDING_GRAD_DPOSITION), n_position, c, dy->dim[0],
-               length_of(&p->in_shape[EMBEDDING_GRAD_TOKENS]));
+        LAUNCH((sum_positions<T>), blocks_for(p, n_position, THREADS), THREADS, p,
+               (const T *)p->in[EMBEDDING_GRAD_DY], grad_of(p, EMBEDDING_GRAD_DPOSITION),
+               n_position, c, dy->dim[0], length_of(&p->in_shape[EMBEDDING_GRAD_TOKENS]));
 }
 
 extern "C" int cuda_make_embedding_grad(struct cuda *b, const struct graph *g, const struct node *n,
                                         struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run_grad<float>, run_grad<bf16_t>, run_grad<f16_t>), 0, out,
-                   err);
+    const int64_t n_tokens = cuda_in(g, n, EMBEDDING_GRAD_DY)->dim[0];
+
+    if (n_tokens > INT32_MAX)
+        return err_set(err, ERR_UNSUPPORTED, "embedding_grad: a batch of 2^31 tokens or more");
+    return own_new(b, g, n, typed(g, n, run_grad<float>, run_grad<bf16_t>, run_grad<f16_t>),
+                   lists_bytes(n_tokens, n->attr.embedding.rows), out, err);
 }

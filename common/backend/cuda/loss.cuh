@@ -47,7 +47,9 @@ static __global__ void loss_count(const struct row_loss *row, int64_t rows, doub
 
 static inline void loss_run_count(const struct own *p, void *metrics)
 {
-    LAUNCH(loss_count, 1, THREADS, p, (const struct row_loss *)p->scratch, p->rows,
+    const int threads = p->rows > THREADS ? WARP * WARPS_MAX : THREADS;
+
+    LAUNCH(loss_count, 1, threads, p, (const struct row_loss *)p->scratch, p->rows,
            (double *)metrics);
 }
 

@@ -1,9 +1,9 @@
 /* softmax_xent - softmax, cross-entropy and its gradient, with a block for each row.
  *
- * The maximum and the sum of exponentials are found in one pass: the sum is rescaled whenever a
- * larger element is found.  A thread keeps its first KEPT elements in registers, so the first
- * KEPT * THREADS elements of a row are read once; elements beyond are read again for prob or the
- * gradient.  Not measured on a GPU yet.
+ * The maximum and the sum of exponentials are found in one pass over the row: the sum is rescaled
+ * whenever a larger element is found.  A second pass makes prob or the gradient.  A long row has a
+ * large block, so that the rows that are under way stay in the GPU's cache between the two passes.
+ * Not measured on a GPU yet.
  * op/softmax_xent.c has the formulas; the twin is cpu/softmax_xent.c. */
 #include "backend/cuda/loss.cuh"
 
@@ -11,7 +11,7 @@ extern "C" {
 #include "tensor/sample.h"
 }
 
-enum { KEPT = 8 };
+enum { LONG_ROW = 8192, MOST_THREADS = 512 };
 
 template <typename T> struct xent_rows {
     const T *logits;
@@ -68,21 +68,41 @@ struct counted {
     const float *weight; /* NULL: 1 */
     int32_t label;
     float at_label; /* NaN: the label is no class */
+    bool is_smooth, is_ranked;
 };
 
-static __device__ inline void count(struct tally *t, const struct counted *r, float x, int64_t at)
+/* The sums that few losses want: of weighted elements, and of elements before the label's. */
+static __device__ inline void count_more(struct tally *t, const struct counted *r, float x,
+                                         int64_t at)
 {
-    t->all += r->weight ? (double)r->weight[at] * (double)x : (double)x;
-    t->before += at < r->label ? !(x < r->at_label) : at > r->label ? !(x <= r->at_label) : 0;
-    if (x > t->best.value) {
-        t->exps = t->exps * (double)expf(t->best.value - x) + 1;
-        t->best = {x, at};
-    } else if (x == t->best.value) { /* both may be -inf */
-        t->exps += 1;
-        t->best.at = at < t->best.at ? at : t->best.at;
-    } else {
-        t->exps += (double)expf(x - t->best.value);
+    if (r->is_smooth)
+        t->all += r->weight ? (double)r->weight[at] * (double)x : (double)x;
+    if (r->is_ranked)
+        t->before += at < r->label ? !(x < r->at_label) : at > r->label ? !(x <= r->at_label) : 0;
+}
+
+/* Count N elements, of which `at` is the first.  Their exponentials are added in float before they
+ * join the sum. */
+template <int N>
+static __device__ inline void count(struct tally *t, const struct counted *r, const float (&x)[N],
+                                    int64_t at)
+{
+    struct best best = t->best;
+    float exps = 0;
+
+    for (int k = 0; k < N; k++)
+        if (x[k] > best.value)
+            best = {x[k], at + k};
+    if (best.value > t->best.value) {
+        t->exps *= (double)expf(t->best.value - best.value);
+        t->best = best;
     }
+    for (int k = 0; k < N; k++) /* both may be -inf */
+        exps += x[k] == best.value ? 1.0f : expf(x[k] - best.value);
+    t->exps += (double)exps;
+    if (r->is_smooth || r->is_ranked)
+        for (int k = 0; k < N; k++)
+            count_more(t, r, x[k], at + k);
 }
 
 /* The tally of the whole row from the threads' tallies; every thread of the block gets it. */
@@ -109,18 +129,24 @@ static __device__ inline double smooth_loss(const struct tally *t, double at_lab
                : (1 - smoothing) * loss + smoothing / (double)c * (weights * log_sum - t->all);
 }
 
-/* The probability and the gradient of one element, now that its row's maximum and sum are known. */
-template <typename T>
-static __device__ inline void finish(const struct xent_rows<T> *p, const struct tally *t,
-                                     const struct row_target *target, float x, int64_t row,
-                                     int64_t i, float scale)
+/* The probabilities and the gradients of N elements, of which `at` is the first, now that their
+ * row's maximum and the inverse of its sum are known. */
+template <typename T, int N>
+static __device__ inline void finish(const struct xent_rows<T> *p, float largest, float inverse,
+                                     const struct row_target *target, const float (&x)[N],
+                                     int64_t row, int64_t at, float scale)
 {
-    const float prob = (float)((double)expf(x - t->best.value) / t->exps);
+    vec<T, N> slope;
 
-    if (p->prob)
-        p->prob[row * p->c + i] = prob;
+    for (int k = 0; k < N; k++) {
+        const float prob = expf(x[k] - largest) * inverse;
+
+        if (p->prob)
+            p->prob[row * p->c + at + k] = prob;
+        slope.v[k] = (T)(slope_at(target, prob, at + k) * scale);
+    }
     if (p->dlogits)
-        p->dlogits[row * p->c + i] = (T)(slope_at(target, prob, i) * scale);
+        *(vec<T, N> *)(p->dlogits + row * p->c + at) = slope;
 }
 
 /* The result of a row, by one thread. */
@@ -142,29 +168,38 @@ static __device__ inline void put_result(const struct xent_rows<T> *p, const str
     to->ignored = r->label == SAMPLE_IGNORED;
 }
 
-template <typename T>
+/* N elements of x from `at` on; anything if they are beyond the row's end. */
+template <typename T, int N>
+static __device__ inline vec<T, N> read_ahead(const T *x, int64_t at, int64_t c)
+{
+    vec<T, N> v = {};
+
+    return at < c ? *(const vec<T, N> *)(x + at) : v;
+}
+
+/* A row, N elements at once, of which c is a multiple.  A thread reads its next elements before it
+ * works on the last ones. */
+template <typename T, int N>
 static __device__ void xent_row(const struct xent_rows<T> *p, int64_t row, float scale)
 {
     const T *x = p->logits + row * p->c;
-    const int64_t c = p->c, beyond = threadIdx.x + (int64_t)KEPT * blockDim.x;
+    const int64_t c = p->c, step = (int64_t)blockDim.x * N;
     const int32_t label = p->labels[row];
     const struct best first = {(float)x[0], 0};
     const struct counted counted = {p->weight, label,
-                                    label >= 0 && label < c ? (float)x[label] : (float)NAN};
+                                    label >= 0 && label < c ? (float)x[label] : (float)NAN,
+                                    p->smoothing != 0, p->counts_top5 != 0};
     const struct row_target target =
         row_target_of(p->weight, p->weight_sum, label, c, p->smoothing);
     struct tally t = {first, 0, 0, 0};
-    float kept[KEPT];
+    vec<T, N> next = read_ahead<T, N>(x, (int64_t)threadIdx.x * N, c);
+    float here[N], inverse;
 
-    for (int k = 0; k < KEPT; k++) {
-        const int64_t i = threadIdx.x + (int64_t)k * blockDim.x;
-
-        kept[k] = i < c ? (float)x[i] : 0.0f;
-        if (i < c)
-            count(&t, &counted, kept[k], i);
+    for (int64_t i = (int64_t)threadIdx.x * N; i < c; i += step) {
+        load_floats(next.v, here);
+        next = read_ahead<T, N>(x, i + step, c);
+        count(&t, &counted, here, i);
     }
-    for (int64_t i = beyond; i < c; i += blockDim.x)
-        count(&t, &counted, (float)x[i], i);
     t = block_tally(t, first);
     if (p->counts_top5)
         t.before = block_sum(t.before);
@@ -172,22 +207,22 @@ static __device__ void xent_row(const struct xent_rows<T> *p, int64_t row, float
         put_result(p, &t, &counted, row);
     if (!p->prob && !p->dlogits)
         return;
-    for (int k = 0; k < KEPT; k++) {
-        const int64_t i = threadIdx.x + (int64_t)k * blockDim.x;
-
-        if (i < c)
-            finish(p, &t, &target, kept[k], row, i, scale);
+    inverse = (float)(1 / t.exps);
+    next = read_ahead<T, N>(x, (int64_t)threadIdx.x * N, c);
+    for (int64_t i = (int64_t)threadIdx.x * N; i < c; i += step) {
+        load_floats(next.v, here);
+        next = read_ahead<T, N>(x, i + step, c);
+        finish(p, t.best.value, inverse, &target, here, row, i, scale);
     }
-    for (int64_t i = beyond; i < c; i += blockDim.x)
-        finish(p, &t, &target, (float)x[i], row, i, scale);
 }
 
-template <typename T> static __global__ void xent(struct xent_rows<T> p)
+template <typename T, int N>
+static __global__ void __launch_bounds__(MOST_THREADS, 2) xent(struct xent_rows<T> p)
 {
     const float scale = p.dlogits ? loss_scale_of(p.scalars, p.scaler) : 0.0f;
 
     for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x)
-        xent_row(&p, row, scale);
+        xent_row<T, N>(&p, row, scale);
 }
 
 template <typename T> static struct xent_rows<T> rows_of(const struct own *p) {
@@ -209,7 +244,14 @@ template <typename T> static struct xent_rows<T> rows_of(const struct own *p) {
 template <typename T>
 static void launch(const struct own *p, struct xent_rows<T> rows, void *metrics)
 {
-    LAUNCH((xent<T>), blocks_for(p, p->rows, 1), row_threads(p->c), p, rows);
+    enum { N = wide<T>::N };
+    const int64_t blocks = blocks_for(p, p->rows, 1);
+
+    if (p->c % N == 0)
+        LAUNCH((xent<T, N>), blocks, p->c < LONG_ROW ? row_threads(p->c / N) : MOST_THREADS, p,
+               rows);
+    else
+        LAUNCH((xent<T, 1>), blocks, p->c < LONG_ROW ? row_threads(p->c) : MOST_THREADS, p, rows);
     loss_run_count(p, metrics);
 }
 

@@ -15,6 +15,7 @@
 #define __global__
 #define __device__
 #define __host__
+#define __launch_bounds__(...)
 
 struct dim3 {
     unsigned x, y, z;
@@ -91,6 +92,7 @@ inline unsigned ballot(unsigned mask, bool v, struct site at)
 /* So small that the small cases of the operator table take the paths of large tensors. */
 #define COLUMNS_ROWS 2
 #define CHUNKS_MOST  4
+#define GROUP_ROWS   4
 #define INDEX_LIMIT  cudasim::index_limit
 #define __syncthreads() cudasim::barrier(CUDASIM_HERE)
 #define __syncwarp(mask) ((void)cudasim::meet(mask, 0, CUDASIM_HERE))
@@ -102,6 +104,7 @@ inline unsigned ballot(unsigned mask, bool v, struct site at)
 #define __shfl_up_sync(mask, v, d) \
     cudasim::shuffle(mask, v, cudasim::lane() - (unsigned)(d), CUDASIM_HERE)
 #define __ballot_sync(mask, v) cudasim::ballot(mask, v, CUDASIM_HERE)
+#define __popc(v) __builtin_popcount(v)
 #define __any_sync(mask, v) (__ballot_sync(mask, v) != 0)
 #define __all_sync(mask, v) (__ballot_sync(mask, v) == (mask))
 /* clang-format on */
