@@ -16,7 +16,7 @@ static const struct op_case rows[] = {
      {{{0}}},
      {IN(NORMAL, 7, 10), ONLY(LABELS), ONLY(METRICS)},
      WITH_GRAD},
-    {"softmax_xent_long", /* a large block of CUDA, of which no thread has the same work */
+    {"softmax_xent_longest", /* a large block of CUDA, of which no thread has the same work */
      OP_softmax_xent,
      {{{0}}},
      {IN(NORMAL, 3, 8200), ONLY(LABELS), ONLY(METRICS)},
@@ -93,7 +93,7 @@ static const struct op_case rows[] = {
      {IN(FEW, 3, 2501), ONLY(IGNORED), ONLY(METRICS)},
      .tol = 1e-5,
      .no_out = 1},
-    {"softmax_xent_long", /* more logits than the threads of a CUDA block keep in registers */
+    {"softmax_xent_long", /* more logits than a CUDA block has threads */
      OP_softmax_xent,
      {.loss.label_smoothing = 0.1f},
      {IN(NORMAL, 3, 2501), ONLY(LABELS), ONLY(METRICS)},

@@ -1,7 +1,7 @@
 /* layer_norm - normalizes each row by its own mean and variance, and computes the gradients.
  *
- * A block computes a row, with sums in double.  op/layer_norm.c has the formulas; the twin is
- * cpu/layer_norm.c. */
+ * A warp computes a row of usual length, and a block a longer one, with sums in double.
+ * op/layer_norm.c has the formulas; the twin is cpu/layer_norm.c. */
 #include "backend/cuda/columns.cuh"
 
 template <typename T> struct norm_rows {
@@ -13,31 +13,81 @@ template <typename T> struct norm_rows {
     float eps;
 };
 
-template <typename T> static __global__ void normalise(struct norm_rows<T> p)
+enum { LONG_ROW = 4096 };
+
+/* The threads that compute a row: a warp, or the block.  Each does N neighbouring elements at a
+ * time. */
+template <bool BY_WARP, int N> struct team {
+    int64_t row, step;  /* the first row, and the distance to the next one */
+    int64_t from, each; /* the thread's first element, and the distance to the next ones */
+
+    __device__ team()
+    {
+        row = BY_WARP ? grid_first() / WARP : blockIdx.x;
+        step = BY_WARP ? grid_stride() / WARP : gridDim.x;
+        from = (int64_t)(BY_WARP ? (int)threadIdx.x % WARP : (int)threadIdx.x) * N;
+        each = (int64_t)(BY_WARP ? (int)WARP : (int)blockDim.x) * N;
+    }
+
+    static __device__ double sum(double v) { return BY_WARP ? warp_sum(v) : block_sum(v); }
+};
+
+template <bool BY_WARP, typename T, int N> static __global__ void normalise(struct norm_rows<T> p)
 {
-    for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
+    typedef team<BY_WARP, N> threads;
+    const threads t;
+    float v[N], weight[N], bias[N];
+
+    for (int64_t row = t.row; row < p.rows; row += t.step) {
         const T *x = p.x + row * p.c;
         double sum = 0, square = 0, mean;
         float m, rstd;
 
-        for (int64_t i = threadIdx.x; i < p.c; i += blockDim.x)
-            sum += (double)(float)x[i];
-        mean = block_sum(sum) / (double)p.c;
-        for (int64_t i = threadIdx.x; i < p.c; i += blockDim.x) {
-            const double d = (double)(float)x[i] - mean;
-
-            square += d * d;
+        for (int64_t i = t.from; i < p.c; i += t.each) {
+            load_floats(x + i, v);
+            for (int k = 0; k < N; k++)
+                sum += (double)v[k];
+        }
+        mean = threads::sum(sum) / (double)p.c;
+        for (int64_t i = t.from; i < p.c; i += t.each) {
+            load_floats(x + i, v);
+            for (int k = 0; k < N; k++)
+                square += ((double)v[k] - mean) * ((double)v[k] - mean);
         }
         m = (float)mean;
-        rstd = (float)(1.0 / sqrt(block_sum(square) / (double)p.c + (double)p.eps));
-        for (int64_t i = threadIdx.x; i < p.c; i += blockDim.x)
-            p.y[row * p.c + i] = (T)(((float)x[i] - m) * rstd * p.weight[i] + p.bias[i]);
-        if (threadIdx.x == 0 && p.mean)
+        rstd = (float)(1.0 / sqrt(threads::sum(square) / (double)p.c + (double)p.eps));
+        for (int64_t i = t.from; i < p.c; i += t.each) {
+            vec<T, N> y;
+
+            load_floats(x + i, v);
+            load_floats(p.weight + i, weight);
+            load_floats(p.bias + i, bias);
+            for (int k = 0; k < N; k++)
+                y.v[k] = (T)((v[k] - m) * rstd * weight[k] + bias[k]);
+            *(vec<T, N> *)(p.y + row * p.c + i) = y;
+        }
+        if (t.from == 0 && p.mean)
             p.mean[row] = m;
-        if (threadIdx.x == 0 && p.rstd)
+        if (t.from == 0 && p.rstd)
             p.rstd[row] = rstd;
     }
 }
+
+/* Launch kernel<BY_WARP, T, N>(rows), as the rows' length wants it. */
+#define LAUNCH_ROWS(kernel, T, p, rows)                                                          \
+    do {                                                                                         \
+        enum { W = wide<T>::N };                                                                 \
+        const int64_t blocks = blocks_for(p, (p)->rows, (p)->c < LONG_ROW ? THREADS / WARP : 1); \
+                                                                                                 \
+        if ((p)->c < LONG_ROW && (p)->c % W == 0)                                                \
+            LAUNCH((kernel<true, T, W>), blocks, THREADS, p, rows);                              \
+        else if ((p)->c < LONG_ROW)                                                              \
+            LAUNCH((kernel<true, T, 1>), blocks, THREADS, p, rows);                              \
+        else if ((p)->c % W == 0)                                                                \
+            LAUNCH((kernel<false, T, W>), blocks, THREADS, p, rows);                             \
+        else                                                                                     \
+            LAUNCH((kernel<false, T, 1>), blocks, THREADS, p, rows);                             \
+    } while (0)
 
 template <typename T> static void run(const struct own *p)
 {
@@ -53,7 +103,7 @@ template <typename T> static void run(const struct own *p)
     rows.rows = p->rows;
     rows.c = p->c;
     rows.eps = p->attr.norm.eps;
-    LAUNCH((normalise<T>), blocks_for(p, p->rows, 1), row_threads(p->c), p, rows);
+    LAUNCH_ROWS(normalise, T, p, rows);
 }
 
 extern "C" int cuda_make_layer_norm(struct cuda *b, const struct graph *g, const struct node *n,
@@ -70,26 +120,41 @@ template <typename T> struct grad_rows {
 };
 
 /* dx = rstd * (d - avg(d) - xhat * avg(d * xhat)), where d = dy * weight. */
-template <typename T> static __global__ void grad_x(struct grad_rows<T> p)
+template <bool BY_WARP, typename T, int N> static __global__ void grad_x(struct grad_rows<T> p)
 {
-    for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
+    typedef team<BY_WARP, N> threads;
+    const threads t;
+    float v[N], slope[N], weight[N];
+
+    for (int64_t row = t.row; row < p.rows; row += t.step) {
         const T *x = p.x + row * p.c, *dy = p.dy + row * p.c;
         const float m = p.mean[row], rstd = p.rstd[row];
         double plain = 0, product = 0;
         float avg, avg_product;
 
-        for (int64_t i = threadIdx.x; i < p.c; i += blockDim.x) {
-            const float xhat = ((float)x[i] - m) * rstd, d = (float)dy[i] * p.weight[i];
+        for (int64_t i = t.from; i < p.c; i += t.each) {
+            load_floats(x + i, v);
+            load_floats(dy + i, slope);
+            load_floats(p.weight + i, weight);
+            for (int k = 0; k < N; k++) {
+                const double d = (double)(slope[k] * weight[k]);
 
-            plain += (double)d;
-            product += (double)d * (double)xhat;
+                plain += d;
+                product += d * (double)((v[k] - m) * rstd);
+            }
         }
-        avg = (float)(block_sum(plain) / (double)p.c);
-        avg_product = (float)(block_sum(product) / (double)p.c);
-        for (int64_t i = threadIdx.x; i < p.c; i += blockDim.x) {
-            const float xhat = ((float)x[i] - m) * rstd, d = (float)dy[i] * p.weight[i];
+        avg = (float)(threads::sum(plain) / (double)p.c);
+        avg_product = (float)(threads::sum(product) / (double)p.c);
+        for (int64_t i = t.from; i < p.c; i += t.each) {
+            vec<T, N> dx;
 
-            p.dx[row * p.c + i] = (T)(rstd * (d - avg - xhat * avg_product));
+            load_floats(x + i, v);
+            load_floats(dy + i, slope);
+            load_floats(p.weight + i, weight);
+            for (int k = 0; k < N; k++)
+                dx.v[k] =
+                    (T)(rstd * (slope[k] * weight[k] - avg - (v[k] - m) * rstd * avg_product));
+            *(vec<T, N> *)(p.dx + row * p.c + i) = dx;
         }
     }
 }
@@ -164,7 +229,7 @@ template <typename T> static void run_grad(const struct own *p)
             sum_weights<T, 1>(p, rows);
     }
     if (p->out[LAYER_NORM_GRAD_DX]) /* last, since dx may overwrite dy */
-        LAUNCH((grad_x<T>), blocks_for(p, p->rows, 1), row_threads(p->c), p, rows);
+        LAUNCH_ROWS(grad_x, T, p, rows);
 }
 
 extern "C" int cuda_make_layer_norm_grad(struct cuda *b, const struct graph *g,
