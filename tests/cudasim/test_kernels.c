@@ -77,6 +77,56 @@ static void test_out_of_memory(void **state)
     backend_close(r.b);
 }
 
+static int n_warnings;
+
+static void count_warning(void *arg, const char *text)
+{
+    n_warnings++;
+    assert_non_null(strstr(text, arg));
+}
+
+/* Make the kernel of one attention with samples of so many rows. */
+static void make_attention(struct backend *b, int64_t length, float p)
+{
+    const union node_attr attr = {.attention = {.length = length, .heads = 1, .p = p}};
+    struct graph *g = graph_new(1, 1);
+    const int in[] = {graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(length, 24), "qkv"),
+                      p > 0 ? g->scalars : NO_VALUE};
+    int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NO_OUT};
+    struct kernel *k;
+    struct err err;
+
+    assert_int_equal(graph_node(g, OP_attention, &attr, in, 2, out, "attention", &err), 0);
+    assert_int_equal(backend_make_kernel(b, g, &g->node[0], &k, &err), 0);
+    k->ops->free(k);
+    graph_free(g);
+}
+
+/* A slow attention is told once, and only where samples are long. */
+static void test_slow_attention(void **state)
+{
+    static const struct {
+        int64_t length;
+        float p;
+        const char *remedy; /* NULL: nothing is told */
+    } rows[] = {
+        {1024, 0.1f, "model.dropout: 0"}, {1024, 0, "precision: bfloat16"}, {64, 0.1f, NULL}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        const struct plugin_choices c = {.warn = count_warning,
+                                         .warn_arg = (void *)(uintptr_t)rows[i].remedy};
+        struct backend *b = open_sim(0);
+
+        n_warnings = 0;
+        cuda_configure(b, &c);
+        make_attention(b, rows[i].length, rows[i].p);
+        make_attention(b, rows[i].length, rows[i].p);
+        assert_int_equal(n_warnings, rows[i].remedy != NULL);
+        backend_close(b);
+    }
+}
+
 /* Only a poison that is set writes the veto; an earlier veto stays. */
 static void test_latch(void **state)
 {
@@ -293,10 +343,15 @@ static void test_every_call_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),         cmocka_unit_test(test_half_precision),
-        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_latch),
-        cmocka_unit_test(test_stopwatch),     cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_lanes),         cmocka_unit_test(test_every_call_fails),
+        cmocka_unit_test(test_slow_attention),
+        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_half_precision),
+        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_latch),
+        cmocka_unit_test(test_stopwatch),
+        cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_lanes),
+        cmocka_unit_test(test_every_call_fails),
     };
 
     sim_limit_index(3000);

@@ -272,14 +272,33 @@ static void run(const struct own *p)
     LAUNCH((attend<T>), blocks_for(p, h.rows * h.n_heads, 1), TILE, p, h);
 }
 
+/* Warn once if a node is left to these kernels whose samples are long: a thread reads a whole row
+ * of keys for each pair of rows, and no matrix unit is used. */
+static void warn_if_slow(struct cuda *b, const struct node *n)
+{
+    enum { LONG_SAMPLE = 256 };
+
+    if (b->has_warned || n->attr.attention.length < LONG_SAMPLE || !b->choices.warn)
+        return;
+    b->has_warned = 1;
+    b->choices.warn(
+        b->choices.warn_arg,
+        n->attr.attention.p > 0
+            ? "attention with dropout has no fast kernel on GPUs: training takes many "
+              "times as long as with model.dropout: 0"
+            : "attention in float32, or of a shape that cuDNN has no plan for, has no "
+              "fast kernel on GPUs: precision: bfloat16 and heads of 64 or 128 have one");
+}
+
 extern "C" int cuda_make_attention(struct cuda *b, const struct graph *g, const struct node *n,
                                    struct kernel **out, struct err *err)
 {
     const int rc = flash_new(b, g, n, out, err);
 
-    return rc != FLASH_NONE
-               ? rc
-               : own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), 0, out, err);
+    if (rc != FLASH_NONE)
+        return rc;
+    warn_if_slow(b, n);
+    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), 0, out, err);
 }
 
 template <typename T> static void run_grad(const struct own *p)

@@ -38,6 +38,7 @@ struct cuda {
     struct plugin_choices choices;
     struct plan_cache *plans; /* NULL: no plans are kept */
     struct cuda_library dnn, blas;
+    int has_warned; /* of slow attention */
 };
 
 #define X(name)                                                                       \
