@@ -2,7 +2,7 @@
  *
  * The inputs (op/meson.build):
  *   param [n]                   all trained parameters
- *   grad [n]                    the gradient, reduced; F32, or the type of `copy` (without it of any type)
+ *   grad [n]                    reduced; F32 or the type of `copy`; without a copy of any type
  *   check F64 [2]               grad_check's result for the whole gradient
  *   control F32 [CONTROL_LEN]   reduced
  *   scalars
