@@ -37,11 +37,8 @@ static int64_t bounded(const json_t *o, const char *key, int64_t most)
     return min_i64(max_i64(0, json_integer_value(json_object_get(o, key))), most);
 }
 
-/* A count or a step: the sum of two does not overflow. */
-static int64_t number(const json_t *o, const char *key)
-{
-    return bounded(o, key, (int64_t)1 << 62);
-}
+/* A count or a step.  Those that follow it fit into messages, too (MANY in wire/rules.c). */
+static int64_t number(const json_t *o, const char *key) { return bounded(o, key, INT64_MAX / 4); }
 
 static int has_word(const char *line, size_t len, const char *word)
 {

@@ -8,7 +8,7 @@
 #include "wire/fields.h"
 #include "wire/msg.h"
 
-#define MANY  ((int64_t)1 << 62) /* counts, steps, times: the sum of two does not overflow */
+#define MANY  (INT64_MAX / 2) /* counts, steps, times: the sum of two does not overflow */
 #define RANK  0, MSG_MAX_RANKS - 1
 #define RANKS 1, MSG_MAX_RANKS
 
