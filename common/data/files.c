@@ -119,9 +119,11 @@ static int find_places(struct files *f, DIR *d, int *n_shards, struct err *err)
     while ((errno = 0, e = readdir(d))) {
         const int is_shard = ends_with(e->d_name, ".tar");
 
+        if (e->d_name[0] == '.')
+            continue;
         if (is_packed(e->d_name))
             snprintf(packed, sizeof packed, "%s", e->d_name);
-        if (e->d_name[0] == '.' || (!is_shard && !files_is_folder(f->folder, e)))
+        if (!is_shard && !files_is_folder(f->folder, e))
             continue;
         if (f->n_places == MOST_PLACES)
             return err_set(err, ERR_CORRUPT, "it has more than %d class folders", MOST_PLACES);

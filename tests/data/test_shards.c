@@ -279,7 +279,8 @@ static void bad_shards_are_named(void **state)
     }
 }
 
-/* A compressed shard is not left out silently; one beside class folders is what they came from. */
+/* A compressed shard is not left out silently.  One beside class folders is what they came from,
+ * and hidden files are no part of the set. */
 static void compressed_shards_are_refused(void **state)
 {
     static const char *const names[] = {"s-1.tar.gz", "s-1.TGZ", "s-1.tar.zst", "s-1.tar.xz",
@@ -307,6 +308,8 @@ static void compressed_shards_are_refused(void **state)
         snprintf(path, sizeof path, "%s/%s", (char *)*state, inside);
         assert_int_equal(unlink(path), 0);
     }
+    put(*state, "train/.s-1.tar.gz", &b);
+    dataset_close(open_ok(*state, DATASET_TRAIN, NULL));
     snprintf(path, sizeof path, "%s/train/s-0.tar", (char *)*state);
     assert_int_equal(unlink(path), 0);
     put(*state, "train/s-1.tar.gz", &b);
