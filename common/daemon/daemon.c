@@ -351,7 +351,7 @@ static void catch_signals(struct daemon *d)
     }
 }
 
-/* libuv restores the default, which ends the process. */
+/* Ignore signals to stop from now on: libuv restores the default, which ends the process. */
 static void drop_signals(struct daemon *d)
 {
     for (int i = 0; i < d->n_signals; i++) {

@@ -13,8 +13,9 @@
  * The average begins with the weights after step `first` (of all steps, from 1), and is those of
  * each step until then.  From there on every `every`-th step counts: with decay < 0 all count the
  * same, else the average keeps `decay` of what it was.  Steps are counted whether they were applied
- * or not, so that the ends of epochs stay the ends of epochs.  The first update of a run is always
- * taken as it is, because there is no average before it. */
+ * or not, so that the ends of epochs stay the ends of epochs.  If a step that counts is skipped,
+ * the average stays as it is and stands for that step's weights in the mean.  The first update of a
+ * run is always taken as it is, because there is no average before it. */
 OP_BOTH static inline float average_weight(const struct step_scalars *s, int64_t first,
                                            int64_t every, double decay)
 {

@@ -104,8 +104,7 @@ static void *in_shard(const struct state *s, const struct slot_def *d, int h, in
 
 /* ---- the update ---- */
 
-/* The number of steps before the averaging begins, for a mean; a moving average begins at once.
- */
+/* The number of steps before a mean begins.  A moving average begins at once. */
 static int64_t start_of(const struct job_average *o, int64_t steps_per_epoch, int64_t total_steps)
 {
     if (o->name != AVERAGE_SWA)

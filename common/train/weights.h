@@ -16,8 +16,8 @@ struct weights; /* a file, compared with the model; opaque */
  * statistics of `s`, which is borrowed.  Changes nothing in the state.
  *
  * File and model differ if only one of them has a tensor, or if a tensor has another shape.
- * model.init.missing then decides.  Either that is an error that lists the differences.  Or s->warn
- * is called with the differences, and those parameters are to get their initial values otherwise.
+ * With model.init.missing: error such a difference is an error that lists all of them.  With draw
+ * s->warn is called with them, and the caller gives initial values to what the file lacks.
  * Fails in any case if a tensor has any other type than the model's (but for bfloat16 and float16,
  * which become float32), or if the file has none of the model's tensors. */
 int weights_open(struct state *s, const struct job *job, struct weights **out, struct err *err);
