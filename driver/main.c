@@ -100,7 +100,7 @@ static int measure(const struct options *o, struct job *job, struct err *err)
 
     if (!o->resume)
         return job_measure(job, err);
-    folder = evaluate_run(o);
+    folder = record_run(o, job);
     path = xasprintf("%s/job.yaml", folder);
     if (job_load(path, NULL, 0, &run, &ignored) == 0)
         rc = job_take_measured(job, run, err);

@@ -21,6 +21,16 @@ char *record_path(const struct options *o, const struct job *job)
     return o->run_dir ? xstrdup(o->run_dir) : xasprintf("runs/%s", job->name);
 }
 
+char *record_run(const struct options *o, const struct job *job)
+{
+    char *path = record_path(o, job);
+    const struct run_dir_request q = {.path = path, .is_explicit = o->run_dir != NULL, .resume = 1};
+    char *folder = run_dir_to_resume(&q);
+
+    free(path);
+    return folder;
+}
+
 /* ---- opening ---- */
 
 int record_check_resume(const char *dir, const struct job *job, struct err *err)

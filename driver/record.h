@@ -62,4 +62,7 @@ int record_check_resume(const char *dir, const struct job *job, struct err *err)
 /* runs/NAME, or --run-dir; the caller frees it. */
 char *record_path(const struct options *o, const struct job *job);
 
+/* The folder of the run with which --resume goes on, if there is one; the caller frees it. */
+char *record_run(const struct options *o, const struct job *job);
+
 #endif

@@ -183,6 +183,24 @@ class Data(dp.Case):
             self.assertIn("mean: [0.125, ", file.read())
         self.assertEqual(len(self.events("epoch", "run")), 2)
 
+    def test_normalize_auto_of_a_named_run(self):
+        """The run that goes on is found by its name, if the job file needs --set to be a job."""
+        self.write("data_batch_1.bin", records(1, 10, 1))
+        self.write("test_batch.bin", records(1, 10, 2))
+        self.write("job.yaml", b"name: named\n")
+        job = {"data.format": "cifar10", "data.path": self.folder, "data.normalize": "auto",
+               "model.arch": "mlp", "train.global_batch": 8, "optimizer.lr": 0.01}
+        args = ("--local", "--job", "job.yaml")
+        self.run_driver(*args, n=2, job={**job, "train.epochs": 1})
+        name = self.path("runs", "named", "job.yaml")
+        with open(name, encoding="utf-8") as file:
+            text = re.sub(r"mean: \[[0-9.]*", "mean: [0.125", file.read())
+        with open(name, "w", encoding="utf-8") as file:
+            file.write(text)
+        self.run_driver(*args, "--resume", n=2, job={**job, "train.epochs": 2})
+        with open(name, encoding="utf-8") as file:
+            self.assertIn("mean: [0.125, ", file.read())
+
     def test_normalize_features(self):
         """Of npy files likewise, of as many features as there may be; one that never changes is
         named.  Labels that the job ignores are no reason to refuse the set."""
