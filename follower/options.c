@@ -182,7 +182,7 @@ void options_help(FILE *f)
             "  1  The job has failed.\n"
             "  2  The command line, the job or the data are wrong.\n"
             "  3  The driver refused this follower, or there was no driver within --wait.\n"
-            "  4  A signal stopped the follower, or the driver's operator drained it.\n"
+            "  4  A signal stopped the follower or the driver, or an operator drained it.\n"
             "With --ranks it is the status of the first process that ended with 1, 2 or 3; else 4\n"
             "if one was stopped; else 0.\n\n"
             "With --ranks a process that was killed or failed is started again after 1 s to 60 s,\n"
