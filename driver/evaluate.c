@@ -11,27 +11,31 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/log.h"
+#include "base/util.h"
 #include "ckpt/ckpt.h"
 #include "driver/record.h"
 
 /* ---- the run ---- */
 
-/* runs/NAME, where NAME is from --set name=NAME, from --job, or the demo's. */
+/* runs/NAME, where NAME is from --set name=NAME, from --job, or the demo's.  A job file may need
+ * other settings to be a job; without --job these are for the job of the run that is looked for. */
 static char *default_run(const struct options *o)
 {
-    const char *names[ARG_MAX_LIST];
-    struct job *job;
+    const char *sets[ARG_MAX_LIST];
+    struct buf notes = {0};
+    struct job *job = NULL;
     struct err ignored;
     size_t n = 0;
     char *path;
 
     for (size_t i = 0; i < o->sets.n; i++)
-        if (strncmp(o->sets.item[i], "name=", 5) == 0)
-            names[n++] = o->sets.item[i];
-    if (job_load(o->job, names, n, &job, &ignored) < 0)
-        return xstrdup("runs/demo");
-    path = record_path(o, job);
+        if (o->job || strncmp(o->sets.item[i], "name=", 5) == 0)
+            sets[n++] = o->sets.item[i];
+    path = job_load_for(max_i64(o->n_ranks, 1), o->job, sets, n, &job, &notes, &ignored) == 0
+               ? record_path(o, job)
+               : xstrdup("runs/demo");
     job_free(job);
+    buf_fini(&notes);
     return path;
 }
 

@@ -79,6 +79,18 @@ class Evaluate(dp.Case):
         self.assertEqual(few["samples"], 100)
         self.assertNotEqual(few["validation_loss"], self.epochs[24]["validation_loss"])
 
+    def test_named_by_its_job_file(self):
+        """The run is found by the name in a job file that needs --set to be a job."""
+        with open(self.path("job.yaml"), "w", encoding="utf-8") as file:
+            file.write("name: named\n")
+        settings = {"data.format": "digits", "model.arch": "mlp", **JOB}
+        where = ["--job", "job.yaml"]
+        for key, value in settings.items():
+            where += ["--set", f"{key}={value}"]
+        self.run_driver("--job", "job.yaml", job=settings)
+        self.epochs = {event["step"]: event for event in self.events("epoch", "runs/named")}
+        self.assert_result(self.evaluate(where=where), 24)
+
     def test_damaged(self):
         """As for --resume, the newest checkpoint that is whole is taken; but nothing is moved."""
         path = self.path("run", "checkpoints", "step-00000024", "model.safetensors")
