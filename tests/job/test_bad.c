@@ -258,8 +258,7 @@ static const struct bad texts[] = {
      "f:3:24: train.class_weights are all 0, want one above 0"},
     {HEAD "train: {class_weights: [1, 0, 1e-7]}",
      "f:3:24: train.class_weights has 1e-07 and 1, want the largest at most 1e+06 times the "
-     "smallest "
-     "above 0"},
+     "smallest above 0"},
     {MLP "loss: bce}" DIGITS "train: {class_weights: [1, 2]}",
      "f:3:24: train.class_weights needs model.loss cross_entropy"},
     {MLP "loss: bce}" DIGITS "train: {best: {metric: validation_top5}}",
@@ -322,8 +321,7 @@ static const struct bad texts[] = {
      "f:2:42: data.train is a list of lists, want text, or a list of texts"},
     {"model: {arch: lenet}\ndata: {format: digits, path: /x}",
      "f:2:30: data.path applies only if data.format is mnist, cifar10, cifar100, tokens, text, "
-     "npy or images; "
-     "it is digits"},
+     "npy or images; it is digits"},
     {"model: {arch: lenet}\ndata: {format: mnist, path: /x, samples: 3}",
      "f:2:42: data.samples applies only if data.format is digits; it is mnist"},
     {"model: {arch: lenet, hidden: [3]}" DIGITS,
@@ -361,16 +359,13 @@ static const struct bad texts[] = {
     {HEAD "strategy: {zero: 2}\nprecision: bfloat16\n"
           "train: {accumulate: 2, grad_dtype: bfloat16}",
      "f:5:36: train.grad_dtype is bfloat16 with train.accumulate and strategy.zero 2, which adds "
-     "up the "
-     "sums of micro-batches; want float32, or strategy.zero 1"},
+     "up the sums of micro-batches; want float32, or strategy.zero 1"},
     {HEAD "strategy: {zero: 1}\noptimizer: {name: lamb}",
      "f:3:18: strategy.zero divides parameters among the ranks, but optimizer lamb needs whole "
-     "tensors; "
-     "want strategy.zero 0, or an optimizer that treats each element by itself"},
+     "tensors; want strategy.zero 0, or an optimizer that treats each element by itself"},
     {HEAD "strategy: {zero: 1, compress: uint8}",
      "f:3:31: strategy.compress is uint8 with strategy.zero 1, want none: divided state takes "
-     "exact "
-     "gradients"},
+     "exact gradients"},
     {HEAD "train: {bucket_bytes: auto}\nstrategy: {zero: 2}",
      "f:3:23: train.bucket_bytes is auto, but the job's strategy.zero" BY_BUCKETS},
     {HEAD "train: {bucket_bytes: auto}\nstrategy: {shards: 2}",
@@ -422,8 +417,7 @@ static const struct bad texts[] = {
      "data.validation=last_tenth"},
     {HEAD "train: {global_batch: 1000000, accumulate: 20000}\nstrategy: {shards: 4}",
      "f:4:20: strategy.shards is 4 with train.accumulate 20000, want at most 65536 micro-batches "
-     "in "
-     "all"},
+     "in all"},
     {HEAD "strategy: {name: qadam}\noptimizer: {name: sgd}",
      "f:3:18: strategy.name is qadam, which sends Adam's means, but optimizer.name is sgd; want "
      "adam or adamw"},
@@ -564,22 +558,21 @@ static void test_texts(void **state)
     }
 }
 
+static void check_sets(const struct bad *b, int n, const char *const *settings)
+{
+    struct job *job = NULL;
+    struct err err;
+
+    check(job_load(NULL, settings, n, &job, &err), &err, b, job);
+}
+
 static void test_sets(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(sets); i++) {
-        struct job *job = NULL;
-        struct err err;
-
-        check(job_load(NULL, &sets[i].text, 1, &job, &err), &err, &sets[i], job);
-    }
-    for (size_t i = 0; i < ARRAY_LEN(layers); i++) {
-        const char *const both[] = {"model.arch=layers", layers[i].text};
-        struct job *job = NULL;
-        struct err err;
-
-        check(job_load(NULL, both, 2, &job, &err), &err, &layers[i], job);
-    }
+    for (size_t i = 0; i < ARRAY_LEN(sets); i++)
+        check_sets(&sets[i], 1, &sets[i].text);
+    for (size_t i = 0; i < ARRAY_LEN(layers); i++)
+        check_sets(&layers[i], 2, (const char *const[]){"model.arch=layers", layers[i].text});
 }
 
 static void test_relative_path_without_base(void **state)

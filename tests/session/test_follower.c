@@ -28,7 +28,8 @@ enum {
     VALIDATE,
     CHECKPOINT,
     ABORT,
-    STOP
+    STOP,
+    INSPECT = 21
 };
 
 /* The driver sends sample `i`, with this generation (-1: the sample's own). */
@@ -283,10 +284,15 @@ static void after_welcome(void **state)
     assert_ends(&r, STATUS_STOPPED, 0, "stopped by SIGTERM");
 }
 
-static void abort_it(struct rig *r, int64_t generation, Wire__Abort a)
+/* The driver sends an Abort of generation 1. */
+static void abort_it(struct rig *r, const char *text, int recover, int stopped)
 {
     Wire__Control m = WIRE__CONTROL__INIT;
-    m.generation = generation;
+    Wire__Abort a = WIRE__ABORT__INIT;
+    a.text = (char *)(uintptr_t)text;
+    a.recover = recover;
+    a.stopped = stopped;
+    m.generation = 1;
     m.body_case = WIRE__CONTROL__BODY_ABORT;
     m.abort = &a;
     rig_message(r, 0, &m);
@@ -295,20 +301,16 @@ static void abort_it(struct rig *r, int64_t generation, Wire__Abort a)
 /* A second signal to the driver ends the job at once, and is no failure of the followers. */
 static void it_is_stopped_with_its_driver(void **state)
 {
+    static const char text[] = "stopped at once by SIGTERM";
     struct rig r;
-    Wire__Abort a = WIRE__ABORT__INIT;
-    char text[] = "stopped at once by SIGTERM";
     (void)state;
-    a.text = text;
-    a.stopped = 1;
     go_to(&r, TRAIN);
-    abort_it(&r, 1, a);
+    abort_it(&r, text, 0, 1);
     assert_int_equal(r.n_aborts, 1);
     assert_ends(&r, STATUS_STOPPED, (int)RETRY_SOON, text);
 }
 
-/* A follower that is asked to stop in training tells the driver, and goes on until the driver lets
- * it go. */
+/* A follower that is asked to stop in training tells the driver, and goes on until it may go. */
 static void it_leaves_at_the_end_of_a_step(void **state)
 {
     static const int how[] = {STOP, 0, -1}; /* Stop comes; a second signal; nothing */
@@ -337,14 +339,7 @@ static void it_leaves_at_the_end_of_a_step(void **state)
     }
 }
 
-static void pause_it(struct rig *r, int64_t generation)
-{
-    Wire__Abort a = WIRE__ABORT__INIT;
-    char text[] = "rank 2 (hostC) was lost";
-    a.text = text;
-    a.recover = 1;
-    abort_it(r, generation, a);
-}
+static void pause_it(struct rig *r) { abort_it(r, "rank 2 (hostC) was lost", 1, 0); }
 
 /* When another rank is lost, a follower keeps its state, forgets what ran, and obeys the next
  * Prepare, whether or not the engine has ended what ran. */
@@ -354,11 +349,10 @@ static void it_waits_when_another_is_lost(void **state)
     (void)state;
     go_to(&r, TRAIN);
     int n_sent = r.n_sent[0];
-    pause_it(&r, 1);
+    pause_it(&r);
     assert_int_equal(r.n_aborts, 1);
     assert_false(r.is_closed[0]);
-    assert_non_null(
-        strstr(buf_cstr(&r.log), "rank 2 (hostC) was lost; this rank keeps its state and waits"));
+    assert_logged(&r, "rank 2 (hostC) was lost; this rank keeps its state and waits");
     get(&r, PREPARE, 2);
     assert_int_equal(r.command->kind, CMD_PREPARE);
     assert_int_equal(r.command->generation, 2);
@@ -373,15 +367,15 @@ static void it_waits_when_another_is_lost(void **state)
     rig_free(&r);
 
     go_to(&r, TRAIN); /* before the next Prepare nothing else may come */
-    pause_it(&r, 1);
+    pause_it(&r);
     get(&r, VALIDATE, 1);
     assert_ends(&r, STATUS_FAILED, 1, "Validate: it came before Prepare");
     go_to(&r, TRAIN);
-    pause_it(&r, 1);
+    pause_it(&r);
     get(&r, PREPARE, 1);
     assert_ends(&r, STATUS_FAILED, 1, "generation out of range");
     go_to(&r, READY);
-    pause_it(&r, 1);
+    pause_it(&r);
     assert_ends(&r, STATUS_FAILED, 1, "another generation than Prepare");
 }
 
@@ -540,8 +534,6 @@ static void an_engine_that_hangs_is_left(void **state)
 static void a_follower_tells_where_it_is(void **state)
 {
     struct rig r;
-    Wire__Control m = WIRE__CONTROL__INIT;
-    Wire__Inspect i = WIRE__INSPECT__INIT;
     struct collective c = {.generation = 1, .number = 5, .step = 2, .bucket = 3, .n_bytes = 64};
     struct progress p = {.generation = 1, .epoch = 1, .step = 2, .phase = PHASE_BACKWARD};
     (void)state;
@@ -568,11 +560,7 @@ static void a_follower_tells_where_it_is(void **state)
     assert_int_equal(r.beat.n_handed, 0);
     assert_int_equal(r.beat.n_steps, 2);
 
-    i.incident = 4;
-    m.generation = 1;
-    m.body_case = WIRE__CONTROL__BODY_INSPECT;
-    m.inspect = &i;
-    rig_message(&r, 0, &m);
+    get(&r, INSPECT, 1);
     assert_int_equal(r.n_rings, 1);
     c.handed_ns = r.now - 8 * MS;
     c.began_ns = r.now - 7 * MS;
@@ -580,7 +568,7 @@ static void a_follower_tells_where_it_is(void **state)
     rig_drain(&r);
     assert_int_equal(r.sent[0]->body_case, WIRE__CONTROL__BODY_RING);
     const Wire__Ring *ring = r.sent[0]->ring;
-    assert_int_equal(ring->incident, 4);
+    assert_int_equal(ring->incident, 2);
     assert_int_equal(ring->n_collectives, 1);
     assert_int_equal(ring->collectives[0]->bucket, 3);
     assert_int_equal(ring->collectives[0]->handed_ns, -8 * MS);
