@@ -5,7 +5,6 @@
  * input's changes.  The input's first byte is a set of flags (FIX_FILES ...): whether the changed
  * files get the right hashes, and other oddities of the folder.  Commands of four bytes follow. */
 #include <dirent.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <stddef.h>
@@ -70,10 +69,8 @@ static void read_file(const char *folder, const char *name, struct buf *out)
 static void write_file(const char *folder, const char *name, const void *data, size_t len)
 {
     char *path = xasprintf("%s/%s", folder, name);
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
 
-    ASSERT(fd >= 0 && write(fd, data, len) == (ssize_t)len);
-    close(fd);
+    scratch_write(path, data, len);
     free(path);
 }
 

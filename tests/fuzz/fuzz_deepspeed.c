@@ -3,7 +3,6 @@
  * the job that comes out of it, written as a job file, reads back as the same job. */
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -25,15 +24,12 @@ static void clean_up(void)
 /* A job is read from a file whose name ends in .json. */
 static void write_file(const uint8_t *text, size_t len)
 {
-    FILE *f;
-
     if (!path) {
         folder = scratch_folder();
         path = xasprintf("%s/ds.json", folder);
         atexit(clean_up);
     }
-    f = fopen(path, "wb");
-    ASSERT(f && fwrite(text, 1, len, f) == len && fclose(f) == 0);
+    scratch_write(path, text, len);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

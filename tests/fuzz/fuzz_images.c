@@ -3,7 +3,6 @@
  * there, with a class among the classes, or is left out.
  *
  * The input begins with two bytes: the kind (enum kind, else PICTURE), and flags: MENDS ... */
-#include <fcntl.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -159,14 +158,6 @@ static void make_folder(void)
     log_init("fuzz", LOG_TEXT, LOG_ERROR);
 }
 
-static void write_file(const char *name, const uint8_t *data, size_t size)
-{
-    const int fd = open(path_of(name), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-
-    ASSERT(fd >= 0 && write(fd, data, size) == (ssize_t)size);
-    close(fd);
-}
-
 /* ---- a data set ---- */
 
 /* A sample that was left out is black. */
@@ -252,11 +243,11 @@ static void run(int kind, uint8_t *data, size_t size)
     if (flags & MENDS)
         (kind == ARCHIVE ? mend_tar : mend_png)(data, size);
     if (kind == ARCHIVE && read_archive(data, size)) {
-        write_file(archive, data, size);
+        scratch_write(path_of(archive), data, size);
         open_folder("shards");
     } else if (kind == FOLDER && is_small(data, size, MOST_SET_PIXELS)) {
         for (size_t i = 0; i < ARRAY_LEN(pictures); i++)
-            write_file(pictures[i], data, size);
+            scratch_write(path_of(pictures[i]), data, size);
         open_folder("classes");
     } else if (kind != FOLDER && kind != ARCHIVE) {
         read_picture(data, size);

@@ -3,7 +3,6 @@
  *
  * The input begins with a header of three bytes: flags (VALIDATES ...), and how many bytes the
  * images have (16 bits, little-endian); the others are the labels. */
-#include <fcntl.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -43,14 +42,6 @@ static void make_folder(void)
     paths[0] = xasprintf("%s/a-images-idx3-ubyte", folder);
     paths[1] = xasprintf("%s/a-labels.idx1-ubyte.gz", folder);
     atexit(clean_up);
-}
-
-static void write_file(const char *path, const uint8_t *data, size_t size)
-{
-    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-
-    ASSERT(fd >= 0 && write(fd, data, size) == (ssize_t)size);
-    close(fd);
 }
 
 static void check_sample(const struct dataset *ds, void *const *field)
@@ -95,8 +86,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         make_folder();
     flags = data[0];
     n_images = (size_t)min_i64(data[1] | data[2] << 8, (int64_t)size - HEADER);
-    write_file(paths[0], data + HEADER, n_images);
-    write_file(paths[1], data + HEADER + n_images, size - HEADER - n_images);
+    scratch_write(paths[0], data + HEADER, n_images);
+    scratch_write(paths[1], data + HEADER + n_images, size - HEADER - n_images);
     open_files();
     return 0;
 }

@@ -28,22 +28,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static struct dataset_request request;
 static int64_t ignored;
 
-static void check_class(int32_t class, int64_t n_classes)
+static void check_class(int32_t label, int64_t n_classes)
 {
     if (request.ignored)
-        ASSERT(class != ignored || class == SAMPLE_IGNORED);
-    ASSERT(class == SAMPLE_IGNORED || (class >= 0 && class < n_classes));
+        ASSERT(label != ignored || label == SAMPLE_IGNORED);
+    ASSERT(label == SAMPLE_IGNORED || (label >= 0 && label < n_classes));
 }
 
 static void check_target(const struct dataset *ds, void *const *field)
 {
     const struct sample_field *y = &ds->spec.field[1];
-    const int32_t *class = field[1];
+    const int32_t *label = field[1];
     const float *real = field[1];
 
     for (int64_t k = 0; k < shape_elements(&y->shape); k++) {
         if (y->role == SAMPLE_CLASS)
-            check_class(class[k], y -> n_classes);
+            check_class(label[k], y->n_classes);
         else if (request.targets_are_shares)
             ASSERT(real[k] >= 0 && real[k] <= 1);
     }

@@ -46,14 +46,6 @@ static void make_folder(void)
     log_init("fuzz", LOG_TEXT, LOG_ERROR);
 }
 
-static void write_file(const char *path, const uint8_t *data, size_t size)
-{
-    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-
-    ASSERT(fd >= 0 && write(fd, data, size) == (ssize_t)size);
-    close(fd);
-}
-
 static void read_owner(void)
 {
     struct owner o;
@@ -131,7 +123,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     kind = (enum kind)(data[0] % N_KINDS);
     n_head = kind == METRICS ? 2 : 1;
-    write_file(paths[kind], data + n_head, size - n_head);
+    scratch_write(paths[kind], data + n_head, size - n_head);
     if (kind == OWNER)
         read_owner();
     else if (kind == EVENTS)

@@ -3,6 +3,8 @@
 #ifndef TESTS_FUZZ_SCRATCH_H
 #define TESTS_FUZZ_SCRATCH_H
 
+#include <fcntl.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -20,6 +22,15 @@ static inline char *scratch_folder(void)
     path = xasprintf("%s/dptrain-fuzz-XXXXXX", in);
     ASSERT(mkdtemp(path));
     return path;
+}
+
+/* Make the file, or write it anew. */
+static inline void scratch_write(const char *path, const void *data, size_t size)
+{
+    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+    ASSERT(fd >= 0 && write(fd, data, size) == (ssize_t)size);
+    close(fd);
 }
 
 #endif
