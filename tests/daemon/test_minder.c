@@ -10,7 +10,7 @@
 #include "daemon/minder.h"
 #include "session/action.h"
 
-enum { ROUNDS = 200, PATIENCE_MS = 20000 };
+enum { ROUNDS = 200, PATIENCE_MS = 60000 };
 
 static volatile sig_atomic_t *n_handled; /* in memory that children share */
 

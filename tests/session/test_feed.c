@@ -49,7 +49,7 @@ static void a_follower_keeps_its_state(void **state)
     struct feed_result r;
     (void)state;
     conversation(&b, from_driver, 3);
-    buf_append(&b, "DPT1\0\0\0\1", 9);
+    buf_append(&b, "DPT1\0\0\0\1", 9); /* a body of one byte 0: the connection is lost */
     conversation(&b, to_standby, 1);
     conversation(&b, &from_driver[7], 1);
     feed_follower(b.data, b.len, &r);
