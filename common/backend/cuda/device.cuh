@@ -147,6 +147,20 @@ static __device__ inline void load_floats(const T *from, float (&to)[N])
         to[k] = (float)v.v[k];
 }
 
+/* to[k] = v.v[k] for k < N, in one instruction if these are 16 bytes; `to` is aligned to the whole.
+ * In a loop that it unrolls, nvcc makes of an assignment a store for each number. */
+template <typename T, int N> static __device__ inline void store_whole(T *to, const vec<T, N> &v)
+{
+    if constexpr (sizeof v == sizeof(uint4)) {
+        uint4 bits;
+
+        memcpy(&bits, &v, sizeof bits);
+        __stwb((uint4 *)to, bits);
+    } else {
+        *(vec<T, N> *)to = v;
+    }
+}
+
 static __device__ inline int64_t grid_first()
 {
     return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;

@@ -64,7 +64,7 @@ template <bool BY_WARP, typename T, int N> static __global__ void normalise(stru
             load_floats(p.bias + i, bias);
             for (int k = 0; k < N; k++)
                 y.v[k] = (T)((v[k] - m) * rstd * weight[k] + bias[k]);
-            *(vec<T, N> *)(p.y + row * p.c + i) = y;
+            store_whole(p.y + row * p.c + i, y);
         }
         if (t.from == 0 && p.mean)
             p.mean[row] = m;
@@ -154,7 +154,7 @@ template <bool BY_WARP, typename T, int N> static __global__ void grad_x(struct 
             for (int k = 0; k < N; k++)
                 dx.v[k] =
                     (T)(rstd * (slope[k] * weight[k] - avg - (v[k] - m) * rstd * avg_product));
-            *(vec<T, N> *)(p.dx + row * p.c + i) = dx;
+            store_whole(p.dx + row * p.c + i, dx);
         }
     }
 }

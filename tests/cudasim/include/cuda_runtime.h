@@ -21,6 +21,13 @@ struct dim3 {
     unsigned x, y, z;
 };
 
+/* 16 bytes of any type, which CUDA has aligned. */
+struct __attribute__((may_alias, aligned(16))) uint4 {
+    unsigned x, y, z, w;
+};
+
+inline void __stwb(uint4 *to, uint4 v) { *to = v; }
+
 /* The indices of the thread that runs now. */
 extern struct dim3 threadIdx, blockIdx, blockDim, gridDim;
 
