@@ -7,6 +7,7 @@
 #include "library_ops.h"
 #include "runner.h"
 #include "sim.h"
+#include "tensor/half.h"
 
 static int is_ours(int op) { return !is_library_op(op); }
 
@@ -125,6 +126,64 @@ static void test_slow_attention(void **state)
         assert_int_equal(n_warnings, rows[i].remedy != NULL);
         backend_close(b);
     }
+}
+
+enum { ODD_LEN = 37, ODD_ROOM = ODD_LEN + 1 };
+
+/* y = a + b, of which bit i of `odd` moves operand i by one element. */
+static void add_at(struct backend *b, struct kernel *k, enum dtype type, unsigned odd)
+{
+    const size_t size = dtype_size(type);
+    unsigned char *at[3], seen[ODD_ROOM * sizeof(float)];
+    void *in[NODE_MAX_IN] = {0}, *out[NODE_MAX_OUT] = {0};
+    struct err err;
+
+    for (int i = 0; i < 3; i++) {
+        for (int e = 0; e < ODD_ROOM; e++)
+            real_put(seen, type, e, (float)(i == 2 ? -1 : e - (int)(odd >> i & 1)));
+        assert_int_equal(backend_alloc(b, ODD_ROOM * size, "a test", (void **)&at[i], &err), 0);
+        assert_int_equal(backend_copy_in(b, at[i], seen, ODD_ROOM * size, &err), 0);
+    }
+    in[ADD_A] = at[0] + (odd & 1) * size;
+    in[ADD_B] = at[1] + (odd >> 1 & 1) * size;
+    out[ADD_Y] = at[2] + (odd >> 2 & 1) * size;
+    assert_int_equal(k->ops->bind(k, in, out, NULL, &err), 0);
+    assert_int_equal(k->ops->run(k, &err), 0);
+    assert_int_equal(backend_copy_out(b, seen, at[2], ODD_ROOM * size, &err), 0);
+    for (int e = 0; e < ODD_ROOM; e++) {
+        const int i = e - (int)(odd >> 2 & 1);
+
+        assert_true(real_get(seen, type, e) == (float)(i >= 0 && i < ODD_LEN ? 2 * i : -1));
+    }
+    for (int i = 0; i < 3; i++)
+        backend_free(b, at[i]);
+}
+
+/* Spans of shards may begin at any element, and `add` takes them. */
+static void test_odd_addresses(void **state)
+{
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+    struct backend *b = open_sim(0);
+
+    (void)state;
+    for (size_t t = 0; t < ARRAY_LEN(types); t++) {
+        const union node_attr attr = {0};
+        struct graph *g = graph_new(1, 1);
+        int in[2], out[NODE_MAX_OUT] = {NODE_NEW_OUT};
+        struct kernel *k;
+        struct err err;
+
+        for (int i = 0; i < 2; i++)
+            in[i] = graph_value(g, VALUE_INPUT, types[t], SHAPE(ODD_LEN), i ? "b" : "a");
+        assert_int_equal(graph_node(g, OP_add, &attr, in, 2, out, "add", &err), 0);
+        assert_int_equal(backend_make_kernel(b, g, &g->node[0], &k, &err), 0);
+        for (unsigned odd = 0; odd < 8; odd++)
+            add_at(b, k, types[t], odd);
+        k->ops->free(k);
+        graph_free(g);
+    }
+    backend_close(b);
+    assert_int_equal(sim_open_things(), 0);
 }
 
 /* Only a poison that is set writes the veto; an earlier veto stays. */
@@ -343,15 +402,11 @@ static void test_every_call_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_slow_attention),
-        cmocka_unit_test(test_cases),
-        cmocka_unit_test(test_half_precision),
-        cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_latch),
-        cmocka_unit_test(test_stopwatch),
-        cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_lanes),
-        cmocka_unit_test(test_every_call_fails),
+        cmocka_unit_test(test_slow_attention), cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_half_precision), cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_odd_addresses),  cmocka_unit_test(test_latch),
+        cmocka_unit_test(test_stopwatch),      cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_lanes),          cmocka_unit_test(test_every_call_fails),
     };
 
     sim_limit_index(3000);
