@@ -2,6 +2,9 @@
  * around them over the fake runtime. */
 #include "../test.h"
 
+#include <math.h>
+#include <stdlib.h>
+
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/latch.h"
 #include "library_ops.h"
@@ -182,6 +185,59 @@ static void test_odd_addresses(void **state)
         k->ops->free(k);
         graph_free(g);
     }
+    backend_close(b);
+    assert_int_equal(sim_open_things(), 0);
+}
+
+enum { SUM_ROWS = 139, SUM_COLS = 36 };
+
+/* The statistics of [SUM_ROWS,c], of which the first SUM_COLS columns are the same for each c. */
+static void sum_columns(struct backend *b, int c, double *sums)
+{
+    const union node_attr attr = {0};
+    struct graph *g = graph_new(1, 1);
+    const size_t n_bytes[] = {(size_t)SUM_ROWS * (size_t)c * sizeof(float),
+                              (size_t)c * sizeof(float), (2 * (size_t)c + 1) * sizeof *sums};
+    const int in[] = {graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(SUM_ROWS, c), "x"),
+                      graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(c), "mean")};
+    float *x = calloc((size_t)SUM_ROWS * (size_t)c, sizeof *x);
+    void *at[4], *to_in[NODE_MAX_IN] = {0}, *to_out[NODE_MAX_OUT] = {0};
+    int out[NODE_MAX_OUT] = {NODE_NEW_OUT};
+    struct kernel *k;
+    struct err err;
+
+    for (int i = 0; i < SUM_ROWS * c; i++) /* in double, each order has its own bits */
+        x[i] = ldexpf(1.0f / (float)(i % c + i / c + 3), i / c * 7 % 40);
+    assert_int_equal(graph_node(g, OP_batch_norm_stats, &attr, in, 2, out, "stats", &err), 0);
+    assert_int_equal(backend_make_kernel(b, g, &g->node[0], &k, &err), 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(backend_alloc(b, n_bytes[i], "a test", &at[i], &err), 0);
+    assert_int_equal(backend_alloc(b, k->scratch_bytes, "a test", &at[3], &err), 0);
+    assert_int_equal(backend_copy_in(b, at[0], x, n_bytes[0], &err), 0);
+    to_in[BATCH_NORM_STATS_X] = at[0];
+    to_in[BATCH_NORM_STATS_RUNNING_MEAN] = at[1]; /* fresh memory is zero */
+    to_out[BATCH_NORM_STATS_SUMS] = at[2];
+    assert_int_equal(k->ops->bind(k, to_in, to_out, at[3], &err), 0);
+    assert_int_equal(k->ops->run(k, &err), 0);
+    assert_int_equal(backend_copy_out(b, sums, at[2], n_bytes[2], &err), 0);
+    k->ops->free(k);
+    for (int i = 0; i < 4; i++)
+        backend_free(b, at[i]);
+    free(x);
+    graph_free(g);
+}
+
+/* A column's sums have the same bits whether a thread adds up one column or four. */
+static void test_bits_of_columns(void **state)
+{
+    double wide[2 * SUM_COLS + 1], single[2 * (SUM_COLS + 1) + 1];
+    struct backend *b = open_sim(0);
+
+    (void)state;
+    sum_columns(b, SUM_COLS, wide);
+    sum_columns(b, SUM_COLS + 1, single);
+    assert_memory_equal(wide, single, SUM_COLS * sizeof *wide);
+    assert_memory_equal(wide + SUM_COLS, single + SUM_COLS + 1, SUM_COLS * sizeof *wide);
     backend_close(b);
     assert_int_equal(sim_open_things(), 0);
 }
@@ -402,11 +458,17 @@ static void test_every_call_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_slow_attention), cmocka_unit_test(test_cases),
-        cmocka_unit_test(test_half_precision), cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_odd_addresses),  cmocka_unit_test(test_latch),
-        cmocka_unit_test(test_stopwatch),      cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_lanes),          cmocka_unit_test(test_every_call_fails),
+        cmocka_unit_test(test_slow_attention),
+        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_half_precision),
+        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_odd_addresses),
+        cmocka_unit_test(test_bits_of_columns),
+        cmocka_unit_test(test_latch),
+        cmocka_unit_test(test_stopwatch),
+        cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_lanes),
+        cmocka_unit_test(test_every_call_fails),
     };
 
     sim_limit_index(3000);
