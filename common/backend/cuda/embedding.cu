@@ -150,7 +150,7 @@ static __device__ void sum_table_row(const struct table_grad<T> *p, int64_t row,
     const int lane = threadIdx.x % WARP;
     float sum[KEPT] = {0};
 
-    for (int32_t first = range[0]; first < range[1]; first += WARP) {
+    for (int64_t first = range[0]; first < range[1]; first += WARP) {
         const struct named none = {-1, 0};
         const struct named mine = first + lane < range[1] ? p->lists.named[first + lane] : none;
         unsigned found = __ballot_sync(FULL_WARP, mine.row == row);
