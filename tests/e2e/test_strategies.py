@@ -181,7 +181,10 @@ class Back(Case):
         self.assert_promise(way, BITS, job)
 
     def test_a_rank_and_its_buddy(self):
-        self.lose(WAYS["zero_3"], "kill:rank1@update20,kill:rank2@update20")
+        """Each waits until the other one has its sums, too: one that is told of the other's loss
+        before would leave the step, and live on."""
+        self.lose(WAYS["zero_3"], ",".join(f"{fault}:rank{k}@update20{how}" for k in (1, 2)
+                                           for fault, how in (("delay", ":500ms"), ("kill", ""))))
 
     def test_in_a_validation(self):
         """The epoch whose end was lost is validated once it has been trained again."""
