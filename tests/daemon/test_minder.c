@@ -102,6 +102,7 @@ static void test_status_of_signals(void **state)
         struct minder m = {0};
         int status;
 
+        signal(cases[i].number, SIG_DFL); /* nohup ignores SIGHUP, and so would the child */
         start_sleeper(&m);
         minder_signal(&m, cases[i].number);
         assert_int_equal(reap(&m, &status), 2);
