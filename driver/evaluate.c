@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "ckpt/ckpt.h"
+#include "driver/figures.h"
 #include "driver/record.h"
 
 /* ---- the run ---- */
@@ -156,10 +157,10 @@ static int has_perplexity(const struct session_epoch *e)
     return e->n_targets > e->n_samples && e->validation_accuracy != NOT_MEASURED;
 }
 
-static void put_text(struct buf *b, const char *path, const char *logits,
-                     const struct session_epoch *e)
+/* The measures of samples that have labels. */
+static void put_measures(struct buf *b, const struct session_epoch *e)
 {
-    buf_printf(b, "%s: validation loss %.6g", path, e->validation_loss);
+    buf_printf(b, " validation loss %.6g", e->validation_loss);
     if (e->validation_accuracy != NOT_MEASURED)
         buf_printf(b, ", accuracy %.2f %%", 100 * e->validation_accuracy);
     if (e->has_top5)
@@ -170,21 +171,32 @@ static void put_text(struct buf *b, const char *path, const char *logits,
         buf_printf(b, ", averaged weights' %.6g", e->average_validation_loss);
     if (e->has_average && e->average_validation_accuracy != NOT_MEASURED)
         buf_printf(b, ", %.2f %%", 100 * e->average_validation_accuracy);
-    buf_printf(b, ", %lld samples%s%s\n", (long long)e->n_samples, logits ? "; logits in " : "",
+    buf_printf(b, ",");
+}
+
+static void put_text(struct buf *b, const char *path, const char *logits,
+                     const struct session_epoch *e)
+{
+    json_t *figures = e->figures ? json_loads(e->figures, 0, NULL) : NULL;
+    const char *table = json_string_value(json_object_get(figures, "predictions"));
+
+    buf_printf(b, "%s:", path);
+    if (e->is_unlabelled)
+        buf_printf(b, " no labels,");
+    else
+        put_measures(b, e);
+    buf_printf(b, " %lld samples%s%s", (long long)e->n_samples, logits ? "; logits in " : "",
                logits ? logits : "");
+    buf_printf(b, "%s%s\n", table ? ", predictions in " : "", table ? table : "");
+    figures_print(figures, b);
+    json_decref(figures);
 }
 
 static json_t *number(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 
-static void put_json(struct buf *b, const char *path, const char *logits,
-                     const struct session_epoch *e)
+/* The same as members of an object. */
+static void set_measures(json_t *o, const struct session_epoch *e)
 {
-    json_t *o = json_object();
-    char *text;
-
-    json_object_set_new(o, "checkpoint", json_string(path));
-    json_object_set_new(o, "step", json_integer(e->step));
-    json_object_set_new(o, "samples", json_integer(e->n_samples));
     json_object_set_new(o, "targets", json_integer(e->n_targets));
     json_object_set_new(o, "validation_loss", number(e->validation_loss));
     if (e->validation_accuracy != NOT_MEASURED)
@@ -200,6 +212,21 @@ static void put_json(struct buf *b, const char *path, const char *logits,
                             number(e->average_validation_accuracy));
     if (e->has_average && e->has_top5)
         json_object_set_new(o, "average_validation_top5", number(e->average_validation_top5));
+}
+
+static void put_json(struct buf *b, const char *path, const char *logits,
+                     const struct session_epoch *e)
+{
+    json_t *o = json_object(), *figures = e->figures ? json_loads(e->figures, 0, NULL) : NULL;
+    char *text;
+
+    json_object_set_new(o, "checkpoint", json_string(path));
+    json_object_set_new(o, "step", json_integer(e->step));
+    json_object_set_new(o, "samples", json_integer(e->n_samples));
+    if (!e->is_unlabelled)
+        set_measures(o, e);
+    json_object_update(o, figures);
+    json_decref(figures);
     if (logits)
         json_object_set_new(o, "logits", json_string(logits));
     text = json_dumps(o, JSON_COMPACT);

@@ -89,6 +89,13 @@ static void log_notes(struct buf *notes)
         log_warn("%s", line);
 }
 
+static int measure_anew(struct job *job, struct err *err)
+{
+    const int rc = job_measure(job, err);
+
+    return rc == 0 ? job_note_names(job, err) : rc;
+}
+
 /* A run that goes on keeps the numbers that it began with, and measures nothing.  A job.yaml that
  * cannot be read is told later. */
 static int measure(const struct options *o, struct job *job, struct err *err)
@@ -99,7 +106,7 @@ static int measure(const struct options *o, struct job *job, struct err *err)
     int rc = 0;
 
     if (!o->resume)
-        return job_measure(job, err);
+        return measure_anew(job, err);
     folder = record_run(o, job);
     path = xasprintf("%s/job.yaml", folder);
     if (job_load(path, NULL, 0, &run, &ignored) == 0)
@@ -107,7 +114,7 @@ static int measure(const struct options *o, struct job *job, struct err *err)
     job_free(run);
     free(path);
     free(folder);
-    return rc == 0 ? job_measure(job, err) : rc;
+    return rc == 0 ? measure_anew(job, err) : rc;
 }
 
 static int load_job(struct options *o, const struct evaluation *e, struct job **out,

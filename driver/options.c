@@ -53,14 +53,18 @@ static const struct arg job_args[] = {
     {"evaluate", NULL, ARG_FLAG, AT(evaluate),
      .help =
          "Validate the weights of --checkpoint on the whole validation set, over all ranks, print "
-         "one line (JSON with --log-format json), and exit. Nothing is trained, and no file is "
+         "the measures, precision and recall by class, and the confusion matrix (or R2 and mean "
+         "absolute error; JSON in one line with --log-format json), and exit. Nothing is trained, "
+         "and no file is "
          "written. The job is that of the checkpoint's run unless --job names one, and --set may "
          "name other data. --nranks is 1 by default."},
     {"predict", "OUT.npy", ARG_TEXT, AT(predict),
      .help =
          "Do as --evaluate does, and write the logits of every sample of the validation set, in "
          "its order, as one float32 array. Logits are the network's outputs before softmax or "
-         "sigmoid."},
+         "sigmoid. OUT.csv beside it names file, class and probability of each sample, or its "
+         "numbers. The samples need no labels: data.validation may also be a folder of pictures, "
+         "one picture, or x.npy alone."},
     {"checkpoint", "WHICH", ARG_TEXT, AT(checkpoint),
      .help =
          "The checkpoint for --evaluate or --predict: latest (the default) or best of the run in "

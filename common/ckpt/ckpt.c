@@ -24,6 +24,11 @@ int ckpt_n_files(const struct ckpt_content *c)
     return c->n_average > 0 ? CKPT_FILES : CKPT_AVERAGE;
 }
 
+const char *ckpt_names_in(const struct ckpt_content *c, enum ckpt_file file)
+{
+    return file == CKPT_OPTIMIZER ? NULL : c->class_names;
+}
+
 const struct st_tensor *ckpt_tensors(const struct ckpt_content *c, enum ckpt_file file, int *n)
 {
     switch (file) {
@@ -73,7 +78,7 @@ static int write_files(const char *folder, const struct ckpt_content *c, struct 
         int n;
         const struct st_tensor *tensor = ckpt_tensors(c, (enum ckpt_file)i, &n);
 
-        rc = st_write(path, tensor, n, &hash[i], err);
+        rc = st_write(path, tensor, n, ckpt_names_in(c, (enum ckpt_file)i), &hash[i], err);
         free(path);
     }
     return rc == 0 ? ckpt_write_state(folder, c, hash, err) : rc;

@@ -64,6 +64,8 @@ struct ckpt_content {
     int n_optimizer;
     const struct st_tensor *average; /* [n_average]: the model with averaged weights; or 0 */
     int n_average;
+    /* A list of names in JSON, for state.json and the metadata of the model's files; NULL: none. */
+    const char *class_names;
 };
 
 /* Write a generation, point `best` to the first of c->best that is there, and remove old ones; the

@@ -17,6 +17,8 @@ enum ckpt_file { CKPT_MODEL, CKPT_OPTIMIZER, CKPT_AVERAGE, CKPT_FILES };
 
 int ckpt_n_files(const struct ckpt_content *c);
 const struct st_tensor *ckpt_tensors(const struct ckpt_content *c, enum ckpt_file file, int *n);
+/* The names of classes in the metadata of the file, or NULL. */
+const char *ckpt_names_in(const struct ckpt_content *c, enum ckpt_file file);
 const char *ckpt_file_name(enum ckpt_file file);               /* "model.safetensors" */
 char *ckpt_file_path(const char *folder, enum ckpt_file file); /* for free() */
 /* A file that is not there is damage of its generation: ERR_CORRUPT. */

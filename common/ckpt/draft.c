@@ -43,7 +43,7 @@ static void plan_file(struct draft_file *f, const char *folder, enum ckpt_file f
 
     f->path = ckpt_file_path(folder, file);
     f->fd = -1;
-    f->head = st_head(tensor, n, &f->n_head);
+    f->head = st_head(tensor, n, ckpt_names_in(c, file), &f->n_head);
     f->end = (int64_t)f->n_head;
     for (int i = 0; i < n; i++)
         f->end += (int64_t)st_bytes(&tensor[i]);

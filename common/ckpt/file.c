@@ -29,7 +29,7 @@ static int open_again(const char *path, int flags)
 
 int file_create_as(const char *path, const char *name, int *fd, struct err *err)
 {
-    *fd = open_again(path, O_WRONLY | O_CREAT | O_EXCL);
+    *fd = open_again(path, O_RDWR | O_CREAT | O_EXCL);
     return *fd < 0 ? err_sys(err, errno, "%s", name) : 0;
 }
 

@@ -138,6 +138,17 @@ int npy_file_put(struct npy_file *f, int64_t at, const float *x, int64_t n, stru
     return file_put(f->fd, f->path, x, sizeof *x * (size_t)n, err);
 }
 
+int npy_file_get(const struct npy_file *f, int64_t at, float *x, int64_t n, struct err *err)
+{
+    ASSERT(f->fd >= 0);
+    return file_read_at(f->fd, f->path, x, sizeof *x * (size_t)n,
+                        f->data_at + (int64_t)sizeof *x * at, err);
+}
+
+const char *npy_file_path(const struct npy_file *f) { return f->path; }
+
+int npy_file_is_made(const struct npy_file *f) { return f->is_made; }
+
 static void sync_parent(const char *path)
 {
     const char *slash = strrchr(path, '/');

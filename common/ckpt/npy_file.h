@@ -26,6 +26,15 @@ int npy_file_begin(struct npy_file *f, int64_t n_rows, const struct shape *row, 
 /* Write n elements from the element `at` of the array on, counted over all rows. */
 int npy_file_put(struct npy_file *f, int64_t at, const float *x, int64_t n, struct err *err);
 
+/* Read back n elements from the element `at` on, between begin and end. */
+int npy_file_get(const struct npy_file *f, int64_t at, float *x, int64_t n, struct err *err);
+
+/* The path of npy_file_new. */
+const char *npy_file_path(const struct npy_file *f);
+
+/* 1: the file is there, and was made by this one. */
+int npy_file_is_made(const struct npy_file *f);
+
 /* The file is on disk, and at its path, when this returns. */
 int npy_file_end(struct npy_file *f, struct err *err);
 

@@ -37,13 +37,15 @@ static json_t *describe(const struct st_tensor *t, uint64_t begin)
 }
 
 /* The header is padded with spaces so that the data start aligned. */
-char *st_head(const struct st_tensor *tensor, int n, size_t *len)
+char *st_head(const struct st_tensor *tensor, int n, const char *class_names, size_t *len)
 {
-    json_t *root = json_object();
+    json_t *root = json_object(), *about = json_pack("{s:s}", "format", "pt");
     uint64_t begin = 0, header;
     char *text, *all;
 
-    json_object_set_new(root, "__metadata__", json_pack("{s:s}", "format", "pt"));
+    if (class_names)
+        json_object_set_new(about, "class_names", json_string(class_names));
+    json_object_set_new(root, "__metadata__", about);
     for (int i = 0; i < n; i++) {
         json_object_set_new(root, tensor[i].name, describe(&tensor[i], begin));
         begin += st_bytes(&tensor[i]);
@@ -68,8 +70,8 @@ static int put(int fd, const char *path, const void *data, size_t n_bytes, struc
     return file_put(fd, path, data, n_bytes, err);
 }
 
-int st_write(const char *path, const struct st_tensor *tensor, int n, struct hash128 *hash,
-             struct err *err)
+int st_write(const char *path, const struct st_tensor *tensor, int n, const char *class_names,
+             struct hash128 *hash, struct err *err)
 {
     struct hasher *h;
     char *header;
@@ -79,7 +81,7 @@ int st_write(const char *path, const struct st_tensor *tensor, int n, struct has
     if (rc < 0)
         return rc;
     h = hasher_new();
-    header = st_head(tensor, n, &len);
+    header = st_head(tensor, n, class_names, &len);
     rc = put(fd, path, header, len, h, err);
     for (int i = 0; i < n && rc == 0; i++)
         rc = put(fd, path, tensor[i].data, st_bytes(&tensor[i]), h, err);

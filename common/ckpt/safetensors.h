@@ -29,13 +29,15 @@ enum { ST_MAX_HEADER = 100 << 20 }; /* bytes; the limit of the Python package as
 
 /* Write `n` tensors to the new file `path` and fsync it; `hash` is that of the whole file.
  * Data is written in the order given, each tensor aligned to 8 bytes.  Fails with ERR_IO (disk
- * full: how much was wanted); a part of the file may then exist. */
-int st_write(const char *path, const struct st_tensor *tensor, int n, struct hash128 *hash,
-             struct err *err);
+ * full: how much was wanted); a part of the file may then exist.
+ *
+ * class_names: a text of the metadata, by this name; NULL: there is none. */
+int st_write(const char *path, const struct st_tensor *tensor, int n, const char *class_names,
+             struct hash128 *hash, struct err *err);
 
 /* The bytes of a file before the data of these tensors: the length of the header, and the header.
  * For free(). */
-char *st_head(const struct st_tensor *tensor, int n, size_t *len);
+char *st_head(const struct st_tensor *tensor, int n, const char *class_names, size_t *len);
 size_t st_bytes(const struct st_tensor *t); /* of its data */
 
 struct st_file;

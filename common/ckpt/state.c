@@ -65,8 +65,9 @@ static json_t *hash_json(struct hash128 h)
 }
 
 /* of_file [n_files]: the hashes of the files beside state.json. */
-static char *state_text(const struct ckpt_state *s, const struct hash128 *of_file, int n_files)
+static char *state_text(const struct ckpt_content *c, const struct hash128 *of_file)
 {
+    const struct ckpt_state *s = &c->state;
     struct ckpt_state copy = *s;
     json_t *root = json_object();
     char hash[HASH_TEXT_LEN], *text;
@@ -78,7 +79,9 @@ static char *state_text(const struct ckpt_state *s, const struct hash128 *of_fil
     json_object_set_new(root, "ranks", json_integer(s->n_ranks));
     json_object_set_new(root, "bucket_bytes", json_integer(s->bucket_bytes));
     json_object_set_new(root, "data", hash_json(s->data));
-    for (int i = 0; i < n_files; i++)
+    if (c->class_names)
+        json_object_set_new(root, "class_names", json_loads(c->class_names, 0, NULL));
+    for (int i = 0; i < ckpt_n_files(c); i++)
         json_object_set_new(root, ckpt_file_name((enum ckpt_file)i), hash_json(of_file[i]));
     hash_object(root, hash);
     json_object_set_new(root, "hash", json_string(hash));
@@ -106,7 +109,7 @@ int ckpt_write_state(const char *folder, const struct ckpt_content *c, const str
                      struct err *err)
 {
     char *path = state_path(folder);
-    char *text = state_text(&c->state, hash, ckpt_n_files(c));
+    char *text = state_text(c, hash);
     int rc = write_text(path, text, err);
 
     if (rc == 0)

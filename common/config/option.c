@@ -127,7 +127,7 @@ void option_want(const struct option *o, struct buf *out)
         want_choice(o, out);
         break;
     case OPT_TREE:
-        buf_printf(out, "a list of layers");
+        buf_printf(out, "a list of %s", o->unit ? o->unit : "layers");
         break;
     case OPT_ITEMS:
         want_items(o->item, out);

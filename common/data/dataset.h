@@ -53,6 +53,9 @@ struct dataset_ops {
                      void *room, struct err *err);
     /* Add to the fingerprint what tells these samples from others.  NULL: rows are hashed. */
     int (*print)(const struct dataset *ds, struct hasher *h, struct err *err);
+    /* The name of sample i, such as that of its file within data.path, for free().  NULL: samples
+     * have only numbers. */
+    char *(*sample_name)(const struct dataset *ds, int64_t i);
 };
 
 enum { IMAGE_MAX_CHANNELS = OPT_MAX_REALS };
@@ -81,6 +84,10 @@ struct dataset {
     int leaves_out; /* 1: a row may be DATASET_LOST, and no other class is ignored */
     int ignores;    /* 1: the class `ignored` becomes SAMPLE_IGNORED; dataset_open sets both */
     int32_t ignored;
+    int has_no_labels; /* 1: the targets are unknown (dataset_request.may_lack_labels) */
+    /* The names of the target's classes, or of its labels or values, as many as there are; NULL:
+     * they have none.  Only a training set must have them.  The reader's, until it is closed. */
+    const char *const *class_names;
     int is_slow;   /* reading a sample takes long (decoding): several threads pay */
     int n_workers; /* threads that read a batch (data/loader.h); 0 is 1; dataset_open sets it */
 };
@@ -93,6 +100,8 @@ struct dataset_request {
     int64_t vocab;          /* model.vocab: different tokens; 0: the data say */
     int n_workers;          /* where data.workers does not say: threads for a set that is_slow */
     const int64_t *ignored; /* train.ignore_index, borrowed during the call; NULL: SAMPLE_IGNORED */
+    int may_lack_labels;    /* 1: of a validation set: samples without labels are fine */
+    int is_quiet;           /* 1: nothing is logged: the set was or will be opened another time */
     int targets_are_shares; /* 1: targets that are real numbers are from 0 to 1 (model.loss: bce) */
 };
 
@@ -105,6 +114,7 @@ static inline int dataset_ignores(const struct dataset_request *r, int64_t label
 
 struct data_format {
     struct option_group group;
+    int knows_names; /* 1: a training set has class_names, so the driver opens it to note them */
     /* As dataset_open; strings in `options` are borrowed during the call only. */
     int (*open)(struct dataset **out, const void *options, const struct dataset_request *request,
                 struct err *err);
@@ -119,10 +129,11 @@ extern const struct option_group *const data_formats[]; /* all of them; NULL at 
 /* The section `data` of a job. */
 struct data_options {
     const struct data_format *kind;
-    const void *options;  /* of kind: its own struct */
-    int shuffle;          /* training takes the samples in an order drawn anew for each epoch */
-    int64_t ignore_index; /* labels that count in no loss and no accuracy */
-    int64_t workers;      /* threads that read a batch; 0: as the request says */
+    const void *options;     /* of kind: its own struct */
+    int shuffle;             /* training takes the samples in an order drawn anew for each epoch */
+    int64_t ignore_index;    /* labels that count in no loss and no accuracy */
+    const char *class_names; /* config/names.h; [] if there are none */
+    int64_t workers;         /* threads that read a batch; 0: as the request says */
 };
 
 /* Open the data of a job.  DATASET_NONE, and *out is NULL: the options name no data for this

@@ -14,7 +14,9 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "base/util.h"
+#include "tensor/sample.h"
 
 enum { MOST_FILE = 1 << 28, MOST_PLACES = 1 << 20 };
 
@@ -160,7 +162,7 @@ static int list(struct files *f, const struct files *train, struct err *err)
     rc = find_places(f, d, &n_shards, err);
     closedir(d);
     f->is_tar = n_shards > 0;
-    if (rc == 0 && train && train->is_tar != f->is_tar)
+    if (rc == 0 && train && train->is_tar != f->is_tar && !f->may_lack_labels)
         rc = err_set(err, ERR_CORRUPT, "it has %s, the training set has %s; want the same kind",
                      f->is_tar ? "shards" : "class folders",
                      train->is_tar ? "shards" : "class folders");
@@ -180,6 +182,83 @@ int files_open(struct files *out, const char *folder, const struct files *train,
     return 0;
 }
 
+/* ---- without classes ---- */
+
+/* One picture: its folder, and its name in it. */
+static void open_picture(struct files *f, const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    struct file_item item = {.n_bytes = -1, .class_number = SAMPLE_IGNORED};
+
+    free(f->folder);
+    f->folder = slash ? xasprintf("%.*s", (int)(slash - path), path) : xstrdup(".");
+    f->is_flat = 1;
+    item.name = files_keep_name(f, name, strlen(name));
+    files_add(f, &item);
+}
+
+/* Find an entry by which the folder has no classes: a picture in the folder itself, or a folder
+ * with another name than a class.  *out is for free(); NULL: there is none. */
+static int find_stranger(const struct files *f, const struct files *train, char **out,
+                         struct err *err)
+{
+    DIR *d = opendir(f->folder);
+    struct dirent *e;
+
+    *out = NULL;
+    if (!d)
+        return err_sys(err, errno, "it cannot be opened (set data.path or data.validation)");
+    while (!*out && (errno = 0, e = readdir(d))) {
+        if (e->d_name[0] == '.' || ends_with(e->d_name, ".tar") || is_packed(e->d_name))
+            continue;
+        if (files_is_folder(f->folder, e) ? files_class_named(train, e->d_name) < 0
+                                          : files_is_picture(e->d_name))
+            *out = xstrdup(e->d_name);
+    }
+    closedir(d);
+    return 0;
+}
+
+static int list_any(struct files *f, const struct files *train, struct err *err)
+{
+    char *stranger;
+    struct stat st;
+
+    if (stat(f->folder, &st) == 0 && S_ISREG(st.st_mode)) {
+        char *path = xstrdup(f->folder);
+
+        if (files_is_picture(path))
+            open_picture(f, path);
+        free(path);
+        return f->is_flat ? 0
+                          : err_set(err, ERR_CORRUPT,
+                                    "it is a file that ends otherwise than .jpg, .jpeg or .png; "
+                                    "want a picture, a folder of pictures, or one of shards");
+    }
+    if (find_stranger(f, train, &stranger, err) < 0)
+        return err->code;
+    if (!stranger)
+        return list(f, train, err);
+    log_info("folder %s: its pictures are taken without classes, because %s is no folder of one of "
+             "the training set's classes",
+             f->folder, stranger);
+    free(stranger);
+    f->is_flat = 1;
+    return files_list_flat(f, err);
+}
+
+int files_open_any(struct files *out, const char *path, const struct files *train, struct err *err)
+{
+    *out = (struct files){.folder = xstrdup(path), .may_lack_labels = 1};
+    if (list_any(out, train, err) < 0) {
+        (void)err_wrap(err, "%s", path);
+        files_close(out);
+        return err->code;
+    }
+    out->n_classes = train->n_classes;
+    return 0;
+}
+
 void files_close(struct files *f)
 {
     free(f->folder);
@@ -194,8 +273,11 @@ void files_close(struct files *f)
 static char *path_of(const struct files *f, int64_t i)
 {
     const struct file_item *item = &f->item[i];
-    const char *place = files_text(f, f->place[item->place]);
+    const char *place;
 
+    if (f->is_flat)
+        return xasprintf("%s/%s", f->folder, files_text(f, item->name));
+    place = files_text(f, f->place[item->place]);
     return f->is_tar ? xasprintf("%s/%s", f->folder, place)
                      : xasprintf("%s/%s/%s", f->folder, place, files_text(f, item->name));
 }
@@ -209,6 +291,15 @@ char *files_name(const struct files *f, int64_t i)
     name = xasprintf("%s: %s", path, files_text(f, f->item[i].name));
     free(path);
     return name;
+}
+
+char *files_inside(const struct files *f, int64_t i)
+{
+    const struct file_item *item = &f->item[i];
+
+    return f->is_flat ? xstrdup(files_text(f, item->name))
+                      : xasprintf("%s/%s", files_text(f, f->place[item->place]),
+                                  files_text(f, item->name));
 }
 
 static int read_whole(int fd, int64_t offset, int64_t n, char *to, struct err *err)

@@ -6,6 +6,7 @@
  *                                whose names begin with a dot
  *     FOLDER/CLASS/.../NAME.jpg  the same class: folders in class folders are walked, through
  *                                symbolic links, too, unless one leads to a folder that it is in
+ *     NAME.jpg, FOLDER/.../NAME.jpg  for predictions: without classes (files_open_any)
  *     FOLDER/SHARD.tar           WebDataset: of each sample a member KEY.jpg (.jpeg, .png) and a
  *                                member KEY.cls, the class as text, one after the other; other
  *                                members, such as KEY.seg.png, are left out
@@ -33,6 +34,8 @@ struct file_item {
 struct files {
     char *folder;
     int is_tar;
+    int is_flat; /* 1: files_open_any found pictures without classes; items have names alone */
+    int may_lack_labels;
     struct buf names; /* all names, each with a NUL at its end */
     size_t *place;    /* [n_places] in names: class folders, or shards */
     int n_places;
@@ -47,6 +50,14 @@ struct files {
  * that `train` lists, and others are refused. */
 int files_open(struct files *out, const char *folder, const struct files *train, struct err *err);
 void files_close(struct files *f);
+
+/* The same, where pictures without classes are fine, too: `path` is a picture; or a folder whose
+ * pictures do not all lie in folders that are named as classes of `train`, which is then walked; or
+ * one of shards with samples that have no KEY.cls.  Such a sample's class is SAMPLE_IGNORED. */
+int files_open_any(struct files *out, const char *path, const struct files *train, struct err *err);
+
+/* The name of item i within the folder, "CLASS/NAME.jpg", "SHARD.tar/KEY"; for free(). */
+char *files_inside(const struct files *f, int64_t i);
 
 /* The name of item i, for messages, whole: "FOLDER/CLASS/NAME.jpg", "FOLDER/SHARD.tar: KEY"; for
  * free(). */
@@ -69,8 +80,14 @@ int files_is_other_picture(const char *name); /* of a kind that is not read */
 struct dirent;
 int files_is_folder(const char *folder, const struct dirent *e); /* or a link to one */
 
+/* The number of the class with this name in the training set; -1: there is none, or it has shards.
+ */
+int files_class_named(const struct files *train, const char *name);
+
 /* Fill item[], by the places. */
 int files_list_folders(struct files *f, const struct files *train, struct err *err);
+/* The folders and pictures in f->folder, in order, without classes. */
+int files_list_flat(struct files *f, struct err *err);
 int files_list_shards(struct files *f, const struct files *train, struct err *err);
 
 #endif

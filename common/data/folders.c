@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 #include "data/files.h"
+#include "tensor/sample.h"
 
 /* A folder that is being listed: a class folder, or one somewhere in it. */
 struct level {
@@ -72,8 +73,8 @@ static void take_other(struct files *f, const struct file_item *item, const char
 
     if (f->n_other++ > 0)
         return;
-    path = xasprintf("%s/%s%s%s", files_text(f, f->place[item->place]), inside, *inside ? "/" : "",
-                     name);
+    path = xasprintf("%s%s%s%s%s", f->is_flat ? "" : files_text(f, f->place[item->place]),
+                     f->is_flat ? "" : "/", inside, *inside ? "/" : "", name);
     f->other = files_keep_name(f, path, strlen(path));
     free(path);
 }
@@ -119,7 +120,9 @@ static int list_level(struct files *f, const struct file_item *item, struct leve
 static int list_tree(struct files *f, const struct file_item *item, const struct level *outer,
                      const char *inside, struct err *err)
 {
-    char *class_path = xasprintf("%s/%s", f->folder, files_text(f, f->place[item->place]));
+    char *class_path = f->is_flat
+                           ? xstrdup(f->folder)
+                           : xasprintf("%s/%s", f->folder, files_text(f, f->place[item->place]));
     struct level l = {.outer = outer,
                       .path = *inside ? join(class_path, inside) : xstrdup(class_path),
                       .inside = inside};
@@ -156,10 +159,9 @@ static int list_class(struct files *f, int place, int class_number, struct err *
     return rc;
 }
 
-/* The number of the class with this name in the training set; -1: there is none. */
-static int class_named(const struct files *train, const char *name)
+int files_class_named(const struct files *train, const char *name)
 {
-    int low = 0, high = train->n_places;
+    int low = 0, high = train->is_tar ? 0 : train->n_places;
 
     while (low < high) {
         const int middle = (low + high) / 2,
@@ -175,6 +177,18 @@ static int class_named(const struct files *train, const char *name)
     return -1;
 }
 
+int files_list_flat(struct files *f, struct err *err)
+{
+    const struct file_item item = {.n_bytes = -1, .class_number = SAMPLE_IGNORED};
+    int rc = list_tree(f, &item, NULL, "", err);
+
+    if (rc == 0 && f->n == 0)
+        rc = err_set(err, ERR_CORRUPT, "it has no file that ends in .jpg, .jpeg or .png");
+    if (rc == 0)
+        qsort_r(f->item, (size_t)f->n, sizeof *f->item, by_folder_and_name, f->names.data);
+    return rc;
+}
+
 int files_list_folders(struct files *f, const struct files *train, struct err *err)
 {
     int rc = 0;
@@ -182,12 +196,12 @@ int files_list_folders(struct files *f, const struct files *train, struct err *e
     f->n_classes = train ? train->n_classes : f->n_places;
     for (int i = 0; rc == 0 && i < f->n_places; i++) {
         const char *name = files_text(f, f->place[i]);
-        const int class_number = train ? class_named(train, name) : i;
+        const int class_number = train ? files_class_named(train, name) : i;
 
         rc = class_number < 0
                  ? err_set(err, ERR_CORRUPT,
                            "class folder %s is not among the training set's in %s; rename or "
-                           "remove it",
+                           "remove it; pictures without classes are for --predict",
                            name, train->folder)
                  : list_class(f, i, class_number, err);
     }

@@ -41,6 +41,8 @@ struct images_options {
 struct images {
     struct dataset base;
     struct files files;
+    const char **class_names; /* [n_classes] in files.names; NULL: shards have none */
+    char *inside;             /* the path of the folder within data.path */
     int64_t size, resize;
     enum on_corrupt on_corrupt;
     atomic_int n_warnings; /* threads that read count together */
@@ -208,16 +210,63 @@ static void images_close(struct dataset *ds)
     struct images *s = container_of(ds, struct images, base);
 
     files_close(&s->files);
+    free(s->class_names);
+    free(s->inside);
     free(s);
+}
+
+static char *images_sample_name(const struct dataset *ds, int64_t i)
+{
+    const struct images *s = container_of(ds, struct images, base);
+    char *inside = files_inside(&s->files, i),
+         *name = *s->inside ? xasprintf("%s/%s", s->inside, inside) : xstrdup(inside);
+
+    free(inside);
+    return name;
 }
 
 static const struct dataset_ops images_ops = {.name = "images",
                                               .row = images_row,
                                               .row_drawn = images_row_drawn,
                                               .print = images_print,
-                                              .close = images_close};
+                                              .close = images_close,
+                                              .sample_name = images_sample_name};
 
 /* ---- opening ---- */
+
+/* data.validation may be a path of its own. */
+static char *path_in(const char *folder, const char *path)
+{
+    return *path == '/' ? xstrdup(path) : xasprintf("%s/%s", folder, path);
+}
+
+/* The path of the folder within data.path, or the whole path of one elsewhere. */
+static char *inside_of(const struct images_options *o, const char *folder)
+{
+    const size_t n = strlen(o->path);
+
+    if (strncmp(folder, o->path, n) != 0 || (folder[n] != '/' && folder[n]))
+        return xstrdup(folder);
+    folder += n;
+    return xstrdup(folder + strspn(folder, "/"));
+}
+
+static const char **names_of(const struct files *f)
+{
+    const char **name = xcalloc((size_t)f->n_classes, sizeof *name);
+
+    for (int i = 0; i < f->n_classes; i++)
+        name[i] = files_text(f, f->place[i]);
+    return name;
+}
+
+static int has_no_labels(const struct files *f)
+{
+    for (int64_t i = 0; i < f->n; i++)
+        if (f->item[i].class_number != SAMPLE_IGNORED)
+            return 0;
+    return 1;
+}
 
 /* A validation set has the classes of the training set. */
 static int list_files(struct images *s, const struct images_options *o,
@@ -225,14 +274,20 @@ static int list_files(struct images *s, const struct images_options *o,
 {
     const int is_train = request->purpose == DATASET_TRAIN;
     char *train_folder = xasprintf("%s/%s", o->path, o->train),
-         *folder = xasprintf("%s/%s", o->path, is_train ? o->train : o->validation);
+         *folder = is_train ? xstrdup(train_folder) : path_in(o->path, o->validation);
     struct files train = {0};
     int rc = 0;
 
     if (!is_train)
         rc = files_open(&train, train_folder, NULL, err);
     if (rc == 0)
-        rc = files_open(&s->files, folder, is_train ? NULL : &train, err);
+        rc = request->may_lack_labels && !is_train
+                 ? files_open_any(&s->files, folder, &train, err)
+                 : files_open(&s->files, folder, is_train ? NULL : &train, err);
+    if (rc == 0)
+        s->inside = inside_of(o, s->files.folder);
+    if (rc == 0 && is_train && !s->files.is_tar)
+        s->class_names = names_of(&s->files);
     files_close(&train);
     free(folder);
     free(train_folder);
@@ -276,14 +331,17 @@ static int images_open(struct dataset **out, const void *options,
         images_close(&s->base);
         return err_wrap(err, "images");
     }
-    warn_of_others(&s->files);
-    if (request->purpose == DATASET_TRAIN)
+    if (!request->is_quiet)
+        warn_of_others(&s->files);
+    if (request->purpose == DATASET_TRAIN && !request->is_quiet)
         warn_of_one_class(&s->files);
     s->base = (struct dataset){.ops = &images_ops,
                                .n_samples = s->files.n,
                                .spec = SAMPLE_IMAGES(o->size, o->size, 3, s->files.n_classes),
                                .room_bytes = room_bytes(o->size),
                                .leaves_out = o->on_corrupt == CORRUPT_SKIP,
+                               .has_no_labels = has_no_labels(&s->files),
+                               .class_names = s->class_names,
                                .is_slow = 1};
     s->base.spec.field[LABEL].stored = DTYPE_I32;
     image_prepare(&s->base, &o->image, request->purpose);
@@ -313,7 +371,8 @@ static const struct option rows[] = {
              "KEY.cls for each sample."},
     {"data.validation", OPT_STRING, AT(validation), "val",
      .help = "The folder in data.path that validates, of the same kind; with none nothing is "
-             "validated."},
+             "validated. For --predict it may also be a folder of pictures without class folders, "
+             "or one picture. A path that begins with / is not in data.path."},
     {"data.size", OPT_INT, AT(size), "224", 1, 4096, .unit = "pixels",
      .help = "The height and the width of the images that the model gets."},
     {"data.resize", OPT_INT, AT(resize), "0", 0, 8192, .unit = "pixels",
@@ -335,5 +394,6 @@ const struct data_format format_images = {
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct images_options),
               .check = check},
+    .knows_names = 1,
     .open = images_open,
 };

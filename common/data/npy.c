@@ -5,6 +5,8 @@
  *                         [N, shape]
  *         real numbers    targets, [N] or [N, shape]
  *
+ * For predictions the y of a validation set may be missing.
+ *
  * There are as many classes as the training set's largest class says, in validation, too.  The
  * files are mapped; of y with classes, or with targets that must be from 0 to 1, opening reads all,
  * of the others only the header.
@@ -30,10 +32,17 @@ struct npy_options {
 
 struct arrays {
     struct dataset base;
-    struct npy array[2];
+    struct npy array[2]; /* [Y] is the training set's, if is_without_y */
+    int is_without_y;
 };
 
 /* ---- files ---- */
+
+/* An item may be a path of its own. */
+static char *path_in(const char *folder, const char *path)
+{
+    return *path == '/' ? xstrdup(path) : xasprintf("%s/%s", folder, path);
+}
 
 /* The paths of the two items of a list; the caller frees them. */
 static int split(char *path[2], const char *folder, const char *items, const char *key,
@@ -47,9 +56,20 @@ static int split(char *path[2], const char *folder, const char *items, const cha
     }
     *y++ = 0;
     y += strspn(y, " ");
-    path[X] = xasprintf("%s/%s", folder, all);
-    path[Y] = xasprintf("%s/%s", folder, y);
+    path[X] = path_in(folder, all);
+    path[Y] = path_in(folder, y);
     free(all);
+    return 0;
+}
+
+/* The paths for predictions: x.npy alone, and the training set's y, which tells the form of a
+ * target. */
+static int split_without_y(char *path[2], const struct npy_options *o, struct err *err)
+{
+    if (split(path, o->path, o->train, "data.train", err) < 0)
+        return err->code;
+    free(path[X]);
+    path[X] = path_in(o->path, o->validation);
     return 0;
 }
 
@@ -133,6 +153,8 @@ static int open_arrays(struct arrays *a, char *const path[2], int64_t n_classes,
 
     if (npy_open(x, path[X], err) < 0 || npy_open(y, path[Y], err) < 0)
         return err->code;
+    if (a->is_without_y)
+        return 0;
     if (x->shape.dim[0] != y->shape.dim[0])
         return err_set(err, ERR_CORRUPT,
                        "%s has %lld rows, want %lld, as many as %s; do the two belong together?",
@@ -184,6 +206,7 @@ static void make_spec(struct arrays *a, int64_t n_classes)
                                         .n_classes = is_class ? n_classes : 0,
                                         .stored = is_class ? DTYPE_I32 : DTYPE_F32,
                                         .scale = SAMPLE_AS_IS};
+    a->base.has_no_labels = a->is_without_y;
     a->base.n_samples = x->shape.dim[0];
     a->base.room_bytes = row_room(x, &s->field[X]);
     if (a->base.room_bytes < row_room(y, &s->field[Y]))
@@ -203,6 +226,18 @@ static void take_classes(const struct npy *a, const uint8_t *raw, int64_t n, int
     }
 }
 
+/* The target of a sample that has none: no class, or zeroes, which nobody is told. */
+static void fill_unknown(const struct sample_field *f, void *to)
+{
+    int32_t *classes = to;
+    const int64_t n = shape_elements(&f->shape);
+
+    if (f->role == SAMPLE_REAL)
+        memset(to, 0, sample_stored_bytes(f));
+    for (int64_t i = 0; f->role == SAMPLE_CLASS && i < n; i++)
+        classes[i] = SAMPLE_IGNORED;
+}
+
 static int npy_get_row(const struct dataset *ds, int64_t i, int field, void *room, const void **row,
                        struct err *err)
 {
@@ -210,6 +245,12 @@ static int npy_get_row(const struct dataset *ds, int64_t i, int field, void *roo
     const struct sample_field *f = &ds->spec.field[field];
     const int64_t n = npy_row(a);
     uint8_t *raw = (uint8_t *)room + sample_stored_bytes(f);
+
+    if (field == Y && container_of(ds, struct arrays, base)->is_without_y) {
+        *row = room;
+        fill_unknown(f, room);
+        return 0;
+    }
 
     if (npy_read(a, i * n, n, raw, err) < 0)
         return err->code;
@@ -249,7 +290,10 @@ static int npy_open_set(struct dataset **out, const void *options,
         return DATASET_NONE;
     a = xcalloc(1, sizeof *a);
     a->base.ops = &npy_ops;
-    rc = split(path, o->path, items, is_train ? "data.train" : "data.validation", err);
+    a->is_without_y = !is_train && request->may_lack_labels && !strchr(items, ',');
+    rc = a->is_without_y
+             ? split_without_y(path, o, err)
+             : split(path, o->path, items, is_train ? "data.train" : "data.validation", err);
     if (rc == 0)
         rc = classes_of(o, request, &n_classes, err);
     if (rc == 0)
@@ -283,7 +327,7 @@ static const struct option rows[] = {
              "target. Whole numbers are classes, real ones targets."},
     {"data.validation", OPT_STRING, AT(validation), NULL, .flags = OPT_MANY,
      .help = "The validation files, of the same kind. Without them, or with none, nothing is "
-             "validated."},
+             "validated. For --predict x.npy alone is fine, too."},
     {"data.normalize.source", OPT_CHOICE, AT(image.normalize), "given", .choices = normalize_names,
      .flags = OPT_SHORT,
      .help = "auto, for which data.normalize: auto is short: mean and standard deviation are those "

@@ -8,6 +8,7 @@
 #include "base/util.h"
 #include "data/files.h"
 #include "data/tar.h"
+#include "tensor/sample.h"
 
 enum { MOST_CLASSES = 1 << 24 };
 
@@ -47,6 +48,10 @@ static int read_class(const struct tar *t, const struct tar_member *m, const str
 
 static int end_sample(struct files *f, const struct tar *t, struct sample *s, struct err *err)
 {
+    if (f->may_lack_labels && s->has_picture && !s->has_class) {
+        s->item.class_number = SAMPLE_IGNORED;
+        s->has_class = 1;
+    }
     if (s->has_picture != s->has_class)
         return err_set(err, ERR_CORRUPT,
                        "%s: sample %s has no %s beside it; the members of a sample follow each "

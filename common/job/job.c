@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "config/deepspeed.h"
+#include "config/names.h"
 #include "data/image.h"
 #include "data/moments.h"
 #include "job/table.h"
@@ -232,8 +234,12 @@ int job_take_measured(struct job *job, const struct job *run, struct err *err)
     const struct option_reals *mean = job_field(run, "data.normalize.mean"),
                               *std = job_field(run, "data.normalize.std");
 
-    if (!is_to_be_measured(job) || !mean || !std || mean->n == 0 || std->n == 0)
-        return 0;
+    int rc = 0;
+
+    if (!strcmp(job->data.class_names, "[]"))
+        rc = set_field(job, "data.class_names", run->data.class_names, err);
+    if (rc < 0 || !is_to_be_measured(job) || !mean || !std || mean->n == 0 || std->n == 0)
+        return rc;
     return set_normalize(job, mean, std, err);
 }
 
@@ -252,6 +258,33 @@ int job_measure(struct job *job, struct err *err)
                                                 : moments_measure(ds, &mean, &std, err);
     dataset_close(ds);
     return rc == 0 ? set_normalize(job, &mean, &std, err) : rc;
+}
+
+int job_note_names(struct job *job, struct err *err)
+{
+    struct dataset_request request = job_request(job, DATASET_TRAIN);
+    struct buf text = {0};
+    struct dataset *ds;
+    int64_t n;
+    int rc = 0;
+
+    if (!job->data.kind->knows_names || strcmp(job->data.class_names, "[]") != 0)
+        return 0;
+    request.is_quiet = 1;
+    if (dataset_open(&ds, &job->data, &request, err) < 0)
+        return err_wrap(err, "training data");
+    n = ds->spec.field[sample_target(&ds->spec)].n_classes;
+    if (ds->class_names)
+        names_write(ds->class_names, n, &text);
+    if (ds->class_names && (n > NAMES_MOST || text.len > OPT_TREE_BYTES))
+        log_warn("data.class_names stays empty: the names of the %lld classes are too long for a "
+                 "job file (%d names, %d bytes at most)",
+                 (long long)n, NAMES_MOST, OPT_TREE_BYTES);
+    else if (ds->class_names)
+        rc = set_field(job, "data.class_names", buf_cstr(&text), err);
+    buf_fini(&text);
+    dataset_close(ds);
+    return rc;
 }
 
 const void *job_field(const struct job *job, const char *key)

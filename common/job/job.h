@@ -181,8 +181,12 @@ struct dataset_request job_request(const struct job *job, enum dataset_purpose p
  * The driver does this before the job begins, so all ranks and job.yaml have the same numbers. */
 int job_measure(struct job *job, struct err *err);
 
-/* The same with the numbers that `run` has, the job of a run that goes on; if it has none, nothing
- * is done. */
+/* Notes the names of the training data's classes in data.class_names, if the data have names and
+ * the job has none.  At most NAMES_MOST of them; more are only logged. */
+int job_note_names(struct job *job, struct err *err);
+
+/* The same with the numbers and the names that `run` has, the job of a run that goes on; if it has
+ * none, nothing is done. */
 int job_take_measured(struct job *job, const struct job *run, struct err *err);
 
 /* Checks the options that depend on the number of ranks, and those that this build cannot do on a

@@ -1,5 +1,6 @@
 /* The table of options: the rows of the fixed sections, and where the rows of registered entries
  * and of `cluster` stand among them.  --help-job and job.yaml keep this order. */
+#include "config/names.h"
 #include "job/table.h"
 
 #include "base/util.h"
@@ -78,6 +79,12 @@ static const struct option format_row = {"data.format",
                                          .help = "The form of the data."};
 
 static const struct option every_format_rows[] = {
+    {"data.class_names", OPT_TREE, AT(data.class_names), "[]", .unit = "names", .flags = OPT_RESUME,
+     .tree = names_check,
+     .help = "The names of the classes, the first one that of class 0; of labels or values (bce, "
+             "mse, l1) the names of the outputs. The driver notes those of class folders here, and "
+             "a later start with other folders is refused. Predictions, evaluations and "
+             "checkpoints tell them."},
     {"data.shuffle", OPT_BOOL, AT(data.shuffle), "true",
      .help = "With true, each epoch takes the training samples in a new random order; with false, "
              "in the order of the files."},

@@ -108,12 +108,14 @@ struct session_epoch { /* one finished (or cut short) epoch, over all ranks */
     int has_top5; /* 1: the validation counted targets among the five largest logits, too */
     double validation_top5, average_validation_top5; /* 0 to 1 */
     int is_best;                                     /* by train.best, so far */
-    int64_t n_samples;  /* samples trained on, in a whole epoch each once; evaluation: validated */
-    int64_t n_targets;  /* of an evaluation: predictions that were compared with their targets */
-    int64_t n_skipped;  /* steps that were skipped because of numbers that are not finite */
-    int64_t n_left_out; /* those of n_samples that could not be read (data.on_corrupt: skip) */
-    double loss_scale;  /* precision float16, else 0 */
-    int is_mean;        /* 1: the mean of the ranks' replicas was validated and saved */
+    int64_t n_samples;   /* samples trained on, in a whole epoch each once; evaluation: validated */
+    int64_t n_targets;   /* of an evaluation: predictions that were compared with their targets */
+    int is_unlabelled;   /* of an evaluation: the samples have no labels */
+    const char *figures; /* of an evaluation: CMD_VALIDATE's; borrowed from the driver; or NULL */
+    int64_t n_skipped;   /* steps that were skipped because of numbers that are not finite */
+    int64_t n_left_out;  /* those of n_samples that could not be read (data.on_corrupt: skip) */
+    double loss_scale;   /* precision float16, else 0 */
+    int is_mean;         /* 1: the mean of the ranks' replicas was validated and saved */
 };
 
 struct session_process { /* one rank's */

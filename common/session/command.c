@@ -122,6 +122,8 @@ void report_free(struct report *r)
         free(r->rebalance.share);
     } else if (r->kind == REPORT_WARNING) {
         free(r->warning.text);
+    } else if (r->kind == REPORT_VALIDATED) {
+        free(r->validated.figures);
     }
     convert_free_report(r);
     free(r);

@@ -125,6 +125,7 @@ struct cmd {
         struct { /* CMD_VALIDATE */
             int64_t epoch;
             int predicts; /* the logits of all samples go to rank 0, which writes them */
+            int judges;   /* they do if rank 0 can judge them (train/judge.h) */
         } validate;
         struct {          /* CMD_CHECKPOINT */
             int64_t step; /* done by every rank: the step that all hold */
@@ -305,6 +306,10 @@ struct report {
             int64_t n_top5, average_n_top5; /* targets among the five largest logits */
             int has_average;                /* rank 0: there are averaged weights; not sent */
             int has_top5;                   /* rank 0: n_top5 counts; not sent */
+            /* Rank 0's, of an evaluation; not sent. */
+            int is_unlabelled; /* 1: the samples have no labels, so loss and accuracy mean nothing
+                                */
+            char *figures;     /* what it tells beside them (train/judge.h), as JSON; or NULL */
             /* The decisions of all ranks (train/loop.h); taken from rank 0, not sent. */
             int is_best, is_kept; /* this step's is the best checkpoint; it is one of the best */
             int stops_early;      /* by train.early_stop */

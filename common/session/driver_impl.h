@@ -195,6 +195,7 @@ struct run { /* driver_run.c: training and its results */
     double first_step_s; /* seconds from the start to the first step's end; < 0: not yet */
     int is_first_step_said;
     struct session_epoch last; /* the last epoch; .epoch == 0: none yet */
+    char *figures;             /* last.figures */
     int is_last_said;          /* 1: the event of `last` was sent */
     int is_kept;               /* 1: its checkpoint is one of the best (train.best) */
     int stops_early;           /* 1: train.early_stop ends the job */

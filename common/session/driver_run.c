@@ -64,6 +64,7 @@ static void begin_validation(struct driver *d)
         d->run.epoch = max_i64(1, ceil_div_i64(d->run.step, d->run.steps_per_epoch));
     c->validate.epoch = d->run.epoch;
     c->validate.predicts = d->o.predict != NULL;
+    c->validate.judges = d->o.evaluate != NULL;
     stage_begin(d, STAGE_VALIDATE, PHASE_VALIDATE);
     stage_tell_all(d, c);
 }
@@ -377,7 +378,7 @@ static double loss_of(double sum, int64_t n_nonfinite, double weight)
 /* Without a target that counts, loss and accuracy are undefined. */
 static void warn_no_targets(struct driver *d, const struct seen *s)
 {
-    if (s->n_targets == 0)
+    if (s->n_targets == 0 && !d->seats[0].answer->validated.is_unlabelled)
         queue_log(&d->out, LOG_WARN,
                   "validation: all labels are ignored, so loss and accuracy are undefined; want "
                   "labels other than train.ignore_index");
@@ -406,6 +407,12 @@ static void note_validation(struct driver *d, const struct seen *s)
     e->validation_accuracy = is_regression ? NOT_MEASURED : mean_of((double)s->n_correct, n);
     e->has_top5 = d->seats[0].answer->validated.has_top5;
     e->validation_top5 = mean_of((double)s->n_top5, n);
+    e->is_unlabelled = d->seats[0].answer->validated.is_unlabelled;
+    if (d->seats[0].answer->validated.figures) {
+        free(d->run.figures);
+        d->run.figures = xstrdup(d->seats[0].answer->validated.figures);
+    }
+    e->figures = d->run.figures;
     warn_no_targets(d, s);
     warn_nonfinite(d, "", s->n_nonfinite, s->n_targets);
     e->has_average = d->seats[0].answer->validated.has_average;
@@ -469,6 +476,7 @@ void run_fini(struct driver *d)
     free(d->run.saved_path);
     free(d->run.save_error);
     free(d->run.nonfinite);
+    free(d->run.figures);
 }
 
 /* ---- checkpoints ---- */

@@ -104,12 +104,14 @@ void contents_init(struct contents *c, const struct state *s)
     for (int k = 0; k < s->n_slots; k++)
         if (slot_is_saved(s->slot[k].def))
             add_slot(c, s, k);
-    c->files = (struct ckpt_content){.model = c->tensor[OF_MODEL],
-                                     .n_model = c->n[OF_MODEL],
-                                     .optimizer = c->tensor[OF_OPTIMIZER],
-                                     .n_optimizer = c->n[OF_OPTIMIZER],
-                                     .average = c->tensor[OF_AVERAGE],
-                                     .n_average = c->n[OF_AVERAGE]};
+    c->files = (struct ckpt_content){
+        .model = c->tensor[OF_MODEL],
+        .n_model = c->n[OF_MODEL],
+        .optimizer = c->tensor[OF_OPTIMIZER],
+        .n_optimizer = c->n[OF_OPTIMIZER],
+        .average = c->tensor[OF_AVERAGE],
+        .n_average = c->n[OF_AVERAGE],
+        .class_names = s->class_names ? arena_strdup(&c->memory, s->class_names) : NULL};
 }
 
 void contents_fini(struct contents *c) { arena_fini(&c->memory); }

@@ -293,8 +293,10 @@ static int obey(struct engine *e, const struct cmd *c, struct report *r, struct 
     case CMD_TRAIN:
         return trainer_train(e->trainer, c->train.epoch, r, err);
     case CMD_VALIDATE:
-        return c->validate.predicts ? trainer_predict(e->trainer, c->validate.epoch, r, err)
-                                    : trainer_validate(e->trainer, c->validate.epoch, r, err);
+        if (c->validate.predicts)
+            return trainer_predict(e->trainer, c->validate.epoch, r, err);
+        return c->validate.judges ? trainer_judge(e->trainer, c->validate.epoch, r, err)
+                                  : trainer_validate(e->trainer, c->validate.epoch, r, err);
     case CMD_CHECKPOINT:
         return trainer_checkpoint(e->trainer, c->checkpoint.is_last, r, err);
     case CMD_STOP:

@@ -66,6 +66,7 @@ static int open_set(const struct trainer *t, enum dataset_purpose purpose, struc
     struct dataset_request request = job_request(t->job, purpose);
 
     request.n_workers = n_workers(t);
+    request.may_lack_labels = purpose == DATASET_VALIDATION && t->may_lack_labels;
     if (dataset_open(out, &t->job->data, &request, err) < 0)
         return err_wrap(err, "%s data", purpose == DATASET_TRAIN ? "training" : "validation");
     return 0;
@@ -138,6 +139,9 @@ static int open_data(struct trainer *t, struct err *err)
 {
     const struct job_train *train = &t->job->train;
     int rc = open_set(t, DATASET_TRAIN, &t->train_set, err);
+
+    if (rc == 0)
+        rc = trainer_check_classes(t, err);
 
     if (rc == 0)
         rc = open_set(t, DATASET_VALIDATION, &t->valid_set, err);
@@ -367,6 +371,8 @@ static int make_memory(struct trainer *t, struct err *err)
     }
     if (rc == 0 && average_is_wanted(t->job) && !t->state->shards)
         rc = trainer_make_average(t, err);
+    if (rc == 0)
+        t->state->class_names = trainer_list_classes(t);
     return rc == 0 ? trainer_open_savers(t, err) : rc;
 }
 
@@ -532,6 +538,10 @@ static void describe_layout(const struct layout *l, struct report *r)
 int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, struct err *err)
 {
     int rc = open_job(t, c, err);
+
+    /* Another rank is not told that rank 0 predicts.  If its samples lack labels, and rank 0's do
+     * not, the fingerprints of their data differ. */
+    t->may_lack_labels = c->open.rank != 0 || c->open.predict;
 
     t->rank = c->open.rank;
     t->n_ranks = c->open.n_ranks;

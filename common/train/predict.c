@@ -5,12 +5,16 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/util.h"
 #include "model/model.h"
 #include "tensor/half.h"
+#include "train/judge.h"
+#include "train/table.h"
 
 enum {
     MOST_ROW_BYTES = 16 << 20,   /* of one sample */
@@ -28,6 +32,9 @@ struct predict {
     int64_t piece;     /* elements of each rank in one collective */
     char *logits;      /* [batch * n_outputs] of dtype: this round's */
     float *mine, *all; /* [piece], [n_ranks * piece] */
+    int writes;
+    struct judge *judge; /* rank 0's; NULL: the rows are not judged */
+    char *table;         /* rank 0's path of the table; NULL: there is none */
 };
 
 /* ---- the array's shape ---- */
@@ -51,6 +58,25 @@ static int find_row(const struct trainer *t, struct shape *row, struct err *err)
     return 0;
 }
 
+/* The table beside `path` is not there yet. */
+static int check_table(const char *path, struct err *err)
+{
+    const size_t n = strlen(path);
+    char *table = table_path(path);
+    int rc = 0;
+
+    if (n > 4 && !strcmp(path + n - 4, ".csv"))
+        rc = err_set(err, ERR_CONFIG,
+                     "%s is the name of a table, want OUT.npy for the outputs; the table is then "
+                     "OUT.csv beside it",
+                     path);
+    else if (access(table, F_OK) == 0)
+        rc =
+            err_set(err, ERR_CONFIG, "%s is there already: remove it, or give another name", table);
+    free(table);
+    return rc;
+}
+
 int predict_open(struct trainer *t, const char *path, struct err *err)
 {
     struct shape row;
@@ -67,7 +93,9 @@ int predict_open(struct trainer *t, const char *path, struct err *err)
                        (long long)(n_bytes >> 20),
                        (long long)((n_bytes >> 10) * t->valid_set->n_samples >> 10),
                        MOST_ROW_BYTES >> 20);
-    rc = npy_file_new(path, &t->predictions, err);
+    rc = check_table(path, err);
+    if (rc == 0)
+        rc = npy_file_new(path, &t->predictions, err);
     return rc < 0 ? err_wrap(err, "--predict") : 0;
 }
 
@@ -93,7 +121,46 @@ static int alloc(struct predict *p, struct err *err)
     return rc;
 }
 
-int predict_begin(struct trainer *t, struct predict **out, struct err *err)
+static const char *option_of(int writes) { return writes ? "--predict" : "--evaluate"; }
+
+/* Whole rows go in one collective, if one of each rank fits: only whole ones can be judged. */
+static void divide(struct predict *p)
+{
+    const int64_t most =
+        max_i64(PIECES_BYTES / p->t->n_ranks, LEAST_PIECE_BYTES) / (int64_t)sizeof(float);
+
+    p->piece = min_i64(p->batch * p->n_outputs, most);
+    if (p->piece >= p->n_outputs)
+        p->piece = p->piece / p->n_outputs * p->n_outputs;
+}
+
+/* 1: rank 0 judges the rows; all ranks say the same. */
+static int can_judge(const struct predict *p)
+{
+    return judge_can(p->t) && p->piece >= p->n_outputs;
+}
+
+/* Rank 0's part: the file, the table's path and the judge. */
+static int begin_first(struct predict *p, const struct shape *row, struct err *err)
+{
+    struct trainer *t = p->t;
+
+    if (t->rank != 0)
+        return 0;
+    if (can_judge(p) && !t->valid_set->has_no_labels)
+        p->judge = judge_new(t, p->n_outputs);
+    if (!p->writes)
+        return 0;
+    if (table_can(t, p->n_outputs))
+        p->table = table_path(npy_file_path(t->predictions));
+    else
+        log_info("--predict: there is no table beside %s: a sample has %lld outputs, and a table "
+                 "is of one class a sample, or of at most %d numbers",
+                 npy_file_path(t->predictions), (long long)p->n_outputs, TABLE_MOST_COLUMNS);
+    return npy_file_begin(t->predictions, t->valid_set->n_samples, row, err);
+}
+
+int predict_begin(struct trainer *t, int writes, struct predict **out, struct err *err)
 {
     struct predict *p = xcalloc(1, sizeof *p);
     const struct span all = {0, t->valid_set->n_samples};
@@ -103,6 +170,8 @@ int predict_begin(struct trainer *t, struct predict **out, struct err *err)
     int rc = find_row(t, &row, err);
 
     p->t = t;
+    p->writes = writes;
+    *out = NULL;
     p->unit = unit;
     p->batch = programs_validation_batch(t->programs);
     p->dtype = programs_precision(t->job, 0).compute;
@@ -110,16 +179,19 @@ int predict_begin(struct trainer *t, struct predict **out, struct err *err)
     p->batch = min_i64(p->batch, share);
     if (rc == 0) {
         p->n_outputs = shape_elements(&row);
-        p->piece =
-            min_i64(p->batch * p->n_outputs,
-                    max_i64(PIECES_BYTES / t->n_ranks, LEAST_PIECE_BYTES) / (int64_t)sizeof(float));
-        rc = alloc(p, err);
+        divide(p);
     }
-    if (rc == 0 && t->rank == 0)
-        rc = npy_file_begin(t->predictions, t->valid_set->n_samples, &row, err);
+    if (rc == 0 && !writes && !can_judge(p)) {
+        predict_free(p);
+        return 0;
+    }
+    if (rc == 0)
+        rc = alloc(p, err);
+    if (rc == 0)
+        rc = begin_first(p, &row, err);
     if (rc < 0) {
         predict_free(p);
-        return err_wrap(err, "--predict");
+        return err_wrap(err, "%s", option_of(writes));
     }
     *out = p;
     return 0;
@@ -141,14 +213,24 @@ static int gather(struct predict *p, int64_t at, int64_t n, struct err *err)
     return rc;
 }
 
-static int write_rows(struct predict *p, int64_t at, int64_t n, struct err *err)
+static int judge_part(struct predict *p, int64_t at, const float *x, int64_t n, struct err *err)
+{
+    return p->judge ? judge_rows(p->judge, at / p->n_outputs, n / p->n_outputs, x, err) : 0;
+}
+
+/* Write and judge the elements [at, at + n) of each rank's round. */
+static int take_rows(struct predict *p, int64_t at, int64_t n, struct err *err)
 {
     for (int k = 0; k < p->t->n_ranks; k++) {
         const struct span part = part_of(p, k);
         const int64_t mine = min_i64(part.n * p->n_outputs - at, n);
 
-        if (mine > 0 && npy_file_put(p->t->predictions, part.first * p->n_outputs + at,
-                                     p->all + k * n, mine, err) < 0)
+        const int64_t to = part.first * p->n_outputs + at;
+
+        if (mine > 0 && p->writes &&
+            npy_file_put(p->t->predictions, to, p->all + k * n, mine, err) < 0)
+            return err->code;
+        if (mine > 0 && judge_part(p, to, p->all + k * n, mine, err) < 0)
             return err->code;
     }
     return 0;
@@ -166,10 +248,10 @@ static int run_round(struct predict *p, struct err *err)
 
         rc = gather(p, at, n, err);
         if (rc == 0 && p->t->rank == 0)
-            rc = write_rows(p, at, n, err);
+            rc = take_rows(p, at, n, err);
     }
     p->round++;
-    return rc < 0 ? err_wrap(err, "--predict") : 0;
+    return rc < 0 ? err_wrap(err, "%s", option_of(p->writes)) : 0;
 }
 
 int predict_batch(struct predict *p, struct program *program, struct err *err)
@@ -192,12 +274,27 @@ int predict_end(struct predict *p, struct err *err)
 
     while (p->round < p->n_rounds && rc == 0)
         rc = run_round(p, err);
-    if (rc == 0 && p->t->rank == 0) {
+    if (rc < 0 || p->t->rank != 0 || !p->writes)
+        return rc;
+    if (p->table)
+        rc = table_write(p->t, p->table, p->t->predictions, p->n_outputs, err);
+    if (rc == 0)
         rc = npy_file_end(p->t->predictions, err);
-        if (rc < 0)
-            err_wrap(err, "--predict");
-    }
-    return rc;
+    return rc < 0 ? err_wrap(err, "--predict") : 0;
+}
+
+char *predict_figures(const struct predict *p)
+{
+    json_t *o = json_object();
+    char *text;
+
+    if (p->judge)
+        judge_tell(p->judge, o);
+    if (p->table)
+        json_object_set_new(o, "predictions", json_string(p->table));
+    text = json_object_size(o) > 0 ? json_dumps(o, JSON_COMPACT) : NULL;
+    json_decref(o);
+    return text;
 }
 
 void predict_free(struct predict *p)
@@ -207,5 +304,7 @@ void predict_free(struct predict *p)
     free(p->logits);
     free(p->mine);
     free(p->all);
+    judge_free(p->judge);
+    free(p->table);
     free(p);
 }

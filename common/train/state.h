@@ -43,7 +43,8 @@ struct state {
     struct ckpt_state at;                      /* host memory */
     void (*warn)(void *arg, const char *text); /* state_init's, set by the owner; or NULL */
     void *warn_arg;
-    int n_threads; /* that draw initial values, set by the owner; 0 is 1 */
+    int n_threads;           /* that draw initial values, set by the owner; 0 is 1 */
+    const char *class_names; /* ckpt_content's, set by the owner; borrowed */
 };
 
 /* The rows of every job; all F32. */

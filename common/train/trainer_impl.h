@@ -52,6 +52,9 @@ struct trainer {
     struct dataset *train_set, *valid_set; /* valid_set: NULL when there is none */
     const struct sample_spec *spec;        /* of both */
     struct hash128 fingerprint;            /* of both */
+    int may_lack_labels;     /* 1: samples for validation may, because they are for predictions */
+    const char **class_name; /* [n_class_names] of data.class_names */
+    int n_class_names;
     struct sampler sampler;
     struct strategy_shares shares;
     int64_t steps_per_epoch, total_steps; /* total: of the whole job, max_steps included */
@@ -111,6 +114,13 @@ struct trainer {
 
 /* 1: the model predicts real numbers, so there is no accuracy. */
 int trainer_is_regression(const struct trainer *t);
+
+/* The name of class k, or of label or value k; NULL: it has none (train/classes.c). */
+const char *trainer_class_name(const struct trainer *t, int64_t k);
+/* Check that the data's classes are the job's (data.class_names). */
+int trainer_check_classes(struct trainer *t, struct err *err);
+/* All names as a list of JSON, in the job's memory; NULL: there are none. */
+const char *trainer_list_classes(const struct trainer *t);
 
 /* 1: parts of the state are on other ranks. */
 int trainer_is_divided(const struct trainer *t);

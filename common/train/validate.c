@@ -240,7 +240,10 @@ static void fill_validated(const struct trainer *t, const struct seen *seen, str
     done->validated.average_n_top5 = llrint(seen->average[METRIC_TOP5]);
 }
 
-static int validate(struct trainer *t, int64_t epoch, int predicts, struct report *done,
+/* The use of the logits: none; rank 0 judges them if it can; it also writes them. */
+enum use { USE_NONE, USE_JUDGE, USE_WRITE };
+
+static int validate(struct trainer *t, int64_t epoch, enum use use, struct report *done,
                     struct err *err)
 {
     struct predict *p = NULL;
@@ -253,10 +256,13 @@ static int validate(struct trainer *t, int64_t epoch, int predicts, struct repor
     if (!t->valid_set)
         return 0;
     reducer_validate(t->reducer);
-    if (predicts)
-        rc = predict_begin(t, &p, err);
+    if (use != USE_NONE)
+        rc = predict_begin(t, use == USE_WRITE, &p, err);
     if (rc == 0)
         rc = validate_weights(t, p, &done->validated.n_samples, seen.trained, err);
+    if (rc == 0 && p)
+        done->validated.figures = predict_figures(p);
+    done->validated.is_unlabelled = t->valid_set->has_no_labels;
     predict_free(p);
     if (rc == 0 && t->average)
         rc = validate_average(t, seen.average, err);
@@ -268,10 +274,15 @@ static int validate(struct trainer *t, int64_t epoch, int predicts, struct repor
 
 int trainer_validate(struct trainer *t, int64_t epoch, struct report *done, struct err *err)
 {
-    return validate(t, epoch, 0, done, err);
+    return validate(t, epoch, USE_NONE, done, err);
 }
 
 int trainer_predict(struct trainer *t, int64_t epoch, struct report *done, struct err *err)
 {
-    return validate(t, epoch, 1, done, err);
+    return validate(t, epoch, USE_WRITE, done, err);
+}
+
+int trainer_judge(struct trainer *t, int64_t epoch, struct report *done, struct err *err)
+{
+    return validate(t, epoch, USE_JUDGE, done, err);
 }

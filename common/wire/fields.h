@@ -41,7 +41,8 @@
 
 #define VALIDATE_FIELDS(ITEM, LIST, ONLY) \
     ITEM(epoch,    validate.epoch,    INT(1, MANY)) \
-    ITEM(predicts, validate.predicts, BOOL)
+    ITEM(predicts, validate.predicts, BOOL) \
+    ITEM(judges,   validate.judges,   BOOL)
 
 #define CHECKPOINT_FIELDS(ITEM, LIST, ONLY) \
     ITEM(step, checkpoint.step, INT(0, MANY))

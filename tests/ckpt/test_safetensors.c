@@ -56,7 +56,7 @@ static void test_round_trip(void **state)
 
     (void)state;
     snprintf(path, sizeof path, "%s/a.safetensors", dir);
-    assert_int_equal(st_write(path, t, ARRAY_LEN(t), &hash, &err), 0);
+    assert_int_equal(st_write(path, t, ARRAY_LEN(t), NULL, &hash, &err), 0);
     assert_int_equal(st_open(path, &f, &err), 0);
     assert_int_equal(st_count(f), ARRAY_LEN(t));
     assert_int_equal(st_hash(f, &seen, &err), 0);
@@ -71,7 +71,7 @@ static void test_round_trip(void **state)
     }
     assert_null(st_find(f, "conv2.weight"));
     st_close(f);
-    assert_true(st_write(path, t, 1, &hash, &err) < 0); /* never over another file */
+    assert_true(st_write(path, t, 1, NULL, &hash, &err) < 0); /* never over another file */
     assert_non_null(strstr(err.msg, "File exists"));
 }
 

@@ -195,7 +195,7 @@ static void bad_folders_are_named(void **state)
     put_colour(*state, "val/bird/1.png", 1);
     expect_refused(*state, DATASET_VALIDATION, ERR_CORRUPT,
                    "images: folder @/val: class folder bird is not among the training set's in "
-                   "@/train; rename or remove it");
+                   "@/train; rename or remove it; pictures without classes are for --predict");
     put_text(*state, "train/s.tar", "");
     expect_refused(*state, DATASET_TRAIN, ERR_CORRUPT,
                    "images: folder @/train: it has 1 shards that end in .tar, and 2 class folders; "

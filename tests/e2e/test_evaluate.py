@@ -72,7 +72,7 @@ class Evaluate(dp.Case):
         self.assert_exit(daemon, FINISHED)
         self.assertRegex(daemon.out, r"^run/checkpoints/step-00000024: validation loss \d\.\d+, "
                                      r"accuracy \d+\.\d\d %, top-5 \d+\.\d\d %, "
-                                     r"251 samples\n$")
+                                     r"251 samples\nclass +precision ")
 
     def test_other_data(self):
         few = self.evaluate("--set", "data.validation_samples=100")

@@ -62,6 +62,7 @@ static const struct row {
     {"data.resize", "256", {"data.format=images", "data.path=/x"}},
     {"data.on_corrupt", "skip", {"data.format=images", "data.path=/x"}},
     {"data.augment.random_resized_crop", "true", {"data.format=images", "data.path=/x"}},
+    {"data.class_names", "[cat, \"a: b, c\"]"},
     {"data.shuffle", "false"},
     {"data.workers", "3"},
     {"train.global_batch", "96"},

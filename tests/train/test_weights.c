@@ -107,7 +107,7 @@ static int load(struct desk *d, struct err *err)
     struct hash128 hash;
 
     (void)unlink(d->path); /* of an earlier call */
-    assert_int_equal(st_write(d->path, d->tensor, d->n_tensors, &hash, err), 0);
+    assert_int_equal(st_write(d->path, d->tensor, d->n_tensors, NULL, &hash, err), 0);
     return state_init(d->s, d->job, err);
 }
 

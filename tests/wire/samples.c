@@ -189,6 +189,7 @@ static void validate(struct arena *a, Wire__Control *m)
     NEW(Validate, VALIDATE, validate);
     x->epoch = 2;
     x->predicts = 1;
+    x->judges = 1;
 }
 
 static void validate_done(struct arena *a, Wire__Control *m)

@@ -1,0 +1,60 @@
+/* classes - the names of the classes that a run has: by its data, or by the job
+ * (data.class_names), and the same by both. */
+#include <inttypes.h>
+
+#include "config/names.h"
+#include "train/trainer_impl.h"
+
+/* The number of outputs that the data's target asks for. */
+static int64_t n_named(const struct dataset *ds)
+{
+    const struct sample_field *f = &ds->spec.field[sample_target(&ds->spec)];
+
+    return f->role == SAMPLE_CLASS ? f->n_classes : shape_elements(&f->shape);
+}
+
+/* The classes have the names, in the order, by which the job numbers them (data.class_names): else
+ * outputs would be taken for other classes than they were trained for. */
+int trainer_check_classes(struct trainer *t, struct err *err)
+{
+    const int64_t n = n_named(t->train_set);
+    const char *const *seen = t->train_set->class_names;
+    int rc = names_read(t->job->data.class_names ? t->job->data.class_names : "[]", &t->job->arena,
+                        &t->class_name, &t->n_class_names, err);
+
+    if (rc == 0 && t->n_class_names > 0 && t->n_class_names != n)
+        rc = err_set(err, ERR_CONFIG,
+                     "data.class_names has %d names, the training data have %" PRId64
+                     " classes, want one name each",
+                     t->n_class_names, n);
+    for (int k = 0; rc == 0 && seen && k < t->n_class_names; k++)
+        if (!names_equal(seen[k], t->class_name[k]))
+            rc = err_set(err, ERR_CONFIG,
+                         "class %d of the training data is %s, the job's (data.class_names) is "
+                         "%s; want the data that the job began with, or data.class_names left out "
+                         "of a new job",
+                         k, seen[k], t->class_name[k]);
+    return rc;
+}
+
+const char *trainer_class_name(const struct trainer *t, int64_t k)
+{
+    if (t->train_set->class_names)
+        return t->train_set->class_names[k];
+    return k < t->n_class_names ? t->class_name[k] : NULL;
+}
+
+const char *trainer_list_classes(const struct trainer *t)
+{
+    const int64_t n = n_named(t->train_set);
+    struct buf text = {0};
+    const char *copy = NULL;
+
+    if (trainer_class_name(t, 0)) {
+        names_write(t->train_set->class_names ? t->train_set->class_names : t->class_name, n,
+                    &text);
+        copy = arena_strdup(&t->job->arena, buf_cstr(&text));
+    }
+    buf_fini(&text);
+    return copy;
+}

@@ -1,0 +1,174 @@
+/* table - reads the array's rows back in blocks, in order, and writes a line for each to a file
+ * aside, which is then put in its place. */
+#include "train/table.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "ckpt/file.h"
+#include "ckpt/owner.h"
+#include "train/judge.h"
+
+enum { BLOCK = 256 }; /* rows */
+
+struct table {
+    const struct trainer *t;
+    int64_t n_outputs;
+    int is_class;
+    int is_label; /* each output is a label's logit */
+    struct buf text;
+};
+
+static const struct sample_field *target_of(const struct trainer *t)
+{
+    return &t->spec->field[sample_target(t->spec)];
+}
+
+int table_can(const struct trainer *t, int64_t n_outputs)
+{
+    if (target_of(t)->role == SAMPLE_CLASS)
+        return !sample_has_places(t->spec);
+    return n_outputs <= TABLE_MOST_COLUMNS;
+}
+
+char *table_path(const char *npy)
+{
+    const size_t n = strlen(npy);
+
+    return n > 4 && !strcmp(npy + n - 4, ".npy") ? xasprintf("%.*s.csv", (int)n - 4, npy)
+                                                 : xasprintf("%s.csv", npy);
+}
+
+/* A field with a comma, a quote or the end of a line in it stands in quotes. */
+static void put_field(struct buf *b, const char *text)
+{
+    if (!strpbrk(text, ",\"\r\n")) {
+        buf_append(b, text, strlen(text));
+        return;
+    }
+    buf_append(b, "\"", 1);
+    for (; *text; text++)
+        buf_append(b, *text == '"' ? "\"\"" : text, *text == '"' ? 2 : 1);
+    buf_append(b, "\"", 1);
+}
+
+static void put_class(const struct table *a, struct buf *b, int64_t k)
+{
+    const char *name = trainer_class_name(a->t, k);
+
+    if (name)
+        put_field(b, name);
+    else
+        buf_printf(b, "%" PRId64, k);
+}
+
+static void put_head(struct table *a)
+{
+    struct buf *b = &a->text;
+
+    buf_printf(b, a->t->valid_set->ops->sample_name ? "file" : "sample");
+    if (a->is_class)
+        buf_printf(b, ",class,probability");
+    for (int64_t k = 0; k < a->n_outputs && !a->is_class; k++) {
+        buf_printf(b, ",");
+        if (a->is_label || trainer_class_name(a->t, k))
+            put_class(a, b, k);
+        else if (a->n_outputs == 1)
+            buf_printf(b, "value");
+        else
+            buf_printf(b, "value_%" PRId64, k);
+    }
+    buf_printf(b, "\n");
+}
+
+static double softmax_at(const float *x, int64_t n, int64_t at)
+{
+    double sum = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        sum += exp((double)x[i] - (double)x[at]);
+    return 1 / sum;
+}
+
+static void put_row(struct table *a, int64_t i, const float *x)
+{
+    struct buf *b = &a->text;
+    const struct dataset *ds = a->t->valid_set;
+
+    if (ds->ops->sample_name) {
+        char *name = ds->ops->sample_name(ds, i);
+
+        put_field(b, name);
+        free(name);
+    } else {
+        buf_printf(b, "%" PRId64, i);
+    }
+    if (a->is_class) {
+        const int64_t k = judge_largest(x, a->n_outputs);
+
+        buf_printf(b, ",");
+        put_class(a, b, k);
+        buf_printf(b, ",%.6g", softmax_at(x, a->n_outputs, k));
+    }
+    for (int64_t k = 0; k < a->n_outputs && !a->is_class; k++)
+        buf_printf(b, ",%.9g", a->is_label ? 1 / (1 + exp(-(double)x[k])) : (double)x[k]);
+    buf_printf(b, "\n");
+}
+
+static int write_rows(struct table *a, int fd, const char *path, const struct npy_file *from,
+                      struct err *err)
+{
+    const int64_t n = a->t->valid_set->n_samples;
+    float *rows;
+    int rc = try_alloc((void **)&rows, sizeof *rows * (size_t)(BLOCK * a->n_outputs),
+                       "rows of predictions", err);
+
+    for (int64_t at = 0; at < n && rc == 0; at += BLOCK) {
+        const int64_t len = min_i64(n - at, BLOCK);
+
+        rc = npy_file_get(from, at * a->n_outputs, rows, len * a->n_outputs, err);
+        for (int64_t i = 0; i < len && rc == 0; i++)
+            put_row(a, at + i, rows + i * a->n_outputs);
+        if (rc == 0)
+            rc = file_put(fd, path, a->text.data, a->text.len, err);
+        buf_clear(&a->text);
+    }
+    free(rows);
+    return rc;
+}
+
+int table_write(const struct trainer *t, const char *path, const struct npy_file *from,
+                int64_t n_outputs, struct err *err)
+{
+    struct table a = {.t = t,
+                      .n_outputs = n_outputs,
+                      .is_class = target_of(t)->role == SAMPLE_CLASS,
+                      .is_label = target_of(t)->role == SAMPLE_REAL && !trainer_is_regression(t)};
+    char *aside = xasprintf("%s.%s.new", path, owner_own_id());
+    int fd, rc;
+
+    unlink(aside); /* of a validation that a loss cut short */
+    rc = file_create_as(aside, path, &fd, err);
+    if (rc == 0) {
+        put_head(&a);
+        rc = write_rows(&a, fd, path, from, err);
+        if (rc == 0)
+            rc = file_finish(fd, path, err);
+        else
+            close(fd);
+        if (rc == 0 && rename(aside, path) < 0)
+            rc = err_sys(err, errno, "%s: cannot be put in its place", path);
+        if (rc < 0)
+            unlink(aside);
+    }
+    buf_fini(&a.text);
+    free(aside);
+    return rc;
+}

@@ -1,0 +1,31 @@
+/* table - the predictions as a table of text (CSV), beside the array of the logits.
+ *
+ *     file,class,probability     classes: the largest logit's, and its softmax
+ *     file,cat,dog               several labels a sample (bce): the sigmoid of each
+ *     file,value                 numbers: as they are; several: value_0,value_1 ...
+ *
+ * In place of `file` stands `sample`, a number from 0 on, where samples are not files.  A class
+ * without a name is its number.  Fields are quoted as RFC 4180 says, and lines end with a line
+ * feed.
+ *
+ * Threads: the engine's.
+ * Errors:  ERR_IO names the path; ERR_CONFIG: another file is there. */
+#ifndef TRAIN_TABLE_H
+#define TRAIN_TABLE_H
+
+#include "ckpt/npy_file.h"
+#include "train/trainer_impl.h"
+
+enum { TABLE_MOST_COLUMNS = 1024 };
+
+/* 1: the outputs make a table: one class a sample, or at most so many numbers. */
+int table_can(const struct trainer *t, int64_t n_outputs);
+
+/* OUT.csv for OUT.npy, for free(). */
+char *table_path(const char *npy);
+
+/* Write it from the rows of the array, which is whole. */
+int table_write(const struct trainer *t, const char *path, const struct npy_file *from,
+                int64_t n_outputs, struct err *err);
+
+#endif
