@@ -24,6 +24,7 @@ struct table {
     int is_class;
     int is_label; /* each output is a label's logit */
     struct buf text;
+    void *room; /* of a row, if samples may be lost */
 };
 
 static const struct sample_field *target_of(const struct trainer *t)
@@ -97,20 +98,40 @@ static double softmax_at(const float *x, int64_t n, int64_t at)
     return 1 / sum;
 }
 
+/* 1: the sample cannot be read (data.on_corrupt: skip), so what was predicted is of a black image.
+ */
+static int is_lost(const struct table *a, int64_t i)
+{
+    const struct dataset *ds = a->t->valid_set;
+    const void *row;
+    struct err err;
+
+    return ds->leaves_out && ds->ops->row(ds, i, 0, a->room, &row, &err) == DATASET_LOST;
+}
+
+static void put_sample(struct table *a, int64_t i)
+{
+    const struct dataset *ds = a->t->valid_set;
+    char *name;
+
+    if (!ds->ops->sample_name) {
+        buf_printf(&a->text, "%" PRId64, i);
+        return;
+    }
+    name = ds->ops->sample_name(ds, i);
+    put_field(&a->text, name);
+    free(name);
+}
+
 static void put_row(struct table *a, int64_t i, const float *x)
 {
     struct buf *b = &a->text;
-    const struct dataset *ds = a->t->valid_set;
+    const int lost = is_lost(a, i);
 
-    if (ds->ops->sample_name) {
-        char *name = ds->ops->sample_name(ds, i);
-
-        put_field(b, name);
-        free(name);
-    } else {
-        buf_printf(b, "%" PRId64, i);
-    }
-    if (a->is_class) {
+    put_sample(a, i);
+    if (a->is_class && lost) {
+        buf_printf(b, ",,");
+    } else if (a->is_class) {
         const int64_t k = judge_largest(x, a->n_outputs);
 
         buf_printf(b, ",");
@@ -130,6 +151,8 @@ static int write_rows(struct table *a, int fd, const char *path, const struct np
     int rc = try_alloc((void **)&rows, sizeof *rows * (size_t)(BLOCK * a->n_outputs),
                        "rows of predictions", err);
 
+    if (rc == 0)
+        rc = try_alloc(&a->room, a->t->valid_set->room_bytes + 1, "a sample", err);
     for (int64_t at = 0; at < n && rc == 0; at += BLOCK) {
         const int64_t len = min_i64(n - at, BLOCK);
 
@@ -141,6 +164,7 @@ static int write_rows(struct table *a, int fd, const char *path, const struct np
         buf_clear(&a->text);
     }
     free(rows);
+    free(a->room);
     return rc;
 }
 

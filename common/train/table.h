@@ -4,7 +4,8 @@
  *     file,cat,dog               several labels a sample (bce): the sigmoid of each
  *     file,value                 numbers: as they are; several: value_0,value_1 ...
  *
- * In place of `file` stands `sample`, a number from 0 on, where samples are not files.  A class
+ * A picture that cannot be read (data.on_corrupt: skip) has neither class nor probability.  In
+ * place of `file` stands `sample`, a number from 0 on, where samples are not files.  A class
  * without a name is its number.  Fields are quoted as RFC 4180 says, and lines end with a line
  * feed.
  *

@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 import struct
+import tarfile
 import zlib
 
 import dp
@@ -246,6 +247,14 @@ class Predict(dp.Case):
         right = sum(row[0].split("/")[1] == row[1] for row in table[1:])
         self.assertEqual(sum(c["correct"] for c in result["classes"]), right)
         self.assertGreater(right, 7)
+        # A picture that cannot be read is in the table, but predicted and judged it is not.
+        self.write("val/cat/2.png", b"\x89PNG torn")
+        result = self.evaluate("--predict", "torn.npy", "--set", "data.on_corrupt=skip", n=2)
+        self.assertEqual([row for row in self.table("torn.csv") if row[0] == "val/cat/2.png"],
+                         [["val/cat/2.png", "", ""]])
+        self.assertEqual([c["count"] for c in result["classes"]], [5, 4, 5])
+        self.assertEqual(sum(map(sum, result["confusion"])), result["targets"])
+        self.shards()
         # No class folders, folders in each other, and one that happens to have a class' name.
         result = self.evaluate("--predict", "new.npy", "--set", "data.validation=new", n=2)
         self.assertNotIn("validation_loss", result)
@@ -256,6 +265,18 @@ class Predict(dp.Case):
         self.assertRegex(text, r": no labels, 1 samples; logits in one.npy, predictions in one.csv")
         self.assertEqual(self.table("one.csv")[1:], self.table("new.csv")[1:2])
         self.refuse_pictures()
+
+    def shards(self):
+        """Samples of shards are named by shard and key, and predictions need no KEY.cls."""
+        os.makedirs(self.path("shards"))
+        with tarfile.open(self.path("shards", "a.tar"), "w") as file:
+            for i in range(3):
+                file.add(self.path("val", "dög", f"{i}.png"), f"k{i}.png")
+        self.evaluate("--predict", "shards.npy", "--set", "data.validation=shards")
+        self.assertEqual([row[0] for row in self.table("shards.csv")[1:]],
+                         [f"shards/a.tar/k{i}" for i in range(3)])
+        self.assertEqual([row[1:] for row in self.table("shards.csv")[1:]],
+                         [row[1:] for row in self.table("val.csv")[11:14]])
 
     def refuse_pictures(self):
         """Only predictions do without labels; a table is not written over; and classes do not
