@@ -7,7 +7,12 @@
  * memory, in blocks of equal size, so that the size of a file need not be believed.
  *
  * `data.train` and `data.validation` name files of the folder: each item is a file there, or a
- * prefix P, for P.bin or else P_1.bin, P_2.bin ... without a gap, each with `.gz` or without. */
+ * prefix P, for P.bin or else P_1.bin, P_2.bin ... without a gap, each with `.gz` or without.
+ *
+ * The names of the classes are those of the file that comes with the data, a line each, if it is
+ * there. */
+#include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,6 +28,8 @@ enum {
     IMAGE = 3 * PLANE,
     BLOCK = 1024, /* records */
     MOST_FILES = 99,
+    MOST_CLASSES = 100,
+    MOST_NAMES = 4096, /* bytes of the file of names */
 };
 
 struct cifar_options {
@@ -34,7 +41,8 @@ struct cifar_options {
 struct kind {
     const struct dataset_ops *ops;
     int n_labels;
-    int n_classes[2]; /* of each label byte */
+    int n_classes[2];  /* of each label byte */
+    const char *names; /* the file of the classes' names */
 };
 
 struct cifar {
@@ -42,6 +50,8 @@ struct cifar {
     struct kind kind;
     uint8_t **block;
     int64_t n_blocks;
+    char *names; /* the text of that file; NULL: there is none, or it has another form */
+    const char *name[MOST_CLASSES];
 };
 
 static int64_t record_bytes(const struct cifar *c) { return c->kind.n_labels + IMAGE; }
@@ -227,7 +237,37 @@ static void cifar_close(struct dataset *ds)
     for (int64_t i = 0; i < c->n_blocks; i++)
         free(c->block[i]);
     free(c->block);
+    free(c->names);
     free(c);
+}
+
+/* Take the file of names if it has one line for each class, but for empty ones.  Data without it,
+ * or with another such file, are fine: then the classes are numbers. */
+static void read_names(struct cifar *c, const char *folder)
+{
+    char *path = xasprintf("%s/%s", folder, c->kind.names), *next, *line;
+    const int n_classes = c->kind.n_classes[c->kind.n_labels - 1];
+    struct stat st; /* a pipe is no reason to wait */
+    FILE *f = stat(path, &st) == 0 && S_ISREG(st.st_mode) ? fopen(path, "rbe") : NULL;
+    int n = 0;
+
+    free(path);
+    if (!f)
+        return;
+    c->names = xcalloc(1, MOST_NAMES + 1);
+    next = c->names;
+    if (fread(c->names, 1, MOST_NAMES, f) == MOST_NAMES)
+        *c->names = 0; /* too long: it is another file */
+    fclose(f);
+    while ((line = strsep(&next, "\n"))) {
+        for (size_t end = strlen(line); end > 0 && isspace((unsigned char)line[end - 1]);)
+            line[--end] = 0;
+        if (*line && n < n_classes)
+            c->name[n] = line;
+        n += *line != 0;
+    }
+    if (n == n_classes)
+        c->base.class_names = c->name;
 }
 
 static const struct dataset_ops ops_10 = {"cifar10", cifar_row, cifar_close};
@@ -243,7 +283,13 @@ static int open_kind(struct dataset **out, const struct kind *kind, const void *
 
     c->kind = *kind;
     c->base = (struct dataset){.ops = kind->ops, .spec = SAMPLE_IMAGES(SIDE, SIDE, 3, n_classes)};
-    if (read_all(c, o->path, items, err) < 0) {
+    if (request->purpose == DATASET_TRAIN)
+        read_names(c, o->path);
+    if (request->names_only && !c->base.class_names) {
+        cifar_close(&c->base);
+        return DATASET_NONE;
+    }
+    if (!request->names_only && read_all(c, o->path, items, err) < 0) {
         cifar_close(&c->base);
         return err_wrap(err, "%s", kind->ops->name);
     }
@@ -255,13 +301,15 @@ static int open_kind(struct dataset **out, const struct kind *kind, const void *
 static int open_10(struct dataset **out, const void *options, const struct dataset_request *request,
                    struct err *err)
 {
-    return open_kind(out, &(struct kind){&ops_10, 1, {10}}, options, request, err);
+    return open_kind(out, &(struct kind){&ops_10, 1, {10}, "batches.meta.txt"}, options, request,
+                     err);
 }
 
 static int open_100(struct dataset **out, const void *options,
                     const struct dataset_request *request, struct err *err)
 {
-    return open_kind(out, &(struct kind){&ops_100, 2, {20, 100}}, options, request, err);
+    return open_kind(out, &(struct kind){&ops_100, 2, {20, 100}, "fine_label_names.txt"}, options,
+                     request, err);
 }
 
 static int check(const void *options, struct err *err)
@@ -303,6 +351,7 @@ const struct data_format format_cifar10 = {
               .n_options = ARRAY_LEN(rows_10),
               .size = sizeof(struct cifar_options),
               .check = check},
+    .knows_names = 1,
     .open = open_10,
 };
 
@@ -313,5 +362,6 @@ const struct data_format format_cifar100 = {
               .n_options = ARRAY_LEN(rows_100),
               .size = sizeof(struct cifar_options),
               .check = check},
+    .knows_names = 1,
     .open = open_100,
 };

@@ -101,7 +101,9 @@ struct dataset_request {
     int n_workers;          /* where data.workers does not say: threads for a set that is_slow */
     const int64_t *ignored; /* train.ignore_index, borrowed during the call; NULL: SAMPLE_IGNORED */
     int may_lack_labels;    /* 1: of a validation set: samples without labels are fine */
-    int is_quiet;           /* 1: nothing is logged: the set was or will be opened another time */
+    /* 1: only class_names are wanted: nothing is logged, samples need not be read, and the outcome
+     * is DATASET_NONE if the classes have no names. */
+    int names_only;
     int targets_are_shares; /* 1: targets that are real numbers are from 0 to 1 (model.loss: bce) */
 };
 

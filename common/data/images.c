@@ -331,9 +331,9 @@ static int images_open(struct dataset **out, const void *options,
         images_close(&s->base);
         return err_wrap(err, "images");
     }
-    if (!request->is_quiet)
+    if (!request->names_only)
         warn_of_others(&s->files);
-    if (request->purpose == DATASET_TRAIN && !request->is_quiet)
+    if (request->purpose == DATASET_TRAIN && !request->names_only)
         warn_of_one_class(&s->files);
     s->base = (struct dataset){.ops = &images_ops,
                                .n_samples = s->files.n,

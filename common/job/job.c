@@ -270,9 +270,10 @@ int job_note_names(struct job *job, struct err *err)
 
     if (!job->data.kind->knows_names || strcmp(job->data.class_names, "[]") != 0)
         return 0;
-    request.is_quiet = 1;
-    if (dataset_open(&ds, &job->data, &request, err) < 0)
-        return err_wrap(err, "training data");
+    request.names_only = 1;
+    rc = dataset_open(&ds, &job->data, &request, err);
+    if (rc != 0)
+        return rc < 0 ? err_wrap(err, "training data") : 0;
     n = ds->spec.field[sample_target(&ds->spec)].n_classes;
     if (ds->class_names)
         names_write(ds->class_names, n, &text);

@@ -62,8 +62,13 @@ class Data(dp.Case):
     def test_cifar100(self):
         self.write("train.bin", records(2, 100, 1))
         self.write("test.bin.gz", gzip.compress(records(2, 100, 2)))
+        names = [f"fish_{i}" for i in range(100)]
+        self.write("fine_label_names.txt", "\r\n".join(names).encode() + b"\n\n")
         for arch in ("mlp", "lenet"):
             epoch = self.train("cifar100", arch, arch)
+            with open(self.path(arch, "checkpoints", "latest", "state.json"),
+                      encoding="ascii") as file:
+                self.assertEqual(json.load(file)["class_names"], names)
             self.assertTrue(4 < epoch["train_loss"] < 7, epoch)
 
     def write_rows(self, prefix, n, seed):
