@@ -25,7 +25,8 @@ enum {
     DRAWS = 4,
     NORMALIZES = 8,
     VALIDATES = 16,
-    IGNORES = 32, /* the job ignores class 1 */
+    IGNORES = 32,  /* the job ignores class 1 */
+    PREDICTS = 64, /* samples for validation need no labels */
     HEADER = 2,
 };
 
@@ -166,13 +167,13 @@ static void check_sample(const struct dataset *ds, void *const *field)
     const int32_t label = *(int32_t *)field[1];
     const float *x = field[0];
 
-    ASSERT(label >= 0 || (label == SAMPLE_IGNORED && flags & (SKIPS | IGNORES)));
+    ASSERT(label >= 0 || (label == SAMPLE_IGNORED && flags & (SKIPS | IGNORES | PREDICTS)));
     ASSERT(label < ds->spec.field[1].n_classes && !(flags & IGNORES && label == 1));
     ASSERT(ds->leaves_out == ((flags & SKIPS) && !(flags & IGNORES)));
     for (int i = 0; i < SET_SIZE * SET_SIZE * PICTURE_CHANNELS; i++) {
         if (!(flags & NORMALIZES))
             ASSERT(x[i] >= 0 && x[i] <= 1);
-        if (label < 0 && ds->leaves_out)
+        if (label < 0 && ds->leaves_out && !(flags & PREDICTS))
             ASSERT(x[i] == (flags & NORMALIZES ? -0.25F : 0));
     }
 }
@@ -197,12 +198,13 @@ static void open_folder(const char *name)
     static const int64_t ignored = 1;
     const struct dataset_request request = {.purpose = flags & VALIDATES ? DATASET_VALIDATION
                                                                          : DATASET_TRAIN,
-                                            .ignored = flags & IGNORES ? &ignored : NULL};
+                                            .ignored = flags & IGNORES ? &ignored : NULL,
+                                            .may_lack_labels = (flags & PREDICTS) != 0};
     const char *const draws = flags & DRAWS ? "true" : "false";
     const struct setting settings[] = {
         {"data.path", root},
         {"data.train", name},
-        {"data.validation", name},
+        {"data.validation", flags & PREDICTS ? "." : name},
         {"data.size", "8"},
         {"data.resize", "9"},
         {"data.on_corrupt", flags & SKIPS ? "skip" : "fail"},
