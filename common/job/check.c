@@ -127,6 +127,16 @@ static int check_schedule(const struct job *j, struct err *err)
 
     if (check_warmup(j, err) < 0)
         return err->code;
+    if (s->timing == SCHEDULE_TIMING_DEEPSPEED && s->kind->lead == SCHEDULE_NO_LEAD)
+        return err_set(err, ERR_CONFIG,
+                       "schedule.timing is deepspeed, but schedule.name %s is none of DeepSpeed's "
+                       "schedulers; want constant, linear or cosine, or timing dptrain",
+                       s->kind->group.name);
+    if (s->total_steps > 0 && s->warmup_steps >= s->total_steps)
+        return err_set(err, ERR_CONFIG,
+                       "schedule.warmup_steps is %" PRId64
+                       ", want less than schedule.total_steps, %" PRId64,
+                       s->warmup_steps, s->total_steps);
     if (j->train.max_steps > 0 && s->warmup_steps >= j->train.max_steps)
         return err_set(err, ERR_CONFIG,
                        "schedule.warmup_steps is %" PRId64
