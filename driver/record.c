@@ -13,6 +13,7 @@
 #include "daemon/disk.h"
 #include "driver/check.h"
 #include "driver/next.h"
+#include "job/course.h"
 #include "report/incidents.h"
 #include "report/meter.h"
 
@@ -389,6 +390,35 @@ void record_incident(struct record *r, const struct incident *i)
 
 /* ---- the end ---- */
 
+/* The job with the limits of the command that goes on with the run.  It shares all else with the
+ * run's job. */
+static struct job with_limits(const struct job *job, const struct next *n)
+{
+    struct job longer = *job;
+
+    if (n->epochs)
+        longer.train.epochs = n->epochs;
+    if (n->max_steps)
+        longer.train.max_steps = n->max_steps;
+    return longer;
+}
+
+/* The command, and behind it the rates that it changes, if it does.  Takes `command`. */
+static char *with_rates(const struct record *r, char *command, const struct next *n)
+{
+    const struct course at = {r->step, r->steps_per_epoch, (int)r->options->n_ranks};
+    const struct job longer = with_limits(r->job, n);
+    struct buf text = {0};
+    char *all = command;
+
+    if (r->steps_per_epoch > 0 && course_compare(r->job, &longer, &at, &text)) {
+        all = xasprintf("%s   # %s", command, buf_cstr(&text));
+        free(command);
+    }
+    buf_fini(&text);
+    return all;
+}
+
 /* The command that a user may want next: after the demo one with own data, else one that trains
  * longer. */
 static char *next_command(const struct record *r, int argc, char **argv)
@@ -410,7 +440,7 @@ static char *next_command(const struct record *r, int argc, char **argv)
         sets[n++] = epochs;
     if (next.max_steps)
         sets[n++] = steps;
-    return options_longer_command(argc, argv, r->dir.path, sets);
+    return with_rates(r, options_longer_command(argc, argv, r->dir.path, sets), &next);
 }
 
 /* After a run that diverged, show how to begin a new one: if resumed, the run would diverge again.

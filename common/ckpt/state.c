@@ -35,6 +35,7 @@ static const struct {
     {"row_steps", offsetof(struct ckpt_state, row_steps)},
     {"epoch_weight", offsetof(struct ckpt_state, epoch_weight)},
     {"row_weight", offsetof(struct ckpt_state, row_weight)},
+    {"average_first", offsetof(struct ckpt_state, average_first)},
 };
 
 static int64_t *number_at(struct ckpt_state *s, size_t i)
@@ -130,10 +131,11 @@ static json_t *find_number(json_t *root, const char *key)
 }
 
 /* Version 0.1.0 wrote no sums of a row of metrics.csv: they are 0 then.  Versions without class
- * weights wrote no sums of weights. */
+ * weights wrote no sums of weights, and older ones not where the mean of weights begins. */
 static int may_be_missing(const char *key)
 {
-    return strncmp(key, "row_", 4) == 0 || strcmp(key, "epoch_weight") == 0;
+    return strncmp(key, "row_", 4) == 0 || strcmp(key, "epoch_weight") == 0 ||
+           strcmp(key, "average_first") == 0;
 }
 
 /* Without class weights each target weighs 1. */

@@ -19,6 +19,7 @@ enum id {
     DROP_LAST,
     COMM_TYPE,
     PREDIVIDE,
+    ALLREDUCE_OP,
     SEED,
     OPT_TYPE,
     OPT_LR,
@@ -31,6 +32,10 @@ enum id {
     OPT_DAMPENING,
     OPT_NESTEROV,
     OPT_ADAM_W,
+    OPT_TORCH_ADAM,
+    OPT_CORRECTION,
+    OPT_MAX_COEFF,
+    OPT_MIN_COEFF,
     SCHED_TYPE,
     SCHED_MIN_LR,
     SCHED_MAX_LR,
@@ -46,6 +51,8 @@ enum id {
     FP16_HYSTERESIS,
     FP16_MIN,
     BF16,
+    AUTOCAST,
+    AUTOCAST_DTYPE,
     ZERO_STAGE,
     OFFLOAD_OPTIMIZER,
     OFFLOAD_PARAM,
@@ -82,6 +89,35 @@ const yaml_node_t *ds_member(struct ds_file *f, const yaml_node_t *map, const ch
 /* Collect the values of the file.  ERR_CONFIG: a key is not supported, stands twice, or has a value
  * of another kind than it wants. */
 int ds_collect(struct ds_file *f, struct err *err);
+
+/* ---- deepspeed_put.c ---- */
+
+int ds_has(const struct ds_file *f, enum id id);                       /* 1: it is given */
+int ds_is_word(const struct ds_file *f, enum id id, const char *word); /* in upper or lower case */
+int ds_is_true(const struct ds_file *f, enum id id);
+
+/* Give our key this text, in the place of `at`; the value of `id`, if it is given; or a number. */
+int ds_put(struct ds_file *f, const struct ds_value *at, const char *key, const char *text,
+           struct err *err);
+int ds_put_value(struct ds_file *f, enum id id, const char *key, struct err *err);
+int ds_put_number(struct ds_file *f, const struct ds_value *at, const char *key, double v,
+                  struct err *err);
+
+/* Read a number in the range; *out is `missing` if it is not given. */
+int ds_number(const struct ds_file *f, enum id id, const char *name, double min, double max,
+              double missing, double *out, struct err *err);
+
+/* Read an integer from 1 to 1e9, which may be written 1e5; *out is 0 if it is not given. */
+int ds_integer(const struct ds_file *f, enum id id, const char *name, double *out, struct err *err);
+int ds_put_integer(struct ds_file *f, enum id id, const char *name, const char *key,
+                   struct err *err);
+
+/* ---- deepspeed_optimizer.c ---- */
+
+int ds_give_optimizer(struct ds_file *f, struct err *err);
+int ds_give_scheduler(struct ds_file *f, struct err *err);
+
+/* ---- deepspeed_job.c ---- */
 
 /* Give the job what was collected, under our keys. */
 int ds_give(struct ds_file *f, struct err *err);

@@ -16,6 +16,9 @@ enum kind {
     SWITCHES, /* the same, and is true or false */
     NOTE,     /* no effect on numbers: `text` says why */
     REFUSED,  /* unless it is off: `text` says what to do */
+    ONLY_1,   /* refused unless it is 1 or off */
+    ONLY_ON,  /* refused unless it is true */
+    ONLY_F32, /* refused unless it is fp32, another word for that, or null */
 };
 
 struct key {
@@ -23,6 +26,7 @@ struct key {
     enum kind kind;
     enum id id;
     const char *text;
+    int is_optional; /* 1: null, DeepSpeed's default, is the same as leaving it out */
 };
 
 static const char overlaps[] = "dptrain always overlaps communication with backward";
@@ -32,19 +36,38 @@ static const char buckets[] =
 static const char memory[] = "dptrain plans memory itself";
 static const char shown[] = "dptrain reports in events.jsonl and metrics.csv in any case";
 static const char at_save[] = "dptrain's checkpoints are whole, whatever the number of ranks";
+static const char float32_state[] =
+    "weights, gradients' sums and the optimizer's state are float32 here; leave it out";
 static const char device_io[] = "nothing is kept on NVMe disks, and host memory needs no such word";
 
 static const struct key keys[] = {
-    {"train_batch_size", SETS, TRAIN_BATCH, NULL},
-    {"train_micro_batch_size_per_gpu", SETS, MICRO_BATCH, NULL},
-    {"gradient_accumulation_steps", SETS, ACCUMULATE, NULL},
+    {"train_batch_size", SETS, TRAIN_BATCH, NULL, 1},
+    {"train_micro_batch_size_per_gpu", SETS, MICRO_BATCH, NULL, 1},
+    {"gradient_accumulation_steps", SETS, ACCUMULATE, NULL, 1},
     {"gradient_clipping", SETS, CLIP, NULL},
-    {"steps_per_print", SETS, PRINT_STEPS, NULL},
+    {"steps_per_print", SETS, PRINT_STEPS, NULL, 1},
     {"dataloader_drop_last", SWITCHES, DROP_LAST, NULL},
-    {"communication_data_type", SETS, COMM_TYPE, NULL},
+    {"communication_data_type", SETS, COMM_TYPE, NULL, 1},
     {"seed", SETS, SEED, NULL},
     {"prescale_gradients", NOTE, 0, "the sum is the same; it is divided by the global batch here"},
     {"gradient_predivide_factor", SETS, PREDIVIDE, NULL},
+    {"gradient_allreduce_op", SETS, ALLREDUCE_OP, NULL},
+    {"managed_gradient_accumulation", ONLY_ON, 0,
+     "each update takes gradient_accumulation_steps micro-batches here; leave it out"},
+    {"seq_parallel_communication_data_type", NOTE, 0, "ranks share the data, not sequences"},
+    {"disable_python_gc", NOTE, 0, "there is no Python"},
+    {"log_level", NOTE, 0, "--log-format and --quiet say what is logged"},
+    {"vocabulary_size", NOTE, 0, "model.vocab is the network's"},
+    {"compile", NOTE, 0, "layers are fused in any case"},
+    {"datastates_ckpt", NOTE, 0, at_save},
+    {"use_data_before_expert_parallelism", NOTE, 0, "there are no experts"},
+    {"hybrid_engine", REFUSED, 0, "it is for generating while training; leave it out"},
+    {"weight_quantization", REFUSED, 0, "weights are float32 here; leave it out"},
+    {"expert_parallel", REFUSED, 0, "ranks share the data, not experts; leave it out"},
+    {"torch_autocast.enabled", SWITCHES, AUTOCAST, NULL},
+    {"torch_autocast.dtype", SETS, AUTOCAST_DTYPE, NULL},
+    {"torch_autocast.lower_precision_safe_modules", NOTE, 0,
+     "communication_data_type says how gradients travel"},
     {"sparse_gradients", NOTE, 0, "gradients travel whole; the sums are the same"},
     {"disable_allgather", NOTE, 0, overlaps},
     {"zero_allow_untested_optimizer", NOTE, 0,
@@ -81,9 +104,13 @@ static const struct key keys[] = {
     {"data_efficiency", REFUSED, 0, "samples come in a random order here; leave it out"},
     {"tensor_parallel", REFUSED, 0, "ranks share the data, not layers; leave it out"},
     {"pipeline", REFUSED, 0, "ranks share the data, not layers; leave it out"},
-    {"sequence_parallel_size", NOTE, 0, "ranks share the data, not sequences"},
-    {"data_types", NOTE, 0, "gradients are added up in float32"},
-    {"optimizer.type", SETS, OPT_TYPE, NULL},
+    {"sequence_parallel_size", ONLY_1, 0, "ranks share the data, not sequences; leave it out"},
+    {"data_types.grad_accum_dtype", ONLY_F32, 0, "gradients are added up in float32; leave it out"},
+    {"data_types.param_dtype", ONLY_F32, 0,
+     "weights are float32 here; leave it out, and take bf16 or fp16"},
+    {"data_types.buffer_dtype", ONLY_F32, 0, "running statistics are float32; leave it out"},
+    {"data_types.keep_in_fp32_modules", NOTE, 0, "weights and running statistics are float32"},
+    {"optimizer.type", SETS, OPT_TYPE, NULL, 1},
     {"optimizer.legacy_fusion", NOTE, 0, "there is one implementation of each optimizer"},
     {"optimizer.params.lr", SETS, OPT_LR, NULL},
     {"optimizer.params.muon_lr", SETS, OPT_MUON_LR, NULL},
@@ -95,15 +122,27 @@ static const struct key keys[] = {
     {"optimizer.params.dampening", SETS, OPT_DAMPENING, NULL},
     {"optimizer.params.nesterov", SWITCHES, OPT_NESTEROV, NULL},
     {"optimizer.params.adam_w_mode", SWITCHES, OPT_ADAM_W, NULL},
-    {"optimizer.params.torch_adam", NOTE, 0, "there is one implementation of each optimizer"},
+    {"optimizer.params.torch_adam", SWITCHES, OPT_TORCH_ADAM, NULL},
+    {"optimizer.params.foreach", NOTE, 0, "there is one implementation of each optimizer"},
+    {"optimizer.params.fused", NOTE, 0, "there is one implementation of each optimizer"},
+    {"optimizer.params.capturable", NOTE, 0, "there is one implementation of each optimizer"},
+    {"optimizer.params.set_grad_none", NOTE, 0, memory},
+    {"optimizer.params.ns_method", NOTE, 0, "both methods make the same matrices, to rounding"},
     {"optimizer.params.fp32_optimizer_states", NOTE, 0, "an optimizer's state is float32"},
-    {"optimizer.params.bias_correction", NOTE, 0, "Adam's means are always corrected"},
+    {"optimizer.params.bias_correction", SWITCHES, OPT_CORRECTION, NULL},
+    {"optimizer.params.max_coeff", SETS, OPT_MAX_COEFF, NULL},
+    {"optimizer.params.min_coeff", SETS, OPT_MIN_COEFF, NULL},
+    {"optimizer.params.eps_inside_sqrt", REFUSED, 0, "leave it out"},
+    {"optimizer.params.max_grad_norm", REFUSED, 0,
+     "DeepSpeed refuses it, too; give gradient_clipping in its place"},
+    {"optimizer.params.maximize", REFUSED, 0, "losses get smaller here; leave it out"},
+    {"optimizer.params.differentiable", REFUSED, 0, "leave it out"},
     {"optimizer.params.amsgrad", REFUSED, 0, "leave it out"},
     {"optimizer.params.freeze_step", REFUSED, 0,
      "it belongs to 1-bit optimizers; take type Adam and leave it out"},
-    {"scheduler.type", SETS, SCHED_TYPE, NULL},
+    {"scheduler.type", SETS, SCHED_TYPE, NULL, 1},
     {"scheduler.params.warmup_min_lr", SETS, SCHED_MIN_LR, NULL},
-    {"scheduler.params.warmup_max_lr", SETS, SCHED_MAX_LR, NULL},
+    {"scheduler.params.warmup_max_lr", SETS, SCHED_MAX_LR, NULL, 1},
     {"scheduler.params.warmup_num_steps", SETS, SCHED_WARMUP, NULL},
     {"scheduler.params.warmup_type", SETS, SCHED_WARMUP_TYPE, NULL},
     {"scheduler.params.total_num_steps", SETS, SCHED_TOTAL, NULL},
@@ -123,11 +162,18 @@ static const struct key keys[] = {
     {"bf16.enabled", SWITCHES, BF16, NULL},
     {"bf16.immediate_grad_update", NOTE, 0, "gradients are added up in float32"},
     {"bf16.check_grad_overflow", NOTE, 0, "gradients are always checked (train.on_nonfinite)"},
+    {"bf16.bf16_master_weights_and_grads", REFUSED, 0, float32_state},
+    {"bf16.bf16_optimizer_states", REFUSED, 0, float32_state},
     {"bfloat16.enabled", SWITCHES, BF16, NULL},
+    {"bfloat16.immediate_grad_update", NOTE, 0, "gradients are added up in float32"},
+    {"bfloat16.check_grad_overflow", NOTE, 0, "gradients are always checked (train.on_nonfinite)"},
+    {"bfloat16.bf16_master_weights_and_grads", REFUSED, 0, float32_state},
+    {"bfloat16.bf16_optimizer_states", REFUSED, 0, float32_state},
     {"zero_optimization.stage", SETS, ZERO_STAGE, NULL},
     {"zero_optimization.offload_optimizer.device", SETS, OFFLOAD_OPTIMIZER, NULL},
     {"zero_optimization.offload_param.device", SETS, OFFLOAD_PARAM, NULL},
-    {"zero_optimization.cpu_offload", SWITCHES, CPU_OFFLOAD, NULL},
+    {"zero_optimization.cpu_offload", SWITCHES, CPU_OFFLOAD, NULL, 1},
+    {"zero_optimization.cpu_offload_param", SWITCHES, OFFLOAD_PARAM, NULL, 1},
     {"zero_optimization.allgather_partitions", NOTE, 0, collectives},
     {"zero_optimization.allgather_bucket_size", NOTE, 0, buckets},
     {"zero_optimization.reduce_bucket_size", SETS, REDUCE_BUCKET, NULL},
@@ -166,6 +212,18 @@ static const struct key keys[] = {
     {"zero_optimization.zero_hpz_partition_size", NOTE, 0, "there is no second partition"},
     {"zero_optimization.mics_shard_size", NOTE, 0, "there is no second partition"},
     {"zero_optimization.mics_hierarchical_params_gather", NOTE, 0, "there is no second partition"},
+    {"zero_optimization.zenflow", REFUSED, 0,
+     "updates would be made of older gradients; leave it out"},
+    {"zero_optimization.compute_grad_norm", NOTE, 0, "the norm is always computed"},
+    {"zero_optimization.stage3_module_granularity_threshold", NOTE, 0, memory},
+    {"zero_optimization.stage3_use_all_reduce_for_fetch_params", NOTE, 0, collectives},
+    {"zero_optimization.stage3_allgather_sequential", NOTE, 0, collectives},
+    {"zero_optimization.parameter_alignment", NOTE, 0, memory},
+    {"zero_optimization.override_module_apply", NOTE, 0, memory},
+    {"zero_optimization.log_trace_cache_warnings", NOTE, 0, shown},
+    {"zero_optimization.enable_sanity_checks", NOTE, 0, shown},
+    {"zero_optimization.save_muon_momentum_buffer_in_memory", NOTE, 0, memory},
+    {"zero_optimization.leaf_module", NOTE, 0, memory},
     {"zero_optimization.zero_quantized_weights", REFUSED, 0, "weights travel whole; leave it out"},
     {"zero_optimization.zero_quantized_gradients", REFUSED, 0,
      "leave it out; strategy.compress says how gradients travel"},
@@ -276,6 +334,12 @@ static void note_wish(struct ds_file *f, const yaml_node_t *n, int depth, struct
         note_wish(f, yaml_document_get_node(&f->doc, p->value), depth + 1, w);
 }
 
+static int is_null(const yaml_node_t *n)
+{
+    return n->type == YAML_SCALAR_NODE && n->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
+           strcmp(scalar(n), "null") == 0;
+}
+
 /* Does this value ask for nothing? */
 static int is_off(struct ds_file *f, const yaml_node_t *n)
 {
@@ -283,6 +347,21 @@ static int is_off(struct ds_file *f, const yaml_node_t *n)
 
     note_wish(f, n, 0, &w);
     return w.has_switch ? !w.is_on : !w.asks;
+}
+
+/* Does the value ask for what dptrain does not have? */
+static int is_beyond_us(struct ds_file *f, const struct key *k, const yaml_node_t *n)
+{
+    static const char *const float32[] = {"fp32", "float32", "float", "torch.float32"};
+
+    if (k->kind == ONLY_ON)
+        return strcasecmp(scalar(n), "true") != 0;
+    if (k->kind == ONLY_1 && strcmp(scalar(n), "1") == 0)
+        return 0;
+    for (size_t i = 0; k->kind == ONLY_F32 && i < ARRAY_LEN(float32); i++)
+        if (strcmp(scalar(n), float32[i]) == 0)
+            return 0;
+    return !is_off(f, n);
 }
 
 static int check_switch(struct ds_file *f, const struct key *k, const yaml_node_t *n,
@@ -317,6 +396,15 @@ static int collect(struct ds_file *f, const struct key *k, const yaml_node_t *n,
 {
     struct ds_value *v = &f->value[k->id];
     struct buf text = {0};
+
+    if (is_null(n) && k->is_optional && k->id != SCHED_MAX_LR) /* its default is another one */
+        return 0;
+    if (is_null(n) && !k->is_optional) {
+        const struct ds_value at = place_of(n);
+
+        err_set(err, ERR_CONFIG, "%s is null, want a value, or leave it out", k->path);
+        return ds_fail_at(f, &at, err);
+    }
 
     free(v->text);
     *v = place_of(n);
@@ -364,6 +452,14 @@ static void note_unknown(struct ds_file *f, const struct ds_value *at, const cha
 static int walk(struct ds_file *f, const yaml_node_t *map, const char *prefix, int depth,
                 struct err *err);
 
+/* DeepSpeed gives such a key to the optimizer or the scheduler, which fails if it has none of that
+ * name. */
+static int is_param(const char *path)
+{
+    return strncmp(path, "optimizer.params.", 17) == 0 ||
+           strncmp(path, "scheduler.params.", 17) == 0;
+}
+
 static int take_pair(struct ds_file *f, const char *path, const yaml_node_t *n, int depth,
                      struct err *err)
 {
@@ -379,16 +475,20 @@ static int take_pair(struct ds_file *f, const char *path, const yaml_node_t *n, 
         rc = walk(f, n, path, depth + 1, err);
     } else if (!k && has_keys_below(path)) {
         rc = take_short(f, path, n, err);
+    } else if (!k && is_param(path)) {
+        err_set(err, ERR_CONFIG, "%s is not known here, and could change the numbers; leave it out",
+                path);
+        rc = ds_fail_at(f, &at, err);
     } else if (!k) {
         note_unknown(f, &at, path);
-    } else if (k->kind == SWITCHES && check_switch(f, k, n, err) < 0) {
+    } else if (k->kind == SWITCHES && !is_null(n) && check_switch(f, k, n, err) < 0) {
         rc = err->code;
     } else if (k->kind == SETS || k->kind == SWITCHES) {
         rc = collect(f, k, n, err);
     } else if (k->kind == NOTE) {
         text = xasprintf("%s has no effect: %s", path, k->text);
         ds_note(f, &at, text);
-    } else if (!is_off(f, n)) {
+    } else if (is_beyond_us(f, k, n)) {
         err_set(err, ERR_CONFIG, "%s is not supported: %s", path, k->text);
         rc = ds_fail_at(f, &at, err);
     }

@@ -127,6 +127,16 @@ static int check_schedule(const struct job *j, struct err *err)
 
     if (check_warmup(j, err) < 0)
         return err->code;
+    if (s->timing == SCHEDULE_TIMING_DEEPSPEED && s->kind->lead == SCHEDULE_NO_LEAD)
+        return err_set(err, ERR_CONFIG,
+                       "schedule.timing is deepspeed, but schedule.name %s is none of DeepSpeed's "
+                       "schedulers; want constant, linear or cosine, or timing dptrain",
+                       s->kind->group.name);
+    if (s->total_steps > 0 && s->warmup_steps >= s->total_steps)
+        return err_set(err, ERR_CONFIG,
+                       "schedule.warmup_steps is %" PRId64
+                       ", want less than schedule.total_steps, %" PRId64,
+                       s->warmup_steps, s->total_steps);
     if (j->train.max_steps > 0 && s->warmup_steps >= j->train.max_steps)
         return err_set(err, ERR_CONFIG,
                        "schedule.warmup_steps is %" PRId64
@@ -345,10 +355,29 @@ static char *doubt_schedule(const struct job *j, int64_t n_steps)
                      j->schedule.warmup_steps, n_steps);
 }
 
+/* A job that goes on beyond its schedule, at whose end the rate is 0. */
+static char *doubt_total(const struct job *j, int64_t n_steps)
+{
+    static const double state[SCHEDULE_STATE];
+    const struct schedule_span span = {1, n_steps, 1, state};
+    const int64_t total = j->schedule.total_steps;
+
+    /* A step later than the end, because DeepSpeed's timing is one step later. */
+    if (total == 0 || total >= n_steps ||
+        schedule_rate(&j->schedule, &j->optimizer, &span, total + 1) > 0)
+        return NULL;
+    return xasprintf("schedule.total_steps is %" PRId64 ", but the job has %" PRId64
+                     " steps: from step %" PRId64
+                     " on the learning rate is 0, and nothing is trained; want schedule.min_lr "
+                     "above 0, or fewer steps",
+                     total, n_steps, total + 1);
+}
+
 void job_doubt(const struct job *j, int64_t n_steps, void (*warn)(void *arg, const char *text),
                void *arg)
 {
-    char *const text[] = {doubt_means(j, n_steps), doubt_schedule(j, n_steps)};
+    char *const text[] = {doubt_means(j, n_steps), doubt_schedule(j, n_steps),
+                          doubt_total(j, n_steps)};
 
     for (size_t i = 0; i < ARRAY_LEN(text); i++) {
         if (text[i])

@@ -14,6 +14,10 @@ static const char *const precisions[] = {PRECISION_LIST(WORD_NAME) NULL};
 static const char *const goals[] = {GOAL_LIST(WORD_NAME) NULL};
 static const char *const averages[] = {AVERAGE_LIST(WORD_NAME) NULL};
 static const char *const automatic[] = {"auto", NULL}; /* BUCKETS_AUTO */
+static const char *const warmup_shapes[] = {
+    [SCHEDULE_WARMUP_LINEAR] = "linear", [SCHEDULE_WARMUP_LOG] = "log", NULL};
+static const char *const timings[] = {
+    [SCHEDULE_TIMING_DPTRAIN] = "dptrain", [SCHEDULE_TIMING_DEEPSPEED] = "deepspeed", NULL};
 static const char *const grad_dtypes[] = {GRAD_DTYPE_LIST(WORD_NAME) NULL};
 
 #define AT(field) offsetof(struct job, field)
@@ -232,16 +236,30 @@ static const struct option schedule_row = {"schedule.name",
                                            .help = "The course of the learning rate."};
 
 static const struct option warmup_rows[] = {
+    {"schedule.total_steps", OPT_INT, AT(schedule.total_steps), "0", 0, 1e12, .unit = "steps",
+     .flags = OPT_RESUME,
+     .help = "The steps over which a schedule that goes to the job's end is laid out, and those of "
+             "which train.average.start is a part; beyond them the rate stays at the schedule's "
+             "end. With 0 they are those of the job, so a resumed run with other limits gets "
+             "another course, and is warned of it; the former number keeps the former course."},
     {"schedule.warmup_steps", OPT_INT, AT(schedule.warmup_steps), "0", 0, 1e12, .unit = "steps",
-     .help = "The rate first rises linearly over so many steps."},
+     .help = "The rate first rises over so many steps."},
     {"schedule.warmup_epochs", OPT_INT, AT(schedule.warmup_epochs), "0", 0, 1e6, .unit = "epochs",
-     .help = "The rate first rises linearly over so many epochs; in place of "
+     .help = "The rate first rises over so many epochs; in place of "
              "schedule.warmup_steps."},
+    {"schedule.warmup_shape", OPT_CHOICE, AT(schedule.warmup_shape), "linear",
+     .choices = warmup_shapes,
+     .help = "The curve of the warm-up: linear, or log, which rises fast at first."},
     {"schedule.warmup_start", OPT_REAL, AT(schedule.warmup_start), "0", 0, 1,
      .help = "The part of the rate that warm-up starts from."},
     {"schedule.warmup_from_one_rank", OPT_BOOL, AT(schedule.warmup_from_one_rank), "false",
      .help = "With optimizer.scale_lr_by_ranks: warm-up starts from optimizer.lr, the rate of one "
              "rank (Horovod's gradual warm-up)."},
+    {"schedule.timing", OPT_CHOICE, AT(schedule.timing), "dptrain", .choices = timings,
+     .help = "The step that has a rate: with dptrain the first step has the first rate above "
+             "warmup_start. With deepspeed, for schedules constant, linear and cosine, each step "
+             "has the rate that DeepSpeed's WarmupLR, WarmupDecayLR and WarmupCosineLR give it, "
+             "whose warm-up is two steps later."},
 };
 
 static const struct option strategy_row = {"strategy.name",

@@ -4,21 +4,27 @@
  *
  *   op/update.c has the operands and the start of the formula; each row of the segments is one
  *   tensor.  Slots: exp_avg [n], exp_avg_sq [n].
- *   attr.number: beta1, beta2, eps
+ *   attr.number: beta1, beta2, eps, least, most, corrects (enum lamb_correction)
  *
  *   t = scalars.n_updates + 1
  *   exp_avg = exp_avg + (1 - beta1) * (g - exp_avg)
  *   exp_avg_sq = beta2 * exp_avg_sq + (1 - beta2) * g * g
- *   r = exp_avg / (1 - beta1^t) / (sqrt(exp_avg_sq) / sqrt(1 - beta2^t) + eps)
- *       + the segment's weight decay * param
- *   ratio = norm(param) / norm(r) over the tensor; 1 where one of the norms is 0
- *   param = param - rate * ratio * r
+ *   c1 = 1 - beta1^t, c2 = sqrt(1 - beta2^t) if it corrects the direction, else 1
+ *   r = exp_avg / c1 / (sqrt(exp_avg_sq) / c2 + eps) + the segment's weight decay * param
+ *   ratio = norm(param) / norm(r) over the tensor, at least `least` and at most `most`;
+ *           1 where one of the norms is 0
+ *   param = param - rate * f * ratio * r,
+ *           f = sqrt(1 - beta2^t) / (1 - beta1^t) if it corrects the rate, else 1
+ *
+ * The correction of the rate, with the bounds, is DeepSpeed's
+ * (csrc/lamb/fused_lamb_cuda_kernel.cu).
  *
  * The paper's phi is the identity.  The norms are sums in double in fixed blocks (op/update.h), so
  * that replicas stay equal.  Terms that do not depend on the element are made in double
  * (update_power) and rounded once. */
+#include "op/lamb.h"
+
 #include "op/op.h"
-#include "op/update.h"
 
 const struct op_def op_lamb = {
     .infer = op_update_infer,

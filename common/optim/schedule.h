@@ -1,8 +1,9 @@
 /* schedule - the learning rate, as a pure function of the global step.  The schedule `plateau` also
  * depends on the validations so far.  train/step.c asks for the rate of each step.
  *
- *   warm-up   step g < W:  rate = peak * (f + (1 - f) * (g + 1) / W), f = warmup_start,
- *             or 1 / n_ranks with warmup_from_one_rank
+ *   warm-up   step g < W:  rate = peak * (f + (1 - f) * w), f = warmup_start, or 1 / n_ranks with
+ *             warmup_from_one_rank; w = (g + 1) / W, or with warmup_shape log
+ *             w = log(g + 2) / log(W + 1)
  *   constant  peak
  *   step      peak * gamma^floor(g / every)
  *   cosine    min + (peak - min) * (1 + cos(pi * t)) / 2     (Loshchilov, Hutter 2017, equation 5)
@@ -11,6 +12,15 @@
  *   plateau   in its file; it follows the validations, by numbers of its own in the job's state
  *
  * with t = (g - W) / (total - W), which is 0 at the end of the warm-up and 1 after the last step.
+ * `total` is schedule.total_steps, or if that is 0 the job's number of steps.
+ *
+ * With schedule.timing deepspeed a step has the rate that DeepSpeed 0.19.8 gives it.  There the
+ * scheduler counts L = max(g - 1, 0), because it makes its own first step after the first update:
+ *   L < W     w = L / W, or with warmup_shape log w = log(L + 1) / log(W)
+ *   else      t = (L - W + lead) / (total - W), and t = 1 if total <= W
+ * `lead` is 1 for cosine (WarmupCosineLR), whose first update has the rate 0, and 0 for constant
+ * (WarmupLR) and linear (WarmupDecayLR).
+ *
  * `peak` is the optimizer's rate: optimizer.lr, or with optimizer.scale_lr_by_ranks (Horovod's
  * rule) optimizer.lr times the number of ranks that train this step.  With f = 1 / n_ranks the
  * warm-up is Horovod's gradual one.  Horovod's momentum correction is for optimizers whose momentum
@@ -48,13 +58,17 @@ struct schedule_at {
     const struct schedule_span *span;
     int64_t step;    /* from 0, the warm-up's steps included */
     int64_t since;   /* steps from the warm-up's end to this one */
-    int64_t rest;    /* steps from the warm-up's end to the job's end, >= 1 */
+    int64_t rest;    /* steps from the warm-up's end to the schedule's end, >= 1 */
     double progress; /* t of the formulas above, 0 to 1 */
     double peak;
 };
 
+/* If a schedule follows schedule.timing deepspeed, and how (`lead` above). */
+enum schedule_lead { SCHEDULE_NO_LEAD, SCHEDULE_LEAD_0, SCHEDULE_LEAD_1 };
+
 struct schedule {
     struct option_group group;
+    enum schedule_lead lead; /* SCHEDULE_NO_LEAD: the job's check refuses timing deepspeed */
     double (*rate)(const void *options, const struct schedule_at *at);
     /* NULL, unless the schedule follows the validations.  `begin` sets the first numbers (NULL:
      * zeros), and `validated` changes them after a validation. */
@@ -68,15 +82,24 @@ SCHEDULE_LIST(X)
 
 extern const struct option_group *const schedules[]; /* all of them; NULL at the end */
 
+enum schedule_warmup { SCHEDULE_WARMUP_LINEAR, SCHEDULE_WARMUP_LOG };
+enum schedule_timing { SCHEDULE_TIMING_DPTRAIN, SCHEDULE_TIMING_DEEPSPEED };
+
 /* The section `schedule` of a job. */
 struct schedule_options {
     const struct schedule *kind;
-    const void *options;      /* of kind: its own struct */
-    int64_t warmup_steps;     /* the rate rises linearly over this many steps, */
-    int64_t warmup_epochs;    /* or, if that is 0, over this many epochs */
+    const void *options;   /* of kind: its own struct */
+    int64_t total_steps;   /* 0: those of the job */
+    int64_t warmup_steps;  /* the rate rises over this many steps, */
+    int64_t warmup_epochs; /* or, if that is 0, over this many epochs */
+    enum schedule_warmup warmup_shape;
+    enum schedule_timing timing;
     double warmup_start;      /* from this fraction of the peak, */
     int warmup_from_one_rank; /* or, if this is 1, from optimizer.lr */
 };
+
+/* The steps over which the schedule is laid out, in a job of n_steps. */
+int64_t schedule_total(const struct schedule_options *s, int64_t n_steps);
 
 /* The learning rate of `step`. */
 double schedule_rate(const struct schedule_options *s, const struct optimizer_options *o,
@@ -115,7 +138,7 @@ struct schedule_plateau_options {
 };
 
 struct schedule_anneal_options { /* cosine, linear */
-    double min_lr;               /* the rate at the job's end */
+    double min_lr;               /* the rate at the schedule's end */
 };
 
 #endif

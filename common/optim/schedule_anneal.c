@@ -32,6 +32,7 @@ const struct schedule schedule_cosine = {
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct schedule_anneal_options)},
+    .lead = SCHEDULE_LEAD_1,
     .rate = cosine,
 };
 
@@ -41,5 +42,6 @@ const struct schedule schedule_linear = {
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct schedule_anneal_options)},
+    .lead = SCHEDULE_LEAD_0,
     .rate = linear,
 };

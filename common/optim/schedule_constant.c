@@ -10,5 +10,6 @@ static double rate(const void *options, const struct schedule_at *at)
 
 const struct schedule schedule_constant = {
     .group = {.name = "constant", .help = "the same rate"},
+    .lead = SCHEDULE_LEAD_0,
     .rate = rate,
 };

@@ -113,15 +113,24 @@ static int64_t start_of(const struct job_average *o, int64_t steps_per_epoch, in
                                 : o->start * (double)steps_per_epoch);
 }
 
-static union node_attr numbers(const struct job_average *o, int64_t steps_per_epoch,
-                               int64_t total_steps)
+static int64_t every_of(const struct job_average *o, int64_t steps_per_epoch)
 {
-    const int64_t each = o->name == AVERAGE_SWA ? steps_per_epoch : 1;
-    const int64_t every = o->every > 0 ? o->every : each;
+    return o->every > 0 ? o->every : o->name == AVERAGE_SWA ? steps_per_epoch : 1;
+}
+
+int64_t average_first_step(const struct job *job, int64_t steps_per_epoch, int64_t total_steps)
+{
+    const struct job_average *o = &job->train.average;
+
+    return start_of(o, steps_per_epoch, total_steps) + every_of(o, steps_per_epoch);
+}
+
+static union node_attr numbers(const struct job_average *o, int64_t steps_per_epoch, int64_t first)
+{
     union node_attr attr = {.number = {0}};
 
-    attr.number[AVERAGE_ATTR_FIRST] = (double)(start_of(o, steps_per_epoch, total_steps) + every);
-    attr.number[AVERAGE_ATTR_EVERY] = (double)every;
+    attr.number[AVERAGE_ATTR_FIRST] = (double)first;
+    attr.number[AVERAGE_ATTR_EVERY] = (double)every_of(o, steps_per_epoch);
     attr.number[AVERAGE_ATTR_DECAY] = o->name == AVERAGE_SWA ? -1 : o->decay;
     return attr;
 }
@@ -219,12 +228,14 @@ static void list_asides(struct average *a)
 int average_new(const struct job *job, struct state *s, const struct buffers *m,
                 int64_t steps_per_epoch, int64_t total_steps, struct average **out, struct err *err)
 {
-    const union node_attr attr = numbers(&job->train.average, steps_per_epoch, total_steps);
+    const int64_t begun = s->at.average_first;
+    const int64_t first = begun ? begun : average_first_step(job, steps_per_epoch, total_steps);
+    const union node_attr attr = numbers(&job->train.average, steps_per_epoch, first);
     struct average *a = xcalloc(1, sizeof *a);
     int rc;
 
     a->state = s;
-    a->first = llround(attr.number[AVERAGE_ATTR_FIRST]);
+    a->first = first;
     list_asides(a);
     rc = make_parts(a, m, &attr, err);
     for (int i = 0; i < N_ASIDE && rc == 0; i++)
@@ -259,6 +270,19 @@ int average_update(struct average *a, struct err *err)
     for (int i = 0; i < a->n_parts && rc == 0; i++)
         rc = sketch_run(a->part[i], err);
     return rc;
+}
+
+void average_note(const struct average *a)
+{
+    if (average_has_begun(a))
+        a->state->at.average_first = a->first;
+}
+
+int average_is_stale(const struct average *a)
+{
+    const int64_t begun = a->state->at.average_first;
+
+    return begun > 0 && begun != a->first;
 }
 
 int average_has_begun(const struct average *a) { return a->state->at.step >= a->first; }

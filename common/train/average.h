@@ -34,7 +34,8 @@ int average_list_slots(const struct job *job, const struct layout *l,
 
 struct average; /* opaque */
 
-/* steps_per_epoch, total_steps: of the whole job, by which train.average counts epochs. */
+/* steps_per_epoch, total_steps: those by which train.average counts epochs and all steps.  If the
+ * state's average has begun, its first step stays. */
 int average_new(const struct job *job, struct state *s, const struct buffers *m,
                 int64_t steps_per_epoch, int64_t total_steps, struct average **out,
                 struct err *err);
@@ -42,6 +43,18 @@ void average_free(struct average *a); /* NULL is fine */
 
 /* Queue this step's part; all of the step's values are in place. */
 int average_update(struct average *a, struct err *err);
+
+/* The step, counted from 1, with whose weights the average of a job begins that trains so many
+ * steps. */
+int64_t average_first_step(const struct job *job, int64_t steps_per_epoch, int64_t total_steps);
+
+/* Note in the state, after a step, that the average has begun.  From then on its first step stays,
+ * also in a run that goes on with other limits: the mean knows by it how many weights are in it. */
+void average_note(const struct average *a);
+
+/* 1: the state, which came from elsewhere, has an average that has begun at another step.  The
+ * owner makes the average anew then. */
+int average_is_stale(const struct average *a);
 
 /* 1: weights after two steps or more may be in the mean, or those after the first one. */
 int average_has_begun(const struct average *a);

@@ -206,6 +206,8 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct timing *m, enum ep
             warn_skipped(t);
         begin_row(t);
         add_up(at, &s, n_samples);
+        if (t->average)
+            average_note(t->average);
         rc = end_step(t, &s, last, err);
         if (rc < 0)
             return rc;

@@ -92,14 +92,20 @@ static int check_sets_agree(const struct trainer *t, struct err *err)
  * data are open. */
 static int check_warmup(const struct trainer *t, struct err *err)
 {
-    const int64_t n = t->job->schedule.warmup_epochs, most = t->job->train.max_steps;
+    const int64_t n = t->job->schedule.warmup_epochs;
+    const struct {
+        const char *key;
+        int64_t most;
+    } row[] = {{"train.max_steps", t->job->train.max_steps},
+               {"schedule.total_steps", t->job->schedule.total_steps}};
 
-    if (most == 0 || n < ceil_div_i64(most, t->steps_per_epoch))
-        return 0;
-    return err_set(err, ERR_CONFIG,
-                   "schedule.warmup_epochs is %" PRId64 ", of %" PRId64
-                   " steps each, want fewer steps in all than train.max_steps, %" PRId64,
-                   n, t->steps_per_epoch, most);
+    for (size_t i = 0; i < ARRAY_LEN(row); i++)
+        if (row[i].most > 0 && n >= ceil_div_i64(row[i].most, t->steps_per_epoch))
+            return err_set(err, ERR_CONFIG,
+                           "schedule.warmup_epochs is %" PRId64 ", of %" PRId64
+                           " steps each, want fewer steps in all than %s, %" PRId64,
+                           n, t->steps_per_epoch, row[i].key, row[i].most);
+    return 0;
 }
 
 /* Refuse micro-batches that are empty in every step.  With fixed shares they are computed, too. */
@@ -161,9 +167,7 @@ static int open_data(struct trainer *t, struct err *err)
     if (sampler_check(&t->sampler, err) < 0 || check_micro_batches(t, err) < 0)
         return err->code;
     t->steps_per_epoch = sampler_steps_per_epoch(&t->sampler);
-    t->total_steps = train->epochs * t->steps_per_epoch;
-    if (train->max_steps > 0)
-        t->total_steps = min_i64(t->total_steps, train->max_steps);
+    t->total_steps = job_steps(t->job, t->steps_per_epoch);
     return check_warmup(t, err);
 }
 

@@ -123,6 +123,62 @@ static void tell_change(struct trainer *t, const struct ckpt *c, const char *run
     buf_fini(&begun);
 }
 
+/* A checkpoint of a version that did not write where its mean of weights begins: by the limits that
+ * the run had, if its job can be read. */
+static void find_average(struct trainer *t, const struct job *former)
+{
+    struct ckpt_state *at = &t->state->at;
+    const int64_t n = schedule_total(&former->schedule, job_steps(former, t->steps_per_epoch));
+    const int64_t first = average_first_step(former, t->steps_per_epoch, n);
+
+    if (average_is_wanted(t->job) && at->average_first == 0 && at->step >= first)
+        at->average_first = first;
+}
+
+/* Append where the mean of train.average begins, if the limits move that, or would have moved it
+ * had it not begun; returns 1 then. */
+static int append_average(const struct trainer *t, const struct job *former, struct buf *text)
+{
+    const int64_t spe = t->steps_per_epoch, begun = t->state->at.average_first;
+    const int64_t then =
+        average_first_step(former, spe, schedule_total(&former->schedule, job_steps(former, spe)));
+    const int64_t now =
+        average_first_step(t->job, spe, schedule_total(&t->job->schedule, t->total_steps));
+
+    if (!average_is_wanted(t->job) || then == now)
+        return 0;
+    buf_printf(text, "%sthe mean of train.average ", text->len ? "; " : "");
+    if (begun)
+        buf_printf(text, "began with the weights after step %lld and goes on", (long long)begun);
+    else
+        buf_printf(text, "begins with the weights after step %lld, not %lld", (long long)now,
+                   (long long)then);
+    return 1;
+}
+
+/* Tell the user if other limits give the rest of the run another course. */
+static void tell_course(struct trainer *t, const char *run_dir)
+{
+    const struct course at = {t->state->at.step, t->steps_per_epoch, t->n_ranks};
+    struct job *former = former_job(run_dir);
+    struct buf text = {0};
+    int is_new = 0;
+
+    if (former) {
+        find_average(t, former);
+        is_new = course_compare(former, t->job, &at, &text);
+        is_new |= append_average(t, former, &text);
+    }
+    if (is_new) {
+        char *all = xasprintf("resume: %s", buf_cstr(&text));
+
+        trainer_warn_at(t, at.step, all);
+        free(all);
+    }
+    buf_fini(&text);
+    job_free(former);
+}
+
 int trainer_resume(struct trainer *t, const char *run_dir, struct err *err)
 {
     struct ckpt *c = NULL;
@@ -143,6 +199,7 @@ int trainer_resume(struct trainer *t, const char *run_dir, struct err *err)
     if (rc == 0) {
         t->loaded_step = t->state->at.step;
         tell_change(t, c, run_dir);
+        tell_course(t, run_dir);
     }
     ckpt_close(c);
     return rc < 0 ? err_wrap(err, "resume") : 0;

@@ -342,8 +342,8 @@ int trainer_start_feed(struct trainer *t, int64_t last, struct err *err)
 
 int trainer_make_average(struct trainer *t, struct err *err)
 {
-    return average_new(t->job, t->state, t->buffers, t->steps_per_epoch, t->total_steps,
-                       &t->average, err);
+    return average_new(t->job, t->state, t->buffers, t->steps_per_epoch,
+                       schedule_total(&t->job->schedule, t->total_steps), &t->average, err);
 }
 
 int trainer_update(struct trainer *t, struct err *err)
@@ -366,7 +366,7 @@ int trainer_form(struct trainer *t, int source, struct err *err)
                                               : take_state(t, source, &records, err);
     if (rc == 0)
         rc = buffers_clear(t->buffers, t->layout, err);
-    if (rc == 0 && t->state->shards)
+    if (rc == 0 && (t->state->shards || (t->average && average_is_stale(t->average))))
         rc = remake_update(t, err);
     if (rc == 0)
         rc = buckets_form(t, err);

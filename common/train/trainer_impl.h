@@ -10,6 +10,7 @@
 
 #include "data/dataset.h"
 #include "data/sampler.h"
+#include "job/course.h"
 #include "op/control.h"
 #include "op/seal.h"
 #include "optim/schedule.h"

@@ -62,6 +62,7 @@ static int save_in(const char *folder, int64_t step, int keep, struct err *err)
                   .row_targets = 2,
                   .epoch_weight = 3,
                   .row_weight = 1,
+                  .average_first = 6,
                   .n_updates = step,
                   .n_ranks = 3,
                   .data = data},
@@ -209,6 +210,7 @@ static void change_data(const char *text)
     json_object_del(o, "data");
     json_object_del(o, "epoch_weight");
     json_object_del(o, "row_weight");
+    json_object_del(o, "average_first");
     if (text)
         json_object_set_new(o, "data", json_string(text));
     all = json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
@@ -230,11 +232,13 @@ static void test_fingerprint_of_the_data(void **state)
     assert_int_equal(ckpt_load_latest(run, warn, NULL, &c, &err), 0);
     assert_true(hash_equal(c->state.data, data));
     assert_true(c->state.epoch_weight == 3 && c->state.row_weight == 1);
+    assert_int_equal(c->state.average_first, 6);
     ckpt_close(c);
     change_data(NULL);
     assert_int_equal(ckpt_load_latest(run, warn, NULL, &c, &err), 0);
     assert_true(hash_equal(c->state.data, unknown));
     assert_true(c->state.epoch_weight == 5 << 24 && c->state.row_weight == 2 << 24);
+    assert_int_equal(c->state.average_first, 0);
     ckpt_close(c);
     assert_string_equal(warnings, "");
     change_data("no hash");

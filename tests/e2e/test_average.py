@@ -54,6 +54,38 @@ class Average(dp.Case):
         self.assert_near(self.tensors(24, "model_average"),
                          self.mix([(0.5, second), (0.5, third)]))
 
+    def course(self, now, then, last):
+        """How a cosine of so many steps is told that had reached its end."""
+        return (rf"schedule cosine is now laid out over {now} steps, not {then}: step {then + 1} "
+                rf"has the rate 0\.15, where it would have had 0, and step {then} had {last}; "
+                rf"--set schedule\.total_steps={then} keeps the former course")
+
+    def test_longer_job(self):
+        """A mean that has begun keeps its weights, and their number, in a run that goes on with
+        more epochs; what that does to mean and rate is told, and a former course can be kept."""
+        job = {**SWA, "train.epochs": 2, "train.average.start": 0.5, "schedule.name": "cosine",
+               "checkpoint.keep": 99}
+        self.train(job=job, run="long")
+        longer = {**job, "train.epochs": 4}
+        told = ("resume: " + self.course(32, 16, r"0\.0028\d+") + r"; the mean of train\.average "
+                "began with the weights after step 16 and goes on")
+        self.assertRegex(self.train("--check", "--resume", job=longer, run="long").text, told)
+        driver = self.train("--resume", job=longer, run="long")
+        self.assertRegex(driver.text, told)
+        self.assertRegex(self.events("warning", "long")[-1]["message"], told)
+        self.assertRegex(driver.out, r"(?m)^next +\S.* train\.epochs=8   # " +
+                         self.course(64, 32, r"0\.0007\d+") + "$")
+        parts = [self.tensors(step, "model", "long") for step in (16, 24, 32)]
+        self.assert_near(self.tensors(32, "model_average", "long"),
+                         self.mix([(1 / 3, part) for part in parts]))
+
+        kept = {**job, "train.epochs": 6, "schedule.total_steps": 32}
+        again = self.train("--resume", job=kept, run="long")
+        self.assertNotIn("laid out", again.text)
+        self.assertIn("from step 33 on the learning rate is 0", again.text)
+        with open(self.path("long", "job.yaml")) as file:
+            self.assertIn("  total_steps: 32\n", file.read())
+
     def test_mean_of_a_part(self):
         """Every 4 updates of the last three eighths: 24 * 5/8 = 15; those after 19 and 23 count."""
         self.train(job={**SWA, "train.average.start": 0.625, "train.average.every": 4,

@@ -92,6 +92,36 @@ class Lamb(torch.optim.Optimizer):
                 p.copy_(s["x"])
 
 
+class FusedLamb(torch.optim.Optimizer):
+    """DeepSpeed 0.19.8's, by the formulas of csrc/lamb/fused_lamb_cuda_kernel.cu, which is for GPUs
+    alone, in double precision: the bias correction is a factor on the rate."""
+
+    def __init__(self, params, foreach, **defaults):
+        super().__init__(params, defaults)
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for p in group["params"]:
+                s = self.state[p]
+                if not s:
+                    s.update(t=0, x=p.double(), m=torch.zeros_like(p).double(),
+                             v=torch.zeros_like(p).double())
+                s["t"] += 1
+                g = p.grad.double()
+                s["m"] = beta1 * s["m"] + (1 - beta1) * g
+                s["v"] = beta2 * s["v"] + (1 - beta2) * g * g
+                update = s["m"] / (s["v"].sqrt() + group["eps"]) + group["weight_decay"] * s["x"]
+                norm_x, norm_u = s["x"].norm(), update.norm()
+                coeff = norm_x / norm_u if norm_x != 0 and norm_u != 0 else 1.0
+                coeff = max(min(coeff, group["max_coeff"]), group["min_coeff"])
+                step_size = (group["lr"] * (1 - beta2 ** s["t"]) ** 0.5 / (1 - beta1 ** s["t"])
+                             if group["bias_correction"] else group["lr"])
+                s["x"] = s["x"] - step_size * coeff * update
+                p.copy_(s["x"])
+
+
 def newton_schulz(grad, coefficients, steps, eps):
     """torch.optim.Muon's iterations, in double precision instead of bfloat16."""
     a, b, c = coefficients
@@ -201,6 +231,16 @@ RUNS = {
         lambda name: None if name == "fc1.bias" else
         {**(dict(lr=0.01) if name.startswith("fc2") else {}),
          **(dict(weight_decay=0.0) if is_bias_or_norm(name) else {})}, 0.25),
+    "lamb_deepspeed": (
+        "{name: lamb, lr: 0.01, eps: 1.0e-8, weight_decay: 0, min_trust: 0.01, max_trust: 10, "
+        "bias_correction: rate}", FusedLamb,
+        dict(lr=0.01, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, max_coeff=10.0,
+             min_coeff=0.01, bias_correction=True), lambda name: {}, 0),
+    "lamb_bounds": (
+        "{name: lamb, lr: 0.01, weight_decay: 0.1, min_trust: 2, max_trust: 2.5, "
+        "bias_correction: none}", FusedLamb,
+        dict(lr=0.01, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.1, max_coeff=2.5,
+             min_coeff=2.0, bias_correction=False), lambda name: {}, 0),
     "muon": ("{name: muon, lr: 0.02}", Muon, MUON,
              lambda name: {} if name.startswith("fc") and not is_bias(name) else
              dict(other=MUON_OTHER), 0),

@@ -469,6 +469,13 @@ static const struct bad texts[] = {
      "warm-up starts; want 0"},
     {HEAD "train: {max_steps: 10}\nschedule: {warmup_steps: 10}",
      "f:4:26: schedule.warmup_steps is 10, want less than train.max_steps, 10"},
+    {HEAD "schedule: {warmup_steps: 10, total_steps: 10}",
+     "f:3:26: schedule.warmup_steps is 10, want less than schedule.total_steps, 10"},
+    {HEAD "schedule: {name: wsd, timing: deepspeed}",
+     "f:3:31: schedule.timing is deepspeed, but schedule.name wsd is none of DeepSpeed's "
+     "schedulers; want constant, linear or cosine, or timing dptrain"},
+    {HEAD "optimizer: {name: lamb, min_trust: 2, max_trust: 1}",
+     "f:3:36: optimizer.min_trust is 2, want at most optimizer.max_trust, 1"},
     {HEAD "schedule: {name: step}", "f:3:18: schedule.name step needs one of schedule.every_steps "
                                     "and schedule.every_epochs above 0; they are 0 and 0"},
     {HEAD "schedule: {name: step, every_steps: 2, every_epochs: 2}",

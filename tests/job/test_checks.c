@@ -3,6 +3,7 @@
 #include "../test.h"
 
 #include "base/util.h"
+#include "job/course.h"
 #include "small.h"
 
 static void test_supported(void **state)
@@ -148,6 +149,12 @@ static void test_doubts(void **state)
         {"strategy: {name: qadam, warmup_steps: 1000}\noptimizer: {name: adam}", 5000, ""},
         {"strategy: {name: qadam}\noptimizer: {name: adam, betas: [0.9, 0.99]}", 5000, ""},
         {"optimizer: {name: adam}", 5000, ""},
+        {"schedule: {name: linear, total_steps: 200}", 201,
+         "schedule.total_steps is 200, but the job has 201 steps: from step 201 on the learning "
+         "rate is 0, and nothing is trained; want schedule.min_lr above 0, or fewer steps\n"},
+        {"schedule: {name: linear, total_steps: 200}", 200, ""},
+        {"schedule: {name: wsd, total_steps: 200, min_lr: 0.01}", 300, ""},
+        {"schedule: {total_steps: 200}", 300, ""},
         {"schedule: {warmup_steps: 200}", 201, ""},
         {"schedule: {warmup_steps: 200}", 200,
          "schedule.warmup_steps is 200, but the job has 200 steps: its learning rate never reaches "
@@ -163,6 +170,60 @@ static void test_doubts(void **state)
         assert_string_equal(buf_cstr(&told), cases[i].want);
         buf_fini(&told);
         job_free(j);
+    }
+}
+
+/* A run of 10 steps an epoch is to go on with other limits. */
+static void test_course(void **state)
+{
+    static const struct {
+        const char *then, *now;
+        int64_t step;
+        const char *want;
+    } cases[] = {
+        {"train: {epochs: 4}\nschedule: {name: wsd}", "train: {epochs: 8}\nschedule: {name: wsd}",
+         40,
+         "schedule wsd is now laid out over 80 steps, not 40: step 41 has the rate 0.1, where it "
+         "would have had 0, and step 40 had 0.0125; --set schedule.total_steps=40 keeps the former "
+         "course"},
+        {"train: {epochs: 4}\nschedule: {name: linear}",
+         "train: {epochs: 4, max_steps: 20}\nschedule: {name: linear}", 10,
+         "schedule linear is now laid out over 20 steps, not 40: step 11 has the rate 0.05, where "
+         "it would have had 0.075, and step 10 had 0.0775; --set schedule.total_steps=40 keeps the "
+         "former course"},
+        /* The rates differ only later, or did so already before. */
+        {"train: {epochs: 4}\nschedule: {name: wsd}", "train: {epochs: 8}\nschedule: {name: wsd}",
+         10,
+         "schedule wsd is now laid out over 80 steps, not 40: step 34 has the rate 0.1, where it "
+         "would have had 0.0875; --set schedule.total_steps=40 keeps the former course"},
+        {"train: {epochs: 4}\nschedule: {name: cosine, total_steps: 20}",
+         "train: {epochs: 4}\nschedule: {name: cosine}", 20,
+         "schedule cosine is now laid out over 40 steps, not 20: step 21 has the rate 0.05, where "
+         "it would have had 0, and step 20 had 0.000615583; --set schedule.total_steps=20 keeps "
+         "the former course"},
+        {"train: {epochs: 4}\nschedule: {name: onecycle}",
+         "train: {epochs: 8}\nschedule: {name: onecycle, total_steps: 40}", 40, ""},
+        {"train: {epochs: 4}\nschedule: {name: cosine}",
+         "train: {epochs: 9, max_steps: 40}\nschedule: {name: cosine}", 20, ""},
+        {"train: {epochs: 4}\nschedule: {name: cosine}",
+         "train: {epochs: 2}\nschedule: {name: cosine}", 20, ""}, /* nothing is left */
+        {"train: {epochs: 4}\nschedule: {name: step, every_epochs: 2}",
+         "train: {epochs: 8}\nschedule: {name: step, every_epochs: 2}", 20, ""},
+        {"train: {epochs: 4}\nschedule: {name: plateau}",
+         "train: {epochs: 8}\nschedule: {name: plateau}", 20, ""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct job *then = small_job("%s", cases[i].then), *now = small_job("%s", cases[i].now);
+        const struct course at = {cases[i].step, 10, 1};
+        struct buf text = {0};
+
+        assert_int_equal(course_compare(then, now, &at, &text), cases[i].want[0] != '\0');
+        assert_string_equal(buf_cstr(&text), cases[i].want);
+        buf_fini(&text);
+        job_free(then);
+        job_free(now);
     }
 }
 
@@ -199,12 +260,14 @@ static void test_resume_message(void **state)
 
     (void)state;
     assert_int_equal(job_compare_for_resume(a, b, &err), ERR_REFUSED);
-    assert_string_equal(err.msg, "train.global_batch was 256 and is now 128; a resumed run may "
-                                 "only change model.sync_batch_norm, data.path, "
-                                 "data.class_names, data.workers, train.epochs, "
-                                 "train.max_steps, "
-                                 "train.validate_every, train.grad_dtype, train.bucket_bytes, "
-                                 "strategy.*, checkpoint.*, report.*, cluster.*");
+    assert_string_equal(
+        err.msg,
+        "train.global_batch was 256 and is now 128; a resumed run may "
+        "only change model.sync_batch_norm, data.path, "
+        "data.class_names, data.workers, train.epochs, "
+        "train.max_steps, "
+        "train.validate_every, train.grad_dtype, train.bucket_bytes, schedule.total_steps, "
+        "strategy.*, checkpoint.*, report.*, cluster.*");
     job_free(a);
     job_free(b);
 }
@@ -212,9 +275,10 @@ static void test_resume_message(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_supported),          cmocka_unit_test(test_encrypt),
-        cmocka_unit_test(test_backends),           cmocka_unit_test(test_doubts),
-        cmocka_unit_test(test_gradient_allreduce), cmocka_unit_test(test_resume_message),
+        cmocka_unit_test(test_supported),      cmocka_unit_test(test_encrypt),
+        cmocka_unit_test(test_backends),       cmocka_unit_test(test_doubts),
+        cmocka_unit_test(test_course),         cmocka_unit_test(test_gradient_allreduce),
+        cmocka_unit_test(test_resume_message),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

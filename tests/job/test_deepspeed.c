@@ -8,6 +8,7 @@
  * The values, and the combinations of sections, are ours. */
 #include "../test.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -15,7 +16,7 @@
 #include "base/alloc.h"
 #include "job/job.h"
 
-enum { MOST = 8 };
+enum { MOST = 12, MOST_RATES = 14 };
 
 struct good {
     const char *follows; /* the section, or "ours": the reason why no page has it */
@@ -43,8 +44,9 @@ static const struct good good[] = {
      " \"wall_clock_breakdown\": false}",
      2,
      {"name: adamw", "lr: 0.002", "betas: [0.8, 0.95]", "weight_decay: 3.0e-07",
-      "warmup_steps: 100", "warmup_start: 0.05", "every_steps: 200", "clip_norm: 1"},
-     {"ds.json:2:24: optimizer.type Adam is AdamW there", "ds.json:4:24: the warm-up is linear",
+      "warmup_steps: 100", "warmup_start: 0.05", "every_steps: 200", "clip_norm: 1",
+      "warmup_shape: log", "timing: deepspeed"},
+     {"ds.json:2:24: optimizer.type Adam is AdamW there",
       "ds.json:6:26: wall_clock_breakdown has no effect: "}},
     /* Micro-batches: 4 samples, 8 parts, 2 ranks. */
     {"config-json: Batch Size Related Parameters",
@@ -106,7 +108,7 @@ static const struct good good[] = {
      1,
      {"name: muon\n  lr: 0.03\n", "  weight_decay: 0\n", "    lr: 0.002\n", "    weight_decay: 0\n",
       "min_lr: 0.003\n"},
-     {"the warm-up is linear here", "total_num_steps is train.max_steps"}},
+     {"total_num_steps is schedule.total_steps"}},
     /* Without rates; and the scheduler's peak is that of all parameters. */
     {"ours: the defaults of Muon",
      "{\"train_batch_size\": 16, \"gradient_clipping\": 1, \"optimizer\": {\"type\": \"Muon\"}}",
@@ -128,8 +130,10 @@ static const struct good good[] = {
      " \"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"total_num_steps\": 5000,\n"
      "  \"warmup_max_lr\": 0.01, \"warmup_num_steps\": 50, \"warmup_type\": \"linear\"}}}",
      1,
-     {"max_steps: 5000", "name: linear", "warmup_steps: 50", "warmup_start: 0\n", "min_lr: 0\n"},
-     {"ds.json:3:71: total_num_steps is train.max_steps"}},
+     {"max_steps: 5000", "total_steps: 5000", "name: linear", "warmup_steps: 50",
+      "warmup_start: 0\n", "min_lr: 0\n", "warmup_shape: linear"},
+     {"ds.json:3:71: total_num_steps is schedule.total_steps, at which the rate ends, and "
+      "train.max_steps"}},
     {"schedulers: WarmupCosineLR",
      "{\"train_batch_size\": 16, \"gradient_clipping\": 1,\n"
      " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}},\n"
@@ -137,7 +141,7 @@ static const struct good good[] = {
      "  \"warmup_min_ratio\": 0.1, \"cos_min_ratio\": 0.01, \"warmup_num_steps\": 10}}}",
      1,
      {"max_steps: 900", "name: cosine", "warmup_steps: 10", "warmup_start: 0.1", "min_lr: 0.0001"},
-     {"the warm-up is linear here", "total_num_steps is train.max_steps"}},
+     {"total_num_steps is schedule.total_steps"}},
     /* Other tools fill in what is "auto"; one key is misspelt. */
     {"ours: \"auto\" is of Hugging Face's Trainer",
      "{\"train_batch_size\": \"auto\", \"train_micro_batch_size_per_gpu\": \"auto\",\n"
@@ -190,7 +194,7 @@ static const struct good good[] = {
      " \"warmup_num_steps\": 4, \"warmup_max_lr\": 0.3, \"total_num_steps\": 50}}}",
      1,
      {"name: cosine", "max_steps: 50"},
-     {"there is no optimizer", "total_num_steps is train.max_steps", "the warm-up is linear here",
+     {"there is no optimizer", "total_num_steps is schedule.total_steps",
       "scheduler.params.warmup_max_lr has no effect with scheduler.type WarmupCosineLR"}},
     /* Everything divided, and all of it in the hosts' memory. */
     {"tutorials/zero: ZeRO-Infinity",
@@ -203,6 +207,97 @@ static const struct good good[] = {
      {"zero_optimization.offload_param.buffer_count has no effect: nothing is kept on NVMe",
       "zero_optimization.reduce_scatter has no effect: the stage alone says",
       "zero_optimization.stage3_prefetch_bucket_size has no effect", "there is no optimizer"}},
+    /* DeepSpeed's defaults where ours are other ones: FusedLion, FusedLamb, torch.optim.AdamW. */
+    {"ours: the defaults of Lion",
+     "{\"train_batch_size\": 8, \"gradient_clipping\": 0,\n"
+     " \"optimizer\": {\"type\": \"Lion\", \"params\": {\"lr\": 0.0001}}}",
+     1,
+     {"name: lion\n", "betas: [0.9, 0.999]\n", "weight_decay: 0\n", "clip_norm: 0\n"},
+     {NULL}},
+    {"ours: the defaults of Lamb",
+     "{\"train_batch_size\": 8, \"gradient_clipping\": 0,\n"
+     " \"optimizer\": {\"type\": \"Lamb\", \"params\": {\"lr\": 0.01}}}",
+     1,
+     {"name: lamb\n", "eps: 1.0e-08\n", "min_trust: 0.01\n", "max_trust: 10\n",
+      "bias_correction: rate\n", "weight_decay: 0\n", "betas: [0.9, 0.999]\n"},
+     {NULL}},
+    {"ours: Lamb's own parameters",
+     "{\"train_batch_size\": 8, \"gradient_clipping\": 0, \"optimizer\": {\"type\": \"Lamb\",\n"
+     " \"params\": {\"max_coeff\": 0.5, \"min_coeff\": 0.05, \"bias_correction\": false,\n"
+     "  \"eps\": 1e-5, \"max_grad_norm\": 0.0, \"eps_inside_sqrt\": false}}}",
+     1,
+     {"eps: 1.0e-05\n", "min_trust: 0.05\n", "max_trust: 0.5\n", "bias_correction: none\n"},
+     {NULL}},
+    {"ours: torch_adam",
+     "{\"train_batch_size\": 8, \"gradient_clipping\": 0, \"optimizer\": {\"type\": \"Adam\",\n"
+     " \"params\": {\"torch_adam\": true, \"bias_correction\": true}}}",
+     1,
+     {"name: adamw\n", "weight_decay: 0.01\n"},
+     {"optimizer.type Adam is AdamW there"}},
+    {"ours: torch_adam, and Adam in its own sense",
+     "{\"train_batch_size\": 8, \"gradient_clipping\": 0, \"optimizer\": {\"type\": \"Adam\",\n"
+     " \"params\": {\"torch_adam\": true, \"adam_w_mode\": false, \"foreach\": null}}}",
+     1,
+     {"name: adam\n", "weight_decay: 0\n"},
+     {"optimizer.params.foreach has no effect"}},
+    {"ours: Muon's flags",
+     "{\"train_batch_size\": 8, \"gradient_clipping\": 0, \"optimizer\": {\"type\": \"Muon\",\n"
+     " \"params\": {\"torch_adam\": true, \"adam_w_mode\": true, \"ns_method\": \"gram\"}}}",
+     1,
+     {"name: muon\n", "  weight_decay: 0\n"},
+     {"optimizer.params.ns_method has no effect"}},
+    /* null where it is DeepSpeed's default, and integers with an exponent. */
+    {"ours: null",
+     "{\"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": null,\n"
+     " \"gradient_accumulation_steps\": null, \"gradient_clipping\": 0,\n"
+     " \"communication_data_type\": null, \"steps_per_print\": null, \"bf16\": null,\n"
+     " \"zero_optimization\": {\"stage\": 0, \"cpu_offload\": null, \"offload_param\": null,\n"
+     "  \"zenflow\": null}, \"data_types\": {\"grad_accum_dtype\": null},\n"
+     " \"scheduler\": {\"type\": null}, \"optimizer\": {\"type\": null}}",
+     1,
+     {"global_batch: 8", "accumulate: 1", "report:\n  every_steps: 10\n", "compress: none",
+      "offload: none", "schedule:\n  name: constant"},
+     {"there is no optimizer"}},
+    {"ours: integers as 1e5",
+     "{\"train_batch_size\": 8, \"gradient_clipping\": 0, \"steps_per_print\": 1e5,\n"
+     " \"optimizer\": {\"type\": \"SGD\"}, \"fp16\": {\"enabled\": true, \"loss_scale_window\": "
+     "1e2},\n"
+     " \"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"total_num_steps\": 2e4,\n"
+     "  \"warmup_max_lr\": null, \"warmup_num_steps\": 1}}}",
+     1,
+     {"every_steps: 100000\n", "window: 100\n", "total_steps: 20000\n", "warmup_steps: 2\n",
+      "name: sgd\n  lr: 0.001\n"},
+     {"total_num_steps is schedule.total_steps"}},
+    {"ours: Accelerate's Infinity",
+     "{\"train_batch_size\": 8, \"gradient_clipping\": 0, \"steps_per_print\": Infinity,\n"
+     " \"optimizer\": {\"type\": \"SGD\"}}",
+     1,
+     {"every_steps: 10\n"},
+     {"steps_per_print is infinite"}},
+    /* Factors and operations that are the defaults, and what counts only on the way. */
+    {"config-json: Communication options",
+     "{\"train_batch_size\": 8, \"gradient_predivide_factor\": 1.0, \"prescale_gradients\": "
+     "false,\n"
+     " \"gradient_allreduce_op\": \"Mean\", \"managed_gradient_accumulation\": true,\n"
+     " \"sequence_parallel_size\": 1, \"optimizer\": {\"type\": \"SGD\"}}",
+     1,
+     {"clip_norm: 1\n", "name: sgd\n  lr: 0.001\n"},
+     {"prescale_gradients has no effect"}},
+    {"config-json: Communication options",
+     "{\"train_batch_size\": 8, \"gradient_predivide_factor\": 4.0, \"gradient_clipping\": 0,\n"
+     " \"optimizer\": {\"type\": \"SGD\"}}",
+     1,
+     {"compress: none\n"},
+     {"gradient_predivide_factor has no effect: gradients travel in float32"}},
+    {"config-json: torch_autocast",
+     "{\"train_batch_size\": 8, \"gradient_clipping\": 0,\n"
+     " \"torch_autocast\": {\"enabled\": true, \"dtype\": \"bfloat16\"},\n"
+     " \"bf16\": {\"enabled\": false, \"bf16_master_weights_and_grads\": false},\n"
+     " \"data_types\": {\"grad_accum_dtype\": \"fp32\"},\n"
+     " \"optimizer\": {\"type\": \"AdamW\"}}",
+     1,
+     {"precision: bfloat16\n"},
+     {"ds.json:2:32: torch_autocast is precision bfloat16"}},
 };
 
 static char folder[] = "/tmp/dptrain-ds-XXXXXX";
@@ -339,6 +434,56 @@ static const struct {
      "optimizer is Adam, want a mapping in braces"},
     {"{\"train_batch_size\": 3, \"zero_optimization\": {\"offload_optimizer\": \"cpu\"}}",
      "zero_optimization.offload_optimizer is cpu, want a mapping in braces"},
+    {"{\"train_batch_size\": 3, \"gradient_allreduce_op\": \"sum\"}",
+     "ds.json:1:50: gradient_allreduce_op sum is not supported: gradients are means"},
+    {"{\"train_batch_size\": 3, \"gradient_allreduce_op\": \"max\"}",
+     "gradient_allreduce_op is max, want mean"},
+    {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"AdamW\", \"params\":\n"
+     "{\"bias_correction\": false}}}",
+     "ds.json:2:21: optimizer.params.bias_correction false is not supported with type AdamW"},
+    {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"SGD\", \"params\":\n"
+     "{\"bias_correction\": true}}}",
+     "optimizer.params.bias_correction needs optimizer.type Adam, AdamW or Lamb"},
+    {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"Adam\", \"params\":\n"
+     "{\"max_grad_norm\": 0.5}}}",
+     "ds.json:2:19: optimizer.params.max_grad_norm is not supported: DeepSpeed refuses it, too"},
+    {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"Lion\", \"params\":\n"
+     "{\"max_coeff\": 0.5}}}",
+     "optimizer.params.max_coeff needs optimizer.type Lamb"},
+    {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"Lion\", \"params\":\n"
+     "{\"torch_adam\": true}}}",
+     "optimizer.params.torch_adam needs optimizer.type Adam or AdamW"},
+    {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"Muon\", \"params\":\n"
+     "{\"adam_w_mode\": false}}}",
+     "optimizer.params.adam_w_mode needs optimizer.type Adam"},
+    {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"SGD\", \"params\":\n"
+     "{\"maximise\": true}}}",
+     "ds.json:2:14: optimizer.params.maximise is not known here, and could change the numbers"},
+    {"{\"train_batch_size\": 3, \"torch_autocast\": {\"enabled\": true, \"dtype\": \"float16\"}}",
+     "torch_autocast.dtype is float16, which is not supported: want bfloat16, or fp16"},
+    {"{\"train_batch_size\": 3, \"torch_autocast\": {\"enabled\": true}}",
+     "torch_autocast.dtype is missing"},
+    {"{\"train_batch_size\": 3, \"bf16\": {\"enabled\": true}, \"torch_autocast\":\n"
+     " {\"enabled\": true, \"dtype\": \"bf16\"}}",
+     "torch_autocast is enabled beside fp16 or bf16"},
+    {"{\"train_batch_size\": 3, \"bf16\": {\"bf16_master_weights_and_grads\": true}}",
+     "bf16.bf16_master_weights_and_grads is not supported: weights, gradients' sums"},
+    {"{\"train_batch_size\": 3, \"data_types\": {\"grad_accum_dtype\": \"bf16\"}}",
+     "data_types.grad_accum_dtype is not supported: gradients are added up in float32"},
+    {"{\"train_batch_size\": 3, \"managed_gradient_accumulation\": false}",
+     "managed_gradient_accumulation is not supported: each update takes"},
+    {"{\"train_batch_size\": 3, \"sequence_parallel_size\": 2}",
+     "sequence_parallel_size is not supported: ranks share the data, not sequences"},
+    {"{\"train_batch_size\": 3, \"gradient_clipping\": null}",
+     "ds.json:1:46: gradient_clipping is null, want a value, or leave it out"},
+    {"{\"train_batch_size\": 3, \"zero_optimization\": {\"zenflow\": {\"topk_ratio\": 0.1}}}",
+     "zero_optimization.zenflow is not supported"},
+    {"{\"train_batch_size\": 3, \"scheduler\": {\"type\": \"WarmupLR\", \"params\":\n"
+     "{\"warmup_num_steps\": 0}}}",
+     "warmup_num_steps is 0, want a number from 1"},
+    {"{\"train_batch_size\": 3, \"scheduler\": {\"type\": \"WarmupLR\", \"params\":\n"
+     "{\"warmup_min_lr\": 0.1}}}",
+     "warmup_min_lr is 0.1, want at most the peak of the warm-up, 0.001"},
     {"{\"train_batch_size\": 3, \"communication_data_type\": \"int8\"}",
      "communication_data_type is int8, want fp16, bfp16 or fp32"},
 };
@@ -435,6 +580,78 @@ static void test_travel(void **state)
     buf_fini(&notes);
 }
 
+/* The rates of the first updates, as DeepSpeed 0.19.8's lr_schedules.py gives them to the optimizer
+ * when step() is called after each update. */
+static const struct {
+    const char *type, *optimizer, *params;
+    double rate[MOST_RATES];
+} rates[] = {
+    {"WarmupLR",
+     "\"lr\": 0.01",
+     "\"warmup_num_steps\": 4, \"warmup_min_lr\": 0.002, \"warmup_type\": \"linear\"",
+     {0.002, 0.002, 0.004, 0.006, 0.008, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01}},
+    {"WarmupLR",
+     "\"lr\": 0.01",
+     "\"warmup_num_steps\": 4, \"warmup_min_lr\": 0.002",
+     {0.002, 0.002, 0.006, 0.00833985000288463, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01,
+      0.01, 0.01}},
+    {"WarmupLR",
+     "\"lr\": 0.01",
+     "\"warmup_num_steps\": 1",
+     {0, 0, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01}},
+    {"WarmupDecayLR",
+     "\"lr\": 0.0001",
+     "\"total_num_steps\": 12, \"warmup_num_steps\": 4, \"warmup_type\": \"linear\"",
+     {0, 0, 0.00025, 0.0005, 0.00075, 0.001, 0.000875, 0.00075, 0.000625, 0.0005, 0.000375, 0.00025,
+      0.000125, 0}},
+    {"WarmupDecayLR",
+     "\"lr\": 0.0001",
+     "\"total_num_steps\": 12, \"warmup_num_steps\": 4, \"warmup_max_lr\": null",
+     {0, 0, 5e-05, 7.92481250360578e-05, 0.0001, 0.0001, 8.75e-05, 7.5e-05, 6.25e-05, 5e-05,
+      3.75e-05, 2.5e-05, 1.25e-05, 0}},
+    {"WarmupCosineLR",
+     "\"lr\": 0.01",
+     "\"total_num_steps\": 12, \"warmup_num_steps\": 4, \"warmup_type\": \"linear\","
+     " \"warmup_min_ratio\": 0.1",
+     {0, 0.001, 0.00325, 0.0055, 0.00775, 0.00961943572279018, 0.00853568035254215,
+      0.00691372582010927, 0.0050005, 0.00308727417989073, 0.00146531964745786,
+      0.000381564277209822, 1e-06, 1e-06}},
+    {"WarmupCosineLR",
+     "\"lr\": 0.01",
+     "\"total_num_steps\": 12, \"warmup_num_steps\": 4, \"cos_min_ratio\": 0.05",
+     {0, 0, 0.005, 0.00792481250360578, 0.01, 0.00963842777942861, 0.0086087572106361,
+      0.00706774630373418, 0.00525, 0.00343225369626582, 0.0018912427893639, 0.000861572220571388,
+      0.0005, 0.0005}},
+};
+
+static void test_rates(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rates); i++) {
+        const struct schedule_span span = {.steps_per_epoch = 5, .total_steps = 99, .n_ranks = 2};
+        char *text = xasprintf("{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"SGD\", "
+                               "\"params\": {%s}}, \"scheduler\": {\"type\": \"%s\", "
+                               "\"params\": {%s}}}",
+                               rates[i].optimizer, rates[i].type, rates[i].params);
+        struct buf notes = {0};
+        struct job *job;
+        struct err err;
+
+        if (load("ds.json", text, 2, &job, &notes, &err) < 0)
+            fail_msg("case %zu: %s", i, err.msg);
+        for (int k = 0; k < MOST_RATES; k++) {
+            const double rate = schedule_rate(&job->schedule, &job->optimizer, &span, k);
+
+            if (!(fabs(rate - rates[i].rate[k]) <= 1e-14))
+                fail_msg("case %zu: update %d has the rate %.15g, DeepSpeed's is %.15g", i, k, rate,
+                         rates[i].rate[k]);
+        }
+        job_free(job);
+        buf_fini(&notes);
+        free(text);
+    }
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -452,7 +669,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_good),          cmocka_unit_test(test_bad),
         cmocka_unit_test(test_zero),          cmocka_unit_test(test_travel),
-        cmocka_unit_test(test_not_deepspeed),
+        cmocka_unit_test(test_not_deepspeed), cmocka_unit_test(test_rates),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

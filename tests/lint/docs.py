@@ -67,7 +67,8 @@ class Facts:
                 folders[:] = [f for f in folders if not f.startswith(("build", ".git", "runs"))]
             self.files |= {os.path.normpath(os.path.join(here, name)) for name in names}
 
-        text = "".join(read(f"common/config/deepspeed{part}.c") for part in ("", "_keys", "_job"))
+        text = "".join(read(f"common/config/deepspeed{part}.c")
+                       for part in ("", "_keys", "_job", "_optimizer"))
         self.deepspeed = set(".".join(re.findall(r'"([\w.]+)"', text)).split("."))
         path = "common/model/layers.c"
         layers = the(r"^static const struct kind kinds.*?^};", read(path), path)[0]

@@ -107,7 +107,13 @@
          [MUON_ATTR_ROWS] = n_rows, [MUON_ATTR_RATIO] = 1.5, [MUON_ATTR_STEPS] = n_steps, \
          [MUON_ATTR_A] = 3.4445, [MUON_ATTR_B] = -4.775, [MUON_ATTR_C] = 2.0315)
 #define LION LIST([LION_ATTR_BETA1] = 0.9, [LION_ATTR_BETA2] = 0.99)
-#define LAMB LIST([LAMB_ATTR_BETA1] = 0.9, [LAMB_ATTR_BETA2] = 0.999, [LAMB_ATTR_EPS] = 1e-6)
+#define LAMB                                                                         \
+    LIST([LAMB_ATTR_BETA1] = 0.9, [LAMB_ATTR_BETA2] = 0.999, [LAMB_ATTR_EPS] = 1e-6, \
+         [LAMB_ATTR_MOST] = 1e300)
+/* corrects: 0 the direction, 1 the rate, 2 nothing (enum lamb_correction). */
+#define LAMB_BOUND(least, most, corrects)                                            \
+    LIST([LAMB_ATTR_BETA1] = 0.9, [LAMB_ATTR_BETA2] = 0.999, [LAMB_ATTR_EPS] = 1e-6, \
+         [LAMB_ATTR_LEAST] = least, [LAMB_ATTR_MOST] = most, [LAMB_ATTR_CORRECTS] = corrects)
 /* The two slots of adamw and lamb: the mean of the squares is positive. */
 #define MOMENTS(n) IN(NORMAL, n), IN(POSITIVE, n)
 

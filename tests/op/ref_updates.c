@@ -197,7 +197,11 @@ static void ref_lamb_tensor(const struct ref_node *n, int64_t from, int64_t to, 
     float *avg = n->in[LAMB_EXP_AVG], *sq = n->in[LAMB_EXP_AVG_SQ];
     const struct step_scalars *sc = n->in[LAMB_SCALARS];
     const double beta1 = n->attr.number[LAMB_ATTR_BETA1], beta2 = n->attr.number[LAMB_ATTR_BETA2];
+    const double *number = n->attr.number, least = number[LAMB_ATTR_LEAST];
+    const double most = number[LAMB_ATTR_MOST] > 0 ? number[LAMB_ATTR_MOST] : HUGE_VAL;
     const double t = (double)(sc->n_updates + 1), *row = ref_settings(n, from);
+    const double one = 1 - pow(beta1, t), two = 1 - pow(beta2, t);
+    const int where = (int)number[LAMB_ATTR_CORRECTS]; /* 0: in r; 1: in the rate; 2: nowhere */
     double w2 = 0, r2 = 0, ratio;
 
     for (int64_t i = from; i < to; i++) {
@@ -207,13 +211,14 @@ static void ref_lamb_tensor(const struct ref_node *n, int64_t from, int64_t to, 
 
         avg[i] = (float)m;
         sq[i] = (float)v;
-        r[i] = m / (1 - pow(beta1, t)) /
-                   (sqrt(v / (1 - pow(beta2, t))) + n->attr.number[LAMB_ATTR_EPS]) +
+        r[i] = m / (where == 0 ? one : 1) /
+                   (sqrt(v / (where == 0 ? two : 1)) + number[LAMB_ATTR_EPS]) +
                row[SEGMENT_DECAY] * (double)param[i];
         w2 += (double)param[i] * (double)param[i];
         r2 += r[i] * r[i];
     }
-    ratio = w2 > 0 && r2 > 0 ? sqrt(w2 / r2) : 1;
+    ratio = w2 > 0 && r2 > 0 ? fmin(fmax(sqrt(w2 / r2), least), most) : 1;
+    ratio *= where == 1 ? sqrt(two) / one : 1;
     for (int64_t i = from; i < to; i++) {
         param[i] = (float)((double)param[i] - (double)sc->rate * row[SEGMENT_RATE] * ratio * r[i]);
         if (copy)

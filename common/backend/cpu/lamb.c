@@ -7,15 +7,25 @@
 
 #include "backend/cpu/update.h"
 #include "base/util.h"
+#include "op/lamb.h"
 
 struct moments {
     float fresh1, beta2, fresh2;   /* 1 - beta1, beta2, 1 - beta2 */
-    float lift1, correction2, eps; /* 1 / (1 - beta1^t), sqrt(1 - beta2^t) */
+    float lift1, correction2, eps; /* the first two: op/lamb.h */
 };
+
+static struct lamb_scales scales_of(const struct plain *p)
+{
+    const struct step_scalars *s = p->in[LAMB_SCALARS];
+    const double *number = p->attr.number;
+
+    return lamb_scales(number[LAMB_ATTR_BETA1], number[LAMB_ATTR_BETA2], number[LAMB_ATTR_CORRECTS],
+                       s->n_updates + 1);
+}
 
 static struct moments moments_of(const struct plain *p)
 {
-    const struct step_scalars *s = p->in[LAMB_SCALARS];
+    const struct lamb_scales scales = scales_of(p);
     const double beta1 = p->attr.number[LAMB_ATTR_BETA1];
     const double beta2 = p->attr.number[LAMB_ATTR_BETA2];
 
@@ -23,14 +33,14 @@ static struct moments moments_of(const struct plain *p)
         .fresh1 = (float)(1 - beta1),
         .beta2 = (float)beta2,
         .fresh2 = (float)(1 - beta2),
-        .lift1 = (float)(1 / (1 - update_power(beta1, s->n_updates + 1))),
-        .correction2 = (float)sqrt(1 - update_power(beta2, s->n_updates + 1)),
+        .lift1 = (float)scales.lift1,
+        .correction2 = (float)scales.correction2,
         .eps = (float)p->attr.number[LAMB_ATTR_EPS],
     };
 }
 
 /* The scratch: for each block the sums of squares of its parameters and of r, then each row's step,
- * which is rate * ratio. */
+ * which is rate * f * ratio. */
 struct norms {
     double *param, *r, *step;
 };
@@ -110,6 +120,7 @@ static void make_steps(const struct plain *p)
 {
     const double *segment = p->in[UPDATE_SEGMENTS];
     const struct step_scalars *s = p->in[UPDATE_SCALARS];
+    const double *number = p->attr.number, factor = scales_of(p).rate;
     const struct norms at = norms_of(p);
 
     for (int64_t row = 0; row < p->in_shape[UPDATE_SEGMENTS].dim[0]; row++) {
@@ -122,8 +133,8 @@ static void make_steps(const struct plain *p)
             param += at.param[first + k];
             r += at.r[first + k];
         }
-        at.step[row] = (double)(s->rate * (float)of[SEGMENT_RATE]) *
-                       (param > 0 && r > 0 ? sqrt(param) / sqrt(r) : 1);
+        at.step[row] = (double)(s->rate * (float)of[SEGMENT_RATE]) * factor *
+                       lamb_ratio(param, r, number[LAMB_ATTR_LEAST], number[LAMB_ATTR_MOST]);
     }
 }
 

@@ -5,14 +5,24 @@
  * op/lamb.c has the formula; the twin is cpu/lamb.c. */
 #include "backend/cuda/update.cuh"
 
+extern "C" {
+#include "op/lamb.h"
+}
+
 struct moments {
     double beta1, beta2;
     float eps;
+    double least, most, corrects;
+
+    __device__ struct lamb_scales scales(int64_t t) const
+    {
+        return lamb_scales(beta1, beta2, corrects, t);
+    }
 };
 
 struct norms {
     double *param, *r; /* [blocks]: sums of squares */
-    double *step;      /* [rows]: rate * ratio */
+    double *step;      /* [rows]: rate * f * ratio */
 };
 
 /* The terms of the direction r that do not depend on the element. */
@@ -20,8 +30,7 @@ struct direction {
     float lift1, correction2, eps;
 
     __device__ direction(struct moments m, int64_t t)
-        : lift1((float)(1 / (1 - update_power(m.beta1, t)))),
-          correction2((float)sqrt(1 - update_power(m.beta2, t))), eps(m.eps)
+        : lift1((float)m.scales(t).lift1), correction2((float)m.scales(t).correction2), eps(m.eps)
     {
     }
 
@@ -69,8 +78,10 @@ static __global__ void forward_moments(struct cuda_update u, struct moments m, c
 }
 
 /* A block of threads for each row. */
-static __global__ void make_steps(struct cuda_update u, struct norms norms)
+static __global__ void make_steps(struct cuda_update u, struct moments m, struct norms norms)
 {
+    const double factor = m.scales(u.scalars->n_updates + 1).rate;
+
     for (int64_t row = blockIdx.x; row < u.n_segments; row += gridDim.x) {
         const double *settings = u.segments + row * SEGMENT_COLUMNS;
         const int64_t first = update_first_block(u.segments, row);
@@ -85,8 +96,8 @@ static __global__ void make_steps(struct cuda_update u, struct norms norms)
         param = block_sum(param);
         r = block_sum(r);
         if (threadIdx.x == 0)
-            norms.step[row] = (double)(u.scalars->rate * (float)settings[SEGMENT_RATE]) *
-                              (param > 0 && r > 0 ? sqrt(param) / sqrt(r) : 1.0);
+            norms.step[row] = (double)(u.scalars->rate * (float)settings[SEGMENT_RATE]) * factor *
+                              lamb_ratio(param, r, m.least, m.most);
     }
 }
 
@@ -125,10 +136,13 @@ template <typename G, typename C> static void run(const struct own *p)
     m.beta1 = p->attr.number[LAMB_ATTR_BETA1];
     m.beta2 = p->attr.number[LAMB_ATTR_BETA2];
     m.eps = (float)p->attr.number[LAMB_ATTR_EPS];
+    m.least = p->attr.number[LAMB_ATTR_LEAST];
+    m.most = p->attr.number[LAMB_ATTR_MOST];
+    m.corrects = p->attr.number[LAMB_ATTR_CORRECTS];
     LAUNCH(forward_moments<G>, blocks_for(p, n_blocks, 1), THREADS, p, u, m,
            (const float *)p->out[LAMB_NEW_PARAM], (const G *)p->in[LAMB_GRAD],
            (float *)p->out[LAMB_NEW_EXP_AVG], (float *)p->out[LAMB_NEW_EXP_AVG_SQ], norms);
-    LAUNCH(make_steps, blocks_for(p, u.n_segments, 1), THREADS, p, u, norms);
+    LAUNCH(make_steps, blocks_for(p, u.n_segments, 1), THREADS, p, u, m, norms);
     LAUNCH(move<C>, blocks_for(p, p->n, THREADS), THREADS, p, u, m, (float *)p->out[LAMB_NEW_PARAM],
            (const float *)p->out[LAMB_NEW_EXP_AVG], (const float *)p->out[LAMB_NEW_EXP_AVG_SQ],
            (C *)p->out[LAMB_NEW_COPY], norms);
