@@ -37,9 +37,9 @@
  * eps).  So a conv2d with filter and shift computes what batch_norm_infer makes of a conv2d with w
  * and b.
  *
- * act is attr.norm.act: none or relu, whose NaN is 0.  program/fuse.c makes the fused forms.  With
+ * act is attr.norm.act: none or relu, which keeps NaN.  program/fuse.c makes the fused forms.  With
  * relu and no add, the gradients' operators compute the relu's gradient, too: they take weight and
- * bias, compute the sign of y anew from x, and read dy as 0 where y is not positive.  A node with
+ * bias, compute the sign of y anew from x, and read dy as 0 where y <= 0.  A node with
  * add has no gradient: fuse.c makes it after the gradients. */
 #include "op/infer.h"
 

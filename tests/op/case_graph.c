@@ -224,6 +224,8 @@ static float number(enum fill fill, struct rng_stream *s, int64_t i, int64_t n)
         return i == CONTROL_VOID ? 1.0f : i >= CONTROL_NONFINITE ? 0.0f : 3.0f;
     case FILL_QUIET:
         return i >= CONTROL_NONFINITE ? 0.0f : 3.0f;
+    case FILL_NAN:
+        return i == n / 2 ? (float)NAN : (float)rng_next_normal(s);
     case FILL_INFINITE:
         return i == n / 2 ? (float)INFINITY : (float)rng_next_normal(s);
     case FILL_SCALER:

@@ -55,7 +55,7 @@ static float act_of(const struct ref_node *n, double norm, const float *add, int
 static double signed_dy(const struct ref_node *n, double xhat, const float *weight,
                         const float *bias, double dy)
 {
-    return n->attr.norm.act == ACT_RELU && !(xhat * *weight + *bias > 0) ? 0 : dy;
+    return n->attr.norm.act == ACT_RELU && xhat * *weight + *bias <= 0 ? 0 : dy;
 }
 
 void ref_batch_norm(const struct ref_node *n)
