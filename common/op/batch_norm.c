@@ -12,9 +12,9 @@
  *   n = sums[2C];  mean = m + sums[c]/n;  var = sums[C+c]/n - (sums[c]/n)^2, at least 0;
  *   y = act((x - mean) / sqrt(var + eps) * weight + bias + add);
  *   next_mean = (1-momentum)*m + momentum*mean;
- *   next_var = (1-momentum)*v + momentum*var*n/(n-1), with n = 1 of var itself.
- *   The node runs with batch 0, too, because other ranks' rows still move m and v.  With n = 0 the
- *   next values are m and v.
+ *   next_var = (1-momentum)*v + momentum*var*n/(n-1).
+ *   The node runs with batch 0, too, because other ranks' rows still move m and v.  With n <= 1 the
+ *   next values are m and v: one value has no variance, and y is act(bias + add) whatever x is.
  * batch_norm_grad_stats  x, dy, sums, running_mean, weight?, bias?
  *                        -> gsums F64 [2C], dweight? [C], dbias? [C]
  *   xhat = (x - mean) / sqrt(var + eps);  gsums[c] = sum of dy, gsums[C+c] = sum of dy*xhat over

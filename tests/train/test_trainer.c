@@ -129,6 +129,39 @@ static void test_nonfinite_skips(void **state)
     assert_non_null(strstr(r.warning, "was not applied"));
 }
 
+/* One value per channel has no variance, so nothing could be learned.  A last batch of one sample
+ * only leaves the running statistics alone. */
+static void test_batch_norm_of_one_value(void **state)
+{
+#define NORMED "model: {arch: mlp, hidden: [8], batch_norm: true"
+#define FEW    "}\ndata: {format: digits, samples: %d, validation_samples: 10}\ntrain: {%s}\n"
+    static const struct {
+        const char *model, *train;
+        int n_ranks, n_samples, refused;
+    } cases[] = {
+        {NORMED FEW, "global_batch: 1", 1, 8, 1},
+        {NORMED FEW, "global_batch: 4, accumulate: 4", 1, 8, 1},
+        {NORMED ", sync_batch_norm: false" FEW, "global_batch: 2", 2, 8, 1},
+        {NORMED FEW, "global_batch: 2", 2, 8, 0}, /* the ranks have two values together */
+        {NORMED FEW, "global_batch: 4", 1, 9, 0}, /* the last batch has one sample */
+        {"model: {arch: layers, layers: [{conv: {channels: 2, kernel: 3}}, batch_norm, flatten, "
+         "{linear: {units: 10}}]" FEW,
+         "global_batch: 1", 1, 8, 0},
+    };
+    static struct run_result r;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char job[512];
+
+        snprintf(job, sizeof job, cases[i].model, cases[i].n_samples, cases[i].train);
+        run_job(&(struct run_plan){.job = job, .n_ranks = cases[i].n_ranks, .n_epochs = 1}, &r);
+        assert_int_equal(r.rc[0], cases[i].refused ? ERR_CONFIG : 0);
+        if (cases[i].refused && !strstr(r.err[0].msg, "batch norm has 1 value per channel"))
+            fail_msg("case %d: %s", (int)i, r.err[0].msg);
+    }
+}
+
 static void note_row(void *arg, struct trainer *t, int64_t step)
 {
     const struct ckpt_state *at = &t->state->at;
@@ -425,6 +458,7 @@ int main(void)
         cmocka_unit_test(test_stop_at_the_end),
         cmocka_unit_test(test_nonfinite_stops),
         cmocka_unit_test(test_nonfinite_skips),
+        cmocka_unit_test(test_batch_norm_of_one_value),
         cmocka_unit_test(test_rows_have_their_steps_rate),
         cmocka_unit_test(test_figures_of_no_knowledge),
         cmocka_unit_test(test_the_best_of_all_ranks),

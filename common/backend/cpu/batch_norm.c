@@ -202,14 +202,13 @@ static void prepare(const struct plain *p, float *mean_out, float *scale)
     for (int64_t i = 0; i < p->c; i++) {
         double mean = (double)m[i], var = (double)v[i];
 
-        if (n > 0) {
+        next_m[i] = m[i];
+        next_v[i] = v[i];
+        if (n > 0)
             moments(sums, m, p->c, i, &mean, &var);
+        if (n > 1) { /* one value has no variance */
             next_m[i] = (float)((1 - momentum) * (double)m[i] + momentum * mean);
-            next_v[i] = (float)((1 - momentum) * (double)v[i] +
-                                momentum * (n > 1 ? var * n / (n - 1) : var));
-        } else {
-            next_m[i] = m[i];
-            next_v[i] = v[i];
+            next_v[i] = (float)((1 - momentum) * (double)v[i] + momentum * (var * n / (n - 1)));
         }
         mean_out[i] = (float)mean;
         scale[i] = scale_of(weight[i], var, p->attr.norm.eps);

@@ -114,14 +114,14 @@ static __global__ void prepare(struct channels p)
     for (int64_t i = grid_first(); i < p.c; i += grid_stride()) {
         double mean = (double)p.m[i], var = (double)p.v[i];
 
-        if (n > 0) {
+        p.next_m[i] = p.m[i];
+        p.next_v[i] = p.v[i];
+        if (n > 0)
             moments(p.sums, p.m, p.c, i, &mean, &var);
+        if (n > 1) { /* one value has no variance */
             p.next_m[i] = (float)((1 - momentum) * (double)p.m[i] + momentum * mean);
-            p.next_v[i] = (float)((1 - momentum) * (double)p.v[i] +
-                                  momentum * (n > 1 ? var * n / (n - 1) : var));
-        } else {
-            p.next_m[i] = p.m[i];
-            p.next_v[i] = p.v[i];
+            p.next_v[i] =
+                (float)((1 - momentum) * (double)p.v[i] + momentum * (var * n / (n - 1)));
         }
         p.mean[i] = (float)mean;
         p.scale[i] = (float)((double)p.weight[i] / sqrt(var + (double)p.eps));
