@@ -336,6 +336,26 @@ static char *doubt_means(const struct job *j, int64_t n_steps)
                      warm, number[ADAMW_ATTR_BETA2], 100 * reached, 1 / sqrt(reached), wanted);
 }
 
+/* A weight whose gradient is 0 in each sample so far would get 0 / 0. */
+static char *doubt_eps(const struct job *j)
+{
+    const struct option_group *g = &j->optimizer.kind->group;
+
+    for (int i = 0; i < g->n_options; i++) {
+        const struct option *o = &g->option[i];
+        const size_t n = strlen(o->key);
+
+        if (o->type == OPT_REAL && n > 4 && !strcmp(o->key + n - 4, ".eps") &&
+            *(const double *)((const char *)j->optimizer.options + o->offset) == 0)
+            return xasprintf(
+                "%s is 0: the update of a weight whose gradient has always been 0, as "
+                "that of a pixel which is black in all samples, is 0 / 0, which is not "
+                "a number; want more than 0, such as %s",
+                o->key, o->def);
+    }
+    return NULL;
+}
+
 static char *doubt_schedule(const struct job *j, int64_t n_steps)
 {
     if (j->schedule.warmup_steps < n_steps)
@@ -348,7 +368,7 @@ static char *doubt_schedule(const struct job *j, int64_t n_steps)
 void job_doubt(const struct job *j, int64_t n_steps, void (*warn)(void *arg, const char *text),
                void *arg)
 {
-    char *const text[] = {doubt_means(j, n_steps), doubt_schedule(j, n_steps)};
+    char *const text[] = {doubt_means(j, n_steps), doubt_schedule(j, n_steps), doubt_eps(j)};
 
     for (size_t i = 0; i < ARRAY_LEN(text); i++) {
         if (text[i])
