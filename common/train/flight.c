@@ -357,6 +357,7 @@ int step_run(struct trainer *t, int64_t last, struct step_result *out, struct er
     if (t->n_flights > 0)
         show_step(t);
     t->note[0] = 0;
+    t->is_of_input = 0;
     if (rc == 0) {
         queue_more(t, last);
         show_step(t);

@@ -91,6 +91,7 @@ struct trainer {
     int64_t next_bucket;     /* the bucket that backward fills now; -1: none */
     int n_opened;            /* buckets of the micro-batch into which gradients were written */
     char note[NOTE_LEN];     /* the first thing seen not finite on this rank, or "" */
+    int is_of_input;         /* note: samples or a setting are to blame, so no rate mends it */
     double loss_scale;       /* of the next step; 0: not scaled */
     int64_t met_step;        /* the newest step at which all ranks held the same state; -1: none */
     int64_t first_step_done; /* 1 once this process has made a step */
