@@ -336,8 +336,7 @@ static char *doubt_means(const struct job *j, int64_t n_steps)
                      warm, number[ADAMW_ATTR_BETA2], 100 * reached, 1 / sqrt(reached), wanted);
 }
 
-/* A weight whose gradient is 0 in each sample so far would get 0 / 0. */
-static char *doubt_eps(const struct job *j)
+const char *job_zero_eps(const struct job *j, const char **usual)
 {
     const struct option_group *g = &j->optimizer.kind->group;
 
@@ -345,15 +344,26 @@ static char *doubt_eps(const struct job *j)
         const struct option *o = &g->option[i];
         const size_t n = strlen(o->key);
 
-        if (o->type == OPT_REAL && n > 4 && !strcmp(o->key + n - 4, ".eps") &&
-            *(const double *)((const char *)j->optimizer.options + o->offset) == 0)
-            return xasprintf(
-                "%s is 0: the update of a weight whose gradient has always been 0, as "
-                "that of a pixel which is black in all samples, is 0 / 0, which is not "
-                "a number; want more than 0, such as %s",
-                o->key, o->def);
+        if (o->type != OPT_REAL || n < 4 || strcmp(o->key + n - 4, ".eps") != 0 ||
+            *(const double *)((const char *)j->optimizer.options + o->offset) != 0)
+            continue;
+        *usual = o->def;
+        return o->key;
     }
     return NULL;
+}
+
+/* A weight whose gradient is 0 in each sample so far would get 0 / 0. */
+static char *doubt_eps(const struct job *j)
+{
+    const char *usual, *key = job_zero_eps(j, &usual);
+
+    return key ? xasprintf(
+                     "%s is 0: the update of a weight whose gradient has always been 0, as "
+                     "that of a pixel which is black in all samples, is 0 / 0, which is not a "
+                     "number; want more than 0, such as %s",
+                     key, usual)
+               : NULL;
 }
 
 static char *doubt_schedule(const struct job *j, int64_t n_steps)

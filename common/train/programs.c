@@ -165,10 +165,13 @@ static int syncs(const struct programs_options *o)
  * ranks. */
 static int64_t n_normalised(const struct programs_options *o)
 {
-    const int64_t n = min_i64(o->sampler->global_batch, o->sampler->n_samples);
+    const struct sampler_step full = sampler_at(o->sampler, 0);
+    const int accumulate = (int)o->job->train.accumulate;
+    int64_t n = 0;
 
-    return syncs(o) ? ceil_div_i64(n, o->job->train.accumulate)
-                    : sampler_largest_micro(o->sampler, o->n_ranks, (int)o->job->train.accumulate);
+    for (int k = 0; k < o->n_ranks && syncs(o); k++)
+        n += sampler_micro(&full, o->n_ranks, k, accumulate, 0).n;
+    return syncs(o) ? n : sampler_largest_micro(o->sampler, o->n_ranks, accumulate);
 }
 
 /* Refuse a batch norm that would have one value per channel in each full micro-batch.  It would

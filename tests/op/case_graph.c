@@ -267,6 +267,7 @@ static void fill_segments(int64_t n, int64_t n_rows, double *row)
         row[SEGMENT_END] = (double)(n * (k + 1) / n_rows);
         row[SEGMENT_RATE] = 1 + 0.5 * (double)k;
         row[SEGMENT_DECAY] = (double)(0.01f * (float)k);
+        row[SEGMENT_SHIFT] = k == 1 ? -1 : 1000; /* the second one is padding */
     }
 }
 
