@@ -201,6 +201,17 @@ static int check_norms(const struct graph *g, const struct programs_options *o, 
     return 0;
 }
 
+int programs_check_norms(const struct programs_options *o, struct err *err)
+{
+    struct graph *g = NULL;
+    int rc = model_build(&o->job->model, o->spec, 1, 1, syncs(o), &g, err);
+
+    if (rc == 0)
+        rc = check_norms(g, o, err);
+    graph_free(g);
+    return rc;
+}
+
 static int make(struct entry *e, const struct programs_options *o, struct backend *b,
                 const struct state *s, const struct buffers *m, struct err *err)
 {
