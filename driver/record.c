@@ -342,6 +342,7 @@ void record_event(struct record *r, const struct session_event *ev)
         break;
     case EVENT_ERROR:
         r->has_diverged |= ev->is_diverged;
+        r->is_of_input |= ev->is_of_input;
         break;
     default:
         break;
@@ -504,7 +505,11 @@ void record_end(struct record *r, int status, int argc, char **argv)
     if (status == STATUS_OK && r->options->common.log_format == LOG_TEXT)
         show_table(r,
                    &(struct table_end){.seconds = r->seconds, .model_path = model, .next = next});
-    if (status == STATUS_FAILED && r->checkpoint && r->has_diverged)
+    if (status == STATUS_FAILED && r->checkpoint && r->is_of_input)
+        log_info("going on from %s would end alike, with any learning rate: mend what the error "
+                 "names, and go on with --resume",
+                 r->checkpoint);
+    else if (status == STATUS_FAILED && r->checkpoint && r->has_diverged)
         say_how_to_begin_anew(r, argc, argv);
     else if (status == STATUS_FAILED && r->checkpoint && !is_deposed)
         say_how_to_go_on(r, argc, argv); /* not if deposed: it would depose the new driver */

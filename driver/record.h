@@ -31,6 +31,7 @@ struct record {
     int64_t step, steps_per_epoch; /* steps done, known at the end; from the data */
     int is_stopped_early;          /* train.early_stop ended the run: more epochs change nothing */
     int has_diverged;              /* numbers that are not finite ended the run */
+    int is_of_input;               /* samples or a setting made them, so that no rate mends it */
 };
 
 /* Claim the run directory and write job.yaml (for a resumed run that happens at EVENT_START).  With

@@ -2,6 +2,7 @@
  * have in common: gathering and the fingerprint. */
 #include "data/dataset.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,7 @@
 #include "base/util.h"
 #include "data/image.h"
 #include "data/reader.h"
+#include "tensor/half.h"
 
 const struct option_group *const data_formats[] = {
 #define X(name) &format_##name.group,
@@ -226,6 +228,38 @@ int dataset_gather(const struct dataset *ds, const int64_t *index, int64_t n, vo
                    struct err *err)
 {
     return dataset_gather_drawn(ds, NULL, index, n, to, err);
+}
+
+static char *where_is(const struct dataset *ds, int64_t i, int field)
+{
+    return ds->ops->place ? ds->ops->place(ds, i, field)
+                          : xasprintf("sample %lld of the %s data", (long long)i, ds->ops->name);
+}
+
+int dataset_find_nonfinite(const struct dataset *ds, const int64_t *index, int64_t n,
+                           void *const *field, char **text)
+{
+    for (int f = 0; f < ds->spec.n_fields; f++) {
+        const struct sample_field *spec = &ds->spec.field[f];
+        const int64_t each = shape_elements(&spec->shape);
+
+        for (int64_t i = 0; dtype_is_real(spec->dtype) && i < n * each; i++) {
+            const double v = (double)real_get(field[f], spec->dtype, i);
+            char *where;
+
+            if (isfinite(v))
+                continue;
+            where = where_is(ds, index[i / each], f);
+            *text = xasprintf("%s: element %lld of \"%s\" is %s", where, (long long)(i % each),
+                              spec->name,
+                              isnan(v) ? "nan"
+                              : v > 0  ? "inf"
+                                       : "-inf");
+            free(where);
+            return 1;
+        }
+    }
+    return 0;
 }
 
 int dataset_alloc(const struct dataset *ds, int64_t n, void *to[SAMPLE_MAX_FIELDS],

@@ -51,6 +51,9 @@ struct dataset_ops {
      * is cut. */
     int (*row_drawn)(const struct dataset *ds, const struct dataset_draw *draw, int64_t i,
                      void *room, struct err *err);
+    /* Where field `field` of sample i is, for messages, such as "x.npy, row 17"; for free().  NULL:
+     * the sample's number says it. */
+    char *(*place)(const struct dataset *ds, int64_t i, int field);
     /* Add to the fingerprint what tells these samples from others.  NULL: rows are hashed. */
     int (*print)(const struct dataset *ds, struct hasher *h, struct err *err);
     /* The name of sample i, such as that of its file within data.path, for free().  NULL: samples
@@ -154,6 +157,11 @@ int dataset_gather(const struct dataset *ds, const int64_t *index, int64_t n, vo
 /* The same with what is drawn for each sample (crops, flips); draw NULL: nothing is drawn. */
 int dataset_gather_drawn(const struct dataset *ds, const struct dataset_draw *draw,
                          const int64_t *index, int64_t n, void *const *to, struct err *err);
+
+/* Look for a number that is not finite in n samples that were read: field[i] holds field i of the
+ * samples index[0..n).  1: found, and *text says where and what, for free(); 0: there is none. */
+int dataset_find_nonfinite(const struct dataset *ds, const int64_t *index, int64_t n,
+                           void *const *field, char **text);
 
 /* 1: samples differ from epoch to epoch, so a batch that was gathered once cannot be kept. */
 int dataset_draws(const struct dataset *ds);

@@ -33,6 +33,7 @@ struct npy_options {
 struct arrays {
     struct dataset base;
     struct npy array[2]; /* [Y] is the training set's, if is_without_y */
+    char *path[2];
     int is_without_y;
 };
 
@@ -270,10 +271,19 @@ static void npy_drop(struct dataset *ds)
 
     npy_close(&a->array[X]);
     npy_close(&a->array[Y]);
+    free(a->path[X]);
+    free(a->path[Y]);
     free(a);
 }
 
-static const struct dataset_ops npy_ops = {.name = "npy", .row = npy_get_row, .close = npy_drop};
+static char *npy_place(const struct dataset *ds, int64_t i, int field)
+{
+    return xasprintf("%s, row %lld", container_of(ds, struct arrays, base)->path[field],
+                     (long long)i);
+}
+
+static const struct dataset_ops npy_ops = {
+    .name = "npy", .row = npy_get_row, .close = npy_drop, .place = npy_place};
 
 static int npy_open_set(struct dataset **out, const void *options,
                         const struct dataset_request *request, struct err *err)
@@ -282,7 +292,6 @@ static int npy_open_set(struct dataset **out, const void *options,
     const int is_train = request->purpose == DATASET_TRAIN;
     const char *items = is_train ? o->train : o->validation;
     struct arrays *a;
-    char *path[2] = {NULL};
     int64_t n_classes = 0;
     int rc;
 
@@ -292,14 +301,12 @@ static int npy_open_set(struct dataset **out, const void *options,
     a->base.ops = &npy_ops;
     a->is_without_y = !is_train && request->may_lack_labels && !strchr(items, ',');
     rc = a->is_without_y
-             ? split_without_y(path, o, err)
-             : split(path, o->path, items, is_train ? "data.train" : "data.validation", err);
+             ? split_without_y(a->path, o, err)
+             : split(a->path, o->path, items, is_train ? "data.train" : "data.validation", err);
     if (rc == 0)
         rc = classes_of(o, request, &n_classes, err);
     if (rc == 0)
-        rc = open_arrays(a, path, n_classes, request, err);
-    free(path[X]);
-    free(path[Y]);
+        rc = open_arrays(a, a->path, n_classes, request, err);
     if (rc < 0) {
         npy_drop(&a->base);
         return err_wrap(err, "npy");

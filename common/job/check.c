@@ -346,6 +346,36 @@ static char *doubt_means(const struct job *j, int64_t n_steps)
                      warm, number[ADAMW_ATTR_BETA2], 100 * reached, 1 / sqrt(reached), wanted);
 }
 
+const char *job_zero_eps(const struct job *j, const char **usual)
+{
+    const struct option_group *g = &j->optimizer.kind->group;
+
+    for (int i = 0; i < g->n_options; i++) {
+        const struct option *o = &g->option[i];
+        const size_t n = strlen(o->key);
+
+        if (o->type != OPT_REAL || n < 4 || strcmp(o->key + n - 4, ".eps") != 0 ||
+            *(const double *)((const char *)j->optimizer.options + o->offset) != 0)
+            continue;
+        *usual = o->def;
+        return o->key;
+    }
+    return NULL;
+}
+
+/* A weight whose gradient is 0 in each sample so far would get 0 / 0. */
+static char *doubt_eps(const struct job *j)
+{
+    const char *usual, *key = job_zero_eps(j, &usual);
+
+    return key ? xasprintf(
+                     "%s is 0: the update of a weight whose gradient has always been 0, as "
+                     "that of a pixel which is black in all samples, is 0 / 0, which is not a "
+                     "number; want more than 0, such as %s",
+                     key, usual)
+               : NULL;
+}
+
 static char *doubt_schedule(const struct job *j, int64_t n_steps)
 {
     if (j->schedule.warmup_steps < n_steps)
@@ -377,7 +407,7 @@ void job_doubt(const struct job *j, int64_t n_steps, void (*warn)(void *arg, con
                void *arg)
 {
     char *const text[] = {doubt_means(j, n_steps), doubt_schedule(j, n_steps),
-                          doubt_total(j, n_steps)};
+                          doubt_total(j, n_steps), doubt_eps(j)};
 
     for (size_t i = 0; i < ARRAY_LEN(text); i++) {
         if (text[i])

@@ -194,6 +194,9 @@ int job_take_measured(struct job *job, const struct job *run, struct err *err);
 int job_check_supported(const struct job *job, int64_t n_ranks, const char *backend,
                         struct err *err);
 
+/* The key of an eps of the optimizer that is 0, and its default in *usual; NULL: there is none. */
+const char *job_zero_eps(const struct job *job, const char **usual);
+
 /* Call `warn` for each setting that is allowed, but goes wrong in most jobs of n_steps steps. */
 void job_doubt(const struct job *job, int64_t n_steps, void (*warn)(void *arg, const char *text),
                void *arg);

@@ -171,8 +171,10 @@ static const struct option train_rows[] = {
      .help = "Leave out an epoch's last batch if it is not full."},
     {"train.on_nonfinite", OPT_CHOICE, AT(train.on_nonfinite), "stop", .choices = nonfinites,
      .help = "With stop, a loss or gradient that is infinite or undefined ends the job. With "
-             "skip, that step is left out. With precision float16 a gradient that loss scaling "
-             "made infinite is not meant: such a step is always skipped."},
+             "skip, that step is left out. A parameter whose update is infinite or undefined keeps "
+             "its value in either case; with stop the job then ends. With precision float16 a "
+             "gradient that loss scaling made infinite is not meant: such a step is always "
+             "skipped."},
     {"train.grad_dtype", OPT_CHOICE, AT(train.grad_dtype), "float32", .choices = grad_dtypes,
      .flags = OPT_RESUME,
      .help = "The type in which gradients travel between ranks. bfloat16, with precision bfloat16 "

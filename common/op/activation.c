@@ -2,7 +2,7 @@
  *
  * activation       x [..] -> y (may be in place of x)
  *   attr.act.kind chooses:
- *     relu       max(x,0); of NaN it is NaN or 0, as in the backend's library (oneDNN: 0)
+ *     relu       x < 0 ? 0 : x, so that a NaN stays one, as in PyTorch
  *     tanh
  *     sigmoid    1/(1+e^-x)
  *     gelu       x*Phi(x) with the exact normal distribution (erf), torch.nn.GELU's default
@@ -10,7 +10,7 @@
  *     silu       x/(1+e^-x)
  *     leaky_relu x if x > 0, else 0.01*x, torch.nn.LeakyReLU's default
  * activation_grad  x?, y?, dy -> dx (may be in place of dy)
- *   relu, tanh, sigmoid and leaky_relu get y and no x:  dx = y > 0 ? dy : 0;  dy*(1-y*y);
+ *   relu, tanh, sigmoid and leaky_relu get y and no x:  dx = y <= 0 ? 0 : dy;  dy*(1-y*y);
  *   dy*y*(1-y);  y > 0 ? dy : 0.01*dy.
  *   silu, gelu and gelu_tanh get x and no y.  With s = 1/(1+e^-x) silu's is dx = dy*s*(1+x*(1-s));
  *   for the gelus dx = dy*(Phi(x) + x*phi(x)), or dy times the

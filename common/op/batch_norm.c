@@ -12,9 +12,9 @@
  *   n = sums[2C];  mean = m + sums[c]/n;  var = sums[C+c]/n - (sums[c]/n)^2, at least 0;
  *   y = act((x - mean) / sqrt(var + eps) * weight + bias + add);
  *   next_mean = (1-momentum)*m + momentum*mean;
- *   next_var = (1-momentum)*v + momentum*var*n/(n-1), with n = 1 of var itself.
- *   The node runs with batch 0, too, because other ranks' rows still move m and v.  With n = 0 the
- *   next values are m and v.
+ *   next_var = (1-momentum)*v + momentum*var*n/(n-1).
+ *   The node runs with batch 0, too, because other ranks' rows still move m and v.  With n <= 1 the
+ *   next values are m and v: one value has no variance, and y is act(bias + add) whatever x is.
  * batch_norm_grad_stats  x, dy, sums, running_mean, weight?, bias?
  *                        -> gsums F64 [2C], dweight? [C], dbias? [C]
  *   xhat = (x - mean) / sqrt(var + eps);  gsums[c] = sum of dy, gsums[C+c] = sum of dy*xhat over
@@ -37,9 +37,9 @@
  * eps).  So a conv2d with filter and shift computes what batch_norm_infer makes of a conv2d with w
  * and b.
  *
- * act is attr.norm.act: none or relu, whose NaN is 0.  program/fuse.c makes the fused forms.  With
+ * act is attr.norm.act: none or relu, which keeps NaN.  program/fuse.c makes the fused forms.  With
  * relu and no add, the gradients' operators compute the relu's gradient, too: they take weight and
- * bias, compute the sign of y anew from x, and read dy as 0 where y is not positive.  A node with
+ * bias, compute the sign of y anew from x, and read dy as 0 where y <= 0.  A node with
  * add has no gradient: fuse.c makes it after the gradients. */
 #include "op/infer.h"
 

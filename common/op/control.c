@@ -45,7 +45,7 @@ void control_pack(const double *metrics, unsigned requests, int is_void, float *
     put_digits((uint64_t)metrics[METRIC_TARGETS], v + CONTROL_TARGETS, COUNT_DIGITS);
     put_digits((uint64_t)(metrics[METRIC_WEIGHT] * WEIGHT_UNITS), v + CONTROL_WEIGHT,
                CONTROL_WEIGHT_DIGITS);
-    v[CONTROL_NONFINITE] = !isfinite(loss) || metrics[METRIC_NONFINITE] > 0;
+    v[CONTROL_NONFINITE] = !isfinite(loss) || metrics[METRIC_NONFINITE] > 0 || (requests >> 4 & 1);
     v[CONTROL_STOP] = requests & 1;
     v[CONTROL_CHECKPOINT] = requests >> 1 & 1;
     v[CONTROL_REGROUP] = requests >> 2 & 1;

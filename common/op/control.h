@@ -30,7 +30,7 @@ enum {
     CONTROL_LOSS = 0,       /* 8 digits: loss sum * 2^24, 0 if not finite or negative */
     CONTROL_CORRECT = 8,    /* 4 digits */
     CONTROL_TARGETS = 12,   /* 4 digits: targets that were not ignored */
-    CONTROL_NONFINITE = 16, /* ranks whose loss was not finite */
+    CONTROL_NONFINITE = 16, /* ranks whose loss was not finite, or that refuse the step */
     CONTROL_STOP = 17,      /* ranks that request a stop; likewise the next two */
     CONTROL_CHECKPOINT = 18,
     CONTROL_REGROUP = 19,

@@ -3,7 +3,7 @@
  *
  * seal  clean F32 [1], results F32 [SEALED_SLOTS*SEALED_LEN], check F64 [2],
  *       control F32 [CONTROL_LEN] (reduced), scalars, metrics, waits I64 [2],
- *       scaler? F32 [SCALER_LEN] (already the next step's)
+ *       scaler? F32 [SCALER_LEN] (already the next step's), kept? I64 [KEPT_LEN]
  *       -> clean, results, both updated in place
  *   results[scalars.slot*SEALED_LEN + i] = seal_value(i) of op/seal.h, for i < SEALED_LEN.
  *   clean = scalars.stamp if the step is applied (control_applies) and no rank requested anything
@@ -27,7 +27,8 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
         (rc = op_want(g, n, SEAL_CHECK, DTYPE_F64, 1, err)) < 0 ||
         (rc = op_want_shape(g, n, SEAL_CONTROL, SHAPE(CONTROL_LEN), err)) < 0 ||
         (rc = op_want(g, n, SEAL_WAITS, DTYPE_I64, 1, err)) < 0 ||
-        (rc = op_want_shape(g, n, SEAL_SCALER, SHAPE(SCALER_LEN), err)) < 0)
+        (rc = op_want_shape(g, n, SEAL_SCALER, SHAPE(SCALER_LEN), err)) < 0 ||
+        (rc = op_want_kept(g, n, SEAL_KEPT, err)) < 0)
         return rc;
     op_out(out, SEAL_NEW_CLEAN, DTYPE_F32, SHAPE(1));
     op_out(out, SEAL_NEW_RESULTS, DTYPE_F32, SHAPE(SEALED_SLOTS * SEALED_LEN));

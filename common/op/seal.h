@@ -10,6 +10,7 @@
 
 #include "op/control.h"
 #include "op/scaler.h"
+#include "op/update.h"
 
 enum { SEALED_SLOTS = 2 }; /* steps that may be in flight at once */
 
@@ -20,7 +21,10 @@ enum {
     SEALED_WAITED_NS,  /* how long a device idled for collectives; 0 on the host */
     SEALED_SCALER = 4, /* [SCALER_LEN]; 0 without dynamic loss scaling */
     SEALED_GRAD_NORM = SEALED_SCALER + SCALER_LEN, /* of the reduced gradient, as it was summed */
-    SEALED_CONTROL = 16,                           /* [CONTROL_LEN] */
+    SEALED_KEPT,     /* parameters that this rank's update left as they were (op/update.h) */
+    SEALED_KEPT_LOW, /* the lowest of them, in two digits of 24 bits */
+    SEALED_KEPT_HIGH,
+    SEALED_CONTROL = 16, /* [CONTROL_LEN] */
     SEALED_LEN = SEALED_CONTROL + CONTROL_LEN,
 };
 
@@ -30,7 +34,19 @@ struct seal {
     const float *control, *scaler; /* scaler NULL: none */
     const struct step_scalars *scalars;
     const int64_t *waits; /* [1]: ns */
+    const int64_t *kept;  /* NULL: none */
 };
+
+/* The i-th number of a step, from SEALED_KEPT on: they tell of the parameters that were kept. */
+OP_BOTH static inline float seal_kept(const int64_t *kept, int i)
+{
+    const int64_t lowest = KEPT_LIMIT - kept[KEPT_LOWEST];
+
+    return i == SEALED_KEPT        ? (float)kept[KEPT_COUNT]
+           : i == SEALED_KEPT_LOW  ? (float)(lowest & 0xffffff)
+           : i == SEALED_KEPT_HIGH ? (float)(lowest >> 24)
+                                   : 0.0f;
+}
 
 /* The i-th of the SEALED_LEN numbers of a step. */
 OP_BOTH static inline float seal_value(const struct seal *s, int i)
@@ -39,6 +55,8 @@ OP_BOTH static inline float seal_value(const struct seal *s, int i)
         return s->control[i - SEALED_CONTROL];
     if (i >= SEALED_SCALER && i < SEALED_SCALER + SCALER_LEN)
         return s->scaler ? s->scaler[i - SEALED_SCALER] : 0.0f;
+    if (i >= SEALED_KEPT)
+        return s->kept ? seal_kept(s->kept, i) : 0.0f;
     return i == SEALED_STAMP        ? s->scalars->stamp
            : i == SEALED_BAD_LOSSES ? (float)s->metrics[METRIC_NONFINITE]
            : i == SEALED_BAD_GRAD   ? (float)s->check[1]

@@ -21,8 +21,15 @@ enum {
     SEGMENT_END,   /* number of the first element after the range */
     SEGMENT_RATE,  /* factor on the step's learning rate */
     SEGMENT_DECAY, /* weight decay */
+    SEGMENT_SHIFT, /* where the node's element 0 is in the space of parameters; < 0: padding */
     SEGMENT_COLUMNS
 };
+
+/* `kept`, I64 [2]: the parameters that kept their value because the new one was not finite.  The
+ * lowest of them, counted in the space of all parameters, is KEPT_LIMIT - kept[KEPT_LOWEST], so
+ * that zeroes say that there is none.  Padding is not counted. */
+enum { KEPT_LOWEST, KEPT_COUNT, KEPT_LEN };
+#define KEPT_LIMIT ((int64_t)1 << 47)
 
 /* The row that element i belongs to. */
 OP_BOTH static inline int64_t update_row(const double *segments, int64_t n_rows, int64_t i)
@@ -38,6 +45,15 @@ OP_BOTH static inline int64_t update_row(const double *segments, int64_t n_rows,
             low = middle + 1;
     }
     return low;
+}
+
+/* The mark of element i for kept[KEPT_LOWEST]; 0: it is padding. */
+OP_BOTH static inline int64_t update_mark(const double *segments, int64_t n_rows, int64_t i)
+{
+    const int64_t row = update_row(segments, n_rows, i);
+    const int64_t shift = (int64_t)segments[row * SEGMENT_COLUMNS + SEGMENT_SHIFT];
+
+    return shift < 0 ? 0 : KEPT_LIMIT - (shift + i);
 }
 
 /* Sums over single tensors run in blocks of UPDATE_BLOCK elements, counted from the first element
@@ -123,6 +139,9 @@ OP_BOTH static inline double update_power(double base, int64_t n)
     }
     return power;
 }
+
+/* Check the operand `kept`, which may be absent. */
+int op_want_kept(const struct graph *g, const struct node *n, int i, struct err *err);
 
 /* The infer of every optimizer's operator: each slot must have as many elements as the parameters,
  * and each output describes the input that it updates. */

@@ -155,6 +155,7 @@ struct session_event {
     struct session_epoch epoch; /* EPOCH; DONE: the last one, .epoch == 0: none was trained */
     struct metrics_row row;     /* EVENT_ROW */
     int is_diverged; /* EVENT_ERROR: a loss or gradient is not finite, and would be so again */
+    int is_of_input; /* ... because of samples or a setting, so that no learning rate mends it */
     struct {         /* EVENT_PROGRESS: a few a second; EVENT_START: steps_per_epoch alone */
         int64_t epoch, n_epochs, step, steps_per_epoch;
         double loss, samples_per_second;

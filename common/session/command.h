@@ -293,6 +293,7 @@ struct report {
             double loss_scale;  /* with precision float16, at its end; else 0 */
             int is_mean;        /* 1: the ranks' replicas differed, and all took their mean */
             char *note;         /* why, when end is EPOCH_NONFINITE; else NULL */
+            int is_of_input;    /* note: samples or a setting are to blame, so no rate mends it */
         } epoch;
         struct { /* REPORT_VALIDATED: sums over this rank's share */
             int64_t epoch;

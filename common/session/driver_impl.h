@@ -206,6 +206,7 @@ struct run { /* driver_run.c: training and its results */
     char *saved_path;          /* its path */
     char *save_error;          /* why the final checkpoint could not be written */
     char *nonfinite;           /* why training cannot go on, once the checkpoint is written */
+    int nonfinite_is_of_input; /* 1: samples or a setting are to blame for it, not the rate */
     int nonfinite_rank;        /* the rank that saw the value that is not finite; -1: unknown */
 };
 

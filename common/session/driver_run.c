@@ -194,6 +194,7 @@ static void note_nonfinite(struct driver *d)
     const char *note = d->seats[k].answer->epoch.note;
     char *who = driver_label(d, k);
     d->run.nonfinite_rank = note ? k : -1;
+    d->run.nonfinite_is_of_input = note && d->seats[k].answer->epoch.is_of_input;
     d->run.nonfinite =
         note ? xasprintf("step %lld was not applied: %s: %s", (long long)d->run.step, who, note)
              : xasprintf("step %lld was not applied: the loss or a gradient is not finite",

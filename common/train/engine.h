@@ -38,6 +38,9 @@ enum engine_request {
     /* Begin what the strategy begins when all ranks are ready.  The trainer makes this request, as
      * the strategy says. */
     ENGINE_REQUEST_ROUND = 8,
+    /* This rank's last update left parameters as they were (op/update.c), and train.on_nonfinite is
+     * stop: the step counts as one whose loss is not finite. */
+    ENGINE_REQUEST_REFUSE = 16,
 };
 
 /* Start an engine whose reports (struct report) go to `reports`, borrowed until engine_free. */

@@ -311,8 +311,10 @@ static int fill_epoch(struct trainer *t, int64_t epoch, enum epoch_end end, stru
     r->epoch.data_wait_share = timing_data_share(m);
     r->epoch.rss_mib = rss_mib();
     r->epoch.peak_rss_mib = peak_rss_mib();
-    if (end == EPOCH_NONFINITE && t->note[0])
+    if (end == EPOCH_NONFINITE && t->note[0]) {
         r->epoch.note = xasprintf("%s", t->note);
+        r->epoch.is_of_input = t->is_of_input;
+    }
     if (!reducer_promises(t->reducer)->replicas_are_equal)
         return 0; /* nothing to compare */
     if (state_hash(t->state, &r->epoch.tensor, &r->epoch.replica, err) < 0)

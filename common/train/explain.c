@@ -27,6 +27,25 @@ static int read_samples(const struct trainer *t, const struct sampler_step *at, 
     return rc;
 }
 
+/* 1: a sample has a number that is not finite, and t->note names it. */
+static int look_at_samples(struct trainer *t, const struct sampler_step *at, struct span part,
+                           void *const *field)
+{
+    int64_t *index = xcalloc((size_t)part.n + 1, sizeof *index);
+    char *text;
+    int is_found;
+
+    sampler_list(&t->sampler, at, part, index);
+    is_found = dataset_find_nonfinite(t->train_set, index, part.n, field, &text);
+    if (is_found) {
+        snprintf(t->note, sizeof t->note, "%s; want finite numbers in the training data", text);
+        t->is_of_input = 1;
+        free(text);
+    }
+    free(index);
+    return is_found;
+}
+
 static int place(struct trainer *t, struct program *p, const struct sampler_step *at,
                  struct span part, void *const *field, struct err *err)
 {
@@ -54,19 +73,64 @@ static int look_at_micro(struct trainer *t, const struct sampler_step *at, int m
     int rc = read_samples(t, at, part, field, err);
 
     if (rc == 0)
+        rc = look_at_samples(t, at, part, field);
+    if (rc == 0 && !t->layout->gathers) /* else no rank has the parameters to run it alone */
         rc = place(t, p, at, part, field, err);
-    if (rc == 0)
+    if (rc == 0 && !t->layout->gathers)
         rc = program_find_nonfinite(p, t->note, sizeof t->note, err);
     free(field[0]);
     return rc;
 }
 
+/* The parameter's name, and the number of its element in our layout. */
+static void name_element(const struct layout *l, int64_t at, char *text, size_t cap)
+{
+    int i = 0;
+
+    while (i + 1 < l->n_params && l->param[i + 1].offset <= at)
+        i++;
+    snprintf(text, cap, "%s element %lld", l->param[i].name, (long long)(at - l->param[i].offset));
+}
+
+/* 1: other ranks do not tell the same. */
+static int tells_kept(const struct trainer *t)
+{
+    return t->rank == 0 || t->state->shards || reducer_promises(t->reducer)->updates_are_own;
+}
+
+void explain_kept(struct trainer *t, int64_t n, int64_t lowest)
+{
+    const int64_t step = t->state->at.step, epoch = step / t->steps_per_epoch + 1;
+    const char *usual, *zero = job_zero_eps(t->job, &usual);
+    char where[128], remedy[128];
+
+    name_element(t->layout, lowest, where, sizeof where);
+    if (zero)
+        snprintf(remedy, sizeof remedy, "%s is 0, want more than 0, such as %s", zero, usual);
+    else
+        snprintf(remedy, sizeof remedy, "want a lower optimizer.lr, or train.clip_norm");
+    snprintf(t->kept_note, sizeof t->kept_note,
+             "the update of step %lld gave %lld parameter%s numbers that are not finite, first %s, "
+             "which kept %s value%s: %s",
+             (long long)step, (long long)n, n == 1 ? "" : "s", where, n == 1 ? "its" : "their",
+             n == 1 ? "" : "s", remedy);
+    if (t->kept_epoch != epoch && tells_kept(t))
+        trainer_warn_at(t, step, t->kept_note);
+    t->kept_epoch = epoch;
+}
+
 int explain_nonfinite(struct trainer *t, const struct step_result *result, struct err *err)
 {
     const struct sampler_step at = sampler_at(&t->sampler, t->state->at.step);
+    const int waits = t->layout->awaits_params && !t->layout->gathers;
     int rc = 0;
 
-    if (result->control.n_nonfinite == 0 && t->loss_scale > 0)
+    if (t->kept_note[0] && !result->has_bad_losses) {
+        const char *usual;
+
+        snprintf(t->note, sizeof t->note, "%s", t->kept_note);
+        t->is_of_input = job_zero_eps(t->job, &usual) != NULL;
+    } else if (result->control.n_nonfinite == 0 && t->loss_scale > 0)
         snprintf(t->note, sizeof t->note,
                  "a gradient is not finite, though the loss scale is at loss_scale.min, %g; "
                  "precision bfloat16 has float32's range",
@@ -78,16 +142,15 @@ int explain_nonfinite(struct trainer *t, const struct step_result *result, struc
              reducer_promises(t->reducer)->updates_are_own) /* no sum with other ranks' */
         snprintf(t->note, sizeof t->note,
                  "a gradient of this rank is not finite, though its losses are");
-    else if (result->has_bad_losses &&
-             t->layout->gathers) /* no rank has the parameters to run the step again alone */
-        snprintf(t->note, sizeof t->note, "a loss of this rank is not finite");
-    if (!result->has_bad_losses || t->layout->gathers)
+    if (!result->has_bad_losses)
         return 0;
-    for (int b = 0; b < t->layout->n_buckets && t->layout->awaits_params && rc == 0; b++)
+    for (int b = 0; b < t->layout->n_buckets && waits && rc == 0; b++)
         rc = reducer_gathered(t->reducer, b, err);
     for (int m = 0, n = trainer_n_micros(t, &at); rc == 0 && m < n; m++)
         rc = look_at_micro(t, &at, m, err);
     if (rc == 0)
-        snprintf(t->note, sizeof t->note, "the loss is not finite");
+        snprintf(t->note, sizeof t->note, "%s",
+                 t->layout->gathers ? "a loss of this rank is not finite"
+                                    : "the loss is not finite");
     return rc < 0 ? rc : 0;
 }

@@ -257,6 +257,11 @@ static int read_result(struct trainer *t, struct step_result *out, struct err *e
     t->loss_scale = t->layout->has_scaler ? (double)r[SEALED_SCALER + SCALER_SCALE] : 0;
     out->overflowed = t->layout->has_scaler && !out->applied && out->control.n_nonfinite == 0 &&
                       r[SEALED_SCALER + SCALER_STUCK] == 0.0f;
+    if (out->applied)
+        t->kept_note[0] = 0;
+    if (out->applied && r[SEALED_KEPT] > 0)
+        explain_kept(t, (int64_t)r[SEALED_KEPT],
+                     (int64_t)r[SEALED_KEPT_HIGH] << 24 | (int64_t)r[SEALED_KEPT_LOW]);
     return keep_check(t, err);
 }
 
@@ -357,6 +362,7 @@ int step_run(struct trainer *t, int64_t last, struct step_result *out, struct er
     if (t->n_flights > 0)
         show_step(t);
     t->note[0] = 0;
+    t->is_of_input = 0;
     if (rc == 0) {
         queue_more(t, last);
         show_step(t);

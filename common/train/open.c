@@ -557,6 +557,11 @@ int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, 
         rc = open_data(t, err);
     if (rc == 0)
         rc = make_layout(t, err);
+    if (rc == 0 && !c->open.evaluate)
+        rc = programs_check_norms(
+            &(struct programs_options){
+                .job = t->job, .spec = t->spec, .sampler = &t->sampler, .n_ranks = t->n_ranks},
+            err);
     if (rc == 0 && c->open.predict && t->valid_set)
         rc = predict_open(t, c->open.predict, err);
     if (rc == 0)

@@ -161,6 +161,57 @@ static int syncs(const struct programs_options *o)
     return o->job->model.sync_batch_norm && o->n_ranks > 1;
 }
 
+/* The samples over which batch norm sums in one full micro-batch: this rank's, or those of all
+ * ranks. */
+static int64_t n_normalised(const struct programs_options *o)
+{
+    const struct sampler_step full = sampler_at(o->sampler, 0);
+    const int accumulate = (int)o->job->train.accumulate;
+    int64_t n = 0;
+
+    for (int k = 0; k < o->n_ranks && syncs(o); k++)
+        n += sampler_micro(&full, o->n_ranks, k, accumulate, 0).n;
+    return syncs(o) ? n : sampler_largest_micro(o->sampler, o->n_ranks, accumulate);
+}
+
+/* Refuse a batch norm that would have one value per channel in each full micro-batch.  It would
+ * give its bias for every sample, and nothing before it would learn.  A shorter batch, such as an
+ * epoch's last one, may have one value: it leaves the running statistics alone (op/batch_norm.c).
+ */
+static int check_norms(const struct graph *g, const struct programs_options *o, struct err *err)
+{
+    const int64_t n_samples = n_normalised(o);
+
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct node *n = &g->node[i];
+        const struct shape *x = &g->value[n->in[0]].shape;
+
+        if (n->op != OP_batch_norm || g->batch == 0 || n_samples > 1 ||
+            shape_elements(x) / x->dim[x->n - 1] / g->batch > 1)
+            continue;
+        return err_set(
+            err, ERR_CONFIG,
+            "%s: batch norm has 1 value per channel in a micro-batch%s, whose variance is "
+            "0, so that nothing is learned; want 2 or more: train.global_batch is %lld, "
+            "train.accumulate %lld, with %d rank%s%s",
+            n->name, syncs(o) ? " of all ranks" : "", (long long)o->sampler->global_batch,
+            (long long)o->job->train.accumulate, o->n_ranks, o->n_ranks == 1 ? "" : "s",
+            o->n_ranks > 1 && !syncs(o) ? ", model.sync_batch_norm is false" : "");
+    }
+    return 0;
+}
+
+int programs_check_norms(const struct programs_options *o, struct err *err)
+{
+    struct graph *g = NULL;
+    int rc = model_build(&o->job->model, o->spec, 1, 1, syncs(o), &g, err);
+
+    if (rc == 0)
+        rc = check_norms(g, o, err);
+    graph_free(g);
+    return rc;
+}
+
 static int make(struct entry *e, const struct programs_options *o, struct backend *b,
                 const struct state *s, const struct buffers *m, struct err *err)
 {
@@ -171,6 +222,8 @@ static int make(struct entry *e, const struct programs_options *o, struct backen
 
     if (rc == 0 && e->purpose == STATISTICS)
         forget_running(g);
+    if (rc == 0 && training)
+        rc = check_norms(g, o, err);
     if (rc == 0)
         g->recompute = o->job->train.recompute == RECOMPUTE_BLOCKS;
     if (rc == 0 && training)

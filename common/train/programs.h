@@ -36,6 +36,10 @@ struct programs_options {
  * because they are added up. */
 struct program_precision programs_precision(const struct job *job, int accumulates);
 
+/* Refuse a batch norm that would have one value per channel in each full micro-batch.  Reads of *o
+ * only job, spec, sampler and n_ranks.  programs_new does that, too. */
+int programs_check_norms(const struct programs_options *o, struct err *err);
+
 int programs_new(const struct programs_options *o, struct backend *b, const struct state *s,
                  struct buffers *m, struct programs **out, struct err *err);
 void programs_free(struct programs *p); /* NULL is fine */

@@ -73,7 +73,10 @@ void step_scalars(const struct trainer *t, const struct batch *b, struct step_sc
         .rate = (float)step_rate(t, b->step),
         .clip_norm = (float)train->clip_norm,
         .requests = (float)(t->hooks.requests(t->hooks.arg) |
-                            (reducer_is_ready(t->reducer) ? ENGINE_REQUEST_ROUND : 0u)),
+                            (reducer_is_ready(t->reducer) ? ENGINE_REQUEST_ROUND : 0u) |
+                            (t->kept_note[0] && t->job->train.on_nonfinite == NONFINITE_STOP
+                                 ? ENGINE_REQUEST_REFUSE
+                                 : 0u)),
         .stamp = step_stamp(b->step),
         .slot = flight_slot(b->step),
     };

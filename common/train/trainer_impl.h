@@ -91,18 +91,21 @@ struct trainer {
     int64_t waited_ns; /* time that a device waited for collectives, since trainer_new */
 
     /* of the step that is being queued, or was queued last */
-    int64_t n_sent;          /* times that scalars were sent to the device, since trainer_new */
-    int64_t next_bucket;     /* the bucket that backward fills now; -1: none */
-    int n_opened;            /* buckets of the micro-batch into which gradients were written */
-    char note[NOTE_LEN];     /* the first thing seen not finite on this rank, or "" */
-    double loss_scale;       /* of the next step; 0: not scaled */
-    int64_t met_step;        /* the newest step at which all ranks held the same state; -1: none */
-    int64_t first_step_done; /* 1 once this process has made a step */
-    int has_stepped;         /* 1 once this formation has made a step */
-    int64_t closed_at;       /* the step held when the trainer was closed */
-    int took_checkpoint;     /* rank 0: 1: it loaded a checkpoint as this formation began */
-    int is_checkpoint_due;   /* 1: write one at the end of the next step at which the saver is idle
-                              */
+    int64_t n_sent;           /* times that scalars were sent to the device, since trainer_new */
+    int64_t next_bucket;      /* the bucket that backward fills now; -1: none */
+    int n_opened;             /* buckets of the micro-batch into which gradients were written */
+    char note[NOTE_LEN];      /* the first thing seen not finite on this rank, or "" */
+    char kept_note[NOTE_LEN]; /* the parameters that this rank's last update left, or "" */
+    int64_t kept_epoch;       /* the last epoch in which that was told; 0: none */
+    int is_of_input;          /* note: samples or a setting are to blame, so no rate mends it */
+    double loss_scale;        /* of the next step; 0: not scaled */
+    int64_t met_step;         /* the newest step at which all ranks held the same state; -1: none */
+    int64_t first_step_done;  /* 1 once this process has made a step */
+    int has_stepped;          /* 1 once this formation has made a step */
+    int64_t closed_at;        /* the step held when the trainer was closed */
+    int took_checkpoint;      /* rank 0: 1: it loaded a checkpoint as this formation began */
+    int is_checkpoint_due;    /* 1: write one at the end of the next step at which the saver is idle
+                               */
     int64_t checkpoint_due_since; /* then: the step at which it became due */
     int64_t warned_step;          /* the checkpoint whose slowness was reported; -1: none */
 
@@ -197,6 +200,10 @@ void step_scalars(const struct trainer *t, const struct batch *b, struct step_sc
 /* Something in the step at state->at.step was not finite.  If that happened on this rank, find the
  * operator, and write its name to t->note (explain.c). */
 int explain_nonfinite(struct trainer *t, const struct step_result *result, struct err *err);
+
+/* The update left n parameters as they were, the lowest at this place in the space of parameters.
+ * Write that to t->kept_note, and report it, once in an epoch. */
+void explain_kept(struct trainer *t, int64_t n, int64_t lowest);
 
 /* The number of threads with which this rank computes if n_local ranks share its host's processors;
  * n_local 0: one rank. */

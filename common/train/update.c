@@ -123,30 +123,45 @@ static int add_check(struct sketch *s, const struct state *st, const struct rang
 
 /* ---- the optimizer's node ---- */
 
-/* The settings of the range's parameters, in rows of op/update.h; neighbours with equal settings
- * are one row, unless the optimizer treats whole tensors.  Returns how many; row: room for one for
- * each parameter. */
+/* Append elements up to `end` to n rows of op/update.h, with the settings s; returns how many rows
+ * there are now.  Neighbours with equal settings are one row, if they may be merged. */
+static int64_t add_segment(double *row, int64_t n, const struct settings *s, int64_t end,
+                           int64_t shift, int merges)
+{
+    double *at = row + max_i64(n - 1, 0) * SEGMENT_COLUMNS;
+
+    if (n == 0 || !merges || at[SEGMENT_RATE] != s->lr_scale || at[SEGMENT_DECAY] != s->decay) {
+        at = row + n++ * SEGMENT_COLUMNS;
+        at[SEGMENT_RATE] = s->lr_scale;
+        at[SEGMENT_DECAY] = s->decay;
+        at[SEGMENT_SHIFT] = (double)shift;
+    }
+    at[SEGMENT_END] = (double)end;
+    return n;
+}
+
+/* The settings of the range's parameters, in rows of op/update.h.  With an eps of 0 the padding has
+ * rows of its own, since its update is 0 / 0.  Returns how many; row: room for two a parameter. */
 static int64_t list_segments(const struct job *job, const struct layout *l, const struct range *r,
                              double *row)
 {
+    const char *usual;
+    const int splits = job_zero_eps(job, &usual) != NULL;
+    const int merges = !job->optimizer.kind->whole_tensors && !splits;
     int64_t n = 0;
 
     for (int i = 0; i < l->n_params && !l->param[i].info.frozen; i++) {
+        const struct segment *p = &l->param[i];
         const int is_last = i + 1 == l->n_params || l->param[i + 1].info.frozen;
         const int64_t end = is_last ? l->n_trained : l->param[i + 1].offset;
-        const struct settings s = groups_settings(&job->optimizer, l->param[i].name,
-                                                  l->param[i].info.kind, &l->param[i].shape);
-        double *at = row + max_i64(n - 1, 0) * SEGMENT_COLUMNS;
+        const int64_t own_end = splits ? p->offset + p->length : end;
+        const struct settings s =
+            groups_settings(&job->optimizer, p->name, p->info.kind, &p->shape);
 
-        if (end <= r->at || l->param[i].offset >= r->at + r->n)
-            continue;
-        if (n == 0 || job->optimizer.kind->whole_tensors || at[SEGMENT_RATE] != s.lr_scale ||
-            at[SEGMENT_DECAY] != s.decay) {
-            at = row + n++ * SEGMENT_COLUMNS;
-            at[SEGMENT_RATE] = s.lr_scale;
-            at[SEGMENT_DECAY] = s.decay;
-        }
-        at[SEGMENT_END] = (double)(min_i64(end, r->at + r->n) - r->at);
+        if (own_end > r->at && p->offset < r->at + r->n)
+            n = add_segment(row, n, &s, min_i64(own_end, r->at + r->n) - r->at, r->at, merges);
+        if (own_end < end && end > r->at && own_end < r->at + r->n)
+            n = add_segment(row, n, &s, min_i64(end, r->at + r->n) - r->at, -1, 0);
     }
     return n;
 }
@@ -156,7 +171,7 @@ static int make_segments(const struct maker *k, struct settings_table *to, const
 {
     const struct layout *l = k->state->layout;
     const size_t row_bytes = SEGMENT_COLUMNS * sizeof(double);
-    double *row = xcalloc((size_t)l->n_params + 1, row_bytes);
+    double *row = xcalloc(2 * (size_t)l->n_params + 1, row_bytes);
     size_t n_bytes;
     int rc;
 
@@ -187,6 +202,7 @@ static void add_operands(struct sketch *s, const struct maker *k, const struct s
         sketch_place(s, DTYPE_F64, SHAPE(t->n, SEGMENT_COLUMNS), t->row, "segments");
     in[UPDATE_COPY] = copy ? placed(s, l->copy_dtype, r->n, copy, "copy") : NO_VALUE;
     in[UPDATE_SCALER] = v.scaler;
+    in[UPDATE_KEPT] = placed(s, DTYPE_I64, KEPT_LEN, k->buffers->numbers->kept, "kept");
 }
 
 /* Add the slot that has the operand's name; NO_VALUE if this job's optimizer keeps none. */
@@ -263,14 +279,15 @@ static int add_seal(struct sketch *s, const struct buffers *m, struct verdict v,
     int clean = placed(s, DTYPE_F32, 1, &m->numbers->scalars.clean, "clean");
     int results = placed(s, DTYPE_F32, SEALED_SLOTS * SEALED_LEN, m->results, "results");
     int waits = placed(s, DTYPE_I64, 2, m->numbers->waits, "waits");
+    int kept = placed(s, DTYPE_I64, KEPT_LEN, m->numbers->kept, "kept");
     int in[] = {
         [SEAL_CLEAN] = clean,       [SEAL_RESULTS] = results,       [SEAL_CHECK] = v.check,
         [SEAL_CONTROL] = v.control, [SEAL_SCALARS] = s->g->scalars, [SEAL_METRICS] = s->g->metrics,
-        [SEAL_WAITS] = waits,       [SEAL_SCALER] = v.scaler};
+        [SEAL_WAITS] = waits,       [SEAL_SCALER] = v.scaler,       [SEAL_KEPT] = kept};
     int out[] = {[SEAL_NEW_CLEAN] = clean, [SEAL_NEW_RESULTS] = results};
     union node_attr none = {0};
 
-    return graph_node(s->g, OP_seal, &none, in, 8, out, "seal", err);
+    return graph_node(s->g, OP_seal, &none, in, 9, out, "seal", err);
 }
 
 /* 1: `apply` checks and updates all parameters alike. */
@@ -306,7 +323,6 @@ static int make_apply(const struct maker *k, struct err *err)
 
 /* 1: the optimizer updates this parameter as a matrix, by an operator of its own (muon).  Each such
  * matrix is a piece, and so is each run of other parameters between two of them. */
-
 static int is_matrix(const struct job *job, const struct segment *s)
 {
     return optimizer_takes_matrix(&job->optimizer, s->name, s->info.kind, &s->shape);

@@ -2,11 +2,14 @@
  * tensors that are alike. */
 #include "train/weights.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/buf.h"
+#include "base/util.h"
+#include "data/sampler.h"
 #include "tensor/half.h"
 
 enum { MOST_TOLD = 8 }; /* differences of one kind that a message lists */
@@ -59,29 +62,52 @@ static int fits(const struct slot_def *d, const struct st_tensor *t)
     return t->dtype == d->dtype || (d->dtype == DTYPE_F32 && dtype_is_half(t->dtype));
 }
 
-/* Copy a tensor of a half type to n_bytes of float32, block by block. */
-static int widen(struct weights *w, const struct st_tensor *t, char *to, size_t n_bytes,
-                 struct err *err)
+/* Refuse a number that is not finite among n of the tensor's, from element `first` on. */
+static int check_finite(const struct weights *w, const struct st_tensor *t, const void *data,
+                        int64_t first, int64_t n, struct err *err)
 {
-    enum { BLOCK = 1 << 18 };
-    const size_t n = n_bytes / sizeof(float);
-    uint16_t *half = xmalloc(BLOCK * sizeof *half);
-    float *wide = xmalloc(BLOCK * sizeof *wide);
-    int rc = 0;
+    for (int64_t i = 0; i < n && dtype_is_real(t->dtype); i++) {
+        const double v = (double)real_get(data, t->dtype, i);
 
-    for (size_t at = 0; at < n && rc == 0; at += BLOCK) {
-        const size_t len = n - at < BLOCK ? n - at : BLOCK;
-
-        rc = st_read(w->file, t, at * sizeof *half, half, len * sizeof *half, err);
-        for (size_t i = 0; i < len && rc == 0; i++)
-            wide[i] = real_get(half, t->dtype, (int64_t)i);
-        if (rc == 0)
-            rc = backend_copy_in(w->s->backend, to + at * sizeof *wide, wide, len * sizeof *wide,
-                                 err);
+        if (!isfinite(v))
+            return err_set(
+                err, ERR_CONFIG,
+                "%s: tensor \"%s\", element %lld is %s, want finite numbers: the file is "
+                "of a run that diverged; name an earlier checkpoint in model.init.path",
+                w->path, t->name, (long long)(first + i),
+                isnan(v) ? "nan"
+                : v > 0  ? "inf"
+                         : "-inf");
     }
-    free(wide);
-    free(half);
-    return rc;
+    return 0;
+}
+
+enum { BLOCK = 1 << 18 }; /* elements, or bytes, that are read at once */
+
+/* A tensor of the file, and the slot's memory that takes it. */
+struct taken {
+    const struct st_tensor *t;
+    const struct slot_def *def;
+    char *to;
+};
+
+/* Copy the elements `part` of a tensor, through the rooms, which hold BLOCK elements each. */
+static int take_block(struct weights *w, const struct taken *k, struct span part,
+                      void *const room[2], struct err *err)
+{
+    const struct st_tensor *t = k->t;
+    const size_t from_size = dtype_size(t->dtype), to_size = dtype_size(k->def->dtype);
+    const int widens = t->dtype != k->def->dtype;
+    int rc = st_read(w->file, t, (size_t)part.first * from_size, room[0],
+                     (size_t)part.n * from_size, err);
+
+    if (rc == 0)
+        rc = check_finite(w, t, room[0], part.first, part.n, err);
+    for (int64_t i = 0; i < part.n && widens && rc == 0; i++)
+        ((float *)room[1])[i] = real_get(room[0], t->dtype, i);
+    return rc < 0 ? rc
+                  : backend_copy_in(w->s->backend, k->to + (size_t)part.first * to_size,
+                                    room[widens], (size_t)part.n * to_size, err);
 }
 
 /* 1: the file's tensor t fits the slot's tensor `want`; 0: it was listed as a difference. */
@@ -134,15 +160,21 @@ static int compare_slots(struct weights *w, struct err *err)
     return rc;
 }
 
+/* Block by block, so that a large tensor needs no second copy of itself. */
 static int take(struct weights *w, int k, int i, struct err *err)
 {
     const struct slot *slot = &w->s->slot[k];
     const struct slot_tensor to = slot_tensor(w->s->layout, slot->def, i);
-    const struct st_tensor *t = w->alike[k][i];
-    char *data = (char *)slot->data + to.at;
+    const int64_t n = (int64_t)(to.n_bytes / dtype_size(slot->def->dtype));
+    void *room[2] = {xmalloc(BLOCK * sizeof(double)), xmalloc(BLOCK * sizeof(float))};
+    int rc = 0;
 
-    return t->dtype == slot->def->dtype ? state_copy_tensor(w->s, w->file, t, data, to.n_bytes, err)
-                                        : widen(w, t, data, to.n_bytes, err);
+    for (int64_t at = 0; at < n && rc == 0; at += BLOCK)
+        rc = take_block(w, &(struct taken){w->alike[k][i], slot->def, (char *)slot->data + to.at},
+                        (struct span){at, n - at < BLOCK ? n - at : BLOCK}, room, err);
+    free(room[0]);
+    free(room[1]);
+    return rc;
 }
 
 /* ---- the file's tensors ---- */
@@ -175,7 +207,6 @@ static int is_ignored(const struct weights *w, const char *name)
 static int same_bytes(const struct weights *w, const struct st_tensor *a, const struct st_tensor *b,
                       struct err *err)
 {
-    enum { BLOCK = 1 << 20 };
     const size_t n_bytes = dtype_size(a->dtype) * (size_t)shape_elements(&a->shape);
     char *block = xmalloc((size_t)2 * BLOCK);
     int rc = a->dtype == b->dtype && shape_equal(&a->shape, &b->shape);

@@ -231,12 +231,14 @@ static void test_sgd_bits(void **state)
                       graph_value(g, VALUE_INPUT, DTYPE_F64, SHAPE(1, SEGMENT_COLUMNS), "rows"),
                       NO_VALUE,
                       NO_VALUE,
+                      NO_VALUE,
                       graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(N), "buf")};
     struct err err;
 
-    assert_int_equal(graph_node(g, OP_sgd, &attr, in, 9, NULL, "sgd", &err), 0);
-    run_node(f, &g->node[0], (void *[]){param, grad, check, control, &s, segments, NULL, NULL, buf},
-             (void *[]){param, NULL, buf});
+    assert_int_equal(graph_node(g, OP_sgd, &attr, in, 10, NULL, "sgd", &err), 0);
+    run_node(f, &g->node[0],
+             (void *[]){param, grad, check, control, &s, segments, NULL, NULL, NULL, buf},
+             (void *[]){param, NULL, NULL, buf});
     scalar_sgd(want_param, grad, want_buf, (float)(3.5 / (7.0 + 1e-6)));
     assert_memory_equal(param, want_param, N * sizeof *param);
     assert_memory_equal(buf, want_buf, N * sizeof *buf);
@@ -318,12 +320,14 @@ static void test_muon_bits(void **state)
                       graph_value(g, VALUE_INPUT, DTYPE_F64, SHAPE(1, SEGMENT_COLUMNS), "rows"),
                       NO_VALUE,
                       NO_VALUE,
+                      NO_VALUE,
                       graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(MATRIX), "avg")};
     struct err err;
 
-    assert_int_equal(graph_node(g, OP_muon, &attr, in, 9, NULL, "muon", &err), 0);
-    run_node(f, &g->node[0], (void *[]){param, grad, check, control, &s, segments, NULL, NULL, avg},
-             (void *[]){param, NULL, avg});
+    assert_int_equal(graph_node(g, OP_muon, &attr, in, 10, NULL, "muon", &err), 0);
+    run_node(f, &g->node[0],
+             (void *[]){param, grad, check, control, &s, segments, NULL, NULL, NULL, avg},
+             (void *[]){param, NULL, NULL, avg});
     scalar_muon(want_param, grad, want_avg);
     assert_memory_equal(avg, want_avg, MATRIX * sizeof *avg);
     assert_memory_equal(param, want_param, MATRIX * sizeof *param);

@@ -125,13 +125,18 @@ class Data(dp.Case):
                "train.epochs": 1}
         driver = self.run_driver("--local", "--run-dir", "stop", n=2, job=job, status=dp.FAILED)
         self.assertRegex(driver.text, r"dpdriver: error: step 0 was not applied: rank 1 \(.*\): "
-                                      r"fc1 \(linear\): input x \[2,4\] element 5 is inf")
+                                      r"\S*/x\.npy, row 3: element 1 of \"x\" is inf; want finite "
+                                      r"numbers in the training data")
+        self.assertRegex(driver.text, "would end alike, with any learning rate: mend what the "
+                                      "error names")
+        self.assertNotIn("a lower rate", driver.text)
         self.assertEqual(self.events("lost", "stop"), [])  # a replacement would do the same
         driver = self.run_driver("--local", "--run-dir", "skip", n=2,
                                  job={**job, "train.on_nonfinite": "skip"})
         self.assertRegex(driver.text, "dpdriver: warning: step 0 was not applied: rank 0: "
                                       "another rank's loss or gradient is not finite")
-        self.assertRegex(driver.text, "dpfollower: warning: step 0 was not applied: rank 1: fc1")
+        self.assertRegex(driver.text, r"dpfollower: warning: step 0 was not applied: rank 1: "
+                                      r"\S*/x\.npy, row 3")
 
     def test_ignore_index(self):
         """Rows with the label 255 count nowhere: training goes as it does without them, on one rank

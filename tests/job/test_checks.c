@@ -129,8 +129,13 @@ static void note_doubt(void *arg, const char *text)
     buf_printf(all, "%s\n", text);
 }
 
-/* QAdam with a warm-up of less than 1 / (1 - beta2) updates, and a rate that never gets to its
- * peak: the user is told what follows. */
+#define ZERO(key, usual)                                                                          \
+    key " is 0: the update of a weight whose gradient has always been 0, as that of a pixel "     \
+        "which is black in all samples, is 0 / 0, which is not a number; want more than 0, such " \
+        "as " usual "\n"
+
+/* QAdam with a warm-up of less than 1 / (1 - beta2) updates, a rate that never gets to its peak,
+ * and a division by 0: the user is told what follows. */
 static void test_doubts(void **state)
 {
     static const char means[] =
@@ -159,6 +164,9 @@ static void test_doubts(void **state)
         {"schedule: {warmup_steps: 200}", 200,
          "schedule.warmup_steps is 200, but the job has 200 steps: its learning rate never reaches "
          "optimizer.lr\n"},
+        {"optimizer: {name: adam, eps: 0}", 5000, ZERO("optimizer.eps", "1e-8")},
+        {"optimizer: {name: lamb, eps: 0.0}", 5000, ZERO("optimizer.eps", "1e-6")},
+        {"optimizer: {name: muon, adamw: {eps: 0}}", 5000, ZERO("optimizer.adamw.eps", "1e-10")},
     };
 
     (void)state;

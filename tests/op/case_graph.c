@@ -224,6 +224,8 @@ static float number(enum fill fill, struct rng_stream *s, int64_t i, int64_t n)
         return i == CONTROL_VOID ? 1.0f : i >= CONTROL_NONFINITE ? 0.0f : 3.0f;
     case FILL_QUIET:
         return i >= CONTROL_NONFINITE ? 0.0f : 3.0f;
+    case FILL_NAN:
+        return i == n / 2 ? (float)NAN : (float)rng_next_normal(s);
     case FILL_INFINITE:
         return i == n / 2 ? (float)INFINITY : (float)rng_next_normal(s);
     case FILL_SCALER:
@@ -265,6 +267,7 @@ static void fill_segments(int64_t n, int64_t n_rows, double *row)
         row[SEGMENT_END] = (double)(n * (k + 1) / n_rows);
         row[SEGMENT_RATE] = 1 + 0.5 * (double)k;
         row[SEGMENT_DECAY] = (double)(0.01f * (float)k);
+        row[SEGMENT_SHIFT] = k == 1 ? -1 : 1000; /* the second one is padding */
     }
 }
 

@@ -56,7 +56,7 @@
         {                                                                            \
             IN(NORMAL, 1), IN(NORMAL, SEALED_SLOTS *SEALED_LEN), ONLY(check),        \
                 IN(control, CONTROL_LEN), ONLY(SCALARS), ONLY(METRICS), ONLY(WAITS), \
-                IN(SCALER, SCALER_LEN)                                               \
+                IN(SCALER, SCALER_LEN), ONLY(WAITS)                                  \
         }                                                                            \
     }
 #define WITH_GRAD .tol = 1e-5, .grad_tol = 5e-3, .training = 1
@@ -87,8 +87,9 @@
     {               \
         __VA_ARGS__ \
     }
-#define COPIES(n) IN(NORMAL, n), IN(SCALER, SCALER_LEN)
-#define NO_COPIES ONLY(NONE), ONLY(NONE)
+#define COPIES(n) IN(NORMAL, n), IN(SCALER, SCALER_LEN), ONLY(WAITS)
+#define NO_COPIES ONLY(NONE), ONLY(NONE), ONLY(NONE)
+#define KEPT      ONLY(NONE), ONLY(NONE), ONLY(WAITS)
 #define SGD(m, d, n) \
     LIST([SGD_ATTR_MOMENTUM] = m, [SGD_ATTR_DAMPENING] = d, [SGD_ATTR_NESTEROV] = n)
 
@@ -116,5 +117,6 @@
          [LAMB_ATTR_LEAST] = least, [LAMB_ATTR_MOST] = most, [LAMB_ATTR_CORRECTS] = corrects)
 /* The two slots of adamw and lamb: the mean of the squares is positive. */
 #define MOMENTS(n) IN(NORMAL, n), IN(POSITIVE, n)
+#define SIGNED(n)  IN(NORMAL, n), IN(NORMAL, n) /* roots of negative numbers */
 
 #endif

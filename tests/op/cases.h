@@ -42,6 +42,7 @@ enum fill {
     FILL_SEGMENTS, /* F64 [rows, SEGMENT_COLUMNS]: in[0] in that many ranges, each with settings */
     FILL_ENDS,     /* I64 [n]: where n ranges of a row of in[0] end */
     FILL_DOTS,     /* F64: as adasum_dots makes them; some are 0 */
+    FILL_NAN,      /* F32: normal, but for a NaN in the middle */
     FILL_INFINITE, /* F32: normal, but for one infinity */
     FILL_BF16,     /* N(0,1) in BF16, whatever the case's type */
     FILL_F16,      /* N(0,1) in F16, likewise */

@@ -57,6 +57,12 @@ static const struct op_case rows[] = {
            IN(NORMAL, 19)),
     UPDATE("sgd_refused", sgd, 19, 1, SGD(0.9, 0, 0), BAD, CONTROL, SCALARS, NO_COPIES,
            IN(NORMAL, 19)),
+    /* some new values are not finite: these parameters stay */
+    UPDATE("sgd_kept", sgd, 9001, 7, SGD(0.9, 0, 0), CHECK, CONTROL, SCALARS, KEPT,
+           IN(INFINITE, 9001)),
+    UPDATE("adamw_kept", adamw, 3001, 3, ADAMW, CHECK, CONTROL, SCALARS, COPIES(3001),
+           SIGNED(3001)),
+    UPDATE("lamb_kept", lamb, 3001, 3, LAMB, CHECK, CONTROL, SCALARS, COPIES(3001), SIGNED(3001)),
     UPDATE("sgd_lost", sgd, 19, 1, SGD(0, 0, 0), CHECK, LOST, SCALARS, NO_COPIES, ONLY(NONE)),
     UPDATE("sgd_void", sgd, 19, 1, SGD(0, 0, 0), CHECK, VOID, SCALARS, NO_COPIES, ONLY(NONE)),
     UPDATE("sgd_copy", sgd, 37, 2, SGD(0.9, 0, 0), CHECK, CONTROL, SCALARS, COPIES(37),

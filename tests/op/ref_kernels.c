@@ -51,7 +51,7 @@ double ref_activate_grad(enum activation kind, double x, double y)
 {
     switch (kind) {
     case ACT_RELU:
-        return y > 0;
+        return !(y <= 0); /* 1 for NaN, as in PyTorch */
     case ACT_TANH:
         return 1 - y * y;
     case ACT_SIGMOID:

@@ -55,7 +55,7 @@ static float act_of(const struct ref_node *n, double norm, const float *add, int
 static double signed_dy(const struct ref_node *n, double xhat, const float *weight,
                         const float *bias, double dy)
 {
-    return n->attr.norm.act == ACT_RELU && !(xhat * *weight + *bias > 0) ? 0 : dy;
+    return n->attr.norm.act == ACT_RELU && xhat * *weight + *bias <= 0 ? 0 : dy;
 }
 
 void ref_batch_norm(const struct ref_node *n)
@@ -77,10 +77,10 @@ void ref_batch_norm(const struct ref_node *n)
     }
     for (int64_t c = 0; c < C; c++) {
         struct moments s = moments_of(sums, m, C, c, eps);
-        double unbiased = s.n > 1 ? s.var * s.n / (s.n - 1) : s.var;
+        double unbiased = s.var * s.n / (s.n - 1);
 
-        next_m[c] = s.n > 0 ? (float)((1 - momentum) * m[c] + momentum * s.mean) : m[c];
-        next_v[c] = s.n > 0 ? (float)((1 - momentum) * v[c] + momentum * unbiased) : v[c];
+        next_m[c] = s.n > 1 ? (float)((1 - momentum) * m[c] + momentum * s.mean) : m[c];
+        next_v[c] = s.n > 1 ? (float)((1 - momentum) * v[c] + momentum * unbiased) : v[c];
     }
 }
 

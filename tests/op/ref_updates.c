@@ -65,6 +65,13 @@ void ref_seal(const struct ref_node *n)
         memcpy(to + SEALED_SCALER, scaler, SCALER_LEN * sizeof *to);
     memcpy(to + SEALED_CONTROL, control, CONTROL_LEN * sizeof *to);
     clean[0] = 0;
+    if (n->in[SEAL_KEPT]) {
+        const int64_t *kept = n->in[SEAL_KEPT], lowest = KEPT_LIMIT - kept[KEPT_LOWEST];
+
+        to[SEALED_KEPT] = (float)kept[KEPT_COUNT];
+        to[SEALED_KEPT_LOW] = (float)(lowest % (1 << 24));
+        to[SEALED_KEPT_HIGH] = (float)(lowest / (1 << 24));
+    }
     if (is_applied(check, control) && control[CONTROL_STOP] == 0 &&
         control[CONTROL_CHECKPOINT] == 0 && control[CONTROL_REGROUP] == 0)
         clean[0] = sc->stamp;
@@ -106,9 +113,26 @@ static float ref_gradient(const struct ref_node *n, int64_t i)
     return (float)(((const float *)n->in[UPDATE_GRAD])[i] / scale) * clip;
 }
 
+/* Parameter i becomes `next`, or stays if that is not finite. */
+static void ref_move(const struct ref_node *n, int64_t i, double next)
+{
+    float *param = n->in[UPDATE_PARAM], *copy = n->in[UPDATE_COPY];
+    int64_t *kept = n->in[UPDATE_KEPT];
+    const int64_t shift = (int64_t)ref_settings(n, i)[SEGMENT_SHIFT], mark = KEPT_LIMIT - shift - i;
+
+    if (isfinite((float)next)) {
+        param[i] = (float)next;
+    } else if (kept && shift >= 0) {
+        kept[KEPT_LOWEST] = kept[KEPT_LOWEST] > mark ? kept[KEPT_LOWEST] : mark;
+        kept[KEPT_COUNT]++;
+    }
+    if (copy)
+        copy[i] = param[i];
+}
+
 void ref_sgd(const struct ref_node *n)
 {
-    float *param = n->in[SGD_PARAM], *buf = n->in[SGD_MOMENTUM], *copy = n->in[SGD_COPY];
+    float *param = n->in[SGD_PARAM], *buf = n->in[SGD_MOMENTUM];
     const struct step_scalars *sc = n->in[SGD_SCALARS];
     const float momentum = (float)n->attr.number[SGD_ATTR_MOMENTUM];
     const float fresh = 1 - (float)n->attr.number[SGD_ATTR_DAMPENING];
@@ -126,16 +150,14 @@ void ref_sgd(const struct ref_node *n)
             buf[i] = sc->n_updates == 0 ? g : momentum * buf[i] + fresh * g;
             g = n->attr.number[SGD_ATTR_NESTEROV] != 0 ? g + momentum * buf[i] : buf[i];
         }
-        param[i] = param[i] - sc->rate * (float)row[SEGMENT_RATE] * g;
-        if (copy)
-            copy[i] = param[i];
+        ref_move(n, i, (double)(param[i] - sc->rate * (float)row[SEGMENT_RATE] * g));
     }
 }
 
 /* All is computed in double, and the powers with pow(). */
 void ref_adamw(const struct ref_node *n)
 {
-    float *param = n->in[ADAMW_PARAM], *copy = n->in[ADAMW_COPY];
+    float *param = n->in[ADAMW_PARAM];
     float *avg = n->in[ADAMW_EXP_AVG], *sq = n->in[ADAMW_EXP_AVG_SQ];
     const struct step_scalars *sc = n->in[ADAMW_SCALARS];
     const double beta1 = n->attr.number[ADAMW_ATTR_BETA1], beta2 = n->attr.number[ADAMW_ATTR_BETA2];
@@ -159,18 +181,17 @@ void ref_adamw(const struct ref_node *n)
 
         avg[i] = (float)m;
         sq[i] = (float)v;
-        param[i] = (float)((double)param[i] * (coupled ? 1 : 1 - rate * row[SEGMENT_DECAY]) -
-                           rate * (m / (1 - pow(beta1, t))) /
-                               (sqrt(v / (1 - pow(beta2, t))) + n->attr.number[ADAMW_ATTR_EPS]));
-        if (copy)
-            copy[i] = param[i];
+        ref_move(n, i,
+                 (double)param[i] * (coupled ? 1 : 1 - rate * row[SEGMENT_DECAY]) -
+                     rate * (m / (1 - pow(beta1, t))) /
+                         (sqrt(v / (1 - pow(beta2, t))) + n->attr.number[ADAMW_ATTR_EPS]));
     }
 }
 
 /* All is computed in double. */
 void ref_lion(const struct ref_node *n)
 {
-    float *param = n->in[LION_PARAM], *copy = n->in[LION_COPY], *avg = n->in[LION_EXP_AVG];
+    float *param = n->in[LION_PARAM], *avg = n->in[LION_EXP_AVG];
     const struct step_scalars *sc = n->in[LION_SCALARS];
     const double beta1 = n->attr.number[LION_ATTR_BETA1], beta2 = n->attr.number[LION_ATTR_BETA2];
 
@@ -183,17 +204,15 @@ void ref_lion(const struct ref_node *n)
         const double c = beta1 * m + (1 - beta1) * g;
         const double sign = c > 0 ? 1 : c < 0 ? -1 : 0;
 
-        param[i] = (float)((double)param[i] * (1 - rate * row[SEGMENT_DECAY]) - rate * sign);
+        ref_move(n, i, (double)param[i] * (1 - rate * row[SEGMENT_DECAY]) - rate * sign);
         avg[i] = (float)(beta2 * m + (1 - beta2) * g);
-        if (copy)
-            copy[i] = param[i];
     }
 }
 
 /* Moves tensor [from, to), all in double.  r [n] is room. */
 static void ref_lamb_tensor(const struct ref_node *n, int64_t from, int64_t to, double *r)
 {
-    float *param = n->in[LAMB_PARAM], *copy = n->in[LAMB_COPY];
+    float *param = n->in[LAMB_PARAM];
     float *avg = n->in[LAMB_EXP_AVG], *sq = n->in[LAMB_EXP_AVG_SQ];
     const struct step_scalars *sc = n->in[LAMB_SCALARS];
     const double beta1 = n->attr.number[LAMB_ATTR_BETA1], beta2 = n->attr.number[LAMB_ATTR_BETA2];
@@ -219,11 +238,8 @@ static void ref_lamb_tensor(const struct ref_node *n, int64_t from, int64_t to, 
     }
     ratio = w2 > 0 && r2 > 0 ? fmin(fmax(sqrt(w2 / r2), least), most) : 1;
     ratio *= where == 1 ? sqrt(two) / one : 1;
-    for (int64_t i = from; i < to; i++) {
-        param[i] = (float)((double)param[i] - (double)sc->rate * row[SEGMENT_RATE] * ratio * r[i]);
-        if (copy)
-            copy[i] = param[i];
-    }
+    for (int64_t i = from; i < to; i++)
+        ref_move(n, i, (double)param[i] - (double)sc->rate * row[SEGMENT_RATE] * ratio * r[i]);
 }
 
 void ref_lamb(const struct ref_node *n)
@@ -295,7 +311,7 @@ void ref_muon(const struct ref_node *n)
     const int64_t rows = (int64_t)n->attr.number[MUON_ATTR_ROWS];
     const struct step_scalars *sc = n->in[MUON_SCALARS];
     const double *row = n->in[MUON_SEGMENTS], rate = (double)sc->rate * row[SEGMENT_RATE];
-    float *param = n->in[MUON_PARAM], *copy = n->in[MUON_COPY];
+    float *param = n->in[MUON_PARAM];
     double *x, *y;
 
     if (!is_applied(n->in[MUON_CHECK], n->in[MUON_CONTROL]))
@@ -307,12 +323,10 @@ void ref_muon(const struct ref_node *n)
         ref_newton_schulz(&n->attr.number[MUON_ATTR_A], rows, length / rows, x, y);
         memcpy(x, y, (size_t)length * sizeof *x);
     }
-    for (int64_t i = 0; i < length; i++) {
-        param[i] = (float)((double)param[i] * (1 - rate * row[SEGMENT_DECAY]) -
-                           rate * n->attr.number[MUON_ATTR_RATIO] * x[i]);
-        if (copy)
-            copy[i] = param[i];
-    }
+    for (int64_t i = 0; i < length; i++)
+        ref_move(n, i,
+                 (double)param[i] * (1 - rate * row[SEGMENT_DECAY]) -
+                     rate * n->attr.number[MUON_ATTR_RATIO] * x[i]);
     free(x);
     free(y);
 }

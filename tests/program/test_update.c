@@ -49,8 +49,8 @@ static void open_update(struct update *u, float momentum, float decay, int neste
     assert_int_equal(graph_node(g, OP_grad_check, NULL, &d, 1, out, "check", &err), 0);
     assert_int_equal(
         graph_node(g, OP_sgd, &attr,
-                   (int[]){p, d, check, control, g->scalars, rows, NO_VALUE, NO_VALUE, m}, 9, NULL,
-                   "sgd", &err),
+                   (int[]){p, d, check, control, g->scalars, rows, NO_VALUE, NO_VALUE, NO_VALUE, m},
+                   10, NULL, "sgd", &err),
         0);
     out[0] = st;
     assert_int_equal(graph_node(g, OP_commit, NULL, (int[]){shadow, check, control, g->scalars}, 4,

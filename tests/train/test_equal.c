@@ -115,7 +115,7 @@ static void test_accumulation(void **state)
  * and the others are the same ones. */
 static void test_micro_batches_without_samples(void **state)
 {
-    static const char job[] = "model: {arch: mlp, hidden: [16], batch_norm: true}\n"
+    static const char job[] = "model: {arch: mlp, hidden: [16], batch_norm: %s}\n"
                               "data: {format: digits, samples: 50, validation_samples: 20}\n"
                               "train: {global_batch: 1000000, accumulate: %d, epochs: 3}\n"
                               "optimizer: {lr: 0.05, momentum: 0.9}\nstrategy: {zero: %d}\n";
@@ -124,8 +124,9 @@ static void test_micro_batches_without_samples(void **state)
     (void)state;
     for (int zero = 0; zero <= 2; zero++)
         for (int n = 1; n <= 3; n++) {
-            char what[48], *small = xasprintf(job, (50 + n - 1) / n, zero),
-                           *large = xasprintf(job, 1000000, zero);
+            const char *norm = n > 1 ? "true" : "false"; /* not of one value */
+            char what[48], *small = xasprintf(job, norm, (50 + n - 1) / n, zero),
+                           *large = xasprintf(job, norm, 1000000, zero);
 
             snprintf(what, sizeof what, "%d ranks, zero %d", n, zero);
             run_job_ok(&(struct run_plan){.job = small, .n_ranks = n, .n_epochs = 3}, &few);

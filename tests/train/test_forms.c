@@ -202,14 +202,17 @@ static void test_other_threads(void **state)
  * when it is alone.  Only with batch norm that sums over all ranks does its program differ. */
 static void test_batch_norm_over_ranks(void **state)
 {
+#define NORMED                                                                      \
+    "model: {arch: layers, layers: [{conv: {channels: 2, kernel: 3}}, batch_norm, " \
+    "flatten, {linear: {units: 10}}], "
     static const char *const of[] = {
-        "model: {arch: mlp, batch_norm: true, sync_batch_norm: false}\n",
-        "model: {arch: mlp, batch_norm: true, sync_batch_norm: true}\n",
+        NORMED "sync_batch_norm: false}\n",
+        NORMED "sync_batch_norm: true}\n",
     };
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(of); i++) {
-        char job[256];
+        char job[512];
         struct trainer *t;
 
         snprintf(job, sizeof job, "%s%s", of[i],

@@ -129,6 +129,78 @@ static void test_nonfinite_skips(void **state)
     assert_non_null(strstr(r.warning, "was not applied"));
 }
 
+/* Adam with an eps of 0 makes 0 / 0 of weights without a gradient.  They keep their values,
+ * whichever rank updates them, and the user is told; training stops, if it is to, before the next
+ * step. */
+static void test_updates_that_are_not_finite(void **state)
+{
+#define ADAM_0 "optimizer: {name: adam, lr: 0.001, eps: 0}\n"
+    static const struct {
+        const char *more, *told;
+        int stops, is_of_input;
+    } cases[] = {
+        {ADAM_0, "optimizer.eps is 0, want more than 0, such as 1e-8", 1, 1},
+        {ADAM_0 "strategy: {zero: 1}\n", "optimizer.eps is 0, want", 1, 1},
+        {ADAM_0 "strategy: {zero: 3}\n", "optimizer.eps is 0, want", 1, 1},
+        {"optimizer: {name: lamb, eps: 0, lr: 0.001}\n", "optimizer.eps is 0, want", 1, 1},
+        {ADAM_0, "optimizer.eps is 0, want", 0, 0},
+    };
+    static struct run_result r;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char job[512];
+
+        snprintf(job, sizeof job,
+                 "model: {arch: mlp, hidden: [64, 64]}\n" DATA
+                 "train: {global_batch: 64, on_nonfinite: %s}\n%s",
+                 cases[i].stops ? "stop" : "skip", cases[i].more);
+        run_job_ok(&(struct run_plan){.job = job, .n_ranks = 2, .n_epochs = 1}, &r);
+        if (!strstr(r.warning, "the update of step 0 gave ") || !strstr(r.warning, cases[i].told) ||
+            !strstr(r.warning, "first fc"))
+            fail_msg("case %d: %s", (int)i, r.warning);
+        assert_int_equal(r.step[0], cases[i].stops ? 1 : 10);
+        assert_int_equal(r.epoch[0].epoch.end, cases[i].stops ? EPOCH_NONFINITE : EPOCH_WHOLE);
+        assert_int_equal(r.epoch[0].epoch.is_of_input, cases[i].is_of_input);
+        assert_int_equal(strstr(r.note, cases[i].told) != NULL, cases[i].stops);
+        assert_true(isfinite(r.validation_loss));
+        assert_true(hash_equal(r.replica[0], r.replica[1]));
+    }
+}
+
+/* One value per channel has no variance, so nothing could be learned.  A last batch of one sample
+ * only leaves the running statistics alone. */
+static void test_batch_norm_of_one_value(void **state)
+{
+#define NORMED "model: {arch: mlp, hidden: [8], batch_norm: true"
+#define FEW    "}\ndata: {format: digits, samples: %d, validation_samples: 10}\ntrain: {%s}\n"
+    static const struct {
+        const char *model, *train;
+        int n_ranks, n_samples, refused;
+    } cases[] = {
+        {NORMED FEW, "global_batch: 1", 1, 8, 1},
+        {NORMED FEW, "global_batch: 4, accumulate: 4", 1, 8, 1},
+        {NORMED ", sync_batch_norm: false" FEW, "global_batch: 2", 2, 8, 1},
+        {NORMED FEW, "global_batch: 2", 2, 8, 0}, /* the ranks have two values together */
+        {NORMED FEW, "global_batch: 4", 1, 9, 0}, /* the last batch has one sample */
+        {"model: {arch: layers, layers: [{conv: {channels: 2, kernel: 3}}, batch_norm, flatten, "
+         "{linear: {units: 10}}]" FEW,
+         "global_batch: 1", 1, 8, 0},
+    };
+    static struct run_result r;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char job[512];
+
+        snprintf(job, sizeof job, cases[i].model, cases[i].n_samples, cases[i].train);
+        run_job(&(struct run_plan){.job = job, .n_ranks = cases[i].n_ranks, .n_epochs = 1}, &r);
+        assert_int_equal(r.rc[0], cases[i].refused ? ERR_CONFIG : 0);
+        if (cases[i].refused && !strstr(r.err[0].msg, "batch norm has 1 value per channel"))
+            fail_msg("case %d: %s", (int)i, r.err[0].msg);
+    }
+}
+
 static void note_row(void *arg, struct trainer *t, int64_t step)
 {
     const struct ckpt_state *at = &t->state->at;
@@ -425,6 +497,8 @@ int main(void)
         cmocka_unit_test(test_stop_at_the_end),
         cmocka_unit_test(test_nonfinite_stops),
         cmocka_unit_test(test_nonfinite_skips),
+        cmocka_unit_test(test_batch_norm_of_one_value),
+        cmocka_unit_test(test_updates_that_are_not_finite),
         cmocka_unit_test(test_rows_have_their_steps_rate),
         cmocka_unit_test(test_figures_of_no_knowledge),
         cmocka_unit_test(test_the_best_of_all_ranks),

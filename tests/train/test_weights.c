@@ -1,6 +1,7 @@
 /* weights: what is taken from a file of weights, what is told of, and what is refused. */
 #include "../test.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -186,6 +187,34 @@ static void tied_weights_that_differ(void **state)
     desk_close(&d);
 }
 
+/* Of a run that diverged, in each type.  The message names tensor, element and value. */
+static void numbers_that_are_not_finite(void **state)
+{
+    static const uint16_t halves[3][4] = {{0x3f80, 0x3f80, 0xff80, 0x7fc0}, {0x3c00, 0x7e00}};
+    static const float floats[WIDTH] = {1, 1, 1, (float)INFINITY};
+    static const struct {
+        enum dtype type;
+        const void *data;
+        const char *text;
+    } cases[] = {
+        {DTYPE_BF16, halves[0], "tensor \"transformer.ln_f.bias\", element 2 is -inf, want finite"},
+        {DTYPE_F16, halves[1], "tensor \"transformer.ln_f.bias\", element 1 is nan, want finite"},
+        {DTYPE_F32, floats, "tensor \"transformer.ln_f.bias\", element 3 is inf, want finite"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct desk d;
+
+        desk_open(&d, "", "");
+        add_all(&d, 0, "transformer.ln_f.bias");
+        add(&d, "transformer.ln_f.bias", cases[i].type, SHAPE(WIDTH), cases[i].data);
+        must_fail(&d, cases[i].text);
+        must_fail(&d, "name an earlier checkpoint in model.init.path");
+        desk_close(&d);
+    }
+}
+
 /* A file for another number of tokens, with a tensor too many and one too few. */
 static void add_other(struct desk *d)
 {
@@ -361,10 +390,11 @@ static void many_differences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_of_other_programs), cmocka_unit_test(tied_weights_that_differ),
-        cmocka_unit_test(differences_are_listed),  cmocka_unit_test(differences_are_drawn),
-        cmocka_unit_test(halves_are_widened),      cmocka_unit_test(refused_in_any_case),
-        cmocka_unit_test(many_differences),        cmocka_unit_test(only_what_lacks_is_drawn),
+        cmocka_unit_test(files_of_other_programs),     cmocka_unit_test(tied_weights_that_differ),
+        cmocka_unit_test(numbers_that_are_not_finite), cmocka_unit_test(differences_are_listed),
+        cmocka_unit_test(differences_are_drawn),       cmocka_unit_test(halves_are_widened),
+        cmocka_unit_test(refused_in_any_case),         cmocka_unit_test(many_differences),
+        cmocka_unit_test(only_what_lacks_is_drawn),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,11 +1,61 @@
-/* activation - activations and their gradients, by oneDNN's element-wise primitives.
+/* activation - activations and their gradients, by oneDNN's element-wise primitives, but for relu,
+ * which loses a NaN there.
  *
  * op/activation.c has the formulas; the twin is cuda/activation.cu. */
 #include "backend/cpu/chain.h"
+#include "backend/cpu/plain.h"
+#include "backend/cpu/relu.h"
+#include "base/util.h"
+
+static void relu_part(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    float x_room[PLAIN_PIECE], y_room[PLAIN_PIECE];
+
+    (void)part;
+    for (int64_t at = from; at < to; at += PLAIN_PIECE) {
+        const int64_t n = min_i64(to - at, PLAIN_PIECE);
+
+        relu_f32(plain_read(p, ACTIVATION_X, at, n, x_room),
+                 plain_dest(p, ACTIVATION_Y, at, y_room), n);
+        plain_done(p, ACTIVATION_Y, at, n, y_room);
+    }
+}
+
+static void run_relu(const struct plain *p)
+{
+    const int64_t n = shape_elements(&p->out_shape[ACTIVATION_Y]);
+
+    plain_split(p, n, n / 8, relu_part);
+}
+
+static void relu_grad_part(const struct plain *p, int part, int64_t from, int64_t to)
+{
+    float y_room[PLAIN_PIECE], dy_room[PLAIN_PIECE], dx_room[PLAIN_PIECE];
+
+    (void)part;
+    for (int64_t at = from; at < to; at += PLAIN_PIECE) {
+        const int64_t n = min_i64(to - at, PLAIN_PIECE);
+
+        relu_grad_f32(plain_read(p, ACTIVATION_GRAD_Y, at, n, y_room),
+                      plain_read(p, ACTIVATION_GRAD_DY, at, n, dy_room),
+                      plain_dest(p, ACTIVATION_GRAD_DX, at, dx_room), n);
+        plain_done(p, ACTIVATION_GRAD_DX, at, n, dx_room);
+    }
+}
+
+static void run_relu_grad(const struct plain *p)
+{
+    const int64_t n = shape_elements(&p->out_shape[ACTIVATION_GRAD_DX]);
+
+    plain_split(p, n, n / 5, relu_grad_part);
+}
 
 int cpu_make_activation(struct cpu *b, const struct graph *g, const struct node *n,
                         struct kernel **out, struct err *err)
 {
+    if (n->attr.act.kind == ACT_RELU)
+        return plain_new_split(b, g, n, run_relu, 0, 0, out, err);
+
     const struct dn_layout all = dn_flat(cpu_in(g, n, ACTIVATION_X));
     struct chain *c = chain_new(b, g, n, err);
     int x = chain_tensor(c, CHAIN_IN, ACTIVATION_X, all);
@@ -24,6 +74,9 @@ int cpu_make_activation(struct cpu *b, const struct graph *g, const struct node 
 int cpu_make_activation_grad(struct cpu *b, const struct graph *g, const struct node *n,
                              struct kernel **out, struct err *err)
 {
+    if (n->attr.act.kind == ACT_RELU)
+        return plain_new_split(b, g, n, run_relu_grad, 0, 0, out, err);
+
     const int by_x = activation_saves_x(n->attr.act.kind);
     const struct dn_layout all = dn_flat(cpu_in(g, n, ACTIVATION_GRAD_DY));
     struct chain *c = chain_new(b, g, n, err);

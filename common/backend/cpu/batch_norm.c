@@ -129,7 +129,7 @@ CPU_CLONES static void affine_relu_row(const float *x, float *y, struct affine a
     for (int64_t i = 0; i < c; i++) {
         const float v = affine_at(a, x[i], i);
 
-        y[i] = v > 0.0f ? v : 0.0f;
+        y[i] = v < 0.0f ? 0.0f : v;
     }
 }
 
@@ -148,7 +148,7 @@ CPU_CLONES static void affine_add_relu_row(const float *x, const float *add, flo
     for (int64_t i = 0; i < c; i++) {
         const float v = affine_at(a, x[i], i) + add[i];
 
-        y[i] = v > 0.0f ? v : 0.0f;
+        y[i] = v < 0.0f ? 0.0f : v;
     }
 }
 
@@ -202,14 +202,13 @@ static void prepare(const struct plain *p, float *mean_out, float *scale)
     for (int64_t i = 0; i < p->c; i++) {
         double mean = (double)m[i], var = (double)v[i];
 
-        if (n > 0) {
+        next_m[i] = m[i];
+        next_v[i] = v[i];
+        if (n > 0)
             moments(sums, m, p->c, i, &mean, &var);
+        if (n > 1) { /* one value has no variance */
             next_m[i] = (float)((1 - momentum) * (double)m[i] + momentum * mean);
-            next_v[i] = (float)((1 - momentum) * (double)v[i] +
-                                momentum * (n > 1 ? var * n / (n - 1) : var));
-        } else {
-            next_m[i] = m[i];
-            next_v[i] = v[i];
+            next_v[i] = (float)((1 - momentum) * (double)v[i] + momentum * (var * n / (n - 1)));
         }
         mean_out[i] = (float)mean;
         scale[i] = scale_of(weight[i], var, p->attr.norm.eps);
@@ -353,13 +352,13 @@ static struct channels find_channels(const struct plain *p, const float *weight,
     return ch;
 }
 
-/* to = dy where the relu's input is positive, else 0; to may be dy. */
+/* to = 0 where the relu's input is not positive, else dy, also where it is NaN; to may be dy. */
 CPU_CLONES static void mask_row(const float *x, const float *dy, float *to, struct affine a,
                                 int64_t c)
 {
     CPU_INDEPENDENT
     for (int64_t i = 0; i < c; i++)
-        to[i] = affine_at(a, x[i], i) > 0.0f ? dy[i] : 0.0f;
+        to[i] = affine_at(a, x[i], i) <= 0.0f ? 0.0f : dy[i];
 }
 
 /* dy of n rows, masked in `room` if the node has a fused relu. */

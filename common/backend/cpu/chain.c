@@ -8,6 +8,7 @@
 
 #include "backend/cpu/convert.h"
 #include "backend/cpu/parts.h"
+#include "backend/cpu/relu.h"
 #include "backend/cpu/vector.h"
 #include "base/alloc.h"
 #include "base/util.h"
@@ -36,6 +37,7 @@ struct step {
     dnnl_memory_t pad; /* scratchpad, or NULL */
     int is_copy;       /* chain_copy made it, between these two tensors: left out if they are one */
     int from, to;
+    int is_relu; /* relu of tensor `to`, in place; there is no primitive */
 };
 
 struct chain {
@@ -136,6 +138,33 @@ static void convert(const struct chain *c, enum chain_place place)
     }
 }
 
+/* All elements in the tensor's memory, whatever their order; padding is 0 and stays so. */
+struct relu {
+    void *at;
+    enum dtype type;
+    int64_t n;
+    int n_parts;
+};
+
+static void relu_part(const void *task, int i)
+{
+    const struct relu *r = task;
+    const int64_t from = r->n * i / r->n_parts, n = r->n * (i + 1) / r->n_parts - from;
+
+    if (r->type == DTYPE_F32)
+        relu_f32((float *)r->at + from, (float *)r->at + from, n);
+    else
+        relu_bf16((uint16_t *)r->at + from, (uint16_t *)r->at + from, n);
+}
+
+static void run_relu(const struct chain *c, const struct tensor *t)
+{
+    const int64_t n = (int64_t)(dn_md_bytes(&t->md) / dtype_size(t->type));
+    const struct relu r = {t->at, t->type, n, parts_of(c->n_threads, c->least_work, n, n / LANES)};
+
+    parts_run(r.n_parts, relu_part, &r);
+}
+
 static int chain_run(struct kernel *k, struct err *err)
 {
     struct chain *c = container_of(k, struct chain, k);
@@ -147,6 +176,10 @@ static int chain_run(struct kernel *k, struct err *err)
 
         if (s->is_copy && c->tensor[s->from].at == c->tensor[s->to].at)
             continue;
+        if (s->is_relu) {
+            run_relu(c, &c->tensor[s->to]);
+            continue;
+        }
         st = dnnl_primitive_execute(s->primitive, c->dn->stream, s->n_args, s->arg);
         if (st != dnnl_success)
             return dn_check(st, "execute", err);
@@ -301,7 +334,7 @@ static void add_reorder(struct chain *c, int from, int to, int adds)
 static int fit(struct chain *c, dnnl_primitive_desc_t pd, const struct chain_arg *arg)
 {
     const struct tensor *wanted = &c->tensor[arg->tensor];
-    struct tensor t = {.place = CHAIN_TEMP, .layout = wanted->layout};
+    struct tensor t = {.place = CHAIN_TEMP, .type = wanted->type, .layout = wanted->layout};
 
     const int has = dn_md_of_arg(c->dn, pd, arg->arg, &t.md, c->err);
 
@@ -337,6 +370,9 @@ void chain_add(struct chain *c, int rc, dnnl_primitive_desc_t pd, const struct c
         return;
     }
     add_primitive(c, pd, exec, n_exec);
+    for (int i = 0; i < n_args && c->rc == 0; i++)
+        if (args[i].relu)
+            *add_step(c) = (struct step){.is_relu = 1, .to = used[i]};
     for (int i = 0; i < n_args && c->rc == 0; i++)
         if (args[i].is_out && used[i] != args[i].tensor)
             add_reorder(c, used[i], args[i].tensor, args[i].adds);

@@ -37,6 +37,7 @@ struct chain_arg {
     /* 1: the output is added to what the tensor holds.  The primitive writes a temporary, and the
      * reorder behind it adds.  Not for an output that the chain rounds (BF16). */
     int adds;
+    int relu; /* 1: relu of the output, in place, before it is reordered or rounded */
 };
 
 /* The kernel of node n.  NULL: failed, *err says why. */

@@ -47,7 +47,7 @@ static void add(struct chain *c, const struct node *n, enum dn_pass pass, int x,
         return;
     any = chain_any(c, w);
     rc = dn_conv(chain_onednn(c), pass, &conv, chain_md(c, x), &any, chain_md(c, b), chain_md(c, y),
-                 n->attr.conv.act, &pd, chain_err(c));
+                 dn_fused(n->attr.conv.act), &pd, chain_err(c));
     chain_add(c, rc, pd, args, n_args);
 }
 
@@ -69,7 +69,7 @@ static int make_forward(struct cpu *b, const struct graph *g, const struct node 
         (struct chain_arg[]){{DNNL_ARG_SRC, x, 0},
                              {DNNL_ARG_WEIGHTS, w, 0},
                              {DNNL_ARG_BIAS, bias, 0},
-                             {DNNL_ARG_DST, y, 1}},
+                             {DNNL_ARG_DST, y, 1, .relu = n->attr.conv.act == ACT_RELU}},
         4);
     return chain_finish(c, out);
 }

@@ -4,6 +4,7 @@
  *
  * op/lamb.c has the formula; the twin is cuda/lamb.cu. */
 #include <math.h>
+#include <string.h>
 
 #include "backend/cpu/update.h"
 #include "base/util.h"
@@ -142,7 +143,7 @@ static void move_blocks(const struct plain *p, int part, int64_t first, int64_t 
 {
     const struct moments m = moments_of(p);
     const struct norms at = norms_of(p);
-    float r[UPDATE_BLOCK];
+    float r[UPDATE_BLOCK], before[UPDATE_BLOCK];
 
     (void)part;
     for (int64_t number = first; number < last; number++) {
@@ -154,7 +155,9 @@ static void move_blocks(const struct plain *p, int part, int64_t first, int64_t 
         direction(m, decay_of(p, b.row), b.to - b.from, param,
                   (const float *)p->out[LAMB_NEW_EXP_AVG] + b.from,
                   (const float *)p->out[LAMB_NEW_EXP_AVG_SQ] + b.from, r);
+        memcpy(before, param, (size_t)(b.to - b.from) * sizeof *before);
         move((float)at.step[b.row], b.to - b.from, param, r);
+        update_keep(p, before, b.from, b.to - b.from);
         update_copies(p, b.from, b.to);
     }
 }

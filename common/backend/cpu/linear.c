@@ -59,7 +59,7 @@ static void add(struct chain *c, const struct node *n, enum dn_pass pass, int sm
         return;
     any = small ? *chain_md(c, w) : chain_any(c, w);
     rc = dn_inner(chain_onednn(c), pass, chain_md(c, x), &any, chain_md(c, b), chain_md(c, y),
-                  n->attr.linear.act, &pd, chain_err(c));
+                  dn_fused(n->attr.linear.act), &pd, chain_err(c));
     chain_add(c, rc, pd, args, n_args);
 }
 
@@ -81,7 +81,7 @@ int cpu_make_linear(struct cpu *b, const struct graph *g, const struct node *n, 
         (struct chain_arg[]){{DNNL_ARG_SRC, x, 0},
                              {DNNL_ARG_WEIGHTS, w, 0},
                              {DNNL_ARG_BIAS, bias, 0},
-                             {DNNL_ARG_DST, y, 1}},
+                             {DNNL_ARG_DST, y, 1, .relu = n->attr.linear.act == ACT_RELU}},
         4);
     return chain_finish(c, out);
 }

@@ -196,7 +196,10 @@ static void move_rows(const struct plain *p, int part, int64_t from, int64_t to)
         for (int64_t j = 0; j < columns; j++) {
             const float x = at.x[at.is_transposed ? j * at.n + i : i * at.n + j];
 
-            param[i * columns + j] = param[i * columns + j] * keep - step * x;
+            const float before = param[i * columns + j];
+
+            param[i * columns + j] = before * keep - step * x;
+            update_keep(p, &before, i * columns + j, 1);
         }
     update_copies(p, from * columns, to * columns);
 }

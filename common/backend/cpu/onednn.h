@@ -95,6 +95,13 @@ struct dn_pool {
     int count_pad;
 };
 
+/* The activation that oneDNN may fuse into a primitive.  Its relu makes 0 of NaN (vmaxps with 0, in
+ * 2.6 and 3.x), so a chain does that by itself (chain_arg.relu). */
+static inline enum activation dn_fused(enum activation act)
+{
+    return act == ACT_RELU ? ACT_NONE : act;
+}
+
 /* Primitive descriptors.  x, w, b (NULL: no bias) and y are the tensors or, in a backward pass,
  * their gradients.  The caller gives every primitive its scratchpad. */
 int dn_conv(struct onednn *dn, enum dn_pass pass, const struct dn_conv *conv, const struct dn_md *x,

@@ -193,7 +193,7 @@ CPU_CLONES static void write_row(enum activation act, const float *restrict sum,
         memcpy(dx, sum, (size_t)n * sizeof *dx);
     else if (act == ACT_RELU)
         for (int64_t i = 0; i < n; i++)
-            dx[i] = y[i] > 0.0f ? sum[i] : 0.0f;
+            dx[i] = y[i] <= 0.0f ? 0.0f : sum[i];
     else if (act == ACT_TANH)
         for (int64_t i = 0; i < n; i++)
             dx[i] = sum[i] * (1.0f - y[i] * y[i]);

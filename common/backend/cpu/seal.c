@@ -12,7 +12,8 @@ static void run(const struct plain *p)
                            .control = p->in[SEAL_CONTROL],
                            .scaler = p->in[SEAL_SCALER],
                            .scalars = p->in[SEAL_SCALARS],
-                           .waits = p->in[SEAL_WAITS]};
+                           .waits = p->in[SEAL_WAITS],
+                           .kept = p->in[SEAL_KEPT]};
     float *to = (float *)p->out[SEAL_NEW_RESULTS] + s.scalars->slot * SEALED_LEN;
 
     for (int i = 0; i < SEALED_LEN; i++)

@@ -3,10 +3,13 @@
  * If all parameters have the same settings, a thread's part is one range. */
 #include "backend/cpu/update.h"
 
+#include <math.h>
+#include <string.h>
+
 #include "backend/cpu/convert.h"
 #include "base/util.h"
 
-enum { LANES = 16 };
+enum { LANES = 16, KEEP_PIECE = 8192 };
 
 struct cpu_update update_of(const struct plain *p)
 {
@@ -19,18 +22,64 @@ struct cpu_update update_of(const struct plain *p)
     };
 }
 
-/* Calls `range` for [u->from, u->from + u->n), in pieces if the gradient is BF16. */
+/* Exponents of ones are infinities and NaN. */
+CPU_CLONES static int are_finite(const float *restrict x, int64_t n)
+{
+    const uint32_t ones = 0x7f800000;
+    uint32_t bad = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, &x[i], sizeof bits);
+        bad |= (bits & ones) == ones;
+    }
+    return !bad;
+}
+
+/* Parts run side by side. */
+static void note_kept(const struct plain *p, int64_t element)
+{
+    int64_t *kept = p->out[UPDATE_NEW_KEPT];
+    const int64_t mark =
+        update_mark(p->in[UPDATE_SEGMENTS], p->in_shape[UPDATE_SEGMENTS].dim[0], element);
+    int64_t seen;
+
+    if (!kept || !mark)
+        return;
+    seen = __atomic_load_n(&kept[KEPT_LOWEST], __ATOMIC_RELAXED);
+    while (seen < mark && !__atomic_compare_exchange_n(&kept[KEPT_LOWEST], &seen, mark, 1,
+                                                       __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+    __atomic_fetch_add(&kept[KEPT_COUNT], 1, __ATOMIC_RELAXED);
+}
+
+void update_keep(const struct plain *p, const float *before, int64_t from, int64_t n)
+{
+    float *param = (float *)p->out[UPDATE_NEW_PARAM] + from;
+
+    if (are_finite(param, n))
+        return;
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(param[i])) {
+            param[i] = before[i];
+            note_kept(p, from + i);
+        }
+}
+
+/* Calls `range` for [u->from, u->from + u->n), in pieces that stay in the nearest caches. */
 static void run_range(const struct plain *p, struct cpu_update u, update_range *range)
 {
     const int64_t end = u.from + u.n;
-    float room[PLAIN_PIECE];
+    const int64_t most = p->in_type[UPDATE_GRAD] == DTYPE_F32 ? KEEP_PIECE : PLAIN_PIECE;
+    float room[PLAIN_PIECE], before[KEEP_PIECE];
 
     for (; u.from < end; u.from += u.n) {
-        u.n = end - u.from;
-        if (p->in_type[UPDATE_GRAD] != DTYPE_F32)
-            u.n = min_i64(u.n, PLAIN_PIECE);
+        u.n = min_i64(end - u.from, most);
         u.grad = plain_read(p, UPDATE_GRAD, u.from, u.n, room);
+        memcpy(before, (float *)p->out[UPDATE_NEW_PARAM] + u.from, (size_t)u.n * sizeof *before);
         range(p, &u);
+        update_keep(p, before, u.from, u.n);
     }
 }
 

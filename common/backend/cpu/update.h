@@ -44,6 +44,10 @@ struct cpu_update update_of(const struct plain *p);
  * then added in order. */
 double update_squares(const float *x, int64_t n);
 
+/* Parameters [from, from + n), whose values were before[0..n), were updated: those that are not
+ * finite now get their value back, and are noted (op/update.c). */
+void update_keep(const struct plain *p, const float *before, int64_t from, int64_t n);
+
 /* Rounds elements [from, to) of the parameters to their working copies, if there are any. */
 void update_copies(const struct plain *p, int64_t from, int64_t to);
 

@@ -34,7 +34,7 @@ template <typename T, int ACT> struct backward {
             const float s = (float)from.v[k], d = (float)v.v[k];
 
             if (ACT == ACT_RELU)
-                v.v[k] = (T)(s > 0.0f ? d : 0.0f); /* d * 0 would be NaN for an infinite d */
+                v.v[k] = (T)(s <= 0.0f ? 0.0f : d); /* d * 0 would be NaN for an infinite d */
             else
                 v.v[k] = (T)(d * slope<ACT>(s));
         }

@@ -53,7 +53,7 @@ static __global__ void update(struct cuda_update u, struct moments m, float *par
         }
 
         const float step = rate * next_avg / (sqrtf(next_sq) / correction2 + m.eps);
-        const float next = param[i] * keep - step;
+        const float next = u.keep(i, param[i] * keep - step, param[i]);
 
         avg[i] = next_avg;
         sq[i] = next_sq;

@@ -47,7 +47,7 @@ template <int ACT> static __device__ inline float slope(float saved)
     if (ACT == ACT_LEAKY_RELU)
         return saved > 0.0f ? 1.0f : 0.01f;
     if (ACT == ACT_RELU)
-        return saved > 0.0f ? 1.0f : 0.0f;
+        return saved <= 0.0f ? 0.0f : 1.0f; /* NaN: 1 */
     if (ACT == ACT_TANH)
         return 1.0f - saved * saved;
     if (ACT == ACT_SIGMOID)

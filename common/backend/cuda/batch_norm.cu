@@ -114,14 +114,14 @@ static __global__ void prepare(struct channels p)
     for (int64_t i = grid_first(); i < p.c; i += grid_stride()) {
         double mean = (double)p.m[i], var = (double)p.v[i];
 
-        if (n > 0) {
+        p.next_m[i] = p.m[i];
+        p.next_v[i] = p.v[i];
+        if (n > 0)
             moments(p.sums, p.m, p.c, i, &mean, &var);
+        if (n > 1) { /* one value has no variance */
             p.next_m[i] = (float)((1 - momentum) * (double)p.m[i] + momentum * mean);
-            p.next_v[i] = (float)((1 - momentum) * (double)p.v[i] +
-                                  momentum * (n > 1 ? var * n / (n - 1) : var));
-        } else {
-            p.next_m[i] = p.m[i];
-            p.next_v[i] = p.v[i];
+            p.next_v[i] =
+                (float)((1 - momentum) * (double)p.v[i] + momentum * (var * n / (n - 1)));
         }
         p.mean[i] = (float)mean;
         p.scale[i] = (float)((double)p.weight[i] / sqrt(var + (double)p.eps));
@@ -182,7 +182,7 @@ static __device__ inline void normalise_pieces(const struct normalised<T, N> &p,
             float s = affine((float)v[m].v[k], a.mean[k], a.scale[k], a.bias[k]);
 
             s = p.add ? s + (float)other[m].v[k] : s;
-            v[m].v[k] = (T)(!p.is_relu || s > 0.0f ? s : 0.0f);
+            v[m].v[k] = (T)(p.is_relu && s < 0.0f ? 0.0f : s);
         }
         p.y[at + m * step] = v[m];
     }
@@ -354,7 +354,7 @@ template <typename T, int V> struct grad_term {
         load_floats(dy + row * c + col, d);
         for (int v = 0; v < V; v++) {
             const bool passes =
-                !weight || affine(from[v], (float)mean[v], scale[v], shift[v]) > 0.0f;
+                !weight || !(affine(from[v], (float)mean[v], scale[v], shift[v]) <= 0.0f);
             const double slope = passes ? (double)d[v] : 0.0;
 
             sum[v][0] += slope;
@@ -478,7 +478,7 @@ static __device__ inline void grad_pieces(const struct norm_backward<T, N> &p,
     for (int m = 0; m < M; m++) {
         for (int j = 0; j < N; j++) {
             const float v = (float)from[m].v[j];
-            const bool passes = !p.bias || affine(v, f.k2[j], f.k4[j], f.bias[j]) > 0.0f;
+            const bool passes = !p.bias || !(affine(v, f.k2[j], f.k4[j], f.bias[j]) <= 0.0f);
 
             d[m].v[j] = (T)(f.k0[j] * ((passes ? (float)d[m].v[j] : 0.0f) - f.k1[j] -
                                        (v - f.k2[j]) * f.k3[j]));

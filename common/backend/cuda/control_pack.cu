@@ -28,7 +28,8 @@ static __global__ void pack(const double *metrics, const struct step_scalars *s,
                CONTROL_NONFINITE - CONTROL_TARGETS);
     put_digits((uint64_t)(metrics[METRIC_WEIGHT] * WEIGHT_UNITS), v + CONTROL_WEIGHT,
                CONTROL_WEIGHT_DIGITS);
-    v[CONTROL_NONFINITE] = !finite || metrics[METRIC_NONFINITE] > 0 ? 1.0f : 0.0f;
+    v[CONTROL_NONFINITE] =
+        !finite || metrics[METRIC_NONFINITE] > 0 || (requests >> 4 & 1) ? 1.0f : 0.0f;
     v[CONTROL_STOP] = (float)(requests & 1);
     v[CONTROL_CHECKPOINT] = (float)(requests >> 1 & 1);
     v[CONTROL_REGROUP] = (float)(requests >> 2 & 1);

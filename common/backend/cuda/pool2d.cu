@@ -194,7 +194,7 @@ template <int ACT> struct through { /* through the activation before the pool; y
     static __device__ float of(float d, float y)
     {
         if (ACT == ACT_RELU)
-            return y > 0.0f ? d : 0.0f; /* d * 0 would be NaN for an infinite d */
+            return y <= 0.0f ? 0.0f : d; /* d * 0 would be NaN for an infinite d */
         return d * slope<ACT>(y);
     }
 };

@@ -28,6 +28,7 @@ static void run(const struct own *p)
     s.scaler = (const float *)p->in[SEAL_SCALER];
     s.scalars = (const struct step_scalars *)p->in[SEAL_SCALARS];
     s.waits = (const int64_t *)p->in[SEAL_WAITS];
+    s.kept = (const int64_t *)p->in[SEAL_KEPT];
     LAUNCH(leave, 1, (SEALED_LEN + WARP - 1) / WARP * WARP, p, s, (float *)p->out[SEAL_NEW_CLEAN],
            (float *)p->out[SEAL_NEW_RESULTS]);
 }

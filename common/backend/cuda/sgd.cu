@@ -30,7 +30,7 @@ static __global__ void update(struct cuda_update u, struct inertia m, float *par
             buf[i] = next;
             g = m.nesterov ? g + m.momentum * next : next;
         }
-        next = param[i] - t.rate * g;
+        next = u.keep(i, param[i] - t.rate * g, param[i]);
         param[i] = next;
         if (copy)
             copy[i] = (C)next;

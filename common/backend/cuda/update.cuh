@@ -4,6 +4,8 @@
 #ifndef BACKEND_CUDA_UPDATE_CUH
 #define BACKEND_CUDA_UPDATE_CUH
 
+#include <float.h>
+
 #include "backend/cuda/device.cuh"
 
 extern "C" {
@@ -14,7 +16,22 @@ struct cuda_update {
     const double *check, *segments;
     const float *control, *scaler; /* scaler NULL: gradients are not scaled */
     const struct step_scalars *scalars;
+    unsigned long long *kept; /* [KEPT_LEN]; NULL: nothing is noted */
     int64_t n, n_segments;
+
+    /* The new value of parameter i, or the old one, `before`, if it is not finite (op/update.c). */
+    __device__ float keep(int64_t i, float next, float before) const
+    {
+        if (fabsf(next) <= FLT_MAX)
+            return next;
+        const int64_t mark = kept ? update_mark(segments, n_segments, i) : 0;
+
+        if (mark) {
+            atomicMax(&kept[KEPT_LOWEST], (unsigned long long)mark);
+            atomicAdd(&kept[KEPT_COUNT], 1ULL);
+        }
+        return before;
+    }
 };
 
 static inline struct cuda_update update_of(const struct own *p)
@@ -26,6 +43,7 @@ static inline struct cuda_update update_of(const struct own *p)
     u.control = (const float *)p->in[UPDATE_CONTROL];
     u.scaler = (const float *)p->in[UPDATE_SCALER];
     u.scalars = (const struct step_scalars *)p->in[UPDATE_SCALARS];
+    u.kept = (unsigned long long *)p->out[UPDATE_NEW_KEPT];
     u.n = p->n;
     u.n_segments = p->in_shape[UPDATE_SEGMENTS].dim[0];
     return u;

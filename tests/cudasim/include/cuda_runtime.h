@@ -125,4 +125,12 @@ template <typename T> T atomicAdd(T *at, T v)
     return old;
 }
 
+template <typename T> T atomicMax(T *at, T v)
+{
+    const T old = *at;
+
+    *at = old < v ? v : old;
+    return old;
+}
+
 #endif
