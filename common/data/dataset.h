@@ -53,6 +53,13 @@ struct dataset_ops {
                      void *room, struct err *err);
     /* Add to the fingerprint what tells these samples from others.  NULL: rows are hashed. */
     int (*print)(const struct dataset *ds, struct hasher *h, struct err *err);
+    /* The feature of field 0 with this number.  NULL: features have no names. */
+    struct dataset_feature (*feature)(const struct dataset *ds, int64_t number);
+};
+
+struct dataset_feature {
+    const char *name;
+    int is_word; /* 1 or 0: is it this word?  data.normalize: auto leaves it as it is */
 };
 
 enum { IMAGE_MAX_CHANNELS = OPT_MAX_REALS };
@@ -64,6 +71,13 @@ struct dataset_image {
     int cut;        /* the reader draws a part of each picture (ops->row_drawn) */
     int n_channels; /* 0: not normalised */
     float mean[IMAGE_MAX_CHANNELS], std[IMAGE_MAX_CHANNELS];
+};
+
+/* Targets that are real numbers are (y - mean) / std, by place of the last axis (data/targets.h).
+ */
+struct dataset_scale {
+    int n; /* 0: they are as they are stored */
+    float mean[OPT_MAX_REALS], std[OPT_MAX_REALS];
 };
 
 /* The changes that are drawn for a sample depend on these and on the sample's number. */
@@ -78,6 +92,10 @@ struct dataset {
     struct sample_spec spec; /* has one target */
     size_t room_bytes;       /* that ops->row needs; 0: all rows are kept */
     struct dataset_image image;
+    struct dataset_scale targets;
+    const char *const *class_names; /* [n_classes of the target]; NULL: there are none */
+    char *
+        warning; /* what a user has to be told of the data, freed by dataset_close; NULL: nothing */
     int leaves_out; /* 1: a row may be DATASET_LOST, and no other class is ignored */
     int ignores;    /* 1: the class `ignored` becomes SAMPLE_IGNORED; dataset_open sets both */
     int32_t ignored;
@@ -94,6 +112,8 @@ struct dataset_request {
     int n_workers;          /* where data.workers does not say: threads for a set that is_slow */
     const int64_t *ignored; /* train.ignore_index, borrowed during the call; NULL: SAMPLE_IGNORED */
     int targets_are_shares; /* 1: targets that are real numbers are from 0 to 1 (model.loss: bce) */
+    int targets_are_numbers; /* 1: where the data have no types, the targets are real numbers
+                                (model.loss: mse, l1, bce); 0: classes */
 };
 
 /* 1: the job ignores the class `label` (train.ignore_index).  SAMPLE_IGNORED itself is always

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/util.h"
+#include "data/targets.h"
 #include "model/model.h"
 #include "tensor/half.h"
 
@@ -147,6 +148,8 @@ static int write_rows(struct predict *p, int64_t at, int64_t n, struct err *err)
         const struct span part = part_of(p, k);
         const int64_t mine = min_i64(part.n * p->n_outputs - at, n);
 
+        if (mine > 0) /* predictions are in the units of the data */
+            targets_undo(p->t->valid_set, at, p->all + k * n, mine);
         if (mine > 0 && npy_file_put(p->t->predictions, part.first * p->n_outputs + at,
                                      p->all + k * n, mine, err) < 0)
             return err->code;

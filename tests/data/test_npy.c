@@ -315,7 +315,7 @@ static void features_are_normalised(void **state)
     write_npy(*state, "x.npy", 1, KEYS("<f4", "(2, 2, 2)"), rows, sizeof rows);
     write_npy(*state, "y.npy", 1, KEYS("|u1", "(2,)"), "\0\1", 2);
     ds = open_ok(*state, DATASET_TRAIN);
-    assert_int_equal(moments_measure(ds, &mean, &std, &err), 0);
+    assert_int_equal(moments_measure(ds, 0, &mean, &std, &err), 0);
     assert_int_equal(mean.n, 2);
     assert_int_equal(std.n, 2);
     assert_float_equal(mean.v[0], 1e6 + 1.5, 1e-9);
@@ -369,7 +369,7 @@ static void unfit_features_are_named(void **state)
         memcpy(x, unfit_cases[i].x, sizeof unfit_cases[i].x);
         write_npy(*state, "x.npy", 1, unfit_cases[i].shape, x, sizeof *x * 3 * (size_t)width[i]);
         ds = open_ok(*state, DATASET_TRAIN);
-        assert_int_equal(moments_measure(ds, &mean, &std, &err), ERR_CONFIG);
+        assert_int_equal(moments_measure(ds, 0, &mean, &std, &err), ERR_CONFIG);
         assert_string_equal(err.msg, unfit_cases[i].want);
         dataset_close(ds);
     }
