@@ -103,20 +103,30 @@ static struct dataset_feature csv_feature(const struct dataset *ds, int64_t numb
     return (struct dataset_feature){.name = col->name, .is_word = col->kind == CSV_WORD};
 }
 
-/* The columns, the words, and all cells: they are in memory. */
+/* The scheme gives numbers in features and targets their meaning: columns and words, in order. */
+static void hash_scheme(const struct csv_table *t, struct hasher *h)
+{
+    for (int i = 0; i < t->n_columns; i++) {
+        const struct csv_column *col = &t->column[i];
+
+        if (col->role == CSV_DROPPED)
+            continue;
+        hasher_add_text(h, col->name);
+        hasher_add_i64(h, col->role);
+        hasher_add_i64(h, col->kind);
+        hasher_add_i64(h, col->words.n);
+        for (int32_t k = 0; k < col->words.n; k++)
+            hasher_add_text(h, col->words.word[k].name);
+    }
+}
+
+/* All cells count: they are in memory. */
 static int csv_print(const struct dataset *ds, struct hasher *h, struct err *err)
 {
     const struct csv *c = container_of(ds, struct csv, base);
 
     (void)err;
-    for (int i = 0; i < c->train.n_columns; i++) {
-        const struct csv_column *col = &c->train.column[i];
-
-        hasher_add_text(h, col->name);
-        hasher_add_i64(h, col->role);
-        for (int32_t k = 0; k < col->words.n; k++)
-            hasher_add_text(h, col->words.word[k].name);
-    }
+    hash_scheme(&c->train, h);
     hasher_add(h, c->t->cell, (size_t)(c->t->n_rows * c->t->n_cells) * sizeof *c->t->cell);
     return 0;
 }
@@ -184,6 +194,23 @@ static void make_spec(struct csv *c)
         max_i64(c->train.n_features, c->train.n_targets) * (int64_t)sizeof(float), SAMPLE_ALIGN);
 }
 
+/* A run's scheme is that of the training file that it began with. */
+static int check_scheme(struct csv *c, const char *path, const char *wanted, struct err *err)
+{
+    struct hasher *h = hasher_new();
+
+    hash_scheme(&c->train, h);
+    hash_to_text(hasher_end(h), c->base.scheme);
+    hasher_free(h);
+    if (!wanted || !strcmp(wanted, c->base.scheme))
+        return 0;
+    return err_set(err, ERR_CONFIG,
+                   "data.scheme is %s, but that of %s is %s: its columns, words or classes are not "
+                   "those that the run began with, so the network would take one for another; want "
+                   "the old file, or a new run",
+                   wanted, path, c->base.scheme);
+}
+
 static int count_samples(struct csv *c, const char *path, struct err *err)
 {
     const int64_t n = c->t->n_rows;
@@ -213,6 +240,8 @@ static int read_tables(struct csv *c, const struct csv_options *o,
     int rc = csv_table_read(&c->train, train, o, &rules, NULL, err);
 
     c->t = is_other ? &c->other : &c->train;
+    if (rc == 0)
+        rc = check_scheme(c, train, o->scheme, err);
     if (rc == 0 && is_other)
         rc = csv_table_read(&c->other, other, o, &rules, &c->train, err);
     if (rc == 0)
@@ -305,6 +334,10 @@ static const struct option rows[] = {
     {"data.unknown", OPT_CHOICE, AT(unknown), "error", .choices = unknowns,
      .help = "Words of the validation file that the training file does not have. error: they are "
              "refused, with line and column; none: all features of the column are 0."},
+    {"data.scheme", OPT_STRING, AT(scheme), NULL,
+     .help = "The hash of the training file's columns, words and classes. The driver sets it, and "
+             "job.yaml has it: a run does not go on, and is not evaluated, with another file, "
+             "whose words have other numbers."},
     {"data.normalize.source", OPT_CHOICE, AT(image.normalize), "given", .choices = normalize_names,
      .flags = OPT_SHORT,
      .help = "auto, for which data.normalize: auto is short: mean and standard deviation are those "

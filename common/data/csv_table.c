@@ -394,10 +394,23 @@ void csv_table_fini(struct csv_table *t)
 
 /* ---- what a user has to be told ---- */
 
+/* Names, or numbers that were meant as such: most rows have a word of their own. */
+static int is_nearly_unique(const struct csv_column *c)
+{
+    return c->as == c && c->kind == CSV_WORD && c->n_values >= 20 && 2 * c->words.n > c->n_values;
+}
+
 static void tell_column(const struct csv_column *c, const struct csv_options *o, struct buf *out)
 {
     const int is_number = c->as->kind == CSV_NUMBER;
 
+    if (is_nearly_unique(c))
+        buf_printf(out,
+                   "; column %s has %d different values in %lld rows, each of which is a %s; %s",
+                   c->name, c->words.n, (long long)c->n_values,
+                   c->role == CSV_TARGET ? "class" : "feature",
+                   c->role == CSV_TARGET ? "are they numbers (model.loss: mse)?"
+                                         : "is it a name (data.drop)?");
     if (c->n_missing > 0 && is_number)
         buf_printf(out,
                    "; column %s has no value in %lld rows, the first in line %lld: the mean, "

@@ -31,6 +31,7 @@ struct csv_options {
     int header; /* the first line has the names of the columns */
     enum csv_missing missing;
     enum csv_unknown unknown;
+    const char *scheme;         /* the hash that is wanted; NULL: any */
     struct image_options image; /* of which mean and std are used, by feature */
     struct targets_options targets;
 };

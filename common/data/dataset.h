@@ -94,10 +94,11 @@ struct dataset {
     struct dataset_image image;
     struct dataset_scale targets;
     const char *const *class_names; /* [n_classes of the target]; NULL: there are none */
-    char *
-        warning; /* what a user has to be told of the data, freed by dataset_close; NULL: nothing */
-    int leaves_out; /* 1: a row may be DATASET_LOST, and no other class is ignored */
-    int ignores;    /* 1: the class `ignored` becomes SAMPLE_IGNORED; dataset_open sets both */
+    char *warning; /* what has to be told of the data; dataset_close frees it; NULL: nothing */
+    char scheme[HASH_TEXT_LEN]; /* the hash of what numbers stand for, where the training data say
+                                   it (data.scheme); "": the format has none */
+    int leaves_out;             /* 1: a row may be DATASET_LOST, and no other class is ignored */
+    int ignores; /* 1: the class `ignored` becomes SAMPLE_IGNORED; dataset_open sets both */
     int32_t ignored;
     int is_slow;   /* reading a sample takes long (decoding): several threads pay */
     int n_workers; /* threads that read a batch (data/loader.h); 0 is 1; dataset_open sets it */

@@ -249,11 +249,24 @@ static int take_measured(struct job *job, const struct job *run, const struct me
     return set_measured(job, m, mean, std, err);
 }
 
+/* 1: the job's format has a scheme, which the job does not know yet. */
+static int lacks_scheme(const struct job *job)
+{
+    const char *const *scheme = job_field(job, "data.scheme");
+
+    return scheme && !*scheme;
+}
+
 int job_take_measured(struct job *job, const struct job *run, struct err *err)
 {
+    const char *const *scheme = job_field(run, "data.scheme");
     int rc = take_measured(job, run, &features, err);
 
-    return rc == 0 ? take_measured(job, run, &targets, err) : rc;
+    if (rc == 0)
+        rc = take_measured(job, run, &targets, err);
+    if (rc == 0 && lacks_scheme(job) && scheme && *scheme)
+        rc = set_field(job, "data.scheme", *scheme, err);
+    return rc;
 }
 
 static int measure_features(const struct dataset *ds, struct option_reals *mean,
@@ -272,7 +285,7 @@ int job_measure(struct job *job, struct err *err)
     struct dataset *ds;
     int rc = 0;
 
-    if (!for_features && !for_targets)
+    if (!for_features && !for_targets && !lacks_scheme(job))
         return 0;
     if (dataset_open(&ds, &job->data, &request, err) < 0)
         return err_wrap(err, "training data");
@@ -286,6 +299,8 @@ int job_measure(struct job *job, struct err *err)
         if (rc == 0)
             rc = set_measured(job, &targets, &mean, &std, err);
     }
+    if (lacks_scheme(job) && rc == 0)
+        rc = set_field(job, "data.scheme", ds->scheme, err);
     dataset_close(ds);
     return rc;
 }

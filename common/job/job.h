@@ -177,8 +177,8 @@ int job_use_data(struct job *job, const char *dir, struct err *err);
 struct dataset_request job_request(const struct job *job, enum dataset_purpose purpose);
 
 /* Puts numbers in the place of data.normalize: auto and data.targets: {normalize: auto}, measured
- * on the training set (data/image.h, data/moments.h). The driver does this before the job begins,
- * so all ranks and job.yaml have the same numbers. */
+ * on the training set (data/image.h, data/moments.h), and sets data.scheme.  The driver does this
+ * before the job begins, so all ranks and job.yaml have the same numbers. */
 int job_measure(struct job *job, struct err *err);
 
 /* The same with the numbers that `run` has, the job of a run that goes on; if it has none, nothing

@@ -113,6 +113,16 @@ static const struct good_case {
      "1 1 0 | 1\n7 0 1 | 3\n",
      NULL,
      "@/train.csv: 2 of 4 rows have a missing value and are left out (data.missing)"},
+    /* prices without model.loss: mse; most words are a row's own */
+    {"n,y\na,1\nb,2\nc,3\nd,4\ne,5\nf,6\ng,7\nh,8\ni,9\nj,10\nk,11\na,1\na,2\na,3\na,4\na,5\na,6\n"
+     "a,7\na,8\na,9\n",
+     0,
+     {{NULL}},
+     NULL,
+     "1 2 3 4 5 6 7 8 9 10 11",
+     "@/train.csv: column n has 11 different values in 20 rows, each of which is a feature; is it "
+     "a name (data.drop)?; column y has 11 different values in 20 rows, each of which is a class; "
+     "are they numbers (model.loss: mse)?"},
     /* every tenth row validates */
     {"x,y\n1,0\n2,0\n3,0\n4,0\n5,0\n6,0\n7,0\n8,0\n9,0\n10,1\n11,2\n",
      1,

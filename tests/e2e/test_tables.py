@@ -95,6 +95,24 @@ class Tables(dp.Case):
             for k in range(2):
                 self.assertAlmostEqual(ours[k], learnt[k] * std[k] + mean[k], delta=1e-6 * mean[k])
 
+    def test_another_training_file_is_refused(self):
+        """More rows are no other file, but more words are: they change the numbers of the others."""
+        self.write_tables()
+        job = {"data.format": "csv", "data.path": self.folder, "data.target": "kind",
+               "model.arch": "mlp", "train.global_batch": 16, "train.epochs": 1}
+        self.run_driver("--run-dir", "run", n=1, job=job)
+        with open(self.path("train.csv"), "ab") as file:
+            file.write(b"\r\n1,2,a,3")
+        refused = r"data\.scheme is \w{32}, but that of .*train\.csv is \w{32}: its columns, words"
+        evaluation = [dp.DRIVER, "--evaluate", "--run-dir", "run",
+                      "--set", "data.validation=train.csv"]
+        self.assert_exit(self.start(evaluation), dp.FINISHED)
+        with open(self.path("train.csv"), "ab") as file:
+            file.write(b"\r\n1,2,A,3")
+        self.assert_exit(self.start(evaluation), dp.USAGE, refused)
+        self.assert_exit(self.driver("--run-dir", "run", "--resume", n=1,
+                                     job={**job, "train.epochs": 2}), dp.USAGE, refused)
+
     def test_missing_values_are_told(self):
         """In the log, in an event, and by --check; without data.missing they are refused."""
         self.write("train.csv", b"size,kind,y\n" + b"".join(
