@@ -81,7 +81,6 @@ class Tables(dp.Case):
             self.assertAlmostEqual(mean[k] * 90 / sum(column), 1, delta=1e-6)
             self.assertAlmostEqual(std[k]**2 * 90 / sum((v - mean[k])**2 for v in column), 1,
                                    delta=1e-5)
-        # A run that goes on keeps its numbers, though the job says auto again.
         self.run_driver("--local", "--run-dir", "table", "--resume", n=2,
                         job={**table, "train.epochs": 3})
         self.assertEqual(self.numbers("table"), [mean, std])
@@ -94,24 +93,32 @@ class Tables(dp.Case):
         for ours, learnt in zip(self.predict("table"), self.predict("arrays"), strict=True):
             for k in range(2):
                 self.assertAlmostEqual(ours[k], learnt[k] * std[k] + mean[k], delta=1e-6 * mean[k])
+        # A run that goes on keeps its numbers, though the job says auto again.
+        with open(self.path("table", "job.yaml"), encoding="utf-8") as file:
+            text = re.sub(r"(targets:\s+normalize: given\s+mean: )\[.*", r"\1[2, 3]", file.read())
+        with open(self.path("table", "job.yaml"), "w", encoding="utf-8") as file:
+            file.write(text)
+        self.run_driver("--local", "--run-dir", "table", "--resume", n=2,
+                        job={**table, "train.epochs": 4})
+        self.assertEqual(self.numbers("table"), [[2, 3], std])
 
     def test_another_training_file_is_refused(self):
-        """More rows are no other file, but more words are: they change the numbers of the others."""
+        """More rows are no other file, but more words are: they change numbers of others."""
         self.write_tables()
         job = {"data.format": "csv", "data.path": self.folder, "data.target": "kind",
                "model.arch": "mlp", "train.global_batch": 16, "train.epochs": 1}
         self.run_driver("--run-dir", "run", n=1, job=job)
         with open(self.path("train.csv"), "ab") as file:
             file.write(b"\r\n1,2,a,3")
-        refused = r"data\.scheme is \w{32}, but that of .*train\.csv is \w{32}: its columns, words"
+        wanted = r"data\.scheme is \w{32}, but that of .*train\.csv is \w{32}: its columns, words"
         evaluation = [dp.DRIVER, "--evaluate", "--run-dir", "run",
                       "--set", "data.validation=train.csv"]
         self.assert_exit(self.start(evaluation), dp.FINISHED)
         with open(self.path("train.csv"), "ab") as file:
             file.write(b"\r\n1,2,A,3")
-        self.assert_exit(self.start(evaluation), dp.USAGE, refused)
+        self.assert_exit(self.start(evaluation), dp.USAGE, wanted)
         self.assert_exit(self.driver("--run-dir", "run", "--resume", n=1,
-                                     job={**job, "train.epochs": 2}), dp.USAGE, refused)
+                                     job={**job, "train.epochs": 2}), dp.USAGE, wanted)
 
     def test_missing_values_are_told(self):
         """In the log, in an event, and by --check; without data.missing they are refused."""
