@@ -36,7 +36,7 @@ struct csv {
     const struct csv_table *t; /* the one whose rows are samples */
     enum part part;
     const struct csv_column **feature; /* [F] the column of each feature */
-    const char **names;                /* [n_classes], or NULL */
+    const char **names;                /* of the classes, or of the columns of targets */
 };
 
 /* ---- samples ---- */
@@ -147,34 +147,39 @@ static const struct dataset_ops csv_ops = {
 
 /* ---- opening ---- */
 
-static void note_columns(struct csv *c, int32_t *n_classes)
+/* The columns of the features, and the names of the classes, or of the columns of targets. */
+static int32_t note_columns(struct csv *c)
 {
     const struct csv_table *t = &c->train;
+    int32_t n_classes = 0;
+    int n = 0;
 
-    *n_classes = 0;
     c->feature = xcalloc((size_t)t->n_features, sizeof *c->feature);
+    c->names = xcalloc((size_t)t->n_targets, sizeof *c->names);
     for (int i = 0; i < t->n_columns; i++) {
         const struct csv_column *col = &t->column[i];
         const int32_t n_words = col->kind == CSV_WORD ? col->words.n : 1;
 
         for (int32_t k = 0; col->role == CSV_FEATURE && k < n_words; k++)
             c->feature[col->feature + k] = col;
+        if (col->role == CSV_TARGET && col->kind == CSV_NUMBER)
+            c->names[n++] = col->name;
         if (col->role != CSV_TARGET || col->kind != CSV_WORD)
             continue;
-        *n_classes = n_words;
-        c->names = xcalloc((size_t)n_words, sizeof *c->names);
+        n_classes = n_words; /* there is one target */
+        c->names = xrealloc(c->names, (size_t)n_words * sizeof *c->names);
         for (int32_t k = 0; k < n_words; k++)
             c->names[k] = col->words.word[k].name;
     }
     c->base.class_names = c->names;
+    return n_classes;
 }
 
 static void make_spec(struct csv *c)
 {
     struct sample_spec *s = &c->base.spec;
-    int32_t n_classes;
+    const int32_t n_classes = note_columns(c);
 
-    note_columns(c, &n_classes);
     s->n_fields = 2;
     s->field[X] = (struct sample_field){.name = "x",
                                         .role = SAMPLE_INPUT,
@@ -233,7 +238,8 @@ static int read_tables(struct csv *c, const struct csv_options *o,
 {
     const struct csv_rules rules = {.targets_are_numbers =
                                         request->targets_are_numbers || request->targets_are_shares,
-                                    .targets_are_shares = request->targets_are_shares};
+                                    .targets_are_shares = request->targets_are_shares,
+                                    .may_lack_targets = request->may_lack_labels};
     const int is_other = request->purpose == DATASET_VALIDATION && c->part == ALL;
     char *train = path_of(o, o->train), *other = is_other ? path_of(o, o->validation) : NULL;
     struct buf told = {0};
@@ -244,6 +250,7 @@ static int read_tables(struct csv *c, const struct csv_options *o,
         rc = check_scheme(c, train, o->scheme, err);
     if (rc == 0 && is_other)
         rc = csv_table_read(&c->other, other, o, &rules, &c->train, err);
+    c->base.has_no_labels = c->t->lacks_targets;
     if (rc == 0)
         rc = count_samples(c, is_other ? other : train, err);
     if (rc == 0 && c->part != ONE_TENTH) /* it is told of with the others */

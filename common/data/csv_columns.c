@@ -246,9 +246,10 @@ static int set_roles(struct csv_table *t, const struct csv_options *o,
 /* ---- by a scheme ---- */
 
 /* A column that the training file does not have is left out, and told of. */
-static int take_roles(struct csv_table *t, const struct csv_table *scheme, struct err *err)
+static int take_roles(struct csv_table *t, const struct csv_rules *rules,
+                      const struct csv_table *scheme, struct err *err)
 {
-    int n = 0;
+    int n = 0, n_targets = 0;
 
     for (int i = 0; i < t->n_columns; i++) {
         struct csv_column *c = &t->column[i];
@@ -259,11 +260,14 @@ static int take_roles(struct csv_table *t, const struct csv_table *scheme, struc
         c->role = c->as ? c->as->role : CSV_DROPPED;
         c->cell = c->as ? c->as->cell : -1;
         n += c->cell >= 0;
+        n_targets += c->role == CSV_TARGET;
     }
+    t->lacks_targets = rules->may_lack_targets && n_targets == 0;
     for (int i = 0; n < scheme->n_cells && i < scheme->n_columns; i++) {
         const struct csv_column *c = &scheme->column[i];
 
-        if (c->cell >= 0 && !find(t, c->name, strlen(c->name)))
+        if (c->cell >= 0 && !(c->role == CSV_TARGET && t->lacks_targets) &&
+            !find(t, c->name, strlen(c->name)))
             return err_set(err, ERR_CORRUPT,
                            "there is no column %s, which the training file has; want the same "
                            "columns, in any order",
@@ -281,6 +285,6 @@ int csv_columns_make(struct csv_table *t, const struct csv_reader *r, const stru
     int rc = name_columns(t, r, o, err);
 
     if (rc == 0)
-        rc = scheme ? take_roles(t, scheme, err) : set_roles(t, o, rules, err);
+        rc = scheme ? take_roles(t, rules, scheme, err) : set_roles(t, o, rules, err);
     return rc == 0 ? check_named(t, r, o, err) : rc;
 }

@@ -64,6 +64,7 @@ struct csv_table {
     float *cell; /* [n_rows, n_cells]: a number, NAN only while the file is read; or the number of a
                     word, -1 for none */
     int64_t n_rows, n_room;
+    int lacks_targets; /* there is no column of them; their cells are 0 */
     int64_t n_dropped; /* rows with missing values, data.missing: drop */
     double *number;    /* room for one row */
 };
@@ -79,6 +80,7 @@ enum {
 struct csv_rules {
     int targets_are_numbers; /* else one class */
     int targets_are_shares;  /* numbers from 0 to 1 */
+    int may_lack_targets;    /* a file that is read by a scheme may have no column of them */
 };
 
 /* Read a file; scheme NULL: it makes its own. */

@@ -93,13 +93,16 @@ struct dataset {
     size_t room_bytes;       /* that ops->row needs; 0: all rows are kept */
     struct dataset_image image;
     struct dataset_scale targets;
-    const char *const *class_names; /* [n_classes of the target]; NULL: there are none */
     char *warning; /* what has to be told of the data; dataset_close frees it; NULL: nothing */
     char scheme[HASH_TEXT_LEN]; /* the hash of what numbers stand for, where the training data say
                                    it (data.scheme); "": the format has none */
     int leaves_out;             /* 1: a row may be DATASET_LOST, and no other class is ignored */
     int ignores; /* 1: the class `ignored` becomes SAMPLE_IGNORED; dataset_open sets both */
     int32_t ignored;
+    int has_no_labels; /* 1: the targets are unknown (dataset_request.may_lack_labels) */
+    /* The names of the target's classes, or of its labels or values, as many as there are; NULL:
+     * they have none.  Only a training set must have them.  The reader's, until it is closed. */
+    const char *const *class_names;
     int is_slow;   /* reading a sample takes long (decoding): several threads pay */
     int n_workers; /* threads that read a batch (data/loader.h); 0 is 1; dataset_open sets it */
 };
@@ -112,6 +115,7 @@ struct dataset_request {
     int64_t vocab;          /* model.vocab: different tokens; 0: the data say */
     int n_workers;          /* where data.workers does not say: threads for a set that is_slow */
     const int64_t *ignored; /* train.ignore_index, borrowed during the call; NULL: SAMPLE_IGNORED */
+    int may_lack_labels;    /* 1: of a validation set: samples without labels are fine */
     int targets_are_shares; /* 1: targets that are real numbers are from 0 to 1 (model.loss: bce) */
     int targets_are_numbers; /* 1: where the data have no types, the targets are real numbers
                                 (model.loss: mse, l1, bce); 0: classes */

@@ -44,7 +44,7 @@ static const struct good_case {
     int numbers;
     struct setting more[MOST_SETTINGS];
     const char *want;    /* samples */
-    const char *classes; /* "a b"; NULL: none */
+    const char *classes; /* "a b"; NULL: the names are those of the targets' columns */
     const char *warning; /* @ is the folder; NULL: none */
 } good_cases[] = {
     /* words are numbered in byte order, and the last column is the target */
@@ -156,8 +156,6 @@ static void tables_are_read(void **state)
             buf_printf(&names, "%s%s", k ? " " : "", ds->class_names[k]);
         if (c->classes)
             assert_string_equal(buf_cstr(&names), c->classes);
-        else
-            assert_null(ds->class_names);
         if (c->warning)
             assert_string_equal(ds->warning, fill_in(want, sizeof want, c->warning, *state));
         else
@@ -165,6 +163,36 @@ static void tables_are_read(void **state)
         buf_fini(&names);
         dataset_close(ds);
     }
+}
+
+/* Without targets there is nothing to compare with, but everything to predict. */
+static void targets_may_be_lacking(void **state)
+{
+    static const struct setting more[] = {
+        {"data.validation", "val.csv"}, {"data.target", "b, a"}, {NULL}};
+    struct setting s[] = {{"data.path", *state}, more[0], more[1], {NULL}};
+    const struct dataset_request r = {
+        .purpose = DATASET_VALIDATION, .targets_are_numbers = 1, .may_lack_labels = 1};
+    struct dataset *ds = NULL;
+    struct err err = {0};
+
+    put(*state, "train.csv", "a,x,b\n1,2,3\n4,5,6\n");
+    put(*state, "val.csv", "x\n7\n8\n");
+    assert_int_equal(open_set(&ds, &format_csv, s, &r, &err), 0);
+    assert_int_equal(ds->has_no_labels, 1);
+    expect_samples(ds, "7 | 0 0\n8 | 0 0\n");
+    assert_string_equal(ds->class_names[0], "a");
+    assert_string_equal(ds->class_names[1], "b");
+    dataset_close(ds);
+    assert_int_equal(open_table(&ds, *state, DATASET_VALIDATION, 1, more, &err), ERR_CORRUPT);
+    assert_non_null(strstr(err.msg, "there is no column a, which the training file has"));
+    put(*state, "val.csv", "x,b\n7,1\n");
+    assert_int_equal(open_set(&ds, &format_csv, s, &r, &err), ERR_CORRUPT);
+    assert_non_null(strstr(err.msg, "there is no column a, which the training file has"));
+    put(*state, "val.csv", "x,b,a\n7,1,2\n");
+    assert_int_equal(open_set(&ds, &format_csv, s, &r, &err), 0);
+    assert_int_equal(ds->has_no_labels, 0);
+    dataset_close(ds);
 }
 
 /* The names of quoted columns and words, which the table above only reads. */
@@ -352,6 +380,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(tables_are_read),
         IN_FOLDER(quotes_are_undone),
+        IN_FOLDER(targets_may_be_lacking),
         IN_FOLDER(validation_follows_training),
         cmocka_unit_test(numbers_are_the_nearest),
         IN_FOLDER(features_are_measured),

@@ -22,6 +22,7 @@ enum {
     NO_HEADER = 16,
     DROPS = 32,     /* the column "a" is left out, and "b" has categories */
     VALIDATES = 64, /* with TENTH: the tenth is opened */
+    LACKS = 128,    /* with TWO: the validation file may have no targets */
     HEADER = 4,
 };
 
@@ -92,6 +93,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             how & TWO || (how & TENTH && how & VALIDATES) ? DATASET_VALIDATION : DATASET_TRAIN,
         .targets_are_numbers = (how & (NUMBERS | SHARES)) != 0,
         .targets_are_shares = (how & SHARES) != 0,
+        .may_lack_labels = (how & LACKS) != 0,
     };
     n = size - HEADER;
     if (how & TWO)
