@@ -114,6 +114,18 @@ static void write_arrays(const char *folder, const char *x, const char *y, int n
     }
 }
 
+/* A table of n rows: a number from 0 to 1, a word, and one of two classes. */
+static void write_table(const char *folder, const char *name, int n)
+{
+    struct buf b = {0};
+
+    buf_printf(&b, "x,word,class\n");
+    for (int i = 0; i < n; i++)
+        buf_printf(&b, "%g,%c,%s\n", i % 9 / 8.0, 'a' + i * i % 5 % 3, i % 2 ? "odd" : "even");
+    write_file(folder, name, &b);
+    buf_fini(&b);
+}
+
 /* A folder of two classes with n pictures each, all different. */
 static void write_classes(const char *folder, const char *name, int n)
 {
@@ -150,6 +162,9 @@ static int setup(void **state)
     write_arrays(folder, "x.npy", "y.npy", N);
     write_arrays(folder, "vx.npy", "vy.npy", 20);
     write_arrays(folder, "fx.npy", "fy.npy", 19);
+    write_table(folder, "train.csv", N);
+    write_table(folder, "val.csv", 20);
+    write_table(folder, "few.csv", 19);
     write_text(folder, "t10k", 400);
     write_classes(folder, "train", 3);
     write_classes(folder, "val", 2);
@@ -193,6 +208,10 @@ static const char *text_of(const struct source *s, const char *key, const char *
         return "vx.npy, vy.npy";
     if (s->kind == &format_npy && s->train && !strcmp(key, "data.train"))
         return "fx.npy, fy.npy";
+    if (s->kind == &format_csv)
+        return !strcmp(key, "data.validation")          ? "val.csv"
+               : !strcmp(key, "data.train") && s->train ? "few.csv"
+                                                        : def;
     if (s->kind == &format_images && s->train && !strcmp(key, "data.train"))
         return "pictures";
     if (!strcmp(key, "data.train") && s->train)
@@ -214,8 +233,9 @@ static int open_source(struct dataset **out, const struct source *s, struct err 
     for (int i = 0; i < g->n_options && rc == 0; i++) {
         const char *text = text_of(s, g->option[i].key, g->option[i].def, &arena);
 
-        rc = option_parse(&g->option[i], (char *)o.options + g->option[i].offset, &arena, text,
-                          strlen(text), 0, err);
+        rc = !text ? 0
+                   : option_parse(&g->option[i], (char *)o.options + g->option[i].offset, &arena,
+                                  text, strlen(text), 0, err);
     }
     assert_int_equal(rc, 0);
     rc = dataset_open(out, &o, &(struct dataset_request){.purpose = s->purpose, .context = 5}, err);
@@ -269,7 +289,7 @@ static void none_validates(void **state)
         assert_null(ds);
         n++;
     }
-    assert_int_equal(n, 7);
+    assert_int_equal(n, 8);
     ds = open_ok(&text);
     assert_int_equal(ds->n_samples, (1800 - 1) / 5);
     dataset_close(ds);
