@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "base/util.h"
 #include "data/csv_table.h"
 #include "data/dataset.h"
@@ -199,6 +200,30 @@ static void make_spec(struct csv *c)
         max_i64(c->train.n_features, c->train.n_targets) * (int64_t)sizeof(float), SAMPLE_ALIGN);
 }
 
+/* Log what the columns were taken for: once, before a run has its scheme. */
+static void log_scheme(const struct csv_table *t, const char *path)
+{
+    struct buf targets = {0};
+    int n[2] = {0}, n_classes = 0, n_named = 0;
+
+    for (int i = 0; i < t->n_columns; i++) {
+        const struct csv_column *col = &t->column[i];
+
+        if (col->role == CSV_FEATURE)
+            n[col->kind == CSV_WORD]++;
+        else if (col->role == CSV_TARGET && n_named++ < 8)
+            buf_printf(&targets, "%s%s", n_named > 1 ? ", " : "", col->name);
+        if (col->role == CSV_TARGET && col->kind == CSV_WORD)
+            n_classes = col->words.n;
+    }
+    if (n_classes)
+        buf_printf(&targets, " of %d classes", n_classes);
+    log_info("%s: %lld rows; target %s%s; %lld features, of %d columns of numbers and %d of words",
+             path, (long long)t->n_rows, buf_cstr(&targets), n_named > 8 ? " and more" : "",
+             (long long)t->n_features, n[0], n[1]);
+    buf_fini(&targets);
+}
+
 /* A run's scheme is that of the training file that it began with. */
 static int check_scheme(struct csv *c, const char *path, const char *wanted, struct err *err)
 {
@@ -248,6 +273,8 @@ static int read_tables(struct csv *c, const struct csv_options *o,
     c->t = is_other ? &c->other : &c->train;
     if (rc == 0)
         rc = check_scheme(c, train, o->scheme, err);
+    if (rc == 0 && !o->scheme && request->purpose == DATASET_TRAIN)
+        log_scheme(c->t, train);
     if (rc == 0 && is_other)
         rc = csv_table_read(&c->other, other, o, &rules, &c->train, err);
     c->base.has_no_labels = c->t->lacks_targets;

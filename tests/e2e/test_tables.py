@@ -134,7 +134,9 @@ class Tables(dp.Case):
         self.assert_exit(daemon, dp.USAGE, r"train\.csv: line 5: column size has no value; in all "
                                            r"4 in column size\. Set data\.missing: drop")
         job["data.missing"] = "mean"
-        self.assert_exit(self.driver("--check", job=job, n=1), dp.FINISHED, "warning: .*" + told)
+        self.assert_exit(self.driver("--check", job=job, n=1), dp.FINISHED, "warning: .*" + told,
+                         r"train\.csv: 40 rows; target y of 2 classes; 3 features, of 1 columns of "
+                         r"numbers and 1 of words")
         driver = self.run_driver("--local", "--run-dir", "run", n=2, job=job)
         self.assertEqual(len(re.findall("warning: .*" + told, driver.text)), 1)
         warning, = self.events("warning", "run")

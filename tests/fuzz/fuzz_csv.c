@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "../data/open_set.h"
+#include "base/log.h"
 #include "input.h"
 
 enum {
@@ -95,6 +96,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         .targets_are_shares = (how & SHARES) != 0,
         .may_lack_labels = (how & LACKS) != 0,
     };
+    log_init("fuzz", LOG_TEXT, LOG_ERROR);
     n = size - HEADER;
     if (how & TWO)
         n = (size_t)min_i64(data[2] | data[3] << 8, (int64_t)n);
