@@ -10,6 +10,7 @@
 #include "base/util.h"
 #include "data/image.h"
 #include "data/reader.h"
+#include "data/targets.h"
 #include "tensor/half.h"
 
 const struct option_group *const data_formats[] = {
@@ -77,8 +78,10 @@ int dataset_open(struct dataset **out, const struct data_options *o,
 
 void dataset_close(struct dataset *ds)
 {
-    if (ds)
-        ds->ops->close(ds);
+    if (!ds)
+        return;
+    free(ds->warning);
+    ds->ops->close(ds);
 }
 
 /* ---- gathering ---- */
@@ -122,6 +125,8 @@ static void convert_row(const struct gathering *g, int field, int64_t i, const v
     convert(to, row, shape_elements(&f->shape));
     if (field == 0 && g->ds->image.n_channels)
         image_normalize(g->ds, to);
+    if (f->role == SAMPLE_REAL && g->ds->targets.n)
+        targets_scale(g->ds, to, shape_elements(&f->shape));
 }
 
 /* The row of index[i].  One that cannot be read is black, and is kept in g->lost. */

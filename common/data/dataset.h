@@ -59,6 +59,13 @@ struct dataset_ops {
     /* The name of sample i, such as that of its file within data.path, for free().  NULL: samples
      * have only numbers. */
     char *(*sample_name)(const struct dataset *ds, int64_t i);
+    /* The feature of field 0 with this number.  NULL: features have no names. */
+    struct dataset_feature (*feature)(const struct dataset *ds, int64_t number);
+};
+
+struct dataset_feature {
+    const char *name;
+    int is_word; /* 1 or 0: is it this word?  data.normalize: auto leaves it as it is */
 };
 
 enum { IMAGE_MAX_CHANNELS = OPT_MAX_REALS };
@@ -70,6 +77,13 @@ struct dataset_image {
     int cut;        /* the reader draws a part of each picture (ops->row_drawn) */
     int n_channels; /* 0: not normalised */
     float mean[IMAGE_MAX_CHANNELS], std[IMAGE_MAX_CHANNELS];
+};
+
+/* Targets that are real numbers are (y - mean) / std, by place of the last axis (data/targets.h).
+ */
+struct dataset_scale {
+    int n; /* 0: they are as they are stored */
+    float mean[OPT_MAX_REALS], std[OPT_MAX_REALS];
 };
 
 /* The changes that are drawn for a sample depend on these and on the sample's number. */
@@ -84,8 +98,12 @@ struct dataset {
     struct sample_spec spec; /* has one target */
     size_t room_bytes;       /* that ops->row needs; 0: all rows are kept */
     struct dataset_image image;
-    int leaves_out; /* 1: a row may be DATASET_LOST, and no other class is ignored */
-    int ignores;    /* 1: the class `ignored` becomes SAMPLE_IGNORED; dataset_open sets both */
+    struct dataset_scale targets;
+    char *warning; /* what has to be told of the data; dataset_close frees it; NULL: nothing */
+    char scheme[HASH_TEXT_LEN]; /* the hash of what numbers stand for, where the training data say
+                                   it (data.scheme); "": the format has none */
+    int leaves_out;             /* 1: a row may be DATASET_LOST, and no other class is ignored */
+    int ignores; /* 1: the class `ignored` becomes SAMPLE_IGNORED; dataset_open sets both */
     int32_t ignored;
     int has_no_labels; /* 1: the targets are unknown (dataset_request.may_lack_labels) */
     /* The names of the target's classes, or of its labels or values, as many as there are; NULL:
@@ -108,6 +126,8 @@ struct dataset_request {
      * is DATASET_NONE if the classes have no names. */
     int names_only;
     int targets_are_shares; /* 1: targets that are real numbers are from 0 to 1 (model.loss: bce) */
+    int targets_are_numbers; /* 1: where the data have no types, the targets are real numbers
+                                (model.loss: mse, l1, bce); 0: classes */
 };
 
 /* 1: the job ignores the class `label` (train.ignore_index).  SAMPLE_IGNORED itself is always

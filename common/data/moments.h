@@ -9,13 +9,16 @@
 
 #include "data/dataset.h"
 
-int64_t moments_features(const struct dataset *ds); /* how many field 0 has */
+int64_t moments_features(const struct dataset *ds, int field); /* how many it has */
 
-/* The mean and the standard deviation (of the population) of each feature of field 0, over all
- * samples.  The data set must have none of its own (ds->image.n_channels is 0).  They are the same
- * bits on every machine.  Fails with ERR_CONFIG if there are more than OPT_MAX_REALS features, if
- * some are the same in all samples, or if a number is not finite; the message names them. */
-int moments_measure(const struct dataset *ds, struct option_reals *mean, struct option_reals *std,
-                    struct err *err);
+/* The mean and the standard deviation (of the population) of each feature of a field of real
+ * numbers, field 0 or the target, over all samples.  The data set must have none of its own
+ * (ds->image.n_channels and ds->targets.n are 0).  They are the same bits on every machine.  Where
+ * features have names (ops->feature), those that are words get 0 and 1, and one that is the same in
+ * all samples gets its value and 1.  Fails with ERR_CONFIG if there are more than OPT_MAX_REALS
+ * features, if some are the same in all samples, or if a number is not finite; the message names
+ * them. */
+int moments_measure(const struct dataset *ds, int field, struct option_reals *mean,
+                    struct option_reals *std, struct err *err);
 
 #endif

@@ -11,7 +11,8 @@
  * files are mapped; of y with classes, or with targets that must be from 0 to 1, opening reads all,
  * of the others only the header.
  *
- * data.normalize is of the features of x: of the places of its last axis. */
+ * data.normalize is of the features of x, and data.targets of real numbers of y: of the places of
+ * their last axes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +22,7 @@
 #include "data/image.h"
 #include "data/moments.h"
 #include "data/npy_file.h"
+#include "data/targets.h"
 
 enum { X, Y }; /* the fields, and the items of data.train */
 enum { BLOCK = 4096, MOST_CLASSES = 1 << 24 };
@@ -28,6 +30,7 @@ enum { BLOCK = 4096, MOST_CLASSES = 1 << 24 };
 struct npy_options {
     const char *path, *train, *validation;
     struct image_options image; /* of which mean and std are used, by feature */
+    struct targets_options targets;
 };
 
 struct arrays {
@@ -312,7 +315,8 @@ static int npy_open_set(struct dataset **out, const void *options,
         return err_wrap(err, "npy");
     }
     make_spec(a, n_classes);
-    if (normalize_check(&o->image, moments_features(&a->base), "feature", err) < 0) {
+    if (normalize_check(&o->image, moments_features(&a->base, X), "feature", err) < 0 ||
+        targets_prepare(&a->base, &o->targets, request, err) < 0) {
         npy_drop(&a->base);
         return err_wrap(err, "npy");
     }
@@ -322,9 +326,6 @@ static int npy_open_set(struct dataset **out, const void *options,
 }
 
 #define AT(field) offsetof(struct npy_options, field)
-
-#define MOST_REAL  1e30 /* a float holds it, and its inverse */
-#define LEAST_REAL 1e-30
 
 static const struct option rows[] = {
     {"data.path", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED | OPT_RESUME,
@@ -347,6 +348,7 @@ static const struct option rows[] = {
     {"data.normalize.std", OPT_REALS, AT(image.std), "[]", LEAST_REAL, MOST_REAL,
      .only = "data.normalize.source", .only_values = 1u << NORMALIZE_GIVEN,
      .help = "The features are then divided by these numbers."},
+    TARGETS_ROWS(struct npy_options, targets),
 };
 
 const struct data_format format_npy = {

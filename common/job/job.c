@@ -207,57 +207,106 @@ struct dataset_request job_request(const struct job *job, enum dataset_purpose p
                                     .context = context ? *context : 0,
                                     .vocab = vocab ? *vocab : 0,
                                     .ignored = &job->data.ignore_index,
-                                    .targets_are_shares = job->model.loss == LOSS_BCE};
+                                    .targets_are_shares = job->model.loss == LOSS_BCE,
+                                    .targets_are_numbers = job->model.loss != LOSS_CROSS_ENTROPY};
 }
 
-static int set_normalize(struct job *job, const struct option_reals *mean,
-                         const struct option_reals *std, struct err *err)
+/* Numbers that may be measured: the key of their source, and their own. */
+struct measurable {
+    const char *source, *mean, *std;
+};
+
+static const struct measurable features = {"data.normalize.source", "data.normalize.mean",
+                                           "data.normalize.std"},
+                               targets = {"data.targets.normalize", "data.targets.mean",
+                                          "data.targets.std"};
+
+static int set_measured(struct job *job, const struct measurable *m,
+                        const struct option_reals *mean, const struct option_reals *std,
+                        struct err *err)
 {
-    int rc = set_field(job, "data.normalize.source", "given", err);
+    int rc = set_field(job, m->source, "given", err);
 
     if (rc == 0)
-        rc = set_reals(job, "data.normalize.mean", mean, err);
+        rc = set_reals(job, m->mean, mean, err);
     if (rc == 0)
-        rc = set_reals(job, "data.normalize.std", std, err);
+        rc = set_reals(job, m->std, std, err);
     return rc;
 }
 
-static int is_to_be_measured(const struct job *job)
+static int is_to_be_measured(const struct job *job, const struct measurable *m)
 {
-    const enum normalize *source = job_field(job, "data.normalize.source");
+    const enum normalize *source = job_field(job, m->source);
 
     return source && *source == NORMALIZE_AUTO;
 }
 
+static int take_measured(struct job *job, const struct job *run, const struct measurable *m,
+                         struct err *err)
+{
+    const struct option_reals *mean = job_field(run, m->mean), *std = job_field(run, m->std);
+
+    if (!is_to_be_measured(job, m) || !mean || !std || mean->n == 0 || std->n == 0)
+        return 0;
+    return set_measured(job, m, mean, std, err);
+}
+
+/* 1: the job's format has a scheme, which the job does not know yet. */
+static int lacks_scheme(const struct job *job)
+{
+    const char *const *scheme = job_field(job, "data.scheme");
+
+    return scheme && !*scheme;
+}
+
 int job_take_measured(struct job *job, const struct job *run, struct err *err)
 {
-    const struct option_reals *mean = job_field(run, "data.normalize.mean"),
-                              *std = job_field(run, "data.normalize.std");
+    const char *const *scheme = job_field(run, "data.scheme");
+    int rc = take_measured(job, run, &features, err);
 
-    int rc = 0;
-
-    if (!strcmp(job->data.class_names, "[]"))
+    if (rc == 0)
+        rc = take_measured(job, run, &targets, err);
+    if (rc == 0 && lacks_scheme(job) && scheme && *scheme)
+        rc = set_field(job, "data.scheme", *scheme, err);
+    if (rc == 0 && !strcmp(job->data.class_names, "[]"))
         rc = set_field(job, "data.class_names", run->data.class_names, err);
-    if (rc < 0 || !is_to_be_measured(job) || !mean || !std || mean->n == 0 || std->n == 0)
-        return rc;
-    return set_normalize(job, mean, std, err);
+    return rc;
+}
+
+static int measure_features(const struct dataset *ds, struct option_reals *mean,
+                            struct option_reals *std, struct err *err)
+{
+    return ds->spec.field[0].scale == SAMPLE_UNIT ? image_measure(ds, mean, std, err)
+                                                  : moments_measure(ds, 0, mean, std, err);
 }
 
 int job_measure(struct job *job, struct err *err)
 {
     const struct dataset_request request = job_request(job, DATASET_TRAIN);
+    const int for_features = is_to_be_measured(job, &features),
+              for_targets = is_to_be_measured(job, &targets);
     struct option_reals mean, std;
     struct dataset *ds;
-    int rc;
+    int rc = 0;
 
-    if (!is_to_be_measured(job))
+    if (!for_features && !for_targets && !lacks_scheme(job))
         return 0;
     if (dataset_open(&ds, &job->data, &request, err) < 0)
         return err_wrap(err, "training data");
-    rc = ds->spec.field[0].scale == SAMPLE_UNIT ? image_measure(ds, &mean, &std, err)
-                                                : moments_measure(ds, &mean, &std, err);
+    if (for_features) {
+        rc = measure_features(ds, &mean, &std, err);
+        if (rc == 0)
+            rc = set_measured(job, &features, &mean, &std, err);
+    }
+    if (for_targets && rc == 0) {
+        rc = moments_measure(ds, sample_target(&ds->spec), &mean, &std, err);
+        if (rc == 0)
+            rc = set_measured(job, &targets, &mean, &std, err);
+    }
+    if (lacks_scheme(job) && rc == 0)
+        rc = set_field(job, "data.scheme", ds->scheme, err);
     dataset_close(ds);
-    return rc == 0 ? set_normalize(job, &mean, &std, err) : rc;
+    return rc;
 }
 
 int job_note_names(struct job *job, struct err *err)

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "data/targets.h"
 
 enum { BLOCK = 256, FEW = 8 }; /* samples that are read at once; FEW: with pictures */
 
@@ -191,8 +192,10 @@ int judge_rows(struct judge *j, int64_t first, int64_t n, const float *x, struct
             take_classes(j, rows, j->targets, len * j->n_predictions);
         else if (j->kind == JUDGED_LABELS)
             take_labels(j, rows, j->targets, len);
-        else
+        else {
+            targets_undo(j->t->valid_set, 0, j->targets, len * j->n_classes);
             take_numbers(j, rows, j->targets, len);
+        }
     }
     return 0;
 }

@@ -60,7 +60,7 @@ static int n_workers(const struct trainer *t)
 }
 
 /* Open the data set for `purpose`.  *out is NULL if the job names no data for validation. */
-static int open_set(const struct trainer *t, enum dataset_purpose purpose, struct dataset **out,
+static int open_set(struct trainer *t, enum dataset_purpose purpose, struct dataset **out,
                     struct err *err)
 {
     struct dataset_request request = job_request(t->job, purpose);
@@ -69,6 +69,8 @@ static int open_set(const struct trainer *t, enum dataset_purpose purpose, struc
     request.may_lack_labels = purpose == DATASET_VALIDATION && t->may_lack_labels;
     if (dataset_open(out, &t->job->data, &request, err) < 0)
         return err_wrap(err, "%s data", purpose == DATASET_TRAIN ? "training" : "validation");
+    if (t->rank == 0 && *out && (*out)->warning) /* all ranks have the same data */
+        trainer_warn(t, (*out)->warning);
     return 0;
 }
 

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "data/targets.h"
 #include "model/model.h"
 #include "tensor/half.h"
 #include "train/judge.h"
@@ -227,6 +228,8 @@ static int take_rows(struct predict *p, int64_t at, int64_t n, struct err *err)
 
         const int64_t to = part.first * p->n_outputs + at;
 
+        if (mine > 0) /* predictions are in the units of the data */
+            targets_undo(p->t->valid_set, at, p->all + k * n, mine);
         if (mine > 0 && p->writes &&
             npy_file_put(p->t->predictions, to, p->all + k * n, mine, err) < 0)
             return err->code;

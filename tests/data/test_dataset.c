@@ -7,7 +7,7 @@
 #include "data/digits.h"
 #include "data/mnist.h"
 #include "idx_file.h"
-#include "picture_file.h"
+#include "small_files.h"
 
 enum { N = 40, H = 5, W = 3, BYTES = H * W };
 
@@ -85,55 +85,6 @@ static void write_cifar(const char *folder, const char *name, int n_labels, int 
     buf_fini(&b);
 }
 
-/* A file of n bytes that is a text, and n / 2 tokens below 128 * 256. */
-static void write_text(const char *folder, const char *name, int n)
-{
-    struct buf b = {0};
-
-    for (int i = 0; i < n; i++)
-        buf_append(&b, &(uint8_t){(uint8_t)(32 + i * i % 95)}, 1);
-    write_file(folder, name, &b);
-    buf_fini(&b);
-}
-
-/* Two arrays of NumPy: features [n,2,2] in x, classes [n] in y, both of bytes. */
-static void write_arrays(const char *folder, const char *x, const char *y, int n)
-{
-    for (int is_y = 0; is_y < 2; is_y++) {
-        struct buf b = {0};
-
-        buf_append(&b, "\x93NUMPY\1\0\0\1", 10); /* a header of 256 bytes */
-        buf_printf(&b, "{'descr': '|u1', 'fortran_order': False, 'shape': (%d,%s), }", n,
-                   is_y ? "" : " 2, 2");
-        while (b.len < 266)
-            buf_append(&b, " ", 1);
-        for (int i = 0; i < n * (is_y ? 1 : 4); i++)
-            buf_append(&b, &(uint8_t){(uint8_t)(i * i % 7 % 2)}, 1);
-        write_file(folder, is_y ? y : x, &b);
-        buf_fini(&b);
-    }
-}
-
-/* A folder of two classes with n pictures each, all different. */
-static void write_classes(const char *folder, const char *name, int n)
-{
-    char *path = xasprintf("%s/%s", folder, name);
-
-    assert_int_equal(mkdir(path, 0777), 0);
-    for (int i = 0; i < 2 * n; i++) {
-        char *at = xasprintf("%s/%c", path, 'a' + i / n);
-        uint8_t rgb[12] = {(uint8_t)i, (uint8_t)(3 * i), 5};
-        struct buf b = {0};
-
-        assert_true(i % n || mkdir(at, 0777) == 0);
-        put_rgb_png(&b, rgb, 2, 2);
-        write_file(at, (char[]){(char)('a' + i % n), '.', 'p', 'n', 'g', 0}, &b);
-        buf_fini(&b);
-        free(at);
-    }
-    free(path);
-}
-
 /* Make a folder in which each reader finds its files. */
 static int setup(void **state)
 {
@@ -150,6 +101,9 @@ static int setup(void **state)
     write_arrays(folder, "x.npy", "y.npy", N);
     write_arrays(folder, "vx.npy", "vy.npy", 20);
     write_arrays(folder, "fx.npy", "fy.npy", 19);
+    write_table(folder, "train.csv", N);
+    write_table(folder, "val.csv", 20);
+    write_table(folder, "few.csv", 19);
     write_text(folder, "t10k", 400);
     write_classes(folder, "train", 3);
     write_classes(folder, "val", 2);
@@ -193,6 +147,10 @@ static const char *text_of(const struct source *s, const char *key, const char *
         return "vx.npy, vy.npy";
     if (s->kind == &format_npy && s->train && !strcmp(key, "data.train"))
         return "fx.npy, fy.npy";
+    if (s->kind == &format_csv)
+        return !strcmp(key, "data.validation")          ? "val.csv"
+               : !strcmp(key, "data.train") && s->train ? "few.csv"
+                                                        : def;
     if (s->kind == &format_images && s->train && !strcmp(key, "data.train"))
         return "pictures";
     if (!strcmp(key, "data.train") && s->train)
@@ -214,8 +172,9 @@ static int open_source(struct dataset **out, const struct source *s, struct err 
     for (int i = 0; i < g->n_options && rc == 0; i++) {
         const char *text = text_of(s, g->option[i].key, g->option[i].def, &arena);
 
-        rc = option_parse(&g->option[i], (char *)o.options + g->option[i].offset, &arena, text,
-                          strlen(text), 0, err);
+        rc = !text ? 0
+                   : option_parse(&g->option[i], (char *)o.options + g->option[i].offset, &arena,
+                                  text, strlen(text), 0, err);
     }
     assert_int_equal(rc, 0);
     rc = dataset_open(out, &o, &(struct dataset_request){.purpose = s->purpose, .context = 5}, err);
@@ -269,7 +228,7 @@ static void none_validates(void **state)
         assert_null(ds);
         n++;
     }
-    assert_int_equal(n, 7);
+    assert_int_equal(n, 8);
     ds = open_ok(&text);
     assert_int_equal(ds->n_samples, (1800 - 1) / 5);
     dataset_close(ds);

@@ -315,7 +315,7 @@ static void features_are_normalised(void **state)
     write_npy(*state, "x.npy", 1, KEYS("<f4", "(2, 2, 2)"), rows, sizeof rows);
     write_npy(*state, "y.npy", 1, KEYS("|u1", "(2,)"), "\0\1", 2);
     ds = open_ok(*state, DATASET_TRAIN);
-    assert_int_equal(moments_measure(ds, &mean, &std, &err), 0);
+    assert_int_equal(moments_measure(ds, 0, &mean, &std, &err), 0);
     assert_int_equal(mean.n, 2);
     assert_int_equal(std.n, 2);
     assert_float_equal(mean.v[0], 1e6 + 1.5, 1e-9);
@@ -328,6 +328,38 @@ static void features_are_normalised(void **state)
     for (int i = 0; i < 4; i++)
         assert_true(x[i] == (i % 2 ? (rows[4 + i] - 8) / 4 : (rows[4 + i] - 1000001.5F) / 0.5F));
     dataset_close(ds);
+}
+
+/* Real targets are scaled by the places of their last axis; classes have no scale. */
+static void targets_are_scaled(void **state)
+{
+    static const float rows[] = {10, 200, 14, 300, 12, 100, 16, 400};
+    const struct setting settings[] = {{"data.path", *state},
+                                       {"data.targets.mean", "12,200"},
+                                       {"data.targets.std", "2,100"},
+                                       {NULL}};
+    const struct dataset_request r = purpose(DATASET_TRAIN);
+    struct option_reals mean, std;
+    struct dataset *ds;
+    struct err err;
+    float y[4];
+
+    write_npy(*state, "x.npy", 1, KEYS("|u1", "(2,)"), "\0\1", 2);
+    write_npy(*state, "y.npy", 1, KEYS("<f4", "(2, 2, 2)"), rows, sizeof rows);
+    ds = open_ok(*state, DATASET_TRAIN);
+    assert_int_equal(moments_measure(ds, 1, &mean, &std, &err), 0);
+    assert_true(mean.n == 2 && mean.v[0] == 13 && mean.v[1] == 250);
+    assert_float_equal(std.v[0], sqrt(5), 1e-12);
+    dataset_close(ds);
+    assert_int_equal(open_set(&ds, &format_npy, settings, &r, &err), 0);
+    assert_int_equal(dataset_gather(ds, (int64_t[]){1}, 1, (void *[]){NULL, y}, &err), 0);
+    assert_true(y[0] == 0 && y[1] == -1 && y[2] == 2 && y[3] == 2);
+    dataset_close(ds);
+    write_npy(*state, "y.npy", 1, KEYS("|u1", "(2,)"), "\0\1", 2);
+    assert_int_equal(open_set(&ds, &format_npy, settings, &r, &err), ERR_CONFIG);
+    assert_string_equal(err.msg,
+                        "npy: data.targets has mean and std, or normalize: auto, but the "
+                        "targets are classes, want real numbers for model.loss: mse or l1");
 }
 
 static const struct unfit_case {
@@ -369,7 +401,7 @@ static void unfit_features_are_named(void **state)
         memcpy(x, unfit_cases[i].x, sizeof unfit_cases[i].x);
         write_npy(*state, "x.npy", 1, unfit_cases[i].shape, x, sizeof *x * 3 * (size_t)width[i]);
         ds = open_ok(*state, DATASET_TRAIN);
-        assert_int_equal(moments_measure(ds, &mean, &std, &err), ERR_CONFIG);
+        assert_int_equal(moments_measure(ds, 0, &mean, &std, &err), ERR_CONFIG);
         assert_string_equal(err.msg, unfit_cases[i].want);
         dataset_close(ds);
     }
@@ -385,6 +417,7 @@ int main(void)
         IN_FOLDER(bad_files_are_refused),     IN_FOLDER(validation_has_the_classes_of_training),
         IN_FOLDER(strange_bytes_are_refused), IN_FOLDER(features_are_normalised),
         IN_FOLDER(unfit_features_are_named),  IN_FOLDER(targets_of_bce_are_from_0_to_1),
+        IN_FOLDER(targets_are_scaled),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

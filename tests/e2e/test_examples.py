@@ -58,11 +58,15 @@ class Examples(dp.Case):
         tokens = struct.pack("<2100H", *(rng.randrange(50257) for _ in range(2100)))
         self.write("train.bin", tokens)
         self.write("val.bin", tokens)
+        table = [f"{i},{20 + i},{i % 5},{('Basel', 'Bern')[i % 2]},no,"
+                 f"{'' if i % 20 == 3 else 1950 + i},{9 * i}" for i in range(60)]
+        self.write("train.csv", "\n".join(["id,size,rooms,city,garden,year,price",
+                                           *table]).encode())
         self.write("input.txt", bytes(rng.randrange(97, 123) for _ in range(2000)))
 
     def test_check(self):
         jobs = sorted(glob.glob(os.path.join(EXAMPLES, "*.yaml")))
-        self.assertGreaterEqual(len(jobs), 9)
+        self.assertGreaterEqual(len(jobs), 10)
         places = {"shakespeare": "input.txt", "cifar100": "cifar100", "imag": "images"}
         for job in jobs:
             name = os.path.splitext(os.path.basename(job))[0]

@@ -46,7 +46,7 @@ static inline void input_measure(const struct dataset *ds)
     if (x->dtype != DTYPE_F32 || ds->image.n_channels > 0)
         return;
     rc = x->scale == SAMPLE_UNIT ? image_measure(ds, &mean, &std, &err)
-                                 : moments_measure(ds, &mean, &std, &err);
+                                 : moments_measure(ds, 0, &mean, &std, &err);
     ASSERT(rc == 0 || (rc == ERR_CONFIG && err.msg[0]));
     for (int c = 0; rc == 0 && c < mean.n; c++)
         ASSERT(isfinite(mean.v[c]) && isfinite(std.v[c]) && std.v[c] > 0);

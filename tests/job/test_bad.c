@@ -307,7 +307,7 @@ static const struct bad texts[] = {
                                "vit_tiny, vit_small, vit_base, resnet18, "
                                "resnet34, resnet50, resnet101 or resnet152"},
     {"model: {arch: lenet}", "f: data.format is missing, want mnist, digits, cifar10, cifar100, "
-                             "tokens, text, npy or images"},
+                             "tokens, text, npy, csv or images"},
     {"model:\ndata:\n", "f: model.arch is missing, want mlp, lenet, lenet5, "
                         "layers, gpt, gpt2, gpt2_medium, gpt2_large, gpt2_xl, vit, vit_tiny, "
                         "vit_small, vit_base, resnet18, "
@@ -321,7 +321,7 @@ static const struct bad texts[] = {
      "f:2:42: data.train is a list of lists, want text, or a list of texts"},
     {"model: {arch: lenet}\ndata: {format: digits, path: /x}",
      "f:2:30: data.path applies only if data.format is mnist, cifar10, cifar100, tokens, text, "
-     "npy or images; it is digits"},
+     "npy, csv or images; it is digits"},
     {"model: {arch: lenet}\ndata: {format: mnist, path: /x, samples: 3}",
      "f:2:42: data.samples applies only if data.format is digits; it is mnist"},
     {"model: {arch: lenet, hidden: [3]}" DIGITS,
@@ -514,7 +514,7 @@ static const struct bad sets[] = {
      "--set: unknown key \"data.augment.rotate\"; the closest known key is data.augment.crop"},
     {"train=3", "--set: train is a group of keys, want one of them, such as train.global_batch"},
     {"data.normalize=none", "--set: data.normalize.source applies only if data.format is mnist, "
-                            "cifar10, cifar100, npy or images; it is digits"},
+                            "cifar10, cifar100, npy, csv or images; it is digits"},
     {"cluster.deadlines=3", "--set: cluster.deadlines is a group of keys, want one of them, such "
                             "as cluster.deadlines.gather"},
     {"name=\x1b[31m", "--set: name is \"?[31m\", want a name of 1 to 64 letters, digits, '.', '_' "
@@ -522,7 +522,7 @@ static const struct bad sets[] = {
     {"name=\xc3", "--set: name is \"?\", want a name of 1 to 64 letters, digits, '.', '_' or '-', "
                   "the first a letter or digit"},
     {"data.path=/x", "--set: data.path applies only if data.format is mnist, cifar10, cifar100, "
-                     "tokens, text, npy or images; it is digits"},
+                     "tokens, text, npy, csv or images; it is digits"},
     {"schedule.gamma=0.5", "--set: schedule.gamma applies only if schedule.name is step, multistep "
                            "or exponential; it is constant"},
     {"optimizer.nesterov=true", "--set: optimizer.nesterov needs optimizer.momentum above 0 and "

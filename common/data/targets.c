@@ -1,0 +1,60 @@
+/* targets - the scale of targets that are real numbers: the checks of its keys, and the arithmetic
+ * in both directions. */
+#include "data/targets.h"
+
+#include "base/util.h"
+#include "data/moments.h"
+
+static int check_lists(const struct targets_options *o, int64_t n, struct err *err)
+{
+    const struct {
+        const char *key;
+        int n;
+    } lists[] = {{"data.targets.mean", o->mean.n}, {"data.targets.std", o->std.n}};
+
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+        if (lists[i].n && lists[i].n != n)
+            return err_set(err, ERR_CONFIG, "%s has %d numbers, want %lld, one for each output",
+                           lists[i].key, lists[i].n, (long long)n);
+    return 0;
+}
+
+int targets_prepare(struct dataset *ds, const struct targets_options *o,
+                    const struct dataset_request *request, struct err *err)
+{
+    const int target = sample_target(&ds->spec), n = o->mean.n ? o->mean.n : o->std.n;
+
+    if (n == 0 && o->normalize == NORMALIZE_GIVEN)
+        return 0;
+    if (ds->spec.field[target].role != SAMPLE_REAL || request->targets_are_shares)
+        return err_set(err, ERR_CONFIG,
+                       "data.targets has mean and std, or normalize: auto, but "
+                       "the targets are %s, want real numbers for model.loss: mse "
+                       "or l1",
+                       ds->spec.field[target].role == SAMPLE_REAL ? "from 0 to 1, as bce wants them"
+                                                                  : "classes");
+    if (check_lists(o, moments_features(ds, target), err) < 0)
+        return err->code;
+    ds->targets.n = n;
+    for (int i = 0; i < n; i++) {
+        ds->targets.mean[i] = o->mean.n ? (float)o->mean.v[i] : 0;
+        ds->targets.std[i] = o->std.n ? (float)o->std.v[i] : 1;
+    }
+    return 0;
+}
+
+void targets_scale(const struct dataset *ds, float *y, int64_t n)
+{
+    const struct dataset_scale *s = &ds->targets;
+
+    for (int64_t i = 0; s->n && i < n; i++)
+        y[i] = (y[i] - s->mean[i % s->n]) / s->std[i % s->n];
+}
+
+void targets_undo(const struct dataset *ds, int64_t first, float *y, int64_t n)
+{
+    const struct dataset_scale *s = &ds->targets;
+
+    for (int64_t i = 0; s->n && i < n; i++)
+        y[i] = y[i] * s->std[(first + i) % s->n] + s->mean[(first + i) % s->n];
+}
