@@ -26,6 +26,7 @@ enum {
     NORMALIZES = 8,
     VALIDATES = 16,
     IGNORES = 32, /* the job ignores class 1 */
+    WHOLE = 64,   /* JPEG files are decoded at their own size */
     HEADER = 2,
 };
 
@@ -114,7 +115,8 @@ static void read_picture(const uint8_t *data, size_t size)
         box.y = (double)height / 3;
         box.width = (double)width / 2;
         box.height = (double)height / 2;
-        if (picture_read(p, &box, SIZE, rgb, &err) < 0)
+        if (picture_read(p, &box, SIZE, flags & WHOLE ? PICTURE_WHOLE : PICTURE_SMALLEST, rgb,
+                         &err) < 0)
             ASSERT(err.msg[0]);
     }
     picture_close(p);
@@ -206,6 +208,7 @@ static void open_folder(const char *name)
         {"data.size", "8"},
         {"data.resize", "9"},
         {"data.on_corrupt", flags & SKIPS ? "skip" : "fail"},
+        {"data.jpeg_scale", flags & WHOLE ? "whole" : "auto"},
         {"data.augment.random_resized_crop", draws},
         {"data.augment.flip", draws},
         {"data.normalize.mean", flags & NORMALIZES ? "[0.25, 0.25, 0.25]" : "[]"},

@@ -61,6 +61,7 @@ static const struct row {
     {"data.size", "160", {"data.format=images", "data.path=/x"}},
     {"data.resize", "256", {"data.format=images", "data.path=/x"}},
     {"data.on_corrupt", "skip", {"data.format=images", "data.path=/x"}},
+    {"data.jpeg_scale", "whole", {"data.format=images", "data.path=/x"}},
     {"data.augment.random_resized_crop", "true", {"data.format=images", "data.path=/x"}},
     {"data.shuffle", "false"},
     {"data.workers", "3"},
