@@ -253,6 +253,14 @@ static void warn_of_others(const struct files *f)
                  f->folder, (long long)f->n_other, files_text(f, f->other));
 }
 
+static void warn_of_one_folder(const struct images_options *o)
+{
+    if (!strcmp(o->train, o->validation))
+        log_warn("folder %s/%s both trains and validates, so the validation says nothing about "
+                 "other pictures; set data.train and data.validation to two folders",
+                 o->path, o->train);
+}
+
 /* As folders in class folders are walked, a path one level too high has one class. */
 static void warn_of_one_class(const struct files *f)
 {
@@ -287,6 +295,8 @@ static int images_open(struct dataset **out, const void *options,
     warn_of_others(&s->files);
     if (request->purpose == DATASET_TRAIN)
         warn_of_one_class(&s->files);
+    else
+        warn_of_one_folder(o);
     s->base = (struct dataset){.ops = &images_ops,
                                .n_samples = s->files.n,
                                .spec = SAMPLE_IMAGES(o->size, o->size, 3, s->files.n_classes),

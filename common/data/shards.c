@@ -134,7 +134,8 @@ static int read_class(struct shard *h, const struct tar_member *m, struct err *e
     if (tar_read(&h->t, m->offset, text, n, err) < 0)
         return err->code;
     v = strtol(text, &end, 10);
-    if (end == text || end + strspn(end, " \t\r\n\v\f") != text + m->n_bytes || v < 0 || v >= most)
+    if (end == text || end - text + (int64_t)strspn(end, " \t\r\n\v\f") != m->n_bytes || v < 0 ||
+        v >= most)
         return err_set(err, ERR_CORRUPT,
                        "%s: offset %lld: %s is \"%.20s\", want a class from 0 to %ld%s", h->t.path,
                        (long long)m->offset, m->name, text, most - 1,

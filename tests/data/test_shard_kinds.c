@@ -218,6 +218,7 @@ static const struct {
     {"1.png*11|1.cls=0000000000000000000000000000000000000000002|;", FIRST},
     {"1.png*11|1.cls=                                                                2|;",
      ": offset 1536: 1.cls is \"                    \", want a class from 0 to 16777215"},
+    {"1.png*11|1.cls= \n|;", ": offset 1536: 1.cls is \" \n\", want a class from 0 to 16777215"},
     {"1.png*11|1.cls=|;", ": offset 1536: 1.cls is \"\", want a class from 0 to 16777215"},
     {"1.png*11|1.cls=-1|;", ": offset 1536: 1.cls is \"-1\", want a class from 0 to 16777215"},
     {"1.png*11|1.cls=1.0|;", ": offset 1536: 1.cls is \"1.0\", want a class from 0 to 16777215"},
