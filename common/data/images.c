@@ -253,6 +253,18 @@ static void warn_of_others(const struct files *f)
                  f->folder, (long long)f->n_other, files_text(f, f->other));
 }
 
+static void tell_of_shards(const struct files *f)
+{
+    if (f->n_again > 0)
+        log_warn("folder %s: %lld samples have the key of an earlier one of their shard, such as "
+                 "%s; each is a sample, as with WebDataset; remove the older ones if they were "
+                 "replaced (tar --append, --update)",
+                 f->folder, (long long)f->n_again, files_text(f, f->again));
+    if (f->n_left_out > 0)
+        log_info("folder %s: %lld members beside pictures and classes are left out, such as %s",
+                 f->folder, (long long)f->n_left_out, files_text(f, f->left_out));
+}
+
 static void warn_of_one_folder(const struct images_options *o)
 {
     if (!strcmp(o->train, o->validation))
@@ -293,6 +305,7 @@ static int images_open(struct dataset **out, const void *options,
         return err_wrap(err, "images");
     }
     warn_of_others(&s->files);
+    tell_of_shards(&s->files);
     if (request->purpose == DATASET_TRAIN)
         warn_of_one_class(&s->files);
     else

@@ -84,30 +84,16 @@ static void jpeg_drop(struct decoder *d)
     free(j);
 }
 
-/* Is this a marker that a segment with its own length follows? */
-static int has_length(int marker)
-{
-    return marker == 0xc4 || marker == 0xcc || (marker >= 0xda && marker <= 0xdd) ||
-           (marker >= 0xe0 && marker <= 0xef) || marker == 0xfe;
-}
-
 /* Does an end-of-image marker follow?  p stands behind the header of the first scan.  In a scan
- * 0xff stands before 0 or before a marker only. */
+ * 0xff stands before 0 or before a marker only, and may be repeated before a marker.  Between scans
+ * a segment may hold such bytes by chance; but a file of several scans is always decoded to its
+ * end. */
 static int has_end(const uint8_t *p, const uint8_t *end)
 {
     while ((p = memchr(p, 0xff, (size_t)(end - p))) && end - p >= 2) {
-        const int marker = p[1];
-
-        if (marker == 0xd9)
+        if (p[1] == 0xd9)
             return 1;
-        p += marker == 0xff ? 1 : 2; /* 0xff may be repeated before a marker */
-        if (has_length(marker)) {
-            const int64_t n = end - p >= 2 ? p[0] << 8 | p[1] : INT64_MAX;
-
-            if (n > end - p)
-                return 0;
-            p += n;
-        }
+        p += p[1] == 0xff ? 1 : 2;
     }
     return 0;
 }

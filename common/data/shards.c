@@ -11,7 +11,6 @@
 #include <strings.h>
 
 #include "base/alloc.h"
-#include "base/log.h"
 #include "base/util.h"
 #include "data/files.h"
 #include "data/tar.h"
@@ -315,26 +314,12 @@ static int check_splits(const struct files *f, struct err *err)
     return 0;
 }
 
-static void tell_of_the_rest(const struct files *f)
-{
-    if (f->n_again > 0)
-        log_warn("folder %s: %lld samples have the key of an earlier one of their shard, such as "
-                 "%s; each is a sample, as with WebDataset; remove the older ones if they were "
-                 "replaced (tar --append, --update)",
-                 f->folder, (long long)f->n_again, files_text(f, f->again));
-    if (f->n_left_out > 0)
-        log_info("folder %s: %lld members beside pictures and classes are left out, such as %s",
-                 f->folder, (long long)f->n_left_out, files_text(f, f->left_out));
-}
-
 int files_list_shards(struct files *f, const struct files *train, struct err *err)
 {
     int rc = check_splits(f, err);
 
     for (int i = 0; rc == 0 && i < f->n_places; i++)
         rc = list_shard(f, i, train, err);
-    if (rc == 0)
-        tell_of_the_rest(f);
     if (train)
         f->n_classes = train->n_classes;
     return rc;

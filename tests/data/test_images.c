@@ -106,7 +106,7 @@ static char *log_of(const char *folder, enum dataset_purpose purpose, const stru
 
     assert_non_null(file);
     dup2(fileno(file), STDERR_FILENO);
-    log_init("test_images", LOG_TEXT, LOG_WARN);
+    log_init("test_images", LOG_TEXT, LOG_INFO);
     ds = open_ok(folder, purpose, extra);
     log_init("test_images", LOG_TEXT, LOG_ERROR);
     dup2(saved, STDERR_FILENO);
@@ -122,6 +122,41 @@ static char *log_of(const char *folder, enum dataset_purpose purpose, const stru
 static char *log_of_opening(const char *folder, int64_t n_samples)
 {
     return log_of(folder, DATASET_TRAIN, NULL, n_samples);
+}
+
+/* Members that are left out of shards, and keys that come again, are told once for each set. */
+static void rests_of_shards_are_told(void **state)
+{
+    char want[1024], *text;
+    struct buf b = {0};
+
+    for (int k = 0; k < 3; k++) {
+        put_picture(&b, k == 1 ? "b.png" : "a.png", k + 1);
+        put_member(&b, '0', k == 1 ? "b.cls" : "a.cls", k == 1 ? "0" : "1", 1);
+        put_member(&b, '0', k == 1 ? "b.json" : "a.json", "{}", 2);
+    }
+    end_tar(&b);
+    put(*state, "train/s.tar", &b);
+    put(*state, "val/s.tar", &b);
+    for (int purpose = DATASET_TRAIN; purpose <= DATASET_VALIDATION; purpose++) {
+        text = log_of(*state, purpose, NULL, 3);
+        assert_string_equal(
+            text, fill_in(want, sizeof want,
+                          purpose == DATASET_TRAIN
+                              ? "test_images: warning: folder @/train: 1 samples have the key of "
+                                "an earlier one of their shard, such as a; each is a sample, as "
+                                "with WebDataset; remove the older ones if they were replaced (tar "
+                                "--append, --update)\ntest_images: folder @/train: 3 members "
+                                "beside pictures and classes are left out, such as a.json\n"
+                              : "test_images: warning: folder @/val: 1 samples have the key of an "
+                                "earlier one of their shard, such as a; each is a sample, as with "
+                                "WebDataset; remove the older ones if they were replaced (tar "
+                                "--append, --update)\ntest_images: folder @/val: 3 members beside "
+                                "pictures and classes are left out, such as a.json\n",
+                          *state));
+        free(text);
+    }
+    buf_fini(&b);
 }
 
 static void one_folder_of_both_sets_is_told(void **state)
@@ -513,6 +548,7 @@ int main(void)
         IN_FOLDER(links_that_loop_are_refused),
         IN_FOLDER(pictures_of_other_kinds_are_left_out_aloud),
         IN_FOLDER(one_class_is_told),
+        IN_FOLDER(rests_of_shards_are_told),
         IN_FOLDER(one_folder_of_both_sets_is_told),
         IN_FOLDER(smallest_images),
         IN_FOLDER(bad_folders_are_named),

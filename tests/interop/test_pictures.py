@@ -116,21 +116,20 @@ class Pictures(dp.Case):
 
     def test_pixels(self):
         self.make_files()
-        for size, resize in ((224, 256), (64, 64), (33, 40)):
+        for size, resize, scale in ((224, 256, "auto"), (64, 64, "auto"), (33, 40, "whole")):
             names, theirs = self.theirs(size, resize)
-            for scale in ("auto", "whole"):
-                train, validation = self.ours(size, resize, scale)
-                self.assertEqual(len(validation), len(names))
-                for name, want, fast, seen in zip(names, theirs, train, validation):
-                    what = f"{name}, size {size} of {resize}, jpeg_scale {scale}"
-                    print(f"{what}: {(seen != want).mean():.0%} differ, at most by "
-                          f"{abs(seen - want).max():g}; in training by {abs(fast - want).max():g}",
-                          flush=True)
-                    self.assertLessEqual(abs(seen - want).max(), 1, what)
-                    is_scaled = scale == "auto" and name == "large.jpg"
-                    if scale == "whole" or is_scaled:
-                        self.assertEqual((fast != seen).any(), is_scaled, what)
-                    self.assertLessEqual(abs(fast - want).mean(), 12, what)
+            train, validation = self.ours(size, resize, scale)
+            self.assertEqual(len(validation), len(names))
+            for name, want, fast, seen in zip(names, theirs, train, validation):
+                what = f"{name}, size {size} of {resize}, jpeg_scale {scale}"
+                print(f"{what}: {(seen != want).mean():.0%} differ, at most by "
+                      f"{abs(seen - want).max():g}; in training by {abs(fast - want).max():g}",
+                      flush=True)
+                self.assertLessEqual(abs(seen - want).max(), 1, what)
+                is_scaled = scale == "auto" and name == "large.jpg"
+                if scale == "whole" or is_scaled:
+                    self.assertEqual((fast != seen).any(), is_scaled, what)
+                self.assertLessEqual(abs(fast - want).mean(), 12, what)
 
 
 if __name__ == "__main__":
