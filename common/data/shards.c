@@ -301,11 +301,12 @@ static int check_splits(const struct files *f, struct err *err)
         const char *name = files_text(f, f->place[i]), *its = split_of(name);
 
         if (its && split && strcmp(its, split) != 0)
-            return err_set(err, ERR_CORRUPT,
-                           "by their names its shards are of two splits, such as %s and %s; put "
-                           "them into two folders, and name these in data.train and "
-                           "data.validation",
-                           first, name);
+            return err_set(
+                err, ERR_CORRUPT,
+                "by their names its shards are of two splits, such as %s and %s; put "
+                "them, or links to them, into two folders, and name these in data.train and "
+                "data.validation",
+                first, name);
         if (its && !split) {
             first = name;
             split = its;

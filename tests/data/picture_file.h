@@ -12,8 +12,8 @@
 #include "base/buf.h"
 #include "base/util.h"
 
-/* A JPEG file of pixels [height,width,channels]: 1 grey, 3 RGB, 4 CMYK (as Adobe stores it, if
- * is_adobe). */
+/* A JPEG file of pixels [height,width,channels]: 1 grey, 3 RGB, 4 CMYK.  is_adobe: 1 with
+ * Adobe's marker, 2 as YCCK with it. */
 static inline void put_jpeg(struct buf *b, const uint8_t *pixels, int width, int height,
                             int channels, int is_progressive, int is_adobe)
 {
@@ -31,8 +31,13 @@ static inline void put_jpeg(struct buf *b, const uint8_t *pixels, int width, int
     c.in_color_space = channels == 1 ? JCS_GRAYSCALE : channels == 3 ? JCS_RGB : JCS_CMYK;
     jpeg_set_defaults(&c);
     jpeg_set_quality(&c, 95, TRUE);
+    if (is_adobe == 2) {
+        jpeg_set_colorspace(&c, JCS_YCCK);
+        for (int i = 0; i < 4; i += 3) /* its other components are of half the size */
+            c.comp_info[i].h_samp_factor = c.comp_info[i].v_samp_factor = 1;
+    }
     if (channels == 4)
-        c.write_Adobe_marker = is_adobe;
+        c.write_Adobe_marker = is_adobe != 0;
     if (is_progressive)
         jpeg_simple_progression(&c);
     jpeg_start_compress(&c, TRUE);

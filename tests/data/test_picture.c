@@ -180,7 +180,7 @@ static void jpegs_of_each_kind(void **state)
     for (int i = 0; i < N * C; i++)
         want[i] = grey[i / C];
     expect_near(seen, want, N * C, 8);
-    for (int is_adobe = 0; is_adobe < 2; is_adobe++) {
+    for (int is_adobe = 0; is_adobe < 3; is_adobe++) {
         buf_clear(&file);
         put_jpeg(&file, cmyk, SIDE, SIDE, 4, 0, is_adobe);
         read_whole(&file, SIDE, seen);

@@ -295,7 +295,8 @@ static void splits_in_one_folder_are_refused(void **state)
         put(*state, path[1], &b);
         snprintf(text, sizeof text,
                  "images: folder @/train: by their names its shards are of two splits, such as %s "
-                 "and %s; put them into two folders, and name these in data.train and "
+                 "and %s; put them, or links to them, into two folders, and name these in "
+                 "data.train and "
                  "data.validation",
                  strcmp(splits[i].a, splits[i].b) < 0 ? splits[i].a : splits[i].b,
                  strcmp(splits[i].a, splits[i].b) < 0 ? splits[i].b : splits[i].a);
