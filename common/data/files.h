@@ -8,8 +8,9 @@
  *                                symbolic links, too, unless one leads to a folder that it is in
  *     NAME.jpg, FOLDER/.../NAME.jpg  for predictions: without classes (files_open_any)
  *     FOLDER/SHARD.tar           WebDataset: of each sample a member KEY.jpg (.jpeg, .png) and a
- *                                member KEY.cls, the class as text, one after the other; other
- *                                members, such as KEY.seg.png, are left out
+ *                                member KEY.cls, the class as text, one after the other, or hard
+ *                                links to earlier members; other members, such as KEY.seg.png, are
+ *                                left out and counted
  *
  * Opening lists all files, sorted by class, then folder, then name, and of shards all members; no
  * picture is read.
@@ -17,7 +18,7 @@
  * Life:    files_open -> use -> files_close (fine on zeroes).
  * Threads: any may read.
  * Errors:  ERR_IO (missing, unreadable), ERR_CORRUPT (an empty class, a link that loops, a broken
- *          or compressed shard, a sample without picture or class). */
+ *          or compressed shard, a sample without picture or class, or with two). */
 #ifndef DATA_FILES_H
 #define DATA_FILES_H
 
@@ -44,6 +45,9 @@ struct files {
     int n_classes;
     int64_t n_other; /* files in class folders that are pictures of kinds that are not read */
     size_t other;    /* the path of one of them within `folder`, in names */
+    /* Of shards: members that are left out, and samples whose key came before in their shard. */
+    int64_t n_left_out, n_again;
+    size_t left_out, again; /* the name of one of them, in names */
 };
 
 /* List FOLDER.  `train` NULL: it says which classes there are; else they are those of the files

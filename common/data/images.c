@@ -26,6 +26,10 @@ enum { MOST_WARNINGS = 20 };                       /* about files that are left 
 enum { PRINT_FILES = 16, PRINT_BYTES = 64 << 10 }; /* in the fingerprint */
 enum { ATTEMPTS = 10 };                            /* to draw a part that fits, as torchvision */
 
+enum jpeg_scale { SCALE_AUTO, SCALE_WHOLE };
+
+static const char *const jpeg_scales[] = {[SCALE_AUTO] = "auto", [SCALE_WHOLE] = "whole", NULL};
+
 enum on_corrupt { CORRUPT_FAIL, CORRUPT_SKIP };
 
 static const char *const corrupts[] = {[CORRUPT_FAIL] = "fail", [CORRUPT_SKIP] = "skip", NULL};
@@ -34,6 +38,7 @@ struct images_options {
     const char *path, *train, *validation;
     int64_t size, resize;
     enum on_corrupt on_corrupt;
+    enum jpeg_scale jpeg_scale;
     int random_resized_crop;
     struct image_options image;
 };
@@ -44,6 +49,7 @@ struct images {
     const char **class_names; /* [n_classes] in files.names; NULL: shards have none */
     char *inside;             /* the path of the folder within data.path */
     int64_t size, resize;
+    enum picture_scale scale;
     enum on_corrupt on_corrupt;
     atomic_int n_warnings; /* threads that read count together */
 };
@@ -111,7 +117,7 @@ static int decode(const struct images *s, const struct dataset_draw *draw, int64
         return rc;
     picture_size(p, &width, &height);
     box = draw ? drawn(draw, i, width, height) : middle(s, width, height);
-    rc = picture_read(p, &box, s->size, to, err);
+    rc = picture_read(p, &box, s->size, s->scale, to, err);
     picture_close(p);
     return rc;
 }
@@ -302,6 +308,26 @@ static void warn_of_others(const struct files *f)
                  f->folder, (long long)f->n_other, files_text(f, f->other));
 }
 
+static void tell_of_shards(const struct files *f)
+{
+    if (f->n_again > 0)
+        log_warn("folder %s: %lld samples have the key of an earlier one of their shard, such as "
+                 "%s; each is a sample, as with WebDataset; remove the older ones if they were "
+                 "replaced (tar --append, --update)",
+                 f->folder, (long long)f->n_again, files_text(f, f->again));
+    if (f->n_left_out > 0)
+        log_info("folder %s: %lld members beside pictures and classes are left out, such as %s",
+                 f->folder, (long long)f->n_left_out, files_text(f, f->left_out));
+}
+
+static void warn_of_one_folder(const struct images_options *o)
+{
+    if (!strcmp(o->train, o->validation))
+        log_warn("folder %s/%s both trains and validates, so the validation says nothing about "
+                 "other pictures; set data.train and data.validation to two folders",
+                 o->path, o->train);
+}
+
 /* As folders in class folders are walked, a path one level too high has one class. */
 static void warn_of_one_class(const struct files *f)
 {
@@ -326,15 +352,21 @@ static int images_open(struct dataset **out, const void *options,
     s = xcalloc(1, sizeof *s);
     s->size = o->size;
     s->resize = o->resize ? o->resize : o->size;
+    s->scale = request->purpose == DATASET_TRAIN && o->jpeg_scale == SCALE_AUTO ? PICTURE_SMALLEST
+                                                                                : PICTURE_WHOLE;
     s->on_corrupt = o->on_corrupt;
     if (list_files(s, o, request, err) < 0) {
         images_close(&s->base);
         return err_wrap(err, "images");
     }
-    if (!request->names_only)
+    if (!request->names_only) {
         warn_of_others(&s->files);
+        tell_of_shards(&s->files);
+    }
     if (request->purpose == DATASET_TRAIN && !request->names_only)
         warn_of_one_class(&s->files);
+    if (request->purpose != DATASET_TRAIN)
+        warn_of_one_folder(o);
     s->base = (struct dataset){.ops = &images_ops,
                                .n_samples = s->files.n,
                                .spec = SAMPLE_IMAGES(o->size, o->size, 3, s->files.n_classes),
@@ -381,6 +413,11 @@ static const struct option rows[] = {
     {"data.on_corrupt", OPT_CHOICE, AT(on_corrupt), "fail", .choices = corrupts,
      .help = "With fail, a file that cannot be decoded ends the job. With skip, a black image "
              "takes its place, which loss and accuracy leave out. Both name the file."},
+    {"data.jpeg_scale", OPT_CHOICE, AT(jpeg_scale), "auto", .choices = jpeg_scales,
+     .help = "With whole, JPEG files are decoded at their own size before they are resized, as "
+             "torchvision does. With auto, that is so for validation, evaluation and prediction; "
+             "in training they are decoded at 1/2, 1/4 or 1/8 where that covers data.size, which "
+             "is faster and gives slightly other pixels."},
     {"data.augment.random_resized_crop", OPT_BOOL, AT(random_resized_crop), "false",
      .help = "In training, take a part of the picture, 8 to 100 % of its area and from 3:4 to 4:3 "
              "in form, at random, and resize it, as torchvision's RandomResizedCrop does."},

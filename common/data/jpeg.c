@@ -1,15 +1,19 @@
 /* jpeg - JPEG files by libjpeg-turbo, as much of them as is needed.
  *
- * Only the rows and columns around the box are decoded.  The scale is the smallest of 1/8, 1/4, 1/2
- * and 1 at which the box still covers the square; the library has vector code for these scales.
+ * Only the rows and columns around the box are decoded.  PICTURE_SMALLEST takes the smallest of the
+ * scales 1/8, 1/4, 1/2 and 1 at which the box still covers the square; the library has vector code
+ * for these scales.
  * The library ends a call by error_exit, which jumps back to the function that called it.  Each
  * such function keeps what it changes in struct jpeg, so that the jump loses nothing.
  *
- * A file that ends early is refused.  The library's other warnings, such as bytes between two
- * markers, are common in data sets that everybody trains on, and are ignored, as Pillow does. */
+ * A file that ends early is refused, whatever the box: has_end looks for the end before anything is
+ * decoded, since the library sees the end only if the box reaches down to it.  The library's other
+ * warnings, such as bytes between two markers, are common in data sets that everybody trains on,
+ * and are ignored, as Pillow does. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <jerror.h>
 #include <jpeglib.h>
@@ -80,6 +84,20 @@ static void jpeg_drop(struct decoder *d)
     free(j);
 }
 
+/* Does an end-of-image marker follow?  p stands behind the header of the first scan.  In a scan
+ * 0xff stands before 0 or before a marker only, and may be repeated before a marker.  Between scans
+ * a segment may hold such bytes by chance; but a file of several scans is always decoded to its
+ * end. */
+static int has_end(const uint8_t *p, const uint8_t *end)
+{
+    while ((p = memchr(p, 0xff, (size_t)(end - p))) && end - p >= 2) {
+        if (p[1] == 0xd9)
+            return 1;
+        p += p[1] == 0xff ? 1 : 2;
+    }
+    return 0;
+}
+
 static int read_header(struct jpeg *j, const uint8_t *bytes, size_t n_bytes, struct err *err)
 {
     if (setjmp(j->back))
@@ -88,6 +106,10 @@ static int read_header(struct jpeg *j, const uint8_t *bytes, size_t n_bytes, str
     j->d.progress = &j->progress;
     jpeg_mem_src(&j->d, bytes, (unsigned long)n_bytes);
     jpeg_read_header(&j->d, TRUE);
+    if (!has_end(bytes + n_bytes - j->d.src->bytes_in_buffer, bytes + n_bytes)) {
+        j->errors.msg_code = JWRN_JPEG_EOF;
+        give_up((j_common_ptr)&j->d);
+    }
     return 0;
 }
 
@@ -122,9 +144,10 @@ static int is_cmyk(const struct jpeg *j)
     return j->d.jpeg_color_space == JCS_CMYK || j->d.jpeg_color_space == JCS_YCCK;
 }
 
-static void choose_scale(struct jpeg *j, const struct picture_box *box, int64_t size)
+static void choose_scale(struct jpeg *j, const struct picture_box *box, int64_t size,
+                         enum picture_scale scale)
 {
-    unsigned eighths = 1;
+    unsigned eighths = scale == PICTURE_WHOLE ? 8 : 1;
 
     while (eighths < 8 && (box->width * eighths < (double)(8 * size) ||
                            box->height * eighths < (double)(8 * size)))
@@ -133,7 +156,7 @@ static void choose_scale(struct jpeg *j, const struct picture_box *box, int64_t 
     j->d.scale_denom = 8;
 }
 
-/* Start decoding the columns around the box; p says which pixels will come. */
+/* Start decoding the columns around the box; p says which pixels will come, and at which scale. */
 static int start(struct jpeg *j, const struct picture_box *box, int64_t size, struct pixels *p,
                  struct err *err)
 {
@@ -141,7 +164,6 @@ static int start(struct jpeg *j, const struct picture_box *box, int64_t size, st
 
     if (setjmp(j->back))
         return failed(j, err);
-    choose_scale(j, box, size);
     j->d.out_color_space = is_cmyk(j) ? JCS_CMYK : JCS_RGB;
     jpeg_start_decompress(&j->d);
     p->whole_width = j->d.output_width;
@@ -156,15 +178,23 @@ static int start(struct jpeg *j, const struct picture_box *box, int64_t size, st
     return 0;
 }
 
-/* Ink takes light away.  Adobe's files, which are nearly all, store how much is left. */
-static void rgb_from_cmyk(const uint8_t *from, int is_left, int64_t n, uint8_t *to)
+/* x / 255, rounded, for x from 0 to 255 * 255: Pillow's MULDIV255. */
+static int of_255(int x)
 {
-    const uint8_t turn = is_left ? 0 : 255;
+    x += 128;
+    return ((x >> 8) + x) >> 8;
+}
 
-    for (int64_t i = 0; i < n; i++)
+/* Ink takes light away, and files store how much light is left.  Pillow reads all files so, also
+ * those that lack Adobe's marker, which says it. */
+static void rgb_from_cmyk(const uint8_t *from, int64_t n, uint8_t *to)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const int left = from[4 * i + 3];
+
         for (int c = 0; c < PICTURE_CHANNELS; c++)
-            to[3 * i + c] =
-                (uint8_t)(((from[4 * i + c] ^ turn) * (from[4 * i + 3] ^ turn) + 127) / 255);
+            to[3 * i + c] = (uint8_t)(left - of_255((255 - from[4 * i + c]) * left));
+    }
 }
 
 static int read_rows(struct jpeg *j, const struct pixels *p, struct err *err)
@@ -178,16 +208,17 @@ static int read_rows(struct jpeg *j, const struct pixels *p, struct err *err)
 
         jpeg_read_scanlines(&j->d, j->row ? &j->row : &to, 1);
         if (j->row)
-            rgb_from_cmyk(j->row, j->d.saw_Adobe_marker, p->width, to);
+            rgb_from_cmyk(j->row, p->width, to);
     }
     return 0;
 }
 
 static int jpeg_read(struct decoder *d, const struct picture_box *box, int64_t size,
-                     struct pixels *out, struct err *err)
+                     enum picture_scale scale, struct pixels *out, struct err *err)
 {
     struct jpeg *j = container_of(d, struct jpeg, base);
 
+    choose_scale(j, box, size, scale);
     if (start(j, box, size, out, err) < 0 || pixels_alloc(out, err) < 0)
         return err->code;
     if (is_cmyk(j) &&

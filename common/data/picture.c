@@ -37,12 +37,12 @@ void picture_size(const struct picture *p, int64_t *width, int64_t *height)
     *height = p->decoder->height;
 }
 
-int picture_read(struct picture *p, const struct picture_box *box, int64_t size, uint8_t *rgb,
-                 struct err *err)
+int picture_read(struct picture *p, const struct picture_box *box, int64_t size,
+                 enum picture_scale scale, uint8_t *rgb, struct err *err)
 {
     struct decoder *d = p->decoder;
     struct pixels pixels = {0};
-    int rc = d->ops->read(d, box, size, &pixels, err);
+    int rc = d->ops->read(d, box, size, scale, &pixels, err);
 
     if (rc == 0)
         rc = pixels_resize(&pixels, box, size, rgb, err);

@@ -1,14 +1,14 @@
 /* picture - JPEG and PNG files in memory, decoded to RGB: a box of the picture, resized to a
  * square.
  *
- *     JPEG   grey, YCbCr, RGB, CMYK and YCCK, baseline and progressive; decoded at 1/8, 1/4 or 1/2
- *            of its size where that still covers the square
+ *     JPEG   grey, YCbCr, RGB, CMYK and YCCK, baseline and progressive; whole, or at 1/8, 1/4 or
+ *            1/2 of its size where that still covers the square
  *     PNG    every kind; 16 bits are cut to 8, palettes and grey become RGB, transparency is
- * dropped
+ *            dropped
  *
- * Gamma, colour profiles and the orientation in EXIF are left alone, as Pillow's convert("RGB")
- * and torchvision do.  The arithmetic is of whole numbers, so one version of libjpeg-turbo gives
- * the same bytes on every machine.
+ * A file that ends early is an error whatever the box.  Gamma, colour profiles and the orientation
+ * in EXIF are left alone, as Pillow's convert("RGB") and torchvision do.  The arithmetic is of
+ * whole numbers, so one version of libjpeg-turbo gives the same bytes on every machine.
  *
  * Life:    picture_open -> size -> picture_read -> picture_close.  The file's bytes are borrowed
  *          throughout.
@@ -30,6 +30,10 @@ struct picture_box {
     double x, y, width, height;
 };
 
+/* How a JPEG file is decoded: at the smallest size that covers the square, which is faster and
+ * gives slightly other pixels, or at its own size, as Pillow does. */
+enum picture_scale { PICTURE_SMALLEST, PICTURE_WHOLE };
+
 struct picture;
 
 int picture_open(struct picture **out, const void *bytes, size_t n_bytes, struct err *err);
@@ -38,8 +42,8 @@ void picture_size(const struct picture *p, int64_t *width, int64_t *height);
 /* Resize what is in the box, which lies within the picture, to rgb [size,size,3], once.  Each
  * result is the mean of the pixels around its place, weighted by a triangle (bilinear with
  * antialiasing, as Pillow resizes). */
-int picture_read(struct picture *p, const struct picture_box *box, int64_t size, uint8_t *rgb,
-                 struct err *err);
+int picture_read(struct picture *p, const struct picture_box *box, int64_t size,
+                 enum picture_scale scale, uint8_t *rgb, struct err *err);
 void picture_close(struct picture *p); /* NULL is fine */
 
 #endif

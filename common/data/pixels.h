@@ -22,8 +22,8 @@ struct decoder_ops {
     int (*is)(const uint8_t *bytes, size_t n_bytes); /* do these begin such a file? */
     int (*open)(struct decoder **out, const uint8_t *bytes, size_t n_bytes, struct err *err);
     /* Decode at least what resizing the box to `size` reads (pixels_around). */
-    int (*read)(struct decoder *d, const struct picture_box *box, int64_t size, struct pixels *out,
-                struct err *err);
+    int (*read)(struct decoder *d, const struct picture_box *box, int64_t size,
+                enum picture_scale scale, struct pixels *out, struct err *err);
     void (*close)(struct decoder *d);
 };
 

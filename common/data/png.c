@@ -123,11 +123,11 @@ static int read_rows(struct png *p, struct err *err)
 }
 
 static int png_read(struct decoder *d, const struct picture_box *box, int64_t size,
-                    struct pixels *out, struct err *err)
+                    enum picture_scale scale, struct pixels *out, struct err *err)
 {
     struct png *p = container_of(d, struct png, base);
 
-    (void)box, (void)size;
+    (void)box, (void)size, (void)scale;
     out->width = out->whole_width = d->width;
     out->height = out->whole_height = d->height;
     out->scale = 1;

@@ -3,7 +3,11 @@
  *     0  name[100]   124  size[12]   148  checksum[8]   156  type   257  "ustar"   345  prefix[155]
  *
  * Numbers are octal text; a size beyond that is binary, with the first bit set.  A header of type L
- * (GNU) or x (pax) holds the name of the member after it. */
+ * or K (GNU) or x (pax) holds the name of the member after it, or where that member leads as a
+ * link.
+ *
+ * A sparse member is of type S, with more headers behind its own if byte 482 is set (GNU's old
+ * format), or has pax records GNU.sparse.*, of which GNU.sparse.name is its name. */
 #include "data/tar.h"
 
 #include <errno.h>
@@ -16,9 +20,26 @@
 #include "base/alloc.h"
 #include "base/util.h"
 
-enum { MOST_EXTRA = 1 << 20 }; /* bytes of a header of type L or x */
-enum { MOST_END = 64 }; /* blocks behind the last member in which another archive may begin */
-enum { BLOCK = 512, SIZE = 124, CHECKSUM = 148, TYPE = 156, MAGIC = 257, PREFIX = 345 };
+enum { MOST_EXTRA = 1 << 20 }; /* bytes of a header of type L, K or x */
+enum { END_BYTES = 64 << 10 }; /* behind the last member, read at a time */
+enum {
+    BLOCK = 512,
+    SIZE = 124,
+    CHECKSUM = 148,
+    TYPE = 156,
+    LINK = 157,
+    MAGIC = 257,
+    PREFIX = 345,
+    HAS_MAPS = 482,     /* in a header of type S: 1: a block of more spans follows */
+    HAS_MORE_MAPS = 504 /* in such a block: another one follows */
+};
+
+/* The words of headers of types L, K and x about the member after them. */
+struct extra {
+    struct tar_member *m; /* gets the names */
+    int64_t size;         /* -1: they do not say it */
+    int is_sparse, has_real_name;
+};
 
 static int fail(const struct tar *t, int64_t offset, const char *why, struct err *err)
 {
@@ -104,12 +125,9 @@ static int is_header(const uint8_t *header)
     return sum == octal(header + CHECKSUM, 8);
 }
 
-static int is_empty(const uint8_t *header)
+static int is_empty(const uint8_t *p, int64_t n)
 {
-    for (int i = 0; i < BLOCK; i++)
-        if (header[i])
-            return 0;
-    return 1;
+    return n == 0 || (!p[0] && !memcmp(p, p + 1, (size_t)n - 1));
 }
 
 /* ---- names ---- */
@@ -137,10 +155,27 @@ static int keep_name(const struct tar *t, char *name, const char *from, struct e
     return 0;
 }
 
-/* Of pax's records "LENGTH KEY=VALUE\n" the values of path and size.  LENGTH counts the whole
- * record; other values may hold any bytes, NUL among them. */
-static int take_pax(const struct tar *t, char *text, int64_t n, char *name, int64_t *n_bytes,
-                    struct err *err)
+/* A sparse member's real name stands above the one that old programs shall see. */
+static int take_record(const struct tar *t, struct extra *x, const char *key, struct err *err)
+{
+    if (!strncmp(key, "size=", 5))
+        x->size = strtoll(key + 5, NULL, 10);
+    if (!strncmp(key, "linkpath=", 9))
+        return keep_name(t, x->m->link, key + 9, err);
+    if (!strncmp(key, "path=", 5) && !x->has_real_name)
+        return keep_name(t, x->m->name, key + 5, err);
+    if (strncmp(key, "GNU.sparse.", 11) != 0)
+        return 0;
+    x->is_sparse = 1;
+    if (strncmp(key + 11, "name=", 5) != 0)
+        return 0;
+    x->has_real_name = 1;
+    return keep_name(t, x->m->name, key + 16, err);
+}
+
+/* Pax's records are "LENGTH KEY=VALUE\n".  LENGTH counts the whole record; values may hold any
+ * bytes, NUL among them. */
+static int take_pax(const struct tar *t, char *text, int64_t n, struct extra *x, struct err *err)
 {
     char *const end = text + n, *key;
     int rc = 0;
@@ -152,37 +187,53 @@ static int take_pax(const struct tar *t, char *text, int64_t n, char *name, int6
             return fail(t, t->at, "its extended header is broken", err);
         record += len;
         record[-1] = 0;
-        if (!strncmp(key, " path=", 6))
-            rc = keep_name(t, name, key + 6, err);
-        if (!strncmp(key, " size=", 6))
-            *n_bytes = strtoll(key + 6, NULL, 10);
+        rc = take_record(t, x, key + 1, err);
     }
     return rc;
 }
 
 /* ---- members ---- */
 
-/* TAR_END, or an error if another archive was appended to this one, as cat does it: it would go
- * unread. */
-static int check_end(const struct tar *t, struct err *err)
+/* There is something behind the end, in the `n` bytes at this offset. */
+static int refuse_rest(const struct tar *t, int64_t offset, const uint8_t *bytes, int64_t n,
+                       struct err *err)
 {
-    const int64_t end = min_i64(t->n_bytes, t->at + MOST_END * BLOCK);
-    uint8_t header[BLOCK];
+    int64_t at = 0;
 
-    for (int64_t at = t->at + BLOCK; at + BLOCK <= end; at += BLOCK) {
-        if (tar_read(t, at, header, BLOCK, err) < 0)
-            return err->code;
-        if (is_empty(header))
-            continue;
-        if (!is_header(header))
-            break;
+    while (at + BLOCK < n && is_empty(bytes + at, BLOCK))
+        at += BLOCK;
+    if (at + BLOCK <= n && is_header(bytes + at))
         return err_set(err, ERR_CORRUPT,
                        "%s: offset %lld: a second archive follows the end of the first; make a "
                        "shard of each",
-                       t->path, (long long)at);
-    }
-    return TAR_END;
+                       t->path, (long long)(offset + at));
+    return err_set(err, ERR_CORRUPT,
+                   "%s: offset %lld: bytes that are no archive follow the end of the archive, at "
+                   "offset %lld; make the shard anew, or cut them off",
+                   t->path, (long long)(offset + at), (long long)t->at);
 }
+
+/* TAR_END, or an error if anything follows, such as another archive: it would go unread. */
+static int check_end(const struct tar *t, struct err *err)
+{
+    uint8_t *bytes = xmalloc(END_BYTES);
+    int rc = TAR_END;
+
+    for (int64_t at = t->at + BLOCK; rc == TAR_END && at < t->n_bytes; at += END_BYTES) {
+        const int64_t n = min_i64(t->n_bytes - at, END_BYTES);
+
+        if (tar_read(t, at, bytes, n, err) < 0)
+            rc = err->code;
+        else if (!is_empty(bytes, n))
+            rc = refuse_rest(t, at, bytes, n, err);
+    }
+    free(bytes);
+    return rc;
+}
+
+/* Links, devices, folders, pipes and labels have no content, whatever their size says; a label's is
+ * empty. */
+static int has_content(int type) { return (type < '1' || type > '6') && type != 'V'; }
 
 /* The header at t->at, and how long its content is; TAR_END: it is empty. */
 static int read_header(const struct tar *t, uint8_t *header, int64_t *n_bytes, struct err *err)
@@ -191,7 +242,7 @@ static int read_header(const struct tar *t, uint8_t *header, int64_t *n_bytes, s
         return fail(t, t->at, "the archive ends without an empty header", err);
     if (tar_read(t, t->at, header, BLOCK, err) < 0)
         return err->code;
-    if (is_empty(header))
+    if (is_empty(header, BLOCK))
         return check_end(t, err);
     if (t->at == 0 && header[0] == 0x1f && header[1] == 0x8b)
         return err_set(err, ERR_CORRUPT,
@@ -199,7 +250,7 @@ static int read_header(const struct tar *t, uint8_t *header, int64_t *n_bytes, s
                        t->path);
     if (!is_header(header))
         return fail(t, t->at, "there is no header of a tar archive", err);
-    *n_bytes = size_of(header);
+    *n_bytes = has_content(header[TYPE]) ? size_of(header) : 0;
     return *n_bytes < 0 ? fail(t, t->at + SIZE, "a member has no size", err) : 0;
 }
 
@@ -216,8 +267,8 @@ static void pass(struct tar *t, int64_t n_bytes)
     t->at = min_i64(t->at + BLOCK + round_up_i64(n_bytes, BLOCK), t->n_bytes);
 }
 
-/* A header that tells of the next member: its name, or its size. */
-static int read_extra(const struct tar *t, int type, int64_t n_bytes, char *name, int64_t *size,
+/* A header that tells of the next member. */
+static int read_extra(const struct tar *t, int type, int64_t n_bytes, struct extra *x,
                       struct err *err)
 {
     void *text;
@@ -229,38 +280,99 @@ static int read_extra(const struct tar *t, int type, int64_t n_bytes, char *name
         return err->code;
     ((char *)text)[n_bytes] = 0;
     rc = tar_read(t, t->at + BLOCK, text, n_bytes, err);
-    if (rc == 0)
-        rc = type == 'x' ? take_pax(t, text, n_bytes, name, size, err)
-                         : keep_name(t, name, text, err);
+    if (rc == 0 && (type == 'x' || type == 'X')) /* X: Solaris's */
+        rc = take_pax(t, text, n_bytes, x, err);
+    else if (rc == 0)
+        rc = keep_name(t, type == 'K' ? x->m->link : x->m->name, text, err);
     free(text);
     return rc;
 }
 
+/* Go past the blocks of spans behind a header of type S. */
+static int pass_maps(struct tar *t, const uint8_t *header, struct err *err)
+{
+    uint8_t block[BLOCK];
+    int has_more = header[HAS_MAPS];
+
+    while (has_more) {
+        if (t->n_bytes - t->at < 2 * BLOCK)
+            return fail(t, t->at, "the archive ends within a sparse member's header", err);
+        t->at += BLOCK;
+        if (tar_read(t, t->at, block, BLOCK, err) < 0)
+            return err->code;
+        has_more = block[HAS_MORE_MAPS];
+    }
+    return 0;
+}
+
+static enum tar_kind kind_of(int type, const struct extra *x)
+{
+    switch (type) {
+    case 0:
+    case '0':
+    case '7':
+        return x->is_sparse ? TAR_SPARSE : TAR_FILE;
+    case '1':
+        return TAR_HARD_LINK;
+    case '2':
+        return TAR_SYMBOLIC_LINK;
+    case 'S':
+        return TAR_SPARSE;
+    default:
+        return TAR_OTHER;
+    }
+}
+
+static int is_extra(int type) { return type == 'x' || type == 'X' || type == 'L' || type == 'K'; }
+
+/* Is it a folder (5, GNU's D), a label (V), or a header that says nothing of names and sizes (pax's
+ * g, Solaris's A)? */
+static int is_passed(int type)
+{
+    return type == '5' || type == 'D' || type == 'V' || type == 'g' || type == 'A';
+}
+
+/* Read one header, and go past it and its content. */
+static int read_one(struct tar *t, struct extra *x, uint8_t *header, struct err *err)
+{
+    struct tar_member *m = x->m;
+    int rc = read_header(t, header, &m->n_bytes, err);
+
+    if (rc != 0)
+        return rc;
+    if (!is_extra(header[TYPE]) && header[TYPE] != 'g' && has_content(header[TYPE]) && x->size >= 0)
+        m->n_bytes = x->size;
+    if (header[TYPE] == 'S')
+        rc = pass_maps(t, header, err);
+    if (rc < 0 || check_content(t, m->n_bytes, err) < 0 ||
+        (is_extra(header[TYPE]) && read_extra(t, header[TYPE], m->n_bytes, x, err) < 0))
+        return err->code;
+    m->offset = t->at + BLOCK;
+    pass(t, m->n_bytes);
+    return 0;
+}
+
 int tar_next(struct tar *t, struct tar_member *m, struct err *err)
 {
-    int64_t size = -1; /* by pax */
+    struct extra x = {m, .size = -1};
     uint8_t header[BLOCK];
     int rc;
 
-    m->name[0] = 0;
-    while ((rc = read_header(t, header, &m->n_bytes, err)) == 0) {
-        const int type = header[TYPE], is_extra = type == 'x' || type == 'L';
-
-        if (!is_extra && size >= 0)
-            m->n_bytes = size;
-        if (check_content(t, m->n_bytes, err) < 0 ||
-            (is_extra && read_extra(t, type, m->n_bytes, m->name, &size, err) < 0))
-            return err->code;
-        m->offset = t->at + BLOCK;
-        pass(t, m->n_bytes);
-        if (type == '0' || type == 0 || type == '7')
+    m->name[0] = m->link[0] = 0;
+    while ((rc = read_one(t, &x, header, err)) == 0) {
+        if (is_extra(header[TYPE]) || header[TYPE] == 'g')
+            continue;
+        if (!is_passed(header[TYPE]))
             break;
-        if (!is_extra && type != 'g') { /* a folder or a link */
-            m->name[0] = 0;
-            size = -1;
-        }
+        m->name[0] = m->link[0] = 0;
+        x = (struct extra){m, .size = -1};
     }
-    if (rc == 0 && !m->name[0])
-        take_name(header, m->name);
+    if (rc == 0) {
+        m->kind = kind_of(header[TYPE], &x);
+        if (!m->name[0])
+            take_name(header, m->name);
+        if (!m->link[0])
+            memcpy(m->link, header + LINK, MAGIC - LINK), m->link[MAGIC - LINK] = 0;
+    }
     return rc;
 }

@@ -12,8 +12,8 @@
 #include "base/buf.h"
 #include "base/util.h"
 
-/* A JPEG file of pixels [height,width,channels]: 1 grey, 3 RGB, 4 CMYK (as Adobe stores it, if
- * is_adobe). */
+/* A JPEG file of pixels [height,width,channels]: 1 grey, 3 RGB, 4 CMYK.  is_adobe: 1 with
+ * Adobe's marker, 2 as YCCK with it. */
 static inline void put_jpeg(struct buf *b, const uint8_t *pixels, int width, int height,
                             int channels, int is_progressive, int is_adobe)
 {
@@ -31,8 +31,13 @@ static inline void put_jpeg(struct buf *b, const uint8_t *pixels, int width, int
     c.in_color_space = channels == 1 ? JCS_GRAYSCALE : channels == 3 ? JCS_RGB : JCS_CMYK;
     jpeg_set_defaults(&c);
     jpeg_set_quality(&c, 95, TRUE);
+    if (is_adobe == 2) {
+        jpeg_set_colorspace(&c, JCS_YCCK);
+        for (int i = 0; i < 4; i += 3) /* its other components are of half the size */
+            c.comp_info[i].h_samp_factor = c.comp_info[i].v_samp_factor = 1;
+    }
     if (channels == 4)
-        c.write_Adobe_marker = is_adobe;
+        c.write_Adobe_marker = is_adobe != 0;
     if (is_progressive)
         jpeg_simple_progression(&c);
     jpeg_start_compress(&c, TRUE);
@@ -88,24 +93,60 @@ static inline void fill_block(struct buf *b)
         buf_append(b, "", 1);
 }
 
+static inline void mend_tar_sum(uint8_t *header)
+{
+    unsigned sum = 0;
+
+    memset(header + 148, ' ', 8);
+    for (int i = 0; i < 512; i++)
+        sum += header[i];
+    snprintf((char *)header + 148, 8, "%06o", sum);
+}
+
+static inline void put_tar_header(struct buf *b, int type, const char *name, const char *link,
+                                  size_t n_bytes)
+{
+    uint8_t header[512] = {0};
+
+    memcpy(header, name, strnlen(name, 100));
+    memcpy(header + 157, link, strnlen(link, 100));
+    snprintf((char *)header + 124, 12, "%011o", (unsigned)n_bytes);
+    header[156] = (uint8_t)type;
+    memcpy(header + 257, "ustar", 6);
+    mend_tar_sum(header);
+    buf_append(b, header, sizeof header);
+}
+
 /* One member of type '0' (a file), 'L' (GNU's long name), 'x' (pax) or '5' (a folder). */
 static inline void put_member(struct buf *b, int type, const char *name, const void *content,
                               size_t n_bytes)
 {
-    char header[512] = {0};
-    unsigned sum = 0;
-
-    memcpy(header, name, strnlen(name, 100));
-    snprintf(header + 124, 12, "%011o", (unsigned)n_bytes);
-    memset(header + 148, ' ', 8);
-    header[156] = (char)type;
-    memcpy(header + 257, "ustar", 6);
-    for (size_t i = 0; i < sizeof header; i++)
-        sum += (unsigned char)header[i];
-    snprintf(header + 148, 8, "%06o", sum);
-    buf_append(b, header, sizeof header);
+    put_tar_header(b, type, name, "", n_bytes);
     buf_append(b, content, n_bytes);
     fill_block(b);
+}
+
+/* A picture of one colour as a member. */
+static inline void put_picture(struct buf *b, const char *name, int colour)
+{
+    struct buf png = {0};
+    uint8_t rgb[9 * 8 * 3];
+
+    memset(rgb, colour, sizeof rgb);
+    put_rgb_png(&png, rgb, 9, 8);
+    put_member(b, '0', name, png.data, png.len);
+    buf_fini(&png);
+}
+
+/* A record of a pax header: its length counts its own five digits. */
+static inline void put_record(struct buf *b, const char *key, const void *value, size_t n)
+{
+    char text[64];
+    const int len = snprintf(text, sizeof text, "%05zu %s=", 5 + 1 + strlen(key) + 1 + n + 1, key);
+
+    buf_append(b, text, (size_t)len);
+    buf_append(b, value, n);
+    buf_append(b, "\n", 1);
 }
 
 static inline void end_tar(struct buf *b)

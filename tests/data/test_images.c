@@ -95,8 +95,9 @@ static void smallest_images(void **state)
     dataset_close(ds);
 }
 
-/* Open the training set, and return what that writes into the log, for free(). */
-static char *log_of_opening(const char *folder, int64_t n_samples)
+/* Open a set, and return what that writes into the log, for free(). */
+static char *log_of(const char *folder, enum dataset_purpose purpose, const struct setting *extra,
+                    int64_t n_samples)
 {
     FILE *file = tmpfile();
     const int saved = dup(STDERR_FILENO);
@@ -105,8 +106,8 @@ static char *log_of_opening(const char *folder, int64_t n_samples)
 
     assert_non_null(file);
     dup2(fileno(file), STDERR_FILENO);
-    log_init("test_images", LOG_TEXT, LOG_WARN);
-    ds = open_ok(folder, DATASET_TRAIN, NULL);
+    log_init("test_images", LOG_TEXT, LOG_INFO);
+    ds = open_ok(folder, purpose, extra);
     log_init("test_images", LOG_TEXT, LOG_ERROR);
     dup2(saved, STDERR_FILENO);
     close(saved);
@@ -116,6 +117,66 @@ static char *log_of_opening(const char *folder, int64_t n_samples)
     (void)!fread(text, 1, 4095, file);
     fclose(file);
     return text;
+}
+
+static char *log_of_opening(const char *folder, int64_t n_samples)
+{
+    return log_of(folder, DATASET_TRAIN, NULL, n_samples);
+}
+
+/* Members that are left out of shards, and keys that come again, are told once for each set. */
+static void rests_of_shards_are_told(void **state)
+{
+    char want[1024], *text;
+    struct buf b = {0};
+
+    for (int k = 0; k < 3; k++) {
+        put_picture(&b, k == 1 ? "b.png" : "a.png", k + 1);
+        put_member(&b, '0', k == 1 ? "b.cls" : "a.cls", k == 1 ? "0" : "1", 1);
+        put_member(&b, '0', k == 1 ? "b.json" : "a.json", "{}", 2);
+    }
+    end_tar(&b);
+    put(*state, "train/s.tar", &b);
+    put(*state, "val/s.tar", &b);
+    for (int purpose = DATASET_TRAIN; purpose <= DATASET_VALIDATION; purpose++) {
+        text = log_of(*state, purpose, NULL, 3);
+        assert_string_equal(
+            text, fill_in(want, sizeof want,
+                          purpose == DATASET_TRAIN
+                              ? "test_images: warning: folder @/train: 1 samples have the key of "
+                                "an earlier one of their shard, such as a; each is a sample, as "
+                                "with WebDataset; remove the older ones if they were replaced (tar "
+                                "--append, --update)\ntest_images: folder @/train: 3 members "
+                                "beside pictures and classes are left out, such as a.json\n"
+                              : "test_images: warning: folder @/val: 1 samples have the key of an "
+                                "earlier one of their shard, such as a; each is a sample, as with "
+                                "WebDataset; remove the older ones if they were replaced (tar "
+                                "--append, --update)\ntest_images: folder @/val: 3 members beside "
+                                "pictures and classes are left out, such as a.json\n",
+                          *state));
+        free(text);
+    }
+    buf_fini(&b);
+}
+
+static void one_folder_of_both_sets_is_told(void **state)
+{
+    char want[1024], *text;
+
+    put_colour(*state, "train/a/1.png", 1);
+    put_colour(*state, "val/a/1.png", 2);
+    text = log_of(*state, DATASET_VALIDATION, NULL, 1);
+    assert_string_equal(text, "");
+    free(text);
+    text = log_of(*state, DATASET_VALIDATION,
+                  (struct setting[]){{"data.validation", "train"}, {NULL}}, 1);
+    assert_string_equal(
+        text, fill_in(want, sizeof want,
+                      "test_images: warning: folder @/train both trains and validates, so the "
+                      "validation says nothing about other pictures; set data.train and "
+                      "data.validation to two folders\n",
+                      *state));
+    free(text);
 }
 
 /* Other files, such as notes, are nobody's loss. */
@@ -247,7 +308,8 @@ static void options_agree(void **state)
 
 /* ---- files that are wrong ---- */
 
-static void put_broken(const char *folder)
+/* A JPEG file of 64 by 64 pixels, or its first half. */
+static void put_noise(const char *folder, const char *name, int is_cut)
 {
     uint8_t rgb[64 * 64 * 3];
     struct buf b = {0};
@@ -255,10 +317,12 @@ static void put_broken(const char *folder)
     for (size_t i = 0; i < sizeof rgb; i++)
         rgb[i] = (uint8_t)(i * i % 251);
     put_jpeg(&b, rgb, 64, 64, 3, 0, 0);
-    b.len /= 2;
-    put(folder, "train/b/half.jpg", &b);
+    b.len /= is_cut ? 2 : 1;
+    put(folder, name, &b);
     buf_fini(&b);
 }
+
+static void put_broken(const char *folder) { put_noise(folder, "train/b/half.jpg", 1); }
 
 static void broken_files_end_the_job(void **state)
 {
@@ -455,6 +519,27 @@ static void the_fingerprint_is_of_names_and_files(void **state)
     remove_folder(other);
 }
 
+/* Training decodes at a smaller size, unless data.jpeg_scale says otherwise; validation never. */
+static void jpegs_that_validate_are_decoded_whole(void **state)
+{
+    float x[2][2][IMAGE]; /* by jpeg_scale, and by purpose */
+
+    put_noise(*state, "train/a/1.jpg", 0);
+    put_noise(*state, "val/a/1.jpg", 0);
+    for (int is_whole = 0; is_whole < 2; is_whole++)
+        for (int purpose = DATASET_TRAIN; purpose <= DATASET_VALIDATION; purpose++) {
+            struct dataset *ds = open_ok(
+                *state, purpose,
+                (struct setting[]){{"data.jpeg_scale", is_whole ? "whole" : "auto"}, {NULL}});
+
+            get(ds, NULL, 0, x[is_whole][purpose]);
+            dataset_close(ds);
+        }
+    assert_memory_equal(x[0][DATASET_VALIDATION], x[1][DATASET_VALIDATION], sizeof x[0][0]);
+    assert_memory_equal(x[1][DATASET_TRAIN], x[1][DATASET_VALIDATION], sizeof x[0][0]);
+    assert_memory_not_equal(x[0][DATASET_TRAIN], x[1][DATASET_TRAIN], sizeof x[0][0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -463,12 +548,15 @@ int main(void)
         IN_FOLDER(links_that_loop_are_refused),
         IN_FOLDER(pictures_of_other_kinds_are_left_out_aloud),
         IN_FOLDER(one_class_is_told),
+        IN_FOLDER(rests_of_shards_are_told),
+        IN_FOLDER(one_folder_of_both_sets_is_told),
         IN_FOLDER(smallest_images),
         IN_FOLDER(bad_folders_are_named),
         IN_FOLDER(pipes_are_no_shards),
         IN_FOLDER(options_agree),
         IN_FOLDER(broken_files_end_the_job),
         IN_FOLDER(broken_files_are_left_out),
+        IN_FOLDER(jpegs_that_validate_are_decoded_whole),
         IN_FOLDER(the_middle_is_taken),
         IN_FOLDER(the_middle_is_that_of_torchvision),
         IN_FOLDER(parts_are_drawn),

@@ -1,25 +1,20 @@
 /* shards: samples are read from tar archives, with the extra headers that tar programs write;
- * broken archives are named. */
+ * broken archives are named.  Kinds of members and of names are in test_shard_kinds.c. */
 #include <unistd.h>
 
 #include "data/tar.h"
 #include "image_folder.h"
 
-static void put_sample(struct buf *b, const char *key, uint8_t colour, const char *label)
+static void put_sample(struct buf *b, const char *key, int colour, const char *label)
 {
     char name[300];
-    uint8_t rgb[9 * 8 * 3];
-    struct buf png = {0};
 
-    memset(rgb, colour, sizeof rgb);
-    put_rgb_png(&png, rgb, 9, 8);
     snprintf(name, sizeof name, "%s.cls", key);
     put_member(b, '0', name, label, strlen(label));
     snprintf(name, sizeof name, "%s.json", key);
     put_member(b, '0', name, "{}", 2);
     snprintf(name, sizeof name, "%s.png", key);
-    put_member(b, '0', name, png.data, png.len);
-    buf_fini(&png);
+    put_picture(b, name, colour);
 }
 
 static void shards_hold_samples(void **state)
@@ -110,17 +105,6 @@ static void endings_may_be_in_capitals(void **state)
     buf_fini(&b);
 }
 
-/* A record of a pax header: its length counts its own five digits. */
-static void put_record(struct buf *b, const char *key, const void *value, size_t n)
-{
-    char text[64];
-    const int len = snprintf(text, sizeof text, "%05zu %s=", 5 + 1 + strlen(key) + 1 + n + 1, key);
-
-    buf_append(b, text, (size_t)len);
-    buf_append(b, value, n);
-    buf_append(b, "\n", 1);
-}
-
 /* The records that follow a long value, or one with NUL in it, count as well. */
 static void long_pax_headers_are_read(void **state)
 {
@@ -132,7 +116,7 @@ static void long_pax_headers_are_read(void **state)
     put_record(&pax, "size", "1", 1);
     put_record(&pax, "path", "8.cls", 5);
     put_sample(&b, "7", 15, "0");
-    put_sample(&b, "8", 16, "1");
+    put_picture(&b, "8.png", 16);
     put_member(&b, 'x', "PaxHeaders/8", pax.data, pax.len);
     put_member(&b, '0', "short", "3\0", 2);
     end_tar(&b);

@@ -25,8 +25,9 @@ enum {
     DRAWS = 4,
     NORMALIZES = 8,
     VALIDATES = 16,
-    IGNORES = 32,  /* the job ignores class 1 */
-    PREDICTS = 64, /* samples for validation need no labels */
+    IGNORES = 32,   /* the job ignores class 1 */
+    WHOLE = 64,     /* JPEG files are decoded at their own size */
+    PREDICTS = 128, /* samples for validation need no labels */
     HEADER = 2,
 };
 
@@ -79,6 +80,8 @@ static void mend_tar(uint8_t *data, size_t size)
         if (n > size)
             break;
         n = BLOCK + (n + BLOCK - 1) / BLOCK * BLOCK;
+        if (p[156] == 'S' && p[482]) /* a sparse file's spans are a block of their own */
+            n += BLOCK;
     }
 }
 
@@ -97,28 +100,36 @@ static int is_small(const uint8_t *data, size_t size, int64_t most)
     return width * height <= most;
 }
 
-static void read_picture(const uint8_t *data, size_t size)
+/* Read the middle third of the picture, or what is below it: 0, an error, or 1: it is too large. */
+static int read_part(const uint8_t *data, size_t size, int is_below, struct err *err)
 {
     uint8_t rgb[SIZE * SIZE * PICTURE_CHANNELS];
-    struct picture_box box = {0};
     struct picture *p = NULL;
-    struct err err = {0};
+    struct picture_box box;
     int64_t width, height;
+    int rc = picture_open(&p, data, size, err);
 
-    if (picture_open(&p, data, size, &err) < 0) {
-        ASSERT(err.msg[0]);
-        return;
-    }
+    if (rc < 0)
+        return rc;
     picture_size(p, &width, &height);
-    if (width * height <= MOST_PIXELS) {
-        box.x = (double)width / 5;
-        box.y = (double)height / 3;
-        box.width = (double)width / 2;
-        box.height = (double)height / 2;
-        if (picture_read(p, &box, SIZE, rgb, &err) < 0)
-            ASSERT(err.msg[0]);
-    }
+    box = (struct picture_box){(double)width / 5, (double)height * (1 + is_below) / 3,
+                               (double)width / 2, (double)height / 3};
+    rc = width * height > MOST_PIXELS
+             ? 1
+             : picture_read(p, &box, SIZE, flags & WHOLE ? PICTURE_WHOLE : PICTURE_SMALLEST, rgb,
+                            err);
     picture_close(p);
+    return rc;
+}
+
+/* A broken picture is one whatever part of it is read. */
+static void read_picture(const uint8_t *data, size_t size)
+{
+    struct err err = {0};
+    const int rc = read_part(data, size, 0, &err);
+
+    ASSERT(rc >= 0 || err.msg[0]);
+    ASSERT(read_part(data, size, 1, &err) == rc);
 }
 
 /* ---- the folder of a data set ---- */
@@ -208,6 +219,7 @@ static void open_folder(const char *name)
         {"data.size", "8"},
         {"data.resize", "9"},
         {"data.on_corrupt", flags & SKIPS ? "skip" : "fail"},
+        {"data.jpeg_scale", flags & WHOLE ? "whole" : "auto"},
         {"data.augment.random_resized_crop", draws},
         {"data.augment.flip", draws},
         {"data.normalize.mean", flags & NORMALIZES ? "[0.25, 0.25, 0.25]" : "[]"},
@@ -232,7 +244,7 @@ static int read_archive(const uint8_t *data, size_t size)
     int are_small = 1;
 
     while (tar_next(&t, &m, &err) == 0) {
-        ASSERT(strlen(m.name) < TAR_NAME_BYTES);
+        ASSERT(strlen(m.name) < TAR_NAME_BYTES && strlen(m.link) < TAR_NAME_BYTES);
         ASSERT(m.n_bytes >= 0 && m.offset >= 0 && m.offset + m.n_bytes <= (int64_t)size);
         are_small &= is_small(data + m.offset, (size_t)m.n_bytes, MOST_SET_PIXELS);
     }

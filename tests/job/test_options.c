@@ -72,6 +72,7 @@ static const struct row {
     {"data.size", "160", {"data.format=images", "data.path=/x"}},
     {"data.resize", "256", {"data.format=images", "data.path=/x"}},
     {"data.on_corrupt", "skip", {"data.format=images", "data.path=/x"}},
+    {"data.jpeg_scale", "whole", {"data.format=images", "data.path=/x"}},
     {"data.augment.random_resized_crop", "true", {"data.format=images", "data.path=/x"}},
     {"data.class_names", "[cat, \"a: b, c\"]"},
     {"data.shuffle", "false"},
