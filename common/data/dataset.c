@@ -2,6 +2,7 @@
  * have in common: gathering and the fingerprint. */
 #include "data/dataset.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,6 +72,20 @@ int dataset_open(struct dataset **out, const struct data_options *o,
     set_ignored(*out, request);
     (*out)->n_workers = o->workers ? (int)o->workers : (*out)->is_slow ? request->n_workers : 1;
     return 0;
+}
+
+void dataset_warn(const struct dataset_request *r, const char *fmt, ...)
+{
+    va_list ap;
+    char *text;
+
+    if (!r->warn)
+        return;
+    va_start(ap, fmt);
+    text = xvasprintf(fmt, ap);
+    va_end(ap);
+    r->warn(r->warn_arg, text);
+    free(text);
 }
 
 void dataset_close(struct dataset *ds)

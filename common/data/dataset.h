@@ -94,7 +94,16 @@ struct dataset_request {
     int n_workers;          /* where data.workers does not say: threads for a set that is_slow */
     const int64_t *ignored; /* train.ignore_index, borrowed during the call; NULL: SAMPLE_IGNORED */
     int targets_are_shares; /* 1: targets that are real numbers are from 0 to 1 (model.loss: bce) */
+    int wants_numbers;      /* 1: model.loss compares numbers (all losses but cross_entropy) */
+    /* Tells the user of data that are read, but perhaps not as they are meant; the text is borrowed
+     * during the call.  NULL: nothing is told. */
+    void (*warn)(void *arg, const char *text);
+    void *warn_arg;
 };
+
+/* Call r->warn, if there is one. */
+void dataset_warn(const struct dataset_request *r, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* 1: the job ignores the class `label` (train.ignore_index).  SAMPLE_IGNORED itself is always
  * ignored. */

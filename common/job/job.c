@@ -205,7 +205,8 @@ struct dataset_request job_request(const struct job *job, enum dataset_purpose p
                                     .context = context ? *context : 0,
                                     .vocab = vocab ? *vocab : 0,
                                     .ignored = &job->data.ignore_index,
-                                    .targets_are_shares = job->model.loss == LOSS_BCE};
+                                    .targets_are_shares = job->model.loss == LOSS_BCE,
+                                    .wants_numbers = job->model.loss != LOSS_CROSS_ENTROPY};
 }
 
 static int set_normalize(struct job *job, const struct option_reals *mean,

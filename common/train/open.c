@@ -60,12 +60,16 @@ static int n_workers(const struct trainer *t)
 }
 
 /* Open the data set for `purpose`.  *out is NULL if the job names no data for validation. */
-static int open_set(const struct trainer *t, enum dataset_purpose purpose, struct dataset **out,
+static int open_set(struct trainer *t, enum dataset_purpose purpose, struct dataset **out,
                     struct err *err)
 {
     struct dataset_request request = job_request(t->job, purpose);
 
     request.n_workers = n_workers(t);
+    if (t->rank == 0) {
+        request.warn = trainer_warn;
+        request.warn_arg = t;
+    }
     if (dataset_open(out, &t->job->data, &request, err) < 0)
         return err_wrap(err, "%s data", purpose == DATASET_TRAIN ? "training" : "validation");
     return 0;
