@@ -58,6 +58,7 @@ static const struct row {
     {"data.augment.flip", "true", {"data.format=cifar100", "data.path=/x"}},
     {"data.dtype", "uint32", {"data.format=tokens", "data.path=/x"}},
     {"data.tokenizer", "bytes", {"data.format=text", "data.path=/x"}},
+    {"data.layout", "nchw", {"data.format=npy", "data.path=/x"}},
     {"data.size", "160", {"data.format=images", "data.path=/x"}},
     {"data.resize", "256", {"data.format=images", "data.path=/x"}},
     {"data.on_corrupt", "skip", {"data.format=images", "data.path=/x"}},
