@@ -283,7 +283,7 @@ static int read_tables(struct csv *c, const struct csv_options *o,
     if (rc == 0 && c->part != ONE_TENTH) /* it is told of with the others */
         csv_table_tell(c->t, is_other ? other : train, o, &told);
     if (told.len > 0)
-        c->base.warning = xstrdup(buf_cstr(&told));
+        dataset_warn(request, "%s", buf_cstr(&told));
     buf_fini(&told);
     free(train);
     free(other);

@@ -3,6 +3,7 @@
 #include "data/dataset.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,11 +77,24 @@ int dataset_open(struct dataset **out, const struct data_options *o,
     return 0;
 }
 
+void dataset_warn(const struct dataset_request *r, const char *fmt, ...)
+{
+    va_list ap;
+    char *text;
+
+    if (!r->warn)
+        return;
+    va_start(ap, fmt);
+    text = xvasprintf(fmt, ap);
+    va_end(ap);
+    r->warn(r->warn_arg, text);
+    free(text);
+}
+
 void dataset_close(struct dataset *ds)
 {
     if (!ds)
         return;
-    free(ds->warning);
     ds->ops->close(ds);
 }
 

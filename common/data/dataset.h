@@ -99,7 +99,6 @@ struct dataset {
     size_t room_bytes;       /* that ops->row needs; 0: all rows are kept */
     struct dataset_image image;
     struct dataset_scale targets;
-    char *warning; /* what has to be told of the data; dataset_close frees it; NULL: nothing */
     char scheme[HASH_TEXT_LEN]; /* the hash of what numbers stand for, where the training data say
                                    it (data.scheme); "": the format has none */
     int leaves_out;             /* 1: a row may be DATASET_LOST, and no other class is ignored */
@@ -128,7 +127,15 @@ struct dataset_request {
     int targets_are_shares; /* 1: targets that are real numbers are from 0 to 1 (model.loss: bce) */
     int targets_are_numbers; /* 1: where the data have no types, the targets are real numbers
                                 (model.loss: mse, l1, bce); 0: classes */
+    /* Tells the user of data that are read, but perhaps not as they are meant; the text is borrowed
+     * during the call.  NULL: nothing is told. */
+    void (*warn)(void *arg, const char *text);
+    void *warn_arg;
 };
+
+/* Call r->warn, if there is one. */
+void dataset_warn(const struct dataset_request *r, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* 1: the job ignores the class `label` (train.ignore_index).  SAMPLE_IGNORED itself is always
  * ignored. */

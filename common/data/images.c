@@ -19,6 +19,7 @@
 #include "base/util.h"
 #include "data/files.h"
 #include "data/image.h"
+#include "data/labels.h"
 #include "data/picture.h"
 
 enum { IMAGE, LABEL };                             /* the fields */
@@ -337,6 +338,27 @@ static void warn_of_one_class(const struct files *f)
                  f->folder, (long long)f->n, f->is_tar ? "0" : files_text(f, f->place[0]));
 }
 
+/* The classes of shards are numbers, of which some may lack samples.  A class folder without files
+ * is an error. */
+static int doubt_classes(const struct files *f, const struct dataset_request *request,
+                         struct err *err)
+{
+    struct labels labels = {0};
+    char *what;
+    int rc = 0;
+
+    if (!f->is_tar || request->targets_are_numbers)
+        return 0;
+    for (int64_t i = 0; i < f->n && rc == 0; i++)
+        rc = labels_add(&labels, f->item[i].class_number, err);
+    what = xasprintf("folder %s", f->folder);
+    if (rc == 0)
+        labels_doubt(&labels, what, request);
+    free(what);
+    labels_fini(&labels);
+    return rc;
+}
+
 /* Of an image or a label, aligned for the label. */
 static size_t room_bytes(int64_t size)
 {
@@ -355,7 +377,8 @@ static int images_open(struct dataset **out, const void *options,
     s->scale = request->purpose == DATASET_TRAIN && o->jpeg_scale == SCALE_AUTO ? PICTURE_SMALLEST
                                                                                 : PICTURE_WHOLE;
     s->on_corrupt = o->on_corrupt;
-    if (list_files(s, o, request, err) < 0) {
+    if (list_files(s, o, request, err) < 0 ||
+        (request->purpose == DATASET_TRAIN && doubt_classes(&s->files, request, err) < 0)) {
         images_close(&s->base);
         return err_wrap(err, "images");
     }

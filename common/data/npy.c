@@ -1,6 +1,7 @@
 /* npy - arrays of NumPy: x.npy has a row of features for each sample, y.npy its target.
  *
- *     x   [N] or [N, any shape], any type: real numbers, as they are (images: [N,H,W,C])
+ *     x   [N] or [N, any shape], any type: real numbers, as they are (images: [N,H,W,C], or with
+ *         data.layout nchw [N,C,H,W], which become [H,W,C] when they are read)
  *     y   whole numbers   classes from 0 on, one for each sample, [N] or [N,1], or at each place of
  *                         [N, shape]
  *         real numbers    targets, [N] or [N, shape]
@@ -20,6 +21,7 @@
 #include "base/util.h"
 #include "data/dataset.h"
 #include "data/image.h"
+#include "data/labels.h"
 #include "data/moments.h"
 #include "data/npy_file.h"
 #include "data/targets.h"
@@ -27,8 +29,16 @@
 enum { X, Y }; /* the fields, and the items of data.train */
 enum { BLOCK = 4096, MOST_CLASSES = 1 << 24 };
 
+/* The order of the axes of pictures in x.npy. */
+#define LAYOUT_LIST(X) X(LAYOUT_NHWC, "nhwc") X(LAYOUT_NCHW, "nchw")
+
+enum layout { LAYOUT_LIST(WORD_VALUE) };
+
+static const char *const layouts[] = {LAYOUT_LIST(WORD_NAME) NULL};
+
 struct npy_options {
     const char *path, *train, *validation;
+    enum layout layout;
     struct image_options image; /* of which mean and std are used, by feature */
     struct targets_options targets;
 };
@@ -38,6 +48,7 @@ struct arrays {
     struct npy array[2]; /* [Y] is the training set's, if is_without_y */
     char *path[2];
     int is_without_y;
+    int is_nchw; /* x is [N,C,H,W] in its file; samples are [H,W,C] */
 };
 
 /* ---- files ---- */
@@ -77,15 +88,15 @@ static int split_without_y(char *path[2], const struct npy_options *o, struct er
     return 0;
 }
 
-/* The largest class of y, whose path is given; the labels are below `most`, but for those that the
- * job ignores. */
+/* Note the labels of y, whose path is given; they are below `most`, but for those that the job
+ * ignores. */
 static int scan_classes(const struct npy *y, const char *path, int64_t most,
-                        const struct dataset_request *request, int64_t *largest, struct err *err)
+                        const struct dataset_request *request, struct labels *labels,
+                        struct err *err)
 {
     const int64_t n = shape_elements(&y->shape);
     int64_t block[BLOCK];
 
-    *largest = 0;
     for (int64_t first = 0; first < n; first += BLOCK) {
         const int64_t len = min_i64(n - first, BLOCK);
 
@@ -101,7 +112,8 @@ static int scan_classes(const struct npy *y, const char *path, int64_t most,
                     path, (long long)(y->offset + (first + i) * (int64_t)npy_size(y->type)),
                     (long long)((first + i) / npy_row(y)), (long long)block[i], (long long)most - 1,
                     most < MOST_CLASSES ? ", the training set's largest" : "");
-            *largest = max_i64(*largest, block[i]);
+            if (labels_add(labels, block[i], err) < 0)
+                return err->code;
         }
     }
     return 0;
@@ -134,18 +146,21 @@ static int classes_of(const struct npy_options *o, const struct dataset_request 
                       int64_t *n_classes, struct err *err)
 {
     struct npy y = {0};
-    int64_t largest = 0;
+    struct labels labels = {0};
     char *path[2] = {NULL};
     int rc = split(path, o->path, o->train, "data.train", err);
 
     if (rc == 0)
         rc = npy_open(&y, path[Y], err);
     if (rc == 0 && npy_is_whole(y.type))
-        rc = scan_classes(&y, path[Y], MOST_CLASSES, request, &largest, err);
+        rc = scan_classes(&y, path[Y], MOST_CLASSES, request, &labels, err);
+    if (rc == 0 && request->purpose == DATASET_TRAIN)
+        labels_doubt(&labels, path[Y], request);
     npy_close(&y);
     free(path[X]);
     free(path[Y]);
-    *n_classes = max_i64(largest + 1, 2);
+    *n_classes = max_i64(labels.largest + 1, 2);
+    labels_fini(&labels);
     return rc;
 }
 
@@ -153,7 +168,8 @@ static int open_arrays(struct arrays *a, char *const path[2], int64_t n_classes,
                        const struct dataset_request *request, struct err *err)
 {
     struct npy *x = &a->array[X], *y = &a->array[Y];
-    int64_t largest;
+    struct labels labels = {0};
+    int rc = 0;
 
     if (npy_open(x, path[X], err) < 0 || npy_open(y, path[Y], err) < 0)
         return err->code;
@@ -164,8 +180,79 @@ static int open_arrays(struct arrays *a, char *const path[2], int64_t n_classes,
                        "%s has %lld rows, want %lld, as many as %s; do the two belong together?",
                        path[Y], (long long)y->shape.dim[0], (long long)x->shape.dim[0], path[X]);
     if (npy_is_whole(y->type))
-        return scan_classes(y, path[Y], n_classes, request, &largest, err);
-    return request->targets_are_shares ? scan_shares(y, path[Y], err) : 0;
+        rc = scan_classes(y, path[Y], n_classes, request, &labels, err);
+    else if (request->targets_are_shares)
+        rc = scan_shares(y, path[Y], err);
+    labels_fini(&labels);
+    return rc;
+}
+
+/* ---- pictures ---- */
+
+static int is_number_of_channels(int64_t n) { return n == 1 || n == 3 || n == 4; }
+
+/* Warn if the axes of x, whose path is given, look as if they were in the other order. */
+static void doubt_layout(const struct arrays *a, const char *path,
+                         const struct dataset_request *request)
+{
+    const struct shape *s = &a->array[X].shape;
+    const int64_t c = s->dim[a->is_nchw ? 1 : 3], other = s->dim[a->is_nchw ? 3 : 1];
+    char text[SHAPE_TEXT_LEN];
+
+    if (s->n != 4 || is_number_of_channels(c) || !is_number_of_channels(other) || other >= c)
+        return;
+    dataset_warn(request,
+                 "%s: its shape is %s, and data.layout is %s: pictures are taken to have %lld "
+                 "channels; if they have %lld, set data.layout: %s",
+                 path, shape_text(s, text), layouts[a->is_nchw ? LAYOUT_NCHW : LAYOUT_NHWC],
+                 (long long)c, (long long)other, layouts[a->is_nchw ? LAYOUT_NHWC : LAYOUT_NCHW]);
+}
+
+static int take_layout(struct arrays *a, enum layout layout, const char *path,
+                       const struct dataset_request *request, struct err *err)
+{
+    const struct shape *s = &a->array[X].shape;
+    char text[SHAPE_TEXT_LEN];
+
+    a->is_nchw = layout == LAYOUT_NCHW;
+    if (a->is_nchw && s->n != 4)
+        return err_set(err, ERR_CONFIG,
+                       "%s: its shape is %s, but data.layout is nchw, want [N,C,H,W]; leave "
+                       "data.layout out",
+                       path, shape_text(s, text));
+    if (request->purpose == DATASET_TRAIN)
+        doubt_layout(a, path, request);
+    return 0;
+}
+
+/* from [C,P] -> to [P,C], elements of one size, at any address. */
+#define TRANSPOSE(size)                                                               \
+    static void transpose_##size(const uint8_t *restrict from, int64_t c, int64_t p,  \
+                                 uint8_t *restrict to)                                \
+    {                                                                                 \
+        for (int64_t k = 0; k < c; k++)                                               \
+            for (int64_t i = 0; i < p; i++)                                           \
+                memcpy(to + (i * c + k) * (size), from + (k * p + i) * (size), size); \
+    }
+TRANSPOSE(1)
+TRANSPOSE(2)
+TRANSPOSE(4)
+TRANSPOSE(8)
+
+/* One picture [C,H,W] -> [H,W,C]. */
+static void turn(const struct npy *x, const uint8_t *from, uint8_t *to)
+{
+    const int64_t c = x->shape.dim[1], p = x->shape.dim[2] * x->shape.dim[3];
+    const size_t size = npy_size(x->type);
+
+    if (size == 1)
+        transpose_1(from, c, p, to);
+    else if (size == 2)
+        transpose_2(from, c, p, to);
+    else if (size == 4)
+        transpose_4(from, c, p, to);
+    else
+        transpose_8(from, c, p, to);
 }
 
 /* ---- the data set ---- */
@@ -182,11 +269,21 @@ static struct shape row_shape(const struct npy *a, int is_class)
     return s;
 }
 
-/* Room for a row of the array: as it is gathered, and behind that as the file stores it. */
-static size_t row_room(const struct npy *a, const struct sample_field *f)
+/* Room for a row of the array: as it is gathered, and behind that as the file stores it, of which
+ * there is a second copy if its axes are turned. */
+static size_t row_room(const struct npy *a, const struct sample_field *f, int is_turned)
 {
-    return (size_t)round_up_i64(
-        (int64_t)sample_stored_bytes(f) + npy_row(a) * (int64_t)npy_size(a->type), SAMPLE_ALIGN);
+    const int64_t raw = npy_row(a) * (int64_t)npy_size(a->type);
+
+    return (size_t)round_up_i64((int64_t)sample_stored_bytes(f) + (is_turned ? 2 : 1) * raw,
+                                SAMPLE_ALIGN);
+}
+
+static struct shape picture_shape(const struct npy *x)
+{
+    const int64_t *dim = x->shape.dim;
+
+    return SHAPE(dim[2], dim[3], dim[1]);
 }
 
 static void make_spec(struct arrays *a, int64_t n_classes)
@@ -200,7 +297,7 @@ static void make_spec(struct arrays *a, int64_t n_classes)
     s->field[X] = (struct sample_field){.name = "x",
                                         .role = SAMPLE_INPUT,
                                         .dtype = DTYPE_F32,
-                                        .shape = row_shape(x, 0),
+                                        .shape = a->is_nchw ? picture_shape(x) : row_shape(x, 0),
                                         .stored = x_stored,
                                         .scale = SAMPLE_AS_IS};
     s->field[Y] = (struct sample_field){.name = "y",
@@ -212,9 +309,9 @@ static void make_spec(struct arrays *a, int64_t n_classes)
                                         .scale = SAMPLE_AS_IS};
     a->base.has_no_labels = a->is_without_y;
     a->base.n_samples = x->shape.dim[0];
-    a->base.room_bytes = row_room(x, &s->field[X]);
-    if (a->base.room_bytes < row_room(y, &s->field[Y]))
-        a->base.room_bytes = row_room(y, &s->field[Y]);
+    a->base.room_bytes = row_room(x, &s->field[X], a->is_nchw);
+    if (a->base.room_bytes < row_room(y, &s->field[Y], 0))
+        a->base.room_bytes = row_room(y, &s->field[Y], 0);
 }
 
 static void take_classes(const struct npy *a, const uint8_t *raw, int64_t n, int32_t *to)
@@ -245,7 +342,8 @@ static void fill_unknown(const struct sample_field *f, void *to)
 static int npy_get_row(const struct dataset *ds, int64_t i, int field, void *room, const void **row,
                        struct err *err)
 {
-    const struct npy *a = &container_of(ds, struct arrays, base)->array[field];
+    const struct arrays *set = container_of(ds, struct arrays, base);
+    const struct npy *a = &set->array[field];
     const struct sample_field *f = &ds->spec.field[field];
     const int64_t n = npy_row(a);
     uint8_t *raw = (uint8_t *)room + sample_stored_bytes(f);
@@ -258,6 +356,12 @@ static int npy_get_row(const struct dataset *ds, int64_t i, int field, void *roo
 
     if (npy_read(a, i * n, n, raw, err) < 0)
         return err->code;
+    if (field == X && set->is_nchw) {
+        uint8_t *turned = raw + n * (int64_t)npy_size(a->type);
+
+        turn(a, raw, turned);
+        raw = turned;
+    }
     *row = room;
     if (f->role == SAMPLE_CLASS)
         take_classes(a, raw, n, room);
@@ -310,6 +414,8 @@ static int npy_open_set(struct dataset **out, const void *options,
         rc = classes_of(o, request, &n_classes, err);
     if (rc == 0)
         rc = open_arrays(a, a->path, n_classes, request, err);
+    if (rc == 0)
+        rc = take_layout(a, o->layout, a->path[X], request, err);
     if (rc < 0) {
         npy_drop(&a->base);
         return err_wrap(err, "npy");
@@ -331,11 +437,15 @@ static const struct option rows[] = {
     {"data.path", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED | OPT_RESUME,
      .help = "The folder of the data on every rank; a follower's --data overrides it there."},
     {"data.train", OPT_STRING, AT(train), "x.npy, y.npy", .flags = OPT_MANY,
-     .help = "The training files: a row of features for each sample (images: [N,H,W,C]), and its "
-             "target. Whole numbers are classes, real ones targets."},
+     .help = "The training files: a row of features for each sample (images: [N,H,W,C], or as "
+             "data.layout says), and its target. Whole numbers are classes, real ones targets."},
     {"data.validation", OPT_STRING, AT(validation), NULL, .flags = OPT_MANY,
      .help = "The validation files, of the same kind. Without them, or with none, nothing is "
              "validated. For --predict x.npy alone is fine, too."},
+    {"data.layout", OPT_CHOICE, AT(layout), "nhwc", .choices = layouts,
+     .help = "The order of the axes of images in x: nhwc is [N,H,W,C], nchw PyTorch's [N,C,H,W]. "
+             "It changes how x is read, and nothing else: samples are [H,W,C] with both, and "
+             "data.normalize is of the channels."},
     {"data.normalize.source", OPT_CHOICE, AT(image.normalize), "given", .choices = normalize_names,
      .flags = OPT_SHORT,
      .help = "auto, for which data.normalize: auto is short: mean and standard deviation are those "

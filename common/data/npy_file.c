@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/util.h"
+#include "data/foreign.h"
 #include "tensor/half.h"
 
 enum { MOST_HEADER = 4096, MOST_ROW = 1 << 28 };
@@ -49,6 +50,8 @@ static const struct type {
 };
 
 size_t npy_size(enum npy_type t) { return types[t].n_bytes; }
+
+const char *npy_type_name(enum npy_type t) { return types[t].descr; }
 
 int npy_is_whole(enum npy_type t) { return types[t].is_whole; }
 
@@ -133,6 +136,15 @@ static int read_keys(struct npy *a, const char *header, struct err *err)
     return read_type(a, descr, err) < 0 || read_shape(a, shape, err) < 0 ? err->code : 0;
 }
 
+static int refuse_other(const struct npy *a, struct err *err)
+{
+    const struct foreign *other = foreign_find(a->file.bytes, a->file.n_bytes);
+
+    return err_set(err, ERR_CORRUPT,
+                   "offset 0: this is no file of numpy.save(), which begins with 0x93 NUMPY%s%s",
+                   other ? "; it is " : "", other ? other->what : "");
+}
+
 static int read_header(struct npy *a, struct err *err)
 {
     const uint8_t *p = a->file.bytes;
@@ -140,9 +152,8 @@ static int read_header(struct npy *a, struct err *err)
     char header[MOST_HEADER + 1];
     size_t at = 10, len;
 
-    if (n < 12 || memcmp(p, "\x93NUMPY", 6) != 0)
-        return err_set(err, ERR_CORRUPT,
-                       "offset 0: this is no file of numpy.save(), which begins with 0x93 NUMPY");
+    if (n < 12 || memcmp(p, NPY_MAGIC, sizeof NPY_MAGIC - 1) != 0)
+        return refuse_other(a, err);
     len = p[8] | (size_t)p[9] << 8;
     if (p[6] > 1) {
         len |= (size_t)p[10] << 16 | (size_t)p[11] << 24;
@@ -174,16 +185,23 @@ static int check_size(const struct npy *a, struct err *err)
                    a->offset, seen, want, shape_text(&a->shape, text), types[a->type].descr);
 }
 
+int npy_parse(struct npy *a, struct err *err)
+{
+    if (read_header(a, err) < 0 || check_size(a, err) < 0)
+        return err->code;
+    a->data = a->file.bytes + a->offset;
+    return 0;
+}
+
 int npy_open(struct npy *out, const char *path, struct err *err)
 {
     *out = (struct npy){0};
     if (mapped_open(&out->file, path, err) < 0)
         return err->code;
-    if (read_header(out, err) < 0 || check_size(out, err) < 0) {
+    if (npy_parse(out, err) < 0) {
         npy_close(out);
         return err_wrap(err, "%s", path);
     }
-    out->data = out->file.bytes + out->offset;
     return 0;
 }
 

@@ -15,6 +15,8 @@
 #include "data/mapped.h"
 #include "tensor/shape.h"
 
+#define NPY_MAGIC "\x93NUMPY"
+
 /* The element types that are read: a name of ours, NumPy's, C's, whether they are whole numbers,
  * and what makes a float of one. */
 #define NPY_LIST(X)                              \
@@ -47,9 +49,12 @@ struct npy {
 };
 
 int npy_open(struct npy *out, const char *path, struct err *err);
+/* The same of a->file, which is mapped; a failure leaves it open, and does not name it. */
+int npy_parse(struct npy *a, struct err *err);
 void npy_close(struct npy *a);
 
 size_t npy_size(enum npy_type t); /* bytes of one element */
+const char *npy_type_name(enum npy_type t);
 int npy_is_whole(enum npy_type t);
 
 /* Elements of one row: the product of all extents but the first. */

@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "data/foreign.h"
 #include "data/mapped.h"
 #include "data/sequence.h"
 
@@ -195,6 +196,18 @@ static int check_vocab(const struct text *t, const struct dataset_request *reque
                    t->tokenizer == CHARS ? "characters" : "bytes may be");
 }
 
+/* The bytes of a file of another kind are legal tokens, but rarely meant. */
+static void doubt_kind(const struct text *t, const struct dataset_request *request)
+{
+    const struct foreign *other = foreign_find(t->file.bytes, t->file.n_bytes);
+
+    if (t->tokenizer == BYTES && other && !other->is_text)
+        dataset_warn(request,
+                     "%s is no text, but %s: with data.tokenizer bytes its bytes are trained as "
+                     "they are; want the text itself",
+                     t->file.path, other->what);
+}
+
 static int open_part(struct text *t, const struct dataset_request *request,
                      const struct text_options *o, struct err *err)
 {
@@ -209,6 +222,8 @@ static int open_part(struct text *t, const struct dataset_request *request,
         return err->code;
     if (read_text(t, err) < 0)
         return err_wrap(err, "%s", o->path);
+    if (is_train)
+        doubt_kind(t, request);
     if (check_vocab(t, request, err) < 0 ||
         sequence_init(&t->base, &text_ops, request, max_i64(request->vocab, t->vocab), err) < 0)
         return err->code;

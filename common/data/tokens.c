@@ -1,21 +1,32 @@
-/* tokens - texts as token numbers, 16 or 32 bits each, little-endian: files as nanoGPT and llm.c
- * write them.
+/* tokens - texts as token numbers: files as nanoGPT, llm.c, NumPy and Megatron write them.
  *
- *     bare     token numbers from the first byte on, of the type data.dtype
- *     llm.c    256 words of 32 bits, the first three of them
- *                  20240520  1  number of tokens      16 bits a token, GPT-2's
- *                  20240801  7  number of tokens      32 bits a token, Llama 3's
- *              and then the tokens
+ *     bare       token numbers from the first byte on, of the type data.dtype, little-endian
+ *     llm.c      256 words of 32 bits, the first three of them
+ *                    20240520  1  number of tokens      16 bits a token, GPT-2's
+ *                    20240801  7  number of tokens      32 bits a token, Llama 3's
+ *                and then the tokens
+ *     NumPy      an array [N] of whole numbers, written by numpy.save(); its header says the type
+ *     Megatron   NAME.bin is bare, and NAME.idx beside it says the type:
+ *                     0  "MMIDIDX" 0 0
+ *                     9  version, 64 bits: 1
+ *                    17  the type, 8 bits (megatron_types)
+ *
+ * A bare file has no magic, so files of other kinds are known by theirs (data/foreign.h), and are
+ * refused.  Numbers that are wider than they are read as are known by their upper halves.
  *
  * Files are mapped.  Each one is a text of its own: no sample reaches from one into the next.
  * Opening checks the numbers at the beginning of each file; all others are checked when they are
  * read, so that opening a large set does not read all of it. */
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
-#include "data/mapped.h"
+#include "data/foreign.h"
+#include "data/npy_file.h"
 #include "data/sequence.h"
 
 enum {
@@ -24,7 +35,8 @@ enum {
     GPT2_VOCAB = 50257,        /* where model.vocab does not say */
     CHECKED_TOKENS = 32 << 20, /* of each file, by opening */
     BLOCK = 1024,              /* tokens that are checked at a time */
-    LEAST_PAIRS = 32,          /* of which every second token is 0, by which wider ones are known */
+    MOST_TOKEN_BYTES = 8,
+    MOST_16 = 1 << 16, /* different numbers of 16 bits */
     MAGIC_16 = 20240520,
     VERSION_16 = 1,
     MAGIC_32 = 20240801,
@@ -41,11 +53,9 @@ struct tokens_options {
 };
 
 struct text {
-    struct mapped file;
+    struct npy array; /* [N]; its file may have another header than NumPy's, or none */
     char *path;
-    int64_t offset; /* of the first token, in bytes */
-    int64_t n_tokens;
-    int token_bytes;
+    int is_bare;   /* 1: data.dtype says the type */
     int64_t first; /* the data set's number of its first sample */
 };
 
@@ -55,97 +65,126 @@ struct tokens {
     int n_texts;
 };
 
+static int64_t n_tokens(const struct text *t) { return t->array.shape.dim[0]; }
+
+static size_t token_bytes(const struct text *t) { return npy_size(t->array.type); }
+
 static uint32_t word_at(const uint8_t *p)
 {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-/* Decode n tokens.  They may stand at the end of the memory that `to` is. */
-static void decode(const struct text *t, const uint8_t *p, int64_t n, uint32_t *to)
+/* The question that stands beside "set model.vocab". */
+static const char *other_doubt(const struct text *t)
 {
-    if (t->token_bytes == 2)
-        for (int64_t i = 0; i < n; i++)
-            to[i] = (uint32_t)p[2 * i] | (uint32_t)p[2 * i + 1] << 8;
-    else
-        for (int64_t i = 0; i < n; i++)
-            to[i] = word_at(p + 4 * i);
-}
-
-/* The offset in the file of the text's token `first`, in bytes. */
-static int64_t place_of(const struct text *t, int64_t first)
-{
-    return t->offset + first * t->token_bytes;
+    if (!t->is_bare)
+        return "is the file of another tokenizer?";
+    return t->array.type == NPY_U16 ? "is data.dtype uint16 wrong?" : "is data.dtype uint32 wrong?";
 }
 
 /* Check v [n], the tokens from number `first` of the text on. */
 static int check_tokens(const struct tokens *s, const struct text *t, int64_t first, int64_t n,
-                        const uint32_t *v, struct err *err)
+                        const int64_t *v, struct err *err)
 {
-    const uint32_t vocab = (uint32_t)s->base.spec.field[SEQUENCE_TOKENS].n_classes;
-    uint32_t most = 0;
+    const uint64_t vocab = (uint64_t)s->base.spec.field[SEQUENCE_TOKENS].n_classes;
+    uint64_t most = 0;
     int64_t i = 0;
 
-    for (int64_t k = 0; k < n; k++)
-        most = v[k] > most ? v[k] : most;
+    for (int64_t k = 0; k < n; k++) /* a negative number is larger than any other */
+        most = (uint64_t)v[k] > most ? (uint64_t)v[k] : most;
     if (most < vocab)
         return 0;
-    while (v[i] < vocab)
+    while ((uint64_t)v[i] < vocab)
         i++;
     return err_set(err, ERR_CORRUPT,
-                   "%s: offset %lld: token %lld is %lu, want below %lu, the vocabulary's size; set "
-                   "model.vocab, or is data.dtype %s wrong?",
-                   t->path, (long long)place_of(t, first + i), (long long)(first + i),
-                   (unsigned long)v[i], (unsigned long)vocab,
-                   widths[t->token_bytes == 2 ? UINT16 : UINT32]);
+                   "%s: offset %" PRId64 ": token %" PRId64 " is %" PRId64 ", want %sbelow %" PRIu64
+                   ", the vocabulary's size; set model.vocab, or %s",
+                   t->path, t->array.offset + (first + i) * (int64_t)token_bytes(t), first + i,
+                   v[i], v[i] < 0 ? "from 0 to " : "", vocab, other_doubt(t));
 }
 
 /* ---- files ---- */
 
 static int check_beginning(const struct tokens *s, const struct text *t, struct err *err)
 {
-    const int64_t end = min_i64(t->n_tokens, CHECKED_TOKENS);
-    uint32_t block[BLOCK];
+    const int64_t end = min_i64(n_tokens(t), CHECKED_TOKENS);
+    int64_t block[BLOCK];
     int rc = 0;
 
     for (int64_t i = 0; rc == 0 && i < end; i += BLOCK) {
         const int64_t n = min_i64(end - i, BLOCK);
 
-        decode(t, t->file.bytes + place_of(t, i), n, block);
+        npy_wholes(&t->array, npy_element(&t->array, i), n, block);
         rc = check_tokens(s, t, i, n, block, err);
     }
     return rc;
 }
 
-/* Numbers of twice the width that they are read as are all in the vocabulary, and every second one
- * is 0. */
+/* The lower and the upper halves of numbers, if those of a bare file are twice as wide as they are
+ * read: how many pairs there are, and in how many a half is 0, or at most SMALL.  A vocabulary of
+ * up to 2^20 has upper halves of 16 bits up to SMALL. */
+struct halves {
+    int64_t n, low_zero, low_small, high_zero, high_small;
+};
+
+enum {
+    LEAST_PAIRS = 32,
+    MOST_PAIRS = 1 << 20, /* that are looked at */
+    SMALL = 15,
+};
+
+static struct halves count_halves(const struct text *t)
+{
+    struct halves h = {.n = min_i64(n_tokens(t) / 2, MOST_PAIRS)};
+    int64_t block[BLOCK];
+
+    for (int64_t i = 0; i < 2 * h.n; i += BLOCK) {
+        const int64_t n = min_i64(2 * h.n - i, BLOCK);
+
+        npy_wholes(&t->array, npy_element(&t->array, i), n, block);
+        for (int64_t k = 0; k < n; k += 2) {
+            h.low_zero += block[k] == 0;
+            h.low_small += block[k] <= SMALL;
+            h.high_zero += block[k + 1] == 0;
+            h.high_small += block[k + 1] <= SMALL;
+        }
+    }
+    return h;
+}
+
+/* 1: nearly all upper halves are small, and lower ones are not.  Numbers that are as wide as they
+ * are read are as large at one place as at the other. */
+static int are_wider(const struct halves *h)
+{
+    const int64_t few = h->n / 100; /* so many pairs may be others, such as marks of ends */
+
+    if (h->n < LEAST_PAIRS || h->low_zero == h->n)
+        return 0;
+    return h->high_zero == h->n || (h->high_zero >= h->n - few && h->low_zero < h->n / 2) ||
+           (h->high_small >= h->n - few && h->low_small < h->n * 3 / 4);
+}
+
 static int check_width(const struct text *t, struct err *err)
 {
-    const int64_t n_pairs = min_i64(t->n_tokens, CHECKED_TOKENS) / 2;
-    uint32_t low = 0, high = 0;
+    const struct halves h = t->is_bare ? count_halves(t) : (struct halves){0};
+    const int bits = 8 * (int)token_bytes(t);
 
-    if (t->offset > 0 || n_pairs < LEAST_PAIRS)
-        return 0;
-    for (int64_t i = 0; i < n_pairs && high == 0; i++) {
-        uint32_t pair[2];
-
-        decode(t, t->file.bytes + place_of(t, 2 * i), 2, pair);
-        low |= pair[0];
-        high |= pair[1];
-    }
-    if (high > 0 || low == 0)
+    if (!are_wider(&h))
         return 0;
     return err_set(err, ERR_CORRUPT,
-                   "%s: every second token is 0, as if numbers of %d bits were read as %d bits; %s",
-                   t->path, 16 * t->token_bytes, 8 * t->token_bytes,
-                   t->token_bytes == 2 ? "set data.dtype uint32"
-                                       : "write the file anew with numbers of 32 bits");
+                   "%s: %s second token is %s, as if numbers of %d bits were read as %d bits; %s",
+                   t->path, h.high_small == h.n ? "every" : "nearly every",
+                   h.high_zero >= h.n - h.n / 100 ? "0" : "15 or less", 2 * bits, bits,
+                   bits == 16 ? "set data.dtype uint32, or store the numbers by numpy.save()"
+                              : "write the file anew with numbers of 32 bits, or by numpy.save()");
 }
 
 /* llm.c's header says how wide the tokens are, and how many follow. */
 static int read_header(struct text *t, uint32_t version, uint32_t want, struct err *err)
 {
-    const int64_t n = word_at(t->file.bytes + 8);
-    const int64_t holds = ((int64_t)t->file.n_bytes - HEADER_BYTES) / t->token_bytes;
+    const struct mapped *file = &t->array.file;
+    const int64_t n = word_at(file->bytes + 8);
+    const int64_t holds = ((int64_t)file->n_bytes - HEADER_BYTES) / (int64_t)token_bytes(t);
 
     if (version != want)
         return err_set(err, ERR_CORRUPT,
@@ -157,46 +196,174 @@ static int read_header(struct text *t, uint32_t version, uint32_t want, struct e
                        "%s: offset 8: llm.c's header tells of %lld tokens, but the file holds "
                        "%lld; fetch it again",
                        t->path, (long long)n, (long long)holds);
-    t->offset = HEADER_BYTES;
-    t->n_tokens = n;
+    t->array.offset = HEADER_BYTES;
+    t->array.shape = SHAPE(n);
     return 0;
 }
 
-static int find_tokens(struct text *t, enum width width, struct err *err)
+/* All of the file is tokens, whose type `says`, such as "data.dtype uint16", gives. */
+static int take_all(struct text *t, const char *says, struct err *err)
 {
-    const int may_have_header = t->file.n_bytes >= HEADER_BYTES;
-    const uint32_t magic = may_have_header ? word_at(t->file.bytes) : 0;
-    const uint32_t version = may_have_header ? word_at(t->file.bytes + 4) : 0;
+    const size_t n_bytes = t->array.file.n_bytes;
+
+    t->array.shape = SHAPE((int64_t)(n_bytes / token_bytes(t)));
+    if (n_bytes % token_bytes(t))
+        return err_set(err, ERR_CORRUPT,
+                       "%s: %zu bytes, want a multiple of %zu, the bytes of a token of %s; fetch "
+                       "it again",
+                       t->path, n_bytes, token_bytes(t), says);
+    return 0;
+}
+
+static int take_array(struct text *t, struct err *err)
+{
+    char text[SHAPE_TEXT_LEN];
+
+    if (npy_parse(&t->array, err) < 0)
+        return err_wrap(err, "%s", t->path);
+    if (!npy_is_whole(t->array.type) || t->array.type == NPY_BOOL)
+        return err_set(err, ERR_CORRUPT,
+                       "%s: its numbers are of type %s, want whole numbers, which tokens are; "
+                       "convert them with astype()",
+                       t->path, npy_type_name(t->array.type));
+    if (t->array.shape.n != 1)
+        return err_set(err, ERR_CORRUPT,
+                       "%s: the array is %s, want [N], one text; store it by "
+                       "numpy.save(FILE, a.reshape(-1)), if its rows follow each other",
+                       t->path, shape_text(&t->array.shape, text));
+    return 0;
+}
+
+/* ---- Megatron's files ---- */
+
+enum { MEGATRON_VERSION_AT = 9, MEGATRON_TYPE_AT = 17, MEGATRON_BYTES = 18 };
+
+/* The types of Megatron's index by their numbers (megatron/core/datasets/indexed_dataset.py,
+ * DType); NPY_N_TYPES: none of whole numbers. */
+static const enum npy_type megatron_types[] = {
+    NPY_N_TYPES, NPY_U8, NPY_I8, NPY_I16, NPY_I32, NPY_I64, NPY_N_TYPES, NPY_N_TYPES, NPY_U16};
+
+/* Read the type of the tokens in Megatron's index, whose path is given. */
+static int read_index(enum npy_type *type, const struct mapped *index, const char *path,
+                      struct err *err)
+{
+    const uint8_t *b = index->bytes;
+    const int code = index->n_bytes >= MEGATRON_BYTES ? b[MEGATRON_TYPE_AT] : 0;
+
+    if (index->n_bytes < MEGATRON_BYTES)
+        return err_set(err, ERR_CORRUPT,
+                       "%s: offset %zu: the index ends, want a header of %d bytes at least; fetch "
+                       "it again",
+                       path, index->n_bytes, MEGATRON_BYTES);
+    if (word_at(b + MEGATRON_VERSION_AT) != 1)
+        return err_set(err, ERR_CORRUPT, "%s: offset %d: version %lu of Megatron's index, want 1",
+                       path, MEGATRON_VERSION_AT, (unsigned long)word_at(b + MEGATRON_VERSION_AT));
+    if (code >= (int)ARRAY_LEN(megatron_types) || megatron_types[code] == NPY_N_TYPES)
+        return err_set(err, ERR_CORRUPT,
+                       "%s: offset %d: type %d of tokens, want one of whole numbers, 1 to 5 or 8",
+                       path, MEGATRON_TYPE_AT, code);
+    *type = megatron_types[code];
+    return 0;
+}
+
+/* 1: the file is NAME.bin, and NAME.idx beside it is Megatron's; *type is the type of its tokens.
+ * 0: it is not. */
+static int find_index(enum npy_type *type, const char *path, struct err *err)
+{
+    const size_t len = strlen(path);
+    struct mapped index = {0};
+    char *name;
+    int rc = 0;
+
+    if (len < 4 || strcmp(path + len - 4, ".bin") != 0)
+        return 0;
+    name = xasprintf("%.*s.idx", (int)(len - 4), path);
+    if (access(name, F_OK) == 0)
+        rc = mapped_open(&index, name, err);
+    if (rc == 0 && foreign_is_megatron(index.bytes, index.n_bytes))
+        rc = read_index(type, &index, name, err) < 0 ? err->code : 1;
+    mapped_close(&index);
+    free(name);
+    return rc;
+}
+
+/* ---- all kinds ---- */
+
+static int take_bare(struct text *t, enum width width, const struct dataset_request *request,
+                     struct err *err)
+{
+    const struct mapped *file = &t->array.file;
+    const struct foreign *other = foreign_find(file->bytes, file->n_bytes);
+    char says[32];
+
+    if (other)
+        return err_set(err, ERR_CORRUPT, "%s is no file of bare token numbers, but %s; %s", t->path,
+                       other->what, other->remedy);
+    if (width == UINT16 && request->vocab > MOST_16)
+        return err_set(err, ERR_CONFIG,
+                       "%s: data.dtype is uint16, whose numbers are below %d, but model.vocab is "
+                       "%" PRId64 "; set data.dtype uint32 if the file has numbers of 32 bits, or "
+                       "store numbers of 16 bits by numpy.save()",
+                       t->path, MOST_16, request->vocab);
+    t->is_bare = 1;
+    t->array.type = width == UINT16 ? NPY_U16 : NPY_U32;
+    snprintf(says, sizeof says, "data.dtype %s", widths[width]);
+    return take_all(t, says, err);
+}
+
+/* A model with more tokens than the numbers of the file can be is legal, but rarely meant. */
+static void doubt_type(const struct text *t, const struct dataset_request *request)
+{
+    if (!t->is_bare && token_bytes(t) <= 2 && request->vocab > MOST_16)
+        dataset_warn(request,
+                     "%s: its numbers are of type %s, below %d, but model.vocab is %" PRId64
+                     ": most tokens are never seen; was the file made by the model's tokenizer?",
+                     t->path, npy_type_name(t->array.type), MOST_16, request->vocab);
+}
+
+/* Find where the tokens of the mapped file are, and of which type. */
+static int find_tokens(struct text *t, enum width width, const struct dataset_request *request,
+                       struct err *err)
+{
+    const struct mapped *file = &t->array.file;
+    const int may_have_header = file->n_bytes >= HEADER_BYTES;
+    const uint32_t magic = may_have_header ? word_at(file->bytes) : 0;
+    int rc;
 
     if (magic == MAGIC_16 || magic == MAGIC_32) {
-        t->token_bytes = magic == MAGIC_16 ? 2 : 4;
-        return read_header(t, version, magic == MAGIC_16 ? VERSION_16 : VERSION_32, err);
+        t->array.type = magic == MAGIC_16 ? NPY_U16 : NPY_U32;
+        return read_header(t, word_at(file->bytes + 4), magic == MAGIC_16 ? VERSION_16 : VERSION_32,
+                           err);
     }
-    t->token_bytes = width == UINT16 ? 2 : 4;
-    t->n_tokens = (int64_t)t->file.n_bytes / t->token_bytes;
-    if (t->file.n_bytes % (size_t)t->token_bytes)
-        return err_set(err, ERR_CORRUPT,
-                       "%s: %zu bytes, want a multiple of %d, the bytes of a token of data.dtype "
-                       "%s; fetch it again",
-                       t->path, t->file.n_bytes, t->token_bytes, widths[width]);
-    return 0;
+    if (file->n_bytes >= sizeof NPY_MAGIC && !memcmp(file->bytes, NPY_MAGIC, sizeof NPY_MAGIC - 1))
+        return take_array(t, err);
+    rc = find_index(&t->array.type, t->path, err);
+    if (rc == 0)
+        return take_bare(t, width, request, err);
+    return rc < 0 ? rc : take_all(t, "Megatron's index beside it", err);
 }
 
-static int open_text(struct tokens *s, struct text *t, enum width width, struct err *err)
+static int open_text(struct tokens *s, struct text *t, enum width width,
+                     const struct dataset_request *request, struct err *err)
 {
     int64_t n_samples;
 
-    if (mapped_open(&t->file, t->path, err) < 0 || find_tokens(t, width, err) < 0 ||
-        sequence_samples(&n_samples, &s->base, t->n_tokens, t->path, err) < 0)
+    if (mapped_open(&t->array.file, t->path, err) < 0 || find_tokens(t, width, request, err) < 0)
+        return err->code;
+    t->array.data = t->array.file.bytes + t->array.offset;
+    if (sequence_samples(&n_samples, &s->base, n_tokens(t), t->path, err) < 0)
         return err->code;
     t->first = s->base.n_samples;
     s->base.n_samples += n_samples;
-    return check_width(t, err) < 0 ? err->code : check_beginning(s, t, err);
+    if (check_width(t, err) < 0 || check_beginning(s, t, err) < 0)
+        return err->code;
+    doubt_type(t, request);
+    return 0;
 }
 
 /* Items are separated by commas. */
 static int open_texts(struct tokens *s, const struct tokens_options *o, const char *items,
-                      struct err *err)
+                      const struct dataset_request *request, struct err *err)
 {
     char *all = xstrdup(items), *next = all, *item;
     int rc = 0;
@@ -208,7 +375,7 @@ static int open_texts(struct tokens *s, const struct tokens_options *o, const ch
         s->text = xrealloc(s->text, (size_t)(s->n_texts + 1) * sizeof *s->text);
         t = &s->text[s->n_texts++];
         *t = (struct text){.path = xasprintf("%s/%s", o->path, item)};
-        rc = open_text(s, t, o->width, err);
+        rc = open_text(s, t, o->width, request, err);
     }
     free(all);
     return rc;
@@ -239,15 +406,21 @@ static int tokens_row(const struct dataset *ds, int64_t i, int field, void *room
     const struct text *t = text_of(s, i);
     const int64_t n = sequence_context(ds);
     const int64_t first = (i - t->first) * n + (field == SEQUENCE_TARGETS);
-
-    uint8_t *raw = (uint8_t *)room + n * (4 - t->token_bytes);
+    int32_t *to = room;
+    uint8_t *raw = (uint8_t *)(to + n);
+    int rc = npy_read(&t->array, first, n, raw, err);
 
     *row = room;
-    if (mapped_read(&t->file, (size_t)place_of(t, first), raw, (size_t)(n * t->token_bytes), err) <
-        0)
-        return err->code;
-    decode(t, raw, n, room);
-    return check_tokens(s, t, first, n, room, err);
+    for (int64_t at = 0; rc == 0 && at < n; at += BLOCK) {
+        const int64_t len = min_i64(n - at, BLOCK);
+        int64_t block[BLOCK];
+
+        npy_wholes(&t->array, raw + at * (int64_t)token_bytes(t), len, block);
+        rc = check_tokens(s, t, first + at, len, block, err);
+        for (int64_t k = 0; k < len; k++)
+            to[at + k] = (int32_t)block[k];
+    }
+    return rc;
 }
 
 static void tokens_close(struct dataset *ds)
@@ -255,7 +428,7 @@ static void tokens_close(struct dataset *ds)
     struct tokens *s = container_of(ds, struct tokens, base);
 
     for (int i = 0; i < s->n_texts; i++) {
-        mapped_close(&s->text[i].file);
+        npy_close(&s->text[i].array);
         free(s->text[i].path);
     }
     free(s->text);
@@ -277,10 +450,12 @@ static int tokens_open(struct dataset **out, const void *options,
     s = xcalloc(1, sizeof *s);
     if (sequence_init(&s->base, &tokens_ops, request, request->vocab ? request->vocab : GPT2_VOCAB,
                       err) < 0 ||
-        open_texts(s, o, items, err) < 0) {
+        open_texts(s, o, items, request, err) < 0) {
         tokens_close(&s->base);
         return err_wrap(err, "tokens");
     }
+    /* a row, and behind it the same as a file stores it */
+    s->base.room_bytes = (size_t)sequence_context(&s->base) * (sizeof(int32_t) + MOST_TOKEN_BYTES);
     *out = &s->base;
     return 0;
 }
@@ -291,19 +466,21 @@ static const struct option rows[] = {
     {"data.path", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED | OPT_RESUME,
      .help = "The folder of the data on every rank; a follower's --data overrides it there."},
     {"data.train", OPT_STRING, AT(train), "train.bin", .flags = OPT_MANY,
-     .help = "The training files: token numbers, bare or with llm.c's header. model.context is the "
-             "number of tokens of a sample, and all tokens are below model.vocab; if that is 0, "
-             "they are GPT-2's, below 50257."},
+     .help = "The training files: token numbers, bare, with llm.c's header, as numpy.save() writes "
+             "an array [N] of whole numbers, or Megatron's NAME.bin with NAME.idx beside it. "
+             "model.context is the number of tokens of a sample, and all tokens are below "
+             "model.vocab; if that is 0, they are GPT-2's, below 50257."},
     {"data.validation", OPT_STRING, AT(validation), NULL, .flags = OPT_MANY,
      .help = "The validation files, of the same kind, such as val.bin. Without them, or with none, "
              "nothing is validated."},
     {"data.dtype", OPT_CHOICE, AT(width), "uint16", .choices = widths,
-     .help = "The type in which a file without header stores a token, little-endian."},
+     .help = "The type in which a bare file, without header or index, stores a token, "
+             "little-endian."},
 };
 
 const struct data_format format_tokens = {
     .group = {.name = "tokens",
-              .help = "texts as token numbers, such as nanoGPT's and llm.c's files",
+              .help = "texts as token numbers: nanoGPT's, llm.c's, NumPy's and Megatron's files",
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct tokens_options)},

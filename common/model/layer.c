@@ -64,15 +64,26 @@ int net_fits_target(const struct net *m, int64_t outputs)
     return net_target(m)->role == SAMPLE_CLASS ? outputs >= n : outputs == n;
 }
 
+const char *net_class_doubt(const struct net *m, int64_t outputs)
+{
+    const struct sample_field *t = net_target(m);
+
+    if (t->role != SAMPLE_CLASS || outputs >= t->n_classes)
+        return "";
+    return "; labels that are numbers belong in float32, and one that marks no class in "
+           "train.ignore_index";
+}
+
 int64_t net_classes(struct net *m, int64_t classes)
 {
     const int64_t n = net_n_outputs(m);
 
     if (m->rc == 0 && classes && !net_fits_target(m, classes))
         m->rc = err_set(m->err, ERR_CONFIG,
-                        "model.classes is %lld, but the data have %lld; leave it out%s",
+                        "model.classes is %lld, but the data have %lld; leave it out%s%s",
                         (long long)classes, (long long)n,
-                        net_target(m)->role == SAMPLE_CLASS ? ", or set it higher" : "");
+                        net_target(m)->role == SAMPLE_CLASS ? ", or set it higher" : "",
+                        net_class_doubt(m, classes));
     return classes ? classes : n;
 }
 

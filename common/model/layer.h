@@ -41,6 +41,9 @@ int64_t net_n_outputs(const struct net *m);
 /* 1: the target can be compared with so many outputs.  Of classes there may be more outputs than
  * the data have; a target of numbers has one number for each output. */
 int net_fits_target(const struct net *m, int64_t outputs);
+/* The end of a message about too few outputs: other reasons than the network for which the data may
+ * have more classes; "" if there are none. */
+const char *net_class_doubt(const struct net *m, int64_t outputs);
 /* The outputs that a job asks for with model.classes: 0 stands for what the target asks for.  Fails
  * if they do not fit the target. */
 int64_t net_classes(struct net *m, int64_t classes);

@@ -25,7 +25,8 @@ static int check_loss(const struct net *m, const struct model_options *o, struct
                 loss == LOSS_CROSS_ENTROPY ? "" : ", or real numbers", buf_cstr(&text),
                 t->role == SAMPLE_REAL ? "; store classes as whole numbers, such as int64, or set "
                                          "model.loss mse, l1 or bce"
-                                       : "");
+                : loss != LOSS_CROSS_ENTROPY ? "; store numbers as float32"
+                                             : "");
         buf_fini(&text);
         return err->code;
     }

@@ -511,8 +511,9 @@ static void check_outputs(struct net *m)
         m->rc =
             err_set(m->err, ERR_CONFIG,
                     "the last of model.layers gives %s, want [N,%lld]: end with flatten and "
-                    "linear: {units: %lld}",
-                    shape_text(s, text), (long long)net_n_outputs(m), (long long)net_n_outputs(m));
+                    "linear: {units: %lld}%s",
+                    shape_text(s, text), (long long)net_n_outputs(m), (long long)net_n_outputs(m),
+                    s->n == 2 ? net_class_doubt(m, s->dim[1]) : "");
 }
 
 static void build(struct net *m, const void *options)

@@ -67,10 +67,12 @@ static int open_set(struct trainer *t, enum dataset_purpose purpose, struct data
 
     request.n_workers = n_workers(t);
     request.may_lack_labels = purpose == DATASET_VALIDATION && t->may_lack_labels;
+    if (t->rank == 0) {
+        request.warn = trainer_warn;
+        request.warn_arg = t;
+    }
     if (dataset_open(out, &t->job->data, &request, err) < 0)
         return err_wrap(err, "%s data", purpose == DATASET_TRAIN ? "training" : "validation");
-    if (t->rank == 0 && *out && (*out)->warning) /* all ranks have the same data */
-        trainer_warn(t, (*out)->warning);
     return 0;
 }
 

@@ -18,15 +18,26 @@ static inline void put(const char *folder, const char *name, const char *text)
     buf_fini(&b);
 }
 
+/* What the last table that was opened has told of its data; "": nothing. */
+static char csv_told[4096];
+
+static inline void csv_hear(void *arg, const char *text)
+{
+    (void)arg;
+    snprintf(csv_told, sizeof csv_told, "%s", text);
+}
+
 /* Open with further settings, which a key of NULL ends.  The loss is mse if `numbers` is 1. */
 static inline int open_table(struct dataset **out, const char *folder, enum dataset_purpose p,
                              int numbers, const struct setting *more, struct err *err)
 {
     struct setting s[MOST_SETTINGS + 2] = {{"data.path", folder}};
-    const struct dataset_request r = {.purpose = p, .targets_are_numbers = numbers};
+    const struct dataset_request r = {
+        .purpose = p, .targets_are_numbers = numbers, .warn = csv_hear};
 
     for (int i = 0; i < MOST_SETTINGS && more[i].key; i++)
         s[i + 1] = more[i];
+    csv_told[0] = 0;
     *out = NULL;
     return open_set(out, &format_csv, s, &r, err);
 }

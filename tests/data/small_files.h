@@ -7,7 +7,18 @@
 #include "idx_file.h"
 #include "picture_file.h"
 
-/* A file of n bytes that is a text, and n / 2 tokens below 128 * 256. */
+/* n token numbers of 16 bits, without a header. */
+static inline void write_ids(const char *folder, const char *name, int n)
+{
+    struct buf b = {0};
+
+    for (int i = 0; i < n; i++)
+        buf_append(&b, (uint8_t[2]){(uint8_t)(i * 7), (uint8_t)(i % 13)}, 2);
+    write_file(folder, name, &b);
+    buf_fini(&b);
+}
+
+/* A file of n bytes that is a text. */
 static inline void write_text(const char *folder, const char *name, int n)
 {
     struct buf b = {0};

@@ -104,7 +104,8 @@ static int setup(void **state)
     write_table(folder, "train.csv", N);
     write_table(folder, "val.csv", 20);
     write_table(folder, "few.csv", 19);
-    write_text(folder, "t10k", 400);
+    write_ids(folder, "ids", 1000);
+    write_ids(folder, "t10k", 200);
     write_classes(folder, "train", 3);
     write_classes(folder, "val", 2);
     write_classes(folder, "pictures", 1);
@@ -158,7 +159,7 @@ static const char *text_of(const struct source *s, const char *key, const char *
     if (!strcmp(key, "data.samples") && s->samples)
         return s->samples;
     if (!strcmp(key, "data.train") && s->kind == &format_tokens)
-        return "text";
+        return "ids";
     return def ? def : "t10k"; /* data.validation of mnist and tokens */
 }
 
@@ -313,7 +314,9 @@ static void fingerprints_tell_apart(void **state)
 
         if (s.kind == &format_cifar10 || is_100)
             write_cifar(*state, "few.bin", is_100 ? 2 : 1, 20);
-        if (s.kind == &format_tokens || s.kind == &format_text)
+        if (s.kind == &format_tokens)
+            write_ids(*state, "few", 150);
+        if (s.kind == &format_text)
             write_text(*state, "few", 300);
         few.samples = "20";
         few.train = few.file = "few";

@@ -276,7 +276,8 @@ static void strange_bytes_are_refused(void **state)
                                         "\x93NUMPY\1\1\377\377 cut", "\x93NUMPY\7\1\1\1 of 7"};
     static const char *const want[] = {"offset 0: this is no file of numpy.save()",
                                        "offset 0: this is no file of numpy.save()",
-                                       "offset 0: this is no file of numpy.save()",
+                                       "offset 0: this is no file of numpy.save(), which begins "
+                                       "with 0x93 NUMPY; it is a zip archive (numpy.savez()'s",
                                        "offset 8: a header of 65535 bytes, want at most 4096",
                                        "offset 6: version 7 of the format, want 1 to 3"};
     const struct setting settings[] = {{"data.path", *state}, {NULL}};
@@ -410,14 +411,226 @@ static void unfit_features_are_named(void **state)
                                  "feature");
 }
 
+static char told[1024];
+
+static void tell(void *arg, const char *text)
+{
+    (void)arg;
+    ASSERT(!told[0]);
+    snprintf(told, sizeof told, "%s", text);
+}
+
+/* Open x.npy and y.npy; *want is told, @ is the folder. */
+static void check_told(const char *folder, const char *layout, struct dataset_request r,
+                       const char *want)
+{
+    const struct setting settings[] = {
+        {"data.path", folder}, {"data.validation", "x.npy,y.npy"}, {"data.layout", layout}, {NULL}};
+    struct dataset *ds = NULL;
+    struct err err = {0};
+    char text[1024];
+
+    r.warn = tell;
+    told[0] = 0;
+    if (open_set(&ds, &format_npy, settings, &r, &err) != 0)
+        fail_msg("%s", err.msg);
+    dataset_close(ds);
+    assert_string_equal(told, fill_in(text, sizeof text, want, folder));
+}
+
+/* Labels [6] of which the user is told, or not. */
+static const struct doubted_labels {
+    uint8_t y[6];
+    int ignored; /* 0: none */
+    int targets_are_numbers;
+    const char *want; /* @ is the folder */
+} doubted_labels[] = {
+    {{0, 1, 2, 3, 2, 1}, 0, 0, ""},
+    {{0, 0, 0, 0, 0, 0}, 0, 0, ""},
+    {{0, 1, 2, 3, 255, 1},
+     0,
+     0,
+     "@/y.npy: 251 of 256 classes have no sample, such as 254; if the label 255 marks places "
+     "without a class, set train.ignore_index: 255"},
+    {{0, 1, 2, 3, 255, 1}, 255, 0, ""},
+    {{0, 1, 2, 4, 4, 1},
+     0,
+     0,
+     "@/y.npy: 1 of 5 classes have no sample, such as 3; if the label 4 marks places without a "
+     "class, set train.ignore_index: 4"},
+    {{1, 2, 3, 4, 5, 6},
+     0,
+     0,
+     "@/y.npy: 1 of 7 classes has no sample: 0; number the labels from 0 on without gaps, or "
+     "store them as float32 if they are numbers (model.loss mse or l1)"},
+    {{0, 2, 4, 5, 5, 5},
+     0,
+     0,
+     "@/y.npy: 2 of 6 classes have no sample, such as 1; number the labels from 0 on without gaps, "
+     "or store them as float32 if they are numbers (model.loss mse or l1)"},
+    {{0, 1, 17, 3, 250, 1},
+     0,
+     1,
+     "@/y.npy: its whole numbers are taken as 251 classes, with an output of the network for each; "
+     "store them as float32 if they are numbers, which model.loss then compares"},
+    {{0, 1, 0, 1, 0, 1},
+     0,
+     1,
+     "@/y.npy: its whole numbers are taken as 2 classes, with an output of the network for each; "
+     "store them as float32 if they are numbers, which model.loss then compares"},
+};
+
+static void strange_labels_are_told(void **state)
+{
+    for (size_t i = 0; i < ARRAY_LEN(doubted_labels); i++) {
+        const struct doubted_labels *c = &doubted_labels[i];
+        const int64_t ignored = c->ignored;
+        struct dataset_request r = purpose(DATASET_TRAIN);
+
+        r.ignored = c->ignored ? &ignored : NULL;
+        r.targets_are_numbers = c->targets_are_numbers;
+        write_npy(*state, "x.npy", 1, KEYS("|u1", "(6,)"), "abcdef", 6);
+        write_npy(*state, "y.npy", 1, KEYS("|u1", "(6,)"), c->y, 6);
+        check_told(*state, "nhwc", r, c->want);
+        r.purpose = DATASET_VALIDATION; /* which is told of once */
+        check_told(*state, "nhwc", r, "");
+    }
+    write_npy(*state, "y.npy", 1, KEYS("<f4", "(6,)"), (float[6]){0, 1, 250}, 24);
+    check_told(*state, "nhwc", (struct dataset_request){.targets_are_numbers = 1}, "");
+}
+
+static const struct doubted_layout {
+    const char *layout, *keys;
+    const char *want; /* behind "@/x.npy: its shape is " */
+} doubted_layouts[] = {
+    {"nhwc", KEYS("|u1", "(1, 3, 8, 8)"),
+     "[1,3,8,8], and data.layout is nhwc: pictures are taken to have 8 channels; if they have 3, "
+     "set data.layout: nchw"},
+    {"nhwc", KEYS("|u1", "(3, 1, 8, 8)"),
+     "[3,1,8,8], and data.layout is nhwc: pictures are taken to have 8 channels; if they have 1, "
+     "set data.layout: nchw"},
+    {"nhwc", KEYS("|u1", "(6, 4, 1, 8)"),
+     "[6,4,1,8], and data.layout is nhwc: pictures are taken to have 8 channels; if they have 4, "
+     "set data.layout: nchw"},
+    {"nhwc", KEYS("|u1", "(1, 8, 8, 3)"), NULL},
+    {"nhwc", KEYS("|u1", "(3, 4, 4, 4)"), NULL},
+    {"nhwc", KEYS("|u1", "(6, 2, 2, 8)"), NULL},
+    {"nhwc", KEYS("|u1", "(8, 3, 8)"), NULL},
+    {"nchw", KEYS("|u1", "(1, 3, 8, 8)"), NULL},
+    {"nchw", KEYS("|u1", "(1, 8, 8, 3)"),
+     "[1,8,8,3], and data.layout is nchw: pictures are taken to have 8 channels; if they have 3, "
+     "set data.layout: nhwc"},
+};
+
+static void strange_layouts_are_told(void **state)
+{
+    static const uint8_t zeroes[192];
+
+    for (size_t i = 0; i < ARRAY_LEN(doubted_layouts); i++) {
+        const struct doubted_layout *c = &doubted_layouts[i];
+        const int n = atoi(strchr(c->keys, '(') + 1);
+        char want[256] = "", y[128];
+
+        snprintf(y, sizeof y, "'descr': '|u1', 'fortran_order': False, 'shape': (%d,), ", n);
+        write_npy(*state, "x.npy", 1, c->keys, zeroes, 192);
+        write_npy(*state, "y.npy", 1, y, zeroes, (size_t)n);
+        if (c->want)
+            snprintf(want, sizeof want, "@/x.npy: its shape is %s", c->want);
+        check_told(*state, c->layout, purpose(DATASET_TRAIN), want);
+    }
+}
+
+/* Pictures [3,2,2,3] of each size of elements: [N,C,H,W] with data.layout nchw are the same data
+ * set as their transposition to [N,H,W,C], normalised, too. */
+static void both_layouts_are_the_same_set(void **state)
+{
+    enum { C = 3, H = 2, W = 4, ROW = C * H * W, N = 3 };
+    static const struct {
+        const char *nchw, *nhwc;
+        size_t size;
+    } types[] = {
+        {KEYS("|u1", "(3, 3, 2, 4)"), KEYS("|u1", "(3, 2, 4, 3)"), 1},
+        {KEYS("<i2", "(3, 3, 2, 4)"), KEYS("<i2", "(3, 2, 4, 3)"), 2},
+        {KEYS("<f4", "(3, 3, 2, 4)"), KEYS("<f4", "(3, 2, 4, 3)"), 4},
+        {KEYS("<f8", "(3, 3, 2, 4)"), KEYS("<f8", "(3, 2, 4, 3)"), 8},
+    };
+    const struct dataset_request r = purpose(DATASET_TRAIN);
+
+    for (size_t t = 0; t < 2 * ARRAY_LEN(types); t++) {
+        const size_t size = types[t / 2].size;
+        const char *const mean = t % 2 ? "1,2,3" : "[]";
+        uint8_t turned[N * ROW * 8], plain[N * ROW * 8];
+        float x[2][N * ROW];
+        struct hash128 print[2];
+        struct err err = {0};
+
+        for (int i = 0; i < N * ROW; i++) {
+            const int n = i / ROW, c = i / (H * W) % C, p = i % (H * W);
+            const float f = (float)(i + 1);
+            const double d = i + 1;
+            const int16_t whole = (int16_t)(i + 1);
+            const void *from = size == 8 ? (const void *)&d : size == 4 ? (const void *)&f : &whole;
+
+            memcpy(turned + size * (size_t)i, from, size);
+            memcpy(plain + size * (size_t)(n * ROW + p * C + c), from, size);
+        }
+        write_npy(*state, "y.npy", 1, KEYS("|u1", "(3,)"), "\0\1\1", 3);
+        for (int k = 0; k < 2; k++) {
+            const struct setting settings[] = {{"data.path", *state},
+                                               {"data.layout", k ? "nchw" : "nhwc"},
+                                               {"data.normalize.mean", mean},
+                                               {NULL}};
+            struct dataset *ds = NULL;
+
+            write_npy(*state, "x.npy", 1, k ? types[t / 2].nchw : types[t / 2].nhwc,
+                      k ? turned : plain, N * ROW * size);
+            if (open_set(&ds, &format_npy, settings, &r, &err) != 0)
+                fail_msg("%s", err.msg);
+            assert_true(shape_equal(&ds->spec.field[0].shape, &SHAPE(H, W, C)));
+            assert_int_equal(
+                dataset_gather(ds, (int64_t[]){2, 0, 1}, N, (void *[]){x[k], NULL}, &err), 0);
+            assert_int_equal(dataset_fingerprint(ds, &print[k], &err), 0);
+            dataset_close(ds);
+        }
+        assert_memory_equal(x[0], x[1], sizeof x[0]);
+        assert_memory_equal(&print[0], &print[1], sizeof print[0]);
+        assert_true(x[1][1] == 2 * ROW + H * W + 1 - (t % 2 ? 2 : 0)); /* channel 1 of pixel 0 */
+    }
+}
+
+static void nchw_is_of_pictures(void **state)
+{
+    const struct setting settings[] = {{"data.path", *state}, {"data.layout", "nchw"}, {NULL}};
+    const struct dataset_request r = purpose(DATASET_TRAIN);
+    struct dataset *ds = NULL;
+    struct err err = {0};
+    char want[512];
+
+    write_npy(*state, "x.npy", 1, KEYS("|u1", "(3, 1, 2)"), "abcdef", 6);
+    write_npy(*state, "y.npy", 1, KEYS("|u1", "(3,)"), "\0\1\1", 3);
+    assert_int_equal(open_set(&ds, &format_npy, settings, &r, &err), ERR_CONFIG);
+    assert_string_equal(err.msg, fill_in(want, sizeof want,
+                                         "npy: @/x.npy: its shape is [3,1,2], but data.layout is "
+                                         "nchw, want [N,C,H,W]; leave data.layout out",
+                                         *state));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(every_type_is_read),        IN_FOLDER(targets_may_have_a_shape),
-        IN_FOLDER(bad_files_are_refused),     IN_FOLDER(validation_has_the_classes_of_training),
-        IN_FOLDER(strange_bytes_are_refused), IN_FOLDER(features_are_normalised),
-        IN_FOLDER(unfit_features_are_named),  IN_FOLDER(targets_of_bce_are_from_0_to_1),
+        IN_FOLDER(every_type_is_read),
+        IN_FOLDER(targets_may_have_a_shape),
+        IN_FOLDER(bad_files_are_refused),
+        IN_FOLDER(validation_has_the_classes_of_training),
+        IN_FOLDER(strange_bytes_are_refused),
+        IN_FOLDER(features_are_normalised),
+        IN_FOLDER(unfit_features_are_named),
+        IN_FOLDER(targets_of_bce_are_from_0_to_1),
         IN_FOLDER(targets_are_scaled),
+        IN_FOLDER(strange_labels_are_told),
+        IN_FOLDER(strange_layouts_are_told),
+        IN_FOLDER(nchw_is_of_pictures),
+        IN_FOLDER(both_layouts_are_the_same_set),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,14 +5,9 @@
 #include <unistd.h>
 
 #include "idx_file.h"
-#include "open_set.h"
+#include "sequence_set.h"
 
 enum { MOST = 4096 };
-
-static struct dataset_request request(enum dataset_purpose purpose, int64_t context, int64_t vocab)
-{
-    return (struct dataset_request){.purpose = purpose, .context = context, .vocab = vocab};
-}
 
 static void put(struct buf *b, uint32_t v, int n_bytes)
 {
@@ -40,17 +35,6 @@ static void write_tokens(const char *folder, const char *name, int first, int n,
         put(&b, token(first, i), n_bytes);
     write_file(folder, name, &b);
     buf_fini(&b);
-}
-
-static struct dataset *open_ok(const struct data_format *format, const struct setting *settings,
-                               struct dataset_request r)
-{
-    struct dataset *ds = NULL;
-    struct err err = {0};
-
-    if (open_set(&ds, format, settings, &r, &err) != 0)
-        fail_msg("%s", err.msg);
-    return ds;
 }
 
 /* Sample i is the tokens that begin at number `at` of the file that begins with `first`. */
@@ -116,7 +100,7 @@ static void words_of_64_bits_are_refused(void **state)
     assert_string_equal(err.msg, fill_in(want, sizeof want,
                                          "tokens: @/train.bin: every second token is 0, as if "
                                          "numbers of 64 bits were read as 32 bits; write the file "
-                                         "anew with numbers of 32 bits",
+                                         "anew with numbers of 32 bits, or by numpy.save()",
                                          *state));
 }
 
@@ -146,7 +130,7 @@ static const struct bad_tokens {
      "model.vocab, or is data.dtype uint16 wrong?"},
     {100, 2, 20240520, 1, 100, 4, 112, ERR_CORRUPT,
      "tokens: @/train.bin: offset 1030: token 3 is 112, want below 112, the vocabulary's size; set "
-     "model.vocab, or is data.dtype uint16 wrong?"},
+     "model.vocab, or is the file of another tokenizer?"},
     {100, 2, 20240520, 2, 100, 4, 0, ERR_CORRUPT,
      "tokens: @/train.bin: offset 4: llm.c's header has version 2, want 1; write the file anew "
      "with llm.c's present scripts"},
@@ -164,10 +148,14 @@ static const struct bad_tokens {
      "target; give more text, or set model.context lower"},
     {100, 4, 0, 0, 0, 4, 0, ERR_CORRUPT,
      "tokens: @/train.bin: every second token is 0, as if numbers of 32 bits were read as 16 bits; "
-     "set data.dtype uint32"},
+     "set data.dtype uint32, or store the numbers by numpy.save()"},
     {100, 8, 0, 0, 0, 4, 0, ERR_CORRUPT,
      "tokens: @/train.bin: every second token is 0, as if numbers of 32 bits were read as 16 bits; "
-     "set data.dtype uint32"},
+     "set data.dtype uint32, or store the numbers by numpy.save()"},
+    {100, 2, 0, 0, 0, 4, 65537, ERR_CONFIG,
+     "tokens: @/train.bin: data.dtype is uint16, whose numbers are below 65536, but model.vocab is "
+     "65537; set data.dtype uint32 if the file has numbers of 32 bits, or store numbers of 16 bits "
+     "by numpy.save()"},
     {9, 2, 0, 0, 0, 0, 0, ERR_CONFIG,
      "tokens: the job's model has no model.context, which says how many tokens a sample has; want "
      "a model.arch that reads tokens"},
@@ -421,7 +409,7 @@ static void files_that_shrink_are_named(void **state)
         struct err err = {0};
 
         for (int k = 0; k < 20000; k++)
-            buf_append(&b, "a", 1);
+            buf_append(&b, "\1", 1);
         write_file(*state, "f", &b);
         ds = open_ok(cases[i].format, settings, request(DATASET_TRAIN, 100, is_text ? 256 : 0));
         assert_int_equal(truncate(path, 8192), 0);

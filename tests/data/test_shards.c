@@ -65,6 +65,33 @@ static void shards_hold_samples(void **state)
     buf_fini(&b);
 }
 
+static void tell(void *arg, const char *text) { buf_printf(arg, "%s", text); }
+
+static void classes_without_samples_are_told(void **state)
+{
+    const struct setting settings[] = {{"data.path", *state}, {"data.size", "8"}, {NULL}};
+    struct buf b = {0}, told = {0};
+    struct dataset_request r = {.purpose = DATASET_TRAIN, .warn = tell, .warn_arg = &told};
+    struct dataset *ds;
+    struct err err = {0};
+    char want[512];
+
+    put_sample(&b, "1", 11, "0");
+    put_sample(&b, "2", 12, "255");
+    end_tar(&b);
+    put(*state, "train/s.tar", &b);
+    assert_int_equal(open_set(&ds, &format_images, settings, &r, &err), 0);
+    dataset_close(ds);
+    assert_string_equal(buf_cstr(&told),
+                        fill_in(want, sizeof want,
+                                "folder @/train: 254 of 256 classes have no sample, such as 254; "
+                                "if the label 255 marks places without a class, set "
+                                "train.ignore_index: 255",
+                                *state));
+    buf_fini(&told);
+    buf_fini(&b);
+}
+
 /* A sample's picture is KEY.png; KEY.seg.png is another one. */
 static void other_pictures_are_left_out(void **state)
 {
@@ -308,7 +335,7 @@ int main(void)
         IN_FOLDER(shards_hold_samples),           IN_FOLDER(other_pictures_are_left_out),
         IN_FOLDER(long_pax_headers_are_read),     IN_FOLDER(bad_extra_headers_are_named),
         IN_FOLDER(endings_may_be_in_capitals),    IN_FOLDER(bad_shards_are_named),
-        IN_FOLDER(compressed_shards_are_refused),
+        IN_FOLDER(compressed_shards_are_refused), IN_FOLDER(classes_without_samples_are_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -169,6 +169,41 @@ class Data(dp.Case):
         self.assertIn("epoch 1 trained nothing: all its labels are ignored; want labels other than "
                       "train.ignore_index, 255", driver.text)
 
+    def test_layout(self):
+        """Pictures [N,C,H,W] with data.layout nchw train, validate and predict as their
+        transposition does, bit for bit, normalised by channel; without the key a warning names
+        it."""
+        rng = random.Random(8)
+        n, c, pixels = 24, 3, 64
+        planes = [[[rng.gauss(k, 1 + k) for _ in range(pixels)] for k in range(c)]
+                  for _ in range(n)]
+        turned = [v for picture in planes for plane in picture for v in plane]
+        plain = [picture[k][i] for picture in planes for i in range(pixels) for k in range(c)]
+        for name, shape, values in (("nchw", (n, c, 8, 8), turned), ("nhwc", (n, 8, 8, c), plain)):
+            self.write(f"{name}.npy", dp.npy("<f4", shape, struct.pack(f"<{len(values)}f",
+                                                                       *values)))
+        self.write("y.npy", dp.npy("|u1", (n,), bytes(i % 3 for i in range(n))))
+        runs = {}
+        for layout in ("nchw", "nhwc"):
+            self.run_driver("--local", "--run-dir", layout, n=2, job={
+                "data.format": "npy", "data.path": self.folder, "data.layout": layout,
+                "data.train": f"{layout}.npy,y.npy", "data.validation": f"{layout}.npy,y.npy",
+                "data.normalize": "auto", "model.arch": "resnet18", "model.stem": "cifar",
+                "train.global_batch": 8, "train.epochs": 1, "optimizer.lr": 0.01})
+            self.assertEqual(self.events("warning", layout), [])
+            self.assert_exit(self.start([dp.DRIVER, "--predict", f"{layout}-out.npy", "--run-dir",
+                                         layout]), dp.FINISHED)
+            with open(self.path(f"{layout}-out.npy"), "rb") as file:
+                runs[layout] = file.read(), [
+                    (event["train_loss"], event["validation_loss"], event["validation_accuracy"])
+                    for event in self.events("epoch", layout)]
+        self.assertEqual(runs["nchw"], runs["nhwc"])
+        self.run_driver("--local", "--run-dir", "told", n=2, job={
+            "data.format": "npy", "data.path": self.folder, "data.train": "nchw.npy,y.npy",
+            "model.arch": "mlp", "train.global_batch": 8, "train.epochs": 1})
+        warning, = self.events("warning", "told")
+        self.assertIn("channels; if they have 3, set data.layout: nchw", warning["message"])
+
     def test_normalize_auto(self):
         """The driver measures the training set; job.yaml has the numbers, and the run goes on with
         them, also where the job file says auto again."""

@@ -69,6 +69,7 @@ static const struct row {
     {"data.missing", "mean", {"data.format=csv", "data.path=/x"}},
     {"data.unknown", "none", {"data.format=csv", "data.path=/x"}},
     {"data.scheme", "0123abcd", {"data.format=csv", "data.path=/x"}, "\"0123abcd\""},
+    {"data.layout", "nchw", {"data.format=npy", "data.path=/x"}},
     {"data.size", "160", {"data.format=images", "data.path=/x"}},
     {"data.resize", "256", {"data.format=images", "data.path=/x"}},
     {"data.on_corrupt", "skip", {"data.format=images", "data.path=/x"}},

@@ -343,7 +343,9 @@ static void listed_layers_that_do_not_fit(void **state)
         {"[linear: {units: 10}]", "0: its input is [4,28,28,1], want [N,C]; flatten it before"},
         {"[flatten, conv: {channels: 2, kernel: 1}]", "1: its input is [4,784], want images"},
         {"[flatten, global_avg_pool]", "1: its input is [4,784], want images"},
-        {"[flatten, linear: {units: 9}]", "gives [4,9], want [N,10]: end with flatten and linear"},
+        {"[flatten, linear: {units: 9}]",
+         "gives [4,9], want [N,10]: end with flatten and linear: {units: 10}; labels that are "
+         "numbers belong in float32, and one that marks no class in train.ignore_index"},
         {"[batch_norm, relu]", "gives [4,28,28,1], want [N,10]"},
         {"[conv: {channels: 2, kernel: 1, groups: 2}]",
          "0: its input has 1 channels and its output 2, want multiples of groups, 2, for both"},

@@ -82,7 +82,9 @@ static void residual_names(void **state)
     own.classes = 9;
     assert_int_equal(model_build(&o, &in, 2, 0, 1, &g, &err), ERR_CONFIG);
     assert_non_null(strstr(
-        err.msg, "model.classes is 9, but the data have 10; leave it out, or set it higher"));
+        err.msg, "model.classes is 9, but the data have 10; leave it out, or set it higher; labels "
+                 "that are numbers belong in float32, and one that marks no class in "
+                 "train.ignore_index"));
 }
 
 static void expect_shape(const struct graph *g, const char *name, struct shape shape)
