@@ -4,12 +4,11 @@
  * were put before it, and not for later ones. */
 #include "base/writer.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/util.h"
 
 /* A task's own memory, so that many small tasks are bounded, too. */
@@ -81,16 +80,12 @@ static void fini(struct writer *w)
 int writer_new(size_t most_bytes, struct writer **out, struct err *err)
 {
     struct writer *w = xcalloc(1, sizeof *w);
-    pthread_condattr_t attr;
     int rc;
 
     w->most_bytes = most_bytes;
     mailbox_init(&w->box, NULL, NULL);
     pthread_mutex_init(&w->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->done, &attr);
-    pthread_condattr_destroy(&attr);
+    cond_init(&w->done);
     rc = pthread_create(&w->thread, NULL, main_of_writer, w);
     if (rc != 0) {
         fini(w);
@@ -119,25 +114,20 @@ int writer_put(struct writer *w, struct task *t)
     return fits ? 0 : WRITER_FULL;
 }
 
-static struct timespec deadline_in(int64_t patience_ms)
-{
-    int64_t at = clock_mono_ns() + patience_ms * 1000000;
-
-    return (struct timespec){.tv_sec = at / 1000000000, .tv_nsec = at % 1000000000};
-}
+static int64_t deadline_in(int64_t patience_ms) { return clock_mono_ns() + patience_ms * 1000000; }
 
 int writer_flush(struct writer *w, int64_t patience_ms)
 {
-    struct timespec until = deadline_in(patience_ms);
+    const int64_t until_ns = deadline_in(patience_ms);
     int64_t last;
-    int rc = 0;
+    int rc, is_late = 0;
 
     if (!w)
         return 0;
     pthread_mutex_lock(&w->lock);
     last = w->n_put;
-    while (w->n_done < last && rc != ETIMEDOUT)
-        rc = pthread_cond_timedwait(&w->done, &w->lock, &until);
+    while (w->n_done < last && !is_late)
+        is_late = cond_wait_until(&w->done, &w->lock, until_ns);
     rc = w->n_done < last ? WRITER_LATE : 0;
     pthread_mutex_unlock(&w->lock);
     return rc;
@@ -167,13 +157,13 @@ int writer_is_behind(struct writer *w)
     return n > 1;
 }
 
-static int wait_end(struct writer *w, const struct timespec *until)
+static int wait_end(struct writer *w, int64_t until_ns)
 {
-    int rc = 0, has_ended;
+    int is_late = 0, has_ended;
 
     pthread_mutex_lock(&w->lock);
-    while (!w->has_ended && rc != ETIMEDOUT)
-        rc = pthread_cond_timedwait(&w->done, &w->lock, until);
+    while (!w->has_ended && !is_late)
+        is_late = cond_wait_until(&w->done, &w->lock, until_ns);
     has_ended = w->has_ended;
     pthread_mutex_unlock(&w->lock);
     return has_ended;
@@ -181,12 +171,12 @@ static int wait_end(struct writer *w, const struct timespec *until)
 
 int writer_free(struct writer *w, int64_t patience_ms)
 {
-    struct timespec until = deadline_in(patience_ms);
+    const int64_t until_ns = deadline_in(patience_ms);
 
     if (!w)
         return 0;
     mailbox_put(&w->box, &w->end.mail);
-    if (!wait_end(w, &until))
+    if (!wait_end(w, until_ns))
         return WRITER_LATE;
     pthread_join(w->thread, NULL);
     fini(w);

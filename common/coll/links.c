@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/cond.h"
 #include "coll/links_impl.h"
 
 /* ---- from other threads ---- */
@@ -74,9 +75,6 @@ static int canceled(struct err *err)
 /* Wait until the place has a link.  The lock is held, and released while this waits. */
 static int wait_for(struct links *l, const struct place *p, int64_t until_ns, struct err *err)
 {
-    const struct timespec until = {.tv_sec = until_ns / 1000000000,
-                                   .tv_nsec = until_ns % 1000000000};
-
     while (!p->link) {
         if (l->interrupted)
             return canceled(err);
@@ -86,7 +84,7 @@ static int wait_for(struct links *l, const struct place *p, int64_t until_ns, st
         }
         if (until_ns == INT64_MAX)
             pthread_cond_wait(&l->changed, &l->lock);
-        else if (pthread_cond_timedwait(&l->changed, &l->lock, &until) == ETIMEDOUT && !p->link)
+        else if (cond_wait_until(&l->changed, &l->lock, until_ns) && !p->link)
             return err_set(err, ERR_TIMEOUT, "not connected in time");
     }
     return 0;
@@ -223,13 +221,8 @@ static int start_thread(struct links *l, struct err *err)
 
 static void init_lock(struct links *l)
 {
-    pthread_condattr_t attr;
-
     pthread_mutex_init(&l->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&l->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    cond_init(&l->changed);
 }
 
 int links_new(int rank, int size, const struct endpoint_addr *at, const struct samehost_name *name,

@@ -12,10 +12,10 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/util.h"
 #include "coll/host.h"
 #include "coll/reduce.h"
@@ -68,11 +68,7 @@ struct coll_group *coll_group_new(int size)
 {
     ASSERT(size > 0);
     struct coll_group *g = xcalloc(1, sizeof *g + (size_t)size * sizeof g->seats[0]);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&g->moved, &attr);
-    pthread_condattr_destroy(&attr);
+    cond_init(&g->moved);
     pthread_mutex_init(&g->lock, NULL);
     g->size = size;
     for (int ch = 0; ch < COLL_CHANNELS; ch++) {
@@ -112,9 +108,8 @@ static void leave(struct coll_group *g, int rank)
 /* Sleep until `until`, or until this rank has left.  The lock is held. */
 static void delay(struct coll_group *g, int rank, int64_t until)
 {
-    struct timespec t = {until / 1000000000, until % 1000000000};
     while (!g->seats[rank].left && clock_mono_ns() < until)
-        pthread_cond_timedwait(&g->moved, &g->lock, &t);
+        cond_wait_until(&g->moved, &g->lock, until);
 }
 
 static int suffer_fault(const struct visit *v, enum coll_channel ch, struct err *err)

@@ -13,7 +13,6 @@
  * that is being filled, and forget it. */
 #include "data/loader.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -21,6 +20,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/util.h"
 #include "data/pool.h"
 
@@ -299,17 +299,6 @@ static int check_options(const struct loader_options *o, struct err *err)
     return 0;
 }
 
-/* A condition that can be waited for until a time of the monotonic clock. */
-static void init_timed(pthread_cond_t *c)
-{
-    pthread_condattr_t attr;
-
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(c, &attr);
-    pthread_condattr_destroy(&attr);
-}
-
 int loader_new(struct loader **out, const struct loader_options *o, struct err *err)
 {
     struct loader *l;
@@ -323,7 +312,7 @@ int loader_new(struct loader **out, const struct loader_options *o, struct err *
     l->memory = o->memory ? *o->memory : (struct loader_memory){alloc_heap, free_heap, NULL};
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->changed, NULL);
-    init_timed(&l->progress);
+    cond_init(&l->progress);
     if (reserve(l, o->max_batch, err) < 0 || start_workers(l, err) < 0 ||
         start_thread(l, err) < 0) {
         destroy(l);
@@ -459,10 +448,8 @@ int loader_start_turns(struct loader *l, const struct sampler *s, int n_ranks, i
  * 1: the time has passed. */
 static int wait_for_progress(struct loader *l, int64_t until_ns)
 {
-    const struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
-
     if (until_ns >= 0)
-        return pthread_cond_timedwait(&l->progress, &l->lock, &until) == ETIMEDOUT;
+        return cond_wait_until(&l->progress, &l->lock, until_ns);
     pthread_cond_wait(&l->progress, &l->lock);
     return 0;
 }

@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/util.h"
 #include "base/writer.h"
 #include "ckpt/draft.h"
@@ -207,15 +208,11 @@ static void place(struct save *v)
 struct joint *joint_new(void *arg, int (*canceled)(void *arg))
 {
     struct joint *j = xcalloc(1, sizeof *j);
-    pthread_condattr_t attr;
 
     j->arg = arg;
     j->canceled = canceled;
     pthread_mutex_init(&j->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&j->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    cond_init(&j->changed);
     return j;
 }
 
@@ -515,13 +512,12 @@ static int go_on(struct joint *j, struct coll *c, struct err *err)
 static uint8_t is_busy_for_long(struct joint *j)
 {
     const int64_t until_ns = clock_mono_ns() + j->o.moment_ms * 1000000;
-    const struct timespec until = {until_ns / 1000000000, until_ns % 1000000000};
-    int rc = 0;
+    int is_late = 0;
     uint8_t busy;
 
     pthread_mutex_lock(&j->lock);
-    while (j->n_tasks > 0 && rc == 0)
-        rc = pthread_cond_timedwait(&j->changed, &j->lock, &until);
+    while (j->n_tasks > 0 && !is_late)
+        is_late = cond_wait_until(&j->changed, &j->lock, until_ns);
     busy = j->n_tasks > 0;
     pthread_mutex_unlock(&j->lock);
     return busy;

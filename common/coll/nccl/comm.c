@@ -7,6 +7,7 @@
 #include "backend/cuda/latch.h"
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/util.h"
 #include "coll/nccl/impl.h"
 #include "coll/nccl/ops.h"
@@ -34,6 +35,7 @@ static void free_things(struct nccl *n)
         (void)cudaFreeHost(n->stage);
     if (n->land)
         (void)cudaFree(n->land);
+    pthread_cond_destroy(&n->reaped);
     pthread_mutex_destroy(&n->lock);
     pthread_mutex_destroy(&n->book);
     free(n);
@@ -135,6 +137,7 @@ static int nccl_make(struct backend *b, const struct coll_device_options *o, str
     for (int i = 0; i < COLL_CHANNELS; i++)
         n->channel[i].coll = n;
     pthread_mutex_init(&n->lock, NULL);
+    cond_init(&n->reaped);
     pthread_mutex_init(&n->book, NULL);
     rc = make_channels(n, err);
     if (rc == 0)

@@ -37,7 +37,7 @@ struct nccl_channel {
     ncclComm_t comm;             /* NULL: none yet, or none any more */
     pthread_t reaper;            /* ends the communicator apart, where that may block */
     int has_reaper;
-    atomic_int reaped;
+    int is_reaped; /* the reaper has ended the communicator; guarded by the coll's lock */
 };
 
 struct nccl {
@@ -55,10 +55,11 @@ struct nccl {
     int has_failed;
     struct err cause; /* the first failure */
     atomic_int aborted;
-    pthread_mutex_t lock; /* never held for long; guards these, and the channels' reapers: */
-    int is_up;            /* connected, and not yet quiet */
-    int is_begun;         /* 1: the engine's thread is inside NCCL, or NCCL's own one is at work */
-    int is_stopping;      /* 1: only the reapers may call NCCL with the communicators */
+    pthread_cond_t reaped; /* by CLOCK_MONOTONIC: a channel's is_reaped was set */
+    pthread_mutex_t lock;  /* never held for long; guards these, and the channels' reapers: */
+    int is_up;             /* connected, and not yet quiet */
+    int is_begun;          /* 1: the engine's thread is inside NCCL, or NCCL's own one is at work */
+    int is_stopping;       /* 1: only the reapers may call NCCL with the communicators */
 
     pthread_mutex_t book; /* guards stats */
     struct coll_stats stats;

@@ -21,10 +21,19 @@
  *     when they are freed, which may be later.
  *   - ncclCommDestroy refuses a communicator whose network has failed. */
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/util.h"
 #include "coll/nccl/impl.h"
 
 /* ---- threads apart ---- */
+
+static void tell_reaped(struct nccl_channel *ch)
+{
+    pthread_mutex_lock(&ch->coll->lock);
+    ch->is_reaped = 1;
+    pthread_cond_broadcast(&ch->coll->reaped);
+    pthread_mutex_unlock(&ch->coll->lock);
+}
 
 static void *abort_main(void *arg)
 {
@@ -32,7 +41,7 @@ static void *abort_main(void *arg)
 
     (void)cudaSetDevice(ch->coll->cuda->device);
     (void)ncclCommAbort(ch->comm);
-    atomic_store(&ch->reaped, 1);
+    tell_reaped(ch);
     return NULL;
 }
 
@@ -42,7 +51,7 @@ static void *destroy_main(void *arg)
 
     (void)cudaSetDevice(ch->coll->cuda->device);
     (void)ncclCommDestroy(ch->comm);
-    atomic_store(&ch->reaped, 1);
+    tell_reaped(ch);
     return NULL;
 }
 
@@ -84,13 +93,18 @@ static int64_t in_ms(int64_t ms)
 /* 1: the channel's thread has ended in time. */
 static int is_reaped(struct nccl_channel *ch)
 {
-    const int64_t until = in_ms(ch->coll->o.stop_ms);
+    const int64_t until_ns = in_ms(ch->coll->o.stop_ms);
+    int is_late = 0, is_done;
 
     if (!ch->has_reaper)
         return 0;
-    for (int pauses = 0; !atomic_load(&ch->reaped); nccl_pause(&pauses))
-        if (clock_mono_ns() >= until)
-            return 0;
+    pthread_mutex_lock(&ch->coll->lock);
+    while (!ch->is_reaped && !is_late)
+        is_late = cond_wait_until(&ch->coll->reaped, &ch->coll->lock, until_ns);
+    is_done = ch->is_reaped;
+    pthread_mutex_unlock(&ch->coll->lock);
+    if (!is_done)
+        return 0;
     pthread_join(ch->reaper, NULL);
     ch->has_reaper = 0;
     return 1;
