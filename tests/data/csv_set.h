@@ -18,7 +18,7 @@ static inline void put(const char *folder, const char *name, const char *text)
     buf_fini(&b);
 }
 
-/* What the last table that was opened has told of its data; "": nothing. */
+/* The warning of the last table that was opened; "": none. */
 static char csv_told[4096];
 
 static inline void csv_hear(void *arg, const char *text)

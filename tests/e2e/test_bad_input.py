@@ -33,7 +33,7 @@ JOBS = [
     ("data: {format: digits}\n", r"model.arch is missing, want mlp, lenet, lenet5"),
     ("model: {arch: lenet}\n", r"data.format is missing, want mnist, digits, cifar10, cifar"),
     ("model: {arch: lenet}\ndata: {format: mnist}\n", r"data.path is missing, want a path"),
-    ("model: {arch: lenet}\ndata: {format: csv}\n", r'data.format is "csv", want mnist, digits, '),
+    ("model: {arch: lenet}\ndata: {format: tsv}\n", r'data.format is "tsv", want mnist, digits, '),
     ("model: {arch: mlp, hidden: [0]}\ndata: {format: digits}\n", r"1:28: model.hidden is 0, want"),
     ("model: {arch: lenet, hidden: [3]}\ndata: {format: digits}\n", r"only if model.arch is mlp"),
     ("model: {arch: mlp, dropout: 1}\ndata: {format: digits}\n", r"dropout is 1, want .* below 1"),

@@ -355,7 +355,7 @@ static void outputs(void **state)
 static void sgd_updates_in_place(void **state)
 {
     struct graph *g = graph_new(1, 1);
-    int f[3], in[9], out[NODE_MAX_OUT];
+    int f[3], in[NODE_MAX_IN], out[NODE_MAX_OUT];
     union node_attr attr = {.number = {[SGD_ATTR_MOMENTUM] = 0.9}};
     struct err err;
 
@@ -368,23 +368,25 @@ static void sgd_updates_in_place(void **state)
     in[SGD_CONTROL] = graph_value(g, VALUE_INPUT, DTYPE_F32, SHAPE(CONTROL_LEN), "control");
     in[SGD_SCALARS] = g->scalars;
     in[SGD_SEGMENTS] = graph_value(g, VALUE_INPUT, DTYPE_F64, SHAPE(2, SEGMENT_COLUMNS), "rows");
-    in[SGD_COPY] = in[SGD_SCALER] = NO_VALUE;
+    in[SGD_COPY] = in[SGD_SCALER] = in[SGD_KEPT] = NO_VALUE;
     in[SGD_MOMENTUM] = f[2];
     for (int i = 0; i < NODE_MAX_OUT; i++)
         out[i] = NODE_NEW_OUT;
-    assert_int_equal(graph_node(g, OP_sgd, &attr, in, 9, out, "sgd", &err), 0);
+    assert_int_equal(graph_node(g, OP_sgd, &attr, in, SGD_MOMENTUM + 1, out, "sgd", &err), 0);
     assert_int_equal(out[SGD_NEW_PARAM], f[0]);
     assert_int_equal(out[SGD_NEW_MOMENTUM], f[2]);
     assert_int_equal(out[SGD_NEW_COPY], NO_VALUE);
     in[SGD_MOMENTUM] = NO_VALUE;
-    assert_int_equal(graph_node(g, OP_sgd, &attr, in, 9, NULL, "sgd", &err), ERR_CONFIG);
+    assert_int_equal(graph_node(g, OP_sgd, &attr, in, SGD_MOMENTUM + 1, NULL, "sgd", &err),
+                     ERR_CONFIG);
     assert_non_null(strstr(err.msg, "momentum 0.9 needs a momentum buffer"));
     attr.number[SGD_ATTR_MOMENTUM] = 0;
-    assert_int_equal(graph_node(g, OP_sgd, &attr, in, 9, out, "sgd", &err), 0);
+    assert_int_equal(graph_node(g, OP_sgd, &attr, in, SGD_MOMENTUM + 1, out, "sgd", &err), 0);
     assert_int_equal(out[SGD_NEW_MOMENTUM], NO_VALUE);
     in[SGD_SEGMENTS] = graph_value(g, VALUE_INPUT, DTYPE_F64, SHAPE(3, 2), "rows");
-    assert_int_equal(graph_node(g, OP_sgd, &attr, in, 9, out, "sgd", &err), ERR_CONFIG);
-    assert_non_null(strstr(err.msg, "segments have 2 columns, want 3"));
+    assert_int_equal(graph_node(g, OP_sgd, &attr, in, SGD_MOMENTUM + 1, out, "sgd", &err),
+                     ERR_CONFIG);
+    assert_non_null(strstr(err.msg, "segments have 2 columns, want 4"));
     graph_free(g);
 }
 

@@ -94,10 +94,12 @@ static int make_adam(struct rank *k, struct err *err)
                     sketch_place(&s, DTYPE_F64, SHAPE(1, SEGMENT_COLUMNS), k->segments, "segments"),
                 [ADAMW_COPY] = NO_VALUE,
                 [ADAMW_SCALER] = NO_VALUE,
+                [ADAMW_KEPT] = sketch_place(&s, DTYPE_I64, SHAPE(KEPT_LEN), k->kept, "kept"),
                 [ADAMW_EXP_AVG] = sketch_place(&s, DTYPE_F32, all, k->moment[0], "exp_avg"),
                 [ADAMW_EXP_AVG_SQ] = sketch_place(&s, DTYPE_F32, all, k->moment[1], "exp_avg_sq")};
     int out[] = {[ADAMW_NEW_PARAM] = in[ADAMW_PARAM],
                  [ADAMW_NEW_COPY] = NODE_NO_OUT,
+                 [ADAMW_NEW_KEPT] = in[ADAMW_KEPT],
                  [ADAMW_NEW_EXP_AVG] = in[ADAMW_EXP_AVG],
                  [ADAMW_NEW_EXP_AVG_SQ] = in[ADAMW_EXP_AVG_SQ]};
 
@@ -279,6 +281,7 @@ static int run_step(struct rank *k, int64_t step, struct err *err)
 {
     int rc = reducer_begin(k->reducer, step, k->scalars.n_updates, err);
 
+    k->kept[KEPT_LOWEST] = k->kept[KEPT_COUNT] = 0;
     k->check[0] = 1;
     k->check[1] = k->run->is_refused && k->run->is_refused(step);
     k->scalars.rate = SIM_RATE;
@@ -302,6 +305,7 @@ static int run_step(struct rank *k, int64_t step, struct err *err)
     k->out->is_changed[step][k->rank] = rc > 0;
     if (rc >= 0)
         rc = divided_gather(k, err);
+    k->out->is_kept[step][k->rank] = k->kept[KEPT_COUNT] > 0;
     if (rc >= 0)
         memcpy(k->out->w[step][k->rank], k->w, sizeof *k->w * (size_t)sim_space.len);
     return rc;

@@ -42,6 +42,7 @@ struct rank {
     void *slot[STRATEGY_MAX_SLOTS];
     void *moment[OPTIMIZER_MAX_SLOTS]; /* of Adam, as all that follows */
     double segments[SEGMENT_COLUMNS];
+    int64_t kept[KEPT_LEN];
     struct program *adam; /* NULL: gradient descent, with momentum if the run has it */
     void *arena;
     struct divided d;
