@@ -10,6 +10,9 @@
 #   tests/run.sh NAME...        the tests of build/ whose names match, such as base/err or 'e2e/*'
 #   tests/run.sh all [SECONDS]  everything, about 40 minutes: the six parts below, each with its
 #                               time, then the 15 slowest tests; each fuzz target gets SECONDS, 20
+#   tests/run.sh ci [SECONDS]   what every change must pass (.ci/run): `all` without clang's release
+#                               build, the oldest GPU and the tests of suite `rest`, and with ASan
+#                               and UBSan for the rooms that read foreign bytes
 #
 # The parts of `all`; each can be run alone.  `all` builds the later parts in the background while
 # it tests the earlier ones.  Tests that want no other test beside them run at the end.
@@ -68,6 +71,10 @@ export OMP_WAIT_POLICY=passive
 
 # The tests of these rooms start threads of their own.
 threaded_rooms='base net coll train data report daemon'
+# The tests of these rooms, and those by names, read what files and peers sent.
+foreign_tests=('base/*' 'config/*' 'job/*' 'inject/*' 'wire/*' 'session/*' 'net/*' 'coll/*' 'data/*'
+    'ckpt/*' 'report/*' 'driver/*' 'fuzz/*' e2e/bad_input e2e/strangers)
+is_ci=no
 
 say() { printf '\n== %s\n' "$*"; }
 
@@ -297,12 +304,20 @@ do_part() # PART [ARGUMENT...]
     "build_$1" && "test_$1" "${@:2}"
 }
 
-build_gcc() { configure_and_build "build-all$suffix" release -Dgpu_arch=80,90a; }
+build_gcc()
+{
+    local arch=80,90a
+    [ $is_ci = no ] || arch=90a
+    configure_and_build "build-all$suffix" release -Dgpu_arch=$arch
+}
+
+# The suite that `ci` leaves to `all`, or one that no test has.
+suite_left_to_all() { if [ $is_ci = yes ]; then echo rest; else echo none; fi; }
 
 test_gcc()
 {
     local names
-    mapfile -t names < <(names_without "build-all$suffix")
+    mapfile -t names < <(names_without "build-all$suffix" "$(suite_left_to_all)")
     run_tests "build-all$suffix" -- "${names[@]}"
 }
 
@@ -347,14 +362,25 @@ build_asan()
     local options=() dir=build-asan$suffix names
     checked configure "$dir" debugoptimized \
         -Db_sanitize=address,undefined -Db_lundef=false || return
-    mapfile -t names < <(names_without "$dir" once)
+    mapfile -t names < <(names_of_asan)
     build_for "$dir" "${names[@]}"
+}
+
+names_of_asan()
+{
+    local dir=build-asan$suffix kept
+    kept=$(names_without "$dir" once)
+    if [ $is_ci = no ]; then
+        echo "$kept"
+    else
+        names_like "$dir" "${foreign_tests[@]}" | grep -xF "$kept"
+    fi
 }
 
 test_asan()
 {
     local dir=build-asan$suffix names
-    mapfile -t names < <(names_without "$dir" once)
+    mapfile -t names < <(names_of_asan)
     ASAN_OPTIONS=abort_on_error=1:strict_string_checks=1 \
         UBSAN_OPTIONS=halt_on_error=1:abort_on_error=1:print_stacktrace=1 DPTRAIN_PATIENCE=240 \
         run_tests "$dir" --timeout-multiplier 4 -- "${names[@]}"
@@ -635,14 +661,15 @@ test_alone() # PART...
     for part; do [[ " $unbuilt " == *" $part "* ]] || "test_$part"; done
 }
 
-do_all() # SECONDS
+do_all() # SECONDS PART...
 {
-    local part turn=beside unbuilt=
+    local part turn=beside unbuilt= seconds=$1
+    shift
     part format do_format
-    start_builder gcc clang asan tsan fuzz
-    for part in gcc clang asan tsan; do part $part test_built $part; done # tests/lint is in gcc's
-    part fuzz test_built fuzz "$1" -seed=1 # the same inputs each time, as far as the clock lets it
-    part 'those alone' test_alone gcc clang asan tsan
+    start_builder "$@" fuzz
+    for part; do part "$part" test_built "$part"; done # tests/lint is in gcc's
+    part fuzz test_built fuzz "$seconds" -seed=1 # the same inputs, as far as the clock lets it
+    part 'those alone' test_alone "$@"
     printf '\nthe 15 slowest tests, in seconds:\n'
     sort -rn "$times" | head -n 15
 }
@@ -739,11 +766,12 @@ lint | format | sim | soak | driver_lost | networks | gpu | clang | tsan | fuzz 
 *) find_torch install ;;
 esac
 case $what in
-gcc | all) find_onednn3 ;;
+gcc | all | ci) find_onednn3 ;;
 esac
 case $what in
 '') do_default ;;
-all) do_all "${2:-20}" ;;
+all) do_all "${2:-20}" gcc clang asan tsan ;;
+ci) is_ci=yes && do_all "${2:-20}" gcc asan tsan ;;
 fuzz) do_part fuzz "${2:-20}" ;;
 sim) do_sim "${2:-1000000}" ;;
 soak) do_soak "${2:-30}" ;;

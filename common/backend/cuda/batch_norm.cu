@@ -120,8 +120,7 @@ static __global__ void prepare(struct channels p)
             moments(p.sums, p.m, p.c, i, &mean, &var);
         if (n > 1) { /* one value has no variance */
             p.next_m[i] = (float)((1 - momentum) * (double)p.m[i] + momentum * mean);
-            p.next_v[i] =
-                (float)((1 - momentum) * (double)p.v[i] + momentum * (var * n / (n - 1)));
+            p.next_v[i] = (float)((1 - momentum) * (double)p.v[i] + momentum * (var * n / (n - 1)));
         }
         p.mean[i] = (float)mean;
         p.scale[i] = (float)((double)p.weight[i] / sqrt(var + (double)p.eps));

@@ -115,8 +115,8 @@ static __global__ void move(struct cuda_update u, struct moments m, float *param
     for (int64_t i = grid_first(); i < u.n; i += grid_stride()) {
         if (thread.find(i))
             step = (float)norms.step[thread.row];
-        const float next = u.keep(
-            i, param[i] - step * r.at(param[i], avg[i], sq[i], thread.decay), param[i]);
+        const float next =
+            u.keep(i, param[i] - step * r.at(param[i], avg[i], sq[i], thread.decay), param[i]);
 
         param[i] = next;
         if (copy)

@@ -26,8 +26,8 @@ static __global__ void update(struct cuda_update u, struct mean m, float *param,
 
         if (thread.find(i))
             keep = (float)(1 - (double)thread.rate * (double)thread.decay);
-        const float next = u.keep(
-            i, param[i] * keep - thread.rate * (float)((c > 0) - (c < 0)), param[i]);
+        const float next =
+            u.keep(i, param[i] * keep - thread.rate * (float)((c > 0) - (c < 0)), param[i]);
 
         avg[i] = beta2 * avg[i] + fresh2 * g;
         param[i] = next;

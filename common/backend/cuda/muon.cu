@@ -178,8 +178,8 @@ static __global__ void move(struct cuda_update u, struct iteration at, double ra
         return;
     for (int64_t k = grid_first(); k < u.n; k += grid_stride()) {
         const int64_t i = k / columns, j = k % columns;
-        const float next = u.keep(
-            k, param[k] * keep - step * at.x[at.transposed ? j * at.n + i : k], param[k]);
+        const float next =
+            u.keep(k, param[k] * keep - step * at.x[at.transposed ? j * at.n + i : k], param[k]);
 
         param[k] = next;
         if (copy)
