@@ -81,7 +81,8 @@ int server_listen(struct server *s, struct err *err)
     if (rc < 0)
         return rc;
     if (s->options->n_ranks == 1)
-        log_info("listening on %s", listener_text(s->listener));
+        log_info("listening on %s; the job waits for no other rank (--nranks)",
+                 listener_text(s->listener));
     else
         log_info("listening on %s for %lld follower%s", listener_text(s->listener),
                  (long long)s->options->n_ranks - 1, s->options->n_ranks == 2 ? "" : "s");

@@ -12,6 +12,7 @@ from dp import DRIVER, FAILED, FOLLOWER, PATIENCE, USAGE
 # arguments, words of the error
 DRIVER_CASES = [
     ([], r"--nranks is missing.*dpdriver --nranks 2 --local"),
+    (["--local", "--job", "bad.yaml"], r"--nranks is missing"),
     (["--nranks", "0"], r'--nranks is "0", want an integer from 1 to'),
     (["--nranks", "two"], r'--nranks is "two"'),
     (["--nranks", "2x"], r'--nranks is "2x"'),

@@ -81,6 +81,16 @@ class Happy(dp.Case):
         self.assertEqual(len(re.findall(r"epoch \d/2: step", driver.text)), 2)
         self.assertNotIn("\033", driver.text)
 
+    def test_job_alone(self):
+        """Without --nranks a job trains on one rank."""
+        with open(self.path("job.yaml"), "w", encoding="utf-8") as file:
+            file.write("name: mine\nmodel: {arch: lenet}\ndata: {format: digits, samples: 64, "
+                       "validation_samples: 8}\ntrain: {global_batch: 32, epochs: 1}\n")
+        driver = self.start([dp.DRIVER, "--job", "job.yaml", "--port", "0"])
+        self.assert_exit(driver, dp.FINISHED, "the job waits for no other rank")
+        start, = self.events("start", "runs/mine")
+        self.assertEqual(start["nranks"], 1)
+
     def test_local(self):
         for n in (2, 3):
             with self.subTest(n=n):
