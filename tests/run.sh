@@ -5,8 +5,8 @@
 # DPTRAIN_SKIP_DEPS=1 it installs nothing.  DPTRAIN_TORCH_PYTHON may name a Python that has these
 # three already.
 #
-#   tests/run.sh                before each commit, six minutes behind a build on two processors: the
-#                               release build (build/) and every test but those of suite `long`
+#   tests/run.sh                before each commit, six minutes behind a build on two processors:
+#                               the release build (build/), all tests but those of suite `long`
 #   tests/run.sh NAME...        the tests of build/ whose names match, such as base/err or 'e2e/*'
 #   tests/run.sh all [SECONDS]  everything, about 40 minutes: the six parts below, each with its
 #                               time, then the 15 slowest tests; each fuzz target gets SECONDS, 20
