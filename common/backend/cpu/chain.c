@@ -38,6 +38,8 @@ struct step {
     int is_copy;       /* chain_copy made it, between these two tensors: left out if they are one */
     int from, to;
     int is_relu; /* relu of tensor `to`, in place; there is no primitive */
+    int64_t
+        n_relu; /* elements in that tensor's memory; its layout is gone once the chain is made */
 };
 
 struct chain {
@@ -157,9 +159,8 @@ static void relu_part(const void *task, int i)
         relu_bf16((uint16_t *)r->at + from, (uint16_t *)r->at + from, n);
 }
 
-static void run_relu(const struct chain *c, const struct tensor *t)
+static void run_relu(const struct chain *c, const struct tensor *t, int64_t n)
 {
-    const int64_t n = (int64_t)(dn_md_bytes(&t->md) / dtype_size(t->type));
     const struct relu r = {t->at, t->type, n, parts_of(c->n_threads, c->least_work, n, n / LANES)};
 
     parts_run(r.n_parts, relu_part, &r);
@@ -177,7 +178,7 @@ static int chain_run(struct kernel *k, struct err *err)
         if (s->is_copy && c->tensor[s->from].at == c->tensor[s->to].at)
             continue;
         if (s->is_relu) {
-            run_relu(c, &c->tensor[s->to]);
+            run_relu(c, &c->tensor[s->to], s->n_relu);
             continue;
         }
         st = dnnl_primitive_execute(s->primitive, c->dn->stream, s->n_args, s->arg);
@@ -345,6 +346,14 @@ static int fit(struct chain *c, dnnl_primitive_desc_t pd, const struct chain_arg
     return add_tensor(c, t);
 }
 
+static void add_relu(struct chain *c, int tensor)
+{
+    const struct tensor *t = &c->tensor[tensor];
+    const int64_t n = (int64_t)(dn_md_bytes(&t->md) / dtype_size(t->type));
+
+    *add_step(c) = (struct step){.is_relu = 1, .to = tensor, .n_relu = n};
+}
+
 void chain_add(struct chain *c, int rc, dnnl_primitive_desc_t pd, const struct chain_arg *args,
                int n_args)
 {
@@ -372,7 +381,7 @@ void chain_add(struct chain *c, int rc, dnnl_primitive_desc_t pd, const struct c
     add_primitive(c, pd, exec, n_exec);
     for (int i = 0; i < n_args && c->rc == 0; i++)
         if (args[i].relu)
-            *add_step(c) = (struct step){.is_relu = 1, .to = used[i]};
+            add_relu(c, used[i]);
     for (int i = 0; i < n_args && c->rc == 0; i++)
         if (args[i].is_out && used[i] != args[i].tensor)
             add_reorder(c, used[i], args[i].tensor, args[i].adds);
