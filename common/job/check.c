@@ -398,8 +398,8 @@ static char *doubt_total(const struct job *j, int64_t n_steps)
         return NULL;
     return xasprintf("schedule.total_steps is %" PRId64 ", but the job has %" PRId64
                      " steps: from step %" PRId64
-                     " on the learning rate is 0, and nothing is trained; want schedule.min_lr "
-                     "above 0, or fewer steps",
+                     " on the learning rate is 0, and nothing is trained; want a larger "
+                     "schedule.total_steps, schedule.min_lr above 0, or fewer steps",
                      total, n_steps, total + 1);
 }
 

@@ -8,7 +8,6 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
-#include "data/targets.h"
 
 enum { BLOCK = 256, FEW = 8 }; /* samples that are read at once; FEW: with pictures */
 
@@ -192,10 +191,8 @@ int judge_rows(struct judge *j, int64_t first, int64_t n, const float *x, struct
             take_classes(j, rows, j->targets, len * j->n_predictions);
         else if (j->kind == JUDGED_LABELS)
             take_labels(j, rows, j->targets, len);
-        else {
-            targets_undo(j->t->valid_set, 0, j->targets, len * j->n_classes);
+        else
             take_numbers(j, rows, j->targets, len);
-        }
     }
     return 0;
 }
@@ -283,6 +280,15 @@ static double r2_of(const struct sums *s)
 
 static json_t *number(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 
+/* The units of the data in one unit of the learnt numbers.  Errors are summed in learnt numbers,
+ * because targets about a large mean (times, coordinates) are too coarse in float32. */
+static double unit_of(const struct judge *j, int64_t k)
+{
+    const struct dataset_scale *s = &j->t->valid_set->targets;
+
+    return s->n ? (double)s->std[k % s->n] : 1;
+}
+
 static void tell_numbers(const struct judge *j, json_t *to)
 {
     double r2 = 0, errors = 0;
@@ -290,14 +296,15 @@ static void tell_numbers(const struct judge *j, json_t *to)
 
     for (int64_t k = 0; k < j->n_classes; k++) {
         const struct sums *s = &j->sums[k];
+        const double off = s->errors * unit_of(j, k);
         json_t *o = json_object();
 
         json_object_set_new(o, "output", name_of(j, k));
         json_object_set_new(o, "r2", number(r2_of(s)));
-        json_object_set_new(o, "mean_absolute_error", ratio(s->errors, (double)s->n));
+        json_object_set_new(o, "mean_absolute_error", ratio(off, (double)s->n));
         json_array_append_new(list, o);
         r2 += r2_of(s) / (double)j->n_classes;
-        errors += s->errors / (double)s->n / (double)j->n_classes;
+        errors += off / (double)s->n / (double)j->n_classes;
     }
     json_object_set_new(to, "r2", number(r2));
     json_object_set_new(to, "mean_absolute_error", number(errors));

@@ -225,15 +225,16 @@ static int take_rows(struct predict *p, int64_t at, int64_t n, struct err *err)
     for (int k = 0; k < p->t->n_ranks; k++) {
         const struct span part = part_of(p, k);
         const int64_t mine = min_i64(part.n * p->n_outputs - at, n);
-
         const int64_t to = part.first * p->n_outputs + at;
 
-        if (mine > 0) /* predictions are in the units of the data */
-            targets_undo(p->t->valid_set, at, p->all + k * n, mine);
-        if (mine > 0 && p->writes &&
-            npy_file_put(p->t->predictions, to, p->all + k * n, mine, err) < 0)
+        if (mine <= 0)
+            continue;
+        if (judge_part(p, to, p->all + k * n, mine, err) < 0)
             return err->code;
-        if (mine > 0 && judge_part(p, to, p->all + k * n, mine, err) < 0)
+        if (!p->writes)
+            continue;
+        targets_undo(p->t->valid_set, at, p->all + k * n, mine); /* the file has the data's units */
+        if (npy_file_put(p->t->predictions, to, p->all + k * n, mine, err) < 0)
             return err->code;
     }
     return 0;

@@ -156,7 +156,9 @@ static void test_doubts(void **state)
         {"optimizer: {name: adam}", 5000, ""},
         {"schedule: {name: linear, total_steps: 200}", 201,
          "schedule.total_steps is 200, but the job has 201 steps: from step 201 on the learning "
-         "rate is 0, and nothing is trained; want schedule.min_lr above 0, or fewer steps\n"},
+         "rate is 0, and nothing is trained; want a larger schedule.total_steps, schedule.min_lr "
+         "above 0, or fewer "
+         "steps\n"},
         {"schedule: {name: linear, total_steps: 200}", 200, ""},
         {"schedule: {name: wsd, total_steps: 200, min_lr: 0.01}", 300, ""},
         {"schedule: {total_steps: 200}", 300, ""},
