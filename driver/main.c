@@ -293,6 +293,8 @@ int main(int argc, char **argv)
         daemon_set_nccl(&o.common, o.advertise);
         if (o.from_environment[0])
             log_info("by the environment: %s", o.from_environment);
+        for (int i = 0; i < o.n_told; i++)
+            log_warn("%s", o.told[i]);
         status = run_in_environment(&o, argc, argv, start_ns);
         options_fini(&o);
         return status;

@@ -3,6 +3,7 @@
 #include "driver/options.h"
 
 #include <ctype.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,8 +19,9 @@ static const char *const weights[] = {"trained", "average", NULL};
 static const struct arg job_args[] = {
     {"nranks", "N", ARG_INT, AT(n_ranks), 1, CLUSTER_MAX_RANKS,
      .help = "The number of processes that train together. This process counts; it is rank 0. The "
-             "default is what a launcher says in WORLD_SIZE, TF_CONFIG, OMPI_COMM_WORLD_SIZE or "
-             "SLURM_NTASKS, times --ranks, or else --ranks, or with --job alone one."},
+             "default is what a launcher says in WORLD_SIZE, TF_CONFIG, OMPI_COMM_WORLD_SIZE, "
+             "PMI_SIZE or SLURM_NTASKS, times --ranks, or else --ranks, or with "
+             "--job alone one."},
     {"job", "FILE", ARG_TEXT, AT(job),
      .help =
          "The file that says what to train, in YAML; --help-job lists its keys. A DeepSpeed "
@@ -97,11 +99,14 @@ static const struct arg network_args[] = {
     {"host", "ADDR", ARG_TEXT, AT(host),
      .help =
          "The address to listen on. The default is 127.0.0.1, which only this machine reaches, and "
-         "all addresses with --secret-file."},
+         "all addresses with --secret-file, or with --insecure if a launcher's ranks are on "
+         "several "
+         "machines."},
     {"port", "PORT", ARG_INT, AT(port), 0, 65535,
      .help =
          "The port to listen on. The default is MASTER_PORT, TF_CONFIG's, or 7000, and 7001 for a "
-         "standby; 0 takes a free port."},
+         "standby; 0 takes a free port. Under torchrun, whose agent has MASTER_PORT itself, the "
+         "default is the first free one of the 16 ports from MASTER_PORT + 1 on."},
     {"port-file", "FILE", ARG_TEXT, AT(port_file),
      .help = "Write the port to this file once the driver listens."},
     {"root", "HOST:PORT", ARG_TEXT, AT(root),
@@ -123,15 +128,43 @@ static void groups_init(struct arg_group g[N_GROUPS], struct options *o)
     g[2] = (struct arg_group){"This process", daemon_args, n_daemon_args, o ? &o->common : NULL};
 }
 
+static void tell(struct options *o, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void tell(struct options *o, const char *format, ...)
+{
+    va_list args;
+
+    ASSERT(o->n_told < OPTIONS_TOLD);
+    va_start(args, format);
+    vsnprintf(o->told[o->n_told++], OPTIONS_TOLD_TEXT, format, args);
+    va_end(args);
+}
+
+/* /etc/hosts of many systems gives a machine's own name the address 127.0.1.1. */
+static void tell_loopback(struct options *o, const struct sockaddr *sa)
+{
+    char number[ADDR_TEXT];
+
+    addr_number(sa, number);
+    if (!addr_is_loopback(sa) || strcmp(o->host, "localhost") == 0 || addr_is_number(o->host))
+        return;
+    tell(o,
+         "--host %s is %s on this machine (\"getent hosts %s\"), where no other machine reaches "
+         "this driver; give the number of an address that they reach (\"ip address\" lists them), "
+         "or leave --host out, and with --secret-file the driver listens on all",
+         o->host, number, o->host);
+}
+
 /* Check --host.  Without a secret, anybody who reaches the port could join and read the job.  So
  * without one the driver listens beyond this machine only with --insecure. */
-static int check_host(const struct options *o, struct err *err)
+static int check_host(struct options *o, struct err *err)
 {
     struct sockaddr_storage sa = {0};
     int rc = addr_resolve(o->host, (int)o->port, &sa, err);
 
     if (rc < 0)
         return err_wrap(err, "--host");
+    tell_loopback(o, (struct sockaddr *)&sa);
     if (!addr_is_loopback((struct sockaddr *)&sa) && !o->common.insecure &&
         !o->common.secret_files.n)
         return err_set(err, ERR_ARG,
@@ -171,6 +204,15 @@ static int ask_launcher(struct options *o, struct err *err)
         o->n_ranks = l.n_ranks;
     if (port < 0)
         o->port = l.port_from ? l.port : default_port(o);
+    o->spans_hosts = o->n_ranks_from_environment && !o->local ? l.spans_hosts : NULL;
+    if (o->n_ranks_from_environment && l.lacks_srun)
+        tell(o,
+             "the environment's SLURM_NTASKS makes this a job of %lld tasks, but srun has not "
+             "started this process (SLURM_PROCID is not set), so that nothing starts the others; "
+             "start all by \"srun dptrain-rank.sh\" (deploy/slurm), or give --nranks",
+             (long long)l.n_ranks);
+    o->n_ports = port < 0 ? l.n_ports : 1;
+    snprintf(o->launch, sizeof o->launch, "%s", l.job);
     if (n_ranks)
         l.n_ranks_from = NULL;
     if (port >= 0)
@@ -270,8 +312,16 @@ static int check(struct options *o, struct err *err)
         return err_set(err, ERR_ARG,
                        "--nranks is missing: how many processes train together; \"dpdriver "
                        "--nranks 2 --local\" runs the demo on this machine");
+    if (!o->host && o->spans_hosts && !o->common.secret_files.n && !o->common.insecure)
+        return err_set(err, ERR_ARG,
+                       "the environment's %s says that the ranks are on several machines, and "
+                       "nothing would prove to those that they belong to one job; give all of them "
+                       "--secret-file with copies of one file (\"dpdriver --make-secret F\" makes "
+                       "it), or on a private network --insecure",
+                       o->spans_hosts);
     if (!o->host)
-        o->host = o->common.secret_files.n || o->hosts_file ? addr_all() : "127.0.0.1";
+        o->host =
+            o->common.secret_files.n || o->hosts_file || o->spans_hosts ? addr_all() : "127.0.0.1";
     for (size_t i = 0; i < o->injects.n; i++)
         if (inject_parse(o->injects.item[i], &o->inject, err) < 0)
             return err_wrap(err, "--inject");

@@ -15,6 +15,8 @@
 #include "driver/hosts.h"
 #include "inject/inject.h"
 
+enum { OPTIONS_TOLD = 2, OPTIONS_TOLD_TEXT = 512 };
+
 struct options {
     int64_t n_ranks; /* 0: not given, which only --check and --evaluate allow */
     int n_ranks_from_environment;
@@ -27,6 +29,11 @@ struct options {
     const char *make_secret; /* NULL: not given */
     const char *drain;       /* NULL: not given */
     int64_t port;
+    int n_ports;             /* the driver takes the first of so many from `port` on that is free */
+    char launch[LAUNCH_JOB]; /* the launcher's name of the job, or "" */
+    const char *spans_hosts; /* a launcher's variable: the ranks are on several machines; or NULL */
+    char told[OPTIONS_TOLD][OPTIONS_TOLD_TEXT]; /* warnings about the options */
+    int n_told;
     const char *port_file, *run_dir; /* NULL: not given */
     int local, resume, check, help_job, status, standby;
     int evaluate;           /* 1: validate a checkpoint, and train nothing */

@@ -342,6 +342,7 @@ static void driver_options_init(struct driver_options *d, const struct server *s
         .gpu_uuid = gpu ? gpu->uuid : NULL,
         .gpu_bus = gpu ? gpu->bus : NULL,
         .advertise = s->options->advertise[0] ? s->options->advertise : NULL,
+        .launch = s->options->launch[0] ? s->options->launch : NULL,
         .resume = s->record.dir.resumed ? s->record.dir.path : NULL,
         .evaluate = s->evaluation ? s->evaluation->from : NULL,
         .averaged = s->options->averaged,
@@ -396,6 +397,8 @@ static void start_session(struct server *s, int argc, char **argv, int64_t start
     s->driver = driver_new(&d, now);
     daemon_attach(&s->daemon, &machine, s->driver);
     driver_start(s->driver, now);
+    for (int i = 0; i < s->options->n_told; i++)
+        driver_warned(s->driver, s->options->told[i]);
     daemon_leave(&s->daemon);
     free(resume);
     buf_fini(&job);

@@ -66,18 +66,22 @@ void server_limit_strangers(struct server *s)
 
 int server_listen(struct server *s, struct err *err)
 {
+    int is_in_use = 0;
     struct listener_options l = {.host = s->options->host,
                                  .port = (int)s->options->port,
                                  .stranger_ms =
                                      STRANGER_MS + STRANGER_MS_EACH * (int)s->options->n_ranks,
                                  .tls = s->trust.tls,
+                                 .is_in_use = &is_in_use,
                                  .accepted = on_accepted,
                                  .refused = server_note_unproven,
                                  .arg = s};
     int rc;
 
     limit_strangers(s, &l);
-    rc = listener_new(&s->daemon.loop, &l, &s->listener, err);
+    do
+        rc = listener_new(&s->daemon.loop, &l, &s->listener, err);
+    while (rc < 0 && is_in_use && ++l.port < (int)s->options->port + s->options->n_ports);
     if (rc < 0)
         return rc;
     if (s->options->n_ranks == 1)

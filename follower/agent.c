@@ -73,7 +73,7 @@ static int start_child(struct agent *a, int number, struct err *err)
                                        .secret_fd = -1,
                                        .death_signal = SIGTERM};
     const struct minder_follower follower = {.program = a->program,
-                                             .root = o->root_text,
+                                             .root = o->n_ports > 1 ? NULL : o->root_text,
                                              .device = place->device,
                                              .rank = rank_of(a, number),
                                              .n_threads = place->n_threads,

@@ -208,7 +208,10 @@ static void begin_session(struct client *c, int64_t now)
         .n_backends = c->devices.plugin ? 2 : 1,
         .advertise = o->advertise[0] ? o->advertise : NULL,
         .data_dir = o->data,
-        .driver = c->is_at_other ? c->other_text : o->root_text,
+        .driver = c->is_at_other   ? c->other_text
+                  : o->n_ports > 1 ? conn_peer(c->conn)
+                                   : o->root_text,
+        .launch = o->launch[0] ? o->launch : NULL,
         .keeps_state = c->role.kind != MINDER_DRIVER,
         .is_proven = c->trust.tls != NULL,
         .welcome_ms = c->other ? TURN_WELCOME_MS : 0,
@@ -412,7 +415,8 @@ static void on_finished(void *arg, const struct action *end)
     enum retry retry = end->finished.retry;
     int again = retry == RETRY_AS_NEW || (retry != RETRY_NOT && !c->options->once);
     int is_next = c->has_next_secret && status == STATUS_REFUSED;
-    int goes_on = c->options->once && retry == RETRY_UNANSWERED && !is_next;
+    int goes_on =
+        (c->options->once || c->options->n_ports > 1) && retry == RETRY_UNANSWERED && !is_next;
     int is_later = again && retry == RETRY_LATER && !is_old_driver(c);
 
     c->has_next_secret = 0;
@@ -480,9 +484,18 @@ static int open_trust(struct client *c, struct err *err)
 
 static int start_dialing(struct client *c, struct err *err)
 {
+    static const char hint[] =
+        "a driver on another machine needs --secret-file or --insecure, as "
+        "this follower does: without them it listens on its own machine alone";
     const struct options *o = c->options;
     struct dialer_options d = {.host = o->host,
+                               .hint = o->common.insecure || o->common.secret_files.n ||
+                                               strcmp(o->host, "localhost") == 0 ||
+                                               addr_number_is_loopback(o->host)
+                                           ? NULL
+                                           : hint,
                                .port = o->port,
+                               .n_ports = o->n_ports,
                                .tls = c->trust.tls,
                                .wait_ms = o->once ? 1000 * o->wait_s : -1,
                                .seed = (uint64_t)clock_mono_ns(),

@@ -16,11 +16,13 @@ static const struct arg job_args[] = {
     {"root", "HOST:PORT", ARG_TEXT, AT(root),
      .help =
          "The address at which the driver listens. The default is MASTER_ADDR and MASTER_PORT, "
-         "TF_CONFIG's first address, or the first host of a Slurm step; the default port is 7000."},
+         "TF_CONFIG's first address, or the first host of a Slurm step or of MPI's Slurm job; the "
+         "default port is 7000. Under torchrun the driver is looked for at the 16 ports from "
+         "MASTER_PORT + 1 on."},
     {"rank", "K|any", ARG_TEXT, AT(rank_text),
      .help =
-         "The rank to be, from 1. The default is RANK, TF_CONFIG, OMPI_COMM_WORLD_RANK or "
-         "SLURM_PROCID, or any, with which the driver chooses. With --ranks N it is the rank of "
+         "The rank to be, from 1. The default is RANK, TF_CONFIG, OMPI_COMM_WORLD_RANK, PMI_RANK "
+         "or SLURM_PROCID, or any, with which the driver chooses. With --ranks N it is the rank of "
          "the first process, and the others are K+1 to K+N-1; the default is then N times the "
          "launcher's task."},
     {"data", "DIR", ARG_TEXT, AT(data),
@@ -79,13 +81,6 @@ int options_check_peer(const struct options *o, const char *number, struct err *
                    o->root_text);
 }
 
-static int is_number(const char *host)
-{
-    struct in6_addr any;
-
-    return inet_pton(AF_INET, host, &any) == 1 || inet_pton(AF_INET6, host, &any) == 1;
-}
-
 static int parse_root(struct options *o, struct err *err)
 {
     if (o->root && addr_split(o->root, o->host, &o->port, err) < 0)
@@ -120,6 +115,8 @@ static int ask_launcher(struct options *o, struct err *err)
     if (l.host_from) {
         strcpy(o->host, l.host);
         o->port = l.port_from ? (int)l.port : 7000;
+        o->n_ports = l.n_ports;
+        strcpy(o->launch, l.job);
     }
     if (o->common.ranks)
         l.local_rank_from = NULL;
@@ -141,7 +138,7 @@ static int check(struct options *o, struct err *err)
         rc = check_data(o, err);
     if (rc == 0)
         rc = daemon_check_options(&o->common, o->advertise, err);
-    if (rc == 0 && is_number(o->host))
+    if (rc == 0 && addr_is_number(o->host))
         rc = options_check_peer(o, o->host, err);
     if (o->once && o->wait_s < 0)
         o->wait_s = WAIT_S;

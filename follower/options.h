@@ -16,7 +16,8 @@
 struct options {
     const char *root;         /* NULL: not given */
     char host[ADDR_MAX_HOST]; /* the host in `root`, or the one that a launcher names */
-    int port;
+    int port, n_ports;        /* the driver is at one of so many ports from `port` on */
+    char launch[LAUNCH_JOB];  /* the launcher's name of the job that is looked for, or "" */
     char root_text[ADDR_MAX_HOST + 8]; /* the same as HOST:PORT */
     const char *rank_text;             /* "any", or a number; NULL: not given */
     int rank;                          /* -1: any; with --ranks: the rank of the first process */

@@ -13,13 +13,33 @@
 
 struct launcher {
     const char *rank, *n_ranks;
+    const char *local_rank;    /* NULL: none that names a GPU */
+    const char *n_local;       /* the ranks on this machine, or NULL */
+    const char *n_hosts;       /* the machines, or NULL */
     const char *host_lists[3]; /* the first of these that is set; NULL at the end */
 };
 
+/* Within a Slurm job mpirun and mpiexec start a daemon on each node by a step of their own, whose
+ * list may be one node alone; their rank 0 is on the first node of the job. */
 static const struct launcher launchers[] = {
-    {"RANK", "WORLD_SIZE", {NULL}},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", {NULL}},
-    {"SLURM_PROCID", "SLURM_NTASKS", {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", NULL}},
+    {.rank = "RANK",
+     .n_ranks = "WORLD_SIZE",
+     .local_rank = "LOCAL_RANK",
+     .n_local = "LOCAL_WORLD_SIZE"},
+    {.rank = "OMPI_COMM_WORLD_RANK",
+     .n_ranks = "OMPI_COMM_WORLD_SIZE",
+     .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
+     .n_local = "OMPI_COMM_WORLD_LOCAL_SIZE",
+     .host_lists = {"SLURM_JOB_NODELIST"}},
+    {.rank = "PMI_RANK",
+     .n_ranks = "PMI_SIZE",
+     .local_rank = "MPI_LOCALRANKID",
+     .n_local = "MPI_LOCALNRANKS",
+     .host_lists = {"SLURM_JOB_NODELIST"}},
+    {.rank = "SLURM_PROCID",
+     .n_ranks = "SLURM_NTASKS",
+     .n_hosts = "SLURM_STEP_NUM_NODES",
+     .host_lists = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}},
 };
 
 /* ---- Slurm's node lists ---- */
@@ -181,18 +201,34 @@ static int tf_address(const json_t *first, struct launch *out, struct err *err)
     return 0;
 }
 
+/* TensorFlow's own index: a number, or a text of digits.  1: *out is it. */
+static int tf_index(const json_t *index, int64_t *out)
+{
+    const char *text = json_string_value(index);
+    char *end;
+
+    if (json_is_integer(index)) {
+        *out = json_integer_value(index);
+        return 1;
+    }
+    if (!text || !isdigit((unsigned char)*text))
+        return 0;
+    *out = strtoll(text, &end, 10);
+    return *end == '\0';
+}
+
 static int tf_take(const json_t *root, struct launch *out, struct err *err)
 {
     const json_t *cluster = json_object_get(root, "cluster"), *task = json_object_get(root, "task");
     const json_t *chief = json_object_get(cluster, "chief");
     const json_t *workers = json_object_get(cluster, "worker");
-    const json_t *index = json_object_get(task, "index");
     const char *type = json_string_value(json_object_get(task, "type"));
+    int64_t index;
 
-    if (!type || !json_is_integer(index))
+    if (!type || !tf_index(json_object_get(task, "index"), &index))
         return fail_tf(err, "wants {\"cluster\": {\"worker\": [\"HOST:PORT\", ...]}, \"task\": "
                             "{\"type\": \"worker\", \"index\": 0}}");
-    if (tf_ranks(chief, workers, type, json_integer_value(index), out, err) < 0)
+    if (tf_ranks(chief, workers, type, index, out, err) < 0)
         return ERR_ARG;
     return tf_address(json_array_get(json_array_size(chief) ? chief : workers, 0), out, err);
 }
@@ -217,22 +253,89 @@ static int take_tf(char *(*get)(const char *), struct launch *out, struct err *e
 
 /* ---- all ---- */
 
+static int is_equal(char *(*get)(const char *), const char *a, const char *b)
+{
+    const char *one = get(a), *other = get(b);
+
+    return one && other && *one && strcmp(one, other) == 0;
+}
+
+/* srun --mpi=pmi2 sets PMI's variables, too: its own say then on which nodes the step is. */
+static int is_of_srun(char *(*get)(const char *), const struct launcher *l)
+{
+    return strcmp(l->rank, "PMI_RANK") == 0 && is_equal(get, l->rank, "SLURM_PROCID") &&
+           is_equal(get, l->n_ranks, "SLURM_NTASKS");
+}
+
+static int take_local_rank(char *(*get)(const char *), const char *name, struct launch *out,
+                           struct err *err)
+{
+    if (!name || out->local_rank_from)
+        return 0;
+    return take_int(get, name, 0, MSG_MAX_RANKS - 1, "--device", &out->local_rank,
+                    &out->local_rank_from, err);
+}
+
+/* How many of something; 0: the variable does not say it. */
+static long count_of(char *(*get)(const char *), const char *name)
+{
+    const char *text = name ? get(name) : NULL;
+
+    return text ? strtol(text, NULL, 10) : 0;
+}
+
+static void note_hosts(char *(*get)(const char *), const struct launcher *l, struct launch *out)
+{
+    const long n_local = count_of(get, l->n_local);
+
+    if (count_of(get, l->n_hosts) > 1)
+        out->spans_hosts = l->n_hosts;
+    else if (n_local > 0 && out->n_ranks_from && n_local < out->n_ranks)
+        out->spans_hosts = l->n_local;
+}
+
 /* Of the launchers from `first` up to `end`: 1 if one set rank or size. */
 static int take_launcher(char *(*get)(const char *), size_t first, size_t end, struct launch *out,
                          struct err *err)
 {
     for (size_t i = first; i < end; i++) {
         const struct launcher *l = &launchers[i];
-        int rc = take_rank(get, l, out, err);
+        int rc = is_of_srun(get, l) ? 0 : take_rank(get, l, out, err);
 
         if (rc < 0)
             return rc;
         if (!out->rank_from && !out->n_ranks_from)
             continue;
-        rc = out->host_from || !out->rank_from ? 0 : take_first_host(get, l, out, err);
+        if (out->rank_from)
+            rc = take_local_rank(get, l->local_rank, out, err);
+        if (out->rank_from)
+            note_hosts(get, l, out);
+        out->lacks_srun = !out->rank_from && strcmp(l->rank, "SLURM_PROCID") == 0;
+        if (rc == 0 && out->rank_from && !out->host_from)
+            rc = take_first_host(get, l, out, err);
         return rc < 0 ? rc : 1;
     }
     return 0;
+}
+
+/* torchrun's agent has MASTER_PORT itself: the driver takes a port above it, or below it where
+ * there are none above.  The agent of each job that runs on the machine has another MASTER_PORT, so
+ * that the name of the job and this port are of one job alone. */
+static void take_torchrun(char *(*get)(const char *), struct launch *out)
+{
+    const char *id = get("TORCHELASTIC_RUN_ID");
+    const int is_below = out->port + LAUNCH_PORTS > UINT16_MAX;
+
+    out->n_ports = 1;
+    if (!id || !*id || !out->port_from)
+        return;
+    snprintf(out->job, sizeof out->job, "%.80s:%lld", id, (long long)out->port);
+    for (char *c = out->job; *c; c++)
+        if (!isgraph((unsigned char)*c))
+            *c = '_';
+    out->port += is_below ? -LAUNCH_PORTS : 1;
+    out->port_from = is_below ? "below MASTER_PORT" : "MASTER_PORT + 1";
+    out->n_ports = LAUNCH_PORTS;
 }
 
 int launch_read(char *(*get)(const char *name), struct launch *out, struct err *err)
@@ -244,8 +347,9 @@ int launch_read(char *(*get)(const char *name), struct launch *out, struct err *
     rc = take_int(get, "MASTER_PORT", 1, 65535, "--port to dpdriver or --root to dpfollower",
                   &out->port, &out->port_from, err);
     if (rc == 0)
-        rc = take_int(get, "LOCAL_RANK", 0, MSG_MAX_RANKS - 1, "--device", &out->local_rank,
-                      &out->local_rank_from, err);
+        take_torchrun(get, out);
+    if (rc == 0)
+        rc = take_local_rank(get, "LOCAL_RANK", out, err);
     if (rc == 0 && host && *host)
         rc = take_host(get, "MASTER_ADDR", out, err);
     if (rc == 0)

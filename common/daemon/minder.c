@@ -85,7 +85,8 @@ void minder_add_follower(struct minder_command *c, const struct daemon_options *
     snprintf(c->rank, sizeof c->rank, f->rank < 0 ? "any" : "%d", f->rank);
     snprintf(c->threads, sizeof c->threads, "%d", f->n_threads);
     minder_add(c, f->program, NULL);
-    minder_add(c, "--root", f->root);
+    if (f->root)
+        minder_add(c, "--root", f->root);
     minder_add(c, "--rank", c->rank);
     minder_add(c, "--device", f->device);
     if (f->n_threads)

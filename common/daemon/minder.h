@@ -41,10 +41,11 @@ struct minder_command {
 void minder_add(struct minder_command *c, const char *option, const char *value);
 
 struct minder_follower {
-    const char *program, *root, *device;
-    int rank;      /* -1: any */
-    int n_threads; /* 0: --threads is left out */
-    int secret_fd; /* a secret that the child inherits, or -1 */
+    const char *program, *device;
+    const char *root; /* NULL: the follower takes it from its environment, as this process did */
+    int rank;         /* -1: any */
+    int n_threads;    /* 0: --threads is left out */
+    int secret_fd;    /* a secret that the child inherits, or -1 */
 };
 
 /* Append what every rank is given, and of `o` the network, the secrets and the form of the log. */

@@ -113,8 +113,9 @@ const struct arg daemon_args[] = {
     {"device", "auto|cpu|cuda|cuda:I", ARG_TEXT, AT(device),
      .help =
          "The device to compute on: cuda is a GPU that no other rank uses, and cuda:I the I-th of "
-         "this machine. auto, the default, takes a GPU if there is one. LOCAL_RANK in the "
-         "environment names the GPU if this option leaves it open."},
+         "this machine. auto, the default, takes a GPU if there is one. LOCAL_RANK, "
+         "OMPI_COMM_WORLD_LOCAL_RANK or MPI_LOCALRANKID in the environment names the GPU if this "
+         "option leaves it open."},
     {"threads", "T", ARG_INT, AT(n_threads), 1, 4096,
      .help = "The number of threads for computing. The default is this host's cores divided by its "
              "ranks."},

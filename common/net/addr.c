@@ -103,6 +103,21 @@ int addr_port(const struct sockaddr *sa)
     return 0;
 }
 
+int addr_is_number(const char *host)
+{
+    struct in_addr four;
+
+    return inet_pton(AF_INET, host, &four) == 1 || is_ipv6(host, strlen(host));
+}
+
+void addr_set_port(struct sockaddr *sa, int port)
+{
+    if (sa->sa_family == AF_INET)
+        ((struct sockaddr_in *)(void *)sa)->sin_port = htons((uint16_t)port);
+    if (sa->sa_family == AF_INET6)
+        ((struct sockaddr_in6 *)(void *)sa)->sin6_port = htons((uint16_t)port);
+}
+
 void addr_text(const struct sockaddr *sa, char out[ADDR_TEXT])
 {
     char number[ADDR_TEXT];

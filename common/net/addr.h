@@ -24,6 +24,12 @@ void addr_text(const struct sockaddr *sa, char out[ADDR_TEXT]);
  */
 void addr_number(const struct sockaddr *sa, char out[ADDR_TEXT]);
 
+/* 1: the text is an IPv4 or IPv6 address, not a name. */
+int addr_is_number(const char *host);
+
+/* Change the port of an IPv4 or IPv6 address. */
+void addr_set_port(struct sockaddr *sa, int port);
+
 int addr_port(const struct sockaddr *sa);
 
 /* 127.0.0.0/8, ::1 and ::ffff:127.0.0.0/104 */

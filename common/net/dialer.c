@@ -21,7 +21,9 @@ struct dialer {
     uv_loop_t *loop;
     struct dialer_options options;
     char *host;
-    char where[ADDR_MAX_HOST + 16]; /* "HOST:PORT", for messages */
+    char where[ADDR_MAX_HOST + 24]; /* "HOST:PORT", for messages; of several ports first and last */
+    int n_skipped;                  /* ports that this attempt found closed */
+    int at_port;                    /* the port to try, from 0 */
     uv_timer_t timer;               /* ends a pause, or a connect that takes too long */
     uv_getaddrinfo_t resolve;
     uv_connect_t connect;
@@ -36,6 +38,7 @@ struct dialer {
     int64_t start_ns, said_ns;
     int did_time_out;
     struct rng_stream jitter;
+    int has_answer; /* 1: `last` is about a process that was there, which a closed port is not */
     char last[256]; /* why the last attempt failed */
 };
 
@@ -70,9 +73,10 @@ static void say(struct dialer *d)
 
     if (d->options.is_quiet || (d->said_ns && now - d->said_ns < (int64_t)SAY_EVERY_MS * 1000000))
         return;
-    log_info("waiting for a driver at %s: %s; %lld attempt%s in %.1f s, trying on", d->where,
+    log_info("waiting for a driver at %s: %s; %lld attempt%s in %.1f s, trying on%s%s", d->where,
              d->last, (long long)d->n_attempts, d->n_attempts == 1 ? "" : "s",
-             clock_since_s(d->start_ns));
+             clock_since_s(d->start_ns), d->options.hint ? "; " : "",
+             d->options.hint ? d->options.hint : "");
     d->said_ns = now;
 }
 
@@ -82,9 +86,10 @@ static void give_up(struct dialer *d)
 
     err_set(&err, ERR_TIMEOUT,
             "no driver at %s within %.0f s: %s; %lld attempt%s.  Is dpdriver running, and is this "
-            "its --host and --port?  (--wait SECONDS waits longer)",
+            "its --host and --port?  (--wait SECONDS waits longer)%s%s",
             d->where, 1e-3 * (double)d->options.wait_ms, d->last, (long long)d->n_attempts,
-            d->n_attempts == 1 ? "" : "s");
+            d->n_attempts == 1 ? "" : "s", d->options.hint ? "; " : "",
+            d->options.hint ? d->options.hint : "");
     d->options.gave_up(d->options.arg, &err);
 }
 
@@ -122,6 +127,9 @@ static void note_failure(struct dialer *d, const char *number, int status)
 {
     const char *sep = number[0] ? ": " : "";
 
+    if (d->has_answer && status == UV_ECONNREFUSED)
+        return;
+    d->has_answer = 0;
     if (status == UV_ETIMEDOUT || status == UV_ECANCELED)
         snprintf(d->last, sizeof d->last, "%s%sno answer in %d s (ETIMEDOUT)", number, sep,
                  CONNECT_MS / 1000);
@@ -130,12 +138,19 @@ static void note_failure(struct dialer *d, const char *number, int status)
                  uv_err_name(status));
 }
 
+static void next_port(struct dialer *d) { d->at_port = (d->at_port + 1) % d->options.n_ports; }
+
 static void connect_failed(struct dialer *d, const struct addrinfo *ai, int status)
 {
     char number[ADDR_TEXT];
 
     addr_number(ai->ai_addr, number);
     note_failure(d, strcmp(number, d->host) == 0 ? "" : number, status);
+    if (!d->next && status == UV_ECONNREFUSED && d->n_skipped + 1 < d->options.n_ports) {
+        d->n_skipped++;
+        next_port(d);
+        d->next = d->found;
+    }
     try_next(d);
 }
 
@@ -196,6 +211,7 @@ static void try_next(struct dialer *d)
         return;
     }
     d->next = ai->ai_next;
+    addr_set_port(ai->ai_addr, d->options.port + d->at_port);
     d->did_time_out = 0;
     if (conn_new(d->loop, FRAME_MAX, d->options.tls, &d->conn, &err) < 0) {
         snprintf(d->last, sizeof d->last, "%.*s", (int)sizeof d->last - 1, err.msg);
@@ -266,6 +282,7 @@ static void attempt(struct dialer *d)
     int rc = d->has_pool ? 0 : try_threads();
 
     d->n_attempts++;
+    d->n_skipped = 0;
     uv_freeaddrinfo(d->found);
     d->found = d->next = NULL;
     snprintf(service, sizeof service, "%d", d->options.port);
@@ -287,6 +304,7 @@ int dialer_new(uv_loop_t *loop, const struct dialer_options *o, struct dialer **
                struct err *err)
 {
     struct dialer *d = xcalloc(1, sizeof *d);
+    char last[16] = "";
 
     ASSERT(o->connected && (o->gave_up || o->wait_ms < 0));
     if (strlen(o->host) >= ADDR_MAX_HOST) {
@@ -298,10 +316,11 @@ int dialer_new(uv_loop_t *loop, const struct dialer_options *o, struct dialer **
     d->options = *o;
     d->options.host = NULL;
     d->host = xstrdup(o->host);
-    if (strchr(o->host, ':'))
-        snprintf(d->where, sizeof d->where, "[%s]:%d", o->host, o->port);
-    else
-        snprintf(d->where, sizeof d->where, "%s:%d", o->host, o->port);
+    d->options.n_ports = o->n_ports > 1 ? o->n_ports : 1;
+    if (d->options.n_ports > 1)
+        snprintf(last, sizeof last, "-%d", o->port + o->n_ports - 1);
+    snprintf(d->where, sizeof d->where, strchr(o->host, ':') ? "[%s]:%d%s" : "%s:%d%s", o->host,
+             o->port, last);
     d->most_pause_ms = LAST_PAUSE_MS;
     rng_stream_init(&d->jitter, o->seed, RNG_JITTER, 0);
     uv_timer_init(loop, &d->timer);
@@ -349,7 +368,9 @@ void dialer_start(struct dialer *d, int is_again)
         return;
     }
     d->is_stopped = 0;
+    d->has_answer = 0;
     if (is_again) {
+        next_port(d);
         snprintf(d->last, sizeof d->last, "the last connection came to nothing");
         uv_timer_start(&d->timer, on_pause_over, (uint64_t)jittered(d), 0);
         return;
@@ -361,6 +382,8 @@ void dialer_go_on(struct dialer *d, const char *why)
 {
     ASSERT(!d->is_closing && !d->is_resolving && !d->is_connecting);
     d->is_stopped = 0;
+    next_port(d);
+    d->has_answer = d->options.n_ports > 1;
     snprintf(d->last, sizeof d->last, "%s", why);
     pause_or_give_up(d);
 }

@@ -6,6 +6,9 @@
  * thousands of followers do not come at once.  The log has the first failure, then one line every 5
  * s: address, reason, attempts, time.
  *
+ * With several ports an attempt goes on to the next one where nothing listens.  The port of a
+ * connection that came to nothing is tried last.
+ *
  * libuv ends the process if it cannot start its threads, which resolve names.  So an attempt tries
  * first whether the process may start as many.
  *
@@ -22,6 +25,8 @@ struct dialer; /* opaque */
 struct dialer_options {
     const char *host; /* name or number; copied */
     int port;
+    int n_ports;                   /* the driver may be at one of so many from `port` on; 0 is 1 */
+    const char *hint;              /* what to mend if no driver answers, or NULL; kept */
     int64_t wait_ms;               /* from dialer_start; then `gave_up`.  < 0: never */
     const struct tls_context *tls; /* NULL: none; kept until the last connection is gone */
     uint64_t seed;                 /* of the jitter: different on every follower */

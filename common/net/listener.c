@@ -316,6 +316,8 @@ static int listen_error(const struct listener *l, int rc, struct err *err)
 {
     int port = l->options.port;
 
+    if (l->options.is_in_use)
+        *l->options.is_in_use = rc == UV_EADDRINUSE;
     if (rc == UV_EADDRINUSE)
         return err_set(err, ERR_IO,
                        "cannot listen on %s: address already in use (EADDRINUSE): another dpdriver "

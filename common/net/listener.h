@@ -42,6 +42,7 @@ struct listener_options {
      * counts.  May be NULL. */
     void (*refused)(void *arg, const char *why);
     void *arg;
+    int *is_in_use; /* listener_new failed: 1 if another program has the port; may be NULL */
 };
 
 int listener_new(uv_loop_t *loop, const struct listener_options *o, struct listener **out,

@@ -15,13 +15,14 @@
 
 /* The texts of the options, which the driver copies; each may be NULL. */
 static const size_t texts[] = {
-    offsetof(struct driver_options, host),    offsetof(struct driver_options, host_id),
-    offsetof(struct driver_options, device),  offsetof(struct driver_options, gpu_uuid),
-    offsetof(struct driver_options, gpu_bus), offsetof(struct driver_options, advertise),
-    offsetof(struct driver_options, resume),  offsetof(struct driver_options, evaluate),
-    offsetof(struct driver_options, predict), offsetof(struct driver_options, how_to_resume),
-    offsetof(struct driver_options, run),     offsetof(struct driver_options, standby_id),
-    offsetof(struct driver_options, led_by),  offsetof(struct driver_options, leads_at),
+    offsetof(struct driver_options, host),          offsetof(struct driver_options, host_id),
+    offsetof(struct driver_options, device),        offsetof(struct driver_options, gpu_uuid),
+    offsetof(struct driver_options, gpu_bus),       offsetof(struct driver_options, advertise),
+    offsetof(struct driver_options, launch),        offsetof(struct driver_options, resume),
+    offsetof(struct driver_options, evaluate),      offsetof(struct driver_options, predict),
+    offsetof(struct driver_options, how_to_resume), offsetof(struct driver_options, run),
+    offsetof(struct driver_options, standby_id),    offsetof(struct driver_options, led_by),
+    offsetof(struct driver_options, leads_at),
 };
 
 static const char **text_at(struct driver_options *o, size_t i)
@@ -285,6 +286,8 @@ static void on_stranger(struct driver *d, struct conn *c, const Wire__Control *m
         free(why);
     } else if (d->ending.is_silent) { /* a Refused would end a follower that seeks the leader */
         close_conn(d, c, "another driver leads this run, or may");
+    } else if (!stranger_is_of_launch(d, c, m->hello)) {
+        return;
     } else if (d->stage >= STAGE_ENDING) {
         int is_told = is_finished_for(d, m->hello);
         gather_refuse(d, c, is_told ? WIRE__REASON__REASON_FINISHED : WIRE__REASON__REASON_ENDING,

@@ -63,6 +63,7 @@ struct driver_options { /* copied; texts may be NULL where said */
     const char *gpu_bus;    /* PCI address of that GPU; NULL: unknown */
     int shares_gpus;        /* --test-shared-gpu: several ranks may use one */
     const char *advertise;  /* --iface: numeric address for other ranks; NULL: as found */
+    const char *launch;     /* the launcher's name of the job; NULL: there is none */
     const char *resume;     /* run directory to resume from; NULL: start afresh */
     const char *evaluate;   /* as CMD_OPEN's: validate these weights once, and end; NULL: train */
     int averaged;           /* with evaluate: as CMD_OPEN's */
@@ -86,6 +87,9 @@ void driver_free(struct driver *d); /* NULL is fine */
 
 /* Open rank 0's engine and gather. */
 void driver_start(struct driver *d, int64_t now_ns);
+
+/* The caller has logged this warning.  It becomes an event, too. */
+void driver_warned(struct driver *d, const char *text);
 
 /* A connection was accepted.  `conn` is the caller's number for it, larger than any before.  `peer`
  * and `local` are the numeric addresses of the two ends, without port; `from` is the peer's address

@@ -351,6 +351,8 @@ void stranger_say(struct driver *d, const char *fmt, ...) /* a warning, unless t
 void stranger_check(struct driver *d);    /* at each tick: logs how many lines were left out */
 void stranger_say_rest(struct driver *d); /* the same, at once */
 void stranger_at_data_port(struct driver *d, int rank, int64_t n); /* logs once in a formation */
+/* 1: the follower looks for this driver's job.  0: it was refused. */
+int stranger_is_of_launch(struct driver *d, struct conn *c, const Wire__Hello *h);
 
 /* driver_stage.c */
 int stage_may_follow(enum stage from, enum stage to); /* by the table of legal moves */

@@ -85,6 +85,13 @@ static void note_warning(struct driver *d, int rank, struct report *r)
                                             .text = xstrdup(text)});
 }
 
+void driver_warned(struct driver *d, const char *text)
+{
+    driver_event(
+        d, &(struct session_event){
+               .kind = EVENT_WARNING, .rank = -1, .phase = PHASE_COUNT, .text = xstrdup(text)});
+}
+
 /* A rank's engine cannot go on.  Damaged samples end the run, because a replacement would read the
  * same ones.  ERR_NUMERIC ends it, because wrong numbers would be wrong after a replacement, too,
  * and would be saved. */

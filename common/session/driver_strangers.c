@@ -3,6 +3,7 @@
  * flood of log lines.  Each such connection is an event for the audit. */
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "session/driver_impl.h"
@@ -61,4 +62,19 @@ void stranger_at_data_port(struct driver *d, int rank, int64_t n)
                                             .phase = PHASE_COUNT,
                                             .text = text});
     free(who);
+}
+
+/* A follower that was told no launcher's job joins any.  One that keeps the state of a run names
+ * that run, which is a better proof. */
+int stranger_is_of_launch(struct driver *d, struct conn *c, const Wire__Hello *h)
+{
+    const char *own = d->o.launch ? d->o.launch : "";
+    if (!*h->launch || *h->run || strcmp(h->launch, own) == 0)
+        return 1;
+    char *text = xasprintf("the driver on %s is of the launcher's job \"%s\", and the follower of "
+                           "\"%s\"",
+                           d->o.host, own, h->launch);
+    gather_refuse(d, c, WIRE__REASON__REASON_OTHER_JOB, text);
+    free(text);
+    return 0;
 }

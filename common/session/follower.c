@@ -87,7 +87,7 @@ static void lost_driver(struct follower *f, int is_closed, int is_gone, const ch
         keep_seek_on(f, is_closed, why);
     } else if (f->stage == STAGE_HELLO) {
         e.status = STATUS_REFUSED;
-        if (is_gone)
+        if (is_gone || f->o.launch) /* at other ports there may be the driver */
             e.retry = RETRY_UNANSWERED;
         finish_unanswered(f, e, why);
     } else if (f->leaving) {
@@ -134,6 +134,7 @@ struct follower *follower_new(const struct follower_options *o, int64_t now_ns)
     struct follower *f = xcalloc(1, sizeof(*f));
     ASSERT(o->n_gpus >= 0 && o->n_backends >= 0);
     f->o.data_dir = o->data_dir ? xstrdup(o->data_dir) : NULL;
+    f->o.launch = o->launch ? xstrdup(o->launch) : NULL;
     f->o.driver = xstrdup(o->driver ? o->driver : "?");
     f->o.keeps_state = o->keeps_state;
     f->o.is_proven = o->is_proven;
@@ -175,6 +176,7 @@ void follower_free(struct follower *f)
         return;
     keep_fini(f);
     free((void *)(uintptr_t)f->o.data_dir);
+    free((void *)(uintptr_t)f->o.launch);
     free((void *)(uintptr_t)f->o.driver);
     free(f->device);
     free(f->driver_host);
@@ -247,6 +249,8 @@ static enum retry retry_of(Wire__Reason reason)
         return RETRY_SOON;
     case WIRE__REASON__REASON_STALE:
         return RETRY_AS_NEW;
+    case WIRE__REASON__REASON_OTHER_JOB:
+        return RETRY_UNANSWERED;
     case WIRE__REASON__REASON_VERSION:
     case WIRE__REASON__REASON_RANK_TAKEN:
     case WIRE__REASON__REASON_FULL:

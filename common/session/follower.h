@@ -53,6 +53,7 @@ struct follower_options {   /* copied; texts may be NULL where said */
     const char *advertise; /* --iface: numeric address for others; NULL: as the driver sees it */
     const char *data_dir;  /* --data; NULL: the job's */
     const char *driver;    /* "10.0.0.1:7000", for messages */
+    const char *launch;    /* the launcher's job that is looked for at several ports; NULL: none */
     int64_t welcome_ms;    /* how long a driver may take to answer Hello; 0: 10 s */
     int keeps_state;       /* 1: keep the state when the driver is lost, as long as Welcome says */
     int is_proven;         /* 1: the driver has proven that it knows the connection's secret */

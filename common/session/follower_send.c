@@ -53,6 +53,7 @@ void follower_send_hello(struct follower *f, const struct follower_options *o)
     h.pid_space = o->pid_space;
     h.device = msg_text(&a, f->has_engine ? f->device : o->device ? o->device : "auto", 64);
     h.advertise = msg_text(&a, o->advertise, 64);
+    h.launch = msg_text(&a, o->launch, MSG_MAX_LAUNCH);
     h.no_gpu = msg_text(&a, o->no_gpu, MSG_MAX_TEXT);
     h.n_gpus = (size_t)o->n_gpus;
     h.gpus = arena_alloc(&a, (h.n_gpus + 1) * sizeof(*h.gpus));

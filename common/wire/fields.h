@@ -187,7 +187,8 @@
     ONLY(form_standby,    TEXT(0, 64)) \
     ONLY(standby,         TEXT(0, 64)) \
     ONLY(port,            INT(0, 65535)) \
-    ONLY(entered,         INT(0, MANY))
+    ONLY(entered,         INT(0, MANY)) \
+    ONLY(launch,          TEXT(0, MSG_MAX_LAUNCH))
 
 #define WELCOME_FIELDS(ITEM, LIST, ONLY) \
     ONLY(job,                  BYTES(1, FRAME_MAX)) \

@@ -1,5 +1,5 @@
 #!/bin/sh
-# dptrain-rank.sh - one process of a job under srun, mpirun or torchrun-like scripts: task 0 becomes
+# dptrain-rank.sh - one process of a job under srun, mpirun, mpiexec or torchrun: task 0 becomes
 # dpdriver, every other one dpfollower.
 #
 #   srun dptrain-rank.sh [DPDRIVER OPTION...] [-- DPFOLLOWER OPTION...]
@@ -27,10 +27,10 @@ find_program() # NAME: its path
     }
 }
 
-rank=${RANK:-${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:-}}}
+rank=${RANK:-${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-${SLURM_PROCID:-}}}}
 if [ -z "$rank" ]; then
-    echo "dptrain-rank.sh: none of RANK, OMPI_COMM_WORLD_RANK and SLURM_PROCID is set: start it" \
-        "by srun or mpirun, or start dpdriver and dpfollower by hand" >&2
+    echo "dptrain-rank.sh: none of RANK, OMPI_COMM_WORLD_RANK, PMI_RANK and SLURM_PROCID is" \
+        "set: start it by srun, mpirun or mpiexec, or start dpdriver and dpfollower by hand" >&2
     exit 2
 fi
 

@@ -4,7 +4,7 @@
 
 #include "daemon/launch.h"
 
-enum { MAX_VARIABLES = 6 };
+enum { MAX_VARIABLES = 10 };
 
 /* The environment of one case, as "NAME=VALUE"; NULL ends it. */
 static const char *const *variables;
@@ -31,10 +31,33 @@ static const struct good good[] = {
     {{"RANK=2", "WORLD_SIZE=4", "MASTER_ADDR=node1", "MASTER_PORT=29500"},
      "rank 2 (RANK), 4 ranks (WORLD_SIZE), driver on node1 (MASTER_ADDR), port 29500 "
      "(MASTER_PORT)"},
+    /* torchrun's agent has MASTER_PORT itself. */
+    {{"RANK=2", "WORLD_SIZE=4", "MASTER_ADDR=node1", "MASTER_PORT=29500",
+      "TORCHELASTIC_RUN_ID=none"},
+     "rank 2 (RANK), 4 ranks (WORLD_SIZE), driver on node1 (MASTER_ADDR), port 29501 "
+     "(MASTER_PORT + 1)"},
+    {{"MASTER_PORT=65519", "TORCHELASTIC_RUN_ID=7"}, "port 65520 (MASTER_PORT + 1)"},
+    {{"MASTER_PORT=65520", "TORCHELASTIC_RUN_ID=7"}, "port 65504 (below MASTER_PORT)"},
+    {{"TORCHELASTIC_RUN_ID=7"}, ""},
     {{"MASTER_ADDR=fd00::7"}, "driver on fd00::7 (MASTER_ADDR)"},
     {{"WORLD_SIZE=8"}, "8 ranks (WORLD_SIZE)"},
     {{"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=1"},
      "rank 0 (OMPI_COMM_WORLD_RANK), 1 rank (OMPI_COMM_WORLD_SIZE)"},
+    /* Hydra's ranks of a node have the SLURM_PROCID of their proxy, and SLURM_NTASKS is the number
+     * of proxies, or what the batch script had. */
+    {{"PMI_RANK=3", "PMI_SIZE=4", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2", "SLURM_PROCID=1",
+      "SLURM_NTASKS=2", "SLURM_STEP_NODELIST=n[2-3]", "SLURM_JOB_NODELIST=n[1-3]"},
+     "rank 3 (PMI_RANK), 4 ranks (PMI_SIZE), driver on n1 (SLURM_JOB_NODELIST), local rank 1 "
+     "(MPI_LOCALRANKID)"},
+    {{"PMI_RANK=0", "PMI_SIZE=3"}, "rank 0 (PMI_RANK), 3 ranks (PMI_SIZE)"},
+    /* srun --mpi=pmi2 sets PMI's variables, too. */
+    {{"PMI_RANK=1", "PMI_SIZE=2", "SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_STEP_NODELIST=n[2-3]",
+      "SLURM_JOB_NODELIST=n[1-3]"},
+     "rank 1 (SLURM_PROCID), 2 ranks (SLURM_NTASKS), driver on n2 (SLURM_STEP_NODELIST)"},
+    {{"OMPI_COMM_WORLD_RANK=2", "OMPI_COMM_WORLD_SIZE=3", "OMPI_COMM_WORLD_LOCAL_RANK=0",
+      "SLURM_PROCID=0", "SLURM_NTASKS=1", "SLURM_STEP_NODELIST=b", "SLURM_JOB_NODELIST=a,b"},
+     "rank 2 (OMPI_COMM_WORLD_RANK), 3 ranks (OMPI_COMM_WORLD_SIZE), driver on a "
+     "(SLURM_JOB_NODELIST), local rank 0 (OMPI_COMM_WORLD_LOCAL_RANK)"},
     {{"SLURM_PROCID=3", "SLURM_NTASKS=4", "SLURM_JOB_NODELIST=n[1-4]"},
      "rank 3 (SLURM_PROCID), 4 ranks (SLURM_NTASKS), driver on n1 (SLURM_JOB_NODELIST)"},
     {{"SLURM_PROCID=1", "SLURM_STEP_NODELIST=gpu[07,09]", "SLURM_JOB_NODELIST=gpu[01-09]"},
@@ -42,7 +65,8 @@ static const struct good good[] = {
     /* One launcher runs inside another: the inner one counts. */
     {{"OMPI_COMM_WORLD_RANK=2", "OMPI_COMM_WORLD_SIZE=3", "SLURM_PROCID=0", "SLURM_NTASKS=1",
       "SLURM_JOB_NODELIST=a"},
-     "rank 2 (OMPI_COMM_WORLD_RANK), 3 ranks (OMPI_COMM_WORLD_SIZE)"},
+     "rank 2 (OMPI_COMM_WORLD_RANK), 3 ranks (OMPI_COMM_WORLD_SIZE), driver on a "
+     "(SLURM_JOB_NODELIST)"},
     {{"RANK=5", "SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_JOB_NODELIST=a"}, "rank 5 (RANK)"},
     /* A variable that names the driver is believed before a list of nodes. */
     {{"MASTER_ADDR=head", "SLURM_PROCID=1", "SLURM_JOB_NODELIST=a,b"},
@@ -55,6 +79,9 @@ static const struct good good[] = {
     {{"TF_CONFIG={\"cluster\": {\"worker\": [\"h0:1\", \"h1:2\"], \"chief\": [\"c:9\"]}, \"task\": "
       "{\"type\": \"worker\", \"index\": 1}}"},
      "rank 2 (TF_CONFIG), 3 ranks (TF_CONFIG), driver on c (TF_CONFIG), port 9 (TF_CONFIG)"},
+    {{"TF_CONFIG={\"cluster\": {\"worker\": [\"h0:1\", \"h1:2\"]}, \"task\": {\"type\": "
+      "\"worker\", \"index\": \"1\"}}"},
+     "rank 1 (TF_CONFIG), 2 ranks (TF_CONFIG), driver on h0 (TF_CONFIG), port 1 (TF_CONFIG)"},
     {{"TF_CONFIG={\"cluster\": {\"chief\": [\"c:9\"]}, \"task\": {\"type\": \"chief\", \"index\": "
       "0}}",
       "MASTER_ADDR=m", "SLURM_PROCID=3"},
@@ -108,6 +135,14 @@ static const struct bad bad[] = {
     {{"TF_CONFIG={\"cluster\": {\"worker\": [\"b:1\"]}, \"task\": {\"type\": \"worker\", "
       "\"index\": 1}}"},
      "TF_CONFIG has a task.index that its cluster does not have"},
+    {{"TF_CONFIG={\"cluster\": {\"worker\": [\"b:1\"]}, \"task\": {\"type\": \"worker\", "
+      "\"index\": \"0x\"}}"},
+     "TF_CONFIG wants {\"cluster\": "},
+    {{"TF_CONFIG={\"cluster\": {\"worker\": [\"b:1\"]}, \"task\": {\"type\": \"worker\", "
+      "\"index\": \"\"}}"},
+     "TF_CONFIG wants {\"cluster\": "},
+    {{"PMI_RANK=4", "PMI_SIZE=4"}, "PMI_RANK is 4, but PMI_SIZE is 4"},
+    {{"PMI_RANK=0", "MPI_LOCALRANKID=x"}, "MPI_LOCALRANKID is \"x\""},
     {{"TF_CONFIG={\"cluster\": {\"worker\": [\"b\"]}, \"task\": {\"type\": \"worker\", \"index\": "
       "0}}"},
      "TF_CONFIG has an address that is not \"HOST:PORT\""},
@@ -132,6 +167,57 @@ static void test_bad(void **state)
         assert_int_equal(launch_read(get, &l, &err), ERR_ARG);
         if (!strstr(err.msg, bad[i].wants))
             fail_msg("\"%s\" is not in \"%s\"", bad[i].wants, err.msg);
+    }
+}
+
+struct more {
+    const char *variables[MAX_VARIABLES];
+    int n_ports;
+    const char *job;
+    const char *spans_hosts; /* NULL: on one machine, or not said */
+    int lacks_srun;
+};
+
+static const struct more more[] = {
+    {{NULL}, 1, "", NULL, 0},
+    {{"RANK=0", "WORLD_SIZE=2", "MASTER_PORT=7"}, 1, "", NULL, 0},
+    {{"RANK=0", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2", "MASTER_PORT=7", "TORCHELASTIC_RUN_ID=a b"},
+     LAUNCH_PORTS,
+     "a_b:7",
+     NULL,
+     0},
+    {{"RANK=0", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=1"}, 1, "", "LOCAL_WORLD_SIZE", 0},
+    {{"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_SIZE=2"},
+     1,
+     "",
+     "OMPI_COMM_WORLD_LOCAL_SIZE",
+     0},
+    {{"PMI_RANK=0", "PMI_SIZE=4", "MPI_LOCALNRANKS=2"}, 1, "", "MPI_LOCALNRANKS", 0},
+    {{"SLURM_PROCID=0", "SLURM_NTASKS=4", "SLURM_STEP_NUM_NODES=2"},
+     1,
+     "",
+     "SLURM_STEP_NUM_NODES",
+     0},
+    {{"SLURM_PROCID=0", "SLURM_NTASKS=4", "SLURM_STEP_NUM_NODES=1"}, 1, "", NULL, 0},
+    {{"SLURM_NTASKS=4"}, 1, "", NULL, 1},
+};
+
+static void test_more(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(more); i++) {
+        struct launch l;
+        struct err err;
+
+        variables = more[i].variables;
+        assert_int_equal(launch_read(get, &l, &err), 0);
+        assert_int_equal(l.n_ports, more[i].n_ports);
+        assert_string_equal(l.job, more[i].job);
+        assert_int_equal(l.lacks_srun, more[i].lacks_srun);
+        if (more[i].spans_hosts)
+            assert_string_equal(l.spans_hosts, more[i].spans_hosts);
+        else
+            assert_null(l.spans_hosts);
     }
 }
 
@@ -195,9 +281,8 @@ static void test_first_host(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),
-        cmocka_unit_test(test_bad),
-        cmocka_unit_test(test_long_name),
+        cmocka_unit_test(test_good),       cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_more),       cmocka_unit_test(test_long_name),
         cmocka_unit_test(test_first_host),
     };
 

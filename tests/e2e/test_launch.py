@@ -5,7 +5,9 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
+import threading
 import unittest
 
 import dp
@@ -24,6 +26,61 @@ def slurm(rank, size, port):
     """The variables that srun sets.  They name no port; dptrain.sbatch chooses it."""
     return {"SLURM_PROCID": str(rank), "SLURM_NTASKS": str(size), "MASTER_PORT": str(port),
             "SLURM_STEP_NODELIST": "localhost,other[1-3]", "SLURM_JOB_NODELIST": "no-such-host"}
+
+
+def find_torchrun():
+    """torchrun of the Python that has PyTorch (tests/interop/find_torch.py), or of PATH."""
+    python = os.environ.get("DPTRAIN_TORCH_PYTHON")
+    beside = os.path.join(os.path.dirname(python), "torchrun") if python else None
+    return beside if beside and os.path.exists(beside) else shutil.which("torchrun")
+
+
+def three_ports():
+    """The first of three neighbouring ports, kept as dp.free_port keeps one."""
+    while True:
+        socks = [socket.socket() for _ in range(3)]
+        try:
+            for i, sock in enumerate(socks):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                sock.bind(("127.0.0.1", socks[0].getsockname()[1] + i if i else 0))
+        except (OSError, OverflowError):
+            for sock in socks:
+                sock.close()
+            continue
+        dp.reserved.extend(socks)
+        return socks[0].getsockname()[1]
+
+
+class OtherProgram:
+    """Has a port, and greets everybody with a line that is not dptrain's."""
+
+    def __init__(self, port):
+        self.socket = socket.socket()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(("127.0.0.1", port))
+        self.socket.listen()
+        self.n_met = 0
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            try:
+                with self.socket.accept()[0] as met:
+                    self.n_met += 1
+                    met.sendall(b"SSH-2.0-other\r\n")
+            except OSError:
+                if self.socket.fileno() < 0:
+                    return
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
 
 
 class Launch(dp.Case):
@@ -70,6 +127,61 @@ class Launch(dp.Case):
         self.assert_exit(driver, FINISHED, r"2 tasks \(SLURM_NTASKS\)")
         self.assert_exit(agent, FINISHED, r"task 1 \(SLURM_PROCID\)",
                          r"\[rank 2\] dpfollower: joined .* as rank 2 of 4", r"\[rank 3\]")
+
+    def test_torchrun(self):
+        """The agent of torchrun listens on MASTER_PORT, and another program on the port above it:
+        the driver takes the next one, and the follower finds it."""
+        torchrun = find_torchrun()
+        if not torchrun:
+            self.skipTest("no torchrun (DPTRAIN_TORCH_PYTHON names a Python with PyTorch)")
+        port = three_ports()
+        other = OtherProgram(port + 1)
+        self.addCleanup(other.close)
+        for form in (["--standalone"],
+                     ["--master-addr", "127.0.0.1", "--master-port", str(port)],
+                     ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}"]):
+            with self.subTest(form=form):
+                job = self.start([torchrun, *form, "--nproc-per-node", "2", "--no-python",
+                                  SCRIPT, *sets(SMALL)])
+                self.assert_exit(job, FINISHED, r"port \d+ \(MASTER_PORT \+ 1\)",
+                                 r"as rank 1 of 2")
+                if "--master-port" in form:  # else the agent takes some port of its own
+                    self.assertIn(f"listening on 127.0.0.1:{port + 2} ", job.text)
+                    self.assertIn(f"joined the driver at 127.0.0.1:{port + 2} ", job.text)
+                shutil.rmtree(self.path("runs"))
+        self.assertGreater(other.n_met, 0)
+
+    def test_jobs_of_torchrun_beside_each_other(self):
+        """The ports of two jobs overlap: a follower passes by the driver of the other job."""
+        port = three_ports()
+        job = {"TORCHELASTIC_RUN_ID": "none", "LOCAL_WORLD_SIZE": "2"}
+        first = {**torchrun(0, 2, port + 1), **job}  # its driver has port + 2
+        other = self.start([DRIVER, *sets(ENDLESS), "--run-dir", self.path("other")], env=first)
+        other.wait_line(f"listening on 127.0.0.1:{port + 2} ")
+        with OtherProgram(port + 1) as agent:
+            own = self.start([DRIVER, *sets(SMALL)], env={**torchrun(0, 2, port), **job})
+            own.wait_line("listening on")
+            follower = self.start([FOLLOWER, "--once"], env={**torchrun(1, 2, port), **job})
+            self.assert_exit(own, FINISHED)
+            self.assert_exit(follower, FINISHED)
+            self.assertGreater(agent.n_met, 0)
+        other.wait_line(f'job "none:{port + 1}", and the follower of "none:{port}"')
+        other.signal(signal.SIGTERM)
+        self.assert_exit(other, STOPPED)
+
+    def test_hydra(self):
+        """Within an allocation the ranks of a node have the SLURM_PROCID of Hydra's proxy there."""
+        mpiexec = shutil.which("mpiexec.hydra")
+        if not mpiexec:
+            self.skipTest("no mpiexec.hydra (Debian: mpich)")
+        proxy = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_STEP_NODELIST": "localhost",
+                 "SLURM_JOB_NODELIST": "localhost"}
+        command = ["env", *(f"{name}={value}" for name, value in proxy.items()), SCRIPT]
+        job = self.start([mpiexec, "-launcher", "fork", "-hosts", "localhost", "-n", "3", *command,
+                          *sets(SMALL)], env={"MASTER_PORT": str(dp.free_port())})
+        self.assert_exit(job, FINISHED, r"3 ranks \(PMI_SIZE\)", r"rank 2 \(PMI_RANK\)",
+                         r"driver on localhost \(SLURM_JOB_NODELIST\)")
+        self.assertEqual(self.events("start")[0]["nranks"], 3)
 
     def test_mpirun(self):
         mpirun = shutil.which("mpirun")
@@ -168,6 +280,36 @@ class Launch(dp.Case):
         self.assert_exit(self.start([*words, "--local"]), FINISHED)
         self.assertEqual(self.events("done", "runs/job")[0]["step"], 20)
 
+    def test_told(self):
+        """srun has not started a process in a shell of salloc; other machines do not reach a name
+        that is a loopback address here."""
+        salloc = {"SLURM_NTASKS": "2", "SLURM_JOB_NODELIST": "localhost"}
+        told = r"SLURM_NTASKS makes this a job of 2 tasks, but srun has not started this process"
+        self.assert_exit(self.start([DRIVER, "--check"], env=salloc), FINISHED, told)
+        port = dp.free_port()
+        driver = self.start([DRIVER, "--port", str(port), *sets(SMALL)], env=salloc)
+        follower = self.start([FOLLOWER, "--once", "--root", f"127.0.0.1:{port}"])
+        self.assert_exit(driver, FINISHED, told)
+        self.assert_exit(follower, FINISHED)
+        self.assertRegex(self.events("warning")[0]["message"], told)
+        names = [line.split() for line in open("/etc/hosts", encoding="utf-8")]
+        own = [words[1] for words in names if len(words) > 1 and words[0].startswith("127.")
+               and words[1] != "localhost"]
+        if own:
+            self.assert_exit(self.start([DRIVER, "--check", "--host", own[0]]), FINISHED,
+                             rf"--host {own[0]} is 127\.\S+ on this machine")
+
+    def test_several_machines(self):
+        """--insecure listens on all addresses if the launcher says that the step spans nodes."""
+        for nodes, where in (("1", r"127\.0\.0\.1"), ("2", r"(\[::\]|0\.0\.0\.0)")):
+            port = dp.free_port()
+            env = {**slurm(0, 2, port), "SLURM_STEP_NUM_NODES": nodes}
+            driver = self.start([DRIVER, "--insecure", *sets(SMALL)], env=env)
+            follower = self.start([FOLLOWER, "--insecure", "--once"], env=slurm(1, 2, port))
+            self.assert_exit(driver, FINISHED, rf"listening on {where}:{port} ")
+            self.assert_exit(follower, FINISHED)
+            shutil.rmtree(self.path("runs"))
+
     def test_refused(self):
         cases = [
             (DRIVER, {"RANK": "1", "WORLD_SIZE": "2"}, r"RANK makes this rank 1, but dpdriver is"),
@@ -180,7 +322,9 @@ class Launch(dp.Case):
             (FOLLOWER, {"TF_CONFIG": "{"}, r"TF_CONFIG is not JSON"),
             (DRIVER, {"LOCAL_RANK": "x"}, r'LOCAL_RANK is "x", want'),
             (FOLLOWER, {"MASTER_ADDR": "a" * 300}, r"MASTER_ADDR has 300 characters"),
-            (SCRIPT, {}, r"none of RANK, OMPI_COMM_WORLD_RANK and SLURM_PROCID is set"),
+            (DRIVER, {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"},
+             r"LOCAL_WORLD_SIZE says that the ranks are on several machines, .* --secret-file"),
+            (SCRIPT, {}, r"none of RANK, OMPI_COMM_WORLD_RANK, PMI_RANK and SLURM_PROCID is set"),
             (SCRIPT, {"RANK": "0", "DPTRAIN_BIN": "/nowhere", "PATH": "/usr/bin:/bin"},
              r"no dpdriver in /nowhere, .*deploy/slurm, or PATH"),
         ]

@@ -32,7 +32,9 @@ static void check(struct launch *l)
     ASSERT(!l->rank_from || (l->rank >= 0 && l->rank < MSG_MAX_RANKS));
     ASSERT(!l->n_ranks_from || (l->n_ranks > 0 && l->n_ranks <= MSG_MAX_RANKS));
     ASSERT(!l->rank_from || !l->n_ranks_from || l->rank < l->n_ranks);
-    ASSERT(!l->port_from || (l->port > 0 && l->port < 65536));
+    ASSERT(!l->port_from || (l->port > 0 && l->port + l->n_ports - 1 < 65536));
+    ASSERT(l->n_ports == 1 || (l->n_ports == LAUNCH_PORTS && l->job[0]));
+    ASSERT(strlen(l->job) < sizeof l->job);
     ASSERT(!l->host_from || (l->host[0] && strlen(l->host) < sizeof l->host));
     ASSERT(!l->local_rank_from || (l->local_rank >= 0 && l->local_rank < MSG_MAX_RANKS));
     l->is_task = l->rank & 1;

@@ -117,6 +117,65 @@ static void test_gives_up(void **state)
     close(fd);
 }
 
+/* A server at the port behind one that refuses connections; returns the latter's socket. */
+static int open_behind(uv_loop_t *loop, struct server *s, int *closed_port)
+{
+    struct listener_options o = {.host = "127.0.0.1",
+                                 .max_strangers = 4,
+                                 .stranger_ms = NEVER_MS,
+                                 .accepted = server_accepted,
+                                 .arg = s};
+    struct err err;
+
+    memset(s, 0, sizeof *s);
+    for (;;) {
+        int fd = hold_port(closed_port);
+
+        o.port = *closed_port + 1;
+        if (o.port < 65536 && listener_new(loop, &o, &s->listener, &err) == 0)
+            return fd;
+        close(fd);
+    }
+}
+
+/* The driver is at one of two ports.  A closed one is skipped within an attempt, and the last words
+ * are about the process that was there, not about the closed port. */
+static void test_two_ports(void **state)
+{
+    struct server s;
+    struct caller k = {0};
+    struct dialer_options o = {.host = "127.0.0.1",
+                               .n_ports = 2,
+                               .hint = "the remedy",
+                               .wait_ms = 1000,
+                               .seed = 7,
+                               .connected = on_connected,
+                               .gave_up = on_gave_up,
+                               .arg = &k};
+    struct dialer *d;
+    struct err err;
+    char where[32];
+    int fd = open_behind(*state, &s, &o.port);
+
+    assert_int_equal(dialer_new(*state, &o, &d, &err), 0);
+    dialer_start(d, 0);
+    for (int i = 0; i < 2; i++) {
+        run_until(*state, &k.is_connected);
+        if (i == 1)
+            listener_close(s.listener);
+        conn_abort(k.side.conn);
+        k.is_connected = 0;
+        dialer_go_on(d, "it is no driver");
+    }
+    run_until(*state, &k.has_given_up);
+    snprintf(where, sizeof where, "127.0.0.1:%d-%d", o.port, o.port + 1);
+    assert_non_null(strstr(k.why.msg, where));
+    assert_non_null(strstr(k.why.msg, "it is no driver; "));
+    assert_non_null(strstr(k.why.msg, "; the remedy"));
+    dialer_close(d);
+    close(fd);
+}
+
 /* A driver that dies before it has answered is an attempt that failed: the dialer looks for it
  * again, for the rest of the time. */
 static void test_goes_on(void **state)
@@ -297,6 +356,7 @@ int main(void)
         LOOP_TEST(test_unresolvable),   LOOP_TEST(test_comes_later),
         LOOP_TEST(test_close_any_time), LOOP_TEST(test_again),
         LOOP_TEST(test_ipv6),           LOOP_TEST(test_no_threads),
+        LOOP_TEST(test_two_ports),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

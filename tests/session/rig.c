@@ -129,16 +129,18 @@ static struct follower_options follower_options(int keeps_state)
                                      .keeps_state = keeps_state};
 }
 
-static void new_follower(struct rig *r, int keeps_state)
+static void new_follower(struct rig *r, int keeps_state, const char *launch)
 {
     struct follower_options o = follower_options(keeps_state);
+    o.launch = launch;
     *r = (struct rig){.now = 1000 * (int64_t)MS};
     r->f = follower_new(&o, r->now);
     rig_drain(r);
 }
 
-void rig_follower(struct rig *r) { new_follower(r, 0); }
-void rig_keeper(struct rig *r) { new_follower(r, 1); }
+void rig_follower(struct rig *r) { new_follower(r, 0, NULL); }
+void rig_keeper(struct rig *r) { new_follower(r, 1, NULL); }
+void rig_seeker(struct rig *r, const char *launch) { new_follower(r, 0, launch); }
 
 void rig_standby(struct rig *r, int checks_job)
 {
@@ -276,6 +278,7 @@ void rig_say_hello(struct rig *r, int conn, const struct rig_caller *c)
     h.backends = &backend;
     h.n_backends = 1;
     h.run = text_or(c->run, "");
+    h.launch = text_or(c->launch, "");
     h.run_job = text_or(c->run_job, "");
     h.leader = text_or(c->leader, "");
     h.term = c->term;

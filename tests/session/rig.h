@@ -40,6 +40,7 @@ struct rig {
 struct driver_options rig_options(int n_ranks);
 void rig_driver(struct rig *r, const struct driver_options *o); /* started */
 void rig_follower(struct rig *r);
+void rig_seeker(struct rig *r, const char *launch); /* it looks for that job of a launcher */
 void rig_keeper(struct rig *r); /* a follower that keeps its state without a driver */
 /* A standby, whose id is "s1"; it is connected with its driver. */
 void rig_standby(struct rig *r, int checks_job);
@@ -62,6 +63,7 @@ struct rig_caller { /* the fields of a Hello; a field that is NULL or 0 is as a 
     Wire__Gpu **gpus;
     size_t n_gpus;
     const char *no_gpu;
+    const char *launch;                 /* the launcher's job that it looks for, or NULL */
     const char *run, *run_job, *leader; /* what it kept, or NULL */
     int64_t term, formed, step;
     int in_step;

@@ -217,6 +217,12 @@ static void before_welcome(void **state)
     follower_closed(r.f, r.now, &refused);
     rig_drain(&r);
     assert_ends(&r, STATUS_REFUSED, RETRY_SOON, "does not let this follower in: the secrets");
+    /* At several ports there are others, which have another secret or are no driver. */
+    rig_seeker(&r, "none:29500");
+    r.is_closed[0] = 1;
+    follower_closed(r.f, r.now, &refused);
+    rig_drain(&r);
+    assert_ends(&r, STATUS_REFUSED, RETRY_UNANSWERED, "does not let this follower in: the secrets");
     rig_follower(&r);
     get(&r, TRAIN, 0);
     assert_ends(&r, STATUS_REFUSED, 1, "want Welcome or Refused first");
@@ -238,6 +244,7 @@ static void comes_again(void **state)
         {WIRE__REASON__REASON_SAMPLES, RETRY_NOT},
         {WIRE__REASON__REASON_DATA, RETRY_NOT},
         {WIRE__REASON__REASON_ENDING, RETRY_SOON},
+        {WIRE__REASON__REASON_OTHER_JOB, RETRY_UNANSWERED},
     };
 
     (void)state;

@@ -52,13 +52,18 @@ static void hello_is_refused_with_its_reason(void **state)
          WIRE__REASON__REASON_DEVICE,
          "runs on cpu, as its driver does, and not on cuda:0"},
         {{.rank = 1, .backend = "cuda"}, WIRE__REASON__REASON_DEVICE, "has no cpu"},
+        {{.rank = 1, .launch = "none:29501", .version = "9.9"},
+         WIRE__REASON__REASON_OTHER_JOB,
+         "the driver on h0 is of the launcher's job \"none:29500\", and the follower of "
+         "\"none:29501\""},
     };
     struct rig r;
     struct driver_options o = rig_options(3);
     (void)state;
     o.cluster.heartbeat_timeout_ms = 100000;
+    o.launch = "none:29500";
     rig_driver(&r, &o);
-    rig_hello(&r, 2, 2);
+    rig_hello(&r, 2, 2); /* a follower that was told no launcher's job */
     assert_welcome(&r, 2, 2);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         int conn = 3 + (int)i;

@@ -44,6 +44,7 @@ static void hello(struct arena *a, Wire__Control *m)
     x->protocol = MSG_PROTOCOL;
     x->version = arena_strdup(a, DPTRAIN_VERSION);
     x->rank = -1;
+    x->launch = arena_strdup(a, "none:29500");
     x->host = arena_strdup(a, "knoten-\xc3\xa4");
     x->host_id = arena_strdup(a, "6f9c");
     x->pid = 4711;
