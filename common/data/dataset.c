@@ -93,9 +93,8 @@ void dataset_warn(const struct dataset_request *r, const char *fmt, ...)
 
 void dataset_close(struct dataset *ds)
 {
-    if (!ds)
-        return;
-    ds->ops->close(ds);
+    if (ds)
+        ds->ops->close(ds);
 }
 
 /* ---- gathering ---- */

@@ -152,7 +152,6 @@ static int open_data(struct trainer *t, struct err *err)
 
     if (rc == 0)
         rc = trainer_check_classes(t, err);
-
     if (rc == 0)
         rc = open_set(t, DATASET_VALIDATION, &t->valid_set, err);
     if (rc == 0)

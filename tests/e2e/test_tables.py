@@ -2,6 +2,7 @@
 it by hand, and predictions are in the table's units."""
 
 import ast
+import json
 import random
 import re
 import struct
@@ -101,6 +102,28 @@ class Tables(dp.Case):
         self.run_driver("--local", "--run-dir", "table", "--resume", n=2,
                         job={**table, "train.epochs": 4})
         self.assertEqual(self.numbers("table"), [[2, 3], std])
+
+    def test_figures_about_a_large_mean(self):
+        """At 1e8 a float32 holds multiples of 8 only: targets about it are exact, predictions are
+        not.  Figures are of the learnt numbers, as the loss is, and errors in the file's units."""
+        rng = random.Random(5)
+        y = [1e8 + 8 * rng.randrange(4) for _ in range(64)]
+        x = [(v - 1e8) / 8 + rng.uniform(-1, 1) for v in y]
+        for name, values in (("x.npy", x), ("y.npy", y)):
+            self.write(name, dp.npy("<f4", (64, 1), struct.pack("<64f", *values)))
+        self.run_driver("--run-dir", "run", n=1, job={
+            "data.format": "npy", "data.path": self.folder, "data.train": "x.npy,y.npy",
+            "data.validation": "x.npy,y.npy", "data.targets.normalize": "auto",
+            "model.arch": "mlp", "model.hidden": "[8]", "model.loss": "mse",
+            "train.global_batch": 16, "train.epochs": 4, "optimizer.lr": 0.05})
+        daemon = self.start([dp.DRIVER, "--evaluate", "--log-format", "json", "--run-dir", "run"])
+        self.assert_exit(daemon, dp.FINISHED)
+        told = json.loads(daemon.out)
+        mean = sum(y) / 64
+        std = (sum((v - mean)**2 for v in y) / 64)**0.5
+        self.assertAlmostEqual(told["r2"], 1 - told["validation_loss"], delta=1e-3)
+        self.assertGreater(told["mean_absolute_error"], 0.3 * told["validation_loss"]**0.5 * std)
+        self.assertLess(told["mean_absolute_error"], told["validation_loss"]**0.5 * std)
 
     def test_another_training_file_is_refused(self):
         """More rows are no other file, but more words are: they change numbers of others."""
