@@ -350,9 +350,9 @@ static int open_text(struct tokens *s, struct text *t, enum width width,
 
     if (mapped_open(&t->array.file, t->path, err) < 0 || find_tokens(t, width, request, err) < 0)
         return err->code;
-    t->array.data = t->array.file.bytes + t->array.offset;
     if (sequence_samples(&n_samples, &s->base, n_tokens(t), t->path, err) < 0)
         return err->code;
+    t->array.data = t->array.file.bytes + t->array.offset; /* there are bytes: there is a sample */
     t->first = s->base.n_samples;
     s->base.n_samples += n_samples;
     if (check_width(t, err) < 0 || check_beginning(s, t, err) < 0)
