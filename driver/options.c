@@ -517,6 +517,16 @@ char **options_driver_argv(int argc, char **argv, int64_t n_ranks, int *out_argc
     return out;
 }
 
+/* The command that started this driver's job, if that was a batch script; else NULL.  It takes
+ * options of dpdriver at its end, resumes by itself, and makes a secret of its own, since the one
+ * of argv is gone once the script has ended. */
+static const char *script_command(void)
+{
+    const char *text = getenv("DPTRAIN_COMMAND");
+
+    return text && *text ? text : NULL;
+}
+
 static void put_sets(struct buf *b, const char *const *sets)
 {
     for (; *sets; sets++) {
@@ -535,12 +545,17 @@ static char *take_text(struct buf *b)
 
 char *options_longer_command(int argc, char **argv, const char *run_dir, const char *const *sets)
 {
+    const char *script = script_command();
     struct buf b = {0};
 
-    put_command(&b, argc, argv, sets);
-    put_quoted(&b, "--resume");
-    put_quoted(&b, "--run-dir");
-    put_quoted(&b, run_dir);
+    if (script) {
+        buf_printf(&b, "%s", script);
+    } else {
+        put_command(&b, argc, argv, sets);
+        put_quoted(&b, "--resume");
+        put_quoted(&b, "--run-dir");
+        put_quoted(&b, run_dir);
+    }
     put_sets(&b, sets);
     return take_text(&b);
 }
@@ -552,8 +567,21 @@ char *options_resume_command(int argc, char **argv, const char *run_dir)
     return options_longer_command(argc, argv, run_dir, no_sets);
 }
 
+/* By a batch script, which resumes what it finds, a new run needs a folder of its own. */
+static char *new_by_script(const char *script, const char *const *sets)
+{
+    struct buf b = {0};
+
+    buf_printf(&b, "%s --run-dir NEW_FOLDER", script);
+    put_sets(&b, sets);
+    return take_text(&b);
+}
+
 char *options_new_command(int argc, char **argv, const char *run_dir, const char *const *sets)
 {
+    if (script_command())
+        return new_by_script(script_command(), sets);
+
     char *job = run_dir ? xasprintf("%s/job.yaml", run_dir) : NULL;
     struct buf b = {0};
 

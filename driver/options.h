@@ -71,7 +71,10 @@ void options_help(FILE *f);
  * with --nranks.  The array and its last word are for free().  *out_argc: its length. */
 char **options_driver_argv(int argc, char **argv, int64_t n_ranks, int *out_argc);
 
-/* The command that goes on with the run in `run_dir`: argv, quoted for a shell where needed, with
+/* The commands below are made from DPTRAIN_COMMAND, where a batch script has set it
+ * (deploy/slurm/dptrain.sbatch), instead of argv.
+ *
+ * The command that goes on with the run in `run_dir`: argv, quoted for a shell where needed, with
  * --resume and --run-dir.  The caller frees it. */
 char *options_resume_command(int argc, char **argv, const char *run_dir);
 

@@ -85,6 +85,12 @@ static int parse_root(struct options *o, struct err *err)
 {
     if (o->root && addr_split(o->root, o->host, &o->port, err) < 0)
         return err_wrap(err, "--root");
+    if (!o->host[0] && o->root_hidden_by)
+        return err_set(err, ERR_ARG,
+                       "--root is missing: SLURM_STEP_NODELIST is sorted, and with %s it does not "
+                       "say on which host task 0, the driver, is; give --root HOST:PORT, set "
+                       "MASTER_ADDR, or start the step by dptrain-rank.sh",
+                       o->root_hidden_by);
     if (!o->host[0])
         return err_set(err, ERR_ARG,
                        "--root is missing: where the driver listens, such as --root "
@@ -108,6 +114,7 @@ static int ask_launcher(struct options *o, struct err *err)
     if (l.rank_from)
         o->rank = (int)l.rank;
     l.is_task = o->rank_is_task = l.rank_from && o->common.ranks;
+    o->root_hidden_by = l.hidden_by;
     if (o->root)
         l.host_from = NULL;
     if (!l.host_from)

@@ -22,7 +22,8 @@ struct options {
     const char *rank_text;             /* "any", or a number; NULL: not given */
     int rank;                          /* -1: any; with --ranks: the rank of the first process */
     int rank_is_task; /* 1: with --ranks, `rank` is the number of a launcher's task on a machine */
-    const char *data; /* NULL: the job's */
+    const char *root_hidden_by; /* the variable that keeps the host of task 0 unknown; or NULL */
+    const char *data;           /* NULL: the job's */
     int once;
     int64_t wait_s; /* -1: not given, or without effect because --once is not given */
     struct daemon_options common;

@@ -126,10 +126,23 @@ static int take_host(char *(*get)(const char *), const char *name, struct launch
     return 0;
 }
 
+/* The variable because of which task 0 may be on any host of srun's list, or NULL. */
+static const char *hidden_by(char *(*get)(const char *))
+{
+    static const char order[] = "SLURM_DISTRIBUTION", parts[] = "SLURM_HET_SIZE";
+    const char *text = get(order);
+
+    if (text && strncmp(text, "arbitrary", strlen("arbitrary")) == 0)
+        return order;
+    text = get(parts);
+    return text && *text ? parts : NULL;
+}
+
 static int take_first_host(char *(*get)(const char *), const struct launcher *l, struct launch *out,
                            struct err *err)
 {
-    for (const char *const *name = l->host_lists; *name; name++) {
+    out->hidden_by = strcmp(l->rank, "SLURM_PROCID") == 0 ? hidden_by(get) : NULL;
+    for (const char *const *name = l->host_lists; *name && !out->hidden_by; name++) {
         const char *text = get(*name);
 
         if (!text || !*text)

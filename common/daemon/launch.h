@@ -7,8 +7,10 @@
  * one started this process (within a Slurm job mpiexec starts a process on each node by srun, and
  * its ranks there have that one's SLURM_PROCID).  Address and port come from MASTER_ADDR and
  * MASTER_PORT, whichever launcher set them.  Without those, within a Slurm job, the driver is
- * looked for on the first host of srun's step, where task 0 runs unless srun was told otherwise, or
- * on the first host of the job, where MPI's rank 0 runs.
+ * looked for on the first host of srun's step, where task 0 runs, or on the first host of the job,
+ * where MPI's rank 0 runs.  The list of a step's hosts is sorted, and so does not say where task 0
+ * is if tasks are distributed by a list of hosts (SLURM_DISTRIBUTION=arbitrary) or the step has
+ * components (SLURM_HET_SIZE).
  *
  * torchrun (TORCHELASTIC_RUN_ID) listens on MASTER_PORT itself.  The driver listens on the first
  * port above it that is free, and followers look for it there; the name of the job, which they
@@ -44,6 +46,8 @@ struct launch {
     const char *spans_hosts; /* the variable that says that the ranks are on several machines */
     int lacks_srun;          /* 1: Slurm's variables are those of an allocation, not of a task */
     int is_task; /* the caller's word, for launch_describe: a task is a machine of several ranks */
+    const char
+        *hidden_by; /* the variable because of which a list of hosts does not say it; or NULL */
     const char *rank_from, *n_ranks_from, *port_from, *host_from, *local_rank_from;
 };
 

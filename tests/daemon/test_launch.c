@@ -88,6 +88,15 @@ static const struct good good[] = {
      "rank 0 (TF_CONFIG), 1 rank (TF_CONFIG), driver on m (MASTER_ADDR), port 9 (TF_CONFIG)"},
     {{"RANK=1", "TF_CONFIG={"}, "rank 1 (RANK)"},
     {{"RANK=5", "LOCAL_RANK=1"}, "rank 5 (RANK), local rank 1 (LOCAL_RANK)"},
+    /* These lists of hosts are sorted, and do not say where task 0 is. */
+    {{"SLURM_PROCID=1", "SLURM_STEP_NODELIST=n[1,4]", "SLURM_DISTRIBUTION=arbitrary"},
+     "rank 1 (SLURM_PROCID)"},
+    {{"SLURM_PROCID=1", "SLURM_STEP_NODELIST=n[1-3]", "SLURM_HET_SIZE=2"}, "rank 1 (SLURM_PROCID)"},
+    {{"SLURM_PROCID=1", "SLURM_STEP_NODELIST=n[1,4]", "SLURM_DISTRIBUTION=arbitrary",
+      "MASTER_ADDR=n4"},
+     "rank 1 (SLURM_PROCID), driver on n4 (MASTER_ADDR)"},
+    {{"SLURM_PROCID=1", "SLURM_STEP_NODELIST=n[1,4]", "SLURM_DISTRIBUTION=cyclic"},
+     "rank 1 (SLURM_PROCID), driver on n1 (SLURM_STEP_NODELIST)"},
     /* In a batch script without srun there is an allocation, but no rank. */
     {{"SLURM_NTASKS=4", "SLURM_JOB_NODELIST=a,b"}, "4 ranks (SLURM_NTASKS)"},
 };
