@@ -154,7 +154,8 @@ fi
 # 1: srun started this process, and no other launcher within its step.
 in_step=
 if [ -n "${SLURM_STEP_ID:-}" ] && [ -z "${RANK:-${OMPI_COMM_WORLD_RANK:-}}" ] &&
-    [ "${PMI_RANK:-$rank}" = "$rank" ]; then
+    [ "${PMI_RANK:-$SLURM_PROCID}" = "$SLURM_PROCID" ] &&
+    [ "${PMI_SIZE:-$SLURM_NTASKS}" = "$SLURM_NTASKS" ]; then # srun --mpi=pmi2 sets these alike
     in_step=1
 fi
 
