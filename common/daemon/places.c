@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/cores.h"
 #include "base/log.h"
 #include "daemon/cpus.h"
 
@@ -133,6 +134,20 @@ static void give_cpus(const struct daemon_options *o, const int *node, struct pl
     cpus_fini(&c);
 }
 
+/* A rank has a thread for each of its CPUs, as far as its part of the cgroup's quota allows. */
+static void give_threads(const struct daemon_options *o, struct places *p)
+{
+    struct cores c;
+
+    cores_read("", &c);
+    for (int i = 0; i < p->n; i++) {
+        struct place *at = &p->place[i];
+
+        at->n_threads = o->n_threads ? (int)o->n_threads : cores_limit(&c, at->n_cpus, p->n);
+        at->quota = !o->n_threads && at->n_threads < at->n_cpus ? c.quota : 0;
+    }
+}
+
 /* ---- all ---- */
 
 int places_find(const struct daemon_options *o, const struct devices *d, struct places *out,
@@ -159,8 +174,7 @@ int places_find(const struct daemon_options *o, const struct devices *d, struct 
     if (n_gpus > 0 && !o->test_shared_gpu && device_index(o->device) < 0)
         give_gpus(d, out, node);
     give_cpus(o, node, out);
-    for (int i = 0; i < n; i++)
-        out->place[i].n_threads = o->n_threads ? (int)o->n_threads : out->place[i].n_cpus;
+    give_threads(o, out);
     free(node);
     return 0;
 }
@@ -173,15 +187,18 @@ void places_fini(struct places *p)
 
 void place_log(const struct place *p, const char *name)
 {
-    char cpus[256];
+    char cpus[256], quota[64] = "";
 
+    if (p->quota > 0)
+        snprintf(quota, sizeof quota, " (the cgroup's quota is %.4g CPU%s)", p->quota,
+                 p->quota > 1 ? "s" : "");
     if (!p->n_cpus) {
         log_info("%s: --device %s, bound to no CPUs", name, p->device);
         return;
     }
     cpus_text(&p->cpus, cpus, sizeof cpus);
-    log_info("%s: --device %s, bound to CPU%s %s, %d thread%s", name, p->device,
-             p->n_cpus == 1 ? "" : "s", cpus, p->n_threads, p->n_threads == 1 ? "" : "s");
+    log_info("%s: --device %s, bound to CPU%s %s, %d thread%s%s", name, p->device,
+             p->n_cpus == 1 ? "" : "s", cpus, p->n_threads, p->n_threads == 1 ? "" : "s", quota);
 }
 
 void place_bind_self(const struct place *p)

@@ -22,6 +22,7 @@ struct place {
     int n_cpus;               /* in `cpus`; 0: the rank is not bound */
     cpu_set_t cpus;
     int n_threads; /* for --threads; 0: the rank decides */
+    double quota;  /* CPUs of the cgroup, if that is why there are so few threads; else 0 */
 };
 
 struct places {

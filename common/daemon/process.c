@@ -118,7 +118,7 @@ const struct arg daemon_args[] = {
          "option leaves it open."},
     {"threads", "T", ARG_INT, AT(n_threads), 1, 4096,
      .help = "The number of threads for computing. The default is this host's cores divided by its "
-             "ranks."},
+             "ranks, and no more than a CPU quota of the cgroup pays for."},
     {"ranks", "N|gpus", ARG_TEXT, AT(ranks),
      .help =
          "The number of ranks on this machine; gpus means one for each GPU. This command starts a "

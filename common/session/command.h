@@ -109,6 +109,8 @@ struct cmd {
         struct {                /* CMD_PREPARE */
             int rank, n_ranks;  /* of this generation */
             int n_local, local; /* number of ranks on this host, index of this one, from 0 */
+            int n_container;    /* those of them in this rank's container, this one included;
+                                   0: not said */
             char *address;      /* address to advertise to the other ranks, numeric */
             char *inject;       /* faults on purpose from here on, replacing the earlier; or NULL */
             char *standby;      /* id of the standby that votes (session/voters.h), or NULL */

@@ -50,14 +50,18 @@ const char *form_address(const struct driver *d, int rank)
 
 struct place {
     const char *host_id;
+    int64_t pid_space;
     int rank;
     int local, n_local;
+    int n_container; /* of n_local: those of the same space of pids */
 };
 
 static int by_host(const void *a, const void *b)
 {
     const struct place *x = a, *y = b;
     int c = strcmp(x->host_id, y->host_id);
+    if (c == 0 && x->pid_space != y->pid_space)
+        c = x->pid_space < y->pid_space ? -1 : 1;
     return c ? c : x->rank - y->rank;
 }
 
@@ -66,19 +70,32 @@ static int by_rank(const void *a, const void *b)
     return ((const struct place *)a)->rank - ((const struct place *)b)->rank;
 }
 
+/* Count the ranks of each container among the n ranks of one host, which are in order. */
+static void count_containers(struct place *p, int n)
+{
+    for (int first = 0, end; first < n; first = end) {
+        for (end = first; end < n && p[end].pid_space == p[first].pid_space;)
+            end++;
+        for (int i = first; i < end; i++)
+            p[i].n_container = end - first;
+    }
+}
+
 /* The index of each rank among those on its host; [n_ranks], for free(). */
 static struct place *place_ranks(const struct driver *d)
 {
     int n = d->n_ranks;
     struct place *p = xcalloc((size_t)n, sizeof(*p));
     for (int k = 0; k < n; k++)
-        p[k] = (struct place){.host_id = d->seats[k].host_id, .rank = k};
+        p[k] = (struct place){
+            .host_id = d->seats[k].host_id, .pid_space = d->seats[k].pid_space, .rank = k};
     qsort(p, (size_t)n, sizeof(*p), by_host);
     for (int first = 0, end; first < n; first = end) {
         for (end = first; end < n && !strcmp(p[end].host_id, p[first].host_id); end++)
             p[end].local = end - first;
         for (int i = first; i < end; i++)
             p[i].n_local = end - first;
+        count_containers(p + first, end - first);
     }
     qsort(p, (size_t)n, sizeof(*p), by_rank);
     return p;
@@ -133,6 +150,7 @@ void form_prepare(struct driver *d)
         c->prepare.n_ranks = d->n_ranks;
         c->prepare.local = places[k].local;
         c->prepare.n_local = places[k].n_local;
+        c->prepare.n_container = places[k].n_container;
         c->prepare.address = xstrdup(address_of(d, k, own));
         c->prepare.inject = inject_for_training(d, k);
         c->prepare.standby = succession_id(d) ? xstrdup(succession_id(d)) : NULL;

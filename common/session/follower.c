@@ -326,8 +326,8 @@ static const char *command_fault(const struct follower *f, const struct cmd *c)
         return "the one before is not answered yet";
     if (c->kind == CMD_PREPARE &&
         (c->prepare.rank >= c->prepare.n_ranks || c->prepare.local >= c->prepare.n_local ||
-         c->prepare.n_local > c->prepare.n_ranks || c->generation < 1 ||
-         c->generation <= f->aborted))
+         c->prepare.n_local > c->prepare.n_ranks || c->prepare.n_container > c->prepare.n_local ||
+         c->generation < 1 || c->generation <= f->aborted))
         return "rank, local rank or generation out of range";
     if (c->kind != CMD_PREPARE && (f->generation == 0 || f->is_waiting))
         return "it came before Prepare";

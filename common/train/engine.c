@@ -200,7 +200,8 @@ static int prepare(struct engine *e, const struct cmd *c, struct report *r, stru
     set_coll(e, NULL);
     e->told_strangers = 0;
     atomic_fetch_and(&e->requests, ~(unsigned)ENGINE_REQUEST_REGROUP);
-    rc = trainer_prepare(e->trainer, c->prepare.rank, c->prepare.n_ranks, c->prepare.n_local, err);
+    rc = trainer_prepare(e->trainer, c->prepare.rank, c->prepare.n_ranks, c->prepare.n_local,
+                         c->prepare.n_container ? c->prepare.n_container : c->prepare.n_local, err);
     ring_begin(trainer_ring(e->trainer), c->generation);
     if (rc == 0)
         rc = e->plugin && c->prepare.n_ranks > 1 ? make_device_coll(e, c, &coll, r, err)

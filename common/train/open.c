@@ -3,13 +3,13 @@
  * The checks that refuse a job which this backend, these data or this strategy cannot do are here,
  * too. */
 #include <inttypes.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/buf.h"
+#include "base/cores.h"
+#include "base/log.h"
 #include "base/util.h"
 #include "coll/device.h"
 #include "optim/groups.h"
@@ -33,28 +33,43 @@ static int open_job(struct trainer *t, const struct cmd *c, struct err *err)
     return rc;
 }
 
-static int cores(void)
+static int n_of_host(const struct cores *c, int n_local)
 {
-    cpu_set_t set;
-
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
-                                                       : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    return (int)max_i64(c->n / (n_local > 0 ? n_local : 1), 1);
 }
 
-int trainer_n_threads(const struct trainer *t, int n_local)
+int trainer_n_threads(const struct trainer *t, int n_local, int n_container)
 {
-    int share = cores() / (n_local > 0 ? n_local : 1);
+    struct cores c;
 
     if (t->shares.n > 0)
         return t->shares.n_threads;
-    return t->o.n_threads > 0 ? t->o.n_threads : share > 0 ? share : 1;
+    if (t->o.n_threads > 0)
+        return t->o.n_threads;
+    cores_read("", &c);
+    return cores_limit(&c, n_of_host(&c, n_local), n_container);
+}
+
+void trainer_say_quota(const struct trainer *t, int n_local)
+{
+    char why[CORES_TEXT];
+    struct cores c;
+
+    if (t->shares.n > 0 || t->o.n_threads > 0)
+        return;
+    cores_read("", &c);
+    if (c.quota <= 0 || t->n_threads >= n_of_host(&c, n_local))
+        return;
+    cores_describe(&c, why);
+    log_info("using %d thread%s, since %s; --threads says otherwise", t->n_threads,
+             t->n_threads == 1 ? "" : "s", why);
 }
 
 /* The number of threads that decode pictures.  On a CPU, computing takes far longer than decoding
  * and needs the cores, so there are few of them. */
 static int n_workers(const struct trainer *t)
 {
-    const int n = trainer_n_threads(t, 1);
+    const int n = trainer_n_threads(t, 1, 1);
 
     return (int)(t->o.plugin ? min_i64(n, MOST_WORKERS) : ceil_div_i64(n, THREADS_A_WORKER));
 }
@@ -359,7 +374,7 @@ static int make_memory(struct trainer *t, struct err *err)
                                            .warn = trainer_warn,
                                            .warn_arg = t};
     int rc = t->o.plugin ? t->o.plugin->open(t->o.gpu, &t->backend, err)
-                         : backend_open_cpu(trainer_n_threads(t, 1), &t->backend, err);
+                         : backend_open_cpu(trainer_n_threads(t, 1, 1), &t->backend, err);
 
     if (rc == 0)
         rc = job_check_backend(t->job, t->backend->ops->name, err);
@@ -517,7 +532,7 @@ static int make_state(struct trainer *t, const struct cmd *c, struct err *err)
     t->state->at = trainer_beginning(t);
     t->state->warn = trainer_warn;
     t->state->warn_arg = t;
-    t->state->n_threads = trainer_n_threads(t, 1);
+    t->state->n_threads = trainer_n_threads(t, 1, 1);
     if (c->open.rank != 0)
         return state_init_unsaved(t->state, t->job, err);
     if (c->open.evaluate)

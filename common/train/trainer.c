@@ -139,15 +139,20 @@ int trainer_make_programs(struct trainer *t, struct err *err)
     return rc == 0 ? fit_feeds(t, err) : rc;
 }
 
-int trainer_prepare(struct trainer *t, int rank, int n_ranks, int n_local, struct err *err)
+int trainer_prepare(struct trainer *t, int rank, int n_ranks, int n_local, int n_container,
+                    struct err *err)
 {
+    const int n_threads = t->n_threads;
+
     ASSERT(t->state);
     trainer_leave(t);
     balance_reset(t);
     t->rank = rank;
     t->n_ranks = n_ranks;
     t->has_stepped = 0;
-    t->n_threads = trainer_n_threads(t, n_local);
+    t->n_threads = trainer_n_threads(t, n_local, n_container);
+    if (t->n_threads != n_threads)
+        trainer_say_quota(t, n_local);
     backend_set_threads(t->backend, t->n_threads);
     return trainer_make_programs(t, err);
 }

@@ -67,8 +67,10 @@ const char *trainer_job_name(const struct trainer *t);    /* once opened */
 /* Build the layout, open the data, and on rank 0 make or load the state. */
 int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, struct err *err);
 
-/* Make programs for `rank` of `n_ranks`.  n_local ranks, this one included, share this host. */
-int trainer_prepare(struct trainer *t, int rank, int n_ranks, int n_local, struct err *err);
+/* Make programs for `rank` of `n_ranks`.  n_local ranks, this one included, share this host, and
+ * n_container of them this container. */
+int trainer_prepare(struct trainer *t, int rank, int n_ranks, int n_local, int n_container,
+                    struct err *err);
 
 /* Give the trainer the coll of these ranks, which need not be connected yet.  Takes it: the next
  * prepare, or trainer_free, frees it. */

@@ -205,9 +205,11 @@ int explain_nonfinite(struct trainer *t, const struct step_result *result, struc
  * Write that to t->kept_note, and report it, once in an epoch. */
 void explain_kept(struct trainer *t, int64_t n, int64_t lowest);
 
-/* The number of threads with which this rank computes if n_local ranks share its host's processors;
- * n_local 0: one rank. */
-int trainer_n_threads(const struct trainer *t, int n_local);
+/* The number of threads with which this rank computes if n_local ranks (0: one) share its host's
+ * processors, and n_container of them its container's CPU quota. */
+int trainer_n_threads(const struct trainer *t, int n_local, int n_container);
+/* Log t->n_threads if they are fewer because of a CPU quota. */
+void trainer_say_quota(const struct trainer *t, int n_local);
 
 /* Tell the driver.  arg is the struct trainer.  The event has step 0. */
 void trainer_warn(void *arg, const char *text);

@@ -28,7 +28,8 @@
     ITEM(n_local, prepare.n_local, INT(RANKS)) \
     ITEM(address, prepare.address, TEXT(1, 64)) \
     ITEM(inject,  prepare.inject,  INJECT(0, INJECTION_MAX_TEXT - 1)) \
-    ITEM(standby, prepare.standby, TEXT(0, 64))
+    ITEM(standby, prepare.standby, TEXT(0, 64)) \
+    ITEM(n_container, prepare.n_container, INT(0, MSG_MAX_RANKS))
 
 #define FORM_FIELDS(ITEM, LIST, ONLY) \
     LIST(endpoints, form.endpoint, form.n_endpoints, \

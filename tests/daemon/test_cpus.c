@@ -4,28 +4,11 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
 #include "../remove_tree.h"
+#include "../write_file.h"
 #include "base/alloc.h"
 #include "daemon/cpus.h"
-
-static void write_file(const char *folder, const char *name, const char *text)
-{
-    char *path = xasprintf("%s/%s", folder, name);
-    FILE *f;
-
-    for (char *slash = path + strlen(folder); (slash = strchr(slash + 1, '/'));) {
-        *slash = '\0';
-        mkdir(path, 0777);
-        *slash = '/';
-    }
-    f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-    free(path);
-}
 
 /* Two nodes of two cores with two hardware threads each, numbered as Linux does: 0-3 are the first
  * threads of the cores, 4-7 the second ones. */

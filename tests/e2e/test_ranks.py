@@ -65,6 +65,28 @@ class Ranks(dp.Case):
         self.daemons[0].signal(signal.SIGTERM)
         self.daemons[0].wait_exit()
 
+    def test_quota(self):
+        """A CPU quota of the cgroup, here one CPU, sets the number of threads."""
+        with open("/proc/self/cgroup", encoding="ascii") as file:
+            has_v2 = any(line.startswith("0::") for line in file)
+        own = ["unshare", "--mount", "sh", "-c",
+               "mount -t tmpfs none /sys/fs/cgroup && echo 100000 100000 >/sys/fs/cgroup/cpu.max "
+               "&& exec \"$@\"", "sh"]
+        if len(os.sched_getaffinity(0)) < 2 or not has_v2 or self.start([*own, "true"]).wait_exit():
+            self.skipTest("one CPU, or no cgroup v2, or nothing can be mounted here")
+        says = r"the cgroup's quota is 1 CPU"
+        for words, line in (
+                ([], rf"using 1 thread, since {says} \(/sys/fs/cgroup/cpu.max\); --threads says"),
+                (["--ranks", "1"], rf"rank 0: .*bound to CPUs .*, 1 thread \({says}\)")):
+            with self.subTest(words=words):
+                job = self.start([*own, DRIVER, "--nranks", "1", "--port", "0", *words,
+                                  *sets(SMALL)])
+                self.assert_exit(job, FINISHED, line)
+        job = self.start([*own, DRIVER, "--nranks", "1", "--port", "0", "--threads", "2",
+                          *sets(SMALL)])
+        self.assert_exit(job, FINISHED)
+        self.assertNotIn("quota", job.text)
+
     @staticmethod
     def bound(pid):
         """The CPUs of a child, once they are fewer than this process's."""

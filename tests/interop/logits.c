@@ -55,7 +55,7 @@ static int open_trainer(struct trainer *t, const char *job, const char *model, s
     if (rc == 0)
         rc = trainer_open(t, c, r, err);
     if (rc == 0)
-        rc = trainer_prepare(t, 0, 1, 1, err);
+        rc = trainer_prepare(t, 0, 1, 1, 1, err);
     buf_fini(&text);
     report_free(r);
     cmd_free(c);

@@ -33,9 +33,38 @@ static void addresses_reach_all(void **state)
         for (int k = 1; k < 3; k++) { /* all on one machine */
             assert_int_equal(r.sent[k]->prepare->local, k);
             assert_int_equal(r.sent[k]->prepare->n_local, 3);
+            assert_int_equal(r.sent[k]->prepare->n_container, 3);
         }
         rig_free(&r);
     }
+}
+
+/* Ranks of one machine may be in containers, which have spaces of pids, and CPU quotas, of their
+ * own.
+ */
+static void containers_are_counted(void **state)
+{
+    static const int64_t space[] = {5, 9, 5};
+    struct rig r;
+    struct driver_options o = rig_options(3);
+    (void)state;
+    o.pid_space = space[0];
+    rig_driver(&r, &o);
+    for (int k = 1; k < 3; k++) {
+        rig_connect(&r, k, "127.0.0.1");
+        rig_say_hello(&r, k,
+                      &(struct rig_caller){.rank = k, .host = "machine0", .pid_space = space[k]});
+    }
+    for (int k = 0; k < 3; k++)
+        rig_report(&r, k, rig_opened());
+    assert_int_equal(r.command->prepare.n_container, 2);
+    assert_int_equal(r.sent[1]->prepare->n_container, 1);
+    assert_int_equal(r.sent[2]->prepare->n_container, 2);
+    assert_int_equal(r.sent[1]->prepare->n_local, 3);
+    assert_int_equal(r.command->prepare.local + r.sent[1]->prepare->local +
+                         r.sent[2]->prepare->local,
+                     0 + 1 + 2);
+    rig_free(&r);
 }
 
 /* The driver's address on the loopback is the one by which the first local rank found it. */
@@ -119,10 +148,9 @@ static void libraries_must_be_equal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(addresses_reach_all),
-        cmocka_unit_test(ids_reach_all),
-        cmocka_unit_test(libraries_must_be_equal),
-        cmocka_unit_test(one_local_address_is_taken),
+        cmocka_unit_test(addresses_reach_all),     cmocka_unit_test(ids_reach_all),
+        cmocka_unit_test(libraries_must_be_equal), cmocka_unit_test(one_local_address_is_taken),
+        cmocka_unit_test(containers_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

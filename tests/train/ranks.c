@@ -171,7 +171,7 @@ static int form(struct rank_run *k, int64_t generation, int source, struct err *
 {
     const int n = k->job->plan->n_ranks;
 
-    if (trainer_prepare(k->trainer, k->rank, n, n, err) < 0)
+    if (trainer_prepare(k->trainer, k->rank, n, n, n, err) < 0)
         return err->code;
     ring_begin(trainer_ring(k->trainer), generation);
     trainer_take_coll(k->trainer, k->coll);

@@ -52,7 +52,7 @@ static int prepare(struct trainer *t, int n_ranks)
 {
     const int before = n_made;
 
-    must(trainer_prepare(t, 0, n_ranks, n_ranks, &failure));
+    must(trainer_prepare(t, 0, n_ranks, n_ranks, n_ranks, &failure));
     return n_made - before;
 }
 

@@ -126,7 +126,7 @@ static void *work(void *arg)
     struct crew *w = m->crew;
     int source;
 
-    m->rc = trainer_prepare(m->trainer, m->rank, w->n, w->n, &m->err);
+    m->rc = trainer_prepare(m->trainer, m->rank, w->n, w->n, w->n, &m->err);
     ring_begin(trainer_ring(m->trainer), 1);
     pthread_barrier_wait(&w->prepared);
     source = newest(w);

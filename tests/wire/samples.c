@@ -127,6 +127,7 @@ static void prepare(struct arena *a, Wire__Control *m)
     x->n_ranks = 2;
     x->local = 1;
     x->n_local = 2;
+    x->n_container = 1;
     x->address = arena_strdup(a, "10.0.0.7");
     x->inject = arena_strdup(a, "kill:rank1@step50,delay:rank1@form2:3s");
     x->standby = arena_strdup(a, "77aa");

@@ -272,6 +272,8 @@ static void what_would_do_harm_is_refused(void **state)
         {10, "n_ranks", 0, 1},
         {10, "rank", -1, 65535},
         {12, "n_local", 0, 65536},
+        {12, "n_container", 65537, 65536},
+        {12, "n_container", -1, 0},
         {12, "n_ranks", 65537, 65536},
         {14, "epoch", 0, 1},
     };
