@@ -309,9 +309,16 @@ class Units(dp.Case):
             self.assertEqual(done.returncode, 0, done.stdout[-300:] + done.stderr)
 
     def test_helpers(self):
-        """systemd understands the sysusers and tmpfiles files, which name the units' user."""
+        """systemd understands the sysusers and tmpfiles files, which make the units' user and all
+        groups: with a group that is missing a unit does not start (216/GROUP)."""
         with open(os.path.join(UNITS, "dptrain.sysusers"), encoding="utf-8") as file:
-            self.assertRegex(file.read(), r"(?m)^u dptrain ")
+            made = dict(reversed(line.split()[:2]) for line in file
+                        if re.match(r"[ug] ", line))
+        self.assertEqual(made, {"dptrain": "u", "video": "g", "render": "g"})
+        for name in ("dpdriver", "dpfollower", "dpstandby"):
+            with open(os.path.join(UNITS, name + "@.service"), encoding="utf-8") as file:
+                names = re.findall(r"(?m)^(?:User|Group|SupplementaryGroups)=(.*)$", file.read())
+            self.assertLessEqual(set(" ".join(names).split()), set(made))
         tmpfiles = shutil.which("systemd-tmpfiles")
         sysusers = shutil.which("systemd-sysusers")
         if not tmpfiles or not sysusers or os.geteuid() != 0:
@@ -322,6 +329,9 @@ class Units(dp.Case):
                        check=True, capture_output=True)
         with open(os.path.join(root, "etc", "passwd"), encoding="utf-8") as file:
             self.assertIn("dptrain:", file.read())
+        with open(os.path.join(root, "etc", "group"), encoding="utf-8") as file:
+            members = {line.split(":")[0]: line.strip().split(":")[3] for line in file}
+        self.assertEqual((members["video"], members["render"]), ("dptrain", "dptrain"))
         subprocess.run([tmpfiles, f"--root={root}", "--create",
                         os.path.join(UNITS, "dptrain.tmpfiles")], check=True, capture_output=True)
         self.assertEqual(os.stat(os.path.join(root, "etc/dptrain")).st_mode & 0o777, 0o750)
