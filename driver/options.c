@@ -319,9 +319,10 @@ static int check(struct options *o, struct err *err)
                        "--secret-file with copies of one file (\"dpdriver --make-secret F\" makes "
                        "it), or on a private network --insecure",
                        o->spans_hosts);
-    if (!o->host)
-        o->host =
-            o->common.secret_files.n || o->hosts_file || o->spans_hosts ? addr_all() : "127.0.0.1";
+    if (!o->host) {
+        o->is_closed = !o->common.secret_files.n && !o->hosts_file && !o->spans_hosts;
+        o->host = o->is_closed ? "127.0.0.1" : addr_all();
+    }
     for (size_t i = 0; i < o->injects.n; i++)
         if (inject_parse(o->injects.item[i], &o->inject, err) < 0)
             return err_wrap(err, "--inject");

@@ -31,6 +31,7 @@ struct options {
     int64_t port;
     int n_ports;             /* the driver takes the first of so many from `port` on that is free */
     char launch[LAUNCH_JOB]; /* the launcher's name of the job, or "" */
+    int is_closed; /* 1: `host` is this machine alone, and only because there is no secret */
     const char *spans_hosts; /* a launcher's variable: the ranks are on several machines; or NULL */
     char told[OPTIONS_TOLD][OPTIONS_TOLD_TEXT]; /* warnings about the options */
     int n_told;

@@ -64,6 +64,27 @@ void server_limit_strangers(struct server *s)
     listener_limit(s->listener, l.max_strangers, l.max_each);
 }
 
+/* Say where the driver listens, and why followers on other machines do not reach it. */
+static void say_where(const struct server *s)
+{
+    const struct options *o = s->options;
+    const int n_here = o->places.n ? o->places.n : 1;
+
+    if (o->n_ranks == 1) {
+        log_info("listening on %s; the job waits for no other rank (--nranks)",
+                 listener_text(s->listener));
+        return;
+    }
+    log_info("listening on %s for %lld follower%s", listener_text(s->listener),
+             (long long)o->n_ranks - 1, o->n_ranks == 2 ? "" : "s");
+    if (o->is_closed && !o->local && o->n_ranks > n_here)
+        log_info("without --secret-file the driver listens on this machine alone; for followers on "
+                 "other machines give both sides it with copies of one file "
+                 "(\"dpdriver --make-secret F\" makes it), or on a private network --insecure, "
+                 "and here --host %s, too",
+                 addr_all());
+}
+
 int server_listen(struct server *s, struct err *err)
 {
     int is_in_use = 0;
@@ -84,12 +105,7 @@ int server_listen(struct server *s, struct err *err)
     while (rc < 0 && is_in_use && ++l.port < (int)s->options->port + s->options->n_ports);
     if (rc < 0)
         return rc;
-    if (s->options->n_ranks == 1)
-        log_info("listening on %s; the job waits for no other rank (--nranks)",
-                 listener_text(s->listener));
-    else
-        log_info("listening on %s for %lld follower%s", listener_text(s->listener),
-                 (long long)s->options->n_ranks - 1, s->options->n_ranks == 2 ? "" : "s");
+    say_where(s);
     return 0;
 }
 

@@ -54,6 +54,22 @@ class Secret(dp.Case):
                 with open(os.path.join(folder, name), "rb") as file:
                     self.assertNotIn(key.encode(), file.read())
 
+    def test_none(self):
+        """Without a secret file no other machine reaches the driver, which says so and how to mend
+        it, unless all ranks are here."""
+        closed = (r"without --secret-file the driver listens on this machine alone; .* give both "
+                  r"sides it with copies of one file .*--make-secret F.* --insecure, and here "
+                  r"--host (::|0\.0\.0\.0)")
+        driver = self.driver(n=2)
+        follower = self.follower()
+        self.assert_exit(driver, FINISHED, r"listening on 127\.0\.0\.1:", closed)
+        self.assert_exit(follower, FINISHED)
+        for i, words in enumerate((["--local"], ["--ranks", "2", "--bind", "none"],
+                                   ["--host", "127.0.0.1", "--local"])):
+            driver = self.driver(*words, "--run-dir", f"run{i}", n=2)
+            self.assert_exit(driver, FINISHED, r"listening on 127\.0\.0\.1:")
+            self.assertNotRegex(driver.text, closed)
+
     def test_local_has_its_own(self):
         """Without --secret-file only the followers that --local started get in.  No argument and
         no environment shows the secret that they were given."""
