@@ -160,10 +160,17 @@ static void tell_loopback(struct options *o, const struct sockaddr *sa)
 static int check_host(struct options *o, struct err *err)
 {
     struct sockaddr_storage sa = {0};
+    char number[ADDR_TEXT];
     int rc = addr_resolve(o->host, (int)o->port, &sa, err);
 
     if (rc < 0)
         return err_wrap(err, "--host");
+    if (addr_is_link_local((struct sockaddr *)&sa)) {
+        addr_number((struct sockaddr *)&sa, number);
+        rc = addr_check_link(number, err);
+        return err_wrap(err, "--host%s%s", addr_is_number(o->host) ? "" : " ",
+                        addr_is_number(o->host) ? "" : o->host);
+    }
     tell_loopback(o, (struct sockaddr *)&sa);
     if (!addr_is_loopback((struct sockaddr *)&sa) && !o->common.insecure &&
         !o->common.secret_files.n)
@@ -254,7 +261,8 @@ static int check_standby(struct options *o, struct err *err)
         return err_set(
             err, ERR_ARG,
             "--standby needs --root: where the driver listens, such as --root node1:7000");
-    if (addr_split(o->root, o->root_host, &o->root_port, err) < 0)
+    if (addr_split(o->root, o->root_host, &o->root_port, err) < 0 ||
+        addr_check_link(o->root_host, err) < 0)
         return err_wrap(err, "--root");
     return 0;
 }

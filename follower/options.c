@@ -72,6 +72,8 @@ static int check_data(const struct options *o, struct err *err)
 
 int options_check_peer(const struct options *o, const char *number, struct err *err)
 {
+    if (addr_check_link(number, err) < 0)
+        return err_wrap(err, "the driver at %s", o->root_text);
     if (o->common.insecure || o->common.secret_files.n || addr_number_is_loopback(number))
         return 0;
     return err_set(err, ERR_ARG,

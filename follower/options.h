@@ -36,8 +36,8 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err);
 
 void options_help(FILE *f);
 
-/* Check that this follower may talk to a driver at the numeric address `number`: without a secret,
- * only on this machine or with --insecure.  Fails with ERR_ARG. */
+/* Check that this follower may talk to a driver at the numeric address `number`: at no link-local
+ * address, and without a secret only on this machine or with --insecure.  Fails with ERR_ARG. */
 int options_check_peer(const struct options *o, const char *number, struct err *err);
 
 #endif

@@ -116,9 +116,15 @@ int endpoint_addr_from_text(const char *ip, struct endpoint_addr *out, struct er
     return 0;
 }
 
+/* A link-local address holds only together with an interface's name, which the blob has no place
+ * for.
+ */
 static bool usable(const struct ifaddrs *i, const char *iface, sa_family_t family)
 {
-    return i->ifa_addr && i->ifa_addr->sa_family == family && !strcmp(i->ifa_name, iface);
+    const struct sockaddr_in6 *six = (const void *)i->ifa_addr;
+
+    return six && i->ifa_addr->sa_family == family && !strcmp(i->ifa_name, iface) &&
+           (family != AF_INET6 || !IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr));
 }
 
 int endpoint_addr_of_iface(const char *iface, struct endpoint_addr *out, struct err *err)
@@ -136,7 +142,9 @@ int endpoint_addr_of_iface(const char *iface, struct endpoint_addr *out, struct 
             memcpy(&found, i->ifa_addr, sizeof(struct sockaddr_in6));
     freeifaddrs(list);
     if (found.ss_family == AF_UNSPEC)
-        return err_set(err, ERR_IO, "network interface \"%.40s\" does not exist or has no address",
+        return err_set(err, ERR_IO,
+                       "network interface \"%.40s\" does not exist or has no address, other than "
+                       "link-local ones",
                        iface);
     endpoint_from_socket(&found, out);
     out->port = 0;

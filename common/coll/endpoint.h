@@ -43,7 +43,8 @@ int endpoint_parse(const void *blob, size_t len, struct endpoint *out, struct er
 /* Numeric IPv4 or IPv6 text into *out, port 0.  Fails with ERR_ARG. */
 int endpoint_addr_from_text(const char *ip, struct endpoint_addr *out, struct err *err);
 
-/* The address of a network interface, IPv4 if it has one; port 0.  Fails with ERR_IO. */
+/* The address of a network interface, IPv4 if it has one, and no link-local one; port 0.  Fails
+ * with ERR_IO. */
 int endpoint_addr_of_iface(const char *iface, struct endpoint_addr *out, struct err *err);
 
 /* To and from the form of the socket calls. */

@@ -26,15 +26,22 @@ static int parse_port(const char *text, const char *whole, int *port, struct err
     return 0;
 }
 
-static int is_ipv6(const char *text, size_t len)
+/* 1: the text, whose zone does not count, is an IPv6 address. */
+static int parse_ipv6(const char *text, size_t len, struct in6_addr *out)
 {
     char copy[INET6_ADDRSTRLEN];
-    struct in6_addr any;
 
     if (memchr(text, '%', len))
         len = strcspn(text, "%");
     snprintf(copy, sizeof copy, "%.*s", (int)(len < sizeof copy ? len : 0), text);
-    return inet_pton(AF_INET6, copy, &any) == 1;
+    return inet_pton(AF_INET6, copy, out) == 1;
+}
+
+static int is_ipv6(const char *text, size_t len)
+{
+    struct in6_addr any;
+
+    return parse_ipv6(text, len, &any);
 }
 
 int addr_split(const char *text, char host[ADDR_MAX_HOST], int *port, struct err *err)
@@ -110,6 +117,27 @@ int addr_is_number(const char *host)
     return inet_pton(AF_INET, host, &four) == 1 || is_ipv6(host, strlen(host));
 }
 
+int addr_is_link_local(const struct sockaddr *sa)
+{
+    const struct sockaddr_in6 *six = (const void *)sa;
+
+    return sa->sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr);
+}
+
+int addr_check_link(const char *host, struct err *err)
+{
+    struct in6_addr six;
+
+    if (!parse_ipv6(host, strlen(host), &six) || !IN6_IS_ADDR_LINKLOCAL(&six))
+        return 0;
+    return err_set(err, ERR_ARG,
+                   "%s is a link-local IPv6 address: it needs the name of an interface, which "
+                   "differs from machine to machine, so ranks cannot tell it to each other; give "
+                   "another address of that machine (\"ip address\" lists them there, and \"ip "
+                   "address add 10.0.0.1/24 dev IF\" adds one)",
+                   host);
+}
+
 void addr_set_port(struct sockaddr *sa, int port)
 {
     if (sa->sa_family == AF_INET)
@@ -154,13 +182,11 @@ int addr_number_is_loopback(const char *number)
 /* 2: IPv4, 1: IPv6 that others can reach, 0: of no use */
 static int usefulness(const struct sockaddr *sa)
 {
-    const struct sockaddr_in6 *six = (const void *)sa;
-
     if (!sa)
         return 0;
     if (sa->sa_family == AF_INET)
         return 2;
-    return sa->sa_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr);
+    return sa->sa_family == AF_INET6 && !addr_is_link_local(sa);
 }
 
 static int no_interface(const char *name, const struct ifaddrs *all, struct err *err)
@@ -176,8 +202,10 @@ static int no_interface(const char *name, const struct ifaddrs *all, struct err 
         addr_number(i->ifa_addr, number);
         buf_printf(&known, "%s%s (%s)", known.len ? ", " : "", i->ifa_name, number);
     }
-    rc = err_set(err, ERR_ARG, "interface \"%s\" has no address here; this host has %s", name,
-                 known.len ? buf_cstr(&known) : "none");
+    rc = err_set(
+        err, ERR_ARG,
+        "interface \"%s\" has no address here, other than link-local ones; this host has %s", name,
+        known.len ? buf_cstr(&known) : "none");
     buf_fini(&known);
     return rc;
 }

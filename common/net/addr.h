@@ -27,6 +27,12 @@ void addr_number(const struct sockaddr *sa, char out[ADDR_TEXT]);
 /* 1: the text is an IPv4 or IPv6 address, not a name. */
 int addr_is_number(const char *host);
 
+/* fe80::/10.  Such an address holds only together with a zone, an interface's name on one machine.
+ * Ranks could not tell it to each other, so it is refused wherever an address is given. */
+int addr_is_link_local(const struct sockaddr *sa);
+/* Refuse a number that is a link-local address, with or without its zone; names pass.  ERR_ARG. */
+int addr_check_link(const char *host, struct err *err);
+
 /* Change the port of an IPv4 or IPv6 address. */
 void addr_set_port(struct sockaddr *sa, int port);
 

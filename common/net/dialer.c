@@ -230,12 +230,30 @@ static void try_next(struct dialer *d)
     uv_timer_start(&d->timer, on_connect_timeout, CONNECT_MS, 0);
 }
 
+/* Put link-local addresses last: they are refused where a name has others, too (addr_check_link).
+ */
+static struct addrinfo *link_local_last(struct addrinfo *found)
+{
+    struct addrinfo *good = NULL, *local = NULL, **end = &good, **local_end = &local;
+
+    for (struct addrinfo *next; found; found = next) {
+        struct addrinfo ***to = addr_is_link_local(found->ai_addr) ? &local_end : &end;
+
+        next = found->ai_next;
+        found->ai_next = NULL;
+        **to = found;
+        *to = &found->ai_next;
+    }
+    *end = local;
+    return good;
+}
+
 static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *found)
 {
     struct dialer *d = container_of(req, struct dialer, resolve);
 
     d->is_resolving = 0;
-    d->found = d->next = found;
+    d->found = d->next = link_local_last(found);
     if (d->is_closing) {
         free_when_done(d);
     } else if (status < 0) {

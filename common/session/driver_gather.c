@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/alloc.h"
 #include "base/buf.h"
@@ -79,6 +80,29 @@ static int is_same_version(struct driver *d, struct conn *c, const Wire__Hello *
                            "(protocol %d): install the same version on all machines",
                            h->version, h->protocol, d->o.host, DPTRAIN_VERSION, MSG_PROTOCOL);
     gather_refuse(d, c, WIRE__REASON__REASON_VERSION, text);
+    free(text);
+    return 0;
+}
+
+/* 1: fe80::/10, with or without a zone. */
+static int is_link_local(const char *address)
+{
+    return strspn(address, "0123456789abcdefABCDEF") == 4 && address[4] == ':' &&
+           strncasecmp(address, "fe", 2) == 0 && strchr("89abAB", address[2]);
+}
+
+/* The other ranks could not use the follower's or standby's address if it holds on one link. */
+static int is_reachable(struct driver *d, struct conn *c, const Wire__Hello *h)
+{
+    const char *address = is_link_local(c->peer) ? c->peer : h->advertise;
+    if (!is_link_local(address))
+        return 1;
+    char *text = xasprintf("it comes from %s, a link-local IPv6 address, which other ranks cannot "
+                           "use: give --root an address or name of the driver's that is not "
+                           "link-local, and this machine an address beside it (\"ip address add "
+                           "10.0.0.2/24 dev IF\")",
+                           address);
+    gather_refuse(d, c, WIRE__REASON__REASON_DEVICE, text);
     free(text);
     return 0;
 }
@@ -359,7 +383,7 @@ void gather_hello(struct driver *d, struct conn *c, const Wire__Hello *h)
     const Wire__Gpu *gpu;
     char *why = NULL;
 
-    if (!is_same_version(d, c, h) || !lead_hears(d, c, h))
+    if (!is_same_version(d, c, h) || !is_reachable(d, c, h) || !lead_hears(d, c, h))
         return;
     if (*h->standby) {
         succession_hello(d, c, h);

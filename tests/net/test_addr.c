@@ -84,6 +84,36 @@ static void test_text(void **state)
     assert_false(addr_number_is_loopback("localhost"));
 }
 
+/* Only addresses that hold on one link are refused, and names never. */
+static void test_link_local(void **state)
+{
+    static const struct {
+        const char *host;
+        int is_link_local;
+    } cases[] = {
+        {"fe80::1", 1},     {"fe80::1%eth0", 1}, {"FEBF::1", 1},          {"fe80::1%", 1},
+        {"fec0::1", 0},     {"fe7f::1", 0},      {"fd00::1%eth0", 0},     {"2001:db8::7", 0},
+        {"169.254.0.1", 0}, {"::1", 0},          {"fe80.example.org", 0}, {"", 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct sockaddr_storage sa = {0};
+        struct err err = {0};
+
+        assert_int_equal(addr_check_link(cases[i].host, &err),
+                         cases[i].is_link_local ? ERR_ARG : 0);
+        if (cases[i].is_link_local) {
+            assert_non_null(strstr(err.msg, cases[i].host));
+            assert_non_null(strstr(err.msg, "is a link-local IPv6 address"));
+        }
+        if (!addr_is_number(cases[i].host) || strchr(cases[i].host, '%'))
+            continue;
+        assert_int_equal(addr_resolve(cases[i].host, 7000, &sa, &err), 0);
+        assert_int_equal(addr_is_link_local((struct sockaddr *)&sa), cases[i].is_link_local);
+    }
+}
+
 static void test_interface(void **state)
 {
     char out[ADDR_TEXT];
@@ -110,9 +140,8 @@ static void test_unresolvable(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_split),
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_interface),
+        cmocka_unit_test(test_split),        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_link_local),   cmocka_unit_test(test_interface),
         cmocka_unit_test(test_unresolvable),
     };
 

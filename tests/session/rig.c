@@ -275,6 +275,7 @@ void rig_say_hello(struct rig *r, int conn, const struct rig_caller *c)
     h.gpus = c->gpus;
     h.n_gpus = c->n_gpus;
     h.no_gpu = text_or(c->no_gpu, "");
+    h.advertise = text_or(c->advertise, "");
     h.backends = &backend;
     h.n_backends = 1;
     h.run = text_or(c->run, "");

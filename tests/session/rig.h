@@ -62,7 +62,7 @@ struct rig_caller { /* the fields of a Hello; a field that is NULL or 0 is as a 
     int64_t pid, pid_space;
     Wire__Gpu **gpus;
     size_t n_gpus;
-    const char *no_gpu;
+    const char *no_gpu, *advertise;
     const char *launch;                 /* the launcher's job that it looks for, or NULL */
     const char *run, *run_job, *leader; /* what it kept, or NULL */
     int64_t term, formed, step;

@@ -84,6 +84,37 @@ static int n_lines(struct rig *r, const char *part)
 
 /* Anybody can connect where there is no secret.  A flood of strangers must not become a flood of
  * lines. */
+/* Other ranks could not use an address that holds on one link, be it the peer's or the one told. */
+static void link_local_addresses_are_refused(void **state)
+{
+    static const struct {
+        const char *peer, *advertise, *named; /* named NULL: not refused */
+    } cases[] = {
+        {"fe80::7%eth0", NULL, "it comes from fe80::7%eth0, a link-local"},
+        {"10.0.0.7", "FEB0::1", "it comes from FEB0::1, a link-local"},
+        {"fe80::7%eth0", "10.0.0.7", "it comes from fe80::7%eth0, a link-local"},
+        {"fec0::7", "fd80::1", NULL},
+        {"10.0.0.7", "fe8::1", NULL}, /* 0fe8 */
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        for (int is_standby = 0; is_standby < 2; is_standby++) {
+            struct rig r;
+            struct driver_options o = rig_options(2);
+            rig_driver(&r, &o);
+            rig_connect(&r, 1, cases[i].peer);
+            rig_say_hello(&r, 1,
+                          &(struct rig_caller){.rank = -1,
+                                               .advertise = cases[i].advertise,
+                                               .standby = is_standby ? "77aa" : NULL});
+            if (cases[i].named)
+                assert_refused(&r, 1, WIRE__REASON__REASON_DEVICE, cases[i].named);
+            else if (!is_standby)
+                assert_welcome(&r, 1, 1);
+            rig_free(&r);
+        }
+}
+
 static void a_flood_of_strangers_is_told_in_few_lines(void **state)
 {
     struct rig r;
@@ -579,6 +610,7 @@ int main(void)
         cmocka_unit_test(connections_are_bounded),
         cmocka_unit_test(many_ranks_beat_more_rarely),
         cmocka_unit_test(hello_is_refused_with_its_reason),
+        cmocka_unit_test(link_local_addresses_are_refused),
         cmocka_unit_test(a_flood_of_strangers_is_told_in_few_lines),
         cmocka_unit_test(a_full_job_refuses),
         cmocka_unit_test(who_wants_any_gives_way),
