@@ -2,7 +2,9 @@
  * time, and can be closed at any moment. */
 #include "../test.h"
 
+#include <dlfcn.h>
 #include <errno.h>
+#include <netdb.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -113,6 +115,38 @@ static void test_gives_up(void **state)
     assert_non_null(strstr(k.why.msg, where));
     assert_non_null(strstr(k.why.msg, "ECONNREFUSED"));
     assert_non_null(strstr(k.why.msg, "--wait"));
+    dialer_close(d);
+    close(fd);
+}
+
+typedef int resolver(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+
+/* Before the C library's, also for libuv: the name "both.test" has a link-local address and
+ * another.
+ */
+__attribute__((visibility("default"))) int getaddrinfo(const char *node, const char *service,
+                                                       const struct addrinfo *hints,
+                                                       struct addrinfo **out)
+{
+    resolver *real = (resolver *)(uintptr_t)dlsym(RTLD_NEXT, "getaddrinfo");
+    int rc;
+
+    if (!node || strcmp(node, "both.test") != 0)
+        return real(node, service, hints, out);
+    rc = real("fe80::1%lo", service, hints, out);
+    return rc ? rc : real("127.0.0.1", service, hints, &(*out)->ai_next);
+}
+
+/* A link-local address is tried last: a driver that answers there is refused. */
+static void test_link_local_is_last(void **state)
+{
+    struct caller k;
+    int port, fd = hold_port(&port);
+    struct dialer *d = dial(*state, &k, "both.test", port, 0);
+
+    run_until(*state, &k.has_given_up);
+    if (!strstr(k.why.msg, ": fe80::1%lo: "))
+        fail_msg("the last failure is another one: %s", k.why.msg);
     dialer_close(d);
     close(fd);
 }
@@ -351,11 +385,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define LOOP_TEST(t) cmocka_unit_test_setup_teardown(t, loop_setup, loop_teardown)
-        LOOP_TEST(test_goes_on),        LOOP_TEST(test_goes_on_too_late),
-        LOOP_TEST(test_there),          LOOP_TEST(test_gives_up),
-        LOOP_TEST(test_unresolvable),   LOOP_TEST(test_comes_later),
-        LOOP_TEST(test_close_any_time), LOOP_TEST(test_again),
-        LOOP_TEST(test_ipv6),           LOOP_TEST(test_no_threads),
+        LOOP_TEST(test_goes_on),
+        LOOP_TEST(test_goes_on_too_late),
+        LOOP_TEST(test_there),
+        LOOP_TEST(test_gives_up),
+        LOOP_TEST(test_link_local_is_last),
+        LOOP_TEST(test_unresolvable),
+        LOOP_TEST(test_comes_later),
+        LOOP_TEST(test_close_any_time),
+        LOOP_TEST(test_again),
+        LOOP_TEST(test_ipv6),
+        LOOP_TEST(test_no_threads),
         LOOP_TEST(test_two_ports),
     };
 
