@@ -117,6 +117,8 @@ int ckpt_is_folder(const char *folder);
  * for free().  A version that wrote no such list is believed its link, but never a folder of that
  * name.  CKPT_NONE: no generation is the best.  Fails with ERR_CONFIG if there is such a folder. */
 int ckpt_find_best(const char *run_dir, char **path, struct err *err);
+/* How many ranks wrote the newest generation whose state.json can be read; 0: there is none. */
+int ckpt_n_ranks(const char *run_dir);
 /* The folder of the generation that the link at `path`, or the text file in its place, names; for
  * free().  NULL: it is neither. */
 char *ckpt_named_by(const char *path);

@@ -183,6 +183,27 @@ int ckpt_find_best(const char *run_dir, char **path, struct err *err)
     return rc;
 }
 
+int ckpt_n_ranks(const char *run_dir)
+{
+    char *folder = generations_folder(run_dir);
+    struct generation *g = NULL;
+    struct ckpt_state s = {0};
+    struct err ignored;
+    int n = 0, is_read = 0;
+
+    (void)list_all(folder, &g, &n, &ignored);
+    for (int i = 0; i < n && !is_read; i++) {
+        char *from = xasprintf("%s/%s", folder, g[i].name);
+        struct ckpt_hashes of;
+
+        is_read = ckpt_read_state(from, &s, &of, &ignored) == 0;
+        free(from);
+    }
+    free(g);
+    free(folder);
+    return is_read ? s.n_ranks : 0;
+}
+
 /* ---- the newest ---- */
 
 static const char *name_in(const char *path) { return strrchr(path, '/') + 1; }
