@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "ckpt/ckpt.h"
 #include "driver/local.h"
 #include "driver/record.h"
 #include "driver/trial.h"
@@ -113,6 +114,12 @@ static int find_run(const struct run_dir_request *q, const struct job *job, char
     return rc;
 }
 
+static void tell_links(void *arg, const char *text)
+{
+    (void)arg;
+    log_warn("%s", text);
+}
+
 int check_run(const struct options *o, const struct job *job)
 {
     char *path = record_path(o, job), *resume = NULL;
@@ -125,8 +132,10 @@ int check_run(const struct options *o, const struct job *job)
         rc = local_check_gpus(o, job, &err);
     if (rc == 0 && o->resume)
         rc = find_run(&q, job, &resume, &err);
-    if (rc == 0)
+    if (rc == 0) {
+        ckpt_check_links(resume ? resume : path, tell_links, NULL);
         rc = open_job(o, job, resume, 1, &err);
+    }
     free(resume);
     free(path);
     if (rc == 0)

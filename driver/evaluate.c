@@ -76,26 +76,33 @@ static int find_latest(const char *run, struct evaluation *out, struct err *err)
 
 static int find_best(const char *run, struct evaluation *out, struct err *err)
 {
-    char *link = xasprintf("%s/checkpoints/best", run);
+    char *folder = NULL;
+    int rc = ckpt_find_best(run, &folder, err);
 
-    out->from = realpath(link, NULL);
-    if (out->from)
-        out->job = xasprintf("%s/job.yaml", run);
-    else
-        err_set(err, ERR_CONFIG,
-                "there is no best checkpoint in %s; train.best keeps one, and --checkpoint latest "
-                "is the newest",
-                run);
-    free(link);
-    return out->from ? 0 : err->code;
+    if (rc < 0)
+        return rc;
+    out->from = rc == 0 ? realpath(folder, NULL) : NULL;
+    if (rc == 0)
+        free(folder);
+    if (!out->from)
+        return err_set(err, ERR_CONFIG,
+                       "there is no best checkpoint in %s; train.best keeps one, and --checkpoint "
+                       "latest is the newest",
+                       run);
+    out->job = xasprintf("%s/job.yaml", run);
+    return 0;
 }
 
-/* --checkpoint is a folder.  If it is RUN/checkpoints/NAME, its job is that of the run in RUN. */
+/* --checkpoint is a folder, or the text file that stands for a link to one.  If it is
+ * RUN/checkpoints/NAME, its job is that of the run in RUN. */
 static int find_folder(const char *folder, struct evaluation *out, struct err *err)
 {
-    if (!ckpt_is_folder(folder))
+    char *named = ckpt_named_by(folder);
+
+    if (!named && !ckpt_is_folder(folder))
         return find_latest(folder, out, err);
-    out->from = realpath(folder, NULL);
+    out->from = realpath(named ? named : folder, NULL);
+    free(named);
     if (!out->from)
         return err_set(err, ERR_CONFIG, "%s: there is no such folder", folder);
     out->job = xasprintf("%s/../../job.yaml", out->from);

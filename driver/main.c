@@ -19,6 +19,7 @@
 #include "driver/server.h"
 #include "driver/standby.h"
 #include "net/secret.h"
+#include "report/began.h"
 
 /* *out: the path of the run directory's job.yaml, which is the job with --resume and no --job. */
 static int run_job_path(const struct options *o, char **out, struct err *err)
@@ -117,14 +118,40 @@ static int measure(const struct options *o, struct job *job, struct err *err)
     return rc == 0 ? measure_anew(job, err) : rc;
 }
 
+/* With --resume and no other word on the number of ranks: that with which the run was started. */
+static int take_ranks_of_run(struct options *o, struct err *err)
+{
+    char *folder;
+    int rc = 0;
+
+    if (!o->resume || o->n_ranks)
+        return 0;
+    folder = evaluate_run(o);
+    o->n_ranks = began_n_ranks(folder);
+    if (o->n_ranks > 1)
+        log_info("the run in %s was started with %lld ranks, and so is this one (--nranks gives "
+                 "another number%s)",
+                 folder, (long long)o->n_ranks,
+                 o->local ? "" : ", --local starts the others on this machine");
+    if (o->n_ranks == 0 && o->local)
+        rc = err_set(err, ERR_CONFIG,
+                     "--nranks is missing: no run in %s tells how many processes --local starts",
+                     folder);
+    free(folder);
+    return rc;
+}
+
 static int load_job(struct options *o, const struct evaluation *e, struct job **out,
                     struct err *err)
 {
     struct buf notes = {0};
+    const int is_told = o->n_ranks > 0;
     const char *given = e->job ? e->job : o->job;
     char *path = given ? xstrdup(given) : NULL;
     int rc = o->resume && !o->job ? run_job_path(o, &path, err) : 0;
 
+    if (rc == 0)
+        rc = take_ranks_of_run(o, err);
     if (rc == 0)
         rc = job_load_for(o->n_ranks, path, o->sets.item, o->sets.n, out, &notes, err);
     log_notes(&notes);
@@ -134,8 +161,8 @@ static int load_job(struct options *o, const struct evaluation *e, struct job **
         return rc;
     if (o->evaluate)
         set_for_evaluation(*out);
-    if (!o->n_ranks)
-        o->n_ranks = max_i64(1, (*out)->cluster.min_ranks);
+    if (!is_told)
+        o->n_ranks = max_i64(max_i64(1, o->n_ranks), (*out)->cluster.min_ranks);
     rc = job_check_supported(*out, o->n_ranks, backend_name(o), err);
     if (rc == 0)
         rc = job_check_backend(*out, backend_name(o), err);

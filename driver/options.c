@@ -21,7 +21,7 @@ static const struct arg job_args[] = {
      .help = "The number of processes that train together. This process counts; it is rank 0. The "
              "default is what a launcher says in WORLD_SIZE, TF_CONFIG, OMPI_COMM_WORLD_SIZE, "
              "PMI_SIZE or SLURM_NTASKS, times --ranks, or else --ranks, or with "
-             "--job alone one."},
+             "--resume the number that the run was started with, or with --job alone one."},
     {"job", "FILE", ARG_TEXT, AT(job),
      .help =
          "The file that says what to train, in YAML; --help-job lists its keys. A DeepSpeed "
@@ -316,7 +316,7 @@ static int check(struct options *o, struct err *err)
     if (o->hosts_file && hosts_read(o->hosts_file, &o->hosts, err) < 0)
         return err->code;
     if (!o->n_ranks && !o->common.ranks && !o->hosts_file && !o->check && !o->standby &&
-        !o->evaluate && (!o->job || o->local))
+        !o->evaluate && !o->resume && (!o->job || o->local))
         return err_set(err, ERR_ARG,
                        "--nranks is missing: how many processes train together; \"dpdriver "
                        "--nranks 2 --local\" runs the demo on this machine");

@@ -248,7 +248,8 @@ static void show_epoch(struct record *r, const struct session_epoch *e)
 
     table_add(&r->table, e);
     if (r->is_live)
-        table_data_wait_text(e->data_wait_share, e->data_wait_rank, line, sizeof line);
+        table_data_wait_text(e->data_wait_share, e->data_wait_cause, e->data_wait_rank, line,
+                             sizeof line);
     else
         table_epoch_text(e, r->job->train.epochs, line, sizeof line);
     if (line[0])

@@ -17,6 +17,7 @@
 #include "ckpt/ckpt_impl.h"
 #include "ckpt/file.h"
 #include "ckpt/generations.h"
+#include "ckpt/links.h"
 #include "ckpt/owner.h"
 
 int ckpt_n_files(const struct ckpt_content *c)
@@ -84,17 +85,8 @@ static int write_files(const char *folder, const struct ckpt_content *c, struct 
     return rc == 0 ? ckpt_write_state(folder, c, hash, err) : rc;
 }
 
-/* Put folder `from` at `to`.  A folder that was at `to` is then at `from`. */
-static int put_in_place(const char *from, const char *to, struct err *err)
-{
-    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0)
-        return 0;
-    if (errno == ENOENT && rename(from, to) == 0)
-        return 0;
-    return err_sys(err, errno, "%s: cannot rename to %s", from, to);
-}
-
-/* A generation may be missing in the list: its save failed, or it was damaged and set aside. */
+/* A generation may be missing in the list: its save failed, or it was damaged and set aside.  0,
+ * CKPT_UNLINKED, or an error. */
 static int point_best(const char *run_dir, const char *folder, const struct ckpt_content *c,
                       struct err *err)
 {
@@ -107,7 +99,7 @@ static int point_best(const char *run_dir, const char *folder, const struct ckpt
         is_there = access(path, F_OK) == 0;
         free(path);
         if (is_there)
-            return generations_point("best", run_dir, folder, name, err);
+            return links_point("best", run_dir, folder, name, err);
     }
     return 0;
 }
@@ -138,6 +130,7 @@ static void prune(const char *run_dir, const char *folder, const char *name,
         if (!strcmp(g[i].name, name) || ++kept <= keep || is_among_best(c, g[i].step))
             continue;
         path = xasprintf("%s/%s", folder, g[i].name);
+        links_unpoint(folder, g[i].name);
         (void)file_remove_folder(path, &err);
         free(path);
     }
@@ -145,7 +138,7 @@ static void prune(const char *run_dir, const char *folder, const char *name,
 }
 
 /* Once the new folder is in place, the folder aside is the old one, which must not be removed
- * before the exchange is on disk. */
+ * before the exchange is on disk.  0, CKPT_UNLINKED, or an error. */
 static int place(const char *run_dir, const char *folder, const char *aside, const char *name,
                  struct err *err)
 {
@@ -156,14 +149,14 @@ static int place(const char *run_dir, const char *folder, const char *aside, con
                                            written */
 
     if (rc == 0) {
-        rc = put_in_place(aside, path, err);
+        rc = file_exchange(aside, path, err);
         is_placed = rc == 0;
     }
     if (rc == 0)
         rc = file_sync_folder(folder, err);
     if (rc == 0)
-        rc = generations_point("latest", run_dir, folder, name, err);
-    if (rc == 0 || !is_placed)
+        rc = links_point("latest", run_dir, folder, name, err);
+    if (rc >= 0 || !is_placed)
         (void)file_remove_folder(aside, &ignored); /* a failed save gives its space back */
     free(path);
     return rc;
@@ -174,13 +167,17 @@ int ckpt_place(const char *run_dir, const char *aside, const struct ckpt_content
 {
     char *folder = generations_folder(run_dir);
     char name[GENERATION_NAME];
-    int rc;
+    int rc, unlinked = 0;
 
     generation_name(c->state.step, name);
     rc = place(run_dir, folder, aside, name, err);
-    if (rc == 0)
+    if (rc >= 0) {
+        unlinked = rc;
         rc = point_best(run_dir, folder, c, err);
-    if (rc == 0) {
+    }
+    if (rc == 0)
+        rc = unlinked;
+    if (rc >= 0) {
         prune(run_dir, folder, name, c, keep);
         *path = xasprintf("%s/%s", folder, name);
     }
@@ -233,6 +230,26 @@ static int is_unfinished(const char *name)
            len > 4 && !strcmp(name + len - 4, ".tmp");
 }
 
+/* 1: step-N.old (file_exchange). */
+static int is_old(const char *name)
+{
+    char step[GENERATION_NAME];
+    const size_t len = strlen(name);
+    int64_t at;
+
+    if (len < 4 || len >= sizeof step || strcmp(name + len - 4, ".old") != 0)
+        return 0;
+    snprintf(step, sizeof step, "%.*s", (int)len - 4, name);
+    return generation_step(step, &at);
+}
+
+/* path: of step-N.old. */
+static void mend(char *path)
+{
+    path[strlen(path) - 4] = '\0';
+    file_exchange_mend(path);
+}
+
 void ckpt_clear(const char *run_dir)
 {
     char *folder = generations_folder(run_dir);
@@ -245,6 +262,8 @@ void ckpt_clear(const char *run_dir)
 
         if (is_unfinished(entry->d_name))
             (void)file_remove_folder(path, &ignored);
+        if (is_old(entry->d_name))
+            mend(path);
         free(path);
     }
     if (d)

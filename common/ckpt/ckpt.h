@@ -7,6 +7,10 @@
  *   RUN/checkpoints/latest -> step-00002350
  *   RUN/checkpoints/best -> step-00001880                if the job wants it
  *
+ * The newest generation is found by its step, and the best one by the list in the newest one's
+ * state.json.  The links are for people; ckpt/links.h tells what becomes of them where a file
+ * system has none, and in a copy of a run.
+ *
  * Happy path of a save: everything goes into a folder step.ID.tmp, each file fsynced; state.json,
  * with the hashes, last; the folder is fsynced, renamed to step-N, its parents fsynced; then
  * `latest` is replaced by a rename, and the oldest generations beyond `keep` are removed.  ID is
@@ -70,10 +74,13 @@ struct ckpt_content {
     const char *class_names;
 };
 
+enum { CKPT_UNLINKED = 1 }; /* an outcome: the generation is written, a link to it is not */
+
 /* Write a generation, point `best` to the first of c->best that is there, and remove old ones; the
  * newest `keep` (>= 1) and those in c->best stay.  *path: its folder, absolute or as
- * run_dir is, heap; set on success.  A generation of the same step is replaced.
- * Fails with ERR_IO: which file, and why; ERR_REFUSED: another driver owns run_dir (ckpt/owner.h).
+ * run_dir is, heap; set unless it fails.  A generation of the same step is replaced.
+ * 0, or CKPT_UNLINKED, and then *err says why.  Fails with ERR_IO: which file, and why;
+ * ERR_REFUSED: another driver owns run_dir (ckpt/owner.h).
  */
 int ckpt_save(const char *run_dir, const struct ckpt_content *c, int keep, char **path,
               struct err *err);
@@ -92,7 +99,8 @@ struct ckpt { /* a generation, open */
 enum { CKPT_NONE = 1 }; /* an outcome, not a failure: no generation at all */
 
 /* The newest generation of run_dir that is complete and undamaged.  For each generation that is
- * skipped, warn(arg, text) is called with the reason.
+ * skipped, warn(arg, text) is called with the reason.  The owner of the run first puts folders
+ * where they belong that a copy has in the places of links.
  *
  * 0: *out is open.  CKPT_NONE: the run has not written any yet.  Fails with ERR_IO if there are
  * some and all of them are damaged, and with ERR_IO, ERR_NOMEM, ERR_UNSUPPORTED if one cannot be
@@ -104,6 +112,19 @@ int ckpt_load_latest(const char *run_dir, void (*warn)(void *arg, const char *te
 int ckpt_load_folder(const char *folder, struct ckpt **out, struct err *err);
 /* 1: `folder` is a generation's, damaged or not. */
 int ckpt_is_folder(const char *folder);
+
+/* The best generation of run_dir that is there, by what the newest one says: *path is its folder,
+ * for free().  A version that wrote no such list is believed its link, but never a folder of that
+ * name.  CKPT_NONE: no generation is the best.  Fails with ERR_CONFIG if there is such a folder. */
+int ckpt_find_best(const char *run_dir, char **path, struct err *err);
+/* How many ranks wrote the newest generation whose state.json can be read; 0: there is none. */
+int ckpt_n_ranks(const char *run_dir);
+/* The folder of the generation that the link at `path`, or the text file in its place, names; for
+ * free().  NULL: it is neither. */
+char *ckpt_named_by(const char *path);
+/* Call warn(arg, text) for each thing that the links of run_dir, which may not be there yet, will
+ * lack or meet.  Changes nothing. */
+void ckpt_check_links(const char *run_dir, void (*warn)(void *arg, const char *text), void *arg);
 void ckpt_close(struct ckpt *c); /* NULL is fine */
 
 #endif

@@ -38,6 +38,8 @@ struct ckpt_hashes {
 };
 int ckpt_read_state(const char *folder, struct ckpt_state *s, struct ckpt_hashes *of,
                     struct err *err);
+/* The list of the best steps in it.  *n is -1 if the version that wrote it kept none there. */
+int ckpt_read_best(const char *folder, int64_t best[CKPT_MOST_BEST], int *n, struct err *err);
 
 /* The folder `aside` is complete and on disk: make it the generation of c's step, as ckpt_save
  * does.  If that fails, `aside` is removed. */

@@ -6,12 +6,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/util.h"
 
 enum { NFS_MAGIC = 0x6969 }; /* statfs(2) */
@@ -154,6 +156,48 @@ int file_remove_folder(const char *path, struct err *err)
     if (rc == 0 && rmdir(path) < 0)
         rc = err_sys(err, errno, "%s: cannot remove", path);
     return rc;
+}
+
+/* ---- changing places ---- */
+
+static int in_three_steps(const char *from, const char *to, struct err *err)
+{
+    char *old = xasprintf("%s.old", to);
+    int rc = 0;
+
+    if (rename(to, old) < 0)
+        rc = err_sys(err, errno, "%s: cannot rename to %s", to, old);
+    if (rc == 0 && rename(from, to) < 0) {
+        rc = err_sys(err, errno, "%s: cannot rename to %s", from, to);
+        (void)rename(old, to);
+    } else if (rc == 0 && rename(old, from) < 0) {
+        rc = err_sys(err, errno, "%s: cannot rename to %s", old, from);
+    }
+    free(old);
+    return rc;
+}
+
+int file_exchange(const char *from, const char *to, struct err *err)
+{
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0)
+        return 0;
+    if (errno == ENOENT && rename(from, to) == 0)
+        return 0;
+    if (errno == EINVAL || errno == ENOSYS)
+        return in_three_steps(from, to, err);
+    return err_sys(err, errno, "%s: cannot rename to %s", from, to);
+}
+
+void file_exchange_mend(const char *to)
+{
+    char *old = xasprintf("%s.old", to);
+    struct err ignored;
+
+    if (access(to, F_OK) == 0)
+        (void)file_remove_folder(old, &ignored);
+    else
+        (void)rename(old, to);
+    free(old);
 }
 
 /* ---- reading ---- */

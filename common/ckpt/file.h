@@ -32,6 +32,14 @@ int file_finish(int fd, const char *path, struct err *err);
 int file_sync_folder(const char *path, struct err *err);
 int file_make_folder(const char *path, struct err *err); /* exists already: fine */
 
+/* Let two folders change places.  `to` may be missing: then `from` is moved there.  File systems
+ * that cannot do that in one step (NFS, exFAT) do it in three, and `to` is called TO.old meanwhile.
+ */
+int file_exchange(const char *from, const char *to, struct err *err);
+/* `to` is missing, and TO.old is there because a crash came between the three steps: move it back.
+ * If both are there, TO.old is removed. */
+void file_exchange_mend(const char *to);
+
 /* Open a file of *n_bytes to be read.  ERR_CORRUPT: there is something else; a FIFO is not waited
  * for. */
 int file_open(const char *path, int *fd, int64_t *n_bytes, struct err *err);

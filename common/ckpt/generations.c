@@ -1,5 +1,6 @@
-/* generations - the generations in a run's folder of checkpoints, by name, and the links to them.
- */
+/* generations - the generations in a run's folder of checkpoints.
+ *
+ * Any other entry, such as one that is being written, does not count. */
 #include "ckpt/generations.h"
 
 #include <ctype.h>
@@ -9,11 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "ckpt/file.h"
-#include "ckpt/owner.h"
 
 char *generations_folder(const char *run_dir) { return xasprintf("%s/checkpoints", run_dir); }
 
@@ -22,8 +21,7 @@ void generation_name(int64_t step, char name[GENERATION_NAME])
     snprintf(name, GENERATION_NAME, "step-%08" PRId64, step);
 }
 
-/* 1 and the step if `name` is step- and at least 8 digits. */
-static int generation_step(const char *name, int64_t *step)
+int generation_step(const char *name, int64_t *step)
 {
     size_t digits = 0;
 
@@ -72,31 +70,15 @@ int generations_list(const char *folder, struct generation **out, int *n, struct
     return 0;
 }
 
-int generations_point(const char *which, const char *run_dir, const char *folder, const char *name,
-                      struct err *err)
+int generations_set_aside(const char *folder, const char *name, struct err *err)
 {
-    char *link = xasprintf("%s/%s", folder, which);
-    char *aside = xasprintf("%s/%s.%s.tmp", folder, which, owner_own_id());
-    int rc = owner_check(run_dir, err);
+    char *from = xasprintf("%s/%s", folder, name);
+    char *to = xasprintf("%s/damaged-%s", folder, name);
+    int rc = file_remove_folder(to, err);
 
-    if (rc < 0)
-        goto out;
-    unlink(aside);
-    if (symlink(name, aside) < 0 || rename(aside, link) < 0)
-        rc = err_sys(err, errno, "%s: cannot point it to %s", link, name);
-    if (rc == 0)
-        rc = file_sync_folder(folder, err);
-out:
-    free(link);
-    free(aside);
+    if (rc == 0 && rename(from, to) < 0)
+        rc = err_sys(err, errno, "%s: cannot rename to %s", from, to);
+    free(from);
+    free(to);
     return rc;
-}
-
-void generations_unpoint_best(const char *folder, const char *name)
-{
-    char *link = xasprintf("%s/best", folder), to[GENERATION_NAME] = "";
-
-    if (readlink(link, to, sizeof to - 1) > 0 && !strcmp(to, name))
-        (void)unlink(link);
-    free(link);
 }

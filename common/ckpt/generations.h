@@ -1,5 +1,4 @@
-/* generations - the folder of a run's checkpoints: its generations by name, newest first, and the
- * links `latest` and `best` to them.
+/* generations - the folder of a run's checkpoints: its generations by name, newest first.
  *
  * Only files in ckpt/ include this header; ckpt.h tells what is in the folder.
  * Threads: one at a time per run directory. */
@@ -14,21 +13,18 @@ enum { GENERATION_NAME = 32 };
 
 struct generation {
     int64_t step;
-    char name[GENERATION_NAME]; /* "step-00002350" */
+    char name[GENERATION_NAME]; /* "step-00002350", or the name of a link (ckpt/links.h) */
 };
 
 char *generations_folder(const char *run_dir); /* RUN/checkpoints; for free() */
 void generation_name(int64_t step, char name[GENERATION_NAME]);
+/* 1 and the step if `name` is step- and at least 8 digits. */
+int generation_step(const char *name, int64_t *step);
 
 /* All generations in folder, newest first; heap.  None where there is no folder yet. */
 int generations_list(const char *folder, struct generation **out, int *n, struct err *err);
 
-/* Make the link `which` ("latest", "best") lead to the generation `name`.  Fails with ERR_REFUSED
- * if another driver owns run_dir. */
-int generations_point(const char *which, const char *run_dir, const char *folder, const char *name,
-                      struct err *err);
-/* Remove the link "best" if it leads to `name`, which is about to go.  The next save makes it
- * again. */
-void generations_unpoint_best(const char *folder, const char *name);
+/* The generation is damaged: it becomes damaged-NAME, in the place of an earlier one. */
+int generations_set_aside(const char *folder, const char *name, struct err *err);
 
 #endif

@@ -9,6 +9,7 @@
 #include "ckpt/ckpt_impl.h"
 #include "ckpt/file.h"
 #include "ckpt/generations.h"
+#include "ckpt/links.h"
 #include "ckpt/owner.h"
 
 /* want: the hash that state.json has of the file. */
@@ -72,17 +73,11 @@ static void set_aside(const char *run_dir, const char *folder, const struct gene
     struct err ignored;
 
     for (int i = 0; i < n; i++) {
-        char *from = xasprintf("%s/%s", folder, g[i].name);
-        char *to = xasprintf("%s/damaged-%s", folder, g[i].name);
-
-        generations_unpoint_best(folder, g[i].name);
-        (void)file_remove_folder(to, &ignored);
-        (void)rename(from, to);
-        free(from);
-        free(to);
+        links_unpoint(folder, g[i].name);
+        (void)generations_set_aside(folder, g[i].name, &ignored);
     }
     if (n)
-        (void)generations_point("latest", run_dir, folder, good, &ignored);
+        (void)links_point("latest", run_dir, folder, good, &ignored);
 }
 
 static int is_own(const char *run_dir)
@@ -116,15 +111,128 @@ static int load_first_good(const char *run_dir, const char *folder, const struct
                    folder, n);
 }
 
+/* ---- the best ---- */
+
+/* The generations, and the folders that a copy of the run has in the places of links. */
+static int list_all(const char *folder, struct generation **g, int *n, struct err *err)
+{
+    const int rc = generations_list(folder, g, n, err);
+
+    if (rc == 0)
+        links_add_copies(folder, g, n);
+    return rc;
+}
+
+/* A run of a version that kept no list of the best. */
+static int find_linked(const char *folder, char **path, struct err *err)
+{
+    char *best = xasprintf("%s/best", folder), *named;
+    struct ckpt_hashes of;
+    struct ckpt_state s;
+    int rc = CKPT_NONE;
+
+    named = ckpt_named_by(best);
+    if (named && ckpt_is_folder(named))
+        rc = 0;
+    else if (!named && ckpt_read_state(best, &s, &of, err) == 0)
+        rc = err_set(err, ERR_CONFIG,
+                     "%s is a folder, not a link, and no checkpoint beside it says which is the "
+                     "best; it holds that of step %lld: give --checkpoint and its path",
+                     best, (long long)s.step);
+    if (rc == 0)
+        *path = named;
+    else
+        free(named);
+    free(best);
+    return rc;
+}
+
+/* The first of the best steps that is among the generations. */
+static int find_listed(const char *folder, const struct generation *g, int n_generations,
+                       const int64_t *best, int n, char **path)
+{
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < n_generations; k++)
+            if (g[k].step == best[i]) {
+                *path = xasprintf("%s/%s", folder, g[k].name);
+                return 0;
+            }
+    return CKPT_NONE;
+}
+
+/* The newest generation whose state.json can be read has the list. */
+int ckpt_find_best(const char *run_dir, char **path, struct err *err)
+{
+    char *folder = generations_folder(run_dir);
+    int64_t best[CKPT_MOST_BEST];
+    struct generation *g = NULL;
+    int n = 0, n_best = -1, rc = list_all(folder, &g, &n, err);
+
+    for (int i = 0, is_read = 0; rc == 0 && i < n && !is_read; i++) {
+        char *from = xasprintf("%s/%s", folder, g[i].name);
+        struct err ignored;
+
+        is_read = ckpt_read_best(from, best, &n_best, &ignored) == 0;
+        free(from);
+    }
+    if (rc == 0)
+        rc = n_best < 0 ? find_linked(folder, path, err)
+                        : find_listed(folder, g, n, best, n_best, path);
+    free(g);
+    free(folder);
+    return rc;
+}
+
+int ckpt_n_ranks(const char *run_dir)
+{
+    char *folder = generations_folder(run_dir);
+    struct generation *g = NULL;
+    struct ckpt_state s = {0};
+    struct err ignored;
+    int n = 0, is_read = 0;
+
+    (void)list_all(folder, &g, &n, &ignored);
+    for (int i = 0; i < n && !is_read; i++) {
+        char *from = xasprintf("%s/%s", folder, g[i].name);
+        struct ckpt_hashes of;
+
+        is_read = ckpt_read_state(from, &s, &of, &ignored) == 0;
+        free(from);
+    }
+    free(g);
+    free(folder);
+    return is_read ? s.n_ranks : 0;
+}
+
+/* ---- the newest ---- */
+
+static const char *name_in(const char *path) { return strrchr(path, '/') + 1; }
+
+/* The folders in the places of the links are gone: make the links. */
+static void link_again(const char *run_dir, const char *folder, const struct ckpt *newest)
+{
+    char *best = NULL;
+    struct err ignored;
+
+    (void)links_point("latest", run_dir, folder, name_in(newest->path), &ignored);
+    if (ckpt_find_best(run_dir, &best, &ignored) != 0)
+        return;
+    (void)links_point("best", run_dir, folder, name_in(best), &ignored);
+    free(best);
+}
+
 int ckpt_load_latest(const char *run_dir, void (*warn)(void *arg, const char *text), void *arg,
                      struct ckpt **out, struct err *err)
 {
     char *folder = generations_folder(run_dir);
     struct generation *g = NULL;
-    int n = 0, rc = generations_list(folder, &g, &n, err);
+    int n = 0, n_settled = is_own(run_dir) ? links_settle(folder, warn, arg) : 0, rc;
 
+    rc = list_all(folder, &g, &n, err);
     if (rc == 0)
         rc = n ? load_first_good(run_dir, folder, g, n, warn, arg, out, err) : CKPT_NONE;
+    if (rc == 0 && n_settled)
+        link_again(run_dir, folder, *out);
     free(g);
     free(folder);
     return rc;

@@ -65,6 +65,15 @@ static json_t *hash_json(struct hash128 h)
     return json_string(text);
 }
 
+static json_t *best_json(const struct ckpt_content *c)
+{
+    json_t *steps = json_array();
+
+    for (int i = 0; i < c->n_best; i++)
+        json_array_append_new(steps, json_integer(c->best[i]));
+    return steps;
+}
+
 /* of_file [n_files]: the hashes of the files beside state.json. */
 static char *state_text(const struct ckpt_content *c, const struct hash128 *of_file)
 {
@@ -80,6 +89,7 @@ static char *state_text(const struct ckpt_content *c, const struct hash128 *of_f
     json_object_set_new(root, "ranks", json_integer(s->n_ranks));
     json_object_set_new(root, "bucket_bytes", json_integer(s->bucket_bytes));
     json_object_set_new(root, "data", hash_json(s->data));
+    json_object_set_new(root, "best", best_json(c));
     if (c->class_names)
         json_object_set_new(root, "class_names", json_loads(c->class_names, 0, NULL));
     for (int i = 0; i < ckpt_n_files(c); i++)
@@ -266,6 +276,22 @@ int ckpt_read_state(const char *folder, struct ckpt_state *s, struct ckpt_hashes
         rc = read_data(root, path, s, err);
     if (rc == 0)
         read_hashes(root, of);
+    json_decref(root);
+    free(path);
+    return rc;
+}
+
+int ckpt_read_best(const char *folder, int64_t best[CKPT_MOST_BEST], int *n, struct err *err)
+{
+    char *path = state_path(folder);
+    json_t *root = NULL, *steps, *step;
+    int rc = load_root(path, &root, err);
+    size_t i;
+
+    steps = json_object_get(root, "best");
+    *n = json_is_array(steps) ? 0 : -1;
+    json_array_foreach(steps, i, step) if (json_is_integer(step) && *n < CKPT_MOST_BEST)
+        best[(*n)++] = json_integer_value(step);
     json_decref(root);
     free(path);
     return rc;

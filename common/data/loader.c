@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/cond.h"
 #include "base/util.h"
+#include "data/effort.h"
 #include "data/pool.h"
 
 enum { MAX_SLOTS = 64, NORMAL_SLOTS = 4, MAX_BATCH = 1 << 24 };
@@ -54,7 +55,8 @@ struct loader {
     int64_t capacity; /* samples a slot can hold */
     void *all;        /* memory of all slots' fields and index */
     pthread_t thread;
-    struct pool *workers; /* the data thread's; NULL: it reads alone */
+    struct pool *workers;      /* the data thread's; NULL: it reads alone */
+    struct effort_sums effort; /* of the training batches that were measured */
 
     pthread_mutex_t lock; /* guards all that follows, but not the slots' content */
     pthread_cond_t changed, progress;
@@ -111,9 +113,10 @@ struct reading {
     const struct dataset *dataset;
     const struct dataset_draw *draw;
     const struct batch *batch;
-    int64_t n_each;       /* samples that are read in one go */
-    pthread_mutex_t lock; /* guards what follows */
-    int64_t failed;       /* the first part that failed, and why; -1: none did */
+    int64_t n_each;             /* samples that are read in one go */
+    struct effort_sums *effort; /* NULL: this batch is not measured */
+    pthread_mutex_t lock;       /* guards what follows */
+    int64_t failed;             /* the first part that failed, and why; -1: none did */
     struct err err;
 };
 
@@ -124,11 +127,18 @@ static void read_part(void *arg, int64_t i)
     const struct sample_spec *spec = &r->dataset->spec;
     const int64_t first = i * r->n_each, n = min_i64(r->n_each, r->batch->n - first);
     void *to[SAMPLE_MAX_FIELDS];
+    struct effort since = {0};
     struct err err;
+    int rc;
 
     for (int k = 0; k < spec->n_fields; k++)
         to[k] = (char *)r->batch->field[k] + (size_t)first * sample_field_bytes(&spec->field[k]);
-    if (dataset_gather_drawn(r->dataset, r->draw, r->batch->index + first, n, to, &err) == 0)
+    if (r->effort)
+        since = effort_begin();
+    rc = dataset_gather_drawn(r->dataset, r->draw, r->batch->index + first, n, to, &err);
+    if (r->effort)
+        effort_end(r->effort, &since);
+    if (rc == 0)
         return;
     pthread_mutex_lock(&r->lock);
     if (r->failed < 0 || i < r->failed) {
@@ -138,19 +148,24 @@ static void read_part(void *arg, int64_t i)
     pthread_mutex_unlock(&r->lock);
 }
 
-/* Read the batch's samples.  Of several that fail the first one is named. */
-static int read_batch(const struct loader *l, const struct dataset_draw *draw,
-                      const struct batch *b, struct err *err)
+/* Read the batch's samples.  Of several that fail the first one is named.  One batch in four is
+ * measured. */
+static int read_batch(struct loader *l, const struct dataset_draw *draw, const struct batch *b,
+                      struct err *err)
 {
-    enum { PARTS_EACH = 4 };
+    enum { PARTS_EACH = 4, MEASURED_EACH = 4 };
     const struct dataset *ds = l->dataset;
     struct reading r = {.dataset = ds, .draw = draw, .batch = b, .failed = -1};
 
-    if (!l->workers)
-        return dataset_gather_drawn(ds, draw, b->index, b->n, b->field, err);
-    r.n_each = ds->is_slow ? 1 : ceil_div_i64(max_i64(b->n, 1), PARTS_EACH * ds->n_workers);
+    r.effort = draw && b->step % MEASURED_EACH == 0 ? &l->effort : NULL;
+    r.n_each = !l->workers   ? max_i64(b->n, 1)
+               : ds->is_slow ? 1
+                             : ceil_div_i64(max_i64(b->n, 1), PARTS_EACH * ds->n_workers);
     pthread_mutex_init(&r.lock, NULL);
-    pool_run(l->workers, read_part, &r, ceil_div_i64(b->n, r.n_each));
+    if (l->workers)
+        pool_run(l->workers, read_part, &r, ceil_div_i64(b->n, r.n_each));
+    else
+        read_part(&r, 0);
     pthread_mutex_destroy(&r.lock);
     if (r.failed < 0)
         return 0;
@@ -158,7 +173,7 @@ static int read_batch(const struct loader *l, const struct dataset_draw *draw,
     return err->code;
 }
 
-static int fill_slot(const struct loader *l, const struct work *w, struct slot *s, struct err *err)
+static int fill_slot(struct loader *l, const struct work *w, struct slot *s, struct err *err)
 {
     struct batch *b = &s->batch;
     const struct dataset_draw draw = {w->sampler.seed, b->epoch};
@@ -321,6 +336,8 @@ int loader_new(struct loader **out, const struct loader_options *o, struct err *
     *out = l;
     return 0;
 }
+
+struct effort loader_effort(const struct loader *l) { return effort_read(&l->effort); }
 
 void loader_free(struct loader *l)
 {

@@ -26,6 +26,7 @@
 
 #include "base/err.h"
 #include "data/dataset.h"
+#include "data/effort.h"
 #include "data/sampler.h"
 
 enum {
@@ -93,6 +94,10 @@ int loader_next(struct loader *l, const struct batch **out, struct err *err);
 /* The same, but it waits for at most limit_ns, >= 0; LOADER_LATE: not filled yet. */
 int loader_next_within(struct loader *l, int64_t limit_ns, const struct batch **out,
                        struct err *err);
+
+/* Where the time of the threads that read training batches has gone since loader_new, as far as it
+ * was measured. */
+struct effort loader_effort(const struct loader *l);
 
 void loader_release(struct loader *l); /* the oldest batch taken and not yet released */
 

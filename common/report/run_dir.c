@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/buf.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "ckpt/ckpt.h"
@@ -208,6 +209,55 @@ static void remove_files(const char *dir)
     }
 }
 
+/* ---- hard links ---- */
+
+/* A copy of a run that is made of hard links (cp -al) shares its files with the other run.  A file
+ * that is renamed into place is the copy's own; a file that lines are added to becomes that here.
+ */
+static int own_file(const char *dir, const char *name, int *changed, struct err *err)
+{
+    char *path = xasprintf("%s/%s", dir, name);
+    struct buf text = {0};
+    struct stat st;
+    int64_t n_bytes;
+    int fd = -1, rc = 0;
+
+    *changed = lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1;
+    if (*changed) {
+        rc = file_open(path, &fd, &n_bytes, err);
+        if (rc == 0)
+            rc = file_read_at(fd, path, buf_reserve(&text, (size_t)n_bytes), (size_t)n_bytes, 0,
+                              err);
+        if (rc == 0)
+            rc = run_dir_replace(path, text.data, (size_t)n_bytes, err);
+        if (fd >= 0)
+            close(fd);
+    }
+    buf_fini(&text);
+    free(path);
+    return rc;
+}
+
+/* *fd: of events.jsonl; of the new file, with the lock, if there is one. */
+static int own_files(const struct run_dir *d, int *fd, struct err *err)
+{
+    int changed = 0, ignored, opened, rc = own_file(d->path, "metrics.csv", &ignored, err);
+
+    if (rc == 0)
+        rc = own_file(d->path, "audit.jsonl", &ignored, err);
+    if (rc == 0)
+        rc = own_file(d->path, "events.jsonl", &changed, err);
+    if (rc < 0 || !changed)
+        return rc;
+    opened = open(d->events, O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
+    if (opened < 0)
+        return err_sys(err, errno, "%s: cannot be written", d->events);
+    (void)flock(opened, LOCK_EX | LOCK_NB);
+    close(*fd);
+    *fd = opened;
+    return 0;
+}
+
 /* `resume`: the folder holds a run, which is gone on with. */
 static int open_events(struct run_dir *d, const struct run_dir_request *q, int resume,
                        struct err *err)
@@ -225,6 +275,8 @@ static int open_events(struct run_dir *d, const struct run_dir_request *q, int r
     rc = lock_events(fd, d, q, err);
     if (rc == 0 || q->run)
         rc = claim_owner(q, d, err);
+    if (rc == 0 && resume && !q->run)
+        rc = own_files(d, &fd, err);
     if (rc == 0 && resume)
         rc = run_dir_cut_torn_line(fd, d->events, err);
     if (rc < 0) {

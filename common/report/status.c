@@ -124,7 +124,7 @@ static void put_data_wait(const struct status *s, struct buf *out)
 {
     char text[128];
 
-    table_data_wait_text(s->data_wait_share, 0, text, sizeof text);
+    table_data_wait_text(s->data_wait_share, s->data_wait_cause, 0, text, sizeof text);
     if (text[0])
         buf_printf(out, "%s\n", text);
 }

@@ -113,15 +113,22 @@ static void skipped_text(const struct session_epoch *f, char *out, size_t cap)
         snprintf(out + n, cap - (size_t)n, ", loss scale %g", f->loss_scale);
 }
 
-void table_data_wait_text(double share, int rank, char *out, size_t cap)
+void table_data_wait_text(double share, int cause, int rank, char *out, size_t cap)
 {
+    static const char *const advice[] = {
+        [WAIT_UNKNOWN] = "",
+        [WAIT_FEW] = ", in a few steps such as the first",
+        [WAIT_READING] = ": set data.workers higher",
+        [WAIT_DISK] = ": the disk with the data is slow",
+        [WAIT_CORES] = ": the reading threads get too little of the processors",
+    };
     const double told = 0.1;
+    const int is_known = cause >= 0 && cause < (int)ARRAY_LEN(advice);
 
     out[0] = 0;
     if (share >= told)
-        snprintf(out, cap,
-                 "waiting for data %.0f %% of the time on rank %d: set data.workers higher",
-                 100 * share, rank);
+        snprintf(out, cap, "waiting for data %.0f %% of the time on rank %d%s", 100 * share, rank,
+                 advice[is_known ? cause : WAIT_UNKNOWN]);
 }
 
 /* ", validation loss 1.4697, perplexity 4.348, accuracy 56.32 %" */
@@ -159,13 +166,14 @@ static void average_text(const struct session_epoch *f, char *out, size_t cap)
 
 void table_epoch_text(const struct session_epoch *f, int64_t n_epochs, char *out, size_t cap)
 {
-    char rate[32], loss[32], validation[128], average[128], skipped[160], wait[96];
+    char rate[32], loss[32], validation[128], average[128], skipped[160], wait[128];
 
     format_count(rate, sizeof rate, f->samples_per_second);
     validation_text(f, validation, sizeof validation);
     average_text(f, average, sizeof average);
     skipped_text(f, skipped, sizeof skipped);
-    table_data_wait_text(f->data_wait_share, f->data_wait_rank, wait, sizeof wait);
+    table_data_wait_text(f->data_wait_share, f->data_wait_cause, f->data_wait_rank, wait,
+                         sizeof wait);
     snprintf(out, cap,
              "epoch %lld/%lld: step %lld, training loss %s%s%s, %.2f s, %s samples/s%s%s%s",
              (long long)f->epoch, (long long)n_epochs, (long long)f->step,

@@ -90,6 +90,15 @@ enum event_kind {
     EVENT_REFUSED, /* text: the peer that was not let in, and the reason; not for events.jsonl */
 };
 
+/* The reason why a rank waited for its data. */
+enum wait_cause {
+    WAIT_UNKNOWN, /* not measured, as by an older version */
+    WAIT_FEW,     /* few steps waited, such as the first */
+    WAIT_READING, /* the threads that read computed meanwhile: more of them help */
+    WAIT_DISK,    /* they waited for the disk */
+    WAIT_CORES,   /* they waited for a processor, or there are as many of them as processors */
+};
+
 #define NOT_MEASURED (-1.0) /* a figure that does not apply */
 
 struct session_epoch { /* one finished (or cut short) epoch, over all ranks */
@@ -101,6 +110,7 @@ struct session_epoch { /* one finished (or cut short) epoch, over all ranks */
     double step_ms_median, comm_exposed_ms_median;
     int data_wait_rank; /* the rank that waited longest for its data; the next two are its waits */
     double data_wait_ms_median, data_wait_share; /* the share is of the epoch's time, 0 to 1 */
+    int data_wait_cause;                         /* enum wait_cause, that rank's */
     int is_validated;
     double validation_loss, validation_accuracy;
     int has_average; /* 1: averaged weights (train.average) were validated, too */

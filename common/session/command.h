@@ -258,6 +258,7 @@ struct report {
             double loss;         /* mean training loss of the epoch so far, all ranks */
             double samples_per_second;
             double data_wait_share; /* of the epoch so far, rank 0's */
+            int data_wait_cause;    /* enum wait_cause */
             int32_t first;          /* 1: the first step of this process is done */
             double rss_mib;
         } step;
@@ -286,6 +287,7 @@ struct report {
             /* The time in which this rank had nothing to do because its data came late: the median
              * over steps, and the part of the epoch's time, 0 to 1. */
             double data_wait_ms_median, data_wait_share;
+            int data_wait_cause;        /* enum wait_cause */
             struct hash128 replica;     /* of all in `tensor` */
             struct tensor_hash *tensor; /* [n_tensors] content: parameters, optimizer, state */
             int n_tensors;

@@ -201,6 +201,7 @@ struct run { /* driver_run.c: training and its results */
     int stops_early;           /* 1: train.early_stop ends the job */
     int is_final;              /* 1: no epoch follows, so the present checkpoint is the last */
     int is_saving_last;        /* 1: the engine answers when the checkpoint is on disk */
+    int data_wait_cause;       /* enum wait_cause */
     double data_wait_share;    /* part of the epoch so far in which rank 0 waited for data */
     int64_t saved_step;        /* step of the newest checkpoint of this process; -1: none */
     char *saved_path;          /* its path */

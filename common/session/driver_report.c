@@ -24,6 +24,7 @@ static void note_step(struct driver *d, int rank, struct report *r)
     e.progress.samples_per_second = r->step.samples_per_second;
     driver_event(d, &e);
     d->run.data_wait_share = r->step.data_wait_share;
+    d->run.data_wait_cause = r->step.data_wait_cause;
     recover_done(d);
     if (r->step.first)
         run_stepped(d, 0, r->step.rss_mib);

@@ -166,6 +166,7 @@ static void note_epoch(struct driver *d)
         .data_wait_rank = waiter,
         .data_wait_ms_median = waited->epoch.data_wait_ms_median,
         .data_wait_share = fmin(waited->epoch.data_wait_share, 1),
+        .data_wait_cause = waited->epoch.data_wait_cause,
         .validation_loss = NOT_MEASURED,
         .validation_accuracy = NOT_MEASURED,
         .n_samples = r->epoch.n_samples,

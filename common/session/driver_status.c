@@ -66,6 +66,7 @@ void driver_summary(const struct driver *d, int64_t now_ns, struct status *out)
         .n_ranks = d->n_ranks,
         .n_here = d->n_here,
         .data_wait_share = d->run.data_wait_share,
+        .data_wait_cause = d->run.data_wait_cause,
         .standby = d->succession.conn ? d->succession.told : NULL,
         .standby_votes = succession_votes(d),
     };

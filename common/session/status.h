@@ -41,6 +41,7 @@ struct status {
     int64_t generation, epoch, step;
     int n_ranks, n_here;    /* ranks of the formation; how many of them are connected */
     double data_wait_share; /* part of the epoch so far in which rank 0 waited for data, 0 to 1 */
+    int data_wait_cause;    /* enum wait_cause */
     const char *standby;    /* where the standby listens; NULL: none is connected; borrowed */
     int standby_votes;      /* 1: it has a vote in this formation; 0: from the next one on */
     struct status_rank *rank;

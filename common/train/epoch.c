@@ -3,6 +3,7 @@
  * trainer_train is here.  A step itself is in step.c, validation in validate.c, and checkpoints are
  * in checkpoint.c. */
 #include <math.h>
+#include <sched.h>
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -20,6 +21,22 @@ enum { REPORT_INTERVAL_MS = 200 };
 /* NaN (null in events.jsonl) if nothing was counted, because all steps were skipped. */
 static double mean(double sum, int64_t n) { return n > 0 ? sum / (double)n : NAN; }
 
+static int n_processors(void)
+{
+    cpu_set_t set;
+
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+static enum wait_cause wait_cause(const struct trainer *t, const struct timing *m)
+{
+    const struct effort now = feed_effort(t->train_feed);
+    const struct effort since = {now.wall_ns - m->effort.wall_ns, now.cpu_ns - m->effort.cpu_ns,
+                                 now.queued_ns - m->effort.queued_ns};
+
+    return timing_wait_cause(m, &since, t->train_set->n_workers, n_processors());
+}
+
 static void report_step(struct trainer *t, struct timing *m, int64_t epoch)
 {
     int64_t now = clock_mono_ns();
@@ -35,6 +52,7 @@ static void report_step(struct trainer *t, struct timing *m, int64_t epoch)
     r->step.loss = control_mean_loss(at->epoch_loss, at->epoch_weight);
     r->step.samples_per_second = timing_rate(m);
     r->step.data_wait_share = timing_data_share(m);
+    r->step.data_wait_cause = wait_cause(t, m);
     r->step.first = !t->first_step_done;
     r->step.rss_mib = rss_mib();
     t->first_step_done = t->has_stepped = 1;
@@ -309,6 +327,7 @@ static int fill_epoch(struct trainer *t, int64_t epoch, enum epoch_end end, stru
         fill_figures(t, m, r);
     r->epoch.data_wait_ms_median = timing_median(m->data_ms, min_i64(m->n, m->cap));
     r->epoch.data_wait_share = timing_data_share(m);
+    r->epoch.data_wait_cause = wait_cause(t, m);
     r->epoch.rss_mib = rss_mib();
     r->epoch.peak_rss_mib = peak_rss_mib();
     if (end == EPOCH_NONFINITE && t->note[0]) {
@@ -400,6 +419,7 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
         rc = trainer_start_feed(t, last, err);
     m.wait_ns = step_waited_ns(t);
     m.data_ns = feed_waited_ns(t->train_feed);
+    m.effort = feed_effort(t->train_feed);
     t->is_batch_held = 0;
     if (has_row(t))
         report_row(t);

@@ -330,6 +330,8 @@ static int next_batch(struct feed *f, const struct batch **out, struct err *err)
 
 int64_t feed_waited_ns(const struct feed *f) { return f->waited_ns; }
 
+struct effort feed_effort(const struct feed *f) { return loader_effort(f->loader); }
+
 static int take(struct feed *f, struct batch *out, struct err *err)
 {
     const struct batch *b;

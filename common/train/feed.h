@@ -67,6 +67,8 @@ void feed_ahead(struct feed *f);
  * how much longer training took because data came late.  A device that still has steps to do loses
  * nothing by a late batch; whether it has is looked at every FEED_LOOK_NS. */
 int64_t feed_waited_ns(const struct feed *f);
+/* Where the time of the threads that read batches has gone since feed_new (data/effort.h). */
+struct effort feed_effort(const struct feed *f);
 
 /* To be called when all that was queued so far is done: gives the loader its slots back. */
 void feed_done(struct feed *f);

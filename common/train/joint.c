@@ -199,6 +199,8 @@ static void place(struct save *v)
         drop(v);
         return;
     }
+    if (rc > 0)
+        saver_warn_unlinked(o->saver, v->contents.files.state.step, v->err.msg);
     saver_deliver(o->saver, path, NULL, v->exposed_s);
     save_free(v);
 }

@@ -537,8 +537,7 @@ static int make_state(struct trainer *t, const struct cmd *c, struct err *err)
         return state_init_unsaved(t->state, t->job, err);
     if (c->open.evaluate)
         return load_weights(t, c->open.evaluate, c->open.averaged, err);
-    return c->open.resume ? trainer_resume(t, c->open.resume, err)
-                          : state_init(t->state, t->job, err);
+    return trainer_begin(t, c->open.resume, err);
 }
 
 static void describe_layout(const struct layout *l, struct report *r)

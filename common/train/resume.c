@@ -179,7 +179,7 @@ static void tell_course(struct trainer *t, const char *run_dir)
     job_free(former);
 }
 
-int trainer_resume(struct trainer *t, const char *run_dir, struct err *err)
+static int resume(struct trainer *t, const char *run_dir, struct err *err)
 {
     struct ckpt *c = NULL;
     int rc = ckpt_load_latest(run_dir, trainer_warn, t, &c, err);
@@ -203,4 +203,13 @@ int trainer_resume(struct trainer *t, const char *run_dir, struct err *err)
     }
     ckpt_close(c);
     return rc < 0 ? err_wrap(err, "resume") : 0;
+}
+
+int trainer_begin(struct trainer *t, const char *run_dir, struct err *err)
+{
+    const int rc = run_dir ? resume(t, run_dir, err) : state_init(t->state, t->job, err);
+
+    if (rc == 0 && t->o.run_dir)
+        ckpt_check_links(t->o.run_dir, trainer_warn, t);
+    return rc;
 }

@@ -24,6 +24,7 @@ struct saver {
     const struct state *state;
     struct snapshot *snapshot;
     int keep;
+    int has_warned_unlinked; /* of the thread that writes checkpoints */
     pthread_t thread;
     int has_thread;
 
@@ -84,12 +85,29 @@ static struct report *report_of(const struct saver *v, int64_t step, double expo
     return r;
 }
 
+void saver_warn_unlinked(struct saver *v, int64_t step, const char *why)
+{
+    struct report *r;
+
+    if (v->has_warned_unlinked)
+        return;
+    v->has_warned_unlinked = 1;
+    r = report_new(REPORT_WARNING, 0);
+    r->warning.step = step;
+    r->warning.text = xasprintf("the checkpoint of step %lld is written, but no link to it: %s",
+                                (long long)step, why);
+    v->hooks.report(v->hooks.arg, r);
+}
+
 static struct report *write_snapshot(struct saver *v)
 {
     char *path = NULL;
     struct err err;
     int rc = snapshot_save(v->snapshot, v->run_dir, v->keep, &path, &err);
     struct report *r = report_of(v, v->step, v->exposed_s);
+
+    if (rc > 0)
+        saver_warn_unlinked(v, v->step, err.msg);
 
     r->checkpoint.path = path;
     if (rc < 0)

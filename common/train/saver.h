@@ -57,6 +57,9 @@ void saver_hold(struct saver *v, int is_awaited);
 void saver_deliver(struct saver *v, char *path, char *error, double exposed_s);
 int saver_await(struct saver *v, int64_t since_ns, struct report *r, struct err *err);
 void saver_disown(struct saver *v);
+/* Warn the user, at the first time, that a checkpoint has no link.  For the thread that has written
+ * the checkpoint, before it delivers it. */
+void saver_warn_unlinked(struct saver *v, int64_t step, const char *why);
 
 /* Wait, whatever the hook says, until nothing is under way. */
 void saver_finish(struct saver *v);

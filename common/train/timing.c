@@ -31,6 +31,7 @@ int64_t timing_step(struct timing *m, int64_t waited_ns, int64_t data_ns, int64_
     m->exposed_ms[i] = (float)(waited_ns - m->wait_ns) * 1e-6f;
     m->data_ms[i] = (float)(data_ns - m->data_ns) * 1e-6f;
     m->n_data_ns += data_ns - m->data_ns;
+    m->n_late += 10 * (data_ns - m->data_ns) >= took;
     m->step_ns = now;
     m->wait_ns = waited_ns;
     m->data_ns = data_ns;
@@ -65,4 +66,21 @@ double timing_data_share(const struct timing *m)
     const double s = clock_since_s(m->start_ns);
 
     return s > 0 ? fmin(1e-9 * (double)m->n_data_ns / s, 1) : 0;
+}
+
+/* More readers help where they compute all the time, and there are processors for more of them. */
+enum wait_cause timing_wait_cause(const struct timing *m, const struct effort *effort,
+                                  int n_readers, int n_processors)
+{
+    const int64_t blocked_ns = effort->wall_ns - effort->cpu_ns - effort->queued_ns;
+
+    if (2 * m->n_late < m->n)
+        return WAIT_FEW;
+    if (effort->wall_ns <= 0)
+        return WAIT_UNKNOWN;
+    if (2 * blocked_ns >= effort->wall_ns)
+        return WAIT_DISK;
+    if (n_readers >= n_processors || 2 * effort->queued_ns >= effort->wall_ns - blocked_ns)
+        return WAIT_CORES;
+    return WAIT_READING;
 }

@@ -7,6 +7,8 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "data/effort.h"
+#include "session/action.h"
 
 /* The measurements of one call of trainer_train. */
 struct timing {
@@ -15,6 +17,8 @@ struct timing {
     int64_t n_samples, n_data_ns;          /* samples of the epoch, and waits for data in it */
     float *step_ms, *exposed_ms, *data_ms; /* [cap]: rings of the latest steps' figures */
     int64_t n, cap;
+    int64_t n_late;       /* steps of which a tenth or more was a wait for data */
+    struct effort effort; /* feed_effort at the start of the call */
 };
 
 /* Begin now.  n_steps: at most so many steps follow; 1 or more.  Fails with ERR_NOMEM.  The caller
@@ -30,6 +34,11 @@ double timing_rate(const struct timing *m);
 
 /* The part of the time since the start, 0 to 1, for which this rank waited for data. */
 double timing_data_share(const struct timing *m);
+
+/* Why this rank waited for data.  effort: of the threads that read, since the start; n_readers: how
+ * many they are; n_processors: those that this process may use. */
+enum wait_cause timing_wait_cause(const struct timing *m, const struct effort *effort,
+                                  int n_readers, int n_processors);
 
 /* The median of v[n], which is sorted; 0 if n is 0. */
 double timing_median(float *v, int64_t n);

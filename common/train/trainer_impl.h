@@ -219,8 +219,9 @@ void trainer_warn_at(struct trainer *t, int64_t step, const char *text);
 /* The method of the job's strategy. */
 const struct strategy_ops *trainer_strategy(const struct trainer *t);
 
-/* Rank 0 takes the newest checkpoint in run_dir; if there is none yet, it begins a run. */
-int trainer_resume(struct trainer *t, const char *run_dir, struct err *err);
+/* Rank 0 takes the newest checkpoint in run_dir; if there is none yet, or run_dir is NULL, it
+ * begins a run.  The user is told what the links to this run's checkpoints will lack. */
+int trainer_begin(struct trainer *t, const char *run_dir, struct err *err);
 /* The position of a run that has not done a step. */
 struct ckpt_state trainer_beginning(const struct trainer *t);
 

@@ -78,7 +78,8 @@
     ITEM(note,         epoch.note,         TEXT(0, MSG_MAX_TEXT)) \
     ITEM(data_wait_ms_median, epoch.data_wait_ms_median, AMOUNT) \
     ITEM(data_wait_share,     epoch.data_wait_share,     AMOUNT) \
-    ITEM(is_of_input,         epoch.is_of_input,         BOOL)
+    ITEM(is_of_input,         epoch.is_of_input,         BOOL) \
+    ITEM(data_wait_cause,     epoch.data_wait_cause,     INT(0, 1000))
 
 #define VALIDATE_DONE_FIELDS(ITEM, LIST, ONLY) \
     ITEM(epoch,       validated.epoch,       INT(1, MANY)) \

@@ -18,7 +18,7 @@
 static char root[PATH_MAX];
 static struct disk_op *ops;
 static int n_ops;
-static int countdown, fail_errno, has_failed;
+static int countdown, fail_errno, has_failed, plain_errno;
 
 /* ---- what is asked for ---- */
 
@@ -46,6 +46,8 @@ void disk_fail_at(int n, int errnum)
     fail_errno = errnum;
     has_failed = 0;
 }
+
+void disk_be_plain(int errnum) { plain_errno = errnum; }
 
 int disk_has_failed(void) { return has_failed; }
 
@@ -223,8 +225,11 @@ int __wrap_rename(const char *from, const char *to)
 
 int __wrap_renameat2(int a, const char *from, int b, const char *to, unsigned flags)
 {
-    int rc = is_stopped_entry() ? -1 : __real_renameat2(a, from, b, to, flags);
+    const int is_plain = plain_errno && access(to, F_OK) == 0;
+    int rc = is_plain || is_stopped_entry() ? -1 : __real_renameat2(a, from, b, to, flags);
 
+    if (is_plain)
+        errno = EINVAL;
     ASSERT(a == AT_FDCWD && b == AT_FDCWD && flags == RENAME_EXCHANGE);
     if (rc == 0)
         note(DISK_EXCHANGE, from, to);
@@ -233,8 +238,10 @@ int __wrap_renameat2(int a, const char *from, int b, const char *to, unsigned fl
 
 int __wrap_symlink(const char *target, const char *path)
 {
-    int rc = is_stopped_entry() ? -1 : __real_symlink(target, path);
+    int rc = plain_errno || is_stopped_entry() ? -1 : __real_symlink(target, path);
 
+    if (plain_errno)
+        errno = plain_errno;
     if (rc == 0)
         note(DISK_SYMLINK, path, target);
     return rc;

@@ -37,6 +37,9 @@ const struct disk_op *disk_ops(int *n);
 /* The n-th call from now on (1: the next) fails with errnum; 0: a write does only its first half.
  * n 0: none fails. */
 void disk_fail_at(int n, int errnum);
+/* The disk is one without links and without an exchange of folders: symlink fails with errnum.  0:
+ * it has both. */
+void disk_be_plain(int errnum);
 int disk_has_failed(void); /* a call has failed since disk_fail_at */
 
 #endif

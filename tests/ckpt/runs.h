@@ -9,10 +9,11 @@
 
 struct run_point {
     int64_t step;
-    int version; /* counts the checkpoints that are saved for one step */
+    int version;  /* counts the checkpoints that are saved for one step */
+    int64_t best; /* the best step when it is saved; 0: none.  run_load leaves it 0 */
 };
 
-/* Save under `run`, keeping `keep`. */
+/* Save under `run`, keeping `keep`.  Returns as ckpt_save does. */
 int run_save(const char *run, struct run_point p, int keep, struct err *err);
 
 /* Load the newest checkpoint of `run`, as ckpt_load_latest, and check that its parts belong

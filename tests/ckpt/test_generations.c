@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "../remove_tree.h"
+#include "base/alloc.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/owner.h"
 
@@ -211,6 +212,7 @@ static void change_data(const char *text)
     json_object_del(o, "epoch_weight");
     json_object_del(o, "row_weight");
     json_object_del(o, "average_first");
+    json_object_del(o, "best");
     if (text)
         json_object_set_new(o, "data", json_string(text));
     all = json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
@@ -244,6 +246,28 @@ static void test_fingerprint_of_the_data(void **state)
     change_data("no hash");
     assert_int_equal(load(&err), ERR_IO);
     assert_non_null(strstr(warnings, "\"data\": \"no hash\" is no hash"));
+}
+
+/* Checkpoints of a version that kept no list of the best: its link is believed, a folder is not. */
+static void test_best_of_an_older_version(void **state)
+{
+    char *path = NULL, *link = xstrdup(in_run("best"));
+    struct err err;
+
+    (void)state;
+    set_best(1, 10, 0);
+    save(10, 1);
+    change_data(NULL);
+    assert_int_equal(ckpt_find_best(run, &path, &err), 0);
+    assert_string_equal(path, in_run("step-00000010"));
+    free(path);
+    assert_int_equal(unlink(link), 0);
+    assert_int_equal(ckpt_find_best(run, &path, &err), CKPT_NONE);
+    assert_int_equal(rename(in_run("step-00000010"), link), 0);
+    assert_int_equal(ckpt_find_best(run, &path, &err), ERR_CONFIG);
+    assert_non_null(strstr(err.msg, "is a folder, not a link"));
+    assert_non_null(strstr(err.msg, "it holds that of step 10"));
+    free(link);
 }
 
 static void test_older_step_than_those_kept(void **state)
@@ -499,6 +523,7 @@ int main(void)
         CASE(test_best),
         CASE(test_same_step_again),
         CASE(test_fingerprint_of_the_data),
+        CASE(test_best_of_an_older_version),
         CASE(test_older_step_than_those_kept),
         CASE(test_flipped_byte),
         CASE(test_truncated_or_missing),

@@ -1,9 +1,14 @@
-/* hang - a library that is preloaded into a daemon and makes its disk hang.
+/* hang - a library that is preloaded into a daemon and makes its disk hang, or have no links.
  *
  * While the file that DPTRAIN_HANG names exists, no call returns that writes, syncs or changes
  * names in the folder of that file, or below.  The daemon cannot tell this from a disk, or a file
- * server, that does not answer. */
+ * server, that does not answer.
+ *
+ * Where DPTRAIN_NO_LINKS is set, the disk is one without symbolic links and without an exchange of
+ * folders, as exFAT is. */
 #include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,6 +95,33 @@ int rename(const char *from, const char *to)
     wait_for_path(to);
     next(&call, "rename");
     return call(from, to);
+}
+
+int symlink(const char *target, const char *path)
+{
+    int (*call)(const char *, const char *);
+
+    if (getenv("DPTRAIN_NO_LINKS")) {
+        errno = ENOSYS;
+        return -1;
+    }
+    wait_for_path(path);
+    next(&call, "symlink");
+    return call(target, path);
+}
+
+/* The kernel looks first whether `to` is there. */
+int renameat2(int a, const char *from, int b, const char *to, unsigned flags)
+{
+    int (*call)(int, const char *, int, const char *, unsigned);
+
+    if (getenv("DPTRAIN_NO_LINKS") && flags && faccessat(b, to, F_OK, 0) == 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    wait_for_path(to);
+    next(&call, "renameat2");
+    return call(a, from, b, to, flags);
 }
 
 int mkdir(const char *path, mode_t mode)

@@ -151,6 +151,22 @@ def without_other(do):
     return both
 
 
+def follow_link(run):
+    """Does what cp -rL does to the link."""
+    latest = run + "/checkpoints/latest"
+    os.unlink(latest)
+    shutil.copytree(f"{run}/checkpoints/step-00000020", latest)
+
+
+def replace_by_folder(name):
+    def do(run):
+        link = f"{run}/checkpoints/{name}"
+        if os.path.lexists(link):
+            os.unlink(link)
+        os.makedirs(link + "/notes")
+    return do
+
+
 SKIPS = r"skipping a damaged checkpoint: .*step-00000020/"
 CHECKPOINTS = [
     (damage("model.safetensors"), FINISHED, SKIPS + "model.safetensors: its content has hash"),
@@ -166,6 +182,10 @@ CHECKPOINTS = [
     (change_state("step", "x"), FINISHED, SKIPS + "state.json: its hash is"),
     (change_state("format", 9), FINISHED, SKIPS + "state.json: its hash is "),
     (remove("checkpoints/latest"), FINISHED, r"step 30,"),
+    (follow_link, FINISHED, r"latest is a folder.*; it is a second copy of step-00000020, "),
+    (replace_by_folder("latest"), FINISHED,
+     r"checkpoint of step 30 is written, but no link to it: \S+latest is a folder and no "),
+    (replace_by_folder("best"), FINISHED, r"warning: \S+best is a folder and no checkpoint, "),
     (without_other(damage("model.safetensors")), USAGE, r"no complete checkpoint .*another --run"),
     (without_other(remove(LAST + "/state.json")), USAGE, r"no complete checkpoint .*1 looked at"),
     (remove("job.yaml"), USAGE, r"--resume: there is no run in run .*no job.yaml"),

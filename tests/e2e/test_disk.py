@@ -214,6 +214,46 @@ class Disk(dp.Case):
         self.assert_exit(follower, STOPPED)
         self.assertEqual(self.run_events("lost"), [])
 
+    # ---- a disk without links
+
+    def test_without_links(self):
+        """A disk such as exFAT has text files in the places of links, which is told at the start
+        and by --check.  Nothing else is different: the best is found, old ones are removed, and a
+        run that is stopped where it went on writes its step's checkpoint again."""
+        if not LIBRARY:
+            self.skipTest("a library cannot be preloaded under a sanitizer")
+        told = r"the file system of run has no symbolic links"
+        job = {**SMALL, "train.epochs": 3, "checkpoint.keep": 1,
+               "train.best.metric": "validation_loss"}
+        env = {"LD_PRELOAD": LIBRARY, "DPTRAIN_NO_LINKS": "1"}
+        self.assert_exit(self.driver("--check", "--run-dir", "run", job=job, env=env), FINISHED,
+                         told)
+        self.assertFalse(os.path.exists(self.path("run")))
+        driver = self.driver("--run-dir", "run", job=job, env=env)
+        self.assert_exit(driver, FINISHED, told)
+        self.assertEqual([event["step"] for event in self.events("checkpoint", "run")],
+                         [32, 64, 96])
+        self.assertEqual(len(self.events("warning", "run")), 1)
+        losses = {event["step"]: event["validation_loss"] for event in self.events("epoch", "run")}
+        best = min(losses, key=losses.get)
+        names = {"latest": "step-00000096", "best": f"step-{best:08}"}
+        self.assertEqual(set(os.listdir(self.path("run/checkpoints"))),
+                         {*names, *names.values()})
+        for link, name in names.items():
+            with open(self.path("run/checkpoints", link), encoding="ascii") as file:
+                self.assertEqual(file.read(), name + "\n")
+            for where in (["--checkpoint", f"run/checkpoints/{link}"],
+                          ["--run-dir", "run", "--checkpoint", link]):
+                daemon = self.start([DRIVER, "--evaluate", *where], env=env)
+                self.assert_exit(daemon, FINISHED)
+                self.assertIn(f"checkpoints/{name}: validation loss", daemon.out)
+        driver = self.driver("--resume", "--run-dir", "run", job={**job, "train.epochs": 100000},
+                             env=env)
+        driver.wait_line("going on with the run")
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+        self.assertEqual(self.events("error", "run"), [])
+
     # ---- a state that all ranks write
 
     def files(self, run):

@@ -67,6 +67,29 @@ class Evaluate(dp.Case):
         self.assert_result(self.evaluate("--checkpoint", "run", where=()), 24)
         self.assertEqual(self.files(), before)
 
+    def test_copied_without_links(self):
+        """A copy that follows links has folders in their places.  The best is what the newest
+        checkpoint says, whatever is in the folder of that name; a run that goes on links again."""
+        best = min(self.epochs, key=lambda step: self.epochs[step]["validation_loss"])
+        shutil.copytree(self.path("run"), self.path("copy"))
+        shutil.rmtree(self.path("copy", "checkpoints", "best"))
+        os.rename(self.path("copy", "checkpoints", "step-00000008"),
+                  self.path("copy", "checkpoints", "best"))
+        where = ("--run-dir", "copy")
+        self.assert_result(self.evaluate("--checkpoint", "best", where=where), best)
+        self.assert_result(self.evaluate(where=where), 24)
+        job = {**JOB, "train.epochs": 4, "checkpoint.keep": 1}
+        self.assert_exit(self.driver("--check", "--resume", *where, job=job), FINISHED,
+                         "latest is a folder, as a copy .* second copy of step-00000024, and goes",
+                         "best is a folder, .* is all that is left of step-00000008, and becomes")
+        self.run_driver("--resume", *where, job=job)
+        losses = {event["step"]: event["validation_loss"] for event in self.events("epoch", "copy")}
+        names = {"latest": "step-00000032", "best": f"step-{min(losses, key=losses.get):08}"}
+        self.assertEqual(set(os.listdir(self.path("copy", "checkpoints"))),
+                         {*names, *names.values()})
+        for link, name in names.items():
+            self.assertEqual(os.readlink(self.path("copy", "checkpoints", link)), name)
+
     def test_text(self):
         daemon = self.start([DRIVER, "--evaluate", "--run-dir", "run"])
         self.assert_exit(daemon, FINISHED)
@@ -120,8 +143,10 @@ class Evaluate(dp.Case):
                 self.assert_exit(daemon, USAGE, words)
         self.assert_exit(self.start([DRIVER, "--nranks", "1", "--checkpoint", "best"]), USAGE,
                          r"--checkpoint belongs to --evaluate and --predict")
-        os.unlink(self.path("run", "checkpoints", "best"))
-        self.assertRegex(self.evaluate("--checkpoint", "best", status=USAGE), r"train\.best keeps")
+        self.run_driver("--run-dir", "plain", job={**JOB, "train.epochs": 1,
+                                                   "train.best.metric": "none"})
+        self.assertRegex(self.evaluate("--checkpoint", "best", status=USAGE,
+                                       where=("--run-dir", "plain")), r"train\.best keeps")
 
     def read_array(self, name):
         """The float32 rows of a file in NumPy's format, read without NumPy."""

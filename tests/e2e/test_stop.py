@@ -273,6 +273,24 @@ class RunDirectories(dp.Case):
         self.assertIn("going on", driver.text)
         self.assertEqual([event["epoch"] for event in self.events("epoch", "mine")], [1, 2])
 
+    def test_number_of_ranks(self):
+        """Without --nranks a run goes on with the ranks that it was last started with, or where its
+        events are gone, with those that wrote its newest checkpoint."""
+        def resume(*words):
+            return self.start([DRIVER, "--resume", "--run-dir", "mine", "--port", "0", *words])
+
+        self.run_driver("--run-dir", "mine", job={**SMALL, "train.epochs": 1})
+        self.assert_exit(resume("--set", "train.epochs=2"), FINISHED)
+        self.run_driver("--run-dir", "mine", "--resume", "--local", n=2, job={"train.epochs": 3})
+        self.assert_exit(resume("--local", "--set", "train.epochs=4"), FINISHED,
+                         "the run in mine was started with 2 ranks, and so is this one")
+        self.assertEqual([event["nranks"] for event in self.events("start", "mine")], [1, 1, 2, 2])
+        os.unlink(self.path("mine/events.jsonl"))
+        checked = resume("--check")
+        self.assert_exit(checked, FINISHED, "--local starts the others on this machine")
+        self.assertRegex(checked.out, r"\nranks +2,")
+        self.assert_exit(resume("--check", "--set", "cluster.min_ranks=3"), FINISHED)
+
     def test_two_drivers(self):
         first = self.driver("--run-dir", "mine", job=ENDLESS)
         self.wait_event("first_step", run="mine")

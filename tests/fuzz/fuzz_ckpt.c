@@ -29,10 +29,11 @@ enum {
     FIX_STATE = 2, /* state.json's own hash is right */
     NO_OLDER = 4,
     OLDER_IS_LINK = 8,
-    FOLDER_FOR_FILE = 16, /* in the place of model.safetensors */
-    LATEST = 32,          /* "latest" is a plain file */
-    STRANGERS = 64,       /* other entries whose names begin alike */
-    OWNED = 128,          /* this process owns the run directory */
+    FOLDER_FOR_FILE = 16,        /* in the place of model.safetensors */
+    LATEST = 32,                 /* "latest" is a plain file */
+    STRANGERS = 64,              /* other entries whose names begin alike */
+    OWNED = 128,                 /* this process owns the run directory */
+    COPIED = LATEST | STRANGERS, /* "latest" is a folder with the good files */
 };
 
 enum { MODEL, OPTIMIZER, AVERAGE, STATE, N_FILES };
@@ -119,7 +120,9 @@ static void make_good(void)
                                    .optimizer = &optimizer,
                                    .n_optimizer = 1,
                                    .average = model,
-                                   .n_average = 2};
+                                   .n_average = 2,
+                                   .best = {9, 8},
+                                   .n_best = 2};
     char *run = scratch_folder(), *path = NULL;
     struct err err;
 
@@ -227,6 +230,7 @@ static void put_files(const char *folder, const struct buf *file, int without)
 static void make_checkpoints(const char *folder, const struct files *f, unsigned how)
 {
     char *newer = make_folder(folder, "step-00000009"), *older, *odd = NULL;
+    char *copy = NULL;
 
     put_files(newer, f->file, how & FOLDER_FOR_FILE ? MODEL : -1);
     if (how & FOLDER_FOR_FILE)
@@ -242,7 +246,10 @@ static void make_checkpoints(const char *folder, const struct files *f, unsigned
         }
         free(older);
     }
-    if (how & LATEST)
+    if ((how & COPIED) == COPIED) {
+        copy = make_folder(folder, "latest");
+        put_files(copy, good, -1);
+    } else if (how & LATEST)
         write_file(folder, "latest", "step-00000001", 13);
     if (how & STRANGERS) {
         write_file(folder, "step-00000010", "", 0);
@@ -250,6 +257,7 @@ static void make_checkpoints(const char *folder, const struct files *f, unsigned
         write_file(folder, "step-0000001x", "", 0);
         free(make_folder(folder, "step.tmp"));
     }
+    free(copy);
     free(odd);
     free(newer);
 }
@@ -279,7 +287,8 @@ static void read_tensors(const struct st_file *f)
  * the original, except for blanks in state.json. */
 static void check_loaded(const struct ckpt *c, const struct files *f, unsigned how)
 {
-    int is_newer = strstr(c->path, "step-00000009") != NULL;
+    const int has_copy = (how & COPIED) == COPIED;
+    int is_newer = !has_copy && strstr(c->path, "step-00000009") != NULL;
 
     ASSERT(c->state.step >= 0 && c->state.steps_per_epoch > 0 && c->state.epoch_samples >= 0);
     read_tensors(c->model);
@@ -288,7 +297,7 @@ static void check_loaded(const struct ckpt *c, const struct files *f, unsigned h
         read_tensors(c->average);
     if (is_newer && !((how & FIX_FILES) && (how & FIX_STATE)))
         ASSERT(is_good(f, MODEL) && is_good(f, OPTIMIZER) && is_good(f, AVERAGE));
-    if (!is_newer || !(how & FIX_STATE))
+    if ((!is_newer && !has_copy) || !(how & FIX_STATE))
         ASSERT(!memcmp(&c->state, &good_at, sizeof good_at));
 }
 
@@ -309,8 +318,13 @@ static void load(const char *run, const struct files *f, unsigned how)
 {
     struct ckpt *c = NULL;
     struct err err = {0};
-    int n_damaged = 0, rc;
+    char *best = NULL;
+    int n_damaged = 0, n_told = 0, rc;
 
+    rc = ckpt_find_best(run, &best, &err);
+    ASSERT(rc == 0 ? best != NULL : !best && (rc == CKPT_NONE || err.msg[0]));
+    free(best);
+    ckpt_check_links(run, warn, &n_told);
     if (how & OWNED)
         ASSERT(owner_claim(run, 1, &err) == 0);
     rc = ckpt_load_latest(run, warn, &n_damaged, &c, &err);

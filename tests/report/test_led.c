@@ -1,9 +1,10 @@
-/* led, injected: what an earlier driver told of the run, read from the end of its events and from
- * their older parts. */
+/* began, led, injected: what an earlier driver told of the run, read from the end of its events and
+ * from their older parts. */
 #include "../test.h"
 
 #include "base/alloc.h"
 #include "folder.h"
+#include "report/began.h"
 #include "report/injected.h"
 #include "report/led.h"
 #include "wire/msg.h"
@@ -20,6 +21,33 @@ static void test_injected_in_old_parts(void **state)
     write_text("e.2", "{\"event\":\"inject\",\"spec\":\"kill:rank1@step5\"}\n");
     write_text("e", "{\"event\":\"inject\",\"spec\":\"kill:rank3@step7\"}\n");
     assert_int_equal(injected_spend("e", &list), 2);
+}
+
+static void test_began(void **state)
+{
+    static const struct {
+        const char *events, *older;
+        int want;
+    } rows[] = {
+        {NULL, NULL, 0},
+        {"{\"event\":\"start\",\"nranks\":3}\n{\"event\":\"join\",\"rank\":1}\n", NULL, 3},
+        {"{\"event\":\"start\",\"nranks\":3}\n{\"event\":\"start\",\"nranks\":1}\n", NULL, 1},
+        {"{\"event\":\"start\",\"nranks\":3}\n{\"event\":\"start\",\"nra", NULL, 3},
+        {"{\"event\":\"form\",\"nranks\":5}\n", "{\"event\":\"start\",\"nranks\":4}\n", 4},
+        {"{\"event\":\"warning\",\"message\":\"start\",\"nranks\":9}\n", NULL, 0},
+        {"{\"event\":\"start\",\"nranks\":0}\n", NULL, 0},
+        {"{\"event\":\"start\",\"nranks\":70000}\n{\"event\":\"start\"}\n", NULL, 0},
+        {"start\n", NULL, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        if (rows[i].events)
+            write_text("events.jsonl", rows[i].events);
+        write_text("events.jsonl.2", rows[i].older ? rows[i].older : "");
+        if (began_n_ranks(".") != rows[i].want)
+            fail_msg("row %d: %d", (int)i, began_n_ranks("."));
+    }
 }
 
 /* A run that goes back: what it told of later steps is of a branch that is lost. */
@@ -145,9 +173,13 @@ static void test_led_goes_back_twice(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_injected_in_old_parts), CASE(test_led),
-        CASE(test_led_of_a_finished_job), CASE(test_led_of_a_long_run),
-        CASE(test_led_of_huge_numbers),   CASE(test_led_goes_back_twice),
+        CASE(test_injected_in_old_parts),
+        CASE(test_led),
+        CASE(test_led_of_a_finished_job),
+        CASE(test_led_of_a_long_run),
+        CASE(test_led_of_huge_numbers),
+        CASE(test_led_goes_back_twice),
+        CASE(test_began),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,6 +51,38 @@ static void test_names(void **state)
     expect("runs/b", 0, 1, "runs/b", 0);   /* nothing to resume: a start */
 }
 
+/* A copy by hard links goes on in files of its own. */
+static void test_hard_links(void **state)
+{
+    static const char *const names[] = {"events.jsonl", "metrics.csv", "audit.jsonl"};
+
+    (void)state;
+    assert_int_equal(mkdir("run", 0777) | mkdir("copy", 0777), 0);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        char from[64], to[64];
+
+        snprintf(from, sizeof from, "run/%s", names[i]);
+        snprintf(to, sizeof to, "copy/%s", names[i]);
+        write_text(from, "{}\n");
+        assert_int_equal(link(from, to), 0);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        struct run_dir d;
+        struct stat st;
+        struct err err;
+        char path[64];
+
+        assert_int_equal(claim("copy", 1, 1, &d, &err), 0);
+        assert_int_equal(fstat(d.events_fd, &st), 0);
+        assert_int_equal(st.st_nlink, 1);
+        refuse("copy", 1, ERR_CONFIG, "another dpdriver is using it");
+        run_dir_fini(&d);
+        snprintf(path, sizeof path, "copy/%s", names[i]);
+        assert_int_equal(stat(path, &st), 0);
+        assert_true(st.st_nlink == 1 && st.st_size == 3);
+    }
+}
+
 /* --resume means the folder `want`, whether there is a run or not. */
 static void expect_to_resume(const char *path, int is_explicit, const char *want)
 {
@@ -358,6 +390,7 @@ int main(void)
         FOLDER_TEST(test_to_resume),       FOLDER_TEST(test_discard_keeps_folders),
         FOLDER_TEST(test_trained),         FOLDER_TEST(test_taken_over),
         FOLDER_TEST(test_unfinished_save), FOLDER_TEST(test_lock_of_a_frozen_driver),
+        FOLDER_TEST(test_hard_links),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

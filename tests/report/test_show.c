@@ -242,8 +242,15 @@ static void test_long_table(void **state)
 
 static void test_epoch_line(void **state)
 {
+    static const char *const causes[] = {
+        [WAIT_UNKNOWN] = "",
+        [WAIT_FEW] = ", in a few steps such as the first",
+        [WAIT_READING] = ": set data.workers higher",
+        [WAIT_DISK] = ": the disk with the data is slow",
+        [WAIT_CORES] = ": the reading threads get too little of the processors",
+    };
     struct session_epoch skipping = plain;
-    char out[256];
+    char out[256], want[128];
 
     (void)state;
     table_epoch_text(&plain, 10, out, sizeof out);
@@ -257,9 +264,18 @@ static void test_epoch_line(void **state)
     assert_non_null(strstr(out, " samples/s, 2 steps skipped, loss scale 16384"));
     skipping.data_wait_share = 0.344;
     skipping.data_wait_rank = 1;
+    skipping.data_wait_cause = WAIT_READING;
     table_epoch_text(&skipping, 10, out, sizeof out);
     assert_non_null(strstr(out, ", loss scale 16384, waiting for data 34 % of the time on rank 1: "
                                 "set data.workers higher"));
+    for (int cause = 0; cause <= (int)ARRAY_LEN(causes); cause++) {
+        skipping.data_wait_cause = cause; /* the last one is of a later version */
+        table_epoch_text(&skipping, 10, out, sizeof out);
+        snprintf(want, sizeof want, ", waiting for data 34 %% of the time on rank 1%s",
+                 cause < (int)ARRAY_LEN(causes) ? causes[cause] : "");
+        assert_true(strlen(out) > strlen(want));
+        assert_string_equal(out + strlen(out) - strlen(want), want);
+    }
     skipping.data_wait_share = 0.09;
     table_epoch_text(&skipping, 10, out, sizeof out);
     assert_null(strstr(out, "waiting"));

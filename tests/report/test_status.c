@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "report/status.h"
+#include "session/action.h"
 
 static struct status_rank ranks[] = {
     {.rank = 0,
@@ -121,6 +122,7 @@ static void a_wait_for_data_is_told(void **state)
 
     (void)state;
     s.data_wait_share = 0.5;
+    s.data_wait_cause = WAIT_READING;
     status_put_text(&s, &out);
     assert_non_null(strstr(buf_cstr(&out), text));
     buf_clear(&out);

@@ -353,6 +353,7 @@ static void the_longest_wait_for_data_is_told(void **state)
         struct report *p = rig_answer(c);
         p->epoch.data_wait_share = shares[k];
         p->epoch.data_wait_ms_median = 10 * k;
+        p->epoch.data_wait_cause = k + 1;
         rig_report(&r, k, p);
     }
     cmd_free(c);
@@ -361,6 +362,7 @@ static void the_longest_wait_for_data_is_told(void **state)
     assert_int_equal(e->data_wait_rank, 1);
     assert_true(e->data_wait_share == 1);
     assert_true(e->data_wait_ms_median == 10);
+    assert_int_equal(e->data_wait_cause, 2);
     rig_free(&r);
 }
 

@@ -182,6 +182,7 @@ static void epoch_done(struct arena *a, Wire__Control *m)
     x->replica = hash(a, "replica");
     x->tensors = tensors(a, &x->n_tensors);
     x->rss_mib = 120;
+    x->data_wait_cause = 2;
     x->peak_rss_mib = 130;
     x->note = arena_strdup(a, "a note");
 }

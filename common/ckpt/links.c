@@ -1,0 +1,374 @@
+/* links - the names `latest` and `best` in a run's folder of checkpoints.
+ *
+ * Happy path: a link is made aside and renamed into its place.  Failure modes: a file system
+ * without links gets a text file; a folder in the place is judged by what it holds; any other
+ * failure leaves what was there, and is told. */
+#include "ckpt/links.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "ckpt/ckpt_impl.h"
+#include "ckpt/file.h"
+#include "ckpt/owner.h"
+
+static const char *const both[] = {"latest", "best"};
+
+/* ---- what stands in a link's place ---- */
+
+/* 1: a link, or the text file that stands for one, names a generation. */
+static int read_name(const char *path, char name[GENERATION_NAME])
+{
+    char text[GENERATION_NAME + 2];
+    ssize_t n = readlink(path, text, sizeof text - 1);
+    int64_t step;
+
+    if (n < 0) {
+        const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+
+        n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+        if (fd >= 0)
+            close(fd);
+    }
+    if (n <= 0)
+        return 0;
+    text[n] = '\0';
+    text[strcspn(text, "\r\n")] = '\0';
+    snprintf(name, GENERATION_NAME, "%.31s", text);
+    return generation_step(name, &step);
+}
+
+static int is_folder(const char *path)
+{
+    struct stat st;
+
+    return lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+enum verdict {
+    NO_FOLDER, /* nothing is in the way */
+    SECOND,    /* a generation has the same content, and is whole */
+    LOST,      /* there is no generation of this step */
+    WHOLE,     /* the generation of this step is damaged, and this one is not */
+    FOREIGN,   /* no checkpoint, another one of the same step, or with more files: it stays */
+};
+
+/* 1: whole; 0: damaged; -1: that cannot be told now, as for lack of memory. */
+static int is_whole(const char *folder)
+{
+    struct ckpt *c = NULL;
+    struct err err;
+    const int rc = ckpt_load_folder(folder, &c, &err);
+
+    ckpt_close(c);
+    return rc == 0 ? 1 : rc == ERR_CORRUPT ? 0 : -1;
+}
+
+static int is_of_checkpoint(const char *name)
+{
+    int known = !strcmp(name, ".") || !strcmp(name, "..") || !strcmp(name, CKPT_STATE);
+
+    for (int i = 0; i < CKPT_FILES; i++)
+        known |= !strcmp(name, ckpt_file_name((enum ckpt_file)i));
+    return known;
+}
+
+/* 1: nothing in the folder would be lost with the checkpoint. */
+static int has_checkpoint_alone(const char *folder)
+{
+    DIR *d = opendir(folder);
+    struct dirent *entry;
+    int alone = d != NULL;
+
+    while (d && (entry = readdir(d)))
+        alone &= is_of_checkpoint(entry->d_name);
+    if (d)
+        closedir(d);
+    return alone;
+}
+
+/* 1: the generation has the tensors of the copy, as far as their state.json say. */
+static int is_equal(const char *generation, const struct ckpt_hashes *copy)
+{
+    struct ckpt_hashes of;
+    struct ckpt_state s;
+    struct err ignored;
+    int equal = ckpt_read_state(generation, &s, &of, &ignored) == 0;
+
+    for (int i = 0; i < CKPT_FILES && equal; i++)
+        equal = strcmp(of.text[i], copy->text[i]) == 0;
+    return equal;
+}
+
+/* name: the generation that the folder is, where it is one.  FOREIGN: *err says why. */
+static enum verdict judge(const char *folder, const char *which, char name[GENERATION_NAME],
+                          struct err *err)
+{
+    char *path = xasprintf("%s/%s", folder, which), *generation = NULL;
+    struct ckpt_hashes of = {0};
+    struct ckpt_state s;
+    enum verdict v = FOREIGN;
+    int whole;
+
+    if (!is_folder(path)) {
+        free(path);
+        return NO_FOLDER;
+    }
+    if (ckpt_read_state(path, &s, &of, err) < 0) {
+        err_wrap(err, "%s is a folder and no checkpoint, so no link can be made there; rename it",
+                 path);
+        free(path);
+        return FOREIGN;
+    }
+    generation_name(s.step, name);
+    generation = xasprintf("%s/%s", folder, name);
+    whole = access(generation, F_OK) == 0 ? is_whole(generation) : -1;
+    if (access(generation, F_OK) != 0)
+        v = LOST;
+    else if (whole == 1 && is_equal(generation, &of) && has_checkpoint_alone(path))
+        v = SECOND;
+    else if (whole == 0 && is_whole(path) == 1)
+        v = WHOLE;
+    if (v == FOREIGN)
+        err_set(err, ERR_IO,
+                "%s is a folder, and not the checkpoint %s beside it, or damaged, or with other "
+                "files, so no link can be made there; rename it",
+                path, name);
+    free(generation);
+    free(path);
+    return v;
+}
+
+/* Do as the verdict says.  0: the place is free. */
+static int settle(const char *folder, const char *which, const char *name, enum verdict v,
+                  struct err *err)
+{
+    char *path = xasprintf("%s/%s", folder, which), *to = xasprintf("%s/%s", folder, name);
+    int rc = 0;
+
+    if (v == SECOND)
+        rc = file_remove_folder(path, err);
+    if (v == WHOLE)
+        rc = generations_set_aside(folder, name, err);
+    if (rc == 0 && v != SECOND && rename(path, to) < 0)
+        rc = err_sys(err, errno, "%s: cannot rename to %s", path, to);
+    free(to);
+    free(path);
+    return rc;
+}
+
+static int make_room(const char *folder, const char *which, struct err *err)
+{
+    char name[GENERATION_NAME];
+    const enum verdict v = judge(folder, which, name, err);
+
+    if (v == FOREIGN || (v != NO_FOLDER && settle(folder, which, name, v, err) < 0))
+        return CKPT_UNLINKED;
+    return 0;
+}
+
+/* ---- pointing ---- */
+
+static int write_name(const char *path, const char *name, struct err *err)
+{
+    char *text = xasprintf("%s\n", name);
+    int fd, rc = file_create(path, &fd, err);
+
+    if (rc == 0) {
+        rc = file_put(fd, path, text, strlen(text), err);
+        if (rc == 0)
+            rc = file_finish(fd, path, err);
+        else
+            close(fd);
+    }
+    free(text);
+    return rc;
+}
+
+/* 1: the file system has no links, as far as this failure of symlink says.  Systems differ in what
+ * they say (EPERM, ENOSYS, EOPNOTSUPP, EROFS ...), and these are failures of the disk. */
+static int is_without_links(int errnum)
+{
+    return errnum != EIO && errnum != ENOSPC && errnum != EDQUOT && errnum != ENOMEM;
+}
+
+static int put(const char *aside, const char *link, const char *name, struct err *err)
+{
+    const int made = symlink(name, aside) == 0;
+    int rc = 0;
+
+    if (!made && is_without_links(errno))
+        rc = write_name(aside, name, err);
+    else if (!made)
+        rc = err_sys(err, errno, "%s: cannot point it to %s", link, name);
+    if (rc == 0 && rename(aside, link) < 0)
+        rc = err_sys(err, errno, "%s: cannot point it to %s", link, name);
+    if (rc == 0)
+        return 0;
+    (void)unlink(aside);
+    return CKPT_UNLINKED;
+}
+
+int links_point(const char *which, const char *run_dir, const char *folder, const char *name,
+                struct err *err)
+{
+    char *link = xasprintf("%s/%s", folder, which);
+    char *aside = xasprintf("%s/%s.%s.tmp", folder, which, owner_own_id());
+    int rc = owner_check(run_dir, err);
+
+    if (rc == 0)
+        rc = make_room(folder, which, err);
+    if (rc == 0) {
+        (void)unlink(aside);
+        rc = put(aside, link, name, err);
+    }
+    if (rc == 0)
+        rc = file_sync_folder(folder, err);
+    free(link);
+    free(aside);
+    return rc;
+}
+
+void links_unpoint(const char *folder, const char *name)
+{
+    struct err ignored;
+    int n = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(both); i++) {
+        char *link = xasprintf("%s/%s", folder, both[i]), to[GENERATION_NAME];
+
+        if (read_name(link, to) && !strcmp(to, name))
+            n += unlink(link) == 0;
+        free(link);
+    }
+    if (n) /* what it names must not go before it */
+        (void)file_sync_folder(folder, &ignored);
+}
+
+char *ckpt_named_by(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char name[GENERATION_NAME];
+
+    if (is_folder(path) || !read_name(path, name))
+        return NULL;
+    return slash ? xasprintf("%.*s/%s", (int)(slash - path), path, name) : xstrdup(name);
+}
+
+/* ---- at the start ---- */
+
+static char *tell_verdict(const char *folder, const char *which, const char *name, enum verdict v)
+{
+    const char *is = v == SECOND ? "is a second copy of"
+                     : v == LOST ? "is all that is left of"
+                                 : "takes the place of";
+    const char *so = v == SECOND ? "and goes" : v == LOST ? "and becomes it" : "which is damaged";
+
+    return xasprintf("%s/%s is a folder, as a copy of a run without its links has it; it %s %s, %s",
+                     folder, which, is, name, so);
+}
+
+int links_settle(const char *folder, void (*warn)(void *arg, const char *text), void *arg)
+{
+    int n = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(both); i++) {
+        char name[GENERATION_NAME], *text;
+        struct err err;
+        const enum verdict v = judge(folder, both[i], name, &err);
+
+        if (v == NO_FOLDER || v == FOREIGN || settle(folder, both[i], name, v, &err) < 0)
+            continue;
+        text = tell_verdict(folder, both[i], name, v);
+        warn(arg, text);
+        free(text);
+        n++;
+    }
+    return n;
+}
+
+void links_add_copies(const char *folder, struct generation **g, int *n)
+{
+    for (size_t i = 0; i < ARRAY_LEN(both); i++) {
+        char *path = xasprintf("%s/%s", folder, both[i]);
+        struct ckpt_hashes of;
+        struct ckpt_state s;
+        struct err ignored;
+
+        if (is_folder(path) && ckpt_read_state(path, &s, &of, &ignored) == 0) {
+            int at = 0;
+
+            while (at < *n && (*g)[at].step >= s.step)
+                at++;
+            *g = xrealloc(*g, sizeof **g * (size_t)(*n + 1));
+            memmove(*g + at + 1, *g + at, sizeof **g * (size_t)(*n - at));
+            (*g)[at].step = s.step;
+            snprintf((*g)[at].name, sizeof(*g)->name, "%s", both[i]);
+            ++*n;
+        }
+        free(path);
+    }
+}
+
+/* 1: files can be made in `folder`, and links cannot. */
+static int has_no_links(const char *folder)
+{
+    char *aside = xasprintf("%s/link.%s.tmp", folder, owner_own_id());
+    const int has = symlink("nothing", aside) == 0, errnum = errno;
+    struct err ignored;
+    int lacks = 0;
+
+    if (!has && is_without_links(errnum))
+        lacks = write_name(aside, "nothing", &ignored) == 0;
+    (void)unlink(aside);
+    free(aside);
+    return lacks;
+}
+
+/* The run directory, or the nearest folder above that is there. */
+static char *nearest_folder(const char *run_dir)
+{
+    char *path = xstrdup(run_dir), *slash;
+
+    while (access(path, F_OK) != 0 && (slash = strrchr(path, '/')))
+        *(slash == path ? slash + 1 : slash) = '\0';
+    if (access(path, F_OK) == 0)
+        return path;
+    free(path);
+    return xstrdup(".");
+}
+
+void ckpt_check_links(const char *run_dir, void (*warn)(void *arg, const char *text), void *arg)
+{
+    char *folder = generations_folder(run_dir), *near = nearest_folder(run_dir), *text;
+
+    if (has_no_links(near)) {
+        text = xasprintf("the file system of %s has no symbolic links: checkpoints/latest and best "
+                         "are text files with the name of a checkpoint there",
+                         run_dir);
+        warn(arg, text);
+        free(text);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(both); i++) {
+        char name[GENERATION_NAME];
+        struct err err;
+        const enum verdict v = judge(folder, both[i], name, &err);
+
+        text = v == FOREIGN     ? xstrdup(err.msg)
+               : v != NO_FOLDER ? tell_verdict(folder, both[i], name, v)
+                                : NULL;
+        if (text)
+            warn(arg, text);
+        free(text);
+    }
+    free(near);
+    free(folder);
+}

@@ -1,0 +1,436 @@
+/* ckpt: the links `latest` and `best` in a copy of a run, and on a file system without links.  The
+ * state.json of a folder in a link's place says what it is; no checkpoint depends on a link. */
+#include "../test.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "ckpt/owner.h"
+#include "disk.h"
+#include "runs.h"
+
+static char *run;
+static struct buf told; /* warnings, a line each */
+
+static int make_run(void **state)
+{
+    (void)state;
+    run = run_new_folder();
+    return 0;
+}
+
+static int remove_run(void **state)
+{
+    (void)state;
+    disk_be_plain(0);
+    buf_fini(&told);
+    run_remove_folder(run);
+    return 0;
+}
+
+static void warn(void *arg, const char *text)
+{
+    (void)arg;
+    buf_printf(&told, "%s\n", text);
+}
+
+/* For free(). */
+static char *in_run(const char *name) { return xasprintf("%s/checkpoints/%s", run, name); }
+
+static void save(struct run_point p, int keep, int want)
+{
+    struct err err = {0};
+    const int rc = run_save(run, p, keep, &err);
+
+    if (rc != want)
+        fail_msg("step %d: %d, want %d: %s", (int)p.step, rc, want, rc ? err.msg : "");
+}
+
+static void assert_newest(int64_t step)
+{
+    struct run_point seen;
+    struct err err;
+
+    if (run_load(run, &seen, &err) != 0)
+        fail_msg("%s", err.msg);
+    assert_int_equal(seen.step, step);
+}
+
+static void assert_best(int64_t step)
+{
+    char *path = NULL;
+    struct ckpt *c;
+    struct err err;
+
+    assert_int_equal(ckpt_find_best(run, &path, &err), 0);
+    assert_int_equal(ckpt_load_folder(path, &c, &err), 0);
+    assert_int_equal(c->state.step, step);
+    ckpt_close(c);
+    free(path);
+}
+
+/* The link, or "" if there is none; a file without a link's mode is told by the content. */
+static void read_place(const char *which, char out[64])
+{
+    char *path = in_run(which);
+    struct stat st;
+    ssize_t n = readlink(path, out, 63);
+
+    out[n > 0 ? n : 0] = 0;
+    if (n < 0 && lstat(path, &st) == 0 && S_ISREG(st.st_mode)) {
+        FILE *f = fopen(path, "r");
+
+        assert_non_null(f);
+        assert_non_null(fgets(out, 64, f));
+        fclose(f);
+    }
+    free(path);
+}
+
+static void assert_place(const char *which, const char *want)
+{
+    char seen[64];
+
+    read_place(which, seen);
+    assert_string_equal(seen, want);
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+/* The entries of the folder of checkpoints, a word each. */
+static char *entries(void)
+{
+    char *path = in_run("");
+    struct dirent **e;
+    struct buf text = {0};
+    const int n = scandir(path, &e, NULL, by_name);
+
+    for (int i = 0; i < n; i++) {
+        if (e[i]->d_name[0] != '.')
+            buf_printf(&text, "%s%s", text.len ? " " : "", e[i]->d_name);
+        free(e[i]);
+    }
+    free(e);
+    free(path);
+    path = xstrdup(buf_cstr(&text));
+    buf_fini(&text);
+    return path;
+}
+
+static void assert_entries(const char *want)
+{
+    char *seen = entries();
+
+    assert_string_equal(seen, want);
+    free(seen);
+}
+
+/* ---- what a copy holds ---- */
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+
+    assert_non_null(f);
+    fputs(text, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void copy_file(const char *from, const char *to)
+{
+    static char bytes[1 << 16];
+    FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
+    size_t n;
+
+    assert_true(in && out);
+    n = fread(bytes, 1, sizeof bytes, in);
+    assert_int_equal(fwrite(bytes, 1, n, out), n);
+    fclose(in);
+    assert_int_equal(fclose(out), 0);
+}
+
+/* A copy of the generation, as cp -rL makes it of a link. */
+static void copy_to(const char *which, const char *generation)
+{
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "state.json"};
+    char *to = in_run(which);
+
+    unlink(to);
+    assert_int_equal(mkdir(to, 0777), 0);
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        char *from = xasprintf("%s/checkpoints/%s/%s", run, generation, files[i]);
+        char *at = xasprintf("%s/%s", to, files[i]);
+
+        copy_file(from, at);
+        free(at);
+        free(from);
+    }
+    free(to);
+}
+
+static void move(const char *from, const char *to)
+{
+    char *a = in_run(from), *b = in_run(to);
+
+    unlink(b);
+    assert_int_equal(rename(a, b), 0);
+    free(a);
+    free(b);
+}
+
+static void put_text(const char *name, const char *text)
+{
+    char *path = in_run(name);
+
+    unlink(path);
+    write_text(path, text);
+    free(path);
+}
+
+static void spoil(const char *generation)
+{
+    char *path = xasprintf("%s/checkpoints/%s/model.safetensors", run, generation);
+
+    assert_int_equal(truncate(path, 300), 0);
+    free(path);
+}
+
+static void copy_all(void)
+{
+    copy_to("latest", "step-00000030");
+    copy_to("best", "step-00000020");
+}
+
+static void keep_latest_alone(void) { move("step-00000030", "latest"); }
+static void keep_best_alone(void) { move("step-00000020", "best"); }
+
+static void spoil_the_newest(void)
+{
+    copy_to("latest", "step-00000030");
+    spoil("step-00000030");
+}
+
+static void spoil_both(void)
+{
+    spoil("step-00000030");
+    copy_to("latest", "step-00000030");
+}
+
+static void make_notes(void)
+{
+    char *path = in_run("best");
+
+    unlink(path);
+    assert_int_equal(mkdir(path, 0777), 0);
+    free(path);
+    put_text("best/notes.txt", "the best so far");
+}
+
+static void copy_with_notes_of(const char *generation)
+{
+    copy_to("best", generation);
+    put_text("best/notes.txt", "the best so far");
+}
+
+static void copy_with_notes(void) { copy_with_notes_of("step-00000020"); }
+
+static void copy_of_another(void)
+{
+    copy_to("latest", "step-00000030");
+    save((struct run_point){30, 1, 20}, 3, CKPT_UNLINKED);
+}
+
+static void dangle(void)
+{
+    char *path = in_run("latest");
+
+    unlink(path);
+    assert_int_equal(symlink("step-00000099", path), 0);
+    free(path);
+}
+
+static void put_files(void)
+{
+    put_text("latest", "step-00000030\n");
+    put_text("best", "hello");
+}
+
+/* A run with checkpoints of the steps 10, 20 (the best) and 30, changed by `make`. */
+static const struct {
+    const char *name;
+    void (*make)(void);
+    const char *told;    /* by --check; NULL: nothing */
+    int64_t newest;      /* the step that is loaded */
+    const char *settled; /* entries once the owner has loaded */
+    int saved;           /* what the next save returns */
+} copies[] = {
+    {"cp -rL", copy_all, "it is a second copy of step-00000030, and goes", 30,
+     "best latest step-00000010 step-00000020 step-00000030", 0},
+    {"the newest is in latest alone", keep_latest_alone,
+     "it is all that is left of step-00000030, and becomes it", 30,
+     "best latest step-00000010 step-00000020 step-00000030", 0},
+    {"the best is in best alone", keep_best_alone,
+     "it is all that is left of step-00000020, and becomes it", 30,
+     "best latest step-00000010 step-00000020 step-00000030", 0},
+    {"the newest is damaged, its copy is whole", spoil_the_newest,
+     "it takes the place of step-00000030, which is damaged", 30,
+     "best damaged-step-00000030 latest step-00000010 step-00000020 step-00000030", 0},
+    {"both are damaged", spoil_both, "no link can be made there; rename it", 20,
+     "best damaged-latest damaged-step-00000030 latest step-00000010 step-00000020", 0},
+    {"a folder of notes", make_notes, "best is a folder and no checkpoint", 30,
+     "best latest step-00000010 step-00000020 step-00000030", CKPT_UNLINKED},
+    {"a copy with notes", copy_with_notes, "or with other files, so no link", 30,
+     "best latest step-00000010 step-00000020 step-00000030", CKPT_UNLINKED},
+    {"a copy of the step's former checkpoint", copy_of_another,
+     "latest is a folder, and not the checkpoint step-00000030 beside it", 30,
+     "best latest step-00000010 step-00000020 step-00000030", CKPT_UNLINKED},
+    {"a link that dangles", dangle, NULL, 30,
+     "best latest step-00000010 step-00000020 step-00000030", 0},
+    {"text files", put_files, NULL, 30, "best latest step-00000010 step-00000020 step-00000030", 0},
+};
+
+static void check_copy(size_t i)
+{
+    char *before, *after;
+    struct err err;
+
+    for (int64_t step = 10; step <= 30; step += 10)
+        save((struct run_point){step, 0, step > 10 ? 20 : 0}, 3, 0);
+    copies[i].make();
+    before = entries();
+    ckpt_check_links(run, warn, NULL);
+    if (copies[i].told ? !strstr(buf_cstr(&told), copies[i].told) : told.len > 0)
+        fail_msg("told: %s", buf_cstr(&told));
+    assert_newest(copies[i].newest);
+    assert_best(20);
+    after = entries();
+    assert_string_equal(before, after); /* no owner, no change */
+    free(before);
+    free(after);
+    assert_int_equal(owner_claim(run, 1, &err), 0);
+    assert_newest(copies[i].newest);
+    assert_entries(copies[i].settled);
+    assert_best(20);
+    save((struct run_point){40, 0, 20}, 2, copies[i].saved);
+    assert_newest(40);
+    assert_best(20);
+    if (copies[i].saved == 0) {
+        assert_place("latest", "step-00000040");
+        assert_place("best", "step-00000020");
+    }
+}
+
+static void test_copies(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(copies); i++) {
+        print_message("%s\n", copies[i].name);
+        make_run(NULL);
+        check_copy(i);
+        remove_run(NULL);
+    }
+}
+
+/* Notes, and a checkpoint that no other folder has, stay whatever is saved. */
+static void test_nothing_foreign_is_lost(void **state)
+{
+    char *notes, *model;
+    struct err err;
+
+    (void)state;
+    save((struct run_point){10, 0, 10}, 1, 0);
+    copy_with_notes_of("step-00000010");
+    copy_to("latest", "step-00000010");
+    save((struct run_point){10, 1, 10}, 1, CKPT_UNLINKED);
+    assert_int_equal(owner_claim(run, 1, &err), 0);
+    assert_newest(10);
+    save((struct run_point){10, 2, 10}, 1, CKPT_UNLINKED);
+    notes = in_run("best/notes.txt");
+    model = in_run("latest/model.safetensors");
+    assert_true(access(notes, F_OK) == 0 && access(model, F_OK) == 0);
+    free(notes);
+    free(model);
+}
+
+/* ---- a file system without links ---- */
+
+static void test_without_links(void **state)
+{
+    static const int kinds[] = {EPERM, ENOSYS, EOPNOTSUPP, EROFS};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+        char *path, *named;
+
+        make_run(NULL);
+        disk_be_plain(kinds[i]);
+        ckpt_check_links(run, warn, NULL);
+        assert_non_null(strstr(buf_cstr(&told), "has no symbolic links"));
+        for (int64_t step = 10; step <= 40; step += 10)
+            save((struct run_point){step, 0, step > 10 ? 20 : 10}, 2, 0);
+        save((struct run_point){40, 1, 20}, 2, 0); /* the two folders cannot change places */
+        assert_entries("best latest step-00000020 step-00000030 step-00000040");
+        assert_place("latest", "step-00000040\n");
+        assert_place("best", "step-00000020\n");
+        assert_newest(40);
+        assert_best(20);
+        path = in_run("best");
+        named = ckpt_named_by(path);
+        assert_true(named && strstr(named, "/checkpoints/step-00000020"));
+        free(named);
+        free(path);
+        disk_be_plain(0); /* copied to another disk */
+        save((struct run_point){50, 0, 50}, 1, 0);
+        assert_entries("best latest step-00000050");
+        assert_place("latest", "step-00000050");
+        assert_place("best", "step-00000050");
+        remove_run(NULL);
+    }
+}
+
+/* A full disk has room for the checkpoint and none for its link: the checkpoint counts, and no link
+ * leads to one that was removed. */
+static void test_no_room_for_the_link(void **state)
+{
+    (void)state;
+    save((struct run_point){10, 0, 0}, 1, 0);
+    disk_be_plain(ENOSPC);
+    ckpt_check_links(run, warn, NULL);
+    assert_int_equal(told.len, 0);
+    save((struct run_point){20, 0, 0}, 1, CKPT_UNLINKED);
+    assert_newest(20);
+    assert_entries("step-00000020");
+}
+
+/* The three steps by which folders change places are cut off in the middle. */
+static void test_cut_exchange(void **state)
+{
+    (void)state;
+    save((struct run_point){10, 0, 0}, 1, 0);
+    move("step-00000010", "step-00000010.old");
+    ckpt_clear(run);
+    assert_newest(10);
+    copy_to("step-00000010.old", "step-00000010");
+    ckpt_clear(run);
+    assert_entries("latest step-00000010");
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, make_run, remove_run)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_copies),        CASE(test_nothing_foreign_is_lost),
+        CASE(test_no_room_for_the_link),      CASE(test_cut_exchange),
+        cmocka_unit_test(test_without_links),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
