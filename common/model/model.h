@@ -70,7 +70,7 @@ enum loss { LOSS_LIST(WORD_VALUE) };
 struct init_options {
     enum init_name name;
     double std;                /* INIT_NORMAL, INIT_TRUNC_NORMAL: of the weights; biases are 0 */
-    const char *path;          /* INIT_FILE: a safetensors file, absolute; else NULL */
+    const char *path;          /* INIT_FILE: of weights (ckpt/st_set.h), absolute; else NULL */
     enum init_missing missing; /* INIT_FILE: of what the file lacks */
 };
 

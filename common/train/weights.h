@@ -1,4 +1,4 @@
-/* weights - initial weights from a safetensors file, as model.init asks for.
+/* weights - initial weights from a safetensors file, or several, as model.init asks for.
  *
  * The file's tensors are found by the parameters' names.  An architecture may say which other names
  * other programs use, and which other tensors they write (struct model_file).
