@@ -11,6 +11,7 @@
 #include "base/util.h"
 #include "ckpt/st_set.h"
 #include "data/sampler.h"
+#include "job/pretrained.h"
 #include "tensor/half.h"
 
 enum { MOST_TOLD = 8 }; /* differences of one kind that a message lists */
@@ -322,7 +323,8 @@ int weights_open(struct state *s, const struct job *job, struct weights **out, s
     w->s = s;
     w->path = job->model.init.path;
     w->rule = job->model.kind->file;
-    if (compare_all(w, job->model.init.missing == MISSING_DRAW, err) < 0) {
+    if (pretrained_check(job, s->warn, s->warn_arg, err) < 0 ||
+        compare_all(w, job->model.init.missing == MISSING_DRAW, err) < 0) {
         weights_close(w);
         return err_wrap(err, "model.init");
     }

@@ -9,7 +9,8 @@
 
 struct run_point {
     int64_t step;
-    int version; /* counts the checkpoints that are saved for one step */
+    int version;        /* counts the checkpoints that are saved for one step */
+    const char *config; /* the text of config.json; NULL: there is none */
 };
 
 /* Save under `run`, keeping `keep`. */
