@@ -3,6 +3,7 @@
  *   RUN/checkpoints/step-00002350/model.safetensors      parameters and states, PyTorch's names
  *                                 optimizer.safetensors  "conv1.weight.momentum_buffer" ...
  *                                 model_average.safetensors  as model's, with train.average
+ *                                 config.json            transformers', if it has the network
  *                                 state.json             where the run stands, hashes of these
  *   RUN/checkpoints/latest -> step-00002350
  *   RUN/checkpoints/best -> step-00001880                if the job wants it
@@ -72,6 +73,7 @@ struct ckpt_content {
     int n_average;
     /* A list of names in JSON, for state.json and the metadata of the model's files; NULL: none. */
     const char *class_names;
+    const char *config; /* the text of config.json, which has no hash; NULL: there is none */
 };
 
 enum { CKPT_UNLINKED = 1 }; /* an outcome: the generation is written, a link to it is not */

@@ -28,7 +28,8 @@ int ckpt_check_there(const char *path, struct err *err);
  */
 int ckpt_make_aside(const char *run_dir, const char *aside, struct err *err);
 
-/* Write state.json, with the hashes of the files, and fsync the folder. */
+/* Write config.json, if c has one, and state.json, with the hashes of the files, and fsync the
+ * folder. */
 int ckpt_write_state(const char *folder, const struct ckpt_content *c, const struct hash128 *hash,
                      struct err *err);
 

@@ -363,6 +363,14 @@ const struct st_tensor *st_find(const struct st_file *f, const char *name)
     return NULL;
 }
 
+int st_has(const struct st_file *f, const struct st_tensor *t)
+{
+    for (int i = 0; i < f->n; i++)
+        if (t == &f->tensor[i])
+            return 1;
+    return 0;
+}
+
 int st_read(const struct st_file *f, const struct st_tensor *t, size_t from, void *out,
             size_t n_bytes, struct err *err)
 {

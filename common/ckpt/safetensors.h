@@ -53,6 +53,7 @@ void st_close(struct st_file *f); /* NULL is fine */
 int st_count(const struct st_file *f);
 const struct st_tensor *st_at(const struct st_file *f, int i);
 const struct st_tensor *st_find(const struct st_file *f, const char *name); /* or NULL */
+int st_has(const struct st_file *f, const struct st_tensor *t); /* 1: t is a tensor of f */
 
 /* Read n_bytes of the tensor's data, from byte `from` on. */
 int st_read(const struct st_file *f, const struct st_tensor *t, size_t from, void *out,

@@ -119,13 +119,16 @@ static int write_text(const char *path, const char *text, struct err *err)
 int ckpt_write_state(const char *folder, const struct ckpt_content *c, const struct hash128 *hash,
                      struct err *err)
 {
-    char *path = state_path(folder);
+    char *path = state_path(folder), *config = xasprintf("%s/config.json", folder);
     char *text = state_text(c, hash);
-    int rc = write_text(path, text, err);
+    int rc = c->config ? write_text(config, c->config, err) : 0;
 
+    if (rc == 0)
+        rc = write_text(path, text, err);
     if (rc == 0)
         rc = file_sync_folder(folder, err);
     free(text);
+    free(config);
     free(path);
     return rc;
 }

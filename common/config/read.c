@@ -309,7 +309,7 @@ static int check_presence(const struct reader *r, const struct option_ref *ref, 
     const struct given *g = given_of(r, ref);
 
     if (holds)
-        return holds->o->flags & OPT_REQUIRED && (g->from == FROM_DEFAULT || g->is_none)
+        return holds->o->flags & OPT_REQUIRED && (!g->text || g->is_none)
                    ? fail_missing(r, holds->o, err)
                    : 0;
     if (g->from == FROM_DEFAULT || g->is_none ||

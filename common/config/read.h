@@ -14,7 +14,8 @@
 
 enum { READ_MAX_BYTES = 256 << 10 }; /* of a job file */
 
-struct given { /* a key's last value */
+struct given { /* a key's last value; FROM_DEFAULT with a text: the owner's, in the place of the
+                * row's default */
     enum { FROM_DEFAULT, FROM_FILE, FROM_SET } from;
     int line, column; /* FROM_FILE: from 1 */
     const char *text; /* in the job's arena */

@@ -11,13 +11,21 @@
 #include "data/gzin.h"
 #include "tensor/shape.h"
 
-enum { MAGIC_BYTES = 4, DIM_BYTES = 4, TYPE_U8 = 0x08 };
+enum { MAGIC_BYTES = 4, DIM_BYTES = 4 };
 
 static int64_t header_bytes(const struct idx *x) { return MAGIC_BYTES + x->n_dims * DIM_BYTES; }
 
 static uint32_t big_endian(const uint8_t *b)
 {
     return (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
+}
+
+int64_t idx_element_bytes(const struct idx *x) { return x->type == IDX_I32 ? 4 : 1; }
+
+int32_t idx_int(const struct idx *x, int64_t i)
+{
+    ASSERT(x->type == IDX_I32 && i >= 0 && i < x->n_bytes / 4);
+    return (int32_t)big_endian(x->data + 4 * i);
 }
 
 static const char *extents(const struct idx *x, char text[SHAPE_TEXT_LEN])
@@ -36,18 +44,19 @@ static int short_header(size_t got, size_t want, struct err *err)
                    got, want);
 }
 
-static int wrong_dims(int n_dims, int min_dims, int max_dims, struct err *err)
+static int wrong_dims(int n_dims, const struct idx_want *w, struct err *err)
 {
     char want[32];
 
-    snprintf(want, sizeof want, max_dims > min_dims ? "%d to %d" : "%d", min_dims, max_dims);
+    snprintf(want, sizeof want, w->max_dims > w->min_dims ? "%d to %d" : "%d", w->min_dims,
+             w->max_dims);
     return err_set(err, ERR_CORRUPT,
                    "offset 3: number of dimensions is %d, want %s; are the files of images and "
                    "labels swapped?",
                    n_dims, want);
 }
 
-static int read_magic(struct idx *x, struct gzin *g, int min_dims, int max_dims, struct err *err)
+static int read_magic(struct idx *x, struct gzin *g, const struct idx_want *want, struct err *err)
 {
     uint8_t b[MAGIC_BYTES];
     uint32_t magic;
@@ -58,15 +67,17 @@ static int read_magic(struct idx *x, struct gzin *g, int min_dims, int max_dims,
     if (got < sizeof b)
         return short_header(got, sizeof b, err);
     magic = big_endian(b);
-    if (magic >> 8 != TYPE_U8)
-        return err_set(
-            err, ERR_CORRUPT,
-            "offset 0: magic is 0x%08x, want 0x%08x (IDX, unsigned bytes, %d dimensions); "
-            "is this the right file?",
-            magic, (unsigned)TYPE_U8 << 8 | (unsigned)min_dims, min_dims);
+    if (magic >> 8 != (uint32_t)want->type)
+        return err_set(err, ERR_CORRUPT,
+                       "offset 0: magic is 0x%08x, want 0x%08x (IDX, %s, %d dimensions); "
+                       "is this the right file?",
+                       magic, (unsigned)want->type << 8 | (unsigned)want->min_dims,
+                       want->type == IDX_I32 ? "32-bit integers" : "unsigned bytes",
+                       want->min_dims);
+    x->type = want->type;
     x->n_dims = b[3];
-    if (x->n_dims < min_dims || x->n_dims > max_dims)
-        return wrong_dims(x->n_dims, min_dims, max_dims, err);
+    if (x->n_dims < want->min_dims || x->n_dims > want->max_dims)
+        return wrong_dims(x->n_dims, want, err);
     return 0;
 }
 
@@ -77,7 +88,7 @@ static int check_dims(struct idx *x, const struct gzin *g, struct err *err)
     int64_t most = gzin_most_left(g);
     char text[SHAPE_TEXT_LEN];
 
-    x->n_bytes = 1;
+    x->n_bytes = idx_element_bytes(x);
     for (int i = 0; i < x->n_dims; i++)
         if (x->dim[i] == 0)
             return err_set(err, ERR_CORRUPT,
@@ -138,13 +149,14 @@ static int read_array(struct idx *x, struct gzin *g, struct err *err)
 }
 
 /* Read the whole file.  Takes g. */
-static int read_all(struct idx *out, struct gzin *g, int min_dims, int max_dims, struct err *err)
+static int read_all(struct idx *out, struct gzin *g, const struct idx_want *want, struct err *err)
 {
     struct idx x = {0};
     int rc;
 
-    ASSERT(min_dims >= 1 && min_dims <= max_dims && max_dims <= IDX_MAX_DIMS);
-    rc = read_magic(&x, g, min_dims, max_dims, err);
+    ASSERT(want->min_dims >= 1 && want->min_dims <= want->max_dims &&
+           want->max_dims <= IDX_MAX_DIMS);
+    rc = read_magic(&x, g, want, err);
     if (rc == 0)
         rc = read_dims(&x, g, err);
     if (rc == 0)
@@ -156,7 +168,7 @@ static int read_all(struct idx *out, struct gzin *g, int min_dims, int max_dims,
     return rc;
 }
 
-int idx_parse(struct idx *out, const uint8_t *bytes, size_t n_bytes, int min_dims, int max_dims,
+int idx_parse(struct idx *out, const uint8_t *bytes, size_t n_bytes, const struct idx_want *want,
               struct err *err)
 {
     struct gzin *g;
@@ -164,15 +176,15 @@ int idx_parse(struct idx *out, const uint8_t *bytes, size_t n_bytes, int min_dim
     *out = (struct idx){0};
     if (gzin_open_memory(&g, bytes, n_bytes, err) < 0)
         return err->code;
-    return read_all(out, g, min_dims, max_dims, err);
+    return read_all(out, g, want, err);
 }
 
-int idx_read(struct idx *out, const char *path, int min_dims, int max_dims, struct err *err)
+int idx_read(struct idx *out, const char *path, const struct idx_want *want, struct err *err)
 {
     struct gzin *g;
 
     *out = (struct idx){0};
-    if (gzin_open_file(&g, path, err) < 0 || read_all(out, g, min_dims, max_dims, err) < 0)
+    if (gzin_open_file(&g, path, err) < 0 || read_all(out, g, want, err) < 0)
         return err_wrap(err, "%s", path);
     return 0;
 }

@@ -15,6 +15,7 @@
 #include "config/names.h"
 #include "data/image.h"
 #include "data/moments.h"
+#include "job/pretrained.h"
 #include "job/table.h"
 
 /* The job that runs without a job file.  It must pass 97 % on two cores in about a minute. */
@@ -59,6 +60,8 @@ static int make(const char *text, size_t len, const char *origin, const char *ba
                  : read_yaml(&r, text, len, err);
     for (size_t i = 0; i < n_sets && rc == 0; i++)
         rc = read_set(&r, sets[i], err);
+    if (rc == 0)
+        rc = pretrained_fill(&r, err);
     if (rc == 0)
         rc = read_finish(&r, err);
     if (rc == 0 && job_check(job, err) < 0)

@@ -56,7 +56,10 @@ static const struct option init_rows[] = {
      .help = "Standard deviation of the initial weights."},
     {"model.init.path", OPT_PATH, AT(model.init.path), NULL, .flags = OPT_REQUIRED,
      .only = "model.init.name", .only_values = BIT(INIT_FILE),
-     .help = "A safetensors file, such as a checkpoint's model.safetensors; the driver reads it."},
+     .help =
+         "A safetensors file, such as a checkpoint's model.safetensors; or an index of several, "
+         "model.safetensors.index.json; or the folder of either. The driver reads it, and "
+         "with GPT-2's networks transformers' config.json beside it."},
     {"model.init.missing", OPT_CHOICE, AT(model.init.missing), "error", .choices = missings,
      .only = "model.init.name", .only_values = BIT(INIT_FILE),
      .help = "Where the file and this network differ, in names or shapes: an error that lists the "

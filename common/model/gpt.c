@@ -100,10 +100,35 @@ static void build(struct net *m, const void *options)
 /* The files of Hugging Face's hub have no prefix, masks beside the parameters, and may have the
  * tied weight twice. */
 static const char *const masks[] = {".attn.bias", ".attn.masked_bias", NULL};
-static const struct model_file file = {"transformer.", masks, "lm_head.weight",
-                                       "transformer.wte.weight"};
+/* Other names of one formula. */
+static const char *const gelus[] = {"gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast",
+                                    "gelu_accurate", NULL};
 
-#define GPT(arch, text, ...)                                        \
+/* GPT2Config.  The size of an MLP (n_inner) is seen by its tensors. */
+static const struct config_row config_rows[] = {
+    {"n_layer", "num_hidden_layers", "model.layers", "12", CONFIG_SHAPE, 0, NULL},
+    {"n_head", "num_attention_heads", "model.heads", "12", CONFIG_NUMBERS, 0, NULL},
+    {"n_embd", "hidden_size", "model.width", "768", CONFIG_SHAPE, 0, NULL},
+    {"n_positions", "max_position_embeddings", "model.context", "1024", CONFIG_SHAPE, 0, NULL},
+    {"vocab_size", NULL, "model.vocab", "50257", CONFIG_SHAPE, 1, NULL},
+    {"tie_word_embeddings", NULL, "model.tied", "true", CONFIG_SHAPE, 0, NULL},
+    {"resid_pdrop", NULL, "model.dropout", "0.1", CONFIG_TRAINING, 0, NULL},
+    {"embd_pdrop", NULL, "model.dropout", "0.1", CONFIG_TRAINING, 0, NULL},
+    {"attn_pdrop", NULL, "model.dropout", "0.1", CONFIG_TRAINING, 0, NULL},
+    {"activation_function", NULL, NULL, "gelu_new", CONFIG_NUMBERS, 0, gelus},
+    {"layer_norm_epsilon", NULL, NULL, "1e-05", CONFIG_NUMBERS, 0, NULL},
+    {"scale_attn_weights", NULL, NULL, "true", CONFIG_NUMBERS, 0, NULL},
+    {"scale_attn_by_inverse_layer_idx", NULL, NULL, "false", CONFIG_NUMBERS, 0, NULL},
+    {"add_cross_attention", NULL, NULL, "false", CONFIG_NUMBERS, 0, NULL},
+};
+static const struct model_config config = {"gpt2", "GPT2LMHeadModel", config_rows,
+                                           ARRAY_LEN(config_rows)};
+
+static const struct model_file file = {"transformer.", masks, "lm_head.weight",
+                                       "transformer.wte.weight", &config};
+
+/* any: 1: of any size, which config.json may say. */
+#define GPT(arch, any, text, ...)                                   \
     static const struct option rows_##arch[] = {ROWS(__VA_ARGS__)}; \
     const struct model_arch arch_##arch = {                         \
         .group = {.name = #arch,                                    \
@@ -113,10 +138,11 @@ static const struct model_file file = {"transformer.", masks, "lm_head.weight",
                   .size = sizeof(struct gpt_options)},              \
         .build = build,                                             \
         .file = &file,                                              \
+        .takes_config = any,                                        \
     };
 
-GPT(gpt, "GPT-2's network in any size; by default a small one", "4", "4", "128", "64", "0", "0")
-GPT(gpt2, "GPT-2, 124 million parameters", "12", "12", "768", "1024", "50257", "0.1")
-GPT(gpt2_medium, "GPT-2, 355 million parameters", "24", "16", "1024", "1024", "50257", "0.1")
-GPT(gpt2_large, "GPT-2, 774 million parameters", "36", "20", "1280", "1024", "50257", "0.1")
-GPT(gpt2_xl, "GPT-2, 1,558 million parameters", "48", "25", "1600", "1024", "50257", "0.1")
+GPT(gpt, 1, "GPT-2's network in any size; by default a small one", "4", "4", "128", "64", "0", "0")
+GPT(gpt2, 0, "GPT-2, 124 million parameters", "12", "12", "768", "1024", "50257", "0.1")
+GPT(gpt2_medium, 0, "GPT-2, 355 million parameters", "24", "16", "1024", "1024", "50257", "0.1")
+GPT(gpt2_large, 0, "GPT-2, 774 million parameters", "36", "20", "1280", "1024", "50257", "0.1")
+GPT(gpt2_xl, 0, "GPT-2, 1,558 million parameters", "48", "25", "1600", "1024", "50257", "0.1")

@@ -23,6 +23,29 @@
 
 struct net; /* model/layer.h */
 
+enum config_kind {
+    CONFIG_SHAPE,    /* shapes of tensors follow from it */
+    CONFIG_NUMBERS,  /* with another value the same tensors are another function */
+    CONFIG_TRAINING, /* training alone depends on it */
+};
+
+/* A key of transformers' config.json. */
+struct config_row {
+    const char *name, *also; /* its name there, and another one or NULL */
+    const char *key;         /* of the job; NULL: the network has the value `def` alone */
+    const char *def;         /* transformers' default, as a job file would write it */
+    enum config_kind kind;
+    int is_vocabulary;
+    const char *const *alike; /* other values that mean `def`, NULL at the end; or NULL */
+};
+
+/* A network that transformers has, too, with the same names of tensors (job/pretrained.h). */
+struct model_config {
+    const char *type, *class_name; /* "gpt2", "GPT2LMHeadModel" */
+    const struct config_row *row;
+    int n_rows;
+};
+
 /* The differences between the files of other programs and ours, so that model.init.path can name
  * such files, too. */
 struct model_file {
@@ -30,12 +53,14 @@ struct model_file {
     const char *const *ignored; /* ends of the names of tensors to ignore; NULL at the end */
     const char *tied,
         *tied_to; /* two names of what may be one parameter here, of the second name */
+    const struct model_config *config; /* NULL: transformers has no such network */
 };
 
 struct model_arch {
     struct option_group group;
     void (*build)(struct net *m, const void *options); /* from samples to logits */
     const struct model_file *file;                     /* NULL: there is no difference */
+    int takes_config; /* 1: config.json says which of its keys a job leaves out */
 };
 
 #define X(name) extern const struct model_arch arch_##name;
@@ -70,7 +95,7 @@ enum loss { LOSS_LIST(WORD_VALUE) };
 struct init_options {
     enum init_name name;
     double std;                /* INIT_NORMAL, INIT_TRUNC_NORMAL: of the weights; biases are 0 */
-    const char *path;          /* INIT_FILE: a safetensors file, absolute; else NULL */
+    const char *path;          /* INIT_FILE: of weights (ckpt/st_set.h), absolute; else NULL */
     enum init_missing missing; /* INIT_FILE: of what the file lacks */
 };
 

@@ -1,8 +1,9 @@
 /* classes - the names of the classes that a run has: by its data, or by the job
- * (data.class_names), and the same by both. */
+ * (data.class_names), and the same by both; and what a checkpoint tells beside the tensors. */
 #include <inttypes.h>
 
 #include "config/names.h"
+#include "job/pretrained.h"
 #include "train/trainer_impl.h"
 
 /* The number of outputs that the data's target asks for. */
@@ -44,17 +45,24 @@ const char *trainer_class_name(const struct trainer *t, int64_t k)
     return k < t->n_class_names ? t->class_name[k] : NULL;
 }
 
-const char *trainer_list_classes(const struct trainer *t)
+/* A copy of the text in the job's memory; NULL if it is empty.  Empties the text. */
+static const char *keep(struct trainer *t, struct buf *text)
+{
+    const char *copy = text->len ? arena_strdup(&t->job->arena, buf_cstr(text)) : NULL;
+
+    buf_fini(text);
+    return copy;
+}
+
+void trainer_describe(struct trainer *t)
 {
     const int64_t n = n_named(t->train_set);
-    struct buf text = {0};
-    const char *copy = NULL;
+    struct buf names = {0}, config = {0};
 
-    if (trainer_class_name(t, 0)) {
+    if (trainer_class_name(t, 0))
         names_write(t->train_set->class_names ? t->train_set->class_names : t->class_name, n,
-                    &text);
-        copy = arena_strdup(&t->job->arena, buf_cstr(&text));
-    }
-    buf_fini(&text);
-    return copy;
+                    &names);
+    pretrained_write(t->job, n, &config);
+    t->state->class_names = keep(t, &names);
+    t->state->config = keep(t, &config);
 }

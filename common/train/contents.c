@@ -111,7 +111,8 @@ void contents_init(struct contents *c, const struct state *s)
         .n_optimizer = c->n[OF_OPTIMIZER],
         .average = c->tensor[OF_AVERAGE],
         .n_average = c->n[OF_AVERAGE],
-        .class_names = s->class_names ? arena_strdup(&c->memory, s->class_names) : NULL};
+        .class_names = s->class_names ? arena_strdup(&c->memory, s->class_names) : NULL,
+        .config = s->config ? arena_strdup(&c->memory, s->config) : NULL};
 }
 
 void contents_fini(struct contents *c) { arena_fini(&c->memory); }

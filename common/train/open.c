@@ -394,7 +394,7 @@ static int make_memory(struct trainer *t, struct err *err)
     if (rc == 0 && average_is_wanted(t->job) && !t->state->shards)
         rc = trainer_make_average(t, err);
     if (rc == 0)
-        t->state->class_names = trainer_list_classes(t);
+        trainer_describe(t);
     return rc == 0 ? trainer_open_savers(t, err) : rc;
 }
 

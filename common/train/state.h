@@ -45,6 +45,7 @@ struct state {
     void *warn_arg;
     int n_threads;           /* that draw initial values, set by the owner; 0 is 1 */
     const char *class_names; /* ckpt_content's, set by the owner; borrowed */
+    const char *config;      /* likewise */
 };
 
 /* The rows of every job; all F32. */

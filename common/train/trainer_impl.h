@@ -123,8 +123,9 @@ int trainer_is_regression(const struct trainer *t);
 const char *trainer_class_name(const struct trainer *t, int64_t k);
 /* Check that the data's classes are the job's (data.class_names). */
 int trainer_check_classes(struct trainer *t, struct err *err);
-/* All names as a list of JSON, in the job's memory; NULL: there are none. */
-const char *trainer_list_classes(const struct trainer *t);
+/* Give the state what its checkpoints tell beside tensors: the classes' names, and the config.json
+ * of transformers. */
+void trainer_describe(struct trainer *t);
 
 /* 1: parts of the state are on other ranks. */
 int trainer_is_divided(const struct trainer *t);

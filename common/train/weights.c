@@ -9,7 +9,9 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/util.h"
+#include "ckpt/st_set.h"
 #include "data/sampler.h"
+#include "job/pretrained.h"
 #include "tensor/half.h"
 
 enum { MOST_TOLD = 8 }; /* differences of one kind that a message lists */
@@ -22,7 +24,7 @@ struct list {
 
 struct weights {
     struct state *s;
-    struct st_file *file;
+    struct st_set *file;
     const char *path;
     const struct model_file *rule;
     /* By the number of a slot, and of its tensor: the file's tensor that is alike, or NULL.  NULL
@@ -49,9 +51,9 @@ static void list_end(struct list *l)
 static const struct st_tensor *find(const struct weights *w, const char *name)
 {
     const size_t n = w->rule && w->rule->prefix ? strlen(w->rule->prefix) : 0;
-    const struct st_tensor *t = st_find(w->file, name);
+    const struct st_tensor *t = st_set_find(w->file, name);
 
-    return t || !n || strncmp(name, w->rule->prefix, n) != 0 ? t : st_find(w->file, name + n);
+    return t || !n || strncmp(name, w->rule->prefix, n) != 0 ? t : st_set_find(w->file, name + n);
 }
 
 /* ---- the model's tensors ---- */
@@ -98,8 +100,8 @@ static int take_block(struct weights *w, const struct taken *k, struct span part
     const struct st_tensor *t = k->t;
     const size_t from_size = dtype_size(t->dtype), to_size = dtype_size(k->def->dtype);
     const int widens = t->dtype != k->def->dtype;
-    int rc = st_read(w->file, t, (size_t)part.first * from_size, room[0],
-                     (size_t)part.n * from_size, err);
+    int rc = st_set_read(w->file, t, (size_t)part.first * from_size, room[0],
+                         (size_t)part.n * from_size, err);
 
     if (rc == 0)
         rc = check_finite(w, t, room[0], part.first, part.n, err);
@@ -214,9 +216,9 @@ static int same_bytes(const struct weights *w, const struct st_tensor *a, const 
     for (size_t at = 0; at < n_bytes && rc == 1; at += BLOCK) {
         const size_t n = n_bytes - at < BLOCK ? n_bytes - at : BLOCK;
 
-        rc = st_read(w->file, a, at, block, n, err);
+        rc = st_set_read(w->file, a, at, block, n, err);
         if (rc == 0)
-            rc = st_read(w->file, b, at, block + BLOCK, n, err);
+            rc = st_set_read(w->file, b, at, block + BLOCK, n, err);
         if (rc == 0)
             rc = !memcmp(block, block + BLOCK, n);
     }
@@ -234,7 +236,7 @@ static int check_tied(const struct weights *w, const char *name, struct err *err
     if (!w->rule || !w->rule->tied || strcmp(name, w->rule->tied) != 0)
         return 1;
     t = find(w, w->rule->tied_to);
-    rc = t ? same_bytes(w, st_find(w->file, name), t, err) : 0;
+    rc = t ? same_bytes(w, st_set_find(w->file, name), t, err) : 0;
     if (rc == 0)
         return err_set(err, ERR_CONFIG,
                        "%s: tensor \"%s\" is not equal to \"%s\", but this model has one parameter "
@@ -245,8 +247,8 @@ static int check_tied(const struct weights *w, const char *name, struct err *err
 
 static int visit_file(struct weights *w, struct err *err)
 {
-    for (int i = 0; i < st_count(w->file); i++) {
-        const char *name = st_at(w->file, i)->name;
+    for (int i = 0; i < st_set_count(w->file); i++) {
+        const char *name = st_set_at(w->file, i)->name;
         char *text;
         int rc;
 
@@ -303,7 +305,7 @@ static int decide(struct weights *w, int draws, struct err *err)
 
 static int compare_all(struct weights *w, int draws, struct err *err)
 {
-    int rc = st_open(w->path, &w->file, err);
+    int rc = st_set_open(w->path, &w->file, err);
 
     if (rc == 0)
         rc = visit_file(w, err);
@@ -321,7 +323,8 @@ int weights_open(struct state *s, const struct job *job, struct weights **out, s
     w->s = s;
     w->path = job->model.init.path;
     w->rule = job->model.kind->file;
-    if (compare_all(w, job->model.init.missing == MISSING_DRAW, err) < 0) {
+    if (pretrained_check(job, s->warn, s->warn_arg, err) < 0 ||
+        compare_all(w, job->model.init.missing == MISSING_DRAW, err) < 0) {
         weights_close(w);
         return err_wrap(err, "model.init");
     }
@@ -333,7 +336,7 @@ void weights_close(struct weights *w)
 {
     if (!w)
         return;
-    st_close(w->file);
+    st_set_close(w->file);
     for (int k = 0; k < STATE_MAX_SLOTS; k++)
         free(w->alike[k]);
     buf_fini(&w->lacking.text);

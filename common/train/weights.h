@@ -1,4 +1,4 @@
-/* weights - initial weights from a safetensors file, as model.init asks for.
+/* weights - initial weights from a safetensors file, or several, as model.init asks for.
  *
  * The file's tensors are found by the parameters' names.  An architecture may say which other names
  * other programs use, and which other tensors they write (struct model_file).
@@ -16,6 +16,7 @@ struct weights; /* a file, compared with the model; opaque */
  * statistics of `s`, which is borrowed.  Changes nothing in the state.
  *
  * File and model differ if only one of them has a tensor, or if a tensor has another shape.
+ * Before that, config.json beside the file is compared with the job (job/pretrained.h).
  * With model.init.missing: error such a difference is an error that lists all of them.  With draw
  * s->warn is called with them, and the caller gives initial values to what the file lacks.
  * Fails in any case if a tensor has any other type than the model's (but for bfloat16 and float16,

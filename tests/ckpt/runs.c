@@ -23,6 +23,7 @@ int run_save(const char *run, struct run_point p, int keep, struct err *err)
                              .n_model = 2,
                              .optimizer = &momentum,
                              .n_optimizer = 1,
+                             .config = p.config,
                              .best = {p.best},
                              .n_best = p.best > 0};
     char *path = NULL;
@@ -47,7 +48,7 @@ int run_load(const char *run, struct run_point *out, struct err *err)
 
     if (rc != 0)
         return rc;
-    *out = (struct run_point){c->state.step, (int)c->state.epoch_loss, 0};
+    *out = (struct run_point){.step = c->state.step, .version = (int)c->state.epoch_loss};
     rc = st_read(c->model, st_find(c->model, "w"), 0, w, sizeof w, err);
     if (rc == 0)
         rc = st_read(c->model, st_find(c->model, "b"), 0, b, sizeof b, err);

@@ -9,8 +9,9 @@
 
 struct run_point {
     int64_t step;
-    int version;  /* counts the checkpoints that are saved for one step */
-    int64_t best; /* the best step when it is saved; 0: none.  run_load leaves it 0 */
+    int version;        /* counts the checkpoints that are saved for one step */
+    int64_t best;       /* the best step when it is saved; 0: none.  run_load leaves it 0 */
+    const char *config; /* the text of config.json; NULL: there is none */
 };
 
 /* Save under `run`, keeping `keep`.  Returns as ckpt_save does. */

@@ -38,7 +38,8 @@ static void make_numbers(struct numbers *x, struct run_point p)
                                        .model = x->model,
                                        .n_model = 2,
                                        .optimizer = &x->optimizer,
-                                       .n_optimizer = 1};
+                                       .n_optimizer = 1,
+                                       .config = p.config};
 }
 
 /* Rank 0 has the ends of w and of its momentum and all of b, ranks 1 and 2 the rest. */
@@ -151,8 +152,9 @@ static char *read_file(const char *run, const char *name, size_t *n)
 
 static void test_same_bytes(void **state)
 {
-    static const char *const name[] = {"model.safetensors", "optimizer.safetensors", "state.json"};
-    const struct run_point p = {30, 2};
+    static const char *const name[] = {"model.safetensors", "optimizer.safetensors", "config.json",
+                                       "state.json"};
+    const struct run_point p = {30, 2, 0, "{}\n"};
     char *one = run_new_folder(), *all = run_new_folder();
     struct run_point seen;
     struct err err;
@@ -168,6 +170,8 @@ static void test_same_bytes(void **state)
 
         assert_int_equal(n, m);
         assert_memory_equal(x, y, n);
+        if (!strcmp(name[i], "config.json"))
+            assert_string_equal(x, p.config);
         free(x);
         free(y);
     }

@@ -6,67 +6,8 @@
 #include "data/dataset.h"
 #include "data/digits.h"
 #include "data/mnist.h"
-#include "idx_file.h"
+#include "mnist_files.h"
 #include "small_files.h"
-
-enum { N = 40, H = 5, W = 3, BYTES = H * W };
-
-/* A pair of files, and the damage to it. */
-struct pair {
-    const char *prefix;
-    int dotted, gz;
-    int n_images, n_labels; /* 0: N; -1: no such file */
-    int bad_at, bad_label;  /* label number bad_at is bad_label, if that is not 0 */
-};
-
-static uint8_t pixel(int64_t sample, int64_t i) { return (uint8_t)(sample * 31 + i * 7); }
-
-static void write_images(const char *folder, const struct pair *p)
-{
-    struct buf b = {0};
-    char *name =
-        xasprintf("%s-images%cidx3-ubyte%s", p->prefix, p->dotted ? '.' : '-', p->gz ? ".gz" : "");
-    int n = p->n_images ? p->n_images : N;
-
-    put_u32(&b, 0x803);
-    put_u32(&b, (uint32_t)n);
-    put_u32(&b, H);
-    put_u32(&b, W);
-    for (int i = 0; i < n * BYTES; i++)
-        buf_append(&b, &(uint8_t){pixel(i / BYTES, i % BYTES)}, 1);
-    if (p->gz)
-        gzip_buf(&b);
-    write_file(folder, name, &b);
-    buf_fini(&b);
-    free(name);
-}
-
-static void write_labels(const char *folder, const struct pair *p)
-{
-    struct buf b = {0};
-    char *name =
-        xasprintf("%s-labels%cidx1-ubyte%s", p->prefix, p->dotted ? '.' : '-', p->gz ? ".gz" : "");
-    int n = p->n_labels ? p->n_labels : N;
-
-    put_u32(&b, 0x801);
-    put_u32(&b, (uint32_t)n);
-    for (int i = 0; i < n; i++)
-        buf_append(
-            &b, &(uint8_t){(uint8_t)(p->bad_label && i == p->bad_at ? p->bad_label : i % 10)}, 1);
-    if (p->gz)
-        gzip_buf(&b);
-    write_file(folder, name, &b);
-    buf_fini(&b);
-    free(name);
-}
-
-static void write_pair(const char *folder, const struct pair *p)
-{
-    if (p->n_images >= 0)
-        write_images(folder, p);
-    if (p->n_labels >= 0)
-        write_labels(folder, p);
-}
 
 /* ---- every reader ---- */
 
@@ -443,14 +384,16 @@ static const struct folder_case {
     {{"train", .n_labels = -1},
      .code = ERR_IO,
      .want = "mnist: no labels in folder @, looked for train-labels-idx1-ubyte, "
-             "train-labels-idx1-ubyte.gz, train-labels.idx1-ubyte, train-labels.idx1-ubyte.gz; put "
+             "train-labels-idx1-ubyte.gz, train-labels.idx1-ubyte, train-labels.idx1-ubyte.gz, "
+             "train-labels-idx2-int, train-labels-idx2-int.gz; put "
              "one there, or set data.path, data.train or data.validation"},
     {{"train"},
      "t10k",
      .code = ERR_IO,
      .want = "mnist: no images in folder @, looked for t10k-images-idx3-ubyte, "
-             "t10k-images-idx3-ubyte.gz, t10k-images.idx3-ubyte, t10k-images.idx3-ubyte.gz; put "
-             "one there, or set data.path, data.train or data.validation"},
+             "t10k-images-idx3-ubyte.gz, t10k-images.idx3-ubyte, t10k-images.idx3-ubyte.gz; the "
+             "folder has train; set data.train or data.validation to one of these prefixes, or "
+             "data.path"},
     {{"train", .n_labels = 39},
      .code = ERR_CORRUPT,
      .want = "mnist: @/train-labels-idx1-ubyte: offset 4: 39 labels, want 40, as many as images in "
@@ -462,11 +405,13 @@ static const struct folder_case {
     {{"train", .bad_at = 17, .bad_label = 10},
      .code = ERR_CORRUPT,
      .want = "mnist: @/train-labels-idx1-ubyte: offset 25: label of sample 17 is 10, want 0 to 9; "
-             "is it the right file?"},
+             "is it the right file? data.classes is the number of classes of sets that are not "
+             "known"},
     {{"train", .bad_at = 39, .bad_label = 255},
      .code = ERR_CORRUPT,
      .want = "mnist: @/train-labels-idx1-ubyte: offset 47: label of sample 39 is 255, want 0 to 9; "
-             "is it the right file?"},
+             "is it the right file? data.classes is the number of classes of sets that are not "
+             "known"},
 };
 
 static void folders_are_read_or_refused(void **state)

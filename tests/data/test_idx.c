@@ -8,6 +8,11 @@
 
 enum { GZ = 1, TWO_MEMBERS = 2 };
 
+#define IMAGES (&(struct idx_want){IDX_U8, 3, 4})
+#define LABELS (&(struct idx_want){IDX_U8, 1, 1})
+#define WANT_OF(c) \
+    (&(struct idx_want){(c)->type ? (c)->type : IDX_U8, (c)->min_dims, (c)->max_dims})
+
 /* A file: magic, extents and a number of bytes 0, 1, 2 ...  It may be compressed, and is then
  * damaged. */
 static const struct file_case {
@@ -22,7 +27,8 @@ static const struct file_case {
     int flip;         /* 1 + offset of a byte to invert, from the end if negative */
     int min_dims, max_dims;
     int code;
-    const char *want; /* message; @ is the path; NULL: fine */
+    const char *want;   /* message; @ is the path; NULL: fine */
+    enum idx_type type; /* that is wanted; 0: IDX_U8 */
 } cases[] = {
     {"images", 0x803, 3, {3, 2, 4}, 24, .min_dims = 3, .max_dims = 4},
     {"images-gz", 0x803, 3, {3, 2, 4}, 24, GZ, .min_dims = 3, .max_dims = 4},
@@ -31,6 +37,42 @@ static const struct file_case {
     {"large", 0x803, 3, {300, 28, 28}, 300 * 784, .min_dims = 3, .max_dims = 4},
     {"large-gz", 0x803, 3, {300, 28, 28}, 300 * 784, GZ, .min_dims = 3, .max_dims = 4},
     {"two-members", 0x803, 3, {300, 28, 28}, 300 * 784, TWO_MEMBERS, .min_dims = 3, .max_dims = 3},
+    {"integers", 0xc02, 2, {3, 8}, 96, .min_dims = 2, .max_dims = 2, .type = IDX_I32},
+    {"integers-gz", 0xc02, 2, {3, 8}, 96, GZ, .min_dims = 2, .max_dims = 2, .type = IDX_I32},
+    {"bytes-as-integers",
+     0x801,
+     1,
+     {5},
+     5,
+     .min_dims = 2,
+     .max_dims = 2,
+     .code = ERR_CORRUPT,
+     .want = "@: offset 0: magic is 0x00000801, want 0x00000c02 (IDX, 32-bit integers, 2 "
+             "dimensions); is this the right file?",
+     .type = IDX_I32},
+    {"integers-cut",
+     0xc02,
+     2,
+     {3, 8},
+     96,
+     .cut = 1,
+     .min_dims = 2,
+     .max_dims = 2,
+     .code = ERR_CORRUPT,
+     .want = "@: offset 12: 95 bytes follow the header, want as many as [3,8] has; the file is "
+             "truncated or no IDX file, fetch it again",
+     .type = IDX_I32},
+    {"huge-integers",
+     0xc02,
+     2,
+     {0xffffffff, 0x80000000},
+     96,
+     .min_dims = 2,
+     .max_dims = 2,
+     .code = ERR_CORRUPT,
+     .want = "@: offset 12: 96 bytes follow the header, want as many as [4294967295,2147483648] "
+             "has; the file is truncated or no IDX file, fetch it again",
+     .type = IDX_I32},
     {"empty", .cut = 4, .min_dims = 3, .max_dims = 4, .code = ERR_CORRUPT,
      .want =
          "@: offset 0: the file ends within its header, want 4 bytes of it; fetch the file again"},
@@ -325,7 +367,7 @@ static void files_are_read_or_refused(void **state)
 
         make_file(&b, c);
         write_file(folder, c->name, &b);
-        rc = idx_read(&x, path, c->min_dims, c->max_dims, &err);
+        rc = idx_read(&x, path, WANT_OF(c), &err);
         check_result(c, &x, rc, &err, path);
         idx_fini(&x);
         buf_fini(&b);
@@ -347,7 +389,7 @@ static void bytes_are_parsed_or_refused(void **state)
 
         c.want = c.want ? c.want + strlen("@: ") : NULL;
         make_file(&b, &c);
-        rc = idx_parse(&x, b.data, b.len, c.min_dims, c.max_dims, &err);
+        rc = idx_parse(&x, b.data, b.len, WANT_OF(&c), &err);
         check_result(&c, &x, rc, &err, "");
         idx_fini(&x);
         buf_fini(&b);
@@ -367,14 +409,14 @@ static void any_damage_is_survived(void **state)
 
         make_file(&b, &c);
         for (size_t n = 0; n < b.len; n++) {
-            assert_true(idx_parse(&x, b.data, n, 3, 4, &err) < 0);
+            assert_true(idx_parse(&x, b.data, n, IMAGES, &err) < 0);
             idx_fini(&x);
         }
         for (size_t i = 0; i < b.len; i++) {
             int rc;
 
             b.data[i] ^= 0xff;
-            rc = idx_parse(&x, b.data, b.len, 3, 4, &err);
+            rc = idx_parse(&x, b.data, b.len, IMAGES, &err);
             if (gz && (i < 4 || i >= 10)) /* gzip's time and system are not data */
                 assert_true(rc < 0);
             idx_fini(&x);
@@ -392,10 +434,10 @@ static void what_is_no_file_is_refused(void **state)
     struct err err;
 
     (void)state;
-    assert_int_equal(idx_read(&x, path, 1, 1, &err), ERR_IO);
+    assert_int_equal(idx_read(&x, path, LABELS, &err), ERR_IO);
     assert_string_equal(
         err.msg, fill_in(want, sizeof want, "@: cannot open it: No such file or directory", path));
-    assert_int_equal(idx_read(&x, folder, 1, 1, &err), ERR_IO);
+    assert_int_equal(idx_read(&x, folder, LABELS, &err), ERR_IO);
     assert_string_equal(err.msg, fill_in(want, sizeof want, "@: is not a regular file", folder));
     free(path);
     remove_folder(folder);
@@ -411,7 +453,7 @@ static void no_memory_is_an_error(void **state)
     (void)state;
     make_file(&b, &c);
     alloc_fail_at(1);
-    assert_int_equal(idx_parse(&x, b.data, b.len, 3, 4, &err), ERR_NOMEM);
+    assert_int_equal(idx_parse(&x, b.data, b.len, IMAGES, &err), ERR_NOMEM);
     assert_string_equal(err.msg, "out of memory: 24 bytes wanted for an IDX file's array");
     idx_fini(&x);
     buf_fini(&b);

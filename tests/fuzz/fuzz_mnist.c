@@ -17,6 +17,8 @@ enum {
     VALIDATES = 1,
     NORMALIZES = 2, /* one channel is normalised */
     IGNORES = 4,    /* the job ignores label IGNORED */
+    WIDE = 8,       /* the labels' file has the name of QMNIST's, of integers [N,8] */
+    LETTERS = 16,   /* the prefix is that of EMNIST's letters, whose labels are from 1 to 26 */
     IGNORED = 3,
     HEADER = 3,
 };
@@ -24,14 +26,10 @@ enum {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static int flags;
-static char *folder, *paths[2];
+static char *folder;
 
 static void clean_up(void)
 {
-    for (int i = 0; i < 2; i++) {
-        unlink(paths[i]);
-        free(paths[i]);
-    }
     rmdir(folder);
     free(folder);
 }
@@ -39,9 +37,17 @@ static void clean_up(void)
 static void make_folder(void)
 {
     folder = scratch_folder();
-    paths[0] = xasprintf("%s/a-images-idx3-ubyte", folder);
-    paths[1] = xasprintf("%s/a-labels.idx1-ubyte.gz", folder);
     atexit(clean_up);
+}
+
+static const char *prefix(void) { return flags & LETTERS ? "emnist-letters-a" : "a"; }
+
+/* The paths of the images and of the labels, for free(). */
+static void name_files(char *path[2])
+{
+    path[0] = xasprintf("%s/%s-images-idx3-ubyte", folder, prefix());
+    path[1] = xasprintf("%s/%s-labels%s", folder, prefix(),
+                        flags & WIDE ? "-idx2-int" : ".idx1-ubyte.gz");
 }
 
 static void check_sample(const struct dataset *ds, void *const *field)
@@ -62,8 +68,8 @@ static void open_files(void)
                                                                          : DATASET_TRAIN,
                                             .ignored = flags & IGNORES ? &ignored : NULL};
     const struct setting settings[] = {{"data.path", folder},
-                                       {"data.train", "a"},
-                                       {"data.validation", "a"},
+                                       {"data.train", prefix()},
+                                       {"data.validation", prefix()},
                                        {"data.normalize.mean", flags & NORMALIZES ? "[0.5]" : "[]"},
                                        {NULL}};
     struct dataset *ds = NULL;
@@ -79,6 +85,7 @@ static void open_files(void)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     size_t n_images;
+    char *path[2];
 
     if (size < HEADER)
         return 0;
@@ -86,8 +93,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         make_folder();
     flags = data[0];
     n_images = (size_t)min_i64(data[1] | data[2] << 8, (int64_t)size - HEADER);
-    scratch_write(paths[0], data + HEADER, n_images);
-    scratch_write(paths[1], data + HEADER + n_images, size - HEADER - n_images);
+    name_files(path);
+    scratch_write(path[0], data + HEADER, n_images);
+    scratch_write(path[1], data + HEADER + n_images, size - HEADER - n_images);
     open_files();
+    for (int i = 0; i < 2; i++) {
+        unlink(path[i]);
+        free(path[i]);
+    }
     return 0;
 }

@@ -1,6 +1,9 @@
 """models - the models of the interop tests, with PyTorch's names and shapes, and a test case that
 trains them by the real daemons."""
+import json
 import os
+import shutil
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "e2e"))
@@ -42,8 +45,34 @@ SMALL = {"data.format": "digits", "data.samples": 501, "data.validation_samples"
 DEVICE = os.environ.get("DPTRAIN_TEST_DEVICE", "cpu")
 
 
+LOGITS = os.path.abspath(os.environ.get(
+    "DPLOGITS", os.path.join(dp.ROOT, "build/tests/interop/logits")))
+
+
 class Case(dp.Case):
     """A test case whose train() returns the folder of the run's last checkpoint."""
+
+    def our_samples(self, data, n_features, n_classes):
+        """The samples of the training set and of the validation set of the section `data` of a job,
+        as a program reads them (logits.c): for each x, a flat array, and y"""
+        import numpy as np  # needed here alone
+        import safetensors.numpy
+        job, model, out = self.path("job.yaml"), self.path("model.safetensors"), self.path("out")
+        with open(job, "w", encoding="utf-8") as file:
+            json.dump(dict(name="samples", train=dict(global_batch=1, epochs=1),
+                           model=dict(arch="mlp", hidden=[1]),
+                           optimizer=dict(name="sgd", lr=0.1), data=data), file)
+        zeros = {"fc1.weight": (1, n_features), "fc1.bias": (1,),
+                 "fc2.weight": (n_classes, 1), "fc2.bias": (n_classes,)}
+        safetensors.numpy.save_file({k: np.zeros(s, np.float32) for k, s in zeros.items()}, model)
+        shutil.rmtree(out, ignore_errors=True)
+        os.mkdir(out)
+        done = subprocess.run([LOGITS, job, model, out], check=False, capture_output=True,
+                              text=True, cwd=self.folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [(np.fromfile(os.path.join(out, f"{name}.x"), np.float32),
+                 np.fromfile(os.path.join(out, f"{name}.y"), np.int32))
+                for name in ("train", "validation")]
 
     def driver(self, *args, **kwargs):
         shares = ["--test-shared-gpu"] if DEVICE != "cpu" else []

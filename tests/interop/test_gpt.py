@@ -1,5 +1,5 @@
 """Tests of GPT-2's network with transformers (training.py): from the file that save_pretrained has
-written 20 steps of ours have the losses of GPT2LMHeadModel, and from_pretrained loads our file.
+written 20 steps of ours have the losses of GPT2LMHeadModel, and from_pretrained loads our folder.
 
 They are skipped (77) where there is no such package (find_torch.py).
 """

@@ -7,10 +7,7 @@ Our pixels come from the program in $DPLOGITS (logits.c).
 """
 
 import io
-import json
 import os
-import shutil
-import subprocess
 
 import find_torch
 
@@ -18,15 +15,11 @@ find_torch.need("torchvision", "safetensors", "numpy", "PIL")
 
 import numpy as np  # noqa: E402
 import PIL  # noqa: E402
-import safetensors.numpy  # noqa: E402
 import torchvision  # noqa: E402
 from PIL import Image  # noqa: E402
 from torchvision import transforms  # noqa: E402
 
-from models import dp  # noqa: E402
-
-LOGITS = os.path.abspath(os.environ.get(
-    "DPLOGITS", os.path.join(dp.ROOT, "build/tests/interop/logits")))
+from models import Case, dp  # noqa: E402
 
 # Name, mode, width, height, how Pillow saves it.  Wide and tall, odd sides, smaller and larger than
 # the result, by little and by much.
@@ -69,7 +62,7 @@ def without_adobe(data):
     return out + data[at:]
 
 
-class Pictures(dp.Case):
+class Pictures(Case):
     @classmethod
     def setUpClass(cls):
         print(f"torchvision {torchvision.__version__}, Pillow {PIL.__version__}", flush=True)
@@ -90,22 +83,10 @@ class Pictures(dp.Case):
 
     def ours(self, size, resize, scale):
         """Our pixels of both sets, [N,size,size,3] each"""
-        job, model, out = self.path("job.yaml"), self.path("model.safetensors"), self.path("out")
-        with open(job, "w", encoding="utf-8") as file:
-            json.dump(dict(name="pictures", train=dict(global_batch=1, epochs=1),
-                           model=dict(arch="mlp", hidden=[1]), optimizer=dict(name="sgd", lr=0.1),
-                           data=dict(format="images", path=self.path("set"), size=size,
-                                     resize=resize, jpeg_scale=scale)), file)
-        zeros = {"fc1.weight": (1, 3 * size * size), "fc1.bias": (1,),
-                 "fc2.weight": (1, 1), "fc2.bias": (1,)}
-        safetensors.numpy.save_file({k: np.zeros(s, np.float32) for k, s in zeros.items()}, model)
-        shutil.rmtree(out, ignore_errors=True)
-        os.mkdir(out)
-        done = subprocess.run([LOGITS, job, model, out], check=False, capture_output=True,
-                              text=True, cwd=self.folder)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return [np.rint(np.fromfile(os.path.join(out, f"{name}.x"), np.float32) * 255)
-                .reshape(-1, size, size, 3) for name in ("train", "validation")]
+        data = dict(format="images", path=self.path("set"), size=size, resize=resize,
+                    jpeg_scale=scale)
+        return [np.rint(x * 255).reshape(-1, size, size, 3)
+                for x, _ in self.our_samples(data, 3 * size * size, 1)]
 
     def theirs(self, size, resize):
         to = transforms.Compose([transforms.Resize(resize), transforms.CenterCrop(size)])

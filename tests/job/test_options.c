@@ -43,6 +43,8 @@ static const struct row {
     {"data.path", "/a \"b\"\\c/\xc3\xa4", {"data.format=mnist"}, "\"/a \\\"b\\\"\\\\c/\xc3\xa4\""},
     {"data.train", "learn", {"data.format=mnist", "data.path=/x"}, "\"learn\""},
     {"data.validation", "t10k", {"data.format=mnist", "data.path=/x"}, "\"t10k\""},
+    {"data.split", "letters", {"data.format=mnist", "data.path=/x"}},
+    {"data.classes", "27", {"data.format=mnist", "data.path=/x"}},
     {"data.normalize.source", "auto", {"data.format=mnist", "data.path=/x"}},
     {"data.normalize.mean",
      "0.1,0.2,0.3",

@@ -215,6 +215,72 @@ static void numbers_that_are_not_finite(void **state)
     }
 }
 
+static void write_text(const struct desk *d, const char *name, const char *text)
+{
+    char *path = xasprintf("%s/%s", d->folder, name);
+    FILE *f = fopen(path, "wb");
+
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+    free(path);
+}
+
+/* transformers' config.json is beside the file; job/pretrained.h compares it. */
+static void config_is_compared(void **state)
+{
+    struct desk d;
+
+    (void)state;
+    desk_open(&d, "", "");
+    add_all(&d, 0, NULL);
+    write_text(&d, "config.json",
+               "{\"model_type\": \"gpt2\", \"n_layer\": 1, \"n_head\": 2, \"n_embd\": 4, "
+               "\"n_positions\": 4, \"vocab_size\": 7}");
+    must_fail(&d, "n_head is 2, model.heads is 1 (want model.heads: 2)");
+    write_text(&d, "config.json",
+               "{\"model_type\": \"gpt2\", \"n_layer\": 1, \"n_head\": 1, \"n_embd\": 4, "
+               "\"n_positions\": 4, \"vocab_size\": 7}");
+    must_load(&d);
+    assert_non_null(strstr(buf_cstr(&d.told), "resid_pdrop is 0.1, model.dropout is 0"));
+    desk_close(&d);
+}
+
+/* Half of the tensors in each of two files, with an index of them. */
+static void files_with_an_index(void **state)
+{
+    struct buf index = {0};
+    struct hash128 hash;
+    struct desk d;
+    struct err err;
+    int half;
+
+    (void)state;
+    desk_open(&d, "", "");
+    add_all(&d, 0, NULL);
+    half = d.n_tensors / 2;
+    buf_printf(&index, "{\"weight_map\": {");
+    for (int i = 0; i < d.n_tensors; i++)
+        buf_printf(&index, "%s\"%s\": \"%d\"", i ? ", " : "", d.tensor[i].name, i < half);
+    buf_printf(&index, "}}");
+    write_text(&d, "model.safetensors.index.json", buf_cstr(&index));
+    for (int k = 0; k < 2; k++) {
+        char *path = xasprintf("%s/%d", d.folder, k);
+
+        assert_int_equal(st_write(path, d.tensor + (k ? 0 : half), k ? half : d.n_tensors - half,
+                                  NULL, &hash, &err),
+                         0);
+        free(path);
+    }
+    d.job->model.init.path = d.folder;
+    if (state_init(d.s, d.job, &err) < 0)
+        fail_msg("%s", err.msg);
+    assert_true(first_of(&d, d.tensor[0].name) == 1);
+    assert_true(first_of(&d, d.tensor[d.n_tensors - 1].name) == 1);
+    buf_fini(&index);
+    desk_close(&d);
+}
+
 /* A file for another number of tokens, with a tensor too many and one too few. */
 static void add_other(struct desk *d)
 {
@@ -392,6 +458,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_of_other_programs),     cmocka_unit_test(tied_weights_that_differ),
         cmocka_unit_test(numbers_that_are_not_finite), cmocka_unit_test(differences_are_listed),
+        cmocka_unit_test(config_is_compared),          cmocka_unit_test(files_with_an_index),
         cmocka_unit_test(differences_are_drawn),       cmocka_unit_test(halves_are_widened),
         cmocka_unit_test(refused_in_any_case),         cmocka_unit_test(many_differences),
         cmocka_unit_test(only_what_lacks_is_drawn),
