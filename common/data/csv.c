@@ -42,7 +42,7 @@ struct csv {
 
 /* ---- samples ---- */
 
-static const float *cells_of(const struct csv *c, int64_t i)
+static const double *cells_of(const struct csv *c, int64_t i)
 {
     if (c->part == NINE_TENTHS)
         i += i / 9;
@@ -51,7 +51,7 @@ static const float *cells_of(const struct csv *c, int64_t i)
     return c->t->cell + i * c->t->n_cells;
 }
 
-static void fill_features(const struct csv *c, const float *cell, float *to)
+static void fill_features(const struct csv *c, const double *cell, double *to)
 {
     const struct csv_table *t = &c->train;
 
@@ -68,10 +68,10 @@ static void fill_features(const struct csv *c, const float *cell, float *to)
     }
 }
 
-static void fill_target(const struct csv *c, const float *cell, void *to)
+static void fill_target(const struct csv *c, const double *cell, void *to)
 {
     const struct csv_table *t = &c->train;
-    float *real = to;
+    double *real = to;
 
     for (int i = 0; i < t->n_columns; i++) {
         const struct csv_column *col = &t->column[i];
@@ -186,7 +186,7 @@ static void make_spec(struct csv *c)
                                         .role = SAMPLE_INPUT,
                                         .dtype = DTYPE_F32,
                                         .shape = SHAPE(c->train.n_features),
-                                        .stored = DTYPE_F32,
+                                        .stored = DTYPE_F64,
                                         .scale = SAMPLE_AS_IS};
     s->field[Y] =
         (struct sample_field){.name = "y",
@@ -194,10 +194,10 @@ static void make_spec(struct csv *c)
                               .dtype = n_classes ? DTYPE_I32 : DTYPE_F32,
                               .shape = n_classes ? (struct shape){0} : SHAPE(c->train.n_targets),
                               .n_classes = n_classes,
-                              .stored = n_classes ? DTYPE_I32 : DTYPE_F32,
+                              .stored = n_classes ? DTYPE_I32 : DTYPE_F64,
                               .scale = SAMPLE_AS_IS};
     c->base.room_bytes = (size_t)round_up_i64(
-        max_i64(c->train.n_features, c->train.n_targets) * (int64_t)sizeof(float), SAMPLE_ALIGN);
+        max_i64(c->train.n_features, c->train.n_targets) * (int64_t)sizeof(double), SAMPLE_ALIGN);
 }
 
 /* Log what the columns were taken for: once, before a run has its scheme. */

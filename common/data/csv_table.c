@@ -165,7 +165,7 @@ static int keep_row(struct csv_table *t, struct err *err)
         t->n_room = n;
     }
     for (int k = 0; k < t->n_cells; k++)
-        t->cell[t->n_rows * t->n_cells + k] = (float)t->number[k];
+        t->cell[t->n_rows * t->n_cells + k] = t->number[k];
     t->n_rows++;
     return 0;
 }
@@ -265,12 +265,12 @@ static void settle(struct csv_table *t, const struct csv_column *c, const int32_
     if (as->kind == CSV_NUMBER && c->n_missing == 0)
         return;
     for (int64_t i = 0; i < t->n_rows; i++) {
-        float *v = &t->cell[i * t->n_cells + as->cell];
+        double *v = &t->cell[i * t->n_cells + as->cell];
 
         if (isnan(*v))
-            *v = as->kind == CSV_NUMBER ? (float)as->mean : -1;
+            *v = as->kind == CSV_NUMBER ? as->mean : -1;
         else if (as->kind == CSV_WORD && number)
-            *v = (float)number[(int32_t)*v];
+            *v = number[(int32_t)*v];
     }
 }
 
@@ -427,8 +427,7 @@ static void tell_column(const struct csv_column *c, const struct csv_options *o,
                    "the first in line %lld: they count as none (data.unknown)",
                    c->name, (long long)c->n_unknown, (long long)c->unknown_line);
     if (c->as == c && c->role == CSV_FEATURE &&
-        (is_number ? !((float)c->least < (float)c->most) : c->words.n < 2) &&
-        o->missing != CSV_DROP)
+        (is_number ? !(c->least < c->most) : c->words.n < 2) && o->missing != CSV_DROP)
         buf_printf(out, "; column %s is the same in all rows and tells nothing", c->name);
 }
 

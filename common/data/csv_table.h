@@ -61,8 +61,8 @@ struct csv_table {
     struct csv_column *column; /* [n_columns], in the file's order */
     int n_columns, n_cells, n_targets;
     int64_t n_features;
-    float *cell; /* [n_rows, n_cells]: a number, NAN only while the file is read; or the number of a
-                    word, -1 for none */
+    double *cell; /* [n_rows, n_cells]: a number, NAN only while the file is read; or the number of
+                     a word, -1 for none */
     int64_t n_rows, n_room;
     int lacks_targets; /* there is no column of them; their cells are 0 */
     int64_t n_dropped; /* rows with missing values, data.missing: drop */

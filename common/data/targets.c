@@ -37,8 +37,8 @@ int targets_prepare(struct dataset *ds, const struct targets_options *o,
         return err->code;
     ds->targets.n = n;
     for (int i = 0; i < n; i++) {
-        ds->targets.mean[i] = o->mean.n ? (float)o->mean.v[i] : 0;
-        ds->targets.std[i] = o->std.n ? (float)o->std.v[i] : 1;
+        ds->targets.mean[i] = o->mean.n ? o->mean.v[i] : 0;
+        ds->targets.std[i] = o->std.n ? o->std.v[i] : 1;
     }
     return 0;
 }
@@ -48,7 +48,7 @@ void targets_scale(const struct dataset *ds, float *y, int64_t n)
     const struct dataset_scale *s = &ds->targets;
 
     for (int64_t i = 0; s->n && i < n; i++)
-        y[i] = (y[i] - s->mean[i % s->n]) / s->std[i % s->n];
+        y[i] = (y[i] - (float)s->mean[i % s->n]) / (float)s->std[i % s->n];
 }
 
 void targets_undo(const struct dataset *ds, int64_t first, float *y, int64_t n)
@@ -56,5 +56,5 @@ void targets_undo(const struct dataset *ds, int64_t first, float *y, int64_t n)
     const struct dataset_scale *s = &ds->targets;
 
     for (int64_t i = 0; s->n && i < n; i++)
-        y[i] = y[i] * s->std[(first + i) % s->n] + s->mean[(first + i) % s->n];
+        y[i] = (float)((double)y[i] * s->std[(first + i) % s->n] + s->mean[(first + i) % s->n]);
 }

@@ -130,6 +130,30 @@ static const struct good_case {
      "1 | 0\n2 | 0\n3 | 0\n4 | 0\n5 | 0\n6 | 0\n7 | 0\n8 | 0\n9 | 0\n11 | 2\n",
      NULL,
      NULL},
+    /* means are subtracted before numbers become floats, which are 128 apart at 1.7e9 */
+    {"t,y\n1700000001,1700000007\n1700000003,1700000009\n",
+     1,
+     {{"data.normalize.mean", "1700000002"}, {"data.targets.mean", "1700000008"}},
+     "-1 | -1\n1 | 1\n",
+     NULL,
+     NULL},
+    {"id,t,y\n16777216,290.1,12\n16777217,290.2,12.1\n",
+     1,
+     {{NULL}},
+     "16777216 290.100006 | 12\n16777216 290.200012 | 12.1000004\n",
+     NULL,
+     "csv data: networks read float32, which keeps 24 bits of a number: feature id has whole "
+     "numbers such as 16777217, which becomes 16777216; set data.normalize: auto, which subtracts "
+     "the mean before numbers are rounded, or leave names of things (such as identities) out"},
+    {"x,y\n1,90000.01\n2,90000.02\n",
+     1,
+     {{NULL}},
+     "1 | 90000.0078\n2 | 90000.0234\n",
+     NULL,
+     "csv data: networks read float32, which keeps 24 bits of a number: target y is from "
+     "90000.01 to 90000.02, where float32 has steps of 0.00781; set "
+     "data.targets: {normalize: auto}, which subtracts the mean before numbers are rounded, or "
+     "leave names of things (such as identities) out"},
     /* one number normalises all features; targets are learnt by their own */
     {"a,b,y\n0,255,10\n51,102,30\n",
      1,

@@ -377,8 +377,8 @@ static const struct unfit_case {
      "samples; leave them out of the array, or give mean and std"},
     {KEYS("<f4", "(3, 2)"),
      {1, 4, 2, NAN, 3, 5},
-     "data.normalize is auto, but feature 1 of sample 1 is nan, want finite numbers; give mean and "
-     "std"},
+     "data.normalize is auto, but @/x.npy, row 1: feature 1 is nan, want finite numbers; mend it, "
+     "or leave such samples out of the file"},
     {KEYS("<f4", "(3, 257)"),
      {1},
      "data.normalize is auto, but a sample has 257 features, want at most 256; normalise the "
@@ -395,6 +395,7 @@ static void unfit_features_are_named(void **state)
     struct option_reals mean, std;
     struct dataset *ds;
     struct err err;
+    char want[256];
 
     write_npy(*state, "y.npy", 1, KEYS("|u1", "(3,)"), "\0\1\1", 3);
     for (size_t i = 0; i < ARRAY_LEN(unfit_cases); i++) {
@@ -402,7 +403,7 @@ static void unfit_features_are_named(void **state)
         write_npy(*state, "x.npy", 1, unfit_cases[i].shape, x, sizeof *x * 3 * (size_t)width[i]);
         ds = open_ok(*state, DATASET_TRAIN);
         assert_int_equal(moments_measure(ds, 0, &mean, &std, &err), ERR_CONFIG);
-        assert_string_equal(err.msg, unfit_cases[i].want);
+        assert_string_equal(err.msg, fill_in(want, sizeof want, unfit_cases[i].want, *state));
         dataset_close(ds);
     }
     assert_int_equal(open_set(&ds, &format_npy, settings, &r, &err), ERR_CONFIG);
@@ -417,6 +418,62 @@ static void tell(void *arg, const char *text)
     (void)arg;
     ASSERT(!told[0]);
     snprintf(told, sizeof told, "%s", text);
+}
+
+/* Seconds since 1970 as doubles, of which floats are 128 apart: means are subtracted before they
+ * are rounded; without means the user is told. */
+static void wide_numbers_keep_their_differences(void **state)
+{
+    static const double at[] = {1700000001, 1700000002, 1700000004}, near[] = {8e8, 8e8 + 64, 1e9};
+    static const float narrow[] = {1, 2, 3};
+    const struct setting scaled[] = {{"data.path", *state},
+                                     {"data.normalize.mean", "1700000001"},
+                                     {"data.normalize.std", "2"},
+                                     {"data.targets.mean", "1700000002"},
+                                     {"data.targets.std", "1"},
+                                     {NULL}},
+                         plain[] = {
+                             {"data.path", *state}, {"data.validation", "v.npy,v.npy"}, {NULL}};
+    struct dataset_request r = {.purpose = DATASET_TRAIN, .warn = tell};
+    struct option_reals mean, std;
+    struct dataset *ds, *other;
+    struct err err;
+    float x[3], y[3];
+
+    write_npy(*state, "x.npy", 1, KEYS("<f8", "(3, 1)"), at, sizeof at);
+    write_npy(*state, "y.npy", 1, KEYS("<f8", "(3,)"), at, sizeof at);
+    told[0] = 0;
+    assert_int_equal(open_set(&ds, &format_npy, scaled, &r, &err), 0);
+    assert_int_equal(dataset_gather(ds, (int64_t[]){0, 1, 2}, 3, (void *[]){x, y}, &err), 0);
+    assert_true(x[0] == 0 && x[1] == 0.5F && x[2] == 1.5F);
+    assert_true(y[0] == -1 && y[1] == 0 && y[2] == 2);
+    assert_string_equal(told, "");
+    dataset_close(ds);
+    r.warn = NULL;
+    assert_int_equal(open_set(&ds, &format_npy, plain, &r, &err), 0);
+    for (int f = 0; f < 2; f++) {
+        assert_int_equal(moments_measure(ds, f, &mean, &std, &err), 0);
+        assert_float_equal(mean.v[0], 1700000000 + 7 / 3.0, 1e-6);
+        assert_float_equal(std.v[0], sqrt(14 / 9.0), 1e-6);
+    }
+    /* validation data of another width are samples of the same kind */
+    write_npy(*state, "v.npy", 1, KEYS("<f4", "(3, 1)"), narrow, sizeof narrow);
+    r.purpose = DATASET_VALIDATION;
+    assert_int_equal(open_set(&other, &format_npy, plain, &r, &err), 0);
+    assert_int_equal(sample_equal(&ds->spec, &other->spec), 1);
+    dataset_close(other);
+    dataset_close(ds);
+    /* y is held exactly */
+    r = (struct dataset_request){.purpose = DATASET_TRAIN, .warn = tell};
+    write_npy(*state, "y.npy", 1, KEYS("<f8", "(3,)"), near, sizeof near);
+    assert_int_equal(open_set(&ds, &format_npy, plain, &r, &err), 0);
+    assert_string_equal(
+        told,
+        "npy data: networks read float32, which keeps 24 bits of a number: feature 0 has "
+        "whole numbers such as 1700000001, which becomes 1700000000; set data.normalize: auto, "
+        "which subtracts the mean before numbers are rounded, or leave names of things (such "
+        "as identities) out");
+    dataset_close(ds);
 }
 
 /* Open x.npy and y.npy; *want is told, @ is the folder. */
@@ -629,6 +686,7 @@ int main(void)
         IN_FOLDER(strange_labels_are_told),
         IN_FOLDER(strange_layouts_are_told),
         IN_FOLDER(nchw_is_of_pictures),
+        IN_FOLDER(wide_numbers_keep_their_differences),
         IN_FOLDER(both_layouts_are_the_same_set),
     };
 

@@ -41,7 +41,7 @@ class Tables(dp.Case):
         for name, rows in self.rows.items():
             x = [v for size, kind, *_ in rows
                  for v in (size, *(float(kind == word) for word in sorted(NAMES)))]
-            y = [f32(f32(v - mean[k]) / std[k]) for row in rows for k, v in enumerate(row[2:])]
+            y = [f32((v - mean[k]) / std[k]) for row in rows for k, v in enumerate(row[2:])]
             self.write(f"{name}x.npy", dp.npy("<f4", (len(rows), 4),
                                               struct.pack(f"<{len(x)}f", *x)))
             self.write(f"{name}y.npy", dp.npy("<f4", (len(rows), 2),
@@ -53,7 +53,7 @@ class Tables(dp.Case):
             text = file.read()
         text = text[text.index("  targets:"):]
         self.assertIn("normalize: given", text)
-        return [[f32(v) for v in ast.literal_eval(re.search(key + r": (\[.*?\])", text)[1])]
+        return [ast.literal_eval(re.search(key + r": (\[.*?\])", text)[1])
                 for key in ("mean", "std")]
 
     def predict(self, run):
