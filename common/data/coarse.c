@@ -1,4 +1,5 @@
-/* coarse - the range of each feature, beside the distance of floats there. */
+/* coarse - compares the range of each feature with the distance of floats there.  It looks at some
+ * thousand samples, as many on every machine. */
 #include "data/coarse.h"
 
 #include <math.h>

@@ -51,10 +51,15 @@ void targets_scale(const struct dataset *ds, float *y, int64_t n)
         y[i] = (y[i] - (float)s->mean[i % s->n]) / (float)s->std[i % s->n];
 }
 
-void targets_undo(const struct dataset *ds, int64_t first, float *y, int64_t n)
+double targets_undone(const struct dataset *ds, int64_t k, float y)
 {
     const struct dataset_scale *s = &ds->targets;
 
-    for (int64_t i = 0; s->n && i < n; i++)
-        y[i] = (float)((double)y[i] * s->std[(first + i) % s->n] + s->mean[(first + i) % s->n]);
+    return s->n ? (double)y * s->std[k % s->n] + s->mean[k % s->n] : (double)y;
+}
+
+void targets_undo(const struct dataset *ds, int64_t first, float *y, int64_t n)
+{
+    for (int64_t i = 0; ds->targets.n && i < n; i++)
+        y[i] = (float)targets_undone(ds, first + i, y[i]);
 }

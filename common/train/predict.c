@@ -233,7 +233,6 @@ static int take_rows(struct predict *p, int64_t at, int64_t n, struct err *err)
             return err->code;
         if (!p->writes)
             continue;
-        targets_undo(p->t->valid_set, at, p->all + k * n, mine); /* the file has the data's units */
         if (npy_file_put(p->t->predictions, to, p->all + k * n, mine, err) < 0)
             return err->code;
     }
@@ -272,6 +271,27 @@ int predict_batch(struct predict *p, struct program *program, struct err *err)
 
 int predict_idle(struct predict *p, struct err *err) { return run_round(p, err); }
 
+/* The file gets the data's units last: the table has more digits than a float. */
+static int undo_scale(struct predict *p, struct err *err)
+{
+    enum { BLOCK = 1 << 16 };
+    const struct dataset *ds = p->t->valid_set;
+    const int64_t all = ds->targets.n ? ds->n_samples * p->n_outputs : 0;
+    float *block;
+    int rc = try_alloc((void **)&block, sizeof *block * BLOCK, "predictions", err);
+
+    for (int64_t at = 0; at < all && rc == 0; at += BLOCK) {
+        const int64_t n = min_i64(all - at, BLOCK);
+
+        rc = npy_file_get(p->t->predictions, at, block, n, err);
+        targets_undo(ds, at, block, rc == 0 ? n : 0);
+        if (rc == 0)
+            rc = npy_file_put(p->t->predictions, at, block, n, err);
+    }
+    free(block);
+    return rc;
+}
+
 int predict_end(struct predict *p, struct err *err)
 {
     int rc = 0;
@@ -282,6 +302,8 @@ int predict_end(struct predict *p, struct err *err)
         return rc;
     if (p->table)
         rc = table_write(p->t, p->table, p->t->predictions, p->n_outputs, err);
+    if (rc == 0)
+        rc = undo_scale(p, err);
     if (rc == 0)
         rc = npy_file_end(p->t->predictions, err);
     return rc < 0 ? err_wrap(err, "--predict") : 0;

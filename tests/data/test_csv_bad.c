@@ -148,6 +148,14 @@ static const struct bad_case {
      NULL,
      "line 3: column y, a target, has no value (1 rows); want data.missing: drop, which leaves "
      "such rows out"},
+    {"x,y\n1,None\n2,flu\n",
+     0,
+     {{NULL}},
+     NULL,
+     "line 2: column y has no value; in all 1 in column y. Set data.missing: drop to leave such "
+     "rows out, or mean to put the training file's mean (of words: none) in their place, or leave "
+     "columns out by data.drop; \"None\" stands for no value in column y (1 rows): if it is a "
+     "class, set data.missing_values: empty, or to the words that stand for none"},
     {"x,e,y\n1,,2\n2,,3\n",
      1,
      {{"data.missing", "mean"}},
