@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "base/util.h"
 #include "train/trainer_impl.h"
 
 /* Read the samples of one micro-batch into host memory, field[], to be freed by free(field[0]). */
@@ -44,6 +45,38 @@ static int look_at_samples(struct trainer *t, const struct sampler_step *at, str
     }
     free(index);
     return is_found;
+}
+
+int explain_validation(struct trainer *t, char **note, struct err *err)
+{
+    enum { BLOCK = 64 };
+    const struct dataset *ds = t->valid_set;
+    const struct span part =
+        span_part_of_pieces((struct span){0, ds->n_samples}, programs_validation_unit(t->programs),
+                            t->n_ranks, t->rank);
+    void *field[SAMPLE_MAX_FIELDS] = {NULL};
+    int64_t index[BLOCK];
+    char *text = NULL;
+    int rc = 0;
+
+    if (t->looked_at_validation)
+        return 0;
+    t->looked_at_validation = 1;
+    rc = dataset_alloc(ds, BLOCK, field, "validation samples read again", err);
+    for (int64_t at = 0; at < part.n && rc == 0 && !text; at += BLOCK) {
+        const int64_t n = min_i64(part.n - at, BLOCK);
+
+        for (int64_t i = 0; i < n; i++)
+            index[i] = part.first + at + i;
+        rc = dataset_gather(ds, index, n, field, err);
+        if (rc == 0)
+            (void)dataset_find_nonfinite(ds, index, n, field, &text);
+    }
+    if (text)
+        *note = xasprintf("%s; want finite numbers in the validation data", text);
+    free(text);
+    free(field[0]);
+    return rc < 0 ? err_wrap(err, "validation") : 0;
 }
 
 static int place(struct trainer *t, struct program *p, const struct sampler_step *at,

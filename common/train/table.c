@@ -124,10 +124,19 @@ static void put_sample(struct table *a, int64_t i)
     free(name);
 }
 
+static int is_finite(const float *x, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++)
+        if (!isfinite(x[k]))
+            return 0;
+    return 1;
+}
+
 static void put_row(struct table *a, int64_t i, const float *x)
 {
     struct buf *b = &a->text;
-    const int lost = is_lost(a, i), is_scaled = a->t->valid_set->targets.n > 0;
+    const int lost = is_lost(a, i) || !is_finite(x, a->n_outputs),
+              is_scaled = a->t->valid_set->targets.n > 0;
 
     put_sample(a, i);
     if (a->is_class && lost) {

@@ -4,7 +4,8 @@
  *     file,cat,dog               several labels a sample (bce): the sigmoid of each
  *     file,value                 numbers in the data's units; several: value_0,value_1 ...
  *
- * A picture that cannot be read (data.on_corrupt: skip) has neither class nor probability.  In
+ * A picture that cannot be read (data.on_corrupt: skip), and a sample whose logits are not finite,
+ * have neither class nor probability.  In
  * place of `file` stands `sample`, a number from 0 on, where samples are not files; of a table it
  * is that of the row in the file.  A class without a name is its number.  Fields are quoted as RFC
  * 4180 says, and lines end with a line feed.
