@@ -26,13 +26,18 @@ int targets_prepare(struct dataset *ds, const struct targets_options *o,
 
     if (n == 0 && o->normalize == NORMALIZE_GIVEN)
         return 0;
-    if (ds->spec.field[target].role != SAMPLE_REAL || request->targets_are_shares)
+    if (ds->spec.field[target].role != SAMPLE_REAL)
         return err_set(err, ERR_CONFIG,
-                       "data.targets has mean and std, or normalize: auto, but "
-                       "the targets are %s, want real numbers for model.loss: mse "
-                       "or l1",
-                       ds->spec.field[target].role == SAMPLE_REAL ? "from 0 to 1, as bce wants them"
-                                                                  : "classes");
+                       "data.targets has mean and std, or normalize: auto, but the targets are %s",
+                       request->targets_are_numbers
+                           ? "whole numbers, which are taken as classes; store them as float32, "
+                             "such as by y.astype('float32')"
+                           : "classes, want real numbers and model.loss: mse or l1");
+    if (request->targets_are_shares)
+        return err_set(
+            err, ERR_CONFIG,
+            "data.targets has mean and std, or normalize: auto, but the targets are from "
+            "0 to 1, as model.loss: bce wants them; leave data.targets out");
     if (check_lists(o, moments_features(ds, target), err) < 0)
         return err->code;
     ds->targets.n = n;

@@ -202,6 +202,9 @@ void step_scalars(const struct trainer *t, const struct batch *b, struct step_sc
  * operator, and write its name to t->note (explain.c). */
 int explain_nonfinite(struct trainer *t, const struct step_result *result, struct err *err);
 
+/* Warn of what is legal, but rarely meant, in the job and the sizes of its targets. */
+void explain_doubts(struct trainer *t);
+
 /* The loss of a validation sample of this rank is not finite.  The first time *note says, for
  * free(), which number of these samples is not; NULL: all are. */
 int explain_validation(struct trainer *t, char **note, struct err *err);

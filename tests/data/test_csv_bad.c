@@ -245,13 +245,13 @@ static void keys_are_checked(void **state)
          SAMPLE_IGNORED,
          {"data.targets.normalize", "auto"},
          "csv: data.targets has mean and std, or normalize: auto, but the targets are classes, "
-         "want real numbers for model.loss: mse or l1"},
+         "want real numbers and model.loss: mse or l1"},
         {1,
          1,
          SAMPLE_IGNORED,
          {"data.targets.mean", "1"},
          "csv: data.targets has mean and std, or normalize: auto, but the targets are from 0 to 1, "
-         "as bce wants them, want real numbers for model.loss: mse or l1"},
+         "as model.loss: bce wants them; leave data.targets out"},
         {1,
          0,
          SAMPLE_IGNORED,

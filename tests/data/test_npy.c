@@ -356,10 +356,18 @@ static void targets_are_scaled(void **state)
     assert_true(y[0] == 0 && y[1] == -1 && y[2] == 2 && y[3] == 2);
     dataset_close(ds);
     write_npy(*state, "y.npy", 1, KEYS("|u1", "(2,)"), "\0\1", 2);
-    assert_int_equal(open_set(&ds, &format_npy, settings, &r, &err), ERR_CONFIG);
-    assert_string_equal(err.msg,
-                        "npy: data.targets has mean and std, or normalize: auto, but the "
-                        "targets are classes, want real numbers for model.loss: mse or l1");
+    for (int numbers = 0; numbers < 2; numbers++) {
+        const struct dataset_request ask = {.purpose = DATASET_TRAIN,
+                                            .targets_are_numbers = numbers};
+
+        assert_int_equal(open_set(&ds, &format_npy, settings, &ask, &err), ERR_CONFIG);
+        assert_string_equal(
+            err.msg, numbers ? "npy: data.targets has mean and std, or normalize: auto, but the "
+                               "targets are whole numbers, which are taken as classes; store them "
+                               "as float32, such as by y.astype('float32')"
+                             : "npy: data.targets has mean and std, or normalize: auto, but the "
+                               "targets are classes, want real numbers and model.loss: mse or l1");
+    }
 }
 
 static const struct unfit_case {

@@ -147,6 +147,24 @@ class Data(dp.Case):
         self.write("x.npy", dp.npy("<f4", (8, 4), struct.pack("<32f", *x)))
         self.assert_exit(self.start(shlex.split(anew)), dp.FINISHED)
 
+    def test_large_targets_are_told(self):
+        """At the start, by --check, and in the error that they lead to; scaled, they are learnt."""
+        rng = random.Random(11)
+        x = [rng.gauss(0, 1) for _ in range(32)]
+        self.write("x.npy", dp.npy("<f4", (32, 1), struct.pack("<32f", *x)))
+        self.write("y.npy", dp.npy("<f4", (32,), struct.pack("<32f", *(1e7 + 1e7 * v for v in x))))
+        job = {"data.format": "npy", "data.path": self.folder, "data.train": "x.npy,y.npy",
+               "model.arch": "mlp", "model.hidden": "[8]", "model.loss": "mse",
+               "train.global_batch": 16, "train.epochs": 9, "optimizer.lr": 0.05}
+        told = (r"targets are as large as \S+e\+07, and model\.loss mse is of their squares; want "
+                r"data\.targets: \{normalize: auto\}")
+        self.assert_exit(self.driver("--check", job=job), dp.FINISHED, "warning: " + told)
+        driver = self.run_driver("--run-dir", "run", job=job, status=dp.FAILED)
+        self.assertRegex(driver.text, r"error: step \d+ was not applied: .*; " + told)
+        self.assertRegex(self.events("warning", "run")[0]["message"], told)
+        driver = self.run_driver("--run-dir", "scaled", job={**job, "data.targets": "auto"})
+        self.assertNotIn("warning", driver.text)
+
     def test_a_bad_number_of_validation_is_named(self):
         """By training and evaluation, and by predictions, which also leave the class out."""
         self.write("x.npy", dp.npy("<f4", (8, 2), struct.pack("<16f", *[0.5] * 16)))
