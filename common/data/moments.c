@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/util.h"
+#include "data/targets.h"
 
 struct moments {
     int64_t n;
@@ -43,9 +44,9 @@ static int refuse_number(const struct measuring *g, int64_t k, int64_t i, double
     char *where = dataset_place(g->ds, i, g->field);
 
     err_set(err, ERR_CONFIG,
-            "%s is auto, but %s: %s %lld is %g, want finite numbers; mend it, or leave such "
+            "%s is auto, but %s: %s %lld is %g, want finite numbers%s; mend it, or leave such "
             "samples out of the file",
-            g->key, where, g->each, (long long)k, v);
+            g->key, where, g->each, (long long)k, v, isfinite(v) ? " of at most 1e30" : "");
     free(where);
     return err->code;
 }
@@ -60,7 +61,7 @@ static int add_row(const struct measuring *g, struct moments *m, const void *row
         for (int64_t k = 0; k < g->c; k++) {
             const double v = stored_at(stored, row, r * g->c + k), from = v - m[k].mean;
 
-            if (!isfinite(v))
+            if (!(fabs(v) <= MOST_REAL))
                 return refuse_number(g, k, i, v, err);
             m[k].mean += from / (double)++m[k].n;
             m[k].m2 += from * (v - m[k].mean);
@@ -87,8 +88,8 @@ static int add_samples(const struct measuring *g, struct moments *m, struct err 
 
 static double deviation(const struct moments *m) { return sqrt(m->m2 / (double)m->n); }
 
-/* 1: as a float the deviation is 0. */
-static int is_constant(const struct moments *m) { return !((float)deviation(m) > 0); }
+/* 1: the deviation is none that a job can give. */
+static int is_constant(const struct moments *m) { return !(deviation(m) >= LEAST_REAL); }
 
 static int refuse_constant(const struct measuring *g, const struct moments *m, struct err *err)
 {
@@ -119,7 +120,7 @@ static void keep_named(const struct measuring *g, struct option_reals *mean,
         const int is_word = g->ds->ops->feature(g->ds, k).is_word;
 
         mean->v[k] = is_word ? 0 : mean->v[k];
-        if (is_word || !((float)std->v[k] > 0))
+        if (is_word || !(std->v[k] >= LEAST_REAL))
             std->v[k] = 1;
     }
 }

@@ -387,6 +387,14 @@ static const struct unfit_case {
      {1, 4, 2, NAN, 3, 5},
      "data.normalize is auto, but @/x.npy, row 1: feature 1 is nan, want finite numbers; mend it, "
      "or leave such samples out of the file"},
+    {KEYS("<f4", "(3, 2)"),
+     {1, 4, 2, 1e31F, 3, 5},
+     "data.normalize is auto, but @/x.npy, row 1: feature 1 is 1e+31, want finite numbers of at "
+     "most 1e30; mend it, or leave such samples out of the file"},
+    {KEYS("<f4", "(3, 2)"),
+     {1, 1e-40F, 2, 2e-40F, 3, 3e-40F},
+     "data.normalize is auto, but feature 1 is the same in all samples; leave it out of the array, "
+     "or give mean and std"},
     {KEYS("<f4", "(3, 257)"),
      {1},
      "data.normalize is auto, but a sample has 257 features, want at most 256; normalise the "
@@ -396,7 +404,7 @@ static const struct unfit_case {
 static void unfit_features_are_named(void **state)
 {
     static float x[3 * 257];
-    static const int64_t width[] = {2, 10, 2, 257};
+    static const int64_t width[] = {2, 10, 2, 2, 2, 257};
     const struct setting settings[] = {
         {"data.path", *state}, {"data.normalize.std", "1,2,3"}, {NULL}};
     const struct dataset_request r = purpose(DATASET_TRAIN);
