@@ -468,6 +468,24 @@ static void say_how_to_go_on(const struct record *r, int argc, char **argv)
     free(command);
 }
 
+/* A mended file has another fingerprint, so its run cannot be resumed, but its weights are good. */
+static void say_how_to_mend(const struct record *r, int argc, char **argv)
+{
+    char *path = xasprintf("model.init.path=%s/model.safetensors", r->checkpoint);
+    static const char *const skips[] = {"train.on_nonfinite=skip", NULL};
+    const char *const sets[] = {"model.init.name=file", path, NULL};
+    char *resumed = options_longer_command(argc, argv, r->dir.path, skips),
+         *begun = options_new_command(argc, argv, r->options->job ? NULL : r->dir.path, sets);
+
+    log_info("going on from %s would end alike, with any learning rate: mend what the error names. "
+             "With another setting go on by --resume; with other data begin anew from those "
+             "weights: %s; or leave such steps out: %s",
+             r->checkpoint, begun, resumed);
+    free(path);
+    free(resumed);
+    free(begun);
+}
+
 static void tell_lost(struct record *r)
 {
     if (events_flush(r->events, DISK_PATIENCE_MS) == WRITER_LATE)
@@ -507,9 +525,7 @@ void record_end(struct record *r, int status, int argc, char **argv)
         show_table(r,
                    &(struct table_end){.seconds = r->seconds, .model_path = model, .next = next});
     if (status == STATUS_FAILED && r->checkpoint && r->is_of_input)
-        log_info("going on from %s would end alike, with any learning rate: mend what the error "
-                 "names, and go on with --resume",
-                 r->checkpoint);
+        say_how_to_mend(r, argc, argv);
     else if (status == STATUS_FAILED && r->checkpoint && r->has_diverged)
         say_how_to_begin_anew(r, argc, argv);
     else if (status == STATUS_FAILED && r->checkpoint && !is_deposed)

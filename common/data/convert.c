@@ -42,6 +42,15 @@ static void number_from_bytes(void *restrict to, const void *restrict from, int6
         x[i] = v[i];
 }
 
+static void real_from_doubles(void *restrict to, const void *restrict from, int64_t n)
+{
+    const double *v = from;
+    float *x = to;
+
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (float)v[i];
+}
+
 static void words(void *restrict to, const void *restrict from, int64_t n)
 {
     memcpy(to, from, (size_t)n * 4);
@@ -57,6 +66,7 @@ static const struct {
     {DTYPE_U8, DTYPE_I32, SAMPLE_AS_IS, number_from_bytes},
     {DTYPE_I32, DTYPE_I32, SAMPLE_AS_IS, words},
     {DTYPE_F32, DTYPE_F32, SAMPLE_AS_IS, words},
+    {DTYPE_F64, DTYPE_F32, SAMPLE_AS_IS, real_from_doubles},
 };
 
 reader_convert *reader_converter(const struct sample_field *f)

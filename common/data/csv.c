@@ -42,16 +42,18 @@ struct csv {
 
 /* ---- samples ---- */
 
-static const float *cells_of(const struct csv *c, int64_t i)
+/* The row of a sample, among those that were kept. */
+static int64_t row_of(const struct csv *c, int64_t i)
 {
-    if (c->part == NINE_TENTHS)
-        i += i / 9;
-    else if (c->part == ONE_TENTH)
-        i = 10 * i + 9;
-    return c->t->cell + i * c->t->n_cells;
+    return c->part == NINE_TENTHS ? i + i / 9 : c->part == ONE_TENTH ? 10 * i + 9 : i;
 }
 
-static void fill_features(const struct csv *c, const float *cell, float *to)
+static const double *cells_of(const struct csv *c, int64_t i)
+{
+    return c->t->cell + row_of(c, i) * c->t->n_cells;
+}
+
+static void fill_features(const struct csv *c, const double *cell, double *to)
 {
     const struct csv_table *t = &c->train;
 
@@ -68,10 +70,10 @@ static void fill_features(const struct csv *c, const float *cell, float *to)
     }
 }
 
-static void fill_target(const struct csv *c, const float *cell, void *to)
+static void fill_target(const struct csv *c, const double *cell, void *to)
 {
     const struct csv_table *t = &c->train;
-    float *real = to;
+    double *real = to;
 
     for (int i = 0; i < t->n_columns; i++) {
         const struct csv_column *col = &t->column[i];
@@ -102,6 +104,14 @@ static struct dataset_feature csv_feature(const struct dataset *ds, int64_t numb
     const struct csv_column *col = container_of(ds, struct csv, base)->feature[number];
 
     return (struct dataset_feature){.name = col->name, .is_word = col->kind == CSV_WORD};
+}
+
+static int64_t csv_number_of(const struct dataset *ds, int64_t i)
+{
+    const struct csv *c = container_of(ds, struct csv, base);
+    const int64_t row = row_of(c, i);
+
+    return c->t->number_in_file ? c->t->number_in_file[row] : row;
 }
 
 /* The scheme gives numbers in features and targets their meaning: columns and words, in order. */
@@ -143,8 +153,12 @@ static void csv_close(struct dataset *ds)
     free(c);
 }
 
-static const struct dataset_ops csv_ops = {
-    .name = "csv", .row = csv_row, .close = csv_close, .print = csv_print, .feature = csv_feature};
+static const struct dataset_ops csv_ops = {.name = "csv",
+                                           .row = csv_row,
+                                           .close = csv_close,
+                                           .print = csv_print,
+                                           .feature = csv_feature,
+                                           .number = csv_number_of};
 
 /* ---- opening ---- */
 
@@ -186,7 +200,7 @@ static void make_spec(struct csv *c)
                                         .role = SAMPLE_INPUT,
                                         .dtype = DTYPE_F32,
                                         .shape = SHAPE(c->train.n_features),
-                                        .stored = DTYPE_F32,
+                                        .stored = DTYPE_F64,
                                         .scale = SAMPLE_AS_IS};
     s->field[Y] =
         (struct sample_field){.name = "y",
@@ -194,10 +208,10 @@ static void make_spec(struct csv *c)
                               .dtype = n_classes ? DTYPE_I32 : DTYPE_F32,
                               .shape = n_classes ? (struct shape){0} : SHAPE(c->train.n_targets),
                               .n_classes = n_classes,
-                              .stored = n_classes ? DTYPE_I32 : DTYPE_F32,
+                              .stored = n_classes ? DTYPE_I32 : DTYPE_F64,
                               .scale = SAMPLE_AS_IS};
     c->base.room_bytes = (size_t)round_up_i64(
-        max_i64(c->train.n_features, c->train.n_targets) * (int64_t)sizeof(float), SAMPLE_ALIGN);
+        max_i64(c->train.n_features, c->train.n_targets) * (int64_t)sizeof(double), SAMPLE_ALIGN);
 }
 
 /* Log what the columns were taken for: once, before a run has its scheme. */
@@ -361,10 +375,13 @@ static const struct option rows[] = {
      .help = "The first line has the names of the columns; without it they are \"column 1\" and so "
              "on."},
     {"data.missing", OPT_CHOICE, AT(missing), "error", .choices = missings,
-     .help = "Cells without a value, which are empty or NA, N/A, n/a, #N/A, <NA>, nan, NaN, null, "
-             "None, NaT or ?. error: they are refused, with line and column; drop: their rows are "
-             "left out; mean: the training file's mean stands for a number, and no word for a "
-             "word. Their number is told."},
+     .help = "Cells without a value (data.missing_values). error: they are refused, with line and "
+             "column; drop: their rows are left out; mean: the training file's mean stands for a "
+             "number, and no word for a word. Their number is told."},
+    {"data.missing_values", OPT_STRING, AT(missing_values), CSV_USUAL, .flags = OPT_MANY,
+     .help = "The words that stand for no value, besides empty cells: a list; or usual: NA, N/A, "
+             "n/a, #N/A, <NA>, nan, NaN, null, None, NaT and ?; or empty: none, so that None and "
+             "NA are words as others."},
     {"data.unknown", OPT_CHOICE, AT(unknown), "error", .choices = unknowns,
      .help = "Words of the validation file that the training file does not have. error: they are "
              "refused, with line and column; none: all features of the column are 0."},

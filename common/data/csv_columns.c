@@ -48,18 +48,27 @@ static int next_item(const char **list, const char **item, size_t *len)
     return *len > 0;
 }
 
-/* 1: the list has this name.  A name with commas is found if it is the only one. */
-static int has_name(const char *list, const char *name)
+static int is_same(const char *a, size_t n, const struct csv_cell *b)
+{
+    return n == b->len && !memcmp(a, b->text, n);
+}
+
+int csv_list_has(const char *list, const struct csv_cell *word)
 {
     const char *item;
     size_t len;
 
-    if (!list || !strcmp(list, name))
+    if (!list || is_same(list, strlen(list), word))
         return list != NULL;
     while (next_item(&list, &item, &len))
-        if (strlen(name) == len && !memcmp(item, name, len))
+        if (is_same(item, len, word))
             return 1;
     return 0;
+}
+
+static int has_name(const char *list, const char *name)
+{
+    return csv_list_has(list, &(struct csv_cell){name, strlen(name)});
 }
 
 static const struct csv_column *find(const struct csv_table *t, const char *name, size_t len)
@@ -262,7 +271,7 @@ static int take_roles(struct csv_table *t, const struct csv_rules *rules,
         n += c->cell >= 0;
         n_targets += c->role == CSV_TARGET;
     }
-    t->lacks_targets = rules->may_lack_targets && n_targets == 0;
+    t->lacks_targets = rules->may_lack_targets && n_targets < scheme->n_targets;
     for (int i = 0; n < scheme->n_cells && i < scheme->n_columns; i++) {
         const struct csv_column *c = &scheme->column[i];
 

@@ -241,11 +241,10 @@ int csv_has_decimal_comma(const struct csv_cell *c)
     return memchr(c->text, ',', c->len) && parse(c->text, c->len, ',', &d);
 }
 
-int csv_is_missing(const struct csv_cell *c)
+int csv_is_usual_missing(const struct csv_cell *c)
 {
-    static const char *const words[] = {"",     "?",    "NA",   "N/A", "n/a",  "#N/A",
-                                        "<NA>", "nan",  "NaN",  "NAN", "-nan", "-NaN",
-                                        "null", "NULL", "None", "NaT"};
+    static const char *const words[] = {"?",   "NA",   "N/A",  "n/a",  "#N/A", "<NA>", "nan", "NaN",
+                                        "NAN", "-nan", "-NaN", "null", "NULL", "None", "NaT"};
 
     if (c->len > 4)
         return 0;

@@ -48,8 +48,7 @@ int csv_number(const struct csv_cell *c, double *out);
 /* 1: the cell is a number but for a comma in the place of its point. */
 int csv_has_decimal_comma(const struct csv_cell *c);
 
-/* 1: the cell has no value: it is empty, or a word that tools write for none (NA, nan, null ...).
- */
-int csv_is_missing(const struct csv_cell *c);
+/* 1: the cell is a word that tools write for no value (NA, nan, null ...). */
+int csv_is_usual_missing(const struct csv_cell *c);
 
 #endif

@@ -22,6 +22,9 @@ struct reading {
     const struct csv_rules *rules;
     struct csv_reader r;
     int makes_scheme;
+    int usual;           /* data.missing_values: usual */
+    const char *missing; /* ... its list; NULL: there is none */
+    int any_targets;     /* for predictions: targets do not matter */
 };
 
 /* ---- one cell ---- */
@@ -111,6 +114,20 @@ static int find_word(struct reading *g, struct csv_column *c, const struct csv_c
     return 0;
 }
 
+static int is_missing(const struct reading *g, const struct csv_cell *cell)
+{
+    if (cell->len == 0)
+        return 1;
+    return g->missing ? csv_list_has(g->missing, cell) : g->usual && csv_is_usual_missing(cell);
+}
+
+/* Note the word that stands for a missing value: it may be meant as a word. */
+static void note_named(struct reading *g, struct csv_column *c, const struct csv_cell *cell)
+{
+    if (cell->len > 0 && c->n_named++ == 0)
+        c->named = csv_name(&g->t->arena, cell);
+}
+
 static int take_cell(struct reading *g, struct csv_column *c, const struct csv_cell *cell,
                      struct err *err)
 {
@@ -118,7 +135,8 @@ static int take_cell(struct reading *g, struct csv_column *c, const struct csv_c
     double v;
     const int is_number = csv_number(cell, &v);
 
-    if (csv_is_missing(cell)) {
+    if (is_missing(g, cell)) {
+        note_named(g, c, cell);
         if (c->n_missing++ == 0)
             c->missing_line = g->r.line;
         g->t->number[as->cell] = NAN;
@@ -139,12 +157,32 @@ static int take_cell(struct reading *g, struct csv_column *c, const struct csv_c
 /* ---- one row ---- */
 
 /* 1: the row has a missing value and is left out. */
-static int is_dropped(const struct reading *g)
+static int is_dropped(struct reading *g)
 {
-    for (int i = 0; g->o->missing == CSV_DROP && i < g->t->n_columns; i++)
-        if (g->t->column[i].as && g->t->column[i].as->cell >= 0 && csv_is_missing(&g->r.cell[i]))
-            return 1;
-    return 0;
+    int n = 0;
+
+    for (int i = 0; g->o->missing == CSV_DROP && i < g->t->n_columns; i++) {
+        struct csv_column *c = &g->t->column[i];
+
+        if (!c->as || c->as->cell < 0 || (c->role == CSV_TARGET && g->any_targets) ||
+            !is_missing(g, &g->r.cell[i]))
+            continue;
+        note_named(g, c, &g->r.cell[i]);
+        n++;
+    }
+    return n > 0;
+}
+
+/* For predictions: a target that is missing, or none of the training file's, is no error; 1: so it
+ * is. */
+static int is_without_target(struct reading *g, struct csv_column *c, const struct csv_cell *cell)
+{
+    struct err ignored;
+
+    if (!g->t->lacks_targets && !is_missing(g, cell) && take_cell(g, c, cell, &ignored) == 0)
+        return 0;
+    g->t->number[c->as->cell] = 0;
+    return 1;
 }
 
 static void count_number(struct csv_column *c, double v)
@@ -154,18 +192,26 @@ static void count_number(struct csv_column *c, double v)
     c->most = c->n_values == 1 ? v : fmax(c->most, v);
 }
 
-static int keep_row(struct csv_table *t, struct err *err)
+static int keep_row(const struct reading *g, struct err *err)
 {
+    struct csv_table *t = g->t;
+
     if (t->n_rows == t->n_room) {
         const int64_t n = max_i64(t->n_room + t->n_room / 2, 256);
 
         if (try_realloc((void **)&t->cell, (size_t)n * (size_t)t->n_cells * sizeof *t->cell,
                         "the numbers of a table", err) < 0)
             return err->code;
+        if (g->o->missing == CSV_DROP &&
+            try_realloc((void **)&t->number_in_file, (size_t)n * sizeof *t->number_in_file,
+                        "the numbers of a table's rows", err) < 0)
+            return err->code;
         t->n_room = n;
     }
     for (int k = 0; k < t->n_cells; k++)
-        t->cell[t->n_rows * t->n_cells + k] = (float)t->number[k];
+        t->cell[t->n_rows * t->n_cells + k] = t->number[k];
+    if (t->number_in_file)
+        t->number_in_file[t->n_rows] = t->n_rows + t->n_dropped;
     t->n_rows++;
     return 0;
 }
@@ -173,6 +219,7 @@ static int keep_row(struct csv_table *t, struct err *err)
 static int take_row(struct reading *g, struct err *err)
 {
     struct csv_table *t = g->t;
+    int is_unlabelled = 0;
 
     if (g->r.n_cells != t->n_columns)
         return err_set(err, ERR_CORRUPT, "line %lld has %d cells, want %d, as many as line 1",
@@ -186,12 +233,16 @@ static int take_row(struct reading *g, struct err *err)
 
         if (!c->as || c->as->cell < 0)
             continue;
-        if (take_cell(g, c, &g->r.cell[i], err) < 0)
+        if (g->any_targets && c->role == CSV_TARGET)
+            is_unlabelled |= is_without_target(g, c, &g->r.cell[i]);
+        else if (take_cell(g, c, &g->r.cell[i], err) < 0)
             return err->code;
         if (g->makes_scheme && c->kind == CSV_NUMBER && !isnan(t->number[c->cell]))
             count_number(c, t->number[c->cell]);
     }
-    return keep_row(t, err);
+    if (is_unlabelled && t->n_unlabelled++ == 0)
+        t->unlabelled_line = g->r.line;
+    return keep_row(g, err);
 }
 
 static int take_rows(struct reading *g, struct err *err)
@@ -211,10 +262,21 @@ static int take_rows(struct reading *g, struct err *err)
 
 /* ---- all rows ---- */
 
+/* Append a remedy, if a word for no value may be meant as one of the column's words. */
+static void doubt_named(const struct csv_column *c, struct buf *out)
+{
+    if (c->named && c->as->kind != CSV_NUMBER)
+        buf_printf(out,
+                   "; \"%.40s\" stands for no value in column %s (%lld rows): if it is a %s, set "
+                   "data.missing_values: empty, or to the words that stand for none",
+                   c->named, c->name, (long long)c->n_named,
+                   c->role == CSV_TARGET ? "class" : "word");
+}
+
 static int refuse_missing(const struct csv_table *t, struct err *err)
 {
     enum { MOST_NAMED = 8 };
-    struct buf others = {0};
+    struct buf others = {0}, words = {0};
     const struct csv_column *first = NULL;
     int n = 0;
 
@@ -225,6 +287,8 @@ static int refuse_missing(const struct csv_table *t, struct err *err)
             continue;
         if (!first || c->missing_line < first->missing_line)
             first = c;
+        if (words.len == 0)
+            doubt_named(c, &words);
         if (++n <= MOST_NAMED)
             buf_printf(&others, "%s%lld in column %.80s", n > 1 ? ", " : "",
                        (long long)c->n_missing, c->name);
@@ -236,9 +300,10 @@ static int refuse_missing(const struct csv_table *t, struct err *err)
             err, ERR_CORRUPT,
             "line %lld: column %s has no value; in all %s. Set data.missing: drop to leave such "
             "rows out, or mean to put the training file's mean (of words: none) in their place, "
-            "or leave columns out by data.drop",
-            (long long)first->missing_line, first->name, buf_cstr(&others));
+            "or leave columns out by data.drop%s",
+            (long long)first->missing_line, first->name, buf_cstr(&others), buf_cstr(&words));
     buf_fini(&others);
+    buf_fini(&words);
     return first ? err->code : 0;
 }
 
@@ -248,11 +313,18 @@ static int refuse_missing_target(const struct csv_table *t, struct err *err)
     for (int i = 0; i < t->n_columns; i++) {
         const struct csv_column *c = &t->column[i];
 
-        if (c->role == CSV_TARGET && c->n_missing > 0)
-            return err_set(err, ERR_CORRUPT,
-                           "line %lld: column %s, a target, has no value (%lld rows); want "
-                           "data.missing: drop, which leaves such rows out",
-                           (long long)c->missing_line, c->name, (long long)c->n_missing);
+        struct buf words = {0};
+
+        if (c->role != CSV_TARGET || c->n_missing == 0)
+            continue;
+        doubt_named(c, &words);
+        err_set(
+            err, ERR_CORRUPT,
+            "line %lld: column %s, a target, has no value (%lld rows); want data.missing: drop, "
+            "which leaves such rows out%s",
+            (long long)c->missing_line, c->name, (long long)c->n_missing, buf_cstr(&words));
+        buf_fini(&words);
+        return err->code;
     }
     return 0;
 }
@@ -265,12 +337,12 @@ static void settle(struct csv_table *t, const struct csv_column *c, const int32_
     if (as->kind == CSV_NUMBER && c->n_missing == 0)
         return;
     for (int64_t i = 0; i < t->n_rows; i++) {
-        float *v = &t->cell[i * t->n_cells + as->cell];
+        double *v = &t->cell[i * t->n_cells + as->cell];
 
         if (isnan(*v))
-            *v = as->kind == CSV_NUMBER ? (float)as->mean : -1;
+            *v = as->kind == CSV_NUMBER ? as->mean : -1;
         else if (as->kind == CSV_WORD && number)
-            *v = (float)number[(int32_t)*v];
+            *v = number[(int32_t)*v];
     }
 }
 
@@ -331,6 +403,15 @@ static int end_scheme(struct csv_table *t, struct err *err)
     return 0;
 }
 
+/* If some rows have no target, none has: nothing is compared with what is predicted. */
+static void drop_targets(struct csv_table *t)
+{
+    t->lacks_targets = 1;
+    for (int i = 0; i < t->n_columns; i++)
+        for (int64_t r = 0; t->column[i].role == CSV_TARGET && r < t->n_rows; r++)
+            t->cell[r * t->n_cells + t->column[i].cell] = 0;
+}
+
 static int read_all(struct reading *g, const struct csv_table *scheme, struct err *err)
 {
     struct csv_table *t = g->t;
@@ -344,6 +425,8 @@ static int read_all(struct reading *g, const struct csv_table *scheme, struct er
         return rc;
     t->number = xcalloc((size_t)t->n_cells, sizeof *t->number);
     rc = take_rows(g, err);
+    if (rc == 0 && t->n_unlabelled > 0)
+        drop_targets(t);
     if (rc == 0 && g->o->missing == CSV_ERROR)
         rc = refuse_missing(t, err);
     if (rc == 0)
@@ -360,10 +443,17 @@ int csv_table_read(struct csv_table *t, const char *path, const struct csv_optio
                    const struct csv_rules *rules, const struct csv_table *scheme, struct err *err)
 {
     static const char delimiter[] = {[CSV_COMMA] = ',', [CSV_SEMICOLON] = ';', [CSV_TAB] = '\t'};
-    struct reading g = {.t = t, .o = o, .rules = rules, .makes_scheme = !scheme};
+    struct reading g = {.t = t,
+                        .o = o,
+                        .rules = rules,
+                        .makes_scheme = !scheme,
+                        .usual = !strcmp(o->missing_values, CSV_USUAL),
+                        .any_targets = scheme && rules->may_lack_targets};
     struct mapped file;
     int rc = mapped_open(&file, path, err);
 
+    if (!g.usual && strcmp(o->missing_values, CSV_EMPTY) != 0)
+        g.missing = o->missing_values;
     *t = (struct csv_table){0};
     if (rc < 0)
         return rc;
@@ -388,6 +478,7 @@ void csv_table_fini(struct csv_table *t)
     free(t->column);
     free(t->cell);
     free(t->number);
+    free(t->number_in_file);
     arena_fini(&t->arena);
     *t = (struct csv_table){0};
 }
@@ -421,14 +512,14 @@ static void tell_column(const struct csv_column *c, const struct csv_options *o,
                    "; column %s has no value in %lld rows, the first in line %lld: it counts "
                    "as none of the words",
                    c->name, (long long)c->n_missing, (long long)c->missing_line);
+    doubt_named(c, out);
     if (c->n_unknown > 0)
         buf_printf(out,
                    "; column %s has words in %lld rows that the training file does not have, "
                    "the first in line %lld: they count as none (data.unknown)",
                    c->name, (long long)c->n_unknown, (long long)c->unknown_line);
     if (c->as == c && c->role == CSV_FEATURE &&
-        (is_number ? !((float)c->least < (float)c->most) : c->words.n < 2) &&
-        o->missing != CSV_DROP)
+        (is_number ? !(c->least < c->most) : c->words.n < 2) && o->missing != CSV_DROP)
         buf_printf(out, "; column %s is the same in all rows and tells nothing", c->name);
 }
 
@@ -442,6 +533,11 @@ void csv_table_tell(const struct csv_table *t, const char *path, const struct cs
     if (t->n_dropped > 0)
         buf_printf(&all, "; %lld of %lld rows have a missing value and are left out (data.missing)",
                    (long long)t->n_dropped, (long long)(t->n_dropped + t->n_rows));
+    if (t->n_unlabelled > 0)
+        buf_printf(&all,
+                   "; %lld of %lld rows, the first in line %lld, have no target, or one that the "
+                   "training file does not have: predictions are compared with none",
+                   (long long)t->n_unlabelled, (long long)t->n_rows, (long long)t->unlabelled_line);
     for (int i = 0; i < t->n_columns; i++) {
         const size_t had = all.len;
 

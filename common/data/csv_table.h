@@ -30,11 +30,15 @@ struct csv_options {
     enum csv_delimiter delimiter;
     int header; /* the first line has the names of the columns */
     enum csv_missing missing;
+    const char *missing_values; /* a list as of columns, or one of the two words below */
     enum csv_unknown unknown;
     const char *scheme;         /* the hash that is wanted; NULL: any */
     struct image_options image; /* of which mean and std are used, by feature */
     struct targets_options targets;
 };
+
+#define CSV_USUAL "usual" /* missing_values: what csv_is_usual_missing knows */
+#define CSV_EMPTY "empty" /* ... none; a cell that is empty has no value in any case */
 
 enum csv_role { CSV_FEATURE, CSV_TARGET, CSV_DROPPED };
 enum csv_kind { CSV_UNSEEN, CSV_NUMBER, CSV_WORD };
@@ -51,6 +55,8 @@ struct csv_column {
     int64_t n_values;             /* that are not missing */
     int64_t n_missing, n_unknown; /* unknown: words that the scheme does not have */
     int64_t missing_line, unknown_line; /* of the first ones */
+    int64_t n_named;                    /* missing values for which a word stands */
+    const char *named;                  /* the first of these words; NULL: there is none */
     int cell;                           /* its number in a row of cells; -1: CSV_DROPPED */
     int64_t feature;                    /* CSV_FEATURE: the number of its first one */
     const struct csv_column *as; /* the scheme's column, which may be this one; NULL: it has none */
@@ -61,12 +67,14 @@ struct csv_table {
     struct csv_column *column; /* [n_columns], in the file's order */
     int n_columns, n_cells, n_targets;
     int64_t n_features;
-    float *cell; /* [n_rows, n_cells]: a number, NAN only while the file is read; or the number of a
-                    word, -1 for none */
+    double *cell; /* [n_rows, n_cells]: a number, NAN only while the file is read; or the number of
+                     a word, -1 for none */
     int64_t n_rows, n_room;
-    int lacks_targets; /* there is no column of them; their cells are 0 */
-    int64_t n_dropped; /* rows with missing values, data.missing: drop */
-    double *number;    /* room for one row */
+    int64_t *number_in_file; /* [n_rows] of each row, from 0 on; NULL: none was left out */
+    int lacks_targets;       /* a column of them is not there, or some values; their cells are 0 */
+    int64_t n_unlabelled, unlabelled_line; /* rows without targets, the first one's line */
+    int64_t n_dropped;                     /* rows with missing values, data.missing: drop */
+    double *number;                        /* room for one row */
 };
 
 enum {
@@ -80,7 +88,7 @@ enum {
 struct csv_rules {
     int targets_are_numbers; /* else one class */
     int targets_are_shares;  /* numbers from 0 to 1 */
-    int may_lack_targets;    /* a file that is read by a scheme may have no column of them */
+    int may_lack_targets;    /* in a file that is read by a scheme, columns or values of them */
 };
 
 /* Read a file; scheme NULL: it makes its own. */
@@ -100,6 +108,9 @@ void csv_table_tell(const struct csv_table *t, const char *path, const struct cs
 int csv_columns_make(struct csv_table *t, const struct csv_reader *r, const struct csv_options *o,
                      const struct csv_rules *rules, const struct csv_table *scheme,
                      struct err *err);
+
+/* 1: the list has this word.  One with commas is found if it is the only one. */
+int csv_list_has(const char *list, const struct csv_cell *word);
 
 /* A text of the file for messages, in quotes, cut when long. */
 const char *csv_show(const struct csv_cell *c, char out[64]);

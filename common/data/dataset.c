@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "data/coarse.h"
 #include "data/image.h"
 #include "data/reader.h"
 #include "data/targets.h"
@@ -73,6 +74,12 @@ int dataset_open(struct dataset **out, const struct data_options *o,
         return rc;
     check_spec(&(*out)->spec);
     set_ignored(*out, request);
+    if (request->purpose == DATASET_TRAIN && request->warn && !request->names_only &&
+        coarse_tell(*out, request, err) < 0) {
+        dataset_close(*out);
+        *out = NULL;
+        return err->code;
+    }
     (*out)->n_workers = o->workers ? (int)o->workers : (*out)->is_slow ? request->n_workers : 1;
     return 0;
 }
@@ -126,10 +133,35 @@ int dataset_draws(const struct dataset *ds)
     return ds->image.crop > 0 || ds->image.flip || ds->image.cut;
 }
 
+struct dataset_scaling dataset_scaling(const struct dataset *ds, int field)
+{
+    const struct dataset_image *x = &ds->image;
+    const struct dataset_scale *y = &ds->targets;
+
+    if (field == 0)
+        return (struct dataset_scaling){x->n_channels, x->mean, x->std};
+    if (ds->spec.field[field].role == SAMPLE_REAL)
+        return (struct dataset_scaling){y->n, y->mean, y->std};
+    return (struct dataset_scaling){0};
+}
+
+/* Doubles are rounded after the mean is subtracted, or a date in seconds would lose its minutes. */
+static void scale_doubles(const struct dataset_scaling *s, const double *from, int64_t n, float *to)
+{
+    for (int64_t i = 0, k = 0; i < n; i++, k = k + 1 < s->n ? k + 1 : 0)
+        to[i] = (float)((from[i] - s->mean[k]) / s->std[k]);
+}
+
 static void convert_row(const struct gathering *g, int field, int64_t i, const void *row,
                         reader_convert *convert, void *to)
 {
     const struct sample_field *f = &g->ds->spec.field[field];
+    const struct dataset_scaling scale = dataset_scaling(g->ds, field);
+
+    if (f->stored == DTYPE_F64 && scale.n) {
+        scale_doubles(&scale, row, shape_elements(&f->shape), to);
+        return;
+    }
 
     if (field == 0 && g->draw) {
         image_augment(g->ds, g->draw, i, row, g->drawn);
@@ -248,7 +280,7 @@ int dataset_gather(const struct dataset *ds, const int64_t *index, int64_t n, vo
     return dataset_gather_drawn(ds, NULL, index, n, to, err);
 }
 
-static char *where_is(const struct dataset *ds, int64_t i, int field)
+char *dataset_place(const struct dataset *ds, int64_t i, int field)
 {
     return ds->ops->place ? ds->ops->place(ds, i, field)
                           : xasprintf("sample %lld of the %s data", (long long)i, ds->ops->name);
@@ -267,7 +299,7 @@ int dataset_find_nonfinite(const struct dataset *ds, const int64_t *index, int64
 
             if (isfinite(v))
                 continue;
-            where = where_is(ds, index[i / each], f);
+            where = dataset_place(ds, index[i / each], f);
             *text = xasprintf("%s: element %lld of \"%s\" is %s", where, (long long)(i % each),
                               spec->name,
                               isnan(v) ? "nan"
@@ -300,10 +332,26 @@ int64_t dataset_spread(int64_t i, int64_t n, int64_t n_samples)
     return n > 1 ? i * (n_samples - 1) / (n - 1) : 0;
 }
 
+/* Doubles are hashed as the floats that earlier versions kept, so that their runs go on. */
+static void print_row(struct hasher *h, const struct sample_field *f, const void *row)
+{
+    const int64_t n = shape_elements(&f->shape);
+    const double *wide = row;
+
+    if (f->stored != DTYPE_F64)
+        hasher_add(h, row, sample_stored_bytes(f));
+    for (int64_t i = 0; f->stored == DTYPE_F64 && i < n; i++) {
+        const float v = (float)wide[i];
+
+        hasher_add(h, &v, sizeof v);
+    }
+}
+
 static int print_rows(struct hasher *h, const struct dataset *ds, int field, void *room,
                       struct err *err)
 {
-    const size_t n_bytes = sample_stored_bytes(&ds->spec.field[field]);
+    const struct sample_field *f = &ds->spec.field[field];
+    const size_t n_bytes = f->stored == DTYPE_F64 ? sample_field_bytes(f) : sample_stored_bytes(f);
     const int64_t most = min_i64(max_i64(PRINT_BYTES / (int64_t)n_bytes, 1), PRINT_ROWS);
     const int64_t n = min_i64(most, ds->n_samples);
     const void *row;
@@ -312,7 +360,7 @@ static int print_rows(struct hasher *h, const struct dataset *ds, int field, voi
     for (int64_t i = 0; rc == 0 && i < n; i++) {
         rc = ds->ops->row(ds, dataset_spread(i, n, ds->n_samples), field, room, &row, err);
         if (rc == 0)
-            hasher_add(h, row, n_bytes);
+            print_row(h, f, row);
     }
     return rc;
 }
@@ -326,7 +374,7 @@ static void print_spec(struct hasher *h, const struct sample_spec *s)
         hasher_add_i64(h, f->role);
         hasher_add_i64(h, f->n_classes);
         hasher_add_i64(h, f->dtype);
-        hasher_add_i64(h, f->stored);
+        hasher_add_i64(h, f->stored == DTYPE_F64 ? DTYPE_F32 : f->stored);
         hasher_add_i64(h, f->scale);
         hasher_add_i64(h, f->shape.n);
         for (int d = 0; d < f->shape.n; d++)

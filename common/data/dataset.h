@@ -61,6 +61,9 @@ struct dataset_ops {
     char *(*sample_name)(const struct dataset *ds, int64_t i);
     /* The feature of field 0 with this number.  NULL: features have no names. */
     struct dataset_feature (*feature)(const struct dataset *ds, int64_t number);
+    /* The number in the user's file of sample i, from 0 on, where samples were left out.  NULL: it
+     * is i. */
+    int64_t (*number)(const struct dataset *ds, int64_t i);
 };
 
 struct dataset_feature {
@@ -76,14 +79,14 @@ struct dataset_image {
     int flip;
     int cut;        /* the reader draws a part of each picture (ops->row_drawn) */
     int n_channels; /* 0: not normalised */
-    float mean[IMAGE_MAX_CHANNELS], std[IMAGE_MAX_CHANNELS];
+    double mean[IMAGE_MAX_CHANNELS], std[IMAGE_MAX_CHANNELS];
 };
 
 /* Targets that are real numbers are (y - mean) / std, by place of the last axis (data/targets.h).
  */
 struct dataset_scale {
     int n; /* 0: they are as they are stored */
-    float mean[OPT_MAX_REALS], std[OPT_MAX_REALS];
+    double mean[OPT_MAX_REALS], std[OPT_MAX_REALS];
 };
 
 /* The changes that are drawn for a sample depend on these and on the sample's number. */
@@ -185,10 +188,20 @@ int dataset_gather(const struct dataset *ds, const int64_t *index, int64_t n, vo
 int dataset_gather_drawn(const struct dataset *ds, const struct dataset_draw *draw,
                          const int64_t *index, int64_t n, void *const *to, struct err *err);
 
+/* Where field `field` of sample i is, for messages, for free(). */
+char *dataset_place(const struct dataset *ds, int64_t i, int field);
+
 /* Look for a number that is not finite in n samples that were read: field[i] holds field i of the
  * samples index[0..n).  1: found, and *text says where and what, for free(); 0: there is none. */
 int dataset_find_nonfinite(const struct dataset *ds, const int64_t *index, int64_t n,
                            void *const *field, char **text);
+
+/* How the numbers of a field are scaled: (x - mean) / std, by place of its last axis. */
+struct dataset_scaling {
+    int n; /* 0: they are not; 1 may be for all places */
+    const double *mean, *std;
+};
+struct dataset_scaling dataset_scaling(const struct dataset *ds, int field);
 
 /* 1: samples differ from epoch to epoch, so a batch that was gathered once cannot be kept. */
 int dataset_draws(const struct dataset *ds);

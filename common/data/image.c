@@ -41,8 +41,8 @@ void image_prepare(struct dataset *ds, const struct image_options *o, enum datas
     }
     image->n_channels = o->mean.n ? o->mean.n : o->std.n;
     for (int c = 0; c < image->n_channels; c++) {
-        image->mean[c] = o->mean.n ? (float)o->mean.v[c] : 0;
-        image->std[c] = o->std.n ? (float)o->std.v[c] : 1;
+        image->mean[c] = o->mean.n ? o->mean.v[c] : 0;
+        image->std[c] = o->std.n ? o->std.v[c] : 1;
     }
 }
 
@@ -164,5 +164,5 @@ void image_normalize(const struct dataset *ds, float *x)
 
     for (int64_t i = 0; i < n; i++)
         for (int c = 0; c < image->n_channels; c++, x++)
-            *x = (*x - image->mean[c]) / image->std[c];
+            *x = (*x - (float)image->mean[c]) / (float)image->std[c];
 }

@@ -301,41 +301,49 @@ static int list_files(struct images *s, const struct images_options *o,
     return rc;
 }
 
-static void warn_of_others(const struct files *f)
+static void warn_of_others(const struct files *f, const struct dataset_request *request)
 {
     if (f->n_other > 0)
-        log_warn("folder %s: pictures that are neither JPEG nor PNG are left out, %lld of them, "
-                 "such as %s; convert them to one of these, or remove them",
-                 f->folder, (long long)f->n_other, files_text(f, f->other));
+        dataset_warn(
+            request,
+            "folder %s: pictures that are neither JPEG nor PNG are left out, %lld of them, "
+            "such as %s; convert them to one of these, or remove them",
+            f->folder, (long long)f->n_other, files_text(f, f->other));
 }
 
-static void tell_of_shards(const struct files *f)
+static void tell_of_shards(const struct files *f, const struct dataset_request *request)
 {
     if (f->n_again > 0)
-        log_warn("folder %s: %lld samples have the key of an earlier one of their shard, such as "
-                 "%s; each is a sample, as with WebDataset; remove the older ones if they were "
-                 "replaced (tar --append, --update)",
-                 f->folder, (long long)f->n_again, files_text(f, f->again));
+        dataset_warn(
+            request,
+            "folder %s: %lld samples have the key of an earlier one of their shard, such as "
+            "%s; each is a sample, as with WebDataset; remove the older ones if they were "
+            "replaced (tar --append, --update)",
+            f->folder, (long long)f->n_again, files_text(f, f->again));
     if (f->n_left_out > 0)
         log_info("folder %s: %lld members beside pictures and classes are left out, such as %s",
                  f->folder, (long long)f->n_left_out, files_text(f, f->left_out));
 }
 
-static void warn_of_one_folder(const struct images_options *o)
+static void warn_of_one_folder(const struct images_options *o,
+                               const struct dataset_request *request)
 {
     if (!strcmp(o->train, o->validation))
-        log_warn("folder %s/%s both trains and validates, so the validation says nothing about "
-                 "other pictures; set data.train and data.validation to two folders",
-                 o->path, o->train);
+        dataset_warn(request,
+                     "folder %s/%s both trains and validates, so the validation says nothing about "
+                     "other pictures; set data.train and data.validation to two folders",
+                     o->path, o->train);
 }
 
 /* As folders in class folders are walked, a path one level too high has one class. */
-static void warn_of_one_class(const struct files *f)
+static void warn_of_one_class(const struct files *f, const struct dataset_request *request)
 {
     if (f->n_classes == 1)
-        log_warn("folder %s: its %lld pictures are all of one class, %s, so there is nothing to "
-                 "learn; is data.path or data.train one level too high?",
-                 f->folder, (long long)f->n, f->is_tar ? "0" : files_text(f, f->place[0]));
+        dataset_warn(
+            request,
+            "folder %s: its %lld pictures are all of one class, %s, so there is nothing to "
+            "learn; is data.path or data.train one level too high?",
+            f->folder, (long long)f->n, f->is_tar ? "0" : files_text(f, f->place[0]));
 }
 
 /* The classes of shards are numbers, of which some may lack samples.  A class folder without files
@@ -383,13 +391,13 @@ static int images_open(struct dataset **out, const void *options,
         return err_wrap(err, "images");
     }
     if (!request->names_only) {
-        warn_of_others(&s->files);
-        tell_of_shards(&s->files);
+        warn_of_others(&s->files, request);
+        tell_of_shards(&s->files, request);
     }
     if (request->purpose == DATASET_TRAIN && !request->names_only)
-        warn_of_one_class(&s->files);
+        warn_of_one_class(&s->files, request);
     if (request->purpose != DATASET_TRAIN)
-        warn_of_one_folder(o);
+        warn_of_one_folder(o, request);
     s->base = (struct dataset){.ops = &images_ops,
                                .n_samples = s->files.n,
                                .spec = SAMPLE_IMAGES(o->size, o->size, 3, s->files.n_classes),

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/util.h"
+#include "data/targets.h"
 
 struct moments {
     int64_t n;
@@ -30,19 +31,38 @@ int64_t moments_features(const struct dataset *ds, int field)
     return s->n ? s->dim[s->n - 1] : 1;
 }
 
-/* x [n,C], of sample i. */
-static int add_row(const struct measuring *g, struct moments *m, const float *x, int64_t n,
+/* Element i of a row as it is stored. */
+static double stored_at(enum dtype stored, const void *row, int64_t i)
+{
+    return stored == DTYPE_F64   ? ((const double *)row)[i]
+           : stored == DTYPE_F32 ? (double)((const float *)row)[i]
+                                 : (double)((const uint8_t *)row)[i];
+}
+
+static int refuse_number(const struct measuring *g, int64_t k, int64_t i, double v, struct err *err)
+{
+    char *where = dataset_place(g->ds, i, g->field);
+
+    err_set(err, ERR_CONFIG,
+            "%s is auto, but %s: %s %lld is %g, want finite numbers%s; mend it, or leave such "
+            "samples out of the file",
+            g->key, where, g->each, (long long)k, v, isfinite(v) ? " of at most 1e30" : "");
+    free(where);
+    return err->code;
+}
+
+/* row [n,C], of sample i. */
+static int add_row(const struct measuring *g, struct moments *m, const void *row, int64_t n,
                    int64_t i, struct err *err)
 {
+    const enum dtype stored = g->ds->spec.field[g->field].stored;
+
     for (int64_t r = 0; r < n; r++)
         for (int64_t k = 0; k < g->c; k++) {
-            const double v = (double)x[r * g->c + k], from = v - m[k].mean;
+            const double v = stored_at(stored, row, r * g->c + k), from = v - m[k].mean;
 
-            if (!isfinite(v))
-                return err_set(err, ERR_CONFIG,
-                               "%s is auto, but %s %lld of sample %lld is %g, want finite numbers; "
-                               "give mean and std",
-                               g->key, g->each, (long long)k, (long long)i, v);
+            if (!(fabs(v) <= MOST_REAL))
+                return refuse_number(g, k, i, v, err);
             m[k].mean += from / (double)++m[k].n;
             m[k].m2 += from * (v - m[k].mean);
         }
@@ -52,23 +72,24 @@ static int add_row(const struct measuring *g, struct moments *m, const float *x,
 static int add_samples(const struct measuring *g, struct moments *m, struct err *err)
 {
     const int64_t n = shape_elements(&g->ds->spec.field[g->field].shape);
-    void *to[SAMPLE_MAX_FIELDS] = {NULL}, *x;
-    int rc = try_alloc(&x, sizeof(float) * (size_t)n, "a sample whose features are measured", err);
+    const void *row;
+    void *room;
+    int rc = try_alloc(&room, g->ds->room_bytes + 1, "a sample whose features are measured", err);
 
-    to[g->field] = x;
     for (int64_t i = 0; i < g->ds->n_samples && rc == 0; i++) {
-        rc = dataset_gather(g->ds, &i, 1, to, err);
+        rc = g->ds->ops->row(g->ds, i, g->field, room, &row, err);
         if (rc == 0)
-            rc = add_row(g, m, x, n / g->c, i, err);
+            rc = add_row(g, m, row, n / g->c, i, err);
     }
-    free(x);
+    free(room);
+    ASSERT(rc <= 0); /* rows of numbers are never lost */
     return rc;
 }
 
 static double deviation(const struct moments *m) { return sqrt(m->m2 / (double)m->n); }
 
-/* 1: as a float the deviation is 0. */
-static int is_constant(const struct moments *m) { return !((float)deviation(m) > 0); }
+/* 1: the deviation is none that a job can give. */
+static int is_constant(const struct moments *m) { return !(deviation(m) >= LEAST_REAL); }
 
 static int refuse_constant(const struct measuring *g, const struct moments *m, struct err *err)
 {
@@ -99,7 +120,7 @@ static void keep_named(const struct measuring *g, struct option_reals *mean,
         const int is_word = g->ds->ops->feature(g->ds, k).is_word;
 
         mean->v[k] = is_word ? 0 : mean->v[k];
-        if (is_word || !((float)std->v[k] > 0))
+        if (is_word || !(std->v[k] >= LEAST_REAL))
             std->v[k] = 1;
     }
 }
@@ -117,7 +138,7 @@ int moments_measure(const struct dataset *ds, int field, struct option_reals *me
     int rc;
 
     ASSERT((field ? ds->targets.n : ds->image.n_channels) == 0 &&
-           ds->spec.field[field].dtype == DTYPE_F32);
+           ds->spec.field[field].dtype == DTYPE_F32 && ds->spec.field[field].scale == SAMPLE_AS_IS);
     if (g.c > OPT_MAX_REALS)
         return err_set(err, ERR_CONFIG,
                        "%s is auto, but a sample has %lld %ss, want at most %d; normalise %s "

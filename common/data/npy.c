@@ -286,11 +286,22 @@ static struct shape picture_shape(const struct npy *x)
     return SHAPE(dim[2], dim[3], dim[1]);
 }
 
+/* 1: a float does not hold all numbers of the type. */
+static int is_wide(enum npy_type t)
+{
+    return t == NPY_F64 || t == NPY_I32 || t == NPY_U32 || t == NPY_I64 || t == NPY_U64;
+}
+
 static void make_spec(struct arrays *a, int64_t n_classes)
 {
     const struct npy *x = &a->array[X], *y = &a->array[Y];
     const int is_class = npy_is_whole(y->type);
-    const enum dtype x_stored = x->type == NPY_U8 ? DTYPE_U8 : DTYPE_F32;
+    const enum dtype x_stored = x->type == NPY_U8  ? DTYPE_U8
+                                : is_wide(x->type) ? DTYPE_F64
+                                                   : DTYPE_F32,
+                     y_stored = is_class           ? DTYPE_I32
+                                : is_wide(y->type) ? DTYPE_F64
+                                                   : DTYPE_F32;
     struct sample_spec *s = &a->base.spec;
 
     s->n_fields = 2;
@@ -305,7 +316,7 @@ static void make_spec(struct arrays *a, int64_t n_classes)
                                         .dtype = is_class ? DTYPE_I32 : DTYPE_F32,
                                         .shape = row_shape(y, is_class),
                                         .n_classes = is_class ? n_classes : 0,
-                                        .stored = is_class ? DTYPE_I32 : DTYPE_F32,
+                                        .stored = y_stored,
                                         .scale = SAMPLE_AS_IS};
     a->base.has_no_labels = a->is_without_y;
     a->base.n_samples = x->shape.dim[0];
@@ -365,8 +376,11 @@ static int npy_get_row(const struct dataset *ds, int64_t i, int field, void *roo
     *row = room;
     if (f->role == SAMPLE_CLASS)
         take_classes(a, raw, n, room);
-    else if (a->type == NPY_F32 || (a->type == NPY_U8 && field == X)) /* stored as they are */
+    else if (a->type == NPY_F32 || a->type == NPY_F64 ||
+             (a->type == NPY_U8 && field == X)) /* stored as they are */
         *row = raw;
+    else if (f->stored == DTYPE_F64)
+        npy_doubles(a, raw, n, room);
     else
         npy_reals(a, raw, n, room);
     return 0;

@@ -13,7 +13,8 @@
 
 enum { MOST_HEADER = 4096, MOST_ROW = 1 << 28 };
 
-/* Elements of each type, which may lie at any address, as floats and as whole numbers. */
+/* Elements of each type, which may lie at any address, as floats, doubles and whole numbers.  Each
+ * float of 16 bits is a float, too. */
 #define X(name, descr, type, is_whole, to_float)                           \
     static void name##_reals(const uint8_t *from, int64_t n, float *to)    \
     {                                                                      \
@@ -22,6 +23,15 @@ enum { MOST_HEADER = 4096, MOST_ROW = 1 << 28 };
                                                                            \
             memcpy(&v, from + i * (int64_t)sizeof v, sizeof v);            \
             to[i] = to_float(v);                                           \
+        }                                                                  \
+    }                                                                      \
+    static void name##_doubles(const uint8_t *from, int64_t n, double *to) \
+    {                                                                      \
+        for (int64_t i = 0; i < n; i++) {                                  \
+            type v;                                                        \
+                                                                           \
+            memcpy(&v, from + i * (int64_t)sizeof v, sizeof v);            \
+            to[i] = sizeof v > 2 ? (double)v : (double)to_float(v);        \
         }                                                                  \
     }                                                                      \
     static void name##_wholes(const uint8_t *from, int64_t n, int64_t *to) \
@@ -41,10 +51,11 @@ static const struct type {
     size_t n_bytes;
     int is_whole;
     void (*reals)(const uint8_t *from, int64_t n, float *to);
+    void (*doubles)(const uint8_t *from, int64_t n, double *to);
     void (*wholes)(const uint8_t *from, int64_t n, int64_t *to);
 } types[] = {
 #define X(name, descr, type, is_whole, to_float) \
-    [name] = {descr, sizeof(type), is_whole, name##_reals, name##_wholes},
+    [name] = {descr, sizeof(type), is_whole, name##_reals, name##_doubles, name##_wholes},
     NPY_LIST(X)
 #undef X
 };
@@ -225,6 +236,11 @@ int npy_read(const struct npy *a, int64_t first, int64_t n, void *to, struct err
 void npy_reals(const struct npy *a, const void *from, int64_t n, float *to)
 {
     types[a->type].reals(from, n, to);
+}
+
+void npy_doubles(const struct npy *a, const void *from, int64_t n, double *to)
+{
+    types[a->type].doubles(from, n, to);
 }
 
 void npy_wholes(const struct npy *a, const void *from, int64_t n, int64_t *to)

@@ -63,8 +63,10 @@ int64_t npy_row(const struct npy *a);
 /* Read the elements [first, first + n), in row order, as the file stores them. */
 int npy_read(const struct npy *a, int64_t first, int64_t n, void *to, struct err *err);
 
-/* n elements as they are, rounded to float, or whole; `from` is as the file stores them. */
+/* n elements as they are, rounded to float, or to double, or whole; `from` is as the file stores
+ * them. */
 void npy_reals(const struct npy *a, const void *from, int64_t n, float *to);
+void npy_doubles(const struct npy *a, const void *from, int64_t n, double *to);
 void npy_wholes(const struct npy *a, const void *from, int64_t n, int64_t *to); /* npy_is_whole */
 
 /* The address of element i; only while the data set is opened (data/mapped.h). */

@@ -54,6 +54,10 @@ int targets_prepare(struct dataset *ds, const struct targets_options *o,
 /* Turn n targets as they are stored, from the first output on, into those that are learnt. */
 void targets_scale(const struct dataset *ds, float *y, int64_t n);
 
+/* The learnt number y of output k in the data's units: of more digits than a float has, where the
+ * mean is large. */
+double targets_undone(const struct dataset *ds, int64_t k, float y);
+
 /* Turn n learnt numbers back into the data's units; y[0] is number `first` of the outputs of
  * samples in a row. */
 void targets_undo(const struct dataset *ds, int64_t first, float *y, int64_t n);

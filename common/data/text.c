@@ -75,6 +75,15 @@ static int keep_place(struct text *t, uint64_t offset, struct err *err)
     return 0;
 }
 
+/* 1: the file begins with the byte order mark of UTF-16. */
+static int has_mark_of_16(const struct text *t)
+{
+    const uint8_t *b = t->file.bytes;
+
+    return t->file.n_bytes >= 2 &&
+           ((b[0] == 0xff && b[1] == 0xfe) || (b[0] == 0xfe && b[1] == 0xff));
+}
+
 /* Find all characters: how many there are, which ones, and the places of some. */
 static int scan(struct text *t, struct err *err)
 {
@@ -86,8 +95,10 @@ static int scan(struct text *t, struct err *err)
         if (len == 0)
             return err_set(err, ERR_CORRUPT,
                            "offset %zu: byte 0x%02x begins no character of UTF-8; convert the "
-                           "file, or set data.tokenizer bytes",
-                           at, t->file.bytes[at]);
+                           "file%s, or set data.tokenizer bytes",
+                           at, t->file.bytes[at],
+                           has_mark_of_16(t) ? ", which is in UTF-16 (iconv -f UTF-16 -t UTF-8)"
+                                             : "");
         t->number[code] = 1;
         if (t->n_tokens % PACE == 0 && keep_place(t, at, err) < 0)
             return err->code;
@@ -208,6 +219,49 @@ static void doubt_kind(const struct text *t, const struct dataset_request *reque
                      t->file.path, other->what);
 }
 
+/* The first byte of the first n that begins no character of UTF-8; n: there is none, or a control
+ * character comes first, so that this is no text. */
+static size_t find_other_encoding(const struct text *t, size_t n)
+{
+    const uint8_t *b = t->file.bytes;
+    uint32_t code;
+    size_t len;
+
+    for (size_t at = 0; at < n; at += len) {
+        len = char_at(b + at, t->file.n_bytes - at, &code);
+        if (len == 0)
+            return at;
+        if (code < 0x20 && !(code >= '\t' && code <= '\r'))
+            return n;
+    }
+    return n;
+}
+
+/* Texts in other encodings are legal as bytes, and those in UTF-16 often as characters, too. */
+static void doubt_encoding(const struct text *t, const struct dataset_request *request)
+{
+    enum { MOST_LOOKED = 1 << 20, LEAST_TEXT = 64 };
+    const size_t n = t->file.n_bytes < MOST_LOOKED ? t->file.n_bytes : MOST_LOOKED;
+    size_t n_zero = 0, other;
+
+    if (n < LEAST_TEXT || foreign_find(t->file.bytes, t->file.n_bytes))
+        return;
+    for (size_t i = 0; i < n; i++)
+        n_zero += t->file.bytes[i] == 0;
+    other = find_other_encoding(t, n);
+    if (n_zero > n / 3 && n_zero < n / 2 + 2)
+        dataset_warn(request,
+                     "%s: of %zu bytes %zu are 0, as in UTF-16, whose bytes would be trained as "
+                     "they are; convert the file (iconv -f UTF-16 -t UTF-8)",
+                     t->file.path, n, n_zero);
+    else if (t->tokenizer == BYTES && other < n)
+        dataset_warn(request,
+                     "%s: offset %zu: byte 0x%02x begins no character of UTF-8; with "
+                     "data.tokenizer bytes it is trained as it is; if the text is in Latin-1 or "
+                     "the like, convert it (iconv -f LATIN1 -t UTF-8)",
+                     t->file.path, other, t->file.bytes[other]);
+}
+
 static int open_part(struct text *t, const struct dataset_request *request,
                      const struct text_options *o, struct err *err)
 {
@@ -222,8 +276,10 @@ static int open_part(struct text *t, const struct dataset_request *request,
         return err->code;
     if (read_text(t, err) < 0)
         return err_wrap(err, "%s", o->path);
-    if (is_train)
+    if (is_train) {
         doubt_kind(t, request);
+        doubt_encoding(t, request);
+    }
     if (check_vocab(t, request, err) < 0 ||
         sequence_init(&t->base, &text_ops, request, max_i64(request->vocab, t->vocab), err) < 0)
         return err->code;

@@ -164,11 +164,68 @@ static int are_wider(const struct halves *h)
            (h->high_small >= h->n - few && h->low_small < h->n * 3 / 4);
 }
 
+/* 1: the lower halves are the upper ones of numbers that are big-endian and twice as wide. */
+static int are_wider_swapped(const struct halves *h)
+{
+    return h->n >= LEAST_PAIRS && h->low_small >= h->n - h->n / 100 && h->low_zero >= h->n / 2 &&
+           h->high_small < h->n / 2;
+}
+
+/* Numbers of a bare file that are below a sixteenth of what 16 bits hold, or below 2^20 of 32 bits:
+ * as they are read, and with their bytes swapped.  In texts most token numbers are: the more
+ * frequent ones have the lower numbers. */
+struct orders {
+    int64_t n, as_read, swapped;
+};
+
+static struct orders count_orders(const struct text *t)
+{
+    const int is_16 = t->array.type == NPY_U16;
+    const uint32_t end = is_16 ? (SMALL + 1) << 8 : (SMALL + 1) << 16;
+    struct orders o = {.n = min_i64(n_tokens(t), MOST_PAIRS)};
+    int64_t block[BLOCK];
+
+    for (int64_t i = 0; i < o.n; i += BLOCK) {
+        const int64_t n = min_i64(o.n - i, BLOCK);
+
+        npy_wholes(&t->array, npy_element(&t->array, i), n, block);
+        for (int64_t k = 0; k < n; k++) {
+            const uint32_t v = (uint32_t)block[k],
+                           other = is_16 ? __builtin_bswap16((uint16_t)v) : __builtin_bswap32(v);
+
+            o.as_read += v < end;
+            o.swapped += other < end;
+        }
+    }
+    return o;
+}
+
+static int check_order(const struct text *t, struct err *err)
+{
+    const struct orders o = t->is_bare ? count_orders(t) : (struct orders){0};
+    const int bits = 8 * (int)token_bytes(t);
+
+    if (o.n < LEAST_PAIRS || o.swapped < o.n / 2 || o.swapped < 2 * o.as_read)
+        return 0;
+    return err_set(err, ERR_CORRUPT,
+                   "%s: of %" PRId64 " numbers %" PRId64 " are below %d as they are read, but "
+                   "%" PRId64
+                   " are with their bytes swapped, as if the file were big-endian; write "
+                   "it anew by astype('<u%d').tofile(), or store the numbers by numpy.save()",
+                   t->path, o.n, o.as_read, bits == 16 ? 1 << 12 : 1 << 20, o.swapped, bits / 8);
+}
+
 static int check_width(const struct text *t, struct err *err)
 {
     const struct halves h = t->is_bare ? count_halves(t) : (struct halves){0};
     const int bits = 8 * (int)token_bytes(t);
 
+    if (are_wider_swapped(&h))
+        return err_set(err, ERR_CORRUPT,
+                       "%s: nearly every first token is 15 or less, and the ones behind them are "
+                       "not, as if big-endian numbers of %d bits were read as %d bits; write the "
+                       "file anew by astype('<u%d').tofile(), or store the numbers by numpy.save()",
+                       t->path, 2 * bits, bits, bits / 4);
     if (!are_wider(&h))
         return 0;
     return err_set(err, ERR_CORRUPT,
@@ -355,7 +412,7 @@ static int open_text(struct tokens *s, struct text *t, enum width width,
     t->array.data = t->array.file.bytes + t->array.offset; /* there are bytes: there is a sample */
     t->first = s->base.n_samples;
     s->base.n_samples += n_samples;
-    if (check_width(t, err) < 0 || check_beginning(s, t, err) < 0)
+    if (check_width(t, err) < 0 || check_order(t, err) < 0 || check_beginning(s, t, err) < 0)
         return err->code;
     doubt_type(t, request);
     return 0;

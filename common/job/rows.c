@@ -173,6 +173,7 @@ static const struct option train_rows[] = {
     {"train.drop_last", OPT_BOOL, AT(train.drop_last), "false",
      .help = "Leave out an epoch's last batch if it is not full."},
     {"train.on_nonfinite", OPT_CHOICE, AT(train.on_nonfinite), "stop", .choices = nonfinites,
+     .flags = OPT_RESUME,
      .help = "With stop, a loss or gradient that is infinite or undefined ends the job. With "
              "skip, that step is left out. A parameter whose update is infinite or undefined keeps "
              "its value in either case; with stop the job then ends. With precision float16 a "

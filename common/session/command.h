@@ -308,6 +308,7 @@ struct report {
             double average_loss_sum; /* the same with the averaged weights (train.average); or 0 */
             int64_t average_n_correct, average_n_nonfinite;
             double weight; /* of the targets (METRIC_WEIGHT), by which the loss divides */
+            char *note; /* the first time that a loss is not finite: the sample to blame, or NULL */
             int64_t n_top5, average_n_top5; /* targets among the five largest logits */
             int has_average;                /* rank 0: there are averaged weights; not sent */
             int has_top5;                   /* rank 0: n_top5 counts; not sent */

@@ -386,11 +386,24 @@ static void warn_no_targets(struct driver *d, const struct seen *s)
                   "labels other than train.ignore_index");
 }
 
+/* Validation gave losses that are not finite, with the trained weights if `which` is "".  The first
+ * rank that found one of its samples to blame says which. */
 static void warn_nonfinite(struct driver *d, const char *which, int64_t n, int64_t n_targets)
 {
-    if (n > 0)
-        queue_log(&d->out, LOG_WARN, "validation: the loss of %lld of %lld targets is not finite%s",
-                  (long long)n, (long long)n_targets, which);
+    int k = 0;
+    if (n == 0)
+        return;
+    while (k < d->n_ranks - 1 && !d->seats[k].answer->validated.note)
+        k++;
+    const char *note = *which ? NULL : d->seats[k].answer->validated.note;
+    char *who = driver_label(d, k),
+         *text = xasprintf("validation: the loss of %lld of %lld targets is not finite%s%s%s%s%s",
+                           (long long)n, (long long)n_targets, which, note ? ": " : "",
+                           note ? who : "", note ? ": " : "", note ? note : "");
+    queue_log(&d->out, LOG_WARN, "%s", text);
+    driver_warned(d, text);
+    free(text);
+    free(who);
 }
 
 /* Note the validation's results in run.last, for an epoch or for an evaluation. */

@@ -67,11 +67,17 @@ int sample_has_places(const struct sample_spec *s)
     return f->role == SAMPLE_CLASS && f->shape.n > 0;
 }
 
+/* Doubles and floats become the same. */
+static int stored_equal(enum dtype a, enum dtype b)
+{
+    return (a == DTYPE_F64 ? DTYPE_F32 : a) == (b == DTYPE_F64 ? DTYPE_F32 : b);
+}
+
 static int field_equal(const struct sample_field *a, const struct sample_field *b)
 {
     return strcmp(a->name, b->name) == 0 && a->role == b->role && a->dtype == b->dtype &&
            shape_equal(&a->shape, &b->shape) && a->n_classes == b->n_classes &&
-           a->stored == b->stored && a->scale == b->scale;
+           stored_equal(a->stored, b->stored) && a->scale == b->scale;
 }
 
 int sample_equal(const struct sample_spec *a, const struct sample_spec *b)

@@ -39,7 +39,7 @@ struct sample_field {
     enum dtype dtype;   /* in the memory of programs: DTYPE_F32, DTYPE_I32 */
     struct shape shape; /* of one sample, each extent >= 1; []: one number */
     int64_t n_classes;  /* DTYPE_I32: values are 0 .. n_classes-1 (tokens: the vocabulary's size) */
-    enum dtype stored;  /* as the reader stores it: DTYPE_U8, or the same as dtype */
+    enum dtype stored;  /* as the reader stores it: DTYPE_U8, the same as dtype, or DTYPE_F64 */
     enum sample_scale scale;
 };
 

@@ -4,10 +4,13 @@
  * value that is not finite.  The parameters are still those of the step, because it was not
  * applied; except that on a device a round of strategy async may have changed them since, so that
  * no value is found.  Allocates memory. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
+#include "base/util.h"
 #include "train/trainer_impl.h"
 
 /* Read the samples of one micro-batch into host memory, field[], to be freed by free(field[0]). */
@@ -46,6 +49,38 @@ static int look_at_samples(struct trainer *t, const struct sampler_step *at, str
     return is_found;
 }
 
+int explain_validation(struct trainer *t, char **note, struct err *err)
+{
+    enum { BLOCK = 64 };
+    const struct dataset *ds = t->valid_set;
+    const struct span part =
+        span_part_of_pieces((struct span){0, ds->n_samples}, programs_validation_unit(t->programs),
+                            t->n_ranks, t->rank);
+    void *field[SAMPLE_MAX_FIELDS] = {NULL};
+    int64_t index[BLOCK];
+    char *text = NULL;
+    int rc = 0;
+
+    if (t->looked_at_validation)
+        return 0;
+    t->looked_at_validation = 1;
+    rc = dataset_alloc(ds, BLOCK, field, "validation samples read again", err);
+    for (int64_t at = 0; at < part.n && rc == 0 && !text; at += BLOCK) {
+        const int64_t n = min_i64(part.n - at, BLOCK);
+
+        for (int64_t i = 0; i < n; i++)
+            index[i] = part.first + at + i;
+        rc = dataset_gather(ds, index, n, field, err);
+        if (rc == 0)
+            (void)dataset_find_nonfinite(ds, index, n, field, &text);
+    }
+    if (text)
+        *note = xasprintf("%s; want finite numbers in the validation data", text);
+    free(text);
+    free(field[0]);
+    return rc < 0 ? err_wrap(err, "validation") : 0;
+}
+
 static int place(struct trainer *t, struct program *p, const struct sampler_step *at,
                  struct span part, void *const *field, struct err *err)
 {
@@ -80,6 +115,69 @@ static int look_at_micro(struct trainer *t, const struct sampler_step *at, int m
         rc = program_find_nonfinite(p, t->note, sizeof t->note, err);
     free(field[0]);
     return rc;
+}
+
+/* The largest of some targets that are learnt as they are stored, by model.loss: mse; 0: none are,
+ * or they cannot be read. */
+static double largest_target(const struct trainer *t)
+{
+    enum { MOST_LOOKED = 1024 };
+    const struct dataset *ds = t->train_set;
+    const int target = sample_target(&ds->spec);
+    const int64_t n = min_i64(ds->n_samples, MOST_LOOKED),
+                  each = shape_elements(&ds->spec.field[target].shape);
+    void *to[SAMPLE_MAX_FIELDS] = {NULL}, *y;
+    double most = 0;
+    struct err err;
+
+    if (!trainer_is_regression(t) || t->job->model.loss != LOSS_MSE || ds->targets.n ||
+        try_alloc(&y, sizeof(float) * (size_t)each, "a target", &err) < 0)
+        return 0;
+    to[target] = y;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t at = dataset_spread(i, n, ds->n_samples);
+
+        if (dataset_gather(ds, &at, 1, to, &err) < 0)
+            break;
+        for (int64_t k = 0; k < each; k++)
+            most = isfinite(((float *)y)[k]) ? fmax(most, fabs((double)((float *)y)[k])) : most;
+    }
+    free(y);
+    return most;
+}
+
+/* A warning of targets that are too large to be learnt as they are, for free(); NULL: they are
+ * not. Ten thousand makes first losses of 1e8, and gradients that no usual rate is made for. */
+static char *doubt_targets(const struct trainer *t)
+{
+    const double most = largest_target(t);
+
+    if (!(most >= 1e4))
+        return NULL;
+    return xasprintf("targets are as large as %.3g, and model.loss mse is of their squares; want "
+                     "data.targets: {normalize: auto}",
+                     most);
+}
+
+void explain_doubts(struct trainer *t)
+{
+    char *text = doubt_targets(t);
+
+    job_doubt(t->job, t->total_steps, trainer_warn, t);
+    if (text)
+        trainer_warn(t, text);
+    free(text);
+}
+
+/* Append that to t->note, if there is room. */
+static void note_targets(struct trainer *t)
+{
+    const size_t len = strlen(t->note);
+    char *text = t->is_of_input ? NULL : doubt_targets(t);
+
+    if (text && len + strlen(text) + 3 < sizeof t->note)
+        snprintf(t->note + len, sizeof t->note - len, "; %s", text);
+    free(text);
 }
 
 /* The parameter's name, and the number of its element in our layout. */
@@ -142,8 +240,10 @@ int explain_nonfinite(struct trainer *t, const struct step_result *result, struc
              reducer_promises(t->reducer)->updates_are_own) /* no sum with other ranks' */
         snprintf(t->note, sizeof t->note,
                  "a gradient of this rank is not finite, though its losses are");
-    if (!result->has_bad_losses)
+    if (!result->has_bad_losses) {
+        note_targets(t);
         return 0;
+    }
     for (int b = 0; b < t->layout->n_buckets && waits && rc == 0; b++)
         rc = reducer_gathered(t->reducer, b, err);
     for (int m = 0, n = trainer_n_micros(t, &at); rc == 0 && m < n; m++)
@@ -152,5 +252,7 @@ int explain_nonfinite(struct trainer *t, const struct step_result *result, struc
         snprintf(t->note, sizeof t->note, "%s",
                  t->layout->gathers ? "a loss of this rank is not finite"
                                     : "the loss is not finite");
+    if (rc >= 0)
+        note_targets(t);
     return rc < 0 ? rc : 0;
 }

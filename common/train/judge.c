@@ -286,7 +286,7 @@ static double unit_of(const struct judge *j, int64_t k)
 {
     const struct dataset_scale *s = &j->t->valid_set->targets;
 
-    return s->n ? (double)s->std[k % s->n] : 1;
+    return s->n ? s->std[k % s->n] : 1;
 }
 
 static void tell_numbers(const struct judge *j, json_t *to)

@@ -600,7 +600,7 @@ int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, 
     if (rc < 0)
         return rc;
     if (t->rank == 0 && !c->open.evaluate)
-        job_doubt(t->job, t->total_steps, trainer_warn, t);
+        explain_doubts(t);
     describe_layout(t->layout, opened);
     opened->opened.data = t->fingerprint;
     opened->opened.n_train = t->train_set->n_samples;

@@ -3,6 +3,7 @@
  * In each round every rank hands over one batch, in pieces of equal size. */
 #include "train/predict.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -34,8 +35,9 @@ struct predict {
     char *logits;      /* [batch * n_outputs] of dtype: this round's */
     float *mine, *all; /* [piece], [n_ranks * piece] */
     int writes;
-    struct judge *judge; /* rank 0's; NULL: the rows are not judged */
-    char *table;         /* rank 0's path of the table; NULL: there is none */
+    struct judge *judge;                /* rank 0's; NULL: the rows are not judged */
+    int64_t n_bad, first_bad, last_bad; /* rank 0's count of samples whose outputs are not finite */
+    char *table;                        /* rank 0's path of the table; NULL: there is none */
 };
 
 /* ---- the array's shape ---- */
@@ -219,6 +221,46 @@ static int judge_part(struct predict *p, int64_t at, const float *x, int64_t n, 
     return p->judge ? judge_rows(p->judge, at / p->n_outputs, n / p->n_outputs, x, err) : 0;
 }
 
+/* Note samples with outputs that are not finite, of the elements x [n] from `at` on. */
+static void note_nonfinite(struct predict *p, int64_t at, const float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t sample = (at + i) / p->n_outputs;
+
+        if (isfinite(x[i]) || (p->n_bad > 0 && sample == p->last_bad))
+            continue;
+        p->first_bad = p->n_bad == 0 ? sample : min_i64(p->first_bad, sample);
+        p->last_bad = sample;
+        p->n_bad++;
+    }
+}
+
+/* Warn of them, and say whether numbers of the first sample are to blame. */
+static int tell_nonfinite(struct predict *p, struct err *err)
+{
+    const struct dataset *ds = p->t->valid_set;
+    void *field[SAMPLE_MAX_FIELDS] = {NULL};
+    char *text = NULL, *where, *all;
+    int rc = dataset_alloc(ds, 1, field, "a sample read again", err);
+
+    if (rc == 0)
+        rc = dataset_gather(ds, &p->first_bad, 1, field, err);
+    if (rc == 0)
+        (void)dataset_find_nonfinite(ds, &p->first_bad, 1, field, &text);
+    free(field[0]);
+    if (rc < 0)
+        return rc;
+    where = text ? xstrdup(text) : dataset_place(ds, p->first_bad, 0);
+    all = xasprintf("%s: the outputs of %lld of %lld samples are not finite; the first: %s%s",
+                    option_of(p->writes), (long long)p->n_bad, (long long)ds->n_samples, where,
+                    text ? "; want finite numbers in the data" : ", whose numbers are finite");
+    trainer_warn(p->t, all);
+    free(all);
+    free(where);
+    free(text);
+    return 0;
+}
+
 /* Write and judge the elements [at, at + n) of each rank's round. */
 static int take_rows(struct predict *p, int64_t at, int64_t n, struct err *err)
 {
@@ -233,7 +275,7 @@ static int take_rows(struct predict *p, int64_t at, int64_t n, struct err *err)
             return err->code;
         if (!p->writes)
             continue;
-        targets_undo(p->t->valid_set, at, p->all + k * n, mine); /* the file has the data's units */
+        note_nonfinite(p, to, p->all + k * n, mine);
         if (npy_file_put(p->t->predictions, to, p->all + k * n, mine, err) < 0)
             return err->code;
     }
@@ -272,6 +314,27 @@ int predict_batch(struct predict *p, struct program *program, struct err *err)
 
 int predict_idle(struct predict *p, struct err *err) { return run_round(p, err); }
 
+/* The file gets the data's units last: the table has more digits than a float. */
+static int undo_scale(struct predict *p, struct err *err)
+{
+    enum { BLOCK = 1 << 16 };
+    const struct dataset *ds = p->t->valid_set;
+    const int64_t all = ds->targets.n ? ds->n_samples * p->n_outputs : 0;
+    float *block;
+    int rc = try_alloc((void **)&block, sizeof *block * BLOCK, "predictions", err);
+
+    for (int64_t at = 0; at < all && rc == 0; at += BLOCK) {
+        const int64_t n = min_i64(all - at, BLOCK);
+
+        rc = npy_file_get(p->t->predictions, at, block, n, err);
+        targets_undo(ds, at, block, rc == 0 ? n : 0);
+        if (rc == 0)
+            rc = npy_file_put(p->t->predictions, at, block, n, err);
+    }
+    free(block);
+    return rc;
+}
+
 int predict_end(struct predict *p, struct err *err)
 {
     int rc = 0;
@@ -282,6 +345,10 @@ int predict_end(struct predict *p, struct err *err)
         return rc;
     if (p->table)
         rc = table_write(p->t, p->table, p->t->predictions, p->n_outputs, err);
+    if (rc == 0)
+        rc = undo_scale(p, err);
+    if (rc == 0 && p->n_bad > 0)
+        rc = tell_nonfinite(p, err);
     if (rc == 0)
         rc = npy_file_end(p->t->predictions, err);
     return rc < 0 ? err_wrap(err, "--predict") : 0;

@@ -14,6 +14,7 @@
 #include "base/util.h"
 #include "ckpt/file.h"
 #include "ckpt/owner.h"
+#include "data/targets.h"
 #include "train/judge.h"
 
 enum { BLOCK = 256 }; /* rows */
@@ -115,7 +116,7 @@ static void put_sample(struct table *a, int64_t i)
     char *name;
 
     if (!ds->ops->sample_name) {
-        buf_printf(&a->text, "%" PRId64, i);
+        buf_printf(&a->text, "%" PRId64, ds->ops->number ? ds->ops->number(ds, i) : i);
         return;
     }
     name = ds->ops->sample_name(ds, i);
@@ -123,10 +124,19 @@ static void put_sample(struct table *a, int64_t i)
     free(name);
 }
 
+static int is_finite(const float *x, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++)
+        if (!isfinite(x[k]))
+            return 0;
+    return 1;
+}
+
 static void put_row(struct table *a, int64_t i, const float *x)
 {
     struct buf *b = &a->text;
-    const int lost = is_lost(a, i);
+    const int lost = is_lost(a, i) || !is_finite(x, a->n_outputs),
+              is_scaled = a->t->valid_set->targets.n > 0;
 
     put_sample(a, i);
     if (a->is_class && lost) {
@@ -139,7 +149,9 @@ static void put_row(struct table *a, int64_t i, const float *x)
         buf_printf(b, ",%.6g", softmax_at(x, a->n_outputs, k));
     }
     for (int64_t k = 0; k < a->n_outputs && !a->is_class; k++)
-        buf_printf(b, ",%.9g", a->is_label ? 1 / (1 + exp(-(double)x[k])) : (double)x[k]);
+        buf_printf(b, ",%.*g", is_scaled ? 12 : 9,
+                   a->is_label ? 1 / (1 + exp(-(double)x[k]))
+                               : targets_undone(a->t->valid_set, k, x[k]));
     buf_printf(b, "\n");
 }
 

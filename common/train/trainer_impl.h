@@ -97,6 +97,7 @@ struct trainer {
     char note[NOTE_LEN];      /* the first thing seen not finite on this rank, or "" */
     char kept_note[NOTE_LEN]; /* the parameters that this rank's last update left, or "" */
     int64_t kept_epoch;       /* the last epoch in which that was told; 0: none */
+    int looked_at_validation; /* 1: explain_validation has looked */
     int is_of_input;          /* note: samples or a setting are to blame, so no rate mends it */
     double loss_scale;        /* of the next step; 0: not scaled */
     int64_t met_step;         /* the newest step at which all ranks held the same state; -1: none */
@@ -201,6 +202,13 @@ void step_scalars(const struct trainer *t, const struct batch *b, struct step_sc
 /* Something in the step at state->at.step was not finite.  If that happened on this rank, find the
  * operator, and write its name to t->note (explain.c). */
 int explain_nonfinite(struct trainer *t, const struct step_result *result, struct err *err);
+
+/* Warn of what is legal, but rarely meant, in the job and the sizes of its targets. */
+void explain_doubts(struct trainer *t);
+
+/* The loss of a validation sample of this rank is not finite.  The first time *note says, for
+ * free(), which number of these samples is not; NULL: all are. */
+int explain_validation(struct trainer *t, char **note, struct err *err);
 
 /* The update left n parameters as they were, the lowest at this place in the space of parameters.
  * Write that to t->kept_note, and report it, once in an epoch. */

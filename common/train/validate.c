@@ -264,6 +264,8 @@ static int validate(struct trainer *t, int64_t epoch, enum use use, struct repor
         done->validated.figures = predict_figures(p);
     done->validated.is_unlabelled = t->valid_set->has_no_labels;
     predict_free(p);
+    if (rc == 0 && seen.trained[METRIC_NONFINITE] > 0 && use != USE_WRITE)
+        rc = explain_validation(t, &done->validated.note, err);
     if (rc == 0 && t->average)
         rc = validate_average(t, seen.average, err);
     if (rc < 0)

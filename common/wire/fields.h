@@ -93,7 +93,8 @@
     ITEM(average_n_nonfinite, validated.average_n_nonfinite, INT(0, MANY)) \
     ITEM(weight,              validated.weight,              AMOUNT) \
     ITEM(n_top5,              validated.n_top5,              INT(0, MANY)) \
-    ITEM(average_n_top5,      validated.average_n_top5,      INT(0, MANY))
+    ITEM(average_n_top5,      validated.average_n_top5,      INT(0, MANY)) \
+    ITEM(note,                validated.note,                TEXT(0, MSG_MAX_TEXT))
 
 #define CHECKPOINT_DONE_FIELDS(ITEM, LIST, ONLY) \
     ITEM(step, checkpoint.step, INT(0, MANY))

@@ -7,6 +7,7 @@
 
 #include <sys/stat.h>
 
+#include "base/log.h"
 #include "idx_file.h"
 #include "open_set.h"
 #include "picture_file.h"
@@ -50,6 +51,16 @@ static inline void put_text(const char *folder, const char *name, const char *te
     buf_fini(&b);
 }
 
+/* Warnings that openings told so far; they are logged, too. */
+static int n_told;
+
+static inline void hear(void *arg, const char *text)
+{
+    (void)arg;
+    n_told++;
+    log_warn("%s", text);
+}
+
 static inline int try_open(struct dataset **out, const char *folder, enum dataset_purpose purpose,
                            const struct setting *extra, struct err *err)
 {
@@ -61,7 +72,8 @@ static inline int try_open(struct dataset **out, const char *folder, enum datase
     all[n++] = (struct setting){"data.path", folder};
     all[n++] = (struct setting){"data.size", "6"};
     all[n] = (struct setting){NULL};
-    return open_set(out, &format_images, all, &(struct dataset_request){.purpose = purpose}, err);
+    return open_set(out, &format_images, all,
+                    &(struct dataset_request){.purpose = purpose, .warn = hear}, err);
 }
 
 static inline struct dataset *open_ok(const char *folder, enum dataset_purpose purpose,

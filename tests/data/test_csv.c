@@ -106,13 +106,39 @@ static const struct good_case {
      "1 1 0 | 1\n2.5 0 1 | 2\n4 0 0 | 3\n2.5 0 1 | 4\n",
      NULL,
      "@/train.csv: column x has no value in 2 rows, the first in line 3: the mean, 2.5, stands for "
-     "it; column k has no value in 1 rows, the first in line 4: it counts as none of the words"},
+     "it; column k has no value in 1 rows, the first in line 4: it counts as none of the words; "
+     "\"NA\" stands for no value in column k (1 rows): if it is a "
+     "word, set data.missing_values: empty, or to the words that stand for none"},
     {"x,k,y\n1,a,1\n?,z,2\n4,b,\n7,b,3\n",
      1,
      {{"data.missing", "drop"}},
      "1 1 0 | 1\n7 0 1 | 3\n",
      NULL,
      "@/train.csv: 2 of 4 rows have a missing value and are left out (data.missing)"},
+    {"x,y\n1,None\n2,flu\n3,None\n4,cold\n",
+     0,
+     {{"data.missing", "drop"}},
+     "2 | 1\n4 | 0\n",
+     "cold flu",
+     "@/train.csv: 2 of 4 rows have a missing value and are left out (data.missing); \"None\" "
+     "stands "
+     "for no value in column y (2 rows): if it is a class, set data.missing_values: empty, or to "
+     "the words that stand for none"},
+    /* ... by words of one's own, or by none */
+    {"x,k,y\n1,NA,None\n2,nan,flu\n3,?,None\n",
+     0,
+     {{"data.missing_values", "empty"}},
+     "1 0 1 0 | 0\n2 0 0 1 | 1\n3 1 0 0 | 0\n",
+     "None flu",
+     NULL},
+    {"x,k,y\n1,NA,None\n-99,nan,flu\n3,.,None\n,nan,flu\n5,nan,flu\n",
+     0,
+     {{"data.missing_values", "-99, ."}, {"data.missing", "drop"}},
+     "1 1 0 | 0\n5 0 1 | 1\n",
+     "None flu",
+     "@/train.csv: 3 of 5 rows have a missing value and are left out (data.missing); \".\" stands "
+     "for no value in column k (1 rows): if it is a word, set data.missing_values: empty, or to "
+     "the words that stand for none"},
     /* prices without model.loss: mse; most words are a row's own */
     {"n,y\na,1\nb,2\nc,3\nd,4\ne,5\nf,6\ng,7\nh,8\ni,9\nj,10\nk,11\na,1\na,2\na,3\na,4\na,5\na,6\n"
      "a,7\na,8\na,9\n",
@@ -130,6 +156,30 @@ static const struct good_case {
      "1 | 0\n2 | 0\n3 | 0\n4 | 0\n5 | 0\n6 | 0\n7 | 0\n8 | 0\n9 | 0\n11 | 2\n",
      NULL,
      NULL},
+    /* means are subtracted before numbers become floats, which are 128 apart at 1.7e9 */
+    {"t,y\n1700000001,1700000007\n1700000003,1700000009\n",
+     1,
+     {{"data.normalize.mean", "1700000002"}, {"data.targets.mean", "1700000008"}},
+     "-1 | -1\n1 | 1\n",
+     NULL,
+     NULL},
+    {"id,t,y\n16777216,290.1,12\n16777217,290.2,12.1\n",
+     1,
+     {{NULL}},
+     "16777216 290.100006 | 12\n16777216 290.200012 | 12.1000004\n",
+     NULL,
+     "csv data: networks read float32, which keeps 24 bits of a number: feature id has whole "
+     "numbers such as 16777217, which becomes 16777216; set data.normalize: auto, which subtracts "
+     "the mean before numbers are rounded, or leave names of things (such as identities) out"},
+    {"x,y\n1,90000.01\n2,90000.02\n",
+     1,
+     {{NULL}},
+     "1 | 90000.0078\n2 | 90000.0234\n",
+     NULL,
+     "csv data: networks read float32, which keeps 24 bits of a number: target y is from "
+     "90000.01 to 90000.02, where float32 has steps of 0.00781; set "
+     "data.targets: {normalize: auto}, which subtracts the mean before numbers are rounded, or "
+     "leave names of things (such as identities) out"},
     /* one number normalises all features; targets are learnt by their own */
     {"a,b,y\n0,255,10\n51,102,30\n",
      1,
@@ -187,11 +237,77 @@ static void targets_may_be_lacking(void **state)
     assert_int_equal(open_table(&ds, *state, DATASET_VALIDATION, 1, more, &err), ERR_CORRUPT);
     assert_non_null(strstr(err.msg, "there is no column a, which the training file has"));
     put(*state, "val.csv", "x,b\n7,1\n");
-    assert_int_equal(open_set(&ds, &format_csv, s, &r, &err), ERR_CORRUPT);
-    assert_non_null(strstr(err.msg, "there is no column a, which the training file has"));
-    put(*state, "val.csv", "x,b,a\n7,1,2\n");
     assert_int_equal(open_set(&ds, &format_csv, s, &r, &err), 0);
-    assert_int_equal(ds->has_no_labels, 0);
+    assert_int_equal(ds->has_no_labels, 1);
+    expect_samples(ds, "7 | 0 0\n");
+    dataset_close(ds);
+}
+
+/* ... whatever stands in their columns, and whatever is done with missing values. */
+static void predictions_need_no_targets(void **state)
+{
+    static const struct {
+        const char *val;
+        int numbers, lacks;
+        const char *missing, *want, *told;
+    } cases[] = {
+        {"x,y\n7,1\n8,2\n", 1, 0, "error", "7 | 1\n8 | 2\n", ""},
+        {"x,y\n7,\n8,\n", 1, 1, "error", "7 | 0\n8 | 0\n",
+         "2 of 2 rows, the first in line 2, have no target, or one"},
+        {"x,y\n7,1\n8,NA\n", 1, 1, "drop", "7 | 0\n8 | 0\n",
+         "1 of 2 rows, the first in line 3, have no target, or one"},
+        {"x,y\n7,?\n,3\n9,5\n", 1, 1, "drop", "7 | 0\n9 | 0\n",
+         "1 of 3 rows have a missing value and are left out (data.missing); 1 of 2 rows, the first "
+         "in line 2, have no target, or one"},
+        {"x,y\n7,to do\n8,1\n", 1, 1, "mean", "7 | 0\n8 | 0\n",
+         "1 of 2 rows, the first in line 2, have no target, or one"},
+        {"x,y\n7,3\n8,5\n", 0, 1, "error", "7 | 0\n8 | 0\n",
+         "1 of 2 rows, the first in line 3, have no target, or one"},
+    };
+
+    put(*state, "train.csv", "x,y\n1,3\n2,4\n");
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct setting s[] = {{"data.path", *state},
+                                    {"data.validation", "val.csv"},
+                                    {"data.missing", cases[i].missing},
+                                    {NULL}};
+        const struct dataset_request r = {.purpose = DATASET_VALIDATION,
+                                          .targets_are_numbers = cases[i].numbers,
+                                          .may_lack_labels = 1,
+                                          .warn = csv_hear};
+        struct dataset *ds = NULL;
+        struct err err = {0};
+
+        csv_told[0] = 0;
+        put(*state, "val.csv", cases[i].val);
+        assert_int_equal(open_set(&ds, &format_csv, s, &r, &err), 0);
+        assert_int_equal(ds->has_no_labels, cases[i].lacks);
+        expect_samples(ds, cases[i].want);
+        assert_int_equal(csv_told[0] != 0, cases[i].told[0] != 0);
+        assert_non_null(strstr(csv_told, cases[i].told));
+        dataset_close(ds);
+    }
+}
+
+/* A sample's number is that of its row in the file, those left out included. */
+static void rows_keep_their_numbers(void **state)
+{
+    static const struct setting drop[] = {{"data.missing", "drop"}, {NULL}},
+                                tenth[] = {{"data.missing", "drop"},
+                                           {"data.validation", "every_tenth"},
+                                           {NULL}};
+    struct dataset *ds = NULL;
+
+    put(*state, "train.csv",
+        "x,y\n0,0\n,1\n2,2\n\n3,3\n4,\n5,5\n6,6\n7,7\n8,8\n9,9\n10,10\n11,11\n12,12\n");
+    ds = open_ok(*state, DATASET_TRAIN, 1, drop);
+    assert_int_equal(ds->n_samples, 11);
+    for (int64_t i = 0; i < ds->n_samples; i++)
+        assert_int_equal(ds->ops->number(ds, i), i == 0 ? 0 : i < 3 ? i + 1 : i + 2);
+    dataset_close(ds);
+    ds = open_ok(*state, DATASET_VALIDATION, 1, tenth);
+    assert_int_equal(ds->n_samples, 1);
+    assert_int_equal(ds->ops->number(ds, 0), 11);
     dataset_close(ds);
 }
 
@@ -381,6 +497,8 @@ int main(void)
         IN_FOLDER(tables_are_read),
         IN_FOLDER(quotes_are_undone),
         IN_FOLDER(targets_may_be_lacking),
+        IN_FOLDER(predictions_need_no_targets),
+        IN_FOLDER(rows_keep_their_numbers),
         IN_FOLDER(validation_follows_training),
         cmocka_unit_test(numbers_are_the_nearest),
         IN_FOLDER(features_are_measured),

@@ -148,6 +148,14 @@ static const struct bad_case {
      NULL,
      "line 3: column y, a target, has no value (1 rows); want data.missing: drop, which leaves "
      "such rows out"},
+    {"x,y\n1,None\n2,flu\n",
+     0,
+     {{NULL}},
+     NULL,
+     "line 2: column y has no value; in all 1 in column y. Set data.missing: drop to leave such "
+     "rows out, or mean to put the training file's mean (of words: none) in their place, or leave "
+     "columns out by data.drop; \"None\" stands for no value in column y (1 rows): if it is a "
+     "class, set data.missing_values: empty, or to the words that stand for none"},
     {"x,e,y\n1,,2\n2,,3\n",
      1,
      {{"data.missing", "mean"}},
@@ -237,13 +245,13 @@ static void keys_are_checked(void **state)
          SAMPLE_IGNORED,
          {"data.targets.normalize", "auto"},
          "csv: data.targets has mean and std, or normalize: auto, but the targets are classes, "
-         "want real numbers for model.loss: mse or l1"},
+         "want real numbers and model.loss: mse or l1"},
         {1,
          1,
          SAMPLE_IGNORED,
          {"data.targets.mean", "1"},
          "csv: data.targets has mean and std, or normalize: auto, but the targets are from 0 to 1, "
-         "as bce wants them, want real numbers for model.loss: mse or l1"},
+         "as model.loss: bce wants them; leave data.targets out"},
         {1,
          0,
          SAMPLE_IGNORED,

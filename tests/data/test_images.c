@@ -103,8 +103,10 @@ static char *log_of(const char *folder, enum dataset_purpose purpose, const stru
     const int saved = dup(STDERR_FILENO);
     char *text = calloc(1, 4096);
     struct dataset *ds;
+    int n_warnings = 0;
 
     assert_non_null(file);
+    n_told = 0;
     dup2(fileno(file), STDERR_FILENO);
     log_init("test_images", LOG_TEXT, LOG_INFO);
     ds = open_ok(folder, purpose, extra);
@@ -116,6 +118,9 @@ static char *log_of(const char *folder, enum dataset_purpose purpose, const stru
     rewind(file);
     (void)!fread(text, 1, 4095, file);
     fclose(file);
+    for (const char *at = text; (at = strstr(at, "warning: ")); at++)
+        n_warnings++;
+    assert_int_equal(n_warnings, n_told); /* no warning is a log line alone */
     return text;
 }
 

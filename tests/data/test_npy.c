@@ -4,49 +4,8 @@
 
 #include <math.h>
 
-#include "data/moments.h"
-#include "idx_file.h"
-#include "open_set.h"
+#include "npy_set.h"
 #include "tensor/half.h"
-
-/* Write a .npy of version `major`; keys: what stands between the braces of its header. */
-static void write_npy(const char *folder, const char *name, int major, const char *keys,
-                      const void *data, size_t n_bytes)
-{
-    struct buf b = {0};
-    char header[512];
-    int len = snprintf(header, sizeof header, "{%s}\n", keys);
-
-    buf_append(&b, "\x93NUMPY", 6);
-    buf_append(&b, &(uint8_t){(uint8_t)major}, 1);
-    buf_append(&b, "", 1);
-    for (int i = 0; i < (major > 1 ? 4 : 2); i++)
-        buf_append(&b, &(uint8_t){(uint8_t)(len >> 8 * i)}, 1);
-    buf_append(&b, header, (size_t)len);
-    buf_append(&b, data, n_bytes);
-    write_file(folder, name, &b);
-    buf_fini(&b);
-}
-
-#define KEYS(descr, shape) "'descr': '" descr "', 'fortran_order': False, 'shape': " shape ", "
-
-static struct dataset_request purpose(enum dataset_purpose p)
-{
-    return (struct dataset_request){.purpose = p};
-}
-
-static struct dataset *open_ok(const char *folder, enum dataset_purpose p)
-{
-    const struct setting settings[] = {
-        {"data.path", folder}, {"data.validation", "vx.npy,vy.npy"}, {NULL}};
-    const struct dataset_request r = purpose(p);
-    struct dataset *ds = NULL;
-    struct err err = {0};
-
-    if (open_set(&ds, &format_npy, settings, &r, &err) != 0)
-        fail_msg("%s", err.msg);
-    return ds;
-}
 
 /* Each type, as features [3,2,2] and as a target [3]; element i of an array is i. */
 static void every_type_is_read(void **state)
@@ -297,128 +256,6 @@ static void strange_bytes_are_refused(void **state)
     }
 }
 
-/* Rows of numbers are normalised by the places of their last axis; the numbers to give are those
- * that are measured. */
-static void features_are_normalised(void **state)
-{
-    static const float rows[] = {1e6F, 5, 1e6F + 1, 7, 1e6F + 2, 9, 1e6F + 3, 11};
-    const struct setting settings[] = {{"data.path", *state},
-                                       {"data.normalize.mean", "1000001.5,8"},
-                                       {"data.normalize.std", "0.5,4"},
-                                       {NULL}};
-    const struct dataset_request r = purpose(DATASET_TRAIN);
-    struct option_reals mean, std;
-    struct dataset *ds;
-    struct err err;
-    float x[4];
-
-    write_npy(*state, "x.npy", 1, KEYS("<f4", "(2, 2, 2)"), rows, sizeof rows);
-    write_npy(*state, "y.npy", 1, KEYS("|u1", "(2,)"), "\0\1", 2);
-    ds = open_ok(*state, DATASET_TRAIN);
-    assert_int_equal(moments_measure(ds, 0, &mean, &std, &err), 0);
-    assert_int_equal(mean.n, 2);
-    assert_int_equal(std.n, 2);
-    assert_float_equal(mean.v[0], 1e6 + 1.5, 1e-9);
-    assert_float_equal(std.v[0], sqrt(1.25), 1e-9);
-    assert_float_equal(mean.v[1], 8, 1e-12);
-    assert_float_equal(std.v[1], sqrt(5), 1e-12);
-    dataset_close(ds);
-    assert_int_equal(open_set(&ds, &format_npy, settings, &r, &err), 0);
-    assert_int_equal(dataset_gather(ds, (int64_t[]){1}, 1, (void *[]){x, NULL}, &err), 0);
-    for (int i = 0; i < 4; i++)
-        assert_true(x[i] == (i % 2 ? (rows[4 + i] - 8) / 4 : (rows[4 + i] - 1000001.5F) / 0.5F));
-    dataset_close(ds);
-}
-
-/* Real targets are scaled by the places of their last axis; classes have no scale. */
-static void targets_are_scaled(void **state)
-{
-    static const float rows[] = {10, 200, 14, 300, 12, 100, 16, 400};
-    const struct setting settings[] = {{"data.path", *state},
-                                       {"data.targets.mean", "12,200"},
-                                       {"data.targets.std", "2,100"},
-                                       {NULL}};
-    const struct dataset_request r = purpose(DATASET_TRAIN);
-    struct option_reals mean, std;
-    struct dataset *ds;
-    struct err err;
-    float y[4];
-
-    write_npy(*state, "x.npy", 1, KEYS("|u1", "(2,)"), "\0\1", 2);
-    write_npy(*state, "y.npy", 1, KEYS("<f4", "(2, 2, 2)"), rows, sizeof rows);
-    ds = open_ok(*state, DATASET_TRAIN);
-    assert_int_equal(moments_measure(ds, 1, &mean, &std, &err), 0);
-    assert_true(mean.n == 2 && mean.v[0] == 13 && mean.v[1] == 250);
-    assert_float_equal(std.v[0], sqrt(5), 1e-12);
-    dataset_close(ds);
-    assert_int_equal(open_set(&ds, &format_npy, settings, &r, &err), 0);
-    assert_int_equal(dataset_gather(ds, (int64_t[]){1}, 1, (void *[]){NULL, y}, &err), 0);
-    assert_true(y[0] == 0 && y[1] == -1 && y[2] == 2 && y[3] == 2);
-    dataset_close(ds);
-    write_npy(*state, "y.npy", 1, KEYS("|u1", "(2,)"), "\0\1", 2);
-    assert_int_equal(open_set(&ds, &format_npy, settings, &r, &err), ERR_CONFIG);
-    assert_string_equal(err.msg,
-                        "npy: data.targets has mean and std, or normalize: auto, but the "
-                        "targets are classes, want real numbers for model.loss: mse or l1");
-}
-
-static const struct unfit_case {
-    const char *shape;
-    float x[6]; /* the first numbers; the others are 0 */
-    const char *want;
-} unfit_cases[] = {
-    {KEYS("<f4", "(3, 2)"),
-     {1, 4, 2, 4, 3, 4},
-     "data.normalize is auto, but feature 1 is the same in all samples; leave it out of the array, "
-     "or give mean and std"},
-    {KEYS("<f4", "(3, 10)"),
-     {1},
-     "data.normalize is auto, but features 1, 2, 3, 4, 5, 6, 7, 8 and 1 more are the same in all "
-     "samples; leave them out of the array, or give mean and std"},
-    {KEYS("<f4", "(3, 2)"),
-     {1, 4, 2, NAN, 3, 5},
-     "data.normalize is auto, but feature 1 of sample 1 is nan, want finite numbers; give mean and "
-     "std"},
-    {KEYS("<f4", "(3, 257)"),
-     {1},
-     "data.normalize is auto, but a sample has 257 features, want at most 256; normalise the "
-     "arrays before they are saved"},
-};
-
-static void unfit_features_are_named(void **state)
-{
-    static float x[3 * 257];
-    static const int64_t width[] = {2, 10, 2, 257};
-    const struct setting settings[] = {
-        {"data.path", *state}, {"data.normalize.std", "1,2,3"}, {NULL}};
-    const struct dataset_request r = purpose(DATASET_TRAIN);
-    struct option_reals mean, std;
-    struct dataset *ds;
-    struct err err;
-
-    write_npy(*state, "y.npy", 1, KEYS("|u1", "(3,)"), "\0\1\1", 3);
-    for (size_t i = 0; i < ARRAY_LEN(unfit_cases); i++) {
-        memcpy(x, unfit_cases[i].x, sizeof unfit_cases[i].x);
-        write_npy(*state, "x.npy", 1, unfit_cases[i].shape, x, sizeof *x * 3 * (size_t)width[i]);
-        ds = open_ok(*state, DATASET_TRAIN);
-        assert_int_equal(moments_measure(ds, 0, &mean, &std, &err), ERR_CONFIG);
-        assert_string_equal(err.msg, unfit_cases[i].want);
-        dataset_close(ds);
-    }
-    assert_int_equal(open_set(&ds, &format_npy, settings, &r, &err), ERR_CONFIG);
-    assert_string_equal(err.msg, "npy: data.normalize.std has 3 numbers, want 257, one for each "
-                                 "feature");
-}
-
-static char told[1024];
-
-static void tell(void *arg, const char *text)
-{
-    (void)arg;
-    ASSERT(!told[0]);
-    snprintf(told, sizeof told, "%s", text);
-}
-
 /* Open x.npy and y.npy; *want is told, @ is the folder. */
 static void check_told(const char *folder, const char *layout, struct dataset_request r,
                        const char *want)
@@ -617,19 +454,11 @@ static void nchw_is_of_pictures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(every_type_is_read),
-        IN_FOLDER(targets_may_have_a_shape),
-        IN_FOLDER(bad_files_are_refused),
-        IN_FOLDER(validation_has_the_classes_of_training),
-        IN_FOLDER(strange_bytes_are_refused),
-        IN_FOLDER(features_are_normalised),
-        IN_FOLDER(unfit_features_are_named),
-        IN_FOLDER(targets_of_bce_are_from_0_to_1),
-        IN_FOLDER(targets_are_scaled),
-        IN_FOLDER(strange_labels_are_told),
-        IN_FOLDER(strange_layouts_are_told),
-        IN_FOLDER(nchw_is_of_pictures),
-        IN_FOLDER(both_layouts_are_the_same_set),
+        IN_FOLDER(every_type_is_read),        IN_FOLDER(targets_may_have_a_shape),
+        IN_FOLDER(bad_files_are_refused),     IN_FOLDER(validation_has_the_classes_of_training),
+        IN_FOLDER(strange_bytes_are_refused), IN_FOLDER(targets_of_bce_are_from_0_to_1),
+        IN_FOLDER(strange_labels_are_told),   IN_FOLDER(strange_layouts_are_told),
+        IN_FOLDER(nchw_is_of_pictures),       IN_FOLDER(both_layouts_are_the_same_set),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -305,12 +305,125 @@ static void nearly_all_upper_halves_tell(void **state)
     }
 }
 
+/* Big-endian files of numbers below `below`, but for one in five, which is below `rest`.  `want` is
+ * a part of the message; NULL: the file may be either, so it is read. */
+static const struct swapped {
+    int n_bytes, below, rest;
+    const char *dtype, *want;
+} swapped[] = {
+    {2, 65, 65, "uint16",
+     "of 2000 numbers 467 are below 4096 as they are read, but 2000 are with their bytes swapped, "
+     "as if the file were big-endian; write it anew by astype('<u2').tofile(), or store the "
+     "numbers by numpy.save()"},
+    {2, 4000, 50257, "uint16", "are with their bytes swapped, as if the file were big-endian"},
+    {2, 65536, 65536, "uint16", NULL},
+    {2, 16, 16, "uint16", NULL},
+    {4, 4000, 128256, "uint32",
+     "with their bytes swapped, as if the file were big-endian; write it anew by "
+     "astype('<u4').tofile(), or store the numbers by numpy.save()"},
+    {4, 4000, 50257, "uint16",
+     "nearly every first token is 15 or less, and the ones behind them are not, as if big-endian "
+     "numbers of 32 bits were read as 16 bits; write the file anew by astype('<u4').tofile(), or "
+     "store the numbers by numpy.save()"},
+};
+
+static void big_endian_files_are_refused(void **state)
+{
+    enum { N = 2000 };
+
+    for (size_t i = 0; i < 2 * ARRAY_LEN(swapped); i++) {
+        const struct swapped *c = &swapped[i / 2];
+        const int is_swapped = i % 2, as_16 = c->n_bytes == 4 && c->dtype[4] == '1';
+        const struct setting settings[] = {{"data.path", *state}, {"data.dtype", c->dtype}, {NULL}};
+        const struct dataset_request r = request(DATASET_TRAIN, 4, as_16 ? 65536 : 1 << 30);
+        const struct dataset_request r16 = request(DATASET_TRAIN, 4, 65536);
+        struct dataset *ds = NULL;
+        struct err err = {0};
+        int64_t v[N];
+        uint32_t h = 1;
+
+        for (int k = 0; k < N; k++) {
+            h = h * 1664525 + 1013904223;
+            v[k] = (h >> 8) % (uint32_t)(k % 5 ? c->below : c->rest);
+            if (is_swapped)
+                v[k] = c->n_bytes == 2 ? __builtin_bswap16((uint16_t)v[k])
+                                       : __builtin_bswap32((uint32_t)v[k]);
+        }
+        write_numbers(*state, "train.bin", "", 0, v, N, c->n_bytes);
+        if (is_swapped ? !c->want : !as_16) {
+            dataset_close(open_ok(&format_tokens, settings, c->n_bytes == 2 ? r16 : r));
+            continue;
+        }
+        assert_int_equal(open_set(&ds, &format_tokens, settings, c->n_bytes == 2 ? &r16 : &r, &err),
+                         ERR_CORRUPT);
+        if (is_swapped && !strstr(err.msg, c->want))
+            fail_msg("%s, want %s", err.msg, c->want);
+    }
+}
+
+/* Texts that are not in UTF-8, of 64 bytes or more; their bytes are legal tokens. */
+static void other_encodings_are_told(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t len;
+        const char *tokenizer, *told, *refused;
+    } cases[] = {
+        {BYTES("caf\xe9"), "bytes",
+         "@/t: offset 3: byte 0xe9 begins no character of UTF-8; with data.tokenizer bytes it is "
+         "trained as it is; if the text is in Latin-1 or the like, convert it (iconv -f LATIN1 -t "
+         "UTF-8)",
+         NULL},
+        {BYTES("caf\xe9"), "chars", "",
+         "text: @/t: offset 3: byte 0xe9 begins no character of UTF-8; convert the file, or set "
+         "data.tokenizer bytes"},
+        {BYTES("caf\xc3\xa9"), "bytes", "", NULL},
+        {BYTES("\1\2\xe9"), "bytes", "", NULL}, /* no text */
+        {BYTES("\xff\xfeh\0"), "chars", "",
+         "text: @/t: offset 0: byte 0xff begins no character of UTF-8; convert the file, which is "
+         "in UTF-16 (iconv -f UTF-16 -t UTF-8), or set data.tokenizer bytes"},
+        {BYTES("h\0i\0"), "chars",
+         "@/t: of 400 bytes 200 are 0, as in UTF-16, whose bytes would be trained as they are; "
+         "convert the file (iconv -f UTF-16 -t UTF-8)",
+         NULL},
+        {BYTES("h\0i\0"), "bytes",
+         "@/t: of 400 bytes 200 are 0, as in UTF-16, whose bytes would be trained as they are; "
+         "convert the file (iconv -f UTF-16 -t UTF-8)",
+         NULL},
+    };
+    char want[1024], *path = xasprintf("%s/t", (char *)*state);
+
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct setting settings[] = {
+            {"data.path", path}, {"data.tokenizer", cases[i].tokenizer}, {NULL}};
+        struct dataset_request r = request(DATASET_TRAIN, 4, 0);
+        struct dataset *ds = NULL;
+        struct err err = {0};
+        struct buf b = {0};
+
+        r.warn = tell;
+        told[0] = 0;
+        for (int k = 0; k < 100; k++)
+            buf_append(&b, cases[i].text, cases[i].len);
+        write_file(*state, "t", &b);
+        buf_fini(&b);
+        if (cases[i].refused) {
+            assert_int_equal(open_set(&ds, &format_text, settings, &r, &err), ERR_CORRUPT);
+            assert_string_equal(err.msg, fill_in(want, sizeof want, cases[i].refused, *state));
+            continue;
+        }
+        dataset_close(open_ok(&format_text, settings, r));
+        assert_string_equal(told, fill_in(want, sizeof want, cases[i].told, *state));
+    }
+    free(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(files_say_their_type),
-        IN_FOLDER(files_of_other_kinds_are_named),
-        IN_FOLDER(nearly_all_upper_halves_tell),
+        IN_FOLDER(files_say_their_type),         IN_FOLDER(files_of_other_kinds_are_named),
+        IN_FOLDER(nearly_all_upper_halves_tell), IN_FOLDER(big_endian_files_are_refused),
+        IN_FOLDER(other_encodings_are_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

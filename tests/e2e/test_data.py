@@ -3,9 +3,11 @@ train a few steps with them."""
 
 import gzip
 import json
+import math
 import os
 import random
 import re
+import shlex
 import struct
 import zlib
 
@@ -129,6 +131,8 @@ class Data(dp.Case):
                                       r"numbers in the training data")
         self.assertRegex(driver.text, "would end alike, with any learning rate: mend what the "
                                       "error names")
+        anew, skipping = re.search(r"begin anew from those weights: (.*); or leave such steps out: "
+                                   r"(.*)", driver.text).groups()
         self.assertNotIn("a lower rate", driver.text)
         self.assertEqual(self.events("lost", "stop"), [])  # a replacement would do the same
         driver = self.run_driver("--local", "--run-dir", "skip", n=2,
@@ -137,6 +141,53 @@ class Data(dp.Case):
                                       "another rank's loss or gradient is not finite")
         self.assertRegex(driver.text, r"dpfollower: warning: step 0 was not applied: rank 1: "
                                       r"\S*/x\.npy, row 3")
+        # Both ways that the failed run advises end well: without the step, and with mended data.
+        self.assert_exit(self.start(shlex.split(skipping)), dp.FINISHED)
+        x[4 * 3 + 1] = 0.25
+        self.write("x.npy", dp.npy("<f4", (8, 4), struct.pack("<32f", *x)))
+        self.assert_exit(self.start(shlex.split(anew)), dp.FINISHED)
+
+    def test_large_targets_are_told(self):
+        """At the start, by --check, and in the error that they lead to; scaled, they are learnt."""
+        rng = random.Random(11)
+        x = [rng.gauss(0, 1) for _ in range(32)]
+        self.write("x.npy", dp.npy("<f4", (32, 1), struct.pack("<32f", *x)))
+        self.write("y.npy", dp.npy("<f4", (32,), struct.pack("<32f", *(1e7 + 1e7 * v for v in x))))
+        job = {"data.format": "npy", "data.path": self.folder, "data.train": "x.npy,y.npy",
+               "model.arch": "mlp", "model.hidden": "[8]", "model.loss": "mse",
+               "train.global_batch": 16, "train.epochs": 9, "optimizer.lr": 0.05}
+        told = (r"targets are as large as \S+e\+07, and model\.loss mse is of their squares; want "
+                r"data\.targets: \{normalize: auto\}")
+        self.assert_exit(self.driver("--check", job=job), dp.FINISHED, "warning: " + told)
+        driver = self.run_driver("--run-dir", "run", job=job, status=dp.FAILED)
+        self.assertRegex(driver.text, r"error: step \d+ was not applied: .*; " + told)
+        self.assertRegex(self.events("warning", "run")[0]["message"], told)
+        driver = self.run_driver("--run-dir", "scaled", job={**job, "data.targets": "auto"})
+        self.assertNotIn("warning", driver.text)
+
+    def test_a_bad_number_of_validation_is_named(self):
+        """By training and evaluation, and by predictions, which also leave the class out."""
+        self.write("x.npy", dp.npy("<f4", (8, 2), struct.pack("<16f", *[0.5] * 16)))
+        self.write("v.npy", dp.npy("<f4", (8, 2), struct.pack("<16f", *[0.5] * 13, math.nan, 0, 0)))
+        self.write("y.npy", dp.npy("|u1", (8,), bytes([0, 1] * 4)))
+        told = r"\S*/v\.npy, row 6: element 1 of \"x\" is nan; want finite numbers in the "
+        driver = self.run_driver("--local", "--run-dir", "run", n=2, job={
+            "data.format": "npy", "data.path": self.folder, "data.train": "x.npy,y.npy",
+            "data.validation": "v.npy,y.npy", "model.arch": "mlp", "model.hidden": "[4]",
+            "train.global_batch": 4, "train.epochs": 2})
+        self.assertEqual(len(re.findall("warning: .*" + told, driver.text)), 1)
+        warnings = [event["message"] for event in self.events("warning", "run")]
+        self.assertRegex(warnings[0], r"validation: the loss of 1 of 8 targets is not finite: "
+                                      r"rank 1 \(.*\): " + told + "validation data")
+        self.assertEqual(warnings[1], "validation: the loss of 1 of 8 targets is not finite")
+        self.assert_exit(self.start([dp.DRIVER, "--evaluate", "--run-dir", "run"]), dp.FINISHED,
+                         told)
+        self.assert_exit(self.start([dp.DRIVER, "--predict", self.path("out.npy"), "--run-dir",
+                                     "run", "--set", "data.validation=v.npy"]), dp.FINISHED,
+                         r"--predict: the outputs of 1 of 8 samples are not finite; the first: "
+                         + told + "data")
+        with open(self.path("out.csv"), encoding="utf-8") as file:
+            self.assertEqual(file.read().splitlines()[7], "6,,")
 
     def test_ignore_index(self):
         """Rows with the label 255 count nowhere: training goes as it does without them, on one rank

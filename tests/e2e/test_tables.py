@@ -19,6 +19,7 @@ def f32(x):
 class Tables(dp.Case):
     def setUp(self):
         super().setUp()
+        self.tables = {}
         rng = random.Random(3)
         # size, kind, and two targets of different scales, all of them exact as float32
         self.rows = {name: [(rng.randrange(-40, 40) / 8, rng.choice(NAMES),
@@ -41,7 +42,7 @@ class Tables(dp.Case):
         for name, rows in self.rows.items():
             x = [v for size, kind, *_ in rows
                  for v in (size, *(float(kind == word) for word in sorted(NAMES)))]
-            y = [f32(f32(v - mean[k]) / std[k]) for row in rows for k, v in enumerate(row[2:])]
+            y = [f32((v - mean[k]) / std[k]) for row in rows for k, v in enumerate(row[2:])]
             self.write(f"{name}x.npy", dp.npy("<f4", (len(rows), 4),
                                               struct.pack(f"<{len(x)}f", *x)))
             self.write(f"{name}y.npy", dp.npy("<f4", (len(rows), 2),
@@ -53,7 +54,7 @@ class Tables(dp.Case):
             text = file.read()
         text = text[text.index("  targets:"):]
         self.assertIn("normalize: given", text)
-        return [[f32(v) for v in ast.literal_eval(re.search(key + r": (\[.*?\])", text)[1])]
+        return [ast.literal_eval(re.search(key + r": (\[.*?\])", text)[1])
                 for key in ("mean", "std")]
 
     def predict(self, run):
@@ -64,6 +65,9 @@ class Tables(dp.Case):
         self.assert_exit(daemon, dp.FINISHED)
         with open(out, "rb") as file:
             data = file.read()
+        with open(self.path(run + ".csv"), encoding="utf-8") as file:
+            table = [[float(v) for v in line.split(",")[1:]] for line in file.readlines()[1:]]
+        self.tables[run] = table
         return list(struct.iter_unpack("<2f", data[-37 * 2 * 4:]))
 
     def test_targets_are_learnt_by_their_scale(self):
@@ -94,6 +98,9 @@ class Tables(dp.Case):
         for ours, learnt in zip(self.predict("table"), self.predict("arrays"), strict=True):
             for k in range(2):
                 self.assertAlmostEqual(ours[k], learnt[k] * std[k] + mean[k], delta=1e-6 * mean[k])
+        # The table has more digits than the array's float32.
+        for ours, learnt in zip(self.tables["table"], self.tables["arrays"], strict=True):
+            self.assertAlmostEqual(ours[0], learnt[0] * std[0] + mean[0], delta=1e-8 * mean[0])
         # A run that goes on keeps its numbers, though the job says auto again.
         with open(self.path("table", "job.yaml"), encoding="utf-8") as file:
             text = re.sub(r"(targets:\s+normalize: given\s+mean: )\[.*", r"\1[2, 3]", file.read())
@@ -164,6 +171,16 @@ class Tables(dp.Case):
         self.assertEqual(len(re.findall("warning: .*" + told, driver.text)), 1)
         warning, = self.events("warning", "run")
         self.assertRegex(warning["message"], told)
+        # A prediction has the number of its row in the file, with a target or without.
+        self.write("new.csv", b"size,kind,y\n1,a,\n,b,yes\n3,b,no\n4,a,who knows\n")
+        daemon = self.start([dp.DRIVER, "--predict", self.path("out.npy"), "--run-dir", "run",
+                             "--set", "data.validation=new.csv", "--set", "data.missing=drop"])
+        self.assert_exit(daemon, dp.FINISHED,
+                         r"warning: .*new\.csv: 1 of 4 rows have a missing value and are left out "
+                         r"\(data\.missing\); 2 of 3 rows, the first in line 2, have no target")
+        with open(self.path("out.csv"), encoding="utf-8") as file:
+            lines = file.read().splitlines()
+        self.assertEqual([line.split(",")[0] for line in lines], ["sample", "0", "2", "3"])
 
 
 if __name__ == "__main__":

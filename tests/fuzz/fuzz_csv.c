@@ -4,7 +4,8 @@
  *
  * The input begins with a header of four bytes:
  *     0  flags: NUMBERS ...
- *     1  the delimiter, data.missing and data.unknown: two bits each
+ *     1  the delimiter, data.missing, data.unknown (one bit), unused, and data.missing_values: two
+ *        bits each
  *     2  bytes of the first file, 16 bits, little-endian; with TWO.  The others are the second. */
 #include <stddef.h>
 #include <stdint.h>
@@ -37,6 +38,8 @@ static void check_sample(const struct dataset *ds, void *const *field)
     const int32_t *label = field[1];
     const float *real = field[1];
 
+    ASSERT(ds->ops->number(ds, 0) >= 0);
+    ASSERT(ds->ops->number(ds, ds->n_samples - 1) >= ds->n_samples - 1);
     for (int64_t k = 0; k < shape_elements(&x->shape); k++) {
         ASSERT(isfinite(((const float *)field[0])[k]));
         ASSERT(ds->ops->feature(ds, k).name[0]);
@@ -52,7 +55,8 @@ static void check_sample(const struct dataset *ds, void *const *field)
 static void open_files(int train, int val, int how, int choice)
 {
     static const char *const delimiters[] = {"comma", "semicolon", "tab", "comma"},
-                             *const missings[] = {"error", "mean", "drop", "mean"};
+                             *const missings[] = {"error", "mean", "drop", "mean"},
+                             *const values[] = {"usual", "empty", "b, 1", ", "};
     struct dataset *ds = NULL;
     struct err err = {0};
     char names[2][16];
@@ -67,6 +71,7 @@ static void open_files(int train, int val, int how, int choice)
         {how & DROPS ? "data.categories" : "data.header", "b"},
         {"data.delimiter", delimiters[choice & 3]},
         {"data.missing", missings[choice >> 2 & 3]},
+        {"data.missing_values", values[choice >> 6 & 3]},
         {"data.unknown", choice >> 4 & 1 ? "none" : "error"},
         {NULL}};
     int rc;
@@ -95,6 +100,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         .targets_are_numbers = (how & (NUMBERS | SHARES)) != 0,
         .targets_are_shares = (how & SHARES) != 0,
         .may_lack_labels = (how & LACKS) != 0,
+        .warn = input_hear,
     };
     log_init("fuzz", LOG_TEXT, LOG_ERROR);
     n = size - HEADER;

@@ -85,6 +85,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         .purpose = how & VALIDATES ? DATASET_VALIDATION : DATASET_TRAIN,
         .ignored = how & IGNORES ? &ignored : NULL,
         .targets_are_shares = how & SHARES,
+        .warn = input_hear,
     };
     n_x = size - HEADER;
     if (how & TWO)

@@ -70,6 +70,7 @@ static const struct row {
     {"data.delimiter", "tab", {"data.format=csv", "data.path=/x"}},
     {"data.header", "false", {"data.format=csv", "data.path=/x"}},
     {"data.missing", "mean", {"data.format=csv", "data.path=/x"}},
+    {"data.missing_values", "empty", {"data.format=csv", "data.path=/x"}, "\"empty\""},
     {"data.unknown", "none", {"data.format=csv", "data.path=/x"}},
     {"data.scheme", "0123abcd", {"data.format=csv", "data.path=/x"}, "\"0123abcd\""},
     {"data.size", "160", {"data.format=images", "data.path=/x"}},

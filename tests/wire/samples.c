@@ -210,6 +210,7 @@ static void validate_done(struct arena *a, Wire__Control *m)
     x->weight = 6.5;
     x->n_top5 = 6;
     x->average_n_top5 = 5;
+    x->note = arena_strdup(a, "x.npy, row 3: nan");
 }
 
 static void checkpoint(struct arena *a, Wire__Control *m)
