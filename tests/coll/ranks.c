@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/util.h"
 #include "coll/local.h"
 #include "coll/tcp.h"
@@ -58,12 +59,6 @@ static void store(void *x, int64_t i, enum dtype dtype, double v)
         ((double *)x)[i] = v;
 }
 
-void fill(void *x, int64_t n, enum dtype dtype, int rank)
-{
-    for (int64_t i = 0; i < n; i++)
-        store(x, i, dtype, element(i, rank));
-}
-
 static double sum_f32(int64_t i, int size)
 {
     float sum = (float)element(i, 0);
@@ -95,13 +90,53 @@ static double sum_f64(int64_t i, int size)
     return sum;
 }
 
-void expect(void *x, int64_t n, enum dtype dtype, int size)
+static void make(void *x, int64_t n, enum dtype dtype, int rank)
+{
+    for (int64_t i = 0; i < n; i++)
+        store(x, i, dtype, element(i, rank));
+}
+
+static void make_sum(void *x, int64_t n, enum dtype dtype, int size)
 {
     for (int64_t i = 0; i < n; i++)
         store(x, i, dtype,
               dtype == DTYPE_F32     ? sum_f32(i, size)
               : dtype_is_half(dtype) ? sum_half(i, size, dtype)
                                      : sum_f64(i, size));
+}
+
+/* ranks_keep makes these, by element type and by rank or size: n numbers of each. */
+static struct {
+    int64_t n;
+    void *of_rank[RANKS_MAX], *of_size[RANKS_MAX + 1];
+} kept[DTYPE_COUNT];
+
+void ranks_keep(int64_t n, enum dtype dtype)
+{
+    const size_t n_bytes = (size_t)n * dtype_size(dtype);
+
+    ASSERT(n > 0 && !kept[dtype].n);
+    for (int r = 0; r < RANKS_MAX; r++)
+        make(kept[dtype].of_rank[r] = xmalloc(n_bytes), n, dtype, r);
+    for (int size = 1; size <= RANKS_MAX; size++)
+        make_sum(kept[dtype].of_size[size] = xmalloc(n_bytes), n, dtype, size);
+    kept[dtype].n = n;
+}
+
+void fill(void *x, int64_t n, enum dtype dtype, int rank)
+{
+    if (n > kept[dtype].n || rank >= RANKS_MAX)
+        make(x, n, dtype, rank);
+    else if (n > 0)
+        memcpy(x, kept[dtype].of_rank[rank], (size_t)n * dtype_size(dtype));
+}
+
+void expect(void *x, int64_t n, enum dtype dtype, int size)
+{
+    if (n > kept[dtype].n || size > RANKS_MAX)
+        make_sum(x, n, dtype, size);
+    else if (n > 0)
+        memcpy(x, kept[dtype].of_size[size], (size_t)n * dtype_size(dtype));
 }
 
 int ranks_meet(struct coll *c, struct err *err)

@@ -48,6 +48,10 @@ void fill(void *x, int64_t n, enum dtype dtype, int rank);
 /* The sum that all ranks must have, bit for bit: added in rank order. */
 void expect(void *x, int64_t n, enum dtype dtype, int size);
 
+/* Make the first n numbers of `dtype`, and their sums, once for all ranks of all sizes; each rank
+ * would make its own otherwise.  Before any rank runs. */
+void ranks_keep(int64_t n, enum dtype dtype);
+
 /* Return once every rank has called it. */
 int ranks_meet(struct coll *c, struct err *err);
 

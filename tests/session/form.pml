@@ -1,7 +1,7 @@
 /* form.pml - forming a generation, aborting it, and forming again: session/driver, session/follower
  * and train/engine, as a model for spin.
  *
- *     tests/session/form_model.sh spin cc             what every change is tested with
+ *     tests/session/form_model.sh spin cc             half a minute
  *     tests/session/form_model.sh spin cc --long      more crashes, more steps
  *
  * The driver is rank 0; N followers are the others.  Each rank is a session and an engine, two

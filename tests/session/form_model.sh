@@ -1,7 +1,7 @@
 #!/bin/sh
 # form_model.sh SPIN CC [--mutants | --long] - let spin look at every interleaving of form.pml.
 #
-# Without an option, what every change is tested with: half a minute.  --long: two followers with
+# Without an option it takes half a minute.  --long: two followers with
 # two crashes, and with a crash and a formation that is given up over two steps; minutes and GiB.
 # --mutants: leave out one of the rules that the model marks (1) to (3) at a time; spin must find
 # what that breaks.
