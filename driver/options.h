@@ -1,5 +1,4 @@
-/* options - dpdriver's command line: reading it, checking it, and writing the commands that a user
- * may want next.
+/* options - dpdriver's command line: reading it and checking it.
  *
  * Threads: main's. */
 #ifndef DRIVER_OPTIONS_H
@@ -67,26 +66,5 @@ void options_fini(struct options *o);
 int options_settle(struct options *o, struct err *err);
 
 void options_help(FILE *f);
-
-/* The command line of the driver that a standby becomes: argv without the options of a standby, and
- * with --nranks.  The array and its last word are for free().  *out_argc: its length. */
-char **options_driver_argv(int argc, char **argv, int64_t n_ranks, int *out_argc);
-
-/* The commands below are made from DPTRAIN_COMMAND, where a batch script has set it
- * (deploy/slurm/dptrain.sbatch), instead of argv.
- *
- * The command that goes on with the run in `run_dir`: argv, quoted for a shell where needed, with
- * --resume and --run-dir.  The caller frees it. */
-char *options_resume_command(int argc, char **argv, const char *run_dir);
-
-/* The same command, with `sets` (NULL at the end) in place of the settings of the same keys. */
-char *options_longer_command(int argc, char **argv, const char *run_dir, const char *const *sets);
-
-/* The command that begins a new run with these settings: argv without --resume, --run-dir and
- * --inject.  `run_dir`, unless it is NULL, is where the job comes from: its job.yaml. */
-char *options_new_command(int argc, char **argv, const char *run_dir, const char *const *sets);
-
-/* The demo's command with the user's own data.  The word FOLDER in it stands for their folder. */
-char *options_data_command(int argc, char **argv);
 
 #endif

@@ -12,6 +12,7 @@
 #include "base/util.h"
 #include "daemon/disk.h"
 #include "driver/check.h"
+#include "driver/command.h"
 #include "driver/next.h"
 #include "job/course.h"
 #include "report/incidents.h"
@@ -431,7 +432,7 @@ static char *next_command(const struct record *r, int argc, char **argv)
     int n = 0;
 
     if (!r->options->job && !r->dir.resumed && !job_field(r->job, "data.path")) {
-        command = options_data_command(argc, argv);
+        command = command_data(argc, argv);
         text = xasprintf("%s   # FOLDER: where MNIST's four files are", command);
         free(command);
         return text;
@@ -442,7 +443,7 @@ static char *next_command(const struct record *r, int argc, char **argv)
         sets[n++] = epochs;
     if (next.max_steps)
         sets[n++] = steps;
-    return with_rates(r, options_longer_command(argc, argv, r->dir.path, sets), &next);
+    return with_rates(r, command_longer(argc, argv, r->dir.path, sets), &next);
 }
 
 /* After a run that diverged, show how to begin a new one: if resumed, the run would diverge again.
@@ -453,7 +454,7 @@ static void say_how_to_begin_anew(const struct record *r, int argc, char **argv)
     const char *const sets[] = {rate, NULL};
 
     snprintf(rate, sizeof rate, "optimizer.lr=%.3g", optimizer_lr(&r->job->optimizer) / 10);
-    command = options_new_command(argc, argv, r->options->job ? NULL : r->dir.path, sets);
+    command = command_new(argc, argv, r->options->job ? NULL : r->dir.path, sets);
     log_info("going on from %s would end alike; a new run with a lower rate: %s (from those "
              "weights: --set model.init.name=file --set model.init.path=%s/model.safetensors)",
              r->checkpoint, command, r->checkpoint);
@@ -462,7 +463,7 @@ static void say_how_to_begin_anew(const struct record *r, int argc, char **argv)
 
 static void say_how_to_go_on(const struct record *r, int argc, char **argv)
 {
-    char *command = options_resume_command(argc, argv, r->dir.path);
+    char *command = command_resume(argc, argv, r->dir.path);
 
     log_info("to go on from the newest checkpoint, %s: %s", r->checkpoint, command);
     free(command);
@@ -474,8 +475,8 @@ static void say_how_to_mend(const struct record *r, int argc, char **argv)
     char *path = xasprintf("model.init.path=%s/model.safetensors", r->checkpoint);
     static const char *const skips[] = {"train.on_nonfinite=skip", NULL};
     const char *const sets[] = {"model.init.name=file", path, NULL};
-    char *resumed = options_longer_command(argc, argv, r->dir.path, skips),
-         *begun = options_new_command(argc, argv, r->options->job ? NULL : r->dir.path, sets);
+    char *resumed = command_longer(argc, argv, r->dir.path, skips),
+         *begun = command_new(argc, argv, r->options->job ? NULL : r->dir.path, sets);
 
     log_info("going on from %s would end alike, with any learning rate: mend what the error names. "
              "With another setting go on by --resume; with other data begin anew from those "

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "driver/answer.h"
+#include "driver/command.h"
 #include "driver/evaluate.h"
 #include "driver/files.h"
 #include "driver/server_impl.h"
@@ -384,7 +385,7 @@ static void start_session(struct server *s, int argc, char **argv, int64_t start
     struct driver_options d;
     struct daemon_host host;
     struct buf job = {0};
-    char *resume = s->evaluation ? NULL : options_resume_command(argc, argv, s->record.dir.path);
+    char *resume = s->evaluation ? NULL : command_resume(argc, argv, s->record.dir.path);
     int64_t now;
 
     daemon_host(&host);

@@ -14,6 +14,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "driver/command.h"
 #include "driver/files.h"
 #include "driver/server_impl.h"
 #include "driver/trial.h"
@@ -428,7 +429,7 @@ static int lead(struct waiting *w, int argc, char **argv)
     char **command;
 
     w->legacy = standby_legacy(w->standby);
-    command = options_driver_argv(argc, argv, w->legacy.n_ranks, &n);
+    command = command_of_driver(argc, argv, w->legacy.n_ranks, &n);
     s->job = w->job;
     s->legacy = &w->legacy;
     s->standby_id = w->id;

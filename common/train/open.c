@@ -8,8 +8,6 @@
 
 #include "base/alloc.h"
 #include "base/buf.h"
-#include "base/cores.h"
-#include "base/log.h"
 #include "base/util.h"
 #include "coll/device.h"
 #include "optim/groups.h"
@@ -21,8 +19,6 @@
 #include "train/shards.h"
 #include "train/trainer_impl.h"
 
-enum { MOST_WORKERS = 16, THREADS_A_WORKER = 8 }; /* for n_workers */
-
 static int open_job(struct trainer *t, const struct cmd *c, struct err *err)
 {
     int rc = job_parse((const char *)c->open.job.data, c->open.job.len, "the driver's job", NULL,
@@ -33,54 +29,13 @@ static int open_job(struct trainer *t, const struct cmd *c, struct err *err)
     return rc;
 }
 
-static int n_of_host(const struct cores *c, int n_local)
-{
-    return (int)max_i64(c->n / (n_local > 0 ? n_local : 1), 1);
-}
-
-int trainer_n_threads(const struct trainer *t, int n_local, int n_container)
-{
-    struct cores c;
-
-    if (t->shares.n > 0)
-        return t->shares.n_threads;
-    if (t->o.n_threads > 0)
-        return t->o.n_threads;
-    cores_read("", &c);
-    return cores_limit(&c, n_of_host(&c, n_local), n_container);
-}
-
-void trainer_say_quota(const struct trainer *t, int n_local)
-{
-    char why[CORES_TEXT];
-    struct cores c;
-
-    if (t->shares.n > 0 || t->o.n_threads > 0)
-        return;
-    cores_read("", &c);
-    if (c.quota <= 0 || t->n_threads >= n_of_host(&c, n_local))
-        return;
-    cores_describe(&c, why);
-    log_info("using %d thread%s, since %s; --threads says otherwise", t->n_threads,
-             t->n_threads == 1 ? "" : "s", why);
-}
-
-/* The number of threads that decode pictures.  On a CPU, computing takes far longer than decoding
- * and needs the cores, so there are few of them. */
-static int n_workers(const struct trainer *t)
-{
-    const int n = trainer_n_threads(t, 1, 1);
-
-    return (int)(t->o.plugin ? min_i64(n, MOST_WORKERS) : ceil_div_i64(n, THREADS_A_WORKER));
-}
-
 /* Open the data set for `purpose`.  *out is NULL if the job names no data for validation. */
 static int open_set(struct trainer *t, enum dataset_purpose purpose, struct dataset **out,
                     struct err *err)
 {
     struct dataset_request request = job_request(t->job, purpose);
 
-    request.n_workers = n_workers(t);
+    request.n_workers = trainer_n_workers(t);
     request.may_lack_labels = purpose == DATASET_VALIDATION && t->may_lack_labels;
     if (t->rank == 0) {
         request.warn = trainer_warn;

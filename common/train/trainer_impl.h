@@ -219,6 +219,8 @@ void explain_kept(struct trainer *t, int64_t n, int64_t lowest);
 int trainer_n_threads(const struct trainer *t, int n_local, int n_container);
 /* Log t->n_threads if they are fewer because of a CPU quota. */
 void trainer_say_quota(const struct trainer *t, int n_local);
+/* The number of threads that decode pictures, unless the job says it. */
+int trainer_n_workers(const struct trainer *t);
 
 /* Tell the driver.  arg is the struct trainer.  The event has step 0. */
 void trainer_warn(void *arg, const char *text);
