@@ -80,18 +80,6 @@ static void become_self(char **argv, int64_t start_ns)
     unsetenv(start_name);
 }
 
-/* TSan keeps what it knows of a thread's signals in a record that it makes with the thread's first
- * call that may wait.  LLVM 14 makes it twice if a signal comes at that moment, and forgets the one
- * that holds the signal: a SIGTERM is lost.  Make the record before signals are caught. */
-static void make_record_of_tsan(void)
-{
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-    usleep(0);
-#endif
-#endif
-}
-
 int64_t daemon_process_setup(char **argv)
 {
     int64_t start_ns = take_start();
@@ -102,7 +90,9 @@ int64_t daemon_process_setup(char **argv)
             is_changed |= setenv(environment[i].name, environment[i].value, 0) == 0;
     if (is_changed)
         become_self(argv, start_ns);
-    make_record_of_tsan();
+    /* LLVM 14's TSan loses a signal that comes in a thread's first call that may wait
+     * (findings/tsan_first_wait.sh): let that call be before signals are caught. */
+    usleep(0);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a write beyond ulimit -f fails with EFBIG, as on a full disk */
     raise_file_limit();

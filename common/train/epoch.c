@@ -3,7 +3,6 @@
  * trainer_train is here.  A step itself is in step.c, validation in validate.c, and checkpoints are
  * in checkpoint.c. */
 #include <math.h>
-#include <sched.h>
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -21,20 +20,13 @@ enum { REPORT_INTERVAL_MS = 200 };
 /* NaN (null in events.jsonl) if nothing was counted, because all steps were skipped. */
 static double mean(double sum, int64_t n) { return n > 0 ? sum / (double)n : NAN; }
 
-static int n_processors(void)
-{
-    cpu_set_t set;
-
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 static enum wait_cause wait_cause(const struct trainer *t, const struct timing *m)
 {
     const struct effort now = feed_effort(t->train_feed);
     const struct effort since = {now.wall_ns - m->effort.wall_ns, now.cpu_ns - m->effort.cpu_ns,
                                  now.queued_ns - m->effort.queued_ns};
 
-    return timing_wait_cause(m, &since, t->train_set->n_workers, n_processors());
+    return timing_wait_cause(m, &since, t->train_set->n_workers, t->n_processors);
 }
 
 static void report_step(struct trainer *t, struct timing *m, int64_t epoch)

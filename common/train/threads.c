@@ -24,6 +24,14 @@ int trainer_n_threads(const struct trainer *t, int n_local, int n_container)
     return cores_limit(&c, n_of_host(&c, n_local), n_container);
 }
 
+int trainer_n_processors(void)
+{
+    struct cores c;
+
+    cores_read("", &c);
+    return cores_limit(&c, c.n, 1);
+}
+
 void trainer_say_quota(const struct trainer *t, int n_local)
 {
     char why[CORES_TEXT];

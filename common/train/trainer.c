@@ -151,6 +151,7 @@ int trainer_prepare(struct trainer *t, int rank, int n_ranks, int n_local, int n
     t->n_ranks = n_ranks;
     t->has_stepped = 0;
     t->n_threads = trainer_n_threads(t, n_local, n_container);
+    t->n_processors = trainer_n_processors();
     if (t->n_threads != n_threads)
         trainer_say_quota(t, n_local);
     backend_set_threads(t->backend, t->n_threads);

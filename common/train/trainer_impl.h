@@ -75,7 +75,8 @@ struct trainer {
 
     /* prepare, form */
     int rank, n_ranks;
-    int n_threads; /* of the backend */
+    int n_threads;    /* of the backend */
+    int n_processors; /* trainer_n_processors when the ranks last met */
     struct balance balance;
     struct buckets buckets;
     struct programs *programs; /* the next prepare keeps those that it wants, too */
@@ -217,6 +218,8 @@ void explain_kept(struct trainer *t, int64_t n, int64_t lowest);
 /* The number of threads with which this rank computes if n_local ranks (0: one) share its host's
  * processors, and n_container of them its container's CPU quota. */
 int trainer_n_threads(const struct trainer *t, int n_local, int n_container);
+/* The processors that this process may use at the same time, by its affinity and CPU quota. */
+int trainer_n_processors(void);
 /* Log t->n_threads if they are fewer because of a CPU quota. */
 void trainer_say_quota(const struct trainer *t, int n_local);
 /* The number of threads that decode pictures, unless the job says it. */

@@ -51,8 +51,16 @@ is_hidden()
 
 put() # FILE TEXT: whoever reads the file finds all of the text or none
 {
-    echo "$2" >"$1.new"
-    mv "$1.new" "$1"
+    echo "$2" >"$1.new" && mv "$1.new" "$1"
+}
+
+# Tell the step's other tasks.  If that fails, on a full disk, they wait in vain for a time, but the
+# driver keeps its status.
+tell() # root|status TEXT
+{
+    [ -n "${DPTRAIN_STEP:-}" ] || return 0
+    put "$DPTRAIN_STEP.$1" "$2" ||
+        say "cannot write $DPTRAIN_STEP.$1 (see above): tasks that need it wait for their time"
 }
 
 # Run the daemon of a step's task and set `status`.  It gets srun's signals as this shell does, so
@@ -66,9 +74,9 @@ run_daemon() # PROGRAM ARGUMENT...
 # Become the driver of a step, and end the step if it fails.
 drive_step() # PROGRAM ARGUMENT...
 {
-    [ -z "${DPTRAIN_STEP:-}" ] || put "$DPTRAIN_STEP.root" "${SLURMD_NODENAME:-$(hostname)}"
+    tell root "${SLURMD_NODENAME:-$(hostname)}"
     run_daemon "$@"
-    [ -z "${DPTRAIN_STEP:-}" ] || put "$DPTRAIN_STEP.status" "$status"
+    tell status "$status"
     case $status in
     1 | 2 | 3)
         say "dpdriver ended with $status: ending the other tasks of this step"
@@ -161,13 +169,14 @@ fi
 
 if [ "$rank" = 0 ]; then
     program=$(find_program dpdriver)
+    n=0
     for word in "$@"; do # the words before the --
         shift
         [ "$word" != -- ] || break
         set -- "$@" "$word"
-        n=$((${n:-0} + 1))
+        n=$((n + 1))
     done
-    while [ $# -gt "${n:-0}" ]; do shift; done
+    while [ $# -gt $n ]; do shift; done
     [ -z "$in_step" ] || drive_step "$program" "$@"
 else
     program=$(find_program dpfollower)

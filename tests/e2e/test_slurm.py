@@ -90,7 +90,8 @@ class Slurm(dp.Case):
 
     def stop(self, number):
         slurm.command("scancel", "--signal=TERM", str(number))
-        self.assert_ends(number, 4, r"stopped by SIGTERM .* resume with: sbatch .*dptrain.sbatch")
+        self.assert_ends(number, 4, r"stopped by SIGTERM .* resume with: DPTRAIN_BIN=\S+ sbatch .*"
+                                    r"dptrain.sbatch")
 
     def lose_node(self, k):
         self.slurm.kill_node(k)
@@ -121,7 +122,8 @@ class Slurm(dp.Case):
         for task in (3, 5):
             self.assert_ends(f"{int(out)}_{task}", 0)
             self.assertEqual(self.events("done", f"runs/job-{task}")[0]["step"], 64)
-        again = re.search(r"^next +(sbatch .*--array=3 .*)", self.log(f"{int(out)}_3"), re.M)
+        again = re.search(r"^next +((?:DPTRAIN_\w+=\S+ )*sbatch .*--array=3 .*)",
+                          self.log(f"{int(out)}_3"), re.M)
         self.assertNotIn("secret", again.group(1))
         number = int(self.user("sh", "-c", again.group(1)).split()[-1])
         self.assert_ends(f"{number}_3", 0)

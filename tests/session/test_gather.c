@@ -82,8 +82,6 @@ static int n_lines(struct rig *r, const char *part)
     return n;
 }
 
-/* Anybody can connect where there is no secret.  A flood of strangers must not become a flood of
- * lines. */
 /* Other ranks could not use an address that holds on one link, be it the peer's or the one told. */
 static void link_local_addresses_are_refused(void **state)
 {
@@ -115,6 +113,8 @@ static void link_local_addresses_are_refused(void **state)
         }
 }
 
+/* Anybody can connect where there is no secret.  A flood of strangers must not become a flood of
+ * lines. */
 static void a_flood_of_strangers_is_told_in_few_lines(void **state)
 {
     struct rig r;
