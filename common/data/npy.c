@@ -108,10 +108,13 @@ static int scan_classes(const struct npy *y, const char *path, int64_t most,
                 return err_set(
                     err, ERR_CORRUPT,
                     "%s: offset %lld: the class of sample %lld is %lld, want 0 to %lld%s, or "
-                    "train.ignore_index",
+                    "train.ignore_index%s",
                     path, (long long)(y->offset + (first + i) * (int64_t)npy_size(y->type)),
                     (long long)((first + i) / npy_row(y)), (long long)block[i], (long long)most - 1,
-                    most < MOST_CLASSES ? ", the training set's largest" : "");
+                    most < MOST_CLASSES ? ", the training set's largest" : "",
+                    most < MOST_CLASSES ? ""
+                                        : "; whole numbers are classes: store targets that are "
+                                          "numbers as float32");
             if (labels_add(labels, block[i], err) < 0)
                 return err->code;
         }

@@ -135,7 +135,7 @@ static const struct bad_case {
      NULL, ERR_CORRUPT, NULL},
     {KEYS("<f4", "(3, 2)"), KEYS("|i1", "(3,)"), 24, 3, NULL, ERR_CORRUPT,
      "npy: @/y.npy: offset 69: the class of sample 1 is -1, want 0 to 16777215, or "
-     "train.ignore_index"},
+     "train.ignore_index; whole numbers are classes: store targets that are numbers as float32"},
     {KEYS("<f4", "(3, 2)"), KEYS("|u1", "(3,)"), 24, 3, "x.npy", ERR_CONFIG,
      "npy: data.train is x.npy, want two files: [x.npy, y.npy]"},
     {KEYS("<f4", "(3, 2)"), NULL, 24, 3, "x.npy, z.npy", ERR_IO,
