@@ -170,8 +170,8 @@ static int in_three_steps(const char *from, const char *to, struct err *err)
     if (rc == 0 && rename(from, to) < 0) {
         rc = err_sys(err, errno, "%s: cannot rename to %s", from, to);
         (void)rename(old, to);
-    } else if (rc == 0 && rename(old, from) < 0) {
-        rc = err_sys(err, errno, "%s: cannot rename to %s", old, from);
+    } else if (rc == 0) { /* if that fails, TO.old stays until it is mended */
+        (void)rename(old, from);
     }
     free(old);
     return rc;
