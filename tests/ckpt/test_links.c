@@ -466,6 +466,36 @@ static void test_damaged_again(void **state)
     assert_place("latest", "step-00000010");
 }
 
+/* Each call of a resume that makes a folder a checkpoint fails once.  A failed rename is told, and
+ * the folder stays. */
+static void test_failed_settling(void **state)
+{
+    int n = 0, has_failed = 1, n_told = 0;
+
+    (void)state;
+    while (has_failed) {
+        struct ckpt *c = NULL;
+        struct err err;
+
+        make_run(NULL);
+        save((struct run_point){10, 0, 0}, 1, 0);
+        move("step-00000010", "latest");
+        assert_int_equal(owner_claim(run, 1, &err), 0);
+        disk_fail_at(++n, EACCES);
+        (void)ckpt_load_latest(run, warn, NULL, &c, &err);
+        ckpt_close(c);
+        has_failed = disk_has_failed();
+        disk_fail_at(0, 0);
+        if (strstr(buf_cstr(&told), "latest: cannot rename to")) {
+            n_told++;
+            assert_entries("latest");
+        }
+        assert_newest(10);
+        remove_run(NULL);
+    }
+    assert_int_equal(n_told, 1);
+}
+
 /* The newest checkpoint is a folder in the place of a link, which no link can name. */
 static void test_no_link_to_itself(void **state)
 {
@@ -607,6 +637,7 @@ int main(void)
         CASE(test_damaged_again),
         CASE(test_no_link_to_itself),
         CASE(test_no_remains_of_a_look),
+        cmocka_unit_test(test_failed_settling),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
