@@ -200,8 +200,10 @@ static void mend(const char *folder, const char *old, const char *name)
     char *path = xasprintf("%s/%s", folder, name);
 
     if (access(old, F_OK) == 0) {
-        if (access(path, F_OK) == 0)
+        if (access(path, F_OK) == 0) {
             spare(folder, old, name);
+            ckpt_remove(old);
+        }
         file_exchange_mend(path);
     }
     free(path);
@@ -267,6 +269,8 @@ int ckpt_make_aside(const char *run_dir, const char *aside, struct err *err)
         rc = file_sync_folder(run_dir, err); /* whoever made the folder may not have synced it */
     if (rc == 0)
         rc = owner_check(run_dir, err);
+    if (rc == 0 && is_shared(aside))
+        rc = err_set(err, ERR_IO, "%s holds other files than a checkpoint's; move it away", aside);
     if (rc == 0)
         rc = file_remove_folder(aside, err);
     if (rc == 0 && mkdir(aside, 0777) < 0) /* a link put there meanwhile is not followed */

@@ -191,11 +191,8 @@ int file_exchange(const char *from, const char *to, struct err *err)
 void file_exchange_mend(const char *to)
 {
     char *old = xasprintf("%s.old", to);
-    struct err ignored;
 
-    if (access(to, F_OK) == 0)
-        (void)file_remove_folder(old, &ignored);
-    else
+    if (access(to, F_OK) != 0)
         (void)rename(old, to);
     free(old);
 }
