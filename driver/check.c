@@ -133,7 +133,10 @@ int check_run(const struct options *o, const struct job *job)
     if (rc == 0 && o->resume)
         rc = find_run(&q, job, &resume, &err);
     if (rc == 0) {
-        ckpt_check_links(resume ? resume : path, tell_links, NULL);
+        if (resume)
+            ckpt_check_links(resume, tell_links, NULL);
+        else /* a new run, perhaps in a folder of another name */
+            ckpt_check_disk(path, tell_links, NULL);
         rc = open_job(o, job, resume, 1, &err);
     }
     free(resume);

@@ -69,6 +69,51 @@ int ckpt_check_there(const char *path, struct err *err)
     return err->code = ERR_CORRUPT;
 }
 
+/* ---- what may be removed ---- */
+
+static int is_of_checkpoint(DIR *d, const char *name)
+{
+    int known = !strcmp(name, CKPT_STATE) || !strcmp(name, CKPT_CONFIG);
+    struct stat st;
+
+    if (!strcmp(name, ".") || !strcmp(name, ".."))
+        return 1;
+    for (int i = 0; i < CKPT_FILES; i++)
+        known |= !strcmp(name, ckpt_file_name((enum ckpt_file)i));
+    return known && fstatat(dirfd(d), name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(st.st_mode);
+}
+
+int ckpt_is_alone(const char *folder)
+{
+    DIR *d = opendir(folder);
+    struct dirent *entry;
+    int alone = d != NULL;
+
+    while (d && (entry = readdir(d)))
+        alone &= is_of_checkpoint(d, entry->d_name);
+    if (d)
+        closedir(d);
+    return alone;
+}
+
+/* 1: a folder where somebody put other files.  A link to a folder is none. */
+static int is_shared(const char *path)
+{
+    struct stat st;
+
+    return lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && !ckpt_is_alone(path);
+}
+
+void ckpt_remove(const char *path)
+{
+    struct err ignored; /* a later save or driver tries again */
+
+    if (!is_shared(path))
+        (void)file_remove_folder(path, &ignored);
+}
+
+/* ---- writing ---- */
+
 static int write_files(const char *folder, const struct ckpt_content *c, struct err *err)
 {
     struct hash128 hash[CKPT_FILES];
@@ -113,8 +158,8 @@ static int is_among_best(const struct ckpt_content *c, int64_t step)
     return n > 0;
 }
 
-/* Remove the generations beyond `keep`, but never `name` nor one of the best.  A failure here loses
- * nothing: a later save tries again. */
+/* Remove the generations beyond `keep`, but never `name`, one of the best, nor one where somebody
+ * put other files.  A failure here loses nothing: a later save tries again. */
 static void prune(const char *run_dir, const char *folder, const char *name,
                   const struct ckpt_content *c, int keep)
 {
@@ -130,11 +175,38 @@ static void prune(const char *run_dir, const char *folder, const char *name,
         if (!strcmp(g[i].name, name) || ++kept <= keep || is_among_best(c, g[i].step))
             continue;
         path = xasprintf("%s/%s", folder, g[i].name);
-        links_unpoint(folder, g[i].name);
-        (void)file_remove_folder(path, &err);
+        if (!is_shared(path)) {
+            links_unpoint(folder, g[i].name);
+            ckpt_remove(path);
+        }
         free(path);
     }
     free(g);
+}
+
+/* A former generation of this name is at `path`, and about to be removed.  With files of somebody
+ * else it is set aside instead. */
+static void spare(const char *folder, const char *path, const char *name)
+{
+    struct err ignored; /* then ckpt_remove leaves it where it is */
+
+    if (is_shared(path))
+        (void)generations_set_aside(folder, path, "replaced", name, &ignored);
+}
+
+/* Do what an exchange that a crash cut, or a failure, has left to do.  old: of step-N.old. */
+static void mend(const char *folder, const char *old, const char *name)
+{
+    char *path = xasprintf("%s/%s", folder, name);
+
+    if (access(old, F_OK) == 0) {
+        if (access(path, F_OK) == 0) {
+            spare(folder, old, name);
+            ckpt_remove(old);
+        }
+        file_exchange_mend(path);
+    }
+    free(path);
 }
 
 /* Once the new folder is in place, the folder aside is the old one, which must not be removed
@@ -142,22 +214,25 @@ static void prune(const char *run_dir, const char *folder, const char *name,
 static int place(const char *run_dir, const char *folder, const char *aside, const char *name,
                  struct err *err)
 {
-    char *path = xasprintf("%s/%s", folder, name);
-    struct err ignored;
+    char *path = xasprintf("%s/%s", folder, name), *old = xasprintf("%s.old", path);
     int is_placed = 0;
     int rc = owner_check(run_dir, err); /* another driver may have come while the files were
                                            written */
 
     if (rc == 0) {
+        mend(folder, old, name);
         rc = file_exchange(aside, path, err);
         is_placed = rc == 0;
     }
+    if (is_placed)
+        spare(folder, aside, name);
     if (rc == 0)
         rc = file_sync_folder(folder, err);
     if (rc == 0)
         rc = links_point("latest", run_dir, folder, name, err);
     if (rc >= 0 || !is_placed)
-        (void)file_remove_folder(aside, &ignored); /* a failed save gives its space back */
+        ckpt_remove(aside); /* a failed save gives its space back */
+    free(old);
     free(path);
     return rc;
 }
@@ -194,6 +269,8 @@ int ckpt_make_aside(const char *run_dir, const char *aside, struct err *err)
         rc = file_sync_folder(run_dir, err); /* whoever made the folder may not have synced it */
     if (rc == 0)
         rc = owner_check(run_dir, err);
+    if (rc == 0 && is_shared(aside))
+        rc = err_set(err, ERR_IO, "%s holds other files than a checkpoint's; move it away", aside);
     if (rc == 0)
         rc = file_remove_folder(aside, err);
     if (rc == 0 && mkdir(aside, 0777) < 0) /* a link put there meanwhile is not followed */
@@ -226,28 +303,20 @@ static int is_unfinished(const char *name)
     size_t len = strlen(name);
 
     return (!strncmp(name, "step.", 5) || !strncmp(name, "latest.", 7) ||
-            !strncmp(name, "best.", 5)) &&
+            !strncmp(name, "best.", 5) || !strncmp(name, "link.", 5)) &&
            len > 4 && !strcmp(name + len - 4, ".tmp");
 }
 
-/* 1: step-N.old (file_exchange). */
-static int is_old(const char *name)
+/* 1: step-N.old (file_exchange), and step-N. */
+static int is_old(const char *name, char step[GENERATION_NAME])
 {
-    char step[GENERATION_NAME];
     const size_t len = strlen(name);
     int64_t at;
 
-    if (len < 4 || len >= sizeof step || strcmp(name + len - 4, ".old") != 0)
+    if (len < 4 || len >= GENERATION_NAME || strcmp(name + len - 4, ".old") != 0)
         return 0;
-    snprintf(step, sizeof step, "%.*s", (int)len - 4, name);
+    snprintf(step, GENERATION_NAME, "%.*s", (int)len - 4, name);
     return generation_step(step, &at);
-}
-
-/* path: of step-N.old. */
-static void mend(char *path)
-{
-    path[strlen(path) - 4] = '\0';
-    file_exchange_mend(path);
 }
 
 void ckpt_clear(const char *run_dir)
@@ -255,15 +324,14 @@ void ckpt_clear(const char *run_dir)
     char *folder = generations_folder(run_dir);
     DIR *d = opendir(folder);
     struct dirent *entry;
-    struct err ignored;
 
     while (d && (entry = readdir(d))) {
-        char *path = xasprintf("%s/%s", folder, entry->d_name);
+        char *path = xasprintf("%s/%s", folder, entry->d_name), step[GENERATION_NAME];
 
         if (is_unfinished(entry->d_name))
-            (void)file_remove_folder(path, &ignored);
-        if (is_old(entry->d_name))
-            mend(path);
+            ckpt_remove(path);
+        if (is_old(entry->d_name, step))
+            mend(folder, path, step);
         free(path);
     }
     if (d)

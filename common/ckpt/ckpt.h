@@ -24,10 +24,10 @@
  * A generation is damaged if a file of it is missing, does not have the hash in its state.json, or
  * cannot be read (a bad sector).  Loading warns, takes the generation before it, and, if this
  * process owns the run directory (ckpt/owner.h), sets the damaged one aside as damaged-step-N, so
- * that it counts no more among those kept.  Whatever else fails, such as memory or descriptors that
- * are used up, or a format of a later version, is no damage: loading fails, and says so.
- * state.json's own hash is made alike in all formats, so that damage and a later format are told
- * apart.
+ * that it counts no more among those kept.  Nothing is removed for that.  Whatever else fails, such
+ * as memory or descriptors that are used up, or a format of a later version, is no damage: loading
+ * fails, and says so. state.json's own hash is made alike in all formats, so that damage and a
+ * later format are told apart.
  *
  * Threads: one at a time per run directory.
  * Errors:  ERR_IO, ERR_CORRUPT, ERR_NOMEM; each names the file. */
@@ -79,10 +79,11 @@ struct ckpt_content {
 enum { CKPT_UNLINKED = 1 }; /* an outcome: the generation is written, a link to it is not */
 
 /* Write a generation, point `best` to the first of c->best that is there, and remove old ones; the
- * newest `keep` (>= 1) and those in c->best stay.  *path: its folder, absolute or as
- * run_dir is, heap; set unless it fails.  A generation of the same step is replaced.
- * 0, or CKPT_UNLINKED, and then *err says why.  Fails with ERR_IO: which file, and why;
- * ERR_REFUSED: another driver owns run_dir (ckpt/owner.h).
+ * newest `keep` (>= 1) and those in c->best stay.  So does one where somebody put other files; if
+ * it is of the same step, it becomes replaced-step-N.  *path: its folder, absolute or as run_dir
+ * is, heap; set unless it fails.  A generation of the same step is replaced. 0, or CKPT_UNLINKED,
+ * and then *err says why.  Fails with ERR_IO: which file, and why; ERR_REFUSED: another driver owns
+ * run_dir (ckpt/owner.h).
  */
 int ckpt_save(const char *run_dir, const struct ckpt_content *c, int keep, char **path,
               struct err *err);
@@ -124,8 +125,11 @@ int ckpt_n_ranks(const char *run_dir);
 /* The folder of the generation that the link at `path`, or the text file in its place, names; for
  * free().  NULL: it is neither. */
 char *ckpt_named_by(const char *path);
-/* Call warn(arg, text) for each thing that the links of run_dir, which may not be there yet, will
- * lack or meet.  Changes nothing. */
+/* Call warn(arg, text) if the file system of run_dir, which may not be there yet, has no links.  To
+ * find out, it makes a link in the run's folder of checkpoints, or in the nearest folder above that
+ * is there, and removes it. */
+void ckpt_check_disk(const char *run_dir, void (*warn)(void *arg, const char *text), void *arg);
+/* The same, and for each folder that stands in the place of a link. */
 void ckpt_check_links(const char *run_dir, void (*warn)(void *arg, const char *text), void *arg);
 void ckpt_close(struct ckpt *c); /* NULL is fine */
 

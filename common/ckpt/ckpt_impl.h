@@ -10,7 +10,9 @@
 #include "base/hash.h"
 #include "ckpt/ckpt.h"
 
-#define CKPT_STATE "state.json"
+/* The files beside those of tensors.  ckpt_is_alone knows all. */
+#define CKPT_STATE  "state.json"
+#define CKPT_CONFIG "config.json"
 
 /* The files of tensors, in the order in which they are written.  The last one is optional. */
 enum ckpt_file { CKPT_MODEL, CKPT_OPTIMIZER, CKPT_AVERAGE, CKPT_FILES };
@@ -23,6 +25,11 @@ const char *ckpt_file_name(enum ckpt_file file);               /* "model.safeten
 char *ckpt_file_path(const char *folder, enum ckpt_file file); /* for free() */
 /* A file that is not there is damage of its generation: ERR_CORRUPT. */
 int ckpt_check_there(const char *path, struct err *err);
+
+/* 1: the folder has a checkpoint's files, and nothing else that would be lost with them. */
+int ckpt_is_alone(const char *folder);
+/* Remove what a save has made, unless it is a folder where somebody put other files. */
+void ckpt_remove(const char *path);
 
 /* Make the new folder `aside`, in the folder of checkpoints.  Remains of the same name are removed.
  */

@@ -136,8 +136,6 @@ int draft_join(const char *folder, const struct ckpt_content *c, struct draft **
 
 void draft_free(struct draft *d)
 {
-    struct err ignored;
-
     if (!d)
         return;
     for (int i = 0; i < d->n_files; i++) {
@@ -147,7 +145,7 @@ void draft_free(struct draft *d)
         free(d->file[i].head);
     }
     if (d->run_dir && !d->is_placed)
-        (void)file_remove_folder(d->folder, &ignored);
+        ckpt_remove(d->folder);
     free(d->folder);
     free(d->run_dir);
     free(d);

@@ -170,8 +170,8 @@ static int in_three_steps(const char *from, const char *to, struct err *err)
     if (rc == 0 && rename(from, to) < 0) {
         rc = err_sys(err, errno, "%s: cannot rename to %s", from, to);
         (void)rename(old, to);
-    } else if (rc == 0 && rename(old, from) < 0) {
-        rc = err_sys(err, errno, "%s: cannot rename to %s", old, from);
+    } else if (rc == 0) { /* if that fails, TO.old stays until it is mended */
+        (void)rename(old, from);
     }
     free(old);
     return rc;
@@ -191,11 +191,8 @@ int file_exchange(const char *from, const char *to, struct err *err)
 void file_exchange_mend(const char *to)
 {
     char *old = xasprintf("%s.old", to);
-    struct err ignored;
 
-    if (access(to, F_OK) == 0)
-        (void)file_remove_folder(old, &ignored);
-    else
+    if (access(to, F_OK) != 0)
         (void)rename(old, to);
     free(old);
 }

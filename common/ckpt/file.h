@@ -34,10 +34,10 @@ int file_make_folder(const char *path, struct err *err); /* exists already: fine
 
 /* Let two folders change places.  `to` may be missing: then `from` is moved there.  File systems
  * that cannot do that in one step (NFS, exFAT) do it in three, and `to` is called TO.old meanwhile.
- */
+ * If the last of these fails, the exchange counts, and what was `to` stays TO.old. */
 int file_exchange(const char *from, const char *to, struct err *err);
 /* `to` is missing, and TO.old is there because a crash came between the three steps: move it back.
- * If both are there, TO.old is removed. */
+ * If both are there, the exchange counts, and TO.old can be removed. */
 void file_exchange_mend(const char *to);
 
 /* Open a file of *n_bytes to be read.  ERR_CORRUPT: there is something else; a FIFO is not waited

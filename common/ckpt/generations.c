@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "ckpt/file.h"
 
 char *generations_folder(const char *run_dir) { return xasprintf("%s/checkpoints", run_dir); }
 
@@ -70,15 +69,23 @@ int generations_list(const char *folder, struct generation **out, int *n, struct
     return 0;
 }
 
-int generations_set_aside(const char *folder, const char *name, struct err *err)
+int generations_set_aside(const char *folder, const char *from, const char *as, const char *name,
+                          struct err *err)
 {
-    char *from = xasprintf("%s/%s", folder, name);
-    char *to = xasprintf("%s/damaged-%s", folder, name);
-    int rc = file_remove_folder(to, err);
+    enum { MOST = 1000 };
 
-    if (rc == 0 && rename(from, to) < 0)
-        rc = err_sys(err, errno, "%s: cannot rename to %s", from, to);
-    free(from);
-    free(to);
-    return rc;
+    for (int i = 1; i <= MOST; i++) {
+        char *to = i == 1 ? xasprintf("%s/%s-%s", folder, as, name)
+                          : xasprintf("%s/%s-%s-%d", folder, as, name, i);
+        const int rc = rename(from, to) == 0 ? 0 : errno;
+
+        if (rc)
+            err_sys(err, rc, "%s: cannot rename to %s", from, to);
+        free(to);
+        if (rc == 0)
+            return 0;
+        if (rc != EEXIST && rc != ENOTEMPTY && rc != ENOTDIR) /* the name is free */
+            break;
+    }
+    return err->code;
 }

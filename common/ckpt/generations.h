@@ -24,7 +24,9 @@ int generation_step(const char *name, int64_t *step);
 /* All generations in folder, newest first; heap.  None where there is no folder yet. */
 int generations_list(const char *folder, struct generation **out, int *n, struct err *err);
 
-/* The generation is damaged: it becomes damaged-NAME, in the place of an earlier one. */
-int generations_set_aside(const char *folder, const char *name, struct err *err);
+/* The folder `from`, which was the generation `name`, becomes AS-NAME ("damaged-step-00002350"), or
+ * AS-NAME-2 and so on if there is one.  Nothing is removed. */
+int generations_set_aside(const char *folder, const char *from, const char *as, const char *name,
+                          struct err *err);
 
 #endif

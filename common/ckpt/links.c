@@ -55,9 +55,9 @@ static int is_folder(const char *path)
 
 enum verdict {
     NO_FOLDER, /* nothing is in the way */
-    SECOND,    /* a generation has the same content, and is whole */
-    LOST,      /* there is no generation of this step */
-    WHOLE,     /* the generation of this step is damaged, and this one is not */
+    SECOND,    /* a generation is whole and has the same files, byte for byte: it can go */
+    LOST,      /* whole, and there is no generation of this step: it becomes that */
+    WHOLE,     /* whole, and the generation of this step is damaged: it takes its place */
     FOREIGN,   /* no checkpoint, another one of the same step, or with more files: it stays */
 };
 
@@ -72,77 +72,136 @@ static int is_whole(const char *folder)
     return rc == 0 ? 1 : rc == ERR_CORRUPT ? 0 : -1;
 }
 
-static int is_of_checkpoint(const char *name)
+/* A link may lead into the very folder that is to go. */
+static int is_file(const char *path)
 {
-    int known = !strcmp(name, ".") || !strcmp(name, "..") || !strcmp(name, CKPT_STATE);
+    struct stat st;
 
-    for (int i = 0; i < CKPT_FILES; i++)
-        known |= !strcmp(name, ckpt_file_name((enum ckpt_file)i));
-    return known;
+    return lstat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* 1: nothing in the folder would be lost with the checkpoint. */
-static int has_checkpoint_alone(const char *folder)
+static int have_same_bytes(const char *a, const char *b)
+{
+    enum { PIECE = 1 << 18 };
+    char *of_a = xmalloc(PIECE), *of_b = xmalloc(PIECE);
+    int fd_a = -1, fd_b = -1;
+    int64_t n_a = 0, n_b = 0;
+    struct err ignored;
+    int same = is_file(a) && is_file(b) && file_open(a, &fd_a, &n_a, &ignored) == 0 &&
+               file_open(b, &fd_b, &n_b, &ignored) == 0 && n_a == n_b;
+
+    for (int64_t at = 0; same && at < n_a; at += PIECE) {
+        const size_t n = (size_t)min_i64(n_a - at, PIECE);
+
+        same = file_read_at(fd_a, a, of_a, n, at, &ignored) == 0 &&
+               file_read_at(fd_b, b, of_b, n, at, &ignored) == 0 && memcmp(of_a, of_b, n) == 0;
+    }
+    if (fd_a >= 0)
+        close(fd_a);
+    if (fd_b >= 0)
+        close(fd_b);
+    free(of_a);
+    free(of_b);
+    return same;
+}
+
+/* 1: each entry of the folder is a file that the generation has, too. */
+static int is_copy(const char *folder, const char *generation)
 {
     DIR *d = opendir(folder);
     struct dirent *entry;
-    int alone = d != NULL;
+    int same = d != NULL;
 
-    while (d && (entry = readdir(d)))
-        alone &= is_of_checkpoint(entry->d_name);
+    while (same && (entry = readdir(d))) {
+        char *a = xasprintf("%s/%s", folder, entry->d_name);
+        char *b = xasprintf("%s/%s", generation, entry->d_name);
+
+        same = !strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..") || have_same_bytes(a, b);
+        free(a);
+        free(b);
+    }
     if (d)
         closedir(d);
-    return alone;
+    return same;
 }
 
-/* 1: the generation has the tensors of the copy, as far as their state.json say. */
-static int is_equal(const char *generation, const struct ckpt_hashes *copy)
+/* 1: the step is newer than all generations, or among the best that the newest one lists.  A
+ * generation that has become old, or was never this run's, is not missed. */
+static int is_missed(const char *folder, int64_t step)
 {
-    struct ckpt_hashes of;
-    struct ckpt_state s;
+    struct generation *g = NULL;
+    int64_t best[CKPT_MOST_BEST];
     struct err ignored;
-    int equal = ckpt_read_state(generation, &s, &of, &ignored) == 0;
+    int n, n_best = 0, missed, is_read = 0;
 
-    for (int i = 0; i < CKPT_FILES && equal; i++)
-        equal = strcmp(of.text[i], copy->text[i]) == 0;
-    return equal;
+    if (generations_list(folder, &g, &n, &ignored) < 0)
+        return 0;
+    missed = n == 0 || g[0].step < step;
+    for (int i = 0; i < n && !missed && !is_read; i++) {
+        char *path = xasprintf("%s/%s", folder, g[i].name);
+
+        is_read = ckpt_read_best(path, best, &n_best, &ignored) == 0;
+        free(path);
+    }
+    for (int i = 0; is_read && i < n_best; i++)
+        missed |= best[i] == step;
+    free(g);
+    return missed;
+}
+
+/* path: a folder with the state.json of this step.  FOREIGN: *why is the rest of a sentence. */
+static enum verdict judge_checkpoint(const char *folder, const char *path, const char *generation,
+                                     int64_t step, const char **why)
+{
+    const int is_there = access(generation, F_OK) == 0 || errno != ENOENT;
+    const int whole = is_there ? is_whole(generation) : 0;
+
+    if (whole < 0) {
+        *why = "cannot be compared with that checkpoint now";
+        return FOREIGN;
+    }
+    if (whole) {
+        *why = "is not that checkpoint byte for byte";
+        return is_folder(generation) && is_copy(path, generation) ? SECOND : FOREIGN;
+    }
+    *why = "has other files than a checkpoint";
+    if (!ckpt_is_alone(path))
+        return FOREIGN;
+    *why = "is damaged";
+    if (is_whole(path) != 1)
+        return FOREIGN;
+    if (is_there)
+        return WHOLE;
+    *why = "is neither newer than the checkpoints beside it nor the best of them";
+    return is_missed(folder, step) ? LOST : FOREIGN;
 }
 
 /* name: the generation that the folder is, where it is one.  FOREIGN: *err says why. */
 static enum verdict judge(const char *folder, const char *which, char name[GENERATION_NAME],
                           struct err *err)
 {
-    char *path = xasprintf("%s/%s", folder, which), *generation = NULL;
-    struct ckpt_hashes of = {0};
-    struct ckpt_state s;
+    char *path = xasprintf("%s/%s", folder, which), *generation;
     enum verdict v = FOREIGN;
-    int whole;
+    struct ckpt_hashes of;
+    struct ckpt_state s;
+    const char *why;
 
     if (!is_folder(path)) {
-        free(path);
-        return NO_FOLDER;
-    }
-    if (ckpt_read_state(path, &s, &of, err) < 0) {
+        v = NO_FOLDER;
+    } else if (ckpt_read_state(path, &s, &of, err) < 0) {
         err_wrap(err, "%s is a folder and no checkpoint, so no link can be made there; rename it",
                  path);
-        free(path);
-        return FOREIGN;
+    } else {
+        generation_name(s.step, name);
+        generation = xasprintf("%s/%s", folder, name);
+        v = judge_checkpoint(folder, path, generation, s.step, &why);
+        if (v == FOREIGN)
+            err_set(err, ERR_IO,
+                    "%s is a folder that says it is %s, and %s, so it stays and no link can be "
+                    "made there; rename it",
+                    path, name, why);
+        free(generation);
     }
-    generation_name(s.step, name);
-    generation = xasprintf("%s/%s", folder, name);
-    whole = access(generation, F_OK) == 0 ? is_whole(generation) : -1;
-    if (access(generation, F_OK) != 0)
-        v = LOST;
-    else if (whole == 1 && is_equal(generation, &of) && has_checkpoint_alone(path))
-        v = SECOND;
-    else if (whole == 0 && is_whole(path) == 1)
-        v = WHOLE;
-    if (v == FOREIGN)
-        err_set(err, ERR_IO,
-                "%s is a folder, and not the checkpoint %s beside it, or damaged, or with other "
-                "files, so no link can be made there; rename it",
-                path, name);
-    free(generation);
     free(path);
     return v;
 }
@@ -157,7 +216,7 @@ static int settle(const char *folder, const char *which, const char *name, enum 
     if (v == SECOND)
         rc = file_remove_folder(path, err);
     if (v == WHOLE)
-        rc = generations_set_aside(folder, name, err);
+        rc = generations_set_aside(folder, to, "damaged", name, err);
     if (rc == 0 && v != SECOND && rename(path, to) < 0)
         rc = err_sys(err, errno, "%s: cannot rename to %s", path, to);
     free(to);
@@ -165,14 +224,13 @@ static int settle(const char *folder, const char *which, const char *name, enum 
     return rc;
 }
 
-static int make_room(const char *folder, const char *which, struct err *err)
+/* A folder is left alone during a run.  The next resume settles it. */
+static int check_room(const char *link, struct err *err)
 {
-    char name[GENERATION_NAME];
-    const enum verdict v = judge(folder, which, name, err);
-
-    if (v == FOREIGN || (v != NO_FOLDER && settle(folder, which, name, v, err) < 0))
-        return CKPT_UNLINKED;
-    return 0;
+    if (!is_folder(link))
+        return 0;
+    err_set(err, ERR_IO, "%s is a folder, so no link can be made there; rename it", link);
+    return CKPT_UNLINKED;
 }
 
 /* ---- pointing ---- */
@@ -225,7 +283,7 @@ int links_point(const char *which, const char *run_dir, const char *folder, cons
     int rc = owner_check(run_dir, err);
 
     if (rc == 0)
-        rc = make_room(folder, which, err);
+        rc = check_room(link, err);
     if (rc == 0) {
         (void)unlink(aside);
         rc = put(aside, link, name, err);
@@ -285,8 +343,12 @@ int links_settle(const char *folder, void (*warn)(void *arg, const char *text), 
         struct err err;
         const enum verdict v = judge(folder, both[i], name, &err);
 
-        if (v == NO_FOLDER || v == FOREIGN || settle(folder, both[i], name, v, &err) < 0)
+        if (v == NO_FOLDER || v == FOREIGN) /* ckpt_check_links tells of it */
             continue;
+        if (settle(folder, both[i], name, v, &err) < 0) {
+            warn(arg, err.msg);
+            continue;
+        }
         text = tell_verdict(folder, both[i], name, v);
         warn(arg, text);
         free(text);
@@ -333,10 +395,11 @@ static int has_no_links(const char *folder)
     return lacks;
 }
 
-/* The run directory, or the nearest folder above that is there. */
+/* The run's folder of checkpoints, where ckpt_clear removes what a crash leaves, or the nearest
+ * folder above that is there. */
 static char *nearest_folder(const char *run_dir)
 {
-    char *path = xstrdup(run_dir), *slash;
+    char *path = generations_folder(run_dir), *slash;
 
     while (access(path, F_OK) != 0 && (slash = strrchr(path, '/')))
         *(slash == path ? slash + 1 : slash) = '\0';
@@ -346,17 +409,26 @@ static char *nearest_folder(const char *run_dir)
     return xstrdup(".");
 }
 
-void ckpt_check_links(const char *run_dir, void (*warn)(void *arg, const char *text), void *arg)
+void ckpt_check_disk(const char *run_dir, void (*warn)(void *arg, const char *text), void *arg)
 {
-    char *folder = generations_folder(run_dir), *near = nearest_folder(run_dir), *text;
+    char *near = nearest_folder(run_dir);
 
     if (has_no_links(near)) {
-        text = xasprintf("the file system of %s has no symbolic links: checkpoints/latest and best "
-                         "are text files with the name of a checkpoint there",
-                         run_dir);
+        char *text =
+            xasprintf("the file system of %s has no symbolic links: checkpoints/latest and best "
+                      "are text files with the name of a checkpoint there",
+                      run_dir);
         warn(arg, text);
         free(text);
     }
+    free(near);
+}
+
+void ckpt_check_links(const char *run_dir, void (*warn)(void *arg, const char *text), void *arg)
+{
+    char *folder = generations_folder(run_dir), *text;
+
+    ckpt_check_disk(run_dir, warn, arg);
     for (size_t i = 0; i < ARRAY_LEN(both); i++) {
         char name[GENERATION_NAME];
         struct err err;
@@ -369,6 +441,5 @@ void ckpt_check_links(const char *run_dir, void (*warn)(void *arg, const char *t
             warn(arg, text);
         free(text);
     }
-    free(near);
     free(folder);
 }

@@ -5,9 +5,10 @@
  * scripts.  So a checkpoint counts as written, whether it could be linked or not.
  *
  * A copy that follows links (cp -rL) has folders in their places.  Such a folder is what its
- * state.json says, whatever its name: the checkpoint of a step.  The driver that owns the run makes
- * it that generation if the run has lost it, and removes it if it is a second copy.  A folder that
- * is neither stays, and no link is made then.
+ * state.json says, whatever its name: the checkpoint of a step.  The driver that resumes the run
+ * makes it that generation if the run lacks it, and removes it if the generation is whole and has
+ * the same files, byte for byte.  A folder that is neither stays, and no link is made then.  A save
+ * leaves every folder alone.
  *
  * Only files in ckpt/ include this header.
  * Threads: one at a time per run directory. */

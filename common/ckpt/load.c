@@ -65,19 +65,40 @@ static void tell_damage(void (*warn)(void *, const char *), void *arg, const str
     free(text);
 }
 
+/* 0: a folder in the place of a link (links_add_copies). */
+static int is_generation(const char *name)
+{
+    int64_t step;
+
+    return generation_step(name, &step);
+}
+
+/* A failure costs the link alone. */
+static void link_to(const char *which, const char *run_dir, const char *folder, const char *name)
+{
+    struct err ignored;
+
+    if (is_generation(name))
+        (void)links_point(which, run_dir, folder, name, &ignored);
+}
+
 /* The first n generations are damaged, and the next one, `good`, is not.  If a rename fails, it is
- * tried again when the run is resumed again. */
+ * tried again when the run is resumed again.  A damaged folder in the place of a link stays. */
 static void set_aside(const char *run_dir, const char *folder, const struct generation *g, int n,
                       const char *good)
 {
     struct err ignored;
 
     for (int i = 0; i < n; i++) {
+        char *path = xasprintf("%s/%s", folder, g[i].name);
+
         links_unpoint(folder, g[i].name);
-        (void)generations_set_aside(folder, g[i].name, &ignored);
+        if (is_generation(g[i].name))
+            (void)generations_set_aside(folder, path, "damaged", g[i].name, &ignored);
+        free(path);
     }
     if (n)
-        (void)links_point("latest", run_dir, folder, good, &ignored);
+        link_to("latest", run_dir, folder, good);
 }
 
 static int is_own(const char *run_dir)
@@ -214,10 +235,10 @@ static void link_again(const char *run_dir, const char *folder, const struct ckp
     char *best = NULL;
     struct err ignored;
 
-    (void)links_point("latest", run_dir, folder, name_in(newest->path), &ignored);
+    link_to("latest", run_dir, folder, name_in(newest->path));
     if (ckpt_find_best(run_dir, &best, &ignored) != 0)
         return;
-    (void)links_point("best", run_dir, folder, name_in(best), &ignored);
+    link_to("best", run_dir, folder, name_in(best));
     free(best);
 }
 

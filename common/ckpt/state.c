@@ -119,7 +119,7 @@ static int write_text(const char *path, const char *text, struct err *err)
 int ckpt_write_state(const char *folder, const struct ckpt_content *c, const struct hash128 *hash,
                      struct err *err)
 {
-    char *path = state_path(folder), *config = xasprintf("%s/config.json", folder);
+    char *path = state_path(folder), *config = xasprintf("%s/" CKPT_CONFIG, folder);
     char *text = state_text(c, hash);
     int rc = c->config ? write_text(config, c->config, err) : 0;
 

@@ -252,7 +252,10 @@ static int own_files(const struct run_dir *d, int *fd, struct err *err)
     opened = open(d->events, O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
     if (opened < 0)
         return err_sys(err, errno, "%s: cannot be written", d->events);
-    (void)flock(opened, LOCK_EX | LOCK_NB);
+    if (flock(opened, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
+        close(opened); /* another driver opened the new file, and was faster */
+        return in_use(d->path, "", err);
+    }
     close(*fd);
     *fd = opened;
     return 0;

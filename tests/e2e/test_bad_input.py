@@ -184,7 +184,7 @@ CHECKPOINTS = [
     (remove("checkpoints/latest"), FINISHED, r"step 30,"),
     (follow_link, FINISHED, r"latest is a folder.*; it is a second copy of step-00000020, "),
     (replace_by_folder("latest"), FINISHED,
-     r"checkpoint of step 30 is written, but no link to it: \S+latest is a folder and no "),
+     r"checkpoint of step 30 is written, but no link to it: \S+latest is a folder, so no "),
     (replace_by_folder("best"), FINISHED, r"warning: \S+best is a folder and no checkpoint, "),
     (without_other(damage("model.safetensors")), USAGE, r"no complete checkpoint .*another --run"),
     (without_other(remove(LAST + "/state.json")), USAGE, r"no complete checkpoint .*1 looked at"),

@@ -69,7 +69,9 @@ class Evaluate(dp.Case):
 
     def test_copied_without_links(self):
         """A copy that follows links has folders in their places.  The best is what the newest
-        checkpoint says, whatever is in the folder of that name; a run that goes on links again."""
+        checkpoint says, whatever is in the folder of that name; a run that goes on links again.  A
+        folder that is no second copy, and not missed, stays as it is.  A new run of the same name
+        is another folder, so --check says nothing of these."""
         best = min(self.epochs, key=lambda step: self.epochs[step]["validation_loss"])
         shutil.copytree(self.path("run"), self.path("copy"))
         shutil.rmtree(self.path("copy", "checkpoints", "best"))
@@ -81,10 +83,21 @@ class Evaluate(dp.Case):
         job = {**JOB, "train.epochs": 4, "checkpoint.keep": 1}
         self.assert_exit(self.driver("--check", "--resume", *where, job=job), FINISHED,
                          "latest is a folder, as a copy .* second copy of step-00000024, and goes",
-                         "best is a folder, .* is all that is left of step-00000008, and becomes")
+                         "best is a folder that says it is step-00000008, and is neither newer")
+        os.makedirs(self.path("runs"))
+        os.symlink("../copy", self.path("runs", "copied"))
+        new = self.driver("--check", job={**job, "name": "copied"})
+        self.assert_exit(new, FINISHED)
+        self.assertNotIn("is a folder", new.text)
+        kept = os.listdir(self.path("copy", "checkpoints", "best"))
+        self.assertIn("model.safetensors", kept)
+        self.run_driver("--resume", *where, job=job)
+        self.assertEqual(os.listdir(self.path("copy", "checkpoints", "best")), kept)
+        shutil.rmtree(self.path("copy", "checkpoints", "best"))
+        job["train.epochs"] = 5
         self.run_driver("--resume", *where, job=job)
         losses = {event["step"]: event["validation_loss"] for event in self.events("epoch", "copy")}
-        names = {"latest": "step-00000032", "best": f"step-{min(losses, key=losses.get):08}"}
+        names = {"latest": "step-00000040", "best": f"step-{min(losses, key=losses.get):08}"}
         self.assertEqual(set(os.listdir(self.path("copy", "checkpoints"))),
                          {*names, *names.values()})
         for link, name in names.items():

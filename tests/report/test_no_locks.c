@@ -11,13 +11,15 @@
 #include "folder.h"
 #include "report/run_dir.h"
 
+static int n_flocks, held_at = -1; /* the call that finds another driver's lock; -1: none does */
+
 int __wrap_flock(int fd, int operation);
 
 int __wrap_flock(int fd, int operation)
 {
     (void)fd;
     (void)operation;
-    errno = ENOLCK;
+    errno = n_flocks++ == held_at ? EWOULDBLOCK : ENOLCK;
     return -1;
 }
 
@@ -132,6 +134,27 @@ static void test_not_claimed(void **state)
     assert_int_equal(access("r/events.jsonl", F_OK), -1);
 }
 
+/* A resumed copy made of hard links gets a new events.jsonl.  Another driver may lock the new file
+ * first, and then has the run. */
+static void test_another_locks_the_new_file(void **state)
+{
+    struct run_dir d;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(claim(&d, &err), 0);
+    run_dir_fini(&d);
+    assert_int_equal(link("r/events.jsonl", "of_another_run"), 0);
+    n_flocks = 0;
+    held_at = 1; /* 0 locks the old file */
+    assert_int_equal(claim(&d, &err), ERR_CONFIG);
+    held_at = -1;
+    assert_int_equal(n_flocks, 2);
+    assert_non_null(strstr(err.msg, "another dpdriver is using it"));
+    assert_int_equal(claim(&d, &err), 0);
+    run_dir_fini(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -140,6 +163,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_refused_resume_claims_nothing, folder_setup,
                                         folder_teardown),
         cmocka_unit_test_setup_teardown(test_not_claimed, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_another_locks_the_new_file, folder_setup,
+                                        folder_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
