@@ -391,6 +391,18 @@ static void other_encodings_are_told(void **state)
          "@/t: of 400 bytes 200 are 0, as in UTF-16, whose bytes would be trained as they are; "
          "convert the file (iconv -f UTF-16 -t UTF-8)",
          NULL},
+        {BYTES("h\0\0\0i\0\0\0"), "bytes",
+         "@/t: of 800 bytes 600 are 0, as in UTF-32, whose bytes would be trained as they are; "
+         "convert the file (iconv -f UTF-32 -t UTF-8)",
+         NULL},
+        {BYTES("\0\0\0h\0\0\4\x10"), "chars",
+         "@/t: of 800 bytes 500 are 0, as in UTF-32, whose bytes would be trained as they are; "
+         "convert the file (iconv -f UTF-32 -t UTF-8)",
+         NULL},
+        {BYTES("\xff\xfe\0\0h\0\0\0"), "chars", "",
+         "text: @/t: offset 0: byte 0xff begins no character of UTF-8; convert the file, which is "
+         "in UTF-32 (iconv -f UTF-32 -t UTF-8), or set data.tokenizer bytes"},
+        {BYTES("h\0\0\0\1\0\0\0"), "bytes", "", NULL}, /* no text */
     };
     char want[1024], *path = xasprintf("%s/t", (char *)*state);
 
