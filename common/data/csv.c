@@ -349,6 +349,19 @@ static int csv_open(struct dataset **out, const void *options,
     return 0;
 }
 
+static int check(const void *options, struct err *err)
+{
+    const struct csv_options *o = options;
+
+    if (!strcmp(o->missing_values, CSV_EMPTY) || !csv_list_has_name(o->missing_values, CSV_EMPTY))
+        return 0;
+    return err_set(err, ERR_CONFIG,
+                   "data.missing_values is %s, but " CSV_EMPTY " says that no word stands for no "
+                   "value; want " CSV_EMPTY " alone, or the list without it: an empty cell has no "
+                   "value in any case",
+                   o->missing_values);
+}
+
 #define AT(field) offsetof(struct csv_options, field)
 
 static const struct option rows[] = {
@@ -380,8 +393,8 @@ static const struct option rows[] = {
              "number, and no word for a word. Their number is told."},
     {"data.missing_values", OPT_STRING, AT(missing_values), CSV_USUAL, .flags = OPT_MANY,
      .help = "The words that stand for no value, besides empty cells: a list; or usual: NA, N/A, "
-             "n/a, #N/A, <NA>, nan, NaN, null, None, NaT and ?; or empty: none, so that None and "
-             "NA are words as others."},
+             "n/a, #N/A, <NA>, nan, NaN, null, None, NaT and ?, which may stand in a list beside "
+             "others; or empty: none, so that None and NA are words as others."},
     {"data.unknown", OPT_CHOICE, AT(unknown), "error", .choices = unknowns,
      .help = "Words of the validation file that the training file does not have. error: they are "
              "refused, with line and column; none: all features of the column are 0."},
@@ -408,7 +421,8 @@ const struct data_format format_csv = {
               .help = "tables in text, of numbers and words",
               .option = rows,
               .n_options = ARRAY_LEN(rows),
-              .size = sizeof(struct csv_options)},
+              .size = sizeof(struct csv_options),
+              .check = check},
     .open = csv_open,
     .knows_names = 1,
 };

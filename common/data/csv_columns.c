@@ -66,7 +66,7 @@ int csv_list_has(const char *list, const struct csv_cell *word)
     return 0;
 }
 
-static int has_name(const char *list, const char *name)
+int csv_list_has_name(const char *list, const char *name)
 {
     return csv_list_has(list, &(struct csv_cell){name, strlen(name)});
 }
@@ -222,9 +222,9 @@ static int set_roles(struct csv_table *t, const struct csv_options *o,
         struct csv_column *c = &t->column[i];
 
         c->as = c;
-        c->role = has_name(o->drop, c->name)     ? CSV_DROPPED
-                  : has_name(o->target, c->name) ? CSV_TARGET
-                                                 : CSV_FEATURE;
+        c->role = csv_list_has_name(o->drop, c->name)     ? CSV_DROPPED
+                  : csv_list_has_name(o->target, c->name) ? CSV_TARGET
+                                                          : CSV_FEATURE;
         c->cell = c->role == CSV_DROPPED ? -1 : t->n_cells++;
         t->n_targets += c->role == CSV_TARGET;
         last = c->role == CSV_DROPPED ? last : c;
@@ -236,7 +236,7 @@ static int set_roles(struct csv_table *t, const struct csv_options *o,
     for (int i = 0; i < t->n_columns; i++) {
         struct csv_column *c = &t->column[i];
 
-        c->is_given = c->role == CSV_TARGET || has_name(o->categories, c->name);
+        c->is_given = c->role == CSV_TARGET || csv_list_has_name(o->categories, c->name);
         if (c->is_given)
             c->kind = c->role == CSV_TARGET && rules->targets_are_numbers ? CSV_NUMBER : CSV_WORD;
     }

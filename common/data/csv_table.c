@@ -22,8 +22,8 @@ struct reading {
     const struct csv_rules *rules;
     struct csv_reader r;
     int makes_scheme;
-    int usual;           /* data.missing_values: usual */
-    const char *missing; /* ... its list; NULL: there is none */
+    int usual;           /* data.missing_values is or has the word usual */
+    const char *missing; /* ... its words; NULL: there are no others */
     int any_targets;     /* for predictions: targets do not matter */
 };
 
@@ -116,9 +116,13 @@ static int find_word(struct reading *g, struct csv_column *c, const struct csv_c
 
 static int is_missing(const struct reading *g, const struct csv_cell *cell)
 {
-    if (cell->len == 0)
+    static const char usual[] = CSV_USUAL; /* a cell of that is a word, where the list has it */
+
+    if (cell->len == 0 || (g->usual && csv_is_usual_missing(cell)))
         return 1;
-    return g->missing ? csv_list_has(g->missing, cell) : g->usual && csv_is_usual_missing(cell);
+    if (g->usual && cell->len == sizeof usual - 1 && !memcmp(cell->text, usual, cell->len))
+        return 0;
+    return csv_list_has(g->missing, cell);
 }
 
 /* Note the word that stands for a missing value: it may be meant as a word. */
@@ -447,12 +451,12 @@ int csv_table_read(struct csv_table *t, const char *path, const struct csv_optio
                         .o = o,
                         .rules = rules,
                         .makes_scheme = !scheme,
-                        .usual = !strcmp(o->missing_values, CSV_USUAL),
+                        .usual = csv_list_has_name(o->missing_values, CSV_USUAL),
                         .any_targets = scheme && rules->may_lack_targets};
     struct mapped file;
     int rc = mapped_open(&file, path, err);
 
-    if (!g.usual && strcmp(o->missing_values, CSV_EMPTY) != 0)
+    if (strcmp(o->missing_values, CSV_USUAL) != 0 && strcmp(o->missing_values, CSV_EMPTY) != 0)
         g.missing = o->missing_values;
     *t = (struct csv_table){0};
     if (rc < 0)

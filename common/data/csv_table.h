@@ -30,7 +30,8 @@ struct csv_options {
     enum csv_delimiter delimiter;
     int header; /* the first line has the names of the columns */
     enum csv_missing missing;
-    const char *missing_values; /* a list as of columns, or one of the two words below */
+    const char *missing_values; /* a list as of columns, or one of the two words below; the first of
+                                   these may stand in the list */
     enum csv_unknown unknown;
     const char *scheme;         /* the hash that is wanted; NULL: any */
     struct image_options image; /* of which mean and std are used, by feature */
@@ -111,6 +112,7 @@ int csv_columns_make(struct csv_table *t, const struct csv_reader *r, const stru
 
 /* 1: the list has this word.  One with commas is found if it is the only one. */
 int csv_list_has(const char *list, const struct csv_cell *word);
+int csv_list_has_name(const char *list, const char *name);
 
 /* A text of the file for messages, in quotes, cut when long. */
 const char *csv_show(const struct csv_cell *c, char out[64]);

@@ -75,13 +75,24 @@ static int keep_place(struct text *t, uint64_t offset, struct err *err)
     return 0;
 }
 
-/* 1: the file begins with the byte order mark of UTF-16. */
-static int has_mark_of_16(const struct text *t)
+/* A remedy, if the file begins with the byte order mark of UTF-16 or UTF-32; else "". */
+static const char *remedy_of_mark(const struct text *t)
 {
-    const uint8_t *b = t->file.bytes;
+    static const struct {
+        const char *mark;
+        size_t len;
+        const char *remedy;
+    } marks[] = {
+        {"\xff\xfe\0\0", 4, ", which is in UTF-32 (iconv -f UTF-32 -t UTF-8)"},
+        {"\0\0\xfe\xff", 4, ", which is in UTF-32 (iconv -f UTF-32 -t UTF-8)"},
+        {"\xff\xfe", 2, ", which is in UTF-16 (iconv -f UTF-16 -t UTF-8)"},
+        {"\xfe\xff", 2, ", which is in UTF-16 (iconv -f UTF-16 -t UTF-8)"},
+    };
 
-    return t->file.n_bytes >= 2 &&
-           ((b[0] == 0xff && b[1] == 0xfe) || (b[0] == 0xfe && b[1] == 0xff));
+    for (size_t i = 0; i < ARRAY_LEN(marks); i++)
+        if (t->file.n_bytes >= marks[i].len && !memcmp(t->file.bytes, marks[i].mark, marks[i].len))
+            return marks[i].remedy;
+    return "";
 }
 
 /* Find all characters: how many there are, which ones, and the places of some. */
@@ -96,9 +107,7 @@ static int scan(struct text *t, struct err *err)
             return err_set(err, ERR_CORRUPT,
                            "offset %zu: byte 0x%02x begins no character of UTF-8; convert the "
                            "file%s, or set data.tokenizer bytes",
-                           at, t->file.bytes[at],
-                           has_mark_of_16(t) ? ", which is in UTF-16 (iconv -f UTF-16 -t UTF-8)"
-                                             : "");
+                           at, t->file.bytes[at], remedy_of_mark(t));
         t->number[code] = 1;
         if (t->n_tokens % PACE == 0 && keep_place(t, at, err) < 0)
             return err->code;
@@ -219,6 +228,25 @@ static void doubt_kind(const struct text *t, const struct dataset_request *reque
                      t->file.path, other->what);
 }
 
+/* 1: no text has it. */
+static int is_control(uint32_t code) { return code < 0x20 && !(code >= '\t' && code <= '\r'); }
+
+/* 1: each four of the first n bytes are a code point, in one byte order. */
+static int is_in_32(const uint8_t *b, size_t n)
+{
+    int is_little = 1, is_big = 1;
+
+    for (size_t at = 0; at + 4 <= n && (is_little || is_big); at += 4) {
+        uint32_t code = b[at] | (uint32_t)b[at + 1] << 8 | (uint32_t)b[at + 2] << 16 |
+                        (uint32_t)b[at + 3] << 24;
+
+        is_little &= code < CODE_POINTS && !is_control(code);
+        code = __builtin_bswap32(code);
+        is_big &= code < CODE_POINTS && !is_control(code);
+    }
+    return is_little || is_big;
+}
+
 /* The first byte of the first n that begins no character of UTF-8; n: there is none, or a control
  * character comes first, so that this is no text. */
 static size_t find_other_encoding(const struct text *t, size_t n)
@@ -231,29 +259,32 @@ static size_t find_other_encoding(const struct text *t, size_t n)
         len = char_at(b + at, t->file.n_bytes - at, &code);
         if (len == 0)
             return at;
-        if (code < 0x20 && !(code >= '\t' && code <= '\r'))
+        if (is_control(code))
             return n;
     }
     return n;
 }
 
-/* Texts in other encodings are legal as bytes, and those in UTF-16 often as characters, too. */
+/* Texts in other encodings are legal as bytes, and those in UTF-16 and UTF-32 often as characters,
+ * too. */
 static void doubt_encoding(const struct text *t, const struct dataset_request *request)
 {
     enum { MOST_LOOKED = 1 << 20, LEAST_TEXT = 64 };
     const size_t n = t->file.n_bytes < MOST_LOOKED ? t->file.n_bytes : MOST_LOOKED;
     size_t n_zero = 0, other;
+    int is_32;
 
     if (n < LEAST_TEXT || foreign_find(t->file.bytes, t->file.n_bytes))
         return;
     for (size_t i = 0; i < n; i++)
         n_zero += t->file.bytes[i] == 0;
     other = find_other_encoding(t, n);
-    if (n_zero > n / 3 && n_zero < n / 2 + 2)
+    is_32 = is_in_32(t->file.bytes, n);
+    if (is_32 || (n_zero > n / 3 && n_zero < n / 2 + 2))
         dataset_warn(request,
-                     "%s: of %zu bytes %zu are 0, as in UTF-16, whose bytes would be trained as "
-                     "they are; convert the file (iconv -f UTF-16 -t UTF-8)",
-                     t->file.path, n, n_zero);
+                     "%s: of %zu bytes %zu are 0, as in UTF-%d, whose bytes would be trained as "
+                     "they are; convert the file (iconv -f UTF-%d -t UTF-8)",
+                     t->file.path, n, n_zero, is_32 ? 32 : 16, is_32 ? 32 : 16);
     else if (t->tokenizer == BYTES && other < n)
         dataset_warn(request,
                      "%s: offset %zu: byte 0x%02x begins no character of UTF-8; with "

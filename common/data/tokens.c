@@ -224,8 +224,9 @@ static int check_width(const struct text *t, struct err *err)
         return err_set(err, ERR_CORRUPT,
                        "%s: nearly every first token is 15 or less, and the ones behind them are "
                        "not, as if big-endian numbers of %d bits were read as %d bits; write the "
-                       "file anew by astype('<u%d').tofile(), or store the numbers by numpy.save()",
-                       t->path, 2 * bits, bits, bits / 4);
+                       "file anew by astype('<u4').tofile()%s, or store the numbers by "
+                       "numpy.save()",
+                       t->path, 2 * bits, bits, bits == 16 ? " and set data.dtype uint32" : "");
     if (!are_wider(&h))
         return 0;
     return err_set(err, ERR_CORRUPT,

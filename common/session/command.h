@@ -105,6 +105,8 @@ struct cmd {
                                 evaluated, and nothing is trained; else NULL */
             int averaged;    /* with evaluate: use the averaged weights, not the trained ones */
             char *predict;   /* rank 0, with evaluate: the file for the logits; else NULL */
+            int predicts;    /* every rank: rank 0 has that file, so samples for validation may lack
+                                labels */
         } open;
         struct {                /* CMD_PREPARE */
             int rank, n_ranks;  /* of this generation */

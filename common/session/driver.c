@@ -383,6 +383,7 @@ void driver_start(struct driver *d, int64_t now_ns)
     c->open.evaluate = d->o.evaluate ? xstrdup(d->o.evaluate) : NULL;
     c->open.averaged = d->o.averaged;
     c->open.predict = d->o.predict ? xstrdup(d->o.predict) : NULL;
+    c->open.predicts = d->o.predict != NULL;
     c->open.inject = inject_for_opening(d, -1);
     inject_announce(d);
     succession_say_leader(d);

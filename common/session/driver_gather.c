@@ -351,6 +351,7 @@ void gather_fill_welcome(const struct driver *d, Wire__Welcome *w, struct arena 
     w->run = msg_text(a, d->o.run, 64);
     w->term = d->o.term;
     w->driver_timeout_ms = d->o.cluster.driver_timeout_ms;
+    w->predicts = d->o.predict != NULL;
 }
 
 static void welcome(struct driver *d, struct conn *c, int rank, char *device)

@@ -207,6 +207,7 @@ static void open_engine(struct follower *f, const Wire__Welcome *w)
     c->open.job = blob_of(w->job.data, w->job.len);
     c->open.data_dir = f->o.data_dir ? xstrdup(f->o.data_dir) : NULL;
     c->open.inject = *w->inject ? xstrdup(w->inject) : NULL;
+    c->open.predicts = w->predicts;
     f->has_engine = 1;
     f->doing = CMD_OPEN;
     queue_command(&f->out, c);

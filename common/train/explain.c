@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "tensor/half.h"
 #include "train/trainer_impl.h"
 
 /* Read the samples of one micro-batch into host memory, field[], to be freed by free(field[0]). */
@@ -49,6 +50,16 @@ static int look_at_samples(struct trainer *t, const struct sampler_step *at, str
     return is_found;
 }
 
+/* 1: the reader may have stored numbers that are not finite.  Bytes and whole numbers are finite.
+ */
+static int may_be_nonfinite(const struct sample_spec *s)
+{
+    for (int f = 0; f < s->n_fields; f++)
+        if (s->field[f].stored == DTYPE_F64 || dtype_is_real(s->field[f].stored))
+            return 1;
+    return 0;
+}
+
 int explain_validation(struct trainer *t, char **note, struct err *err)
 {
     enum { BLOCK = 64 };
@@ -61,13 +72,17 @@ int explain_validation(struct trainer *t, char **note, struct err *err)
     char *text = NULL;
     int rc = 0;
 
-    if (t->looked_at_validation)
+    if (t->looked_at_validation || !may_be_nonfinite(&ds->spec))
         return 0;
     t->looked_at_validation = 1;
     rc = dataset_alloc(ds, BLOCK, field, "validation samples read again", err);
     for (int64_t at = 0; at < part.n && rc == 0 && !text; at += BLOCK) {
         const int64_t n = min_i64(part.n - at, BLOCK);
 
+        if (t->hooks.canceled(t->hooks.arg)) {
+            rc = err_set(err, ERR_CANCELED, "reading it again was canceled");
+            break;
+        }
         for (int64_t i = 0; i < n; i++)
             index[i] = part.first + at + i;
         rc = dataset_gather(ds, index, n, field, err);

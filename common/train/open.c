@@ -515,10 +515,7 @@ int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, 
 {
     int rc = open_job(t, c, err);
 
-    /* Another rank is not told that rank 0 predicts.  If its samples lack labels, and rank 0's do
-     * not, the fingerprints of their data differ. */
-    t->may_lack_labels = c->open.rank != 0 || c->open.predict;
-
+    t->may_lack_labels = c->open.predicts;
     t->rank = c->open.rank;
     t->n_ranks = c->open.n_ranks;
     if (rc == 0 && !t->o.strategy)

@@ -35,9 +35,9 @@ struct predict {
     char *logits;      /* [batch * n_outputs] of dtype: this round's */
     float *mine, *all; /* [piece], [n_ranks * piece] */
     int writes;
-    struct judge *judge;                /* rank 0's; NULL: the rows are not judged */
-    int64_t n_bad, first_bad, last_bad; /* rank 0's count of samples whose outputs are not finite */
-    char *table;                        /* rank 0's path of the table; NULL: there is none */
+    struct judge *judge;    /* rank 0's; NULL: the rows are not judged */
+    struct predict_bad bad; /* rank 0's */
+    char *table;            /* rank 0's path of the table; NULL: there is none */
 };
 
 /* ---- the array's shape ---- */
@@ -173,6 +173,7 @@ int predict_begin(struct trainer *t, int writes, struct predict **out, struct er
     int rc = find_row(t, &row, err);
 
     p->t = t;
+    p->bad.last = xcalloc((size_t)t->n_ranks, sizeof *p->bad.last);
     p->writes = writes;
     *out = NULL;
     p->unit = unit;
@@ -221,17 +222,17 @@ static int judge_part(struct predict *p, int64_t at, const float *x, int64_t n, 
     return p->judge ? judge_rows(p->judge, at / p->n_outputs, n / p->n_outputs, x, err) : 0;
 }
 
-/* Note samples with outputs that are not finite, of the elements x [n] from `at` on. */
-static void note_nonfinite(struct predict *p, int64_t at, const float *x, int64_t n)
+void predict_note_bad(struct predict_bad *bad, int rank, int64_t n_outputs, int64_t at,
+                      const float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        const int64_t sample = (at + i) / p->n_outputs;
+        const int64_t sample = (at + i) / n_outputs;
 
-        if (isfinite(x[i]) || (p->n_bad > 0 && sample == p->last_bad))
+        if (isfinite(x[i]) || bad->last[rank] == sample + 1)
             continue;
-        p->first_bad = p->n_bad == 0 ? sample : min_i64(p->first_bad, sample);
-        p->last_bad = sample;
-        p->n_bad++;
+        bad->first = bad->n == 0 ? sample : min_i64(bad->first, sample);
+        bad->last[rank] = sample + 1;
+        bad->n++;
     }
 }
 
@@ -244,15 +245,15 @@ static int tell_nonfinite(struct predict *p, struct err *err)
     int rc = dataset_alloc(ds, 1, field, "a sample read again", err);
 
     if (rc == 0)
-        rc = dataset_gather(ds, &p->first_bad, 1, field, err);
+        rc = dataset_gather(ds, &p->bad.first, 1, field, err);
     if (rc == 0)
-        (void)dataset_find_nonfinite(ds, &p->first_bad, 1, field, &text);
+        (void)dataset_find_nonfinite(ds, &p->bad.first, 1, field, &text);
     free(field[0]);
     if (rc < 0)
         return rc;
-    where = text ? xstrdup(text) : dataset_place(ds, p->first_bad, 0);
+    where = text ? xstrdup(text) : dataset_place(ds, p->bad.first, 0);
     all = xasprintf("%s: the outputs of %lld of %lld samples are not finite; the first: %s%s",
-                    option_of(p->writes), (long long)p->n_bad, (long long)ds->n_samples, where,
+                    option_of(p->writes), (long long)p->bad.n, (long long)ds->n_samples, where,
                     text ? "; want finite numbers in the data" : ", whose numbers are finite");
     trainer_warn(p->t, all);
     free(all);
@@ -275,7 +276,7 @@ static int take_rows(struct predict *p, int64_t at, int64_t n, struct err *err)
             return err->code;
         if (!p->writes)
             continue;
-        note_nonfinite(p, to, p->all + k * n, mine);
+        predict_note_bad(&p->bad, k, p->n_outputs, to, p->all + k * n, mine);
         if (npy_file_put(p->t->predictions, to, p->all + k * n, mine, err) < 0)
             return err->code;
     }
@@ -347,7 +348,7 @@ int predict_end(struct predict *p, struct err *err)
         rc = table_write(p->t, p->table, p->t->predictions, p->n_outputs, err);
     if (rc == 0)
         rc = undo_scale(p, err);
-    if (rc == 0 && p->n_bad > 0)
+    if (rc == 0 && p->bad.n > 0)
         rc = tell_nonfinite(p, err);
     if (rc == 0)
         rc = npy_file_end(p->t->predictions, err);
@@ -375,6 +376,7 @@ void predict_free(struct predict *p)
     free(p->logits);
     free(p->mine);
     free(p->all);
+    free(p->bad.last);
     judge_free(p->judge);
     free(p->table);
     free(p);

@@ -36,4 +36,16 @@ int predict_end(struct predict *p, struct err *err);
 char *predict_figures(const struct predict *p);
 void predict_free(struct predict *p); /* NULL is fine */
 
+/* Samples whose outputs are not finite. */
+struct predict_bad {
+    int64_t n, first; /* first: the lowest of them */
+    int64_t *last;    /* [n_ranks] the last that each rank had, plus 1 */
+};
+
+/* Count those of n elements x of this rank's samples, of n_outputs each, from element `at` of all
+ * samples on.  A rank's elements come in order; those of one sample may come in several calls, with
+ * other ranks' between them. */
+void predict_note_bad(struct predict_bad *bad, int rank, int64_t n_outputs, int64_t at,
+                      const float *x, int64_t n);
+
 #endif

@@ -206,7 +206,8 @@
     ONLY(run,                  TEXT(0, 64)) \
     ONLY(term,                 INT(0, MANY)) \
     ONLY(driver_timeout_ms,    INT(0, 24 * 3600 * 1000)) \
-    ONLY(standby,              TEXT(0, MSG_MAX_NAME))
+    ONLY(standby,              TEXT(0, MSG_MAX_NAME)) \
+    ONLY(predicts,             BOOL)
 
 #define REFUSED_FIELDS(ITEM, LIST, ONLY) \
     ONLY(reason, ENUM(1)) \

@@ -139,6 +139,16 @@ static const struct good_case {
      "@/train.csv: 3 of 5 rows have a missing value and are left out (data.missing); \".\" stands "
      "for no value in column k (1 rows): if it is a word, set data.missing_values: empty, or to "
      "the words that stand for none"},
+    {"x,k,y\nNA,usual,None\n-99,nan,flu\n3,a,flu\n4,usual,cold\n5,a,None\n",
+     0,
+     {{"data.missing_values", "usual, -99"}, {"data.missing", "drop"}},
+     "3 1 0 | 1\n4 0 1 | 0\n",
+     "cold flu",
+     "@/train.csv: 3 of 5 rows have a missing value and are left out (data.missing); \"nan\" "
+     "stands "
+     "for no value in column k (1 rows): if it is a word, set data.missing_values: empty, or to "
+     "the words that stand for none; \"None\" stands for no value in column y (2 rows): if it is a "
+     "class, set data.missing_values: empty, or to the words that stand for none"},
     /* prices without model.loss: mse; most words are a row's own */
     {"n,y\na,1\nb,2\nc,3\nd,4\ne,5\nf,6\ng,7\nh,8\ni,9\nj,10\nk,11\na,1\na,2\na,3\na,4\na,5\na,6\n"
      "a,7\na,8\na,9\n",

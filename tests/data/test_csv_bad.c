@@ -257,6 +257,12 @@ static void keys_are_checked(void **state)
          SAMPLE_IGNORED,
          {"data.targets.std", "1,2"},
          "csv: data.targets.std has 2 numbers, want 1, one for each output"},
+        {0,
+         0,
+         SAMPLE_IGNORED,
+         {"data.missing_values", "empty, -99"},
+         "data.missing_values is empty, -99, but empty says that no word stands for no value; want "
+         "empty alone, or the list without it: an empty cell has no value in any case"},
     };
 
     put(*state, "train.csv", "x,y\n1,0\n2,1\n");

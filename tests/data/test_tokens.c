@@ -323,8 +323,11 @@ static const struct swapped {
      "astype('<u4').tofile(), or store the numbers by numpy.save()"},
     {4, 4000, 50257, "uint16",
      "nearly every first token is 15 or less, and the ones behind them are not, as if big-endian "
-     "numbers of 32 bits were read as 16 bits; write the file anew by astype('<u4').tofile(), or "
-     "store the numbers by numpy.save()"},
+     "numbers of 32 bits were read as 16 bits; write the file anew by astype('<u4').tofile() and "
+     "set data.dtype uint32, or store the numbers by numpy.save()"},
+    {8, 4000, 128256, "uint32",
+     "as if big-endian numbers of 64 bits were read as 32 bits; write the file anew by "
+     "astype('<u4').tofile(), or store the numbers by numpy.save()"},
 };
 
 static void big_endian_files_are_refused(void **state)
@@ -333,10 +336,10 @@ static void big_endian_files_are_refused(void **state)
 
     for (size_t i = 0; i < 2 * ARRAY_LEN(swapped); i++) {
         const struct swapped *c = &swapped[i / 2];
-        const int is_swapped = i % 2, as_16 = c->n_bytes == 4 && c->dtype[4] == '1';
+        const int is_swapped = i % 2, as_16 = c->dtype[4] == '1',
+                  is_wider = c->n_bytes > (as_16 ? 2 : 4);
         const struct setting settings[] = {{"data.path", *state}, {"data.dtype", c->dtype}, {NULL}};
         const struct dataset_request r = request(DATASET_TRAIN, 4, as_16 ? 65536 : 1 << 30);
-        const struct dataset_request r16 = request(DATASET_TRAIN, 4, 65536);
         struct dataset *ds = NULL;
         struct err err = {0};
         int64_t v[N];
@@ -346,16 +349,14 @@ static void big_endian_files_are_refused(void **state)
             h = h * 1664525 + 1013904223;
             v[k] = (h >> 8) % (uint32_t)(k % 5 ? c->below : c->rest);
             if (is_swapped)
-                v[k] = c->n_bytes == 2 ? __builtin_bswap16((uint16_t)v[k])
-                                       : __builtin_bswap32((uint32_t)v[k]);
+                v[k] = (int64_t)(__builtin_bswap64((uint64_t)v[k]) >> (64 - 8 * c->n_bytes));
         }
         write_numbers(*state, "train.bin", "", 0, v, N, c->n_bytes);
-        if (is_swapped ? !c->want : !as_16) {
-            dataset_close(open_ok(&format_tokens, settings, c->n_bytes == 2 ? r16 : r));
+        if (is_swapped ? !c->want : !is_wider) {
+            dataset_close(open_ok(&format_tokens, settings, r));
             continue;
         }
-        assert_int_equal(open_set(&ds, &format_tokens, settings, c->n_bytes == 2 ? &r16 : &r, &err),
-                         ERR_CORRUPT);
+        assert_int_equal(open_set(&ds, &format_tokens, settings, &r, &err), ERR_CORRUPT);
         if (is_swapped && !strstr(err.msg, c->want))
             fail_msg("%s, want %s", err.msg, c->want);
     }
@@ -390,6 +391,18 @@ static void other_encodings_are_told(void **state)
          "@/t: of 400 bytes 200 are 0, as in UTF-16, whose bytes would be trained as they are; "
          "convert the file (iconv -f UTF-16 -t UTF-8)",
          NULL},
+        {BYTES("h\0\0\0i\0\0\0"), "bytes",
+         "@/t: of 800 bytes 600 are 0, as in UTF-32, whose bytes would be trained as they are; "
+         "convert the file (iconv -f UTF-32 -t UTF-8)",
+         NULL},
+        {BYTES("\0\0\0h\0\0\4\x10"), "chars",
+         "@/t: of 800 bytes 500 are 0, as in UTF-32, whose bytes would be trained as they are; "
+         "convert the file (iconv -f UTF-32 -t UTF-8)",
+         NULL},
+        {BYTES("\xff\xfe\0\0h\0\0\0"), "chars", "",
+         "text: @/t: offset 0: byte 0xff begins no character of UTF-8; convert the file, which is "
+         "in UTF-32 (iconv -f UTF-32 -t UTF-8), or set data.tokenizer bytes"},
+        {BYTES("h\0\0\0\1\0\0\0"), "bytes", "", NULL}, /* no text */
     };
     char want[1024], *path = xasprintf("%s/t", (char *)*state);
 

@@ -182,6 +182,29 @@ class Tables(dp.Case):
             lines = file.read().splitlines()
         self.assertEqual([line.split(",")[0] for line in lines], ["sample", "0", "2", "3"])
 
+    def test_all_ranks_drop_rows_without_target(self):
+        """Every rank leaves them out of validation, too; only for --predict are they rows."""
+        for name, n in (("train.csv", 40), ("val.csv", 20)):
+            self.write(name, b"size,y\n" + b"".join(
+                b"%d,%s\n" % (i, b"" if i % 10 == 4 else b"%d" % (i % 7)) for i in range(n)))
+        job = {"data.format": "csv", "data.path": self.folder, "data.validation": "val.csv",
+               "data.missing": "drop", "model.arch": "mlp", "model.loss": "mse",
+               "train.global_batch": 12, "train.epochs": 1}
+        self.run_driver("--local", "--run-dir", "run", n=2, job=job)
+        told = []
+        for n in ("1", "2"):
+            daemon = self.start([dp.DRIVER, "--evaluate", "--log-format", "json", "--run-dir",
+                                 "run", "--nranks", n, "--local"])
+            self.assert_exit(daemon, dp.FINISHED)
+            told.append(json.loads(daemon.out))
+            self.assertEqual(told[-1]["samples"], 18)
+        self.assertAlmostEqual(told[0]["validation_loss"], told[1]["validation_loss"], delta=1e-6)
+        daemon = self.start([dp.DRIVER, "--predict", self.path("out.npy"), "--run-dir", "run",
+                             "--nranks", "2", "--local"])
+        self.assert_exit(daemon, dp.FINISHED, "2 of 20 rows, the first in line 6, have no target")
+        with open(self.path("out.csv"), encoding="utf-8") as file:
+            self.assertEqual(len(file.readlines()), 21)
+
 
 if __name__ == "__main__":
     dp.main()

@@ -56,7 +56,7 @@ static void open_files(int train, int val, int how, int choice)
 {
     static const char *const delimiters[] = {"comma", "semicolon", "tab", "comma"},
                              *const missings[] = {"error", "mean", "drop", "mean"},
-                             *const values[] = {"usual", "empty", "b, 1", ", "};
+                             *const values[] = {"usual", "empty", "usual, b, 1", ", "};
     struct dataset *ds = NULL;
     struct err err = {0};
     char names[2][16];

@@ -226,12 +226,42 @@ static void test_batch_norm_over_ranks(void **state)
     }
 }
 
+static int n_asked; /* times that a trainer asked whether it is canceled */
+
+static int canceled(void *arg) { return (void)arg, ++n_asked; }
+
+/* Only samples that may have them are read again for numbers that are not finite, until somebody
+ * cancels it. */
+static void test_looking_for_numbers_again(void **state)
+{
+    struct trainer *t = open_job("model: {arch: lenet}\n" DATA "train: {global_batch: 60}\n");
+    char *note = NULL;
+
+    (void)state;
+    prepare(t, 1);
+    t->hooks.canceled = canceled;
+    n_asked = 0;
+    assert_int_equal(t->valid_set->spec.field[0].stored, DTYPE_U8);
+    assert_int_equal(explain_validation(t, &note, &failure), 0);
+    assert_int_equal(n_asked, 0);
+    t->valid_set->spec.field[0].stored = DTYPE_F64;
+    assert_int_equal(explain_validation(t, &note, &failure), ERR_CANCELED);
+    assert_int_equal(n_asked, 1);
+    assert_int_equal(explain_validation(t, &note, &failure), 0); /* it looks once */
+    assert_int_equal(n_asked, 1);
+    assert_null(note);
+    trainer_free(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equal_shares),          cmocka_unit_test(test_other_shares),
-        cmocka_unit_test(test_growing_arena),         cmocka_unit_test(test_other_threads),
+        cmocka_unit_test(test_equal_shares),
+        cmocka_unit_test(test_other_shares),
+        cmocka_unit_test(test_growing_arena),
+        cmocka_unit_test(test_other_threads),
         cmocka_unit_test(test_batch_norm_over_ranks),
+        cmocka_unit_test(test_looking_for_numbers_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

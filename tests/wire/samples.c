@@ -96,6 +96,7 @@ static void welcome(struct arena *a, Wire__Control *m)
     x->term = 4;
     x->driver_timeout_ms = 60000;
     x->standby = arena_strdup(a, "10.0.0.9:7001");
+    x->predicts = 1;
     m->generation = 0;
 }
 
