@@ -15,6 +15,7 @@
 #include "driver/command.h"
 #include "driver/next.h"
 #include "job/course.h"
+#include "report/began.h"
 #include "report/incidents.h"
 #include "report/meter.h"
 
@@ -35,7 +36,7 @@ char *record_run(const struct options *o, const struct job *job)
 
 /* ---- opening ---- */
 
-int record_check_resume(const char *dir, const struct job *job, struct err *err)
+static int compare_jobs(const char *dir, const struct job *job, struct err *err)
 {
     char *path = xasprintf("%s/job.yaml", dir);
     struct job *old = NULL;
@@ -51,6 +52,15 @@ int record_check_resume(const char *dir, const struct job *job, struct err *err)
     }
     free(path);
     return rc;
+}
+
+int record_check_resume(const char *dir, const struct job *job, struct err *err)
+{
+    const int rc = compare_jobs(dir, job, err);
+
+    if (rc < 0)
+        return rc;
+    return began_check_checkpoints(dir, err) < 0 ? err_wrap(err, "--resume in %s", dir) : 0;
 }
 
 static int write_job(const struct record *r, struct err *err)
@@ -100,8 +110,9 @@ static void say_where(const struct record *r)
         log_info("run directory: %s", r->dir.path);
 }
 
-/* Check the job of the run that is to be resumed before the directory is claimed: a start that is
- * refused must not take the directory from a driver at work. */
+/* Check the run that is to be resumed before the directory is claimed: a start that is refused must
+ * not take the directory from a driver at work.  A standby that leads (q->run) needs no checkpoint,
+ * because the followers have the state. */
 static int check_before_claim(const struct run_dir_request *q, const struct job *job,
                               struct err *err)
 {
@@ -111,7 +122,7 @@ static int check_before_claim(const struct run_dir_request *q, const struct job 
     if (!q->resume)
         return 0;
     dir = run_dir_to_resume(q);
-    rc = record_check_resume(dir, job, err);
+    rc = q->run ? compare_jobs(dir, job, err) : record_check_resume(dir, job, err);
     free(dir);
     return rc;
 }
@@ -207,7 +218,7 @@ int record_open(struct record *r, const struct options *o, const struct job *job
     free(path);
     if (rc < 0)
         return rc;
-    rc = r->dir.resumed ? record_check_resume(r->dir.path, r->job, err) : write_job(r, err);
+    rc = r->dir.resumed ? compare_jobs(r->dir.path, r->job, err) : write_job(r, err);
     if (rc == 0)
         rc = open_audit(r, err);
     if (rc < 0) {
