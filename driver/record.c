@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "ckpt/ckpt.h"
 #include "daemon/disk.h"
 #include "driver/check.h"
 #include "driver/command.h"
@@ -498,13 +499,25 @@ static void say_how_to_mend(const struct record *r, int argc, char **argv)
     free(begun);
 }
 
-static void tell_lost(struct record *r)
+/* 1: the disk hangs. */
+static int tell_lost(struct record *r)
 {
-    if (events_flush(r->events, DISK_PATIENCE_MS) == WRITER_LATE)
+    const int hangs = events_flush(r->events, DISK_PATIENCE_MS) == WRITER_LATE;
+
+    if (hangs)
         log_warn("%s: the disk hangs: the last events may be missing", r->dir.events);
     if (events_lost(r->events))
         log_warn("%s: %lld events could not be written", r->dir.events,
                  (long long)events_lost(r->events));
+    return hangs;
+}
+
+/* A command that names a folder that is not there would fail. */
+static void say_it_moved(const struct record *r)
+{
+    log_info("run directory %s is gone (moved?): to go on, move it back, or give --resume and the "
+             "--run-dir that it is now",
+             r->dir.path);
 }
 
 /* Print the table by the thread of the log lines, because a write blocks if nobody reads the pipe.
@@ -526,17 +539,20 @@ void record_end(struct record *r, int status, int argc, char **argv)
 {
     char *model = r->checkpoint ? xasprintf("%s/model.safetensors", r->checkpoint) : NULL;
     char *next = r->is_stopped_early ? NULL : next_command(r, argc, argv);
-    int is_deposed;
+    struct err ignored;
+    int is_deposed, is_gone;
 
     meter_stop();
     (void)events_check_owner(r->events);
     audit_flush(r->audit);
-    tell_lost(r);
+    is_gone = !tell_lost(r) && ckpt_check_run_dir(r->dir.path, &ignored) < 0;
     is_deposed = events_check_owner(r->events); /* as the disk's thread has found */
     if (status == STATUS_OK && r->options->common.log_format == LOG_TEXT)
         show_table(r,
                    &(struct table_end){.seconds = r->seconds, .model_path = model, .next = next});
-    if (status == STATUS_FAILED && r->checkpoint && r->is_of_input)
+    if (status != STATUS_OK && r->checkpoint && is_gone)
+        say_it_moved(r);
+    else if (status == STATUS_FAILED && r->checkpoint && r->is_of_input)
         say_how_to_mend(r, argc, argv);
     else if (status == STATUS_FAILED && r->checkpoint && r->has_diverged)
         say_how_to_begin_anew(r, argc, argv);

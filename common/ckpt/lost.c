@@ -1,6 +1,6 @@
-/* lost - tells of a run that has written checkpoints, and whose folder has none now.
+/* lost - tells of a run whose folder of checkpoints, or the run directory itself, is gone.
  *
- * As a rule its disk is not mounted, or somebody removed the folder. */
+ * As a rule a disk is not mounted, or somebody moved or removed the folder. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,4 +49,16 @@ int ckpt_check_lost(const char *run_dir, int64_t step, struct err *err)
     free(g);
     free(folder);
     return rc < 0 ? (err->code = ERR_CONFIG) : 0;
+}
+
+int ckpt_check_run_dir(const char *run_dir, struct err *err)
+{
+    struct stat st;
+
+    if (stat(run_dir, &st) == 0 || errno != ENOENT)
+        return 0;
+    return err_set(err, ERR_IO,
+                   "run directory %s is gone (moved?); move it back, and the next checkpoint is "
+                   "written",
+                   run_dir);
 }
