@@ -10,11 +10,13 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "ckpt/ckpt.h"
 #include "daemon/disk.h"
 #include "driver/check.h"
 #include "driver/command.h"
 #include "driver/next.h"
 #include "job/course.h"
+#include "report/began.h"
 #include "report/incidents.h"
 #include "report/meter.h"
 
@@ -35,7 +37,7 @@ char *record_run(const struct options *o, const struct job *job)
 
 /* ---- opening ---- */
 
-int record_check_resume(const char *dir, const struct job *job, struct err *err)
+static int compare_jobs(const char *dir, const struct job *job, struct err *err)
 {
     char *path = xasprintf("%s/job.yaml", dir);
     struct job *old = NULL;
@@ -51,6 +53,15 @@ int record_check_resume(const char *dir, const struct job *job, struct err *err)
     }
     free(path);
     return rc;
+}
+
+int record_check_resume(const char *dir, const struct job *job, struct err *err)
+{
+    const int rc = compare_jobs(dir, job, err);
+
+    if (rc < 0)
+        return rc;
+    return began_check_checkpoints(dir, err) < 0 ? err_wrap(err, "--resume in %s", dir) : 0;
 }
 
 static int write_job(const struct record *r, struct err *err)
@@ -100,8 +111,9 @@ static void say_where(const struct record *r)
         log_info("run directory: %s", r->dir.path);
 }
 
-/* Check the job of the run that is to be resumed before the directory is claimed: a start that is
- * refused must not take the directory from a driver at work. */
+/* Check the run that is to be resumed before the directory is claimed: a start that is refused must
+ * not take the directory from a driver at work.  A standby that leads (q->run) needs no checkpoint,
+ * because the followers have the state. */
 static int check_before_claim(const struct run_dir_request *q, const struct job *job,
                               struct err *err)
 {
@@ -111,7 +123,7 @@ static int check_before_claim(const struct run_dir_request *q, const struct job 
     if (!q->resume)
         return 0;
     dir = run_dir_to_resume(q);
-    rc = record_check_resume(dir, job, err);
+    rc = q->run ? compare_jobs(dir, job, err) : record_check_resume(dir, job, err);
     free(dir);
     return rc;
 }
@@ -207,7 +219,7 @@ int record_open(struct record *r, const struct options *o, const struct job *job
     free(path);
     if (rc < 0)
         return rc;
-    rc = r->dir.resumed ? record_check_resume(r->dir.path, r->job, err) : write_job(r, err);
+    rc = r->dir.resumed ? compare_jobs(r->dir.path, r->job, err) : write_job(r, err);
     if (rc == 0)
         rc = open_audit(r, err);
     if (rc < 0) {
@@ -487,13 +499,25 @@ static void say_how_to_mend(const struct record *r, int argc, char **argv)
     free(begun);
 }
 
-static void tell_lost(struct record *r)
+/* 1: the disk hangs. */
+static int tell_lost(struct record *r)
 {
-    if (events_flush(r->events, DISK_PATIENCE_MS) == WRITER_LATE)
+    const int hangs = events_flush(r->events, DISK_PATIENCE_MS) == WRITER_LATE;
+
+    if (hangs)
         log_warn("%s: the disk hangs: the last events may be missing", r->dir.events);
     if (events_lost(r->events))
         log_warn("%s: %lld events could not be written", r->dir.events,
                  (long long)events_lost(r->events));
+    return hangs;
+}
+
+/* A command that names a folder that is not there would fail. */
+static void say_it_moved(const struct record *r)
+{
+    log_info("run directory %s is gone (moved?): to go on, move it back, or give --resume and the "
+             "--run-dir that it is now",
+             r->dir.path);
 }
 
 /* Print the table by the thread of the log lines, because a write blocks if nobody reads the pipe.
@@ -515,17 +539,20 @@ void record_end(struct record *r, int status, int argc, char **argv)
 {
     char *model = r->checkpoint ? xasprintf("%s/model.safetensors", r->checkpoint) : NULL;
     char *next = r->is_stopped_early ? NULL : next_command(r, argc, argv);
-    int is_deposed;
+    struct err ignored;
+    int is_deposed, is_gone;
 
     meter_stop();
     (void)events_check_owner(r->events);
     audit_flush(r->audit);
-    tell_lost(r);
+    is_gone = !tell_lost(r) && ckpt_check_run_dir(r->dir.path, &ignored) < 0;
     is_deposed = events_check_owner(r->events); /* as the disk's thread has found */
     if (status == STATUS_OK && r->options->common.log_format == LOG_TEXT)
         show_table(r,
                    &(struct table_end){.seconds = r->seconds, .model_path = model, .next = next});
-    if (status == STATUS_FAILED && r->checkpoint && r->is_of_input)
+    if (status != STATUS_OK && r->checkpoint && is_gone)
+        say_it_moved(r);
+    else if (status == STATUS_FAILED && r->checkpoint && r->is_of_input)
         say_how_to_mend(r, argc, argv);
     else if (status == STATUS_FAILED && r->checkpoint && r->has_diverged)
         say_how_to_begin_anew(r, argc, argv);

@@ -57,7 +57,8 @@ void record_end(struct record *r, int status, int argc, char **argv);
 void record_close(struct record *r, int status);
 
 /* Compare the job of the run in `dir` with `job`, which is to go on with the run.  Fails with
- * ERR_CONFIG, naming the first different key on which the run's numbers depend. */
+ * ERR_CONFIG, naming the first different key on which the run's numbers depend; and if the run's
+ * events tell of a checkpoint, but the folder of checkpoints has none. */
 int record_check_resume(const char *dir, const struct job *job, struct err *err);
 
 /* runs/NAME, or --run-dir; the caller frees it. */

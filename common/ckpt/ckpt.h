@@ -122,6 +122,14 @@ int ckpt_is_folder(const char *folder);
 int ckpt_find_best(const char *run_dir, char **path, struct err *err);
 /* How many ranks wrote the newest generation whose state.json can be read; 0: there is none. */
 int ckpt_n_ranks(const char *run_dir);
+
+/* The run has written a checkpoint of `step`.  Fails with ERR_CONFIG if there is no checkpoint at
+ * all now, damaged or not, and says what stands in the place of their folder; or if that cannot be
+ * read. */
+int ckpt_check_lost(const char *run_dir, int64_t step, struct err *err);
+
+/* Fails with ERR_IO if the run directory is not there any more.  A save finds out all else. */
+int ckpt_check_run_dir(const char *run_dir, struct err *err);
 /* The folder of the generation that the link at `path`, or the text file in its place, names; for
  * free().  NULL: it is neither. */
 char *ckpt_named_by(const char *path);

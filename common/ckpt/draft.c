@@ -83,10 +83,13 @@ static char *name_folder(const char *run_dir)
 int draft_new(const char *run_dir, const struct ckpt_content *c, struct draft **out,
               struct err *err)
 {
-    char *folder = name_folder(run_dir);
+    char *folder;
     struct draft *d;
-    int rc;
+    int rc = ckpt_check_run_dir(run_dir, err);
 
+    if (rc < 0)
+        return rc;
+    folder = name_folder(run_dir);
     if (!folder)
         return err_sys(err, errno, "%s", run_dir);
     d = plan(folder, c);

@@ -1,62 +1,89 @@
-/* began - reads the start events of a run's events.jsonl, the last of which counts.
+/* began - reads the events of one kind of a run's events.jsonl, the last of which counts.
  *
  * A line that is no JSON (a torn last one) is skipped, and so is a number that no run can have. */
 #include "report/began.h"
 
 #include <jansson.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/util.h"
 #include "ckpt/ckpt.h"
 #include "config/cluster.h"
 #include "report/lines.h"
 
-static int in_range(int64_t n) { return n >= 1 && n <= CLUSTER_MAX_RANKS ? (int)n : 0; }
+/* A number that an event has, if it is in range. */
+struct wanted {
+    const char *event, *key;
+    int64_t least, most;
+};
 
-static int read_line(const char *line)
+static const struct wanted n_ranks = {"start", "nranks", 1, CLUSTER_MAX_RANKS};
+static const struct wanted checkpoint = {"checkpoint", "step", 0, INT64_MAX / 4};
+
+enum { NONE = -1 };
+
+static int64_t read_line(const char *line, const struct wanted *w)
 {
-    json_t *o = strstr(line, "\"start\"") ? json_loads(line, 0, NULL) : NULL;
+    json_t *o = strstr(line, w->event) ? json_loads(line, 0, NULL) : NULL;
     const char *event = json_string_value(json_object_get(o, "event"));
-    const int n = event && strcmp(event, "start") == 0
-                      ? in_range(json_integer_value(json_object_get(o, "nranks")))
-                      : 0;
+    const json_t *number = json_object_get(o, w->key);
+    int64_t n = NONE;
 
+    if (event && strcmp(event, w->event) == 0 && json_is_integer(number))
+        n = json_integer_value(number);
     json_decref(o);
-    return n;
+    return n >= w->least && n <= w->most ? n : NONE;
 }
 
 /* The last number in the file; `before` if it has none. */
-static int read_file(const char *path, int before)
+static int64_t read_file(const char *path, const struct wanted *w, int64_t before)
 {
     FILE *f = fopen(path, "re");
     char *line = NULL;
     size_t cap = 0;
-    int n = before, more;
+    int64_t n = before, more;
 
     if (!f)
         return before;
     while (getline(&line, &cap, f) > 0)
-        if ((more = read_line(line)))
+        if ((more = read_line(line, w)) != NONE)
             n = more;
     free(line);
     fclose(f);
     return n;
 }
 
-int began_n_ranks(const char *dir)
+/* The last number in all parts of the events; NONE: they have none. */
+static int64_t read_run(const char *dir, const struct wanted *w)
 {
     char *events = xasprintf("%s/events.jsonl", dir);
-    int n = 0;
+    int64_t n = NONE;
 
     for (int i = 0; i <= LINES_OLD; i++) {
         char *part = lines_part(events, i);
 
-        n = read_file(part, n);
+        n = read_file(part, w, n);
         free(part);
     }
     free(events);
-    return n ? n : in_range(ckpt_n_ranks(dir));
+    return n;
+}
+
+int began_n_ranks(const char *dir)
+{
+    int64_t n = read_run(dir, &n_ranks);
+
+    if (n == NONE)
+        n = ckpt_n_ranks(dir);
+    return n >= 1 && n <= CLUSTER_MAX_RANKS ? (int)n : 0;
+}
+
+int began_check_checkpoints(const char *dir, struct err *err)
+{
+    const int64_t step = read_run(dir, &checkpoint);
+
+    return step == NONE ? 0 : ckpt_check_lost(dir, step, err);
 }

@@ -330,6 +330,7 @@ struct report {
             char *path;     /* of the generation written; NULL: it is still being written, or was
                                written before; a report with is_unasked has the outcome */
             char *error;    /* why it could not be written, else NULL; the job goes on */
+            int is_gone;    /* with error: the run directory is not there any more */
             int is_unasked; /* 1: this is no answer to CMD_CHECKPOINT, and may come at any time */
         } checkpoint;
         struct { /* REPORT_FAULT: the engine cannot go on; it waits for CMD_PREPARE or CMD_STOP */

@@ -351,6 +351,10 @@ void end_at_once(struct driver *d)
     const char *how = d->o.how_to_resume;
     char *text =
         d->o.evaluate ? xasprintf("the evaluation was stopped by %s", d->ending.stop_why)
+        : d->run.saved_path && d->run.is_dir_gone
+            ? xasprintf("stopped at once by %s; the newest checkpoint was written as %s, and its "
+                        "run directory is gone (moved?)",
+                        d->ending.stop_why, d->run.saved_path)
         : d->run.saved_path
             ? xasprintf("stopped at once by %s; the newest checkpoint is %s%s%s",
                         d->ending.stop_why, d->run.saved_path, how ? "; resume with: " : "",

@@ -205,6 +205,7 @@ struct run { /* driver_run.c: training and its results */
     double data_wait_share;    /* part of the epoch so far in which rank 0 waited for data */
     int64_t saved_step;        /* step of the newest checkpoint of this process; -1: none */
     char *saved_path;          /* its path */
+    int is_dir_gone;           /* the checkpoint after it failed: the run directory is gone */
     char *save_error;          /* why the final checkpoint could not be written */
     char *nonfinite;           /* why training cannot go on, once the checkpoint is written */
     int nonfinite_is_of_input; /* 1: samples or a setting are to blame for it, not the rate */

@@ -509,6 +509,8 @@ static void checkpoint_failed(struct driver *d, const struct report *r)
 
 void run_note_checkpoint(struct driver *d, const struct report *r)
 {
+    if (r->checkpoint.error || r->checkpoint.path) /* else it was written before */
+        d->run.is_dir_gone = r->checkpoint.error && r->checkpoint.is_gone;
     if (r->checkpoint.error) {
         checkpoint_failed(d, r);
     } else if (r->checkpoint.path) {

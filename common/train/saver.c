@@ -16,6 +16,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "ckpt/ckpt.h"
 #include "train/snapshot.h"
 
 struct saver {
@@ -99,6 +100,15 @@ void saver_warn_unlinked(struct saver *v, int64_t step, const char *why)
     v->hooks.report(v->hooks.arg, r);
 }
 
+/* Takes `error`. */
+static void set_error(const struct saver *v, struct report *r, char *error)
+{
+    struct err ignored;
+
+    r->checkpoint.error = error;
+    r->checkpoint.is_gone = error && ckpt_check_run_dir(v->run_dir, &ignored) < 0;
+}
+
 static struct report *write_snapshot(struct saver *v)
 {
     char *path = NULL;
@@ -111,7 +121,7 @@ static struct report *write_snapshot(struct saver *v)
 
     r->checkpoint.path = path;
     if (rc < 0)
-        r->checkpoint.error = xstrdup(err.msg);
+        set_error(v, r, xstrdup(err.msg));
     return r;
 }
 
@@ -241,7 +251,7 @@ void saver_deliver(struct saver *v, char *path, char *error, double exposed_s)
     struct report *r = report_of(v, v->step, exposed_s);
 
     r->checkpoint.path = path;
-    r->checkpoint.error = error;
+    set_error(v, r, error);
     pthread_mutex_lock(&v->lock);
     hand_in(v, r);
     pthread_mutex_unlock(&v->lock);

@@ -104,7 +104,9 @@ int snapshot_take(struct snapshot *p, const struct state *s, int n_ranks, struct
 int snapshot_save(const struct snapshot *p, const char *run_dir, int keep, char **path,
                   struct err *err)
 {
-    return ckpt_save(run_dir, &p->contents.files, keep, path, err);
+    const int rc = ckpt_check_run_dir(run_dir, err);
+
+    return rc < 0 ? rc : ckpt_save(run_dir, &p->contents.files, keep, path, err);
 }
 
 /* ---- reading ---- */

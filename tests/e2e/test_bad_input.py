@@ -309,6 +309,29 @@ class BadInput(dp.Case):
                 if status == FINISHED:
                     self.assertEqual(self.events("done", run="run")[-1]["step"], 30)
 
+    def test_checkpoints_gone(self):
+        """The disk of the checkpoints is not mounted: nothing of the run changes.  Once it is, the
+        run goes on."""
+        job = {"data.samples": 500, "data.validation_samples": 100, "train.global_batch": 50,
+               "train.epochs": 1}
+        self.run_driver("--run-dir", "run", job=job)
+        os.rename(self.path("run/checkpoints"), self.path("disk"))
+        os.symlink("../off", self.path("run/checkpoints"))
+
+        def content():
+            return {entry.path: open(entry.path, "rb").read()
+                    for entry in os.scandir(self.path("run")) if entry.is_file()}
+
+        before = content()
+        for more in ([], ["--check"]):
+            driver = self.driver("--resume", "--run-dir", "run", *more, job={"train.epochs": 2})
+            self.assert_exit(driver, USAGE, r"--resume in run: the run has a checkpoint of step 10 "
+                             r"by .*run/checkpoints is a link to \.\./off, which is missing; mount")
+            self.assertEqual(content(), before)
+        os.rename(self.path("disk"), self.path("off"))
+        self.run_driver("--resume", "--run-dir", "run", job={"train.epochs": 2})
+        self.assertEqual(self.events("done", run="run")[-1]["step"], 20)
+
     def send_all(self, messages):
         """Each comes from a stranger of its own.  The driver logs only so many in a while."""
         driver = self.driver(n=2, job=SMALL)

@@ -214,6 +214,39 @@ class Disk(dp.Case):
         self.assert_exit(follower, STOPPED)
         self.assertEqual(self.run_events("lost"), [])
 
+    # ---- a folder that moves
+
+    def test_moved(self):
+        """The run directory is moved while the job runs: that is told, and once it is back,
+        checkpoints are written again.  No command at the end names a folder that is not there."""
+        gone = r"checkpoint of step \d+ could not be written: run directory run is gone \(moved"
+        driver = self.driver("--run-dir", "run", job={**ENDLESS, "data.samples": 640})
+        self.wait_event("checkpoint", run="run")
+        os.rename(self.path("run"), self.path("away"))
+        driver.wait_line(gone)
+        os.rename(self.path("away"), self.path("run"))
+        self.wait_event("checkpoint", len(self.events("checkpoint", "run")) + 1, run="run")
+        os.rename(self.path("run"), self.path("away"))
+        driver.wait_line(gone, start=len(driver.lines))
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, FAILED, r"stopped by SIGTERM .*: run directory run is gone",
+                         r"run directory run is gone .*: to go on, move it back")
+        self.assertNotIn("--resume --run-dir run", driver.text)
+
+    def test_moved_and_stopped_at_once(self):
+        driver = self.driver("--run-dir", "run", n=2, job={**ENDLESS, "data.samples": 640})
+        follower = self.follower()
+        self.wait_event("checkpoint", run="run")
+        os.rename(self.path("run"), self.path("away"))
+        driver.wait_line(r"run directory run is gone")
+        follower.signal(signal.SIGSTOP)  # so the driver cannot end its step
+        driver.signal(signal.SIGTERM)
+        driver.wait_line("SIGTERM: stopping")
+        driver.signal(signal.SIGINT)
+        self.assert_exit(driver, STOPPED, r"was written as run/.*, and its run directory is gone")
+        self.assertNotIn("--resume --run-dir run", driver.text)
+        follower.kill()
+
     # ---- a disk without links
 
     def test_without_links(self):

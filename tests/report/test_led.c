@@ -50,6 +50,43 @@ static void test_began(void **state)
     }
 }
 
+/* A run whose events tell of a checkpoint, and what stands in the place of the folder now. */
+static void test_checkpoints_gone(void **state)
+{
+    static const char none[] = "{\"event\":\"start\",\"nranks\":1}\n"
+                               "{\"event\":\"error\",\"phase\":\"checkpoint\",\"step\":3}\n"
+                               "{\"event\":\"checkpoint\",\"step\":9,\"pa",
+                      two[] = "{\"event\":\"checkpoint\",\"step\":4,\"path\":\"x\"}\n"
+                              "{\"event\":\"checkpoint\",\"step\":8,\"path\":\"y\"}\n";
+    static const struct {
+        const char *older, *events, *make, *want; /* want NULL: nothing is wrong */
+    } rows[] = {
+        {"", none, "true", NULL},
+        {"", two, "true",
+         "step 8 by its events.jsonl, but ./checkpoints is missing; mount the disk"},
+        {two, none, "mkdir checkpoints",
+         "step 8 by its events.jsonl, but ./checkpoints holds none;"},
+        {two, "", "ln -s off/ck checkpoints", "is a link to off/ck, which is missing;"},
+        {"", two, "mkdir on; ln -s on checkpoints", "is a link to on, which holds none;"},
+        {"", two, "mkdir -p checkpoints/step-00000004", NULL}, /* older, or damaged: told later */
+        {"", two, "touch checkpoints", "checkpoints: Not a directory"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct err err = {.code = 0};
+        int rc;
+
+        assert_int_equal(system("rm -rf checkpoints on"), 0);
+        assert_int_equal(system(rows[i].make), 0);
+        write_text("events.jsonl.1", rows[i].older);
+        write_text("events.jsonl", rows[i].events);
+        rc = began_check_checkpoints(".", &err);
+        if (rc != (rows[i].want ? ERR_CONFIG : 0) || (rc && !strstr(err.msg, rows[i].want)))
+            fail_msg("row %d: %d %s", (int)i, rc, rc ? err.msg : "");
+    }
+}
+
 /* A run that goes back: what it told of later steps is of a branch that is lost. */
 static void test_led(void **state)
 {
@@ -180,6 +217,7 @@ int main(void)
         CASE(test_led_of_huge_numbers),
         CASE(test_led_goes_back_twice),
         CASE(test_began),
+        CASE(test_checkpoints_gone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
