@@ -202,6 +202,9 @@ static int ask_launcher(struct options *o, struct err *err)
             "the environment's %s makes this rank %lld, but dpdriver is rank 0; start "
             "dpfollower for the others (deploy/slurm has a script for both), or unset %s",
             l.rank_from, (long long)l.rank, l.rank_from);
+    if (l.host_from && !o->host && addr_check_link(l.host, err) < 0)
+        return err_wrap(err, "the environment's %s, where the followers look for dpdriver",
+                        l.host_from);
     o->n_ranks_from_environment = !n_ranks && l.n_ranks_from;
     l.is_task = o->common.ranks != NULL;
     if (o->n_ranks_from_environment && l.is_task)

@@ -64,10 +64,11 @@ static int parse_index(const char *path, json_t **out, struct err *err)
                        "%s:%d:%d: %s; want the JSON of an index of safetensors files, with each "
                        "tensor once",
                        path, why.line, why.column, why.text);
-    if (!json_is_object(root) || !json_object_size(json_object_get(root, "weight_map"))) {
+    if (!json_object_size(json_object_get(root, "weight_map"))) {
         json_decref(root);
         return err_set(err, ERR_CORRUPT,
-                       "%s: no \"weight_map\" in it, want the names of tensors and of their files",
+                       "%s: no \"weight_map\" in it, want the names of tensors and of their files; "
+                       "give the folder, " ONE_FILE " or " INDEX,
                        path);
     }
     *out = root;

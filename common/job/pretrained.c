@@ -4,6 +4,7 @@
  * compared as texts of a job file, numbers by their values. */
 #include "job/pretrained.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -76,14 +77,22 @@ static const char *type_of(const struct config *c)
     return json_string_value(json_object_get(c->root, "model_type"));
 }
 
-/* The value of a row's key, as a job file would write it. */
-static const char *value_of(const struct config *c, const struct config_row *row, char out[VALUE])
+/* The value of a row's key; NULL: it has transformers' default. */
+static const json_t *seen_of(const struct config *c, const struct config_row *row)
 {
     const json_t *v = json_object_get(c->root, row->name);
 
     if (!v && row->also)
         v = json_object_get(c->root, row->also);
-    if (!v || json_is_null(v))
+    return json_is_null(v) ? NULL : v;
+}
+
+/* That value, as a job file would write it. */
+static const char *value_of(const struct config *c, const struct config_row *row, char out[VALUE])
+{
+    const json_t *v = seen_of(c, row);
+
+    if (!v)
         snprintf(out, VALUE, "%s", row->def);
     else if (json_is_boolean(v))
         snprintf(out, VALUE, "%s", json_is_true(v) ? "true" : "false");
@@ -104,6 +113,21 @@ static int is_number(const char *text, double *v)
 
     *v = strtod(text, &end);
     return end != text && !*end;
+}
+
+/* "4" is no number, and "false" is true to transformers. */
+static int check_type(const struct config *c, const struct config_row *row, struct err *err)
+{
+    const json_t *v = seen_of(c, row);
+    const int is_flag = !strcmp(row->def, "true") || !strcmp(row->def, "false");
+    char value[VALUE];
+    double number;
+
+    if (!json_is_string(v) || (!is_flag && !is_number(row->def, &number)))
+        return 0;
+    return err_set(err, ERR_CONFIG, "%s: %s is the text \"%s\", want %s without quotes, such as %s",
+                   c->path, row->name, value_of(c, row, value),
+                   is_flag ? "true or false" : "a number", row->def);
 }
 
 /* 1: `seen`, a value in config.json, means what `want` does. */
@@ -179,10 +203,11 @@ static int is_wanted(const struct reader *r, const struct config_row *row)
     return row->key && is_left_out(r, row->key) && !(is_text && !strcmp(row->key, "model.vocab"));
 }
 
-static int give(struct reader *r, const char *key, const char *value, struct buf *told,
-                struct err *err)
+static int give(struct reader *r, const char *key, const char *value, int is_default,
+                struct buf *told, struct err *err)
 {
-    buf_printf(told, "%s%s: %s", told->len ? ", " : "", key, value);
+    buf_printf(told, "%s%s: %s%s", told->len ? ", " : "", key, value,
+               is_default ? " (transformers' default)" : "");
     return read_give(r, table_find(r->list, key),
                      &(struct given){.text = value, .len = strlen(value)}, NULL, err);
 }
@@ -199,27 +224,82 @@ static int fill_rows(struct reader *r, const struct config *c, const struct mode
 
         if (!is_wanted(r, row))
             continue;
+        if (check_type(c, row, err) < 0)
+            return err->code;
         value_of(c, row, value);
         rc = option_try(option_of(arch, row->key), value, strlen(value), 0, err);
         if (rc < 0)
             return err_wrap(err, "%s: %s", c->path, row->name);
-        rc = give(r, row->key, value, told, err);
+        rc = give(r, row->key, value, !seen_of(c, row), told, err);
     }
     return rc;
 }
 
-static int fill_from(struct reader *r, const struct config *c, const struct model_arch *arch,
-                     struct err *err)
+/* The path of the weights, at which nobody finds model.arch. */
+static int no_arch(const char *path, const char *why, struct err *err)
+{
+    struct buf types = {0};
+
+    for (int i = 0; model_archs[i]; i++) {
+        const struct model_arch *arch = container_of(model_archs[i], struct model_arch, group);
+
+        if (arch->takes_config)
+            buf_printf(&types, "%s\"%s\"", types.len ? " or " : "", config_of(arch)->type);
+    }
+    err_set(err, ERR_CONFIG,
+            "model.arch is missing, and model.init.path: %s does not tell it: %s; give model.arch "
+            "(\"dpdriver --help-job\" lists them), or the folder of weights with transformers' "
+            "config.json of model_type %s",
+            path, why, buf_cstr(&types));
+    buf_fini(&types);
+    return err->code;
+}
+
+/* There is no config.json for the job that has no model.arch. */
+static int no_config(const char *path, struct err *err)
+{
+    char *config = config_path(path), *why;
+    struct stat st;
+    int rc;
+
+    if (stat(path, &st) < 0)
+        why = xstrdup(strerror(errno));
+    else
+        why = xasprintf("there is no %s", config);
+    rc = no_arch(path, why, err);
+    free(why);
+    free(config);
+    return rc;
+}
+
+/* config.json is no description of a network that is chosen by it. */
+static int no_such_type(const char *path, const struct config *c, struct err *err)
+{
+    const char *type = type_of(c);
+    char *why = type ? xasprintf("%s has model_type \"%.40s\"", c->path, type)
+                     : xasprintf("%s has no model_type", c->path);
+    int rc;
+
+    text_clean(why);
+    rc = no_arch(path, why, err);
+    free(why);
+    return rc;
+}
+
+static int fill_from(struct reader *r, const char *path, const struct config *c,
+                     const struct model_arch *arch, struct err *err)
 {
     const char *type = type_of(c);
     struct buf told = {0};
     int rc = 0;
 
-    if (!type)
-        return 0;
-    if (!arch && (arch = arch_of_type(type)))
-        rc = give(r, "model.arch", arch->group.name, &told, err);
-    if (rc == 0 && arch && !strcmp(config_of(arch)->type, type))
+    if (!arch) {
+        arch = type ? arch_of_type(type) : NULL;
+        if (!arch)
+            return no_such_type(path, c, err);
+        rc = give(r, "model.arch", arch->group.name, 0, &told, err);
+    }
+    if (rc == 0 && type && !strcmp(config_of(arch)->type, type))
         rc = fill_rows(r, c, arch, &told, err);
     if (rc == 0 && told.len)
         log_info("model.init: %s says what the job leaves out: %s", c->path, buf_cstr(&told));
@@ -238,6 +318,16 @@ static int has_gaps(const struct reader *r, const struct model_arch *arch)
     return !arch;
 }
 
+/* 1: the path names config.json itself. */
+static int is_config(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    struct stat st;
+
+    return !strcmp(slash ? slash + 1 : path, "config.json") &&
+           !(stat(path, &st) == 0 && S_ISDIR(st.st_mode));
+}
+
 int pretrained_fill(struct reader *r, struct err *err)
 {
     const struct given *init = given_of(r, "model.init.name"),
@@ -246,16 +336,22 @@ int pretrained_fill(struct reader *r, struct err *err)
     struct config c;
     int rc;
 
-    if (!init->text || strcmp(init->text, "file") != 0 || !path->text || path->is_none ||
-        (name->text && !(arch && arch->takes_config)) || !has_gaps(r, arch))
+    if (!init->text || strcmp(init->text, "file") != 0 || !path->text || path->is_none)
+        return 0;
+    if (is_config(path->text))
+        return err_set(err, ERR_CONFIG,
+                       "model.init.path: %s describes weights and holds none; give the folder, "
+                       "model.safetensors or model.safetensors.index.json",
+                       path->text);
+    if ((name->text && !(arch && arch->takes_config)) || !has_gaps(r, arch))
         return 0;
     rc = config_open(path->text, &c, err);
     if (rc == NONE)
-        return 0;
-    if (rc < 0)
-        return err_wrap(err, "model.init");
-    rc = fill_from(r, &c, arch, err);
-    config_close(&c);
+        rc = arch ? 0 : no_config(path->text, err);
+    else if (rc == 0) {
+        rc = fill_from(r, path->text, &c, arch, err);
+        config_close(&c);
+    }
     return rc < 0 ? err_wrap(err, "model.init") : 0;
 }
 
@@ -320,6 +416,9 @@ static int compare_rows(const struct job *job, const struct config *c,
     int rc = 0;
 
     for (int i = 0; i < m->n_rows; i++)
+        if (check_type(c, &m->row[i], err) < 0)
+            return err->code;
+    for (int i = 0; i < m->n_rows; i++)
         compare_row(job, c, &m->row[i], &d);
     if (d.n)
         rc = err_set(err, ERR_CONFIG, "%s: %d difference%s from the job: %s", c->path, d.n,
@@ -367,6 +466,26 @@ int pretrained_check(const struct job *job, void (*warn)(void *arg, const char *
     }
     config_close(&c);
     return rc;
+}
+
+void pretrained_defaults(const struct job *job, struct buf *out)
+{
+    const struct model_config *m = config_of(job->model.kind);
+    struct config c;
+    struct err err;
+    int n = 0;
+
+    if (!job->model.kind->takes_config || config_open(job->model.init.path, &c, &err) != 0)
+        return;
+    for (int i = 0; i < m->n_rows; i++) {
+        const struct config_row *row = &m->row[i];
+        char room[VALUE];
+
+        if (row->key && row->kind != CONFIG_TRAINING && !seen_of(&c, row) &&
+            !strcmp(job_value(job, row, room), row->def))
+            buf_printf(out, "%s%s", n++ ? ", " : "", row->name);
+    }
+    config_close(&c);
 }
 
 /* ---- writing ---- */

@@ -13,13 +13,18 @@
 /* Before read_finish: give the keys of the model that the job leaves out the values of the
  * config.json beside model.init.path.  An architecture with takes_config is filled in so, and is
  * chosen where the job has none.  The log tells what was taken.  No effect where there is no such
- * file, or where nothing is left out. */
+ * file, or where nothing is left out;
+ * but a job without architecture must find it there. */
 int pretrained_fill(struct reader *r, struct err *err);
 
 /* Refuse weights that would be another function in the job's network than they are in transformers,
  * by the config.json beside them.  warn is called with what only training depends on. */
 int pretrained_check(const struct job *job, void (*warn)(void *arg, const char *text), void *arg,
                      struct err *err);
+
+/* Append the keys for sizes that the config.json beside the weights lacks, and in whose place the
+ * job has transformers' defaults; nothing if there are none.  For messages about shapes. */
+void pretrained_defaults(const struct job *job, struct buf *out);
 
 /* Append the config.json with which transformers' from_pretrained loads the job's
  * model.safetensors; nothing if transformers has no such network.  n_classes: of the data. */

@@ -268,16 +268,22 @@ static int visit_file(struct weights *w, struct err *err)
 
 /* ---- both ---- */
 
-static int refuse(struct weights *w, struct err *err)
+static int refuse(struct weights *w, const struct job *job, struct err *err)
 {
     const int n = w->lacking.n + w->other.n;
     const char *between = w->lacking.n && w->other.n ? "; " : "";
+    struct buf defaults = {0};
 
-    return err_set(err, ERR_CONFIG,
-                   "%s: %d difference%s (model.init.missing: draw would begin anew what the file "
-                   "lacks, and ignore the rest): %s%s%s",
-                   w->path, n, n == 1 ? "" : "s", buf_cstr(&w->other.text), between,
-                   buf_cstr(&w->lacking.text));
+    pretrained_defaults(job, &defaults);
+    err_set(err, ERR_CONFIG,
+            "%s: %d difference%s%s%s%s (model.init.missing: draw would begin anew what the file "
+            "lacks, and ignore the rest): %s%s%s",
+            w->path, n, n == 1 ? "" : "s", defaults.len ? "; config.json lacks " : "",
+            buf_cstr(&defaults),
+            defaults.len ? ", for which the job has transformers' defaults; give them there" : "",
+            buf_cstr(&w->other.text), between, buf_cstr(&w->lacking.text));
+    buf_fini(&defaults);
+    return err->code;
 }
 
 static void tell(struct weights *w, struct list *l, const char *what)
@@ -291,10 +297,10 @@ static void tell(struct weights *w, struct list *l, const char *what)
     free(text);
 }
 
-static int decide(struct weights *w, int draws, struct err *err)
+static int decide(struct weights *w, const struct job *job, struct err *err)
 {
-    if (!draws && w->lacking.n + w->other.n > 0)
-        return refuse(w, err);
+    if (job->model.init.missing != MISSING_DRAW && w->lacking.n + w->other.n > 0)
+        return refuse(w, job, err);
     if (w->n_alike == 0)
         return err_set(err, ERR_CONFIG, "%s: none of its tensors fits this model: %s", w->path,
                        buf_cstr(w->other.n ? &w->other.text : &w->lacking.text));
@@ -303,7 +309,7 @@ static int decide(struct weights *w, int draws, struct err *err)
     return 0;
 }
 
-static int compare_all(struct weights *w, int draws, struct err *err)
+static int compare_all(struct weights *w, const struct job *job, struct err *err)
 {
     int rc = st_set_open(w->path, &w->file, err);
 
@@ -313,7 +319,7 @@ static int compare_all(struct weights *w, int draws, struct err *err)
         rc = compare_slots(w, err);
     list_end(&w->lacking);
     list_end(&w->other);
-    return rc == 0 ? decide(w, draws, err) : rc;
+    return rc == 0 ? decide(w, job, err) : rc;
 }
 
 int weights_open(struct state *s, const struct job *job, struct weights **out, struct err *err)
@@ -323,8 +329,7 @@ int weights_open(struct state *s, const struct job *job, struct weights **out, s
     w->s = s;
     w->path = job->model.init.path;
     w->rule = job->model.kind->file;
-    if (pretrained_check(job, s->warn, s->warn_arg, err) < 0 ||
-        compare_all(w, job->model.init.missing == MISSING_DRAW, err) < 0) {
+    if (pretrained_check(job, s->warn, s->warn_arg, err) < 0 || compare_all(w, job, err) < 0) {
         weights_close(w);
         return err_wrap(err, "model.init");
     }

@@ -22,7 +22,8 @@ static const struct set_case {
     const char *want;  /* part of the message; @ is the folder; NULL: it is fine */
     const char *names; /* of the tensors that are read; NULL: abc */
     const char *more;  /* the tensors of the file model.safetensors; NULL: there is none */
-    const char *other; /* an empty file of this name */
+    const char *other; /* a file of this name */
+    const char *text;  /* in it; NULL: it is empty */
 } set_cases[] = {
     {GOOD, INDEX},
     {GOOD, ""},
@@ -53,6 +54,11 @@ static const struct set_case {
     {"{'weight_map': {}}", INDEX,
      "@/model.safetensors.index.json: no \"weight_map\" in it, want the names of tensors and of "
      "their files"},
+    {NULL, "one.json",
+     "@/one.json: no \"weight_map\" in it, want the names of tensors and of their files; give the "
+     "folder, model.safetensors or model.safetensors.index.json",
+     .other = "one.json", .text = "{'model_type': 'gpt2'}"},
+    {NULL, "one.json", "@/one.json: no \"weight_map\" in it", .other = "one.json", .text = "[]"},
     {"{'weight_map': {'a': '1', 'b': '1', 'c': 'empty'}}", "",
      "@/model.safetensors.index.json: @/empty: 0 bytes, a safetensors file has at least 8",
      .other = "empty"},
@@ -106,7 +112,7 @@ static void write_folder(const char *folder, const struct set_case *c)
     if (c->index)
         write_text(folder, INDEX, c->index);
     if (c->other)
-        write_text(folder, c->other, "");
+        write_text(folder, c->other, c->text ? c->text : "");
 }
 
 /* The set has these tensors and no others. */

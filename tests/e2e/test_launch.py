@@ -328,6 +328,8 @@ class Launch(dp.Case):
             (FOLLOWER, {"TF_CONFIG": "{"}, r"TF_CONFIG is not JSON"),
             (FOLLOWER, {"MASTER_ADDR": "fe80::1%eth0"},
              r"driver at \[fe80::1%eth0\]:7000: fe80::1%eth0 is a link-local IPv6 address"),
+            (DRIVER, {"MASTER_ADDR": "fe80::2", "MASTER_PORT": "1", "RANK": "0", "WORLD_SIZE": "2"},
+             r"environment's MASTER_ADDR, where .*: fe80::2 is a link-local IPv6 address"),
             (DRIVER, {"LOCAL_RANK": "x"}, r'LOCAL_RANK is "x", want'),
             (FOLLOWER, {"MASTER_ADDR": "a" * 300}, r"MASTER_ADDR has 300 characters"),
             (DRIVER, {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"},

@@ -90,6 +90,20 @@ class Stop(dp.Case):
         driver.signal(signal.SIGTERM)
         self.assert_exit(driver, STOPPED, "before training began")
 
+    def test_ignored_interrupt(self):
+        """A shell in a script starts "command &" with SIGINT ignored, which the driver says."""
+        says = "SIGINT is ignored, .*; SIGTERM stops the job"
+        driver = self.driver(n=2, prefix=("sh", "-c", 'trap "" INT && exec "$@"', "sh"))
+        driver.wait_line(says)
+        driver.wait_line("listening")
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+        driver = self.driver(n=2)
+        driver.wait_line("listening")
+        driver.signal(signal.SIGINT)
+        self.assert_exit(driver, STOPPED)
+        self.assertNotRegex(driver.text, says)
+
     def test_local_while_gathering(self):
         """Local followers that have not found the driver yet end without a word."""
         driver = self.driver("--local", n=3)

@@ -23,7 +23,10 @@ static const struct fill_case {
     const char *config; /* with ' for "; NULL: there is none */
     const char *model;  /* keys beside init */
     const char *data;   /* NULL: DATA */
-    const char *want;   /* a part of job.yaml, or of the message if it has a blank at its end */
+    /* A part of job.yaml, or of the message if it has a blank at its end.  @ is the path of the
+     * weights, % the folder. */
+    const char *want;
+    const char *name; /* the weights' path in the folder; NULL: their file, and the folder itself */
 } fill_cases[] = {
     {"{" SMALL_NET "}", "arch: gpt", NULL,
      "layers: 2\n  heads: 4\n  width: 8\n  context: 16\n  vocab: 61\n  dropout: 0.1\n  tied: true"},
@@ -41,8 +44,25 @@ static const struct fill_case {
     {"{'model_type': 'llama', 'n_layer': 2}", "arch: gpt", NULL, "layers: 4\n"},
     {"{'n_layer': 2}", "arch: gpt", NULL, "layers: 4\n"},
     {NULL, "arch: gpt", NULL, "layers: 4\n"},
-    {NULL, "loss: mse", NULL, "model.arch is missing, want "},
-    {"{'model_type': 'llama'}", "loss: mse", NULL, "model.arch is missing, want "},
+    {NULL, "loss: mse", NULL,
+     "model.arch is missing, and model.init.path: @ does not tell it: there is no %/config.json; "
+     "give model.arch (\"dpdriver --help-job\" lists them), or the folder of weights with "
+     "transformers' config.json of model_type \"gpt2\" "},
+    {NULL, "loss: mse", NULL,
+     "model.init.path: %/none does not tell it: No such file or directory ", .name = "none"},
+    {"{" SMALL_NET "}", "loss: mse", NULL,
+     "model.init.path: %/config.json describes weights and holds none; give the folder, "
+     "model.safetensors or model.safetensors.index.json ",
+     .name = "config.json"},
+    {"{'model_type': 'gpt_neo'}", "loss: mse", NULL,
+     "model.init.path: @ does not tell it: %/config.json has model_type \"gpt_neo\"; give "
+     "model.arch "},
+    {"{'model_type': 2}", "loss: mse", NULL,
+     "model.init.path: @ does not tell it: %/config.json has no model_type; give model.arch "},
+    {"{'model_type': 'gpt2', 'n_head': '4'}", "arch: gpt", NULL,
+     "config.json: n_head is the text \"4\", want a number without quotes, such as 12 "},
+    {"{'model_type': 'gpt2', 'tie_word_embeddings': 'false'}", "arch: gpt", NULL,
+     "config.json: tie_word_embeddings is the text \"false\", want true or false without quotes "},
     {"{'model_type': 'gpt2', 'n_layer': -2}", "arch: gpt", NULL,
      "config.json: n_layer: model.layers is -2, want an integer from 1 to 1000 blocks "},
     {"{'model_type': 'gpt2', 'n_layer': []}", "arch: gpt", NULL,
@@ -81,27 +101,37 @@ static const struct check_case {
     {"{'model_type': 'llama'}", SAME_NET, NULL,
      "config.json: model_type is \"llama\", want \"gpt2\", which model.arch: gpt is in"},
     {"{'n_head': 2}", SAME_NET, NULL, NULL, "config.json has no model_type, so it is not"},
+    {"{'model_type': 'gpt2', 'n_layer': 2, 'n_head': '4'}", SAME_NET, NULL,
+     "config.json: n_head is the text \"4\", want a number without quotes, such as 12"},
     {"{'model_type': 'resnet'}", "arch: lenet"},
     {NULL, SAME_NET},
 };
 
 struct desk {
-    char folder[32], *weights;
+    char folder[32], *weights; /* an empty file */
     struct buf told;
 };
 
 static void hear(void *arg, const char *text) { buf_printf(arg, "%s\n", text); }
+
+static FILE *create(const char *path)
+{
+    FILE *f = fopen(path, "wb");
+
+    assert_non_null(f);
+    return f;
+}
 
 static void desk_open(struct desk *d, const char *config)
 {
     *d = (struct desk){.folder = "/tmp/dptrain-pre-XXXXXX"};
     assert_non_null(mkdtemp(d->folder));
     d->weights = xasprintf("%s/w.safetensors", d->folder);
+    assert_int_equal(fclose(create(d->weights)), 0);
     if (config) {
         char *path = xasprintf("%s/config.json", d->folder);
-        FILE *f = fopen(path, "wb");
+        FILE *f = create(path);
 
-        assert_non_null(f);
         for (; *config; config++)
             fputc(*config == '\'' ? '"' : *config, f);
         assert_int_equal(fclose(f), 0);
@@ -116,13 +146,11 @@ static void desk_close(struct desk *d)
     free(d->weights);
 }
 
-/* A job with these weights, by the path of their file, or else of the folder. */
-static int make_job(const struct desk *d, int by_file, const char *model, const char *missing,
-                    const char *data, struct job **out, struct err *err)
+static int make_job(const char *path, const char *model, const char *missing, const char *data,
+                    struct job **out, struct err *err)
 {
     char *text = xasprintf("model: {%s, init: {name: file, path: %s, missing: %s}}\n%s", model,
-                           by_file ? d->weights : d->folder, missing ? missing : "error",
-                           data ? data : DATA);
+                           path, missing ? missing : "error", data ? data : DATA);
     const int rc = job_parse(text, strlen(text), "test", NULL, out, err);
 
     free(text);
@@ -139,6 +167,21 @@ static void must_hold(const char *text, const char *part)
     free(trimmed);
 }
 
+static char *fill_in(const char *text, const char *path, const char *folder)
+{
+    struct buf all = {0};
+    char *filled;
+
+    for (; *text; text++)
+        if (*text == '@' || *text == '%')
+            buf_printf(&all, "%s", *text == '@' ? path : folder);
+        else
+            buf_printf(&all, "%c", *text);
+    filled = xstrdup(buf_cstr(&all));
+    buf_fini(&all);
+    return filled;
+}
+
 static void gaps_are_filled(void **state)
 {
     (void)state;
@@ -148,15 +191,21 @@ static void gaps_are_filled(void **state)
         struct desk d;
         struct job *job = NULL;
         struct err err = {0};
+        char *path, *want;
         int rc;
 
         desk_open(&d, c->config);
-        rc = make_job(&d, i % 2, c->model, NULL, c->data, &job, &err);
+        path =
+            c->name ? xasprintf("%s/%s", d.folder, c->name) : xstrdup(i % 2 ? d.weights : d.folder);
+        want = fill_in(c->want, path, d.folder);
+        rc = make_job(path, c->model, NULL, c->data, &job, &err);
         if ((rc < 0) != must_fail)
             fail_msg("case %zu: %s", i / 2, rc < 0 ? err.msg : "is no error");
         if (rc == 0)
             job_write(job, &d.told);
-        must_hold(rc < 0 ? err.msg : buf_cstr(&d.told), c->want);
+        must_hold(rc < 0 ? err.msg : buf_cstr(&d.told), want);
+        free(want);
+        free(path);
         job_free(job);
         desk_close(&d);
     }
@@ -173,7 +222,7 @@ static void contradictions_are_refused_or_told(void **state)
         int rc;
 
         desk_open(&d, c->config);
-        if (make_job(&d, 1, c->model, c->missing, NULL, &job, &err) < 0)
+        if (make_job(d.weights, c->model, c->missing, NULL, &job, &err) < 0)
             fail_msg("case %zu: %s", i, err.msg);
         rc = pretrained_check(job, hear, &d.told, &err);
         if ((rc < 0) != (c->want != NULL))
@@ -201,14 +250,14 @@ static void what_is_written_is_read(void **state)
 
     (void)state;
     desk_open(&d, NULL);
-    assert_int_equal(make_job(&d, 1, net, NULL, NULL, &job, &err), 0);
+    assert_int_equal(make_job(d.weights, net, NULL, NULL, &job, &err), 0);
     pretrained_write(job, 61, &text);
     job_free(job);
     desk_close(&d);
     must_hold(buf_cstr(&text), "\"architectures\": [\n    \"GPT2LMHeadModel\"\n  ]");
     must_hold(buf_cstr(&text), "\"bos_token_id\": null");
     desk_open(&d, buf_cstr(&text));
-    assert_int_equal(make_job(&d, 1, "loss: cross_entropy", NULL, NULL, &job, &err), 0);
+    assert_int_equal(make_job(d.weights, "loss: cross_entropy", NULL, NULL, &job, &err), 0);
     job_write(job, &d.told);
     must_hold(buf_cstr(&d.told), "layers: 2\n  heads: 4\n  width: 8\n  context: 16\n  vocab: 61\n"
                                  "  dropout: 0.25\n  tied: false\n");
@@ -230,7 +279,7 @@ static void other_networks_have_none(void **state)
         struct err err = {0};
 
         desk_open(&d, NULL);
-        assert_int_equal(make_job(&d, 1, archs[i], NULL, NULL, &job, &err), 0);
+        assert_int_equal(make_job(d.weights, archs[i], NULL, NULL, &job, &err), 0);
         pretrained_write(job, 10, &text);
         if (i == 0) {
             must_hold(buf_cstr(&text), "\"vocab_size\": 50257");

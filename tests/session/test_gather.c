@@ -99,6 +99,8 @@ static void link_local_addresses_are_refused(void **state)
         for (int is_standby = 0; is_standby < 2; is_standby++) {
             struct rig r;
             struct driver_options o = rig_options(2);
+            o.cluster.driver_timeout_ms = 9000; /* so that a standby is of use */
+            o.run = "r";
             rig_driver(&r, &o);
             rig_connect(&r, 1, cases[i].peer);
             rig_say_hello(&r, 1,
@@ -107,8 +109,10 @@ static void link_local_addresses_are_refused(void **state)
                                                .standby = is_standby ? "77aa" : NULL});
             if (cases[i].named)
                 assert_refused(&r, 1, WIRE__REASON__REASON_DEVICE, cases[i].named);
-            else if (!is_standby)
-                assert_welcome(&r, 1, 1);
+            else
+                assert_welcome(&r, 1, is_standby ? 0 : 1);
+            if (!cases[i].named && is_standby) /* it leads from there */
+                assert_has(r.sent[1]->welcome->standby, cases[i].advertise);
             rig_free(&r);
         }
 }

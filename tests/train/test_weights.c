@@ -244,6 +244,14 @@ static void config_is_compared(void **state)
     must_load(&d);
     assert_non_null(strstr(buf_cstr(&d.told), "resid_pdrop is 0.1, model.dropout is 0"));
     desk_close(&d);
+    desk_open(&d, ", tied: true", "");
+    add_all(&d, 0, "transformer.ln_f.bias");
+    write_text(&d, "config.json",
+               "{\"model_type\": \"gpt2\", \"n_layer\": 1, \"n_head\": 1, \"n_embd\": 4, "
+               "\"n_positions\": 4}");
+    must_fail(&d, "1 difference; config.json lacks tie_word_embeddings, for which the job has "
+                  "transformers' defaults; give them there (model.init.missing: draw would");
+    desk_close(&d);
 }
 
 /* Half of the tensors in each of two files, with an index of them. */
