@@ -171,10 +171,6 @@ int daemon_check_options(const struct daemon_options *o, char advertise[ADDR_TEX
         rc = places_parse(o, &n, err);
     if (rc == 0 && o->bind != BIND_AUTO && !o->ranks)
         rc = err_set(err, ERR_ARG, "--bind belongs to --ranks; give both, or leave --bind out");
-    if (rc == 0 && o->insecure && o->secret_files.n)
-        rc = err_set(err, ERR_ARG,
-                     "--insecure and --secret-file: one does without the secret that the other "
-                     "gives; leave one of them out");
     if (rc == 0 && o->iface)
         rc = addr_of_interface(o->iface, advertise, err);
     return rc < 0 ? rc : trust_check_files(&o->secret_files, err);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 
 struct found {
     struct secret secret[TLS_MAX_SECRETS];
@@ -125,6 +126,9 @@ static int find(const struct trust_options *o, struct trust *t, struct found *f,
 {
     int rc = 0;
 
+    if (o->files->n > 0 && o->insecure)
+        log_warn("--insecure has no effect beside --secret-file: a peer without a copy of the "
+                 "secret is refused");
     if (o->files->n > 0)
         return read_files(o->files, f, err);
     if (o->insecure)

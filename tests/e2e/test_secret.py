@@ -176,7 +176,9 @@ class Secret(dp.Case):
     def test_wrong_secret(self):
         self.make()
         self.make("other")
-        driver = self.driver("--secret-file", "secret", n=2, job={**SMALL, "train.epochs": 1})
+        driver = self.driver("--secret-file", "secret", "--insecure", n=2,
+                             job={**SMALL, "train.epochs": 1})
+        driver.wait_line("--insecure has no effect beside --secret-file")
         wrong = self.follower("--secret-file", "other")
         self.assert_exit(wrong, REFUSED, r"the secrets differ")
         driver.wait_line(r"not let in: 127.0.0.1:\d+: the secrets differ")
