@@ -2,6 +2,9 @@
  * from their older parts. */
 #include "../test.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "base/alloc.h"
 #include "folder.h"
 #include "report/began.h"
@@ -59,17 +62,30 @@ static void test_checkpoints_gone(void **state)
                       two[] = "{\"event\":\"checkpoint\",\"step\":4,\"path\":\"x\"}\n"
                               "{\"event\":\"checkpoint\",\"step\":8,\"path\":\"y\"}\n";
     static const struct {
-        const char *older, *events, *make, *want; /* want NULL: nothing is wrong */
+        const char *older, *events;
+        const char *folder[2]; /* these are made */
+        const char *target;    /* checkpoints is a link there; "": it is a file */
+        const char *want;      /* NULL: nothing is wrong */
     } rows[] = {
-        {"", none, "true", NULL},
-        {"", two, "true",
+        {"", none, {NULL}, NULL, NULL},
+        {"",
+         two,
+         {NULL},
+         NULL,
          "step 8 by its events.jsonl, but ./checkpoints is missing; mount the disk"},
-        {two, none, "mkdir checkpoints",
+        {two,
+         none,
+         {"checkpoints"},
+         NULL,
          "step 8 by its events.jsonl, but ./checkpoints holds none;"},
-        {two, "", "ln -s off/ck checkpoints", "is a link to off/ck, which is missing;"},
-        {"", two, "mkdir on; ln -s on checkpoints", "is a link to on, which holds none;"},
-        {"", two, "mkdir -p checkpoints/step-00000004", NULL}, /* older, or damaged: told later */
-        {"", two, "touch checkpoints", "checkpoints: Not a directory"},
+        {two, "", {NULL}, "off/ck", "is a link to off/ck, which is missing;"},
+        {"", two, {"on"}, "on", "is a link to on, which holds none;"},
+        {"",
+         two,
+         {"checkpoints", "checkpoints/step-00000004"},
+         NULL,
+         NULL}, /* older, or damaged: told later */
+        {"", two, {NULL}, "", "checkpoints: Not a directory"},
     };
 
     (void)state;
@@ -77,13 +93,21 @@ static void test_checkpoints_gone(void **state)
         struct err err = {.code = 0};
         int rc;
 
-        assert_int_equal(system("rm -rf checkpoints on"), 0);
-        assert_int_equal(system(rows[i].make), 0);
+        for (int k = 0; k < 2 && rows[i].folder[k]; k++)
+            assert_int_equal(mkdir(rows[i].folder[k], 0700), 0);
+        if (rows[i].target && *rows[i].target)
+            assert_int_equal(symlink(rows[i].target, "checkpoints"), 0);
+        else if (rows[i].target)
+            write_text("checkpoints", "");
         write_text("events.jsonl.1", rows[i].older);
         write_text("events.jsonl", rows[i].events);
         rc = began_check_checkpoints(".", &err);
         if (rc != (rows[i].want ? ERR_CONFIG : 0) || (rc && !strstr(err.msg, rows[i].want)))
             fail_msg("row %d: %d %s", (int)i, rc, rc ? err.msg : "");
+        if (rows[i].target)
+            assert_int_equal(unlink("checkpoints"), 0);
+        for (int k = 2; k-- > 0;)
+            assert_int_equal(rows[i].folder[k] ? rmdir(rows[i].folder[k]) : 0, 0);
     }
 }
 
