@@ -37,6 +37,7 @@ static void test_began(void **state)
         {"{\"event\":\"start\",\"nranks\":3}\n{\"event\":\"start\",\"nranks\":1}\n", NULL, 1},
         {"{\"event\":\"start\",\"nranks\":3}\n{\"event\":\"start\",\"nra", NULL, 3},
         {"{\"event\":\"form\",\"nranks\":5}\n", "{\"event\":\"start\",\"nranks\":4}\n", 4},
+        {"{\"event\":\"start\",\"nranks\":2}\n", "{\"event\":\"start\",\"nranks\":4}\n", 2},
         {"{\"event\":\"warning\",\"message\":\"start\",\"nranks\":9}\n", NULL, 0},
         {"{\"event\":\"start\",\"nranks\":0}\n", NULL, 0},
         {"{\"event\":\"start\",\"nranks\":70000}\n{\"event\":\"start\"}\n", NULL, 0},
