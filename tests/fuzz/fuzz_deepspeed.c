@@ -11,37 +11,17 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static char *folder, *path;
-
-static void clean_up(void)
-{
-    unlink(path);
-    rmdir(folder);
-    free(path);
-    free(folder);
-}
-
-/* A job is read from a file whose name ends in .json. */
-static void write_file(const uint8_t *text, size_t len)
-{
-    if (!path) {
-        folder = scratch_folder();
-        path = xasprintf("%s/ds.json", folder);
-        atexit(clean_up);
-    }
-    scratch_write(path, text, len);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char *const sets[] = {"model.arch=lenet", "data.format=digits"};
     struct buf notes = {0};
+    const char *path;
     struct job *job;
     struct err err;
 
     if (size == 0)
         return 0;
-    write_file(data + 1, size - 1);
+    path = scratch_own("ds.json", data + 1, size - 1); /* .json: a DeepSpeed file */
     if (job_load_for(1 + data[0] % 8, path, sets, ARRAY_LEN(sets), &job, &notes, &err) < 0) {
         ASSERT(err.msg[0]);
     } else {

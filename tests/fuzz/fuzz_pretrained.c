@@ -19,22 +19,7 @@ enum { HAS_ARCH = 1, HAS_SIZES = 2, DRAWS = 4 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static char *folder, *path;
-
-static void clean_up(void)
-{
-    unlink(path);
-    rmdir(folder);
-    free(path);
-    free(folder);
-}
-
-static void make_folder(void)
-{
-    folder = scratch_folder();
-    path = xasprintf("%s/config.json", folder);
-    atexit(clean_up);
-}
+static const char name[] = "config.json";
 
 static int parse(unsigned flags, struct job **out, struct err *err)
 {
@@ -42,7 +27,7 @@ static int parse(unsigned flags, struct job **out, struct err *err)
                            "data: {format: tokens, path: /x}\n",
                            flags & HAS_ARCH ? "arch: gpt, " : "",
                            flags & HAS_SIZES ? "layers: 2, heads: 4, width: 8, dropout: 0, " : "",
-                           folder, flags & DRAWS ? "draw" : "error");
+                           scratch_own_folder, flags & DRAWS ? "draw" : "error");
     const int rc = job_parse(text, strlen(text), "fuzz", NULL, out, err);
 
     free(text);
@@ -59,7 +44,7 @@ static void check_written(const struct job *job)
     struct err err;
 
     pretrained_write(job, 61, &config);
-    scratch_write(path, config.data, config.len);
+    scratch_own(name, config.data, config.len);
     ASSERT(parse(0, &again, &err) == 0 && pretrained_check(job, NULL, NULL, &err) == 0);
     job_write_section(job, "model", &one);
     job_write_section(again, "model", &two);
@@ -78,9 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (size < 1)
         return 0;
-    if (!folder)
-        make_folder();
-    scratch_write(path, data + 1, size - 1);
+    scratch_own(name, data + 1, size - 1);
     if (parse(data[0], &job, &err) < 0) {
         ASSERT(err.msg[0]);
         return 0;

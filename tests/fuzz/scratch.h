@@ -33,4 +33,27 @@ static inline void scratch_write(const char *path, const void *data, size_t size
     close(fd);
 }
 
+/* For a target that has one file, in a folder of its own until the process ends. */
+static char *scratch_own_folder, *scratch_own_path;
+
+static inline void scratch_remove_own(void)
+{
+    unlink(scratch_own_path);
+    rmdir(scratch_own_folder);
+    free(scratch_own_path);
+    free(scratch_own_folder);
+}
+
+/* Write the target's one file anew.  Returns its path, which is not the caller's. */
+static inline const char *scratch_own(const char *name, const void *data, size_t size)
+{
+    if (!scratch_own_path) {
+        scratch_own_folder = scratch_folder();
+        scratch_own_path = xasprintf("%s/%s", scratch_own_folder, name);
+        atexit(scratch_remove_own);
+    }
+    scratch_write(scratch_own_path, data, size);
+    return scratch_own_path;
+}
+
 #endif
