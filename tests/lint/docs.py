@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """docs - compares what the documents say with what the daemons and the sources say.
 
-docs.py reads README.md, CHANGELOG.md and docs/*.md, the help of both daemons ($DPDRIVER,
+docs.py reads README.md, CHANGELOG.md and docs/, the help of both daemons ($DPDRIVER,
 $DPFOLLOWER), and a few lists of the sources.  It prints each difference as path:line: text, and
 exits with 1 if there is one.  Then it breaks the documents on purpose, once for each rule, and
 exits with 1 if a rule does not notice.
@@ -18,8 +18,8 @@ FOREIGN = re.compile(r"cluster\.(chief|worker)|train\.(py|bin)|\w+\.safetensors"
 # The choices that README.md or docs/ must name, and where.
 CHOICES = {
     "model.arch": ["README.md"],
-    "data.format": ["docs/operating.md"],
-    "optimizer.name": ["docs/operating.md"],
+    "data.format": ["docs/operating/data.md"],
+    "optimizer.name": ["docs/operating/training.md"],
     "strategy.name": ["docs/strategies.md"],
     "strategy.compress": ["docs/strategies.md"],
 }
@@ -174,17 +174,20 @@ def check_lists(path, text, docs, facts):
         rooms = re.findall(r"^common/(\w+)/ ", text, re.MULTILINE)
         if rooms != facts.rooms:
             yield 1, f"the rooms are {rooms}, in common/meson.build {facts.rooms}"
-    if path == "docs/operating.md":
+    if path == "docs/operating/files.md":
         table = the(r"^\| event \| fields \|\n.*?\n\n[^|]*?\n\n", text, path)[0]
         yield from differ("events", set(re.findall(r"^\| `(\w+)`", table, re.M)), facts.events)
         told = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", table))))
         yield from differ("fields of events", set(), facts.fields - told - facts.waits)
-        points = the(r"^POINT is ([^\n]*)", text, path)[1]
-        yield from differ("POINT", {p.rstrip("N") for p in re.findall(r"`(\w+)`", points)},
+    if path == "docs/operating/watching.md":
+        points = the(r"^POINT is (.*?)\n\n", text, path)[1]
+        yield from differ("POINT", {p.rstrip("N") for p in re.findall(r"`([a-zN]+)`", points)},
                           facts.points)
         faults = the(r"^\| WHAT \|.*?\n\n", text, path)[0]
         yield from differ("WHAT", set(re.findall(r"^\| `([a-z]+)", faults, re.M)), facts.faults)
+    if path == "docs/operating/stopping.md":
         yield from check_resume(path, text, facts)
+    if path == "docs/operating/job-file.md":
         rows = the(r"^\| DeepSpeed's \| ours \|.*?\n\n", text, path)[0].split("\n")[2:]
         for name in re.findall(r"`([\w.]+)", " ".join(row.split(" | ")[0] for row in rows)):
             last = name.split(".")[-1]  # "offload_" stands for all that begin so
@@ -211,22 +214,24 @@ CHECKS = [check_links, check_files, check_keys, check_options, check_lists]
 # A path, a text in it, what replaces the text, and the complaint that must follow.
 BREAKS = [
     ("README.md", "](docs/design.md)", "](docs/desing.md)", "no such file"),
-    ("docs/operating.md", "](#gpus)", "](#gpu)", "no such heading"),
+    ("docs/operating/launchers.md", "](ranks.md#losing-the-driver)", "](ranks.md#losing)",
+     "no such heading"),
     ("docs/design.md", "`train/step.c`", "`train/stop.c`", "no such file"),
     ("docs/strategies.md", "`strategy.shards", "`strategy.shares", "no such key"),
-    ("docs/operating.md", "`cluster.heartbeat_timeout` (5 s)", "`cluster.heartbeat_timeout` (6 s)",
-     "the default is"),
+    ("docs/operating/ranks.md", "`cluster.heartbeat_timeout` (5 s)",
+     "`cluster.heartbeat_timeout` (6 s)", "the default is"),
     ("README.md", "dpdriver --make-secret", "dpdriver --make-secrets", "has no --make-secrets"),
     ("docs/coming-from.md", "`dpfollower --ranks 4`", "`dpfollower --nranks 4`", "has no --nranks"),
     ("README.md", "`lenet5`", "", "model.arch: lenet5"),
     ("docs/strategies.md", "`local_sgd`", "", "strategy.name: local_sgd"),
     ("docs/design.md", "common/wire/ ", "common/wired/ ", "the rooms are"),
-    ("docs/operating.md", "| `leader` | `term`", "| `term`", "events: leader"),
-    ("docs/operating.md", "`steps_lost`", "", "fields of events: steps_lost"),
-    ("docs/operating.md", "POINT is `gather`, ", "POINT is ", "POINT: gather"),
-    ("docs/operating.md", "| `stop` | The", "| `halt` | The", "WHAT: halt"),
-    ("docs/operating.md", "| `gradient_clipping`", "| `gradient_clip`", "reads no gradient_clip"),
-    ("docs/operating.md", "`train.bucket_bytes`, `report", "`report",
+    ("docs/operating/files.md", "| `leader` | `term`", "| `term`", "events: leader"),
+    ("docs/operating/files.md", "`steps_lost`", "", "fields of events: steps_lost"),
+    ("docs/operating/watching.md", "POINT is `gather`, ", "POINT is ", "POINT: gather"),
+    ("docs/operating/watching.md", "| `stop` | The", "| `halt` | The", "WHAT: halt"),
+    ("docs/operating/job-file.md", "| `gradient_clipping`", "| `gradient_clip`",
+     "reads no gradient_clip"),
+    ("docs/operating/stopping.md", "`train.bucket_bytes`, `report", "`report",
      "keys of a resumed run: train.bucket_bytes"),
 ]
 
