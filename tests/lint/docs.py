@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """docs - compares what the documents say with what the daemons and the sources say.
 
-docs.py reads README.md, CHANGELOG.md and docs/, the help of both daemons ($DPDRIVER,
+docs.py reads README.md, the papers beside it and docs/, the help of both daemons ($DPDRIVER,
 $DPFOLLOWER), and a few lists of the sources.  It prints each difference as path:line: text, and
 exits with 1 if there is one.  Then it breaks the documents on purpose, once for each rule, and
 exits with 1 if a rule does not notice.
@@ -198,7 +198,8 @@ def check_lists(path, text, docs, facts):
 
 def check_resume(path, text, facts):
     """The keys that a resumed run may change."""
-    said = the(r"A resumed run may change these keys: (.*?)\. `--help-job`", text, path)[1]
+    said = the(r"run\s+may\s+change\s+these\s+keys:\s(.*?)\.\s+`--help-job`", text,
+               path)[1]
     said = re.findall(r"`([\w.*]+)`", said)
     covered = {k for k in facts.resumed for s in said
                if k == s or s.endswith("*") and k.startswith(s[:-1])}
@@ -251,8 +252,8 @@ def complaints(docs, facts, only=None):
 
 def main():
     facts = Facts()
-    docs = {p: read(p) for p in sorted(["README.md", "CHANGELOG.md"] +
-                                       [f for f in facts.files if re.match(r"docs/.*\.md$", f)])}
+    docs = {p: read(p) for p in sorted(f for f in facts.files
+                                       if re.match(r"([A-Z]+|docs/.*)\.md$", f))}
     found = complaints(docs, facts)
     found += [f"--help-job: model.layers: {problem}" for _, problem in
               differ("layers", set(), facts.layers - facts.listed_layers)]
