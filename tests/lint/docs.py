@@ -67,6 +67,9 @@ class Facts:
                 folders[:] = [f for f in folders if not f.startswith(("build", ".git", "runs"))]
             self.files |= {os.path.normpath(os.path.join(here, name)) for name in names}
 
+        source = re.compile(r"(common|driver|follower|proto)/.*\.(c|h|cu|cuh|proto)$")
+        text = " ".join(read(name) for name in sorted(self.files) if source.match(name))
+        self.sources = re.sub(r"[-_\s*/]+", " ", text.lower())
         text = "".join(read(f"common/config/deepspeed{part}.c")
                        for part in ("", "_keys", "_job", "_optimizer"))
         self.deepspeed = set(".".join(re.findall(r'"([\w.]+)"', text)).split("."))
@@ -210,7 +213,21 @@ def check_resume(path, text, facts):
             yield 1, f"keys of a resumed run: {word} is none"
 
 
-CHECKS = [check_links, check_files, check_keys, check_options, check_lists]
+def check_glossary(path, text, docs, facts):
+    """Each word of the glossary stands there once, and in the sources."""
+    if path != "docs/glossary.md":
+        return
+    seen = set()
+    for line, row in places(text, r"^\| \*\*(.*?)\*\*", re.MULTILINE):
+        for word in row[1].split(", "):
+            if word in seen:
+                yield line, f"{word}: has a row already"
+            seen.add(word)
+            if re.sub(r"[-_]", " ", word.lower()) not in facts.sources:
+                yield line, f"{word}: no source has this word"
+
+
+CHECKS = [check_links, check_files, check_keys, check_options, check_lists, check_glossary]
 
 # A path, a text in it, what replaces the text, and the complaint that must follow.
 BREAKS = [
@@ -234,6 +251,8 @@ BREAKS = [
      "reads no gradient_clip"),
     ("docs/operating/stopping.md", "`train.bucket_bytes`, `report", "`report",
      "keys of a resumed run: train.bucket_bytes"),
+    ("docs/glossary.md", "| **rank** |", "| **job** |", "job: has a row already"),
+    ("docs/glossary.md", "| **rank** |", "| **rankling** |", "rankling: no source has this word"),
 ]
 
 

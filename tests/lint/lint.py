@@ -208,6 +208,18 @@ def check_names(path, lines, tree):
                 yield number, f'"Life:" names {word}, and no code has it'
 
 
+def check_finding(path, lines, tree):
+    """A script of findings/ has the form of findings/README.md, and a row there."""
+    if not re.match(r"findings/.*\.(sh|py)$", path):
+        return
+    head = "\n".join(lines[:40])
+    for part in ("Guess: ", "Seen: ", "Exit status: "):
+        if f"\n# {part}" not in head:
+            yield 1, f'the head of a finding has no line "# {part}..."'
+    if f"| `{os.path.basename(path)}` |" not in tree.text.get("findings/README.md", ""):
+        yield 1, "findings/README.md has no row for it"
+
+
 def check_readme(path, lines):
     if path == "README.md" and len(lines) > MAX_README:
         yield 1, f"{len(lines)} lines, at most {MAX_README}"
@@ -269,7 +281,8 @@ def main(root):
         found = [*check_includes(path, lines, rooms), *check_guard(path, lines),
                  *check_lines(path, lines), *check_code(path, lines), *check_opening(path, lines),
                  *check_threads(path, lines), *check_words(path, lines),
-                 *check_names(path, lines, tree), *check_readme(path, lines)]
+                 *check_names(path, lines, tree), *check_finding(path, lines, tree),
+                 *check_readme(path, lines)]
         for number, problem in found:
             print(f"{path}:{number}: {problem}")
         n_bad += len(found)

@@ -89,6 +89,8 @@ CASES = [
      '"Life:" names a_stop, and no'),
     ("common/base/a.h", "/* a - b.\n *\n * Life:    a_new -> a_run.\n * Threads: see a_gone. */\n" +
      GUARDED.format("int a_new, a_run;"), ""),
+    ("findings/a.sh", "# a\n#\n# Guess: x\n# Seen:  y\n", 'no line "# Exit status: ..."'),
+    ("findings/a.sh", "# a\n#\n# Guess: x\n# Seen:  y\n# Exit status: 0\n", "has no row for it"),
     ("README.md", "x\n" * 141, "README.md:1: 141 lines"),
     ("README.md", "x\n" * 140, ""),
 ]
