@@ -42,6 +42,7 @@ class Facts:
     """The lists and the help of the daemons and of the sources."""
 
     def __init__(self):
+        self.version = the(r"version: '([\d.]+)'", read("meson.build"), "meson.build")[1]
         self.help = {"dpdriver": run(os.environ["DPDRIVER"], "--help"),
                      "dpfollower": run(os.environ["DPFOLLOWER"], "--help")}
         self.options = {name: set(re.findall(r"^  (--[\w-]+)", text, re.MULTILINE))
@@ -227,7 +228,19 @@ def check_glossary(path, text, docs, facts):
                 yield line, f"{word}: no source has this word"
 
 
-CHECKS = [check_links, check_files, check_keys, check_options, check_lists, check_glossary]
+def check_version(path, text, docs, facts):
+    """The changes have a section for the version of meson.build, and bundles are of it."""
+    if path == "CHANGELOG.md":
+        said = re.findall(r"^## (\d[\d.]*), \d{4}-\d\d-\d\d$", text, re.MULTILINE)
+        if facts.version not in said:
+            yield 1, f"no section '## {facts.version}, DATE'; meson.build has this version"
+    for line, bundle in places(text, r"dptrain-(\d+\.\d+\.\d+)-"):
+        if bundle[1] != facts.version:
+            yield line, f"{bundle[0]}: meson.build has version {facts.version}"
+
+
+CHECKS = [check_links, check_files, check_keys, check_options, check_lists, check_glossary,
+          check_version]
 
 # A path, a text in it, what replaces the text, and the complaint that must follow.
 BREAKS = [
@@ -251,6 +264,9 @@ BREAKS = [
      "reads no gradient_clip"),
     ("docs/operating/stopping.md", "`train.bucket_bytes`, `report", "`report",
      "keys of a resumed run: train.bucket_bytes"),
+    ("CHANGELOG.md", "\n## VERSION, 2", "\n## 0.0.0, 2", "no section '## "),
+    ("docs/operating/launchers.md", "dptrain-VERSION-", "dptrain-0.0.0-",
+     "meson.build has version"),
     ("docs/glossary.md", "| **rank** |", "| **job** |", "job: has a row already"),
     ("docs/glossary.md", "| **rank** |", "| **rankling** |", "rankling: no source has this word"),
 ]
@@ -284,6 +300,7 @@ def main():
         found.append("headless finds nothing")
         print(found[-1])
     for path, old, new, want in BREAKS:
+        old = old.replace("VERSION", facts.version)
         broken = complaints({**docs, path: docs[path].replace(old, new)}, facts, path)
         if old not in docs[path] or not any(want in c for c in broken if c not in found):
             found.append(f"{path}: {old!r} made {new!r} should be noticed: {want}")
