@@ -1,7 +1,7 @@
 /* average - one operator over the flat space of trained parameters (op/average.c), and the exchange
  * of what is trained and what is averaged.
  *
- * Where the state is divided (train/shards.h), each rank averages the shards that it holds, right
+ * Where the state is divided (state/shards.h), each rank averages the shards that it holds, right
  * after it has updated them.  So a rank holds a shard's average of the same step as the shard's
  * other slots, whatever is lost.  The averaged weights are gathered before they are used. */
 #include "train/average.h"
@@ -13,8 +13,8 @@
 #include "op/control.h"
 #include "op/op.h"
 #include "program/sketch.h"
+#include "state/shards.h"
 #include "strategy/cut.h"
-#include "train/shards.h"
 
 const struct slot_def slot_average = {.name = "averaged weights",
                                       .suffix = ".average",
@@ -298,7 +298,7 @@ static int is_gathered(const struct state *s)
 /* The averages of all shards take the parameters' place.  This does not wait for a device: what
  * reads them, and what puts the trained ones back, is queued behind the all-gathers.  An all-gather
  * that breaks off, which nothing may wait for any more, writes to other ranks' spans alone; their
- * owners send those parameters in the next formation (train/reshard.c). */
+ * owners send those parameters in the next formation (state/reshard.c). */
 static int gather(struct state *s, struct coll *c, struct err *err)
 {
     const struct layout *l = s->layout;

@@ -5,7 +5,7 @@
  * broadcast, saved (ckpt/ckpt.h: model_average.safetensors), resumed and recovered.  It is updated
  * after the strategy has finished the step, so it sees the weights that the next step begins with.
  *
- * Where the strategy divides the state, the average is divided, too (train/shards.h).  It is made
+ * Where the strategy divides the state, the average is divided, too (state/shards.h).  It is made
  * anew in each formation, and updated together with the optimizer's slots.
  *
  * Life:    average_new -> average_update in each step; { average_enter -> ... -> average_leave } ->
@@ -16,8 +16,8 @@
 
 #include "coll/coll.h"
 #include "job/job.h"
+#include "state/state.h"
 #include "train/buffers.h"
-#include "train/state.h"
 
 extern const struct slot_def slot_average;            /* F32 [n_trained] */
 extern const struct slot_def slot_average_statistics; /* F32 [n_state_total] */

@@ -9,8 +9,8 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "state/shards.h"
 #include "strategy/cut.h"
-#include "train/shards.h"
 
 enum { POOL_ALIGN = 64 };
 

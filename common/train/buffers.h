@@ -10,7 +10,7 @@
  * If gradients are divided among the ranks, there is no `grad`.  A bucket's gradients then have
  * memory only while they are written and summed: all buckets share `pool`, in which neighbouring
  * buckets do not overlap.  After each micro-batch the sums are moved to the memory of the shards
- * (train/shards.h).  If parameters are divided, too, their buckets share a pool in the same way.
+ * (state/shards.h).  If parameters are divided, too, their buckets share a pool in the same way.
  *
  * Life:    buffers_new -> buffers_free; buffers_fit makes the arena large enough, and
  *          buffers_fit_buckets and buffers_fit_params the pools.
@@ -24,7 +24,7 @@
 #include "op/seal.h"
 #include "op/update.h"
 #include "program/program.h"
-#include "train/state.h"
+#include "state/state.h"
 
 /* A step's few numbers, in the backend's memory.  The sums must be zero when a step begins: one
  * copy from the host brings these zeros and the step's first scalars (STEP_NUMBERS_SENT bytes). */

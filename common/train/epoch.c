@@ -9,8 +9,8 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "session/action.h" /* NOT_MEASURED */
+#include "state/shards.h"
 #include "train/meet.h"
-#include "train/shards.h"
 #include "train/statistics.h"
 #include "train/timing.h"
 #include "train/trainer_impl.h"

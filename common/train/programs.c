@@ -13,7 +13,7 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
-#include "train/shards.h"
+#include "state/shards.h"
 
 /* A validation batch is large enough to compute efficiently, and small enough for small machines.
  * It is the whole share if that is smaller.  No value of its program is larger than

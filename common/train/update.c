@@ -17,9 +17,9 @@
 #include "optim/groups.h"
 #include "optim/optimizer.h"
 #include "program/sketch.h"
+#include "state/shards.h"
 #include "strategy/cut.h"
 #include "strategy/strategy.h"
-#include "train/shards.h"
 
 struct update {
     struct backend *backend;

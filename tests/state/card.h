@@ -3,8 +3,8 @@
  * counted.  A card has no kernels.
  *
  * Life: card_open in the caller's storage; nothing to close once all memory is freed. */
-#ifndef TESTS_TRAIN_CARD_H
-#define TESTS_TRAIN_CARD_H
+#ifndef TESTS_STATE_CARD_H
+#define TESTS_STATE_CARD_H
 
 #include "backend/backend.h"
 

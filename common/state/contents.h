@@ -2,11 +2,11 @@
  * slot that each comes from.
  *
  * Threads: one at a time. */
-#ifndef TRAIN_CONTENTS_H
-#define TRAIN_CONTENTS_H
+#ifndef STATE_CONTENTS_H
+#define STATE_CONTENTS_H
 
 #include "base/arena.h"
-#include "train/state.h"
+#include "state/state.h"
 
 enum {
     CONTENTS_FILES = 3, /* model, optimizer, average: struct ckpt_content's lists, in their order */

@@ -2,10 +2,10 @@
  * reshard.c divides the state anew when a formation begins.
  *
  * Threads: as shards.h. */
-#ifndef TRAIN_SHARDS_IMPL_H
-#define TRAIN_SHARDS_IMPL_H
+#ifndef STATE_SHARDS_IMPL_H
+#define STATE_SHARDS_IMPL_H
 
-#include "train/shards.h"
+#include "state/shards.h"
 
 /* Memory for the shards that `rank` of `size` ranks holds, zeroed. */
 int shard_set_new(struct state *s, int size, int rank, struct shard_set *out, struct err *err);

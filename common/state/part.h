@@ -5,11 +5,11 @@
  * frozen parameters, running statistics, slots of the job.
  *
  * Threads: one at a time. */
-#ifndef TRAIN_PART_H
-#define TRAIN_PART_H
+#ifndef STATE_PART_H
+#define STATE_PART_H
 
 #include "ckpt/draft.h"
-#include "train/contents.h"
+#include "state/contents.h"
 
 struct part {
     struct draft_part files; /* the pieces in the files of the checkpoint */

@@ -1,5 +1,5 @@
 /* reshard - a formation begins: the ranks agree on the newest step that is left whole, and divide
- * its state anew.  train/shards.h explains why that is possible after any loss.
+ * its state anew.  state/shards.h explains why that is possible after any loss.
  *
  * Happy path: every rank holds the same step, and all claims are of one lineage.  The owner of each
  * shard sends it, span by span, to all ranks, and each rank keeps what belongs to its new shards.
@@ -17,8 +17,8 @@
 #include "base/alloc.h"
 #include "base/util.h"
 #include "config/cluster.h"
+#include "state/shards_impl.h"
 #include "strategy/cut.h"
-#include "train/shards_impl.h"
 
 enum { WINDOW_BYTES = 1 << 20 };
 

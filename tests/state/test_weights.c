@@ -10,7 +10,7 @@
 #include "base/buf.h"
 #include "base/util.h"
 #include "program/program.h"
-#include "train/weights.h"
+#include "state/weights.h"
 
 enum { VOCAB = 7, CONTEXT = 4, WIDTH = 4, MOST_TENSORS = 64 };
 

@@ -1,16 +1,16 @@
 /* snapshot - a copy of a state's saved slots in host memory, from which the saver's thread
- * (train/saver.h) writes a checkpoint while training goes on.
+ * (state/saver.h) writes a checkpoint while training goes on.
  *
  * The copy has as many bytes as the saved slots.  snapshot_new takes its memory; if slots are
  * divided among the ranks, the first snapshot_take does, because as long as there are several
- * ranks, each of them copies and writes its own part instead (train/joint.h).
+ * ranks, each of them copies and writes its own part instead (state/joint.h).
  *
  * Life:    snapshot_new -> take, save, take, save ... -> snapshot_free.
  * Threads: one at a time: take and save must not overlap. */
-#ifndef TRAIN_SNAPSHOT_H
-#define TRAIN_SNAPSHOT_H
+#ifndef STATE_SNAPSHOT_H
+#define STATE_SNAPSHOT_H
 
-#include "train/state.h"
+#include "state/state.h"
 
 struct snapshot; /* opaque */
 

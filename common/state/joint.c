@@ -2,7 +2,7 @@
  *
  * joint.h tells the phases.  A checkpoint under way is a struct save.  While a task is queued, the
  * save belongs to the thread; otherwise to the engine.  The last task frees it. */
-#include "train/joint.h"
+#include "state/joint.h"
 
 #include <limits.h>
 #include <stdatomic.h>
@@ -15,9 +15,9 @@
 #include "base/util.h"
 #include "base/writer.h"
 #include "ckpt/draft.h"
-#include "train/drain.h"
-#include "train/part.h"
-#include "train/shards.h"
+#include "state/drain.h"
+#include "state/part.h"
+#include "state/shards.h"
 
 enum {
     WINDOW_BYTES = 32 << 20, /* what a rank passes to rank 0 in one poll */

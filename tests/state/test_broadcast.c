@@ -10,7 +10,7 @@
 #include "card.h"
 #include "coll/impl.h"
 #include "coll/local.h"
-#include "train/state.h"
+#include "state/state.h"
 
 enum { N_RANKS = 3, SOURCE = 1, N_SPACES = 4 };
 

@@ -1,7 +1,7 @@
 /* state - the table of a job's slots: its rows, their memory, and their initial values.
  *
  * Hashes are in replica.c, broadcasts in share.c, checkpoints in snapshot.c, shards in shards.c. */
-#include "train/state.h"
+#include "state/state.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,8 @@
 #include "base/util.h"
 #include "data/pool.h"
 #include "op/scaler.h"
-#include "train/shards.h"
-#include "train/weights.h"
+#include "state/shards.h"
+#include "state/weights.h"
 
 /* ---- the rows of every job ---- */
 

@@ -2,16 +2,16 @@
  * before ranks leave, compare copies with originals.
  *
  * reshard.c divides the state anew when a formation begins. */
-#include "train/shards.h"
+#include "state/shards.h"
 
 #include <stdlib.h>
 
 #include "base/alloc.h"
 #include "base/hash.h"
 #include "base/util.h"
+#include "state/drain.h"
+#include "state/shards_impl.h"
 #include "strategy/cut.h"
-#include "train/drain.h"
-#include "train/shards_impl.h"
 
 enum { WINDOW_BYTES = 4 << 20 }; /* for what passes between a device's memory and the host's */
 

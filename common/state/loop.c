@@ -1,7 +1,7 @@
 /* loop - the rules of train.best and train.early_stop, and the slot with their counts.
  *
  * A schedule has its own rule for what a validation changes (optim/schedule.h). */
-#include "train/loop.h"
+#include "state/loop.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* joint - a checkpoint of a divided state, which all ranks write together while training goes on.
  *
- * Happy path.  joint_begin: each rank copies its own part of the checkpoint (train/part.h).  Then
+ * Happy path.  joint_begin: each rank copies its own part of the checkpoint (state/part.h).  Then
  * a thread on each rank works, and the engines call joint_poll after each step, all at the same
  * step, to learn whether the threads of all ranks are done with
  *   1. preparing: rank 0 makes the folder and the files (ckpt/draft.h);
@@ -20,15 +20,15 @@
  *     reported as failed: the next formation writes a newer one.
  *   - The files do not hold what the ranks wrote: rank 0 reports it and drops the checkpoint.
  *
- * On rank 0 the saver (train/saver.h) is busy from joint_begin until the outcome is reported.
+ * On rank 0 the saver (state/saver.h) is busy from joint_begin until the outcome is reported.
  *
  * Life:    joint_new -> joint_open (starts the thread)
  *          -> { joint_begin -> joint_poll ..., joint_finish or joint_give_up } ... -> joint_free.
  * Threads: the engine's; joint_interrupt may come from any. */
-#ifndef TRAIN_JOINT_H
-#define TRAIN_JOINT_H
+#ifndef STATE_JOINT_H
+#define STATE_JOINT_H
 
-#include "train/saver.h"
+#include "state/saver.h"
 
 struct joint; /* opaque */
 

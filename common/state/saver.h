@@ -15,11 +15,11 @@
  * Life:    saver_new -> saver_open (the memory and the thread) -> begin, save ... ->
  *          saver_free, which waits until the checkpoint under way is finished.
  * Threads: one, the engine's; saver_interrupt may come from any. */
-#ifndef TRAIN_SAVER_H
-#define TRAIN_SAVER_H
+#ifndef STATE_SAVER_H
+#define STATE_SAVER_H
 
 #include "session/command.h"
-#include "train/state.h"
+#include "state/state.h"
 
 struct saver; /* opaque */
 
@@ -32,7 +32,7 @@ struct saver_hooks {
 struct saver *saver_new(const char *run_dir, const struct saver_hooks *hooks); /* copies both */
 void saver_free(struct saver *v);                                              /* NULL is fine */
 
-/* Memory for a copy of `s` (train/snapshot.h), which outlives the saver.  Keeps `keep` generations.
+/* Memory for a copy of `s` (state/snapshot.h), which outlives the saver.  Keeps `keep` generations.
  */
 int saver_open(struct saver *v, const struct state *s, int keep, struct err *err);
 
@@ -48,7 +48,7 @@ int saver_begin(struct saver *v, int n_ranks, struct err *err);
  * If both are NULL, the saver's thread had reported that step before. */
 int saver_save(struct saver *v, int n_ranks, struct report *r, struct err *err);
 
-/* A checkpoint of the state's step that all ranks write together (train/joint.h) is under way from
+/* A checkpoint of the state's step that all ranks write together (state/joint.h) is under way from
  * saver_hold until saver_deliver, which any thread may call.  deliver takes `path`, or `error` if
  * the checkpoint failed; both NULL: it was given up, and there is no report.  is_awaited:
  * saver_await waits for the outcome and fills r, as saver_save does; saver_disown gives that up,

@@ -1,6 +1,6 @@
 /* weights - compares a file's tensors with the model's, reports the differences, and takes the
  * tensors that are alike. */
-#include "train/weights.h"
+#include "state/weights.h"
 
 #include <math.h>
 #include <stdlib.h>

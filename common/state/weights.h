@@ -5,10 +5,10 @@
  *
  * Life:    weights_open -> weights_has ..., weights_take -> weights_close.
  * Threads: as state.h. */
-#ifndef TRAIN_WEIGHTS_H
-#define TRAIN_WEIGHTS_H
+#ifndef STATE_WEIGHTS_H
+#define STATE_WEIGHTS_H
 
-#include "train/state.h"
+#include "state/state.h"
 
 struct weights; /* a file, compared with the model; opaque */
 

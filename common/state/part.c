@@ -2,15 +2,15 @@
  *
  * A tensor's elements lie in the flat space of parameters, which is cut into buckets and these into
  * one span for each rank.  So a tensor has a piece for each span that it overlaps. */
-#include "train/part.h"
+#include "state/part.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "state/shards.h"
 #include "strategy/cut.h"
-#include "train/shards.h"
 
 static void add(struct part *p, struct draft_piece piece, struct part_source from)
 {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "train/state.h"
+#include "state/state.h"
 
 enum { WINDOW_BYTES = 4 << 20 };
 

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "train/loop.h"
+#include "state/loop.h"
 
 static const struct slot_def *const more[] = {&slot_loop};
 

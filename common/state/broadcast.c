@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "train/shards.h"
+#include "state/shards.h"
 
 struct space {
     void *at; /* the backend's */

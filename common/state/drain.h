@@ -1,8 +1,8 @@
 /* drain - waits for a device whose work may hang in a collective.
  *
  * Threads: the engine's. */
-#ifndef TRAIN_DRAIN_H
-#define TRAIN_DRAIN_H
+#ifndef STATE_DRAIN_H
+#define STATE_DRAIN_H
 
 #include "backend/backend.h"
 #include "coll/coll.h"

@@ -16,12 +16,12 @@
  * Life:    slot_loop is a row of the state.  Each time that the state came from elsewhere:
  *          loop_read -> loop_decide after each validation.
  * Threads: the engine's. */
-#ifndef TRAIN_LOOP_H
-#define TRAIN_LOOP_H
+#ifndef STATE_LOOP_H
+#define STATE_LOOP_H
 
 #include "ckpt/ckpt.h"
 #include "job/job.h"
-#include "train/state.h"
+#include "state/state.h"
 
 enum {
     LOOP_STEP,      /* the step of the newest decision; 0: none was made yet */

@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 #include "card.h"
-#include "train/snapshot.h"
+#include "state/snapshot.h"
 
 /* One parameter is larger than what is read from a device at once; the last is frozen. */
 enum { SMALL = 20, LARGE = 1500000, FROZEN = 7, MEAN = 5 };

@@ -9,7 +9,7 @@
  *   - The disk hangs: is_busy stays 1, and steps go on.  The end of the epoch waits, and the
  *     driver's deadline ends that wait.
  *   - The formation breaks off while the engine waits: the wait ends, the write goes on. */
-#include "train/saver.h"
+#include "state/saver.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "ckpt/ckpt.h"
-#include "train/snapshot.h"
+#include "state/snapshot.h"
 
 struct saver {
     char *run_dir;

@@ -9,8 +9,8 @@
  *
  * Life:    state_new (memory from the backend) -> init, load or broadcast -> ... -> state_free.
  * Threads: the engine's. */
-#ifndef TRAIN_STATE_H
-#define TRAIN_STATE_H
+#ifndef STATE_STATE_H
+#define STATE_STATE_H
 
 #include "backend/backend.h"
 #include "ckpt/ckpt.h"
@@ -26,7 +26,7 @@ struct slot {
     const struct slot_def *def;
     void *data;       /* the backend's memory; padding between tensors is zero */
     size_t n_bytes;   /* of the whole slot */
-    int is_divided;   /* 1: divided among the ranks (train/shards.h); then data is NULL, unless this
+    int is_divided;   /* 1: divided among the ranks (state/shards.h); then data is NULL, unless this
                          rank holds the whole slot */
     int is_offloaded; /* 1: in memory of the host, which a device's kernels reach */
 };
@@ -53,7 +53,7 @@ extern const struct slot_def slot_parameters; /* [n_total] */
 extern const struct slot_def slot_statistics; /* [n_state_total] */
 extern const struct slot_def slot_scaler;     /* [SCALER_LEN]; only where the loss is scaled */
 
-/* The division of slots among the ranks (train/shards.h), and between a device and its host. */
+/* The division of slots among the ranks (state/shards.h), and between a device and its host. */
 struct state_division {
     int n_divided; /* number of divided rows: the first ones of `more`; each has one element for
                       each trained parameter */
@@ -83,7 +83,7 @@ void state_release(const struct state *s, int k, void *p); /* NULL is fine */
 void *state_data(const struct state *s, const struct slot_def *d);
 
 /* Give all rows their initial values.  Those of the parameters follow the job's model.init: of a
- * file, what it has is taken, and only the rest is drawn (train/weights.h).  s->warn is called with
+ * file, what it has is taken, and only the rest is drawn (state/weights.h).  s->warn is called with
  * what the file lacks. */
 int state_init(struct state *s, const struct job *job, struct err *err);
 

@@ -2,13 +2,13 @@
  *
  * One rank (snapshot.c) or all ranks (part.c) write a checkpoint by these lists, so the files are
  * the same. */
-#include "train/contents.h"
+#include "state/contents.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
-#include "train/loop.h"
+#include "state/loop.h"
 
 static const char running_mean[] = "running_mean";
 const char contents_count[] = "num_batches_tracked";

@@ -1,6 +1,6 @@
 /* drain - asks the device again and again whether it is done, and the coll whether it failed.  Most
  * waits are short, so it asks without a pause at first, and then every 20 us. */
-#include "train/drain.h"
+#include "state/drain.h"
 
 #include <time.h>
 

@@ -32,10 +32,10 @@
  *
  * Life:    shards_new -> { shards_agree -> shards_exchange } ... -> shards_free.
  * Threads: the engine's. */
-#ifndef TRAIN_SHARDS_H
-#define TRAIN_SHARDS_H
+#ifndef STATE_SHARDS_H
+#define STATE_SHARDS_H
 
-#include "train/state.h"
+#include "state/state.h"
 
 enum { SHARD_OWN, SHARD_COPY, SHARDS_HELD };
 

@@ -1,6 +1,6 @@
 /* snapshot - the state as a checkpoint holds it: copied to host memory and written, or read back
  * from the files. */
-#include "train/snapshot.h"
+#include "state/snapshot.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/util.h"
-#include "train/contents.h"
+#include "state/contents.h"
 
 /* ---- writing ---- */
 
