@@ -1,5 +1,5 @@
-/* share - all ranks take one rank's state, or its running statistics (state_broadcast,
- * state_share_stats).
+/* broadcast - all ranks take one rank's state, or its running statistics (state_broadcast,
+ * state_broadcast_stats).
  *
  * A rank receives into a second buffer, and copies from there to the slots when everything has
  * come.  So a rank whose broadcast breaks off still holds what it held before, and may be the
@@ -21,7 +21,7 @@ struct space {
     int is_offloaded;
 };
 
-struct share {
+struct broadcast {
     struct backend *backend;
     struct coll *coll;
     int source;
@@ -32,12 +32,12 @@ struct share {
     int on_host; /* the backend is a device, and aside is the host's memory */
 };
 
-static int is_source(const struct share *s) { return coll_rank(s->coll) == s->source; }
+static int is_source(const struct broadcast *s) { return coll_rank(s->coll) == s->source; }
 
 /* ---- aside ---- */
 
 /* Every rank says whether its card has room.  If one has not, all ranks go through the host. */
-static int agree_on_host(struct share *s, int has_room, struct err *err)
+static int agree_on_host(struct broadcast *s, int has_room, struct err *err)
 {
     const size_t size = (size_t)coll_size(s->coll);
     const uint8_t mine = (uint8_t)has_room;
@@ -49,7 +49,7 @@ static int agree_on_host(struct share *s, int has_room, struct err *err)
     return rc;
 }
 
-static int find_room(struct share *s, struct err *err)
+static int find_room(struct broadcast *s, struct err *err)
 {
     struct err full;
     int rc = 0;
@@ -66,7 +66,7 @@ static int find_room(struct share *s, struct err *err)
     return 0;
 }
 
-static int is_offloaded(const struct share *s)
+static int is_offloaded(const struct broadcast *s)
 {
     int any = 0;
 
@@ -75,7 +75,7 @@ static int is_offloaded(const struct share *s)
     return any;
 }
 
-static int make_aside(struct share *s, struct err *err)
+static int make_aside(struct broadcast *s, struct err *err)
 {
     static const char what[] = "a copy of the training state";
 
@@ -88,7 +88,7 @@ static int make_aside(struct share *s, struct err *err)
     return s->on_host ? try_alloc((void **)&s->aside, s->n_bytes, what, err) : 0;
 }
 
-static void free_aside(struct share *s)
+static void free_aside(struct broadcast *s)
 {
     if (s->on_host)
         free(s->aside);
@@ -98,7 +98,7 @@ static void free_aside(struct share *s)
 
 /* ---- there and back ---- */
 
-static int send_space(struct share *s, const struct space *p, size_t at, struct err *err)
+static int send_space(struct broadcast *s, const struct space *p, size_t at, struct err *err)
 {
     void *x = s->aside ? s->aside + at : p->at;
 
@@ -107,15 +107,15 @@ static int send_space(struct share *s, const struct space *p, size_t at, struct 
     return coll_broadcast(s->coll, x, p->n_bytes, s->source, err);
 }
 
-static int take_space(struct share *s, const struct space *p, size_t at, struct err *err)
+static int take_space(struct broadcast *s, const struct space *p, size_t at, struct err *err)
 {
     if (s->on_host)
         return backend_copy_in(s->backend, p->at, s->aside + at, p->n_bytes, err);
     return backend_copy(s->backend, p->at, s->aside + at, p->n_bytes, err);
 }
 
-static int for_spaces(struct share *s,
-                      int (*what)(struct share *s, const struct space *p, size_t at,
+static int for_spaces(struct broadcast *s,
+                      int (*what)(struct broadcast *s, const struct space *p, size_t at,
                                   struct err *err),
                       struct err *err)
 {
@@ -127,10 +127,10 @@ static int for_spaces(struct share *s,
     return 0;
 }
 
-static int share(struct backend *b, struct coll *c, int source, const struct space *space, int n,
-                 struct err *err)
+static int broadcast_spaces(struct backend *b, struct coll *c, int source,
+                            const struct space *space, int n, struct err *err)
 {
-    struct share s = {.backend = b, .coll = c, .source = source, .space = space, .n_spaces = n};
+    struct broadcast s = {.backend = b, .coll = c, .source = source, .space = space, .n_spaces = n};
     int rc;
 
     for (int i = 0; i < n; i++)
@@ -148,7 +148,7 @@ static int share(struct backend *b, struct coll *c, int source, const struct spa
     return rc;
 }
 
-/* ---- what is shared ---- */
+/* ---- what is sent ---- */
 
 /* Where slots are divided, the holders of the shards send the trained parameters. */
 static int list_spaces(const struct state *s, struct space *out)
@@ -175,7 +175,8 @@ static int broadcast(struct state *s, struct coll *c, int source, struct ckpt_st
 
     *at = s->at;
     rc = coll_broadcast(c, at, sizeof *at, source, err);
-    return rc == 0 ? share(s->backend, c, source, space, list_spaces(s, space), err) : rc;
+    return rc == 0 ? broadcast_spaces(s->backend, c, source, space, list_spaces(s, space), err)
+                   : rc;
 }
 
 static int broadcast_shards(struct state *s, struct coll *c, struct err *err)
@@ -203,12 +204,12 @@ int state_broadcast(struct state *s, struct coll *c, int source, struct err *err
     return rc < 0 ? err_wrap(err, "broadcast of the state from rank %d", source) : rc;
 }
 
-int state_share_stats(struct state *s, struct coll *c, struct err *err)
+int state_broadcast_stats(struct state *s, struct coll *c, struct err *err)
 {
     const struct space stats = {state_data(s, &slot_statistics),
                                 sizeof(float) * (size_t)s->layout->n_state_total, 0};
 
-    return share(s->backend, c, 0, &stats, 1, err) < 0
+    return broadcast_spaces(s->backend, c, 0, &stats, 1, err) < 0
                ? err_wrap(err, "broadcast of the running statistics")
                : 0;
 }

@@ -1,6 +1,7 @@
 /* state - the table of a job's slots: its rows, their memory, and their initial values.
  *
- * Hashes are in replica.c, broadcasts in share.c, checkpoints in snapshot.c, shards in shards.c. */
+ * Hashes are in replica.c, broadcasts in broadcast.c, checkpoints in snapshot.c, shards in
+ * shards.c. */
 #include "state/state.h"
 
 #include <stdlib.h>

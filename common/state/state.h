@@ -111,7 +111,7 @@ struct slot_tensor slot_tensor(const struct layout *l, const struct slot_def *d,
 int state_broadcast(struct state *s, struct coll *c, int source, struct err *err);
 
 /* All ranks take rank 0's running statistics. */
-int state_share_stats(struct state *s, struct coll *c, struct err *err);
+int state_broadcast_stats(struct state *s, struct coll *c, struct err *err);
 
 /* *out [state_n_hashes()]: one hash for each tensor of the hashed slots, with its name; heap, the
  * names, too.  *all: one hash of everything, position included.  On a CPU the slots are hashed

@@ -1,5 +1,5 @@
-/* share: how ranks take one rank's state.  It goes from card to card without passing through the
- * host, through the host if a card has no room, and is not taken at all if the broadcast breaks
+/* broadcast: how ranks take one rank's state.  It goes from card to card without passing through
+ * the host, through the host if a card has no room, and is not taken at all if the broadcast breaks
  * off.
  */
 #include "../test.h"
@@ -158,7 +158,7 @@ static void *rank_main(void *arg)
     for_state(r, fill);
     fill_others(r);
     if (r->is_stats)
-        r->rc = state_share_stats(r->state, &r->coll.base, &r->err);
+        r->rc = state_broadcast_stats(r->state, &r->coll.base, &r->err);
     else
         r->rc =
             state_broadcast(r->state, r->kind == ON_CPU ? inner : &r->coll.base, SOURCE, &r->err);
