@@ -10,9 +10,9 @@
 #include "base/util.h"
 #include "session/action.h" /* NOT_MEASURED */
 #include "state/shards.h"
+#include "step/timing.h"
 #include "train/meet.h"
 #include "train/statistics.h"
-#include "train/timing.h"
 #include "train/trainer_impl.h"
 
 enum { REPORT_INTERVAL_MS = 200 };

@@ -6,7 +6,7 @@
  * A formation keeps those programs of the former one that it wants, too.  They stay bound, because
  * a kernel gets its addresses only once.  So they are kept only if no address has moved, and they
  * are made anew if the arena must grow. */
-#include "train/programs.h"
+#include "step/programs.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -15,8 +15,8 @@
  * Life:    buffers_new -> buffers_free; buffers_fit makes the arena large enough, and
  *          buffers_fit_buckets and buffers_fit_params the pools.
  * Threads: the engine's. */
-#ifndef TRAIN_BUFFERS_H
-#define TRAIN_BUFFERS_H
+#ifndef STEP_BUFFERS_H
+#define STEP_BUFFERS_H
 
 #include "backend/backend.h"
 #include "coll/device.h"

@@ -1,7 +1,7 @@
 /* timing - rings of the latest steps' times, and their medians.
  *
  * epoch.c begins one for each call of trainer_train, and fills the epoch's report from it. */
-#include "train/timing.h"
+#include "step/timing.h"
 
 #include <math.h>
 #include <stdlib.h>

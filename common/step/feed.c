@@ -6,7 +6,7 @@
  *
  * FEED_STREAM: the mark TAKEN + k comes after the copy that empties buffer k; LANE_COPY waits for
  * the mark before it fills the buffer again. */
-#include "train/feed.h"
+#include "step/feed.h"
 
 #include <sched.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * Where the state is divided (state/shards.h), each rank averages the shards that it holds, right
  * after it has updated them.  So a rank holds a shard's average of the same step as the shard's
  * other slots, whatever is lost.  The averaged weights are gathered before they are used. */
-#include "train/average.h"
+#include "step/average.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* faults - compares the points that a rank reaches with the faults on purpose that it was given,
  * and has each fault announced before it happens. */
-#include "train/faults.h"
+#include "step/faults.h"
 
 #include <semaphore.h>
 #include <stdlib.h>

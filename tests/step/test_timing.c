@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 
-#include "train/timing.h"
+#include "step/timing.h"
 
 /* Of 8 steps so many waited; the readers' times are in ms. */
 static const struct {

@@ -6,13 +6,13 @@
  *
  * Life:    programs_new -> programs_find ... -> programs_free.
  * Threads: the engine's. */
-#ifndef TRAIN_PROGRAMS_H
-#define TRAIN_PROGRAMS_H
+#ifndef STEP_PROGRAMS_H
+#define STEP_PROGRAMS_H
 
 #include "data/sampler.h"
 #include "job/job.h"
 #include "model/model.h"
-#include "train/buffers.h"
+#include "step/buffers.h"
 
 struct programs; /* opaque */
 

@@ -12,8 +12,8 @@
  *
  * Life:    faults_new -> faults_take (at each Open and Prepare) -> reach ... -> faults_free.
  * Threads: the engine's; faults_announced from any. */
-#ifndef TRAIN_FAULTS_H
-#define TRAIN_FAULTS_H
+#ifndef STEP_FAULTS_H
+#define STEP_FAULTS_H
 
 #include "inject/inject.h"
 #include "session/command.h"

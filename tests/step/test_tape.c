@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "session/ring.h"
-#include "train/tape.h"
+#include "step/tape.h"
 
 struct recording {
     int number;

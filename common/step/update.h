@@ -9,11 +9,11 @@
  *
  * Life:    update_new -> pack, round, apply ... -> update_free.
  * Threads: the engine's. */
-#ifndef TRAIN_UPDATE_H
-#define TRAIN_UPDATE_H
+#ifndef STEP_UPDATE_H
+#define STEP_UPDATE_H
 
 #include "job/job.h"
-#include "train/buffers.h"
+#include "step/buffers.h"
 
 struct update; /* opaque */
 

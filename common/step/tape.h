@@ -18,8 +18,8 @@
  * Life:    tapes_new -> begin, end, repeat ... -> tapes_free, before what was recorded is freed
  *          (programs, buffers, and a device's coll: coll/device.h).
  * Threads: the engine's. */
-#ifndef TRAIN_TAPE_H
-#define TRAIN_TAPE_H
+#ifndef STEP_TAPE_H
+#define STEP_TAPE_H
 
 #include "backend/backend.h"
 #include "strategy/exchange.h"

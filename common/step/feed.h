@@ -13,8 +13,8 @@
  *
  * Life:    feed_new -> { feed_fit -> feed_start_... -> batches ... } -> feed_free.
  * Threads: the engine's; the loader inside has its own. */
-#ifndef TRAIN_FEED_H
-#define TRAIN_FEED_H
+#ifndef STEP_FEED_H
+#define STEP_FEED_H
 
 #include "backend/backend.h"
 #include "data/loader.h"

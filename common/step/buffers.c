@@ -2,7 +2,7 @@
  *
  * One buffer serves several purposes where that is possible (grad and sum, for example).  If
  * gradients are divided, this file plans the pool in which their buckets lie. */
-#include "train/buffers.h"
+#include "step/buffers.h"
 
 #include <stdlib.h>
 #include <string.h>

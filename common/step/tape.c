@@ -2,7 +2,7 @@
  *
  * Each row also has the log of the recording's collectives (strategy/exchange.h), because a launch
  * runs these without a call to the exchange. */
-#include "train/tape.h"
+#include "step/tape.h"
 
 #include <stdlib.h>
 

@@ -3,7 +3,7 @@
  * Each program is a few nodes over the flat parameter space.  update_apply runs either one program
  * over the whole space, or one for each part: a piece that the optimizer treats differently, or a
  * span of a shard. */
-#include "train/update.h"
+#include "step/update.h"
 
 #include <stdlib.h>
 #include <string.h>

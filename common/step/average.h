@@ -11,13 +11,13 @@
  * Life:    average_new -> average_update in each step; { average_enter -> ... -> average_leave } ->
  *          average_free.
  * Threads: the engine's. */
-#ifndef TRAIN_AVERAGE_H
-#define TRAIN_AVERAGE_H
+#ifndef STEP_AVERAGE_H
+#define STEP_AVERAGE_H
 
 #include "coll/coll.h"
 #include "job/job.h"
 #include "state/state.h"
-#include "train/buffers.h"
+#include "step/buffers.h"
 
 extern const struct slot_def slot_average;            /* F32 [n_trained] */
 extern const struct slot_def slot_average_statistics; /* F32 [n_state_total] */

@@ -1,8 +1,8 @@
 /* timing - the times of one call of trainer_train: of steps, and of waits for ranks and for data.
  *
  * Threads: the engine's thread. */
-#ifndef TRAIN_TIMING_H
-#define TRAIN_TIMING_H
+#ifndef STEP_TIMING_H
+#define STEP_TIMING_H
 
 #include <stdint.h>
 
