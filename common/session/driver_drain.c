@@ -215,9 +215,8 @@ static void say(const struct driver *d, const struct leaver *l)
 {
     driver_event(d, &(struct session_event){.kind = EVENT_DRAIN,
                                             .rank = l->rank,
-                                            .spare = l->spare,
+                                            .drain = {.spare = l->spare, .pid = l->pid},
                                             .host = xstrdup(l->host),
-                                            .pid = l->pid,
                                             .step = -1,
                                             .phase = PHASE_COUNT,
                                             .text = xstrdup(l->when)});

@@ -214,15 +214,15 @@ static void fail_for_good(struct driver *d, const struct cause *c)
                                                 .step = c->step,
                                                 .phase = PHASE_COUNT,
                                                 .text = xstrdup(c->text)});
-    driver_event(
-        d, &(struct session_event){.kind = EVENT_ERROR,
-                                   .rank = c->rank,
-                                   .host = host ? xstrdup(host) : NULL,
-                                   .step = c->step,
-                                   .phase = c->phase,
-                                   .is_diverged = d->run.nonfinite != NULL,
-                                   .is_of_input = d->run.nonfinite && d->run.nonfinite_is_of_input,
-                                   .text = xstrdup(c->text)});
+    driver_event(d, &(struct session_event){
+                        .kind = EVENT_ERROR,
+                        .rank = c->rank,
+                        .host = host ? xstrdup(host) : NULL,
+                        .step = c->step,
+                        .phase = c->phase,
+                        .error = {.is_diverged = d->run.nonfinite != NULL,
+                                  .is_of_input = d->run.nonfinite && d->run.nonfinite_is_of_input},
+                        .text = xstrdup(c->text)});
     int status = status_of(d, c);
     if (c->rank != 0 || c->code != ERR_TIMEOUT)
         d->ending.saves_until_ms = d->now_ms + d->o.cluster.deadlines.checkpoint_ms;

@@ -261,16 +261,16 @@ static struct session_process *list_processes(const struct driver *d)
 
 void form_say(const struct driver *d)
 {
-    driver_event(
-        d, &(struct session_event){.kind = EVENT_FORM,
-                                   .rank = -1,
-                                   .step = d->run.step,
-                                   .phase = PHASE_COUNT,
-                                   .generation = d->formation.generation,
-                                   .voters = d->members.succession.next,
-                                   .n_ranks = d->members.n_ranks,
-                                   .process = list_processes(d),
-                                   .seconds = 1e-9 * (double)(d->now_ns - d->formation.since_ns)});
+    driver_event(d, &(struct session_event){
+                        .kind = EVENT_FORM,
+                        .rank = -1,
+                        .step = d->run.step,
+                        .phase = PHASE_COUNT,
+                        .form = {.n_ranks = d->members.n_ranks,
+                                 .generation = d->formation.generation,
+                                 .seconds = 1e-9 * (double)(d->now_ns - d->formation.since_ns),
+                                 .voters = d->members.succession.next,
+                                 .process = list_processes(d)}});
 }
 
 void form_done(struct formation *f)

@@ -50,7 +50,7 @@ static void say(const struct driver *d, int rank, const struct session_event *wh
     e.kind = EVENT_INJECT;
     e.rank = rank;
     e.text = xstrdup(text);
-    queue_log(d->out, LOG_WARN, "injected fault %s: %s: %s", e.spec, who, text);
+    queue_log(d->out, LOG_WARN, "injected fault %s: %s: %s", e.inject.spec, who, text);
     driver_event(d, &e);
     free(who);
 }
@@ -66,8 +66,8 @@ void inject_happens(struct driver *d, int rank, struct report *r)
         p.step = r->inject.step;
         driver_moved(d, rank, &p);
     }
-    memcpy(e.spec, r->inject.fault.text, sizeof e.spec);
-    inject_spend(&d->o.inject, e.spec);
+    memcpy(e.inject.spec, r->inject.fault.text, sizeof e.inject.spec);
+    inject_spend(&d->o.inject, e.inject.spec);
     say(d, rank, &e, r->inject.text);
     if (rank == 0)
         queue_inject(d->out, &r->inject.fault);
@@ -84,7 +84,7 @@ void inject_at_stop(struct driver *d)
             f->rank >= d->members.n_ranks || !d->seats[f->rank].is_taken)
             continue;
         f->is_spent = 1;
-        memcpy(e.spec, f->text, sizeof e.spec);
+        memcpy(e.inject.spec, f->text, sizeof e.inject.spec);
         say(d, f->rank, &e, inject_say(f, text));
     }
 }

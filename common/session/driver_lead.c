@@ -206,8 +206,8 @@ static struct decision finish(const struct driver *d)
                                 .rank = -1,
                                 .step = step,
                                 .phase = PHASE_COUNT,
-                                .reason = run_reason(d),
-                                .seconds = 1e-9 * (double)(d->now_ns - d->o.start_ns)},
+                                .done = {.reason = run_reason(d),
+                                         .seconds = 1e-9 * (double)(d->now_ns - d->o.start_ns)}},
         "nothing to do: %lld steps are done, and %s", (long long)step, what);
 }
 

@@ -40,7 +40,7 @@ static void say_slow(const struct driver *d, int rank, const struct work *w, dou
                                             .rank = rank,
                                             .step = s->at.step,
                                             .phase = PHASE_COUNT,
-                                            .factor = w->factor});
+                                            .straggler = {w->factor}});
 }
 
 static void judge(struct watch *w, int rank, const struct work *work, double median_ns)

@@ -66,7 +66,7 @@ void recover_say_lost(const struct driver *d, int rank, int64_t pid, int64_t ste
 {
     driver_event(d, &(struct session_event){.kind = EVENT_LOST,
                                             .rank = rank,
-                                            .pid = pid,
+                                            .lost = {.pid = pid},
                                             .step = step,
                                             .phase = PHASE_COUNT,
                                             .text = xstrdup(why)});
@@ -318,10 +318,10 @@ static void say_recovered(struct formation *f)
                                             .rank = -1,
                                             .step = d->run.step,
                                             .phase = PHASE_COUNT,
-                                            .generation = d->formation.generation,
-                                            .n_ranks = d->members.n_ranks,
-                                            .seconds = seconds,
-                                            .steps_lost = r->steps_lost,
+                                            .recovered = {.n_ranks = d->members.n_ranks,
+                                                          .generation = d->formation.generation,
+                                                          .seconds = seconds,
+                                                          .steps_lost = r->steps_lost},
                                             .text = source ? xstrdup(source) : NULL});
     say_suspect(f);
 }

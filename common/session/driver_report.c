@@ -78,8 +78,8 @@ static void note_rebalance(struct driver *d, int rank, struct report *r)
 {
     struct session_event e = event_of_job(EVENT_REBALANCE, r->rebalance.step);
     (void)rank;
-    e.n_ranks = r->rebalance.n_ranks;
-    e.per_rank = r->rebalance.share;
+    e.rebalance.n_ranks = r->rebalance.n_ranks;
+    e.rebalance.share = r->rebalance.share;
     r->rebalance.share = NULL;
     driver_event(d, &e);
 }
@@ -88,8 +88,8 @@ static void note_buckets(struct driver *d, int rank, struct report *r)
 {
     struct session_event e = event_of_job(EVENT_BUCKETS, r->buckets.step);
     (void)rank;
-    e.bucket_bytes = r->buckets.bucket_bytes;
-    e.n_buckets = r->buckets.n_buckets;
+    e.buckets.bucket_bytes = r->buckets.bucket_bytes;
+    e.buckets.n_buckets = r->buckets.n_buckets;
     driver_event(d, &e);
 }
 

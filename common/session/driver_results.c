@@ -162,12 +162,11 @@ void run_note_checkpoint(struct run *r, const struct report *c)
         r->saved_step = c->checkpoint.step;
         free(r->saved_path);
         r->saved_path = xstrdup(c->checkpoint.path);
-        driver_event(r->d,
-                     &(struct session_event){.kind = EVENT_CHECKPOINT,
-                                             .step = c->checkpoint.step,
-                                             .phase = PHASE_COUNT,
-                                             .text = xstrdup(c->checkpoint.path),
-                                             .seconds = c->checkpoint.seconds,
-                                             .exposed_seconds = c->checkpoint.exposed_seconds});
+        driver_event(r->d, &(struct session_event){.kind = EVENT_CHECKPOINT,
+                                                   .step = c->checkpoint.step,
+                                                   .phase = PHASE_COUNT,
+                                                   .text = xstrdup(c->checkpoint.path),
+                                                   .checkpoint = {c->checkpoint.seconds,
+                                                                  c->checkpoint.exposed_seconds}});
     }
 }

@@ -84,11 +84,11 @@ void run_opened(struct run *r)
     const struct report *own = d->seats[0].opened;
     struct session_event e = {.kind = EVENT_START,
                               .rank = -1,
-                              .n_ranks = d->o.n_ranks,
-                              .n_parameters = own->opened.n_parameters,
-                              .data = own->opened.data,
                               .step = own->opened.step,
-                              .progress.steps_per_epoch = own->opened.steps_per_epoch,
+                              .start = {.n_ranks = d->o.n_ranks,
+                                        .n_parameters = own->opened.n_parameters,
+                                        .steps_per_epoch = own->opened.steps_per_epoch,
+                                        .data = own->opened.data},
                               .text = xstrdup(d->o.device)};
     r->steps_per_epoch = own->opened.steps_per_epoch;
     r->step = own->opened.step;
@@ -214,12 +214,12 @@ static struct decision finish_evaluation(struct run *r)
     return decide_finished(
         &(struct session_event){.kind = EVENT_DONE,
                                 .rank = -1,
-                                .step = d->run.step,
+                                .step = r->step,
                                 .phase = PHASE_COUNT,
-                                .n_ranks = d->members.n_ranks,
-                                .epoch = d->run.last,
-                                .seconds = 1e-9 * (double)(d->now_ns - d->o.start_ns)},
-        "evaluated step %lld", (long long)d->run.step);
+                                .done = {.n_ranks = d->members.n_ranks,
+                                         .epoch = r->last,
+                                         .seconds = 1e-9 * (double)(d->now_ns - d->o.start_ns)}},
+        "evaluated step %lld", (long long)r->step);
 }
 
 static struct decision finish(const struct driver *d)
@@ -239,11 +239,11 @@ static struct decision finish(const struct driver *d)
                                 .rank = -1,
                                 .step = d->run.step,
                                 .phase = PHASE_COUNT,
-                                .n_ranks = d->members.n_ranks,
-                                .per_rank = peak,
-                                .reason = run_reason(d),
-                                .epoch = d->run.last,
-                                .seconds = 1e-9 * (double)(d->now_ns - d->o.start_ns)},
+                                .done = {.n_ranks = d->members.n_ranks,
+                                         .peak_rss_mib = peak,
+                                         .reason = run_reason(d),
+                                         .epoch = d->run.last,
+                                         .seconds = 1e-9 * (double)(d->now_ns - d->o.start_ns)}},
         "finished: epoch %lld, step %lld%s", (long long)d->run.last.epoch, (long long)d->run.step,
         d->run.stops_early ? ": validation gets no better (train.early_stop)" : "");
 }
@@ -382,11 +382,11 @@ static void say_first_step(struct run *r)
     const struct driver *d = r->d;
     struct session_event e = {
         .kind = EVENT_FIRST_STEP, .rank = -1, .step = -1, .phase = PHASE_COUNT};
-    e.seconds = r->first_step_s;
-    e.n_ranks = d->members.n_ranks;
-    e.per_rank = xcalloc((size_t)d->members.n_ranks, sizeof *e.per_rank);
+    e.first_step.seconds = r->first_step_s;
+    e.first_step.n_ranks = d->members.n_ranks;
+    e.first_step.rss_mib = xcalloc((size_t)d->members.n_ranks, sizeof(double));
     for (int k = 0; k < d->members.n_ranks; k++)
-        e.per_rank[k] = d->seats[k].rss_mib;
+        e.first_step.rss_mib[k] = d->seats[k].rss_mib;
     r->is_first_step_said = 1;
     driver_event(d, &e);
 }

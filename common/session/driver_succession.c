@@ -284,7 +284,7 @@ static void say_voters(const struct driver *d)
                                             .rank = -1,
                                             .step = -1,
                                             .phase = PHASE_COUNT,
-                                            .voters = s->next,
+                                            .standby = s->next,
                                             .text = s->conn ? xstrdup(s->told) : NULL});
 }
 
@@ -551,7 +551,7 @@ void succession_say_leader(const struct driver *d)
                                             .rank = -1,
                                             .step = -1,
                                             .phase = PHASE_COUNT,
-                                            .voters = {.term = d->o.term},
+                                            .leader = {.term = d->o.term},
                                             .host = xstrdup(d->o.led_by),
                                             .text = xstrdup(d->o.leads_at)});
 }
