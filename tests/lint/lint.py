@@ -45,6 +45,9 @@ TEXT = WIDE + (".txt", ".md", ".yaml", ".yml", ".service")
 UNWRAPPED = re.compile(r"^\s*\||\]\(|://")  # a row of a table, a link
 MAX_WIDTH, MAX_LINES, MAX_FUNCTION = 100, 600, 80
 MAX_README = 140
+# The top level is fixed: these folders, meson's files, and the papers.
+TOP_FILE = re.compile(r"meson(_options\.txt|\.build)|[A-Z]+\.md")
+TOP = {".ci", "common", "deploy", "docs", "driver", "findings", "follower", "proto", "tests"}
 
 
 def list_files(root):
@@ -220,6 +223,13 @@ def check_finding(path, lines, tree):
         yield 1, "findings/README.md has no row for it"
 
 
+def check_top(path):
+    top, _, below = path.partition("/")
+    is_known = top in TOP if below else TOP_FILE.fullmatch(top)
+    if not is_known:
+        yield 1, f"{top} is new at the top level, which is fixed: {', '.join(sorted(TOP))}, papers"
+
+
 def check_readme(path, lines):
     if path == "README.md" and len(lines) > MAX_README:
         yield 1, f"{len(lines)} lines, at most {MAX_README}"
@@ -282,7 +292,7 @@ def main(root):
                  *check_lines(path, lines), *check_code(path, lines), *check_opening(path, lines),
                  *check_threads(path, lines), *check_words(path, lines),
                  *check_names(path, lines, tree), *check_finding(path, lines, tree),
-                 *check_readme(path, lines)]
+                 *check_readme(path, lines), *check_top(path)]
         for number, problem in found:
             print(f"{path}:{number}: {problem}")
         n_bad += len(found)
