@@ -46,7 +46,7 @@ UNWRAPPED = re.compile(r"^\s*\||\]\(|://")  # a row of a table, a link
 MAX_WIDTH, MAX_LINES, MAX_FUNCTION = 100, 600, 80
 MAX_README = 140
 # The top level is fixed: these folders, meson's files, and the papers.
-TOP_FILE = re.compile(r"meson(_options\.txt|\.build)|[A-Z]+\.md")
+TOP_FILE = re.compile(r"meson\.build|[A-Z]+\.md|.*\.(txt|ya?ml)")  # a user's job.yaml may lie here
 TOP = {".ci", "common", "deploy", "docs", "driver", "findings", "follower", "proto", "tests"}
 
 
