@@ -74,7 +74,7 @@ export OMP_WAIT_POLICY=passive
 export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$PWD
 
 # The tests of these rooms start threads of their own.
-threaded_rooms='base net coll train data report daemon'
+threaded_rooms='base net coll state step train data report daemon'
 # The tests of these rooms, and those by names, read what files and peers sent.
 foreign_tests=('base/*' 'config/*' 'job/*' 'inject/*' 'wire/*' 'session/*' 'net/*' 'coll/*' 'data/*'
     'ckpt/*' 'report/*' 'driver/*' 'fuzz/*' e2e/bad_input e2e/strangers)

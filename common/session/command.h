@@ -318,7 +318,7 @@ struct report {
             int is_unlabelled; /* 1: the samples have no labels, so loss and accuracy mean nothing
                                 */
             char *figures;     /* what it tells beside them (train/judge.h), as JSON; or NULL */
-            /* The decisions of all ranks (train/loop.h); taken from rank 0, not sent. */
+            /* The decisions of all ranks (state/loop.h); taken from rank 0, not sent. */
             int is_best, is_kept; /* this step's is the best checkpoint; it is one of the best */
             int stops_early;      /* by train.early_stop */
         } validated;

@@ -1,12 +1,12 @@
 /* checkpoint - decides when a checkpoint is written, and by which ranks.
  *
- * Rank 0 writes a state that it holds, by its saver (train/saver.h).  If the state is divided among
- * several ranks, all write it together (train/joint.h). */
+ * Rank 0 writes a state that it holds, by its saver (state/saver.h).  If the state is divided among
+ * several ranks, all write it together (state/joint.h). */
 #include <stdlib.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "train/shards.h"
+#include "state/shards.h"
 #include "train/trainer_impl.h"
 
 int trainer_is_divided(const struct trainer *t)

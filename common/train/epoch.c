@@ -9,10 +9,10 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "session/action.h" /* NOT_MEASURED */
+#include "state/shards.h"
+#include "step/timing.h"
 #include "train/meet.h"
-#include "train/shards.h"
 #include "train/statistics.h"
-#include "train/timing.h"
 #include "train/trainer_impl.h"
 
 enum { REPORT_INTERVAL_MS = 200 };
@@ -350,11 +350,11 @@ static void continue_timing(struct trainer *t, int64_t epoch, struct timing *m)
 /* Without synchronised batch norm each rank has running statistics of its own samples.  Validation,
  * checkpoints and the comparison of replicas need one set, so all ranks take rank 0's.  With fixed
  * shares each step leaves all ranks the same. */
-static int share_stats(struct trainer *t, struct err *err)
+static int broadcast_stats(struct trainer *t, struct err *err)
 {
     if (t->job->model.sync_batch_norm || t->n_ranks == 1 || t->shares.n > 0)
         return 0;
-    return state_share_stats(t->state, t->coll, err);
+    return state_broadcast_stats(t->state, t->coll, err);
 }
 
 /* Compare the copies of shards.  If ranks are about to leave, the checkpoint under way is finished
@@ -428,7 +428,7 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
     if (rc == 0)
         rc = end_shards(t, end, err);
     if (rc == 0)
-        rc = share_stats(t, err);
+        rc = broadcast_stats(t, err);
     if (rc == 0 && (end == EPOCH_WHOLE || end == EPOCH_MAX_STEPS))
         rc = renew_statistics(t, epoch, &m, err);
     if (rc == 0)

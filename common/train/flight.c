@@ -20,7 +20,7 @@
  * With accumulation, with fixed shares, with divided state, while buckets are measured
  * (train/buckets.h), and on the CPU, one step is under way.  With divided state a rank that did not
  * make the last step's update makes it after the loss, from gradients that a follower would have
- * overwritten (train/shards.h).
+ * overwritten (state/shards.h).
  *
  * Failure modes
  *
@@ -44,8 +44,8 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "coll/device.h"
-#include "train/drain.h"
-#include "train/shards.h"
+#include "state/drain.h"
+#include "state/shards.h"
 #include "train/trainer_impl.h"
 
 /* The first BUSY_POLLS polls have no pause between them, which is enough for a step of a small
@@ -192,7 +192,7 @@ static void note_prepared(struct trainer *t, const struct flight *f)
 /* The oldest step broke off, as *err says.  Returns 0 if it was done all the same.  Then all of its
  * collectives were done, all ranks read the same verdict whether it was applied, and the next step
  * meets the failure again.  With shards, a step is done once this rank has updated its shards, even
- * if the exchange of parameters failed after that (train/shards.h).  So is a step of local_sgd once
+ * if the exchange of parameters failed after that (state/shards.h).  So is a step of local_sgd once
  * the update is done: if its exchange of parameters fails, parameters stay as the update left them.
  */
 static int settle(struct trainer *t, struct err *err)

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "state/shards.h"
 #include "strategy/cut.h"
 #include "tensor/half.h"
-#include "train/shards.h"
 
 /* The buckets that hold gradients.  The control vector may be a bucket of its own, the last. */
 static int n_buckets(const struct layout *l)

@@ -13,10 +13,10 @@
 #include "optim/groups.h"
 #include "optim/optimizer.h"
 #include "program/program.h"
+#include "state/shards.h"
 #include "strategy/allreduce.h"
 #include "train/flip.h"
 #include "train/predict.h"
-#include "train/shards.h"
 #include "train/trainer_impl.h"
 
 static int open_job(struct trainer *t, const struct cmd *c, struct err *err)

@@ -14,9 +14,9 @@
  * launch and a poll, without allocation and without waiting, and it reads only what was sent. */
 
 #include "base/util.h"
+#include "state/shards.h"
 #include "train/engine.h"
 #include "train/flip.h"
-#include "train/shards.h"
 #include "train/trainer_impl.h"
 
 /* Show the phase.  The step shown is the one that would be lost together with this rank; on a
@@ -323,7 +323,7 @@ static int begin(struct trainer *t, struct flight *f, struct err *err)
     return rc > 0 ? update_refresh(t->update, err) : rc;
 }
 
-/* This rank has all sums of gradients of the step: the step is prepared (train/shards.h).  A device
+/* This rank has all sums of gradients of the step: the step is prepared (state/shards.h).  A device
  * notes that in its own memory, where flight.c reads it if the step breaks off. */
 static int note_prepared(struct trainer *t, struct err *err)
 {

@@ -12,8 +12,8 @@
 #include "base/util.h"
 #include "ckpt/npy_file.h"
 #include "coll/device.h"
+#include "state/shards.h"
 #include "train/meet.h"
-#include "train/shards.h"
 #include "train/trainer_impl.h"
 
 struct trainer *trainer_new(const struct trainer_options *o, const struct trainer_hooks *hooks)

@@ -1,5 +1,5 @@
 /* validate - trainer_validate and trainer_predict: a pass of the validation set, with the trained
- * weights and then with the averaged ones, and what train/loop.c decides by its metrics. */
+ * weights and then with the averaged ones, and what state/loop.c decides by its metrics. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -49,6 +49,9 @@ MAX_README = 140
 TOP_FILE = re.compile(r"meson\.build|[A-Z]+\.md|.*\.(txt|ya?ml)")  # a user's job.yaml may lie here
 TOP = {".ci", "common", "deploy", "docs", "driver", "findings", "follower", "proto", "tests"}
 
+# The machines of the driver's session (session/driver_impl.h).
+MACHINES = ["membership", "formation", "run", "watch"]
+
 
 def list_files(root):
     """All sources: what git tracks or would track, or without git everything but build folders."""
@@ -230,6 +233,21 @@ def check_top(path):
         yield 1, f"{top} is new at the top level, which is fixed: {', '.join(sorted(TOP))}, papers"
 
 
+def check_machines(path, lines, tree):
+    """The driver's session has four machines.  The header of each names its files.  In those the
+    driver is a const view, so that each machine writes its own struct alone; and a machine reaches
+    the seats by d->seats, which is const, or by its own struct."""
+    folder, name = os.path.split(path)
+    headers = [tree.text.get(f"{folder}/{m}.h", "") for m in MACHINES]
+    if not name.startswith("driver_") or not any(f"   {name} " in h for h in headers):
+        return
+    for number, line in enumerate(lines, 1):
+        if re.search(r"(?<!const )struct driver \*", line):
+            yield number, "a machine sees the driver as const; return a decision"
+        if re.search(r"\bd->(members|formation|run|watch)\.seats\b", line):
+            yield number, "write d->seats to look at a seat"
+
+
 def check_readme(path, lines):
     if path == "README.md" and len(lines) > MAX_README:
         yield 1, f"{len(lines)} lines, at most {MAX_README}"
@@ -292,7 +310,7 @@ def main(root):
                  *check_lines(path, lines), *check_code(path, lines), *check_opening(path, lines),
                  *check_threads(path, lines), *check_words(path, lines),
                  *check_names(path, lines, tree), *check_finding(path, lines, tree),
-                 *check_readme(path, lines), *check_top(path)]
+                 *check_machines(path, lines, tree), *check_readme(path, lines), *check_top(path)]
         for number, problem in found:
             print(f"{path}:{number}: {problem}")
         n_bad += len(found)

@@ -99,6 +99,18 @@ CASES = [
 ]
 
 
+# The files of a machine of the driver's session, beside the header that names them.
+MACHINE = ("common/session/run.h", "/* run - a machine.\n *\n *   driver_a.c  does it\n *\n * "
+           "Threads: any. */\n#ifndef SESSION_RUN_H\n#define SESSION_RUN_H\n#endif\n")
+
+# path, content, the complaint that is wanted ("" for none)
+OF_MACHINES = [
+    ("common/session/driver_a.c", "int f(const struct driver *d);\n", ""),
+    ("common/session/driver_a.c", "int f(struct driver *d);\n", "sees the driver as const"),
+    ("common/session/driver_a.c", "d->run.seats[0].x = 1;\n", "write d->seats"),
+    ("common/session/driver_b.c", "int f(struct driver *d);\n", ""),
+]
+
 # path, content, what the note must say
 NOTES = [
     ("common/base/a.c", "int x;\n" * 599, "a.c:1: 601 lines"),
@@ -128,6 +140,11 @@ def main():
         if not right:
             print(f"{path!r} {content!r}: want {want!r}, status {status}, got:\n{said}")
             n_bad += 1
+    for path, content, want in OF_MACHINES:
+        status, said = run({MACHINE[0]: MACHINE[1], path: OPENING + content})
+        if status != (1 if want else 0) or want not in said:
+            print(f"{path!r} {content!r}: want {want!r}, status {status}, got:\n{said}")
+            n_bad += 1
     for path, content, want in NOTES:
         status, said = run({path: OPENING + content})
         right = f"note: {path}:" in said and want in said
@@ -137,7 +154,7 @@ def main():
     if run({})[0] != 1:
         print("a lint of no file passes")
         n_bad += 1
-    print(f"{len(CASES) + len(NOTES) + 1} cases, {n_bad} wrong")
+    print(f"{len(CASES) + len(OF_MACHINES) + len(NOTES) + 1} cases, {n_bad} wrong")
     return 1 if n_bad else 0
 
 

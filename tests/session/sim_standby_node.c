@@ -65,14 +65,16 @@ static void note_event(struct world *w, int k, const struct session_event *e)
     l->step = max_i64(l->step, e->step);
     l->is_done |= e->kind == EVENT_DONE;
     if (e->kind == EVENT_FORM)
-        *l = (struct led){.generation = e->generation,
+        *l = (struct led){.generation = e->form.generation,
                           .step = e->step,
                           .epoch_step = min_i64(l->epoch_step, e->step),
                           .validated_step = min_i64(l->validated_step, e->step)};
     if (e->kind == EVENT_EPOCH)
         l->epoch_step = e->epoch.step;
-    if (e->kind == EVENT_FORM || e->kind == EVENT_STANDBY)
-        l->voters = e->voters;
+    if (e->kind == EVENT_FORM)
+        l->voters = e->form.voters;
+    if (e->kind == EVENT_STANDBY)
+        l->voters = e->standby;
 }
 
 static void do_action(struct world *w, int k, struct action *a)
@@ -117,7 +119,7 @@ static void do_action(struct world *w, int k, struct action *a)
         note_event(w, k, &a->event);
         if (show_event(&a->event, words, sizeof(words)) > 0)
             world_show(w, k, "%s", words);
-        if (a->event.kind == EVENT_STANDBY && a->event.voters.standby[0])
+        if (a->event.kind == EVENT_STANDBY && a->event.standby.standby[0])
             w->was_asked = 1;
         if (a->event.kind == EVENT_RECOVERED)
             w->r->n_recovered++;

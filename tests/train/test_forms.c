@@ -4,7 +4,7 @@
 
 #include "base/util.h"
 #include "ranks.h"
-#include "train/programs.h"
+#include "step/programs.h"
 #include "train/trainer_impl.h"
 
 static int n_made; /* kernels, since the test began */

@@ -13,10 +13,10 @@
 #include "op/control.h"
 #include "ranks.h"
 #include "saved.h"
+#include "state/shards.h"
 #include "strategy/cut.h"
 #include "text.h"
 #include "train/engine.h"
-#include "train/shards.h"
 #include "train/trainer_impl.h"
 #include "zero_jobs.h"
 
