@@ -38,6 +38,20 @@
 #include "session/ring.h"
 #include "wire/copy.h"
 
+/* Requests that any rank may make.  Through the control vector all ranks act on a request at the
+ * same step. */
+enum engine_request {
+    ENGINE_REQUEST_STOP = 1,
+    ENGINE_REQUEST_CHECKPOINT = 2,
+    ENGINE_REQUEST_REGROUP = 4, /* end training here, to form anew; forgotten at CMD_PREPARE */
+    /* Begin what the strategy begins when all ranks are ready.  A step makes this request, as the
+     * strategy says. */
+    ENGINE_REQUEST_ROUND = 8,
+    /* This rank's last update left parameters as they were (op/update.c), and train.on_nonfinite is
+     * stop: the step counts as one whose loss is not finite. */
+    ENGINE_REQUEST_REFUSE = 16,
+};
+
 /* The commands that all ranks of a formation obey together, each a stage of the job: KIND, name,
  * the KIND of the report that answers it, and the key of cluster.deadlines that bounds it. */
 #define STAGE_LIST(X)                          \

@@ -212,7 +212,7 @@ CHECKS = [check_links, check_files, check_keys, check_options, check_lists]
 BREAKS = [
     ("README.md", "](docs/design.md)", "](docs/desing.md)", "no such file"),
     ("docs/operating.md", "](#gpus)", "](#gpu)", "no such heading"),
-    ("docs/design.md", "`train/step.c`", "`train/stop.c`", "no such file"),
+    ("docs/design.md", "`step/step.c`", "`train/stop.c`", "no such file"),
     ("docs/strategies.md", "`strategy.shards", "`strategy.shares", "no such key"),
     ("docs/operating.md", "`cluster.heartbeat_timeout` (5 s)", "`cluster.heartbeat_timeout` (6 s)",
      "the default is"),
