@@ -9,7 +9,7 @@
  *   CMD_PREPARE   generation, rank, size: programs, endpoints
  *   CMD_FORM      all endpoints, or ids: connect, broadcast state
  *   CMD_TRAIN     one epoch, from the step held; REPORT_STEP comes a few times a second
- *   CMD_VALIDATE  this rank's share of the validation set
+ *   CMD_VALIDATE  this rank's part of the validation set
  *   CMD_CHECKPOINT  rank 0 writes, or all ranks if the state is divided; answered when the state is
  *                 copied, with is_last when it is on disk
  *   CMD_STOP      end; with `saves` rank 0 writes the state that it holds; free everything
@@ -315,7 +315,7 @@ struct report {
             char *note;         /* why, when end is EPOCH_NONFINITE; else NULL */
             int is_of_input;    /* note: samples or a setting are to blame, so no rate mends it */
         } epoch;
-        struct { /* REPORT_VALIDATED: sums over this rank's share */
+        struct { /* REPORT_VALIDATED: sums over this rank's part */
             int64_t epoch;
             double loss_sum;
             int64_t n_correct, n_samples;

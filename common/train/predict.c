@@ -168,7 +168,7 @@ int predict_begin(struct trainer *t, int writes, struct predict **out, struct er
     struct predict *p = xcalloc(1, sizeof *p);
     const struct span all = {0, t->valid_set->n_samples};
     const int64_t unit = programs_validation_unit(t->step.programs);
-    const int64_t share = span_part_of_pieces(all, unit, t->n_ranks, 0).n;
+    const int64_t largest = span_part_of_pieces(all, unit, t->n_ranks, 0).n;
     struct shape row;
     int rc = find_row(t, &row, err);
 
@@ -179,8 +179,8 @@ int predict_begin(struct trainer *t, int writes, struct predict **out, struct er
     p->unit = unit;
     p->batch = programs_validation_batch(t->step.programs);
     p->dtype = programs_precision(t->job, 0).compute;
-    p->n_rounds = ceil_div_i64(share, p->batch); /* rank 0's share is the largest */
-    p->batch = min_i64(p->batch, share);
+    p->n_rounds = ceil_div_i64(largest, p->batch); /* rank 0's part is the largest */
+    p->batch = min_i64(p->batch, largest);
     if (rc == 0) {
         p->n_outputs = shape_elements(&row);
         divide(p);
