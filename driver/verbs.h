@@ -31,7 +31,7 @@ enum verb {
 #define OF_MAIN  (1u << VERB_COUNT)  /* the option stands in the summary of all verbs, too */
 #define OF_JOBS  (OF(TRAIN) | OF(EVALUATE) | OF(PREDICT))
 
-/* What the command line asks for. */
+/* The thing that the command line asks for. */
 struct wish {
     enum verb verb;
     int is_word;       /* 1: by the verb's word, 0: by its option, or by neither */

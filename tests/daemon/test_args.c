@@ -105,7 +105,8 @@ static void test_bad(void **state)
     }
 }
 
-/* What was given is told in its order, by whole names; bare words go to the operands in turn. */
+/* The given options are told in their order, by whole names; bare words go to the operands in turn.
+ */
 static void test_given(void **state)
 {
     static const struct {

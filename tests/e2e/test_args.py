@@ -206,8 +206,8 @@ class Args(dp.Case):
 
         self.assertEqual(told("keys"), told("--help-job"))
         verbs = re.findall(r"^  (\w+) +.*", told("help").split("\n\n")[2], re.MULTILINE)
-        self.assertEqual(verbs, ["train", "evaluate", "predict", "status", "drain", "standby", "secret",
-                                 "keys", "help"])
+        self.assertEqual(verbs, ["train", "evaluate", "predict", "status", "drain", "standby",
+                                 "secret", "keys", "help"])
         options = {}
         for verb in verbs:
             summary, whole = told(verb, "--help"), told("help", verb)
