@@ -331,7 +331,7 @@ void record_event(struct record *r, const struct session_event *ev)
         return;
     case EVENT_START:
         let_disk(r, renew_job);
-        r->steps_per_epoch = ev->progress.steps_per_epoch;
+        r->steps_per_epoch = ev->start.steps_per_epoch;
         break;
     case EVENT_FORM:
         let_disk(r, begin_training);
@@ -347,16 +347,16 @@ void record_event(struct record *r, const struct session_event *ev)
         r->checkpoint = xstrdup(ev->text);
         break;
     case EVENT_DONE:
-        r->seconds = ev->seconds;
+        r->seconds = ev->done.seconds;
         r->step = ev->step;
-        r->is_stopped_early = ev->reason && !strcmp(ev->reason, "early_stop");
+        r->is_stopped_early = ev->done.reason && !strcmp(ev->done.reason, "early_stop");
         if (!r->checkpoint) /* nothing was to be done: take the one from which the run went on */
             r->checkpoint =
                 xasprintf("%s/checkpoints/step-%08lld", r->dir.path, (long long)ev->step);
         break;
     case EVENT_ERROR:
-        r->has_diverged |= ev->is_diverged;
-        r->is_of_input |= ev->is_of_input;
+        r->has_diverged |= ev->error.is_diverged;
+        r->is_of_input |= ev->error.is_of_input;
         break;
     default:
         break;

@@ -148,7 +148,7 @@ static void do_cut(void *arg)
  * free again, but in holes all over the heap. */
 static void give_back_holes(const struct session_event *ev)
 {
-    if (ev->kind == EVENT_FORM && ev->n_ranks >= MANY_RANKS)
+    if (ev->kind == EVENT_FORM && ev->form.n_ranks >= MANY_RANKS)
         malloc_trim(0);
 }
 
@@ -175,7 +175,7 @@ static void on_event(void *arg, const struct session_event *ev)
     struct server *s = arg;
 
     give_back_holes(ev);
-    if (ev->kind == EVENT_LOST && local_doom(&s->local, (pid_t)ev->pid))
+    if (ev->kind == EVENT_LOST && local_doom(&s->local, (pid_t)ev->lost.pid))
         uv_timer_start(&s->doom, on_doom, LOCAL_DOOM_MS, 0);
     s->is_formed |= ev->kind == EVENT_FORM;
     s->is_ending |= ev->kind == EVENT_ERROR || ev->kind == EVENT_DONE;
