@@ -326,16 +326,16 @@ static const struct {
     const char *settled; /* entries once the owner has loaded */
     int saved;           /* what the next save returns */
 } copies[] = {
-    {"cp -rL", copy_all, "it is a second copy of step-00000030, and goes", 30,
+    {"cp -rL", copy_all, "it is a second copy of step-00000030, and would be removed", 30,
      "best latest step-00000010 step-00000020 step-00000030", 0},
     {"the newest is in latest alone", keep_latest_alone,
-     "it is all that is left of step-00000030, and becomes it", 30,
+     "it is all that is left of step-00000030, and would become it", 30,
      "best latest step-00000010 step-00000020 step-00000030", 0},
     {"the best is in best alone", keep_best_alone,
-     "it is all that is left of step-00000020, and becomes it", 30,
+     "it is all that is left of step-00000020, and would become it", 30,
      "best latest step-00000010 step-00000020 step-00000030", 0},
     {"the newest is damaged, its copy is whole", spoil_the_newest,
-     "it takes the place of step-00000030, which is damaged", 30,
+     "it would take the place of step-00000030, which is damaged", 30,
      "best damaged-step-00000030 latest step-00000010 step-00000020 step-00000030", 0},
     {"both are damaged", spoil_both, "and is damaged, so it stays and no link can be made", 20,
      "best damaged-step-00000030 latest step-00000010 step-00000020", CKPT_UNLINKED},
