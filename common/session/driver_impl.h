@@ -134,7 +134,7 @@ void end_stop(struct driver *d, Wire__Outcome outcome, int status, const char *f
  * in *done. */
 void end_finished(struct driver *d, struct session_event *done, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-void end_deposed(struct driver *d, const char *by);
+void end_deposed(struct driver *d, const char *why);
 /* End, because `who`, of which nothing was heard, may lead the run. */
 void end_unelected(struct driver *d, const char *who, const char *remedy);
 void end_at_once(struct driver *d); /* the second stop request */
