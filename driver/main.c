@@ -1,7 +1,6 @@
 /* dpdriver - rank 0 of a job.
  *
  * Reads the command line and the job, then calls server_run. */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -291,16 +290,6 @@ static int run_in_environment(struct options *o, int argc, char **argv, int64_t 
     return status;
 }
 
-/* A script's shell starts "command &" with SIGINT ignored, and it stays so. */
-static void tell_ignored(void)
-{
-    struct sigaction now;
-
-    if (!isatty(STDERR_FILENO) && sigaction(SIGINT, NULL, &now) == 0 && now.sa_handler == SIG_IGN)
-        log_info("SIGINT is ignored, as the program wished that started this one (a shell's \"&\" "
-                 "in a script does); SIGTERM stops the job");
-}
-
 int main(int argc, char **argv)
 {
     struct options o;
@@ -333,7 +322,7 @@ int main(int argc, char **argv)
             log_info("by the environment: %s", o.from_environment);
         for (int i = 0; i < o.n_told; i++)
             log_warn("%s", o.told[i]);
-        tell_ignored();
+        daemon_tell_ignored("the job");
         status = run_in_environment(&o, argc, argv, start_ns);
         options_fini(&o);
         return status;
