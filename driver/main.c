@@ -141,6 +141,18 @@ static int take_ranks_of_run(struct options *o, struct err *err)
     return rc;
 }
 
+/* Without a job file the keys of --set change the demo job, whatever the user had in mind. */
+static int tell_demo(int rc, struct err *err)
+{
+    static const char text[] = "without --job, --set changes the demo job (model.arch lenet, "
+                               "data.format digits)";
+
+    if (rc < 0)
+        return err_wrap(err, "%s", text);
+    log_info("%s", text);
+    return 0;
+}
+
 static int load_job(struct options *o, const struct evaluation *e, struct job **out,
                     struct err *err)
 {
@@ -154,6 +166,8 @@ static int load_job(struct options *o, const struct evaluation *e, struct job **
         rc = take_ranks_of_run(o, err);
     if (rc == 0)
         rc = job_load_for(o->n_ranks, path, o->sets.item, o->sets.n, out, &notes, err);
+    if (!path && o->sets.n > 0)
+        rc = tell_demo(rc, err);
     log_notes(&notes);
     buf_fini(&notes);
     free(path);
