@@ -28,7 +28,7 @@
 #   tests/run.sh lint           the rules of tests/lint alone; gcc's part has them as a test.
 #                               `format lint` does both, as the hook tests/hooks/pre-commit does
 #   tests/run.sh sim [N]        N schedules of the protocol, a million, of each kind under a fake
-#                               network
+#                               network; session_sim --show SEED tells one, line by line
 #   tests/run.sh soak [MINUTES] ranks are lost, frozen and added at random for so long, 30
 #   tests/run.sh driver_lost [TIMES]  the driver is killed at random moments of each phase, so many
 #                               times in each, 20, and started again, first without and then beside

@@ -84,7 +84,7 @@ static int find_holders(const struct claim *claim, int n_claims, const struct cl
 }
 
 /* > 0: a is better than b, because its step is newer, or else its lineage, or else because fewer
- * ranks share the state: one rank that holds all is best. */
+ * ranks take the state: one rank that holds all is best. */
 static int compare(const struct claim *a, const struct claim *b)
 {
     if (a->step != b->step)
@@ -237,7 +237,7 @@ void shard_source_fini(struct shard_source *from)
 
 /* ---- shards ---- */
 
-/* A piece of a slot: elements [at, at + n) of a bucket.  The parameters are shared in the same way
+/* A piece of a slot: elements [at, at + n) of a bucket.  The parameters are sent in the same way
  * as divided slots, also if they are not divided: then each rank keeps all of them. */
 struct piece {
     int slot, bucket;
@@ -245,7 +245,7 @@ struct piece {
 };
 
 /* Where pieces come from, and where they go. */
-struct sharing {
+struct transfer {
     struct state *s;
     struct coll *c;
     const struct shard_source *from;
@@ -266,7 +266,7 @@ static char *at_whole(const struct state *s, const struct piece *p)
 }
 
 /* The address of the piece in the shard of `owner`, which this rank holds. */
-static char *at_source(const struct sharing *x, int owner, const struct piece *p)
+static char *at_source(const struct transfer *x, int owner, const struct piece *p)
 {
     const struct state *s = x->s;
     const struct shard_set *set = x->from->is_next[owner] ? &s->shards->next : &s->shards->now;
@@ -281,7 +281,7 @@ static char *at_source(const struct sharing *x, int owner, const struct piece *p
 }
 
 /* Copy the part of the piece that belongs to this rank's new shards. */
-static int keep_in_shards(const struct sharing *x, const struct piece *p, const char *bytes,
+static int keep_in_shards(const struct transfer *x, const struct piece *p, const char *bytes,
                           struct err *err)
 {
     const struct shard_set *set = x->set;
@@ -304,7 +304,7 @@ static int keep_in_shards(const struct sharing *x, const struct piece *p, const 
     return rc;
 }
 
-static int keep(const struct sharing *x, const struct piece *p, const char *bytes, struct err *err)
+static int keep(const struct transfer *x, const struct piece *p, const char *bytes, struct err *err)
 {
     char *whole;
 
@@ -318,7 +318,7 @@ static int keep(const struct sharing *x, const struct piece *p, const char *byte
 
 /* *out: the address of the piece on the rank that sends it.  A piece that is offloaded is copied to
  * the window, because all ranks must do a broadcast in the same kind of memory. */
-static int offer(const struct sharing *x, int owner, const struct piece *p, char **out,
+static int offer(const struct transfer *x, int owner, const struct piece *p, char **out,
                  struct err *err)
 {
     *out = at_source(x, owner, p);
@@ -330,8 +330,8 @@ static int offer(const struct sharing *x, int owner, const struct piece *p, char
     return 0;
 }
 
-/* Share one span of a slot, window by window. */
-static int share_span(const struct sharing *x, int owner, struct piece p, struct err *err)
+/* Send one span of a slot, window by window. */
+static int send_span(const struct transfer *x, int owner, struct piece p, struct err *err)
 {
     const int root = x->from->holder[owner];
     const int64_t end = p.at + p.n, most = (int64_t)(WINDOW_BYTES / element(x->s, &p));
@@ -351,7 +351,7 @@ static int share_span(const struct sharing *x, int owner, struct piece p, struct
     return rc;
 }
 
-static int share_slots(const struct sharing *x, struct err *err)
+static int send_slots(const struct transfer *x, struct err *err)
 {
     const struct state *s = x->s;
     int rc = 0;
@@ -363,7 +363,7 @@ static int share_slots(const struct sharing *x, struct err *err)
             for (int b = 0; b < shard_n_buckets(s, k) && rc == 0; b++) {
                 const struct coll_span span = cut_span(s->layout, b, x->from->size, o);
 
-                rc = share_span(x, o, (struct piece){k, b, span.at, span.n}, err);
+                rc = send_span(x, o, (struct piece){k, b, span.at, span.n}, err);
             }
     return rc;
 }
@@ -393,7 +393,7 @@ int shards_exchange(struct state *s, struct coll *c, const struct shard_source *
                     const struct ckpt_state *at, struct err *err)
 {
     struct shard_set set;
-    struct sharing x = {.s = s, .c = c, .from = from, .set = &set};
+    struct transfer x = {.s = s, .c = c, .from = from, .set = &set};
     int rc = shard_set_new(s, coll_size(c), coll_rank(c), &set, err);
 
     if (rc < 0)
@@ -401,7 +401,7 @@ int shards_exchange(struct state *s, struct coll *c, const struct shard_source *
     set.lineage = from->lineage;
     rc = backend_alloc(s->backend, WINDOW_BYTES, "parts of the state", (void **)&x.window, err);
     if (rc == 0)
-        rc = share_slots(&x, err);
+        rc = send_slots(&x, err);
     if (rc < 0)
         coll_abort(c); /* a device must not write to memory that is about to be freed */
     backend_free(s->backend, x.window);

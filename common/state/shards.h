@@ -22,7 +22,7 @@
  *
  * On a device all that is queued runs to its end, with garbage from the collectives that were
  * stopped.  So the device itself notes whether all sums of gradients arrived, and then, in the
- * control vector, whether the sum of the check arrived (train/step.c).  No step is queued behind
+ * control vector, whether the sum of the check arrived (step/step.c).  No step is queued behind
  * one that may have to be made later.
  *
  * Why a formation may break off at any moment: a rank keeps its old shards until every rank has all

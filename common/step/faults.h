@@ -5,7 +5,7 @@
  * engine waits until faults_announced says that the report was passed on.  Only then does the fault
  * happen.  A fault of the whole process (kill, stop, drop) is done by the caller of
  * faults_announced, before the call.  A delay is done here.  Faults of a bucket are done by
- * train/flip.h.
+ * step/flip.h.
  *
  * Without faults, a point costs one comparison.  Points lie between kernels, where a recorded step
  * does not stop.  So if any rank has faults, no rank records its steps (trainer_form).

@@ -16,7 +16,7 @@
 #include "state/shards.h"
 
 /* A validation batch is large enough to compute efficiently, and small enough for small machines.
- * It is the whole share if that is smaller.  No value of its program is larger than
+ * It is the whole part if that is smaller.  No value of its program is larger than
  * VALIDATION_BYTES, unless one sample's is: the logits of 64 samples would be 13 GB in GPT-2. */
 enum {
     VALIDATION_BATCH_LEAST = 64,
@@ -96,17 +96,17 @@ static int largest_value(const struct programs_options *o, int64_t *out, struct 
 static void want_validation(struct programs *p, const struct programs_options *o, int64_t each)
 {
     const struct span all = {0, o->n_validation};
-    struct span share;
+    struct span part;
     int64_t largest = sampler_largest_micro(o->sampler, o->n_ranks, (int)o->job->train.accumulate);
 
     p->validation_batch = min_i64(max_i64(largest, VALIDATION_BATCH_LEAST), VALIDATION_BATCH_MOST);
     p->validation_batch = max_i64(min_i64(p->validation_batch, VALIDATION_BYTES / each), 1);
     p->validation_unit = o->sampler->n_shares ? p->validation_batch : 1;
-    share = span_part_of_pieces(all, p->validation_unit, o->n_ranks, o->rank);
-    if (share.n >= p->validation_batch)
+    part = span_part_of_pieces(all, p->validation_unit, o->n_ranks, o->rank);
+    if (part.n >= p->validation_batch)
         want(p, EVALUATION, p->validation_batch);
-    if (share.n % p->validation_batch)
-        want(p, EVALUATION, share.n % p->validation_batch);
+    if (part.n % p->validation_batch)
+        want(p, EVALUATION, part.n % p->validation_batch);
     if (o->gathers && o->n_validation > 0)
         want(p, EVALUATION, 0);
 }

@@ -37,7 +37,7 @@ struct tape_key {
     int micro;           /* the number of the micro-batch, if shares follow the ranks' speed or are
                             fixed; else 0 */
     int first, last;     /* 1: the step's first, last micro-batch; validation: 0 */
-    int is_watched;      /* buckets_are_watched; validation: 0 */
+    int is_watched;      /* watch_holds_up; validation: 0 */
     int way;             /* reducer_way; validation: 0 */
 };
 

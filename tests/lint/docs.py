@@ -247,7 +247,7 @@ BREAKS = [
     ("README.md", "](docs/design.md)", "](docs/desing.md)", "no such file"),
     ("docs/operating/launchers.md", "](ranks.md#losing-the-driver)", "](ranks.md#losing)",
      "no such heading"),
-    ("docs/design.md", "`train/step.c`", "`train/stop.c`", "no such file"),
+    ("docs/design.md", "`step/step.c`", "`train/stop.c`", "no such file"),
     ("docs/strategies.md", "`strategy.shards", "`strategy.shares", "no such key"),
     ("docs/operating/ranks.md", "`cluster.heartbeat_timeout` (5 s)",
      "`cluster.heartbeat_timeout` (6 s)", "the default is"),

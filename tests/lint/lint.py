@@ -45,6 +45,9 @@ TEXT = WIDE + (".txt", ".md", ".yaml", ".yml", ".service")
 UNWRAPPED = re.compile(r"^\s*\||\]\(|://")  # a row of a table, a link
 MAX_WIDTH, MAX_LINES, MAX_FUNCTION = 100, 600, 80
 MAX_README = 140
+# The top level is fixed: these folders, meson's files, and the papers.
+TOP_FILE = re.compile(r"meson\.build|[A-Z]+\.md|.*\.(txt|ya?ml)")  # a user's job.yaml may lie here
+TOP = {".ci", "common", "deploy", "docs", "driver", "findings", "follower", "proto", "tests"}
 
 # The machines of the driver's session (session/driver_impl.h).
 MACHINES = ["membership", "formation", "run", "watch"]
@@ -223,6 +226,13 @@ def check_finding(path, lines, tree):
         yield 1, "findings/README.md has no row for it"
 
 
+def check_top(path):
+    top, _, below = path.partition("/")
+    is_known = top in TOP if below else TOP_FILE.fullmatch(top)
+    if not is_known:
+        yield 1, f"{top} is new at the top level, which is fixed: {', '.join(sorted(TOP))}, papers"
+
+
 def check_machines(path, lines, tree):
     """The driver's session has four machines.  The header of each names its files.  In those the
     driver is a const view, so that each machine writes its own struct alone; and a machine reaches
@@ -300,7 +310,7 @@ def main(root):
                  *check_lines(path, lines), *check_code(path, lines), *check_opening(path, lines),
                  *check_threads(path, lines), *check_words(path, lines),
                  *check_names(path, lines, tree), *check_finding(path, lines, tree),
-                 *check_machines(path, lines, tree), *check_readme(path, lines)]
+                 *check_machines(path, lines, tree), *check_readme(path, lines), *check_top(path)]
         for number, problem in found:
             print(f"{path}:{number}: {problem}")
         n_bad += len(found)

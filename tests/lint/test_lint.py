@@ -91,6 +91,9 @@ CASES = [
      GUARDED.format("int a_new, a_run;"), ""),
     ("findings/a.sh", "# a\n#\n# Guess: x\n# Seen:  y\n", 'no line "# Exit status: ..."'),
     ("findings/a.sh", "# a\n#\n# Guess: x\n# Seen:  y\n# Exit status: 0\n", "has no row for it"),
+    ("tools/a.py", "x = 1\n", "tools is new at the top level"),
+    ("setup.py", "x = 1\n", "setup.py is new at the top level"),
+    ("meson.build", "", ""),
     ("README.md", "x\n" * 141, "README.md:1: 141 lines"),
     ("README.md", "x\n" * 140, ""),
 ]

@@ -42,8 +42,8 @@ int show_event(const struct session_event *e, char *to, int len)
     switch ((int)e->kind) {
     case EVENT_FORM:
         return snprintf(to, (size_t)len, "generation %lld is formed: %d rank%s, from step %lld",
-                        (long long)e->generation, e->n_ranks, e->n_ranks == 1 ? "" : "s",
-                        (long long)e->step);
+                        (long long)e->form.generation, e->form.n_ranks,
+                        e->form.n_ranks == 1 ? "" : "s", (long long)e->step);
     case EVENT_FIRST_STEP:
         return snprintf(to, (size_t)len, "the first step is done");
     case EVENT_EPOCH:

@@ -1,4 +1,4 @@
-/* shards - the samples of tar shards, as WebDataset writes them: the members of one sample follow
+/* tars - the samples of tar files, as WebDataset writes them: the members of one sample follow
  * each other, and their names differ after the first dot only.
  *
  * Of sample KEY the members KEY.jpg (.jpeg, .png) and KEY.cls are read.  Left out and counted are
@@ -28,8 +28,8 @@ struct sample {
     struct file_item item;
 };
 
-/* The shard that is being listed. */
-struct shard {
+/* The tar file that is being listed. */
+struct tar_list {
     struct files *f;
     const struct files *train; /* NULL: f is the training set */
     struct tar t;
@@ -71,7 +71,7 @@ static int is_class(const char *name)
 
 /* ---- the members of a sample ---- */
 
-static int refuse(const struct shard *h, const struct tar_member *m, const char *why,
+static int refuse(const struct tar_list *h, const struct tar_member *m, const char *why,
                   struct err *err)
 {
     return err_set(err, ERR_CORRUPT, "%s: offset %lld: %s %s", h->t.path,
@@ -79,7 +79,7 @@ static int refuse(const struct shard *h, const struct tar_member *m, const char 
 }
 
 /* A hard link is the member that it leads to. */
-static int follow(const struct shard *h, struct tar_member *m, struct err *err)
+static int follow(const struct tar_list *h, struct tar_member *m, struct err *err)
 {
     static const char *const why[] = {
         [TAR_SYMBOLIC_LINK] = "is a symbolic link, whose content is not in the archive; make the "
@@ -97,8 +97,8 @@ static int follow(const struct shard *h, struct tar_member *m, struct err *err)
 }
 
 /* Keep the name of a sample's one picture or class. */
-static int take_one(const struct shard *h, const struct tar_member *m, const char *what, char *name,
-                    struct err *err)
+static int take_one(const struct tar_list *h, const struct tar_member *m, const char *what,
+                    char *name, struct err *err)
 {
     if (name[0] && !strcmp(name, m->name))
         return refuse(h, m, "comes twice in its sample; leave one of them out", err);
@@ -112,7 +112,7 @@ static int take_one(const struct shard *h, const struct tar_member *m, const cha
     return 0;
 }
 
-static int take_picture(struct shard *h, struct tar_member *m, struct err *err)
+static int take_picture(struct tar_list *h, struct tar_member *m, struct err *err)
 {
     if (take_one(h, m, "pictures", h->s.picture, err) < 0 || follow(h, m, err) < 0)
         return err->code;
@@ -124,7 +124,7 @@ static int take_picture(struct shard *h, struct tar_member *m, struct err *err)
 }
 
 /* The text of a class is what Python's int() reads, but for underscores and signs below 0. */
-static int read_class(struct shard *h, const struct tar_member *m, struct err *err)
+static int read_class(struct tar_list *h, const struct tar_member *m, struct err *err)
 {
     const long most = h->train ? h->train->n_classes : MOST_CLASSES;
     const int64_t n = min_i64(m->n_bytes, MOST_CLASS_TEXT);
@@ -144,7 +144,7 @@ static int read_class(struct shard *h, const struct tar_member *m, struct err *e
     return 0;
 }
 
-static int take_class(struct shard *h, struct tar_member *m, struct err *err)
+static int take_class(struct tar_list *h, struct tar_member *m, struct err *err)
 {
     if (take_one(h, m, "classes", h->s.class, err) < 0 || follow(h, m, err) < 0)
         return err->code;
@@ -159,7 +159,7 @@ static void leave_out(struct files *f, const char *name)
 
 /* Names such as img.0001.jpg and img.0001.cls beside each other mean a sample img.0001, which by
  * WebDataset's rule is none. */
-static int take_dotted(struct shard *h, const struct tar_member *m, struct err *err)
+static int take_dotted(struct tar_list *h, const struct tar_member *m, struct err *err)
 {
     const char *picture = h->s.dotted_picture, *class = h->s.dotted_class;
     const char *end;
@@ -182,7 +182,7 @@ static int take_dotted(struct shard *h, const struct tar_member *m, struct err *
 
 /* ---- samples ---- */
 
-static void keep_sample(struct shard *h)
+static void keep_sample(struct tar_list *h)
 {
     struct sample *s = &h->s;
 
@@ -194,7 +194,7 @@ static void keep_sample(struct shard *h)
     files_add(h->f, &s->item);
 }
 
-static int end_sample(struct shard *h, struct err *err)
+static int end_sample(struct tar_list *h, struct err *err)
 {
     const struct sample *s = &h->s;
     const char *dotted = s->dotted_picture[0] ? s->dotted_picture : s->dotted_class;
@@ -217,7 +217,7 @@ static int end_sample(struct shard *h, struct err *err)
     return 0;
 }
 
-static int take_member(struct shard *h, struct tar_member *m, struct err *err)
+static int take_member(struct tar_list *h, struct tar_member *m, struct err *err)
 {
     const size_t len = key_len(m->name);
 
@@ -241,10 +241,10 @@ static int take_member(struct shard *h, struct tar_member *m, struct err *err)
     return 0;
 }
 
-/* ---- shards ---- */
+/* ---- tar files ---- */
 
 /* By a name that comes again, a later link means what is there once it has been unpacked. */
-static void keep_member(struct shard *h, const struct tar_member *m)
+static void keep_member(struct tar_list *h, const struct tar_member *m)
 {
     struct tar_member target = *m;
 
@@ -253,11 +253,11 @@ static void keep_member(struct shard *h, const struct tar_member *m)
     tar_names_keep(&h->members, m->name, &target);
 }
 
-static int list_shard(struct files *f, int place, const struct files *train, struct err *err)
+static int list_tar(struct files *f, int place, const struct files *train, struct err *err)
 {
     char *path = xasprintf("%s/%s", f->folder, files_text(f, f->place[place]));
     const int64_t first = f->n;
-    struct shard h = {.f = f, .train = train, .s = {.item = {.place = place}}};
+    struct tar_list h = {.f = f, .train = train, .s = {.item = {.place = place}}};
     struct tar_member m;
     int rc = tar_open(&h.t, path, err);
 
@@ -278,7 +278,7 @@ static int list_shard(struct files *f, int place, const struct files *train, str
     return rc;
 }
 
-/* The split that a shard's name tells, by its words: imagenet-train-0001.tar; NULL: none. */
+/* The split that a tar file's name tells, by its words: imagenet-train-0001.tar; NULL: none. */
 static const char *split_of(const char *name)
 {
     static const char *const words[][2] = {
@@ -318,12 +318,12 @@ static int check_splits(const struct files *f, struct err *err)
     return 0;
 }
 
-int files_list_shards(struct files *f, const struct files *train, struct err *err)
+int files_list_tars(struct files *f, const struct files *train, struct err *err)
 {
     int rc = check_splits(f, err);
 
     for (int i = 0; rc == 0 && i < f->n_places; i++)
-        rc = list_shard(f, i, train, err);
+        rc = list_tar(f, i, train, err);
     if (train)
         f->n_classes = train->n_classes;
     return rc;

@@ -1,5 +1,5 @@
-/* shards: samples are read from tar archives, with the extra headers that tar programs write;
- * broken archives are named.  Kinds of members and of names are in test_shard_kinds.c. */
+/* tars: samples are read from tar archives, with the extra headers that tar programs write;
+ * broken archives are named.  Kinds of members and of names are in test_tar_kinds.c. */
 #include <unistd.h>
 
 #include "data/tar.h"
@@ -202,7 +202,7 @@ static void bad_extra_headers_are_named(void **state)
     }
 }
 
-/* The faults of a shard of two samples. */
+/* The faults of a tar file of two samples. */
 enum wrong {
     CUT_CONTENT,
     CUT_END,
@@ -290,7 +290,7 @@ static void bad_shards_are_named(void **state)
     }
 }
 
-/* A compressed shard is not left out silently.  One beside class folders is what they came from,
+/* A compressed tar file is not left out silently.  One beside class folders is what they came from,
  * and hidden files are no part of the set. */
 static void compressed_shards_are_refused(void **state)
 {

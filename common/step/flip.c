@@ -1,6 +1,6 @@
 /* flip - finds the element whose sign is to be inverted, announces the fault, and inverts the sign,
  * in host memory or on a device. */
-#include "train/flip.h"
+#include "step/flip.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -28,23 +28,22 @@ int flip_check(const char *text, const struct layout *l, struct err *err)
     return rc;
 }
 
-void flip_warn_missing(struct trainer *t)
+void flip_warn_missing(struct stepper *t)
 {
     const int64_t step = t->queued->step;
     const int n = n_buckets(t->layout);
     struct injection *f;
 
-    while ((f = faults_of_no_bucket(t->o.faults, step, n))) {
-        struct report *r = report_new(REPORT_WARNING, 0);
-
-        f->is_spent = 1;
-        r->warning.step = step;
-        r->warning.text =
+    while ((f = faults_of_no_bucket(t->faults, step, n))) {
+        char *text =
             xasprintf("--inject %s cannot happen: train.bucket_bytes: auto has cut the "
                       "gradients anew, and step %lld has no bucket %lld; it has %d "
                       "bucket%s, numbered from 0",
                       f->text, (long long)step, (long long)f->amount, n, n == 1 ? "" : "s");
-        t->hooks.report(t->hooks.arg, r);
+
+        f->is_spent = 1;
+        t->hooks.warn(t->hooks.arg, step, text);
+        free(text);
     }
 }
 
@@ -67,7 +66,7 @@ static int64_t largest(const void *x, enum dtype type, int64_t n)
     return best;
 }
 
-static char *describe(const struct trainer *t, const struct injection *f, int64_t at, float before)
+static char *describe(const struct stepper *t, const struct injection *f, int64_t at, float before)
 {
     const struct segment *s = segment_at(t->layout, at);
 
@@ -86,7 +85,7 @@ struct part {
 
 /* The bucket's gradients, without the control vector.  If state is divided and the gradients are
  * reduced, this is only the rank's own span, because the rank has no other sums. */
-static struct part find_gradients(const struct trainer *t, const struct injection *f)
+static struct part find_gradients(const struct stepper *t, const struct injection *f)
 {
     const struct layout *l = t->layout;
     const struct shards *shards = t->state->shards;
@@ -106,7 +105,7 @@ static struct part find_gradients(const struct trainer *t, const struct injectio
     return p;
 }
 
-static int flip(struct trainer *t, struct injection *f, char *host, struct err *err)
+static int flip(struct stepper *t, struct injection *f, char *host, struct err *err)
 {
     const struct bucket *b = &t->layout->bucket[f->amount];
     const struct part p = find_gradients(t, f);
@@ -119,15 +118,15 @@ static int flip(struct trainer *t, struct injection *f, char *host, struct err *
         return rc;
     i = largest(host, b->dtype, p.n);
     before = real_get(host, b->dtype, i);
-    faults_happen(t->o.faults, f, describe(t, f, b->offset + p.at + i, before));
+    faults_happen(t->faults, f, describe(t, f, b->offset + p.at + i, before));
     real_put(host, b->dtype, i, -before);
     return backend_copy_in(t->backend, p.x + size * (size_t)i, host + size * (size_t)i, size, err);
 }
 
-int flip_if_due(void *trainer, int bucket, int is_reduced, struct err *err)
+int flip_if_due(void *stepper, int bucket, int is_reduced, struct err *err)
 {
-    struct trainer *t = trainer;
-    struct injection *f = faults_of_bucket(t->o.faults, INJECTION_FLIP,
+    struct stepper *t = stepper;
+    struct injection *f = faults_of_bucket(t->faults, INJECTION_FLIP,
                                            is_reduced ? INJECTION_REDUCED : INJECTION_BUCKET,
                                            t->queued->step, bucket);
     char *host = NULL;
@@ -143,15 +142,15 @@ int flip_if_due(void *trainer, int bucket, int is_reduced, struct err *err)
     return rc < 0 ? err_wrap(err, "--inject %s", f->text) : 0;
 }
 
-int skip_if_due(void *trainer, int bucket)
+int skip_if_due(void *stepper, int bucket)
 {
-    struct trainer *t = trainer;
+    struct stepper *t = stepper;
     struct injection *f =
-        faults_of_bucket(t->o.faults, INJECTION_SKIP, INJECTION_BUCKET, t->queued->step, bucket);
+        faults_of_bucket(t->faults, INJECTION_SKIP, INJECTION_BUCKET, t->queued->step, bucket);
 
     if (!f)
         return 0;
-    faults_happen(t->o.faults, f,
+    faults_happen(t->faults, f,
                   xasprintf("the all-reduce of bucket %d of step %lld is left out", bucket,
                             (long long)t->queued->step));
     return 1;

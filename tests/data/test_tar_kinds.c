@@ -1,4 +1,4 @@
-/* shard_kinds: what other programs write into tar shards is read as WebDataset reads it, or refused
+/* tar_kinds: what other programs write into tar files is read as WebDataset reads it, or refused
  * with the member and the reason: links, holes, labels, dots in keys, names that come twice. */
 #include <unistd.h>
 
@@ -130,7 +130,7 @@ static void put_all(struct buf *b, const char *members)
     ".jpeg or .png; rename it, or leave it out of the shard"
 #define TWO "; leave one out of the shard, or name it k.other.png or the like"
 
-/* Shards, and their samples as " COLOUR:CLASS", or an error behind the shard's path. */
+/* Tar files, and their samples as " COLOUR:CLASS", or an error behind the file's path. */
 static const struct {
     const char *members, *want;
 } shards[] = {

@@ -18,7 +18,7 @@
  * (for a checkpoint of its own, or for faults on purpose) may queue the follower later.  It must
  * queue the follower even if it knows by then that the follower counts as nothing (drop_follower).
  * With accumulation, with fixed shares, with divided state, while buckets are measured
- * (train/buckets.h), and on the CPU, one step is under way.  With divided state a rank that did not
+ * (step/watch.h), and on the CPU, one step is under way.  With divided state a rank that did not
  * make the last step's update makes it after the loss, from gradients that a follower would have
  * overwritten (state/shards.h).
  *
@@ -38,15 +38,13 @@
  *
  * None of this has run on a GPU yet, and its gain has not been measured.  tests/cudasim runs it
  * with each call of the runtime failing, tests/fakegpu with several ranks. */
-#include <stdio.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/util.h"
 #include "coll/device.h"
 #include "state/drain.h"
 #include "state/shards.h"
-#include "train/trainer_impl.h"
+#include "step/step_impl.h"
 
 /* The first BUSY_POLLS polls have no pause between them, which is enough for a step of a small
  * model.  Later ones have a pause of POLL_US. */
@@ -54,12 +52,12 @@ enum { BUSY_POLLS = 4000, POLL_US = 20 };
 
 enum { FIRST_MARK = 2 * FEED_MARKS }; /* after the marks of both feeds: one for each slot */
 
-static float *results_of(const struct trainer *t, const struct flight *f)
+static float *results_of(const struct stepper *t, const struct flight *f)
 {
     return t->buffers->results + flight_slot(f->step) * SEALED_LEN;
 }
 
-int64_t step_waited_ns(const struct trainer *t)
+int64_t step_waited_ns(const struct stepper *t)
 {
     struct coll_stats s;
 
@@ -69,47 +67,35 @@ int64_t step_waited_ns(const struct trainer *t)
 
 /* ---- queueing ---- */
 
-/* 1: the ranks meet after the step, so that nothing may be queued behind it (train/meet.h). */
-static int is_before_meeting(const struct trainer *t, int64_t step)
+static int has_follower(const struct stepper *t, int64_t step, int64_t last)
 {
-    const int64_t every = t->job->checkpoint.every_steps;
-
-    return reducer_promises(t->reducer)->updates_are_own && every > 0 && (step + 1) % every == 0;
-}
-
-static int has_follower(const struct trainer *t, int64_t step, int64_t last)
-{
-    return backend_is_device(t->backend) && t->job->train.accumulate == 1 && t->shares.n == 0 &&
-           step + 1 < last && reducer_promises(t->reducer)->collectives_are_equal &&
-           !t->state->shards && !is_before_meeting(t, step) && !balance_is_due(t, step + 1) &&
-           !buckets_are_watched(&t->buckets);
+    return backend_is_device(t->backend) && t->job->train.accumulate == 1 &&
+           t->sampler->n_shares == 0 && step + 1 < last &&
+           reducer_promises(t->reducer)->collectives_are_equal && !t->state->shards &&
+           !t->hooks.rests(t->hooks.arg, step) && !watch_holds_up(&t->watch);
 }
 
 /* 1: this rank itself needs its state at rest when `step` is done. */
-static int looks_at_state(const struct trainer *t, int64_t step)
+static int looks_at_state(const struct stepper *t, int64_t step)
 {
-    const int64_t every = t->job->checkpoint.every_steps;
-
-    return faults_n(t->o.faults) ||
-           ((t->saver || t->state->shards) &&
-            (t->is_checkpoint_due || (every > 0 && (step + 1) % every == 0)));
+    return faults_n(t->faults) || t->hooks.looks(t->hooks.arg, step);
 }
 
 /* Mark the collectives of the oldest step as running in the record.  Those of its follower cannot
  * be. */
-static void begin_handed(struct trainer *t)
+static void begin_handed(struct stepper *t)
 {
     exchange_ran(reducer_exchange(t->reducer), t->flight[0].handed);
 }
 
-static void end_handed(struct trainer *t, const struct flight *f, int is_failed)
+static void end_handed(struct stepper *t, const struct flight *f, int is_failed)
 {
     if (f->handed.first)
         exchange_ended(reducer_exchange(t->reducer), f->handed, is_failed);
 }
 
 /* Queue the step that follows those under way.  after: as in step_scalars. */
-static void fly(struct trainer *t, float after)
+static void fly(struct stepper *t, float after)
 {
     const int64_t step = t->state->at.step + t->n_flights;
     struct flight *f = &t->flight[t->n_flights++];
@@ -125,7 +111,7 @@ static void fly(struct trainer *t, float after)
 }
 
 /* The oldest step has ended: mark its collectives in the record, and remove it. */
-static void land(struct trainer *t, int is_failed)
+static void land(struct stepper *t, int is_failed)
 {
     end_handed(t, &t->flight[0], is_failed);
     for (int i = 1; i < t->n_flights; i++)
@@ -137,7 +123,7 @@ static void land(struct trainer *t, int is_failed)
 /* ---- waiting ---- */
 
 /* Wait until the device has passed `mark`. */
-static int wait_for(struct trainer *t, int mark, struct err *err)
+static int wait_for(struct stepper *t, int mark, struct err *err)
 {
     int rc;
 
@@ -152,9 +138,9 @@ static int wait_for(struct trainer *t, int mark, struct err *err)
     return rc;
 }
 
-int step_wait(struct trainer *t, struct err *err) { return drain_device(t->coll, t->backend, err); }
+int step_wait(struct stepper *t, struct err *err) { return drain_device(t->coll, t->backend, err); }
 
-static int wait_flight(struct trainer *t, const struct flight *f, struct err *err)
+static int wait_flight(struct stepper *t, const struct flight *f, struct err *err)
 {
     if (f->rc < 0)
         *err = f->err;
@@ -164,7 +150,7 @@ static int wait_flight(struct trainer *t, const struct flight *f, struct err *er
 }
 
 /* After a failure: stop all that runs on the device.  <0: the device itself has failed, too. */
-static int stop_device(struct trainer *t)
+static int stop_device(struct stepper *t)
 {
     enum { UNDER_WAY_MS = 500 };
     struct err other;
@@ -176,7 +162,7 @@ static int stop_device(struct trainer *t)
 
 /* On a device, if state is divided: the step broke off, and nothing runs any more.  If its sums of
  * gradients came to this rank as a whole, the step is prepared. */
-static void note_prepared(struct trainer *t, const struct flight *f)
+static void note_prepared(struct stepper *t, const struct flight *f)
 {
     const struct step_numbers *n = t->buffers->numbers;
     struct err err;
@@ -195,7 +181,7 @@ static void note_prepared(struct trainer *t, const struct flight *f)
  * if the exchange of parameters failed after that (state/shards.h).  So is a step of local_sgd once
  * the update is done: if its exchange of parameters fails, parameters stay as the update left them.
  */
-static int settle(struct trainer *t, struct err *err)
+static int settle(struct stepper *t, struct err *err)
 {
     const struct flight *f = &t->flight[0];
     const float *r = results_of(t, f);
@@ -218,10 +204,10 @@ static int is_clean(const struct step_result *s)
 /* The norm of the gradient of the mean loss.  The summed gradient is multiplied by the loss scale.
  * It belongs to a loss that was divided by the number of all targets, instead of the weight of
  * those that were seen (update_scale in op/update.h). */
-static double grad_norm(const struct trainer *t, const struct flight *f, const float *r)
+static double grad_norm(const struct stepper *t, const struct flight *f, const float *r)
 {
     const double seen = control_weight(r + SEALED_CONTROL);
-    const int64_t all = sampler_at(&t->sampler, f->step).n * sample_n_predictions(t->spec);
+    const int64_t all = sampler_at(t->sampler, f->step).n * sample_n_predictions(t->spec);
     const double scale = t->layout->has_scaler ? t->loss_scale : 1;
 
     return seen > 0 ? (double)r[SEALED_GRAD_NORM] / scale * (double)all / seen : 0;
@@ -229,7 +215,7 @@ static double grad_norm(const struct trainer *t, const struct flight *f, const f
 
 /* If state is divided: keep the check by which the shards were updated, for a rank that could not
  * make this update. */
-static int keep_check(struct trainer *t, struct err *err)
+static int keep_check(struct stepper *t, struct err *err)
 {
     struct shards *s = t->state->shards;
 
@@ -238,7 +224,7 @@ static int keep_check(struct trainer *t, struct err *err)
              : 0;
 }
 
-static int read_result(struct trainer *t, struct step_result *out, struct err *err)
+static int read_result(struct stepper *t, struct step_result *out, struct err *err)
 {
     const struct flight *f = &t->flight[0];
     const float *r = results_of(t, f);
@@ -257,32 +243,21 @@ static int read_result(struct trainer *t, struct step_result *out, struct err *e
     t->loss_scale = t->layout->has_scaler ? (double)r[SEALED_SCALER + SCALER_SCALE] : 0;
     out->overflowed = t->layout->has_scaler && !out->applied && out->control.n_nonfinite == 0 &&
                       r[SEALED_SCALER + SCALER_STUCK] == 0.0f;
-    if (out->applied)
-        t->kept_note[0] = 0;
-    if (out->applied && r[SEALED_KEPT] > 0)
-        explain_kept(t, (int64_t)r[SEALED_KEPT],
-                     (int64_t)r[SEALED_KEPT_HIGH] << 24 | (int64_t)r[SEALED_KEPT_LOW]);
+    out->n_kept = out->lowest_kept = 0;
+    if (out->applied && r[SEALED_KEPT] > 0) {
+        out->n_kept = (int64_t)r[SEALED_KEPT];
+        out->lowest_kept = (int64_t)r[SEALED_KEPT_HIGH] << 24 | (int64_t)r[SEALED_KEPT_LOW];
+    }
     return keep_check(t, err);
-}
-
-static int explain(struct trainer *t, const struct step_result *s, struct err *err)
-{
-    if (s->applied)
-        return 0;
-    if (!s->overflowed)
-        return explain_nonfinite(t, s, err);
-    snprintf(t->note, sizeof t->note, "a gradient overflowed in float16; the loss scale is %g",
-             t->loss_scale);
-    return 0;
 }
 
 /* The oldest step was not clean, so its follower, which all ranks queue, is void: remove it.  If
  * the follower could not be queued, it stays, because its error is to be reported. */
-static void drop_follower(struct trainer *t, int is_broken)
+static void drop_follower(struct stepper *t, int is_broken)
 {
     struct err err;
 
-    if (t->n_flights == 1 && t->n_ranks > 1 && !is_broken)
+    if (t->n_flights == 1 && coll_size(t->coll) > 1 && !is_broken)
         fly(t, step_stamp(t->flight[0].step));
     if (t->n_flights == 1 || t->flight[1].rc < 0)
         return;
@@ -295,13 +270,13 @@ static void drop_follower(struct trainer *t, int is_broken)
 
 /* ---- a step ---- */
 
-static int check_standing(struct trainer *t, struct err *err)
+static int check_standing(struct stepper *t, struct err *err)
 {
     return t->hooks.canceled(t->hooks.arg) ? err_set(err, ERR_CANCELED, "training was canceled")
                                            : coll_poll(t->coll, err);
 }
 
-static void queue_more(struct trainer *t, int64_t last)
+static void queue_more(struct stepper *t, int64_t last)
 {
     const int64_t step = t->state->at.step;
 
@@ -310,10 +285,10 @@ static void queue_more(struct trainer *t, int64_t last)
     if (t->flight[0].rc == 0 && has_follower(t, step, last) && !looks_at_state(t, step))
         fly(t, step_stamp(step));
     if (backend_is_device(t->backend))
-        feed_ahead(t->train_feed);
+        feed_ahead(t->feed);
 }
 
-static int finish(struct trainer *t, int64_t last, int is_broken, struct step_result *out,
+static int finish(struct stepper *t, int64_t last, int is_broken, struct step_result *out,
                   struct err *err)
 {
     int rc = read_result(t, out, err);
@@ -322,10 +297,10 @@ static int finish(struct trainer *t, int64_t last, int is_broken, struct step_re
         return rc;
     if (!is_clean(out) && has_follower(t, t->flight[0].step, last))
         drop_follower(t, is_broken);
-    return explain(t, out, err);
+    return 0;
 }
 
-static void show_step(struct trainer *t)
+static void show_step(struct stepper *t)
 {
     const int64_t step = t->state->at.step;
 
@@ -334,7 +309,7 @@ static void show_step(struct trainer *t)
 }
 
 /* The oldest step has ended, or broke off, as rc and *err say. */
-static int conclude(struct trainer *t, int64_t last, int rc, struct step_result *out,
+static int conclude(struct stepper *t, int64_t last, int rc, struct step_result *out,
                     struct err *err)
 {
     const int is_broken = rc < 0;
@@ -347,45 +322,34 @@ static int conclude(struct trainer *t, int64_t last, int rc, struct step_result 
         land(t, rc < 0);
     while (rc < 0 && t->n_flights > 0);
     if (t->n_flights == 0 && !t->is_batch_held)
-        feed_done(t->train_feed);
+        feed_done(t->feed);
     return rc;
 }
 
-int step_run(struct trainer *t, int64_t last, struct step_result *out, struct err *err)
+int step_run(struct stepper *t, int64_t last, struct step_result *out, struct err *err)
 {
-    const int64_t start_ns = clock_mono_ns(), waited_ns = step_waited_ns(t);
-    int64_t wall_ns, busy_ns;
     int rc = check_standing(t, err);
 
     if (rc < 0 && t->n_flights == 0)
         return rc;
     if (t->n_flights > 0)
         show_step(t);
-    t->note[0] = 0;
-    t->is_of_input = 0;
     if (rc == 0) {
         queue_more(t, last);
         show_step(t);
         rc = wait_flight(t, &t->flight[0], err);
     }
-    rc = conclude(t, last, rc, out, err);
-    wall_ns = clock_mono_ns() - start_ns;
-    busy_ns = max_i64(0, wall_ns - (step_waited_ns(t) - waited_ns));
-    if (rc == 0) {
-        t->hooks.stepped(t->hooks.arg, wall_ns, busy_ns);
-        balance_note(&t->balance, t->state->at.step, busy_ns);
-    }
-    return rc;
+    return conclude(t, last, rc, out, err);
 }
 
-int step_leave(struct trainer *t, struct err *err)
+int step_leave(struct stepper *t, struct err *err)
 {
     const int is_left = t->n_flights > 0;
 
     ASSERT(!is_left || (t->n_flights == 1 && t->flight[0].rc < 0));
     if (is_left)
         land(t, 1);
-    if (!is_left || t->n_ranks == 1)
+    if (!is_left || coll_size(t->coll) == 1)
         return 0;
     *err = t->flight[0].err;
     return err_wrap(err, "step %lld", (long long)t->flight[0].step);

@@ -15,49 +15,56 @@
 
 #include "base/util.h"
 #include "state/shards.h"
-#include "train/engine.h"
-#include "train/flip.h"
-#include "train/trainer_impl.h"
+#include "step/flip.h"
+#include "step/step_impl.h"
 
 /* Show the phase.  The step shown is the one that would be lost together with this rank; on a
  * device the step that is being queued may already be the next one. */
-static void at(struct trainer *t, enum phase phase, int64_t bucket)
+static void at(struct stepper *t, enum phase phase, int64_t bucket)
 {
     t->hooks.at(t->hooks.arg, phase, t->queued->step / t->steps_per_epoch + 1, t->state->at.step,
                 bucket);
 }
 
-void step_at(void *trainer, enum phase phase, int64_t bucket) { at(trainer, phase, bucket); }
+void step_at(void *stepper, enum phase phase, int64_t bucket) { at(stepper, phase, bucket); }
 
 /* ---- numbers of a step ---- */
 
-double step_rate(const struct trainer *t, int64_t step)
+double step_rate(const struct stepper *t, int64_t step)
 {
-    const struct schedule_span span = {t->steps_per_epoch, t->total_steps, t->n_ranks,
-                                       t->loop.v + LOOP_SCHEDULE};
+    const struct schedule_span span = {t->steps_per_epoch, t->total_steps, coll_size(t->coll),
+                                       t->loop->v + LOOP_SCHEDULE};
 
     return schedule_rate(&t->job->schedule, &t->job->optimizer, &span, step);
 }
 
-/* This rank's part of the step's samples, from 0 to 1. */
-static double own_part(const struct trainer *t, int64_t step)
+int step_n_micros(const struct stepper *t, const struct sampler_step *at)
 {
-    const struct sampler_step at = sampler_at(&t->sampler, step);
+    return sampler_n_micros(at, coll_size(t->coll), coll_rank(t->coll),
+                            (int)t->job->train.accumulate);
+}
+
+/* This rank's part of the step's samples, from 0 to 1. */
+static double own_part(const struct stepper *t, int64_t step)
+{
+    const struct sampler_step at = sampler_at(t->sampler, step);
     int64_t n = 0;
 
-    for (int m = 0, n_micros = trainer_n_micros(t, &at); m < n_micros; m++)
-        n += sampler_micro(&at, t->n_ranks, t->rank, (int)t->job->train.accumulate, m).n;
+    for (int m = 0, n_micros = step_n_micros(t, &at); m < n_micros; m++)
+        n += sampler_micro(&at, coll_size(t->coll), coll_rank(t->coll),
+                           (int)t->job->train.accumulate, m)
+                 .n;
     return (double)n / (double)at.n;
 }
 
 /* All steps between the state's and this one are presumed to be applied: if one is not, this one
  * does not count, and is queued again. */
-static int64_t updates_before(const struct trainer *t, int64_t step)
+static int64_t updates_before(const struct stepper *t, int64_t step)
 {
     return t->state->at.n_updates + (step - t->state->at.step);
 }
 
-void step_scalars(const struct trainer *t, const struct batch *b, struct step_scalars *out)
+void step_scalars(const struct stepper *t, const struct batch *b, struct step_scalars *out)
 {
     const struct job_train *train = &t->job->train;
     const int64_t n_targets = b->n_global * sample_n_predictions(t->spec);
@@ -73,10 +80,7 @@ void step_scalars(const struct trainer *t, const struct batch *b, struct step_sc
         .rate = (float)step_rate(t, b->step),
         .clip_norm = (float)train->clip_norm,
         .requests = (float)(t->hooks.requests(t->hooks.arg) |
-                            (reducer_is_ready(t->reducer) ? ENGINE_REQUEST_ROUND : 0u) |
-                            (t->kept_note[0] && t->job->train.on_nonfinite == NONFINITE_STOP
-                                 ? ENGINE_REQUEST_REFUSE
-                                 : 0u)),
+                            (reducer_is_ready(t->reducer) ? ENGINE_REQUEST_ROUND : 0u)),
         .stamp = step_stamp(b->step),
         .slot = flight_slot(b->step),
     };
@@ -85,7 +89,7 @@ void step_scalars(const struct trainer *t, const struct batch *b, struct step_sc
 /* With fixed shares the sums begin anew with each micro-batch: each share adds whole units to the
  * control vector, so the sums over shares do not depend on which rank computed a share.  The number
  * of losses that are not finite is not cleared, because the step's result contains it. */
-static int clear_metrics(struct trainer *t, struct err *err)
+static int clear_metrics(struct stepper *t, struct err *err)
 {
     return backend_zero(t->backend, t->buffers->numbers->metrics, sizeof(double) * METRIC_NONFINITE,
                         err);
@@ -93,14 +97,14 @@ static int clear_metrics(struct trainer *t, struct err *err)
 
 /* Send the micro-batch's scalars.  With the first micro-batch of a step also send the zeros in
  * front of them (struct step_numbers), so that the step's sums begin at zero. */
-static int send_scalars(struct trainer *t, const struct batch *b, struct err *err)
+static int send_scalars(struct stepper *t, const struct batch *b, struct err *err)
 {
     struct step_numbers *from = &t->buffers->sent[t->n_sent++ % BUFFERS_SENT];
     struct step_numbers *to = t->buffers->numbers;
 
     step_scalars(t, b, &from->scalars);
     from->scalars.after = t->queued->after;
-    if (b->micro > 0 && t->shares.n > 0 && clear_metrics(t, err) < 0)
+    if (b->micro > 0 && t->sampler->n_shares > 0 && clear_metrics(t, err) < 0)
         return err->code;
     if (b->micro == 0)
         return backend_put(t->backend, LANE_MAIN, to, from, STEP_NUMBERS_SENT, err);
@@ -120,34 +124,34 @@ struct micro {
  * n_global and the number of the micro-batch determine them as long as recordings live.  So they do
  * with fixed shares; there a rank may have more micro-batches than another, but each rank's last
  * one, which alone has collectives, comes once in a step. */
-static struct tape_key key_of(const struct trainer *t, const struct batch *b)
+static struct tape_key key_of(const struct stepper *t, const struct batch *b)
 {
-    const struct sampler_step at = sampler_at(&t->sampler, b->step);
-    const int n = (int)t->job->train.accumulate;
+    const struct sampler_step at = sampler_at(t->sampler, b->step);
+    const int n = (int)t->job->train.accumulate, n_ranks = coll_size(t->coll);
     struct tape_key key = {.training = 1,
                            .n_global = b->n_global,
                            .first = b->micro == 0,
-                           .last = b->micro == trainer_n_micros(t, &at) - 1,
-                           .is_watched = buckets_are_watched(&t->buckets),
+                           .last = b->micro == step_n_micros(t, &at) - 1,
+                           .is_watched = watch_holds_up(&t->watch),
                            .way = reducer_way(t->reducer)};
 
-    key.micro = t->sampler.bound || t->shares.n > 0 ? (int)b->micro : 0;
-    if (t->shares.n > 0)
+    key.micro = t->sampler->bound || t->sampler->n_shares > 0 ? (int)b->micro : 0;
+    if (t->sampler->n_shares > 0)
         return key;
-    key.most = sampler_micro(&at, t->n_ranks, 0, n, b->micro).n;
-    key.least = sampler_micro(&at, t->n_ranks, t->n_ranks - 1, n, b->micro).n;
+    key.most = sampler_micro(&at, n_ranks, 0, n, b->micro).n;
+    key.least = sampler_micro(&at, n_ranks, n_ranks - 1, n, b->micro).n;
     return key;
 }
 
-static int load(struct trainer *t, int64_t micro, struct micro *out, struct err *err)
+static int load(struct stepper *t, int64_t micro, struct micro *out, struct err *err)
 {
     int rc = 0;
 
     at(t, PHASE_LOAD, -1);
     if (t->is_batch_held)
-        feed_again(t->train_feed, &out->batch);
+        feed_again(t->feed, &out->batch);
     else
-        rc = feed_next(t->train_feed, &out->batch, err);
+        rc = feed_next(t->feed, &out->batch, err);
     t->is_batch_held = 0;
     ASSERT(rc <= 0); /* > 0 is the end, but the loader was given exactly the steps asked for */
     if (rc < 0)
@@ -160,7 +164,7 @@ static int load(struct trainer *t, int64_t micro, struct micro *out, struct err 
 
 /* With several micro-batches, gradients are added to sums that begin at zero, and running
  * statistics are updated in a copy of the state's. */
-static int begin_sums(struct trainer *t, const struct micro *m, struct err *err)
+static int begin_sums(struct stepper *t, const struct micro *m, struct err *err)
 {
     struct buffers *b = t->buffers;
     int rc = 0;
@@ -175,7 +179,7 @@ static int begin_sums(struct trainer *t, const struct micro *m, struct err *err)
 
 /* If gradients are divided, a device moves out the sums of all buckets before the micro-batch ends,
  * because a recording cannot wait for collectives that another recording started. */
-static int release_buckets(struct trainer *t, struct err *err)
+static int release_buckets(struct stepper *t, struct err *err)
 {
     const int releases =
         backend_is_device(t->backend) && reducer_promises(t->reducer)->gradients_are_divided;
@@ -188,7 +192,7 @@ static int release_buckets(struct trainer *t, struct err *err)
 
 /* Between micro-batches: carry the running statistics over to the next micro-batch.  With fixed
  * shares the strategy has taken them. */
-static int carry(struct trainer *t, struct err *err)
+static int carry(struct stepper *t, struct err *err)
 {
     struct buffers *b = t->buffers;
 
@@ -202,7 +206,7 @@ static int carry(struct trainer *t, struct err *err)
 
 /* The gradients in this bucket are complete, and in the last one the control vector, too: those of
  * the step, or with fixed shares those of a micro-batch.  Hand the bucket to the strategy. */
-static int complete_bucket(struct trainer *t, int bucket, struct err *err)
+static int complete_bucket(struct stepper *t, int bucket, struct err *err)
 {
     int rc = 0;
 
@@ -211,15 +215,15 @@ static int complete_bucket(struct trainer *t, int bucket, struct err *err)
     if (rc == 0 && bucket == t->layout->n_buckets - 1)
         rc = update_pack(t->update, err);
     t->next_bucket = bucket + 1;
-    if (rc < 0 || buckets_note_ready(&t->buckets, bucket, err) < 0 ||
+    if (rc < 0 || watch_filled(&t->watch, bucket, err) < 0 ||
         reducer_bucket(t->reducer, bucket, err) < 0)
         return err->code;
-    return buckets_note_handed(t, bucket, err);
+    return watch_handed(&t->watch, bucket, reducer_exchange(t->reducer), err);
 }
 
 /* Before a stage writes gradients of further buckets, have the strategy move out the sums of those
  * buckets that used the same memory. */
-static int open_buckets(struct trainer *t, const struct stage *s, struct err *err)
+static int open_buckets(struct stepper *t, const struct stage *s, struct err *err)
 {
     int rc = 0;
 
@@ -230,7 +234,7 @@ static int open_buckets(struct trainer *t, const struct stage *s, struct err *er
     return rc;
 }
 
-static int run_stage(struct trainer *t, const struct micro *m, int i, struct err *err)
+static int run_stage(struct stepper *t, const struct micro *m, int i, struct err *err)
 {
     const struct stage *s = program_stage(m->program, i);
     const int is_divided = reducer_promises(t->reducer)->gradients_are_divided;
@@ -239,25 +243,25 @@ static int run_stage(struct trainer *t, const struct micro *m, int i, struct err
        s->backward && m->key.last ? t->next_bucket : -1);
     if (is_divided && open_buckets(t, s, err) < 0)
         return err->code;
-    if (s->backward && m->key.last && buckets_note_backward(&t->buckets, err) < 0)
+    if (s->backward && m->key.last && watch_backward(&t->watch, err) < 0)
         return err->code;
     return program_run_stage(m->program, i, err);
 }
 
 /* The BUCKET stage of a micro-batch: its gradients in this bucket are complete. */
-static int end_bucket(struct trainer *t, const struct micro *m, int bucket, struct err *err)
+static int end_bucket(struct stepper *t, const struct micro *m, int bucket, struct err *err)
 {
     const int is_divided = reducer_promises(t->reducer)->gradients_are_divided;
 
     at(t, PHASE_BACKWARD, m->key.last ? bucket : -1);
     if (is_divided && buffers_clear_padding(t->buffers, t->layout, bucket, err) < 0)
         return err->code;
-    if (m->key.last || t->shares.n > 0)
+    if (m->key.last || t->sampler->n_shares > 0)
         return complete_bucket(t, bucket, err);
     return is_divided ? reducer_micro(t->reducer, bucket, err) : 0;
 }
 
-int step_gather(struct trainer *t, const struct program *p, int set, struct err *err)
+int step_gather(struct stepper *t, const struct program *p, int set, struct err *err)
 {
     int n, n_next = 0, rc = 0;
     const int *bucket = program_set(p, set, &n), *next = NULL;
@@ -279,7 +283,7 @@ int step_gather(struct trainer *t, const struct program *p, int set, struct err 
     return rc;
 }
 
-static int queue_stage(struct trainer *t, const struct micro *m, int i, struct err *err)
+static int queue_stage(struct stepper *t, const struct micro *m, int i, struct err *err)
 {
     const struct stage *s = program_stage(m->program, i);
 
@@ -296,7 +300,7 @@ static int queue_stage(struct trainer *t, const struct micro *m, int i, struct e
     return 0;
 }
 
-static int queue_stages(struct trainer *t, const struct micro *m, struct err *err)
+static int queue_stages(struct stepper *t, const struct micro *m, struct err *err)
 {
     int rc = 0;
 
@@ -308,16 +312,16 @@ static int queue_stages(struct trainer *t, const struct micro *m, struct err *er
 
 /* ---- a step ---- */
 
-static int begin(struct trainer *t, struct flight *f, struct err *err)
+static int begin(struct stepper *t, struct flight *f, struct err *err)
 {
     int rc;
 
     t->queued = f;
-    t->buckets.began_ns = 0;
+    t->watch.began_ns = 0;
     if (t->state->shards)
         t->state->shards->prepared_step = -1;
     at(t, PHASE_LOAD, -1); /* a rank that a fault holds up is seen in this step */
-    faults_reach(t->o.faults, INJECTION_AT_STEP, f->step);
+    faults_reach(t->faults, INJECTION_AT_STEP, f->step);
     flip_warn_missing(t);
     rc = reducer_begin(t->reducer, f->step, updates_before(t, f->step), err);
     return rc > 0 ? update_refresh(t->update, err) : rc;
@@ -325,7 +329,7 @@ static int begin(struct trainer *t, struct flight *f, struct err *err)
 
 /* This rank has all sums of gradients of the step: the step is prepared (state/shards.h).  A device
  * notes that in its own memory, where flight.c reads it if the step breaks off. */
-static int note_prepared(struct trainer *t, struct err *err)
+static int note_prepared(struct stepper *t, struct err *err)
 {
     struct step_numbers *n = t->buffers->numbers;
     int rc;
@@ -344,7 +348,7 @@ static int note_prepared(struct trainer *t, struct err *err)
 /* Check the gradients of this rank's own shard, and sum the checks over all ranks.  The sum also
  * proves to a rank that all other ranks have their sums of gradients.  So the step is noted as
  * prepared before this wait. */
-static int sum_checks(struct trainer *t, struct err *err)
+static int sum_checks(struct stepper *t, struct err *err)
 {
     int rc = update_check(t->update, err);
 
@@ -353,30 +357,37 @@ static int sum_checks(struct trainer *t, struct err *err)
     return rc == 0 ? reducer_sum_check(t->reducer, t->buffers->numbers->check, err) : rc;
 }
 
-static int wait_for_strategy(struct trainer *t, struct err *err)
+static int wait_for_strategy(struct stepper *t, struct err *err)
 {
     int rc;
 
-    faults_reach(t->o.faults, INJECTION_AT_REDUCE, t->queued->step);
+    faults_reach(t->faults, INJECTION_AT_REDUCE, t->queued->step);
     rc = reducer_finish(t->reducer, err);
     return rc == 0 && t->state->shards ? sum_checks(t, err) : rc;
+}
+
+int step_update(struct stepper *t, struct err *err)
+{
+    const int rc = update_apply(t->update, err);
+
+    return rc == 0 && t->average && t->state->shards ? average_update(t->average, err) : rc;
 }
 
 /* Queue the update.  Its last kernel writes the step's result for flight.c.  With shards the
  * average follows at once: the step counts from here on, even if the exchange of parameters fails.
  */
-static int update(struct trainer *t, struct err *err)
+static int update(struct stepper *t, struct err *err)
 {
     at(t, PHASE_UPDATE, -1);
-    faults_reach(t->o.faults, INJECTION_AT_UPDATE, t->queued->step);
-    return trainer_update(t, err);
+    faults_reach(t->faults, INJECTION_AT_UPDATE, t->queued->step);
+    return step_update(t, err);
 }
 
 /* After the update.  With shards the other ranks' parameters have come, so all working copies are
  * made anew, unless the parameters are still on their way: then the strategy makes the copies.
  * They are made anew, too, if the strategy changed the new weights.  Without shards the average of
  * weights comes last. */
-static int updated(struct trainer *t, struct err *err)
+static int updated(struct stepper *t, struct err *err)
 {
     int rc = reducer_updated(t->reducer, err);
 
@@ -387,18 +398,17 @@ static int updated(struct trainer *t, struct err *err)
 
 /* A whole step, in order.  The work between tapes_begin and tapes_end is the same in every step,
  * and is recorded where that is possible. */
-int step_queue(struct trainer *t, struct flight *f, struct err *err)
+int step_queue(struct stepper *t, struct flight *f, struct err *err)
 {
-    const struct sampler_step step = sampler_at(&t->sampler, f->step);
+    const struct sampler_step step = sampler_at(t->sampler, f->step);
     struct micro m;
     int rc = begin(t, f, err);
 
-    for (int i = 0, n = trainer_n_micros(t, &step); i < n && rc == 0; i++) {
+    for (int i = 0, n = step_n_micros(t, &step); i < n && rc == 0; i++) {
         t->next_bucket = 0;
         if (load(t, i, &m, err) < 0 ||            /* the samples, from the loader's threads */
             send_scalars(t, &m.batch, err) < 0 || /* seed, rate, requests ... of this step */
-            feed_put(t->train_feed, m.program, err) < 0 ||
-            (rc = tapes_begin(t->tapes, m.key, err)) < 0) {
+            feed_put(t->feed, m.program, err) < 0 || (rc = tapes_begin(t->tapes, m.key, err)) < 0) {
             rc = err->code;
             break;
         }
@@ -410,7 +420,7 @@ int step_queue(struct trainer *t, struct flight *f, struct err *err)
         if (rc == 0)
             rc = reducer_micro_begin(t->reducer, m.key.first, m.key.last, err);
         if (rc == 0)
-            rc = feed_gather(t->train_feed, m.program, err);
+            rc = feed_gather(t->feed, m.program, err);
         if (rc == 0)
             rc = queue_stages(t, &m, err); /* forward, backward; full buckets to the strategy */
         if (rc == 0 && !m.key.last)
