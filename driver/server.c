@@ -14,7 +14,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/util.h"
-#include "ckpt/owner.h"
 #include "driver/answer.h"
 #include "driver/command.h"
 #include "driver/evaluate.h"
@@ -153,20 +152,6 @@ static void give_back_holes(const struct session_event *ev)
         malloc_trim(0);
 }
 
-/* The directory may hold another run now, which took the name once this one was moved or removed.
- */
-static const char *why_deposed(const struct run_dir *d)
-{
-    struct owner o;
-    struct err ignored;
-
-    if (owner_read(d->path, &o, &ignored) == 0 && o.run[0] && d->run[0] && strcmp(o.run, d->run))
-        return "this run's directory was moved or removed, and a new run has its name now (move "
-               "the new one away and this one back, or go on by --resume with the --run-dir that "
-               "it is now)";
-    return "another driver leads this run: its name stands in the run directory's file owner";
-}
-
 /* Stop if another driver owns the run directory now.  The writer's thread reads the file RUN/owner,
  * and has logged the other driver's name. */
 static void on_owner(uv_timer_t *t)
@@ -179,7 +164,7 @@ static void on_owner(uv_timer_t *t)
     uv_timer_stop(t);
     now = daemon_enter(&s->daemon);
     if (s->daemon.machine && !s->daemon.is_finished)
-        driver_deposed(s->driver, now, why_deposed(&s->record.dir));
+        driver_deposed(s->driver, now, record_why_deposed(&s->record));
     daemon_leave(&s->daemon);
 }
 
