@@ -87,7 +87,6 @@ char *driver_label(const struct driver *d, int rank); /* "rank 1 (hostB)", for f
 
 /* driver_apply.c */
 void driver_apply(struct driver *d, struct decision x); /* frees what it owns */
-void driver_begin_stage(struct driver *d, enum stage stage, enum phase phase);
 void driver_moved(struct driver *d, int rank, const struct progress *p);
 void driver_opened(struct driver *d, int rank, struct report *r); /* takes r */
 void driver_lose(struct driver *d, int rank, const char *why);    /* its connection is gone */
