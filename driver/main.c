@@ -1,7 +1,6 @@
 /* dpdriver - rank 0 of a job.
  *
  * Reads the command line and the job, then calls server_run. */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,6 +141,18 @@ static int take_ranks_of_run(struct options *o, struct err *err)
     return rc;
 }
 
+/* Without a job file the keys of --set change the demo job, whatever the user had in mind. */
+static int tell_demo(int rc, struct err *err)
+{
+    static const char text[] = "without --job, --set changes the demo job (model.arch lenet, "
+                               "data.format digits)";
+
+    if (rc < 0)
+        return err_wrap(err, "%s", text);
+    log_info("%s", text);
+    return 0;
+}
+
 static int load_job(struct options *o, const struct evaluation *e, struct job **out,
                     struct err *err)
 {
@@ -155,6 +166,8 @@ static int load_job(struct options *o, const struct evaluation *e, struct job **
         rc = take_ranks_of_run(o, err);
     if (rc == 0)
         rc = job_load_for(o->n_ranks, path, o->sets.item, o->sets.n, out, &notes, err);
+    if (!path && o->sets.n > 0)
+        rc = tell_demo(rc, err);
     log_notes(&notes);
     buf_fini(&notes);
     free(path);
@@ -278,16 +291,6 @@ static int run_in_environment(struct options *o, int64_t start_ns)
     return run(o, start_ns);
 }
 
-/* A script's shell starts "command &" with SIGINT ignored, and it stays so. */
-static void tell_ignored(void)
-{
-    struct sigaction now;
-
-    if (!isatty(STDERR_FILENO) && sigaction(SIGINT, NULL, &now) == 0 && now.sa_handler == SIG_IGN)
-        log_info("SIGINT is ignored, as the program wished that started this one (a shell's \"&\" "
-                 "in a script does); SIGTERM stops the job");
-}
-
 int main(int argc, char **argv)
 {
     struct options o;
@@ -320,7 +323,7 @@ int main(int argc, char **argv)
             log_info("by the environment: %s", o.from_environment);
         for (int i = 0; i < o.n_told; i++)
             log_warn("%s", o.told[i]);
-        tell_ignored();
+        daemon_tell_ignored("the job");
         status = run_in_environment(&o, start_ns);
         options_fini(&o);
         return status;

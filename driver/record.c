@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "ckpt/ckpt.h"
+#include "ckpt/owner.h"
 #include "daemon/disk.h"
 #include "driver/check.h"
 #include "driver/command.h"
@@ -518,6 +519,18 @@ static void say_it_moved(const struct record *r)
     log_info("run directory %s is gone (moved?): to go on, move it back, or give --resume and the "
              "--run-dir that it is now",
              r->dir.path);
+}
+
+const char *record_why_deposed(const struct record *r)
+{
+    struct owner o;
+    struct err ignored;
+
+    if (owner_read(r->dir.path, &o, &ignored) == 0 && o.run[0] && strcmp(o.run, r->dir.run) != 0)
+        return "this run's directory was moved or removed, and a new run has its name now (move "
+               "the new one away and this one back, or go on by --resume with the --run-dir that "
+               "it is now)";
+    return "another driver leads this run: its name stands in the run directory's file owner";
 }
 
 /* Print the table by the thread of the log lines, because a write blocks if nobody reads the pipe.

@@ -47,6 +47,9 @@ void record_event(struct record *r, const struct session_event *ev);
 /* Write the last collectives of all ranks to a file of its own, under incidents/. */
 void record_incident(struct record *r, const struct incident *i);
 
+/* Another process owns the run directory: why, for driver_deposed. */
+const char *record_why_deposed(const struct record *r);
+
 /* Show the closing table if the job finished, or how to go on if it failed after a checkpoint.
  * Waits at most DISK_PATIENCE_MS for the disk. */
 void record_end(struct record *r, int status);

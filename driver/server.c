@@ -164,7 +164,7 @@ static void on_owner(uv_timer_t *t)
     uv_timer_stop(t);
     now = daemon_enter(&s->daemon);
     if (s->daemon.machine && !s->daemon.is_finished)
-        driver_deposed(s->driver, now, "its name stands in the run directory's file owner");
+        driver_deposed(s->driver, now, record_why_deposed(&s->record));
     daemon_leave(&s->daemon);
 }
 

@@ -99,6 +99,16 @@ int64_t daemon_process_setup(char **argv)
     return start_ns;
 }
 
+void daemon_tell_ignored(const char *what)
+{
+    struct sigaction now;
+
+    if (!isatty(STDERR_FILENO) && sigaction(SIGINT, NULL, &now) == 0 && now.sa_handler == SIG_IGN)
+        log_info("SIGINT is ignored, as the program wished that started this one (a shell's \"&\" "
+                 "in a script does); SIGTERM stops %s",
+                 what);
+}
+
 void daemon_host(struct daemon_host *out)
 {
     host_boot(out->id);

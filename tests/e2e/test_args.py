@@ -63,6 +63,9 @@ DRIVER_CASES = [
     (["--nranks", "1", "--set", "train.epochs=0"], r"train.epochs"),
     (["--nranks", "1", "--set", "train.epoch=1"], r"unknown key .train.epoch.*train.epochs"),
     (["--nranks", "1", "--set", "train.epochs"], r"train.epochs"),
+    (["--nranks", "1", "--set", "model.hidden=[4]"],
+     r"without --job, --set changes the demo job \(model\.arch lenet, .*model\.hidden applies only "
+     r"if model\.arch is mlp"),
     (["--nranks", "1", "--run-dir", "taken"], r"taken holds a run already; add --resume"),
     (["--nranks", "1", "--run-dir", "bad.yaml"], r"not a folder"),
     (["--nranks", "1", "--resume"], r"--resume: there is no run in runs/demo"),
