@@ -231,8 +231,7 @@ static void take_place(const struct options *o)
     place_bind_self(&o->places.place[0]);
 }
 
-static int run_job(struct options *o, const struct evaluation *e, int argc, char **argv,
-                   int64_t start_ns)
+static int run_job(struct options *o, const struct evaluation *e, int64_t start_ns)
 {
     struct job *job;
     struct err err;
@@ -244,12 +243,12 @@ static int run_job(struct options *o, const struct evaluation *e, int argc, char
     }
     take_place(o);
     status = o->check ? daemon_end_output(check_run(o, job))
-                      : server_run(o, job, o->evaluate ? e : NULL, argc, argv, start_ns);
+                      : server_run(o, job, o->evaluate ? e : NULL, start_ns);
     job_free(job);
     return status;
 }
 
-static int run(struct options *o, int argc, char **argv, int64_t start_ns)
+static int run(struct options *o, int64_t start_ns)
 {
     struct evaluation e = {.from = NULL};
     struct err err;
@@ -258,8 +257,7 @@ static int run(struct options *o, int argc, char **argv, int64_t start_ns)
     if (o->evaluate && evaluate_find(o, &e, &err) < 0)
         log_error("%s", err.msg);
     else
-        status = o->standby ? standby_run(o, argc, argv, start_ns)
-                            : run_job(o, &e, argc, argv, start_ns);
+        status = o->standby ? standby_run(o, start_ns) : run_job(o, &e, start_ns);
     evaluate_fini(&e);
     return status;
 }
@@ -278,30 +276,19 @@ static int make_secret(const char *path)
     return STATUS_OK;
 }
 
-/* Find the devices, then run with the command line as the user must give it to go on: with
- * --nranks, if only the environment said how many ranks there are.  The command is shown to the
- * user. */
-static int run_in_environment(struct options *o, int argc, char **argv, int64_t start_ns)
+/* Find the devices, then run.  The commands that are shown to go on have --nranks, also if only the
+ * environment said how many ranks there are. */
+static int run_in_environment(struct options *o, int64_t start_ns)
 {
-    char option[] = "--nranks", value[24];
     struct err err;
-    char **whole;
-    int status;
 
     if (find_device(o, &err) < 0 || options_settle(o, &err) < 0) {
         log_error("%s", err.msg);
         return STATUS_USAGE;
     }
-    if (!o->n_ranks_from_environment)
-        return run(o, argc, argv, start_ns);
-    snprintf(value, sizeof value, "%lld", (long long)o->n_ranks);
-    whole = xcalloc((size_t)argc + 3, sizeof *whole);
-    memcpy(whole, argv, (size_t)argc * sizeof *whole);
-    whole[argc] = option;
-    whole[argc + 1] = value;
-    status = run(o, argc + 2, whole, start_ns);
-    free(whole);
-    return status;
+    if (o->n_ranks_from_environment)
+        options_give_ranks(o, o->n_ranks);
+    return run(o, start_ns);
 }
 
 int main(int argc, char **argv)
@@ -318,8 +305,8 @@ int main(int argc, char **argv)
         return STATUS_USAGE;
     }
     log_init("dpdriver", (enum log_format)o.common.log_format, LOG_INFO);
-    if (o.common.help)
-        options_help(stdout);
+    if (o.common.help || o.wish.verb == VERB_HELP)
+        options_help(&o, stdout);
     else if (o.help_job)
         job_help(stdout);
     else if (o.common.version)
@@ -337,7 +324,7 @@ int main(int argc, char **argv)
         for (int i = 0; i < o.n_told; i++)
             log_warn("%s", o.told[i]);
         daemon_tell_ignored("the job");
-        status = run_in_environment(&o, argc, argv, start_ns);
+        status = run_in_environment(&o, start_ns);
         options_fini(&o);
         return status;
     }

@@ -159,13 +159,14 @@ const struct arg daemon_args[] = {
          "makes one, of mode 0600. While a secret is being changed, give the option twice: with "
          "the new secret, and with the old one."},
     {"log-format", "text|json", ARG_CHOICE, AT(log_format), .choices = log_formats,
-     .help = "The format of the messages on standard error. The default is text."},
+     .help = "The format of the messages on standard error. The default is text.",
+     .of = ARG_OF_ALL},
     {"test-shared-gpu", NULL, ARG_FLAG, AT(test_shared_gpu),
      .help =
          "For tests: let several ranks use one GPU of this machine. This is slow, and never right "
          "for training. All ranks need the option; --local gives it to them."},
-    {"help", NULL, ARG_FLAG, AT(help), .help = "Show this text."},
-    {"version", NULL, ARG_FLAG, AT(version), .help = "Show the version."},
+    {"help", NULL, ARG_FLAG, AT(help), .help = "Show this text.", .of = ARG_OF_ALL},
+    {"version", NULL, ARG_FLAG, AT(version), .help = "Show the version.", .of = ARG_OF_ALL},
 };
 
 const size_t n_daemon_args = ARRAY_LEN(daemon_args);

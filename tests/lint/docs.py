@@ -47,6 +47,8 @@ class Facts:
                      "dpfollower": run(os.environ["DPFOLLOWER"], "--help")}
         self.options = {name: set(re.findall(r"^  (--[\w-]+)", text, re.MULTILINE))
                         for name, text in self.help.items()}
+        self.verbs = set(re.findall(r"^  (\w+)", self.help["dpdriver"].split("\n\n")[2],
+                                    re.MULTILINE))
         self.help["--help-job"] = run(os.environ["DPDRIVER"], "--help-job")
         self.read_keys(self.help["--help-job"])
         self.rooms = re.findall(r"^subdir\('(\w+)'\)", read("common/meson.build"), re.MULTILINE)
@@ -156,6 +158,9 @@ def check_options(path, text, docs, facts):
             for option in re.findall(r"(?<= )--[a-z][\w-]*", words):
                 if option not in facts.options[daemon]:
                     yield line, f"{daemon} has no {option}"
+            verb = re.match(r" ([a-z]+)(?= |$)", words)
+            if verb and daemon == "dpdriver" and verb[1] not in facts.verbs:
+                yield line, f"dpdriver has no verb {verb[1]}"
 
 
 def differ(name, said, real):
@@ -253,6 +258,7 @@ BREAKS = [
     ("docs/operating/ranks.md", "`cluster.heartbeat_timeout` (5 s)",
      "`cluster.heartbeat_timeout` (6 s)", "the default is"),
     ("README.md", "dpdriver --make-secret", "dpdriver --make-secrets", "has no --make-secrets"),
+    ("README.md", "`dpdriver evaluate ", "`dpdriver evaluates ", "has no verb evaluates"),
     ("docs/coming-from.md", "`dpfollower --ranks 4`", "`dpfollower --nranks 4`", "has no --nranks"),
     ("README.md", "`lenet5`", "", "model.arch: lenet5"),
     ("README.md", "`layers` (your own list)", "", "model.arch: layers"),  # it is elsewhere, too
