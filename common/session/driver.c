@@ -132,6 +132,7 @@ static void enter(struct driver *d, int64_t now_ns)
 {
     d->now_ns = now_ns;
     d->now_ms = session_enter_ms(&d->clock, now_ns);
+    driver_check(d);
 }
 
 int64_t driver_deadline(const struct driver *d) { return d->clock.due_ns; }
@@ -153,6 +154,7 @@ static void leave(struct driver *d)
     int64_t due = INT64_MAX;
     accuse_unsent(d);
     end_check_over(d);
+    driver_check(d);
     if (d->stage == STAGE_ENDING)
         due = d->now_ms + CHECK_MS;
     else if (d->stage != STAGE_OVER && d->stage != STAGE_NEW)

@@ -14,6 +14,7 @@ void driver_begin_stage(struct driver *d, enum stage stage, enum phase phase)
     form_ask(&d->formation);
     d->is_engine_busy = 1;
     watch_begin(&d->watch, phase);
+    driver_check_ranks(d);
 }
 
 void driver_moved(struct driver *d, int rank, const struct progress *p)
@@ -39,6 +40,7 @@ static void own_opened(struct driver *d)
 
 void driver_opened(struct driver *d, int rank, struct report *r)
 {
+    ASSERT(r->kind == REPORT_OPENED);
     seat_open(&d->members, rank, r);
     if (rank == 0) {
         d->is_engine_busy = 0;
@@ -112,10 +114,12 @@ void driver_farewell(struct driver *d, struct conn *c, const char *text)
 {
     end_send_stop(d, WIRE__OUTCOME__OUTCOME_STOPPED, text, c);
     conn_leave(&d->members, c, REFUSED_MS);
+    ASSERT(c->state == CONN_LEAVING);
 }
 
 void driver_lose(struct driver *d, int rank, const char *why)
 {
+    ASSERT(rank > 0 && d->seats[rank].is_taken);
     conn_unseat(&d->members, d->seats[rank].conn);
     if (!d->seats[rank].is_member)
         gather_leave(&d->members, rank, why);
@@ -128,12 +132,14 @@ static void remove_lost(struct driver *d, const struct cause *c)
 {
     const struct seat *s = &d->seats[c->rank];
     struct conn *conn = s->conn;
+    ASSERT(c->rank > 0 && s->is_taken && s->is_member);
 
     recover_say_lost(d, c->rank, seat_is_here(d, s) ? s->pid : 0, c->step, c->text);
     if (conn->state == CONN_MEMBER)
         end_send_abort(d, c->text, conn, ABORT_FAILED);
     conn_unseat(&d->members, conn);
     seat_clear(&d->members, c->rank);
+    ASSERT(!d->seats[c->rank].is_taken);
 }
 
 static void let_go_of(struct driver *d, int rank)
@@ -142,6 +148,7 @@ static void let_go_of(struct driver *d, int rank)
     char *who = driver_label(d, rank);
     struct cause c = {
         .rank = rank, .code = ERR_CANCELED, .phase = PHASE_COUNT, .step = d->run.step};
+    ASSERT(s->leaving && s->is_member && s->conn->state == CONN_MEMBER);
     c.text = xasprintf("%s %s", who, s->leaving);
     queue_log(d->out, LOG_INFO, "%s, after step %lld", c.text, (long long)d->run.step);
     recover_note(&d->formation, &c);
@@ -167,6 +174,7 @@ static void let_go(struct driver *d)
 void driver_try(struct driver *d)
 {
     struct decision x = decide(DECIDE_NOTHING);
+    ASSERT(d->stage == STAGE_WAIT);
     if (d->now_ms < d->formation.recovery.settled_ms && d->ending.n_stops == 0)
         return;
     let_go(d);
@@ -266,6 +274,7 @@ static void release(struct driver *d, const struct decision *x)
 
 static void joined(struct driver *d, const struct decision *x)
 {
+    ASSERT(x->rank < 0 || d->seats[x->rank].is_taken);
     form_saw(&d->formation, x->generation);
     if (x->rank < 0)
         driver_apply(d, succession_welcome(&d->members));
@@ -314,6 +323,7 @@ static void prepare(struct driver *d, const struct decision *x)
     succession_prepare(&d->members);
     driver_begin_stage(d, STAGE_PREPARE, PHASE_PREPARE);
     form_send_prepare(d);
+    ASSERT(d->stage == STAGE_PREPARE);
 }
 
 static void form(struct driver *d, const struct decision *x)
@@ -363,6 +373,7 @@ void driver_apply(struct driver *d, struct decision x)
         DECISION_LIST(X)
 #undef X
     };
+    ASSERT((size_t)x.kind < ARRAY_LEN(appliers));
     if (x.kind == DECIDE_NOTHING)
         return;
     appliers[x.kind](d, &x);

@@ -42,6 +42,7 @@ void conn_drop(struct membership *m, struct conn *c)
 
 void conn_leave(struct membership *m, struct conn *c, int64_t ms)
 {
+    ASSERT(ms > 0);
     c->state = CONN_LEAVING;
     c->until_ms = m->d->now_ms + ms;
 }
@@ -54,6 +55,7 @@ void conn_gone(struct membership *m, struct conn *c)
 
 void conn_unseat(struct membership *m, struct conn *c)
 {
+    ASSERT(c->rank != 0); /* rank 0 has no connection */
     (void)m;
     c->rank = -1;
 }

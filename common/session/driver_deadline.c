@@ -156,6 +156,7 @@ static void name_missing(const struct driver *d, struct buf *b)
 
 static struct decision gather_too_long(const struct driver *d)
 {
+    ASSERT(d->stage == STAGE_GATHER);
     if (d->members.lead.release_ms) /* the job is finished, so nobody is needed any more */
         return decide(DECIDE_RELEASE);
     int rank = first_missing(d);
@@ -214,6 +215,7 @@ static struct cause cause_of(const struct driver *d, const struct watch_view *v)
 struct decision deadline_passed(struct watch *w)
 {
     const struct driver *d = w->d;
+    ASSERT(d->stage >= STAGE_GATHER && d->stage < STAGE_ENDING);
     if (d->stage == STAGE_GATHER)
         return gather_too_long(d);
     struct decision x = accuse_who_hangs(d);

@@ -39,6 +39,7 @@ static void tell_ranks(struct driver *d, const Wire__Control *m)
 {
     struct err err;
     struct frame *f = msg_frame(m, &err);
+    ASSERT(d->stage > STAGE_WAIT && d->stage < STAGE_ENDING);
     ASSERT(f);
     for (int k = 1; k < d->members.n_ranks; k++)
         if (d->seats[k].is_taken && d->seats[k].is_member)
@@ -49,6 +50,7 @@ static void tell_ranks(struct driver *d, const Wire__Control *m)
 static void stop_engine(struct driver *d, int saves)
 {
     struct cmd *c = cmd_new(CMD_STOP, d->formation.generation);
+    ASSERT(d->stage == STAGE_ENDING);
     c->stop.saves = saves;
     queue_command(d->out, c);
 }
@@ -58,6 +60,8 @@ static void stop_engine(struct driver *d, int saves)
 static void begin_ending(struct driver *d, int status, const char *text, int is_abort, int saves)
 {
     int64_t wait_ms = is_abort ? ABORT_MS : STOP_MS;
+    ASSERT(d->stage < STAGE_ENDING && !d->ending.text && text);
+    ASSERT(status >= STATUS_OK && status <= STATUS_STOPPED);
     run_say_epoch(&d->run);
     stranger_say_rest(&d->members);
     inject_at_stop(d);
@@ -129,6 +133,7 @@ void end_stop(struct driver *d, Wire__Outcome outcome, int status, const char *f
 {
     va_list ap;
     char *text;
+    ASSERT(d->stage < STAGE_ENDING);
 
     va_start(ap, fmt);
     text = xvasprintf(fmt, ap);
@@ -146,6 +151,7 @@ void end_finished(struct driver *d, struct session_event *done, const char *fmt,
 {
     va_list ap;
     char *text;
+    ASSERT(d->stage < STAGE_ENDING && done->kind == EVENT_DONE);
 
     va_start(ap, fmt);
     text = xvasprintf(fmt, ap);
@@ -207,6 +213,7 @@ static int is_state_good(const struct driver *d, const struct cause *c)
 static void fail_for_good(struct driver *d, const struct cause *c)
 {
     const char *host = host_of(d, c);
+    ASSERT(c->text && d->stage < STAGE_ENDING);
     queue_log(d->out, LOG_ERROR, "%s", c->text);
     if (c->is_lost && !c->is_final) /* a final cause was told when the rank was lost */
         driver_event(d, &(struct session_event){.kind = EVENT_LOST,
@@ -228,6 +235,7 @@ static void fail_for_good(struct driver *d, const struct cause *c)
         d->ending.saves_until_ms = d->now_ms + d->o.cluster.deadlines.checkpoint_ms;
     end_send_abort(d, c->text, NULL, ABORT_FAILED);
     begin_ending(d, status, c->text, 1, is_state_good(d, c));
+    ASSERT(d->stage >= STAGE_ENDING);
 }
 
 static void fail(struct driver *d, const struct cause *c)
@@ -253,6 +261,7 @@ void end_forget_pending(struct driver *d)
 void end_accuse(struct driver *d, struct cause c, int is_consequence, const char *fmt, ...)
 {
     va_list ap;
+    ASSERT(c.rank >= -1 && c.rank < d->n_seats && c.code < 0);
     if (d->stage >= STAGE_ENDING)
         return;
     va_start(ap, fmt);
@@ -310,6 +319,7 @@ void end_lost(struct driver *d, int rank, const char *why)
 {
     struct cause c = watch_cause_at(d, rank, ERR_PEER);
     char *who = driver_label(d, rank), *where = where_of(d, rank);
+    ASSERT(rank > 0 && d->seats[rank].is_member);
     c.is_lost = 1;
     end_accuse(d, c, 0, "%s was lost, last seen %s: %s", who, where, why);
     free(where);
@@ -320,6 +330,7 @@ void end_misbehaved(struct driver *d, int rank, const char *fmt, ...)
 {
     char *who = driver_label(d, rank), *text;
     va_list ap;
+    ASSERT(rank >= 0 && d->seats[rank].is_taken);
     va_start(ap, fmt);
     text = xvasprintf(fmt, ap);
     va_end(ap);
@@ -350,6 +361,7 @@ void end_at_once(struct driver *d)
                         d->ending.stop_why, d->run.saved_path, how ? "; resume with: " : "",
                         how ? how : "")
             : xasprintf("stopped at once by %s; no checkpoint was written", d->ending.stop_why);
+    ASSERT(d->ending.n_stops > 0 && d->stage < STAGE_ENDING);
     end_send_abort(d, text, NULL, ABORT_STOPPED);
     begin_ending(d, STATUS_STOPPED, text, 1, 0);
     free(text);
@@ -357,6 +369,7 @@ void end_at_once(struct driver *d)
 
 void end_hurry(struct driver *d)
 {
+    ASSERT(d->stage == STAGE_ENDING);
     d->ending.conns_until_ms = d->ending.saves_until_ms = d->now_ms;
     d->ending.engine_until_ms = min_i64(d->ending.engine_until_ms, d->now_ms + ABORT_MS);
 }
@@ -375,6 +388,7 @@ static void end_silently(struct driver *d, char *text)
     while (d->members.n_conns > 0)
         conn_drop(&d->members, d->members.conns[0]);
     begin_ending(d, STATUS_FAILED, text, 1, 0);
+    ASSERT(d->members.n_conns == 0 && d->stage >= STAGE_ENDING);
 }
 
 void end_deposed(struct driver *d, const char *by)

@@ -37,6 +37,7 @@ static const char *own_address(const struct driver *d)
 static const char *address_of(const struct driver *d, int rank, const char *own)
 {
     const struct seat *s = &d->seats[rank];
+    ASSERT(rank >= 0 && rank < d->n_seats && s->is_taken);
     if (rank == 0)
         return own;
     if (s->advertise)
@@ -74,6 +75,7 @@ static int by_rank(const void *a, const void *b)
 /* Count the ranks of each container among the n ranks of one host, which are in order. */
 static void count_containers(struct place *p, int n)
 {
+    ASSERT(n > 0);
     for (int first = 0, end; first < n; first = end) {
         for (end = first; end < n && p[end].pid_space == p[first].pid_space;)
             end++;
@@ -104,6 +106,7 @@ static struct place *place_ranks(const struct driver *d)
 
 void form_say_joined(struct formation *f)
 {
+    ASSERT(f->d->members.n_here == f->d->members.n_ranks);
     for (int k = 1; k < f->d->members.n_ranks; k++) {
         if (f->seats[k].is_said)
             continue;
@@ -120,6 +123,7 @@ void form_saw(struct formation *f, int64_t generation)
 
 void form_ask(struct formation *f)
 {
+    ASSERT(stage_answer(f->d->stage) != 0);
     f->n_answers = 0;
     for (int k = 0; k < f->d->members.n_ranks; k++) {
         report_free(f->seats[k].answer);
@@ -131,6 +135,7 @@ void form_ask(struct formation *f)
  * lists would need much memory until the last one has answered. */
 static void slim(struct formation *f, int rank, struct report *r)
 {
+    ASSERT(f->n_answers == 0 || f->seats[f->first_answer].answer);
     if (f->n_answers == 0)
         f->first_answer = rank;
     else if (r->kind == REPORT_EPOCH &&
@@ -140,6 +145,9 @@ static void slim(struct formation *f, int rank, struct report *r)
 
 void form_answer(struct formation *f, int rank, struct report *r)
 {
+    ASSERT(r->kind == stage_answer(f->d->stage) && r->generation == f->generation);
+    ASSERT(rank >= 0 && rank < f->d->members.n_ranks && f->seats[rank].is_member);
+    ASSERT(!f->seats[rank].answer && f->n_answers < f->d->members.n_ranks);
     slim(f, rank, r);
     f->seats[rank].answer = r;
     f->seats[rank].answered_ms = f->d->now_ms;
@@ -148,6 +156,8 @@ void form_answer(struct formation *f, int rank, struct report *r)
 
 void form_begin(struct formation *f)
 {
+    ASSERT(f->d->stage == STAGE_GATHER || f->d->stage == STAGE_WAIT);
+    ASSERT(f->generation >= 0);
     f->generation++;
     f->since_ns = f->d->now_ns;
     for (int k = 0; k < f->d->members.n_ranks; k++)
@@ -158,6 +168,7 @@ void form_send_prepare(const struct driver *d)
 {
     struct place *places = place_ranks(d);
     const char *own = own_address(d);
+    ASSERT(d->stage == STAGE_PREPARE && d->formation.n_answers == 0);
 
     for (int k = 0; k < d->members.n_ranks; k++) {
         struct cmd *c = cmd_new(CMD_PREPARE, d->formation.generation);
@@ -184,6 +195,7 @@ void form_send_prepare(const struct driver *d)
 static int newest_rank(const struct driver *d)
 {
     int best = 0;
+    ASSERT(d->seats[0].answer->kind == REPORT_PREPARED);
     for (int k = 1; k < d->members.n_ranks; k++)
         if (d->seats[k].answer->prepared.step > d->seats[best].answer->prepared.step)
             best = k;
@@ -193,6 +205,7 @@ static int newest_rank(const struct driver *d)
 struct decision form_compare_libraries(const struct driver *d)
 {
     const char *own = d->seats[0].answer->prepared.library;
+    ASSERT(d->stage == STAGE_PREPARE && d->formation.n_answers == d->members.n_ranks);
     for (int k = 1; k < d->members.n_ranks; k++) {
         const char *other = d->seats[k].answer->prepared.library;
         if (!strcmp(own ? own : "", other ? other : ""))
@@ -232,6 +245,7 @@ static void gather_endpoints(struct formation *f, struct cmd *c)
 struct cmd *form_command(struct formation *f)
 {
     struct cmd *c = cmd_new(CMD_FORM, f->generation);
+    ASSERT(f->d->stage == STAGE_PREPARE && f->n_answers == f->d->members.n_ranks);
     c->form.source = newest_rank(f->d);
     gather_endpoints(f, c);
     return c;
@@ -242,6 +256,7 @@ struct cmd *form_command(struct formation *f)
 struct decision form_compare_steps(const struct driver *d)
 {
     int64_t step = d->seats[0].answer->formed.step;
+    ASSERT(d->stage == STAGE_FORM && d->formation.n_answers == d->members.n_ranks);
     for (int k = 1; k < d->members.n_ranks; k++) {
         int64_t other = d->seats[k].answer->formed.step;
         if (other != step)
@@ -261,6 +276,7 @@ static struct session_process *list_processes(const struct driver *d)
 
 void form_say(const struct driver *d)
 {
+    ASSERT(d->stage == STAGE_FORM && d->formation.generation >= 1);
     driver_event(d, &(struct session_event){
                         .kind = EVENT_FORM,
                         .rank = -1,
@@ -275,6 +291,7 @@ void form_say(const struct driver *d)
 
 void form_done(struct formation *f)
 {
+    ASSERT(f->d->stage == STAGE_FORM && f->d->members.succession.next.generation == f->generation);
     f->has_formed = 1;
     f->formed_ms = f->d->now_ms;
 }

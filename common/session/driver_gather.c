@@ -24,6 +24,7 @@ void gather_refuse(struct membership *m, struct conn *c, Wire__Reason reason, co
     Wire__Control msg;
     Wire__Refused r;
     struct arena a;
+    ASSERT(c->state != CONN_LEAVING && text);
 
     arena_init(&a);
     msg_refuse(&msg, &r, &a, reason, text, d->o.run);
@@ -36,6 +37,7 @@ void gather_refuse(struct membership *m, struct conn *c, Wire__Reason reason, co
 /* A rank's seat is free: move a spare there. */
 static void move_up(struct membership *m, int rank)
 {
+    ASSERT(!m->seats[rank].is_taken);
     for (int k = m->n_ranks; k < m->n_seats && rank < m->n_ranks; k++)
         if (m->seats[k].is_taken) {
             seat_move(m, k, rank);
@@ -50,6 +52,7 @@ void gather_leave(struct membership *m, int rank, const char *why)
 {
     const struct driver *d = m->d;
     char *who = driver_label(d, rank);
+    ASSERT(rank > 0 && d->seats[rank].is_taken && !d->seats[rank].is_member);
     queue_log(d->out, LOG_WARN, "%s left before %s: %s; its place is free again", who,
               d->stage == STAGE_GATHER ? "training began" : "it took part", why);
     free(who);
@@ -142,6 +145,7 @@ static int move_away(struct membership *m, int rank)
 {
     const struct driver *d = m->d;
     int to = seats_free_rank(m);
+    ASSERT(d->stage == STAGE_GATHER && d->seats[rank].is_taken && rank > 0);
     if (to < 0)
         to = free_spare(d);
     if (!d->seats[rank].is_any || to < 0)
@@ -189,6 +193,7 @@ static void take_seat(struct membership *m, struct conn *c, int rank, const Wire
 {
     const struct driver *d = m->d;
     struct seat *s = &m->seats[rank];
+    ASSERT(rank > 0 && c->state == CONN_STRANGER && c->rank < 0);
     seat_take(m, rank, c);
     s->is_any = h->rank < 0 || *h->run;
     s->host = xstrdup(h->host);
@@ -204,6 +209,7 @@ static void take_seat(struct membership *m, struct conn *c, int rank, const Wire
     c->rank = rank;
     if (m->gather.full_ms < 0 && d->members.n_here == d->members.n_ranks)
         m->gather.full_ms = d->now_ms;
+    ASSERT(c->state == CONN_MEMBER && m->seats[rank].conn == c);
 }
 
 void gather_fill_welcome(const struct driver *d, Wire__Welcome *w, struct arena *a)
@@ -224,6 +230,7 @@ static void welcome(struct membership *m, struct conn *c, int rank, char *device
     Wire__Control msg = WIRE__CONTROL__INIT;
     Wire__Welcome w = WIRE__WELCOME__INIT;
     struct arena a;
+    ASSERT(rank > 0 && device && c->state == CONN_MEMBER);
 
     arena_init(&a);
     gather_fill_welcome(d, &w, &a);
@@ -262,6 +269,7 @@ static struct decision seat_follower(struct membership *m, struct conn *c, const
                                      const Wire__Gpu *gpu, char *device)
 {
     int rank = choose_rank(m, c, h->rank, *h->run != 0);
+    ASSERT(device);
     if (rank < 0) {
         free(device);
         return decide(DECIDE_NOTHING);
@@ -361,6 +369,7 @@ static int compare_seat(struct membership *m, int rank)
     struct conn *c = d->seats[rank].conn;
     char *why = NULL;
     Wire__Reason reason = compare_opened(d->seats[0].opened, d->seats[rank].opened, &why);
+    ASSERT(d->seats[0].opened && d->seats[rank].opened && !d->seats[rank].is_member);
     if (reason == WIRE__REASON__REASON_NONE) {
         report_drop_tensors(
             m->seats[rank].opened); /* equal to rank 0's, and there may be thousands of lists */
@@ -378,6 +387,7 @@ struct decision gather_own_opened(const struct driver *d)
 {
     const struct report *own = d->seats[0].opened;
     struct cause c = {.rank = 0, .code = ERR_CONFIG, .phase = PHASE_OPEN, .step = -1};
+    ASSERT(own && d->stage == STAGE_GATHER);
     if (d->run.steps_per_epoch <= 0)
         return decide_accuse(
             c, "an epoch has no steps: %lld training samples are fewer than one global batch",
@@ -423,6 +433,7 @@ struct decision gather_check(struct membership *m)
 
 void gather_begin(struct membership *m)
 {
+    ASSERT(m->d->stage == STAGE_GATHER);
     m->gather.full_ms = m->d->o.n_ranks == 1 ? m->d->now_ms : -1;
     gather_wait(m);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "base/util.h"
 #include "session/driver_impl.h"
 #include "session/straggler.h"
 
@@ -18,6 +19,7 @@ void pace_note(struct watch *w, int rank, const struct progress *p)
 static void begin_window(struct watch *w)
 {
     const struct driver *d = w->d;
+    ASSERT(d->stage >= STAGE_TRAIN && d->stage < STAGE_ENDING);
     w->pace_since_ms = d->now_ms;
     w->pace_generation = d->formation.generation;
     for (int k = 0; k < d->members.n_ranks; k++) {
@@ -29,6 +31,7 @@ static void begin_window(struct watch *w)
 static void say_slow(const struct driver *d, int rank, const struct work *w, double median_ns)
 {
     const struct seat *s = &d->seats[rank];
+    ASSERT(w->factor > 0 && median_ns >= 0);
     queue_log(d->out, LOG_WARN,
               "rank %d (%s, pid %lld) is slow: %.2f times the median of the ranks, over %.0f s "
               "(%.1f ms of its own in a step, the median %.1f ms; cluster.straggler_factor is %g)",
@@ -48,6 +51,7 @@ static void judge(struct watch *w, int rank, const struct work *work, double med
     const struct driver *d = w->d;
     struct seat *s = &w->seats[rank];
     int is_slow = straggler_is(s->pace.is_slow, work->factor, d->o.cluster.straggler_factor);
+    ASSERT(work->n_steps >= STRAGGLER_LEAST_STEPS);
     s->pace.factor = work->factor;
     if (is_slow && !s->pace.is_slow)
         say_slow(d, rank, work, median_ns);

@@ -57,6 +57,7 @@ int recover_n_wanted(const struct driver *d)
 {
     int n = recover_n_ready(d);
     int64_t beyond = min_i64(n - d->o.cluster.spares, d->o.cluster.max_ranks);
+    ASSERT(n <= d->n_seats);
     return (int)max_i64(beyond, min_i64(n, d->o.n_ranks));
 }
 
@@ -64,6 +65,7 @@ int recover_n_wanted(const struct driver *d)
 
 void recover_say_lost(const struct driver *d, int rank, int64_t pid, int64_t step, const char *why)
 {
+    ASSERT(rank > 0 && rank < d->n_seats && why);
     driver_event(d, &(struct session_event){.kind = EVENT_LOST,
                                             .rank = rank,
                                             .lost = {.pid = pid},
@@ -76,6 +78,7 @@ void recover_note(struct formation *f, const struct cause *c)
 {
     const struct driver *d = f->d;
     struct recovery *r = &f->recovery;
+    ASSERT(c->text && c->rank >= -1 && c->rank < d->n_seats);
     if (r->since_ns)
         return;
     r->since_ns = d->now_ns;
@@ -93,6 +96,8 @@ void recover_note(struct formation *f, const struct cause *c)
 void recover_leave(struct formation *f, int rank, char *why, int is_drained)
 {
     struct seat *s = &f->seats[rank];
+    ASSERT(rank > 0 && s->is_taken && s->is_member);
+    ASSERT(why || !is_drained);
     free(s->leaving);
     s->leaving = why;
     s->is_drained = is_drained;
@@ -122,6 +127,7 @@ int64_t recover_deadline(const struct driver *d)
 static struct decision go_on_with_fewer(const struct driver *d, int n)
 {
     struct decision x = decide(DECIDE_PREPARE);
+    ASSERT(n >= 1 && n < d->members.n_ranks);
     x.text = xasprintf("%s %d rank%s",
                        d->ending.n_stops                  ? "stopping: the checkpoint is written by"
                        : d->formation.recovery.is_orderly ? "going on with"
@@ -133,6 +139,7 @@ static struct decision go_on_with_fewer(const struct driver *d, int n)
 static struct decision give_up(const struct driver *d)
 {
     struct cause c = d->formation.recovery.cause;
+    ASSERT(d->formation.recovery.cause.text);
     c.is_final = 1;
     return decide_accuse(c, "%s; no replacement came within %g s (cluster.replace_timeout)", c.text,
                          1e-3 * (double)d->o.cluster.replace_timeout_ms);
@@ -153,6 +160,7 @@ struct decision recover_choose(struct formation *f)
 {
     const struct driver *d = f->d;
     int n = seats_n_ready(d, 0, d->members.n_ranks);
+    ASSERT(d->stage == STAGE_WAIT);
     if (n == d->members.n_ranks)
         return decide(DECIDE_PREPARE);
     if (d->now_ms < recover_deadline(d)) {
@@ -174,6 +182,7 @@ void recover_wait(struct formation *f, int is_orderly)
         f->recovery.is_wait_said = 0;
     f->recovery.wait_until_ms = d->now_ms + ms;
     f->recovery.is_orderly = ms == 0 && d->o.cluster.replace_timeout_ms > 0;
+    ASSERT(f->recovery.wait_until_ms >= d->now_ms);
 }
 
 /* ---- a loss ---- */
@@ -183,6 +192,7 @@ void recover_wait(struct formation *f, int is_orderly)
 int recover_is_fruitless(struct formation *f, const struct cause *c)
 {
     const struct driver *d = f->d;
+    ASSERT(!c->is_final && c->rank < d->n_seats);
     if (d->stage == STAGE_WAIT)
         return 0;
     f->recovery.n_fruitless++;
@@ -194,6 +204,8 @@ void recover_note_progress(struct formation *f)
 {
     const struct driver *d = f->d;
     struct recovery *r = &f->recovery;
+    ASSERT(d->stage >= STAGE_WAIT && d->stage < STAGE_ENDING);
+    ASSERT(r->since_ns != 0);
     if (d->stage >= STAGE_TRAIN)
         r->resume = d->stage;
     r->is_midstep |= d->stage == STAGE_TRAIN && d->formation.n_answers < d->members.n_ranks;
@@ -209,9 +221,11 @@ void recover_settle(struct formation *f)
     enum { RANKS_PER_MS = 64, LONGEST_MS = 1000 };
     const struct driver *d = f->d;
     struct recovery *r = &f->recovery;
+    ASSERT(f->recovery.since_ns != 0);
     if (d->stage != STAGE_WAIT)
         r->latest_ms = d->now_ms + LONGEST_MS;
     r->settled_ms = min_i64(d->now_ms + d->members.n_ranks / RANKS_PER_MS, r->latest_ms);
+    ASSERT(r->settled_ms >= d->now_ms || r->settled_ms == r->latest_ms);
 }
 
 /* The rank has no seat, so its host is not known. */
@@ -233,6 +247,7 @@ struct cause recover_absent(const struct driver *d)
                       .step = d->members.lead.newest,
                       .text = xstrdup("some ranks did not come to the standby, which leads now")};
     int n = (int)min_i64(d->members.n_ranks, succession_n_ranks(d));
+    ASSERT(d->stage == STAGE_GATHER && d->o.standby_id);
     for (int k = n - 1; k > 0; k--) {
         if (d->seats[k].is_taken)
             continue;
@@ -253,6 +268,7 @@ int recover_may(const struct driver *d, const struct cause *c)
 
 void recover_suspect(struct formation *f, int64_t step)
 {
+    ASSERT(step >= 0);
     if (f->recovery.suspect_from < 0)
         f->recovery.suspect_from = step;
 }
@@ -261,6 +277,8 @@ void recover_resume_training(struct formation *f) { f->recovery.resume = STAGE_T
 
 void recover_taken_over(struct formation *f, int64_t newest, const char *source)
 {
+    ASSERT(source && newest >= 0);
+    ASSERT(f->d->stage == STAGE_FORM && !f->has_formed);
     f->recovery.since_ns = max_i64(f->d->o.start_ns, 1); /* 0: no recovery is under way */
     f->recovery.newest_step = newest;
     f->recovery.source = source;
@@ -269,6 +287,7 @@ void recover_taken_over(struct formation *f, int64_t newest, const char *source)
 void recover_renumber(struct formation *f, const int *was)
 {
     int *at = f->recovery.n_fruitless_at, n = f->d->members.n_ranks;
+    ASSERT(was[0] == 0);
     for (int k = 0; k < n; k++)
         at[k] = at[was[k]]; /* was[k] >= k */
     memset(&at[n], 0, (size_t)(f->d->n_seats - n) * sizeof(*at));
@@ -330,13 +349,16 @@ static void say_recovered(struct formation *f)
 void recover_formed(struct formation *f)
 {
     struct recovery *r = &f->recovery;
+    ASSERT(f->has_formed && f->formed_ms == f->d->now_ms);
     r->steps_lost = max_i64(r->is_midstep, r->newest_step - f->d->run.step);
     if (r->resume != STAGE_TRAIN)
         say_recovered(f);
+    ASSERT(r->steps_lost >= 0);
 }
 
 void recover_done(struct formation *f)
 {
+    ASSERT(f->has_formed && f->d->stage >= STAGE_TRAIN);
     f->recovery.n_fruitless = 0;
     memset(f->recovery.n_fruitless_at, 0,
            (size_t)f->d->n_seats * sizeof(*f->recovery.n_fruitless_at));

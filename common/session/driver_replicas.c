@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util.h"
 #include "session/driver_impl.h"
 
 int replicas_differing_end(const struct driver *d)
@@ -48,6 +49,7 @@ static const char *differing_tensor(const struct report *a, const struct report 
 static const struct report *detailed(const struct driver *d, const struct report *r)
 {
     const struct report *first = d->seats[d->formation.first_answer].answer;
+    ASSERT(d->seats[d->formation.first_answer].answer);
     return hash_equal(r->epoch.replica, first->epoch.replica) ? first : r;
 }
 
@@ -55,6 +57,7 @@ struct decision replicas_compare(const struct driver *d)
 {
     int good = majority_rank(d);
     const struct report *want = d->seats[good].answer;
+    ASSERT(d->formation.n_answers == d->members.n_ranks);
     for (int k = 0; k < d->members.n_ranks; k++) {
         const struct report *r = d->seats[k].answer;
         if (hash_equal(r->epoch.replica, want->epoch.replica))

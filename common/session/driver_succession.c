@@ -57,6 +57,7 @@ static int add_formation(struct membership *m, const struct voters *v)
 {
     const struct driver *d = m->d;
     struct succession *s = &m->succession;
+    ASSERT(v->generation > 0 && find_formation(s, v) < 0);
     if (s->n == MOST_FORMATIONS) {
         s->is_overfull = 1;
         return -1;
@@ -78,6 +79,7 @@ static int add_formation(struct membership *m, const struct voters *v)
 void succession_seated(struct membership *m, int rank, const Wire__Hello *h)
 {
     struct voters v = voters_of(h->form_term, h->form_generation, h->form_ranks, h->form_standby);
+    ASSERT(rank > 0 && m->seats[rank].is_taken && m->seats[rank].votes_in == 0);
     if (v.generation == 0 || v.n_ranks < 1)
         return;
     int at = find_formation(&m->succession, &v);
@@ -93,6 +95,7 @@ void succession_seated(struct membership *m, int rank, const Wire__Hello *h)
 static int n_voters_here(const struct driver *d, int formation, int n_seats, int is_ready)
 {
     int n = 0;
+    ASSERT(formation >= 0 && formation < d->members.succession.n);
     for (int k = 1; k < n_seats; k++)
         n += (!is_ready || seat_is_ready(&d->seats[k])) && (d->seats[k].votes_in >> formation & 1);
     return n;
@@ -194,6 +197,7 @@ int succession_holds_up(struct membership *m, struct decision *out)
 {
     const struct driver *d = m->d;
     struct succession *s = &m->succession;
+    ASSERT(d->stage == STAGE_GATHER || d->stage == STAGE_WAIT);
     if (has_the_state(d) && (are_enough(d, m->n_seats, 1) || can_be_asked(d))) {
         s->lacking_ms = -1;
         return 0;
@@ -233,6 +237,7 @@ static void send_voters(const struct driver *d, const struct voters *v)
     Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Voters x = WIRE__VOTERS__INIT;
     struct arena a;
+    ASSERT(d->members.succession.conn && v->generation >= 1);
 
     arena_init(&a);
     x.term = v->term;
@@ -251,8 +256,10 @@ void succession_prepare(struct membership *m)
 {
     const struct driver *d = m->d;
     struct succession *s = &m->succession;
+    ASSERT(d->stage == STAGE_GATHER || d->stage == STAGE_WAIT);
     s->next = voters_of(d->o.term, d->formation.generation, m->n_ranks, succession_id(d));
     s->is_asked = s->is_acknowledged = 0;
+    ASSERT(s->next.generation >= 1 && s->next.n_ranks == m->n_ranks);
 }
 
 /* The ranks have prepared the next formation.  From now on the standby may lead by it. */
@@ -269,6 +276,7 @@ static void add_next(struct membership *m)
 static void ask(struct membership *m)
 {
     const struct driver *d = m->d;
+    ASSERT(m->succession.conn && m->succession.next.generation == d->formation.generation);
     if (!m->succession.is_asked)
         send_voters(d, &m->succession.next);
     m->succession.is_asked = 1;
@@ -293,6 +301,8 @@ struct decision succession_lets_form(struct membership *m)
     const struct driver *d = m->d;
     struct succession *s = &m->succession;
     int is_held = is_state_prepared(d);
+    ASSERT(d->stage == STAGE_PREPARE && d->formation.n_answers == m->n_ranks);
+    ASSERT(s->next.generation == d->formation.generation);
     if (is_held && (s->is_acknowledged || are_enough(d, m->n_ranks, 0))) {
         say_voters(d);
         if (s->is_acknowledged || is_candidate(d))
@@ -318,11 +328,13 @@ struct decision succession_lets_form(struct membership *m)
 void succession_formed(struct membership *m)
 {
     struct succession *s = &m->succession;
+    ASSERT(m->d->stage == STAGE_FORM && s->next.generation == m->d->formation.generation);
     forget_formations(m);
     add_next(m);
     s->formed = s->next.generation;
     if (s->conn && !s->is_asked)
         ask(m); /* tell the standby of the formation by which it may lead */
+    ASSERT(s->n >= 1);
 }
 
 /* A standby that comes to a run without one gets its vote at once.  The vote of a standby that
@@ -350,6 +362,7 @@ static char *address_for(const struct driver *d, const struct conn *c)
     const char *at = s->advertise                 ? s->advertise
                      : is_loopback(s->conn->peer) ? c->local
                                                   : s->conn->peer;
+    ASSERT(s->conn);
     return xasprintf(strchr(at, ':') ? "[%s]:%d" : "%s:%d", at, s->port);
 }
 
@@ -418,6 +431,7 @@ struct decision succession_hello(struct membership *m, struct conn *c, const Wir
     const struct driver *d = m->d;
     struct succession *s = &m->succession;
     char *why = why_not(d, h);
+    ASSERT(c->state == CONN_STRANGER);
     if (why) {
         gather_refuse(m, c, WIRE__REASON__REASON_FULL, why);
         free(why);
@@ -457,6 +471,7 @@ struct decision succession_welcome(struct membership *m)
 {
     const struct driver *d = m->d;
     const struct succession *s = &m->succession;
+    ASSERT(s->conn && s->conn->state == CONN_STANDBY && d->stage < STAGE_ENDING);
     welcome(d, s->conn);
     queue_log(d->out, LOG_INFO,
               "the standby joined: %s (pid %lld) from %s; it leads from %s if "
@@ -505,6 +520,7 @@ void succession_resign(struct membership *m)
 {
     struct succession *s = &m->succession;
     int had_votes = has_votes(s);
+    ASSERT(s->conn && s->id[0]);
     for (int i = 0; i < s->n; i++)
         if (!strcmp(s->voters[i].standby, s->id))
             s->voters[i].standby[0] = '\0';
@@ -517,6 +533,7 @@ void succession_resign(struct membership *m)
 struct decision succession_heard(struct membership *m, const Wire__Control *msg)
 {
     struct succession *s = &m->succession;
+    ASSERT(s->conn);
     s->heard_ms = m->d->now_ms;
     if (msg->body_case != WIRE__CONTROL__BODY_VOTERS || msg->voters->term != s->next.term ||
         msg->voters->generation != s->next.generation || s->is_acknowledged)

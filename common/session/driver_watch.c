@@ -28,6 +28,7 @@ static const struct ring_head *head_of(const struct driver *d, int rank)
 {
     static const struct ring_head none;
     const struct ring_head *h = &d->seats[rank].at.head;
+    ASSERT(rank >= 0 && rank < d->n_seats);
     return h->generation == d->formation.generation ? h : &none;
 }
 
@@ -104,6 +105,7 @@ static void count_behind(const struct driver *d, struct watch_view *v)
         if (v->first < 0 || is_further(&d->seats[k], &d->seats[v->first]))
             v->first = k;
     }
+    ASSERT((v->first < 0) == (v->n_behind == 0) && v->n_behind <= d->members.n_ranks);
 }
 
 struct watch_view watch_look(const struct driver *d)
@@ -276,6 +278,7 @@ static void put_unlinked(struct buf *b, const struct driver *d)
 
 static void put_behind(const struct driver *d, const struct watch_view *v, struct buf *b)
 {
+    ASSERT(v->first >= 0 && v->n_behind > 0);
     put_who(b, d, v->first);
     buf_printf(b, " is ");
     put_where(b, d, v, v->first);
@@ -308,6 +311,7 @@ void watch_put_waiters_for(const struct driver *d, int rank, struct buf *b)
 struct cause watch_cause_at(const struct driver *d, int rank, int code)
 {
     const struct progress *p = &d->seats[rank].at;
+    ASSERT(rank >= 0 && rank < d->n_seats && code < 0);
     return (struct cause){.rank = rank,
                           .code = code,
                           .phase = p->phase,
@@ -396,6 +400,7 @@ static void put_own(struct buf *b, const struct driver *d, int rank)
 
 static struct decision accuse(struct watch *w, int rank, int64_t step, const char *line)
 {
+    ASSERT(rank >= 0 && rank < w->d->members.n_ranks);
     incident_begin(w, line);
     struct decision x = decide_accuse(
         (struct cause){
@@ -440,6 +445,7 @@ static struct decision compare_next(struct watch *w, int rank)
 struct decision watch_compare(struct watch *w, int rank)
 {
     const struct driver *d = w->d;
+    ASSERT(rank > 0);
     if (d->stage <= STAGE_WAIT || d->stage >= STAGE_ENDING || rank >= d->members.n_ranks ||
         !d->seats[rank].is_member)
         return decide(DECIDE_NOTHING);
