@@ -1,8 +1,8 @@
-/* local - ranks as threads: on each channel they meet under one lock, then each does its share.
+/* local - ranks as threads: on each channel they meet under one lock, then each does its part.
  *
  * A collective of all ranks has two meetings.  In the first each rank shows its job.  A rank that
  * leaves instead of coming makes the others fail.  After the first meeting nothing can fail or
- * block: each rank does its share, which reads and writes all ranks' memory.  The second meeting
+ * block: each rank does its part, which reads and writes all ranks' memory.  The second meeting
  * makes sure that all have done so.
  *
  * Messages need no meeting: the sender shows its memory as a letter to the receiver, which copies
@@ -238,7 +238,7 @@ static void copy_part(struct coll_part to, struct coll_part from)
         memcpy(to.x, from.x, from.n_bytes);
 }
 
-static void do_share(const struct visit *v, const struct coll_job *job)
+static void do_part(const struct visit *v, const struct coll_job *job)
 {
     const int size = v->g->size, rank = v->rank;
     const struct coll_span own = coll_span(job->n, size, rank);
@@ -272,7 +272,7 @@ static int meet(const struct visit *v, const struct coll_job *job, struct err *e
     rc = agree(v, err); /* the same on all */
     pthread_mutex_unlock(&v->g->lock);
     if (rc == 0)
-        do_share(v, job);
+        do_part(v, job);
     pthread_mutex_lock(&v->g->lock);
     disperse(v);
     return rc;

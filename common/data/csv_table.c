@@ -56,7 +56,7 @@ static int refuse_kind(const struct reading *g, const struct csv_column *c,
 static int take_number(struct reading *g, struct csv_column *c, const struct csv_cell *cell,
                        double v, struct err *err)
 {
-    const int is_share = g->rules->targets_are_shares && c->as->role == CSV_TARGET;
+    const int is_fraction = g->rules->targets_are_fractions && c->as->role == CSV_TARGET;
     char text[64];
 
     if (!(fabs(v) <= (double)FLT_MAX))
@@ -64,7 +64,7 @@ static int take_number(struct reading *g, struct csv_column *c, const struct csv
                        "line %lld: column %s is %s, want a number that a float32 "
                        "holds, of at most 3.4e38",
                        (long long)g->r.line, c->name, csv_show(cell, text));
-    if (is_share && !(v >= 0 && v <= 1))
+    if (is_fraction && !(v >= 0 && v <= 1))
         return err_set(err, ERR_CORRUPT,
                        "line %lld: column %s is %s, want 0 to 1 with model.loss: bce",
                        (long long)g->r.line, c->name, csv_show(cell, text));

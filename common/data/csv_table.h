@@ -87,9 +87,9 @@ enum {
 
 /* The rules of a job for its targets. */
 struct csv_rules {
-    int targets_are_numbers; /* else one class */
-    int targets_are_shares;  /* numbers from 0 to 1 */
-    int may_lack_targets;    /* in a file that is read by a scheme, columns or values of them */
+    int targets_are_numbers;   /* else one class */
+    int targets_are_fractions; /* numbers from 0 to 1 */
+    int may_lack_targets;      /* in a file that is read by a scheme, columns or values of them */
 };
 
 /* Read a file; scheme NULL: it makes its own. */

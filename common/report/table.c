@@ -113,7 +113,7 @@ static void skipped_text(const struct session_epoch *f, char *out, size_t cap)
         snprintf(out + n, cap - (size_t)n, ", loss scale %g", f->loss_scale);
 }
 
-void table_data_wait_text(double share, int cause, int rank, char *out, size_t cap)
+void table_data_wait_text(double part, int cause, int rank, char *out, size_t cap)
 {
     static const char *const advice[] = {
         [WAIT_UNKNOWN] = "",
@@ -126,8 +126,8 @@ void table_data_wait_text(double share, int cause, int rank, char *out, size_t c
     const int is_known = cause >= 0 && cause < (int)ARRAY_LEN(advice);
 
     out[0] = 0;
-    if (share >= told)
-        snprintf(out, cap, "waiting for data %.0f %% of the time on rank %d%s", 100 * share, rank,
+    if (part >= told)
+        snprintf(out, cap, "waiting for data %.0f %% of the time on rank %d%s", 100 * part, rank,
                  advice[is_known ? cause : WAIT_UNKNOWN]);
 }
 

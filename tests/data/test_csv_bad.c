@@ -270,7 +270,7 @@ static void keys_are_checked(void **state)
         const struct setting s[] = {{"data.path", *state}, cases[i].more, {NULL}};
         const struct dataset_request r = {.ignored = &cases[i].ignored,
                                           .targets_are_numbers = cases[i].numbers,
-                                          .targets_are_shares = cases[i].shares};
+                                          .targets_are_fractions = cases[i].shares};
         struct dataset *ds;
         struct err err = {0};
 
@@ -278,7 +278,7 @@ static void keys_are_checked(void **state)
         assert_string_equal(err.msg, cases[i].want);
     }
     const struct setting s[] = {{"data.path", *state}, {NULL}};
-    const struct dataset_request r = {.targets_are_numbers = 1, .targets_are_shares = 1};
+    const struct dataset_request r = {.targets_are_numbers = 1, .targets_are_fractions = 1};
     struct dataset *ds;
     struct err err = {0};
 

@@ -42,8 +42,12 @@ C_SOURCE = (".c", ".h", ".cc", ".cu", ".cuh")
 WIDE = C_SOURCE + (".py", ".sh", ".build", ".proto", ".ci/run")
 COMMENTED = tuple(end for end in WIDE if end != ".proto")
 TEXT = WIDE + (".txt", ".md", ".yaml", ".yml", ".service")
+UNWRAPPED = re.compile(r"^\s*\||\]\(|://")  # a row of a table, a link
 MAX_WIDTH, MAX_LINES, MAX_FUNCTION = 100, 600, 80
 MAX_README = 140
+# The top level is fixed: these folders, meson's files, and the papers.
+TOP_FILE = re.compile(r"meson\.build|[A-Z]+\.md|.*\.(txt|ya?ml)")  # a user's job.yaml may lie here
+TOP = {".ci", "common", "deploy", "docs", "driver", "findings", "follower", "proto", "tests"}
 
 # The machines of the driver's session (session/driver_impl.h).
 MACHINES = ["membership", "formation", "run", "watch"]
@@ -122,12 +126,14 @@ def check_guard(path, lines):
 
 
 def check_lines(path, lines):
+    foreign = FOREIGN.search("\n".join(lines))
     for number, line in enumerate(lines, 1):
-        if len(line) > MAX_WIDTH and path.endswith(WIDE):
+        if len(line) > MAX_WIDTH and (path.endswith(WIDE) or
+                                      path.endswith(".md") and not UNWRAPPED.search(line)):
             yield number, f"{len(line)} columns, at most {MAX_WIDTH}"
         if line != line.rstrip() and not path.endswith(".md"):
             yield number, "blanks at the end of the line"
-        if FOREIGN.search(line):
+        if foreign and FOREIGN.search(line):
             yield number, f"names a machine's folder or a package host: {FOREIGN.search(line)[0]}"
         if UNFINISHED.search(line) and not WITH_ISSUE.search(line):
             yield number, f"{UNFINISHED.search(line)[0]} without an issue"
@@ -208,6 +214,25 @@ def check_names(path, lines, tree):
                 yield number, f'"Life:" names {word}, and no code has it'
 
 
+def check_finding(path, lines, tree):
+    """A script of findings/ has the form of findings/README.md, and a row there."""
+    if not re.match(r"findings/.*\.(sh|py)$", path):
+        return
+    head = "\n".join(lines[:40])
+    for part in ("Guess: ", "Seen: ", "Exit status: "):
+        if f"\n# {part}" not in head:
+            yield 1, f'the head of a finding has no line "# {part}..."'
+    if f"| `{os.path.basename(path)}` |" not in tree.text.get("findings/README.md", ""):
+        yield 1, "findings/README.md has no row for it"
+
+
+def check_top(path):
+    top, _, below = path.partition("/")
+    is_known = top in TOP if below else TOP_FILE.fullmatch(top)
+    if not is_known:
+        yield 1, f"{top} is new at the top level, which is fixed: {', '.join(sorted(TOP))}, papers"
+
+
 def check_machines(path, lines, tree):
     """The driver's session has four machines.  The header of each names its files.  In those the
     driver is a const view, so that each machine writes its own struct alone; and a machine reaches
@@ -284,8 +309,8 @@ def main(root):
         found = [*check_includes(path, lines, rooms), *check_guard(path, lines),
                  *check_lines(path, lines), *check_code(path, lines), *check_opening(path, lines),
                  *check_threads(path, lines), *check_words(path, lines),
-                 *check_names(path, lines, tree), *check_readme(path, lines),
-                 *check_machines(path, lines, tree)]
+                 *check_names(path, lines, tree), *check_finding(path, lines, tree),
+                 *check_machines(path, lines, tree), *check_readme(path, lines), *check_top(path)]
         for number, problem in found:
             print(f"{path}:{number}: {problem}")
         n_bad += len(found)

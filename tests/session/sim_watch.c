@@ -143,8 +143,11 @@ void watch_event(struct sim *s, const struct session_event *e)
                           [EVENT_JOIN] = &s->n_joins,
                           [EVENT_FORM] = &s->n_forms,
                           [EVENT_FIRST_STEP] = &s->n_first};
+    char words[128];
     sim_say(s, "event %d: rank %d step %lld %s", (int)e->kind, e->rank, (long long)e->step,
             e->text ? e->text : "");
+    if (show_event(e, words, sizeof(words)) > 0)
+        sim_show(s, 0, "%s", words);
     if ((size_t)e->kind < ARRAY_LEN(count) && count[e->kind])
         ++*count[e->kind];
     s->run.led.step = max_i64(s->run.led.step, e->step);
