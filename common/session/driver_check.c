@@ -8,9 +8,9 @@
 
 static int is_formed_stage(enum stage s) { return s >= STAGE_TRAIN && s < STAGE_ENDING; }
 
-static void check_members(const struct driver *d)
+static void check_membership(const struct driver *d)
 {
-    const struct membership *m = &d->members;
+    const struct membership *m = &d->membership;
     ASSERT(m->n_ranks >= 1 && m->n_ranks <= m->n_seats);
     ASSERT(m->n_here >= 1 && m->n_here <= m->n_ranks);
     ASSERT(m->free_from >= 1);
@@ -23,7 +23,7 @@ static void check_members(const struct driver *d)
 
 static void check_succession(const struct driver *d)
 {
-    const struct succession *s = &d->members.succession;
+    const struct succession *s = &d->membership.succession;
     ASSERT(s->n >= 0 && s->n <= MOST_FORMATIONS);
     ASSERT(!s->conn || d->stage >= STAGE_ENDING || s->conn->state == CONN_STANDBY);
     ASSERT(!s->conn || (s->id[0] && s->told));
@@ -35,12 +35,12 @@ static void check_formation(const struct driver *d)
 {
     const struct formation *f = &d->formation;
     ASSERT(f->generation >= d->o.led.generation);
-    ASSERT(f->n_answers >= 0 && f->n_answers <= d->members.n_ranks);
+    ASSERT(f->n_answers >= 0 && f->n_answers <= d->membership.n_ranks);
     ASSERT(!f->has_formed || f->generation >= 1);
     ASSERT(f->recovery.n_fruitless >= 0 && f->recovery.n_fruitless_at[0] >= 0);
     ASSERT(f->recovery.resume >= STAGE_TRAIN && f->recovery.resume <= STAGE_CHECKPOINT);
     ASSERT(d->stage != STAGE_WAIT || f->recovery.settled_ms <= f->recovery.latest_ms);
-    ASSERT(f->recovery.since_ns == 0 || !f->recovery.source || !d->members.lead.is_taking_over);
+    ASSERT(f->recovery.since_ns == 0 || !f->recovery.source || !d->membership.lead.is_taking_over);
 }
 
 static void check_run(const struct driver *d)
@@ -71,7 +71,7 @@ static void check_ending(const struct driver *d)
     ASSERT(!e->is_deposed || e->is_silent);
     ASSERT(!e->is_silent || d->stage >= STAGE_ENDING);
     ASSERT(e->pending.text == NULL || e->pending.is_consequence);
-    ASSERT(d->stage != STAGE_OVER || d->members.n_conns == 0);
+    ASSERT(d->stage != STAGE_OVER || d->membership.n_conns == 0);
 }
 
 void driver_check(const struct driver *d)
@@ -80,9 +80,9 @@ void driver_check(const struct driver *d)
     ASSERT(d->unsent->code == 0);
     /* A stage that all have answered is over, unless the standby has yet to acknowledge it. */
     ASSERT(d->stage < STAGE_FORM || d->stage >= STAGE_ENDING ||
-           d->formation.n_answers < d->members.n_ranks);
+           d->formation.n_answers < d->membership.n_ranks);
     ASSERT(!is_formed_stage(d->stage) || d->formation.has_formed);
-    check_members(d);
+    check_membership(d);
     check_succession(d);
     check_formation(d);
     check_run(d);
@@ -119,11 +119,11 @@ void driver_check_ranks(const struct driver *d)
     int n_here = 0;
     ASSERT(d->stage >= STAGE_PREPARE && d->stage < STAGE_ENDING);
     ASSERT(d->formation.generation >= 1 && d->formation.n_answers == 0);
-    for (int k = 0; k < d->members.n_ranks; k++) {
+    for (int k = 0; k < d->membership.n_ranks; k++) {
         check_rank(d, k);
         n_here += d->seats[k].is_taken;
     }
-    for (int k = d->members.n_ranks; k < d->n_seats; k++)
+    for (int k = d->membership.n_ranks; k < d->n_seats; k++)
         check_spare(d, k);
-    ASSERT(n_here == d->members.n_here && n_here == d->members.n_ranks);
+    ASSERT(n_here == d->membership.n_here && n_here == d->membership.n_ranks);
 }

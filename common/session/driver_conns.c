@@ -23,7 +23,7 @@ static int lower_bound(const struct membership *m, int64_t id)
 
 struct conn *conn_find(const struct driver *d, int64_t id)
 {
-    const struct membership *m = &d->members;
+    const struct membership *m = &d->membership;
     int i = lower_bound(m, id);
     return i < m->n_conns && m->conns[i]->id == id ? m->conns[i] : NULL;
 }

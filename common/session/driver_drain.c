@@ -56,9 +56,9 @@ static int seat_named(const struct driver *d, const char *who)
     const char *rank = rank_in(who), *spare = spare_in(who);
     int k = rank ? number_of(rank) : spare ? number_of(spare) : -1;
     if (rank)
-        return k >= 0 && k < d->members.n_ranks ? k : d->n_seats;
+        return k >= 0 && k < d->membership.n_ranks ? k : d->n_seats;
     if (spare)
-        return k > 0 ? d->members.n_ranks - 1 + k : d->n_seats;
+        return k > 0 ? d->membership.n_ranks - 1 + k : d->n_seats;
     return -1;
 }
 
@@ -200,8 +200,8 @@ static const struct leaver *put_leaver(const struct driver *d, int seat, struct 
     const struct seat *s = &d->seats[seat];
     const struct moment m = moment(d, s);
     struct leaver *l = &out->leaver[out->n++];
-    int is_spare = seat >= d->members.n_ranks,
-        number = is_spare ? seat - d->members.n_ranks + 1 : seat;
+    int is_spare = seat >= d->membership.n_ranks,
+        number = is_spare ? seat - d->membership.n_ranks + 1 : seat;
     ASSERT(seat > 0 && s->is_taken);
     *l = (struct leaver){.rank = is_spare ? -1 : number,
                          .spare = is_spare ? number : 0,
@@ -301,7 +301,7 @@ void drain_take_back(struct formation *f)
     if (d->ending.n_stops > 0 ||
         n_left >= recover_min_ranks(d)) /* to end in order there is no minimum of ranks */
         return;
-    for (int k = 1; k < d->members.n_ranks; k++)
+    for (int k = 1; k < d->membership.n_ranks; k++)
         if (d->seats[k].is_drained)
             take_back(f, k, n_left);
 }

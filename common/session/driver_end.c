@@ -24,12 +24,12 @@ static void tell_all(struct driver *d, const Wire__Control *m, int64_t linger_ms
     struct frame *f = msg_frame(m, &err);
     ASSERT(f);
     succession_release(d);
-    for (int i = 0; i < d->members.n_conns; i++) {
-        struct conn *c = d->members.conns[i];
+    for (int i = 0; i < d->membership.n_conns; i++) {
+        struct conn *c = d->membership.conns[i];
         if (c->state != CONN_MEMBER && c->state != CONN_STANDBY)
             continue;
         queue_send(d->out, c->id, frame_ref(f));
-        conn_leave(&d->members, c, linger_ms);
+        conn_leave(&d->membership, c, linger_ms);
     }
     frame_unref(f);
 }
@@ -41,7 +41,7 @@ static void tell_ranks(struct driver *d, const Wire__Control *m)
     struct frame *f = msg_frame(m, &err);
     ASSERT(d->stage > STAGE_WAIT && d->stage < STAGE_ENDING);
     ASSERT(f);
-    for (int k = 1; k < d->members.n_ranks; k++)
+    for (int k = 1; k < d->membership.n_ranks; k++)
         if (d->seats[k].is_taken && d->seats[k].is_member)
             queue_send(d->out, d->seats[k].conn->id, frame_ref(f));
     frame_unref(f);
@@ -63,7 +63,7 @@ static void begin_ending(struct driver *d, int status, const char *text, int is_
     ASSERT(d->stage < STAGE_ENDING && !d->ending.text && text);
     ASSERT(status >= STATUS_OK && status <= STATUS_STOPPED);
     run_say_epoch(&d->run);
-    stranger_say_rest(&d->members);
+    stranger_say_rest(&d->membership);
     inject_at_stop(d);
     inject_say_unspent(d);
     stage_enter(d, STAGE_ENDING);
@@ -80,8 +80,8 @@ static void begin_ending(struct driver *d, int status, const char *text, int is_
  * that never said Hello. */
 static int is_awaited(const struct driver *d)
 {
-    for (int i = 0; i < d->members.n_conns; i++)
-        if (d->members.conns[i]->state == CONN_LEAVING)
+    for (int i = 0; i < d->membership.n_conns; i++)
+        if (d->membership.conns[i]->state == CONN_LEAVING)
             return d->now_ms < d->ending.conns_until_ms;
     return 0;
 }
@@ -97,9 +97,9 @@ void end_check_over(struct driver *d)
     int is_late = d->now_ms >= d->ending.engine_until_ms && !is_still_saving(d);
     if (d->stage != STAGE_ENDING || (!d->ending.is_engine_stopped && !is_late) || is_awaited(d))
         return;
-    while (d->members.n_conns > 0) {
-        queue_close(d->out, d->members.conns[0]->id, "the job is over");
-        conn_drop(&d->members, d->members.conns[0]);
+    while (d->membership.n_conns > 0) {
+        queue_close(d->out, d->membership.conns[0]->id, "the job is over");
+        conn_drop(&d->membership, d->membership.conns[0]);
     }
     stage_enter(d, STAGE_OVER);
     incident_finish(&d->watch);
@@ -182,7 +182,7 @@ void end_send_abort(struct driver *d, const char *text, struct conn *only, enum 
     m.abort = &abort;
     if (only) {
         driver_send(d, only, &m);
-        conn_leave(&d->members, only, ABORT_MS);
+        conn_leave(&d->membership, only, ABORT_MS);
     } else if (why == ABORT_RECOVERS) {
         tell_ranks(d, &m);
     } else {
@@ -285,7 +285,7 @@ void end_accuse(struct driver *d, struct cause c, int is_consequence, const char
  * a rank that fell silent when the collective broke off is noticed before GRACE_MS are over. */
 static int silent_rank(const struct driver *d)
 {
-    for (int k = 1; k < d->members.n_ranks; k++)
+    for (int k = 1; k < d->membership.n_ranks; k++)
         if (d->seats[k].is_taken && d->now_ms - d->seats[k].heard_ms > d->beat_ms + d->beat_ms / 4)
             return k;
     return -1;
@@ -336,9 +336,9 @@ void end_misbehaved(struct driver *d, int rank, const char *fmt, ...)
     va_end(ap);
     if (rank > 0 && !d->seats[rank].is_member) {
         struct conn *c = d->seats[rank].conn;
-        gather_leave(&d->members, rank, text);
+        gather_leave(&d->membership, rank, text);
         queue_close(d->out, c->id, text);
-        conn_drop(&d->members, c);
+        conn_drop(&d->membership, c);
     } else {
         end_accuse(d, watch_cause_at(d, rank, ERR_PROTO), 0, "%s broke the protocol during %s: %s",
                    who, stage_name(d->stage), text);
@@ -380,15 +380,15 @@ static void end_silently(struct driver *d, char *text)
 {
     queue_log(d->out, LOG_ERROR, "%s", text);
     d->ending.is_silent = 1;
-    for (int i = 0; i < d->members.n_conns; i++) {
-        queue_close(d->out, d->members.conns[i]->id, text);
-        if (d->members.conns[i]->state == CONN_MEMBER)
-            seat_clear(&d->members, d->members.conns[i]->rank);
+    for (int i = 0; i < d->membership.n_conns; i++) {
+        queue_close(d->out, d->membership.conns[i]->id, text);
+        if (d->membership.conns[i]->state == CONN_MEMBER)
+            seat_clear(&d->membership, d->membership.conns[i]->rank);
     }
-    while (d->members.n_conns > 0)
-        conn_drop(&d->members, d->members.conns[0]);
+    while (d->membership.n_conns > 0)
+        conn_drop(&d->membership, d->membership.conns[0]);
     begin_ending(d, STATUS_FAILED, text, 1, 0);
-    ASSERT(d->members.n_conns == 0 && d->stage >= STAGE_ENDING);
+    ASSERT(d->membership.n_conns == 0 && d->stage >= STAGE_ENDING);
 }
 
 void end_deposed(struct driver *d, const char *by)

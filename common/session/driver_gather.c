@@ -65,7 +65,7 @@ void gather_leave(struct membership *m, int rank, const char *why)
 
 static int free_spare(const struct driver *d)
 {
-    for (int k = d->members.n_ranks; k < d->n_seats; k++)
+    for (int k = d->membership.n_ranks; k < d->n_seats; k++)
         if (!d->seats[k].is_taken)
             return k;
     return -1;
@@ -152,7 +152,7 @@ static int move_away(struct membership *m, int rank)
         return 0;
     seat_move(m, rank, to);
     seat_say_moved(m, to);
-    if (to >= d->members.n_ranks)
+    if (to >= d->membership.n_ranks)
         m->gather.full_ms = -1; /* the follower that takes the rank has yet to open its data */
     return 1;
 }
@@ -162,7 +162,7 @@ static int move_away(struct membership *m, int rank)
 static int choose_rank(struct membership *m, struct conn *c, int wanted, int is_back)
 {
     const struct driver *d = m->d;
-    if (is_back && wanted >= d->members.n_ranks) /* the job may have fewer ranks now */
+    if (is_back && wanted >= d->membership.n_ranks) /* the job may have fewer ranks now */
         wanted = -1;
     if (wanted >= d->o.cluster.max_ranks) {
         char *text = xasprintf("rank %d is out of range: this job has %lld ranks, the driver is 0",
@@ -171,13 +171,13 @@ static int choose_rank(struct membership *m, struct conn *c, int wanted, int is_
         free(text);
         return -1;
     }
-    if (is_back && wanted > 0 && wanted < d->members.n_ranks && d->seats[wanted].is_taken)
+    if (is_back && wanted > 0 && wanted < d->membership.n_ranks && d->seats[wanted].is_taken)
         wanted = -1;
-    if (wanted > 0 && wanted < d->members.n_ranks &&
+    if (wanted > 0 && wanted < d->membership.n_ranks &&
         (!d->seats[wanted].is_taken || (d->stage == STAGE_GATHER && move_away(m, wanted))))
         return wanted;
     int is_clash =
-        wanted == 0 || (wanted > 0 && wanted < d->members.n_ranks && d->stage == STAGE_GATHER);
+        wanted == 0 || (wanted > 0 && wanted < d->membership.n_ranks && d->stage == STAGE_GATHER);
     int rank = wanted < 0 ? seats_free_rank(m) : -1;
     if (rank < 0 && !is_clash)
         rank = free_spare(d); /* the place of a rank that comes back is taken: it becomes a spare */
@@ -207,7 +207,7 @@ static void take_seat(struct membership *m, struct conn *c, int rank, const Wire
     s->at.phase = PHASE_OPEN;
     c->state = CONN_MEMBER;
     c->rank = rank;
-    if (m->gather.full_ms < 0 && d->members.n_here == d->members.n_ranks)
+    if (m->gather.full_ms < 0 && d->membership.n_here == d->membership.n_ranks)
         m->gather.full_ms = d->now_ms;
     ASSERT(c->state == CONN_MEMBER && m->seats[rank].conn == c);
 }
@@ -235,8 +235,8 @@ static void welcome(struct membership *m, struct conn *c, int rank, char *device
     arena_init(&a);
     gather_fill_welcome(d, &w, &a);
     w.rank = rank;
-    w.n_ranks = (int)max_i64(d->members.n_ranks, d->o.n_ranks);
-    w.spare = rank >= d->members.n_ranks;
+    w.n_ranks = (int)max_i64(d->membership.n_ranks, d->o.n_ranks);
+    w.spare = rank >= d->membership.n_ranks;
     w.device = device;
     char *inject = w.spare ? NULL : inject_for_opening(d, rank);
     if (inject)
@@ -253,7 +253,7 @@ static void welcome(struct membership *m, struct conn *c, int rank, char *device
 
 static void say_joined(const struct driver *d, const struct conn *c, int rank, const Wire__Hello *h)
 {
-    const struct membership *m = &d->members;
+    const struct membership *m = &d->membership;
     char name[32], most[32] = "";
     snprintf(name, sizeof(name), rank < m->n_ranks ? "rank %d" : "spare %d",
              rank < m->n_ranks ? rank : rank - m->n_ranks + 1);
@@ -477,10 +477,10 @@ void gather_say_missing(struct membership *m)
     if (d->stage > STAGE_WAIT || d->now_ms < m->gather.next_missing_ms)
         return;
     gather_wait(m);
-    int is_gathering = d->stage == STAGE_GATHER && d->members.gather.full_ms < 0;
+    int is_gathering = d->stage == STAGE_GATHER && d->membership.gather.full_ms < 0;
     struct named absent = {0}, opening = {0};
 
-    for (int k = 0; k < d->members.n_ranks; k++) {
+    for (int k = 0; k < d->membership.n_ranks; k++) {
         if (d->seats[k].opened)
             continue;
         if (!d->seats[k].is_taken)
@@ -491,7 +491,7 @@ void gather_say_missing(struct membership *m)
     double left_s = 1e-3 * (double)max_i64(0, recover_deadline(d) - d->now_ms);
     if (absent.n && is_gathering)
         queue_log(d->out, LOG_INFO, "waiting for %s to join: %d of %d here", names(&absent),
-                  d->members.n_here, d->members.n_ranks);
+                  d->membership.n_here, d->membership.n_ranks);
     else if (absent.n)
         queue_log(d->out, LOG_INFO, "waiting for a replacement of %s, %.0f s more", names(&absent),
                   left_s);

@@ -72,8 +72,8 @@ struct driver {
     int64_t beat_ms, timeout_ms; /* heartbeats: interval, silence that means lost */
     int64_t next_beat_ms, next_check_ms;
 
-    const struct seat *seats; /* members.seats, to look at */
-    struct membership members;
+    const struct seat *seats; /* membership.seats, to look at */
+    struct membership membership;
     struct formation formation;
     struct run run;
     struct watch watch;

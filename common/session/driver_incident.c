@@ -67,12 +67,12 @@ void incident_begin(struct watch *w, const char *text)
         .text = xstrdup(text),
         .generation = d->formation.generation,
         .stage = stage_name(d->stage),
-        .n_ranks = d->members.n_ranks,
+        .n_ranks = d->membership.n_ranks,
         .rank = xcalloc(INCIDENT_MOST_RANKS, sizeof(struct incident_rank)),
     };
     w->incident_until_ms = d->now_ms + ANSWER_MS;
     for (int behind = 1; behind >= 0; behind--)
-        for (int k = 0; k < d->members.n_ranks; k++)
+        for (int k = 0; k < d->membership.n_ranks; k++)
             if (watch_is_behind(d, &v, k) == behind)
                 note_rank(w, k, behind);
     if (w->n_incidents == MOST_INCIDENTS)
@@ -131,7 +131,7 @@ static void take(struct watch *w, struct incident_rank *r, struct collective *ri
 void incident_silent(struct watch *w, int rank, const char *why)
 {
     const struct driver *d = w->d;
-    if (d->stage <= STAGE_WAIT || rank >= d->members.n_ranks || !d->seats[rank].is_member)
+    if (d->stage <= STAGE_WAIT || rank >= d->membership.n_ranks || !d->seats[rank].is_member)
         return;
     char *who = driver_label(d, rank), *text = xasprintf("%s: %s", who, why);
     incident_begin(w, text);

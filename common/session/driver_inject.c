@@ -84,7 +84,7 @@ void inject_at_stop(struct driver *d)
         char text[INJECTION_SAY];
 
         if (f->point != INJECTION_AT_STOP || f->is_spent || f->rank == 0 ||
-            f->rank >= d->members.n_ranks || !d->seats[f->rank].is_taken)
+            f->rank >= d->membership.n_ranks || !d->seats[f->rank].is_taken)
             continue;
         f->is_spent = 1;
         memcpy(e.inject.spec, f->text, sizeof e.inject.spec);

@@ -97,7 +97,7 @@ int lead_may_begin(const struct driver *d)
 {
     if (succession_all_are_here(d) && d->seats[0].opened)
         return 1;
-    return d->members.lead.is_taking_over && d->o.cluster.min_ranks > 0 &&
+    return d->membership.lead.is_taking_over && d->o.cluster.min_ranks > 0 &&
            d->o.cluster.driver_timeout_ms > 0 && d->seats[0].opened &&
            d->now_ms - d->stage_ms >= d->o.cluster.driver_timeout_ms &&
            recover_n_ready(d) >= recover_min_ranks(d);
@@ -144,7 +144,7 @@ static int lacks_validation(const struct driver *d, int64_t step)
 
 int lead_lacks_validation(const struct driver *d)
 {
-    return d->members.lead.is_taking_over && lacks_validation(d, d->run.step);
+    return d->membership.lead.is_taking_over && lacks_validation(d, d->run.step);
 }
 
 /* 1: the state is one that followers kept.  0: rank 0 loaded it from a checkpoint, as it opened or
@@ -162,7 +162,7 @@ const char *lead_source(const struct driver *d)
 
 int64_t lead_newest(const struct driver *d)
 {
-    return max_i64(d->members.lead.newest, is_of_followers(d) ? 0 : d->o.led.step);
+    return max_i64(d->membership.lead.newest, is_of_followers(d) ? 0 : d->o.led.step);
 }
 
 int lead_ends_epoch_again(const struct driver *d)
@@ -222,7 +222,7 @@ static int64_t release_ms(const struct driver *d)
 {
     enum { DIAL_MS = 2000 };
     int is_told = d->o.led.is_done || d->o.led.generation == 0;
-    int has_followers = d->members.lead.is_taking_over && d->o.n_ranks > 1 && d->o.run;
+    int has_followers = d->membership.lead.is_taking_over && d->o.n_ranks > 1 && d->o.run;
     if (!has_followers || is_told)
         return 0;
     return min_i64(min_i64(d->timeout_ms + DIAL_MS, d->o.cluster.driver_timeout_ms),

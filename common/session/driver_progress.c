@@ -6,7 +6,7 @@
 void watch_begin(struct watch *w, enum phase phase)
 {
     ASSERT(phase < PHASE_COUNT);
-    for (int k = 0; k < w->d->members.n_ranks; k++) {
+    for (int k = 0; k < w->d->membership.n_ranks; k++) {
         struct seat *s = &w->seats[k];
         s->moved_ms = s->since_ms = w->d->now_ms;
         s->at.phase = phase; /* until the rank sends something newer */
@@ -16,7 +16,7 @@ void watch_begin(struct watch *w, enum phase phase)
 void watch_at_step(struct watch *w, int64_t step)
 {
     ASSERT(step >= 0 && w->d->stage == STAGE_TRAIN);
-    for (int k = 0; k < w->d->members.n_ranks; k++)
+    for (int k = 0; k < w->d->membership.n_ranks; k++)
         w->seats[k].at.step = step;
 }
 
@@ -41,7 +41,7 @@ int watch_moved(struct watch *w, int rank, const struct progress *p)
     if (p->generation != d->formation.generation)
         return 0;
     if (rank == 0 && run_is_saving(d) && p->phase != PHASE_CHECKPOINT)
-        for (int k = 0; k < d->members.n_ranks;
+        for (int k = 0; k < d->membership.n_ranks;
              k++) /* ranks that waited for the disk are not late */
             w->seats[k].moved_ms = d->now_ms;
     if (p->epoch != s->at.epoch || p->step != s->at.step || p->phase != s->at.phase ||

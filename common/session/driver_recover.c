@@ -108,7 +108,7 @@ void recover_leave(struct formation *f, int rank, char *why, int is_drained)
 static int64_t last_candidate_ms(const struct driver *d)
 {
     int64_t last = INT64_MIN;
-    for (int k = 1; k < d->members.n_ranks; k++) {
+    for (int k = 1; k < d->membership.n_ranks; k++) {
         const struct seat *s = &d->seats[k];
         if (s->is_taken && !s->opened)
             last = max_i64(last, s->joined_ms + d->o.cluster.deadlines.ready_ms);
@@ -127,7 +127,7 @@ int64_t recover_deadline(const struct driver *d)
 static struct decision go_on_with_fewer(const struct driver *d, int n)
 {
     struct decision x = decide(DECIDE_PREPARE);
-    ASSERT(n >= 1 && n < d->members.n_ranks);
+    ASSERT(n >= 1 && n < d->membership.n_ranks);
     x.text = xasprintf("%s %d rank%s",
                        d->ending.n_stops                  ? "stopping: the checkpoint is written by"
                        : d->formation.recovery.is_orderly ? "going on with"
@@ -152,16 +152,16 @@ static void say_waiting(struct formation *f, int n)
         queue_log(d->out, LOG_INFO,
                   "waiting up to %g s for a replacement (cluster.replace_timeout); %d of %d ranks "
                   "keep their state",
-                  1e-3 * (double)d->o.cluster.replace_timeout_ms, n, d->members.n_ranks);
+                  1e-3 * (double)d->o.cluster.replace_timeout_ms, n, d->membership.n_ranks);
     f->recovery.is_wait_said = 1;
 }
 
 struct decision recover_choose(struct formation *f)
 {
     const struct driver *d = f->d;
-    int n = seats_n_ready(d, 0, d->members.n_ranks);
+    int n = seats_n_ready(d, 0, d->membership.n_ranks);
     ASSERT(d->stage == STAGE_WAIT);
-    if (n == d->members.n_ranks)
+    if (n == d->membership.n_ranks)
         return decide(DECIDE_PREPARE);
     if (d->now_ms < recover_deadline(d)) {
         say_waiting(f, n);
@@ -208,9 +208,9 @@ void recover_note_progress(struct formation *f)
     ASSERT(r->since_ns != 0);
     if (d->stage >= STAGE_TRAIN)
         r->resume = d->stage;
-    r->is_midstep |= d->stage == STAGE_TRAIN && d->formation.n_answers < d->members.n_ranks;
+    r->is_midstep |= d->stage == STAGE_TRAIN && d->formation.n_answers < d->membership.n_ranks;
     r->newest_step = max_i64(r->newest_step, d->run.step);
-    for (int k = 0; k < d->members.n_ranks; k++)
+    for (int k = 0; k < d->membership.n_ranks; k++)
         r->newest_step = max_i64(r->newest_step, d->seats[k].at.step);
 }
 
@@ -224,7 +224,7 @@ void recover_settle(struct formation *f)
     ASSERT(f->recovery.since_ns != 0);
     if (d->stage != STAGE_WAIT)
         r->latest_ms = d->now_ms + LONGEST_MS;
-    r->settled_ms = min_i64(d->now_ms + d->members.n_ranks / RANKS_PER_MS, r->latest_ms);
+    r->settled_ms = min_i64(d->now_ms + d->membership.n_ranks / RANKS_PER_MS, r->latest_ms);
     ASSERT(r->settled_ms >= d->now_ms || r->settled_ms == r->latest_ms);
 }
 
@@ -235,7 +235,7 @@ static char *say_absent(const struct driver *d, int rank)
                            "standby, which leads now, when the others did",
                            rank);
     queue_log(d->out, LOG_WARN, "%s", text);
-    recover_say_lost(d, rank, 0, d->members.lead.newest, text);
+    recover_say_lost(d, rank, 0, d->membership.lead.newest, text);
     return text;
 }
 
@@ -244,9 +244,9 @@ struct cause recover_absent(const struct driver *d)
     struct cause c = {.is_lost = 1,
                       .code = ERR_PEER,
                       .phase = PHASE_COUNT,
-                      .step = d->members.lead.newest,
+                      .step = d->membership.lead.newest,
                       .text = xstrdup("some ranks did not come to the standby, which leads now")};
-    int n = (int)min_i64(d->members.n_ranks, succession_n_ranks(d));
+    int n = (int)min_i64(d->membership.n_ranks, succession_n_ranks(d));
     ASSERT(d->stage == STAGE_GATHER && d->o.standby_id);
     for (int k = n - 1; k > 0; k--) {
         if (d->seats[k].is_taken)
@@ -286,7 +286,7 @@ void recover_taken_over(struct formation *f, int64_t newest, const char *source)
 
 void recover_renumber(struct formation *f, const int *was)
 {
-    int *at = f->recovery.n_fruitless_at, n = f->d->members.n_ranks;
+    int *at = f->recovery.n_fruitless_at, n = f->d->membership.n_ranks;
     ASSERT(was[0] == 0);
     for (int k = 0; k < n; k++)
         at[k] = at[was[k]]; /* was[k] >= k */
@@ -330,14 +330,14 @@ static void say_recovered(struct formation *f)
     queue_log(d->out, LOG_INFO,
               "recovered after %.2f s%s%s: generation %lld, %d rank%s, %lld step%s lost", seconds,
               source ? " from the state of the " : "", source ? source : "",
-              (long long)d->formation.generation, d->members.n_ranks,
-              d->members.n_ranks == 1 ? "" : "s", (long long)r->steps_lost,
+              (long long)d->formation.generation, d->membership.n_ranks,
+              d->membership.n_ranks == 1 ? "" : "s", (long long)r->steps_lost,
               r->steps_lost == 1 ? "" : "s");
     driver_event(d, &(struct session_event){.kind = EVENT_RECOVERED,
                                             .rank = -1,
                                             .step = d->run.step,
                                             .phase = PHASE_COUNT,
-                                            .recovered = {.n_ranks = d->members.n_ranks,
+                                            .recovered = {.n_ranks = d->membership.n_ranks,
                                                           .generation = d->formation.generation,
                                                           .seconds = seconds,
                                                           .steps_lost = r->steps_lost},
@@ -376,12 +376,12 @@ void recover_fini(struct formation *f)
 
 int recover_wants_regroup(const struct driver *d)
 {
-    for (int k = 1; k < d->members.n_ranks; k++)
+    for (int k = 1; k < d->membership.n_ranks; k++)
         if (d->seats[k].leaving)
             return 1;
     return succession_wants_regroup(d) ||
            (d->now_ms - d->formation.formed_ms >= d->o.cluster.join_interval_ms &&
-            d->members.n_ranks < recover_n_wanted(d));
+            d->membership.n_ranks < recover_n_wanted(d));
 }
 
 void recover_ask_regroup(const struct driver *d)

@@ -20,8 +20,8 @@ struct seen {
 static struct seen sum_validated(const struct driver *d)
 {
     struct seen s = {.loss_sum = 0};
-    ASSERT(d->formation.n_answers == d->members.n_ranks);
-    for (int k = 0; k < d->members.n_ranks; k++) {
+    ASSERT(d->formation.n_answers == d->membership.n_ranks);
+    for (int k = 0; k < d->membership.n_ranks; k++) {
         const struct report *r = d->seats[k].answer;
         s.loss_sum += r->validated.loss_sum;
         s.n_correct += r->validated.n_correct;
@@ -63,7 +63,7 @@ static void warn_nonfinite(const struct driver *d, const char *which, int64_t n,
     int k = 0;
     if (n == 0)
         return;
-    while (k < d->members.n_ranks - 1 && !d->seats[k].answer->validated.note)
+    while (k < d->membership.n_ranks - 1 && !d->seats[k].answer->validated.note)
         k++;
     const char *note = *which ? NULL : d->seats[k].answer->validated.note;
     char *who = driver_label(d, k),

@@ -143,7 +143,7 @@ struct decision run_choose(const struct driver *d)
 static int find_data_waiter(const struct driver *d)
 {
     int longest = 0;
-    for (int k = 1; k < d->members.n_ranks; k++)
+    for (int k = 1; k < d->membership.n_ranks; k++)
         if (d->seats[k].answer->epoch.data_wait_share >
             d->seats[longest].answer->epoch.data_wait_share)
             longest = k;
@@ -180,10 +180,10 @@ static void note_epoch(struct run *r)
         .loss_scale = own->epoch.loss_scale,
         .is_mean = own->epoch.is_mean,
     };
-    r->is_last_said = own->epoch.step == d->members.lead.told_step;
+    r->is_last_said = own->epoch.step == d->membership.lead.told_step;
     r->is_kept = 0;
     r->is_epoch_open = 0;
-    for (int k = 0; k < d->members.n_ranks; k++) {
+    for (int k = 0; k < d->membership.n_ranks; k++) {
         const struct report *e = d->seats[k].answer;
         run_stepped(r, k, e->epoch.rss_mib);
         r->seats[k].peak_rss_mib = e->epoch.peak_rss_mib;
@@ -198,7 +198,7 @@ static void note_nonfinite(struct run *r)
     const struct driver *d = r->d;
     int k = 0;
     ASSERT(r->last.end == EPOCH_NONFINITE);
-    while (k < d->members.n_ranks - 1 && !d->seats[k].answer->epoch.note)
+    while (k < d->membership.n_ranks - 1 && !d->seats[k].answer->epoch.note)
         k++;
     const char *note = d->seats[k].answer->epoch.note;
     char *who = driver_label(d, k);
@@ -230,7 +230,7 @@ static struct decision finish_evaluation(struct run *r)
                                 .rank = -1,
                                 .step = r->step,
                                 .phase = PHASE_COUNT,
-                                .done = {.n_ranks = d->members.n_ranks,
+                                .done = {.n_ranks = d->membership.n_ranks,
                                          .epoch = r->last,
                                          .seconds = 1e-9 * (double)(d->now_ns - d->o.start_ns)}},
         "evaluated step %lld", (long long)r->step);
@@ -238,8 +238,8 @@ static struct decision finish_evaluation(struct run *r)
 
 static struct decision finish(const struct driver *d)
 {
-    double *peak = xcalloc((size_t)d->members.n_ranks, sizeof(*peak));
-    for (int k = 0; k < d->members.n_ranks; k++)
+    double *peak = xcalloc((size_t)d->membership.n_ranks, sizeof(*peak));
+    for (int k = 0; k < d->membership.n_ranks; k++)
         peak[k] = d->seats[k].peak_rss_mib;
     if (d->run.save_error) {
         free(peak);
@@ -253,7 +253,7 @@ static struct decision finish(const struct driver *d)
                                 .rank = -1,
                                 .step = d->run.step,
                                 .phase = PHASE_COUNT,
-                                .done = {.n_ranks = d->members.n_ranks,
+                                .done = {.n_ranks = d->membership.n_ranks,
                                          .peak_rss_mib = peak,
                                          .reason = run_reason(d),
                                          .epoch = d->run.last,
@@ -307,7 +307,7 @@ struct decision run_check_epoch(const struct driver *d)
 {
     const struct report *own = d->seats[0].answer;
     int k = replicas_differing_end(d);
-    ASSERT(d->stage == STAGE_TRAIN && d->formation.n_answers == d->members.n_ranks);
+    ASSERT(d->stage == STAGE_TRAIN && d->formation.n_answers == d->membership.n_ranks);
     if (own->epoch.end == EPOCH_WHOLE && own->epoch.step != d->run.epoch * d->run.steps_per_epoch)
         return decide_misbehaved(0, "a whole epoch %lld ended at step %lld, want %lld",
                                  (long long)d->run.epoch, (long long)own->epoch.step,
@@ -351,7 +351,7 @@ struct decision run_validated(struct run *r)
     const struct driver *d = r->d;
     const struct report *own = d->seats[0].answer;
     struct decision x = run_note_validation(r);
-    ASSERT(d->stage == STAGE_VALIDATE && d->formation.n_answers == d->members.n_ranks);
+    ASSERT(d->stage == STAGE_VALIDATE && d->formation.n_answers == d->membership.n_ranks);
     if (x.kind != DECIDE_NOTHING)
         return x;
     if (d->o.evaluate)
@@ -403,9 +403,9 @@ static void say_first_step(struct run *r)
     struct session_event e = {
         .kind = EVENT_FIRST_STEP, .rank = -1, .step = -1, .phase = PHASE_COUNT};
     e.first_step.seconds = r->first_step_s;
-    e.first_step.n_ranks = d->members.n_ranks;
-    e.first_step.rss_mib = xcalloc((size_t)d->members.n_ranks, sizeof(double));
-    for (int k = 0; k < d->members.n_ranks; k++)
+    e.first_step.n_ranks = d->membership.n_ranks;
+    e.first_step.rss_mib = xcalloc((size_t)d->membership.n_ranks, sizeof(double));
+    for (int k = 0; k < d->membership.n_ranks; k++)
         e.first_step.rss_mib[k] = d->seats[k].rss_mib;
     r->is_first_step_said = 1;
     driver_event(d, &e);

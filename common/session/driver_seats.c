@@ -42,7 +42,7 @@ static int by_key(const void *a, const void *b)
 static struct gpu_use *find_use(const struct driver *d, const char *key)
 {
     const struct gpu_use wanted = {.key = (char *)(uintptr_t)key};
-    struct gpu_use *const *found = tfind(&wanted, &d->members.gpus, by_key);
+    struct gpu_use *const *found = tfind(&wanted, &d->membership.gpus, by_key);
 
     return found ? *found : NULL;
 }
@@ -203,7 +203,7 @@ void seat_move(struct membership *m, int from, int to)
 
 int seat_name(const struct driver *d, int rank)
 {
-    return rank < d->members.n_ranks ? rank : -(rank - d->members.n_ranks + 1);
+    return rank < d->membership.n_ranks ? rank : -(rank - d->membership.n_ranks + 1);
 }
 
 void seat_say_moved(struct membership *m, int rank)
@@ -256,8 +256,8 @@ int seats_free_rank(struct membership *m)
 int seats_search(const struct driver *d, int *at, int (*is_missing)(const struct seat *s))
 {
     ASSERT(*at >= 0);
-    for (int i = 0; i < d->members.n_ranks; i++) {
-        int k = (*at + i) % d->members.n_ranks;
+    for (int i = 0; i < d->membership.n_ranks; i++) {
+        int k = (*at + i) % d->membership.n_ranks;
         if (is_missing(&d->seats[k])) {
             *at = k;
             return k;

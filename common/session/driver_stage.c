@@ -82,7 +82,7 @@ void stage_tell_rank(const struct driver *d, int rank, const struct cmd *c)
 {
     struct err err;
     struct frame *f = convert_command(c, &err);
-    ASSERT(rank > 0 && rank < d->members.n_ranks);
+    ASSERT(rank > 0 && rank < d->membership.n_ranks);
     ASSERT(c->generation == d->formation.generation);
     ASSERT(d->seats[rank].conn->state == CONN_MEMBER && d->seats[rank].conn->rank == rank);
     if (f)
@@ -97,7 +97,7 @@ void stage_tell_all(const struct driver *d, struct cmd *c)
     struct frame *f = convert_command(c, &err);
     ASSERT(c->generation == d->formation.generation);
     ASSERT((int)c->kind - CMD_PREPARE == (int)d->stage - STAGE_PREPARE);
-    for (int k = 1; f && k < d->members.n_ranks; k++)
+    for (int k = 1; f && k < d->membership.n_ranks; k++)
         queue_send(d->out, d->seats[k].conn->id, frame_ref(f));
     queue_command(d->out, c);
     if (!f)
@@ -125,6 +125,6 @@ void stage_done(struct driver *d)
 #undef X
     };
     ASSERT(done[d->stage]);
-    ASSERT(d->formation.n_answers == d->members.n_ranks);
+    ASSERT(d->formation.n_answers == d->membership.n_ranks);
     done[d->stage](d);
 }

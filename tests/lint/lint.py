@@ -244,7 +244,7 @@ def check_machines(path, lines, tree):
     for number, line in enumerate(lines, 1):
         if re.search(r"(?<!const )struct driver \*", line):
             yield number, "a machine sees the driver as const; return a decision"
-        if re.search(r"\bd->(members|formation|run|watch)\.seats\b", line):
+        if re.search(r"\bd->(membership|formation|run|watch)\.seats\b", line):
             yield number, "write d->seats to look at a seat"
 
 
