@@ -278,6 +278,8 @@ static void joined(struct driver *d, const struct decision *x)
     form_saw(&d->formation, x->generation);
     if (x->rank < 0)
         driver_apply(d, succession_welcome(&d->membership));
+    else
+        watch_joined(&d->watch, x->rank);
 }
 
 static void answered(struct driver *d, const struct decision *x)

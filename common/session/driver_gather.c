@@ -203,8 +203,7 @@ static void take_seat(struct membership *m, struct conn *c, int rank, const Wire
     s->advertise = *h->advertise ? xstrdup(h->advertise) : NULL;
     s->pid = h->pid;
     s->pid_space = h->pid_space;
-    s->heard_ms = s->moved_ms = s->joined_ms = d->now_ms;
-    s->at.phase = PHASE_OPEN;
+    s->joined_ms = d->now_ms;
     c->state = CONN_MEMBER;
     c->rank = rank;
     if (m->gather.full_ms < 0 && d->membership.n_here == d->membership.n_ranks)

@@ -20,6 +20,13 @@ void watch_at_step(struct watch *w, int64_t step)
         w->seats[k].at.step = step;
 }
 
+void watch_joined(struct watch *w, int rank)
+{
+    struct seat *s = &w->seats[rank];
+    s->heard_ms = s->moved_ms = w->d->now_ms;
+    s->at.phase = PHASE_OPEN;
+}
+
 void watch_heard(struct watch *w, int rank) { w->seats[rank].heard_ms = w->d->now_ms; }
 
 void watch_in_phase(struct watch *w, int rank, enum phase phase)
