@@ -231,48 +231,48 @@ void driver_let_leave(struct driver *d)
 
 /* ---- decisions ---- */
 
-static void accuse(struct driver *d, const struct decision *x)
+static void apply_accuse(struct driver *d, const struct decision *x)
 {
     if (x->is_suspect)
         recover_suspect(&d->formation, d->run.step);
     end_accuse(d, x->cause, 0, "%s", x->cause.text);
 }
 
-static void misbehaved(struct driver *d, const struct decision *x)
+static void apply_misbehaved(struct driver *d, const struct decision *x)
 {
     end_misbehaved(d, x->rank, "%s", x->text);
 }
 
-static void deposed(struct driver *d, const struct decision *x) { end_deposed(d, x->text); }
+static void apply_deposed(struct driver *d, const struct decision *x) { end_deposed(d, x->text); }
 
-static void unelected(struct driver *d, const struct decision *x)
+static void apply_unelected(struct driver *d, const struct decision *x)
 {
     end_unelected(d, x->text, x->remedy);
 }
 
-static void at_once(struct driver *d, const struct decision *x)
+static void apply_at_once(struct driver *d, const struct decision *x)
 {
     (void)x;
     end_at_once(d);
 }
 
-static void stop(struct driver *d, const struct decision *x)
+static void apply_stop(struct driver *d, const struct decision *x)
 {
     end_stop(d, x->outcome, x->status, "%s", x->text);
 }
 
-static void finished(struct driver *d, const struct decision *x)
+static void apply_finished(struct driver *d, const struct decision *x)
 {
     end_finished(d, x->done, "%s", x->text);
 }
 
-static void release(struct driver *d, const struct decision *x)
+static void apply_release(struct driver *d, const struct decision *x)
 {
     (void)x;
     driver_apply(d, lead_release_now(&d->membership));
 }
 
-static void joined(struct driver *d, const struct decision *x)
+static void apply_joined(struct driver *d, const struct decision *x)
 {
     ASSERT(x->rank < 0 || d->seats[x->rank].is_taken);
     form_saw(&d->formation, x->generation);
@@ -282,19 +282,19 @@ static void joined(struct driver *d, const struct decision *x)
         watch_joined(&d->watch, x->rank);
 }
 
-static void answered(struct driver *d, const struct decision *x)
+static void apply_answered(struct driver *d, const struct decision *x)
 {
     (void)x;
     stage_done(d);
 }
 
-static void try(struct driver *d, const struct decision *x)
+static void apply_try(struct driver *d, const struct decision *x)
 {
     (void)x;
     driver_try(d);
 }
 
-static void absent(struct driver *d, const struct decision *x)
+static void apply_absent(struct driver *d, const struct decision *x)
 {
     struct cause c = recover_absent(d);
     (void)x;
@@ -314,7 +314,7 @@ static void close_up(struct driver *d, const char *why)
     free(was);
 }
 
-static void prepare(struct driver *d, const struct decision *x)
+static void apply_prepare(struct driver *d, const struct decision *x)
 {
     if (x->text)
         close_up(d, x->text);
@@ -328,7 +328,7 @@ static void prepare(struct driver *d, const struct decision *x)
     ASSERT(d->stage == STAGE_PREPARE);
 }
 
-static void form(struct driver *d, const struct decision *x)
+static void apply_form(struct driver *d, const struct decision *x)
 {
     struct cmd *c = form_command(&d->formation);
     (void)x;
@@ -336,7 +336,7 @@ static void form(struct driver *d, const struct decision *x)
     stage_tell_all(d, c);
 }
 
-static void train(struct driver *d, const struct decision *x)
+static void apply_train(struct driver *d, const struct decision *x)
 {
     struct cmd *c = run_train(&d->run);
     (void)x;
@@ -345,7 +345,7 @@ static void train(struct driver *d, const struct decision *x)
     stage_tell_all(d, c);
 }
 
-static void validate(struct driver *d, const struct decision *x)
+static void apply_validate(struct driver *d, const struct decision *x)
 {
     struct cmd *c = run_validate(&d->run);
     (void)x;
@@ -353,7 +353,7 @@ static void validate(struct driver *d, const struct decision *x)
     stage_tell_all(d, c);
 }
 
-static void checkpoint(struct driver *d, const struct decision *x)
+static void apply_checkpoint(struct driver *d, const struct decision *x)
 {
     struct cmd *c = run_checkpoint(&d->run);
     (void)x;
@@ -361,7 +361,7 @@ static void checkpoint(struct driver *d, const struct decision *x)
     stage_tell_all(d, c);
 }
 
-static void regroup(struct driver *d, const struct decision *x)
+static void apply_regroup(struct driver *d, const struct decision *x)
 {
     (void)x;
     recover_resume_training(&d->formation);
@@ -371,7 +371,7 @@ static void regroup(struct driver *d, const struct decision *x)
 void driver_apply(struct driver *d, struct decision x)
 {
     static void (*const appliers[])(struct driver *, const struct decision *) = {
-#define X(KIND, name) [DECIDE_##KIND] = name,
+#define X(KIND, name) [DECIDE_##KIND] = apply_##name,
         DECISION_LIST(X)
 #undef X
     };
