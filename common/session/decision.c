@@ -6,10 +6,12 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "base/util.h"
 
 struct decision decide_accuse(struct cause c, const char *fmt, ...)
 {
     va_list ap;
+    ASSERT(c.rank >= -1 && c.code < 0);
     va_start(ap, fmt);
     c.text = xvasprintf(fmt, ap);
     va_end(ap);
@@ -19,6 +21,7 @@ struct decision decide_accuse(struct cause c, const char *fmt, ...)
 struct decision decide_misbehaved(int rank, const char *fmt, ...)
 {
     va_list ap;
+    ASSERT(rank >= 0);
     va_start(ap, fmt);
     struct decision x = {.kind = DECIDE_MISBEHAVED, .rank = rank, .text = xvasprintf(fmt, ap)};
     va_end(ap);
@@ -28,6 +31,7 @@ struct decision decide_misbehaved(int rank, const char *fmt, ...)
 struct decision decide_stop(Wire__Outcome outcome, int status, const char *fmt, ...)
 {
     va_list ap;
+    ASSERT(status >= STATUS_OK && status <= STATUS_STOPPED);
     va_start(ap, fmt);
     struct decision x = {.kind = DECIDE_STOP, .outcome = outcome, .status = status};
     x.text = xvasprintf(fmt, ap);
@@ -38,6 +42,7 @@ struct decision decide_stop(Wire__Outcome outcome, int status, const char *fmt, 
 struct decision decide_finished(const struct session_event *done, const char *fmt, ...)
 {
     va_list ap;
+    ASSERT(done->kind == EVENT_DONE);
     va_start(ap, fmt);
     struct decision x = {.kind = DECIDE_FINISHED, .text = xvasprintf(fmt, ap)};
     va_end(ap);

@@ -32,7 +32,7 @@ static inline int cause_is_of_data(const struct cause *c)
     return c->code == ERR_CORRUPT && (phase_is_step(c->phase) || c->phase == PHASE_VALIDATE);
 }
 
-/* KIND, and the function of driver_apply.c that carries it out. */
+/* KIND, and the name of the function that carries it out: apply_NAME in driver_apply.c. */
 #define DECISION_LIST(X)                                                                        \
     X(ACCUSE, accuse)         /* cause: something went wrong there; begin a recovery, or end */ \
     X(MISBEHAVED, misbehaved) /* rank broke the protocol; text */                               \

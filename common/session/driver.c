@@ -64,13 +64,13 @@ static void init_machines(struct driver *d)
     const struct driver_options *o = &d->o;
     struct seat *seats = xcalloc((size_t)d->n_seats, sizeof(*seats));
     d->seats = seats;
-    d->members = (struct membership){.d = d,
-                                     .seats = seats,
-                                     .n_seats = d->n_seats,
-                                     .n_ranks = o->n_ranks,
-                                     .free_from = 1,
-                                     .gather.full_ms = o->n_ranks == 1 ? 0 : -1,
-                                     .lead.is_taking_over = o->resume || o->standby_id};
+    d->membership = (struct membership){.d = d,
+                                        .seats = seats,
+                                        .n_seats = d->n_seats,
+                                        .n_ranks = o->n_ranks,
+                                        .free_from = 1,
+                                        .gather.full_ms = o->n_ranks == 1 ? 0 : -1,
+                                        .lead.is_taking_over = o->resume || o->standby_id};
     d->formation = (struct formation){
         .d = d,
         .seats = seats,
@@ -98,8 +98,8 @@ struct driver *driver_new(const struct driver_options *o, int64_t now_ns)
     d->now_ns = now_ns;
     d->n_seats = most + n_spares;
     init_machines(d);
-    succession_init(&d->members);
-    seat_take_own(&d->members);
+    succession_init(&d->membership);
+    seat_take_own(&d->membership);
     set_beat(d);
     return d;
 }
@@ -109,14 +109,14 @@ void driver_free(struct driver *d)
     if (!d)
         return;
     for (int k = 0; k < d->n_seats; k++)
-        seat_clear(&d->members, k);
-    while (d->members.n_conns > 0)
-        conn_drop(&d->members, d->members.conns[0]);
-    free(d->members.conns);
-    free(d->members.seats);
+        seat_clear(&d->membership, k);
+    while (d->membership.n_conns > 0)
+        conn_drop(&d->membership, d->membership.conns[0]);
+    free(d->membership.conns);
+    free(d->membership.seats);
     run_fini(&d->run);
     recover_fini(&d->formation);
-    succession_fini(&d->members);
+    succession_fini(&d->membership);
     end_fini(d);
     incident_free(d->watch.incident);
     queue_fini(d->out);
@@ -132,6 +132,7 @@ static void enter(struct driver *d, int64_t now_ns)
 {
     d->now_ns = now_ns;
     d->now_ms = session_enter_ms(&d->clock, now_ns);
+    driver_check(d);
 }
 
 int64_t driver_deadline(const struct driver *d) { return d->clock.due_ns; }
@@ -153,6 +154,7 @@ static void leave(struct driver *d)
     int64_t due = INT64_MAX;
     accuse_unsent(d);
     end_check_over(d);
+    driver_check(d);
     if (d->stage == STAGE_ENDING)
         due = d->now_ms + CHECK_MS;
     else if (d->stage != STAGE_OVER && d->stage != STAGE_NEW)
@@ -175,13 +177,13 @@ void driver_connected(struct driver *d, int64_t now_ns, int64_t id, const char *
                       const char *local, const char *from)
 {
     enter(d, now_ns);
-    if (d->stage == STAGE_OVER || d->members.n_conns > 2 * d->n_seats + 256) {
+    if (d->stage == STAGE_OVER || d->membership.n_conns > 2 * d->n_seats + 256) {
         queue_close(d->out, id,
                     d->stage == STAGE_OVER ? "the job is over" : "too many connections");
         leave(d);
         return;
     }
-    conn_add(&d->members, id, peer, local, from);
+    conn_add(&d->membership, id, peer, local, from);
     leave(d);
 }
 
@@ -189,11 +191,11 @@ static void close_conn(struct driver *d, struct conn *c, const char *why)
 {
     int rank = c->state == CONN_MEMBER ? c->rank : -1;
     queue_close(d->out, c->id, why);
-    conn_gone(&d->members, c); /* so that no Abort is sent after the close */
+    conn_gone(&d->membership, c); /* so that no Abort is sent after the close */
     if (rank >= 0)
         driver_lose(d, rank, why);
-    driver_apply(d, succession_lost(&d->members, c, why));
-    conn_drop(&d->members, c);
+    driver_apply(d, succession_lost(&d->membership, c, why));
+    conn_drop(&d->membership, c);
 }
 
 void driver_closed(struct driver *d, int64_t now_ns, int64_t id, const struct err *why)
@@ -202,19 +204,19 @@ void driver_closed(struct driver *d, int64_t now_ns, int64_t id, const struct er
     struct conn *c = conn_find(d, id);
     const char *text = session_reason(why), *whole = why ? why->msg : text;
     if (c && c->state == CONN_STRANGER && d->stage < STAGE_ENDING && strstr(whole, c->from))
-        stranger_say(&d->members, "before it said Hello: %s",
+        stranger_say(&d->membership, "before it said Hello: %s",
                      whole); /* the text contains the address */
     else if (c && c->state == CONN_STRANGER && d->stage < STAGE_ENDING)
-        stranger_say(&d->members, "%s went away before it said Hello: %s", c->from, text);
+        stranger_say(&d->membership, "%s went away before it said Hello: %s", c->from, text);
     if (c && c->state == CONN_MEMBER) {
-        conn_gone(&d->members, c);
+        conn_gone(&d->membership, c);
         int rank = c->rank;
         driver_lose(d, rank, text);
     }
     if (c)
-        driver_apply(d, succession_lost(&d->members, c, text));
+        driver_apply(d, succession_lost(&d->membership, c, text));
     if (c)
-        conn_drop(&d->members, c);
+        conn_drop(&d->membership, c);
     leave(d);
 }
 
@@ -230,20 +232,20 @@ static void on_stranger(struct driver *d, struct conn *c, const Wire__Control *m
 {
     if (m->body_case != WIRE__CONTROL__BODY_HELLO) {
         char *why = xasprintf("its first message is %s, want Hello", msg_name(m));
-        stranger_say(&d->members, "closing %s: %s", c->from, why);
+        stranger_say(&d->membership, "closing %s: %s", c->from, why);
         close_conn(d, c, why);
         free(why);
     } else if (d->ending.is_silent) { /* a Refused would end a follower that seeks the leader */
         close_conn(d, c, "another driver leads this run, or may");
-    } else if (!stranger_is_of_launch(&d->members, c, m->hello)) {
+    } else if (!stranger_is_of_launch(&d->membership, c, m->hello)) {
         return;
     } else if (d->stage >= STAGE_ENDING) {
         int is_told = is_finished_for(d, m->hello);
-        gather_refuse(&d->members, c,
+        gather_refuse(&d->membership, c,
                       is_told ? WIRE__REASON__REASON_FINISHED : WIRE__REASON__REASON_ENDING,
                       is_told ? d->ending.text : "this job is over");
     } else {
-        driver_apply(d, gather_hello(&d->members, c, m->hello));
+        driver_apply(d, gather_hello(&d->membership, c, m->hello));
     }
 }
 
@@ -273,7 +275,7 @@ static void on_goodbye(struct driver *d, struct conn *c, const Wire__Goodbye *g)
     char *why = xasprintf("it left: %s", g->text);
     if (g->polite)
         driver_farewell(d, c, g->text);
-    conn_leave(&d->members, c, REFUSED_MS);
+    conn_leave(&d->membership, c, REFUSED_MS);
     driver_lose(d, rank, why);
     free(why);
 }
@@ -300,11 +302,11 @@ static void on_member(struct driver *d, struct conn *c, const Wire__Control *m)
 
 static void on_standby(struct driver *d, struct conn *c, const Wire__Control *m)
 {
-    driver_apply(d, succession_heard(&d->members, m));
+    driver_apply(d, succession_heard(&d->membership, m));
     if (m->body_case != WIRE__CONTROL__BODY_GOODBYE)
         return;
-    succession_resign(&d->members);
-    driver_apply(d, succession_lost(&d->members, c, m->goodbye->text));
+    succession_resign(&d->membership);
+    driver_apply(d, succession_lost(&d->membership, c, m->goodbye->text));
     driver_farewell(d, c, m->goodbye->text);
 }
 
@@ -331,7 +333,7 @@ void driver_start(struct driver *d, int64_t now_ns)
     ASSERT(d->stage == STAGE_NEW);
     enter(d, now_ns);
     stage_enter(d, STAGE_GATHER);
-    gather_begin(&d->members);
+    gather_begin(&d->membership);
     d->next_beat_ms = d->now_ms + d->beat_ms;
     d->next_check_ms = d->now_ms + CHECK_MS;
     watch_in_phase(&d->watch, 0, PHASE_OPEN);
@@ -430,8 +432,8 @@ static void release(struct driver *d, const struct meant *m)
         if (drain_seat(&d->formation, m->seat[i]))
             continue;
         driver_farewell(d, c, "drained by the operator of the driver");
-        conn_unseat(&d->members, c);
-        gather_leave(&d->members, m->seat[i], "drained");
+        conn_unseat(&d->membership, c);
+        gather_leave(&d->membership, m->seat[i], "drained");
     }
     driver_let_leave(d);
 }
@@ -472,8 +474,8 @@ static void send_beats(struct driver *d)
     for (int k = 1; k < d->n_seats; k++)
         if (d->seats[k].is_taken)
             queue_send(d->out, d->seats[k].conn->id, frame_ref(f));
-    if (d->members.succession.conn)
-        queue_send(d->out, d->members.succession.conn->id, frame_ref(f));
+    if (d->membership.succession.conn)
+        queue_send(d->out, d->membership.succession.conn->id, frame_ref(f));
     frame_unref(f);
 }
 
@@ -490,20 +492,21 @@ static void check_silence(struct driver *d)
         close_conn(d, s->conn, buf_cstr(&why));
         buf_fini(&why);
     }
-    if (d->members.succession.conn && d->now_ms - d->members.succession.heard_ms >= d->timeout_ms)
-        close_conn(d, d->members.succession.conn, "it was silent for too long");
+    if (d->membership.succession.conn &&
+        d->now_ms - d->membership.succession.heard_ms >= d->timeout_ms)
+        close_conn(d, d->membership.succession.conn, "it was silent for too long");
 }
 
 static void check_conns(struct driver *d)
 {
-    for (int i = d->members.n_conns - 1; i >= 0; i--) {
-        struct conn *c = d->members.conns[i];
+    for (int i = d->membership.n_conns - 1; i >= 0; i--) {
+        struct conn *c = d->membership.conns[i];
         if (c->state == CONN_MEMBER || c->state == CONN_STANDBY || d->now_ms < c->until_ms)
             continue;
         if (c->state == CONN_STRANGER)
-            stranger_say(&d->members, "closing %s: it did not say Hello", c->from);
+            stranger_say(&d->membership, "closing %s: it did not say Hello", c->from);
         queue_close(d->out, c->id, c->state == CONN_STRANGER ? "no Hello" : "it was told to leave");
-        conn_drop(&d->members, c);
+        conn_drop(&d->membership, c);
     }
 }
 
@@ -518,13 +521,13 @@ static void check_all(struct driver *d)
         check_silence(d);
         if (d->stage < STAGE_ENDING)
             check_conns(d);
-        stranger_check(&d->members);
+        stranger_check(&d->membership);
     }
-    driver_apply(d, gather_check(&d->members));
+    driver_apply(d, gather_check(&d->membership));
     recover_ask_regroup(d);
     watch_check(&d->watch);
     pace_check(&d->watch);
-    gather_say_missing(&d->members);
+    gather_say_missing(&d->membership);
 }
 
 /* Act if the deadline of this stage has passed; but a silent rank counts as lost, not as late. */
@@ -556,8 +559,8 @@ int driver_next(struct driver *d, struct action *out) { return queue_take(d->out
 char *driver_label(const struct driver *d, int rank)
 {
     const char *host = d->seats[rank].host;
-    if (rank >= d->members.n_ranks)
-        return xasprintf("spare %d (%s)", rank - d->members.n_ranks + 1, host ? host : "?");
+    if (rank >= d->membership.n_ranks)
+        return xasprintf("spare %d (%s)", rank - d->membership.n_ranks + 1, host ? host : "?");
     return host ? xasprintf("rank %d (%s)", rank, host) : xasprintf("rank %d", rank);
 }
 

@@ -23,7 +23,7 @@ static int lower_bound(const struct membership *m, int64_t id)
 
 struct conn *conn_find(const struct driver *d, int64_t id)
 {
-    const struct membership *m = &d->members;
+    const struct membership *m = &d->membership;
     int i = lower_bound(m, id);
     return i < m->n_conns && m->conns[i]->id == id ? m->conns[i] : NULL;
 }
@@ -42,6 +42,7 @@ void conn_drop(struct membership *m, struct conn *c)
 
 void conn_leave(struct membership *m, struct conn *c, int64_t ms)
 {
+    ASSERT(ms > 0);
     c->state = CONN_LEAVING;
     c->until_ms = m->d->now_ms + ms;
 }
@@ -54,6 +55,7 @@ void conn_gone(struct membership *m, struct conn *c)
 
 void conn_unseat(struct membership *m, struct conn *c)
 {
+    ASSERT(c->rank != 0); /* rank 0 has no connection */
     (void)m;
     c->rank = -1;
 }

@@ -21,9 +21,9 @@ static int64_t moved_ms(const struct driver *d, int rank)
 static int64_t oldest_move(const struct driver *d)
 {
     int64_t oldest = INT64_MAX, newest = INT64_MIN;
-    for (int k = 0; k < d->members.n_ranks; k++)
+    for (int k = 0; k < d->membership.n_ranks; k++)
         newest = max_i64(newest, d->seats[k].moved_ms);
-    for (int k = 0; k < d->members.n_ranks; k++)
+    for (int k = 0; k < d->membership.n_ranks; k++)
         if (k == 0 || d->seats[k].heard_ms >= newest)
             oldest = min_i64(oldest, moved_ms(d, k));
     return oldest;
@@ -42,7 +42,7 @@ static const struct {
 
 static int is_readying(const struct driver *d)
 {
-    return d->stage == STAGE_GATHER && d->members.gather.full_ms >= 0;
+    return d->stage == STAGE_GATHER && d->membership.gather.full_ms >= 0;
 }
 
 static const char *deadline_name(const struct driver *d)
@@ -75,7 +75,7 @@ int64_t deadline_of_stage(const struct driver *d)
         return INT64_MAX;
     int64_t since = d->stage_ms;
     if (is_readying(d))
-        since = d->members.gather.full_ms;
+        since = d->membership.gather.full_ms;
     else if (run_is_saving(d))
         since = d->seats[0].moved_ms;
     else if (d->stage == STAGE_TRAIN)
@@ -102,7 +102,7 @@ static int first_to_leave(const struct driver *d, int64_t *until_ms)
 {
     int found = -1;
     *until_ms = INT64_MAX;
-    for (int k = 0; k < d->members.n_ranks && d->stage == STAGE_PREPARE; k++) {
+    for (int k = 0; k < d->membership.n_ranks && d->stage == STAGE_PREPARE; k++) {
         const struct seat *s = &d->seats[k];
         int64_t ms = s->answer ? INT64_MAX : leave_ms(d, s->at.phase);
         if (ms >= *until_ms - d->stage_ms)
@@ -129,7 +129,7 @@ static int is_missing(const struct driver *d, int rank)
 
 static int first_missing(const struct driver *d)
 {
-    for (int k = 0; k < d->members.n_ranks; k++)
+    for (int k = 0; k < d->membership.n_ranks; k++)
         if (is_missing(d, k))
             return k;
     return -1;
@@ -138,7 +138,7 @@ static int first_missing(const struct driver *d)
 static void name_missing(const struct driver *d, struct buf *b)
 {
     int n = 0;
-    for (int k = 0; k < d->members.n_ranks; k++) {
+    for (int k = 0; k < d->membership.n_ranks; k++) {
         const struct seat *s = &d->seats[k];
         if (!is_missing(d, k) || ++n > 8)
             continue;
@@ -156,7 +156,8 @@ static void name_missing(const struct driver *d, struct buf *b)
 
 static struct decision gather_too_long(const struct driver *d)
 {
-    if (d->members.lead.release_ms) /* the job is finished, so nobody is needed any more */
+    ASSERT(d->stage == STAGE_GATHER);
+    if (d->membership.lead.release_ms) /* the job is finished, so nobody is needed any more */
         return decide(DECIDE_RELEASE);
     int rank = first_missing(d);
     struct cause c = {.rank = rank, .code = ERR_TIMEOUT, .phase = PHASE_COUNT, .step = d->run.step};
@@ -214,6 +215,7 @@ static struct cause cause_of(const struct driver *d, const struct watch_view *v)
 struct decision deadline_passed(struct watch *w)
 {
     const struct driver *d = w->d;
+    ASSERT(d->stage >= STAGE_GATHER && d->stage < STAGE_ENDING);
     if (d->stage == STAGE_GATHER)
         return gather_too_long(d);
     struct decision x = accuse_who_hangs(d);

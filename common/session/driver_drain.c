@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/util.h"
 #include "session/driver_impl.h"
 
 /* ---- who is meant ---- */
@@ -55,9 +56,9 @@ static int seat_named(const struct driver *d, const char *who)
     const char *rank = rank_in(who), *spare = spare_in(who);
     int k = rank ? number_of(rank) : spare ? number_of(spare) : -1;
     if (rank)
-        return k >= 0 && k < d->members.n_ranks ? k : d->n_seats;
+        return k >= 0 && k < d->membership.n_ranks ? k : d->n_seats;
     if (spare)
-        return k > 0 ? d->members.n_ranks - 1 + k : d->n_seats;
+        return k > 0 ? d->membership.n_ranks - 1 + k : d->n_seats;
     return -1;
 }
 
@@ -199,8 +200,9 @@ static const struct leaver *put_leaver(const struct driver *d, int seat, struct 
     const struct seat *s = &d->seats[seat];
     const struct moment m = moment(d, s);
     struct leaver *l = &out->leaver[out->n++];
-    int is_spare = seat >= d->members.n_ranks,
-        number = is_spare ? seat - d->members.n_ranks + 1 : seat;
+    int is_spare = seat >= d->membership.n_ranks,
+        number = is_spare ? seat - d->membership.n_ranks + 1 : seat;
+    ASSERT(seat > 0 && s->is_taken);
     *l = (struct leaver){.rank = is_spare ? -1 : number,
                          .spare = is_spare ? number : 0,
                          .host = xstrdup(s->host),
@@ -226,6 +228,7 @@ static void say(const struct driver *d, const struct leaver *l)
  * that was already leaving makes no event. */
 void drain_tell(const struct driver *d, const struct meant *m, struct drained *out)
 {
+    ASSERT(m->n > 0 && !out->leaver && out->n == 0);
     out->leaver = xcalloc((size_t)m->n, sizeof(*out->leaver));
     for (int i = 0; i < m->n; i++) {
         const struct leaver *l = put_leaver(d, m->seat[i], out);
@@ -249,6 +252,7 @@ static void send_drain(const struct driver *d, const struct seat *s, int is_take
 {
     Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Drain drain = WIRE__DRAIN__INIT;
+    ASSERT(s->conn && s->conn->state == CONN_MEMBER);
 
     drain.taken_back = is_taken_back;
     m.generation = d->formation.generation;
@@ -260,6 +264,7 @@ static void send_drain(const struct driver *d, const struct seat *s, int is_take
 int drain_seat(struct formation *f, int seat)
 {
     const struct seat *s = &f->seats[seat];
+    ASSERT(seat > 0 && s->is_taken && s->conn);
     send_drain(f->d, s, 0);
     if (s->is_member && !s->leaving)
         recover_leave(f, seat, xstrdup("was drained"), 1);
@@ -278,6 +283,7 @@ static void take_back(struct formation *f, int rank, int n_left)
     const struct driver *d = f->d;
     const struct seat *s = &d->seats[rank];
     char *who = driver_label(d, rank);
+    ASSERT(s->is_drained && s->leaving);
     queue_log(d->out, LOG_WARN,
               "%s was drained, and stays after all: %d rank%s would be left now, and the job needs "
               "%d (cluster.min_ranks)",
@@ -295,7 +301,7 @@ void drain_take_back(struct formation *f)
     if (d->ending.n_stops > 0 ||
         n_left >= recover_min_ranks(d)) /* to end in order there is no minimum of ranks */
         return;
-    for (int k = 1; k < d->members.n_ranks; k++)
+    for (int k = 1; k < d->membership.n_ranks; k++)
         if (d->seats[k].is_drained)
             take_back(f, k, n_left);
 }

@@ -24,12 +24,12 @@ static void tell_all(struct driver *d, const Wire__Control *m, int64_t linger_ms
     struct frame *f = msg_frame(m, &err);
     ASSERT(f);
     succession_release(d);
-    for (int i = 0; i < d->members.n_conns; i++) {
-        struct conn *c = d->members.conns[i];
+    for (int i = 0; i < d->membership.n_conns; i++) {
+        struct conn *c = d->membership.conns[i];
         if (c->state != CONN_MEMBER && c->state != CONN_STANDBY)
             continue;
         queue_send(d->out, c->id, frame_ref(f));
-        conn_leave(&d->members, c, linger_ms);
+        conn_leave(&d->membership, c, linger_ms);
     }
     frame_unref(f);
 }
@@ -39,8 +39,9 @@ static void tell_ranks(struct driver *d, const Wire__Control *m)
 {
     struct err err;
     struct frame *f = msg_frame(m, &err);
+    ASSERT(d->stage > STAGE_WAIT && d->stage < STAGE_ENDING);
     ASSERT(f);
-    for (int k = 1; k < d->members.n_ranks; k++)
+    for (int k = 1; k < d->membership.n_ranks; k++)
         if (d->seats[k].is_taken && d->seats[k].is_member)
             queue_send(d->out, d->seats[k].conn->id, frame_ref(f));
     frame_unref(f);
@@ -49,6 +50,7 @@ static void tell_ranks(struct driver *d, const Wire__Control *m)
 static void stop_engine(struct driver *d, int saves)
 {
     struct cmd *c = cmd_new(CMD_STOP, d->formation.generation);
+    ASSERT(d->stage == STAGE_ENDING);
     c->stop.saves = saves;
     queue_command(d->out, c);
 }
@@ -58,8 +60,10 @@ static void stop_engine(struct driver *d, int saves)
 static void begin_ending(struct driver *d, int status, const char *text, int is_abort, int saves)
 {
     int64_t wait_ms = is_abort ? ABORT_MS : STOP_MS;
+    ASSERT(d->stage < STAGE_ENDING && !d->ending.text && text);
+    ASSERT(status >= STATUS_OK && status <= STATUS_STOPPED);
     run_say_epoch(&d->run);
-    stranger_say_rest(&d->members);
+    stranger_say_rest(&d->membership);
     inject_at_stop(d);
     inject_say_unspent(d);
     stage_enter(d, STAGE_ENDING);
@@ -76,8 +80,8 @@ static void begin_ending(struct driver *d, int status, const char *text, int is_
  * that never said Hello. */
 static int is_awaited(const struct driver *d)
 {
-    for (int i = 0; i < d->members.n_conns; i++)
-        if (d->members.conns[i]->state == CONN_LEAVING)
+    for (int i = 0; i < d->membership.n_conns; i++)
+        if (d->membership.conns[i]->state == CONN_LEAVING)
             return d->now_ms < d->ending.conns_until_ms;
     return 0;
 }
@@ -93,9 +97,9 @@ void end_check_over(struct driver *d)
     int is_late = d->now_ms >= d->ending.engine_until_ms && !is_still_saving(d);
     if (d->stage != STAGE_ENDING || (!d->ending.is_engine_stopped && !is_late) || is_awaited(d))
         return;
-    while (d->members.n_conns > 0) {
-        queue_close(d->out, d->members.conns[0]->id, "the job is over");
-        conn_drop(&d->members, d->members.conns[0]);
+    while (d->membership.n_conns > 0) {
+        queue_close(d->out, d->membership.conns[0]->id, "the job is over");
+        conn_drop(&d->membership, d->membership.conns[0]);
     }
     stage_enter(d, STAGE_OVER);
     incident_finish(&d->watch);
@@ -129,6 +133,7 @@ void end_stop(struct driver *d, Wire__Outcome outcome, int status, const char *f
 {
     va_list ap;
     char *text;
+    ASSERT(d->stage < STAGE_ENDING);
 
     va_start(ap, fmt);
     text = xvasprintf(fmt, ap);
@@ -146,6 +151,7 @@ void end_finished(struct driver *d, struct session_event *done, const char *fmt,
 {
     va_list ap;
     char *text;
+    ASSERT(d->stage < STAGE_ENDING && done->kind == EVENT_DONE);
 
     va_start(ap, fmt);
     text = xvasprintf(fmt, ap);
@@ -176,7 +182,7 @@ void end_send_abort(struct driver *d, const char *text, struct conn *only, enum 
     m.abort = &abort;
     if (only) {
         driver_send(d, only, &m);
-        conn_leave(&d->members, only, ABORT_MS);
+        conn_leave(&d->membership, only, ABORT_MS);
     } else if (why == ABORT_RECOVERS) {
         tell_ranks(d, &m);
     } else {
@@ -207,6 +213,7 @@ static int is_state_good(const struct driver *d, const struct cause *c)
 static void fail_for_good(struct driver *d, const struct cause *c)
 {
     const char *host = host_of(d, c);
+    ASSERT(c->text && d->stage < STAGE_ENDING);
     queue_log(d->out, LOG_ERROR, "%s", c->text);
     if (c->is_lost && !c->is_final) /* a final cause was told when the rank was lost */
         driver_event(d, &(struct session_event){.kind = EVENT_LOST,
@@ -228,6 +235,7 @@ static void fail_for_good(struct driver *d, const struct cause *c)
         d->ending.saves_until_ms = d->now_ms + d->o.cluster.deadlines.checkpoint_ms;
     end_send_abort(d, c->text, NULL, ABORT_FAILED);
     begin_ending(d, status, c->text, 1, is_state_good(d, c));
+    ASSERT(d->stage >= STAGE_ENDING);
 }
 
 static void fail(struct driver *d, const struct cause *c)
@@ -253,6 +261,7 @@ void end_forget_pending(struct driver *d)
 void end_accuse(struct driver *d, struct cause c, int is_consequence, const char *fmt, ...)
 {
     va_list ap;
+    ASSERT(c.rank >= -1 && c.rank < d->n_seats && c.code < 0);
     if (d->stage >= STAGE_ENDING)
         return;
     va_start(ap, fmt);
@@ -276,7 +285,7 @@ void end_accuse(struct driver *d, struct cause c, int is_consequence, const char
  * a rank that fell silent when the collective broke off is noticed before GRACE_MS are over. */
 static int silent_rank(const struct driver *d)
 {
-    for (int k = 1; k < d->members.n_ranks; k++)
+    for (int k = 1; k < d->membership.n_ranks; k++)
         if (d->seats[k].is_taken && d->now_ms - d->seats[k].heard_ms > d->beat_ms + d->beat_ms / 4)
             return k;
     return -1;
@@ -310,6 +319,7 @@ void end_lost(struct driver *d, int rank, const char *why)
 {
     struct cause c = watch_cause_at(d, rank, ERR_PEER);
     char *who = driver_label(d, rank), *where = where_of(d, rank);
+    ASSERT(rank > 0 && d->seats[rank].is_member);
     c.is_lost = 1;
     end_accuse(d, c, 0, "%s was lost, last seen %s: %s", who, where, why);
     free(where);
@@ -320,14 +330,15 @@ void end_misbehaved(struct driver *d, int rank, const char *fmt, ...)
 {
     char *who = driver_label(d, rank), *text;
     va_list ap;
+    ASSERT(rank >= 0 && d->seats[rank].is_taken);
     va_start(ap, fmt);
     text = xvasprintf(fmt, ap);
     va_end(ap);
     if (rank > 0 && !d->seats[rank].is_member) {
         struct conn *c = d->seats[rank].conn;
-        gather_leave(&d->members, rank, text);
+        gather_leave(&d->membership, rank, text);
         queue_close(d->out, c->id, text);
-        conn_drop(&d->members, c);
+        conn_drop(&d->membership, c);
     } else {
         end_accuse(d, watch_cause_at(d, rank, ERR_PROTO), 0, "%s broke the protocol during %s: %s",
                    who, stage_name(d->stage), text);
@@ -350,6 +361,7 @@ void end_at_once(struct driver *d)
                         d->ending.stop_why, d->run.saved_path, how ? "; resume with: " : "",
                         how ? how : "")
             : xasprintf("stopped at once by %s; no checkpoint was written", d->ending.stop_why);
+    ASSERT(d->ending.n_stops > 0 && d->stage < STAGE_ENDING);
     end_send_abort(d, text, NULL, ABORT_STOPPED);
     begin_ending(d, STATUS_STOPPED, text, 1, 0);
     free(text);
@@ -357,6 +369,7 @@ void end_at_once(struct driver *d)
 
 void end_hurry(struct driver *d)
 {
+    ASSERT(d->stage == STAGE_ENDING);
     d->ending.conns_until_ms = d->ending.saves_until_ms = d->now_ms;
     d->ending.engine_until_ms = min_i64(d->ending.engine_until_ms, d->now_ms + ABORT_MS);
 }
@@ -367,14 +380,15 @@ static void end_silently(struct driver *d, char *text)
 {
     queue_log(d->out, LOG_ERROR, "%s", text);
     d->ending.is_silent = 1;
-    for (int i = 0; i < d->members.n_conns; i++) {
-        queue_close(d->out, d->members.conns[i]->id, text);
-        if (d->members.conns[i]->state == CONN_MEMBER)
-            seat_clear(&d->members, d->members.conns[i]->rank);
+    for (int i = 0; i < d->membership.n_conns; i++) {
+        queue_close(d->out, d->membership.conns[i]->id, text);
+        if (d->membership.conns[i]->state == CONN_MEMBER)
+            seat_clear(&d->membership, d->membership.conns[i]->rank);
     }
-    while (d->members.n_conns > 0)
-        conn_drop(&d->members, d->members.conns[0]);
+    while (d->membership.n_conns > 0)
+        conn_drop(&d->membership, d->membership.conns[0]);
     begin_ending(d, STATUS_FAILED, text, 1, 0);
+    ASSERT(d->membership.n_conns == 0 && d->stage >= STAGE_ENDING);
 }
 
 void end_deposed(struct driver *d, const char *why)

@@ -25,7 +25,7 @@ static const char *own_address(const struct driver *d)
     const char *found = NULL;
     if (d->o.advertise)
         return d->o.advertise;
-    for (int k = 1; k < d->members.n_ranks; k++) {
+    for (int k = 1; k < d->membership.n_ranks; k++) {
         const struct conn *c = d->seats[k].conn;
         if (!is_loopback(c->peer))
             return c->local;
@@ -37,6 +37,7 @@ static const char *own_address(const struct driver *d)
 static const char *address_of(const struct driver *d, int rank, const char *own)
 {
     const struct seat *s = &d->seats[rank];
+    ASSERT(rank >= 0 && rank < d->n_seats && s->is_taken);
     if (rank == 0)
         return own;
     if (s->advertise)
@@ -74,6 +75,7 @@ static int by_rank(const void *a, const void *b)
 /* Count the ranks of each container among the n ranks of one host, which are in order. */
 static void count_containers(struct place *p, int n)
 {
+    ASSERT(n > 0);
     for (int first = 0, end; first < n; first = end) {
         for (end = first; end < n && p[end].pid_space == p[first].pid_space;)
             end++;
@@ -85,7 +87,7 @@ static void count_containers(struct place *p, int n)
 /* The index of each rank among those on its host; [n_ranks], for free(). */
 static struct place *place_ranks(const struct driver *d)
 {
-    int n = d->members.n_ranks;
+    int n = d->membership.n_ranks;
     struct place *p = xcalloc((size_t)n, sizeof(*p));
     for (int k = 0; k < n; k++)
         p[k] = (struct place){
@@ -104,7 +106,8 @@ static struct place *place_ranks(const struct driver *d)
 
 void form_say_joined(struct formation *f)
 {
-    for (int k = 1; k < f->d->members.n_ranks; k++) {
+    ASSERT(f->d->membership.n_here == f->d->membership.n_ranks);
+    for (int k = 1; k < f->d->membership.n_ranks; k++) {
         if (f->seats[k].is_said)
             continue;
         f->seats[k].is_said = 1;
@@ -120,8 +123,9 @@ void form_saw(struct formation *f, int64_t generation)
 
 void form_ask(struct formation *f)
 {
+    ASSERT(stage_answer(f->d->stage) != 0);
     f->n_answers = 0;
-    for (int k = 0; k < f->d->members.n_ranks; k++) {
+    for (int k = 0; k < f->d->membership.n_ranks; k++) {
         report_free(f->seats[k].answer);
         f->seats[k].answer = NULL;
     }
@@ -131,6 +135,7 @@ void form_ask(struct formation *f)
  * lists would need much memory until the last one has answered. */
 static void slim(struct formation *f, int rank, struct report *r)
 {
+    ASSERT(f->n_answers == 0 || f->seats[f->first_answer].answer);
     if (f->n_answers == 0)
         f->first_answer = rank;
     else if (r->kind == REPORT_EPOCH &&
@@ -140,6 +145,9 @@ static void slim(struct formation *f, int rank, struct report *r)
 
 void form_answer(struct formation *f, int rank, struct report *r)
 {
+    ASSERT(r->kind == stage_answer(f->d->stage) && r->generation == f->generation);
+    ASSERT(rank >= 0 && rank < f->d->membership.n_ranks && f->seats[rank].is_member);
+    ASSERT(!f->seats[rank].answer && f->n_answers < f->d->membership.n_ranks);
     slim(f, rank, r);
     f->seats[rank].answer = r;
     f->seats[rank].answered_ms = f->d->now_ms;
@@ -148,9 +156,11 @@ void form_answer(struct formation *f, int rank, struct report *r)
 
 void form_begin(struct formation *f)
 {
+    ASSERT(f->d->stage == STAGE_GATHER || f->d->stage == STAGE_WAIT);
+    ASSERT(f->generation >= 0);
     f->generation++;
     f->since_ns = f->d->now_ns;
-    for (int k = 0; k < f->d->members.n_ranks; k++)
+    for (int k = 0; k < f->d->membership.n_ranks; k++)
         f->seats[k].is_member = 1;
 }
 
@@ -158,11 +168,12 @@ void form_send_prepare(const struct driver *d)
 {
     struct place *places = place_ranks(d);
     const char *own = own_address(d);
+    ASSERT(d->stage == STAGE_PREPARE && d->formation.n_answers == 0);
 
-    for (int k = 0; k < d->members.n_ranks; k++) {
+    for (int k = 0; k < d->membership.n_ranks; k++) {
         struct cmd *c = cmd_new(CMD_PREPARE, d->formation.generation);
         c->prepare.rank = k;
-        c->prepare.n_ranks = d->members.n_ranks;
+        c->prepare.n_ranks = d->membership.n_ranks;
         c->prepare.local = places[k].local;
         c->prepare.n_local = places[k].n_local;
         c->prepare.n_container = places[k].n_container;
@@ -184,7 +195,8 @@ void form_send_prepare(const struct driver *d)
 static int newest_rank(const struct driver *d)
 {
     int best = 0;
-    for (int k = 1; k < d->members.n_ranks; k++)
+    ASSERT(d->seats[0].answer->kind == REPORT_PREPARED);
+    for (int k = 1; k < d->membership.n_ranks; k++)
         if (d->seats[k].answer->prepared.step > d->seats[best].answer->prepared.step)
             best = k;
     return best;
@@ -193,7 +205,8 @@ static int newest_rank(const struct driver *d)
 struct decision form_compare_libraries(const struct driver *d)
 {
     const char *own = d->seats[0].answer->prepared.library;
-    for (int k = 1; k < d->members.n_ranks; k++) {
+    ASSERT(d->stage == STAGE_PREPARE && d->formation.n_answers == d->membership.n_ranks);
+    for (int k = 1; k < d->membership.n_ranks; k++) {
         const char *other = d->seats[k].answer->prepared.library;
         if (!strcmp(own ? own : "", other ? other : ""))
             continue;
@@ -215,7 +228,7 @@ struct decision form_compare_libraries(const struct driver *d)
 /* Rank 0's ids replace all endpoints, so that Form does not grow with the ranks. */
 static void gather_endpoints(struct formation *f, struct cmd *c)
 {
-    const int n = f->d->members.n_ranks;
+    const int n = f->d->membership.n_ranks;
     struct report *own = f->seats[0].answer;
     c->form.ids = own->prepared.ids;
     own->prepared.ids = (struct blob){0};
@@ -232,6 +245,7 @@ static void gather_endpoints(struct formation *f, struct cmd *c)
 struct cmd *form_command(struct formation *f)
 {
     struct cmd *c = cmd_new(CMD_FORM, f->generation);
+    ASSERT(f->d->stage == STAGE_PREPARE && f->n_answers == f->d->membership.n_ranks);
     c->form.source = newest_rank(f->d);
     gather_endpoints(f, c);
     return c;
@@ -242,7 +256,8 @@ struct cmd *form_command(struct formation *f)
 struct decision form_compare_steps(const struct driver *d)
 {
     int64_t step = d->seats[0].answer->formed.step;
-    for (int k = 1; k < d->members.n_ranks; k++) {
+    ASSERT(d->stage == STAGE_FORM && d->formation.n_answers == d->membership.n_ranks);
+    for (int k = 1; k < d->membership.n_ranks; k++) {
         int64_t other = d->seats[k].answer->formed.step;
         if (other != step)
             return decide_misbehaved(k, "it holds step %lld after forming, rank 0 step %lld",
@@ -253,28 +268,31 @@ struct decision form_compare_steps(const struct driver *d)
 
 static struct session_process *list_processes(const struct driver *d)
 {
-    struct session_process *p = xcalloc((size_t)d->members.n_ranks, sizeof(*p));
-    for (int k = 0; k < d->members.n_ranks; k++)
+    struct session_process *p = xcalloc((size_t)d->membership.n_ranks, sizeof(*p));
+    for (int k = 0; k < d->membership.n_ranks; k++)
         p[k] = (struct session_process){d->seats[k].pid, xstrdup(d->seats[k].host)};
     return p;
 }
 
 void form_say(const struct driver *d)
 {
+    ASSERT(d->stage == STAGE_FORM && d->formation.generation >= 1);
     driver_event(d, &(struct session_event){
                         .kind = EVENT_FORM,
                         .rank = -1,
                         .step = d->run.step,
                         .phase = PHASE_COUNT,
-                        .form = {.n_ranks = d->members.n_ranks,
+                        .form = {.n_ranks = d->membership.n_ranks,
                                  .generation = d->formation.generation,
                                  .seconds = 1e-9 * (double)(d->now_ns - d->formation.since_ns),
-                                 .voters = d->members.succession.next,
+                                 .voters = d->membership.succession.next,
                                  .process = list_processes(d)}});
 }
 
 void form_done(struct formation *f)
 {
+    ASSERT(f->d->stage == STAGE_FORM &&
+           f->d->membership.succession.next.generation == f->generation);
     f->has_formed = 1;
     f->formed_ms = f->d->now_ms;
 }

@@ -24,6 +24,7 @@ void gather_refuse(struct membership *m, struct conn *c, Wire__Reason reason, co
     Wire__Control msg;
     Wire__Refused r;
     struct arena a;
+    ASSERT(c->state != CONN_LEAVING && text);
 
     arena_init(&a);
     msg_refuse(&msg, &r, &a, reason, text, d->o.run);
@@ -36,6 +37,7 @@ void gather_refuse(struct membership *m, struct conn *c, Wire__Reason reason, co
 /* A rank's seat is free: move a spare there. */
 static void move_up(struct membership *m, int rank)
 {
+    ASSERT(!m->seats[rank].is_taken);
     for (int k = m->n_ranks; k < m->n_seats && rank < m->n_ranks; k++)
         if (m->seats[k].is_taken) {
             seat_move(m, k, rank);
@@ -50,6 +52,7 @@ void gather_leave(struct membership *m, int rank, const char *why)
 {
     const struct driver *d = m->d;
     char *who = driver_label(d, rank);
+    ASSERT(rank > 0 && d->seats[rank].is_taken && !d->seats[rank].is_member);
     queue_log(d->out, LOG_WARN, "%s left before %s: %s; its place is free again", who,
               d->stage == STAGE_GATHER ? "training began" : "it took part", why);
     free(who);
@@ -62,7 +65,7 @@ void gather_leave(struct membership *m, int rank, const char *why)
 
 static int free_spare(const struct driver *d)
 {
-    for (int k = d->members.n_ranks; k < d->n_seats; k++)
+    for (int k = d->membership.n_ranks; k < d->n_seats; k++)
         if (!d->seats[k].is_taken)
             return k;
     return -1;
@@ -135,13 +138,14 @@ static int move_away(struct membership *m, int rank)
 {
     const struct driver *d = m->d;
     int to = seats_free_rank(m);
+    ASSERT(d->stage == STAGE_GATHER && d->seats[rank].is_taken && rank > 0);
     if (to < 0)
         to = free_spare(d);
     if (!d->seats[rank].is_any || to < 0)
         return 0;
     seat_move(m, rank, to);
     seat_say_moved(m, to);
-    if (to >= d->members.n_ranks)
+    if (to >= d->membership.n_ranks)
         m->gather.full_ms = -1; /* the follower that takes the rank has yet to open its data */
     return 1;
 }
@@ -151,7 +155,7 @@ static int move_away(struct membership *m, int rank)
 static int choose_rank(struct membership *m, struct conn *c, int wanted, int is_back)
 {
     const struct driver *d = m->d;
-    if (is_back && wanted >= d->members.n_ranks) /* the job may have fewer ranks now */
+    if (is_back && wanted >= d->membership.n_ranks) /* the job may have fewer ranks now */
         wanted = -1;
     if (wanted >= d->o.cluster.max_ranks) {
         char *text = xasprintf("rank %d is out of range: this job has %lld ranks, the driver is 0",
@@ -160,13 +164,13 @@ static int choose_rank(struct membership *m, struct conn *c, int wanted, int is_
         free(text);
         return -1;
     }
-    if (is_back && wanted > 0 && wanted < d->members.n_ranks && d->seats[wanted].is_taken)
+    if (is_back && wanted > 0 && wanted < d->membership.n_ranks && d->seats[wanted].is_taken)
         wanted = -1;
-    if (wanted > 0 && wanted < d->members.n_ranks &&
+    if (wanted > 0 && wanted < d->membership.n_ranks &&
         (!d->seats[wanted].is_taken || (d->stage == STAGE_GATHER && move_away(m, wanted))))
         return wanted;
     int is_clash =
-        wanted == 0 || (wanted > 0 && wanted < d->members.n_ranks && d->stage == STAGE_GATHER);
+        wanted == 0 || (wanted > 0 && wanted < d->membership.n_ranks && d->stage == STAGE_GATHER);
     int rank = wanted < 0 ? seats_free_rank(m) : -1;
     if (rank < 0 && !is_clash)
         rank = free_spare(d); /* the place of a rank that comes back is taken: it becomes a spare */
@@ -182,6 +186,7 @@ static void take_seat(struct membership *m, struct conn *c, int rank, const Wire
 {
     const struct driver *d = m->d;
     struct seat *s = &m->seats[rank];
+    ASSERT(rank > 0 && c->state == CONN_STRANGER && c->rank < 0);
     seat_take(m, rank, c);
     s->is_any = h->rank < 0 || *h->run;
     s->host = xstrdup(h->host);
@@ -191,12 +196,12 @@ static void take_seat(struct membership *m, struct conn *c, int rank, const Wire
     s->advertise = *h->advertise ? xstrdup(h->advertise) : NULL;
     s->pid = h->pid;
     s->pid_space = h->pid_space;
-    s->heard_ms = s->moved_ms = s->joined_ms = d->now_ms;
-    s->at.phase = PHASE_OPEN;
+    s->joined_ms = d->now_ms;
     c->state = CONN_MEMBER;
     c->rank = rank;
-    if (m->gather.full_ms < 0 && d->members.n_here == d->members.n_ranks)
+    if (m->gather.full_ms < 0 && d->membership.n_here == d->membership.n_ranks)
         m->gather.full_ms = d->now_ms;
+    ASSERT(c->state == CONN_MEMBER && m->seats[rank].conn == c);
 }
 
 void gather_fill_welcome(const struct driver *d, Wire__Welcome *w, struct arena *a)
@@ -217,12 +222,13 @@ static void welcome(struct membership *m, struct conn *c, int rank, char *device
     Wire__Control msg = WIRE__CONTROL__INIT;
     Wire__Welcome w = WIRE__WELCOME__INIT;
     struct arena a;
+    ASSERT(rank > 0 && device && c->state == CONN_MEMBER);
 
     arena_init(&a);
     gather_fill_welcome(d, &w, &a);
     w.rank = rank;
-    w.n_ranks = (int)max_i64(d->members.n_ranks, d->o.n_ranks);
-    w.spare = rank >= d->members.n_ranks;
+    w.n_ranks = (int)max_i64(d->membership.n_ranks, d->o.n_ranks);
+    w.spare = rank >= d->membership.n_ranks;
     w.device = device;
     char *inject = w.spare ? NULL : inject_for_opening(d, rank);
     if (inject)
@@ -239,7 +245,7 @@ static void welcome(struct membership *m, struct conn *c, int rank, char *device
 
 static void say_joined(const struct driver *d, const struct conn *c, int rank, const Wire__Hello *h)
 {
-    const struct membership *m = &d->members;
+    const struct membership *m = &d->membership;
     char name[32], most[32] = "";
     snprintf(name, sizeof(name), rank < m->n_ranks ? "rank %d" : "spare %d",
              rank < m->n_ranks ? rank : rank - m->n_ranks + 1);
@@ -255,6 +261,7 @@ static struct decision seat_follower(struct membership *m, struct conn *c, const
                                      const Wire__Gpu *gpu, char *device)
 {
     int rank = choose_rank(m, c, h->rank, *h->run != 0);
+    ASSERT(device);
     if (rank < 0) {
         free(device);
         return decide(DECIDE_NOTHING);
@@ -354,6 +361,7 @@ static int compare_seat(struct membership *m, int rank)
     struct conn *c = d->seats[rank].conn;
     char *why = NULL;
     Wire__Reason reason = compare_opened(d->seats[0].opened, d->seats[rank].opened, &why);
+    ASSERT(d->seats[0].opened && d->seats[rank].opened && !d->seats[rank].is_member);
     if (reason == WIRE__REASON__REASON_NONE) {
         report_drop_tensors(
             m->seats[rank].opened); /* equal to rank 0's, and there may be thousands of lists */
@@ -371,6 +379,7 @@ struct decision gather_own_opened(const struct driver *d)
 {
     const struct report *own = d->seats[0].opened;
     struct cause c = {.rank = 0, .code = ERR_CONFIG, .phase = PHASE_OPEN, .step = -1};
+    ASSERT(own && d->stage == STAGE_GATHER);
     if (d->run.steps_per_epoch <= 0)
         return decide_accuse(
             c, "an epoch has no steps: %lld training samples are fewer than one global batch",
@@ -416,6 +425,7 @@ struct decision gather_check(struct membership *m)
 
 void gather_begin(struct membership *m)
 {
+    ASSERT(m->d->stage == STAGE_GATHER);
     m->gather.full_ms = m->d->o.n_ranks == 1 ? m->d->now_ms : -1;
     gather_wait(m);
 }
@@ -459,10 +469,10 @@ void gather_say_missing(struct membership *m)
     if (d->stage > STAGE_WAIT || d->now_ms < m->gather.next_missing_ms)
         return;
     gather_wait(m);
-    int is_gathering = d->stage == STAGE_GATHER && d->members.gather.full_ms < 0;
+    int is_gathering = d->stage == STAGE_GATHER && d->membership.gather.full_ms < 0;
     struct named absent = {0}, opening = {0};
 
-    for (int k = 0; k < d->members.n_ranks; k++) {
+    for (int k = 0; k < d->membership.n_ranks; k++) {
         if (d->seats[k].opened)
             continue;
         if (!d->seats[k].is_taken)
@@ -473,7 +483,7 @@ void gather_say_missing(struct membership *m)
     double left_s = 1e-3 * (double)max_i64(0, recover_deadline(d) - d->now_ms);
     if (absent.n && is_gathering)
         queue_log(d->out, LOG_INFO, "waiting for %s to join: %d of %d here", names(&absent),
-                  d->members.n_here, d->members.n_ranks);
+                  d->membership.n_here, d->membership.n_ranks);
     else if (absent.n)
         queue_log(d->out, LOG_INFO, "waiting for a replacement of %s, %.0f s more", names(&absent),
                   left_s);

@@ -12,6 +12,7 @@
  * once:
  *
  *   driver.c         the functions of driver.h; dispatch, time, housekeeping
+ *   driver_check.c   what is always true of the state
  *   driver_apply.c   carries out decisions: what is done in which order, by which machines
  *   driver_report.c  reports from engines
  *   driver_stage.c   the stages of a job: legal moves, commands out
@@ -71,8 +72,8 @@ struct driver {
     int64_t beat_ms, timeout_ms; /* heartbeats: interval, silence that means lost */
     int64_t next_beat_ms, next_check_ms;
 
-    const struct seat *seats; /* members.seats, to look at */
-    struct membership members;
+    const struct seat *seats; /* membership.seats, to look at */
+    struct membership membership;
     struct formation formation;
     struct run run;
     struct watch watch;
@@ -100,6 +101,10 @@ void driver_farewell(struct driver *d, struct conn *c, const char *text); /* Sto
 #define X(KIND, name, ANSWER, deadline) void done_##name(struct driver *d);
 STAGE_LIST(X)
 #undef X
+
+/* driver_check.c: asserts */
+void driver_check(const struct driver *d);       /* at both ends of an event */
+void driver_check_ranks(const struct driver *d); /* a command goes to all ranks */
 
 /* driver_stage.c */
 void stage_enter(struct driver *d, enum stage stage); /* asserts that the move is legal */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/util.h"
 #include "session/driver_impl.h"
 
 enum {
@@ -21,6 +22,7 @@ static void ask(const struct driver *d, const struct seat *s)
 {
     Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Inspect i = WIRE__INSPECT__INIT;
+    ASSERT(d->watch.incident);
 
     i.incident = d->watch.incident->number;
     m.generation = d->formation.generation;
@@ -55,6 +57,7 @@ static void note_rank(struct watch *w, int rank, int is_behind)
 void incident_begin(struct watch *w, const char *text)
 {
     const struct driver *d = w->d;
+    ASSERT(text && *text);
     if (w->incident || w->n_incidents == MOST_INCIDENTS)
         return;
     struct watch_view v = watch_look(d);
@@ -64,12 +67,12 @@ void incident_begin(struct watch *w, const char *text)
         .text = xstrdup(text),
         .generation = d->formation.generation,
         .stage = stage_name(d->stage),
-        .n_ranks = d->members.n_ranks,
+        .n_ranks = d->membership.n_ranks,
         .rank = xcalloc(INCIDENT_MOST_RANKS, sizeof(struct incident_rank)),
     };
     w->incident_until_ms = d->now_ms + ANSWER_MS;
     for (int behind = 1; behind >= 0; behind--)
-        for (int k = 0; k < d->members.n_ranks; k++)
+        for (int k = 0; k < d->membership.n_ranks; k++)
             if (watch_is_behind(d, &v, k) == behind)
                 note_rank(w, k, behind);
     if (w->n_incidents == MOST_INCIDENTS)
@@ -89,6 +92,7 @@ static struct incident_rank *asked(const struct driver *d, int64_t conn)
 
 static int is_complete(const struct driver *d)
 {
+    ASSERT(d->watch.incident->n >= 0 && d->watch.incident->n <= INCIDENT_MOST_RANKS);
     for (int i = 0; i < d->watch.incident->n; i++)
         if (!d->watch.incident->rank[i].has_answered)
             return 0;
@@ -127,7 +131,7 @@ static void take(struct watch *w, struct incident_rank *r, struct collective *ri
 void incident_silent(struct watch *w, int rank, const char *why)
 {
     const struct driver *d = w->d;
-    if (d->stage <= STAGE_WAIT || rank >= d->members.n_ranks || !d->seats[rank].is_member)
+    if (d->stage <= STAGE_WAIT || rank >= d->membership.n_ranks || !d->seats[rank].is_member)
         return;
     char *who = driver_label(d, rank), *text = xasprintf("%s: %s", who, why);
     incident_begin(w, text);
@@ -147,6 +151,7 @@ void incident_message(struct watch *w, int64_t conn, const Wire__Ring *m)
 void incident_own(struct watch *w, int64_t now_ns, const struct collective *c, int n)
 {
     struct collective *ring = xcalloc((size_t)n + 1, sizeof(*ring));
+    ASSERT(n >= 0 && n <= RING_LEN);
     memcpy(ring, c, (size_t)n * sizeof(*ring));
     ring_rebase(ring, n, now_ns);
     take(w, asked(w->d, INCIDENT_OWN), ring, n);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/util.h"
 #include "session/driver_impl.h"
 
 static char *select_text(const struct driver *d, int rank, enum injection_point first,
@@ -29,6 +30,7 @@ char *inject_for_opening(const struct driver *d, int rank)
 
 char *inject_for_training(const struct driver *d, int rank)
 {
+    ASSERT(rank >= 0);
     return select_text(d, rank, INJECTION_AT_PREPARE, INJECTION_AT_STOP);
 }
 
@@ -75,13 +77,14 @@ void inject_happens(struct driver *d, int rank, struct report *r)
 
 void inject_at_stop(struct driver *d)
 {
+    ASSERT(d->stage < STAGE_ENDING);
     for (int i = 0; i < d->o.inject.n; i++) {
         struct injection *f = &d->o.inject.item[i];
         struct session_event e = {.phase = PHASE_COUNT, .step = d->run.step};
         char text[INJECTION_SAY];
 
         if (f->point != INJECTION_AT_STOP || f->is_spent || f->rank == 0 ||
-            f->rank >= d->members.n_ranks || !d->seats[f->rank].is_taken)
+            f->rank >= d->membership.n_ranks || !d->seats[f->rank].is_taken)
             continue;
         f->is_spent = 1;
         memcpy(e.inject.spec, f->text, sizeof e.inject.spec);

@@ -81,6 +81,7 @@ int lead_hears(struct membership *m, struct conn *c, const Wire__Hello *h, struc
 void lead_seated(struct membership *m, int rank, const Wire__Hello *h)
 {
     struct seat *s = &m->seats[rank];
+    ASSERT(rank > 0 && s->is_taken);
     s->kept = -1;
     if (!*h->run)
         return;
@@ -96,7 +97,7 @@ int lead_may_begin(const struct driver *d)
 {
     if (succession_all_are_here(d) && d->seats[0].opened)
         return 1;
-    return d->members.lead.is_taking_over && d->o.cluster.min_ranks > 0 &&
+    return d->membership.lead.is_taking_over && d->o.cluster.min_ranks > 0 &&
            d->o.cluster.driver_timeout_ms > 0 && d->seats[0].opened &&
            d->now_ms - d->stage_ms >= d->o.cluster.driver_timeout_ms &&
            recover_n_ready(d) >= recover_min_ranks(d);
@@ -116,6 +117,7 @@ static int64_t newest_possible(const struct driver *d)
 struct decision lead_check_claims(struct membership *m)
 {
     const struct driver *d = m->d;
+    ASSERT(d->stage == STAGE_PREPARE && d->formation.n_answers == m->n_ranks);
     for (int k = 1; k < m->n_ranks; k++) {
         int64_t step = d->seats[k].answer->prepared.step;
         int64_t most = d->seats[k].has_state ? newest_possible(d) : 0;
@@ -136,12 +138,13 @@ static int lacks_validation(const struct driver *d, int64_t step)
     int64_t every = d->o.validate_every, steps = d->run.steps_per_epoch;
     int is_due = every > 0 && d->seats[0].opened->opened.n_validation > 0 &&
                  (step % steps != 0 || step / steps % every == 0 || step == d->o.n_epochs * steps);
+    ASSERT(steps > 0 && d->seats[0].opened);
     return is_due && d->o.led.epoch_step == step && d->o.led.validated_step < step;
 }
 
 int lead_lacks_validation(const struct driver *d)
 {
-    return d->members.lead.is_taking_over && lacks_validation(d, d->run.step);
+    return d->membership.lead.is_taking_over && lacks_validation(d, d->run.step);
 }
 
 /* 1: the state is one that followers kept.  0: rank 0 loaded it from a checkpoint, as it opened or
@@ -159,7 +162,7 @@ const char *lead_source(const struct driver *d)
 
 int64_t lead_newest(const struct driver *d)
 {
-    return max_i64(d->members.lead.newest, is_of_followers(d) ? 0 : d->o.led.step);
+    return max_i64(d->membership.lead.newest, is_of_followers(d) ? 0 : d->o.led.step);
 }
 
 int lead_ends_epoch_again(const struct driver *d)
@@ -171,6 +174,7 @@ int lead_ends_epoch_again(const struct driver *d)
 int lead_formed(struct membership *m)
 {
     const struct driver *d = m->d;
+    ASSERT(d->stage == STAGE_FORM && d->run.steps_per_epoch > 0);
     if (!m->lead.is_taking_over)
         return 0;
     m->lead.is_taking_over = 0;
@@ -188,6 +192,7 @@ static struct decision finish(const struct driver *d)
     int64_t spe = d->run.steps_per_epoch, step = d->run.step, epochs = d->o.n_epochs;
     int is_past_epochs = step / spe >= epochs;
     char by_epochs[96] = "", by_steps[64] = "", what[224];
+    ASSERT(spe > 0 && run_nothing_to_do(d, step));
     if (is_past_epochs)
         snprintf(by_epochs, sizeof(by_epochs), "train.epochs is %lld (of %lld steps each)",
                  (long long)epochs, (long long)spe);
@@ -217,7 +222,7 @@ static int64_t release_ms(const struct driver *d)
 {
     enum { DIAL_MS = 2000 };
     int is_told = d->o.led.is_done || d->o.led.generation == 0;
-    int has_followers = d->members.lead.is_taking_over && d->o.n_ranks > 1 && d->o.run;
+    int has_followers = d->membership.lead.is_taking_over && d->o.n_ranks > 1 && d->o.run;
     if (!has_followers || is_told)
         return 0;
     return min_i64(min_i64(d->timeout_ms + DIAL_MS, d->o.cluster.driver_timeout_ms),
@@ -228,6 +233,7 @@ struct decision lead_nothing_to_do(struct membership *m)
 {
     const struct driver *d = m->d;
     int64_t ms = release_ms(d);
+    ASSERT(d->stage == STAGE_GATHER && m->lead.release_ms == 0);
     if (ms == 0)
         return finish(d);
     m->lead.release_ms = d->now_ms + ms;
@@ -241,6 +247,7 @@ struct decision lead_nothing_to_do(struct membership *m)
 struct decision lead_releases(struct membership *m)
 {
     const struct driver *d = m->d;
+    ASSERT(d->stage == STAGE_GATHER && m->lead.release_ms > 0);
     if (d->now_ms >= m->lead.release_ms || (m->n_here == m->n_ranks && succession_is_here(d)))
         return finish(d);
     return decide(DECIDE_NOTHING);
@@ -248,6 +255,7 @@ struct decision lead_releases(struct membership *m)
 
 struct decision lead_release_now(struct membership *m)
 {
+    ASSERT(m->d->stage == STAGE_GATHER && m->lead.release_ms > 0);
     m->lead.release_ms = m->d->now_ms;
     return finish(m->d);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "base/util.h"
 #include "session/driver_impl.h"
 #include "session/straggler.h"
 
@@ -18,9 +19,10 @@ void pace_note(struct watch *w, int rank, const struct progress *p)
 static void begin_window(struct watch *w)
 {
     const struct driver *d = w->d;
+    ASSERT(d->stage >= STAGE_TRAIN && d->stage < STAGE_ENDING);
     w->pace_since_ms = d->now_ms;
     w->pace_generation = d->formation.generation;
-    for (int k = 0; k < d->members.n_ranks; k++) {
+    for (int k = 0; k < d->membership.n_ranks; k++) {
         w->seats[k].pace.from_steps = w->seats[k].at.n_steps;
         w->seats[k].pace.from_busy_ns = w->seats[k].at.busy_ns;
     }
@@ -29,6 +31,7 @@ static void begin_window(struct watch *w)
 static void say_slow(const struct driver *d, int rank, const struct work *w, double median_ns)
 {
     const struct seat *s = &d->seats[rank];
+    ASSERT(w->factor > 0 && median_ns >= 0);
     queue_log(d->out, LOG_WARN,
               "rank %d (%s, pid %lld) is slow: %.2f times the median of the ranks, over %.0f s "
               "(%.1f ms of its own in a step, the median %.1f ms; cluster.straggler_factor is %g)",
@@ -48,6 +51,7 @@ static void judge(struct watch *w, int rank, const struct work *work, double med
     const struct driver *d = w->d;
     struct seat *s = &w->seats[rank];
     int is_slow = straggler_is(s->pace.is_slow, work->factor, d->o.cluster.straggler_factor);
+    ASSERT(work->n_steps >= STRAGGLER_LEAST_STEPS);
     s->pace.factor = work->factor;
     if (is_slow && !s->pace.is_slow)
         say_slow(d, rank, work, median_ns);
@@ -61,21 +65,21 @@ void pace_check(struct watch *w)
 {
     const struct driver *d = w->d;
     double median_ns;
-    if (d->stage < STAGE_TRAIN || d->stage >= STAGE_ENDING || d->members.n_ranks < 2 ||
+    if (d->stage < STAGE_TRAIN || d->stage >= STAGE_ENDING || d->membership.n_ranks < 2 ||
         d->o.cluster.straggler_factor <= 0)
         return;
     if (w->pace_generation != d->formation.generation)
         begin_window(w);
     if (d->now_ms - w->pace_since_ms < d->o.cluster.straggler_window_ms)
         return;
-    struct work *work = xcalloc((size_t)d->members.n_ranks, sizeof(*work));
-    for (int k = 0; k < d->members.n_ranks; k++) {
+    struct work *work = xcalloc((size_t)d->membership.n_ranks, sizeof(*work));
+    for (int k = 0; k < d->membership.n_ranks; k++) {
         const struct seat *s = &d->seats[k];
         work[k].n_steps = s->at.n_steps - s->pace.from_steps;
         work[k].busy_ns = s->at.busy_ns - s->pace.from_busy_ns;
     }
-    if (straggler_compare(work, d->members.n_ranks, &median_ns)) {
-        for (int k = 0; k < d->members.n_ranks; k++)
+    if (straggler_compare(work, d->membership.n_ranks, &median_ns)) {
+        for (int k = 0; k < d->membership.n_ranks; k++)
             judge(w, k, &work[k], median_ns);
         begin_window(w);
     }

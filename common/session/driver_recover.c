@@ -57,6 +57,7 @@ int recover_n_wanted(const struct driver *d)
 {
     int n = recover_n_ready(d);
     int64_t beyond = min_i64(n - d->o.cluster.spares, d->o.cluster.max_ranks);
+    ASSERT(n <= d->n_seats);
     return (int)max_i64(beyond, min_i64(n, d->o.n_ranks));
 }
 
@@ -64,6 +65,7 @@ int recover_n_wanted(const struct driver *d)
 
 void recover_say_lost(const struct driver *d, int rank, int64_t pid, int64_t step, const char *why)
 {
+    ASSERT(rank > 0 && rank < d->n_seats && why);
     driver_event(d, &(struct session_event){.kind = EVENT_LOST,
                                             .rank = rank,
                                             .lost = {.pid = pid},
@@ -76,6 +78,7 @@ void recover_note(struct formation *f, const struct cause *c)
 {
     const struct driver *d = f->d;
     struct recovery *r = &f->recovery;
+    ASSERT(c->text && c->rank >= -1 && c->rank < d->n_seats);
     if (r->since_ns)
         return;
     r->since_ns = d->now_ns;
@@ -93,6 +96,8 @@ void recover_note(struct formation *f, const struct cause *c)
 void recover_leave(struct formation *f, int rank, char *why, int is_drained)
 {
     struct seat *s = &f->seats[rank];
+    ASSERT(rank > 0 && s->is_taken && s->is_member);
+    ASSERT(why || !is_drained);
     free(s->leaving);
     s->leaving = why;
     s->is_drained = is_drained;
@@ -103,7 +108,7 @@ void recover_leave(struct formation *f, int rank, char *why, int is_drained)
 static int64_t last_candidate_ms(const struct driver *d)
 {
     int64_t last = INT64_MIN;
-    for (int k = 1; k < d->members.n_ranks; k++) {
+    for (int k = 1; k < d->membership.n_ranks; k++) {
         const struct seat *s = &d->seats[k];
         if (s->is_taken && !s->opened)
             last = max_i64(last, s->joined_ms + d->o.cluster.deadlines.ready_ms);
@@ -122,6 +127,7 @@ int64_t recover_deadline(const struct driver *d)
 static struct decision go_on_with_fewer(const struct driver *d, int n)
 {
     struct decision x = decide(DECIDE_PREPARE);
+    ASSERT(n >= 1 && n < d->membership.n_ranks);
     x.text = xasprintf("%s %d rank%s",
                        d->ending.n_stops                  ? "stopping: the checkpoint is written by"
                        : d->formation.recovery.is_orderly ? "going on with"
@@ -133,6 +139,7 @@ static struct decision go_on_with_fewer(const struct driver *d, int n)
 static struct decision give_up(const struct driver *d)
 {
     struct cause c = d->formation.recovery.cause;
+    ASSERT(d->formation.recovery.cause.text);
     c.is_final = 1;
     return decide_accuse(c, "%s; no replacement came within %g s (cluster.replace_timeout)", c.text,
                          1e-3 * (double)d->o.cluster.replace_timeout_ms);
@@ -145,15 +152,16 @@ static void say_waiting(struct formation *f, int n)
         queue_log(d->out, LOG_INFO,
                   "waiting up to %g s for a replacement (cluster.replace_timeout); %d of %d ranks "
                   "keep their state",
-                  1e-3 * (double)d->o.cluster.replace_timeout_ms, n, d->members.n_ranks);
+                  1e-3 * (double)d->o.cluster.replace_timeout_ms, n, d->membership.n_ranks);
     f->recovery.is_wait_said = 1;
 }
 
 struct decision recover_choose(struct formation *f)
 {
     const struct driver *d = f->d;
-    int n = seats_n_ready(d, 0, d->members.n_ranks);
-    if (n == d->members.n_ranks)
+    int n = seats_n_ready(d, 0, d->membership.n_ranks);
+    ASSERT(d->stage == STAGE_WAIT);
+    if (n == d->membership.n_ranks)
         return decide(DECIDE_PREPARE);
     if (d->now_ms < recover_deadline(d)) {
         say_waiting(f, n);
@@ -174,6 +182,7 @@ void recover_wait(struct formation *f, int is_orderly)
         f->recovery.is_wait_said = 0;
     f->recovery.wait_until_ms = d->now_ms + ms;
     f->recovery.is_orderly = ms == 0 && d->o.cluster.replace_timeout_ms > 0;
+    ASSERT(f->recovery.wait_until_ms >= d->now_ms);
 }
 
 /* ---- a loss ---- */
@@ -183,6 +192,7 @@ void recover_wait(struct formation *f, int is_orderly)
 int recover_is_fruitless(struct formation *f, const struct cause *c)
 {
     const struct driver *d = f->d;
+    ASSERT(!c->is_final && c->rank < d->n_seats);
     if (d->stage == STAGE_WAIT)
         return 0;
     f->recovery.n_fruitless++;
@@ -194,11 +204,13 @@ void recover_note_progress(struct formation *f)
 {
     const struct driver *d = f->d;
     struct recovery *r = &f->recovery;
+    ASSERT(d->stage >= STAGE_WAIT && d->stage < STAGE_ENDING);
+    ASSERT(r->since_ns != 0);
     if (d->stage >= STAGE_TRAIN)
         r->resume = d->stage;
-    r->is_midstep |= d->stage == STAGE_TRAIN && d->formation.n_answers < d->members.n_ranks;
+    r->is_midstep |= d->stage == STAGE_TRAIN && d->formation.n_answers < d->membership.n_ranks;
     r->newest_step = max_i64(r->newest_step, d->run.step);
-    for (int k = 0; k < d->members.n_ranks; k++)
+    for (int k = 0; k < d->membership.n_ranks; k++)
         r->newest_step = max_i64(r->newest_step, d->seats[k].at.step);
 }
 
@@ -209,9 +221,11 @@ void recover_settle(struct formation *f)
     enum { RANKS_PER_MS = 64, LONGEST_MS = 1000 };
     const struct driver *d = f->d;
     struct recovery *r = &f->recovery;
+    ASSERT(f->recovery.since_ns != 0);
     if (d->stage != STAGE_WAIT)
         r->latest_ms = d->now_ms + LONGEST_MS;
-    r->settled_ms = min_i64(d->now_ms + d->members.n_ranks / RANKS_PER_MS, r->latest_ms);
+    r->settled_ms = min_i64(d->now_ms + d->membership.n_ranks / RANKS_PER_MS, r->latest_ms);
+    ASSERT(r->settled_ms >= d->now_ms || r->settled_ms == r->latest_ms);
 }
 
 /* The rank has no seat, so its host is not known. */
@@ -221,7 +235,7 @@ static char *say_absent(const struct driver *d, int rank)
                            "standby, which leads now, when the others did",
                            rank);
     queue_log(d->out, LOG_WARN, "%s", text);
-    recover_say_lost(d, rank, 0, d->members.lead.newest, text);
+    recover_say_lost(d, rank, 0, d->membership.lead.newest, text);
     return text;
 }
 
@@ -230,9 +244,10 @@ struct cause recover_absent(const struct driver *d)
     struct cause c = {.is_lost = 1,
                       .code = ERR_PEER,
                       .phase = PHASE_COUNT,
-                      .step = d->members.lead.newest,
+                      .step = d->membership.lead.newest,
                       .text = xstrdup("some ranks did not come to the standby, which leads now")};
-    int n = (int)min_i64(d->members.n_ranks, succession_n_ranks(d));
+    int n = (int)min_i64(d->membership.n_ranks, succession_n_ranks(d));
+    ASSERT(d->stage == STAGE_GATHER && d->o.standby_id);
     for (int k = n - 1; k > 0; k--) {
         if (d->seats[k].is_taken)
             continue;
@@ -253,6 +268,7 @@ int recover_may(const struct driver *d, const struct cause *c)
 
 void recover_suspect(struct formation *f, int64_t step)
 {
+    ASSERT(step >= 0);
     if (f->recovery.suspect_from < 0)
         f->recovery.suspect_from = step;
 }
@@ -261,6 +277,8 @@ void recover_resume_training(struct formation *f) { f->recovery.resume = STAGE_T
 
 void recover_taken_over(struct formation *f, int64_t newest, const char *source)
 {
+    ASSERT(source && newest >= 0);
+    ASSERT(f->d->stage == STAGE_FORM && !f->has_formed);
     f->recovery.since_ns = max_i64(f->d->o.start_ns, 1); /* 0: no recovery is under way */
     f->recovery.newest_step = newest;
     f->recovery.source = source;
@@ -268,7 +286,8 @@ void recover_taken_over(struct formation *f, int64_t newest, const char *source)
 
 void recover_renumber(struct formation *f, const int *was)
 {
-    int *at = f->recovery.n_fruitless_at, n = f->d->members.n_ranks;
+    int *at = f->recovery.n_fruitless_at, n = f->d->membership.n_ranks;
+    ASSERT(was[0] == 0);
     for (int k = 0; k < n; k++)
         at[k] = at[was[k]]; /* was[k] >= k */
     memset(&at[n], 0, (size_t)(f->d->n_seats - n) * sizeof(*at));
@@ -311,14 +330,14 @@ static void say_recovered(struct formation *f)
     queue_log(d->out, LOG_INFO,
               "recovered after %.2f s%s%s: generation %lld, %d rank%s, %lld step%s lost", seconds,
               source ? " from the state of the " : "", source ? source : "",
-              (long long)d->formation.generation, d->members.n_ranks,
-              d->members.n_ranks == 1 ? "" : "s", (long long)r->steps_lost,
+              (long long)d->formation.generation, d->membership.n_ranks,
+              d->membership.n_ranks == 1 ? "" : "s", (long long)r->steps_lost,
               r->steps_lost == 1 ? "" : "s");
     driver_event(d, &(struct session_event){.kind = EVENT_RECOVERED,
                                             .rank = -1,
                                             .step = d->run.step,
                                             .phase = PHASE_COUNT,
-                                            .recovered = {.n_ranks = d->members.n_ranks,
+                                            .recovered = {.n_ranks = d->membership.n_ranks,
                                                           .generation = d->formation.generation,
                                                           .seconds = seconds,
                                                           .steps_lost = r->steps_lost},
@@ -330,13 +349,16 @@ static void say_recovered(struct formation *f)
 void recover_formed(struct formation *f)
 {
     struct recovery *r = &f->recovery;
+    ASSERT(f->has_formed && f->formed_ms == f->d->now_ms);
     r->steps_lost = max_i64(r->is_midstep, r->newest_step - f->d->run.step);
     if (r->resume != STAGE_TRAIN)
         say_recovered(f);
+    ASSERT(r->steps_lost >= 0);
 }
 
 void recover_done(struct formation *f)
 {
+    ASSERT(f->has_formed && f->d->stage >= STAGE_TRAIN);
     f->recovery.n_fruitless = 0;
     memset(f->recovery.n_fruitless_at, 0,
            (size_t)f->d->n_seats * sizeof(*f->recovery.n_fruitless_at));
@@ -354,12 +376,12 @@ void recover_fini(struct formation *f)
 
 int recover_wants_regroup(const struct driver *d)
 {
-    for (int k = 1; k < d->members.n_ranks; k++)
+    for (int k = 1; k < d->membership.n_ranks; k++)
         if (d->seats[k].leaving)
             return 1;
     return succession_wants_regroup(d) ||
            (d->now_ms - d->formation.formed_ms >= d->o.cluster.join_interval_ms &&
-            d->members.n_ranks < recover_n_wanted(d));
+            d->membership.n_ranks < recover_n_wanted(d));
 }
 
 void recover_ask_regroup(const struct driver *d)

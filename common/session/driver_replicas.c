@@ -3,12 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/util.h"
 #include "session/driver_impl.h"
 
 int replicas_differing_end(const struct driver *d)
 {
     const struct report *own = d->seats[0].answer;
-    for (int k = 1; k < d->members.n_ranks; k++) {
+    for (int k = 1; k < d->membership.n_ranks; k++) {
         const struct report *r = d->seats[k].answer;
         if (r->epoch.step != own->epoch.step || r->epoch.end != own->epoch.end)
             return k;
@@ -20,7 +21,7 @@ int replicas_differing_end(const struct driver *d)
  * rank 0 is taken. */
 static int majority_rank(const struct driver *d)
 {
-    int best = 0, best_votes = 0, n = d->members.n_ranks;
+    int best = 0, best_votes = 0, n = d->membership.n_ranks;
     for (int k = 0; k < n && best_votes <= n / 2; k++) {
         int votes = 0;
         for (int j = 0; j < n; j++)
@@ -48,6 +49,7 @@ static const char *differing_tensor(const struct report *a, const struct report 
 static const struct report *detailed(const struct driver *d, const struct report *r)
 {
     const struct report *first = d->seats[d->formation.first_answer].answer;
+    ASSERT(d->seats[d->formation.first_answer].answer);
     return hash_equal(r->epoch.replica, first->epoch.replica) ? first : r;
 }
 
@@ -55,7 +57,8 @@ struct decision replicas_compare(const struct driver *d)
 {
     int good = majority_rank(d);
     const struct report *want = d->seats[good].answer;
-    for (int k = 0; k < d->members.n_ranks; k++) {
+    ASSERT(d->formation.n_answers == d->membership.n_ranks);
+    for (int k = 0; k < d->membership.n_ranks; k++) {
         const struct report *r = d->seats[k].answer;
         if (hash_equal(r->epoch.replica, want->epoch.replica))
             continue;

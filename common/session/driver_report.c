@@ -47,8 +47,8 @@ static void note_fault(struct driver *d, int rank, struct report *r)
     const char *why = *r->fault.err.msg ? r->fault.err.msg : err_code_text(r->fault.err.code);
     if (rank > 0 && !d->seats[rank].is_member) { /* the follower leaves of its own accord */
         struct conn *c = d->seats[rank].conn;
-        gather_leave(&d->members, rank, why);
-        conn_leave(&d->members, c, REFUSED_MS);
+        gather_leave(&d->membership, rank, why);
+        conn_leave(&d->membership, c, REFUSED_MS);
         return;
     }
     struct cause c = {
@@ -106,6 +106,7 @@ static int is_of_this_command(const struct driver *d, const struct report *r)
 /* Take a rank's answer to this stage's command.  Returns r if it is not kept, else NULL. */
 static struct report *take_answer(struct driver *d, int rank, struct report *r)
 {
+    ASSERT(rank < d->membership.n_ranks && d->seats[rank].is_member);
     if (r->kind != stage_answer(d->stage) || d->seats[rank].answer || !is_of_this_command(d, r)) {
         end_misbehaved(d, rank, "unexpected report \"%s\"", report_name(r->kind));
         return r;
@@ -114,7 +115,7 @@ static struct report *take_answer(struct driver *d, int rank, struct report *r)
     watch_in_phase(&d->watch, rank, PHASE_IDLE);
     if (rank == 0)
         d->is_engine_busy = 0;
-    if (d->formation.n_answers == d->members.n_ranks)
+    if (d->formation.n_answers == d->membership.n_ranks)
         stage_done(d);
     return NULL;
 }
@@ -139,6 +140,7 @@ static struct report *digest_outside(struct driver *d, int rank, struct report *
  * rank itself failed. */
 static void digest_past(struct driver *d, int rank, struct report *r)
 {
+    ASSERT(r->generation <= d->formation.generation);
     if (r->kind == REPORT_CHECKPOINT && rank == 0)
         run_note_checkpoint(&d->run, r);
     else if (r->kind == REPORT_FAULT && !r->fault.is_consequence)
@@ -181,6 +183,7 @@ static int is_unasked(int rank, const struct report *r)
 void report_digest(struct driver *d, int rank, struct report *r)
 {
     const struct news *n = news_of(rank, r);
+    ASSERT(rank >= 0 && d->seats[rank].is_taken);
     if (r->kind == REPORT_STOPPED && rank == 0)
         d->ending.is_engine_stopped = 1;
     if (n && n->is_lasting)

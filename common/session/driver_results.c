@@ -20,7 +20,8 @@ struct seen {
 static struct seen sum_validated(const struct driver *d)
 {
     struct seen s = {.loss_sum = 0};
-    for (int k = 0; k < d->members.n_ranks; k++) {
+    ASSERT(d->formation.n_answers == d->membership.n_ranks);
+    for (int k = 0; k < d->membership.n_ranks; k++) {
         const struct report *r = d->seats[k].answer;
         s.loss_sum += r->validated.loss_sum;
         s.n_correct += r->validated.n_correct;
@@ -62,7 +63,7 @@ static void warn_nonfinite(const struct driver *d, const char *which, int64_t n,
     int k = 0;
     if (n == 0)
         return;
-    while (k < d->members.n_ranks - 1 && !d->seats[k].answer->validated.note)
+    while (k < d->membership.n_ranks - 1 && !d->seats[k].answer->validated.note)
         k++;
     const char *note = *which ? NULL : d->seats[k].answer->validated.note;
     char *who = driver_label(d, k),
@@ -145,6 +146,7 @@ static void checkpoint_failed(const struct driver *d, const struct report *r)
 {
     char *text = xasprintf("the checkpoint of step %lld could not be written: %s",
                            (long long)r->checkpoint.step, r->checkpoint.error);
+    ASSERT(r->checkpoint.error);
     queue_log(d->out, LOG_ERROR, "%s", text);
     driver_event(d, &(struct session_event){.kind = EVENT_ERROR,
                                             .step = r->checkpoint.step,
@@ -154,6 +156,7 @@ static void checkpoint_failed(const struct driver *d, const struct report *r)
 
 void run_note_checkpoint(struct run *r, const struct report *c)
 {
+    ASSERT(c->kind == REPORT_CHECKPOINT);
     if (c->checkpoint.error || c->checkpoint.path) /* else it was written before */
         r->is_dir_gone = c->checkpoint.error && c->checkpoint.is_gone;
     if (c->checkpoint.error) {

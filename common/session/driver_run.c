@@ -17,6 +17,7 @@
 
 int run_nothing_to_do(const struct driver *d, int64_t step)
 {
+    ASSERT(d->run.steps_per_epoch > 0);
     return d->run.stops_early || step / d->run.steps_per_epoch >= d->o.n_epochs ||
            (d->o.max_steps > 0 && step >= d->o.max_steps);
 }
@@ -31,12 +32,15 @@ struct cmd *run_train(struct run *r)
 {
     const struct driver *d = r->d;
     struct cmd *c = cmd_new(CMD_TRAIN, d->formation.generation);
+    ASSERT(r->steps_per_epoch > 0 && r->step >= 0);
     /* The epoch was broken off after its last step, but not every rank knew that: it is to be
      * ended again. */
     int is_at_end = r->is_epoch_open && r->step == r->epoch * r->steps_per_epoch;
     if (!is_at_end)
         r->epoch = r->step / r->steps_per_epoch + 1;
     r->is_epoch_open = 1;
+    ASSERT(r->epoch >= 1 && r->step <= r->epoch * r->steps_per_epoch);
+    ASSERT(r->step >= (r->epoch - 1) * r->steps_per_epoch);
     c->train.epoch = r->epoch;
     return c;
 }
@@ -44,6 +48,7 @@ struct cmd *run_train(struct run *r)
 static struct decision stop_politely(const struct driver *d)
 {
     const char *how = d->o.how_to_resume;
+    ASSERT(d->ending.n_stops > 0 || d->run.is_final);
     if (d->run.save_error)
         return decide_stop(
             WIRE__OUTCOME__OUTCOME_FAILED, STATUS_FAILED,
@@ -59,6 +64,7 @@ struct cmd *run_validate(struct run *r)
 {
     const struct driver *d = r->d;
     struct cmd *c = cmd_new(CMD_VALIDATE, d->formation.generation);
+    ASSERT(r->steps_per_epoch > 0);
     if (d->o.evaluate) /* the epoch of the weights, computed from the steps of this job */
         r->epoch = max_i64(1, ceil_div_i64(r->step, r->steps_per_epoch));
     c->validate.epoch = r->epoch;
@@ -71,6 +77,7 @@ struct cmd *run_validate(struct run *r)
 struct cmd *run_checkpoint(struct run *r)
 {
     struct cmd *c = cmd_new(CMD_CHECKPOINT, r->d->formation.generation);
+    ASSERT(!r->d->o.evaluate && r->d->formation.has_formed);
     c->checkpoint.step = r->step;
     c->checkpoint.is_last = r->is_saving_last = r->is_final || r->d->ending.n_stops > 0;
     return c;
@@ -90,6 +97,7 @@ void run_opened(struct run *r)
                                         .steps_per_epoch = own->opened.steps_per_epoch,
                                         .data = own->opened.data},
                               .text = xstrdup(d->o.device)};
+    ASSERT(own && d->stage == STAGE_GATHER && r->steps_per_epoch == 0);
     r->steps_per_epoch = own->opened.steps_per_epoch;
     r->step = own->opened.step;
     r->stops_early = own->opened.stops_early;
@@ -103,6 +111,7 @@ int run_formed(struct run *r)
 {
     int64_t step = r->seats[0].answer->formed.step;
     int is_back = step < r->step;
+    ASSERT(r->d->stage == STAGE_FORM);
     if (is_back) {
         r->stops_early = r->is_final = 0;
         free(r->nonfinite);
@@ -114,6 +123,7 @@ int run_formed(struct run *r)
 
 void run_end_again(struct run *r)
 {
+    ASSERT(r->steps_per_epoch > 0 && r->step % r->steps_per_epoch == 0);
     r->epoch = r->step / r->steps_per_epoch;
     r->is_epoch_open = 1;
 }
@@ -121,6 +131,7 @@ void run_end_again(struct run *r)
 struct decision run_choose(const struct driver *d)
 {
     enum stage resume = d->formation.recovery.resume;
+    ASSERT(d->stage == STAGE_FORM && d->formation.has_formed);
     if (d->o.evaluate || resume == STAGE_VALIDATE)
         return decide(DECIDE_VALIDATE);
     return decide(resume == STAGE_CHECKPOINT ? DECIDE_CHECKPOINT : DECIDE_TRAIN);
@@ -132,7 +143,7 @@ struct decision run_choose(const struct driver *d)
 static int find_data_waiter(const struct driver *d)
 {
     int longest = 0;
-    for (int k = 1; k < d->members.n_ranks; k++)
+    for (int k = 1; k < d->membership.n_ranks; k++)
         if (d->seats[k].answer->epoch.data_wait_share >
             d->seats[longest].answer->epoch.data_wait_share)
             longest = k;
@@ -169,14 +180,15 @@ static void note_epoch(struct run *r)
         .loss_scale = own->epoch.loss_scale,
         .is_mean = own->epoch.is_mean,
     };
-    r->is_last_said = own->epoch.step == d->members.lead.told_step;
+    r->is_last_said = own->epoch.step == d->membership.lead.told_step;
     r->is_kept = 0;
     r->is_epoch_open = 0;
-    for (int k = 0; k < d->members.n_ranks; k++) {
+    for (int k = 0; k < d->membership.n_ranks; k++) {
         const struct report *e = d->seats[k].answer;
         run_stepped(r, k, e->epoch.rss_mib);
         r->seats[k].peak_rss_mib = e->epoch.peak_rss_mib;
     }
+    ASSERT(!r->is_epoch_open && r->last.epoch == r->epoch);
 }
 
 /* Note which rank saw a value that is not finite, and what it saw, in the step after the last
@@ -185,7 +197,8 @@ static void note_nonfinite(struct run *r)
 {
     const struct driver *d = r->d;
     int k = 0;
-    while (k < d->members.n_ranks - 1 && !d->seats[k].answer->epoch.note)
+    ASSERT(r->last.end == EPOCH_NONFINITE);
+    while (k < d->membership.n_ranks - 1 && !d->seats[k].answer->epoch.note)
         k++;
     const char *note = d->seats[k].answer->epoch.note;
     char *who = driver_label(d, k);
@@ -210,13 +223,14 @@ const char *run_reason(const struct driver *d)
 static struct decision finish_evaluation(struct run *r)
 {
     const struct driver *d = r->d;
+    ASSERT(d->o.evaluate);
     r->is_last_said = 1; /* it is no epoch of a run */
     return decide_finished(
         &(struct session_event){.kind = EVENT_DONE,
                                 .rank = -1,
                                 .step = r->step,
                                 .phase = PHASE_COUNT,
-                                .done = {.n_ranks = d->members.n_ranks,
+                                .done = {.n_ranks = d->membership.n_ranks,
                                          .epoch = r->last,
                                          .seconds = 1e-9 * (double)(d->now_ns - d->o.start_ns)}},
         "evaluated step %lld", (long long)r->step);
@@ -224,8 +238,8 @@ static struct decision finish_evaluation(struct run *r)
 
 static struct decision finish(const struct driver *d)
 {
-    double *peak = xcalloc((size_t)d->members.n_ranks, sizeof(*peak));
-    for (int k = 0; k < d->members.n_ranks; k++)
+    double *peak = xcalloc((size_t)d->membership.n_ranks, sizeof(*peak));
+    for (int k = 0; k < d->membership.n_ranks; k++)
         peak[k] = d->seats[k].peak_rss_mib;
     if (d->run.save_error) {
         free(peak);
@@ -239,7 +253,7 @@ static struct decision finish(const struct driver *d)
                                 .rank = -1,
                                 .step = d->run.step,
                                 .phase = PHASE_COUNT,
-                                .done = {.n_ranks = d->members.n_ranks,
+                                .done = {.n_ranks = d->membership.n_ranks,
                                          .peak_rss_mib = peak,
                                          .reason = run_reason(d),
                                          .epoch = d->run.last,
@@ -259,6 +273,7 @@ static struct decision fail_nonfinite(const struct driver *d)
     if (d->run.saved_step == d->run.step && d->run.saved_path)
         return decide_accuse(c, "%s; the state before it is in %s", d->run.nonfinite,
                              d->run.saved_path);
+    ASSERT(d->run.nonfinite);
     return decide_accuse(c, "%s; its state before could not be written: %s", d->run.nonfinite,
                          d->run.save_error ? d->run.save_error : "no checkpoint was reported");
 }
@@ -266,6 +281,7 @@ static struct decision fail_nonfinite(const struct driver *d)
 /* An epoch is done, with its validation and its checkpoint. */
 static struct decision next_epoch(const struct driver *d)
 {
+    ASSERT(!d->o.evaluate);
     if (d->run.nonfinite)
         return fail_nonfinite(d);
     if (is_complete(d))
@@ -291,6 +307,7 @@ struct decision run_check_epoch(const struct driver *d)
 {
     const struct report *own = d->seats[0].answer;
     int k = replicas_differing_end(d);
+    ASSERT(d->stage == STAGE_TRAIN && d->formation.n_answers == d->membership.n_ranks);
     if (own->epoch.end == EPOCH_WHOLE && own->epoch.step != d->run.epoch * d->run.steps_per_epoch)
         return decide_misbehaved(0, "a whole epoch %lld ended at step %lld, want %lld",
                                  (long long)d->run.epoch, (long long)own->epoch.step,
@@ -308,6 +325,7 @@ struct decision run_trained(struct run *r)
 {
     const struct driver *d = r->d;
     const struct report *own = d->seats[0].answer;
+    ASSERT(d->stage == STAGE_TRAIN && r->is_epoch_open);
     if (own->epoch.end != EPOCH_REGROUP)
         note_epoch(r);
     struct decision x = replicas_compare(d);
@@ -333,6 +351,7 @@ struct decision run_validated(struct run *r)
     const struct driver *d = r->d;
     const struct report *own = d->seats[0].answer;
     struct decision x = run_note_validation(r);
+    ASSERT(d->stage == STAGE_VALIDATE && d->formation.n_answers == d->membership.n_ranks);
     if (x.kind != DECIDE_NOTHING)
         return x;
     if (d->o.evaluate)
@@ -351,6 +370,7 @@ struct decision run_checkpointed(struct run *r)
 {
     const struct driver *d = r->d;
     const struct report *own = d->seats[0].answer;
+    ASSERT(d->stage == STAGE_CHECKPOINT && own->kind == REPORT_CHECKPOINT);
     run_note_checkpoint(r, own);
     if (own->checkpoint.error && !r->save_error &&
         (r->is_final || d->ending.n_stops > 0)) /* after any other one the job goes on */
@@ -383,9 +403,9 @@ static void say_first_step(struct run *r)
     struct session_event e = {
         .kind = EVENT_FIRST_STEP, .rank = -1, .step = -1, .phase = PHASE_COUNT};
     e.first_step.seconds = r->first_step_s;
-    e.first_step.n_ranks = d->members.n_ranks;
-    e.first_step.rss_mib = xcalloc((size_t)d->members.n_ranks, sizeof(double));
-    for (int k = 0; k < d->members.n_ranks; k++)
+    e.first_step.n_ranks = d->membership.n_ranks;
+    e.first_step.rss_mib = xcalloc((size_t)d->membership.n_ranks, sizeof(double));
+    for (int k = 0; k < d->membership.n_ranks; k++)
         e.first_step.rss_mib[k] = d->seats[k].rss_mib;
     r->is_first_step_said = 1;
     driver_event(d, &e);
@@ -395,6 +415,7 @@ void run_stepped(struct run *r, int rank, double rss_mib)
 {
     const struct driver *d = r->d;
     struct seat *s = &r->seats[rank];
+    ASSERT(rank >= 0 && rank < d->n_seats && s->is_taken);
     if (r->is_first_step_said)
         return;
     if (rank == 0 && !s->has_stepped)

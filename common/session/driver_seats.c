@@ -42,7 +42,7 @@ static int by_key(const void *a, const void *b)
 static struct gpu_use *find_use(const struct driver *d, const char *key)
 {
     const struct gpu_use wanted = {.key = (char *)(uintptr_t)key};
-    struct gpu_use *const *found = tfind(&wanted, &d->members.gpus, by_key);
+    struct gpu_use *const *found = tfind(&wanted, &d->membership.gpus, by_key);
 
     return found ? *found : NULL;
 }
@@ -81,6 +81,7 @@ void seat_use_gpu(struct membership *m, int rank, const char *uuid, const char *
 {
     struct seat *s = &m->seats[rank];
     char place[PLACE_TEXT];
+    ASSERT(s->is_taken && !s->gpu && uuid);
 
     s->gpu = xstrdup(uuid);
     s->gpu_bus = bus ? xstrdup(bus) : NULL;
@@ -94,6 +95,7 @@ static void drop_use(struct membership *m, const struct seat *s, const char *key
 {
     const struct driver *d = m->d;
     struct gpu_use *u = find_use(d, key);
+    ASSERT(key);
 
     if (!u || (d->o.shares_gpus && u->conn != s->conn))
         return;
@@ -131,10 +133,12 @@ static void seat_freed(struct membership *m, int rank)
 void seat_take(struct membership *m, int rank, struct conn *c)
 {
     struct seat *s = &m->seats[rank];
+    ASSERT(rank >= 0 && rank < m->n_seats && (rank == 0) == !c);
     ASSERT(!s->is_taken);
     s->is_taken = 1;
     s->conn = c;
     m->n_here += rank < m->n_ranks;
+    ASSERT(m->n_here <= m->n_ranks);
 }
 
 void seat_take_own(struct membership *m)
@@ -164,6 +168,7 @@ int seat_is_here(const struct driver *d, const struct seat *s)
 void seat_clear(struct membership *m, int rank)
 {
     struct seat *s = &m->seats[rank];
+    ASSERT(rank >= 0 && rank < m->n_seats);
     if (s->is_taken)
         seat_freed(m, rank);
     if (s->gpu)
@@ -178,22 +183,27 @@ void seat_clear(struct membership *m, int rank)
     report_free(s->opened);
     report_free(s->answer);
     *s = (struct seat){0};
+    ASSERT(m->n_here >= 0);
 }
 
 void seat_move(struct membership *m, int from, int to)
 {
+    ASSERT(from > 0 && from < m->n_seats && to > 0 && to < m->n_seats && from != to);
+    ASSERT(m->seats[from].is_taken && !m->seats[to].is_taken);
+    ASSERT(m->seats[from].conn->rank == from);
     m->seats[to] = m->seats[from];
     m->seats[to].conn->rank = to;
     m->seats[from] = (struct seat){0};
     m->n_here += to < m->n_ranks;
     seat_freed(m, from);
+    ASSERT(m->n_here >= 0 && m->n_here <= m->n_ranks);
 }
 
 /* ---- names ---- */
 
 int seat_name(const struct driver *d, int rank)
 {
-    return rank < d->members.n_ranks ? rank : -(rank - d->members.n_ranks + 1);
+    return rank < d->membership.n_ranks ? rank : -(rank - d->membership.n_ranks + 1);
 }
 
 void seat_say_moved(struct membership *m, int rank)
@@ -201,6 +211,7 @@ void seat_say_moved(struct membership *m, int rank)
     const struct driver *d = m->d;
     struct seat *s = &m->seats[rank];
     int before = s->named, now = seat_name(d, rank);
+    ASSERT(rank > 0 && rank < m->n_seats);
     s->named = now;
     if (!s->is_taken || !before || before == now)
         return;
@@ -232,6 +243,7 @@ void seats_say_moved(struct membership *m)
 
 int seats_free_rank(struct membership *m)
 {
+    ASSERT(m->free_from >= 1 || m->n_ranks == 1);
     for (int k = m->free_from; k < m->n_ranks; k++)
         if (!m->seats[k].is_taken) {
             m->free_from = k;
@@ -243,8 +255,9 @@ int seats_free_rank(struct membership *m)
 
 int seats_search(const struct driver *d, int *at, int (*is_missing)(const struct seat *s))
 {
-    for (int i = 0; i < d->members.n_ranks; i++) {
-        int k = (*at + i) % d->members.n_ranks;
+    ASSERT(*at >= 0);
+    for (int i = 0; i < d->membership.n_ranks; i++) {
+        int k = (*at + i) % d->membership.n_ranks;
         if (is_missing(&d->seats[k])) {
             *at = k;
             return k;
@@ -265,6 +278,7 @@ int seat_is_ready(const struct seat *s) { return s->is_taken && s->opened && !s-
 int seats_n_ready(const struct driver *d, int from, int to)
 {
     int n = 0;
+    ASSERT(from <= to && to <= d->n_seats);
     for (int k = from; k < to; k++)
         n += seat_is_ready(&d->seats[k]);
     return n;
@@ -296,13 +310,17 @@ void seats_fill(struct membership *m)
 void seats_grow(struct membership *m, int n_wanted)
 {
     int before = m->n_ranks;
+    ASSERT(n_wanted <= m->n_seats);
+    ASSERT(m->n_here == m->n_ranks);
     while (m->n_ranks < n_wanted) {
         int spare = ready_spare(m);
         ASSERT(spare >= m->n_ranks);
-        struct seat unready =
-            m->seats[m->n_ranks]; /* of a follower that is not ready yet, or free */
-        if (spare > m->n_ranks)
+        /* A follower that is not ready yet changes places with the spare that is. */
+        struct seat unready = m->seats[m->n_ranks];
+        if (spare > m->n_ranks) {
+            m->seats[m->n_ranks] = (struct seat){0};
             seat_move(m, spare, m->n_ranks);
+        }
         if (spare > m->n_ranks && unready.is_taken) {
             m->seats[spare] = unready;
             unready.conn->rank = spare;
@@ -312,6 +330,7 @@ void seats_grow(struct membership *m, int n_wanted)
     seats_changed(m);
     if (m->n_ranks > before)
         queue_log(m->d->out, LOG_INFO, "growing from %d to %d ranks", before, m->n_ranks);
+    ASSERT(m->n_here == m->n_ranks);
 }
 
 void seats_shrink(struct membership *m, int *was)
@@ -319,6 +338,7 @@ void seats_shrink(struct membership *m, int *was)
     size_t bytes = (size_t)m->n_seats * sizeof(struct seat);
     struct seat *old = xcalloc(1, bytes);
     int n = 0, next = 0;
+    ASSERT(m->seats[0].is_taken && m->n_ranks >= 1);
 
     memcpy(old, m->seats, bytes);
     memset(m->seats, 0, bytes);
@@ -336,4 +356,5 @@ void seats_shrink(struct membership *m, int *was)
     m->n_ranks = n;
     seats_changed(m);
     free(old);
+    ASSERT(m->n_here == m->n_ranks && n >= 1 && next <= m->n_seats);
 }

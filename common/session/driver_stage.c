@@ -22,6 +22,7 @@ const char *stage_name(enum stage s)
             [STAGE_ENDING] = "ending",
         [STAGE_OVER] = "over",
     };
+    ASSERT((unsigned)s < STAGE_COUNT);
     return names[s];
 }
 
@@ -45,6 +46,7 @@ static const unsigned moves[STAGE_COUNT] = {
 int stage_may_follow(enum stage from, enum stage to)
 {
     unsigned next = moves[from];
+    ASSERT((unsigned)from < STAGE_COUNT && (unsigned)to < STAGE_COUNT);
     if (from >= STAGE_TRAIN && from < STAGE_ENDING)
         next = TO_TRAINING | TO(WAIT) | TO(ENDING);
     return next >> to & 1;
@@ -61,6 +63,7 @@ void stage_enter(struct driver *d, enum stage stage)
 
 static void note_unsent(const struct driver *d, const struct err *err)
 {
+    ASSERT(err->code < 0);
     if (d->unsent->code == 0)
         *d->unsent = *err;
 }
@@ -79,6 +82,9 @@ void stage_tell_rank(const struct driver *d, int rank, const struct cmd *c)
 {
     struct err err;
     struct frame *f = convert_command(c, &err);
+    ASSERT(rank > 0 && rank < d->membership.n_ranks);
+    ASSERT(c->generation == d->formation.generation);
+    ASSERT(d->seats[rank].conn->state == CONN_MEMBER && d->seats[rank].conn->rank == rank);
     if (f)
         queue_send(d->out, d->seats[rank].conn->id, f);
     else
@@ -89,7 +95,9 @@ void stage_tell_all(const struct driver *d, struct cmd *c)
 {
     struct err err;
     struct frame *f = convert_command(c, &err);
-    for (int k = 1; f && k < d->members.n_ranks; k++)
+    ASSERT(c->generation == d->formation.generation);
+    ASSERT((int)c->kind - CMD_PREPARE == (int)d->stage - STAGE_PREPARE);
+    for (int k = 1; f && k < d->membership.n_ranks; k++)
         queue_send(d->out, d->seats[k].conn->id, frame_ref(f));
     queue_command(d->out, c);
     if (!f)
@@ -116,5 +124,7 @@ void stage_done(struct driver *d)
         STAGE_LIST(X)
 #undef X
     };
+    ASSERT(done[d->stage]);
+    ASSERT(d->formation.n_answers == d->membership.n_ranks);
     done[d->stage](d);
 }

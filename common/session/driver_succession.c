@@ -57,6 +57,7 @@ static int add_formation(struct membership *m, const struct voters *v)
 {
     const struct driver *d = m->d;
     struct succession *s = &m->succession;
+    ASSERT(v->generation > 0 && find_formation(s, v) < 0);
     if (s->n == MOST_FORMATIONS) {
         s->is_overfull = 1;
         return -1;
@@ -78,6 +79,7 @@ static int add_formation(struct membership *m, const struct voters *v)
 void succession_seated(struct membership *m, int rank, const Wire__Hello *h)
 {
     struct voters v = voters_of(h->form_term, h->form_generation, h->form_ranks, h->form_standby);
+    ASSERT(rank > 0 && m->seats[rank].is_taken && m->seats[rank].votes_in == 0);
     if (v.generation == 0 || v.n_ranks < 1)
         return;
     int at = find_formation(&m->succession, &v);
@@ -93,6 +95,7 @@ void succession_seated(struct membership *m, int rank, const Wire__Hello *h)
 static int n_voters_here(const struct driver *d, int formation, int n_seats, int is_ready)
 {
     int n = 0;
+    ASSERT(formation >= 0 && formation < d->membership.succession.n);
     for (int k = 1; k < n_seats; k++)
         n += (!is_ready || seat_is_ready(&d->seats[k])) && (d->seats[k].votes_in >> formation & 1);
     return n;
@@ -102,14 +105,14 @@ static int n_voters_here(const struct driver *d, int formation, int n_seats, int
  * that its followers obey no driver of a lower term, so the old votes do not matter any more. */
 static int is_candidate(const struct driver *d)
 {
-    return d->o.standby_id && !d->members.succession.is_elected;
+    return d->o.standby_id && !d->membership.succession.is_elected;
 }
 
 /* 1: the followers on the first n_seats seats are enough to form without the standby's
  * acknowledgement. */
 static int are_enough(const struct driver *d, int n_seats, int is_ready)
 {
-    const struct succession *s = &d->members.succession;
+    const struct succession *s = &d->membership.succession;
     if (is_candidate(d))
         return s->n > 0 && !strcmp(newest(s)->standby, d->o.standby_id) &&
                voters_let_standby_lead(newest(s), n_voters_here(d, s->n - 1, n_seats, is_ready));
@@ -130,22 +133,22 @@ static int has_the_state(const struct driver *d)
     for (int k = 1; k < d->n_seats; k++)
         if (seat_is_ready(&d->seats[k]))
             most = max_i64(most, d->seats[k].kept);
-    return !d->o.standby_id || d->formation.has_formed || most + 1 >= d->members.lead.newest;
+    return !d->o.standby_id || d->formation.has_formed || most + 1 >= d->membership.lead.newest;
 }
 
 static int is_state_prepared(const struct driver *d)
 {
     int64_t most = 0;
-    for (int k = 0; k < d->members.n_ranks; k++)
+    for (int k = 0; k < d->membership.n_ranks; k++)
         most = max_i64(most, d->seats[k].answer->prepared.step);
-    return !d->o.standby_id || d->formation.has_formed || most + 1 >= d->members.lead.newest;
+    return !d->o.standby_id || d->formation.has_formed || most + 1 >= d->membership.lead.newest;
 }
 
 /* 1: the connected standby is the one that may lead, so its acknowledgement would allow the
  * formation. */
 static int can_be_asked(const struct driver *d)
 {
-    const struct succession *s = &d->members.succession;
+    const struct succession *s = &d->membership.succession;
     for (int i = 0; i < s->n; i++)
         if (*s->voters[i].standby && strcmp(s->voters[i].standby, s->id) != 0)
             return 0;
@@ -154,14 +157,14 @@ static int can_be_asked(const struct driver *d)
 
 int succession_all_are_here(const struct driver *d)
 {
-    const struct succession *s = &d->members.succession;
+    const struct succession *s = &d->membership.succession;
     return is_candidate(d) && s->n > 0 &&
            n_voters_here(d, s->n - 1, d->n_seats, 1) == newest(s)->n_ranks - 1;
 }
 
 int succession_is_here(const struct driver *d)
 {
-    return d->members.succession.conn || !*d->o.led.voters.standby;
+    return d->membership.succession.conn || !*d->o.led.voters.standby;
 }
 
 /* 1: this driver was the standby, enough of its followers are here, and the others have had the
@@ -174,12 +177,15 @@ int succession_waits_no_more(const struct driver *d)
            are_enough(d, d->n_seats, 1);
 }
 
-int succession_n_ranks(const struct driver *d) { return newest(&d->members.succession)->n_ranks; }
+int succession_n_ranks(const struct driver *d)
+{
+    return newest(&d->membership.succession)->n_ranks;
+}
 
 /* End, because neither the standby nor enough followers came, so the standby may lead by now. */
 static struct decision give_up(const struct driver *d)
 {
-    const char *told = d->members.succession.told;
+    const char *told = d->membership.succession.told;
     const char *where = d->o.standby_id ? d->o.led_by : told ? told : "an address not known here";
     struct decision x = decide(DECIDE_UNELECTED);
     x.text = xasprintf("the %s at %s", d->o.standby_id ? "driver before" : "standby", where);
@@ -194,6 +200,7 @@ int succession_holds_up(struct membership *m, struct decision *out)
 {
     const struct driver *d = m->d;
     struct succession *s = &m->succession;
+    ASSERT(d->stage == STAGE_GATHER || d->stage == STAGE_WAIT);
     if (has_the_state(d) && (are_enough(d, m->n_seats, 1) || can_be_asked(d))) {
         s->lacking_ms = -1;
         return 0;
@@ -219,12 +226,12 @@ int succession_holds_up(struct membership *m, struct decision *out)
 
 const char *succession_id(const struct driver *d)
 {
-    return d->members.succession.conn ? d->members.succession.id : NULL;
+    return d->membership.succession.conn ? d->membership.succession.id : NULL;
 }
 
 int succession_votes(const struct driver *d)
 {
-    const struct succession *s = &d->members.succession;
+    const struct succession *s = &d->membership.succession;
     return s->conn != NULL && d->formation.has_formed && !strcmp(newest(s)->standby, s->id);
 }
 
@@ -233,17 +240,18 @@ static void send_voters(const struct driver *d, const struct voters *v)
     Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Voters x = WIRE__VOTERS__INIT;
     struct arena a;
+    ASSERT(d->membership.succession.conn && v->generation >= 1);
 
     arena_init(&a);
     x.term = v->term;
     x.generation = v->generation;
     x.n_ranks = v->n_ranks;
     x.standby = msg_text(&a, v->standby, VOTERS_ID);
-    x.formed = d->members.succession.formed;
+    x.formed = d->membership.succession.formed;
     m.generation = d->formation.generation;
     m.body_case = WIRE__CONTROL__BODY_VOTERS;
     m.voters = &x;
-    driver_send(d, d->members.succession.conn, &m);
+    driver_send(d, d->membership.succession.conn, &m);
     arena_fini(&a);
 }
 
@@ -251,8 +259,10 @@ void succession_prepare(struct membership *m)
 {
     const struct driver *d = m->d;
     struct succession *s = &m->succession;
+    ASSERT(d->stage == STAGE_GATHER || d->stage == STAGE_WAIT);
     s->next = voters_of(d->o.term, d->formation.generation, m->n_ranks, succession_id(d));
     s->is_asked = s->is_acknowledged = 0;
+    ASSERT(s->next.generation >= 1 && s->next.n_ranks == m->n_ranks);
 }
 
 /* The ranks have prepared the next formation.  From now on the standby may lead by it. */
@@ -269,6 +279,7 @@ static void add_next(struct membership *m)
 static void ask(struct membership *m)
 {
     const struct driver *d = m->d;
+    ASSERT(m->succession.conn && m->succession.next.generation == d->formation.generation);
     if (!m->succession.is_asked)
         send_voters(d, &m->succession.next);
     m->succession.is_asked = 1;
@@ -277,7 +288,7 @@ static void ask(struct membership *m)
 
 static void say_voters(const struct driver *d)
 {
-    const struct succession *s = &d->members.succession;
+    const struct succession *s = &d->membership.succession;
     if (!*s->next.standby && !*newest(s)->standby)
         return;
     driver_event(d, &(struct session_event){.kind = EVENT_STANDBY,
@@ -293,6 +304,8 @@ struct decision succession_lets_form(struct membership *m)
     const struct driver *d = m->d;
     struct succession *s = &m->succession;
     int is_held = is_state_prepared(d);
+    ASSERT(d->stage == STAGE_PREPARE && d->formation.n_answers == m->n_ranks);
+    ASSERT(s->next.generation == d->formation.generation);
     if (is_held && (s->is_acknowledged || are_enough(d, m->n_ranks, 0))) {
         say_voters(d);
         if (s->is_acknowledged || is_candidate(d))
@@ -318,11 +331,13 @@ struct decision succession_lets_form(struct membership *m)
 void succession_formed(struct membership *m)
 {
     struct succession *s = &m->succession;
+    ASSERT(m->d->stage == STAGE_FORM && s->next.generation == m->d->formation.generation);
     forget_formations(m);
     add_next(m);
     s->formed = s->next.generation;
     if (s->conn && !s->is_asked)
         ask(m); /* tell the standby of the formation by which it may lead */
+    ASSERT(s->n >= 1);
 }
 
 /* A standby that comes to a run without one gets its vote at once.  The vote of a standby that
@@ -330,7 +345,7 @@ void succession_formed(struct membership *m)
  * and goes costs little. */
 int succession_wants_regroup(const struct driver *d)
 {
-    const char *votes = newest(&d->members.succession)->standby, *id = succession_id(d);
+    const char *votes = newest(&d->membership.succession)->standby, *id = succession_id(d);
     int64_t age_ms = d->now_ms - d->formation.formed_ms;
     return strcmp(votes, id ? id : "") != 0 && (!*votes || age_ms >= d->o.cluster.join_interval_ms);
 }
@@ -346,16 +361,17 @@ static int is_loopback(const char *address)
  * driver is. */
 static char *address_for(const struct driver *d, const struct conn *c)
 {
-    const struct succession *s = &d->members.succession;
+    const struct succession *s = &d->membership.succession;
     const char *at = s->advertise                 ? s->advertise
                      : is_loopback(s->conn->peer) ? c->local
                                                   : s->conn->peer;
+    ASSERT(s->conn);
     return xasprintf(strchr(at, ':') ? "[%s]:%d" : "%s:%d", at, s->port);
 }
 
 char *succession_address(const struct driver *d, const struct conn *c)
 {
-    return d->members.succession.conn ? address_for(d, c) : xstrdup("");
+    return d->membership.succession.conn ? address_for(d, c) : xstrdup("");
 }
 
 static void tell_followers(const struct driver *d)
@@ -404,7 +420,7 @@ static void drop_standby(struct membership *m)
 /* The reason why the process that sent this Hello cannot be the standby, or NULL. */
 static char *why_not(const struct driver *d, const Wire__Hello *h)
 {
-    const struct succession *s = &d->members.succession;
+    const struct succession *s = &d->membership.succession;
     if (d->o.cluster.driver_timeout_ms == 0 || !d->o.run)
         return xstrdup("no follower keeps its state without the driver, as cluster.driver_timeout "
                        "is 0: a standby would have nothing to go on from");
@@ -418,6 +434,7 @@ struct decision succession_hello(struct membership *m, struct conn *c, const Wir
     const struct driver *d = m->d;
     struct succession *s = &m->succession;
     char *why = why_not(d, h);
+    ASSERT(c->state == CONN_STRANGER);
     if (why) {
         gather_refuse(m, c, WIRE__REASON__REASON_FULL, why);
         free(why);
@@ -450,13 +467,14 @@ struct decision succession_hello(struct membership *m, struct conn *c, const Wir
 /* 1: the ranks are prepared, and the formation waits for the standby alone. */
 static int is_awaited(const struct driver *d)
 {
-    return d->stage == STAGE_PREPARE && d->formation.n_answers == d->members.n_ranks;
+    return d->stage == STAGE_PREPARE && d->formation.n_answers == d->membership.n_ranks;
 }
 
 struct decision succession_welcome(struct membership *m)
 {
     const struct driver *d = m->d;
     const struct succession *s = &m->succession;
+    ASSERT(s->conn && s->conn->state == CONN_STANDBY && d->stage < STAGE_ENDING);
     welcome(d, s->conn);
     queue_log(d->out, LOG_INFO,
               "the standby joined: %s (pid %lld) from %s; it leads from %s if "
@@ -505,6 +523,7 @@ void succession_resign(struct membership *m)
 {
     struct succession *s = &m->succession;
     int had_votes = has_votes(s);
+    ASSERT(s->conn && s->id[0]);
     for (int i = 0; i < s->n; i++)
         if (!strcmp(s->voters[i].standby, s->id))
             s->voters[i].standby[0] = '\0';
@@ -517,6 +536,7 @@ void succession_resign(struct membership *m)
 struct decision succession_heard(struct membership *m, const Wire__Control *msg)
 {
     struct succession *s = &m->succession;
+    ASSERT(s->conn);
     s->heard_ms = m->d->now_ms;
     if (msg->body_case != WIRE__CONTROL__BODY_VOTERS || msg->voters->term != s->next.term ||
         msg->voters->generation != s->next.generation || s->is_acknowledged)
@@ -529,7 +549,7 @@ struct decision succession_heard(struct membership *m, const Wire__Control *msg)
  * could not make it the leader.  So nobody leads the run any more, and any driver may resume it. */
 void succession_release(const struct driver *d)
 {
-    const struct succession *s = &d->members.succession;
+    const struct succession *s = &d->membership.succession;
     if (has_votes(s) && !is_candidate(d) && (s->conn || are_enough(d, d->n_seats, 0)))
         say_no_standby(d);
 }

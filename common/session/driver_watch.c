@@ -28,6 +28,7 @@ static const struct ring_head *head_of(const struct driver *d, int rank)
 {
     static const struct ring_head none;
     const struct ring_head *h = &d->seats[rank].at.head;
+    ASSERT(rank >= 0 && rank < d->n_seats);
     return h->generation == d->formation.generation ? h : &none;
 }
 
@@ -47,7 +48,7 @@ int watch_is_silent(const struct driver *d, int rank)
 static int latest_waiting(const struct driver *d)
 {
     int found = -1;
-    for (int k = 0; k < d->members.n_ranks; k++)
+    for (int k = 0; k < d->membership.n_ranks; k++)
         if (is_missing(d, k) && head_of(d, k)->at.number > 0 &&
             (found < 0 || head_of(d, k)->at.number > head_of(d, found)->at.number))
             found = k;
@@ -97,13 +98,14 @@ static void count_behind(const struct driver *d, struct watch_view *v)
 {
     v->first = -1;
     v->n_behind = 0;
-    for (int k = 0; k < d->members.n_ranks; k++) {
+    for (int k = 0; k < d->membership.n_ranks; k++) {
         if (!watch_is_behind(d, v, k))
             continue;
         v->n_behind++;
         if (v->first < 0 || is_further(&d->seats[k], &d->seats[v->first]))
             v->first = k;
     }
+    ASSERT((v->first < 0) == (v->n_behind == 0) && v->n_behind <= d->membership.n_ranks);
 }
 
 struct watch_view watch_look(const struct driver *d)
@@ -127,9 +129,10 @@ static int put_ranks(struct buf *b, const struct driver *d, const struct watch_v
 {
     struct buf list = {0};
     int n = 0, n_items = 0;
-    for (int k = 0, end; k < d->members.n_ranks; k = end) {
+    for (int k = 0, end; k < d->membership.n_ranks; k = end) {
         for (end = k;
-             end < d->members.n_ranks && end != but && watch_is_behind(d, v, end) == behind; end++)
+             end < d->membership.n_ranks && end != but && watch_is_behind(d, v, end) == behind;
+             end++)
             ;
         n += end - k;
         if (end > k && n_items++ < MOST_NAMED)
@@ -249,7 +252,7 @@ static int unlinked_with(const struct driver *d, int k)
 {
     const struct progress *p = &d->seats[k].at;
     int other = p->unlinked - 1;
-    return p->generation == d->formation.generation && other < d->members.n_ranks && other != k
+    return p->generation == d->formation.generation && other < d->membership.n_ranks && other != k
                ? other
                : -1;
 }
@@ -260,7 +263,7 @@ static void put_unlinked(struct buf *b, const struct driver *d)
 {
     enum { MOST_SAID = 3 };
     int n = 0;
-    for (int k = 0; d->stage == STAGE_FORM && k < d->members.n_ranks; k++) {
+    for (int k = 0; d->stage == STAGE_FORM && k < d->membership.n_ranks; k++) {
         int other = unlinked_with(d, k);
         if (other < 0 || (other < k && unlinked_with(d, other) == k) || ++n > MOST_SAID)
             continue; /* there is none, or the pair was named already */
@@ -276,6 +279,7 @@ static void put_unlinked(struct buf *b, const struct driver *d)
 
 static void put_behind(const struct driver *d, const struct watch_view *v, struct buf *b)
 {
+    ASSERT(v->first >= 0 && v->n_behind > 0);
     put_who(b, d, v->first);
     buf_printf(b, " is ");
     put_where(b, d, v, v->first);
@@ -299,7 +303,7 @@ void watch_put_line(const struct driver *d, const struct watch_view *v, struct b
 void watch_put_waiters_for(const struct driver *d, int rank, struct buf *b)
 {
     struct watch_view v = watch_look(d);
-    if (d->stage > STAGE_WAIT && rank < d->members.n_ranks && watch_is_behind(d, &v, rank)) {
+    if (d->stage > STAGE_WAIT && rank < d->membership.n_ranks && watch_is_behind(d, &v, rank)) {
         v.first = rank;
         put_waiters(b, d, &v);
     }
@@ -308,6 +312,7 @@ void watch_put_waiters_for(const struct driver *d, int rank, struct buf *b)
 struct cause watch_cause_at(const struct driver *d, int rank, int code)
 {
     const struct progress *p = &d->seats[rank].at;
+    ASSERT(rank >= 0 && rank < d->n_seats && code < 0);
     return (struct cause){.rank = rank,
                           .code = code,
                           .phase = p->phase,
@@ -342,7 +347,7 @@ static void warn(const struct driver *d, const struct watch_view *v)
 static int long_silent(const struct driver *d)
 {
     int64_t long_ms = max_i64(d->timeout_ms / 2, 2 * d->beat_ms + d->beat_ms / 2);
-    for (int k = 1; k < d->members.n_ranks; k++)
+    for (int k = 1; k < d->membership.n_ranks; k++)
         if (watch_is_silent(d, k) && d->now_ms - d->seats[k].heard_ms >= long_ms &&
             !d->seats[k].answer)
             return k;
@@ -352,7 +357,7 @@ static int long_silent(const struct driver *d)
 void watch_check(struct watch *w)
 {
     const struct driver *d = w->d;
-    if (d->stage <= STAGE_WAIT || d->stage >= STAGE_ENDING || d->members.n_ranks == 1)
+    if (d->stage <= STAGE_WAIT || d->stage >= STAGE_ENDING || d->membership.n_ranks == 1)
         return;
     int64_t due = deadline_of_stage(d);
     int is_half = due != INT64_MAX && d->now_ms >= due - deadline_ms(d) / 2;
@@ -381,7 +386,7 @@ static int n_like(const struct driver *d, int rank)
 {
     const struct collective *c = &head_of(d, rank)->at;
     int n = 0;
-    for (int k = 0; k < d->members.n_ranks; k++)
+    for (int k = 0; k < d->membership.n_ranks; k++)
         n += head_of(d, k)->at.number == c->number && !is_other(&head_of(d, k)->at, c);
     return n;
 }
@@ -396,6 +401,7 @@ static void put_own(struct buf *b, const struct driver *d, int rank)
 
 static struct decision accuse(struct watch *w, int rank, int64_t step, const char *line)
 {
+    ASSERT(rank >= 0 && rank < w->d->membership.n_ranks);
     incident_begin(w, line);
     struct decision x = decide_accuse(
         (struct cause){
@@ -440,7 +446,8 @@ static struct decision compare_next(struct watch *w, int rank)
 struct decision watch_compare(struct watch *w, int rank)
 {
     const struct driver *d = w->d;
-    if (d->stage <= STAGE_WAIT || d->stage >= STAGE_ENDING || rank >= d->members.n_ranks ||
+    ASSERT(rank > 0);
+    if (d->stage <= STAGE_WAIT || d->stage >= STAGE_ENDING || rank >= d->membership.n_ranks ||
         !d->seats[rank].is_member)
         return decide(DECIDE_NOTHING);
     return is_missing(d, rank) ? compare_next(w, rank) : compare_done(w, rank);

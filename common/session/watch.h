@@ -44,6 +44,7 @@ struct watch_view { /* of the ranks at this moment */
 /* driver_progress.c */
 void watch_begin(struct watch *w, enum phase phase); /* a stage: all ranks are in this phase */
 void watch_at_step(struct watch *w, int64_t step);   /* and at this step */
+void watch_joined(struct watch *w, int rank);        /* it opens its data */
 void watch_heard(struct watch *w, int rank);
 void watch_in_phase(struct watch *w, int rank, enum phase phase);
 void watch_since(struct watch *w, int rank, int64_t since_ms);        /* by the rank's own clock */

@@ -292,18 +292,44 @@ def check_top(path):
         yield 1, f"{top} is new at the top level, which is fixed: {', '.join(sorted(TOP))}, papers"
 
 
+def seat_parts(text):
+    """The machine that writes each member of struct seat, by the comments in session/seat.h."""
+    part, owner = "", {}
+    for line in (re.search(r"struct seat \{(.*?)\n\};", text, re.S) or [0, ""])[1].split("\n"):
+        head = re.match(r"    /\* (\w+) \*/", line)
+        part = head[1] if head and head[1] in MACHINES else part
+        for member in re.findall(r"(\w+)\s*(?=[,;])", strip_comments(line)):
+            owner[member] = part
+    return owner
+
+
+SEAT_WRITE = re.compile(r"(seats\[[^\]]*\]\.|\bs->)(\w+)(?:\.\w+)*\s*(?:=(?!=)|\+\+|--|[-+|&]=)")
+
+
+def check_seats(machine, lines, owner):
+    is_seat = False  # 1: in this function `s` is a seat
+    for number, line in enumerate(lines, 1):
+        is_seat = line != "}" and (is_seat or bool(re.search(r"struct seat \*s\b", line)))
+        for how, member in SEAT_WRITE.findall(line):
+            other = owner.get(member, "")
+            if other and other != machine and (is_seat or how != "s->"):
+                yield number, f"{other} alone writes a seat's {member} (session/seat.h)"
+
+
 def check_machines(path, lines, tree):
     """The driver's session has four machines.  The header of each names its files.  In those the
-    driver is a const view, so that each machine writes its own struct alone; and a machine reaches
-    the seats by d->seats, which is const, or by its own struct."""
+    driver is a const view, so that each machine writes its own struct alone.  A machine looks at a
+    seat by d->seats, which is const, and writes its own part of it."""
     folder, name = os.path.split(path)
-    headers = [tree.text.get(f"{folder}/{m}.h", "") for m in MACHINES]
-    if not name.startswith("driver_") or not any(f"   {name} " in h for h in headers):
+    machine = next((m for m in MACHINES
+                    if f"   {name} " in tree.text.get(f"{folder}/{m}.h", "")), None)
+    if not machine or not name.startswith("driver_"):
         return
+    yield from check_seats(machine, lines, seat_parts(tree.text.get(f"{folder}/seat.h", "")))
     for number, line in enumerate(lines, 1):
         if re.search(r"(?<!const )struct driver \*", line):
             yield number, "a machine sees the driver as const; return a decision"
-        if re.search(r"\bd->(members|formation|run|watch)\.seats\b", line):
+        if re.search(r"\bd->(membership|formation|run|watch)\.seats\b", line):
             yield number, "write d->seats to look at a seat"
 
 

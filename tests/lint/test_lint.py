@@ -103,12 +103,19 @@ CASES = [
 MACHINE = ("common/session/run.h", "/* run - a machine.\n *\n *   driver_a.c  does it\n *\n * "
            "Threads: any. */\n#ifndef SESSION_RUN_H\n#define SESSION_RUN_H\n#endif\n")
 
+SEAT = ("common/session/seat.h", "/* seat - two parts.\n * Threads: any. */\n"
+        "#ifndef SESSION_SEAT_H\n#define SESSION_SEAT_H\nstruct seat {\n    /* run */\n"
+        "    int rss;\n    /* watch */\n    struct progress at; /* where; it is */\n};\n#endif\n")
+
 # path, content, the complaint that is wanted ("" for none)
 OF_MACHINES = [
     ("common/session/driver_a.c", "int f(const struct driver *d);\n", ""),
     ("common/session/driver_a.c", "int f(struct driver *d);\n", "sees the driver as const"),
     ("common/session/driver_a.c", "d->run.seats[0].x = 1;\n", "write d->seats"),
     ("common/session/driver_b.c", "int f(struct driver *d);\n", ""),
+    ("common/session/driver_a.c", "r->seats[k].rss = s->at = 1;\n", ""),
+    ("common/session/driver_a.c", "r->seats[k].at.step++;\n", "watch alone writes a seat's at"),
+    ("common/session/driver_a.c", "struct seat *s;\ns->rss = s->at = 1;\n", "a.c:4: watch alone"),
 ]
 
 # A header of the product that declares f, and the complaint that other sources make of it.
@@ -156,7 +163,7 @@ def main():
             print(f"{path!r} {content!r}: want {want!r}, status {status}, got:\n{said}")
             n_bad += 1
     for path, content, want in OF_MACHINES:
-        status, said = run({MACHINE[0]: MACHINE[1], path: OPENING + content})
+        status, said = run({MACHINE[0]: MACHINE[1], SEAT[0]: SEAT[1], path: OPENING + content})
         if status != (1 if want else 0) or want not in said:
             print(f"{path!r} {content!r}: want {want!r}, status {status}, got:\n{said}")
             n_bad += 1

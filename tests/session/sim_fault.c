@@ -128,12 +128,12 @@ static void drain_rank(struct sim *s, int k)
     s->has_fired = 0;
     if (seat < 0 || !s->nodes[0].is_alive)
         return;
-    int is_spare = seat >= d->members.n_ranks, want = is_drainable(s, seat), n = n_ready(d);
+    int is_spare = seat >= d->membership.n_ranks, want = is_drainable(s, seat), n = n_ready(d);
     struct drained drained = {.n = 0};
     struct err err;
     char who[32];
     snprintf(who, sizeof(who), is_spare ? "spare%d" : "%d",
-             is_spare ? seat - d->members.n_ranks + 1 : seat);
+             is_spare ? seat - d->membership.n_ranks + 1 : seat);
     int rc = driver_drain(d, sim_clock(s, 0), who, &drained, &err);
     if ((rc == 0) != want)
         sim_fail(s, "draining %s of %d ready, at least %d: %s", who, n, s->min_ranks,

@@ -248,12 +248,13 @@ static int is_due(const struct sim *s, const struct driver *d)
     for (int k = 0; k < d->n_seats; k++) {
         const struct seat *seat = &d->seats[k];
         n_ready += seat->is_taken && seat->opened && !seat->leaving;
-        n_leaving += k < d->members.n_ranks && seat->leaving;
+        n_leaving += k < d->membership.n_ranks && seat->leaving;
     }
-    int n_more = n_ready - d->members.n_ranks;
-    int may_join =
-        d->now_ms - d->formation.formed_ms >= JOIN_INTERVAL_MS && n_leaving == 0 && n_more > 0 &&
-        (d->members.n_ranks < s->n || (d->members.n_ranks < s->max_ranks && n_more > s->n_spares));
+    int n_more = n_ready - d->membership.n_ranks;
+    int may_join = d->now_ms - d->formation.formed_ms >= JOIN_INTERVAL_MS && n_leaving == 0 &&
+                   n_more > 0 &&
+                   (d->membership.n_ranks < s->n ||
+                    (d->membership.n_ranks < s->max_ranks && n_more > s->n_spares));
     return d->stage == STAGE_TRAIN && (n_leaving > 0 || may_join);
 }
 
