@@ -62,13 +62,6 @@ static int check(const void *options, struct err *err)
                    o->max_trust);
 }
 
-static double lr(const void *options) { return ((const struct lamb_options *)options)->lr; }
-
-static double weight_decay(const void *options)
-{
-    return ((const struct lamb_options *)options)->weight_decay;
-}
-
 const struct optimizer optimizer_lamb = {
     .group = {.name = "lamb",
               .help = "Adam, its steps scaled to each tensor's norm",
@@ -80,6 +73,6 @@ const struct optimizer optimizer_lamb = {
     .whole_tensors = 1,
     .slots = optimizer_two_moments,
     .numbers = numbers,
-    .lr = lr,
-    .weight_decay = weight_decay,
+    .lr = AT(lr),
+    .weight_decay = AT(weight_decay),
 };

@@ -191,7 +191,7 @@ def strip_comments(text):
 
 
 def check_names(path, lines, tree):
-    """A comment names files that exist: "op/sgd.c", "op/sgd", or the test "op/coverage".  The
+    """A comment names files that exist: "op/add.c", "op/add", or the test "op/coverage".  The
     paragraph "Life:" of a header names functions that exist."""
     if not path.endswith(COMMENTED):
         return
