@@ -161,6 +161,7 @@ const struct optimizer optimizer_adamw = {
               .option = adamw_rows,
               .n_options = ARRAY_LEN(adamw_rows),
               .size = sizeof(struct adamw_options)},
+    .deepspeed = {"Adam", "AdamW", "FusedAdam"},
     .op = OP_adamw,
     .slots = optimizer_two_moments,
     .numbers = adamw_numbers,

@@ -142,6 +142,7 @@ const struct optimizer optimizer_muon = {
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct muon_options)},
+    .deepspeed = {"Muon"},
     .op = OP_adamw,
     .whole_tensors = 1,
     .slots = optimizer_two_moments,

@@ -38,8 +38,18 @@ struct optimizer_matrices {
     size_t other_lr, other_decay;
 };
 
+/* A key whose default is another one where the job comes from a DeepSpeed configuration. */
+struct optimizer_default {
+    const char *key, *text;
+    int is_list;
+};
+
 struct optimizer {
     struct option_group group;
+    /* For deepspeed/: the values of DeepSpeed's optimizer.type that are this optimizer, and the
+     * defaults that differ there.  NULL stands at the end of both. */
+    const char *deepspeed[4];
+    struct optimizer_default deepspeed_default[4];
     enum op op; /* the operator of the update (op/update.c) */
     /* 1: the update of an element depends on its whole tensor (LAMB's norms), so a strategy cannot
      * give parts of a tensor to several ranks.  0: it depends only on the element and on the norm

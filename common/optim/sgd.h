@@ -128,6 +128,7 @@ const struct optimizer optimizer_sgd = {
               .n_options = ARRAY_LEN(sgd_rows),
               .size = sizeof(struct sgd_options),
               .check = sgd_check},
+    .deepspeed = {"SGD"},
     .op = OP_sgd,
     .slots = sgd_slots,
     .numbers = sgd_numbers,

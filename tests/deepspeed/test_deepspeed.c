@@ -14,7 +14,7 @@
 
 #include "../remove_tree.h"
 #include "base/alloc.h"
-#include "job/job.h"
+#include "deepspeed/deepspeed.h"
 
 enum { MOST = 12, MOST_RATES = 14 };
 
@@ -318,7 +318,7 @@ static int load(const char *name, const char *text, int n_ranks, struct job **jo
 {
     static const char *const sets[] = {"model.arch=mlp", "data.format=digits"};
     char *path = write_job(name, text);
-    int rc = job_load_for(n_ranks, path, sets, ARRAY_LEN(sets), job, notes, err);
+    int rc = deepspeed_load(n_ranks, path, sets, ARRAY_LEN(sets), job, notes, err);
 
     free(path);
     return rc;
@@ -393,7 +393,7 @@ static const struct {
      "{\"adam_w_mode\": true}}}",
      "ds.json:2:17: optimizer.params.adam_w_mode needs optimizer.type Adam"},
     {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"Foo\"}}",
-     "optimizer.type Foo is not supported: want Adam, "},
+     "optimizer.type Foo is not supported: want SGD, Adam, AdamW, FusedAdam, Lion, Lamb or Muon"},
     {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"SGD\", \"params\":\n{\"lr\": -1}}}",
      "ds.json:2:8: optimizer.lr is -1, want a number above 0"},
     {"{\"train_batch_size\": 3, \"scheduler\": {\"type\": \"OneCycle\"}}",

@@ -67,8 +67,8 @@ class Facts:
                 folders[:] = [f for f in folders if not f.startswith(("build", ".git", "runs"))]
             self.files |= {os.path.normpath(os.path.join(here, name)) for name in names}
 
-        text = "".join(read(f"common/config/deepspeed{part}.c")
-                       for part in ("", "_keys", "_job", "_optimizer"))
+        text = "".join(read(f"common/deepspeed/{part}.c")
+                       for part in ("deepspeed", "keys", "job", "optimizer"))
         self.deepspeed = set(".".join(re.findall(r'"([\w.]+)"', text)).split("."))
         path = "common/model/layers.c"
         layers = the(r"^static const struct kind kinds.*?^};", read(path), path)[0]
@@ -190,7 +190,7 @@ def check_lists(path, text, docs, facts):
             last = name.split(".")[-1]  # "offload_" stands for all that begin so
             if not any(w == last or last.endswith("_") and w.startswith(last)
                        for w in facts.deepspeed):
-                yield 1, f"config/deepspeed reads no {name}"
+                yield 1, f"common/deepspeed reads no {name}"
 
 
 def check_resume(path, text, facts):

@@ -18,7 +18,7 @@ ROOM_LIST = "common/meson.build"
 LIBRARIES = [
     (r"uv\.h", {"net", "daemon", "driver", "follower"}),
     (r"openssl/", {"net", "coll"}),
-    (r"yaml\.h", {"config"}),
+    (r"yaml\.h", {"config", "deepspeed"}),
     (r"(oneapi/)?dnnl", {"backend"}),
     (r"(zlib|jpeglib|jerror|png)\.h", {"data"}),
     (r"xxhash\.h", {"base"}),
