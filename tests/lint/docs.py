@@ -69,6 +69,11 @@ class Facts:
 
         text = "".join(read(f"common/deepspeed/{part}.c")
                        for part in ("deepspeed", "keys", "job", "optimizer"))
+        folder = os.path.join(TOP, "common/optim")  # an optimizer's entry has DeepSpeed's words
+        text += "".join(the(r"\.deepspeed = {(.*)}", line, name)[1]
+                        for name in sorted(os.listdir(folder))
+                        for line in read(f"common/optim/{name}").splitlines()
+                        if ".deepspeed = {" in line)
         self.deepspeed = set(".".join(re.findall(r'"([\w.]+)"', text)).split("."))
         path = "common/model/layers.c"
         layers = the(r"^static const struct kind kinds.*?^};", read(path), path)[0]
