@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "ckpt/ckpt.h"
+#include "deepspeed/deepspeed.h"
 #include "driver/figures.h"
 #include "driver/record.h"
 
@@ -32,7 +33,7 @@ static char *default_run(const struct options *o)
     for (size_t i = 0; i < o->sets.n; i++)
         if (o->job || strncmp(o->sets.item[i], "name=", 5) == 0)
             sets[n++] = o->sets.item[i];
-    path = job_load_for(max_i64(o->n_ranks, 1), o->job, sets, n, &job, &notes, &ignored) == 0
+    path = deepspeed_load(max_i64(o->n_ranks, 1), o->job, sets, n, &job, &notes, &ignored) == 0
                ? record_path(o, job)
                : xstrdup("runs/demo");
     job_free(job);

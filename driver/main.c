@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "daemon/places.h"
+#include "deepspeed/deepspeed.h"
 #include "driver/ask.h"
 #include "driver/check.h"
 #include "driver/evaluate.h"
@@ -165,7 +166,7 @@ static int load_job(struct options *o, const struct evaluation *e, struct job **
     if (rc == 0)
         rc = take_ranks_of_run(o, err);
     if (rc == 0)
-        rc = job_load_for(o->n_ranks, path, o->sets.item, o->sets.n, out, &notes, err);
+        rc = deepspeed_load(o->n_ranks, path, o->sets.item, o->sets.n, out, &notes, err);
     if (!path && o->sets.n > 0)
         rc = tell_demo(rc, err);
     log_notes(&notes);

@@ -161,8 +161,8 @@ struct strategy_ops {
     struct option_group group;
     int wants_float32; /* 1: buckets must be of F32 (train.grad_dtype float32) */
     /* The number of updates after which the buckets hold Adam's first moment, the running mean of
-     * the gradient, in place of gradients (op/adamw.c).  The optimizer must be Adam or AdamW, and
-     * gradients are not clipped.  NULL: the buckets always hold gradients. */
+     * the gradient, in place of gradients (optim/adamw.h).  The optimizer must be Adam or AdamW,
+     * and gradients are not clipped.  NULL: the buckets always hold gradients. */
     int64_t (*means_from)(const void *options);
     struct strategy_promises promises;
     const struct slot_def *const *slot; /* [n_slots]: state that the strategy keeps across steps */

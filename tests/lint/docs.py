@@ -73,8 +73,13 @@ class Facts:
         source = re.compile(r"(common|driver|follower|proto)/.*\.(c|h|cu|cuh|proto)$")
         text = " ".join(read(name) for name in sorted(self.files) if source.match(name))
         self.sources = re.sub(r"[-_\s*/]+", " ", text.lower())
-        text = "".join(read(f"common/config/deepspeed{part}.c")
-                       for part in ("", "_keys", "_job", "_optimizer"))
+        text = "".join(read(f"common/deepspeed/{part}.c")
+                       for part in ("deepspeed", "keys", "job", "optimizer"))
+        folder = os.path.join(TOP, "common/optim")  # an optimizer's entry has DeepSpeed's words
+        text += "".join(the(r"\.deepspeed = {(.*)}", line, name)[1]
+                        for name in sorted(os.listdir(folder))
+                        for line in read(f"common/optim/{name}").splitlines()
+                        if ".deepspeed = {" in line)
         self.deepspeed = set(".".join(re.findall(r'"([\w.]+)"', text)).split("."))
         path = "common/model/layers.c"
         layers = the(r"^static const struct kind kinds.*?^};", read(path), path)[0]
@@ -203,7 +208,7 @@ def check_lists(path, text, docs, facts):
             last = name.split(".")[-1]  # "offload_" stands for all that begin so
             if not any(w == last or last.endswith("_") and w.startswith(last)
                        for w in facts.deepspeed):
-                yield 1, f"config/deepspeed reads no {name}"
+                yield 1, f"common/deepspeed reads no {name}"
 
 
 def check_resume(path, text, facts):

@@ -18,7 +18,7 @@ ROOM_LIST = "common/meson.build"
 LIBRARIES = [
     (r"uv\.h", {"net", "daemon", "driver", "follower"}),
     (r"openssl/", {"net", "coll"}),
-    (r"yaml\.h", {"config"}),
+    (r"yaml\.h", {"config", "deepspeed"}),
     (r"(oneapi/)?dnnl", {"backend"}),
     (r"(zlib|jpeglib|jerror|png)\.h", {"data"}),
     (r"xxhash\.h", {"base"}),
@@ -221,7 +221,7 @@ def bare(text):
 
 
 def check_names(path, lines, tree):
-    """A comment names files that exist: "op/sgd.c", "op/sgd", or the test "op/coverage".  The
+    """A comment names files that exist: "op/add.c", "op/add", or the test "op/coverage".  The
     paragraph "Life:" of a header names functions that exist."""
     if not path.endswith(COMMENTED):
         return

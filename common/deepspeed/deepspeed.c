@@ -1,14 +1,14 @@
-/* DeepSpeed's file as text: its comments, and whether a text is such a file.  deepspeed_keys.c
- * collects its values, and deepspeed_job.c gives them to the job. */
-#include "config/deepspeed.h"
+/* DeepSpeed's file as text: its comments, and whether a text is such a file.  deepspeed/keys.c
+ * collects its values, and deepspeed/job.c gives them to the job. */
+#include "deepspeed/deepspeed.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
-#include "config/deepspeed_impl.h"
 #include "config/document.h"
+#include "deepspeed/impl.h"
 
 /* ---- comments and commas ---- */
 
@@ -68,14 +68,25 @@ static int is_one(struct ds_file *f)
     return 0;
 }
 
-int deepspeed_is(const char *text, size_t len)
+static int is_json(const char *path)
+{
+    size_t n = strlen(path);
+
+    return n > 5 && strcasecmp(path + n - 5, ".json") == 0;
+}
+
+static int is_deepspeed(const char *path, const char *text, size_t len)
 {
     struct ds_file f = {0};
-    char *plain = without_comments(text, len);
-    const char *first = plain + strspn(plain, " \t\r\n");
     struct err ignored;
-    int is = *first == '{' && document_load("", plain, len, &f.doc, &ignored) == 0;
+    char *plain;
+    int is;
 
+    if (!is_json(path))
+        return 0;
+    plain = without_comments(text, len);
+    is = plain[strspn(plain, " \t\r\n")] == '{' &&
+         document_load("", plain, len, &f.doc, &ignored) == 0;
     if (is) {
         is = is_one(&f);
         yaml_document_delete(&f.doc);
@@ -84,8 +95,8 @@ int deepspeed_is(const char *text, size_t len)
     return is;
 }
 
-int deepspeed_read(struct reader *r, const char *text, size_t len, int64_t n_ranks,
-                   struct buf *notes, struct err *err)
+static int read_deepspeed(struct reader *r, const char *text, size_t len, int64_t n_ranks,
+                          struct buf *notes, struct err *err)
 {
     struct ds_file f = {.r = r, .notes = notes, .n_ranks = n_ranks};
     char *plain = without_comments(text, len);
@@ -101,4 +112,12 @@ int deepspeed_read(struct reader *r, const char *text, size_t len, int64_t n_ran
         free(f.value[i].text);
     free(plain);
     return rc;
+}
+
+int deepspeed_load(int64_t n_ranks, const char *path, const char *const *sets, size_t n_sets,
+                   struct job **out, struct buf *notes, struct err *err)
+{
+    const struct job_form form = {is_deepspeed, read_deepspeed, n_ranks, notes};
+
+    return job_load_form(&form, path, sets, n_sets, out, err);
 }

@@ -1,6 +1,6 @@
-/* deepspeed_file - reads texts as files of a folder of their own. */
-#ifndef TESTS_JOB_DEEPSPEED_FILE_H
-#define TESTS_JOB_DEEPSPEED_FILE_H
+/* file - reads texts as files of a folder of their own. */
+#ifndef TESTS_DEEPSPEED_FILE_H
+#define TESTS_DEEPSPEED_FILE_H
 
 #include "../test.h"
 
@@ -9,7 +9,7 @@
 
 #include "../remove_tree.h"
 #include "base/alloc.h"
-#include "job/job.h"
+#include "deepspeed/deepspeed.h"
 
 static char folder[] = "/tmp/dptrain-ds-XXXXXX";
 
@@ -29,7 +29,7 @@ static inline int load(const char *name, const char *text, int n_ranks, struct j
 {
     static const char *const sets[] = {"model.arch=mlp", "data.format=digits"};
     char *path = write_job(name, text);
-    int rc = job_load_for(n_ranks, path, sets, ARRAY_LEN(sets), job, notes, err);
+    int rc = deepspeed_load(n_ranks, path, sets, ARRAY_LEN(sets), job, notes, err);
 
     free(path);
     return rc;

@@ -7,7 +7,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 #include "config/closest.h"
-#include "config/deepspeed_impl.h"
+#include "deepspeed/impl.h"
 
 /* ---- the keys ---- */
 

@@ -1,13 +1,13 @@
-/* deepspeed_impl - what the parts of config/deepspeed share: the values of a file, which
- * deepspeed_keys.c collects and deepspeed_job.c gives to the job.
+/* deepspeed_impl - what the parts of deepspeed/ share: the values of a file, which
+ * deepspeed/keys.c collects and deepspeed/job.c gives to the job.
  *
  * Threads: any; one for each file. */
-#ifndef CONFIG_DEEPSPEED_IMPL_H
-#define CONFIG_DEEPSPEED_IMPL_H
+#ifndef DEEPSPEED_IMPL_H
+#define DEEPSPEED_IMPL_H
 
 #include <yaml.h>
 
-#include "config/deepspeed.h"
+#include "deepspeed/deepspeed.h"
 
 /* The values that set something. */
 enum id {
@@ -90,7 +90,7 @@ const yaml_node_t *ds_member(struct ds_file *f, const yaml_node_t *map, const ch
  * of another kind than it wants. */
 int ds_collect(struct ds_file *f, struct err *err);
 
-/* ---- deepspeed_put.c ---- */
+/* ---- deepspeed/put.c ---- */
 
 int ds_has(const struct ds_file *f, enum id id);                       /* 1: it is given */
 int ds_is_word(const struct ds_file *f, enum id id, const char *word); /* in upper or lower case */
@@ -112,12 +112,12 @@ int ds_integer(const struct ds_file *f, enum id id, const char *name, double *ou
 int ds_put_integer(struct ds_file *f, enum id id, const char *name, const char *key,
                    struct err *err);
 
-/* ---- deepspeed_optimizer.c ---- */
+/* ---- deepspeed/optimizer.c ---- */
 
 int ds_give_optimizer(struct ds_file *f, struct err *err);
 int ds_give_scheduler(struct ds_file *f, struct err *err);
 
-/* ---- deepspeed_job.c ---- */
+/* ---- deepspeed/job.c ---- */
 
 /* Give the job what was collected, under our keys. */
 int ds_give(struct ds_file *f, struct err *err);

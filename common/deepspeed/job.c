@@ -1,12 +1,12 @@
 /* DeepSpeed's other settings as our keys: batch sizes, precision, and how ranks share the work.
- * deepspeed_optimizer.c has the optimizer and the scheduler. */
+ * deepspeed/optimizer.c has the optimizer and the scheduler. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
-#include "config/deepspeed_impl.h"
+#include "deepspeed/impl.h"
 
 /* ---- batch sizes ---- */
 

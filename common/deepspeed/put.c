@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
-#include "config/deepspeed_impl.h"
+#include "deepspeed/impl.h"
 
 int ds_has(const struct ds_file *f, enum id id) { return f->value[id].text != NULL; }
 

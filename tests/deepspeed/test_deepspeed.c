@@ -6,7 +6,7 @@
  *   tutorials    www.deepspeed.ai/tutorials
  *   schedulers   deepspeed.readthedocs.io/en/latest/schedulers.html
  * The values, and the combinations of sections, are ours. */
-#include "deepspeed_file.h"
+#include "file.h"
 
 enum { MOST = 12 };
 
@@ -361,7 +361,7 @@ static const struct {
      "{\"adam_w_mode\": true}}}",
      "ds.json:2:17: optimizer.params.adam_w_mode needs optimizer.type Adam"},
     {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"Foo\"}}",
-     "optimizer.type Foo is not supported: want Adam, "},
+     "optimizer.type Foo is not supported: want SGD, Adam, AdamW, FusedAdam, Lion, Lamb or Muon"},
     {"{\"train_batch_size\": 3, \"optimizer\": {\"type\": \"SGD\", \"params\":\n{\"lr\": -1}}}",
      "ds.json:2:8: optimizer.lr is -1, want a number above 0"},
     {"{\"train_batch_size\": 3, \"scheduler\": {\"type\": \"OneCycle\"}}",

@@ -10,18 +10,16 @@
  * the closest known key.  A key whose value is "auto" counts as left out, and a note says so.
  *
  * Threads: any; nothing is kept. */
-#ifndef CONFIG_DEEPSPEED_H
-#define CONFIG_DEEPSPEED_H
+#ifndef DEEPSPEED_DEEPSPEED_H
+#define DEEPSPEED_DEEPSPEED_H
 
-#include "config/read.h"
+#include "job/job.h"
 
-/* 1: `text` is a mapping in JSON's syntax with train_batch_size, train_micro_batch_size_per_gpu or
- * zero_optimization. */
-int deepspeed_is(const char *text, size_t len);
-
-/* Give the reader what the file says.  n_ranks: of the job, for the identity of batch sizes.  Each
- * note is a line of *notes, with file, line and column in front.  ERR_CONFIG with the place. */
-int deepspeed_read(struct reader *r, const char *text, size_t len, int64_t n_ranks,
-                   struct buf *notes, struct err *err);
+/* job_load (job/job.h) for a job of n_ranks ranks.  A DeepSpeed configuration whose name ends in
+ * .json is read as one: a mapping in JSON's syntax with train_batch_size,
+ * train_micro_batch_size_per_gpu or zero_optimization.  Each wish that has no effect is a
+ * line of *notes, with file, line and column in front.  ERR_CONFIG with the place. */
+int deepspeed_load(int64_t n_ranks, const char *path, const char *const *sets, size_t n_sets,
+                   struct job **out, struct buf *notes, struct err *err);
 
 #endif

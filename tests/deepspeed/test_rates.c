@@ -1,5 +1,5 @@
 /* Tests of deepspeed: the rates that its schedulers give. */
-#include "deepspeed_file.h"
+#include "file.h"
 
 #include <math.h>
 

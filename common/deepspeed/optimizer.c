@@ -5,27 +5,77 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/buf.h"
 #include "base/util.h"
-#include "config/deepspeed_impl.h"
+#include "deepspeed/impl.h"
+#include "optim/optimizer.h"
 
 /* ---- optimizer ---- */
 
+/* DeepSpeed's optimizers that dptrain does not have. */
 static const struct {
-    const char *type, *ours; /* NULL: not here */
-    const char *text;
-} optimizer_types[] = {
-    {"Adam", "adamw", NULL},
-    {"AdamW", "adamw", NULL},
-    {"FusedAdam", "adamw", NULL},
-    {"SGD", "sgd", NULL},
-    {"Lion", "lion", NULL},
-    {"Lamb", "lamb", NULL},
-    {"Muon", "muon", NULL},
-    {"OneBitAdam", NULL, "take Adam; strategy.compress says how gradients travel"},
-    {"ZeroOneAdam", NULL, "take Adam; strategy.compress says how gradients travel"},
-    {"OneBitLamb", NULL, "take Lamb; strategy.compress says how gradients travel"},
-    {"Adagrad", NULL, "take Adam or SGD"},
+    const char *type, *text;
+} optimizers_elsewhere[] = {
+    {"OneBitAdam", "take Adam; strategy.compress says how gradients travel"},
+    {"ZeroOneAdam", "take Adam; strategy.compress says how gradients travel"},
+    {"OneBitLamb", "take Lamb; strategy.compress says how gradients travel"},
+    {"Adagrad", "take Adam or SGD"},
 };
+
+/* Parameters of DeepSpeed's optimizers, as our keys. */
+static const struct {
+    enum id id;
+    const char *key, *of_muon;
+} params[] = {{OPT_BETAS, "optimizer.betas", "optimizer.adamw.betas"},
+              {OPT_EPS, "optimizer.eps", "optimizer.adamw.eps"},
+              {OPT_MOMENTUM, "optimizer.momentum", "optimizer.momentum"},
+              {OPT_DAMPENING, "optimizer.dampening", "optimizer.dampening"},
+              {OPT_NESTEROV, "optimizer.nesterov", "optimizer.nesterov"},
+              {OPT_MAX_COEFF, "optimizer.max_trust", NULL},
+              {OPT_MIN_COEFF, "optimizer.min_trust", NULL}};
+
+static const struct optimizer *optimizer_at(int i)
+{
+    return container_of(optimizers[i], struct optimizer, group);
+}
+
+/* The optimizer that optimizer.type asks for; NULL if it is none of ours. */
+static const struct optimizer *find_optimizer(const struct ds_file *f)
+{
+    for (int i = 0; optimizers[i]; i++)
+        for (const char *const *type = optimizer_at(i)->deepspeed; *type; type++)
+            if (ds_is_word(f, OPT_TYPE, *type))
+                return optimizer_at(i);
+    return NULL;
+}
+
+/* "want A, B or C": the values of optimizer.type that are ours. */
+static void list_types(struct buf *out)
+{
+    const char *last = NULL;
+
+    for (int i = 0; optimizers[i]; i++)
+        for (const char *const *type = optimizer_at(i)->deepspeed; *type; last = *type++)
+            if (last)
+                buf_printf(out, "%s%s", out->len ? ", " : "want ", last);
+    buf_printf(out, " or %s", last);
+}
+
+static int refuse_optimizer(struct ds_file *f, struct err *err)
+{
+    const struct ds_value *type = &f->value[OPT_TYPE];
+    struct buf text = {0};
+
+    for (size_t i = 0; i < ARRAY_LEN(optimizers_elsewhere); i++)
+        if (ds_is_word(f, OPT_TYPE, optimizers_elsewhere[i].type))
+            buf_printf(&text, "%s", optimizers_elsewhere[i].text);
+    if (text.len == 0)
+        list_types(&text);
+    err_set(err, ERR_CONFIG, "optimizer.type %.40s is not supported: %s", type->text,
+            buf_cstr(&text));
+    buf_fini(&text);
+    return ds_fail_at(f, type, err);
+}
 
 static int is_muon(const struct ds_file *f) { return ds_is_word(f, OPT_TYPE, "Muon"); }
 
@@ -38,9 +88,9 @@ static int refuse_param(struct ds_file *f, enum id id, const char *name, const c
 }
 
 /* Refuse parameters that DeepSpeed's optimizer of this type does not have, and what ours do not. */
-static int check_params(struct ds_file *f, const char *ours, struct err *err)
+static int check_params(struct ds_file *f, const struct optimizer *ours, struct err *err)
 {
-    const int is_adam = strcmp(ours, "adamw") == 0, is_lamb = strcmp(ours, "lamb") == 0;
+    const int is_adam = ours == &optimizer_adamw, is_lamb = ours == &optimizer_lamb;
     const struct ds_value *correction = &f->value[OPT_CORRECTION];
 
     if (ds_has(f, OPT_ADAM_W) && !is_adam && !(is_muon(f) && ds_is_true(f, OPT_ADAM_W)))
@@ -65,17 +115,10 @@ static int check_params(struct ds_file *f, const char *ours, struct err *err)
 static int give_optimizer_name(struct ds_file *f, struct err *err)
 {
     const struct ds_value *type = &f->value[OPT_TYPE];
-    const char *ours = NULL, *text = "want Adam, AdamW, SGD, Lion, Lamb or Muon";
+    const struct optimizer *ours = find_optimizer(f);
 
-    for (size_t i = 0; i < ARRAY_LEN(optimizer_types); i++)
-        if (ds_is_word(f, OPT_TYPE, optimizer_types[i].type)) {
-            ours = optimizer_types[i].ours;
-            text = ours ? text : optimizer_types[i].text;
-        }
-    if (!ours) {
-        err_set(err, ERR_CONFIG, "optimizer.type %.40s is not supported: %s", type->text, text);
-        return ds_fail_at(f, type, err);
-    }
+    if (!ours)
+        return refuse_optimizer(f, err);
     if (ds_is_word(f, OPT_TYPE, "Adam") && !ds_is_word(f, OPT_ADAM_W, "false"))
         ds_note(
             f, type,
@@ -87,8 +130,8 @@ static int give_optimizer_name(struct ds_file *f, struct err *err)
                 "optimizer.params.adam_w_mode has no effect with type AdamW; with Adam, false is "
                 "Adam");
     else if (ds_is_word(f, OPT_ADAM_W, "false"))
-        ours = "adam";
-    return ds_put(f, type, "optimizer.name", ours, err);
+        ours = &optimizer_adam;
+    return ds_put(f, type, "optimizer.name", ours->group.name, err);
 }
 
 /* optimizer.lr: Muon's own rate comes before the rate that all parameters have. */
@@ -141,27 +184,27 @@ static const char *default_decay(const struct ds_file *f)
     return ds_is_true(f, OPT_TORCH_ADAM) && !is_adam && !is_muon(f) ? "0.01" : "0";
 }
 
+/* 1: the file gives one of our keys, by the parameter that is the key there. */
+static int gives(const struct ds_file *f, const char *key)
+{
+    for (size_t i = 0; i < ARRAY_LEN(params); i++)
+        if (strcmp(params[i].key, key) == 0)
+            return ds_has(f, params[i].id);
+    return 0;
+}
+
 /* DeepSpeed's Lion and Lamb (FusedLion, FusedLamb) have other defaults than the papers, which ours
  * follow.  The bias correction of Lamb is a factor on the rate there, so it does not cancel in the
  * ratio. */
 static int give_own_defaults(struct ds_file *f, struct err *err)
 {
-    static const struct {
-        const char *type;
-        enum id id;
-        const char *key, *text;
-        int is_list;
-    } row[] = {{"Lion", OPT_BETAS, "optimizer.betas", "0.9, 0.999", 1},
-               {"Lamb", OPT_EPS, "optimizer.eps", "1e-8", 0},
-               {"Lamb", OPT_MIN_COEFF, "optimizer.min_trust", "0.01", 0},
-               {"Lamb", OPT_MAX_COEFF, "optimizer.max_trust", "10", 0}};
     struct ds_value at = f->value[OPT_TYPE];
     int rc = 0;
 
-    for (size_t i = 0; i < ARRAY_LEN(row) && rc == 0; i++) {
-        at.is_list = row[i].is_list;
-        if (ds_is_word(f, OPT_TYPE, row[i].type) && !ds_has(f, row[i].id))
-            rc = ds_put(f, &at, row[i].key, row[i].text, err);
+    for (const struct optimizer_default *d = find_optimizer(f)->deepspeed_default; d->key; d++) {
+        at.is_list = d->is_list;
+        if (rc == 0 && !gives(f, d->key))
+            rc = ds_put(f, &at, d->key, d->text, err);
     }
     if (rc < 0 || !ds_is_word(f, OPT_TYPE, "Lamb"))
         return rc;
@@ -173,16 +216,6 @@ static int give_own_defaults(struct ds_file *f, struct err *err)
 /* Defaults differ from PyTorch's: no weight decay, and a rate of 1e-3. */
 int ds_give_optimizer(struct ds_file *f, struct err *err)
 {
-    static const struct {
-        enum id id;
-        const char *key, *of_muon;
-    } params[] = {{OPT_BETAS, "optimizer.betas", "optimizer.adamw.betas"},
-                  {OPT_EPS, "optimizer.eps", "optimizer.adamw.eps"},
-                  {OPT_MOMENTUM, "optimizer.momentum", "optimizer.momentum"},
-                  {OPT_DAMPENING, "optimizer.dampening", "optimizer.dampening"},
-                  {OPT_NESTEROV, "optimizer.nesterov", "optimizer.nesterov"},
-                  {OPT_MAX_COEFF, "optimizer.max_trust", NULL},
-                  {OPT_MIN_COEFF, "optimizer.min_trust", NULL}};
     const struct ds_value *type = &f->value[OPT_TYPE];
     int rc;
 
