@@ -168,31 +168,23 @@ static void put_validation(json_t *o, const struct session_epoch *e)
         put_number(o, "validation_perplexity", exp(e->validation_loss));
 }
 
+/* A figure of session/figures.h. */
+#define PUT_FIGURE(member, type, of, key, when, text) \
+    if (is_told(when, (double)e->member))             \
+        _Generic(e->member, double : put_number, int64_t : put_int)(o, key, e->member);
+
+static int is_told(enum figure_when when, double v) { return when == ALWAYS || v > 0; }
+
 static void put_epoch(json_t *o, const struct session_event *ev)
 {
     const struct session_epoch *e = &ev->epoch;
 
     put_int(o, "epoch", e->epoch);
     put_int(o, "step", e->step);
-    put_int(o, "samples", e->n_samples);
-    put_number(o, "train_loss", e->train_loss);
-    put_number(o, "train_accuracy", e->train_accuracy);
-    put_number(o, "train_seconds", e->train_seconds);
-    put_number(o, "samples_per_second", e->samples_per_second);
-    if (e->tokens_per_second > 0)
-        put_number(o, "tokens_per_second", e->tokens_per_second);
-    put_number(o, "step_ms_median", e->step_ms_median);
-    put_number(o, "comm_exposed_ms_median", e->comm_exposed_ms_median);
-    put_number(o, "data_wait_ms_median", e->data_wait_ms_median);
-    put_number(o, "data_wait_share", e->data_wait_share);
+    EPOCH_FIGURES_FIRST(PUT_FIGURE)
     put_int(o, "data_wait_rank", e->data_wait_rank);
     put_validation(o, e);
-    if (e->n_skipped)
-        put_int(o, "steps_skipped", e->n_skipped);
-    if (e->n_left_out)
-        put_int(o, "left_out", e->n_left_out);
-    if (e->loss_scale > 0)
-        put_number(o, "loss_scale", e->loss_scale);
+    EPOCH_FIGURES_LAST(PUT_FIGURE)
     if (e->is_mean)
         put_text(o, "replicas", "mean over ranks");
 }

@@ -105,13 +105,9 @@ enum wait_cause {
 struct session_epoch { /* one finished (or cut short) epoch, over all ranks */
     int64_t epoch, step;
     enum epoch_end end;
-    double train_loss, train_accuracy;
-    double train_seconds, samples_per_second;
-    double tokens_per_second; /* 0: samples have no places (sample_has_places) */
-    double step_ms_median, comm_exposed_ms_median;
-    int data_wait_rank; /* the rank that waited longest for its data; the next two are its waits */
-    double data_wait_ms_median, data_wait_share; /* the share is of the epoch's time, 0 to 1 */
-    int data_wait_cause;                         /* enum wait_cause, that rank's */
+    EPOCH_FIGURES(FIGURE_MEMBER) /* of an evaluation: n_samples, those validated, else 0 */
+    int data_wait_rank;          /* the rank that waited longest for its data: that of OF_WAITER */
+    int data_wait_cause;         /* enum wait_cause, that rank's */
     int is_validated;
     double validation_loss, validation_accuracy;
     int has_average; /* 1: averaged weights (train.average) were validated, too */
@@ -119,13 +115,9 @@ struct session_epoch { /* one finished (or cut short) epoch, over all ranks */
     int has_top5; /* 1: the validation counted targets among the five largest logits, too */
     double validation_top5, average_validation_top5; /* 0 to 1 */
     int is_best;                                     /* by train.best, so far */
-    int64_t n_samples;   /* samples trained on, in a whole epoch each once; evaluation: validated */
     int64_t n_targets;   /* of an evaluation: predictions that were compared with their targets */
     int is_unlabelled;   /* of an evaluation: the samples have no labels */
     const char *figures; /* of an evaluation: CMD_VALIDATE's; borrowed from the driver; or NULL */
-    int64_t n_skipped;   /* steps that were skipped because of numbers that are not finite */
-    int64_t n_left_out;  /* those of n_samples that could not be read (data.on_corrupt: skip) */
-    double loss_scale;   /* precision float16, else 0 */
     int is_mean;         /* 1: the mean of the ranks' replicas was validated and saved */
 };
 

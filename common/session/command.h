@@ -35,6 +35,7 @@
 #include "base/hash.h"
 #include "base/mailbox.h"
 #include "inject/inject.h"
+#include "session/figures.h"
 #include "session/ring.h"
 #include "wire/copy.h"
 
@@ -292,28 +293,18 @@ struct report {
                 bucket_bytes; /* what each bucket holds at least, but the first and last */
             int n_buckets;
         } buckets;
-        struct { /* REPORT_EPOCH; the driver has the sums and rates from rank 0 alone */
+        struct { /* REPORT_EPOCH */
             int64_t epoch, step;
             enum epoch_end end;
-            double train_loss, train_accuracy; /* of all ranks' targets in this epoch */
-            int64_t n_samples;
-            double train_seconds, samples_per_second;
-            double tokens_per_second; /* 0: samples have no places (sample_has_places) */
-            double step_ms_median, comm_exposed_ms_median;
-            /* The time in which this rank had nothing to do because its data came late: the median
-             * over steps, and the part of the epoch's time, 0 to 1. */
-            double data_wait_ms_median, data_wait_share;
-            int data_wait_cause;        /* enum wait_cause */
-            struct hash128 replica;     /* of all in `tensor` */
-            struct tensor_hash *tensor; /* [n_tensors] content: parameters, optimizer, state */
+            EPOCH_FIGURES(FIGURE_MEMBER) /* those of OF_RANK_0 are rank 0's alone, not sent */
+            int data_wait_cause;         /* enum wait_cause */
+            struct hash128 replica;      /* of all in `tensor` */
+            struct tensor_hash *tensor;  /* [n_tensors] content: parameters, optimizer, state */
             int n_tensors;
             double rss_mib, peak_rss_mib;
-            int64_t n_skipped;  /* steps skipped as non-finite in this epoch */
-            int64_t n_left_out; /* samples of the epoch's applied steps that could not be read */
-            double loss_scale;  /* with precision float16, at its end; else 0 */
-            int is_mean;        /* 1: the ranks' replicas differed, and all took their mean */
-            char *note;         /* why, when end is EPOCH_NONFINITE; else NULL */
-            int is_of_input;    /* note: samples or a setting are to blame, so no rate mends it */
+            int is_mean;     /* 1: the ranks' replicas differed, and all took their mean */
+            char *note;      /* why, when end is EPOCH_NONFINITE; else NULL */
+            int is_of_input; /* note: samples or a setting are to blame, so no rate mends it */
         } epoch;
         struct { /* REPORT_VALIDATED: sums over this rank's part */
             int64_t epoch;

@@ -150,36 +150,27 @@ static int find_data_waiter(const struct driver *d)
     return longest;
 }
 
+#define COPY_FIGURE(member, type, of, key, when, text) r->last.member = from[of]->epoch.member;
+
 static void note_epoch(struct run *r)
 {
     const struct driver *d = r->d;
     const struct report *own = d->seats[0].answer;
     const int waiter = find_data_waiter(d);
-    const struct report *waited = d->seats[waiter].answer;
+    const struct report *const from[] = {[OF_RANK_0] = own, [OF_WAITER] = d->seats[waiter].answer};
     r->step = own->epoch.step;
     r->last = (struct session_epoch){
         .epoch = own->epoch.epoch,
         .step = own->epoch.step,
         .end = own->epoch.end,
-        .train_loss = own->epoch.train_loss,
-        .train_accuracy = own->epoch.train_accuracy,
-        .train_seconds = own->epoch.train_seconds,
-        .samples_per_second = own->epoch.samples_per_second,
-        .tokens_per_second = own->epoch.tokens_per_second,
-        .step_ms_median = own->epoch.step_ms_median,
-        .comm_exposed_ms_median = own->epoch.comm_exposed_ms_median,
         .data_wait_rank = waiter,
-        .data_wait_ms_median = waited->epoch.data_wait_ms_median,
-        .data_wait_share = fmin(waited->epoch.data_wait_share, 1),
-        .data_wait_cause = waited->epoch.data_wait_cause,
+        .data_wait_cause = from[OF_WAITER]->epoch.data_wait_cause,
         .validation_loss = NOT_MEASURED,
         .validation_accuracy = NOT_MEASURED,
-        .n_samples = own->epoch.n_samples,
-        .n_skipped = own->epoch.n_skipped,
-        .n_left_out = own->epoch.n_left_out,
-        .loss_scale = own->epoch.loss_scale,
         .is_mean = own->epoch.is_mean,
     };
+    EPOCH_FIGURES(COPY_FIGURE)
+    r->last.data_wait_share = fmin(r->last.data_wait_share, 1);
     r->is_last_said = own->epoch.step == d->membership.lead.told_step;
     r->is_kept = 0;
     r->is_epoch_open = 0;

@@ -287,7 +287,7 @@ static int check_read(const struct trainer *t, int64_t epoch, struct err *err)
                    (long long)epoch);
 }
 
-/* Fill the figures that only rank 0 sends. */
+/* Fill the figures of OF_RANK_0 (session/figures.h). */
 static void fill_figures(const struct trainer *t, struct timing *m, struct report *r)
 {
     const struct ckpt_state *at = &t->state->at;

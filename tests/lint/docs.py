@@ -56,8 +56,14 @@ class Facts:
         self.events = set(re.findall(r'\[EVENT_\w+\] = \{"(\w+)"', events))
         self.fields = set(re.findall(r'(?:put_\w+|json_object_set_new)\(\w+, "(\w+)"', events))
         self.fields -= {"event", "time"}
-        self.waits = {"comm_exposed_ms_median", "data_wait_ms_median", "data_wait_share",
-                      "data_wait_rank"}  # a table of their own has them
+        path = "common/session/figures.h"
+        row = r'^ +X\(\w+, \w+, \w+, "(\w+)", (\w+),((?:[\s\\]*"[^"\n]*")+)\)'
+        figures = read(path)
+        self.figures = [(key, "".join(re.findall('"([^"]*)"', text)) +
+                         ("; absent if it is 0" if when == "IF_ABOVE_0" else ""))
+                        for key, when, text in re.findall(row, figures, re.MULTILINE)]
+        if len(self.figures) != len(re.findall(r"^ +X\(", figures, re.MULTILINE)):
+            sys.exit(f"{path}: only {len(self.figures)} rows look like {row}")
         text = self.help["dpdriver"]
         points = the(r"^POINT.*?\n(.*?)\n\n", text, "dpdriver --help")[1]
         self.points = set(re.findall(r"^  ([a-z]+)", points, re.MULTILINE))
@@ -193,7 +199,15 @@ def check_lists(path, text, docs, facts):
         table = the(r"^\| event \| fields \|\n.*?\n\n[^|]*?\n\n", text, path)[0]
         yield from differ("events", set(re.findall(r"^\| `(\w+)`", table, re.M)), facts.events)
         told = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", table))))
-        yield from differ("fields of events", set(), facts.fields - told - facts.waits)
+        yield from differ("fields of events", set(), facts.fields - told)
+        table = the(r"^\| figure of an epoch \|.*?\n\n", text, path)[0]
+        said = re.findall(r"^\| `(\w+)` \| (.*) \|$", table, re.MULTILINE)
+        for i, (key, content) in enumerate(facts.figures):
+            if said[i:i + 1] != [(key, content)]:
+                yield 1, f"figures of an epoch: want | `{key}` | {content} | in row {i + 1}"
+                break
+        for key, content in said[len(facts.figures):]:
+            yield 1, f"figures of an epoch: {key}: session/figures.h has no such row"
     if path == "docs/operating/watching.md":
         points = the(r"^POINT is (.*?)\n\n", text, path)[1]
         yield from differ("POINT", {p.rstrip("N") for p in re.findall(r"`([a-zN]+)`", points)},
@@ -274,6 +288,10 @@ BREAKS = [
     ("docs/design.md", "common/wire/ ", "common/wired/ ", "the rooms are"),
     ("docs/operating/files.md", "| `leader` | `term`", "| `term`", "events: leader"),
     ("docs/operating/files.md", "`steps_lost`", "", "fields of events: steps_lost"),
+    ("docs/operating/files.md", "\n| `step_ms_median` | the ", "\n| `step_ms_median` | a ",
+     "figures of an epoch: want | `step_ms_median` | the "),
+    ("docs/operating/files.md", "\n\n`audit.jsonl` has", "\n| `sum` | it |\n\n`audit.jsonl` has",
+     "figures of an epoch: sum"),
     ("docs/operating/watching.md", "POINT is `gather`, ", "POINT is ", "POINT: gather"),
     ("docs/operating/watching.md", "| `stop` | The", "| `halt` | The", "WHAT: halt"),
     ("docs/operating/job-file.md", "| `gradient_clipping`", "| `gradient_clip`",

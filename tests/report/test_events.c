@@ -37,15 +37,15 @@ static struct session_process processes[] = {{7, NULL}, {77, host}};
 /* Every event, and every field that users rely on. */
 static const struct {
     struct session_event ev;
-    const char *name, *fields; /* "key=JSON;...", all but event and time */
+    const char *name, *fields; /* "key=JSON;...", in order, all but event and time */
 } cases[] = {
     {{.kind = EVENT_START,
       .rank = -1,
       .step = -1,
       .start = {.n_ranks = 2, .n_parameters = 431080, .data = {1, 2}}},
      "start",
-     "nranks=2;device=\"cpu\";version=\"" DPTRAIN_VERSION "\";parameters=431080;"
-     "data=\"00000000000000020000000000000001\""},
+     "nranks=2;version=\"" DPTRAIN_VERSION "\";parameters=431080;"
+     "data=\"00000000000000020000000000000001\";device=\"cpu\""},
     {{.kind = EVENT_JOIN, .rank = 1, .host = (char *)"node-b"}, "join", "rank=1;host=\"node-b\""},
     {{.kind = EVENT_STRAGGLER, .rank = 2, .host = (char *)"node-c", .step = 40, .straggler = {2.5}},
      "straggler",
@@ -113,8 +113,8 @@ static const struct {
      "epoch",
      "epoch=1;step=2;samples=0;train_loss=null;train_accuracy=0.0;train_seconds=1.0;"
      "samples_per_second=1.0;step_ms_median=1.0;data_wait_ms_median=0.0;data_wait_share=0.0;"
-     "data_wait_rank=0;steps_skipped=4;left_out=3;loss_scale=32768.0;"
-     "validation_loss=null;validation_accuracy=0.5;replicas=\"mean over ranks\""},
+     "data_wait_rank=0;validation_loss=null;validation_accuracy=0.5;"
+     "steps_skipped=4;left_out=3;loss_scale=32768.0;replicas=\"mean over ranks\""},
     {{.kind = EVENT_CHECKPOINT,
       .step = 235,
       .text = (char *)"r/checkpoints/step-1",
@@ -130,14 +130,14 @@ static const struct {
       .drain = {.pid = 7},
       .text = (char *)"step"},
      "drain",
-     "rank=1;spare=null;host=\"h\";pid=7;when=\"step\""},
+     "rank=1;host=\"h\";spare=null;pid=7;when=\"step\""},
     {{.kind = EVENT_DRAIN,
       .rank = -1,
       .drain = {.spare = 2, .pid = 8},
       .host = (char *)"h",
       .text = (char *)"now"},
      "drain",
-     "rank=null;spare=2;host=\"h\";pid=8;when=\"now\""},
+     "rank=null;host=\"h\";spare=2;pid=8;when=\"now\""},
     {{.kind = EVENT_REBALANCE,
       .rank = -1,
       .step = 32,
@@ -211,15 +211,22 @@ static void check_line(const char *line, const char *name, const char *fields)
 {
     char *text = strdup(fields), *rest = text, *field;
     json_t *o = json_loads(line, 0, NULL);
+    const char *key;
+    void *at;
     size_t n = 2;
 
     assert_non_null(o);
+    at = json_object_iter_next(o, json_object_iter_at(o, "time"));
     assert_string_equal(json_string_value(json_object_get(o, "event")), name);
     assert_true(json_real_value(json_object_get(o, "time")) > 1.6e9);
     for (; (field = strsep(&rest, ";")); n++) {
         char *want = strchr(field, '=') + 1, *got;
 
         want[-1] = '\0';
+        key = at ? json_object_iter_key(at) : "the end";
+        if (strcmp(key, field) != 0)
+            fail_msg("%s: %s stands where %s should", name, key, field);
+        at = json_object_iter_next(o, at);
         got = json_dumps(json_object_get(o, field), JSON_ENCODE_ANY | JSON_COMPACT);
         if (!got || strcmp(got, want) != 0)
             fail_msg("%s.%s is %s, want %s", name, field, got ? got : "missing", want);

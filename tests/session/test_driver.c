@@ -338,7 +338,7 @@ static void of_two_replicas_the_other_is_named(void **state)
     rig_free(&r);
 }
 
-/* An epoch's wait for data is that of the rank that waited longest. */
+/* An epoch's wait for data is that of the rank that waited longest; other figures are rank 0's. */
 static void the_longest_wait_for_data_is_told(void **state)
 {
     static const double shares[] = {0.25, 2, 0.5}; /* a share above 1 is 1 */
@@ -354,6 +354,8 @@ static void the_longest_wait_for_data_is_told(void **state)
         p->epoch.data_wait_share = shares[k];
         p->epoch.data_wait_ms_median = 10 * k;
         p->epoch.data_wait_cause = k + 1;
+        p->epoch.step_ms_median = 20 + k;
+        p->epoch.n_skipped = 3 - k;
         rig_report(&r, k, p);
     }
     cmd_free(c);
@@ -363,6 +365,8 @@ static void the_longest_wait_for_data_is_told(void **state)
     assert_true(e->data_wait_share == 1);
     assert_true(e->data_wait_ms_median == 10);
     assert_int_equal(e->data_wait_cause, 2);
+    assert_true(e->step_ms_median == 20);
+    assert_int_equal(e->n_skipped, 3);
     rig_free(&r);
 }
 
