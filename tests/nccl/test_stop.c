@@ -5,6 +5,23 @@
 #include "base/util.h"
 #include "rig.h"
 
+/* Each rank has stages of some MiB, of which these tests use the first bytes alone.  To fill them
+ * would take most of the time under a sanitizer; coll/nccl fills all. */
+enum { FILLED = 16 << 10 };
+
+static void reset(void)
+{
+    fake_reset();
+    fake_fill_at_most(FILLED);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    reset();
+    return 0;
+}
+
 /* ---- failures ---- */
 
 /* The n-th call of rank 0's threads fails, for every n; rank 1 hears of it from the driver. */
@@ -17,7 +34,7 @@ static void every_call_may_fail(void **state)
         struct job j = {0};
         const struct rank *r = &j.rank[0];
 
-        fake_reset();
+        reset();
         fake_fail_at(0, n);
         job_run(&j, 2);
         if (fake_fail_left(0) > 0)
@@ -153,7 +170,7 @@ static void a_sum_that_is_stopped_never_passes(void **state)
     for (int i = 0; i < 50; i++) {
         struct job j = {.after = wait_for_lost};
 
-        fake_reset();
+        reset();
         job_run(&j, 2);
         assert_int_equal(j.rank[0].rc, ERR_CANCELED);
         assert_int_equal(j.n_stuck, 0);
@@ -245,7 +262,7 @@ static void a_device_that_breaks_is_told(void **state)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct job j = {.after = cases[i].after};
 
-        fake_reset();
+        reset();
         job_run(&j, 2);
         assert_int_equal(j.rank[0].err.code, cases[i].first_of_0);
         assert_int_equal(j.rank[1].err.code, cases[i].first_of_1);
@@ -333,7 +350,7 @@ static const struct {
 static int connect_late(struct job *j, enum fake_hang hang, int deadline_ms)
 {
     *j = (struct job){.connect_ms = deadline_ms};
-    fake_reset();
+    reset();
     fake_hang(hang);
     job_run(j, 2);
     return j->rank[0].err.code != ERR_TIMEOUT;
@@ -385,7 +402,7 @@ static void connecting_can_be_aborted(void **state)
         struct job j = {0};
         pthread_t thread;
 
-        fake_reset();
+        reset();
         fake_hang(late[i].hang);
         job_begin(&j, 2);
         pthread_create(&thread, NULL, abort_when_there, &j);
@@ -426,7 +443,7 @@ static void quiesce_has_a_deadline(void **state)
     for (size_t i = 0; i < ARRAY_LEN(after); i++) {
         struct job j = {.after = after[i], .finish_ms = 100};
 
-        fake_reset();
+        reset();
         job_run(&j, 2);
         assert_int_equal(j.rank[0].rc, 0);
         assert_int_equal(j.rank[0].quiesced, ERR_TIMEOUT);
@@ -469,7 +486,7 @@ static void aborts_come_at_any_moment(void **state)
         struct job j = {0};
         pthread_t thread;
 
-        fake_reset();
+        reset();
         j.n_there = i;
         job_begin(&j, 2);
         pthread_create(&thread, NULL, abort_soon, &j);
@@ -495,7 +512,7 @@ static void aborts_come_before_each_call(void **state)
     for (;; n++) {
         struct job j = {0};
 
-        fake_reset();
+        reset();
         job_begin(&j, 2);
         fake_strike_at(0, n, abort_now, &j);
         job_run(&j, 2);
@@ -573,22 +590,22 @@ static void a_failure_of_one_channel_ends_the_other(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(every_call_may_fail, job_setup),
-        cmocka_unit_test_setup(a_lost_rank_ends_the_step, job_setup),
-        cmocka_unit_test_setup(an_asynchronous_error_ends_the_step, job_setup),
-        cmocka_unit_test_setup(a_sum_that_is_stopped_never_passes, job_setup),
-        cmocka_unit_test_setup(asking_for_a_sum_finds_a_failure, job_setup),
-        cmocka_unit_test_setup(a_device_that_breaks_is_told, job_setup),
-        cmocka_unit_test_setup(a_launch_may_come_after_the_end, job_setup),
-        cmocka_unit_test_setup(connecting_has_a_deadline, job_setup),
-        cmocka_unit_test_setup(connecting_can_be_aborted, job_setup),
-        cmocka_unit_test_setup(quiesce_has_a_deadline, job_setup),
-        cmocka_unit_test_setup(finalizing_has_a_deadline, job_setup),
-        cmocka_unit_test_setup(aborts_come_at_any_moment, job_setup),
-        cmocka_unit_test_setup(aborts_come_before_each_call, job_setup),
-        cmocka_unit_test_setup(recording_can_be_aborted, job_setup),
-        cmocka_unit_test_setup(a_failure_of_one_channel_ends_the_other, job_setup),
-        cmocka_unit_test_setup(what_cannot_be_stopped_ends_the_process, job_setup),
+        cmocka_unit_test_setup(every_call_may_fail, setup),
+        cmocka_unit_test_setup(a_lost_rank_ends_the_step, setup),
+        cmocka_unit_test_setup(an_asynchronous_error_ends_the_step, setup),
+        cmocka_unit_test_setup(a_sum_that_is_stopped_never_passes, setup),
+        cmocka_unit_test_setup(asking_for_a_sum_finds_a_failure, setup),
+        cmocka_unit_test_setup(a_device_that_breaks_is_told, setup),
+        cmocka_unit_test_setup(a_launch_may_come_after_the_end, setup),
+        cmocka_unit_test_setup(connecting_has_a_deadline, setup),
+        cmocka_unit_test_setup(connecting_can_be_aborted, setup),
+        cmocka_unit_test_setup(quiesce_has_a_deadline, setup),
+        cmocka_unit_test_setup(finalizing_has_a_deadline, setup),
+        cmocka_unit_test_setup(aborts_come_at_any_moment, setup),
+        cmocka_unit_test_setup(aborts_come_before_each_call, setup),
+        cmocka_unit_test_setup(recording_can_be_aborted, setup),
+        cmocka_unit_test_setup(a_failure_of_one_channel_ends_the_other, setup),
+        cmocka_unit_test_setup(what_cannot_be_stopped_ends_the_process, setup),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
