@@ -5,23 +5,6 @@
 #include "base/util.h"
 #include "rig.h"
 
-/* Each rank has stages of some MiB, of which these tests use the first bytes alone.  To fill them
- * would take most of the time under a sanitizer; coll/nccl fills all. */
-enum { FILLED = 16 << 10 };
-
-static void reset(void)
-{
-    fake_reset();
-    fake_fill_at_most(FILLED);
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    reset();
-    return 0;
-}
-
 /* ---- failures ---- */
 
 /* The n-th call of rank 0's threads fails, for every n; rank 1 hears of it from the driver. */
@@ -34,7 +17,7 @@ static void every_call_may_fail(void **state)
         struct job j = {0};
         const struct rank *r = &j.rank[0];
 
-        reset();
+        fake_reset();
         fake_fail_at(0, n);
         job_run(&j, 2);
         if (fake_fail_left(0) > 0)
@@ -170,7 +153,7 @@ static void a_sum_that_is_stopped_never_passes(void **state)
     for (int i = 0; i < 50; i++) {
         struct job j = {.after = wait_for_lost};
 
-        reset();
+        fake_reset();
         job_run(&j, 2);
         assert_int_equal(j.rank[0].rc, ERR_CANCELED);
         assert_int_equal(j.n_stuck, 0);
@@ -262,7 +245,7 @@ static void a_device_that_breaks_is_told(void **state)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct job j = {.after = cases[i].after};
 
-        reset();
+        fake_reset();
         job_run(&j, 2);
         assert_int_equal(j.rank[0].err.code, cases[i].first_of_0);
         assert_int_equal(j.rank[1].err.code, cases[i].first_of_1);
@@ -350,7 +333,7 @@ static const struct {
 static int connect_late(struct job *j, enum fake_hang hang, int deadline_ms)
 {
     *j = (struct job){.connect_ms = deadline_ms};
-    reset();
+    fake_reset();
     fake_hang(hang);
     job_run(j, 2);
     return j->rank[0].err.code != ERR_TIMEOUT;
@@ -402,7 +385,7 @@ static void connecting_can_be_aborted(void **state)
         struct job j = {0};
         pthread_t thread;
 
-        reset();
+        fake_reset();
         fake_hang(late[i].hang);
         job_begin(&j, 2);
         pthread_create(&thread, NULL, abort_when_there, &j);
@@ -443,7 +426,7 @@ static void quiesce_has_a_deadline(void **state)
     for (size_t i = 0; i < ARRAY_LEN(after); i++) {
         struct job j = {.after = after[i], .finish_ms = 100};
 
-        reset();
+        fake_reset();
         job_run(&j, 2);
         assert_int_equal(j.rank[0].rc, 0);
         assert_int_equal(j.rank[0].quiesced, ERR_TIMEOUT);
@@ -486,7 +469,7 @@ static void aborts_come_at_any_moment(void **state)
         struct job j = {0};
         pthread_t thread;
 
-        reset();
+        fake_reset();
         j.n_there = i;
         job_begin(&j, 2);
         pthread_create(&thread, NULL, abort_soon, &j);
@@ -512,7 +495,7 @@ static void aborts_come_before_each_call(void **state)
     for (;; n++) {
         struct job j = {0};
 
-        reset();
+        fake_reset();
         job_begin(&j, 2);
         fake_strike_at(0, n, abort_now, &j);
         job_run(&j, 2);
@@ -590,23 +573,26 @@ static void a_failure_of_one_channel_ends_the_other(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(every_call_may_fail, setup),
-        cmocka_unit_test_setup(a_lost_rank_ends_the_step, setup),
-        cmocka_unit_test_setup(an_asynchronous_error_ends_the_step, setup),
-        cmocka_unit_test_setup(a_sum_that_is_stopped_never_passes, setup),
-        cmocka_unit_test_setup(asking_for_a_sum_finds_a_failure, setup),
-        cmocka_unit_test_setup(a_device_that_breaks_is_told, setup),
-        cmocka_unit_test_setup(a_launch_may_come_after_the_end, setup),
-        cmocka_unit_test_setup(connecting_has_a_deadline, setup),
-        cmocka_unit_test_setup(connecting_can_be_aborted, setup),
-        cmocka_unit_test_setup(quiesce_has_a_deadline, setup),
-        cmocka_unit_test_setup(finalizing_has_a_deadline, setup),
-        cmocka_unit_test_setup(aborts_come_at_any_moment, setup),
-        cmocka_unit_test_setup(aborts_come_before_each_call, setup),
-        cmocka_unit_test_setup(recording_can_be_aborted, setup),
-        cmocka_unit_test_setup(a_failure_of_one_channel_ends_the_other, setup),
-        cmocka_unit_test_setup(what_cannot_be_stopped_ends_the_process, setup),
+        cmocka_unit_test_setup(every_call_may_fail, job_setup),
+        cmocka_unit_test_setup(a_lost_rank_ends_the_step, job_setup),
+        cmocka_unit_test_setup(an_asynchronous_error_ends_the_step, job_setup),
+        cmocka_unit_test_setup(a_sum_that_is_stopped_never_passes, job_setup),
+        cmocka_unit_test_setup(asking_for_a_sum_finds_a_failure, job_setup),
+        cmocka_unit_test_setup(a_device_that_breaks_is_told, job_setup),
+        cmocka_unit_test_setup(a_launch_may_come_after_the_end, job_setup),
+        cmocka_unit_test_setup(connecting_has_a_deadline, job_setup),
+        cmocka_unit_test_setup(connecting_can_be_aborted, job_setup),
+        cmocka_unit_test_setup(quiesce_has_a_deadline, job_setup),
+        cmocka_unit_test_setup(finalizing_has_a_deadline, job_setup),
+        cmocka_unit_test_setup(aborts_come_at_any_moment, job_setup),
+        cmocka_unit_test_setup(aborts_come_before_each_call, job_setup),
+        cmocka_unit_test_setup(recording_can_be_aborted, job_setup),
+        cmocka_unit_test_setup(a_failure_of_one_channel_ends_the_other, job_setup),
+        cmocka_unit_test_setup(what_cannot_be_stopped_ends_the_process, job_setup),
     };
 
+    /* Each rank has stages of some MiB, of which these tests use the first bytes alone; coll/nccl
+     * fills all. */
+    fake_fill_at_most(16 << 10);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
