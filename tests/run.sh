@@ -21,7 +21,8 @@
 #                               (build-all/); deploy/bundle.sh builds for all
 #   tests/run.sh clang          built by clang; neither long nor end to end (build-clang/)
 #   tests/run.sh asan           under ASan and UBSan (build-asan/)
-#   tests/run.sh tsan           the rooms that use threads, under clang's TSan (build-tsan/)
+#   tests/run.sh tsan           the rooms that use threads, under clang's TSan (build-tsan/); three
+#                               tests of train/ run one row in four (tests/train/meson.build)
 #   tests/run.sh fuzz [SECONDS] every libFuzzer target for so long, 20 s (build-fuzz/)
 #
 # Not in `all`:

@@ -34,6 +34,8 @@ int unexpected(struct verdict *v, const char *fmt, ...) __attribute__((format(pr
 
 enum { RANKS_MAX = 8 };
 
+static inline size_t min_size(size_t a, size_t b) { return a < b ? a : b; }
+
 /* Make a coll of `size` ranks, run fn on each, free.  Returns 0, or 1 with the first complaint
  * printed.  A forked rank that dies by signal `may_die` does not count as a complaint. */
 int run_ranks(enum transport t, int size, int may_die, rank_fn *fn, const void *arg);

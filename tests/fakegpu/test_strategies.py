@@ -102,8 +102,9 @@ class Strategies(Case):
             self.assertLess(epochs[-1]["validation_loss"], epochs[0]["validation_loss"])
 
     def test_a_rank_is_lost_in_a_round_of_async(self):
-        """A rank kills itself while a round is under way; and a rank fails in each of some
-        collectives that follow each other, of which at least one is a round's."""
+        """A rank kills itself while a round is under way; and a rank fails in one of the
+        collectives that follow each other, until one was a step's and one a round's: how many
+        steps are between two rounds depends on the machine's load."""
         job = {**JOB, "strategy.name": "async", "strategy.interval": 0, "optimizer.momentum": 0.5}
         late = {"DPTRAIN_FAKE_APART": "60"}
         for at in (3, 7, 12):
@@ -112,8 +113,9 @@ class Strategies(Case):
                                 n=3, run=run, job=job, env={**MANY, **late})
             self.assertEqual([e["nranks"] for e in self.events("recovered", run)], [3])
             self.assertLess(epochs[1]["validation_loss"], epochs[0]["validation_loss"])
-        said = ""
-        for at in range(10, 18):
+        wanted, at = {"failed in collective", "failed beside the steps in collective"}, 10
+        while wanted:
+            self.assertLess(at, 60, wanted)
             run = f"failed {at}"
             driver = self.driver("--device", "cuda", "--run-dir", self.path(run), n=2, job=job)
             victim = self.follower("--rank", "1", "--device", "cuda", once=False,
@@ -123,13 +125,12 @@ class Strategies(Case):
                         victim.text.partition("finished: ")[2])
             victim.signal(signal.SIGTERM)
             self.assert_exit(victim, STOPPED)
-            said += victim.text
             recovered, = self.events("recovered", run)
             self.assertLessEqual(recovered["steps_lost"], 1)
             epochs = self.events("epoch", run)
             self.assertLess(epochs[1]["validation_loss"], epochs[0]["validation_loss"])
-        for words in ("failed in collective", "failed beside the steps in collective"):
-            self.assertIn(words, said)
+            wanted = {words for words in wanted if words not in victim.text}
+            at += 1
 
     def test_async_is_stopped(self):
         """A recorded run is stopped, with a round under way, and goes on; so does one whose rank is

@@ -60,7 +60,7 @@ void fake_version(int version);
 enum { FAKE_PIECE = 2 << 20 };
 void fake_room(size_t n_bytes);
 /* Memory is filled, when it is allocated or set, in its first n_bytes only: that of thousands of
- * ranks is more than a machine has. */
+ * ranks is more than a machine has.  fake_reset leaves it so. */
 void fake_fill_at_most(size_t n_bytes);
 void fake_windows(int are_given); /* 0: registering succeeds, but gives no window */
 

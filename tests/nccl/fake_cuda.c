@@ -22,11 +22,7 @@ static struct {
     cudaError_t last;
     int fail_in[MAX_DEVICES], is_broken[MAX_DEVICES];
     const char *failed;
-    struct {
-        int device;
-        const char *name;
-    } log[MAX_LOG];
-    int n_log;
+    int n_log; /* of `call_log` */
     struct {
         int device;
         atomic_int left;
@@ -34,6 +30,12 @@ static struct {
         void *arg;
     } strike;
 } rt;
+
+/* Not in `rt`, which fake_reset clears: this is a megabyte, and n_log tells what of it is used. */
+static struct {
+    int device;
+    const char *name;
+} call_log[MAX_LOG];
 
 static _Thread_local int this_device, n_calls_here;
 
@@ -54,8 +56,8 @@ int fake_called(const char *name)
     n_calls_here++;
     if (!strstr(name, "Query") && !strstr(name, "AsyncError")) {
         if (rt.n_log < MAX_LOG) {
-            rt.log[rt.n_log].device = this_device;
-            rt.log[rt.n_log].name = name;
+            call_log[rt.n_log].device = this_device;
+            call_log[rt.n_log].name = name;
         }
         rt.n_log++;
     }
@@ -124,8 +126,8 @@ char *fake_log(const char *const *words)
     ASSERT(rt.n_log <= MAX_LOG); /* else the log has not all calls */
     for (int i = 0; i < rt.n_log; i++)
         for (const char *const *w = words; *w; w++)
-            if (!strcmp(*w, rt.log[i].name))
-                buf_printf(&b, "%d:%s ", rt.log[i].device, rt.log[i].name);
+            if (!strcmp(*w, call_log[i].name))
+                buf_printf(&b, "%d:%s ", call_log[i].device, call_log[i].name);
     text = xstrdup(buf_cstr(&b));
     (void)fake_leave(cudaSuccess);
     buf_fini(&b);
@@ -152,10 +154,13 @@ static int do_run(struct run *r)
     int tried[4] = {0}, n_done = 0;
 
     for (int i = 0; i < r->graph->n_nodes; i++) {
-        struct work node = r->graph->node[i];
+        const struct work *node = &r->graph->node[i];
 
-        if (!r->done[i] && !tried[node.lane]++ && is_node_ready(r, i))
-            r->done[i] = node.kind == WORK_RECORD || node.kind == WORK_WAIT || do_work(&node);
+        if (!r->done[i] && !tried[node->lane]++ && is_node_ready(r, i)) {
+            struct work copy = *node;
+
+            r->done[i] = copy.kind == WORK_RECORD || copy.kind == WORK_WAIT || do_work(&copy);
+        }
         n_done += r->done[i];
     }
     if (n_done < r->graph->n_nodes)

@@ -27,7 +27,7 @@ void fake_fill_at_most(size_t n_bytes) { most_filled = n_bytes; }
 
 void fake_memory_reset(void)
 {
-    room = most_filled = SIZE_MAX;
+    room = SIZE_MAX;
     for (int d = 0; d < n_devices; d++)
         while (memory[d].n > 0)
             free(memory[d].piece[--memory[d].n].at);

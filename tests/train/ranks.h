@@ -10,6 +10,13 @@ enum { MOST_RANKS = 5, MOST_STEPS = 512, MOST_EPOCHS = 8, MOST_ROWS = 64 };
 
 enum { MOST_LIVES = 65536 };
 
+/* Under TSan some tests run one in so many of the rows of their tables (meson.build): whether this
+ * is such a row. */
+#ifndef ONE_ROW_IN
+#define ONE_ROW_IN 1
+#endif
+static inline int is_run(int row) { return row % ONE_ROW_IN == 0; }
+
 /* The ranks form again after a failure: the last rank anew, as one that has just come, the others
  * with the state that they hold. */
 struct run_lives {

@@ -115,6 +115,8 @@ static void test_the_bits_of_the_all_reduce(void **state)
             struct dir plain, zero;
             char what[32];
 
+            if (!is_run((int)j + n))
+                continue;
             snprintf(what, sizeof what, "job %d, %d ranks", (int)j, n);
             train(jobs[j].plain, n, &plain);
             train(jobs[j].zero, n, &zero);
@@ -164,8 +166,11 @@ static void test_clipped_for_100_steps(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(zero); i++) {
-        char *divided = xasprintf("%s%s", job, zero[i]);
+        char *divided;
 
+        if (!is_run((int)i))
+            continue;
+        divided = xasprintf("%s%s", job, zero[i]);
         train(job, 3, &plain);
         train(divided, 3, &got);
         assert_close_checkpoints(&plain, &got, 1e-6, zero[i]);
@@ -183,6 +188,8 @@ static void test_micro_batches_of_zero_2(void **state)
 
     (void)state;
     for (int n = 1; n <= MOST_RANKS; n++) {
+        if (!is_run(n + 1))
+            continue;
         train(job, n, &plain);
         train(MLP "train: {global_batch: 24, accumulate: 3}\n" SGD ZERO_2, n, &got);
         if (n == 1)
@@ -254,9 +261,12 @@ static void test_frozen_parameters(void **state)
     for (size_t i = 0; i < ARRAY_LEN(frozen); i++)
         for (int h = 0; h < 2; h++)
             for (int n = 1; n <= MOST_RANKS; n++) {
-                char *plain = xasprintf("%s%s", frozen[i], more[h]);
-                char *divided = xasprintf("%s%s", plain, zero[n == 3 ? (int)i % 4 : 2]);
+                char *plain, *divided;
 
+                if (!is_run((int)i + 2 * h + n))
+                    continue;
+                plain = xasprintf("%s%s", frozen[i], more[h]);
+                divided = xasprintf("%s%s", plain, zero[n == 3 ? (int)i % 4 : 2]);
                 compare(plain, divided, n, SMALL_BUCKET);
                 free(plain);
                 free(divided);
@@ -362,9 +372,12 @@ static void test_blocks_are_computed_again(void **state)
     write_text(text.path);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++)
         for (int n = 1; n <= MOST_RANKS; n++) {
-            char *plain = xasprintf(cases[i].job, text.path);
-            char *divided = xasprintf("%s%s", plain, zero[((size_t)n + i) % 5]);
+            char *plain, *divided;
 
+            if (!is_run((int)i + n))
+                continue;
+            plain = xasprintf(cases[i].job, text.path);
+            divided = xasprintf("%s%s", plain, zero[((size_t)n + i) % 5]);
             compare(plain, divided, n, cases[i].bucket_bytes);
             free(plain);
             free(divided);
@@ -382,9 +395,12 @@ static void test_blocks_of_micro_batches(void **state)
     (void)state;
     write_text(text.path);
     for (int n = 1; n <= MOST_RANKS; n++) {
-        char *plain = xasprintf(job, text.path, ZERO_2);
-        char *divided = xasprintf(job, text.path, ZERO_3);
+        char *plain, *divided;
 
+        if (!is_run(n))
+            continue;
+        plain = xasprintf(job, text.path, ZERO_2);
+        divided = xasprintf(job, text.path, ZERO_3);
         compare(plain, divided, n, SMALL_BUCKET);
         free(plain);
         free(divided);

@@ -205,14 +205,15 @@ static void undisturbed(const char *job, int n, struct dir *d)
     crew_end(&w);
 }
 
-/* A rank is lost at each of its collectives in turn, those of the first formation and of the
- * checkpoint included, and another takes its place.  The bits are those of an undisturbed run. */
+/* A rank is lost at each of its collectives in turn (under TSan at one in four), those of the first
+ * formation and of the checkpoint included, and another takes its place.  The bits are those of an
+ * undisturbed run. */
 static void lose_at_each(const char *job, int n, int victim, enum coll_channel channel,
                          const struct dir *want)
 {
-    int64_t ticket = 1;
+    int64_t ticket = 1 + victim % ONE_ROW_IN;
 
-    for (int n_failed = 1; n_failed > 0; ticket++) {
+    for (int n_failed = 1; n_failed > 0; ticket += ONE_ROW_IN) {
         const struct coll_fault fault = {.channel = channel, .at_ticket = ticket, .fail = ERR_PEER};
         struct crew w;
         struct dir got;
