@@ -6,7 +6,7 @@
 
 /* A slot that is absent is NULL. */
 #define POINT(name, k, is_optional) \
-    float *const name =             \
+    float *restrict const name =    \
         p->out[UPDATE_NEW_SLOT + (k)] ? update_at(p->out[UPDATE_NEW_SLOT + (k)], u) : NULL;
 #define LOAD(name, k, is_optional) e.name = (is_optional) && !is_whole ? 0.0f : name[i];
 #define KEEP(name, k, is_optional)  \
@@ -19,10 +19,10 @@
     CPU_CLONES static void rule##_loop(const struct plain *p, const struct cpu_update *u,      \
                                        struct rule##_terms m)                                  \
     {                                                                                          \
-        const float unscale = u->unscale, clip = u->clip, *grad = u->grad;                     \
+        const float unscale = u->unscale, clip = u->clip, *restrict grad = u->grad;            \
         const int is_whole = p->out[UPDATE_NEW_SLOT] != NULL;                                  \
         const int64_t n = u->n;                                                                \
-        float *const param = update_at(p->out[UPDATE_NEW_PARAM], u);                           \
+        float *restrict const param = update_at(p->out[UPDATE_NEW_PARAM], u);                  \
                                                                                                \
         RULE_SLOTS_##rule(POINT);                                                              \
         CPU_INDEPENDENT                                                                        \
