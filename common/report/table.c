@@ -117,7 +117,6 @@ void table_data_wait_text(double part, int cause, int rank, char *out, size_t ca
 {
     static const char *const advice[] = {
         [WAIT_UNKNOWN] = "",
-        [WAIT_FEW] = ", in a few steps such as the first",
         [WAIT_READING] = ": set data.workers higher",
         [WAIT_DISK] = ": the disk with the data is slow",
         [WAIT_CORES] = ": the reading threads get too little of the processors",
@@ -126,7 +125,7 @@ void table_data_wait_text(double part, int cause, int rank, char *out, size_t ca
     const int is_known = cause >= 0 && cause < (int)ARRAY_LEN(advice);
 
     out[0] = 0;
-    if (part >= told)
+    if (part >= told && cause != WAIT_FEW) /* nothing helps against that */
         snprintf(out, cap, "waiting for data %.0f %% of the time on rank %d%s", 100 * part, rank,
                  advice[is_known ? cause : WAIT_UNKNOWN]);
 }

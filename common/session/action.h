@@ -94,7 +94,7 @@ enum event_kind {
 /* The reason why a rank waited for its data. */
 enum wait_cause {
     WAIT_UNKNOWN, /* not measured, as by an older version */
-    WAIT_FEW,     /* few steps waited, such as the first */
+    WAIT_FEW,     /* few steps waited, such as the first; or all together for some ms */
     WAIT_READING, /* the threads that read computed meanwhile: more of them help */
     WAIT_DISK,    /* they waited for the disk */
     WAIT_CORES,   /* they waited for a processor, or there are as many of them as processors */

@@ -414,10 +414,10 @@ void driver_stop(struct driver *d, int64_t now_ns, const char *why)
     leave(d);
 }
 
-void driver_deposed(struct driver *d, int64_t now_ns, const char *by)
+void driver_deposed(struct driver *d, int64_t now_ns, const char *why)
 {
     enter(d, now_ns);
-    end_deposed(d, by);
+    end_deposed(d, why);
     leave(d);
 }
 

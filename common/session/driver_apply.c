@@ -8,7 +8,7 @@
 #include "base/util.h"
 #include "session/driver_impl.h"
 
-void driver_begin_stage(struct driver *d, enum stage stage, enum phase phase)
+static void begin_stage(struct driver *d, enum stage stage, enum phase phase)
 {
     stage_enter(d, stage);
     form_ask(&d->formation);
@@ -312,7 +312,7 @@ static void prepare(struct driver *d, const struct decision *x)
     seats_say_moved(&d->members);
     form_begin(&d->formation);
     succession_prepare(&d->members);
-    driver_begin_stage(d, STAGE_PREPARE, PHASE_PREPARE);
+    begin_stage(d, STAGE_PREPARE, PHASE_PREPARE);
     form_send_prepare(d);
 }
 
@@ -320,7 +320,7 @@ static void form(struct driver *d, const struct decision *x)
 {
     struct cmd *c = form_command(&d->formation);
     (void)x;
-    driver_begin_stage(d, STAGE_FORM, PHASE_FORM);
+    begin_stage(d, STAGE_FORM, PHASE_FORM);
     stage_tell_all(d, c);
 }
 
@@ -328,7 +328,7 @@ static void train(struct driver *d, const struct decision *x)
 {
     struct cmd *c = run_train(&d->run);
     (void)x;
-    driver_begin_stage(d, STAGE_TRAIN, PHASE_LOAD);
+    begin_stage(d, STAGE_TRAIN, PHASE_LOAD);
     watch_at_step(&d->watch, d->run.step);
     stage_tell_all(d, c);
 }
@@ -337,7 +337,7 @@ static void validate(struct driver *d, const struct decision *x)
 {
     struct cmd *c = run_validate(&d->run);
     (void)x;
-    driver_begin_stage(d, STAGE_VALIDATE, PHASE_VALIDATE);
+    begin_stage(d, STAGE_VALIDATE, PHASE_VALIDATE);
     stage_tell_all(d, c);
 }
 
@@ -345,7 +345,7 @@ static void checkpoint(struct driver *d, const struct decision *x)
 {
     struct cmd *c = run_checkpoint(&d->run);
     (void)x;
-    driver_begin_stage(d, STAGE_CHECKPOINT, PHASE_CHECKPOINT);
+    begin_stage(d, STAGE_CHECKPOINT, PHASE_CHECKPOINT);
     stage_tell_all(d, c);
 }
 

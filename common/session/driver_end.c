@@ -377,12 +377,11 @@ static void end_silently(struct driver *d, char *text)
     begin_ending(d, STATUS_FAILED, text, 1, 0);
 }
 
-void end_deposed(struct driver *d, const char *by)
+void end_deposed(struct driver *d, const char *why)
 {
     if (d->stage >= STAGE_ENDING)
         return;
-    char *text =
-        xasprintf("another driver leads this run: %s; this one ends, and writes nothing more", by);
+    char *text = xasprintf("%s; this one ends, and writes nothing more", why);
     d->ending.is_deposed = 1;
     end_silently(d, text);
     free(text);

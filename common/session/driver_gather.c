@@ -11,10 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/alloc.h"
 #include "base/buf.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "session/driver_impl.h"
 
@@ -87,18 +87,11 @@ static int is_same_version(struct membership *m, struct conn *c, const Wire__Hel
     return 0;
 }
 
-/* 1: fe80::/10, with or without a zone. */
-static int is_link_local(const char *address)
-{
-    return strspn(address, "0123456789abcdefABCDEF") == 4 && address[4] == ':' &&
-           strncasecmp(address, "fe", 2) == 0 && strchr("89abAB", address[2]);
-}
-
 /* The other ranks could not use the follower's or standby's address if it holds on one link. */
 static int is_reachable(struct membership *m, struct conn *c, const Wire__Hello *h)
 {
-    const char *address = is_link_local(c->peer) ? c->peer : h->advertise;
-    if (!is_link_local(address))
+    const char *address = text_is_link_local(c->peer) ? c->peer : h->advertise;
+    if (!text_is_link_local(address))
         return 1;
     char *text = xasprintf("it comes from %s, a link-local IPv6 address, which other ranks cannot "
                            "use: give --root an address or name of the driver's that is not "

@@ -87,7 +87,6 @@ char *driver_label(const struct driver *d, int rank); /* "rank 1 (hostB)", for f
 
 /* driver_apply.c */
 void driver_apply(struct driver *d, struct decision x); /* frees what it owns */
-void driver_begin_stage(struct driver *d, enum stage stage, enum phase phase);
 void driver_moved(struct driver *d, int rank, const struct progress *p);
 void driver_opened(struct driver *d, int rank, struct report *r); /* takes r */
 void driver_lose(struct driver *d, int rank, const char *why);    /* its connection is gone */
@@ -134,7 +133,7 @@ void end_stop(struct driver *d, Wire__Outcome outcome, int status, const char *f
  * in *done. */
 void end_finished(struct driver *d, struct session_event *done, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-void end_deposed(struct driver *d, const char *by);
+void end_deposed(struct driver *d, const char *why);
 /* End, because `who`, of which nothing was heard, may lead the run. */
 void end_unelected(struct driver *d, const char *who, const char *remedy);
 void end_at_once(struct driver *d); /* the second stop request */

@@ -62,8 +62,8 @@ int lead_hears(struct membership *m, struct conn *c, const Wire__Hello *h, struc
 {
     const struct driver *d = m->d;
     if (is_of_later_leader(d, h)) {
-        char *by = xasprintf("the one at %s, with term %lld, while this one has %lld; so says the "
-                             "%s on %s",
+        char *by = xasprintf("another driver leads this run: the one at %s, with term %lld, while "
+                             "this one has %lld; so says the %s on %s",
                              h->leader, (long long)h->term, (long long)d->o.term,
                              *h->standby ? "standby" : "follower", h->host);
         *out = (struct decision){.kind = DECIDE_DEPOSED, .text = by};

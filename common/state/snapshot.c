@@ -136,9 +136,10 @@ static int find_tensor(const struct source *f, const char *name, const struct sl
     return 0;
 }
 
-/* Copies block by block, so that a large tensor needs no second copy of itself. */
-int state_copy_tensor(struct state *s, const struct st_file *f, const struct st_tensor *t, char *to,
-                      size_t n_bytes, struct err *err)
+/* Copy n_bytes of the file's tensor to `to`, which is the backend's memory: block by block, so that
+ * a large tensor needs no second copy of itself. */
+static int copy_tensor(struct state *s, const struct st_file *f, const struct st_tensor *t,
+                       char *to, size_t n_bytes, struct err *err)
 {
     enum { BLOCK = 1 << 20 };
     char *block = xmalloc(BLOCK);
@@ -184,7 +185,7 @@ static int take_slot(struct state *s, const struct slot *slot, const struct sour
 
         rc = find_tensor(f, name, slot->def, &want, &t, err);
         if (rc == 0 && copies)
-            rc = state_copy_tensor(s, f->file, t, (char *)slot->data + want.at, want.n_bytes, err);
+            rc = copy_tensor(s, f->file, t, (char *)slot->data + want.at, want.n_bytes, err);
         free(name);
     }
     return rc;
@@ -241,7 +242,9 @@ static int refuse_strangers(const struct state *s, const struct source *f, struc
     return 0;
 }
 
-int state_load_model(struct state *s, const struct st_file *file, const char *path, struct err *err)
+/* Take the slots of the model's file; `path` names it in messages. */
+static int load_model(struct state *s, const struct st_file *file, const char *path,
+                      struct err *err)
 {
     const struct source f = {file, path};
     int rc = refuse_strangers(s, &f, err);
@@ -260,7 +263,7 @@ int state_load(struct state *s, const struct ckpt *c, struct err *err)
     if (rc == 0)
         rc = take_slots(s, SLOT_IN_AVERAGE, &average, 0, err);
     if (rc == 0)
-        rc = state_load_model(s, c->model, "model.safetensors", err);
+        rc = load_model(s, c->model, "model.safetensors", err);
     if (rc == 0)
         rc = take_slots(s, SLOT_IN_OPTIMIZER, &optimizer, 1, err);
     if (rc == 0)
@@ -341,8 +344,8 @@ int state_load_weights(struct state *s, const struct ckpt *c, int averaged, stru
                        "%s: it has no averaged weights, because its run had no train.average; want "
                        "--weights trained",
                        c->path);
-    rc = averaged ? state_load_model(s, c->average, average.path, err)
-                  : state_load_model(s, c->model, "model.safetensors", err);
+    rc = averaged ? load_model(s, c->average, average.path, err)
+                  : load_model(s, c->model, "model.safetensors", err);
     if (rc == 0)
         rc = take_slots(s, SLOT_IN_AVERAGE, &average, 1, err);
     return rc < 0 ? err_wrap(err, "%s", c->path) : 0;

@@ -141,11 +141,4 @@ int state_load_weights(struct state *s, const struct ckpt *c, int averaged, stru
  * (num_batches_tracked). */
 int state_knows(const struct state *s, const char *name);
 
-/* Copy n_bytes of the file's tensor to `to`, which is the backend's memory. */
-int state_copy_tensor(struct state *s, const struct st_file *f, const struct st_tensor *t, char *to,
-                      size_t n_bytes, struct err *err);
-
-/* Take the slots of the model's file from `f`; `path` names it in messages. */
-int state_load_model(struct state *s, const struct st_file *f, const char *path, struct err *err);
-
 #endif

@@ -328,8 +328,10 @@ static int conclude(struct stepper *t, int64_t last, int rc, struct step_result 
 
 int step_run(struct stepper *t, int64_t last, struct step_result *out, struct err *err)
 {
-    int rc = check_standing(t, err);
+    int rc;
 
+    ASSERT(t->coll && t->tapes && t->programs);
+    rc = check_standing(t, err);
     if (rc < 0 && t->n_flights == 0)
         return rc;
     if (t->n_flights > 0)

@@ -72,9 +72,10 @@ double timing_data_share(const struct timing *m)
 enum wait_cause timing_wait_cause(const struct timing *m, const struct effort *effort,
                                   int n_readers, int n_processors)
 {
+    const int64_t short_ns = 10 * 1000 * 1000;
     const int64_t blocked_ns = effort->wall_ns - effort->cpu_ns - effort->queued_ns;
 
-    if (2 * m->n_late < m->n)
+    if (2 * m->n_late < m->n || m->n_data_ns < short_ns)
         return WAIT_FEW;
     if (effort->wall_ns <= 0)
         return WAIT_UNKNOWN;

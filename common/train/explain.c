@@ -132,8 +132,8 @@ static int look_at_micro(struct trainer *t, const struct sampler_step *at, int m
     return rc;
 }
 
-/* The largest of some targets that are learnt as they are stored, by model.loss: mse; 0: none are,
- * or they cannot be read. */
+/* The largest of some targets as they are learnt by model.loss: mse; 0: none are, or they cannot be
+ * read. */
 static double largest_target(const struct trainer *t)
 {
     enum { MOST_LOOKED = 1024 };
@@ -145,7 +145,7 @@ static double largest_target(const struct trainer *t)
     double most = 0;
     struct err err;
 
-    if (!trainer_is_regression(t) || t->job->model.loss != LOSS_MSE || ds->targets.n ||
+    if (!trainer_is_regression(t) || t->job->model.loss != LOSS_MSE ||
         try_alloc(&y, sizeof(float) * (size_t)each, "a target", &err) < 0)
         return 0;
     to[target] = y;
@@ -166,12 +166,14 @@ static double largest_target(const struct trainer *t)
 static char *doubt_targets(const struct trainer *t)
 {
     const double most = largest_target(t);
+    const int is_scaled = t->train_set->targets.n > 0;
 
     if (!(most >= 1e4))
         return NULL;
-    return xasprintf("targets are as large as %.3g, and model.loss mse is of their squares; want "
-                     "data.targets: {normalize: auto}",
-                     most);
+    return xasprintf("targets are as large as %.3g%s, and model.loss mse is of their squares; want "
+                     "%sdata.targets: {normalize: auto}",
+                     most, is_scaled ? " when scaled" : "",
+                     is_scaled ? "a larger data.targets.std, or " : "");
 }
 
 void explain_doubts(struct trainer *t)

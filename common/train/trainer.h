@@ -2,8 +2,8 @@
  *
  * engine.c turns commands into these calls and their results into reports.  Tests call them
  * directly, with several ranks as threads over coll/local.  The files behind this header are
- * open.c (open), trainer.c (prepare, form, leave), epoch.c (epochs), validate.c, checkpoint.c,
- * step.c (one step) and flight.c (steps under way on a device).
+ * open.c (open), trainer.c (prepare, form, leave), epoch.c (epochs), validate.c, checkpoint.c and
+ * steps.c, the trainer's side of step/, which makes the steps.
  *
  * Life:    trainer_new -> trainer_open -> { trainer_prepare -> trainer_take_coll -> trainer_form
  *          -> trainer_train, trainer_validate, trainer_checkpoint ... } -> trainer_close

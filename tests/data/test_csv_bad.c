@@ -107,6 +107,25 @@ static const struct bad_case {
      "line 3: column x is \"0x10\", want a number as in line 2 of the training file; mend it, or "
      "name "
      "the column in data.categories"},
+    /* ... of which the first cell is the wrong one */
+    {"x,y\ninf,2\n10,3\n",
+     1,
+     {{NULL}},
+     NULL,
+     "line 2: column x is \"inf\", want a decimal number, as line 3 has 10; mend it, or name the "
+     "column in data.categories"},
+    {"x,y\n0x1F,2\n0x2a,2\n10,3\n",
+     1,
+     {{NULL}},
+     NULL,
+     "line 2: column x is \"0x1F\", want a decimal number, as line 4 has 10; mend it, or name the "
+     "column in data.categories"},
+    {"x,y\n0xbox,2\n10,3\n",
+     1,
+     {{NULL}},
+     NULL,
+     "line 3: column x is 10, want a word as in line 2 of the training file; mend it, or name the "
+     "column in data.categories"},
     {"x,y\n1,2\n1e39,3\n",
      1,
      {{NULL}},

@@ -111,6 +111,21 @@ OF_MACHINES = [
     ("common/session/driver_b.c", "int f(struct driver *d);\n", ""),
 ]
 
+# A header of the product that declares f, and the complaint that other sources make of it.
+DECLARES = ("common/base/b.h", OPENING + "#ifndef BASE_B_H\n#define BASE_B_H\n{}\n#endif\n")
+DEFINES = ("common/base/b.c", OPENING + "int f(int x)\n{\n    return x;\n}\n")
+CALLS = 'int x(void) { return f(1); }\n'
+OF_USERS = [
+    ({"common/op/a.c": OPENING + CALLS}, ""),
+    ({"driver/a.c": OPENING + CALLS}, ""),
+    ({}, "b.h:5: no code calls f"),
+    ({"common/op/a.c": OPENING + '/* f(1) */ char *s = "f(1)";\n'}, "no code calls f"),
+    ({"tests/a.c": CALLS}, "only tests call f: move it there"),
+    ({DEFINES[0]: CALLS}, "only common/base/b.c calls f: make it static"),
+    ({DEFINES[0]: CALLS, "tests/a.c": CALLS}, ""),
+    ({DECLARES[0]: "#define g(x) \\\n    f(x)"}, ""),
+]
+
 # path, content, what the note must say
 NOTES = [
     ("common/base/a.c", "int x;\n" * 599, "a.c:1: 601 lines"),
@@ -145,6 +160,14 @@ def main():
         if status != (1 if want else 0) or want not in said:
             print(f"{path!r} {content!r}: want {want!r}, status {status}, got:\n{said}")
             n_bad += 1
+    for more, want in OF_USERS:
+        files = {DECLARES[0]: DECLARES[1].replace("{}", "int f(int x);\n" +
+                                                  more.get(DECLARES[0], "")),
+                 DEFINES[0]: DEFINES[1] + more.get(DEFINES[0], "")}
+        status, said = run({**more, **files})
+        if status != (1 if want else 0) or want not in said:
+            print(f"{more!r}: want {want!r}, status {status}, got:\n{said}")
+            n_bad += 1
     for path, content, want in NOTES:
         status, said = run({path: OPENING + content})
         right = f"note: {path}:" in said and want in said
@@ -154,7 +177,7 @@ def main():
     if run({})[0] != 1:
         print("a lint of no file passes")
         n_bad += 1
-    print(f"{len(CASES) + len(OF_MACHINES) + len(NOTES) + 1} cases, {n_bad} wrong")
+    print(f"{len(CASES) + len(OF_MACHINES) + len(OF_USERS) + len(NOTES) + 1} cases, {n_bad} wrong")
     return 1 if n_bad else 0
 
 

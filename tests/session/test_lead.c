@@ -301,10 +301,10 @@ static void a_driver_that_was_replaced_ends(void **state)
     rig_train(&r, &o);
     rig_go_on_to(&r, 3, CMD_VALIDATE); /* the epoch's line is still to come */
     n_events = r.n_events;
-    driver_deposed(r.d, r.now, "its name is there");
+    driver_deposed(r.d, r.now, "its name is gone");
     rig_drain(&r);
     rig_report(&r, 0, report_new(REPORT_STOPPED, 1));
-    assert_has(r.text, "another driver leads this run: its name is there");
+    assert_has(r.text, "its name is gone; this one ends, and writes nothing more");
     assert_true(r.is_deposed);
     assert_int_equal(r.status, STATUS_FAILED);
     assert_int_equal(r.n_events, n_events);

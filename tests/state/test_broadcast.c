@@ -6,10 +6,10 @@
 
 #include <pthread.h>
 
+#include "../coll/local.h"
 #include "base/util.h"
 #include "card.h"
 #include "coll/impl.h"
-#include "coll/local.h"
 #include "state/state.h"
 
 enum { N_RANKS = 3, SOURCE = 1, N_SPACES = 4 };

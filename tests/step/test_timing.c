@@ -13,6 +13,7 @@ static const struct {
     int64_t n_late, wall, cpu, queued;
     int n_readers, n_processors;
     enum wait_cause want;
+    int64_t waited_ns; /* in the epoch; 0: a second */
 } rows[] = {
     {"the first batch alone", 1, 100, 100, 0, 1, 8, WAIT_FEW},
     {"fewer than half of the steps", 3, 100, 100, 0, 1, 8, WAIT_FEW},
@@ -25,13 +26,16 @@ static const struct {
     {"all processors are busy", 8, 100, 40, 58, 1, 8, WAIT_CORES},
     {"as many readers as processors", 8, 200, 190, 5, 2, 2, WAIT_CORES},
     {"nothing was measured", 8, 0, 0, 0, 1, 8, WAIT_UNKNOWN},
+    {"some ms", 8, 100, 100, 0, 1, 8, WAIT_FEW, .waited_ns = 9999999},
 };
 
 static void test_cause(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        const struct timing m = {.n = 8, .n_late = rows[i].n_late};
+        const struct timing m = {.n = 8,
+                                 .n_late = rows[i].n_late,
+                                 .n_data_ns = rows[i].waited_ns ? rows[i].waited_ns : 1000000000};
         const struct effort e = {rows[i].wall, rows[i].cpu, rows[i].queued};
         const enum wait_cause seen =
             timing_wait_cause(&m, &e, rows[i].n_readers, rows[i].n_processors);

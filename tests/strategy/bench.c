@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../coll/local.h"
 #include "base/alloc.h"
 #include "base/util.h"
-#include "coll/local.h"
 #include "data/sampler.h"
 #include "idle_hooks.h"
 #include "op/control.h"

@@ -1,5 +1,5 @@
-/* coll/local - ranks as threads of one process, for tests.  It is also the slow, plain twin with
- * which the real transports are compared.
+/* local - ranks as threads of one process.  It is also the slow, plain twin with which the real
+ * transports are compared.
  *
  * Sums are in rank order, ((x0 + x1) + x2) + ..., element by element.  If ranks hand over different
  * collectives, they fail with ERR_ARG; over the other transports they would hang.
@@ -7,8 +7,8 @@
  * Life:    coll_group_new -> coll_new_local for each rank -> ... -> coll_free for each rank
  *          -> coll_group_free.
  * Threads: the group's functions from any. */
-#ifndef COLL_LOCAL_H
-#define COLL_LOCAL_H
+#ifndef TESTS_COLL_LOCAL_H
+#define TESTS_COLL_LOCAL_H
 
 #include "coll/coll.h"
 

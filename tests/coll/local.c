@@ -7,7 +7,7 @@
  *
  * Messages need no meeting: the sender shows its memory as a letter to the receiver, which copies
  * it and takes the letter away. */
-#include "coll/local.h"
+#include "local.h"
 
 #include <pthread.h>
 #include <stdlib.h>
