@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "ckpt/ckpt.h"
+#include "deepspeed/deepspeed.h"
 #include "driver/figures.h"
 #include "driver/record.h"
 
@@ -32,7 +33,7 @@ static char *default_run(const struct options *o)
     for (size_t i = 0; i < o->sets.n; i++)
         if (o->job || strncmp(o->sets.item[i], "name=", 5) == 0)
             sets[n++] = o->sets.item[i];
-    path = job_load_for(max_i64(o->n_ranks, 1), o->job, sets, n, &job, &notes, &ignored) == 0
+    path = deepspeed_load(max_i64(o->n_ranks, 1), o->job, sets, n, &job, &notes, &ignored) == 0
                ? record_path(o, job)
                : xstrdup("runs/demo");
     job_free(job);
@@ -249,9 +250,9 @@ void evaluate_print(const struct options *o, const struct evaluation *e,
     struct buf text = {0};
 
     if (o->common.log_format == LOG_JSON)
-        put_json(&text, path, o->predict, &done->epoch);
+        put_json(&text, path, o->predict, &done->done.epoch);
     else
-        put_text(&text, path, o->predict, &done->epoch);
+        put_text(&text, path, o->predict, &done->done.epoch);
     log_put(STDOUT_FILENO, (const char *)text.data, text.len);
     buf_fini(&text);
     free(path);

@@ -1,5 +1,5 @@
-/* npy_file - writes the header of NumPy's format 1.0 (numpy.lib.format), and rows at their places
- * in a file that is renamed at the end. */
+/* npy_file - writes rows at their places in a file that is renamed at the end.  data/npy_file.c
+ * knows the format. */
 #include "ckpt/npy_file.h"
 
 #include <errno.h>
@@ -15,6 +15,7 @@
 #include "base/util.h"
 #include "ckpt/file.h"
 #include "ckpt/owner.h"
+#include "data/npy_file.h"
 
 struct npy_file {
     char *path, *aside;
@@ -81,24 +82,6 @@ void npy_file_free(struct npy_file *f)
 
 /* ---- writing ---- */
 
-/* The header's length, with the ten bytes before it, is a multiple of 64. */
-static void make_header(struct buf *b, int64_t n_rows, const struct shape *row)
-{
-    enum { MAGIC = 10, ALIGN = 64 };
-    struct buf text = {0};
-    size_t len;
-
-    buf_printf(&text, "{'descr': '<f4', 'fortran_order': False, 'shape': (%" PRId64 ",", n_rows);
-    for (int i = 0; i < row->n; i++)
-        buf_printf(&text, " %" PRId64 "%s", row->dim[i], i + 1 < row->n ? "," : "");
-    buf_printf(&text, "), }");
-    len = (size_t)round_up_i64((int64_t)(MAGIC + text.len + 1), ALIGN) - MAGIC;
-    buf_append(b, "\x93NUMPY\x01\x00", 8);
-    buf_append(b, (const uint8_t[]){(uint8_t)len, (uint8_t)(len >> 8)}, 2);
-    buf_printf(b, "%s%*s\n", buf_cstr(&text), (int)(len - text.len - 1), "");
-    buf_fini(&text);
-}
-
 static int take_room(struct npy_file *f, int64_t n_bytes, struct err *err)
 {
     int rc;
@@ -118,7 +101,7 @@ int npy_file_begin(struct npy_file *f, int64_t n_rows, const struct shape *row, 
     rc = file_create_as(f->aside, f->path, &f->fd, err);
     if (rc < 0)
         f->fd = -1;
-    make_header(&header, n_rows, row);
+    npy_write_header(&header, NPY_F32, n_rows, row);
     f->data_at = (int64_t)header.len;
     if (rc == 0)
         rc = take_room(f, f->data_at + (int64_t)sizeof(float) * n_rows * shape_elements(row), err);
@@ -146,8 +129,6 @@ int npy_file_get(const struct npy_file *f, int64_t at, float *x, int64_t n, stru
 }
 
 const char *npy_file_path(const struct npy_file *f) { return f->path; }
-
-int npy_file_is_made(const struct npy_file *f) { return f->is_made; }
 
 static void sync_parent(const char *path)
 {

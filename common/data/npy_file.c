@@ -1,5 +1,5 @@
-/* npy_file - the header of .npy, and its elements as numbers.  The header is a line of Python; it
- * is read by its three keys, in any order. */
+/* npy_file - the header of .npy, read and written, and its elements as numbers.  The header is a
+ * line of Python; it is read by its three keys, in any order. */
 #include "data/npy_file.h"
 
 #include <inttypes.h>
@@ -217,6 +217,25 @@ int npy_open(struct npy *out, const char *path, struct err *err)
 }
 
 void npy_close(struct npy *a) { mapped_close(&a->file); }
+
+/* The header's length, with the bytes before it, is a multiple of 64. */
+void npy_write_header(struct buf *b, enum npy_type type, int64_t n_rows, const struct shape *row)
+{
+    enum { BEFORE = 10, ALIGN = 64 };
+    struct buf text = {0};
+    size_t len;
+
+    buf_printf(&text, "{'descr': '%s', 'fortran_order': False, 'shape': (%" PRId64 ",",
+               types[type].descr, n_rows);
+    for (int i = 0; i < row->n; i++)
+        buf_printf(&text, " %" PRId64 "%s", row->dim[i], i + 1 < row->n ? "," : "");
+    buf_printf(&text, "), }");
+    len = (size_t)round_up_i64((int64_t)(BEFORE + text.len + 1), ALIGN) - BEFORE;
+    buf_append(b, NPY_MAGIC "\x01\x00", 8);
+    buf_append(b, (const uint8_t[]){(uint8_t)len, (uint8_t)(len >> 8)}, 2);
+    buf_printf(b, "%s%*s\n", buf_cstr(&text), (int)(len - text.len - 1), "");
+    buf_fini(&text);
+}
 
 /* ---- elements ---- */
 

@@ -1,4 +1,5 @@
-/* npy_file - one array in NumPy's format .npy, mapped.
+/* npy_file - NumPy's format .npy (numpy.lib.format): an array that is mapped, and the header of one
+ * that is written (ckpt/npy_file.h).
  *
  *      0  0x93 "NUMPY"      magic
  *      6  major, minor      1.0: the header's length has 2 bytes; 2.0 and 3.0: 4 bytes
@@ -52,6 +53,10 @@ int npy_open(struct npy *out, const char *path, struct err *err);
 /* The same of a->file, which is mapped; a failure leaves it open, and does not name it. */
 int npy_parse(struct npy *a, struct err *err);
 void npy_close(struct npy *a);
+
+/* Append all that stands before the elements of an array [n_rows, row...]. */
+struct buf;
+void npy_write_header(struct buf *b, enum npy_type type, int64_t n_rows, const struct shape *row);
 
 size_t npy_size(enum npy_type t); /* bytes of one element */
 const char *npy_type_name(enum npy_type t);

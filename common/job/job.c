@@ -11,7 +11,6 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "config/deepspeed.h"
 #include "config/names.h"
 #include "data/image.h"
 #include "data/moments.h"
@@ -35,15 +34,9 @@ void job_free(struct job *job)
     free(job);
 }
 
-/* A DeepSpeed configuration, and what reading one takes beside its text. */
-struct foreign {
-    int64_t n_ranks;
-    struct buf *notes;
-};
-
-/* foreign: the text is a DeepSpeed configuration; NULL: it is a job file. */
+/* form: the text is of that form; NULL: it is a job file. */
 static int make(const char *text, size_t len, const char *origin, const char *base_dir,
-                const char *const *sets, size_t n_sets, const struct foreign *foreign,
+                const char *const *sets, size_t n_sets, const struct job_form *form,
                 struct job **out, struct err *err)
 {
     struct job *job = xcalloc(1, sizeof *job);
@@ -56,8 +49,8 @@ static int make(const char *text, size_t len, const char *origin, const char *ba
     reader_init(&r, &list, job, &job->arena);
     r.origin = origin;
     r.base_dir = base_dir;
-    rc = foreign ? deepspeed_read(&r, text, len, foreign->n_ranks, foreign->notes, err)
-                 : read_yaml(&r, text, len, err);
+    rc = form ? form->read(&r, text, len, form->n_ranks, form->notes, err)
+              : read_yaml(&r, text, len, err);
     for (size_t i = 0; i < n_sets && rc == 0; i++)
         rc = read_set(&r, sets[i], err);
     if (rc == 0)
@@ -122,17 +115,9 @@ static char *folder_of(const char *path, struct err *err)
     return absolute;
 }
 
-static int is_json(const char *path)
+int job_load_form(const struct job_form *form, const char *path, const char *const *sets,
+                  size_t n_sets, struct job **out, struct err *err)
 {
-    size_t n = strlen(path);
-
-    return n > 5 && strcasecmp(path + n - 5, ".json") == 0;
-}
-
-int job_load_for(int64_t n_ranks, const char *path, const char *const *sets, size_t n_sets,
-                 struct job **out, struct buf *notes, struct err *err)
-{
-    const struct foreign deepspeed = {n_ranks, notes}, *foreign = NULL;
     struct buf text = {0};
     char *folder = NULL;
     int rc;
@@ -142,10 +127,10 @@ int job_load_for(int64_t n_ranks, const char *path, const char *const *sets, siz
     rc = read_file(path, &text, err);
     if (rc == 0 && !(folder = folder_of(path, err)))
         rc = err->code;
-    if (rc == 0 && is_json(path) && deepspeed_is((const char *)text.data, text.len))
-        foreign = &deepspeed;
+    if (rc == 0 && form && !form->is(path, (const char *)text.data, text.len))
+        form = NULL;
     if (rc == 0)
-        rc = make((const char *)text.data, text.len, path, folder, sets, n_sets, foreign, out, err);
+        rc = make((const char *)text.data, text.len, path, folder, sets, n_sets, form, out, err);
     free(folder);
     buf_fini(&text);
     return rc;
@@ -154,11 +139,7 @@ int job_load_for(int64_t n_ranks, const char *path, const char *const *sets, siz
 int job_load(const char *path, const char *const *sets, size_t n_sets, struct job **out,
              struct err *err)
 {
-    struct buf notes = {0};
-    int rc = job_load_for(1, path, sets, n_sets, out, &notes, err);
-
-    buf_fini(&notes);
-    return rc;
+    return job_load_form(NULL, path, sets, n_sets, out, err);
 }
 
 /* Set the option `key`, if the job's choices have it, from text as --set takes it. */
@@ -210,7 +191,7 @@ struct dataset_request job_request(const struct job *job, enum dataset_purpose p
                                     .context = context ? *context : 0,
                                     .vocab = vocab ? *vocab : 0,
                                     .ignored = &job->data.ignore_index,
-                                    .targets_are_shares = job->model.loss == LOSS_BCE,
+                                    .targets_are_fractions = job->model.loss == LOSS_BCE,
                                     .targets_are_numbers = job->model.loss != LOSS_CROSS_ENTROPY};
 }
 

@@ -152,10 +152,25 @@ struct job {
 int job_load(const char *path, const char *const *sets, size_t n_sets, struct job **out,
              struct err *err);
 
-/* The same for a job of n_ranks ranks.  A DeepSpeed configuration whose name ends in .json is read
- * as one (config/deepspeed.h), and what it asks for in vain is noted, a line each, in *notes. */
-int job_load_for(int64_t n_ranks, const char *path, const char *const *sets, size_t n_sets,
-                 struct job **out, struct buf *notes, struct err *err);
+struct buf;
+struct reader;
+
+/* Job files of another form (deepspeed/deepspeed.h).
+ *
+ * is    1: this file is of the form
+ * read  give the reader what the file says; each note is a line of *notes
+ * The others are arguments of `read`: the number of the job's ranks, and where notes go. */
+struct job_form {
+    int (*is)(const char *path, const char *text, size_t len);
+    int (*read)(struct reader *r, const char *text, size_t len, int64_t n_ranks, struct buf *notes,
+                struct err *err);
+    int64_t n_ranks;
+    struct buf *notes;
+};
+
+/* The same for a file of our form or of this one, which may be NULL. */
+int job_load_form(const struct job_form *form, const char *path, const char *const *sets,
+                  size_t n_sets, struct job **out, struct err *err);
 
 /* The same as job_load from `len` bytes of text, which may be anything.
  *

@@ -272,6 +272,17 @@ void layer_activation(struct net *m, const char *name, enum activation kind)
     net_append(m, OP_activation, &attr, &m->h, 1, out, name);
 }
 
+void layer_softmax(struct net *m, const char *name, int log)
+{
+    union node_attr attr = {.softmax.log = log};
+    int out[NODE_MAX_OUT] = {NODE_NEW_OUT};
+
+    if (m->rc < 0)
+        return;
+    attr.softmax.dim = net_shape(m)->n - 1;
+    net_append(m, OP_softmax, &attr, &m->h, 1, out, name);
+}
+
 void net_reshape(struct net *m, const char *name, struct shape shape)
 {
     const union node_attr attr = {.reshape.shape = shape};

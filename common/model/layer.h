@@ -75,6 +75,8 @@ void layer_conv2d(struct net *m, const char *name, int64_t channels, int kernel,
 void layer_linear(struct net *m, const char *name, int64_t features); /* with bias; h is [N,in] */
 void layer_linear_plain(struct net *m, const char *name, int64_t features); /* without */
 void layer_activation(struct net *m, const char *name, enum activation kind);
+/* Over the features of a row, or the channels of a pixel: torch.nn.Softmax(dim=1) or LogSoftmax. */
+void layer_softmax(struct net *m, const char *name, int log);
 
 /* ---- layers of transformers: h is [N*T,C], the T tokens of each sample one after another ---- */
 

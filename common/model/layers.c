@@ -187,6 +187,18 @@ static void build_dropout(struct net *m, const char *name, const struct layer_ar
     layer_dropout(m, name, (float)a->p);
 }
 
+static void build_softmax(struct net *m, const char *name, const struct layer_args *a)
+{
+    (void)a;
+    layer_softmax(m, name, 0);
+}
+
+static void build_log_softmax(struct net *m, const char *name, const struct layer_args *a)
+{
+    (void)a;
+    layer_softmax(m, name, 1);
+}
+
 static const struct kind kinds[] = {
     {"conv", conv_rows, ARRAY_LEN(conv_rows), ACT_NONE, build_conv},
     {"conv_transpose", conv_transpose_rows, ARRAY_LEN(conv_transpose_rows), ACT_NONE,
@@ -203,6 +215,8 @@ static const struct kind kinds[] = {
     {"linear", linear_rows, ARRAY_LEN(linear_rows), ACT_NONE, build_linear},
     {"flatten", NULL, 0, ACT_NONE, build_flatten},
     {"dropout", dropout_rows, ARRAY_LEN(dropout_rows), ACT_NONE, build_dropout},
+    {"softmax", NULL, 0, ACT_NONE, build_softmax},
+    {"log_softmax", NULL, 0, ACT_NONE, build_log_softmax},
     {"relu", NULL, 0, ACT_RELU, NULL},
     {"tanh", NULL, 0, ACT_TANH, NULL},
     {"sigmoid", NULL, 0, ACT_SIGMOID, NULL},
@@ -537,10 +551,10 @@ static const struct option rows[] = {
              "groups, bias}, conv_transpose: {the same, output_padding}, max_pool and avg_pool: "
              "{kernel, stride, padding}, global_avg_pool, adaptive_avg_pool: {size}, batch_norm, "
              "group_norm: {groups, eps}, instance_norm and layer_norm: {eps}, linear: {units, "
-             "bias}, flatten, dropout: {p}, relu, tanh, sigmoid, gelu, "
-             "gelu_tanh, silu, leaky_relu; residual: [layers] adds its input to what they make of "
-             "it, with "
-             "shortcut: [layers] beside it where the shapes differ."},
+             "bias}, flatten, dropout: {p}, relu, tanh, sigmoid, gelu, gelu_tanh, silu, "
+             "leaky_relu, softmax and log_softmax (over features or channels); residual: [layers] "
+             "adds its input to what they make of it, with shortcut: [layers] beside it where the "
+             "shapes differ."},
 };
 
 const struct model_arch arch_layers = {

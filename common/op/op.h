@@ -2,8 +2,9 @@
  *
  * Each family of operators has one file.  op/NAME.c checks the shapes of the inputs, gives those of
  * the outputs, and appends the gradient as more nodes.  The kernels are in backend/cpu/NAME.c and
- * backend/cuda/NAME.cu.  The list is generated from op/meson.build: a word there without a file, a
- * definition, a kernel or a test case fails the build or the test op/coverage.
+ * backend/cuda/NAME.cu.  Optimizers that are rules have one file for all of this (op/rule.h).  The
+ * list is generated from op/meson.build: a word there without a file, a definition, a kernel or a
+ * test case fails the build or the test op/coverage.
  *
  * op/meson.build gives each operator its signature: the names of its inputs and outputs, their
  * order, and which of them may be absent (a kernel then gets NULL).  Shapes and exact semantics

@@ -48,9 +48,9 @@ static struct settings own_settings(const struct optimizer_options *o, const cha
     const struct optimizer_matrices *m = o->kind->matrices;
 
     if (m && !m->takes(o->options, name, kind, shape))
-        return (struct settings){.lr_scale = m->other_lr(o->options) / optimizer_lr(o),
-                                 .decay = m->other_decay(o->options)};
-    return (struct settings){.lr_scale = 1, .decay = o->kind->weight_decay(o->options)};
+        return (struct settings){.lr_scale = optimizer_number(o, m->other_lr) / optimizer_lr(o),
+                                 .decay = optimizer_number(o, m->other_decay)};
+    return (struct settings){.lr_scale = 1, .decay = optimizer_decay(o)};
 }
 
 struct settings groups_settings(const struct optimizer_options *o, const char *name,

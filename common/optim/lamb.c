@@ -62,13 +62,6 @@ static int check(const void *options, struct err *err)
                    o->max_trust);
 }
 
-static double lr(const void *options) { return ((const struct lamb_options *)options)->lr; }
-
-static double weight_decay(const void *options)
-{
-    return ((const struct lamb_options *)options)->weight_decay;
-}
-
 const struct optimizer optimizer_lamb = {
     .group = {.name = "lamb",
               .help = "Adam, its steps scaled to each tensor's norm",
@@ -76,10 +69,14 @@ const struct optimizer optimizer_lamb = {
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct lamb_options),
               .check = check},
+    .deepspeed = {"Lamb"},
+    .deepspeed_default = {{"optimizer.eps", "1e-8", 0},
+                          {"optimizer.min_trust", "0.01", 0},
+                          {"optimizer.max_trust", "10", 0}},
     .op = OP_lamb,
     .whole_tensors = 1,
     .slots = optimizer_two_moments,
     .numbers = numbers,
-    .lr = lr,
-    .weight_decay = weight_decay,
+    .lr = AT(lr),
+    .weight_decay = AT(weight_decay),
 };

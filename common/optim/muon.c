@@ -1,5 +1,5 @@
 /* Muon for the matrices of hidden layers, and AdamW for all other parameters, as Keller Jordan's
- * MuonWithAuxAdam.  The updates' formulas are in op/muon.c and op/adamw.c.
+ * MuonWithAuxAdam.  The updates' formulas are in op/muon.c and optim/adamw.h.
  *
  * A matrix is a weight of two dimensions or more.  That of a convolution is [out, in * kernel], as
  * in Jordan's code (torch.optim.Muon takes weights of two dimensions only).  Biases, norms and
@@ -114,24 +114,14 @@ static const char *left_out(const void *options)
     return ((const struct muon_options *)options)->adamw.match;
 }
 
-static double adamw_lr(const void *options)
-{
-    return ((const struct muon_options *)options)->adamw.lr;
-}
-
-static double adamw_decay(const void *options)
-{
-    return ((const struct muon_options *)options)->adamw.weight_decay;
-}
-
 static const struct optimizer_matrices matrices = {
     .op = OP_muon,
     .takes = takes,
     .numbers = numbers_of_matrix,
     .left_out_key = "optimizer.adamw.match",
     .left_out = left_out,
-    .other_lr = adamw_lr,
-    .other_decay = adamw_decay,
+    .other_lr = AT(adamw.lr),
+    .other_decay = AT(adamw.weight_decay),
 };
 
 /* ---- the others ---- */
@@ -145,13 +135,6 @@ static void numbers(const void *options, double number[NODE_MAX_NUMBERS])
     number[ADAMW_ATTR_EPS] = o->adamw.eps;
 }
 
-static double lr(const void *options) { return ((const struct muon_options *)options)->lr; }
-
-static double weight_decay(const void *options)
-{
-    return ((const struct muon_options *)options)->weight_decay;
-}
-
 const struct optimizer optimizer_muon = {
     .group = {.name = "muon",
               .help = "momentum made orthogonal, for the matrices of hidden layers; AdamW for the "
@@ -159,11 +142,12 @@ const struct optimizer optimizer_muon = {
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct muon_options)},
+    .deepspeed = {"Muon"},
     .op = OP_adamw,
     .whole_tensors = 1,
     .slots = optimizer_two_moments,
     .numbers = numbers,
-    .lr = lr,
-    .weight_decay = weight_decay,
+    .lr = AT(lr),
+    .weight_decay = AT(weight_decay),
     .matrices = &matrices,
 };

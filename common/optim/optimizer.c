@@ -1,5 +1,5 @@
-/* optimizer - the list of optimizers, made from the words in optim/meson.build, and functions that
- * ask the job's optimizer. */
+/* optimizer - the list of optimizers, made from the words in op/meson.build and optim/meson.build,
+ * and functions that ask the job's optimizer. */
 #include "optim/optimizer.h"
 
 #include <string.h>
@@ -10,7 +10,20 @@ const struct option_group *const optimizers[] = {
 #undef X
         NULL};
 
-double optimizer_lr(const struct optimizer_options *o) { return o->kind->lr(o->options); }
+double optimizer_number(const struct optimizer_options *o, size_t at)
+{
+    double v;
+
+    memcpy(&v, (const char *)o->options + at, sizeof v);
+    return v;
+}
+
+double optimizer_lr(const struct optimizer_options *o) { return optimizer_number(o, o->kind->lr); }
+
+double optimizer_decay(const struct optimizer_options *o)
+{
+    return optimizer_number(o, o->kind->weight_decay);
+}
 
 int optimizer_slots(const struct optimizer_options *o,
                     const struct slot_def *out[OPTIMIZER_MAX_SLOTS])
@@ -24,14 +37,19 @@ int optimizer_slots(const struct optimizer_options *o,
         .file = SLOT_IN_OPTIMIZER, .is_hashed = 1, .is_broadcast = 1                 \
     }
 
-int optimizer_two_moments(const void *options, const struct slot_def *out[OPTIMIZER_MAX_SLOTS])
-{
-    static const struct slot_def moments[] = {MOMENT("exp_avg"), MOMENT("exp_avg_sq")};
+static const struct slot_def moments[] = {MOMENT("exp_avg"), MOMENT("exp_avg_sq")};
 
+int optimizer_one_moment(const void *options, const struct slot_def *out[OPTIMIZER_MAX_SLOTS])
+{
     (void)options;
     out[0] = &moments[0];
+    return 1;
+}
+
+int optimizer_two_moments(const void *options, const struct slot_def *out[OPTIMIZER_MAX_SLOTS])
+{
     out[1] = &moments[1];
-    return 2;
+    return 1 + optimizer_one_moment(options, out);
 }
 
 const char *optimizer_next_pattern(const char *patterns, char pattern[OPT_TEXT_BYTES + 1])

@@ -1,10 +1,11 @@
 /* optimizer - the registry of optimizers, the values of `optimizer.name`.
  *
- * To add an optimizer: a word in optim/meson.build, and `optimizer_NAME` in optim/NAME.c.  This
- * entry has the name, the help, and the optimizer's own keys of the job file with the struct that
- * they fill.  It also names the slots (optim/slot.h) that the optimizer keeps, and the operator
- * that updates parameters and slots.  train/update.c makes the operator's node from the entry; it
- * knows no optimizer by name.
+ * To add an optimizer whose update is one formula for each element: a rule in op/meson.build, and
+ * optim/NAME.h with the formula (op/rule.h) and `optimizer_NAME`.  For another: an operator, a word
+ * in optim/meson.build, and `optimizer_NAME` in optim/NAME.c.  This entry has the name, the help,
+ * and the optimizer's own keys of the job file with the struct that they fill.  It also names the
+ * slots (optim/slot.h) that the optimizer keeps, and the operator that updates parameters and
+ * slots.  step/update.c makes the operator's node from the entry; it knows no optimizer by name.
  *
  * Threads: any; all of it is constant. */
 #ifndef OPTIM_OPTIMIZER_H
@@ -33,13 +34,22 @@ struct optimizer_matrices {
      * matrices that are not to be taken.  NULL: there are none. */
     const char *left_out_key;
     const char *(*left_out)(const void *options);
-    /* The learning rate and the weight decay of all other parameters. */
-    double (*other_lr)(const void *options);
-    double (*other_decay)(const void *options);
+    /* Where the options have the learning rate and the weight decay of all other parameters. */
+    size_t other_lr, other_decay;
+};
+
+/* A key whose default is another one where the job comes from a DeepSpeed configuration. */
+struct optimizer_default {
+    const char *key, *text;
+    int is_list;
 };
 
 struct optimizer {
     struct option_group group;
+    /* For deepspeed/: the values of DeepSpeed's optimizer.type that are this optimizer, and the
+     * defaults that differ there.  NULL stands at the end of both. */
+    const char *deepspeed[4];
+    struct optimizer_default deepspeed_default[4];
     enum op op; /* the operator of the update (op/update.c) */
     /* 1: the update of an element depends on its whole tensor (LAMB's norms), so a strategy cannot
      * give parts of a tensor to several ranks.  0: it depends only on the element and on the norm
@@ -50,14 +60,14 @@ struct optimizer {
     int (*slots)(const void *options, const struct slot_def *out[OPTIMIZER_MAX_SLOTS]);
     /* Fill the attributes of the operator's node, by the operator's constants. */
     void (*numbers)(const void *options, double number[NODE_MAX_NUMBERS]);
-    double (*lr)(const void *options);
-    double (*weight_decay)(const void *options);
+    size_t lr, weight_decay;                   /* where the options have these doubles */
     const struct optimizer_matrices *matrices; /* NULL: all parameters are treated alike */
 };
 
-/* The slots of Adam, LAMB and Muon, for `slots`: exp_avg and exp_avg_sq, with the names of
+/* For `slots`: exp_avg (Lion), or exp_avg and exp_avg_sq (Adam, LAMB and Muon), with the names of
  * PyTorch's state except for the dot.  For a matrix of Muon exp_avg is the momentum, PyTorch's
  * momentum_buffer. */
+int optimizer_one_moment(const void *options, const struct slot_def *out[OPTIMIZER_MAX_SLOTS]);
 int optimizer_two_moments(const void *options, const struct slot_def *out[OPTIMIZER_MAX_SLOTS]);
 
 #define X(name) extern const struct optimizer optimizer_##name;
@@ -86,6 +96,10 @@ struct optimizer_options {
 
 double optimizer_lr(
     const struct optimizer_options *o); /* the peak rate, which the schedule varies */
+double optimizer_decay(const struct optimizer_options *o);
+
+/* One of the options, a double, at one of the places above. */
+double optimizer_number(const struct optimizer_options *o, size_t at);
 
 /* 1: the job's optimizer updates the parameter as a matrix, by its matrices' operator. */
 int optimizer_takes_matrix(const struct optimizer_options *o, const char *name,

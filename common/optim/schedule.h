@@ -1,5 +1,5 @@
 /* schedule - the learning rate, as a pure function of the global step.  The schedule `plateau` also
- * depends on the validations so far.  train/step.c asks for the rate of each step.
+ * depends on the validations so far.  step/step.c asks for the rate of each step.
  *
  *   warm-up   step g < W:  rate = peak * (f + (1 - f) * w), f = warmup_start, or 1 / n_ranks with
  *             warmup_from_one_rank; w = (g + 1) / W, or with warmup_shape log
@@ -24,7 +24,7 @@
  * `peak` is the optimizer's rate: optimizer.lr, or with optimizer.scale_lr_by_ranks (Horovod's
  * rule) optimizer.lr times the number of ranks that train this step.  With f = 1 / n_ranks the
  * warm-up is Horovod's gradual one.  Horovod's momentum correction is for optimizers whose momentum
- * contains the rate (Keras).  op/sgd.c multiplies the momentum by the rate of each step instead,
+ * contains the rate (Keras).  optim/sgd.h multiplies the momentum by the rate of each step instead,
  * which has the effect of the correction (Goyal and others 2017, "Accurate, Large Minibatch SGD",
  * section 3). min_lr is not scaled.  Every rank computes the rate for itself, in double, so all
  * ranks have the same rate at the same step.

@@ -1,9 +1,11 @@
 /* fuse - replaces several nodes by one where the backend can compute them in one kernel.
  *
- * Most rules look at a node and the only user of its output.  They keep a value that has another
- * user or is an output of the graph, so that no node loses an input: gelu's gradient reads gelu's
- * input, that of relu, tanh and sigmoid their output.  A node whose work another one has taken over
- * gets op -1; prune.c drops it. */
+ * Most rules are rows of the table `rules`: a node, another one beside it, the fusion that the
+ * backend must know, and a function for what else must hold and what the node gets from the other.
+ * Most look at the only user of the node's output: they keep a value that has another user or is an
+ * output of the graph, so that no node loses an input.  gelu's gradient reads gelu's input, that of
+ * relu, tanh and sigmoid their output.  Rules about more than two nodes are functions below the
+ * table.  A node whose work another one has taken over gets op -1; prune.c drops it. */
 #include "base/arena.h"
 #include "base/util.h"
 #include "program/impl.h"
@@ -118,8 +120,8 @@ static void take_over(const struct fuser *f, struct node *n, struct node *user)
 }
 
 /* n moves to the place of `user`, whose work it also does: n may now read what is made between the
- * two places.  The node that was `user` is returned; n itself is gone. */
-static struct node *move_to(struct fuser *f, struct node *n, struct node *user)
+ * two places.  n itself is gone. */
+static void move_to(struct fuser *f, struct node *n, struct node *user)
 {
     struct graph *g = f->g;
     struct node moved = *n;
@@ -133,7 +135,6 @@ static struct node *move_to(struct fuser *f, struct node *n, struct node *user)
     for (int i = 0; i < moved.n_out; i++)
         if (moved.out[i] != NO_VALUE && !op_get(moved.op)->update[i])
             g->value[moved.out[i]].producer = at;
-    return user;
 }
 
 /* These operands have equal numbers in conv2d and linear, and in the gradients by w of both. */
@@ -141,6 +142,7 @@ _Static_assert((int)CONV2D_B == (int)LINEAR_B && (int)CONV2D_Y == (int)LINEAR_Y 
                    (int)CONV2D_GRAD_W_DY == (int)LINEAR_GRAD_W_DY &&
                    (int)CONV2D_GRAD_W_DB == (int)LINEAR_GRAD_W_DB,
                "the rules for layers serve both");
+_Static_assert((int)LINEAR_X == (int)LINEAR_GRAD_W_X, "the rule for flatten serves both");
 
 enum {
     LAYER_B = LINEAR_B,
@@ -148,8 +150,6 @@ enum {
     LAYER_GRAD_W_DY = LINEAR_GRAD_W_DY,
     LAYER_GRAD_W_DB = LINEAR_GRAD_W_DB,
 };
-
-static int is_layer(const struct node *n) { return n->op == OP_conv2d || n->op == OP_linear; }
 
 static enum activation *layer_act(struct node *n)
 {
@@ -176,33 +176,27 @@ static int is_weight(const struct value *v)
     return v->role == VALUE_PARAM || v->role == VALUE_COPY || v->role == VALUE_CONST;
 }
 
-static void fuse_bias(struct fuser *f, struct node *n)
-{
-    struct graph *g = f->g;
-    struct node *user;
+/* ---- rules about two nodes ---- */
 
-    if (!is_layer(n) || n->in[LAYER_B] != NO_VALUE || *layer_act(n) != ACT_NONE)
-        return;
-    user = only_user(f, n->out[LAYER_Y], OP_bias, BIAS_X);
-    if (!user || !is_weight(&g->value[user->in[BIAS_B]]) ||
-        !backend_can_fuse(f->b, g, n, FUSE_BIAS, ACT_NONE))
-        return;
-    n->in[LAYER_B] = user->in[BIAS_B];
-    take_over(f, n, user);
+/* Each merges n with the other node of its rule, as far as it differs from rule to rule.  0: it
+ * must not, and nothing is changed. */
+
+static int merge_bias(struct fuser *f, struct node *n, struct node *bias)
+{
+    if (n->in[LAYER_B] != NO_VALUE || *layer_act(n) != ACT_NONE ||
+        !is_weight(&f->g->value[bias->in[BIAS_B]]))
+        return 0;
+    n->in[LAYER_B] = bias->in[BIAS_B];
+    return 1;
 }
 
-static void fuse_activation(struct fuser *f, struct node *n)
+static int merge_activation(struct fuser *f, struct node *n, struct node *act)
 {
-    struct graph *g = f->g;
-    struct node *user;
-
-    if (!is_layer(n) || *layer_act(n) != ACT_NONE)
-        return;
-    user = only_user(f, n->out[LAYER_Y], OP_activation, ACTIVATION_X);
-    if (!user || !backend_can_fuse(f->b, g, n, FUSE_ACTIVATION, user->attr.act.kind))
-        return;
-    *layer_act(n) = user->attr.act.kind;
-    take_over(f, n, user);
+    (void)f;
+    if (*layer_act(n) != ACT_NONE)
+        return 0;
+    *layer_act(n) = act->attr.act.kind;
+    return 1;
 }
 
 /* The number of operands of forward nodes that are the parameter of this gradient. */
@@ -213,96 +207,49 @@ static int param_uses(const struct graph *g, int grad)
 
 /* The weights' gradient n computes the bias' gradient, too, because both read the same dy.  The
  * gradient of a bias that several nodes read stays with its own nodes, whose order matters. */
-static void fuse_bias_grad(struct fuser *f, struct node *n)
+static int merge_bias_grad(struct fuser *f, struct node *n, struct node *bias)
 {
     struct graph *g = f->g;
-    struct node *other;
+    const int db = bias->out[BIAS_GRAD_DB];
 
-    if ((n->op != OP_conv2d_grad_w && n->op != OP_linear_grad_w) ||
-        n->out[LAYER_GRAD_W_DB] != NO_VALUE)
-        return;
-    other = find_user(f, n->in[LAYER_GRAD_W_DY], OP_bias_grad, BIAS_GRAD_DY);
-    if (!other || g->value[other->out[BIAS_GRAD_DB]].role != VALUE_GRAD ||
-        param_uses(g, other->out[BIAS_GRAD_DB]) > 1 ||
-        !backend_can_fuse(f->b, g, n, FUSE_BIAS, ACT_NONE))
-        return;
-    n->out[LAYER_GRAD_W_DB] = other->out[BIAS_GRAD_DB];
-    n->adds |= other->adds ? 1u << LAYER_GRAD_W_DB : 0;
-    g->value[n->out[LAYER_GRAD_W_DB]].producer = (int)(n - g->node);
-    other->op = GONE;
+    if (n->out[LAYER_GRAD_W_DB] != NO_VALUE || g->value[db].role != VALUE_GRAD ||
+        param_uses(g, db) > 1)
+        return 0;
+    n->out[LAYER_GRAD_W_DB] = db;
+    n->adds |= bias->adds ? 1u << LAYER_GRAD_W_DB : 0;
+    g->value[db].producer = (int)(n - g->node);
+    return 1;
 }
 
-static void set_image(struct node *n, const struct shape *image)
+/* n reads or writes the image instead of the flat x. */
+static int merge_image(struct fuser *f, struct node *n, struct node *other)
 {
+    const int v = other->op == OP_flatten ? other->in[FLATTEN_X] : other->out[UNFLATTEN_X];
+
     for (int i = 0; i < 3; i++)
-        n->attr.linear.image[i] = image->dim[1 + i];
-}
-
-/* A linear or linear_grad_w whose input a flatten makes reads the image instead. */
-static void fuse_flatten(struct fuser *f, struct node *n)
-{
-    struct graph *g = f->g;
-    const int x = n->op == OP_linear ? LINEAR_X : LINEAR_GRAD_W_X;
-    int maker;
-
-    if ((n->op != OP_linear && n->op != OP_linear_grad_w) || !is_temp(g, n->in[x]))
-        return;
-    maker = g->value[n->in[x]].producer;
-    if (maker < 0 || g->node[maker].op != OP_flatten ||
-        !backend_can_fuse(f->b, g, n, FUSE_FLATTEN, ACT_NONE))
-        return;
-    set_input(f, n, x, g->node[maker].in[FLATTEN_X]);
-    set_image(n, &g->value[n->in[x]].shape);
-}
-
-/* A linear_grad_x whose output an unflatten reads writes the image instead. */
-static void fuse_unflatten(struct fuser *f, struct node *n)
-{
-    struct graph *g = f->g;
-    struct node *user;
-
-    if (n->op != OP_linear_grad_x)
-        return;
-    user = only_user(f, n->out[LINEAR_GRAD_X_DX], OP_unflatten, UNFLATTEN_Y);
-    if (!user || !backend_can_fuse(f->b, g, n, FUSE_FLATTEN, ACT_NONE))
-        return;
-    take_over(f, n, user);
-    set_image(n, &g->value[n->out[LINEAR_GRAD_X_DX]].shape);
+        n->attr.linear.image[i] = f->g->value[v].shape.dim[1 + i];
+    return 1;
 }
 
 /* A pool's gradient computes the gradient of the activation that made the pool's input, too. */
-static void fuse_pool_grad(struct fuser *f, struct node *n)
+static int merge_pool_grad(struct fuser *f, struct node *n, struct node *act_grad)
 {
-    struct graph *g = f->g;
-    struct node *user;
-
-    if (n->op != OP_pool2d_grad || n->attr.pool.act != ACT_NONE)
-        return;
-    user = only_user(f, n->out[POOL2D_GRAD_DX], OP_activation_grad, ACTIVATION_GRAD_DY);
-    if (!user || user->in[ACTIVATION_GRAD_Y] == NO_VALUE ||
-        !backend_can_fuse(f->b, g, n, FUSE_POOL_GRAD_ACT, user->attr.act.kind))
-        return;
-    n->attr.pool.act = user->attr.act.kind;
-    set_input(f, n, POOL2D_GRAD_Y_ACT, user->in[ACTIVATION_GRAD_Y]);
-    take_over(f, n, user);
+    if (n->attr.pool.act != ACT_NONE || act_grad->in[ACTIVATION_GRAD_Y] == NO_VALUE)
+        return 0;
+    n->attr.pool.act = act_grad->attr.act.kind;
+    set_input(f, n, POOL2D_GRAD_Y_ACT, act_grad->in[ACTIVATION_GRAD_Y]);
+    return 1;
 }
 
 /* The loss writes its own gradient, over the logits if no later node reads them. */
-static void fuse_loss_grad(struct fuser *f, struct node *n)
+static int merge_loss_grad(struct fuser *f, struct node *n, struct node *grad)
 {
-    struct graph *g = f->g;
-    struct node *user;
-
-    if (n->op != OP_softmax_xent || n->out[SOFTMAX_XENT_PROB] == NO_VALUE)
-        return;
-    user = only_user(f, n->out[SOFTMAX_XENT_PROB], OP_softmax_xent_grad, SOFTMAX_XENT_GRAD_PROB);
-    if (!user || !backend_can_fuse(f->b, g, n, FUSE_LOSS_GRAD, ACT_NONE))
-        return;
+    (void)f;
     n->op = OP_softmax_xent_train;
     n->n_in = op_get(n->op)->n_in;
-    n->in[SOFTMAX_XENT_TRAIN_SCALARS] = user->in[SOFTMAX_XENT_GRAD_SCALARS];
-    n->in[SOFTMAX_XENT_TRAIN_SCALER] = user->in[SOFTMAX_XENT_GRAD_SCALER];
-    take_over(f, n, user);
+    n->in[SOFTMAX_XENT_TRAIN_SCALARS] = grad->in[SOFTMAX_XENT_GRAD_SCALARS];
+    n->in[SOFTMAX_XENT_TRAIN_SCALER] = grad->in[SOFTMAX_XENT_GRAD_SCALER];
+    return 1;
 }
 
 /* The linear node whose output the activation of `act_grad` was applied to.  A relu is fused into
@@ -348,71 +295,118 @@ static int save_mask(struct graph *g, struct node *l)
 
 /* A linear_grad_x computes the gradient of the activation that made its x, too.  The linear node
  * before that activation leaves the mask (relu) or the activation's input (gelu_tanh) for it. */
-static void fuse_linear_grad(struct fuser *f, struct node *n)
+static int merge_linear_grad(struct fuser *f, struct node *n, struct node *act_grad)
 {
-    struct graph *g = f->g;
-    struct node *user, *saver, *act;
+    struct node *saver = saver_of(f->g, act_grad), *act;
 
-    if (n->op != OP_linear_grad_x || n->attr.linear.image[0] > 0)
-        return;
-    user = only_user(f, n->out[LINEAR_GRAD_X_DX], OP_activation_grad, ACTIVATION_GRAD_DY);
-    if (!user || !(saver = saver_of(g, user)) ||
-        !backend_can_fuse(f->b, g, n, FUSE_LINEAR_GRAD_ACT, user->attr.act.kind))
-        return;
-    if (user->attr.act.kind == ACT_RELU) {
-        n->in[LINEAR_GRAD_X_MASK] = save_mask(g, saver);
+    if (n->attr.linear.image[0] > 0 || !saver)
+        return 0;
+    if (act_grad->attr.act.kind == ACT_RELU) {
+        n->in[LINEAR_GRAD_X_MASK] = save_mask(f->g, saver);
     } else {
-        if (!(act = activation_of(f, saver->out[LINEAR_Y], user)))
-            return;
+        if (!(act = activation_of(f, saver->out[LINEAR_Y], act_grad)))
+            return 0;
         n->in[LINEAR_GRAD_X_PRE] = saver->out[LINEAR_PRE] = saver->out[LINEAR_Y];
         *layer_act(saver) = act->attr.act.kind;
         take_over(f, saver, act);
     }
-    n->attr.linear.act = user->attr.act.kind;
-    take_over(f, n, user);
+    n->attr.linear.act = act_grad->attr.act.kind;
+    return 1;
 }
 
-static int is_norm(const struct node *n)
+/* y = x + other, where batch norm n makes x. */
+static int merge_norm_sum(struct fuser *f, struct node *n, struct node *add)
 {
-    return n->op == OP_batch_norm || n->op == OP_batch_norm_infer;
+    int *to = &n->in[n->op == OP_batch_norm ? BATCH_NORM_ADD : BATCH_NORM_INFER_ADD];
+
+    (void)f;
+    if (n->attr.norm.act != ACT_NONE || *to != NO_VALUE)
+        return 0;
+    *to = add->in[add->in[ADD_A] == n->out[0] ? ADD_B : ADD_A];
+    return 1;
 }
 
-static int *norm_add(struct node *n)
+static int merge_norm_relu(struct fuser *f, struct node *n, struct node *act)
 {
-    return &n->in[n->op == OP_batch_norm ? BATCH_NORM_ADD : BATCH_NORM_INFER_ADD];
-}
-
-/* y = x + other, where batch norm n makes x: n computes y, at the place of the sum, since the other
- * term may be made after n. */
-static struct node *fuse_norm_sum(struct fuser *f, struct node *n)
-{
-    struct node *user = only_user(f, n->out[0], OP_add, ADD_A);
-    int other;
-
-    if (!user)
-        user = only_user(f, n->out[0], OP_add, ADD_B);
-    if (!user || *norm_add(n) != NO_VALUE || !backend_can_fuse(f->b, f->g, n, FUSE_NORM, ACT_NONE))
-        return n;
-    other = user->in[user->in[ADD_A] == n->out[0] ? ADD_B : ADD_A];
-    *norm_add(n) = other;
-    return move_to(f, n, user);
-}
-
-/* Batch norm, the sum after it, and the relu after that become one node. */
-static void fuse_norm(struct fuser *f, struct node *n)
-{
-    struct node *user;
-
-    if (!is_norm(n) || n->attr.norm.act != ACT_NONE)
-        return;
-    n = fuse_norm_sum(f, n);
-    user = only_user(f, n->out[0], OP_activation, ACTIVATION_X);
-    if (!user || user->attr.act.kind != ACT_RELU ||
-        !backend_can_fuse(f->b, f->g, n, FUSE_NORM, ACT_RELU))
-        return;
+    (void)f;
+    if (n->attr.norm.act != ACT_NONE || act->attr.act.kind != ACT_RELU)
+        return 0;
     n->attr.norm.act = ACT_RELU;
-    (void)move_to(f, n, user);
+    return 1;
 }
+
+enum relation {
+    TAKES_OVER, /* the other is the only user of n's first output; n computes its first output */
+    MOVES,      /* the same, at the other's place, because its other inputs may be made after n */
+    SHARES,     /* the other reads the same dy as n; n does its work, too */
+    READS_PAST, /* the other makes n's x; n reads the other's input instead */
+};
+
+/* Each node tries the rules for it in this order. */
+/* clang-format off */
+static const struct rule {
+    enum op op[2]; /* n is one of these; the second may be left out */
+    enum relation relation;
+    enum op other;
+    int at; /* the number of the input by which the other is related */
+    enum fusion kind;
+    int (*merge)(struct fuser *f, struct node *n, struct node *other);
+} rules[] = {
+    {{OP_conv2d, OP_linear}, TAKES_OVER, OP_bias, BIAS_X, FUSE_BIAS, merge_bias},
+    {{OP_conv2d, OP_linear}, TAKES_OVER, OP_activation, ACTIVATION_X, FUSE_ACTIVATION,
+     merge_activation},
+    {{OP_conv2d_grad_w, OP_linear_grad_w}, SHARES, OP_bias_grad, BIAS_GRAD_DY, FUSE_BIAS,
+     merge_bias_grad},
+    {{OP_linear, OP_linear_grad_w}, READS_PAST, OP_flatten, FLATTEN_X, FUSE_FLATTEN, merge_image},
+    {{OP_linear_grad_x}, TAKES_OVER, OP_unflatten, UNFLATTEN_Y, FUSE_FLATTEN, merge_image},
+    {{OP_pool2d_grad}, TAKES_OVER, OP_activation_grad, ACTIVATION_GRAD_DY, FUSE_POOL_GRAD_ACT,
+     merge_pool_grad},
+    {{OP_softmax_xent}, TAKES_OVER, OP_softmax_xent_grad, SOFTMAX_XENT_GRAD_PROB, FUSE_LOSS_GRAD,
+     merge_loss_grad},
+    {{OP_linear_grad_x}, TAKES_OVER, OP_activation_grad, ACTIVATION_GRAD_DY, FUSE_LINEAR_GRAD_ACT,
+     merge_linear_grad},
+    {{OP_batch_norm, OP_batch_norm_infer}, MOVES, OP_add, ADD_A, FUSE_NORM, merge_norm_sum},
+    {{OP_batch_norm, OP_batch_norm_infer}, MOVES, OP_add, ADD_B, FUSE_NORM, merge_norm_sum},
+    {{OP_batch_norm, OP_batch_norm_infer}, MOVES, OP_activation, ACTIVATION_X, FUSE_NORM,
+     merge_norm_relu},
+};
+/* clang-format on */
+
+/* The other node of a rule for n, or NULL. */
+static struct node *find_other(const struct fuser *f, const struct rule *r, const struct node *n)
+{
+    struct graph *g = f->g;
+    int maker;
+
+    if (r->relation == SHARES)
+        return find_user(f, n->in[LAYER_GRAD_W_DY], r->other, r->at);
+    if (r->relation != READS_PAST)
+        return only_user(f, n->out[0], r->other, r->at);
+    maker = is_temp(g, n->in[LINEAR_X]) ? g->value[n->in[LINEAR_X]].producer : -1;
+    return maker >= 0 && g->node[maker].op == (int)r->other ? &g->node[maker] : NULL;
+}
+
+static void apply_rule(struct fuser *f, const struct rule *r, struct node *n)
+{
+    const int is_for_n = n->op == (int)r->op[0] || (r->op[1] && n->op == (int)r->op[1]);
+    const int has_act = r->other == OP_activation || r->other == OP_activation_grad;
+    struct node *other = is_for_n ? find_other(f, r, n) : NULL;
+
+    if (!other ||
+        !backend_can_fuse(f->b, f->g, n, r->kind, has_act ? other->attr.act.kind : ACT_NONE) ||
+        !r->merge(f, n, other))
+        return;
+    if (r->relation == TAKES_OVER)
+        take_over(f, n, other);
+    else if (r->relation == MOVES)
+        move_to(f, n, other);
+    else if (r->relation == SHARES)
+        other->op = GONE;
+    else
+        set_input(f, n, LINEAR_X, other->in[r->at]);
+}
+
+/* ---- rules about more nodes ---- */
 
 /* A new temporary of the same type as `like`, which node k makes. */
 static int new_temp(struct graph *g, int like, struct shape shape, int k, const char *suffix)
@@ -573,15 +567,8 @@ int program_fuse(struct graph *g, struct backend *b, struct err *err)
         simplify_flatten(g, &g->node[k]);
     find_uses(&f);
     for (int k = 0; k < g->n_nodes; k++) {
-        fuse_bias(&f, &g->node[k]);
-        fuse_activation(&f, &g->node[k]);
-        fuse_bias_grad(&f, &g->node[k]);
-        fuse_flatten(&f, &g->node[k]);
-        fuse_unflatten(&f, &g->node[k]);
-        fuse_pool_grad(&f, &g->node[k]);
-        fuse_loss_grad(&f, &g->node[k]);
-        fuse_linear_grad(&f, &g->node[k]);
-        fuse_norm(&f, &g->node[k]);
+        for (size_t i = 0; i < ARRAY_LEN(rules); i++)
+            apply_rule(&f, &rules[i], &g->node[k]);
         fuse_norm_grad(&f, &g->node[k]);
         fuse_grad_copy(&f, &g->node[k]);
     }

@@ -9,7 +9,7 @@
  *   CMD_PREPARE   generation, rank, size: programs, endpoints
  *   CMD_FORM      all endpoints, or ids: connect, broadcast state
  *   CMD_TRAIN     one epoch, from the step held; REPORT_STEP comes a few times a second
- *   CMD_VALIDATE  this rank's share of the validation set
+ *   CMD_VALIDATE  this rank's part of the validation set
  *   CMD_CHECKPOINT  rank 0 writes, or all ranks if the state is divided; answered when the state is
  *                 copied, with is_last when it is on disk
  *   CMD_STOP      end; with `saves` rank 0 writes the state that it holds; free everything
@@ -35,8 +35,23 @@
 #include "base/hash.h"
 #include "base/mailbox.h"
 #include "inject/inject.h"
+#include "session/figures.h"
 #include "session/ring.h"
 #include "wire/copy.h"
+
+/* Requests that any rank may make.  Through the control vector all ranks act on a request at the
+ * same step. */
+enum engine_request {
+    ENGINE_REQUEST_STOP = 1,
+    ENGINE_REQUEST_CHECKPOINT = 2,
+    ENGINE_REQUEST_REGROUP = 4, /* end training here, to form anew; forgotten at CMD_PREPARE */
+    /* Begin what the strategy begins when all ranks are ready.  A step makes this request, as the
+     * strategy says. */
+    ENGINE_REQUEST_ROUND = 8,
+    /* This rank's last update left parameters as they were (op/update.c), and train.on_nonfinite is
+     * stop: the step counts as one whose loss is not finite. */
+    ENGINE_REQUEST_REFUSE = 16,
+};
 
 /* The commands that all ranks of a formation obey together, each a stage of the job: KIND, name,
  * the KIND of the report that answers it, and the key of cluster.deadlines that bounds it. */
@@ -278,30 +293,20 @@ struct report {
                 bucket_bytes; /* what each bucket holds at least, but the first and last */
             int n_buckets;
         } buckets;
-        struct { /* REPORT_EPOCH; the driver has the sums and rates from rank 0 alone */
+        struct { /* REPORT_EPOCH */
             int64_t epoch, step;
             enum epoch_end end;
-            double train_loss, train_accuracy; /* of all ranks' targets in this epoch */
-            int64_t n_samples;
-            double train_seconds, samples_per_second;
-            double tokens_per_second; /* 0: samples have no places (sample_has_places) */
-            double step_ms_median, comm_exposed_ms_median;
-            /* The time in which this rank had nothing to do because its data came late: the median
-             * over steps, and the part of the epoch's time, 0 to 1. */
-            double data_wait_ms_median, data_wait_share;
-            int data_wait_cause;        /* enum wait_cause */
-            struct hash128 replica;     /* of all in `tensor` */
-            struct tensor_hash *tensor; /* [n_tensors] content: parameters, optimizer, state */
+            EPOCH_FIGURES(FIGURE_MEMBER) /* those of OF_RANK_0 are rank 0's alone, not sent */
+            int data_wait_cause;         /* enum wait_cause */
+            struct hash128 replica;      /* of all in `tensor` */
+            struct tensor_hash *tensor;  /* [n_tensors] content: parameters, optimizer, state */
             int n_tensors;
             double rss_mib, peak_rss_mib;
-            int64_t n_skipped;  /* steps skipped as non-finite in this epoch */
-            int64_t n_left_out; /* samples of the epoch's applied steps that could not be read */
-            double loss_scale;  /* with precision float16, at its end; else 0 */
-            int is_mean;        /* 1: the ranks' replicas differed, and all took their mean */
-            char *note;         /* why, when end is EPOCH_NONFINITE; else NULL */
-            int is_of_input;    /* note: samples or a setting are to blame, so no rate mends it */
+            int is_mean;     /* 1: the ranks' replicas differed, and all took their mean */
+            char *note;      /* why, when end is EPOCH_NONFINITE; else NULL */
+            int is_of_input; /* note: samples or a setting are to blame, so no rate mends it */
         } epoch;
-        struct { /* REPORT_VALIDATED: sums over this rank's share */
+        struct { /* REPORT_VALIDATED: sums over this rank's part */
             int64_t epoch;
             double loss_sum;
             int64_t n_correct, n_samples;
@@ -318,7 +323,7 @@ struct report {
             int is_unlabelled; /* 1: the samples have no labels, so loss and accuracy mean nothing
                                 */
             char *figures;     /* what it tells beside them (train/judge.h), as JSON; or NULL */
-            /* The decisions of all ranks (train/loop.h); taken from rank 0, not sent. */
+            /* The decisions of all ranks (state/loop.h); taken from rank 0, not sent. */
             int is_best, is_kept; /* this step's is the best checkpoint; it is one of the best */
             int stops_early;      /* by train.early_stop */
         } validated;

@@ -201,6 +201,7 @@ _Static_assert((int)RING_LEN <= (int)MSG_MAX_COLLECTIVES, "a whole ring fits in 
 
 struct frame *convert_ring(const struct ring_answer *r, int64_t generation, struct err *err)
 {
+    ASSERT(r->n >= 0 && r->n <= RING_LEN);
     return to_frame(WIRE__CONTROL__BODY_RING, &ring_rows, r, generation, err);
 }
 

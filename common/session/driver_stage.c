@@ -22,6 +22,7 @@ const char *stage_name(enum stage s)
             [STAGE_ENDING] = "ending",
         [STAGE_OVER] = "over",
     };
+    ASSERT((unsigned)s < STAGE_COUNT);
     return names[s];
 }
 
@@ -45,6 +46,7 @@ static const unsigned moves[STAGE_COUNT] = {
 int stage_may_follow(enum stage from, enum stage to)
 {
     unsigned next = moves[from];
+    ASSERT((unsigned)from < STAGE_COUNT && (unsigned)to < STAGE_COUNT);
     if (from >= STAGE_TRAIN && from < STAGE_ENDING)
         next = TO_TRAINING | TO(WAIT) | TO(ENDING);
     return next >> to & 1;
@@ -59,45 +61,47 @@ void stage_enter(struct driver *d, enum stage stage)
 
 /* ---- commands ---- */
 
-void stage_begin(struct driver *d, enum stage stage, enum phase phase)
+static void note_unsent(const struct driver *d, const struct err *err)
 {
-    stage_enter(d, stage);
-    d->formation.n_answers = 0;
-    d->is_engine_busy = 1;
-    for (int k = 0; k < d->n_ranks; k++) {
-        struct seat *s = &d->seats[k];
-        report_free(s->answer);
-        s->answer = NULL;
-        s->moved_ms = s->since_ms = d->now_ms;
-        s->at.phase = phase; /* until the rank sends something newer */
-    }
+    ASSERT(err->code < 0);
+    if (d->unsent->code == 0)
+        *d->unsent = *err;
 }
 
-static void too_large(struct driver *d, const struct err *err)
-{
-    end_accuse(d, (struct cause){.rank = 0, .code = err->code, .phase = PHASE_COUNT, .step = -1}, 0,
-               "%s", err->msg);
-}
-
-void stage_tell_rank(struct driver *d, int rank, const struct cmd *c)
+void driver_send(const struct driver *d, const struct conn *c, const Wire__Control *m)
 {
     struct err err;
-    struct frame *f = convert_command(c, &err);
+    struct frame *f = msg_frame(m, &err);
     if (f)
-        queue_send(&d->out, d->seats[rank].conn->id, f);
+        queue_send(d->out, c->id, f);
     else
-        too_large(d, &err);
+        note_unsent(d, &err);
 }
 
-void stage_tell_all(struct driver *d, struct cmd *c)
+void stage_tell_rank(const struct driver *d, int rank, const struct cmd *c)
 {
     struct err err;
     struct frame *f = convert_command(c, &err);
-    for (int k = 1; f && k < d->n_ranks; k++)
-        queue_send(&d->out, d->seats[k].conn->id, frame_ref(f));
-    queue_command(&d->out, c);
+    ASSERT(rank > 0 && rank < d->membership.n_ranks);
+    ASSERT(c->generation == d->formation.generation);
+    ASSERT(d->seats[rank].conn->state == CONN_MEMBER && d->seats[rank].conn->rank == rank);
+    if (f)
+        queue_send(d->out, d->seats[rank].conn->id, f);
+    else
+        note_unsent(d, &err);
+}
+
+void stage_tell_all(const struct driver *d, struct cmd *c)
+{
+    struct err err;
+    struct frame *f = convert_command(c, &err);
+    ASSERT(c->generation == d->formation.generation);
+    ASSERT((int)c->kind - CMD_PREPARE == (int)d->stage - STAGE_PREPARE);
+    for (int k = 1; f && k < d->membership.n_ranks; k++)
+        queue_send(d->out, d->seats[k].conn->id, frame_ref(f));
+    queue_command(d->out, c);
     if (!f)
-        too_large(d, &err);
+        note_unsent(d, &err);
     frame_unref(f);
 }
 
@@ -120,5 +124,7 @@ void stage_done(struct driver *d)
         STAGE_LIST(X)
 #undef X
     };
+    ASSERT(done[d->stage]);
+    ASSERT(d->formation.n_answers == d->membership.n_ranks);
     done[d->stage](d);
 }

@@ -18,13 +18,43 @@ enum {
     POLITE_MS = 30000 /* the time for the driver to let it go at the end of a step */
 };
 
+/* ---- what is always true ---- */
+
+void follower_set_stage(struct follower *f, enum stage stage)
+{
+    static const unsigned moves[] = {
+        [STAGE_HELLO] = 1u << STAGE_JOINED | 1u << STAGE_SEEK | 1u << STAGE_ENDING,
+        [STAGE_JOINED] = 1u << STAGE_SEEK | 1u << STAGE_ENDING,
+        [STAGE_SEEK] = 1u << STAGE_HELLO | 1u << STAGE_ENDING,
+        [STAGE_ENDING] = 1u << STAGE_OVER,
+        [STAGE_OVER] = 0,
+    };
+    ASSERT((size_t)f->stage < ARRAY_LEN(moves) && (size_t)stage < ARRAY_LEN(moves));
+    ASSERT(moves[f->stage] >> stage & 1);
+    f->stage = stage;
+}
+
+/* At both ends of an event. */
+static void check_state(const struct follower *f)
+{
+    ASSERT(f->stage <= STAGE_OVER);
+    ASSERT((f->stage >= STAGE_ENDING) == (f->text != NULL));
+    ASSERT(f->has_engine || (f->stage != STAGE_JOINED && f->stage != STAGE_SEEK));
+    ASSERT(f->has_engine || f->doing == 0);
+    ASSERT(f->aborted <= f->generation);
+    ASSERT(!f->is_waiting || f->aborted == f->generation);
+    ASSERT(!f->leaving || f->n_stops > 0);
+    ASSERT(f->stage != STAGE_SEEK || (f->kept.run && f->kept.why));
+    ASSERT(f->stage != STAGE_JOINED || (f->kept.leader && f->driver_host));
+}
+
 /* ---- ending ---- */
 
 static void check_over(struct follower *f)
 {
     if (f->stage != STAGE_ENDING || (!f->is_engine_stopped && f->now_ms < f->engine_until_ms))
         return;
-    f->stage = STAGE_OVER;
+    follower_set_stage(f, STAGE_OVER);
     queue_put(&f->out,
               &(struct action){.kind = ACTION_FINISHED,
                                .finished = {.status = f->status,
@@ -36,10 +66,11 @@ static void check_over(struct follower *f)
 void follower_finish(struct follower *f, struct ending e, const char *fmt, ...)
 {
     va_list ap;
+    ASSERT(f->stage < STAGE_ENDING && !f->text);
     va_start(ap, fmt);
     f->text = xvasprintf(fmt, ap);
     va_end(ap);
-    f->stage = STAGE_ENDING;
+    follower_set_stage(f, STAGE_ENDING);
     int is_stopped = f->is_drained || (f->leaving && e.status != STATUS_OK);
     f->status = is_stopped ? STATUS_STOPPED : e.status;
     f->retry = f->n_stops > 0 || f->is_drained || f->is_gpu_lost ? RETRY_NOT : e.retry;
@@ -79,6 +110,7 @@ static void lost_driver(struct follower *f, int is_closed, int is_gone, const ch
 {
     struct ending e = {
         .status = STATUS_FAILED, .retry = RETRY_SOON, .is_closed = is_closed, .is_abort = 1};
+    ASSERT(f->stage == STAGE_HELLO || f->stage == STAGE_JOINED);
     if (!is_closed && f->stage == STAGE_JOINED)
         follower_send_goodbye(f, bye, 0); /* perhaps only one direction is broken */
     if (is_gone && f->stage == STAGE_JOINED && keep_is_possible(f)) {
@@ -106,12 +138,14 @@ void follower_enter(struct follower *f, int64_t now_ns)
 {
     f->now_ns = now_ns;
     f->now_ms = session_enter_ms(&f->clock, now_ns);
+    check_state(f);
 }
 
 void follower_leave(struct follower *f)
 {
     int64_t due = INT64_MAX;
     check_over(f);
+    check_state(f);
     if (f->stage == STAGE_HELLO)
         due = min_i64(f->heard_ms + f->timeout_ms,
                       f->now_ms + CHECK_MS); /* a stall of ours is no silence of the driver's */
@@ -163,7 +197,7 @@ void follower_connected(struct follower *f, const struct follower_options *o, in
     free((void *)(uintptr_t)f->o.driver);
     f->o.driver = xstrdup(o->driver);
     f->o.is_proven = o->is_proven;
-    f->stage = STAGE_HELLO;
+    follower_set_stage(f, STAGE_HELLO);
     f->timeout_ms = o->welcome_ms > 0 ? o->welcome_ms : WELCOME_MS;
     f->heard_ms = f->now_ms;
     follower_send_hello(f, o);
@@ -200,6 +234,7 @@ static void broke_protocol(struct follower *f, const char *what, const char *why
 static void open_engine(struct follower *f, const Wire__Welcome *w)
 {
     struct cmd *c = cmd_new(CMD_OPEN, 0);
+    ASSERT(!f->has_engine && f->doing == 0);
     f->at = (struct progress){.phase = PHASE_OPEN, .bucket = -1};
     f->moved_ms = f->now_ms;
     c->open.rank = w->rank;
@@ -215,7 +250,8 @@ static void open_engine(struct follower *f, const Wire__Welcome *w)
 
 static void on_welcome(struct follower *f, const Wire__Welcome *w)
 {
-    f->stage = STAGE_JOINED;
+    ASSERT(f->stage == STAGE_HELLO);
+    follower_set_stage(f, STAGE_JOINED);
     f->rank = w->rank;
     f->n_ranks = w->n_ranks;
     f->is_spare = w->spare;
@@ -315,6 +351,7 @@ static void on_drain(struct follower *f, const Wire__Drain *m)
 static int fits_ranks(const struct cmd *c, int n_ranks)
 {
     size_t n_ids = ((size_t)n_ranks + MSG_RANKS_PER_ID - 1) / MSG_RANKS_PER_ID;
+    ASSERT(c->kind == CMD_FORM && n_ranks >= 1);
     if (c->form.ids.len == 0)
         return c->form.n_endpoints == n_ranks;
     return c->form.n_endpoints == 0 && c->form.ids.len == n_ids * MSG_ID;
@@ -363,6 +400,7 @@ static void on_command(struct follower *f, const Wire__Control *m)
 
 void follower_abort(struct follower *f)
 {
+    ASSERT(f->has_engine && f->generation > 0 && !f->is_waiting);
     f->aborted = f->generation;
     f->is_waiting = 1;
     f->doing = 0;
@@ -496,6 +534,7 @@ void follower_stop(struct follower *f, int64_t now_ns, const char *why)
 static void check_silence(struct follower *f)
 {
     int64_t silent_ms = f->now_ms - f->heard_ms;
+    ASSERT(f->timeout_ms > 0);
     if (silent_ms < f->timeout_ms)
         return;
     double seconds = 1e-3 * (double)silent_ms;

@@ -84,6 +84,8 @@ struct follower {
     int64_t engine_until_ms;
 };
 
+/* follower.c.  follower_set_stage asserts that the move is legal. */
+void follower_set_stage(struct follower *f, enum stage stage);
 /* follower.c: every event begins with enter and ends with leave; finish is called at most once. */
 void follower_enter(struct follower *f, int64_t now_ns);
 void follower_leave(struct follower *f);

@@ -50,6 +50,7 @@ static void seek(struct follower *f, int is_again)
 void keep_seek(struct follower *f, int is_closed, const char *why)
 {
     struct kept *k = &f->kept;
+    ASSERT(f->stage == STAGE_JOINED && keep_is_possible(f));
     note_place(f);
     k->until_ms = f->now_ms + k->timeout_ms;
     free(k->why);
@@ -64,16 +65,17 @@ void keep_seek(struct follower *f, int is_closed, const char *why)
     leave_formation(f);
     if (!is_closed)
         queue_close(&f->out, CONN, why);
-    f->stage = STAGE_SEEK;
+    follower_set_stage(f, STAGE_SEEK);
     seek(f, 0);
 }
 
 void keep_seek_on(struct follower *f, int is_closed, const char *why)
 {
+    ASSERT(f->stage == STAGE_HELLO && f->has_engine);
     queue_log_useless(&f->out, f->o.driver, why, &f->kept.said);
     if (!is_closed)
         queue_close(&f->out, CONN, why);
-    f->stage = STAGE_SEEK;
+    follower_set_stage(f, STAGE_SEEK);
     seek(f, 1);
 }
 
@@ -115,6 +117,7 @@ void keep_note_standby(struct follower *f, const char *address)
 void keep_note_command(struct follower *f, const struct cmd *c)
 {
     struct kept *k = &f->kept;
+    ASSERT(c->kind != CMD_FORM || f->n_ranks >= 1);
     if (c->kind == CMD_PREPARE) {
         free(k->votes_for);
         k->votes_for = c->prepare.standby ? xstrdup(c->prepare.standby) : NULL;
@@ -126,12 +129,14 @@ void keep_note_command(struct follower *f, const struct cmd *c)
 
 void keep_note_opened(struct follower *f, struct frame *ready)
 {
+    ASSERT(ready);
     frame_unref(f->kept.ready);
     f->kept.ready = frame_ref(ready);
 }
 
 void keep_rejoin(struct follower *f, const Wire__Welcome *w)
 {
+    ASSERT(f->has_engine && f->stage == STAGE_JOINED);
     queue_log(&f->out, LOG_INFO,
               "joined the driver at %s (%s) again, %s; the state of step %lld is kept", f->o.driver,
               w->host, w->spare ? "as a spare" : "as a rank", (long long)f->at.step);

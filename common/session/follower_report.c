@@ -22,6 +22,7 @@ static void check_gpu(struct follower *f, const struct report *r)
 static void on_fault(struct follower *f, const struct report *r)
 {
     const char *why = *r->fault.err.msg ? r->fault.err.msg : err_code_text(r->fault.err.code);
+    ASSERT(r->kind == REPORT_FAULT);
     if (f->doing == CMD_OPEN) { /* this rank does not fit the job: the driver goes on without it */
         int is_shortage = r->fault.err.code == ERR_NOMEM; /* a service manager may try again */
         follower_finish(f, (struct ending){.status = is_shortage ? STATUS_FAILED : STATUS_USAGE},
@@ -48,6 +49,7 @@ static void forward(struct follower *f, const struct report *r)
 {
     struct err err;
     struct frame *frame = convert_report(r, &err);
+    ASSERT(f->stage == STAGE_JOINED);
     if (!frame) {
         follower_finish(
             f, (struct ending){.status = STATUS_FAILED, .retry = RETRY_SOON, .is_abort = 1}, "%s",
@@ -90,6 +92,7 @@ static void on_report(struct follower *f, const struct report *r)
 static void on_report_alone(struct follower *f, const struct report *r)
 {
     struct err err;
+    ASSERT(f->stage == STAGE_HELLO || f->stage == STAGE_SEEK);
     if (r->kind == REPORT_OPENED) {
         struct frame *frame = convert_report(r, &err);
         if (frame)

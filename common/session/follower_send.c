@@ -17,6 +17,7 @@ static void send(struct follower *f, const Wire__Control *m)
 static void put_kept(const struct follower *f, Wire__Hello *h, struct arena *a)
 {
     const struct kept *k = &f->kept;
+    ASSERT(f->has_engine && k->leader);
     if (!f->is_spare)
         h->rank = f->rank;
     h->run = msg_text(a, k->run, 64);
@@ -88,6 +89,7 @@ void follower_send_beat(struct follower *f)
 {
     Wire__Control m = WIRE__CONTROL__INIT;
     struct arena a;
+    ASSERT(f->stage == STAGE_JOINED && f->beat_ms > 0);
 
     arena_init(&a);
     Wire__Heartbeat *h = convert_beat(&f->at, f->generation, &a);

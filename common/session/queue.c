@@ -6,17 +6,29 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/util.h"
 
 struct action_node {
     struct action_node *next;
     struct action action;
 };
 
-static void free_processes(struct session_event *e)
+/* Free what an event owns, by its kind. */
+static void event_fini(struct session_event *e)
 {
-    for (int k = 0; e->process && k < e->n_ranks; k++)
-        free(e->process[k].host);
-    free(e->process);
+    free(e->host);
+    free(e->text);
+    if (e->kind == EVENT_FIRST_STEP)
+        free(e->first_step.rss_mib);
+    else if (e->kind == EVENT_REBALANCE)
+        free(e->rebalance.share);
+    else if (e->kind == EVENT_DONE)
+        free(e->done.peak_rss_mib);
+    if (e->kind != EVENT_FORM)
+        return;
+    for (int k = 0; e->form.process && k < e->form.n_ranks; k++)
+        free(e->form.process[k].host);
+    free(e->form.process);
 }
 
 void action_fini(struct action *a)
@@ -35,10 +47,7 @@ void action_fini(struct action *a)
         free(a->log.text);
         break;
     case ACTION_EVENT:
-        free(a->event.host);
-        free(a->event.text);
-        free(a->event.per_rank);
-        free_processes(&a->event);
+        event_fini(&a->event);
         break;
     case ACTION_INCIDENT:
         incident_free(a->incident);
@@ -74,6 +83,7 @@ void queue_fini(struct action_queue *q)
 void queue_put(struct action_queue *q, const struct action *a)
 {
     struct action_node *n = xcalloc(1, sizeof(*n));
+    ASSERT(a->kind >= ACTION_SEND && a->kind <= ACTION_FINISHED);
     n->action = *a;
     *q->last = n;
     q->last = &n->next;
@@ -82,6 +92,7 @@ void queue_put(struct action_queue *q, const struct action *a)
 int queue_take(struct action_queue *q, struct action *out)
 {
     struct action_node *n = q->first;
+    ASSERT(n || q->last == &q->first);
     if (!n)
         return 0;
     *out = n->action;
@@ -94,11 +105,13 @@ int queue_take(struct action_queue *q, struct action *out)
 
 void queue_send(struct action_queue *q, int64_t conn, struct frame *f)
 {
+    ASSERT(f);
     queue_put(q, &(struct action){.kind = ACTION_SEND, .conn = conn, .send.frame = f});
 }
 
 void queue_close(struct action_queue *q, int64_t conn, const char *text)
 {
+    ASSERT(text);
     queue_put(q, &(struct action){.kind = ACTION_CLOSE, .conn = conn, .close.text = xstrdup(text)});
 }
 
@@ -109,6 +122,7 @@ void queue_trust(struct action_queue *q, int64_t conn)
 
 void queue_command(struct action_queue *q, struct cmd *c)
 {
+    ASSERT(c && c->kind >= CMD_OPEN && c->kind <= CMD_STOP);
     queue_put(q, &(struct action){.kind = ACTION_COMMAND, .command = c});
 }
 
@@ -150,6 +164,7 @@ const char *session_reason(const struct err *why)
 int64_t session_enter_ms(struct session_clock *c, int64_t now_ns)
 {
     int64_t late_ns = now_ns - c->due_ns;
+    ASSERT(c->stalled_ns >= 0);
     if (late_ns > STALL_SLACK_MS * INT64_C(1000000))
         c->stalled_ns += late_ns;
     return (now_ns - c->stalled_ns) / 1000000;
@@ -157,5 +172,6 @@ int64_t session_enter_ms(struct session_clock *c, int64_t now_ns)
 
 void session_leave(struct session_clock *c, int64_t due_ms)
 {
+    ASSERT(due_ms >= 0);
     c->due_ns = due_ms == INT64_MAX ? INT64_MAX : due_ms * 1000000 + c->stalled_ns;
 }

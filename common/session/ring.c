@@ -54,6 +54,7 @@ static struct slot *slot_of(const struct ring *r, int64_t id)
 void ring_begin(struct ring *r, int64_t generation)
 {
     int64_t newest = get(&r->handed);
+    ASSERT(generation >= 0 && get(&r->ended) <= newest);
 
     put(&r->generation, -1);
     put(&r->first, newest);
@@ -65,6 +66,7 @@ int64_t ring_hand(struct ring *r, int64_t step, int64_t bucket, int64_t n_bytes,
 {
     int64_t id = get(&r->handed) + 1;
     struct slot *s = slot_of(r, id);
+    ASSERT(id > get(&r->first) && get(&r->generation) >= 0);
 
     put(&s->id, 0);
     put(&s->generation, get(&r->generation));
@@ -85,6 +87,7 @@ int64_t ring_hand(struct ring *r, int64_t step, int64_t bucket, int64_t n_bytes,
 void ring_run(struct ring *r, int64_t id, int64_t now_ns)
 {
     struct slot *s = slot_of(r, id);
+    ASSERT(id > 0);
 
     ASSERT(id <= get(&r->handed));
     if (get(&s->id) == id)
@@ -102,6 +105,7 @@ static int has_ended(const struct ring *r, int64_t id)
 void ring_end(struct ring *r, int64_t id, int64_t now_ns, int is_failed)
 {
     struct slot *s = slot_of(r, id);
+    ASSERT(id > 0);
 
     ASSERT(id <= get(&r->handed));
     if (get(&s->id) == id) {

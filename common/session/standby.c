@@ -9,16 +9,40 @@
 
 enum { WELCOME_MS = 10000, CHECK_MS = 250 };
 
+/* ---- what is always true ---- */
+
+/* From any stage but the last one the search may begin (again), and the job may end. */
+void standby_set_stage(struct standby *s, enum stage stage)
+{
+    ASSERT(s->stage != STAGE_OVER);
+    ASSERT(stage != STAGE_HELLO || s->stage == STAGE_SEEK);
+    ASSERT(stage != STAGE_JOINED || s->stage == STAGE_HELLO);
+    s->stage = stage;
+}
+
+/* At both ends of an event. */
+static void check_state(const struct standby *s)
+{
+    ASSERT(s->stage <= STAGE_OVER);
+    ASSERT(s->n_held >= 0 && s->n_held <= s->cap_held);
+    ASSERT(s->n_told >= 0 && s->n_told <= s->cap_told);
+    ASSERT(s->stage != STAGE_JOINED || (s->run && s->leads_at && s->device && s->job.len));
+    ASSERT(s->run || (s->newest.generation == 0 && s->n_held == 0));
+    ASSERT(s->until_ms == INT64_MAX || (s->run && s->why));
+}
+
 /* ---- life ---- */
 
 static void enter(struct standby *s, int64_t now_ns)
 {
     s->now_ms = session_enter_ms(&s->clock, now_ns);
+    check_state(s);
 }
 
 static void leave(struct standby *s)
 {
     int64_t due = INT64_MAX;
+    check_state(s);
     if (s->stage == STAGE_HELLO || s->stage == STAGE_JOINED)
         due = min_i64(s->heard_ms + s->timeout_ms, s->now_ms + CHECK_MS);
     if (s->stage == STAGE_JOINED)
@@ -36,7 +60,7 @@ static const char *dup_or_null(const char *text) { return text ? xstrdup(text) :
 
 static void seek(struct standby *s, int is_again)
 {
-    s->stage = STAGE_SEEK;
+    standby_set_stage(s, STAGE_SEEK);
     queue_put(&s->out, &(struct action){.kind = ACTION_SEEK, .seek = {.is_again = is_again}});
 }
 
@@ -98,12 +122,14 @@ void standby_free(struct standby *s)
 
 static void finish(struct standby *s, int status, int is_closed, const char *text)
 {
+    ASSERT(s->stage != STAGE_OVER && text);
     if (!is_closed)
         queue_close(&s->out, DRIVER, text);
     standby_send_back(s, text);
-    s->stage = STAGE_OVER;
+    standby_set_stage(s, STAGE_OVER);
     queue_put(&s->out, &(struct action){.kind = ACTION_FINISHED,
                                         .finished = {.status = status, .text = xstrdup(text)}});
+    ASSERT(s->n_held == 0);
 }
 
 /* The process that was found does not lead the run now: seek on. */
@@ -138,6 +164,7 @@ static void lost_driver(struct standby *s, int is_closed, const char *why)
 static void take_job(struct standby *s, const Wire__Welcome *w)
 {
     char hash[HASH_TEXT_LEN];
+    ASSERT(s->stage == STAGE_HELLO);
     hash_to_text(hash_of(w->job.data, w->job.len), hash);
     if (strcmp(hash, s->job_hash) != 0)
         s->is_able = !s->o.checks_job;
@@ -165,7 +192,7 @@ static void on_welcome(struct standby *s, const Wire__Welcome *w)
     s->beat_ms = w->heartbeat_ms;
     s->timeout_ms = w->heartbeat_timeout_ms;
     s->next_beat_ms = s->now_ms + s->beat_ms;
-    s->stage = STAGE_JOINED;
+    standby_set_stage(s, STAGE_JOINED);
     s->until_ms = INT64_MAX;
     queue_log(&s->out, LOG_INFO,
               "joined the driver at %s (%s) as its standby: followers that lose it come to %s",
@@ -209,6 +236,7 @@ static void on_voters(struct standby *s, const Wire__Voters *m)
 
 static void on_joined(struct standby *s, const Wire__Control *m)
 {
+    ASSERT(s->stage == STAGE_JOINED);
     standby_send_back(s, "the driver is there");
     if (m->body_case == WIRE__CONTROL__BODY_VOTERS)
         on_voters(s, m->voters);
@@ -237,7 +265,7 @@ void standby_connected(struct standby *s, int64_t now_ns)
 {
     enter(s, now_ns);
     if (s->stage == STAGE_SEEK) {
-        s->stage = STAGE_HELLO;
+        standby_set_stage(s, STAGE_HELLO);
         s->heard_ms = s->now_ms;
         s->timeout_ms = s->o.welcome_ms > 0 ? s->o.welcome_ms : WELCOME_MS;
         queue_send(&s->out, DRIVER, standby_hello(s, s->term));

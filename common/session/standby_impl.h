@@ -68,6 +68,9 @@ struct standby {
     int n_told, cap_told;
 };
 
+/* standby.c: asserts that the move is legal. */
+void standby_set_stage(struct standby *s, enum stage stage);
+
 /* standby_send.c */
 struct frame *standby_hello(const struct standby *s, int64_t term);
 void standby_beat(struct standby *s); /* to the driver */

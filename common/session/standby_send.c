@@ -65,6 +65,7 @@ void standby_beat(struct standby *s)
 {
     Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Heartbeat h = WIRE__HEARTBEAT__INIT;
+    ASSERT(s->stage == STAGE_JOINED);
     h.bucket = -1;
     m.body_case = WIRE__CONTROL__BODY_HEARTBEAT;
     m.heartbeat = &h;

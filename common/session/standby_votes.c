@@ -37,6 +37,7 @@ static int n_votes(const struct standby *s)
 {
     int n = 0, n_ranks = s->newest.n_ranks;
     char *has_voted = xcalloc((size_t)max_i64(1, n_ranks), 1);
+    ASSERT(s->n_held >= 0);
     for (int i = 0; i < s->n_held; i++) {
         int rank = rank_in_newest(s, &s->held[i]);
         if (rank <= 0 || rank >= n_ranks)
@@ -61,13 +62,15 @@ static int has_the_state(const struct standby *s)
 
 static void lead(struct standby *s, int n)
 {
+    ASSERT(s->run && s->why && s->is_able && n > 0);
+    ASSERT(s->stage == STAGE_SEEK || s->stage == STAGE_HELLO);
     queue_log(&s->out, LOG_WARN,
               "leading the run from here on, as %d of its %d followers came: the driver at %s is "
               "gone: %s",
               n, s->newest.n_ranks - 1, s->o.driver, s->why);
     if (s->stage == STAGE_HELLO)
         queue_close(&s->out, DRIVER, "this standby leads");
-    s->stage = STAGE_OVER;
+    standby_set_stage(s, STAGE_OVER);
     queue_put(&s->out, &(struct action){.kind = ACTION_FINISHED,
                                         .finished = {.is_leader = 1, .text = xstrdup("")}});
 }
@@ -85,6 +88,7 @@ void standby_note_formation(struct standby *s, const struct voters *v)
 {
     if (v->generation > 0 && voters_are_newer(v, &s->newest))
         s->newest = *v;
+    ASSERT(!voters_are_newer(v, &s->newest) || v->generation <= 0);
 }
 
 /* Log that a follower came, but only once: it comes and goes while it also looks for the driver. */
@@ -109,6 +113,7 @@ static void say_came(struct standby *s, const Wire__Hello *h, const struct held 
 
 static void hold(struct standby *s, int64_t conn, const Wire__Hello *h)
 {
+    ASSERT(s->run && !standby_holds(s, conn));
     if (s->n_held == s->cap_held) {
         s->cap_held = s->cap_held ? 2 * s->cap_held : 16;
         s->held = xrealloc(s->held, (size_t)s->cap_held * sizeof(*s->held));

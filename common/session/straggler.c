@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "base/util.h"
 
 static double step_ns(const struct work *w) { return (double)w->busy_ns / (double)w->n_steps; }
 
@@ -18,6 +19,7 @@ static int by_value(const void *a, const void *b)
 static double lower_median(const struct work *w, int n)
 {
     double *v = xcalloc((size_t)n, sizeof(*v)), median;
+    ASSERT(n > 0);
 
     for (int i = 0; i < n; i++)
         v[i] = step_ns(&w[i]);
@@ -40,5 +42,6 @@ int straggler_compare(struct work *w, int n, double *median_ns)
 
 int straggler_is(int was, double factor, double limit)
 {
+    ASSERT(limit > 0);
     return factor >= (was ? (1 + limit) / 2 : limit);
 }

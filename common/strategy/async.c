@@ -44,7 +44,7 @@ static const struct option rows[] = {
 };
 
 /* On a device a round begins ahead of the step that comes so many steps after the one that agreed
- * on it.  Two, because the host may be one step ahead (train/flight.c). */
+ * on it.  Two, because the host may be one step ahead (step/flight.c). */
 enum { AHEAD = 2, NO_STEP = -1 };
 
 struct async {

@@ -12,7 +12,7 @@
  * g_r over the ranks is the gradient of the global batch.
  *
  * The buckets then hold the new m, and the optimizer's operator makes its update from it
- * (op/adamw.c).  Bagua reduces one gradient after the warm-up that it does not use.  Here no
+ * (optim/adamw.h).  Bagua reduces one gradient after the warm-up that it does not use.  Here no
  * gradient is left out.  A step that is not applied does not count as an update.
  *
  * All ranks decode the same bytes and so have the same m.  So replicas stay equal, and a lost rank

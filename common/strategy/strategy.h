@@ -132,7 +132,7 @@ struct strategy_promises {
     /* The number of ranks that hold each shard of the state.  0: the state is not divided.
      * Otherwise the optimizer's slots are divided among the ranks (strategy/cut.h), and each rank
      * updates the shards that it holds.  1: only the owner holds a shard; 2: its owner and the next
-     * rank, the buddy.  When ranks form anew, the engine moves the shards (train/shards.h). */
+     * rank, the buddy.  When ranks form anew, the engine moves the shards (state/shards.h). */
     int n_holders;
     /* 1: the gradients are divided, too: a rank keeps the sums of the shards that it holds, and no
      * more.  The memory of a bucket is used for other buckets once its sums have been moved out
@@ -161,8 +161,8 @@ struct strategy_ops {
     struct option_group group;
     int wants_float32; /* 1: buckets must be of F32 (train.grad_dtype float32) */
     /* The number of updates after which the buckets hold Adam's first moment, the running mean of
-     * the gradient, in place of gradients (op/adamw.c).  The optimizer must be Adam or AdamW, and
-     * gradients are not clipped.  NULL: the buckets always hold gradients. */
+     * the gradient, in place of gradients (optim/adamw.h).  The optimizer must be Adam or AdamW,
+     * and gradients are not clipped.  NULL: the buckets always hold gradients. */
     int64_t (*means_from)(const void *options);
     struct strategy_promises promises;
     const struct slot_def *const *slot; /* [n_slots]: state that the strategy keeps across steps */

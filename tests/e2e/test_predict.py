@@ -67,6 +67,8 @@ class Predict(dp.Case):
         with open(self.path(name), "rb") as file:
             data = file.read()
         start = 10 + struct.unpack("<H", data[8:10])[0]
+        self.assertEqual(start % 64, 0)
+        self.assertIn(b"{'descr': '<f4', 'fortran_order': False, 'shape': (", data[10:start])
         n = int(data[10:start].split(b"(")[1].split(b",")[0])
         flat = struct.unpack(f"<{(len(data) - start) // 4}f", data[start:])
         width = len(flat) // n

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "deepspeed/deepspeed.h"
 #include "round_trip.h"
 #include "scratch.h"
 
@@ -22,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size == 0)
         return 0;
     path = scratch_own("ds.json", data + 1, size - 1); /* .json: a DeepSpeed file */
-    if (job_load_for(1 + data[0] % 8, path, sets, ARRAY_LEN(sets), &job, &notes, &err) < 0) {
+    if (deepspeed_load(1 + data[0] % 8, path, sets, ARRAY_LEN(sets), &job, &notes, &err) < 0) {
         ASSERT(err.msg[0]);
     } else {
         ASSERT(notes.len == 0 || notes.data[notes.len - 1] == '\n');

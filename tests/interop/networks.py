@@ -165,11 +165,12 @@ class Activations(Layers):
     """The activations that the other list lacks."""
     name = "activations"
     text = ("[conv: {channels: 12, kernel: 3}, silu, avg_pool: {kernel: 2}, "
-            "conv: {channels: 16, kernel: 3}, leaky_relu, max_pool: {kernel: 2}, flatten, "
-            "linear: {units: 32}, gelu_tanh, linear: {units: 16}, sigmoid, linear: {units: 10}]")
+            "conv: {channels: 16, kernel: 3}, leaky_relu, residual: [softmax], "
+            "max_pool: {kernel: 2}, flatten, linear: {units: 32}, gelu_tanh, "
+            "linear: {units: 16}, sigmoid, linear: {units: 10}, log_softmax]")
 
     def make(self):
         return nn.Sequential(
             nn.Conv2d(3, 12, 3), nn.SiLU(), nn.AvgPool2d(2), nn.Conv2d(12, 16, 3), nn.LeakyReLU(),
-            nn.MaxPool2d(2), nn.Flatten(), nn.Linear(576, 32), nn.GELU("tanh"), nn.Linear(32, 16),
-            nn.Sigmoid(), nn.Linear(16, 10))
+            Residual(nn.Softmax(1)), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(576, 32),
+            nn.GELU("tanh"), nn.Linear(32, 16), nn.Sigmoid(), nn.Linear(16, 10), nn.LogSoftmax(1))

@@ -87,7 +87,8 @@ static const struct schedule_case {
      {10, 100, 1},
      .want = {{0, 0.375}, {1, 0.25 + 0.25 * 0.79248125036057808}, {2, 0.5}, {3, 0.5}}},
     /* DeepSpeed 0.19.8's WarmupDecayLR(total_num_steps=4, warmup_num_steps=4, max_lr=0.5), linear,
-     * and WarmupCosineLR(total_num_steps=4, warmup_num_steps=4); more in job/test_deepspeed.c. */
+     * and WarmupCosineLR(total_num_steps=4, warmup_num_steps=4); more in
+     * deepspeed/test_deepspeed.c. */
     {"DeepSpeed's decay without steps",
      &schedule_linear,
      {.total_steps = 4, .warmup_steps = 4, .timing = SCHEDULE_TIMING_DEEPSPEED},

@@ -37,31 +37,26 @@ static struct session_process processes[] = {{7, NULL}, {77, host}};
 /* Every event, and every field that users rely on. */
 static const struct {
     struct session_event ev;
-    const char *name, *fields; /* "key=JSON;...", all but event and time */
+    const char *name, *fields; /* "key=JSON;...", in order, all but event and time */
 } cases[] = {
     {{.kind = EVENT_START,
       .rank = -1,
       .step = -1,
-      .n_ranks = 2,
-      .n_parameters = 431080,
-      .data = {1, 2}},
+      .start = {.n_ranks = 2, .n_parameters = 431080, .data = {1, 2}}},
      "start",
-     "nranks=2;device=\"cpu\";version=\"" DPTRAIN_VERSION "\";parameters=431080;"
-     "data=\"00000000000000020000000000000001\""},
+     "nranks=2;version=\"" DPTRAIN_VERSION "\";parameters=431080;"
+     "data=\"00000000000000020000000000000001\";device=\"cpu\""},
     {{.kind = EVENT_JOIN, .rank = 1, .host = (char *)"node-b"}, "join", "rank=1;host=\"node-b\""},
-    {{.kind = EVENT_STRAGGLER, .rank = 2, .host = (char *)"node-c", .step = 40, .factor = 2.5},
+    {{.kind = EVENT_STRAGGLER, .rank = 2, .host = (char *)"node-c", .step = 40, .straggler = {2.5}},
      "straggler",
      "rank=2;host=\"node-c\";step=40;factor=2.5"},
     {{.kind = EVENT_FORM,
-      .generation = 1,
-      .n_ranks = 2,
       .step = 70,
-      .seconds = 0.5,
-      .process = processes},
+      .form = {.generation = 1, .n_ranks = 2, .seconds = 0.5, .process = processes}},
      "form",
      "generation=1;nranks=2;seconds=0.5;step=70;ranks=[{\"rank\":0,\"host\":null,\"pid\":7},"
      "{\"rank\":1,\"host\":\"b?\",\"pid\":77}]"},
-    {{.kind = EVENT_FIRST_STEP, .seconds = 0.25, .per_rank = two, .n_ranks = 2},
+    {{.kind = EVENT_FIRST_STEP, .first_step = {.seconds = 0.25, .rss_mib = two, .n_ranks = 2}},
      "first_step",
      "seconds=0.25;rss_mib=[51.5,49.25]"},
     {{.kind = EVENT_EPOCH, .epoch = EPOCH},
@@ -118,37 +113,41 @@ static const struct {
      "epoch",
      "epoch=1;step=2;samples=0;train_loss=null;train_accuracy=0.0;train_seconds=1.0;"
      "samples_per_second=1.0;step_ms_median=1.0;data_wait_ms_median=0.0;data_wait_share=0.0;"
-     "data_wait_rank=0;steps_skipped=4;left_out=3;loss_scale=32768.0;"
-     "validation_loss=null;validation_accuracy=0.5;replicas=\"mean over ranks\""},
+     "data_wait_rank=0;validation_loss=null;validation_accuracy=0.5;"
+     "steps_skipped=4;left_out=3;loss_scale=32768.0;replicas=\"mean over ranks\""},
     {{.kind = EVENT_CHECKPOINT,
       .step = 235,
       .text = (char *)"r/checkpoints/step-1",
-      .seconds = 0.125,
-      .exposed_seconds = 0.0625},
+      .checkpoint = {.seconds = 0.125, .exposed_seconds = 0.0625}},
      "checkpoint",
      "step=235;path=\"r/checkpoints/step-1\";seconds=0.125;exposed_seconds=0.0625"},
     {{.kind = EVENT_LOST, .rank = 1, .host = (char *)"h", .text = (char *)"killed"},
      "lost",
      "rank=1;host=\"h\";reason=\"killed\""},
-    {{.kind = EVENT_DRAIN, .rank = 1, .host = (char *)"h", .pid = 7, .text = (char *)"step"},
+    {{.kind = EVENT_DRAIN,
+      .rank = 1,
+      .host = (char *)"h",
+      .drain = {.pid = 7},
+      .text = (char *)"step"},
      "drain",
-     "rank=1;spare=null;host=\"h\";pid=7;when=\"step\""},
+     "rank=1;host=\"h\";spare=null;pid=7;when=\"step\""},
     {{.kind = EVENT_DRAIN,
       .rank = -1,
-      .spare = 2,
+      .drain = {.spare = 2, .pid = 8},
       .host = (char *)"h",
-      .pid = 8,
       .text = (char *)"now"},
      "drain",
-     "rank=null;spare=2;host=\"h\";pid=8;when=\"now\""},
+     "rank=null;host=\"h\";spare=2;pid=8;when=\"now\""},
     {{.kind = EVENT_REBALANCE,
       .rank = -1,
       .step = 32,
-      .n_ranks = 2,
-      .per_rank = (double[]){20, 12}},
+      .rebalance = {.n_ranks = 2, .share = (double[]){20, 12}}},
      "rebalance",
      "step=32;shares=[20,12]"},
-    {{.kind = EVENT_BUCKETS, .rank = -1, .step = 8, .bucket_bytes = 1 << 20, .n_buckets = 3},
+    {{.kind = EVENT_BUCKETS,
+      .rank = -1,
+      .step = 8,
+      .buckets = {.bucket_bytes = 1 << 20, .n_buckets = 3}},
      "buckets",
      "step=8;bucket_bytes=1048576;n_buckets=3"},
     {{.kind = EVENT_WARNING, .rank = 0, .text = (char *)"a \"quoted\"\ntext \xff", .step = 7},
@@ -168,7 +167,7 @@ static const struct {
       .text = (char *)"SIGKILL",
       .step = 50,
       .phase = PHASE_LOAD,
-      .spec = "kill:rank1@step50"},
+      .inject = {"kill:rank1@step50"}},
      "inject",
      "spec=\"kill:rank1@step50\";rank=1;host=\"h\";step=50;message=\"SIGKILL\";"
      "phase=\"load\""},
@@ -177,14 +176,33 @@ static const struct {
      "rank=null;step=null;message=\"why\";phase=null"},
     {{.kind = EVENT_DONE,
       .step = 2350,
-      .seconds = 64,
-      .epoch = EPOCH,
-      .per_rank = two,
-      .n_ranks = 2},
+      .done = {.seconds = 64, .epoch = EPOCH, .peak_rss_mib = two, .n_ranks = 2}},
      "done",
      "step=2350;seconds=64.0;train_loss=0.5;validation_loss=0.25;validation_accuracy=0.875;"
      "peak_rss_mib=[51.5,49.25]"},
-    {{.kind = EVENT_DONE, .step = 0, .seconds = 1, .per_rank = two, .n_ranks = 1},
+    {{.kind = EVENT_RECOVERED,
+      .rank = -1,
+      .step = 7,
+      .recovered = {.n_ranks = 2, .generation = 3, .seconds = 0.5, .steps_lost = 1},
+      .text = (char *)"followers"},
+     "recovered",
+     "generation=3;nranks=2;seconds=0.5;steps_lost=1;source=\"followers\""},
+    {{.kind = EVENT_STANDBY,
+      .standby = {.term = 2, .generation = 3, .n_ranks = 4, .standby = "s"},
+      .text = (char *)"a:1"},
+     "standby",
+     "address=\"a:1\";id=\"s\";term=2;generation=3;nranks=4"},
+    {{.kind = EVENT_STANDBY}, "standby", "address=null"},
+    {{.kind = EVENT_LEADER, .leader = {2}, .host = (char *)"a:1", .text = (char *)"b:2"},
+     "leader",
+     "term=2;from=\"a:1\";to=\"b:2\""},
+    {{.kind = EVENT_FORM,
+      .form = {.generation = 1,
+               .n_ranks = 0,
+               .voters = {.term = 2, .generation = 1, .n_ranks = 0, .standby = "s"}}},
+     "form",
+     "generation=1;nranks=0;seconds=0.0;standby=\"s\";term=2;step=0;ranks=[]"},
+    {{.kind = EVENT_DONE, .step = 0, .done = {.seconds = 1, .peak_rss_mib = two, .n_ranks = 1}},
      "done",
      "step=0;seconds=1.0;peak_rss_mib=[51.5]"},
 };
@@ -193,15 +211,22 @@ static void check_line(const char *line, const char *name, const char *fields)
 {
     char *text = strdup(fields), *rest = text, *field;
     json_t *o = json_loads(line, 0, NULL);
+    const char *key;
+    void *at;
     size_t n = 2;
 
     assert_non_null(o);
+    at = json_object_iter_next(o, json_object_iter_at(o, "time"));
     assert_string_equal(json_string_value(json_object_get(o, "event")), name);
     assert_true(json_real_value(json_object_get(o, "time")) > 1.6e9);
     for (; (field = strsep(&rest, ";")); n++) {
         char *want = strchr(field, '=') + 1, *got;
 
         want[-1] = '\0';
+        key = at ? json_object_iter_key(at) : "the end";
+        if (strcmp(key, field) != 0)
+            fail_msg("%s: %s stands where %s should", name, key, field);
+        at = json_object_iter_next(o, at);
         got = json_dumps(json_object_get(o, field), JSON_ENCODE_ANY | JSON_COMPACT);
         if (!got || strcmp(got, want) != 0)
             fail_msg("%s.%s is %s, want %s", name, field, got ? got : "missing", want);

@@ -2,7 +2,7 @@
  * norms, and a pass that moves the parameters.  The direction r is computed in both, because
  * storing it would take as much memory as the parameters.
  *
- * op/lamb.c has the formula; the twin is cuda/lamb.cu. */
+ * op/lamb.h has the formula; the twin is cuda/lamb.cu. */
 #include <math.h>
 #include <string.h>
 
@@ -10,34 +10,11 @@
 #include "base/util.h"
 #include "op/lamb.h"
 
-struct moments {
-    float fresh1, beta2, fresh2;   /* 1 - beta1, beta2, 1 - beta2 */
-    float lift1, correction2, eps; /* the first two: op/lamb.h */
-};
-
-static struct lamb_scales scales_of(const struct plain *p)
+static struct lamb_terms terms_of(const struct plain *p)
 {
     const struct step_scalars *s = p->in[LAMB_SCALARS];
-    const double *number = p->attr.number;
 
-    return lamb_scales(number[LAMB_ATTR_BETA1], number[LAMB_ATTR_BETA2], number[LAMB_ATTR_CORRECTS],
-                       s->n_updates + 1);
-}
-
-static struct moments moments_of(const struct plain *p)
-{
-    const struct lamb_scales scales = scales_of(p);
-    const double beta1 = p->attr.number[LAMB_ATTR_BETA1];
-    const double beta2 = p->attr.number[LAMB_ATTR_BETA2];
-
-    return (struct moments){
-        .fresh1 = (float)(1 - beta1),
-        .beta2 = (float)beta2,
-        .fresh2 = (float)(1 - beta2),
-        .lift1 = (float)scales.lift1,
-        .correction2 = (float)scales.correction2,
-        .eps = (float)p->attr.number[LAMB_ATTR_EPS],
-    };
+    return lamb_terms(p->attr.number, s->n_updates);
 }
 
 /* The scratch: for each block the sums of squares of its parameters and of r, then each row's step,
@@ -65,23 +42,19 @@ static float decay_of(const struct plain *p, int64_t row)
     return (float)((const double *)p->in[UPDATE_SEGMENTS])[row * SEGMENT_COLUMNS + SEGMENT_DECAY];
 }
 
-CPU_CLONES static void forward_moments(struct moments m, int64_t n, const float *restrict grad,
+CPU_CLONES static void forward_moments(struct lamb_terms m, int64_t n, const float *restrict grad,
                                        float *restrict avg, float *restrict sq)
 {
-    for (int64_t i = 0; i < n; i++) {
-        const float g = grad[i];
-
-        avg[i] = avg[i] + m.fresh1 * (g - avg[i]);
-        sq[i] = m.beta2 * sq[i] + m.fresh2 * (g * g);
-    }
+    for (int64_t i = 0; i < n; i++)
+        lamb_forward(&m, grad[i], &avg[i], &sq[i]);
 }
 
-CPU_CLONES static void direction(struct moments m, float decay, int64_t n,
+CPU_CLONES static void direction(struct lamb_terms m, float decay, int64_t n,
                                  const float *restrict param, const float *restrict avg,
                                  const float *restrict sq, float *restrict r)
 {
     for (int64_t i = 0; i < n; i++)
-        r[i] = m.lift1 * avg[i] / (sqrtf(sq[i]) / m.correction2 + m.eps) + decay * param[i];
+        r[i] = lamb_direction(&m, param[i], avg[i], sq[i], decay);
 }
 
 CPU_CLONES static void move(float step, int64_t n, float *restrict param, const float *restrict r)
@@ -92,7 +65,7 @@ CPU_CLONES static void move(float step, int64_t n, float *restrict param, const 
 
 static void sum_blocks(const struct plain *p, int part, int64_t first, int64_t last)
 {
-    const struct moments m = moments_of(p);
+    const struct lamb_terms m = terms_of(p);
     const struct norms to = norms_of(p);
     struct cpu_update u = update_of(p);
     float r[UPDATE_BLOCK];
@@ -121,7 +94,7 @@ static void make_steps(const struct plain *p)
 {
     const double *segment = p->in[UPDATE_SEGMENTS];
     const struct step_scalars *s = p->in[UPDATE_SCALARS];
-    const double *number = p->attr.number, factor = scales_of(p).rate;
+    const double *number = p->attr.number, factor = terms_of(p).rate;
     const struct norms at = norms_of(p);
 
     for (int64_t row = 0; row < p->in_shape[UPDATE_SEGMENTS].dim[0]; row++) {
@@ -141,7 +114,7 @@ static void make_steps(const struct plain *p)
 
 static void move_blocks(const struct plain *p, int part, int64_t first, int64_t last)
 {
-    const struct moments m = moments_of(p);
+    const struct lamb_terms m = terms_of(p);
     const struct norms at = norms_of(p);
     float r[UPDATE_BLOCK], before[UPDATE_BLOCK];
 

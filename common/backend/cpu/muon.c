@@ -1,12 +1,13 @@
 /* muon - the update of Muon for one matrix: the momentum, its Newton-Schulz iterations, the move.
  *
- * op/muon.c has the formula; the twin is cuda/muon.cu. */
+ * op/muon.c has the formula, and op/muon.h its element-wise parts; the twin is cuda/muon.cu. */
 #include <math.h>
 #include <string.h>
 
 #include "backend/cpu/product.h"
 #include "backend/cpu/update.h"
 #include "base/util.h"
+#include "op/muon.h"
 
 /* The matrix as the iterations see it: x [m,n] with m <= n.  All lie in the scratch. */
 struct iteration {
@@ -47,12 +48,8 @@ CPU_CLONES static void move_momentum(float momentum, int nesterov, int64_t n,
                                      const float *restrict grad, float *restrict avg,
                                      float *restrict u)
 {
-    const float fresh = 1.0f - momentum;
-
-    for (int64_t i = 0; i < n; i++) {
-        avg[i] = avg[i] + fresh * (grad[i] - avg[i]);
-        u[i] = nesterov ? avg[i] - fresh * (avg[i] - grad[i]) : avg[i];
-    }
+    for (int64_t i = 0; i < n; i++)
+        u[i] = muon_forward(momentum, nesterov, grad[i], &avg[i]);
 }
 
 static void begin_blocks(const struct plain *p, int part, int64_t first, int64_t last)
@@ -185,10 +182,8 @@ static void move_rows(const struct plain *p, int part, int64_t from, int64_t to)
     const struct iteration at = iteration_of(p);
     const int64_t columns = at.is_transposed ? at.m : at.n;
     const struct step_scalars *s = p->in[MUON_SCALARS];
-    const double *row = p->in[MUON_SEGMENTS];
-    const double rate = (double)(s->rate * (float)row[SEGMENT_RATE]);
-    const float keep = (float)(1 - rate * row[SEGMENT_DECAY]);
-    const float step = (float)(rate * p->attr.number[MUON_ATTR_RATIO]);
+    const struct muon_terms m =
+        muon_terms(p->attr.number[MUON_ATTR_RATIO], s->rate, p->in[MUON_SEGMENTS]);
     float *param = p->out[MUON_NEW_PARAM];
 
     (void)part;
@@ -198,7 +193,7 @@ static void move_rows(const struct plain *p, int part, int64_t from, int64_t to)
 
             const float before = param[i * columns + j];
 
-            param[i * columns + j] = before * keep - step * x;
+            param[i * columns + j] = before * m.keep - m.step * x;
             update_keep(p, &before, i * columns + j, 1);
         }
     update_copies(p, from * columns, to * columns);

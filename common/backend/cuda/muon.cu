@@ -3,8 +3,12 @@
  *
  * Every operation is rounded by itself (compiled without contraction), and each element of a
  * product is summed in the order of its terms, so replicas stay equal on GPUs of any kind.
- * op/muon.c has the formula; the twin is cpu/muon.c. */
+ * op/muon.c has the formula, and op/muon.h its element-wise parts; the twin is cpu/muon.c. */
 #include "backend/cuda/update.cuh"
+
+extern "C" {
+#include "op/muon.h"
+}
 
 /* The matrix as the iterations see it: x [m,n] with m <= n.  All but `transposed` is scratch. */
 struct iteration {
@@ -44,7 +48,6 @@ template <typename G>
 static __global__ void move_momentum(struct cuda_update u, struct iteration at, float momentum,
                                      bool nesterov, const G *grad, float *avg)
 {
-    const float fresh = 1.0f - momentum;
     struct update_thread thread(&u);
 
     if (!control_applies(u.check, u.control))
@@ -54,9 +57,8 @@ static __global__ void move_momentum(struct cuda_update u, struct iteration at, 
         double sum = 0;
 
         for (int64_t i = b * UPDATE_BLOCK + threadIdx.x; i < end; i += blockDim.x) {
-            const float g = thread.gradient(grad, i);
-            const float next = avg[i] + fresh * (g - avg[i]);
-            const float way = nesterov ? next - fresh * (next - g) : next;
+            float next = avg[i];
+            const float way = muon_forward(momentum, nesterov, thread.gradient(grad, i), &next);
 
             avg[i] = next;
             at.next[i] = way;
@@ -170,16 +172,14 @@ static __global__ void move(struct cuda_update u, struct iteration at, double ra
                             C *copy)
 {
     const int64_t columns = at.transposed ? at.m : at.n;
-    const double rate = (double)(u.scalars->rate * (float)u.segments[SEGMENT_RATE]);
-    const float keep = (float)(1 - rate * u.segments[SEGMENT_DECAY]);
-    const float step = (float)(rate * ratio);
+    const struct muon_terms m = muon_terms(ratio, u.scalars->rate, u.segments);
 
     if (!control_applies(u.check, u.control))
         return;
     for (int64_t k = grid_first(); k < u.n; k += grid_stride()) {
         const int64_t i = k / columns, j = k % columns;
-        const float next =
-            u.keep(k, param[k] * keep - step * at.x[at.transposed ? j * at.n + i : k], param[k]);
+        const float next = u.keep(
+            k, param[k] * m.keep - m.step * at.x[at.transposed ? j * at.n + i : k], param[k]);
 
         param[k] = next;
         if (copy)
