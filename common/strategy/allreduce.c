@@ -121,11 +121,7 @@ static int sum(struct strategy *s, int bucket, struct err *err)
 
 static int wait_for_sums(struct strategy *s, struct err *err)
 {
-    int rc = 0;
-
-    for (int b = 0; b < s->at.layout->n_buckets && rc == 0; b++)
-        rc = exchange_wait(s->at.exchange, b, err);
-    return rc;
+    return exchange_wait_buckets(s->at.exchange, err);
 }
 
 static void free_it(struct strategy *s) { free(s); }

@@ -18,7 +18,16 @@ struct reducer {
     struct exchange *exchange;
     struct strategy *strategy;
     struct coll *coll; /* NULL: no formation */
+    int64_t
+        agreed_at; /* the step in which all ranks were ready, or NO_STEP; the round is to begin */
+    int64_t free_from; /* the first step whose agreement counts: earlier ones knew nothing of the
+                          newest round */
 };
+
+/* A round begins ahead of the step that comes so many steps after the one that agreed on it.  On a
+ * device one step may be under way when the host reads which step agreed (train/flight.c).  All
+ * ranks queue the steps and the round in one order, whenever each of them reads its results. */
+enum { NO_STEP = -1, LEAD = 1, LEAD_ON_DEVICE = 2 };
 
 static int make_strategy(struct reducer *r, struct err *err)
 {
@@ -62,10 +71,10 @@ int reducer_new(const struct reducer_options *o, struct reducer **out, struct er
 
     ASSERT(o->strategy->new && o->strategy->bucket_ready && o->strategy->before_update &&
            o->strategy->free);
-    ASSERT(!o->strategy->promises.gradients_are_divided ||
-           (o->strategy->micro_ready && o->strategy->bucket_release));
+    ASSERT(!o->strategy->promises.gradients_are_divided || o->strategy->bucket_release);
     ASSERT(!o->strategy->promises.buckets_may_change || !o->strategy->form);
     r->o = *o;
+    r->agreed_at = NO_STEP;
     r->exchange = exchange_new(&eo);
     if (make_strategy(r, err) < 0) {
         reducer_free(r);
@@ -126,11 +135,14 @@ void reducer_leave(struct reducer *r)
 
 int reducer_form(struct reducer *r, int source, struct err *err)
 {
+    r->agreed_at = NO_STEP;
+    r->free_from = 0;
     return r->o.strategy->form ? r->o.strategy->form(r->strategy, source, err) : 0;
 }
 
 int reducer_epoch_end(struct reducer *r, struct err *err)
 {
+    r->agreed_at = NO_STEP;
     return r->o.strategy->epoch_end ? r->o.strategy->epoch_end(r->strategy, err) : 0;
 }
 
@@ -153,9 +165,24 @@ static int spoil(struct reducer *r, int bucket, int is_reduced, struct err *err)
     return r->o.hooks.spoil(r->o.hooks.exchange.arg, bucket, is_reduced, err);
 }
 
-int reducer_is_ready(const struct reducer *r)
+/* 1: a round that all ranks agreed on begins ahead of `step`. */
+static int begins_round(struct reducer *r, int64_t step)
 {
-    return r->o.strategy->is_ready && r->o.strategy->is_ready(r->strategy);
+    const int lead = is_on_device(r) ? LEAD_ON_DEVICE : LEAD;
+
+    if (r->agreed_at == NO_STEP || step < r->agreed_at + lead)
+        return 0;
+    r->agreed_at = NO_STEP;
+    r->free_from = step;
+    return 1;
+}
+
+void reducer_agree(struct reducer *r, int64_t step, int n_ready)
+{
+    const int n = coll_size(r->coll);
+
+    if (n > 1 && n_ready >= n && r->agreed_at == NO_STEP && step >= r->free_from)
+        r->agreed_at = step;
 }
 
 int reducer_begin(struct reducer *r, int64_t step, int64_t n_updates, struct err *err)
@@ -163,17 +190,19 @@ int reducer_begin(struct reducer *r, int64_t step, int64_t n_updates, struct err
     exchange_begin(r->exchange, step);
     exchange_enter(r->exchange, PHASE_FORWARD);
     r->strategy->n_updates = n_updates;
-    if (is_on_device(r))
-        return r->o.strategy->step_ahead ? r->o.strategy->step_ahead(r->strategy, err) : 0;
-    return r->o.strategy->step_begin ? r->o.strategy->step_begin(r->strategy, err) : 0;
+    r->strategy->begins_round = begins_round(r, step);
+    return r->o.strategy->between ? r->o.strategy->between(r->strategy, err) : 0;
 }
+
+int reducer_is_ready(const struct reducer *r) { return r->strategy->is_ready; }
 
 int reducer_micro_begin(struct reducer *r, int is_first, int is_last, struct err *err)
 {
+    const int overlaps = is_on_device(r) ? is_last : is_first;
+
     r->strategy->is_first_micro = is_first;
-    if (!is_last || !is_on_device(r) || !r->o.strategy->last_micro)
-        return 0;
-    return r->o.strategy->last_micro(r->strategy, err);
+    r->strategy->is_last_micro = is_last;
+    return overlaps && r->o.strategy->overlap ? r->o.strategy->overlap(r->strategy, err) : 0;
 }
 
 int reducer_way(const struct reducer *r)
@@ -204,7 +233,7 @@ int reducer_bucket(struct reducer *r, int bucket, struct err *err)
 int reducer_micro(struct reducer *r, int bucket, struct err *err)
 {
     exchange_enter(r->exchange, PHASE_BACKWARD);
-    return r->o.strategy->micro_ready(r->strategy, bucket, err);
+    return r->o.strategy->bucket_ready(r->strategy, bucket, err);
 }
 
 int reducer_release(struct reducer *r, int bucket, struct err *err)
@@ -249,7 +278,7 @@ int reducer_finish(struct reducer *r, struct err *err)
             return err->code;
     if (note_stopped(r, err) < 0)
         return err->code;
-    return is_on_device(r) && r->o.strategy->settled ? r->o.strategy->settled(r->strategy, err) : 0;
+    return r->o.strategy->settled ? r->o.strategy->settled(r->strategy, err) : 0;
 }
 
 int reducer_sum_check(struct reducer *r, double *check, struct err *err)
@@ -265,16 +294,6 @@ int reducer_updated(struct reducer *r, struct err *err)
 {
     exchange_enter(r->exchange, PHASE_UPDATE);
     return r->o.strategy->after_update ? r->o.strategy->after_update(r->strategy, err) : 0;
-}
-
-int reducer_step_end(struct reducer *r, int64_t step, int n_ready, struct err *err)
-{
-    exchange_enter(r->exchange, PHASE_UPDATE);
-    if (r->o.strategy->agreed)
-        r->o.strategy->agreed(r->strategy, step, n_ready);
-    if (is_on_device(r) || !r->o.strategy->step_end)
-        return 0;
-    return r->o.strategy->step_end(r->strategy, err);
 }
 
 double reducer_loss_factor(const struct reducer *r, int64_t step, double part)

@@ -191,16 +191,16 @@ static void note_prepared(struct trainer *t, const struct flight *f)
 
 /* The oldest step broke off, as *err says.  Returns 0 if it was done all the same.  Then all of its
  * collectives were done, all ranks read the same verdict whether it was applied, and the next step
- * meets the failure again.  With shards, a step is done once this rank has updated its shards, even
- * if the exchange of parameters failed after that (train/shards.h).  So is a step of local_sgd once
- * the update is done: if its exchange of parameters fails, parameters stay as the update left them.
- */
+ * meets the failure again.  A step is done once this rank has made its update, even if an exchange
+ * of parameters failed after that: with shards (train/shards.h), and where ranks exchange them now
+ * and then, which then stay as the update left them.  Numbers that are not finite are this rank's
+ * own failure, which the next step would not meet. */
 static int settle(struct trainer *t, struct err *err)
 {
     const struct flight *f = &t->flight[0];
     const float *r = results_of(t, f);
 
-    if (backend_is_device(t->backend) ? stop_device(t) < 0 : !t->state->shards)
+    if ((backend_is_device(t->backend) && stop_device(t) < 0) || err->code == ERR_NUMERIC)
         return err->code;
     if (r[SEALED_STAMP] == step_stamp(f->step) && !(r[SEALED_CONTROL + CONTROL_VOID] > 0))
         return 0;

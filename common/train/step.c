@@ -362,9 +362,8 @@ static int wait_for_strategy(struct trainer *t, struct err *err)
     return rc == 0 && t->state->shards ? sum_checks(t, err) : rc;
 }
 
-/* Queue the update.  Its last kernel writes the step's result for flight.c.  With shards the
- * average follows at once: the step counts from here on, even if the exchange of parameters fails.
- */
+/* Queue the update.  Its last kernel writes the step's result for flight.c.  The average follows at
+ * once: the step counts from here on, even if an exchange of parameters fails. */
 static int update(struct trainer *t, struct err *err)
 {
     at(t, PHASE_UPDATE, -1);
@@ -374,15 +373,14 @@ static int update(struct trainer *t, struct err *err)
 
 /* After the update.  With shards the other ranks' parameters have come, so all working copies are
  * made anew, unless the parameters are still on their way: then the strategy makes the copies.
- * They are made anew, too, if the strategy changed the new weights.  Without shards the average of
- * weights comes last. */
+ * They are made anew, too, if the strategy changed the new weights. */
 static int updated(struct trainer *t, struct err *err)
 {
     int rc = reducer_updated(t->reducer, err);
 
     if (rc > 0 || (rc == 0 && t->state->shards && !t->layout->awaits_params))
         rc = update_refresh(t->update, err);
-    return rc == 0 && t->average && !t->state->shards ? average_update(t->average, err) : rc;
+    return rc;
 }
 
 /* A whole step, in order.  The work between tapes_begin and tapes_end is the same in every step,

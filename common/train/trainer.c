@@ -356,7 +356,7 @@ int trainer_update(struct trainer *t, struct err *err)
 {
     const int rc = update_apply(t->update, err);
 
-    return rc == 0 && t->average && t->state->shards ? average_update(t->average, err) : rc;
+    return rc == 0 && t->average ? average_update(t->average, err) : rc;
 }
 
 int trainer_form(struct trainer *t, int source, struct err *err)
