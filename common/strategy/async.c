@@ -127,6 +127,7 @@ static int form(struct strategy *s, int source, struct err *err)
 
 static int begin_round(struct strategy *s, struct err *err)
 {
+    ASSERT(!of(s)->is_under_way && solo_n_ranks(s) > 1);
     of(s)->is_under_way = 1;
     of(s)->begun_ns = clock_mono_ns();
     if (backend_copy(s->at.backend, of(s)->copy, s->at.param, n_bytes(s), err) < 0 ||
@@ -138,6 +139,7 @@ static int begin_round(struct strategy *s, struct err *err)
 /* Wait for the sum of the round, and move this rank's parameters to the mean of the copies. */
 static int end_round(struct strategy *s, struct err *err)
 {
+    ASSERT(of(s)->is_under_way);
     of(s)->is_under_way = 0;
     if (exchange_wait_beside(s->at.exchange, err) < 0)
         return err->code;

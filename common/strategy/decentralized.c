@@ -94,14 +94,22 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
 
 /* ---- a step ---- */
 
+static int64_t round_of(const struct strategy *s)
+{
+    return exchange_step(s->at.exchange) / options(s)->every;
+}
+
 /* Start to exchange parameters with this step's peer.  The rank's own parameters are sent without a
  * copy, because nothing changes them before the update. */
 static int meet_peer(struct strategy *s, struct err *err)
 {
     const struct layout *l = s->at.layout;
     const int peer = of(s)->peer;
+    struct coll *c = exchange_coll(s->at.exchange);
     int rc = 0;
 
+    ASSERT(peer == DECENTRALIZED_RESTS ||
+           decentralized_peer(coll_size(c), peer, round_of(s)) == coll_rank(c));
     for (int b = 0; b < l->n_buckets && rc == 0; b++) {
         const int64_t at = l->bucket[b].offset, n = cut_bucket(l, b);
         const struct coll_message send = {s->at.param + at, n, peer};
@@ -113,11 +121,6 @@ static int meet_peer(struct strategy *s, struct err *err)
             rc = exchange_messages(s->at.exchange, b, send, take, n, DTYPE_F32, err);
     }
     return rc;
-}
-
-static int64_t round_of(const struct strategy *s)
-{
-    return exchange_step(s->at.exchange) / options(s)->every;
 }
 
 /* The way of this step (strategy_ops.way): 0 if parameters do not travel in it; else above 0, and

@@ -57,6 +57,8 @@ void exchange_free(struct exchange *x)
 
 void exchange_recut(struct exchange *x, int n_buckets)
 {
+    for (int b = 0; b < n_all(x); b++)
+        ASSERT(!x->coll || !x->pending[b].ticket);
     free(x->pending);
     x->pending = xcalloc((size_t)n_buckets, sizeof *x->pending);
     x->o.n_buckets = n_buckets;
@@ -79,6 +81,7 @@ static void follow(void *arg, int64_t id, enum coll_moment moment, int64_t now_n
 
 void exchange_join(struct exchange *x, struct coll *c)
 {
+    ASSERT(c && !x->coll && !x->log);
     x->coll = c;
     for (int b = 0; b < n_all(x); b++)
         x->pending[b].ticket = 0; /* left by a step that failed */

@@ -13,11 +13,17 @@
 #include "coll/device.h"
 #include "op/control.h"
 
+/* The places of a step, of which each call knows the one before.  A step that breaks off ends at
+ * any of them. */
+enum place { OUTSIDE, BEGUN, IN_MICRO, FINISHED };
+
 struct reducer {
     struct reducer_options o;
     struct exchange *exchange;
     struct strategy *strategy;
     struct coll *coll; /* NULL: no formation */
+    enum place place;
+    int n_ready; /* buckets of the micro-batch that are ready */
     int64_t
         agreed_at; /* the step in which all ranks were ready, or NO_STEP; the round is to begin */
     int64_t free_from; /* the first step whose agreement counts: earlier ones knew nothing of the
@@ -86,7 +92,7 @@ int reducer_new(const struct reducer_options *o, struct reducer **out, struct er
 
 void reducer_uncut(struct reducer *r)
 {
-    ASSERT(r->o.strategy->promises.buckets_may_change);
+    ASSERT(r->o.strategy->promises.buckets_may_change && r->place == OUTSIDE);
     if (r->strategy)
         r->o.strategy->free(r->strategy);
     r->strategy = NULL;
@@ -94,6 +100,7 @@ void reducer_uncut(struct reducer *r)
 
 int reducer_recut(struct reducer *r, struct err *err)
 {
+    ASSERT(!r->strategy && r->place == OUTSIDE);
     exchange_recut(r->exchange, r->o.layout->n_buckets);
     return make_strategy(r, err);
 }
@@ -123,6 +130,7 @@ static int is_on_device(const struct reducer *r) { return backend_is_device(r->o
 
 void reducer_join(struct reducer *r, struct coll *c)
 {
+    ASSERT(c && !r->coll && r->place == OUTSIDE);
     r->coll = c;
     exchange_join(r->exchange, c);
 }
@@ -135,6 +143,7 @@ void reducer_leave(struct reducer *r)
 
 int reducer_form(struct reducer *r, int source, struct err *err)
 {
+    ASSERT(r->coll && r->place == OUTSIDE && source >= 0 && source < coll_size(r->coll));
     r->agreed_at = NO_STEP;
     r->free_from = 0;
     return r->o.strategy->form ? r->o.strategy->form(r->strategy, source, err) : 0;
@@ -172,6 +181,7 @@ static int begins_round(struct reducer *r, int64_t step)
 
     if (r->agreed_at == NO_STEP || step < r->agreed_at + lead)
         return 0;
+    ASSERT(r->agreed_at >= r->free_from);
     r->agreed_at = NO_STEP;
     r->free_from = step;
     return 1;
@@ -187,6 +197,8 @@ void reducer_agree(struct reducer *r, int64_t step, int n_ready)
 
 int reducer_begin(struct reducer *r, int64_t step, int64_t n_updates, struct err *err)
 {
+    ASSERT(r->coll && r->place == OUTSIDE);
+    r->place = BEGUN;
     exchange_begin(r->exchange, step);
     exchange_enter(r->exchange, PHASE_FORWARD);
     r->strategy->n_updates = n_updates;
@@ -200,6 +212,9 @@ int reducer_micro_begin(struct reducer *r, int is_first, int is_last, struct err
 {
     const int overlaps = is_on_device(r) ? is_last : is_first;
 
+    ASSERT(r->place == BEGUN || r->place == IN_MICRO);
+    r->place = IN_MICRO;
+    r->n_ready = 0;
     r->strategy->is_first_micro = is_first;
     r->strategy->is_last_micro = is_last;
     return overlaps && r->o.strategy->overlap ? r->o.strategy->overlap(r->strategy, err) : 0;
@@ -210,7 +225,11 @@ int reducer_way(const struct reducer *r)
     return r->o.strategy->way ? r->o.strategy->way(r->strategy) : 0;
 }
 
-struct handed reducer_end(struct reducer *r) { return exchange_end(r->exchange); }
+struct handed reducer_end(struct reducer *r)
+{
+    r->place = OUTSIDE;
+    return exchange_end(r->exchange);
+}
 
 int reducer_sum(struct reducer *r, const struct stage *s, struct err *err)
 {
@@ -222,8 +241,17 @@ int reducer_sum(struct reducer *r, const struct stage *s, struct err *err)
     return watch_waiting(r, 1, err);
 }
 
+/* Buckets are ready in their order, each once in a micro-batch.  With fixed shares each share
+ * begins anew. */
+static void note_ready(struct reducer *r, int bucket)
+{
+    ASSERT(r->place == IN_MICRO && (bucket == 0 || bucket == r->n_ready));
+    r->n_ready = bucket + 1;
+}
+
 int reducer_bucket(struct reducer *r, int bucket, struct err *err)
 {
+    note_ready(r, bucket);
     exchange_enter(r->exchange, PHASE_BACKWARD);
     if (spoil(r, bucket, 0, err) < 0)
         return err->code;
@@ -232,12 +260,15 @@ int reducer_bucket(struct reducer *r, int bucket, struct err *err)
 
 int reducer_micro(struct reducer *r, int bucket, struct err *err)
 {
+    ASSERT(r->o.strategy->promises.gradients_are_divided && !r->strategy->is_last_micro);
+    note_ready(r, bucket);
     exchange_enter(r->exchange, PHASE_BACKWARD);
     return r->o.strategy->bucket_ready(r->strategy, bucket, err);
 }
 
 int reducer_release(struct reducer *r, int bucket, struct err *err)
 {
+    ASSERT(r->o.strategy->promises.gradients_are_divided && r->place == IN_MICRO);
     return r->o.strategy->bucket_release(r->strategy, bucket, err);
 }
 
@@ -269,6 +300,8 @@ static int note_stopped(struct reducer *r, struct err *err)
  * and the update reads that mark. */
 int reducer_finish(struct reducer *r, struct err *err)
 {
+    ASSERT(r->place == IN_MICRO && r->n_ready == r->o.layout->n_buckets);
+    r->place = FINISHED;
     exchange_enter(r->exchange, PHASE_REDUCE);
     if (watch_waiting(r, 0, err) < 0 || r->o.strategy->before_update(r->strategy, err) < 0 ||
         watch_waiting(r, 1, err) < 0)
@@ -283,6 +316,7 @@ int reducer_finish(struct reducer *r, struct err *err)
 
 int reducer_sum_check(struct reducer *r, double *check, struct err *err)
 {
+    ASSERT(r->place == FINISHED && r->o.strategy->promises.n_holders > 0);
     if (watch_waiting(r, 0, err) < 0 ||
         exchange_sum_now(r->exchange, check, 2, PHASE_REDUCE, err) < 0 ||
         watch_waiting(r, 1, err) < 0)
@@ -292,6 +326,7 @@ int reducer_sum_check(struct reducer *r, double *check, struct err *err)
 
 int reducer_updated(struct reducer *r, struct err *err)
 {
+    ASSERT(r->place == FINISHED);
     exchange_enter(r->exchange, PHASE_UPDATE);
     return r->o.strategy->after_update ? r->o.strategy->after_update(r->strategy, err) : 0;
 }

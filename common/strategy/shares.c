@@ -412,6 +412,7 @@ static int give_pieces(struct shares *s, struct range *r, struct err *err)
 
 static int take(struct shares *s, struct range *r, struct err *err)
 {
+    ASSERT(r->n_seen < s->n_own);
     if (take_leaf(s, r, err) < 0)
         return err->code;
     if (++r->n_seen < s->n_own)
@@ -477,6 +478,7 @@ static int finish(struct strategy *strategy, struct err *err)
     for (int i = 0; i < s->n_ranges && rc == 0; i++) {
         const struct range *r = &s->range[i];
 
+        ASSERT(r->n_seen == 0); /* all of this step's leaves came */
         rc = sum_span(s, r, err);
         if (rc == 0 && s->size > 1)
             rc = exchange_allgather_spans(x, r->bucket, r->x, r->n, DTYPE_F32, err);

@@ -133,6 +133,7 @@ static int scatter(struct strategy *s, int bucket, struct err *err)
     const int64_t n = cut_bucket(s->at.layout, bucket);
     int rc = 0;
 
+    ASSERT(of(s)->is_out[bucket] == NOTHING);
     of(s)->is_out[bucket] = s->is_first_micro ? TO_COPY : TO_ADD;
     if (n > 0)
         rc =
@@ -373,6 +374,8 @@ static int gather(struct strategy *s, struct err *err)
     const struct layout *l = s->at.layout;
     int rc = 0;
 
+    for (int b = 0; b < l->n_buckets; b++)
+        ASSERT(of(s)->is_out[b] == NOTHING);
     if (has_stage_3(s))
         return 0;
     for (int b = 0; b < l->n_buckets && rc == 0; b++) {
