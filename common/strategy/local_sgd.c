@@ -289,11 +289,12 @@ static const struct strategy_ops outside = {
     .free = solo_free,
 };
 
-static const struct strategy_ops *choose(const void *options)
+static struct strategy_choice choose(const void *options)
 {
     const struct local_sgd_options *o = options;
 
-    return o->outer == OUTER_NESTEROV ? &outside : &strategy_local_sgd;
+    return (struct strategy_choice){.ops = o->outer == OUTER_NESTEROV ? &outside
+                                                                      : &strategy_local_sgd};
 }
 
 const struct strategy_ops strategy_local_sgd = {

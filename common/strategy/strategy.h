@@ -158,6 +158,12 @@ struct strategy_shares {
     int n_threads; /* with n > 0: threads of the kernels on every rank; the bits depend on it */
 };
 
+/* What the options of an entry ask for. */
+struct strategy_choice {
+    const struct strategy_ops *ops; /* the method */
+    struct strategy_shares shares;
+};
+
 /* An entry whose keys choose among several methods has one struct strategy_ops for each method.
  * Only the registered one has the keys and `choose`.
  *
@@ -174,11 +180,8 @@ struct strategy_ops {
     const struct slot_def *const *slot; /* [n_slots]: state that the strategy keeps across steps */
     int n_slots;
 
-    /* The method that the options ask for; NULL if there is only this one.  Read in registered
-     * entries only. */
-    const struct strategy_ops *(*choose)(const void *options);
-    /* The fixed shares that the options ask for; NULL: none.  Read in registered entries only. */
-    struct strategy_shares (*shares)(const void *options);
+    /* NULL if there is only this method, without fixed shares.  Read in registered entries only. */
+    struct strategy_choice (*choose)(const void *options);
     int (*new)(const struct strategy_site *site, struct strategy **out, struct err *err);
     /* A formation begins, and its ranks are connected.  Rank `source` holds the newest step. */
     int (*form)(struct strategy *s, int source, struct err *err);
