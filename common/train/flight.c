@@ -174,7 +174,7 @@ static int stop_device(struct trainer *t)
     return backend_sync(t->backend, &other);
 }
 
-/* On a device, if state is divided: the step broke off, and nothing runs any more.  If its sums of
+/* If state is divided: the step broke off, and nothing runs any more.  If its sums of
  * gradients came to this rank as a whole, the step is prepared. */
 static void note_prepared(struct trainer *t, const struct flight *f)
 {
@@ -183,7 +183,7 @@ static void note_prepared(struct trainer *t, const struct flight *f)
     float summed[2];
 
     _Static_assert(sizeof summed == sizeof n->summed, "a stamp and is_void");
-    if (t->state->shards && backend_is_device(t->backend) &&
+    if (t->state->shards &&
         backend_copy_out(t->backend, summed, &n->summed, sizeof summed, &err) == 0 &&
         summed[0] == step_stamp(f->step) && !(summed[1] > 0))
         t->state->shards->prepared_step = f->step;

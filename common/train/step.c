@@ -323,19 +323,13 @@ static int begin(struct trainer *t, struct flight *f, struct err *err)
     return rc > 0 ? update_refresh(t->update, err) : rc;
 }
 
-/* This rank has all sums of gradients of the step: the step is prepared (train/shards.h).  A device
- * notes that in its own memory, where flight.c reads it if the step breaks off. */
+/* This rank has all sums of gradients of the step: the step is prepared (train/shards.h).  That is
+ * noted in the backend's memory, where flight.c reads it if the step breaks off. */
 static int note_prepared(struct trainer *t, struct err *err)
 {
     struct step_numbers *n = t->buffers->numbers;
-    int rc;
-
-    if (!backend_is_device(t->backend)) {
-        t->state->shards->prepared_step = t->queued->step;
-        return 0;
-    }
-    rc = backend_copy(t->backend, &n->summed.is_void, &t->buffers->control[CONTROL_VOID],
-                      sizeof n->summed.is_void, err);
+    int rc = backend_copy(t->backend, &n->summed.is_void, &t->buffers->control[CONTROL_VOID],
+                          sizeof n->summed.is_void, err);
     return rc == 0 ? backend_copy(t->backend, &n->summed.stamp, &n->scalars.stamp,
                                   sizeof n->summed.stamp, err)
                    : rc;
