@@ -36,7 +36,7 @@ static void print_summary(const struct options *o, const struct job *job, const 
     if (job->precision == PRECISION_BFLOAT16 && !device_is_cuda(o->device))
         printf("bfloat16           %s\n", backend_cpu_bf16());
     if (resume)
-        printf("goes on            in %s, from step %lld\n", resume, (long long)r->opened.step);
+        printf("would go on        in %s, from step %lld\n", resume, (long long)r->opened.step);
     if (device_is_cuda(o->device) && o->n_ranks > 1)
         printf(
             "between GPUs       NCCL's connections are neither encrypted nor proven: they need a "

@@ -1,5 +1,5 @@
-/* An option in argv is known by its name, which may be abbreviated; its value stands behind "=" or
- * is the next word. */
+/* The commands are made of the options that were given (struct args), by their whole names, so the
+ * form of the words in argv does not matter. */
 #include "driver/command.h"
 
 #include <ctype.h>
@@ -27,14 +27,6 @@ static void put_quoted(struct buf *b, const char *word)
     buf_printf(b, "'");
 }
 
-/* 1: argv's `word` is --name, or an abbreviation of it, also with "=...". */
-static int is_option(const char *word, const char *name)
-{
-    size_t n = strcspn(word, "=");
-
-    return n > 2 && strncmp(word, "--", 2) == 0 && strncmp(word + 2, name, n - 2) == 0;
-}
-
 /* 1: this --set is of one of the keys.  A key that ends in '.' stands for all keys that begin with
  * it. */
 static int is_of_keys(const char *setting, const char *const *keys)
@@ -48,52 +40,30 @@ static int is_of_keys(const char *setting, const char *const *keys)
     return 0;
 }
 
-/* Append argv without --run-dir, --resume and --inject, and without the settings of `keys` (NULL at
- * the end). */
-static void put_command(struct buf *b, int argc, char **argv, const char *const *keys)
+/* Append the program and its options without --run-dir, --resume and --inject, and without the
+ * settings of `keys` (NULL at the end). */
+static void put_command(struct buf *b, const struct options *o, const char *const *keys)
 {
-    for (int i = 0; i < argc; i++) {
-        const char *equals = strchr(argv[i], '=');
-        int is_set = i > 0 && is_option(argv[i], "set"), n = is_set && !equals ? 2 : 1;
+    static const char *const left_out[] = {"run-dir", "resume", "inject"};
 
-        if (i > 0 && is_option(argv[i], "resume"))
+    put_quoted(b, o->program);
+    for (int i = 0; i < o->args.n_given; i++) {
+        const struct arg_given *g = &o->args.given[i];
+        int is_left_out = strcmp(g->arg->name, "set") == 0 && is_of_keys(g->value, keys);
+
+        for (size_t k = 0; k < ARRAY_LEN(left_out); k++)
+            is_left_out |= strcmp(g->arg->name, left_out[k]) == 0;
+        if (is_left_out)
             continue;
-        if (i > 0 && (is_option(argv[i], "run-dir") || is_option(argv[i], "inject"))) {
-            i += !equals;
-            continue;
-        }
-        if (!is_set || !is_of_keys(equals ? equals + 1 : argv[i + 1], keys))
-            for (int k = 0; k < n && i + k < argc; k++)
-                put_quoted(b, argv[i + k]);
-        i += n - 1;
+        buf_printf(b, " --%s", g->arg->name);
+        if (g->value)
+            put_quoted(b, g->value);
     }
-}
-
-char **command_of_driver(int argc, char **argv, int64_t n_ranks, int *out_argc)
-{
-    static const char *const own[] = {"standby", "root", "wait"};
-    char **out = xcalloc((size_t)argc + 2, sizeof *out);
-    int n = 0;
-
-    for (int i = 0; i < argc; i++) {
-        int is_own = -1;
-
-        for (int k = 0; i > 0 && k < (int)ARRAY_LEN(own); k++)
-            if (is_option(argv[i], own[k]))
-                is_own = k;
-        if (is_own < 0)
-            out[n++] = argv[i];
-        else if (is_own > 0 && !strchr(argv[i], '='))
-            i++;
-    }
-    out[n++] = xasprintf("--nranks=%lld", (long long)n_ranks);
-    *out_argc = n;
-    return out;
 }
 
 /* The command that started this driver's job, if that was a batch script; else NULL.  It takes
  * options of dpdriver at its end, resumes by itself, and makes a secret of its own, since the one
- * of argv is gone once the script has ended. */
+ * of this command is gone once the script has ended. */
 static const char *script_command(void)
 {
     const char *text = getenv("DPTRAIN_COMMAND");
@@ -117,7 +87,7 @@ static char *take_text(struct buf *b)
     return text;
 }
 
-char *command_longer(int argc, char **argv, const char *run_dir, const char *const *sets)
+char *command_longer(const struct options *o, const char *run_dir, const char *const *sets)
 {
     const char *script = script_command();
     struct buf b = {0};
@@ -125,7 +95,7 @@ char *command_longer(int argc, char **argv, const char *run_dir, const char *con
     if (script) {
         buf_printf(&b, "%s", script);
     } else {
-        put_command(&b, argc, argv, sets);
+        put_command(&b, o, sets);
         put_quoted(&b, "--resume");
         put_quoted(&b, "--run-dir");
         put_quoted(&b, run_dir);
@@ -134,11 +104,11 @@ char *command_longer(int argc, char **argv, const char *run_dir, const char *con
     return take_text(&b);
 }
 
-char *command_resume(int argc, char **argv, const char *run_dir)
+char *command_resume(const struct options *o, const char *run_dir)
 {
     static const char *const no_sets[] = {NULL};
 
-    return command_longer(argc, argv, run_dir, no_sets);
+    return command_longer(o, run_dir, no_sets);
 }
 
 /* By a batch script, which resumes what it finds, a new run needs a folder of its own. */
@@ -151,7 +121,7 @@ static char *new_by_script(const char *script, const char *const *sets)
     return take_text(&b);
 }
 
-char *command_new(int argc, char **argv, const char *run_dir, const char *const *sets)
+char *command_new(const struct options *o, const char *run_dir, const char *const *sets)
 {
     if (script_command())
         return new_by_script(script_command(), sets);
@@ -159,7 +129,7 @@ char *command_new(int argc, char **argv, const char *run_dir, const char *const 
     char *job = run_dir ? xasprintf("%s/job.yaml", run_dir) : NULL;
     struct buf b = {0};
 
-    put_command(&b, argc, argv, sets);
+    put_command(&b, o, sets);
     if (job) {
         put_quoted(&b, "--job");
         put_quoted(&b, job);
@@ -169,14 +139,14 @@ char *command_new(int argc, char **argv, const char *run_dir, const char *const 
     return take_text(&b);
 }
 
-char *command_data(int argc, char **argv)
+char *command_data(const struct options *o)
 {
     static const char *const drawn[] = {"data.", NULL};
     static const char *const own[] = {"data.format=mnist", "data.path=FOLDER",
                                       "data.validation=t10k", NULL};
     struct buf b = {0};
 
-    put_command(&b, argc, argv, drawn);
+    put_command(&b, o, drawn);
     put_sets(&b, own);
     return take_text(&b);
 }

@@ -249,9 +249,9 @@ void evaluate_print(const struct options *o, const struct evaluation *e,
     struct buf text = {0};
 
     if (o->common.log_format == LOG_JSON)
-        put_json(&text, path, o->predict, &done->epoch);
+        put_json(&text, path, o->predict, &done->done.epoch);
     else
-        put_text(&text, path, o->predict, &done->epoch);
+        put_text(&text, path, o->predict, &done->done.epoch);
     log_put(STDOUT_FILENO, (const char *)text.data, text.len);
     buf_fini(&text);
     free(path);

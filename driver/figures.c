@@ -43,7 +43,7 @@ static void put_name(struct buf *out, int width, const char *name)
     buf_printf(out, "%s%*s", name, width - n_chars(name), "");
 }
 
-static void put_share(struct buf *out, const json_t *v)
+static void put_fraction(struct buf *out, const json_t *v)
 {
     if (json_is_number(v))
         buf_printf(out, "  %9.4f", json_number_value(v));
@@ -113,9 +113,9 @@ static void put_classes(const json_t *rows, const char *what, struct buf *out)
 
         name_of(json_object_get(c, what), name);
         put_name(out, width, name);
-        put_share(out, json_object_get(c, "precision"));
-        put_share(out, json_object_get(c, "recall"));
-        put_share(out, json_object_get(c, "f1"));
+        put_fraction(out, json_object_get(c, "precision"));
+        put_fraction(out, json_object_get(c, "recall"));
+        put_fraction(out, json_object_get(c, "f1"));
         buf_printf(out, "  %9" JSON_INTEGER_FORMAT "\n",
                    json_integer_value(json_object_get(c, "count")));
     }

@@ -1,7 +1,6 @@
 /* dpdriver - rank 0 of a job.
  *
  * Reads the command line and the job, then calls server_run. */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,6 +141,18 @@ static int take_ranks_of_run(struct options *o, struct err *err)
     return rc;
 }
 
+/* Without a job file the keys of --set change the demo job, whatever the user had in mind. */
+static int tell_demo(int rc, struct err *err)
+{
+    static const char text[] = "without --job, --set changes the demo job (model.arch lenet, "
+                               "data.format digits)";
+
+    if (rc < 0)
+        return err_wrap(err, "%s", text);
+    log_info("%s", text);
+    return 0;
+}
+
 static int load_job(struct options *o, const struct evaluation *e, struct job **out,
                     struct err *err)
 {
@@ -155,6 +166,8 @@ static int load_job(struct options *o, const struct evaluation *e, struct job **
         rc = take_ranks_of_run(o, err);
     if (rc == 0)
         rc = job_load_for(o->n_ranks, path, o->sets.item, o->sets.n, out, &notes, err);
+    if (!path && o->sets.n > 0)
+        rc = tell_demo(rc, err);
     log_notes(&notes);
     buf_fini(&notes);
     free(path);
@@ -218,8 +231,7 @@ static void take_place(const struct options *o)
     place_bind_self(&o->places.place[0]);
 }
 
-static int run_job(struct options *o, const struct evaluation *e, int argc, char **argv,
-                   int64_t start_ns)
+static int run_job(struct options *o, const struct evaluation *e, int64_t start_ns)
 {
     struct job *job;
     struct err err;
@@ -231,12 +243,12 @@ static int run_job(struct options *o, const struct evaluation *e, int argc, char
     }
     take_place(o);
     status = o->check ? daemon_end_output(check_run(o, job))
-                      : server_run(o, job, o->evaluate ? e : NULL, argc, argv, start_ns);
+                      : server_run(o, job, o->evaluate ? e : NULL, start_ns);
     job_free(job);
     return status;
 }
 
-static int run(struct options *o, int argc, char **argv, int64_t start_ns)
+static int run(struct options *o, int64_t start_ns)
 {
     struct evaluation e = {.from = NULL};
     struct err err;
@@ -245,8 +257,7 @@ static int run(struct options *o, int argc, char **argv, int64_t start_ns)
     if (o->evaluate && evaluate_find(o, &e, &err) < 0)
         log_error("%s", err.msg);
     else
-        status = o->standby ? standby_run(o, argc, argv, start_ns)
-                            : run_job(o, &e, argc, argv, start_ns);
+        status = o->standby ? standby_run(o, start_ns) : run_job(o, &e, start_ns);
     evaluate_fini(&e);
     return status;
 }
@@ -265,40 +276,19 @@ static int make_secret(const char *path)
     return STATUS_OK;
 }
 
-/* Find the devices, then run with the command line as the user must give it to go on: with
- * --nranks, if only the environment said how many ranks there are.  The command is shown to the
- * user. */
-static int run_in_environment(struct options *o, int argc, char **argv, int64_t start_ns)
+/* Find the devices, then run.  The commands that are shown to go on have --nranks, also if only the
+ * environment said how many ranks there are. */
+static int run_in_environment(struct options *o, int64_t start_ns)
 {
-    char option[] = "--nranks", value[24];
     struct err err;
-    char **whole;
-    int status;
 
     if (find_device(o, &err) < 0 || options_settle(o, &err) < 0) {
         log_error("%s", err.msg);
         return STATUS_USAGE;
     }
-    if (!o->n_ranks_from_environment)
-        return run(o, argc, argv, start_ns);
-    snprintf(value, sizeof value, "%lld", (long long)o->n_ranks);
-    whole = xcalloc((size_t)argc + 3, sizeof *whole);
-    memcpy(whole, argv, (size_t)argc * sizeof *whole);
-    whole[argc] = option;
-    whole[argc + 1] = value;
-    status = run(o, argc + 2, whole, start_ns);
-    free(whole);
-    return status;
-}
-
-/* A script's shell starts "command &" with SIGINT ignored, and it stays so. */
-static void tell_ignored(void)
-{
-    struct sigaction now;
-
-    if (!isatty(STDERR_FILENO) && sigaction(SIGINT, NULL, &now) == 0 && now.sa_handler == SIG_IGN)
-        log_info("SIGINT is ignored, as the program wished that started this one (a shell's \"&\" "
-                 "in a script does); SIGTERM stops the job");
+    if (o->n_ranks_from_environment)
+        options_give_ranks(o, o->n_ranks);
+    return run(o, start_ns);
 }
 
 int main(int argc, char **argv)
@@ -315,8 +305,8 @@ int main(int argc, char **argv)
         return STATUS_USAGE;
     }
     log_init("dpdriver", (enum log_format)o.common.log_format, LOG_INFO);
-    if (o.common.help)
-        options_help(stdout);
+    if (o.common.help || o.wish.verb == VERB_HELP)
+        options_help(&o, stdout);
     else if (o.help_job)
         job_help(stdout);
     else if (o.common.version)
@@ -333,8 +323,8 @@ int main(int argc, char **argv)
             log_info("by the environment: %s", o.from_environment);
         for (int i = 0; i < o.n_told; i++)
             log_warn("%s", o.told[i]);
-        tell_ignored();
-        status = run_in_environment(&o, argc, argv, start_ns);
+        daemon_tell_ignored("the job");
+        status = run_in_environment(&o, start_ns);
         options_fini(&o);
         return status;
     }

@@ -16,42 +16,43 @@
 static const char *const weights[] = {"trained", "average", NULL};
 
 static const struct arg job_args[] = {
-    {"nranks", "N", ARG_INT, AT(n_ranks), 1, CLUSTER_MAX_RANKS,
+    {"nranks", "N", ARG_INT, AT(n_ranks), 1, CLUSTER_MAX_RANKS, .of = OF_JOBS | OF_MAIN,
      .help = "The number of processes that train together. This process counts; it is rank 0. The "
              "default is what a launcher says in WORLD_SIZE, TF_CONFIG, OMPI_COMM_WORLD_SIZE, "
              "PMI_SIZE or SLURM_NTASKS, times --ranks, or else --ranks, or with "
              "--resume the number that the run was started with, or with --job alone one."},
-    {"job", "FILE", ARG_TEXT, AT(job),
+    {"job", "FILE", ARG_TEXT, AT(job), .of = OF_JOBS | OF_MAIN,
      .help =
          "The file that says what to train, in YAML; --help-job lists its keys. A DeepSpeed "
          "configuration whose name ends in .json is read, too, with model and data given by --set. "
          "Without --job the built-in demo runs: LeNet on drawn digits."},
-    {"set", "KEY=VALUE", ARG_LIST, AT(sets),
+    {"set", "KEY=VALUE", ARG_LIST, AT(sets), .of = OF_JOBS | OF_MAIN,
      .help =
          "Override one key of the job file, such as train.epochs=1. The option may be repeated."},
     {"run-dir", "DIR", ARG_TEXT, AT(run_dir),
+     .of = OF_JOBS | OF(STATUS) | OF(DRAIN) | OF(STANDBY) | OF_MAIN,
      .help =
          "The directory for job.yaml, events.jsonl and checkpoints. The default is runs/NAME, with "
          "the job's name, or NAME-2 and so on if that holds a run."},
-    {"resume", NULL, ARG_FLAG, AT(resume),
+    {"resume", NULL, ARG_FLAG, AT(resume), .of = OF(TRAIN) | OF_MAIN,
      .help =
          "Go on with the run in the run directory, from the newest state among its followers and "
          "checkpoints."},
-    {"local", NULL, ARG_FLAG, AT(local),
+    {"local", NULL, ARG_FLAG, AT(local), .of = OF_JOBS | OF_MAIN,
      .help = "Start the other N-1 processes on this machine. They end with this one."},
-    {"hosts", "FILE", ARG_TEXT, AT(hosts_file),
+    {"hosts", "FILE", ARG_TEXT, AT(hosts_file), .of = OF_JOBS,
      .help =
          "Start the followers of other machines by ssh, and end them with the job. FILE has a line "
          "\"HOST slots=N\" for each machine, which gets N ranks. This needs --secret-file, which "
          "reaches them through ssh, or --insecure."},
-    {"standby", NULL, ARG_FLAG, AT(standby),
+    {"standby", NULL, ARG_FLAG, AT(standby), .of = OF(STANDBY),
      .help =
          "Take no part in the job of the driver at --root, but lead it once that driver is lost. "
          "With the same --run-dir, shared or on the same machine, the job goes on in it, else in a "
          "new one."},
-    {"check", NULL, ARG_FLAG, AT(check),
+    {"check", NULL, ARG_FLAG, AT(check), .of = OF(TRAIN) | OF_MAIN,
      .help = "Validate job, data and device, print a summary, and exit with 0 or 2."},
-    {"evaluate", NULL, ARG_FLAG, AT(evaluate),
+    {"evaluate", NULL, ARG_FLAG, AT(evaluate), .of = OF(EVALUATE) | OF(PREDICT),
      .help =
          "Validate the weights of --checkpoint on the whole validation set, over all ranks, print "
          "the measures, precision and recall by class, and the confusion matrix (or R2 and mean "
@@ -59,72 +60,76 @@ static const struct arg job_args[] = {
          "and no file is "
          "written. The job is that of the checkpoint's run unless --job names one, and --set may "
          "name other data. --nranks is 1 by default."},
-    {"predict", "OUT.npy", ARG_TEXT, AT(predict),
+    {"predict", "OUT.npy", ARG_TEXT, AT(predict), .of = OF(PREDICT),
      .help =
          "Do as --evaluate does, and write the logits of every sample of the validation set, in "
          "its order, as one float32 array. Logits are the network's outputs before softmax or "
          "sigmoid. OUT.csv beside it names file, class and probability of each sample, or its "
          "numbers. The samples need no labels: data.validation may also be a folder of pictures, "
          "one picture, or x.npy alone."},
-    {"checkpoint", "WHICH", ARG_TEXT, AT(checkpoint),
+    {"checkpoint", "WHICH", ARG_TEXT, AT(checkpoint), .of = OF(EVALUATE) | OF(PREDICT),
      .help =
          "The checkpoint for --evaluate or --predict: latest (the default) or best of the run in "
          "--run-dir, the folder of a checkpoint, or the folder of a run, whose newest one is "
          "taken."},
-    {"weights", "WHICH", ARG_CHOICE, AT(averaged), .choices = weights,
+    {"weights", "WHICH", ARG_CHOICE, AT(averaged), .of = OF(EVALUATE) | OF(PREDICT),
+     .choices = weights,
      .help =
          "The weights for --evaluate or --predict: trained (the default), or average, which are "
          "those of train.average."},
-    {"inject", "SPEC", ARG_LIST, AT(injects),
+    {"inject", "SPEC", ARG_LIST, AT(injects), .of = OF_JOBS,
      .help =
          "For tests: disturb the job by faults on purpose, such as kill:rank1@step50. The list of "
          "faults is below. Commas separate several of them, and the option may be repeated."},
-    {"status", NULL, ARG_FLAG, AT(status),
+    {"status", NULL, ARG_FLAG, AT(status), .of = OF(STATUS),
      .help =
          "Print the live table of ranks of the driver that runs on this machine in --run-dir, "
          "which is a folder, or the NAME of runs/NAME. With --log-format json the table is JSON. "
          "Exit with 0, or with 3 if no driver is running."},
-    {"drain", "WHO", ARG_TEXT, AT(drain),
+    {"drain", "WHO", ARG_TEXT, AT(drain), .of = OF(DRAIN),
      .help =
          "Let a rank of the driver that runs on this machine in --run-dir leave for good. WHO is "
          "its number, spare1 for the first spare, or a host for all ranks on it; host:NAME is for "
          "a host that is named like a rank or a spare. The rank finishes the step, the others go "
          "on, and its dpfollower ends with 4. Print who leaves and when, as JSON with --log-format "
          "json, and exit with 0, or with 3 if that cannot be done or no driver is running."},
-    {"help-job", NULL, ARG_FLAG, AT(help_job), .help = "List the keys of a job file, and exit."},
+    {"help-job", NULL, ARG_FLAG, AT(help_job), .of = OF(KEYS),
+     .help = "List the keys of a job file, and exit."},
 };
 
 static const struct arg network_args[] = {
-    {"host", "ADDR", ARG_TEXT, AT(host),
+    {"host", "ADDR", ARG_TEXT, AT(host), .of = OF_JOBS | OF(STANDBY),
      .help =
          "The address to listen on. The default is 127.0.0.1, which only this machine reaches, and "
          "all addresses with --secret-file, or with --insecure if a launcher's ranks are on "
          "several "
          "machines."},
-    {"port", "PORT", ARG_INT, AT(port), 0, 65535,
+    {"port", "PORT", ARG_INT, AT(port), 0, 65535, .of = OF_JOBS | OF(STANDBY),
      .help =
          "The port to listen on. The default is MASTER_PORT, TF_CONFIG's, or 7000, and 7001 for a "
          "standby; 0 takes a free port. Under torchrun, whose agent has MASTER_PORT itself, the "
          "default is the first free one of the 16 ports from MASTER_PORT + 1 on."},
-    {"port-file", "FILE", ARG_TEXT, AT(port_file),
+    {"port-file", "FILE", ARG_TEXT, AT(port_file), .of = OF_JOBS | OF(STANDBY),
      .help = "Write the port to this file once the driver listens."},
-    {"root", "HOST:PORT", ARG_TEXT, AT(root),
+    {"root", "HOST:PORT", ARG_TEXT, AT(root), .of = OF(STANDBY),
      .help = "The address at which the driver listens, for --standby."},
-    {"wait", "SECONDS", ARG_INT, AT(wait_s), 0, 1000000,
+    {"wait", "SECONDS", ARG_INT, AT(wait_s), 0, 1000000, .of = OF(STANDBY),
      .help =
          "With --standby: exit with 3 if there is no driver within so many seconds at the start. "
          "By default the standby waits for ever."},
-    {"make-secret", "F", ARG_TEXT, AT(make_secret),
+    {"make-secret", "F", ARG_TEXT, AT(make_secret), .of = OF(SECRET),
      .help = "Make a new file for --secret-file, and exit."},
 };
 
 enum { N_GROUPS = 3 };
 
+/* The last group's rows are of both daemons, and name no verbs. */
 static void groups_init(struct arg_group g[N_GROUPS], struct options *o)
 {
     g[0] = (struct arg_group){"The job", job_args, ARRAY_LEN(job_args), o};
     g[1] = (struct arg_group){"Its address", network_args, ARRAY_LEN(network_args), o};
-    g[2] = (struct arg_group){"This process", daemon_args, n_daemon_args, o ? &o->common : NULL};
+    g[2] = (struct arg_group){"This process", daemon_args, n_daemon_args, o ? &o->common : NULL,
+                              OF_JOBS | OF(STANDBY)};
 }
 
 static void tell(struct options *o, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -239,26 +244,12 @@ static int ask_launcher(struct options *o, struct err *err)
  * about a job. */
 static int check_standby(struct options *o, struct err *err)
 {
-    const char *also = o->job            ? "--job"
-                       : o->sets.n       ? "--set"
-                       : o->n_ranks      ? "--nranks"
-                       : o->local        ? "--local"
-                       : o->common.ranks ? "--ranks"
-                       : o->hosts_file   ? "--hosts"
-                       : o->resume       ? "--resume"
-                       : o->check        ? "--check"
-                       : o->injects.n    ? "--inject"
-                                         : NULL;
-
-    if (!o->standby && (o->root || o->wait_s >= 0))
-        return err_set(err, ERR_ARG, "--%s belongs to --standby", o->root ? "root" : "wait");
     if (!o->standby)
         return 0;
-    if (also)
+    if (o->common.ranks)
         return err_set(err, ERR_ARG,
-                       "--standby and %s: a standby has its job from the driver at --root; leave "
-                       "%s out",
-                       also, also);
+                       "--standby and --ranks: a standby is one process; leave "
+                       "--ranks out");
     if (!o->root)
         return err_set(
             err, ERR_ARG,
@@ -269,34 +260,13 @@ static int check_standby(struct options *o, struct err *err)
     return 0;
 }
 
-/* Check the options of --evaluate.  An evaluation trains nothing and owns no run directory, so it
- * takes no option about these. */
-static int check_evaluate(const struct options *o, struct err *err)
-{
-    const char *also = o->resume    ? "--resume"
-                       : o->check   ? "--check"
-                       : o->standby ? "--standby"
-                                    : NULL;
-
-    if (o->checkpoint && !o->evaluate)
-        return err_set(err, ERR_ARG, "--checkpoint belongs to --evaluate and --predict");
-    if (o->averaged && !o->evaluate)
-        return err_set(err, ERR_ARG, "--weights belongs to --evaluate and --predict");
-    if (o->evaluate && also)
-        return err_set(err, ERR_ARG, "--%s and %s: leave one of them out",
-                       o->predict ? "predict" : "evaluate", also);
-    return 0;
-}
-
 static int check(struct options *o, struct err *err)
 {
     enum { STANDBY_PORT = 7001 };
     int rc;
 
     o->evaluate |= o->predict != NULL;
-    rc = check_evaluate(o, err);
-    if (rc == 0)
-        rc = check_standby(o, err);
+    rc = check_standby(o, err);
     if (rc == 0 && !o->standby)
         rc = ask_launcher(o, err);
     if (o->standby && o->port < 0)
@@ -359,6 +329,7 @@ static int check_drain(const struct options *o, struct err *err)
 
 void options_fini(struct options *o)
 {
+    args_fini(&o->args);
     free(o->hosts.line);
     places_fini(&o->places);
 }
@@ -397,52 +368,79 @@ int options_settle(struct options *o, struct err *err)
     return 0;
 }
 
+/* Set what the verb's own option would set. */
+static void follow_verb(struct options *o)
+{
+    const enum verb v = o->wish.verb;
+
+    o->evaluate |= v == VERB_EVALUATE;
+    o->status |= v == VERB_STATUS;
+    o->standby |= v == VERB_STANDBY;
+    o->help_job |= v == VERB_KEYS;
+}
+
 int options_parse(int argc, char **argv, struct options *out, struct err *err)
 {
     struct arg_group groups[N_GROUPS];
     int rc;
 
-    *out = (struct options){
-        .port = -1, .wait_s = -1, .common.device = "auto", .common.local_rank = -1};
+    *out = (struct options){.port = -1,
+                            .wait_s = -1,
+                            .common.device = "auto",
+                            .common.local_rank = -1,
+                            .program = argv[0]};
     groups_init(groups, out);
-    rc = args_parse(groups, N_GROUPS, argc, argv, err);
+    rc = verb_find(&argc, &argv, &out->wish, err);
+    if (rc < 0)
+        return rc;
+    if (out->wish.is_word)
+        out->args.operands = verb_operands(out->wish.verb);
+    rc = args_parse(groups, N_GROUPS, argc, argv, &out->args, err);
     if (rc == 0 && out->status && out->drain)
         return err_set(err, ERR_ARG, "--status and --drain: one question at a time");
-    if (rc < 0 || out->common.help || out->common.version || out->help_job || out->make_secret ||
-        out->status)
+    verb_of_options(&out->args, &out->wish);
+    if (rc < 0 || out->common.help || out->common.version || out->wish.verb == VERB_HELP)
+        return rc;
+    rc = verb_check(&out->wish, groups, N_GROUPS, &out->args, err);
+    follow_verb(out);
+    if (rc < 0 || out->help_job || out->make_secret || out->status)
         return rc;
     if (out->drain)
         return check_drain(out, err);
     return check(out, err);
 }
 
-void options_help(FILE *f)
+void options_give_ranks(struct options *o, int64_t n_ranks)
+{
+    static const char *const own[] = {"standby", "root", "wait", "nranks"};
+    struct args *a = &o->args;
+    int n = 0;
+
+    for (int i = 0; i < a->n_given; i++) {
+        int is_own = 0;
+
+        for (size_t k = 0; k < ARRAY_LEN(own); k++)
+            is_own |= strcmp(a->given[i].arg->name, own[k]) == 0;
+        if (!is_own)
+            a->given[n++] = a->given[i];
+    }
+    snprintf(o->n_ranks_text, sizeof o->n_ranks_text, "%lld", (long long)n_ranks);
+    a->given[n++] = (struct arg_given){&job_args[0], o->n_ranks_text};
+    a->n_given = n;
+}
+
+void options_help(const struct options *o, FILE *f)
 {
     struct arg_group groups[N_GROUPS];
+    const struct wish *w = &o->wish;
 
     groups_init(groups, NULL);
-    fprintf(f, "Usage: dpdriver --nranks N [--job FILE] [--local] [option]...\n"
-               "\n"
-               "Trains a neural network together with N-1 followers, and is their rank 0.\n"
-               "\n"
-               "  dpdriver --nranks 2 --local                   the demo, all on this machine\n"
-               "  dpdriver --ranks gpus --job mnist.yaml        all GPUs of this machine\n"
-               "  dpdriver --nranks 3 --job mnist.yaml          waits for two followers, each:\n"
-               "  dpfollower --root 127.0.0.1:7000\n"
-               "  dpdriver --standby --root 127.0.0.1:7000      leads if that driver is lost\n"
-               "  dpdriver --evaluate --run-dir runs/demo       validates its newest checkpoint\n"
-               "\n");
-    args_help(groups, N_GROUPS, f);
-    fprintf(f, "\n");
-    inject_help(f);
-    fprintf(
-        f,
-        "\nExit status:\n"
-        "  0  The job has finished.\n"
-        "  1  The job has failed.\n"
-        "  2  The command line, the job file or the data are wrong.\n"
-        "  3  --status, --drain or --standby found no driver, or the driver refused.\n"
-        "  4  A signal stopped the job. --resume goes on with it.\n\n"
-        "SIGINT and SIGTERM stop the job after the step, with a checkpoint. A second signal stops\n"
-        "it at once. SIGUSR1 logs the table of ranks.\n");
+    if (w->verb == VERB_HELP && w->subject != VERB_HELP)
+        verb_help(w->subject, groups, N_GROUPS, f);
+    else if (w->verb == VERB_HELP)
+        verbs_summary(groups, N_GROUPS, f);
+    else if (w->verb == VERB_TRAIN && !w->is_word)
+        verbs_help(groups, N_GROUPS, f);
+    else
+        verb_summary(w->verb, groups, N_GROUPS, f);
 }

@@ -12,12 +12,17 @@
 #include "daemon/launch.h"
 #include "daemon/places.h"
 #include "driver/hosts.h"
+#include "driver/verbs.h"
 #include "inject/inject.h"
 
 enum { OPTIONS_TOLD = 2, OPTIONS_TOLD_TEXT = 512 };
 
 struct options {
-    int64_t n_ranks; /* 0: not given, which only --check and --evaluate allow */
+    const char *program; /* argv[0] */
+    struct wish wish;
+    struct args args;      /* what the command line gave, from which commands are made to go on */
+    char n_ranks_text[24]; /* options_give_ranks' */
+    int64_t n_ranks;       /* 0: not given, which only --check and --evaluate allow */
     int n_ranks_from_environment;
     int n_tasks;     /* with --ranks and no --nranks: a launcher's tasks, one for each machine */
     const char *job; /* NULL: the built-in demo, or with --resume the run's own */
@@ -65,6 +70,10 @@ void options_fini(struct options *o);
  * which --ranks gives if nothing else does.  Fails with ERR_ARG, ERR_UNSUPPORTED. */
 int options_settle(struct options *o, struct err *err);
 
-void options_help(FILE *f);
+/* Have --nranks in o->args, also if it was not given, and no option of a standby: for a number of
+ * ranks that the environment or another driver said. */
+void options_give_ranks(struct options *o, int64_t n_ranks);
+
+void options_help(const struct options *o, FILE *f);
 
 #endif

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "ckpt/ckpt.h"
+#include "ckpt/owner.h"
 #include "daemon/disk.h"
 #include "driver/check.h"
 #include "driver/command.h"
@@ -331,7 +332,7 @@ void record_event(struct record *r, const struct session_event *ev)
         return;
     case EVENT_START:
         let_disk(r, renew_job);
-        r->steps_per_epoch = ev->progress.steps_per_epoch;
+        r->steps_per_epoch = ev->start.steps_per_epoch;
         break;
     case EVENT_FORM:
         let_disk(r, begin_training);
@@ -347,16 +348,16 @@ void record_event(struct record *r, const struct session_event *ev)
         r->checkpoint = xstrdup(ev->text);
         break;
     case EVENT_DONE:
-        r->seconds = ev->seconds;
+        r->seconds = ev->done.seconds;
         r->step = ev->step;
-        r->is_stopped_early = ev->reason && !strcmp(ev->reason, "early_stop");
+        r->is_stopped_early = ev->done.reason && !strcmp(ev->done.reason, "early_stop");
         if (!r->checkpoint) /* nothing was to be done: take the one from which the run went on */
             r->checkpoint =
                 xasprintf("%s/checkpoints/step-%08lld", r->dir.path, (long long)ev->step);
         break;
     case EVENT_ERROR:
-        r->has_diverged |= ev->is_diverged;
-        r->is_of_input |= ev->is_of_input;
+        r->has_diverged |= ev->error.is_diverged;
+        r->is_of_input |= ev->error.is_of_input;
         break;
     default:
         break;
@@ -436,7 +437,7 @@ static char *with_rates(const struct record *r, char *command, const struct next
 
 /* The command that a user may want next: after the demo one with own data, else one that trains
  * longer. */
-static char *next_command(const struct record *r, int argc, char **argv)
+static char *next_command(const struct record *r)
 {
     struct next next = next_limits(&r->job->train, r->step, r->steps_per_epoch);
     const char *sets[3] = {NULL};
@@ -444,7 +445,7 @@ static char *next_command(const struct record *r, int argc, char **argv)
     int n = 0;
 
     if (!r->options->job && !r->dir.resumed && !job_field(r->job, "data.path")) {
-        command = command_data(argc, argv);
+        command = command_data(r->options);
         text = xasprintf("%s   # FOLDER: where MNIST's four files are", command);
         free(command);
         return text;
@@ -455,40 +456,40 @@ static char *next_command(const struct record *r, int argc, char **argv)
         sets[n++] = epochs;
     if (next.max_steps)
         sets[n++] = steps;
-    return with_rates(r, command_longer(argc, argv, r->dir.path, sets), &next);
+    return with_rates(r, command_longer(r->options, r->dir.path, sets), &next);
 }
 
 /* After a run that diverged, show how to begin a new one: if resumed, the run would diverge again.
  */
-static void say_how_to_begin_anew(const struct record *r, int argc, char **argv)
+static void say_how_to_begin_anew(const struct record *r)
 {
     char rate[64], *command;
     const char *const sets[] = {rate, NULL};
 
     snprintf(rate, sizeof rate, "optimizer.lr=%.3g", optimizer_lr(&r->job->optimizer) / 10);
-    command = command_new(argc, argv, r->options->job ? NULL : r->dir.path, sets);
+    command = command_new(r->options, r->options->job ? NULL : r->dir.path, sets);
     log_info("going on from %s would end alike; a new run with a lower rate: %s (from those "
              "weights: --set model.init.name=file --set model.init.path=%s/model.safetensors)",
              r->checkpoint, command, r->checkpoint);
     free(command);
 }
 
-static void say_how_to_go_on(const struct record *r, int argc, char **argv)
+static void say_how_to_go_on(const struct record *r)
 {
-    char *command = command_resume(argc, argv, r->dir.path);
+    char *command = command_resume(r->options, r->dir.path);
 
     log_info("to go on from the newest checkpoint, %s: %s", r->checkpoint, command);
     free(command);
 }
 
 /* A mended file has another fingerprint, so its run cannot be resumed, but its weights are good. */
-static void say_how_to_mend(const struct record *r, int argc, char **argv)
+static void say_how_to_mend(const struct record *r)
 {
     char *path = xasprintf("model.init.path=%s/model.safetensors", r->checkpoint);
     static const char *const skips[] = {"train.on_nonfinite=skip", NULL};
     const char *const sets[] = {"model.init.name=file", path, NULL};
-    char *resumed = command_longer(argc, argv, r->dir.path, skips),
-         *begun = command_new(argc, argv, r->options->job ? NULL : r->dir.path, sets);
+    char *resumed = command_longer(r->options, r->dir.path, skips),
+         *begun = command_new(r->options, r->options->job ? NULL : r->dir.path, sets);
 
     log_info("going on from %s would end alike, with any learning rate: mend what the error names. "
              "With another setting go on by --resume; with other data begin anew from those "
@@ -520,6 +521,18 @@ static void say_it_moved(const struct record *r)
              r->dir.path);
 }
 
+const char *record_why_deposed(const struct record *r)
+{
+    struct owner o;
+    struct err ignored;
+
+    if (owner_read(r->dir.path, &o, &ignored) == 0 && o.run[0] && strcmp(o.run, r->dir.run) != 0)
+        return "this run's directory was moved or removed, and a new run has its name now (move "
+               "the new one away and this one back, or go on by --resume with the --run-dir that "
+               "it is now)";
+    return "another driver leads this run: its name stands in the run directory's file owner";
+}
+
 /* Print the table by the thread of the log lines, because a write blocks if nobody reads the pipe.
  */
 static void show_table(const struct record *r, const struct table_end *end)
@@ -535,10 +548,10 @@ static void show_table(const struct record *r, const struct table_end *end)
     free(text);
 }
 
-void record_end(struct record *r, int status, int argc, char **argv)
+void record_end(struct record *r, int status)
 {
     char *model = r->checkpoint ? xasprintf("%s/model.safetensors", r->checkpoint) : NULL;
-    char *next = r->is_stopped_early ? NULL : next_command(r, argc, argv);
+    char *next = r->is_stopped_early ? NULL : next_command(r);
     struct err ignored;
     int is_deposed, is_gone;
 
@@ -553,11 +566,11 @@ void record_end(struct record *r, int status, int argc, char **argv)
     if (status != STATUS_OK && r->checkpoint && is_gone)
         say_it_moved(r);
     else if (status == STATUS_FAILED && r->checkpoint && r->is_of_input)
-        say_how_to_mend(r, argc, argv);
+        say_how_to_mend(r);
     else if (status == STATUS_FAILED && r->checkpoint && r->has_diverged)
-        say_how_to_begin_anew(r, argc, argv);
+        say_how_to_begin_anew(r);
     else if (status == STATUS_FAILED && r->checkpoint && !is_deposed)
-        say_how_to_go_on(r, argc, argv); /* not if deposed: it would depose the new driver */
+        say_how_to_go_on(r); /* not if deposed: it would depose the new driver */
     free(next);
     free(model);
 }

@@ -47,9 +47,12 @@ void record_event(struct record *r, const struct session_event *ev);
 /* Write the last collectives of all ranks to a file of its own, under incidents/. */
 void record_incident(struct record *r, const struct incident *i);
 
-/* Show the closing table if the job finished, or how to go on if it failed after a checkpoint.  The
- * command that is shown is made from argv.  Waits at most DISK_PATIENCE_MS for the disk. */
-void record_end(struct record *r, int status, int argc, char **argv);
+/* Another process owns the run directory: why, for driver_deposed. */
+const char *record_why_deposed(const struct record *r);
+
+/* Show the closing table if the job finished, or how to go on if it failed after a checkpoint.
+ * Waits at most DISK_PATIENCE_MS for the disk. */
+void record_end(struct record *r, int status);
 
 /* Close everything, after `disk` has done all its work.  Remove the folder of a run that was
  * stopped before it trained, or that ended with STATUS_USAGE.  After a failure the folder stays,

@@ -148,7 +148,7 @@ static void do_cut(void *arg)
  * free again, but in holes all over the heap. */
 static void give_back_holes(const struct session_event *ev)
 {
-    if (ev->kind == EVENT_FORM && ev->n_ranks >= MANY_RANKS)
+    if (ev->kind == EVENT_FORM && ev->form.n_ranks >= MANY_RANKS)
         malloc_trim(0);
 }
 
@@ -164,7 +164,7 @@ static void on_owner(uv_timer_t *t)
     uv_timer_stop(t);
     now = daemon_enter(&s->daemon);
     if (s->daemon.machine && !s->daemon.is_finished)
-        driver_deposed(s->driver, now, "its name stands in the run directory's file owner");
+        driver_deposed(s->driver, now, record_why_deposed(&s->record));
     daemon_leave(&s->daemon);
 }
 
@@ -175,7 +175,7 @@ static void on_event(void *arg, const struct session_event *ev)
     struct server *s = arg;
 
     give_back_holes(ev);
-    if (ev->kind == EVENT_LOST && local_doom(&s->local, (pid_t)ev->pid))
+    if (ev->kind == EVENT_LOST && local_doom(&s->local, (pid_t)ev->lost.pid))
         uv_timer_start(&s->doom, on_doom, LOCAL_DOOM_MS, 0);
     s->is_formed |= ev->kind == EVENT_FORM;
     s->is_ending |= ev->kind == EVENT_ERROR || ev->kind == EVENT_DONE;
@@ -260,7 +260,7 @@ static void on_finished(void *arg, const struct action *end)
 
     s->status = status;
     if (!s->evaluation)
-        record_end(&s->record, status, s->argc, s->argv);
+        record_end(&s->record, status);
     if (status == STATUS_STOPPED)
         log_warn("%s", end->finished.text);
     if (status == STATUS_OK && (s->options->common.log_format == LOG_JSON || !s->is_formed))
@@ -380,12 +380,12 @@ static void say_device(const struct options *o)
     buf_fini(&text);
 }
 
-static void start_session(struct server *s, int argc, char **argv, int64_t start_ns)
+static void start_session(struct server *s, int64_t start_ns)
 {
     struct driver_options d;
     struct daemon_host host;
     struct buf job = {0};
-    char *resume = s->evaluation ? NULL : command_resume(argc, argv, s->record.dir.path);
+    char *resume = s->evaluation ? NULL : command_resume(s->options, s->record.dir.path);
     int64_t now;
 
     daemon_host(&host);
@@ -515,8 +515,7 @@ static int64_t longest_deadline_ns(const struct job *j)
     return 1000000 * longest;
 }
 
-int server_init(struct server *s, const struct options *o, int argc, char **argv, int64_t start_ns,
-                struct err *err)
+int server_init(struct server *s, const struct options *o, int64_t start_ns, struct err *err)
 {
     static const struct daemon_hooks hooks = {.send = do_send,
                                               .trust = do_trust,
@@ -532,8 +531,6 @@ int server_init(struct server *s, const struct options *o, int argc, char **argv
     int rc = daemon_init(&s->daemon, &hooks, s, &engine, err);
 
     s->options = o;
-    s->argc = argc;
-    s->argv = argv;
     s->start_ns = start_ns;
     if (rc < 0)
         return rc;
@@ -548,7 +545,7 @@ static void begin_session(struct server *s)
 {
     say_device(s->options);
     uv_timer_start(&s->owner, on_owner, OWNER_MS, OWNER_MS);
-    start_session(s, s->argc, s->argv, s->start_ns);
+    start_session(s, s->start_ns);
     s->daemon.pulse.engine_patience_ns = 2 * longest_deadline_ns(s->job);
 }
 
@@ -574,13 +571,13 @@ int server_lead(struct server *s)
     return server_end(s);
 }
 
-int server_run(const struct options *o, const struct job *job, const struct evaluation *e, int argc,
-               char **argv, int64_t start_ns)
+int server_run(const struct options *o, const struct job *job, const struct evaluation *e,
+               int64_t start_ns)
 {
     struct server s = {.job = job, .evaluation = e};
     struct err err;
 
-    if (server_init(&s, o, argc, argv, start_ns, &err) < 0) {
+    if (server_init(&s, o, start_ns, &err) < 0) {
         log_error("%s", err.msg);
         return STATUS_FAILED;
     }

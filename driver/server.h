@@ -11,9 +11,9 @@
 
 struct evaluation;
 
-/* e: the weights to evaluate (driver/evaluate.h); NULL: train.  argv: the command line, from which
- * the command to resume is made.  start_ns: the time when the process started. */
-int server_run(const struct options *o, const struct job *job, const struct evaluation *e, int argc,
-               char **argv, int64_t start_ns);
+/* e: the weights to evaluate (driver/evaluate.h); NULL: train.  start_ns: the time when the process
+ * started. */
+int server_run(const struct options *o, const struct job *job, const struct evaluation *e,
+               int64_t start_ns);
 
 #endif

@@ -45,14 +45,11 @@ struct server {
     void (*on_end)(void *arg);   /* server_end calls this first; NULL: nothing */
     void *on_end_arg;
     int64_t start_ns; /* when the process began */
-    int argc;         /* the command line */
-    char **argv;
 };
 
 /* Set up the loop, the engine's options and all timers.  *s is zeroed before.  Fails with ERR_IO,
  * ERR_DEVICE. */
-int server_init(struct server *s, const struct options *o, int argc, char **argv, int64_t start_ns,
-                struct err *err);
+int server_init(struct server *s, const struct options *o, int64_t start_ns, struct err *err);
 
 /* A connection was accepted: tell the session of a new stranger. */
 void server_accept(struct server *s, struct conn *c);

@@ -422,27 +422,20 @@ static void start_session(struct waiting *w)
 }
 
 /* The standby has the votes: from here on this process is the driver. */
-static int lead(struct waiting *w, int argc, char **argv)
+static int lead(struct waiting *w)
 {
     struct server *s = &w->server;
-    int n, status;
-    char **command;
 
     w->legacy = standby_legacy(w->standby);
-    command = command_of_driver(argc, argv, w->legacy.n_ranks, &n);
+    options_give_ranks(w->options, w->legacy.n_ranks);
     s->job = w->job;
     s->legacy = &w->legacy;
     s->standby_id = w->id;
-    s->argc = n;
-    s->argv = command;
     s->start_ns = clock_mono_ns(); /* of its time as the driver */
     w->claims_until_ns = s->start_ns + 1000000 * w->legacy.driver_timeout_ms;
     dialer_limit_pause(w->dialer, 0);
     dialer_start(w->dialer, 1);
-    status = server_lead(s);
-    free(command[n - 1]);
-    free(command);
-    return status;
+    return server_lead(s);
 }
 
 static int open_all(struct waiting *w, struct err *err)
@@ -469,7 +462,7 @@ static void close_own(void *arg)
         w->server.daemon.engine = stuck; /* daemon_close leaves without it */
 }
 
-int standby_run(struct options *o, int argc, char **argv, int64_t start_ns)
+int standby_run(struct options *o, int64_t start_ns)
 {
     struct waiting *w = xcalloc(1, sizeof *w);
     struct server *s = &w->server;
@@ -481,7 +474,7 @@ int standby_run(struct options *o, int argc, char **argv, int64_t start_ns)
     daemon_host(&w->host);
     snprintf(w->where, sizeof w->where, strchr(o->root_host, ':') ? "[%s]:%d" : "%s:%d",
              o->root_host, o->root_port);
-    if (server_init(s, o, argc, argv, start_ns, &err) < 0) {
+    if (server_init(s, o, start_ns, &err) < 0) {
         log_error("%s", err.msg);
         return STATUS_FAILED;
     }
@@ -504,7 +497,7 @@ int standby_run(struct options *o, int argc, char **argv, int64_t start_ns)
     s->on_end = close_own;
     s->on_end_arg = w;
     s->status = w->status;
-    status = w->leads ? lead(w, argc, argv) : server_end(s);
+    status = w->leads ? lead(w) : server_end(s);
     trust_close(&w->trust);
     standby_free(w->standby);
     job_free(w->job);

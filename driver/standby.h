@@ -9,6 +9,6 @@
 #include "driver/options.h"
 
 /* o: this function sets the number of ranks and the run's name from the driver's job. */
-int standby_run(struct options *o, int argc, char **argv, int64_t start_ns);
+int standby_run(struct options *o, int64_t start_ns);
 
 #endif

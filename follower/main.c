@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "daemon/minder.h"
 #include "follower/agent.h"
 #include "follower/client.h"
 #include "follower/options.h"
@@ -31,6 +32,8 @@ int main(int argc, char **argv)
             log_warn("--wait has no effect without --once: this follower waits for ever");
         if (o.from_environment[0])
             log_info("by the environment: %s", o.from_environment);
+        if (minder_role().kind == MINDER_NONE) /* else the process that started it has told */
+            daemon_tell_ignored("this follower");
         return o.common.ranks ? agent_run(&o) : client_run(&o);
     }
     return daemon_end_output(STATUS_OK);

@@ -161,7 +161,7 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err)
 
     *out = (struct options){.wait_s = -1, .common.device = "auto", .common.local_rank = -1};
     groups_init(groups, out);
-    rc = args_parse(groups, N_GROUPS, argc, argv, err);
+    rc = args_parse(groups, N_GROUPS, argc, argv, NULL, err);
     if (rc < 0 || out->common.help || out->common.version)
         return rc;
     return check(out, err);
@@ -181,7 +181,7 @@ void options_help(FILE *f)
                "  dpfollower --root node1:7000 --rank 3 --secret-file secret\n"
                "  dpfollower --root node1:7000 --ranks gpus --secret-file secret\n"
                "\n");
-    args_help(groups, N_GROUPS, f);
+    args_help(groups, N_GROUPS, 0, f);
     fprintf(f,
             "\nExit status:\n"
             "  0  The job has finished.\n"

@@ -25,9 +25,10 @@
 #   tests/run.sh fuzz [SECONDS] every libFuzzer target for so long, 20 s (build-fuzz/)
 #
 # Not in `all`:
-#   tests/run.sh lint           the rules of tests/lint alone; gcc's part has them as a test
+#   tests/run.sh lint           the rules of tests/lint alone; gcc's part has them as a test.
+#                               `format lint` does both, as the hook tests/hooks/pre-commit does
 #   tests/run.sh sim [N]        N schedules of the protocol, a million, of each kind under a fake
-#                               network
+#                               network; session_sim --show SEED tells one, line by line
 #   tests/run.sh soak [MINUTES] ranks are lost, frozen and added at random for so long, 30
 #   tests/run.sh driver_lost [TIMES]  the driver is killed at random moments of each phase, so many
 #                               times in each, 20, and started again, first without and then beside
@@ -73,7 +74,7 @@ export OMP_WAIT_POLICY=passive
 export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$PWD
 
 # The tests of these rooms start threads of their own.
-threaded_rooms='base net coll train data report daemon'
+threaded_rooms='base net coll state step train data report daemon'
 # The tests of these rooms, and those by names, read what files and peers sent.
 foreign_tests=('base/*' 'config/*' 'job/*' 'inject/*' 'wire/*' 'session/*' 'net/*' 'coll/*' 'data/*'
     'ckpt/*' 'report/*' 'driver/*' 'fuzz/*' e2e/bad_input e2e/strangers)
@@ -552,10 +553,11 @@ do_shake() # TIMES [PATTERN...]
 
 do_format()
 {
-    local files
     say "format"
-    mapfile -t files < <(git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.cuh')
-    if clang-format --dry-run -Werror "${files[@]}"; then
+    command -v clang-format >/dev/null ||
+        { add_failure "format: no clang-format; deploy/deps.sh --tests has it"; return; }
+    if git ls-files -z '*.c' '*.h' '*.cc' '*.cu' '*.cuh' |
+        xargs -0 -r -n 50 -P "$(nproc)" clang-format --dry-run -Werror; then
         passed=$((passed + 1))
     else
         add_failure "format: clang-format -i the files above"
@@ -784,7 +786,14 @@ networks) do_networks "${2:-5}" ;;
 shake) do_shake "${2:-10}" "${@:3}" ;;
 gpu) shift && do_gpu "$@" ;;
 gcc | clang | asan | tsan) do_part "$what" ;;
-format | lint) do_$what ;;
+format | lint)
+    for what; do
+        case $what in
+        format | lint) do_$what ;;
+        *) add_failure "$what: want format and lint alone" ;;
+        esac
+    done
+    ;;
 -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' tests/run.sh && exit ;;
 -*) echo "run.sh: unknown option $what; tests/run.sh --help" >&2 && exit 2 ;;
 *) do_named "$@" ;;

@@ -139,11 +139,11 @@ void cores_read(const char *root, struct cores *out)
 
 int cores_limit(const struct cores *c, int n_threads, int n_ranks)
 {
-    const double all = ceil(c->quota - 1e-9), share = floor(all / (n_ranks > 0 ? n_ranks : 1));
+    const double all = ceil(c->quota - 1e-9), part = floor(all / (n_ranks > 0 ? n_ranks : 1));
 
-    if (c->quota <= 0 || share >= n_threads)
+    if (c->quota <= 0 || part >= n_threads)
         return n_threads;
-    return share >= 1 ? (int)share : 1;
+    return part >= 1 ? (int)part : 1;
 }
 
 void cores_describe(const struct cores *c, char out[CORES_TEXT])

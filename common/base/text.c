@@ -3,6 +3,8 @@
 #include "base/text.h"
 
 #include <stdint.h>
+#include <string.h>
+#include <strings.h>
 
 /* RFC 3629, section 4: from the first byte follow the length and the range of the second byte. */
 static const struct {
@@ -55,4 +57,10 @@ void text_clean(char *s)
         }
         s += len;
     }
+}
+
+int text_is_link_local(const char *address)
+{
+    return strspn(address, "0123456789abcdefABCDEF") == 4 && address[4] == ':' &&
+           strncasecmp(address, "fe", 2) == 0 && strchr("89abAB", address[2]);
 }

@@ -13,4 +13,7 @@ size_t text_char_len(const char *s);
  * character except newline and tab.  The result is valid in JSON and harmless on a terminal. */
 void text_clean(char *s);
 
+/* 1: a numeric IPv6 address that holds on one link alone (fe80::/10), with its zone or without. */
+int text_is_link_local(const char *address);
+
 #endif

@@ -323,12 +323,17 @@ char *ckpt_named_by(const char *path)
 
 /* ---- at the start ---- */
 
-static char *tell_verdict(const char *folder, const char *which, const char *name, enum verdict v)
+/* is_done: what the verdict says was done; else a driver that goes on with the run would do it. */
+static char *tell_verdict(const char *folder, const char *which, const char *name, enum verdict v,
+                          int is_done)
 {
     const char *is = v == SECOND ? "is a second copy of"
                      : v == LOST ? "is all that is left of"
-                                 : "takes the place of";
-    const char *so = v == SECOND ? "and goes" : v == LOST ? "and becomes it" : "which is damaged";
+                     : is_done   ? "took the place of"
+                                 : "would take the place of";
+    const char *so = v == SECOND ? is_done ? "and was removed" : "and would be removed"
+                     : v == LOST ? is_done ? "and became it" : "and would become it"
+                                 : "which is damaged";
 
     return xasprintf("%s/%s is a folder, as a copy of a run without its links has it; it %s %s, %s",
                      folder, which, is, name, so);
@@ -349,7 +354,7 @@ int links_settle(const char *folder, void (*warn)(void *arg, const char *text), 
             warn(arg, err.msg);
             continue;
         }
-        text = tell_verdict(folder, both[i], name, v);
+        text = tell_verdict(folder, both[i], name, v, 1);
         warn(arg, text);
         free(text);
         n++;
@@ -435,7 +440,7 @@ void ckpt_check_links(const char *run_dir, void (*warn)(void *arg, const char *t
         const enum verdict v = judge(folder, both[i], name, &err);
 
         text = v == FOREIGN     ? xstrdup(err.msg)
-               : v != NO_FOLDER ? tell_verdict(folder, both[i], name, v)
+               : v != NO_FOLDER ? tell_verdict(folder, both[i], name, v, 0)
                                 : NULL;
         if (text)
             warn(arg, text);

@@ -147,8 +147,6 @@ int npy_file_get(const struct npy_file *f, int64_t at, float *x, int64_t n, stru
 
 const char *npy_file_path(const struct npy_file *f) { return f->path; }
 
-int npy_file_is_made(const struct npy_file *f) { return f->is_made; }
-
 static void sync_parent(const char *path)
 {
     const char *slash = strrchr(path, '/');

@@ -32,9 +32,6 @@ int npy_file_get(const struct npy_file *f, int64_t at, float *x, int64_t n, stru
 /* The path of npy_file_new. */
 const char *npy_file_path(const struct npy_file *f);
 
-/* 1: the file is there, and was made by this one. */
-int npy_file_is_made(const struct npy_file *f);
-
 /* The file is on disk, and at its path, when this returns. */
 int npy_file_end(struct npy_file *f, struct err *err);
 

@@ -1,11 +1,12 @@
 /* coll - collective communication among the ranks of one formation.
  *
  * A coll joins `size` ranks, numbered 0..size-1.  coll.c checks the arguments of all calls and
- * passes them on to the kind of coll (coll/impl.h).  Three functions make a coll:
+ * passes them on to the kind of coll (coll/impl.h).  Two functions make a coll:
  *
  *   coll_tcp_prepare  coll/tcp.h: among processes
- *   coll_new_local    coll/local.h: among threads of one process, for tests
  *   coll_device_new   coll/device.h: in the memory of GPUs, where some calls have another meaning
+ *
+ * (The tests have another one among threads of one process.)
  *
  * A coll of one rank is legal, except on a device; its collectives complete at once.
  *

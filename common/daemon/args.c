@@ -10,7 +10,7 @@
 #include "base/util.h"
 #include "config/closest.h"
 
-enum { HELP_COLUMN = 26, HELP_WIDTH = 80, CODE_BASE = 1000, GROUP_SIZE = 100 };
+enum { HELP_COLUMN = 26, HELP_WIDTH = 80, CODE_BASE = 1000, GROUP_SIZE = 100, MOST_OPTIONS = 300 };
 
 /* ---- finding options ---- */
 
@@ -39,8 +39,7 @@ static struct option *long_options(const struct arg_group *groups, size_t n_grou
     return o;
 }
 
-/* The option that `word` ("--nrank=3") most resembles, or NULL when none is near. */
-static const char *closest(const struct option *o, const char *word)
+const char *args_closest(const char *const *words, const char *word)
 {
     char name[64];
     const char *best = NULL;
@@ -48,15 +47,25 @@ static const char *closest(const struct option *o, const char *word)
 
     word += strspn(word, "-");
     snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
-    for (; o->name; o++) {
-        int d = closest_distance(name, o->name);
+    for (; *words; words++) {
+        int d = closest_distance(name, *words);
 
         if (!best || d < best_distance) {
-            best = o->name;
+            best = *words;
             best_distance = d;
         }
     }
     return best_distance <= (int)strlen(name) / 2 && best_distance <= 4 ? best : NULL;
+}
+
+/* The option that `word` ("--nrank=3") most resembles, or NULL when none is near. */
+static const char *closest(const struct option *o, const char *word)
+{
+    const char *names[MOST_OPTIONS + 1] = {NULL};
+
+    for (int n = 0; o[n].name && n < MOST_OPTIONS; n++)
+        names[n] = o[n].name;
+    return args_closest(names, word);
 }
 
 static int unknown(const struct option *o, const char *word, struct err *err)
@@ -149,11 +158,46 @@ static int not_an_option(const struct arg *last, const char *word, struct err *e
                    "\"%s\" is no option, nor the value of one; --help lists the options", word);
 }
 
-int args_parse(const struct arg_group *groups, size_t n_groups, int argc, char **argv,
-               struct err *err)
+/* The code of the first operand that was not given so far; 0: there is none. */
+static int operand_code(const struct option *options, const struct args *seen)
+{
+    for (const char *const *o = seen->operands; o && *o; o++) {
+        int is_given = 0;
+
+        for (int i = 0; i < seen->n_given; i++)
+            is_given |= strcmp(seen->given[i].arg->name, *o) == 0;
+        for (; !is_given && options->name; options++)
+            if (strcmp(options->name, *o) == 0)
+                return options->val;
+    }
+    return 0;
+}
+
+static int take(const struct arg_group *groups, int code, const char *value, struct args *seen,
+                struct err *err)
+{
+    const struct arg *a = arg_of(groups, code);
+
+    seen->given[seen->n_given++] = (struct arg_given){a, value};
+    return set_value(a, value, groups[(code - CODE_BASE) / GROUP_SIZE].into, err);
+}
+
+static int refuse(const struct arg_group *groups, const struct option *options, int code,
+                  const char *word, struct err *err)
+{
+    if (code == ':')
+        return err_set(err, ERR_ARG, "--%s needs a value: %s", arg_of(groups, optopt)->name,
+                       arg_of(groups, optopt)->value);
+    if (optopt >= CODE_BASE)
+        return err_set(err, ERR_ARG, "--%s takes no value, but was given one: %s",
+                       arg_of(groups, optopt)->name, word);
+    return unknown(options, word, err);
+}
+
+static int parse(const struct arg_group *groups, const struct option *options, int argc,
+                 char **argv, struct args *seen, struct err *err)
 {
     const struct arg *last = NULL;
-    struct option *options = long_options(groups, n_groups);
     int rc = 0, code;
 
     opterr = 0;
@@ -161,26 +205,51 @@ int args_parse(const struct arg_group *groups, size_t n_groups, int argc, char *
     while (rc == 0) {
         const char *word = argv[optind ? optind : 1];
 
-        code = getopt_long(argc, argv, "+:", options, NULL);
+        code = getopt_long(argc, argv, "-:", options, NULL); /* -: a bare word is code 1 */
         if (code == -1)
             break;
-        if (code == ':')
-            rc = err_set(err, ERR_ARG, "--%s needs a value: %s", arg_of(groups, optopt)->name,
-                         arg_of(groups, optopt)->value);
-        else if (code == '?' && optopt >= CODE_BASE)
-            rc = err_set(err, ERR_ARG, "--%s takes no value, but was given one: %s",
-                         arg_of(groups, optopt)->name, word);
-        else if (code == '?')
-            rc = unknown(options, word, err);
-        else {
+        if (code == 1) {
+            code = operand_code(options, seen);
+            rc = code ? take(groups, code, word, seen, err) : not_an_option(last, word, err);
+        } else if (code == ':' || code == '?') {
+            rc = refuse(groups, options, code, word, err);
+        } else {
             last = arg_of(groups, code);
-            rc = set_value(last, optarg, groups[(code - CODE_BASE) / GROUP_SIZE].into, err);
+            rc = take(groups, code, optarg, seen, err);
         }
     }
-    if (rc == 0 && optind < argc)
-        rc = not_an_option(last, argv[optind], err);
+    return rc == 0 && optind < argc ? not_an_option(last, argv[optind], err) : rc;
+}
+
+int args_parse(const struct arg_group *groups, size_t n_groups, int argc, char **argv,
+               struct args *out, struct err *err)
+{
+    struct option *options = long_options(groups, n_groups);
+    struct args seen = {.operands = out ? out->operands : NULL};
+    int rc;
+
+    seen.given = xcalloc((size_t)argc + 1, sizeof *seen.given);
+    rc = parse(groups, options, argc, argv, &seen, err);
     free(options);
+    if (out)
+        *out = seen;
+    else
+        args_fini(&seen);
     return rc;
+}
+
+void args_fini(struct args *a)
+{
+    free(a->given);
+    a->given = NULL;
+    a->n_given = 0;
+}
+
+int args_take(const struct arg_group *g, const struct arg *a, unsigned use)
+{
+    const unsigned of = a->of ? a->of : g->of;
+
+    return !of || !use || (of & use);
 }
 
 /* ---- help ---- */
@@ -207,22 +276,47 @@ static void put_wrapped(FILE *f, const char *text, int at)
     fputc('\n', f);
 }
 
-static void put_arg(FILE *f, const struct arg *a)
+/* is_summary: 1: the first sentence alone. */
+static void put_arg(FILE *f, const struct arg *a, int is_summary)
 {
+    const char *end = is_summary ? strstr(a->help, ". ") : NULL;
+    char *text = end ? xasprintf("%.*s", (int)(end + 1 - a->help), a->help) : xstrdup(a->help);
     int n = fprintf(f, "  --%s%s%s", a->name, a->value ? " " : "", a->value ? a->value : "");
 
     if (n >= HELP_COLUMN - 1)
         fprintf(f, "\n%*s", HELP_COLUMN, "");
     else
         fprintf(f, "%*s", HELP_COLUMN - n, "");
-    put_wrapped(f, a->help, HELP_COLUMN);
+    put_wrapped(f, text, HELP_COLUMN);
+    free(text);
 }
 
-void args_help(const struct arg_group *groups, size_t n_groups, FILE *f)
+static void put_groups(const struct arg_group *groups, size_t n_groups, unsigned use,
+                       int is_summary, FILE *f)
 {
+    int n_titles = 0;
+
     for (size_t g = 0; g < n_groups; g++) {
-        fprintf(f, "%s%s:\n", g ? "\n" : "", groups[g].title);
-        for (size_t i = 0; i < groups[g].n; i++)
-            put_arg(f, &groups[g].args[i]);
+        int n = 0;
+
+        for (size_t i = 0; i < groups[g].n; i++) {
+            const struct arg *a = &groups[g].args[i];
+
+            if (!args_take(&groups[g], a, use))
+                continue;
+            if (n++ == 0)
+                fprintf(f, "%s%s:\n", n_titles++ ? "\n" : "", groups[g].title);
+            put_arg(f, a, is_summary);
+        }
     }
+}
+
+void args_help(const struct arg_group *groups, size_t n_groups, unsigned use, FILE *f)
+{
+    put_groups(groups, n_groups, use, 0, f);
+}
+
+void args_summary(const struct arg_group *groups, size_t n_groups, unsigned use, FILE *f)
+{
+    put_groups(groups, n_groups, use, 1, f);
 }

@@ -24,6 +24,7 @@ enum arg_type {
 };
 
 enum { ARG_MAX_LIST = 64 };
+#define ARG_OF_ALL (~0u)
 
 struct arg_list {
     const char *item[ARG_MAX_LIST];
@@ -37,21 +38,47 @@ struct arg {
     size_t offset; /* of its field in the group's struct */
     int64_t min, max;
     const char *const *choices; /* NULL at the end */
-    const char *help;           /* lines are broken where it is shown */
+    const char *help;           /* lines are broken where it is shown; a summary is its beginning */
+    unsigned of; /* the uses of the program that take it, a bit each; 0: the group's */
 };
 
 struct arg_group { /* options that are shown together */
     const char *title;
     const struct arg *args;
     size_t n;
-    void *into; /* the struct to fill, which holds the defaults */
+    void *into;  /* the struct to fill, which holds the defaults */
+    unsigned of; /* for options without uses of their own; 0: all uses */
 };
 
-/* Fill the groups' structs from argv.  A word that is no option is refused. */
-int args_parse(const struct arg_group *groups, size_t n_groups, int argc, char **argv,
-               struct err *err);
+struct arg_given { /* an option of the command line */
+    const struct arg *arg;
+    const char *value; /* of argv; NULL: it takes none */
+};
 
-/* The options, one paragraph each, 80 columns. */
-void args_help(const struct arg_group *groups, size_t n_groups, FILE *f);
+/* The command line as it was read.  args_parse fills `given`, which args_fini frees. */
+struct args {
+    const char *const *operands; /* names of options: a bare word is the value of the first one that
+                                    has none so far; NULL at the end */
+    struct arg_given *given;     /* [n_given], in the order of the command line */
+    int n_given;
+};
+
+/* Fill the groups' structs from argv, and tell in *out (unless it is NULL) what was given.  A word
+ * that is neither an option nor an operand is refused. */
+int args_parse(const struct arg_group *groups, size_t n_groups, int argc, char **argv,
+               struct args *out, struct err *err);
+void args_fini(struct args *a);
+
+/* 1: this use (one bit) takes the option a of group g. */
+int args_take(const struct arg_group *g, const struct arg *a, unsigned use);
+
+/* The word of `words` (NULL at the end) that `word` most resembles, or NULL if none is near. */
+const char *args_closest(const char *const *words, const char *word);
+
+/* The options of one use, or (0) all of them, a paragraph each, 80 columns. */
+void args_help(const struct arg_group *groups, size_t n_groups, unsigned use, FILE *f);
+
+/* The same, with the first sentence about each option alone. */
+void args_summary(const struct arg_group *groups, size_t n_groups, unsigned use, FILE *f);
 
 #endif

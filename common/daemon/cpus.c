@@ -139,7 +139,7 @@ void cpus_fini(struct cpus *c)
     *c = (struct cpus){0};
 }
 
-/* ---- shares ---- */
+/* ---- parts ---- */
 
 /* Does CPU `i` of the order belong to another core than the one before it? */
 static int begins_core(const struct cpu *cpu, int i)
@@ -160,7 +160,7 @@ static const struct cpu *of_node(const struct cpus *c, int node, int *n)
     return c->cpu + first;
 }
 
-int cpus_share(const struct cpus *c, int node, int n, int i, cpu_set_t *out)
+int cpus_part(const struct cpus *c, int node, int n, int i, cpu_set_t *out)
 {
     const struct cpu *cpu = c->cpu;
     int n_cpus = c->n, n_cores = 0, n_units, unit = -1;

@@ -126,6 +126,10 @@ void daemon_open_standard(void);
  * time when main began (clock_mono_ns); the second execution does not change it. */
 int64_t daemon_process_setup(char **argv);
 
+/* Log that SIGINT is ignored, if it is so from the start and standard error is no terminal: a
+ * script's shell starts "command &" so.  what: "the job", which SIGTERM stops. */
+void daemon_tell_ignored(const char *what);
+
 struct daemon_host {
     char name[HOST_NAME];
     char id[HOST_BOOT]; /* equal for all processes of this machine: the boot id */

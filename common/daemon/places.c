@@ -106,7 +106,7 @@ static int bind_to_nodes(const struct cpus *c, const int *node, struct places *p
         part_of_node(node, p->n, i, &part, &n);
         if (node[i] < 0)
             return 0;
-        p->place[i].n_cpus = cpus_share(c, node[i], n, part, &p->place[i].cpus);
+        p->place[i].n_cpus = cpus_part(c, node[i], n, part, &p->place[i].cpus);
         if (!p->place[i].n_cpus)
             return 0;
     }
@@ -130,7 +130,7 @@ static void give_cpus(const struct daemon_options *o, const int *node, struct pl
         log_info("%d ranks share %d CPUs and are not bound to any", p->n, c.n);
     if (!bind_to_nodes(&c, node, p))
         for (int i = 0; i < p->n; i++)
-            p->place[i].n_cpus = cpus_share(&c, -1, p->n, i, &p->place[i].cpus);
+            p->place[i].n_cpus = cpus_part(&c, -1, p->n, i, &p->place[i].cpus);
     cpus_fini(&c);
 }
 

@@ -99,6 +99,16 @@ int64_t daemon_process_setup(char **argv)
     return start_ns;
 }
 
+void daemon_tell_ignored(const char *what)
+{
+    struct sigaction now;
+
+    if (!isatty(STDERR_FILENO) && sigaction(SIGINT, NULL, &now) == 0 && now.sa_handler == SIG_IGN)
+        log_info("SIGINT is ignored, as the program wished that started this one (a shell's \"&\" "
+                 "in a script does); SIGTERM stops %s",
+                 what);
+}
+
 void daemon_host(struct daemon_host *out)
 {
     host_boot(out->id);
@@ -149,13 +159,14 @@ const struct arg daemon_args[] = {
          "makes one, of mode 0600. While a secret is being changed, give the option twice: with "
          "the new secret, and with the old one."},
     {"log-format", "text|json", ARG_CHOICE, AT(log_format), .choices = log_formats,
-     .help = "The format of the messages on standard error. The default is text."},
+     .help = "The format of the messages on standard error. The default is text.",
+     .of = ARG_OF_ALL},
     {"test-shared-gpu", NULL, ARG_FLAG, AT(test_shared_gpu),
      .help =
          "For tests: let several ranks use one GPU of this machine. This is slow, and never right "
          "for training. All ranks need the option; --local gives it to them."},
-    {"help", NULL, ARG_FLAG, AT(help), .help = "Show this text."},
-    {"version", NULL, ARG_FLAG, AT(version), .help = "Show the version."},
+    {"help", NULL, ARG_FLAG, AT(help), .help = "Show this text.", .of = ARG_OF_ALL},
+    {"version", NULL, ARG_FLAG, AT(version), .help = "Show the version.", .of = ARG_OF_ALL},
 };
 
 const size_t n_daemon_args = ARRAY_LEN(daemon_args);

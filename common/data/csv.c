@@ -275,9 +275,9 @@ static char *path_of(const struct csv_options *o, const char *name)
 static int read_tables(struct csv *c, const struct csv_options *o,
                        const struct dataset_request *request, struct err *err)
 {
-    const struct csv_rules rules = {.targets_are_numbers =
-                                        request->targets_are_numbers || request->targets_are_shares,
-                                    .targets_are_shares = request->targets_are_shares,
+    const struct csv_rules rules = {.targets_are_numbers = request->targets_are_numbers ||
+                                                           request->targets_are_fractions,
+                                    .targets_are_fractions = request->targets_are_fractions,
                                     .may_lack_targets = request->may_lack_labels};
     const int is_other = request->purpose == DATASET_VALIDATION && c->part == ALL;
     char *train = path_of(o, o->train), *other = is_other ? path_of(o, o->validation) : NULL;

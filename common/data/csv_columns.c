@@ -35,40 +35,32 @@ int csv_check_text(const struct csv_cell *c, int64_t line, const char *what, str
 
 /* ---- lists of names ---- */
 
-/* The next item of a list, which ends at a comma; 0: there is none. */
-static int next_item(const char **list, const char **item, size_t *len)
+int csv_list_next(const char **list, struct csv_cell *item)
 {
     const char *s = *list + strspn(*list, ", ");
 
-    *item = s;
-    *len = strcspn(s, ",");
-    *list = s + *len;
-    while (*len > 0 && s[*len - 1] == ' ')
-        --*len;
-    return *len > 0;
+    *item = (struct csv_cell){s, strcspn(s, ",")};
+    *list = s + item->len;
+    while (item->len > 0 && s[item->len - 1] == ' ')
+        item->len--;
+    return item->len > 0;
 }
 
-static int is_same(const char *a, size_t n, const struct csv_cell *b)
+int csv_is(const struct csv_cell *c, const char *text)
 {
-    return n == b->len && !memcmp(a, b->text, n);
-}
-
-int csv_list_has(const char *list, const struct csv_cell *word)
-{
-    const char *item;
-    size_t len;
-
-    if (!list || is_same(list, strlen(list), word))
-        return list != NULL;
-    while (next_item(&list, &item, &len))
-        if (is_same(item, len, word))
-            return 1;
-    return 0;
+    return strlen(text) == c->len && !memcmp(text, c->text, c->len);
 }
 
 int csv_list_has_name(const char *list, const char *name)
 {
-    return csv_list_has(list, &(struct csv_cell){name, strlen(name)});
+    struct csv_cell item;
+
+    if (!list || !strcmp(list, name))
+        return list != NULL;
+    while (csv_list_next(&list, &item))
+        if (csv_is(&item, name))
+            return 1;
+    return 0;
 }
 
 static const struct csv_column *find(const struct csv_table *t, const char *name, size_t len)
@@ -94,15 +86,15 @@ static void print_names(const struct csv_table *t, struct buf *out)
         buf_printf(out, " and %d more", t->n_columns - MOST_NAMED);
 }
 
-static int no_such_column(const struct csv_table *t, const char *key, const char *name, size_t len,
+static int no_such_column(const struct csv_table *t, const char *key, const struct csv_cell *name,
                           struct err *err)
 {
     struct buf names = {0};
     char text[64];
 
     print_names(t, &names);
-    err_set(err, ERR_CONFIG, "%s has %s, want a column: %s", key,
-            csv_show(&(struct csv_cell){name, len}, text), buf_cstr(&names));
+    err_set(err, ERR_CONFIG, "%s has %s, want a column: %s", key, csv_show(name, text),
+            buf_cstr(&names));
     buf_fini(&names);
     return err->code;
 }
@@ -110,14 +102,13 @@ static int no_such_column(const struct csv_table *t, const char *key, const char
 /* Each name of a list is that of a column. */
 static int check_list(const struct csv_table *t, const char *key, const char *list, struct err *err)
 {
-    const char *item;
-    size_t len;
+    struct csv_cell item;
 
     if (!list || find(t, list, strlen(list)))
         return 0;
-    while (next_item(&list, &item, &len))
-        if (!find(t, item, len))
-            return no_such_column(t, key, item, len, err);
+    while (csv_list_next(&list, &item))
+        if (!find(t, item.text, item.len))
+            return no_such_column(t, key, &item, err);
     return 0;
 }
 

@@ -7,6 +7,7 @@
 #include <locale.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
@@ -239,6 +240,18 @@ int csv_has_decimal_comma(const struct csv_cell *c)
     struct decimal d;
 
     return memchr(c->text, ',', c->len) && parse(c->text, c->len, ',', &d);
+}
+
+int csv_resembles_number(const char *word)
+{
+    static const char *const words[] = {"inf", "infinity", "nan"};
+
+    word += *word == '-' || *word == '+';
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (!strcasecmp(word, words[i]))
+            return 1;
+    return word[0] == '0' && (word[1] == 'x' || word[1] == 'X') && word[2] &&
+           word[2 + strspn(word + 2, "0123456789abcdefABCDEF")] == 0;
 }
 
 int csv_is_usual_missing(const struct csv_cell *c)

@@ -48,6 +48,9 @@ int csv_number(const struct csv_cell *c, double *out);
 /* 1: the cell is a number but for a comma in the place of its point. */
 int csv_has_decimal_comma(const struct csv_cell *c);
 
+/* 1: the word is meant as a number that csv_number does not take, as inf, nan or 0x1F. */
+int csv_resembles_number(const char *word);
+
 /* 1: the cell is a word that tools write for no value (NA, nan, null ...). */
 int csv_is_usual_missing(const struct csv_cell *c);
 

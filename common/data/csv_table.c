@@ -22,9 +22,8 @@ struct reading {
     const struct csv_rules *rules;
     struct csv_reader r;
     int makes_scheme;
-    int usual;           /* data.missing_values is or has the word usual */
-    const char *missing; /* ... its words; NULL: there are no others */
-    int any_targets;     /* for predictions: targets do not matter */
+    struct csv_missing_words missing;
+    int any_targets; /* for predictions: targets do not matter */
 };
 
 /* ---- one cell ---- */
@@ -41,6 +40,12 @@ static int refuse_kind(const struct reading *g, const struct csv_column *c,
                        "line %lld: column %s is %s, want a decimal point; or name the column in "
                        "data.categories",
                        (long long)line, c->name, text);
+    if (g->makes_scheme && c->kind == CSV_WORD && csv_resembles_number(c->words.word[0].name))
+        return err_set(
+            err, ERR_CORRUPT,
+            "line %lld: column %s is \"%.40s\", want a decimal number, as line %lld has %s; "
+            "mend it, or name the column in data.categories",
+            (long long)c->kind_line, c->name, c->words.word[0].name, (long long)line, text);
     if (c->as->role == CSV_TARGET)
         return err_set(err, ERR_CORRUPT,
                        "line %lld: column %s is %s, want a number, as model.loss is no "
@@ -56,7 +61,7 @@ static int refuse_kind(const struct reading *g, const struct csv_column *c,
 static int take_number(struct reading *g, struct csv_column *c, const struct csv_cell *cell,
                        double v, struct err *err)
 {
-    const int is_share = g->rules->targets_are_shares && c->as->role == CSV_TARGET;
+    const int is_fraction = g->rules->targets_are_fractions && c->as->role == CSV_TARGET;
     char text[64];
 
     if (!(fabs(v) <= (double)FLT_MAX))
@@ -64,7 +69,7 @@ static int take_number(struct reading *g, struct csv_column *c, const struct csv
                        "line %lld: column %s is %s, want a number that a float32 "
                        "holds, of at most 3.4e38",
                        (long long)g->r.line, c->name, csv_show(cell, text));
-    if (is_share && !(v >= 0 && v <= 1))
+    if (is_fraction && !(v >= 0 && v <= 1))
         return err_set(err, ERR_CORRUPT,
                        "line %lld: column %s is %s, want 0 to 1 with model.loss: bce",
                        (long long)g->r.line, c->name, csv_show(cell, text));
@@ -114,15 +119,10 @@ static int find_word(struct reading *g, struct csv_column *c, const struct csv_c
     return 0;
 }
 
-static int is_missing(const struct reading *g, const struct csv_cell *cell)
+/* A word for no value that is a number stands for all its forms, but where words are compared. */
+static int is_missing(struct reading *g, const struct csv_column *c, const struct csv_cell *cell)
 {
-    static const char usual[] = CSV_USUAL; /* a cell of that is a word, where the list has it */
-
-    if (cell->len == 0 || (g->usual && csv_is_usual_missing(cell)))
-        return 1;
-    if (g->usual && cell->len == sizeof usual - 1 && !memcmp(cell->text, usual, cell->len))
-        return 0;
-    return csv_list_has(g->missing, cell);
+    return csv_missing_has(&g->missing, cell, c->as->kind == CSV_NUMBER || !c->as->is_given);
 }
 
 /* Note the word that stands for a missing value: it may be meant as a word. */
@@ -139,7 +139,7 @@ static int take_cell(struct reading *g, struct csv_column *c, const struct csv_c
     double v;
     const int is_number = csv_number(cell, &v);
 
-    if (is_missing(g, cell)) {
+    if (is_missing(g, c, cell)) {
         note_named(g, c, cell);
         if (c->n_missing++ == 0)
             c->missing_line = g->r.line;
@@ -169,7 +169,7 @@ static int is_dropped(struct reading *g)
         struct csv_column *c = &g->t->column[i];
 
         if (!c->as || c->as->cell < 0 || (c->role == CSV_TARGET && g->any_targets) ||
-            !is_missing(g, &g->r.cell[i]))
+            !is_missing(g, c, &g->r.cell[i]))
             continue;
         note_named(g, c, &g->r.cell[i]);
         n++;
@@ -183,7 +183,7 @@ static int is_without_target(struct reading *g, struct csv_column *c, const stru
 {
     struct err ignored;
 
-    if (!g->t->lacks_targets && !is_missing(g, cell) && take_cell(g, c, cell, &ignored) == 0)
+    if (!g->t->lacks_targets && !is_missing(g, c, cell) && take_cell(g, c, cell, &ignored) == 0)
         return 0;
     g->t->number[c->as->cell] = 0;
     return 1;
@@ -416,6 +416,16 @@ static void drop_targets(struct csv_table *t)
             t->cell[r * t->n_cells + t->column[i].cell] = 0;
 }
 
+static void note_unused(const struct reading *g)
+{
+    struct buf words = {0};
+
+    csv_missing_tell(&g->missing, &words);
+    if (words.len > 0)
+        g->t->unused = arena_printf(&g->t->arena, "%s", buf_cstr(&words));
+    buf_fini(&words);
+}
+
 static int read_all(struct reading *g, const struct csv_table *scheme, struct err *err)
 {
     struct csv_table *t = g->t;
@@ -429,6 +439,8 @@ static int read_all(struct reading *g, const struct csv_table *scheme, struct er
         return rc;
     t->number = xcalloc((size_t)t->n_cells, sizeof *t->number);
     rc = take_rows(g, err);
+    if (rc == 0 && g->makes_scheme)
+        note_unused(g);
     if (rc == 0 && t->n_unlabelled > 0)
         drop_targets(t);
     if (rc == 0 && g->o->missing == CSV_ERROR)
@@ -451,16 +463,14 @@ int csv_table_read(struct csv_table *t, const char *path, const struct csv_optio
                         .o = o,
                         .rules = rules,
                         .makes_scheme = !scheme,
-                        .usual = csv_list_has_name(o->missing_values, CSV_USUAL),
                         .any_targets = scheme && rules->may_lack_targets};
     struct mapped file;
     int rc = mapped_open(&file, path, err);
 
-    if (strcmp(o->missing_values, CSV_USUAL) != 0 && strcmp(o->missing_values, CSV_EMPTY) != 0)
-        g.missing = o->missing_values;
     *t = (struct csv_table){0};
     if (rc < 0)
         return rc;
+    csv_missing_init(&g.missing, o->missing_values);
     if ((long long)file.n_bytes > CSV_MOST_BYTES)
         rc = err_set(err, ERR_CORRUPT,
                      "the file has %zu bytes, want at most %lld, as it is read into memory; arrays "
@@ -471,6 +481,7 @@ int csv_table_read(struct csv_table *t, const char *path, const struct csv_optio
     if (rc == 0)
         rc = read_all(&g, scheme, err);
     csv_end(&g.r);
+    csv_missing_fini(&g.missing);
     mapped_close(&file);
     return rc < 0 ? err_wrap(err, "%s", path) : 0;
 }
@@ -537,6 +548,8 @@ void csv_table_tell(const struct csv_table *t, const char *path, const struct cs
     if (t->n_dropped > 0)
         buf_printf(&all, "; %lld of %lld rows have a missing value and are left out (data.missing)",
                    (long long)t->n_dropped, (long long)(t->n_dropped + t->n_rows));
+    if (t->unused)
+        buf_printf(&all, "; data.missing_values has %s, but no cell that is read", t->unused);
     if (t->n_unlabelled > 0)
         buf_printf(&all,
                    "; %lld of %lld rows, the first in line %lld, have no target, or one that the "

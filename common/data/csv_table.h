@@ -12,6 +12,7 @@
 #define DATA_CSV_TABLE_H
 
 #include "base/buf.h"
+#include "data/csv_missing.h"
 #include "data/csv_words.h"
 #include "data/image.h"
 #include "data/targets.h"
@@ -30,16 +31,13 @@ struct csv_options {
     enum csv_delimiter delimiter;
     int header; /* the first line has the names of the columns */
     enum csv_missing missing;
-    const char *missing_values; /* a list as of columns, or one of the two words below; the first of
-                                   these may stand in the list */
+    const char *missing_values; /* a list as of columns, CSV_EMPTY or CSV_USUAL; the latter may
+                                   stand in the list */
     enum csv_unknown unknown;
     const char *scheme;         /* the hash that is wanted; NULL: any */
     struct image_options image; /* of which mean and std are used, by feature */
     struct targets_options targets;
 };
-
-#define CSV_USUAL "usual" /* missing_values: what csv_is_usual_missing knows */
-#define CSV_EMPTY "empty" /* ... none; a cell that is empty has no value in any case */
 
 enum csv_role { CSV_FEATURE, CSV_TARGET, CSV_DROPPED };
 enum csv_kind { CSV_UNSEEN, CSV_NUMBER, CSV_WORD };
@@ -75,7 +73,8 @@ struct csv_table {
     int lacks_targets;       /* a column of them is not there, or some values; their cells are 0 */
     int64_t n_unlabelled, unlabelled_line; /* rows without targets, the first one's line */
     int64_t n_dropped;                     /* rows with missing values, data.missing: drop */
-    double *number;                        /* room for one row */
+    const char *unused; /* words of data.missing_values that no cell has; NULL: there are none */
+    double *number;     /* room for one row */
 };
 
 enum {
@@ -87,9 +86,9 @@ enum {
 
 /* The rules of a job for its targets. */
 struct csv_rules {
-    int targets_are_numbers; /* else one class */
-    int targets_are_shares;  /* numbers from 0 to 1 */
-    int may_lack_targets;    /* in a file that is read by a scheme, columns or values of them */
+    int targets_are_numbers;   /* else one class */
+    int targets_are_fractions; /* numbers from 0 to 1 */
+    int may_lack_targets;      /* in a file that is read by a scheme, columns or values of them */
 };
 
 /* Read a file; scheme NULL: it makes its own. */
@@ -110,9 +109,13 @@ int csv_columns_make(struct csv_table *t, const struct csv_reader *r, const stru
                      const struct csv_rules *rules, const struct csv_table *scheme,
                      struct err *err);
 
-/* 1: the list has this word.  One with commas is found if it is the only one. */
-int csv_list_has(const char *list, const struct csv_cell *word);
+/* Take the next item of a list, which ends at a comma; 0: there is none. */
+int csv_list_next(const char **list, struct csv_cell *item);
+
+/* 1: the list has this name.  One with commas is found if it is the only one. */
 int csv_list_has_name(const char *list, const char *name);
+
+int csv_is(const struct csv_cell *c, const char *text); /* 1: the cell is this text */
 
 /* A text of the file for messages, in quotes, cut when long. */
 const char *csv_show(const struct csv_cell *c, char out[64]);

@@ -127,9 +127,10 @@ struct dataset_request {
     /* 1: only class_names are wanted: nothing is logged, samples need not be read, and the outcome
      * is DATASET_NONE if the classes have no names. */
     int names_only;
-    int targets_are_shares; /* 1: targets that are real numbers are from 0 to 1 (model.loss: bce) */
-    int targets_are_numbers; /* 1: where the data have no types, the targets are real numbers
-                                (model.loss: mse, l1, bce); 0: classes */
+    int targets_are_fractions; /* 1: targets that are real numbers are from 0 to 1 (model.loss: bce)
+                                */
+    int targets_are_numbers;   /* 1: where the data have no types, the targets are real numbers
+                                  (model.loss: mse, l1, bce); 0: classes */
     /* Tells the user of data that are read, but perhaps not as they are meant; the text is borrowed
      * during the call.  NULL: nothing is told. */
     void (*warn)(void *arg, const char *text);

@@ -1,5 +1,5 @@
-/* files - finds out whether a folder has class folders or shards, and reads one file, or one member
- * of a shard, at a time. */
+/* files - finds out whether a folder has class folders or tar files, and reads one file, or one
+ * member of a tar file, at a time. */
 #include "data/files.h"
 
 #include <dirent.h>
@@ -102,9 +102,9 @@ static int is_packed(const char *name)
 }
 
 /* An archive beside class folders is taken for what they were unpacked from. */
-static int refuse_packed(const struct files *f, const char *packed, int n_shards, struct err *err)
+static int refuse_packed(const struct files *f, const char *packed, int n_tars, struct err *err)
 {
-    if (!*packed || n_shards < f->n_places)
+    if (!*packed || n_tars < f->n_places)
         return 0;
     return err_set(err, ERR_CORRUPT,
                    "it has %s, which is compressed, and shards are read in place; unpack it to a "
@@ -112,40 +112,40 @@ static int refuse_packed(const struct files *f, const char *packed, int n_shards
                    packed);
 }
 
-/* Keep the class folders or shards of the folder, in order. */
-static int find_places(struct files *f, DIR *d, int *n_shards, struct err *err)
+/* Keep the class folders or tar files of the folder, in order. */
+static int find_places(struct files *f, DIR *d, int *n_tars, struct err *err)
 {
     char packed[NAME_MAX + 1] = "";
     struct dirent *e;
 
     while ((errno = 0, e = readdir(d))) {
-        const int is_shard = ends_with(e->d_name, ".tar");
+        const int is_tar = ends_with(e->d_name, ".tar");
 
         if (e->d_name[0] == '.')
             continue;
         if (is_packed(e->d_name))
             snprintf(packed, sizeof packed, "%s", e->d_name);
-        if (!is_shard && !files_is_folder(f->folder, e))
+        if (!is_tar && !files_is_folder(f->folder, e))
             continue;
         if (f->n_places == MOST_PLACES)
             return err_set(err, ERR_CORRUPT, "it has more than %d class folders", MOST_PLACES);
-        *n_shards += is_shard;
+        *n_tars += is_tar;
         f->place = grow(f->place, f->n_places, sizeof *f->place);
         f->place[f->n_places++] = files_keep_name(f, e->d_name, strlen(e->d_name));
     }
     if (errno)
         return err_sys(err, errno, "its files cannot be listed");
-    if (refuse_packed(f, packed, *n_shards, err) < 0)
+    if (refuse_packed(f, packed, *n_tars, err) < 0)
         return err->code;
     if (f->n_places == 0)
         return err_set(err, ERR_CORRUPT,
                        "it has neither class folders, such as %s/cat, nor shards that end in .tar; "
                        "set data.path, data.train or data.validation",
                        f->folder);
-    if (*n_shards > 0 && *n_shards < f->n_places)
+    if (*n_tars > 0 && *n_tars < f->n_places)
         return err_set(err, ERR_CORRUPT,
                        "it has %d shards that end in .tar, and %d class folders; want one kind",
-                       *n_shards, f->n_places - *n_shards);
+                       *n_tars, f->n_places - *n_tars);
     qsort_r(f->place, (size_t)f->n_places, sizeof *f->place, by_name, f->names.data);
     return 0;
 }
@@ -153,22 +153,22 @@ static int find_places(struct files *f, DIR *d, int *n_shards, struct err *err)
 static int list(struct files *f, const struct files *train, struct err *err)
 {
     DIR *d = opendir(f->folder);
-    int n_shards = 0, rc;
+    int n_tars = 0, rc;
 
     if (!d)
         return err_sys(err, errno,
                        "it cannot be opened (set data.path, data.train or data.validation; "
                        "data.validation none is for no validation)");
-    rc = find_places(f, d, &n_shards, err);
+    rc = find_places(f, d, &n_tars, err);
     closedir(d);
-    f->is_tar = n_shards > 0;
+    f->is_tar = n_tars > 0;
     if (rc == 0 && train && train->is_tar != f->is_tar && !f->may_lack_labels)
         rc = err_set(err, ERR_CORRUPT, "it has %s, the training set has %s; want the same kind",
                      f->is_tar ? "shards" : "class folders",
                      train->is_tar ? "shards" : "class folders");
     if (rc < 0)
         return rc;
-    return f->is_tar ? files_list_shards(f, train, err) : files_list_folders(f, train, err);
+    return f->is_tar ? files_list_tars(f, train, err) : files_list_folders(f, train, err);
 }
 
 int files_open(struct files *out, const char *folder, const struct files *train, struct err *err)

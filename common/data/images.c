@@ -1,5 +1,5 @@
 /* images - folders of JPEG and PNG files, one folder for each class, as torchvision's ImageFolder
- * has them, or tar shards, as WebDataset's.
+ * has them, or tar files, as WebDataset's.
  *
  * A sample is [size,size,3].  It is the middle of the picture after its shorter side was resized to
  * `resize`; or in training, with random_resized_crop, a part of it whose area and form are drawn,
@@ -47,7 +47,7 @@ struct images_options {
 struct images {
     struct dataset base;
     struct files files;
-    const char **class_names; /* [n_classes] in files.names; NULL: shards have none */
+    const char **class_names; /* [n_classes] in files.names; NULL: tar files have none */
     char *inside;             /* the path of the folder within data.path */
     int64_t size, resize;
     enum picture_scale scale;
@@ -311,7 +311,7 @@ static void warn_of_others(const struct files *f, const struct dataset_request *
             f->folder, (long long)f->n_other, files_text(f, f->other));
 }
 
-static void tell_of_shards(const struct files *f, const struct dataset_request *request)
+static void tell_of_tars(const struct files *f, const struct dataset_request *request)
 {
     if (f->n_again > 0)
         dataset_warn(
@@ -346,8 +346,8 @@ static void warn_of_one_class(const struct files *f, const struct dataset_reques
             f->folder, (long long)f->n, f->is_tar ? "0" : files_text(f, f->place[0]));
 }
 
-/* The classes of shards are numbers, of which some may lack samples.  A class folder without files
- * is an error. */
+/* The classes of tar files are numbers, of which some may lack samples.  A class folder without
+ * files is an error. */
 static int doubt_classes(const struct files *f, const struct dataset_request *request,
                          struct err *err)
 {
@@ -392,7 +392,7 @@ static int images_open(struct dataset **out, const void *options,
     }
     if (!request->names_only) {
         warn_of_others(&s->files, request);
-        tell_of_shards(&s->files, request);
+        tell_of_tars(&s->files, request);
     }
     if (request->purpose == DATASET_TRAIN && !request->names_only)
         warn_of_one_class(&s->files, request);

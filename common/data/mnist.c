@@ -26,6 +26,7 @@ struct mnist {
     struct dataset base;
     struct idx images, labels; /* labels: a byte [N] for each class, whatever the file has */
     struct mnist_set set;      /* the classes */
+    int is_given;              /* data.classes is set */
     int64_t sample_bytes;
 };
 
@@ -117,11 +118,13 @@ static int take_label(struct mnist *m, int64_t i, int64_t label, struct err *err
         is_wide ? WIDE_LABELS_AT + i * WIDE * idx_element_bytes(&m->labels) : LABELS_AT + i;
 
     if (label < m->set.first || label >= m->set.first + m->set.n_classes)
-        return err_set(err, ERR_CORRUPT,
-                       "offset %lld: label of sample %lld is %lld, want %d to %d; is it the right "
-                       "file? data.classes is the number of classes of sets that are not known",
-                       (long long)at, (long long)i, (long long)label, m->set.first,
-                       m->set.first + m->set.n_classes - 1);
+        return err_set(
+            err, ERR_CORRUPT,
+            "offset %lld: label of sample %lld is %lld, want %d to %d%s; is it the right "
+            "file? data.classes is the number of classes of sets that are not known",
+            (long long)at, (long long)i, (long long)label, m->set.first,
+            m->set.first + m->set.n_classes - 1,
+            m->is_given ? ", as the job sets data.classes" : "");
     m->labels.data[i] = (uint8_t)(label - m->set.first);
     return 0;
 }
@@ -275,6 +278,7 @@ static int mnist_open(struct dataset **out, const void *options,
         return DATASET_NONE;
     m = xcalloc(1, sizeof *m);
     m->set = set;
+    m->is_given = o->classes > 0;
     m->base = (struct dataset){.ops = &mnist_ops,
                                .n_samples = 1, /* of names_only */
                                .spec = SAMPLE_IMAGES(1, 1, 1, set.n_classes)};

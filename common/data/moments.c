@@ -14,6 +14,7 @@
 struct moments {
     int64_t n;
     double mean, m2; /* m2: the sum of squared distances from the mean */
+    double least, most;
 };
 
 /* The features of a field that are measured, and the words for messages. */
@@ -21,6 +22,7 @@ struct measuring {
     const struct dataset *ds;
     int field;
     int64_t c; /* features */
+    int is_named;
     const char *key, *each;
 };
 
@@ -63,6 +65,8 @@ static int add_row(const struct measuring *g, struct moments *m, const void *row
 
             if (!(fabs(v) <= MOST_REAL))
                 return refuse_number(g, k, i, v, err);
+            m[k].least = m[k].n ? fmin(m[k].least, v) : v;
+            m[k].most = m[k].n ? fmax(m[k].most, v) : v;
             m[k].mean += from / (double)++m[k].n;
             m[k].m2 += from * (v - m[k].mean);
         }
@@ -88,26 +92,45 @@ static int add_samples(const struct measuring *g, struct moments *m, struct err 
 
 static double deviation(const struct moments *m) { return sqrt(m->m2 / (double)m->n); }
 
-/* 1: the deviation is none that a job can give. */
-static int is_constant(const struct moments *m) { return !(deviation(m) >= LEAST_REAL); }
+/* SPREAD_TINY: the deviation is below any that a job can give. */
+enum spread { SPREAD_NONE, SPREAD_TINY, SPREAD_GOOD };
 
-static int refuse_constant(const struct measuring *g, const struct moments *m, struct err *err)
+static enum spread spread_of(const struct moments *m)
+{
+    return deviation(m) >= LEAST_REAL ? SPREAD_GOOD
+           : m->least < m->most       ? SPREAD_TINY
+                                      : SPREAD_NONE;
+}
+
+/* Refuse all features of a spread. */
+static int refuse_spread(const struct measuring *g, const struct moments *m, enum spread spread,
+                         struct err *err)
 {
     enum { MOST_NAMED = 8 };
     struct buf names = {0};
     int n = 0;
 
-    for (int k = 0; k < g->c; k++)
-        if (is_constant(&m[k]) && ++n <= MOST_NAMED)
-            buf_printf(&names, "%s%d", n > 1 ? ", " : "", k);
+    for (int k = 0; k < g->c; k++) {
+        if (spread_of(&m[k]) != spread || ++n > MOST_NAMED)
+            continue;
+        buf_printf(&names, n > 1 ? ", " : "");
+        if (g->is_named)
+            buf_printf(&names, "%.80s", g->ds->ops->feature(g->ds, k).name);
+        else
+            buf_printf(&names, "%d", k);
+    }
     if (n > MOST_NAMED)
         buf_printf(&names, " and %d more", n - MOST_NAMED);
     if (n > 0)
-        err_set(err, ERR_CONFIG,
-                "%s is auto, but %s%s %s %s the same in all samples; leave %s out of the array, or "
-                "give mean and std",
-                g->key, g->each, n > 1 ? "s" : "", buf_cstr(&names), n > 1 ? "are" : "is",
-                n > 1 ? "them" : "it");
+        err_set(err, ERR_CONFIG, "%s is auto, but %s%s %s %s; %s%s of the %s, or %s", g->key,
+                g->each, n > 1 ? "s" : "", buf_cstr(&names),
+                spread == SPREAD_TINY ? n > 1 ? "have deviations below 1e-30, want larger numbers"
+                                              : "has a deviation below 1e-30, want larger numbers"
+                : n > 1               ? "are the same in all samples"
+                                      : "is the same in all samples",
+                spread == SPREAD_TINY ? "multiply them, leave " : "leave ",
+                n > 1 ? "them out" : "it out", g->is_named ? "table" : "array",
+                "give mean and std");
     buf_fini(&names);
     return n > 0 ? err->code : 0;
 }
@@ -120,7 +143,7 @@ static void keep_named(const struct measuring *g, struct option_reals *mean,
         const int is_word = g->ds->ops->feature(g->ds, k).is_word;
 
         mean->v[k] = is_word ? 0 : mean->v[k];
-        if (is_word || !(std->v[k] >= LEAST_REAL))
+        if (is_word || !(std->v[k] > 0))
             std->v[k] = 1;
     }
 }
@@ -131,9 +154,9 @@ int moments_measure(const struct dataset *ds, int field, struct option_reals *me
     const struct measuring g = {.ds = ds,
                                 .field = field,
                                 .c = moments_features(ds, field),
+                                .is_named = field == 0 && ds->ops->feature,
                                 .key = field ? "data.targets.normalize" : "data.normalize",
                                 .each = field ? "output" : "feature"};
-    const int is_named = field == 0 && ds->ops->feature;
     struct moments m[OPT_MAX_REALS] = {{0}};
     int rc;
 
@@ -144,17 +167,19 @@ int moments_measure(const struct dataset *ds, int field, struct option_reals *me
                        "%s is auto, but a sample has %lld %ss, want at most %d; normalise %s "
                        "before they are saved%s",
                        g.key, (long long)g.c, g.each, OPT_MAX_REALS,
-                       is_named ? "them" : "the arrays",
-                       is_named ? ", or give one mean and one std for all" : "");
+                       g.is_named ? "them" : "the arrays",
+                       g.is_named ? ", or give one mean and one std for all" : "");
     rc = add_samples(&g, m, err);
-    if (rc == 0 && !is_named)
-        rc = refuse_constant(&g, m, err);
+    if (rc == 0 && !g.is_named)
+        rc = refuse_spread(&g, m, SPREAD_NONE, err);
+    if (rc == 0)
+        rc = refuse_spread(&g, m, SPREAD_TINY, err);
     mean->n = std->n = (int)g.c;
     for (int k = 0; k < g.c && rc == 0; k++) {
         mean->v[k] = m[k].mean;
         std->v[k] = deviation(&m[k]);
     }
-    if (rc == 0 && is_named)
+    if (rc == 0 && g.is_named)
         keep_named(&g, mean, std);
     return rc;
 }

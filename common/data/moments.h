@@ -16,8 +16,8 @@ int64_t moments_features(const struct dataset *ds, int field); /* how many it ha
  * (ds->image.n_channels and ds->targets.n are 0).  They are the same bits on every machine.  Where
  * features have names (ops->feature), those that are words get 0 and 1, and one that is the same in
  * all samples gets its value and 1.  Fails with ERR_CONFIG if there are more than OPT_MAX_REALS
- * features, if some are the same in all samples, or if a number is not finite; the message names
- * them. */
+ * features, if some are the same in all samples or deviate by less than LEAST_REAL, or if a number
+ * is not finite; the message names them. */
 int moments_measure(const struct dataset *ds, int field, struct option_reals *mean,
                     struct option_reals *std, struct err *err);
 

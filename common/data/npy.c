@@ -184,7 +184,7 @@ static int open_arrays(struct arrays *a, char *const path[2], int64_t n_classes,
                        path[Y], (long long)y->shape.dim[0], (long long)x->shape.dim[0], path[X]);
     if (npy_is_whole(y->type))
         rc = scan_classes(y, path[Y], n_classes, request, &labels, err);
-    else if (request->targets_are_shares)
+    else if (request->targets_are_fractions)
         rc = scan_shares(y, path[Y], err);
     labels_fini(&labels);
     return rc;

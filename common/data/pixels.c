@@ -38,7 +38,8 @@ static void span_around(double first, double extent, int64_t size, int64_t whole
     *n = max_i64(min_i64(high, whole) - *at, 1);
 }
 
-struct picture_box pixels_scaled(const struct pixels *p, const struct picture_box *box)
+/* The box, which is in pixels of the file, in pixels as they are decoded. */
+static struct picture_box scaled(const struct pixels *p, const struct picture_box *box)
 {
     return (struct picture_box){box->x * p->scale, box->y * p->scale, box->width * p->scale,
                                 box->height * p->scale};
@@ -46,7 +47,7 @@ struct picture_box pixels_scaled(const struct pixels *p, const struct picture_bo
 
 void pixels_around(struct pixels *p, const struct picture_box *box, int64_t size)
 {
-    const struct picture_box b = pixels_scaled(p, box);
+    const struct picture_box b = scaled(p, box);
 
     span_around(b.x, b.width, size, p->whole_width, &p->x, &p->width);
     span_around(b.y, b.height, size, p->whole_height, &p->y, &p->height);
@@ -201,7 +202,7 @@ static int mix(const struct pixels *p, const struct taps *down, const struct tap
 int pixels_resize(const struct pixels *p, const struct picture_box *box, int64_t size, uint8_t *rgb,
                   struct err *err)
 {
-    const struct picture_box b = pixels_scaled(p, box);
+    const struct picture_box b = scaled(p, box);
     struct taps down = {0}, across = {0};
     int rc = make_taps(&down, b.y, b.height, size, p->y, p->height, err);
 

@@ -35,9 +35,6 @@ struct decoder {
 
 extern const struct decoder_ops decoder_jpeg, decoder_png;
 
-/* The box, which is in pixels of the file, in pixels as they are decoded. */
-struct picture_box pixels_scaled(const struct pixels *p, const struct picture_box *box);
-
 /* Set p's x, y, width and height to the pixels that resizing the box to `size` reads; p has the
  * whole picture's width and height, and the scale. */
 void pixels_around(struct pixels *p, const struct picture_box *box, int64_t size);

@@ -33,7 +33,7 @@ int targets_prepare(struct dataset *ds, const struct targets_options *o,
                            ? "whole numbers, which are taken as classes; store them as float32, "
                              "such as by y.astype('float32')"
                            : "classes, want real numbers and model.loss: mse or l1");
-    if (request->targets_are_shares)
+    if (request->targets_are_fractions)
         return err_set(
             err, ERR_CONFIG,
             "data.targets has mean and std, or normalize: auto, but the targets are from "

@@ -10,7 +10,7 @@
  * tells the driver of each fault, before it happens.  Each happens once: the driver gives out only
  * those that are not spent, and a fault that events.jsonl records stays spent after --resume.
  *
- * Pure: nothing is done here.  train/faults.h waits for the points, daemon/daemon.c kills.
+ * Pure: nothing is done here.  step/faults.h waits for the points, daemon/daemon.c kills.
  *
  * Threads: any; no state. */
 #ifndef INJECT_INJECT_H

@@ -52,7 +52,7 @@ enum value_role {
 /* METRIC_TARGETS: the targets that the loss compared with: samples or tokens, but for the ignored
  * ones (tensor/sample.h).  METRIC_WEIGHT: the sum of their weights, by which the mean loss divides;
  * without class weights each target weighs 1.  METRIC_NONFINITE stays the last one: fixed shares
- * clear all metrics before it (train/step.c). */
+ * clear all metrics before it (step/step.c). */
 enum {
     METRIC_LOSS_SUM,
     METRIC_CORRECT,

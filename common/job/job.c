@@ -210,7 +210,7 @@ struct dataset_request job_request(const struct job *job, enum dataset_purpose p
                                     .context = context ? *context : 0,
                                     .vocab = vocab ? *vocab : 0,
                                     .ignored = &job->data.ignore_index,
-                                    .targets_are_shares = job->model.loss == LOSS_BCE,
+                                    .targets_are_fractions = job->model.loss == LOSS_BCE,
                                     .targets_are_numbers = job->model.loss != LOSS_CROSS_ENTROPY};
 }
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/text.h"
 
 static int parse_port(const char *text, const char *whole, int *port, struct err *err)
 {
@@ -126,9 +127,7 @@ int addr_is_link_local(const struct sockaddr *sa)
 
 int addr_check_link(const char *host, struct err *err)
 {
-    struct in6_addr six;
-
-    if (!parse_ipv6(host, strlen(host), &six) || !IN6_IS_ADDR_LINKLOCAL(&six))
+    if (!is_ipv6(host, strlen(host)) || !text_is_link_local(host))
         return 0;
     return err_set(err, ERR_ARG,
                    "%s is a link-local IPv6 address: it needs the name of an interface, which "

@@ -1,6 +1,6 @@
 /* seal - the numbers that a step leaves for the host, one float each, in one of several slots.
  *
- * op/seal.c describes the operator; the host reads the slot in train/flight.c.
+ * op/seal.c describes the operator; the host reads the slot in step/flight.c.
  *
  * Threads: pure. */
 #ifndef OP_SEAL_H

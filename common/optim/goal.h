@@ -1,4 +1,4 @@
-/* goal - the metric by which train/loop.c and the schedule `plateau` decide which model is best and
+/* goal - the metric by which state/loop.c and the schedule `plateau` decide which model is best and
  * whether training still makes progress.
  *
  * Threads: pure. */

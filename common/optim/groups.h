@@ -1,5 +1,5 @@
 /* groups - the settings of each parameter: optimizer.no_decay chooses by kind, optimizer.groups by
- * name.  train/update.c asks for them.
+ * name.  step/update.c asks for them.
  *
  * A group's `match` is a pattern as in a shell: * stands for any characters, ? for one, [..] for
  * one of several.  If several groups match a parameter, its lr_scale and its weight_decay come from

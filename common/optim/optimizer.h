@@ -3,7 +3,7 @@
  * To add an optimizer: a word in optim/meson.build, and `optimizer_NAME` in optim/NAME.c.  This
  * entry has the name, the help, and the optimizer's own keys of the job file with the struct that
  * they fill.  It also names the slots (optim/slot.h) that the optimizer keeps, and the operator
- * that updates parameters and slots.  train/update.c makes the operator's node from the entry; it
+ * that updates parameters and slots.  step/update.c makes the operator's node from the entry; it
  * knows no optimizer by name.
  *
  * Threads: any; all of it is constant. */

@@ -1,5 +1,5 @@
 /* schedule - the learning rate, as a pure function of the global step.  The schedule `plateau` also
- * depends on the validations so far.  train/step.c asks for the rate of each step.
+ * depends on the validations so far.  step/step.c asks for the rate of each step.
  *
  *   warm-up   step g < W:  rate = peak * (f + (1 - f) * w), f = warmup_start, or 1 / n_ranks with
  *             warmup_from_one_rank; w = (g + 1) / W, or with warmup_shape log

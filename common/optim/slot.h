@@ -1,7 +1,7 @@
 /* slot - the declaration of something that training changes: the parameters, an optimizer's
  * moments, the running statistics, the loss scale, or the own state of a strategy.
  *
- * A job's state (train/state.h) is a table of slots.  Memory, initial values, hashes, broadcasts,
+ * A job's state (state/state.h) is a table of slots.  Memory, initial values, hashes, broadcasts,
  * checkpoints and recovery follow from the declaration alone.  So a new slot needs only a
  * declaration and the code that computes with it.  Optimizers (optim/optimizer.h) and strategies
  * (strategy/strategy.h) declare their own slots.  The address of a declaration identifies the slot.
@@ -27,7 +27,7 @@ enum slot_scope {
 };
 
 /* The distribution of a slot's values over the ranks.  Every rank has memory for the whole slot,
- * whatever its placement, unless the engine divides the state (train/shards.h).  Only replicated
+ * whatever its placement, unless the engine divides the state (state/shards.h).  Only replicated
  * slots are hashed, broadcast and saved.  A rank that joins or resumes gives the other slots their
  * initial values, and its strategy may then fill them (strategy_ops.form). */
 enum slot_placement {

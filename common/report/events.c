@@ -96,10 +96,10 @@ static void put_start(json_t *o, const struct session_event *ev)
 {
     char data[HASH_TEXT_LEN];
 
-    put_int(o, "nranks", ev->n_ranks);
+    put_int(o, "nranks", ev->start.n_ranks);
     put_text(o, "version", DPTRAIN_VERSION);
-    put_int(o, "parameters", ev->n_parameters);
-    hash_to_text(ev->data, data);
+    put_int(o, "parameters", ev->start.n_parameters);
+    hash_to_text(ev->start.data, data);
     put_text(o, "data", data);
 }
 
@@ -108,47 +108,44 @@ static void put_processes(json_t *o, const struct session_event *ev)
 {
     json_t *ranks = json_array();
 
-    for (int k = 0; ev->process && k < ev->n_ranks; k++) {
+    for (int k = 0; ev->form.process && k < ev->form.n_ranks; k++) {
         json_t *p = json_object();
 
         put_int(p, "rank", k);
-        put_text(p, "host", ev->process[k].host);
-        put_int(p, "pid", ev->process[k].pid);
+        put_text(p, "host", ev->form.process[k].host);
+        put_int(p, "pid", ev->form.process[k].pid);
         json_array_append_new(ranks, p);
     }
     json_object_set_new(o, "ranks", ranks);
 }
 
-static void put_formation(json_t *o, const struct session_event *ev)
-{
-    put_int(o, "generation", ev->generation);
-    put_int(o, "nranks", ev->n_ranks);
-    put_number(o, "seconds", ev->seconds);
-    if (!ev->voters.standby[0])
-        return;
-    put_text(o, "standby", ev->voters.standby);
-    put_int(o, "term", ev->voters.term);
-}
-
 static void put_form(json_t *o, const struct session_event *ev)
 {
-    put_formation(o, ev);
+    put_int(o, "generation", ev->form.generation);
+    put_int(o, "nranks", ev->form.n_ranks);
+    put_number(o, "seconds", ev->form.seconds);
+    if (ev->form.voters.standby[0]) {
+        put_text(o, "standby", ev->form.voters.standby);
+        put_int(o, "term", ev->form.voters.term);
+    }
     put_step(o, ev);
     put_processes(o, ev);
 }
 
 static void put_recovered(json_t *o, const struct session_event *ev)
 {
-    put_formation(o, ev);
-    put_int(o, "steps_lost", ev->steps_lost);
+    put_int(o, "generation", ev->recovered.generation);
+    put_int(o, "nranks", ev->recovered.n_ranks);
+    put_number(o, "seconds", ev->recovered.seconds);
+    put_int(o, "steps_lost", ev->recovered.steps_lost);
     if (ev->text)
         put_text(o, "source", ev->text);
 }
 
 static void put_first_step(json_t *o, const struct session_event *ev)
 {
-    put_number(o, "seconds", ev->seconds);
-    put_numbers(o, "rss_mib", ev->per_rank, ev->n_ranks);
+    put_number(o, "seconds", ev->first_step.seconds);
+    put_numbers(o, "rss_mib", ev->first_step.rss_mib, ev->first_step.n_ranks);
 }
 
 static void put_validation(json_t *o, const struct session_epoch *e)
@@ -204,21 +201,21 @@ static void put_checkpoint(json_t *o, const struct session_event *ev)
 {
     put_step(o, ev);
     put_text(o, "path", ev->text);
-    put_number(o, "seconds", ev->seconds);
-    put_number(o, "exposed_seconds", ev->exposed_seconds);
+    put_number(o, "seconds", ev->checkpoint.seconds);
+    put_number(o, "exposed_seconds", ev->checkpoint.exposed_seconds);
 }
 
 static void put_done(json_t *o, const struct session_event *ev)
 {
     put_step(o, ev);
-    put_number(o, "seconds", ev->seconds);
-    if (ev->epoch.epoch) {
-        put_number(o, "train_loss", ev->epoch.train_loss);
-        put_validation(o, &ev->epoch);
+    put_number(o, "seconds", ev->done.seconds);
+    if (ev->done.epoch.epoch) {
+        put_number(o, "train_loss", ev->done.epoch.train_loss);
+        put_validation(o, &ev->done.epoch);
     }
-    if (ev->reason)
-        put_text(o, "reason", ev->reason);
-    put_numbers(o, "peak_rss_mib", ev->per_rank, ev->n_ranks);
+    if (ev->done.reason)
+        put_text(o, "reason", ev->done.reason);
+    put_numbers(o, "peak_rss_mib", ev->done.peak_rss_mib, ev->done.n_ranks);
 }
 
 static void put_lost(json_t *o, const struct session_event *ev)
@@ -230,8 +227,8 @@ static void put_lost(json_t *o, const struct session_event *ev)
 static void put_drain(json_t *o, const struct session_event *ev)
 {
     put_rank(o, ev);
-    json_object_set_new(o, "spare", ev->spare ? json_integer(ev->spare) : json_null());
-    put_int(o, "pid", ev->pid);
+    json_object_set_new(o, "spare", ev->drain.spare ? json_integer(ev->drain.spare) : json_null());
+    put_int(o, "pid", ev->drain.pid);
     put_text(o, "when", ev->text);
 }
 
@@ -239,7 +236,7 @@ static void put_straggler(json_t *o, const struct session_event *ev)
 {
     put_rank(o, ev);
     put_step(o, ev);
-    put_number(o, "factor", ev->factor);
+    put_number(o, "factor", ev->straggler.factor);
 }
 
 static void put_rebalance(json_t *o, const struct session_event *ev)
@@ -247,16 +244,16 @@ static void put_rebalance(json_t *o, const struct session_event *ev)
     json_t *shares = json_array();
 
     put_step(o, ev);
-    for (int i = 0; i < ev->n_ranks; i++)
-        json_array_append_new(shares, json_integer(llrint(ev->per_rank[i])));
+    for (int i = 0; i < ev->rebalance.n_ranks; i++)
+        json_array_append_new(shares, json_integer(llrint(ev->rebalance.share[i])));
     json_object_set_new(o, "shares", shares);
 }
 
 static void put_buckets(json_t *o, const struct session_event *ev)
 {
     put_step(o, ev);
-    put_int(o, "bucket_bytes", ev->bucket_bytes);
-    put_int(o, "n_buckets", ev->n_buckets);
+    put_int(o, "bucket_bytes", ev->buckets.bucket_bytes);
+    put_int(o, "n_buckets", ev->buckets.n_buckets);
 }
 
 static void put_warning(json_t *o, const struct session_event *ev)
@@ -275,24 +272,24 @@ static void put_error(json_t *o, const struct session_event *ev)
 static void put_standby(json_t *o, const struct session_event *ev)
 {
     put_text(o, "address", ev->text);
-    if (!ev->voters.standby[0])
+    if (!ev->standby.standby[0])
         return;
-    put_text(o, "id", ev->voters.standby);
-    put_int(o, "term", ev->voters.term);
-    put_int(o, "generation", ev->voters.generation);
-    put_int(o, "nranks", ev->voters.n_ranks);
+    put_text(o, "id", ev->standby.standby);
+    put_int(o, "term", ev->standby.term);
+    put_int(o, "generation", ev->standby.generation);
+    put_int(o, "nranks", ev->standby.n_ranks);
 }
 
 static void put_leader(json_t *o, const struct session_event *ev)
 {
-    put_int(o, "term", ev->voters.term);
+    put_int(o, "term", ev->leader.term);
     put_text(o, "from", ev->host);
     put_text(o, "to", ev->text);
 }
 
 static void put_inject(json_t *o, const struct session_event *ev)
 {
-    put_text(o, "spec", ev->spec);
+    put_text(o, "spec", ev->inject.spec);
     put_error(o, ev);
 }
 

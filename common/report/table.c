@@ -113,11 +113,10 @@ static void skipped_text(const struct session_epoch *f, char *out, size_t cap)
         snprintf(out + n, cap - (size_t)n, ", loss scale %g", f->loss_scale);
 }
 
-void table_data_wait_text(double share, int cause, int rank, char *out, size_t cap)
+void table_data_wait_text(double part, int cause, int rank, char *out, size_t cap)
 {
     static const char *const advice[] = {
         [WAIT_UNKNOWN] = "",
-        [WAIT_FEW] = ", in a few steps such as the first",
         [WAIT_READING] = ": set data.workers higher",
         [WAIT_DISK] = ": the disk with the data is slow",
         [WAIT_CORES] = ": the reading threads get too little of the processors",
@@ -126,8 +125,8 @@ void table_data_wait_text(double share, int cause, int rank, char *out, size_t c
     const int is_known = cause >= 0 && cause < (int)ARRAY_LEN(advice);
 
     out[0] = 0;
-    if (share >= told)
-        snprintf(out, cap, "waiting for data %.0f %% of the time on rank %d%s", 100 * share, rank,
+    if (part >= told && cause != WAIT_FEW) /* nothing helps against that */
+        snprintf(out, cap, "waiting for data %.0f %% of the time on rank %d%s", 100 * part, rank,
                  advice[is_known ? cause : WAIT_UNKNOWN]);
 }
 

@@ -30,10 +30,10 @@ struct table_end {
 /* Rows, accuracy, path of the model, next command. */
 void table_print(const struct table *t, const struct table_end *end, FILE *f);
 
-/* The sentence about a rank that waited for data for this share of the time, 0 to 1: "waiting for
+/* The sentence about a rank that waited for data for this part of the time, 0 to 1: "waiting for
  * data 34 % of the time on rank 1: set data.workers higher".  The advice follows the cause (enum
- * wait_cause).  Empty if the share is less than a tenth. */
-void table_data_wait_text(double share, int cause, int rank, char *out, size_t cap);
+ * wait_cause).  Empty if the part is less than a tenth. */
+void table_data_wait_text(double part, int cause, int rank, char *out, size_t cap);
 
 /* One epoch as one line, for logs: "epoch 3: training loss 0.0531, ..." */
 void table_epoch_text(const struct session_epoch *f, int64_t n_epochs, char *out, size_t cap);

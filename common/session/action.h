@@ -66,34 +66,35 @@ enum retry {
     RETRY_UNANSWERED, /* also with --once, within --wait: no driver has answered yet */
 };
 
+/* Each kind, with the member of struct session_event that it sets, and the common ones. */
 enum event_kind {
-    EVENT_START = 1,  /* start */
+    EVENT_START = 1,  /* start; text: the device */
     EVENT_JOIN,       /* rank */
     EVENT_FORM,       /* form */
     EVENT_FIRST_STEP, /* first_step */
     EVENT_PROGRESS,   /* progress; not for events.jsonl */
     EVENT_ROW,        /* row; for metrics.csv alone */
     EVENT_EPOCH,      /* epoch */
-    EVENT_CHECKPOINT, /* checkpoint */
-    EVENT_LOST,       /* rank; text: why */
-    EVENT_DRAIN,      /* rank, or -1 and spare; text: when it leaves, or "taken_back" */
-    EVENT_RECOVERED,  /* recovered */
-    EVENT_STRAGGLER,  /* rank; factor */
-    EVENT_REBALANCE,  /* step; per_rank */
-    EVENT_BUCKETS,    /* step; n_buckets, bucket_bytes */
-    EVENT_INJECT,     /* rank; text: what happens; step, phase, spec */
+    EVENT_CHECKPOINT, /* checkpoint; step; text: the path */
+    EVENT_LOST,       /* lost; rank; text: why */
+    EVENT_DRAIN,      /* drain; rank, or -1; text: when it leaves, or "taken_back" */
+    EVENT_RECOVERED,  /* recovered; text: the source of the state of another driver's run */
+    EVENT_STRAGGLER,  /* straggler; rank */
+    EVENT_REBALANCE,  /* rebalance; step */
+    EVENT_BUCKETS,    /* buckets; step */
+    EVENT_INJECT,     /* inject; rank; text: what happens; step, phase */
     EVENT_WARNING,    /* rank; text, step */
-    EVENT_ERROR,      /* rank; text, step, phase */
+    EVENT_ERROR,      /* error; rank; text, step, phase */
     EVENT_DONE,       /* done */
-    EVENT_STANDBY,    /* standby; voters; text: where it listens; without voters: released */
-    EVENT_LEADER,  /* leader; voters.term; host: the address of the driver before; text: of this */
-    EVENT_REFUSED, /* text: the peer that was not let in, and the reason; not for events.jsonl */
+    EVENT_STANDBY,    /* standby; text: where it listens; generation 0: released */
+    EVENT_LEADER,     /* leader; host: the address of the driver before; text: of this */
+    EVENT_REFUSED,    /* text: the peer that was not let in, and the reason; not for events.jsonl */
 };
 
 /* The reason why a rank waited for its data. */
 enum wait_cause {
     WAIT_UNKNOWN, /* not measured, as by an older version */
-    WAIT_FEW,     /* few steps waited, such as the first */
+    WAIT_FEW,     /* few steps waited, such as the first; or all together for some ms */
     WAIT_READING, /* the threads that read computed meanwhile: more of them help */
     WAIT_DISK,    /* they waited for the disk */
     WAIT_CORES,   /* they waited for a processor, or there are as many of them as processors */
@@ -134,42 +135,83 @@ struct session_process { /* one rank's */
 };
 
 struct session_event {
-    /* EVENT_BUCKETS: the least size of a bucket (layout_new's bucket_bytes), and their number. */
-    int64_t bucket_bytes;
-    int n_buckets;
-
     enum event_kind kind;
-    int rank;                  /* -1: no rank in particular */
-    int spare;                 /* EVENT_DRAIN: the number of a spare, from 1; or 0 */
-    char *host;                /* of that rank, or NULL */
-    char *text;                /* or NULL */
-    int64_t pid;               /* EVENT_DRAIN; EVENT_LOST, if the process is on this host; or 0 */
-    int64_t step;              /* -1: none */
-    enum phase phase;          /* EVENT_ERROR, EVENT_INJECT; PHASE_COUNT: none */
-    char spec[INJECTION_TEXT]; /* EVENT_INJECT: as it was given */
-    int n_ranks;      /* EVENT_START, EVENT_FORM, EVENT_RECOVERED; else the length of `per_rank` */
-    double *per_rank; /* [n_ranks] EVENT_FIRST_STEP: rss MiB; EVENT_DONE: peak rss MiB;
-                         EVENT_REBALANCE: samples of a full global batch; else NULL */
-    /* FORM, RECOVERED: the duration; FIRST_STEP, DONE: since the start; CHECKPOINT: the time to
-     * write it */
-    double seconds;
-    double exposed_seconds;          /* CHECKPOINT: the time for which training stood still */
-    struct session_process *process; /* [n_ranks] EVENT_FORM: by rank; else NULL */
-    int64_t generation;              /* EVENT_FORM, EVENT_RECOVERED */
-    struct voters voters;            /* EVENT_FORM, EVENT_STANDBY; of EVENT_LEADER the term */
-    int64_t steps_lost;         /* EVENT_RECOVERED: steps that were begun and had to be redone */
-    double factor;              /* EVENT_STRAGGLER: its busy time divided by the median */
-    int64_t n_parameters;       /* EVENT_START, which comes when rank 0 has built its graph */
-    struct hash128 data;        /* EVENT_START: the fingerprint of the data */
-    const char *reason;         /* DONE: what ended the training; static text */
-    struct session_epoch epoch; /* EPOCH; DONE: the last one, .epoch == 0: none was trained */
-    struct metrics_row row;     /* EVENT_ROW */
-    int is_diverged; /* EVENT_ERROR: a loss or gradient is not finite, and would be so again */
-    int is_of_input; /* ... because of samples or a setting, so that no learning rate mends it */
-    struct {         /* EVENT_PROGRESS: a few a second; EVENT_START: steps_per_epoch alone */
-        int64_t epoch, n_epochs, step, steps_per_epoch;
-        double loss, samples_per_second;
-    } progress;
+    int rank;         /* -1: no rank in particular */
+    char *host;       /* of that rank, or NULL */
+    char *text;       /* or NULL */
+    int64_t step;     /* -1: none */
+    enum phase phase; /* EVENT_ERROR, EVENT_INJECT; PHASE_COUNT: none */
+    union {
+        struct { /* rank 0 has built its graph */
+            int n_ranks;
+            int64_t n_parameters, steps_per_epoch;
+            struct hash128 data; /* the fingerprint of the data */
+        } start;
+        struct {
+            int n_ranks;
+            int64_t generation;
+            double seconds; /* since Prepare was sent */
+            struct voters voters;
+            struct session_process *process; /* [n_ranks] by rank */
+        } form;
+        struct {
+            int n_ranks;
+            double seconds;  /* since the start */
+            double *rss_mib; /* [n_ranks] */
+        } first_step;
+        struct { /* a few a second */
+            int64_t epoch, n_epochs, step, steps_per_epoch;
+            double loss, samples_per_second;
+        } progress;
+        struct metrics_row row;
+        struct session_epoch epoch;
+        struct {
+            double seconds;         /* the time to write it */
+            double exposed_seconds; /* the time for which training stood still */
+        } checkpoint;
+        struct {
+            int64_t pid; /* if the process is on this host, else 0 */
+        } lost;
+        struct {
+            int spare; /* the number of a spare, from 1; or 0 */
+            int64_t pid;
+        } drain;
+        struct {
+            int n_ranks;
+            int64_t generation;
+            double seconds;     /* since the loss */
+            int64_t steps_lost; /* steps that were begun and had to be redone */
+        } recovered;
+        struct {
+            double factor; /* its busy time divided by the median */
+        } straggler;
+        struct {
+            int n_ranks;
+            double *share; /* [n_ranks] samples of a full global batch */
+        } rebalance;
+        struct {
+            int64_t bucket_bytes; /* the least size of a bucket (layout_new's bucket_bytes) */
+            int n_buckets;
+        } buckets;
+        struct {
+            char spec[INJECTION_TEXT]; /* as it was given */
+        } inject;
+        struct {
+            int is_diverged; /* a loss or gradient is not finite, and would be so again */
+            int is_of_input; /* ... because of samples or a setting: no learning rate mends it */
+        } error;
+        struct {
+            int n_ranks;
+            double seconds;             /* since the start */
+            double *peak_rss_mib;       /* [n_ranks], or NULL */
+            const char *reason;         /* what ended the training; static text */
+            struct session_epoch epoch; /* the last one, .epoch == 0: none was trained */
+        } done;
+        struct voters standby; /* the formation in which it votes */
+        struct {
+            int64_t term;
+        } leader;
+    };
 };
 
 struct action {

@@ -9,7 +9,7 @@
  *   CMD_PREPARE   generation, rank, size: programs, endpoints
  *   CMD_FORM      all endpoints, or ids: connect, broadcast state
  *   CMD_TRAIN     one epoch, from the step held; REPORT_STEP comes a few times a second
- *   CMD_VALIDATE  this rank's share of the validation set
+ *   CMD_VALIDATE  this rank's part of the validation set
  *   CMD_CHECKPOINT  rank 0 writes, or all ranks if the state is divided; answered when the state is
  *                 copied, with is_last when it is on disk
  *   CMD_STOP      end; with `saves` rank 0 writes the state that it holds; free everything
@@ -37,6 +37,20 @@
 #include "inject/inject.h"
 #include "session/ring.h"
 #include "wire/copy.h"
+
+/* Requests that any rank may make.  Through the control vector all ranks act on a request at the
+ * same step. */
+enum engine_request {
+    ENGINE_REQUEST_STOP = 1,
+    ENGINE_REQUEST_CHECKPOINT = 2,
+    ENGINE_REQUEST_REGROUP = 4, /* end training here, to form anew; forgotten at CMD_PREPARE */
+    /* Begin what the strategy begins when all ranks are ready.  A step makes this request, as the
+     * strategy says. */
+    ENGINE_REQUEST_ROUND = 8,
+    /* This rank's last update left parameters as they were (op/update.c), and train.on_nonfinite is
+     * stop: the step counts as one whose loss is not finite. */
+    ENGINE_REQUEST_REFUSE = 16,
+};
 
 /* The commands that all ranks of a formation obey together, each a stage of the job: KIND, name,
  * the KIND of the report that answers it, and the key of cluster.deadlines that bounds it. */
@@ -301,7 +315,7 @@ struct report {
             char *note;         /* why, when end is EPOCH_NONFINITE; else NULL */
             int is_of_input;    /* note: samples or a setting are to blame, so no rate mends it */
         } epoch;
-        struct { /* REPORT_VALIDATED: sums over this rank's share */
+        struct { /* REPORT_VALIDATED: sums over this rank's part */
             int64_t epoch;
             double loss_sum;
             int64_t n_correct, n_samples;
@@ -318,7 +332,7 @@ struct report {
             int is_unlabelled; /* 1: the samples have no labels, so loss and accuracy mean nothing
                                 */
             char *figures;     /* what it tells beside them (train/judge.h), as JSON; or NULL */
-            /* The decisions of all ranks (train/loop.h); taken from rank 0, not sent. */
+            /* The decisions of all ranks (state/loop.h); taken from rank 0, not sent. */
             int is_best, is_kept; /* this step's is the best checkpoint; it is one of the best */
             int stops_early;      /* by train.early_stop */
         } validated;

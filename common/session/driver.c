@@ -58,6 +58,30 @@ static void set_beat(struct driver *d)
     d->timeout_ms = max_i64(timeout, 3 * d->beat_ms);
 }
 
+/* Each machine looks at the whole; membership's seats are everybody's. */
+static void init_machines(struct driver *d)
+{
+    const struct driver_options *o = &d->o;
+    struct seat *seats = xcalloc((size_t)d->n_seats, sizeof(*seats));
+    d->seats = seats;
+    d->members = (struct membership){.d = d,
+                                     .seats = seats,
+                                     .n_seats = d->n_seats,
+                                     .n_ranks = o->n_ranks,
+                                     .free_from = 1,
+                                     .gather.full_ms = o->n_ranks == 1 ? 0 : -1,
+                                     .lead.is_taking_over = o->resume || o->standby_id};
+    d->formation = (struct formation){
+        .d = d,
+        .seats = seats,
+        .generation = o->led.generation,
+        .recovery = {.resume = STAGE_TRAIN,
+                     .suspect_from = -1,
+                     .n_fruitless_at = xcalloc((size_t)d->n_seats, sizeof(int))}};
+    d->run = (struct run){.d = d, .seats = seats, .first_step_s = -1, .saved_step = -1};
+    d->watch = (struct watch){.d = d, .seats = seats};
+}
+
 struct driver *driver_new(const struct driver_options *o, int64_t now_ns)
 {
     int most = (int)max_i64(o->cluster.max_ranks, o->n_ranks);
@@ -67,29 +91,15 @@ struct driver *driver_new(const struct driver_options *o, int64_t now_ns)
     struct driver *d = xcalloc(1, sizeof(*d));
     copy_options(&d->o, o);
     d->o.cluster.max_ranks = most;
-    queue_init(&d->out);
+    d->out = xcalloc(1, sizeof(*d->out));
+    queue_init(d->out);
+    d->unsent = xcalloc(1, sizeof(*d->unsent));
     d->clock.due_ns = INT64_MAX;
     d->now_ns = now_ns;
-    d->n_ranks = o->n_ranks;
     d->n_seats = most + n_spares;
-    d->seats = xcalloc((size_t)d->n_seats, sizeof(*d->seats));
-    d->recovery.n_fruitless_at = xcalloc((size_t)d->n_seats, sizeof(*d->recovery.n_fruitless_at));
-    d->recovery.resume = STAGE_TRAIN;
-    d->recovery.suspect_from = -1;
-    d->gather.full_ms = o->n_ranks == 1 ? 0 : -1;
-    d->run.first_step_s = -1;
-    d->run.saved_step = -1;
-    d->free_from = 1;
-    d->formation.generation = o->led.generation;
-    d->lead.is_taking_over = o->resume || o->standby_id;
-    succession_init(d);
-    seat_take(d, 0, NULL);
-    d->seats[0].host = xstrdup(o->host);
-    d->seats[0].host_id = xstrdup(o->host_id);
-    if (o->gpu_uuid)
-        seat_use_gpu(d, 0, o->gpu_uuid, o->gpu_bus);
-    d->seats[0].pid = o->pid;
-    d->seats[0].pid_space = o->pid_space;
+    init_machines(d);
+    succession_init(&d->members);
+    seat_take_own(&d->members);
     set_beat(d);
     return d;
 }
@@ -99,17 +109,19 @@ void driver_free(struct driver *d)
     if (!d)
         return;
     for (int k = 0; k < d->n_seats; k++)
-        seat_clear(d, k);
-    free(d->seats);
-    while (d->n_conns > 0)
-        driver_drop_conn(d, d->conns[0]);
-    free(d->conns);
-    run_fini(d);
-    recover_fini(d);
-    succession_fini(d);
+        seat_clear(&d->members, k);
+    while (d->members.n_conns > 0)
+        conn_drop(&d->members, d->members.conns[0]);
+    free(d->members.conns);
+    free(d->members.seats);
+    run_fini(&d->run);
+    recover_fini(&d->formation);
+    succession_fini(&d->members);
     end_fini(d);
     incident_free(d->watch.incident);
-    queue_fini(&d->out);
+    queue_fini(d->out);
+    free(d->out);
+    free(d->unsent);
     free_options(&d->o);
     free(d);
 }
@@ -124,10 +136,22 @@ static void enter(struct driver *d, int64_t now_ns)
 
 int64_t driver_deadline(const struct driver *d) { return d->clock.due_ns; }
 
+/* A message could not be made: rank 0 is to blame, as its job is too large. */
+static void accuse_unsent(struct driver *d)
+{
+    struct err err = *d->unsent;
+    if (err.code == 0)
+        return;
+    d->unsent->code = 0;
+    end_accuse(d, (struct cause){.rank = 0, .code = err.code, .phase = PHASE_COUNT, .step = -1}, 0,
+               "%s", err.msg);
+}
+
 /* The end of each event: find out whether the job is over, and compute when to be called next. */
 static void leave(struct driver *d)
 {
     int64_t due = INT64_MAX;
+    accuse_unsent(d);
     end_check_over(d);
     if (d->stage == STAGE_ENDING)
         due = d->now_ms + CHECK_MS;
@@ -140,132 +164,57 @@ static void leave(struct driver *d)
         due = min_i64(due, d->ending.conns_until_ms);
     if (d->stage < STAGE_ENDING && d->stage != STAGE_TRAIN) /* in training it looks at all ranks */
         due = min_i64(due, deadline_due(d) > d->now_ms ? deadline_due(d) : d->now_ms + CHECK_MS);
-    if (d->stage == STAGE_WAIT && d->recovery.settled_ms > d->now_ms)
-        due = min_i64(due, d->recovery.settled_ms);
+    if (d->stage == STAGE_WAIT && d->formation.recovery.settled_ms > d->now_ms)
+        due = min_i64(due, d->formation.recovery.settled_ms);
     session_leave(&d->clock, due);
 }
 
 /* ---- connections ---- */
 
-/* Index of the first connection whose id is not below `id`. */
-static int lower_bound(const struct driver *d, int64_t id)
-{
-    int lo = 0, hi = d->n_conns;
-    while (lo < hi) {
-        int mid = lo + (hi - lo) / 2;
-        if (d->conns[mid]->id < id)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
-static struct conn *find_conn(const struct driver *d, int64_t id)
-{
-    int i = lower_bound(d, id);
-    return i < d->n_conns && d->conns[i]->id == id ? d->conns[i] : NULL;
-}
-
-void driver_drop_conn(struct driver *d, struct conn *c)
-{
-    int i = lower_bound(d, c->id);
-    ASSERT(i < d->n_conns && d->conns[i] == c);
-    d->n_conns--;
-    memmove(&d->conns[i], &d->conns[i + 1], (size_t)(d->n_conns - i) * sizeof(struct conn *));
-    free(c->peer);
-    free(c->local);
-    free(c->from);
-    free(c);
-}
-
-void driver_leave(struct driver *d, struct conn *c, int64_t ms)
-{
-    c->state = CONN_LEAVING;
-    c->until_ms = d->now_ms + ms;
-}
-
-void driver_send(struct driver *d, const struct conn *c, const Wire__Control *m)
-{
-    struct err err;
-    struct frame *f = msg_frame(m, &err);
-    if (f)
-        queue_send(&d->out, c->id, f);
-    else
-        end_accuse(d, (struct cause){.rank = 0, .code = err.code, .phase = PHASE_COUNT, .step = -1},
-                   0, "%s", err.msg);
-}
-
-/* A socket for both families shows 10.0.0.1 as "::ffff:10.0.0.1". */
-static char *plain_address(const char *s)
-{
-    return xstrdup(!strncmp(s, "::ffff:", 7) && strchr(s, '.') ? s + 7 : s);
-}
-
 void driver_connected(struct driver *d, int64_t now_ns, int64_t id, const char *peer,
                       const char *local, const char *from)
 {
     enter(d, now_ns);
-    ASSERT(d->n_conns == 0 || d->conns[d->n_conns - 1]->id < id);
-    if (d->stage == STAGE_OVER || d->n_conns > 2 * d->n_seats + 256) {
-        queue_close(&d->out, id,
+    if (d->stage == STAGE_OVER || d->members.n_conns > 2 * d->n_seats + 256) {
+        queue_close(d->out, id,
                     d->stage == STAGE_OVER ? "the job is over" : "too many connections");
         leave(d);
         return;
     }
-    if (d->n_conns == d->cap_conns) {
-        d->cap_conns = d->cap_conns ? 2 * d->cap_conns : 16;
-        d->conns = xrealloc(d->conns, (size_t)d->cap_conns * sizeof(struct conn *));
-    }
-    struct conn *c = xcalloc(1, sizeof(*c));
-    *c = (struct conn){.id = id,
-                       .until_ms = d->now_ms + HELLO_MS,
-                       .peer = plain_address(peer),
-                       .local = plain_address(local),
-                       .from = xstrdup(from)};
-    d->conns[d->n_conns++] = c;
+    conn_add(&d->members, id, peer, local, from);
     leave(d);
-}
-
-/* The connection of a rank is gone, or is to be closed. */
-static void lose_rank(struct driver *d, int rank, const char *why)
-{
-    d->seats[rank].conn->rank = -1;
-    if (!d->seats[rank].is_member)
-        gather_leave(d, rank, why);
-    else
-        end_lost(d, rank, why);
 }
 
 static void close_conn(struct driver *d, struct conn *c, const char *why)
 {
     int rank = c->state == CONN_MEMBER ? c->rank : -1;
-    queue_close(&d->out, c->id, why);
-    c->state = CONN_LEAVING; /* so that no Abort is sent after the close */
+    queue_close(d->out, c->id, why);
+    conn_gone(&d->members, c); /* so that no Abort is sent after the close */
     if (rank >= 0)
-        lose_rank(d, rank, why);
-    succession_lost(d, c, why);
-    driver_drop_conn(d, c);
+        driver_lose(d, rank, why);
+    driver_apply(d, succession_lost(&d->members, c, why));
+    conn_drop(&d->members, c);
 }
 
 void driver_closed(struct driver *d, int64_t now_ns, int64_t id, const struct err *why)
 {
     enter(d, now_ns);
-    struct conn *c = find_conn(d, id);
+    struct conn *c = conn_find(d, id);
     const char *text = session_reason(why), *whole = why ? why->msg : text;
     if (c && c->state == CONN_STRANGER && d->stage < STAGE_ENDING && strstr(whole, c->from))
-        stranger_say(d, "before it said Hello: %s", whole); /* the text contains the address */
+        stranger_say(&d->members, "before it said Hello: %s",
+                     whole); /* the text contains the address */
     else if (c && c->state == CONN_STRANGER && d->stage < STAGE_ENDING)
-        stranger_say(d, "%s went away before it said Hello: %s", c->from, text);
+        stranger_say(&d->members, "%s went away before it said Hello: %s", c->from, text);
     if (c && c->state == CONN_MEMBER) {
-        c->state = CONN_LEAVING; /* nothing can be sent to it any more */
+        conn_gone(&d->members, c);
         int rank = c->rank;
-        lose_rank(d, rank, text);
+        driver_lose(d, rank, text);
     }
     if (c)
-        succession_lost(d, c, text);
+        driver_apply(d, succession_lost(&d->members, c, text));
     if (c)
-        driver_drop_conn(d, c);
+        conn_drop(&d->members, c);
     leave(d);
 }
 
@@ -281,19 +230,20 @@ static void on_stranger(struct driver *d, struct conn *c, const Wire__Control *m
 {
     if (m->body_case != WIRE__CONTROL__BODY_HELLO) {
         char *why = xasprintf("its first message is %s, want Hello", msg_name(m));
-        stranger_say(d, "closing %s: %s", c->from, why);
+        stranger_say(&d->members, "closing %s: %s", c->from, why);
         close_conn(d, c, why);
         free(why);
     } else if (d->ending.is_silent) { /* a Refused would end a follower that seeks the leader */
         close_conn(d, c, "another driver leads this run, or may");
-    } else if (!stranger_is_of_launch(d, c, m->hello)) {
+    } else if (!stranger_is_of_launch(&d->members, c, m->hello)) {
         return;
     } else if (d->stage >= STAGE_ENDING) {
         int is_told = is_finished_for(d, m->hello);
-        gather_refuse(d, c, is_told ? WIRE__REASON__REASON_FINISHED : WIRE__REASON__REASON_ENDING,
+        gather_refuse(&d->members, c,
+                      is_told ? WIRE__REASON__REASON_FINISHED : WIRE__REASON__REASON_ENDING,
                       is_told ? d->ending.text : "this job is over");
     } else {
-        gather_hello(d, c, m->hello);
+        driver_apply(d, gather_hello(&d->members, c, m->hello));
     }
 }
 
@@ -301,11 +251,11 @@ static void on_heartbeat(struct driver *d, int rank, int64_t generation, const W
 {
     struct progress p;
     convert_from_beat(h, generation, &p);
-    run_moved(d, rank, &p);
-    d->seats[rank].since_ms = d->now_ms - h->phase_ms;
-    watch_compare(d, rank);
+    driver_moved(d, rank, &p);
+    watch_since(&d->watch, rank, d->now_ms - h->phase_ms);
+    driver_apply(d, watch_compare(&d->watch, rank));
     if (h->first_step)
-        run_stepped(d, rank, h->rss_mib);
+        run_stepped(&d->run, rank, h->rss_mib);
 }
 
 /* A rank wants to leave.  If it says so politely, and its place can be filled, it goes when the
@@ -315,24 +265,23 @@ static void on_goodbye(struct driver *d, struct conn *c, const Wire__Goodbye *g)
     int rank = c->rank;
     if (g->polite && d->seats[rank].is_member && d->stage > STAGE_WAIT && d->stage < STAGE_ENDING &&
         recover_is_possible(d, rank)) {
-        free(d->seats[rank].leaving);
-        d->seats[rank].leaving = xasprintf("left: %s", g->text);
-        d->seats[rank].is_drained = 0; /* it leaves of its own will: it cannot be kept */
-        recover_let_leave(d);
+        /* It leaves of its own will, so it cannot be kept, even if it was drained. */
+        recover_leave(&d->formation, rank, xasprintf("left: %s", g->text), 0);
+        driver_let_leave(d);
         return;
     }
     char *why = xasprintf("it left: %s", g->text);
     if (g->polite)
-        recover_farewell(d, c, g->text);
-    driver_leave(d, c, REFUSED_MS);
-    lose_rank(d, rank, why);
+        driver_farewell(d, c, g->text);
+    conn_leave(&d->members, c, REFUSED_MS);
+    driver_lose(d, rank, why);
     free(why);
 }
 
 static void on_member(struct driver *d, struct conn *c, const Wire__Control *m)
 {
     int rank = c->rank;
-    d->seats[rank].heard_ms = d->now_ms;
+    watch_heard(&d->watch, rank);
     if (m->body_case == WIRE__CONTROL__BODY_HEARTBEAT) {
         on_heartbeat(d, rank, m->generation, m->heartbeat);
     } else if (m->body_case == WIRE__CONTROL__BODY_GOODBYE) {
@@ -343,24 +292,34 @@ static void on_member(struct driver *d, struct conn *c, const Wire__Control *m)
     } else {
         struct report *r = convert_to_report(m);
         if (r)
-            run_digest(d, rank, r);
+            report_digest(d, rank, r);
         else
             end_misbehaved(d, rank, "unexpected message %s", msg_name(m));
     }
 }
 
+static void on_standby(struct driver *d, struct conn *c, const Wire__Control *m)
+{
+    driver_apply(d, succession_heard(&d->members, m));
+    if (m->body_case != WIRE__CONTROL__BODY_GOODBYE)
+        return;
+    succession_resign(&d->members);
+    driver_apply(d, succession_lost(&d->members, c, m->goodbye->text));
+    driver_farewell(d, c, m->goodbye->text);
+}
+
 void driver_message(struct driver *d, int64_t now_ns, int64_t id, const Wire__Control *m)
 {
     enter(d, now_ns);
-    struct conn *c = find_conn(d, id);
+    struct conn *c = conn_find(d, id);
     if (c && c->state != CONN_STRANGER && m->body_case == WIRE__CONTROL__BODY_RING)
-        incident_message(d, id, m->ring);
+        incident_message(&d->watch, id, m->ring);
     else if (c && c->state == CONN_STRANGER)
         on_stranger(d, c, m);
     else if (c && c->state == CONN_MEMBER)
         on_member(d, c, m);
     else if (c && c->state == CONN_STANDBY)
-        succession_message(d, c, m);
+        on_standby(d, c, m);
     leave(d);
 }
 
@@ -372,11 +331,10 @@ void driver_start(struct driver *d, int64_t now_ns)
     ASSERT(d->stage == STAGE_NEW);
     enter(d, now_ns);
     stage_enter(d, STAGE_GATHER);
-    d->gather.full_ms = d->o.n_ranks == 1 ? d->now_ms : -1;
+    gather_begin(&d->members);
     d->next_beat_ms = d->now_ms + d->beat_ms;
     d->next_check_ms = d->now_ms + CHECK_MS;
-    d->gather.next_missing_ms = d->now_ms + MISSING_LINE_MS;
-    d->seats[0].at.phase = PHASE_OPEN;
+    watch_in_phase(&d->watch, 0, PHASE_OPEN);
     c->open.n_ranks = d->o.n_ranks;
     c->open.job = blob_of(d->o.job, d->o.job_len);
     c->open.resume = d->o.resume ? xstrdup(d->o.resume) : NULL;
@@ -388,14 +346,14 @@ void driver_start(struct driver *d, int64_t now_ns)
     inject_announce(d);
     succession_say_leader(d);
     d->is_engine_busy = 1;
-    queue_command(&d->out, c);
+    queue_command(d->out, c);
     leave(d);
 }
 
 void driver_report(struct driver *d, int64_t now_ns, struct report *r)
 {
     enter(d, now_ns);
-    run_digest(d, 0, r);
+    report_digest(d, 0, r);
     leave(d);
 }
 
@@ -403,16 +361,16 @@ void driver_progress(struct driver *d, int64_t now_ns, const struct progress *p)
 {
     enter(d, now_ns);
     if (d->stage == STAGE_PREPARE && p->generation < d->formation.generation)
-        d->seats[0].at.phase = p->phase; /* it has not left the formation before; a follower tells
-                                            that by its heartbeat */
-    run_moved(d, 0, p);
+        watch_in_phase(&d->watch, 0, p->phase); /* it has not left the formation before; a follower
+                                                   tells that by its heartbeat */
+    driver_moved(d, 0, p);
     leave(d);
 }
 
 void driver_ring(struct driver *d, int64_t now_ns, const struct collective *c, int n)
 {
     enter(d, now_ns);
-    incident_own(d, now_ns, c, n);
+    incident_own(&d->watch, now_ns, c, n);
     leave(d);
 }
 
@@ -428,7 +386,7 @@ static void stop_first(struct driver *d)
         end_at_once(d);
         return;
     }
-    queue_log(&d->out, LOG_INFO,
+    queue_log(d->out, LOG_INFO,
               "%s: stopping after this %s, with a checkpoint; once more to stop "
               "at once",
               d->ending.stop_why,
@@ -436,9 +394,9 @@ static void stop_first(struct driver *d)
               : d->stage == STAGE_VALIDATE ? "validation"
                                            : stage_name(d->stage));
     if (is_training) /* or the ranks will be, once they have formed again */
-        queue_put(&d->out, &(struct action){.kind = ACTION_REQUEST, .request = REQUEST_STOP});
+        queue_put(d->out, &(struct action){.kind = ACTION_REQUEST, .request = REQUEST_STOP});
     if (d->stage == STAGE_WAIT)
-        recover_try(d);
+        driver_try(d);
 }
 
 void driver_stop(struct driver *d, int64_t now_ns, const char *why)
@@ -456,18 +414,39 @@ void driver_stop(struct driver *d, int64_t now_ns, const char *why)
     leave(d);
 }
 
-void driver_deposed(struct driver *d, int64_t now_ns, const char *by)
+void driver_deposed(struct driver *d, int64_t now_ns, const char *why)
 {
     enter(d, now_ns);
-    end_deposed(d, by);
+    end_deposed(d, why);
     leave(d);
+}
+
+/* The followers go, those that take no part at once.  Numbers change then, so tell of them first.
+ */
+static void release(struct driver *d, const struct meant *m)
+{
+    for (int i = 0; i < m->n; i++) {
+        struct conn *c = d->seats[m->seat[i]].conn;
+        if (drain_seat(&d->formation, m->seat[i]))
+            continue;
+        driver_farewell(d, c, "drained by the operator of the driver");
+        conn_unseat(&d->members, c);
+        gather_leave(&d->members, m->seat[i], "drained");
+    }
+    driver_let_leave(d);
 }
 
 int driver_drain(struct driver *d, int64_t now_ns, const char *who, struct drained *out,
                  struct err *err)
 {
+    struct meant m;
     enter(d, now_ns);
-    int rc = drain_seats(d, who, out, err);
+    int rc = drain_find(d, who, &m, err);
+    if (rc == 0) {
+        drain_tell(d, &m, out);
+        release(d, &m);
+    }
+    free(m.seat);
     leave(d);
     return rc;
 }
@@ -492,9 +471,9 @@ static void send_beats(struct driver *d)
     ASSERT(f);
     for (int k = 1; k < d->n_seats; k++)
         if (d->seats[k].is_taken)
-            queue_send(&d->out, d->seats[k].conn->id, frame_ref(f));
-    if (d->succession.conn)
-        queue_send(&d->out, d->succession.conn->id, frame_ref(f));
+            queue_send(d->out, d->seats[k].conn->id, frame_ref(f));
+    if (d->members.succession.conn)
+        queue_send(d->out, d->members.succession.conn->id, frame_ref(f));
     frame_unref(f);
 }
 
@@ -507,25 +486,24 @@ static void check_silence(struct driver *d)
         struct buf why = {0};
         buf_printf(&why, "no sign of life for %.1f s", 1e-3 * (double)(d->now_ms - s->heard_ms));
         watch_put_waiters_for(d, k, &why);
-        incident_silent(d, k, buf_cstr(&why));
+        incident_silent(&d->watch, k, buf_cstr(&why));
         close_conn(d, s->conn, buf_cstr(&why));
         buf_fini(&why);
     }
-    if (d->succession.conn && d->now_ms - d->succession.heard_ms >= d->timeout_ms)
-        close_conn(d, d->succession.conn, "it was silent for too long");
+    if (d->members.succession.conn && d->now_ms - d->members.succession.heard_ms >= d->timeout_ms)
+        close_conn(d, d->members.succession.conn, "it was silent for too long");
 }
 
 static void check_conns(struct driver *d)
 {
-    for (int i = d->n_conns - 1; i >= 0; i--) {
-        struct conn *c = d->conns[i];
+    for (int i = d->members.n_conns - 1; i >= 0; i--) {
+        struct conn *c = d->members.conns[i];
         if (c->state == CONN_MEMBER || c->state == CONN_STANDBY || d->now_ms < c->until_ms)
             continue;
         if (c->state == CONN_STRANGER)
-            stranger_say(d, "closing %s: it did not say Hello", c->from);
-        queue_close(&d->out, c->id,
-                    c->state == CONN_STRANGER ? "no Hello" : "it was told to leave");
-        driver_drop_conn(d, c);
+            stranger_say(&d->members, "closing %s: it did not say Hello", c->from);
+        queue_close(d->out, c->id, c->state == CONN_STRANGER ? "no Hello" : "it was told to leave");
+        conn_drop(&d->members, c);
     }
 }
 
@@ -540,16 +518,13 @@ static void check_all(struct driver *d)
         check_silence(d);
         if (d->stage < STAGE_ENDING)
             check_conns(d);
-        stranger_check(d);
+        stranger_check(&d->members);
     }
-    gather_check(d);
+    driver_apply(d, gather_check(&d->members));
     recover_ask_regroup(d);
-    watch_check(d);
-    pace_check(d);
-    if (d->stage <= STAGE_WAIT && d->now_ms >= d->gather.next_missing_ms) {
-        d->gather.next_missing_ms = d->now_ms + MISSING_LINE_MS;
-        gather_say_missing(d);
-    }
+    watch_check(&d->watch);
+    pace_check(&d->watch);
+    gather_say_missing(&d->members);
 }
 
 /* Act if the deadline of this stage has passed; but a silent rank counts as lost, not as late. */
@@ -557,7 +532,7 @@ static void check_deadline(struct driver *d)
 {
     check_silence(d);
     if (d->stage < STAGE_ENDING && d->now_ms >= deadline_due(d))
-        deadline_passed(d);
+        driver_apply(d, deadline_passed(&d->watch));
 }
 
 void driver_tick(struct driver *d, int64_t now_ns)
@@ -566,27 +541,27 @@ void driver_tick(struct driver *d, int64_t now_ns)
     if (d->stage > STAGE_NEW && d->stage < STAGE_ENDING)
         check_all(d);
     end_check_pending(d);
-    incident_check(d);
+    incident_check(&d->watch);
     if (d->stage == STAGE_WAIT)
-        recover_try(d);
+        driver_try(d);
     else if (d->stage < STAGE_ENDING && d->now_ms >= deadline_due(d))
         check_deadline(d);
     leave(d);
 }
 
-int driver_next(struct driver *d, struct action *out) { return queue_take(&d->out, out); }
+int driver_next(struct driver *d, struct action *out) { return queue_take(d->out, out); }
 
 /* ---- telling ---- */
 
 char *driver_label(const struct driver *d, int rank)
 {
     const char *host = d->seats[rank].host;
-    if (rank >= d->n_ranks)
-        return xasprintf("spare %d (%s)", rank - d->n_ranks + 1, host ? host : "?");
+    if (rank >= d->members.n_ranks)
+        return xasprintf("spare %d (%s)", rank - d->members.n_ranks + 1, host ? host : "?");
     return host ? xasprintf("rank %d (%s)", rank, host) : xasprintf("rank %d", rank);
 }
 
-void driver_event(struct driver *d, struct session_event *e)
+void driver_event(const struct driver *d, struct session_event *e)
 {
     if (e->rank >= 0 && !e->host && d->seats[e->rank].host)
         e->host = xstrdup(d->seats[e->rank].host);
@@ -594,5 +569,5 @@ void driver_event(struct driver *d, struct session_event *e)
     if (d->ending.is_silent)
         action_fini(&a);
     else
-        queue_put(&d->out, &a);
+        queue_put(d->out, &a);
 }

@@ -118,10 +118,11 @@ void driver_ring(struct driver *d, int64_t now_ns, const struct collective *c, i
  * checkpoint is written.  The second call stops at once. */
 void driver_stop(struct driver *d, int64_t now_ns, const char *why);
 
-/* Another driver leads the run.  `by` names it, and says how that is known.  This driver ends with
+/* Another driver leads the run, or a new run has the name of this one's directory.  `why` says
+ * which, and how that is known.  This driver ends with
  * STATUS_FAILED and writes no more events.  It tells its followers nothing, so that they look for
  * the other driver. */
-void driver_deposed(struct driver *d, int64_t now_ns, const char *by);
+void driver_deposed(struct driver *d, int64_t now_ns, const char *why);
 
 struct leaver { /* a rank or spare that driver_drain lets go */
     int rank;   /* -1: a spare */

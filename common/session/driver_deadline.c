@@ -21,9 +21,9 @@ static int64_t moved_ms(const struct driver *d, int rank)
 static int64_t oldest_move(const struct driver *d)
 {
     int64_t oldest = INT64_MAX, newest = INT64_MIN;
-    for (int k = 0; k < d->n_ranks; k++)
+    for (int k = 0; k < d->members.n_ranks; k++)
         newest = max_i64(newest, d->seats[k].moved_ms);
-    for (int k = 0; k < d->n_ranks; k++)
+    for (int k = 0; k < d->members.n_ranks; k++)
         if (k == 0 || d->seats[k].heard_ms >= newest)
             oldest = min_i64(oldest, moved_ms(d, k));
     return oldest;
@@ -42,7 +42,7 @@ static const struct {
 
 static int is_readying(const struct driver *d)
 {
-    return d->stage == STAGE_GATHER && d->gather.full_ms >= 0;
+    return d->stage == STAGE_GATHER && d->members.gather.full_ms >= 0;
 }
 
 static const char *deadline_name(const struct driver *d)
@@ -75,7 +75,7 @@ int64_t deadline_of_stage(const struct driver *d)
         return INT64_MAX;
     int64_t since = d->stage_ms;
     if (is_readying(d))
-        since = d->gather.full_ms;
+        since = d->members.gather.full_ms;
     else if (run_is_saving(d))
         since = d->seats[0].moved_ms;
     else if (d->stage == STAGE_TRAIN)
@@ -102,7 +102,7 @@ static int first_to_leave(const struct driver *d, int64_t *until_ms)
 {
     int found = -1;
     *until_ms = INT64_MAX;
-    for (int k = 0; k < d->n_ranks && d->stage == STAGE_PREPARE; k++) {
+    for (int k = 0; k < d->members.n_ranks && d->stage == STAGE_PREPARE; k++) {
         const struct seat *s = &d->seats[k];
         int64_t ms = s->answer ? INT64_MAX : leave_ms(d, s->at.phase);
         if (ms >= *until_ms - d->stage_ms)
@@ -129,7 +129,7 @@ static int is_missing(const struct driver *d, int rank)
 
 static int first_missing(const struct driver *d)
 {
-    for (int k = 0; k < d->n_ranks; k++)
+    for (int k = 0; k < d->members.n_ranks; k++)
         if (is_missing(d, k))
             return k;
     return -1;
@@ -138,7 +138,7 @@ static int first_missing(const struct driver *d)
 static void name_missing(const struct driver *d, struct buf *b)
 {
     int n = 0;
-    for (int k = 0; k < d->n_ranks; k++) {
+    for (int k = 0; k < d->members.n_ranks; k++) {
         const struct seat *s = &d->seats[k];
         if (!is_missing(d, k) || ++n > 8)
             continue;
@@ -154,26 +154,24 @@ static void name_missing(const struct driver *d, struct buf *b)
         buf_printf(b, " and %d more", n - 8);
 }
 
-static void gather_too_long(struct driver *d)
+static struct decision gather_too_long(const struct driver *d)
 {
-    if (d->lead.release_ms) { /* the job is finished, so nobody is needed any more */
-        d->lead.release_ms = d->now_ms;
-        lead_releases(d);
-        return;
-    }
+    if (d->members.lead.release_ms) /* the job is finished, so nobody is needed any more */
+        return decide(DECIDE_RELEASE);
     int rank = first_missing(d);
     struct cause c = {.rank = rank, .code = ERR_TIMEOUT, .phase = PHASE_COUNT, .step = d->run.step};
     struct buf missing = {0};
 
     if (rank < 0) /* all are ready, and the votes are not enough: driver_succession.c has a limit */
-        return;
+        return decide(DECIDE_NOTHING);
     if (d->seats[rank].is_taken)
-        c = end_cause_at(d, rank, ERR_TIMEOUT);
+        c = watch_cause_at(d, rank, ERR_TIMEOUT);
     name_missing(d, &missing);
-    end_accuse(d, c, 0, "%s took longer than %g s (cluster.deadlines.%s); missing: %s",
-               deadline_name(d), 1e-3 * (double)deadline_ms(d), deadline_name(d),
-               buf_cstr(&missing));
+    struct decision x = decide_accuse(
+        c, "%s took longer than %g s (cluster.deadlines.%s); missing: %s", deadline_name(d),
+        1e-3 * (double)deadline_ms(d), deadline_name(d), buf_cstr(&missing));
     buf_fini(&missing);
+    return x;
 }
 
 /* 1: the rank is silent, and will soon be lost or heard again, so its deadline can wait until then.
@@ -186,54 +184,54 @@ static int is_soon_lost(const struct driver *d, int rank)
 }
 
 /* While all ranks connect, one that hangs cannot be distinguished from the others.  It can be when
- * all are to form again, because its engine does not leave the formation.  1: such a rank was
- * accused. */
-static int accuse_who_hangs(struct driver *d)
+ * all are to form again, because its engine does not leave the formation. */
+static struct decision accuse_who_hangs(const struct driver *d)
 {
     int64_t until_ms;
     int rank = first_to_leave(d, &until_ms);
     if (rank < 0 || d->now_ms < until_ms || is_soon_lost(d, rank))
-        return 0;
+        return decide(DECIDE_NOTHING);
     const char *phase = phase_name(d->seats[rank].at.phase);
     char *who = driver_label(d, rank);
-    end_accuse(d, end_cause_at(d, rank, ERR_TIMEOUT), 0,
-               "%s hangs in %s: it was told to leave it %.1f s ago", who, phase,
-               1e-3 * (double)(d->now_ms - d->stage_ms));
+    struct decision x = decide_accuse(watch_cause_at(d, rank, ERR_TIMEOUT),
+                                      "%s hangs in %s: it was told to leave it %.1f s ago", who,
+                                      phase, 1e-3 * (double)(d->now_ms - d->stage_ms));
     free(who);
-    return 1;
+    return x;
 }
 
 /* The cause of a deadline that has passed.  While ranks connect, or while all wait in the same
  * all-reduce, no rank can be named. */
 static struct cause cause_of(const struct driver *d, const struct watch_view *v)
 {
-    struct cause c = end_cause_at(d, max_i64(v->first, 0), ERR_TIMEOUT);
+    struct cause c = watch_cause_at(d, max_i64(v->first, 0), ERR_TIMEOUT);
     c.is_consequence = v->first < 0;
     if (v->first < 0)
         c.rank = -1;
     return c;
 }
 
-void deadline_passed(struct driver *d)
+struct decision deadline_passed(struct watch *w)
 {
-    if (d->stage == STAGE_GATHER) {
-        gather_too_long(d);
-        return;
-    }
-    if (accuse_who_hangs(d))
-        return;
+    const struct driver *d = w->d;
+    if (d->stage == STAGE_GATHER)
+        return gather_too_long(d);
+    struct decision x = accuse_who_hangs(d);
+    if (x.kind != DECIDE_NOTHING)
+        return x;
     struct watch_view v = watch_look(d);
     struct buf line = {0};
     if (is_soon_lost(d, v.first))
-        return;
+        return x;
     double seconds = 1e-3 * (double)deadline_ms(d);
     watch_put_line(d, &v, &line);
-    incident_begin(d, buf_cstr(&line));
+    incident_begin(w, buf_cstr(&line));
     if (d->stage == STAGE_TRAIN)
-        end_accuse(d, cause_of(d, &v), 0, "no progress for %g s (cluster.deadlines.%s): %s",
-                   seconds, deadline_name(d), buf_cstr(&line));
+        x = decide_accuse(cause_of(d, &v), "no progress for %g s (cluster.deadlines.%s): %s",
+                          seconds, deadline_name(d), buf_cstr(&line));
     else
-        end_accuse(d, cause_of(d, &v), 0, "%s took longer than %g s (cluster.deadlines.%s): %s",
-                   deadline_name(d), seconds, deadline_name(d), buf_cstr(&line));
+        x = decide_accuse(cause_of(d, &v), "%s took longer than %g s (cluster.deadlines.%s): %s",
+                          deadline_name(d), seconds, deadline_name(d), buf_cstr(&line));
     buf_fini(&line);
+    return x;
 }

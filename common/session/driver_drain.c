@@ -20,11 +20,6 @@
 
 /* ---- who is meant ---- */
 
-struct meant {
-    int *seat; /* [n] */
-    int n;
-};
-
 /* The text behind `prefix`, or NULL if `text` does not begin with it. */
 static const char *behind(const char *text, const char *prefix)
 {
@@ -60,9 +55,9 @@ static int seat_named(const struct driver *d, const char *who)
     const char *rank = rank_in(who), *spare = spare_in(who);
     int k = rank ? number_of(rank) : spare ? number_of(spare) : -1;
     if (rank)
-        return k >= 0 && k < d->n_ranks ? k : d->n_seats;
+        return k >= 0 && k < d->members.n_ranks ? k : d->n_seats;
     if (spare)
-        return k > 0 ? d->n_ranks - 1 + k : d->n_seats;
+        return k > 0 ? d->members.n_ranks - 1 + k : d->n_seats;
     return -1;
 }
 
@@ -116,7 +111,7 @@ static int n_left(const struct driver *d, const struct meant *m)
 {
     int n = recover_n_ready(d);
     for (int i = 0; i < m->n; i++)
-        n -= recover_is_ready(&d->seats[m->seat[i]]);
+        n -= seat_is_ready(&d->seats[m->seat[i]]);
     return n;
 }
 
@@ -204,7 +199,8 @@ static const struct leaver *put_leaver(const struct driver *d, int seat, struct 
     const struct seat *s = &d->seats[seat];
     const struct moment m = moment(d, s);
     struct leaver *l = &out->leaver[out->n++];
-    int is_spare = seat >= d->n_ranks, number = is_spare ? seat - d->n_ranks + 1 : seat;
+    int is_spare = seat >= d->members.n_ranks,
+        number = is_spare ? seat - d->members.n_ranks + 1 : seat;
     *l = (struct leaver){.rank = is_spare ? -1 : number,
                          .spare = is_spare ? number : 0,
                          .host = xstrdup(s->host),
@@ -215,13 +211,12 @@ static const struct leaver *put_leaver(const struct driver *d, int seat, struct 
     return l;
 }
 
-static void say(struct driver *d, const struct leaver *l)
+static void say(const struct driver *d, const struct leaver *l)
 {
     driver_event(d, &(struct session_event){.kind = EVENT_DRAIN,
                                             .rank = l->rank,
-                                            .spare = l->spare,
+                                            .drain = {.spare = l->spare, .pid = l->pid},
                                             .host = xstrdup(l->host),
-                                            .pid = l->pid,
                                             .step = -1,
                                             .phase = PHASE_COUNT,
                                             .text = xstrdup(l->when)});
@@ -229,12 +224,12 @@ static void say(struct driver *d, const struct leaver *l)
 
 /* Report those that leave.  This comes before any rank goes, because numbers change then.  A rank
  * that was already leaving makes no event. */
-static void tell(struct driver *d, const struct meant *m, struct drained *out)
+void drain_tell(const struct driver *d, const struct meant *m, struct drained *out)
 {
     out->leaver = xcalloc((size_t)m->n, sizeof(*out->leaver));
     for (int i = 0; i < m->n; i++) {
         const struct leaver *l = put_leaver(d, m->seat[i], out);
-        queue_log(&d->out, LOG_INFO, "drained by the operator: %s", l->line);
+        queue_log(d->out, LOG_INFO, "drained by the operator: %s", l->line);
         if (!d->seats[m->seat[i]].leaving)
             say(d, l);
     }
@@ -250,7 +245,7 @@ void drained_fini(struct drained *x)
     *x = (struct drained){.n = 0};
 }
 
-static void send_drain(struct driver *d, const struct seat *s, int is_taken_back)
+static void send_drain(const struct driver *d, const struct seat *s, int is_taken_back)
 {
     Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Drain drain = WIRE__DRAIN__INIT;
@@ -262,67 +257,45 @@ static void send_drain(struct driver *d, const struct seat *s, int is_taken_back
     driver_send(d, s->conn, &m);
 }
 
-/* Send away a follower that takes no part yet. */
-static void send_away(struct driver *d, int seat)
+int drain_seat(struct formation *f, int seat)
 {
-    struct conn *c = d->seats[seat].conn;
-    recover_farewell(d, c, "drained by the operator of the driver");
-    c->rank = -1;
-    gather_leave(d, seat, "drained");
+    const struct seat *s = &f->seats[seat];
+    send_drain(f->d, s, 0);
+    if (s->is_member && !s->leaving)
+        recover_leave(f, seat, xstrdup("was drained"), 1);
+    return s->is_member;
 }
 
-static void release(struct driver *d, const struct meant *m)
+int drain_find(const struct driver *d, const char *who, struct meant *out, struct err *err)
 {
-    for (int i = 0; i < m->n; i++) {
-        struct seat *s = &d->seats[m->seat[i]];
-        send_drain(d, s, 0);
-        if (!s->is_member) {
-            send_away(d, m->seat[i]);
-        } else if (!s->leaving) {
-            s->is_drained = 1;
-            s->leaving = xstrdup("was drained");
-        }
-    }
-    recover_let_leave(d);
+    *out = (struct meant){.seat = xcalloc((size_t)d->n_seats, sizeof(int))};
+    int rc = find(d, who, out, err);
+    return rc < 0 ? rc : check(d, who, out, err);
 }
 
-int drain_seats(struct driver *d, const char *who, struct drained *out, struct err *err)
+static void take_back(struct formation *f, int rank, int n_left)
 {
-    struct meant m = {.seat = xcalloc((size_t)d->n_seats, sizeof(int))};
-    int rc = find(d, who, &m, err);
-    if (rc == 0)
-        rc = check(d, who, &m, err);
-    if (rc == 0) {
-        tell(d, &m, out);
-        release(d, &m);
-    }
-    free(m.seat);
-    return rc;
-}
-
-static void take_back(struct driver *d, int rank, int n_left)
-{
-    struct seat *s = &d->seats[rank];
+    const struct driver *d = f->d;
+    const struct seat *s = &d->seats[rank];
     char *who = driver_label(d, rank);
-    queue_log(&d->out, LOG_WARN,
+    queue_log(d->out, LOG_WARN,
               "%s was drained, and stays after all: %d rank%s would be left now, and the job needs "
               "%d (cluster.min_ranks)",
               who, n_left, n_left == 1 ? "" : "s", recover_min_ranks(d));
     say(d, &(struct leaver){.rank = rank, .host = s->host, .pid = s->pid, .when = "taken_back"});
-    free(s->leaving);
-    s->leaving = NULL;
-    s->is_drained = 0;
+    recover_leave(f, rank, NULL, 0);
     send_drain(d, s, 1);
     free(who);
 }
 
-void drain_take_back(struct driver *d)
+void drain_take_back(struct formation *f)
 {
+    const struct driver *d = f->d;
     int n_left = recover_n_ready(d);
     if (d->ending.n_stops > 0 ||
         n_left >= recover_min_ranks(d)) /* to end in order there is no minimum of ranks */
         return;
-    for (int k = 1; k < d->n_ranks; k++)
+    for (int k = 1; k < d->members.n_ranks; k++)
         if (d->seats[k].is_drained)
-            take_back(d, k, n_left);
+            take_back(f, k, n_left);
 }

@@ -24,12 +24,12 @@ static void tell_all(struct driver *d, const Wire__Control *m, int64_t linger_ms
     struct frame *f = msg_frame(m, &err);
     ASSERT(f);
     succession_release(d);
-    for (int i = 0; i < d->n_conns; i++) {
-        struct conn *c = d->conns[i];
+    for (int i = 0; i < d->members.n_conns; i++) {
+        struct conn *c = d->members.conns[i];
         if (c->state != CONN_MEMBER && c->state != CONN_STANDBY)
             continue;
-        queue_send(&d->out, c->id, frame_ref(f));
-        driver_leave(d, c, linger_ms);
+        queue_send(d->out, c->id, frame_ref(f));
+        conn_leave(&d->members, c, linger_ms);
     }
     frame_unref(f);
 }
@@ -40,9 +40,9 @@ static void tell_ranks(struct driver *d, const Wire__Control *m)
     struct err err;
     struct frame *f = msg_frame(m, &err);
     ASSERT(f);
-    for (int k = 1; k < d->n_ranks; k++)
+    for (int k = 1; k < d->members.n_ranks; k++)
         if (d->seats[k].is_taken && d->seats[k].is_member)
-            queue_send(&d->out, d->seats[k].conn->id, frame_ref(f));
+            queue_send(d->out, d->seats[k].conn->id, frame_ref(f));
     frame_unref(f);
 }
 
@@ -50,7 +50,7 @@ static void stop_engine(struct driver *d, int saves)
 {
     struct cmd *c = cmd_new(CMD_STOP, d->formation.generation);
     c->stop.saves = saves;
-    queue_command(&d->out, c);
+    queue_command(d->out, c);
 }
 
 /* All followers have been told of the end.  Stop the engine, which first saves its state if asked
@@ -58,15 +58,15 @@ static void stop_engine(struct driver *d, int saves)
 static void begin_ending(struct driver *d, int status, const char *text, int is_abort, int saves)
 {
     int64_t wait_ms = is_abort ? ABORT_MS : STOP_MS;
-    run_say_epoch(d);
-    stranger_say_rest(d);
+    run_say_epoch(&d->run);
+    stranger_say_rest(&d->members);
     inject_at_stop(d);
     inject_say_unspent(d);
     stage_enter(d, STAGE_ENDING);
     d->ending.status = status;
     d->ending.text = xstrdup(text);
     if (is_abort || d->is_engine_busy)
-        queue_abort(&d->out);
+        queue_abort(d->out);
     stop_engine(d, saves);
     d->ending.engine_until_ms = d->ending.conns_until_ms = d->now_ms + wait_ms;
     end_check_over(d);
@@ -76,8 +76,8 @@ static void begin_ending(struct driver *d, int status, const char *text, int is_
  * that never said Hello. */
 static int is_awaited(const struct driver *d)
 {
-    for (int i = 0; i < d->n_conns; i++)
-        if (d->conns[i]->state == CONN_LEAVING)
+    for (int i = 0; i < d->members.n_conns; i++)
+        if (d->members.conns[i]->state == CONN_LEAVING)
             return d->now_ms < d->ending.conns_until_ms;
     return 0;
 }
@@ -93,18 +93,17 @@ void end_check_over(struct driver *d)
     int is_late = d->now_ms >= d->ending.engine_until_ms && !is_still_saving(d);
     if (d->stage != STAGE_ENDING || (!d->ending.is_engine_stopped && !is_late) || is_awaited(d))
         return;
-    while (d->n_conns > 0) {
-        queue_close(&d->out, d->conns[0]->id, "the job is over");
-        driver_drop_conn(d, d->conns[0]);
+    while (d->members.n_conns > 0) {
+        queue_close(d->out, d->members.conns[0]->id, "the job is over");
+        conn_drop(&d->members, d->members.conns[0]);
     }
     stage_enter(d, STAGE_OVER);
-    incident_finish(d);
-    queue_put(&d->out,
-              &(struct action){.kind = ACTION_FINISHED,
-                               .finished = {.status = d->ending.status,
-                                            .is_engine_stuck = !d->ending.is_engine_stopped,
-                                            .is_deposed = d->ending.is_deposed,
-                                            .text = xstrdup(d->ending.text)}});
+    incident_finish(&d->watch);
+    queue_put(d->out, &(struct action){.kind = ACTION_FINISHED,
+                                       .finished = {.status = d->ending.status,
+                                                    .is_engine_stuck = !d->ending.is_engine_stopped,
+                                                    .is_deposed = d->ending.is_deposed,
+                                                    .text = xstrdup(d->ending.text)}});
 }
 
 void end_send_stop(struct driver *d, Wire__Outcome outcome, const char *text, struct conn *only)
@@ -135,7 +134,7 @@ void end_stop(struct driver *d, Wire__Outcome outcome, int status, const char *f
     text = xvasprintf(fmt, ap);
     va_end(ap);
     if (status == STATUS_FAILED)
-        queue_log(&d->out, LOG_ERROR, "%s", text);
+        queue_log(d->out, LOG_ERROR, "%s", text);
     end_send_stop(d, outcome, text, NULL);
     begin_ending(d, status, text, 0, 0);
     free(text);
@@ -177,7 +176,7 @@ void end_send_abort(struct driver *d, const char *text, struct conn *only, enum 
     m.abort = &abort;
     if (only) {
         driver_send(d, only, &m);
-        driver_leave(d, only, ABORT_MS);
+        conn_leave(&d->members, only, ABORT_MS);
     } else if (why == ABORT_RECOVERS) {
         tell_ranks(d, &m);
     } else {
@@ -208,22 +207,22 @@ static int is_state_good(const struct driver *d, const struct cause *c)
 static void fail_for_good(struct driver *d, const struct cause *c)
 {
     const char *host = host_of(d, c);
-    queue_log(&d->out, LOG_ERROR, "%s", c->text);
+    queue_log(d->out, LOG_ERROR, "%s", c->text);
     if (c->is_lost && !c->is_final) /* a final cause was told when the rank was lost */
         driver_event(d, &(struct session_event){.kind = EVENT_LOST,
                                                 .rank = c->rank,
                                                 .step = c->step,
                                                 .phase = PHASE_COUNT,
                                                 .text = xstrdup(c->text)});
-    driver_event(
-        d, &(struct session_event){.kind = EVENT_ERROR,
-                                   .rank = c->rank,
-                                   .host = host ? xstrdup(host) : NULL,
-                                   .step = c->step,
-                                   .phase = c->phase,
-                                   .is_diverged = d->run.nonfinite != NULL,
-                                   .is_of_input = d->run.nonfinite && d->run.nonfinite_is_of_input,
-                                   .text = xstrdup(c->text)});
+    driver_event(d, &(struct session_event){
+                        .kind = EVENT_ERROR,
+                        .rank = c->rank,
+                        .host = host ? xstrdup(host) : NULL,
+                        .step = c->step,
+                        .phase = c->phase,
+                        .error = {.is_diverged = d->run.nonfinite != NULL,
+                                  .is_of_input = d->run.nonfinite && d->run.nonfinite_is_of_input},
+                        .text = xstrdup(c->text)});
     int status = status_of(d, c);
     if (c->rank != 0 || c->code != ERR_TIMEOUT)
         d->ending.saves_until_ms = d->now_ms + d->o.cluster.deadlines.checkpoint_ms;
@@ -235,7 +234,7 @@ static void fail(struct driver *d, const struct cause *c)
 {
     struct cause final = *c;
     char *why_not = NULL;
-    if (recover_from(d, c, &why_not))
+    if (driver_recover(d, c, &why_not))
         return;
     final.text = why_not ? xasprintf("%s; %s", c->text, why_not) : xstrdup(c->text);
     fail_for_good(d, &final);
@@ -264,7 +263,7 @@ void end_accuse(struct driver *d, struct cause c, int is_consequence, const char
         free(c.text);
         end_forget_pending(d);
     } else if (!d->ending.pending.text) {
-        queue_log(&d->out, LOG_WARN, "%s; looking for the cause", c.text);
+        queue_log(d->out, LOG_WARN, "%s; looking for the cause", c.text);
         d->ending.pending = c;
         d->ending.pending.is_consequence = 1;
         d->ending.pending_ms = d->now_ms + GRACE_MS;
@@ -277,7 +276,7 @@ void end_accuse(struct driver *d, struct cause c, int is_consequence, const char
  * a rank that fell silent when the collective broke off is noticed before GRACE_MS are over. */
 static int silent_rank(const struct driver *d)
 {
-    for (int k = 1; k < d->n_ranks; k++)
+    for (int k = 1; k < d->members.n_ranks; k++)
         if (d->seats[k].is_taken && d->now_ms - d->seats[k].heard_ms > d->beat_ms + d->beat_ms / 4)
             return k;
     return -1;
@@ -307,18 +306,9 @@ static char *where_of(const struct driver *d, int rank)
     return xasprintf("during %s", stage_name(d->stage));
 }
 
-struct cause end_cause_at(const struct driver *d, int rank, int code)
-{
-    const struct progress *p = &d->seats[rank].at;
-    return (struct cause){.rank = rank,
-                          .code = code,
-                          .phase = p->phase,
-                          .step = d->stage == STAGE_TRAIN ? p->step : d->run.step};
-}
-
 void end_lost(struct driver *d, int rank, const char *why)
 {
-    struct cause c = end_cause_at(d, rank, ERR_PEER);
+    struct cause c = watch_cause_at(d, rank, ERR_PEER);
     char *who = driver_label(d, rank), *where = where_of(d, rank);
     c.is_lost = 1;
     end_accuse(d, c, 0, "%s was lost, last seen %s: %s", who, where, why);
@@ -335,11 +325,11 @@ void end_misbehaved(struct driver *d, int rank, const char *fmt, ...)
     va_end(ap);
     if (rank > 0 && !d->seats[rank].is_member) {
         struct conn *c = d->seats[rank].conn;
-        gather_leave(d, rank, text);
-        queue_close(&d->out, c->id, text);
-        driver_drop_conn(d, c);
+        gather_leave(&d->members, rank, text);
+        queue_close(d->out, c->id, text);
+        conn_drop(&d->members, c);
     } else {
-        end_accuse(d, end_cause_at(d, rank, ERR_PROTO), 0, "%s broke the protocol during %s: %s",
+        end_accuse(d, watch_cause_at(d, rank, ERR_PROTO), 0, "%s broke the protocol during %s: %s",
                    who, stage_name(d->stage), text);
     }
     free(text);
@@ -375,24 +365,23 @@ void end_hurry(struct driver *d)
  * makes them look for the driver that leads. */
 static void end_silently(struct driver *d, char *text)
 {
-    queue_log(&d->out, LOG_ERROR, "%s", text);
+    queue_log(d->out, LOG_ERROR, "%s", text);
     d->ending.is_silent = 1;
-    for (int i = 0; i < d->n_conns; i++) {
-        queue_close(&d->out, d->conns[i]->id, text);
-        if (d->conns[i]->state == CONN_MEMBER)
-            seat_clear(d, d->conns[i]->rank);
+    for (int i = 0; i < d->members.n_conns; i++) {
+        queue_close(d->out, d->members.conns[i]->id, text);
+        if (d->members.conns[i]->state == CONN_MEMBER)
+            seat_clear(&d->members, d->members.conns[i]->rank);
     }
-    while (d->n_conns > 0)
-        driver_drop_conn(d, d->conns[0]);
+    while (d->members.n_conns > 0)
+        conn_drop(&d->members, d->members.conns[0]);
     begin_ending(d, STATUS_FAILED, text, 1, 0);
 }
 
-void end_deposed(struct driver *d, const char *by)
+void end_deposed(struct driver *d, const char *why)
 {
     if (d->stage >= STAGE_ENDING)
         return;
-    char *text =
-        xasprintf("another driver leads this run: %s; this one ends, and writes nothing more", by);
+    char *text = xasprintf("%s; this one ends, and writes nothing more", why);
     d->ending.is_deposed = 1;
     end_silently(d, text);
     free(text);

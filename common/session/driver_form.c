@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/util.h"
 #include "session/driver_impl.h"
 
 /* ---- prepare ---- */
@@ -24,7 +25,7 @@ static const char *own_address(const struct driver *d)
     const char *found = NULL;
     if (d->o.advertise)
         return d->o.advertise;
-    for (int k = 1; k < d->n_ranks; k++) {
+    for (int k = 1; k < d->members.n_ranks; k++) {
         const struct conn *c = d->seats[k].conn;
         if (!is_loopback(c->peer))
             return c->local;
@@ -84,7 +85,7 @@ static void count_containers(struct place *p, int n)
 /* The index of each rank among those on its host; [n_ranks], for free(). */
 static struct place *place_ranks(const struct driver *d)
 {
-    int n = d->n_ranks;
+    int n = d->members.n_ranks;
     struct place *p = xcalloc((size_t)n, sizeof(*p));
     for (int k = 0; k < n; k++)
         p[k] = (struct place){
@@ -101,53 +102,67 @@ static struct place *place_ranks(const struct driver *d)
     return p;
 }
 
-static void say_joined(struct driver *d)
+void form_say_joined(struct formation *f)
 {
-    for (int k = 1; k < d->n_ranks; k++) {
-        if (d->seats[k].is_said)
+    for (int k = 1; k < f->d->members.n_ranks; k++) {
+        if (f->seats[k].is_said)
             continue;
-        d->seats[k].is_said = 1;
-        driver_event(d, &(struct session_event){
-                            .kind = EVENT_JOIN, .rank = k, .step = -1, .phase = PHASE_COUNT});
+        f->seats[k].is_said = 1;
+        driver_event(f->d, &(struct session_event){
+                               .kind = EVENT_JOIN, .rank = k, .step = -1, .phase = PHASE_COUNT});
     }
 }
 
-/* Log the new numbers of ranks that were renumbered, because ranks were lost or spares have joined.
- * Otherwise the numbers in the log would mean other ranks to --drain.  In a large job only the
- * first are logged. */
-static void say_moved(struct driver *d)
+void form_saw(struct formation *f, int64_t generation)
 {
-    enum { MOST_SAID = 16 };
-    int n = 0;
-    for (int k = 1; k < d->n_seats; k++) {
-        struct seat *s = &d->seats[k];
-        if (!s->is_taken || s->named == seat_name(d, k))
-            continue;
-        if (++n <= MOST_SAID)
-            seat_say_moved(d, k);
-        s->named = seat_name(d, k);
-    }
-    if (n > MOST_SAID)
-        queue_log(&d->out, LOG_INFO, "%d more ranks and spares have new numbers (--status)",
-                  n - MOST_SAID);
+    f->generation = max_i64(f->generation, generation);
 }
 
-void form_prepare(struct driver *d)
+void form_ask(struct formation *f)
+{
+    f->n_answers = 0;
+    for (int k = 0; k < f->d->members.n_ranks; k++) {
+        report_free(f->seats[k].answer);
+        f->seats[k].answer = NULL;
+    }
+}
+
+/* Drop the rank's list of tensors if another rank's equal list is kept, because thousands of ranks'
+ * lists would need much memory until the last one has answered. */
+static void slim(struct formation *f, int rank, struct report *r)
+{
+    if (f->n_answers == 0)
+        f->first_answer = rank;
+    else if (r->kind == REPORT_EPOCH &&
+             hash_equal(r->epoch.replica, f->seats[f->first_answer].answer->epoch.replica))
+        report_drop_tensors(r);
+}
+
+void form_answer(struct formation *f, int rank, struct report *r)
+{
+    slim(f, rank, r);
+    f->seats[rank].answer = r;
+    f->seats[rank].answered_ms = f->d->now_ms;
+    f->n_answers++;
+}
+
+void form_begin(struct formation *f)
+{
+    f->generation++;
+    f->since_ns = f->d->now_ns;
+    for (int k = 0; k < f->d->members.n_ranks; k++)
+        f->seats[k].is_member = 1;
+}
+
+void form_send_prepare(const struct driver *d)
 {
     struct place *places = place_ranks(d);
     const char *own = own_address(d);
 
-    say_joined(d);
-    say_moved(d);
-    d->formation.generation++;
-    d->formation.since_ns = d->now_ns;
-    succession_prepare(d);
-    stage_begin(d, STAGE_PREPARE, PHASE_PREPARE);
-    for (int k = 0; k < d->n_ranks; k++) {
-        d->seats[k].is_member = 1;
+    for (int k = 0; k < d->members.n_ranks; k++) {
         struct cmd *c = cmd_new(CMD_PREPARE, d->formation.generation);
         c->prepare.rank = k;
-        c->prepare.n_ranks = d->n_ranks;
+        c->prepare.n_ranks = d->members.n_ranks;
         c->prepare.local = places[k].local;
         c->prepare.n_local = places[k].n_local;
         c->prepare.n_container = places[k].n_container;
@@ -155,7 +170,7 @@ void form_prepare(struct driver *d)
         c->prepare.inject = inject_for_training(d, k);
         c->prepare.standby = succession_id(d) ? xstrdup(succession_id(d)) : NULL;
         if (k == 0) {
-            queue_command(&d->out, c);
+            queue_command(d->out, c);
         } else {
             stage_tell_rank(d, k, c);
             cmd_free(c);
@@ -169,63 +184,97 @@ void form_prepare(struct driver *d)
 static int newest_rank(const struct driver *d)
 {
     int best = 0;
-    for (int k = 1; k < d->n_ranks; k++)
+    for (int k = 1; k < d->members.n_ranks; k++)
         if (d->seats[k].answer->prepared.step > d->seats[best].answer->prepared.step)
             best = k;
     return best;
 }
 
-/* 1: all ranks communicate by the same library and version; 0: they do not, and the job has failed.
- */
-static int are_libraries_equal(struct driver *d)
+struct decision form_compare_libraries(const struct driver *d)
 {
     const char *own = d->seats[0].answer->prepared.library;
-    for (int k = 1; k < d->n_ranks; k++) {
+    for (int k = 1; k < d->members.n_ranks; k++) {
         const char *other = d->seats[k].answer->prepared.library;
         if (!strcmp(own ? own : "", other ? other : ""))
             continue;
         char *who = driver_label(d, k);
-        end_accuse(d,
-                   (struct cause){.rank = k,
-                                  .code = ERR_UNSUPPORTED,
-                                  .phase = PHASE_COUNT,
-                                  .step = -1,
-                                  .is_final = 1},
-                   0, "%s communicates by %s, rank 0 by %s: install the same version on all", who,
-                   other ? other : "something else", own ? own : "something else");
+        struct decision x =
+            decide_accuse((struct cause){.rank = k,
+                                         .code = ERR_UNSUPPORTED,
+                                         .phase = PHASE_COUNT,
+                                         .step = -1,
+                                         .is_final = 1},
+                          "%s communicates by %s, rank 0 by %s: install the same version on all",
+                          who, other ? other : "something else", own ? own : "something else");
         free(who);
-        return 0;
+        return x;
     }
-    return 1;
+    return decide(DECIDE_NOTHING);
 }
 
 /* Rank 0's ids replace all endpoints, so that Form does not grow with the ranks. */
-static void gather_endpoints(struct driver *d, struct cmd *c)
+static void gather_endpoints(struct formation *f, struct cmd *c)
 {
-    struct report *own = d->seats[0].answer;
+    const int n = f->d->members.n_ranks;
+    struct report *own = f->seats[0].answer;
     c->form.ids = own->prepared.ids;
     own->prepared.ids = (struct blob){0};
     if (c->form.ids.len)
         return;
-    c->form.n_endpoints = d->n_ranks;
-    c->form.endpoint = xcalloc((size_t)d->n_ranks, sizeof(struct blob));
-    for (int k = 0; k < d->n_ranks;
-         k++) { /* moved, not copied: a large job's endpoints are megabytes */
-        c->form.endpoint[k] = d->seats[k].answer->prepared.endpoint;
-        d->seats[k].answer->prepared.endpoint = (struct blob){0};
+    c->form.n_endpoints = n;
+    c->form.endpoint = xcalloc((size_t)n, sizeof(struct blob));
+    for (int k = 0; k < n; k++) { /* moved, not copied: a large job's endpoints are megabytes */
+        c->form.endpoint[k] = f->seats[k].answer->prepared.endpoint;
+        f->seats[k].answer->prepared.endpoint = (struct blob){0};
     }
 }
 
-void done_prepare(struct driver *d)
+struct cmd *form_command(struct formation *f)
 {
-    struct cmd *c;
-    if (!are_libraries_equal(d))
-        return;
-    if (!lead_claims_are_true(d) || !succession_lets_form(d))
-        return;
-    c = cmd_new(CMD_FORM, d->formation.generation);
-    c->form.source = newest_rank(d);
-    gather_endpoints(d, c);
-    stage_begin(d, STAGE_FORM, PHASE_FORM);
-    stage_tell_all(d, c);
+    struct cmd *c = cmd_new(CMD_FORM, f->generation);
+    c->form.source = newest_rank(f->d);
+    gather_endpoints(f, c);
+    return c;
+}
+
+/* ---- formed ---- */
+
+struct decision form_compare_steps(const struct driver *d)
+{
+    int64_t step = d->seats[0].answer->formed.step;
+    for (int k = 1; k < d->members.n_ranks; k++) {
+        int64_t other = d->seats[k].answer->formed.step;
+        if (other != step)
+            return decide_misbehaved(k, "it holds step %lld after forming, rank 0 step %lld",
+                                     (long long)other, (long long)step);
+    }
+    return decide(DECIDE_NOTHING);
+}
+
+static struct session_process *list_processes(const struct driver *d)
+{
+    struct session_process *p = xcalloc((size_t)d->members.n_ranks, sizeof(*p));
+    for (int k = 0; k < d->members.n_ranks; k++)
+        p[k] = (struct session_process){d->seats[k].pid, xstrdup(d->seats[k].host)};
+    return p;
+}
+
+void form_say(const struct driver *d)
+{
+    driver_event(d, &(struct session_event){
+                        .kind = EVENT_FORM,
+                        .rank = -1,
+                        .step = d->run.step,
+                        .phase = PHASE_COUNT,
+                        .form = {.n_ranks = d->members.n_ranks,
+                                 .generation = d->formation.generation,
+                                 .seconds = 1e-9 * (double)(d->now_ns - d->formation.since_ns),
+                                 .voters = d->members.succession.next,
+                                 .process = list_processes(d)}});
+}
+
+void form_done(struct formation *f)
+{
+    f->has_formed = 1;
+    f->formed_ms = f->d->now_ms;
 }

@@ -17,7 +17,7 @@ enum {
 
 /* ---- asking ---- */
 
-static void ask(struct driver *d, const struct seat *s)
+static void ask(const struct driver *d, const struct seat *s)
 {
     Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Inspect i = WIRE__INSPECT__INIT;
@@ -29,12 +29,13 @@ static void ask(struct driver *d, const struct seat *s)
     if (s->conn && s->conn->state == CONN_MEMBER)
         driver_send(d, s->conn, &m);
     else if (!s->conn)
-        queue_put(&d->out, &(struct action){.kind = ACTION_RING});
+        queue_put(d->out, &(struct action){.kind = ACTION_RING});
 }
 
-static void note_rank(struct driver *d, int rank, int is_behind)
+static void note_rank(struct watch *w, int rank, int is_behind)
 {
-    struct incident *i = d->watch.incident;
+    const struct driver *d = w->d;
+    struct incident *i = w->incident;
     const struct seat *s = &d->seats[rank];
     if (!s->is_taken || i->n == INCIDENT_MOST_RANKS)
         return;
@@ -51,27 +52,28 @@ static void note_rank(struct driver *d, int rank, int is_behind)
     ask(d, s);
 }
 
-void incident_begin(struct driver *d, const char *text)
+void incident_begin(struct watch *w, const char *text)
 {
-    if (d->watch.incident || d->watch.n_incidents == MOST_INCIDENTS)
+    const struct driver *d = w->d;
+    if (w->incident || w->n_incidents == MOST_INCIDENTS)
         return;
     struct watch_view v = watch_look(d);
-    d->watch.incident = xcalloc(1, sizeof(*d->watch.incident));
-    *d->watch.incident = (struct incident){
-        .number = ++d->watch.n_incidents,
+    w->incident = xcalloc(1, sizeof(*w->incident));
+    *w->incident = (struct incident){
+        .number = ++w->n_incidents,
         .text = xstrdup(text),
         .generation = d->formation.generation,
         .stage = stage_name(d->stage),
-        .n_ranks = d->n_ranks,
+        .n_ranks = d->members.n_ranks,
         .rank = xcalloc(INCIDENT_MOST_RANKS, sizeof(struct incident_rank)),
     };
-    d->watch.incident_until_ms = d->now_ms + ANSWER_MS;
+    w->incident_until_ms = d->now_ms + ANSWER_MS;
     for (int behind = 1; behind >= 0; behind--)
-        for (int k = 0; k < d->n_ranks; k++)
+        for (int k = 0; k < d->members.n_ranks; k++)
             if (watch_is_behind(d, &v, k) == behind)
-                note_rank(d, k, behind);
-    if (d->watch.n_incidents == MOST_INCIDENTS)
-        queue_log(&d->out, LOG_WARN, "this was incident %d: no more are written down",
+                note_rank(w, k, behind);
+    if (w->n_incidents == MOST_INCIDENTS)
+        queue_log(d->out, LOG_WARN, "this was incident %d: no more are written down",
                   MOST_INCIDENTS);
 }
 
@@ -93,22 +95,24 @@ static int is_complete(const struct driver *d)
     return 1;
 }
 
-void incident_finish(struct driver *d)
+void incident_finish(struct watch *w)
 {
-    if (!d->watch.incident)
+    const struct driver *d = w->d;
+    if (!w->incident)
         return;
-    queue_put(&d->out, &(struct action){.kind = ACTION_INCIDENT, .incident = d->watch.incident});
-    d->watch.incident = NULL;
+    queue_put(d->out, &(struct action){.kind = ACTION_INCIDENT, .incident = w->incident});
+    w->incident = NULL;
 }
 
-void incident_check(struct driver *d)
+void incident_check(struct watch *w)
 {
-    if (d->watch.incident && (is_complete(d) || d->now_ms >= d->watch.incident_until_ms))
-        incident_finish(d);
+    const struct driver *d = w->d;
+    if (w->incident && (is_complete(d) || d->now_ms >= w->incident_until_ms))
+        incident_finish(w);
 }
 
 /* Takes `ring`. */
-static void take(struct driver *d, struct incident_rank *r, struct collective *ring, int n)
+static void take(struct watch *w, struct incident_rank *r, struct collective *ring, int n)
 {
     if (!r || r->has_answered) {
         free(ring);
@@ -117,32 +121,33 @@ static void take(struct driver *d, struct incident_rank *r, struct collective *r
     r->has_answered = 1;
     r->ring = ring;
     r->n_ring = n;
-    incident_check(d);
+    incident_check(w);
 }
 
-void incident_silent(struct driver *d, int rank, const char *why)
+void incident_silent(struct watch *w, int rank, const char *why)
 {
-    if (d->stage <= STAGE_WAIT || rank >= d->n_ranks || !d->seats[rank].is_member)
+    const struct driver *d = w->d;
+    if (d->stage <= STAGE_WAIT || rank >= d->members.n_ranks || !d->seats[rank].is_member)
         return;
     char *who = driver_label(d, rank), *text = xasprintf("%s: %s", who, why);
-    incident_begin(d, text);
+    incident_begin(w, text);
     free(text);
     free(who);
 }
 
-void incident_message(struct driver *d, int64_t conn, const Wire__Ring *m)
+void incident_message(struct watch *w, int64_t conn, const Wire__Ring *m)
 {
     struct ring_answer ring;
-    if (!d->watch.incident || m->incident != d->watch.incident->number)
+    if (!w->incident || m->incident != w->incident->number)
         return;
     convert_to_ring(m, &ring);
-    take(d, asked(d, conn), ring.collective, ring.n);
+    take(w, asked(w->d, conn), ring.collective, ring.n);
 }
 
-void incident_own(struct driver *d, int64_t now_ns, const struct collective *c, int n)
+void incident_own(struct watch *w, int64_t now_ns, const struct collective *c, int n)
 {
     struct collective *ring = xcalloc((size_t)n + 1, sizeof(*ring));
     memcpy(ring, c, (size_t)n * sizeof(*ring));
     ring_rebase(ring, n, now_ns);
-    take(d, asked(d, INCIDENT_OWN), ring, n);
+    take(w, asked(w->d, INCIDENT_OWN), ring, n);
 }

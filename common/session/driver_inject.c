@@ -32,16 +32,17 @@ char *inject_for_training(const struct driver *d, int rank)
     return select_text(d, rank, INJECTION_AT_PREPARE, INJECTION_AT_STOP);
 }
 
-void inject_announce(struct driver *d)
+void inject_announce(const struct driver *d)
 {
     char *all = select_text(d, -1, INJECTION_AT_GATHER, INJECTION_AT_STOP);
 
     if (all)
-        queue_log(&d->out, LOG_WARN, "--inject: this job will be disturbed on purpose: %s", all);
+        queue_log(d->out, LOG_WARN, "--inject: this job will be disturbed on purpose: %s", all);
     free(all);
 }
 
-static void say(struct driver *d, int rank, const struct session_event *what, const char *text)
+static void say(const struct driver *d, int rank, const struct session_event *what,
+                const char *text)
 {
     struct session_event e = *what;
     char *who = driver_label(d, rank);
@@ -49,7 +50,7 @@ static void say(struct driver *d, int rank, const struct session_event *what, co
     e.kind = EVENT_INJECT;
     e.rank = rank;
     e.text = xstrdup(text);
-    queue_log(&d->out, LOG_WARN, "injected fault %s: %s: %s", e.spec, who, text);
+    queue_log(d->out, LOG_WARN, "injected fault %s: %s: %s", e.inject.spec, who, text);
     driver_event(d, &e);
     free(who);
 }
@@ -63,13 +64,13 @@ void inject_happens(struct driver *d, int rank, struct report *r)
         p.generation = r->generation;
         p.phase = r->inject.phase;
         p.step = r->inject.step;
-        run_moved(d, rank, &p);
+        driver_moved(d, rank, &p);
     }
-    memcpy(e.spec, r->inject.fault.text, sizeof e.spec);
-    inject_spend(&d->o.inject, e.spec);
+    memcpy(e.inject.spec, r->inject.fault.text, sizeof e.inject.spec);
+    inject_spend(&d->o.inject, e.inject.spec);
     say(d, rank, &e, r->inject.text);
     if (rank == 0)
-        queue_inject(&d->out, &r->inject.fault);
+        queue_inject(d->out, &r->inject.fault);
 }
 
 void inject_at_stop(struct driver *d)
@@ -79,22 +80,22 @@ void inject_at_stop(struct driver *d)
         struct session_event e = {.phase = PHASE_COUNT, .step = d->run.step};
         char text[INJECTION_SAY];
 
-        if (f->point != INJECTION_AT_STOP || f->is_spent || f->rank == 0 || f->rank >= d->n_ranks ||
-            !d->seats[f->rank].is_taken)
+        if (f->point != INJECTION_AT_STOP || f->is_spent || f->rank == 0 ||
+            f->rank >= d->members.n_ranks || !d->seats[f->rank].is_taken)
             continue;
         f->is_spent = 1;
-        memcpy(e.spec, f->text, sizeof e.spec);
+        memcpy(e.inject.spec, f->text, sizeof e.inject.spec);
         say(d, f->rank, &e, inject_say(f, text));
     }
 }
 
-void inject_say_unspent(struct driver *d)
+void inject_say_unspent(const struct driver *d)
 {
     for (int i = 0; i < d->o.inject.n; i++) {
         const struct injection *f = &d->o.inject.item[i];
 
         if (!f->is_spent && f->point != INJECTION_AT_STOP)
-            queue_log(&d->out, LOG_WARN, "--inject %s: did not happen: rank %d never came %s",
+            queue_log(d->out, LOG_WARN, "--inject %s: did not happen: rank %d never came %s",
                       f->text, f->rank,
                       inject_is_of_bucket(f) ? "to that bucket of that step" : "there");
     }

@@ -58,36 +58,36 @@ static int is_of_later_leader(const struct driver *d, const Wire__Hello *h)
     return d->o.run && !strcmp(h->run, d->o.run) && h->term > d->o.term;
 }
 
-int lead_hears(struct driver *d, struct conn *c, const Wire__Hello *h)
+int lead_hears(struct membership *m, struct conn *c, const Wire__Hello *h, struct decision *out)
 {
+    const struct driver *d = m->d;
     if (is_of_later_leader(d, h)) {
-        char *by = xasprintf("the one at %s, with term %lld, while this one has %lld; so says the "
-                             "%s on %s",
+        char *by = xasprintf("another driver leads this run: the one at %s, with term %lld, while "
+                             "this one has %lld; so says the %s on %s",
                              h->leader, (long long)h->term, (long long)d->o.term,
                              *h->standby ? "standby" : "follower", h->host);
-        end_deposed(d, by);
-        free(by);
+        *out = (struct decision){.kind = DECIDE_DEPOSED, .text = by};
         return 0;
     }
     const char *why = *h->run ? why_stale(d, h) : NULL;
     if (!why)
         return 1;
-    gather_refuse(d, c, WIRE__REASON__REASON_STALE, why);
+    gather_refuse(m, c, WIRE__REASON__REASON_STALE, why);
     return 0;
 }
 
-/* Note the generation that the follower has seen.  Generations go on from the newest that any rank
- * has seen, because a rank takes no older Prepare. */
-void lead_seated(struct driver *d, int rank, const Wire__Hello *h)
+/* Generations go on from the newest that any rank has seen, because a rank takes no older Prepare
+ * (DECIDE_JOINED). */
+void lead_seated(struct membership *m, int rank, const Wire__Hello *h)
 {
-    d->seats[rank].kept = -1;
+    struct seat *s = &m->seats[rank];
+    s->kept = -1;
     if (!*h->run)
         return;
-    d->seats[rank].has_state = 1;
-    d->seats[rank].kept = h->step;
-    d->formation.generation = max_i64(d->formation.generation, h->formed);
-    d->lead.newest = max_i64(d->lead.newest, h->step + h->in_step);
-    succession_seated(d, rank, h);
+    s->has_state = 1;
+    s->kept = h->step;
+    m->lead.newest = max_i64(m->lead.newest, h->step + h->in_step);
+    succession_seated(m, rank, h);
 }
 
 /* ---- forming ---- */
@@ -96,7 +96,7 @@ int lead_may_begin(const struct driver *d)
 {
     if (succession_all_are_here(d) && d->seats[0].opened)
         return 1;
-    return d->lead.is_taking_over && d->o.cluster.min_ranks > 0 &&
+    return d->members.lead.is_taking_over && d->o.cluster.min_ranks > 0 &&
            d->o.cluster.driver_timeout_ms > 0 && d->seats[0].opened &&
            d->now_ms - d->stage_ms >= d->o.cluster.driver_timeout_ms &&
            recover_n_ready(d) >= recover_min_ranks(d);
@@ -113,21 +113,19 @@ static int64_t newest_possible(const struct driver *d)
     return max_i64(all, d->run.step);
 }
 
-int lead_claims_are_true(struct driver *d)
+struct decision lead_check_claims(struct membership *m)
 {
-    for (int k = 1; k < d->n_ranks; k++) {
+    const struct driver *d = m->d;
+    for (int k = 1; k < m->n_ranks; k++) {
         int64_t step = d->seats[k].answer->prepared.step;
         int64_t most = d->seats[k].has_state ? newest_possible(d) : 0;
-        if (step <= most)
-            continue;
-        end_misbehaved(d, k, "it claims to hold step %lld, want at most %lld", (long long)step,
-                       (long long)most);
-        return 0;
+        if (step > most)
+            return decide_misbehaved(k, "it claims to hold step %lld, want at most %lld",
+                                     (long long)step, (long long)most);
     }
-    for (int k = 0; k < d->n_ranks; k++)
-        d->seats[k].has_state =
-            1; /* it may hold the state from Form on, even if it never answers */
-    return 1;
+    for (int k = 0; k < m->n_ranks; k++)
+        m->seats[k].has_state = 1; /* it may hold it from Form on, even if it never answers */
+    return decide(DECIDE_NOTHING);
 }
 
 /* 1: the epoch's line lacks a validation that was due.  If a job was given up during a validation,
@@ -143,14 +141,7 @@ static int lacks_validation(const struct driver *d, int64_t step)
 
 int lead_lacks_validation(const struct driver *d)
 {
-    return d->lead.is_taking_over && lacks_validation(d, d->run.step);
-}
-
-/* End the epoch again, because its end may not have been reported, validated and saved. */
-static void end_epoch_again(struct driver *d)
-{
-    d->run.epoch = d->run.step / d->run.steps_per_epoch;
-    d->run.is_epoch_open = 1;
+    return d->members.lead.is_taking_over && lacks_validation(d, d->run.step);
 }
 
 /* 1: the state is one that followers kept.  0: rank 0 loaded it from a checkpoint, as it opened or
@@ -161,29 +152,38 @@ static int is_of_followers(const struct driver *d)
            !d->seats[0].answer->formed.from_checkpoint;
 }
 
-void lead_formed(struct driver *d)
+const char *lead_source(const struct driver *d)
 {
-    struct lead *l = &d->lead;
+    return is_of_followers(d) ? "followers" : "checkpoint";
+}
+
+int64_t lead_newest(const struct driver *d)
+{
+    return max_i64(d->members.lead.newest, is_of_followers(d) ? 0 : d->o.led.step);
+}
+
+int lead_ends_epoch_again(const struct driver *d)
+{
     int64_t step = d->run.step;
-    if (!l->is_taking_over)
-        return;
-    l->is_taking_over = 0;
-    if (step == 0)
-        return;
-    l->source = is_of_followers(d) ? "followers" : "checkpoint";
-    d->recovery.since_ns = max_i64(d->o.start_ns, 1); /* 0: no recovery is under way */
-    d->recovery.newest_step = max_i64(l->newest, is_of_followers(d) ? 0 : d->o.led.step);
-    if (!lacks_validation(d, step))
-        l->told_step = min_i64(d->o.led.epoch_step, step);
-    if (step % d->run.steps_per_epoch == 0 && (is_of_followers(d) || lacks_validation(d, step)))
-        end_epoch_again(d);
+    return step % d->run.steps_per_epoch == 0 && (is_of_followers(d) || lacks_validation(d, step));
+}
+
+int lead_formed(struct membership *m)
+{
+    const struct driver *d = m->d;
+    if (!m->lead.is_taking_over)
+        return 0;
+    m->lead.is_taking_over = 0;
+    if (d->run.step > 0 && !lacks_validation(d, d->run.step))
+        m->lead.told_step = min_i64(d->o.led.epoch_step, d->run.step);
+    return d->run.step != 0;
 }
 
 /* ---- a finished job ---- */
 
 /* The job is finished.  The text names the limits that were reached, because to train longer all of
  * them must be raised. */
-static void finish(struct driver *d)
+static struct decision finish(const struct driver *d)
 {
     int64_t spe = d->run.steps_per_epoch, step = d->run.step, epochs = d->o.n_epochs;
     int is_past_epochs = step / spe >= epochs;
@@ -201,14 +201,14 @@ static void finish(struct driver *d)
         snprintf(what, sizeof(what), "%s%s%s; raise %s to go on", by_epochs,
                  *by_epochs && *by_steps ? ", and " : "", by_steps,
                  *by_epochs && *by_steps ? "both" : "it");
-    end_finished(d,
-                 &(struct session_event){.kind = EVENT_DONE,
-                                         .rank = -1,
-                                         .step = step,
-                                         .phase = PHASE_COUNT,
-                                         .reason = run_reason(d),
-                                         .seconds = 1e-9 * (double)(d->now_ns - d->o.start_ns)},
-                 "nothing to do: %lld steps are done, and %s", (long long)step, what);
+    return decide_finished(
+        &(struct session_event){.kind = EVENT_DONE,
+                                .rank = -1,
+                                .step = step,
+                                .phase = PHASE_COUNT,
+                                .done = {.reason = run_reason(d),
+                                         .seconds = 1e-9 * (double)(d->now_ns - d->o.start_ns)}},
+        "nothing to do: %lld steps are done, and %s", (long long)step, what);
 }
 
 /* The time in which followers come that were not told of the job's end.  Each notices within the
@@ -217,32 +217,37 @@ static int64_t release_ms(const struct driver *d)
 {
     enum { DIAL_MS = 2000 };
     int is_told = d->o.led.is_done || d->o.led.generation == 0;
-    int has_followers = d->lead.is_taking_over && d->o.n_ranks > 1 && d->o.run;
+    int has_followers = d->members.lead.is_taking_over && d->o.n_ranks > 1 && d->o.run;
     if (!has_followers || is_told)
         return 0;
     return min_i64(min_i64(d->timeout_ms + DIAL_MS, d->o.cluster.driver_timeout_ms),
                    d->o.cluster.deadlines.gather_ms);
 }
 
-void lead_nothing_to_do(struct driver *d)
+struct decision lead_nothing_to_do(struct membership *m)
 {
+    const struct driver *d = m->d;
     int64_t ms = release_ms(d);
-    if (ms == 0) {
-        finish(d);
-        return;
-    }
-    d->lead.release_ms = d->now_ms + ms;
-    queue_log(&d->out, LOG_INFO,
+    if (ms == 0)
+        return finish(d);
+    m->lead.release_ms = d->now_ms + ms;
+    queue_log(d->out, LOG_INFO,
               "the job is finished, and its driver before may not have told its followers: waiting "
               "up to %g s for them",
               1e-3 * (double)ms);
+    return decide(DECIDE_NOTHING);
 }
 
-int lead_releases(struct driver *d)
+struct decision lead_releases(struct membership *m)
 {
-    if (d->lead.release_ms == 0)
-        return 0;
-    if (d->now_ms >= d->lead.release_ms || (d->n_here == d->n_ranks && succession_is_here(d)))
-        finish(d);
-    return 1;
+    const struct driver *d = m->d;
+    if (d->now_ms >= m->lead.release_ms || (m->n_here == m->n_ranks && succession_is_here(d)))
+        return finish(d);
+    return decide(DECIDE_NOTHING);
+}
+
+struct decision lead_release_now(struct membership *m)
+{
+    m->lead.release_ms = m->d->now_ms;
+    return finish(m->d);
 }

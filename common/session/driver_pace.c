@@ -7,28 +7,29 @@
 #include "session/driver_impl.h"
 #include "session/straggler.h"
 
-void pace_note(struct driver *d, int rank, const struct progress *p)
+void pace_note(struct watch *w, int rank, const struct progress *p)
 {
-    struct seat *s = &d->seats[rank];
+    struct seat *s = &w->seats[rank];
     int64_t n = p->n_steps - s->at.n_steps;
     if (n > 0)
         s->pace.step_ms = 1e-6 * (double)(p->wall_ns - s->at.wall_ns) / (double)n;
 }
 
-static void begin_window(struct driver *d)
+static void begin_window(struct watch *w)
 {
-    d->watch.pace_since_ms = d->now_ms;
-    d->watch.pace_generation = d->formation.generation;
-    for (int k = 0; k < d->n_ranks; k++) {
-        d->seats[k].pace.from_steps = d->seats[k].at.n_steps;
-        d->seats[k].pace.from_busy_ns = d->seats[k].at.busy_ns;
+    const struct driver *d = w->d;
+    w->pace_since_ms = d->now_ms;
+    w->pace_generation = d->formation.generation;
+    for (int k = 0; k < d->members.n_ranks; k++) {
+        w->seats[k].pace.from_steps = w->seats[k].at.n_steps;
+        w->seats[k].pace.from_busy_ns = w->seats[k].at.busy_ns;
     }
 }
 
-static void say_slow(struct driver *d, int rank, const struct work *w, double median_ns)
+static void say_slow(const struct driver *d, int rank, const struct work *w, double median_ns)
 {
-    struct seat *s = &d->seats[rank];
-    queue_log(&d->out, LOG_WARN,
+    const struct seat *s = &d->seats[rank];
+    queue_log(d->out, LOG_WARN,
               "rank %d (%s, pid %lld) is slow: %.2f times the median of the ranks, over %.0f s "
               "(%.1f ms of its own in a step, the median %.1f ms; cluster.straggler_factor is %g)",
               rank, s->host, (long long)s->pid, w->factor,
@@ -39,42 +40,44 @@ static void say_slow(struct driver *d, int rank, const struct work *w, double me
                                             .rank = rank,
                                             .step = s->at.step,
                                             .phase = PHASE_COUNT,
-                                            .factor = w->factor});
+                                            .straggler = {w->factor}});
 }
 
-static void judge(struct driver *d, int rank, const struct work *w, double median_ns)
+static void judge(struct watch *w, int rank, const struct work *work, double median_ns)
 {
-    struct seat *s = &d->seats[rank];
-    int is_slow = straggler_is(s->pace.is_slow, w->factor, d->o.cluster.straggler_factor);
-    s->pace.factor = w->factor;
+    const struct driver *d = w->d;
+    struct seat *s = &w->seats[rank];
+    int is_slow = straggler_is(s->pace.is_slow, work->factor, d->o.cluster.straggler_factor);
+    s->pace.factor = work->factor;
     if (is_slow && !s->pace.is_slow)
-        say_slow(d, rank, w, median_ns);
+        say_slow(d, rank, work, median_ns);
     else if (!is_slow && s->pace.is_slow)
-        queue_log(&d->out, LOG_INFO, "rank %d (%s, pid %lld) keeps up again: %.2f times the median",
-                  rank, s->host, (long long)s->pid, w->factor);
+        queue_log(d->out, LOG_INFO, "rank %d (%s, pid %lld) keeps up again: %.2f times the median",
+                  rank, s->host, (long long)s->pid, work->factor);
     s->pace.is_slow = is_slow;
 }
 
-void pace_check(struct driver *d)
+void pace_check(struct watch *w)
 {
+    const struct driver *d = w->d;
     double median_ns;
-    if (d->stage < STAGE_TRAIN || d->stage >= STAGE_ENDING || d->n_ranks < 2 ||
+    if (d->stage < STAGE_TRAIN || d->stage >= STAGE_ENDING || d->members.n_ranks < 2 ||
         d->o.cluster.straggler_factor <= 0)
         return;
-    if (d->watch.pace_generation != d->formation.generation)
-        begin_window(d);
-    if (d->now_ms - d->watch.pace_since_ms < d->o.cluster.straggler_window_ms)
+    if (w->pace_generation != d->formation.generation)
+        begin_window(w);
+    if (d->now_ms - w->pace_since_ms < d->o.cluster.straggler_window_ms)
         return;
-    struct work *w = xcalloc((size_t)d->n_ranks, sizeof(*w));
-    for (int k = 0; k < d->n_ranks; k++) {
+    struct work *work = xcalloc((size_t)d->members.n_ranks, sizeof(*work));
+    for (int k = 0; k < d->members.n_ranks; k++) {
         const struct seat *s = &d->seats[k];
-        w[k].n_steps = s->at.n_steps - s->pace.from_steps;
-        w[k].busy_ns = s->at.busy_ns - s->pace.from_busy_ns;
+        work[k].n_steps = s->at.n_steps - s->pace.from_steps;
+        work[k].busy_ns = s->at.busy_ns - s->pace.from_busy_ns;
     }
-    if (straggler_compare(w, d->n_ranks, &median_ns)) {
-        for (int k = 0; k < d->n_ranks; k++)
-            judge(d, k, &w[k], median_ns);
-        begin_window(d);
+    if (straggler_compare(work, d->members.n_ranks, &median_ns)) {
+        for (int k = 0; k < d->members.n_ranks; k++)
+            judge(w, k, &work[k], median_ns);
+        begin_window(w);
     }
-    free(w);
+    free(work);
 }

@@ -8,7 +8,7 @@
 int replicas_differing_end(const struct driver *d)
 {
     const struct report *own = d->seats[0].answer;
-    for (int k = 1; k < d->n_ranks; k++) {
+    for (int k = 1; k < d->members.n_ranks; k++) {
         const struct report *r = d->seats[k].answer;
         if (r->epoch.step != own->epoch.step || r->epoch.end != own->epoch.end)
             return k;
@@ -20,7 +20,7 @@ int replicas_differing_end(const struct driver *d)
  * rank 0 is taken. */
 static int majority_rank(const struct driver *d)
 {
-    int best = 0, best_votes = 0, n = d->n_ranks;
+    int best = 0, best_votes = 0, n = d->members.n_ranks;
     for (int k = 0; k < n && best_votes <= n / 2; k++) {
         int votes = 0;
         for (int j = 0; j < n; j++)
@@ -51,27 +51,27 @@ static const struct report *detailed(const struct driver *d, const struct report
     return hash_equal(r->epoch.replica, first->epoch.replica) ? first : r;
 }
 
-int replicas_are_equal(struct driver *d)
+struct decision replicas_compare(const struct driver *d)
 {
     int good = majority_rank(d);
     const struct report *want = d->seats[good].answer;
-    for (int k = 0; k < d->n_ranks; k++) {
+    for (int k = 0; k < d->members.n_ranks; k++) {
         const struct report *r = d->seats[k].answer;
         if (hash_equal(r->epoch.replica, want->epoch.replica))
             continue;
         char *who = driver_label(d, k), *other = driver_label(d, good);
-        end_accuse(d,
-                   (struct cause){.rank = k,
-                                  .code = ERR_NUMERIC,
-                                  .phase = PHASE_COUNT,
-                                  .step = want->epoch.step,
-                                  .is_final = 1},
-                   0, "the replicas differ after epoch %lld (step %lld): %s differs from %s in %s",
-                   (long long)want->epoch.epoch, (long long)want->epoch.step, who, other,
-                   differing_tensor(detailed(d, want), detailed(d, r)));
+        struct decision x = decide_accuse(
+            (struct cause){.rank = k,
+                           .code = ERR_NUMERIC,
+                           .phase = PHASE_COUNT,
+                           .step = want->epoch.step,
+                           .is_final = 1},
+            "the replicas differ after epoch %lld (step %lld): %s differs from %s in %s",
+            (long long)want->epoch.epoch, (long long)want->epoch.step, who, other,
+            differing_tensor(detailed(d, want), detailed(d, r)));
         free(other);
         free(who);
-        return 0;
+        return x;
     }
-    return 1;
+    return decide(DECIDE_NOTHING);
 }

@@ -14,71 +14,17 @@ static struct session_event event_of_job(enum event_kind kind, int64_t step)
 
 static void note_step(struct driver *d, int rank, struct report *r)
 {
-    struct session_event e = event_of_job(EVENT_PROGRESS, r->step.step);
     (void)rank;
-    e.progress.epoch = r->step.epoch;
-    e.progress.n_epochs = d->o.n_epochs;
-    e.progress.step = r->step.step;
-    e.progress.steps_per_epoch = d->run.steps_per_epoch;
-    e.progress.loss = r->step.loss;
-    e.progress.samples_per_second = r->step.samples_per_second;
-    driver_event(d, &e);
-    d->run.data_wait_share = r->step.data_wait_share;
-    d->run.data_wait_cause = r->step.data_wait_cause;
-    recover_done(d);
+    run_note_step(&d->run, r);
+    recover_done(&d->formation);
     if (r->step.first)
-        run_stepped(d, 0, r->step.rss_mib);
-}
-
-static void say_first_step(struct driver *d)
-{
-    struct session_event e = event_of_job(EVENT_FIRST_STEP, -1);
-    e.seconds = d->run.first_step_s;
-    e.n_ranks = d->n_ranks;
-    e.per_rank = xcalloc((size_t)d->n_ranks, sizeof *e.per_rank);
-    for (int k = 0; k < d->n_ranks; k++)
-        e.per_rank[k] = d->seats[k].rss_mib;
-    d->run.is_first_step_said = 1;
-    driver_event(d, &e);
-}
-
-void run_stepped(struct driver *d, int rank, double rss_mib)
-{
-    struct seat *s = &d->seats[rank];
-    if (d->run.is_first_step_said)
-        return;
-    if (rank == 0 && !s->has_stepped)
-        d->run.first_step_s = 1e-9 * (double)(d->now_ns - d->o.start_ns);
-    if (!s->has_stepped)
-        s->rss_mib = rss_mib;
-    s->has_stepped = 1;
-    if (seats_have_stepped(d))
-        say_first_step(d);
-}
-
-void run_moved(struct driver *d, int rank, const struct progress *p)
-{
-    struct seat *s = &d->seats[rank];
-    if (p->generation != d->formation.generation)
-        return;
-    if (rank == 0 && run_is_saving(d) && p->phase != PHASE_CHECKPOINT)
-        for (int k = 0; k < d->n_ranks; k++) /* ranks that waited for the disk are not late */
-            d->seats[k].moved_ms = d->now_ms;
-    if (p->epoch != s->at.epoch || p->step != s->at.step || p->phase != s->at.phase ||
-        p->bucket != s->at.bucket)
-        s->moved_ms = s->since_ms = d->now_ms;
-    if (rank == 0 && p->since_ns > 0)
-        s->since_ms = d->now_ms - (d->now_ns - p->since_ns) / 1000000;
-    pace_note(d, rank, p);
-    s->at = *p;
-    s->told_ms = d->now_ms;
-    stranger_at_data_port(d, rank, p->n_strangers);
+        run_stepped(&d->run, 0, r->step.rss_mib);
 }
 
 static void note_warning(struct driver *d, int rank, struct report *r)
 {
     const char *text = r->warning.text ? r->warning.text : "no text";
-    queue_log(&d->out, LOG_WARN, "%s", text);
+    queue_log(d->out, LOG_WARN, "%s", text);
     driver_event(d, &(struct session_event){.kind = EVENT_WARNING,
                                             .rank = rank,
                                             .step = r->warning.step,
@@ -101,8 +47,8 @@ static void note_fault(struct driver *d, int rank, struct report *r)
     const char *why = *r->fault.err.msg ? r->fault.err.msg : err_code_text(r->fault.err.code);
     if (rank > 0 && !d->seats[rank].is_member) { /* the follower leaves of its own accord */
         struct conn *c = d->seats[rank].conn;
-        gather_leave(d, rank, why);
-        driver_leave(d, c, REFUSED_MS);
+        gather_leave(&d->members, rank, why);
+        conn_leave(&d->members, c, REFUSED_MS);
         return;
     }
     struct cause c = {
@@ -132,8 +78,8 @@ static void note_rebalance(struct driver *d, int rank, struct report *r)
 {
     struct session_event e = event_of_job(EVENT_REBALANCE, r->rebalance.step);
     (void)rank;
-    e.n_ranks = r->rebalance.n_ranks;
-    e.per_rank = r->rebalance.share;
+    e.rebalance.n_ranks = r->rebalance.n_ranks;
+    e.rebalance.share = r->rebalance.share;
     r->rebalance.share = NULL;
     driver_event(d, &e);
 }
@@ -142,8 +88,8 @@ static void note_buckets(struct driver *d, int rank, struct report *r)
 {
     struct session_event e = event_of_job(EVENT_BUCKETS, r->buckets.step);
     (void)rank;
-    e.bucket_bytes = r->buckets.bucket_bytes;
-    e.n_buckets = r->buckets.n_buckets;
+    e.buckets.bucket_bytes = r->buckets.bucket_bytes;
+    e.buckets.n_buckets = r->buckets.n_buckets;
     driver_event(d, &e);
 }
 
@@ -157,33 +103,18 @@ static int is_of_this_command(const struct driver *d, const struct report *r)
     return r->kind != REPORT_VALIDATED || r->validated.epoch == d->run.epoch;
 }
 
-/* Drop the rank's list of tensors if another rank's equal list is kept, because thousands of ranks'
- * lists would need much memory until the last one has answered. */
-static void slim(struct driver *d, int rank, struct report *r)
-{
-    if (d->formation.n_answers == 0)
-        d->formation.first_answer = rank;
-    else if (r->kind == REPORT_EPOCH &&
-             hash_equal(r->epoch.replica,
-                        d->seats[d->formation.first_answer].answer->epoch.replica))
-        report_drop_tensors(r);
-}
-
 /* Take a rank's answer to this stage's command.  Returns r if it is not kept, else NULL. */
 static struct report *take_answer(struct driver *d, int rank, struct report *r)
 {
-    struct seat *s = &d->seats[rank];
-    if (r->kind != stage_answer(d->stage) || s->answer || !is_of_this_command(d, r)) {
+    if (r->kind != stage_answer(d->stage) || d->seats[rank].answer || !is_of_this_command(d, r)) {
         end_misbehaved(d, rank, "unexpected report \"%s\"", report_name(r->kind));
         return r;
     }
-    slim(d, rank, r);
-    s->answer = r;
-    s->answered_ms = d->now_ms;
-    s->at.phase = PHASE_IDLE;
+    form_answer(&d->formation, rank, r);
+    watch_in_phase(&d->watch, rank, PHASE_IDLE);
     if (rank == 0)
         d->is_engine_busy = 0;
-    if (++d->formation.n_answers == d->n_ranks)
+    if (d->formation.n_answers == d->members.n_ranks)
         stage_done(d);
     return NULL;
 }
@@ -192,10 +123,7 @@ static struct report *take_answer(struct driver *d, int rank, struct report *r)
 static struct report *digest_outside(struct driver *d, int rank, struct report *r)
 {
     if (r->kind == REPORT_OPENED && !d->seats[rank].opened) {
-        d->seats[rank].opened = r;
-        if (rank == 0)
-            d->is_engine_busy = 0;
-        gather_opened(d, rank);
+        driver_opened(d, rank, r);
         return NULL;
     }
     if (r->kind == REPORT_FAULT)
@@ -212,7 +140,7 @@ static struct report *digest_outside(struct driver *d, int rank, struct report *
 static void digest_past(struct driver *d, int rank, struct report *r)
 {
     if (r->kind == REPORT_CHECKPOINT && rank == 0)
-        run_note_checkpoint(d, r);
+        run_note_checkpoint(&d->run, r);
     else if (r->kind == REPORT_FAULT && !r->fault.is_consequence)
         note_fault(d, rank, r);
 }
@@ -250,7 +178,7 @@ static int is_unasked(int rank, const struct report *r)
     return rank == 0 && r->kind == REPORT_CHECKPOINT && r->checkpoint.is_unasked;
 }
 
-void run_digest(struct driver *d, int rank, struct report *r)
+void report_digest(struct driver *d, int rank, struct report *r)
 {
     const struct news *n = news_of(rank, r);
     if (r->kind == REPORT_STOPPED && rank == 0)
@@ -258,7 +186,7 @@ void run_digest(struct driver *d, int rank, struct report *r)
     if (n && n->is_lasting)
         n->take(d, rank, r);
     else if (is_unasked(rank, r) && d->stage < STAGE_OVER)
-        run_note_checkpoint(d, r);
+        run_note_checkpoint(&d->run, r);
     else if (d->stage >= STAGE_ENDING || is_unasked(rank, r))
         ;
     else if (d->stage == STAGE_GATHER || !d->seats[rank].is_member)

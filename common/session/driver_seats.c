@@ -42,7 +42,7 @@ static int by_key(const void *a, const void *b)
 static struct gpu_use *find_use(const struct driver *d, const char *key)
 {
     const struct gpu_use wanted = {.key = (char *)(uintptr_t)key};
-    struct gpu_use *const *found = tfind(&wanted, &d->gpus, by_key);
+    struct gpu_use *const *found = tfind(&wanted, &d->members.gpus, by_key);
 
     return found ? *found : NULL;
 }
@@ -64,8 +64,9 @@ static struct gpu_ref ref_of(const struct seat *s)
     return (struct gpu_ref){s->gpu, s->gpu_bus, s->host, s->host_id};
 }
 
-static void add_use(struct driver *d, const struct seat *s, const char *key)
+static void add_use(struct membership *m, const struct seat *s, const char *key)
 {
+    const struct driver *d = m->d;
     struct gpu_use *u;
 
     if (d->o.shares_gpus && find_use(d, key))
@@ -73,66 +74,86 @@ static void add_use(struct driver *d, const struct seat *s, const char *key)
     u = xcalloc(1, sizeof(*u));
     u->key = xstrdup(key);
     u->conn = s->conn;
-    ASSERT(tsearch(u, &d->gpus, by_key));
+    ASSERT(tsearch(u, &m->gpus, by_key));
 }
 
-void seat_use_gpu(struct driver *d, int rank, const char *uuid, const char *bus)
+void seat_use_gpu(struct membership *m, int rank, const char *uuid, const char *bus)
 {
-    struct seat *s = &d->seats[rank];
+    struct seat *s = &m->seats[rank];
     char place[PLACE_TEXT];
 
     s->gpu = xstrdup(uuid);
     s->gpu_bus = bus ? xstrdup(bus) : NULL;
-    add_use(d, s, uuid);
+    add_use(m, s, uuid);
     const struct gpu_ref g = ref_of(s);
     if (put_place(&g, place))
-        add_use(d, s, place);
+        add_use(m, s, place);
 }
 
-static void drop_use(struct driver *d, const struct seat *s, const char *key)
+static void drop_use(struct membership *m, const struct seat *s, const char *key)
 {
+    const struct driver *d = m->d;
     struct gpu_use *u = find_use(d, key);
 
     if (!u || (d->o.shares_gpus && u->conn != s->conn))
         return;
-    tdelete(u, &d->gpus, by_key);
+    tdelete(u, &m->gpus, by_key);
     free(u->key);
     free(u);
 }
 
-static void free_gpu(struct driver *d, const struct seat *s)
+static void free_gpu(struct membership *m, const struct seat *s)
 {
     const struct gpu_ref g = ref_of(s);
     char place[PLACE_TEXT];
 
-    drop_use(d, s, s->gpu);
+    drop_use(m, s, s->gpu);
     if (put_place(&g, place))
-        drop_use(d, s, place);
+        drop_use(m, s, place);
 }
 
 /* ---- taking and leaving ---- */
 
-void seats_changed(struct driver *d)
+static void seats_changed(struct membership *m)
 {
-    d->free_from = 1;
-    d->n_here = 0;
-    for (int k = 0; k < d->n_ranks; k++)
-        d->n_here += d->seats[k].is_taken;
+    m->free_from = 1;
+    m->n_here = 0;
+    for (int k = 0; k < m->n_ranks; k++)
+        m->n_here += m->seats[k].is_taken;
 }
 
-static void seat_freed(struct driver *d, int rank)
+static void seat_freed(struct membership *m, int rank)
 {
-    d->free_from = (int)min_i64(d->free_from, max_i64(rank, 1));
-    d->n_here -= rank < d->n_ranks;
+    m->free_from = (int)min_i64(m->free_from, max_i64(rank, 1));
+    m->n_here -= rank < m->n_ranks;
 }
 
-void seat_take(struct driver *d, int rank, struct conn *c)
+void seat_take(struct membership *m, int rank, struct conn *c)
 {
-    struct seat *s = &d->seats[rank];
+    struct seat *s = &m->seats[rank];
     ASSERT(!s->is_taken);
     s->is_taken = 1;
     s->conn = c;
-    d->n_here += rank < d->n_ranks;
+    m->n_here += rank < m->n_ranks;
+}
+
+void seat_take_own(struct membership *m)
+{
+    const struct driver_options *o = &m->d->o;
+    struct seat *s = &m->seats[0];
+    seat_take(m, 0, NULL);
+    s->host = xstrdup(o->host);
+    s->host_id = xstrdup(o->host_id);
+    if (o->gpu_uuid)
+        seat_use_gpu(m, 0, o->gpu_uuid, o->gpu_bus);
+    s->pid = o->pid;
+    s->pid_space = o->pid_space;
+}
+
+void seat_open(struct membership *m, int rank, struct report *r)
+{
+    ASSERT(m->seats[rank].is_taken && !m->seats[rank].opened);
+    m->seats[rank].opened = r;
 }
 
 int seat_is_here(const struct driver *d, const struct seat *s)
@@ -140,13 +161,13 @@ int seat_is_here(const struct driver *d, const struct seat *s)
     return s->host_id && strcmp(s->host_id, d->o.host_id) == 0 && s->pid_space == d->o.pid_space;
 }
 
-void seat_clear(struct driver *d, int rank)
+void seat_clear(struct membership *m, int rank)
 {
-    struct seat *s = &d->seats[rank];
+    struct seat *s = &m->seats[rank];
     if (s->is_taken)
-        seat_freed(d, rank);
+        seat_freed(m, rank);
     if (s->gpu)
-        free_gpu(d, s);
+        free_gpu(m, s);
     free(s->host);
     free(s->host_id);
     free(s->gpu);
@@ -159,64 +180,160 @@ void seat_clear(struct driver *d, int rank)
     *s = (struct seat){0};
 }
 
-void seat_move(struct driver *d, int from, int to)
+void seat_move(struct membership *m, int from, int to)
 {
-    d->seats[to] = d->seats[from];
-    d->seats[to].conn->rank = to;
-    d->seats[from] = (struct seat){0};
-    d->n_here += to < d->n_ranks;
-    seat_freed(d, from);
+    m->seats[to] = m->seats[from];
+    m->seats[to].conn->rank = to;
+    m->seats[from] = (struct seat){0};
+    m->n_here += to < m->n_ranks;
+    seat_freed(m, from);
 }
 
 /* ---- names ---- */
 
 int seat_name(const struct driver *d, int rank)
 {
-    return rank < d->n_ranks ? rank : -(rank - d->n_ranks + 1);
+    return rank < d->members.n_ranks ? rank : -(rank - d->members.n_ranks + 1);
 }
 
-void seat_say_moved(struct driver *d, int rank)
+void seat_say_moved(struct membership *m, int rank)
 {
-    struct seat *s = &d->seats[rank];
+    const struct driver *d = m->d;
+    struct seat *s = &m->seats[rank];
     int before = s->named, now = seat_name(d, rank);
     s->named = now;
     if (!s->is_taken || !before || before == now)
         return;
-    queue_log(&d->out, LOG_INFO, "%s %d (%s, pid %lld) is %s %d from here on",
+    queue_log(d->out, LOG_INFO, "%s %d (%s, pid %lld) is %s %d from here on",
               before > 0 ? "rank" : "spare", abs(before), s->host, (long long)s->pid,
               now > 0 ? "rank" : "spare", abs(now));
 }
 
+/* Log the new numbers of ranks that were renumbered, because ranks were lost or spares have joined.
+ * Otherwise the numbers in the log would mean other ranks to --drain. */
+void seats_say_moved(struct membership *m)
+{
+    enum { MOST_SAID = 16 };
+    int n = 0;
+    for (int k = 1; k < m->n_seats; k++) {
+        struct seat *s = &m->seats[k];
+        if (!s->is_taken || s->named == seat_name(m->d, k))
+            continue;
+        if (++n <= MOST_SAID)
+            seat_say_moved(m, k);
+        s->named = seat_name(m->d, k);
+    }
+    if (n > MOST_SAID)
+        queue_log(m->d->out, LOG_INFO, "%d more ranks and spares have new numbers (--status)",
+                  n - MOST_SAID);
+}
+
 /* ---- asking ---- */
 
-int seats_free_rank(struct driver *d)
+int seats_free_rank(struct membership *m)
 {
-    for (int k = d->free_from; k < d->n_ranks; k++)
-        if (!d->seats[k].is_taken) {
-            d->free_from = k;
+    for (int k = m->free_from; k < m->n_ranks; k++)
+        if (!m->seats[k].is_taken) {
+            m->free_from = k;
             return k;
         }
-    d->free_from = d->n_ranks; /* until a seat is freed */
+    m->free_from = m->n_ranks; /* until a seat is freed */
     return -1;
 }
 
-/* The next rank from *at on, round all ranks, for which is_missing is true; -1: none. */
-static int find_missing(const struct driver *d, int *at, int (*is_missing)(const struct seat *s))
+int seats_search(const struct driver *d, int *at, int (*is_missing)(const struct seat *s))
 {
-    for (int i = 0; i < d->n_ranks; i++) {
-        int k = (*at + i) % d->n_ranks;
-        if (is_missing(&d->seats[k]))
-            return *at = k;
+    for (int i = 0; i < d->members.n_ranks; i++) {
+        int k = (*at + i) % d->members.n_ranks;
+        if (is_missing(&d->seats[k])) {
+            *at = k;
+            return k;
+        }
     }
     return -1;
 }
 
 static int is_unready(const struct seat *s) { return !s->opened; }
-static int is_unstepped(const struct seat *s) { return !s->has_stepped; }
 
-int seats_are_ready(struct driver *d) { return find_missing(d, &d->unready, is_unready) < 0; }
-
-int seats_have_stepped(struct driver *d)
+int seats_are_ready(struct membership *m)
 {
-    return find_missing(d, &d->unstepped, is_unstepped) < 0;
+    return seats_search(m->d, &m->unready, is_unready) < 0;
+}
+
+int seat_is_ready(const struct seat *s) { return s->is_taken && s->opened && !s->leaving; }
+
+int seats_n_ready(const struct driver *d, int from, int to)
+{
+    int n = 0;
+    for (int k = from; k < to; k++)
+        n += seat_is_ready(&d->seats[k]);
+    return n;
+}
+
+/* ---- spares become ranks, ranks close up ---- */
+
+static int ready_spare(const struct membership *m)
+{
+    for (int k = m->n_ranks; k < m->n_seats; k++)
+        if (seat_is_ready(&m->seats[k]))
+            return k;
+    return -1;
+}
+
+void seats_fill(struct membership *m)
+{
+    for (int k = 1; k < m->n_ranks; k++) {
+        int spare = m->seats[k].is_taken ? -1 : ready_spare(m);
+        if (spare < 0)
+            continue;
+        queue_log(m->d->out, LOG_INFO, "spare %d (%s) takes the place of rank %d",
+                  spare - m->n_ranks + 1, m->seats[spare].host, k);
+        m->seats[spare].named = k;
+        seat_move(m, spare, k);
+    }
+}
+
+void seats_grow(struct membership *m, int n_wanted)
+{
+    int before = m->n_ranks;
+    while (m->n_ranks < n_wanted) {
+        int spare = ready_spare(m);
+        ASSERT(spare >= m->n_ranks);
+        struct seat unready =
+            m->seats[m->n_ranks]; /* of a follower that is not ready yet, or free */
+        if (spare > m->n_ranks)
+            seat_move(m, spare, m->n_ranks);
+        if (spare > m->n_ranks && unready.is_taken) {
+            m->seats[spare] = unready;
+            unready.conn->rank = spare;
+        }
+        m->n_ranks++;
+    }
+    seats_changed(m);
+    if (m->n_ranks > before)
+        queue_log(m->d->out, LOG_INFO, "growing from %d to %d ranks", before, m->n_ranks);
+}
+
+void seats_shrink(struct membership *m, int *was)
+{
+    size_t bytes = (size_t)m->n_seats * sizeof(struct seat);
+    struct seat *old = xcalloc(1, bytes);
+    int n = 0, next = 0;
+
+    memcpy(old, m->seats, bytes);
+    memset(m->seats, 0, bytes);
+    for (int k = 0; k < m->n_ranks; k++)
+        if (k == 0 || seat_is_ready(&old[k])) {
+            was[n] = k;
+            m->seats[n++] = old[k];
+        }
+    next = n;
+    for (int k = 1; k < m->n_seats; k++)
+        if (old[k].is_taken && (k >= m->n_ranks || !seat_is_ready(&old[k])))
+            m->seats[next++] = old[k];
+    for (int k = 1; k < next; k++)
+        m->seats[k].conn->rank = k;
+    m->n_ranks = n;
+    seats_changed(m);
+    free(old);
 }

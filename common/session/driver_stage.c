@@ -59,45 +59,41 @@ void stage_enter(struct driver *d, enum stage stage)
 
 /* ---- commands ---- */
 
-void stage_begin(struct driver *d, enum stage stage, enum phase phase)
+static void note_unsent(const struct driver *d, const struct err *err)
 {
-    stage_enter(d, stage);
-    d->formation.n_answers = 0;
-    d->is_engine_busy = 1;
-    for (int k = 0; k < d->n_ranks; k++) {
-        struct seat *s = &d->seats[k];
-        report_free(s->answer);
-        s->answer = NULL;
-        s->moved_ms = s->since_ms = d->now_ms;
-        s->at.phase = phase; /* until the rank sends something newer */
-    }
+    if (d->unsent->code == 0)
+        *d->unsent = *err;
 }
 
-static void too_large(struct driver *d, const struct err *err)
+void driver_send(const struct driver *d, const struct conn *c, const Wire__Control *m)
 {
-    end_accuse(d, (struct cause){.rank = 0, .code = err->code, .phase = PHASE_COUNT, .step = -1}, 0,
-               "%s", err->msg);
+    struct err err;
+    struct frame *f = msg_frame(m, &err);
+    if (f)
+        queue_send(d->out, c->id, f);
+    else
+        note_unsent(d, &err);
 }
 
-void stage_tell_rank(struct driver *d, int rank, const struct cmd *c)
+void stage_tell_rank(const struct driver *d, int rank, const struct cmd *c)
 {
     struct err err;
     struct frame *f = convert_command(c, &err);
     if (f)
-        queue_send(&d->out, d->seats[rank].conn->id, f);
+        queue_send(d->out, d->seats[rank].conn->id, f);
     else
-        too_large(d, &err);
+        note_unsent(d, &err);
 }
 
-void stage_tell_all(struct driver *d, struct cmd *c)
+void stage_tell_all(const struct driver *d, struct cmd *c)
 {
     struct err err;
     struct frame *f = convert_command(c, &err);
-    for (int k = 1; f && k < d->n_ranks; k++)
-        queue_send(&d->out, d->seats[k].conn->id, frame_ref(f));
-    queue_command(&d->out, c);
+    for (int k = 1; f && k < d->members.n_ranks; k++)
+        queue_send(d->out, d->seats[k].conn->id, frame_ref(f));
+    queue_command(d->out, c);
     if (!f)
-        too_large(d, &err);
+        note_unsent(d, &err);
     frame_unref(f);
 }
 

@@ -24,7 +24,7 @@ static enum status_role role_of(const struct driver *d, int seat)
         return STATUS_MISSING;
     if (s->leaving)
         return STATUS_LEAVING;
-    if (seat >= d->n_ranks)
+    if (seat >= d->members.n_ranks)
         return s->opened ? STATUS_SPARE : STATUS_JOINING;
     if (s->is_member)
         return STATUS_MEMBER;
@@ -34,9 +34,10 @@ static enum status_role role_of(const struct driver *d, int seat)
 static void fill(const struct driver *d, int64_t now_ms, int seat, struct status_rank *r)
 {
     const struct seat *s = &d->seats[seat];
-    *r = (struct status_rank){.rank = seat < d->n_ranks ? seat : -1,
-                              .spare = seat < d->n_ranks ? 0 : seat - d->n_ranks + 1,
-                              .role = role_of(d, seat)};
+    *r =
+        (struct status_rank){.rank = seat < d->members.n_ranks ? seat : -1,
+                             .spare = seat < d->members.n_ranks ? 0 : seat - d->members.n_ranks + 1,
+                             .role = role_of(d, seat)};
     if (r->role == STATUS_MISSING)
         return;
     r->host = s->host;
@@ -63,11 +64,11 @@ void driver_summary(const struct driver *d, int64_t now_ns, struct status *out)
         .generation = d->formation.generation,
         .epoch = d->run.epoch,
         .step = max_i64(d->run.step, d->seats[0].at.step),
-        .n_ranks = d->n_ranks,
-        .n_here = d->n_here,
+        .n_ranks = d->members.n_ranks,
+        .n_here = d->members.n_here,
         .data_wait_share = d->run.data_wait_share,
         .data_wait_cause = d->run.data_wait_cause,
-        .standby = d->succession.conn ? d->succession.told : NULL,
+        .standby = d->members.succession.conn ? d->members.succession.told : NULL,
         .standby_votes = succession_votes(d),
     };
 }
@@ -78,7 +79,7 @@ void driver_status(const struct driver *d, int64_t now_ns, struct status *out)
     driver_summary(d, now_ns, out);
     out->rank = xcalloc((size_t)d->n_seats, sizeof(struct status_rank));
     for (int k = 0; k < d->n_seats; k++)
-        if (k < d->n_ranks || d->seats[k].is_taken)
+        if (k < d->members.n_ranks || d->seats[k].is_taken)
             fill(d, now_ms, k, &out->rank[out->n++]);
 }
 

@@ -35,11 +35,11 @@ static const struct voters *newest(const struct succession *s)
     return s->n ? &s->voters[s->n - 1] : &none;
 }
 
-static void forget_formations(struct driver *d)
+static void forget_formations(struct membership *m)
 {
-    d->succession.n = d->succession.is_overfull = 0;
-    for (int k = 0; k < d->n_seats; k++)
-        d->seats[k].votes_in = 0;
+    m->succession.n = m->succession.is_overfull = 0;
+    for (int k = 0; k < m->n_seats; k++)
+        m->seats[k].votes_in = 0;
 }
 
 /* The index of the formation among those that count; -1: it does not count. */
@@ -53,9 +53,10 @@ static int find_formation(const struct succession *s, const struct voters *v)
 
 /* Add a formation, in order.  If there are more than MOST_FORMATIONS, is_overfull is set, and from
  * then on only the standby's acknowledgement lets ranks form. */
-static int add_formation(struct driver *d, const struct voters *v)
+static int add_formation(struct membership *m, const struct voters *v)
 {
-    struct succession *s = &d->succession;
+    const struct driver *d = m->d;
+    struct succession *s = &m->succession;
     if (s->n == MOST_FORMATIONS) {
         s->is_overfull = 1;
         return -1;
@@ -67,24 +68,24 @@ static int add_formation(struct driver *d, const struct voters *v)
     if (!d->formation.has_formed && !voters_are_equal(v, &s->next))
         s->formed = max_i64(s->formed, v->generation);
     unsigned below = (1u << at) - 1;
-    for (int k = 0; k < d->n_seats; k++) {
-        unsigned in = d->seats[k].votes_in;
-        d->seats[k].votes_in = (in & below) | (in & ~below) << 1;
+    for (int k = 0; k < m->n_seats; k++) {
+        unsigned in = m->seats[k].votes_in;
+        m->seats[k].votes_in = (in & below) | (in & ~below) << 1;
     }
     return at;
 }
 
-void succession_seated(struct driver *d, int rank, const Wire__Hello *h)
+void succession_seated(struct membership *m, int rank, const Wire__Hello *h)
 {
     struct voters v = voters_of(h->form_term, h->form_generation, h->form_ranks, h->form_standby);
     if (v.generation == 0 || v.n_ranks < 1)
         return;
-    int at = find_formation(&d->succession, &v);
+    int at = find_formation(&m->succession, &v);
     if (at < 0)
-        at = add_formation(d, &v);
+        at = add_formation(m, &v);
     v = voters_of(h->term, h->formed, 0, NULL); /* the formation that it was told to prepare last */
-    int prepared = find_formation(&d->succession, &v);
-    d->seats[rank].votes_in = (at < 0 ? 0 : 1u << at) | (prepared < 0 ? 0 : 1u << prepared);
+    int prepared = find_formation(&m->succession, &v);
+    m->seats[rank].votes_in = (at < 0 ? 0 : 1u << at) | (prepared < 0 ? 0 : 1u << prepared);
 }
 
 /* ---- votes ---- */
@@ -93,8 +94,7 @@ static int n_voters_here(const struct driver *d, int formation, int n_seats, int
 {
     int n = 0;
     for (int k = 1; k < n_seats; k++)
-        n += (!is_ready || recover_is_ready(&d->seats[k])) &&
-             (d->seats[k].votes_in >> formation & 1);
+        n += (!is_ready || seat_is_ready(&d->seats[k])) && (d->seats[k].votes_in >> formation & 1);
     return n;
 }
 
@@ -102,14 +102,14 @@ static int n_voters_here(const struct driver *d, int formation, int n_seats, int
  * that its followers obey no driver of a lower term, so the old votes do not matter any more. */
 static int is_candidate(const struct driver *d)
 {
-    return d->o.standby_id && !d->succession.is_elected;
+    return d->o.standby_id && !d->members.succession.is_elected;
 }
 
 /* 1: the followers on the first n_seats seats are enough to form without the standby's
  * acknowledgement. */
 static int are_enough(const struct driver *d, int n_seats, int is_ready)
 {
-    const struct succession *s = &d->succession;
+    const struct succession *s = &d->members.succession;
     if (is_candidate(d))
         return s->n > 0 && !strcmp(newest(s)->standby, d->o.standby_id) &&
                voters_let_standby_lead(newest(s), n_voters_here(d, s->n - 1, n_seats, is_ready));
@@ -128,24 +128,24 @@ static int has_the_state(const struct driver *d)
 {
     int64_t most = d->seats[0].at.step;
     for (int k = 1; k < d->n_seats; k++)
-        if (recover_is_ready(&d->seats[k]))
+        if (seat_is_ready(&d->seats[k]))
             most = max_i64(most, d->seats[k].kept);
-    return !d->o.standby_id || d->formation.has_formed || most + 1 >= d->lead.newest;
+    return !d->o.standby_id || d->formation.has_formed || most + 1 >= d->members.lead.newest;
 }
 
 static int is_state_prepared(const struct driver *d)
 {
     int64_t most = 0;
-    for (int k = 0; k < d->n_ranks; k++)
+    for (int k = 0; k < d->members.n_ranks; k++)
         most = max_i64(most, d->seats[k].answer->prepared.step);
-    return !d->o.standby_id || d->formation.has_formed || most + 1 >= d->lead.newest;
+    return !d->o.standby_id || d->formation.has_formed || most + 1 >= d->members.lead.newest;
 }
 
 /* 1: the connected standby is the one that may lead, so its acknowledgement would allow the
  * formation. */
 static int can_be_asked(const struct driver *d)
 {
-    const struct succession *s = &d->succession;
+    const struct succession *s = &d->members.succession;
     for (int i = 0; i < s->n; i++)
         if (*s->voters[i].standby && strcmp(s->voters[i].standby, s->id) != 0)
             return 0;
@@ -154,14 +154,14 @@ static int can_be_asked(const struct driver *d)
 
 int succession_all_are_here(const struct driver *d)
 {
-    const struct succession *s = &d->succession;
+    const struct succession *s = &d->members.succession;
     return is_candidate(d) && s->n > 0 &&
            n_voters_here(d, s->n - 1, d->n_seats, 1) == newest(s)->n_ranks - 1;
 }
 
 int succession_is_here(const struct driver *d)
 {
-    return d->succession.conn || !*d->o.led.voters.standby;
+    return d->members.succession.conn || !*d->o.led.voters.standby;
 }
 
 /* 1: this driver was the standby, enough of its followers are here, and the others have had the
@@ -174,33 +174,34 @@ int succession_waits_no_more(const struct driver *d)
            are_enough(d, d->n_seats, 1);
 }
 
-int succession_n_ranks(const struct driver *d) { return newest(&d->succession)->n_ranks; }
+int succession_n_ranks(const struct driver *d) { return newest(&d->members.succession)->n_ranks; }
 
 /* End, because neither the standby nor enough followers came, so the standby may lead by now. */
-static void give_up(struct driver *d)
+static struct decision give_up(const struct driver *d)
 {
-    const char *told = d->succession.told;
+    const char *told = d->members.succession.told;
     const char *where = d->o.standby_id ? d->o.led_by : told ? told : "an address not known here";
-    char *who = xasprintf("the %s at %s", d->o.standby_id ? "driver before" : "standby", where);
-    end_unelected(d, who,
-                  d->o.standby_id ? ""
-                                  : "; it may be started again, and asks anew; if that standby and "
-                                    "the followers are gone for good, resume with --set "
-                                    "cluster.driver_timeout=0");
-    free(who);
+    struct decision x = decide(DECIDE_UNELECTED);
+    x.text = xasprintf("the %s at %s", d->o.standby_id ? "driver before" : "standby", where);
+    x.remedy = d->o.standby_id ? ""
+                               : "; it may be started again, and asks anew; if that standby and "
+                                 "the followers are gone for good, resume with --set "
+                                 "cluster.driver_timeout=0";
+    return x;
 }
 
-int succession_holds_up(struct driver *d)
+int succession_holds_up(struct membership *m, struct decision *out)
 {
-    struct succession *s = &d->succession;
-    if (has_the_state(d) && (are_enough(d, d->n_seats, 1) || can_be_asked(d))) {
+    const struct driver *d = m->d;
+    struct succession *s = &m->succession;
+    if (has_the_state(d) && (are_enough(d, m->n_seats, 1) || can_be_asked(d))) {
         s->lacking_ms = -1;
         return 0;
     }
     if (s->lacking_ms < 0) {
         s->lacking_ms = d->now_ms;
         queue_log(
-            &d->out, LOG_WARN,
+            d->out, LOG_WARN,
             has_the_state(d)
                 ? "the %s may lead this run, as too few ranks of the last formation are here; "
                   "waiting for it, or for more of them"
@@ -208,9 +209,9 @@ int succession_holds_up(struct driver *d)
             d->o.standby_id ? "driver before" : "standby");
     }
     if (d->ending.n_stops > 0) /* no ranks may form, so no checkpoint can be written */
-        end_at_once(d);
+        *out = decide(DECIDE_AT_ONCE);
     else if (d->now_ms - s->lacking_ms >= d->o.cluster.driver_timeout_ms)
-        give_up(d);
+        *out = give_up(d);
     return 1;
 }
 
@@ -218,16 +219,16 @@ int succession_holds_up(struct driver *d)
 
 const char *succession_id(const struct driver *d)
 {
-    return d->succession.conn ? d->succession.id : NULL;
+    return d->members.succession.conn ? d->members.succession.id : NULL;
 }
 
 int succession_votes(const struct driver *d)
 {
-    const struct succession *s = &d->succession;
+    const struct succession *s = &d->members.succession;
     return s->conn != NULL && d->formation.has_formed && !strcmp(newest(s)->standby, s->id);
 }
 
-static void send_voters(struct driver *d, const struct voters *v)
+static void send_voters(const struct driver *d, const struct voters *v)
 {
     Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Voters x = WIRE__VOTERS__INIT;
@@ -238,88 +239,90 @@ static void send_voters(struct driver *d, const struct voters *v)
     x.generation = v->generation;
     x.n_ranks = v->n_ranks;
     x.standby = msg_text(&a, v->standby, VOTERS_ID);
-    x.formed = d->succession.formed;
+    x.formed = d->members.succession.formed;
     m.generation = d->formation.generation;
     m.body_case = WIRE__CONTROL__BODY_VOTERS;
     m.voters = &x;
-    driver_send(d, d->succession.conn, &m);
+    driver_send(d, d->members.succession.conn, &m);
     arena_fini(&a);
 }
 
-void succession_prepare(struct driver *d)
+void succession_prepare(struct membership *m)
 {
-    struct succession *s = &d->succession;
-    s->next = voters_of(d->o.term, d->formation.generation, d->n_ranks, succession_id(d));
+    const struct driver *d = m->d;
+    struct succession *s = &m->succession;
+    s->next = voters_of(d->o.term, d->formation.generation, m->n_ranks, succession_id(d));
     s->is_asked = s->is_acknowledged = 0;
 }
 
 /* The ranks have prepared the next formation.  From now on the standby may lead by it. */
-static void add_next(struct driver *d)
+static void add_next(struct membership *m)
 {
-    struct succession *s = &d->succession;
+    struct succession *s = &m->succession;
     if (find_formation(s, &s->next) >= 0)
         return;
-    int at = add_formation(d, &s->next);
-    for (int k = 1; at >= 0 && k < d->n_ranks; k++)
-        d->seats[k].votes_in |= 1u << at;
+    int at = add_formation(m, &s->next);
+    for (int k = 1; at >= 0 && k < m->n_ranks; k++)
+        m->seats[k].votes_in |= 1u << at;
 }
 
-static void ask(struct driver *d)
+static void ask(struct membership *m)
 {
-    if (!d->succession.is_asked)
-        send_voters(d, &d->succession.next);
-    d->succession.is_asked = 1;
-    add_next(d);
+    const struct driver *d = m->d;
+    if (!m->succession.is_asked)
+        send_voters(d, &m->succession.next);
+    m->succession.is_asked = 1;
+    add_next(m);
 }
 
-static void say_voters(struct driver *d)
+static void say_voters(const struct driver *d)
 {
-    struct succession *s = &d->succession;
+    const struct succession *s = &d->members.succession;
     if (!*s->next.standby && !*newest(s)->standby)
         return;
     driver_event(d, &(struct session_event){.kind = EVENT_STANDBY,
                                             .rank = -1,
                                             .step = -1,
                                             .phase = PHASE_COUNT,
-                                            .voters = s->next,
+                                            .standby = s->next,
                                             .text = s->conn ? xstrdup(s->told) : NULL});
 }
 
-int succession_lets_form(struct driver *d)
+struct decision succession_lets_form(struct membership *m)
 {
-    struct succession *s = &d->succession;
+    const struct driver *d = m->d;
+    struct succession *s = &m->succession;
     int is_held = is_state_prepared(d);
-    if (!is_held || (!s->is_acknowledged && !are_enough(d, d->n_ranks, 0))) {
-        if (is_held && can_be_asked(d))
-            ask(d);
-        else
-            end_accuse(d,
-                       (struct cause){.rank = -1,
-                                      .code = ERR_PEER,
-                                      .phase = PHASE_PREPARE,
-                                      .step = d->run.step,
-                                      .is_consequence = 1},
-                       0, "%s was lost while the ranks formed",
-                       is_held ? "the standby, which may lead this run," : "the newest state");
-        return 0;
+    if (is_held && (s->is_acknowledged || are_enough(d, m->n_ranks, 0))) {
+        say_voters(d);
+        if (s->is_acknowledged || is_candidate(d))
+            forget_formations(m);
+        s->is_elected = d->o.standby_id != NULL;
+        add_next(m);
+        return decide(DECIDE_FORM);
     }
-    say_voters(d);
-    if (s->is_acknowledged || is_candidate(d))
-        forget_formations(d);
-    s->is_elected = d->o.standby_id != NULL;
-    add_next(d);
-    return 1;
+    if (is_held && can_be_asked(d)) {
+        ask(m);
+        return decide(DECIDE_NOTHING);
+    }
+    return decide_accuse((struct cause){.rank = -1,
+                                        .code = ERR_PEER,
+                                        .phase = PHASE_PREPARE,
+                                        .step = d->run.step,
+                                        .is_consequence = 1},
+                         "%s was lost while the ranks formed",
+                         is_held ? "the standby, which may lead this run," : "the newest state");
 }
 
 /* All ranks have got Form, so none will name an older formation. */
-void succession_formed(struct driver *d)
+void succession_formed(struct membership *m)
 {
-    struct succession *s = &d->succession;
-    forget_formations(d);
-    add_next(d);
+    struct succession *s = &m->succession;
+    forget_formations(m);
+    add_next(m);
     s->formed = s->next.generation;
     if (s->conn && !s->is_asked)
-        ask(d); /* tell the standby of the formation by which it may lead */
+        ask(m); /* tell the standby of the formation by which it may lead */
 }
 
 /* A standby that comes to a run without one gets its vote at once.  The vote of a standby that
@@ -327,7 +330,7 @@ void succession_formed(struct driver *d)
  * and goes costs little. */
 int succession_wants_regroup(const struct driver *d)
 {
-    const char *votes = newest(&d->succession)->standby, *id = succession_id(d);
+    const char *votes = newest(&d->members.succession)->standby, *id = succession_id(d);
     int64_t age_ms = d->now_ms - d->formation.formed_ms;
     return strcmp(votes, id ? id : "") != 0 && (!*votes || age_ms >= d->o.cluster.join_interval_ms);
 }
@@ -343,7 +346,7 @@ static int is_loopback(const char *address)
  * driver is. */
 static char *address_for(const struct driver *d, const struct conn *c)
 {
-    const struct succession *s = &d->succession;
+    const struct succession *s = &d->members.succession;
     const char *at = s->advertise                 ? s->advertise
                      : is_loopback(s->conn->peer) ? c->local
                                                   : s->conn->peer;
@@ -352,10 +355,10 @@ static char *address_for(const struct driver *d, const struct conn *c)
 
 char *succession_address(const struct driver *d, const struct conn *c)
 {
-    return d->succession.conn ? address_for(d, c) : xstrdup("");
+    return d->members.succession.conn ? address_for(d, c) : xstrdup("");
 }
 
-static void tell_followers(struct driver *d)
+static void tell_followers(const struct driver *d)
 {
     for (int k = 1; k < d->n_seats; k++) {
         Wire__Control m = WIRE__CONTROL__INIT;
@@ -371,7 +374,7 @@ static void tell_followers(struct driver *d)
     }
 }
 
-static void welcome(struct driver *d, struct conn *c)
+static void welcome(const struct driver *d, const struct conn *c)
 {
     Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Welcome w = WIRE__WELCOME__INIT;
@@ -385,14 +388,14 @@ static void welcome(struct driver *d, struct conn *c)
     m.body_case = WIRE__CONTROL__BODY_WELCOME;
     m.welcome = &w;
     driver_send(d, c, &m);
-    queue_trust(&d->out, c->id);
+    queue_trust(d->out, c->id);
     free(w.standby);
     arena_fini(&a);
 }
 
-static void drop_standby(struct driver *d)
+static void drop_standby(struct membership *m)
 {
-    struct succession *s = &d->succession;
+    struct succession *s = &m->succession;
     s->conn = NULL;
     free(s->advertise);
     s->advertise = NULL;
@@ -401,7 +404,7 @@ static void drop_standby(struct driver *d)
 /* The reason why the process that sent this Hello cannot be the standby, or NULL. */
 static char *why_not(const struct driver *d, const Wire__Hello *h)
 {
-    const struct succession *s = &d->succession;
+    const struct succession *s = &d->members.succession;
     if (d->o.cluster.driver_timeout_ms == 0 || !d->o.run)
         return xstrdup("no follower keeps its state without the driver, as cluster.driver_timeout "
                        "is 0: a standby would have nothing to go on from");
@@ -410,61 +413,77 @@ static char *why_not(const struct driver *d, const Wire__Hello *h)
     return NULL;
 }
 
-void succession_hello(struct driver *d, struct conn *c, const Wire__Hello *h)
+struct decision succession_hello(struct membership *m, struct conn *c, const Wire__Hello *h)
 {
-    struct succession *s = &d->succession;
+    const struct driver *d = m->d;
+    struct succession *s = &m->succession;
     char *why = why_not(d, h);
     if (why) {
-        gather_refuse(d, c, WIRE__REASON__REASON_FULL, why);
+        gather_refuse(m, c, WIRE__REASON__REASON_FULL, why);
         free(why);
-        return;
+        return decide(DECIDE_NOTHING);
     }
     if (s->conn) { /* the same one: its connection before is broken */
-        queue_close(&d->out, s->conn->id, "the standby has come again");
-        driver_drop_conn(d, s->conn);
+        queue_close(d->out, s->conn->id, "the standby has come again");
+        conn_drop(m, s->conn);
     }
-    drop_standby(d);
+    drop_standby(m);
     c->state = CONN_STANDBY;
     c->rank = -1;
     s->conn = c;
     s->port = h->port;
+    s->pid = h->pid;
     s->advertise = *h->advertise ? xstrdup(h->advertise) : NULL;
     s->heard_ms = d->now_ms;
     snprintf(s->id, sizeof(s->id), "%s", h->standby);
+    free(s->host);
+    s->host = xstrdup(h->host);
     free(s->told);
     s->told = address_for(d, c);
     s->is_asked = s->is_acknowledged = 0;
     struct voters v = voters_of(h->form_term, h->form_generation, h->form_ranks, h->form_standby);
-    if (v.generation > 0 && find_formation(s, &v) < 0 && d->lead.is_taking_over)
-        add_formation(d, &v);
-    d->formation.generation = max_i64(d->formation.generation, v.generation);
-    welcome(d, c);
-    queue_log(&d->out, LOG_INFO,
+    if (v.generation > 0 && find_formation(s, &v) < 0 && m->lead.is_taking_over)
+        add_formation(m, &v);
+    return (struct decision){.kind = DECIDE_JOINED, .rank = -1, .generation = v.generation};
+}
+
+/* 1: the ranks are prepared, and the formation waits for the standby alone. */
+static int is_awaited(const struct driver *d)
+{
+    return d->stage == STAGE_PREPARE && d->formation.n_answers == d->members.n_ranks;
+}
+
+struct decision succession_welcome(struct membership *m)
+{
+    const struct driver *d = m->d;
+    const struct succession *s = &m->succession;
+    welcome(d, s->conn);
+    queue_log(d->out, LOG_INFO,
               "the standby joined: %s (pid %lld) from %s; it leads from %s if "
               "this driver is lost",
-              h->host, (long long)h->pid, c->from, s->told);
+              s->host, (long long)s->pid, s->conn->from, s->told);
     tell_followers(d);
     if (s->n && !strcmp(newest(s)->standby, s->id) && d->formation.has_formed)
         send_voters(d, newest(s));
     if (d->stage == STAGE_WAIT)
-        recover_try(d);
-    else if (d->stage == STAGE_PREPARE && d->formation.n_answers == d->n_ranks)
-        stage_done(d); /* it was asked on the connection before */
+        return decide(DECIDE_TRY);
+    /* It may have been asked on the connection before. */
+    return decide(is_awaited(d) ? DECIDE_ANSWERED : DECIDE_NOTHING);
 }
 
-void succession_lost(struct driver *d, struct conn *c, const char *why)
+struct decision succession_lost(struct membership *m, struct conn *c, const char *why)
 {
-    int was_asked = d->succession.is_asked && d->stage == STAGE_PREPARE;
-    if (d->succession.conn != c)
-        return;
-    drop_standby(d);
+    const struct driver *d = m->d;
+    int was_asked = m->succession.is_asked && d->stage == STAGE_PREPARE;
+    if (m->succession.conn != c)
+        return decide(DECIDE_NOTHING);
+    drop_standby(m);
     if (d->stage >= STAGE_ENDING)
-        return;
-    queue_log(&d->out, LOG_WARN, "the standby at %s was lost: %s; the job goes on without it",
-              d->succession.told, why);
+        return decide(DECIDE_NOTHING);
+    queue_log(d->out, LOG_WARN, "the standby at %s was lost: %s; the job goes on without it",
+              m->succession.told, why);
     tell_followers(d);
-    if (was_asked && d->formation.n_answers == d->n_ranks)
-        stage_done(d);
+    return decide(was_asked && is_awaited(d) ? DECIDE_ANSWERED : DECIDE_NOTHING);
 }
 
 static int has_votes(const struct succession *s)
@@ -475,17 +494,16 @@ static int has_votes(const struct succession *s)
     return s->is_overfull;
 }
 
-static void say_no_standby(struct driver *d)
+static void say_no_standby(const struct driver *d)
 {
     driver_event(d, &(struct session_event){
                         .kind = EVENT_STANDBY, .rank = -1, .step = -1, .phase = PHASE_COUNT});
 }
 
-/* The standby said Goodbye.  It has ended, and its id never comes again, so no formation can make
- * it the leader. */
-static void give_votes_back(struct driver *d)
+/* It has ended, and its id never comes again, so no formation can make it the leader. */
+void succession_resign(struct membership *m)
 {
-    struct succession *s = &d->succession;
+    struct succession *s = &m->succession;
     int had_votes = has_votes(s);
     for (int i = 0; i < s->n; i++)
         if (!strcmp(s->voters[i].standby, s->id))
@@ -493,44 +511,39 @@ static void give_votes_back(struct driver *d)
     if (!strcmp(s->next.standby, s->id))
         s->next.standby[0] = '\0';
     if (had_votes && !has_votes(s))
-        say_no_standby(d);
+        say_no_standby(m->d);
 }
 
-void succession_message(struct driver *d, struct conn *c, const Wire__Control *m)
+struct decision succession_heard(struct membership *m, const Wire__Control *msg)
 {
-    struct succession *s = &d->succession;
-    s->heard_ms = d->now_ms;
-    if (m->body_case == WIRE__CONTROL__BODY_GOODBYE) {
-        give_votes_back(d);
-        succession_lost(d, c, m->goodbye->text);
-        recover_farewell(d, c, m->goodbye->text);
-    } else if (m->body_case == WIRE__CONTROL__BODY_VOTERS && m->voters->term == s->next.term &&
-               m->voters->generation == s->next.generation && !s->is_acknowledged) {
-        s->is_acknowledged = 1;
-        if (d->stage == STAGE_PREPARE && d->formation.n_answers == d->n_ranks)
-            stage_done(d);
-    }
+    struct succession *s = &m->succession;
+    s->heard_ms = m->d->now_ms;
+    if (msg->body_case != WIRE__CONTROL__BODY_VOTERS || msg->voters->term != s->next.term ||
+        msg->voters->generation != s->next.generation || s->is_acknowledged)
+        return decide(DECIDE_NOTHING);
+    s->is_acknowledged = 1;
+    return decide(is_awaited(m->d) ? DECIDE_ANSWERED : DECIDE_NOTHING);
 }
 
 /* The job ends.  Either the standby was told so, or so many followers were told that the others
  * could not make it the leader.  So nobody leads the run any more, and any driver may resume it. */
-void succession_release(struct driver *d)
+void succession_release(const struct driver *d)
 {
-    struct succession *s = &d->succession;
+    const struct succession *s = &d->members.succession;
     if (has_votes(s) && !is_candidate(d) && (s->conn || are_enough(d, d->n_seats, 0)))
         say_no_standby(d);
 }
 
 /* ---- life ---- */
 
-void succession_init(struct driver *d)
+void succession_init(struct membership *m)
 {
-    d->succession.lacking_ms = -1;
-    if (d->o.led.voters.generation > 0 && d->o.cluster.driver_timeout_ms > 0)
-        add_formation(d, &d->o.led.voters);
+    m->succession.lacking_ms = -1;
+    if (m->d->o.led.voters.generation > 0 && m->d->o.cluster.driver_timeout_ms > 0)
+        add_formation(m, &m->d->o.led.voters);
 }
 
-void succession_say_leader(struct driver *d)
+void succession_say_leader(const struct driver *d)
 {
     if (!d->o.standby_id)
         return;
@@ -538,13 +551,14 @@ void succession_say_leader(struct driver *d)
                                             .rank = -1,
                                             .step = -1,
                                             .phase = PHASE_COUNT,
-                                            .voters = {.term = d->o.term},
+                                            .leader = {.term = d->o.term},
                                             .host = xstrdup(d->o.led_by),
                                             .text = xstrdup(d->o.leads_at)});
 }
 
-void succession_fini(struct driver *d)
+void succession_fini(struct membership *m)
 {
-    drop_standby(d);
-    free(d->succession.told);
+    drop_standby(m);
+    free(m->succession.host);
+    free(m->succession.told);
 }

@@ -47,7 +47,7 @@ int watch_is_silent(const struct driver *d, int rank)
 static int latest_waiting(const struct driver *d)
 {
     int found = -1;
-    for (int k = 0; k < d->n_ranks; k++)
+    for (int k = 0; k < d->members.n_ranks; k++)
         if (is_missing(d, k) && head_of(d, k)->at.number > 0 &&
             (found < 0 || head_of(d, k)->at.number > head_of(d, found)->at.number))
             found = k;
@@ -97,7 +97,7 @@ static void count_behind(const struct driver *d, struct watch_view *v)
 {
     v->first = -1;
     v->n_behind = 0;
-    for (int k = 0; k < d->n_ranks; k++) {
+    for (int k = 0; k < d->members.n_ranks; k++) {
         if (!watch_is_behind(d, v, k))
             continue;
         v->n_behind++;
@@ -127,8 +127,9 @@ static int put_ranks(struct buf *b, const struct driver *d, const struct watch_v
 {
     struct buf list = {0};
     int n = 0, n_items = 0;
-    for (int k = 0, end; k < d->n_ranks; k = end) {
-        for (end = k; end < d->n_ranks && end != but && watch_is_behind(d, v, end) == behind; end++)
+    for (int k = 0, end; k < d->members.n_ranks; k = end) {
+        for (end = k;
+             end < d->members.n_ranks && end != but && watch_is_behind(d, v, end) == behind; end++)
             ;
         n += end - k;
         if (end > k && n_items++ < MOST_NAMED)
@@ -248,8 +249,9 @@ static int unlinked_with(const struct driver *d, int k)
 {
     const struct progress *p = &d->seats[k].at;
     int other = p->unlinked - 1;
-    return p->generation == d->formation.generation && other < d->n_ranks && other != k ? other
-                                                                                        : -1;
+    return p->generation == d->formation.generation && other < d->members.n_ranks && other != k
+               ? other
+               : -1;
 }
 
 /* While ranks form: "; rank 2 (hostC) does not reach rank 1 (hostB) at 10.0.0.2".  The higher rank
@@ -258,7 +260,7 @@ static void put_unlinked(struct buf *b, const struct driver *d)
 {
     enum { MOST_SAID = 3 };
     int n = 0;
-    for (int k = 0; d->stage == STAGE_FORM && k < d->n_ranks; k++) {
+    for (int k = 0; d->stage == STAGE_FORM && k < d->members.n_ranks; k++) {
         int other = unlinked_with(d, k);
         if (other < 0 || (other < k && unlinked_with(d, other) == k) || ++n > MOST_SAID)
             continue; /* there is none, or the pair was named already */
@@ -297,10 +299,19 @@ void watch_put_line(const struct driver *d, const struct watch_view *v, struct b
 void watch_put_waiters_for(const struct driver *d, int rank, struct buf *b)
 {
     struct watch_view v = watch_look(d);
-    if (d->stage > STAGE_WAIT && rank < d->n_ranks && watch_is_behind(d, &v, rank)) {
+    if (d->stage > STAGE_WAIT && rank < d->members.n_ranks && watch_is_behind(d, &v, rank)) {
         v.first = rank;
         put_waiters(b, d, &v);
     }
+}
+
+struct cause watch_cause_at(const struct driver *d, int rank, int code)
+{
+    const struct progress *p = &d->seats[rank].at;
+    return (struct cause){.rank = rank,
+                          .code = code,
+                          .phase = p->phase,
+                          .step = d->stage == STAGE_TRAIN ? p->step : d->run.step};
 }
 
 /* ---- before it is too late ---- */
@@ -312,11 +323,11 @@ static struct watch_view look_for_silence(const struct driver *d)
     return v;
 }
 
-static void warn(struct driver *d, const struct watch_view *v)
+static void warn(const struct driver *d, const struct watch_view *v)
 {
     struct buf b = {0};
     watch_put_line(d, v, &b);
-    queue_log(&d->out, LOG_WARN, "%s", buf_cstr(&b));
+    queue_log(d->out, LOG_WARN, "%s", buf_cstr(&b));
     driver_event(d, &(struct session_event){.kind = EVENT_WARNING,
                                             .rank = v->first,
                                             .step = d->stage == STAGE_TRAIN && v->first >= 0
@@ -331,27 +342,28 @@ static void warn(struct driver *d, const struct watch_view *v)
 static int long_silent(const struct driver *d)
 {
     int64_t long_ms = max_i64(d->timeout_ms / 2, 2 * d->beat_ms + d->beat_ms / 2);
-    for (int k = 1; k < d->n_ranks; k++)
+    for (int k = 1; k < d->members.n_ranks; k++)
         if (watch_is_silent(d, k) && d->now_ms - d->seats[k].heard_ms >= long_ms &&
             !d->seats[k].answer)
             return k;
     return -1;
 }
 
-void watch_check(struct driver *d)
+void watch_check(struct watch *w)
 {
-    if (d->stage <= STAGE_WAIT || d->stage >= STAGE_ENDING || d->n_ranks == 1)
+    const struct driver *d = w->d;
+    if (d->stage <= STAGE_WAIT || d->stage >= STAGE_ENDING || d->members.n_ranks == 1)
         return;
     int64_t due = deadline_of_stage(d);
     int is_half = due != INT64_MAX && d->now_ms >= due - deadline_ms(d) / 2;
     if (!is_half && long_silent(d) < 0) {
-        d->watch.is_warned = 0;
+        w->is_warned = 0;
         return;
     }
     struct watch_view v = is_half ? watch_look(d) : look_for_silence(d);
-    if (!d->watch.is_warned)
+    if (!w->is_warned)
         warn(d, &v);
-    d->watch.is_warned = 1;
+    w->is_warned = 1;
 }
 
 /* ---- ranks that do not agree ---- */
@@ -369,7 +381,7 @@ static int n_like(const struct driver *d, int rank)
 {
     const struct collective *c = &head_of(d, rank)->at;
     int n = 0;
-    for (int k = 0; k < d->n_ranks; k++)
+    for (int k = 0; k < d->members.n_ranks; k++)
         n += head_of(d, k)->at.number == c->number && !is_other(&head_of(d, k)->at, c);
     return n;
 }
@@ -382,33 +394,36 @@ static void put_own(struct buf *b, const struct driver *d, int rank)
     buf_printf(b, " (%lld bytes)", (long long)c->n_bytes);
 }
 
-static void accuse(struct driver *d, int rank, int64_t step, const char *line)
+static struct decision accuse(struct watch *w, int rank, int64_t step, const char *line)
 {
-    incident_begin(d, line);
-    if (d->recovery.suspect_from < 0)
-        d->recovery.suspect_from = d->run.step;
-    end_accuse(d,
-               (struct cause){
-                   .rank = rank, .code = ERR_PROTO, .phase = d->seats[rank].at.phase, .step = step},
-               0, "%s", line);
+    incident_begin(w, line);
+    struct decision x = decide_accuse(
+        (struct cause){
+            .rank = rank, .code = ERR_PROTO, .phase = w->seats[rank].at.phase, .step = step},
+        "%s", line);
+    x.is_suspect = 1;
+    return x;
 }
 
 /* Accuse a rank that is done while rank 0 waits in a collective that this rank left out. */
-static void compare_done(struct driver *d, int rank)
+static struct decision compare_done(struct watch *w, int rank)
 {
+    const struct driver *d = w->d;
     struct watch_view v = {.first = rank, .n_behind = 1, .waiting = 0};
     if (!is_missing(d, 0) || n_left_out(d, &v, rank) == 0)
-        return;
+        return decide(DECIDE_NOTHING);
     struct buf b = {0};
     watch_put_line(d, &v, &b);
-    accuse(d, rank, d->seats[rank].at.step, buf_cstr(&b));
+    struct decision x = accuse(w, rank, d->seats[rank].at.step, buf_cstr(&b));
     buf_fini(&b);
+    return x;
 }
 
-static void compare_next(struct driver *d, int rank)
+static struct decision compare_next(struct watch *w, int rank)
 {
+    const struct driver *d = w->d;
     if (!is_other(&head_of(d, rank)->at, &head_of(d, 0)->at))
-        return;
+        return decide(DECIDE_NOTHING);
     int odd = n_like(d, 0) < n_like(d, rank) ? 0 : rank, even = odd ? 0 : rank;
     struct buf b = {0};
     buf_printf(&b, "the ranks differ in what they reduce next: ");
@@ -417,17 +432,16 @@ static void compare_next(struct driver *d, int rank)
     put_own(&b, d, even);
     if (n_like(d, even) > 1)
         buf_printf(&b, ", which %d agree on", n_like(d, even));
-    accuse(d, odd, head_of(d, odd)->at.step, buf_cstr(&b));
+    struct decision x = accuse(w, odd, head_of(d, odd)->at.step, buf_cstr(&b));
     buf_fini(&b);
+    return x;
 }
 
-void watch_compare(struct driver *d, int rank)
+struct decision watch_compare(struct watch *w, int rank)
 {
-    if (d->stage <= STAGE_WAIT || d->stage >= STAGE_ENDING || rank >= d->n_ranks ||
+    const struct driver *d = w->d;
+    if (d->stage <= STAGE_WAIT || d->stage >= STAGE_ENDING || rank >= d->members.n_ranks ||
         !d->seats[rank].is_member)
-        return;
-    if (is_missing(d, rank))
-        compare_next(d, rank);
-    else
-        compare_done(d, rank);
+        return decide(DECIDE_NOTHING);
+    return is_missing(d, rank) ? compare_next(w, rank) : compare_done(w, rank);
 }

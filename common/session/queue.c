@@ -12,11 +12,22 @@ struct action_node {
     struct action action;
 };
 
-static void free_processes(struct session_event *e)
+/* Free what an event owns, by its kind. */
+static void event_fini(struct session_event *e)
 {
-    for (int k = 0; e->process && k < e->n_ranks; k++)
-        free(e->process[k].host);
-    free(e->process);
+    free(e->host);
+    free(e->text);
+    if (e->kind == EVENT_FIRST_STEP)
+        free(e->first_step.rss_mib);
+    else if (e->kind == EVENT_REBALANCE)
+        free(e->rebalance.share);
+    else if (e->kind == EVENT_DONE)
+        free(e->done.peak_rss_mib);
+    if (e->kind != EVENT_FORM)
+        return;
+    for (int k = 0; e->form.process && k < e->form.n_ranks; k++)
+        free(e->form.process[k].host);
+    free(e->form.process);
 }
 
 void action_fini(struct action *a)
@@ -35,10 +46,7 @@ void action_fini(struct action *a)
         free(a->log.text);
         break;
     case ACTION_EVENT:
-        free(a->event.host);
-        free(a->event.text);
-        free(a->event.per_rank);
-        free_processes(&a->event);
+        event_fini(&a->event);
         break;
     case ACTION_INCIDENT:
         incident_free(a->incident);

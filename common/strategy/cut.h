@@ -8,7 +8,7 @@
  * their spans are the end of a shard.
  *
  * All offsets and lengths are in elements, unless a comment says bytes.  All strategies use
- * cut_bucket.  The other functions are for divided state (strategy/zero.c, train/shards.c).
+ * cut_bucket.  The other functions are for divided state (strategy/zero.c, state/shards.c).
  *
  * Threads: pure. */
 #ifndef STRATEGY_CUT_H

@@ -9,7 +9,7 @@
  * order in which they were started.  So a bucket's second collective may be started before the
  * first one has ended: when it runs, the memory holds the result of the first one.
  *
- * On a device these functions only queue work.  A recording (train/tape.h) runs its collectives
+ * On a device these functions only queue work.  A recording (step/tape.h) runs its collectives
  * anew at every launch, and then no function is called here.  So an exchange_log notes what was
  * queued while the recording was made, and at each launch exchange_repeat makes the same entries
  * in the record of collectives.

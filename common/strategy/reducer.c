@@ -31,7 +31,7 @@ struct reducer {
 };
 
 /* A round begins ahead of the step that comes so many steps after the one that agreed on it.  On a
- * device one step may be under way when the host reads which step agreed (train/flight.c).  All
+ * device one step may be under way when the host reads which step agreed (step/flight.c).  All
  * ranks queue the steps and the round in one order, whenever each of them reads its results. */
 enum { NO_STEP = -1, LEAD = 1, LEAD_ON_DEVICE = 2 };
 

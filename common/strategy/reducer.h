@@ -1,6 +1,6 @@
 /* reducer - the engine's side of a strategy: one strategy at work, with its exchange.
  *
- * The engine calls the reducer at fixed places of a step (train/step.c), and the reducer calls the
+ * The engine calls the reducer at fixed places of a step (step/step.c), and the reducer calls the
  * strategy's function for that place.  The reducer and its exchange also do what every strategy
  * needs: measure how long a device waits for other ranks, spoil gradients on purpose (--inject),
  * and note in the control vector that a device's collectives were stopped before their end.

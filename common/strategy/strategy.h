@@ -138,7 +138,7 @@ struct strategy_promises {
     /* The number of ranks that hold each shard of the state.  0: the state is not divided.
      * Otherwise the optimizer's slots are divided among the ranks (strategy/cut.h), and each rank
      * updates the shards that it holds.  1: only the owner holds a shard; 2: its owner and the next
-     * rank, the buddy.  When ranks form anew, the engine moves the shards (train/shards.h). */
+     * rank, the buddy.  When ranks form anew, the engine moves the shards (state/shards.h). */
     int n_holders;
     /* 1: the gradients are divided, too: a rank keeps the sums of the shards that it holds, and no
      * more.  The memory of a bucket is used for other buckets once its sums have been moved out
@@ -158,7 +158,7 @@ struct strategy_shares {
     int n_threads; /* with n > 0: threads of the kernels on every rank; the bits depend on it */
 };
 
-/* What the options of an entry ask for. */
+/* The choice that the options of an entry make. */
 struct strategy_choice {
     const struct strategy_ops *ops; /* the method */
     struct strategy_shares shares;

@@ -2,7 +2,7 @@
  * stages 1 to 3).
  *
  * Rajbhandari and others 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter
- * Models".  n is the number of ranks.  Before a change of the order of calls read train/shards.h:
+ * Models".  n is the number of ranks.  Before a change of the order of calls read state/shards.h:
  * it explains why a rank may be lost at any moment.
  *
  * For each bucket, as soon as it is ready:

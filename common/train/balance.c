@@ -244,7 +244,7 @@ static int measure(struct trainer *t, double *rate, struct err *err)
     int rc;
 
     ring_run(t->ring, id, clock_mono_ns());
-    rc = coll_allgather(t->coll, &mine, sizeof mine, rate, err);
+    rc = coll_allgather(t->step.coll, &mine, sizeof mine, rate, err);
     ring_end(t->ring, id, clock_mono_ns(), rc < 0);
     for (int r = 0; r < t->n_ranks && rc == 0; r++)
         rc = !(rate[r] > 0);
@@ -272,7 +272,7 @@ static int take_shares(struct trainer *t, const int64_t *share, int64_t last, st
         bound[r + 1] = bound[r] + share[r];
     free(t->balance.bound);
     t->sampler.bound = t->balance.bound = bound;
-    tapes_clear(t->tapes);
+    tapes_clear(t->step.tapes);
     rc = trainer_make_programs(t, err);
     if (rc == 0)
         rc = trainer_start_feed(t, last, err);

@@ -128,84 +128,6 @@ size_t buckets_choose(const struct layout *l, const double *ready_s, const doubl
 
 /* ---- measuring ---- */
 
-/* Two stopwatches of backend_stopwatch. */
-struct bucket_watch {
-    int64_t computed[2]; /* from the sum of the bucket before, or the start of backward, until the
-                            bucket is filled */
-    int64_t summed[2];   /* from there until its sum is there */
-};
-
-void buckets_reset(struct buckets *b)
-{
-    if (b->watch)
-        backend_free(b->backend, b->watch);
-    free(b->ready_ns);
-    free(b->sum_ns);
-    *b = (struct buckets){0};
-}
-
-int buckets_are_watched(const struct buckets *b) { return b->watch != NULL; }
-
-static int watch(struct buckets *b, int64_t *of, int stops, struct err *err)
-{
-    return backend_stopwatch(b->backend, of, stops, err);
-}
-
-int buckets_note_backward(struct buckets *b, struct err *err)
-{
-    if (!b->ready_ns || b->began_ns != 0)
-        return 0;
-    b->began_ns = clock_mono_ns();
-    return b->watch ? watch(b, b->watch[0].computed, 0, err) : 0;
-}
-
-int buckets_note_ready(struct buckets *b, int bucket, struct err *err)
-{
-    int64_t took;
-
-    if (b->watch)
-        return watch(b, b->watch[bucket].computed, 1, err) < 0
-                   ? err->code
-                   : watch(b, b->watch[bucket].summed, 0, err);
-    if (!b->ready_ns)
-        return 0;
-    took = b->began_ns ? clock_mono_ns() - b->began_ns : 0;
-    b->ready_ns[bucket] = min_i64(b->ready_ns[bucket], took);
-    return 0;
-}
-
-int buckets_note_handed(struct trainer *t, int bucket, struct err *err)
-{
-    struct buckets *b = &t->buckets;
-
-    if (!b->watch)
-        return 0;
-    if (exchange_wait(reducer_exchange(t->reducer), bucket, err) < 0 ||
-        watch(b, b->watch[bucket].summed, 1, err) < 0)
-        return err->code;
-    return bucket + 1 < t->layout->n_buckets ? watch(b, b->watch[bucket + 1].computed, 0, err) : 0;
-}
-
-/* Read the stopwatches of the step that ended, and set them to zero for the next one. */
-static int read_watches(struct trainer *t, struct err *err)
-{
-    struct buckets *b = &t->buckets;
-    const int n = t->layout->n_buckets;
-    const size_t n_bytes = (size_t)n * sizeof *b->watch;
-    struct bucket_watch *w = xcalloc((size_t)n, sizeof *w);
-    int64_t ready = 0;
-    int rc = backend_copy_out(b->backend, w, b->watch, n_bytes, err);
-
-    for (int i = 0; i < n && rc == 0; i++) {
-        ready += w[i].computed[1];
-        b->ready_ns[i] = min_i64(b->ready_ns[i], ready);
-        if (w[i].summed[1] > 0)
-            b->sum_ns[i] = min_i64(b->sum_ns[i], w[i].summed[1]);
-    }
-    free(w);
-    return rc == 0 ? backend_zero(b->backend, b->watch, n_bytes, err) : rc;
-}
-
 /* The shortest sums of each bucket, in seconds, as far as the record goes back.  A bucket may have
  * a second, smaller collective (the control vector's), which does not count. */
 static void read_record(const struct trainer *t, double *sum_s)
@@ -232,7 +154,7 @@ static void read_record(const struct trainer *t, double *sum_s)
 
 static void read_sums(const struct trainer *t, double *sum_s)
 {
-    const int64_t *ns = t->buckets.sum_ns;
+    const int64_t *ns = t->step.watch.summed_ns;
 
     if (!ns)
         read_record(t, sum_s);
@@ -247,7 +169,7 @@ static void write_own(const struct trainer *t, double *own)
     const int n = t->layout->n_buckets;
 
     for (int b = 0; b < n; b++)
-        own[b] = 1e-9 * (double)t->buckets.ready_ns[b];
+        own[b] = 1e-9 * (double)t->step.watch.filled_ns[b];
     read_sums(t, own + n);
 }
 
@@ -279,11 +201,11 @@ static int agree(struct trainer *t, int64_t *choice, struct err *err)
 
     write_own(t, own);
     ring_run(t->ring, id, clock_mono_ns());
-    rc = coll_allgather(t->coll, own, n * sizeof *own, all, err);
+    rc = coll_allgather(t->step.coll, own, n * sizeof *own, all, err);
     if (rc == 0 && t->rank == 0)
         *choice = (int64_t)decide(t, all);
     if (rc == 0)
-        rc = coll_broadcast(t->coll, choice, sizeof *choice, 0, err);
+        rc = coll_broadcast(t->step.coll, choice, sizeof *choice, 0, err);
     ring_end(t->ring, id, clock_mono_ns(), rc < 0);
     free(all);
     free(own);
@@ -305,16 +227,16 @@ static int cut(struct trainer *t, size_t size, struct err *err)
 {
     int rc;
 
-    programs_free(t->programs);
-    t->programs = NULL;
-    update_free(t->update);
-    t->update = NULL;
-    reducer_uncut(t->reducer);
+    programs_free(t->step.programs);
+    t->step.programs = NULL;
+    update_free(t->step.update);
+    t->step.update = NULL;
+    reducer_uncut(t->step.reducer);
     layout_cut(t->layout, size);
-    buffers_cut(t->buffers, t->layout);
+    buffers_cut(t->step.buffers, t->layout);
     rc = trainer_make_update(t, err);
     if (rc == 0)
-        rc = reducer_recut(t->reducer, err);
+        rc = reducer_recut(t->step.reducer, err);
     if (rc == 0)
         rc = trainer_make_programs(t, err);
     if (rc < 0)
@@ -338,36 +260,16 @@ static void report_buckets(struct trainer *t)
 static int is_automatic(const struct trainer *t)
 {
     return t->job->train.bucket_bytes == BUCKETS_AUTO &&
-           reducer_promises(t->reducer)->buckets_may_change;
-}
-
-static int64_t *no_times(int n)
-{
-    int64_t *ns = xcalloc((size_t)n, sizeof *ns);
-
-    for (int i = 0; i < n; i++)
-        ns[i] = INT64_MAX;
-    return ns;
+           reducer_promises(t->step.reducer)->buckets_may_change;
 }
 
 static int begin_measuring(struct trainer *t, struct err *err)
 {
-    struct buckets *b = &t->buckets;
-    const int n = t->layout->n_buckets;
-    const size_t n_bytes = (size_t)n * sizeof *b->watch;
-    int rc;
-
     if (!is_automatic(t) || t->n_ranks == 1 || t->state->at.bucket_bytes > 0)
         return 0;
-    b->from = t->state->at.step;
-    b->due = b->from + BUCKETS_STEPS;
-    b->ready_ns = no_times(n);
-    if (!backend_is_device(t->backend))
-        return 0;
-    b->sum_ns = no_times(n);
-    b->backend = t->backend;
-    rc = backend_alloc(b->backend, n_bytes, "stopwatches of buckets", (void **)&b->watch, err);
-    return rc == 0 ? backend_zero(b->backend, b->watch, n_bytes, err) : rc;
+    t->buckets.from = t->state->at.step;
+    t->buckets.due = t->buckets.from + BUCKETS_STEPS;
+    return watch_start(&t->step.watch, t->backend, t->layout->n_buckets, err);
 }
 
 int buckets_form(struct trainer *t, struct err *err)
@@ -375,7 +277,7 @@ int buckets_form(struct trainer *t, struct err *err)
     const int64_t decided = is_automatic(t) ? t->state->at.bucket_bytes : 0;
     const size_t want = decided > 0 ? (size_t)decided : buckets_at_first(t);
 
-    buckets_reset(&t->buckets);
+    watch_stop(&t->step.watch);
     if (t->layout->bucket_bytes != want) {
         if (cut(t, want, err) < 0)
             return err_wrap(err, "train.bucket_bytes");
@@ -388,8 +290,8 @@ static int take(struct trainer *t, int64_t choice, int64_t last, struct err *err
 {
     int rc = 0;
 
-    tapes_clear(t->tapes);
-    buckets_reset(&t->buckets);
+    tapes_clear(t->step.tapes);
+    watch_stop(&t->step.watch);
     t->state->at.bucket_bytes = choice;
     if (t->layout->bucket_bytes != (size_t)choice) {
         rc = cut(t, (size_t)choice, err);
@@ -406,9 +308,9 @@ int buckets_if_due(struct trainer *t, int64_t last, struct err *err)
     int64_t choice = 0;
     int rc;
 
-    if (!t->buckets.ready_ns)
+    if (!t->step.watch.filled_ns)
         return 0;
-    rc = t->buckets.watch && t->state->at.step > t->buckets.from ? read_watches(t, err) : 0;
+    rc = t->state->at.step > t->buckets.from ? watch_read(&t->step.watch, err) : 0;
     if (rc == 0 && t->state->at.step < t->buckets.due)
         return 0;
     if (rc == 0)

@@ -10,14 +10,11 @@
  * The best of the sizes from 1 to 25 MiB is that whose last e_b is the smallest.  Small buckets are
  * ready early, and the last one, which nothing hides, is short.  Large buckets cost a less often.
  *
- * The figures.  A formation makes BUCKETS_STEPS steps with the buckets that it has.  On a device
- * the collectives of these steps do not overlap the backward pass: each bucket's sum ends before
- * the next bucket is computed, so that stopwatches in the device's main lane tell the two apart.
- * The host reads them after each step, so no step is queued ahead meanwhile.  Of each bucket a rank
- * keeps the shortest r_b and the shortest time of a sum, because what disturbs a step makes
- * them longer.  Of all ranks the largest r_b counts, and the shortest time of a sum: the rank that
- * comes last to a sum waits for no other.  a and c are fitted to these times by least squares of
- * relative errors, and are at least 0.  Between the ends of the measured buckets r grows linearly.
+ * The figures.  A formation makes BUCKETS_STEPS steps with the buckets that it has.  Of each
+ * bucket a rank keeps the shortest r_b and the shortest time of a sum (step/watch.h).  Of all ranks
+ * the largest r_b counts, and the shortest time of a sum: the rank that comes last to a sum waits
+ * for no other.  a and c are fitted to these times by least squares of relative errors, and are at
+ * least 0.  Between the ends of the measured buckets r grows linearly.
  *
  * Rank 0 decides.  A size is taken only if the model says that the sums end earlier by 2 % than
  * with the present one.  The decision is a part of the state (ckpt_state.bucket_bytes): a resumed
@@ -33,7 +30,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "backend/backend.h"
 #include "base/err.h"
 #include "program/layout.h"
 
@@ -41,20 +37,9 @@ enum { BUCKETS_STEPS = 8 };
 
 struct trainer;
 
-/* The measurements of this rank; zeroed: there are none. */
 struct buckets {
     int64_t from, due; /* measured are the steps [from, due); the decision is before step `due` */
-    int64_t *ready_ns; /* [n_buckets]: the shortest r_b so far; NULL: nothing is measured */
-    int64_t *sum_ns;   /* [n_buckets]: the shortest sum so far; NULL on CPUs, where the record of
-                          collectives has these times */
-    int64_t began_ns;  /* when backward of the step under way began; 0: it has not */
-    /* On a device: its memory, for backend_stopwatch; else NULL. */
-    struct bucket_watch *watch; /* [n_buckets] */
-    struct backend *backend;
 };
-
-/* Drops what was measured.  The device's memory is freed, so no recording may use it any more. */
-void buckets_reset(struct buckets *b);
 
 /* The size for layout_new: the job's, or the default until auto has decided. */
 size_t buckets_at_first(const struct trainer *t);
@@ -62,16 +47,6 @@ size_t buckets_at_first(const struct trainer *t);
 /* A formation begins with the trainer's next step, and all ranks have one state.  The gradients are
  * cut as it says. */
 int buckets_form(struct trainer *t, struct err *err);
-
-/* 1: steps are measured on a device, so their collectives are queued in another way, and no step is
- * queued before the one ahead of it has ended.  The same on all ranks. */
-int buckets_are_watched(const struct buckets *b);
-
-/* This rank begins a stage of the step's last backward pass; and has filled a bucket in it; and has
- * handed the bucket to the strategy.  On a device these functions queue work. */
-int buckets_note_backward(struct buckets *b, struct err *err);
-int buckets_note_ready(struct buckets *b, int bucket, struct err *err);
-int buckets_note_handed(struct trainer *t, int bucket, struct err *err);
 
 /* Decide, and cut the gradients anew, if that is due.  All ranks call it before every step; `last`:
  * the step before which training is to stop.  Blocks while ranks talk. */

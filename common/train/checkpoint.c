@@ -1,12 +1,12 @@
 /* checkpoint - decides when a checkpoint is written, and by which ranks.
  *
- * Rank 0 writes a state that it holds, by its saver (train/saver.h).  If the state is divided among
- * several ranks, all write it together (train/joint.h). */
+ * Rank 0 writes a state that it holds, by its saver (state/saver.h).  If the state is divided among
+ * several ranks, all write it together (state/joint.h). */
 #include <stdlib.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "train/shards.h"
+#include "state/shards.h"
 #include "train/trainer_impl.h"
 
 int trainer_is_divided(const struct trainer *t)
@@ -59,25 +59,25 @@ struct beginning {
 static int begin_joint(struct trainer *t, void *arg, struct err *err)
 {
     struct beginning *b = arg;
-    int rc = coll_broadcast(t->coll, b, sizeof *b, 0, err);
+    int rc = coll_broadcast(t->step.coll, b, sizeof *b, 0, err);
 
     if (rc == 0 && b->answer == SAVE_NOW)
-        rc = shards_prove(t->state, t->coll, err);
+        rc = shards_prove(t->state, t->step.coll, err);
     if (rc == 0 && b->answer == SAVE_NOW)
-        rc = joint_begin(t->joint, t->coll, b->is_last, err);
+        rc = joint_begin(t->joint, t->step.coll, b->is_last, err);
     return rc;
 }
 
 static int poll_joint(struct trainer *t, void *arg, struct err *err)
 {
     (void)arg;
-    return joint_poll(t->joint, t->coll, err);
+    return joint_poll(t->joint, t->step.coll, err);
 }
 
 static int finish_joint(struct trainer *t, void *arg, struct err *err)
 {
     (void)arg;
-    return joint_finish(t->joint, t->coll, err);
+    return joint_finish(t->joint, t->step.coll, err);
 }
 
 /* The last checkpoint: wait until all ranks have written it, and rank 0 until it is in place. */
@@ -233,7 +233,7 @@ static uint8_t answer_now(struct trainer *t)
         return SAVE_NEVER;
     /* With own updates the ranks have just met for this checkpoint, so it cannot come later.
      * saver_begin waits for the one under way. */
-    if (reducer_promises(t->reducer)->updates_are_own ||
+    if (reducer_promises(t->step.reducer)->updates_are_own ||
         !saver_under_way(t->saver, &step, &seconds))
         return SAVE_NOW;
     warn_slow_disk(t, step, seconds);
@@ -266,7 +266,7 @@ int trainer_save_if_due(struct trainer *t, const struct step_result *s, int64_t 
             begin_due(t, step);
         return 0;
     }
-    if (t->n_flights > 0)
+    if (t->step.n_flights > 0)
         return 0;
     if (joint_is_under_way(t->joint)) {
         if (t->rank == 0 && t->is_checkpoint_due)

@@ -21,7 +21,7 @@
 #include "base/util.h"
 #include "coll/device.h"
 #include "coll/tcp.h"
-#include "train/faults.h"
+#include "step/faults.h"
 #include "train/trainer.h"
 #include "wire/msg.h"
 

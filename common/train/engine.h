@@ -29,20 +29,6 @@ struct engine_options {
     const char *run_dir; /* where rank 0 keeps checkpoints; NULL on followers; copied */
 };
 
-/* Requests that any rank may make.  Through the control vector all ranks act on a request at the
- * same step. */
-enum engine_request {
-    ENGINE_REQUEST_STOP = 1,
-    ENGINE_REQUEST_CHECKPOINT = 2,
-    ENGINE_REQUEST_REGROUP = 4, /* end training here, to form anew; forgotten at CMD_PREPARE */
-    /* Begin what the strategy begins when all ranks are ready.  The trainer makes this request, as
-     * the strategy says. */
-    ENGINE_REQUEST_ROUND = 8,
-    /* This rank's last update left parameters as they were (op/update.c), and train.on_nonfinite is
-     * stop: the step counts as one whose loss is not finite. */
-    ENGINE_REQUEST_REFUSE = 16,
-};
-
 /* Start an engine whose reports (struct report) go to `reports`, borrowed until engine_free. */
 int engine_new(const struct engine_options *o, struct mailbox *reports, struct engine **out,
                struct err *err);

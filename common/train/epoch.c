@@ -1,6 +1,6 @@
 /* epoch - the work between steps: epochs and their figures.
  *
- * trainer_train is here.  A step itself is in step.c, validation in validate.c, and checkpoints are
+ * trainer_train is here.  A step itself is in step/, validation in validate.c, and checkpoints are
  * in checkpoint.c. */
 #include <math.h>
 #include <stdlib.h>
@@ -9,10 +9,10 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "session/action.h" /* NOT_MEASURED */
+#include "state/shards.h"
+#include "step/timing.h"
 #include "train/meet.h"
-#include "train/shards.h"
 #include "train/statistics.h"
-#include "train/timing.h"
 #include "train/trainer_impl.h"
 
 enum { REPORT_INTERVAL_MS = 200 };
@@ -22,7 +22,7 @@ static double mean(double sum, int64_t n) { return n > 0 ? sum / (double)n : NAN
 
 static enum wait_cause wait_cause(const struct trainer *t, const struct timing *m)
 {
-    const struct effort now = feed_effort(t->train_feed);
+    const struct effort now = feed_effort(t->step.feed);
     const struct effort since = {now.wall_ns - m->effort.wall_ns, now.cpu_ns - m->effort.cpu_ns,
                                  now.queued_ns - m->effort.queued_ns};
 
@@ -151,7 +151,7 @@ static void report_row(struct trainer *t)
         .step = at->step,
         .epoch = (at->step - 1) / t->steps_per_epoch + 1,
         .loss = control_mean_loss(at->row_loss, at->row_weight),
-        .learning_rate = step_rate(t, at->step - 1),
+        .learning_rate = step_rate(&t->step, at->step - 1),
         .grad_norm = at->grad_norm,
         .samples_per_second = mean((double)t->row_samples * 1e9, t->row_ns),
     };
@@ -161,7 +161,7 @@ static void report_row(struct trainer *t)
 /* The strategy finishes what it has under way, and the ranks meet: all hold the same state. */
 static int come_together(struct trainer *t, struct err *err)
 {
-    const int rc = reducer_epoch_end(t->reducer, err);
+    const int rc = reducer_epoch_end(t->step.reducer, err);
 
     return rc == 0 ? meet(t, err) : rc;
 }
@@ -180,7 +180,7 @@ static int end_step(struct trainer *t, const struct step_result *s, int64_t last
 {
     int rc = 0;
 
-    reducer_agree(t->reducer, t->state->at.step - 1, s->control.n_ready);
+    reducer_agree(t->step.reducer, t->state->at.step - 1, s->control.n_ready);
     if (is_meeting_due(t, s, last))
         rc = come_together(t, err);
     return rc < 0 ? err_wrap(err, "after step %lld", (long long)t->state->at.step - 1) : 0;
@@ -204,23 +204,24 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct timing *m, enum ep
             rc = balance_if_due(t, last, err);
         if (rc < 0)
             return err->code;
-        rc = step_run(t, last, &s, err);
+        rc = trainer_run_step(t, last, &s, err);
         if (rc < 0)
             return err_wrap(err, "step %lld", (long long)at->step);
         if (!s.applied && !s.overflowed && t->job->train.on_nonfinite == NONFINITE_STOP) {
             *end = EPOCH_NONFINITE;
-            return step_leave(t, err);
+            return step_leave(&t->step, err);
         }
         if (!s.applied && (!s.overflowed || t->rank == 0)) /* all ranks see the same overflow */
             warn_skipped(t);
         begin_row(t);
         add_up(at, &s, n_samples);
-        if (t->average)
-            average_note(t->average);
+        if (t->step.average)
+            average_note(t->step.average);
         rc = end_step(t, &s, last, err);
         if (rc < 0)
             return rc;
-        t->row_ns += timing_step(m, step_waited_ns(t), feed_waited_ns(t->train_feed), n_samples);
+        t->row_ns +=
+            timing_step(m, step_waited_ns(&t->step), feed_waited_ns(t->step.feed), n_samples);
         t->row_samples += n_samples;
         report_step(t, m, epoch);
         report_row(t);
@@ -229,11 +230,11 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct timing *m, enum ep
             return rc;
         if (s.control.n_stop > 0 && at->step < last) {
             *end = EPOCH_STOPPED;
-            return step_leave(t, err);
+            return step_leave(&t->step, err);
         }
         if (s.control.n_regroup > 0 && at->step < last) {
             *end = EPOCH_REGROUP;
-            return step_leave(t, err);
+            return step_leave(&t->step, err);
         }
     }
     return 0;
@@ -298,8 +299,8 @@ static void fill_figures(const struct trainer *t, struct timing *m, struct repor
     r->epoch.n_samples = at->epoch_samples;
     r->epoch.n_skipped = at->epoch_skipped;
     r->epoch.n_left_out = n_left_out(t);
-    r->epoch.loss_scale = t->loss_scale;
-    r->epoch.is_mean = reducer_promises(t->reducer)->updates_are_own && t->n_ranks > 1;
+    r->epoch.loss_scale = t->step.loss_scale;
+    r->epoch.is_mean = reducer_promises(t->step.reducer)->updates_are_own && t->n_ranks > 1;
     r->epoch.train_seconds = clock_since_s(m->start_ns);
     r->epoch.samples_per_second = timing_rate(m);
     if (sample_has_places(t->spec))
@@ -325,7 +326,7 @@ static int fill_epoch(struct trainer *t, int64_t epoch, enum epoch_end end, stru
         r->epoch.note = xasprintf("%s", t->note);
         r->epoch.is_of_input = t->is_of_input;
     }
-    if (!reducer_promises(t->reducer)->replicas_are_equal)
+    if (!reducer_promises(t->step.reducer)->replicas_are_equal)
         return 0; /* nothing to compare */
     if (state_hash(t->state, &r->epoch.tensor, &r->epoch.replica, err) < 0)
         return err->code;
@@ -349,11 +350,11 @@ static void continue_timing(struct trainer *t, int64_t epoch, struct timing *m)
 /* Without synchronised batch norm each rank has running statistics of its own samples.  Validation,
  * checkpoints and the comparison of replicas need one set, so all ranks take rank 0's.  With fixed
  * shares each step leaves all ranks the same. */
-static int share_stats(struct trainer *t, struct err *err)
+static int broadcast_stats(struct trainer *t, struct err *err)
 {
     if (t->job->model.sync_batch_norm || t->n_ranks == 1 || t->shares.n > 0)
         return 0;
-    return state_share_stats(t->state, t->coll, err);
+    return state_broadcast_stats(t->state, t->step.coll, err);
 }
 
 /* Compare the copies of shards.  If ranks are about to leave, the checkpoint under way is finished
@@ -367,11 +368,11 @@ static int end_shards(struct trainer *t, enum epoch_end end, struct err *err)
         return 0;
     id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_UPDATE);
     ring_run(t->ring, id, clock_mono_ns());
-    rc = shards_prove(t->state, t->coll, err);
+    rc = shards_prove(t->state, t->step.coll, err);
     if (rc == 0 && end == EPOCH_REGROUP)
-        rc = joint_finish(t->joint, t->coll, err);
+        rc = joint_finish(t->joint, t->step.coll, err);
     if (rc == 0 && end == EPOCH_REGROUP)
-        rc = shards_collect(t->state, t->coll, err);
+        rc = shards_collect(t->state, t->step.coll, err);
     ring_end(t->ring, id, clock_mono_ns(), rc < 0);
     return rc;
 }
@@ -408,10 +409,10 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
     continue_timing(t, epoch, &m);
     if (rc == 0 && at->step < last)
         rc = trainer_start_feed(t, last, err);
-    m.wait_ns = step_waited_ns(t);
-    m.data_ns = feed_waited_ns(t->train_feed);
-    m.effort = feed_effort(t->train_feed);
-    t->is_batch_held = 0;
+    m.wait_ns = step_waited_ns(&t->step);
+    m.data_ns = feed_waited_ns(t->step.feed);
+    m.effort = feed_effort(t->step.feed);
+    t->step.is_batch_held = 0;
     if (has_row(t))
         report_row(t);
     else
@@ -427,7 +428,7 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
     if (rc == 0)
         rc = end_shards(t, end, err);
     if (rc == 0)
-        rc = share_stats(t, err);
+        rc = broadcast_stats(t, err);
     if (rc == 0 && (end == EPOCH_WHOLE || end == EPOCH_MAX_STEPS))
         rc = renew_statistics(t, epoch, &m, err);
     if (rc == 0)

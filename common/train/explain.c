@@ -65,8 +65,8 @@ int explain_validation(struct trainer *t, char **note, struct err *err)
     enum { BLOCK = 64 };
     const struct dataset *ds = t->valid_set;
     const struct span part =
-        span_part_of_pieces((struct span){0, ds->n_samples}, programs_validation_unit(t->programs),
-                            t->n_ranks, t->rank);
+        span_part_of_pieces((struct span){0, ds->n_samples},
+                            programs_validation_unit(t->step.programs), t->n_ranks, t->rank);
     void *field[SAMPLE_MAX_FIELDS] = {NULL};
     int64_t index[BLOCK];
     char *text = NULL;
@@ -104,9 +104,9 @@ static int place(struct trainer *t, struct program *p, const struct sampler_step
     struct step_scalars scalars;
     int rc;
 
-    step_scalars(t, &b, &scalars);
-    rc = backend_copy_in(t->backend, &t->buffers->numbers->scalars, &scalars, STEP_SCALARS_SENT,
-                         err);
+    step_scalars(&t->step, &b, &scalars);
+    rc = backend_copy_in(t->backend, &t->step.buffers->numbers->scalars, &scalars,
+                         STEP_SCALARS_SENT, err);
     for (int i = 0; rc == 0 && i < spec->n_fields; i++)
         rc = backend_copy_in(t->backend, program_input(p, i), field[i],
                              sample_field_bytes(&spec->field[i]) * (size_t)part.n, err);
@@ -118,7 +118,7 @@ static int look_at_micro(struct trainer *t, const struct sampler_step *at, int m
                          struct err *err)
 {
     struct span part = sampler_micro(at, t->n_ranks, t->rank, (int)t->job->train.accumulate, micro);
-    struct program *p = programs_find(t->programs, 1, part.n);
+    struct program *p = programs_find(t->step.programs, 1, part.n);
     void *field[SAMPLE_MAX_FIELDS] = {NULL};
     int rc = read_samples(t, at, part, field, err);
 
@@ -132,8 +132,8 @@ static int look_at_micro(struct trainer *t, const struct sampler_step *at, int m
     return rc;
 }
 
-/* The largest of some targets that are learnt as they are stored, by model.loss: mse; 0: none are,
- * or they cannot be read. */
+/* The largest of some targets as they are learnt by model.loss: mse; 0: none are, or they cannot be
+ * read. */
 static double largest_target(const struct trainer *t)
 {
     enum { MOST_LOOKED = 1024 };
@@ -145,7 +145,7 @@ static double largest_target(const struct trainer *t)
     double most = 0;
     struct err err;
 
-    if (!trainer_is_regression(t) || t->job->model.loss != LOSS_MSE || ds->targets.n ||
+    if (!trainer_is_regression(t) || t->job->model.loss != LOSS_MSE ||
         try_alloc(&y, sizeof(float) * (size_t)each, "a target", &err) < 0)
         return 0;
     to[target] = y;
@@ -166,12 +166,14 @@ static double largest_target(const struct trainer *t)
 static char *doubt_targets(const struct trainer *t)
 {
     const double most = largest_target(t);
+    const int is_scaled = t->train_set->targets.n > 0;
 
     if (!(most >= 1e4))
         return NULL;
-    return xasprintf("targets are as large as %.3g, and model.loss mse is of their squares; want "
-                     "data.targets: {normalize: auto}",
-                     most);
+    return xasprintf("targets are as large as %.3g%s, and model.loss mse is of their squares; want "
+                     "%sdata.targets: {normalize: auto}",
+                     most, is_scaled ? " when scaled" : "",
+                     is_scaled ? "a larger data.targets.std, or " : "");
 }
 
 void explain_doubts(struct trainer *t)
@@ -208,7 +210,7 @@ static void name_element(const struct layout *l, int64_t at, char *text, size_t 
 /* 1: other ranks do not tell the same. */
 static int tells_kept(const struct trainer *t)
 {
-    return t->rank == 0 || t->state->shards || reducer_promises(t->reducer)->updates_are_own;
+    return t->rank == 0 || t->state->shards || reducer_promises(t->step.reducer)->updates_are_own;
 }
 
 void explain_kept(struct trainer *t, int64_t n, int64_t lowest)
@@ -243,16 +245,16 @@ int explain_nonfinite(struct trainer *t, const struct step_result *result, struc
 
         snprintf(t->note, sizeof t->note, "%s", t->kept_note);
         t->is_of_input = job_zero_eps(t->job, &usual) != NULL;
-    } else if (result->control.n_nonfinite == 0 && t->loss_scale > 0)
+    } else if (result->control.n_nonfinite == 0 && t->step.loss_scale > 0)
         snprintf(t->note, sizeof t->note,
                  "a gradient is not finite, though the loss scale is at loss_scale.min, %g; "
                  "precision bfloat16 has float32's range",
-                 t->loss_scale);
+                 t->step.loss_scale);
     else if (result->control.n_nonfinite == 0)
         snprintf(t->note, sizeof t->note,
                  "a gradient is not finite after the all-reduce, though the losses are");
     else if (result->has_bad_grad && !result->has_bad_losses &&
-             reducer_promises(t->reducer)->updates_are_own) /* no sum with other ranks' */
+             reducer_promises(t->step.reducer)->updates_are_own) /* no sum with other ranks' */
         snprintf(t->note, sizeof t->note,
                  "a gradient of this rank is not finite, though its losses are");
     if (!result->has_bad_losses) {
@@ -260,8 +262,8 @@ int explain_nonfinite(struct trainer *t, const struct step_result *result, struc
         return 0;
     }
     for (int b = 0; b < t->layout->n_buckets && waits && rc == 0; b++)
-        rc = reducer_gathered(t->reducer, b, err);
-    for (int m = 0, n = trainer_n_micros(t, &at); rc == 0 && m < n; m++)
+        rc = reducer_gathered(t->step.reducer, b, err);
+    for (int m = 0, n = step_n_micros(&t->step, &at); rc == 0 && m < n; m++)
         rc = look_at_micro(t, &at, m, err);
     if (rc == 0)
         snprintf(t->note, sizeof t->note, "%s",

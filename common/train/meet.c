@@ -36,12 +36,12 @@ struct meeting {
 
 static int has_own_updates(const struct trainer *t)
 {
-    return reducer_promises(t->reducer)->updates_are_own;
+    return reducer_promises(t->step.reducer)->updates_are_own;
 }
 
 static int is_of_strategy(const struct trainer *t, const struct slot_def *d)
 {
-    const struct strategy_ops *s = reducer_strategy(t->reducer);
+    const struct strategy_ops *s = reducer_strategy(t->step.reducer);
 
     for (int i = 0; i < s->n_slots; i++)
         if (s->slot[i] == d)
@@ -58,9 +58,9 @@ static int is_averaged(const struct trainer *t, const struct slot_def *d)
 static int sum_window(struct meeting *m, double *x, int64_t n, struct err *err)
 {
     const int64_t ticket =
-        coll_allreduce(m->t->coll, COLL_BULK, x, n, DTYPE_F64, COLL_TAG_NONE, err);
+        coll_allreduce(m->t->step.coll, COLL_BULK, x, n, DTYPE_F64, COLL_TAG_NONE, err);
 
-    return ticket < 0 ? (int)ticket : coll_wait(m->t->coll, ticket, err);
+    return ticket < 0 ? (int)ticket : coll_wait(m->t->step.coll, ticket, err);
 }
 
 /* Replace n elements at x, in the host's memory, by their mean. */
@@ -77,7 +77,7 @@ static int average_here(struct meeting *m, float *x, int64_t n, struct err *err)
     if (rc == 0)
         rc = sum_window(m, m->sums ? m->sums : sum, n, err);
     if (rc == 0 && m->sums)
-        rc = step_wait(m->t, err);
+        rc = step_wait(&m->t->step, err);
     if (rc == 0 && m->sums)
         rc = backend_copy_out(b, sum, m->sums, n_bytes, err);
     for (int64_t i = 0; i < n && rc == 0; i++)
@@ -132,7 +132,7 @@ static int average_slots(struct meeting *m, struct err *err)
         if (is_averaged(m->t, s->slot[k].def))
             rc = average_slot(m, &s->slot[k], err);
     if (rc < 0 && m->sums)
-        coll_abort(m->t->coll); /* the memory is free once the device does not wait in it */
+        coll_abort(m->t->step.coll); /* the memory is free once the device does not wait in it */
     free(m->window);
     free(m->aside);
     backend_free(m->t->backend, m->sums);
@@ -142,7 +142,7 @@ static int average_slots(struct meeting *m, struct err *err)
 int meet_is_over(struct trainer *t, struct err *err)
 {
     t->met_step = t->state->at.step;
-    return reducer_met(t->reducer, err);
+    return reducer_met(t->step.reducer, err);
 }
 
 int meet(struct trainer *t, struct err *err)
@@ -162,7 +162,7 @@ int meet(struct trainer *t, struct err *err)
     rc = average_slots(&m, err);
     ring_end(t->ring, id, clock_mono_ns(), rc < 0);
     if (rc == 0)
-        rc = update_refresh(t->update, err);
+        rc = update_refresh(t->step.update, err);
     return rc == 0 ? meet_is_over(t, err) : rc;
 }
 
@@ -183,7 +183,7 @@ static int count(struct meeting *m, enum brings mine, int *is_needed, struct err
     const size_t size = (size_t)m->t->n_ranks;
     const uint8_t byte = (uint8_t)mine;
     uint8_t *all = xcalloc(size, 1);
-    int rc = coll_allgather(m->t->coll, &byte, 1, all, err);
+    int rc = coll_allgather(m->t->step.coll, &byte, 1, all, err);
 
     m->takes_part = mine != BRINGS_NOTHING;
     for (size_t k = 0; k < size && rc == 0; k++)
@@ -201,7 +201,7 @@ int meet_again(struct trainer *t, int source, struct err *err)
 
     if (!has_own_updates(t))
         return 0;
-    rc = coll_broadcast(t->coll, &newest, sizeof newest, source, err);
+    rc = coll_broadcast(t->step.coll, &newest, sizeof newest, source, err);
     if (rc == 0)
         rc = count(&m, brings(t, newest), &is_needed, err);
     return rc == 0 && is_needed ? average_slots(&m, err) : rc;

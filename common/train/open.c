@@ -13,10 +13,10 @@
 #include "optim/groups.h"
 #include "optim/optimizer.h"
 #include "program/program.h"
+#include "state/shards.h"
+#include "step/flip.h"
 #include "strategy/allreduce.h"
-#include "train/flip.h"
 #include "train/predict.h"
-#include "train/shards.h"
 #include "train/trainer_impl.h"
 
 static int open_job(struct trainer *t, const struct cmd *c, struct err *err)
@@ -309,14 +309,14 @@ static int make_slots(struct trainer *t, struct err *err)
 static int roll(void *arg, const double *check, struct err *err)
 {
     struct trainer *t = arg;
-    float *is_void = t->buffers->control + CONTROL_VOID;
-    double *here = t->buffers->numbers->check;
-    int rc = backend_copy_in(t->backend, here, check, sizeof t->buffers->numbers->check, err);
+    float *is_void = t->step.buffers->control + CONTROL_VOID;
+    double *here = t->step.buffers->numbers->check;
+    int rc = backend_copy_in(t->backend, here, check, sizeof t->step.buffers->numbers->check, err);
 
     memcpy(t->state->shards->check, check, sizeof t->state->shards->check);
     if (rc == 0)
         rc = backend_zero(t->backend, is_void, sizeof *is_void, err);
-    return rc == 0 ? trainer_update(t, err) : rc;
+    return rc == 0 ? step_update(&t->step, err) : rc;
 }
 
 static int make_memory(struct trainer *t, struct err *err)
@@ -337,9 +337,11 @@ static int make_memory(struct trainer *t, struct err *err)
         t->o.plugin->configure(t->backend, &choices);
     if (rc == 0)
         rc = make_slots(t, err);
-    if (rc == 0)
+    if (rc == 0) {
+        trainer_open_step(t);
         rc = buffers_new(t->backend, shared_memory(t), t->state,
-                         t->job->train.accumulate > 1 && t->shares.n == 0, &t->buffers, err);
+                         t->job->train.accumulate > 1 && t->shares.n == 0, &t->step.buffers, err);
+    }
     if (rc == 0 && t->state->shards) {
         t->state->shards->roll = roll;
         t->state->shards->roll_arg = t;
@@ -400,44 +402,13 @@ static int check_statistics(const struct trainer *t, struct err *err)
 
 static int make_reducer(struct trainer *t, struct err *err)
 {
-    struct reducer_options o = {
-        .strategy = trainer_strategy(t),
-        .options = t->o.strategy ? NULL : t->job->strategy.options,
-        .backend = t->backend,
-        .layout = t->layout,
-        .grad = t->buffers->grad,
-        .bucket = t->buffers->bucket,
-        .sums = t->state->shards ? t->state->shards->now.sums : NULL,
-        .param = state_data(t->state, &slot_parameters),
-        .copy = t->buffers->copy,
-        .param_bucket = t->buffers->param_bucket,
-        .copy_bucket = t->buffers->copy_bucket,
-        .own_params = t->state->shards ? t->state->shards->now.data[0] : NULL,
-        .check = t->buffers->numbers->check,
-        .scalars = &t->buffers->numbers->scalars,
-        .optimizer = &t->job->optimizer,
-        .control = t->buffers->control,
-        .shadow = t->buffers->shadow,
-        .n_shares = t->shares.n,
-        .accumulate = (int)t->job->train.accumulate,
-        .waits = t->buffers->numbers->waits,
-        .ring = t->ring,
-        .hooks = {.exchange = {.arg = t, .at = step_at, .is_left_out = skip_if_due},
-                  .spoil = flip_if_due}};
-
-    const struct slot_def *moment[OPTIMIZER_MAX_SLOTS];
-    const int n_moments = optimizer_slots(&t->job->optimizer, moment);
-
-    for (int i = 0; i < o.strategy->n_slots; i++)
-        o.slot[i] = state_data(t->state, o.strategy->slot[i]);
-    for (int i = 0; i < n_moments; i++)
-        o.moment[i] = state_data(t->state, moment[i]);
-    return reducer_new(&o, &t->reducer, err);
+    return step_make_reducer(&t->step, trainer_strategy(t),
+                             t->o.strategy ? NULL : t->job->strategy.options, t->ring, err);
 }
 
 static int make_feeds(struct trainer *t, struct err *err)
 {
-    int rc = feed_new(t->backend, t->train_set, 0, t->o.keep_bytes, &t->train_feed, err);
+    int rc = feed_new(t->backend, t->train_set, 0, t->o.keep_bytes, &t->step.feed, err);
 
     if (rc == 0 && t->valid_set)
         rc = feed_new(t->backend, t->valid_set, FEED_MARKS, t->o.keep_bytes, &t->valid_feed, err);

@@ -167,8 +167,8 @@ int predict_begin(struct trainer *t, int writes, struct predict **out, struct er
 {
     struct predict *p = xcalloc(1, sizeof *p);
     const struct span all = {0, t->valid_set->n_samples};
-    const int64_t unit = programs_validation_unit(t->programs);
-    const int64_t share = span_part_of_pieces(all, unit, t->n_ranks, 0).n;
+    const int64_t unit = programs_validation_unit(t->step.programs);
+    const int64_t largest = span_part_of_pieces(all, unit, t->n_ranks, 0).n;
     struct shape row;
     int rc = find_row(t, &row, err);
 
@@ -177,10 +177,10 @@ int predict_begin(struct trainer *t, int writes, struct predict **out, struct er
     p->writes = writes;
     *out = NULL;
     p->unit = unit;
-    p->batch = programs_validation_batch(t->programs);
+    p->batch = programs_validation_batch(t->step.programs);
     p->dtype = programs_precision(t->job, 0).compute;
-    p->n_rounds = ceil_div_i64(share, p->batch); /* rank 0's share is the largest */
-    p->batch = min_i64(p->batch, share);
+    p->n_rounds = ceil_div_i64(largest, p->batch); /* rank 0's part is the largest */
+    p->batch = min_i64(p->batch, largest);
     if (rc == 0) {
         p->n_outputs = shape_elements(&row);
         divide(p);
@@ -212,7 +212,7 @@ static int gather(struct predict *p, int64_t at, int64_t n, struct err *err)
     for (int64_t i = 0; i < n; i++)
         p->mine[i] = at + i < own ? real_get(p->logits, p->dtype, at + i) : 0;
     ring_run(t->ring, id, clock_mono_ns());
-    rc = coll_allgather(t->coll, p->mine, sizeof(float) * (size_t)n, p->all, err);
+    rc = coll_allgather(t->step.coll, p->mine, sizeof(float) * (size_t)n, p->all, err);
     ring_end(t->ring, id, clock_mono_ns(), rc < 0);
     return rc;
 }
@@ -305,7 +305,7 @@ int predict_batch(struct predict *p, struct program *program, struct err *err)
 {
     struct trainer *t = p->t;
     const int64_t n = part_of(p, t->rank).n * p->n_outputs;
-    int rc = step_wait(t, err);
+    int rc = step_wait(&t->step, err);
 
     if (rc == 0)
         rc = backend_copy_out(t->backend, p->logits, program_logits(program),

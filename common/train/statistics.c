@@ -50,7 +50,7 @@ static int64_t count_batches(const struct pass *p)
 /* Dropout draws by the batch's number and the places in it, as in a step of this number. */
 static int send_scalars(struct trainer *t, const struct batch *b, struct err *err)
 {
-    struct step_numbers *from = &t->buffers->sent[t->n_sent++ % BUFFERS_SENT];
+    struct step_numbers *from = &t->step.buffers->sent[t->step.n_sent++ % BUFFERS_SENT];
     const int64_t n_targets = b->n * sample_n_predictions(t->spec);
 
     from->scalars = (struct step_scalars){.seed = (uint64_t)t->job->train.seed,
@@ -59,18 +59,19 @@ static int send_scalars(struct trainer *t, const struct batch *b, struct err *er
                                           .n_targets = n_targets,
                                           .loss_scale = 1 / (float)n_targets,
                                           .stamp = step_stamp(b->step)};
-    return backend_put(t->backend, LANE_MAIN, t->buffers->numbers, from, STEP_NUMBERS_SENT, err);
+    return backend_put(t->backend, LANE_MAIN, t->step.buffers->numbers, from, STEP_NUMBERS_SENT,
+                       err);
 }
 
 static int run_program(struct trainer *t, struct program *p, struct err *err)
 {
-    int rc = feed_put(t->train_feed, p, err);
+    int rc = feed_put(t->step.feed, p, err);
 
     if (rc == 0)
-        rc = feed_gather(t->train_feed, p, err);
+        rc = feed_gather(t->step.feed, p, err);
     for (int i = 0; i < program_n_stages(p) && rc == 0; i++)
         rc = program_run_stage(p, i, err);
-    feed_ahead(t->train_feed);
+    feed_ahead(t->step.feed);
     return rc;
 }
 
@@ -79,19 +80,19 @@ static int run_batch(struct pass *p, struct err *err)
 {
     struct trainer *t = p->t;
     struct batch b;
-    int rc = feed_next(t->train_feed, &b, err);
+    int rc = feed_next(t->step.feed, &b, err);
 
     ASSERT(rc <= 0 && (rc < 0 || b.n == p->batch)); /* the loader was given exactly these batches */
     if (rc < 0)
         return err_wrap(err, "training data");
     rc = send_scalars(t, &b, err);
     if (rc == 0)
-        rc = run_program(t, programs_statistics(t->programs), err);
+        rc = run_program(t, programs_statistics(t->step.programs), err);
     if (rc == 0)
-        rc = step_wait(t, err);
+        rc = step_wait(&t->step, err);
     if (rc == 0)
-        feed_done(t->train_feed);
-    return rc == 0 ? backend_copy_out(t->backend, p->own, t->buffers->shadow,
+        feed_done(t->step.feed);
+    return rc == 0 ? backend_copy_out(t->backend, p->own, t->step.buffers->shadow,
                                       sizeof *p->own * (size_t)p->n, err)
                    : rc;
 }
@@ -105,7 +106,7 @@ static int gather(struct pass *p, struct err *err)
     int rc;
 
     ring_run(t->ring, id, clock_mono_ns());
-    rc = coll_allgather(t->coll, p->own, n_bytes, p->all, err);
+    rc = coll_allgather(t->step.coll, p->own, n_bytes, p->all, err);
     ring_end(t->ring, id, clock_mono_ns(), rc < 0);
     return rc;
 }
@@ -135,7 +136,7 @@ static int run_rounds(struct trainer *t, void *arg, struct err *err)
 {
     struct pass *p = arg;
     const struct sampler s = sampler_of(p);
-    int rc = feed_start_turns(t->train_feed, &s, t->n_ranks, t->rank, p->n_batches, err);
+    int rc = feed_start_turns(t->step.feed, &s, t->n_ranks, t->rank, p->n_batches, err);
 
     for (int64_t first = 0; first < p->n_batches && rc == 0; first += t->n_ranks)
         rc = run_round(p, first, err);
@@ -154,7 +155,7 @@ static int run_pass(struct trainer *t, int64_t epoch, struct err *err)
 {
     struct pass p = {.t = t,
                      .epoch = epoch,
-                     .batch = programs_statistics_batch(t->programs),
+                     .batch = programs_statistics_batch(t->step.programs),
                      .n = t->layout->n_state_total};
     const size_t n = (size_t)p.n, n_floats = n * (size_t)(t->n_ranks + 1);
     int rc = try_alloc((void **)&p.sum, sizeof *p.sum * n + sizeof *p.own * n_floats,
@@ -180,7 +181,7 @@ int statistics_renew(struct trainer *t, int64_t epoch, struct err *err)
     if (!slot)
         return 0;
     faults_reach(t->o.faults, INJECTION_AT_STATISTICS, epoch);
-    rc = average_has_begun(t->average)
+    rc = average_has_begun(t->step.average)
              ? run_pass(t, epoch, err)
              : backend_copy(t->backend, slot, state_data(t->state, &slot_statistics),
                             sizeof(float) * (size_t)t->layout->n_state_total, err);
@@ -195,10 +196,10 @@ static int enter(struct trainer *t, int with_statistics, struct err *err)
     int rc;
 
     if (!t->state->shards)
-        return average_enter(t->average, with_statistics, NULL, err);
+        return average_enter(t->step.average, with_statistics, NULL, err);
     id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_VALIDATE);
     ring_run(t->ring, id, clock_mono_ns());
-    rc = average_enter(t->average, with_statistics, t->coll, err);
+    rc = average_enter(t->step.average, with_statistics, t->step.coll, err);
     ring_end(t->ring, id, clock_mono_ns(), rc < 0);
     return rc;
 }
@@ -212,12 +213,12 @@ int trainer_with_average(struct trainer *t, int with_statistics,
     int back, rc = enter(t, with_statistics, err);
 
     if (rc == 0)
-        rc = update_refresh(t->update, err);
+        rc = update_refresh(t->step.update, err);
     if (rc == 0)
         rc = work(t, arg, err);
-    back = average_leave(t->average, &later);
+    back = average_leave(t->step.average, &later);
     if (back == 0)
-        back = update_refresh(t->update, &later);
+        back = update_refresh(t->step.update, &later);
     if (rc == 0 && back < 0)
         *err = later;
     return rc < 0 ? rc : back;

@@ -1,7 +1,7 @@
 /* trainer - prepares for a formation, forms, leaves and closes.
  *
  * The order of calls is in trainer.h.  Opening a job is in open.c, an epoch in epoch.c, a
- * checkpoint in checkpoint.c, a validation in validate.c, and a step in step.c. */
+ * checkpoint in checkpoint.c, a validation in validate.c, and a step in step/. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -12,8 +12,8 @@
 #include "base/util.h"
 #include "ckpt/npy_file.h"
 #include "coll/device.h"
+#include "state/shards.h"
 #include "train/meet.h"
-#include "train/shards.h"
 #include "train/trainer_impl.h"
 
 struct trainer *trainer_new(const struct trainer_options *o, const struct trainer_hooks *hooks)
@@ -32,42 +32,20 @@ struct trainer *trainer_new(const struct trainer_options *o, const struct traine
     return t;
 }
 
-/* The order of the calls matters on a device: coll/device.h prescribes it. */
 void trainer_leave(struct trainer *t)
 {
-    struct err err;
-
-    if (t->coll && coll_is_device(t->coll))
-        (void)coll_device_quiesce(t->coll, 0, &err);
-    tapes_free(t->tapes);
-    t->tapes = NULL;
-    if (t->reducer)
-        reducer_leave(t->reducer);
+    step_disband(&t->step);
     trainer_give_up_checkpoint(t);
-    coll_free(t->coll);
-    t->coll = NULL;
-    t->n_flights = 0;
 }
 
 void trainer_close(struct trainer *t)
 {
     trainer_leave(t);
-    programs_free(t->programs);
-    t->programs = NULL;
-    buckets_reset(&t->buckets);
     npy_file_free(t->predictions);
     t->predictions = NULL;
-    feed_free(t->train_feed);
     feed_free(t->valid_feed);
-    t->train_feed = t->valid_feed = NULL;
-    reducer_free(t->reducer);
-    t->reducer = NULL;
-    update_free(t->update);
-    t->update = NULL;
-    average_free(t->average);
-    t->average = NULL;
-    buffers_free(t->buffers);
-    t->buffers = NULL;
+    t->valid_feed = NULL;
+    step_close(&t->step);
     if (t->state)
         t->closed_at = t->state->at.step;
     state_free(t->state);
@@ -112,11 +90,11 @@ static int fit_feeds(struct trainer *t, struct err *err)
 {
     int accumulate = (int)t->job->train.accumulate;
     const int64_t largest = max_i64(sampler_largest_micro(&t->sampler, t->n_ranks, accumulate),
-                                    programs_statistics_batch(t->programs));
-    int rc = feed_fit(t->train_feed, largest, err);
+                                    programs_statistics_batch(t->step.programs));
+    int rc = feed_fit(t->step.feed, largest, err);
 
     if (rc == 0 && t->valid_feed)
-        rc = feed_fit(t->valid_feed, programs_validation_batch(t->programs), err);
+        rc = feed_fit(t->valid_feed, programs_validation_batch(t->step.programs), err);
     return rc;
 }
 
@@ -129,13 +107,13 @@ int trainer_make_programs(struct trainer *t, struct err *err)
                                  .rank = t->rank,
                                  .n_ranks = t->n_ranks,
                                  .n_threads = t->n_threads,
-                                 .former = t->programs,
+                                 .former = t->step.programs,
                                  .gathers = t->layout->gathers,
                                  .statistics = average_has_statistics(t->job, t->layout)};
     int rc;
 
-    t->programs = NULL;
-    rc = programs_new(&o, t->backend, t->state, t->buffers, &t->programs, err);
+    t->step.programs = NULL;
+    rc = programs_new(&o, t->backend, t->state, t->step.buffers, &t->step.programs, err);
     return rc == 0 ? fit_feeds(t, err) : rc;
 }
 
@@ -160,9 +138,9 @@ int trainer_prepare(struct trainer *t, int rank, int n_ranks, int n_local, int n
 
 void trainer_take_coll(struct trainer *t, struct coll *coll)
 {
-    ASSERT(!t->coll && coll_size(coll) == t->n_ranks);
-    t->coll = coll;
-    reducer_join(t->reducer, coll);
+    ASSERT(!t->step.coll && coll_size(coll) == t->n_ranks);
+    t->step.coll = coll;
+    reducer_join(t->step.reducer, coll);
 }
 
 /* 1: this rank may record its steps.  It may not if it has faults on purpose, because these happen
@@ -172,7 +150,7 @@ void trainer_take_coll(struct trainer *t, struct coll *coll)
 static int may_record(const struct trainer *t)
 {
     return t->job->train.record && !faults_n(t->o.faults) &&
-           (t->n_ranks == 1 || reducer_promises(t->reducer)->collectives_are_equal);
+           (t->n_ranks == 1 || reducer_promises(t->step.reducer)->collectives_are_equal);
 }
 
 static int agree_to_record(struct trainer *t, int *records, struct err *err)
@@ -182,10 +160,10 @@ static int agree_to_record(struct trainer *t, int *records, struct err *err)
     uint8_t *all;
     int rc;
 
-    if (!coll_is_device(t->coll))
+    if (!coll_is_device(t->step.coll))
         return 0;
     all = xcalloc(size, 1);
-    rc = coll_allgather(t->coll, &mine, 1, all, err);
+    rc = coll_allgather(t->step.coll, &mine, 1, all, err);
     *records = rc == 0 && !memchr(all, 0, size);
     free(all);
     return rc < 0 ? err_wrap(err, "agreeing on whether steps are recorded") : 0;
@@ -250,7 +228,7 @@ static int go_back(struct trainer *t, int source, struct err *err)
         rc = load_earlier_state(t, lost.msg, err);
     t->state->shards->takes_older = 1;
     if (rc == 0)
-        rc = state_broadcast(t->state, t->coll, source, err);
+        rc = state_broadcast(t->state, t->step.coll, source, err);
     t->state->shards->takes_older = 0;
     return rc == SHARDS_LOST ? err->code : rc; /* rank 0 could not, and its failure says why */
 }
@@ -260,7 +238,7 @@ static int go_back(struct trainer *t, int source, struct err *err)
 static int agree_on_checkpoint(struct trainer *t, struct err *err)
 {
     uint8_t due = (uint8_t)t->is_checkpoint_due;
-    const int rc = coll_broadcast(t->coll, &due, sizeof due, 0, err);
+    const int rc = coll_broadcast(t->step.coll, &due, sizeof due, 0, err);
 
     if (due)
         trainer_make_checkpoint_due(t, t->state->at.step);
@@ -275,16 +253,16 @@ static int take_source(struct trainer *t, int source, struct err *err)
 {
     int rc = meet_again(t, source, err);
 
-    if (rc == 0 &&
-        (t->state->shards || reducer_promises(t->reducer)->recovery == STRATEGY_NEEDS_ONE_RANK))
-        rc = state_broadcast(t->state, t->coll, source, err);
+    if (rc == 0 && (t->state->shards ||
+                    reducer_promises(t->step.reducer)->recovery == STRATEGY_NEEDS_ONE_RANK))
+        rc = state_broadcast(t->state, t->step.coll, source, err);
     if (rc == SHARDS_LOST)
         rc = go_back(t, source, err);
     if (rc == 0 && t->state->shards)
         rc = agree_on_checkpoint(t, err);
     if (rc == 0 && t->state->shards)
         rc = shards_equip(t->state, err);
-    return rc == 0 ? reducer_form(t->reducer, source, err) : rc;
+    return rc == 0 ? reducer_form(t->step.reducer, source, err) : rc;
 }
 
 /* These collectives make no entries in the record, so all of them together get one. */
@@ -303,9 +281,10 @@ static int take_state(struct trainer *t, int source, int *records, struct err *e
 
 static int register_reduced(struct trainer *t, struct err *err)
 {
-    if (!t->buffers->grad) /* gradients are divided, and reduced in memory that is not registered */
+    /* Divided gradients are reduced in memory that is not registered. */
+    if (!t->step.buffers->grad)
         return 0;
-    return coll_device_register(t->coll, t->buffers->grad,
+    return coll_device_register(t->step.coll, t->step.buffers->grad,
                                 layout_grad_bytes(t->layout, t->layout->grad_dtype), err);
 }
 
@@ -318,7 +297,7 @@ static int read_loss_scale(struct trainer *t, struct err *err)
                                     sizeof scaler, err)
                  : 0;
 
-    t->loss_scale = (double)scaler[SCALER_SCALE];
+    t->step.loss_scale = (double)scaler[SCALER_SCALE];
     return rc;
 }
 
@@ -327,36 +306,29 @@ static int remake_update(struct trainer *t, struct err *err)
 {
     int rc;
 
-    average_free(t->average);
-    t->average = NULL;
+    average_free(t->step.average);
+    t->step.average = NULL;
     rc = trainer_make_update(t, err);
     return rc == 0 && average_is_wanted(t->job) ? trainer_make_average(t, err) : rc;
 }
 
 int trainer_make_update(struct trainer *t, struct err *err)
 {
-    update_free(t->update);
-    t->update = NULL;
-    return update_new(t->job, t->backend, t->state, t->buffers, &t->update, err);
+    update_free(t->step.update);
+    t->step.update = NULL;
+    return update_new(t->job, t->backend, t->state, t->step.buffers, &t->step.update, err);
 }
 
 int trainer_start_feed(struct trainer *t, int64_t last, struct err *err)
 {
-    return feed_start_train(t->train_feed, &t->sampler, (int)t->job->train.accumulate, t->n_ranks,
+    return feed_start_train(t->step.feed, &t->sampler, (int)t->job->train.accumulate, t->n_ranks,
                             t->rank, t->state->at.step, last, err);
 }
 
 int trainer_make_average(struct trainer *t, struct err *err)
 {
-    return average_new(t->job, t->state, t->buffers, t->steps_per_epoch,
-                       schedule_total(&t->job->schedule, t->total_steps), &t->average, err);
-}
-
-int trainer_update(struct trainer *t, struct err *err)
-{
-    const int rc = update_apply(t->update, err);
-
-    return rc == 0 && t->average ? average_update(t->average, err) : rc;
+    return average_new(t->job, t->state, t->step.buffers, t->steps_per_epoch,
+                       schedule_total(&t->job->schedule, t->total_steps), &t->step.average, err);
 }
 
 int trainer_form(struct trainer *t, int source, struct err *err)
@@ -366,25 +338,25 @@ int trainer_form(struct trainer *t, int source, struct err *err)
 
     t->took_checkpoint = 0;
     t->hooks.at(t->hooks.arg, PHASE_FORM, 0, t->state->at.step, -1);
-    if (t->n_ranks > 1 && coll_is_device(t->coll) && register_reduced(t, err) < 0)
+    if (t->n_ranks > 1 && coll_is_device(t->step.coll) && register_reduced(t, err) < 0)
         return err->code;
-    rc = t->n_ranks == 1 && !t->state->shards ? reducer_form(t->reducer, 0, err)
+    rc = t->n_ranks == 1 && !t->state->shards ? reducer_form(t->step.reducer, 0, err)
                                               : take_state(t, source, &records, err);
     if (rc == 0)
-        rc = buffers_clear(t->buffers, t->layout, err);
-    if (rc == 0 && (t->state->shards || (t->average && average_is_stale(t->average))))
+        rc = buffers_clear(t->step.buffers, t->layout, err);
+    if (rc == 0 && (t->state->shards || (t->step.average && average_is_stale(t->step.average))))
         rc = remake_update(t, err);
     if (rc == 0)
         rc = buckets_form(t, err);
     if (rc < 0)
         return rc;
     balance_begin(t);
-    t->tapes = tapes_new(t->backend, reducer_exchange(t->reducer), records);
+    t->step.tapes = tapes_new(t->backend, reducer_exchange(t->step.reducer), records);
     rc = read_loss_scale(t, err);
     if (rc == 0)
         rc = loop_read(&t->loop, t->state, err);
     if (rc == 0)
-        rc = update_refresh(t->update, err);
+        rc = update_refresh(t->step.update, err);
     return rc == 0 ? meet_is_over(t, err) : rc;
 }
 

@@ -2,8 +2,8 @@
  *
  * engine.c turns commands into these calls and their results into reports.  Tests call them
  * directly, with several ranks as threads over coll/local.  The files behind this header are
- * open.c (open), trainer.c (prepare, form, leave), epoch.c (epochs), validate.c, checkpoint.c,
- * step.c (one step) and flight.c (steps under way on a device).
+ * open.c (open), trainer.c (prepare, form, leave), epoch.c (epochs), validate.c, checkpoint.c and
+ * steps.c, the trainer's side of step/, which makes the steps.
  *
  * Life:    trainer_new -> trainer_open -> { trainer_prepare -> trainer_take_coll -> trainer_form
  *          -> trainer_train, trainer_validate, trainer_checkpoint ... } -> trainer_close
@@ -93,7 +93,7 @@ int trainer_predict(struct trainer *t, int64_t epoch, struct report *done, struc
 /* The same, and rank 0 only judges the logits, if it can (train/judge.h). */
 int trainer_judge(struct trainer *t, int64_t epoch, struct report *done, struct err *err);
 /* Rank 0 copies its state, and the saver's thread writes the copy while training goes on
- * (train/saver.h).  If the state is divided, all ranks do so with their parts (train/joint.h).
+ * (state/saver.h).  If the state is divided, all ranks do so with their parts (state/joint.h).
  * is_last: wait until the checkpoint is on disk.  A failure to write is in a report, not in *err.
  */
 int trainer_checkpoint(struct trainer *t, int is_last, struct report *done, struct err *err);

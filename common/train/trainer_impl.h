@@ -1,6 +1,6 @@
 /* trainer_impl - the struct and the functions that the files of a trainer share: trainer.c,
- * open.c, epoch.c, checkpoint.c, validate.c, step.c, flight.c, meet.c, balance.c, explain.c,
- * predict.c and flip.c.
+ * open.c, steps.c, epoch.c, checkpoint.c, validate.c, meet.c, balance.c, buckets.c, explain.c and
+ * predict.c.
  *
  * Only files in train/ and tests include this header.
  *
@@ -9,39 +9,16 @@
 #define TRAIN_TRAINER_IMPL_H
 
 #include "data/dataset.h"
-#include "data/sampler.h"
 #include "job/course.h"
-#include "op/control.h"
-#include "op/seal.h"
 #include "optim/schedule.h"
-#include "strategy/reducer.h"
-#include "train/average.h"
+#include "state/joint.h"
+#include "state/saver.h"
+#include "step/step.h"
 #include "train/balance.h"
 #include "train/buckets.h"
-#include "train/buffers.h"
-#include "train/faults.h"
-#include "train/feed.h"
-#include "train/joint.h"
-#include "train/loop.h"
-#include "train/programs.h"
-#include "train/saver.h"
-#include "train/state.h"
-#include "train/tape.h"
 #include "train/trainer.h"
-#include "train/update.h"
 
 enum { NOTE_LEN = 384 };
-
-/* A step that was queued and whose result has not been read yet. */
-struct flight {
-    int64_t step;
-    float after;          /* as step_scalars.after */
-    struct handed handed; /* the step's entries in the record of collectives, on a device */
-    int rc;               /* the result of queueing the step; below 0: err has the reason */
-    struct err err;
-};
-
-static inline int flight_slot(int64_t step) { return (int)(step % SEALED_SLOTS); }
 
 struct trainer {
     struct trainer_options o;
@@ -62,16 +39,13 @@ struct trainer {
     struct backend *backend;
     struct layout *layout;
     struct state *state;
-    struct loop loop; /* of the state */
-    struct buffers *buffers;
-    struct update *update;
-    struct average *average;              /* NULL: the job averages no weights */
-    int64_t loaded_step;                  /* of the checkpoint that this run went on from; or 0 */
-    struct saver *saver;                  /* from trainer_new on; NULL: this rank writes nothing */
-    struct joint *joint;                  /* from trainer_new on; opened if the state is divided */
-    struct npy_file *predictions;         /* rank 0's, with CMD_OPEN's `predict`; else NULL */
-    struct feed *train_feed, *valid_feed; /* valid_feed: NULL when there is none */
-    int counts_top5;                      /* 1: validations do */
+    struct loop loop;             /* of the state */
+    int64_t loaded_step;          /* of the checkpoint that this run went on from; or 0 */
+    struct saver *saver;          /* from trainer_new on; NULL: this rank writes nothing */
+    struct joint *joint;          /* from trainer_new on; opened if the state is divided */
+    struct npy_file *predictions; /* rank 0's, with CMD_OPEN's `predict`; else NULL */
+    struct feed *valid_feed;      /* NULL when there is no validation set */
+    int counts_top5;              /* 1: validations do */
 
     /* prepare, form */
     int rank, n_ranks;
@@ -79,28 +53,14 @@ struct trainer {
     int n_processors; /* trainer_n_processors when the ranks last met */
     struct balance balance;
     struct buckets buckets;
-    struct programs *programs; /* the next prepare keeps those that it wants, too */
-    struct tapes *tapes;
-    struct coll *coll;       /* NULL until formed */
-    struct reducer *reducer; /* from trainer_open on */
+    struct stepper step; /* what a step needs (step/step.h) */
 
-    /* the steps under way, oldest first (flight.c) */
-    struct flight flight[SEALED_SLOTS];
-    int n_flights;
-    struct flight *queued; /* the step that is being queued, or was queued last */
-    int is_batch_held; /* 1: the next step's batch was loaded already, for a step that was void */
-    int64_t waited_ns; /* time that a device waited for collectives, since trainer_new */
-
-    /* of the step that is being queued, or was queued last */
-    int64_t n_sent;           /* times that scalars were sent to the device, since trainer_new */
-    int64_t next_bucket;      /* the bucket that backward fills now; -1: none */
-    int n_opened;             /* buckets of the micro-batch into which gradients were written */
+    /* of the newest steps */
     char note[NOTE_LEN];      /* the first thing seen not finite on this rank, or "" */
     char kept_note[NOTE_LEN]; /* the parameters that this rank's last update left, or "" */
     int64_t kept_epoch;       /* the last epoch in which that was told; 0: none */
     int looked_at_validation; /* 1: explain_validation has looked */
     int is_of_input;          /* note: samples or a setting are to blame, so no rate mends it */
-    double loss_scale;        /* of the next step; 0: not scaled */
     int64_t met_step;         /* the newest step at which all ranks held the same state; -1: none */
     int64_t first_step_done;  /* 1 once this process has made a step */
     int has_stepped;          /* 1 once this formation has made a step */
@@ -132,49 +92,11 @@ void trainer_describe(struct trainer *t);
 /* 1: parts of the state are on other ranks. */
 int trainer_is_divided(const struct trainer *t);
 
-/* The number of this rank's micro-batches of the step. */
-static inline int trainer_n_micros(const struct trainer *t, const struct sampler_step *at)
-{
-    return sampler_n_micros(at, t->n_ranks, t->rank, (int)t->job->train.accumulate);
-}
+/* Give the stepper what it borrows of the trainer, once the state is there. */
+void trainer_open_step(struct trainer *t);
 
-/* The result of a step.  It is the same on all ranks, except for has_bad_losses and has_bad_grad.
- */
-struct step_result {
-    struct control control;
-    double grad_norm;   /* of the mean over the targets of all ranks, before clipping */
-    int applied;        /* 0: something was not finite */
-    int has_bad_losses; /* 1: one of this rank's losses was not finite */
-    int has_bad_grad;   /* 1: the gradient that this rank's update used is not finite */
-    int overflowed;     /* 1: not applied because the loss scale was too large; the scale is
-                           lowered, and train.on_nonfinite does not apply */
-};
-
-/* Queue one whole global step: micro-batches, collectives, update.  Allocates nothing (on a device:
- * from the third step of a batch size on). */
-int step_queue(struct trainer *t, struct flight *f, struct err *err);
-
-/* Where parameters are divided: do the GATHER stage of this set of buckets.  Waits for the set's
- * parameters, and starts to gather those of the next set.  For the first set, whose gathering
- * nobody has started, it starts that, too. */
-int step_gather(struct trainer *t, const struct program *p, int set, struct err *err);
-
-/* The slot `at` of exchange_hooks: the engine enters this phase of the step that is being queued.
- */
-void step_at(void *trainer, enum phase phase, int64_t bucket);
-
-/* Run the step at state->at.step and return its result.  The step is queued unless it was queued
- * before.  On a device the next step is queued, too, if it is below `last`, the step before which
- * training is to stop.  After a failure the state is as it was, and nothing is queued that could
- * change it. */
-int step_run(struct trainer *t, int64_t last, struct step_result *out, struct err *err);
-
-/* Training ends before `last`, after the step that step_run returned.  Fails if the next step could
- * not be queued on this rank, because the other ranks queued it and wait for this rank. */
-int step_leave(struct trainer *t, struct err *err);
-
-/* On a device: poll until all that was queued is done, or until the coll fails. */
-int step_wait(struct trainer *t, struct err *err);
+/* Run the step at state->at.step, as step_run does.  If it was not applied, t->note says why. */
+int trainer_run_step(struct trainer *t, int64_t last, struct step_result *out, struct err *err);
 
 /* A step has ended.  If a checkpoint is due by checkpoint.every_steps, or because some rank asked,
  * begin it, unless the one before is under way; that one goes on.  None begins at the step `last`,
@@ -191,14 +113,6 @@ void trainer_give_up_checkpoint(struct trainer *t);
 
 /* Once the state is there: make what writes its checkpoints. */
 int trainer_open_savers(struct trainer *t, struct err *err);
-
-/* Nanoseconds since trainer_new in which this rank did nothing but wait for collectives. */
-int64_t step_waited_ns(const struct trainer *t);
-
-double step_rate(const struct trainer *t, int64_t step); /* the step's learning rate */
-
-/* The scalars of b's micro-batch.  Of b only step, first and n_global matter. */
-void step_scalars(const struct trainer *t, const struct batch *b, struct step_scalars *out);
 
 /* Something in the step at state->at.step was not finite.  If that happened on this rank, find the
  * operator, and write its name to t->note (explain.c). */
@@ -250,9 +164,6 @@ int trainer_start_feed(struct trainer *t, int64_t last, struct err *err);
 
 /* Make train.average's part of the trainer, which the job wants. */
 int trainer_make_average(struct trainer *t, struct err *err);
-
-/* Queue the update of a step whose sums are there.  With shards their averages are part of it. */
-int trainer_update(struct trainer *t, struct err *err);
 
 /* Give up the formation: recordings, coll. */
 void trainer_leave(struct trainer *t);

@@ -1,5 +1,5 @@
 /* validate - trainer_validate and trainer_predict: a pass of the validation set, with the trained
- * weights and then with the averaged ones, and what train/loop.c decides by its metrics. */
+ * weights and then with the averaged ones, and what state/loop.c decides by its metrics. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -15,7 +15,7 @@ static int queue_pass(struct trainer *t, struct program *p, struct err *err)
 
     for (int i = 0; i < program_n_stages(p) && rc == 0; i++)
         rc = program_stage(p, i)->kind == STAGE_GATHER
-                 ? step_gather(t, p, program_stage(p, i)->set, err)
+                 ? step_gather(&t->step, p, program_stage(p, i)->set, err)
                  : program_run_stage(p, i, err);
     return rc;
 }
@@ -28,19 +28,19 @@ static int queue_pass(struct trainer *t, struct program *p, struct err *err)
  * same way (coll/device.h). */
 static int run_gathering(struct trainer *t, struct program *p, int has_batch, struct err *err)
 {
-    struct exchange *x = reducer_exchange(t->reducer);
+    struct exchange *x = reducer_exchange(t->step.reducer);
     struct handed handed;
     int rc = 0;
 
-    reducer_validate(t->reducer);
+    reducer_validate(t->step.reducer);
     if (has_batch)
         rc = queue_pass(t, p, err);
     for (int i = 0; !has_batch && i < program_n_sets(p) && rc == 0; i++)
-        rc = step_gather(t, p, i, err);
-    handed = reducer_end(t->reducer);
+        rc = step_gather(&t->step, p, i, err);
+    handed = reducer_end(t->step.reducer);
     exchange_ran(x, handed);
     if (rc == 0)
-        rc = step_wait(t, err);
+        rc = step_wait(&t->step, err);
     exchange_ended(x, handed, rc < 0);
     return rc;
 }
@@ -51,13 +51,13 @@ static int run_gathering(struct trainer *t, struct program *p, int has_batch, st
 static int pass_idly(struct trainer *t, struct predict *p, int64_t n_passes, struct err *err)
 {
     const struct span all = {0, t->valid_set->n_samples};
-    const int64_t unit = programs_validation_unit(t->programs);
+    const int64_t unit = programs_validation_unit(t->step.programs);
     const int64_t most = span_part_of_pieces(all, unit, t->n_ranks, 0).n;
-    int64_t n = ceil_div_i64(most, programs_validation_batch(t->programs)) - n_passes;
+    int64_t n = ceil_div_i64(most, programs_validation_batch(t->step.programs)) - n_passes;
     int rc = 0;
 
     for (; t->layout->gathers && n > 0 && rc == 0; n--) {
-        rc = run_gathering(t, programs_find(t->programs, 0, 0), 0, err);
+        rc = run_gathering(t, programs_find(t->step.programs, 0, 0), 0, err);
         if (rc == 0 && p)
             rc = predict_idle(p, err);
     }
@@ -71,15 +71,15 @@ static int run_pass(struct trainer *t, struct program *p, int64_t n, struct err 
 
     if (t->layout->gathers)
         return run_gathering(t, p, 1, err);
-    rc = tapes_begin(t->tapes, key, err);
+    rc = tapes_begin(t->step.tapes, key, err);
     if (rc == TAPE_QUEUE)
-        return tapes_end(t->tapes, queue_pass(t, p, err), err);
-    return rc == TAPE_RECORDED ? tapes_repeat(t->tapes, err) : rc;
+        return tapes_end(t->step.tapes, queue_pass(t, p, err), err);
+    return rc == TAPE_RECORDED ? tapes_repeat(t->step.tapes, err) : rc;
 }
 
 static int validate_batch(struct trainer *t, const struct batch *b, struct err *err)
 {
-    struct program *p = programs_find(t->programs, 0, b->n);
+    struct program *p = programs_find(t->step.programs, 0, b->n);
     int rc = feed_put(t->valid_feed, p, err);
 
     if (rc == 0)
@@ -92,7 +92,7 @@ static int validate_batch(struct trainer *t, const struct batch *b, struct err *
 /* The sum of losses, in the backend's memory. */
 static double *loss_sum(struct trainer *t)
 {
-    return &t->buffers->numbers->metrics[METRIC_LOSS_SUM];
+    return &t->step.buffers->numbers->metrics[METRIC_LOSS_SUM];
 }
 
 /* With fixed shares each batch adds a whole number of units of 2^-24 to the sum of losses, so that
@@ -101,7 +101,7 @@ static int take_loss(struct trainer *t, double *to, struct err *err)
 {
     double sum = 0;
 
-    if (step_wait(t, err) < 0 ||
+    if (step_wait(&t->step, err) < 0 ||
         backend_copy_out(t->backend, &sum, loss_sum(t), sizeof sum, err) < 0)
         return err->code;
     *to += rint(sum * 0x1p24) * 0x1p-24;
@@ -115,8 +115,8 @@ static int validate_all(struct trainer *t, struct predict *p, int64_t *n_samples
     struct batch b;
     double loss = 0;
     int64_t n_passes = 0;
-    int rc = feed_start_pass(t->valid_feed, programs_validation_batch(t->programs),
-                             programs_validation_unit(t->programs), t->n_ranks, t->rank, err);
+    int rc = feed_start_pass(t->valid_feed, programs_validation_batch(t->step.programs),
+                             programs_validation_unit(t->step.programs), t->n_ranks, t->rank, err);
 
     while (rc == 0) {
         if (t->hooks.canceled(t->hooks.arg))
@@ -130,7 +130,7 @@ static int validate_all(struct trainer *t, struct predict *p, int64_t *n_samples
             *n_samples += b.n;
         n_passes += rc == 0;
         if (rc == 0 && p)
-            rc = predict_batch(p, programs_find(t->programs, 0, b.n), err);
+            rc = predict_batch(p, programs_find(t->step.programs, 0, b.n), err);
     }
     if (rc > 0 && t->shares.n > 0 &&
         backend_copy_in(t->backend, loss_sum(t), &loss, sizeof loss, err) < 0)
@@ -139,7 +139,7 @@ static int validate_all(struct trainer *t, struct predict *p, int64_t *n_samples
         rc = err->code;
     if (rc > 0 && p)
         rc = predict_end(p, err);
-    return rc < 0 ? err_wrap(err, "validation") : step_wait(t, err);
+    return rc < 0 ? err_wrap(err, "validation") : step_wait(&t->step, err);
 }
 
 /* Sums over a part of the validation set, with the trained weights and with the averaged ones. */
@@ -158,7 +158,7 @@ static int sum_metrics(struct trainer *t, const struct seen *mine, struct seen *
     int rc;
 
     ring_run(t->ring, id, clock_mono_ns());
-    rc = coll_allgather(t->coll, mine, sizeof *mine, all, err);
+    rc = coll_allgather(t->step.coll, mine, sizeof *mine, all, err);
     ring_end(t->ring, id, clock_mono_ns(), rc < 0);
     for (int k = 0; k < t->n_ranks; k++)
         for (int i = 0; i < N_SEEN; i++)
@@ -200,13 +200,13 @@ static int validate_weights(struct trainer *t, struct predict *p, int64_t *n_sam
                             double metrics[METRIC_COUNT], struct err *err)
 {
     const size_t n_bytes = METRIC_COUNT * sizeof *metrics;
-    int rc = backend_zero(t->backend, t->buffers->numbers->metrics, n_bytes, err);
+    int rc = backend_zero(t->backend, t->step.buffers->numbers->metrics, n_bytes, err);
 
     if (rc == 0)
         rc = validate_all(t, p, n_samples, err);
-    return rc == 0
-               ? backend_copy_out(t->backend, metrics, t->buffers->numbers->metrics, n_bytes, err)
-               : rc;
+    return rc == 0 ? backend_copy_out(t->backend, metrics, t->step.buffers->numbers->metrics,
+                                      n_bytes, err)
+                   : rc;
 }
 
 static int validate_entered(struct trainer *t, void *metrics, struct err *err)
@@ -233,7 +233,7 @@ static void fill_validated(const struct trainer *t, const struct seen *seen, str
     done->validated.weight = seen->trained[METRIC_WEIGHT];
     done->validated.has_top5 = t->counts_top5;
     done->validated.n_top5 = llrint(seen->trained[METRIC_TOP5]);
-    done->validated.has_average = t->average != NULL;
+    done->validated.has_average = t->step.average != NULL;
     done->validated.average_loss_sum = seen->average[METRIC_LOSS_SUM];
     done->validated.average_n_correct = llrint(seen->average[METRIC_CORRECT]);
     done->validated.average_n_nonfinite = llrint(seen->average[METRIC_NONFINITE]);
@@ -255,7 +255,7 @@ static int validate(struct trainer *t, int64_t epoch, enum use use, struct repor
     done->validated.epoch = epoch;
     if (!t->valid_set)
         return 0;
-    reducer_validate(t->reducer);
+    reducer_validate(t->step.reducer);
     if (use != USE_NONE)
         rc = predict_begin(t, use == USE_WRITE, &p, err);
     if (rc == 0)
@@ -266,7 +266,7 @@ static int validate(struct trainer *t, int64_t epoch, enum use use, struct repor
     predict_free(p);
     if (rc == 0 && seen.trained[METRIC_NONFINITE] > 0 && use != USE_WRITE)
         rc = explain_validation(t, &done->validated.note, err);
-    if (rc == 0 && t->average)
+    if (rc == 0 && t->step.average)
         rc = validate_average(t, seen.average, err);
     if (rc < 0)
         return rc;

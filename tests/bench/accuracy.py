@@ -306,8 +306,7 @@ def main(argv):
     text = describe(args) + "\n" + table(args, results, theirs) + "\n"
     print("\n" + text)
     if args.record and results:
-        with open(os.path.join(HERE, "RESULTS.md"), "a", encoding="utf-8") as file:
-            file.write("\n" + text)
+        bench.record(text)
     met = [meets(args, key[:2], runs, theirs) for key, runs in results.items()]
     return 0 if met and all(met) and not n_failed else 1
 

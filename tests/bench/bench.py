@@ -38,6 +38,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -326,6 +327,15 @@ def describe(results, args, load):
             f"{load[0]:.1f}, after {os.getloadavg()[0]:.1f} (the benchmark's own is 1 to 2).\n")
 
 
+def record(text, path=os.path.join(HERE, "RESULTS.md")):
+    """Append a section to RESULTS.md, with its prose in lines of 100 columns."""
+    with open(path, "a", encoding="utf-8") as file:
+        for line in ["", *text.splitlines()]:
+            if not line.startswith(("|", "#")):
+                line = textwrap.fill(line, 100, subsequent_indent="  " * line.startswith("- "))
+            file.write(line + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--build", default=default_build())
@@ -342,8 +352,7 @@ def main():
     text = describe(results, args, load) + "\n" + table(results) + "\n"
     print("\n" + text)
     if args.record:
-        with open(os.path.join(HERE, "RESULTS.md"), "a") as f:
-            f.write("\n" + text)
+        record(text)
     return 0
 
 

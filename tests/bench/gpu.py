@@ -352,6 +352,5 @@ def main(argv):
     text = measured.go()
     print("\n" + text)
     if args.record:
-        with open(os.path.join(bench.HERE, "RESULTS.md"), "a", encoding="utf-8") as file:
-            file.write("\n" + text)
+        bench.record(text)
     return 1 if measured.failures else 0

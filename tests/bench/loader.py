@@ -174,8 +174,7 @@ def main():
             f"before {load:.1f}.\n\n" + "\n".join(lines) + "\n")
     print(text)
     if args.record:
-        with open(os.path.join(bench.HERE, "RESULTS.md"), "a", encoding="utf-8") as file:
-            file.write("\n" + text)
+        bench.record(text)
 
 
 if __name__ == "__main__":

@@ -311,7 +311,7 @@ def describe(args, results, load, met):
             f"under {GOAL_S:.0f} s in every round with a spare or a standby, and from a driver's "
             f"new start: {'met' if met else 'MISSED'}.")
     lines = [f"## Recovery, {time.strftime('%Y-%m-%d %H:%M')}, commit {commit}", "",
-             *textwrap.wrap(text, 120), "",
+             *textwrap.wrap(text, 100), "",
              "| SIGKILL of rank 1, or of the driver | rounds | seen: median s | worst s "
              "| recovered: median s | worst s | steps lost |", "|---|---|---|---|---|---|---|"]
     return "\n".join(lines + [row(name, rounds) for name, rounds in results.items()]) + "\n"
@@ -333,8 +333,7 @@ def run(args):
     text = describe(args, results, load, met)
     print("\n" + text)
     if args.record:
-        with open(os.path.join(bench.HERE, "RESULTS.md"), "a", encoding="utf-8") as file:
-            file.write("\n" + text)
+        bench.record(text)
     return 0 if met else 1
 
 

@@ -35,6 +35,7 @@ import tempfile
 import textwrap
 import time
 
+import bench
 from bench import HERE, ROOT, commit_and_cpu
 
 RANKS = [100, 300, 1000, 3000, 10000]
@@ -237,7 +238,7 @@ def describe(rows, args, load):
     goals = "\n".join(f"- {'met' if met else 'MISSED'}: {text}" for text, met in verdicts(rows))
     what = textwrap.fill(
         f"{machine}; swarm.py, {how}, medians of {args.rounds}.  Load average before "
-        f"{load[0]:.1f}, after {os.getloadavg()[0]:.1f} (its own is up to 2).{busy}", 118)
+        f"{load[0]:.1f}, after {os.getloadavg()[0]:.1f} (its own is up to 2).{busy}", 100)
     return (f"## Scale, {time.strftime('%Y-%m-%d %H:%M')}, commit {commit}\n\n{what}\n\n"
             f"{table(rows)}\n\nAt {max(row['ranks'] for row in rows):,} ranks:\n{goals}\n")
 
@@ -291,8 +292,7 @@ def plot(rows, path):
 
 
 def record(rows, text):
-    with open(os.path.join(HERE, "RESULTS.md"), "a", encoding="utf-8") as file:
-        file.write("\n" + text)
+    bench.record(text)
     plot(rows, os.path.join(HERE, "swarm.png"))
 
 

@@ -43,6 +43,18 @@ def epochs_of(*each):
     return events + [dict(event="done")]
 
 
+class Records(unittest.TestCase):
+    def test_prose_is_wrapped_and_tables_are_not(self):
+        row, word = "| " + "x" * 120 + " |", "some " * 30
+        with tempfile.NamedTemporaryFile("r", encoding="utf-8") as file:
+            bench.record(f"## A\n\n{word}\n\n{row}\n\n- {word}\n- b\n", file.name)
+            lines = file.read().split("\n")
+        self.assertEqual(lines[:3], ["", "## A", ""])
+        self.assertIn(row, lines)
+        self.assertEqual([len(line) for line in lines if line.startswith("some ")], [99, 49])
+        self.assertEqual([line[:4] for line in lines[-4:]], ["- so", "  so", "- b", ""])
+
+
 class Rates(unittest.TestCase):
     def test_the_first_epoch_is_not_steady(self):
         said = bench.read_events(epochs_of((60000, 0.35, 0.3), *16 * [(60000, 0.03, 0.12)]), 100)

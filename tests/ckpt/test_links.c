@@ -1,137 +1,9 @@
-/* ckpt: the links `latest` and `best` in a copy of a run, and on a file system without links.  The
- * state.json of a folder in a link's place says what it is; no checkpoint depends on a link. */
+/* ckpt: the links `latest` and `best` in a copy of a run.  The state.json of a folder in a link's
+ * place says what it is; no checkpoint depends on a link. */
+#include "linked.h"
+
 #include "../remove_tree.h"
-#include "../test.h"
-
-#include <dirent.h>
-#include <errno.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "base/alloc.h"
-#include "base/buf.h"
 #include "ckpt/owner.h"
-#include "disk.h"
-#include "runs.h"
-
-static char *run;
-static struct buf told; /* warnings, a line each */
-
-static int make_run(void **state)
-{
-    (void)state;
-    run = run_new_folder();
-    return 0;
-}
-
-static int remove_run(void **state)
-{
-    (void)state;
-    disk_be_plain(0);
-    buf_fini(&told);
-    run_remove_folder(run);
-    return 0;
-}
-
-static void warn(void *arg, const char *text)
-{
-    (void)arg;
-    buf_printf(&told, "%s\n", text);
-}
-
-/* For free(). */
-static char *in_run(const char *name) { return xasprintf("%s/checkpoints/%s", run, name); }
-
-static void save(struct run_point p, int keep, int want)
-{
-    struct err err = {0};
-    const int rc = run_save(run, p, keep, &err);
-
-    if (rc != want)
-        fail_msg("step %d: %d, want %d: %s", (int)p.step, rc, want, rc ? err.msg : "");
-}
-
-static void assert_newest(int64_t step)
-{
-    struct run_point seen;
-    struct err err;
-
-    if (run_load(run, &seen, &err) != 0)
-        fail_msg("%s", err.msg);
-    assert_int_equal(seen.step, step);
-}
-
-static void assert_best(int64_t step)
-{
-    char *path = NULL;
-    struct ckpt *c;
-    struct err err;
-
-    assert_int_equal(ckpt_find_best(run, &path, &err), 0);
-    assert_int_equal(ckpt_load_folder(path, &c, &err), 0);
-    assert_int_equal(c->state.step, step);
-    ckpt_close(c);
-    free(path);
-}
-
-/* The link, or "" if there is none; a file without a link's mode is told by the content. */
-static void read_place(const char *which, char out[64])
-{
-    char *path = in_run(which);
-    struct stat st;
-    ssize_t n = readlink(path, out, 63);
-
-    out[n > 0 ? n : 0] = 0;
-    if (n < 0 && lstat(path, &st) == 0 && S_ISREG(st.st_mode)) {
-        FILE *f = fopen(path, "r");
-
-        assert_non_null(f);
-        assert_non_null(fgets(out, 64, f));
-        fclose(f);
-    }
-    free(path);
-}
-
-static void assert_place(const char *which, const char *want)
-{
-    char seen[64];
-
-    read_place(which, seen);
-    assert_string_equal(seen, want);
-}
-
-static int by_name(const struct dirent **a, const struct dirent **b)
-{
-    return strcmp((*a)->d_name, (*b)->d_name);
-}
-
-/* The entries of the folder of checkpoints, a word each. */
-static char *entries(void)
-{
-    char *path = in_run("");
-    struct dirent **e;
-    struct buf text = {0};
-    const int n = scandir(path, &e, NULL, by_name);
-
-    for (int i = 0; i < n; i++) {
-        if (e[i]->d_name[0] != '.')
-            buf_printf(&text, "%s%s", text.len ? " " : "", e[i]->d_name);
-        free(e[i]);
-    }
-    free(e);
-    free(path);
-    path = xstrdup(buf_cstr(&text));
-    buf_fini(&text);
-    return path;
-}
-
-static void assert_entries(const char *want)
-{
-    char *seen = entries();
-
-    assert_string_equal(seen, want);
-    free(seen);
-}
 
 /* ---- what a copy holds ---- */
 
@@ -326,16 +198,16 @@ static const struct {
     const char *settled; /* entries once the owner has loaded */
     int saved;           /* what the next save returns */
 } copies[] = {
-    {"cp -rL", copy_all, "it is a second copy of step-00000030, and goes", 30,
+    {"cp -rL", copy_all, "it is a second copy of step-00000030, and would be removed", 30,
      "best latest step-00000010 step-00000020 step-00000030", 0},
     {"the newest is in latest alone", keep_latest_alone,
-     "it is all that is left of step-00000030, and becomes it", 30,
+     "it is all that is left of step-00000030, and would become it", 30,
      "best latest step-00000010 step-00000020 step-00000030", 0},
     {"the best is in best alone", keep_best_alone,
-     "it is all that is left of step-00000020, and becomes it", 30,
+     "it is all that is left of step-00000020, and would become it", 30,
      "best latest step-00000010 step-00000020 step-00000030", 0},
     {"the newest is damaged, its copy is whole", spoil_the_newest,
-     "it takes the place of step-00000030, which is damaged", 30,
+     "it would take the place of step-00000030, which is damaged", 30,
      "best damaged-step-00000030 latest step-00000010 step-00000020 step-00000030", 0},
     {"both are damaged", spoil_both, "and is damaged, so it stays and no link can be made", 20,
      "best damaged-step-00000030 latest step-00000010 step-00000020", CKPT_UNLINKED},
@@ -512,56 +384,6 @@ static void test_no_link_to_itself(void **state)
     assert_entries("best step-00000010");
 }
 
-/* ---- a file system without links ---- */
-
-static void test_without_links(void **state)
-{
-    static const int kinds[] = {EPERM, ENOSYS, EOPNOTSUPP, EROFS};
-
-    (void)state;
-    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
-        char *path, *named;
-
-        make_run(NULL);
-        disk_be_plain(kinds[i]);
-        ckpt_check_links(run, warn, NULL);
-        assert_non_null(strstr(buf_cstr(&told), "has no symbolic links"));
-        for (int64_t step = 10; step <= 40; step += 10)
-            save((struct run_point){step, 0, step > 10 ? 20 : 10}, 2, 0);
-        save((struct run_point){40, 1, 20}, 2, 0); /* the two folders cannot change places */
-        assert_entries("best latest step-00000020 step-00000030 step-00000040");
-        assert_place("latest", "step-00000040\n");
-        assert_place("best", "step-00000020\n");
-        assert_newest(40);
-        assert_best(20);
-        path = in_run("best");
-        named = ckpt_named_by(path);
-        assert_true(named && strstr(named, "/checkpoints/step-00000020"));
-        free(named);
-        free(path);
-        disk_be_plain(0); /* copied to another disk */
-        save((struct run_point){50, 0, 50}, 1, 0);
-        assert_entries("best latest step-00000050");
-        assert_place("latest", "step-00000050");
-        assert_place("best", "step-00000050");
-        remove_run(NULL);
-    }
-}
-
-/* A full disk has room for the checkpoint and none for its link: the checkpoint counts, and no link
- * leads to one that was removed. */
-static void test_no_room_for_the_link(void **state)
-{
-    (void)state;
-    save((struct run_point){10, 0, 0}, 1, 0);
-    disk_be_plain(ENOSPC);
-    ckpt_check_links(run, warn, NULL);
-    assert_int_equal(told.len, 0);
-    save((struct run_point){20, 0, 0}, 1, CKPT_UNLINKED);
-    assert_newest(20);
-    assert_entries("step-00000020");
-}
-
 /* The three steps by which folders change places are cut off in the middle. */
 static void test_cut_exchange(void **state)
 {
@@ -579,75 +401,12 @@ static void test_cut_exchange(void **state)
     assert_entries("latest replaced-step-00000010 step-00000010");
 }
 
-/* Each call of an exchange in three steps fails once.  The next save finds nothing in its way. */
-static void test_failed_exchange(void **state)
-{
-    int n = 0, n_refused = 0, has_failed = 1;
-
-    (void)state;
-    while (has_failed) {
-        struct run_point p = {10, 1, 0};
-        struct err err = {0};
-        int rc;
-
-        make_run(NULL);
-        save((struct run_point){10, 0, 0}, 1, 0);
-        disk_be_plain(EPERM);
-        disk_fail_at(++n, EIO);
-        rc = run_save(run, p, 1, &err);
-        has_failed = disk_has_failed();
-        disk_fail_at(0, 0);
-        if (rc < 0 && strstr(err.msg, "cannot rename")) {
-            assert_int_equal(run_load(run, &p, &err), 0);
-            assert_int_equal(p.version, 0); /* a save that took place has not failed */
-            n_refused++;
-        }
-        save((struct run_point){10, 2, 0}, 1, 0);
-        assert_int_equal(run_load(run, &p, &err), 0);
-        assert_int_equal(p.version, 2);
-        ckpt_clear(run);
-        assert_entries("latest step-00000010");
-        remove_run(NULL);
-    }
-    assert_int_equal(n_refused, 2); /* of three renames */
-}
-
-/* A crash may leave the link that a look at the disk makes.  It goes with the rest. */
-static void test_no_remains_of_a_look(void **state)
-{
-    const struct disk_op *op;
-    char *path;
-    int n;
-
-    (void)state;
-    save((struct run_point){10, 0, 0}, 1, 0);
-    disk_record(run);
-    ckpt_check_disk(run, warn, NULL);
-    op = disk_ops(&n);
-    assert_true(n == 2 && op->kind == DISK_SYMLINK);
-    path = xasprintf("%s/%s", run, op->path);
-    assert_int_equal(symlink("nothing", path), 0);
-    free(path);
-    disk_record(NULL);
-    ckpt_clear(run);
-    assert_entries("latest step-00000010");
-}
-
-#define CASE(f) cmocka_unit_test_setup_teardown(f, make_run, remove_run)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_copies),
-        CASE(test_nothing_foreign_is_lost),
-        CASE(test_no_room_for_the_link),
-        CASE(test_cut_exchange),
-        cmocka_unit_test(test_without_links),
-        cmocka_unit_test(test_failed_exchange),
-        CASE(test_damaged_again),
-        CASE(test_no_link_to_itself),
-        CASE(test_no_remains_of_a_look),
-        cmocka_unit_test(test_failed_settling),
+        cmocka_unit_test(test_copies), CASE(test_nothing_foreign_is_lost),
+        CASE(test_cut_exchange),       CASE(test_damaged_again),
+        CASE(test_no_link_to_itself),  cmocka_unit_test(test_failed_settling),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,7 +14,7 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
-#include "coll/local.h"
+#include "local.h"
 #include "coll/tcp.h"
 #include "tensor/half.h"
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "cases.h"
-#include "coll/local.h"
+#include "local.h"
 
 enum { MOST_RANKS = 5 };
 

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "coll/local.h"
+#include "local.h"
 #include "ranks.h"
 
 enum { BIG = 300000 };

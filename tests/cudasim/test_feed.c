@@ -7,7 +7,7 @@
 #include "base/alloc.h"
 #include "data/memory_set.h"
 #include "sim.h"
-#include "train/feed.h"
+#include "step/feed.h"
 
 enum { N = 2500, BATCH = 4, N_BATCHES = 12, KEEP_ALL = 1 << 30 };
 

@@ -109,17 +109,17 @@ static void watch_step(void *arg, struct trainer *t, int64_t step)
 {
     struct watch *w = arg;
 
-    w->kind = feed_kind(t->train_feed);
+    w->kind = feed_kind(t->step.feed);
     if (step == w->from) {
         w->allocs = sim_allocs();
         w->waits = sim_waits();
-        w->tapes = tapes_launches(t->tapes);
+        w->tapes = tapes_launches(t->step.tapes);
     }
     if (step != w->to)
         return;
     assert_int_equal(sim_allocs(), w->allocs);
     assert_int_equal(sim_waits(), w->waits);
-    assert_int_equal(tapes_launches(t->tapes) - w->tapes, w->to - w->from);
+    assert_int_equal(tapes_launches(t->step.tapes) - w->tapes, w->to - w->from);
 }
 
 static void write_file(const char *path, const void *bytes, size_t n)

@@ -24,7 +24,7 @@ static void count_ahead(void *arg, struct trainer *t, int64_t step)
 
     (void)step;
     d->n_steps++;
-    d->n_ahead += t->flight[0].after != 0;
+    d->n_ahead += t->step.flight[0].after != 0;
 }
 
 static void run_counted(const char *job, int64_t n_epochs, const char *dir, struct depth *d,

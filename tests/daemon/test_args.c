@@ -26,9 +26,12 @@ static const struct arg args[] = {
              "than what fits beside the option"},
 };
 
-static int parse(struct values *v, struct err *err, const char *line)
+/* The values of text and count may be bare words. */
+static const char *const operands[] = {"text", "count", NULL};
+
+static int parse_into(struct values *v, struct args *out, struct err *err, const char *line)
 {
-    struct arg_group g = {"Options", args, ARRAY_LEN(args), v};
+    struct arg_group g = {"Options", args, ARRAY_LEN(args), v, 0};
     static char text[256]; /* v->text points into it */
     char *argv[32] = {(char *)"prog"}, *rest = text, *word;
     int argc = 1;
@@ -38,7 +41,12 @@ static int parse(struct values *v, struct err *err, const char *line)
         if (*word)
             argv[argc++] = strcmp(word, "''") == 0 ? (char *)"" : word;
     *v = (struct values){.count = 7};
-    return args_parse(&g, 1, argc, argv, err);
+    return args_parse(&g, 1, argc, argv, out, err);
+}
+
+static int parse(struct values *v, struct err *err, const char *line)
+{
+    return parse_into(v, NULL, err, line);
 }
 
 static void test_good(void **state)
@@ -97,6 +105,71 @@ static void test_bad(void **state)
     }
 }
 
+/* The given options are told in their order, by whole names; bare words go to the operands in turn.
+ */
+static void test_given(void **state)
+{
+    static const struct {
+        const char *line, *given; /* given: as it is told, or a part of the error */
+        int code;
+    } cases[] = {
+        {"", "", 0},
+        {"--cou 3 --flag --item=x --item y", "count=3 flag item=x item=y", 0},
+        {"word", "text=word", 0},
+        {"--flag word 5", "flag text=word count=5", 0},
+        {"word --flag 5 --item x", "text=word flag count=5 item=x", 0},
+        {"--text t 5", "text=t count=5", 0},
+        {"word 11", "--count is \"11\", want an integer from 1 to 10", ERR_ARG},
+        {"a 1 b", "\"b\" is no option", ERR_ARG},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct args seen = {.operands = operands};
+        struct err err = {0};
+        struct values v;
+        char told[128] = "";
+
+        assert_int_equal(parse_into(&v, &seen, &err, cases[i].line), cases[i].code);
+        for (int k = 0; k < seen.n_given; k++)
+            snprintf(told + strlen(told), sizeof told - strlen(told), "%s%s%s%s", k ? " " : "",
+                     seen.given[k].arg->name, seen.given[k].value ? "=" : "",
+                     seen.given[k].value ? seen.given[k].value : "");
+        if (cases[i].code ? !strstr(err.msg, cases[i].given) : strcmp(told, cases[i].given) != 0)
+            fail_msg("%s: %s, %s", cases[i].line, told, err.msg);
+        args_fini(&seen);
+    }
+}
+
+/* An option is of the uses of its row, or of its group's; a summary is its first sentence. */
+static void test_uses(void **state)
+{
+    static const struct arg mixed[] = {
+        {"both", NULL, ARG_FLAG, AT(flag), .help = "First. Second.", .of = 3},
+        {"second", NULL, ARG_FLAG, AT(flag), .help = "Only. Once.", .of = 2},
+        {"grouped", NULL, ARG_FLAG, AT(flag), .help = "By the group."},
+    };
+    struct arg_group g = {"Options", mixed, ARRAY_LEN(mixed), NULL, 1};
+    static const int takes[2][3] = {{1, 0, 1}, {1, 1, 0}};
+
+    (void)state;
+    for (unsigned use = 0; use < 2; use++) {
+        char *text;
+        size_t len;
+        FILE *f = open_memstream(&text, &len);
+
+        args_summary(&g, 1, 1u << use, f);
+        fclose(f);
+        for (size_t i = 0; i < ARRAY_LEN(mixed); i++) {
+            assert_int_equal(args_take(&g, &mixed[i], 1u << use), takes[use][i]);
+            assert_int_equal(strstr(text, mixed[i].name) != NULL, takes[use][i]);
+        }
+        assert_non_null(strstr(text, "First.\n"));
+        assert_null(strstr(text, "Second."));
+        free(text);
+    }
+}
+
 static void test_list_is_bounded(void **state)
 {
     struct arg_group g = {"Options", args, ARRAY_LEN(args), NULL};
@@ -108,9 +181,9 @@ static void test_list_is_bounded(void **state)
     g.into = &v;
     for (int i = 1; i <= ARG_MAX_LIST + 1; i++)
         argv[i] = (char *)"--item=x";
-    assert_int_equal(args_parse(&g, 1, ARG_MAX_LIST + 1, argv, &err), 0);
+    assert_int_equal(args_parse(&g, 1, ARG_MAX_LIST + 1, argv, NULL, &err), 0);
     v.list.n = 0;
-    assert_int_equal(args_parse(&g, 1, ARG_MAX_LIST + 2, argv, &err), ERR_ARG);
+    assert_int_equal(args_parse(&g, 1, ARG_MAX_LIST + 2, argv, NULL, &err), ERR_ARG);
 }
 
 static void test_help(void **state)
@@ -121,7 +194,7 @@ static void test_help(void **state)
     FILE *f = open_memstream(&text, &len);
 
     (void)state;
-    args_help(&g, 1, f);
+    args_help(&g, 1, 0, f);
     fclose(f);
     assert_non_null(strstr(text, "  --count N               how many\n"));
     assert_non_null(strstr(text, "  --colour red|green      which\n"));
@@ -135,6 +208,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_good),
         cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_given),
+        cmocka_unit_test(test_uses),
         cmocka_unit_test(test_list_is_bounded),
         cmocka_unit_test(test_help),
     };

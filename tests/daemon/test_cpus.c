@@ -46,7 +46,7 @@ static void assert_shares(const struct cpus *c, const struct share *s, size_t n)
     for (size_t k = 0; k < n; k++) {
         cpu_set_t set;
         char text[64];
-        int count = cpus_share(c, s[k].node, s[k].n, s[k].i, &set);
+        int count = cpus_part(c, s[k].node, s[k].n, s[k].i, &set);
 
         cpus_text(&set, text, sizeof text);
         assert_string_equal(text, s[k].cpus);
@@ -113,7 +113,7 @@ static void test_no_files(void **state)
 
         CPU_ZERO(&sum);
         for (int i = 0; i < n; i++) {
-            int count = cpus_share(&c, -1, n, i, &set);
+            int count = cpus_part(&c, -1, n, i, &set);
 
             assert_true(count == 13 / n || count == 13 / n + 1);
             CPU_XOR(&sum, &sum, &set); /* a CPU given twice would vanish */

@@ -149,6 +149,17 @@ static const struct good_case {
      "for no value in column k (1 rows): if it is a word, set data.missing_values: empty, or to "
      "the words that stand for none; \"None\" stands for no value in column y (2 rows): if it is a "
      "class, set data.missing_values: empty, or to the words that stand for none"},
+    /* ... a number stands for all its forms, but not in words; a word that no cell has is told */
+    {"x,k,y\n-999.0,-999,1\n1,-9.99e2,2\n2,a,3\n3,a,4\n4,-999.0,5\n",
+     1,
+     {{"data.missing_values", "-999, x, -998"}, {"data.missing", "mean"}, {"data.categories", "k"}},
+     "2.5 0 0 0 | 1\n1 1 0 0 | 2\n2 0 0 1 | 3\n3 0 0 1 | 4\n4 0 1 0 | 5\n",
+     NULL,
+     "@/train.csv: data.missing_values has \"x\", -998, but no cell that is read; column x has no "
+     "value in 1 rows, the first in line 2: the mean, 2.5, stands for it; column k has no value in "
+     "1 rows, the first in line 2: it counts as none of the words; \"-999\" stands for no value in "
+     "column k (1 rows): if it is a word, set data.missing_values: empty, or to the words that "
+     "stand for none"},
     /* prices without model.loss: mse; most words are a row's own */
     {"n,y\na,1\nb,2\nc,3\nd,4\ne,5\nf,6\ng,7\nh,8\ni,9\nj,10\nk,11\na,1\na,2\na,3\na,4\na,5\na,6\n"
      "a,7\na,8\na,9\n",
@@ -458,6 +469,13 @@ static void features_are_measured(void **state)
     assert_int_equal(moments_measure(ds, 1, &mean, &std, &err), ERR_CONFIG);
     assert_string_equal(err.msg, "data.targets.normalize is auto, but output 0 is the same in all "
                                  "samples; leave it out of the array, or give mean and std");
+    dataset_close(ds);
+    put(*state, "train.csv", "x,z,w,y\n1,1e-200,1e-33,10\n3,2e-200,1e-32,20\n");
+    ds = open_ok(*state, DATASET_TRAIN, 1, none);
+    assert_int_equal(moments_measure(ds, 0, &mean, &std, &err), ERR_CONFIG);
+    assert_string_equal(err.msg, "data.normalize is auto, but features z, w have deviations below "
+                                 "1e-30, want larger numbers; multiply them, leave them out of the "
+                                 "table, or give mean and std");
     dataset_close(ds);
 }
 

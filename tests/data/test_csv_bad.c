@@ -107,6 +107,25 @@ static const struct bad_case {
      "line 3: column x is \"0x10\", want a number as in line 2 of the training file; mend it, or "
      "name "
      "the column in data.categories"},
+    /* ... of which the first cell is the wrong one */
+    {"x,y\ninf,2\n10,3\n",
+     1,
+     {{NULL}},
+     NULL,
+     "line 2: column x is \"inf\", want a decimal number, as line 3 has 10; mend it, or name the "
+     "column in data.categories"},
+    {"x,y\n0x1F,2\n0x2a,2\n10,3\n",
+     1,
+     {{NULL}},
+     NULL,
+     "line 2: column x is \"0x1F\", want a decimal number, as line 4 has 10; mend it, or name the "
+     "column in data.categories"},
+    {"x,y\n0xbox,2\n10,3\n",
+     1,
+     {{NULL}},
+     NULL,
+     "line 3: column x is 10, want a word as in line 2 of the training file; mend it, or name the "
+     "column in data.categories"},
     {"x,y\n1,2\n1e39,3\n",
      1,
      {{NULL}},
@@ -270,7 +289,7 @@ static void keys_are_checked(void **state)
         const struct setting s[] = {{"data.path", *state}, cases[i].more, {NULL}};
         const struct dataset_request r = {.ignored = &cases[i].ignored,
                                           .targets_are_numbers = cases[i].numbers,
-                                          .targets_are_shares = cases[i].shares};
+                                          .targets_are_fractions = cases[i].shares};
         struct dataset *ds;
         struct err err = {0};
 
@@ -278,7 +297,7 @@ static void keys_are_checked(void **state)
         assert_string_equal(err.msg, cases[i].want);
     }
     const struct setting s[] = {{"data.path", *state}, {NULL}};
-    const struct dataset_request r = {.targets_are_numbers = 1, .targets_are_shares = 1};
+    const struct dataset_request r = {.targets_are_numbers = 1, .targets_are_fractions = 1};
     struct dataset *ds;
     struct err err = {0};
 

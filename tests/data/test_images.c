@@ -1,5 +1,5 @@
 /* images: class folders are listed in order and read; what is drawn depends on seed, epoch and
- * sample alone; broken folders and files are named.  Tar archives are in test_shards.c. */
+ * sample alone; broken folders and files are named.  Tar archives are in test_tars.c. */
 #include <math.h>
 #include <unistd.h>
 
@@ -129,7 +129,7 @@ static char *log_of_opening(const char *folder, int64_t n_samples)
     return log_of(folder, DATASET_TRAIN, NULL, n_samples);
 }
 
-/* Members that are left out of shards, and keys that come again, are told once for each set. */
+/* Members that are left out of tar files, and keys that come again, are told once for each set. */
 static void rests_of_shards_are_told(void **state)
 {
     char want[1024], *text;

@@ -96,6 +96,13 @@ static const struct set_case {
      3,
      .warning = "EMNIST's pictures are transposed (their rows are MNIST's columns), and of "
                 "emnist-digits-train (training) and t10k (validation) only one is EMNIST's"},
+    {{"train", .bad_at = 2, .bad_label = 5},
+     {"x"},
+     {{"data.classes", "5"}},
+     DATASET_TRAIN,
+     .want = "mnist: @/train-labels-idx1-ubyte: offset 10: label of sample 2 is 5, want 0 to 4, as "
+             "the job sets data.classes; is it the right file? data.classes is the number of "
+             "classes of sets that are not known"},
     {{"emnist-letters-train"},
      {"x"},
      {{"data.split", "letters"}},

@@ -208,7 +208,7 @@ static void targets_of_bce_are_from_0_to_1(void **state)
     struct err err;
     char want[1024];
 
-    r.targets_are_shares = 1;
+    r.targets_are_fractions = 1;
     y[7] = 1;
     write_npy(*state, "x.npy", 1, KEYS("|u1", "(3000,)"), x, sizeof x);
     write_npy(*state, "y.npy", 1, KEYS("<f4", "(3000, 2)"), y, sizeof y);

@@ -103,8 +103,8 @@ static const struct unfit_case {
      "most 1e30; mend it, or leave such samples out of the file"},
     {KEYS("<f4", "(3, 2)"),
      {1, 1e-40F, 2, 2e-40F, 3, 3e-40F},
-     "data.normalize is auto, but feature 1 is the same in all samples; leave it out of the array, "
-     "or give mean and std"},
+     "data.normalize is auto, but feature 1 has a deviation below 1e-30, want larger numbers; "
+     "multiply them, leave it out of the array, or give mean and std"},
     {KEYS("<f4", "(3, 257)"),
      {1},
      "data.normalize is auto, but a sample has 257 features, want at most 256; normalise the "

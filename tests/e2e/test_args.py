@@ -2,6 +2,7 @@
 Also --check, and that a refused command leaves nothing behind."""
 
 import os
+import re
 import resource
 import socket
 import subprocess
@@ -62,6 +63,9 @@ DRIVER_CASES = [
     (["--nranks", "1", "--set", "train.epochs=0"], r"train.epochs"),
     (["--nranks", "1", "--set", "train.epoch=1"], r"unknown key .train.epoch.*train.epochs"),
     (["--nranks", "1", "--set", "train.epochs"], r"train.epochs"),
+    (["--nranks", "1", "--set", "model.hidden=[4]"],
+     r"without --job, --set changes the demo job \(model\.arch lenet, .*model\.hidden applies only "
+     r"if model\.arch is mlp"),
     (["--nranks", "1", "--run-dir", "taken"], r"taken holds a run already; add --resume"),
     (["--nranks", "1", "--run-dir", "bad.yaml"], r"not a folder"),
     (["--nranks", "1", "--resume"], r"--resume: there is no run in runs/demo"),
@@ -72,6 +76,35 @@ DRIVER_CASES = [
     (["--nranks", "1", "--resume", "--set", "name=mine"], r"there is no run in runs/mine"),
     (["--nranks", "1", "--resume", "--run-dir", "typo"], r"there is no run in typo.*--run-dir"),
     (["--nranks", "1", "--resume", "--check", "--run-dir", "typo"], r"there is no run in typo"),
+]
+
+# By a verb's word; the options of the verbs above are the same in all else.
+VERB_CASES = [
+    (["trian"], r'"trian" is nothing that dpdriver does; did you mean train\?.*dpdriver --help'),
+    (["mine.yaml"], r'"mine.yaml" is nothing.*a job file stands behind "train" or --job'),
+    (["help", "statsu"], r"did you mean status\?"),
+    (["train"], r"--nranks is missing"),
+    (["train", "missing.yaml"], r"missing.yaml.*No such file"),
+    (["train", "missing.yaml", "--nranks", "1", "more"], r'"more" is no option'),
+    (["train", "--root", "a:1"], r'"dpdriver train" takes no --root, which belongs to standby'),
+    (["evaluate", "nowhere"], r"nowhere"),
+    (["evaluate", "--resume"], r'"dpdriver evaluate" takes no --resume, which belongs to train'),
+    (["evaluate", "--predict", "o.npy"], r"takes no --predict, which belongs to predict"),
+    (["predict"], r'"dpdriver predict" needs a word: dpdriver predict OUT.npy \[CHECKPOINT\]'),
+    (["predict", "o.npy", "nowhere"], r"nowhere"),
+    (["status", "typo"], r"--status: there is no run directory typo, nor runs/typo"),
+    (["status", "--log-format", "text", "typo"], r"--status: there is no run directory typo"),
+    (["status", "--job", "x"], r"takes no --job, which belongs to train, evaluate and predict"),
+    (["status", "--drain", "1"], r"takes no --drain, which belongs to drain"),
+    (["drain"], r"needs a word: dpdriver drain WHO"),
+    (["drain", "1", "typo"], r"--drain: there is no run directory typo"),
+    (["drain", "1 2"], r"--drain 1 2: want the number of a rank"),
+    (["standby"], r"--standby needs --root"),
+    (["standby", "[fe80::1%eth0]:7000"], r"--root: fe80::1%eth0 is a link-local IPv6"),
+    (["standby", "h:1", "--nranks", "2"], r'"dpdriver standby" takes no --nranks'),
+    (["secret"], r"needs a word: dpdriver secret FILE"),
+    (["secret", "bad.yaml"], r"--make-secret: bad.yaml is there already"),
+    (["keys", "optimizer"], r'"optimizer" is no option'),
 ]
 
 FOLLOWER_CASES = [
@@ -119,6 +152,9 @@ class Args(dp.Case):
                 file.write(text)
         os.makedirs(self.path("taken/checkpoints"))
         os.mkfifo(self.path("pipe"))
+        for args, pattern in VERB_CASES:
+            with self.subTest(args=args):
+                self.check(DRIVER, args, pattern)
         for args, pattern in DRIVER_CASES:
             with self.subTest(args=args):
                 extra = [] if "--port" in args or args[-1:] == ["--nranks"] else ["--port", "0"]
@@ -162,6 +198,35 @@ class Args(dp.Case):
                 self.assertIn("standard output cannot be written: No space left", result.stderr)
         self.assertIn("train.global_batch is 3, fewer than the 4 ranks: 1 rank will have no "
                       "samples", result.stderr)
+
+    def test_verbs(self):
+        """A verb's word and its option do the same; the help of each verb has its options alone."""
+        def told(*args):
+            result = subprocess.run([DRIVER, *args], cwd=self.folder, env=self.env, check=False,
+                                    timeout=PATIENCE, capture_output=True, text=True)
+            self.assertEqual((result.returncode, result.stderr), (0, ""), f"{args}")
+            return result.stdout
+
+        self.assertEqual(told("keys"), told("--help-job"))
+        verbs = re.findall(r"^  (\w+) +.*", told("help").split("\n\n")[2], re.MULTILINE)
+        self.assertEqual(verbs, ["train", "evaluate", "predict", "status", "drain", "standby",
+                                 "secret", "keys", "help"])
+        options = {}
+        for verb in verbs:
+            summary, whole = told(verb, "--help"), told("help", verb)
+            options[verb] = set(re.findall(r"^  (--[\w-]+)", summary, re.MULTILINE))
+            if verb != "help":
+                self.assertEqual(options[verb],
+                                 set(re.findall(r"^  (--[\w-]+)", whole, re.MULTILINE)))
+                self.assertIn("Exit status", whole)
+                self.assertLessEqual(len(summary.splitlines()), 66, verb)
+        self.assertEqual(set.union(*options.values()),
+                         set(re.findall(r"^  (--[\w-]+)", told("--help"), re.MULTILINE)))
+        self.assertEqual(options["status"],
+                         {"--run-dir", "--status", "--log-format", "--help", "--version"})
+        self.assertIn("--resume", options["train"])
+        self.assertNotIn("--resume", options["evaluate"])
+        self.assertEqual(told("--status", "--help"), told("status", "--help"))
 
     def test_help_and_version(self):
         for program, words in ((DRIVER, ("--nranks N", "--resume", "Exit status")),

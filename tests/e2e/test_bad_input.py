@@ -221,10 +221,11 @@ def frame(body):
 
 
 PROTOCOL = 4  # MSG_PROTOCOL in common/wire/msg.h
+VERSION = subprocess.check_output([DRIVER, "--version"], text=True).split()[1]
 
 
 def hello(**changes):
-    values = {1: PROTOCOL, 2: "0.1.0", 3: -1, 4: "host", 5: "id", 6: 7, 7: "cpu", 9: "cpu"}
+    values = {1: PROTOCOL, 2: VERSION, 3: -1, 4: "host", 5: "id", 6: 7, 7: "cpu", 9: "cpu"}
     values.update({int(key[1:]): value for key, value in changes.items()})
     return frame(field(2, b"".join(field(*item) for item in values.items() if item[1] is not None)))
 

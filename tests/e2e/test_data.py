@@ -162,6 +162,9 @@ class Data(dp.Case):
         driver = self.run_driver("--run-dir", "run", job=job, status=dp.FAILED)
         self.assertRegex(driver.text, r"error: step \d+ was not applied: .*; " + told)
         self.assertRegex(self.events("warning", "run")[0]["message"], told)
+        self.assert_exit(self.driver("--check", job={**job, "data.targets.mean": "[1e7]"}),
+                         dp.FINISHED, r"warning: targets are as large as \S+e\+07 when scaled, .*; "
+                         r"want a larger data\.targets\.std, or data\.targets")
         driver = self.run_driver("--run-dir", "scaled", job={**job, "data.targets": "auto"})
         self.assertNotIn("warning", driver.text)
 

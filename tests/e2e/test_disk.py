@@ -247,6 +247,19 @@ class Disk(dp.Case):
         self.assertNotIn("--resume --run-dir run", driver.text)
         follower.kill()
 
+    def test_moved_and_replaced(self):
+        """The run directory is moved, and a new run takes its name: the first driver says that, and
+        not that another one leads its run."""
+        driver = self.driver("--run-dir", "run", job={**ENDLESS, "data.samples": 640})
+        self.wait_event("checkpoint", run="run")
+        os.rename(self.path("run"), self.path("away"))
+        other = self.driver("--run-dir", "run", job={**ENDLESS, "data.samples": 640})
+        self.assert_exit(driver, FAILED, r"error: this run's directory was moved or removed, and a "
+                                         r"new run has its name now .*this one ends")
+        self.assertNotIn("another driver leads this run", driver.text)
+        other.signal(signal.SIGTERM)
+        self.assert_exit(other, STOPPED)
+
     # ---- a disk without links
 
     def test_without_links(self):

@@ -81,9 +81,12 @@ class Evaluate(dp.Case):
         self.assert_result(self.evaluate("--checkpoint", "best", where=where), best)
         self.assert_result(self.evaluate(where=where), 24)
         job = {**JOB, "train.epochs": 4, "checkpoint.keep": 1}
-        self.assert_exit(self.driver("--check", "--resume", *where, job=job), FINISHED,
-                         "latest is a folder, as a copy .* second copy of step-00000024, and goes",
+        check = self.driver("--check", "--resume", *where, job=job)
+        self.assert_exit(check, FINISHED,
+                         "latest is a folder, as a copy .* second copy of step-00000024, and "
+                         "would be removed",
                          "best is a folder that says it is step-00000008, and is neither newer")
+        self.assertIn("would go on        in copy, from step 24", check.out)
         os.makedirs(self.path("runs"))
         os.symlink("../copy", self.path("runs", "copied"))
         new = self.driver("--check", job={**job, "name": "copied"})

@@ -219,7 +219,7 @@ class Standby(training.Case):
         dp.wait_for("the standby's lock", lambda: is_locked(self.path("run", "events.jsonl")))
         self.assert_exit(self.lead("--resume", job=job), USAGE, "another dpdriver is using it")
         standby.signal(signal.SIGTERM)
-        self.assert_exit(standby, STOPPED, "resume with: .* --nranks=3 --resume --run-dir ")
+        self.assert_exit(standby, STOPPED, "resume with: .* --nranks 3 --resume --run-dir ")
         for daemon in followers:
             self.assert_exit(daemon, STOPPED)
 

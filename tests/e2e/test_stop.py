@@ -15,6 +15,8 @@ from dp import DRIVER, ENDLESS, FAILED, FINISHED, FOLLOWER, SMALL, STOPPED, USAG
 
 JOB = {**ENDLESS, "data.samples": 2048}
 
+IGNORING = ("sh", "-c", 'trap "" INT && exec "$@"', "sh")
+
 
 class Stop(dp.Case):
     def test_polite(self):
@@ -91,18 +93,25 @@ class Stop(dp.Case):
         self.assert_exit(driver, STOPPED, "before training began")
 
     def test_ignored_interrupt(self):
-        """A shell in a script starts "command &" with SIGINT ignored, which the driver says."""
-        says = "SIGINT is ignored, .*; SIGTERM stops the job"
-        driver = self.driver(n=2, prefix=("sh", "-c", 'trap "" INT && exec "$@"', "sh"))
-        driver.wait_line(says)
+        """A shell in a script starts "command &" with SIGINT ignored, which the daemons say."""
+        driver = self.driver(n=3, prefix=IGNORING)
+        driver.wait_line("SIGINT is ignored, .*; SIGTERM stops the job")
+        driver.wait_line("listening")
+        follower = self.follower(once=False, prefix=IGNORING)
+        follower.wait_line("SIGINT is ignored, .*; SIGTERM stops this follower")
+        for daemon in (driver, follower):
+            daemon.signal(signal.SIGTERM)
+            self.assert_exit(daemon, STOPPED)
+        driver = self.driver("--local", n=2, prefix=IGNORING)  # its followers need not say it
         driver.wait_line("listening")
         driver.signal(signal.SIGTERM)
         self.assert_exit(driver, STOPPED)
+        self.assertEqual(driver.text.count("SIGINT is ignored"), 1)
         driver = self.driver(n=2)
         driver.wait_line("listening")
         driver.signal(signal.SIGINT)
         self.assert_exit(driver, STOPPED)
-        self.assertNotRegex(driver.text, says)
+        self.assertNotIn("SIGINT is ignored", driver.text)
 
     def test_local_while_gathering(self):
         """Local followers that have not found the driver yet end without a word."""

@@ -49,7 +49,7 @@ static void check_sample(const struct dataset *ds, void *const *field)
         ASSERT(*label >= 0 && *label < y->n_classes && ds->class_names[*label]);
     for (int64_t k = 0; y->role == SAMPLE_REAL && k < shape_elements(&y->shape); k++)
         ASSERT(isfinite(real[k]) &&
-               (!request.targets_are_shares || (real[k] >= 0 && real[k] <= 1)));
+               (!request.targets_are_fractions || (real[k] >= 0 && real[k] <= 1)));
 }
 
 static void open_files(int train, int val, int how, int choice)
@@ -98,7 +98,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         .purpose =
             how & TWO || (how & TENTH && how & VALIDATES) ? DATASET_VALIDATION : DATASET_TRAIN,
         .targets_are_numbers = (how & (NUMBERS | SHARES)) != 0,
-        .targets_are_shares = (how & SHARES) != 0,
+        .targets_are_fractions = (how & SHARES) != 0,
         .may_lack_labels = (how & LACKS) != 0,
         .warn = input_hear,
     };

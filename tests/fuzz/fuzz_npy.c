@@ -44,7 +44,7 @@ static void check_target(const struct dataset *ds, void *const *field)
     for (int64_t k = 0; k < shape_elements(&y->shape); k++) {
         if (y->role == SAMPLE_CLASS)
             check_class(label[k], y->n_classes);
-        else if (request.targets_are_shares)
+        else if (request.targets_are_fractions)
             ASSERT(real[k] >= 0 && real[k] <= 1);
     }
 }
@@ -84,7 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     request = (struct dataset_request){
         .purpose = how & VALIDATES ? DATASET_VALIDATION : DATASET_TRAIN,
         .ignored = how & IGNORES ? &ignored : NULL,
-        .targets_are_shares = how & SHARES,
+        .targets_are_fractions = how & SHARES,
         .warn = input_hear,
     };
     n_x = size - HEADER;

@@ -8,8 +8,8 @@
 #include "op/control.h"
 #include "optim/groups.h"
 #include "optim/optimizer.h"
+#include "step/programs.h"
 #include "tensor/half.h"
-#include "train/programs.h"
 
 static const struct sample_spec input = SAMPLE_IMAGES(28, 28, 1, GOLDEN_CLASSES);
 

@@ -11,7 +11,7 @@
 #include "golden_data.h"
 #include "model/model.h"
 #include "program/program.h"
-#include "train/update.h"
+#include "step/update.h"
 
 enum { GOLDEN_EVALUATED = 4 }; /* samples whose logits are compared */
 

@@ -9,7 +9,7 @@
 #include <jansson.h>
 
 #include "job/job.h"
-#include "train/update.h"
+#include "step/update.h"
 
 struct golden_update {
     struct job *job;

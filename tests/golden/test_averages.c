@@ -7,7 +7,7 @@
 #include "base/alloc.h"
 #include "golden_main.h"
 #include "golden_update.h"
-#include "train/average.h"
+#include "step/average.h"
 
 static const double tolerance = 1e-6;
 

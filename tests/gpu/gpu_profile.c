@@ -20,8 +20,8 @@
 #include "model/model.h"
 #include "op/op.h"
 #include "program/impl.h"
-#include "train/programs.h"
-#include "train/update.h"
+#include "step/programs.h"
+#include "step/update.h"
 
 enum { RUNS = 20, SERIES = 7, BUCKET_BYTES = 1 << 20, MAX_BATCH = 1 << 16 };
 

@@ -118,7 +118,7 @@ static int write_samples(const char *folder, const char *set, const struct sampl
 static int evaluate(struct trainer *t, const struct samples *s, int64_t first, int64_t n,
                     float *logits, struct err *err)
 {
-    struct program *p = programs_find(t->programs, 0, n);
+    struct program *p = programs_find(t->step.programs, 0, n);
     int rc = 0;
 
     memcpy(program_input(p, 0), s->x + first * s->each, sizeof *s->x * (size_t)(n * s->each));
@@ -132,7 +132,8 @@ static int evaluate(struct trainer *t, const struct samples *s, int64_t first, i
 static int write_logits(struct trainer *t, const struct samples *s, const char *folder,
                         struct err *err)
 {
-    int64_t batch = programs_validation_batch(t->programs), classes = t->spec->field[1].n_classes;
+    int64_t batch = programs_validation_batch(t->step.programs),
+            classes = t->spec->field[1].n_classes;
     float *logits = xcalloc((size_t)(s->n * classes), sizeof *logits);
     int rc = 0;
 

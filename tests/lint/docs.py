@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """docs - compares what the documents say with what the daemons and the sources say.
 
-docs.py reads README.md, CHANGELOG.md and docs/*.md, the help of both daemons ($DPDRIVER,
+docs.py reads README.md, the papers beside it and docs/, the help of both daemons ($DPDRIVER,
 $DPFOLLOWER), and a few lists of the sources.  It prints each difference as path:line: text, and
 exits with 1 if there is one.  Then it breaks the documents on purpose, once for each rule, and
 exits with 1 if a rule does not notice.
@@ -15,13 +15,13 @@ TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 SECTIONS = ("model|data|train|optimizer|schedule|strategy|cluster|checkpoint|report|loss_scale")
 # The dotted names that are another system's, or files.
 FOREIGN = re.compile(r"cluster\.(chief|worker)|train\.(py|bin)|\w+\.safetensors")
-# The choices that README.md or docs/ must name, and where.
+# The choices that README.md or docs/ must name: the document, and what the list is there.
 CHOICES = {
-    "model.arch": ["README.md"],
-    "data.format": ["docs/operating.md"],
-    "optimizer.name": ["docs/operating.md"],
-    "strategy.name": ["docs/strategies.md"],
-    "strategy.compress": ["docs/strategies.md"],
+    "model.arch": ("README.md", r"^\| Models: ([^|]*) \|"),
+    "data.format": ("docs/operating/data.md", r"^\| ((?:`\w+`(?:, )?)+) \|"),
+    "optimizer.name": ("docs/operating/training.md", r"`optimizer\.name` is (.*?), with"),
+    "strategy.name": ("docs/strategies.md", r"^\| ([^|]*`[^|]*) \|"),
+    "strategy.compress": ("docs/strategies.md", r"^\| ([^|]*`compress: [^|]*) \|"),
 }
 # The daemons' options stand behind these words in a command.
 DAEMON = re.compile(r"(?:^|[ /(])(dpdriver|dpfollower)((?: [^`|;&#)]*)?)")
@@ -42,10 +42,13 @@ class Facts:
     """The lists and the help of the daemons and of the sources."""
 
     def __init__(self):
+        self.version = the(r"version: '([\d.]+)'", read("meson.build"), "meson.build")[1]
         self.help = {"dpdriver": run(os.environ["DPDRIVER"], "--help"),
                      "dpfollower": run(os.environ["DPFOLLOWER"], "--help")}
         self.options = {name: set(re.findall(r"^  (--[\w-]+)", text, re.MULTILINE))
                         for name, text in self.help.items()}
+        self.verbs = set(re.findall(r"^  (\w+)", self.help["dpdriver"].split("\n\n")[2],
+                                    re.MULTILINE))
         self.help["--help-job"] = run(os.environ["DPDRIVER"], "--help-job")
         self.read_keys(self.help["--help-job"])
         self.rooms = re.findall(r"^subdir\('(\w+)'\)", read("common/meson.build"), re.MULTILINE)
@@ -67,6 +70,9 @@ class Facts:
                 folders[:] = [f for f in folders if not f.startswith(("build", ".git", "runs"))]
             self.files |= {os.path.normpath(os.path.join(here, name)) for name in names}
 
+        source = re.compile(r"(common|driver|follower|proto)/.*\.(c|h|cu|cuh|proto)$")
+        text = " ".join(read(name) for name in sorted(self.files) if source.match(name))
+        self.sources = re.sub(r"[-_\s*/]+", " ", text.lower())
         text = "".join(read(f"common/config/deepspeed{part}.c")
                        for part in ("", "_keys", "_job", "_optimizer"))
         self.deepspeed = set(".".join(re.findall(r'"([\w.]+)"', text)).split("."))
@@ -152,6 +158,9 @@ def check_options(path, text, docs, facts):
             for option in re.findall(r"(?<= )--[a-z][\w-]*", words):
                 if option not in facts.options[daemon]:
                     yield line, f"{daemon} has no {option}"
+            verb = re.match(r" ([a-z]+)(?= |$)", words)
+            if verb and daemon == "dpdriver" and verb[1] not in facts.verbs:
+                yield line, f"dpdriver has no verb {verb[1]}"
 
 
 def differ(name, said, real):
@@ -164,27 +173,31 @@ def differ(name, said, real):
 
 def check_lists(path, text, docs, facts):
     """Lists that the documents repeat are complete."""
-    spans = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", text))))
-    for key, files in CHOICES.items():
-        if path in files:
-            for first in re.findall(r"`([a-z]+)\w*` to `\1\w+`", text):  # `vit_tiny` to `vit_base`
+    for key, (where, pattern) in CHOICES.items():
+        if path == where:
+            told = " ".join(re.findall(pattern, text, re.MULTILINE | re.DOTALL))
+            spans = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", told))))
+            for first in re.findall(r"`([a-z]+)\w*` to `\1\w+`", told):  # `vit_tiny` to `vit_base`
                 spans |= {w for w in facts.words[key] if w.startswith(first)}
             yield from differ(key, set(), facts.words[key] - spans - {"none"})
     if path == "docs/design.md":
         rooms = re.findall(r"^common/(\w+)/ ", text, re.MULTILINE)
         if rooms != facts.rooms:
             yield 1, f"the rooms are {rooms}, in common/meson.build {facts.rooms}"
-    if path == "docs/operating.md":
+    if path == "docs/operating/files.md":
         table = the(r"^\| event \| fields \|\n.*?\n\n[^|]*?\n\n", text, path)[0]
         yield from differ("events", set(re.findall(r"^\| `(\w+)`", table, re.M)), facts.events)
         told = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", table))))
         yield from differ("fields of events", set(), facts.fields - told - facts.waits)
-        points = the(r"^POINT is ([^\n]*)", text, path)[1]
-        yield from differ("POINT", {p.rstrip("N") for p in re.findall(r"`(\w+)`", points)},
+    if path == "docs/operating/watching.md":
+        points = the(r"^POINT is (.*?)\n\n", text, path)[1]
+        yield from differ("POINT", {p.rstrip("N") for p in re.findall(r"`([a-zN]+)`", points)},
                           facts.points)
         faults = the(r"^\| WHAT \|.*?\n\n", text, path)[0]
         yield from differ("WHAT", set(re.findall(r"^\| `([a-z]+)", faults, re.M)), facts.faults)
+    if path == "docs/operating/stopping.md":
         yield from check_resume(path, text, facts)
+    if path == "docs/operating/job-file.md":
         rows = the(r"^\| DeepSpeed's \| ours \|.*?\n\n", text, path)[0].split("\n")[2:]
         for name in re.findall(r"`([\w.]+)", " ".join(row.split(" | ")[0] for row in rows)):
             last = name.split(".")[-1]  # "offload_" stands for all that begin so
@@ -195,7 +208,8 @@ def check_lists(path, text, docs, facts):
 
 def check_resume(path, text, facts):
     """The keys that a resumed run may change."""
-    said = the(r"A resumed run may change these keys: (.*?)\. `--help-job`", text, path)[1]
+    said = the(r"run\s+may\s+change\s+these\s+keys:\s(.*?)\.\s+`--help-job`", text,
+               path)[1]
     said = re.findall(r"`([\w.*]+)`", said)
     covered = {k for k in facts.resumed for s in said
                if k == s or s.endswith("*") and k.startswith(s[:-1])}
@@ -206,28 +220,66 @@ def check_resume(path, text, facts):
             yield 1, f"keys of a resumed run: {word} is none"
 
 
-CHECKS = [check_links, check_files, check_keys, check_options, check_lists]
+def check_glossary(path, text, docs, facts):
+    """Each word of the glossary stands there once, and in the sources."""
+    if path != "docs/glossary.md":
+        return
+    seen = set()
+    for line, row in places(text, r"^\| \*\*(.*?)\*\*", re.MULTILINE):
+        for word in row[1].split(", "):
+            if word in seen:
+                yield line, f"{word}: has a row already"
+            seen.add(word)
+            if re.sub(r"[-_]", " ", word.lower()) not in facts.sources:
+                yield line, f"{word}: no source has this word"
+
+
+def check_version(path, text, docs, facts):
+    """The changes have a section for the version of meson.build, and bundles are of it."""
+    if path == "CHANGELOG.md":
+        said = re.findall(r"^## (\d[\d.]*), \d{4}-\d\d-\d\d$", text, re.MULTILINE)
+        if facts.version not in said:
+            yield 1, f"no section '## {facts.version}, DATE'; meson.build has this version"
+    for line, bundle in places(text, r"dptrain-(\d+\.\d+\.\d+)-"):
+        if bundle[1] != facts.version:
+            yield line, f"{bundle[0]}: meson.build has version {facts.version}"
+
+
+CHECKS = [check_links, check_files, check_keys, check_options, check_lists, check_glossary,
+          check_version]
 
 # A path, a text in it, what replaces the text, and the complaint that must follow.
 BREAKS = [
     ("README.md", "](docs/design.md)", "](docs/desing.md)", "no such file"),
-    ("docs/operating.md", "](#gpus)", "](#gpu)", "no such heading"),
-    ("docs/design.md", "`train/step.c`", "`train/stop.c`", "no such file"),
+    ("docs/operating/launchers.md", "](ranks.md#losing-the-driver)", "](ranks.md#losing)",
+     "no such heading"),
+    ("docs/design.md", "`step/step.c`", "`train/stop.c`", "no such file"),
     ("docs/strategies.md", "`strategy.shards", "`strategy.shares", "no such key"),
-    ("docs/operating.md", "`cluster.heartbeat_timeout` (5 s)", "`cluster.heartbeat_timeout` (6 s)",
-     "the default is"),
+    ("docs/operating/ranks.md", "`cluster.heartbeat_timeout` (5 s)",
+     "`cluster.heartbeat_timeout` (6 s)", "the default is"),
     ("README.md", "dpdriver --make-secret", "dpdriver --make-secrets", "has no --make-secrets"),
+    ("README.md", "`dpdriver evaluate ", "`dpdriver evaluates ", "has no verb evaluates"),
     ("docs/coming-from.md", "`dpfollower --ranks 4`", "`dpfollower --nranks 4`", "has no --nranks"),
     ("README.md", "`lenet5`", "", "model.arch: lenet5"),
-    ("docs/strategies.md", "`local_sgd`", "", "strategy.name: local_sgd"),
+    ("README.md", "`layers` (your own list)", "", "model.arch: layers"),  # it is elsewhere, too
+    ("docs/operating/data.md", "| `npy` |", "| |", "data.format: npy"),
+    ("docs/operating/training.md", "`adamw`, `lion`", "`lion`", "optimizer.name: adamw"),
+    ("docs/strategies.md", "| `low_precision_decentralized` |", "| |",
+     "strategy.name: low_precision_decentralized"),
     ("docs/design.md", "common/wire/ ", "common/wired/ ", "the rooms are"),
-    ("docs/operating.md", "| `leader` | `term`", "| `term`", "events: leader"),
-    ("docs/operating.md", "`steps_lost`", "", "fields of events: steps_lost"),
-    ("docs/operating.md", "POINT is `gather`, ", "POINT is ", "POINT: gather"),
-    ("docs/operating.md", "| `stop` | The", "| `halt` | The", "WHAT: halt"),
-    ("docs/operating.md", "| `gradient_clipping`", "| `gradient_clip`", "reads no gradient_clip"),
-    ("docs/operating.md", "`train.bucket_bytes`, `report", "`report",
+    ("docs/operating/files.md", "| `leader` | `term`", "| `term`", "events: leader"),
+    ("docs/operating/files.md", "`steps_lost`", "", "fields of events: steps_lost"),
+    ("docs/operating/watching.md", "POINT is `gather`, ", "POINT is ", "POINT: gather"),
+    ("docs/operating/watching.md", "| `stop` | The", "| `halt` | The", "WHAT: halt"),
+    ("docs/operating/job-file.md", "| `gradient_clipping`", "| `gradient_clip`",
+     "reads no gradient_clip"),
+    ("docs/operating/stopping.md", "`train.bucket_bytes`, `report", "`report",
      "keys of a resumed run: train.bucket_bytes"),
+    ("CHANGELOG.md", "\n## VERSION, 2", "\n## 0.0.0, 2", "no section '## "),
+    ("docs/operating/launchers.md", "dptrain-VERSION-", "dptrain-0.0.0-",
+     "meson.build has version"),
+    ("docs/glossary.md", "| **rank** |", "| **job** |", "job: has a row already"),
+    ("docs/glossary.md", "| **rank** |", "| **rankling** |", "rankling: no source has this word"),
 ]
 
 
@@ -246,8 +298,8 @@ def complaints(docs, facts, only=None):
 
 def main():
     facts = Facts()
-    docs = {p: read(p) for p in sorted(["README.md", "CHANGELOG.md"] +
-                                       [f for f in facts.files if re.match(r"docs/.*\.md$", f)])}
+    docs = {p: read(p) for p in sorted(f for f in facts.files
+                                       if re.match(r"([A-Z]+|docs/.*)\.md$", f))}
     found = complaints(docs, facts)
     found += [f"--help-job: model.layers: {problem}" for _, problem in
               differ("layers", set(), facts.layers - facts.listed_layers)]
@@ -259,6 +311,7 @@ def main():
         found.append("headless finds nothing")
         print(found[-1])
     for path, old, new, want in BREAKS:
+        old = old.replace("VERSION", facts.version)
         broken = complaints({**docs, path: docs[path].replace(old, new)}, facts, path)
         if old not in docs[path] or not any(want in c for c in broken if c not in found):
             found.append(f"{path}: {old!r} made {new!r} should be noticed: {want}")

@@ -42,8 +42,30 @@ C_SOURCE = (".c", ".h", ".cc", ".cu", ".cuh")
 WIDE = C_SOURCE + (".py", ".sh", ".build", ".proto", ".ci/run")
 COMMENTED = tuple(end for end in WIDE if end != ".proto")
 TEXT = WIDE + (".txt", ".md", ".yaml", ".yml", ".service")
+UNWRAPPED = re.compile(r"^\s*\||\]\(|://")  # a row of a table, a link
 MAX_WIDTH, MAX_LINES, MAX_FUNCTION = 100, 600, 80
 MAX_README = 140
+# The top level is fixed: these folders, meson's files, and the papers.
+TOP_FILE = re.compile(r"meson\.build|[A-Z]+\.md|.*\.(txt|ya?ml)")  # a user's job.yaml may lie here
+TOP = {".ci", "common", "deploy", "docs", "driver", "findings", "follower", "proto", "tests"}
+
+# Functions of the product's headers that tests alone call, and that stay: they need what their
+# module hides.
+TEST_SEAMS = {
+    # what a module has done, or has chosen
+    "alloc_count", "coll_tcp_is_chained", "coll_tcp_piece", "cudnn_device_described", "graph_find",
+    "perm_find", "program_print", "rules_all", "shards_bytes", "tapes_launches",
+    # faults on purpose
+    "alloc_fail_at", "low_precision_copy",
+    # the same without a file, a stream of batches, or division
+    "idx_parse", "loader_next", "st_parse", "state_new",
+    # the rest of a set of functions of which the product calls others
+    "coll_broadcast_async", "compose_concat", "compose_select", "compose_split", "compose_where",
+    "graph_const", "graph_output", "program_output", "rng_next_below", "rng_next_normal",
+}
+
+# The machines of the driver's session (session/driver_impl.h).
+MACHINES = ["membership", "formation", "run", "watch"]
 
 
 def list_files(root):
@@ -119,12 +141,14 @@ def check_guard(path, lines):
 
 
 def check_lines(path, lines):
+    foreign = FOREIGN.search("\n".join(lines))
     for number, line in enumerate(lines, 1):
-        if len(line) > MAX_WIDTH and path.endswith(WIDE):
+        if len(line) > MAX_WIDTH and (path.endswith(WIDE) or
+                                      path.endswith(".md") and not UNWRAPPED.search(line)):
             yield number, f"{len(line)} columns, at most {MAX_WIDTH}"
         if line != line.rstrip() and not path.endswith(".md"):
             yield number, "blanks at the end of the line"
-        if FOREIGN.search(line):
+        if foreign and FOREIGN.search(line):
             yield number, f"names a machine's folder or a package host: {FOREIGN.search(line)[0]}"
         if UNFINISHED.search(line) and not WITH_ISSUE.search(line):
             yield number, f"{UNFINISHED.search(line)[0]} without an issue"
@@ -190,6 +214,12 @@ def strip_comments(text):
     return re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
 
 
+def bare(text):
+    """A source without comments and texts; each line stays where it is."""
+    text = re.sub(r"/\*.*?\*/|//[^\n]*", lambda m: "\n" * m[0].count("\n"), text, flags=re.DOTALL)
+    return re.sub(r'"(?:\\.|[^"\\\n])*"', '""', text)
+
+
 def check_names(path, lines, tree):
     """A comment names files that exist: "op/sgd.c", "op/sgd", or the test "op/coverage".  The
     paragraph "Life:" of a header names functions that exist."""
@@ -203,6 +233,78 @@ def check_names(path, lines, tree):
         for word in re.findall(r"\b[a-z]\w*_\w*[a-z0-9]\b", life[1] if life else ""):
             if word not in tree.words:
                 yield number, f'"Life:" names {word}, and no code has it'
+
+
+def check_finding(path, lines, tree):
+    """A script of findings/ has the form of findings/README.md, and a row there."""
+    if not re.match(r"findings/.*\.(sh|py)$", path):
+        return
+    head = "\n".join(lines[:40])
+    for part in ("Guess: ", "Seen: ", "Exit status: "):
+        if f"\n# {part}" not in head:
+            yield 1, f'the head of a finding has no line "# {part}..."'
+    if f"| `{os.path.basename(path)}` |" not in tree.text.get("findings/README.md", ""):
+        yield 1, "findings/README.md has no row for it"
+
+
+def prototypes(text):
+    """(line, name) of each function that a header declares and does not define."""
+    for match in re.finditer(r"^(?!typedef|static|return|#)[A-Za-z_][\w \t*]*?[ *](\w+)\(", text,
+                             re.MULTILINE):
+        depth, at = 1, match.end()
+        while depth and at < len(text):
+            depth += {"(": 1, ")": -1}.get(text[at], 0)
+            at += 1
+        if re.match(r"\s*(__attribute__\s*\(\(.*\)\)\s*)?;", text[at:]):
+            yield text.count("\n", 0, match.start()) + 1, match[1]
+
+
+def check_users(path, tree):
+    """A function that a header of the product declares has a user in another file of the product.
+    A user in its own file is enough if a test calls the function, too: the test looks at a part of
+    the module alone."""
+    if not (path.endswith((".h", ".cuh")) and room_of(path)):
+        return
+    for number, name in prototypes(tree.code[path]):
+        users = tree.users.get(name, [])
+        own = [p for p in users if room_of(p) and re.search(
+            r"(?m)^[A-Za-z_][\w \t*]*[ *]" + name + r"\([^;{]*\{", tree.code[p])]
+        is_tested = any(p.startswith("tests/") for p in users)
+        n_own = sum(len(re.findall(rf"\b{name}\b", tree.code[p])) - 1 for p in own)
+        is_used = any(room_of(p) and p != path and p not in own for p in users) or \
+            len(re.findall(rf"\b{name}\b", tree.code[path])) > 1  # by a macro beside it
+        if is_used and name in TEST_SEAMS:
+            yield number, f"{name} has a user: TEST_SEAMS need not name it"
+        if is_used or n_own and is_tested:
+            continue
+        if n_own:
+            yield number, f"only {', '.join(own) or path} calls {name}: make it static there"
+        elif not is_tested:
+            yield number, f"no code calls {name}"
+        elif name not in TEST_SEAMS:
+            yield number, f"only tests call {name}: move it there"
+
+
+def check_top(path):
+    top, _, below = path.partition("/")
+    is_known = top in TOP if below else TOP_FILE.fullmatch(top)
+    if not is_known:
+        yield 1, f"{top} is new at the top level, which is fixed: {', '.join(sorted(TOP))}, papers"
+
+
+def check_machines(path, lines, tree):
+    """The driver's session has four machines.  The header of each names its files.  In those the
+    driver is a const view, so that each machine writes its own struct alone; and a machine reaches
+    the seats by d->seats, which is const, or by its own struct."""
+    folder, name = os.path.split(path)
+    headers = [tree.text.get(f"{folder}/{m}.h", "") for m in MACHINES]
+    if not name.startswith("driver_") or not any(f"   {name} " in h for h in headers):
+        return
+    for number, line in enumerate(lines, 1):
+        if re.search(r"(?<!const )struct driver \*", line):
+            yield number, "a machine sees the driver as const; return a decision"
+        if re.search(r"\bd->(members|formation|run|watch)\.seats\b", line):
+            yield number, "write d->seats to look at a seat"
 
 
 def check_readme(path, lines):
@@ -240,6 +342,12 @@ class Tree:
         self.stems = {os.path.splitext(path)[0] for path in self.text}
         self.words = {word for path, text in self.text.items() if path.endswith(C_SOURCE)
                       for word in re.findall(r"\w+", strip_comments(text))}
+        self.code = {path: bare(text) for path, text in self.text.items()
+                     if path.endswith(C_SOURCE)}
+        self.users = {}  # the sources that have a word
+        for path, text in self.code.items():
+            for word in set(re.findall(r"\w+", text)):
+                self.users.setdefault(word, []).append(path)
 
     def has(self, name):
         """The file of this name, with or without its ending, or a test's, or one of a family."""
@@ -266,7 +374,9 @@ def main(root):
         found = [*check_includes(path, lines, rooms), *check_guard(path, lines),
                  *check_lines(path, lines), *check_code(path, lines), *check_opening(path, lines),
                  *check_threads(path, lines), *check_words(path, lines),
-                 *check_names(path, lines, tree), *check_readme(path, lines)]
+                 *check_names(path, lines, tree), *check_finding(path, lines, tree),
+                 *check_users(path, tree),
+                 *check_machines(path, lines, tree), *check_readme(path, lines), *check_top(path)]
         for number, problem in found:
             print(f"{path}:{number}: {problem}")
         n_bad += len(found)

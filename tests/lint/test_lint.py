@@ -48,7 +48,11 @@ CASES = [
     ("common/base/a.c", "/* " + "x" * 97 + "\n", ""),
     ("common/base/a.c", "/* " + "x" * 98 + "\n", "a.c:1: 101 columns"),
     ("common/base/a.c", "/* " + "\u00e9" * 97 + "\n", ""),
-    ("README.md", "x" * 200 + "  \n", ""),
+    ("README.md", "\nsee " + "x" * 97 + "\n", "README.md:2: 101 columns"),
+    ("docs/a.md", "x" * 100 + "  \n", "102 columns"),
+    ("docs/a.md", "  | " + "x" * 200 + " |\n", ""),
+    ("docs/a.md", "[some](" + "x" * 200 + ")\n", ""),
+    ("docs/a.md", "x" * 98 + "  \n", ""),
     ("common/base/a.c", "int x; \n", "blanks at the end"),
     ("common/base/a.c", "int x;", "no newline at the end"),
     ("common/base/a.c", "/* TO" + "DO: more */\n", "TO" + "DO without an issue"),
@@ -85,10 +89,42 @@ CASES = [
      '"Life:" names a_stop, and no'),
     ("common/base/a.h", "/* a - b.\n *\n * Life:    a_new -> a_run.\n * Threads: see a_gone. */\n" +
      GUARDED.format("int a_new, a_run;"), ""),
+    ("findings/a.sh", "# a\n#\n# Guess: x\n# Seen:  y\n", 'no line "# Exit status: ..."'),
+    ("findings/a.sh", "# a\n#\n# Guess: x\n# Seen:  y\n# Exit status: 0\n", "has no row for it"),
+    ("tools/a.py", "x = 1\n", "tools is new at the top level"),
+    ("setup.py", "x = 1\n", "setup.py is new at the top level"),
+    ("meson.build", "", ""),
     ("README.md", "x\n" * 141, "README.md:1: 141 lines"),
     ("README.md", "x\n" * 140, ""),
 ]
 
+
+# The files of a machine of the driver's session, beside the header that names them.
+MACHINE = ("common/session/run.h", "/* run - a machine.\n *\n *   driver_a.c  does it\n *\n * "
+           "Threads: any. */\n#ifndef SESSION_RUN_H\n#define SESSION_RUN_H\n#endif\n")
+
+# path, content, the complaint that is wanted ("" for none)
+OF_MACHINES = [
+    ("common/session/driver_a.c", "int f(const struct driver *d);\n", ""),
+    ("common/session/driver_a.c", "int f(struct driver *d);\n", "sees the driver as const"),
+    ("common/session/driver_a.c", "d->run.seats[0].x = 1;\n", "write d->seats"),
+    ("common/session/driver_b.c", "int f(struct driver *d);\n", ""),
+]
+
+# A header of the product that declares f, and the complaint that other sources make of it.
+DECLARES = ("common/base/b.h", OPENING + "#ifndef BASE_B_H\n#define BASE_B_H\n{}\n#endif\n")
+DEFINES = ("common/base/b.c", OPENING + "int f(int x)\n{\n    return x;\n}\n")
+CALLS = 'int x(void) { return f(1); }\n'
+OF_USERS = [
+    ({"common/op/a.c": OPENING + CALLS}, ""),
+    ({"driver/a.c": OPENING + CALLS}, ""),
+    ({}, "b.h:5: no code calls f"),
+    ({"common/op/a.c": OPENING + '/* f(1) */ char *s = "f(1)";\n'}, "no code calls f"),
+    ({"tests/a.c": CALLS}, "only tests call f: move it there"),
+    ({DEFINES[0]: CALLS}, "only common/base/b.c calls f: make it static"),
+    ({DEFINES[0]: CALLS, "tests/a.c": CALLS}, ""),
+    ({DECLARES[0]: "#define g(x) \\\n    f(x)"}, ""),
+]
 
 # path, content, what the note must say
 NOTES = [
@@ -119,6 +155,19 @@ def main():
         if not right:
             print(f"{path!r} {content!r}: want {want!r}, status {status}, got:\n{said}")
             n_bad += 1
+    for path, content, want in OF_MACHINES:
+        status, said = run({MACHINE[0]: MACHINE[1], path: OPENING + content})
+        if status != (1 if want else 0) or want not in said:
+            print(f"{path!r} {content!r}: want {want!r}, status {status}, got:\n{said}")
+            n_bad += 1
+    for more, want in OF_USERS:
+        files = {DECLARES[0]: DECLARES[1].replace("{}", "int f(int x);\n" +
+                                                  more.get(DECLARES[0], "")),
+                 DEFINES[0]: DEFINES[1] + more.get(DEFINES[0], "")}
+        status, said = run({**more, **files})
+        if status != (1 if want else 0) or want not in said:
+            print(f"{more!r}: want {want!r}, status {status}, got:\n{said}")
+            n_bad += 1
     for path, content, want in NOTES:
         status, said = run({path: OPENING + content})
         right = f"note: {path}:" in said and want in said
@@ -128,7 +177,7 @@ def main():
     if run({})[0] != 1:
         print("a lint of no file passes")
         n_bad += 1
-    print(f"{len(CASES) + len(NOTES) + 1} cases, {n_bad} wrong")
+    print(f"{len(CASES) + len(OF_MACHINES) + len(OF_USERS) + len(NOTES) + 1} cases, {n_bad} wrong")
     return 1 if n_bad else 0
 
 

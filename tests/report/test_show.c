@@ -244,7 +244,7 @@ static void test_epoch_line(void **state)
 {
     static const char *const causes[] = {
         [WAIT_UNKNOWN] = "",
-        [WAIT_FEW] = ", in a few steps such as the first",
+        [WAIT_FEW] = NULL, /* nothing helps, and nothing is said */
         [WAIT_READING] = ": set data.workers higher",
         [WAIT_DISK] = ": the disk with the data is slow",
         [WAIT_CORES] = ": the reading threads get too little of the processors",
@@ -271,6 +271,10 @@ static void test_epoch_line(void **state)
     for (int cause = 0; cause <= (int)ARRAY_LEN(causes); cause++) {
         skipping.data_wait_cause = cause; /* the last one is of a later version */
         table_epoch_text(&skipping, 10, out, sizeof out);
+        if (cause == WAIT_FEW) {
+            assert_null(strstr(out, "waiting"));
+            continue;
+        }
         snprintf(want, sizeof want, ", waiting for data 34 %% of the time on rank 1%s",
                  cause < (int)ARRAY_LEN(causes) ? causes[cause] : "");
         assert_true(strlen(out) > strlen(want));

@@ -2,14 +2,17 @@
  *
  *     session_sim [--seed FIRST] [--seeds N] [--plain | --elastic | --leaders | --standby]
  *                 [--verbose]
+ *     session_sim --show SEED [--plain | --elastic | --leaders | --standby]
  *
- * One seed with --verbose prints its schedule.  Exit 1 when a schedule breaks an invariant. */
+ * --show prints the course of one schedule, a line an event, with a legend.  One seed with
+ * --verbose prints all that happens in it.  Exit 1 when a schedule breaks an invariant. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/util.h"
 #include "sim.h"
+#include "sim_show.h"
 
 struct tally {
     int n, n_fired;
@@ -36,7 +39,7 @@ static int run_many(uint64_t first, uint64_t count)
     int n_bad = 0, n_warnings = 0, n_incidents = 0, n_rings = 0;
     for (uint64_t seed = first; seed < first + count; seed++) {
         struct sim_result r;
-        sim_run(seed, SIM_PLAIN, 0, &r);
+        sim_run(seed, SIM_PLAIN, SIM_SILENT, &r);
         t[r.inject].n++;
         t[r.inject].n_fired += r.has_fired;
         if (r.end_seconds > t[r.inject].slowest)
@@ -60,16 +63,14 @@ static int run_many(uint64_t first, uint64_t count)
 /* Jobs that replace lost ranks, or whose driver is lost. */
 static int run_elastic(uint64_t first, uint64_t count, enum sim_mode mode)
 {
-    static const char *const modes[] = {
-        [SIM_ELASTIC] = "elastic", [SIM_LEADERS] = "leaders", [SIM_STANDBY] = "standby"};
-    const char *name = modes[mode];
+    const char *name = sim_mode_name(mode);
     static const char *const names[] = {"driver killed", "finished", "failed", "", "", "stopped"};
     int64_t n_messages = 0, n_faults = 0, n_recovered = 0, n_grown = 0, n_drained = 0, n_back = 0;
     int n_bad = 0, n_ends[ARRAY_LEN(names)] = {0};
     double slowest = 0;
     for (uint64_t seed = first; seed < first + count; seed++) {
         struct sim_result r;
-        sim_run(seed, mode, 0, &r);
+        sim_run(seed, mode, SIM_SILENT, &r);
         n_messages += r.n_messages;
         n_faults += r.n_faults;
         n_recovered += r.n_recovered;
@@ -97,10 +98,12 @@ static int run_elastic(uint64_t first, uint64_t count, enum sim_mode mode)
     return n_bad > 0;
 }
 
-static int run_one(uint64_t seed, enum sim_mode mode)
+static int run_one(uint64_t seed, enum sim_mode mode, enum sim_tell tell)
 {
     struct sim_result r;
-    sim_run(seed, mode, 1, &r);
+    if (tell == SIM_SHOW)
+        show_legend(seed, mode);
+    sim_run(seed, mode, tell, &r);
     printf("seed %llu: %s\n", (unsigned long long)seed, r.is_ok ? "ok" : r.why);
     return !r.is_ok;
 }
@@ -108,10 +111,14 @@ static int run_one(uint64_t seed, enum sim_mode mode)
 int main(int argc, char **argv)
 {
     uint64_t seed = 1, count = 10000;
-    int verbose = 0, has_count = 0, only = -1;
+    int has_count = 0, only = -1;
+    enum sim_tell tell = SIM_SILENT;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--verbose")) {
-            verbose = 1;
+            tell = SIM_VERBOSE;
+        } else if (!strcmp(argv[i], "--show") && i + 1 < argc) {
+            tell = SIM_SHOW;
+            seed = strtoull(argv[++i], NULL, 10);
         } else if (!strcmp(argv[i], "--seed") && i + 1 < argc) {
             seed = strtoull(argv[++i], NULL, 10);
         } else if (!strcmp(argv[i], "--plain")) {
@@ -127,12 +134,14 @@ int main(int argc, char **argv)
             has_count = 1;
         } else {
             fprintf(stderr, "usage: session_sim [--seed FIRST] [--seeds N] "
-                            "[--plain | --elastic | --leaders | --standby] [--verbose]\n");
+                            "[--plain | --elastic | --leaders | --standby] [--verbose]\n"
+                            "       session_sim --show SEED [--plain | --elastic | --leaders | "
+                            "--standby]\n");
             return 2;
         }
     }
-    if (verbose && !has_count)
-        return run_one(seed, only < 0 ? SIM_PLAIN : (enum sim_mode)only);
+    if (tell != SIM_SILENT && !has_count)
+        return run_one(seed, only < 0 ? SIM_PLAIN : (enum sim_mode)only, tell);
     int rc = only < 0 || only == SIM_PLAIN ? run_many(seed, count) : 0;
     for (int mode = SIM_ELASTIC; mode <= SIM_STANDBY; mode++)
         if (only < 0 || only == mode)

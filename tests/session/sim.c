@@ -13,13 +13,23 @@
 void sim_say(const struct sim *s, const char *fmt, ...)
 {
     va_list ap;
-    if (!s->verbose)
+    if (s->tell != SIM_VERBOSE)
         return;
     printf("%9.3f  ", 1e-9 * (double)(s->now - s->start));
     va_start(ap, fmt);
     vprintf(fmt, ap);
     va_end(ap);
     printf("\n");
+}
+
+void sim_show(const struct sim *s, int k, const char *fmt, ...)
+{
+    va_list ap;
+    if (s->tell != SIM_SHOW)
+        return;
+    va_start(ap, fmt);
+    show_line(s->now - s->start, k, fmt, ap);
+    va_end(ap);
 }
 
 void sim_fail(struct sim *s, const char *fmt, ...)
@@ -32,6 +42,7 @@ void sim_fail(struct sim *s, const char *fmt, ...)
     vsnprintf(s->r->why, sizeof(s->r->why), fmt, ap);
     va_end(ap);
     sim_say(s, "FAILED: %s", s->r->why);
+    sim_show(s, SHOW_FAULT, "an invariant is broken: %s", s->r->why);
 }
 
 int64_t sim_random(struct sim *s, int64_t lo, int64_t hi)
@@ -169,10 +180,12 @@ static void handle(struct sim *s, struct sim_event *e)
         }
         break;
     case EV_HEAL:
+        sim_show(s, SHOW_FAULT, "nodes that were cut off reach each other again");
         coll_heal(s);
         break;
     case EV_THAW:
         sim_say(s, "node %d goes on", e->node);
+        sim_show(s, SHOW_FAULT, "node %d goes on", e->node);
         break;
     }
 }
@@ -319,6 +332,8 @@ static void set_up(struct sim *s)
             "messages",
             s->n, (long long)s->n_epochs, (long long)s->spe, s->max_delay_ms,
             sim_inject_name(s->inject), s->victim, (long long)s->inject_at);
+    sim_show(s, 0, "begins a job: ranks %d, epochs %lld, steps of an epoch %lld", s->n,
+             (long long)s->n_epochs, (long long)s->spe);
     sim_start_driver(s);
     for (int k = 1; k < s->n; k++) {
         s->nodes[k].wanted = sim_random(s, 0, 1) ? k : -1;
@@ -357,16 +372,16 @@ static void tear_down(struct sim *s)
     }
 }
 
-void sim_run(uint64_t seed, enum sim_mode mode, int verbose, struct sim_result *out)
+void sim_run(uint64_t seed, enum sim_mode mode, enum sim_tell tell, struct sim_result *out)
 {
     if (mode == SIM_STANDBY) {
-        sim_standby_run(seed, verbose, out);
+        sim_standby_run(seed, tell, out);
         return;
     }
     struct sim *s = xcalloc(1, sizeof(*s));
     *out = (struct sim_result){.is_ok = 1};
     s->seed = seed;
-    s->verbose = verbose;
+    s->tell = tell;
     s->mode = mode;
     s->r = out;
     rng_stream_init(&s->rng, seed, RNG_TEST, (uint64_t)mode);

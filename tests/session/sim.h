@@ -5,7 +5,7 @@
  * the network and the processes are fakes that can be killed, frozen or cut off.
  *
  *     struct sim_result r;
- *     sim_run(seed, mode, verbose, &r);     r.is_ok, r.why */
+ *     sim_run(seed, mode, SIM_SILENT, &r);     r.is_ok, r.why */
 #ifndef TESTS_SESSION_SIM_H
 #define TESTS_SESSION_SIM_H
 
@@ -46,6 +46,12 @@ enum sim_mode {
     SIM_STANDBY, /* a standby beside the driver (sim_standby.c) */
 };
 
+enum sim_tell {
+    SIM_SILENT,
+    SIM_SHOW,    /* the course of a schedule, for people (sim_show.h) */
+    SIM_VERBOSE, /* everything, for a search */
+};
+
 struct sim_result {
     int is_ok;
     char why[1024];
@@ -63,7 +69,8 @@ struct sim_result {
 };
 
 const char *sim_inject_name(enum inject i);
-void sim_standby_run(uint64_t seed, int verbose, struct sim_result *out); /* SIM_STANDBY */
-void sim_run(uint64_t seed, enum sim_mode mode, int verbose, struct sim_result *out);
+const char *sim_mode_name(enum sim_mode mode);
+void sim_standby_run(uint64_t seed, enum sim_tell tell, struct sim_result *out); /* SIM_STANDBY */
+void sim_run(uint64_t seed, enum sim_mode mode, enum sim_tell tell, struct sim_result *out);
 
 #endif

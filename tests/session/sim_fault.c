@@ -12,6 +12,32 @@ static const char *const inject_names[INJECT_COUNT] = {
     "garbage",     "drain",      "partition",    "clock-leap",    "clock-stall",
 };
 
+/* Behind "node 3": what befalls it. */
+static const char *const inject_words[INJECT_COUNT] = {
+    [INJECT_KILL] = "is killed",
+    [INJECT_KILL_DRIVER] = "is killed",
+    [INJECT_DROP] = "loses its connection, and both ends notice",
+    [INJECT_SILENCE] = "is cut off: all that is sent either way vanishes, and no end notices",
+    [INJECT_SILENCE_IN] = "hears nothing any more, and no end notices",
+    [INJECT_SILENCE_OUT] = "is heard no more, and no end notices",
+    [INJECT_FREEZE] = "is frozen",
+    [INJECT_FREEZE_SHORT] = "is frozen for less than the heartbeat's timeout",
+    [INJECT_FREEZE_DRIVER] = "is frozen for longer than the heartbeat's timeout",
+    [INJECT_FAULT] = "has an engine that fails",
+    [INJECT_HANG] = "has an engine that makes no more progress",
+    [INJECT_STOP] = "is told to stop",
+    [INJECT_STOP_TWICE] = "is told to stop, and will be told again",
+    [INJECT_LEAVE] = "is told to stop",
+    [INJECT_REPLICA] = "holds another state than the others from now on",
+    [INJECT_NONFINITE] = "has a next step that is not finite",
+    [INJECT_DISK] = "has a full disk from now on",
+    [INJECT_GARBAGE] = "delivers bytes that are no message",
+    [INJECT_DRAIN] = "is to be drained, by the driver's operator",
+    [INJECT_PARTITION] = "cannot reach another node, though the driver reaches both",
+    [INJECT_CLOCK_LEAP] = "has a clock that jumps ahead",
+    [INJECT_CLOCK_STALL] = "has a clock that stands still for a while",
+};
+
 const char *sim_inject_name(enum inject i) { return inject_names[i]; }
 
 static void break_both(struct sim *s, int64_t id)
@@ -102,12 +128,12 @@ static void drain_rank(struct sim *s, int k)
     s->has_fired = 0;
     if (seat < 0 || !s->nodes[0].is_alive)
         return;
-    int is_spare = seat >= d->n_ranks, want = is_drainable(s, seat), n = n_ready(d);
+    int is_spare = seat >= d->members.n_ranks, want = is_drainable(s, seat), n = n_ready(d);
     struct drained drained = {.n = 0};
     struct err err;
     char who[32];
     snprintf(who, sizeof(who), is_spare ? "spare%d" : "%d",
-             is_spare ? seat - d->n_ranks + 1 : seat);
+             is_spare ? seat - d->members.n_ranks + 1 : seat);
     int rc = driver_drain(d, sim_clock(s, 0), who, &drained, &err);
     if ((rc == 0) != want)
         sim_fail(s, "draining %s of %d ready, at least %d: %s", who, n, s->min_ranks,
@@ -229,6 +255,8 @@ void sim_fire(struct sim *s)
     s->lost_stage = STAGE_COUNT;
     s->rank_then = s->victim == 0 ? 0 : v->rank;
     sim_say(s, "INJECT %s at node %d (rank %d)", inject_names[s->inject], s->victim, s->rank_then);
+    sim_show(s, SHOW_FAULT, "node %d (rank %d) %s", s->victim, s->rank_then,
+             inject_words[s->inject]);
     switch (s->inject) {
     case INJECT_KILL_DRIVER:
         sim_process_gone(s, 0);

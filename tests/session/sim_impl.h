@@ -1,6 +1,7 @@
 /* sim_impl - what the simulator's files share; no other file includes it.
  *
  *   sim.c          a whole run, and its loop
+ *   sim_show.c     lines for people (sim_show.h)
  *   sim_net.c      events by time, connections, clocks
  *   sim_node.c     processes
  *   sim_fault.c    faults
@@ -18,6 +19,7 @@
 #include "session/driver_impl.h"
 #include "session/follower.h"
 #include "sim.h"
+#include "sim_show.h"
 #include "sim_way.h"
 
 enum { MAX_NODES = 72, MS = 1000000, MAX_GENERATIONS = 96, MAX_STEPS = 64, MAX_CUTS = 8 };
@@ -135,7 +137,7 @@ struct sim_run { /* a run directory, which outlives its drivers */
 
 struct sim {
     uint64_t seed;
-    int verbose;
+    enum sim_tell tell;
     struct rng_stream rng;
     int64_t now, start, seq;
     struct sim_event *heap;
@@ -193,6 +195,9 @@ struct sim {
 };
 
 void sim_say(const struct sim *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* A line of --show: of node k, or SHOW_FAULT. */
+void sim_show(const struct sim *s, int k, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 void sim_fail(struct sim *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int64_t sim_random(struct sim *s, int64_t lo, int64_t hi); /* lo .. hi, both included */
 void sim_schedule(struct sim *s, struct sim_event e, int64_t t);

@@ -46,6 +46,7 @@ static void finished(struct sim *s, int k, struct action *a)
     sim_say(s, "node %d finished: status %d%s%s: %s", k, a->finished.status,
             a->finished.retry ? ", retry" : "", a->finished.is_engine_stuck ? ", engine stuck" : "",
             a->finished.text);
+    sim_show(s, k, "ends with status %d: %s", a->finished.status, a->finished.text);
     if (n->is_finished)
         sim_fail(s, "node %d finished twice", k);
     for (int i = 0; i < s->n_links; i++)
@@ -117,6 +118,7 @@ static void do_action(struct sim *s, int k, struct action *a)
         break;
     case ACTION_LOG:
         sim_say(s, "node %d says: %s", k, a->log.text);
+        sim_show(s, k, "%s", a->log.text);
         break;
     case ACTION_EVENT:
         watch_event(s, &a->event);
@@ -177,6 +179,8 @@ void sim_start_driver(struct sim *s)
             s->group_size[g] = s->n_formed[g] = 0;
         sim_say(s, "the driver is started again, with the checkpoint of step %lld",
                 (long long)n->e.step);
+        sim_show(s, 0, "is started again with --resume; its checkpoint is of step %lld",
+                 (long long)n->e.step);
     }
     n->d = driver_new(
         &(struct driver_options){.n_ranks = s->n,
@@ -251,6 +255,7 @@ void sim_start_follower(struct sim *s, int k)
     n->heard = sim_clock(s, k);
     n->is_asking = 1;
     sim_say(s, "node %d starts, wants rank %d, connection %lld", k, n->wanted, (long long)n->link);
+    sim_show(s, k, seeks ? "looks for a driver, and keeps its state" : "is started");
     sim_drain(s, 0);
     sim_drain(s, k);
 }

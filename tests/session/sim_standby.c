@@ -233,26 +233,27 @@ static void tear_down(struct world *w)
     free(w);
 }
 
-void sim_standby_run(uint64_t seed, int verbose, struct sim_result *out)
+void sim_standby_run(uint64_t seed, enum sim_tell tell, struct sim_result *out)
 {
     struct world *w = xcalloc(1, sizeof(*w));
     *out = (struct sim_result){.is_ok = 1};
     w->r = out;
-    w->verbose = verbose;
-    w->now = 1000 * INT64_C(1000) * MS;
+    w->tell = tell;
+    w->start = w->now = 1000 * INT64_C(1000) * MS;
     rng_stream_init(&w->rng, seed, RNG_TEST, 100);
-    int64_t start = w->now;
     w->way = way_of_seed(seed);
     world_say(w, "a step's collectives: %s", way_name(&w->way));
     set_up(w);
-    w->next_fault += start;
+    world_show(w, 0, "begins a job: ranks %d, epochs %lld, steps of an epoch %lld", w->n_ranks,
+               (long long)w->n_epochs, (long long)w->spe);
+    w->next_fault += w->start;
     while (out->is_ok && advance(w))
-        if (w->now - start > LONGEST_S * INT64_C(1000) * MS)
+        if (w->now - w->start > LONGEST_S * INT64_C(1000) * MS)
             world_fail(w, "still running after %d s", LONGEST_S);
     if (out->is_ok)
         check_end(w);
     out->n_ranks = w->n_ranks;
     out->n_faults = w->n_faults;
-    out->seconds = 1e-9 * (double)(w->now - start);
+    out->seconds = 1e-9 * (double)(w->now - w->start);
     tear_down(w);
 }

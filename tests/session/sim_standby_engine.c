@@ -105,6 +105,8 @@ static int64_t find_divided(struct world *w, struct group *g)
     step = max_i64(step, g->folder->saved);
     world_say(w, "step %lld is not whole: going back to %lld", (long long)g->newest,
               (long long)step);
+    world_show(w, SHOW_FAULT, "a part of step %lld is lost with its holders; step %lld is whole",
+               (long long)g->newest, (long long)step);
     w->r->n_back++;
     w->newest_step = min_i64(w->newest_step, step);
     return step;

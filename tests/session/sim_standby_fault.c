@@ -26,6 +26,14 @@ static void heal(struct world *w)
             world_meet(w, k);
 }
 
+static void show_fault(const struct world *w, int place, const char *what)
+{
+    if (place == 0 || place == w->n_ranks)
+        world_show(w, SHOW_FAULT, "the %s %s", place ? "standby" : "driver", what);
+    else
+        world_show(w, SHOW_FAULT, "node %d %s", place, what);
+}
+
 /* Its machine is gone, too: it may or may not come back. */
 static void lose_follower(struct world *w)
 {
@@ -34,6 +42,7 @@ static void lose_follower(struct world *w)
         return;
     world_say(w, "FAULT: process %d at place %d is killed together with the driver", w->at[place],
               place);
+    show_fault(w, place, "is killed");
     w->n_followers_struck++;
     world_gone(w, w->at[place]);
     if (world_draw(w, 0, 1))
@@ -60,6 +69,7 @@ static void strike(struct world *w)
     w->n_faults++;
     if (kind == 0 || kind == 3 || kind == 5) {
         world_say(w, "FAULT: process %d at place %d is killed", k, place);
+        show_fault(w, place, "is killed");
         world_gone(w, k);
         if (!place)
             world_start_again(w);
@@ -69,8 +79,10 @@ static void strike(struct world *w)
     } else if (kind == 1 || kind == 6) {
         w->p[k].thaw = w->now + world_draw(w, 1000, 30000) * MS;
         world_say(w, "FAULT: process %d at place %d is frozen", k, place);
+        show_fault(w, place, "is frozen");
     } else {
         world_say(w, "FAULT: place %d is cut off", place);
+        show_fault(w, place, "is cut off from others");
         isolate(w, place);
     }
 }
@@ -81,6 +93,7 @@ void world_strike_or_heal(struct world *w)
     if (w->n_left > 0) {
         strike(w);
     } else {
+        world_show(w, SHOW_FAULT, "all that were cut off reach each other again");
         heal(w);
         w->next_fault = NEVER;
     }

@@ -13,6 +13,7 @@
 #include "session/follower.h"
 #include "session/standby.h"
 #include "sim.h"
+#include "sim_show.h"
 #include "sim_way.h"
 
 enum { MS = 1000000, MAX_RANKS = 6, MAX_PROCESSES = 24, MAX_LINKS = 600, MAX_GROUPS = 400 };
@@ -88,8 +89,9 @@ struct process {
 struct world {
     struct sim_result *r;
     struct rng_stream rng;
-    int verbose, n_ranks;
-    int64_t now, seq, spe, n_epochs, step_ms;
+    enum sim_tell tell;
+    int n_ranks;
+    int64_t start, now, seq, spe, n_epochs, step_ms;
     struct way way;
     struct event *heap;
     int n_heap, cap_heap;
@@ -113,6 +115,9 @@ struct world {
 /* sim_standby_net.c */
 int64_t world_draw(struct world *w, int64_t lo, int64_t hi); /* lo .. hi, both included */
 void world_say(const struct world *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* A line of --show: of process k, or SHOW_FAULT. */
+void world_show(const struct world *w, int k, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 void world_fail(struct world *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void world_schedule(struct world *w, struct event e, int64_t t);
 int world_earliest(const struct world *w); /* the index of the next event in w->heap */

@@ -18,13 +18,24 @@ int64_t world_draw(struct world *w, int64_t lo, int64_t hi)
 void world_say(const struct world *w, const char *fmt, ...)
 {
     va_list ap;
-    if (!w->verbose)
+    if (w->tell != SIM_VERBOSE)
         return;
     printf("%9.3f  ", 1e-9 * (double)w->now);
     va_start(ap, fmt);
     vprintf(fmt, ap);
     va_end(ap);
     printf("\n");
+}
+
+void world_show(const struct world *w, int k, const char *fmt, ...)
+{
+    int place = k == SHOW_FAULT ? k : w->p[k].place;
+    va_list ap;
+    if (w->tell != SIM_SHOW)
+        return;
+    va_start(ap, fmt);
+    show_line(w->now - w->start, place == w->n_ranks ? SHOW_STANDBY : place, fmt, ap);
+    va_end(ap);
 }
 
 void world_fail(struct world *w, const char *fmt, ...)
@@ -37,6 +48,7 @@ void world_fail(struct world *w, const char *fmt, ...)
     vsnprintf(w->r->why, sizeof(w->r->why), fmt, ap);
     va_end(ap);
     world_say(w, "FAILED: %s", w->r->why);
+    world_show(w, SHOW_FAULT, "an invariant is broken: %s", w->r->why);
 }
 
 /* ---- events by time ---- */

@@ -27,6 +27,7 @@ void world_gone(struct world *w, int k)
 static void finished(struct world *w, int k, int status, const char *text)
 {
     world_say(w, "process %d (place %d) ends with %d: %s", k, w->p[k].place, status, text);
+    world_show(w, k, "ends with status %d: %s", status, text);
     w->p[k].is_over = 1;
     w->p[k].status = status;
     free(w->p[k].text);
@@ -64,20 +65,23 @@ static void note_event(struct world *w, int k, const struct session_event *e)
     l->step = max_i64(l->step, e->step);
     l->is_done |= e->kind == EVENT_DONE;
     if (e->kind == EVENT_FORM)
-        *l = (struct led){.generation = e->generation,
+        *l = (struct led){.generation = e->form.generation,
                           .step = e->step,
                           .epoch_step = min_i64(l->epoch_step, e->step),
                           .validated_step = min_i64(l->validated_step, e->step)};
     if (e->kind == EVENT_EPOCH)
         l->epoch_step = e->epoch.step;
-    if (e->kind == EVENT_FORM || e->kind == EVENT_STANDBY)
-        l->voters = e->voters;
+    if (e->kind == EVENT_FORM)
+        l->voters = e->form.voters;
+    if (e->kind == EVENT_STANDBY)
+        l->voters = e->standby;
 }
 
 static void do_action(struct world *w, int k, struct action *a)
 {
     struct process *p = &w->p[k];
     int link = line_of(p, a->conn);
+    char words[128];
     switch (a->kind) {
     case ACTION_SEND:
         if (w->line[link].is_open[end_of(w, k, link)]) {
@@ -109,10 +113,13 @@ static void do_action(struct world *w, int k, struct action *a)
         break;
     case ACTION_LOG:
         world_say(w, "process %d: %s", k, a->log.text);
+        world_show(w, k, "%s", a->log.text);
         break;
     case ACTION_EVENT:
         note_event(w, k, &a->event);
-        if (a->event.kind == EVENT_STANDBY && a->event.voters.standby[0])
+        if (show_event(&a->event, words, sizeof(words)) > 0)
+            world_show(w, k, "%s", words);
+        if (a->event.kind == EVENT_STANDBY && a->event.standby.standby[0])
             w->was_asked = 1;
         if (a->event.kind == EVENT_RECOVERED)
             w->r->n_recovered++;
@@ -177,6 +184,7 @@ static void lead(struct world *w, int k)
     struct driver_options o = options_of(w);
     p->legacy = standby_legacy(p->s);
     world_say(w, "process %d leads with term %lld", k, (long long)p->legacy.term);
+    world_show(w, k, "leads, with term %lld", (long long)p->legacy.term);
     o.term = p->legacy.term;
     o.standby_id = p->id;
     o.led_by = "the driver:0";
@@ -279,6 +287,8 @@ static void begin_driver(struct world *w, int k)
     if (p->is_resumed)
         world_say(w, "the driver is started again as process %d, with term %lld", k,
                   (long long)p->term);
+    if (p->is_resumed)
+        world_show(w, k, "is started again with --resume, with term %lld", (long long)p->term);
     p->d = driver_new(&o, w->now);
     driver_start(p->d, w->now);
 }
@@ -310,9 +320,11 @@ void world_begin(struct world *w, int place)
                                                      .device = "cpu",
                                                      .driver = "the driver:0"},
                            w->now);
+        world_show(w, k, "is started");
     } else {
         p->dials = 1;
         world_schedule(w, (struct event){.what = DIAL, .process = k}, w->now);
+        world_show(w, k, "is started");
         return; /* its session begins with its connection */
     }
     world_drain(w, k);

@@ -92,14 +92,15 @@ static void warned(struct sim *s, const struct session_event *e)
 static void recovered(struct sim *s, const struct session_event *e)
 {
     s->n_recovered++;
-    if (e->steps_lost < 0 || (e->steps_lost > 1 && !s->is_back) ||
-        e->generation <= s->last_generation)
+    if (e->recovered.steps_lost < 0 || (e->recovered.steps_lost > 1 && !s->is_back) ||
+        e->recovered.generation <= s->last_generation)
         sim_fail(s, "recovered in generation %lld after %lld, %lld steps lost",
-                 (long long)e->generation, (long long)s->last_generation, (long long)e->steps_lost);
-    s->last_generation = e->generation;
+                 (long long)e->recovered.generation, (long long)s->last_generation,
+                 (long long)e->recovered.steps_lost);
+    s->last_generation = e->recovered.generation;
     s->is_back = 0;
-    if (e->seconds > s->slowest_recovery && !sim_was_struck(s, INJECT_CLOCK_LEAP))
-        s->slowest_recovery = e->seconds;
+    if (e->recovered.seconds > s->slowest_recovery && !sim_was_struck(s, INJECT_CLOCK_LEAP))
+        s->slowest_recovery = e->recovered.seconds;
 }
 
 /* Each epoch is told once, in order, with the metric of all its steps and of none twice. */
@@ -121,14 +122,14 @@ static void formed(struct sim *s, const struct session_event *e)
 {
     int64_t now = sim_clock(s, 0);
     int is_for_joining = s->n_forms > 1 && !s->is_disturbed;
-    if (e->n_ranks < (s->min_ranks ? s->min_ranks : s->n) && !sim_was_struck(s, INJECT_STOP))
-        sim_fail(s, "%d ranks go on, want at least %d", e->n_ranks, s->min_ranks);
+    if (e->form.n_ranks < (s->min_ranks ? s->min_ranks : s->n) && !sim_was_struck(s, INJECT_STOP))
+        sim_fail(s, "%d ranks go on, want at least %d", e->form.n_ranks, s->min_ranks);
     if (is_for_joining && now - s->last_formed < JOIN_INTERVAL_MS * (int64_t)MS)
         sim_fail(s, "formed again %.3f s after the last time, for nobody lost",
                  1e-9 * (double)(now - s->last_formed));
-    s->n_grown += is_for_joining && e->n_ranks > s->last_n;
+    s->n_grown += is_for_joining && e->form.n_ranks > s->last_n;
     s->last_formed = now;
-    s->last_n = e->n_ranks;
+    s->last_n = e->form.n_ranks;
     s->is_disturbed = 0;
 }
 
@@ -142,13 +143,16 @@ void watch_event(struct sim *s, const struct session_event *e)
                           [EVENT_JOIN] = &s->n_joins,
                           [EVENT_FORM] = &s->n_forms,
                           [EVENT_FIRST_STEP] = &s->n_first};
+    char words[128];
     sim_say(s, "event %d: rank %d step %lld %s", (int)e->kind, e->rank, (long long)e->step,
             e->text ? e->text : "");
+    if (show_event(e, words, sizeof(words)) > 0)
+        sim_show(s, 0, "%s", words);
     if ((size_t)e->kind < ARRAY_LEN(count) && count[e->kind])
         ++*count[e->kind];
     s->run.led.step = max_i64(s->run.led.step, e->step);
     if (e->kind == EVENT_FORM)
-        s->run.led = (struct led){.generation = e->generation,
+        s->run.led = (struct led){.generation = e->form.generation,
                                   .step = e->step,
                                   .epoch_step = min_i64(s->run.led.epoch_step, e->step),
                                   .validated_step = min_i64(s->run.led.validated_step, e->step)};
@@ -244,12 +248,12 @@ static int is_due(const struct sim *s, const struct driver *d)
     for (int k = 0; k < d->n_seats; k++) {
         const struct seat *seat = &d->seats[k];
         n_ready += seat->is_taken && seat->opened && !seat->leaving;
-        n_leaving += k < d->n_ranks && seat->leaving;
+        n_leaving += k < d->members.n_ranks && seat->leaving;
     }
-    int n_more = n_ready - d->n_ranks;
-    int may_join = d->now_ms - d->formation.formed_ms >= JOIN_INTERVAL_MS && n_leaving == 0 &&
-                   n_more > 0 &&
-                   (d->n_ranks < s->n || (d->n_ranks < s->max_ranks && n_more > s->n_spares));
+    int n_more = n_ready - d->members.n_ranks;
+    int may_join =
+        d->now_ms - d->formation.formed_ms >= JOIN_INTERVAL_MS && n_leaving == 0 && n_more > 0 &&
+        (d->members.n_ranks < s->n || (d->members.n_ranks < s->max_ranks && n_more > s->n_spares));
     return d->stage == STAGE_TRAIN && (n_leaving > 0 || may_join);
 }
 

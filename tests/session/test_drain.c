@@ -32,9 +32,9 @@ static void drain_one(struct rig *r, const char *who, int rank, int spare, const
     assert_int_equal(l->spare, spare);
     assert_string_equal(l->when, when);
     assert_int_equal(e->rank, rank);
-    assert_int_equal(e->spare, spare);
+    assert_int_equal(e->drain.spare, spare);
     assert_string_equal(e->host, l->host);
-    assert_int_equal(e->pid, l->pid);
+    assert_int_equal(e->drain.pid, l->pid);
     assert_string_equal(e->text, when);
     drained_fini(&drained);
 }
@@ -238,7 +238,7 @@ static void a_drain_is_taken_back(void **state)
     assert_string_equal(e->text, "taken_back");
     assert_int_equal(e->rank, 1);
     assert_string_equal(e->host, "h1");
-    assert_int_equal(e->pid, 101);
+    assert_int_equal(e->drain.pid, 101);
     rig_free(&r);
 
     o = rig_elastic(3); /* the job can do without rank 2, but not without both */

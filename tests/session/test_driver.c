@@ -12,7 +12,7 @@ static void a_job_runs_to_its_end(void **state)
     rig_driver(&r, &o);
     rig_gather(&r, 2);
     assert_int_equal(rig_count(&r, EVENT_START), 1);
-    assert_int_equal(rig_event(&r, EVENT_START)->n_parameters, 1000);
+    assert_int_equal(rig_event(&r, EVENT_START)->start.n_parameters, 1000);
     assert_int_equal(rig_event(&r, EVENT_JOIN)->rank, 1);
     assert_string_equal(rig_event(&r, EVENT_JOIN)->host, "h1");
     for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
@@ -31,11 +31,11 @@ static void a_job_runs_to_its_end(void **state)
     assert_int_equal(rig_count(&r, EVENT_EPOCH), 2);
     assert_int_equal(rig_count(&r, EVENT_CHECKPOINT), 2);
     const struct session_event *e = rig_event(&r, EVENT_DONE);
-    assert_int_equal(e->epoch.epoch, 2);
+    assert_int_equal(e->done.epoch.epoch, 2);
     assert_int_equal(e->step, 8);
-    assert_true(e->epoch.is_validated);
-    assert_true(e->epoch.validation_loss == 3.0 / 12);
-    assert_true(e->epoch.validation_accuracy == 0.5);
+    assert_true(e->done.epoch.is_validated);
+    assert_true(e->done.epoch.validation_loss == 3.0 / 12);
+    assert_true(e->done.epoch.validation_accuracy == 0.5);
     assert_int_equal(r.n_aborts, 0);
     rig_free(&r);
 }
@@ -82,12 +82,12 @@ static void an_evaluation_validates_alone(void **state)
     assert_false(r.command->stop.saves);
     assert_int_equal(rig_count(&r, EVENT_EPOCH), 0);
     assert_int_equal(rig_event(&r, EVENT_DONE)->step, 8);
-    assert_int_equal(rig_event(&r, EVENT_DONE)->epoch.n_samples, 12);
-    assert_true(rig_event(&r, EVENT_DONE)->epoch.validation_accuracy == 0.5);
-    assert_true(rig_event(&r, EVENT_DONE)->epoch.validation_loss == 1.5 / 3);
-    assert_true(rig_event(&r, EVENT_DONE)->epoch.has_top5);
-    assert_true(rig_event(&r, EVENT_DONE)->epoch.validation_top5 == 0.75);
-    assert_false(rig_event(&r, EVENT_DONE)->epoch.is_best);
+    assert_int_equal(rig_event(&r, EVENT_DONE)->done.epoch.n_samples, 12);
+    assert_true(rig_event(&r, EVENT_DONE)->done.epoch.validation_accuracy == 0.5);
+    assert_true(rig_event(&r, EVENT_DONE)->done.epoch.validation_loss == 1.5 / 3);
+    assert_true(rig_event(&r, EVENT_DONE)->done.epoch.has_top5);
+    assert_true(rig_event(&r, EVENT_DONE)->done.epoch.validation_top5 == 0.75);
+    assert_false(rig_event(&r, EVENT_DONE)->done.epoch.is_best);
     rig_report(&r, 0, report_new(REPORT_STOPPED, 1));
     assert_int_equal(r.status, STATUS_OK);
     rig_free(&r);

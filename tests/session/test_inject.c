@@ -47,7 +47,7 @@ static void each_is_given_out_once(void **state)
     assert_string_equal(r.sent[1]->welcome->inject, "stop:rank1@ready");
     rig_report(&r, 1, due("stop:rank1@ready", 0));
     assert_int_equal(rig_event(&r, EVENT_INJECT)->rank, 1);
-    assert_string_equal(rig_event(&r, EVENT_INJECT)->spec, "stop:rank1@ready");
+    assert_string_equal(rig_event(&r, EVENT_INJECT)->inject.spec, "stop:rank1@ready");
     assert_true(is_logged(&r, "injected fault stop:rank1@ready: rank 1 (h1): SIGKILL"));
     assert_int_equal(r.n_injected, 0); /* the follower is to do it */
     rig_report(&r, 0, rig_opened());
@@ -89,7 +89,7 @@ static void what_did_not_happen_is_told(void **state)
     driver_stop(r.d, r.now, "SIGTERM");
     rig_drain(&r);
     assert_true(is_logged(&r, "--inject kill:rank1@step5: did not happen"));
-    assert_string_equal(rig_event(&r, EVENT_INJECT)->spec, "kill:rank1@stop");
+    assert_string_equal(rig_event(&r, EVENT_INJECT)->inject.spec, "kill:rank1@stop");
     rig_free(&r);
 }
 

@@ -81,8 +81,8 @@ static void a_driver_goes_on_from_its_followers(void **state)
     rig_report(&r, 0, step);
     const struct session_event *e = rig_event(&r, EVENT_RECOVERED);
     assert_string_equal(e->text, "followers");
-    assert_int_equal(e->steps_lost, 1); /* the step after 6 was under way */
-    assert_true(e->seconds >= 0.5 && e->seconds < 0.6);
+    assert_int_equal(e->recovered.steps_lost, 1); /* the step after 6 was under way */
+    assert_true(e->recovered.seconds >= 0.5 && e->recovered.seconds < 0.6);
     rig_free(&r);
 }
 
@@ -101,7 +101,7 @@ static void or_from_the_checkpoint(void **state)
     struct report *step = report_new(REPORT_STEP, 6);
     rig_report(&r, 0, step);
     assert_string_equal(rig_event(&r, EVENT_RECOVERED)->text, "checkpoint");
-    assert_int_equal(rig_event(&r, EVENT_RECOVERED)->steps_lost, 1);
+    assert_int_equal(rig_event(&r, EVENT_RECOVERED)->recovered.steps_lost, 1);
     rig_free(&r);
 }
 
@@ -126,7 +126,7 @@ static void or_from_a_checkpoint_that_is_as_new(void **state)
         RIG_ALL(&r, CMD_FORM, held, 1);
         rig_report(&r, 0, report_new(REPORT_STEP, 6));
         assert_string_equal(rig_event(&r, EVENT_RECOVERED)->text, "checkpoint");
-        assert_int_equal(rig_event(&r, EVENT_RECOVERED)->steps_lost, 7 - held);
+        assert_int_equal(rig_event(&r, EVENT_RECOVERED)->recovered.steps_lost, 7 - held);
         rig_free(&r);
     }
 }
@@ -301,10 +301,10 @@ static void a_driver_that_was_replaced_ends(void **state)
     rig_train(&r, &o);
     rig_go_on_to(&r, 3, CMD_VALIDATE); /* the epoch's line is still to come */
     n_events = r.n_events;
-    driver_deposed(r.d, r.now, "its name is there");
+    driver_deposed(r.d, r.now, "its name is gone");
     rig_drain(&r);
     rig_report(&r, 0, report_new(REPORT_STOPPED, 1));
-    assert_has(r.text, "another driver leads this run: its name is there");
+    assert_has(r.text, "its name is gone; this one ends, and writes nothing more");
     assert_true(r.is_deposed);
     assert_int_equal(r.status, STATUS_FAILED);
     assert_int_equal(r.n_events, n_events);

@@ -32,7 +32,7 @@ static void a_straggler_is_told_once(void **state)
     const struct session_event *e = rig_event(&r, EVENT_STRAGGLER);
     assert_int_equal(e->rank, 2);
     assert_string_equal(e->host, "h2");
-    assert_true(e->factor > 2.2 && e->factor < 3); /* windows overlap */
+    assert_true(e->straggler.factor > 2.2 && e->straggler.factor < 3); /* windows overlap */
     assert_has(buf_cstr(&r.log), "rank 2 (h2, pid 102) is slow: 2.");
     assert_has(buf_cstr(&r.log), "rank 2 (h2, pid 102) keeps up again: 1.");
     rig_free(&r);

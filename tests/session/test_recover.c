@@ -55,7 +55,7 @@ static void only_an_own_pid_is_told(void **state)
         rig_close(&r, 1); /* the spare becomes rank 1 */
         rig_close(&r, 5);
         assert_int_equal(rig_count(&r, EVENT_LOST), 2);
-        assert_int_equal(rig_event(&r, EVENT_LOST)->pid, cases[i].pid_told);
+        assert_int_equal(rig_event(&r, EVENT_LOST)->lost.pid, cases[i].pid_told);
         rig_free(&r);
     }
 }
@@ -81,9 +81,10 @@ static void a_follower_that_comes_replaces(void **state)
     struct report *step = report_new(REPORT_STEP, 2);
     step->step.step = 1;
     rig_report(&r, 0, step);
-    assert_int_equal(rig_event(&r, EVENT_RECOVERED)->steps_lost, 1); /* a step was under way */
-    assert_int_equal(rig_event(&r, EVENT_RECOVERED)->generation, 2);
-    assert_int_equal(rig_event(&r, EVENT_RECOVERED)->n_ranks, 3);
+    assert_int_equal(rig_event(&r, EVENT_RECOVERED)->recovered.steps_lost,
+                     1); /* a step was under way */
+    assert_int_equal(rig_event(&r, EVENT_RECOVERED)->recovered.generation, 2);
+    assert_int_equal(rig_event(&r, EVENT_RECOVERED)->recovered.n_ranks, 3);
     rig_free(&r);
 }
 
@@ -105,7 +106,7 @@ static void a_second_loss_does_not_hide_the_lost_step(void **state)
     struct report *step = report_new(REPORT_STEP, 3);
     step->step.step = 1;
     rig_report(&r, 0, step);
-    assert_int_equal(rig_event(&r, EVENT_RECOVERED)->steps_lost, 1);
+    assert_int_equal(rig_event(&r, EVENT_RECOVERED)->recovered.steps_lost, 1);
     rig_free(&r);
 }
 
@@ -124,7 +125,7 @@ static void a_loss_between_steps_costs_no_step(void **state)
     struct report *own = rig_answer(r.command), *other = rig_answer(r.command);
     rig_report(&r, 0, own);
     rig_report(&r, 2, other);
-    assert_int_equal(rig_event(&r, EVENT_RECOVERED)->steps_lost, 1);
+    assert_int_equal(rig_event(&r, EVENT_RECOVERED)->recovered.steps_lost, 1);
     assert_int_equal(r.command->kind, CMD_VALIDATE);
     rig_come(&r, 3, -1);
     rig_close(&r, 2); /* in validation */
@@ -132,7 +133,7 @@ static void a_loss_between_steps_costs_no_step(void **state)
     RIG_ALL(&r, CMD_FORM, 4, 0, 3);
     assert_int_equal(r.command->kind, CMD_VALIDATE);
     assert_int_equal(rig_count(&r, EVENT_RECOVERED), 2);
-    assert_int_equal(rig_event(&r, EVENT_RECOVERED)->steps_lost, 0);
+    assert_int_equal(rig_event(&r, EVENT_RECOVERED)->recovered.steps_lost, 0);
     rig_free(&r);
 }
 
@@ -173,7 +174,7 @@ static void a_lost_state_is_trained_again_before_it_is_validated(void **state)
     struct report *own = rig_answer(r.command), *other = rig_answer(r.command);
     rig_report(&r, 0, own);
     rig_report(&r, 2, other);
-    assert_int_equal(rig_event(&r, EVENT_RECOVERED)->steps_lost, 2);
+    assert_int_equal(rig_event(&r, EVENT_RECOVERED)->recovered.steps_lost, 2);
     assert_int_equal(r.command->kind, CMD_VALIDATE);
     assert_int_equal(rig_count(&r, EVENT_EPOCH), 0);
     rig_free(&r);
@@ -208,10 +209,10 @@ static void nobody_comes(void **state)
     RIG_ALL(&r, CMD_PREPARE, 0, 0, 2, 3);
     RIG_ALL(&r, CMD_FORM, 0, 0, 2, 3);
     for (int k = 0; k < 3; k++) {
-        assert_int_equal(rig_event(&r, EVENT_FORM)->process[k].pid, k ? 101 + k : 100);
-        assert_string_equal(rig_event(&r, EVENT_FORM)->process[k].host, k == 2   ? "h3"
-                                                                        : k == 1 ? "h2"
-                                                                                 : "h0");
+        assert_int_equal(rig_event(&r, EVENT_FORM)->form.process[k].pid, k ? 101 + k : 100);
+        assert_string_equal(rig_event(&r, EVENT_FORM)->form.process[k].host, k == 2   ? "h3"
+                                                                             : k == 1 ? "h2"
+                                                                                      : "h0");
     }
     rig_close(&r, 2); /* two do not suffice */
     rig_wait(&r, 31000);
@@ -303,7 +304,7 @@ static void ranks_join_up_to_max(void **state)
     RIG_ALL(&r, CMD_PREPARE, 2, 0, 1, 2, 3);
     RIG_ALL(&r, CMD_FORM, 2, 0, 1, 2, 3);
     assert_int_equal(rig_count(&r, EVENT_JOIN), 3);
-    assert_int_equal(rig_event(&r, EVENT_FORM)->n_ranks, 4);
+    assert_int_equal(rig_event(&r, EVENT_FORM)->form.n_ranks, 4);
     assert_int_equal(rig_count(&r, EVENT_RECOVERED), 0); /* nothing was lost */
     rig_hello(&r, 5, -1);
     assert_has(r.sent[5]->refused->text, "the job has all its 4 ranks");

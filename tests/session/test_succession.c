@@ -151,7 +151,7 @@ static void one_that_is_cut_off_can_be_stopped(void **state)
     rig_report(&r, 0, report_new(REPORT_STOPPED, 1));
     assert_true(r.is_finished);
     assert_int_equal(r.status, STATUS_STOPPED);
-    assert_string_equal(rig_event(&r, EVENT_STANDBY)->voters.standby, "s1"); /* it may lead */
+    assert_string_equal(rig_event(&r, EVENT_STANDBY)->standby.standby, "s1"); /* it may lead */
     rig_free(&r);
 }
 
@@ -162,7 +162,7 @@ static void its_goodbye_gives_the_votes_back(void **state)
     (void)state;
     train(&r, 3);
     rig_say_goodbye(&r, STANDBY);
-    assert_string_equal(rig_event(&r, EVENT_STANDBY)->voters.standby, "");
+    assert_string_equal(rig_event(&r, EVENT_STANDBY)->standby.standby, "");
     rig_close(&r, 1);
     rig_close(&r, 2);
     rig_wait(&r, 11000);
@@ -184,7 +184,7 @@ static void the_end_of_the_job_gives_the_votes_back(void **state)
         driver_stop(r.d, r.now, "SIGTERM");
         driver_stop(r.d, r.now, "SIGTERM");
         rig_drain(&r);
-        assert_string_equal(rig_event(&r, EVENT_STANDBY)->voters.standby, "");
+        assert_string_equal(rig_event(&r, EVENT_STANDBY)->standby.standby, "");
         rig_free(&r);
     }
 }

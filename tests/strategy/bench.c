@@ -1,4 +1,4 @@
-/* bench - one thread for each rank: the steps of train/step.c around a strategy, with a gradient
+/* bench - one thread for each rank: the steps of step/step.c around a strategy, with a gradient
  * from the simulator's problem.  The update is gradient descent, or the product's Adam. */
 #include "bench_impl.h"
 
@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../coll/local.h"
 #include "base/alloc.h"
 #include "base/util.h"
-#include "coll/local.h"
 #include "data/sampler.h"
 #include "idle_hooks.h"
 #include "op/control.h"

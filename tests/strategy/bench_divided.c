@@ -1,4 +1,4 @@
-/* The bench's ranks under strategy.zero: each updates the shards that it holds, as train/shards.h
+/* The bench's ranks under strategy.zero: each updates the shards that it holds, as state/shards.h
  * says.  Buckets of gradients and of parameters are used again for other buckets as early as the
  * strategy allows. */
 #include "bench_impl.h"

@@ -158,11 +158,11 @@ static void at(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t
             p->on_step(p->arg, k->trainer, step);
     }
     if (k->rank == p->n_ranks - 1 && p->stop_at && phase == PHASE_LOAD &&
-        k->trainer->queued->step == p->stop_at)
+        k->trainer->step.queued->step == p->stop_at)
         atomic_store(&k->requests, ENGINE_REQUEST_STOP);
     if (k->rank == p->n_ranks - 1 && p->save_at && phase == PHASE_LOAD)
         atomic_store(&k->requests,
-                     k->trainer->queued->step == p->save_at ? ENGINE_REQUEST_CHECKPOINT : 0);
+                     k->trainer->step.queued->step == p->save_at ? ENGINE_REQUEST_CHECKPOINT : 0);
 }
 
 /* ---- one rank's life ---- */

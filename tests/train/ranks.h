@@ -3,7 +3,7 @@
 #ifndef TESTS_TRAIN_RANKS_H
 #define TESTS_TRAIN_RANKS_H
 
-#include "coll/local.h"
+#include "../coll/local.h"
 #include "train/trainer.h"
 
 enum { MOST_RANKS = 5, MOST_STEPS = 512, MOST_EPOCHS = 8, MOST_ROWS = 64 };

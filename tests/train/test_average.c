@@ -167,7 +167,7 @@ static void the_pass_reads_what_was_asked_for(void **state)
 static void assert_copies(struct trainer *t)
 {
     const float *param = state_data(t->state, &slot_parameters);
-    const uint16_t *copy = t->buffers->copy;
+    const uint16_t *copy = t->step.buffers->copy;
 
     for (int64_t i = 0; i < t->layout->n_trained; i++)
         assert_int_equal(copy[i], bf16_from_float(param[i]));

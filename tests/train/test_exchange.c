@@ -2,7 +2,7 @@
  * afresh. */
 #include "../test.h"
 
-#include "coll/local.h"
+#include "../coll/local.h"
 #include "session/ring.h"
 #include "strategy/exchange.h"
 

@@ -4,7 +4,7 @@
 
 #include "base/util.h"
 #include "ranks.h"
-#include "train/programs.h"
+#include "step/programs.h"
 #include "train/trainer_impl.h"
 
 static int n_made; /* kernels, since the test began */
@@ -122,8 +122,8 @@ static void nothing(struct trainer *t) { (void)t; }
 
 static void forget(struct trainer *t)
 {
-    programs_free(t->programs);
-    t->programs = NULL;
+    programs_free(t->step.programs);
+    t->step.programs = NULL;
 }
 
 static void be_one_of_two(struct trainer *t) { assert_true(prepare(t, 2) > 0); }

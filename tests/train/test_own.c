@@ -364,7 +364,7 @@ static void test_resumed_is_uninterrupted(void **state)
 static void look_at_copies(void *arg, struct trainer *t, int64_t step)
 {
     const float *param = state_data(t->state, &slot_parameters);
-    const uint16_t *copy = t->buffers->copy;
+    const uint16_t *copy = t->step.buffers->copy;
 
     for (int64_t i = 0; i < t->layout->n_trained; i++)
         if (copy[i] != bf16_from_float(param[i]))

@@ -12,7 +12,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "ranks.h"
-#include "train/snapshot.h"
+#include "state/snapshot.h"
 #include "train/trainer_impl.h"
 
 #define JOB                                                            \

@@ -427,25 +427,6 @@ static void test_the_ring_has_all_collectives(void **state)
     }
 }
 
-/* Training ends at a step, and the step after it could not be queued here.  Other ranks queued that
- * step and wait, so this rank must not go on as if nothing had happened. */
-static void test_leaves_a_step_unqueued(void **state)
-{
-    struct trainer t = {.n_ranks = 2, .n_flights = 1};
-    struct err err;
-
-    (void)state;
-    t.flight[0] = (struct flight){.step = 7};
-    t.flight[0].rc = err_set(&t.flight[0].err, ERR_IO, "its data cannot be read");
-    assert_int_equal(step_leave(&t, &err), ERR_IO);
-    assert_non_null(strstr(err.msg, "step 7: its data cannot be read"));
-    assert_int_equal(t.n_flights, 0);
-    assert_int_equal(step_leave(&t, &err), 0);
-    t.n_flights = t.n_ranks = 1;
-    assert_int_equal(step_leave(&t, &err), 0);
-    assert_int_equal(t.n_flights, 0);
-}
-
 struct seen_memory {
     int64_t validation_batch;
     size_t arena_bytes;
@@ -454,8 +435,8 @@ struct seen_memory {
 static void look_at_memory(void *arg, struct trainer *t, int64_t step)
 {
     (void)step;
-    *(struct seen_memory *)arg =
-        (struct seen_memory){programs_validation_batch(t->programs), t->buffers->arena_bytes};
+    *(struct seen_memory *)arg = (struct seen_memory){programs_validation_batch(t->step.programs),
+                                                      t->step.buffers->arena_bytes};
 }
 
 /* The larger one sample's values are, the fewer samples are validated at once.  Here one has 4000
@@ -530,7 +511,6 @@ int main(void)
         cmocka_unit_test(test_batch_norm_not_synchronised),
         cmocka_unit_test(test_initial_weights),
         cmocka_unit_test(test_the_ring_has_all_collectives),
-        cmocka_unit_test(test_leaves_a_step_unqueued),
         cmocka_unit_test(test_validation_is_bounded),
         cmocka_unit_test(test_max_steps_beyond_the_epochs),
         cmocka_unit_test(test_the_bucket_that_is_filled_is_shown),

@@ -13,10 +13,10 @@
 #include "op/control.h"
 #include "ranks.h"
 #include "saved.h"
+#include "state/shards.h"
 #include "strategy/cut.h"
 #include "text.h"
 #include "train/engine.h"
-#include "train/shards.h"
 #include "train/trainer_impl.h"
 #include "zero_jobs.h"
 
@@ -276,7 +276,7 @@ static void note_frozen_room(void *arg, struct trainer *t, int64_t step)
         most = max_i64(most, cut_bucket(l, b));
     assert_true(l->n_total > 4 * l->n_trained && l->n_param_buckets >= l->n_buckets + 5);
     assert_true(shards_bytes(t->state) <= each + 1024);
-    assert_true(t->buffers->params.n_bytes <= sizeof(float) * (size_t)(most + most / 2));
+    assert_true(t->step.buffers->params.n_bytes <= sizeof(float) * (size_t)(most + most / 2));
     *(int *)arg = 1;
 }
 
@@ -429,10 +429,10 @@ static void note_room(void *arg, struct trainer *t, int64_t step)
 
     (void)step;
     for (int b = 0; param && b < l->n_buckets; b++) /* the step before may still gather them */
-        assert_int_equal(reducer_gathered(t->reducer, b, &err), 0);
-    *r = (struct room){.pool = t->buffers->pool.n_bytes,
-                       .params = t->buffers->params.n_bytes,
-                       .copies = t->buffers->copies.n_bytes,
+        assert_int_equal(reducer_gathered(t->step.reducer, b, &err), 0);
+    *r = (struct room){.pool = t->step.buffers->pool.n_bytes,
+                       .params = t->step.buffers->params.n_bytes,
+                       .copies = t->step.buffers->copies.n_bytes,
                        .all = sizeof(float) * (size_t)l->n_trained,
                        .sums = cut_sums_at(l, l->n_buckets, 4, 0)};
     for (int b = 0; b + 1 < l->n_buckets; b++) {
@@ -442,14 +442,14 @@ static void note_room(void *arg, struct trainer *t, int64_t step)
     }
     assert_true(l->n_buckets >= 8);
     for (int b = 0; b + 1 < l->n_buckets; b++)
-        assert_false(buffers_overlap(t->buffers, l, b, b + 1));
+        assert_false(buffers_overlap(t->step.buffers, l, b, b + 1));
     for (int i = 0; i + 1 < l->n_params; i++)
         for (int64_t e = l->param[i].offset + l->param[i].length;
              param && e < l->param[i + 1].offset; e++)
             assert_true(param[e] == 0); /* what lay in the gradients' padding before was cleared */
-    assert_null(t->buffers->grad);
-    assert_null(t->buffers->sum);
-    assert_true(param || !t->buffers->copy);
+    assert_null(t->step.buffers->grad);
+    assert_null(t->step.buffers->sum);
+    assert_true(param || !t->step.buffers->copy);
 }
 
 /* Buckets lie where others have lain.  All the memory that gradients have is the sums of the shards

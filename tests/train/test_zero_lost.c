@@ -13,9 +13,9 @@
 #include "base/util.h"
 #include "ranks.h"
 #include "saved.h"
+#include "state/shards.h"
 #include "strategy/exchange.h"
 #include "train/engine.h"
-#include "train/shards.h"
 #include "train/trainer_impl.h"
 #include "zero_jobs.h"
 

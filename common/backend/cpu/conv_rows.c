@@ -234,7 +234,7 @@ static void add_by_k(const struct dims *d, const float *x, const float *dy, floa
     }
 }
 
-/* The share of the vectors' lanes that n numbers fill. */
+/* The fraction of the vectors' lanes that n numbers fill. */
 static double filled(int64_t n) { return (double)n / (double)round_up_i64(n, 16); }
 
 static int by_row(const struct dims *d)

@@ -7,7 +7,7 @@
  *
  * The communicator does not block, so after each call it is polled until it is ready for the next
  * one, also while recording.  If NCCL fails in that, the communicator is lost as by any other
- * failure, and the error names the remedy of not recording (train/tape.c).  If the communicator
+ * failure, and the error names the remedy of not recording (step/tape.c).  If the communicator
  * never gets ready, the driver's deadline ends the wait, by coll_abort.
  *
  * Blocking collectives carry memory of the host through a pinned piece and its twin on the

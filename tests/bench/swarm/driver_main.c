@@ -37,7 +37,7 @@ int main(int argc, char **argv)
     devices_pick(&o.devices, "cpu", o.device);
     start_ns = daemon_process_setup(argv);
     log_warn("this program does not train: it shows what the control plane costs");
-    status = server_run(&o, job, NULL, argc, argv, start_ns);
+    status = server_run(&o, job, NULL, start_ns);
     job_free(job);
     return status;
 }

@@ -344,7 +344,7 @@ static int setup(struct swarm *s, int argc, char **argv, struct err *err)
     int rc;
 
     s->options = (struct options){.at_once = 1000, .patience_s = 60};
-    rc = args_parse(&group, 1, argc, argv, err);
+    rc = args_parse(&group, 1, argc, argv, NULL, err);
     if (rc == 0 &&
         (!s->options.n || !s->options.port || !s->options.driver_pid || !s->options.events))
         rc = err_set(err, ERR_ARG, "--n, --port, --driver-pid and --events are needed");

@@ -1,0 +1,133 @@
+/* contents - lists a state's tensors by the files of a checkpoint.
+ *
+ * One rank (snapshot.c) or all ranks (part.c) write a checkpoint by these lists, so the files are
+ * the same. */
+#include "state/contents.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "state/loop.h"
+
+static const char running_mean[] = "running_mean";
+const char contents_count[] = "num_batches_tracked";
+
+/* The places of struct contents' lists. */
+enum { OF_MODEL, OF_OPTIMIZER, OF_AVERAGE };
+
+size_t contents_tracked(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+
+    return dot && !strcmp(dot + 1, running_mean) ? (size_t)(dot + 1 - name) : 0;
+}
+
+char *contents_name(const struct slot_def *d, const char *base)
+{
+    return xasprintf("%s%s", base, d->file == SLOT_IN_AVERAGE ? "" : d->suffix);
+}
+
+static void add(struct contents *c, int file, struct st_tensor tensor, struct contents_source from)
+{
+    c->tensor[file][c->n[file]] = tensor;
+    c->source[file][c->n[file]++] = from;
+}
+
+/* A tensor of the model's file or of the average's, and the count that belongs to it. */
+static void add_of_model(struct contents *c, int file, struct st_tensor tensor,
+                         struct contents_source from)
+{
+    const int len = (int)contents_tracked(tensor.name);
+
+    add(c, file, tensor, from);
+    if (len)
+        add(c, file,
+            (struct st_tensor){
+                .name = arena_printf(&c->memory, "%.*s%s", len, tensor.name, contents_count),
+                .dtype = DTYPE_I64},
+            (struct contents_source){.slot = CONTENTS_COUNT});
+}
+
+static const struct slot_def *of_average(const struct state *s, enum slot_scope scope)
+{
+    for (int k = 0; k < s->n_slots; k++)
+        if (s->slot[k].def->file == SLOT_IN_AVERAGE && s->slot[k].def->scope == scope)
+            return s->slot[k].def;
+    return NULL;
+}
+
+/* The file with averaged weights has the rest of the model, too: frozen parameters, and statistics
+ * if the average has none of its own. */
+static int is_beside_average(const struct state *s, const struct slot_def *d, int i)
+{
+    const struct slot_def *average = of_average(s, SLOT_PER_TRAINED);
+
+    if (d->scope == SLOT_PER_STATISTIC)
+        return average && !of_average(s, SLOT_PER_STATISTIC);
+    return average && i >= slot_n_tensors(s->layout, average);
+}
+
+/* Append the k-th slot's tensors to the lists of its files. */
+static void add_slot(struct contents *c, const struct state *s, int k)
+{
+    const struct slot_def *d = s->slot[k].def;
+
+    for (int i = 0; i < slot_n_tensors(s->layout, d); i++) {
+        const struct slot_tensor t = slot_tensor(s->layout, d, i);
+        char *name = contents_name(d, t.base);
+        const struct st_tensor tensor = {
+            .name = arena_strdup(&c->memory, name), .dtype = d->dtype, .shape = t.shape};
+        const struct contents_source from = {k, t.at};
+
+        free(name);
+        if (d->file == SLOT_IN_OPTIMIZER)
+            add(c, OF_OPTIMIZER, tensor, from);
+        if (d->file == SLOT_IN_MODEL)
+            add_of_model(c, OF_MODEL, tensor, from);
+        if (d->file == SLOT_IN_AVERAGE || (d->file == SLOT_IN_MODEL && is_beside_average(s, d, i)))
+            add_of_model(c, OF_AVERAGE, tensor, from);
+    }
+}
+
+void contents_init(struct contents *c, const struct state *s)
+{
+    size_t n = 1;
+
+    *c = (struct contents){0};
+    for (int k = 0; k < s->n_slots; k++) /* with room for a count beside each tensor */
+        n += 2 * (size_t)slot_n_tensors(s->layout, s->slot[k].def);
+    for (int f = 0; f < CONTENTS_FILES; f++) {
+        c->tensor[f] = arena_alloc(&c->memory, n * sizeof *c->tensor[f]);
+        c->source[f] = arena_alloc(&c->memory, n * sizeof *c->source[f]);
+    }
+    for (int k = 0; k < s->n_slots; k++)
+        if (slot_is_saved(s->slot[k].def))
+            add_slot(c, s, k);
+    c->files = (struct ckpt_content){
+        .model = c->tensor[OF_MODEL],
+        .n_model = c->n[OF_MODEL],
+        .optimizer = c->tensor[OF_OPTIMIZER],
+        .n_optimizer = c->n[OF_OPTIMIZER],
+        .average = c->tensor[OF_AVERAGE],
+        .n_average = c->n[OF_AVERAGE],
+        .class_names = s->class_names ? arena_strdup(&c->memory, s->class_names) : NULL,
+        .config = s->config ? arena_strdup(&c->memory, s->config) : NULL};
+}
+
+void contents_fini(struct contents *c) { arena_fini(&c->memory); }
+
+int contents_set_state(struct contents *c, const struct state *s, int n_ranks, struct err *err)
+{
+    double loop[LOOP_LEN];
+    const void *from = state_data(s, &slot_loop);
+
+    c->files.state = s->at;
+    c->files.state.n_ranks = n_ranks;
+    if (!from)
+        return 0;
+    if (backend_copy_out(s->backend, loop, from, sizeof loop, err) < 0)
+        return err->code;
+    c->files.n_best = loop_best(loop, c->files.best);
+    return 0;
+}

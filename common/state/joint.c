@@ -1,0 +1,579 @@
+/* joint - the copies, threads and messages of a checkpoint that all ranks write together.
+ *
+ * joint.h tells the phases.  A checkpoint under way is a struct save.  While a task is queued, the
+ * save belongs to the thread; otherwise to the engine.  The last task frees it. */
+#include "state/joint.h"
+
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/cond.h"
+#include "base/util.h"
+#include "base/writer.h"
+#include "ckpt/draft.h"
+#include "state/drain.h"
+#include "state/part.h"
+#include "state/shards.h"
+
+enum {
+    WINDOW_BYTES = 32 << 20, /* what a rank passes to rank 0 in one poll */
+    BLOCK_BYTES = 8 << 20,   /* of the copy, written between two looks at is_given_up */
+    MOMENT_MS = 2,
+    QUEUE_BYTES = 1 << 20, /* far more than the few tasks of a checkpoint and of those given up */
+    LEAVE_MS = 10000,      /* a rank that is not rank 0 leaves its thread on a disk that hangs */
+};
+
+static const int64_t never_ms = 365 * 24 * 3600 * INT64_C(1000);
+
+enum phase_of_save { PREPARING, WRITING, PASSING };
+
+struct save {
+    struct joint *joint;
+    enum phase_of_save phase;
+    int rank, size;
+    struct contents contents;
+    struct part *part; /* [n_parts]: rank 0: of all ranks; another rank: its own */
+    int n_parts;
+    char *bytes; /* the copy of the own part; NULL: there was no memory, as err says */
+    atomic_int is_given_up;
+    double exposed_s; /* time in which rank 0's engine copied and took windows */
+
+    /* The thread's. */
+    char folder[PATH_MAX]; /* of the draft */
+    struct draft *draft;
+    int rc; /* 0, DRAFT_UNSEEN, or the failure that err tells */
+    struct err err;
+
+    /* Passing.  unseen [size]: 1: the rank does not see the disk.  On rank 0: */
+    uint8_t *unseen;
+    int from;       /* the rank whose part is being passed */
+    int64_t passed; /* bytes of it; on another rank: of its own part */
+    char *window;
+    size_t n_window;
+};
+
+struct joint {
+    void *arg;
+    int (*canceled)(void *arg);
+    struct joint_options o;
+    struct writer *thread; /* NULL until joint_open */
+    struct save *save;     /* NULL: none is under way */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int n_tasks; /* queued or running; guarded by lock */
+};
+
+/* ---- tasks of the thread ---- */
+
+struct step {
+    struct task task;
+    struct joint *joint;
+    struct save *save;
+    void (*run)(struct save *v);
+};
+
+static void run_step(struct task *task)
+{
+    struct step *s = container_of(task, struct step, task);
+    struct joint *j = s->joint;
+
+    s->run(s->save);
+    free(s);
+    pthread_mutex_lock(&j->lock);
+    j->n_tasks--;
+    pthread_cond_broadcast(&j->changed);
+    pthread_mutex_unlock(&j->lock);
+}
+
+static void start(struct joint *j, struct save *v, void (*run)(struct save *v))
+{
+    struct step *s = xcalloc(1, sizeof *s);
+
+    *s = (struct step){.task = {.run = run_step}, .joint = j, .save = v, .run = run};
+    pthread_mutex_lock(&j->lock);
+    j->n_tasks++;
+    pthread_mutex_unlock(&j->lock);
+    if (writer_put(j->thread, &s->task) != 0)
+        ASSERT(!"a task without bytes always fits");
+}
+
+static void prepare(struct save *v)
+{
+    const struct joint_options *o = &v->joint->o;
+
+    if (v->rc < 0) /* there was no memory */
+        return;
+    v->rc = draft_new(o->run_dir, &v->contents.files, &v->draft, &v->err);
+    if (v->rc == 0 && strlen(draft_folder(v->draft)) >= sizeof v->folder)
+        v->rc = err_set(&v->err, ERR_IO, "%s: the path is too long", draft_folder(v->draft));
+    if (v->rc == 0)
+        strcpy(v->folder, draft_folder(v->draft));
+}
+
+static int write_blocks(struct save *v, struct err *err)
+{
+    const int64_t n = v->part[0].n_bytes;
+    int rc = 0;
+
+    for (int64_t at = 0; at < n && rc == 0; at += BLOCK_BYTES) {
+        if (atomic_load(&v->is_given_up))
+            return err_set(err, ERR_CANCELED, "given up");
+        rc = draft_write(v->draft, &v->part[0].files, at, v->bytes + at,
+                         (size_t)min_i64(BLOCK_BYTES, n - at), err);
+    }
+    return rc;
+}
+
+/* Rank 0 keeps its files open for the windows of other ranks, and syncs them at the end. */
+static void write_part(struct save *v)
+{
+    if (v->rc != 0)
+        return;
+    v->part[0].files.hash = hash_of(v->bytes, (size_t)v->part[0].n_bytes);
+    if (v->rank > 0)
+        v->rc = v->joint->o.is_apart
+                    ? DRAFT_UNSEEN
+                    : draft_join(v->folder, &v->contents.files, &v->draft, &v->err);
+    if (v->rc == 0)
+        v->rc = write_blocks(v, &v->err);
+    if (v->rc == 0 && v->rank > 0)
+        v->rc = draft_sync(v->draft, &v->err);
+}
+
+static void write_window(struct save *v)
+{
+    const struct part *p = &v->part[v->from];
+
+    if (v->rc == 0)
+        v->rc = draft_write(v->draft, &p->files, v->passed, v->window, v->n_window, &v->err);
+    v->passed += (int64_t)v->n_window;
+}
+
+static void save_free(struct save *v)
+{
+    draft_free(v->draft);
+    for (int r = 0; r < v->n_parts; r++)
+        part_fini(&v->part[r]);
+    contents_fini(&v->contents);
+    free(v->part);
+    free(v->bytes);
+    free(v->unseen);
+    free(v->window);
+    free(v);
+}
+
+/* The last task of a checkpoint that failed or was given up, and of every checkpoint on a rank that
+ * is not rank 0. */
+static void drop(struct save *v)
+{
+    struct saver *saver = v->joint->o.saver;
+    const double exposed_s = v->exposed_s;
+    char *why = atomic_load(&v->is_given_up) ? NULL : xstrdup(v->err.msg);
+
+    save_free(v);
+    if (saver)
+        saver_deliver(saver, NULL, why, exposed_s);
+    else
+        free(why);
+}
+
+/* The last task of rank 0 if all parts are written. */
+static void place(struct save *v)
+{
+    struct draft_part *part = xcalloc((size_t)v->size, sizeof *part);
+    const struct joint_options *o = &v->joint->o;
+    char *path = NULL;
+    int rc;
+
+    for (int r = 0; r < v->size; r++)
+        part[r] = v->part[r].files;
+    rc = draft_sync(v->draft, &v->err);
+    if (rc == 0)
+        rc = draft_place(v->draft, &v->contents.files, part, v->size, o->keep, &path, &v->err);
+    free(part);
+    if (rc < 0) {
+        drop(v);
+        return;
+    }
+    if (rc > 0)
+        saver_warn_unlinked(o->saver, v->contents.files.state.step, v->err.msg);
+    saver_deliver(o->saver, path, NULL, v->exposed_s);
+    save_free(v);
+}
+
+/* ---- life ---- */
+
+struct joint *joint_new(void *arg, int (*canceled)(void *arg))
+{
+    struct joint *j = xcalloc(1, sizeof *j);
+
+    j->arg = arg;
+    j->canceled = canceled;
+    pthread_mutex_init(&j->lock, NULL);
+    cond_init(&j->changed);
+    return j;
+}
+
+int joint_open(struct joint *j, const struct joint_options *o, struct err *err)
+{
+    j->o = *o;
+    if (!j->o.window_bytes)
+        j->o.window_bytes = WINDOW_BYTES;
+    if (!j->o.moment_ms)
+        j->o.moment_ms = MOMENT_MS;
+    return writer_new(QUEUE_BYTES, &j->thread, err);
+}
+
+void joint_free(struct joint *j)
+{
+    if (!j)
+        return;
+    (void)joint_give_up(j);
+    if (writer_free(j->thread, j->o.saver ? never_ms : LEAVE_MS) != 0)
+        return;
+    pthread_cond_destroy(&j->changed);
+    pthread_mutex_destroy(&j->lock);
+    free(j);
+}
+
+int joint_is_under_way(const struct joint *j) { return j->save != NULL; }
+
+void joint_interrupt(struct joint *j)
+{
+    pthread_mutex_lock(&j->lock);
+    pthread_cond_broadcast(&j->changed);
+    pthread_mutex_unlock(&j->lock);
+}
+
+/* Give the save to its last task. */
+static void end(struct joint *j, void (*last)(struct save *v))
+{
+    start(j, j->save, last);
+    j->save = NULL;
+}
+
+int joint_give_up(struct joint *j)
+{
+    struct save *v = j->save;
+
+    if (!v)
+        return 0;
+    atomic_store(&v->is_given_up, 1);
+    end(j, drop);
+    return 1;
+}
+
+/* ---- the engine's side ---- */
+
+static void list_parts(struct save *v, const struct state *s)
+{
+    v->n_parts = v->rank == 0 ? v->size : 1;
+    v->part = xcalloc((size_t)v->n_parts, sizeof *v->part);
+    for (int i = 0; i < v->n_parts; i++)
+        part_init(&v->part[i], &v->contents, s, v->size, v->rank == 0 ? i : v->rank);
+}
+
+/* Copy this rank's own part.  If there is no memory for it, the rank says so after the other ranks
+ * have written theirs. */
+static int copy_part(struct save *v, const struct state *s, struct err *err)
+{
+    v->rc = try_alloc((void **)&v->bytes, (size_t)v->part[0].n_bytes + 1,
+                      "a copy of this rank's part of a checkpoint", &v->err);
+    return v->rc == 0 ? part_copy(&v->part[0], &v->contents, s, v->bytes, err) : 0;
+}
+
+int joint_begin(struct joint *j, struct coll *c, int is_awaited, struct err *err)
+{
+    const int64_t since_ns = clock_mono_ns();
+    struct save *v = xcalloc(1, sizeof *v);
+
+    ASSERT(!j->save && coll_size(c) == j->o.state->shards->now.size);
+    v->joint = j;
+    v->rank = coll_rank(c);
+    v->size = coll_size(c);
+    v->unseen = xcalloc((size_t)v->size, 1);
+    contents_init(&v->contents, j->o.state);
+    if (contents_set_state(&v->contents, j->o.state, v->size, err) < 0)
+        goto fail;
+    list_parts(v, j->o.state);
+    if (copy_part(v, j->o.state, err) < 0)
+        goto fail;
+    j->save = v;
+    if (j->o.saver)
+        saver_hold(j->o.saver, is_awaited);
+    if (v->rank == 0)
+        start(j, v, prepare);
+    v->exposed_s = clock_since_s(since_ns);
+    return joint_poll(j, c, err);
+fail:
+    save_free(v);
+    return err->code;
+}
+
+/* 1. Rank 0 tells where the files are. */
+static int end_preparing(struct joint *j, struct coll *c, struct err *err)
+{
+    struct save *v = j->save;
+
+    if (coll_broadcast(c, v->folder, sizeof v->folder, 0, err) < 0)
+        return err->code;
+    v->phase = WRITING;
+    if (v->folder[0])
+        start(j, v, write_part);
+    else
+        end(j, drop); /* rank 0 could not make the files */
+    return 0;
+}
+
+/* The report of a rank about its part. */
+struct outcome {
+    int32_t rc;
+    struct hash128 hash;
+    char why[sizeof((struct err *)0)->msg];
+};
+
+static struct outcome outcome_of(const struct save *v)
+{
+    struct outcome o = {.rc = v->rc, .hash = v->part[0].files.hash};
+
+    if (v->rc < 0)
+        memcpy(o.why, v->err.msg, sizeof o.why);
+    return o;
+}
+
+/* Returns the first rank that failed, or -1; *any_unseen: some rank does not see the disk. */
+static int note_outcomes(struct save *v, const struct outcome *o, int *any_unseen)
+{
+    *any_unseen = 0;
+    for (int r = 0; r < v->size; r++) {
+        if (o[r].rc < 0)
+            return r;
+        v->unseen[r] = o[r].rc == DRAFT_UNSEEN;
+        *any_unseen |= v->unseen[r];
+        if (v->rank == 0)
+            v->part[r].files.hash = o[r].hash;
+    }
+    return -1;
+}
+
+static void end_well(struct joint *j) { end(j, j->save->rank == 0 ? place : drop); }
+
+static void begin_passing(struct joint *j)
+{
+    struct save *v = j->save;
+
+    v->phase = PASSING;
+    v->from = v->passed = 0;
+    if (v->rank == 0)
+        v->rc =
+            try_alloc((void **)&v->window, j->o.window_bytes, "a window of a checkpoint", &v->err);
+}
+
+/* 2. All ranks tell how writing went. */
+static int end_writing(struct joint *j, struct coll *c, struct err *err)
+{
+    struct save *v = j->save;
+    struct outcome mine = outcome_of(v), *all = xcalloc((size_t)v->size, sizeof *all);
+    int bad = -1, any_unseen = 0, rc = coll_allgather(c, &mine, sizeof mine, all, err);
+
+    if (rc == 0)
+        bad = note_outcomes(v, all, &any_unseen);
+    if (bad >= 0) {
+        all[bad].why[sizeof all->why - 1] = '\0';
+        err_set(&v->err, ERR_IO, "rank %d: %s", bad, all[bad].why);
+        end(j, drop);
+    } else if (rc == 0 && any_unseen) {
+        begin_passing(j);
+    } else if (rc == 0) {
+        end_well(j);
+    }
+    free(all);
+    return rc;
+}
+
+/* The order that rank 0 gives in a poll of phase 3. */
+struct order {
+    int32_t rank; /* it sends the next window; ALL_PASSED, PASS_FAILED: none does */
+    int64_t n_bytes;
+};
+
+enum { ALL_PASSED = -1, PASS_FAILED = -2 };
+
+/* Rank 0 chooses the next window. */
+static struct order next_window(struct joint *j)
+{
+    struct save *v = j->save;
+
+    if (v->rc < 0)
+        return (struct order){PASS_FAILED, 0};
+    while (v->from < v->size && (!v->unseen[v->from] || v->passed == v->part[v->from].n_bytes)) {
+        v->from++;
+        v->passed = 0;
+    }
+    if (v->from == v->size)
+        return (struct order){ALL_PASSED, 0};
+    v->n_window = (size_t)min_i64((int64_t)j->o.window_bytes, v->part[v->from].n_bytes - v->passed);
+    return (struct order){v->from, (int64_t)v->n_window};
+}
+
+/* Send n bytes of the host's memory to rank `peer`, or take them from it.  Collectives of devices
+ * work on the device's memory only, so there the bytes pass through a window on the device. */
+static int move_window(struct joint *j, struct coll *c, int sends, char *bytes, int64_t n, int peer,
+                       struct err *err)
+{
+    struct backend *b = j->o.state->backend;
+    struct coll_message m = {bytes, n, peer};
+    int64_t ticket;
+    int rc = 0;
+
+    if (coll_is_device(c))
+        rc = backend_alloc(b, (size_t)n, "a window of a checkpoint", &m.x, err);
+    if (rc == 0 && sends && m.x != bytes)
+        rc = backend_copy_in(b, m.x, bytes, (size_t)n, err);
+    if (rc == 0) {
+        ticket = (sends ? coll_send : coll_recv)(c, COLL_BULK, m, DTYPE_U8, COLL_TAG_NONE, err);
+        rc = ticket < 0 ? (int)ticket : coll_wait(c, ticket, err);
+    }
+    if (rc == 0)
+        rc = drain_device(c, b, err);
+    if (rc == 0 && !sends && m.x != bytes)
+        rc = backend_copy_out(b, bytes, m.x, (size_t)n, err);
+    if (rc < 0)
+        coll_abort(c); /* a device must not write to memory that is about to be freed */
+    if (coll_is_device(c) && m.x != bytes)
+        backend_free(b, m.x);
+    return rc;
+}
+
+static int send_window(struct joint *j, struct coll *c, int64_t n, struct err *err)
+{
+    struct save *v = j->save;
+
+    if (n < 0 || n > v->part[0].n_bytes - v->passed)
+        return err_set(err, ERR_PROTO, "rank 0 wants %lld bytes of a checkpoint, %lld are left",
+                       (long long)n, (long long)(v->part[0].n_bytes - v->passed));
+    v->passed += n;
+    return move_window(j, c, 1, v->bytes + v->passed - n, n, 0, err);
+}
+
+static int take_window(struct joint *j, struct coll *c, struct err *err)
+{
+    const int64_t since_ns = clock_mono_ns();
+    struct save *v = j->save;
+    const int rc = move_window(j, c, 0, v->window, (int64_t)v->n_window, v->from, err);
+
+    v->exposed_s += clock_since_s(since_ns);
+    if (rc == 0)
+        start(j, v, write_window);
+    return rc;
+}
+
+/* 3. One rank sends one window to rank 0. */
+static int pass(struct joint *j, struct coll *c, struct err *err)
+{
+    struct save *v = j->save;
+    struct order o = {0};
+    int rc;
+
+    if (v->rank == 0)
+        o = next_window(j);
+    rc = coll_broadcast(c, &o, sizeof o, 0, err);
+    if (rc < 0)
+        return rc;
+    if (o.rank == ALL_PASSED)
+        end_well(j);
+    else if (o.rank == PASS_FAILED)
+        end(j, drop);
+    else if (v->rank == 0)
+        return take_window(j, c, err);
+    else if (v->rank == o.rank)
+        return send_window(j, c, o.n_bytes, err);
+    return 0;
+}
+
+/* The threads of all ranks are done. */
+static int go_on(struct joint *j, struct coll *c, struct err *err)
+{
+    switch (j->save->phase) {
+    case PREPARING:
+        return end_preparing(j, c, err);
+    case WRITING:
+        return end_writing(j, c, err);
+    case PASSING:
+        return pass(j, c, err);
+    }
+    return 0;
+}
+
+/* Wait a moment for this rank's thread, so that a small checkpoint is written at once.  Returns 1
+ * if the thread is still busy. */
+static uint8_t is_busy_for_long(struct joint *j)
+{
+    const int64_t until_ns = clock_mono_ns() + j->o.moment_ms * 1000000;
+    int is_late = 0;
+    uint8_t busy;
+
+    pthread_mutex_lock(&j->lock);
+    while (j->n_tasks > 0 && !is_late)
+        is_late = cond_wait_until(&j->changed, &j->lock, until_ns);
+    busy = j->n_tasks > 0;
+    pthread_mutex_unlock(&j->lock);
+    return busy;
+}
+
+/* *any_busy: 1 if the thread of some rank is busy. */
+static int ask_all(struct joint *j, struct coll *c, int *any_busy, struct err *err)
+{
+    const size_t size = (size_t)coll_size(c);
+    const uint8_t mine = is_busy_for_long(j);
+    uint8_t *all = xcalloc(size, 1);
+    const int rc = coll_allgather(c, &mine, 1, all, err);
+
+    *any_busy = memchr(all, 1, size) != NULL;
+    free(all);
+    return rc;
+}
+
+int joint_poll(struct joint *j, struct coll *c, struct err *err)
+{
+    int rc = 0, any_busy = 0;
+
+    while (j->save && !any_busy && rc == 0) {
+        rc = ask_all(j, c, &any_busy, err);
+        if (rc == 0 && !any_busy)
+            rc = go_on(j, c, err);
+    }
+    return rc < 0 ? err_wrap(err, "a checkpoint that all ranks write") : 0;
+}
+
+/* Wait until this rank's thread is done. */
+static int wait_idle(struct joint *j, struct err *err)
+{
+    int rc = 0;
+
+    pthread_mutex_lock(&j->lock);
+    while (j->n_tasks > 0 && rc == 0) {
+        if (j->canceled(j->arg))
+            rc = err_set(err, ERR_CANCELED, "waiting for a checkpoint to be written was canceled");
+        else
+            pthread_cond_wait(&j->changed, &j->lock);
+    }
+    pthread_mutex_unlock(&j->lock);
+    return rc;
+}
+
+int joint_finish(struct joint *j, struct coll *c, struct err *err)
+{
+    int rc = 0;
+
+    while (j->save && rc == 0) {
+        rc = wait_idle(j, err);
+        if (rc == 0)
+            rc = joint_poll(j, c, err);
+    }
+    return rc;
+}

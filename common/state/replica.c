@@ -1,0 +1,134 @@
+/* replica - hashes of the state, by which ranks compare their replicas (state_hash).
+ *
+ * In host memory a slot is hashed where it lies.  A slot in a device's memory is copied to a window
+ * in host memory, a few MiB at a time.  One window holds many small tensors. */
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "state/state.h"
+
+enum { WINDOW_BYTES = 4 << 20 };
+
+/* Bytes [from, to) of a device's slot. */
+struct window {
+    const struct state *state;
+    const struct slot *slot;
+    char *bytes; /* [WINDOW_BYTES]; NULL: the backend's memory is the host's */
+    size_t from, to;
+};
+
+static int window_fill(struct window *w, size_t from, struct err *err)
+{
+    const size_t rest = w->slot->n_bytes - from, n = rest < WINDOW_BYTES ? rest : WINDOW_BYTES;
+
+    w->from = from;
+    w->to = from + n;
+    return backend_copy_out(w->state->backend, w->bytes, (char *)w->slot->data + from, n, err);
+}
+
+/* *p: the host address of the slot's bytes from `at` on.  *n: how many of them are there, at most
+ * `most`. */
+static int window_look(struct window *w, size_t at, size_t most, const char **p, size_t *n,
+                       struct err *err)
+{
+    int rc = 0;
+
+    if (!w->bytes) {
+        *p = (const char *)w->slot->data + at;
+        *n = most;
+        return 0;
+    }
+    if (at < w->from || at >= w->to)
+        rc = window_fill(w, at, err);
+    *p = w->bytes + (at - w->from);
+    *n = most < w->to - at ? most : w->to - at;
+    return rc;
+}
+
+static int hash_tensor(struct window *w, const struct slot_tensor *t, struct hash128 *out,
+                       struct err *err)
+{
+    const size_t end = t->at + t->n_bytes;
+    struct hasher *h = hasher_new();
+    const char *p;
+    size_t n;
+    int rc = 0;
+
+    for (size_t at = t->at; at < end && rc == 0; at += n) {
+        rc = window_look(w, at, end - at, &p, &n, err);
+        if (rc == 0)
+            hasher_add(h, p, n);
+    }
+    *out = hasher_end(h);
+    hasher_free(h);
+    return rc;
+}
+
+/* Append the slot's tensors to h[*n], and their hashes to sum. */
+static int hash_slot(struct window *w, const struct slot *slot, struct tensor_hash *h, int *n,
+                     struct hasher *sum, struct err *err)
+{
+    const struct layout *l = w->state->layout;
+    int rc = 0;
+
+    w->slot = slot;
+    w->from = w->to = 0;
+    for (int i = 0; i < slot_n_tensors(l, slot->def) && rc == 0; i++) {
+        const struct slot_tensor t = slot_tensor(l, slot->def, i);
+
+        h[*n].name = xasprintf("%s%s", t.base, slot->def->suffix);
+        rc = hash_tensor(w, &t, &h[*n].hash, err);
+        hasher_add(sum, &h[*n].hash, sizeof h->hash);
+        ++*n;
+    }
+    return rc;
+}
+
+/* 1: the slot's tensors are hashed here.  Divided slots are compared by shards_prove instead. */
+static int is_hashed(const struct slot *slot)
+{
+    return slot_is_hashed(slot->def) && !slot->is_divided;
+}
+
+int state_n_hashes(const struct state *s)
+{
+    int n = 0;
+
+    for (int k = 0; k < s->n_slots; k++)
+        if (is_hashed(&s->slot[k]))
+            n += slot_n_tensors(s->layout, s->slot[k].def);
+    return n;
+}
+
+static void free_hashes(struct tensor_hash *h, int n)
+{
+    for (int i = 0; i < n; i++)
+        free(h[i].name);
+    free(h);
+}
+
+int state_hash(const struct state *s, struct tensor_hash **out, struct hash128 *all,
+               struct err *err)
+{
+    struct window w = {.state = s};
+    struct tensor_hash *h = xcalloc((size_t)state_n_hashes(s) + 1, sizeof *h);
+    struct hasher *sum = hasher_new();
+    int n = 0, rc = 0;
+
+    if (backend_is_device(s->backend))
+        rc = try_alloc((void **)&w.bytes, WINDOW_BYTES, "a part of the state", err);
+    hasher_add_i64(sum, s->at.step);
+    hasher_add_i64(sum, s->at.n_updates);
+    for (int k = 0; k < s->n_slots && rc == 0; k++)
+        if (is_hashed(&s->slot[k]))
+            rc = hash_slot(&w, &s->slot[k], h, &n, sum, err);
+    *all = hasher_end(sum);
+    hasher_free(sum);
+    free(w.bytes);
+    if (rc < 0) {
+        free_hashes(h, n);
+        return rc;
+    }
+    *out = h;
+    return 0;
+}

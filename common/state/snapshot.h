@@ -1,0 +1,29 @@
+/* snapshot - a copy of a state's saved slots in host memory, from which the saver's thread
+ * (state/saver.h) writes a checkpoint while training goes on.
+ *
+ * The copy has as many bytes as the saved slots.  snapshot_new takes its memory; if slots are
+ * divided among the ranks, the first snapshot_take does, because as long as there are several
+ * ranks, each of them copies and writes its own part instead (state/joint.h).
+ *
+ * Life:    snapshot_new -> take, save, take, save ... -> snapshot_free.
+ * Threads: one at a time: take and save must not overlap. */
+#ifndef STATE_SNAPSHOT_H
+#define STATE_SNAPSHOT_H
+
+#include "state/state.h"
+
+struct snapshot; /* opaque */
+
+int snapshot_new(const struct state *s, struct snapshot **out, struct err *err);
+void snapshot_free(struct snapshot *p); /* NULL is fine */
+
+/* Copy the state as it is now, for a checkpoint of n_ranks ranks.  This rank holds all of it.
+ * Allocates nothing, but the memory that snapshot_new did not take. */
+int snapshot_take(struct snapshot *p, const struct state *s, int n_ranks, struct err *err);
+
+/* Write the snapshot as a generation of checkpoints under run_dir, and keep the newest `keep`.
+ * *path as ckpt_save sets it. */
+int snapshot_save(const struct snapshot *p, const char *run_dir, int keep, char **path,
+                  struct err *err);
+
+#endif

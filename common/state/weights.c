@@ -1,0 +1,366 @@
+/* weights - compares a file's tensors with the model's, reports the differences, and takes the
+ * tensors that are alike. */
+#include "state/weights.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/util.h"
+#include "ckpt/st_set.h"
+#include "data/sampler.h"
+#include "job/pretrained.h"
+#include "tensor/half.h"
+
+enum { MOST_TOLD = 8 }; /* differences of one kind that a message lists */
+
+/* Differences of one kind, for a message. */
+struct list {
+    struct buf text;
+    int n;
+};
+
+struct weights {
+    struct state *s;
+    struct st_set *file;
+    const char *path;
+    const struct model_file *rule;
+    /* By the number of a slot, and of its tensor: the file's tensor that is alike, or NULL.  NULL
+     * for a slot that belongs to no file of a model. */
+    const struct st_tensor **alike[STATE_MAX_SLOTS];
+    struct list lacking, other; /* in the file, and in the model */
+    int n_alike;
+};
+
+/* Append one difference, or only count it if there are many. */
+static void list_add(struct list *l, const char *text)
+{
+    if (l->n++ < MOST_TOLD)
+        buf_printf(&l->text, "%s%s", l->text.len ? "; " : "", text);
+}
+
+static void list_end(struct list *l)
+{
+    if (l->n > MOST_TOLD)
+        buf_printf(&l->text, "; and %d more", l->n - MOST_TOLD);
+}
+
+/* The file's tensor for the model's `name`; NULL if there is none. */
+static const struct st_tensor *find(const struct weights *w, const char *name)
+{
+    const size_t n = w->rule && w->rule->prefix ? strlen(w->rule->prefix) : 0;
+    const struct st_tensor *t = st_set_find(w->file, name);
+
+    return t || !n || strncmp(name, w->rule->prefix, n) != 0 ? t : st_set_find(w->file, name + n);
+}
+
+/* ---- the model's tensors ---- */
+
+/* The model's float32 takes the two half types, too: every number of theirs is one of float32. */
+static int fits(const struct slot_def *d, const struct st_tensor *t)
+{
+    return t->dtype == d->dtype || (d->dtype == DTYPE_F32 && dtype_is_half(t->dtype));
+}
+
+/* Refuse a number that is not finite among n of the tensor's, from element `first` on. */
+static int check_finite(const struct weights *w, const struct st_tensor *t, const void *data,
+                        int64_t first, int64_t n, struct err *err)
+{
+    for (int64_t i = 0; i < n && dtype_is_real(t->dtype); i++) {
+        const double v = (double)real_get(data, t->dtype, i);
+
+        if (!isfinite(v))
+            return err_set(
+                err, ERR_CONFIG,
+                "%s: tensor \"%s\", element %lld is %s, want finite numbers: the file is "
+                "of a run that diverged; name an earlier checkpoint in model.init.path",
+                w->path, t->name, (long long)(first + i),
+                isnan(v) ? "nan"
+                : v > 0  ? "inf"
+                         : "-inf");
+    }
+    return 0;
+}
+
+enum { BLOCK = 1 << 18 }; /* elements, or bytes, that are read at once */
+
+/* A tensor of the file, and the slot's memory that takes it. */
+struct taken {
+    const struct st_tensor *t;
+    const struct slot_def *def;
+    char *to;
+};
+
+/* Copy the elements `part` of a tensor, through the rooms, which hold BLOCK elements each. */
+static int take_block(struct weights *w, const struct taken *k, struct span part,
+                      void *const room[2], struct err *err)
+{
+    const struct st_tensor *t = k->t;
+    const size_t from_size = dtype_size(t->dtype), to_size = dtype_size(k->def->dtype);
+    const int widens = t->dtype != k->def->dtype;
+    int rc = st_set_read(w->file, t, (size_t)part.first * from_size, room[0],
+                         (size_t)part.n * from_size, err);
+
+    if (rc == 0)
+        rc = check_finite(w, t, room[0], part.first, part.n, err);
+    for (int64_t i = 0; i < part.n && widens && rc == 0; i++)
+        ((float *)room[1])[i] = real_get(room[0], t->dtype, i);
+    return rc < 0 ? rc
+                  : backend_copy_in(w->s->backend, k->to + (size_t)part.first * to_size,
+                                    room[widens], (size_t)part.n * to_size, err);
+}
+
+/* 1: the file's tensor t fits the slot's tensor `want`; 0: it was listed as a difference. */
+static int compare(struct weights *w, const char *name, const struct slot_def *d,
+                   const struct slot_tensor *want, const struct st_tensor *t, struct err *err)
+{
+    char seen[SHAPE_TEXT_LEN], wanted[SHAPE_TEXT_LEN], *text;
+
+    if (t && fits(d, t) && shape_equal(&t->shape, &want->shape))
+        return 1;
+    text = t ? xasprintf("tensor \"%s\" is %s %s, this model wants %s %s", name,
+                         dtype_name(t->dtype), shape_text(&t->shape, seen), dtype_name(d->dtype),
+                         shape_text(&want->shape, wanted))
+             : xasprintf("no tensor \"%s\", which this model has", name);
+    if (t && !fits(d, t))
+        err_set(err, ERR_CONFIG, "%s: %s", w->path, text);
+    else
+        list_add(&w->lacking, text);
+    free(text);
+    return t && !fits(d, t) ? err->code : 0;
+}
+
+static int compare_slot(struct weights *w, int k, struct err *err)
+{
+    const struct slot_def *d = w->s->slot[k].def;
+    const int n = slot_n_tensors(w->s->layout, d);
+    int rc = 0;
+
+    w->alike[k] = xcalloc((size_t)n, sizeof **w->alike);
+    for (int i = 0; i < n && rc >= 0; i++) {
+        const struct slot_tensor want = slot_tensor(w->s->layout, d, i);
+        char *name = xasprintf("%s%s", want.base, d->suffix);
+        const struct st_tensor *t = find(w, name);
+
+        rc = compare(w, name, d, &want, t, err);
+        w->alike[k][i] = rc == 1 ? t : NULL;
+        w->n_alike += rc == 1;
+        free(name);
+    }
+    return rc < 0 ? rc : 0;
+}
+
+static int compare_slots(struct weights *w, struct err *err)
+{
+    int rc = 0;
+
+    for (int k = 0; k < w->s->n_slots && rc == 0; k++)
+        if (w->s->slot[k].def->file == SLOT_IN_MODEL && slot_is_saved(w->s->slot[k].def))
+            rc = compare_slot(w, k, err);
+    return rc;
+}
+
+/* Block by block, so that a large tensor needs no second copy of itself. */
+static int take(struct weights *w, int k, int i, struct err *err)
+{
+    const struct slot *slot = &w->s->slot[k];
+    const struct slot_tensor to = slot_tensor(w->s->layout, slot->def, i);
+    const int64_t n = (int64_t)(to.n_bytes / dtype_size(slot->def->dtype));
+    void *room[2] = {xmalloc(BLOCK * sizeof(double)), xmalloc(BLOCK * sizeof(float))};
+    int rc = 0;
+
+    for (int64_t at = 0; at < n && rc == 0; at += BLOCK)
+        rc = take_block(w, &(struct taken){w->alike[k][i], slot->def, (char *)slot->data + to.at},
+                        (struct span){at, n - at < BLOCK ? n - at : BLOCK}, room, err);
+    free(room[0]);
+    free(room[1]);
+    return rc;
+}
+
+/* ---- the file's tensors ---- */
+
+static int ends_with(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+
+    return n >= m && !strcmp(name + n - m, end);
+}
+
+static int is_known(const struct weights *w, const char *name)
+{
+    char *full = w->rule && w->rule->prefix ? xasprintf("%s%s", w->rule->prefix, name) : NULL;
+    const int known = state_knows(w->s, name) || (full && state_knows(w->s, full));
+
+    free(full);
+    return known;
+}
+
+static int is_ignored(const struct weights *w, const char *name)
+{
+    for (int i = 0; w->rule && w->rule->ignored[i]; i++)
+        if (ends_with(name, w->rule->ignored[i]))
+            return 1;
+    return 0;
+}
+
+/* 1: tensors a and b of the file have the same bytes. */
+static int same_bytes(const struct weights *w, const struct st_tensor *a, const struct st_tensor *b,
+                      struct err *err)
+{
+    const size_t n_bytes = dtype_size(a->dtype) * (size_t)shape_elements(&a->shape);
+    char *block = xmalloc((size_t)2 * BLOCK);
+    int rc = a->dtype == b->dtype && shape_equal(&a->shape, &b->shape);
+
+    for (size_t at = 0; at < n_bytes && rc == 1; at += BLOCK) {
+        const size_t n = n_bytes - at < BLOCK ? n_bytes - at : BLOCK;
+
+        rc = st_set_read(w->file, a, at, block, n, err);
+        if (rc == 0)
+            rc = st_set_read(w->file, b, at, block + BLOCK, n, err);
+        if (rc == 0)
+            rc = !memcmp(block, block + BLOCK, n);
+    }
+    free(block);
+    return rc;
+}
+
+/* 0: `name` is a second name of a parameter that the model has once (tied weights), and the file's
+ * two tensors are equal.  1: `name` is no second name.  < 0: the two differ. */
+static int check_tied(const struct weights *w, const char *name, struct err *err)
+{
+    const struct st_tensor *t;
+    int rc;
+
+    if (!w->rule || !w->rule->tied || strcmp(name, w->rule->tied) != 0)
+        return 1;
+    t = find(w, w->rule->tied_to);
+    rc = t ? same_bytes(w, st_set_find(w->file, name), t, err) : 0;
+    if (rc == 0)
+        return err_set(err, ERR_CONFIG,
+                       "%s: tensor \"%s\" is not equal to \"%s\", but this model has one parameter "
+                       "for both; model.tied: false has two",
+                       w->path, name, w->rule->tied_to);
+    return rc < 0 ? rc : 0;
+}
+
+static int visit_file(struct weights *w, struct err *err)
+{
+    for (int i = 0; i < st_set_count(w->file); i++) {
+        const char *name = st_set_at(w->file, i)->name;
+        char *text;
+        int rc;
+
+        if (is_known(w, name) || is_ignored(w, name))
+            continue;
+        rc = check_tied(w, name, err);
+        if (rc < 0)
+            return rc;
+        if (rc == 0)
+            continue;
+        text = xasprintf("tensor \"%s\" is not part of this model", name);
+        list_add(&w->other, text);
+        free(text);
+    }
+    return 0;
+}
+
+/* ---- both ---- */
+
+static int refuse(struct weights *w, const struct job *job, struct err *err)
+{
+    const int n = w->lacking.n + w->other.n;
+    const char *between = w->lacking.n && w->other.n ? "; " : "";
+    struct buf defaults = {0};
+
+    pretrained_defaults(job, &defaults);
+    err_set(err, ERR_CONFIG,
+            "%s: %d difference%s%s%s%s (model.init.missing: draw would begin anew what the file "
+            "lacks, and ignore the rest): %s%s%s",
+            w->path, n, n == 1 ? "" : "s", defaults.len ? "; config.json lacks " : "",
+            buf_cstr(&defaults),
+            defaults.len ? ", for which the job has transformers' defaults; give them there" : "",
+            buf_cstr(&w->other.text), between, buf_cstr(&w->lacking.text));
+    buf_fini(&defaults);
+    return err->code;
+}
+
+static void tell(struct weights *w, struct list *l, const char *what)
+{
+    char *text;
+
+    if (!l->n || !w->s->warn)
+        return;
+    text = xasprintf("model.init: %s: %s: %s", w->path, what, buf_cstr(&l->text));
+    w->s->warn(w->s->warn_arg, text);
+    free(text);
+}
+
+static int decide(struct weights *w, const struct job *job, struct err *err)
+{
+    if (job->model.init.missing != MISSING_DRAW && w->lacking.n + w->other.n > 0)
+        return refuse(w, job, err);
+    if (w->n_alike == 0)
+        return err_set(err, ERR_CONFIG, "%s: none of its tensors fits this model: %s", w->path,
+                       buf_cstr(w->other.n ? &w->other.text : &w->lacking.text));
+    tell(w, &w->lacking, "begins anew");
+    tell(w, &w->other, "ignored");
+    return 0;
+}
+
+static int compare_all(struct weights *w, const struct job *job, struct err *err)
+{
+    int rc = st_set_open(w->path, &w->file, err);
+
+    if (rc == 0)
+        rc = visit_file(w, err);
+    if (rc == 0)
+        rc = compare_slots(w, err);
+    list_end(&w->lacking);
+    list_end(&w->other);
+    return rc == 0 ? decide(w, job, err) : rc;
+}
+
+int weights_open(struct state *s, const struct job *job, struct weights **out, struct err *err)
+{
+    struct weights *w = xcalloc(1, sizeof *w);
+
+    w->s = s;
+    w->path = job->model.init.path;
+    w->rule = job->model.kind->file;
+    if (pretrained_check(job, s->warn, s->warn_arg, err) < 0 || compare_all(w, job, err) < 0) {
+        weights_close(w);
+        return err_wrap(err, "model.init");
+    }
+    *out = w;
+    return 0;
+}
+
+void weights_close(struct weights *w)
+{
+    if (!w)
+        return;
+    st_set_close(w->file);
+    for (int k = 0; k < STATE_MAX_SLOTS; k++)
+        free(w->alike[k]);
+    buf_fini(&w->lacking.text);
+    buf_fini(&w->other.text);
+    free(w);
+}
+
+int weights_has(const struct weights *w, int slot, int i)
+{
+    return w->alike[slot] && w->alike[slot][i];
+}
+
+int weights_take(struct weights *w, struct err *err)
+{
+    int rc = 0;
+
+    for (int k = 0; k < w->s->n_slots; k++)
+        for (int i = 0; w->alike[k] && i < slot_n_tensors(w->s->layout, w->s->slot[k].def); i++)
+            if (rc == 0 && weights_has(w, k, i))
+                rc = take(w, k, i, err);
+    return rc < 0 ? err_wrap(err, "model.init") : 0;
+}

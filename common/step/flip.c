@@ -1,0 +1,157 @@
+/* flip - finds the element whose sign is to be inverted, announces the fault, and inverts the sign,
+ * in host memory or on a device. */
+#include "step/flip.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "state/shards.h"
+#include "strategy/cut.h"
+#include "tensor/half.h"
+
+/* The buckets that hold gradients.  The control vector may be a bucket of its own, the last. */
+static int n_buckets(const struct layout *l)
+{
+    return l->n_buckets - (l->bucket[l->n_buckets - 1].offset >= l->n_trained);
+}
+
+int flip_check(const char *text, const struct layout *l, struct err *err)
+{
+    struct injection_list all = {.n = 0};
+    int rc = text ? inject_parse(text, &all, err) : 0;
+
+    for (int i = 0; i < all.n && rc == 0; i++)
+        if (inject_is_of_bucket(&all.item[i]) && all.item[i].amount >= n_buckets(l))
+            rc = err_set(err, ERR_CONFIG, "--inject %s: there is no bucket %lld, this model has %d",
+                         all.item[i].text, (long long)all.item[i].amount, n_buckets(l));
+    return rc;
+}
+
+void flip_warn_missing(struct stepper *t)
+{
+    const int64_t step = t->queued->step;
+    const int n = n_buckets(t->layout);
+    struct injection *f;
+
+    while ((f = faults_of_no_bucket(t->faults, step, n))) {
+        char *text =
+            xasprintf("--inject %s cannot happen: train.bucket_bytes: auto has cut the "
+                      "gradients anew, and step %lld has no bucket %lld; it has %d "
+                      "bucket%s, numbered from 0",
+                      f->text, (long long)step, (long long)f->amount, n, n == 1 ? "" : "s");
+
+        f->is_spent = 1;
+        t->hooks.warn(t->hooks.arg, step, text);
+        free(text);
+    }
+}
+
+static const struct segment *segment_at(const struct layout *l, int64_t offset)
+{
+    const struct segment *s = l->param;
+
+    for (int i = 1; i < l->n_params && l->param[i].offset <= offset; i++)
+        s = &l->param[i];
+    return s;
+}
+
+static int64_t largest(const void *x, enum dtype type, int64_t n)
+{
+    int64_t best = 0;
+
+    for (int64_t i = 1; i < n; i++)
+        if (fabsf(real_get(x, type, i)) > fabsf(real_get(x, type, best)))
+            best = i;
+    return best;
+}
+
+static char *describe(const struct stepper *t, const struct injection *f, int64_t at, float before)
+{
+    const struct segment *s = segment_at(t->layout, at);
+
+    return xasprintf("the sign bit of element %lld of %s's gradient, %g, flips %s bucket %lld of "
+                     "step %lld is summed",
+                     (long long)(at - s->offset), s->name, (double)before,
+                     f->how == INJECTION_BUCKET ? "before" : "after", (long long)f->amount,
+                     (long long)t->queued->step);
+}
+
+/* Elements [at, at + n) of a bucket. */
+struct part {
+    char *x;
+    int64_t at, n;
+};
+
+/* The bucket's gradients, without the control vector.  If state is divided and the gradients are
+ * reduced, this is only the rank's own span, because the rank has no other sums. */
+static struct part find_gradients(const struct stepper *t, const struct injection *f)
+{
+    const struct layout *l = t->layout;
+    const struct shards *shards = t->state->shards;
+    const int bucket = (int)f->amount;
+    struct part p = {t->buffers->bucket[bucket], 0, cut_bucket(l, bucket)};
+    struct coll_span own;
+
+    if (!shards || f->how != INJECTION_REDUCED)
+        return p;
+    own = cut_span(l, bucket, shards->now.size, shards->now.rank);
+    p.x += dtype_size(l->grad_dtype) * (size_t)own.at;
+    if (shards->divides_gradients)
+        p.x = (char *)shards->now.sums[SHARD_OWN] +
+              cut_sums_at(l, bucket, shards->now.size, shards->now.rank);
+    p.at = own.at;
+    p.n = own.n;
+    return p;
+}
+
+static int flip(struct stepper *t, struct injection *f, char *host, struct err *err)
+{
+    const struct bucket *b = &t->layout->bucket[f->amount];
+    const struct part p = find_gradients(t, f);
+    const size_t size = dtype_size(b->dtype);
+    int64_t i;
+    float before;
+    int rc = backend_copy_out(t->backend, host, p.x, size * (size_t)p.n, err);
+
+    if (rc < 0 || p.n == 0)
+        return rc;
+    i = largest(host, b->dtype, p.n);
+    before = real_get(host, b->dtype, i);
+    faults_happen(t->faults, f, describe(t, f, b->offset + p.at + i, before));
+    real_put(host, b->dtype, i, -before);
+    return backend_copy_in(t->backend, p.x + size * (size_t)i, host + size * (size_t)i, size, err);
+}
+
+int flip_if_due(void *stepper, int bucket, int is_reduced, struct err *err)
+{
+    struct stepper *t = stepper;
+    struct injection *f = faults_of_bucket(t->faults, INJECTION_FLIP,
+                                           is_reduced ? INJECTION_REDUCED : INJECTION_BUCKET,
+                                           t->queued->step, bucket);
+    char *host = NULL;
+    int rc;
+
+    if (!f)
+        return 0;
+    rc = try_alloc((void **)&host, sizeof(float) * (size_t)t->layout->bucket[bucket].length,
+                   "a copy of a bucket", err);
+    if (rc == 0)
+        rc = flip(t, f, host, err);
+    free(host);
+    return rc < 0 ? err_wrap(err, "--inject %s", f->text) : 0;
+}
+
+int skip_if_due(void *stepper, int bucket)
+{
+    struct stepper *t = stepper;
+    struct injection *f =
+        faults_of_bucket(t->faults, INJECTION_SKIP, INJECTION_BUCKET, t->queued->step, bucket);
+
+    if (!f)
+        return 0;
+    faults_happen(t->faults, f,
+                  xasprintf("the all-reduce of bucket %d of step %lld is left out", bucket,
+                            (long long)t->queued->step));
+    return 1;
+}

@@ -1,0 +1,425 @@
+/* step - queues one global step.
+ *
+ * step_queue has the parts of a step in their order:
+ *   1. For each micro-batch the host sends its scalars and its samples.
+ *   2. Then the host queues the work that is the same in every step: the stages of the program,
+ *      forward and backward.
+ *   3. In the last micro-batch each bucket of gradients goes to the strategy as soon as backward
+ *      has filled it.  The last bucket carries the control vector.
+ *   4. When the strategy has combined all buckets, the update follows.  It writes the results, on
+ *      which all ranks agree, to memory where the host reads them (flight.c).
+ *
+ * On a CPU, "queue" means "do": collectives go to the thread of coll/, and everything else is done
+ * at once.  On a device part 2 to 4 are recorded (tape.h), collectives included.  A step is then a
+ * launch and a poll, without allocation and without waiting, and it reads only what was sent. */
+
+#include "base/util.h"
+#include "state/shards.h"
+#include "step/flip.h"
+#include "step/step_impl.h"
+
+/* Show the phase.  The step shown is the one that would be lost together with this rank; on a
+ * device the step that is being queued may already be the next one. */
+static void at(struct stepper *t, enum phase phase, int64_t bucket)
+{
+    t->hooks.at(t->hooks.arg, phase, t->queued->step / t->steps_per_epoch + 1, t->state->at.step,
+                bucket);
+}
+
+void step_at(void *stepper, enum phase phase, int64_t bucket) { at(stepper, phase, bucket); }
+
+/* ---- numbers of a step ---- */
+
+double step_rate(const struct stepper *t, int64_t step)
+{
+    const struct schedule_span span = {t->steps_per_epoch, t->total_steps, coll_size(t->coll),
+                                       t->loop->v + LOOP_SCHEDULE};
+
+    return schedule_rate(&t->job->schedule, &t->job->optimizer, &span, step);
+}
+
+int step_n_micros(const struct stepper *t, const struct sampler_step *at)
+{
+    return sampler_n_micros(at, coll_size(t->coll), coll_rank(t->coll),
+                            (int)t->job->train.accumulate);
+}
+
+/* This rank's part of the step's samples, from 0 to 1. */
+static double own_part(const struct stepper *t, int64_t step)
+{
+    const struct sampler_step at = sampler_at(t->sampler, step);
+    int64_t n = 0;
+
+    for (int m = 0, n_micros = step_n_micros(t, &at); m < n_micros; m++)
+        n += sampler_micro(&at, coll_size(t->coll), coll_rank(t->coll),
+                           (int)t->job->train.accumulate, m)
+                 .n;
+    return (double)n / (double)at.n;
+}
+
+/* All steps between the state's and this one are presumed to be applied: if one is not, this one
+ * does not count, and is queued again. */
+static int64_t updates_before(const struct stepper *t, int64_t step)
+{
+    return t->state->at.n_updates + (step - t->state->at.step);
+}
+
+void step_scalars(const struct stepper *t, const struct batch *b, struct step_scalars *out)
+{
+    const struct job_train *train = &t->job->train;
+    const int64_t n_targets = b->n_global * sample_n_predictions(t->spec);
+    const double factor = reducer_loss_factor(t->reducer, b->step, own_part(t, b->step));
+
+    *out = (struct step_scalars){
+        .seed = (uint64_t)train->seed,
+        .step = (uint64_t)b->step,
+        .first_position = b->first,
+        .n_updates = updates_before(t, b->step),
+        .n_targets = n_targets,
+        .loss_scale = (float)(factor / (double)n_targets),
+        .rate = (float)step_rate(t, b->step),
+        .clip_norm = (float)train->clip_norm,
+        .requests = (float)(t->hooks.requests(t->hooks.arg) |
+                            (reducer_is_ready(t->reducer) ? ENGINE_REQUEST_ROUND : 0u)),
+        .stamp = step_stamp(b->step),
+        .slot = flight_slot(b->step),
+    };
+}
+
+/* With fixed shares the sums begin anew with each micro-batch: each share adds whole units to the
+ * control vector, so the sums over shares do not depend on which rank computed a share.  The number
+ * of losses that are not finite is not cleared, because the step's result contains it. */
+static int clear_metrics(struct stepper *t, struct err *err)
+{
+    return backend_zero(t->backend, t->buffers->numbers->metrics, sizeof(double) * METRIC_NONFINITE,
+                        err);
+}
+
+/* Send the micro-batch's scalars.  With the first micro-batch of a step also send the zeros in
+ * front of them (struct step_numbers), so that the step's sums begin at zero. */
+static int send_scalars(struct stepper *t, const struct batch *b, struct err *err)
+{
+    struct step_numbers *from = &t->buffers->sent[t->n_sent++ % BUFFERS_SENT];
+    struct step_numbers *to = t->buffers->numbers;
+
+    step_scalars(t, b, &from->scalars);
+    from->scalars.after = t->queued->after;
+    if (b->micro > 0 && t->sampler->n_shares > 0 && clear_metrics(t, err) < 0)
+        return err->code;
+    if (b->micro == 0)
+        return backend_put(t->backend, LANE_MAIN, to, from, STEP_NUMBERS_SENT, err);
+    return backend_put(t->backend, LANE_MAIN, &to->scalars, &from->scalars, STEP_SCALARS_SENT, err);
+}
+
+/* ---- a micro-batch ---- */
+
+struct micro {
+    struct batch batch;
+    struct program *program;
+    struct tape_key key; /* .first, .last: 1 for the first, the last one of the step */
+};
+
+/* The key of the micro-batch's recording.  A rank's share is as large as the first rank's or as the
+ * last rank's; n_global determines which.  Shares by speed (train/balance.h) differ more, and
+ * n_global and the number of the micro-batch determine them as long as recordings live.  So they do
+ * with fixed shares; there a rank may have more micro-batches than another, but each rank's last
+ * one, which alone has collectives, comes once in a step. */
+static struct tape_key key_of(const struct stepper *t, const struct batch *b)
+{
+    const struct sampler_step at = sampler_at(t->sampler, b->step);
+    const int n = (int)t->job->train.accumulate, n_ranks = coll_size(t->coll);
+    struct tape_key key = {.training = 1,
+                           .n_global = b->n_global,
+                           .first = b->micro == 0,
+                           .last = b->micro == step_n_micros(t, &at) - 1,
+                           .is_watched = watch_holds_up(&t->watch),
+                           .way = reducer_way(t->reducer)};
+
+    key.micro = t->sampler->bound || t->sampler->n_shares > 0 ? (int)b->micro : 0;
+    if (t->sampler->n_shares > 0)
+        return key;
+    key.most = sampler_micro(&at, n_ranks, 0, n, b->micro).n;
+    key.least = sampler_micro(&at, n_ranks, n_ranks - 1, n, b->micro).n;
+    return key;
+}
+
+static int load(struct stepper *t, int64_t micro, struct micro *out, struct err *err)
+{
+    int rc = 0;
+
+    at(t, PHASE_LOAD, -1);
+    if (t->is_batch_held)
+        feed_again(t->feed, &out->batch);
+    else
+        rc = feed_next(t->feed, &out->batch, err);
+    t->is_batch_held = 0;
+    ASSERT(rc <= 0); /* > 0 is the end, but the loader was given exactly the steps asked for */
+    if (rc < 0)
+        return err_wrap(err, "training data");
+    ASSERT(out->batch.step == t->queued->step && out->batch.micro == micro);
+    out->program = programs_find(t->programs, 1, out->batch.n);
+    out->key = key_of(t, &out->batch);
+    return 0;
+}
+
+/* With several micro-batches, gradients are added to sums that begin at zero, and running
+ * statistics are updated in a copy of the state's. */
+static int begin_sums(struct stepper *t, const struct micro *m, struct err *err)
+{
+    struct buffers *b = t->buffers;
+    int rc = 0;
+
+    if (m->key.first && b->sum)
+        rc = backend_zero(t->backend, b->sum, sizeof(float) * (size_t)t->layout->n_trained, err);
+    if (rc < 0 || !m->key.first || !b->accumulates || !t->layout->n_state_total)
+        return rc;
+    return backend_copy(t->backend, b->work, state_data(t->state, &slot_statistics),
+                        sizeof(float) * (size_t)t->layout->n_state_total, err);
+}
+
+/* If gradients are divided, a device moves out the sums of all buckets before the micro-batch ends,
+ * because a recording cannot wait for collectives that another recording started. */
+static int release_buckets(struct stepper *t, struct err *err)
+{
+    const int releases =
+        backend_is_device(t->backend) && reducer_promises(t->reducer)->gradients_are_divided;
+    int rc = 0;
+
+    for (int b = 0; releases && b < t->layout->n_buckets && rc == 0; b++)
+        rc = reducer_release(t->reducer, b, err);
+    return rc;
+}
+
+/* Between micro-batches: carry the running statistics over to the next micro-batch.  With fixed
+ * shares the strategy has taken them. */
+static int carry(struct stepper *t, struct err *err)
+{
+    struct buffers *b = t->buffers;
+
+    if (release_buckets(t, err) < 0)
+        return err->code;
+    if (!b->accumulates || !t->layout->n_state_total)
+        return 0;
+    return backend_copy(t->backend, b->work, b->shadow,
+                        sizeof(float) * (size_t)t->layout->n_state_total, err);
+}
+
+/* The gradients in this bucket are complete, and in the last one the control vector, too: those of
+ * the step, or with fixed shares those of a micro-batch.  Hand the bucket to the strategy. */
+static int complete_bucket(struct stepper *t, int bucket, struct err *err)
+{
+    int rc = 0;
+
+    if (t->buffers->sum)
+        rc = update_round(t->update, bucket, err);
+    if (rc == 0 && bucket == t->layout->n_buckets - 1)
+        rc = update_pack(t->update, err);
+    t->next_bucket = bucket + 1;
+    if (rc < 0 || watch_filled(&t->watch, bucket, err) < 0 ||
+        reducer_bucket(t->reducer, bucket, err) < 0)
+        return err->code;
+    return watch_handed(&t->watch, bucket, reducer_exchange(t->reducer), err);
+}
+
+/* Before a stage writes gradients of further buckets, have the strategy move out the sums of those
+ * buckets that used the same memory. */
+static int open_buckets(struct stepper *t, const struct stage *s, struct err *err)
+{
+    int rc = 0;
+
+    for (; t->n_opened <= s->last_bucket && rc == 0; t->n_opened++)
+        for (int b = 0; b < t->layout->n_buckets && rc == 0; b++)
+            if (buffers_overlap(t->buffers, t->layout, b, t->n_opened))
+                rc = reducer_release(t->reducer, b, err);
+    return rc;
+}
+
+static int run_stage(struct stepper *t, const struct micro *m, int i, struct err *err)
+{
+    const struct stage *s = program_stage(m->program, i);
+    const int is_divided = reducer_promises(t->reducer)->gradients_are_divided;
+
+    at(t, s->backward ? PHASE_BACKWARD : PHASE_FORWARD,
+       s->backward && m->key.last ? t->next_bucket : -1);
+    if (is_divided && open_buckets(t, s, err) < 0)
+        return err->code;
+    if (s->backward && m->key.last && watch_backward(&t->watch, err) < 0)
+        return err->code;
+    return program_run_stage(m->program, i, err);
+}
+
+/* The BUCKET stage of a micro-batch: its gradients in this bucket are complete. */
+static int end_bucket(struct stepper *t, const struct micro *m, int bucket, struct err *err)
+{
+    const int is_divided = reducer_promises(t->reducer)->gradients_are_divided;
+
+    at(t, PHASE_BACKWARD, m->key.last ? bucket : -1);
+    if (is_divided && buffers_clear_padding(t->buffers, t->layout, bucket, err) < 0)
+        return err->code;
+    if (m->key.last || t->sampler->n_shares > 0)
+        return complete_bucket(t, bucket, err);
+    return is_divided ? reducer_micro(t->reducer, bucket, err) : 0;
+}
+
+int step_gather(struct stepper *t, const struct program *p, int set, struct err *err)
+{
+    int n, n_next = 0, rc = 0;
+    const int *bucket = program_set(p, set, &n), *next = NULL;
+
+    for (int i = 0; i < n && set == 0 && rc == 0; i++)
+        rc = reducer_gather(t->reducer, bucket[i], err);
+    for (int i = 0; i < n && rc == 0; i++)
+        rc = reducer_gathered(t->reducer, bucket[i], err);
+    if (set + 1 < program_n_sets(p))
+        next = program_set(p, set + 1, &n_next);
+    for (int i = 0; i < n_next && rc == 0; i++) {
+        int is_here = 0;
+
+        for (int k = 0; k < n; k++)
+            is_here |= bucket[k] == next[i];
+        if (!is_here)
+            rc = reducer_gather(t->reducer, next[i], err);
+    }
+    return rc;
+}
+
+static int queue_stage(struct stepper *t, const struct micro *m, int i, struct err *err)
+{
+    const struct stage *s = program_stage(m->program, i);
+
+    switch (s->kind) {
+    case STAGE_RUN:
+        return run_stage(t, m, i, err);
+    case STAGE_SYNC:
+        return reducer_sum(t->reducer, s, err);
+    case STAGE_BUCKET:
+        return end_bucket(t, m, s->bucket, err);
+    case STAGE_GATHER:
+        return step_gather(t, m->program, s->set, err);
+    }
+    return 0;
+}
+
+static int queue_stages(struct stepper *t, const struct micro *m, struct err *err)
+{
+    int rc = 0;
+
+    t->n_opened = 0;
+    for (int i = 0; i < program_n_stages(m->program) && rc == 0; i++)
+        rc = queue_stage(t, m, i, err);
+    return rc;
+}
+
+/* ---- a step ---- */
+
+static int begin(struct stepper *t, struct flight *f, struct err *err)
+{
+    int rc;
+
+    t->queued = f;
+    t->watch.began_ns = 0;
+    if (t->state->shards)
+        t->state->shards->prepared_step = -1;
+    at(t, PHASE_LOAD, -1); /* a rank that a fault holds up is seen in this step */
+    faults_reach(t->faults, INJECTION_AT_STEP, f->step);
+    flip_warn_missing(t);
+    rc = reducer_begin(t->reducer, f->step, updates_before(t, f->step), err);
+    return rc > 0 ? update_refresh(t->update, err) : rc;
+}
+
+/* This rank has all sums of gradients of the step: the step is prepared (state/shards.h).  That is
+ * noted in the backend's memory, where flight.c reads it if the step breaks off. */
+static int note_prepared(struct stepper *t, struct err *err)
+{
+    struct step_numbers *n = t->buffers->numbers;
+    int rc = backend_copy(t->backend, &n->summed.is_void, &t->buffers->control[CONTROL_VOID],
+                          sizeof n->summed.is_void, err);
+    return rc == 0 ? backend_copy(t->backend, &n->summed.stamp, &n->scalars.stamp,
+                                  sizeof n->summed.stamp, err)
+                   : rc;
+}
+
+/* Check the gradients of this rank's own shard, and sum the checks over all ranks.  The sum also
+ * proves to a rank that all other ranks have their sums of gradients.  So the step is noted as
+ * prepared before this wait. */
+static int sum_checks(struct stepper *t, struct err *err)
+{
+    int rc = update_check(t->update, err);
+
+    if (rc == 0)
+        rc = note_prepared(t, err);
+    return rc == 0 ? reducer_sum_check(t->reducer, t->buffers->numbers->check, err) : rc;
+}
+
+static int wait_for_strategy(struct stepper *t, struct err *err)
+{
+    int rc;
+
+    faults_reach(t->faults, INJECTION_AT_REDUCE, t->queued->step);
+    rc = reducer_finish(t->reducer, err);
+    return rc == 0 && t->state->shards ? sum_checks(t, err) : rc;
+}
+
+int step_update(struct stepper *t, struct err *err)
+{
+    const int rc = update_apply(t->update, err);
+
+    return rc == 0 && t->average ? average_update(t->average, err) : rc;
+}
+
+/* Queue the update.  Its last kernel writes the step's result for flight.c.  The average follows at
+ * once: the step counts from here on, even if an exchange of parameters fails. */
+static int update(struct stepper *t, struct err *err)
+{
+    at(t, PHASE_UPDATE, -1);
+    faults_reach(t->faults, INJECTION_AT_UPDATE, t->queued->step);
+    return step_update(t, err);
+}
+
+/* After the update.  With shards the other ranks' parameters have come, so all working copies are
+ * made anew, unless the parameters are still on their way: then the strategy makes the copies.
+ * They are made anew, too, if the strategy changed the new weights. */
+static int updated(struct stepper *t, struct err *err)
+{
+    int rc = reducer_updated(t->reducer, err);
+
+    if (rc > 0 || (rc == 0 && t->state->shards && !t->layout->awaits_params))
+        rc = update_refresh(t->update, err);
+    return rc;
+}
+
+/* A whole step, in order.  The work between tapes_begin and tapes_end is the same in every step,
+ * and is recorded where that is possible. */
+int step_queue(struct stepper *t, struct flight *f, struct err *err)
+{
+    const struct sampler_step step = sampler_at(t->sampler, f->step);
+    struct micro m;
+    int rc = begin(t, f, err);
+
+    for (int i = 0, n = step_n_micros(t, &step); i < n && rc == 0; i++) {
+        t->next_bucket = 0;
+        if (load(t, i, &m, err) < 0 ||            /* the samples, from the loader's threads */
+            send_scalars(t, &m.batch, err) < 0 || /* seed, rate, requests ... of this step */
+            feed_put(t->feed, m.program, err) < 0 || (rc = tapes_begin(t->tapes, m.key, err)) < 0) {
+            rc = err->code;
+            break;
+        }
+        if (rc == TAPE_RECORDED) {
+            rc = tapes_repeat(t->tapes, err);
+            continue;
+        }
+        rc = begin_sums(t, &m, err);
+        if (rc == 0)
+            rc = reducer_micro_begin(t->reducer, m.key.first, m.key.last, err);
+        if (rc == 0)
+            rc = feed_gather(t->feed, m.program, err);
+        if (rc == 0)
+            rc = queue_stages(t, &m, err); /* forward, backward; full buckets to the strategy */
+        if (rc == 0 && !m.key.last)
+            rc = carry(t, err); /* to the next micro-batch */
+        else if (rc == 0 && (rc = wait_for_strategy(t, err)) == 0 && (rc = update(t, err)) == 0)
+            rc = updated(t, err);
+        rc = tapes_end(t->tapes, rc, err);
+    }
+    return rc;
+}

@@ -1,0 +1,352 @@
+/* The table of verbs, from which the choice of a verb, its checks and its help follow.
+ *
+ * The options that mean a verb are older than the words.  With them, verbs that only ask a driver
+ * ignore options of no use to them; with the words they refuse them. */
+#include "driver/verbs.h"
+
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/util.h"
+#include "inject/inject.h"
+
+enum { MOST_OPERANDS = 2 };
+
+struct verb_row {
+    const char *name, *option;               /* option: NULL: none means the verb */
+    const char *operands[MOST_OPERANDS + 1]; /* see verb_operands */
+    const char *usage;                       /* of the operands */
+    const char *needs;                       /* the operand that must be given, or NULL */
+    const char *line;                        /* what it does, for the list of verbs */
+    const char *text;                        /* more of it, with examples */
+    const char *why;                         /* the remedy, for an option that it does not take */
+};
+
+static const struct verb_row verbs[] = {
+    [VERB_TRAIN] =
+        {.name = "train",
+         .operands = {"job"},
+         .usage = "[FILE]",
+         .line = "train a network; the word may be left out",
+         .text = "Trains a neural network together with N-1 followers, and is their rank 0.  FILE\n"
+                 "is the job.\n"
+                 "\n"
+                 "  dpdriver --nranks 2 --local              the demo, on this machine\n"
+                 "  dpdriver train mnist.yaml --ranks gpus   all GPUs of this machine\n"
+                 "  dpdriver train mnist.yaml --nranks 3     waits for two followers, each:\n"
+                 "  dpfollower --root 127.0.0.1:7000\n"},
+    [VERB_EVALUATE] =
+        {.name = "evaluate",
+         .option = "evaluate",
+         .operands = {"checkpoint"},
+         .usage = "[CHECKPOINT]",
+         .line = "measure a checkpoint: loss, accuracy ...",
+         .text = "Validates the weights of a checkpoint on the whole validation set.  CHECKPOINT\n"
+                 "is the folder of a run or of a checkpoint.  Nothing is trained, and no file is\n"
+                 "written.\n"
+                 "\n"
+                 "  dpdriver evaluate runs/demo                 its newest checkpoint\n"
+                 "  dpdriver evaluate best --run-dir runs/demo  its best one\n",
+         .why = "leave one of them out"},
+    [VERB_PREDICT] =
+        {.name = "predict",
+         .option = "predict",
+         .operands = {"predict", "checkpoint"},
+         .usage = "OUT.npy [CHECKPOINT]",
+         .needs = "predict",
+         .line = "write what it makes of each sample",
+         .text = "Does as evaluate does, and writes the logits of every sample to OUT.npy, and a\n"
+                 "table beside it.  The samples need no labels.\n"
+                 "\n"
+                 "  dpdriver predict out.npy runs/demo --set data.validation=pictures\n",
+         .why = "leave one of them out"},
+    [VERB_STATUS] =
+        {.name = "status",
+         .option = "status",
+         .operands = {"run-dir"},
+         .usage = "[RUN]",
+         .line = "show the ranks of a running driver",
+         .text = "Prints the table of ranks of the driver that runs on this machine.  RUN is its\n"
+                 "run directory, or the NAME of runs/NAME; without it, the one driver here is\n"
+                 "meant.\n"
+                 "\n"
+                 "  dpdriver status demo\n"},
+    [VERB_DRAIN] =
+        {.name = "drain",
+         .option = "drain",
+         .operands = {"drain", "run-dir"},
+         .usage = "WHO [RUN]",
+         .needs = "drain",
+         .line = "let a rank or host leave a running job",
+         .text = "Lets a rank, a spare or all ranks of a host leave the job of the driver that\n"
+                 "runs on this machine.  The others go on.\n"
+                 "\n"
+                 "  dpdriver drain 2 demo       rank 2\n"
+                 "  dpdriver drain node7 demo   all ranks of node7\n"},
+    [VERB_STANDBY] =
+        {.name = "standby",
+         .option = "standby",
+         .operands = {"root"},
+         .usage = "HOST:PORT",
+         .line = "lead once another driver is lost",
+         .text = "Takes no part in the job of the driver at HOST:PORT, but leads it once that\n"
+                 "driver is lost.\n"
+                 "\n"
+                 "  dpdriver standby node1:7000 --run-dir runs/mine\n",
+         .why = "a standby has its job from the driver at --root; leave %s out"},
+    [VERB_SECRET] =
+        {.name = "secret",
+         .option = "make-secret",
+         .operands = {"make-secret"},
+         .usage = "FILE",
+         .needs = "make-secret",
+         .line = "make a file for --secret-file",
+         .text = "Makes a new secret, which all processes of a job share by --secret-file.\n"},
+    [VERB_KEYS] = {.name = "keys",
+                   .option = "help-job",
+                   .usage = "",
+                   .line = "list the keys of a job file",
+                   .text = "Lists the keys of a job file: defaults, ranges, meanings.\n"},
+    [VERB_HELP] = {.name = "help",
+                   .usage = "[VERB]",
+                   .line = "tell all about a verb and its options",
+                   .text = "Tells all about a verb; \"dpdriver VERB --help\" is a summary.\n"},
+};
+
+_Static_assert(ARRAY_LEN(verbs) == VERB_COUNT, "a row for each verb");
+
+/* ---- choosing ---- */
+
+/* VERB_COUNT: there is no verb of this name. */
+static enum verb verb_named(const char *word)
+{
+    enum verb v = 0;
+
+    while (v < VERB_COUNT && strcmp(verbs[v].name, word) != 0)
+        v++;
+    return v;
+}
+
+static int no_verb(const char *word, struct err *err)
+{
+    const char *names[VERB_COUNT + 1] = {NULL}, *near;
+
+    for (enum verb v = 0; v < VERB_COUNT; v++)
+        names[v] = verbs[v].name;
+    near = args_closest(names, word);
+    return err_set(
+        err, ERR_ARG,
+        "\"%s\" is nothing that dpdriver does%s%s%s \"dpdriver --help\" lists what it does; "
+        "a job file stands behind \"train\" or --job",
+        word, near ? "; did you mean " : ".", near ? near : "", near ? "?" : "");
+}
+
+int verb_find(int *argc, char ***argv, struct wish *out, struct err *err)
+{
+    *out = (struct wish){VERB_TRAIN, 0, VERB_HELP};
+    if (*argc < 2 || (*argv)[1][0] == '-')
+        return 0;
+    out->verb = verb_named((*argv)[1]);
+    out->is_word = 1;
+    if (out->verb == VERB_COUNT)
+        return no_verb((*argv)[1], err);
+    ++*argv;
+    --*argc;
+    if (out->verb != VERB_HELP || *argc < 2 || (*argv)[1][0] == '-')
+        return 0;
+    out->subject = verb_named((*argv)[1]);
+    if (out->subject == VERB_COUNT)
+        return no_verb((*argv)[1], err);
+    ++*argv;
+    --*argc;
+    return 0;
+}
+
+const char *const *verb_operands(enum verb v) { return verbs[v].operands; }
+
+static int is_given(const struct args *given, const char *name)
+{
+    for (int i = 0; i < given->n_given; i++)
+        if (strcmp(given->given[i].arg->name, name) == 0)
+            return 1;
+    return 0;
+}
+
+void verb_of_options(const struct args *given, struct wish *w)
+{
+    static const enum verb order[] = {VERB_KEYS,    VERB_SECRET,  VERB_STATUS,  VERB_DRAIN,
+                                      VERB_STANDBY, VERB_PREDICT, VERB_EVALUATE};
+
+    for (size_t i = 0; i < ARRAY_LEN(order) && !w->is_word; i++)
+        if (is_given(given, verbs[order[i]].option)) {
+            w->verb = order[i];
+            return;
+        }
+}
+
+/* ---- checking ---- */
+
+static const struct arg_group *group_of(const struct arg_group *groups, size_t n,
+                                        const struct arg *a)
+{
+    for (size_t g = 0; g < n; g++)
+        if (a >= groups[g].args && a < groups[g].args + groups[g].n)
+            return &groups[g];
+    ASSERT(!"an option of no group");
+    return NULL;
+}
+
+/* The verbs that take the option: "train, evaluate and predict", or as options. */
+static void put_takers(struct buf *b, const struct arg_group *g, const struct arg *a,
+                       int are_options)
+{
+    enum verb taker[VERB_COUNT];
+    int n = 0;
+
+    for (enum verb v = 0; v < VERB_COUNT; v++)
+        if (args_take(g, a, 1u << v) && (!are_options || verbs[v].option))
+            taker[n++] = v;
+    for (int i = 0; i < n; i++)
+        buf_printf(b, "%s%s%s",
+                   i == 0       ? ""
+                   : i == n - 1 ? " and "
+                                : ", ",
+                   are_options ? "--" : "",
+                   are_options ? verbs[taker[i]].option : verbs[taker[i]].name);
+}
+
+static int not_taken(const struct wish *w, const struct arg_group *g, const struct arg *a,
+                     struct err *err)
+{
+    const struct verb_row *v = &verbs[w->verb];
+    struct buf takers = {0}, why = {0};
+    int rc;
+
+    put_takers(&takers, g, a, !w->is_word);
+    if (w->is_word) {
+        rc = err_set(err, ERR_ARG,
+                     "\"dpdriver %s\" takes no --%s, which belongs to %s; \"dpdriver %s --help\" "
+                     "lists its options",
+                     v->name, a->name, buf_cstr(&takers), v->name);
+    } else if (!v->option) {
+        rc = err_set(err, ERR_ARG, "--%s belongs to %s", a->name, buf_cstr(&takers));
+    } else {
+        const char *gap = strstr(v->why, "%s");
+
+        if (gap)
+            buf_printf(&why, "%.*s--%s%s", (int)(gap - v->why), v->why, a->name, gap + 2);
+        else
+            buf_printf(&why, "%s", v->why);
+        rc = err_set(err, ERR_ARG, "--%s and --%s: %s", v->option, a->name, buf_cstr(&why));
+    }
+    buf_fini(&takers);
+    buf_fini(&why);
+    return rc;
+}
+
+int verb_check(const struct wish *w, const struct arg_group *groups, size_t n_groups,
+               const struct args *given, struct err *err)
+{
+    const struct verb_row *v = &verbs[w->verb];
+
+    for (int i = 0; i < given->n_given; i++) {
+        const struct arg *a = given->given[i].arg;
+        const struct arg_group *g = group_of(groups, n_groups, a);
+
+        if (!args_take(g, a, 1u << w->verb) && (w->is_word || !v->option || v->why))
+            return not_taken(w, g, a, err);
+    }
+    if (w->is_word && v->needs && !is_given(given, v->needs))
+        return err_set(err, ERR_ARG,
+                       "\"dpdriver %s\" needs a word: dpdriver %s %s; \"dpdriver %s --help\" says "
+                       "more",
+                       v->name, v->name, v->usage, v->name);
+    return 0;
+}
+
+/* ---- help ---- */
+
+static void put_verbs(FILE *f)
+{
+    fprintf(f, "Usage: dpdriver [VERB] [option]...\n"
+               "\n"
+               "Trains neural networks data-parallel.  This process is rank 0; each dpfollower\n"
+               "is one more.\n"
+               "\n");
+    for (enum verb v = 0; v < VERB_COUNT; v++)
+        fprintf(f, "  %-8s %-21s %s\n", verbs[v].name, verbs[v].usage, verbs[v].line);
+    fprintf(f, "\n"
+               "  dpdriver --nranks 2 --local              the demo, on this machine\n"
+               "  dpdriver train mnist.yaml --ranks gpus   all GPUs of this machine\n"
+               "  dpdriver train mnist.yaml --nranks 3     waits for two followers, each:\n"
+               "  dpfollower --root 127.0.0.1:7000\n"
+               "  dpdriver evaluate runs/mnist             validates its newest checkpoint\n"
+               "\n");
+}
+
+void verbs_summary(const struct arg_group *groups, size_t n_groups, FILE *f)
+{
+    put_verbs(f);
+    args_summary(groups, n_groups, OF_MAIN, f);
+    fprintf(f,
+            "\n"
+            "\"dpdriver VERB --help\" lists the options of a verb, \"dpdriver help VERB\" tells\n"
+            "all about them, \"dpdriver --help\" tells all about all, and \"dpdriver keys\"\n"
+            "lists the keys of a job file.\n");
+}
+
+static void put_head(enum verb v, FILE *f)
+{
+    const struct verb_row *r = &verbs[v];
+
+    fprintf(f, "Usage: dpdriver %s%s%s [option]...\n", r->name, *r->usage ? " " : "", r->usage);
+    if (r->option)
+        fprintf(f, "   or: dpdriver --%s%s%.*s [option]...\n", r->option, r->needs ? " " : "",
+                r->needs ? (int)strcspn(r->usage, " ") : 0, r->usage);
+    fprintf(f, "\n%s\n", r->text);
+}
+
+void verb_summary(enum verb v, const struct arg_group *groups, size_t n_groups, FILE *f)
+{
+    put_head(v, f);
+    args_summary(groups, n_groups, 1u << v, f);
+    fprintf(f, "\n\"dpdriver help %s\" tells more about each option.\n", verbs[v].name);
+}
+
+/* The exit statuses that these verbs can have. */
+static void put_statuses(unsigned of, FILE *f)
+{
+    fprintf(f, "\nExit status:\n"
+               "  0  All is done: a job has finished.\n"
+               "  1  The job has failed, or the output cannot be written.\n"
+               "  2  The command line, the job file or the data are wrong.\n");
+    if (of & (OF(STATUS) | OF(DRAIN) | OF(STANDBY)))
+        fprintf(f, "  3  status, drain or standby found no driver, or the driver refused.\n");
+    if (of & (OF_JOBS | OF(STANDBY)))
+        fprintf(f, "  4  A signal stopped the job. --resume goes on with it.\n"
+                   "\n"
+                   "SIGINT and SIGTERM stop the job after the step, with a checkpoint. A second\n"
+                   "signal stops it at once. SIGUSR1 logs the table of ranks.\n");
+}
+
+static void put_all(unsigned of, const struct arg_group *groups, size_t n_groups, FILE *f)
+{
+    args_help(groups, n_groups, of, f);
+    if (of & OF_JOBS) {
+        fprintf(f, "\n");
+        inject_help(f);
+    }
+    put_statuses(of, f);
+}
+
+void verb_help(enum verb v, const struct arg_group *groups, size_t n_groups, FILE *f)
+{
+    put_head(v, f);
+    put_all(1u << v, groups, n_groups, f);
+}
+
+void verbs_help(const struct arg_group *groups, size_t n_groups, FILE *f)
+{
+    put_verbs(f);
+    put_all(ARG_OF_ALL, groups, n_groups, f);
+}

@@ -1,0 +1,63 @@
+/* verbs - what dpdriver can do: train, evaluate, answer for a running driver and so on.
+ *
+ * A verb is the first word of the command line, or an option that means the same ("status" and
+ * "--status").  Without either, dpdriver trains.  Each option has the verbs that take it in its row
+ * (struct arg, `of`).
+ *
+ * Life:    verb_find -> args_parse -> verb_check.
+ * Threads: any; constant tables.
+ * Errors:  ERR_ARG, with the remedy. */
+#ifndef DRIVER_VERBS_H
+#define DRIVER_VERBS_H
+
+#include <stdio.h>
+
+#include "daemon/args.h"
+
+enum verb {
+    VERB_TRAIN,
+    VERB_EVALUATE,
+    VERB_PREDICT,
+    VERB_STATUS,
+    VERB_DRAIN,
+    VERB_STANDBY,
+    VERB_SECRET,
+    VERB_KEYS,
+    VERB_HELP,
+    VERB_COUNT
+};
+
+#define OF(VERB) (1u << VERB_##VERB) /* for struct arg, `of` */
+#define OF_MAIN  (1u << VERB_COUNT)  /* the option stands in the summary of all verbs, too */
+#define OF_JOBS  (OF(TRAIN) | OF(EVALUATE) | OF(PREDICT))
+
+/* The thing that the command line asks for. */
+struct wish {
+    enum verb verb;
+    int is_word;       /* 1: by the verb's word, 0: by its option, or by neither */
+    enum verb subject; /* VERB_HELP: the verb that is explained; VERB_HELP itself: all */
+};
+
+/* Read the first word of argv, if it is no option, and take it off: *argv then begins with the word
+ * before the options. */
+int verb_find(int *argc, char ***argv, struct wish *out, struct err *err);
+
+/* The options whose values may stand without their names behind this verb; NULL at the end. */
+const char *const *verb_operands(enum verb v);
+
+/* Once the options are known: the verb of an option such as --status, unless a word gave one. */
+void verb_of_options(const struct args *given, struct wish *w);
+
+/* Check that the verb takes all options that were given, and has the value it needs. */
+int verb_check(const struct wish *w, const struct arg_group *groups, size_t n_groups,
+               const struct args *given, struct err *err);
+
+/* One screen about all verbs, and one about a verb. */
+void verbs_summary(const struct arg_group *groups, size_t n_groups, FILE *f);
+void verb_summary(enum verb v, const struct arg_group *groups, size_t n_groups, FILE *f);
+
+/* All about a verb, and about all of them. */
+void verb_help(enum verb v, const struct arg_group *groups, size_t n_groups, FILE *f);
+void verbs_help(const struct arg_group *groups, size_t n_groups, FILE *f);
+
+#endif
