@@ -138,6 +138,7 @@ void reducer_join(struct reducer *r, struct coll *c)
 void reducer_leave(struct reducer *r)
 {
     r->coll = NULL;
+    r->place = OUTSIDE; /* a step that broke off ends here at the latest */
     exchange_leave(r->exchange);
 }
 
