@@ -32,7 +32,7 @@ struct step_numbers {
     _Alignas(16) double metrics[METRIC_COUNT]; /* of this rank */
     _Alignas(16) int64_t waits[2];             /* backend_stopwatch's: for collectives */
     _Alignas(16) int64_t kept[KEPT_LEN];       /* parameters left as they were (op/update.h) */
-    /* On a device, if state is divided: written once the sums of gradients have ended.  `stamp` is
+    /* If state is divided: written once the sums of gradients have ended.  `stamp` is
      * the step's, and is_void above 0 says that the sums were stopped before their end. */
     struct {
         float stamp, is_void;

@@ -160,7 +160,7 @@ static int stop_device(struct stepper *t)
     return backend_sync(t->backend, &other);
 }
 
-/* On a device, if state is divided: the step broke off, and nothing runs any more.  If its sums of
+/* If state is divided: the step broke off, and nothing runs any more.  If its sums of
  * gradients came to this rank as a whole, the step is prepared. */
 static void note_prepared(struct stepper *t, const struct flight *f)
 {
@@ -169,7 +169,7 @@ static void note_prepared(struct stepper *t, const struct flight *f)
     float summed[2];
 
     _Static_assert(sizeof summed == sizeof n->summed, "a stamp and is_void");
-    if (t->state->shards && backend_is_device(t->backend) &&
+    if (t->state->shards &&
         backend_copy_out(t->backend, summed, &n->summed, sizeof summed, &err) == 0 &&
         summed[0] == step_stamp(f->step) && !(summed[1] > 0))
         t->state->shards->prepared_step = f->step;
@@ -177,16 +177,16 @@ static void note_prepared(struct stepper *t, const struct flight *f)
 
 /* The oldest step broke off, as *err says.  Returns 0 if it was done all the same.  Then all of its
  * collectives were done, all ranks read the same verdict whether it was applied, and the next step
- * meets the failure again.  With shards, a step is done once this rank has updated its shards, even
- * if the exchange of parameters failed after that (state/shards.h).  So is a step of local_sgd once
- * the update is done: if its exchange of parameters fails, parameters stay as the update left them.
- */
+ * meets the failure again.  A step is done once this rank has made its update, even if an exchange
+ * of parameters failed after that: with shards (state/shards.h), and where ranks exchange them now
+ * and then, which then stay as the update left them.  Numbers that are not finite are this rank's
+ * own failure, which the next step would not meet. */
 static int settle(struct stepper *t, struct err *err)
 {
     const struct flight *f = &t->flight[0];
     const float *r = results_of(t, f);
 
-    if (backend_is_device(t->backend) ? stop_device(t) < 0 : !t->state->shards)
+    if ((backend_is_device(t->backend) && stop_device(t) < 0) || err->code == ERR_NUMERIC)
         return err->code;
     if (r[SEALED_STAMP] == step_stamp(f->step) && !(r[SEALED_CONTROL + CONTROL_VOID] > 0))
         return 0;

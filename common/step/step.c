@@ -327,19 +327,13 @@ static int begin(struct stepper *t, struct flight *f, struct err *err)
     return rc > 0 ? update_refresh(t->update, err) : rc;
 }
 
-/* This rank has all sums of gradients of the step: the step is prepared (state/shards.h).  A device
- * notes that in its own memory, where flight.c reads it if the step breaks off. */
+/* This rank has all sums of gradients of the step: the step is prepared (state/shards.h).  That is
+ * noted in the backend's memory, where flight.c reads it if the step breaks off. */
 static int note_prepared(struct stepper *t, struct err *err)
 {
     struct step_numbers *n = t->buffers->numbers;
-    int rc;
-
-    if (!backend_is_device(t->backend)) {
-        t->state->shards->prepared_step = t->queued->step;
-        return 0;
-    }
-    rc = backend_copy(t->backend, &n->summed.is_void, &t->buffers->control[CONTROL_VOID],
-                      sizeof n->summed.is_void, err);
+    int rc = backend_copy(t->backend, &n->summed.is_void, &t->buffers->control[CONTROL_VOID],
+                          sizeof n->summed.is_void, err);
     return rc == 0 ? backend_copy(t->backend, &n->summed.stamp, &n->scalars.stamp,
                                   sizeof n->summed.stamp, err)
                    : rc;
@@ -370,12 +364,11 @@ int step_update(struct stepper *t, struct err *err)
 {
     const int rc = update_apply(t->update, err);
 
-    return rc == 0 && t->average && t->state->shards ? average_update(t->average, err) : rc;
+    return rc == 0 && t->average ? average_update(t->average, err) : rc;
 }
 
-/* Queue the update.  Its last kernel writes the step's result for flight.c.  With shards the
- * average follows at once: the step counts from here on, even if the exchange of parameters fails.
- */
+/* Queue the update.  Its last kernel writes the step's result for flight.c.  The average follows at
+ * once: the step counts from here on, even if an exchange of parameters fails. */
 static int update(struct stepper *t, struct err *err)
 {
     at(t, PHASE_UPDATE, -1);
@@ -385,15 +378,14 @@ static int update(struct stepper *t, struct err *err)
 
 /* After the update.  With shards the other ranks' parameters have come, so all working copies are
  * made anew, unless the parameters are still on their way: then the strategy makes the copies.
- * They are made anew, too, if the strategy changed the new weights.  Without shards the average of
- * weights comes last. */
+ * They are made anew, too, if the strategy changed the new weights. */
 static int updated(struct stepper *t, struct err *err)
 {
     int rc = reducer_updated(t->reducer, err);
 
     if (rc > 0 || (rc == 0 && t->state->shards && !t->layout->awaits_params))
         rc = update_refresh(t->update, err);
-    return rc == 0 && t->average && !t->state->shards ? average_update(t->average, err) : rc;
+    return rc;
 }
 
 /* A whole step, in order.  The work between tapes_begin and tapes_end is the same in every step,

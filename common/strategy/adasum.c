@@ -251,15 +251,6 @@ static int give_spans(struct strategy *s, int b, struct err *err)
     return compress_sum_control(s, b, err);
 }
 
-static int wait_for_all(struct strategy *s, struct err *err)
-{
-    int rc = 0;
-
-    for (int b = 0; b < s->at.layout->n_buckets && rc == 0; b++)
-        rc = exchange_wait(s->at.exchange, b, err);
-    return rc;
-}
-
 /* Combine the pairs of a level. */
 static int run_level(struct adasum *a, const struct level *k, struct err *err)
 {
@@ -288,12 +279,12 @@ static int gather(struct strategy *s, struct err *err)
         if (rc == 0 && k->n > 0)
             rc = exchange_allgather_spans(s->at.exchange, b, grad_of(s, b), k->n, DTYPE_F32, err);
     }
-    return rc == 0 ? wait_for_all(s, err) : rc;
+    return rc == 0 ? exchange_wait_buckets(s->at.exchange, err) : rc;
 }
 
 static int before_update(struct strategy *s, struct err *err)
 {
-    int rc = wait_for_all(s, err);
+    int rc = exchange_wait_buckets(s->at.exchange, err);
 
     for (int k = 0; k < of(s)->n_levels && rc == 0; k++)
         rc = run_level(of(s), &of(s)->level[k], err);

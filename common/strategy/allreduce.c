@@ -85,10 +85,8 @@ int allreduce_check(const void *options, struct err *err)
     return 0;
 }
 
-const struct strategy_ops *allreduce_choose(const void *options)
+static const struct strategy_ops *method(const struct allreduce_options *o)
 {
-    const struct allreduce_options *o = options;
-
     if (o->compress.kind != COMPRESS_NONE)
         return compress_choose(&o->compress);
     if (o->shards > 0)
@@ -96,11 +94,11 @@ const struct strategy_ops *allreduce_choose(const void *options)
     return o->zero > 0 ? zero_choose((int)o->zero, o->buddy) : &strategy_allreduce;
 }
 
-struct strategy_shares allreduce_shares(const void *options)
+struct strategy_choice allreduce_choose(const void *options)
 {
     const struct allreduce_options *o = options;
 
-    return (struct strategy_shares){(int)o->shards, (int)o->share_threads};
+    return (struct strategy_choice){method(o), {(int)o->shards, (int)o->share_threads}};
 }
 
 static int new (const struct strategy_site *site, struct strategy **out, struct err *err)
@@ -121,11 +119,7 @@ static int sum(struct strategy *s, int bucket, struct err *err)
 
 static int wait_for_sums(struct strategy *s, struct err *err)
 {
-    int rc = 0;
-
-    for (int b = 0; b < s->at.layout->n_buckets && rc == 0; b++)
-        rc = exchange_wait(s->at.exchange, b, err);
-    return rc;
+    return exchange_wait_buckets(s->at.exchange, err);
 }
 
 static void free_it(struct strategy *s) { free(s); }
@@ -141,7 +135,6 @@ const struct strategy_ops strategy_allreduce = {
          .size = sizeof(struct allreduce_options),
          .check = allreduce_check},
     .choose = allreduce_choose,
-    .shares = allreduce_shares,
     .promises = {.replicas_are_equal = 1,
                  .collectives_are_equal = 1,
                  .sum_is_linear = 1,

@@ -32,10 +32,9 @@ enum { ALLREDUCE_N_ROWS = 8 };
 
 extern const struct option allreduce_rows[ALLREDUCE_N_ROWS]; /* of struct allreduce_options */
 
-/* The slots `check` (struct option_group), `choose` and `shares` (struct strategy_ops) of an entry
- * that has these keys.  `options` points to a struct allreduce_options. */
+/* The functions `check` (struct option_group) and `choose` (struct strategy_ops) of an entry that
+ * has these keys.  `options` points to a struct allreduce_options. */
 int allreduce_check(const void *options, struct err *err);
-const struct strategy_ops *allreduce_choose(const void *options);
-struct strategy_shares allreduce_shares(const void *options);
+struct strategy_choice allreduce_choose(const void *options);
 
 #endif

@@ -13,15 +13,10 @@
  * steps.  Before the ranks meet (train/meet.h) each waits for the round under way, and forgets one
  * that was agreed on and has not begun.  Training ends with a meeting, so no round is left then.
  *
- * On CPUs the round begins after the step that agreed on it.  The thread of the bulk channel runs
- * the sum, and the control vector uses the urgent channel meanwhile.
- *
- * On a device the next step may be under way when the host reads which step agreed.  So the round
- * begins behind that next step, ahead of the one after it (AHEAD).  All ranks queue the steps and
- * the round in one order, whenever each of them reads its results.  The urgent channel runs the
- * sum, and the control vector is part of the recorded step, on the bulk channel.  The copies, the
- * sum and the change of parameters are queued between steps, and not recorded.  Whenever the host
- * is about to queue a step, it asks whether the sum has ended.
+ * The round begins ahead of the step after the one that agreed on it, or on a device ahead of the
+ * second one (strategy/reducer.c).  The sum and the control vector use different channels
+ * (exchange.h). The copies, the sum and the change of parameters belong to no step, and are not
+ * recorded. Whenever a step is about to be queued, the rank asks whether the sum has ended.
  *
  * A sum that broke off leaves garbage in `aside` alone.  Parameters change only once the sum is
  * known to be whole (coll/device.h), so a lost rank leaves nothing to undo: the round is forgotten,
@@ -43,10 +38,6 @@ static const struct option rows[] = {
              "before the first."},
 };
 
-/* On a device a round begins ahead of the step that comes so many steps after the one that agreed
- * on it.  Two, because the host may be one step ahead (step/flight.c). */
-enum { AHEAD = 2, NO_STEP = -1 };
-
 struct async {
     struct solo solo;      /* first; solo.aside takes the sum */
     float *copy;           /* [n_trained]: of the round under way */
@@ -54,9 +45,6 @@ struct async {
     struct program *apply; /* changes the parameters when the sum is there */
     void *arena;           /* of apply */
     int is_under_way;
-    int64_t agreed_at; /* the step that agreed on a round which has not begun; or NO_STEP */
-    int64_t free_from; /* the first step whose agreement counts: earlier ones knew nothing of the
-                          newest round */
     int64_t begun_ns;
 };
 
@@ -129,8 +117,6 @@ static int form(struct strategy *s, int source, struct err *err)
     const float n = (float)solo_n_ranks(s);
 
     of(s)->is_under_way = 0;
-    of(s)->agreed_at = NO_STEP;
-    of(s)->free_from = 0;
     of(s)->begun_ns = clock_mono_ns();
     if (solo_form(s, source, err) < 0)
         return err->code;
@@ -139,11 +125,9 @@ static int form(struct strategy *s, int source, struct err *err)
 
 /* ---- rounds ---- */
 
-/* Begin a round ahead of step `next`. */
-static int begin_round(struct strategy *s, int64_t next, struct err *err)
+static int begin_round(struct strategy *s, struct err *err)
 {
-    of(s)->agreed_at = NO_STEP;
-    of(s)->free_from = next;
+    ASSERT(!of(s)->is_under_way && solo_n_ranks(s) > 1);
     of(s)->is_under_way = 1;
     of(s)->begun_ns = clock_mono_ns();
     if (backend_copy(s->at.backend, of(s)->copy, s->at.param, n_bytes(s), err) < 0 ||
@@ -155,6 +139,7 @@ static int begin_round(struct strategy *s, int64_t next, struct err *err)
 /* Wait for the sum of the round, and move this rank's parameters to the mean of the copies. */
 static int end_round(struct strategy *s, struct err *err)
 {
+    ASSERT(of(s)->is_under_way);
     of(s)->is_under_way = 0;
     if (exchange_wait_beside(s->at.exchange, err) < 0)
         return err->code;
@@ -179,37 +164,16 @@ static int is_ready(const struct strategy *s)
            clock_mono_ns() - of(s)->begun_ns >= o->interval_ms * (int64_t)1000000;
 }
 
-static void agreed(struct strategy *s, int64_t step, int n_ready)
+static int between(struct strategy *s, struct err *err)
 {
-    const int n = solo_n_ranks(s);
+    const int rc = s->begins_round ? begin_round(s, err) : end_if_there(s, err);
 
-    if (n > 1 && n_ready >= n && of(s)->agreed_at == NO_STEP && step >= of(s)->free_from)
-        of(s)->agreed_at = step;
-}
-
-/* ---- steps ---- */
-
-/* On CPUs: a round that was agreed on begins at once. */
-static int step_end(struct strategy *s, struct err *err)
-{
-    if (of(s)->agreed_at != NO_STEP)
-        return begin_round(s, of(s)->agreed_at + 1, err);
-    return end_if_there(s, err);
-}
-
-/* On a device: a round that was agreed on begins AHEAD steps later. */
-static int step_ahead(struct strategy *s, struct err *err)
-{
-    const int64_t step = exchange_step(s->at.exchange);
-
-    if (of(s)->agreed_at != NO_STEP && step >= of(s)->agreed_at + AHEAD)
-        return begin_round(s, step, err);
-    return end_if_there(s, err);
+    s->is_ready = is_ready(s);
+    return rc;
 }
 
 static int epoch_end(struct strategy *s, struct err *err)
 {
-    of(s)->agreed_at = NO_STEP;
     return of(s)->is_under_way ? end_round(s, err) : 0;
 }
 
@@ -223,13 +187,10 @@ const struct strategy_ops strategy_async = {
     .promises = SOLO_PROMISES,
     .new = new,
     .form = form,
-    .is_ready = is_ready,
-    .agreed = agreed,
+    .between = between,
     .loss_factor = solo_loss_factor,
     .bucket_ready = solo_bucket_ready,
     .before_update = solo_before_update,
-    .step_ahead = step_ahead,
-    .step_end = step_end,
     .epoch_end = epoch_end,
     .free = free_async,
 };

@@ -22,8 +22,8 @@
  * All ranks make the same entries in the record of collectives, a resting rank included, although
  * they exchange with different ranks.
  *
- * On a device the exchange begins with the step's last micro-batch.  Each shift of shift_one has a
- * recording of its own (strategy_ops.way), because a recording holds the peer's number. */
+ * On a device each shift of shift_one has a recording of its own (strategy_ops.way), because a
+ * recording holds the peer's number. */
 #include "strategy/decentralized.h"
 
 #include "base/util.h"
@@ -66,7 +66,7 @@ int decentralized_peer(int n_ranks, int rank, int64_t round)
     return peer < n_ranks ? (int)peer : DECENTRALIZED_RESTS;
 }
 
-/* On a device: append the nodes that replace x_r by y_r, in n elements from `at` on. */
+/* Append the nodes that replace x_r by y_r, in n elements from `at` on. */
 static void add_take(struct sketch *s, const struct strategy *o, int64_t at, int64_t n)
 {
     float *param = o->at.param + at;
@@ -94,14 +94,22 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
 
 /* ---- a step ---- */
 
+static int64_t round_of(const struct strategy *s)
+{
+    return exchange_step(s->at.exchange) / options(s)->every;
+}
+
 /* Start to exchange parameters with this step's peer.  The rank's own parameters are sent without a
  * copy, because nothing changes them before the update. */
 static int meet_peer(struct strategy *s, struct err *err)
 {
     const struct layout *l = s->at.layout;
     const int peer = of(s)->peer;
+    struct coll *c = exchange_coll(s->at.exchange);
     int rc = 0;
 
+    ASSERT(peer == DECENTRALIZED_RESTS ||
+           decentralized_peer(coll_size(c), peer, round_of(s)) == coll_rank(c));
     for (int b = 0; b < l->n_buckets && rc == 0; b++) {
         const int64_t at = l->bucket[b].offset, n = cut_bucket(l, b);
         const struct coll_message send = {s->at.param + at, n, peer};
@@ -115,11 +123,6 @@ static int meet_peer(struct strategy *s, struct err *err)
     return rc;
 }
 
-static int64_t round_of(const struct strategy *s)
-{
-    return exchange_step(s->at.exchange) / options(s)->every;
-}
-
 /* The way of this step (strategy_ops.way): 0 if parameters do not travel in it; else above 0, and
  * with shift_one a number for each shift. */
 static int way(const struct strategy *s)
@@ -131,11 +134,9 @@ static int way(const struct strategy *s)
     return options(s)->peers == PEERS_ALL ? 1 : 1 + (int)(round_of(s) % n_shifts);
 }
 
-/* Start the exchange, if one is due.  On CPUs this is called as the step begins, on a device with
- * the step's last micro-batch. */
+/* Start the exchange, if one is due. */
 static int begin(struct strategy *s, struct err *err)
 {
-    const size_t n_bytes = sizeof(float) * (size_t)s->at.layout->n_trained;
     struct coll *c = exchange_coll(s->at.exchange);
 
     of(s)->is_under_way = way(s) > 0;
@@ -145,18 +146,7 @@ static int begin(struct strategy *s, struct err *err)
         of(s)->peer = decentralized_peer(coll_size(c), coll_rank(c), round_of(s));
         return meet_peer(s, err);
     }
-    if (backend_copy(s->at.backend, of(s)->solo.aside, s->at.param, n_bytes, err) < 0)
-        return err->code;
     return solo_sum_aside(s, err);
-}
-
-static void take_mean(struct strategy *s)
-{
-    const float n = (float)solo_n_ranks(s), *aside = of(s)->solo.aside;
-    float *param = s->at.param;
-
-    for (int64_t i = 0; i < s->at.layout->n_trained; i++)
-        param[i] = options(s)->peers == PEERS_ALL ? aside[i] / n : (param[i] + aside[i]) / 2;
 }
 
 /* 1: the exchange changes this rank's parameters. */
@@ -167,18 +157,14 @@ static int has_mean(const struct strategy *s)
     return d->is_under_way && (options(s)->peers == PEERS_ALL || d->peer != DECENTRALIZED_RESTS);
 }
 
-/* All waits come before take_mean.  So if a rank is lost, no parameter has changed on this rank. */
 static int before_update(struct strategy *s, struct err *err)
 {
-    int rc = of(s)->is_under_way ? solo_wait_buckets(s, err) : 0;
+    const int rc = of(s)->is_under_way ? exchange_wait_buckets(s->at.exchange, err) : 0;
 
-    if (rc == 0)
-        rc = solo_before_update(s, err);
-    if (rc == 0 && has_mean(s) && !backend_is_device(s->at.backend))
-        take_mean(s);
-    return rc;
+    return rc == 0 ? solo_before_update(s, err) : rc;
 }
 
+/* All waits are over.  So if a rank is lost, no parameter has changed on this rank. */
 static int settled(struct strategy *s, struct err *err)
 {
     if (!has_mean(s))
@@ -186,19 +172,12 @@ static int settled(struct strategy *s, struct err *err)
     return solo_note_standing(s, err) < 0 ? err->code : solo_take(s, err);
 }
 
-/* On a device.  Returns 1 if parameters changed, so that the working copies are made anew: the
- * update made them already, but not if the step was not applied. */
+/* Returns 1 if parameters changed, so that the working copies are made anew: the update made them
+ * already, but not if the step was not applied. */
 static int after_update(struct strategy *s, struct err *err)
 {
     (void)err;
-    return backend_is_device(s->at.backend) && has_mean(s);
-}
-
-/* The same on CPUs. */
-static int step_end(struct strategy *s, struct err *err)
-{
-    (void)err;
-    return of(s)->is_under_way;
+    return has_mean(s);
 }
 
 const struct strategy_ops strategy_decentralized = {
@@ -212,13 +191,11 @@ const struct strategy_ops strategy_decentralized = {
     .new = new,
     .form = solo_form,
     .way = way,
-    .step_begin = begin,
-    .last_micro = begin,
+    .overlap = begin,
     .settled = settled,
     .loss_factor = solo_loss_factor,
     .bucket_ready = solo_bucket_ready,
     .before_update = before_update,
     .after_update = after_update,
-    .step_end = step_end,
     .free = solo_free,
 };

@@ -57,6 +57,8 @@ void exchange_free(struct exchange *x)
 
 void exchange_recut(struct exchange *x, int n_buckets)
 {
+    for (int b = 0; b < n_all(x); b++)
+        ASSERT(!x->coll || !x->pending[b].ticket);
     free(x->pending);
     x->pending = xcalloc((size_t)n_buckets, sizeof *x->pending);
     x->o.n_buckets = n_buckets;
@@ -79,6 +81,7 @@ static void follow(void *arg, int64_t id, enum coll_moment moment, int64_t now_n
 
 void exchange_join(struct exchange *x, struct coll *c)
 {
+    ASSERT(c && !x->coll && !x->log);
     x->coll = c;
     for (int b = 0; b < n_all(x); b++)
         x->pending[b].ticket = 0; /* left by a step that failed */
@@ -287,6 +290,15 @@ int exchange_wait(struct exchange *x, int bucket, struct err *err)
     return wait_for(x, &x->pending[bucket], bucket, err);
 }
 
+int exchange_wait_buckets(struct exchange *x, struct err *err)
+{
+    int rc = 0;
+
+    for (int b = 0; b < x->o.n_buckets && rc == 0; b++)
+        rc = exchange_wait(x, b, err);
+    return rc;
+}
+
 /* The record shows the sum as one of the last bucket, whose end the control vector is with every
  * strategy. */
 int exchange_sum_control(struct exchange *x, float *control, struct err *err)
@@ -294,7 +306,8 @@ int exchange_sum_control(struct exchange *x, float *control, struct err *err)
     const int bucket = x->o.n_buckets - 1;
     int64_t tag;
 
-    ASSERT(!x->o.is_device);
+    if (x->o.is_device)
+        return exchange_allreduce(x, bucket, control, CONTROL_LEN, DTYPE_F32, err);
     if (x->o.hooks.is_left_out(x->o.hooks.arg, bucket))
         return 0;
     tag = hand_over(x, bucket, CONTROL_LEN * (int64_t)sizeof *control, x->phase);
@@ -306,7 +319,9 @@ int exchange_sum_control(struct exchange *x, float *control, struct err *err)
 
 int exchange_wait_control(struct exchange *x, struct err *err)
 {
-    return wait_for(x, &x->control, x->o.n_buckets - 1, err);
+    const int bucket = x->o.n_buckets - 1;
+
+    return wait_for(x, x->o.is_device ? &x->pending[bucket] : &x->control, bucket, err);
 }
 
 int exchange_sum_beside(struct exchange *x, float *p, int64_t n, struct err *err)

@@ -52,10 +52,9 @@ int exchange_all_to_all(struct exchange *x, int bucket, struct coll_parts from,
 int exchange_messages(struct exchange *x, int bucket, struct coll_message send,
                       struct coll_message recv, int64_t n, enum dtype dtype, struct err *err);
 
-/* The next two functions are for CPUs only.
- *
- * Sum control[CONTROL_LEN] over all ranks, in place.  The sum uses the urgent channel, so it does
- * not wait for the buckets. */
+/* Sum control[CONTROL_LEN] over all ranks, in place.  On CPUs the sum uses the urgent channel, so
+ * it does not wait for the buckets.  On a device it is the last bucket's newest collective, because
+ * steps are recorded with all of theirs on the bulk channel. */
 int exchange_sum_control(struct exchange *x, float *control, struct err *err);
 int exchange_wait_control(struct exchange *x, struct err *err);
 
@@ -89,6 +88,7 @@ int64_t exchange_step(const struct exchange *x);
 /* Wait until the collectives of `bucket` are complete; return at once if there are none.  On a
  * device this does not block: work that is queued from now on starts after the collectives. */
 int exchange_wait(struct exchange *x, int bucket, struct err *err);
+int exchange_wait_buckets(struct exchange *x, struct err *err); /* of all buckets of gradients */
 
 /* The formation's coll, for its rank and size, and for blocking calls between steps.  The record
  * does not show such calls. */

@@ -11,5 +11,4 @@ const struct strategy_ops strategy_gradient_allreduce = {
               .size = sizeof(struct allreduce_options),
               .check = allreduce_check},
     .choose = allreduce_choose,
-    .shares = allreduce_shares,
 };

@@ -26,13 +26,11 @@
  * Sums of parameters are in rank order, so all ranks get the same bits.  (On devices NCCL chooses
  * the order, one for all ranks.)
  *
- * On a device the exchange is queued behind the update, in the same step.  Steps with and without
- * an exchange are different ways (strategy_ops.way), with a recording each.  The exchange changes
- * nothing if the step is void, or if its collectives were stopped; then the ranks meet when they
- * form again. */
+ * The exchange follows the update, in the same step.  On a device it is queued behind it.  Steps
+ * with and without an exchange are different ways (strategy_ops.way), with a recording each.  The
+ * exchange changes nothing if the step is void, or if its collectives were stopped; then the ranks
+ * meet when they form again. */
 #include "strategy/local_sgd.h"
-
-#include <string.h>
 
 #include "base/util.h"
 #include "strategy/exchange.h"
@@ -104,7 +102,7 @@ struct local_sgd {
 
 static struct local_sgd *of(const struct strategy *s) { return (struct local_sgd *)s; }
 
-/* ---- the programs of a device ---- */
+/* ---- programs ---- */
 
 /* Append the formula of outer nesterov.  x is the mean. */
 static void add_outer(struct sketch *s, const struct strategy *o, int x, int64_t at, int64_t n)
@@ -164,12 +162,7 @@ static int bucket_ready(struct strategy *s, int bucket, struct err *err)
 static int before_update(struct strategy *s, struct err *err)
 {
     return is_local(s, exchange_step(s->at.exchange)) ? solo_before_update(s, err)
-                                                      : solo_wait_buckets(s, err);
-}
-
-static size_t trained_bytes(const struct strategy *s)
-{
-    return sizeof(float) * (size_t)s->at.layout->n_trained;
+                                                      : exchange_wait_buckets(s->at.exchange, err);
 }
 
 /* 1: this is the first local step, at whose start x0 is taken. */
@@ -184,19 +177,19 @@ static int begins_locally(const struct strategy *s)
 /* Note in the slot that x0 was taken.  On a device this may be recorded as a part of a step. */
 static int note_start(struct strategy *s, struct err *err)
 {
-    static const float on_host = 1;
-    const struct solo_words *words = solo(s)->words;
+    const float *one = solo(s)->words->one;
 
     of(s)->has_start = 1;
-    return backend_copy(s->at.backend, s->at.slot[SLOT_TAKEN], words ? words->one : &on_host,
-                        sizeof on_host, err);
+    return backend_copy(s->at.backend, s->at.slot[SLOT_TAKEN], one, sizeof *one, err);
 }
 
 static int take_start(struct strategy *s, struct err *err)
 {
+    const size_t n_bytes = sizeof(float) * (size_t)s->at.layout->n_trained;
+
     if (note_start(s, err) < 0)
         return err->code;
-    return backend_copy(s->at.backend, s->at.slot[SLOT_START], s->at.param, trained_bytes(s), err);
+    return backend_copy(s->at.backend, s->at.slot[SLOT_START], s->at.param, n_bytes, err);
 }
 
 /* A checkpoint of an older version may have x0, but it does not say so.  Then x0 was taken if a
@@ -230,15 +223,13 @@ static int form_outside(struct strategy *s, int source, struct err *err)
     return rc == 0 && !of(s)->has_start ? look_for_start(s, err) : rc;
 }
 
-/* On a device step_begin is not called, so x0 is set here: before the update the parameters still
- * are those with which the step began. */
+/* x0 is taken here, because before the update the parameters still are those with which the step
+ * began. */
 static int before_update_outside(struct strategy *s, struct err *err)
 {
     const int rc = before_update(s, err);
 
-    if (rc < 0 || !backend_is_device(s->at.backend) || !begins_locally(s))
-        return rc;
-    return take_start(s, err);
+    return rc == 0 && begins_locally(s) ? take_start(s, err) : rc;
 }
 
 static double loss_factor(const struct strategy *s, int64_t step, double part)
@@ -247,36 +238,6 @@ static double loss_factor(const struct strategy *s, int64_t step, double part)
 }
 
 /* ---- exchanges ---- */
-
-static void take_mean(struct strategy *s)
-{
-    const float n = (float)solo_n_ranks(s);
-
-    for (int64_t i = 0; i < s->at.layout->n_trained; i++)
-        s->at.param[i] = solo(s)->aside[i] / n;
-}
-
-/* The outer step: one step of SGD with Nesterov's momentum on the parameters of all ranks. */
-static void step_outside(struct strategy *s)
-{
-    const struct local_sgd_options *o = options(s);
-    const float n = (float)solo_n_ranks(s), lr = (float)o->outer_lr, mu = (float)o->outer_momentum;
-    float *start = s->at.slot[SLOT_START], *momentum = s->at.slot[SLOT_MOMENTUM];
-
-    for (int64_t i = 0; i < s->at.layout->n_trained; i++) {
-        const float d = start[i] - solo(s)->aside[i] / n;
-
-        momentum[i] = mu * momentum[i] + d;
-        start[i] -= lr * (d + mu * momentum[i]);
-        s->at.param[i] = start[i];
-    }
-}
-
-static int exchange(struct strategy *s, struct err *err)
-{
-    memcpy(solo(s)->aside, s->at.param, trained_bytes(s));
-    return solo_sum_aside(s, err) < 0 ? err->code : solo_wait_buckets(s, err);
-}
 
 /* 1: parameters are exchanged after this step. */
 static int is_due(const struct strategy *s, int64_t step)
@@ -300,39 +261,11 @@ static int way(const struct strategy *s)
     return is_local(s, step) | is_due(s, step) << 1 | begins_locally(s) << 2;
 }
 
-/* On a device. */
 static int after_update(struct strategy *s, struct err *err)
-{
-    if (!backend_is_device(s->at.backend) || !is_due(s, exchange_step(s->at.exchange)) ||
-        !has_effect(s))
-        return 0;
-    return solo_exchange_on_device(s, err) < 0 || solo_take(s, err) < 0 ? err->code : 1;
-}
-
-static int step_end(struct strategy *s, struct err *err)
 {
     if (!is_due(s, exchange_step(s->at.exchange)) || !has_effect(s))
         return 0;
-    if (exchange(s, err) < 0)
-        return err->code;
-    take_mean(s);
-    return 1;
-}
-
-/* One rank alone makes the outer step, too, because x0 and m change in it. */
-static int step_end_outside(struct strategy *s, struct err *err)
-{
-    if (!is_due(s, exchange_step(s->at.exchange)))
-        return 0;
-    if (exchange(s, err) < 0)
-        return err->code;
-    step_outside(s);
-    return 1;
-}
-
-static int step_begin_outside(struct strategy *s, struct err *err)
-{
-    return begins_locally(s) ? take_start(s, err) : 0;
+    return solo_exchange(s, err) < 0 || solo_take(s, err) < 0 ? err->code : 1;
 }
 
 /* ---- the entry, and the same with outer momentum ---- */
@@ -349,20 +282,19 @@ static const struct strategy_ops outside = {
     .new = new,
     .form = form_outside,
     .way = way,
-    .step_begin = step_begin_outside,
     .loss_factor = loss_factor,
     .bucket_ready = bucket_ready,
     .before_update = before_update_outside,
     .after_update = after_update,
-    .step_end = step_end_outside,
     .free = solo_free,
 };
 
-static const struct strategy_ops *choose(const void *options)
+static struct strategy_choice choose(const void *options)
 {
     const struct local_sgd_options *o = options;
 
-    return o->outer == OUTER_NESTEROV ? &outside : &strategy_local_sgd;
+    return (struct strategy_choice){.ops = o->outer == OUTER_NESTEROV ? &outside
+                                                                      : &strategy_local_sgd};
 }
 
 const struct strategy_ops strategy_local_sgd = {
@@ -380,6 +312,5 @@ const struct strategy_ops strategy_local_sgd = {
     .bucket_ready = bucket_ready,
     .before_update = before_update,
     .after_update = after_update,
-    .step_end = step_end,
     .free = solo_free,
 };

@@ -21,9 +21,10 @@
  * With two ranks both neighbours are the same rank.  One rank alone has no neighbour and exchanges
  * nothing.
  *
- * On a device the exchange is queued behind the update, in the same step.  Steps with and without
- * an exchange are different ways (strategy_ops.way).  The exchange changes nothing if the step is
- * void, or if its collectives were stopped; then the ranks meet when they form again. */
+ * The exchange follows the update, in the same step.  On a device it is queued behind it.  Steps
+ * with and without an exchange are different ways (strategy_ops.way).  The exchange changes nothing
+ * if the step is void, or if its collectives were stopped; then the ranks meet when they form
+ * again. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,17 +124,14 @@ static int make_encode(struct strategy *o, int b, struct err *err)
     return sketch_end(&s, o->at.backend, NULL, &p->encode[b]);
 }
 
-/* Append: kept = a + b.  On a device nothing is changed if the exchange is not valid. */
+/* Append: kept = a + b.  Nothing is changed if the exchange is not valid. */
 static void add_sum(struct sketch *s, const struct strategy *o, int bucket, int a, int b,
                     float *kept)
 {
     const int64_t n = cut_bucket(o->at.layout, bucket);
 
-    if (backend_is_device(o->at.backend))
-        solo_add_keep(s, o, n, sketch_elementwise(s, EW_ADD, a, b, NODE_NEW_OUT),
-                      kept + o->at.layout->bucket[bucket].offset);
-    else
-        (void)sketch_elementwise(s, EW_ADD, a, b, place(s, o, kept, bucket));
+    solo_add_keep(s, o, n, sketch_elementwise(s, EW_ADD, a, b, NODE_NEW_OUT),
+                  kept + o->at.layout->bucket[bucket].offset);
 }
 
 /* Append: to += what the codes stand for; and x = to, if x is not NULL. */
@@ -323,24 +321,16 @@ static int way(const struct strategy *s)
 }
 
 /* Exchange codes, if that is due.  Returns 1 if parameters change. */
-static int exchange(struct strategy *s, struct err *err)
+static int after_update(struct strategy *s, struct err *err)
 {
     if (!way(s))
         return 0;
     if (run_all(s, of(s)->encode, err) < 0 || check_codes(s, err) < 0 || shift(s, LEFT, err) < 0 ||
-        shift(s, RIGHT, err) < 0 || solo_wait_buckets(s, err) < 0)
-        return err->code;
-    if (backend_is_device(s->at.backend) && solo_latch_standing(s, err) < 0)
+        shift(s, RIGHT, err) < 0 || exchange_wait_buckets(s->at.exchange, err) < 0 ||
+        solo_latch_standing(s, err) < 0)
         return err->code;
     return run_all(s, of(s)->take, err) < 0 ? err->code : 1;
 }
-
-static int after_update(struct strategy *s, struct err *err)
-{
-    return backend_is_device(s->at.backend) ? exchange(s, err) : 0;
-}
-
-static int step_end(struct strategy *s, struct err *err) { return exchange(s, err); }
 
 /* ---- the proof ---- */
 
@@ -422,7 +412,6 @@ const struct strategy_ops strategy_low_precision_decentralized = {
     .bucket_ready = solo_bucket_ready,
     .before_update = solo_before_update,
     .after_update = after_update,
-    .step_end = step_end,
     .epoch_end = prove,
     .met = met,
     .free = free_it,

@@ -149,13 +149,8 @@ static int bucket_ready(struct strategy *s, int bucket, struct err *err)
 
 static int before_update(struct strategy *s, struct err *err)
 {
-    int rc = 0;
-
-    if (is_warm(s))
-        return coded_decode(of(s)->coded, err);
-    for (int b = 0; b < s->at.layout->n_buckets && rc == 0; b++)
-        rc = exchange_wait(s->at.exchange, b, err);
-    return rc;
+    return is_warm(s) ? coded_decode(of(s)->coded, err)
+                      : exchange_wait_buckets(s->at.exchange, err);
 }
 
 const struct strategy_ops strategy_qadam = {

@@ -13,12 +13,27 @@
 #include "coll/device.h"
 #include "op/control.h"
 
+/* The places of a step, of which each call knows the one before.  A step that breaks off ends at
+ * any of them. */
+enum place { OUTSIDE, BEGUN, IN_MICRO, FINISHED };
+
 struct reducer {
     struct reducer_options o;
     struct exchange *exchange;
     struct strategy *strategy;
     struct coll *coll; /* NULL: no formation */
+    enum place place;
+    int n_ready; /* buckets of the micro-batch that are ready */
+    int64_t
+        agreed_at; /* the step in which all ranks were ready, or NO_STEP; the round is to begin */
+    int64_t free_from; /* the first step whose agreement counts: earlier ones knew nothing of the
+                          newest round */
 };
+
+/* A round begins ahead of the step that comes so many steps after the one that agreed on it.  On a
+ * device one step may be under way when the host reads which step agreed (step/flight.c).  All
+ * ranks queue the steps and the round in one order, whenever each of them reads its results. */
+enum { NO_STEP = -1, LEAD = 1, LEAD_ON_DEVICE = 2 };
 
 static int make_strategy(struct reducer *r, struct err *err)
 {
@@ -62,10 +77,10 @@ int reducer_new(const struct reducer_options *o, struct reducer **out, struct er
 
     ASSERT(o->strategy->new && o->strategy->bucket_ready && o->strategy->before_update &&
            o->strategy->free);
-    ASSERT(!o->strategy->promises.gradients_are_divided ||
-           (o->strategy->micro_ready && o->strategy->bucket_release));
+    ASSERT(!o->strategy->promises.gradients_are_divided || o->strategy->bucket_release);
     ASSERT(!o->strategy->promises.buckets_may_change || !o->strategy->form);
     r->o = *o;
+    r->agreed_at = NO_STEP;
     r->exchange = exchange_new(&eo);
     if (make_strategy(r, err) < 0) {
         reducer_free(r);
@@ -77,7 +92,7 @@ int reducer_new(const struct reducer_options *o, struct reducer **out, struct er
 
 void reducer_uncut(struct reducer *r)
 {
-    ASSERT(r->o.strategy->promises.buckets_may_change);
+    ASSERT(r->o.strategy->promises.buckets_may_change && r->place == OUTSIDE);
     if (r->strategy)
         r->o.strategy->free(r->strategy);
     r->strategy = NULL;
@@ -85,6 +100,7 @@ void reducer_uncut(struct reducer *r)
 
 int reducer_recut(struct reducer *r, struct err *err)
 {
+    ASSERT(!r->strategy && r->place == OUTSIDE);
     exchange_recut(r->exchange, r->o.layout->n_buckets);
     return make_strategy(r, err);
 }
@@ -114,6 +130,7 @@ static int is_on_device(const struct reducer *r) { return backend_is_device(r->o
 
 void reducer_join(struct reducer *r, struct coll *c)
 {
+    ASSERT(c && !r->coll && r->place == OUTSIDE);
     r->coll = c;
     exchange_join(r->exchange, c);
 }
@@ -121,16 +138,21 @@ void reducer_join(struct reducer *r, struct coll *c)
 void reducer_leave(struct reducer *r)
 {
     r->coll = NULL;
+    r->place = OUTSIDE; /* a step that broke off ends here at the latest */
     exchange_leave(r->exchange);
 }
 
 int reducer_form(struct reducer *r, int source, struct err *err)
 {
+    ASSERT(r->coll && r->place == OUTSIDE && source >= 0 && source < coll_size(r->coll));
+    r->agreed_at = NO_STEP;
+    r->free_from = 0;
     return r->o.strategy->form ? r->o.strategy->form(r->strategy, source, err) : 0;
 }
 
 int reducer_epoch_end(struct reducer *r, struct err *err)
 {
+    r->agreed_at = NO_STEP;
     return r->o.strategy->epoch_end ? r->o.strategy->epoch_end(r->strategy, err) : 0;
 }
 
@@ -153,27 +175,50 @@ static int spoil(struct reducer *r, int bucket, int is_reduced, struct err *err)
     return r->o.hooks.spoil(r->o.hooks.exchange.arg, bucket, is_reduced, err);
 }
 
-int reducer_is_ready(const struct reducer *r)
+/* 1: a round that all ranks agreed on begins ahead of `step`. */
+static int begins_round(struct reducer *r, int64_t step)
 {
-    return r->o.strategy->is_ready && r->o.strategy->is_ready(r->strategy);
+    const int lead = is_on_device(r) ? LEAD_ON_DEVICE : LEAD;
+
+    if (r->agreed_at == NO_STEP || step < r->agreed_at + lead)
+        return 0;
+    ASSERT(r->agreed_at >= r->free_from);
+    r->agreed_at = NO_STEP;
+    r->free_from = step;
+    return 1;
+}
+
+void reducer_agree(struct reducer *r, int64_t step, int n_ready)
+{
+    const int n = coll_size(r->coll);
+
+    if (n > 1 && n_ready >= n && r->agreed_at == NO_STEP && step >= r->free_from)
+        r->agreed_at = step;
 }
 
 int reducer_begin(struct reducer *r, int64_t step, int64_t n_updates, struct err *err)
 {
+    ASSERT(r->coll && r->place == OUTSIDE);
+    r->place = BEGUN;
     exchange_begin(r->exchange, step);
     exchange_enter(r->exchange, PHASE_FORWARD);
     r->strategy->n_updates = n_updates;
-    if (is_on_device(r))
-        return r->o.strategy->step_ahead ? r->o.strategy->step_ahead(r->strategy, err) : 0;
-    return r->o.strategy->step_begin ? r->o.strategy->step_begin(r->strategy, err) : 0;
+    r->strategy->begins_round = begins_round(r, step);
+    return r->o.strategy->between ? r->o.strategy->between(r->strategy, err) : 0;
 }
+
+int reducer_is_ready(const struct reducer *r) { return r->strategy->is_ready; }
 
 int reducer_micro_begin(struct reducer *r, int is_first, int is_last, struct err *err)
 {
+    const int overlaps = is_on_device(r) ? is_last : is_first;
+
+    ASSERT(r->place == BEGUN || r->place == IN_MICRO);
+    r->place = IN_MICRO;
+    r->n_ready = 0;
     r->strategy->is_first_micro = is_first;
-    if (!is_last || !is_on_device(r) || !r->o.strategy->last_micro)
-        return 0;
-    return r->o.strategy->last_micro(r->strategy, err);
+    r->strategy->is_last_micro = is_last;
+    return overlaps && r->o.strategy->overlap ? r->o.strategy->overlap(r->strategy, err) : 0;
 }
 
 int reducer_way(const struct reducer *r)
@@ -181,7 +226,11 @@ int reducer_way(const struct reducer *r)
     return r->o.strategy->way ? r->o.strategy->way(r->strategy) : 0;
 }
 
-struct handed reducer_end(struct reducer *r) { return exchange_end(r->exchange); }
+struct handed reducer_end(struct reducer *r)
+{
+    r->place = OUTSIDE;
+    return exchange_end(r->exchange);
+}
 
 int reducer_sum(struct reducer *r, const struct stage *s, struct err *err)
 {
@@ -193,8 +242,17 @@ int reducer_sum(struct reducer *r, const struct stage *s, struct err *err)
     return watch_waiting(r, 1, err);
 }
 
+/* Buckets are ready in their order, each once in a micro-batch.  With fixed shares each share
+ * begins anew. */
+static void note_ready(struct reducer *r, int bucket)
+{
+    ASSERT(r->place == IN_MICRO && (bucket == 0 || bucket == r->n_ready));
+    r->n_ready = bucket + 1;
+}
+
 int reducer_bucket(struct reducer *r, int bucket, struct err *err)
 {
+    note_ready(r, bucket);
     exchange_enter(r->exchange, PHASE_BACKWARD);
     if (spoil(r, bucket, 0, err) < 0)
         return err->code;
@@ -203,12 +261,15 @@ int reducer_bucket(struct reducer *r, int bucket, struct err *err)
 
 int reducer_micro(struct reducer *r, int bucket, struct err *err)
 {
+    ASSERT(r->o.strategy->promises.gradients_are_divided && !r->strategy->is_last_micro);
+    note_ready(r, bucket);
     exchange_enter(r->exchange, PHASE_BACKWARD);
-    return r->o.strategy->micro_ready(r->strategy, bucket, err);
+    return r->o.strategy->bucket_ready(r->strategy, bucket, err);
 }
 
 int reducer_release(struct reducer *r, int bucket, struct err *err)
 {
+    ASSERT(r->o.strategy->promises.gradients_are_divided && r->place == IN_MICRO);
     return r->o.strategy->bucket_release(r->strategy, bucket, err);
 }
 
@@ -240,6 +301,8 @@ static int note_stopped(struct reducer *r, struct err *err)
  * and the update reads that mark. */
 int reducer_finish(struct reducer *r, struct err *err)
 {
+    ASSERT(r->place == IN_MICRO && r->n_ready == r->o.layout->n_buckets);
+    r->place = FINISHED;
     exchange_enter(r->exchange, PHASE_REDUCE);
     if (watch_waiting(r, 0, err) < 0 || r->o.strategy->before_update(r->strategy, err) < 0 ||
         watch_waiting(r, 1, err) < 0)
@@ -249,11 +312,12 @@ int reducer_finish(struct reducer *r, struct err *err)
             return err->code;
     if (note_stopped(r, err) < 0)
         return err->code;
-    return is_on_device(r) && r->o.strategy->settled ? r->o.strategy->settled(r->strategy, err) : 0;
+    return r->o.strategy->settled ? r->o.strategy->settled(r->strategy, err) : 0;
 }
 
 int reducer_sum_check(struct reducer *r, double *check, struct err *err)
 {
+    ASSERT(r->place == FINISHED && r->o.strategy->promises.n_holders > 0);
     if (watch_waiting(r, 0, err) < 0 ||
         exchange_sum_now(r->exchange, check, 2, PHASE_REDUCE, err) < 0 ||
         watch_waiting(r, 1, err) < 0)
@@ -263,18 +327,9 @@ int reducer_sum_check(struct reducer *r, double *check, struct err *err)
 
 int reducer_updated(struct reducer *r, struct err *err)
 {
+    ASSERT(r->place == FINISHED);
     exchange_enter(r->exchange, PHASE_UPDATE);
     return r->o.strategy->after_update ? r->o.strategy->after_update(r->strategy, err) : 0;
-}
-
-int reducer_step_end(struct reducer *r, int64_t step, int n_ready, struct err *err)
-{
-    exchange_enter(r->exchange, PHASE_UPDATE);
-    if (r->o.strategy->agreed)
-        r->o.strategy->agreed(r->strategy, step, n_ready);
-    if (is_on_device(r) || !r->o.strategy->step_end)
-        return 0;
-    return r->o.strategy->step_end(r->strategy, err);
 }
 
 double reducer_loss_factor(const struct reducer *r, int64_t step, double part)

@@ -10,7 +10,7 @@
  *          A step: reducer_begin -> reducer_micro_begin, reducer_sum, reducer_micro,
  *          reducer_bucket ...
  *          -> reducer_finish -> (the update) -> reducer_updated -> reducer_end
- *          -> reducer_step_end.
+ *          -> reducer_agree.
  * Threads: the engine's.
  * Errors:  those of the strategy and of coll/. */
 #ifndef STRATEGY_REDUCER_H
@@ -77,11 +77,11 @@ void reducer_leave(struct reducer *r);
 
 /* ---- the places of a step, in the order of their calls ---- */
 
-/* 1: this rank is ready for what the strategy begins when all ranks are (CONTROL_READY). */
-int reducer_is_ready(const struct reducer *r);
 /* n_updates: as in struct strategy.  Returns 1 if the strategy changed parameters. */
 int reducer_begin(struct reducer *r, int64_t step, int64_t n_updates, struct err *err);
 int reducer_way(const struct reducer *r); /* of the step that was begun: strategy_ops.way */
+/* 1: this rank is ready for what the strategy begins when all ranks are (CONTROL_READY). */
+int reducer_is_ready(const struct reducer *r);
 /* A micro-batch begins.  is_first, is_last: 1 for the step's first, last one. */
 int reducer_micro_begin(struct reducer *r, int is_first, int is_last, struct err *err);
 /* Sum the statistics at the end of stage `s` (synchronised batch norm) over all ranks, at once. */
@@ -119,8 +119,8 @@ struct handed reducer_end(struct reducer *r);
 double reducer_loss_factor(const struct reducer *r, int64_t step, double part);
 
 /* `step` has ended on this rank and counts; on a device the next one may be queued.  n_ready ranks
- * said in it that they are ready.  Returns 1 if the strategy changed parameters. */
-int reducer_step_end(struct reducer *r, int64_t step, int n_ready, struct err *err);
+ * said in it that they are ready. */
+void reducer_agree(struct reducer *r, int64_t step, int n_ready);
 
 /* All ranks hold the same state, after reducer_form or after they met (train/meet.h). */
 int reducer_met(struct reducer *r, struct err *err);

@@ -19,8 +19,8 @@
  * statistics from the state's and from those of its own samples, as a rank without synchronised
  * batch norm does.  Those of the step are the mean over all leaves.
  *
- * On a device each addition is a small program, because its kernels work at fixed addresses.  All
- * work is queued, and is the same in every step of a formation. */
+ * Each addition is a small program, because a device's kernels work at fixed addresses.  All work
+ * is the same in every step of a formation. */
 #include "strategy/shares.h"
 
 #include <stdlib.h>
@@ -33,8 +33,7 @@
 #include "strategy/exchange.h"
 #include "strategy/tree.h"
 
-/* The additions of a range on a device, and the division that makes a mean.  NULL: there is none.
- */
+/* The additions of a range, and the division that makes a mean.  NULL: there is none. */
 struct additions {
     struct program **leaf;  /* [n_room]: piece i += x */
     struct program **fold;  /* [n_room]: piece i += piece i + 1 */
@@ -55,7 +54,7 @@ struct range {
     float *taken;               /* [n_all][own_stride]: pieces of all ranks; NULL with one rank */
     struct coll_span *give;     /* [most_pieces][size]: each rank's span of a piece */
     struct coll_span *take;     /* [most_pieces][size]: places in `taken` of what a rank gives */
-    struct additions add;       /* on a device */
+    struct additions add;
 };
 
 /* The work that follows when a node is pushed.  It is the same in every step of a formation. */
@@ -77,13 +76,11 @@ struct shares {
     struct move *leaf, *piece; /* [n_own]: of this rank's leaves; [n_all]: of all pieces */
     struct range *range;       /* [n_ranges] */
     int n_ranges;
-    float *divisor; /* on a device: n_leaves, in its memory */
+    float *divisor; /* n_leaves, in the backend's memory */
 };
 
 /* Kernels want addresses that are multiples of 16 bytes. */
 enum { ALIGN = 4 };
-
-static int is_on_device(const struct shares *s) { return backend_is_device(s->base.at.backend); }
 
 static struct shares *of(struct strategy *s) { return container_of(s, struct shares, base); }
 
@@ -205,7 +202,7 @@ static void cut(const struct shares *s, struct range *r)
         }
 }
 
-/* ---- the additions of a device ---- */
+/* ---- the additions ---- */
 
 static int place(struct sketch *s, float *x, int64_t n)
 {
@@ -229,7 +226,8 @@ static int make_addition(struct shares *s, float *to, float *x, int64_t n, struc
     return sketch_end(&sketch, s->base.at.backend, NULL, out);
 }
 
-/* The additions that follow when the i-th of all pieces is pushed; pile as in add_pieces. */
+/* The additions that follow when the i-th of all pieces is pushed.  pile [n_all]: the nodes that
+ * are not added yet. */
 static int make_taken(struct shares *s, struct range *r, int i, float **pile, struct err *err)
 {
     const struct move m = s->piece[i];
@@ -325,7 +323,7 @@ static int make_range(struct shares *s, struct range *r, struct err *err)
     if (rc == 0 && s->size > 1 && own > 0)
         rc = backend_alloc(s->base.at.backend, own * (size_t)s->n_all, what, (void **)&r->taken,
                            err);
-    return rc == 0 && is_on_device(s) ? make_additions(s, r, err) : rc;
+    return rc == 0 ? make_additions(s, r, err) : rc;
 }
 
 static void name_ranges(struct shares *s)
@@ -355,8 +353,7 @@ static int form(struct strategy *strategy, int source, struct err *err)
     ASSERT(s->base.at.n_shares >= s->size);
     plan(s);
     name_ranges(s);
-    if (is_on_device(s))
-        rc = make_divisor(s, err);
+    rc = make_divisor(s, err);
     for (int i = 0; i < s->n_ranges && rc == 0; i++)
         rc = make_range(s, &s->range[i], err);
     return rc;
@@ -380,12 +377,6 @@ static void free_it(struct strategy *s)
 
 /* ---- a step ---- */
 
-static void add(float *restrict to, const float *restrict x, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        to[i] += x[i];
-}
-
 /* Push the newest leaf's numbers to the pieces.  If an addition follows, the numbers are added
  * straight to the piece before, without a copy. */
 static int take_leaf(const struct shares *s, struct range *r, struct err *err)
@@ -398,15 +389,9 @@ static int take_leaf(const struct shares *s, struct range *r, struct err *err)
         return top == r->x
                    ? 0
                    : backend_copy(s->base.at.backend, top, r->x, sizeof *top * (size_t)r->n, err);
-    if (is_on_device(s))
-        rc = sketch_run(r->add.leaf[m.at - 1], err);
-    else
-        add(top - r->stride, r->x, r->n);
+    rc = sketch_run(r->add.leaf[m.at - 1], err);
     for (int i = 1; i < m.n_sums && rc == 0; i++)
-        if (is_on_device(s))
-            rc = sketch_run(r->add.fold[m.at - i - 1], err);
-        else
-            add(top - (i + 1) * r->stride, top - i * r->stride, r->n);
+        rc = sketch_run(r->add.fold[m.at - i - 1], err);
     return rc;
 }
 
@@ -427,6 +412,7 @@ static int give_pieces(struct shares *s, struct range *r, struct err *err)
 
 static int take(struct shares *s, struct range *r, struct err *err)
 {
+    ASSERT(r->n_seen < s->n_own);
     if (take_leaf(s, r, err) < 0)
         return err->code;
     if (++r->n_seen < s->n_own)
@@ -447,22 +433,13 @@ static int bucket_ready(struct strategy *strategy, int bucket, struct err *err)
     return rc;
 }
 
-/* Add the pieces of all ranks, n numbers of this rank's span each, in place.  The first n numbers
- * then are the sum. */
-static int add_pieces(const struct shares *s, const struct range *r, int64_t n, struct err *err)
+/* Add the pieces of all ranks, of this rank's span, in place.  The first piece then is the sum. */
+static int add_pieces(const struct shares *s, const struct range *r, struct err *err)
 {
-    float *pile[TREE_MOST_NODES];
     int rc = 0;
 
-    for (int i = 0; i < s->n_all && is_on_device(s) && rc == 0; i++)
+    for (int i = 0; i < s->n_all && rc == 0; i++)
         rc = sketch_run(r->add.taken[i], err);
-    for (int i = 0; i < s->n_all && !is_on_device(s); i++) {
-        const struct move m = s->piece[i];
-
-        pile[m.at] = r->taken + i * r->own_stride;
-        for (int k = 0; k < m.n_sums; k++)
-            add(pile[m.at - k - 1], pile[m.at - k], n);
-    }
     return rc;
 }
 
@@ -472,10 +449,8 @@ static int keep_sum(const struct shares *s, const struct range *r, struct coll_s
 {
     float *x = r->x + own.at, *sum = sum_of(r);
 
-    if (is_on_device(s) && sketch_run(r->add.mean, err) < 0)
+    if (sketch_run(r->add.mean, err) < 0)
         return err->code;
-    for (int64_t i = 0; i < own.n && r->is_mean && !is_on_device(s); i++)
-        sum[i] /= (float)s->n_leaves;
     return sum == x ? 0 : backend_copy(s->base.at.backend, x, sum, sizeof *x * (size_t)own.n, err);
 }
 
@@ -487,7 +462,7 @@ static int sum_span(struct shares *s, const struct range *r, struct err *err)
     if (s->size > 1)
         rc = exchange_wait(s->base.at.exchange, r->bucket, err);
     if (rc == 0 && s->size > 1 && own.n > 0)
-        rc = add_pieces(s, r, own.n, err);
+        rc = add_pieces(s, r, err);
     return rc == 0 && own.n > 0 ? keep_sum(s, r, own, err) : rc;
 }
 
@@ -503,6 +478,7 @@ static int finish(struct strategy *strategy, struct err *err)
     for (int i = 0; i < s->n_ranges && rc == 0; i++) {
         const struct range *r = &s->range[i];
 
+        ASSERT(r->n_seen == 0); /* all of this step's leaves came */
         rc = sum_span(s, r, err);
         if (rc == 0 && s->size > 1)
             rc = exchange_allgather_spans(x, r->bucket, r->x, r->n, DTYPE_F32, err);

@@ -1,8 +1,7 @@
 /* solo - a step in which only the control vector is summed, and sums of parameters.
  *
- * On CPUs gradients that are not finite are found by reading the buckets.  A device has no kernel
- * for that alone.  Instead operator commit, which copies unless a gradient is not finite, copies
- * the rank's CONTROL_NONFINITE over a number 1. */
+ * No operator only looks for gradients that are not finite.  Instead operator commit, which copies
+ * unless a gradient is not finite, copies the rank's CONTROL_NONFINITE over a number 1. */
 #include "strategy/solo.h"
 
 #include <stdlib.h>
@@ -16,7 +15,7 @@
 
 static struct solo *of(const struct strategy *s) { return (struct solo *)s; }
 
-/* ---- a device's memory and programs ---- */
+/* ---- memory and programs ---- */
 
 static int place_control(struct sketch *s, float *control)
 {
@@ -89,7 +88,7 @@ static int bind_all(struct solo *o, struct err *err)
     return rc;
 }
 
-static int make_device(struct solo *o, add_take_fn *add_take, struct err *err)
+static int make_memory(struct solo *o, add_take_fn *add_take, struct err *err)
 {
     const struct solo_words words = {.one = {1}};
     struct backend *b = o->base.at.backend;
@@ -115,8 +114,8 @@ int solo_new(const struct strategy_site *site, size_t size, add_take_fn *add_tak
     o->base.at = *site;
     rc = backend_alloc(site->backend, n_bytes, "parameters that are exchanged", (void **)&o->aside,
                        err);
-    if (rc == 0 && backend_is_device(site->backend))
-        rc = make_device(o, add_take, err);
+    if (rc == 0)
+        rc = make_memory(o, add_take, err);
     if (rc < 0)
         solo_free(&o->base);
     else
@@ -143,84 +142,35 @@ int solo_form(struct strategy *s, int source, struct err *err)
     const float n = (float)solo_n_ranks(s);
 
     (void)source;
-    return of(s)->words ? backend_copy_in(s->at.backend, of(s)->words->n_ranks, &n, sizeof n, err)
-                        : 0;
+    return backend_copy_in(s->at.backend, of(s)->words->n_ranks, &n, sizeof n, err);
 }
 
 int solo_n_ranks(const struct strategy *s) { return coll_size(exchange_coll(s->at.exchange)); }
 
 /* ---- a step ---- */
 
-/* 1 if a number of x[n] is not finite, which means that all bits of its exponent are set. */
-static int has_bad_float(const float *x, int64_t n)
-{
-    enum { EXPONENT = 0x7f800000 };
-    int bad = 0;
-
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits;
-
-        memcpy(&bits, &x[i], sizeof bits);
-        bad |= (bits & EXPONENT) == EXPONENT;
-    }
-    return bad;
-}
-
-static int has_bad_bf16(const uint16_t *x, int64_t n)
-{
-    enum { EXPONENT = 0x7f80 };
-    int bad = 0;
-
-    for (int64_t i = 0; i < n; i++)
-        bad |= (x[i] & EXPONENT) == EXPONENT;
-    return bad;
-}
-
-static int is_bad(const struct strategy *s, int bucket)
-{
-    const struct bucket *b = &s->at.layout->bucket[bucket];
-    const void *x = (const char *)s->at.grad + b->at;
-    const int64_t n = cut_bucket(s->at.layout, bucket);
-
-    return s->at.layout->grad_dtype == DTYPE_BF16 ? has_bad_bf16(x, n) : has_bad_float(x, n);
-}
-
 static int copy_float(struct strategy *s, float *to, const float *from, struct err *err)
 {
     return backend_copy(s->at.backend, to, from, sizeof *to, err);
 }
 
-/* All gradients of this rank are complete. */
-static int sum_on_device(struct strategy *s, struct err *err)
+/* With the last bucket all gradients of this rank are complete. */
+int solo_bucket_ready(struct strategy *s, int bucket, struct err *err)
 {
     struct solo_words *w = of(s)->words;
     float *nonfinite = s->at.control + CONTROL_NONFINITE;
 
+    if (bucket < s->at.layout->n_buckets - 1)
+        return 0;
     if (copy_float(s, w->flag, w->one, err) < 0 || sketch_run(of(s)->watch, err) < 0 ||
         copy_float(s, nonfinite, w->flag, err) < 0)
         return err->code;
-    return exchange_allreduce(s->at.exchange, s->at.layout->n_buckets - 1, s->at.control,
-                              CONTROL_LEN, DTYPE_F32, err);
-}
-
-int solo_bucket_ready(struct strategy *s, int bucket, struct err *err)
-{
-    struct solo *o = of(s);
-
-    if (o->words)
-        return bucket < s->at.layout->n_buckets - 1 ? 0 : sum_on_device(s, err);
-    o->is_bad = (bucket > 0 && o->is_bad) || is_bad(s, bucket);
-    if (bucket < s->at.layout->n_buckets - 1)
-        return 0;
-    if (o->is_bad && s->at.control[CONTROL_NONFINITE] == 0)
-        s->at.control[CONTROL_NONFINITE] = 1;
     return exchange_sum_control(s->at.exchange, s->at.control, err);
 }
 
 int solo_before_update(struct strategy *s, struct err *err)
 {
-    return of(s)->words ? exchange_wait(s->at.exchange, s->at.layout->n_buckets - 1, err)
-                        : exchange_wait_control(s->at.exchange, err);
+    return exchange_wait_control(s->at.exchange, err);
 }
 
 double solo_loss_factor(const struct strategy *s, int64_t step, double part)
@@ -235,24 +185,14 @@ double solo_loss_factor(const struct strategy *s, int64_t step, double part)
 int solo_sum_aside(struct strategy *s, struct err *err)
 {
     const struct layout *l = s->at.layout;
-    int rc = 0;
+    int rc = backend_copy(s->at.backend, of(s)->aside, s->at.param,
+                          sizeof(float) * (size_t)l->n_trained, err);
 
     for (int b = 0; b < l->n_buckets && rc == 0; b++)
         rc = exchange_allreduce(s->at.exchange, b, of(s)->aside + l->bucket[b].offset,
                                 cut_bucket(l, b), DTYPE_F32, err);
     return rc;
 }
-
-int solo_wait_buckets(struct strategy *s, struct err *err)
-{
-    int rc = 0;
-
-    for (int b = 0; b < s->at.layout->n_buckets && rc == 0; b++)
-        rc = exchange_wait(s->at.exchange, b, err);
-    return rc;
-}
-
-/* ---- the same on a device ---- */
 
 int solo_note_standing(struct strategy *s, struct err *err)
 {
@@ -269,16 +209,11 @@ int solo_latch_standing(struct strategy *s, struct err *err)
                : rc;
 }
 
-int solo_exchange_on_device(struct strategy *s, struct err *err)
+int solo_exchange(struct strategy *s, struct err *err)
 {
-    const size_t n_bytes = sizeof(float) * (size_t)s->at.layout->n_trained;
-    int rc = backend_copy(s->at.backend, of(s)->aside, s->at.param, n_bytes, err);
-
-    if (rc == 0)
-        rc = solo_sum_aside(s, err);
-    if (rc == 0)
-        rc = solo_wait_buckets(s, err);
-    return rc == 0 ? solo_latch_standing(s, err) : rc;
+    if (solo_sum_aside(s, err) < 0 || exchange_wait_buckets(s->at.exchange, err) < 0)
+        return err->code;
+    return solo_latch_standing(s, err);
 }
 
 int solo_take(struct strategy *s, struct err *err)

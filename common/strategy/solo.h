@@ -32,7 +32,7 @@
         .recovery = STRATEGY_NEEDS_ONE_RANK                                        \
     }
 
-/* Numbers in a device's memory, which the programs of solo.c read and write. */
+/* Numbers in the backend's memory, which the programs of solo.c read and write. */
 struct solo_words {
     _Alignas(16) double check[2];             /* of this rank's own gradients (op/grad_check.c) */
     _Alignas(16) double fine[2];              /* the check of gradients that are finite */
@@ -44,9 +44,7 @@ struct solo_words {
 
 struct solo {
     struct strategy base; /* first */
-    int is_bad;           /* 1: a gradient of this rank in this step is not finite; on CPUs */
     float *aside;         /* [n_trained]: a buffer for parameters that travel between ranks */
-    /* The members below are NULL on CPUs. */
     struct solo_words *words;
     struct program *watch; /* checks the gradients, and writes words->flag */
     struct program **take; /* [n_buckets]: what add_take of solo_new appended for the bucket */
@@ -54,9 +52,8 @@ struct solo {
 };
 
 /* Make a strategy whose own struct has `size` bytes and begins with a struct solo.  The rest is
- * zeroed.  add_take is for devices: it appends the nodes that change n parameters, from element
- * `at` on, by the data in `aside`; NULL: the strategy does not use solo_take.  Fails with
- * ERR_NOMEM. */
+ * zeroed.  add_take appends the nodes that change n parameters, from element `at` on, by the data
+ * in `aside`; NULL: the strategy does not use solo_take.  Fails with ERR_NOMEM. */
 int solo_new(const struct strategy_site *site, size_t size,
              void (*add_take)(struct sketch *s, const struct strategy *o, int64_t at, int64_t n),
              struct solo **out, struct err *err);
@@ -72,17 +69,17 @@ double solo_loss_factor(const struct strategy *s, int64_t step, double part);
 /* The number of ranks of the formation. */
 int solo_n_ranks(const struct strategy *s);
 
-/* Start the sum of `aside` over all ranks, bucket by bucket; solo_wait_buckets waits for it. */
+/* Copy the trained parameters to `aside`, and start the sum of these over all ranks, bucket by
+ * bucket. */
 int solo_sum_aside(struct strategy *s, struct err *err);
 
-/* Wait for the collectives of all buckets. */
-int solo_wait_buckets(struct strategy *s, struct err *err);
+/* solo_sum_aside, and wait for it.  Then note whether the exchange is valid (solo_latch_standing).
+ */
+int solo_exchange(struct strategy *s, struct err *err);
 
-/* ---- on a device ---- */
-
-/* Queue a copy of the trained parameters to `aside`, and its sum over all ranks.  Then note whether
- * the exchange is valid: it is not if the step is void, or if collectives were stopped. */
-int solo_exchange_on_device(struct strategy *s, struct err *err);
+/* ---- whether an exchange is valid ----
+ *
+ * On CPUs it always is: a collective that was stopped fails where it is waited for. */
 
 /* Note whether the step is void, once the summed control vector shows that.  If it is, the exchange
  * is not valid. */
@@ -93,7 +90,7 @@ int solo_note_standing(struct strategy *s, struct err *err);
  * verdict. */
 int solo_latch_standing(struct strategy *s, struct err *err);
 
-/* Queue the nodes that add_take appended, for all buckets. */
+/* Run the nodes that add_take appended, for all buckets. */
 int solo_take(struct strategy *s, struct err *err);
 
 /* The next three are for add_take.

@@ -9,12 +9,17 @@ const struct option_group *const strategies[] = {
 #undef X
         NULL};
 
+static struct strategy_choice choice(const struct strategy_options *o)
+{
+    return o->kind->choose ? o->kind->choose(o->options) : (struct strategy_choice){.ops = o->kind};
+}
+
 const struct strategy_ops *strategy_choose(const struct strategy_options *o)
 {
-    return o->kind->choose ? o->kind->choose(o->options) : o->kind;
+    return choice(o).ops;
 }
 
 struct strategy_shares strategy_shares(const struct strategy_options *o)
 {
-    return o->kind->shares ? o->kind->shares(o->options) : (struct strategy_shares){0};
+    return choice(o).shares;
 }

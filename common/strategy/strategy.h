@@ -7,10 +7,12 @@
  * A strategy stands between the program's buckets and the collectives of coll/.  The engine calls
  * it through a reducer (strategy/reducer.h) at the same places of every step:
  *
- *     step_begin, forward, backward ... bucket_ready(0) ... bucket_ready(1) ... before_update,
- *     update, after_update ... step_end
+ *     between, overlap, forward, backward ... bucket_ready(0) ... bucket_ready(1) ...
+ *     before_update, settled, update, after_update
  *
- * Between steps the engine calls `form` when a new set of ranks begins, epoch_end, and met.  A
+ * Outside steps the engine calls `form` when a new set of ranks begins, epoch_end, and met.  The
+ * places and their order are the same on CPUs and on devices, and so are a strategy's computations:
+ * they are programs of operators (program/sketch.h), which every backend runs.  A
  * strategy reaches the other ranks only through an exchange (strategy/exchange.h).  So the record
  * of collectives, the display of the phase and faults on purpose work for every strategy alike.
  *
@@ -25,13 +27,13 @@
  * take the mean of their parameters, running statistics and optimizer's slots.  They meet at an
  * epoch's end, before a checkpoint, and after a rank was lost.
  *
- * On a device bucket_ready, before_update and after_update only queue work, and a step may be
+ * On a device all functions from overlap to after_update only queue work, and a step may be
  * recorded and launched again without calls to them.  So they must queue the same work in every
  * step of one way (struct strategy_ops), whatever the values of gradients and parameters.
  *
- * With fixed shares (struct strategy_shares) a rank may compute several micro-batches of a step.
- * Then bucket_ready is called for each micro-batch, and the bucket holds the gradient of that
- * micro-batch alone.
+ * With fixed shares (struct strategy_shares) and with divided gradients a rank may compute several
+ * micro-batches of a step.  Then bucket_ready is called for each micro-batch, and the bucket holds
+ * the gradient of that micro-batch alone.
  *
  * To add a strategy: a word in strategy/meson.build, and strategy/WORD.c with `strategy_WORD`.  The
  * entry brings its name, its help and its own keys of the job file, as every entry of a registry
@@ -94,8 +96,12 @@ struct strategy {
     /* Updates before the step that is queued, if each step under way is applied.  If one is not,
      * that step counts as nothing, and is queued again.  Set by the reducer. */
     int64_t n_updates;
-    /* 1: the micro-batch that is queued is the first one of its step.  Set by the reducer. */
-    int is_first_micro;
+    /* 1: the micro-batch that is queued is the first one of its step, the last one.  Set by the
+     * reducer. */
+    int is_first_micro, is_last_micro;
+    /* For `between`. */
+    int begins_round; /* 1: what begins when all ranks are ready begins here.  Set by the reducer */
+    int is_ready;     /* 1: this rank is ready.  Set by the strategy */
     struct strategy_site at;
 };
 
@@ -152,11 +158,17 @@ struct strategy_shares {
     int n_threads; /* with n > 0: threads of the kernels on every rank; the bits depend on it */
 };
 
+/* The choice that the options of an entry make. */
+struct strategy_choice {
+    const struct strategy_ops *ops; /* the method */
+    struct strategy_shares shares;
+};
+
 /* An entry whose keys choose among several methods has one struct strategy_ops for each method.
  * Only the registered one has the keys and `choose`.
  *
  * new, bucket_ready, before_update and free are required.  Any other function may be NULL if there
- * is nothing to do, but gradients_are_divided requires micro_ready and bucket_release, too. */
+ * is nothing to do, but gradients_are_divided requires bucket_release, too. */
 struct strategy_ops {
     struct option_group group;
     int wants_float32; /* 1: buckets must be of F32 (train.grad_dtype float32) */
@@ -168,18 +180,13 @@ struct strategy_ops {
     const struct slot_def *const *slot; /* [n_slots]: state that the strategy keeps across steps */
     int n_slots;
 
-    /* The method that the options ask for; NULL if there is only this one.  Read in registered
-     * entries only. */
-    const struct strategy_ops *(*choose)(const void *options);
-    /* The fixed shares that the options ask for; NULL: none.  Read in registered entries only. */
-    struct strategy_shares (*shares)(const void *options);
+    /* NULL if there is only this method, without fixed shares.  Read in registered entries only. */
+    struct strategy_choice (*choose)(const void *options);
     int (*new)(const struct strategy_site *site, struct strategy **out, struct err *err);
     /* A formation begins, and its ranks are connected.  Rank `source` holds the newest step. */
     int (*form)(struct strategy *s, int source, struct err *err);
     /* This rank's gradients in `bucket` are complete; those in other buckets may still change. */
     int (*bucket_ready)(struct strategy *s, int bucket, struct err *err);
-    /* The same for a micro-batch that is not the step's last one. */
-    int (*micro_ready)(struct strategy *s, int bucket, struct err *err);
     /* The bucket's memory is needed for other gradients: wait for the bucket's sums and move them
      * out, unless that has been done. */
     int (*bucket_release)(struct strategy *s, int bucket, struct err *err);
@@ -192,38 +199,30 @@ struct strategy_ops {
     /* The gradients are about to be read by the update: make the two things true that the head of
      * this file states. */
     int (*before_update)(struct strategy *s, struct err *err);
-    /* The update has been made, or skipped.  Returns 1 if it changes parameters. */
+    /* The control vector tells from now on whether the step is void, so parameters may be changed
+     * where it is not. */
+    int (*settled)(struct strategy *s, struct err *err);
+    /* The update has been made, or skipped.  The step counts even if this fails because a rank was
+     * lost; the parameters of this rank then are those that the update left, or the changed ones.
+     * Returns 1 if it changes parameters. */
     int (*after_update)(struct strategy *s, struct err *err);
 
-    /* On a device: the number of this step's way.  Steps of one way queue the same work, and share
-     * a recording.  All ranks must return the same number for a step.  NULL: all steps queue the
-     * same work. */
+    /* The number of this step's way.  Steps of one way queue the same work, and on a device they
+     * share a recording.  All ranks must return the same number for a step.  NULL: all steps queue
+     * the same work. */
     int (*way)(const struct strategy *s);
-    /* On a device: the step's last micro-batch begins.  Its forward and backward passes overlap the
-     * work that is queued here. */
-    int (*last_micro)(struct strategy *s, struct err *err);
-    /* 1: this rank is ready for what the strategy begins when all ranks are.  The control vector of
-     * the next step counts the ranks that are (CONTROL_READY).  NULL: never. */
-    int (*is_ready)(const struct strategy *s);
-    /* `step` has ended, and n_ready ranks were ready in it, as all ranks know. */
-    void (*agreed)(struct strategy *s, int64_t step, int n_ready);
-    /* On a device: a step is about to be queued, perhaps not for the first time.  `agreed` was
-     * called for all steps before it, but perhaps not for the last of them, which may be under way.
-     * Work that is queued here runs between the two steps, and is not recorded.  If it has
-     * collectives, all ranks must queue the same ones ahead of the same step.  Returns 1 if it
-     * changes parameters. */
-    int (*step_ahead)(struct strategy *s, struct err *err);
-    /* On a device, behind before_update: from now on the control vector tells whether the step is
-     * void, so parameters may be changed where it is not. */
-    int (*settled)(struct strategy *s, struct err *err);
-
-    /* The next two functions are called on CPUs only. */
-
-    /* A step begins.  exchange_step gives its number. */
-    int (*step_begin)(struct strategy *s, struct err *err);
-    /* The step has ended on this rank, and counts even if a rank is lost from now on.  May block.
-     * Returns 1 if it changed parameters. */
-    int (*step_end)(struct strategy *s, struct err *err);
+    /* The forward and backward passes overlap the work that is queued here.  Called in the step's
+     * first micro-batch; on a device in its last one, because a recording cannot wait for
+     * collectives that another recording started. */
+    int (*overlap)(struct strategy *s, struct err *err);
+    /* Between two steps: a step is about to be queued, perhaps not for the first time; on a device
+     * the last step before it may be under way.  Work that is queued here runs between the two
+     * steps, and is not recorded.  If it has collectives, all ranks must queue the same ones ahead
+     * of the same step.  The strategy says in is_ready whether this rank is ready for what begins
+     * when all ranks are; the control vector of the step counts the ranks that are (CONTROL_READY).
+     * If all are, begins_round says so ahead of one later step, the same one on all ranks, unless
+     * an epoch ends before.  Returns 1 if it changes parameters. */
+    int (*between)(struct strategy *s, struct err *err);
     /* All ranks hold the same state, after form or after they met. */
     int (*met)(struct strategy *s, struct err *err);
 

@@ -133,6 +133,7 @@ static int scatter(struct strategy *s, int bucket, struct err *err)
     const int64_t n = cut_bucket(s->at.layout, bucket);
     int rc = 0;
 
+    ASSERT(of(s)->is_out[bucket] == NOTHING);
     of(s)->is_out[bucket] = s->is_first_micro ? TO_COPY : TO_ADD;
     if (n > 0)
         rc =
@@ -140,11 +141,12 @@ static int scatter(struct strategy *s, int bucket, struct err *err)
     return rc == 0 && n > 0 && has_buddy(s) ? pass_to_buddy(s, bucket, err) : rc;
 }
 
-static int scatter_last(struct strategy *s, int bucket, struct err *err)
+static int bucket_ready(struct strategy *s, int bucket, struct err *err)
 {
+    const int is_last = s->is_last_micro && bucket == s->at.layout->n_buckets - 1;
     const int rc = scatter(s, bucket, err);
 
-    return rc == 0 && bucket == s->at.layout->n_buckets - 1 ? sum_control(s, err) : rc;
+    return rc == 0 && is_last ? sum_control(s, err) : rc;
 }
 
 /* ---- sums that leave their bucket ---- */
@@ -297,23 +299,16 @@ static void drop_rounders(struct strategy *s)
     of(s)->round_arena = NULL;
 }
 
-/* Forget the marks of a step that broke off half way. */
-static int begin(struct strategy *s, struct err *err)
-{
-    (void)err;
-    memset(of(s)->is_out, NOTHING, (size_t)s->at.layout->n_buckets);
-    return 0;
-}
-
-/* On a device step_begin is not called, so the marks are forgotten here: steps break off only where
- * the formation ends. */
+/* Forget the marks of a step that broke off half way, too: steps break off only where the formation
+ * ends. */
 static int form(struct strategy *s, int source, struct err *err)
 {
-    int rc = begin(s, err);
+    int rc = 0;
 
     (void)source;
     drop_adders(s);
     drop_rounders(s);
+    memset(of(s)->is_out, NOTHING, (size_t)s->at.layout->n_buckets);
     memset(of(s)->is_coming, 0, (size_t)s->at.layout->n_param_buckets);
     if (rc == 0 && wants_rounders(s))
         rc = make_rounders(s, err);
@@ -379,6 +374,8 @@ static int gather(struct strategy *s, struct err *err)
     const struct layout *l = s->at.layout;
     int rc = 0;
 
+    for (int b = 0; b < l->n_buckets; b++)
+        ASSERT(of(s)->is_out[b] == NOTHING);
     if (has_stage_3(s))
         return 0;
     for (int b = 0; b < l->n_buckets && rc == 0; b++) {
@@ -401,20 +398,20 @@ static void free_it(struct strategy *s)
     free(of(s));
 }
 
-#define WAY(stage, holders)                                                                       \
-    {                                                                                             \
-        .group = {.name = "allreduce"},                                                           \
-        .promises = {.replicas_are_equal = 1,                                                     \
-                     .collectives_are_equal = 1,                                                  \
-                     .sum_is_linear = 1,                                                          \
-                     .recovery = STRATEGY_NEEDS_ALL_RANKS,                                        \
-                     .n_holders = (holders),                                                      \
-                     .gradients_are_divided = (stage) >= 2,                                       \
-                     .params_are_divided = (stage) >= 3},                                         \
-        .new = new, .form = form, .step_begin = begin, .bucket_ready = scatter_last,              \
-        .micro_ready = scatter, .bucket_release = release, .bucket_gather = gather_bucket,        \
-        .bucket_gathered = wait_for_bucket, .before_update = release_all, .after_update = gather, \
-        .epoch_end = wait_for_all, .free = free_it                                                \
+#define WAY(stage, holders)                                                                \
+    {                                                                                      \
+        .group = {.name = "allreduce"},                                                    \
+        .promises = {.replicas_are_equal = 1,                                              \
+                     .collectives_are_equal = 1,                                           \
+                     .sum_is_linear = 1,                                                   \
+                     .recovery = STRATEGY_NEEDS_ALL_RANKS,                                 \
+                     .n_holders = (holders),                                               \
+                     .gradients_are_divided = (stage) >= 2,                                \
+                     .params_are_divided = (stage) >= 3},                                  \
+        .new = new, .form = form, .bucket_ready = bucket_ready, .bucket_release = release, \
+        .bucket_gather = gather_bucket, .bucket_gathered = wait_for_bucket,                \
+        .before_update = release_all, .after_update = gather, .epoch_end = wait_for_all,   \
+        .free = free_it                                                                    \
     }
 
 static const struct strategy_ops ways[ZERO_MOST_STAGE][2] = {

@@ -175,14 +175,13 @@ static int is_meeting_due(const struct trainer *t, const struct step_result *s, 
     return step != last && ((every > 0 && step % every == 0) || s->control.n_checkpoint > 0);
 }
 
-/* The step counts, and the strategy may exchange parameters. */
+/* The step counts, and the ranks may meet. */
 static int end_step(struct trainer *t, const struct step_result *s, int64_t last, struct err *err)
 {
-    int rc = reducer_step_end(t->step.reducer, t->state->at.step - 1, s->control.n_ready, err);
+    int rc = 0;
 
-    if (rc > 0)
-        rc = update_refresh(t->step.update, err);
-    if (rc == 0 && is_meeting_due(t, s, last))
+    reducer_agree(t->step.reducer, t->state->at.step - 1, s->control.n_ready);
+    if (is_meeting_due(t, s, last))
         rc = come_together(t, err);
     return rc < 0 ? err_wrap(err, "after step %lld", (long long)t->state->at.step - 1) : 0;
 }

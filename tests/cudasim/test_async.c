@@ -254,9 +254,7 @@ static int fly(struct bench *k, int64_t step)
 /* Read the result of a step. */
 static void land(struct bench *k, int64_t step)
 {
-    struct err err;
-
-    assert_int_equal(reducer_step_end(k->reducer, step, k->n_ready[step], &err), 0);
+    reducer_agree(k->reducer, step, k->n_ready[step]);
 }
 
 /* The sum of the round is there, or the round breaks off and leaves garbage. */

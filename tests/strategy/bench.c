@@ -277,9 +277,26 @@ static void wait_beside(struct rank *k, int64_t step)
         sched_yield();
 }
 
+static void show(const struct rank *k, int64_t step)
+{
+    memcpy(k->out->w[step][k->rank], k->w, sizeof *k->w * (size_t)sim_space.len);
+}
+
+/* Begin a step.  Weights that the strategy changes then count as those of the step before. */
+static int begin(struct rank *k, int64_t step, struct err *err)
+{
+    const int rc = reducer_begin(k->reducer, step, k->scalars.n_updates, err);
+
+    if (step > 0)
+        k->out->is_changed[step - 1][k->rank] = rc > 0;
+    if (step > 0 && rc > 0)
+        show(k, step - 1);
+    return rc < 0 ? rc : 0;
+}
+
 static int run_step(struct rank *k, int64_t step, struct err *err)
 {
-    int rc = reducer_begin(k->reducer, step, k->scalars.n_updates, err);
+    int rc = begin(k, step, err);
 
     k->kept[KEPT_LOWEST] = k->kept[KEPT_COUNT] = 0;
     k->check[0] = 1;
@@ -300,14 +317,13 @@ static int run_step(struct rank *k, int64_t step, struct err *err)
         rc = reducer_updated(k->reducer, err);
     (void)reducer_end(k->reducer);
     wait_beside(k, step);
-    if (rc == 0)
-        rc = reducer_step_end(k->reducer, step, (int)k->grad[sim_space.len + CONTROL_READY], err);
-    k->out->is_changed[step][k->rank] = rc > 0;
+    if (rc >= 0)
+        reducer_agree(k->reducer, step, (int)k->grad[sim_space.len + CONTROL_READY]);
     if (rc >= 0)
         rc = divided_gather(k, err);
     k->out->is_kept[step][k->rank] = k->kept[KEPT_COUNT] > 0;
     if (rc >= 0)
-        memcpy(k->out->w[step][k->rank], k->w, sizeof *k->w * (size_t)sim_space.len);
+        show(k, step);
     return rc;
 }
 

@@ -24,7 +24,7 @@ struct bench_result {
     float w[SIM_MAX_STEPS][SIM_MAX_RANKS][SIM_MAX_LEN]; /* after each step */
     /* 1: the optimizer left weights as they were because the new ones are not finite. */
     uint8_t is_kept[SIM_MAX_STEPS][SIM_MAX_RANKS];
-    /* 1: what other ranks sent changed the weights after the step (strategy_ops.step_end). */
+    /* 1: what other ranks sent changed the weights between the step and the next one. */
     uint8_t is_changed[SIM_MAX_STEPS][SIM_MAX_RANKS];
     /* Divided state: at the end, the momentum in the shards that each rank holds, and where these
      * are. */

@@ -432,6 +432,41 @@ static void test_a_void_step_is_not_counted(void **state)
     assert_int_equal(r.step[0], STOPPED_STEP);
 }
 
+/* ---- an exchange behind the update that fails ---- */
+
+static int abort_exchange(struct strategy *s, struct err *err)
+{
+    if (*of(s)->n_steps == STOPPED_STEP)
+        coll_abort(exchange_coll(s->at.exchange));
+    return average_if_due(s, err);
+}
+
+static int refuse_numbers(struct strategy *s, struct err *err)
+{
+    (void)s;
+    return err_set(err, ERR_NUMERIC, "these numbers are not finite");
+}
+
+/* A step whose update is made counts on every rank, though the exchange behind it breaks off; the
+ * next step meets the failure.  A rank's own failure is not passed over. */
+static void test_a_step_counts_once_its_update_is_made(void **state)
+{
+    static struct run_result r;
+    struct strategy_ops s = each_step;
+
+    (void)state;
+    s.after_update = abort_exchange;
+    run_job(&(struct run_plan){.job = JOB, .n_ranks = 2, .n_epochs = 1, .strategy = &s}, &r);
+    for (int k = 0; k < 2; k++) {
+        assert_true(r.rc[k] < 0);
+        assert_int_equal(r.step[k], STOPPED_STEP + 1);
+    }
+    s.after_update = refuse_numbers;
+    run_job(&(struct run_plan){.job = JOB, .n_ranks = 1, .n_epochs = 1, .strategy = &s}, &r);
+    assert_int_equal(r.rc[0], ERR_NUMERIC);
+    assert_non_null(strstr(r.err[0].msg, "these numbers are not finite"));
+}
+
 /* ---- adasum ---- */
 
 static void expect_all_reduce(const char *train, int n_ranks)
@@ -473,6 +508,7 @@ int main(void)
         cmocka_unit_test(test_flips),
         cmocka_unit_test(test_skip),
         cmocka_unit_test(test_a_void_step_is_not_counted),
+        cmocka_unit_test(test_a_step_counts_once_its_update_is_made),
         cmocka_unit_test(test_adasum_passes_over_ranks_without_samples),
     };
 

@@ -16,12 +16,24 @@ static inline void copy_elements(char *to, int64_t to_step, const char *from, in
         memcpy(to + i * a, from + i * b, size);
 }
 
+/* n times the same 4 bytes, which are read once: so the loop needs no more than stores. */
+static void fill_row(char *to, const char *from, int64_t n)
+{
+    uint32_t x;
+
+    memcpy(&x, from, sizeof x);
+    for (int64_t i = 0; i < n; i++)
+        memcpy(to + i * (int64_t)sizeof x, &x, sizeof x);
+}
+
 /* A constant size lets the compiler move an element in a register. */
 static void copy_row(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t n,
                      size_t size)
 {
     if (to_step == 1 && from_step == 1)
         memcpy(to, from, (size_t)n * size);
+    else if (to_step == 1 && from_step == 0 && size == 4)
+        fill_row(to, from, n);
     else if (size == 4)
         copy_elements(to, to_step, from, from_step, n, 4);
     else if (size == 2)
