@@ -36,7 +36,7 @@ static inline int cause_is_of_data(const struct cause *c)
 #define DECISION_LIST(X)                                                                        \
     X(ACCUSE, accuse)         /* cause: something went wrong there; begin a recovery, or end */ \
     X(MISBEHAVED, misbehaved) /* rank broke the protocol; text */                               \
-    X(DEPOSED, deposed)       /* another driver leads; text says which */                         \
+    X(DEPOSED, deposed)       /* another driver leads; text says which */                       \
     X(UNELECTED, unelected)   /* text, of which nothing was heard, may lead; remedy */          \
     X(AT_ONCE, at_once)       /* stop without a checkpoint */                                   \
     X(STOP, stop)             /* the job ends in order: outcome, status, text */                \

@@ -14,8 +14,8 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
-#include "local.h"
 #include "coll/tcp.h"
+#include "local.h"
 #include "tensor/half.h"
 
 enum { CONNECT_MS = 200000 };
