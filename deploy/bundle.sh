@@ -18,7 +18,7 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 build=$top/build-bundle
 out=
 as_built=no
-max_mib=57
+max_mib=60
 max_glibc=2.36
 
 fail()

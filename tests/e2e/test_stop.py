@@ -399,7 +399,7 @@ class RunDirectories(dp.Case):
                       driver.text)
         self.run_driver(job=job)
         driver = self.run_driver("--check", "--resume", job=job)
-        self.assertRegex(driver.out, r"goes on +in runs/demo, from step 32\n")
+        self.assertRegex(driver.out, r"would go on +in runs/demo, from step 32\n")
         driver = self.run_driver("--check", "--resume", job={**job, "optimizer.lr": 0.0625},
                                  status=USAGE)
         self.assertRegex(driver.text, r"--resume in runs/demo: .*optimizer.lr")
