@@ -167,7 +167,7 @@ static int load_job(struct options *o, const struct evaluation *e, struct job **
         rc = take_ranks_of_run(o, err);
     if (rc == 0)
         rc = deepspeed_load(o->n_ranks, path, o->sets.item, o->sets.n, out, &notes, err);
-    if (!path && o->sets.n > 0)
+    if (!path && !o->resume && o->sets.n > 0)
         rc = tell_demo(rc, err);
     log_notes(&notes);
     buf_fini(&notes);
@@ -292,42 +292,50 @@ static int run_in_environment(struct options *o, int64_t start_ns)
     return run(o, start_ns);
 }
 
+static int start(struct options *o, char **argv)
+{
+    const int64_t start_ns = daemon_process_setup(argv);
+
+    daemon_set_nccl(&o->common, o->advertise);
+    if (o->from_environment[0])
+        log_info("by the environment: %s", o->from_environment);
+    for (int i = 0; i < o->n_told; i++)
+        log_warn("%s", o->told[i]);
+    daemon_tell_ignored("the job");
+    return run_in_environment(o, start_ns);
+}
+
+static int do_as_asked(struct options *o, char **argv)
+{
+    if (o->common.help || o->wish.verb == VERB_HELP)
+        options_help(o, stdout);
+    else if (o->help_job)
+        job_help(stdout);
+    else if (o->common.version)
+        printf("dpdriver %s\n", DPTRAIN_VERSION);
+    else if (o->make_secret)
+        return make_secret(o->make_secret);
+    else if (o->status || o->drain)
+        return ask_run(o);
+    else
+        return start(o, argv);
+    return daemon_end_output(STATUS_OK);
+}
+
 int main(int argc, char **argv)
 {
     struct options o;
     struct err err;
-    int status;
+    int status = STATUS_USAGE;
 
     daemon_open_standard();
     log_init("dpdriver", LOG_TEXT, LOG_INFO);
     if (options_parse(argc, argv, &o, &err) < 0) {
         log_error("%s", err.msg);
-        options_fini(&o);
-        return STATUS_USAGE;
+    } else {
+        log_init("dpdriver", (enum log_format)o.common.log_format, LOG_INFO);
+        status = do_as_asked(&o, argv);
     }
-    log_init("dpdriver", (enum log_format)o.common.log_format, LOG_INFO);
-    if (o.common.help || o.wish.verb == VERB_HELP)
-        options_help(&o, stdout);
-    else if (o.help_job)
-        job_help(stdout);
-    else if (o.common.version)
-        printf("dpdriver %s\n", DPTRAIN_VERSION);
-    else if (o.make_secret)
-        return make_secret(o.make_secret);
-    else if (o.status || o.drain)
-        return ask_run(&o);
-    else {
-        int64_t start_ns = daemon_process_setup(argv);
-
-        daemon_set_nccl(&o.common, o.advertise);
-        if (o.from_environment[0])
-            log_info("by the environment: %s", o.from_environment);
-        for (int i = 0; i < o.n_told; i++)
-            log_warn("%s", o.told[i]);
-        daemon_tell_ignored("the job");
-        status = run_in_environment(&o, start_ns);
-        options_fini(&o);
-        return status;
-    }
-    return daemon_end_output(STATUS_OK);
+    options_fini(&o);
+    return status;
 }

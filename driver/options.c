@@ -31,9 +31,9 @@ static const struct arg job_args[] = {
          "Override one key of the job file, such as train.epochs=1. The option may be repeated."},
     {"run-dir", "DIR", ARG_TEXT, AT(run_dir),
      .of = OF_JOBS | OF(STATUS) | OF(DRAIN) | OF(STANDBY) | OF_MAIN,
-     .help =
-         "The directory for job.yaml, events.jsonl and checkpoints. The default is runs/NAME, with "
-         "the job's name, or NAME-2 and so on if that holds a run."},
+     .help = "The run: the directory for job.yaml, events.jsonl and checkpoints. The default is "
+             "runs/NAME, with "
+             "the job's name, or NAME-2 and so on if that holds a run."},
     {"resume", NULL, ARG_FLAG, AT(resume), .of = OF(TRAIN) | OF_MAIN,
      .help =
          "Go on with the run in the run directory, from the newest state among its followers and "
@@ -379,6 +379,20 @@ static void follow_verb(struct options *o)
     o->help_job |= v == VERB_KEYS;
 }
 
+/* The command line could not be read.  If a verb stands behind options, that is why. */
+static int verb_comes_first(const struct options *o, int argc, char **argv, struct err *err)
+{
+    char said[sizeof err->msg];
+
+    for (int i = 1; i < argc && !o->wish.is_word; i++) {
+        snprintf(said, sizeof said, "\"%s\" is no option", argv[i]);
+        if (verb_is(argv[i]) && strncmp(err->msg, said, strlen(said)) == 0)
+            return err_set(err, ERR_ARG, "\"%s\" must be the first word: dpdriver %s, then options",
+                           argv[i], argv[i]);
+    }
+    return err->code;
+}
+
 int options_parse(int argc, char **argv, struct options *out, struct err *err)
 {
     struct arg_group groups[N_GROUPS];
@@ -396,11 +410,13 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err)
     if (out->wish.is_word)
         out->args.operands = verb_operands(out->wish.verb);
     rc = args_parse(groups, N_GROUPS, argc, argv, &out->args, err);
-    if (rc == 0 && out->status && out->drain)
+    if (rc < 0)
+        return verb_comes_first(out, argc, argv, err);
+    if (out->status && out->drain)
         return err_set(err, ERR_ARG, "--status and --drain: one question at a time");
     verb_of_options(&out->args, &out->wish);
-    if (rc < 0 || out->common.help || out->common.version || out->wish.verb == VERB_HELP)
-        return rc;
+    if (out->common.help || out->common.version || out->wish.verb == VERB_HELP)
+        return 0;
     rc = verb_check(&out->wish, groups, N_GROUPS, &out->args, err);
     follow_verb(out);
     if (rc < 0 || out->help_job || out->make_secret || out->status)
@@ -425,6 +441,7 @@ void options_give_ranks(struct options *o, int64_t n_ranks)
             a->given[n++] = a->given[i];
     }
     snprintf(o->n_ranks_text, sizeof o->n_ranks_text, "%lld", (long long)n_ranks);
+    ASSERT(strcmp(job_args[0].name, own[3]) == 0);
     a->given[n++] = (struct arg_given){&job_args[0], o->n_ranks_text};
     a->n_given = n;
 }

@@ -88,6 +88,7 @@ static const struct verb_row verbs[] = {
          .option = "standby",
          .operands = {"root"},
          .usage = "HOST:PORT",
+         .needs = "root",
          .line = "lead once another driver is lost",
          .text = "Takes no part in the job of the driver at HOST:PORT, but leads it once that\n"
                  "driver is lost.\n"
@@ -141,6 +142,8 @@ static int no_verb(const char *word, struct err *err)
         word, near ? "; did you mean " : ".", near ? near : "", near ? "?" : "");
 }
 
+int verb_is(const char *word) { return verb_named(word) < VERB_COUNT; }
+
 int verb_find(int *argc, char ***argv, struct wish *out, struct err *err)
 {
     *out = (struct wish){VERB_TRAIN, 0, VERB_HELP};
@@ -174,12 +177,9 @@ static int is_given(const struct args *given, const char *name)
 
 void verb_of_options(const struct args *given, struct wish *w)
 {
-    static const enum verb order[] = {VERB_KEYS,    VERB_SECRET,  VERB_STATUS,  VERB_DRAIN,
-                                      VERB_STANDBY, VERB_PREDICT, VERB_EVALUATE};
-
-    for (size_t i = 0; i < ARRAY_LEN(order) && !w->is_word; i++)
-        if (is_given(given, verbs[order[i]].option)) {
-            w->verb = order[i];
+    for (enum verb v = VERB_COUNT; v-- > 0 && !w->is_word;)
+        if (verbs[v].option && is_given(given, verbs[v].option)) {
+            w->verb = v;
             return;
         }
 }
@@ -298,10 +298,12 @@ void verbs_summary(const struct arg_group *groups, size_t n_groups, FILE *f)
 static void put_head(enum verb v, FILE *f)
 {
     const struct verb_row *r = &verbs[v];
+    const int is_apart = r->needs && strcmp(r->needs, r->option) != 0;
 
     fprintf(f, "Usage: dpdriver %s%s%s [option]...\n", r->name, *r->usage ? " " : "", r->usage);
     if (r->option)
-        fprintf(f, "   or: dpdriver --%s%s%.*s [option]...\n", r->option, r->needs ? " " : "",
+        fprintf(f, "   or: dpdriver --%s%s%s%s%.*s [option]...\n", r->option, is_apart ? " --" : "",
+                is_apart ? r->needs : "", r->needs ? " " : "",
                 r->needs ? (int)strcspn(r->usage, " ") : 0, r->usage);
     fprintf(f, "\n%s\n", r->text);
 }

@@ -14,13 +14,14 @@
 
 #include "daemon/args.h"
 
+/* In the order in which they are listed.  Of two that options ask for, the later one counts. */
 enum verb {
     VERB_TRAIN,
     VERB_EVALUATE,
     VERB_PREDICT,
-    VERB_STATUS,
-    VERB_DRAIN,
     VERB_STANDBY,
+    VERB_DRAIN,
+    VERB_STATUS,
     VERB_SECRET,
     VERB_KEYS,
     VERB_HELP,
@@ -38,6 +39,8 @@ struct wish {
     enum verb subject; /* VERB_HELP: the verb that is explained; VERB_HELP itself: all */
 };
 
+int verb_is(const char *word); /* 1: it is the name of a verb */
+
 /* Read the first word of argv, if it is no option, and take it off: *argv then begins with the word
  * before the options. */
 int verb_find(int *argc, char ***argv, struct wish *out, struct err *err);
@@ -52,7 +55,7 @@ void verb_of_options(const struct args *given, struct wish *w);
 int verb_check(const struct wish *w, const struct arg_group *groups, size_t n_groups,
                const struct args *given, struct err *err);
 
-/* One screen about all verbs, and one about a verb. */
+/* One screen about all verbs, and the options of a verb, a sentence each. */
 void verbs_summary(const struct arg_group *groups, size_t n_groups, FILE *f);
 void verb_summary(enum verb v, const struct arg_group *groups, size_t n_groups, FILE *f);
 

@@ -1,8 +1,8 @@
 /* coll/host - the comm threads, which run collectives of CPU memory.  Each channel has a thread of
  * its own, which runs the channel's collectives one after another in queueing order.
  *
- * A kind of coll (coll/tcp.c, coll/local.c) embeds struct coll_host as its first member and
- * provides struct host_ops, whose functions block.  This file adds tickets, waiting, abort and
+ * A kind of coll (coll/tcp.c, the tests' coll/local.c) embeds struct coll_host as its first member
+ * and provides struct host_ops, whose functions block.  This file adds tickets, waiting, abort and
  * statistics.
  *
  * A failure on one channel fails everything that is queued on both channels.  It does not interrupt

@@ -9,7 +9,7 @@
  *
  * All sums are in rank order, ((x0 + x1) + x2) + ...  Each element is summed on one rank, or on
  * every rank in this order.  So all ranks get the same bits with every algorithm, and the same as
- * coll/local's.
+ * those of tests/coll/local.c.
  *
  * Up to MESH_ALL_PAIRS ranks, every two have a link:
  *

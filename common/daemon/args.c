@@ -194,6 +194,17 @@ static int refuse(const struct arg_group *groups, const struct option *options, 
     return unknown(options, word, err);
 }
 
+/* A bare word: the value of the next operand.  last: the option before it, or NULL. */
+static int take_operand(const struct arg_group *groups, const struct option *options,
+                        const struct arg *last, const char *word, struct args *seen,
+                        struct err *err)
+{
+    const int is_of_list = last && last->type == ARG_LIST && strchr(word, '=');
+    const int code = is_of_list ? 0 : operand_code(options, seen);
+
+    return code ? take(groups, code, word, seen, err) : not_an_option(last, word, err);
+}
+
 static int parse(const struct arg_group *groups, const struct option *options, int argc,
                  char **argv, struct args *seen, struct err *err)
 {
@@ -209,8 +220,8 @@ static int parse(const struct arg_group *groups, const struct option *options, i
         if (code == -1)
             break;
         if (code == 1) {
-            code = operand_code(options, seen);
-            rc = code ? take(groups, code, word, seen, err) : not_an_option(last, word, err);
+            rc = take_operand(groups, options, last, word, seen, err);
+            last = NULL;
         } else if (code == ':' || code == '?') {
             rc = refuse(groups, options, code, word, err);
         } else {
@@ -218,7 +229,9 @@ static int parse(const struct arg_group *groups, const struct option *options, i
             rc = take(groups, code, optarg, seen, err);
         }
     }
-    return rc == 0 && optind < argc ? not_an_option(last, argv[optind], err) : rc;
+    for (int i = optind; rc == 0 && i < argc; i++) /* behind "--" */
+        rc = take_operand(groups, options, NULL, argv[i], seen, err);
+    return rc;
 }
 
 int args_parse(const struct arg_group *groups, size_t n_groups, int argc, char **argv,

@@ -165,7 +165,7 @@ const struct arg daemon_args[] = {
      .help =
          "For tests: let several ranks use one GPU of this machine. This is slow, and never right "
          "for training. All ranks need the option; --local gives it to them."},
-    {"help", NULL, ARG_FLAG, AT(help), .help = "Show this text.", .of = ARG_OF_ALL},
+    {"help", NULL, ARG_FLAG, AT(help), .help = "Show the options.", .of = ARG_OF_ALL},
     {"version", NULL, ARG_FLAG, AT(version), .help = "Show the version.", .of = ARG_OF_ALL},
 };
 

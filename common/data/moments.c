@@ -113,7 +113,7 @@ static int refuse_spread(const struct measuring *g, const struct moments *m, enu
     for (int k = 0; k < g->c; k++) {
         if (spread_of(&m[k]) != spread || ++n > MOST_NAMED)
             continue;
-        buf_printf(&names, n > 1 ? ", " : "");
+        buf_printf(&names, "%s", n > 1 ? ", " : "");
         if (g->is_named)
             buf_printf(&names, "%.80s", g->ds->ops->feature(g->ds, k).name);
         else

@@ -1,5 +1,6 @@
-/* rule - the operators of the optimizers that are rules (op/rule.h).  They differ in their formula
- * only, which stands in optim/NAME.h; op/update.c has their operands. */
+/* rule - the operators of the optimizers that are rules (op/rule.h).  They differ in their formula,
+ * which stands in optim/NAME.h; op/update.c has their operands.  SGD alone has a check of its own.
+ */
 #include "op/rule.h"
 
 #include "op/infer.h"

@@ -1,11 +1,12 @@
 /* fuse - replaces several nodes by one where the backend can compute them in one kernel.
  *
- * Most rules are rows of the table `rules`: a node, another one beside it, the fusion that the
- * backend must know, and a function for what else must hold and what the node gets from the other.
- * Most look at the only user of the node's output: they keep a value that has another user or is an
- * output of the graph, so that no node loses an input.  gelu's gradient reads gelu's input, that of
- * relu, tanh and sigmoid their output.  Rules about more than two nodes are functions below the
- * table.  A node whose work another one has taken over gets op -1; prune.c drops it. */
+ * Most rules are rows of the table `fusion_rules`: a node, another one beside it, the fusion that
+ * the backend must know, and a function for what else must hold and what the node gets from the
+ * other. Most look at the only user of the node's output: they keep a value that has another user
+ * or is an output of the graph, so that no node loses an input.  gelu's gradient reads gelu's
+ * input, that of relu, tanh and sigmoid their output.  Rules about more than two nodes are
+ * functions below the table.  A node whose work another one has taken over gets op -1; prune.c
+ * drops it. */
 #include "base/arena.h"
 #include "base/util.h"
 #include "program/impl.h"
@@ -344,14 +345,14 @@ enum relation {
 
 /* Each node tries the rules for it in this order. */
 /* clang-format off */
-static const struct rule {
+static const struct fusion_rule {
     enum op op[2]; /* n is one of these; the second may be left out */
     enum relation relation;
     enum op other;
     int at; /* the number of the input by which the other is related */
     enum fusion kind;
     int (*merge)(struct fuser *f, struct node *n, struct node *other);
-} rules[] = {
+} fusion_rules[] = {
     {{OP_conv2d, OP_linear}, TAKES_OVER, OP_bias, BIAS_X, FUSE_BIAS, merge_bias},
     {{OP_conv2d, OP_linear}, TAKES_OVER, OP_activation, ACTIVATION_X, FUSE_ACTIVATION,
      merge_activation},
@@ -373,7 +374,8 @@ static const struct rule {
 /* clang-format on */
 
 /* The other node of a rule for n, or NULL. */
-static struct node *find_other(const struct fuser *f, const struct rule *r, const struct node *n)
+static struct node *find_other(const struct fuser *f, const struct fusion_rule *r,
+                               const struct node *n)
 {
     struct graph *g = f->g;
     int maker;
@@ -386,7 +388,7 @@ static struct node *find_other(const struct fuser *f, const struct rule *r, cons
     return maker >= 0 && g->node[maker].op == (int)r->other ? &g->node[maker] : NULL;
 }
 
-static void apply_rule(struct fuser *f, const struct rule *r, struct node *n)
+static void apply_rule(struct fuser *f, const struct fusion_rule *r, struct node *n)
 {
     const int is_for_n = n->op == (int)r->op[0] || (r->op[1] && n->op == (int)r->op[1]);
     const int has_act = r->other == OP_activation || r->other == OP_activation_grad;
@@ -567,8 +569,8 @@ int program_fuse(struct graph *g, struct backend *b, struct err *err)
         simplify_flatten(g, &g->node[k]);
     find_uses(&f);
     for (int k = 0; k < g->n_nodes; k++) {
-        for (size_t i = 0; i < ARRAY_LEN(rules); i++)
-            apply_rule(&f, &rules[i], &g->node[k]);
+        for (size_t i = 0; i < ARRAY_LEN(fusion_rules); i++)
+            apply_rule(&f, &fusion_rules[i], &g->node[k]);
         fuse_norm_grad(&f, &g->node[k]);
         fuse_grad_copy(&f, &g->node[k]);
     }

@@ -7,7 +7,8 @@
  * is a collective that broke off because another rank left.  After a consequence the driver waits
  * up to GRACE_MS for the cause, and longer while a rank is silent that may turn out to be lost.
  *
- * A failure that costs a rank but not the job goes another way: driver_recover.c.
+ * A failure that costs a rank but not the job goes another way: driver_apply.c and
+ * driver_recover.c.
  *
  * The followers close first, so that an Abort is not lost in a connection that is reset. */
 #include <stdlib.h>

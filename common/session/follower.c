@@ -426,6 +426,8 @@ static void on_pause(struct follower *f, const Wire__Control *m)
         broke_protocol(f, msg_name(m), "it is of another generation than Prepare");
         return;
     }
+    if (f->is_waiting)
+        return; /* it was told so before */
     queue_log(&f->out, LOG_WARN, "%s; this rank keeps its state and waits for the next formation",
               m->abort->text);
     follower_abort(f);

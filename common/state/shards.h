@@ -21,8 +21,8 @@
  * parameters are whole again when the holders of the shards have sent theirs.
  *
  * On a device all that is queued runs to its end, with garbage from the collectives that were
- * stopped.  So the device itself notes whether all sums of gradients arrived, and then, in the
- * control vector, whether the sum of the check arrived (step/step.c).  No step is queued behind
+ * stopped.  So each backend notes in its memory whether all sums of gradients arrived, and then, in
+ * the control vector, whether the sum of the check arrived (step/step.c).  No step is queued behind
  * one that may have to be made later.
  *
  * Why a formation may break off at any moment: a rank keeps its old shards until every rank has all

@@ -3,7 +3,9 @@
  *
  * The average has an element for each trained parameter.  It is state like the parameters: hashed,
  * broadcast, saved (ckpt/ckpt.h: model_average.safetensors), resumed and recovered.  It is updated
- * after the strategy has finished the step, so it sees the weights that the next step begins with.
+ * right behind the parameters, and before an exchange that follows (local_sgd,
+ * low_precision_decentralized), so it belongs to the step that counts even if the exchange breaks
+ * off.
  *
  * Where the strategy divides the state, the average is divided, too (state/shards.h).  It is made
  * anew in each formation, and updated together with the optimizer's slots.

@@ -143,7 +143,7 @@ int64_t step_waited_ns(const struct stepper *t);
  * nobody has started, it starts that, too. */
 int step_gather(struct stepper *t, const struct program *p, int set, struct err *err);
 
-/* Queue the update of a step whose sums are there.  With shards their averages are part of it. */
+/* Queue the update of a step whose sums are there, and of the averaged weights. */
 int step_update(struct stepper *t, struct err *err);
 
 double step_rate(const struct stepper *t, int64_t step); /* the step's learning rate */

@@ -15,8 +15,8 @@
  *
  * The round begins ahead of the step after the one that agreed on it, or on a device ahead of the
  * second one (strategy/reducer.c).  The sum and the control vector use different channels
- * (exchange.h). The copies, the sum and the change of parameters belong to no step, and are not
- * recorded. Whenever a step is about to be queued, the rank asks whether the sum has ended.
+ * (exchange.h).  The copies, the sum and the change of parameters belong to no step, and are not
+ * recorded.  Whenever a step is about to be queued, the rank asks whether the sum has ended.
  *
  * A sum that broke off leaves garbage in `aside` alone.  Parameters change only once the sum is
  * known to be whole (coll/device.h), so a lost rank leaves nothing to undo: the round is forgotten,

@@ -1,7 +1,7 @@
 /* trainer - one rank's training, call by call: what an engine does, without the engine's thread.
  *
  * engine.c turns commands into these calls and their results into reports.  Tests call them
- * directly, with several ranks as threads over coll/local.  The files behind this header are
+ * directly, with several ranks as threads over tests/coll/local.  The files behind this header are
  * open.c (open), trainer.c (prepare, form, leave), epoch.c (epochs), validate.c, checkpoint.c and
  * steps.c, the trainer's side of step/, which makes the steps.
  *

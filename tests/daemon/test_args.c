@@ -121,6 +121,9 @@ static void test_given(void **state)
         {"--text t 5", "text=t count=5", 0},
         {"word 11", "--count is \"11\", want an integer from 1 to 10", ERR_ARG},
         {"a 1 b", "\"b\" is no option", ERR_ARG},
+        {"--item a=1 b=2", "--item takes one I at a time; write --item b=2", ERR_ARG},
+        {"--flag -- -a 2", "flag text=-a count=2", 0},
+        {"-- a 1 b", "\"b\" is no option", ERR_ARG},
     };
 
     (void)state;

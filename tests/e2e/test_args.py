@@ -99,7 +99,12 @@ VERB_CASES = [
     (["drain"], r"needs a word: dpdriver drain WHO"),
     (["drain", "1", "typo"], r"--drain: there is no run directory typo"),
     (["drain", "1 2"], r"--drain 1 2: want the number of a rank"),
-    (["standby"], r"--standby needs --root"),
+    (["standby"], r'"dpdriver standby" needs a word: dpdriver standby HOST:PORT'),
+    (["--standby"], r"--standby needs --root"),
+    (["--nranks", "1", "status"], r'"status" must be the first word: dpdriver status'),
+    (["train", "--set", "a=1", "b=2"], r"--set takes one KEY=VALUE at a time; write --set b=2"),
+    (["--resume", "--nranks", "2", "--set", "train.epochs=5"],
+     r"error: --resume: there is no run in runs/demo"),
     (["standby", "[fe80::1%eth0]:7000"], r"--root: fe80::1%eth0 is a link-local IPv6"),
     (["standby", "h:1", "--nranks", "2"], r'"dpdriver standby" takes no --nranks'),
     (["secret"], r"needs a word: dpdriver secret FILE"),
@@ -209,7 +214,7 @@ class Args(dp.Case):
 
         self.assertEqual(told("keys"), told("--help-job"))
         verbs = re.findall(r"^  (\w+) +.*", told("help").split("\n\n")[2], re.MULTILINE)
-        self.assertEqual(verbs, ["train", "evaluate", "predict", "status", "drain", "standby",
+        self.assertEqual(verbs, ["train", "evaluate", "predict", "standby", "drain", "status",
                                  "secret", "keys", "help"])
         options = {}
         for verb in verbs:
