@@ -14,7 +14,7 @@
 #include "report/status.h"
 
 /* Append the JSON value o as one line.  Takes o. */
-static void put(json_t *o, struct buf *out)
+static void answer_put(json_t *o, struct buf *out)
 {
     char *text = json_dumps(o, JSON_COMPACT);
 
@@ -24,9 +24,9 @@ static void put(json_t *o, struct buf *out)
     json_decref(o);
 }
 
-static void put_error(const char *why, struct buf *out)
+static void answer_put_error(const char *why, struct buf *out)
 {
-    put(json_pack("{s:o}", "error", json_text(why)), out);
+    answer_put(json_pack("{s:o}", "error", json_text(why)), out);
 }
 
 /* Every answer has this form; `argument` is "" for a request that has none. */
@@ -63,7 +63,8 @@ static void put_drained(const struct drained *x, struct buf *out)
         json_array_append_new(leaving, leaver_json(&x->leaver[i]));
         buf_printf(&lines, "%s\n", x->leaver[i].line);
     }
-    put(json_pack("{s:o, s:o}", "text", json_text(buf_cstr(&lines)), "leaving", leaving), out);
+    answer_put(json_pack("{s:o, s:o}", "text", json_text(buf_cstr(&lines)), "leaving", leaving),
+               out);
     buf_fini(&lines);
 }
 
@@ -73,7 +74,7 @@ static void answer_drain(struct driver *d, int64_t now_ns, const char *who, stru
     struct err err;
 
     if (driver_drain(d, now_ns, who, &drained, &err) < 0)
-        put_error(err.msg, out);
+        answer_put_error(err.msg, out);
     else
         put_drained(&drained, out);
     drained_fini(&drained);
@@ -99,7 +100,7 @@ static void put_unknown(struct buf *out)
     for (int i = 0; i < N_REQUESTS; i++)
         buf_printf(&text, "%s \"%s%s%s\"", i ? " and" : "", request_names[i],
                    *request_arguments[i] ? " " : "", request_arguments[i]);
-    put_error(buf_cstr(&text), out);
+    answer_put_error(buf_cstr(&text), out);
     buf_fini(&text);
 }
 

@@ -19,7 +19,7 @@ struct question {
     int log_format;
 };
 
-static int is_folder(const char *path)
+static int ask_is_folder(const char *path)
 {
     struct stat st;
 
@@ -35,7 +35,7 @@ static int show_json(const json_t *answer)
     return STATUS_OK;
 }
 
-static int show(const struct question *q, const struct buf *answer)
+static int ask_show(const struct question *q, const struct buf *answer)
 {
     json_t *o = json_loadb((const char *)answer->data, answer->len, 0, NULL);
     const char *text = json_string_value(json_object_get(o, "text"));
@@ -57,7 +57,7 @@ static int show(const struct question *q, const struct buf *answer)
     return status;
 }
 
-static int failed(const struct question *q, const struct err *err)
+static int ask_failed(const struct question *q, const struct err *err)
 {
     log_error("%s: %s", q->option, err->msg);
     return STATUS_FAILED;
@@ -73,7 +73,7 @@ static int ask_one(const struct question *q, const char *run_dir)
         log_error("%s: no driver is running in %s", q->option, run_dir);
         status = STATUS_REFUSED;
     } else {
-        status = rc < 0 ? failed(q, &err) : show(q, &answer);
+        status = rc < 0 ? ask_failed(q, &err) : ask_show(q, &answer);
     }
     buf_fini(&answer);
     return status;
@@ -84,9 +84,9 @@ static int ask_named(const struct question *q, const char *run_dir)
     char *in_runs = xasprintf("runs/%s", run_dir);
     int status = STATUS_USAGE;
 
-    if (is_folder(run_dir))
+    if (ask_is_folder(run_dir))
         status = ask_one(q, run_dir);
-    else if (is_folder(in_runs))
+    else if (ask_is_folder(in_runs))
         status = ask_one(q, in_runs);
     else
         log_error("%s: there is no run directory %s, nor %s", q->option, run_dir, in_runs);
@@ -120,7 +120,7 @@ static void try_one(struct found *f, const char *run_dir)
     f->run_dir = xstrdup(run_dir);
 }
 
-static int conclude(const struct question *q, struct found *f)
+static int ask_conclude(const struct question *q, struct found *f)
 {
     if (f->n == 1)
         return ask_one(q, f->run_dir);
@@ -130,7 +130,7 @@ static int conclude(const struct question *q, struct found *f)
         return STATUS_USAGE;
     }
     if (f->has_failed)
-        return failed(q, &f->err);
+        return ask_failed(q, &f->err);
     log_error("%s: no driver is running in runs/* of this folder; --run-dir says where else",
               q->option);
     return STATUS_REFUSED;
@@ -149,7 +149,7 @@ static int ask_any(const struct question *q)
         }
         globfree(&g);
     }
-    status = conclude(q, &f);
+    status = ask_conclude(q, &f);
     free(f.run_dir);
     buf_fini(&f.list);
     return status;

@@ -59,12 +59,12 @@ static struct report *wait_opened(struct mailbox *reports)
     }
 }
 
-static void free_report(struct mail *m) { report_free(container_of(m, struct report, mail)); }
+static void check_free_report(struct mail *m) { report_free(container_of(m, struct report, mail)); }
 
 /* Open the job.  `resume` is the run directory whose newest checkpoint is loaded; NULL: none is.
  * The last flag asks for a summary. */
-static int open_job(const struct options *o, const struct job *job, const char *resume, int prints,
-                    struct err *err)
+static int check_open_job(const struct options *o, const struct job *job, const char *resume,
+                          int prints, struct err *err)
 {
     struct engine_options eo = {
         .plugin = o->devices.plugin, .device = o->device, .n_threads = (int)o->common.n_threads};
@@ -87,13 +87,13 @@ static int open_job(const struct options *o, const struct job *job, const char *
         report_free(r);
         engine_free(e);
     }
-    mailbox_fini(&reports, free_report);
+    mailbox_fini(&reports, check_free_report);
     return rc;
 }
 
 int check_resume(const struct options *o, const struct job *job, const char *dir, struct err *err)
 {
-    return open_job(o, job, dir, 0, err);
+    return check_open_job(o, job, dir, 0, err);
 }
 
 /* With --resume: *out is the folder of the run to go on with, for free().  Its job must be this
@@ -137,7 +137,7 @@ int check_run(const struct options *o, const struct job *job)
             ckpt_check_links(resume, tell_links, NULL);
         else /* a new run, perhaps in a folder of another name */
             ckpt_check_disk(path, tell_links, NULL);
-        rc = open_job(o, job, resume, 1, &err);
+        rc = check_open_job(o, job, resume, 1, &err);
     }
     free(resume);
     free(path);

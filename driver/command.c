@@ -79,7 +79,7 @@ static void put_sets(struct buf *b, const char *const *sets)
     }
 }
 
-static char *take_text(struct buf *b)
+static char *command_take_text(struct buf *b)
 {
     char *text = xstrdup(buf_cstr(b));
 
@@ -101,7 +101,7 @@ char *command_longer(const struct options *o, const char *run_dir, const char *c
         put_quoted(&b, run_dir);
     }
     put_sets(&b, sets);
-    return take_text(&b);
+    return command_take_text(&b);
 }
 
 char *command_resume(const struct options *o, const char *run_dir)
@@ -118,7 +118,7 @@ static char *new_by_script(const char *script, const char *const *sets)
 
     buf_printf(&b, "%s --run-dir NEW_FOLDER", script);
     put_sets(&b, sets);
-    return take_text(&b);
+    return command_take_text(&b);
 }
 
 char *command_new(const struct options *o, const char *run_dir, const char *const *sets)
@@ -136,7 +136,7 @@ char *command_new(const struct options *o, const char *run_dir, const char *cons
     }
     put_sets(&b, sets);
     free(job);
-    return take_text(&b);
+    return command_take_text(&b);
 }
 
 char *command_data(const struct options *o)
@@ -148,5 +148,5 @@ char *command_data(const struct options *o)
 
     put_command(&b, o, drawn);
     put_sets(&b, own);
-    return take_text(&b);
+    return command_take_text(&b);
 }

@@ -182,8 +182,8 @@ static void put_measures(struct buf *b, const struct session_epoch *e)
     buf_printf(b, ",");
 }
 
-static void put_text(struct buf *b, const char *path, const char *logits,
-                     const struct session_epoch *e)
+static void evaluate_put_text(struct buf *b, const char *path, const char *logits,
+                              const struct session_epoch *e)
 {
     json_t *figures = e->figures ? json_loads(e->figures, 0, NULL) : NULL;
     const char *table = json_string_value(json_object_get(figures, "predictions"));
@@ -200,26 +200,28 @@ static void put_text(struct buf *b, const char *path, const char *logits,
     json_decref(figures);
 }
 
-static json_t *number(double v) { return isfinite(v) ? json_real(v) : json_null(); }
+static json_t *evaluate_number(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 
 /* The same as members of an object. */
 static void set_measures(json_t *o, const struct session_epoch *e)
 {
     json_object_set_new(o, "targets", json_integer(e->n_targets));
-    json_object_set_new(o, "validation_loss", number(e->validation_loss));
+    json_object_set_new(o, "validation_loss", evaluate_number(e->validation_loss));
     if (e->validation_accuracy != NOT_MEASURED)
-        json_object_set_new(o, "validation_accuracy", number(e->validation_accuracy));
+        json_object_set_new(o, "validation_accuracy", evaluate_number(e->validation_accuracy));
     if (e->has_top5)
-        json_object_set_new(o, "validation_top5", number(e->validation_top5));
+        json_object_set_new(o, "validation_top5", evaluate_number(e->validation_top5));
     if (has_perplexity(e))
-        json_object_set_new(o, "validation_perplexity", number(exp(e->validation_loss)));
+        json_object_set_new(o, "validation_perplexity", evaluate_number(exp(e->validation_loss)));
     if (e->has_average)
-        json_object_set_new(o, "average_validation_loss", number(e->average_validation_loss));
+        json_object_set_new(o, "average_validation_loss",
+                            evaluate_number(e->average_validation_loss));
     if (e->has_average && e->average_validation_accuracy != NOT_MEASURED)
         json_object_set_new(o, "average_validation_accuracy",
-                            number(e->average_validation_accuracy));
+                            evaluate_number(e->average_validation_accuracy));
     if (e->has_average && e->has_top5)
-        json_object_set_new(o, "average_validation_top5", number(e->average_validation_top5));
+        json_object_set_new(o, "average_validation_top5",
+                            evaluate_number(e->average_validation_top5));
 }
 
 static void put_json(struct buf *b, const char *path, const char *logits,
@@ -252,7 +254,7 @@ void evaluate_print(const struct options *o, const struct evaluation *e,
     if (o->common.log_format == LOG_JSON)
         put_json(&text, path, o->predict, &done->done.epoch);
     else
-        put_text(&text, path, o->predict, &done->done.epoch);
+        evaluate_put_text(&text, path, o->predict, &done->done.epoch);
     log_put(STDOUT_FILENO, (const char *)text.data, text.len);
     buf_fini(&text);
     free(path);

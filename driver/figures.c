@@ -12,7 +12,7 @@
 enum { MOST_ROWS = 20, MOST_NAME = 24 };
 
 /* A class is a name or a number.  Long names are cut in the tables. */
-static void name_of(const json_t *name, char out[MOST_NAME + 1])
+static void figures_name_of(const json_t *name, char out[MOST_NAME + 1])
 {
     const char *text = json_string_value(name);
     size_t n = text ? strlen(text) : 0;
@@ -38,7 +38,7 @@ static int n_chars(const char *text)
     return n;
 }
 
-static void put_name(struct buf *out, int width, const char *name)
+static void figures_put_name(struct buf *out, int width, const char *name)
 {
     buf_printf(out, "%s%*s", name, width - n_chars(name), "");
 }
@@ -51,14 +51,14 @@ static void put_fraction(struct buf *out, const json_t *v)
         buf_printf(out, "  %9s", "-");
 }
 
-static int wide(const json_t *rows, const char *key)
+static int figures_wide(const json_t *rows, const char *key)
 {
     int width = (int)strlen(key);
 
     for (size_t i = 0; i < json_array_size(rows); i++) {
         char name[MOST_NAME + 1];
 
-        name_of(json_object_get(json_array_get(rows, i), key), name);
+        figures_name_of(json_object_get(json_array_get(rows, i), key), name);
         width = (int)max_i64(width, n_chars(name));
     }
     return width;
@@ -79,7 +79,7 @@ static int by_f1(const void *a, const void *b)
 }
 
 /* The rows that are shown: all, or those with the lowest F1. */
-static struct ranked *choose(const json_t *rows, size_t *n)
+static struct ranked *figures_choose(const json_t *rows, size_t *n)
 {
     struct ranked *r;
 
@@ -99,9 +99,9 @@ static struct ranked *choose(const json_t *rows, size_t *n)
 
 static void put_classes(const json_t *rows, const char *what, struct buf *out)
 {
-    const int width = wide(rows, what);
+    const int width = figures_wide(rows, what);
     size_t n;
-    struct ranked *r = choose(rows, &n);
+    struct ranked *r = figures_choose(rows, &n);
 
     if (n < json_array_size(rows))
         buf_printf(out, "the %zu of %zu with the lowest f1:\n", n, json_array_size(rows));
@@ -111,8 +111,8 @@ static void put_classes(const json_t *rows, const char *what, struct buf *out)
         const json_t *c = json_array_get(rows, r[i].at);
         char name[MOST_NAME + 1];
 
-        name_of(json_object_get(c, what), name);
-        put_name(out, width, name);
+        figures_name_of(json_object_get(c, what), name);
+        figures_put_name(out, width, name);
         put_fraction(out, json_object_get(c, "precision"));
         put_fraction(out, json_object_get(c, "recall"));
         put_fraction(out, json_object_get(c, "f1"));
@@ -127,7 +127,7 @@ static void put_classes(const json_t *rows, const char *what, struct buf *out)
 /* Columns have the numbers of the classes, because names side by side are too wide. */
 static void put_matrix(const json_t *matrix, const json_t *classes, struct buf *out)
 {
-    const int width = wide(classes, "class") + 4;
+    const int width = figures_wide(classes, "class") + 4;
     const size_t n = json_array_size(matrix);
     int cell = 2;
     char text[32];
@@ -146,9 +146,9 @@ static void put_matrix(const json_t *matrix, const json_t *classes, struct buf *
     for (size_t i = 0; i < n; i++) {
         char name[MOST_NAME + 1];
 
-        name_of(json_object_get(json_array_get(classes, i), "class"), name);
+        figures_name_of(json_object_get(json_array_get(classes, i), "class"), name);
         buf_printf(out, "%2zu  ", i);
-        put_name(out, width - 4, name);
+        figures_put_name(out, width - 4, name);
         for (size_t k = 0; k < n; k++)
             buf_printf(out, "  %*" JSON_INTEGER_FORMAT, cell,
                        json_integer_value(json_array_get(json_array_get(matrix, i), k)));
@@ -161,8 +161,8 @@ static void put_pair(const json_t *class, const json_t *predicted, json_int_t co
 {
     char name[MOST_NAME + 1], other[MOST_NAME + 1];
 
-    name_of(class, name);
-    name_of(predicted, other);
+    figures_name_of(class, name);
+    figures_name_of(predicted, other);
     buf_printf(out, "%9" JSON_INTEGER_FORMAT "  %s taken for %s\n", count, name, other);
 }
 
@@ -209,7 +209,7 @@ static void put_largest(const json_t *matrix, const json_t *classes, struct buf 
 
 /* ---- numbers ---- */
 
-static void put_number(struct buf *out, const char *what, const json_t *v)
+static void figures_put_number(struct buf *out, const char *what, const json_t *v)
 {
     if (json_is_number(v))
         buf_printf(out, "  %s %.6g", what, json_number_value(v));
@@ -220,20 +220,20 @@ static void put_number(struct buf *out, const char *what, const json_t *v)
 static void put_outputs(const json_t *figures, const json_t *outputs, struct buf *out)
 {
     const size_t n = json_array_size(outputs);
-    const int width = (int)max_i64(wide(outputs, "output"), 3);
+    const int width = (int)max_i64(figures_wide(outputs, "output"), 3);
 
     buf_printf(out, "%-*s", width, "all");
-    put_number(out, "R2", json_object_get(figures, "r2"));
-    put_number(out, "mean absolute error", json_object_get(figures, "mean_absolute_error"));
+    figures_put_number(out, "R2", json_object_get(figures, "r2"));
+    figures_put_number(out, "mean absolute error", json_object_get(figures, "mean_absolute_error"));
     buf_printf(out, "\n");
     for (size_t i = 0; n > 1 && i < n && i < MOST_ROWS; i++) {
         const json_t *o = json_array_get(outputs, i);
         char name[MOST_NAME + 1];
 
-        name_of(json_object_get(o, "output"), name);
-        put_name(out, width, name);
-        put_number(out, "R2", json_object_get(o, "r2"));
-        put_number(out, "mean absolute error", json_object_get(o, "mean_absolute_error"));
+        figures_name_of(json_object_get(o, "output"), name);
+        figures_put_name(out, width, name);
+        figures_put_number(out, "R2", json_object_get(o, "r2"));
+        figures_put_number(out, "mean absolute error", json_object_get(o, "mean_absolute_error"));
         buf_printf(out, "\n");
     }
     if (n > MOST_ROWS)

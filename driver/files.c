@@ -25,7 +25,7 @@ static int64_t n_needed(const struct options *o, const struct job *job)
     return FILES_OWN + n + FILES_PER_CPU_PEER * min_i64(n, CPU_PEERS_MOST);
 }
 
-static int64_t n_allowed(void)
+static int64_t files_n_allowed(void)
 {
     struct rlimit r;
 
@@ -36,7 +36,7 @@ static int64_t n_allowed(void)
 
 int files_check(const struct options *o, const struct job *job, struct err *err)
 {
-    int64_t need = n_needed(o, job), allowed = n_allowed();
+    int64_t need = n_needed(o, job), allowed = files_n_allowed();
     char who[48] = "this job needs";
 
     if (need <= allowed)
@@ -52,7 +52,7 @@ int files_check(const struct options *o, const struct job *job, struct err *err)
 
 int files_for_strangers(const struct options *o, const struct job *job, int wanted)
 {
-    int64_t left = n_allowed() - n_needed(o, job);
+    int64_t left = files_n_allowed() - n_needed(o, job);
 
     return (int)max_i64(1, min_i64(wanted, left));
 }

@@ -20,7 +20,7 @@ enum { STOP_MS = 3000 }; /* for followers to end after their standard input has 
 /* ---- the file ---- */
 
 /* 1: s may be given to ssh as a machine's name.  A name that begins with "-" would be an option. */
-static int is_name(const char *s)
+static int hosts_is_name(const char *s)
 {
     if (!isalnum((unsigned char)*s))
         return 0;
@@ -48,7 +48,7 @@ static int take_word(const char *word, struct hosts_line *line)
     return 0;
 }
 
-static int read_line(char *text, struct hosts *h, struct err *err)
+static int hosts_read_line(char *text, struct hosts *h, struct err *err)
 {
     char *rest = text, *word;
     struct hosts_line line = {.slots = 1, .input = -1};
@@ -57,7 +57,7 @@ static int read_line(char *text, struct hosts *h, struct err *err)
     word = strtok_r(rest, " \t", &rest);
     if (!word)
         return 0;
-    if (strlen(word) >= sizeof line.name || !is_name(word))
+    if (strlen(word) >= sizeof line.name || !hosts_is_name(word))
         return err_set(err, ERR_CONFIG, "\"%.60s\" is no name of a machine, want NAME slots=N",
                        word);
     strcpy(line.name, word);
@@ -86,7 +86,7 @@ int hosts_read(const char *path, struct hosts *out, struct err *err)
     *out = (struct hosts){.line = xcalloc(HOSTS_MAX, sizeof *out->line)};
     while (rc == 0 && fgets(text, sizeof text, f)) {
         number++;
-        if (read_line(text, out, err) < 0)
+        if (hosts_read_line(text, out, err) < 0)
             rc = err_wrap(err, "--hosts %s:%d", path, number);
     }
     if (rc == 0 && ferror(f))
@@ -123,7 +123,8 @@ static const char script[] =
     "wait \"$c\"; s=$?; kill \"$k\" 2>/dev/null; exit \"$s\"";
 
 /* The address of this machine that its followers on other machines get as --root. */
-static int own_address(const struct options *o, int port, char *out, size_t size, struct err *err)
+static int hosts_own_address(const struct options *o, int port, char *out, size_t size,
+                             struct err *err)
 {
     char name[ADDR_MAX_HOST] = "";
     const char *host = o->advertise[0] ? o->advertise : o->host;
@@ -205,7 +206,7 @@ int hosts_start(struct hosts *h, const struct options *o, int port, struct err *
 {
     char root[ADDR_MAX_HOST + 16], *ssh = NULL, *program = NULL;
     const char *trust = o->common.secret_files.n ? " --secret-file \"$f\"" : " --insecure";
-    int rc = own_address(o, port, root, sizeof root, err);
+    int rc = hosts_own_address(o, port, root, sizeof root, err);
 
     if (rc == 0)
         rc = find_program("ssh", &ssh, err);

@@ -14,7 +14,7 @@
 /* ---- starting ---- */
 
 /* The place of a child on this machine, or NULL.  With --ranks child i has the i-th place. */
-static const struct place *place_of(const struct local *l, int number)
+static const struct place *local_place_of(const struct local *l, int number)
 {
     const struct places *p = &l->options->places;
 
@@ -26,7 +26,7 @@ static const struct place *place_of(const struct local *l, int number)
 static int start_one(struct local *l, int number, int is_any, struct err *err)
 {
     const struct options *o = l->options;
-    const struct place *place = place_of(l, number);
+    const struct place *place = local_place_of(l, number);
     struct minder_command c = {.n = 0};
     struct minder_order order = {.command = &c,
                                  .role = {MINDER_DRIVER, place ? number + 1 : 0},

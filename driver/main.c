@@ -100,7 +100,7 @@ static int measure_anew(struct job *job, struct err *err)
 
 /* A run that goes on keeps the numbers that it began with, and measures nothing.  A job.yaml that
  * cannot be read is told later. */
-static int measure(const struct options *o, struct job *job, struct err *err)
+static int main_measure(const struct options *o, struct job *job, struct err *err)
 {
     char *folder, *path;
     struct job *run = NULL;
@@ -184,7 +184,7 @@ static int load_job(struct options *o, const struct evaluation *e, struct job **
     if (rc == 0)
         rc = job_check_encrypt(*out, backend_name(o), !o->common.insecure, err);
     if (rc == 0)
-        rc = measure(o, *out, err);
+        rc = main_measure(o, *out, err);
     if (rc == 0 && !o->evaluate)
         warn_idle(*out, o->n_ranks);
     if (rc == 0)
@@ -219,7 +219,7 @@ static int find_device(struct options *o, struct err *err)
 }
 
 /* With --ranks: log the places of this machine's ranks, and bind this process to the first one. */
-static void take_place(const struct options *o)
+static void main_take_place(const struct options *o)
 {
     if (o->places.n == 0 || o->check)
         return;
@@ -242,14 +242,14 @@ static int run_job(struct options *o, const struct evaluation *e, int64_t start_
         log_error("%s", err.msg);
         return STATUS_USAGE;
     }
-    take_place(o);
+    main_take_place(o);
     status = o->check ? daemon_end_output(check_run(o, job))
                       : server_run(o, job, o->evaluate ? e : NULL, start_ns);
     job_free(job);
     return status;
 }
 
-static int run(struct options *o, int64_t start_ns)
+static int main_run(struct options *o, int64_t start_ns)
 {
     struct evaluation e = {.from = NULL};
     struct err err;
@@ -289,10 +289,10 @@ static int run_in_environment(struct options *o, int64_t start_ns)
     }
     if (o->n_ranks_from_environment)
         options_give_ranks(o, o->n_ranks);
-    return run(o, start_ns);
+    return main_run(o, start_ns);
 }
 
-static int start(struct options *o, char **argv)
+static int main_start(struct options *o, char **argv)
 {
     const int64_t start_ns = daemon_process_setup(argv);
 
@@ -318,7 +318,7 @@ static int do_as_asked(struct options *o, char **argv)
     else if (o->status || o->drain)
         return ask_run(o);
     else
-        return start(o, argv);
+        return main_start(o, argv);
     return daemon_end_output(STATUS_OK);
 }
 

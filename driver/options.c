@@ -124,7 +124,7 @@ static const struct arg network_args[] = {
 enum { N_GROUPS = 3 };
 
 /* The last group's rows are of both daemons, and name no verbs. */
-static void groups_init(struct arg_group g[N_GROUPS], struct options *o)
+static void driver_options_groups_init(struct arg_group g[N_GROUPS], struct options *o)
 {
     g[0] = (struct arg_group){"The job", job_args, ARRAY_LEN(job_args), o};
     g[1] = (struct arg_group){"Its address", network_args, ARRAY_LEN(network_args), o};
@@ -132,9 +132,10 @@ static void groups_init(struct arg_group g[N_GROUPS], struct options *o)
                               OF_JOBS | OF(STANDBY)};
 }
 
-static void tell(struct options *o, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void options_tell(struct options *o, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
-static void tell(struct options *o, const char *format, ...)
+static void options_tell(struct options *o, const char *format, ...)
 {
     va_list args;
 
@@ -152,11 +153,12 @@ static void tell_loopback(struct options *o, const struct sockaddr *sa)
     addr_number(sa, number);
     if (!addr_is_loopback(sa) || strcmp(o->host, "localhost") == 0 || addr_is_number(o->host))
         return;
-    tell(o,
-         "--host %s is %s on this machine (\"getent hosts %s\"), where no other machine reaches "
-         "this driver; give the number of an address that they reach (\"ip address\" lists them), "
-         "or leave --host out, and with --secret-file the driver listens on all",
-         o->host, number, o->host);
+    options_tell(
+        o,
+        "--host %s is %s on this machine (\"getent hosts %s\"), where no other machine reaches "
+        "this driver; give the number of an address that they reach (\"ip address\" lists them), "
+        "or leave --host out, and with --secret-file the driver listens on all",
+        o->host, number, o->host);
 }
 
 /* Check --host.  Without a secret, anybody who reaches the port could join and read the job.  So
@@ -194,7 +196,7 @@ static int default_port(const struct options *o)
 }
 
 /* Options that were not given may stand in the environment (daemon/launch.h). */
-static int ask_launcher(struct options *o, struct err *err)
+static int driver_options_ask_launcher(struct options *o, struct err *err)
 {
     struct launch l;
     int64_t n_ranks = o->n_ranks, port = o->port;
@@ -220,11 +222,12 @@ static int ask_launcher(struct options *o, struct err *err)
         o->port = l.port_from ? l.port : default_port(o);
     o->spans_hosts = o->n_ranks_from_environment && !o->local ? l.spans_hosts : NULL;
     if (o->n_ranks_from_environment && l.lacks_srun)
-        tell(o,
-             "the environment's SLURM_NTASKS makes this a job of %lld tasks, but srun has not "
-             "started this process (SLURM_PROCID is not set), so that nothing starts the others; "
-             "start all by \"srun dptrain-rank.sh\" (deploy/slurm), or give --nranks",
-             (long long)l.n_ranks);
+        options_tell(
+            o,
+            "the environment's SLURM_NTASKS makes this a job of %lld tasks, but srun has not "
+            "started this process (SLURM_PROCID is not set), so that nothing starts the others; "
+            "start all by \"srun dptrain-rank.sh\" (deploy/slurm), or give --nranks",
+            (long long)l.n_ranks);
     o->n_ports = port < 0 ? l.n_ports : 1;
     snprintf(o->launch, sizeof o->launch, "%s", l.job);
     if (n_ranks)
@@ -260,7 +263,7 @@ static int check_standby(struct options *o, struct err *err)
     return 0;
 }
 
-static int check(struct options *o, struct err *err)
+static int driver_options_check(struct options *o, struct err *err)
 {
     enum { STANDBY_PORT = 7001 };
     int rc;
@@ -268,7 +271,7 @@ static int check(struct options *o, struct err *err)
     o->evaluate |= o->predict != NULL;
     rc = check_standby(o, err);
     if (rc == 0 && !o->standby)
-        rc = ask_launcher(o, err);
+        rc = driver_options_ask_launcher(o, err);
     if (o->standby && o->port < 0)
         o->port = STANDBY_PORT;
     if (rc < 0)
@@ -403,7 +406,7 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err)
                             .common.device = "auto",
                             .common.local_rank = -1,
                             .program = argv[0]};
-    groups_init(groups, out);
+    driver_options_groups_init(groups, out);
     rc = verb_find(&argc, &argv, &out->wish, err);
     if (rc < 0)
         return rc;
@@ -423,7 +426,7 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err)
         return rc;
     if (out->drain)
         return check_drain(out, err);
-    return check(out, err);
+    return driver_options_check(out, err);
 }
 
 void options_give_ranks(struct options *o, int64_t n_ranks)
@@ -451,7 +454,7 @@ void options_help(const struct options *o, FILE *f)
     struct arg_group groups[N_GROUPS];
     const struct wish *w = &o->wish;
 
-    groups_init(groups, NULL);
+    driver_options_groups_init(groups, NULL);
     if (w->verb == VERB_HELP && w->subject != VERB_HELP)
         verb_help(w->subject, groups, N_GROUPS, f);
     else if (w->verb == VERB_HELP)

@@ -20,21 +20,21 @@ struct peer *peers_add(struct peers *p, struct conn *c, void *owner)
     return one;
 }
 
-static int by_number(const void *key, const void *element)
+static int peers_by_number(const void *key, const void *element)
 {
     int64_t number = *(const int64_t *)key, other = (*(struct peer *const *)element)->number;
 
     return (number > other) - (number < other);
 }
 
-static struct peer **find(const struct peers *p, int64_t number)
+static struct peer **peers_find_row(const struct peers *p, int64_t number)
 {
-    return p->n ? bsearch(&number, p->peer, p->n, sizeof *p->peer, by_number) : NULL;
+    return p->n ? bsearch(&number, p->peer, p->n, sizeof *p->peer, peers_by_number) : NULL;
 }
 
 struct peer *peers_get(const struct peers *p, int64_t number)
 {
-    struct peer **at = find(p, number);
+    struct peer **at = peers_find_row(p, number);
 
     return at ? *at : NULL;
 }
@@ -48,7 +48,7 @@ struct conn *peers_find(const struct peers *p, int64_t number)
 
 struct conn *peers_remove(struct peers *p, int64_t number)
 {
-    struct peer **at = find(p, number);
+    struct peer **at = peers_find_row(p, number);
     struct conn *c;
 
     if (!at)

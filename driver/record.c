@@ -98,7 +98,7 @@ static int is_job_written(const struct record *r)
     return yes;
 }
 
-static void say_where(const struct record *r)
+static void record_say_where(const struct record *r)
 {
     if (r->dir.resumed)
         log_info("going on with the run in %s", r->dir.path);
@@ -134,7 +134,7 @@ struct resuming {
     const struct job *job;
 };
 
-static int check_data(void *arg, const char *dir, struct err *err)
+static int record_check_data(void *arg, const char *dir, struct err *err)
 {
     const struct resuming *r = arg;
 
@@ -162,7 +162,7 @@ static int open_audit(struct record *r, struct err *err)
 }
 
 /* Open events.jsonl.  Its bound of 64 MiB is enough for 100,000 epochs. */
-static struct events *open_events(struct record *r)
+static struct events *record_open_events(struct record *r)
 {
     struct lines_options lines = {.path = r->dir.events,
                                   .run_dir = r->dir.path,
@@ -203,7 +203,7 @@ int record_open(struct record *r, const struct options *o, const struct job *job
     struct run_dir_request q = {.path = path,
                                 .is_explicit = o->run_dir != NULL,
                                 .resume = o->resume,
-                                .check = check_data,
+                                .check = record_check_data,
                                 .arg = &resuming};
     int rc;
 
@@ -228,11 +228,11 @@ int record_open(struct record *r, const struct options *o, const struct job *job
         run_dir_fini(&r->dir);
         return rc;
     }
-    r->events = open_events(r);
+    r->events = record_open_events(r);
     if (job->report.every_steps > 0)
         r->metrics = metrics_new(r->dir.path, disk);
     r->is_live = meter_start(STDERR_FILENO);
-    say_where(r);
+    record_say_where(r);
     return 0;
 }
 

@@ -32,7 +32,7 @@ enum {
 
 /* ---- connections ---- */
 
-static void on_frame(void *arg, struct conn *c, const uint8_t *body, size_t len)
+static void server_on_frame(void *arg, struct conn *c, const uint8_t *body, size_t len)
 {
     struct peer *peer = arg;
     struct server *s = peer->owner;
@@ -48,7 +48,7 @@ static void on_frame(void *arg, struct conn *c, const uint8_t *body, size_t len)
     msg_free(m);
 }
 
-static void on_closed(void *arg, struct conn *c, const struct err *why)
+static void server_on_closed(void *arg, struct conn *c, const struct err *why)
 {
     struct peer *peer = arg;
     struct server *s = peer->owner;
@@ -63,7 +63,7 @@ static void on_closed(void *arg, struct conn *c, const struct err *why)
 
 static void serve_peer(struct server *s, struct peer *peer)
 {
-    static const struct conn_events events = {on_frame, on_closed};
+    static const struct conn_events events = {server_on_frame, server_on_closed};
     int64_t now = daemon_enter(&s->daemon);
 
     conn_listen(peer->conn, &events, peer);
@@ -101,7 +101,7 @@ static void serve_waiting(struct server *s)
 
 /* ---- what the session wants ---- */
 
-static void do_send(void *arg, int64_t number, struct frame *f)
+static void server_do_send(void *arg, int64_t number, struct frame *f)
 {
     struct server *s = arg;
     struct conn *c = peers_find(&s->peers, number);
@@ -112,7 +112,7 @@ static void do_send(void *arg, int64_t number, struct frame *f)
         frame_unref(f);
 }
 
-static void do_trust(void *arg, int64_t number)
+static void server_do_trust(void *arg, int64_t number)
 {
     struct server *s = arg;
     struct conn *c = peers_find(&s->peers, number);
@@ -121,7 +121,7 @@ static void do_trust(void *arg, int64_t number)
         conn_welcome(c);
 }
 
-static void do_close(void *arg, int64_t number)
+static void server_do_close(void *arg, int64_t number)
 {
     struct server *s = arg;
     struct conn *c = peers_remove(&s->peers, number);
@@ -130,7 +130,7 @@ static void do_close(void *arg, int64_t number)
         conn_close(c);
 }
 
-static void do_cut(void *arg)
+static void server_do_cut(void *arg)
 {
     struct server *s = arg;
 
@@ -170,7 +170,7 @@ static void on_owner(uv_timer_t *t)
 
 static void on_doom(uv_timer_t *t) { local_kill_doomed(&((struct server *)t->data)->local); }
 
-static void on_event(void *arg, const struct session_event *ev)
+static void server_on_event(void *arg, const struct session_event *ev)
 {
     struct server *s = arg;
 
@@ -227,7 +227,7 @@ static void on_incident(void *arg, const struct incident *i)
         record_incident(&s->record, i);
 }
 
-static const char *device_of(void *arg) { return ((struct server *)arg)->options->device; }
+static const char *server_device_of(void *arg) { return ((struct server *)arg)->options->device; }
 
 static const struct plugin_gpu *own_gpu(const struct options *o)
 {
@@ -250,7 +250,7 @@ static void leave_mark(void)
 }
 
 /* The session has finished.  The text of a failure was logged when it happened. */
-static void on_finished(void *arg, const struct action *end)
+static void server_on_finished(void *arg, const struct action *end)
 {
     struct server *s = arg;
     int status = s->local_status ? s->local_status : end->finished.status;
@@ -268,7 +268,7 @@ static void on_finished(void *arg, const struct action *end)
     daemon_detach(&s->daemon, end->finished.is_engine_stuck);
 }
 
-static void on_idle_stop(void *arg, const char *signal)
+static void server_on_idle_stop(void *arg, const char *signal)
 {
     (void)arg;
     (void)signal; /* the job has ended, whatever the signal is */
@@ -276,18 +276,18 @@ static void on_idle_stop(void *arg, const char *signal)
 
 /* ---- the session as daemon/daemon calls it ---- */
 
-static void m_report(void *m, int64_t now, struct report *r) { driver_report(m, now, r); }
-static void m_stop(void *m, int64_t now, const char *why) { driver_stop(m, now, why); }
-static void m_tick(void *m, int64_t now) { driver_tick(m, now); }
-static int64_t m_deadline(const void *m) { return driver_deadline(m); }
-static int m_next(void *m, struct action *out) { return driver_next(m, out); }
+static void server_m_report(void *m, int64_t now, struct report *r) { driver_report(m, now, r); }
+static void server_m_stop(void *m, int64_t now, const char *why) { driver_stop(m, now, why); }
+static void server_m_tick(void *m, int64_t now) { driver_tick(m, now); }
+static int64_t server_m_deadline(const void *m) { return driver_deadline(m); }
+static int server_m_next(void *m, struct action *out) { return driver_next(m, out); }
 
-static void m_progress(void *m, int64_t now, const struct progress *p)
+static void server_m_progress(void *m, int64_t now, const struct progress *p)
 {
     driver_progress(m, now, p);
 }
 
-static void m_describe(const void *m, int64_t now, struct buf *out)
+static void server_m_describe(const void *m, int64_t now, struct buf *out)
 {
     struct status s;
 
@@ -304,19 +304,20 @@ static void m_summary(const void *m, int64_t now, struct buf *out)
     status_put_line(&s, out);
 }
 
-static void m_ring(void *m, int64_t now, const struct collective *c, int n)
+static void server_m_ring(void *m, int64_t now, const struct collective *c, int n)
 {
     driver_ring(m, now, c, n);
 }
 
-static const struct daemon_machine machine = {m_report, m_progress, m_stop,    m_tick, m_deadline,
-                                              m_next,   m_describe, m_summary, m_ring};
+static const struct daemon_machine machine = {server_m_report,   server_m_progress, server_m_stop,
+                                              server_m_tick,     server_m_deadline, server_m_next,
+                                              server_m_describe, m_summary,         server_m_ring};
 
 /* ---- start and end ---- */
 
 /* Set the session's options for a standby that leads.  The followers have the state, so no
  * checkpoint is read. */
-static void inherit(struct driver_options *d, const struct legacy *l)
+static void server_inherit(struct driver_options *d, const struct legacy *l)
 {
     d->resume = NULL;
     d->led_by = l->led_by;
@@ -362,7 +363,7 @@ static void driver_options_init(struct driver_options *d, const struct server *s
     if (s->record.dir.resumed)
         led_read(s->record.dir.events, &d->led);
     if (s->legacy)
-        inherit(d, s->legacy);
+        server_inherit(d, s->legacy);
     if (s->record.dir.resumed && injected_spend(s->record.dir.events, &d->inject))
         log_info("--inject: what events.jsonl tells of does not happen again");
 }
@@ -380,7 +381,7 @@ static void say_device(const struct options *o)
     buf_fini(&text);
 }
 
-static void start_session(struct server *s, int64_t start_ns)
+static void server_start_session(struct server *s, int64_t start_ns)
 {
     struct driver_options d;
     struct daemon_host host;
@@ -483,7 +484,7 @@ int server_end(struct server *s)
     if (!disk_hangs) /* its name is on that disk */
         status_socket_close(s->status_socket);
     while (s->peers.n > 0)
-        do_close(s, s->peers.peer[0]->number);
+        server_do_close(s, s->peers.peer[0]->number);
     uv_close((uv_handle_t *)&s->child_ended, NULL);
     uv_close((uv_handle_t *)&s->doom, NULL);
     uv_close((uv_handle_t *)&s->owner, NULL);
@@ -517,15 +518,15 @@ static int64_t longest_deadline_ns(const struct job *j)
 
 int server_init(struct server *s, const struct options *o, int64_t start_ns, struct err *err)
 {
-    static const struct daemon_hooks hooks = {.send = do_send,
-                                              .trust = do_trust,
-                                              .close = do_close,
-                                              .cut = do_cut,
-                                              .event = on_event,
+    static const struct daemon_hooks hooks = {.send = server_do_send,
+                                              .trust = server_do_trust,
+                                              .close = server_do_close,
+                                              .cut = server_do_cut,
+                                              .event = server_on_event,
                                               .incident = on_incident,
-                                              .device = device_of,
-                                              .finished = on_finished,
-                                              .idle_stop = on_idle_stop};
+                                              .device = server_device_of,
+                                              .finished = server_on_finished,
+                                              .idle_stop = server_on_idle_stop};
     const struct engine_options engine = {.plugin = o->devices.plugin,
                                           .n_threads = (int)o->common.n_threads};
     int rc = daemon_init(&s->daemon, &hooks, s, &engine, err);
@@ -541,15 +542,15 @@ int server_init(struct server *s, const struct options *o, int64_t start_ns, str
     return 0;
 }
 
-static void begin_session(struct server *s)
+static void server_begin_session(struct server *s)
 {
     say_device(s->options);
     uv_timer_start(&s->owner, on_owner, OWNER_MS, OWNER_MS);
-    start_session(s, s->start_ns);
+    server_start_session(s, s->start_ns);
     s->daemon.pulse.engine_patience_ns = 2 * longest_deadline_ns(s->job);
 }
 
-static void loop(struct server *s)
+static void server_loop(struct server *s)
 {
     while (!s->daemon.is_finished)
         uv_run(&s->daemon.loop, UV_RUN_ONCE);
@@ -564,10 +565,10 @@ int server_lead(struct server *s)
         s->status = daemon_status_of(&err);
         return server_end(s);
     }
-    begin_session(s);
+    server_begin_session(s);
     serve_waiting(s);
     daemon_stop_if_missed(&s->daemon);
-    loop(s);
+    server_loop(s);
     return server_end(s);
 }
 
@@ -586,8 +587,8 @@ int server_run(const struct options *o, const struct job *job, const struct eval
         s.status = daemon_status_of(&err);
         return server_end(&s);
     }
-    begin_session(&s);
+    server_begin_session(&s);
     pulse_start(&s.daemon.pulse);
-    loop(&s);
+    server_loop(&s);
     return server_end(&s);
 }

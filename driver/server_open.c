@@ -41,7 +41,7 @@ int server_open_trust(struct server *s, struct err *err)
                    : rc;
 }
 
-static void on_accepted(void *arg, struct conn *c) { server_accept(arg, c); }
+static void server_open_on_accepted(void *arg, struct conn *c) { server_accept(arg, c); }
 
 /* Set the limits for strangers.  A rank is a stranger, too, until it is welcomed, and all ranks may
  * be on one machine.  One address may take half of the places that are left, so strangers of one
@@ -65,7 +65,7 @@ void server_limit_strangers(struct server *s)
 }
 
 /* Say where the driver listens, and why followers on other machines do not reach it. */
-static void say_where(const struct server *s)
+static void server_open_say_where(const struct server *s)
 {
     const struct options *o = s->options;
     const int n_here = o->places.n ? o->places.n : 1;
@@ -94,7 +94,7 @@ int server_listen(struct server *s, struct err *err)
                                      STRANGER_MS + STRANGER_MS_EACH * (int)s->options->n_ranks,
                                  .tls = s->trust.tls,
                                  .is_in_use = &is_in_use,
-                                 .accepted = on_accepted,
+                                 .accepted = server_open_on_accepted,
                                  .refused = server_note_unproven,
                                  .arg = s};
     int rc;
@@ -105,7 +105,7 @@ int server_listen(struct server *s, struct err *err)
     while (rc < 0 && is_in_use && ++l.port < (int)s->options->port + s->options->n_ports);
     if (rc < 0)
         return rc;
-    say_where(s);
+    server_open_say_where(s);
     return 0;
 }
 
@@ -190,7 +190,7 @@ static void on_child_ended(uv_signal_t *handle, int signal)
 }
 
 /* The address that a follower on this machine must connect to. */
-static const char *reachable(const char *listening)
+static const char *server_open_reachable(const char *listening)
 {
     if (strcmp(listening, "0.0.0.0") == 0 || strcmp(listening, "::") == 0)
         return "127.0.0.1"; /* "::" takes IPv4, too */
@@ -205,7 +205,7 @@ int server_start_local(struct server *s, struct err *err)
     if ((o->local ? (int)o->n_ranks : o->places.n) + n_spares <= 1)
         return 0;
     uv_signal_start(&s->child_ended, on_child_ended, SIGCHLD);
-    return local_start(&s->local, o, n_spares, reachable(listener_number(s->listener)),
+    return local_start(&s->local, o, n_spares, server_open_reachable(listener_number(s->listener)),
                        listener_port(s->listener), s->trust.is_local ? s->trust.fd : -1, err);
 }
 

@@ -43,7 +43,7 @@ struct waiting {
     int64_t claims_until_ns; /* until then the standby dials the driver that it replaced */
 };
 
-static void leave_with(struct waiting *w, int status)
+static void standby_leave_with(struct waiting *w, int status)
 {
     w->is_over = 1;
     w->status = status;
@@ -85,7 +85,7 @@ static void on_tried(void *arg, const struct err *why)
 
 /* The driver's Welcome brought the job: a standby that could not lead it should say so now.  A
  * driver that was started again may bring another one, with more epochs for instance. */
-static void take_job(struct waiting *w, int64_t now)
+static void standby_load_job(struct waiting *w, int64_t now)
 {
     struct legacy l = standby_legacy(w->standby);
     struct hash128 hash;
@@ -120,7 +120,7 @@ static void on_driver_frame(void *arg, struct conn *c, const uint8_t *body, size
     int64_t now = daemon_enter(&w->server.daemon);
     if (!w->is_over)
         standby_message(w->standby, now, 0, m);
-    take_job(w, now);
+    standby_load_job(w, now);
     daemon_leave(&w->server.daemon);
     msg_free(m);
 }
@@ -134,7 +134,7 @@ static void on_driver_closed(void *arg, struct conn *c, const struct err *why)
     w->conn = NULL;
     if (why && why->code == ERR_REFUSED && !w->job && !w->is_over) { /* it has another secret */
         log_error("%s", why->msg);
-        leave_with(w, STATUS_REFUSED);
+        standby_leave_with(w, STATUS_REFUSED);
     } else if (!w->is_over) {
         standby_closed(w->standby, now, 0, why);
     }
@@ -166,7 +166,7 @@ static void on_claim_closed(void *arg, struct conn *c, const struct err *why)
     claim_again(w);
 }
 
-static void on_connected(void *arg, struct conn *c)
+static void standby_on_connected(void *arg, struct conn *c)
 {
     static const struct conn_events driver = {on_driver_frame, on_driver_closed};
     static const struct conn_events claim = {on_claim_frame, on_claim_closed};
@@ -183,7 +183,7 @@ static void on_connected(void *arg, struct conn *c)
     daemon_leave(&w->server.daemon);
 }
 
-static void on_gave_up(void *arg, const struct err *why)
+static void standby_on_gave_up(void *arg, const struct err *why)
 {
     struct waiting *w = arg;
 
@@ -193,13 +193,13 @@ static void on_gave_up(void *arg, const struct err *why)
         dialer_start(w->dialer, 1);
     } else {
         log_error("%s", why->msg);
-        leave_with(w, STATUS_REFUSED);
+        standby_leave_with(w, STATUS_REFUSED);
     }
 }
 
 /* ---- the followers ---- */
 
-static void on_frame(void *arg, struct conn *c, const uint8_t *body, size_t len)
+static void standby_on_frame(void *arg, struct conn *c, const uint8_t *body, size_t len)
 {
     struct peer *peer = arg;
     struct waiting *w = peer->owner;
@@ -221,7 +221,7 @@ static void on_frame(void *arg, struct conn *c, const uint8_t *body, size_t len)
         msg_free(m);
 }
 
-static void on_closed(void *arg, struct conn *c, const struct err *why)
+static void standby_on_closed(void *arg, struct conn *c, const struct err *why)
 {
     struct peer *peer = arg;
     struct waiting *w = peer->owner;
@@ -234,9 +234,9 @@ static void on_closed(void *arg, struct conn *c, const struct err *why)
     daemon_leave(&w->server.daemon);
 }
 
-static void on_accepted(void *arg, struct conn *c)
+static void standby_on_accepted(void *arg, struct conn *c)
 {
-    static const struct conn_events events = {on_frame, on_closed};
+    static const struct conn_events events = {standby_on_frame, standby_on_closed};
     struct waiting *w = arg;
 
     if (w->server.driver)
@@ -247,7 +247,7 @@ static void on_accepted(void *arg, struct conn *c)
 
 /* ---- what the session wants ---- */
 
-static void do_send(void *arg, int64_t number, struct frame *f)
+static void standby_do_send(void *arg, int64_t number, struct frame *f)
 {
     struct waiting *w = arg;
     struct conn *c = number ? peers_find(&w->server.peers, number) : w->conn;
@@ -258,7 +258,7 @@ static void do_send(void *arg, int64_t number, struct frame *f)
         frame_unref(f);
 }
 
-static void do_close(void *arg, int64_t number)
+static void standby_do_close(void *arg, int64_t number)
 {
     struct waiting *w = arg;
     struct conn *c = number ? peers_remove(&w->server.peers, number) : w->conn;
@@ -269,7 +269,7 @@ static void do_close(void *arg, int64_t number)
         w->conn = NULL;
 }
 
-static void do_seek(void *arg, int is_again, const char *other)
+static void standby_do_seek(void *arg, int is_again, const char *other)
 {
     struct waiting *w = arg;
 
@@ -279,7 +279,7 @@ static void do_seek(void *arg, int is_again, const char *other)
     dialer_start(w->dialer, w->job != NULL);
 }
 
-static void on_finished(void *arg, const struct action *end)
+static void standby_on_finished(void *arg, const struct action *end)
 {
     struct waiting *w = arg;
     int status = end->finished.status;
@@ -292,32 +292,32 @@ static void on_finished(void *arg, const struct action *end)
     else if (!w->leads)
         log_error("%s", end->finished.text);
     dialer_stop(w->dialer);
-    leave_with(w, status);
+    standby_leave_with(w, status);
 }
 
-static void on_idle_stop(void *arg, const char *signal)
+static void standby_on_idle_stop(void *arg, const char *signal)
 {
     (void)signal;
-    leave_with(arg, STATUS_STOPPED);
+    standby_leave_with(arg, STATUS_STOPPED);
 }
 
 /* ---- the session as daemon/daemon calls it ---- */
 
-static void m_report(void *m, int64_t now, struct report *r)
+static void standby_m_report(void *m, int64_t now, struct report *r)
 {
     (void)m;
     (void)now;
     report_free(r); /* it has no engine */
 }
 
-static void m_progress(void *m, int64_t now, const struct progress *p)
+static void standby_m_progress(void *m, int64_t now, const struct progress *p)
 {
     (void)m;
     (void)now;
     (void)p;
 }
 
-static void m_ring(void *m, int64_t now, const struct collective *c, int n)
+static void standby_m_ring(void *m, int64_t now, const struct collective *c, int n)
 {
     (void)m;
     (void)now;
@@ -325,24 +325,25 @@ static void m_ring(void *m, int64_t now, const struct collective *c, int n)
     (void)n;
 }
 
-static void m_stop(void *m, int64_t now, const char *why) { standby_stop(m, now, why); }
-static void m_tick(void *m, int64_t now) { standby_tick(m, now); }
-static int64_t m_deadline(const void *m) { return standby_deadline(m); }
-static int m_next(void *m, struct action *out) { return standby_next(m, out); }
+static void standby_m_stop(void *m, int64_t now, const char *why) { standby_stop(m, now, why); }
+static void standby_m_tick(void *m, int64_t now) { standby_tick(m, now); }
+static int64_t standby_m_deadline(const void *m) { return standby_deadline(m); }
+static int standby_m_next(void *m, struct action *out) { return standby_next(m, out); }
 
-static void m_describe(const void *m, int64_t now, struct buf *out)
+static void standby_m_describe(const void *m, int64_t now, struct buf *out)
 {
     standby_describe(m, now, out);
 }
 
-static const struct daemon_machine machine = {m_report, m_progress, m_stop,     m_tick, m_deadline,
-                                              m_next,   m_describe, m_describe, m_ring};
+static const struct daemon_machine machine = {
+    standby_m_report, standby_m_progress, standby_m_stop,     standby_m_tick, standby_m_deadline,
+    standby_m_next,   standby_m_describe, standby_m_describe, standby_m_ring};
 
-static const struct daemon_hooks hooks = {.send = do_send,
-                                          .close = do_close,
-                                          .seek = do_seek,
-                                          .finished = on_finished,
-                                          .idle_stop = on_idle_stop};
+static const struct daemon_hooks hooks = {.send = standby_do_send,
+                                          .close = standby_do_close,
+                                          .seek = standby_do_seek,
+                                          .finished = standby_on_finished,
+                                          .idle_stop = standby_on_idle_stop};
 
 /* ---- life ---- */
 
@@ -367,7 +368,7 @@ static int start_listening(struct waiting *w, struct err *err)
                                        .max_strangers = MAX_STRANGERS,
                                        .stranger_ms = STRANGER_MS,
                                        .tls = w->server.trust.tls,
-                                       .accepted = on_accepted,
+                                       .accepted = standby_on_accepted,
                                        .arg = w};
     int rc = listener_new(&w->server.daemon.loop, &l, &w->server.listener, err);
 
@@ -379,21 +380,21 @@ static int start_listening(struct waiting *w, struct err *err)
     return rc;
 }
 
-static int start_dialing(struct waiting *w, struct err *err)
+static int standby_start_dialing(struct waiting *w, struct err *err)
 {
     struct dialer_options d = {.host = w->options->root_host,
                                .port = w->options->root_port,
                                .tls = w->trust.tls,
                                .wait_ms = w->options->wait_s < 0 ? -1 : 1000 * w->options->wait_s,
                                .seed = (uint64_t)clock_mono_ns() ^ (uint64_t)getpid() << 32,
-                               .connected = on_connected,
-                               .gave_up = on_gave_up,
+                               .connected = standby_on_connected,
+                               .gave_up = standby_on_gave_up,
                                .arg = w};
 
     return dialer_new(&w->server.daemon.loop, &d, &w->dialer, err);
 }
 
-static void make_id(char out[HASH_TEXT_LEN])
+static void standby_make_id(char out[HASH_TEXT_LEN])
 {
     struct hash128 bits = {(uint64_t)getpid(), (uint64_t)clock_mono_ns()};
 
@@ -402,7 +403,7 @@ static void make_id(char out[HASH_TEXT_LEN])
     hash_to_text(bits, out);
 }
 
-static void start_session(struct waiting *w)
+static void standby_start_session(struct waiting *w)
 {
     const struct options *o = w->options;
     const struct standby_options s = {.id = w->id,
@@ -422,7 +423,7 @@ static void start_session(struct waiting *w)
 }
 
 /* The standby has the votes: from here on this process is the driver. */
-static int lead(struct waiting *w)
+static int standby_lead(struct waiting *w)
 {
     struct server *s = &w->server;
 
@@ -438,13 +439,13 @@ static int lead(struct waiting *w)
     return server_lead(s);
 }
 
-static int open_all(struct waiting *w, struct err *err)
+static int standby_open_all(struct waiting *w, struct err *err)
 {
     int rc = open_both_trusts(w, err);
 
     if (rc == 0)
         rc = start_listening(w, err);
-    return rc == 0 ? start_dialing(w, err) : rc;
+    return rc == 0 ? standby_start_dialing(w, err) : rc;
 }
 
 /* Close the standby's own handles, before server_end runs the loop to its end. */
@@ -454,7 +455,7 @@ static void close_own(void *arg)
     struct engine *stuck;
 
     w->claims_until_ns = 0;
-    do_close(w, 0);
+    standby_do_close(w, 0);
     dialer_close(w->dialer);
     w->dialer = NULL;
     stuck = trial_close(&w->trial);
@@ -470,7 +471,7 @@ int standby_run(struct options *o, int64_t start_ns)
     int status;
 
     w->options = o;
-    make_id(w->id);
+    standby_make_id(w->id);
     daemon_host(&w->host);
     snprintf(w->where, sizeof w->where, strchr(o->root_host, ':') ? "[%s]:%d" : "%s:%d",
              o->root_host, o->root_port);
@@ -482,11 +483,11 @@ int standby_run(struct options *o, int64_t start_ns)
     const struct daemon_hooks *leading = s->daemon.hooks;
     s->daemon.hooks = &hooks;
     s->daemon.arg = w;
-    if (open_all(w, &err) < 0) {
+    if (standby_open_all(w, &err) < 0) {
         log_error("%s", err.msg);
-        leave_with(w, STATUS_USAGE);
+        standby_leave_with(w, STATUS_USAGE);
     } else {
-        start_session(w);
+        standby_start_session(w);
         pulse_start(&s->daemon.pulse);
     }
     while (!w->is_over)
@@ -497,7 +498,7 @@ int standby_run(struct options *o, int64_t start_ns)
     s->on_end = close_own;
     s->on_end_arg = w;
     s->status = w->status;
-    status = w->leads ? lead(w) : server_end(s);
+    status = w->leads ? standby_lead(w) : server_end(s);
     trust_close(&w->trust);
     standby_free(w->standby);
     job_free(w->job);

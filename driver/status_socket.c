@@ -83,7 +83,7 @@ static void end_client(struct client *c)
     uv_close((uv_handle_t *)&c->patience, on_handle_closed);
 }
 
-static void on_written(uv_write_t *w, int status)
+static void status_socket_on_written(uv_write_t *w, int status)
 {
     (void)status; /* the client may be gone; in any case it is served */
     end_client(w->data);
@@ -104,7 +104,7 @@ static struct status_client who_is(const struct client *c)
     return (struct status_client){u.uid, u.pid};
 }
 
-static void answer(struct client *c, const char *request)
+static void status_socket_answer(struct client *c, const char *request)
 {
     const struct status_client who = who_is(c);
     uv_buf_t b;
@@ -114,13 +114,13 @@ static void answer(struct client *c, const char *request)
     b = uv_buf_init((char *)c->text.data, (unsigned)c->text.len);
     c->write.data = c;
     uv_timer_start(&c->patience, on_impatience, STATUS_PATIENCE_MS, 0);
-    if (uv_write(&c->write, (uv_stream_t *)&c->pipe, &b, 1, on_written) < 0)
+    if (uv_write(&c->write, (uv_stream_t *)&c->pipe, &b, 1, status_socket_on_written) < 0)
         end_client(c);
 }
 
 /* 1: the client has closed the connection.  It may have done so while this process was stopped. Its
  * user was told then that the request failed, so the request must not be carried out any more. */
-static int is_gone(const struct client *c)
+static int status_socket_is_gone(const struct client *c)
 {
     struct pollfd p = {0};
 
@@ -129,7 +129,7 @@ static int is_gone(const struct client *c)
 }
 
 /* Read into the room that is left for the line. */
-static void on_alloc(uv_handle_t *h, size_t suggested, uv_buf_t *out)
+static void status_socket_on_alloc(uv_handle_t *h, size_t suggested, uv_buf_t *out)
 {
     struct client *c = h->data;
 
@@ -146,7 +146,7 @@ static int is_request(const char *line, size_t n)
     return n > 0 && line[n - 1] == '\n';
 }
 
-static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *b)
+static void status_socket_on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *b)
 {
     struct client *c = stream->data;
 
@@ -155,19 +155,19 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *b)
         c->n_read += (size_t)n;
     if (n >= 0 && !memchr(c->request, '\n', c->n_read) && c->n_read < sizeof c->request)
         return; /* more will come */
-    if (c->n_read == 0 || is_gone(c)) {
+    if (c->n_read == 0 || status_socket_is_gone(c)) {
         end_client(c); /* the client may only have looked whether a driver is there */
         return;
     }
     if (!is_request(c->request, c->n_read)) {
-        answer(c, NULL);
+        status_socket_answer(c, NULL);
         return;
     }
     c->request[c->n_read - 1] = '\0';
-    answer(c, c->request);
+    status_socket_answer(c, c->request);
 }
 
-static void on_connection(uv_stream_t *listener, int status)
+static void status_socket_on_connection(uv_stream_t *listener, int status)
 {
     struct status_socket *s = listener->data;
     struct client *c;
@@ -185,7 +185,8 @@ static void on_connection(uv_stream_t *listener, int status)
     c->pipe.data = c->patience.data = c;
     if (uv_accept(listener, (uv_stream_t *)&c->pipe) < 0 || s->n_clients > STATUS_CLIENTS)
         end_client(c);
-    else if (uv_read_start((uv_stream_t *)&c->pipe, on_alloc, on_read) < 0)
+    else if (uv_read_start((uv_stream_t *)&c->pipe, status_socket_on_alloc, status_socket_on_read) <
+             0)
         end_client(c);
     else
         uv_timer_start(&c->patience, on_impatience, STATUS_PATIENCE_MS, 0);
@@ -213,7 +214,7 @@ static int bind_in(int folder, int *out, struct err *err)
     return 0;
 }
 
-static void on_closed(uv_handle_t *h)
+static void status_socket_on_closed(uv_handle_t *h)
 {
     struct status_socket *s = h->data;
 
@@ -235,14 +236,14 @@ static int listen_on(struct status_socket *s, uv_loop_t *loop, int fd, struct er
     if (rc < 0)
         close(fd);
     if (rc == 0)
-        rc = uv_listen((uv_stream_t *)&s->pipe, STATUS_CLIENTS, on_connection);
+        rc = uv_listen((uv_stream_t *)&s->pipe, STATUS_CLIENTS, status_socket_on_connection);
     if (rc == 0 && renameat(s->folder, aside, s->folder, name) < 0)
         rc = uv_translate_sys_error(errno);
     if (rc == 0)
         return 0;
     err_set(err, ERR_IO, "%s: %s", name, uv_strerror(rc));
     unlinkat(s->folder, aside, 0);
-    uv_close((uv_handle_t *)&s->pipe, on_closed);
+    uv_close((uv_handle_t *)&s->pipe, status_socket_on_closed);
     return err->code;
 }
 
@@ -268,7 +269,7 @@ int status_socket_open(uv_loop_t *loop, const char *run_dir,
     return rc;
 }
 
-static int is_ours(const struct status_socket *s)
+static int status_socket_is_ours(const struct status_socket *s)
 {
     struct stat st;
 
@@ -281,9 +282,9 @@ void status_socket_close(struct status_socket *s)
         return;
     while (s->clients)
         end_client(s->clients);
-    if (is_ours(s)) /* not that of a driver that has taken the run over */
+    if (status_socket_is_ours(s)) /* not that of a driver that has taken the run over */
         unlinkat(s->folder, name, 0);
-    uv_close((uv_handle_t *)&s->pipe, on_closed);
+    uv_close((uv_handle_t *)&s->pipe, status_socket_on_closed);
 }
 
 /* ---- the other end ---- */
@@ -334,7 +335,7 @@ static int send_line(int fd, const char *request, struct err *err)
     return n < 0 && errno != EPIPE && errno != ECONNRESET ? err_sys(err, errno, "%s", name) : 0;
 }
 
-static int read_all(int fd, struct buf *out, struct err *err)
+static int status_socket_read_all(int fd, struct buf *out, struct err *err)
 {
     char block[65536];
     ssize_t n;
@@ -400,7 +401,7 @@ int status_socket_ask(const char *run_dir, const char *request, struct buf *out,
         return rc;
     rc = send_line(fd, request, err);
     if (rc == 0)
-        rc = read_all(fd, out, err);
+        rc = status_socket_read_all(fd, out, err);
     close(fd);
     return rc < 0 ? err_wrap(err, "%s", run_dir) : 0;
 }

@@ -12,9 +12,9 @@
 
 enum { END_MS = 5000, POLL_MS = 10 };
 
-static void free_report(struct mail *m) { report_free(container_of(m, struct report, mail)); }
+static void trial_free_report(struct mail *m) { report_free(container_of(m, struct report, mail)); }
 
-static void tell(struct trial *t, const struct err *why)
+static void trial_tell(struct trial *t, const struct err *why)
 {
     if (!t->next && !t->is_closing)
         t->done(t->arg, why);
@@ -37,10 +37,10 @@ static void begin_next(struct trial *t)
     }
     t->engine = NULL;
     cmd_free(c);
-    tell(t, &err);
+    trial_tell(t, &err);
 }
 
-static void on_report(void *arg, struct mail *m)
+static void trial_on_report(void *arg, struct mail *m)
 {
     struct trial *t = arg;
     struct report *r = container_of(m, struct report, mail);
@@ -51,7 +51,7 @@ static void on_report(void *arg, struct mail *m)
     if (is_fault || r->kind == REPORT_OPENED) {
         engine_free(t->engine);
         t->engine = NULL;
-        tell(t, is_fault ? &r->fault.err : NULL);
+        trial_tell(t, is_fault ? &r->fault.err : NULL);
         begin_next(t);
     }
     report_free(r);
@@ -61,7 +61,7 @@ void trial_init(struct trial *t, uv_loop_t *loop, const struct options *o,
                 void (*done)(void *arg, const struct err *why), void *arg)
 {
     *t = (struct trial){.options = o, .done = done, .arg = arg};
-    inbox_init(&t->inbox, loop, on_report, free_report, t);
+    inbox_init(&t->inbox, loop, trial_on_report, trial_free_report, t);
 }
 
 struct cmd *trial_command(const struct options *o, const struct job *job, const char *resume)
@@ -90,7 +90,7 @@ struct engine *trial_close(struct trial *t)
     t->is_closing = 1;
     for (int ms = 0; t->engine && ms < END_MS; ms += POLL_MS) {
         while ((m = mailbox_take(&t->inbox.box)))
-            on_report(t, m);
+            trial_on_report(t, m);
         if (t->engine)
             usleep(1000 * POLL_MS);
     }

@@ -295,7 +295,7 @@ void verbs_summary(const struct arg_group *groups, size_t n_groups, FILE *f)
             "lists the keys of a job file.\n");
 }
 
-static void put_head(enum verb v, FILE *f)
+static void verbs_put_head(enum verb v, FILE *f)
 {
     const struct verb_row *r = &verbs[v];
     const int is_apart = r->needs && strcmp(r->needs, r->option) != 0;
@@ -310,7 +310,7 @@ static void put_head(enum verb v, FILE *f)
 
 void verb_summary(enum verb v, const struct arg_group *groups, size_t n_groups, FILE *f)
 {
-    put_head(v, f);
+    verbs_put_head(v, f);
     args_summary(groups, n_groups, 1u << v, f);
     fprintf(f, "\n\"dpdriver help %s\" tells more about each option.\n", verbs[v].name);
 }
@@ -343,7 +343,7 @@ static void put_all(unsigned of, const struct arg_group *groups, size_t n_groups
 
 void verb_help(enum verb v, const struct arg_group *groups, size_t n_groups, FILE *f)
 {
-    put_head(v, f);
+    verbs_put_head(v, f);
     put_all(1u << v, groups, n_groups, f);
 }
 

@@ -48,17 +48,17 @@ struct agent {
 
 /* ---- children ---- */
 
-static int rank_of(const struct agent *a, int number)
+static int agent_rank_of(const struct agent *a, int number)
 {
     return a->first_rank < 0 ? -1 : a->first_rank + number;
 }
 
-static void name_of(const struct agent *a, int number, char out[48])
+static void agent_name_of(const struct agent *a, int number, char out[48])
 {
     if (a->first_rank < 0)
         snprintf(out, 48, "process %d of %d", number + 1, a->places.n);
     else
-        snprintf(out, 48, "rank %d (process %d of %d)", rank_of(a, number), number + 1,
+        snprintf(out, 48, "rank %d (process %d of %d)", agent_rank_of(a, number), number + 1,
                  a->places.n);
 }
 
@@ -75,7 +75,7 @@ static int start_child(struct agent *a, int number, struct err *err)
     const struct minder_follower follower = {.program = a->program,
                                              .root = o->n_ports > 1 ? NULL : o->root_text,
                                              .device = place->device,
-                                             .rank = rank_of(a, number),
+                                             .rank = agent_rank_of(a, number),
                                              .n_threads = place->n_threads,
                                              .secret_fd = -1};
 
@@ -131,7 +131,7 @@ static void on_again(uv_timer_t *t)
     c->agent->n_restarts++;
     if (start_child(c->agent, c->number, &err) == 0)
         return;
-    name_of(c->agent, c->number, name);
+    agent_name_of(c->agent, c->number, name);
     start_later(c, name, err.msg);
 }
 
@@ -139,7 +139,7 @@ static void child_ended(struct agent *a, struct charge *c, const char *text, int
 {
     char name[48];
 
-    name_of(a, c->number, name);
+    agent_name_of(a, c->number, name);
     if (status == STATUS_FAILED && !a->options->once && !a->n_stops) {
         start_later(c, name, text);
         return;
@@ -155,7 +155,7 @@ static void say_killed(const struct agent *a, int number, const char *text)
 {
     char name[48];
 
-    name_of(a, number, name);
+    agent_name_of(a, number, name);
     log_warn("%s %s: it is not started again", name, text);
 }
 
@@ -175,7 +175,7 @@ static void reap_children(struct agent *a)
 
 /* ---- signals ---- */
 
-static void stop(struct agent *a, int number)
+static void agent_stop(struct agent *a, int number)
 {
     a->n_stops++;
     if (a->n_stops == 1) {
@@ -191,7 +191,7 @@ static void stop(struct agent *a, int number)
         }
 }
 
-static void on_signal(uv_signal_t *s, int number)
+static void agent_on_signal(uv_signal_t *s, int number)
 {
     struct agent *a = s->data;
 
@@ -200,12 +200,12 @@ static void on_signal(uv_signal_t *s, int number)
     else if (number == SIGUSR1)
         minder_signal(&a->minder, number);
     else
-        stop(a, number);
+        agent_stop(a, number);
 }
 
 /* A signal that was ignored when the process began, as nohup ignores SIGHUP, stays ignored. SIGUSR1
  * has been blocked since the process began (daemon_open_standard). */
-static void catch_signals(struct agent *a)
+static void agent_catch_signals(struct agent *a)
 {
     static const int numbers[N_SIGNALS] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1};
     struct sigaction old;
@@ -217,7 +217,7 @@ static void catch_signals(struct agent *a)
             continue;
         uv_signal_init(&a->loop, &a->signal[a->n_signals]);
         a->signal[a->n_signals].data = a;
-        uv_signal_start(&a->signal[a->n_signals++], on_signal, numbers[i]);
+        uv_signal_start(&a->signal[a->n_signals++], agent_on_signal, numbers[i]);
     }
     sigemptyset(&state);
     sigaddset(&state, SIGUSR1);
@@ -225,7 +225,7 @@ static void catch_signals(struct agent *a)
 }
 
 /* The exit status is settled, and no signal changes it any more. */
-static void drop_signals(struct agent *a)
+static void agent_drop_signals(struct agent *a)
 {
     sigset_t state;
 
@@ -280,7 +280,7 @@ static int find_self(char **out, struct err *err)
     return 0;
 }
 
-static int find_places(struct agent *a, struct err *err)
+static int agent_find_places(struct agent *a, struct err *err)
 {
     const struct options *o = a->options;
     struct devices devices;
@@ -307,7 +307,7 @@ static void start_all(struct agent *a)
         *c = (struct charge){.agent = a, .number = i};
         uv_timer_init(&a->loop, &c->again);
         c->again.data = c;
-        name_of(a, i, name);
+        agent_name_of(a, i, name);
         place_log(&a->places.place[i], name);
         if (start_child(a, i, &err) == 0)
             continue;
@@ -331,7 +331,7 @@ static void close_handle(uv_handle_t *h, void *arg)
 static void close_all(struct agent *a)
 {
     minder_end(&a->minder, 0, 1);
-    drop_signals(a);
+    agent_drop_signals(a);
     uv_walk(&a->loop, close_handle, NULL);
     uv_run(&a->loop, UV_RUN_DEFAULT);
     ASSERT(uv_loop_close(&a->loop) == 0);
@@ -346,7 +346,7 @@ int agent_run(const struct options *o)
     struct err err;
     int rc;
 
-    if (find_places(&a, &err) < 0) {
+    if (agent_find_places(&a, &err) < 0) {
         log_error("%s", err.msg);
         places_fini(&a.places);
         return STATUS_USAGE;
@@ -358,7 +358,7 @@ int agent_run(const struct options *o)
     }
     uv_timer_init(&a.loop, &a.beat);
     a.beat.data = &a;
-    catch_signals(&a);
+    agent_catch_signals(&a);
     start_all(&a);
     start_beat(&a);
     if (!is_over(&a))

@@ -59,7 +59,7 @@ struct client {
     char *refusal;      /* ... and its reason; NULL: none */
 };
 
-static void leave_with(struct client *c, int status)
+static void client_leave_with(struct client *c, int status)
 {
     c->is_over = 1;
     c->status = status;
@@ -77,7 +77,7 @@ static void name_lines(const struct client *c)
 
 /* ---- the connection ---- */
 
-static void on_frame(void *arg, struct conn *conn, const uint8_t *body, size_t len)
+static void client_on_frame(void *arg, struct conn *conn, const uint8_t *body, size_t len)
 {
     struct client *c = arg;
     Wire__Control *m = conn_unpack(conn, body, len);
@@ -94,7 +94,7 @@ static void on_frame(void *arg, struct conn *conn, const uint8_t *body, size_t l
     msg_free(m);
 }
 
-static void on_closed(void *arg, struct conn *conn, const struct err *why)
+static void client_on_closed(void *arg, struct conn *conn, const struct err *why)
 {
     struct client *c = arg;
     int64_t now = daemon_enter(&c->daemon);
@@ -108,7 +108,7 @@ static void on_closed(void *arg, struct conn *conn, const struct err *why)
     daemon_leave(&c->daemon);
 }
 
-static void do_send(void *arg, int64_t number, struct frame *f)
+static void client_do_send(void *arg, int64_t number, struct frame *f)
 {
     struct client *c = arg;
 
@@ -119,7 +119,7 @@ static void do_send(void *arg, int64_t number, struct frame *f)
         frame_unref(f);
 }
 
-static void do_close(void *arg, int64_t number)
+static void client_do_close(void *arg, int64_t number)
 {
     struct client *c = arg;
 
@@ -129,7 +129,7 @@ static void do_close(void *arg, int64_t number)
     c->conn = NULL;
 }
 
-static void do_cut(void *arg)
+static void client_do_cut(void *arg)
 {
     struct client *c = arg;
     struct err err;
@@ -142,7 +142,7 @@ static void do_cut(void *arg)
     follower_closed(c->follower, clock_mono_ns(), &err);
 }
 
-static void do_trust(void *arg, int64_t number)
+static void client_do_trust(void *arg, int64_t number)
 {
     (void)arg;
     (void)number; /* a follower trusts the driver that it was told to find */
@@ -150,29 +150,30 @@ static void do_trust(void *arg, int64_t number)
 
 /* ---- the session ---- */
 
-static void m_report(void *m, int64_t now, struct report *r) { follower_report(m, now, r); }
-static void m_stop(void *m, int64_t now, const char *why) { follower_stop(m, now, why); }
-static void m_tick(void *m, int64_t now) { follower_tick(m, now); }
-static int64_t m_deadline(const void *m) { return follower_deadline(m); }
-static int m_next(void *m, struct action *out) { return follower_next(m, out); }
+static void client_m_report(void *m, int64_t now, struct report *r) { follower_report(m, now, r); }
+static void client_m_stop(void *m, int64_t now, const char *why) { follower_stop(m, now, why); }
+static void client_m_tick(void *m, int64_t now) { follower_tick(m, now); }
+static int64_t client_m_deadline(const void *m) { return follower_deadline(m); }
+static int client_m_next(void *m, struct action *out) { return follower_next(m, out); }
 
-static void m_progress(void *m, int64_t now, const struct progress *p)
+static void client_m_progress(void *m, int64_t now, const struct progress *p)
 {
     follower_progress(m, now, p);
 }
 
-static void m_describe(const void *m, int64_t now, struct buf *out)
+static void client_m_describe(const void *m, int64_t now, struct buf *out)
 {
     follower_describe(m, now, out);
 }
 
-static void m_ring(void *m, int64_t now, const struct collective *c, int n)
+static void client_m_ring(void *m, int64_t now, const struct collective *c, int n)
 {
     follower_ring(m, now, c, n);
 }
 
-static const struct daemon_machine machine = {m_report, m_progress, m_stop,     m_tick, m_deadline,
-                                              m_next,   m_describe, m_describe, m_ring};
+static const struct daemon_machine machine = {client_m_report,   client_m_progress, client_m_stop,
+                                              client_m_tick,     client_m_deadline, client_m_next,
+                                              client_m_describe, client_m_describe, client_m_ring};
 
 /* List the GPUs that can be used. */
 static int list_gpus(const struct devices *d, struct follower_gpu *out)
@@ -189,7 +190,7 @@ static int list_gpus(const struct devices *d, struct follower_gpu *out)
 }
 
 /* Give the new connection to a session: to the one that looks for its driver, or to a new one. */
-static void begin_session(struct client *c, int64_t now)
+static void client_begin_session(struct client *c, int64_t now)
 {
     static const char *const backends[] = {"cpu", "cuda"};
     struct follower_gpu gpus[PLUGIN_MAX_GPUS];
@@ -225,16 +226,16 @@ static void begin_session(struct client *c, int64_t now)
     daemon_attach(&c->daemon, &machine, c->follower);
 }
 
-static void on_connected(void *arg, struct conn *conn)
+static void client_on_connected(void *arg, struct conn *conn)
 {
-    static const struct conn_events events = {on_frame, on_closed};
+    static const struct conn_events events = {client_on_frame, client_on_closed};
     struct client *c = arg;
     struct err err;
 
     if (options_check_peer(c->options, conn_peer_number(conn), &err) < 0) {
         log_error("%s", err.msg);
         conn_abort(conn);
-        leave_with(c, STATUS_USAGE);
+        client_leave_with(c, STATUS_USAGE);
         return;
     }
     const struct follower *before = c->follower;
@@ -248,7 +249,7 @@ static void on_connected(void *arg, struct conn *conn)
     c->has_next_secret = 0;
     uv_timer_stop(&c->turn);
     dialer_limit_pause(c->dialer, 0);
-    begin_session(c, now);
+    client_begin_session(c, now);
     daemon_leave(&c->daemon);
 }
 
@@ -292,7 +293,7 @@ static void note_other(struct client *c, const char *text)
                                .wait_ms = -1,
                                .seed = (uint64_t)clock_mono_ns() ^ (uint64_t)getpid() << 32,
                                .is_quiet = 1,
-                               .connected = on_connected,
+                               .connected = client_on_connected,
                                .arg = c};
     char host[ADDR_MAX_HOST];
     struct err err;
@@ -312,7 +313,7 @@ static void note_other(struct client *c, const char *text)
 /* The driver was lost: look for it, and for its standby.  Most attempts fail at once, so each
  * begins with a pause.  The machine of a frozen driver still accepts connections, so the standby is
  * dialed first. */
-static void do_seek(void *arg, int is_again, const char *other)
+static void client_do_seek(void *arg, int is_again, const char *other)
 {
     struct client *c = arg;
 
@@ -326,7 +327,7 @@ static void do_seek(void *arg, int is_again, const char *other)
     dialer_start(c->dialer, 1);
 }
 
-static void on_gave_up(void *arg, const struct err *why)
+static void client_on_gave_up(void *arg, const struct err *why)
 {
     struct client *c = arg;
 
@@ -335,10 +336,10 @@ static void on_gave_up(void *arg, const struct err *why)
         return;
     }
     log_error("%s", why->msg);
-    leave_with(c, STATUS_REFUSED);
+    client_leave_with(c, STATUS_REFUSED);
 }
 
-static const char *device_of(void *arg)
+static const char *client_device_of(void *arg)
 {
     const struct client *c = arg;
     const char *device = follower_device(c->follower);
@@ -408,7 +409,7 @@ static void look_for_next(struct client *c, int status)
         dialer_start(c->dialer, status == STATUS_REFUSED);
 }
 
-static void on_finished(void *arg, const struct action *end)
+static void client_on_finished(void *arg, const struct action *end)
 {
     struct client *c = arg;
     int status = end->finished.status, is_stuck = end->finished.is_engine_stuck;
@@ -430,7 +431,7 @@ static void on_finished(void *arg, const struct action *end)
     follower_free(c->follower);
     c->follower = NULL;
     name_lines(c);
-    do_close(c, 0);
+    client_do_close(c, 0);
     forget_other(c);
     dialer_stop(c->dialer);
     dialer_limit_pause(c->dialer, 0);
@@ -443,7 +444,7 @@ static void on_finished(void *arg, const struct action *end)
         return;
     }
     if (!again) {
-        leave_with(c, status);
+        client_leave_with(c, status);
         return;
     }
     if (is_later)
@@ -452,18 +453,18 @@ static void on_finished(void *arg, const struct action *end)
         look_for_next(c, status);
 }
 
-static void on_event(void *arg, const struct session_event *ev)
+static void client_on_event(void *arg, const struct session_event *ev)
 {
     (void)arg;
     (void)ev; /* the driver keeps the record */
 }
 
-static void on_idle_stop(void *arg, const char *signal)
+static void client_on_idle_stop(void *arg, const char *signal)
 {
     if (((struct client *)arg)->is_over)
         return; /* this process is ending already */
     log_warn("stopped by %s while waiting for a driver", signal);
-    leave_with(arg, STATUS_STOPPED);
+    client_leave_with(arg, STATUS_STOPPED);
 }
 
 /* ---- life ---- */
@@ -482,7 +483,7 @@ static int open_trust(struct client *c, struct err *err)
     return rc;
 }
 
-static int start_dialing(struct client *c, struct err *err)
+static int client_start_dialing(struct client *c, struct err *err)
 {
     static const char hint[] =
         "a driver on another machine needs --secret-file or --insecure, as "
@@ -499,8 +500,8 @@ static int start_dialing(struct client *c, struct err *err)
                                .tls = c->trust.tls,
                                .wait_ms = o->once ? 1000 * o->wait_s : -1,
                                .seed = (uint64_t)clock_mono_ns(),
-                               .connected = on_connected,
-                               .gave_up = on_gave_up,
+                               .connected = client_on_connected,
+                               .gave_up = client_on_gave_up,
                                .arg = c};
     int rc;
 
@@ -518,15 +519,15 @@ static int start_dialing(struct client *c, struct err *err)
 
 int client_run(const struct options *o)
 {
-    static const struct daemon_hooks hooks = {.send = do_send,
-                                              .trust = do_trust,
-                                              .close = do_close,
-                                              .seek = do_seek,
-                                              .cut = do_cut,
-                                              .event = on_event,
-                                              .device = device_of,
-                                              .finished = on_finished,
-                                              .idle_stop = on_idle_stop};
+    static const struct daemon_hooks hooks = {.send = client_do_send,
+                                              .trust = client_do_trust,
+                                              .close = client_do_close,
+                                              .seek = client_do_seek,
+                                              .cut = client_do_cut,
+                                              .event = client_on_event,
+                                              .device = client_device_of,
+                                              .finished = client_on_finished,
+                                              .idle_stop = client_on_idle_stop};
     struct engine_options engine = {.n_threads = (int)o->common.n_threads};
     struct client c = {.options = o, .role = minder_role()};
     struct err err;
@@ -547,15 +548,15 @@ int client_run(const struct options *o)
     }
     /* A batch system signals all processes of a task, and the agent passes its signal on. */
     c.daemon.ignores_second_stop = c.role.kind == MINDER_AGENT;
-    if (open_trust(&c, &err) < 0 || start_dialing(&c, &err) < 0) {
+    if (open_trust(&c, &err) < 0 || client_start_dialing(&c, &err) < 0) {
         log_error("%s", err.msg);
-        leave_with(&c, STATUS_USAGE);
+        client_leave_with(&c, STATUS_USAGE);
     } else {
         pulse_start(&c.daemon.pulse);
     }
     while (!c.is_over)
         uv_run(&c.daemon.loop, UV_RUN_ONCE);
-    do_close(&c, 0);
+    client_do_close(&c, 0);
     if (c.dialer) {
         forget_other(&c);
         uv_close((uv_handle_t *)&c.redial, NULL);

@@ -37,13 +37,13 @@ static const struct arg job_args[] = {
 
 enum { N_GROUPS = 2, WAIT_S = 600 };
 
-static void groups_init(struct arg_group g[N_GROUPS], struct options *o)
+static void follower_options_groups_init(struct arg_group g[N_GROUPS], struct options *o)
 {
     g[0] = (struct arg_group){"The job", job_args, ARRAY_LEN(job_args), o};
     g[1] = (struct arg_group){"This process", daemon_args, n_daemon_args, o ? &o->common : NULL};
 }
 
-static int parse_rank(struct options *o, struct err *err)
+static int options_parse_rank(struct options *o, struct err *err)
 {
     char *end;
     long v;
@@ -61,7 +61,7 @@ static int parse_rank(struct options *o, struct err *err)
     return 0;
 }
 
-static int check_data(const struct options *o, struct err *err)
+static int options_check_data(const struct options *o, struct err *err)
 {
     struct stat st;
 
@@ -104,7 +104,7 @@ static int parse_root(struct options *o, struct err *err)
 
 /* Values that were not given may stand in the environment (daemon/launch.h).  Task 0 of a launcher
  * that starts only followers is no driver: it takes any rank. */
-static int ask_launcher(struct options *o, struct err *err)
+static int follower_options_ask_launcher(struct options *o, struct err *err)
 {
     struct launch l;
 
@@ -135,16 +135,16 @@ static int ask_launcher(struct options *o, struct err *err)
     return 0;
 }
 
-static int check(struct options *o, struct err *err)
+static int follower_options_check(struct options *o, struct err *err)
 {
-    int rc = parse_rank(o, err);
+    int rc = options_parse_rank(o, err);
 
     if (rc == 0)
-        rc = ask_launcher(o, err);
+        rc = follower_options_ask_launcher(o, err);
     if (rc == 0)
         rc = parse_root(o, err);
     if (rc == 0)
-        rc = check_data(o, err);
+        rc = options_check_data(o, err);
     if (rc == 0)
         rc = daemon_check_options(&o->common, o->advertise, err);
     if (rc == 0 && addr_is_number(o->host))
@@ -160,18 +160,18 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err)
     int rc;
 
     *out = (struct options){.wait_s = -1, .common.device = "auto", .common.local_rank = -1};
-    groups_init(groups, out);
+    follower_options_groups_init(groups, out);
     rc = args_parse(groups, N_GROUPS, argc, argv, NULL, err);
     if (rc < 0 || out->common.help || out->common.version)
         return rc;
-    return check(out, err);
+    return follower_options_check(out, err);
 }
 
 void options_help(FILE *f)
 {
     struct arg_group groups[N_GROUPS];
 
-    groups_init(groups, NULL);
+    follower_options_groups_init(groups, NULL);
     fprintf(f, "Usage: dpfollower --root HOST:PORT [option]...\n"
                "\n"
                "Trains as one rank of a job: connects to a dpdriver, and takes everything but the\n"

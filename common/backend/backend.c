@@ -10,7 +10,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 
-static int is_whole(const struct backend_device_ops *d)
+static int backend_is_whole(const struct backend_device_ops *d)
 {
     return d->host_alloc && d->host_free && d->room && d->zero && d->copy && d->put && d->mark &&
            d->follow && d->passed;
@@ -22,7 +22,7 @@ void backend_init(struct backend *b, const struct backend_ops *ops)
            ops->make_kernel && ops->close);
     ASSERT(!ops->record_begin == !ops->record_end && !ops->record_begin == !ops->launch &&
            !ops->record_begin == !ops->recording_free && !ops->record_begin == !ops->poll);
-    ASSERT(!ops->device || (ops->sync && ops->poll && is_whole(ops->device)));
+    ASSERT(!ops->device || (ops->sync && ops->poll && backend_is_whole(ops->device)));
     b->ops = ops;
 }
 

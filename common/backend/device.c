@@ -38,7 +38,7 @@ static void set_trouble(struct devices *d, const char *text)
     snprintf(d->trouble, sizeof d->trouble, "%.*s", PLUGIN_TEXT - 1, text);
 }
 
-static int load(struct devices *d, struct err *err)
+static int device_load(struct devices *d, struct err *err)
 {
     struct plugin_search *s = plugin_search_new();
     int rc = plugin_search_load(s, plugin_name, &d->plugin, err);
@@ -62,7 +62,7 @@ static int n_known(const struct devices *d)
     return (int)min_i64(d->probe.n_gpus, PLUGIN_MAX_GPUS);
 }
 
-static int check_gpu(const struct devices *d, int i, struct err *err)
+static int device_check_gpu(const struct devices *d, int i, struct err *err)
 {
     if (i >= n_known(d))
         return err_set(err, ERR_UNSUPPORTED, "there is no cuda:%d: this machine has %d GPU%s", i,
@@ -85,11 +85,11 @@ int devices_find(const char *wanted, struct devices *out, struct err *err)
         set_trouble(out, "there is no NVIDIA driver (libcuda.so.1)");
         return 0;
     }
-    rc = load(out, err);
+    rc = device_load(out, err);
     if (rc < 0 && is_auto)
         return 0;
     if (rc == 0 && index >= 0)
-        rc = check_gpu(out, index, err);
+        rc = device_check_gpu(out, index, err);
     return rc < 0 ? err_wrap(err, "--device %s", wanted) : 0;
 }
 
@@ -174,14 +174,14 @@ void devices_print(const char *wanted, struct buf *out)
     struct plugin_search *s = plugin_search_new();
     struct devices d = {0};
     struct err err;
-    int rc = load(&d, &err);
+    int rc = device_load(&d, &err);
 
     plugin_search_print(s, plugin_name, out);
     print_driver(out);
     if (d.probe.built_for[0])
         plugin_probe_print(&d.probe, out);
     if (rc == 0 && device_index(wanted) >= 0)
-        rc = check_gpu(&d, device_index(wanted), &err);
+        rc = device_check_gpu(&d, device_index(wanted), &err);
     if (rc == 0)
         buf_printf(out, "they fit: %d GPU%s can be used\n", devices_n_usable(&d),
                    devices_n_usable(&d) == 1 ? "" : "s");

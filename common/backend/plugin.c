@@ -148,7 +148,7 @@ static void ask_python(struct plugin_search *s)
     pclose(f);
 }
 
-static char *path_of(void *handle, const char *name)
+static char *plugin_path_of(void *handle, const char *name)
 {
     struct link_map *map = NULL;
 
@@ -162,7 +162,7 @@ static char *try_library(const char *dir, const char *name)
 {
     char *path = dir ? xasprintf("%s/%s", dir, name) : xstrdup(name);
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    char *found = handle ? path_of(handle, path) : NULL;
+    char *found = handle ? plugin_path_of(handle, path) : NULL;
 
     free(path);
     return found;
@@ -185,7 +185,7 @@ static char *find_library(struct plugin_search *s, const char *name)
 }
 
 /* A function of a library that is loaded; NULL if the library is not loaded or has none such. */
-static void *function_of(const char *path, const char *name)
+static void *plugin_function_of(const char *path, const char *name)
 {
     void *handle = path ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
     void *fn = handle ? dlsym(handle, name) : NULL;
@@ -201,7 +201,7 @@ static void load_builtins(struct plugin_search *s)
 {
     typedef int version_fn(int *major, int *minor);
     const char *nvrtc = s->found[NVRTC], *slash = nvrtc ? strrchr(nvrtc, '/') : NULL;
-    version_fn *fn = (version_fn *)(uintptr_t)function_of(nvrtc, "nvrtcVersion");
+    version_fn *fn = (version_fn *)(uintptr_t)plugin_function_of(nvrtc, "nvrtcVersion");
     char *path;
     int major, minor;
 
@@ -220,7 +220,7 @@ static void load_libraries(struct plugin_search *s)
     load_builtins(s);
 }
 
-static int check_table(const struct plugin *p, const char *path, struct err *err)
+static int plugin_check_table(const struct plugin *p, const char *path, struct err *err)
 {
     if (p->abi != PLUGIN_ABI)
         return err_set(err, ERR_UNSUPPORTED,
@@ -253,7 +253,7 @@ int plugin_load_file(const char *path, const struct plugin **out, struct err *er
         return err_set(err, ERR_UNSUPPORTED, "%s is no plugin of dptrain: no symbol %s", path,
                        PLUGIN_SYMBOL);
     p = fn();
-    if ((rc = check_table(p, path, err)) < 0)
+    if ((rc = plugin_check_table(p, path, err)) < 0)
         return rc;
     ASSERT(p->probe && p->open);
     *out = p;
@@ -278,7 +278,7 @@ static int check_nccl(const struct plugin_search *s, struct err *err)
 {
     typedef int version_fn(int *version);
     const char *path = s->found[NCCL];
-    version_fn *fn = (version_fn *)(uintptr_t)function_of(path, "ncclGetVersion");
+    version_fn *fn = (version_fn *)(uintptr_t)plugin_function_of(path, "ncclGetVersion");
     int v = 0;
 
     if (!fn || fn(&v) != 0 || v >= OLDEST_NCCL)
@@ -295,7 +295,7 @@ static int check_cudnn(const struct plugin_search *s, struct err *err)
 {
     typedef size_t version_fn(void);
     const char *path = s->found[CUDNN_GRAPH] ? s->found[CUDNN] : NULL;
-    version_fn *fn = (version_fn *)(uintptr_t)function_of(path, "cudnnGetCudartVersion");
+    version_fn *fn = (version_fn *)(uintptr_t)plugin_function_of(path, "cudnnGetCudartVersion");
     const int major = fn ? (int)(fn() / 1000) : CUDA_MAJOR;
 
     if (major == CUDA_MAJOR)

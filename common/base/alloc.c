@@ -15,7 +15,7 @@ enum { ALIGN = 64, HUGE_PAGE = 2 << 20 };
 static atomic_uint_fast64_t n_allocs;
 static atomic_uint_fast64_t fail_countdown;
 
-static void *checked(void *p, size_t n_bytes)
+static void *alloc_checked(void *p, size_t n_bytes)
 {
     if (!p) {
         fprintf(stderr, "out of memory: %zu bytes wanted\n", n_bytes);
@@ -25,7 +25,7 @@ static void *checked(void *p, size_t n_bytes)
     return p;
 }
 
-void *xmalloc(size_t n_bytes) { return checked(malloc(n_bytes ? n_bytes : 1), n_bytes); }
+void *xmalloc(size_t n_bytes) { return alloc_checked(malloc(n_bytes ? n_bytes : 1), n_bytes); }
 
 void *xcalloc(size_t n, size_t size)
 {
@@ -33,12 +33,12 @@ void *xcalloc(size_t n, size_t size)
 
     if (__builtin_mul_overflow(n, size, &n_bytes))
         n_bytes = SIZE_MAX;
-    return checked(calloc(n ? n : 1, size ? size : 1), n_bytes);
+    return alloc_checked(calloc(n ? n : 1, size ? size : 1), n_bytes);
 }
 
 void *xrealloc(void *p, size_t n_bytes)
 {
-    return checked(realloc(p, n_bytes ? n_bytes : 1), n_bytes);
+    return alloc_checked(realloc(p, n_bytes ? n_bytes : 1), n_bytes);
 }
 
 char *xstrdup(const char *s)
@@ -63,7 +63,7 @@ char *xvasprintf(const char *fmt, va_list ap)
 {
     char *s;
 
-    return checked(vasprintf(&s, fmt, ap) < 0 ? NULL : s, 1);
+    return alloc_checked(vasprintf(&s, fmt, ap) < 0 ? NULL : s, 1);
 }
 
 /* Exactly one caller sees 1, and none takes the count below 0. */

@@ -17,7 +17,7 @@
 #include "base/util.h"
 
 /* Up to two numbers from a file: how many there were. */
-static int read_numbers(const char *folder, const char *name, double out[2])
+static int cores_read_numbers(const char *folder, const char *name, double out[2])
 {
     char *path = xasprintf("%s/%s", folder, name);
     FILE *f = fopen(path, "re");
@@ -34,7 +34,7 @@ static double quota_v2(const char *folder)
 {
     double v[2];
 
-    return read_numbers(folder, "cpu.max", v) == 2 && v[0] > 0 && v[1] > 0 ? v[0] / v[1] : 0;
+    return cores_read_numbers(folder, "cpu.max", v) == 2 && v[0] > 0 && v[1] > 0 ? v[0] / v[1] : 0;
 }
 
 /* -1 is no quota. */
@@ -42,8 +42,8 @@ static double quota_v1(const char *folder)
 {
     double quota[2], period[2];
 
-    if (read_numbers(folder, "cpu.cfs_quota_us", quota) < 1 ||
-        read_numbers(folder, "cpu.cfs_period_us", period) < 1)
+    if (cores_read_numbers(folder, "cpu.cfs_quota_us", quota) < 1 ||
+        cores_read_numbers(folder, "cpu.cfs_period_us", period) < 1)
         return 0;
     return quota[0] > 0 && period[0] > 0 ? quota[0] / period[0] : 0;
 }
@@ -113,7 +113,7 @@ static void take_line(struct cores *c, const char *root, char *line)
         }
 }
 
-static int n_allowed(void)
+static int cores_n_allowed(void)
 {
     cpu_set_t set;
     long n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set)
@@ -128,7 +128,7 @@ void cores_read(const char *root, struct cores *out)
     FILE *f = fopen(path, "re");
     size_t size = 0;
 
-    *out = (struct cores){.n = n_allowed()};
+    *out = (struct cores){.n = cores_n_allowed()};
     while (f && getline(&line, &size, f) > 0)
         take_line(out, root, line);
     if (f)

@@ -53,7 +53,7 @@ enum { MSG_BYTES = 2048, LINE_BYTES = 6 * MSG_BYTES + 256 };
 
 enum { ASSERT_PATIENCE_MS = 1000, NAME_BYTES = 40 };
 
-static void put_name(char out[NAME_BYTES], const char *rank_form, const char *number_form)
+static void log_put_name(char out[NAME_BYTES], const char *rank_form, const char *number_form)
 {
     int name = atomic_load(&sink.name);
 
@@ -87,7 +87,7 @@ static size_t format_json(char *out, enum log_level level, const char *msg)
     size_t len;
     char name[NAME_BYTES];
 
-    put_name(name, "\"rank\":%d,", "\"process\":%d,");
+    log_put_name(name, "\"rank\":%d,", "\"process\":%d,");
     len = (size_t)snprintf(out, 256,
                            "{\"time\":%.6f,\"program\":\"%.64s\",%s\"level\":\"%s\",\"message\":\"",
                            clock_wall_s(), sink.program, name, level_names[level]);
@@ -97,12 +97,12 @@ static size_t format_json(char *out, enum log_level level, const char *msg)
     return len + 3;
 }
 
-static size_t format_text(char *out, enum log_level level, const char *msg)
+static size_t log_format_text(char *out, enum log_level level, const char *msg)
 {
     int named = level != LOG_INFO;
     char name[NAME_BYTES];
 
-    put_name(name, "[rank %d] ", "[process %d] ");
+    log_put_name(name, "[rank %d] ", "[process %d] ");
     return (size_t)snprintf(out, LINE_BYTES, "%s%.64s: %s%s%s\n", name, sink.program,
                             named ? level_names[level] : "", named ? ": " : "", msg);
 }
@@ -111,7 +111,7 @@ static size_t format_text(char *out, enum log_level level, const char *msg)
 
 /* One write(2), unless a signal comes before its first byte, or `fd` does not block, as when
  * another program has made the terminal so: then the rest is written when there is room. */
-static void write_all(int fd, const char *data, size_t len)
+static void log_write_all(int fd, const char *data, size_t len)
 {
     while (len > 0) {
         ssize_t n = write(fd, data, len);
@@ -136,7 +136,7 @@ static void run_output(struct task *t)
 {
     struct output *o = container_of(t, struct output, task);
 
-    write_all(o->fd, o->data, o->len);
+    log_write_all(o->fd, o->data, o->len);
     free(o);
 }
 
@@ -148,7 +148,7 @@ static int put_bytes(int fd, const void *data, size_t len)
     int rc;
 
     if (!w) {
-        write_all(fd, data, len);
+        log_write_all(fd, data, len);
         return 0;
     }
     o = xmalloc(sizeof *o + len);
@@ -166,7 +166,7 @@ static int put_line(enum log_level level, const char *msg)
 {
     char line[LINE_BYTES];
     size_t len =
-        sink.format == LOG_JSON ? format_json(line, level, msg) : format_text(line, level, msg);
+        sink.format == LOG_JSON ? format_json(line, level, msg) : log_format_text(line, level, msg);
 
     return put_bytes(STDERR_FILENO, line, len);
 }
@@ -178,7 +178,7 @@ static void count_missing(int64_t n, int64_t since_ns)
 }
 
 /* Tell of the lines that did not fit, once there is room: 0, or WRITER_FULL. */
-static int tell_missing(void)
+static int log_tell_missing(void)
 {
     int64_t since_ns = atomic_load(&sink.missing_ns), n = atomic_exchange(&sink.n_missing, 0);
     char msg[160];
@@ -209,7 +209,7 @@ void log_at(enum log_level level, const char *fmt, ...)
     text_clean(msg);
     if (before)
         before();
-    if (tell_missing() == WRITER_FULL || put_line(level, msg) == WRITER_FULL)
+    if (log_tell_missing() == WRITER_FULL || put_line(level, msg) == WRITER_FULL)
         count_missing(1, clock_mono_ns());
 }
 
@@ -220,7 +220,7 @@ int log_flush(int64_t patience_ms)
     struct writer *w = atomic_load(&sink.writer);
     int rc = writer_flush(w, patience_ms);
 
-    if (rc == 0 && tell_missing() == 0)
+    if (rc == 0 && log_tell_missing() == 0)
         rc = writer_flush(w, patience_ms);
     return rc;
 }

@@ -39,7 +39,7 @@ static inline double to_double(uint64_t n) { return from_bits(n | bits_of(0x1p52
 
 /* c[0] + c[1] z + c[2] z^2 + ... + c[n-1] z^(n-1).  n is a constant at each call, so compilers
  * unroll the loop. */
-static inline double polynomial(double z, const double *c, int n)
+static inline double normal_polynomial(double z, const double *c, int n)
 {
     double p = c[n - 1];
 
@@ -60,7 +60,7 @@ static inline double log_of(double u)
                  s = (m - 1) / (m + 1), z = s * s;
     const double high = 0x1.62e42fee00000p-1, low = 0x1.a39ef35793c76p-33; /* of log 2 */
 
-    return e * high + (2 * s + (2 * s * (z * polynomial(z, c, ARRAY_LEN(c))) + e * low));
+    return e * high + (2 * s + (2 * s * (z * normal_polynomial(z, c, ARRAY_LEN(c))) + e * low));
 }
 
 /* Taylor's polynomials, for |x| a little above pi/4 at most. */
@@ -71,7 +71,7 @@ static inline double sin_of(double x)
         -1.0 / 39916800, 1.0 / 6227020800, -1.0 / 1307674368000, 1.0 / 355687428096000};
     const double z = x * x;
 
-    return x + x * (z * polynomial(z, c, ARRAY_LEN(c)));
+    return x + x * (z * normal_polynomial(z, c, ARRAY_LEN(c)));
 }
 
 static inline double cos_of(double x)
@@ -81,12 +81,12 @@ static inline double cos_of(double x)
         -1.0 / 3628800, 1.0 / 479001600, -1.0 / 87178291200, 1.0 / 20922789888000};
     const double z = x * x;
 
-    return 1 + z * polynomial(z, c, ARRAY_LEN(c));
+    return 1 + z * normal_polynomial(z, c, ARRAY_LEN(c));
 }
 
 /* Cosine and sine of an angle from 0 to 2 pi: of its distance x from the nearest multiple of pi/2,
  * which is subtracted in three parts, the first two without rounding. */
-static inline void circle(double angle, double *c, double *s)
+static inline void normal_circle(double angle, double *c, double *s)
 {
     const double to_integer = 0x1.8p52; /* the sum's low bits are the integer */
     const double turned = angle * 0x1.45f306dc9c883p-1 + to_integer, k = turned - to_integer;
@@ -111,7 +111,7 @@ __attribute__((always_inline)) static inline void bound(const uint32_t *word, in
                      r = sqrt(-2.0 * log_of(u)) * std;
         double c, s;
 
-        circle(angle, &c, &s);
+        normal_circle(angle, &c, &s);
         inner[2 * i] = (float)(r * c * (1 - NEAR));
         outer[2 * i] = (float)(r * c * (1 + NEAR));
         inner[2 * i + 1] = (float)(r * s * (1 - NEAR));
@@ -134,17 +134,20 @@ __attribute__((target("avx2"))) static void bound_avx2(const uint32_t *word, int
     bound(word, n, std, inner, outer);
 }
 
-static bound_fn *choose(void) { return __builtin_cpu_supports("avx2") ? bound_avx2 : bound_plain; }
+static bound_fn *normal_choose_way(void)
+{
+    return __builtin_cpu_supports("avx2") ? bound_avx2 : bound_plain;
+}
 
 #else
 
-static bound_fn *choose(void) { return bound_plain; }
+static bound_fn *normal_choose_way(void) { return bound_plain; }
 
 #endif
 
 /* Write the floats of n pairs.  Those whose bounds differ are computed by rng_to_normal. */
-static void settle(const uint32_t *word, int64_t n, double std, const float *inner,
-                   const float *outer, float *to)
+static void normal_settle(const uint32_t *word, int64_t n, double std, const float *inner,
+                          const float *outer, float *to)
 {
     memcpy(to, inner, sizeof *to * 2 * (size_t)n);
     if (!memcmp(inner, outer, sizeof *to * 2 * (size_t)n))
@@ -162,13 +165,13 @@ static void settle(const uint32_t *word, int64_t n, double std, const float *inn
 
 void rng_to_normals(const uint32_t *word, int64_t n, double std, float *to)
 {
-    bound_fn *const bounds = choose();
+    bound_fn *const bounds = normal_choose_way();
     float inner[2 * BLOCK], outer[2 * BLOCK];
 
     for (int64_t i = 0; i < n; i += BLOCK) {
         const int64_t part = min_i64(n - i, BLOCK);
 
         bounds(word + 2 * i, part, std, inner, outer);
-        settle(word + 2 * i, part, std, inner, outer, to + 2 * i);
+        normal_settle(word + 2 * i, part, std, inner, outer, to + 2 * i);
     }
 }

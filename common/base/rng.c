@@ -15,7 +15,7 @@ static const uint32_t weyl_0 = 0x9E3779B9, weyl_1 = 0xBB67AE85;
 
 __extension__ typedef unsigned __int128 u128; /* one multiply instruction; GCC and Clang have it */
 
-static struct rng_block philox(struct rng_block ctr, uint32_t k0, uint32_t k1)
+static struct rng_block rng_philox(struct rng_block ctr, uint32_t k0, uint32_t k1)
 {
     for (int i = 0; i < ROUNDS; i++) {
         uint64_t p0 = (uint64_t)mul_0 * ctr.v[0];
@@ -35,7 +35,7 @@ struct rng_block rng_draw(uint64_t seed, enum rng_purpose purpose, uint64_t step
     struct rng_block ctr = {{(uint32_t)index, (uint32_t)(index >> 32) | (uint32_t)purpose << 24,
                              (uint32_t)step, (uint32_t)(step >> 32)}};
 
-    return philox(ctr, (uint32_t)seed, (uint32_t)(seed >> 32));
+    return rng_philox(ctr, (uint32_t)seed, (uint32_t)(seed >> 32));
 }
 
 #ifdef __x86_64__

@@ -37,7 +37,7 @@ size_t text_char_len(const char *s)
     return 0;
 }
 
-static int is_control(const char *s, size_t len)
+static int text_is_control_byte(const char *s, size_t len)
 {
     uint8_t c = (uint8_t)s[0];
 
@@ -51,7 +51,7 @@ void text_clean(char *s)
     while (*s) {
         size_t len = text_char_len(s);
 
-        if (len == 0 || is_control(s, len)) {
+        if (len == 0 || text_is_control_byte(s, len)) {
             *s++ = '?';
             continue; /* of a control character of 2 bytes, the second is now ill-formed */
         }

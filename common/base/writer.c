@@ -29,7 +29,7 @@ struct writer {
     int has_ended;
 };
 
-static size_t cost(const struct task *t) { return t->n_bytes + TASK_COST; }
+static size_t writer_cost(const struct task *t) { return t->n_bytes + TASK_COST; }
 
 static void begin_task(struct writer *w)
 {
@@ -54,7 +54,7 @@ static void *main_of_writer(void *arg)
 
     for (;;) {
         struct task *t = container_of(mailbox_wait(&w->box), struct task, mail);
-        size_t n_bytes = cost(t);
+        size_t n_bytes = writer_cost(t);
 
         if (t == &w->end)
             break;
@@ -69,7 +69,7 @@ static void *main_of_writer(void *arg)
     return NULL;
 }
 
-static void fini(struct writer *w)
+static void writer_fini(struct writer *w)
 {
     mailbox_fini(&w->box, NULL); /* it is empty */
     pthread_cond_destroy(&w->done);
@@ -88,7 +88,7 @@ int writer_new(size_t most_bytes, struct writer **out, struct err *err)
     cond_init(&w->done);
     rc = pthread_create(&w->thread, NULL, main_of_writer, w);
     if (rc != 0) {
-        fini(w);
+        writer_fini(w);
         return err_sys(err, rc, "starting a thread that writes");
     }
     *out = w;
@@ -104,9 +104,9 @@ int writer_put(struct writer *w, struct task *t)
         return 0;
     }
     pthread_mutex_lock(&w->lock);
-    fits = !w->n_bytes || w->n_bytes + cost(t) <= w->most_bytes;
+    fits = !w->n_bytes || w->n_bytes + writer_cost(t) <= w->most_bytes;
     if (fits) {
-        w->n_bytes += cost(t);
+        w->n_bytes += writer_cost(t);
         w->n_put++;
         mailbox_put(&w->box, &t->mail); /* with the lock held: in the order of the numbers */
     }
@@ -179,6 +179,6 @@ int writer_free(struct writer *w, int64_t patience_ms)
     if (!wait_end(w, until_ns))
         return WRITER_LATE;
     pthread_join(w->thread, NULL);
-    fini(w);
+    writer_fini(w);
     return 0;
 }

@@ -160,8 +160,8 @@ static int is_among_best(const struct ckpt_content *c, int64_t step)
 
 /* Remove the generations beyond `keep`, but never `name`, one of the best, nor one where somebody
  * put other files.  A failure here loses nothing: a later save tries again. */
-static void prune(const char *run_dir, const char *folder, const char *name,
-                  const struct ckpt_content *c, int keep)
+static void ckpt_prune(const char *run_dir, const char *folder, const char *name,
+                       const struct ckpt_content *c, int keep)
 {
     struct generation *g = NULL;
     struct err err;
@@ -186,7 +186,7 @@ static void prune(const char *run_dir, const char *folder, const char *name,
 
 /* A former generation of this name is at `path`, and about to be removed.  With files of somebody
  * else it is set aside instead. */
-static void spare(const char *folder, const char *path, const char *name)
+static void ckpt_spare(const char *folder, const char *path, const char *name)
 {
     struct err ignored; /* then ckpt_remove leaves it where it is */
 
@@ -195,13 +195,13 @@ static void spare(const char *folder, const char *path, const char *name)
 }
 
 /* Do what an exchange that a crash cut, or a failure, has left to do.  old: of step-N.old. */
-static void mend(const char *folder, const char *old, const char *name)
+static void ckpt_mend(const char *folder, const char *old, const char *name)
 {
     char *path = xasprintf("%s/%s", folder, name);
 
     if (access(old, F_OK) == 0) {
         if (access(path, F_OK) == 0) {
-            spare(folder, old, name);
+            ckpt_spare(folder, old, name);
             ckpt_remove(old);
         }
         file_exchange_mend(path);
@@ -211,8 +211,8 @@ static void mend(const char *folder, const char *old, const char *name)
 
 /* Once the new folder is in place, the folder aside is the old one, which must not be removed
  * before the exchange is on disk.  0, CKPT_UNLINKED, or an error. */
-static int place(const char *run_dir, const char *folder, const char *aside, const char *name,
-                 struct err *err)
+static int ckpt_folder_place(const char *run_dir, const char *folder, const char *aside,
+                             const char *name, struct err *err)
 {
     char *path = xasprintf("%s/%s", folder, name), *old = xasprintf("%s.old", path);
     int is_placed = 0;
@@ -220,12 +220,12 @@ static int place(const char *run_dir, const char *folder, const char *aside, con
                                            written */
 
     if (rc == 0) {
-        mend(folder, old, name);
+        ckpt_mend(folder, old, name);
         rc = file_exchange(aside, path, err);
         is_placed = rc == 0;
     }
     if (is_placed)
-        spare(folder, aside, name);
+        ckpt_spare(folder, aside, name);
     if (rc == 0)
         rc = file_sync_folder(folder, err);
     if (rc == 0)
@@ -245,7 +245,7 @@ int ckpt_place(const char *run_dir, const char *aside, const struct ckpt_content
     int rc, unlinked = 0;
 
     generation_name(c->state.step, name);
-    rc = place(run_dir, folder, aside, name, err);
+    rc = ckpt_folder_place(run_dir, folder, aside, name, err);
     if (rc >= 0) {
         unlinked = rc;
         rc = point_best(run_dir, folder, c, err);
@@ -253,7 +253,7 @@ int ckpt_place(const char *run_dir, const char *aside, const struct ckpt_content
     if (rc == 0)
         rc = unlinked;
     if (rc >= 0) {
-        prune(run_dir, folder, name, c, keep);
+        ckpt_prune(run_dir, folder, name, c, keep);
         *path = xasprintf("%s/%s", folder, name);
     }
     free(folder);
@@ -331,7 +331,7 @@ void ckpt_clear(const char *run_dir)
         if (is_unfinished(entry->d_name))
             ckpt_remove(path);
         if (is_old(entry->d_name, step))
-            mend(folder, path, step);
+            ckpt_mend(folder, path, step);
         free(path);
     }
     if (d)

@@ -50,7 +50,7 @@ static void plan_file(struct draft_file *f, const char *folder, enum ckpt_file f
 }
 
 /* Takes folder. */
-static struct draft *plan(char *folder, const struct ckpt_content *c)
+static struct draft *draft_plan(char *folder, const struct ckpt_content *c)
 {
     struct draft *d = xcalloc(1, sizeof *d);
 
@@ -61,7 +61,7 @@ static struct draft *plan(char *folder, const struct ckpt_content *c)
     return d;
 }
 
-static int create(struct draft_file *f, struct err *err)
+static int draft_create(struct draft_file *f, struct err *err)
 {
     int rc = file_create(f->path, &f->fd, err);
 
@@ -92,12 +92,12 @@ int draft_new(const char *run_dir, const struct ckpt_content *c, struct draft **
     folder = name_folder(run_dir);
     if (!folder)
         return err_sys(err, errno, "%s", run_dir);
-    d = plan(folder, c);
+    d = draft_plan(folder, c);
     rc = ckpt_make_aside(run_dir, folder, err);
     if (rc == 0)
         d->run_dir = xstrdup(run_dir);
     for (int i = 0; i < d->n_files && rc == 0; i++)
-        rc = create(&d->file[i], err);
+        rc = draft_create(&d->file[i], err);
     if (rc < 0) {
         draft_free(d);
         return rc;
@@ -126,7 +126,7 @@ static int join_file(struct draft_file *f, struct err *err)
 int draft_join(const char *folder, const struct ckpt_content *c, struct draft **out,
                struct err *err)
 {
-    struct draft *d = plan(xstrdup(folder), c);
+    struct draft *d = draft_plan(xstrdup(folder), c);
 
     for (int i = 0; i < d->n_files; i++)
         if (join_file(&d->file[i], err) < 0) {
@@ -199,8 +199,8 @@ struct cursor {
 };
 
 /* Read the bytes [at, at + n) of the file, and add them to both hashers. */
-static int take(int fd, const struct draft_file *f, int64_t at, int64_t n, char *block,
-                struct hasher *whole, struct hasher *own, struct err *err)
+static int draft_take(int fd, const struct draft_file *f, int64_t at, int64_t n, char *block,
+                      struct hasher *whole, struct hasher *own, struct err *err)
 {
     int rc = 0;
 
@@ -229,7 +229,7 @@ static int owner_of(const struct draft_part *part, const struct cursor *c, int n
     return -1;
 }
 
-static int check_length(const struct draft_file *f, int64_t n_bytes, struct err *err)
+static int draft_check_length(const struct draft_file *f, int64_t n_bytes, struct err *err)
 {
     if (n_bytes == f->end)
         return 0;
@@ -247,14 +247,14 @@ static int read_back(const struct draft *d, int file, const struct draft_part *p
     int fd = -1, rc = file_open(f->path, &fd, &n_bytes, err);
 
     if (rc == 0)
-        rc = check_length(f, n_bytes, err);
+        rc = draft_check_length(f, n_bytes, err);
     if (rc == 0)
-        rc = take(fd, f, 0, at, block, whole, NULL, err);
+        rc = draft_take(fd, f, 0, at, block, whole, NULL, err);
     while (at < f->end && rc == 0) {
         const int r = owner_of(part, c, n, file, at - (int64_t)f->n_head);
         const struct draft_piece *p = &part[r].piece[c[r].next++];
 
-        rc = take(fd, f, at, p->n_bytes, block, whole, c[r].hasher, err);
+        rc = draft_take(fd, f, at, p->n_bytes, block, whole, c[r].hasher, err);
         at += p->n_bytes;
     }
     *hash = hasher_end(whole);

@@ -54,8 +54,8 @@ int file_is_on_nfs(int fd)
 }
 
 /* Write at the file's position, or if `at` is not negative, there. */
-static int put(int fd, const char *path, const void *data, size_t n_bytes, int64_t at,
-               struct err *err)
+static int file_put_bytes(int fd, const char *path, const void *data, size_t n_bytes, int64_t at,
+                          struct err *err)
 {
     const char *from = data;
 
@@ -77,14 +77,14 @@ static int put(int fd, const char *path, const void *data, size_t n_bytes, int64
 
 int file_put(int fd, const char *path, const void *data, size_t n_bytes, struct err *err)
 {
-    return put(fd, path, data, n_bytes, -1, err);
+    return file_put_bytes(fd, path, data, n_bytes, -1, err);
 }
 
 int file_put_at(int fd, const char *path, const void *data, size_t n_bytes, int64_t at,
                 struct err *err)
 {
     ASSERT(at >= 0);
-    return put(fd, path, data, n_bytes, at, err);
+    return file_put_bytes(fd, path, data, n_bytes, at, err);
 }
 
 int file_finish(int fd, const char *path, struct err *err)

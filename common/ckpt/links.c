@@ -46,7 +46,7 @@ static int read_name(const char *path, char name[GENERATION_NAME])
     return generation_step(name, &step);
 }
 
-static int is_folder(const char *path)
+static int links_is_folder(const char *path)
 {
     struct stat st;
 
@@ -62,7 +62,7 @@ enum verdict {
 };
 
 /* 1: whole; 0: damaged; -1: that cannot be told now, as for lack of memory. */
-static int is_whole(const char *folder)
+static int links_is_whole(const char *folder)
 {
     struct ckpt *c = NULL;
     struct err err;
@@ -154,7 +154,7 @@ static enum verdict judge_checkpoint(const char *folder, const char *path, const
                                      int64_t step, const char **why)
 {
     const int is_there = access(generation, F_OK) == 0 || errno != ENOENT;
-    const int whole = is_there ? is_whole(generation) : 0;
+    const int whole = is_there ? links_is_whole(generation) : 0;
 
     if (whole < 0) {
         *why = "cannot be compared with that checkpoint now";
@@ -162,13 +162,13 @@ static enum verdict judge_checkpoint(const char *folder, const char *path, const
     }
     if (whole) {
         *why = "is not that checkpoint byte for byte";
-        return is_folder(generation) && is_copy(path, generation) ? SECOND : FOREIGN;
+        return links_is_folder(generation) && is_copy(path, generation) ? SECOND : FOREIGN;
     }
     *why = "has other files than a checkpoint";
     if (!ckpt_is_alone(path))
         return FOREIGN;
     *why = "is damaged";
-    if (is_whole(path) != 1)
+    if (links_is_whole(path) != 1)
         return FOREIGN;
     if (is_there)
         return WHOLE;
@@ -177,8 +177,8 @@ static enum verdict judge_checkpoint(const char *folder, const char *path, const
 }
 
 /* name: the generation that the folder is, where it is one.  FOREIGN: *err says why. */
-static enum verdict judge(const char *folder, const char *which, char name[GENERATION_NAME],
-                          struct err *err)
+static enum verdict links_judge(const char *folder, const char *which, char name[GENERATION_NAME],
+                                struct err *err)
 {
     char *path = xasprintf("%s/%s", folder, which), *generation;
     enum verdict v = FOREIGN;
@@ -186,7 +186,7 @@ static enum verdict judge(const char *folder, const char *which, char name[GENER
     struct ckpt_state s;
     const char *why;
 
-    if (!is_folder(path)) {
+    if (!links_is_folder(path)) {
         v = NO_FOLDER;
     } else if (ckpt_read_state(path, &s, &of, err) < 0) {
         err_wrap(err, "%s is a folder and no checkpoint, so no link can be made there; rename it",
@@ -207,8 +207,8 @@ static enum verdict judge(const char *folder, const char *which, char name[GENER
 }
 
 /* Do as the verdict says.  0: the place is free. */
-static int settle(const char *folder, const char *which, const char *name, enum verdict v,
-                  struct err *err)
+static int links_settle_place(const char *folder, const char *which, const char *name,
+                              enum verdict v, struct err *err)
 {
     char *path = xasprintf("%s/%s", folder, which), *to = xasprintf("%s/%s", folder, name);
     int rc = 0;
@@ -227,7 +227,7 @@ static int settle(const char *folder, const char *which, const char *name, enum 
 /* A folder is left alone during a run.  The next resume settles it. */
 static int check_room(const char *link, struct err *err)
 {
-    if (!is_folder(link))
+    if (!links_is_folder(link))
         return 0;
     err_set(err, ERR_IO, "%s is a folder, so no link can be made there; rename it", link);
     return CKPT_UNLINKED;
@@ -258,7 +258,7 @@ static int is_without_links(int errnum)
     return errnum != EIO && errnum != ENOSPC && errnum != EDQUOT && errnum != ENOMEM;
 }
 
-static int put(const char *aside, const char *link, const char *name, struct err *err)
+static int links_put(const char *aside, const char *link, const char *name, struct err *err)
 {
     const int made = symlink(name, aside) == 0;
     int rc = 0;
@@ -286,7 +286,7 @@ int links_point(const char *which, const char *run_dir, const char *folder, cons
         rc = check_room(link, err);
     if (rc == 0) {
         (void)unlink(aside);
-        rc = put(aside, link, name, err);
+        rc = links_put(aside, link, name, err);
     }
     if (rc == 0)
         rc = file_sync_folder(folder, err);
@@ -316,7 +316,7 @@ char *ckpt_named_by(const char *path)
     const char *slash = strrchr(path, '/');
     char name[GENERATION_NAME];
 
-    if (is_folder(path) || !read_name(path, name))
+    if (links_is_folder(path) || !read_name(path, name))
         return NULL;
     return slash ? xasprintf("%.*s/%s", (int)(slash - path), path, name) : xstrdup(name);
 }
@@ -346,11 +346,11 @@ int links_settle(const char *folder, void (*warn)(void *arg, const char *text), 
     for (size_t i = 0; i < ARRAY_LEN(both); i++) {
         char name[GENERATION_NAME], *text;
         struct err err;
-        const enum verdict v = judge(folder, both[i], name, &err);
+        const enum verdict v = links_judge(folder, both[i], name, &err);
 
         if (v == NO_FOLDER || v == FOREIGN) /* ckpt_check_links tells of it */
             continue;
-        if (settle(folder, both[i], name, v, &err) < 0) {
+        if (links_settle_place(folder, both[i], name, v, &err) < 0) {
             warn(arg, err.msg);
             continue;
         }
@@ -370,7 +370,7 @@ void links_add_copies(const char *folder, struct generation **g, int *n)
         struct ckpt_state s;
         struct err ignored;
 
-        if (is_folder(path) && ckpt_read_state(path, &s, &of, &ignored) == 0) {
+        if (links_is_folder(path) && ckpt_read_state(path, &s, &of, &ignored) == 0) {
             int at = 0;
 
             while (at < *n && (*g)[at].step >= s.step)
@@ -437,7 +437,7 @@ void ckpt_check_links(const char *run_dir, void (*warn)(void *arg, const char *t
     for (size_t i = 0; i < ARRAY_LEN(both); i++) {
         char name[GENERATION_NAME];
         struct err err;
-        const enum verdict v = judge(folder, both[i], name, &err);
+        const enum verdict v = links_judge(folder, both[i], name, &err);
 
         text = v == FOREIGN     ? xstrdup(err.msg)
                : v != NO_FOLDER ? tell_verdict(folder, both[i], name, v, 0)

@@ -14,7 +14,7 @@
 #include "ckpt/links.h"
 
 /* A text that says what stands in the place of the folder; for free(). */
-static char *describe(const char *folder)
+static char *lost_describe(const char *folder)
 {
     struct stat st;
     char to[1024];
@@ -39,7 +39,7 @@ int ckpt_check_lost(const char *run_dir, int64_t step, struct err *err)
     if (rc == 0)
         links_add_copies(folder, &g, &n);
     if (rc == 0 && n == 0) {
-        text = describe(folder);
+        text = lost_describe(folder);
         rc = err_set(err, ERR_CONFIG,
                      "the run has a checkpoint of step %lld by its events.jsonl, but %s; mount the "
                      "disk that holds the checkpoints, or begin anew in another --run-dir",

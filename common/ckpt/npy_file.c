@@ -34,7 +34,7 @@ static int check_free(const char *path, struct err *err)
 }
 
 /* The file is made only when its first rows are computed, which may be much later. */
-static int check_folder(const char *path, struct err *err)
+static int npy_file_check_folder(const char *path, struct err *err)
 {
     const char *slash = strrchr(path, '/');
     char *folder = slash ? xasprintf("%.*s", (int)(slash - path) + 1, path) : xstrdup(".");
@@ -51,7 +51,7 @@ int npy_file_new(const char *path, struct npy_file **out, struct err *err)
 {
     struct npy_file *f;
 
-    if (check_free(path, err) < 0 || check_folder(path, err) < 0)
+    if (check_free(path, err) < 0 || npy_file_check_folder(path, err) < 0)
         return err->code;
     f = xcalloc(1, sizeof *f);
     f->path = xstrdup(path);
@@ -61,7 +61,7 @@ int npy_file_new(const char *path, struct npy_file **out, struct err *err)
     return 0;
 }
 
-static void drop(struct npy_file *f)
+static void npy_file_drop(struct npy_file *f)
 {
     if (f->fd < 0)
         return;
@@ -74,7 +74,7 @@ void npy_file_free(struct npy_file *f)
 {
     if (!f)
         return;
-    drop(f);
+    npy_file_drop(f);
     free(f->path);
     free(f->aside);
     free(f);
@@ -97,7 +97,7 @@ int npy_file_begin(struct npy_file *f, int64_t n_rows, const struct shape *row, 
     struct buf header = {0};
     int rc;
 
-    drop(f);
+    npy_file_drop(f);
     rc = file_create_as(f->aside, f->path, &f->fd, err);
     if (rc < 0)
         f->fd = -1;
@@ -130,7 +130,7 @@ int npy_file_get(const struct npy_file *f, int64_t at, float *x, int64_t n, stru
 
 const char *npy_file_path(const struct npy_file *f) { return f->path; }
 
-static void sync_parent(const char *path)
+static void npy_file_sync_parent(const char *path)
 {
     const char *slash = strrchr(path, '/');
     char *parent = slash ? xasprintf("%.*s", (int)(slash - path) + 1, path) : xstrdup(".");
@@ -156,6 +156,6 @@ int npy_file_end(struct npy_file *f, struct err *err)
     }
     f->is_made |= rc == 0;
     if (rc == 0)
-        sync_parent(f->path);
+        npy_file_sync_parent(f->path);
     return rc;
 }

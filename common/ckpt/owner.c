@@ -37,11 +37,11 @@ static void make_name(char out[OWNER_ID])
     hash_to_text(bits, out);
 }
 
-static void make_id(void) { make_name(self.id); }
+static void owner_make_id(void) { make_name(self.id); }
 
 const char *owner_own_id(void)
 {
-    pthread_once(&self.once, make_id);
+    pthread_once(&self.once, owner_make_id);
     return self.id;
 }
 
@@ -68,7 +68,7 @@ int owner_lives(const struct owner *o)
 
 /* ---- the file ---- */
 
-static char *text_of(const struct owner *o)
+static char *owner_text_of(const struct owner *o)
 {
     json_t *root =
         json_pack("{s:s, s:s, s:I, s:s, s:I, s:I, s:s, s:I}", "id", o->id, "run", o->run, "term",
@@ -126,7 +126,7 @@ int owner_claim_for(const char *dir, const char *run, int64_t term, struct err *
     describe_self(&o, term);
     snprintf(o.run, sizeof o.run, "%s", run);
     aside = xasprintf("%s.%s.new", path, o.id);
-    text = text_of(&o);
+    text = owner_text_of(&o);
     unlink(aside); /* left by an earlier claim of this process, if that failed */
     rc = write_aside(aside, path, text, err);
     if (rc == 0 && rename(aside, path) < 0)
@@ -141,23 +141,24 @@ int owner_claim_for(const char *dir, const char *run, int64_t term, struct err *
     return rc;
 }
 
-static void take_text(char *out, size_t cap, json_t *root, const char *key)
+static void owner_take_text(char *out, size_t cap, json_t *root, const char *key)
 {
     const char *text = json_string_value(json_object_get(root, key));
 
     snprintf(out, cap, "%s", text ? text : "");
 }
 
-static int parse(const char *path, const char *text, size_t len, struct owner *out, struct err *err)
+static int owner_parse(const char *path, const char *text, size_t len, struct owner *out,
+                       struct err *err)
 {
     json_t *root = json_loadb(text, len, 0, NULL);
     int rc = 0;
 
     *out = (struct owner){0};
-    take_text(out->id, sizeof out->id, root, "id");
-    take_text(out->run, sizeof out->run, root, "run");
-    take_text(out->host, sizeof out->host, root, "host");
-    take_text(out->boot, sizeof out->boot, root, "boot");
+    owner_take_text(out->id, sizeof out->id, root, "id");
+    owner_take_text(out->run, sizeof out->run, root, "run");
+    owner_take_text(out->host, sizeof out->host, root, "host");
+    owner_take_text(out->boot, sizeof out->boot, root, "boot");
     out->term = json_integer_value(json_object_get(root, "term"));
     out->pid = json_integer_value(json_object_get(root, "pid"));
     out->pid_space = json_integer_value(json_object_get(root, "pid_space"));
@@ -169,7 +170,7 @@ static int parse(const char *path, const char *text, size_t len, struct owner *o
 }
 
 /* The file's bytes, or -1 with errno. */
-static ssize_t read_whole(const char *path, char text[MOST_BYTES])
+static ssize_t owner_read_whole(const char *path, char text[MOST_BYTES])
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), errnum;
     ssize_t n;
@@ -192,12 +193,12 @@ int owner_read(const char *dir, struct owner *out, struct err *err)
     int rc;
 
     for (int i = 0; i < TRIES && n < 0; i++) {
-        n = read_whole(path, text);
+        n = owner_read_whole(path, text);
         if (n < 0 && errno != ESTALE && errno != EINTR)
             break;
     }
     if (n >= 0)
-        rc = parse(path, text, (size_t)n, out, err);
+        rc = owner_parse(path, text, (size_t)n, out, err);
     else
         rc = errno == ENOENT ? OWNER_NONE : err_sys(err, errno, "%s: cannot be read", path);
     free(path);

@@ -26,7 +26,7 @@ size_t st_bytes(const struct st_tensor *t)
     return dtype_size(t->dtype) * (size_t)shape_elements(&t->shape);
 }
 
-static json_t *describe(const struct st_tensor *t, uint64_t begin)
+static json_t *safetensors_describe(const struct st_tensor *t, uint64_t begin)
 {
     json_t *shape = json_array();
 
@@ -47,7 +47,7 @@ char *st_head(const struct st_tensor *tensor, int n, const char *class_names, si
         json_object_set_new(about, "class_names", json_string(class_names));
     json_object_set_new(root, "__metadata__", about);
     for (int i = 0; i < n; i++) {
-        json_object_set_new(root, tensor[i].name, describe(&tensor[i], begin));
+        json_object_set_new(root, tensor[i].name, safetensors_describe(&tensor[i], begin));
         begin += st_bytes(&tensor[i]);
     }
     text = json_dumps(root, JSON_COMPACT);
@@ -63,8 +63,8 @@ char *st_head(const struct st_tensor *tensor, int n, const char *class_names, si
     return all;
 }
 
-static int put(int fd, const char *path, const void *data, size_t n_bytes, struct hasher *h,
-               struct err *err)
+static int safetensors_put(int fd, const char *path, const void *data, size_t n_bytes,
+                           struct hasher *h, struct err *err)
 {
     hasher_add(h, data, n_bytes);
     return file_put(fd, path, data, n_bytes, err);
@@ -82,9 +82,9 @@ int st_write(const char *path, const struct st_tensor *tensor, int n, const char
         return rc;
     h = hasher_new();
     header = st_head(tensor, n, class_names, &len);
-    rc = put(fd, path, header, len, h, err);
+    rc = safetensors_put(fd, path, header, len, h, err);
     for (int i = 0; i < n && rc == 0; i++)
-        rc = put(fd, path, tensor[i].data, st_bytes(&tensor[i]), h, err);
+        rc = safetensors_put(fd, path, tensor[i].data, st_bytes(&tensor[i]), h, err);
     if (rc == 0)
         rc = file_finish(fd, path, err);
     else
@@ -114,7 +114,8 @@ struct piece { /* the bytes that a header entry claims; for the check that piece
     const char *name;
 };
 
-static int bad(const struct st_file *f, struct err *err, const char *name, const char *what)
+static int safetensors_bad(const struct st_file *f, struct err *err, const char *name,
+                           const char *what)
 {
     return err_set(err, ERR_CORRUPT, "%s: tensor \"%.80s\": %s", f->origin, name, what);
 }
@@ -134,7 +135,8 @@ static int parse_shape(const struct st_file *f, const char *name, json_t *list, 
         json_int_t v = json_integer_value(d);
 
         if (!json_is_integer(d) || v < 0 || v > (json_int_t)1 << 40)
-            return bad(f, err, name, "a size in \"shape\" is not a number from 0 to 2^40");
+            return safetensors_bad(f, err, name,
+                                   "a size in \"shape\" is not a number from 0 to 2^40");
         out->dim[i] = v;
     }
     return 0;
@@ -160,17 +162,18 @@ static int parse_tensor(const struct st_file *f, const char *name, json_t *entry
     int64_t n;
 
     if (d < 0)
-        return bad(f, err, name, "\"dtype\" is not F32, F64, I32, I64, U8, BF16 or F16");
+        return safetensors_bad(f, err, name,
+                               "\"dtype\" is not F32, F64, I32, I64, U8, BF16 or F16");
     if (parse_shape(f, name, json_object_get(entry, "shape"), &t->shape, err) < 0)
         return err->code;
     if (!json_is_integer(begin) || !json_is_integer(end) || json_array_size(at) != 2 ||
         json_integer_value(begin) < 0 || json_integer_value(end) < json_integer_value(begin))
-        return bad(f, err, name, "\"data_offsets\" is not [begin, end]");
+        return safetensors_bad(f, err, name, "\"data_offsets\" is not [begin, end]");
     *p = (struct piece){(uint64_t)json_integer_value(begin), (uint64_t)json_integer_value(end),
                         name};
     n = checked_elements(&t->shape);
     if (n < 0 || (uint64_t)n * dtype_size((enum dtype)d) != p->end - p->begin)
-        return bad(f, err, name, "\"data_offsets\" do not fit dtype and shape");
+        return safetensors_bad(f, err, name, "\"data_offsets\" do not fit dtype and shape");
     t->name = name;
     t->dtype = (enum dtype)d;
     return 0;
@@ -209,7 +212,8 @@ static int check_tiling(const struct st_file *f, struct piece *p, int n, uint64_
 }
 
 /* Bytes of the file, from memory or from disk. */
-static int read_at(const struct st_file *f, void *out, size_t n_bytes, uint64_t at, struct err *err)
+static int safetensors_read_at(const struct st_file *f, void *out, size_t n_bytes, uint64_t at,
+                               struct err *err)
 {
     if (f->fd >= 0)
         return file_read_at(f->fd, f->origin, out, n_bytes, (int64_t)at, err);
@@ -258,7 +262,7 @@ static int parse_header(struct st_file *f, size_t len, struct err *err)
 
     if (rc < 0)
         return err_wrap(err, "%s", f->origin);
-    rc = read_at(f, text, len, LENGTH_BYTES, err);
+    rc = safetensors_read_at(f, text, len, LENGTH_BYTES, err);
     if (rc == 0) {
         f->header = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
         if (!json_is_object(f->header))
@@ -269,7 +273,7 @@ static int parse_header(struct st_file *f, size_t len, struct err *err)
     return rc;
 }
 
-static int parse(struct st_file *f, struct err *err)
+static int safetensors_parse(struct st_file *f, struct err *err)
 {
     uint64_t len = 0;
     int rc;
@@ -277,7 +281,7 @@ static int parse(struct st_file *f, struct err *err)
     if (f->n_bytes < LENGTH_BYTES)
         return err_set(err, ERR_CORRUPT, "%s: %" PRIu64 " bytes, a safetensors file has at least 8",
                        f->origin, f->n_bytes);
-    rc = read_at(f, &len, LENGTH_BYTES, 0, err);
+    rc = safetensors_read_at(f, &len, LENGTH_BYTES, 0, err);
     if (rc < 0)
         return rc;
     if (!memcmp(&len, "PK\3\4", 4))
@@ -297,7 +301,7 @@ static int parse(struct st_file *f, struct err *err)
 
 static int finish_open(struct st_file *f, struct st_file **out, struct err *err)
 {
-    int rc = parse(f, err);
+    int rc = safetensors_parse(f, err);
 
     if (rc < 0) {
         st_close(f);
@@ -377,7 +381,7 @@ int st_read(const struct st_file *f, const struct st_tensor *t, size_t from, voi
     size_t i = (size_t)(t - f->tensor);
 
     ASSERT(i < (size_t)f->n && from + n_bytes <= st_bytes(t));
-    return read_at(f, out, n_bytes, f->data_at + f->begin[i] + from, err);
+    return safetensors_read_at(f, out, n_bytes, f->data_at + f->begin[i] + from, err);
 }
 
 int st_hash(const struct st_file *f, struct hash128 *out, struct err *err)
@@ -390,7 +394,7 @@ int st_hash(const struct st_file *f, struct hash128 *out, struct err *err)
     for (uint64_t at = 0; at < f->n_bytes && rc == 0; at += BLOCK) {
         size_t n = (size_t)min_i64(BLOCK, (int64_t)(f->n_bytes - at));
 
-        rc = read_at(f, block, n, at, err);
+        rc = safetensors_read_at(f, block, n, at, err);
         if (rc == 0)
             hasher_add(h, block, n);
     }

@@ -24,7 +24,7 @@ struct st_set {
 
 /* ---- the index ---- */
 
-static int read_text(const char *path, char **text, size_t *len, struct err *err)
+static int st_set_read_text(const char *path, char **text, size_t *len, struct err *err)
 {
     int64_t n;
     void *room;
@@ -52,7 +52,7 @@ static int parse_index(const char *path, json_t **out, struct err *err)
     size_t len = 0;
     json_error_t why;
     json_t *root = NULL;
-    int rc = read_text(path, &text, &len, err);
+    int rc = st_set_read_text(path, &text, &len, err);
 
     if (rc == 0)
         root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
@@ -75,7 +75,7 @@ static int parse_index(const char *path, json_t **out, struct err *err)
     return 0;
 }
 
-static int number_of(const struct st_set *s, const char *name)
+static int st_set_number_of(const struct st_set *s, const char *name)
 {
     for (int i = s->n_files - 1; i >= 0; i--)
         if (!strcmp(s->name[i], name))
@@ -97,7 +97,7 @@ static int add_file(struct st_set *s, const char *index, const char *tensor, con
                        "%s: the file of tensor \"%.80s\" is \"%.80s\", want the name of a file "
                        "beside the index",
                        index, tensor, name ? name : "no text");
-    if (number_of(s, name) >= 0)
+    if (st_set_number_of(s, name) >= 0)
         return 0;
     if (s->n_files == ST_SET_MOST_FILES)
         return err_set(err, ERR_CORRUPT, "%s: more than %d files", index, ST_SET_MOST_FILES);
@@ -114,8 +114,8 @@ static int add_file(struct st_set *s, const char *index, const char *tensor, con
 }
 
 /* Each tensor of the file is in the index, as one of this file. */
-static int check_file(const struct st_set *s, int i, const char *index, json_t *map,
-                      struct err *err)
+static int st_set_check_file(const struct st_set *s, int i, const char *index, json_t *map,
+                             struct err *err)
 {
     for (int k = 0; k < st_count(s->file[i]); k++) {
         const char *name = st_at(s->file[i], k)->name;
@@ -144,12 +144,12 @@ static int check_map(const struct st_set *s, const char *index, json_t *map, str
     int rc = 0;
 
     for (int i = 0; i < s->n_files && rc == 0; i++)
-        rc = check_file(s, i, index, map, err);
+        rc = st_set_check_file(s, i, index, map, err);
     if (rc < 0 || (size_t)st_set_count(s) == json_object_size(map))
         return rc;
     json_object_foreach(map, name, file)
     {
-        if (!st_find(s->file[number_of(s, json_string_value(file))], name))
+        if (!st_find(s->file[st_set_number_of(s, json_string_value(file))], name))
             return err_set(err, ERR_CORRUPT,
                            "%s: tensor \"%.80s\" is not in %s; fetch index and files again, "
                            "together",

@@ -102,7 +102,7 @@ static char *state_text(const struct ckpt_content *c, const struct hash128 *of_f
     return text;
 }
 
-static int write_text(const char *path, const char *text, struct err *err)
+static int state_write_text(const char *path, const char *text, struct err *err)
 {
     int fd, rc = file_create(path, &fd, err);
 
@@ -121,10 +121,10 @@ int ckpt_write_state(const char *folder, const struct ckpt_content *c, const str
 {
     char *path = state_path(folder), *config = xasprintf("%s/" CKPT_CONFIG, folder);
     char *text = state_text(c, hash);
-    int rc = c->config ? write_text(config, c->config, err) : 0;
+    int rc = c->config ? state_write_text(config, c->config, err) : 0;
 
     if (rc == 0)
-        rc = write_text(path, text, err);
+        rc = state_write_text(path, text, err);
     if (rc == 0)
         rc = file_sync_folder(folder, err);
     free(text);
@@ -157,7 +157,7 @@ static int64_t weight_of(int64_t n_targets)
     return n_targets > INT64_MAX >> 24 ? INT64_MAX : n_targets << 24;
 }
 
-static int read_numbers(json_t *root, const char *path, struct ckpt_state *s, struct err *err)
+static int state_read_numbers(json_t *root, const char *path, struct ckpt_state *s, struct err *err)
 {
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
         json_t *v = find_number(root, numbers[i].key);
@@ -192,7 +192,7 @@ static int read_data(json_t *root, const char *path, struct ckpt_state *s, struc
     return 0;
 }
 
-static int check_root(json_t *root, const char *path, struct err *err)
+static int state_check_root(json_t *root, const char *path, struct err *err)
 {
     json_t *format = json_object_get(root, "format");
     const char *seen = json_string_value(json_object_get(root, "hash"));
@@ -247,7 +247,7 @@ static int load_root(const char *path, json_t **out, struct err *err)
     }
     free(text);
     if (rc == 0)
-        rc = check_root(root, path, err);
+        rc = state_check_root(root, path, err);
     if (rc < 0) {
         json_decref(root);
         return rc;
@@ -274,7 +274,7 @@ int ckpt_read_state(const char *folder, struct ckpt_state *s, struct ckpt_hashes
     int rc = load_root(path, &root, err);
 
     if (rc == 0)
-        rc = read_numbers(root, path, s, err);
+        rc = state_read_numbers(root, path, s, err);
     if (rc == 0)
         rc = read_data(root, path, s, err);
     if (rc == 0)

@@ -23,7 +23,7 @@ struct cipher {
 
 /* The session with this connection's key.  During the handshake the key is the SSL object's
  * application data. */
-static SSL_SESSION *key_of(SSL *ssl)
+static SSL_SESSION *cipher_key_of(SSL *ssl)
 {
     const unsigned char *key = SSL_get_app_data(ssl);
     const SSL_CIPHER *suite = SSL_CIPHER_find(ssl, suite_id);
@@ -36,21 +36,21 @@ static SSL_SESSION *key_of(SSL *ssl)
     return NULL;
 }
 
-static int on_offer(SSL *ssl, const unsigned char *id, size_t len, SSL_SESSION **out)
+static int cipher_on_offer(SSL *ssl, const unsigned char *id, size_t len, SSL_SESSION **out)
 {
     *out = NULL;
     if (len == sizeof identity - 1 && memcmp(id, identity, len) == 0)
-        *out = key_of(ssl);
+        *out = cipher_key_of(ssl);
     return 1;
 }
 
-static int on_use(SSL *ssl, const EVP_MD *md, const unsigned char **id, size_t *len,
-                  SSL_SESSION **out)
+static int cipher_on_use(SSL *ssl, const EVP_MD *md, const unsigned char **id, size_t *len,
+                         SSL_SESSION **out)
 {
     (void)md; /* there is one suite only */
     *id = identity;
     *len = sizeof identity - 1;
-    *out = key_of(ssl);
+    *out = cipher_key_of(ssl);
     return *out != NULL;
 }
 
@@ -97,13 +97,13 @@ const char *cipher_why(void)
 
 /* ---- the context ---- */
 
-static int configure(SSL_CTX *s)
+static int cipher_configure(SSL_CTX *s)
 {
     SSL_CTX_set_options(s, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION |
                                SSL_OP_ENABLE_KTLS);
     SSL_CTX_set_session_cache_mode(s, SSL_SESS_CACHE_OFF);
-    SSL_CTX_set_psk_find_session_callback(s, on_offer);
-    SSL_CTX_set_psk_use_session_callback(s, on_use);
+    SSL_CTX_set_psk_find_session_callback(s, cipher_on_offer);
+    SSL_CTX_set_psk_use_session_callback(s, cipher_on_use);
     return SSL_CTX_set_min_proto_version(s, TLS1_3_VERSION) &&
            SSL_CTX_set_max_proto_version(s, TLS1_3_VERSION) && SSL_CTX_set_num_tickets(s, 0) &&
            SSL_CTX_set_max_early_data(s, 0) && SSL_CTX_set_ciphersuites(s, SUITE) &&
@@ -115,7 +115,7 @@ int cipher_new(struct cipher **out, struct err *err)
     struct cipher *c = xcalloc(1, sizeof *c);
 
     c->ssl = SSL_CTX_new(TLS_method());
-    if (c->ssl && configure(c->ssl)) {
+    if (c->ssl && cipher_configure(c->ssl)) {
         *out = c;
         return 0;
     }

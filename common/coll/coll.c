@@ -44,7 +44,7 @@ struct coll_span coll_span(int64_t n, int count, int i)
     return (struct coll_span){i * each + min_i64(i, more), each + (i < more)};
 }
 
-static struct coll_part part_of(const void *x, struct coll_span s, enum dtype dtype)
+static struct coll_part coll_rank_part(const void *x, struct coll_span s, enum dtype dtype)
 {
     const size_t elem = dtype_size(dtype);
 
@@ -55,21 +55,22 @@ static struct coll_part part_of(const void *x, struct coll_span s, enum dtype dt
 
 struct coll_part coll_part_of(const struct coll_job *job, int size, int r)
 {
-    return part_of(job->x, coll_span(job->n, size, r), job->dtype);
+    return coll_rank_part(job->x, coll_span(job->n, size, r), job->dtype);
 }
 
 struct coll_part coll_part_to(const struct coll_job *job, int r)
 {
     if (job->what == COLL_ALL_TO_ALL)
-        return part_of(job->mine, job->give[r], job->dtype);
-    return part_of(job->mine, (struct coll_span){0, r == job->to ? job->n_mine : 0}, job->dtype);
+        return coll_rank_part(job->mine, job->give[r], job->dtype);
+    return coll_rank_part(job->mine, (struct coll_span){0, r == job->to ? job->n_mine : 0},
+                          job->dtype);
 }
 
 struct coll_part coll_part_from(const struct coll_job *job, int r)
 {
     if (job->what == COLL_ALL_TO_ALL)
-        return part_of(job->x, job->take[r], job->dtype);
-    return part_of(job->x, (struct coll_span){0, r == job->from ? job->n : 0}, job->dtype);
+        return coll_rank_part(job->x, job->take[r], job->dtype);
+    return coll_rank_part(job->x, (struct coll_span){0, r == job->from ? job->n : 0}, job->dtype);
 }
 
 /* ---- checks ---- */
@@ -91,15 +92,15 @@ static int check_elements(const char *what, const void *x, int64_t n, enum dtype
     return 0;
 }
 
-static int check_root(const struct coll *c, int root, struct err *err)
+static int coll_check_root(const struct coll *c, int root, struct err *err)
 {
     if (root < 0 || root >= c->size)
         return err_set(err, ERR_ARG, "broadcast from rank %d: there are %d ranks", root, c->size);
     return 0;
 }
 
-static int check_message(const struct coll *c, const char *what, const struct coll_message *m,
-                         enum dtype dtype, struct err *err)
+static int coll_check_message(const struct coll *c, const char *what, const struct coll_message *m,
+                              enum dtype dtype, struct err *err)
 {
     if (m->rank < 0 || m->rank >= c->size || m->rank == c->rank)
         return err_set(err, ERR_ARG, "rank %d of %d %s rank %d", c->rank, c->size, what, m->rank);
@@ -124,7 +125,7 @@ static int check_parts(const struct coll *c, const struct coll_parts *p, enum dt
 /* ---- collectives that are queued ---- */
 
 /* Queue a collective of n elements. */
-static int64_t queue(struct coll *c, const char *what, struct coll_job job, struct err *err)
+static int64_t coll_queue(struct coll *c, const char *what, struct coll_job job, struct err *err)
 {
     if (check_channel(job.channel, err) < 0 ||
         check_elements(what, job.x, job.n, job.dtype, err) < 0)
@@ -139,7 +140,7 @@ static int64_t queue_sum(struct coll *c, const char *what, struct coll_job job, 
     if (!(c->dtypes & 1u << job.dtype))
         return err_set(err, ERR_ARG, "%s of %s: %s cannot sum that", what, dtype_name(job.dtype),
                        c->kind);
-    return queue(c, what, job, err);
+    return coll_queue(c, what, job, err);
 }
 
 int64_t coll_allreduce(struct coll *c, enum coll_channel ch, void *x, int64_t n, enum dtype dtype,
@@ -165,14 +166,14 @@ int64_t coll_reduce_scatter(struct coll *c, enum coll_channel ch, void *x, int64
 int64_t coll_allgather_spans(struct coll *c, enum coll_channel ch, void *x, int64_t n,
                              enum dtype dtype, int64_t tag, struct err *err)
 {
-    return queue(c, "all-gather",
-                 (struct coll_job){.what = COLL_ALLGATHER_SPANS,
-                                   .channel = ch,
-                                   .x = x,
-                                   .n = n,
-                                   .dtype = dtype,
-                                   .tag = tag},
-                 err);
+    return coll_queue(c, "all-gather",
+                      (struct coll_job){.what = COLL_ALLGATHER_SPANS,
+                                        .channel = ch,
+                                        .x = x,
+                                        .n = n,
+                                        .dtype = dtype,
+                                        .tag = tag},
+                      err);
 }
 
 int64_t coll_broadcast_async(struct coll *c, enum coll_channel ch, void *x, int64_t n,
@@ -186,7 +187,7 @@ int64_t coll_broadcast_async(struct coll *c, enum coll_channel ch, void *x, int6
                                  .dtype = dtype,
                                  .tag = tag};
 
-    return check_root(c, root, err) < 0 ? err->code : queue(c, "broadcast", job, err);
+    return coll_check_root(c, root, err) < 0 ? err->code : coll_queue(c, "broadcast", job, err);
 }
 
 int64_t coll_all_to_all(struct coll *c, enum coll_channel ch, struct coll_parts from,
@@ -219,8 +220,9 @@ static int64_t queue_messages(struct coll *c, enum coll_channel ch, const struct
     struct coll_job job = {
         .what = COLL_EXCHANGE, .channel = ch, .to = -1, .from = -1, .dtype = dtype, .tag = tag};
 
-    if (check_channel(ch, err) < 0 || (out && check_message(c, "sends to", out, dtype, err) < 0) ||
-        (in && check_message(c, "receives from", in, dtype, err) < 0))
+    if (check_channel(ch, err) < 0 ||
+        (out && coll_check_message(c, "sends to", out, dtype, err) < 0) ||
+        (in && coll_check_message(c, "receives from", in, dtype, err) < 0))
         return err->code;
     if (out) {
         job.to = out->rank;
@@ -271,7 +273,7 @@ static int queue_and_wait(struct coll *c, const struct coll_job *job, struct err
 
 int coll_broadcast(struct coll *c, void *x, size_t n_bytes, int root, struct err *err)
 {
-    if (check_root(c, root, err) < 0)
+    if (coll_check_root(c, root, err) < 0)
         return err->code;
     struct coll_job job = {.what = COLL_BROADCAST,
                            .blocks = 1,

@@ -119,7 +119,7 @@ int endpoint_addr_from_text(const char *ip, struct endpoint_addr *out, struct er
 /* A link-local address holds only together with an interface's name, which the blob has no place
  * for.
  */
-static bool usable(const struct ifaddrs *i, const char *iface, sa_family_t family)
+static bool endpoint_usable(const struct ifaddrs *i, const char *iface, sa_family_t family)
 {
     const struct sockaddr_in6 *six = (const void *)i->ifa_addr;
 
@@ -135,10 +135,10 @@ int endpoint_addr_of_iface(const char *iface, struct endpoint_addr *out, struct 
     if (getifaddrs(&list) < 0)
         return err_sys(err, errno, "listing network interfaces");
     for (const struct ifaddrs *i = list; i && found.ss_family == AF_UNSPEC; i = i->ifa_next)
-        if (usable(i, iface, AF_INET))
+        if (endpoint_usable(i, iface, AF_INET))
             memcpy(&found, i->ifa_addr, sizeof(struct sockaddr_in));
     for (const struct ifaddrs *i = list; i && found.ss_family == AF_UNSPEC; i = i->ifa_next)
-        if (usable(i, iface, AF_INET6))
+        if (endpoint_usable(i, iface, AF_INET6))
             memcpy(&found, i->ifa_addr, sizeof(struct sockaddr_in6));
     freeifaddrs(list);
     if (found.ss_family == AF_UNSPEC)
@@ -153,13 +153,13 @@ int endpoint_addr_of_iface(const char *iface, struct endpoint_addr *out, struct 
 
 /* ---- the blob ---- */
 
-static void put16(uint8_t *p, unsigned v)
+static void endpoint_put16(uint8_t *p, unsigned v)
 {
     p[0] = (uint8_t)(v >> 8);
     p[1] = (uint8_t)v;
 }
 
-static unsigned get16(const uint8_t *p) { return (unsigned)p[0] << 8 | p[1]; }
+static unsigned endpoint_get16(const uint8_t *p) { return (unsigned)p[0] << 8 | p[1]; }
 
 void endpoint_pack(const struct endpoint *e, struct buf *out)
 {
@@ -167,25 +167,25 @@ void endpoint_pack(const struct endpoint *e, struct buf *out)
 
     memset(p, 0, ENDPOINT_BYTES);
     memcpy(p, magic, sizeof magic);
-    put16(p + AT_RANK, (unsigned)e->rank);
-    put16(p + AT_SIZE, (unsigned)e->size);
-    put16(p + AT_WINDOW, e->window >> 16);
-    put16(p + AT_WINDOW + 2, e->window & 0xffff);
+    endpoint_put16(p + AT_RANK, (unsigned)e->rank);
+    endpoint_put16(p + AT_SIZE, (unsigned)e->size);
+    endpoint_put16(p + AT_WINDOW, e->window >> 16);
+    endpoint_put16(p + AT_WINDOW + 2, e->window & 0xffff);
     p[AT_FAMILY] = e->addr.family;
-    put16(p + AT_PORT, e->addr.port);
+    endpoint_put16(p + AT_PORT, e->addr.port);
     memcpy(p + AT_IP, e->addr.ip, sizeof e->addr.ip);
     memcpy(p + AT_RANDOM, e->random, ENDPOINT_RANDOM);
     out->len += ENDPOINT_BYTES;
 }
 
-static int check(const uint8_t *p, size_t len, struct err *err)
+static int endpoint_check(const uint8_t *p, size_t len, struct err *err)
 {
     if (len != ENDPOINT_BYTES)
         return err_set(err, ERR_PROTO, "endpoint of %zu bytes, want %d", len, ENDPOINT_BYTES);
     if (memcmp(p, magic, sizeof magic))
         return err_set(err, ERR_PROTO, "endpoint begins with %02x%02x%02x%02x, want \"%.4s\"", p[0],
                        p[1], p[2], p[3], magic);
-    unsigned rank = get16(p + AT_RANK), size = get16(p + AT_SIZE);
+    unsigned rank = endpoint_get16(p + AT_RANK), size = endpoint_get16(p + AT_SIZE);
     if (size < 1 || size > COLL_TCP_MAX_RANKS || rank >= size)
         return err_set(err, ERR_PROTO, "endpoint of rank %u of %u, want at most %d ranks", rank,
                        size, COLL_TCP_MAX_RANKS);
@@ -198,19 +198,19 @@ static int check(const uint8_t *p, size_t len, struct err *err)
 int endpoint_parse(const void *blob, size_t len, struct endpoint *out, struct err *err)
 {
     const uint8_t *p = blob;
-    int rc = check(p, len, err);
+    int rc = endpoint_check(p, len, err);
 
     if (rc < 0)
         return rc;
     memset(out, 0, sizeof *out);
-    out->rank = (int)get16(p + AT_RANK);
-    out->size = (int)get16(p + AT_SIZE);
-    out->window = (uint32_t)get16(p + AT_WINDOW) << 16 | get16(p + AT_WINDOW + 2);
+    out->rank = (int)endpoint_get16(p + AT_RANK);
+    out->size = (int)endpoint_get16(p + AT_SIZE);
+    out->window = (uint32_t)endpoint_get16(p + AT_WINDOW) << 16 | endpoint_get16(p + AT_WINDOW + 2);
     if (out->window < WINDOW_MIN)
         return err_set(err, ERR_PROTO, "endpoint with a window of %u bytes, want at least %d",
                        out->window, WINDOW_MIN);
     out->addr.family = p[AT_FAMILY];
-    out->addr.port = (uint16_t)get16(p + AT_PORT);
+    out->addr.port = (uint16_t)endpoint_get16(p + AT_PORT);
     memcpy(out->addr.ip, p + AT_IP, out->addr.family == 6 ? 16 : 4);
     memcpy(out->random, p + AT_RANDOM, ENDPOINT_RANDOM);
     return 0;

@@ -18,7 +18,7 @@ int host_canceled(struct err *err)
 
 /* ---- the comm threads ---- */
 
-static void fail(struct coll_host *h, const struct err *cause)
+static void host_fail(struct coll_host *h, const struct err *cause)
 {
     if (!h->has_failed)
         h->cause = *cause;
@@ -43,7 +43,7 @@ static int run_unlocked(struct coll_host *h, const struct coll_job *job)
             rc = host_canceled(&err);
     }
     if (rc < 0)
-        fail(h, &err);
+        host_fail(h, &err);
     return rc;
 }
 
@@ -92,7 +92,7 @@ static void *comm_main(void *arg)
 /* ---- the engine's side ---- */
 
 /* Wait until collective `number` has ended, and add the time to the statistics (wait_ns). */
-static void wait_for(struct host_lane *l, int64_t number)
+static void host_wait_for(struct host_lane *l, int64_t number)
 {
     int64_t t0;
 
@@ -105,7 +105,7 @@ static void wait_for(struct host_lane *l, int64_t number)
 }
 
 /* The work of a collective with one rank: copy the part that the rank gives itself. */
-static void copy_own(const struct coll_job *job)
+static void host_copy_own(const struct coll_job *job)
 {
     struct coll_part own = {NULL, 0};
 
@@ -122,7 +122,7 @@ static void complete_alone(struct host_lane *l, const struct coll_job *job)
     struct coll_host *h = l->host;
     const int64_t now = clock_mono_ns();
 
-    copy_own(job);
+    host_copy_own(job);
     coll_tell(&h->base, job->tag, COLL_BEGINS, now);
     coll_tell(&h->base, job->tag, COLL_ENDS, now);
     l->completed = ++l->queued;
@@ -139,7 +139,7 @@ static int queue_locked(struct host_lane *l, const struct coll_job *job, struct 
     if (!h->started)
         return err_set(err, ERR_ARG, "a collective before the ranks are connected");
     if (l->has_thread)
-        wait_for(l, l->queued + 1 - COLL_RING);
+        host_wait_for(l, l->queued + 1 - COLL_RING);
     if (h->has_failed) {
         *err = h->cause;
         return err->code;
@@ -180,7 +180,7 @@ static int host_wait(struct coll *c, int64_t ticket, struct err *err)
         rc = err_set(err, ERR_ARG, "waiting for collective %lld, the last one queued is %lld",
                      (long long)number, (long long)l->queued);
     } else {
-        wait_for(l, number);
+        host_wait_for(l, number);
         if (l->failed && number >= l->failed) {
             *err = h->cause;
             rc = err->code;
@@ -220,7 +220,7 @@ static void host_stats(struct coll *c, struct coll_stats *out)
 
 /* ---- life ---- */
 
-static void host_free(struct coll *c)
+static void coll_host_free(struct coll *c)
 {
     struct coll_host *h = (struct coll_host *)c;
     bool pending = false;
@@ -247,7 +247,7 @@ static const struct coll_ops host_coll_ops = {
     .queue = host_queue,
     .wait = host_wait,
     .abort = host_abort,
-    .free = host_free,
+    .free = coll_host_free,
     .stats = host_stats,
 };
 

@@ -77,7 +77,7 @@ void link_free(struct link *k)
     free(k);
 }
 
-static int failed(int number, struct err *err)
+static int link_failed(int number, struct err *err)
 {
     if (number == EAGAIN || number == EWOULDBLOCK)
         return err_set(err, ERR_TIMEOUT, "no progress");
@@ -99,7 +99,7 @@ static int failed_ssl(struct link *k, int rc, struct err *err)
         return err_set(err, ERR_PEER, "it closed the connection");
     }
     if (e == SSL_ERROR_SYSCALL && number)
-        return failed(number, err);
+        return link_failed(number, err);
     return err_set(err, ERR_PEER, "TLS: %s", cipher_why());
 }
 
@@ -150,9 +150,12 @@ static int recv_ssl(struct link *k, char *at, size_t n_bytes, struct err *err)
 
 /* ---- through shared memory ---- */
 
-static int closed(struct err *err) { return err_set(err, ERR_PEER, "it closed the connection"); }
+static int link_closed(struct err *err)
+{
+    return err_set(err, ERR_PEER, "it closed the connection");
+}
 
-static int broken(struct err *err)
+static int link_broken(struct err *err)
 {
     return err_set(err, ERR_PROTO, "it has broken the shared memory");
 }
@@ -176,13 +179,13 @@ static int send_shm(struct link *k, const char *from, size_t n_bytes, struct err
         shm_wait_to_send(k->shm, n_bytes < SHM_RING / 2 ? n_bytes : SHM_RING / 2, LOOK_NS);
         n = shm_send(k->shm, from, n_bytes);
         if (n == 0 && link_is_gone(k))
-            return closed(err);
+            return link_closed(err);
         if (n == 0 && clock_mono_ns() > until_ns)
             return err_set(err, ERR_TIMEOUT, "no progress");
     }
     if (n < 0)
-        return broken(err);
-    return shm_is_closed(k->shm) ? closed(err) : 0;
+        return link_broken(err);
+    return shm_is_closed(k->shm) ? link_closed(err) : 0;
 }
 
 /* Bytes that the peer sent before it closed are received. */
@@ -196,7 +199,7 @@ static int recv_shm(struct link *k, char *to, size_t n_bytes, struct err *err)
         to += n;
         n_bytes -= (size_t)n;
         if (n == 0 && is_over)
-            return closed(err);
+            return link_closed(err);
         if (n > 0 || until_ns == 0)
             until_ns = limit_ns(k);
         else if (clock_mono_ns() > until_ns)
@@ -205,7 +208,7 @@ static int recv_shm(struct link *k, char *to, size_t n_bytes, struct err *err)
         is_over = shm_is_closed(k->shm) || (!shm_has_bytes(k->shm) && link_is_gone(k));
         n = shm_recv(k->shm, to, n_bytes);
     }
-    return n < 0 ? broken(err) : 0;
+    return n < 0 ? link_broken(err) : 0;
 }
 
 /* ---- by the link's kind: plain, encrypted, shared memory ---- */
@@ -224,7 +227,7 @@ int link_send(struct link *k, const void *data, size_t n_bytes, struct err *err)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return failed(errno, err);
+            return link_failed(errno, err);
         from += n;
         n_bytes -= (size_t)n;
     }
@@ -245,7 +248,7 @@ int link_recv(struct link *k, void *to, size_t n_bytes, struct err *err)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return failed(errno, err);
+            return link_failed(errno, err);
         if (n == 0)
             return err_set(err, ERR_PEER, "it closed the connection");
         at += n;

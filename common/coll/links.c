@@ -17,7 +17,7 @@
 
 /* ---- from other threads ---- */
 
-static void wake(struct links *l)
+static void links_wake(struct links *l)
 {
     const uint64_t one = 1;
 
@@ -37,13 +37,13 @@ void links_begin(struct links *l, const uint8_t key[PROOF_KEY], const struct cip
     l->peers = peers;
     l->names = names;
     pthread_mutex_unlock(&l->lock);
-    wake(l);
+    links_wake(l);
 }
 
 /* Note that the link is wanted.  If r is the lower rank, have the thread dial it.  The lock is
  * held.
  */
-static void order(struct links *l, enum coll_channel ch, int r)
+static void links_order(struct links *l, enum coll_channel ch, int r)
 {
     struct place *p = &l->places[ch][r];
 
@@ -57,27 +57,27 @@ static void order(struct links *l, enum coll_channel ch, int r)
         l->orders = xrealloc(l->orders, l->cap_orders * sizeof *l->orders);
     }
     l->orders[l->n_orders++] = (struct proof_link){l->rank, r, ch, l->terms.mode};
-    wake(l);
+    links_wake(l);
 }
 
 void links_want(struct links *l, enum coll_channel ch, int r)
 {
     pthread_mutex_lock(&l->lock);
-    order(l, ch, r);
+    links_order(l, ch, r);
     pthread_mutex_unlock(&l->lock);
 }
 
-static int canceled(struct err *err)
+static int links_canceled(struct err *err)
 {
     return err_set(err, ERR_CANCELED, "canceled while connecting");
 }
 
 /* Wait until the place has a link.  The lock is held, and released while this waits. */
-static int wait_for(struct links *l, const struct place *p, int64_t until_ns, struct err *err)
+static int links_wait_for(struct links *l, const struct place *p, int64_t until_ns, struct err *err)
 {
     while (!p->link) {
         if (l->interrupted)
-            return canceled(err);
+            return links_canceled(err);
         if (l->has_failed) {
             *err = l->cause;
             return err->code;
@@ -96,8 +96,8 @@ int links_get(struct links *l, enum coll_channel ch, int r, int64_t until_ns, st
     int rc;
 
     pthread_mutex_lock(&l->lock);
-    order(l, ch, r);
-    rc = wait_for(l, &l->places[ch][r], until_ns, err);
+    links_order(l, ch, r);
+    rc = links_wait_for(l, &l->places[ch][r], until_ns, err);
     if (rc == 0)
         *out = l->places[ch][r].link;
     pthread_mutex_unlock(&l->lock);
@@ -117,7 +117,7 @@ void links_name(struct links *l, int r, char out[ENDPOINT_TEXT + 40])
 }
 
 /* true: a link with rank r is broken.  The lock is held. */
-static bool is_gone(const struct links *l, int r)
+static bool links_is_gone(const struct links *l, int r)
 {
     for (int ch = 0; ch < COLL_CHANNELS; ch++)
         if (l->places[ch][r].link && link_is_gone(l->places[ch][r].link))
@@ -132,7 +132,7 @@ void links_list_gone(struct links *l, int except, char *out, size_t len)
     out[0] = 0;
     pthread_mutex_lock(&l->lock);
     for (int r = 0; r < l->size && n < len; r++)
-        if (r != except && is_gone(l, r))
+        if (r != except && links_is_gone(l, r))
             n += (size_t)snprintf(out + n, len - n, "%s%d", n ? ", " : "; also gone: rank ", r);
     pthread_mutex_unlock(&l->lock);
 }
@@ -178,7 +178,7 @@ void links_interrupt(struct links *l)
                 link_shut(l->places[ch][r].link);
     pthread_cond_broadcast(&l->changed);
     pthread_mutex_unlock(&l->lock);
-    wake(l);
+    links_wake(l);
 }
 
 /* ---- life ---- */
@@ -204,7 +204,7 @@ static int listen_at(struct links *l, const struct endpoint_addr *at, struct err
 }
 
 /* The thread takes no signals. */
-static int start_thread(struct links *l, struct err *err)
+static int links_start_thread(struct links *l, struct err *err)
 {
     sigset_t all, before;
     int rc;
@@ -243,7 +243,7 @@ int links_new(int rank, int size, const struct endpoint_addr *at, const struct s
     if (rc == 0 && name)
         rc = samehost_listen(name, &l->listener_here, err);
     if (rc == 0)
-        rc = start_thread(l, err);
+        rc = links_start_thread(l, err);
     if (rc < 0) {
         links_free(l);
         return rc;
@@ -257,7 +257,7 @@ static void stop_thread(struct links *l)
     pthread_mutex_lock(&l->lock);
     l->stop = true;
     pthread_mutex_unlock(&l->lock);
-    wake(l);
+    links_wake(l);
     pthread_join(l->thread, NULL);
 }
 

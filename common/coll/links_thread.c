@@ -45,7 +45,7 @@ static void count_stranger(struct links *l)
     pthread_mutex_unlock(&l->lock);
 }
 
-static void fail(struct links *l, const struct err *cause)
+static void links_thread_fail(struct links *l, const struct err *cause)
 {
     pthread_mutex_lock(&l->lock);
     if (!l->has_failed)
@@ -62,7 +62,7 @@ static void free_attempt(struct attempt *a)
 }
 
 /* Take the attempt *at out of the list, and free it. */
-static void drop(struct attempt **at)
+static void links_thread_drop(struct attempt **at)
 {
     struct attempt *a = *at;
 
@@ -72,7 +72,7 @@ static void drop(struct attempt **at)
 
 /* The proof is complete, so the connection becomes the link.  If there is a link already, because
  * the rank has dialed twice, that one stays. */
-static void take_place(struct links *l, struct attempt *a)
+static void links_thread_take_place(struct links *l, struct attempt *a)
 {
     const struct proof_link *k = &a->shake->proof.link;
     const int r = k->from == l->rank ? k->to : k->from;
@@ -105,7 +105,7 @@ static void fail_to_reach(struct links *l, const struct attempt *a, const char *
         &err, ERR_PEER,
         "rank %d cannot be reached at %s, which its host or its --iface gives, from rank %d: %s",
         a->link.to, text, l->rank, why);
-    fail(l, &err);
+    links_thread_fail(l, &err);
 }
 
 /* The dialed link failed because of `why`.  ERR_PEER is about the other rank; any other code is a
@@ -119,11 +119,11 @@ static void fail_to_dial(struct links *l, const struct attempt *a, const struct 
         return;
     }
     err_wrap(&err, "connecting with rank %d", a->link.to);
-    fail(l, &err);
+    links_thread_fail(l, &err);
 }
 
 /* Start to dial.  0: the attempt goes on. */
-static int dial(struct links *l, const struct shake_terms *t, struct attempt *a)
+static int links_thread_dial(struct links *l, const struct shake_terms *t, struct attempt *a)
 {
     struct err err;
 
@@ -174,8 +174,8 @@ static void begin_orders(struct links *l, const struct shake_terms *t)
         a->first_ns = clock_mono_ns();
         a->next = l->attempts;
         l->attempts = a;
-        if (dial(l, t, a) < 0)
-            drop(&l->attempts);
+        if (links_thread_dial(l, t, a) < 0)
+            links_thread_drop(&l->attempts);
     }
     free(orders);
 }
@@ -202,12 +202,12 @@ static bool drop_oldest(struct links *l, const struct endpoint_addr *source)
             oldest = at;
     if (!oldest)
         return false;
-    drop(oldest);
+    links_thread_drop(oldest);
     count_stranger(l);
     return true;
 }
 
-static void make_room(struct links *l, const struct endpoint_addr *source)
+static void links_thread_make_room(struct links *l, const struct endpoint_addr *source)
 {
     int n = 0, n_of_source = 0;
 
@@ -232,7 +232,7 @@ static int end_of_dial(struct links *l, struct attempt *a, int outcome, const st
     if (outcome == SHAKE_STRANGER)
         fail_to_reach(l, a, "what answers there does not belong to this formation");
     else if (outcome == ERR_PROTO)
-        fail(l, err);
+        links_thread_fail(l, err);
     else
         fail_to_dial(l, a, err);
     return 1;
@@ -252,7 +252,7 @@ static int end_of_accept(struct links *l, const struct attempt *a, int outcome, 
     if (is_rank && outcome < 0)
         err_wrap(err, "connecting with rank %d", a->shake->proof.link.from);
     if (outcome < 0 && (is_rank || outcome != ERR_PEER))
-        fail(l, err);
+        links_thread_fail(l, err);
     else
         count_stranger(l);
     return 1;
@@ -268,20 +268,20 @@ static bool is_late(const struct shake_terms *t, const struct attempt *a)
 }
 
 /* Go on with one attempt as far as possible.  1: the attempt is over. */
-static int step(struct links *l, const struct shake_terms *t, struct attempt *a)
+static int links_thread_step(struct links *l, const struct shake_terms *t, struct attempt *a)
 {
     struct err err;
     int rc;
 
     if (!a->shake && clock_mono_ns() < a->again_ns)
         return 0;
-    if (!a->shake && dial(l, t, a) < 0)
+    if (!a->shake && links_thread_dial(l, t, a) < 0)
         return 1;
     rc = shake_step(a->shake, t, &err);
     if (rc == SHAKE_PENDING && !is_late(t, a))
         return 0;
     if (rc == SHAKE_DONE) {
-        take_place(l, a);
+        links_thread_take_place(l, a);
         return 1;
     }
     return a->is_dialer ? end_of_dial(l, a, rc, &err) : end_of_accept(l, a, rc, &err);
@@ -290,15 +290,15 @@ static int step(struct links *l, const struct shake_terms *t, struct attempt *a)
 static void step_all(struct links *l, const struct shake_terms *t)
 {
     for (struct attempt **at = &l->attempts; *at;)
-        if (step(l, t, *at))
-            drop(at);
+        if (links_thread_step(l, t, *at))
+            links_thread_drop(at);
         else
             at = &(*at)->next;
 }
 
 /* Accept one connection of a listening socket, and read what has come with it.  All connections of
  * this machine are of one source.  false: there is none now. */
-static bool accept_one(struct links *l, const struct shake_terms *t, int listener)
+static bool links_thread_accept_one(struct links *l, const struct shake_terms *t, int listener)
 {
     struct sockaddr_storage sa;
     socklen_t len = sizeof sa;
@@ -313,13 +313,13 @@ static bool accept_one(struct links *l, const struct shake_terms *t, int listene
         return false;
     if (listener == l->listener)
         endpoint_from_socket(&sa, &source);
-    make_room(l, &source);
+    links_thread_make_room(l, &source);
     a = xcalloc(1, sizeof *a);
     a->shake = shake_accept(fd, listener == l->listener ? &source : NULL);
     a->next = l->attempts;
     l->attempts = a;
-    if (step(l, t, a))
-        drop(&l->attempts);
+    if (links_thread_step(l, t, a))
+        links_thread_drop(&l->attempts);
     return true;
 }
 
@@ -329,7 +329,7 @@ static void accept_some(struct links *l, const struct shake_terms *t)
 
     for (size_t k = 0; k < ARRAY_LEN(listeners); k++)
         for (int i = 0; i < ACCEPT_MAX && !l->rest_until_ns && listeners[k] >= 0 &&
-                        accept_one(l, t, listeners[k]);
+                        links_thread_accept_one(l, t, listeners[k]);
              i++)
             ;
 }
@@ -337,7 +337,7 @@ static void accept_some(struct links *l, const struct shake_terms *t)
 /* ---- rounds ---- */
 
 /* The time in ms until something must be done even if no socket is ready; -1: never. */
-static int patience(const struct links *l)
+static int links_thread_patience(const struct links *l)
 {
     bool retries = l->rest_until_ns != 0, waits = false;
 
@@ -374,7 +374,7 @@ static void wait_for_work(struct links *l)
     for (const struct attempt *a = l->attempts; a; a = a->next)
         if (a->shake && shake_events(a->shake))
             add_fd(l, &n, a->shake->fd, shake_events(a->shake));
-    if (poll(l->fds, n, patience(l)) > 0 && l->fds[0].revents)
+    if (poll(l->fds, n, links_thread_patience(l)) > 0 && l->fds[0].revents)
         (void)!read(l->wake, &count, sizeof count);
 }
 
@@ -406,7 +406,7 @@ void *links_main(void *arg)
         step_all(l, &terms);
     }
     while (l->attempts)
-        drop(&l->attempts);
+        links_thread_drop(&l->attempts);
     links_close_listeners(l); /* a rank that dials from now on is refused at once */
     OPENSSL_cleanse(&terms, sizeof terms);
     return NULL;

@@ -20,7 +20,7 @@
 enum { EXCHANGE_MAX = 64 << 10 };
 
 /* Sums are made in the first half of the landing space; each summand arrives in the second. */
-static uint8_t *summand(const struct mesh *m) { return m->land + m->piece; }
+static uint8_t *mesh_summand(const struct mesh *m) { return m->land + m->piece; }
 
 static int send_all(struct mesh *m, const void *data, size_t n_bytes, struct err *err)
 {
@@ -31,19 +31,20 @@ static int send_all(struct mesh *m, const void *data, size_t n_bytes, struct err
 }
 
 /* Receive every rank's version of p and sum them in rank order, with ours from p, into p. */
-static int fold(struct mesh *m, const struct coll_job *job, struct coll_part p, struct err *err)
+static int mesh_fold(struct mesh *m, const struct coll_job *job, struct coll_part p,
+                     struct err *err)
 {
     int64_t n = (int64_t)(p.n_bytes / dtype_size(job->dtype));
     uint8_t *sum = m->rank == 0 ? p.x : m->land;
     for (int r = 0; r < m->size; r++) {
         if (r != m->rank) {
-            int rc = m->recv(m, r, r == 0 ? sum : summand(m), p.n_bytes, err);
+            int rc = m->recv(m, r, r == 0 ? sum : mesh_summand(m), p.n_bytes, err);
             if (rc < 0)
                 return rc;
         }
         if (r == 0)
             continue; /* rank 0's piece is where the sum begins */
-        const uint8_t *from = r == m->rank ? p.x : summand(m);
+        const uint8_t *from = r == m->rank ? p.x : mesh_summand(m);
         uint8_t *to = r == m->size - 1 ? p.x : sum;
         coll_sum(to, sum, from, n, job->dtype);
     }
@@ -54,8 +55,8 @@ static int fold(struct mesh *m, const struct coll_job *job, struct coll_part p, 
 typedef int round_fn(struct mesh *m, const struct coll_job *job, int64_t k, struct err *err);
 
 /* Round k+1 is sent before round k is awaited, so the links never idle. */
-static int run_rounds(struct mesh *m, const struct coll_job *job, int64_t count, round_fn *send,
-                      round_fn *recv, struct err *err)
+static int mesh_run_rounds(struct mesh *m, const struct coll_job *job, int64_t count,
+                           round_fn *send, round_fn *recv, struct err *err)
 {
     int rc = count > 0 ? send(m, job, 0, err) : 0;
 
@@ -79,34 +80,34 @@ static int send_to_all(struct mesh *m, const struct coll_job *job, int64_t k, st
 
 static int fold_here(struct mesh *m, const struct coll_job *job, int64_t k, struct err *err)
 {
-    return fold(m, job, mesh_cut(job, k, mesh_n_pieces(m, job->n_bytes)), err);
+    return mesh_fold(m, job, mesh_cut(job, k, mesh_n_pieces(m, job->n_bytes)), err);
 }
 
 /* The part of rank r in slice k, of `count` slices of x. */
-static struct coll_part cut2(struct mesh *m, const struct coll_job *job, int64_t k, int r,
-                             int64_t count)
+static struct coll_part mesh_cut2(struct mesh *m, const struct coll_job *job, int64_t k, int r,
+                                  int64_t count)
 {
     return mesh_cut(job, k * m->size + r, count * m->size);
 }
 
-static int give(struct mesh *m, const struct coll_job *job, int64_t k, int64_t count,
-                struct err *err)
+static int mesh_give(struct mesh *m, const struct coll_job *job, int64_t k, int64_t count,
+                     struct err *err)
 {
     int rc = 0;
     for (int i = 1; i < m->size && rc == 0; i++) {
         int to = (m->rank + i) % m->size;
-        struct coll_part p = cut2(m, job, k, to, count);
+        struct coll_part p = mesh_cut2(m, job, k, to, count);
         rc = m->send(m, to, p.x, p.n_bytes, err);
     }
     return rc;
 }
 
-static int collect(struct mesh *m, const struct coll_job *job, int64_t k, int64_t count,
-                   struct err *err)
+static int mesh_collect(struct mesh *m, const struct coll_job *job, int64_t k, int64_t count,
+                        struct err *err)
 {
     for (int i = 1; i < m->size; i++) {
         int from = (m->rank + i) % m->size;
-        struct coll_part p = cut2(m, job, k, from, count);
+        struct coll_part p = mesh_cut2(m, job, k, from, count);
         int rc = m->recv(m, from, p.x, p.n_bytes, err);
         if (rc < 0)
             return rc;
@@ -120,25 +121,25 @@ static int collect(struct mesh *m, const struct coll_job *job, int64_t k, int64_
  * those of slice k are sent.  So both sides of a link see: give 0, give 1, sums 0, give 2, sums 1,
  * ...  When this rank gives out slice k+1, it has the peer's sums of slice k-2.  So the peer has
  * read this rank's sums of slice k-4, and at most six messages are unread. */
-static int scatter(struct mesh *m, const struct coll_job *job, struct err *err)
+static int mesh_scatter(struct mesh *m, const struct coll_job *job, struct err *err)
 {
     int64_t count = ceil_div_i64((int64_t)job->n_bytes, (int64_t)m->piece * m->size);
-    int rc = give(m, job, 0, count, err);
+    int rc = mesh_give(m, job, 0, count, err);
     for (int64_t k = 0; k < count && rc == 0; k++) {
-        struct coll_part mine = cut2(m, job, k, m->rank, count);
+        struct coll_part mine = mesh_cut2(m, job, k, m->rank, count);
         if (k + 1 < count)
-            rc = give(m, job, k + 1, count, err);
+            rc = mesh_give(m, job, k + 1, count, err);
         if (rc == 0)
-            rc = fold(m, job, mine, err);
+            rc = mesh_fold(m, job, mine, err);
         if (rc == 0)
             rc = send_all(m, mine.x, mine.n_bytes, err);
         if (rc == 0 && k > 0)
-            rc = collect(m, job, k - 1, count, err);
+            rc = mesh_collect(m, job, k - 1, count, err);
     }
-    return rc < 0 ? rc : collect(m, job, count - 1, count, err);
+    return rc < 0 ? rc : mesh_collect(m, job, count - 1, count, err);
 }
 
-static int allreduce(struct mesh *m, const struct coll_job *job, struct err *err)
+static int mesh_allreduce(struct mesh *m, const struct coll_job *job, struct err *err)
 {
     if (job->n == 0)
         return 0;
@@ -146,10 +147,10 @@ static int allreduce(struct mesh *m, const struct coll_job *job, struct err *err
         return sparse_allreduce(m, job, err);
     size_t peers = (size_t)m->size - 1;
     if (m->size == 2 || job->n_bytes <= EXCHANGE_MAX / peers)
-        return run_rounds(m, job, mesh_n_pieces(m, job->n_bytes), send_to_all, fold_here, err);
+        return mesh_run_rounds(m, job, mesh_n_pieces(m, job->n_bytes), send_to_all, fold_here, err);
     if (m->is_chained)
         return sparse_chain(m, job, err);
-    return scatter(m, job, err);
+    return mesh_scatter(m, job, err);
 }
 
 /* ---- reduce-scatter, all-gather ---- */
@@ -176,7 +177,7 @@ static int fold_own_span(struct mesh *m, const struct coll_job *job, int64_t k, 
 {
     const struct coll_part mine = mesh_piece_of(m, coll_part_of(job, m->size, m->rank), k);
 
-    return mine.n_bytes ? fold(m, job, mine, err) : 0;
+    return mine.n_bytes ? mesh_fold(m, job, mine, err) : 0;
 }
 
 static int send_own_span(struct mesh *m, const struct coll_job *job, int64_t k, struct err *err)
@@ -198,36 +199,36 @@ static int recv_spans(struct mesh *m, const struct coll_job *job, int64_t k, str
     return rc;
 }
 
-static int allgather_spans(struct mesh *m, const struct coll_job *job, struct err *err)
+static int mesh_allgather_spans(struct mesh *m, const struct coll_job *job, struct err *err)
 {
     if (m->size > MESH_ALL_PAIRS)
         return sparse_allgather_spans(m, job, err);
-    return run_rounds(m, job, span_pieces(m, job), send_own_span, recv_spans, err);
+    return mesh_run_rounds(m, job, span_pieces(m, job), send_own_span, recv_spans, err);
 }
 
 /* With more ranks than MESH_ALL_PAIRS, every rank gets all sums, because to send each rank only the
  * summands of its own span would need links between all pairs. */
-static int reduce_scatter(struct mesh *m, const struct coll_job *job, struct err *err)
+static int mesh_reduce_scatter(struct mesh *m, const struct coll_job *job, struct err *err)
 {
     if (m->size > MESH_ALL_PAIRS)
         return sparse_allreduce(m, job, err);
-    return run_rounds(m, job, span_pieces(m, job), send_spans, fold_own_span, err);
+    return mesh_run_rounds(m, job, span_pieces(m, job), send_spans, fold_own_span, err);
 }
 
 /* Gather n_bytes of every rank into x, where they are that rank's span of the whole. */
-static int allgather(struct mesh *m, const struct coll_job *job, struct err *err)
+static int mesh_allgather(struct mesh *m, const struct coll_job *job, struct err *err)
 {
     const struct coll_job whole = {
         .x = job->x, .n = (int64_t)job->n_bytes * m->size, .dtype = DTYPE_U8};
 
     if (job->n_bytes)
         memcpy(coll_part_of(&whole, m->size, m->rank).x, job->mine, job->n_bytes);
-    return allgather_spans(m, &whole, err);
+    return mesh_allgather_spans(m, &whole, err);
 }
 
 /* ---- broadcast ---- */
 
-static int broadcast(struct mesh *m, const struct coll_job *job, struct err *err)
+static int mesh_broadcast(struct mesh *m, const struct coll_job *job, struct err *err)
 {
     const struct coll_part x = {job->x, job->n_bytes};
     const int prev = (m->rank + m->size - 1) % m->size, next = (m->rank + 1) % m->size;
@@ -262,7 +263,7 @@ static int64_t n_rounds(const struct mesh *m, const struct coll_job *job)
     return most;
 }
 
-static int send_parts(struct mesh *m, const struct coll_job *job, int64_t k, struct err *err)
+static int mesh_send_parts(struct mesh *m, const struct coll_job *job, int64_t k, struct err *err)
 {
     int rc = 0;
 
@@ -295,7 +296,7 @@ static int all_to_all(struct mesh *m, const struct coll_job *job, struct err *er
     for (int r = 0; r < m->size; r++)
         if (r != m->rank && (coll_part_to(job, r).n_bytes || coll_part_from(job, r).n_bytes))
             m->want(m, r);
-    return run_rounds(m, job, n_rounds(m, job), send_parts, recv_parts, err);
+    return mesh_run_rounds(m, job, n_rounds(m, job), mesh_send_parts, recv_parts, err);
 }
 
 int mesh_is_near(int size, int a, int b)
@@ -312,15 +313,15 @@ int mesh_run(struct mesh *m, const struct coll_job *job, struct err *err)
 {
     switch (job->what) {
     case COLL_ALLREDUCE:
-        return allreduce(m, job, err);
+        return mesh_allreduce(m, job, err);
     case COLL_REDUCE_SCATTER:
-        return reduce_scatter(m, job, err);
+        return mesh_reduce_scatter(m, job, err);
     case COLL_ALLGATHER_SPANS:
-        return allgather_spans(m, job, err);
+        return mesh_allgather_spans(m, job, err);
     case COLL_BROADCAST:
-        return broadcast(m, job, err);
+        return mesh_broadcast(m, job, err);
     case COLL_ALLGATHER:
-        return allgather(m, job, err);
+        return mesh_allgather(m, job, err);
     case COLL_ALL_TO_ALL:
     case COLL_EXCHANGE:
         return all_to_all(m, job, err);

@@ -69,21 +69,21 @@ static const char of_answer[] = "dptrain link: answer";
 static const char of_fresh[] = "dptrain link: fresh";
 static const char of_link[] = "dptrain link: key";
 
-static void put16(uint8_t *at, int v)
+static void proof_put16(uint8_t *at, int v)
 {
     at[0] = (uint8_t)((unsigned)v >> 8);
     at[1] = (uint8_t)v;
 }
 
-static int get16(const uint8_t *at) { return at[0] << 8 | at[1]; }
+static int proof_get16(const uint8_t *at) { return at[0] << 8 | at[1]; }
 
 static void put_header(uint8_t *at, int from, int to, const struct proof_link *l)
 {
     memset(at, 0, PROOF_HEADER);
     memcpy(at, magic, sizeof magic);
-    put16(at + 4, VERSION);
-    put16(at + 6, from);
-    put16(at + 8, to);
+    proof_put16(at + 4, VERSION);
+    proof_put16(at + 6, from);
+    proof_put16(at + 8, to);
     at[10] = (uint8_t)l->channel;
     at[11] = (uint8_t)l->mode;
 }
@@ -102,7 +102,7 @@ static int write_message(struct proof *p, size_t at, const char *label, int from
 }
 
 /* Copy a message of the peer to p->said.  1: its mac is right. */
-static int take_message(struct proof *p, size_t at, const char *label, const uint8_t *message)
+static int proof_take_message(struct proof *p, size_t at, const char *label, const uint8_t *message)
 {
     memcpy(p->said + at, message, PROOF_HELLO);
     return is_mac(p, label, at + PROOF_HEADER + PROOF_NONCE, message + PROOF_HEADER + PROOF_NONCE);
@@ -141,9 +141,9 @@ int proof_read_hello(struct proof *p, const uint8_t key[PROOF_KEY], int self, in
 
     memset(p, 0, sizeof *p);
     memcpy(p->key, key, PROOF_KEY);
-    if (!take_message(p, 0, of_hello, hello))
+    if (!proof_take_message(p, 0, of_hello, hello))
         return PROOF_STRANGER;
-    p->link = (struct proof_link){.from = get16(hello + 6),
+    p->link = (struct proof_link){.from = proof_get16(hello + 6),
                                   .to = self,
                                   .channel = (enum coll_channel)hello[10],
                                   .mode = (enum proof_mode)hello[11]};
@@ -167,7 +167,7 @@ int proof_read_answer(struct proof *p, const uint8_t answer[PROOF_ANSWER], struc
 {
     uint8_t want[PROOF_HEADER];
 
-    if (!take_message(p, PROOF_HELLO, of_answer, answer))
+    if (!proof_take_message(p, PROOF_HELLO, of_answer, answer))
         return PROOF_STRANGER;
     put_header(want, p->link.to, p->link.from, &p->link);
     want[11] = answer[11];

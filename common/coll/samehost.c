@@ -21,7 +21,7 @@ void samehost_name_of(const uint8_t random[ENDPOINT_RANDOM], struct samehost_nam
 }
 
 /* The first byte of an abstract name is zero. */
-static socklen_t address(const struct samehost_name *name, struct sockaddr_un *out)
+static socklen_t samehost_address(const struct samehost_name *name, struct sockaddr_un *out)
 {
     char *at = out->sun_path + 1;
 
@@ -36,7 +36,7 @@ static socklen_t address(const struct samehost_name *name, struct sockaddr_un *o
 int samehost_listen(const struct samehost_name *name, int *fd, struct err *err)
 {
     struct sockaddr_un sa;
-    const socklen_t len = address(name, &sa);
+    const socklen_t len = samehost_address(name, &sa);
     const int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     if (s < 0)
@@ -53,7 +53,7 @@ int samehost_listen(const struct samehost_name *name, int *fd, struct err *err)
 int samehost_dial(const struct samehost_name *name)
 {
     struct sockaddr_un sa;
-    const socklen_t len = address(name, &sa);
+    const socklen_t len = samehost_address(name, &sa);
     const int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
     if (s >= 0 && connect(s, (struct sockaddr *)&sa, len) < 0) {

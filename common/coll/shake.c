@@ -109,7 +109,7 @@ short shake_events(const struct shake *s)
 
 /* The outcome of a failed socket call.  A reset means the same as an end: the peer closed the
  * connection. */
-static int broken(int number, struct err *err)
+static int shake_broken(int number, struct err *err)
 {
     if (number == EAGAIN || number == EWOULDBLOCK || number == EINTR)
         return SHAKE_PENDING;
@@ -118,7 +118,7 @@ static int broken(int number, struct err *err)
     return err_set(err, ERR_PEER, "%s", strerror(number));
 }
 
-static int connected(struct shake *s, struct err *err)
+static int shake_connected(struct shake *s, struct err *err)
 {
     int number = 0;
     socklen_t len = sizeof number;
@@ -128,7 +128,7 @@ static int connected(struct shake *s, struct err *err)
         return SHAKE_PENDING;
     getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &number, &len);
     if (number)
-        return broken(number, err);
+        return shake_broken(number, err);
     s->stage = SHAKE_READ_ANSWER;
     return SHAKE_DONE;
 }
@@ -140,7 +140,7 @@ static int send_rest(struct shake *s, struct err *err)
         const ssize_t n = send(s->fd, s->out + s->n_sent, s->n_out - s->n_sent, MSG_NOSIGNAL);
 
         if (n < 0)
-            return broken(errno, err);
+            return shake_broken(errno, err);
         s->n_sent += (size_t)n;
     }
     return SHAKE_DONE;
@@ -153,7 +153,7 @@ static int read_rest(struct shake *s, struct err *err)
         const ssize_t n = recv(s->fd, s->in + s->n_in, s->want - s->n_in, 0);
 
         if (n < 0)
-            return broken(errno, err);
+            return shake_broken(errno, err);
         if (n == 0)
             return SHAKE_CLOSED;
         s->n_in += (size_t)n;
@@ -163,7 +163,7 @@ static int read_rest(struct shake *s, struct err *err)
 
 /* ---- messages ---- */
 
-static void next(struct shake *s, enum shake_stage stage, size_t n_out, size_t want)
+static void shake_next(struct shake *s, enum shake_stage stage, size_t n_out, size_t want)
 {
     s->stage = stage;
     s->n_out = n_out;
@@ -186,20 +186,20 @@ static int take_hello(struct shake *s, const struct shake_terms *t, struct err *
         return SHAKE_STRANGER;
     if (proof_answer(&s->proof, s->out, rc < 0 ? &ignored : err) < 0)
         return err->code;
-    next(s, SHAKE_READ_FRESH, PROOF_ANSWER, PROOF_FRESH);
+    shake_next(s, SHAKE_READ_FRESH, PROOF_ANSWER, PROOF_FRESH);
     if (rc < 0)
         send_rest(s, &ignored);
     return rc < 0 ? rc : SHAKE_DONE;
 }
 
-static int take_answer(struct shake *s, struct err *err)
+static int shake_take_answer(struct shake *s, struct err *err)
 {
     const int rc = proof_read_answer(&s->proof, s->in, err);
 
     if (rc != 0)
         return rc < 0 ? rc : SHAKE_STRANGER;
     proof_fresh(&s->proof, s->out);
-    next(s, SHAKE_PROVEN, PROOF_FRESH, 0);
+    shake_next(s, SHAKE_PROVEN, PROOF_FRESH, 0);
     return SHAKE_DONE;
 }
 
@@ -207,17 +207,17 @@ static int take_fresh(struct shake *s)
 {
     if (proof_read_fresh(&s->proof, s->in) != 0)
         return SHAKE_STRANGER;
-    next(s, SHAKE_PROVEN, 0, 0);
+    shake_next(s, SHAKE_PROVEN, 0, 0);
     return SHAKE_DONE;
 }
 
-static int take_message(struct shake *s, const struct shake_terms *t, struct err *err)
+static int shake_take_message(struct shake *s, const struct shake_terms *t, struct err *err)
 {
     switch (s->stage) {
     case SHAKE_READ_HELLO:
         return take_hello(s, t, err);
     case SHAKE_READ_ANSWER:
-        return take_answer(s, err);
+        return shake_take_answer(s, err);
     case SHAKE_READ_FRESH:
         return take_fresh(s);
     default:
@@ -227,7 +227,7 @@ static int take_message(struct shake *s, const struct shake_terms *t, struct err
 
 static int run_proof(struct shake *s, const struct shake_terms *t, struct err *err)
 {
-    int rc = s->stage == SHAKE_CONNECTING ? connected(s, err) : SHAKE_DONE;
+    int rc = s->stage == SHAKE_CONNECTING ? shake_connected(s, err) : SHAKE_DONE;
 
     while (rc == SHAKE_DONE) {
         rc = send_rest(s, err);
@@ -235,7 +235,7 @@ static int run_proof(struct shake *s, const struct shake_terms *t, struct err *e
             break;
         rc = read_rest(s, err);
         if (rc == SHAKE_DONE)
-            rc = take_message(s, t, err);
+            rc = shake_take_message(s, t, err);
     }
     return rc;
 }

@@ -67,7 +67,7 @@ static void ring_bell(struct side *s)
 }
 
 /* Side `self` has moved: wake the other side if it waits for that. */
-static void moved(const struct side *self, struct side *other)
+static void shm_moved(const struct side *self, struct side *other)
 {
     const uint64_t wanted = atomic_load(&other->note);
 
@@ -85,8 +85,8 @@ static void processor_rests(void)
 }
 
 /* Side `self` waits until `other` is at `wanted`. */
-static void wait_for(const struct shm *s, struct side *self, const struct side *other,
-                     uint64_t wanted, int64_t timeout_ns)
+static void shm_wait_for(const struct shm *s, struct side *self, const struct side *other,
+                         uint64_t wanted, int64_t timeout_ns)
 {
     const struct timespec ts = {.tv_sec = timeout_ns / 1000000000,
                                 .tv_nsec = timeout_ns % 1000000000};
@@ -110,14 +110,14 @@ void shm_wait_to_send(struct shm *s, size_t n_bytes, int64_t timeout_ns)
     const uint64_t end = atomic_load(&r->writer.at) + n_bytes;
 
     if (end > SHM_RING)
-        wait_for(s, &r->writer, &r->reader, end - SHM_RING, timeout_ns);
+        shm_wait_for(s, &r->writer, &r->reader, end - SHM_RING, timeout_ns);
 }
 
 void shm_wait_to_recv(struct shm *s, size_t n_bytes, int64_t timeout_ns)
 {
     struct ring *r = s->in;
 
-    wait_for(s, &r->reader, &r->writer, atomic_load(&r->reader.at) + n_bytes, timeout_ns);
+    shm_wait_for(s, &r->reader, &r->writer, atomic_load(&r->reader.at) + n_bytes, timeout_ns);
 }
 
 /* ---- bytes ---- */
@@ -151,7 +151,7 @@ ssize_t shm_send(struct shm *s, const void *data, size_t n_bytes)
         at += n;
         sent += n;
         atomic_store(&r->writer.at, at);
-        moved(&r->writer, &r->reader);
+        shm_moved(&r->writer, &r->reader);
     }
     return (ssize_t)sent;
 }
@@ -176,7 +176,7 @@ ssize_t shm_recv(struct shm *s, void *to, size_t n_bytes)
         at += n;
         got += n;
         atomic_store(&r->reader.at, at);
-        moved(&r->reader, &r->writer);
+        shm_moved(&r->reader, &r->writer);
     }
     return (ssize_t)got;
 }
@@ -188,7 +188,7 @@ bool shm_has_bytes(const struct shm *s)
 
 /* ---- life ---- */
 
-static int map(int fd, struct shm **out, struct err *err)
+static int shm_map(int fd, struct shm **out, struct err *err)
 {
     struct region *region = mmap(NULL, sizeof *region, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
@@ -211,7 +211,7 @@ int shm_new(struct shm **out, int *fd, struct err *err)
         close(f);
         return err->code;
     }
-    if (map(f, out, err) < 0) {
+    if (shm_map(f, out, err) < 0) {
         close(f);
         return err->code;
     }
@@ -229,7 +229,7 @@ int shm_attach(int fd, struct shm **out, struct err *err)
     if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) < 0 ||
         st.st_size != (off_t)sizeof(struct region))
         return err_set(err, ERR_PROTO, "what it shares is not the memory of a link");
-    if (map(fd, out, err) < 0)
+    if (shm_map(fd, out, err) < 0)
         return err->code;
     (*out)->out = &(*out)->region->ring[1];
     (*out)->in = &(*out)->region->ring[0];

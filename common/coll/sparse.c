@@ -104,7 +104,8 @@ static int sum_by_tree(struct mesh *m, const struct coll_job *job, struct err *e
 
 /* Add this rank's summands of the piece to the sums of the ranks before it, and pass the sums on.
  * The last rank then has the sums over all ranks, and starts their way back. */
-static int forward(struct mesh *m, const struct coll_job *job, struct coll_part p, struct err *err)
+static int sparse_forward(struct mesh *m, const struct coll_job *job, struct coll_part p,
+                          struct err *err)
 {
     const int64_t n = (int64_t)(p.n_bytes / dtype_size(job->dtype));
     const int is_last = m->rank == m->size - 1;
@@ -118,7 +119,7 @@ static int forward(struct mesh *m, const struct coll_job *job, struct coll_part 
     return m->send(m, is_last ? m->rank - 1 : m->rank + 1, sum, p.n_bytes, err);
 }
 
-static int backward(struct mesh *m, struct coll_part p, struct err *err)
+static int sparse_backward(struct mesh *m, struct coll_part p, struct err *err)
 {
     int rc = m->rank == m->size - 1 ? 0 : m->recv(m, m->rank + 1, p.x, p.n_bytes, err);
 
@@ -134,9 +135,9 @@ int sparse_chain(struct mesh *m, const struct coll_job *job, struct err *err)
 
     for (int64_t k = 0; k < count + behind && rc == 0; k++) {
         if (k < count)
-            rc = forward(m, job, mesh_cut(job, k, count), err);
+            rc = sparse_forward(m, job, mesh_cut(job, k, count), err);
         if (rc == 0 && k >= behind)
-            rc = backward(m, mesh_cut(job, k - behind, count), err);
+            rc = sparse_backward(m, mesh_cut(job, k - behind, count), err);
     }
     return rc;
 }

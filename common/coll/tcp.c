@@ -97,7 +97,7 @@ static struct tcp *of_coll(struct coll *c)
 /* ---- mesh's transport ---- */
 
 /* The time `ms` from now, in ns. */
-static int64_t in_ms(int64_t ms)
+static int64_t tcp_in_ms(int64_t ms)
 {
     const int64_t now = clock_mono_ns();
 
@@ -114,7 +114,7 @@ static void net_want(struct mesh *m, int r)
 
 /* Add to the error the lost rank's name, and all other ranks whose links are broken, because one of
  * these may be the cause. */
-static int lost(struct net *net, int r, struct err *err)
+static int tcp_lost(struct net *net, int r, struct err *err)
 {
     struct tcp *t = net->tcp;
     const struct err why = *err;
@@ -132,15 +132,15 @@ static int lost(struct net *net, int r, struct err *err)
 }
 
 /* Get the link with rank r for this channel, and wait for it if it is not there. */
-static int use(struct net *net, int r, struct err *err)
+static int tcp_use(struct net *net, int r, struct err *err)
 {
-    const int64_t until_ns = net->tcp->timeout_ms ? in_ms(net->tcp->timeout_ms) : INT64_MAX;
+    const int64_t until_ns = net->tcp->timeout_ms ? tcp_in_ms(net->tcp->timeout_ms) : INT64_MAX;
 
     if (net->link[r])
         return 0;
     if (links_get(net->tcp->links, (enum coll_channel)(net - net->tcp->net), r, until_ns,
                   &net->link[r], err) < 0)
-        return lost(net, r, err);
+        return tcp_lost(net, r, err);
     return 0;
 }
 
@@ -148,18 +148,18 @@ static int net_send(struct mesh *m, int to, const void *data, size_t n_bytes, st
 {
     struct net *net = of_mesh(m);
 
-    if (use(net, to, err) < 0)
+    if (tcp_use(net, to, err) < 0)
         return err->code;
-    return link_send(net->link[to], data, n_bytes, err) < 0 ? lost(net, to, err) : 0;
+    return link_send(net->link[to], data, n_bytes, err) < 0 ? tcp_lost(net, to, err) : 0;
 }
 
 static int net_recv(struct mesh *m, int from, void *to, size_t n_bytes, struct err *err)
 {
     struct net *net = of_mesh(m);
 
-    if (use(net, from, err) < 0)
+    if (tcp_use(net, from, err) < 0)
         return err->code;
-    return link_recv(net->link[from], to, n_bytes, err) < 0 ? lost(net, from, err) : 0;
+    return link_recv(net->link[from], to, n_bytes, err) < 0 ? tcp_lost(net, from, err) : 0;
 }
 
 /* ---- phase 1 ---- */
@@ -192,7 +192,7 @@ static int listen_for_peers(struct tcp *t, struct err *err)
     return 0;
 }
 
-static int check_options(const struct coll_tcp_options *o, struct err *err)
+static int tcp_check_options(const struct coll_tcp_options *o, struct err *err)
 {
     if (o->size < 1 || o->size > COLL_TCP_MAX_RANKS)
         return err_set(err, ERR_ARG, "%d ranks, want 1 to %d", o->size, COLL_TCP_MAX_RANKS);
@@ -208,7 +208,7 @@ int coll_tcp_prepare(const struct coll_tcp_options *o, struct coll **out, struct
     struct tcp *t;
     int rc;
 
-    if (check_options(o, err) < 0)
+    if (tcp_check_options(o, err) < 0)
         return err->code;
     t = xcalloc(1, sizeof *t);
     t->timeout_ms = o->timeout_ms;
@@ -352,9 +352,9 @@ static int wait_for_link(struct tcp *t, int r, int64_t until_ns, struct err *err
 }
 
 /* Make all links that every collective needs (mesh_is_near), at the same time. */
-static int meet(struct tcp *t, int64_t deadline_ms, struct err *err)
+static int tcp_meet(struct tcp *t, int64_t deadline_ms, struct err *err)
 {
-    const int64_t until_ns = in_ms(deadline_ms);
+    const int64_t until_ns = tcp_in_ms(deadline_ms);
     int rc = 0;
 
     for (int r = 0; r < t->own.size; r++)
@@ -401,7 +401,7 @@ static int connect_all(struct tcp *t, const void *const *blobs, const size_t *le
     proof_key(blobs, lens, t->own.size, key);
     links_begin(t->links, key, t->cipher, peers, names);
     OPENSSL_cleanse(key, sizeof key);
-    return meet(t, deadline_ms, err);
+    return tcp_meet(t, deadline_ms, err);
 }
 
 static int connect_once(struct tcp *t, const void *const *blobs, const size_t *lens,

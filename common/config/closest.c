@@ -8,7 +8,7 @@
 
 enum { LONGEST = 48 }; /* beyond it, the rest of a key does not count */
 
-static int min(int a, int b) { return a < b ? a : b; }
+static int closest_min(int a, int b) { return a < b ? a : b; }
 
 int closest_distance(const char *a, const char *b)
 {
@@ -20,10 +20,10 @@ int closest_distance(const char *a, const char *b)
             int best = i == 0 || j == 0 ? i + j : d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
 
             if (i > 0 && j > 0) {
-                best = min(best, min(d[i - 1][j], d[i][j - 1]) + 1);
+                best = closest_min(best, closest_min(d[i - 1][j], d[i][j - 1]) + 1);
             }
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                best = min(best, d[i - 2][j - 2] + 1);
+                best = closest_min(best, d[i - 2][j - 2] + 1);
             d[i][j] = best;
         }
     return d[n][m];
@@ -46,16 +46,16 @@ static int is_beginning(const char *key, const char *known)
 
 /* The distance in half points.  One half point is for a key that is right but stands in another
  * group, or that others call differently (`also`); of these at least half of the letters agree. */
-static int score(const char *key, const char *known, const char *also)
+static int closest_score(const char *key, const char *known, const char *also)
 {
     if (is_beginning(key, known))
         return strcmp(key, known) != 0; /* its beginning */
     int whole = 2 * closest_distance(key, known);
     int part = 2 * closest_distance(last_part(key), last_part(known)) + 1;
     int other = also ? 2 * closest_distance(last_part(key), also) + 1 : part;
-    int elsewhere = min(part, other);
+    int elsewhere = closest_min(part, other);
 
-    return elsewhere <= (int)strlen(last_part(key)) ? min(whole, elsewhere) : whole;
+    return elsewhere <= (int)strlen(last_part(key)) ? closest_min(whole, elsewhere) : whole;
 }
 
 const char *table_closest(const struct option_list *l, const char *key, char group[64])
@@ -65,7 +65,7 @@ const char *table_closest(const struct option_list *l, const char *key, char gro
 
     for (size_t i = 0; i < l->n; i++) {
         const char *known = l->ref[i].o->key;
-        int s = score(key, known, l->ref[i].o->also);
+        int s = closest_score(key, known, l->ref[i].o->also);
 
         if (!best || s < best_score ||
             (s == best_score && is_beginning(key, known) && !is_beginning(key, best))) {
@@ -76,7 +76,7 @@ const char *table_closest(const struct option_list *l, const char *key, char gro
             char prefix[64];
 
             snprintf(prefix, sizeof prefix, "%.*s", (int)(dot - known), known);
-            s = score(key, prefix, NULL);
+            s = closest_score(key, prefix, NULL);
             if (s < best_score) {
                 best = strcpy(group, prefix);
                 best_score = s;

@@ -48,7 +48,8 @@ static int is_conditional(const struct option_list *l, const struct option_ref *
 }
 
 /* "It is an integer from 1 to 9 epochs, and applies only if model.arch is mlp." */
-static void describe(const struct option_list *l, const struct option_ref *ref, struct buf *out)
+static void help_describe(const struct option_list *l, const struct option_ref *ref,
+                          struct buf *out)
 {
     buf_printf(out, "It is ");
     option_want(ref->o, out);
@@ -77,7 +78,7 @@ static void print_entries(FILE *f, const struct option_registry *r)
 }
 
 /* Has an earlier entry's row said the same? */
-static int is_told(const struct option_list *l, const struct option_ref *ref)
+static int help_is_told(const struct option_list *l, const struct option_ref *ref)
 {
     for (const struct option_ref *r = &l->ref[ref->first]; r < ref; r++)
         if (table_alike(r, ref))
@@ -92,7 +93,7 @@ void table_help(const struct option_list *l, FILE *f)
     for (size_t i = 0; i < l->n; i++) {
         const struct option_ref *ref = &l->ref[i];
 
-        if (is_told(l, ref))
+        if (help_is_told(l, ref))
             continue;
         fprintf(f, ref->o->def ? "\n%s: %s\n" : "\n%s: (%s)\n", ref->o->key,
                 option_default_text(ref->o));
@@ -100,7 +101,7 @@ void table_help(const struct option_list *l, FILE *f)
         if (ref->o->type == OPT_ENTRY)
             print_entries(f, ref->o->registry);
         buf_clear(&text);
-        describe(l, ref, &text);
+        help_describe(l, ref, &text);
         if (ref->o->type != OPT_ENTRY || table_may_change(ref))
             print_paragraph(f, buf_cstr(&text));
     }

@@ -10,7 +10,7 @@
 
 #include "base/util.h"
 
-static const struct option *find_row(const struct option_item *item, const char *key)
+static const struct option *items_find_row(const struct option_item *item, const char *key)
 {
     for (int i = 0; i < item->n_options; i++)
         if (strcmp(item->option[i].key, key) == 0)
@@ -28,7 +28,8 @@ static void list_keys(const struct option_item *item, struct buf *out)
                    item->option[i].key);
 }
 
-static int fail_key(const struct option_item *item, const char *key, size_t len, struct err *err)
+static int items_fail_key(const struct option_item *item, const char *key, size_t len,
+                          struct err *err)
 {
     struct buf known = {0};
     char shown[64];
@@ -47,9 +48,9 @@ static int is_quoted(const yaml_node_t *n)
 }
 
 /* One "key: value" of a mapping; *seen has a bit for each row. */
-static int read_pair(const struct option_item *item, yaml_document_t *doc,
-                     const yaml_node_pair_t *pair, void *to, unsigned *seen, struct arena *arena,
-                     struct err *err)
+static int items_read_pair(const struct option_item *item, yaml_document_t *doc,
+                           const yaml_node_pair_t *pair, void *to, unsigned *seen,
+                           struct arena *arena, struct err *err)
 {
     const yaml_node_t *key = yaml_document_get_node(doc, pair->key);
     const yaml_node_t *value = yaml_document_get_node(doc, pair->value);
@@ -59,9 +60,9 @@ static int read_pair(const struct option_item *item, yaml_document_t *doc,
     if (key->type != YAML_SCALAR_NODE)
         return err_set(err, ERR_CONFIG, "a key is a list or a mapping, want a word");
     word = (const char *)key->data.scalar.value;
-    o = find_row(item, word);
+    o = items_find_row(item, word);
     if (!o || strlen(word) != key->data.scalar.length)
-        return fail_key(item, word, key->data.scalar.length, err);
+        return items_fail_key(item, word, key->data.scalar.length, err);
     if (*seen >> (o - item->option) & 1)
         return err_set(err, ERR_CONFIG, "%s is given twice", o->key);
     *seen |= 1u << (o - item->option);
@@ -91,8 +92,8 @@ static int fill_rest(const struct option_item *item, void *to, unsigned seen, st
     return 0;
 }
 
-static int read_item(const struct option *o, yaml_document_t *doc, const yaml_node_t *n, void *to,
-                     struct arena *arena, struct err *err)
+static int items_read_item(const struct option *o, yaml_document_t *doc, const yaml_node_t *n,
+                           void *to, struct arena *arena, struct err *err)
 {
     unsigned seen = 0;
     int rc = 0;
@@ -102,7 +103,7 @@ static int read_item(const struct option *o, yaml_document_t *doc, const yaml_no
                        o->item->option[0].key);
     for (const yaml_node_pair_t *p = n->data.mapping.pairs.start;
          p < n->data.mapping.pairs.top && rc == 0; p++)
-        rc = read_pair(o->item, doc, p, to, &seen, arena, err);
+        rc = items_read_pair(o->item, doc, p, to, &seen, arena, err);
     return rc == 0 ? fill_rest(o->item, to, seen, arena, err) : rc;
 }
 
@@ -122,8 +123,8 @@ static int read_items(const struct option *o, yaml_document_t *doc, struct optio
         return option_fail(o, "longer", err);
     items = arena_alloc(arena, (size_t)n * o->item->size + 1);
     for (int i = 0; i < n && rc == 0; i++) {
-        rc = read_item(o, doc, yaml_document_get_node(doc, first[i]),
-                       items + (size_t)i * o->item->size, arena, err);
+        rc = items_read_item(o, doc, yaml_document_get_node(doc, first[i]),
+                             items + (size_t)i * o->item->size, arena, err);
         if (rc < 0)
             err_wrap(err, "%s[%d]", o->key, i);
     }

@@ -7,22 +7,22 @@
 #include "config/option.h"
 #include "config/tree.h"
 
-static int fail(size_t place, size_t *at, const char *what, struct err *err)
+static int names_fail(size_t place, size_t *at, const char *what, struct err *err)
 {
     *at = place;
     return err_set(err, ERR_CONFIG, "%s, want a list of names, such as [cat, dog]", what);
 }
 
-static int read_at(const char *text, size_t len, struct arena *arena, const struct tree **list,
-                   size_t *at, struct err *err)
+static int names_read_at(const char *text, size_t len, struct arena *arena,
+                         const struct tree **list, size_t *at, struct err *err)
 {
     if (tree_parse(text, len, arena, list, at, err) < 0)
         return err->code;
     if ((*list)->kind != TREE_LIST)
-        return fail((*list)->at, at, "it is no list", err);
+        return names_fail((*list)->at, at, "it is no list", err);
     for (int i = 0; i < (*list)->n; i++)
         if ((*list)->child[i]->kind != TREE_WORD)
-            return fail((*list)->child[i]->at, at, "an item is no name", err);
+            return names_fail((*list)->child[i]->at, at, "an item is no name", err);
     return 0;
 }
 
@@ -33,7 +33,7 @@ int names_check(const char *text, size_t len, size_t *at, struct err *err)
     int rc;
 
     arena_init(&arena);
-    rc = read_at(text, len, &arena, &list, at, err);
+    rc = names_read_at(text, len, &arena, &list, at, err);
     arena_fini(&arena);
     return rc;
 }
@@ -42,7 +42,7 @@ int names_read(const char *text, struct arena *arena, const char ***out, int *n,
 {
     const struct tree *list;
     size_t at;
-    int rc = read_at(text, strlen(text), arena, &list, &at, err);
+    int rc = names_read_at(text, strlen(text), arena, &list, &at, err);
 
     if (rc < 0)
         return rc;
@@ -53,7 +53,7 @@ int names_read(const char *text, struct arena *arena, const char ***out, int *n,
     return 0;
 }
 
-static void put_name(const char *name, struct buf *out)
+static void names_put_name(const char *name, struct buf *out)
 {
     size_t left = strlen(name);
 
@@ -73,7 +73,7 @@ void names_write(const char *const *name, int64_t n, struct buf *out)
     buf_append(out, "[", 1);
     for (int64_t i = 0; i < n; i++) {
         buf_printf(out, i ? ", \"" : "\"");
-        put_name(name[i], out);
+        names_put_name(name[i], out);
         buf_append(out, "\"", 1);
     }
     buf_append(out, "]", 1);
@@ -84,8 +84,8 @@ int names_equal(const char *of_data, const char *of_job)
     struct buf data = {0}, job = {0};
     int is;
 
-    put_name(of_data, &data);
-    put_name(of_job, &job);
+    names_put_name(of_data, &data);
+    names_put_name(of_job, &job);
     is = !strcmp(buf_cstr(&data), buf_cstr(&job));
     buf_fini(&data);
     buf_fini(&job);

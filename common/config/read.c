@@ -17,7 +17,7 @@ void reader_init(struct reader *r, const struct option_list *list, void *job, st
 
 void reader_fini(struct reader *r) { free(r->given); }
 
-static int locate(const struct reader *r, const struct given *g, struct err *err)
+static int read_locate_node(const struct reader *r, const struct given *g, struct err *err)
 {
     if (g->from == FROM_FILE)
         return err_wrap(err, "%s:%d:%d", r->origin, g->line, g->column);
@@ -32,7 +32,7 @@ int read_locate(const struct reader *r, struct err *err)
     snprintf(key, sizeof key, "%.*s", (int)strcspn(err->msg, " "), err->msg);
     ref = table_find(r->list, key);
     ASSERT(ref);
-    return locate(r, &r->given[ref->first], err);
+    return read_locate_node(r, &r->given[ref->first], err);
 }
 
 /* ---- values ---- */
@@ -72,8 +72,8 @@ static int make_absolute(const struct option *o, const char *text, size_t len, c
 }
 
 /* The text of a path becomes the absolute path, which `room` holds. */
-static int resolve(const struct option *o, const char **text, size_t *len, const char *base_dir,
-                   struct buf *room, struct err *err)
+static int read_resolve(const struct option *o, const char **text, size_t *len,
+                        const char *base_dir, struct buf *room, struct err *err)
 {
     if (o->type != OPT_PATH || *len == 0)
         return 0;
@@ -101,7 +101,7 @@ int read_give(struct reader *r, const struct option_ref *ref, const struct given
     size_t len = value->len;
     const int is_tree = ref->o->type == OPT_TREE && value->is_list; /* errors name a place in it */
     struct buf path = {0};
-    int rc = resolve(ref->o, &text, &len, base_dir, &path, err);
+    int rc = read_resolve(ref->o, &text, &len, base_dir, &path, err);
 
     if (rc == 0 && (is_tree || !has_several_rows(r, ref)))
         rc = option_try(ref->o, text, len, value->is_quoted, err);
@@ -137,7 +137,7 @@ int read_field(const struct option_ref *ref, void *job, struct arena *arena, con
                size_t len, const char *base_dir, struct err *err)
 {
     struct buf path = {0};
-    int rc = resolve(ref->o, &text, &len, base_dir, &path, err);
+    int rc = read_resolve(ref->o, &text, &len, base_dir, &path, err);
 
     if (rc == 0)
         rc = option_parse(ref->o, table_field(ref, job), arena, text, len, 0, err);
@@ -205,12 +205,12 @@ int read_set(struct reader *r, const char *assignment, struct err *err)
 
 /* ---- filling in ---- */
 
-static const struct given *given_of(const struct reader *r, const struct option_ref *ref)
+static const struct given *read_given_of(const struct reader *r, const struct option_ref *ref)
 {
     return &r->given[ref->first];
 }
 
-static int choose(struct reader *r, const struct option_ref *ref, const char *text, size_t len)
+static int read_choose(struct reader *r, const struct option_ref *ref, const char *text, size_t len)
 {
     table_choose(ref, r->job, option_entry(ref->o->registry, text, len), r->arena);
     return 0;
@@ -220,14 +220,14 @@ static int fail_none(const struct reader *r, const struct option *o, const struc
                      struct err *err)
 {
     option_fail(o, "empty", err);
-    return locate(r, g, err);
+    return read_locate_node(r, g, err);
 }
 
 /* Set the row's field from the value that was given, or else from the default. */
-static int fill_row(struct reader *r, const struct option_ref *ref, struct err *err)
+static int read_fill_row(struct reader *r, const struct option_ref *ref, struct err *err)
 {
     const struct option *o = ref->o;
-    const struct given *g = given_of(r, ref);
+    const struct given *g = read_given_of(r, ref);
     const int is_given = g->text && table_hold(r->list, ref, r->job);
     const char *text = is_given ? g->text : o->def;
     const size_t len = is_given ? g->len : o->def ? strlen(o->def) : 0;
@@ -239,7 +239,7 @@ static int fill_row(struct reader *r, const struct option_ref *ref, struct err *
     if (is_given && g->is_none)
         return option_may_be_none(o) ? 0 : fail_none(r, o, g, err);
     if (o->type == OPT_ENTRY)
-        return choose(r, ref, text, len);
+        return read_choose(r, ref, text, len);
     if (is_given && g->is_list && !option_takes_list(o))
         rc = option_fail(o, "a list", err);
     else
@@ -247,7 +247,7 @@ static int fill_row(struct reader *r, const struct option_ref *ref, struct err *
     if (rc == 0)
         return 0;
     ASSERT(is_given); /* a default is always possible */
-    return locate(r, g, err);
+    return read_locate_node(r, g, err);
 }
 
 /* Of the rows with ref's key, that of an entry which the job has chosen; ref if there is none. */
@@ -287,7 +287,7 @@ static int fail_unused(const struct reader *r, const struct option_ref *ref, str
     option_format(selector->o, table_field(selector, r->job), &text);
     err_set(err, ERR_CONFIG, "%s", buf_cstr(&text));
     buf_fini(&text);
-    return locate(r, given_of(r, ref), err);
+    return read_locate_node(r, read_given_of(r, ref), err);
 }
 
 static int fail_missing(const struct reader *r, const struct option *o, struct err *err)
@@ -306,7 +306,7 @@ static int fail_missing(const struct reader *r, const struct option *o, struct e
 static int check_presence(const struct reader *r, const struct option_ref *ref, struct err *err)
 {
     const struct option_ref *holds = table_holding(r->list, ref, r->job);
-    const struct given *g = given_of(r, ref);
+    const struct given *g = read_given_of(r, ref);
 
     if (holds)
         return holds->o->flags & OPT_REQUIRED && (!g->text || g->is_none)
@@ -314,7 +314,7 @@ static int check_presence(const struct reader *r, const struct option_ref *ref, 
                    : 0;
     if (g->from == FROM_DEFAULT || g->is_none ||
         (g->from == FROM_FILE &&
-         given_of(r, selector_of(r, first_unused(r, ref)))->from == FROM_SET))
+         read_given_of(r, selector_of(r, first_unused(r, ref)))->from == FROM_SET))
         return 0;
     return fail_unused(r, ref, err);
 }
@@ -333,7 +333,7 @@ int read_finish(struct reader *r, struct err *err)
     int rc = 0;
 
     for (size_t i = 0; i < r->list->n && rc == 0; i++)
-        rc = fill_row(r, &r->list->ref[i], err);
+        rc = read_fill_row(r, &r->list->ref[i], err);
     for (size_t i = 0; i < r->list->n && rc == 0; i++)
         if (r->list->ref[i].first == i)
             rc = check_presence(r, &r->list->ref[i], err);

@@ -34,7 +34,8 @@ static uint32_t key_hash(const char *key)
 }
 
 /* The first row with this key and hash, or NULL. */
-static const struct option_ref *find(const struct option_list *l, const char *key, uint32_t hash)
+static const struct option_ref *table_find_row(const struct option_list *l, const char *key,
+                                               uint32_t hash)
 {
     for (size_t i = l->chain[hash % OPTION_CHAINS]; i > 0; i = l->ref[i - 1].next)
         if (l->ref[i - 1].hash == hash && strcmp(l->ref[i - 1].o->key, key) == 0)
@@ -51,12 +52,12 @@ static void chain_row(struct option_list *l, size_t i)
     *chain = i + 1;
 }
 
-static void add_rows(struct option_list *l, const struct option_part *p,
-                     const struct option_group *group, const struct option *row, size_t n)
+static void table_add_rows(struct option_list *l, const struct option_part *p,
+                           const struct option_group *group, const struct option *row, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         const uint32_t hash = key_hash(row[i].key);
-        const struct option_ref *same = find(l, row[i].key, hash);
+        const struct option_ref *same = table_find_row(l, row[i].key, hash);
 
         l->ref[l->n] = (struct option_ref){.o = &row[i],
                                            .part = p,
@@ -77,11 +78,11 @@ void table_init(struct option_list *l, const struct option_table *t)
         const struct option_part *p = &t->part[i];
 
         if (p->row)
-            add_rows(l, p, NULL, p->row, p->n_rows);
+            table_add_rows(l, p, NULL, p->row, p->n_rows);
         for (size_t e = 0; !p->row && p->selector->registry->entry[e]; e++) {
             const struct option_group *g = p->selector->registry->entry[e];
 
-            add_rows(l, p, g, g->option, (size_t)g->n_options);
+            table_add_rows(l, p, g, g->option, (size_t)g->n_options);
         }
     }
 }
@@ -94,7 +95,7 @@ void table_fini(struct option_list *l)
 
 const struct option_ref *table_find(const struct option_list *l, const char *key)
 {
-    return find(l, key, key_hash(key));
+    return table_find_row(l, key, key_hash(key));
 }
 
 const struct option_ref *table_first_of(const struct option_list *l, const char *group)

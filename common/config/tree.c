@@ -15,15 +15,15 @@ struct growth {
     struct err *err;
 };
 
-static const struct tree *grow(struct growth *g, int index, int depth);
+static const struct tree *tree_grow(struct growth *g, int index, int depth);
 
-static int fail(struct growth *g, size_t at, const char *what)
+static int tree_fail(struct growth *g, size_t at, const char *what)
 {
     *g->at = at;
     return err_set(g->err, ERR_CONFIG, "%s", what);
 }
 
-static const struct tree *word(struct growth *g, struct tree *t, const yaml_node_t *n)
+static const struct tree *tree_word(struct growth *g, struct tree *t, const yaml_node_t *n)
 {
     t->kind = TREE_WORD;
     t->text = arena_strdup(g->arena, (const char *)n->data.scalar.value);
@@ -31,11 +31,12 @@ static const struct tree *word(struct growth *g, struct tree *t, const yaml_node
     t->is_quoted = n->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
     if (t->len == n->data.scalar.length)
         return t;
-    (void)fail(g, t->at, "a text with a zero byte");
+    (void)tree_fail(g, t->at, "a text with a zero byte");
     return NULL;
 }
 
-static const struct tree *list(struct growth *g, struct tree *t, const yaml_node_t *n, int depth)
+static const struct tree *tree_list(struct growth *g, struct tree *t, const yaml_node_t *n,
+                                    int depth)
 {
     const yaml_node_item_t *item = n->data.sequence.items.start;
 
@@ -43,12 +44,13 @@ static const struct tree *list(struct growth *g, struct tree *t, const yaml_node
     t->n = (int)(n->data.sequence.items.top - item);
     t->child = arena_alloc(g->arena, ((size_t)t->n + 1) * sizeof(*t->child));
     for (int i = 0; i < t->n; i++)
-        if (!(t->child[i] = grow(g, item[i], depth + 1)))
+        if (!(t->child[i] = tree_grow(g, item[i], depth + 1)))
             return NULL;
     return t;
 }
 
-static const struct tree *map(struct growth *g, struct tree *t, const yaml_node_t *n, int depth)
+static const struct tree *tree_map(struct growth *g, struct tree *t, const yaml_node_t *n,
+                                   int depth)
 {
     const yaml_node_pair_t *pair = n->data.mapping.pairs.start;
 
@@ -57,30 +59,30 @@ static const struct tree *map(struct growth *g, struct tree *t, const yaml_node_
     t->child = arena_alloc(g->arena, ((size_t)t->n + 1) * sizeof(*t->child));
     t->key = arena_alloc(g->arena, ((size_t)t->n + 1) * sizeof(*t->key));
     for (int i = 0; i < t->n; i++) {
-        if (!(t->key[i] = grow(g, pair[i].key, depth + 1)) ||
-            !(t->child[i] = grow(g, pair[i].value, depth + 1)))
+        if (!(t->key[i] = tree_grow(g, pair[i].key, depth + 1)) ||
+            !(t->child[i] = tree_grow(g, pair[i].value, depth + 1)))
             return NULL;
         if (t->key[i]->kind != TREE_WORD) {
-            (void)fail(g, t->key[i]->at, "a key is a list or a mapping, want a word");
+            (void)tree_fail(g, t->key[i]->at, "a key is a list or a mapping, want a word");
             return NULL;
         }
     }
     return t;
 }
 
-static const struct tree *grow(struct growth *g, int index, int depth)
+static const struct tree *tree_grow(struct growth *g, int index, int depth)
 {
     const yaml_node_t *n = yaml_document_get_node(&g->doc, index);
     struct tree *t = arena_alloc(g->arena, sizeof *t);
 
     *t = (struct tree){.text = "", .at = n->start_mark.index};
     if (depth > TREE_MAX_DEPTH || ++g->n_nodes > TREE_MAX_NODES) {
-        (void)fail(g, t->at, depth > TREE_MAX_DEPTH ? "nested too deep" : "too many values");
+        (void)tree_fail(g, t->at, depth > TREE_MAX_DEPTH ? "nested too deep" : "too many values");
         return NULL;
     }
     if (n->type == YAML_SCALAR_NODE)
-        return word(g, t, n);
-    return n->type == YAML_SEQUENCE_NODE ? list(g, t, n, depth) : map(g, t, n, depth);
+        return tree_word(g, t, n);
+    return n->type == YAML_SEQUENCE_NODE ? tree_list(g, t, n, depth) : tree_map(g, t, n, depth);
 }
 
 int tree_parse(const char *text, size_t len, struct arena *arena, const struct tree **out,
@@ -97,9 +99,9 @@ int tree_parse(const char *text, size_t len, struct arena *arena, const struct t
     yaml_parser_set_input_string(&p, (const unsigned char *)text, len);
     if (yaml_parser_load(&p, &g.doc)) {
         if (yaml_document_get_root_node(&g.doc))
-            *out = grow(&g, 1, 0);
+            *out = tree_grow(&g, 1, 0);
         else
-            rc = fail(&g, 0, "empty");
+            rc = tree_fail(&g, 0, "empty");
         yaml_document_delete(&g.doc);
     } else {
         *at = p.problem_mark.index;

@@ -85,7 +85,7 @@ static int scan_real(const char *text, size_t len, double *out)
     return *s == 0 && isfinite(*out);
 }
 
-static int is_text(const char *s, size_t len)
+static int value_is_text(const char *s, size_t len)
 {
     for (size_t i = 0, n; i < len; i += n)
         if ((n = line_char_len(s + i, len - i)) == 0)
@@ -93,7 +93,7 @@ static int is_text(const char *s, size_t len)
     return 1;
 }
 
-static int is_name(const char *s, size_t len)
+static int value_is_name(const char *s, size_t len)
 {
     if (len == 0 || len > 64 || !isalnum((unsigned char)s[0]))
         return 0;
@@ -109,14 +109,14 @@ static int parse_text(const struct option *o, void *field, struct arena *arena, 
     char shown[64];
     char *copy;
 
-    if (o->type == OPT_NAME && !is_name(text, len))
+    if (o->type == OPT_NAME && !value_is_name(text, len))
         return option_fail(o, show_text(text, len, shown), err);
     if (len == 0)
         return option_fail(o, "empty", err);
     if (len > OPT_TEXT_BYTES)
         return err_set(err, ERR_CONFIG, "%s has %zu bytes, want at most %d", o->key, len,
                        OPT_TEXT_BYTES);
-    if (!is_text(text, len))
+    if (!value_is_text(text, len))
         return err_set(err, ERR_CONFIG,
                        "%s is %s, with a control character or broken UTF-8, want text in one line",
                        o->key, show_text(text, len, shown));
@@ -318,7 +318,7 @@ static int parse_tree(const struct option *o, const char **field, struct arena *
 
     if (len > OPT_TREE_BYTES)
         return option_fail(o, "longer", err);
-    if (!is_text(text, len))
+    if (!value_is_text(text, len))
         return option_fail(o, "a text with control characters or broken UTF-8", err);
     if (o->tree(text, len, &at, err) < 0)
         return err_wrap(err, "%s", o->key);
@@ -368,7 +368,7 @@ int option_try(const struct option *o, const char *text, size_t len, int quoted,
     return rc;
 }
 
-static void format_text(const char *s, struct buf *out)
+static void value_format_text(const char *s, struct buf *out)
 {
     buf_append(out, "\"", 1);
     for (; *s; s++)
@@ -459,7 +459,7 @@ void option_format(const struct option *o, const void *p, struct buf *out)
     case OPT_STRING:
     case OPT_PATH:
         if (*(const char *const *)p)
-            format_text(*(const char *const *)p, out);
+            value_format_text(*(const char *const *)p, out);
         else
             buf_printf(out, "null");
         break;

@@ -304,8 +304,8 @@ static void find_culprit(struct walk *w, const struct option *o, const yaml_node
     buf_fini(&again);
 }
 
-static int read_list(struct walk *w, const struct option_ref *ref, const yaml_node_t *n,
-                     struct given *value, struct err *err)
+static int yaml_read_list(struct walk *w, const struct option_ref *ref, const yaml_node_t *n,
+                          struct given *value, struct err *err)
 {
     struct buf text = {0};
     const int is_deep = ref->o->type == OPT_ITEMS || ref->o->type == OPT_TREE;
@@ -345,7 +345,7 @@ static int read_node(struct walk *w, const struct option_ref *ref, const yaml_no
     if (n->type == YAML_SEQUENCE_NODE)
         ref = list_row(w, ref);
     if (n->type == YAML_SEQUENCE_NODE && option_takes_list(ref->o))
-        return read_list(w, ref, n, &value, err);
+        return yaml_read_list(w, ref, n, &value, err);
     if (n->type != YAML_SCALAR_NODE)
         return option_fail(ref->o, node_kind(n), err);
     value.text = node_text(n);
@@ -370,8 +370,8 @@ static int fail_unknown(struct walk *w, const yaml_node_t *key, const char *path
 
 /* Fail if the mapping has the pair's key before the pair, too.  Only known keys come here, so that
  * the search stays short. */
-static int check_twice(struct walk *w, const yaml_node_t *map, const yaml_node_pair_t *pair,
-                       const char *path, struct err *err)
+static int yaml_check_twice(struct walk *w, const yaml_node_t *map, const yaml_node_pair_t *pair,
+                            const char *path, struct err *err)
 {
     const yaml_node_t *key = yaml_document_get_node(&w->doc, pair->key);
 
@@ -430,8 +430,8 @@ static int read_group(struct walk *w, const char *path, const yaml_node_t *n, st
     return at_node(w, n, err);
 }
 
-static int read_pair(struct walk *w, const yaml_node_t *map, const yaml_node_pair_t *pair,
-                     const char *prefix, struct err *err)
+static int yaml_read_pair(struct walk *w, const yaml_node_t *map, const yaml_node_pair_t *pair,
+                          const char *prefix, struct err *err)
 {
     const yaml_node_t *key = yaml_document_get_node(&w->doc, pair->key);
     const yaml_node_t *value = yaml_document_get_node(&w->doc, pair->value);
@@ -451,7 +451,7 @@ static int read_pair(struct walk *w, const yaml_node_t *map, const yaml_node_pai
     if (!ref && !(word && table_first_of(w->r->list, path)))
         return fail_unknown(w, key, path, err);
     if ((rc = check_tag(w, key, err)) < 0 || (rc = check_tag(w, value, err)) < 0 ||
-        (rc = check_twice(w, map, pair, path, err)) < 0)
+        (rc = yaml_check_twice(w, map, pair, path, err)) < 0)
         return rc;
     if (!ref && value->type == YAML_SCALAR_NODE && !node_is_null(value))
         ref = table_short_of(w->r->list, path);
@@ -467,7 +467,7 @@ static int read_mapping(struct walk *w, const yaml_node_t *map, const char *pref
 {
     for (const yaml_node_pair_t *p = map->data.mapping.pairs.start; p < map->data.mapping.pairs.top;
          p++) {
-        int rc = read_pair(w, map, p, prefix, err);
+        int rc = yaml_read_pair(w, map, p, prefix, err);
 
         if (rc < 0)
             return rc;
@@ -522,7 +522,7 @@ int read_give_list(struct reader *r, const struct option_ref *ref, const char *t
     if (rc < 0)
         return rc;
     n = yaml_document_get_root_node(&w.doc);
-    rc = n->type == YAML_SEQUENCE_NODE ? read_list(&w, ref, n, &value, err)
+    rc = n->type == YAML_SEQUENCE_NODE ? yaml_read_list(&w, ref, n, &value, err)
                                        : option_fail(ref->o, node_kind(n), err);
     yaml_document_delete(&w.doc);
     return rc;

@@ -59,7 +59,7 @@ const char *args_closest(const char *const *words, const char *word)
 }
 
 /* The option that `word` ("--nrank=3") most resembles, or NULL when none is near. */
-static const char *closest(const struct option *o, const char *word)
+static const char *args_closest_option(const struct option *o, const char *word)
 {
     const char *names[MOST_OPTIONS + 1] = {NULL};
 
@@ -68,9 +68,9 @@ static const char *closest(const struct option *o, const char *word)
     return args_closest(names, word);
 }
 
-static int unknown(const struct option *o, const char *word, struct err *err)
+static int args_unknown(const struct option *o, const char *word, struct err *err)
 {
-    const char *near = closest(o, word);
+    const char *near = args_closest_option(o, word);
     size_t n = strcspn(word, "=");
     int n_begin = 0;
 
@@ -173,8 +173,8 @@ static int operand_code(const struct option *options, const struct args *seen)
     return 0;
 }
 
-static int take(const struct arg_group *groups, int code, const char *value, struct args *seen,
-                struct err *err)
+static int args_take_value(const struct arg_group *groups, int code, const char *value,
+                           struct args *seen, struct err *err)
 {
     const struct arg *a = arg_of(groups, code);
 
@@ -182,8 +182,8 @@ static int take(const struct arg_group *groups, int code, const char *value, str
     return set_value(a, value, groups[(code - CODE_BASE) / GROUP_SIZE].into, err);
 }
 
-static int refuse(const struct arg_group *groups, const struct option *options, int code,
-                  const char *word, struct err *err)
+static int args_refuse(const struct arg_group *groups, const struct option *options, int code,
+                       const char *word, struct err *err)
 {
     if (code == ':')
         return err_set(err, ERR_ARG, "--%s needs a value: %s", arg_of(groups, optopt)->name,
@@ -191,7 +191,7 @@ static int refuse(const struct arg_group *groups, const struct option *options, 
     if (optopt >= CODE_BASE)
         return err_set(err, ERR_ARG, "--%s takes no value, but was given one: %s",
                        arg_of(groups, optopt)->name, word);
-    return unknown(options, word, err);
+    return args_unknown(options, word, err);
 }
 
 /* A bare word: the value of the next operand.  last: the option before it, or NULL. */
@@ -202,11 +202,11 @@ static int take_operand(const struct arg_group *groups, const struct option *opt
     const int is_of_list = last && last->type == ARG_LIST && strchr(word, '=');
     const int code = is_of_list ? 0 : operand_code(options, seen);
 
-    return code ? take(groups, code, word, seen, err) : not_an_option(last, word, err);
+    return code ? args_take_value(groups, code, word, seen, err) : not_an_option(last, word, err);
 }
 
-static int parse(const struct arg_group *groups, const struct option *options, int argc,
-                 char **argv, struct args *seen, struct err *err)
+static int args_parse_words(const struct arg_group *groups, const struct option *options, int argc,
+                            char **argv, struct args *seen, struct err *err)
 {
     const struct arg *last = NULL;
     int rc = 0, code;
@@ -223,10 +223,10 @@ static int parse(const struct arg_group *groups, const struct option *options, i
             rc = take_operand(groups, options, last, word, seen, err);
             last = NULL;
         } else if (code == ':' || code == '?') {
-            rc = refuse(groups, options, code, word, err);
+            rc = args_refuse(groups, options, code, word, err);
         } else {
             last = arg_of(groups, code);
-            rc = take(groups, code, optarg, seen, err);
+            rc = args_take_value(groups, code, optarg, seen, err);
         }
     }
     for (int i = optind; rc == 0 && i < argc; i++) /* behind "--" */
@@ -242,7 +242,7 @@ int args_parse(const struct arg_group *groups, size_t n_groups, int argc, char *
     int rc;
 
     seen.given = xcalloc((size_t)argc + 1, sizeof *seen.given);
-    rc = parse(groups, options, argc, argv, &seen, err);
+    rc = args_parse_words(groups, options, argc, argv, &seen, err);
     free(options);
     if (out)
         *out = seen;

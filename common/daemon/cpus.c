@@ -28,7 +28,7 @@ static void parse_list(const char *text, cpu_set_t *out)
 }
 
 /* 0: the file is not there; then *out is empty. */
-static int read_list(const char *path, cpu_set_t *out)
+static int cpus_read_list(const char *path, cpu_set_t *out)
 {
     FILE *f = fopen(path, "re");
     char text[4096];
@@ -44,7 +44,7 @@ static int read_list(const char *path, cpu_set_t *out)
     return 1;
 }
 
-static int first_of(const cpu_set_t *set)
+static int cpus_first_of(const cpu_set_t *set)
 {
     for (int i = 0; i < CPU_SETSIZE; i++)
         if (CPU_ISSET((size_t)i, set))
@@ -83,8 +83,8 @@ static int core_of(const char *folder, int cpu)
     cpu_set_t siblings;
     int first;
 
-    read_list(path, &siblings);
-    first = first_of(&siblings);
+    cpus_read_list(path, &siblings);
+    first = cpus_first_of(&siblings);
     free(path);
     return first < 0 ? cpu : first;
 }
@@ -103,7 +103,7 @@ static void read_nodes(const char *folder, struct cpus *c)
         if (sscanf(e->d_name, "node%d%n", &node, &end) != 1 || e->d_name[end] || node < 0)
             continue;
         path = xasprintf("%s/%s/cpulist", nodes, e->d_name);
-        read_list(path, &set);
+        cpus_read_list(path, &set);
         free(path);
         for (int i = 0; i < c->n; i++)
             if (CPU_ISSET((size_t)c->cpu[i].cpu, &set))

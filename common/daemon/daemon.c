@@ -47,7 +47,7 @@ static void post_command(struct daemon *d, struct action *a)
     a->command = NULL;
 }
 
-static void request(struct daemon *d, enum request r)
+static void daemon_request(struct daemon *d, enum request r)
 {
     if (d->engine)
         engine_request(d->engine, (enum engine_request)r);
@@ -61,7 +61,7 @@ static void send_frame(struct daemon *d, struct action *a)
     a->send.frame = NULL;
 }
 
-static void drop(struct daemon *d, enum injection_how how)
+static void daemon_drop(struct daemon *d, enum injection_how how)
 {
     if (how == INJECTION_IN)
         d->is_deaf = 1;
@@ -72,7 +72,7 @@ static void drop(struct daemon *d, enum injection_how how)
 }
 
 /* The messages that announce the fault have left by now, since a send is tried at once. */
-static void inject(struct daemon *d, const struct injection *f)
+static void daemon_inject(struct daemon *d, const struct injection *f)
 {
     if (f->what == INJECTION_KILL || f->what == INJECTION_STOP)
         daemon_flush(d);
@@ -81,7 +81,7 @@ static void inject(struct daemon *d, const struct injection *f)
     else if (f->what == INJECTION_STOP)
         kill(getpid(), SIGSTOP);
     else if (f->what == INJECTION_DROP)
-        drop(d, f->how);
+        daemon_drop(d, f->how);
     if (d->engine)
         engine_injected(d->engine);
 }
@@ -117,14 +117,14 @@ static void do_action(struct daemon *d, struct action *a)
         post_command(d, a);
         break;
     case ACTION_REQUEST:
-        request(d, a->request);
+        daemon_request(d, a->request);
         break;
     case ACTION_ABORT:
         if (d->engine)
             engine_abort(d->engine);
         break;
     case ACTION_INJECT:
-        inject(d, &a->inject);
+        daemon_inject(d, &a->inject);
         break;
     case ACTION_LOG:
         log_at(a->log.level, "%s", a->log.text);
@@ -145,7 +145,7 @@ static void do_action(struct daemon *d, struct action *a)
     }
 }
 
-static void drain(struct daemon *d)
+static void daemon_drain(struct daemon *d)
 {
     struct action a;
 
@@ -159,7 +159,7 @@ static void drain(struct daemon *d)
 
 static void on_tick(uv_timer_t *t);
 
-static void rearm(struct daemon *d)
+static void daemon_rearm(struct daemon *d)
 {
     int64_t at = d->machine && !d->is_finished ? d->calls->deadline(d->machine) : INT64_MAX;
     int64_t wait_ms;
@@ -189,7 +189,7 @@ static void tick_if_due(struct daemon *d, int64_t now)
         return;
     tell_progress(d, now);
     d->calls->tick(d->machine, now);
-    drain(d);
+    daemon_drain(d);
 }
 
 int64_t daemon_enter(struct daemon *d)
@@ -200,8 +200,8 @@ int64_t daemon_enter(struct daemon *d)
 
 void daemon_leave(struct daemon *d)
 {
-    drain(d);
-    rearm(d);
+    daemon_drain(d);
+    daemon_rearm(d);
 }
 
 static void on_tick(uv_timer_t *t)
@@ -214,9 +214,12 @@ static void on_tick(uv_timer_t *t)
 
 /* ---- reports and signals ---- */
 
-static void free_report(struct mail *m) { report_free(container_of(m, struct report, mail)); }
+static void daemon_free_report(struct mail *m)
+{
+    report_free(container_of(m, struct report, mail));
+}
 
-static void on_report(void *arg, struct mail *m)
+static void daemon_on_report(void *arg, struct mail *m)
 {
     struct daemon *d = arg;
     int64_t now = daemon_enter(d);
@@ -225,14 +228,14 @@ static void on_report(void *arg, struct mail *m)
         tell_progress(d, now);
         d->calls->report(d->machine, now, container_of(m, struct report, mail));
     } else {
-        free_report(m);
+        daemon_free_report(m);
     }
     daemon_leave(d);
 }
 
 static const char no_machine[] = "no job";
 
-static void summary(void *arg, struct buf *out)
+static void daemon_summary(void *arg, struct buf *out)
 {
     struct daemon *d = arg;
 
@@ -277,7 +280,7 @@ static void stop_machine(struct daemon *d, const char *name)
     daemon_leave(d);
 }
 
-static void on_signal(uv_signal_t *s, int number)
+static void daemon_on_signal(uv_signal_t *s, int number)
 {
     struct daemon *d = s->data;
     char name[16];
@@ -332,7 +335,7 @@ static void catch_state_signal(struct daemon *d)
     d->has_state_signal = 1;
 }
 
-static void catch_signals(struct daemon *d)
+static void daemon_catch_signals(struct daemon *d)
 {
     static const int numbers[DAEMON_SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction old;
@@ -345,14 +348,14 @@ static void catch_signals(struct daemon *d)
             continue;
         uv_signal_init(&d->loop, s);
         s->data = d;
-        uv_signal_start(s, on_signal, numbers[i]);
+        uv_signal_start(s, daemon_on_signal, numbers[i]);
         uv_unref((uv_handle_t *)s);
         d->n_signals++;
     }
 }
 
 /* Ignore signals to stop from now on: libuv restores the default, which ends the process. */
-static void drop_signals(struct daemon *d)
+static void daemon_drop_signals(struct daemon *d)
 {
     for (int i = 0; i < d->n_signals; i++) {
         const int number = d->signal[i].signum;
@@ -364,7 +367,7 @@ static void drop_signals(struct daemon *d)
 
 /* ---- life ---- */
 
-static const struct pulse_events pulse_events = {engine_doing, summary};
+static const struct pulse_events pulse_events = {engine_doing, daemon_summary};
 
 int daemon_init(struct daemon *d, const struct daemon_hooks *hooks, void *arg,
                 const struct engine_options *engine, struct err *err)
@@ -387,8 +390,8 @@ int daemon_init(struct daemon *d, const struct daemon_hooks *hooks, void *arg,
     uv_timer_init(&d->loop, &d->tick);
     d->tick.data = d;
     pulse_init(&d->pulse, &d->loop, &pulse_events, d);
-    inbox_init(&d->inbox, &d->loop, on_report, free_report, d);
-    catch_signals(d);
+    inbox_init(&d->inbox, &d->loop, daemon_on_report, daemon_free_report, d);
+    daemon_catch_signals(d);
     catch_state_signal(d);
     return 0;
 }
@@ -439,7 +442,7 @@ static void warn_stuck(const struct daemon *d)
 }
 
 /* Leave without waiting for a thread that does not end. */
-static _Noreturn void leave(struct daemon *d, int status)
+static _Noreturn void daemon_leave_group(struct daemon *d, int status)
 {
     daemon_flush(d);
     fflush(NULL);
@@ -474,17 +477,17 @@ int daemon_close(struct daemon *d, int status)
 {
     if (d->engine) {
         warn_stuck(d);
-        leave(d, status);
+        daemon_leave_group(d, status);
     }
     pulse_close(&d->pulse);
     inbox_close(&d->inbox);
     uv_close((uv_handle_t *)&d->tick, NULL);
-    drop_signals(d);
+    daemon_drop_signals(d);
     if (d->has_state_signal)
         uv_close((uv_handle_t *)&d->state_signal, NULL);
     if (run_to_end(d)) {
         log_warn("the lookup of a host's name does not end: leaving without it");
-        leave(d, status);
+        daemon_leave_group(d, status);
     }
     ASSERT(uv_loop_close(&d->loop) == 0);
     if (d->state_fd >= 0)

@@ -8,7 +8,7 @@
 /* The queue holds what a run writes in minutes. */
 enum { QUEUE_BYTES = 16 << 20, WATCH_MS = 1000 };
 
-static void watch(uv_timer_t *t)
+static void disk_watch(uv_timer_t *t)
 {
     struct disk *d = t->data;
     double busy_s = writer_busy_s(d->writer);
@@ -34,7 +34,7 @@ int disk_open(struct disk *d, uv_loop_t *loop, struct err *err)
         return rc;
     uv_timer_init(loop, &d->timer);
     d->timer.data = d;
-    uv_timer_start(&d->timer, watch, WATCH_MS, WATCH_MS);
+    uv_timer_start(&d->timer, disk_watch, WATCH_MS, WATCH_MS);
     uv_unref((uv_handle_t *)&d->timer);
     return 0;
 }

@@ -266,7 +266,7 @@ static int take_tf(char *(*get)(const char *), struct launch *out, struct err *e
 
 /* ---- all ---- */
 
-static int is_equal(char *(*get)(const char *), const char *a, const char *b)
+static int launch_is_equal(char *(*get)(const char *), const char *a, const char *b)
 {
     const char *one = get(a), *other = get(b);
 
@@ -276,8 +276,8 @@ static int is_equal(char *(*get)(const char *), const char *a, const char *b)
 /* srun --mpi=pmi2 sets PMI's variables, too: its own say then on which nodes the step is. */
 static int is_of_srun(char *(*get)(const char *), const struct launcher *l)
 {
-    return strcmp(l->rank, "PMI_RANK") == 0 && is_equal(get, l->rank, "SLURM_PROCID") &&
-           is_equal(get, l->n_ranks, "SLURM_NTASKS");
+    return strcmp(l->rank, "PMI_RANK") == 0 && launch_is_equal(get, l->rank, "SLURM_PROCID") &&
+           launch_is_equal(get, l->n_ranks, "SLURM_NTASKS");
 }
 
 static int take_local_rank(char *(*get)(const char *), const char *name, struct launch *out,
@@ -290,7 +290,7 @@ static int take_local_rank(char *(*get)(const char *), const char *name, struct 
 }
 
 /* How many of something; 0: the variable does not say it. */
-static long count_of(char *(*get)(const char *), const char *name)
+static long launch_count_of(char *(*get)(const char *), const char *name)
 {
     const char *text = name ? get(name) : NULL;
 
@@ -299,9 +299,9 @@ static long count_of(char *(*get)(const char *), const char *name)
 
 static void note_hosts(char *(*get)(const char *), const struct launcher *l, struct launch *out)
 {
-    const long n_local = count_of(get, l->n_local);
+    const long n_local = launch_count_of(get, l->n_local);
 
-    if (count_of(get, l->n_hosts) > 1)
+    if (launch_count_of(get, l->n_hosts) > 1)
         out->spans_hosts = l->n_hosts;
     else if (n_local > 0 && out->n_ranks_from && n_local < out->n_ranks)
         out->spans_hosts = l->n_local;
@@ -374,7 +374,7 @@ int launch_read(char *(*get)(const char *name), struct launch *out, struct err *
     return rc < 0 ? rc : 0;
 }
 
-static void add(char out[LAUNCH_TEXT], const char *text, const char *from)
+static void launch_add(char out[LAUNCH_TEXT], const char *text, const char *from)
 {
     size_t n = strlen(out);
 
@@ -388,14 +388,14 @@ void launch_describe(const struct launch *l, char out[LAUNCH_TEXT])
 
     out[0] = '\0';
     snprintf(text, sizeof text, "%s %lld", l->is_task ? "task" : "rank", (long long)l->rank);
-    add(out, text, l->rank_from);
+    launch_add(out, text, l->rank_from);
     snprintf(text, sizeof text, "%lld %s%s", (long long)l->n_ranks, l->is_task ? "task" : "rank",
              l->n_ranks == 1 ? "" : "s");
-    add(out, text, l->n_ranks_from);
+    launch_add(out, text, l->n_ranks_from);
     snprintf(text, sizeof text, "driver on %s", l->host);
-    add(out, text, l->host_from);
+    launch_add(out, text, l->host_from);
     snprintf(text, sizeof text, "port %lld", (long long)l->port);
-    add(out, text, l->port_from);
+    launch_add(out, text, l->port_from);
     snprintf(text, sizeof text, "local rank %lld", (long long)l->local_rank);
-    add(out, text, l->local_rank_from);
+    launch_add(out, text, l->local_rank_from);
 }

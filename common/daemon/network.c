@@ -15,7 +15,7 @@ static const char name[] = "NCCL_SOCKET_IFNAME";
 static const char teller[] = "DPTRAIN_NETWORK_PID";
 
 /* For NCCL "=eth0" means that interface, "eth0" every interface whose name begins so. */
-static int is_same(const char *value, const char *iface)
+static int network_is_same(const char *value, const char *iface)
 {
     return strcmp(value + (*value == '='), iface) == 0;
 }
@@ -54,7 +54,7 @@ void daemon_check_network(const char *iface)
         log_warn("--iface %s is a label, which NCCL does not know: it picks an interface itself "
                  "for gradients on GPUs; name one by %s",
                  iface, name);
-    else if (!is_label(iface) && !is_same(value, iface))
+    else if (!is_label(iface) && !network_is_same(value, iface))
         log_warn("--iface %s: the environment's %s is \"%s\", and NCCL goes by that for gradients "
                  "on GPUs; unset it to have them go over %s",
                  iface, name, value, iface);

@@ -55,7 +55,7 @@ static void raise_file_limit(void)
  * that: a script may build for minutes and then become dpdriver. */
 static const char start_name[] = "DPTRAIN_START_NS";
 
-static int64_t take_start(void)
+static int64_t process_take_start(void)
 {
     const char *text = getenv(start_name);
     int64_t start_ns = text ? strtoll(text, NULL, 10) : 0;
@@ -82,7 +82,7 @@ static void become_self(char **argv, int64_t start_ns)
 
 int64_t daemon_process_setup(char **argv)
 {
-    int64_t start_ns = take_start();
+    int64_t start_ns = process_take_start();
     int is_changed = 0;
 
     for (size_t i = 0; i < ARRAY_LEN(environment); i++)

@@ -46,7 +46,7 @@ static void tell_status(struct pulse *p)
     buf_fini(&text);
 }
 
-static void beat(uv_timer_t *t)
+static void pulse_beat(uv_timer_t *t)
 {
     struct pulse *p = t->data;
 
@@ -69,7 +69,7 @@ void pulse_start(struct pulse *p)
     if (!notify_is_wanted())
         return;
     notify_ready();
-    uv_timer_start(&p->timer, beat, 0, (uint64_t)period_ms);
+    uv_timer_start(&p->timer, pulse_beat, 0, (uint64_t)period_ms);
 }
 
 void pulse_close(struct pulse *p)

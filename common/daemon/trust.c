@@ -50,7 +50,7 @@ static const struct tls_texts texts[][2] = {
 
 /* ---- files ---- */
 
-static int read_files(const struct arg_list *files, struct found *f, struct err *err)
+static int trust_read_files(const struct arg_list *files, struct found *f, struct err *err)
 {
     if (files->n > TLS_MAX_SECRETS)
         return err_set(err, ERR_ARG, "--secret-file was given %zu times, want at most %d", files->n,
@@ -67,7 +67,7 @@ static int read_files(const struct arg_list *files, struct found *f, struct err 
 int trust_check_files(const struct arg_list *files, struct err *err)
 {
     struct found f = {0};
-    int rc = read_files(files, &f, err);
+    int rc = trust_read_files(files, &f, err);
 
     for (int i = 0; i < f.n; i++)
         secret_wipe(&f.secret[i]);
@@ -122,7 +122,8 @@ static int share_with_user(struct found *f, char *why_not, size_t n, struct err 
 
 /* ---- all ---- */
 
-static int find(const struct trust_options *o, struct trust *t, struct found *f, struct err *err)
+static int trust_find(const struct trust_options *o, struct trust *t, struct found *f,
+                      struct err *err)
 {
     int rc = 0;
 
@@ -130,7 +131,7 @@ static int find(const struct trust_options *o, struct trust *t, struct found *f,
         log_warn("--insecure has no effect beside --secret-file: a peer without a copy of the "
                  "secret is refused");
     if (o->files->n > 0)
-        return read_files(o->files, f, err);
+        return trust_read_files(o->files, f, err);
     if (o->insecure)
         return 0;
     f->source = o->is_local ? OF_JOB : OF_USER;
@@ -158,7 +159,7 @@ int trust_open(const struct trust_options *o, struct trust *out, struct err *err
     int rc;
 
     *out = (struct trust){.fd = -1};
-    rc = find(o, out, &f, err);
+    rc = trust_find(o, out, &f, err);
     if (rc == 0 && f.is_lasting)
         hide_memory();
     if (rc == 0 && f.n > 0)

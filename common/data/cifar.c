@@ -64,7 +64,7 @@ static uint8_t *record_of(const struct cifar *c, int64_t i)
 /* ---- records ---- */
 
 /* Room for record i, the next one. */
-static int make_room(struct cifar *c, int64_t i, struct err *err)
+static int cifar_make_room(struct cifar *c, int64_t i, struct err *err)
 {
     void *block;
 
@@ -92,7 +92,7 @@ static int check_labels(const struct cifar *c, const uint8_t *record, int64_t of
 }
 
 /* Turn three planes into one pixel after the other. */
-static void interleave(uint8_t *image)
+static void cifar_interleave(uint8_t *image)
 {
     uint8_t planes[IMAGE];
 
@@ -103,13 +103,13 @@ static void interleave(uint8_t *image)
 }
 
 /* Read record i, after those before it; *end is set at the end of the file. */
-static int read_record(struct cifar *c, struct gzin *g, int64_t i, int *end, struct err *err)
+static int cifar_read_record(struct cifar *c, struct gzin *g, int64_t i, int *end, struct err *err)
 {
     const int64_t n_bytes = record_bytes(c);
     uint8_t *record;
     size_t got;
 
-    if (make_room(c, c->base.n_samples, err) < 0)
+    if (cifar_make_room(c, c->base.n_samples, err) < 0)
         return err->code;
     record = record_of(c, c->base.n_samples);
     if (gzin_read(g, record, (size_t)n_bytes, &got, err) < 0)
@@ -125,12 +125,12 @@ static int read_record(struct cifar *c, struct gzin *g, int64_t i, int *end, str
                        c->kind.ops->name);
     if (check_labels(c, record, i * n_bytes, i, err) < 0)
         return err->code;
-    interleave(record + c->kind.n_labels);
+    cifar_interleave(record + c->kind.n_labels);
     c->base.n_samples++;
     return 0;
 }
 
-static int read_file(struct cifar *c, const char *path, struct err *err)
+static int cifar_read_file(struct cifar *c, const char *path, struct err *err)
 {
     struct gzin *g;
     int64_t i = 0;
@@ -139,7 +139,7 @@ static int read_file(struct cifar *c, const char *path, struct err *err)
     if (rc < 0)
         return err_wrap(err, "%s", path);
     for (; rc == 0 && !end; i++)
-        rc = read_record(c, g, i, &end, err);
+        rc = cifar_read_record(c, g, i, &end, err);
     if (rc == 0 && i == 1)
         rc = err_set(err, ERR_CORRUPT, "offset 0: the file is empty, want records of %lld bytes",
                      (long long)record_bytes(c));
@@ -159,7 +159,7 @@ static int read_either(struct cifar *c, const char *folder, const char *name, st
         char *path = xasprintf("%s/%s%s", folder, name, gz ? ".gz" : "");
 
         if (stat(path, &st) == 0 && !S_ISDIR(st.st_mode))
-            rc = read_file(c, path, err);
+            rc = cifar_read_file(c, path, err);
         free(path);
     }
     return rc;
@@ -185,7 +185,7 @@ static int read_numbered(struct cifar *c, const char *folder, const char *prefix
     return rc < 0 ? rc : gap == 1;
 }
 
-static int read_item(struct cifar *c, const char *folder, const char *item, struct err *err)
+static int cifar_read_item(struct cifar *c, const char *folder, const char *item, struct err *err)
 {
     char *name = xasprintf("%s.bin", item);
     int rc = *item ? read_either(c, folder, item, err) : 1;
@@ -204,14 +204,14 @@ static int read_item(struct cifar *c, const char *folder, const char *item, stru
 }
 
 /* Items are separated by commas. */
-static int read_all(struct cifar *c, const char *folder, const char *items, struct err *err)
+static int cifar_read_all(struct cifar *c, const char *folder, const char *items, struct err *err)
 {
     char *text = xstrdup(items), *next = text, *item;
     int rc = 0;
 
     while (rc == 0 && (item = strsep(&next, ","))) {
         item += strspn(item, " ");
-        rc = read_item(c, folder, item, err);
+        rc = cifar_read_item(c, folder, item, err);
     }
     free(text);
     return rc;
@@ -289,7 +289,7 @@ static int open_kind(struct dataset **out, const struct kind *kind, const void *
         cifar_close(&c->base);
         return DATASET_NONE;
     }
-    if (!request->names_only && read_all(c, o->path, items, err) < 0) {
+    if (!request->names_only && cifar_read_all(c, o->path, items, err) < 0) {
         cifar_close(&c->base);
         return err_wrap(err, "%s", kind->ops->name);
     }
@@ -312,7 +312,7 @@ static int open_100(struct dataset **out, const void *options,
                      request, err);
 }
 
-static int check(const void *options, struct err *err)
+static int cifar_check(const void *options, struct err *err)
 {
     const struct cifar_options *o = options;
 
@@ -350,7 +350,7 @@ const struct data_format format_cifar10 = {
               .option = rows_10,
               .n_options = ARRAY_LEN(rows_10),
               .size = sizeof(struct cifar_options),
-              .check = check},
+              .check = cifar_check},
     .knows_names = 1,
     .open = open_10,
 };
@@ -361,7 +361,7 @@ const struct data_format format_cifar100 = {
               .option = rows_100,
               .n_options = ARRAY_LEN(rows_100),
               .size = sizeof(struct cifar_options),
-              .check = check},
+              .check = cifar_check},
     .knows_names = 1,
     .open = open_100,
 };

@@ -26,7 +26,7 @@ struct range {
     int is_rounded; /* a number is no float */
 };
 
-static void add(struct range *r, double v)
+static void coarse_add(struct range *r, double v)
 {
     if (!isfinite(v)) /* told of where it is met */
         return;
@@ -38,7 +38,7 @@ static void add(struct range *r, double v)
         r->changed = v;
 }
 
-static int look(const struct dataset *ds, int field, struct range *range, struct err *err)
+static int coarse_look(const struct dataset *ds, int field, struct range *range, struct err *err)
 {
     const int64_t each = shape_elements(&ds->spec.field[field].shape),
                   c = moments_features(ds, field);
@@ -51,7 +51,7 @@ static int look(const struct dataset *ds, int field, struct range *range, struct
     for (int64_t i = 0; i < n && rc == 0; i++) {
         rc = ds->ops->row(ds, dataset_spread(i, n, ds->n_samples), field, room, &row, err);
         for (int64_t k = 0; k < each && rc == 0; k++)
-            add(&range[k % c], ((const double *)row)[k]);
+            coarse_add(&range[k % c], ((const double *)row)[k]);
     }
     free(room);
     return rc;
@@ -73,7 +73,7 @@ static void print_name(const struct dataset *ds, int field, int64_t k, struct bu
 }
 
 /* The distance of floats at the larger one of two numbers. */
-static double step_at(double a, double b)
+static double coarse_step_at(double a, double b)
 {
     const float most = (float)fmax(fabs(a), fabs(b));
 
@@ -81,13 +81,13 @@ static double step_at(double a, double b)
 }
 
 /* Append what is lost of feature k; 1: something is. */
-static int tell(const struct dataset *ds, int field, int64_t k, const struct range *r,
-                struct buf *out)
+static int coarse_tell_once(const struct dataset *ds, int field, int64_t k, const struct range *r,
+                            struct buf *out)
 {
     const struct dataset_scaling s = dataset_scaling(ds, field);
     const double mean = s.n ? s.mean[k % s.n] : 0, std = s.n ? s.std[k % s.n] : 1;
     const double least = (r->least - mean) / std, most = (r->most - mean) / std;
-    const double step = step_at(least, most);
+    const double step = coarse_step_at(least, most);
 
     if (r->n == 0 || (field == 0 && ds->ops->feature && ds->ops->feature(ds, k).is_word))
         return 0;
@@ -116,7 +116,7 @@ static void tell_field(const struct dataset *ds, int field, const struct range *
     for (int64_t k = 0; k < moments_features(ds, field); k++) {
         const size_t had = all.len;
 
-        n += tell(ds, field, k, &range[k], &all);
+        n += coarse_tell_once(ds, field, k, &range[k], &all);
         if (n > MOST_NAMED)
             all.len = had;
     }
@@ -145,7 +145,7 @@ int coarse_tell(const struct dataset *ds, const struct dataset_request *request,
                        "the ranges of features", err);
         if (rc < 0)
             return rc;
-        rc = look(ds, f, range, err);
+        rc = coarse_look(ds, f, range, err);
         if (rc == 0)
             tell_field(ds, f, range, request);
         free(range);

@@ -51,7 +51,7 @@ static void real_from_doubles(void *restrict to, const void *restrict from, int6
         x[i] = (float)v[i];
 }
 
-static void words(void *restrict to, const void *restrict from, int64_t n)
+static void convert_words(void *restrict to, const void *restrict from, int64_t n)
 {
     memcpy(to, from, (size_t)n * 4);
 }
@@ -64,8 +64,8 @@ static const struct {
     {DTYPE_U8, DTYPE_F32, SAMPLE_UNIT, unit_from_bytes},
     {DTYPE_U8, DTYPE_F32, SAMPLE_AS_IS, real_from_bytes},
     {DTYPE_U8, DTYPE_I32, SAMPLE_AS_IS, number_from_bytes},
-    {DTYPE_I32, DTYPE_I32, SAMPLE_AS_IS, words},
-    {DTYPE_F32, DTYPE_F32, SAMPLE_AS_IS, words},
+    {DTYPE_I32, DTYPE_I32, SAMPLE_AS_IS, convert_words},
+    {DTYPE_F32, DTYPE_F32, SAMPLE_AS_IS, convert_words},
     {DTYPE_F64, DTYPE_F32, SAMPLE_AS_IS, real_from_doubles},
 };
 

@@ -43,14 +43,14 @@ struct csv {
 /* ---- samples ---- */
 
 /* The row of a sample, among those that were kept. */
-static int64_t row_of(const struct csv *c, int64_t i)
+static int64_t csv_row_of(const struct csv *c, int64_t i)
 {
     return c->part == NINE_TENTHS ? i + i / 9 : c->part == ONE_TENTH ? 10 * i + 9 : i;
 }
 
 static const double *cells_of(const struct csv *c, int64_t i)
 {
-    return c->t->cell + row_of(c, i) * c->t->n_cells;
+    return c->t->cell + csv_row_of(c, i) * c->t->n_cells;
 }
 
 static void fill_features(const struct csv *c, const double *cell, double *to)
@@ -109,7 +109,7 @@ static struct dataset_feature csv_feature(const struct dataset *ds, int64_t numb
 static int64_t csv_number_of(const struct dataset *ds, int64_t i)
 {
     const struct csv *c = container_of(ds, struct csv, base);
-    const int64_t row = row_of(c, i);
+    const int64_t row = csv_row_of(c, i);
 
     return c->t->number_in_file ? c->t->number_in_file[row] : row;
 }
@@ -190,7 +190,7 @@ static int32_t note_columns(struct csv *c)
     return n_classes;
 }
 
-static void make_spec(struct csv *c)
+static void csv_make_spec(struct csv *c)
 {
     struct sample_spec *s = &c->base.spec;
     const int32_t n_classes = note_columns(c);
@@ -267,7 +267,7 @@ static int count_samples(struct csv *c, const char *path, struct err *err)
     return 0;
 }
 
-static char *path_of(const struct csv_options *o, const char *name)
+static char *csv_path_of(const struct csv_options *o, const char *name)
 {
     return name[0] == '/' ? xstrdup(name) : xasprintf("%s/%s", o->path, name);
 }
@@ -280,7 +280,8 @@ static int read_tables(struct csv *c, const struct csv_options *o,
                                     .targets_are_fractions = request->targets_are_fractions,
                                     .may_lack_targets = request->may_lack_labels};
     const int is_other = request->purpose == DATASET_VALIDATION && c->part == ALL;
-    char *train = path_of(o, o->train), *other = is_other ? path_of(o, o->validation) : NULL;
+    char *train = csv_path_of(o, o->train),
+         *other = is_other ? csv_path_of(o, o->validation) : NULL;
     struct buf told = {0};
     int rc = csv_table_read(&c->train, train, o, &rules, NULL, err);
 
@@ -305,8 +306,8 @@ static int read_tables(struct csv *c, const struct csv_options *o,
 }
 
 /* One number for mean or std is for all features. */
-static int prepare(struct csv *c, const struct csv_options *o,
-                   const struct dataset_request *request, struct err *err)
+static int csv_prepare(struct csv *c, const struct csv_options *o,
+                       const struct dataset_request *request, struct err *err)
 {
     const struct option_reals *mean = &o->image.mean, *std = &o->image.std;
     const int is_one = mean->n <= 1 && std->n <= 1;
@@ -338,8 +339,8 @@ static int csv_open(struct dataset **out, const void *options,
     c->part = !is_cut ? ALL : is_train ? NINE_TENTHS : ONE_TENTH;
     rc = read_tables(c, o, request, err);
     if (rc == 0) {
-        make_spec(c);
-        rc = prepare(c, o, request, err);
+        csv_make_spec(c);
+        rc = csv_prepare(c, o, request, err);
     }
     if (rc < 0) {
         dataset_close(&c->base);
@@ -349,7 +350,7 @@ static int csv_open(struct dataset **out, const void *options,
     return 0;
 }
 
-static int check(const void *options, struct err *err)
+static int csv_check(const void *options, struct err *err)
 {
     const struct csv_options *o = options;
 
@@ -422,7 +423,7 @@ const struct data_format format_csv = {
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct csv_options),
-              .check = check},
+              .check = csv_check},
     .open = csv_open,
     .knows_names = 1,
 };

@@ -63,7 +63,8 @@ int csv_list_has_name(const char *list, const char *name)
     return 0;
 }
 
-static const struct csv_column *find(const struct csv_table *t, const char *name, size_t len)
+static const struct csv_column *csv_columns_find(const struct csv_table *t, const char *name,
+                                                 size_t len)
 {
     for (int i = 0; i < t->n_columns; i++)
         if (strlen(t->column[i].name) == len && !memcmp(t->column[i].name, name, len))
@@ -100,14 +101,15 @@ static int no_such_column(const struct csv_table *t, const char *key, const stru
 }
 
 /* Each name of a list is that of a column. */
-static int check_list(const struct csv_table *t, const char *key, const char *list, struct err *err)
+static int csv_columns_check_list(const struct csv_table *t, const char *key, const char *list,
+                                  struct err *err)
 {
     struct csv_cell item;
 
-    if (!list || find(t, list, strlen(list)))
+    if (!list || csv_columns_find(t, list, strlen(list)))
         return 0;
     while (csv_list_next(&list, &item))
-        if (!find(t, item.text, item.len))
+        if (!csv_columns_find(t, item.text, item.len))
             return no_such_column(t, key, &item, err);
     return 0;
 }
@@ -142,7 +144,7 @@ static int check_header(const struct csv_reader *r, struct err *err)
     return 0;
 }
 
-static int by_name(const void *a, const void *b)
+static int csv_columns_by_name(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
@@ -153,7 +155,7 @@ static int check_differ(const struct csv_table *t, int64_t line, struct err *err
 
     for (int i = 0; i < t->n_columns; i++)
         name[i] = t->column[i].name;
-    qsort(name, (size_t)t->n_columns, sizeof *name, by_name);
+    qsort(name, (size_t)t->n_columns, sizeof *name, csv_columns_by_name);
     for (int i = 1; i < t->n_columns && !twice; i++)
         twice = strcmp(name[i - 1], name[i]) == 0 ? name[i] : NULL;
     free(name);
@@ -205,9 +207,9 @@ static int set_roles(struct csv_table *t, const struct csv_options *o,
 {
     struct csv_column *last = NULL;
 
-    if (check_list(t, "data.target", o->target, err) < 0 ||
-        check_list(t, "data.drop", o->drop, err) < 0 ||
-        check_list(t, "data.categories", o->categories, err) < 0)
+    if (csv_columns_check_list(t, "data.target", o->target, err) < 0 ||
+        csv_columns_check_list(t, "data.drop", o->drop, err) < 0 ||
+        csv_columns_check_list(t, "data.categories", o->categories, err) < 0)
         return err->code;
     for (int i = 0; i < t->n_columns; i++) {
         struct csv_column *c = &t->column[i];
@@ -256,7 +258,7 @@ static int take_roles(struct csv_table *t, const struct csv_rules *rules,
 
         c->as = i < scheme->n_columns && !strcmp(scheme->column[i].name, c->name)
                     ? &scheme->column[i] /* as in most files */
-                    : find(scheme, c->name, strlen(c->name));
+                    : csv_columns_find(scheme, c->name, strlen(c->name));
         c->role = c->as ? c->as->role : CSV_DROPPED;
         c->cell = c->as ? c->as->cell : -1;
         n += c->cell >= 0;
@@ -267,7 +269,7 @@ static int take_roles(struct csv_table *t, const struct csv_rules *rules,
         const struct csv_column *c = &scheme->column[i];
 
         if (c->cell >= 0 && !(c->role == CSV_TARGET && t->lacks_targets) &&
-            !find(t, c->name, strlen(c->name)))
+            !csv_columns_find(t, c->name, strlen(c->name)))
             return err_set(err, ERR_CORRUPT,
                            "there is no column %s, which the training file has; want the same "
                            "columns, in any order",

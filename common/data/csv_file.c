@@ -104,7 +104,7 @@ static int read_bare(struct csv_reader *r, struct csv_cell *cell, struct err *er
     return 0;
 }
 
-static int grow(struct csv_reader *r, struct err *err)
+static int csv_file_grow(struct csv_reader *r, struct err *err)
 {
     if (r->n_cells < r->n_room)
         return 0;
@@ -124,7 +124,7 @@ int csv_next(struct csv_reader *r, struct err *err)
         return CSV_END;
     r->line = r->next_line;
     for (r->n_cells = 0;; r->at++) { /* over the delimiter */
-        int rc = grow(r, err);
+        int rc = csv_file_grow(r, err);
 
         skip_blanks(r);
         if (rc == 0 && r->at < r->end && *r->at == '"')
@@ -167,7 +167,7 @@ static size_t take_digits(const char *s, size_t n, struct decimal *d)
 }
 
 /* 1: all n characters are [sign] digits [point digits] [e [sign] digits]. */
-static int parse(const char *s, size_t n, char point, struct decimal *d)
+static int csv_file_parse(const char *s, size_t n, char point, struct decimal *d)
 {
     size_t i = 0, whole, part = 0;
 
@@ -223,7 +223,7 @@ int csv_number(const struct csv_cell *c, double *out)
     struct decimal d;
     double v;
 
-    if (!parse(c->text, c->len, '.', &d))
+    if (!csv_file_parse(c->text, c->len, '.', &d))
         return 0;
     if (d.n_digits > 18 || d.digits > 1ULL << 53 || d.exponent < -22 || d.exponent > 22) {
         *out = parse_slowly(c);
@@ -239,7 +239,7 @@ int csv_has_decimal_comma(const struct csv_cell *c)
 {
     struct decimal d;
 
-    return memchr(c->text, ',', c->len) && parse(c->text, c->len, ',', &d);
+    return memchr(c->text, ',', c->len) && csv_file_parse(c->text, c->len, ',', &d);
 }
 
 int csv_resembles_number(const char *word)

@@ -29,7 +29,8 @@ void csv_missing_init(struct csv_missing_words *m, const char *list)
     }
 }
 
-static int has_word(struct csv_missing_words *m, const struct csv_cell *cell, int by_value)
+static int csv_missing_has_word(struct csv_missing_words *m, const struct csv_cell *cell,
+                                int by_value)
 {
     double v;
     const int is_number = by_value && m->has_numbers && csv_number(cell, &v);
@@ -52,7 +53,7 @@ static int has_word(struct csv_missing_words *m, const struct csv_cell *cell, in
 
 int csv_missing_has(struct csv_missing_words *m, const struct csv_cell *cell, int by_value)
 {
-    return cell->len == 0 || has_word(m, cell, by_value) ||
+    return cell->len == 0 || csv_missing_has_word(m, cell, by_value) ||
            (m->has_usual && csv_is_usual_missing(cell));
 }
 

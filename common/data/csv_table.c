@@ -120,7 +120,8 @@ static int find_word(struct reading *g, struct csv_column *c, const struct csv_c
 }
 
 /* A word for no value that is a number stands for all its forms, but where words are compared. */
-static int is_missing(struct reading *g, const struct csv_column *c, const struct csv_cell *cell)
+static int csv_table_is_missing(struct reading *g, const struct csv_column *c,
+                                const struct csv_cell *cell)
 {
     return csv_missing_has(&g->missing, cell, c->as->kind == CSV_NUMBER || !c->as->is_given);
 }
@@ -139,7 +140,7 @@ static int take_cell(struct reading *g, struct csv_column *c, const struct csv_c
     double v;
     const int is_number = csv_number(cell, &v);
 
-    if (is_missing(g, c, cell)) {
+    if (csv_table_is_missing(g, c, cell)) {
         note_named(g, c, cell);
         if (c->n_missing++ == 0)
             c->missing_line = g->r.line;
@@ -169,7 +170,7 @@ static int is_dropped(struct reading *g)
         struct csv_column *c = &g->t->column[i];
 
         if (!c->as || c->as->cell < 0 || (c->role == CSV_TARGET && g->any_targets) ||
-            !is_missing(g, c, &g->r.cell[i]))
+            !csv_table_is_missing(g, c, &g->r.cell[i]))
             continue;
         note_named(g, c, &g->r.cell[i]);
         n++;
@@ -183,7 +184,8 @@ static int is_without_target(struct reading *g, struct csv_column *c, const stru
 {
     struct err ignored;
 
-    if (!g->t->lacks_targets && !is_missing(g, c, cell) && take_cell(g, c, cell, &ignored) == 0)
+    if (!g->t->lacks_targets && !csv_table_is_missing(g, c, cell) &&
+        take_cell(g, c, cell, &ignored) == 0)
         return 0;
     g->t->number[c->as->cell] = 0;
     return 1;
@@ -249,7 +251,7 @@ static int take_row(struct reading *g, struct err *err)
     return keep_row(g, err);
 }
 
-static int take_rows(struct reading *g, struct err *err)
+static int csv_table_take_rows(struct reading *g, struct err *err)
 {
     int rc = g->o->header ? csv_next(&g->r, err) : 0;
 
@@ -334,7 +336,7 @@ static int refuse_missing_target(const struct csv_table *t, struct err *err)
 }
 
 /* Missing values get what stands for them, and words their final numbers. */
-static void settle(struct csv_table *t, const struct csv_column *c, const int32_t *number)
+static void csv_table_settle(struct csv_table *t, const struct csv_column *c, const int32_t *number)
 {
     const struct csv_column *as = c->as;
 
@@ -390,7 +392,7 @@ static int end_scheme(struct csv_table *t, struct err *err)
                            "column %s has no value in any row; leave it out by data.drop", c->name);
         number = xcalloc((size_t)c->words.n + 1, sizeof *number);
         csv_words_sort(&c->words, number);
-        settle(t, c, number);
+        csv_table_settle(t, c, number);
         free(number);
         if (c->role == CSV_FEATURE) {
             c->feature = t->n_features;
@@ -426,7 +428,7 @@ static void note_unused(const struct reading *g)
     buf_fini(&words);
 }
 
-static int read_all(struct reading *g, const struct csv_table *scheme, struct err *err)
+static int csv_table_read_all(struct reading *g, const struct csv_table *scheme, struct err *err)
 {
     struct csv_table *t = g->t;
     int rc = csv_next(&g->r, err);
@@ -438,7 +440,7 @@ static int read_all(struct reading *g, const struct csv_table *scheme, struct er
     if (rc < 0)
         return rc;
     t->number = xcalloc((size_t)t->n_cells, sizeof *t->number);
-    rc = take_rows(g, err);
+    rc = csv_table_take_rows(g, err);
     if (rc == 0 && g->makes_scheme)
         note_unused(g);
     if (rc == 0 && t->n_unlabelled > 0)
@@ -451,7 +453,7 @@ static int read_all(struct reading *g, const struct csv_table *scheme, struct er
         return end_scheme(t, err);
     for (int i = 0; rc == 0 && i < t->n_columns; i++)
         if (t->column[i].as && t->column[i].as->cell >= 0)
-            settle(t, &t->column[i], NULL);
+            csv_table_settle(t, &t->column[i], NULL);
     return rc;
 }
 
@@ -479,7 +481,7 @@ int csv_table_read(struct csv_table *t, const char *path, const struct csv_optio
     if (rc == 0)
         rc = csv_begin(&g.r, file.bytes, file.n_bytes, delimiter[o->delimiter], err);
     if (rc == 0)
-        rc = read_all(&g, scheme, err);
+        rc = csv_table_read_all(&g, scheme, err);
     csv_end(&g.r);
     csv_missing_fini(&g.missing);
     mapped_close(&file);

@@ -10,7 +10,7 @@
 #include "base/util.h"
 
 /* The slot of a word, or the free one where it would be. */
-static int32_t *slot_of(const struct csv_words *w, const char *text, size_t len)
+static int32_t *csv_words_slot_of(const struct csv_words *w, const char *text, size_t len)
 {
     uint64_t i = hash_of(text, len).lo;
 
@@ -25,18 +25,18 @@ static int32_t *slot_of(const struct csv_words *w, const char *text, size_t len)
 
 int32_t csv_words_find(const struct csv_words *w, const struct csv_cell *c)
 {
-    return w->n_slots ? *slot_of(w, c->text, c->len) - 1 : -1;
+    return w->n_slots ? *csv_words_slot_of(w, c->text, c->len) - 1 : -1;
 }
 
 static void place_all(struct csv_words *w)
 {
     memset(w->slot, 0, (size_t)w->n_slots * sizeof *w->slot);
     for (int32_t i = 0; i < w->n; i++)
-        *slot_of(w, w->word[i].raw, w->word[i].len) = i + 1;
+        *csv_words_slot_of(w, w->word[i].raw, w->word[i].len) = i + 1;
 }
 
 /* Half of the slots stay free, so that words are found at once. */
-static void make_room(struct csv_words *w)
+static void csv_words_make_room(struct csv_words *w)
 {
     if (2 * (w->n + 1) <= w->n_slots)
         return;
@@ -64,8 +64,8 @@ int32_t csv_words_add(struct csv_words *w, struct arena *arena, const struct csv
     int32_t *slot;
     struct csv_word *word;
 
-    make_room(w);
-    slot = slot_of(w, c->text, c->len);
+    csv_words_make_room(w);
+    slot = csv_words_slot_of(w, c->text, c->len);
     if (*slot)
         return *slot - 1;
     word = &w->word[w->n];
@@ -78,20 +78,20 @@ int32_t csv_words_add(struct csv_words *w, struct arena *arena, const struct csv
     return *slot - 1;
 }
 
-static int by_name(const void *pa, const void *pb)
+static int csv_words_by_name(const void *pa, const void *pb)
 {
     const struct csv_word *a = pa, *b = pb;
 
     return strcmp(a->name, b->name);
 }
 
-static int by_number(const void *pa, const void *pb)
+static int csv_words_by_number(const void *pa, const void *pb)
 {
     const struct csv_word *a = pa, *b = pb;
 
     if (a->number != b->number)
         return a->number < b->number ? -1 : 1;
-    return by_name(pa, pb);
+    return csv_words_by_name(pa, pb);
 }
 
 void csv_words_sort(struct csv_words *w, int32_t *to)
@@ -102,7 +102,8 @@ void csv_words_sort(struct csv_words *w, int32_t *to)
         return;
     for (int32_t i = 0; i < w->n; i++)
         are_numbers &= w->word[i].is_number;
-    qsort(w->word, (size_t)w->n, sizeof *w->word, are_numbers ? by_number : by_name);
+    qsort(w->word, (size_t)w->n, sizeof *w->word,
+          are_numbers ? csv_words_by_number : csv_words_by_name);
     for (int32_t i = 0; i < w->n; i++)
         to[w->word[i].was] = i;
     place_all(w);

@@ -108,7 +108,7 @@ void dataset_close(struct dataset *ds)
 
 /* Prefetch the beginning of a row that is wanted soon: samples are in random order, which the
  * processor cannot foresee. */
-static void fetch(const char *row, size_t n_bytes)
+static void dataset_fetch(const char *row, size_t n_bytes)
 {
     enum { LINE = 64, MOST = 2048 };
 
@@ -175,7 +175,8 @@ static void convert_row(const struct gathering *g, int field, int64_t i, const v
 }
 
 /* The row of index[i].  One that cannot be read is black, and is kept in g->lost. */
-static int find_row(struct gathering *g, int field, int64_t i, const void **row, struct err *err)
+static int dataset_find_row(struct gathering *g, int field, int64_t i, const void **row,
+                            struct err *err)
 {
     const struct dataset *ds = g->ds;
     char *room = g->room + i % 2 * (int64_t)ds->room_bytes;
@@ -202,14 +203,14 @@ static int gather_field(struct gathering *g, int field, char *to, struct err *er
     const size_t to_bytes = sample_field_bytes(f), row_bytes = sample_stored_bytes(f);
     reader_convert *convert = reader_converter(f);
     const void *row, *next = NULL;
-    int rc = g->n > 0 ? find_row(g, field, 0, &next, err) : 0;
+    int rc = g->n > 0 ? dataset_find_row(g, field, 0, &next, err) : 0;
 
     for (int64_t i = 0; rc == 0 && i < g->n; i++) {
         row = next;
         if (i + 1 < g->n)
-            rc = find_row(g, field, i + 1, &next, err);
+            rc = dataset_find_row(g, field, i + 1, &next, err);
         if (rc == 0 && i + 1 < g->n)
-            fetch(next, row_bytes);
+            dataset_fetch(next, row_bytes);
         convert_row(g, field, g->index[i], row, convert, to + (size_t)i * to_bytes);
     }
     return rc;
@@ -333,7 +334,7 @@ int64_t dataset_spread(int64_t i, int64_t n, int64_t n_samples)
 }
 
 /* Doubles are hashed as the floats that earlier versions kept, so that their runs go on. */
-static void print_row(struct hasher *h, const struct sample_field *f, const void *row)
+static void dataset_print_row(struct hasher *h, const struct sample_field *f, const void *row)
 {
     const int64_t n = shape_elements(&f->shape);
     const double *wide = row;
@@ -347,8 +348,8 @@ static void print_row(struct hasher *h, const struct sample_field *f, const void
     }
 }
 
-static int print_rows(struct hasher *h, const struct dataset *ds, int field, void *room,
-                      struct err *err)
+static int dataset_print_rows(struct hasher *h, const struct dataset *ds, int field, void *room,
+                              struct err *err)
 {
     const struct sample_field *f = &ds->spec.field[field];
     const size_t n_bytes = f->stored == DTYPE_F64 ? sample_field_bytes(f) : sample_stored_bytes(f);
@@ -360,7 +361,7 @@ static int print_rows(struct hasher *h, const struct dataset *ds, int field, voi
     for (int64_t i = 0; rc == 0 && i < n; i++) {
         rc = ds->ops->row(ds, dataset_spread(i, n, ds->n_samples), field, room, &row, err);
         if (rc == 0)
-            print_row(h, f, row);
+            dataset_print_row(h, f, row);
     }
     return rc;
 }
@@ -394,7 +395,7 @@ int dataset_fingerprint(const struct dataset *ds, struct hash128 *out, struct er
     if (rc == 0 && ds->ops->print)
         rc = ds->ops->print(ds, h, err);
     for (int i = 0; rc == 0 && !ds->ops->print && i < ds->spec.n_fields; i++)
-        rc = print_rows(h, ds, i, room, err);
+        rc = dataset_print_rows(h, ds, i, room, err);
     if (rc == 0)
         *out = hasher_end(h);
     free(room);

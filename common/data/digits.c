@@ -138,7 +138,7 @@ struct look {
     const struct glyph *of; /* which glyph */
 };
 
-static float between(struct rng_stream *r, float lo, float hi)
+static float digits_between(struct rng_stream *r, float lo, float hi)
 {
     return lo + (hi - lo) * rng_to_unit(rng_next_u32(r));
 }
@@ -159,20 +159,20 @@ static const struct glyph *choose_glyph(struct rng_stream *r, int32_t digit)
 static struct look choose_look(struct rng_stream *r, int32_t digit)
 {
     struct look k = {.of = choose_glyph(r, digit)};
-    float t = between(r, -0.12f, 0.12f); /* up to 14 degrees */
+    float t = digits_between(r, -0.12f, 0.12f); /* up to 14 degrees */
     float cosine = (1 - t * t) / (1 + t * t), sine = 2 * t / (1 + t * t);
-    float size = between(r, 7.2f, 10), shear = between(r, -0.25f, 0.25f);
-    float width = size * between(r, 0.8f, 1.2f);
+    float size = digits_between(r, 7.2f, 10), shear = digits_between(r, -0.25f, 0.25f);
+    float width = size * digits_between(r, 0.8f, 1.2f);
 
     k.xx = cosine * width;
     k.xy = (cosine * shear - sine) * size;
     k.yx = sine * width;
     k.yy = (sine * shear + cosine) * size;
-    k.middle.x = 13.5f + between(r, -2, 2);
-    k.middle.y = 13.5f + between(r, -2, 2);
-    k.radius = between(r, 0.8f, 1.9f);
-    k.ink = between(r, 180, 255);
-    k.noise = between(r, 0, 60);
+    k.middle.x = 13.5f + digits_between(r, -2, 2);
+    k.middle.y = 13.5f + digits_between(r, -2, 2);
+    k.radius = digits_between(r, 0.8f, 1.9f);
+    k.ink = digits_between(r, 180, 255);
+    k.noise = digits_between(r, 0, 60);
     return k;
 }
 
@@ -259,8 +259,8 @@ static void draw_glyph(struct canvas *c, const struct look *k, struct rng_stream
         struct point p[MAX_POINTS];
 
         for (int i = 0; i < stroke->n; i++) {
-            float x = 0.01f * stroke->at[i][0] + between(r, -0.12f, 0.12f);
-            float y = 0.01f * stroke->at[i][1] + between(r, -0.12f, 0.12f);
+            float x = 0.01f * stroke->at[i][0] + digits_between(r, -0.12f, 0.12f);
+            float y = 0.01f * stroke->at[i][1] + digits_between(r, -0.12f, 0.12f);
 
             p[i] = (struct point){k->middle.x + k->xx * x + k->xy * y,
                                   k->middle.y + k->yx * x + k->yy * y};

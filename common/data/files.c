@@ -32,18 +32,18 @@ size_t files_keep_name(struct files *f, const char *name, size_t len)
 }
 
 /* Room for one more in an array that doubles. */
-static void *grow(void *array, int64_t n, size_t size)
+static void *files_grow(void *array, int64_t n, size_t size)
 {
     return (n & (n - 1)) == 0 ? xrealloc(array, (size_t)max_i64(2 * n, 1) * size) : array;
 }
 
 void files_add(struct files *f, const struct file_item *item)
 {
-    f->item = grow(f->item, f->n, sizeof *f->item);
+    f->item = files_grow(f->item, f->n, sizeof *f->item);
     f->item[f->n++] = *item;
 }
 
-static int ends_with(const char *name, const char *end)
+static int files_ends_with(const char *name, const char *end)
 {
     const size_t n = strlen(name), len = strlen(end);
 
@@ -53,14 +53,15 @@ static int ends_with(const char *name, const char *end)
 static int ends_with_one_of(const char *name, const char *const *ends, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (ends_with(name, ends[i]))
+        if (files_ends_with(name, ends[i]))
             return 1;
     return 0;
 }
 
 int files_is_picture(const char *name)
 {
-    return ends_with(name, ".jpg") || ends_with(name, ".jpeg") || ends_with(name, ".png");
+    return files_ends_with(name, ".jpg") || files_ends_with(name, ".jpeg") ||
+           files_ends_with(name, ".png");
 }
 
 int files_is_other_picture(const char *name)
@@ -86,7 +87,7 @@ int files_is_folder(const char *folder, const struct dirent *e)
     return is;
 }
 
-static int by_name(const void *a, const void *b, void *names)
+static int files_by_name(const void *a, const void *b, void *names)
 {
     const char *text = names;
 
@@ -113,13 +114,13 @@ static int refuse_packed(const struct files *f, const char *packed, int n_tars, 
 }
 
 /* Keep the class folders or tar files of the folder, in order. */
-static int find_places(struct files *f, DIR *d, int *n_tars, struct err *err)
+static int files_find_places(struct files *f, DIR *d, int *n_tars, struct err *err)
 {
     char packed[NAME_MAX + 1] = "";
     struct dirent *e;
 
     while ((errno = 0, e = readdir(d))) {
-        const int is_tar = ends_with(e->d_name, ".tar");
+        const int is_tar = files_ends_with(e->d_name, ".tar");
 
         if (e->d_name[0] == '.')
             continue;
@@ -130,7 +131,7 @@ static int find_places(struct files *f, DIR *d, int *n_tars, struct err *err)
         if (f->n_places == MOST_PLACES)
             return err_set(err, ERR_CORRUPT, "it has more than %d class folders", MOST_PLACES);
         *n_tars += is_tar;
-        f->place = grow(f->place, f->n_places, sizeof *f->place);
+        f->place = files_grow(f->place, f->n_places, sizeof *f->place);
         f->place[f->n_places++] = files_keep_name(f, e->d_name, strlen(e->d_name));
     }
     if (errno)
@@ -146,11 +147,11 @@ static int find_places(struct files *f, DIR *d, int *n_tars, struct err *err)
         return err_set(err, ERR_CORRUPT,
                        "it has %d shards that end in .tar, and %d class folders; want one kind",
                        *n_tars, f->n_places - *n_tars);
-    qsort_r(f->place, (size_t)f->n_places, sizeof *f->place, by_name, f->names.data);
+    qsort_r(f->place, (size_t)f->n_places, sizeof *f->place, files_by_name, f->names.data);
     return 0;
 }
 
-static int list(struct files *f, const struct files *train, struct err *err)
+static int files_list(struct files *f, const struct files *train, struct err *err)
 {
     DIR *d = opendir(f->folder);
     int n_tars = 0, rc;
@@ -159,7 +160,7 @@ static int list(struct files *f, const struct files *train, struct err *err)
         return err_sys(err, errno,
                        "it cannot be opened (set data.path, data.train or data.validation; "
                        "data.validation none is for no validation)");
-    rc = find_places(f, d, &n_tars, err);
+    rc = files_find_places(f, d, &n_tars, err);
     closedir(d);
     f->is_tar = n_tars > 0;
     if (rc == 0 && train && train->is_tar != f->is_tar && !f->may_lack_labels)
@@ -174,7 +175,7 @@ static int list(struct files *f, const struct files *train, struct err *err)
 int files_open(struct files *out, const char *folder, const struct files *train, struct err *err)
 {
     *out = (struct files){.folder = xstrdup(folder)};
-    if (list(out, train, err) < 0) {
+    if (files_list(out, train, err) < 0) {
         (void)err_wrap(err, "folder %s", folder);
         files_close(out);
         return err->code;
@@ -209,7 +210,7 @@ static int find_stranger(const struct files *f, const struct files *train, char 
     if (!d)
         return err_sys(err, errno, "it cannot be opened (set data.path or data.validation)");
     while (!*out && (errno = 0, e = readdir(d))) {
-        if (e->d_name[0] == '.' || ends_with(e->d_name, ".tar") || is_packed(e->d_name))
+        if (e->d_name[0] == '.' || files_ends_with(e->d_name, ".tar") || is_packed(e->d_name))
             continue;
         if (files_is_folder(f->folder, e) ? files_class_named(train, e->d_name) < 0
                                           : files_is_picture(e->d_name))
@@ -238,7 +239,7 @@ static int list_any(struct files *f, const struct files *train, struct err *err)
     if (find_stranger(f, train, &stranger, err) < 0)
         return err->code;
     if (!stranger)
-        return list(f, train, err);
+        return files_list(f, train, err);
     log_info("folder %s: its pictures are taken without classes, because %s is no folder of one of "
              "the training set's classes",
              f->folder, stranger);
@@ -270,7 +271,7 @@ void files_close(struct files *f)
 
 /* ---- one of them ---- */
 
-static char *path_of(const struct files *f, int64_t i)
+static char *files_path_of(const struct files *f, int64_t i)
 {
     const struct file_item *item = &f->item[i];
     const char *place;
@@ -284,7 +285,7 @@ static char *path_of(const struct files *f, int64_t i)
 
 char *files_name(const struct files *f, int64_t i)
 {
-    char *path = path_of(f, i), *name;
+    char *path = files_path_of(f, i), *name;
 
     if (!f->is_tar)
         return path;
@@ -302,7 +303,7 @@ char *files_inside(const struct files *f, int64_t i)
                                   files_text(f, item->name));
 }
 
-static int read_whole(int fd, int64_t offset, int64_t n, char *to, struct err *err)
+static int files_read_whole(int fd, int64_t offset, int64_t n, char *to, struct err *err)
 {
     for (int64_t got = 0; got < n;) {
         const ssize_t len = pread(fd, to + got, (size_t)(n - got), offset + got);
@@ -319,7 +320,7 @@ static int read_whole(int fd, int64_t offset, int64_t n, char *to, struct err *e
 }
 
 /* The bytes to read: those of the member, or all of the file. */
-static int part_of(const struct file_item *item, int fd, int64_t *n, struct err *err)
+static int files_part_of(const struct file_item *item, int fd, int64_t *n, struct err *err)
 {
     struct stat st;
 
@@ -337,16 +338,16 @@ static int part_of(const struct file_item *item, int fd, int64_t *n, struct err 
 int files_read(const struct files *f, int64_t i, void **bytes, size_t *n_bytes, struct err *err)
 {
     const struct file_item *item = &f->item[i];
-    char *path = path_of(f, i);
+    char *path = files_path_of(f, i);
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is no reason to wait */
     int64_t n = 0;
-    int rc = fd < 0 ? err_sys(err, errno, "opening it") : part_of(item, fd, &n, err);
+    int rc = fd < 0 ? err_sys(err, errno, "opening it") : files_part_of(item, fd, &n, err);
 
     *bytes = NULL;
     if (rc == 0)
         rc = try_realloc(bytes, (size_t)n + 1, "a picture's file", err);
     if (rc == 0)
-        rc = read_whole(fd, max_i64(item->offset, 0), n, *bytes, err);
+        rc = files_read_whole(fd, max_i64(item->offset, 0), n, *bytes, err);
     if (rc < 0) {
         free(*bytes);
         *bytes = NULL;

@@ -43,7 +43,7 @@ static int by_folder_and_name(const void *a, const void *b, void *names)
     return n_x == n_y ? strcmp(x + n_x, y + n_y) : n_x < n_y ? -1 : 1;
 }
 
-static char *join(const char *folder, const char *name)
+static char *folders_join(const char *folder, const char *name)
 {
     return *folder ? xasprintf("%s/%s", folder, name) : xstrdup(name);
 }
@@ -88,7 +88,7 @@ static void take_entry(struct files *f, const struct file_item *item, struct lev
     char *name;
 
     if (e->d_type != DT_DIR && files_is_picture(e->d_name)) {
-        name = join(l->inside, e->d_name);
+        name = folders_join(l->inside, e->d_name);
         one.name = files_keep_name(f, name, strlen(name));
         files_add(f, &one);
         free(name);
@@ -124,14 +124,14 @@ static int list_tree(struct files *f, const struct file_item *item, const struct
                            ? xstrdup(f->folder)
                            : xasprintf("%s/%s", f->folder, files_text(f, f->place[item->place]));
     struct level l = {.outer = outer,
-                      .path = *inside ? join(class_path, inside) : xstrdup(class_path),
+                      .path = *inside ? folders_join(class_path, inside) : xstrdup(class_path),
                       .inside = inside};
     int rc = list_level(f, item, &l, err);
 
     free(class_path);
     for (size_t at = 0; rc == 0 && at < l.folders.len;) {
         const char *name = (const char *)l.folders.data + at;
-        char *deeper = join(inside, name);
+        char *deeper = folders_join(inside, name);
 
         rc = list_tree(f, item, &l, deeper, err);
         at += strlen(name) + 1;

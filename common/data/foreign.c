@@ -49,7 +49,7 @@ static const struct magic {
 #undef MAGIC
 };
 
-static int has(const uint8_t *bytes, size_t n, const struct magic *m)
+static int foreign_has(const uint8_t *bytes, size_t n, const struct magic *m)
 {
     return n >= m->at + m->n && memcmp(bytes + m->at, m->bytes, m->n) == 0;
 }
@@ -88,7 +88,7 @@ static int is_pickle(const uint8_t *b, size_t n)
 }
 
 /* The first bytes are characters of UTF-8, and none of them is a control character. */
-static int is_text(const uint8_t *bytes, size_t n)
+static int foreign_is_text(const uint8_t *bytes, size_t n)
 {
     char text[MOST_TEXT + 1];
     const size_t len = n < MOST_TEXT ? n : MOST_TEXT;
@@ -119,13 +119,13 @@ static const struct {
     {is_safetensors, {"a file of safetensors", NUMBERS, 0}},
     {is_arrow_stream, {"a stream of Arrow", NUMBERS, 0}},
     {is_pickle, {"a pickle of Python", NUMBERS, 0}},
-    {is_text, {"plain text", "data.format: text reads it, or " NUMBERS, 1}},
+    {foreign_is_text, {"plain text", "data.format: text reads it, or " NUMBERS, 1}},
 };
 
 const struct foreign *foreign_find(const uint8_t *bytes, size_t n)
 {
     for (size_t i = 0; i < ARRAY_LEN(magics); i++)
-        if (has(bytes, n, &magics[i]))
+        if (foreign_has(bytes, n, &magics[i]))
             return &magics[i].kind;
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++)
         if (shapes[i].is(bytes, n))

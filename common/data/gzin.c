@@ -34,10 +34,10 @@ struct gzin {
 };
 
 /* The place in the input of the next unused byte. */
-static int64_t offset(const struct gzin *g) { return g->taken - (int64_t)g->n_in; }
+static int64_t gzin_offset(const struct gzin *g) { return g->taken - (int64_t)g->n_in; }
 
 /* Read up to `n` bytes of raw input into dst; *got is 0 at its end. */
-static int take(struct gzin *g, uint8_t *dst, size_t n, size_t *got, struct err *err)
+static int gzin_take(struct gzin *g, uint8_t *dst, size_t n, size_t *got, struct err *err)
 {
     ssize_t k;
 
@@ -52,17 +52,17 @@ static int take(struct gzin *g, uint8_t *dst, size_t n, size_t *got, struct err 
 }
 
 /* Read the next block of input, if all of the last one is used. */
-static int fill(struct gzin *g, struct err *err)
+static int gzin_fill(struct gzin *g, struct err *err)
 {
     if (g->n_in || g->fd < 0)
         return 0;
     g->in = g->block;
-    return take(g, g->block, BLOCK, &g->n_in, err);
+    return gzin_take(g, g->block, BLOCK, &g->n_in, err);
 }
 
-static int start(struct gzin *g, struct err *err)
+static int gzin_start(struct gzin *g, struct err *err)
 {
-    if (fill(g, err) < 0)
+    if (gzin_fill(g, err) < 0)
         return err->code;
     g->gzip = g->n_in >= 2 && g->in[0] == 0x1f && g->in[1] == 0x8b;
     if (!g->gzip)
@@ -83,7 +83,7 @@ int gzin_open_memory(struct gzin **out, const uint8_t *bytes, size_t n_bytes, st
     g->size = g->taken = (int64_t)n_bytes;
     g->in = bytes;
     g->n_in = n_bytes;
-    if (start(g, err) < 0) {
+    if (gzin_start(g, err) < 0) {
         gzin_close(g);
         return err->code;
     }
@@ -101,7 +101,7 @@ static int open_regular(struct gzin *g, const char *path, struct err *err)
     if (!S_ISREG(st.st_mode))
         return err_set(err, ERR_IO, "is not a regular file");
     g->size = st.st_size;
-    return start(g, err);
+    return gzin_start(g, err);
 }
 
 int gzin_open_file(struct gzin **out, const char *path, struct err *err)
@@ -139,7 +139,7 @@ static int read_plain(struct gzin *g, uint8_t *dst, size_t n, size_t *got, struc
     g->n_in -= k;
     *got = k;
     while (g->fd >= 0 && *got < n) {
-        if (take(g, dst + *got, n - *got, &k, err) < 0)
+        if (gzin_take(g, dst + *got, n - *got, &k, err) < 0)
             return err->code;
         if (k == 0)
             return 0;
@@ -155,18 +155,18 @@ static int next_member(struct gzin *g, struct err *err)
         return err_set(err, ERR_CORRUPT,
                        "offset %lld of the compressed file: other bytes follow the gzip data, want "
                        "its end; fetch the file again",
-                       (long long)offset(g));
+                       (long long)gzin_offset(g));
     inflateReset(&g->z);
     g->member = 1;
     return 0;
 }
 
-static int damaged(const struct gzin *g, struct err *err)
+static int gzin_damaged(const struct gzin *g, struct err *err)
 {
     return err_set(err, ERR_CORRUPT,
                    "offset %lld of the compressed file: gzip data is damaged (%s); fetch the file "
                    "again",
-                   (long long)offset(g), g->z.msg ? g->z.msg : "unknown reason");
+                   (long long)gzin_offset(g), g->z.msg ? g->z.msg : "unknown reason");
 }
 
 /* One call of inflate on the block at hand. */
@@ -186,7 +186,7 @@ static int inflate_block(struct gzin *g, uint8_t *dst, size_t n, size_t *got, st
     *got = n_out - g->z.avail_out;
     if (rc == Z_STREAM_END)
         g->member = 0;
-    return rc == Z_OK || rc == Z_STREAM_END || rc == Z_BUF_ERROR ? 0 : damaged(g, err);
+    return rc == Z_OK || rc == Z_STREAM_END || rc == Z_BUF_ERROR ? 0 : gzin_damaged(g, err);
 }
 
 static int read_gzip(struct gzin *g, uint8_t *dst, size_t n, size_t *got, struct err *err)
@@ -195,7 +195,7 @@ static int read_gzip(struct gzin *g, uint8_t *dst, size_t n, size_t *got, struct
     while (*got < n) {
         size_t k;
 
-        if (fill(g, err) < 0)
+        if (gzin_fill(g, err) < 0)
             return err->code;
         if (!g->n_in && !g->member)
             return 0;
@@ -203,7 +203,7 @@ static int read_gzip(struct gzin *g, uint8_t *dst, size_t n, size_t *got, struct
             return err_set(err, ERR_CORRUPT,
                            "offset %lld of the compressed file: it ends within the gzip data "
                            "(truncated); fetch the file again",
-                           (long long)offset(g));
+                           (long long)gzin_offset(g));
         if (!g->member && next_member(g, err) < 0)
             return err->code;
         if (inflate_block(g, dst + *got, n - *got, &k, err) < 0)
@@ -220,7 +220,7 @@ int gzin_read(struct gzin *g, void *dst, size_t n, size_t *got, struct err *err)
 
 int64_t gzin_most_left(const struct gzin *g)
 {
-    int64_t left = max_i64(g->size - offset(g), 0);
+    int64_t left = max_i64(g->size - gzin_offset(g), 0);
 
     return g->gzip ? left * MAX_RATIO + WINDOW : left;
 }

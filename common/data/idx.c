@@ -28,7 +28,7 @@ int32_t idx_int(const struct idx *x, int64_t i)
     return (int32_t)big_endian(x->data + 4 * i);
 }
 
-static const char *extents(const struct idx *x, char text[SHAPE_TEXT_LEN])
+static const char *idx_extents(const struct idx *x, char text[SHAPE_TEXT_LEN])
 {
     struct shape s = {.n = x->n_dims};
 
@@ -93,7 +93,7 @@ static int check_dims(struct idx *x, const struct gzin *g, struct err *err)
         if (x->dim[i] == 0)
             return err_set(err, ERR_CORRUPT,
                            "offset %d: extents are %s, want none to be 0; is this the right file?",
-                           MAGIC_BYTES + i * DIM_BYTES, extents(x, text));
+                           MAGIC_BYTES + i * DIM_BYTES, idx_extents(x, text));
     for (int i = 0; i < x->n_dims; i++) {
         if (x->dim[i] > most / x->n_bytes)
             return err_set(
@@ -101,7 +101,7 @@ static int check_dims(struct idx *x, const struct gzin *g, struct err *err)
                 "offset %lld: %s%lld bytes follow the header, want as many as %s has; the "
                 "file is truncated or no IDX file, fetch it again",
                 (long long)header_bytes(x), gzin_compressed(g) ? "at most " : "", (long long)most,
-                extents(x, text));
+                idx_extents(x, text));
         x->n_bytes *= x->dim[i];
     }
     return 0;
@@ -137,19 +137,20 @@ static int read_array(struct idx *x, struct gzin *g, struct err *err)
         return err_set(err, ERR_CORRUPT,
                        "offset %lld: the file ends, want %lld bytes in all for %s; fetch it again",
                        (long long)(header_bytes(x) + (int64_t)got),
-                       (long long)(header_bytes(x) + x->n_bytes), extents(x, text));
+                       (long long)(header_bytes(x) + x->n_bytes), idx_extents(x, text));
     if (gzin_read(g, &more, 1, &got, err) < 0)
         return err->code;
     if (got)
         return err_set(err, ERR_CORRUPT,
                        "offset %lld: bytes follow the array %s, want the end of the file; fetch it "
                        "again",
-                       (long long)(header_bytes(x) + x->n_bytes), extents(x, text));
+                       (long long)(header_bytes(x) + x->n_bytes), idx_extents(x, text));
     return 0;
 }
 
 /* Read the whole file.  Takes g. */
-static int read_all(struct idx *out, struct gzin *g, const struct idx_want *want, struct err *err)
+static int idx_read_all(struct idx *out, struct gzin *g, const struct idx_want *want,
+                        struct err *err)
 {
     struct idx x = {0};
     int rc;
@@ -176,7 +177,7 @@ int idx_parse(struct idx *out, const uint8_t *bytes, size_t n_bytes, const struc
     *out = (struct idx){0};
     if (gzin_open_memory(&g, bytes, n_bytes, err) < 0)
         return err->code;
-    return read_all(out, g, want, err);
+    return idx_read_all(out, g, want, err);
 }
 
 int idx_read(struct idx *out, const char *path, const struct idx_want *want, struct err *err)
@@ -184,7 +185,7 @@ int idx_read(struct idx *out, const char *path, const struct idx_want *want, str
     struct gzin *g;
 
     *out = (struct idx){0};
-    if (gzin_open_file(&g, path, err) < 0 || read_all(out, g, want, err) < 0)
+    if (gzin_open_file(&g, path, err) < 0 || idx_read_all(out, g, want, err) < 0)
         return err_wrap(err, "%s", path);
     return 0;
 }

@@ -59,7 +59,7 @@ struct images {
 
 /* The middle square of `size` once the shorter side is resized to `resize`.  Both steps round to
  * whole pixels of the resized picture as torchvision's Resize and CenterCrop do. */
-static struct picture_box middle(const struct images *s, int64_t width, int64_t height)
+static struct picture_box images_middle(const struct images *s, int64_t width, int64_t height)
 {
     const int64_t w = width < height ? s->resize : s->resize * width / height,
                   h = width < height ? s->resize * height / width : s->resize;
@@ -72,7 +72,7 @@ static struct picture_box middle(const struct images *s, int64_t width, int64_t 
 
 /* The part that torchvision takes if no drawn part fits: the largest one in the middle whose form
  * is allowed. */
-static struct picture_box largest(int64_t width, int64_t height)
+static struct picture_box images_largest(int64_t width, int64_t height)
 {
     const double w = (double)width, h = (double)height;
     const double part_w = fmin(w, floor(h * 4 / 3 + 0.5)), part_h = fmin(h, floor(w * 4 / 3 + 0.5));
@@ -80,34 +80,35 @@ static struct picture_box largest(int64_t width, int64_t height)
     return (struct picture_box){floor((w - part_w) / 2), floor((h - part_h) / 2), part_w, part_h};
 }
 
-static double unit(uint32_t v) { return (double)v * 0x1p-32; }
+static double images_unit(uint32_t v) { return (double)v * 0x1p-32; }
 
 /* An area of 8 to 100 % of the picture, and a form from 3:4 to 4:3, uniform in its logarithm.  The
  * block of random numbers of attempt k is apart from those of image_augment and of other samples.
  */
-static struct picture_box drawn(const struct dataset_draw *draw, int64_t i, int64_t width,
-                                int64_t height)
+static struct picture_box images_drawn(const struct dataset_draw *draw, int64_t i, int64_t width,
+                                       int64_t height)
 {
     const double limit = log(4.0 / 3);
 
     for (int k = 1; k <= ATTEMPTS; k++) {
         const struct rng_block b = rng_draw(draw->seed, RNG_AUGMENT, (uint64_t)draw->epoch,
                                             (uint64_t)i | (uint64_t)k << 48);
-        const double area = (double)width * (double)height * (0.08 + 0.92 * unit(b.v[0])),
-                     form = exp(limit * (2 * unit(b.v[1]) - 1));
+        const double area = (double)width * (double)height * (0.08 + 0.92 * images_unit(b.v[0])),
+                     form = exp(limit * (2 * images_unit(b.v[1]) - 1));
         const double w = floor(sqrt(area * form) + 0.5), h = floor(sqrt(area / form) + 0.5);
 
         if (w >= 1 && h >= 1 && w <= (double)width && h <= (double)height)
-            return (struct picture_box){floor(unit(b.v[2]) * ((double)width - w + 1)),
-                                        floor(unit(b.v[3]) * ((double)height - h + 1)), w, h};
+            return (struct picture_box){floor(images_unit(b.v[2]) * ((double)width - w + 1)),
+                                        floor(images_unit(b.v[3]) * ((double)height - h + 1)), w,
+                                        h};
     }
-    return largest(width, height);
+    return images_largest(width, height);
 }
 
 /* ---- samples ---- */
 
-static int decode(const struct images *s, const struct dataset_draw *draw, int64_t i,
-                  const void *bytes, size_t n_bytes, uint8_t *to, struct err *err)
+static int images_decode(const struct images *s, const struct dataset_draw *draw, int64_t i,
+                         const void *bytes, size_t n_bytes, uint8_t *to, struct err *err)
 {
     struct picture *p = NULL;
     struct picture_box box;
@@ -117,14 +118,14 @@ static int decode(const struct images *s, const struct dataset_draw *draw, int64
     if (rc < 0)
         return rc;
     picture_size(p, &width, &height);
-    box = draw ? drawn(draw, i, width, height) : middle(s, width, height);
+    box = draw ? images_drawn(draw, i, width, height) : images_middle(s, width, height);
     rc = picture_read(p, &box, s->size, s->scale, to, err);
     picture_close(p);
     return rc;
 }
 
 /* A file cannot be decoded: the job ends, or goes on without the sample. */
-static int leave_out(const struct images *s, const char *name, struct err *err)
+static int images_leave_out(const struct images *s, const char *name, struct err *err)
 {
     atomic_int *n_warnings = (atomic_int *)(uintptr_t)&s->n_warnings;
 
@@ -151,12 +152,12 @@ static int read_image(const struct images *s, const struct dataset_draw *draw, i
     int rc = files_read(&s->files, i, &bytes, &n_bytes, err);
 
     if (rc == 0)
-        rc = decode(s, draw, i, bytes, n_bytes, to, err);
+        rc = images_decode(s, draw, i, bytes, n_bytes, to, err);
     free(bytes);
     if (rc < 0)
         name = files_name(&s->files, i);
     if (rc == ERR_CORRUPT)
-        rc = leave_out(s, name, err);
+        rc = images_leave_out(s, name, err);
     else if (rc < 0)
         rc = err_wrap(err, "%s", name);
     free(name);
@@ -242,7 +243,7 @@ static const struct dataset_ops images_ops = {.name = "images",
 /* ---- opening ---- */
 
 /* data.validation may be a path of its own. */
-static char *path_in(const char *folder, const char *path)
+static char *images_path_in(const char *folder, const char *path)
 {
     return *path == '/' ? xstrdup(path) : xasprintf("%s/%s", folder, path);
 }
@@ -281,7 +282,7 @@ static int list_files(struct images *s, const struct images_options *o,
 {
     const int is_train = request->purpose == DATASET_TRAIN;
     char *train_folder = xasprintf("%s/%s", o->path, o->train),
-         *folder = is_train ? xstrdup(train_folder) : path_in(o->path, o->validation);
+         *folder = is_train ? xstrdup(train_folder) : images_path_in(o->path, o->validation);
     struct files train = {0};
     int rc = 0;
 
@@ -413,7 +414,7 @@ static int images_open(struct dataset **out, const void *options,
     return 0;
 }
 
-static int check(const void *options, struct err *err)
+static int images_check(const void *options, struct err *err)
 {
     const struct images_options *o = options;
 
@@ -461,7 +462,7 @@ const struct data_format format_images = {
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct images_options),
-              .check = check},
+              .check = images_check},
     .knows_names = 1,
     .open = images_open,
 };

@@ -36,7 +36,7 @@ struct jpeg {
 
 /* ---- the library's errors ---- */
 
-static void give_up(j_common_ptr info)
+static void jpeg_give_up(j_common_ptr info)
 {
     struct jpeg *j = info->client_data;
 
@@ -44,13 +44,13 @@ static void give_up(j_common_ptr info)
     longjmp(j->back, 1);
 }
 
-static void note(j_common_ptr info, int level)
+static void jpeg_note(j_common_ptr info, int level)
 {
     if (level < 0 && info->err->msg_code == JWRN_JPEG_EOF)
-        give_up(info);
+        jpeg_give_up(info);
 }
 
-static void be_silent(j_common_ptr info) { (void)info; }
+static void jpeg_be_silent(j_common_ptr info) { (void)info; }
 
 /* Each scan of a progressive file is a pass over the whole picture, and costs a few bytes only. */
 static void count_scans(j_common_ptr info)
@@ -59,11 +59,11 @@ static void count_scans(j_common_ptr info)
 
     if (j->d.input_scan_number > MOST_SCANS) {
         info->err->msg_code = JERR_BAD_PROGRESSION;
-        give_up(info);
+        jpeg_give_up(info);
     }
 }
 
-static int failed(const struct jpeg *j, struct err *err)
+static int jpeg_failed(const struct jpeg *j, struct err *err)
 {
     return err_set(err, ERR_CORRUPT, "as a JPEG file: %s", j->text);
 }
@@ -98,17 +98,17 @@ static int has_end(const uint8_t *p, const uint8_t *end)
     return 0;
 }
 
-static int read_header(struct jpeg *j, const uint8_t *bytes, size_t n_bytes, struct err *err)
+static int jpeg_read_head(struct jpeg *j, const uint8_t *bytes, size_t n_bytes, struct err *err)
 {
     if (setjmp(j->back))
-        return failed(j, err);
+        return jpeg_failed(j, err);
     jpeg_create_decompress(&j->d);
     j->d.progress = &j->progress;
     jpeg_mem_src(&j->d, bytes, (unsigned long)n_bytes);
     jpeg_read_header(&j->d, TRUE);
     if (!has_end(bytes + n_bytes - j->d.src->bytes_in_buffer, bytes + n_bytes)) {
         j->errors.msg_code = JWRN_JPEG_EOF;
-        give_up((j_common_ptr)&j->d);
+        jpeg_give_up((j_common_ptr)&j->d);
     }
     return 0;
 }
@@ -122,11 +122,11 @@ static int jpeg_open_bytes(struct decoder **out, const uint8_t *bytes, size_t n_
     j->base.ops = &decoder_jpeg;
     j->d.err = jpeg_std_error(&j->errors);
     j->d.client_data = j;
-    j->errors.error_exit = give_up;
-    j->errors.emit_message = note;
-    j->errors.output_message = be_silent;
+    j->errors.error_exit = jpeg_give_up;
+    j->errors.emit_message = jpeg_note;
+    j->errors.output_message = jpeg_be_silent;
     j->progress.progress_monitor = count_scans;
-    rc = read_header(j, bytes, n_bytes, err);
+    rc = jpeg_read_head(j, bytes, n_bytes, err);
     if (rc == 0)
         rc = pixels_check(j->d.image_width, j->d.image_height, err);
     if (rc < 0) {
@@ -157,13 +157,13 @@ static void choose_scale(struct jpeg *j, const struct picture_box *box, int64_t 
 }
 
 /* Start decoding the columns around the box; p says which pixels will come, and at which scale. */
-static int start(struct jpeg *j, const struct picture_box *box, int64_t size, struct pixels *p,
-                 struct err *err)
+static int jpeg_start(struct jpeg *j, const struct picture_box *box, int64_t size, struct pixels *p,
+                      struct err *err)
 {
     JDIMENSION x, width;
 
     if (setjmp(j->back))
-        return failed(j, err);
+        return jpeg_failed(j, err);
     j->d.out_color_space = is_cmyk(j) ? JCS_CMYK : JCS_RGB;
     jpeg_start_decompress(&j->d);
     p->whole_width = j->d.output_width;
@@ -197,10 +197,10 @@ static void rgb_from_cmyk(const uint8_t *from, int64_t n, uint8_t *to)
     }
 }
 
-static int read_rows(struct jpeg *j, const struct pixels *p, struct err *err)
+static int jpeg_read_rows(struct jpeg *j, const struct pixels *p, struct err *err)
 {
     if (setjmp(j->back))
-        return failed(j, err);
+        return jpeg_failed(j, err);
     if (p->y > 0)
         jpeg_skip_scanlines(&j->d, (JDIMENSION)p->y);
     while (j->d.output_scanline < (JDIMENSION)(p->y + p->height)) {
@@ -219,12 +219,12 @@ static int jpeg_read(struct decoder *d, const struct picture_box *box, int64_t s
     struct jpeg *j = container_of(d, struct jpeg, base);
 
     choose_scale(j, box, size, scale);
-    if (start(j, box, size, out, err) < 0 || pixels_alloc(out, err) < 0)
+    if (jpeg_start(j, box, size, out, err) < 0 || pixels_alloc(out, err) < 0)
         return err->code;
     if (is_cmyk(j) &&
         try_realloc((void **)&j->row, (size_t)(4 * out->width), "a row of CMYK", err) < 0)
         return err->code;
-    return read_rows(j, out, err);
+    return jpeg_read_rows(j, out, err);
 }
 
 const struct decoder_ops decoder_jpeg = {is_jpeg, jpeg_open_bytes, jpeg_read, jpeg_drop};

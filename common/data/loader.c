@@ -80,7 +80,7 @@ static int n_micros(const struct work *w)
     return sampler_n_micros(&at, w->n_ranks, w->rank, w->accumulate);
 }
 
-static void advance(struct work *w)
+static void loader_advance(struct work *w)
 {
     if (w->kind == TRAIN && ++w->micro < n_micros(w))
         return;
@@ -197,7 +197,7 @@ static void fill_next(struct loader *l)
     struct err err = {0};
     int rc;
 
-    advance(&l->work);
+    loader_advance(&l->work);
     l->busy = 1;
     pthread_mutex_unlock(&l->lock);
     plan_batch(&w, l->dataset->n_samples, &s->batch);
@@ -213,7 +213,7 @@ static void fill_next(struct loader *l)
     pthread_cond_signal(&l->progress);
 }
 
-static void *run(void *arg)
+static void *loader_run(void *arg)
 {
     struct loader *l = arg;
 
@@ -243,7 +243,7 @@ static void free_heap(void *arg, void *p)
 }
 
 /* Make slots for `n` samples each, while the data thread has no work. */
-static int reserve(struct loader *l, int64_t n, struct err *err)
+static int loader_reserve(struct loader *l, int64_t n, struct err *err)
 {
     const struct sample_spec *spec = &l->dataset->spec;
     const size_t field_bytes = l->indices_only ? 0 : sample_place(spec, n, NULL, NULL);
@@ -269,14 +269,14 @@ static int reserve(struct loader *l, int64_t n, struct err *err)
     return 0;
 }
 
-static int start_thread(struct loader *l, struct err *err)
+static int loader_start_thread(struct loader *l, struct err *err)
 {
     sigset_t all, before;
     int rc;
 
     sigfillset(&all); /* signals are for the main thread */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    rc = pthread_create(&l->thread, NULL, run, l);
+    rc = pthread_create(&l->thread, NULL, loader_run, l);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc)
         return err_sys(err, rc, "cannot start the data thread");
@@ -293,7 +293,7 @@ static int start_workers(struct loader *l, struct err *err)
     return err_wrap(err, "set data.workers lower");
 }
 
-static void destroy(struct loader *l)
+static void loader_destroy(struct loader *l)
 {
     pthread_cond_destroy(&l->progress);
     pthread_cond_destroy(&l->changed);
@@ -304,7 +304,7 @@ static void destroy(struct loader *l)
     free(l);
 }
 
-static int check_options(const struct loader_options *o, struct err *err)
+static int loader_check_options(const struct loader_options *o, struct err *err)
 {
     if (o->n_slots && (o->n_slots < 2 || o->n_slots > MAX_SLOTS))
         return err_set(err, ERR_ARG, "%d batches ahead, want 2 to %d", o->n_slots, MAX_SLOTS);
@@ -318,7 +318,7 @@ int loader_new(struct loader **out, const struct loader_options *o, struct err *
 {
     struct loader *l;
 
-    if (check_options(o, err) < 0)
+    if (loader_check_options(o, err) < 0)
         return err->code;
     l = xcalloc(1, sizeof *l);
     l->dataset = o->dataset;
@@ -328,9 +328,9 @@ int loader_new(struct loader **out, const struct loader_options *o, struct err *
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->changed, NULL);
     cond_init(&l->progress);
-    if (reserve(l, o->max_batch, err) < 0 || start_workers(l, err) < 0 ||
-        start_thread(l, err) < 0) {
-        destroy(l);
+    if (loader_reserve(l, o->max_batch, err) < 0 || start_workers(l, err) < 0 ||
+        loader_start_thread(l, err) < 0) {
+        loader_destroy(l);
         return err->code;
     }
     *out = l;
@@ -348,7 +348,7 @@ void loader_free(struct loader *l)
     pthread_cond_signal(&l->changed);
     pthread_mutex_unlock(&l->lock);
     pthread_join(l->thread, NULL);
-    destroy(l);
+    loader_destroy(l);
 }
 
 /* When this returns the data thread sleeps, and the ring is empty. */
@@ -371,7 +371,7 @@ static int give_work(struct loader *l, const struct work *w, int64_t largest, st
             "batches of %lld samples on one rank, want at most %d; take a smaller batch, "
             "more ranks or train.accumulate",
             (long long)largest, MAX_BATCH);
-    if (largest > l->capacity && reserve(l, largest, err) < 0)
+    if (largest > l->capacity && loader_reserve(l, largest, err) < 0)
         return err->code;
     pthread_mutex_lock(&l->lock);
     l->work = *w;
@@ -380,17 +380,17 @@ static int give_work(struct loader *l, const struct work *w, int64_t largest, st
     return 0;
 }
 
-static int check_rank(int n_ranks, int rank, struct err *err)
+static int loader_check_rank(int n_ranks, int rank, struct err *err)
 {
     if (n_ranks < 1 || rank < 0 || rank >= n_ranks)
         return err_set(err, ERR_ARG, "rank %d of %d, want 0 to %d", rank, n_ranks, n_ranks - 1);
     return 0;
 }
 
-static int check_train(const struct loader *l, const struct sampler *s, const struct work *w,
-                       struct err *err)
+static int loader_check_train(const struct loader *l, const struct sampler *s, const struct work *w,
+                              struct err *err)
 {
-    if (check_rank(w->n_ranks, w->rank, err) < 0 || sampler_check(s, err) < 0)
+    if (loader_check_rank(w->n_ranks, w->rank, err) < 0 || sampler_check(s, err) < 0)
         return err->code;
     if (s->n_samples != l->dataset->n_samples)
         return err_set(err, ERR_ARG, "the sampler has %lld samples, the data set %lld",
@@ -416,7 +416,7 @@ int loader_start_train(struct loader *l, const struct sampler *s, int accumulate
                      .stride = 1};
 
     drop_work(l);
-    if (check_train(l, s, &w, err) < 0)
+    if (loader_check_train(l, s, &w, err) < 0)
         return err->code;
     if (s->bound) {
         l->bound = xrealloc(l->bound, sizeof *l->bound * (size_t)(n_ranks + 1));
@@ -432,7 +432,7 @@ int loader_start_pass(struct loader *l, int64_t batch, int64_t unit, int n_ranks
     struct work w = {.kind = PASS, .n_ranks = n_ranks, .rank = rank, .batch = batch, .stride = 1};
 
     drop_work(l);
-    if (check_rank(n_ranks, rank, err) < 0)
+    if (loader_check_rank(n_ranks, rank, err) < 0)
         return err->code;
     if (batch < 1)
         return err_set(err, ERR_ARG, "batches of %lld samples, want at least 1", (long long)batch);
@@ -456,7 +456,7 @@ int loader_start_turns(struct loader *l, const struct sampler *s, int n_ranks, i
 
     ASSERT(!s->bound && !s->n_shares);
     drop_work(l);
-    if (check_rank(n_ranks, rank, err) < 0 || check_train(l, s, &w, err) < 0)
+    if (loader_check_rank(n_ranks, rank, err) < 0 || loader_check_train(l, s, &w, err) < 0)
         return err->code;
     return give_work(l, &w, sampler_largest_micro(s, 1, 1), err);
 }

@@ -12,7 +12,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 
-static int map(struct mapped *out, int fd, const char *path, struct err *err)
+static int mapped_map(struct mapped *out, int fd, const char *path, struct err *err)
 {
     struct stat st;
     void *at;
@@ -42,7 +42,7 @@ int mapped_open(struct mapped *out, const char *path, struct err *err)
     *out = (struct mapped){0};
     if (fd < 0)
         return err_sys(err, errno, "file %s (of data.path, data.train or data.validation)", path);
-    rc = map(out, fd, path, err);
+    rc = mapped_map(out, fd, path, err);
     if (!out->bytes)
         close(fd);
     return rc;

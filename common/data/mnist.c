@@ -61,7 +61,7 @@ struct found {
     const struct idx_want *want;
 };
 
-static int check_folder(const char *path, struct err *err)
+static int mnist_check_folder(const char *path, struct err *err)
 {
     struct stat st;
 
@@ -130,7 +130,7 @@ static int take_label(struct mnist *m, int64_t i, int64_t label, struct err *err
 }
 
 /* Classes overwrite labels, which are not shorter and not before them. */
-static int take_labels(struct mnist *m, struct err *err)
+static int mnist_take_labels(struct mnist *m, struct err *err)
 {
     const struct idx *l = &m->labels;
     const int is_wide = l->type == IDX_I32;
@@ -146,8 +146,8 @@ static int take_labels(struct mnist *m, struct err *err)
     return rc;
 }
 
-static int read_pair(struct mnist *m, const struct found *images, const struct found *labels,
-                     struct err *err)
+static int mnist_read_pair(struct mnist *m, const struct found *images, const struct found *labels,
+                           struct err *err)
 {
     if (idx_read(&m->images, images->path, images->want, err) < 0 ||
         idx_read(&m->labels, labels->path, labels->want, err) < 0)
@@ -158,20 +158,21 @@ static int read_pair(struct mnist *m, const struct found *images, const struct f
                        "belong together?",
                        labels->path, (long long)m->labels.dim[0], (long long)m->images.dim[0],
                        images->path);
-    return take_labels(m, err) < 0 ? err_wrap(err, "%s", labels->path) : 0;
+    return mnist_take_labels(m, err) < 0 ? err_wrap(err, "%s", labels->path) : 0;
 }
 
-static int read_files(struct mnist *m, const char *folder, const char *prefix, struct err *err)
+static int mnist_read_files(struct mnist *m, const char *folder, const char *prefix,
+                            struct err *err)
 {
     struct found images = {0}, labels = {0};
-    int rc = check_folder(folder, err);
+    int rc = mnist_check_folder(folder, err);
 
     if (rc == 0)
         rc = find_file(&images, folder, prefix, &images_role, err);
     if (rc == 0)
         rc = find_file(&labels, folder, prefix, &labels_role, err);
     if (rc == 0)
-        rc = read_pair(m, &images, &labels, err);
+        rc = mnist_read_pair(m, &images, &labels, err);
     free(labels.path);
     free(images.path);
     return rc;
@@ -192,7 +193,7 @@ static const char *validation_prefix(const struct mnist_options *o)
 
 /* The classes of the training files, which those of validation share.  A number that the job gives
  * means labels from 0 on, but for the known set that has as many. */
-static struct mnist_set classes_of(const struct mnist_options *o)
+static struct mnist_set mnist_classes_of(const struct mnist_options *o)
 {
     struct mnist_set set = *mnist_set_of(mnist_split_of(train_prefix(o)));
 
@@ -248,15 +249,15 @@ static const struct dataset_ops mnist_ops = {
     .name = "mnist", .row = mnist_row, .close = mnist_close};
 
 /* Read the files, and make the set of them. */
-static int fill(struct mnist *m, const struct mnist_options *o,
-                const struct dataset_request *request, struct err *err)
+static int mnist_fill(struct mnist *m, const struct mnist_options *o,
+                      const struct dataset_request *request, struct err *err)
 {
     const int is_train = request->purpose == DATASET_TRAIN;
     const int64_t *dim = m->images.dim;
     int rc = is_train ? 0 : check_validation(o, &m->set, request, err);
 
     if (rc == 0)
-        rc = read_files(m, o->path, is_train ? train_prefix(o) : validation_prefix(o), err);
+        rc = mnist_read_files(m, o->path, is_train ? train_prefix(o) : validation_prefix(o), err);
     if (rc < 0)
         return err_wrap(err, "mnist");
     m->base.n_samples = dim[0];
@@ -270,7 +271,7 @@ static int mnist_open(struct dataset **out, const void *options,
                       const struct dataset_request *request, struct err *err)
 {
     const struct mnist_options *o = options;
-    const struct mnist_set set = classes_of(o);
+    const struct mnist_set set = mnist_classes_of(o);
     struct mnist *m;
 
     if ((request->names_only && !set.names) ||
@@ -284,7 +285,7 @@ static int mnist_open(struct dataset **out, const void *options,
                                .spec = SAMPLE_IMAGES(1, 1, 1, set.n_classes)};
     if (request->purpose == DATASET_TRAIN)
         m->base.class_names = set.names;
-    if (!request->names_only && fill(m, o, request, err) < 0) {
+    if (!request->names_only && mnist_fill(m, o, request, err) < 0) {
         mnist_close(&m->base);
         return err->code;
     }
@@ -293,7 +294,7 @@ static int mnist_open(struct dataset **out, const void *options,
     return 0;
 }
 
-static int check(const void *options, struct err *err)
+static int mnist_check(const void *options, struct err *err)
 {
     const struct mnist_options *o = options;
 
@@ -334,7 +335,7 @@ const struct data_format format_mnist = {
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct mnist_options),
-              .check = check},
+              .check = mnist_check},
     .knows_names = 1,
     .open = mnist_open,
 };

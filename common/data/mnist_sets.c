@@ -64,13 +64,13 @@ struct found {
     int n, n_more;
 };
 
-static int compare(const void *a, const void *b)
+static int mnist_sets_compare(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
 /* Takes name. */
-static void add(struct found *f, char *name)
+static void mnist_sets_add(struct found *f, char *name)
 {
     for (int i = 0; i < f->n; i++)
         if (!strcmp(f->name[i], name)) {
@@ -78,7 +78,7 @@ static void add(struct found *f, char *name)
             return;
         }
     f->name[f->n++] = name;
-    qsort(f->name, (size_t)f->n, sizeof *f->name, compare);
+    qsort(f->name, (size_t)f->n, sizeof *f->name, mnist_sets_compare);
     if (f->n > MOST_TOLD) {
         free(f->name[--f->n]);
         f->n_more++;
@@ -93,17 +93,17 @@ static const char *end_of_prefix(const char *name)
     return end ? end : strstr(name, "-images.idx3-ubyte");
 }
 
-static void visit(struct found *f, const char *name)
+static void mnist_sets_visit(struct found *f, const char *name)
 {
     const char *end = end_of_prefix(name);
     const char *dot = end ? strchr(end + strlen("-images-idx3-ubyte"), '.') : NULL;
 
     if (!end || end - name > MOST_PREFIX)
         return;
-    add(f, xasprintf("%.*s%s", (int)(end - name), name,
-                     dot && !strcmp(dot, ".xz")    ? " (unpack it with unxz)"
-                     : dot && !strcmp(dot, ".zip") ? " (unpack it with unzip)"
-                                                   : ""));
+    mnist_sets_add(f, xasprintf("%.*s%s", (int)(end - name), name,
+                                dot && !strcmp(dot, ".xz")    ? " (unpack it with unxz)"
+                                : dot && !strcmp(dot, ".zip") ? " (unpack it with unzip)"
+                                                              : ""));
 }
 
 static void find_sets(const char *folder, struct found *f)
@@ -111,7 +111,7 @@ static void find_sets(const char *folder, struct found *f)
     DIR *d = opendir(folder);
 
     for (const struct dirent *e; d && (e = readdir(d));)
-        visit(f, e->d_name);
+        mnist_sets_visit(f, e->d_name);
     if (d)
         closedir(d);
 }

@@ -90,16 +90,16 @@ static int add_samples(const struct measuring *g, struct moments *m, struct err 
     return rc;
 }
 
-static double deviation(const struct moments *m) { return sqrt(m->m2 / (double)m->n); }
+static double moments_deviation(const struct moments *m) { return sqrt(m->m2 / (double)m->n); }
 
 /* SPREAD_TINY: the deviation is below any that a job can give. */
 enum spread { SPREAD_NONE, SPREAD_TINY, SPREAD_GOOD };
 
 static enum spread spread_of(const struct moments *m)
 {
-    return deviation(m) >= LEAST_REAL ? SPREAD_GOOD
-           : m->least < m->most       ? SPREAD_TINY
-                                      : SPREAD_NONE;
+    return moments_deviation(m) >= LEAST_REAL ? SPREAD_GOOD
+           : m->least < m->most               ? SPREAD_TINY
+                                              : SPREAD_NONE;
 }
 
 /* Refuse all features of a spread. */
@@ -177,7 +177,7 @@ int moments_measure(const struct dataset *ds, int field, struct option_reals *me
     mean->n = std->n = (int)g.c;
     for (int k = 0; k < g.c && rc == 0; k++) {
         mean->v[k] = m[k].mean;
-        std->v[k] = deviation(&m[k]);
+        std->v[k] = moments_deviation(&m[k]);
     }
     if (rc == 0 && g.is_named)
         keep_named(&g, mean, std);

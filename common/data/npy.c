@@ -54,14 +54,14 @@ struct arrays {
 /* ---- files ---- */
 
 /* An item may be a path of its own. */
-static char *path_in(const char *folder, const char *path)
+static char *npy_path_in(const char *folder, const char *path)
 {
     return *path == '/' ? xstrdup(path) : xasprintf("%s/%s", folder, path);
 }
 
 /* The paths of the two items of a list; the caller frees them. */
-static int split(char *path[2], const char *folder, const char *items, const char *key,
-                 struct err *err)
+static int npy_split(char *path[2], const char *folder, const char *items, const char *key,
+                     struct err *err)
 {
     char *all = xstrdup(items), *y = strchr(all, ',');
 
@@ -71,8 +71,8 @@ static int split(char *path[2], const char *folder, const char *items, const cha
     }
     *y++ = 0;
     y += strspn(y, " ");
-    path[X] = path_in(folder, all);
-    path[Y] = path_in(folder, y);
+    path[X] = npy_path_in(folder, all);
+    path[Y] = npy_path_in(folder, y);
     free(all);
     return 0;
 }
@@ -81,10 +81,10 @@ static int split(char *path[2], const char *folder, const char *items, const cha
  * target. */
 static int split_without_y(char *path[2], const struct npy_options *o, struct err *err)
 {
-    if (split(path, o->path, o->train, "data.train", err) < 0)
+    if (npy_split(path, o->path, o->train, "data.train", err) < 0)
         return err->code;
     free(path[X]);
-    path[X] = path_in(o->path, o->validation);
+    path[X] = npy_path_in(o->path, o->validation);
     return 0;
 }
 
@@ -145,13 +145,13 @@ static int scan_shares(const struct npy *y, const char *path, struct err *err)
 }
 
 /* A validation set has the classes of the training set. */
-static int classes_of(const struct npy_options *o, const struct dataset_request *request,
-                      int64_t *n_classes, struct err *err)
+static int npy_classes_of(const struct npy_options *o, const struct dataset_request *request,
+                          int64_t *n_classes, struct err *err)
 {
     struct npy y = {0};
     struct labels labels = {0};
     char *path[2] = {NULL};
-    int rc = split(path, o->path, o->train, "data.train", err);
+    int rc = npy_split(path, o->path, o->train, "data.train", err);
 
     if (rc == 0)
         rc = npy_open(&y, path[Y], err);
@@ -295,7 +295,7 @@ static int is_wide(enum npy_type t)
     return t == NPY_F64 || t == NPY_I32 || t == NPY_U32 || t == NPY_I64 || t == NPY_U64;
 }
 
-static void make_spec(struct arrays *a, int64_t n_classes)
+static void npy_make_spec(struct arrays *a, int64_t n_classes)
 {
     const struct npy *x = &a->array[X], *y = &a->array[Y];
     const int is_class = npy_is_whole(y->type);
@@ -328,7 +328,7 @@ static void make_spec(struct arrays *a, int64_t n_classes)
         a->base.room_bytes = row_room(y, &s->field[Y], 0);
 }
 
-static void take_classes(const struct npy *a, const uint8_t *raw, int64_t n, int32_t *to)
+static void npy_take_classes(const struct npy *a, const uint8_t *raw, int64_t n, int32_t *to)
 {
     int64_t block[64];
 
@@ -378,7 +378,7 @@ static int npy_get_row(const struct dataset *ds, int64_t i, int field, void *roo
     }
     *row = room;
     if (f->role == SAMPLE_CLASS)
-        take_classes(a, raw, n, room);
+        npy_take_classes(a, raw, n, room);
     else if (a->type == NPY_F32 || a->type == NPY_F64 ||
              (a->type == NPY_U8 && field == X)) /* stored as they are */
         *row = raw;
@@ -426,9 +426,9 @@ static int npy_open_set(struct dataset **out, const void *options,
     a->is_without_y = !is_train && request->may_lack_labels && !strchr(items, ',');
     rc = a->is_without_y
              ? split_without_y(a->path, o, err)
-             : split(a->path, o->path, items, is_train ? "data.train" : "data.validation", err);
+             : npy_split(a->path, o->path, items, is_train ? "data.train" : "data.validation", err);
     if (rc == 0)
-        rc = classes_of(o, request, &n_classes, err);
+        rc = npy_classes_of(o, request, &n_classes, err);
     if (rc == 0)
         rc = open_arrays(a, a->path, n_classes, request, err);
     if (rc == 0)
@@ -437,7 +437,7 @@ static int npy_open_set(struct dataset **out, const void *options,
         npy_drop(&a->base);
         return err_wrap(err, "npy");
     }
-    make_spec(a, n_classes);
+    npy_make_spec(a, n_classes);
     if (normalize_check(&o->image, moments_features(&a->base, X), "feature", err) < 0 ||
         targets_prepare(&a->base, &o->targets, request, err) < 0) {
         npy_drop(&a->base);

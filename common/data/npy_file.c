@@ -71,7 +71,7 @@ int64_t npy_row(const struct npy *a) { return shape_elements(&a->shape) / a->sha
 /* ---- the header ---- */
 
 /* The value of a key, such as 'shape', in the header; NULL: there is no such key. */
-static const char *value_of(const char *header, const char *key)
+static const char *npy_file_value_of(const char *header, const char *key)
 {
     const char *at = strstr(header, key);
 
@@ -132,8 +132,9 @@ static int read_shape(struct npy *a, const char *text, struct err *err)
 
 static int read_keys(struct npy *a, const char *header, struct err *err)
 {
-    const char *descr = value_of(header, "'descr'");
-    const char *order = value_of(header, "'fortran_order'"), *shape = value_of(header, "'shape'");
+    const char *descr = npy_file_value_of(header, "'descr'");
+    const char *order = npy_file_value_of(header, "'fortran_order'"),
+               *shape = npy_file_value_of(header, "'shape'");
 
     if (!descr || *descr != '\'' || !order || !shape || *shape != '(')
         return err_set(err, ERR_CORRUPT,
@@ -156,7 +157,7 @@ static int refuse_other(const struct npy *a, struct err *err)
                    other ? "; it is " : "", other ? other->what : "");
 }
 
-static int read_header(struct npy *a, struct err *err)
+static int npy_file_read_header(struct npy *a, struct err *err)
 {
     const uint8_t *p = a->file.bytes;
     const size_t n = a->file.n_bytes;
@@ -182,7 +183,7 @@ static int read_header(struct npy *a, struct err *err)
     return read_keys(a, header, err);
 }
 
-static int check_size(const struct npy *a, struct err *err)
+static int npy_file_check_size(const struct npy *a, struct err *err)
 {
     const int64_t want = shape_elements(&a->shape) * (int64_t)npy_size(a->type);
     const int64_t seen = (int64_t)a->file.n_bytes - a->offset;
@@ -198,7 +199,7 @@ static int check_size(const struct npy *a, struct err *err)
 
 int npy_parse(struct npy *a, struct err *err)
 {
-    if (read_header(a, err) < 0 || check_size(a, err) < 0)
+    if (npy_file_read_header(a, err) < 0 || npy_file_check_size(a, err) < 0)
         return err->code;
     a->data = a->file.bytes + a->offset;
     return 0;

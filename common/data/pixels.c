@@ -39,7 +39,7 @@ static void span_around(double first, double extent, int64_t size, int64_t whole
 }
 
 /* The box, which is in pixels of the file, in pixels as they are decoded. */
-static struct picture_box scaled(const struct pixels *p, const struct picture_box *box)
+static struct picture_box pixels_scaled(const struct pixels *p, const struct picture_box *box)
 {
     return (struct picture_box){box->x * p->scale, box->y * p->scale, box->width * p->scale,
                                 box->height * p->scale};
@@ -47,7 +47,7 @@ static struct picture_box scaled(const struct pixels *p, const struct picture_bo
 
 void pixels_around(struct pixels *p, const struct picture_box *box, int64_t size)
 {
-    const struct picture_box b = scaled(p, box);
+    const struct picture_box b = pixels_scaled(p, box);
 
     span_around(b.x, b.width, size, p->whole_width, &p->x, &p->width);
     span_around(b.y, b.height, size, p->whole_height, &p->y, &p->height);
@@ -103,7 +103,7 @@ static double weight_at(double distance, double reach)
 
 /* The whole weights of n pixels from `first` on, around `centre`; what rounding leaves goes to the
  * largest of them. */
-static void weigh(double centre, double reach, int64_t first, int64_t n, int16_t *to)
+static void pixels_weigh(double centre, double reach, int64_t first, int64_t n, int16_t *to)
 {
     double sum = 0;
     int64_t largest = 0;
@@ -136,7 +136,7 @@ static int make_taps(struct taps *t, double first, double extent, int64_t size, 
 
         t->first[i] = low - at;
         t->n[i] = min_i64(end - low, t->most);
-        weigh(centre, reach, low, t->n[i], t->weight + i * t->most);
+        pixels_weigh(centre, reach, low, t->n[i], t->weight + i * t->most);
     }
     return 0;
 }
@@ -179,8 +179,8 @@ static void mix_columns(const uint8_t *from, const struct taps *t, int64_t size,
     }
 }
 
-static int mix(const struct pixels *p, const struct taps *down, const struct taps *across,
-               int64_t size, uint8_t *rgb, struct err *err)
+static int pixels_mix(const struct pixels *p, const struct taps *down, const struct taps *across,
+                      int64_t size, uint8_t *rgb, struct err *err)
 {
     const int64_t row_bytes = p->width * C;
     int32_t *sum = NULL;
@@ -202,14 +202,14 @@ static int mix(const struct pixels *p, const struct taps *down, const struct tap
 int pixels_resize(const struct pixels *p, const struct picture_box *box, int64_t size, uint8_t *rgb,
                   struct err *err)
 {
-    const struct picture_box b = scaled(p, box);
+    const struct picture_box b = pixels_scaled(p, box);
     struct taps down = {0}, across = {0};
     int rc = make_taps(&down, b.y, b.height, size, p->y, p->height, err);
 
     if (rc == 0)
         rc = make_taps(&across, b.x, b.width, size, p->x, p->width, err);
     if (rc == 0)
-        rc = mix(p, &down, &across, size, rgb, err);
+        rc = pixels_mix(p, &down, &across, size, rgb, err);
     free_taps(&down);
     free_taps(&across);
     return rc;

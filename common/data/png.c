@@ -21,7 +21,7 @@ struct png {
     char text[128];
 };
 
-static void give_up(png_structp read, png_const_charp text)
+static void png_give_up(png_structp read, png_const_charp text)
 {
     struct png *p = png_get_error_ptr(read);
 
@@ -29,7 +29,7 @@ static void give_up(png_structp read, png_const_charp text)
     png_longjmp(read, 1);
 }
 
-static void be_silent(png_structp read, png_const_charp text) { (void)read, (void)text; }
+static void png_be_silent(png_structp read, png_const_charp text) { (void)read, (void)text; }
 
 static void take_bytes(png_structp read, png_bytep to, size_t n)
 {
@@ -41,7 +41,7 @@ static void take_bytes(png_structp read, png_bytep to, size_t n)
     p->at += n;
 }
 
-static int failed(const struct png *p, struct err *err)
+static int png_failed(const struct png *p, struct err *err)
 {
     return err_set(err, ERR_CORRUPT, "as a PNG file: %s", p->text);
 }
@@ -60,10 +60,10 @@ static void png_drop(struct decoder *d)
     free(p);
 }
 
-static int read_header(struct png *p, struct err *err)
+static int png_read_header(struct png *p, struct err *err)
 {
     if (setjmp(png_jmpbuf(p->read)))
-        return failed(p, err);
+        return png_failed(p, err);
     png_set_read_fn(p->read, p, take_bytes);
     png_set_user_limits(p->read, PICTURE_MOST_PIXELS, PICTURE_MOST_PIXELS);
     png_read_info(p->read, p->info);
@@ -81,13 +81,13 @@ static int png_open_bytes(struct decoder **out, const uint8_t *bytes, size_t n_b
     p->base.ops = &decoder_png;
     p->bytes = bytes;
     p->n_bytes = n_bytes;
-    p->read = png_create_read_struct(PNG_LIBPNG_VER_STRING, p, give_up, be_silent);
+    p->read = png_create_read_struct(PNG_LIBPNG_VER_STRING, p, png_give_up, png_be_silent);
     if (p->read)
         p->info = png_create_info_struct(p->read);
     if (!p->info)
         rc = err_set(err, ERR_NOMEM, "libpng %s cannot start", PNG_LIBPNG_VER_STRING);
     if (rc == 0)
-        rc = read_header(p, err);
+        rc = png_read_header(p, err);
     if (rc == 0)
         rc = pixels_check(p->base.width, p->base.height, err);
     if (rc < 0) {
@@ -99,10 +99,10 @@ static int png_open_bytes(struct decoder **out, const uint8_t *bytes, size_t n_b
 }
 
 /* Every kind becomes RGB of 8 bits. */
-static int start(struct png *p, struct err *err)
+static int png_start(struct png *p, struct err *err)
 {
     if (setjmp(png_jmpbuf(p->read)))
-        return failed(p, err);
+        return png_failed(p, err);
     png_set_expand(p->read);
     png_set_strip_16(p->read);
     png_set_strip_alpha(p->read);
@@ -113,10 +113,10 @@ static int start(struct png *p, struct err *err)
     return 0;
 }
 
-static int read_rows(struct png *p, struct err *err)
+static int png_read_image_rows(struct png *p, struct err *err)
 {
     if (setjmp(png_jmpbuf(p->read)))
-        return failed(p, err);
+        return png_failed(p, err);
     png_read_image(p->read, p->row);
     png_read_end(p->read, NULL);
     return 0;
@@ -131,13 +131,13 @@ static int png_read(struct decoder *d, const struct picture_box *box, int64_t si
     out->width = out->whole_width = d->width;
     out->height = out->whole_height = d->height;
     out->scale = 1;
-    if (start(p, err) < 0 || pixels_alloc(out, err) < 0 ||
+    if (png_start(p, err) < 0 || pixels_alloc(out, err) < 0 ||
         try_realloc((void **)&p->row, (size_t)d->height * sizeof *p->row, "the rows of a picture",
                     err) < 0)
         return err->code;
     for (int64_t i = 0; i < d->height; i++)
         p->row[i] = out->rgb + i * d->width * PICTURE_CHANNELS;
-    return read_rows(p, err);
+    return png_read_image_rows(p, err);
 }
 
 const struct decoder_ops decoder_png = {is_png, png_open_bytes, png_read, png_drop};

@@ -24,7 +24,7 @@ struct pool {
 };
 
 /* Take parts until none is left.  Called with the lock held; releases it during each part. */
-static void work(struct pool *p)
+static void pool_work(struct pool *p)
 {
     while (p->next < p->n) {
         const int64_t i = p->next++;
@@ -37,13 +37,13 @@ static void work(struct pool *p)
     }
 }
 
-static void *run(void *arg)
+static void *pool_run_thread(void *arg)
 {
     struct pool *p = arg;
 
     pthread_mutex_lock(&p->lock);
     while (!p->quit) {
-        work(p);
+        pool_work(p);
         if (!p->quit)
             pthread_cond_wait(&p->more, &p->lock);
     }
@@ -59,7 +59,7 @@ static int start_threads(struct pool *p, int n, struct err *err)
     sigfillset(&all); /* signals are for the main thread */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (rc == 0 && p->n_threads < n) {
-        rc = pthread_create(&p->thread[p->n_threads], NULL, run, p);
+        rc = pthread_create(&p->thread[p->n_threads], NULL, pool_run_thread, p);
         if (rc == 0)
             pthread_setname_np(p->thread[p->n_threads++], "worker");
     }
@@ -107,7 +107,7 @@ void pool_run(struct pool *p, void (*part)(void *arg, int64_t i), void *arg, int
     p->n = n;
     p->next = p->n_done = 0;
     pthread_cond_broadcast(&p->more);
-    work(p);
+    pool_work(p);
     while (p->n_done < p->n)
         pthread_cond_wait(&p->done, &p->lock);
     pthread_mutex_unlock(&p->lock);

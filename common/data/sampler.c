@@ -40,7 +40,7 @@ void perm_init(struct perm *p, int64_t n, uint64_t seed, int64_t epoch)
 }
 
 /* Every bit of x and key reaches every low bit of the result. */
-static uint64_t mix(uint64_t x, uint64_t key)
+static uint64_t sampler_mix(uint64_t x, uint64_t key)
 {
     x = (x ^ key) * 0x9E3779B97F4A7C15;
     x = (x ^ x >> 32) * 0xD1342543DE82EF95;
@@ -51,36 +51,36 @@ struct halves {
     uint64_t left, right;
 };
 
-static struct halves split(const struct perm *p, int64_t i)
+static struct halves sampler_split(const struct perm *p, int64_t i)
 {
     uint64_t right_mask = ((uint64_t)1 << p->right_bits) - 1;
 
     return (struct halves){(uint64_t)i >> p->right_bits, (uint64_t)i & right_mask};
 }
 
-static int64_t join(const struct perm *p, struct halves h)
+static int64_t sampler_join(const struct perm *p, struct halves h)
 {
     return (int64_t)(h.left << p->right_bits | h.right);
 }
 
 /* One round.  It is its own inverse. */
-static void turn(const struct perm *p, int round, struct halves *h)
+static void sampler_turn(const struct perm *p, int round, struct halves *h)
 {
     if (round % 2 == 0)
-        h->left ^= mix(h->right, p->key[round]) & (((uint64_t)1 << p->left_bits) - 1);
+        h->left ^= sampler_mix(h->right, p->key[round]) & (((uint64_t)1 << p->left_bits) - 1);
     else
-        h->right ^= mix(h->left, p->key[round]) & (((uint64_t)1 << p->right_bits) - 1);
+        h->right ^= sampler_mix(h->left, p->key[round]) & (((uint64_t)1 << p->right_bits) - 1);
 }
 
 int64_t perm_at(const struct perm *p, int64_t i)
 {
     ASSERT(i >= 0 && i < p->n);
     do {
-        struct halves h = split(p, i);
+        struct halves h = sampler_split(p, i);
 
         for (int round = 0; round < PERM_ROUNDS; round++)
-            turn(p, round, &h);
-        i = join(p, h);
+            sampler_turn(p, round, &h);
+        i = sampler_join(p, h);
     } while (i >= p->n);
     return i;
 }
@@ -89,11 +89,11 @@ int64_t perm_find(const struct perm *p, int64_t sample)
 {
     ASSERT(sample >= 0 && sample < p->n);
     do {
-        struct halves h = split(p, sample);
+        struct halves h = sampler_split(p, sample);
 
         for (int round = PERM_ROUNDS - 1; round >= 0; round--)
-            turn(p, round, &h);
-        sample = join(p, h);
+            sampler_turn(p, round, &h);
+        sample = sampler_join(p, h);
     } while (sample >= p->n);
     return sample;
 }
@@ -167,7 +167,7 @@ static struct span shares_of(int n_shares, int n_ranks, int rank)
     return span_part((struct span){0, n_shares}, n_ranks, rank);
 }
 
-static struct span bounded(const struct sampler_step *at, int rank)
+static struct span sampler_bounded(const struct sampler_step *at, int rank)
 {
     const int64_t from = at->bound[rank] * at->n / at->full;
 
@@ -182,7 +182,7 @@ static int64_t largest_share(const struct sampler_step *at, int n_ranks)
     if (!at->bound)
         return ceil_div_i64(at->n, n_ranks);
     for (int r = 0; r < n_ranks; r++)
-        largest = max_i64(largest, bounded(at, r).n);
+        largest = max_i64(largest, sampler_bounded(at, r).n);
     return largest;
 }
 
@@ -203,7 +203,7 @@ struct span sampler_micro(const struct sampler_step *at, int n_ranks, int rank, 
         share = span_part(all, at->n_shares,
                           shares_of(at->n_shares, n_ranks, rank).first + micro / accumulate);
     else if (at->bound)
-        share = bounded(at, rank);
+        share = sampler_bounded(at, rank);
     else
         share = span_part(all, n_ranks, rank);
     return span_part(share, accumulate, micro % accumulate);

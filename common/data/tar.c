@@ -41,7 +41,7 @@ struct extra {
     int is_sparse, has_real_name;
 };
 
-static int fail(const struct tar *t, int64_t offset, const char *why, struct err *err)
+static int tar_fail(const struct tar *t, int64_t offset, const char *why, struct err *err)
 {
     return err_set(err, ERR_CORRUPT, "%s: offset %lld: %s; was it copied whole?", t->path,
                    (long long)offset, why);
@@ -83,7 +83,7 @@ int tar_read(const struct tar *t, int64_t offset, void *to, int64_t n, struct er
         if (len < 0)
             return err_sys(err, errno, "file %s: offset %lld", t->path, (long long)(offset + got));
         if (len == 0)
-            return fail(t, offset + got, "the archive ends within a member", err);
+            return tar_fail(t, offset + got, "the archive ends within a member", err);
         got += len;
     }
     return 0;
@@ -92,7 +92,7 @@ int tar_read(const struct tar *t, int64_t offset, void *to, int64_t n, struct er
 /* ---- numbers ---- */
 
 /* An octal number of up to n digits; -1: there is none. */
-static int64_t octal(const uint8_t *p, int n)
+static int64_t tar_octal(const uint8_t *p, int n)
 {
     int64_t v = -1;
 
@@ -103,13 +103,13 @@ static int64_t octal(const uint8_t *p, int n)
     return v;
 }
 
-static int64_t size_of(const uint8_t *header)
+static int64_t tar_size_of(const uint8_t *header)
 {
     const uint8_t *p = header + SIZE;
     int64_t v = 0;
 
     if (!(p[0] & 0x80))
-        return octal(p, 12);
+        return tar_octal(p, 12);
     for (int i = 4; i < 12; i++)
         v = (int64_t)((uint64_t)v << 8 | p[i]);
     return v;
@@ -122,10 +122,10 @@ static int is_header(const uint8_t *header)
 
     for (int i = 0; i < BLOCK; i++)
         sum += i >= CHECKSUM && i < CHECKSUM + 8 ? ' ' : header[i];
-    return sum == octal(header + CHECKSUM, 8);
+    return sum == tar_octal(header + CHECKSUM, 8);
 }
 
-static int is_empty(const uint8_t *p, int64_t n)
+static int tar_is_empty(const uint8_t *p, int64_t n)
 {
     return n == 0 || (!p[0] && !memcmp(p, p + 1, (size_t)n - 1));
 }
@@ -150,7 +150,7 @@ static void take_name(const uint8_t *header, char *name)
 static int keep_name(const struct tar *t, char *name, const char *from, struct err *err)
 {
     if (strlen(from) >= TAR_NAME_BYTES)
-        return fail(t, t->at, "a member's name is too long", err);
+        return tar_fail(t, t->at, "a member's name is too long", err);
     strcpy(name, from);
     return 0;
 }
@@ -184,7 +184,7 @@ static int take_pax(const struct tar *t, char *text, int64_t n, struct extra *x,
         const long len = strtol(record, &key, 10);
 
         if (len <= key - record || len > end - record || *key != ' ' || record[len - 1] != '\n')
-            return fail(t, t->at, "its extended header is broken", err);
+            return tar_fail(t, t->at, "its extended header is broken", err);
         record += len;
         record[-1] = 0;
         rc = take_record(t, x, key + 1, err);
@@ -200,7 +200,7 @@ static int refuse_rest(const struct tar *t, int64_t offset, const uint8_t *bytes
 {
     int64_t at = 0;
 
-    while (at + BLOCK < n && is_empty(bytes + at, BLOCK))
+    while (at + BLOCK < n && tar_is_empty(bytes + at, BLOCK))
         at += BLOCK;
     if (at + BLOCK <= n && is_header(bytes + at))
         return err_set(err, ERR_CORRUPT,
@@ -224,7 +224,7 @@ static int check_end(const struct tar *t, struct err *err)
 
         if (tar_read(t, at, bytes, n, err) < 0)
             rc = err->code;
-        else if (!is_empty(bytes, n))
+        else if (!tar_is_empty(bytes, n))
             rc = refuse_rest(t, at, bytes, n, err);
     }
     free(bytes);
@@ -236,33 +236,33 @@ static int check_end(const struct tar *t, struct err *err)
 static int has_content(int type) { return (type < '1' || type > '6') && type != 'V'; }
 
 /* The header at t->at, and how long its content is; TAR_END: it is empty. */
-static int read_header(const struct tar *t, uint8_t *header, int64_t *n_bytes, struct err *err)
+static int tar_read_header(const struct tar *t, uint8_t *header, int64_t *n_bytes, struct err *err)
 {
     if (t->n_bytes - t->at < BLOCK)
-        return fail(t, t->at, "the archive ends without an empty header", err);
+        return tar_fail(t, t->at, "the archive ends without an empty header", err);
     if (tar_read(t, t->at, header, BLOCK, err) < 0)
         return err->code;
-    if (is_empty(header, BLOCK))
+    if (tar_is_empty(header, BLOCK))
         return check_end(t, err);
     if (t->at == 0 && header[0] == 0x1f && header[1] == 0x8b)
         return err_set(err, ERR_CORRUPT,
                        "%s is compressed by gzip, and shards are read in place; unpack it",
                        t->path);
     if (!is_header(header))
-        return fail(t, t->at, "there is no header of a tar archive", err);
-    *n_bytes = has_content(header[TYPE]) ? size_of(header) : 0;
-    return *n_bytes < 0 ? fail(t, t->at + SIZE, "a member has no size", err) : 0;
+        return tar_fail(t, t->at, "there is no header of a tar archive", err);
+    *n_bytes = has_content(header[TYPE]) ? tar_size_of(header) : 0;
+    return *n_bytes < 0 ? tar_fail(t, t->at + SIZE, "a member has no size", err) : 0;
 }
 
 static int check_content(const struct tar *t, int64_t n_bytes, struct err *err)
 {
     return n_bytes < 0 || n_bytes > t->n_bytes - t->at - BLOCK
-               ? fail(t, t->at, "the archive ends within this member", err)
+               ? tar_fail(t, t->at, "the archive ends within this member", err)
                : 0;
 }
 
 /* Go past the header and its content. */
-static void pass(struct tar *t, int64_t n_bytes)
+static void tar_pass(struct tar *t, int64_t n_bytes)
 {
     t->at = min_i64(t->at + BLOCK + round_up_i64(n_bytes, BLOCK), t->n_bytes);
 }
@@ -275,7 +275,7 @@ static int read_extra(const struct tar *t, int type, int64_t n_bytes, struct ext
     int rc;
 
     if (n_bytes > MOST_EXTRA)
-        return fail(t, t->at, "its extended header is too long", err);
+        return tar_fail(t, t->at, "its extended header is too long", err);
     if (try_alloc(&text, (size_t)n_bytes + 1, "a tar archive's extended header", err) < 0)
         return err->code;
     ((char *)text)[n_bytes] = 0;
@@ -296,7 +296,7 @@ static int pass_maps(struct tar *t, const uint8_t *header, struct err *err)
 
     while (has_more) {
         if (t->n_bytes - t->at < 2 * BLOCK)
-            return fail(t, t->at, "the archive ends within a sparse member's header", err);
+            return tar_fail(t, t->at, "the archive ends within a sparse member's header", err);
         t->at += BLOCK;
         if (tar_read(t, t->at, block, BLOCK, err) < 0)
             return err->code;
@@ -305,7 +305,7 @@ static int pass_maps(struct tar *t, const uint8_t *header, struct err *err)
     return 0;
 }
 
-static enum tar_kind kind_of(int type, const struct extra *x)
+static enum tar_kind tar_kind_of(int type, const struct extra *x)
 {
     switch (type) {
     case 0:
@@ -336,7 +336,7 @@ static int is_passed(int type)
 static int read_one(struct tar *t, struct extra *x, uint8_t *header, struct err *err)
 {
     struct tar_member *m = x->m;
-    int rc = read_header(t, header, &m->n_bytes, err);
+    int rc = tar_read_header(t, header, &m->n_bytes, err);
 
     if (rc != 0)
         return rc;
@@ -348,7 +348,7 @@ static int read_one(struct tar *t, struct extra *x, uint8_t *header, struct err 
         (is_extra(header[TYPE]) && read_extra(t, header[TYPE], m->n_bytes, x, err) < 0))
         return err->code;
     m->offset = t->at + BLOCK;
-    pass(t, m->n_bytes);
+    tar_pass(t, m->n_bytes);
     return 0;
 }
 
@@ -368,7 +368,7 @@ int tar_next(struct tar *t, struct tar_member *m, struct err *err)
         x = (struct extra){m, .size = -1};
     }
     if (rc == 0) {
-        m->kind = kind_of(header[TYPE], &x);
+        m->kind = tar_kind_of(header[TYPE], &x);
         if (!m->name[0])
             take_name(header, m->name);
         if (!m->link[0])

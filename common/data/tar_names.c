@@ -17,7 +17,7 @@ struct tar_place {
     int64_t offset, n_bytes;
 };
 
-static const char *plain(const char *name)
+static const char *tar_names_plain(const char *name)
 {
     while (name[0] == '.' && name[1] == '/')
         name += 2;
@@ -25,7 +25,7 @@ static const char *plain(const char *name)
 }
 
 /* The slot of this name, or the free one where it belongs. */
-static int64_t *slot_of(const struct tar_names *names, const char *name)
+static int64_t *tar_names_slot_of(const struct tar_names *names, const char *name)
 {
     const uint64_t mask = (uint64_t)names->n_slots - 1;
 
@@ -38,24 +38,24 @@ static int64_t *slot_of(const struct tar_names *names, const char *name)
     }
 }
 
-static void grow(struct tar_names *names)
+static void tar_names_grow(struct tar_names *names)
 {
     names->n_slots = max_i64(2 * names->n_slots, FIRST_SLOTS);
     free(names->slot);
     names->slot = xcalloc((size_t)names->n_slots, sizeof *names->slot);
     names->place = xrealloc(names->place, (size_t)names->n_slots / 2 * sizeof *names->place);
     for (int64_t i = 0; i < names->n; i++)
-        *slot_of(names, (const char *)names->text.data + names->place[i].name) = i + 1;
+        *tar_names_slot_of(names, (const char *)names->text.data + names->place[i].name) = i + 1;
 }
 
 void tar_names_keep(struct tar_names *names, const char *name, const struct tar_member *m)
 {
     int64_t *slot;
 
-    name = plain(name);
+    name = tar_names_plain(name);
     if (2 * names->n >= names->n_slots)
-        grow(names);
-    slot = slot_of(names, name);
+        tar_names_grow(names);
+    slot = tar_names_slot_of(names, name);
     if (*slot == 0) {
         names->place[names->n].name = names->text.len;
         buf_append(&names->text, name, strlen(name) + 1);
@@ -68,7 +68,7 @@ void tar_names_keep(struct tar_names *names, const char *name, const struct tar_
 
 int tar_names_find(const struct tar_names *names, const char *name, struct tar_member *m)
 {
-    const int64_t *slot = names->n > 0 ? slot_of(names, plain(name)) : NULL;
+    const int64_t *slot = names->n > 0 ? tar_names_slot_of(names, tar_names_plain(name)) : NULL;
 
     if (!slot || *slot == 0)
         return 0;

@@ -62,7 +62,7 @@ static size_t key_len(const char *name)
 /* 1: KEY.jpg and the like; the first dot is the last one. */
 static int is_plain(const char *name, size_t len) { return !strchr(name + len + 1, '.'); }
 
-static int is_class(const char *name)
+static int tars_is_class(const char *name)
 {
     const char *dot = strrchr(name, '.');
 
@@ -71,15 +71,15 @@ static int is_class(const char *name)
 
 /* ---- the members of a sample ---- */
 
-static int refuse(const struct tar_list *h, const struct tar_member *m, const char *why,
-                  struct err *err)
+static int tars_refuse(const struct tar_list *h, const struct tar_member *m, const char *why,
+                       struct err *err)
 {
     return err_set(err, ERR_CORRUPT, "%s: offset %lld: %s %s", h->t.path,
                    (long long)(m->offset - 512), m->name, why);
 }
 
 /* A hard link is the member that it leads to. */
-static int follow(const struct tar_list *h, struct tar_member *m, struct err *err)
+static int tars_follow(const struct tar_list *h, struct tar_member *m, struct err *err)
 {
     static const char *const why[] = {
         [TAR_SYMBOLIC_LINK] = "is a symbolic link, whose content is not in the archive; make the "
@@ -93,7 +93,7 @@ static int follow(const struct tar_list *h, struct tar_member *m, struct err *er
                        "%s: offset %lld: %s is a hard link to %s, which no member before it is; "
                        "make the shard with tar --hard-dereference",
                        h->t.path, (long long)(m->offset - 512), m->name, m->link);
-    return m->kind == TAR_FILE ? 0 : refuse(h, m, why[m->kind], err);
+    return m->kind == TAR_FILE ? 0 : tars_refuse(h, m, why[m->kind], err);
 }
 
 /* Keep the name of a sample's one picture or class. */
@@ -101,7 +101,7 @@ static int take_one(const struct tar_list *h, const struct tar_member *m, const 
                     char *name, struct err *err)
 {
     if (name[0] && !strcmp(name, m->name))
-        return refuse(h, m, "comes twice in its sample; leave one of them out", err);
+        return tars_refuse(h, m, "comes twice in its sample; leave one of them out", err);
     if (name[0])
         return err_set(err, ERR_CORRUPT,
                        "%s: offset %lld: sample %s has two %s, %s and %s; leave one out of the "
@@ -114,10 +114,11 @@ static int take_one(const struct tar_list *h, const struct tar_member *m, const 
 
 static int take_picture(struct tar_list *h, struct tar_member *m, struct err *err)
 {
-    if (take_one(h, m, "pictures", h->s.picture, err) < 0 || follow(h, m, err) < 0)
+    if (take_one(h, m, "pictures", h->s.picture, err) < 0 || tars_follow(h, m, err) < 0)
         return err->code;
     if (!files_is_picture(m->name))
-        return refuse(h, m, "is neither JPEG nor PNG; convert it, or leave its sample out", err);
+        return tars_refuse(h, m, "is neither JPEG nor PNG; convert it, or leave its sample out",
+                           err);
     h->s.item.offset = m->offset;
     h->s.item.n_bytes = m->n_bytes;
     return 0;
@@ -146,12 +147,12 @@ static int read_class(struct tar_list *h, const struct tar_member *m, struct err
 
 static int take_class(struct tar_list *h, struct tar_member *m, struct err *err)
 {
-    if (take_one(h, m, "classes", h->s.class, err) < 0 || follow(h, m, err) < 0)
+    if (take_one(h, m, "classes", h->s.class, err) < 0 || tars_follow(h, m, err) < 0)
         return err->code;
     return read_class(h, m, err);
 }
 
-static void leave_out(struct files *f, const char *name)
+static void tars_leave_out(struct files *f, const char *name)
 {
     if (f->n_left_out++ == 0)
         f->left_out = files_keep_name(f, name, strlen(name));
@@ -164,11 +165,11 @@ static int take_dotted(struct tar_list *h, const struct tar_member *m, struct er
     const char *picture = h->s.dotted_picture, *class = h->s.dotted_class;
     const char *end;
 
-    if (is_class(m->name))
+    if (tars_is_class(m->name))
         strcpy(h->s.dotted_class, m->name);
     else if (files_is_picture(m->name) || files_is_other_picture(m->name))
         strcpy(h->s.dotted_picture, m->name);
-    leave_out(h->f, m->name);
+    tars_leave_out(h->f, m->name);
     end = strrchr(picture, '.');
     if (!end || strlen(class) != (size_t)(end - picture) + 4 ||
         strncmp(picture, class, (size_t)(end - picture)) != 0)
@@ -222,7 +223,7 @@ static int take_member(struct tar_list *h, struct tar_member *m, struct err *err
     const size_t len = key_len(m->name);
 
     if (len == 0) {
-        leave_out(h->f, m->name);
+        tars_leave_out(h->f, m->name);
         return 0;
     }
     if (strlen(h->s.key) != len || memcmp(h->s.key, m->name, len) != 0) {
@@ -235,9 +236,9 @@ static int take_member(struct tar_list *h, struct tar_member *m, struct err *err
         return take_dotted(h, m, err);
     if (files_is_picture(m->name) || files_is_other_picture(m->name))
         return take_picture(h, m, err);
-    if (is_class(m->name))
+    if (tars_is_class(m->name))
         return take_class(h, m, err);
-    leave_out(h->f, m->name);
+    tars_leave_out(h->f, m->name);
     return 0;
 }
 

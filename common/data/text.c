@@ -43,7 +43,7 @@ struct text {
 
 /* ---- characters ---- */
 
-static int continues(uint8_t byte) { return (byte & 0xc0) == 0x80; }
+static int text_continues(uint8_t byte) { return (byte & 0xc0) == 0x80; }
 
 /* Read the UTF-8 character at p, where n >= 1 bytes are.  Returns how many bytes it has, or 0 if
  * there is no valid character; *code: its code point. */
@@ -56,7 +56,7 @@ static size_t char_at(const uint8_t *p, size_t n, uint32_t *code)
         return 0;
     *code = len == 1 ? p[0] : p[0] & (0x7fU >> len);
     for (size_t i = 1; i < len; i++) {
-        if (!continues(p[i]))
+        if (!text_continues(p[i]))
             return 0;
         *code = *code << 6 | (p[i] & 0x3f);
     }
@@ -96,7 +96,7 @@ static const char *remedy_of_mark(const struct text *t)
 }
 
 /* Find all characters: how many there are, which ones, and the places of some. */
-static int scan(struct text *t, struct err *err)
+static int text_scan(struct text *t, struct err *err)
 {
     uint32_t code;
     size_t len;
@@ -119,7 +119,7 @@ static int number_chars(struct text *t, struct err *err)
 {
     if (try_alloc((void **)&t->number, CODE_POINTS * sizeof *t->number, "the characters of a text",
                   err) < 0 ||
-        scan(t, err) < 0)
+        text_scan(t, err) < 0)
         return err->code;
     for (int i = 0; i < CODE_POINTS; i++)
         if (t->number[i])
@@ -157,7 +157,8 @@ static int read_chars(const struct text *t, int64_t first, int64_t n, uint8_t *r
     return 0;
 }
 
-static int read_bytes(const struct text *t, int64_t first, int64_t n, int32_t *to, struct err *err)
+static int text_read_bytes(const struct text *t, int64_t first, int64_t n, int32_t *to,
+                           struct err *err)
 {
     uint8_t *raw = (uint8_t *)to + 3 * n; /* the end of the same memory */
 
@@ -180,7 +181,7 @@ static int text_row(const struct dataset *ds, int64_t i, int field, void *room, 
 
     *row = room;
     return t->tokenizer == CHARS ? read_chars(t, first, n, (uint8_t *)(to + n), to, err)
-                                 : read_bytes(t, first, n, to, err);
+                                 : text_read_bytes(t, first, n, to, err);
 }
 
 static void text_close(struct dataset *ds)
@@ -195,7 +196,7 @@ static void text_close(struct dataset *ds)
 
 static const struct dataset_ops text_ops = {.name = "text", .row = text_row, .close = text_close};
 
-static int read_text(struct text *t, struct err *err)
+static int text_read_text(struct text *t, struct err *err)
 {
     if (t->tokenizer == CHARS)
         return number_chars(t, err);
@@ -229,7 +230,10 @@ static void doubt_kind(const struct text *t, const struct dataset_request *reque
 }
 
 /* 1: no text has it. */
-static int is_control(uint32_t code) { return code < 0x20 && !(code >= '\t' && code <= '\r'); }
+static int text_is_control_word(uint32_t code)
+{
+    return code < 0x20 && !(code >= '\t' && code <= '\r');
+}
 
 /* 1: each four of the first n bytes are a code point, in one byte order. */
 static int is_in_32(const uint8_t *b, size_t n)
@@ -240,9 +244,9 @@ static int is_in_32(const uint8_t *b, size_t n)
         uint32_t code = b[at] | (uint32_t)b[at + 1] << 8 | (uint32_t)b[at + 2] << 16 |
                         (uint32_t)b[at + 3] << 24;
 
-        is_little &= code < CODE_POINTS && !is_control(code);
+        is_little &= code < CODE_POINTS && !text_is_control_word(code);
         code = __builtin_bswap32(code);
-        is_big &= code < CODE_POINTS && !is_control(code);
+        is_big &= code < CODE_POINTS && !text_is_control_word(code);
     }
     return is_little || is_big;
 }
@@ -259,7 +263,7 @@ static size_t find_other_encoding(const struct text *t, size_t n)
         len = char_at(b + at, t->file.n_bytes - at, &code);
         if (len == 0)
             return at;
-        if (is_control(code))
+        if (text_is_control_word(code))
             return n;
     }
     return n;
@@ -305,7 +309,7 @@ static int open_part(struct text *t, const struct dataset_request *request,
 
     if (mapped_open(&t->file, o->path, err) < 0)
         return err->code;
-    if (read_text(t, err) < 0)
+    if (text_read_text(t, err) < 0)
         return err_wrap(err, "%s", o->path);
     if (is_train) {
         doubt_kind(t, request);
@@ -339,7 +343,7 @@ static int text_open(struct dataset **out, const void *options,
     return 0;
 }
 
-static int check(const void *options, struct err *err)
+static int text_check(const void *options, struct err *err)
 {
     const struct text_options *o = options;
 
@@ -371,6 +375,6 @@ const struct data_format format_text = {
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct text_options),
-              .check = check},
+              .check = text_check},
     .open = text_open,
 };

@@ -65,7 +65,7 @@ struct tokens {
     int n_texts;
 };
 
-static int64_t n_tokens(const struct text *t) { return t->array.shape.dim[0]; }
+static int64_t tokens_n_tokens(const struct text *t) { return t->array.shape.dim[0]; }
 
 static size_t token_bytes(const struct text *t) { return npy_size(t->array.type); }
 
@@ -107,7 +107,7 @@ static int check_tokens(const struct tokens *s, const struct text *t, int64_t fi
 
 static int check_beginning(const struct tokens *s, const struct text *t, struct err *err)
 {
-    const int64_t end = min_i64(n_tokens(t), CHECKED_TOKENS);
+    const int64_t end = min_i64(tokens_n_tokens(t), CHECKED_TOKENS);
     int64_t block[BLOCK];
     int rc = 0;
 
@@ -135,7 +135,7 @@ enum {
 
 static struct halves count_halves(const struct text *t)
 {
-    struct halves h = {.n = min_i64(n_tokens(t) / 2, MOST_PAIRS)};
+    struct halves h = {.n = min_i64(tokens_n_tokens(t) / 2, MOST_PAIRS)};
     int64_t block[BLOCK];
 
     for (int64_t i = 0; i < 2 * h.n; i += BLOCK) {
@@ -182,7 +182,7 @@ static struct orders count_orders(const struct text *t)
 {
     const int is_16 = t->array.type == NPY_U16;
     const uint32_t end = is_16 ? (SMALL + 1) << 8 : (SMALL + 1) << 16;
-    struct orders o = {.n = min_i64(n_tokens(t), MOST_PAIRS)};
+    struct orders o = {.n = min_i64(tokens_n_tokens(t), MOST_PAIRS)};
     int64_t block[BLOCK];
 
     for (int64_t i = 0; i < o.n; i += BLOCK) {
@@ -238,7 +238,7 @@ static int check_width(const struct text *t, struct err *err)
 }
 
 /* llm.c's header says how wide the tokens are, and how many follow. */
-static int read_header(struct text *t, uint32_t version, uint32_t want, struct err *err)
+static int tokens_read_header(struct text *t, uint32_t version, uint32_t want, struct err *err)
 {
     const struct mapped *file = &t->array.file;
     const int64_t n = word_at(file->bytes + 8);
@@ -390,8 +390,8 @@ static int find_tokens(struct text *t, enum width width, const struct dataset_re
 
     if (magic == MAGIC_16 || magic == MAGIC_32) {
         t->array.type = magic == MAGIC_16 ? NPY_U16 : NPY_U32;
-        return read_header(t, word_at(file->bytes + 4), magic == MAGIC_16 ? VERSION_16 : VERSION_32,
-                           err);
+        return tokens_read_header(t, word_at(file->bytes + 4),
+                                  magic == MAGIC_16 ? VERSION_16 : VERSION_32, err);
     }
     if (file->n_bytes >= sizeof NPY_MAGIC && !memcmp(file->bytes, NPY_MAGIC, sizeof NPY_MAGIC - 1))
         return take_array(t, err);
@@ -408,7 +408,7 @@ static int open_text(struct tokens *s, struct text *t, enum width width,
 
     if (mapped_open(&t->array.file, t->path, err) < 0 || find_tokens(t, width, request, err) < 0)
         return err->code;
-    if (sequence_samples(&n_samples, &s->base, n_tokens(t), t->path, err) < 0)
+    if (sequence_samples(&n_samples, &s->base, tokens_n_tokens(t), t->path, err) < 0)
         return err->code;
     t->array.data = t->array.file.bytes + t->array.offset; /* there are bytes: there is a sample */
     t->first = s->base.n_samples;
@@ -442,7 +442,7 @@ static int open_texts(struct tokens *s, const struct tokens_options *o, const ch
 /* ---- the data set ---- */
 
 /* The text that holds sample i. */
-static const struct text *text_of(const struct tokens *s, int64_t i)
+static const struct text *tokens_text_of(const struct tokens *s, int64_t i)
 {
     int low = 0, high = s->n_texts;
 
@@ -461,7 +461,7 @@ static int tokens_row(const struct dataset *ds, int64_t i, int field, void *room
                       struct err *err)
 {
     const struct tokens *s = container_of(ds, struct tokens, base);
-    const struct text *t = text_of(s, i);
+    const struct text *t = tokens_text_of(s, i);
     const int64_t n = sequence_context(ds);
     const int64_t first = (i - t->first) * n + (field == SEQUENCE_TARGETS);
     int32_t *to = room;

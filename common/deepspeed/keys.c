@@ -243,13 +243,13 @@ int ds_fail_at(const struct ds_file *f, const struct ds_value *at, struct err *e
     return err_wrap(err, "%s:%d:%d", f->r->origin, at->line, at->column);
 }
 
-static struct ds_value place_of(const yaml_node_t *n)
+static struct ds_value keys_place_of(const yaml_node_t *n)
 {
     return (struct ds_value){.line = (int)n->start_mark.line + 1,
                              .column = (int)n->start_mark.column + 1};
 }
 
-static const char *scalar(const yaml_node_t *n)
+static const char *keys_scalar(const yaml_node_t *n)
 {
     return n && n->type == YAML_SCALAR_NODE ? (const char *)n->data.scalar.value : "";
 }
@@ -257,7 +257,7 @@ static const char *scalar(const yaml_node_t *n)
 /* The value as messages show it. */
 static const char *shown_as(const yaml_node_t *n)
 {
-    return n->type == YAML_SCALAR_NODE     ? *scalar(n) ? scalar(n) : "empty"
+    return n->type == YAML_SCALAR_NODE     ? *keys_scalar(n) ? keys_scalar(n) : "empty"
            : n->type == YAML_SEQUENCE_NODE ? "a list"
                                            : "a mapping";
 }
@@ -293,7 +293,7 @@ const yaml_node_t *ds_member(struct ds_file *f, const yaml_node_t *map, const ch
 {
     for (const yaml_node_pair_t *p = map->data.mapping.pairs.start;
          map->type == YAML_MAPPING_NODE && p < map->data.mapping.pairs.top; p++)
-        if (strcmp(scalar(yaml_document_get_node(&f->doc, p->key)), name) == 0)
+        if (strcmp(keys_scalar(yaml_document_get_node(&f->doc, p->key)), name) == 0)
             return yaml_document_get_node(&f->doc, p->value);
     return NULL;
 }
@@ -309,9 +309,9 @@ static int is_nothing(const yaml_node_t *n, int is_inside)
     static const char *const off[] = {"false", "0", "null", "none", "", "0.0"};
 
     for (size_t i = 0; n->type == YAML_SCALAR_NODE && i < ARRAY_LEN(off); i++)
-        if (strcmp(scalar(n), off[i]) == 0)
+        if (strcmp(keys_scalar(n), off[i]) == 0)
             return 1;
-    return is_inside && strcmp(scalar(n), "1") == 0; /* one stage, or one rank for a layer */
+    return is_inside && strcmp(keys_scalar(n), "1") == 0; /* one stage, or one rank for a layer */
 }
 
 static void note_wish(struct ds_file *f, const yaml_node_t *n, int depth, struct wish *w)
@@ -326,7 +326,7 @@ static void note_wish(struct ds_file *f, const yaml_node_t *n, int depth, struct
     }
     if (enabled) {
         w->has_switch = 1;
-        w->is_on |= strcmp(scalar(enabled), "false") != 0;
+        w->is_on |= strcmp(keys_scalar(enabled), "false") != 0;
         return;
     }
     for (const yaml_node_pair_t *p = n->data.mapping.pairs.start; p < n->data.mapping.pairs.top;
@@ -337,7 +337,7 @@ static void note_wish(struct ds_file *f, const yaml_node_t *n, int depth, struct
 static int is_null(const yaml_node_t *n)
 {
     return n->type == YAML_SCALAR_NODE && n->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
-           strcmp(scalar(n), "null") == 0;
+           strcmp(keys_scalar(n), "null") == 0;
 }
 
 /* Does this value ask for nothing? */
@@ -355,11 +355,11 @@ static int is_beyond_us(struct ds_file *f, const struct key *k, const yaml_node_
     static const char *const float32[] = {"fp32", "float32", "float", "torch.float32"};
 
     if (k->kind == ONLY_ON)
-        return strcasecmp(scalar(n), "true") != 0;
-    if (k->kind == ONLY_1 && strcmp(scalar(n), "1") == 0)
+        return strcasecmp(keys_scalar(n), "true") != 0;
+    if (k->kind == ONLY_1 && strcmp(keys_scalar(n), "1") == 0)
         return 0;
     for (size_t i = 0; k->kind == ONLY_F32 && i < ARRAY_LEN(float32); i++)
-        if (strcmp(scalar(n), float32[i]) == 0)
+        if (strcmp(keys_scalar(n), float32[i]) == 0)
             return 0;
     return !is_off(f, n);
 }
@@ -367,10 +367,10 @@ static int is_beyond_us(struct ds_file *f, const struct key *k, const yaml_node_
 static int check_switch(struct ds_file *f, const struct key *k, const yaml_node_t *n,
                         struct err *err)
 {
-    const struct ds_value at = place_of(n);
+    const struct ds_value at = keys_place_of(n);
 
     if (n->type == YAML_SCALAR_NODE && n->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
-        (strcasecmp(scalar(n), "true") == 0 || strcasecmp(scalar(n), "false") == 0))
+        (strcasecmp(keys_scalar(n), "true") == 0 || strcasecmp(keys_scalar(n), "false") == 0))
         return 0;
     err_set(err, ERR_CONFIG, "%s is %.40s, want true or false", k->path, shown_as(n));
     return ds_fail_at(f, &at, err);
@@ -379,11 +379,11 @@ static int check_switch(struct ds_file *f, const struct key *k, const yaml_node_
 /* A value stands where a mapping belongs.  "zero_optimization": true is an old form of stage 1. */
 static int take_short(struct ds_file *f, const char *path, const yaml_node_t *n, struct err *err)
 {
-    const struct ds_value at = place_of(n);
+    const struct ds_value at = keys_place_of(n);
 
     if (is_off(f, n))
         return 0;
-    if (strcmp(path, "zero_optimization") == 0 && strcmp(scalar(n), "true") == 0) {
+    if (strcmp(path, "zero_optimization") == 0 && strcmp(keys_scalar(n), "true") == 0) {
         f->value[ZERO_STAGE] = at;
         f->value[ZERO_STAGE].text = xstrdup("1");
         return 0;
@@ -392,7 +392,8 @@ static int take_short(struct ds_file *f, const char *path, const yaml_node_t *n,
     return ds_fail_at(f, &at, err);
 }
 
-static int collect(struct ds_file *f, const struct key *k, const yaml_node_t *n, struct err *err)
+static int keys_collect(struct ds_file *f, const struct key *k, const yaml_node_t *n,
+                        struct err *err)
 {
     struct ds_value *v = &f->value[k->id];
     struct buf text = {0};
@@ -400,14 +401,14 @@ static int collect(struct ds_file *f, const struct key *k, const yaml_node_t *n,
     if (is_null(n) && k->is_optional && k->id != SCHED_MAX_LR) /* its default is another one */
         return 0;
     if (is_null(n) && !k->is_optional) {
-        const struct ds_value at = place_of(n);
+        const struct ds_value at = keys_place_of(n);
 
         err_set(err, ERR_CONFIG, "%s is null, want a value, or leave it out", k->path);
         return ds_fail_at(f, &at, err);
     }
 
     free(v->text);
-    *v = place_of(n);
+    *v = keys_place_of(n);
     if (n->type == YAML_MAPPING_NODE) {
         err_set(err, ERR_CONFIG, "%s is a mapping, want a value", k->path);
         return ds_fail_at(f, v, err);
@@ -417,10 +418,10 @@ static int collect(struct ds_file *f, const struct key *k, const yaml_node_t *n,
         for (yaml_node_item_t *i = n->data.sequence.items.start; i < n->data.sequence.items.top;
              i++)
             buf_printf(&text, "%s%s", text.len ? ", " : "",
-                       scalar(yaml_document_get_node(&f->doc, *i)));
+                       keys_scalar(yaml_document_get_node(&f->doc, *i)));
     } else {
         v->is_quoted = n->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
-        buf_printf(&text, "%s", scalar(n));
+        buf_printf(&text, "%s", keys_scalar(n));
     }
     v->text = xstrdup(buf_cstr(&text));
     buf_fini(&text);
@@ -449,8 +450,8 @@ static void note_unknown(struct ds_file *f, const struct ds_value *at, const cha
     free(text);
 }
 
-static int walk(struct ds_file *f, const yaml_node_t *map, const char *prefix, int depth,
-                struct err *err);
+static int keys_walk(struct ds_file *f, const yaml_node_t *map, const char *prefix, int depth,
+                     struct err *err);
 
 /* DeepSpeed gives such a key to the optimizer or the scheduler, which fails if it has none of that
  * name. */
@@ -464,15 +465,15 @@ static int take_pair(struct ds_file *f, const char *path, const yaml_node_t *n, 
                      struct err *err)
 {
     const struct key *k = find_key(path);
-    struct ds_value at = place_of(n);
+    struct ds_value at = keys_place_of(n);
     char *text = NULL;
     int rc = 0;
 
-    if (n->type == YAML_SCALAR_NODE && strcmp(scalar(n), "auto") == 0) {
+    if (n->type == YAML_SCALAR_NODE && strcmp(keys_scalar(n), "auto") == 0) {
         text = xasprintf("%s is \"auto\", which counts as left out", path);
         ds_note(f, &at, text);
     } else if (n->type == YAML_MAPPING_NODE && has_keys_below(path)) {
-        rc = walk(f, n, path, depth + 1, err);
+        rc = keys_walk(f, n, path, depth + 1, err);
     } else if (!k && has_keys_below(path)) {
         rc = take_short(f, path, n, err);
     } else if (!k && is_param(path)) {
@@ -484,7 +485,7 @@ static int take_pair(struct ds_file *f, const char *path, const yaml_node_t *n, 
     } else if (k->kind == SWITCHES && !is_null(n) && check_switch(f, k, n, err) < 0) {
         rc = err->code;
     } else if (k->kind == SETS || k->kind == SWITCHES) {
-        rc = collect(f, k, n, err);
+        rc = keys_collect(f, k, n, err);
     } else if (k->kind == NOTE) {
         text = xasprintf("%s has no effect: %s", path, k->text);
         ds_note(f, &at, text);
@@ -497,29 +498,29 @@ static int take_pair(struct ds_file *f, const char *path, const yaml_node_t *n, 
 }
 
 /* A key that stands twice is refused, as DeepSpeed refuses it. */
-static int check_twice(struct ds_file *f, const yaml_node_t *map, const yaml_node_pair_t *pair,
-                       struct err *err)
+static int keys_check_twice(struct ds_file *f, const yaml_node_t *map, const yaml_node_pair_t *pair,
+                            struct err *err)
 {
     const yaml_node_t *key = yaml_document_get_node(&f->doc, pair->key);
-    struct ds_value at = place_of(key);
+    struct ds_value at = keys_place_of(key);
 
     for (const yaml_node_pair_t *p = map->data.mapping.pairs.start; p < pair; p++)
-        if (strcmp(scalar(yaml_document_get_node(&f->doc, p->key)), scalar(key)) == 0) {
-            err_set(err, ERR_CONFIG, "%s is given twice", scalar(key));
+        if (strcmp(keys_scalar(yaml_document_get_node(&f->doc, p->key)), keys_scalar(key)) == 0) {
+            err_set(err, ERR_CONFIG, "%s is given twice", keys_scalar(key));
             return ds_fail_at(f, &at, err);
         }
     return 0;
 }
 
-static int walk(struct ds_file *f, const yaml_node_t *map, const char *prefix, int depth,
-                struct err *err)
+static int keys_walk(struct ds_file *f, const yaml_node_t *map, const char *prefix, int depth,
+                     struct err *err)
 {
     enum { DEEPEST = 6, MOST_KEYS = 1000 };
     int rc = 0;
 
     if (depth > DEEPEST ||
         map->data.mapping.pairs.top - map->data.mapping.pairs.start > MOST_KEYS) {
-        struct ds_value at = place_of(map);
+        struct ds_value at = keys_place_of(map);
 
         err_set(err, ERR_CONFIG, "too many values");
         return ds_fail_at(f, &at, err);
@@ -527,9 +528,9 @@ static int walk(struct ds_file *f, const yaml_node_t *map, const char *prefix, i
     for (const yaml_node_pair_t *p = map->data.mapping.pairs.start;
          rc == 0 && p < map->data.mapping.pairs.top; p++) {
         char *path = xasprintf("%s%s%.100s", prefix, *prefix ? "." : "",
-                               scalar(yaml_document_get_node(&f->doc, p->key)));
+                               keys_scalar(yaml_document_get_node(&f->doc, p->key)));
 
-        rc = check_twice(f, map, p, err);
+        rc = keys_check_twice(f, map, p, err);
         if (rc == 0)
             rc = take_pair(f, path, yaml_document_get_node(&f->doc, p->value), depth, err);
         free(path);
@@ -539,5 +540,5 @@ static int walk(struct ds_file *f, const yaml_node_t *map, const char *prefix, i
 
 int ds_collect(struct ds_file *f, struct err *err)
 {
-    return walk(f, yaml_document_get_root_node(&f->doc), "", 0, err);
+    return keys_walk(f, yaml_document_get_root_node(&f->doc), "", 0, err);
 }

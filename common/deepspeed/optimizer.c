@@ -185,7 +185,7 @@ static const char *default_decay(const struct ds_file *f)
 }
 
 /* 1: the file gives one of our keys, by the parameter that is the key there. */
-static int gives(const struct ds_file *f, const char *key)
+static int optimizer_gives(const struct ds_file *f, const char *key)
 {
     for (size_t i = 0; i < ARRAY_LEN(params); i++)
         if (strcmp(params[i].key, key) == 0)
@@ -203,7 +203,7 @@ static int give_own_defaults(struct ds_file *f, struct err *err)
 
     for (const struct optimizer_default *d = find_optimizer(f)->deepspeed_default; d->key; d++) {
         at.is_list = d->is_list;
-        if (rc == 0 && !gives(f, d->key))
+        if (rc == 0 && !optimizer_gives(f, d->key))
             rc = ds_put(f, &at, d->key, d->text, err);
     }
     if (rc < 0 || !ds_is_word(f, OPT_TYPE, "Lamb"))

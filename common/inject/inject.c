@@ -135,7 +135,7 @@ static const char *how_names(struct names *l, enum injection_what what)
 
 /* Read digits at *s, up to max, and move *s past them.  -1: there are none, or the number is too
  * large. */
-static int64_t digits(const char **s, int64_t max)
+static int64_t inject_digits(const char **s, int64_t max)
 {
     const char *begin = *s;
     int64_t v = 0;
@@ -164,14 +164,14 @@ static int parse_what(struct injection *f, const char **s, struct err *err)
     return BAD(f, err, "unknown fault \"%.*s\", want %s", (int)n, *s, what_names(&l));
 }
 
-static int parse_rank(struct injection *f, const char **s, struct err *err)
+static int inject_parse_rank(struct injection *f, const char **s, struct err *err)
 {
     const char *at = *s;
     int64_t rank = -1;
 
     if (strncmp(at, ":rank", 5) == 0) {
         at += 5;
-        rank = digits(&at, INJECTION_MAX_RANK);
+        rank = inject_digits(&at, INJECTION_MAX_RANK);
     }
     if (rank < 0 || *at != '@')
         return BAD(f, err, "want :rankK@ after \"%s\", such as %s:rank1@step50",
@@ -204,7 +204,7 @@ static int parse_point(struct injection *f, const char **s, struct err *err)
     if (*at && *at != ':') {
         if (p->number == NUMBER_NONE)
             return BAD(f, err, "%s takes no number", p->name);
-        f->number = digits(&at, INT64_C(1) << 60);
+        f->number = inject_digits(&at, INT64_C(1) << 60);
         if (f->number < 0 || (*at && *at != ':'))
             return BAD(f, err, "the number of the %s is \"%.*s\", want digits", p->of,
                        (int)strcspn(*s + n, ":"), *s + n);
@@ -236,7 +236,7 @@ static int parse_amount(struct injection *f, const struct how *h, const char *s,
     if (h->amount == AMOUNT_NUMBER) {
         const char *at = s;
 
-        f->amount = digits(&at, 1000000);
+        f->amount = inject_digits(&at, 1000000);
         if (f->amount < 0 || *at)
             return BAD(f, err, "%s wants the bucket's number, such as %s0", h->name, h->name);
     }
@@ -289,7 +289,7 @@ static int parse_one(struct injection *f, struct err *err)
     int rc = parse_what(f, &s, err);
 
     if (rc == 0)
-        rc = parse_rank(f, &s, err);
+        rc = inject_parse_rank(f, &s, err);
     if (rc == 0)
         rc = parse_point(f, &s, err);
     if (rc == 0)

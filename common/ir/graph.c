@@ -11,7 +11,7 @@
 const char *const activation_names[] = {ACTIVATION_LIST(WORD_NAME) NULL};
 
 /* Make room for one more element; returns the array, which may have moved. */
-static void *grow(void *array, int n, int *cap, size_t size)
+static void *graph_grow(void *array, int n, int *cap, size_t size)
 {
     if (n < *cap)
         return array;
@@ -47,7 +47,7 @@ void graph_free(struct graph *g)
 int graph_value(struct graph *g, enum value_role role, enum dtype dtype, struct shape shape,
                 const char *name)
 {
-    g->value = grow(g->value, g->n_values, &g->cap_values, sizeof *g->value);
+    g->value = graph_grow(g->value, g->n_values, &g->cap_values, sizeof *g->value);
     g->value[g->n_values] = (struct value){
         .name = arena_strdup(&g->arena, name),
         .role = role,
@@ -103,7 +103,7 @@ int graph_is_output(const struct graph *g, int value)
 
 /* The place of `name` in the table: that of the value with this name, or the free one where it
  * belongs.  The table is never full. */
-static int *place_of(const struct graph *g, const char *name)
+static int *graph_place_of(const struct graph *g, const char *name)
 {
     uint32_t at = 2166136261;
 
@@ -118,7 +118,7 @@ static int *place_of(const struct graph *g, const char *name)
 }
 
 /* Make the table twice as large while it would be more than half full with one more name. */
-static void make_room(struct graph *g)
+static void graph_make_room(struct graph *g)
 {
     int *old = g->named;
     const int n = g->cap_named;
@@ -131,7 +131,7 @@ static void make_room(struct graph *g)
         g->named[i] = NO_VALUE;
     for (int i = 0; i < n; i++)
         if (old[i] != NO_VALUE)
-            *place_of(g, g->value[old[i]].name) = old[i];
+            *graph_place_of(g, g->value[old[i]].name) = old[i];
     free(old);
 }
 
@@ -140,8 +140,8 @@ static int named_value(struct graph *g, enum value_role role, struct shape shape
 {
     int *place, id;
 
-    make_room(g);
-    place = place_of(g, name);
+    graph_make_room(g);
+    place = graph_place_of(g, name);
     ASSERT(*place == NO_VALUE);
     id = graph_value(g, role, DTYPE_F32, shape, name);
     *place = id;
@@ -218,7 +218,7 @@ int graph_shadow_of(struct graph *g, int state)
 
 int graph_append(struct graph *g, const struct node *n)
 {
-    g->node = grow(g->node, g->n_nodes, &g->cap_nodes, sizeof *g->node);
+    g->node = graph_grow(g->node, g->n_nodes, &g->cap_nodes, sizeof *g->node);
     g->node[g->n_nodes] = *n;
     g->node[g->n_nodes].block = g->block;
     g->node[g->n_nodes].name = arena_strdup(&g->arena, n->name);
@@ -227,7 +227,7 @@ int graph_append(struct graph *g, const struct node *n)
 
 const struct value *graph_find(const struct graph *g, const char *name)
 {
-    const int id = g->n_named ? *place_of(g, name) : NO_VALUE;
+    const int id = g->n_named ? *graph_place_of(g, name) : NO_VALUE;
 
     return id == NO_VALUE ? NULL : &g->value[id];
 }

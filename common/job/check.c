@@ -40,7 +40,7 @@ static int check_weights(const struct job *j, struct err *err)
     return 0;
 }
 
-static int check_train(const struct job *j, struct err *err)
+static int job_check_train(const struct job *j, struct err *err)
 {
     const struct job_train *t = &j->train;
     const int64_t *samples = job_field(j, "data.samples"); /* not all formats tell beforehand */
@@ -89,7 +89,7 @@ static int check_precision(const struct job *j, struct err *err)
     return 0;
 }
 
-static int check_warmup(const struct job *j, struct err *err)
+static int job_check_warmup(const struct job *j, struct err *err)
 {
     const struct schedule_options *s = &j->schedule;
 
@@ -125,7 +125,7 @@ static int check_schedule(const struct job *j, struct err *err)
     const struct schedule_options *s = &j->schedule;
     const double *min_lr = job_field(j, "schedule.min_lr");
 
-    if (check_warmup(j, err) < 0)
+    if (job_check_warmup(j, err) < 0)
         return err->code;
     if (s->timing == SCHEDULE_TIMING_DEEPSPEED && s->kind->lead == SCHEDULE_NO_LEAD)
         return err_set(err, ERR_CONFIG,
@@ -430,7 +430,7 @@ static int check_own(const struct job *j, struct err *err)
 
 int job_check(const struct job *job, struct err *err)
 {
-    int rc = check_train(job, err);
+    int rc = job_check_train(job, err);
 
     if (rc == 0)
         rc = check_precision(job, err);

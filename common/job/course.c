@@ -28,8 +28,8 @@ static double rate_of(const struct job *job, const struct course *at, int64_t st
     return schedule_rate(&job->schedule, &job->optimizer, &span, step);
 }
 
-static int differ(const struct job *then, const struct job *now, const struct course *at,
-                  int64_t step)
+static int course_differ(const struct job *then, const struct job *now, const struct course *at,
+                         int64_t step)
 {
     const double a = rate_of(then, at, step), b = rate_of(now, at, step);
 
@@ -43,7 +43,7 @@ static int64_t find_step(const struct job *then, const struct job *now, const st
     const int64_t stride = max_i64(n / PROBES, 1);
 
     for (int64_t k = 0; k < n; k += stride)
-        if (differ(then, now, at, at->step + k))
+        if (course_differ(then, now, at, at->step + k))
             return at->step + k;
     return -1;
 }

@@ -35,9 +35,9 @@ void job_free(struct job *job)
 }
 
 /* form: the text is of that form; NULL: it is a job file. */
-static int make(const char *text, size_t len, const char *origin, const char *base_dir,
-                const char *const *sets, size_t n_sets, const struct job_form *form,
-                struct job **out, struct err *err)
+static int job_make(const char *text, size_t len, const char *origin, const char *base_dir,
+                    const char *const *sets, size_t n_sets, const struct job_form *form,
+                    struct job **out, struct err *err)
 {
     struct job *job = xcalloc(1, sizeof *job);
     struct option_list list;
@@ -71,12 +71,12 @@ static int make(const char *text, size_t len, const char *origin, const char *ba
 int job_parse(const char *text, size_t len, const char *origin, const char *base_dir,
               struct job **out, struct err *err)
 {
-    return make(text, len, origin, base_dir, NULL, 0, NULL, out, err);
+    return job_make(text, len, origin, base_dir, NULL, 0, NULL, out, err);
 }
 
 /* Append the whole file.  Fails with ERR_CONFIG soon after more bytes than a job may have.  A pipe
  * is refused: it may never begin, or never end. */
-static int read_file(const char *path, struct buf *out, struct err *err)
+static int job_read_file(const char *path, struct buf *out, struct err *err)
 {
     struct stat st;
     int is_there = stat(path, &st) == 0, rc = 0;
@@ -123,14 +123,15 @@ int job_load_form(const struct job_form *form, const char *path, const char *con
     int rc;
 
     if (!path)
-        return make(demo, strlen(demo), "the demo job", NULL, sets, n_sets, NULL, out, err);
-    rc = read_file(path, &text, err);
+        return job_make(demo, strlen(demo), "the demo job", NULL, sets, n_sets, NULL, out, err);
+    rc = job_read_file(path, &text, err);
     if (rc == 0 && !(folder = folder_of(path, err)))
         rc = err->code;
     if (rc == 0 && form && !form->is(path, (const char *)text.data, text.len))
         form = NULL;
     if (rc == 0)
-        rc = make((const char *)text.data, text.len, path, folder, sets, n_sets, form, out, err);
+        rc =
+            job_make((const char *)text.data, text.len, path, folder, sets, n_sets, form, out, err);
     free(folder);
     buf_fini(&text);
     return rc;

@@ -72,7 +72,7 @@ static int config_open(const char *weights, struct config *c, struct err *err)
 }
 
 /* Its model_type, or NULL. */
-static const char *type_of(const struct config *c)
+static const char *pretrained_type_of(const struct config *c)
 {
     return json_string_value(json_object_get(c->root, "model_type"));
 }
@@ -88,7 +88,8 @@ static const json_t *seen_of(const struct config *c, const struct config_row *ro
 }
 
 /* That value, as a job file would write it. */
-static const char *value_of(const struct config *c, const struct config_row *row, char out[VALUE])
+static const char *pretrained_value_of(const struct config *c, const struct config_row *row,
+                                       char out[VALUE])
 {
     const json_t *v = seen_of(c, row);
 
@@ -126,12 +127,12 @@ static int check_type(const struct config *c, const struct config_row *row, stru
     if (!json_is_string(v) || (!is_flag && !is_number(row->def, &number)))
         return 0;
     return err_set(err, ERR_CONFIG, "%s: %s is the text \"%s\", want %s without quotes, such as %s",
-                   c->path, row->name, value_of(c, row, value),
+                   c->path, row->name, pretrained_value_of(c, row, value),
                    is_flag ? "true or false" : "a number", row->def);
 }
 
 /* 1: `seen`, a value in config.json, means what `want` does. */
-static int means(const struct config_row *row, const char *seen, const char *want)
+static int pretrained_means(const struct config_row *row, const char *seen, const char *want)
 {
     double a, b;
 
@@ -143,14 +144,14 @@ static int means(const struct config_row *row, const char *seen, const char *wan
     return !strcmp(seen, want);
 }
 
-static const struct model_config *config_of(const struct model_arch *arch)
+static const struct model_config *pretrained_config_of(const struct model_arch *arch)
 {
     return arch && arch->file ? arch->file->config : NULL;
 }
 
 /* ---- filling in ---- */
 
-static struct given *given_of(const struct reader *r, const char *key)
+static struct given *pretrained_given_of(const struct reader *r, const char *key)
 {
     const struct option_ref *ref = table_find(r->list, key);
 
@@ -160,7 +161,7 @@ static struct given *given_of(const struct reader *r, const char *key)
 
 static int is_left_out(const struct reader *r, const char *key)
 {
-    const struct given *g = given_of(r, key);
+    const struct given *g = pretrained_given_of(r, key);
 
     return g->from == FROM_DEFAULT && !g->text;
 }
@@ -178,13 +179,13 @@ static const struct model_arch *arch_of_type(const char *type)
     for (int i = 0; model_archs[i]; i++) {
         const struct model_arch *arch = container_of(model_archs[i], struct model_arch, group);
 
-        if (arch->takes_config && !strcmp(config_of(arch)->type, type))
+        if (arch->takes_config && !strcmp(pretrained_config_of(arch)->type, type))
             return arch;
     }
     return NULL;
 }
 
-static const struct option *option_of(const struct model_arch *arch, const char *key)
+static const struct option *pretrained_option_of(const struct model_arch *arch, const char *key)
 {
     const struct option *o = arch->group.option;
 
@@ -197,14 +198,14 @@ static const struct option *option_of(const struct model_arch *arch, const char 
  * numbers mean other words than those of the weights. */
 static int is_wanted(const struct reader *r, const struct config_row *row)
 {
-    const struct given *format = given_of(r, "data.format");
+    const struct given *format = pretrained_given_of(r, "data.format");
     const int is_text = format->text && !strcmp(format->text, "text");
 
     return row->key && is_left_out(r, row->key) && !(is_text && !strcmp(row->key, "model.vocab"));
 }
 
-static int give(struct reader *r, const char *key, const char *value, int is_default,
-                struct buf *told, struct err *err)
+static int pretrained_give(struct reader *r, const char *key, const char *value, int is_default,
+                           struct buf *told, struct err *err)
 {
     buf_printf(told, "%s%s: %s%s", told->len ? ", " : "", key, value,
                is_default ? " (transformers' default)" : "");
@@ -215,7 +216,7 @@ static int give(struct reader *r, const char *key, const char *value, int is_def
 static int fill_rows(struct reader *r, const struct config *c, const struct model_arch *arch,
                      struct buf *told, struct err *err)
 {
-    const struct model_config *m = config_of(arch);
+    const struct model_config *m = pretrained_config_of(arch);
     char value[VALUE];
     int rc = 0;
 
@@ -226,11 +227,11 @@ static int fill_rows(struct reader *r, const struct config *c, const struct mode
             continue;
         if (check_type(c, row, err) < 0)
             return err->code;
-        value_of(c, row, value);
-        rc = option_try(option_of(arch, row->key), value, strlen(value), 0, err);
+        pretrained_value_of(c, row, value);
+        rc = option_try(pretrained_option_of(arch, row->key), value, strlen(value), 0, err);
         if (rc < 0)
             return err_wrap(err, "%s: %s", c->path, row->name);
-        rc = give(r, row->key, value, !seen_of(c, row), told, err);
+        rc = pretrained_give(r, row->key, value, !seen_of(c, row), told, err);
     }
     return rc;
 }
@@ -244,7 +245,8 @@ static int no_arch(const char *path, const char *why, struct err *err)
         const struct model_arch *arch = container_of(model_archs[i], struct model_arch, group);
 
         if (arch->takes_config)
-            buf_printf(&types, "%s\"%s\"", types.len ? " or " : "", config_of(arch)->type);
+            buf_printf(&types, "%s\"%s\"", types.len ? " or " : "",
+                       pretrained_config_of(arch)->type);
     }
     err_set(err, ERR_CONFIG,
             "model.arch is missing, and model.init.path: %s does not tell it: %s; give model.arch "
@@ -275,7 +277,7 @@ static int no_config(const char *path, struct err *err)
 /* config.json is no description of a network that is chosen by it. */
 static int no_such_type(const char *path, const struct config *c, struct err *err)
 {
-    const char *type = type_of(c);
+    const char *type = pretrained_type_of(c);
     char *why = type ? xasprintf("%s has model_type \"%.40s\"", c->path, type)
                      : xasprintf("%s has no model_type", c->path);
     int rc;
@@ -289,7 +291,7 @@ static int no_such_type(const char *path, const struct config *c, struct err *er
 static int fill_from(struct reader *r, const char *path, const struct config *c,
                      const struct model_arch *arch, struct err *err)
 {
-    const char *type = type_of(c);
+    const char *type = pretrained_type_of(c);
     struct buf told = {0};
     int rc = 0;
 
@@ -297,9 +299,9 @@ static int fill_from(struct reader *r, const char *path, const struct config *c,
         arch = type ? arch_of_type(type) : NULL;
         if (!arch)
             return no_such_type(path, c, err);
-        rc = give(r, "model.arch", arch->group.name, 0, &told, err);
+        rc = pretrained_give(r, "model.arch", arch->group.name, 0, &told, err);
     }
-    if (rc == 0 && type && !strcmp(config_of(arch)->type, type))
+    if (rc == 0 && type && !strcmp(pretrained_config_of(arch)->type, type))
         rc = fill_rows(r, c, arch, &told, err);
     if (rc == 0 && told.len)
         log_info("model.init: %s says what the job leaves out: %s", c->path, buf_cstr(&told));
@@ -310,7 +312,7 @@ static int fill_from(struct reader *r, const char *path, const struct config *c,
 /* 1: the job leaves out something that a config.json could say. */
 static int has_gaps(const struct reader *r, const struct model_arch *arch)
 {
-    const struct model_config *m = config_of(arch);
+    const struct model_config *m = pretrained_config_of(arch);
 
     for (int i = 0; arch && i < m->n_rows; i++)
         if (is_wanted(r, &m->row[i]))
@@ -330,8 +332,9 @@ static int is_config(const char *path)
 
 int pretrained_fill(struct reader *r, struct err *err)
 {
-    const struct given *init = given_of(r, "model.init.name"),
-                       *path = given_of(r, "model.init.path"), *name = given_of(r, "model.arch");
+    const struct given *init = pretrained_given_of(r, "model.init.name"),
+                       *path = pretrained_given_of(r, "model.init.path"),
+                       *name = pretrained_given_of(r, "model.arch");
     const struct model_arch *arch = name->text ? arch_named(name->text) : NULL;
     struct config c;
     int rc;
@@ -365,7 +368,7 @@ static const char *job_value(const struct job *job, const struct config_row *row
 
     if (!row->key)
         return row->def;
-    o = option_of(job->model.kind, row->key);
+    o = pretrained_option_of(job->model.kind, row->key);
     option_format(o, (const char *)job->model.options + o->offset, &text);
     snprintf(out, VALUE, "%s", buf_cstr(&text));
     buf_fini(&text);
@@ -387,10 +390,11 @@ static void compare_row(const struct job *job, const struct config *c, const str
                         struct differences *d)
 {
     char value[VALUE], room[VALUE];
-    const char *seen = value_of(c, row, value), *want = job_value(job, row, room);
+    const char *seen = pretrained_value_of(c, row, value), *want = job_value(job, row, room);
     const int draws = job->model.init.missing == MISSING_DRAW;
 
-    if (means(row, seen, want) || is_open(row, want) || (row->kind == CONFIG_SHAPE && draws))
+    if (pretrained_means(row, seen, want) || is_open(row, want) ||
+        (row->kind == CONFIG_SHAPE && draws))
         return; /* of shapes that differ, draw lists the tensors */
     if (row->kind == CONFIG_TRAINING) {
         buf_printf(&d->told, "%s%s is %s, %s is %s", d->told.len ? "; " : "", row->name, seen,
@@ -411,7 +415,7 @@ static void compare_row(const struct job *job, const struct config *c, const str
 static int compare_rows(const struct job *job, const struct config *c,
                         void (*warn)(void *arg, const char *text), void *arg, struct err *err)
 {
-    const struct model_config *m = config_of(job->model.kind);
+    const struct model_config *m = pretrained_config_of(job->model.kind);
     struct differences d = {0};
     int rc = 0;
 
@@ -438,7 +442,7 @@ static int compare_rows(const struct job *job, const struct config *c,
 int pretrained_check(const struct job *job, void (*warn)(void *arg, const char *text), void *arg,
                      struct err *err)
 {
-    const struct model_config *m = config_of(job->model.kind);
+    const struct model_config *m = pretrained_config_of(job->model.kind);
     struct config c;
     const char *type;
     int rc;
@@ -448,7 +452,7 @@ int pretrained_check(const struct job *job, void (*warn)(void *arg, const char *
     rc = config_open(job->model.init.path, &c, err);
     if (rc != 0)
         return rc == NONE ? 0 : rc;
-    type = type_of(&c);
+    type = pretrained_type_of(&c);
     if (type && !strcmp(type, m->type))
         rc = compare_rows(job, &c, warn, arg, err);
     else if (type)
@@ -470,7 +474,7 @@ int pretrained_check(const struct job *job, void (*warn)(void *arg, const char *
 
 void pretrained_defaults(const struct job *job, struct buf *out)
 {
-    const struct model_config *m = config_of(job->model.kind);
+    const struct model_config *m = pretrained_config_of(job->model.kind);
     struct config c;
     struct err err;
     int n = 0;
@@ -510,7 +514,7 @@ static void add_tokens(json_t *root)
 
 void pretrained_write(const struct job *job, int64_t n_classes, struct buf *out)
 {
-    const struct model_config *m = config_of(job->model.kind);
+    const struct model_config *m = pretrained_config_of(job->model.kind);
     json_t *root;
     char *text;
 

@@ -129,8 +129,8 @@ static int fail_resume(const struct option_list *l, const struct option *o, stru
 }
 
 /* Compare one key.  The two jobs may have it from different entries, each with a row of its own. */
-static int compare(const struct option_list *l, size_t i, const struct job *old,
-                   const struct job *now, struct err *err)
+static int write_compare(const struct option_list *l, size_t i, const struct job *old,
+                         const struct job *now, struct err *err)
 {
     const struct option_ref *then = table_holding(l, &l->ref[i], old);
     const struct option_ref *later = table_holding(l, &l->ref[i], now);
@@ -156,7 +156,7 @@ int job_compare_for_resume(const struct job *old, const struct job *now, struct 
     table_init(&list, &job_table);
     for (size_t i = 0; i < list.n && rc == 0; i++)
         if (list.ref[i].first == i)
-            rc = compare(&list, i, old, now, err);
+            rc = write_compare(&list, i, old, now, err);
     table_fini(&list);
     return rc;
 }

@@ -41,42 +41,42 @@
             .help = "The head's weight is the embedding's: one parameter for both."         \
     }
 
-static const char *part(struct net *m, int64_t block, const char *name)
+static const char *gpt_part(struct net *m, int64_t block, const char *name)
 {
     return arena_printf(&m->g->arena, "transformer.h.%lld.%s", (long long)block, name);
 }
 
-static void dense(struct net *m, const char *name, int64_t features, double std)
+static void gpt_dense(struct net *m, const char *name, int64_t features, double std)
 {
     layer_dense(
         m, name,
         &(struct layer_dense){.features = features, .weight.std = (float)std, .transposed = 1});
 }
 
-static void block(struct net *m, const struct gpt_options *o, int64_t i)
+static void gpt_block(struct net *m, const struct gpt_options *o, int64_t i)
 {
     const double residual = STD / sqrt(2 * (double)o->layers);
     const float p = (float)o->dropout;
     int x = m->h;
 
     layer_begin_block(m);
-    layer_layer_norm(m, part(m, i, "ln_1"), NORM_EPS);
-    dense(m, part(m, i, "attn.c_attn"), 3 * o->width, STD);
-    layer_attention(m, part(m, i, "attn"), o->heads, 1, p);
-    dense(m, part(m, i, "attn.c_proj"), o->width, residual);
-    layer_dropout(m, part(m, i, "attn.resid_dropout"), p);
-    layer_add(m, part(m, i, "add1"), x);
+    layer_layer_norm(m, gpt_part(m, i, "ln_1"), NORM_EPS);
+    gpt_dense(m, gpt_part(m, i, "attn.c_attn"), 3 * o->width, STD);
+    layer_attention(m, gpt_part(m, i, "attn"), o->heads, 1, p);
+    gpt_dense(m, gpt_part(m, i, "attn.c_proj"), o->width, residual);
+    layer_dropout(m, gpt_part(m, i, "attn.resid_dropout"), p);
+    layer_add(m, gpt_part(m, i, "add1"), x);
     x = m->h;
-    layer_layer_norm(m, part(m, i, "ln_2"), NORM_EPS);
-    dense(m, part(m, i, "mlp.c_fc"), 4 * o->width, STD);
-    layer_activation(m, part(m, i, "mlp.act"), ACT_GELU_TANH);
-    dense(m, part(m, i, "mlp.c_proj"), o->width, residual);
-    layer_dropout(m, part(m, i, "mlp.dropout"), p);
-    layer_add(m, part(m, i, "add2"), x);
+    layer_layer_norm(m, gpt_part(m, i, "ln_2"), NORM_EPS);
+    gpt_dense(m, gpt_part(m, i, "mlp.c_fc"), 4 * o->width, STD);
+    layer_activation(m, gpt_part(m, i, "mlp.act"), ACT_GELU_TANH);
+    gpt_dense(m, gpt_part(m, i, "mlp.c_proj"), o->width, residual);
+    layer_dropout(m, gpt_part(m, i, "mlp.dropout"), p);
+    layer_add(m, gpt_part(m, i, "add2"), x);
     layer_end_block(m);
 }
 
-static void build(struct net *m, const void *options)
+static void gpt_build(struct net *m, const void *options)
 {
     const struct gpt_options *o = options;
     const struct layer_embedding embedding = {.table = "transformer.wte",
@@ -91,7 +91,7 @@ static void build(struct net *m, const void *options)
     table = layer_embedding(m, "transformer.embedding", &embedding);
     layer_dropout(m, "transformer.drop", (float)o->dropout);
     for (int64_t i = 0; i < o->layers; i++)
-        block(m, o, i);
+        gpt_block(m, o, i);
     layer_layer_norm(m, "transformer.ln_f", NORM_EPS);
     layer_head(m, "lm_head", o->tied ? table : NO_VALUE, o->vocab ? o->vocab : net_n_outputs(m),
                (float)STD);
@@ -136,7 +136,7 @@ static const struct model_file file = {"transformer.", masks, "lm_head.weight",
                   .option = rows_##arch,                            \
                   .n_options = ARRAY_LEN(rows_##arch),              \
                   .size = sizeof(struct gpt_options)},              \
-        .build = build,                                             \
+        .build = gpt_build,                                         \
         .file = &file,                                              \
         .takes_config = any,                                        \
     };

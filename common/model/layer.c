@@ -140,7 +140,7 @@ static struct param_info conv_weight(const struct shape *w, enum conv_init init)
 }
 
 /* The channels of input and output must be multiples of the groups. */
-static int want_groups(struct net *m, const char *name, const struct layer_conv *c)
+static int layer_want_groups(struct net *m, const char *name, const struct layer_conv *c)
 {
     const int groups = or_1(c->groups);
     const int64_t in = net_shape(m)->dim[3];
@@ -164,7 +164,7 @@ void layer_conv(struct net *m, const char *name, const struct layer_conv *c)
 
     if (net_want_images(m, name) < 0)
         return;
-    if (want_groups(m, name, c) < 0)
+    if (layer_want_groups(m, name, c) < 0)
         return;
     w = SHAPE(c->channels, net_shape(m)->dim[3] / groups, c->kernel, c->kernel);
     in[1] = net_param(m, name, "weight", w, conv_weight(&w, c->init));
@@ -188,7 +188,7 @@ static int want_transposable(struct net *m, const char *name, const struct layer
     const struct shape *x;
     int64_t h, w;
 
-    if (net_want_images(m, name) < 0 || want_groups(m, name, c) < 0)
+    if (net_want_images(m, name) < 0 || layer_want_groups(m, name, c) < 0)
         return m->rc;
     x = net_shape(m);
     h = transposed_extent(x->dim[1], c, extra);
@@ -358,7 +358,7 @@ void layer_flatten(struct net *m, const char *name)
     net_append(m, s.n == 4 ? OP_flatten : OP_reshape, &rows, &m->h, 1, out, name);
 }
 
-static void drop(struct net *m, const char *name, float p, int whole)
+static void layer_drop(struct net *m, const char *name, float p, int whole)
 {
     union node_attr attr = {.dropout = {.p = p, .tag = m->n_dropouts, .whole = whole}};
     int out[NODE_MAX_OUT] = {NODE_NEW_OUT};
@@ -370,9 +370,9 @@ static void drop(struct net *m, const char *name, float p, int whole)
     net_append(m, OP_dropout, &attr, (int[]){m->h, m->g->scalars}, 2, out, name);
 }
 
-void layer_dropout(struct net *m, const char *name, float p) { drop(m, name, p, 0); }
+void layer_dropout(struct net *m, const char *name, float p) { layer_drop(m, name, p, 0); }
 
-void layer_drop_path(struct net *m, const char *name, float p) { drop(m, name, p, 1); }
+void layer_drop_path(struct net *m, const char *name, float p) { layer_drop(m, name, p, 1); }
 
 float layer_depth_drop(double most, int64_t i, int64_t n)
 {

@@ -234,10 +234,10 @@ struct reading {
     struct err *err;
 };
 
-static int fail(const struct reading *r, const struct tree *t, const char *fmt, ...)
+static int layers_fail(const struct reading *r, const struct tree *t, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-static int fail(const struct reading *r, const struct tree *t, const char *fmt, ...)
+static int layers_fail(const struct reading *r, const struct tree *t, const char *fmt, ...)
 {
     char text[448];
     va_list ap;
@@ -254,7 +254,7 @@ static int is_word(const struct tree *t, const char *word)
     return t->kind == TREE_WORD && strcmp(t->text, word) == 0;
 }
 
-static int is_empty(const struct tree *t)
+static int layers_is_empty(const struct tree *t)
 {
     return is_word(t, "") || is_word(t, "~") || is_word(t, "null") ||
            (t->kind == TREE_MAP && t->n == 0);
@@ -273,13 +273,13 @@ static int find_kind(const struct reading *r, const struct tree *word, const str
         }
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
         buf_printf(&known, "%s, ", kinds[i].name);
-    rc = fail(r, word, "no layer is called %s, want %sresidual or shortcut",
-              show_text(word->text, word->len, shown), buf_cstr(&known));
+    rc = layers_fail(r, word, "no layer is called %s, want %sresidual or shortcut",
+                     show_text(word->text, word->len, shown), buf_cstr(&known));
     buf_fini(&known);
     return rc;
 }
 
-static const struct option *find_row(const struct kind *k, const struct tree *key)
+static const struct option *layers_find_row(const struct kind *k, const struct tree *key)
 {
     for (int i = 0; i < k->n_rows; i++)
         if (is_word(key, k->row[i].key))
@@ -287,7 +287,7 @@ static const struct option *find_row(const struct kind *k, const struct tree *ke
     return NULL;
 }
 
-static int fail_key(const struct reading *r, const struct kind *k, const struct tree *key)
+static int layers_fail_key(const struct reading *r, const struct kind *k, const struct tree *key)
 {
     struct buf known = {0};
     char shown[64];
@@ -295,8 +295,8 @@ static int fail_key(const struct reading *r, const struct kind *k, const struct 
 
     for (int i = 0; i < k->n_rows; i++)
         buf_printf(&known, "%s%s", i ? ", " : "", k->row[i].key);
-    rc = fail(r, key, "%s has no key %s, want %s", k->name, show_text(key->text, key->len, shown),
-              k->n_rows ? buf_cstr(&known) : "none");
+    rc = layers_fail(r, key, "%s has no key %s, want %s", k->name,
+                     show_text(key->text, key->len, shown), k->n_rows ? buf_cstr(&known) : "none");
     buf_fini(&known);
     return rc;
 }
@@ -304,12 +304,12 @@ static int fail_key(const struct reading *r, const struct kind *k, const struct 
 static int read_key(const struct reading *r, const struct kind *k, const struct tree *key,
                     const struct tree *value, unsigned *seen, struct layer_args *a)
 {
-    const struct option *o = find_row(k, key);
+    const struct option *o = layers_find_row(k, key);
 
     if (!o)
-        return fail_key(r, k, key);
+        return layers_fail_key(r, k, key);
     if (*seen >> (o - k->row) & 1)
-        return fail(r, key, "%s is given twice", o->key);
+        return layers_fail(r, key, "%s is given twice", o->key);
     *seen |= 1u << (o - k->row);
     *r->at = value->at;
     if (value->kind != TREE_WORD)
@@ -324,10 +324,10 @@ static int fail_args(const struct reading *r, const struct kind *k, const struct
     char shown[64];
 
     if (k->n_rows == 0)
-        return fail(r, args, "%s has no keys; write the word alone", k->name);
-    return fail(r, args, "%s wants its keys in a mapping, such as {%s: {%s: %s}}", k->name, k->name,
-                k->row[0].key,
-                args->kind == TREE_WORD ? show_text(args->text, args->len, shown) : "...");
+        return layers_fail(r, args, "%s has no keys; write the word alone", k->name);
+    return layers_fail(r, args, "%s wants its keys in a mapping, such as {%s: {%s: %s}}", k->name,
+                       k->name, k->row[0].key,
+                       args->kind == TREE_WORD ? show_text(args->text, args->len, shown) : "...");
 }
 
 static int read_args(const struct reading *r, const struct kind *k, const struct tree *word,
@@ -337,7 +337,7 @@ static int read_args(const struct reading *r, const struct kind *k, const struct
     int rc = 0;
 
     *a = (struct layer_args){0};
-    if (args && !is_empty(args) && args->kind != TREE_MAP)
+    if (args && !layers_is_empty(args) && args->kind != TREE_MAP)
         return fail_args(r, k, args);
     for (int i = 0; args && rc == 0 && i < args->n; i++)
         rc = read_key(r, k, args->key[i], args->child[i], &seen, a);
@@ -347,7 +347,7 @@ static int read_args(const struct reading *r, const struct kind *k, const struct
         if (seen >> i & 1)
             continue;
         if (!o->def)
-            return fail(r, word, "%s: %s is missing", k->name, o->key);
+            return layers_fail(r, word, "%s: %s is missing", k->name, o->key);
         rc = option_parse(o, (char *)a + o->offset, r->arena, o->def, strlen(o->def), 0, r->err);
     }
     return rc;
@@ -359,7 +359,7 @@ static int read_args(const struct reading *r, const struct kind *k, const struct
 static int walk_list(const struct reading *r, const struct tree *list, struct net *m,
                      const char *prefix);
 
-static const char *name_of(const struct reading *r, const char *prefix, const char *name)
+static const char *layers_name_of(const struct reading *r, const char *prefix, const char *name)
 {
     return arena_printf(r->arena, "%s%s", prefix, name);
 }
@@ -400,7 +400,7 @@ static int walk_branch(const struct reading *r, const struct tree *list, struct 
     if (!list)
         return 0;
     if (list->kind != TREE_LIST)
-        return fail(r, list, "residual and shortcut want a list of layers");
+        return layers_fail(r, list, "residual and shortcut want a list of layers");
     if (m)
         m->h = x;
     rc = walk_list(r, list, m, prefix);
@@ -435,21 +435,21 @@ static int walk_residual(const struct reading *r, const struct tree *item, struc
 
     for (int i = 0; i < item->n; i++)
         if (!is_word(item->key[i], "residual") && !is_word(item->key[i], "shortcut"))
-            return fail(r, item->key[i], "beside residual stands shortcut alone");
+            return layers_fail(r, item->key[i], "beside residual stands shortcut alone");
     if (!branch_of(item, "residual"))
-        return fail(r, item, "shortcut stands beside residual");
+        return layers_fail(r, item, "shortcut stands beside residual");
     if (m)
         layer_begin_block(m);
-    rc = walk_branch(r, branch_of(item, "residual"), m, x, name_of(r, name, "."), &y);
+    rc = walk_branch(r, branch_of(item, "residual"), m, x, layers_name_of(r, name, "."), &y);
     if (rc == 0)
-        rc = walk_branch(r, branch_of(item, "shortcut"), m, x, name_of(r, name, ".shortcut."),
-                         &short_x);
+        rc = walk_branch(r, branch_of(item, "shortcut"), m, x,
+                         layers_name_of(r, name, ".shortcut."), &short_x);
     if (rc < 0 || !m)
         return rc;
     if (check_branches(m, name, y, short_x, branch_of(item, "shortcut") != NULL) < 0)
         return m->rc;
     m->h = y;
-    layer_add(m, name_of(r, name, ".add"), short_x);
+    layer_add(m, layers_name_of(r, name, ".add"), short_x);
     layer_end_block(m);
     return m->rc;
 }
@@ -460,11 +460,12 @@ static int walk_item(const struct reading *r, const struct tree *item, struct ne
     if (item->kind == TREE_WORD)
         return walk_plain(r, item, NULL, m, name);
     if (item->kind == TREE_LIST || item->n == 0)
-        return fail(r, item, "a layer is a word or a mapping, such as {linear: {units: 10}}");
+        return layers_fail(r, item,
+                           "a layer is a word or a mapping, such as {linear: {units: 10}}");
     if (branch_of(item, "residual") || branch_of(item, "shortcut"))
         return walk_residual(r, item, m, name);
     if (item->n > 1)
-        return fail(r, item->key[1], "a second layer in one item: begin a new one with '-'");
+        return layers_fail(r, item->key[1], "a second layer in one item: begin a new one with '-'");
     return walk_plain(r, item->key[0], item->child[0], m, name);
 }
 
@@ -478,8 +479,8 @@ static int walk_list(const struct reading *r, const struct tree *list, struct ne
     return rc;
 }
 
-static int walk(const char *text, size_t len, struct arena *arena, struct net *m, size_t *at,
-                struct err *err)
+static int layers_walk(const char *text, size_t len, struct arena *arena, struct net *m, size_t *at,
+                       struct err *err)
 {
     const struct reading r = {arena, at, err};
     const struct tree *list;
@@ -488,14 +489,15 @@ static int walk(const char *text, size_t len, struct arena *arena, struct net *m
     if (rc < 0)
         return rc;
     if (list->kind != TREE_LIST || list->n == 0)
-        return fail(&r, list, "want a list of layers, such as [flatten, linear: {units: 10}]");
+        return layers_fail(&r, list,
+                           "want a list of layers, such as [flatten, linear: {units: 10}]");
     return walk_list(&r, list, m, "");
 }
 
-static int check(const char *text, size_t len, size_t *at, struct err *err)
+static int layers_check(const char *text, size_t len, size_t *at, struct err *err)
 {
     struct arena arena = {0};
-    const int rc = walk(text, len, &arena, NULL, at, err);
+    const int rc = layers_walk(text, len, &arena, NULL, at, err);
 
     arena_fini(&arena);
     return rc;
@@ -530,14 +532,14 @@ static void check_outputs(struct net *m)
                     s->n == 2 ? net_class_doubt(m, s->dim[1]) : "");
 }
 
-static void build(struct net *m, const void *options)
+static void layers_build(struct net *m, const void *options)
 {
     const struct layers_options *o = options;
     size_t at;
 
     layer_input(m);
     if (m->rc == 0)
-        m->rc = walk(o->layers, strlen(o->layers), &m->g->arena, m, &at, m->err);
+        m->rc = layers_walk(o->layers, strlen(o->layers), &m->g->arena, m, &at, m->err);
     if (m->rc == 0)
         check_outputs(m);
 }
@@ -546,7 +548,7 @@ static void build(struct net *m, const void *options)
 #define AT(field) offsetof(struct layers_options, field)
 
 static const struct option rows[] = {
-    {"model.layers", OPT_TREE, AT(layers), NULL, .flags = OPT_REQUIRED, .tree = check,
+    {"model.layers", OPT_TREE, AT(layers), NULL, .flags = OPT_REQUIRED, .tree = layers_check,
      .help = "The layers, in their order: conv: {channels, kernel, stride, padding, dilation, "
              "groups, bias}, conv_transpose: {the same, output_padding}, max_pool and avg_pool: "
              "{kernel, stride, padding}, global_avg_pool, adaptive_avg_pool: {size}, batch_norm, "
@@ -563,5 +565,5 @@ const struct model_arch arch_layers = {
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct layers_options)},
-    .build = build,
+    .build = layers_build,
 };

@@ -4,7 +4,7 @@
  * Names: conv1, conv2, fc1, fc2. */
 #include "model/layer.h"
 
-static void build(struct net *m, const void *options)
+static void lenet_build(struct net *m, const void *options)
 {
     (void)options;
     layer_input(m);
@@ -22,5 +22,5 @@ static void build(struct net *m, const void *options)
 
 const struct model_arch arch_lenet = {
     .group = {.name = "lenet", .help = "the d2l book's variant, with average pooling"},
-    .build = build,
+    .build = lenet_build,
 };

@@ -5,7 +5,7 @@
  * Names: conv1, conv2, fc1, fc2, fc3. */
 #include "model/layer.h"
 
-static void build(struct net *m, const void *options)
+static void lenet5_build(struct net *m, const void *options)
 {
     (void)options;
     layer_input(m);
@@ -25,5 +25,5 @@ static void build(struct net *m, const void *options)
 
 const struct model_arch arch_lenet5 = {
     .group = {.name = "lenet5", .help = "LeCun's of 1998"},
-    .build = build,
+    .build = lenet5_build,
 };

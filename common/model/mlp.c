@@ -23,25 +23,25 @@ static const struct option rows[] = {
      .help = "Normalize over the batch after each hidden layer."},
 };
 
-static const char *numbered(struct net *m, const char *name, int i)
+static const char *mlp_numbered(struct net *m, const char *name, int i)
 {
     return arena_printf(&m->g->arena, "%s%d", name, i + 1);
 }
 
-static void build(struct net *m, const void *options)
+static void mlp_build(struct net *m, const void *options)
 {
     const struct mlp_options *o = options;
 
     layer_input(m);
     layer_flatten(m, "flatten");
     for (int i = 0; i < o->hidden.n; i++) {
-        layer_linear(m, numbered(m, "fc", i), o->hidden.v[i]);
+        layer_linear(m, mlp_numbered(m, "fc", i), o->hidden.v[i]);
         if (o->batch_norm)
-            layer_batch_norm(m, numbered(m, "bn", i));
-        layer_activation(m, numbered(m, "act", i), o->activation);
-        layer_dropout(m, numbered(m, "dropout", i), (float)o->dropout);
+            layer_batch_norm(m, mlp_numbered(m, "bn", i));
+        layer_activation(m, mlp_numbered(m, "act", i), o->activation);
+        layer_dropout(m, mlp_numbered(m, "dropout", i), (float)o->dropout);
     }
-    layer_linear(m, numbered(m, "fc", o->hidden.n), net_n_outputs(m));
+    layer_linear(m, mlp_numbered(m, "fc", o->hidden.n), net_n_outputs(m));
 }
 
 const struct model_arch arch_mlp = {
@@ -50,5 +50,5 @@ const struct model_arch arch_mlp = {
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct mlp_options)},
-    .build = build,
+    .build = mlp_build,
 };

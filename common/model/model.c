@@ -21,7 +21,7 @@ static void add_inputs(struct net *m)
     }
 }
 
-static int fail(const char *arch, const struct sample_spec *spec, struct err *err)
+static int model_fail(const char *arch, const struct sample_spec *spec, struct err *err)
 {
     struct buf text = {0};
 
@@ -43,7 +43,7 @@ int model_build(const struct model_options *o, const struct sample_spec *spec, i
     layer_loss(&m, "loss", o);
     if (m.rc < 0) {
         graph_free(g);
-        return fail(o->kind->group.name, spec, err);
+        return model_fail(o->kind->group.name, spec, err);
     }
     *out = g;
     return 0;

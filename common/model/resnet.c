@@ -35,7 +35,7 @@ struct plan {
     int is_bottleneck;
 };
 
-static const char *part(struct net *m, const char *block, const char *name, int i)
+static const char *resnet_part(struct net *m, const char *block, const char *name, int i)
 {
     return arena_printf(&m->g->arena, "%s.%s%d", block, name, i);
 }
@@ -51,12 +51,12 @@ static void conv_norm(struct net *m, const char *block, int i, int64_t channels,
                                     .no_bias = 1,
                                     .init = CONV_KAIMING};
 
-    layer_conv(m, part(m, block, "conv", i), &conv);
-    layer_batch_norm(m, part(m, block, "bn", i));
+    layer_conv(m, resnet_part(m, block, "conv", i), &conv);
+    layer_batch_norm(m, resnet_part(m, block, "bn", i));
 }
 
 /* The block's input x, in the shape of the block's output; h stays what it is. */
-static int shortcut(struct net *m, const char *block, int x, int64_t channels, int stride)
+static int resnet_shortcut(struct net *m, const char *block, int x, int64_t channels, int stride)
 {
     const struct layer_conv conv = {
         .channels = channels, .kernel = 1, .stride = stride, .no_bias = 1, .init = CONV_KAIMING};
@@ -66,15 +66,15 @@ static int shortcut(struct net *m, const char *block, int x, int64_t channels, i
     if (m->rc < 0 || (stride == 1 && m->g->value[x].shape.dim[3] == channels))
         return x;
     m->h = x;
-    layer_conv(m, part(m, block, "downsample.", 0), &conv);
-    layer_batch_norm(m, part(m, block, "downsample.", 1));
+    layer_conv(m, resnet_part(m, block, "downsample.", 0), &conv);
+    layer_batch_norm(m, resnet_part(m, block, "downsample.", 1));
     short_x = m->h;
     m->h = h;
     return short_x;
 }
 
-static void block(struct net *m, const char *name, int is_bottleneck, int64_t width, int stride,
-                  float drop)
+static void resnet_block(struct net *m, const char *name, int is_bottleneck, int64_t width,
+                         int stride, float drop)
 {
     const int64_t channels = is_bottleneck ? 4 * width : width;
     const int x = m->h;
@@ -82,18 +82,18 @@ static void block(struct net *m, const char *name, int is_bottleneck, int64_t wi
     layer_begin_block(m);
     if (is_bottleneck) {
         conv_norm(m, name, 1, width, 1, 1);
-        layer_activation(m, part(m, name, "relu", 1), ACT_RELU);
+        layer_activation(m, resnet_part(m, name, "relu", 1), ACT_RELU);
         conv_norm(m, name, 2, width, 3, stride);
-        layer_activation(m, part(m, name, "relu", 2), ACT_RELU);
+        layer_activation(m, resnet_part(m, name, "relu", 2), ACT_RELU);
         conv_norm(m, name, 3, channels, 1, 1);
     } else {
         conv_norm(m, name, 1, width, 3, stride);
-        layer_activation(m, part(m, name, "relu", 1), ACT_RELU);
+        layer_activation(m, resnet_part(m, name, "relu", 1), ACT_RELU);
         conv_norm(m, name, 2, width, 3, 1);
     }
-    layer_drop_path(m, part(m, name, "drop_path", 1), drop);
-    layer_add(m, part(m, name, "add", 1), shortcut(m, name, x, channels, stride));
-    layer_activation(m, part(m, name, "relu", 3), ACT_RELU);
+    layer_drop_path(m, resnet_part(m, name, "drop_path", 1), drop);
+    layer_add(m, resnet_part(m, name, "add", 1), resnet_shortcut(m, name, x, channels, stride));
+    layer_activation(m, resnet_part(m, name, "relu", 3), ACT_RELU);
     layer_end_block(m);
 }
 
@@ -115,7 +115,7 @@ static void build_stem(struct net *m, enum stem stem)
         layer_pool(m, "maxpool", POOL_MAX, 3, 2, 1);
 }
 
-static void build(struct net *m, const struct resnet_options *o, struct plan plan)
+static void resnet_build(struct net *m, const struct resnet_options *o, struct plan plan)
 {
     int n_blocks = 0, n = 0;
 
@@ -124,8 +124,9 @@ static void build(struct net *m, const struct resnet_options *o, struct plan pla
         n_blocks += plan.n_blocks[i];
     for (int i = 0; i < 4; i++)
         for (int k = 0; k < plan.n_blocks[i]; k++, n++)
-            block(m, arena_printf(&m->g->arena, "layer%d.%d", i + 1, k), plan.is_bottleneck,
-                  64 << i, i > 0 && k == 0 ? 2 : 1, layer_depth_drop(o->drop_path, n, n_blocks));
+            resnet_block(m, arena_printf(&m->g->arena, "layer%d.%d", i + 1, k), plan.is_bottleneck,
+                         64 << i, i > 0 && k == 0 ? 2 : 1,
+                         layer_depth_drop(o->drop_path, n, n_blocks));
     layer_global_avg_pool(m, "avgpool");
     layer_flatten(m, "flatten");
     layer_linear(m, "fc", net_classes(m, o->classes));
@@ -134,7 +135,7 @@ static void build(struct net *m, const struct resnet_options *o, struct plan pla
 #define RESNET(depth, bottleneck, n1, n2, n3, n4)                                \
     static void build_##depth(struct net *m, const void *options)                \
     {                                                                            \
-        build(m, options, (struct plan){{n1, n2, n3, n4}, bottleneck});          \
+        resnet_build(m, options, (struct plan){{n1, n2, n3, n4}, bottleneck});   \
     }                                                                            \
     const struct model_arch arch_resnet##depth = {                               \
         .group = {.name = "resnet" #depth,                                       \

@@ -42,58 +42,58 @@
             "in training."),                                                               \
         ROW_DROP_PATH(AT(drop_path), "branches skip"), ROW_CLASSES(AT(classes))
 
-static const char *part(struct net *m, int64_t block, const char *name)
+static const char *vit_part(struct net *m, int64_t block, const char *name)
 {
     return arena_printf(&m->g->arena, "encoder.layers.encoder_layer_%lld.%s", (long long)block,
                         name);
 }
 
-static void attention(struct net *m, const struct vit_options *o, int64_t i)
+static void vit_attention(struct net *m, const struct vit_options *o, int64_t i)
 {
     const struct layer_dense in = {.features = 3 * o->width,
                                    .weight.init = DENSE_XAVIER,
                                    .is_joint = 1},
                              out = {.features = o->width, .weight.init = DENSE_PYTORCH};
 
-    layer_layer_norm(m, part(m, i, "ln_1"), NORM_EPS);
-    layer_dense(m, part(m, i, "self_attention.in_proj"), &in);
-    layer_attention(m, part(m, i, "self_attention"), o->heads, 0, 0);
-    layer_dense(m, part(m, i, "self_attention.out_proj"), &out);
-    layer_dropout(m, part(m, i, "dropout"), (float)o->dropout);
-    layer_drop_path(m, part(m, i, "drop_path1"), layer_depth_drop(o->drop_path, i, o->depth));
+    layer_layer_norm(m, vit_part(m, i, "ln_1"), NORM_EPS);
+    layer_dense(m, vit_part(m, i, "self_attention.in_proj"), &in);
+    layer_attention(m, vit_part(m, i, "self_attention"), o->heads, 0, 0);
+    layer_dense(m, vit_part(m, i, "self_attention.out_proj"), &out);
+    layer_dropout(m, vit_part(m, i, "dropout"), (float)o->dropout);
+    layer_drop_path(m, vit_part(m, i, "drop_path1"), layer_depth_drop(o->drop_path, i, o->depth));
 }
 
-static void mlp(struct net *m, const struct vit_options *o, int64_t i)
+static void vit_mlp(struct net *m, const struct vit_options *o, int64_t i)
 {
     struct layer_dense dense = {.features = o->mlp ? o->mlp : 4 * o->width,
                                 .weight.init = DENSE_XAVIER,
                                 .bias.std = MLP_BIAS_STD};
 
-    layer_layer_norm(m, part(m, i, "ln_2"), NORM_EPS);
-    layer_dense(m, part(m, i, "mlp.0"), &dense);
-    layer_activation(m, part(m, i, "mlp.1"), ACT_GELU);
-    layer_dropout(m, part(m, i, "mlp.2"), (float)o->dropout);
+    layer_layer_norm(m, vit_part(m, i, "ln_2"), NORM_EPS);
+    layer_dense(m, vit_part(m, i, "mlp.0"), &dense);
+    layer_activation(m, vit_part(m, i, "mlp.1"), ACT_GELU);
+    layer_dropout(m, vit_part(m, i, "mlp.2"), (float)o->dropout);
     dense.features = o->width;
-    layer_dense(m, part(m, i, "mlp.3"), &dense);
-    layer_dropout(m, part(m, i, "mlp.4"), (float)o->dropout);
-    layer_drop_path(m, part(m, i, "drop_path2"), layer_depth_drop(o->drop_path, i, o->depth));
+    layer_dense(m, vit_part(m, i, "mlp.3"), &dense);
+    layer_dropout(m, vit_part(m, i, "mlp.4"), (float)o->dropout);
+    layer_drop_path(m, vit_part(m, i, "drop_path2"), layer_depth_drop(o->drop_path, i, o->depth));
 }
 
-static void block(struct net *m, const struct vit_options *o, int64_t i)
+static void vit_block(struct net *m, const struct vit_options *o, int64_t i)
 {
     int x = m->h;
 
     layer_begin_block(m);
-    attention(m, o, i);
-    layer_add(m, part(m, i, "add1"), x);
+    vit_attention(m, o, i);
+    layer_add(m, vit_part(m, i, "add1"), x);
     x = m->h;
-    mlp(m, o, i);
-    layer_add(m, part(m, i, "add2"), x);
+    vit_mlp(m, o, i);
+    layer_add(m, vit_part(m, i, "add2"), x);
     layer_end_block(m);
 }
 
 /* The images must be cut into patches without a rest, and the rows into heads. */
-static void check(struct net *m, const struct vit_options *o)
+static void vit_check(struct net *m, const struct vit_options *o)
 {
     const struct shape *s;
 
@@ -112,20 +112,20 @@ static void check(struct net *m, const struct vit_options *o)
                         (long long)s->dim[1], (long long)s->dim[2], (long long)o->patch);
 }
 
-static void build(struct net *m, const void *options)
+static void vit_build(struct net *m, const void *options)
 {
     const struct vit_options *o = options;
     const struct layer_conv patches = {
         .channels = o->width, .kernel = (int)o->patch, .stride = (int)o->patch, .init = CONV_LECUN};
 
     layer_input(m);
-    check(m, o);
+    vit_check(m, o);
     layer_conv(m, "conv_proj", &patches);
     layer_pixels(m, "patches");
     layer_class_token(m, "encoder.embedding", "class_token", "encoder.pos_embedding");
     layer_dropout(m, "encoder.dropout", (float)o->dropout);
     for (int64_t i = 0; i < o->depth; i++)
-        block(m, o, i);
+        vit_block(m, o, i);
     layer_layer_norm(m, "encoder.ln", NORM_EPS);
     layer_first_row(m, "encoder.first");
     layer_dense(m, "heads.head", &(struct layer_dense){.features = net_classes(m, o->classes)});
@@ -139,7 +139,7 @@ static void build(struct net *m, const void *options)
                   .option = rows_##arch,                            \
                   .n_options = ARRAY_LEN(rows_##arch),              \
                   .size = sizeof(struct vit_options)},              \
-        .build = build,                                             \
+        .build = vit_build,                                         \
     };
 
 VIT(vit, "A vision transformer of any size; by default one for small images", "4", "128", "6", "4")

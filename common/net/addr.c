@@ -179,7 +179,7 @@ int addr_number_is_loopback(const char *number)
 }
 
 /* 2: IPv4, 1: IPv6 that others can reach, 0: of no use */
-static int usefulness(const struct sockaddr *sa)
+static int addr_usefulness(const struct sockaddr *sa)
 {
     if (!sa)
         return 0;
@@ -196,7 +196,7 @@ static int no_interface(const char *name, const struct ifaddrs *all, struct err 
     for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
         char number[ADDR_TEXT];
 
-        if (!usefulness(i->ifa_addr))
+        if (!addr_usefulness(i->ifa_addr))
             continue;
         addr_number(i->ifa_addr, number);
         buf_printf(&known, "%s%s (%s)", known.len ? ", " : "", i->ifa_name, number);
@@ -219,7 +219,7 @@ int addr_of_interface(const char *name, char out[ADDR_TEXT], struct err *err)
         return err_set(err, ERR_IO, "interface \"%s\": the system lists no interfaces", name);
     for (const struct ifaddrs *i = all; i; i = i->ifa_next)
         if (strcmp(i->ifa_name, name) == 0 &&
-            usefulness(i->ifa_addr) > (best ? usefulness(best) : 0))
+            addr_usefulness(i->ifa_addr) > (best ? addr_usefulness(best) : 0))
             best = i->ifa_addr;
     if (best)
         addr_number(best, out);

@@ -22,7 +22,7 @@ struct conn {
     int is_over; /* closed by either side; the socket may linger */
 };
 
-static void settle(struct conn *c)
+static void conn_settle(struct conn *c)
 {
     void (*settled)(void *) = c->settled;
 
@@ -43,7 +43,7 @@ void conn_fail(struct conn *c, const struct err *why)
     tls_close(&c->tls, CONN_LINGER_MS);
 }
 
-static void answer_done(void *owner) { (void)owner; }
+static void conn_answer_done(void *owner) { (void)owner; }
 
 /* The answer to a peer that began with TLS while this side has none: the start of a frame, which
  * net/tls.c recognizes. */
@@ -53,10 +53,10 @@ static void answer_tls(struct conn *c)
     struct err err;
 
     if (!c->tls.context && frame_reader_is_tls(&c->reader))
-        tls_send(&c->tls, plain, sizeof plain, answer_done, NULL, &err);
+        tls_send(&c->tls, plain, sizeof plain, conn_answer_done, NULL, &err);
 }
 
-static void on_bytes(void *arg, const void *data, size_t len)
+static void conn_on_bytes(void *arg, const void *data, size_t len)
 {
     struct conn *c = arg;
     const uint8_t *body;
@@ -80,7 +80,7 @@ static void on_bytes(void *arg, const void *data, size_t len)
     }
 }
 
-static void on_ended(void *arg, const struct err *why) { conn_fail(arg, why); }
+static void conn_on_ended(void *arg, const struct err *why) { conn_fail(arg, why); }
 
 static void on_open(void *arg)
 {
@@ -100,18 +100,18 @@ static void on_later_closed(uv_handle_t *h)
     free(c);
 }
 
-static void on_gone(void *arg)
+static void conn_on_gone(void *arg)
 {
     struct conn *c = arg;
 
-    settle(c);
+    conn_settle(c);
     uv_close((uv_handle_t *)&c->later, on_later_closed);
 }
 
 int conn_new(uv_loop_t *loop, size_t frame_limit, const struct tls_context *tls, struct conn **out,
              struct err *err)
 {
-    static const struct tls_events events = {{on_bytes, on_ended, on_gone}, on_open};
+    static const struct tls_events events = {{conn_on_bytes, conn_on_ended, conn_on_gone}, on_open};
     struct conn *c = xcalloc(1, sizeof *c);
     int rc = tls_init(&c->tls, loop, tls, CONN_QUEUE_LIMIT, &events, c, err);
 
@@ -192,7 +192,7 @@ void conn_send(struct conn *c, struct frame *f)
 void conn_welcome(struct conn *c)
 {
     c->reader.limit = FRAME_MAX;
-    settle(c);
+    conn_settle(c);
 }
 
 void conn_close(struct conn *c)

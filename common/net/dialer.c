@@ -42,11 +42,11 @@ struct dialer {
     char last[256]; /* why the last attempt failed */
 };
 
-static void attempt(struct dialer *d);
+static void dialer_attempt(struct dialer *d);
 static void try_next(struct dialer *d);
-static void begin(struct dialer *d);
+static void dialer_begin(struct dialer *d);
 
-static void free_when_done(struct dialer *d)
+static void dialer_free_when_done(struct dialer *d)
 {
     if (!d->is_closing || d->n_handles || d->is_resolving || d->is_connecting)
         return;
@@ -57,9 +57,9 @@ static void free_when_done(struct dialer *d)
 
 /* ---- waiting ---- */
 
-static void on_pause_over(uv_timer_t *t) { attempt(t->data); }
+static void on_pause_over(uv_timer_t *t) { dialer_attempt(t->data); }
 
-static int64_t jittered(struct dialer *d)
+static int64_t dialer_jittered(struct dialer *d)
 {
     int64_t pause = d->pause_ms;
 
@@ -67,7 +67,7 @@ static int64_t jittered(struct dialer *d)
     return pause / 2 + (int64_t)(rng_next_unit(&d->jitter) * (double)(pause - pause / 2));
 }
 
-static void say(struct dialer *d)
+static void dialer_say(struct dialer *d)
 {
     int64_t now = clock_mono_ns();
 
@@ -80,7 +80,7 @@ static void say(struct dialer *d)
     d->said_ns = now;
 }
 
-static void give_up(struct dialer *d)
+static void dialer_give_up(struct dialer *d)
 {
     struct err err;
 
@@ -99,7 +99,7 @@ static int has_stopped(struct dialer *d)
     if (!d->is_stopped)
         return 0;
     if (d->starts_again)
-        begin(d);
+        dialer_begin(d);
     return 1;
 }
 
@@ -108,13 +108,13 @@ static void pause_or_give_up(struct dialer *d)
     if (has_stopped(d))
         return;
     int64_t left = d->options.wait_ms - (clock_mono_ns() - d->start_ns) / 1000000;
-    int64_t pause = jittered(d);
+    int64_t pause = dialer_jittered(d);
 
     if (d->options.wait_ms >= 0 && left <= 0) {
-        give_up(d);
+        dialer_give_up(d);
         return;
     }
-    say(d);
+    dialer_say(d);
     if (d->options.wait_ms >= 0)
         pause = min_i64(pause, left);
     uv_timer_start(&d->timer, on_pause_over, (uint64_t)pause, 0);
@@ -176,7 +176,7 @@ static void on_connect(uv_connect_t *req, int status)
     d->is_connecting = 0;
     d->conn = NULL;
     if (d->is_closing) {
-        free_when_done(d);
+        dialer_free_when_done(d);
         return;
     }
     uv_timer_stop(&d->timer);
@@ -255,7 +255,7 @@ static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *foun
     d->is_resolving = 0;
     d->found = d->next = link_local_last(found);
     if (d->is_closing) {
-        free_when_done(d);
+        dialer_free_when_done(d);
     } else if (status < 0) {
         note_failure(d, "name cannot be resolved", status);
         pause_or_give_up(d);
@@ -292,7 +292,7 @@ static int try_threads(void)
     return uv_translate_sys_error(rc);
 }
 
-static void attempt(struct dialer *d)
+static void dialer_attempt(struct dialer *d)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     const char *what = "threads cannot be started";
@@ -348,12 +348,12 @@ int dialer_new(uv_loop_t *loop, const struct dialer_options *o, struct dialer **
     return 0;
 }
 
-static void begin(struct dialer *d)
+static void dialer_begin(struct dialer *d)
 {
     d->is_stopped = d->starts_again = 0;
     d->said_ns = 0;
     d->pause_ms = FIRST_PAUSE_MS;
-    attempt(d);
+    dialer_attempt(d);
 }
 
 void dialer_limit_pause(struct dialer *d, int64_t ms)
@@ -390,10 +390,10 @@ void dialer_start(struct dialer *d, int is_again)
     if (is_again) {
         next_port(d);
         snprintf(d->last, sizeof d->last, "the last connection came to nothing");
-        uv_timer_start(&d->timer, on_pause_over, (uint64_t)jittered(d), 0);
+        uv_timer_start(&d->timer, on_pause_over, (uint64_t)dialer_jittered(d), 0);
         return;
     }
-    begin(d);
+    dialer_begin(d);
 }
 
 void dialer_go_on(struct dialer *d, const char *why)
@@ -406,12 +406,12 @@ void dialer_go_on(struct dialer *d, const char *why)
     pause_or_give_up(d);
 }
 
-static void on_closed(uv_handle_t *h)
+static void dialer_on_closed(uv_handle_t *h)
 {
     struct dialer *d = h->data;
 
     d->n_handles--;
-    free_when_done(d);
+    dialer_free_when_done(d);
 }
 
 void dialer_close(struct dialer *d)
@@ -423,5 +423,5 @@ void dialer_close(struct dialer *d)
         uv_cancel((uv_req_t *)&d->resolve);
     if (d->is_connecting && !d->did_time_out)
         conn_abort(d->conn);
-    uv_close((uv_handle_t *)&d->timer, on_closed);
+    uv_close((uv_handle_t *)&d->timer, dialer_on_closed);
 }

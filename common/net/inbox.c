@@ -4,7 +4,7 @@
 
 #include "base/util.h"
 
-static void wake(void *arg)
+static void inbox_wake(void *arg)
 {
     struct inbox *b = arg;
 
@@ -26,7 +26,7 @@ void inbox_init(struct inbox *b, uv_loop_t *loop, void (*mail)(void *arg, struct
     b->mail = mail;
     b->free_mail = free_mail;
     b->arg = arg;
-    mailbox_init(&b->box, wake, b);
+    mailbox_init(&b->box, inbox_wake, b);
     ASSERT(uv_async_init(loop, &b->async, on_async) == 0);
     b->async.data = b;
 }
@@ -39,11 +39,11 @@ void inbox_drop(struct inbox *b)
         b->free_mail(m);
 }
 
-static void on_closed(uv_handle_t *h)
+static void inbox_on_closed(uv_handle_t *h)
 {
     struct inbox *b = h->data;
 
     mailbox_fini(&b->box, b->free_mail);
 }
 
-void inbox_close(struct inbox *b) { uv_close((uv_handle_t *)&b->async, on_closed); }
+void inbox_close(struct inbox *b) { uv_close((uv_handle_t *)&b->async, inbox_on_closed); }

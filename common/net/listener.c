@@ -38,11 +38,11 @@ struct listener {
     int n_said, n_unsaid; /* lines of this window: logged, and only counted */
 };
 
-static void accept_one(struct listener *l);
+static void listener_accept_one(struct listener *l);
 
 /* ---- strangers ---- */
 
-static void free_when_done(struct listener *l)
+static void listener_free_when_done(struct listener *l)
 {
     if (l->is_closing && l->n_handles == 0 && l->n_strangers == 0)
         free(l);
@@ -63,8 +63,8 @@ static void on_settled(void *arg)
     if (--l->n_strangers == 0 && !l->is_closing)
         uv_timer_stop(&l->sweep);
     if (l->is_waiting && !l->is_closing)
-        accept_one(l);
-    free_when_done(l);
+        listener_accept_one(l);
+    listener_free_when_done(l);
 }
 
 static int64_t age_ms(const struct stranger *s)
@@ -128,7 +128,7 @@ static void push_out(struct stranger *s)
 }
 
 /* 1: there is a free place.  0: on_settled or the next sweep tries again. */
-static int has_room(struct listener *l)
+static int listener_has_room(struct listener *l)
 {
     struct stranger *s;
 
@@ -163,7 +163,7 @@ static void on_sweep(uv_timer_t *t)
             turn_out(s, "");
     }
     if (l->is_waiting)
-        accept_one(l);
+        listener_accept_one(l);
 }
 
 static void add_stranger(struct listener *l, struct stranger *s)
@@ -189,7 +189,7 @@ static void say_rest(struct listener *l)
 }
 
 /* A flood of strangers must not become a flood of log lines. */
-static void say(struct listener *l, const char *text)
+static void listener_say(struct listener *l, const char *text)
 {
     int64_t now = clock_mono_ns();
 
@@ -224,7 +224,7 @@ static void on_unproven_closed(void *arg, struct conn *c, const struct err *why)
 
     if (!why)
         err_set(&err, ERR_PEER, "%s left before it had proven to know the secret", conn_peer(c));
-    say(l, why ? why->msg : err.msg);
+    listener_say(l, why ? why->msg : err.msg);
 }
 
 static void on_proven(void *arg)
@@ -277,13 +277,13 @@ static void take_in(struct listener *l, struct conn *c)
 
 /* Without uv_accept the other connections stay in the kernel's queue: libuv stops polling the
  * socket until uv_accept is called. */
-static void accept_one(struct listener *l)
+static void listener_accept_one(struct listener *l)
 {
     struct conn *c;
     struct err err;
     int rc;
 
-    l->is_waiting = !has_room(l);
+    l->is_waiting = !listener_has_room(l);
     if (l->is_waiting)
         return;
     if (conn_new(l->tcp.loop, FRAME_MAX_STRANGER, l->options.tls, &c, &err) < 0) {
@@ -300,14 +300,14 @@ static void accept_one(struct listener *l)
     take_in(l, c);
 }
 
-static void on_connection(uv_stream_t *tcp, int status)
+static void listener_on_connection(uv_stream_t *tcp, int status)
 {
     struct listener *l = tcp->data;
 
     if (status < 0)
         log_warn("listening on %s: %s (%s)", l->text, uv_strerror(status), uv_err_name(status));
     else
-        accept_one(l);
+        listener_accept_one(l);
 }
 
 /* ---- opening and closing ---- */
@@ -360,7 +360,7 @@ static int bind_and_listen(struct listener *l, struct err *err)
     addr_text((struct sockaddr *)&sa, l->text);
     rc = uv_tcp_bind(&l->tcp, (struct sockaddr *)&sa, 0);
     if (rc == 0)
-        rc = uv_listen((uv_stream_t *)&l->tcp, BACKLOG, on_connection);
+        rc = uv_listen((uv_stream_t *)&l->tcp, BACKLOG, listener_on_connection);
     if (rc < 0)
         return listen_error(l, rc, err);
     read_own_name(l);
@@ -372,7 +372,7 @@ void listener_limit(struct listener *l, int max_strangers, int max_each)
     l->options.max_strangers = max_strangers;
     l->options.max_each = max_each ? max_each : max_strangers;
     if (l->is_waiting && !l->is_closing)
-        accept_one(l);
+        listener_accept_one(l);
 }
 
 int listener_new(uv_loop_t *loop, const struct listener_options *o, struct listener **out,
@@ -406,12 +406,12 @@ int listener_new(uv_loop_t *loop, const struct listener_options *o, struct liste
     return rc;
 }
 
-static void on_closed(uv_handle_t *h)
+static void listener_on_closed(uv_handle_t *h)
 {
     struct listener *l = h->data;
 
     l->n_handles--;
-    free_when_done(l);
+    listener_free_when_done(l);
 }
 
 void listener_close(struct listener *l)
@@ -421,8 +421,8 @@ void listener_close(struct listener *l)
     l->is_closing = 1;
     say_rest(l);
     drop_unproven(l);
-    uv_close((uv_handle_t *)&l->tcp, on_closed);
-    uv_close((uv_handle_t *)&l->sweep, on_closed);
+    uv_close((uv_handle_t *)&l->tcp, listener_on_closed);
+    uv_close((uv_handle_t *)&l->sweep, listener_on_closed);
 }
 
 int listener_port(const struct listener *l) { return l->options.port; }

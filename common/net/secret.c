@@ -26,7 +26,7 @@ void secret_wipe(struct secret *s) { OPENSSL_cleanse(s, sizeof *s); }
 
 /* ---- making ---- */
 
-static void write_text(const struct secret *s, char text[TEXT_LEN])
+static void secret_write_text(const struct secret *s, char text[TEXT_LEN])
 {
     memcpy(text, PREFIX, PREFIX_LEN);
     for (int i = 0; i < SECRET_BYTES; i++) {
@@ -37,7 +37,7 @@ static void write_text(const struct secret *s, char text[TEXT_LEN])
 }
 
 /* Make a secret and write it; the caller wipes *s, also after a failure. */
-static int fill(int fd, const char *path, struct secret *s, struct err *err)
+static int secret_fill(int fd, const char *path, struct secret *s, struct err *err)
 {
     char text[TEXT_LEN];
     ssize_t n;
@@ -45,7 +45,7 @@ static int fill(int fd, const char *path, struct secret *s, struct err *err)
 
     if (getrandom(s->key, sizeof s->key, 0) != (ssize_t)sizeof s->key)
         return err_sys(err, errno, "%s: no random bytes", path);
-    write_text(s, text);
+    secret_write_text(s, text);
     n = write(fd, text, sizeof text);
     if (n != (ssize_t)sizeof text)
         rc = err_sys(err, n < 0 ? errno : ENOSPC, "%s: cannot write it", path);
@@ -68,7 +68,7 @@ int secret_make(const char *path, struct err *err)
                        path);
     if (fd < 0)
         return err_sys(err, errno, "%s: cannot make it", path);
-    rc = fill(fd, path, &s, err);
+    rc = secret_fill(fd, path, &s, err);
     secret_wipe(&s);
     close(fd);
     if (rc < 0)
@@ -112,7 +112,7 @@ int secret_make_nameless(struct secret *out, int *fd, struct err *err)
     *fd = memfd_create("dptrain-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (*fd < 0)
         return err_sys(err, errno, "%s: cannot make it", name);
-    rc = fill(*fd, name, out, err);
+    rc = secret_fill(*fd, name, out, err);
     if (rc == 0 && fcntl(*fd, F_ADD_SEALS, seals) < 0)
         rc = err_sys(err, errno, "%s: cannot seal it", name);
     if (rc < 0) {
@@ -146,7 +146,7 @@ static int is_credential(const char *path)
     return n > 0 && strncmp(path, folder, n) == 0 && path[n] == '/' && !strchr(path + n + 1, '/');
 }
 
-static int check_file(int fd, const char *path, struct err *err)
+static int secret_check_file(int fd, const char *path, struct err *err)
 {
     int of_service = is_credential(path);
     struct stat st;
@@ -167,7 +167,7 @@ static int check_file(int fd, const char *path, struct err *err)
     return 0;
 }
 
-static int value_of(char c)
+static int secret_value_of(char c)
 {
     const char *at = c ? strchr(digits, c) : NULL;
 
@@ -185,8 +185,8 @@ static int bad_text(const char *path, const char *what, size_t len, struct err *
 }
 
 /* The message never shows the text, which may be a key. */
-static int parse(const char *path, const char *text, size_t len, struct secret *out,
-                 struct err *err)
+static int secret_parse(const char *path, const char *text, size_t len, struct secret *out,
+                        struct err *err)
 {
     if (len >= PREFIX_LEN && !memcmp(text, VERSION, strlen(VERSION)) &&
         memcmp(text, PREFIX, PREFIX_LEN) != 0)
@@ -198,7 +198,8 @@ static int parse(const char *path, const char *text, size_t len, struct secret *
     if (len == TEXT_LEN && text[TEXT_LEN - 1] != '\n')
         return bad_text(path, "it is too long", len, err);
     for (int i = 0; i < SECRET_BYTES; i++) {
-        int high = value_of(text[PREFIX_LEN + 2 * i]), low = value_of(text[PREFIX_LEN + 2 * i + 1]);
+        int high = secret_value_of(text[PREFIX_LEN + 2 * i]),
+            low = secret_value_of(text[PREFIX_LEN + 2 * i + 1]);
 
         if (high < 0 || low < 0)
             return bad_text(path, "what should be hex digits is not", len, err);
@@ -207,7 +208,7 @@ static int parse(const char *path, const char *text, size_t len, struct secret *
     return 0;
 }
 
-static int read_text(int fd, const char *path, struct secret *out, struct err *err)
+static int secret_read_text(int fd, const char *path, struct secret *out, struct err *err)
 {
     char text[TEXT_LEN + 1]; /* one more shows that there is more */
     size_t len = 0;
@@ -216,7 +217,8 @@ static int read_text(int fd, const char *path, struct secret *out, struct err *e
 
     while (len < sizeof text && (n = read(fd, text + len, sizeof text - len)) > 0)
         len += (size_t)n;
-    rc = n < 0 ? err_sys(err, errno, "%s: cannot read it", path) : parse(path, text, len, out, err);
+    rc = n < 0 ? err_sys(err, errno, "%s: cannot read it", path)
+               : secret_parse(path, text, len, out, err);
     OPENSSL_cleanse(text, sizeof text);
     return rc;
 }
@@ -234,9 +236,9 @@ int secret_read(const char *path, struct secret *out, struct err *err)
                                       "machine of the job needs a copy"
                                     : "");
     }
-    rc = check_file(fd, path, err);
+    rc = secret_check_file(fd, path, err);
     if (rc == 0)
-        rc = read_text(fd, path, out, err);
+        rc = secret_read_text(fd, path, out, err);
     if (rc < 0)
         secret_wipe(out);
     close(fd);

@@ -39,7 +39,7 @@ int stream_init(struct stream *s, uv_loop_t *loop, size_t queue_limit,
     return 0;
 }
 
-static void on_closed(uv_handle_t *h)
+static void stream_on_closed(uv_handle_t *h)
 {
     struct stream *s = h->data;
 
@@ -52,11 +52,11 @@ static void close_handles(struct stream *s)
     if (s->state == STREAM_CLOSED)
         return;
     s->state = STREAM_CLOSED;
-    uv_close((uv_handle_t *)&s->tcp, on_closed);
-    uv_close((uv_handle_t *)&s->linger, on_closed);
+    uv_close((uv_handle_t *)&s->tcp, stream_on_closed);
+    uv_close((uv_handle_t *)&s->linger, stream_on_closed);
 }
 
-static void ended(struct stream *s, const struct err *why)
+static void stream_ended(struct stream *s, const struct err *why)
 {
     if (s->state == STREAM_OPEN) {
         s->state = STREAM_ENDED;
@@ -66,12 +66,12 @@ static void ended(struct stream *s, const struct err *why)
 }
 
 /* `doing`: "read", "write"; status: libuv's, or UV_EOF */
-static void failed(struct stream *s, int status, const char *doing)
+static void stream_failed(struct stream *s, int status, const char *doing)
 {
     struct err why;
 
     if (status == UV_EOF) {
-        ended(s, NULL);
+        stream_ended(s, NULL);
         return;
     }
     if (status == UV_ECONNRESET || status == UV_EPIPE)
@@ -80,24 +80,24 @@ static void failed(struct stream *s, int status, const char *doing)
     else
         err_set(&why, ERR_IO, "connection to %s: %s: %s (%s)", s->peer, doing, uv_strerror(status),
                 uv_err_name(status));
-    ended(s, &why);
+    stream_ended(s, &why);
 }
 
-static void on_alloc(uv_handle_t *h, size_t suggested, uv_buf_t *buf)
+static void stream_on_alloc(uv_handle_t *h, size_t suggested, uv_buf_t *buf)
 {
     (void)h;
     (void)suggested;
     *buf = uv_buf_init(xmalloc(READ_BYTES), READ_BYTES);
 }
 
-static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
+static void stream_on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
 {
     struct stream *s = tcp->data;
 
     if (s->state == STREAM_LINGERING && n < 0)
         close_handles(s);
     else if (n < 0)
-        failed(s, (int)n, "read");
+        stream_failed(s, (int)n, "read");
     else if (n > 0 && s->state == STREAM_OPEN)
         s->events->bytes(s->arg, buf->base, (size_t)n);
     free(buf->base);
@@ -119,7 +119,7 @@ int stream_start(struct stream *s, struct err *err)
         addr_number((struct sockaddr *)&sa, s->local_number);
         uv_tcp_nodelay(&s->tcp, 1);
         uv_tcp_keepalive(&s->tcp, 1, KEEPALIVE_S);
-        rc = uv_read_start((uv_stream_t *)&s->tcp, on_alloc, on_read);
+        rc = uv_read_start((uv_stream_t *)&s->tcp, stream_on_alloc, stream_on_read);
     }
     if (rc < 0)
         return err_set(err, ERR_PEER, "the connection broke at once: %s (%s)", uv_strerror(rc),
@@ -127,7 +127,7 @@ int stream_start(struct stream *s, struct err *err)
     return 0;
 }
 
-static void on_written(uv_write_t *req, int status)
+static void stream_on_written(uv_write_t *req, int status)
 {
     struct pending_write *w = container_of(req, struct pending_write, req);
     struct stream *s = w->stream;
@@ -139,7 +139,7 @@ static void on_written(uv_write_t *req, int status)
     if (s->state == STREAM_LINGERING)
         close_handles(s);
     else
-        failed(s, status, "write");
+        stream_failed(s, status, "write");
 }
 
 int stream_send(struct stream *s, const void *data, size_t len, void (*done)(void *owner),
@@ -161,7 +161,7 @@ int stream_send(struct stream *s, const void *data, size_t len, void (*done)(voi
     w->stream = s;
     w->done = done;
     w->owner = owner;
-    rc = uv_write(&w->req, (uv_stream_t *)&s->tcp, &buf, 1, on_written);
+    rc = uv_write(&w->req, (uv_stream_t *)&s->tcp, &buf, 1, stream_on_written);
     if (rc == 0)
         return 0;
     done(owner);

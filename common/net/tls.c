@@ -40,7 +40,7 @@ struct sent { /* encrypted, with the stream */
     struct buf data;
 };
 
-static int pump(struct tls *t, size_t ahead, struct err *err);
+static int tls_pump(struct tls *t, size_t ahead, struct err *err);
 
 int tls_is_open(const struct tls *t) { return !t->context || t->state == TLS_OPEN; }
 
@@ -55,10 +55,10 @@ static void on_sent(void *owner)
     buf_fini(&s->data);
     free(s);
     if (t->state == TLS_OPEN && t->stream.state == STREAM_OPEN)
-        pump(t, AHEAD, &err); /* that it fails is seen by the next send or read */
+        tls_pump(t, AHEAD, &err); /* that it fails is seen by the next send or read */
 }
 
-static int flush(struct tls *t, struct err *err)
+static int tls_flush(struct tls *t, struct err *err)
 {
     struct sent *s;
 
@@ -100,10 +100,10 @@ static int encrypt_some(struct tls *t, struct err *err)
     t->n_waiting -= n;
     if (i->taken == i->len)
         drop_first(t);
-    return flush(t, err);
+    return tls_flush(t, err);
 }
 
-static int pump(struct tls *t, size_t ahead, struct err *err)
+static int tls_pump(struct tls *t, size_t ahead, struct err *err)
 {
     int rc = 0;
 
@@ -116,7 +116,7 @@ static int pump(struct tls *t, size_t ahead, struct err *err)
     return rc;
 }
 
-static int refuse(struct tls *t, size_t len, struct err *err)
+static int tls_refuse(struct tls *t, size_t len, struct err *err)
 {
     size_t waiting = t->n_waiting + n_in_stream(t);
 
@@ -136,7 +136,7 @@ int tls_send(struct tls *t, const void *data, size_t len, void (*done)(void *own
 
     if (!t->context)
         return stream_send(&t->stream, data, len, done, owner, err);
-    rc = refuse(t, len, err);
+    rc = tls_refuse(t, len, err);
     if (rc < 0) {
         done(owner);
         return rc;
@@ -146,12 +146,12 @@ int tls_send(struct tls *t, const void *data, size_t len, void (*done)(void *own
     *t->last = i;
     t->last = &i->next;
     t->n_waiting += len;
-    return t->state == TLS_OPEN ? pump(t, AHEAD, err) : 0;
+    return t->state == TLS_OPEN ? tls_pump(t, AHEAD, err) : 0;
 }
 
 /* ---- ends ---- */
 
-static void over(struct tls *t, const struct err *why)
+static void tls_over(struct tls *t, const struct err *why)
 {
     if (t->state == TLS_OVER)
         return;
@@ -160,17 +160,17 @@ static void over(struct tls *t, const struct err *why)
 }
 
 /* The library has written an alert, which is still sent. */
-static void broken(struct tls *t)
+static void tls_broken(struct tls *t)
 {
     struct err err, ignored;
 
     tls_library_explain(t, &err);
     t->is_broken = 1;
-    flush(t, &ignored);
-    over(t, &err);
+    tls_flush(t, &ignored);
+    tls_over(t, &err);
 }
 
-static void on_ended(void *arg, const struct err *why)
+static void tls_on_ended(void *arg, const struct err *why)
 {
     struct tls *t = arg;
     struct err err;
@@ -178,7 +178,7 @@ static void on_ended(void *arg, const struct err *why)
 
     t->is_broken = 1;
     if (why || !t->context || (is_stranger && t->context->role == TLS_DRIVER)) {
-        over(t, why);
+        tls_over(t, why);
         return;
     }
     if (is_stranger)
@@ -189,10 +189,10 @@ static void on_ended(void *arg, const struct err *why)
     else
         err_set(&err, ERR_PEER,
                 "it closed the connection without saying so in TLS (crashed or killed?)");
-    over(t, &err);
+    tls_over(t, &err);
 }
 
-static void on_gone(void *arg)
+static void tls_on_gone(void *arg)
 {
     struct tls *t = arg;
 
@@ -212,11 +212,11 @@ void tls_close(struct tls *t, int linger_ms)
     struct err err;
 
     t->state = TLS_OVER;
-    if (is_polite && t->stream.state == STREAM_OPEN && pump(t, SIZE_MAX, &err) == 0) {
+    if (is_polite && t->stream.state == STREAM_OPEN && tls_pump(t, SIZE_MAX, &err) == 0) {
         ERR_clear_error();
         SSL_shutdown(t->ssl);
         ERR_clear_error();
-        flush(t, &err);
+        tls_flush(t, &err);
     }
     t->is_broken = 1; /* nothing more can be said */
     SSL_free(t->ssl); /* at once: it has 40 KiB, and the peer may be slow to close */
@@ -235,7 +235,7 @@ static int check_proof(struct tls *t)
         return 1;
     t->is_broken = 1;
     err_set(&err, ERR_REFUSED, "%s did not use the secret", t->stream.peer);
-    over(t, &err);
+    tls_over(t, &err);
     return 0;
 }
 
@@ -262,7 +262,7 @@ static int take_proof(struct tls *t)
     if (n <= 0 && SSL_get_error(t->ssl, n) == SSL_ERROR_WANT_READ)
         return 0;
     if (n <= 0) {
-        broken(t);
+        tls_broken(t);
         return -1;
     }
     if (tls_key_is_proven(&t->context->key[t->key], t->ssl, t->proof))
@@ -270,7 +270,7 @@ static int take_proof(struct tls *t)
     t->is_broken = 1;
     err_set(&err, ERR_REFUSED, "%s knows the secret as a follower does, but is no dpdriver",
             t->stream.peer);
-    over(t, &err);
+    tls_over(t, &err);
     return -1;
 }
 
@@ -280,11 +280,11 @@ static int prove_role(struct tls *t)
         return take_proof(t);
     if (send_proof(t))
         return 1;
-    broken(t);
+    tls_broken(t);
     return -1;
 }
 
-static void shake(struct tls *t)
+static void tls_shake(struct tls *t)
 {
     struct err err;
     int rc;
@@ -292,7 +292,7 @@ static void shake(struct tls *t)
     ERR_clear_error();
     rc = SSL_do_handshake(t->ssl);
     if (rc != 1 && SSL_get_error(t->ssl, rc) != SSL_ERROR_WANT_READ) {
-        broken(t);
+        tls_broken(t);
         return;
     }
     if (rc == 1)
@@ -300,7 +300,7 @@ static void shake(struct tls *t)
     else
         rc = 0;
     if (rc >= 0)
-        flush(t, &err); /* if the socket broke, its own `ended` tells */
+        tls_flush(t, &err); /* if the socket broke, its own `ended` tells */
     if (rc <= 0)
         return;
     t->state = TLS_OPEN;
@@ -308,10 +308,10 @@ static void shake(struct tls *t)
     if (t->events->open)
         t->events->open(t->arg);
     if (t->state == TLS_OPEN)
-        pump(t, AHEAD, &err);
+        tls_pump(t, AHEAD, &err);
 }
 
-static void decrypt(struct tls *t)
+static void tls_decrypt(struct tls *t)
 {
     uint8_t block[READ];
     struct err err;
@@ -326,33 +326,33 @@ static void decrypt(struct tls *t)
         }
         switch (SSL_get_error(t->ssl, n)) {
         case SSL_ERROR_WANT_READ:
-            flush(t, &err); /* an answer to the peer's change of keys */
+            tls_flush(t, &err); /* an answer to the peer's change of keys */
             return;
         case SSL_ERROR_ZERO_RETURN:
-            over(t, NULL);
+            tls_over(t, NULL);
             return;
         default:
-            broken(t);
+            tls_broken(t);
             return;
         }
     }
 }
 
-static void feed(struct tls *t, const uint8_t *data, size_t len)
+static void tls_feed(struct tls *t, const uint8_t *data, size_t len)
 {
     t->in = data;
     t->n_in = len;
     if (t->state == TLS_SHAKING)
-        shake(t);
+        tls_shake(t);
     if (t->state == TLS_OPEN)
-        decrypt(t);
+        tls_decrypt(t);
     t->in = NULL;
     t->n_in = 0;
 }
 
 /* ---- first bytes ---- */
 
-static void answer_done(void *owner) { (void)owner; }
+static void tls_answer_done(void *owner) { (void)owner; }
 
 /* A side without TLS can say what is wrong, too: it gets a fatal alert (protocol_version), which
  * wire/frame recognizes.  A TLS follower recognizes the answer of a driver without TLS
@@ -363,7 +363,7 @@ static void answer_plain(struct tls *t)
     struct err err;
 
     if (t->context->role == TLS_DRIVER)
-        stream_send(&t->stream, alert, sizeof alert, answer_done, NULL, &err);
+        stream_send(&t->stream, alert, sizeof alert, tls_answer_done, NULL, &err);
 }
 
 static int not_tls(struct tls *t, const uint8_t *p, struct err *err)
@@ -382,7 +382,7 @@ static int not_tls(struct tls *t, const uint8_t *p, struct err *err)
 }
 
 /* 1: the bytes that came are worth an SSL object; 0: more are needed to tell. */
-static int judge(struct tls *t, struct err *err)
+static int tls_judge(struct tls *t, struct err *err)
 {
     const uint8_t *p = t->head.data;
     size_t n = t->head.len, len;
@@ -401,30 +401,30 @@ static int judge(struct tls *t, struct err *err)
     return n >= RECORD_HEADER + len;
 }
 
-static void begin(struct tls *t, const void *data, size_t len)
+static void tls_begin(struct tls *t, const void *data, size_t len)
 {
     struct buf head;
     struct err err;
     int rc;
 
     buf_append(&t->head, data, len);
-    rc = judge(t, &err);
+    rc = tls_judge(t, &err);
     if (rc > 0 && !t->ssl && !(t->ssl = tls_library_ssl(t)))
         rc = err_set(&err, ERR_NOMEM, "no TLS object for %s", t->stream.peer);
     if (rc < 0) {
         t->is_broken = 1;
-        over(t, &err);
+        tls_over(t, &err);
     }
     if (rc <= 0)
         return;
     t->is_judged = 1;
     head = t->head;
     buf_init(&t->head);
-    feed(t, head.data, head.len);
+    tls_feed(t, head.data, head.len);
     buf_fini(&head);
 }
 
-static void on_bytes(void *arg, const void *data, size_t len)
+static void tls_on_bytes(void *arg, const void *data, size_t len)
 {
     struct tls *t = arg;
 
@@ -433,9 +433,9 @@ static void on_bytes(void *arg, const void *data, size_t len)
     else if (t->state == TLS_OVER)
         return;
     else if (t->is_judged)
-        feed(t, data, len);
+        tls_feed(t, data, len);
     else
-        begin(t, data, len);
+        tls_begin(t, data, len);
 }
 
 /* ---- life ---- */
@@ -443,7 +443,7 @@ static void on_bytes(void *arg, const void *data, size_t len)
 int tls_init(struct tls *t, uv_loop_t *loop, const struct tls_context *context, size_t queue_limit,
              const struct tls_events *events, void *arg, struct err *err)
 {
-    static const struct stream_events below = {on_bytes, on_ended, on_gone};
+    static const struct stream_events below = {tls_on_bytes, tls_on_ended, tls_on_gone};
     /* Records add 22 bytes to 16 KiB, and the limit proper is checked here. */
     size_t limit = context ? queue_limit + queue_limit / 64 + 2 * AHEAD : queue_limit;
 
@@ -469,5 +469,5 @@ int tls_start(struct tls *t, struct err *err)
         return err_set(err, ERR_NOMEM, "no TLS object for %s", t->stream.peer);
     ERR_clear_error();
     SSL_do_handshake(t->ssl); /* a failure shows when the peer's answer comes */
-    return flush(t, err);
+    return tls_flush(t, err);
 }

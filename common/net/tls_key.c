@@ -19,8 +19,8 @@ _Static_assert((int)TLS_KEY_BYTES == (int)SECRET_BYTES, "HMAC-SHA256 gives 32 by
 /* TLS_AES_128_GCM_SHA256, the only suite */
 static const unsigned char suite_id[2] = {0x13, 0x01};
 
-static int hmac(const uint8_t key[TLS_KEY_BYTES], const void *text, size_t len,
-                uint8_t out[TLS_KEY_BYTES])
+static int tls_key_hmac(const uint8_t key[TLS_KEY_BYTES], const void *text, size_t len,
+                        uint8_t out[TLS_KEY_BYTES])
 {
     unsigned n = 0;
 
@@ -28,9 +28,9 @@ static int hmac(const uint8_t key[TLS_KEY_BYTES], const void *text, size_t len,
                                                                                             : -1;
 }
 
-static int derive(const struct secret *s, const char *use, uint8_t out[TLS_KEY_BYTES])
+static int tls_key_derive(const struct secret *s, const char *use, uint8_t out[TLS_KEY_BYTES])
 {
-    return hmac(s->key, use, strlen(use), out);
+    return tls_key_hmac(s->key, use, strlen(use), out);
 }
 
 static int make_session(struct tls_key *k, SSL_CTX *ctx, const uint8_t key[TLS_KEY_BYTES])
@@ -76,9 +76,10 @@ int tls_key_init(struct tls_key *k, SSL_CTX *ssl, const struct secret *s, enum t
     int rc = -1;
 
     memset(k, 0, sizeof *k);
-    if (derive(s, "dptrain 2: follower connects to driver", handshake) == 0 &&
-        derive(s, "dptrain 2: name of the key", k->naming) == 0 &&
-        derive(s, "dptrain 2: the driver signs", seed) == 0 && make_session(k, ssl, handshake) == 0)
+    if (tls_key_derive(s, "dptrain 2: follower connects to driver", handshake) == 0 &&
+        tls_key_derive(s, "dptrain 2: name of the key", k->naming) == 0 &&
+        tls_key_derive(s, "dptrain 2: the driver signs", seed) == 0 &&
+        make_session(k, ssl, handshake) == 0)
         rc = make_driver(k, seed, role);
     OPENSSL_cleanse(handshake, sizeof handshake);
     OPENSSL_cleanse(seed, sizeof seed);
@@ -94,11 +95,12 @@ void tls_key_fini(struct tls_key *k)
 
 /* ---- its name ---- */
 
-static int put_name(const struct tls_key *k, const uint8_t salt[SALT], uint8_t out[TLS_NAME])
+static int tls_key_put_name(const struct tls_key *k, const uint8_t salt[SALT],
+                            uint8_t out[TLS_NAME])
 {
     uint8_t mac[TLS_KEY_BYTES];
 
-    if (hmac(k->naming, salt, SALT, mac) < 0)
+    if (tls_key_hmac(k->naming, salt, SALT, mac) < 0)
         return -1;
     memcpy(out, FORM, FORM_LEN);
     memmove(out + FORM_LEN, salt, SALT);
@@ -112,7 +114,7 @@ int tls_key_name(const struct tls_key *k, uint8_t out[TLS_NAME])
 
     if (getrandom(salt, sizeof salt, 0) != (ssize_t)sizeof salt)
         return -1;
-    return put_name(k, salt, out);
+    return tls_key_put_name(k, salt, out);
 }
 
 int tls_key_is_name(const uint8_t *name, size_t len)
@@ -124,13 +126,14 @@ int tls_key_is_named(const struct tls_key *k, const uint8_t name[TLS_NAME])
 {
     uint8_t mine[TLS_NAME];
 
-    return put_name(k, name + FORM_LEN, mine) == 0 && CRYPTO_memcmp(mine, name, TLS_NAME) == 0;
+    return tls_key_put_name(k, name + FORM_LEN, mine) == 0 &&
+           CRYPTO_memcmp(mine, name, TLS_NAME) == 0;
 }
 
 /* ---- the driver's proof ---- */
 
 /* A value that only the two ends of this connection know, and that no other connection has. */
-static int exported(SSL *ssl, uint8_t out[TLS_KEY_BYTES])
+static int tls_key_exported(SSL *ssl, uint8_t out[TLS_KEY_BYTES])
 {
     static const char label[] = "EXPORTER-dptrain-driver";
 
@@ -142,7 +145,7 @@ int tls_key_prove(const struct tls_key *k, SSL *ssl, uint8_t out[TLS_PROOF])
     EVP_MD_CTX *c = EVP_MD_CTX_new();
     uint8_t value[TLS_KEY_BYTES];
     size_t n = TLS_PROOF;
-    int is_done = c && exported(ssl, value) == 1 &&
+    int is_done = c && tls_key_exported(ssl, value) == 1 &&
                   EVP_DigestSignInit(c, NULL, NULL, NULL, k->driver) == 1 &&
                   EVP_DigestSign(c, out, &n, value, sizeof value) == 1 && n == TLS_PROOF;
 
@@ -154,7 +157,7 @@ int tls_key_is_proven(const struct tls_key *k, SSL *ssl, const uint8_t proof[TLS
 {
     EVP_MD_CTX *c = EVP_MD_CTX_new();
     uint8_t value[TLS_KEY_BYTES];
-    int is_right = c && exported(ssl, value) == 1 &&
+    int is_right = c && tls_key_exported(ssl, value) == 1 &&
                    EVP_DigestVerifyInit(c, NULL, NULL, NULL, k->driver) == 1 &&
                    EVP_DigestVerify(c, proof, TLS_PROOF, value, sizeof value) == 1;
 

@@ -104,7 +104,7 @@ static SSL_SESSION *session_of(const struct tls_key *k)
 
 /* The peer offers a key by its name.  A key that this side has not is answered as if it were the
  * first: the handshake then fails because the keys differ, and both sides can say so. */
-static int on_offer(SSL *ssl, const unsigned char *name, size_t len, SSL_SESSION **out)
+static int tls_library_on_offer(SSL *ssl, const unsigned char *name, size_t len, SSL_SESSION **out)
 {
     struct tls *t = SSL_get_app_data(ssl);
     const struct tls_context *c = t->context;
@@ -120,8 +120,8 @@ static int on_offer(SSL *ssl, const unsigned char *name, size_t len, SSL_SESSION
     return 1;
 }
 
-static int on_use(SSL *ssl, const EVP_MD *md, const unsigned char **name, size_t *len,
-                  SSL_SESSION **out)
+static int tls_library_on_use(SSL *ssl, const EVP_MD *md, const unsigned char **name, size_t *len,
+                              SSL_SESSION **out)
 {
     struct tls *t = SSL_get_app_data(ssl);
     const struct tls_key *k = &t->context->key[t->key];
@@ -150,7 +150,7 @@ static void on_message(int is_written, int version, int type, const void *data, 
         t->n_late++;
 }
 
-static int configure(struct tls_context *c)
+static int tls_library_configure(struct tls_context *c)
 {
     SSL_CTX *s = c->ssl;
 
@@ -160,9 +160,9 @@ static int configure(struct tls_context *c)
     SSL_CTX_set_session_cache_mode(s, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_msg_callback(s, on_message);
     if (c->role == TLS_DRIVER) {
-        SSL_CTX_set_psk_find_session_callback(s, on_offer);
+        SSL_CTX_set_psk_find_session_callback(s, tls_library_on_offer);
     } else {
-        SSL_CTX_set_psk_use_session_callback(s, on_use);
+        SSL_CTX_set_psk_use_session_callback(s, tls_library_on_use);
         /* A peer that shows a certificate instead of the key is refused: no certificate is trusted.
          */
         SSL_CTX_set_verify(s, SSL_VERIFY_PEER, NULL);
@@ -195,7 +195,7 @@ int tls_context_new(const struct secret *s, int n, enum tls_role role,
     c->turn = xcalloc(1, sizeof *c->turn);
     c->ssl = SSL_CTX_new(role == TLS_DRIVER ? TLS_server_method() : TLS_client_method());
     c->bio = make_bio_method();
-    if (c->ssl && c->bio && configure(c) && make_keys(c, s, n)) {
+    if (c->ssl && c->bio && tls_library_configure(c) && make_keys(c, s, n)) {
         *out = c;
         return 0;
     }

@@ -18,7 +18,7 @@
  *   the x that a gelu's gradient reads, while the gradients of the others still have their y. */
 #include "op/infer.h"
 
-static int check_kind(const struct node *n, struct err *err)
+static int activation_check_kind(const struct node *n, struct err *err)
 {
     if (n->attr.act.kind > ACT_NONE && n->attr.act.kind <= ACT_LEAKY_RELU)
         return 0;
@@ -27,26 +27,27 @@ static int check_kind(const struct node *n, struct err *err)
         (int)n->attr.act.kind);
 }
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int activation_infer(const struct graph *g, const struct node *n,
+                            struct value out[NODE_MAX_OUT], struct err *err)
 {
     int rc;
 
-    if ((rc = check_kind(n, err)) < 0 || (rc = op_want(g, n, ACTIVATION_X, DTYPE_F32, -1, err)) < 0)
+    if ((rc = activation_check_kind(n, err)) < 0 ||
+        (rc = op_want(g, n, ACTIVATION_X, DTYPE_F32, -1, err)) < 0)
         return rc;
     op_out(out, ACTIVATION_Y, DTYPE_F32, *op_shape(g, n, ACTIVATION_X));
     return 0;
 }
 
-static int infer_grad(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                      struct err *err)
+static int activation_infer_grad(const struct graph *g, const struct node *n,
+                                 struct value out[NODE_MAX_OUT], struct err *err)
 {
     const int by_x = activation_saves_x(n->attr.act.kind);
     const int saved = by_x ? ACTIVATION_GRAD_X : ACTIVATION_GRAD_Y;
     const int other = by_x ? ACTIVATION_GRAD_Y : ACTIVATION_GRAD_X;
     int rc;
 
-    if ((rc = check_kind(n, err)) < 0 ||
+    if ((rc = activation_check_kind(n, err)) < 0 ||
         (rc = op_want(g, n, ACTIVATION_GRAD_DY, DTYPE_F32, -1, err)) < 0)
         return rc;
     if (!op_has(n, saved) || op_has(n, other))
@@ -58,8 +59,8 @@ static int infer_grad(const struct graph *g, const struct node *n, struct value 
     return 0;
 }
 
-static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
-                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+static int activation_backward(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
+                               const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
     const int by_x = activation_saves_x(n->attr.act.kind);
     const int in[] = {[ACTIVATION_GRAD_X] = by_x ? n->in[ACTIVATION_X] : NO_VALUE,
@@ -73,8 +74,8 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
 }
 
 const struct op_def op_activation = {
-    .infer = infer,
-    .grad = grad,
+    .infer = activation_infer,
+    .grad = activation_backward,
     OP_SIGNATURE(activation),
     .flags = OP_ROWS | OP_INPLACE,
     .typed_in = 1u << ACTIVATION_X,
@@ -82,7 +83,7 @@ const struct op_def op_activation = {
 };
 
 const struct op_def op_activation_grad = {
-    .infer = infer_grad,
+    .infer = activation_infer_grad,
     OP_SIGNATURE(activation_grad),
     .flags = OP_ROWS | OP_INPLACE,
     .inplace_in = ACTIVATION_GRAD_DY,

@@ -17,7 +17,8 @@
 #include "op/infer.h"
 
 /* Check rows and ends, which both operators have first, and give the shape of the dot products. */
-static int check(const struct graph *g, const struct node *n, struct shape *dots, struct err *err)
+static int adasum_check(const struct graph *g, const struct node *n, struct shape *dots,
+                        struct err *err)
 {
     const double stride = n->attr.number[ADASUM_DOTS_ATTR_STRIDE];
     int64_t n_pairs = 0;
@@ -39,7 +40,7 @@ static int infer_dots(const struct graph *g, const struct node *n, struct value 
                       struct err *err)
 {
     struct shape dots;
-    int rc = check(g, n, &dots, err);
+    int rc = adasum_check(g, n, &dots, err);
 
     if (rc == 0)
         op_out(out, ADASUM_DOTS_DOTS, DTYPE_F64, dots);
@@ -51,7 +52,7 @@ static int infer_combine(const struct graph *g, const struct node *n,
 {
     struct shape dots;
     char seen[SHAPE_TEXT_LEN], wanted[SHAPE_TEXT_LEN];
-    int rc = check(g, n, &dots, err);
+    int rc = adasum_check(g, n, &dots, err);
 
     if (rc == 0)
         rc = op_want(g, n, ADASUM_COMBINE_DOTS, DTYPE_F64, 3, err);

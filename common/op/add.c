@@ -4,8 +4,8 @@
  * add  a [..], b [..] -> y = a + b (may be in place of a) */
 #include "op/infer.h"
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int add_infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                     struct err *err)
 {
     int rc = op_want(g, n, ADD_A, DTYPE_F32, -1, err);
 
@@ -15,8 +15,8 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
     return 0;
 }
 
-static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
-                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+static int add_backward(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
+                        const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
     (void)g, (void)n, (void)err;
     din[ADD_A] = want[ADD_A] ? dout[ADD_Y] : NO_VALUE;
@@ -25,8 +25,8 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
 }
 
 const struct op_def op_add = {
-    .infer = infer,
-    .grad = grad,
+    .infer = add_infer,
+    .grad = add_backward,
     OP_SIGNATURE(add),
     .flags = OP_INPLACE, /* not OP_ROWS: it also adds parameters' gradients, which have no rows */
     .typed_in = 1u << ADD_A | 1u << ADD_B,

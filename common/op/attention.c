@@ -20,7 +20,8 @@
  *   dv[j] = sum over i of m[i,j]*p[i,j]*dy[i]. */
 #include "op/infer.h"
 
-static int check_attr(const struct graph *g, const struct node *n, int scalars, struct err *err)
+static int attention_check_attr(const struct graph *g, const struct node *n, int scalars,
+                                struct err *err)
 {
     const struct shape *qkv = op_shape(g, n, ATTENTION_QKV);
     const int64_t length = n->attr.attention.length, heads = n->attr.attention.heads;
@@ -40,14 +41,14 @@ static int check_attr(const struct graph *g, const struct node *n, int scalars, 
     return 0;
 }
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int attention_infer(const struct graph *g, const struct node *n,
+                           struct value out[NODE_MAX_OUT], struct err *err)
 {
     const struct shape *qkv;
     int rc;
 
     if ((rc = op_want(g, n, ATTENTION_QKV, DTYPE_F32, 2, err)) < 0 ||
-        (rc = check_attr(g, n, ATTENTION_SCALARS, err)) < 0)
+        (rc = attention_check_attr(g, n, ATTENTION_SCALARS, err)) < 0)
         return rc;
     qkv = op_shape(g, n, ATTENTION_QKV);
     op_out(out, ATTENTION_Y, DTYPE_F32, SHAPE(qkv->dim[0], qkv->dim[1] / 3));
@@ -55,14 +56,14 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
     return 0;
 }
 
-static int infer_grad(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                      struct err *err)
+static int attention_infer_grad(const struct graph *g, const struct node *n,
+                                struct value out[NODE_MAX_OUT], struct err *err)
 {
     const struct shape *qkv;
     int rc;
 
     if ((rc = op_want(g, n, ATTENTION_GRAD_QKV, DTYPE_F32, 2, err)) < 0 ||
-        (rc = check_attr(g, n, ATTENTION_GRAD_SCALARS, err)) < 0)
+        (rc = attention_check_attr(g, n, ATTENTION_GRAD_SCALARS, err)) < 0)
         return rc;
     qkv = op_shape(g, n, ATTENTION_GRAD_QKV);
     if ((rc = op_want_shape(g, n, ATTENTION_GRAD_Y, SHAPE(qkv->dim[0], qkv->dim[1] / 3), err)) <
@@ -76,8 +77,8 @@ static int infer_grad(const struct graph *g, const struct node *n, struct value 
     return 0;
 }
 
-static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
-                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+static int attention_backward(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
+                              const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
     const int in[] = {[ATTENTION_GRAD_QKV] = n->in[ATTENTION_QKV],
                       [ATTENTION_GRAD_Y] = n->out[ATTENTION_Y],
@@ -92,8 +93,8 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
 }
 
 const struct op_def op_attention = {
-    .infer = infer,
-    .grad = grad,
+    .infer = attention_infer,
+    .grad = attention_backward,
     OP_SIGNATURE(attention),
     .flags = OP_ROWS,
     .typed_in = 1u << ATTENTION_QKV,
@@ -101,7 +102,7 @@ const struct op_def op_attention = {
 };
 
 const struct op_def op_attention_grad = {
-    .infer = infer_grad,
+    .infer = attention_infer_grad,
     OP_SIGNATURE(attention_grad),
     .flags = OP_ROWS,
     .typed_in = 1u << ATTENTION_GRAD_QKV | 1u << ATTENTION_GRAD_Y | 1u << ATTENTION_GRAD_DY,

@@ -13,8 +13,8 @@
 #include "op/control.h"
 #include "op/infer.h"
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int average_infer(const struct graph *g, const struct node *n,
+                         struct value out[NODE_MAX_OUT], struct err *err)
 {
     int rc;
 
@@ -29,6 +29,6 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
 }
 
 const struct op_def op_average = {
-    .infer = infer,
+    .infer = average_infer,
     OP_SIGNATURE(average),
 };

@@ -65,7 +65,8 @@ static int want_sums(const struct graph *g, const struct node *n, int i, int64_t
 }
 
 /* Check x and find its number of channels. */
-static int want_x(const struct graph *g, const struct node *n, int x, int64_t *c, struct err *err)
+static int batch_norm_want_x(const struct graph *g, const struct node *n, int x, int64_t *c,
+                             struct err *err)
 {
     int rc = op_want(g, n, x, DTYPE_F32, -1, err);
 
@@ -104,20 +105,20 @@ static int infer_stats(const struct graph *g, const struct node *n, struct value
     int64_t c = 0;
     int rc;
 
-    if ((rc = want_x(g, n, BATCH_NORM_STATS_X, &c, err)) < 0 ||
+    if ((rc = batch_norm_want_x(g, n, BATCH_NORM_STATS_X, &c, err)) < 0 ||
         (rc = op_want_shape(g, n, BATCH_NORM_STATS_RUNNING_MEAN, SHAPE(c), err)) < 0)
         return rc;
     op_out(out, BATCH_NORM_STATS_SUMS, DTYPE_F64, SHAPE(2 * c + 1));
     return 0;
 }
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int batch_norm_infer_forward(const struct graph *g, const struct node *n,
+                                    struct value out[NODE_MAX_OUT], struct err *err)
 {
     int64_t c = 0;
     int rc;
 
-    if ((rc = want_x(g, n, BATCH_NORM_X, &c, err)) < 0 ||
+    if ((rc = batch_norm_want_x(g, n, BATCH_NORM_X, &c, err)) < 0 ||
         (rc = want_sums(g, n, BATCH_NORM_SUMS, 2 * c + 1, err)) < 0 ||
         (rc = want_vectors(g, n, BATCH_NORM_WEIGHT, BATCH_NORM_RUNNING_VAR, c, err)) < 0 ||
         (rc = want_fused(g, n, BATCH_NORM_ADD, err)) < 0)
@@ -134,7 +135,7 @@ static int infer_infer(const struct graph *g, const struct node *n, struct value
     int64_t c = 0;
     int rc;
 
-    if ((rc = want_x(g, n, BATCH_NORM_INFER_X, &c, err)) < 0 ||
+    if ((rc = batch_norm_want_x(g, n, BATCH_NORM_INFER_X, &c, err)) < 0 ||
         (rc = want_vectors(g, n, BATCH_NORM_INFER_WEIGHT, BATCH_NORM_INFER_RUNNING_VAR, c, err)) <
             0 ||
         (rc = want_fused(g, n, BATCH_NORM_INFER_ADD, err)) < 0)
@@ -170,7 +171,7 @@ static int want_grad_in(const struct graph *g, const struct node *n, int64_t *c,
 {
     int rc;
 
-    if ((rc = want_x(g, n, BATCH_NORM_GRAD_X, c, err)) < 0 ||
+    if ((rc = batch_norm_want_x(g, n, BATCH_NORM_GRAD_X, c, err)) < 0 ||
         (rc = op_want_shape(g, n, BATCH_NORM_GRAD_DY, *op_shape(g, n, BATCH_NORM_GRAD_X), err)) <
             0 ||
         (rc = want_sums(g, n, BATCH_NORM_GRAD_SUMS, 2 * *c + 1, err)) < 0)
@@ -194,8 +195,8 @@ static int infer_grad_stats(const struct graph *g, const struct node *n,
     return 0;
 }
 
-static int infer_grad(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                      struct err *err)
+static int batch_norm_infer_grad(const struct graph *g, const struct node *n,
+                                 struct value out[NODE_MAX_OUT], struct err *err)
 {
     int64_t c = 0;
     int rc;
@@ -209,8 +210,8 @@ static int infer_grad(const struct graph *g, const struct node *n, struct value 
     return 0;
 }
 
-static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
-                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+static int batch_norm_backward(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
+                               const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
     const int x = n->in[BATCH_NORM_X], dy = dout[BATCH_NORM_Y];
     const int sums = n->in[BATCH_NORM_SUMS], mean = n->in[BATCH_NORM_RUNNING_MEAN];
@@ -270,8 +271,8 @@ const struct op_def op_batch_norm_stats = {
 };
 
 const struct op_def op_batch_norm = {
-    .infer = infer,
-    .grad = grad,
+    .infer = batch_norm_infer_forward,
+    .grad = batch_norm_backward,
     OP_SIGNATURE(batch_norm),
     .typed_in = 1u << BATCH_NORM_X | 1u << BATCH_NORM_ADD,
     .typed_out = 1u << BATCH_NORM_Y,
@@ -301,7 +302,7 @@ const struct op_def op_batch_norm_grad_stats = {
 };
 
 const struct op_def op_batch_norm_grad = {
-    .infer = infer_grad,
+    .infer = batch_norm_infer_grad,
     OP_SIGNATURE(batch_norm_grad),
     .flags = OP_ROWS | OP_INPLACE,
     .inplace_in = BATCH_NORM_GRAD_DY,

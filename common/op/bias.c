@@ -4,8 +4,8 @@
  * bias_grad  dy [..,C] -> db [C], the sum of dy over all rows */
 #include "op/infer.h"
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int bias_infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                      struct err *err)
 {
     int rc = op_want(g, n, BIAS_X, DTYPE_F32, -1, err);
 
@@ -16,8 +16,8 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
     return 0;
 }
 
-static int infer_grad(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                      struct err *err)
+static int bias_infer_grad(const struct graph *g, const struct node *n,
+                           struct value out[NODE_MAX_OUT], struct err *err)
 {
     int rc = op_want(g, n, BIAS_GRAD_DY, DTYPE_F32, -1, err);
 
@@ -26,8 +26,8 @@ static int infer_grad(const struct graph *g, const struct node *n, struct value 
     return rc;
 }
 
-static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
-                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+static int bias_backward(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
+                         const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
     din[BIAS_X] = dout[BIAS_Y];
     if (!want[BIAS_B])
@@ -38,8 +38,8 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
 }
 
 const struct op_def op_bias = {
-    .infer = infer,
-    .grad = grad,
+    .infer = bias_infer,
+    .grad = bias_backward,
     OP_SIGNATURE(bias),
     .flags = OP_ROWS | OP_INPLACE,
     .typed_in = 1u << BIAS_X | 1u << BIAS_B,
@@ -47,7 +47,7 @@ const struct op_def op_bias = {
 };
 
 const struct op_def op_bias_grad = {
-    .infer = infer_grad,
+    .infer = bias_infer_grad,
     OP_SIGNATURE(bias_grad),
     .flags = OP_ROWS,
     .typed_in = 1u << BIAS_GRAD_DY,

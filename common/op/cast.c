@@ -6,8 +6,8 @@
 #include "op/infer.h"
 #include "tensor/half.h"
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int cast_infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                      struct err *err)
 {
     const struct value *x = op_in(g, n, CAST_X);
 
@@ -19,7 +19,7 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
 }
 
 const struct op_def op_cast = {
-    .infer = infer,
+    .infer = cast_infer,
     OP_SIGNATURE(cast),
     .flags = OP_ROWS,
 };

@@ -11,8 +11,8 @@
  * parameters. */
 #include "op/infer.h"
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int class_token_infer(const struct graph *g, const struct node *n,
+                             struct value out[NODE_MAX_OUT], struct err *err)
 {
     const int64_t length = n->attr.class_token.length;
     const struct shape *x;
@@ -31,8 +31,8 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
     return 0;
 }
 
-static int infer_grad(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                      struct err *err)
+static int class_token_infer_grad(const struct graph *g, const struct node *n,
+                                  struct value out[NODE_MAX_OUT], struct err *err)
 {
     const int64_t length = n->attr.class_token.length;
     const struct shape *dy;
@@ -51,8 +51,8 @@ static int infer_grad(const struct graph *g, const struct node *n, struct value 
     return 0;
 }
 
-static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
-                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+static int class_token_backward(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
+                                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
     int out[] = {[CLASS_TOKEN_GRAD_DX] = op_grad_wanted(g, n, want, CLASS_TOKEN_X),
                  [CLASS_TOKEN_GRAD_DTOKEN] = op_grad_wanted(g, n, want, CLASS_TOKEN_TOKEN),
@@ -67,8 +67,8 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
 }
 
 const struct op_def op_class_token = {
-    .infer = infer,
-    .grad = grad,
+    .infer = class_token_infer,
+    .grad = class_token_backward,
     OP_SIGNATURE(class_token),
     .flags = OP_ROWS,
     .typed_in = 1u << CLASS_TOKEN_X | 1u << CLASS_TOKEN_TOKEN | 1u << CLASS_TOKEN_POSITION,
@@ -76,7 +76,7 @@ const struct op_def op_class_token = {
 };
 
 const struct op_def op_class_token_grad = {
-    .infer = infer_grad,
+    .infer = class_token_infer_grad,
     OP_SIGNATURE(class_token_grad),
     .flags = OP_ROWS,
     .typed_in = 1u << CLASS_TOKEN_GRAD_DY,

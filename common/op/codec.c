@@ -20,7 +20,7 @@
 
 #include "op/infer.h"
 
-static int has_kind(const struct node *n)
+static int codec_has_kind(const struct node *n)
 {
     const double kind = n->attr.number[ENCODE_ATTR_KIND];
 
@@ -36,7 +36,7 @@ static int infer_encode(const struct graph *g, const struct node *n, struct valu
 
     if (rc < 0)
         return rc;
-    if (!has_kind(n) || chunks < 1)
+    if (!codec_has_kind(n) || chunks < 1)
         return op_fail(n, err, "no codec %g of %g chunks", n->attr.number[ENCODE_ATTR_KIND],
                        n->attr.number[ENCODE_ATTR_CHUNKS]);
     elements = codec_chunk(op_shape(g, n, ENCODE_X)->dim[0], chunks);
@@ -46,8 +46,8 @@ static int infer_encode(const struct graph *g, const struct node *n, struct valu
 }
 
 /* per_code: how many of `elements` each row of the codes stands for. */
-static int check_codes(const struct graph *g, const struct node *n, int64_t per_code,
-                       struct err *err)
+static int codec_check_codes(const struct graph *g, const struct node *n, int64_t per_code,
+                             struct err *err)
 {
     const struct shape *code;
     int64_t least;
@@ -57,7 +57,7 @@ static int check_codes(const struct graph *g, const struct node *n, int64_t per_
         return rc;
     code = op_shape(g, n, DECODE_CODE);
     least = codec_bytes((enum codec)n->attr.number[DECODE_ATTR_KIND], per_code);
-    if (!has_kind(n) || code->dim[1] < least || code->dim[1] % CODEC_ALIGN)
+    if (!codec_has_kind(n) || code->dim[1] < least || code->dim[1] % CODEC_ALIGN)
         return op_fail(n, err, "a code has %lld bytes, want %lld or more, a multiple of %d",
                        (long long)code->dim[1], (long long)least, CODEC_ALIGN);
     return 0;
@@ -68,18 +68,18 @@ static int infer_decode(const struct graph *g, const struct node *n, struct valu
 {
     const int64_t elements = (int64_t)n->attr.number[DECODE_ATTR_N];
     const int64_t chunks = op_shape(g, n, DECODE_CODE)->dim[0];
-    int rc = check_codes(g, n, chunks > 0 ? codec_chunk(elements, chunks) : 0, err);
+    int rc = codec_check_codes(g, n, chunks > 0 ? codec_chunk(elements, chunks) : 0, err);
 
     if (rc == 0)
         op_out(out, DECODE_Y, DTYPE_F32, SHAPE(elements));
     return rc;
 }
 
-static int infer_sum(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                     struct err *err)
+static int codec_infer_sum(const struct graph *g, const struct node *n,
+                           struct value out[NODE_MAX_OUT], struct err *err)
 {
     const int64_t elements = (int64_t)n->attr.number[DECODE_SUM_ATTR_N];
-    int rc = check_codes(g, n, elements, err);
+    int rc = codec_check_codes(g, n, elements, err);
 
     if (rc == 0)
         op_out(out, DECODE_SUM_Y, DTYPE_F32, SHAPE(elements));
@@ -88,4 +88,4 @@ static int infer_sum(const struct graph *g, const struct node *n, struct value o
 
 const struct op_def op_encode = {.infer = infer_encode, OP_SIGNATURE(encode)};
 const struct op_def op_decode = {.infer = infer_decode, OP_SIGNATURE(decode)};
-const struct op_def op_decode_sum = {.infer = infer_sum, OP_SIGNATURE(decode_sum)};
+const struct op_def op_decode_sum = {.infer = codec_infer_sum, OP_SIGNATURE(decode_sum)};

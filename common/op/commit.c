@@ -6,8 +6,8 @@
 #include "op/control.h"
 #include "op/infer.h"
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int commit_infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                        struct err *err)
 {
     int rc;
 
@@ -20,6 +20,6 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
 }
 
 const struct op_def op_commit = {
-    .infer = infer,
+    .infer = commit_infer,
     OP_SIGNATURE(commit),
 };

@@ -11,7 +11,7 @@ enum { LOSS_DIGITS = 8, COUNT_DIGITS = 4 };
 
 #define LOSS_LIMIT 0x1p39 /* a rank's loss sum from there on is CONTROL_LOSS_CUT */
 
-static void put_digits(uint64_t v, float *to, int n_digits)
+static void control_put_digits(uint64_t v, float *to, int n_digits)
 {
     for (int i = 0; i < n_digits; i++, v >>= 8)
         to[i] = (float)(v & 255);
@@ -39,12 +39,12 @@ void control_pack(const double *metrics, unsigned requests, int is_void, float *
 
     memset(v, 0, CONTROL_LEN * sizeof *v);
     if (isfinite(loss) && loss > 0)
-        put_digits(loss < LOSS_LIMIT ? (uint64_t)(loss * 0x1p24) : UINT64_MAX, v + CONTROL_LOSS,
-                   LOSS_DIGITS);
-    put_digits((uint64_t)metrics[METRIC_CORRECT], v + CONTROL_CORRECT, COUNT_DIGITS);
-    put_digits((uint64_t)metrics[METRIC_TARGETS], v + CONTROL_TARGETS, COUNT_DIGITS);
-    put_digits((uint64_t)(metrics[METRIC_WEIGHT] * WEIGHT_UNITS), v + CONTROL_WEIGHT,
-               CONTROL_WEIGHT_DIGITS);
+        control_put_digits(loss < LOSS_LIMIT ? (uint64_t)(loss * 0x1p24) : UINT64_MAX,
+                           v + CONTROL_LOSS, LOSS_DIGITS);
+    control_put_digits((uint64_t)metrics[METRIC_CORRECT], v + CONTROL_CORRECT, COUNT_DIGITS);
+    control_put_digits((uint64_t)metrics[METRIC_TARGETS], v + CONTROL_TARGETS, COUNT_DIGITS);
+    control_put_digits((uint64_t)(metrics[METRIC_WEIGHT] * WEIGHT_UNITS), v + CONTROL_WEIGHT,
+                       CONTROL_WEIGHT_DIGITS);
     v[CONTROL_NONFINITE] = !isfinite(loss) || metrics[METRIC_NONFINITE] > 0 || (requests >> 4 & 1);
     v[CONTROL_STOP] = requests & 1;
     v[CONTROL_CHECKPOINT] = requests >> 1 & 1;

@@ -6,8 +6,8 @@
 #include "op/control.h"
 #include "op/infer.h"
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int control_pack_infer(const struct graph *g, const struct node *n,
+                              struct value out[NODE_MAX_OUT], struct err *err)
 {
     (void)g, (void)n, (void)err;
     op_out(out, CONTROL_PACK_CONTROL, DTYPE_F32, SHAPE(CONTROL_LEN));
@@ -15,6 +15,6 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
 }
 
 const struct op_def op_control_pack = {
-    .infer = infer,
+    .infer = control_pack_infer,
     OP_SIGNATURE(control_pack),
 };

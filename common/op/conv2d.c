@@ -16,7 +16,7 @@
 
 enum { N, H, W, C };
 
-static int check_attr(const struct node *n, struct err *err)
+static int conv2d_check_attr(const struct node *n, struct err *err)
 {
     for (int i = 0; i < 2; i++) {
         if (n->attr.conv.stride[i] < 1 || n->attr.conv.dilation[i] < 1)
@@ -31,8 +31,8 @@ static int check_attr(const struct node *n, struct err *err)
 }
 
 /* The shape of y for x and a filter of these shapes; fails if the two do not fit each other. */
-static int y_shape(const struct node *n, const struct shape *x, const struct shape *w,
-                   struct shape *y, struct err *err)
+static int conv2d_y_shape(const struct node *n, const struct shape *x, const struct shape *w,
+                          struct shape *y, struct err *err)
 {
     const int groups = n->attr.conv.groups;
     char text[2][SHAPE_TEXT_LEN];
@@ -53,15 +53,16 @@ static int y_shape(const struct node *n, const struct shape *x, const struct sha
     return 0;
 }
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int conv2d_infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                        struct err *err)
 {
     struct shape y;
     int rc;
 
-    if ((rc = check_attr(n, err)) < 0 || (rc = op_want(g, n, CONV2D_X, DTYPE_F32, 4, err)) < 0 ||
+    if ((rc = conv2d_check_attr(n, err)) < 0 ||
+        (rc = op_want(g, n, CONV2D_X, DTYPE_F32, 4, err)) < 0 ||
         (rc = op_want(g, n, CONV2D_W, DTYPE_F32, 4, err)) < 0 ||
-        (rc = y_shape(n, op_shape(g, n, CONV2D_X), op_shape(g, n, CONV2D_W), &y, err)) < 0 ||
+        (rc = conv2d_y_shape(n, op_shape(g, n, CONV2D_X), op_shape(g, n, CONV2D_W), &y, err)) < 0 ||
         (rc = op_want_shape(g, n, CONV2D_B, SHAPE(y.dim[C]), err)) < 0 ||
         (rc = op_want_shape(g, n, CONV2D_ADD, y, err)) < 0)
         return rc;
@@ -74,18 +75,18 @@ static int check_dy(const struct graph *g, const struct node *n, int dy, const s
                     const struct shape *w, struct err *err)
 {
     struct shape y;
-    int rc = y_shape(n, x, w, &y, err);
+    int rc = conv2d_y_shape(n, x, w, &y, err);
 
     return rc < 0 ? rc : op_want_shape(g, n, dy, y, err);
 }
 
-static int infer_grad_x(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                        struct err *err)
+static int conv2d_infer_grad_x(const struct graph *g, const struct node *n,
+                               struct value out[NODE_MAX_OUT], struct err *err)
 {
     struct shape x;
     int rc;
 
-    if ((rc = check_attr(n, err)) < 0 ||
+    if ((rc = conv2d_check_attr(n, err)) < 0 ||
         (rc = op_want(g, n, CONV2D_GRAD_X_W, DTYPE_F32, 4, err)) < 0 ||
         (rc = op_want(g, n, CONV2D_GRAD_X_DY, DTYPE_F32, 4, err)) < 0)
         return rc;
@@ -98,13 +99,13 @@ static int infer_grad_x(const struct graph *g, const struct node *n, struct valu
     return 0;
 }
 
-static int infer_grad_w(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                        struct err *err)
+static int conv2d_infer_grad_w(const struct graph *g, const struct node *n,
+                               struct value out[NODE_MAX_OUT], struct err *err)
 {
     struct shape w;
     int rc;
 
-    if ((rc = check_attr(n, err)) < 0 ||
+    if ((rc = conv2d_check_attr(n, err)) < 0 ||
         (rc = op_want(g, n, CONV2D_GRAD_W_X, DTYPE_F32, 4, err)) < 0 ||
         (rc = op_want(g, n, CONV2D_GRAD_W_DY, DTYPE_F32, 4, err)) < 0)
         return rc;
@@ -119,15 +120,15 @@ static int infer_grad_w(const struct graph *g, const struct node *n, struct valu
 }
 
 /* Only the bias is trained: its gradient is a sum of dy. */
-static int grad_bias_alone(struct graph *g, const struct node *n, int dy, int din[NODE_MAX_IN],
-                           struct err *err)
+static int conv2d_grad_bias_alone(struct graph *g, const struct node *n, int dy,
+                                  int din[NODE_MAX_IN], struct err *err)
 {
     din[CONV2D_B] = op_grad_out(g, n->in[CONV2D_B]);
     return graph_node(g, OP_bias_grad, NULL, &dy, 1, &din[CONV2D_B], op_name(g, n, "grad_b"), err);
 }
 
-static int grad_w(struct graph *g, const struct node *n, int dy, const int want[NODE_MAX_IN],
-                  int din[NODE_MAX_IN], struct err *err)
+static int conv2d_backward_w(struct graph *g, const struct node *n, int dy,
+                             const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
     const struct shape w = *op_shape(g, n, CONV2D_W);
     union node_attr attr = n->attr;
@@ -144,8 +145,8 @@ static int grad_w(struct graph *g, const struct node *n, int dy, const int want[
     return rc;
 }
 
-static int grad_x(struct graph *g, const struct node *n, int dy, int din[NODE_MAX_IN],
-                  struct err *err)
+static int conv2d_backward_x(struct graph *g, const struct node *n, int dy, int din[NODE_MAX_IN],
+                             struct err *err)
 {
     const struct shape x = *op_shape(g, n, CONV2D_X);
     const int in[] = {[CONV2D_GRAD_X_W] = n->in[CONV2D_W], [CONV2D_GRAD_X_DY] = dy};
@@ -158,18 +159,18 @@ static int grad_x(struct graph *g, const struct node *n, int dy, int din[NODE_MA
                       err);
 }
 
-static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
-                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+static int conv2d_backward(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
+                           const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
     int rc = 0;
 
     ASSERT(n->attr.conv.act == ACT_NONE && !op_has(n, CONV2D_ADD)); /* fusion comes later */
     if (want[CONV2D_W])
-        rc = grad_w(g, n, dout[CONV2D_Y], want, din, err);
+        rc = conv2d_backward_w(g, n, dout[CONV2D_Y], want, din, err);
     else if (want[CONV2D_B])
-        rc = grad_bias_alone(g, n, dout[CONV2D_Y], din, err);
+        rc = conv2d_grad_bias_alone(g, n, dout[CONV2D_Y], din, err);
     if (rc == 0 && want[CONV2D_X])
-        rc = grad_x(g, n, dout[CONV2D_Y], din, err);
+        rc = conv2d_backward_x(g, n, dout[CONV2D_Y], din, err);
     return rc;
 }
 
@@ -201,8 +202,8 @@ static int grad_transposed(struct graph *g, const struct node *n, const int dout
 }
 
 const struct op_def op_conv2d = {
-    .infer = infer,
-    .grad = grad,
+    .infer = conv2d_infer,
+    .grad = conv2d_backward,
     OP_SIGNATURE(conv2d),
     .flags = OP_ROWS | OP_INPLACE,
     .inplace_in = CONV2D_ADD,
@@ -211,7 +212,7 @@ const struct op_def op_conv2d = {
 };
 
 const struct op_def op_conv2d_grad_x = {
-    .infer = infer_grad_x,
+    .infer = conv2d_infer_grad_x,
     .grad = grad_transposed,
     OP_SIGNATURE(conv2d_grad_x),
     .flags = OP_ROWS,
@@ -220,7 +221,7 @@ const struct op_def op_conv2d_grad_x = {
 };
 
 const struct op_def op_conv2d_grad_w = {
-    .infer = infer_grad_w,
+    .infer = conv2d_infer_grad_w,
     OP_SIGNATURE(conv2d_grad_w),
     .flags = OP_ROWS,
     .typed_in = 1u << CONV2D_GRAD_W_X | 1u << CONV2D_GRAD_W_DY,

@@ -11,8 +11,8 @@
  * ranks and backends.  The gradient is the same node, applied to dy. */
 #include "op/infer.h"
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int dropout_infer(const struct graph *g, const struct node *n,
+                         struct value out[NODE_MAX_OUT], struct err *err)
 {
     const float p = n->attr.dropout.p;
     const int64_t tag = n->attr.dropout.tag;
@@ -33,8 +33,8 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
     return 0;
 }
 
-static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
-                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+static int dropout_backward(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
+                            const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
     const int in[] = {[DROPOUT_X] = dout[DROPOUT_Y], [DROPOUT_SCALARS] = n->in[DROPOUT_SCALARS]};
 
@@ -44,8 +44,8 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
 }
 
 const struct op_def op_dropout = {
-    .infer = infer,
-    .grad = grad,
+    .infer = dropout_infer,
+    .grad = dropout_backward,
     OP_SIGNATURE(dropout),
     .flags = OP_ROWS | OP_INPLACE,
     .typed_in = 1u << DROPOUT_X,

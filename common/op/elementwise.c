@@ -18,7 +18,7 @@ static const struct {
 #undef X
 };
 
-static int check_kind(const struct node *n, struct err *err)
+static int elementwise_check_kind(const struct node *n, struct err *err)
 {
     const int kind = (int)n->attr.elementwise.kind;
     int seen = 0;
@@ -34,7 +34,8 @@ static int check_kind(const struct node *n, struct err *err)
 }
 
 /* Broadcast x to *y, and *y to x. */
-static int broadcast(const struct node *n, const struct shape *x, struct shape *y, struct err *err)
+static int elementwise_broadcast(const struct node *n, const struct shape *x, struct shape *y,
+                                 struct err *err)
 {
     const struct shape *wide = x->n > y->n ? x : y, *other = x->n > y->n ? y : x;
     const int missing = wide->n - other->n;
@@ -56,17 +57,17 @@ static int broadcast(const struct node *n, const struct shape *x, struct shape *
 static int shape_of_result(const struct graph *g, const struct node *n, struct shape *y,
                            struct err *err)
 {
-    int rc = check_kind(n, err);
+    int rc = elementwise_check_kind(n, err);
 
     *y = (struct shape){0};
     for (int i = ELEMENTWISE_A; rc == 0 && i <= ELEMENTWISE_C; i++)
         if (op_has(n, i) && (rc = op_want(g, n, i, DTYPE_F32, op_shape(g, n, i)->n, err)) == 0)
-            rc = broadcast(n, op_shape(g, n, i), y, err);
+            rc = elementwise_broadcast(n, op_shape(g, n, i), y, err);
     return rc;
 }
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int elementwise_infer(const struct graph *g, const struct node *n,
+                             struct value out[NODE_MAX_OUT], struct err *err)
 {
     struct shape y;
     int rc = shape_of_result(g, n, &y, err);
@@ -76,8 +77,8 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
     return rc;
 }
 
-static int infer_grad(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                      struct err *err)
+static int elementwise_infer_grad(const struct graph *g, const struct node *n,
+                                  struct value out[NODE_MAX_OUT], struct err *err)
 {
     struct shape y;
     int rc = shape_of_result(g, n, &y, err);
@@ -109,8 +110,8 @@ static int whole_grads(struct graph *g, const struct node *n, int dy, const int 
     return graph_node(g, OP_elementwise_grad, &n->attr, in, 4, whole, op_name(g, n, "grad"), err);
 }
 
-static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
-                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+static int elementwise_backward(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
+                                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
     struct compose c = {.g = g, .name = op_name(g, n, "grad"), .err = err};
     int whole[NODE_MAX_OUT], rc;
@@ -126,8 +127,8 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
 }
 
 const struct op_def op_elementwise = {
-    .infer = infer,
-    .grad = grad,
+    .infer = elementwise_infer,
+    .grad = elementwise_backward,
     OP_SIGNATURE(elementwise),
     .flags = OP_ROWS,
     .typed_in = 1u << ELEMENTWISE_A | 1u << ELEMENTWISE_B | 1u << ELEMENTWISE_C,
@@ -135,7 +136,7 @@ const struct op_def op_elementwise = {
 };
 
 const struct op_def op_elementwise_grad = {
-    .infer = infer_grad,
+    .infer = elementwise_infer_grad,
     OP_SIGNATURE(elementwise_grad),
     .flags = OP_ROWS,
     .typed_in = 1u << ELEMENTWISE_GRAD_A | 1u << ELEMENTWISE_GRAD_B | 1u << ELEMENTWISE_GRAD_C |

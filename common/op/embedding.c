@@ -11,10 +11,10 @@
  *   are 0. */
 #include "op/infer.h"
 
-static int64_t n_tokens(const struct shape *s) { return shape_elements(s); }
+static int64_t embedding_n_tokens(const struct shape *s) { return shape_elements(s); }
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int embedding_infer(const struct graph *g, const struct node *n,
+                           struct value out[NODE_MAX_OUT], struct err *err)
 {
     const struct shape *table, *tokens;
     int rc;
@@ -33,12 +33,12 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
                            (long long)position->dim[0], (long long)op_last_dim(tokens));
         rc = op_want_shape(g, n, EMBEDDING_POSITION, SHAPE(position->dim[0], table->dim[1]), err);
     }
-    op_out(out, EMBEDDING_Y, DTYPE_F32, SHAPE(n_tokens(tokens), table->dim[1]));
+    op_out(out, EMBEDDING_Y, DTYPE_F32, SHAPE(embedding_n_tokens(tokens), table->dim[1]));
     return rc;
 }
 
-static int infer_grad(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                      struct err *err)
+static int embedding_infer_grad(const struct graph *g, const struct node *n,
+                                struct value out[NODE_MAX_OUT], struct err *err)
 {
     const struct shape *dy;
     int rc;
@@ -48,15 +48,16 @@ static int infer_grad(const struct graph *g, const struct node *n, struct value 
         return rc;
     dy = op_shape(g, n, EMBEDDING_GRAD_DY);
     rc = op_want_shape(g, n, EMBEDDING_GRAD_DY,
-                       SHAPE(n_tokens(op_shape(g, n, EMBEDDING_GRAD_TOKENS)), dy->dim[1]), err);
+                       SHAPE(embedding_n_tokens(op_shape(g, n, EMBEDDING_GRAD_TOKENS)), dy->dim[1]),
+                       err);
     op_out(out, EMBEDDING_GRAD_DTABLE, DTYPE_F32, SHAPE(n->attr.embedding.rows, dy->dim[1]));
     op_out(out, EMBEDDING_GRAD_DPOSITION, DTYPE_F32,
            SHAPE(n->attr.embedding.positions, dy->dim[1]));
     return rc;
 }
 
-static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
-                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+static int embedding_backward(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
+                              const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
     const int in[] = {
         [EMBEDDING_GRAD_TOKENS] = n->in[EMBEDDING_TOKENS], [EMBEDDING_GRAD_DY] = dout[EMBEDDING_Y]};
@@ -75,8 +76,8 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
 }
 
 const struct op_def op_embedding = {
-    .infer = infer,
-    .grad = grad,
+    .infer = embedding_infer,
+    .grad = embedding_backward,
     OP_SIGNATURE(embedding),
     .flags = OP_ROWS,
     .typed_in = 1u << EMBEDDING_TABLE | 1u << EMBEDDING_POSITION,
@@ -84,7 +85,7 @@ const struct op_def op_embedding = {
 };
 
 const struct op_def op_embedding_grad = {
-    .infer = infer_grad,
+    .infer = embedding_infer_grad,
     OP_SIGNATURE(embedding_grad),
     .flags = OP_ROWS,
     .typed_in = 1u << EMBEDDING_GRAD_DY,

@@ -4,8 +4,8 @@
  * unflatten  y [N,C*H*W] -> x [N,H,W,C];  attr.flatten.image = {H,W,C} */
 #include "op/infer.h"
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int flatten_infer(const struct graph *g, const struct node *n,
+                         struct value out[NODE_MAX_OUT], struct err *err)
 {
     const struct shape *x;
     int rc = op_want(g, n, FLATTEN_X, DTYPE_F32, 4, err);
@@ -34,8 +34,8 @@ static int infer_unflatten(const struct graph *g, const struct node *n,
     return 0;
 }
 
-static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
-                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+static int flatten_backward(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
+                            const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
     union node_attr attr = {0};
 
@@ -55,8 +55,8 @@ static int grad_unflatten(struct graph *g, const struct node *n, const int dout[
 }
 
 const struct op_def op_flatten = {
-    .infer = infer,
-    .grad = grad,
+    .infer = flatten_infer,
+    .grad = flatten_backward,
     OP_SIGNATURE(flatten),
     .flags = OP_ROWS,
     .typed_in = 1u << FLATTEN_X,

@@ -27,8 +27,8 @@ static int infer_table(const struct graph *g, const struct node *n, int k, struc
     return 0;
 }
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int gather_infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                        struct err *err)
 {
     int rc = op_want(g, n, GATHER_INDEX, DTYPE_I64, 1, err);
 
@@ -39,7 +39,7 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
 }
 
 const struct op_def op_gather = {
-    .infer = infer,
+    .infer = gather_infer,
     OP_SIGNATURE(gather),
     .flags = OP_ROWS,
 };

@@ -11,8 +11,8 @@
  *   check[1] is the number of parts that are not finite. */
 #include "op/infer.h"
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int grad_check_infer(const struct graph *g, const struct node *n,
+                            struct value out[NODE_MAX_OUT], struct err *err)
 {
     int rc = op_want(g, n, GRAD_CHECK_GRAD, DTYPE_F32, 1, err);
 
@@ -21,8 +21,8 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
     return rc;
 }
 
-static int infer_sum(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                     struct err *err)
+static int grad_check_infer_sum(const struct graph *g, const struct node *n,
+                                struct value out[NODE_MAX_OUT], struct err *err)
 {
     const int rc = op_want(g, n, CHECK_SUM_CHECKS, DTYPE_F64, 2, err);
 
@@ -35,12 +35,12 @@ static int infer_sum(const struct graph *g, const struct node *n, struct value o
 }
 
 const struct op_def op_grad_check = {
-    .infer = infer,
+    .infer = grad_check_infer,
     OP_SIGNATURE(grad_check),
     .typed_in = 1u << GRAD_CHECK_GRAD,
 };
 
 const struct op_def op_check_sum = {
-    .infer = infer_sum,
+    .infer = grad_check_infer_sum,
     OP_SIGNATURE(check_sum),
 };

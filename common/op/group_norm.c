@@ -12,7 +12,8 @@
 #include "op/infer.h"
 
 /* Check x [N,..,C] and the number of groups. */
-static int want_groups(const struct graph *g, const struct node *n, int x, struct err *err)
+static int group_norm_want_groups(const struct graph *g, const struct node *n, int x,
+                                  struct err *err)
 {
     const int64_t groups = n->attr.group_norm.groups;
     int rc = op_want(g, n, x, DTYPE_F32, -1, err);
@@ -25,16 +26,16 @@ static int want_groups(const struct graph *g, const struct node *n, int x, struc
     return 0;
 }
 
-static struct shape statistics(const struct graph *g, const struct node *n, int x)
+static struct shape group_norm_statistics(const struct graph *g, const struct node *n, int x)
 {
     return SHAPE(op_shape(g, n, x)->dim[0], n->attr.group_norm.groups);
 }
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int group_norm_infer(const struct graph *g, const struct node *n,
+                            struct value out[NODE_MAX_OUT], struct err *err)
 {
     const struct shape *x;
-    int rc = want_groups(g, n, GROUP_NORM_X, err);
+    int rc = group_norm_want_groups(g, n, GROUP_NORM_X, err);
 
     if (rc < 0)
         return rc;
@@ -43,22 +44,22 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
         (rc = op_want_shape(g, n, GROUP_NORM_BIAS, SHAPE(op_last_dim(x)), err)) < 0)
         return rc;
     op_out(out, GROUP_NORM_Y, DTYPE_F32, *x);
-    op_out(out, GROUP_NORM_MEAN, DTYPE_F32, statistics(g, n, GROUP_NORM_X));
-    op_out(out, GROUP_NORM_RSTD, DTYPE_F32, statistics(g, n, GROUP_NORM_X));
+    op_out(out, GROUP_NORM_MEAN, DTYPE_F32, group_norm_statistics(g, n, GROUP_NORM_X));
+    op_out(out, GROUP_NORM_RSTD, DTYPE_F32, group_norm_statistics(g, n, GROUP_NORM_X));
     return 0;
 }
 
-static int infer_grad(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                      struct err *err)
+static int group_norm_infer_grad(const struct graph *g, const struct node *n,
+                                 struct value out[NODE_MAX_OUT], struct err *err)
 {
     const struct shape *x;
     struct shape groups;
-    int rc = want_groups(g, n, GROUP_NORM_GRAD_X, err);
+    int rc = group_norm_want_groups(g, n, GROUP_NORM_GRAD_X, err);
 
     if (rc < 0)
         return rc;
     x = op_shape(g, n, GROUP_NORM_GRAD_X);
-    groups = statistics(g, n, GROUP_NORM_GRAD_X);
+    groups = group_norm_statistics(g, n, GROUP_NORM_GRAD_X);
     if ((rc = op_want_shape(g, n, GROUP_NORM_GRAD_DY, *x, err)) < 0 ||
         (rc = op_want_shape(g, n, GROUP_NORM_GRAD_WEIGHT, SHAPE(op_last_dim(x)), err)) < 0 ||
         (rc = op_want_shape(g, n, GROUP_NORM_GRAD_MEAN, groups, err)) < 0 ||
@@ -70,8 +71,8 @@ static int infer_grad(const struct graph *g, const struct node *n, struct value 
     return 0;
 }
 
-static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
-                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+static int group_norm_backward(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
+                               const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
     const int in[] = {[GROUP_NORM_GRAD_X] = n->in[GROUP_NORM_X],
                       [GROUP_NORM_GRAD_DY] = dout[GROUP_NORM_Y],
@@ -90,8 +91,8 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
 }
 
 const struct op_def op_group_norm = {
-    .infer = infer,
-    .grad = grad,
+    .infer = group_norm_infer,
+    .grad = group_norm_backward,
     OP_SIGNATURE(group_norm),
     .flags = OP_ROWS,
     .typed_in = 1u << GROUP_NORM_X,
@@ -99,7 +100,7 @@ const struct op_def op_group_norm = {
 };
 
 const struct op_def op_group_norm_grad = {
-    .infer = infer_grad,
+    .infer = group_norm_infer_grad,
     OP_SIGNATURE(group_norm_grad),
     .flags = OP_ROWS,
     .typed_in = 1u << GROUP_NORM_GRAD_X | 1u << GROUP_NORM_GRAD_DY,

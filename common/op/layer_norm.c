@@ -8,8 +8,8 @@
  *   averages over the row;  dweight = sum over rows of dy*xhat;  dbias = sum over rows of dy. */
 #include "op/infer.h"
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int layer_norm_infer(const struct graph *g, const struct node *n,
+                            struct value out[NODE_MAX_OUT], struct err *err)
 {
     const struct shape *x;
     int rc = op_want(g, n, LAYER_NORM_X, DTYPE_F32, -1, err);
@@ -26,8 +26,8 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
     return 0;
 }
 
-static int infer_grad(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                      struct err *err)
+static int layer_norm_infer_grad(const struct graph *g, const struct node *n,
+                                 struct value out[NODE_MAX_OUT], struct err *err)
 {
     const struct shape *x;
     int rc = op_want(g, n, LAYER_NORM_GRAD_X, DTYPE_F32, -1, err);
@@ -46,8 +46,8 @@ static int infer_grad(const struct graph *g, const struct node *n, struct value 
     return 0;
 }
 
-static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
-                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+static int layer_norm_backward(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
+                               const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
     const int in[] = {[LAYER_NORM_GRAD_X] = n->in[LAYER_NORM_X],
                       [LAYER_NORM_GRAD_DY] = dout[LAYER_NORM_Y],
@@ -66,8 +66,8 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
 }
 
 const struct op_def op_layer_norm = {
-    .infer = infer,
-    .grad = grad,
+    .infer = layer_norm_infer,
+    .grad = layer_norm_backward,
     OP_SIGNATURE(layer_norm),
     .flags = OP_ROWS,
     .typed_in = 1u << LAYER_NORM_X,
@@ -75,7 +75,7 @@ const struct op_def op_layer_norm = {
 };
 
 const struct op_def op_layer_norm_grad = {
-    .infer = infer_grad,
+    .infer = layer_norm_infer_grad,
     OP_SIGNATURE(layer_norm_grad),
     .flags = OP_ROWS,
     .typed_in = 1u << LAYER_NORM_GRAD_X | 1u << LAYER_NORM_GRAD_DY,

@@ -23,7 +23,7 @@
 
 #include "base/util.h"
 
-static int has_image(const struct node *n) { return n->attr.linear.image[0] > 0; }
+static int linear_has_image(const struct node *n) { return n->attr.linear.image[0] > 0; }
 
 static int64_t image_elements(const struct node *n)
 {
@@ -51,18 +51,19 @@ static struct shape x_shape(const struct node *n, int64_t batch, int64_t in)
 {
     const int64_t *image = n->attr.linear.image;
 
-    return has_image(n) ? SHAPE(batch, image[0], image[1], image[2]) : SHAPE(batch, in);
+    return linear_has_image(n) ? SHAPE(batch, image[0], image[1], image[2]) : SHAPE(batch, in);
 }
 
-static int want_x(const struct graph *g, const struct node *n, int x, int64_t *in, struct err *err)
+static int linear_want_x(const struct graph *g, const struct node *n, int x, int64_t *in,
+                         struct err *err)
 {
-    int rc = op_want(g, n, x, DTYPE_F32, has_image(n) ? 4 : 2, err);
+    int rc = op_want(g, n, x, DTYPE_F32, linear_has_image(n) ? 4 : 2, err);
 
     if (rc < 0)
         return rc;
-    if (has_image(n) && n->attr.linear.transposed)
+    if (linear_has_image(n) && n->attr.linear.transposed)
         return op_fail(n, err, "a transposed weight has no image");
-    *in = has_image(n) ? image_elements(n) : op_shape(g, n, x)->dim[1];
+    *in = linear_has_image(n) ? image_elements(n) : op_shape(g, n, x)->dim[1];
     return op_want_shape(g, n, x, x_shape(n, op_shape(g, n, x)->dim[0], *in), err);
 }
 
@@ -71,13 +72,13 @@ static struct shape mask_shape(int64_t batch, int64_t features)
     return SHAPE(batch, 4 * ceil_div_i64(features, 128));
 }
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int linear_infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                        struct err *err)
 {
     int64_t in = 0, k;
     int rc;
 
-    if ((rc = want_x(g, n, LINEAR_X, &in, err)) < 0 ||
+    if ((rc = linear_want_x(g, n, LINEAR_X, &in, err)) < 0 ||
         (rc = op_want(g, n, LINEAR_W, DTYPE_F32, 2, err)) < 0)
         return rc;
     k = w_out(n, op_shape(g, n, LINEAR_W));
@@ -102,7 +103,7 @@ static int want_saved(const struct graph *g, const struct node *n, int64_t batch
 
     if (op_has(n, LINEAR_GRAD_X_MASK) != (act == ACT_RELU) ||
         op_has(n, LINEAR_GRAD_X_PRE) != (act == ACT_GELU_TANH) ||
-        (act != ACT_NONE && (has_image(n) || (act != ACT_RELU && act != ACT_GELU_TANH))))
+        (act != ACT_NONE && (linear_has_image(n) || (act != ACT_RELU && act != ACT_GELU_TANH))))
         return op_fail(n, err,
                        "a fused relu takes mask alone, gelu_tanh pre alone, others neither "
                        "(nor with an image)");
@@ -116,8 +117,8 @@ static int want_saved(const struct graph *g, const struct node *n, int64_t batch
                : 0;
 }
 
-static int infer_grad_x(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                        struct err *err)
+static int linear_infer_grad_x(const struct graph *g, const struct node *n,
+                               struct value out[NODE_MAX_OUT], struct err *err)
 {
     const struct shape *w, *dy;
     int rc;
@@ -127,7 +128,7 @@ static int infer_grad_x(const struct graph *g, const struct node *n, struct valu
         return rc;
     w = op_shape(g, n, LINEAR_GRAD_X_W);
     dy = op_shape(g, n, LINEAR_GRAD_X_DY);
-    if (has_image(n) && image_elements(n) != w_in(n, w))
+    if (linear_has_image(n) && image_elements(n) != w_in(n, w))
         return op_fail(n, err, "w has %lld columns, but the image has %lld elements",
                        (long long)w_in(n, w), (long long)image_elements(n));
     if ((rc = op_want_shape(g, n, LINEAR_GRAD_X_DY, SHAPE(dy->dim[0], w_out(n, w)), err)) < 0 ||
@@ -137,13 +138,13 @@ static int infer_grad_x(const struct graph *g, const struct node *n, struct valu
     return 0;
 }
 
-static int infer_grad_w(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                        struct err *err)
+static int linear_infer_grad_w(const struct graph *g, const struct node *n,
+                               struct value out[NODE_MAX_OUT], struct err *err)
 {
     int64_t in = 0, k;
     int rc;
 
-    if ((rc = want_x(g, n, LINEAR_GRAD_W_X, &in, err)) < 0 ||
+    if ((rc = linear_want_x(g, n, LINEAR_GRAD_W_X, &in, err)) < 0 ||
         (rc = op_want(g, n, LINEAR_GRAD_W_DY, DTYPE_F32, 2, err)) < 0)
         return rc;
     k = op_shape(g, n, LINEAR_GRAD_W_DY)->dim[1];
@@ -156,15 +157,15 @@ static int infer_grad_w(const struct graph *g, const struct node *n, struct valu
 }
 
 /* Only the bias is trained: its gradient is a sum of dy. */
-static int grad_bias_alone(struct graph *g, const struct node *n, int dy, int din[NODE_MAX_IN],
-                           struct err *err)
+static int linear_grad_bias_alone(struct graph *g, const struct node *n, int dy,
+                                  int din[NODE_MAX_IN], struct err *err)
 {
     din[LINEAR_B] = op_grad_out(g, n->in[LINEAR_B]);
     return graph_node(g, OP_bias_grad, NULL, &dy, 1, &din[LINEAR_B], op_name(g, n, "grad_b"), err);
 }
 
-static int grad_w(struct graph *g, const struct node *n, int dy, const int want[NODE_MAX_IN],
-                  int din[NODE_MAX_IN], struct err *err)
+static int linear_backward_w(struct graph *g, const struct node *n, int dy,
+                             const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
     const int in[] = {[LINEAR_GRAD_W_X] = n->in[LINEAR_X], [LINEAR_GRAD_W_DY] = dy};
     int out[] = {[LINEAR_GRAD_W_DW] = op_grad_out(g, n->in[LINEAR_W]),
@@ -176,8 +177,8 @@ static int grad_w(struct graph *g, const struct node *n, int dy, const int want[
     return rc;
 }
 
-static int grad_x(struct graph *g, const struct node *n, int dy, int din[NODE_MAX_IN],
-                  struct err *err)
+static int linear_backward_x(struct graph *g, const struct node *n, int dy, int din[NODE_MAX_IN],
+                             struct err *err)
 {
     const int in[] = {[LINEAR_GRAD_X_W] = n->in[LINEAR_W], [LINEAR_GRAD_X_DY] = dy};
 
@@ -186,24 +187,24 @@ static int grad_x(struct graph *g, const struct node *n, int dy, int din[NODE_MA
                       err);
 }
 
-static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
-                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+static int linear_backward(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
+                           const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
     int rc = 0;
 
     ASSERT(n->attr.linear.act == ACT_NONE); /* differentiate comes before fusion */
     if (want[LINEAR_W])
-        rc = grad_w(g, n, dout[LINEAR_Y], want, din, err);
+        rc = linear_backward_w(g, n, dout[LINEAR_Y], want, din, err);
     else if (want[LINEAR_B])
-        rc = grad_bias_alone(g, n, dout[LINEAR_Y], din, err);
+        rc = linear_grad_bias_alone(g, n, dout[LINEAR_Y], din, err);
     if (rc == 0 && want[LINEAR_X])
-        rc = grad_x(g, n, dout[LINEAR_Y], din, err);
+        rc = linear_backward_x(g, n, dout[LINEAR_Y], din, err);
     return rc;
 }
 
 const struct op_def op_linear = {
-    .infer = infer,
-    .grad = grad,
+    .infer = linear_infer,
+    .grad = linear_backward,
     OP_SIGNATURE(linear),
     .flags = OP_ROWS,
     .typed_in = 1u << LINEAR_X | 1u << LINEAR_W | 1u << LINEAR_B,
@@ -211,7 +212,7 @@ const struct op_def op_linear = {
 };
 
 const struct op_def op_linear_grad_x = {
-    .infer = infer_grad_x,
+    .infer = linear_infer_grad_x,
     OP_SIGNATURE(linear_grad_x),
     .flags = OP_ROWS,
     .typed_in = 1u << LINEAR_GRAD_X_W | 1u << LINEAR_GRAD_X_DY | 1u << LINEAR_GRAD_X_PRE,
@@ -219,7 +220,7 @@ const struct op_def op_linear_grad_x = {
 };
 
 const struct op_def op_linear_grad_w = {
-    .infer = infer_grad_w,
+    .infer = linear_infer_grad_w,
     OP_SIGNATURE(linear_grad_w),
     .flags = OP_ROWS,
     .typed_in = 1u << LINEAR_GRAD_W_X | 1u << LINEAR_GRAD_W_DY,

@@ -17,8 +17,8 @@
 #include "op/infer.h"
 #include "op/scaler.h"
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int loss_scale_infer(const struct graph *g, const struct node *n,
+                            struct value out[NODE_MAX_OUT], struct err *err)
 {
     int rc;
 
@@ -31,6 +31,6 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
 }
 
 const struct op_def op_loss_scale = {
-    .infer = infer,
+    .infer = loss_scale_infer,
     OP_SIGNATURE(loss_scale),
 };

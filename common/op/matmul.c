@@ -8,7 +8,7 @@
 #include "op/infer.h"
 
 /* Rows and columns of the matrices of x after attr's transposition. */
-static int64_t rows_of(const struct shape *x, int transposed)
+static int64_t matmul_rows_of(const struct shape *x, int transposed)
 {
     return x->dim[x->n - (transposed ? 1 : 2)];
 }
@@ -18,8 +18,8 @@ static int64_t cols_of(const struct shape *x, int transposed)
     return x->dim[x->n - (transposed ? 2 : 1)];
 }
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int matmul_infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                        struct err *err)
 {
     const struct shape *a, *b;
     char text[2][SHAPE_TEXT_LEN];
@@ -31,7 +31,7 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
     a = op_shape(g, n, MATMUL_A);
     b = op_shape(g, n, MATMUL_B);
     fits = a->n >= 2 && b->n >= 2 &&
-           cols_of(a, n->attr.matmul.transpose_a) == rows_of(b, n->attr.matmul.transpose_b);
+           cols_of(a, n->attr.matmul.transpose_a) == matmul_rows_of(b, n->attr.matmul.transpose_b);
     y = a->n > b->n ? *a : *b;
     n_batch = y.n - 2;
     for (int d = 1; fits && d <= n_batch; d++) { /* from the last one */
@@ -45,14 +45,14 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
         return op_fail(n, err, "no product of %s%s and %s%s", shape_text(a, text[0]),
                        n->attr.matmul.transpose_a ? " transposed" : "", shape_text(b, text[1]),
                        n->attr.matmul.transpose_b ? " transposed" : "");
-    y.dim[y.n - 2] = rows_of(a, n->attr.matmul.transpose_a);
+    y.dim[y.n - 2] = matmul_rows_of(a, n->attr.matmul.transpose_a);
     y.dim[y.n - 1] = cols_of(b, n->attr.matmul.transpose_b);
     op_out(out, MATMUL_Y, DTYPE_F32, y);
     return 0;
 }
 
-static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
-                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+static int matmul_backward(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
+                           const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
     struct compose c = {.g = g, .name = op_name(g, n, "grad"), .err = err};
     const int ta = n->attr.matmul.transpose_a, tb = n->attr.matmul.transpose_b;
@@ -71,8 +71,8 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
 }
 
 const struct op_def op_matmul = {
-    .infer = infer,
-    .grad = grad,
+    .infer = matmul_infer,
+    .grad = matmul_backward,
     OP_SIGNATURE(matmul),
     .flags = OP_ROWS,
     .typed_in = 1u << MATMUL_A | 1u << MATMUL_B,

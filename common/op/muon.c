@@ -21,8 +21,8 @@
 #include "op/infer.h"
 #include "op/update.h"
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int muon_infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                      struct err *err)
 {
     const double rows = n->attr.number[MUON_ATTR_ROWS];
     int rc = op_update_infer(g, n, out, err);
@@ -38,7 +38,7 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
 }
 
 const struct op_def op_muon = {
-    .infer = infer,
+    .infer = muon_infer,
     OP_SIGNATURE(muon),
     .wide_in = 1u << MUON_GRAD,
     .typed_in = 1u << MUON_COPY,

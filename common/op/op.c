@@ -54,8 +54,8 @@ static int check_types(const struct graph *g, const struct node *n, struct err *
 
 /* Check the node's inputs and ask its operator for the outputs.  An output that does not exist has
  * shape.n < 0. */
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int op_infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                    struct err *err)
 {
     const struct op_def *def = op_get(n->op);
 
@@ -127,7 +127,7 @@ int graph_node(struct graph *g, enum op op, const union node_attr *attr, const i
         n.out[i] = i >= def->n_out ? NO_VALUE : out ? out[i] : NODE_NEW_OUT;
     if (attr)
         n.attr = *attr;
-    if ((rc = infer(g, &n, want, err)) < 0)
+    if ((rc = op_infer(g, &n, want, err)) < 0)
         return rc;
     for (int i = 0; i < def->n_out; i++)
         if ((rc = settle_out(g, &n, i, &want[i], err)) < 0)
@@ -145,7 +145,7 @@ int graph_node(struct graph *g, enum op op, const union node_attr *attr, const i
 int graph_check_node(const struct graph *g, const struct node *n, struct err *err)
 {
     struct value want[NODE_MAX_OUT];
-    int rc = infer(g, n, want, err);
+    int rc = op_infer(g, n, want, err);
 
     for (int i = 0; rc == 0 && i < n->n_out; i++)
         if (n->out[i] != NO_VALUE)

@@ -32,8 +32,8 @@ static int want_targets(const struct graph *g, const struct node *n, struct err 
     return op_fail(n, err, "targets %s for outputs %s", shape_text(t, seen), shape_text(y, wanted));
 }
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int pointwise_loss_infer(const struct graph *g, const struct node *n,
+                                struct value out[NODE_MAX_OUT], struct err *err)
 {
     int rc = op_in(g, n, POINTWISE_LOSS_TARGET)->dtype == DTYPE_F32
                  ? want_targets(g, n, err)
@@ -44,8 +44,8 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
     return rc;
 }
 
-static int infer_grad(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                      struct err *err)
+static int pointwise_loss_infer_grad(const struct graph *g, const struct node *n,
+                                     struct value out[NODE_MAX_OUT], struct err *err)
 {
     int rc = op_want(g, n, POINTWISE_LOSS_GRAD_SLOPE, DTYPE_F32, 2, err);
 
@@ -56,8 +56,9 @@ static int infer_grad(const struct graph *g, const struct node *n, struct value 
     return rc;
 }
 
-static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
-                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+static int pointwise_loss_backward(struct graph *g, const struct node *n,
+                                   const int dout[NODE_MAX_OUT], const int want[NODE_MAX_IN],
+                                   int din[NODE_MAX_IN], struct err *err)
 {
     const int in[] = {[POINTWISE_LOSS_GRAD_SLOPE] = n->out[POINTWISE_LOSS_SLOPE],
                       [POINTWISE_LOSS_GRAD_SCALARS] = g->scalars};
@@ -69,15 +70,15 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
 }
 
 const struct op_def op_pointwise_loss = {
-    .infer = infer,
-    .grad = grad,
+    .infer = pointwise_loss_infer,
+    .grad = pointwise_loss_backward,
     OP_SIGNATURE(pointwise_loss),
     .flags = OP_ROWS | OP_EFFECT | OP_LOSS,
     .typed_in = 1u << POINTWISE_LOSS_Y,
 };
 
 const struct op_def op_pointwise_loss_grad = {
-    .infer = infer_grad,
+    .infer = pointwise_loss_infer_grad,
     OP_SIGNATURE(pointwise_loss_grad),
     .flags = OP_ROWS | OP_INPLACE,
     .typed_out = 1u << POINTWISE_LOSS_GRAD_DY,

@@ -18,7 +18,7 @@
 
 #include <string.h>
 
-static int check_attr(const struct node *n, struct err *err)
+static int pool2d_check_attr(const struct node *n, struct err *err)
 {
     for (int i = 0; i < 2; i++) {
         const int kernel = n->attr.pool.kernel[i], stride = n->attr.pool.stride[i];
@@ -32,7 +32,8 @@ static int check_attr(const struct node *n, struct err *err)
     return 0;
 }
 
-static int y_shape(const struct node *n, const struct shape *x, struct shape *y, struct err *err)
+static int pool2d_y_shape(const struct node *n, const struct shape *x, struct shape *y,
+                          struct err *err)
 {
     char text[SHAPE_TEXT_LEN];
 
@@ -48,14 +49,15 @@ static int y_shape(const struct node *n, const struct shape *x, struct shape *y,
     return 0;
 }
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int pool2d_infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                        struct err *err)
 {
     struct shape y;
     int rc;
 
-    if ((rc = check_attr(n, err)) < 0 || (rc = op_want(g, n, POOL2D_X, DTYPE_F32, 4, err)) < 0 ||
-        (rc = y_shape(n, op_shape(g, n, POOL2D_X), &y, err)) < 0)
+    if ((rc = pool2d_check_attr(n, err)) < 0 ||
+        (rc = op_want(g, n, POOL2D_X, DTYPE_F32, 4, err)) < 0 ||
+        (rc = pool2d_y_shape(n, op_shape(g, n, POOL2D_X), &y, err)) < 0)
         return rc;
     op_out(out, POOL2D_Y, DTYPE_F32, y);
     if (n->attr.pool.kind == POOL_MAX)
@@ -81,18 +83,18 @@ static int check_saved(const struct graph *g, const struct node *n, struct shape
     return op_want_shape(g, n, POOL2D_GRAD_Y_ACT, x, err);
 }
 
-static int infer_grad(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                      struct err *err)
+static int pool2d_infer_grad(const struct graph *g, const struct node *n,
+                             struct value out[NODE_MAX_OUT], struct err *err)
 {
     struct shape x, y;
     int rc;
 
-    if ((rc = check_attr(n, err)) < 0 ||
+    if ((rc = pool2d_check_attr(n, err)) < 0 ||
         (rc = op_want(g, n, POOL2D_GRAD_DY, DTYPE_F32, 4, err)) < 0)
         return rc;
     x = *op_shape(g, n, POOL2D_GRAD_DY);
     memcpy(&x.dim[1], n->attr.pool.in_image, sizeof n->attr.pool.in_image);
-    if ((rc = y_shape(n, &x, &y, err)) < 0 ||
+    if ((rc = pool2d_y_shape(n, &x, &y, err)) < 0 ||
         (rc = op_want_shape(g, n, POOL2D_GRAD_DY, y, err)) < 0 ||
         (rc = check_saved(g, n, x, y, err)) < 0)
         return rc;
@@ -100,8 +102,8 @@ static int infer_grad(const struct graph *g, const struct node *n, struct value 
     return 0;
 }
 
-static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
-                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+static int pool2d_backward(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
+                           const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
     const int in[] = {[POOL2D_GRAD_DY] = dout[POOL2D_Y],
                       [POOL2D_GRAD_WHICH] =
@@ -116,8 +118,8 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
 }
 
 const struct op_def op_pool2d = {
-    .infer = infer,
-    .grad = grad,
+    .infer = pool2d_infer,
+    .grad = pool2d_backward,
     OP_SIGNATURE(pool2d),
     .flags = OP_ROWS,
     .typed_in = 1u << POOL2D_X,
@@ -125,7 +127,7 @@ const struct op_def op_pool2d = {
 };
 
 const struct op_def op_pool2d_grad = {
-    .infer = infer_grad,
+    .infer = pool2d_infer_grad,
     OP_SIGNATURE(pool2d_grad),
     .flags = OP_ROWS,
     .typed_in = 1u << POOL2D_GRAD_DY | 1u << POOL2D_GRAD_Y_ACT,

@@ -11,8 +11,8 @@
 #include "op/compose.h"
 #include "op/infer.h"
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int reduce_infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                        struct err *err)
 {
     const unsigned axes = n->attr.reduce.axes;
     const struct shape *x;
@@ -60,8 +60,8 @@ static int grad_of_variance(struct compose *c, int x, int dy, unsigned axes, flo
     return compose_elementwise(c, EW_MUL, compose_elementwise(c, EW_SUB, x, mean), slope);
 }
 
-static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
-                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+static int reduce_backward(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
+                           const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
     struct compose c = {.g = g, .name = op_name(g, n, "grad"), .err = err};
     const struct shape shape = *op_shape(g, n, REDUCE_X);
@@ -92,8 +92,8 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
 }
 
 const struct op_def op_reduce = {
-    .infer = infer,
-    .grad = grad,
+    .infer = reduce_infer,
+    .grad = reduce_backward,
     OP_SIGNATURE(reduce),
     .flags = OP_ROWS,
     .typed_in = 1u << REDUCE_X,

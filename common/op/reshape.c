@@ -5,7 +5,7 @@
 
 /* The shape that attr asks for, with the number in place of a -1; as it is if there is none that
  * fits. */
-static struct shape resolved(const struct node *n, int64_t n_elements)
+static struct shape reshape_resolved(const struct node *n, int64_t n_elements)
 {
     struct shape y = n->attr.reshape.shape;
     int64_t others = 1;
@@ -21,11 +21,11 @@ static struct shape resolved(const struct node *n, int64_t n_elements)
     return y;
 }
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int reshape_infer(const struct graph *g, const struct node *n,
+                         struct value out[NODE_MAX_OUT], struct err *err)
 {
     const struct value *x = op_in(g, n, RESHAPE_X);
-    const struct shape y = resolved(n, shape_elements(&x->shape));
+    const struct shape y = reshape_resolved(n, shape_elements(&x->shape));
     char text[2][SHAPE_TEXT_LEN];
     int is_open = 0;
 
@@ -38,8 +38,8 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
     return 0;
 }
 
-static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
-                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+static int reshape_backward(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
+                            const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
     union node_attr attr = {.reshape.shape = *op_shape(g, n, RESHAPE_X)};
 
@@ -49,8 +49,8 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
 }
 
 const struct op_def op_reshape = {
-    .infer = infer,
-    .grad = grad,
+    .infer = reshape_infer,
+    .grad = reshape_backward,
     OP_SIGNATURE(reshape),
     .flags = OP_ALIAS,
     .typed_in = 1u << RESHAPE_X,

@@ -15,8 +15,8 @@ static int want_slots(const struct node *n, struct err *err)
     return op_fail(n, err, "momentum %g needs a momentum buffer", momentum);
 }
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int rule_infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                      struct err *err)
 {
     const int rc = want_slots(n, err);
 
@@ -25,7 +25,7 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
 
 #define X(rule)                             \
     const struct op_def op_##rule = {       \
-        .infer = infer,                     \
+        .infer = rule_infer,                \
         OP_SIGNATURE(rule),                 \
         .wide_in = 1u << UPDATE_GRAD,       \
         .typed_in = 1u << UPDATE_COPY,      \

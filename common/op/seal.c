@@ -17,8 +17,8 @@
 
 #include "op/infer.h"
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int seal_infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
+                      struct err *err)
 {
     int rc;
 
@@ -36,6 +36,6 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
 }
 
 const struct op_def op_seal = {
-    .infer = infer,
+    .infer = seal_infer,
     OP_SIGNATURE(seal),
 };

@@ -19,8 +19,8 @@ static int check_dim(const struct graph *g, const struct node *n, int in, struct
     return rc;
 }
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int softmax_infer(const struct graph *g, const struct node *n,
+                         struct value out[NODE_MAX_OUT], struct err *err)
 {
     int rc = check_dim(g, n, SOFTMAX_X, err);
 
@@ -29,8 +29,8 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
     return rc;
 }
 
-static int infer_grad(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                      struct err *err)
+static int softmax_infer_grad(const struct graph *g, const struct node *n,
+                              struct value out[NODE_MAX_OUT], struct err *err)
 {
     int rc = check_dim(g, n, SOFTMAX_GRAD_Y, err);
 
@@ -41,8 +41,8 @@ static int infer_grad(const struct graph *g, const struct node *n, struct value 
     return 0;
 }
 
-static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
-                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+static int softmax_backward(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
+                            const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
     const int in[] = {[SOFTMAX_GRAD_Y] = n->out[SOFTMAX_Y], [SOFTMAX_GRAD_DY] = dout[SOFTMAX_Y]};
 
@@ -53,8 +53,8 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
 }
 
 const struct op_def op_softmax = {
-    .infer = infer,
-    .grad = grad,
+    .infer = softmax_infer,
+    .grad = softmax_backward,
     OP_SIGNATURE(softmax),
     .flags = OP_ROWS,
     .typed_in = 1u << SOFTMAX_X,
@@ -62,7 +62,7 @@ const struct op_def op_softmax = {
 };
 
 const struct op_def op_softmax_grad = {
-    .infer = infer_grad,
+    .infer = softmax_infer_grad,
     OP_SIGNATURE(softmax_grad),
     .flags = OP_ROWS,
     .typed_in = 1u << SOFTMAX_GRAD_Y | 1u << SOFTMAX_GRAD_DY,

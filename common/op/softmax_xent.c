@@ -37,8 +37,8 @@ _Static_assert((int)SOFTMAX_XENT_GRAD_PROB == (int)SOFTMAX_XENT_LOGITS &&
                    (int)SOFTMAX_XENT_TRAIN_LABELS == (int)SOFTMAX_XENT_LABELS,
                "infer serves all three");
 
-static int infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                 struct err *err)
+static int softmax_xent_infer(const struct graph *g, const struct node *n,
+                              struct value out[NODE_MAX_OUT], struct err *err)
 {
     int rc = op_want_labels(g, n, SOFTMAX_XENT_LOGITS, SOFTMAX_XENT_LABELS, err);
 
@@ -51,8 +51,9 @@ static int infer(const struct graph *g, const struct node *n, struct value out[N
     return 0;
 }
 
-static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
-                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+static int softmax_xent_backward(struct graph *g, const struct node *n,
+                                 const int dout[NODE_MAX_OUT], const int want[NODE_MAX_IN],
+                                 int din[NODE_MAX_IN], struct err *err)
 {
     const int in[] = {[SOFTMAX_XENT_GRAD_PROB] = n->out[SOFTMAX_XENT_PROB],
                       [SOFTMAX_XENT_GRAD_LABELS] = n->in[SOFTMAX_XENT_LABELS],
@@ -66,23 +67,23 @@ static int grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_O
 }
 
 const struct op_def op_softmax_xent = {
-    .infer = infer,
-    .grad = grad,
+    .infer = softmax_xent_infer,
+    .grad = softmax_xent_backward,
     OP_SIGNATURE(softmax_xent),
     .flags = OP_ROWS | OP_EFFECT | OP_LOSS,
     .typed_in = 1u << SOFTMAX_XENT_LOGITS,
 };
 
-static int infer_grad(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                      struct err *err)
+static int softmax_xent_infer_grad(const struct graph *g, const struct node *n,
+                                   struct value out[NODE_MAX_OUT], struct err *err)
 {
     int rc = op_want_shape(g, n, SOFTMAX_XENT_GRAD_SCALER, SHAPE(SCALER_LEN), err);
 
-    return rc < 0 ? rc : infer(g, n, out, err);
+    return rc < 0 ? rc : softmax_xent_infer(g, n, out, err);
 }
 
 const struct op_def op_softmax_xent_grad = {
-    .infer = infer_grad,
+    .infer = softmax_xent_infer_grad,
     OP_SIGNATURE(softmax_xent_grad),
     .flags = OP_ROWS | OP_INPLACE,
     .typed_out = 1u << SOFTMAX_XENT_GRAD_DLOGITS,
@@ -93,7 +94,7 @@ static int infer_train(const struct graph *g, const struct node *n, struct value
 {
     int rc = op_want_shape(g, n, SOFTMAX_XENT_TRAIN_SCALER, SHAPE(SCALER_LEN), err);
 
-    return rc < 0 ? rc : infer(g, n, out, err);
+    return rc < 0 ? rc : softmax_xent_infer(g, n, out, err);
 }
 
 const struct op_def op_softmax_xent_train = {

@@ -16,7 +16,7 @@ static void dense_steps(const struct shape *x, int64_t step[SHAPE_MAX_DIMS])
 }
 
 /* Append a dimension inside those that s has. */
-static void append(struct strided *s, int64_t dim, int64_t step)
+static void strided_append(struct strided *s, int64_t dim, int64_t step)
 {
     const int last = s->n - 1;
 
@@ -32,7 +32,7 @@ static void append(struct strided *s, int64_t dim, int64_t step)
 }
 
 /* A map has at least one dimension. */
-static struct strided finished(struct strided s)
+static struct strided strided_finished(struct strided s)
 {
     if (s.n == 0) {
         s.dim[0] = 1;
@@ -49,8 +49,8 @@ struct strided strided_permute(const struct shape *x, const int order[SHAPE_MAX_
 
     dense_steps(x, step);
     for (int d = 0; d < x->n; d++)
-        append(&s, x->dim[order[d]], step[order[d]]);
-    return finished(s);
+        strided_append(&s, x->dim[order[d]], step[order[d]]);
+    return strided_finished(s);
 }
 
 struct strided strided_slice(const struct shape *whole, const struct shape *part, int dim,
@@ -62,8 +62,8 @@ struct strided strided_slice(const struct shape *whole, const struct shape *part
     dense_steps(whole, steps);
     s.base = start * steps[dim];
     for (int d = 0; d < whole->n; d++)
-        append(&s, part->dim[d], d == dim ? step * steps[d] : steps[d]);
-    return finished(s);
+        strided_append(&s, part->dim[d], d == dim ? step * steps[d] : steps[d]);
+    return strided_finished(s);
 }
 
 struct strided strided_broadcast(const struct shape *x, const struct shape *y)
@@ -74,8 +74,9 @@ struct strided strided_broadcast(const struct shape *x, const struct shape *y)
 
     dense_steps(x, step);
     for (int d = 0; d < y->n; d++)
-        append(&s, y->dim[d], d < missing || x->dim[d - missing] == 1 ? 0 : step[d - missing]);
-    return finished(s);
+        strided_append(&s, y->dim[d],
+                       d < missing || x->dim[d - missing] == 1 ? 0 : step[d - missing]);
+    return strided_finished(s);
 }
 
 struct strided strided_axes(const struct shape *x, unsigned axes)
@@ -86,6 +87,6 @@ struct strided strided_axes(const struct shape *x, unsigned axes)
     dense_steps(x, step);
     for (int d = 0; d < x->n; d++)
         if (axes >> d & 1)
-            append(&s, x->dim[d], step[d]);
-    return finished(s);
+            strided_append(&s, x->dim[d], step[d]);
+    return strided_finished(s);
 }

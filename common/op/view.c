@@ -133,7 +133,7 @@ static int infer_concat(const struct graph *g, const struct node *n, struct valu
     return 0;
 }
 
-static struct compose gradient(struct graph *g, const struct node *n, struct err *err)
+static struct compose view_gradient(struct graph *g, const struct node *n, struct err *err)
 {
     return (struct compose){.g = g, .name = op_name(g, n, "grad"), .err = err};
 }
@@ -141,7 +141,7 @@ static struct compose gradient(struct graph *g, const struct node *n, struct err
 static int grad_permute(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
                         const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
-    struct compose c = gradient(g, n, err);
+    struct compose c = view_gradient(g, n, err);
     int back[SHAPE_MAX_DIMS];
 
     (void)want;
@@ -165,7 +165,7 @@ static int grad_slice(struct graph *g, const struct node *n, const int dout[NODE
 static int grad_expand(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
                        const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
-    struct compose c = gradient(g, n, err);
+    struct compose c = view_gradient(g, n, err);
 
     (void)want;
     din[EXPAND_X] = compose_sum_to(&c, dout[EXPAND_Y], *op_shape(g, n, EXPAND_X));
@@ -176,7 +176,7 @@ static int grad_concat(struct graph *g, const struct node *n, const int dout[NOD
                        const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
     const int dim = n->attr.concat.dim;
-    struct compose c = gradient(g, n, err);
+    struct compose c = view_gradient(g, n, err);
     int64_t at = 0;
 
     for (int i = 0; i < n->n_in; i++) {

@@ -39,7 +39,10 @@ static unsigned kinds_of(const char *name, enum param_kind kind)
            (unsigned)(kind == PARAM_EMBEDDING) << KIND_EMBEDDING;
 }
 
-static int matches(const char *pattern, const char *name) { return fnmatch(pattern, name, 0) == 0; }
+static int groups_matches(const char *pattern, const char *name)
+{
+    return fnmatch(pattern, name, 0) == 0;
+}
 
 /* The settings of a parameter that no group names, whatever its kind. */
 static struct settings own_settings(const struct optimizer_options *o, const char *name,
@@ -63,7 +66,7 @@ struct settings groups_settings(const struct optimizer_options *o, const char *n
     if (o->no_decay & kinds_of(name, kind))
         s.decay = 0;
     for (int i = 0; i < o->groups.n; i++, g++) {
-        if (!matches(g->match, name))
+        if (!groups_matches(g->match, name))
             continue;
         s.lr_scale = isnan(g->lr_scale) ? s.lr_scale : lr_scale * g->lr_scale;
         s.decay = isnan(g->weight_decay) ? s.decay : g->weight_decay;
@@ -96,7 +99,7 @@ static int check_match(const char *key, const char *pattern, const struct graph 
     char what[160];
 
     for (int v = 0; v < g->n_values; v++)
-        if (g->value[v].role == VALUE_PARAM && matches(pattern, g->value[v].name))
+        if (g->value[v].role == VALUE_PARAM && groups_matches(pattern, g->value[v].name))
             return 0;
     snprintf(what, sizeof what, "%s \"%.80s\" matches no parameter", key, pattern);
     return fail_names(g, what, err);
@@ -129,7 +132,7 @@ static int check_left_out(const struct optimizer_options *o, const struct graph 
     return 0;
 }
 
-static void freeze(struct graph *g, struct value *v)
+static void groups_freeze_match(struct graph *g, struct value *v)
 {
     struct param_info info = *v->info;
 
@@ -147,7 +150,7 @@ int groups_freeze(const struct optimizer_options *o, struct graph *g, struct err
         if (g->value[v].role != VALUE_PARAM)
             continue;
         if (groups_settings(o, g->value[v].name, g->value[v].info->kind, &g->value[v].shape).frozen)
-            freeze(g, &g->value[v]);
+            groups_freeze_match(g, &g->value[v]);
         n_trained += !g->value[v].info->frozen;
     }
     return n_trained > 0 || o->groups.n == 0

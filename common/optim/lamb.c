@@ -39,7 +39,7 @@ static const struct option rows[] = {
              "taken; in the rate, as DeepSpeed's FusedLamb does; or nowhere."},
 };
 
-static void numbers(const void *options, double number[NODE_MAX_NUMBERS])
+static void lamb_numbers(const void *options, double number[NODE_MAX_NUMBERS])
 {
     const struct lamb_options *o = options;
 
@@ -51,7 +51,7 @@ static void numbers(const void *options, double number[NODE_MAX_NUMBERS])
     number[LAMB_ATTR_CORRECTS] = o->correction;
 }
 
-static int check(const void *options, struct err *err)
+static int lamb_check(const void *options, struct err *err)
 {
     const struct lamb_options *o = options;
 
@@ -68,7 +68,7 @@ const struct optimizer optimizer_lamb = {
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct lamb_options),
-              .check = check},
+              .check = lamb_check},
     .deepspeed = {"Lamb"},
     .deepspeed_default = {{"optimizer.eps", "1e-8", 0},
                           {"optimizer.min_trust", "0.01", 0},
@@ -76,7 +76,7 @@ const struct optimizer optimizer_lamb = {
     .op = OP_lamb,
     .whole_tensors = 1,
     .slots = optimizer_two_moments,
-    .numbers = numbers,
+    .numbers = lamb_numbers,
     .lr = AT(lr),
     .weight_decay = AT(weight_decay),
 };

@@ -78,8 +78,8 @@ static int is_named(const char *patterns, const char *name)
     return 0;
 }
 
-static int takes(const void *options, const char *name, enum param_kind kind,
-                 const struct shape *shape)
+static int muon_takes(const void *options, const char *name, enum param_kind kind,
+                      const struct shape *shape)
 {
     const struct muon_options *o = options;
 
@@ -87,7 +87,7 @@ static int takes(const void *options, const char *name, enum param_kind kind,
            !is_named(o->adamw.match, name);
 }
 
-static double ratio(enum adjust adjust, double n_rows, double n_columns)
+static double muon_ratio(enum adjust adjust, double n_rows, double n_columns)
 {
     if (adjust == ADJUST_MATCH_RMS_ADAMW)
         return 0.2 * sqrt(fmax(n_rows, n_columns));
@@ -102,7 +102,7 @@ static void numbers_of_matrix(const void *options, int64_t n_rows, int64_t n_col
     number[MUON_ATTR_MOMENTUM] = o->momentum;
     number[MUON_ATTR_NESTEROV] = o->nesterov;
     number[MUON_ATTR_ROWS] = (double)n_rows;
-    number[MUON_ATTR_RATIO] = ratio((enum adjust)o->adjust, (double)n_rows, (double)n_columns);
+    number[MUON_ATTR_RATIO] = muon_ratio((enum adjust)o->adjust, (double)n_rows, (double)n_columns);
     number[MUON_ATTR_STEPS] = (double)o->steps;
     number[MUON_ATTR_A] = o->coefficients.v[0];
     number[MUON_ATTR_B] = o->coefficients.v[1];
@@ -116,7 +116,7 @@ static const char *left_out(const void *options)
 
 static const struct optimizer_matrices matrices = {
     .op = OP_muon,
-    .takes = takes,
+    .takes = muon_takes,
     .numbers = numbers_of_matrix,
     .left_out_key = "optimizer.adamw.match",
     .left_out = left_out,
@@ -126,7 +126,7 @@ static const struct optimizer_matrices matrices = {
 
 /* ---- the others ---- */
 
-static void numbers(const void *options, double number[NODE_MAX_NUMBERS])
+static void muon_numbers(const void *options, double number[NODE_MAX_NUMBERS])
 {
     const struct muon_options *o = options;
 
@@ -146,7 +146,7 @@ const struct optimizer optimizer_muon = {
     .op = OP_adamw,
     .whole_tensors = 1,
     .slots = optimizer_two_moments,
-    .numbers = numbers,
+    .numbers = muon_numbers,
     .lr = AT(lr),
     .weight_decay = AT(weight_decay),
     .matrices = &matrices,

@@ -17,7 +17,7 @@ static int64_t warmup_of(const struct schedule_options *s, const struct schedule
     return s->warmup_steps > 0 ? s->warmup_steps : s->warmup_epochs * span->steps_per_epoch;
 }
 
-static int is_deepspeed(const struct schedule_options *s)
+static int schedule_is_deepspeed(const struct schedule_options *s)
 {
     return s->timing == SCHEDULE_TIMING_DEEPSPEED;
 }
@@ -25,7 +25,8 @@ static int is_deepspeed(const struct schedule_options *s)
 /* The part of the warm-up that is done, 0 to 1, at the scheduler's count `at` of `n`. */
 static double warmup_done(const struct schedule_options *s, int64_t at, int64_t n)
 {
-    const int ours = !is_deepspeed(s); /* the first step has made a step of the warm-up, too */
+    const int ours =
+        !schedule_is_deepspeed(s); /* the first step has made a step of the warm-up, too */
 
     if (s->warmup_shape == SCHEDULE_WARMUP_LOG)
         return log((double)(at + 1 + ours)) / log((double)(n + ours));
@@ -49,8 +50,8 @@ double schedule_rate(const struct schedule_options *s, const struct optimizer_op
                      const struct schedule_span *span, int64_t step)
 {
     const int64_t total = schedule_total(s, span->total_steps), warmup = warmup_of(s, span);
-    const int64_t count = is_deepspeed(s) ? max_i64(step - 1, 0) : step;
-    const int64_t lead = is_deepspeed(s) && s->kind->lead == SCHEDULE_LEAD_1;
+    const int64_t count = schedule_is_deepspeed(s) ? max_i64(step - 1, 0) : step;
+    const int64_t lead = schedule_is_deepspeed(s) && s->kind->lead == SCHEDULE_LEAD_1;
     const int64_t since = max_i64(count - warmup + lead, 0);
     const int64_t rest = max_i64(total - warmup, 1);
     const struct schedule_at at = {
@@ -58,8 +59,9 @@ double schedule_rate(const struct schedule_options *s, const struct optimizer_op
         .step = step,
         .since = since,
         .rest = rest,
-        .progress =
-            is_deepspeed(s) && total <= warmup ? 1.0 : fmin((double)since / (double)rest, 1.0),
+        .progress = schedule_is_deepspeed(s) && total <= warmup
+                        ? 1.0
+                        : fmin((double)since / (double)rest, 1.0),
         .peak = optimizer_lr(o) * (o->scale_lr_by_ranks ? span->n_ranks : 1),
     };
 

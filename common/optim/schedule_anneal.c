@@ -11,7 +11,7 @@ static const struct option rows[] = {
      .help = "The rate at the job's end."},
 };
 
-static double cosine(const void *options, const struct schedule_at *at)
+static double schedule_anneal_cosine(const void *options, const struct schedule_at *at)
 {
     const struct schedule_anneal_options *o = options;
 
@@ -19,7 +19,7 @@ static double cosine(const void *options, const struct schedule_at *at)
            (at->peak - o->min_lr) * (1.0 + cos(3.14159265358979323846 * at->progress)) / 2.0;
 }
 
-static double linear(const void *options, const struct schedule_at *at)
+static double schedule_anneal_linear(const void *options, const struct schedule_at *at)
 {
     const struct schedule_anneal_options *o = options;
 
@@ -33,7 +33,7 @@ const struct schedule schedule_cosine = {
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct schedule_anneal_options)},
     .lead = SCHEDULE_LEAD_1,
-    .rate = cosine,
+    .rate = schedule_anneal_cosine,
 };
 
 const struct schedule schedule_linear = {
@@ -43,5 +43,5 @@ const struct schedule schedule_linear = {
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct schedule_anneal_options)},
     .lead = SCHEDULE_LEAD_0,
-    .rate = linear,
+    .rate = schedule_anneal_linear,
 };

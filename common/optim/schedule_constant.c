@@ -2,7 +2,7 @@
  * of its own. */
 #include "optim/schedule.h"
 
-static double rate(const void *options, const struct schedule_at *at)
+static double schedule_constant_rate(const void *options, const struct schedule_at *at)
 {
     (void)options;
     return at->peak;
@@ -11,5 +11,5 @@ static double rate(const void *options, const struct schedule_at *at)
 const struct schedule schedule_constant = {
     .group = {.name = "constant", .help = "the same rate"},
     .lead = SCHEDULE_LEAD_0,
-    .rate = rate,
+    .rate = schedule_constant_rate,
 };

@@ -16,7 +16,7 @@ static const struct option rows[] = {
      .help = "The number by which the rate is multiplied."},
 };
 
-static double rate(const void *options, const struct schedule_at *at)
+static double schedule_exponential_rate(const void *options, const struct schedule_at *at)
 {
     const struct schedule_step_options *o = options;
     const int64_t every = o->every_steps > 0 ? o->every_steps : at->span->steps_per_epoch;
@@ -30,5 +30,5 @@ const struct schedule schedule_exponential = {
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct schedule_step_options)},
-    .rate = rate,
+    .rate = schedule_exponential_rate,
 };

@@ -18,7 +18,7 @@ static const struct option rows[] = {
 };
 
 /* Milestones that lie at or before step `at`; `unit` is in steps. */
-static int passed(const struct option_ints *milestones, int64_t unit, int64_t at)
+static int schedule_multistep_passed(const struct option_ints *milestones, int64_t unit, int64_t at)
 {
     int n = 0;
 
@@ -27,17 +27,17 @@ static int passed(const struct option_ints *milestones, int64_t unit, int64_t at
     return n;
 }
 
-static double rate(const void *options, const struct schedule_at *at)
+static double schedule_multistep_rate(const void *options, const struct schedule_at *at)
 {
     const struct schedule_multistep_options *o = options;
-    const int n = o->steps.n > 0
-                      ? passed(&o->steps, 1, at->step)
-                      : passed(&o->epochs, max_i64(at->span->steps_per_epoch, 1), at->step);
+    const int n = o->steps.n > 0 ? schedule_multistep_passed(&o->steps, 1, at->step)
+                                 : schedule_multistep_passed(
+                                       &o->epochs, max_i64(at->span->steps_per_epoch, 1), at->step);
 
     return at->peak * pow(o->gamma, n);
 }
 
-static int check(const void *options, struct err *err)
+static int schedule_multistep_check(const void *options, struct err *err)
 {
     const struct schedule_multistep_options *o = options;
 
@@ -55,6 +55,6 @@ const struct schedule schedule_multistep = {
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct schedule_multistep_options),
-              .check = check},
-    .rate = rate,
+              .check = schedule_multistep_check},
+    .rate = schedule_multistep_rate,
 };

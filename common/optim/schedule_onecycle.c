@@ -38,7 +38,8 @@ static const struct option rows[] = {
 };
 
 /* The rate on the way from `from` (t = 0) to `to` (t = 1). */
-static double between(const struct schedule_onecycle_options *o, double from, double to, double t)
+static double schedule_onecycle_between(const struct schedule_onecycle_options *o, double from,
+                                        double to, double t)
 {
     if (o->shape == SCHEDULE_LINEAR)
         return from + (to - from) * t;
@@ -46,28 +47,30 @@ static double between(const struct schedule_onecycle_options *o, double from, do
 }
 
 /* The rate at step s in the phase from step `first` to step `last`, which need not be integers. */
-static double phase(const struct schedule_onecycle_options *o, double s, double first, double last,
-                    double from, double to)
+static double schedule_onecycle_phase(const struct schedule_onecycle_options *o, double s,
+                                      double first, double last, double from, double to)
 {
-    return last > first ? between(o, from, to, fmin((s - first) / (last - first), 1.0)) : to;
+    return last > first
+               ? schedule_onecycle_between(o, from, to, fmin((s - first) / (last - first), 1.0))
+               : to;
 }
 
-static double rate(const void *options, const struct schedule_at *at)
+static double schedule_onecycle_rate(const void *options, const struct schedule_at *at)
 {
     const struct schedule_onecycle_options *o = options;
     const double s = (double)at->since, n = (double)at->rest, top = o->rise * n - 1;
     const double begin = at->peak / o->div, end = begin / o->final_div;
 
     if (s <= top)
-        return phase(o, s, 0, top, begin, at->peak);
+        return schedule_onecycle_phase(o, s, 0, top, begin, at->peak);
     if (!o->three_phases)
-        return phase(o, s, top, n - 1, at->peak, end);
+        return schedule_onecycle_phase(o, s, top, n - 1, at->peak, end);
     if (s <= 2 * top)
-        return phase(o, s, top, 2 * top, at->peak, begin);
-    return phase(o, s, 2 * top, n - 1, begin, end);
+        return schedule_onecycle_phase(o, s, top, 2 * top, at->peak, begin);
+    return schedule_onecycle_phase(o, s, 2 * top, n - 1, begin, end);
 }
 
-static int check(const void *options, struct err *err)
+static int schedule_onecycle_check(const void *options, struct err *err)
 {
     const struct schedule_onecycle_options *o = options;
 
@@ -85,6 +88,6 @@ const struct schedule schedule_onecycle = {
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct schedule_onecycle_options),
-              .check = check},
-    .rate = rate,
+              .check = schedule_onecycle_check},
+    .rate = schedule_onecycle_rate,
 };

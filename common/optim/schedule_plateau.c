@@ -30,14 +30,15 @@ static const struct option rows[] = {
 /* The schedule's numbers in the job's state (SCHEDULE_STATE). */
 enum { BEST, N_BAD, COOLDOWN, N_DROPS };
 
-static void begin(double state[SCHEDULE_STATE]) { state[BEST] = INFINITY; }
+static void schedule_plateau_begin(double state[SCHEDULE_STATE]) { state[BEST] = INFINITY; }
 
 static int is_better(const struct schedule_plateau_options *o, double score, double best)
 {
     return isinf(best) ? score < best : score < best - o->threshold * fabs(best);
 }
 
-static void validated(const void *options, const struct validated *v, double state[SCHEDULE_STATE])
+static void schedule_plateau_validated(const void *options, const struct validated *v,
+                                       double state[SCHEDULE_STATE])
 {
     const struct schedule_plateau_options *o = options;
     const double score = goal_score(o->goal, v);
@@ -62,7 +63,7 @@ static void validated(const void *options, const struct validated *v, double sta
 /* PyTorch leaves out a drop that would change the rate by less than this. */
 static const double least_drop = 1e-8;
 
-static double rate(const void *options, const struct schedule_at *at)
+static double schedule_plateau_rate(const void *options, const struct schedule_at *at)
 {
     const struct schedule_plateau_options *o = options;
     double now = at->peak;
@@ -83,7 +84,7 @@ const struct schedule schedule_plateau = {
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct schedule_plateau_options)},
-    .rate = rate,
-    .begin = begin,
-    .validated = validated,
+    .rate = schedule_plateau_rate,
+    .begin = schedule_plateau_begin,
+    .validated = schedule_plateau_validated,
 };

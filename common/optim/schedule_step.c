@@ -18,7 +18,7 @@ static const struct option rows[] = {
      .help = "The number by which the rate is multiplied."},
 };
 
-static double rate(const void *options, const struct schedule_at *at)
+static double schedule_step_rate(const void *options, const struct schedule_at *at)
 {
     const struct schedule_step_options *o = options;
     const int64_t every =
@@ -27,7 +27,7 @@ static double rate(const void *options, const struct schedule_at *at)
     return at->peak * pow(o->gamma, (double)(at->step / max_i64(every, 1)));
 }
 
-static int check(const void *options, struct err *err)
+static int schedule_step_check(const void *options, struct err *err)
 {
     const struct schedule_step_options *o = options;
 
@@ -45,6 +45,6 @@ const struct schedule schedule_step = {
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct schedule_step_options),
-              .check = check},
-    .rate = rate,
+              .check = schedule_step_check},
+    .rate = schedule_step_rate,
 };

@@ -28,7 +28,7 @@ static const struct option rows[] = {
     {"schedule.min_lr", OPT_REAL, AT(min_lr), "0", 0, 1e6, .help = "The rate at the job's end."},
 };
 
-static double rate(const void *options, const struct schedule_at *at)
+static double schedule_wsd_rate(const void *options, const struct schedule_at *at)
 {
     const struct schedule_wsd_options *o = options;
     const double t = 1.0 - (1.0 - at->progress) / o->decay, range = o->min_lr - at->peak;
@@ -46,5 +46,5 @@ const struct schedule schedule_wsd = {
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct schedule_wsd_options)},
-    .rate = rate,
+    .rate = schedule_wsd_rate,
 };

@@ -91,7 +91,7 @@ static void probe_trouble(struct plugin_probe *out, cudaError_t st)
         COPY_TEXT(out->trouble, out->gpu[0].trouble);
 }
 
-static void probe(struct plugin_probe *out)
+static void entry_probe(struct plugin_probe *out)
 {
     cudaError_t st;
 
@@ -121,7 +121,7 @@ const struct plugin *dptrain_plugin(void)
         .abi = PLUGIN_ABI,
         .layout = PLUGIN_LAYOUT,
         .version = DPTRAIN_VERSION,
-        .probe = probe,
+        .probe = entry_probe,
         .open = open_gpu,
         .coll = &coll_nccl_ops,
         .configure = cuda_configure,

@@ -116,8 +116,8 @@ static void find_addresses(struct program *p, const struct program_spaces *s, ch
 }
 
 /* The address of v, which node n reads or writes; fails if v has none. */
-static int address_for(const struct program *p, const struct node *n, int v, void **out,
-                       struct err *err)
+static int bind_address_for(const struct program *p, const struct node *n, int v, void **out,
+                            struct err *err)
 {
     *out = v == NO_VALUE ? NULL : p->place[v].address;
     if (v != NO_VALUE && !*out)
@@ -133,9 +133,9 @@ static int bind_step(struct program *p, const struct step *s, void *scratch, str
     int rc = 0;
 
     for (int i = 0; rc == 0 && i < n->n_in; i++)
-        rc = address_for(p, n, n->in[i], &in[i], err);
+        rc = bind_address_for(p, n, n->in[i], &in[i], err);
     for (int i = 0; rc == 0 && i < n->n_out; i++)
-        rc = address_for(p, n, n->out[i], &out[i], err);
+        rc = bind_address_for(p, n, n->out[i], &out[i], err);
     if (rc < 0 || !s->kernel)
         return rc;
     rc = s->kernel->ops->bind(s->kernel, in, out, scratch, err);

@@ -87,7 +87,7 @@ static int contribute_to_param(struct walk *w, int v, int contribution)
 }
 
 /* Add a contribution to the gradient of v. */
-static int contribute(struct walk *w, int v, int contribution)
+static int differentiate_contribute(struct walk *w, int v, int contribution)
 {
     struct graph *g = w->g;
     int in[] = {w->grad[v], contribution}, out[NODE_MAX_OUT] = {NODE_NEW_OUT};
@@ -105,7 +105,7 @@ static int contribute(struct walk *w, int v, int contribution)
     return rc;
 }
 
-static int visit(struct walk *w, int k)
+static int differentiate_visit(struct walk *w, int k)
 {
     const struct node n = w->g->node[k]; /* a copy, because graph_node moves the array */
     const struct op_def *def = op_get(n.op);
@@ -131,7 +131,7 @@ static int visit(struct walk *w, int k)
         return rc;
     for (int i = 0; rc == 0 && i < n.n_in; i++)
         if (want[i] && din[i] != NO_VALUE)
-            rc = contribute(w, n.in[i], din[i]);
+            rc = differentiate_contribute(w, n.in[i], din[i]);
     return rc;
 }
 
@@ -182,7 +182,7 @@ int program_differentiate(struct graph *g, struct err *err)
     find_needs(&w);
     count_uses(&w);
     for (int k = g->n_forward - 1; rc == 0 && k >= 0; k--)
-        rc = visit(&w, k);
+        rc = differentiate_visit(&w, k);
     for (int v = 0; rc == 0 && v < w.n_values; v++)
         if (g->value[v].role == VALUE_PARAM && !g->value[v].info->frozen)
             rc = finish_param(&w, v);

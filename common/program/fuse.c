@@ -29,7 +29,7 @@ struct fuser {
     struct arena arena;
 };
 
-static void add_use(struct fuser *f, int v, int node)
+static void fuse_add_use(struct fuser *f, int v, int node)
 {
     struct use *u;
 
@@ -48,17 +48,17 @@ static void find_uses(struct fuser *f)
     f->use = arena_alloc(&f->arena, ((size_t)g->n_values + 1) * sizeof(*f->use));
     for (int k = g->n_nodes - 1; k >= 0; k--)
         for (int i = 0; i < g->node[k].n_in; i++)
-            add_use(f, g->node[k].in[i], k);
+            fuse_add_use(f, g->node[k].in[i], k);
 }
 
 /* Make n read v as its input `at`. */
 static void set_input(struct fuser *f, struct node *n, int at, int v)
 {
     n->in[at] = v;
-    add_use(f, v, (int)(n - f->g->node));
+    fuse_add_use(f, v, (int)(n - f->g->node));
 }
 
-static int reads(const struct node *n, int v)
+static int fuse_reads(const struct node *n, int v)
 {
     int times = 0;
 
@@ -85,7 +85,7 @@ static int n_uses(const struct fuser *f, int v)
     ASSERT(v < f->n_values);
     for (const struct use *u = f->use[v]; u && n < 3; u = u->next)
         if (!is_listed_before(f, v, u))
-            n += reads(&f->g->node[u->node], v);
+            n += fuse_reads(&f->g->node[u->node], v);
     return n < 3 ? n : 3;
 }
 
@@ -113,7 +113,7 @@ static struct node *only_user(const struct fuser *f, int v, int op, int at)
 }
 
 /* n now computes what `user` did: n gets the first output of `user` as its own. */
-static void take_over(const struct fuser *f, struct node *n, struct node *user)
+static void fuse_take_over(const struct fuser *f, struct node *n, struct node *user)
 {
     n->out[0] = user->out[0];
     f->g->value[n->out[0]].producer = (int)(n - f->g->node);
@@ -132,7 +132,7 @@ static void move_to(struct fuser *f, struct node *n, struct node *user)
     n->op = GONE;
     *user = moved;
     for (int i = 0; i < moved.n_in; i++)
-        add_use(f, moved.in[i], at);
+        fuse_add_use(f, moved.in[i], at);
     for (int i = 0; i < moved.n_out; i++)
         if (moved.out[i] != NO_VALUE && !op_get(moved.op)->update[i])
             g->value[moved.out[i]].producer = at;
@@ -309,7 +309,7 @@ static int merge_linear_grad(struct fuser *f, struct node *n, struct node *act_g
             return 0;
         n->in[LINEAR_GRAD_X_PRE] = saver->out[LINEAR_PRE] = saver->out[LINEAR_Y];
         *layer_act(saver) = act->attr.act.kind;
-        take_over(f, saver, act);
+        fuse_take_over(f, saver, act);
     }
     n->attr.linear.act = act_grad->attr.act.kind;
     return 1;
@@ -399,7 +399,7 @@ static void apply_rule(struct fuser *f, const struct fusion_rule *r, struct node
         !r->merge(f, n, other))
         return;
     if (r->relation == TAKES_OVER)
-        take_over(f, n, other);
+        fuse_take_over(f, n, other);
     else if (r->relation == MOVES)
         move_to(f, n, other);
     else if (r->relation == SHARES)

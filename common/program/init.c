@@ -10,7 +10,7 @@
 enum { PIECE = 1024 };
 
 /* Two random words make two normal numbers. */
-static void normals(const uint32_t *word, int64_t n, double std, float *to)
+static void init_normals(const uint32_t *word, int64_t n, double std, float *to)
 {
     float last[2];
 
@@ -23,7 +23,7 @@ static void normals(const uint32_t *word, int64_t n, double std, float *to)
 
 /* The quantile of the normal distribution for a probability of 0.5 + q, |q| <= 0.4773: P. J.
  * Acklam's rational approximation, there within 4e-8. */
-static double quantile(double q)
+static double init_quantile(double q)
 {
     static const double a[] = {-3.969683028665376e+01, 2.209460984245205e+02,
                                -2.759285104469687e+02, 1.383577518672690e+02,
@@ -38,15 +38,15 @@ static double quantile(double q)
 }
 
 /* Normal numbers, of which none is further than 2 * std from 0. */
-static void truncated(const uint32_t *word, int64_t n, double std, float *to)
+static void init_truncated(const uint32_t *word, int64_t n, double std, float *to)
 {
     const double within = 0.9544997361036416; /* the probability of that */
 
     for (int64_t i = 0; i < n; i++)
-        to[i] = (float)(quantile(((double)rng_to_unit(word[i]) - 0.5) * within) * std);
+        to[i] = (float)(init_quantile(((double)rng_to_unit(word[i]) - 0.5) * within) * std);
 }
 
-static void uniforms(const uint32_t *word, int64_t n, float bound, float *to)
+static void init_uniforms(const uint32_t *word, int64_t n, float bound, float *to)
 {
     for (int64_t i = 0; i < n; i++)
         to[i] = (2 * rng_to_unit(word[i]) - 1) * bound;
@@ -98,11 +98,11 @@ static void init_part(uint64_t seed, uint64_t index, struct draw draw, int64_t f
         if (draw.init != PARAM_CONST)
             rng_draw_many(seed, RNG_INIT, index, (uint64_t)(first + e) / 4, (n + 3) / 4, block);
         if (draw.init == PARAM_NORMAL)
-            normals(block[0].v, n, draw.bound, to + e);
+            init_normals(block[0].v, n, draw.bound, to + e);
         else if (draw.init == PARAM_TRUNCATED)
-            truncated(block[0].v, n, draw.bound, to + e);
+            init_truncated(block[0].v, n, draw.bound, to + e);
         else if (draw.init == PARAM_UNIFORM)
-            uniforms(block[0].v, n, (float)draw.bound, to + e);
+            init_uniforms(block[0].v, n, (float)draw.bound, to + e);
         else
             for (int64_t i = 0; i < n; i++)
                 to[e + i] = (float)draw.bound;

@@ -222,7 +222,7 @@ static void find_types(struct layout *l, const struct graph *g)
     }
 }
 
-static void add_segment(struct hasher *h, const struct segment *s)
+static void layout_add_segment(struct hasher *h, const struct segment *s)
 {
     hasher_add_text(h, s->name);
     hasher_add_text(h, dtype_name(s->dtype));
@@ -238,7 +238,7 @@ struct hash128 segment_hash(const struct segment *s)
     struct hasher *h = hasher_new();
     struct hash128 hash;
 
-    add_segment(h, s);
+    layout_add_segment(h, s);
     hash = hasher_end(h);
     hasher_free(h);
     return hash;
@@ -253,7 +253,7 @@ static struct hash128 layout_hash(const struct layout *l)
     for (int i = 0; i < l->n_params; i++) {
         const struct param_info *info = &l->param[i].info;
 
-        add_segment(h, &l->param[i]);
+        layout_add_segment(h, &l->param[i]);
         hasher_add_i64(h, info->init);
         hasher_add(h, &info->bound, sizeof info->bound);
         hasher_add_i64(h, info->kind);
@@ -261,7 +261,7 @@ static struct hash128 layout_hash(const struct layout *l)
     }
     hasher_add_i64(h, l->n_states);
     for (int i = 0; i < l->n_states; i++) {
-        add_segment(h, &l->state[i]);
+        layout_add_segment(h, &l->state[i]);
         hasher_add(h, &l->state[i].init_state, sizeof l->state[i].init_state);
     }
     hasher_add_i64(h, l->n_buckets);
@@ -285,7 +285,7 @@ void layout_cut(struct layout *l, size_t bucket_bytes)
     l->hash = layout_hash(l);
 }
 
-static int by_name(const void *a, const void *b)
+static int layout_by_name(const void *a, const void *b)
 {
     const struct segment *const *x = a, *const *y = b;
 
@@ -298,7 +298,7 @@ static const struct segment **sort_names(struct layout *l, const struct segment 
 
     for (int i = 0; i < n; i++)
         sorted[i] = &s[i];
-    qsort(sorted, (size_t)n, sizeof(*sorted), by_name);
+    qsort(sorted, (size_t)n, sizeof(*sorted), layout_by_name);
     return sorted;
 }
 

@@ -31,8 +31,8 @@ static int64_t first_bad(const struct value *v, const void *data, double *seen)
 }
 
 /* Returns 1 if v holds a number that is not finite, and says in text where; else 0. */
-static int look_at(struct program *p, const struct node *n, const char *kind, int v,
-                   struct view *view, char *text, size_t cap, struct err *err)
+static int nonfinite_look_at(struct program *p, const struct node *n, const char *kind, int v,
+                             struct view *view, char *text, size_t cap, struct err *err)
 {
     const struct value *value = &p->graph->value[v];
     char shape[SHAPE_TEXT_LEN];
@@ -82,7 +82,7 @@ static int look_at_inputs(struct program *p, const struct node *n, struct view *
             n->in[i] == NO_VALUE ? VALUE_TEMP : p->graph->value[n->in[i]].role;
 
         if (role == VALUE_INPUT || role == VALUE_PARAM || role == VALUE_COPY || role == VALUE_STATE)
-            rc = look_at(p, n, "input", n->in[i], view, text, cap, err);
+            rc = nonfinite_look_at(p, n, "input", n->in[i], view, text, cap, err);
     }
     return rc;
 }
@@ -97,7 +97,7 @@ static int run_and_look(struct program *p, int s, struct view *view, char *text,
         rc = backend_sync(p->backend, err);
     for (int i = 0; rc == 0 && i < n->n_out; i++)
         if (n->out[i] != NO_VALUE)
-            rc = look_at(p, n, "output", n->out[i], view, text, cap, err);
+            rc = nonfinite_look_at(p, n, "output", n->out[i], view, text, cap, err);
     if (rc == 0 && (op_get(n->op)->flags & OP_LOSS))
         rc = look_at_loss(p, n, text, cap, err);
     return rc;

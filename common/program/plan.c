@@ -138,7 +138,7 @@ static size_t best_fit(const struct block *b, const struct block *const *placed,
 }
 
 /* Insert b among the n placed blocks, which stand by their offset. */
-static void insert(const struct block **placed, int n, const struct block *b)
+static void plan_insert(const struct block **placed, int n, const struct block *b)
 {
     int at = n;
 
@@ -154,7 +154,7 @@ static void place_blocks(struct program *p, struct block *block, int n)
     qsort(block, (size_t)n, sizeof *block, by_size);
     for (int i = 0; i < n; i++) {
         block[i].offset = best_fit(&block[i], placed, i);
-        insert(placed, i, &block[i]);
+        plan_insert(placed, i, &block[i]);
         p->place[block[i].value].offset = block[i].offset;
         if (block[i].offset + block[i].n_bytes > p->temp_bytes)
             p->temp_bytes = block[i].offset + block[i].n_bytes;

@@ -134,7 +134,7 @@ static void scale_loss(struct graph *g)
     }
 }
 
-static int check_all(const struct graph *g, struct err *err)
+static int precision_check_all(const struct graph *g, struct err *err)
 {
     int rc = 0;
 
@@ -161,5 +161,5 @@ int program_set_precision(struct graph *g, struct program_precision p, struct er
     for (int k = 0; k < g->n_nodes; k++)
         set_outputs(&t, &g->node[k]);
     free(t.is_grad);
-    return check_all(g, err);
+    return precision_check_all(g, err);
 }

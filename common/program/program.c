@@ -56,7 +56,7 @@ static int make_step(struct program *p, int k, struct err *err)
     return 0;
 }
 
-static int make_steps(struct program *p, struct err *err)
+static int program_make_steps(struct program *p, struct err *err)
 {
     int rc = 0;
 
@@ -70,8 +70,8 @@ static int make_steps(struct program *p, struct err *err)
 
 /* Set the offset of v to that of the segment, in this alphabetical table, that is named as the
  * value `named` is. */
-static int locate(struct program *p, int v, int named, const struct segment *const *table,
-                  int n_segments, struct err *err)
+static int program_locate(struct program *p, int v, int named, const struct segment *const *table,
+                          int n_segments, struct err *err)
 {
     const struct value *value = &p->graph->value[named];
     const int at = layout_find(table, n_segments, value->name);
@@ -98,20 +98,20 @@ static int locate_value(struct program *p, int v, struct err *err)
         ASSERT(l);
     switch (value->role) {
     case VALUE_PARAM:
-        return locate(p, v, v, l->param_by_name, l->n_params, err);
+        return program_locate(p, v, v, l->param_by_name, l->n_params, err);
     case VALUE_GRAD:
     case VALUE_COPY:
-        return locate(p, v, value->partner, l->param_by_name, l->n_params, err);
+        return program_locate(p, v, value->partner, l->param_by_name, l->n_params, err);
     case VALUE_STATE:
-        return locate(p, v, v, l->state_by_name, l->n_states, err);
+        return program_locate(p, v, v, l->state_by_name, l->n_states, err);
     case VALUE_SHADOW:
-        return locate(p, v, value->partner, l->state_by_name, l->n_states, err);
+        return program_locate(p, v, value->partner, l->state_by_name, l->n_states, err);
     default:
         return 0;
     }
 }
 
-static int prepare(struct program *p, struct err *err)
+static int program_prepare(struct program *p, struct err *err)
 {
     int rc = program_fuse(p->graph, p->backend, err);
 
@@ -123,7 +123,7 @@ static int prepare(struct program *p, struct err *err)
     p->place = xcalloc((size_t)p->graph->n_values, sizeof *p->place);
     for (int v = 0; rc == 0 && v < p->graph->n_values; v++)
         rc = locate_value(p, v, err);
-    if (rc < 0 || (rc = make_steps(p, err)) < 0 || (rc = program_make_stages(p, err)) < 0)
+    if (rc < 0 || (rc = program_make_steps(p, err)) < 0 || (rc = program_make_stages(p, err)) < 0)
         return rc;
     program_plan(p);
     return 0;
@@ -138,7 +138,7 @@ int program_new(struct backend *b, struct graph *g, const struct layout *layout,
     p->backend = b;
     p->graph = g;
     p->layout = layout;
-    if ((rc = prepare(p, err)) < 0) {
+    if ((rc = program_prepare(p, err)) < 0) {
         program_free(p);
         return rc;
     }
@@ -226,7 +226,7 @@ int program_most_open(const struct program *p)
 
 int64_t program_batch(const struct program *p) { return p->graph->batch; }
 
-static void *address_of(const struct program *p, int v)
+static void *program_address_of(const struct program *p, int v)
 {
     return v == NO_VALUE ? NULL : p->place[v].address;
 }
@@ -234,7 +234,7 @@ static void *address_of(const struct program *p, int v)
 void *program_input(const struct program *p, int i)
 {
     ASSERT(i >= 0 && i < p->graph->n_inputs);
-    return address_of(p, p->graph->input[i]);
+    return program_address_of(p, p->graph->input[i]);
 }
 
 const void *program_output(const struct program *p, const char *name, const struct value **value)
@@ -245,12 +245,15 @@ const void *program_output(const struct program *p, const char *name, const stru
         if (!strcmp(g->output[i].name, name)) {
             if (value)
                 *value = &g->value[g->output[i].value];
-            return address_of(p, g->output[i].value);
+            return program_address_of(p, g->output[i].value);
         }
     return NULL;
 }
 
-const void *program_logits(const struct program *p) { return address_of(p, p->graph->logits); }
+const void *program_logits(const struct program *p)
+{
+    return program_address_of(p, p->graph->logits);
+}
 
 static const char *stage_text(const struct stage *s)
 {

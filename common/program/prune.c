@@ -25,7 +25,7 @@ static void drop_outputs(const struct graph *g, struct node *n, const char *need
 }
 
 /* Move the live nodes together, and set n_forward and all producers accordingly. */
-static void compact(struct graph *g, const char *live)
+static void prune_compact(struct graph *g, const char *live)
 {
     int to = 0, n_forward = 0;
 
@@ -67,7 +67,7 @@ void program_prune(struct graph *g)
             if (n->in[i] != NO_VALUE)
                 needed[n->in[i]] = 1;
     }
-    compact(g, live);
+    prune_compact(g, live);
     free(needed);
     free(live);
 }

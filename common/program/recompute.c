@@ -36,10 +36,10 @@ struct again {
     int n_nodes, cap_nodes;
 };
 
-static int is_gone(const struct node *n) { return n->op < 0; }
+static int recompute_is_gone(const struct node *n) { return n->op < 0; }
 
 /* 1: a second run of the node would change something, because the node updates an input. */
-static int has_effect(const struct node *n)
+static int recompute_has_effect(const struct node *n)
 {
     int any = 0;
 
@@ -48,7 +48,7 @@ static int has_effect(const struct node *n)
     return any;
 }
 
-static int is_small(const struct graph *g, const struct node *n, int v)
+static int recompute_is_small(const struct graph *g, const struct node *n, int v)
 {
     size_t in = 0;
 
@@ -64,7 +64,7 @@ static void find_makers(struct again *a)
     for (int k = 0; k < g->n_forward; k++) {
         const struct node *n = &g->node[k];
 
-        for (int i = 0; !is_gone(n) && i < n->n_out; i++)
+        for (int i = 0; !recompute_is_gone(n) && i < n->n_out; i++)
             if (is_temp(g, n->out[i]) && !op_get(n->op)->update[i])
                 a->maker[n->out[i]] = k;
     }
@@ -77,21 +77,22 @@ static void find_staying(struct again *a)
     for (int v = 0; v < a->n_values; v++) {
         const struct node *n = a->maker[v] < 0 ? NULL : &g->node[a->maker[v]];
 
-        a->stays[v] = !n || !n->block || has_effect(n) || (a->keeps_small && is_small(g, n, v));
+        a->stays[v] = !n || !n->block || recompute_has_effect(n) ||
+                      (a->keeps_small && recompute_is_small(g, n, v));
     }
     for (int k = 0; k < g->n_forward; k++) {
         const struct node *n = &g->node[k];
 
-        for (int i = 0; !is_gone(n) && i < n->n_in; i++)
+        for (int i = 0; !recompute_is_gone(n) && i < n->n_in; i++)
             if (n->in[i] != NO_VALUE && !a->stays[n->in[i]])
                 a->stays[n->in[i]] = g->node[a->maker[n->in[i]]].block != n->block;
-        for (int i = 0; !is_gone(n) && i < n->n_out; i++)
+        for (int i = 0; !recompute_is_gone(n) && i < n->n_out; i++)
             if (n->out[i] != NO_VALUE && op_get(n->op)->update[i])
                 a->stays[n->out[i]] = 1;
     }
 }
 
-static void append(struct again *a, const struct node *n)
+static void recompute_append(struct again *a, const struct node *n)
 {
     if (a->n_nodes == a->cap_nodes) {
         a->cap_nodes = 2 * a->cap_nodes + 32;
@@ -102,7 +103,7 @@ static void append(struct again *a, const struct node *n)
 
 /* The value to read in the backward pass in place of v: v itself, or its copy, which is made if
  * there is none yet. */
-static int value_of(struct again *a, int v)
+static int recompute_value_of(struct again *a, int v)
 {
     struct graph *g = a->g;
     struct node n;
@@ -113,7 +114,7 @@ static int value_of(struct again *a, int v)
         return a->copy[v];
     n = g->node[a->maker[v]];
     for (int i = 0; i < n.n_in; i++)
-        n.in[i] = value_of(a, n.in[i]);
+        n.in[i] = recompute_value_of(a, n.in[i]);
     for (int i = 0; i < n.n_out; i++) {
         const int out = n.out[i];
 
@@ -124,20 +125,20 @@ static int value_of(struct again *a, int v)
         a->copy[out] = n.out[i];
     }
     n.name = arena_printf(&g->arena, "%s.again", n.name);
-    append(a, &n);
+    recompute_append(a, &n);
     return a->copy[v];
 }
 
-static void rewrite(struct again *a)
+static void recompute_rewrite(struct again *a)
 {
     struct graph *g = a->g;
 
     for (int k = 0; k < g->n_nodes; k++) {
         struct node n = g->node[k];
 
-        for (int i = 0; k >= g->n_forward && !is_gone(&n) && i < n.n_in; i++)
-            n.in[i] = value_of(a, n.in[i]);
-        append(a, &n);
+        for (int i = 0; k >= g->n_forward && !recompute_is_gone(&n) && i < n.n_in; i++)
+            n.in[i] = recompute_value_of(a, n.in[i]);
+        recompute_append(a, &n);
     }
     free(g->node);
     g->node = a->node;
@@ -156,7 +157,7 @@ void program_recompute(struct graph *g, int keeps_small)
         a.maker[v] = a.copy[v] = NO_VALUE;
     find_makers(&a);
     find_staying(&a);
-    rewrite(&a);
+    recompute_rewrite(&a);
     free(a.maker);
     free(a.stays);
     free(a.copy);

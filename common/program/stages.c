@@ -199,7 +199,7 @@ static struct bucket_set set_of(const struct cutter *c, const struct node *n)
 }
 
 /* The buckets of s that are not in the i-th set; all of them, if there is no such set. */
-static struct bucket_set without(const struct program *p, const struct bucket_set *s, int i)
+static struct bucket_set stages_without(const struct program *p, const struct bucket_set *s, int i)
 {
     struct bucket_set rest = {.n = 0};
 
@@ -218,7 +218,7 @@ static int keep_in_last_set(struct program *p, const struct bucket_set *more, in
 {
     struct bucket_set *last;
 
-    if (p->n_sets < 2 || p->n_sets - 1 < first || without(p, more, p->n_sets - 2).n > 0)
+    if (p->n_sets < 2 || p->n_sets - 1 < first || stages_without(p, more, p->n_sets - 2).n > 0)
         return 0;
     last = &p->set[p->n_sets - 1];
     if (last->n + more->n > PROGRAM_MOST_IN_SET)
@@ -234,7 +234,8 @@ static void add_gather(struct cutter *c, int k, int step)
 {
     struct program *p = c->p;
     const int backward = k >= p->graph->n_forward && p->graph->n_forward > 0;
-    const struct bucket_set s = set_of(c, &p->graph->node[k]), more = without(p, &s, p->n_sets - 1);
+    const struct bucket_set s = set_of(c, &p->graph->node[k]),
+                            more = stages_without(p, &s, p->n_sets - 1);
 
     if (more.n == 0 || (op_get(p->graph->node[k].op)->flags & OP_ALIAS) ||
         keep_in_last_set(p, &more, backward ? c->n_forward_sets : 0))
@@ -247,7 +248,7 @@ static void add_gather(struct cutter *c, int k, int step)
     add_stage(c, (struct stage){.kind = STAGE_GATHER, .set = p->n_sets - 1, .backward = backward});
 }
 
-static void cut(struct cutter *c, int has_buckets)
+static void stages_cut(struct cutter *c, int has_buckets)
 {
     const struct program *p = c->p;
     int step = 0;
@@ -282,7 +283,7 @@ int program_make_stages(struct program *p, struct err *err)
     if (rc == 0 && p->layout && (p->layout->gathers || p->layout->awaits_params))
         c.read = find_params(p);
     if (rc == 0) {
-        cut(&c, has_buckets);
+        stages_cut(&c, has_buckets);
         ASSERT(!has_buckets || c.bucket == p->layout->n_buckets);
     }
     free(c.ready_at);

@@ -60,7 +60,7 @@ static int take_token(struct audit *a)
     return 1;
 }
 
-static void omit(struct audit *a)
+static void audit_omit(struct audit *a)
 {
     a->n_omitted++;
     if (a->has_told)
@@ -82,7 +82,7 @@ void audit_flush(struct audit *a)
 void audit_refused(struct audit *a, const char *reason)
 {
     if (!take_token(a)) {
-        omit(a);
+        audit_omit(a);
         return;
     }
     audit_flush(a);

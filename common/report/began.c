@@ -25,7 +25,7 @@ static const struct wanted checkpoint = {"checkpoint", "step", 0, INT64_MAX / 4}
 
 enum { NONE = -1 };
 
-static int64_t read_line(const char *line, const struct wanted *w)
+static int64_t began_read_line(const char *line, const struct wanted *w)
 {
     json_t *o = strstr(line, w->event) ? json_loads(line, 0, NULL) : NULL;
     const char *event = json_string_value(json_object_get(o, "event"));
@@ -39,7 +39,7 @@ static int64_t read_line(const char *line, const struct wanted *w)
 }
 
 /* The last number in the file; `before` if it has none. */
-static int64_t read_file(const char *path, const struct wanted *w, int64_t before)
+static int64_t began_read_file(const char *path, const struct wanted *w, int64_t before)
 {
     FILE *f = fopen(path, "re");
     char *line = NULL;
@@ -49,7 +49,7 @@ static int64_t read_file(const char *path, const struct wanted *w, int64_t befor
     if (!f)
         return before;
     while (getline(&line, &cap, f) > 0)
-        if ((more = read_line(line, w)) != NONE)
+        if ((more = began_read_line(line, w)) != NONE)
             n = more;
     free(line);
     fclose(f);
@@ -65,7 +65,7 @@ static int64_t read_run(const char *dir, const struct wanted *w)
     for (int i = 0; i <= LINES_OLD; i++) {
         char *part = lines_part(events, i);
 
-        n = read_file(part, w, n);
+        n = began_read_file(part, w, n);
         free(part);
     }
     free(events);

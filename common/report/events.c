@@ -53,7 +53,7 @@ static json_t *event_new(const char *name)
     return o;
 }
 
-static void put_number(json_t *o, const char *key, double v)
+static void events_put_number(json_t *o, const char *key, double v)
 {
     if (v != NOT_MEASURED)
         json_object_set_new(o, key, isfinite(v) ? json_real(v) : json_null());
@@ -64,7 +64,7 @@ static void put_int(json_t *o, const char *key, int64_t v)
     json_object_set_new(o, key, json_integer(v));
 }
 
-static void put_text(json_t *o, const char *key, const char *text)
+static void events_put_text(json_t *o, const char *key, const char *text)
 {
     json_object_set_new(o, key, json_text(text));
 }
@@ -84,7 +84,7 @@ static void put_rank(json_t *o, const struct session_event *ev)
 {
     json_object_set_new(o, "rank", ev->rank >= 0 ? json_integer(ev->rank) : json_null());
     if (ev->host)
-        put_text(o, "host", ev->host);
+        events_put_text(o, "host", ev->host);
 }
 
 static void put_step(json_t *o, const struct session_event *ev)
@@ -97,10 +97,10 @@ static void put_start(json_t *o, const struct session_event *ev)
     char data[HASH_TEXT_LEN];
 
     put_int(o, "nranks", ev->start.n_ranks);
-    put_text(o, "version", DPTRAIN_VERSION);
+    events_put_text(o, "version", DPTRAIN_VERSION);
     put_int(o, "parameters", ev->start.n_parameters);
     hash_to_text(ev->start.data, data);
-    put_text(o, "data", data);
+    events_put_text(o, "data", data);
 }
 
 /* The ranks from here on, each with its process. */
@@ -112,7 +112,7 @@ static void put_processes(json_t *o, const struct session_event *ev)
         json_t *p = json_object();
 
         put_int(p, "rank", k);
-        put_text(p, "host", ev->form.process[k].host);
+        events_put_text(p, "host", ev->form.process[k].host);
         put_int(p, "pid", ev->form.process[k].pid);
         json_array_append_new(ranks, p);
     }
@@ -123,9 +123,9 @@ static void put_form(json_t *o, const struct session_event *ev)
 {
     put_int(o, "generation", ev->form.generation);
     put_int(o, "nranks", ev->form.n_ranks);
-    put_number(o, "seconds", ev->form.seconds);
+    events_put_number(o, "seconds", ev->form.seconds);
     if (ev->form.voters.standby[0]) {
-        put_text(o, "standby", ev->form.voters.standby);
+        events_put_text(o, "standby", ev->form.voters.standby);
         put_int(o, "term", ev->form.voters.term);
     }
     put_step(o, ev);
@@ -136,15 +136,15 @@ static void put_recovered(json_t *o, const struct session_event *ev)
 {
     put_int(o, "generation", ev->recovered.generation);
     put_int(o, "nranks", ev->recovered.n_ranks);
-    put_number(o, "seconds", ev->recovered.seconds);
+    events_put_number(o, "seconds", ev->recovered.seconds);
     put_int(o, "steps_lost", ev->recovered.steps_lost);
     if (ev->text)
-        put_text(o, "source", ev->text);
+        events_put_text(o, "source", ev->text);
 }
 
 static void put_first_step(json_t *o, const struct session_event *ev)
 {
-    put_number(o, "seconds", ev->first_step.seconds);
+    events_put_number(o, "seconds", ev->first_step.seconds);
     put_numbers(o, "rss_mib", ev->first_step.rss_mib, ev->first_step.n_ranks);
 }
 
@@ -152,28 +152,28 @@ static void put_validation(json_t *o, const struct session_epoch *e)
 {
     if (!e->is_validated)
         return;
-    put_number(o, "validation_loss", e->validation_loss);
-    put_number(o, "validation_accuracy", e->validation_accuracy);
+    events_put_number(o, "validation_loss", e->validation_loss);
+    events_put_number(o, "validation_accuracy", e->validation_accuracy);
     if (e->has_top5)
-        put_number(o, "validation_top5", e->validation_top5);
+        events_put_number(o, "validation_top5", e->validation_top5);
     if (e->has_average) {
-        put_number(o, "average_validation_loss", e->average_validation_loss);
-        put_number(o, "average_validation_accuracy", e->average_validation_accuracy);
+        events_put_number(o, "average_validation_loss", e->average_validation_loss);
+        events_put_number(o, "average_validation_accuracy", e->average_validation_accuracy);
         if (e->has_top5)
-            put_number(o, "average_validation_top5", e->average_validation_top5);
+            events_put_number(o, "average_validation_top5", e->average_validation_top5);
     }
     if (e->is_best)
         json_object_set_new(o, "best", json_true());
     if (e->tokens_per_second > 0) /* a model of tokens; the loss is the mean over tokens */
-        put_number(o, "validation_perplexity", exp(e->validation_loss));
+        events_put_number(o, "validation_perplexity", exp(e->validation_loss));
 }
 
 /* A figure of session/figures.h. */
 #define PUT_FIGURE(member, type, of, key, when, text) \
-    if (is_told(when, (double)e->member))             \
-        _Generic(e->member, double : put_number, int64_t : put_int)(o, key, e->member);
+    if (events_is_told(when, (double)e->member))      \
+        _Generic(e->member, double : events_put_number, int64_t : put_int)(o, key, e->member);
 
-static int is_told(enum figure_when when, double v) { return when == ALWAYS || v > 0; }
+static int events_is_told(enum figure_when when, double v) { return when == ALWAYS || v > 0; }
 
 static void put_epoch(json_t *o, const struct session_event *ev)
 {
@@ -186,34 +186,34 @@ static void put_epoch(json_t *o, const struct session_event *ev)
     put_validation(o, e);
     EPOCH_FIGURES_LAST(PUT_FIGURE)
     if (e->is_mean)
-        put_text(o, "replicas", "mean over ranks");
+        events_put_text(o, "replicas", "mean over ranks");
 }
 
 static void put_checkpoint(json_t *o, const struct session_event *ev)
 {
     put_step(o, ev);
-    put_text(o, "path", ev->text);
-    put_number(o, "seconds", ev->checkpoint.seconds);
-    put_number(o, "exposed_seconds", ev->checkpoint.exposed_seconds);
+    events_put_text(o, "path", ev->text);
+    events_put_number(o, "seconds", ev->checkpoint.seconds);
+    events_put_number(o, "exposed_seconds", ev->checkpoint.exposed_seconds);
 }
 
 static void put_done(json_t *o, const struct session_event *ev)
 {
     put_step(o, ev);
-    put_number(o, "seconds", ev->done.seconds);
+    events_put_number(o, "seconds", ev->done.seconds);
     if (ev->done.epoch.epoch) {
-        put_number(o, "train_loss", ev->done.epoch.train_loss);
+        events_put_number(o, "train_loss", ev->done.epoch.train_loss);
         put_validation(o, &ev->done.epoch);
     }
     if (ev->done.reason)
-        put_text(o, "reason", ev->done.reason);
+        events_put_text(o, "reason", ev->done.reason);
     put_numbers(o, "peak_rss_mib", ev->done.peak_rss_mib, ev->done.n_ranks);
 }
 
 static void put_lost(json_t *o, const struct session_event *ev)
 {
     put_rank(o, ev);
-    put_text(o, "reason", ev->text);
+    events_put_text(o, "reason", ev->text);
 }
 
 static void put_drain(json_t *o, const struct session_event *ev)
@@ -221,14 +221,14 @@ static void put_drain(json_t *o, const struct session_event *ev)
     put_rank(o, ev);
     json_object_set_new(o, "spare", ev->drain.spare ? json_integer(ev->drain.spare) : json_null());
     put_int(o, "pid", ev->drain.pid);
-    put_text(o, "when", ev->text);
+    events_put_text(o, "when", ev->text);
 }
 
 static void put_straggler(json_t *o, const struct session_event *ev)
 {
     put_rank(o, ev);
     put_step(o, ev);
-    put_number(o, "factor", ev->straggler.factor);
+    events_put_number(o, "factor", ev->straggler.factor);
 }
 
 static void put_rebalance(json_t *o, const struct session_event *ev)
@@ -252,21 +252,21 @@ static void put_warning(json_t *o, const struct session_event *ev)
 {
     put_rank(o, ev);
     put_step(o, ev);
-    put_text(o, "message", ev->text);
+    events_put_text(o, "message", ev->text);
 }
 
-static void put_error(json_t *o, const struct session_event *ev)
+static void events_put_error(json_t *o, const struct session_event *ev)
 {
     put_warning(o, ev);
-    put_text(o, "phase", ev->phase < PHASE_COUNT ? phase_name(ev->phase) : NULL);
+    events_put_text(o, "phase", ev->phase < PHASE_COUNT ? phase_name(ev->phase) : NULL);
 }
 
-static void put_standby(json_t *o, const struct session_event *ev)
+static void events_put_standby(json_t *o, const struct session_event *ev)
 {
-    put_text(o, "address", ev->text);
+    events_put_text(o, "address", ev->text);
     if (!ev->standby.standby[0])
         return;
-    put_text(o, "id", ev->standby.standby);
+    events_put_text(o, "id", ev->standby.standby);
     put_int(o, "term", ev->standby.term);
     put_int(o, "generation", ev->standby.generation);
     put_int(o, "nranks", ev->standby.n_ranks);
@@ -275,14 +275,14 @@ static void put_standby(json_t *o, const struct session_event *ev)
 static void put_leader(json_t *o, const struct session_event *ev)
 {
     put_int(o, "term", ev->leader.term);
-    put_text(o, "from", ev->host);
-    put_text(o, "to", ev->text);
+    events_put_text(o, "from", ev->host);
+    events_put_text(o, "to", ev->text);
 }
 
 static void put_inject(json_t *o, const struct session_event *ev)
 {
-    put_text(o, "spec", ev->inject.spec);
-    put_error(o, ev);
+    events_put_text(o, "spec", ev->inject.spec);
+    events_put_error(o, ev);
 }
 
 static const struct kind {
@@ -303,9 +303,9 @@ static const struct kind {
     [EVENT_BUCKETS] = {"buckets", put_buckets},
     [EVENT_INJECT] = {"inject", put_inject},
     [EVENT_WARNING] = {"warning", put_warning},
-    [EVENT_ERROR] = {"error", put_error},
+    [EVENT_ERROR] = {"error", events_put_error},
     [EVENT_DONE] = {"done", put_done},
-    [EVENT_STANDBY] = {"standby", put_standby},
+    [EVENT_STANDBY] = {"standby", events_put_standby},
     [EVENT_LEADER] = {"leader", put_leader},
 };
 
@@ -319,6 +319,6 @@ void events_add(struct events *e, const struct session_event *ev)
     o = event_new(kinds[ev->kind].name);
     kinds[ev->kind].put(o, ev);
     if (ev->kind == EVENT_START)
-        put_text(o, "device", e->device);
+        events_put_text(o, "device", e->device);
     json_text_line(e->lines, o);
 }

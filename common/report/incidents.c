@@ -48,7 +48,7 @@ static json_t *ring_of(const struct incident_rank *r)
     return list;
 }
 
-static json_t *rank_of(const struct incident_rank *r)
+static json_t *incidents_rank_of(const struct incident_rank *r)
 {
     return json_pack("{s:i, s:o, s:I, s:b, s:s, s:I, s:o, s:f, s:f, s:o}", "rank", r->rank, "host",
                      json_text(r->host ? r->host : ""), "pid", (json_int_t)r->pid, "behind",
@@ -63,7 +63,7 @@ static json_t *incident_json(const struct incident *i)
     json_t *ranks = json_array();
 
     for (int k = 0; k < i->n; k++)
-        json_array_append_new(ranks, rank_of(&i->rank[k]));
+        json_array_append_new(ranks, incidents_rank_of(&i->rank[k]));
     return json_pack("{s:f, s:o, s:I, s:s, s:i, s:o}", "time", clock_wall_s(), "message",
                      json_text(i->text ? i->text : ""), "generation", (json_int_t)i->generation,
                      "stage", i->stage, "nranks", i->n_ranks, "ranks", ranks);

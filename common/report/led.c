@@ -32,15 +32,18 @@ struct scan {
 };
 
 /* From 0 to `most`, whatever stands there. */
-static int64_t bounded(const json_t *o, const char *key, int64_t most)
+static int64_t led_bounded(const json_t *o, const char *key, int64_t most)
 {
     return min_i64(max_i64(0, json_integer_value(json_object_get(o, key))), most);
 }
 
 /* A count or a step.  Those that follow it fit into messages, too (MANY in wire/rules.c). */
-static int64_t number(const json_t *o, const char *key) { return bounded(o, key, INT64_MAX / 4); }
+static int64_t led_number(const json_t *o, const char *key)
+{
+    return led_bounded(o, key, INT64_MAX / 4);
+}
 
-static int has_word(const char *line, size_t len, const char *word)
+static int led_has_word(const char *line, size_t len, const char *word)
 {
     return memmem(line, len, word, strlen(word)) != NULL;
 }
@@ -51,8 +54,8 @@ static void note_voters(struct scan *s, const json_t *o, const char *id)
     const char *text = json_string_value(json_object_get(o, id));
 
     if (!s->has_voters && text)
-        s->led.voters = voters_of(number(o, "term"), number(o, "generation"),
-                                  (int)bounded(o, "nranks", MSG_MAX_RANKS), text);
+        s->led.voters = voters_of(led_number(o, "term"), led_number(o, "generation"),
+                                  (int)led_bounded(o, "nranks", MSG_MAX_RANKS), text);
     s->has_voters = 1;
 }
 
@@ -62,12 +65,12 @@ static void note_form(struct scan *s, const json_t *o)
     if (!json_is_integer(json_object_get(o, "step")))
         return;
     s->has_form = 1;
-    s->bound = min_i64(s->bound, number(o, "step"));
+    s->bound = min_i64(s->bound, led_number(o, "step"));
 }
 
-static void note_epoch(struct scan *s, const json_t *o)
+static void led_note_epoch(struct scan *s, const json_t *o)
 {
-    int64_t step = min_i64(number(o, "step"), s->bound);
+    int64_t step = min_i64(led_number(o, "step"), s->bound);
 
     if (!s->has_epoch)
         s->led.epoch_step = step;
@@ -85,13 +88,14 @@ static void note_line(struct scan *s, const char *line, size_t len)
     const char *event;
     json_t *o;
 
-    if (s->has_form && !has_word(line, len, "\"form\"") && !has_word(line, len, "\"epoch\""))
+    if (s->has_form && !led_has_word(line, len, "\"form\"") &&
+        !led_has_word(line, len, "\"epoch\""))
         return;
     o = json_loadb(line, len, 0, NULL);
     event = json_string_value(json_object_get(o, "event"));
     if (event && !s->has_form) {
-        s->led.generation = max_i64(s->led.generation, number(o, "generation"));
-        s->led.step = max_i64(s->led.step, number(o, "step"));
+        s->led.generation = max_i64(s->led.generation, led_number(o, "generation"));
+        s->led.step = max_i64(s->led.step, led_number(o, "step"));
     }
     if (event && strcmp(event, "standby") == 0)
         note_voters(s, o, "id");
@@ -102,7 +106,7 @@ static void note_line(struct scan *s, const char *line, size_t len)
     if (event && strcmp(event, "form") == 0)
         note_form(s, o);
     if (event && strcmp(event, "epoch") == 0)
-        note_epoch(s, o);
+        led_note_epoch(s, o);
     json_decref(o);
 }
 
@@ -126,7 +130,7 @@ static void note_lines(struct scan *s, const char *text, size_t len)
 }
 
 /* Read `len` bytes of fd from `from` on; less if the file has become shorter. */
-static size_t read_at(int fd, char *out, size_t len, off_t from)
+static size_t led_read_at(int fd, char *out, size_t len, off_t from)
 {
     size_t n = 0;
 
@@ -153,7 +157,7 @@ static size_t note_file(struct scan *s, const char *path, size_t left)
         st.st_size = 0;
     len = st.st_size < (off_t)left ? (size_t)st.st_size : left;
     text = xmalloc(len + 1);
-    n = read_at(fd, text, len, st.st_size - (off_t)len);
+    n = led_read_at(fd, text, len, st.st_size - (off_t)len);
     if ((off_t)len < st.st_size) {
         const char *nl = memchr(text, '\n', n);
 
@@ -167,7 +171,7 @@ static size_t note_file(struct scan *s, const char *path, size_t left)
 }
 
 /* The last `left` bytes of all parts.  1: more of them would tell more. */
-static int scan(const char *events_path, size_t left, struct scan *s)
+static int led_scan(const char *events_path, size_t left, struct scan *s)
 {
     *s = (struct scan){.bound = INT64_MAX};
     for (int i = LINES_OLD; i >= 0 && left > 0 && !is_done(s); i--) {
@@ -184,7 +188,7 @@ void led_read(const char *events_path, struct led *out)
     struct scan s;
     size_t most = FIRST_BYTES;
 
-    while (scan(events_path, most, &s) && most < MOST_BYTES)
+    while (led_scan(events_path, most, &s) && most < MOST_BYTES)
         most *= TIMES;
     *out = s.led;
 }

@@ -118,7 +118,7 @@ static char *old_part(const char *path, int n) { return lines_part(path, LINES_O
 /* Make room for a new FILE.1: FILE.1 becomes FILE.2, and so on, up to the first name that is free.
  * If none is, the last file is replaced.  So a rotation that is tried again and again shifts once,
  * and loses no part.  0: there is no FILE.1. */
-static int shift(const char *path)
+static int lines_shift(const char *path)
 {
     int rc = 0, free_one = 1;
 
@@ -145,7 +145,7 @@ static int shift(const char *path)
  * such a moment.  The old file becomes `first`.
  * 0: done.  -1: the old file is in its place still, with errno.  Only if renaming it back failed,
  * too, is it at `aside` or `first`. */
-static int exchange(const char *aside, const char *path, const char *first)
+static int lines_exchange(const char *aside, const char *path, const char *first)
 {
     int errnum;
 
@@ -178,7 +178,7 @@ static int clear_aside(const char *path, const char *aside, const char *first)
         return errno == ENOENT ? 0 : -1;
     if (!S_ISREG(st.st_mode) || st.st_size == 0)
         return unlink(aside);
-    return shift(path) == 0 ? rename(aside, first) : -1;
+    return lines_shift(path) == 0 ? rename(aside, first) : -1;
 }
 
 /* The new file's descriptor, or -1 with errno.  Then lines go to the old file still. */
@@ -190,7 +190,7 @@ static int begin_file(const char *path, const char *aside, const char *first)
     if (fd < 0)
         return -1;
     (void)flock(fd, LOCK_EX | LOCK_NB); /* as the old one; no other process has it open */
-    if (shift(path) == 0 && exchange(aside, path, first) == 0)
+    if (lines_shift(path) == 0 && lines_exchange(aside, path, first) == 0)
         return fd;
     errnum = errno;
     close(fd);
@@ -199,7 +199,7 @@ static int begin_file(const char *path, const char *aside, const char *first)
 }
 
 /* Begin a new file.  If that fails, the old one goes on growing, and the next line tries again. */
-static void rotate(struct lines *l)
+static void lines_rotate(struct lines *l)
 {
     char *aside = xasprintf("%s.new", l->path), *first = old_part(l->path, 1);
     int fd = begin_file(l->path, aside, first);
@@ -237,7 +237,7 @@ static int write_whole(struct lines *l, const char *text, size_t len, int *errnu
     ssize_t n;
 
     if (fstat(l->fd, &st) == 0 && st.st_size > 0 && st.st_size + (off_t)len > l->most_bytes) {
-        rotate(l);
+        lines_rotate(l);
         fstat(l->fd, &st);
     }
     do
@@ -252,7 +252,7 @@ static int write_whole(struct lines *l, const char *text, size_t len, int *errnu
 }
 
 /* 0: the line that tells of missing lines is written, or there are none. */
-static int tell_missing(struct lines *l, int64_t n_unfit, double unfit_at, int *errnum)
+static int lines_tell_missing(struct lines *l, int64_t n_unfit, double unfit_at, int *errnum)
 {
     int64_t n = n_unfit + l->n_failed;
     double since = l->n_failed ? l->failed_at : unfit_at, now = clock_wall_s();
@@ -305,7 +305,7 @@ static void try_lock(struct lines *l)
         l->wants_lock = 0;
 }
 
-static void append(struct lines *l, const struct line *line)
+static void lines_append(struct lines *l, const struct line *line)
 {
     int errnum = 0;
 
@@ -314,7 +314,7 @@ static void append(struct lines *l, const struct line *line)
         return;
     }
     try_lock(l);
-    if (tell_missing(l, line->n_unfit, line->unfit_at, &errnum) < 0) {
+    if (lines_tell_missing(l, line->n_unfit, line->unfit_at, &errnum) < 0) {
         l->n_failed += line->n_unfit; /* the next line tells of them */
         if (line->len)
             note_failed(l, errnum);
@@ -328,7 +328,7 @@ static void run_line(struct task *t)
 {
     struct line *line = container_of(t, struct line, task);
 
-    append(line->owner, line);
+    lines_append(line->owner, line);
     atomic_fetch_sub(&line->owner->n_queued, (long long)line->len);
     free(line);
 }
@@ -351,7 +351,7 @@ static struct line *new_line(struct lines *l, const char *text)
 }
 
 /* This file's part of the queue has room for the line, or no line of it is queued. */
-static int fits(struct lines *l, const struct line *line)
+static int lines_fits(struct lines *l, const struct line *line)
 {
     int64_t queued = atomic_load(&l->n_queued);
 
@@ -359,13 +359,13 @@ static int fits(struct lines *l, const struct line *line)
 }
 
 /* 0: the writer has it. */
-static int put(struct lines *l, const char *text)
+static int lines_put(struct lines *l, const char *text)
 {
     struct line *line = new_line(l, text);
     long long len = (long long)line->len; /* the writer frees the line */
     int rc = WRITER_FULL;
 
-    if (fits(l, line)) {
+    if (lines_fits(l, line)) {
         atomic_fetch_add(&l->n_queued, len);
         rc = writer_put(l->writer, &line->task);
         if (rc == WRITER_FULL)
@@ -380,7 +380,7 @@ static int put(struct lines *l, const char *text)
 
 void lines_add(struct lines *l, const char *text)
 {
-    if (put(l, text) == 0)
+    if (lines_put(l, text) == 0)
         return;
     if (l->n_unfit++ == 0) {
         l->unfit_at = clock_wall_s();
@@ -393,7 +393,7 @@ void lines_add(struct lines *l, const char *text)
 
 int lines_check_owner(struct lines *l)
 {
-    (void)put(l, ""); /* where the queue is full, lines wait that look for the owner, too */
+    (void)lines_put(l, ""); /* where the queue is full, lines wait that look for the owner, too */
     return atomic_load(&l->is_other_owner);
 }
 
@@ -401,7 +401,7 @@ int lines_flush(struct lines *l, int64_t patience_ms)
 {
     int rc = writer_flush(l->writer, patience_ms);
 
-    if (rc == 0 && l->n_unfit && put(l, "") == 0)
+    if (rc == 0 && l->n_unfit && lines_put(l, "") == 0)
         rc = writer_flush(l->writer, patience_ms);
     return rc;
 }

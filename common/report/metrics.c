@@ -76,7 +76,7 @@ static void tell_failure(struct metrics *m, const char *why)
 /* ---- in the writer's thread ---- */
 
 /* Append all of the text or nothing. */
-static int append(struct metrics *m, const char *text, size_t len)
+static int metrics_append(struct metrics *m, const char *text, size_t len)
 {
     const off_t end = lseek(m->fd, 0, SEEK_END);
     ssize_t n;
@@ -130,9 +130,9 @@ static int has_header(int fd)
 }
 
 /* If the disk is full, the next row tries again. */
-static int add_header(struct metrics *m) { return append(m, header, sizeof header - 1); }
+static int add_header(struct metrics *m) { return metrics_append(m, header, sizeof header - 1); }
 
-static void give_up(struct metrics *m, const char *why)
+static void metrics_give_up(struct metrics *m, const char *why)
 {
     tell_failure(m, why);
     if (m->fd >= 0)
@@ -146,16 +146,16 @@ static void open_file(struct metrics *m)
 
     m->fd = open(m->path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (m->fd < 0)
-        give_up(m, strerror(errno));
+        metrics_give_up(m, strerror(errno));
     else if (run_dir_cut_torn_line(m->fd, m->path, &err) < 0)
-        give_up(m, err.msg);
+        metrics_give_up(m, err.msg);
     else if (lseek(m->fd, 0, SEEK_END) == 0)
         (void)add_header(m);
     else if (!has_header(m->fd))
-        give_up(m, "its first line is not this version's header; move the file away");
+        metrics_give_up(m, "its first line is not this version's header; move the file away");
 }
 
-static void go_on(struct metrics *m, int64_t step)
+static void metrics_go_on_file(struct metrics *m, int64_t step)
 {
     if (owner_is_other(m->run_dir))
         return;
@@ -167,7 +167,7 @@ static void go_on(struct metrics *m, int64_t step)
 
 /* %.9g tells any two float32 apart.  A sum of losses that was too large to be kept is "inf", as
  * numpy and pandas read and write it; a number that is undefined or not known is "nan". */
-static void put(char text[ROW_BYTES], double v, char after)
+static void metrics_put(char text[ROW_BYTES], double v, char after)
 {
     const size_t len = strlen(text);
 
@@ -177,7 +177,7 @@ static void put(char text[ROW_BYTES], double v, char after)
         snprintf(text + len, ROW_BYTES - len, "%.9g%c", v, after);
 }
 
-static void add(struct metrics *m, const struct metrics_row *row)
+static void metrics_add_line(struct metrics *m, const struct metrics_row *row)
 {
     char text[ROW_BYTES];
 
@@ -186,11 +186,11 @@ static void add(struct metrics *m, const struct metrics_row *row)
     if (lseek(m->fd, 0, SEEK_END) == 0 && add_header(m) < 0)
         return;
     snprintf(text, sizeof text, "%" PRId64 ",%" PRId64 ",", row->step, row->epoch);
-    put(text, row->loss, ',');
-    put(text, row->learning_rate, ',');
-    put(text, row->grad_norm, ',');
-    put(text, row->samples_per_second, '\n');
-    if (append(m, text, strlen(text)) == 0)
+    metrics_put(text, row->loss, ',');
+    metrics_put(text, row->learning_rate, ',');
+    metrics_put(text, row->grad_norm, ',');
+    metrics_put(text, row->samples_per_second, '\n');
+    if (metrics_append(m, text, strlen(text)) == 0)
         m->last_step = row->step;
 }
 
@@ -199,15 +199,15 @@ static void run_task(struct task *t)
     struct metrics_task *j = container_of(t, struct metrics_task, task);
 
     if (j->is_row)
-        add(j->owner, &j->row);
+        metrics_add_line(j->owner, &j->row);
     else
-        go_on(j->owner, j->row.step);
+        metrics_go_on_file(j->owner, j->row.step);
     free(j);
 }
 
 /* ---- the adding thread ---- */
 
-static void queue(struct metrics *m, int is_row, const struct metrics_row *row)
+static void metrics_queue(struct metrics *m, int is_row, const struct metrics_row *row)
 {
     struct metrics_task *j = xmalloc(sizeof *j);
 
@@ -221,7 +221,7 @@ static void queue(struct metrics *m, int is_row, const struct metrics_row *row)
 
 void metrics_go_on(struct metrics *m, int64_t step)
 {
-    queue(m, 0, &(struct metrics_row){.step = step});
+    metrics_queue(m, 0, &(struct metrics_row){.step = step});
 }
 
-void metrics_add(struct metrics *m, const struct metrics_row *row) { queue(m, 1, row); }
+void metrics_add(struct metrics *m, const struct metrics_row *row) { metrics_queue(m, 1, row); }

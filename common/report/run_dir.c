@@ -25,12 +25,12 @@ enum { MAX_NAMES = 10000 };
 enum { CLAIM_TAKEN = 1 }; /* a run is there already */
 
 /* runs/NAME, runs/NAME-2, runs/NAME-3 ... */
-static char *numbered(const char *path, int n)
+static char *run_dir_numbered(const char *path, int n)
 {
     return n == 1 ? xstrdup(path) : xasprintf("%s-%d", path, n);
 }
 
-static int has(const char *dir, const char *entry)
+static int run_dir_has(const char *dir, const char *entry)
 {
     char *p = xasprintf("%s/%s", dir, entry);
     struct stat st;
@@ -42,10 +42,11 @@ static int has(const char *dir, const char *entry)
 
 int run_dir_holds_run(const char *path)
 {
-    return has(path, "events.jsonl") || has(path, "job.yaml") || has(path, "checkpoints");
+    return run_dir_has(path, "events.jsonl") || run_dir_has(path, "job.yaml") ||
+           run_dir_has(path, "checkpoints");
 }
 
-int run_dir_has_trained(const char *path) { return has(path, "checkpoints"); }
+int run_dir_has_trained(const char *path) { return run_dir_has(path, "checkpoints"); }
 
 /* The folder for checkpoints says that the run has trained.  If it cannot be made, the first
  * checkpoint fails and says why. */
@@ -67,7 +68,7 @@ void run_dir_end_training(const struct run_dir *d)
 }
 
 /* Make new entries in the folder of `path` survive a power cut, if the file system can do that. */
-static void sync_parent(const char *path)
+static void run_dir_sync_parent(const char *path)
 {
     const char *slash = strrchr(path, '/');
     char *parent = slash == path ? xstrdup("/")
@@ -94,7 +95,7 @@ static int make_dirs(const char *path, int *n_made, struct err *err)
         *c = '\0';
         if (mkdir(p, 0777) == 0) {
             ++*n_made;
-            sync_parent(p);
+            run_dir_sync_parent(p);
         } else if (errno != EEXIST) {
             rc = err_sys(err, errno, "run directory %s: cannot make %s (give another --run-dir)",
                          path, p);
@@ -262,8 +263,8 @@ static int own_files(const struct run_dir *d, int *fd, struct err *err)
 }
 
 /* `resume`: the folder holds a run, which is gone on with. */
-static int open_events(struct run_dir *d, const struct run_dir_request *q, int resume,
-                       struct err *err)
+static int run_dir_open_events(struct run_dir *d, const struct run_dir_request *q, int resume,
+                               struct err *err)
 {
     int flags = O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | (resume ? 0 : O_EXCL);
     int fd = open(d->events, flags, 0666), rc;
@@ -302,7 +303,7 @@ static int claim_path(const char *path, const struct run_dir_request *q, struct 
 
     d.events = xasprintf("%s/events.jsonl", path);
     if (rc == 0)
-        rc = holds && !q->resume ? CLAIM_TAKEN : open_events(&d, q, holds, err);
+        rc = holds && !q->resume ? CLAIM_TAKEN : run_dir_open_events(&d, q, holds, err);
     if (rc != 0) {
         run_dir_fini(&d);
         return rc;
@@ -326,7 +327,7 @@ struct numbers {
 };
 
 /* NAME's own number is 1, NAME-12's is 12; 0 for any other name. */
-static int number_of(const char *entry, const char *name)
+static int run_dir_number_of(const char *entry, const char *name)
 {
     size_t len = strlen(name), digits;
 
@@ -350,8 +351,8 @@ static struct numbers find_numbers(const char *path)
     struct dirent *entry;
 
     while (d && (entry = readdir(d))) {
-        int n = number_of(entry->d_name, slash ? slash + 1 : path);
-        char *p = numbered(path, n);
+        int n = run_dir_number_of(entry->d_name, slash ? slash + 1 : path);
+        char *p = run_dir_numbered(path, n);
 
         if (n && n <= MAX_NAMES && run_dir_holds_run(p))
             found.last = (int)max_i64(found.last, n);
@@ -378,7 +379,7 @@ static int claim_numbered(const struct run_dir_request *q, struct run_dir *out, 
     int first = q->resume ? number_to_resume(q->path) : find_numbers(q->path).last + 1;
 
     for (int n = first; n <= MAX_NAMES; n++) {
-        char *p = numbered(q->path, n);
+        char *p = run_dir_numbered(q->path, n);
         int rc = claim_path(p, q, out, err);
 
         free(p);
@@ -406,7 +407,7 @@ char *run_dir_find(const struct run_dir_request *q)
     int last = q->is_explicit ? 1 : find_numbers(q->path).last;
 
     for (int n = 1; n <= last; n++) {
-        char *p = numbered(q->path, n);
+        char *p = run_dir_numbered(q->path, n);
 
         if (is_of_run(p, q->run))
             return p;
@@ -439,7 +440,7 @@ int run_dir_check(const struct run_dir_request *q, struct err *err)
 
 char *run_dir_to_resume(const struct run_dir_request *q)
 {
-    return numbered(q->path, q->is_explicit ? 1 : number_to_resume(q->path));
+    return run_dir_numbered(q->path, q->is_explicit ? 1 : number_to_resume(q->path));
 }
 
 int run_dir_replace(const char *path, const void *data, size_t len, struct err *err)
@@ -457,7 +458,7 @@ int run_dir_replace(const char *path, const void *data, size_t len, struct err *
         if (rc == 0 && rename(aside, path) < 0)
             rc = err_sys(err, errno, "%s: cannot be put in its place", path);
         if (rc == 0)
-            sync_parent(path);
+            run_dir_sync_parent(path);
         else
             unlink(aside);
     }

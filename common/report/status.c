@@ -51,7 +51,7 @@ static void put_count(char out[CELL], int64_t v)
         snprintf(out, CELL, "-");
 }
 
-static void fill_row(const struct status_rank *r, struct row *row)
+static void status_fill_row(const struct status_rank *r, struct row *row)
 {
     for (int i = 0; i < N_COLUMNS; i++)
         snprintf(row->cell[i], CELL, "-");
@@ -74,13 +74,13 @@ static void fill_row(const struct status_rank *r, struct row *row)
     put_count(row->cell[11], r->generation);
 }
 
-static void widen(int width[N_COLUMNS], const struct row *row)
+static void status_widen(int width[N_COLUMNS], const struct row *row)
 {
     for (int i = 0; i < N_COLUMNS; i++)
         width[i] = (int)max_i64(width[i], (int64_t)strlen(row->cell[i]));
 }
 
-static void put_row(const struct row *row, const int width[N_COLUMNS], struct buf *out)
+static void status_put_row(const struct row *row, const int width[N_COLUMNS], struct buf *out)
 {
     for (int i = 0; i < N_COLUMNS; i++) {
         int w = columns[i].is_text && i < N_COLUMNS - 1 ? -width[i] : width[i];
@@ -112,11 +112,11 @@ static void put_table(const struct status *s, const char *is_shown, struct buf *
     fill_titles(&rows[0]);
     for (int i = 0; i < s->n; i++)
         if (!is_shown || is_shown[i])
-            fill_row(&s->rank[i], &rows[n++]);
+            status_fill_row(&s->rank[i], &rows[n++]);
     for (int i = 0; i < n; i++)
-        widen(width, &rows[i]);
+        status_widen(width, &rows[i]);
     for (int i = 0; i < n; i++)
-        put_row(&rows[i], width, out);
+        status_put_row(&rows[i], width, out);
     free(rows);
 }
 
@@ -129,7 +129,7 @@ static void put_data_wait(const struct status *s, struct buf *out)
         buf_printf(out, "%s\n", text);
 }
 
-static void put_standby(const struct status *s, struct buf *out)
+static void status_put_standby(const struct status *s, struct buf *out)
 {
     if (s->standby)
         buf_printf(out, "standby at %s%s\n", s->standby,
@@ -141,11 +141,11 @@ void status_put_text(const struct status *s, struct buf *out)
     status_put_line(s, out);
     put_table(s, NULL, out);
     put_data_wait(s, out);
-    put_standby(s, out);
+    status_put_standby(s, out);
 }
 
 /* Mark ranks that are of note, or those that are not, while there is room. */
-static void mark(const struct status *s, int is_of_note, char *is_shown, int *room)
+static void status_mark(const struct status *s, int is_of_note, char *is_shown, int *room)
 {
     for (int i = 0; i < s->n; i++) {
         const struct status_rank *r = &s->rank[i];
@@ -164,12 +164,12 @@ void status_put_brief(const struct status *s, int most, struct buf *out)
     char *is_shown = xcalloc((size_t)s->n + 1, 1);
     int room = most;
 
-    mark(s, 1, is_shown, &room);
-    mark(s, 0, is_shown, &room);
+    status_mark(s, 1, is_shown, &room);
+    status_mark(s, 0, is_shown, &room);
     status_put_line(s, out);
     put_table(s, is_shown, out);
     put_data_wait(s, out);
-    put_standby(s, out);
+    status_put_standby(s, out);
     if (s->n > most)
         buf_printf(out, "and %d more: dpdriver --status shows all\n", s->n - most);
     free(is_shown);

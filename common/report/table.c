@@ -19,7 +19,7 @@ const struct session_epoch *table_last(const struct table *t)
 }
 
 /* Write a number by `fmt`, or "-" if it was not measured. */
-static const char *number(char *out, size_t cap, const char *fmt, double v)
+static const char *table_number(char *out, size_t cap, const char *fmt, double v)
 {
     if (v == NOT_MEASURED)
         snprintf(out, cap, "-");
@@ -28,37 +28,37 @@ static const char *number(char *out, size_t cap, const char *fmt, double v)
     return out;
 }
 
-static const char *percent(char *out, size_t cap, double v)
+static const char *table_percent(char *out, size_t cap, double v)
 {
-    return number(out, cap, "%.2f %%", v == NOT_MEASURED ? v : 100 * v);
+    return table_number(out, cap, "%.2f %%", v == NOT_MEASURED ? v : 100 * v);
 }
 
 static const char *loss_text(char *out, size_t cap, double v)
 {
     if (v == NOT_MEASURED)
-        return number(out, cap, "", v);
+        return table_number(out, cap, "", v);
     format_loss(out, cap, v);
     return out;
 }
 
-static double validated(const struct session_epoch *r, double v)
+static double table_validated(const struct session_epoch *r, double v)
 {
     return r->is_validated ? v : NOT_MEASURED;
 }
 
-static void print_row(const struct session_epoch *r, FILE *f)
+static void table_print_row(const struct session_epoch *r, FILE *f)
 {
     char loss[32], val_loss[32], accuracy[32], seconds[32], rate[32];
 
     format_count(rate, sizeof rate, r->samples_per_second);
     fprintf(f, "%7lld %14s %16s %11s %9s %10s\n", (long long)r->epoch,
             loss_text(loss, sizeof loss, r->train_loss),
-            loss_text(val_loss, sizeof val_loss, validated(r, r->validation_loss)),
-            percent(accuracy, sizeof accuracy, validated(r, r->validation_accuracy)),
-            number(seconds, sizeof seconds, "%.2f", r->train_seconds), rate);
+            loss_text(val_loss, sizeof val_loss, table_validated(r, r->validation_loss)),
+            table_percent(accuracy, sizeof accuracy, table_validated(r, r->validation_accuracy)),
+            table_number(seconds, sizeof seconds, "%.2f", r->train_seconds), rate);
 }
 
-static void print_rows(const struct table *t, FILE *f)
+static void table_print_rows(const struct table *t, FILE *f)
 {
     int64_t first = max_i64(0, t->n_rows - TABLE_MAX_ROWS);
 
@@ -69,7 +69,7 @@ static void print_rows(const struct table *t, FILE *f)
     if (first > 0)
         fprintf(f, "%7s (%lld epochs before these are in events.jsonl)\n", "...", (long long)first);
     for (int64_t i = first; i < t->n_rows; i++)
-        print_row(&t->row[i % TABLE_MAX_ROWS], f);
+        table_print_row(&t->row[i % TABLE_MAX_ROWS], f);
     fprintf(f, "\n");
 }
 
@@ -78,7 +78,7 @@ void table_print(const struct table *t, const struct table_end *end, FILE *f)
     const struct session_epoch *last = table_last(t);
     char total[32], loss[32], top5[32] = "";
 
-    print_rows(t, f);
+    table_print_rows(t, f);
     format_duration(total, sizeof total, end->seconds);
     if (last && last->is_validated && last->has_top5)
         snprintf(top5, sizeof top5, ", top-5 %.2f %%", 100 * last->validation_top5);

@@ -8,7 +8,7 @@
 #include "base/util.h"
 #include "session/convert.h"
 
-static const char *name_of(const char *const *names, size_t n, int i)
+static const char *command_name_of(const char *const *names, size_t n, int i)
 {
     return i >= 0 && (size_t)i < n ? names[i] : "?";
 }
@@ -27,21 +27,21 @@ static const char *const epoch_end_names[] = {EPOCH_END_LIST(X)};
 static const enum report_kind answers[] = {CMD_LIST(X)};
 #undef X
 
-const char *phase_name(enum phase p) { return name_of(phase_names, PHASE_COUNT, (int)p); }
+const char *phase_name(enum phase p) { return command_name_of(phase_names, PHASE_COUNT, (int)p); }
 
 const char *cmd_name(enum cmd_kind kind)
 {
-    return name_of(cmd_names, ARRAY_LEN(cmd_names), (int)kind - 1);
+    return command_name_of(cmd_names, ARRAY_LEN(cmd_names), (int)kind - 1);
 }
 
 const char *report_name(enum report_kind kind)
 {
-    return name_of(report_names, ARRAY_LEN(report_names), (int)kind - 1);
+    return command_name_of(report_names, ARRAY_LEN(report_names), (int)kind - 1);
 }
 
 const char *epoch_end_name(enum epoch_end end)
 {
-    return name_of(epoch_end_names, ARRAY_LEN(epoch_end_names), (int)end - 1);
+    return command_name_of(epoch_end_names, ARRAY_LEN(epoch_end_names), (int)end - 1);
 }
 
 enum report_kind cmd_answer(enum cmd_kind kind)

@@ -25,7 +25,7 @@ static const size_t texts[] = {
     offsetof(struct driver_options, leads_at),
 };
 
-static const char **text_at(struct driver_options *o, size_t i)
+static const char **driver_text_at(struct driver_options *o, size_t i)
 {
     return (const char **)((char *)o + texts[i]);
 }
@@ -35,18 +35,18 @@ static void copy_options(struct driver_options *to, const struct driver_options 
     *to = *from;
     to->job = blob_of(from->job, from->job_len).data;
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
-        const char **text = text_at(to, i);
+        const char **text = driver_text_at(to, i);
         *text = *text ? xstrdup(*text) : NULL;
     }
 }
 
-static void drop(const void *p) { free((void *)(uintptr_t)p); }
+static void driver_drop(const void *p) { free((void *)(uintptr_t)p); }
 
 static void free_options(struct driver_options *o)
 {
-    drop(o->job);
+    driver_drop(o->job);
     for (size_t i = 0; i < ARRAY_LEN(texts); i++)
-        drop(*text_at(o, i));
+        driver_drop(*driver_text_at(o, i));
 }
 
 /* Heartbeats: one a second, rarer beyond 1,000 ranks, and several within the timeout. */
@@ -128,7 +128,7 @@ void driver_free(struct driver *d)
 
 /* ---- time ---- */
 
-static void enter(struct driver *d, int64_t now_ns)
+static void driver_enter(struct driver *d, int64_t now_ns)
 {
     d->now_ns = now_ns;
     d->now_ms = session_enter_ms(&d->clock, now_ns);
@@ -149,7 +149,7 @@ static void accuse_unsent(struct driver *d)
 }
 
 /* The end of each event: find out whether the job is over, and compute when to be called next. */
-static void leave(struct driver *d)
+static void driver_leave(struct driver *d)
 {
     int64_t due = INT64_MAX;
     accuse_unsent(d);
@@ -176,15 +176,15 @@ static void leave(struct driver *d)
 void driver_connected(struct driver *d, int64_t now_ns, int64_t id, const char *peer,
                       const char *local, const char *from)
 {
-    enter(d, now_ns);
+    driver_enter(d, now_ns);
     if (d->stage == STAGE_OVER || d->membership.n_conns > 2 * d->n_seats + 256) {
         queue_close(d->out, id,
                     d->stage == STAGE_OVER ? "the job is over" : "too many connections");
-        leave(d);
+        driver_leave(d);
         return;
     }
     conn_add(&d->membership, id, peer, local, from);
-    leave(d);
+    driver_leave(d);
 }
 
 static void close_conn(struct driver *d, struct conn *c, const char *why)
@@ -200,7 +200,7 @@ static void close_conn(struct driver *d, struct conn *c, const char *why)
 
 void driver_closed(struct driver *d, int64_t now_ns, int64_t id, const struct err *why)
 {
-    enter(d, now_ns);
+    driver_enter(d, now_ns);
     struct conn *c = conn_find(d, id);
     const char *text = session_reason(why), *whole = why ? why->msg : text;
     if (c && c->state == CONN_STRANGER && d->stage < STAGE_ENDING && strstr(whole, c->from))
@@ -217,7 +217,7 @@ void driver_closed(struct driver *d, int64_t now_ns, int64_t id, const struct er
         driver_apply(d, succession_lost(&d->membership, c, text));
     if (c)
         conn_drop(&d->membership, c);
-    leave(d);
+    driver_leave(d);
 }
 
 /* ---- messages ---- */
@@ -312,7 +312,7 @@ static void on_standby(struct driver *d, struct conn *c, const Wire__Control *m)
 
 void driver_message(struct driver *d, int64_t now_ns, int64_t id, const Wire__Control *m)
 {
-    enter(d, now_ns);
+    driver_enter(d, now_ns);
     struct conn *c = conn_find(d, id);
     if (c && c->state != CONN_STRANGER && m->body_case == WIRE__CONTROL__BODY_RING)
         incident_message(&d->watch, id, m->ring);
@@ -322,7 +322,7 @@ void driver_message(struct driver *d, int64_t now_ns, int64_t id, const Wire__Co
         on_member(d, c, m);
     else if (c && c->state == CONN_STANDBY)
         on_standby(d, c, m);
-    leave(d);
+    driver_leave(d);
 }
 
 /* ---- rank 0, the operator ---- */
@@ -331,7 +331,7 @@ void driver_start(struct driver *d, int64_t now_ns)
 {
     struct cmd *c = cmd_new(CMD_OPEN, 0);
     ASSERT(d->stage == STAGE_NEW);
-    enter(d, now_ns);
+    driver_enter(d, now_ns);
     stage_enter(d, STAGE_GATHER);
     gather_begin(&d->membership);
     d->next_beat_ms = d->now_ms + d->beat_ms;
@@ -349,31 +349,31 @@ void driver_start(struct driver *d, int64_t now_ns)
     succession_say_leader(d);
     d->is_engine_busy = 1;
     queue_command(d->out, c);
-    leave(d);
+    driver_leave(d);
 }
 
 void driver_report(struct driver *d, int64_t now_ns, struct report *r)
 {
-    enter(d, now_ns);
+    driver_enter(d, now_ns);
     report_digest(d, 0, r);
-    leave(d);
+    driver_leave(d);
 }
 
 void driver_progress(struct driver *d, int64_t now_ns, const struct progress *p)
 {
-    enter(d, now_ns);
+    driver_enter(d, now_ns);
     if (d->stage == STAGE_PREPARE && p->generation < d->formation.generation)
         watch_in_phase(&d->watch, 0, p->phase); /* it has not left the formation before; a follower
                                                    tells that by its heartbeat */
     driver_moved(d, 0, p);
-    leave(d);
+    driver_leave(d);
 }
 
 void driver_ring(struct driver *d, int64_t now_ns, const struct collective *c, int n)
 {
-    enter(d, now_ns);
+    driver_enter(d, now_ns);
     incident_own(&d->watch, now_ns, c, n);
-    leave(d);
+    driver_leave(d);
 }
 
 static void stop_first(struct driver *d)
@@ -403,7 +403,7 @@ static void stop_first(struct driver *d)
 
 void driver_stop(struct driver *d, int64_t now_ns, const char *why)
 {
-    enter(d, now_ns);
+    driver_enter(d, now_ns);
     d->ending.n_stops++;
     if (!d->ending.stop_why)
         d->ending.stop_why = xstrdup(why);
@@ -413,19 +413,19 @@ void driver_stop(struct driver *d, int64_t now_ns, const char *why)
         end_at_once(d);
     else if (d->stage == STAGE_ENDING && d->ending.n_stops > 1)
         end_hurry(d);
-    leave(d);
+    driver_leave(d);
 }
 
 void driver_deposed(struct driver *d, int64_t now_ns, const char *why)
 {
-    enter(d, now_ns);
+    driver_enter(d, now_ns);
     end_deposed(d, why);
-    leave(d);
+    driver_leave(d);
 }
 
 /* The followers go, those that take no part at once.  Numbers change then, so tell of them first.
  */
-static void release(struct driver *d, const struct meant *m)
+static void driver_release(struct driver *d, const struct meant *m)
 {
     for (int i = 0; i < m->n; i++) {
         struct conn *c = d->seats[m->seat[i]].conn;
@@ -442,14 +442,14 @@ int driver_drain(struct driver *d, int64_t now_ns, const char *who, struct drain
                  struct err *err)
 {
     struct meant m;
-    enter(d, now_ns);
+    driver_enter(d, now_ns);
     int rc = drain_find(d, who, &m, err);
     if (rc == 0) {
         drain_tell(d, &m, out);
-        release(d, &m);
+        driver_release(d, &m);
     }
     free(m.seat);
-    leave(d);
+    driver_leave(d);
     return rc;
 }
 
@@ -479,7 +479,7 @@ static void send_beats(struct driver *d)
     frame_unref(f);
 }
 
-static void check_silence(struct driver *d)
+static void driver_check_silence(struct driver *d)
 {
     for (int k = 1; k < d->n_seats && d->stage < STAGE_ENDING; k++) {
         const struct seat *s = &d->seats[k];
@@ -510,7 +510,7 @@ static void check_conns(struct driver *d)
     }
 }
 
-static void check_all(struct driver *d)
+static void driver_check_all(struct driver *d)
 {
     if (d->now_ms >= d->next_beat_ms) {
         d->next_beat_ms = d->now_ms + d->beat_ms;
@@ -518,7 +518,7 @@ static void check_all(struct driver *d)
     }
     if (d->now_ms >= d->next_check_ms) {
         d->next_check_ms = d->now_ms + CHECK_MS;
-        check_silence(d);
+        driver_check_silence(d);
         if (d->stage < STAGE_ENDING)
             check_conns(d);
         stranger_check(&d->membership);
@@ -533,23 +533,23 @@ static void check_all(struct driver *d)
 /* Act if the deadline of this stage has passed; but a silent rank counts as lost, not as late. */
 static void check_deadline(struct driver *d)
 {
-    check_silence(d);
+    driver_check_silence(d);
     if (d->stage < STAGE_ENDING && d->now_ms >= deadline_due(d))
         driver_apply(d, deadline_passed(&d->watch));
 }
 
 void driver_tick(struct driver *d, int64_t now_ns)
 {
-    enter(d, now_ns);
+    driver_enter(d, now_ns);
     if (d->stage > STAGE_NEW && d->stage < STAGE_ENDING)
-        check_all(d);
+        driver_check_all(d);
     end_check_pending(d);
     incident_check(&d->watch);
     if (d->stage == STAGE_WAIT)
         driver_try(d);
     else if (d->stage < STAGE_ENDING && d->now_ms >= deadline_due(d))
         check_deadline(d);
-    leave(d);
+    driver_leave(d);
 }
 
 int driver_next(struct driver *d, struct action *out) { return queue_take(d->out, out); }

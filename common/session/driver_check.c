@@ -43,7 +43,7 @@ static void check_formation(const struct driver *d)
     ASSERT(f->recovery.since_ns == 0 || !f->recovery.source || !d->membership.lead.is_taking_over);
 }
 
-static void check_run(const struct driver *d)
+static void session_check_run(const struct driver *d)
 {
     const struct run *r = &d->run;
     ASSERT(r->step >= 0 && r->epoch >= 0);
@@ -85,12 +85,12 @@ void driver_check(const struct driver *d)
     check_membership(d);
     check_succession(d);
     check_formation(d);
-    check_run(d);
+    session_check_run(d);
     check_watch(d);
     check_ending(d);
 }
 
-static void check_rank(const struct driver *d, int rank)
+static void session_check_rank(const struct driver *d, int rank)
 {
     const struct seat *s = &d->seats[rank];
     ASSERT(s->is_taken && s->is_member && s->opened && s->host);
@@ -120,7 +120,7 @@ void driver_check_ranks(const struct driver *d)
     ASSERT(d->stage >= STAGE_PREPARE && d->stage < STAGE_ENDING);
     ASSERT(d->formation.generation >= 1 && d->formation.n_answers == 0);
     for (int k = 0; k < d->membership.n_ranks; k++) {
-        check_rank(d, k);
+        session_check_rank(d, k);
         n_here += d->seats[k].is_taken;
     }
     for (int k = d->membership.n_ranks; k < d->n_seats; k++)

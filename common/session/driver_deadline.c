@@ -121,7 +121,7 @@ int64_t deadline_due(const struct driver *d)
 }
 
 /* 1: gathering waits for this rank: for a follower, or once all seats are taken for its Ready. */
-static int is_missing(const struct driver *d, int rank)
+static int deadline_is_missing(const struct driver *d, int rank)
 {
     const struct seat *s = &d->seats[rank];
     return is_readying(d) ? !s->opened : !s->is_taken;
@@ -130,7 +130,7 @@ static int is_missing(const struct driver *d, int rank)
 static int first_missing(const struct driver *d)
 {
     for (int k = 0; k < d->membership.n_ranks; k++)
-        if (is_missing(d, k))
+        if (deadline_is_missing(d, k))
             return k;
     return -1;
 }
@@ -140,7 +140,7 @@ static void name_missing(const struct driver *d, struct buf *b)
     int n = 0;
     for (int k = 0; k < d->membership.n_ranks; k++) {
         const struct seat *s = &d->seats[k];
-        if (!is_missing(d, k) || ++n > 8)
+        if (!deadline_is_missing(d, k) || ++n > 8)
             continue;
         buf_printf(b, n > 1 ? ", rank %d" : "rank %d", k);
         if (!s->is_taken)

@@ -22,14 +22,14 @@
 /* ---- who is meant ---- */
 
 /* The text behind `prefix`, or NULL if `text` does not begin with it. */
-static const char *behind(const char *text, const char *prefix)
+static const char *drain_behind(const char *text, const char *prefix)
 {
     size_t n = strlen(prefix);
     return strncmp(text, prefix, n) == 0 ? text + n : NULL;
 }
 
 /* The number that `text` is, or -1. */
-static int number_of(const char *text)
+static int drain_number_of(const char *text)
 {
     enum { MOST_DIGITS = 6 };
     size_t n = strspn(text, "0123456789");
@@ -39,14 +39,14 @@ static int number_of(const char *text)
 /* "2" or "rank:2" gives "2"; NULL: it is neither. */
 static const char *rank_in(const char *who)
 {
-    return number_of(who) >= 0 ? who : behind(who, "rank:");
+    return drain_number_of(who) >= 0 ? who : drain_behind(who, "rank:");
 }
 
 /* "spare1" or "spare:1" gives "1"; NULL: it is neither. */
 static const char *spare_in(const char *who)
 {
-    const char *number = behind(who, "spare");
-    return number && number_of(number) >= 0 ? number : behind(who, "spare:");
+    const char *number = drain_behind(who, "spare");
+    return number && drain_number_of(number) >= 0 ? number : drain_behind(who, "spare:");
 }
 
 /* The seat that `who` names.  -1: `who` names neither a rank nor a spare.  n_seats: there is no
@@ -54,7 +54,7 @@ static const char *spare_in(const char *who)
 static int seat_named(const struct driver *d, const char *who)
 {
     const char *rank = rank_in(who), *spare = spare_in(who);
-    int k = rank ? number_of(rank) : spare ? number_of(spare) : -1;
+    int k = rank ? drain_number_of(rank) : spare ? drain_number_of(spare) : -1;
     if (rank)
         return k >= 0 && k < d->membership.n_ranks ? k : d->n_seats;
     if (spare)
@@ -98,9 +98,10 @@ static int find_host(const struct driver *d, const char *who, const char *host, 
     return 0;
 }
 
-static int find(const struct driver *d, const char *who, struct meant *out, struct err *err)
+static int drain_find_seats(const struct driver *d, const char *who, struct meant *out,
+                            struct err *err)
 {
-    const char *host = behind(who, "host:");
+    const char *host = drain_behind(who, "host:");
     int seat = host ? -1 : seat_named(d, who);
     return seat >= 0 ? find_seat(d, who, seat, out, err)
                      : find_host(d, who, host ? host : who, out, err);
@@ -125,7 +126,7 @@ static int has_rank(const struct driver *d, const struct meant *m)
     return 0;
 }
 
-static int has_room(const struct driver *d)
+static int drain_has_room(const struct driver *d)
 {
     for (int k = 1; k < d->n_seats; k++)
         if (!d->seats[k].is_taken)
@@ -137,7 +138,7 @@ static int refuse_too_few(const struct driver *d, const char *who, int left, str
 {
     const char *s = left == 1 ? "" : "s";
     int least = recover_min_ranks(d);
-    if (has_room(d))
+    if (drain_has_room(d))
         return err_set(err, ERR_REFUSED,
                        "%s cannot be drained: %d rank%s would be left, and the job needs %d "
                        "(cluster.min_ranks); start another follower first",
@@ -148,7 +149,8 @@ static int refuse_too_few(const struct driver *d, const char *who, int left, str
                    who, left, s, least);
 }
 
-static int check(const struct driver *d, const char *who, const struct meant *m, struct err *err)
+static int drain_check(const struct driver *d, const char *who, const struct meant *m,
+                       struct err *err)
 {
     int left = n_left(d, m);
     if (d->stage >= STAGE_ENDING || d->ending.n_stops > 0)
@@ -175,7 +177,7 @@ struct moment {
     const char *when, *text;
 };
 
-static struct moment moment(const struct driver *d, const struct seat *s)
+static struct moment drain_moment(const struct driver *d, const struct seat *s)
 {
     static const struct moment moments[STAGE_COUNT] = {
         [STAGE_WAIT] = {"now", "at once"},
@@ -198,7 +200,7 @@ static struct moment moment(const struct driver *d, const struct seat *s)
 static const struct leaver *put_leaver(const struct driver *d, int seat, struct drained *out)
 {
     const struct seat *s = &d->seats[seat];
-    const struct moment m = moment(d, s);
+    const struct moment m = drain_moment(d, s);
     struct leaver *l = &out->leaver[out->n++];
     int is_spare = seat >= d->membership.n_ranks,
         number = is_spare ? seat - d->membership.n_ranks + 1 : seat;
@@ -213,7 +215,7 @@ static const struct leaver *put_leaver(const struct driver *d, int seat, struct 
     return l;
 }
 
-static void say(const struct driver *d, const struct leaver *l)
+static void drain_say(const struct driver *d, const struct leaver *l)
 {
     driver_event(d, &(struct session_event){.kind = EVENT_DRAIN,
                                             .rank = l->rank,
@@ -234,7 +236,7 @@ void drain_tell(const struct driver *d, const struct meant *m, struct drained *o
         const struct leaver *l = put_leaver(d, m->seat[i], out);
         queue_log(d->out, LOG_INFO, "drained by the operator: %s", l->line);
         if (!d->seats[m->seat[i]].leaving)
-            say(d, l);
+            drain_say(d, l);
     }
 }
 
@@ -274,8 +276,8 @@ int drain_seat(struct formation *f, int seat)
 int drain_find(const struct driver *d, const char *who, struct meant *out, struct err *err)
 {
     *out = (struct meant){.seat = xcalloc((size_t)d->n_seats, sizeof(int))};
-    int rc = find(d, who, out, err);
-    return rc < 0 ? rc : check(d, who, out, err);
+    int rc = drain_find_seats(d, who, out, err);
+    return rc < 0 ? rc : drain_check(d, who, out, err);
 }
 
 static void take_back(struct formation *f, int rank, int n_left)
@@ -288,7 +290,8 @@ static void take_back(struct formation *f, int rank, int n_left)
               "%s was drained, and stays after all: %d rank%s would be left now, and the job needs "
               "%d (cluster.min_ranks)",
               who, n_left, n_left == 1 ? "" : "s", recover_min_ranks(d));
-    say(d, &(struct leaver){.rank = rank, .host = s->host, .pid = s->pid, .when = "taken_back"});
+    drain_say(d,
+              &(struct leaver){.rank = rank, .host = s->host, .pid = s->pid, .when = "taken_back"});
     recover_leave(f, rank, NULL, 0);
     send_drain(d, s, 1);
     free(who);

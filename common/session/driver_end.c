@@ -79,7 +79,7 @@ static void begin_ending(struct driver *d, int status, const char *text, int is_
 
 /* 1: a follower was told to leave and has not closed yet.  The driver does not wait for connections
  * that never said Hello. */
-static int is_awaited(const struct driver *d)
+static int end_is_awaited(const struct driver *d)
 {
     for (int i = 0; i < d->membership.n_conns; i++)
         if (d->membership.conns[i]->state == CONN_LEAVING)
@@ -96,7 +96,7 @@ static int is_still_saving(const struct driver *d)
 void end_check_over(struct driver *d)
 {
     int is_late = d->now_ms >= d->ending.engine_until_ms && !is_still_saving(d);
-    if (d->stage != STAGE_ENDING || (!d->ending.is_engine_stopped && !is_late) || is_awaited(d))
+    if (d->stage != STAGE_ENDING || (!d->ending.is_engine_stopped && !is_late) || end_is_awaited(d))
         return;
     while (d->membership.n_conns > 0) {
         queue_close(d->out, d->membership.conns[0]->id, "the job is over");
@@ -239,7 +239,7 @@ static void fail_for_good(struct driver *d, const struct cause *c)
     ASSERT(d->stage >= STAGE_ENDING);
 }
 
-static void fail(struct driver *d, const struct cause *c)
+static void end_fail(struct driver *d, const struct cause *c)
 {
     struct cause final = *c;
     char *why_not = NULL;
@@ -269,7 +269,7 @@ void end_accuse(struct driver *d, struct cause c, int is_consequence, const char
     c.text = xvasprintf(fmt, ap);
     va_end(ap);
     if (!is_consequence) {
-        fail(d, &c);
+        end_fail(d, &c);
         free(c.text);
         end_forget_pending(d);
     } else if (!d->ending.pending.text) {
@@ -302,7 +302,7 @@ void end_check_pending(struct driver *d)
     }
     struct cause c = d->ending.pending;
     d->ending.pending.text = NULL;
-    fail(d, &c);
+    end_fail(d, &c);
     free(c.text);
 }
 

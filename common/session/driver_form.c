@@ -13,28 +13,28 @@
 
 /* ---- prepare ---- */
 
-static int is_loopback(const char *address)
+static int form_is_loopback(const char *address)
 {
     return !strncmp(address, "127.", 4) || !strcmp(address, "::1");
 }
 
 /* The driver's own address, as ranks on other machines reach it; if all ranks are local, as the
  * first of them reaches it. */
-static const char *own_address(const struct driver *d)
+static const char *form_own_address(const struct driver *d)
 {
     const char *found = NULL;
     if (d->o.advertise)
         return d->o.advertise;
     for (int k = 1; k < d->membership.n_ranks; k++) {
         const struct conn *c = d->seats[k].conn;
-        if (!is_loopback(c->peer))
+        if (!form_is_loopback(c->peer))
             return c->local;
         found = found ? found : c->local;
     }
     return found ? found : "127.0.0.1";
 }
 
-static const char *address_of(const struct driver *d, int rank, const char *own)
+static const char *form_address_of(const struct driver *d, int rank, const char *own)
 {
     const struct seat *s = &d->seats[rank];
     ASSERT(rank >= 0 && rank < d->n_seats && s->is_taken);
@@ -42,12 +42,12 @@ static const char *address_of(const struct driver *d, int rank, const char *own)
         return own;
     if (s->advertise)
         return s->advertise;
-    return is_loopback(s->conn->peer) ? own : s->conn->peer;
+    return form_is_loopback(s->conn->peer) ? own : s->conn->peer;
 }
 
 const char *form_address(const struct driver *d, int rank)
 {
-    return address_of(d, rank, own_address(d));
+    return form_address_of(d, rank, form_own_address(d));
 }
 
 struct place {
@@ -133,7 +133,7 @@ void form_ask(struct formation *f)
 
 /* Drop the rank's list of tensors if another rank's equal list is kept, because thousands of ranks'
  * lists would need much memory until the last one has answered. */
-static void slim(struct formation *f, int rank, struct report *r)
+static void form_slim(struct formation *f, int rank, struct report *r)
 {
     ASSERT(f->n_answers == 0 || f->seats[f->first_answer].answer);
     if (f->n_answers == 0)
@@ -148,7 +148,7 @@ void form_answer(struct formation *f, int rank, struct report *r)
     ASSERT(r->kind == stage_answer(f->d->stage) && r->generation == f->generation);
     ASSERT(rank >= 0 && rank < f->d->membership.n_ranks && f->seats[rank].is_member);
     ASSERT(!f->seats[rank].answer && f->n_answers < f->d->membership.n_ranks);
-    slim(f, rank, r);
+    form_slim(f, rank, r);
     f->seats[rank].answer = r;
     f->seats[rank].answered_ms = f->d->now_ms;
     f->n_answers++;
@@ -167,7 +167,7 @@ void form_begin(struct formation *f)
 void form_send_prepare(const struct driver *d)
 {
     struct place *places = place_ranks(d);
-    const char *own = own_address(d);
+    const char *own = form_own_address(d);
     ASSERT(d->stage == STAGE_PREPARE && d->formation.n_answers == 0);
 
     for (int k = 0; k < d->membership.n_ranks; k++) {
@@ -177,7 +177,7 @@ void form_send_prepare(const struct driver *d)
         c->prepare.local = places[k].local;
         c->prepare.n_local = places[k].n_local;
         c->prepare.n_container = places[k].n_container;
-        c->prepare.address = xstrdup(address_of(d, k, own));
+        c->prepare.address = xstrdup(form_address_of(d, k, own));
         c->prepare.inject = inject_for_training(d, k);
         c->prepare.standby = succession_id(d) ? xstrdup(succession_id(d)) : NULL;
         if (k == 0) {

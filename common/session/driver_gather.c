@@ -216,7 +216,7 @@ void gather_fill_welcome(const struct driver *d, Wire__Welcome *w, struct arena 
     w->predicts = d->o.predict != NULL;
 }
 
-static void welcome(struct membership *m, struct conn *c, int rank, char *device)
+static void gather_welcome(struct membership *m, struct conn *c, int rank, char *device)
 {
     const struct driver *d = m->d;
     Wire__Control msg = WIRE__CONTROL__INIT;
@@ -270,7 +270,7 @@ static struct decision seat_follower(struct membership *m, struct conn *c, const
     lead_seated(m, rank, h);
     m->seats[rank].device = device;
     m->seats[rank].named = seat_name(m->d, rank);
-    welcome(m, c, rank, device);
+    gather_welcome(m, c, rank, device);
     say_joined(m->d, c, rank, h);
     return (struct decision){
         .kind = DECIDE_JOINED, .rank = rank, .generation = *h->run ? h->formed : 0};
@@ -455,7 +455,7 @@ static void name_rank(const struct driver *d, struct named *l, int rank)
         buf_printf(&l->text, " (%s)", s->host);
 }
 
-static const char *names(struct named *l)
+static const char *gather_names(struct named *l)
 {
     if (l->n > MOST_NAMED)
         buf_printf(&l->text, " and %d more", l->n - MOST_NAMED);
@@ -482,17 +482,18 @@ void gather_say_missing(struct membership *m)
     }
     double left_s = 1e-3 * (double)max_i64(0, recover_deadline(d) - d->now_ms);
     if (absent.n && is_gathering)
-        queue_log(d->out, LOG_INFO, "waiting for %s to join: %d of %d here", names(&absent),
+        queue_log(d->out, LOG_INFO, "waiting for %s to join: %d of %d here", gather_names(&absent),
                   d->membership.n_here, d->membership.n_ranks);
     else if (absent.n)
-        queue_log(d->out, LOG_INFO, "waiting for a replacement of %s, %.0f s more", names(&absent),
-                  left_s);
+        queue_log(d->out, LOG_INFO, "waiting for a replacement of %s, %.0f s more",
+                  gather_names(&absent), left_s);
     if (opening.n && d->stage == STAGE_WAIT)
         queue_log(d->out, LOG_INFO,
                   "waiting for %s, here already, to open model and data, up to %.0f s more",
-                  names(&opening), left_s);
+                  gather_names(&opening), left_s);
     else if (opening.n)
-        queue_log(d->out, LOG_INFO, "waiting for %s to open model and data", names(&opening));
+        queue_log(d->out, LOG_INFO, "waiting for %s to open model and data",
+                  gather_names(&opening));
     buf_fini(&absent.text);
     buf_fini(&opening.text);
 }

@@ -18,7 +18,7 @@ enum {
 
 /* ---- asking ---- */
 
-static void ask(const struct driver *d, const struct seat *s)
+static void incident_ask(const struct driver *d, const struct seat *s)
 {
     Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Inspect i = WIRE__INSPECT__INIT;
@@ -51,7 +51,7 @@ static void note_rank(struct watch *w, int rank, int is_behind)
         .phase_s = 1e-3 * (double)(d->now_ms - s->since_ms),
         .heard_s = rank > 0 ? 1e-3 * (double)(d->now_ms - s->heard_ms) : 0,
     };
-    ask(d, s);
+    incident_ask(d, s);
 }
 
 void incident_begin(struct watch *w, const char *text)
@@ -82,7 +82,7 @@ void incident_begin(struct watch *w, const char *text)
 
 /* ---- answers ---- */
 
-static struct incident_rank *asked(const struct driver *d, int64_t conn)
+static struct incident_rank *incident_asked(const struct driver *d, int64_t conn)
 {
     for (int i = 0; d->watch.incident && i < d->watch.incident->n; i++)
         if (d->watch.incident->rank[i].conn == conn)
@@ -90,7 +90,7 @@ static struct incident_rank *asked(const struct driver *d, int64_t conn)
     return NULL;
 }
 
-static int is_complete(const struct driver *d)
+static int incident_is_complete(const struct driver *d)
 {
     ASSERT(d->watch.incident->n >= 0 && d->watch.incident->n <= INCIDENT_MOST_RANKS);
     for (int i = 0; i < d->watch.incident->n; i++)
@@ -111,12 +111,12 @@ void incident_finish(struct watch *w)
 void incident_check(struct watch *w)
 {
     const struct driver *d = w->d;
-    if (w->incident && (is_complete(d) || d->now_ms >= w->incident_until_ms))
+    if (w->incident && (incident_is_complete(d) || d->now_ms >= w->incident_until_ms))
         incident_finish(w);
 }
 
 /* Takes `ring`. */
-static void take(struct watch *w, struct incident_rank *r, struct collective *ring, int n)
+static void incident_take(struct watch *w, struct incident_rank *r, struct collective *ring, int n)
 {
     if (!r || r->has_answered) {
         free(ring);
@@ -145,7 +145,7 @@ void incident_message(struct watch *w, int64_t conn, const Wire__Ring *m)
     if (!w->incident || m->incident != w->incident->number)
         return;
     convert_to_ring(m, &ring);
-    take(w, asked(w->d, conn), ring.collective, ring.n);
+    incident_take(w, incident_asked(w->d, conn), ring.collective, ring.n);
 }
 
 void incident_own(struct watch *w, int64_t now_ns, const struct collective *c, int n)
@@ -154,5 +154,5 @@ void incident_own(struct watch *w, int64_t now_ns, const struct collective *c, i
     ASSERT(n >= 0 && n <= RING_LEN);
     memcpy(ring, c, (size_t)n * sizeof(*ring));
     ring_rebase(ring, n, now_ns);
-    take(w, asked(w->d, INCIDENT_OWN), ring, n);
+    incident_take(w, incident_asked(w->d, INCIDENT_OWN), ring, n);
 }

@@ -43,8 +43,8 @@ void inject_announce(const struct driver *d)
     free(all);
 }
 
-static void say(const struct driver *d, int rank, const struct session_event *what,
-                const char *text)
+static void inject_say_line(const struct driver *d, int rank, const struct session_event *what,
+                            const char *text)
 {
     struct session_event e = *what;
     char *who = driver_label(d, rank);
@@ -70,7 +70,7 @@ void inject_happens(struct driver *d, int rank, struct report *r)
     }
     memcpy(e.inject.spec, r->inject.fault.text, sizeof e.inject.spec);
     inject_spend(&d->o.inject, e.inject.spec);
-    say(d, rank, &e, r->inject.text);
+    inject_say_line(d, rank, &e, r->inject.text);
     if (rank == 0)
         queue_inject(d->out, &r->inject.fault);
 }
@@ -88,7 +88,7 @@ void inject_at_stop(struct driver *d)
             continue;
         f->is_spent = 1;
         memcpy(e.inject.spec, f->text, sizeof e.inject.spec);
-        say(d, f->rank, &e, inject_say(f, text));
+        inject_say_line(d, f->rank, &e, inject_say(f, text));
     }
 }
 

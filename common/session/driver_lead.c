@@ -187,7 +187,7 @@ int lead_formed(struct membership *m)
 
 /* The job is finished.  The text names the limits that were reached, because to train longer all of
  * them must be raised. */
-static struct decision finish(const struct driver *d)
+static struct decision lead_finish(const struct driver *d)
 {
     int64_t spe = d->run.steps_per_epoch, step = d->run.step, epochs = d->o.n_epochs;
     int is_past_epochs = step / spe >= epochs;
@@ -235,7 +235,7 @@ struct decision lead_nothing_to_do(struct membership *m)
     int64_t ms = release_ms(d);
     ASSERT(d->stage == STAGE_GATHER && m->lead.release_ms == 0);
     if (ms == 0)
-        return finish(d);
+        return lead_finish(d);
     m->lead.release_ms = d->now_ms + ms;
     queue_log(d->out, LOG_INFO,
               "the job is finished, and its driver before may not have told its followers: waiting "
@@ -249,7 +249,7 @@ struct decision lead_releases(struct membership *m)
     const struct driver *d = m->d;
     ASSERT(d->stage == STAGE_GATHER && m->lead.release_ms > 0);
     if (d->now_ms >= m->lead.release_ms || (m->n_here == m->n_ranks && succession_is_here(d)))
-        return finish(d);
+        return lead_finish(d);
     return decide(DECIDE_NOTHING);
 }
 
@@ -257,5 +257,5 @@ struct decision lead_release_now(struct membership *m)
 {
     ASSERT(m->d->stage == STAGE_GATHER && m->lead.release_ms > 0);
     m->lead.release_ms = m->d->now_ms;
-    return finish(m->d);
+    return lead_finish(m->d);
 }

@@ -46,7 +46,7 @@ static void say_slow(const struct driver *d, int rank, const struct work *w, dou
                                             .straggler = {w->factor}});
 }
 
-static void judge(struct watch *w, int rank, const struct work *work, double median_ns)
+static void pace_judge(struct watch *w, int rank, const struct work *work, double median_ns)
 {
     const struct driver *d = w->d;
     struct seat *s = &w->seats[rank];
@@ -80,7 +80,7 @@ void pace_check(struct watch *w)
     }
     if (straggler_compare(work, d->membership.n_ranks, &median_ns)) {
         for (int k = 0; k < d->membership.n_ranks; k++)
-            judge(w, k, &work[k], median_ns);
+            pace_judge(w, k, &work[k], median_ns);
         begin_window(w);
     }
     free(work);

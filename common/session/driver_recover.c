@@ -136,7 +136,7 @@ static struct decision go_on_with_fewer(const struct driver *d, int n)
     return x;
 }
 
-static struct decision give_up(const struct driver *d)
+static struct decision recover_give_up(const struct driver *d)
 {
     struct cause c = d->formation.recovery.cause;
     ASSERT(d->formation.recovery.cause.text);
@@ -170,7 +170,7 @@ struct decision recover_choose(struct formation *f)
     if (n >= recover_min_ranks(d) ||
         d->ending.n_stops > 0) /* to end in order there is no minimum of ranks */
         return go_on_with_fewer(d, n);
-    return give_up(d);
+    return recover_give_up(d);
 }
 
 void recover_wait(struct formation *f, int is_orderly)

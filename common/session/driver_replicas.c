@@ -46,7 +46,7 @@ static const char *differing_tensor(const struct report *a, const struct report 
 
 /* An answer with the list of tensors of `r`: r itself, or an equal answer that kept its list
  * (driver_report.c). */
-static const struct report *detailed(const struct driver *d, const struct report *r)
+static const struct report *replicas_detailed(const struct driver *d, const struct report *r)
 {
     const struct report *first = d->seats[d->formation.first_answer].answer;
     ASSERT(d->seats[d->formation.first_answer].answer);
@@ -71,7 +71,7 @@ struct decision replicas_compare(const struct driver *d)
                            .is_final = 1},
             "the replicas differ after epoch %lld (step %lld): %s differs from %s in %s",
             (long long)want->epoch.epoch, (long long)want->epoch.step, who, other,
-            differing_tensor(detailed(d, want), detailed(d, r)));
+            differing_tensor(replicas_detailed(d, want), replicas_detailed(d, r)));
         free(other);
         free(who);
         return x;

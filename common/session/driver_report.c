@@ -104,7 +104,7 @@ static int is_of_this_command(const struct driver *d, const struct report *r)
 }
 
 /* Take a rank's answer to this stage's command.  Returns r if it is not kept, else NULL. */
-static struct report *take_answer(struct driver *d, int rank, struct report *r)
+static struct report *report_take_answer(struct driver *d, int rank, struct report *r)
 {
     ASSERT(rank < d->membership.n_ranks && d->seats[rank].is_member);
     if (r->kind != stage_answer(d->stage) || d->seats[rank].answer || !is_of_this_command(d, r)) {
@@ -169,7 +169,7 @@ static const struct news *news_of(int rank, const struct report *r)
     return n && n->take && (rank == 0 || !n->is_of_rank_0) ? n : NULL;
 }
 
-static int is_past(const struct driver *d, const struct report *r)
+static int report_is_past(const struct driver *d, const struct report *r)
 {
     return d->stage == STAGE_WAIT || r->generation < d->formation.generation;
 }
@@ -194,11 +194,11 @@ void report_digest(struct driver *d, int rank, struct report *r)
         ;
     else if (d->stage == STAGE_GATHER || !d->seats[rank].is_member)
         r = digest_outside(d, rank, r);
-    else if (is_past(d, r))
+    else if (report_is_past(d, r))
         digest_past(d, rank, r);
     else if (n)
         n->take(d, rank, r);
     else
-        r = take_answer(d, rank, r);
+        r = report_take_answer(d, rank, r);
     report_free(r);
 }

@@ -42,7 +42,7 @@ static struct seen sum_validated(const struct driver *d)
 static double mean_of(double sum, double weight) { return weight > 0 ? sum / weight : (double)NAN; }
 
 /* The loss is a number only if that of every target is. */
-static double loss_of(double sum, int64_t n_nonfinite, double weight)
+static double results_loss_of(double sum, int64_t n_nonfinite, double weight)
 {
     return n_nonfinite > 0 ? (double)NAN : mean_of(sum, weight);
 }
@@ -89,7 +89,7 @@ static void note_validation(struct run *r, const struct seen *s)
                                     .n_samples = s->n_samples,
                                     .n_targets = s->n_targets};
     e->is_validated = 1;
-    e->validation_loss = loss_of(s->loss_sum, s->n_nonfinite, s->weight);
+    e->validation_loss = results_loss_of(s->loss_sum, s->n_nonfinite, s->weight);
     e->validation_accuracy = is_regression ? NOT_MEASURED : mean_of((double)s->n_correct, n);
     e->has_top5 = d->seats[0].answer->validated.has_top5;
     e->validation_top5 = mean_of((double)s->n_top5, n);
@@ -104,7 +104,8 @@ static void note_validation(struct run *r, const struct seen *s)
     e->has_average = d->seats[0].answer->validated.has_average;
     if (!e->has_average)
         return;
-    e->average_validation_loss = loss_of(s->average_loss_sum, s->average_n_nonfinite, s->weight);
+    e->average_validation_loss =
+        results_loss_of(s->average_loss_sum, s->average_n_nonfinite, s->weight);
     e->average_validation_top5 = mean_of((double)s->average_n_top5, n);
     e->average_validation_accuracy =
         is_regression ? NOT_MEASURED : mean_of((double)s->average_n_correct, n);

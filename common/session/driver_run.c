@@ -23,7 +23,7 @@ int run_nothing_to_do(const struct driver *d, int64_t step)
 }
 
 /* 1: the job has trained all that it asks for. */
-static int is_complete(const struct driver *d)
+static int run_is_complete(const struct driver *d)
 {
     return d->run.last.end == EPOCH_MAX_STEPS || run_nothing_to_do(d, d->run.step);
 }
@@ -152,7 +152,7 @@ static int find_data_waiter(const struct driver *d)
 
 #define COPY_FIGURE(member, type, of, key, when, text) r->last.member = from[of]->epoch.member;
 
-static void note_epoch(struct run *r)
+static void run_note_epoch(struct run *r)
 {
     const struct driver *d = r->d;
     const struct report *own = d->seats[0].answer;
@@ -227,7 +227,7 @@ static struct decision finish_evaluation(struct run *r)
         "evaluated step %lld", (long long)r->step);
 }
 
-static struct decision finish(const struct driver *d)
+static struct decision run_finish(const struct driver *d)
 {
     double *peak = xcalloc((size_t)d->membership.n_ranks, sizeof(*peak));
     for (int k = 0; k < d->membership.n_ranks; k++)
@@ -275,8 +275,8 @@ static struct decision next_epoch(const struct driver *d)
     ASSERT(!d->o.evaluate);
     if (d->run.nonfinite)
         return fail_nonfinite(d);
-    if (is_complete(d))
-        return finish(d);
+    if (run_is_complete(d))
+        return run_finish(d);
     if (d->run.is_final || d->ending.n_stops > 0)
         return stop_politely(d);
     return decide(recover_wants_regroup(d) ? DECIDE_REGROUP : DECIDE_TRAIN);
@@ -318,7 +318,7 @@ struct decision run_trained(struct run *r)
     const struct report *own = d->seats[0].answer;
     ASSERT(d->stage == STAGE_TRAIN && r->is_epoch_open);
     if (own->epoch.end != EPOCH_REGROUP)
-        note_epoch(r);
+        run_note_epoch(r);
     struct decision x = replicas_compare(d);
     if (x.kind != DECIDE_NOTHING)
         return x;
@@ -329,8 +329,8 @@ struct decision run_trained(struct run *r)
     if (r->last.end == EPOCH_NONFINITE)
         note_nonfinite(r);
     int is_cut = r->nonfinite ||
-                 (!is_complete(d) && (d->ending.n_stops > 0 || r->last.end == EPOCH_STOPPED));
-    r->is_final = is_cut || is_complete(d);
+                 (!run_is_complete(d) && (d->ending.n_stops > 0 || r->last.end == EPOCH_STOPPED));
+    r->is_final = is_cut || run_is_complete(d);
     if (!is_cut && d->seats[0].opened->opened.n_validation > 0 &&
         (is_epoch_due(r->epoch, d->o.validate_every) || (r->is_final && d->o.validate_every > 0)))
         return decide(DECIDE_VALIDATE);

@@ -64,7 +64,7 @@ static struct gpu_ref ref_of(const struct seat *s)
     return (struct gpu_ref){s->gpu, s->gpu_bus, s->host, s->host_id};
 }
 
-static void add_use(struct membership *m, const struct seat *s, const char *key)
+static void seats_add_use(struct membership *m, const struct seat *s, const char *key)
 {
     const struct driver *d = m->d;
     struct gpu_use *u;
@@ -85,10 +85,10 @@ void seat_use_gpu(struct membership *m, int rank, const char *uuid, const char *
 
     s->gpu = xstrdup(uuid);
     s->gpu_bus = bus ? xstrdup(bus) : NULL;
-    add_use(m, s, uuid);
+    seats_add_use(m, s, uuid);
     const struct gpu_ref g = ref_of(s);
     if (put_place(&g, place))
-        add_use(m, s, place);
+        seats_add_use(m, s, place);
 }
 
 static void drop_use(struct membership *m, const struct seat *s, const char *key)

@@ -31,7 +31,7 @@ static enum status_role role_of(const struct driver *d, int seat)
     return s->opened ? STATUS_READY : STATUS_JOINING;
 }
 
-static void fill(const struct driver *d, int64_t now_ms, int seat, struct status_rank *r)
+static void status_fill(const struct driver *d, int64_t now_ms, int seat, struct status_rank *r)
 {
     const struct seat *s = &d->seats[seat];
     *r = (struct status_rank){
@@ -80,7 +80,7 @@ void driver_status(const struct driver *d, int64_t now_ns, struct status *out)
     out->rank = xcalloc((size_t)d->n_seats, sizeof(struct status_rank));
     for (int k = 0; k < d->n_seats; k++)
         if (k < d->membership.n_ranks || d->seats[k].is_taken)
-            fill(d, now_ms, k, &out->rank[out->n++]);
+            status_fill(d, now_ms, k, &out->rank[out->n++]);
 }
 
 void status_fini(struct status *s)

@@ -29,7 +29,7 @@
 
 /* ---- formations that count ---- */
 
-static const struct voters *newest(const struct succession *s)
+static const struct voters *succession_newest(const struct succession *s)
 {
     static const struct voters none = {.generation = 0};
     return s->n ? &s->voters[s->n - 1] : &none;
@@ -114,8 +114,9 @@ static int are_enough(const struct driver *d, int n_seats, int is_ready)
 {
     const struct succession *s = &d->membership.succession;
     if (is_candidate(d))
-        return s->n > 0 && !strcmp(newest(s)->standby, d->o.standby_id) &&
-               voters_let_standby_lead(newest(s), n_voters_here(d, s->n - 1, n_seats, is_ready));
+        return s->n > 0 && !strcmp(succession_newest(s)->standby, d->o.standby_id) &&
+               voters_let_standby_lead(succession_newest(s),
+                                       n_voters_here(d, s->n - 1, n_seats, is_ready));
     for (int i = 0; i < s->n; i++) {
         const struct voters *v = &s->voters[i];
         int n_away = v->n_ranks - 1 - n_voters_here(d, i, n_seats, is_ready);
@@ -127,7 +128,7 @@ static int are_enough(const struct driver *d, int n_seats, int is_ready)
 
 /* 0: this driver was the standby, which holds no state before its first formation, and no follower
  * that is ready holds the newest step that followers named, or the step before that. */
-static int has_the_state(const struct driver *d)
+static int succession_has_the_state(const struct driver *d)
 {
     int64_t most = d->seats[0].at.step;
     for (int k = 1; k < d->n_seats; k++)
@@ -159,7 +160,7 @@ int succession_all_are_here(const struct driver *d)
 {
     const struct succession *s = &d->membership.succession;
     return is_candidate(d) && s->n > 0 &&
-           n_voters_here(d, s->n - 1, d->n_seats, 1) == newest(s)->n_ranks - 1;
+           n_voters_here(d, s->n - 1, d->n_seats, 1) == succession_newest(s)->n_ranks - 1;
 }
 
 int succession_is_here(const struct driver *d)
@@ -173,17 +174,17 @@ int succession_waits_no_more(const struct driver *d)
 {
     enum { COME_MS = 2000 };
     return is_candidate(d) && d->seats[0].opened &&
-           d->now_ms - d->stage_ms >= d->beat_ms + COME_MS && has_the_state(d) &&
+           d->now_ms - d->stage_ms >= d->beat_ms + COME_MS && succession_has_the_state(d) &&
            are_enough(d, d->n_seats, 1);
 }
 
 int succession_n_ranks(const struct driver *d)
 {
-    return newest(&d->membership.succession)->n_ranks;
+    return succession_newest(&d->membership.succession)->n_ranks;
 }
 
 /* End, because neither the standby nor enough followers came, so the standby may lead by now. */
-static struct decision give_up(const struct driver *d)
+static struct decision succession_give_up(const struct driver *d)
 {
     const char *told = d->membership.succession.told;
     const char *where = d->o.standby_id ? d->o.led_by : told ? told : "an address not known here";
@@ -201,7 +202,7 @@ int succession_holds_up(struct membership *m, struct decision *out)
     const struct driver *d = m->d;
     struct succession *s = &m->succession;
     ASSERT(d->stage == STAGE_GATHER || d->stage == STAGE_WAIT);
-    if (has_the_state(d) && (are_enough(d, m->n_seats, 1) || can_be_asked(d))) {
+    if (succession_has_the_state(d) && (are_enough(d, m->n_seats, 1) || can_be_asked(d))) {
         s->lacking_ms = -1;
         return 0;
     }
@@ -209,7 +210,7 @@ int succession_holds_up(struct membership *m, struct decision *out)
         s->lacking_ms = d->now_ms;
         queue_log(
             d->out, LOG_WARN,
-            has_the_state(d)
+            succession_has_the_state(d)
                 ? "the %s may lead this run, as too few ranks of the last formation are here; "
                   "waiting for it, or for more of them"
                 : "the %s, or a rank that is not here, holds the newest state; waiting for it",
@@ -218,7 +219,7 @@ int succession_holds_up(struct membership *m, struct decision *out)
     if (d->ending.n_stops > 0) /* no ranks may form, so no checkpoint can be written */
         *out = decide(DECIDE_AT_ONCE);
     else if (d->now_ms - s->lacking_ms >= d->o.cluster.driver_timeout_ms)
-        *out = give_up(d);
+        *out = succession_give_up(d);
     return 1;
 }
 
@@ -232,7 +233,8 @@ const char *succession_id(const struct driver *d)
 int succession_votes(const struct driver *d)
 {
     const struct succession *s = &d->membership.succession;
-    return s->conn != NULL && d->formation.has_formed && !strcmp(newest(s)->standby, s->id);
+    return s->conn != NULL && d->formation.has_formed &&
+           !strcmp(succession_newest(s)->standby, s->id);
 }
 
 static void send_voters(const struct driver *d, const struct voters *v)
@@ -276,7 +278,7 @@ static void add_next(struct membership *m)
         m->seats[k].votes_in |= 1u << at;
 }
 
-static void ask(struct membership *m)
+static void succession_ask(struct membership *m)
 {
     const struct driver *d = m->d;
     ASSERT(m->succession.conn && m->succession.next.generation == d->formation.generation);
@@ -289,7 +291,7 @@ static void ask(struct membership *m)
 static void say_voters(const struct driver *d)
 {
     const struct succession *s = &d->membership.succession;
-    if (!*s->next.standby && !*newest(s)->standby)
+    if (!*s->next.standby && !*succession_newest(s)->standby)
         return;
     driver_event(d, &(struct session_event){.kind = EVENT_STANDBY,
                                             .rank = -1,
@@ -315,7 +317,7 @@ struct decision succession_lets_form(struct membership *m)
         return decide(DECIDE_FORM);
     }
     if (is_held && can_be_asked(d)) {
-        ask(m);
+        succession_ask(m);
         return decide(DECIDE_NOTHING);
     }
     return decide_accuse((struct cause){.rank = -1,
@@ -336,7 +338,7 @@ void succession_formed(struct membership *m)
     add_next(m);
     s->formed = s->next.generation;
     if (s->conn && !s->is_asked)
-        ask(m); /* tell the standby of the formation by which it may lead */
+        succession_ask(m); /* tell the standby of the formation by which it may lead */
     ASSERT(s->n >= 1);
 }
 
@@ -345,33 +347,34 @@ void succession_formed(struct membership *m)
  * and goes costs little. */
 int succession_wants_regroup(const struct driver *d)
 {
-    const char *votes = newest(&d->membership.succession)->standby, *id = succession_id(d);
+    const char *votes = succession_newest(&d->membership.succession)->standby,
+               *id = succession_id(d);
     int64_t age_ms = d->now_ms - d->formation.formed_ms;
     return strcmp(votes, id ? id : "") != 0 && (!*votes || age_ms >= d->o.cluster.join_interval_ms);
 }
 
 /* ---- the standby's connection ---- */
 
-static int is_loopback(const char *address)
+static int succession_is_loopback(const char *address)
 {
     return !strncmp(address, "127.", 4) || !strcmp(address, "::1");
 }
 
 /* The standby's address as the peer of `c` reaches it: a standby on this machine is where this
  * driver is. */
-static char *address_for(const struct driver *d, const struct conn *c)
+static char *succession_address_for(const struct driver *d, const struct conn *c)
 {
     const struct succession *s = &d->membership.succession;
-    const char *at = s->advertise                 ? s->advertise
-                     : is_loopback(s->conn->peer) ? c->local
-                                                  : s->conn->peer;
+    const char *at = s->advertise                            ? s->advertise
+                     : succession_is_loopback(s->conn->peer) ? c->local
+                                                             : s->conn->peer;
     ASSERT(s->conn);
     return xasprintf(strchr(at, ':') ? "[%s]:%d" : "%s:%d", at, s->port);
 }
 
 char *succession_address(const struct driver *d, const struct conn *c)
 {
-    return d->membership.succession.conn ? address_for(d, c) : xstrdup("");
+    return d->membership.succession.conn ? succession_address_for(d, c) : xstrdup("");
 }
 
 static void tell_followers(const struct driver *d)
@@ -390,7 +393,7 @@ static void tell_followers(const struct driver *d)
     }
 }
 
-static void welcome(const struct driver *d, const struct conn *c)
+static void succession_send_welcome(const struct driver *d, const struct conn *c)
 {
     Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Welcome w = WIRE__WELCOME__INIT;
@@ -400,7 +403,7 @@ static void welcome(const struct driver *d, const struct conn *c)
     gather_fill_welcome(d, &w, &a);
     w.n_ranks = d->o.n_ranks;
     w.device = msg_text(&a, strncmp(d->o.device, "cuda", 4) ? "cpu" : "cuda", 64);
-    w.standby = address_for(d, c);
+    w.standby = succession_address_for(d, c);
     m.body_case = WIRE__CONTROL__BODY_WELCOME;
     m.welcome = &w;
     driver_send(d, c, &m);
@@ -456,7 +459,7 @@ struct decision succession_hello(struct membership *m, struct conn *c, const Wir
     free(s->host);
     s->host = xstrdup(h->host);
     free(s->told);
-    s->told = address_for(d, c);
+    s->told = succession_address_for(d, c);
     s->is_asked = s->is_acknowledged = 0;
     struct voters v = voters_of(h->form_term, h->form_generation, h->form_ranks, h->form_standby);
     if (v.generation > 0 && find_formation(s, &v) < 0 && m->lead.is_taking_over)
@@ -465,7 +468,7 @@ struct decision succession_hello(struct membership *m, struct conn *c, const Wir
 }
 
 /* 1: the ranks are prepared, and the formation waits for the standby alone. */
-static int is_awaited(const struct driver *d)
+static int succession_is_awaited(const struct driver *d)
 {
     return d->stage == STAGE_PREPARE && d->formation.n_answers == d->membership.n_ranks;
 }
@@ -475,18 +478,18 @@ struct decision succession_welcome(struct membership *m)
     const struct driver *d = m->d;
     const struct succession *s = &m->succession;
     ASSERT(s->conn && s->conn->state == CONN_STANDBY && d->stage < STAGE_ENDING);
-    welcome(d, s->conn);
+    succession_send_welcome(d, s->conn);
     queue_log(d->out, LOG_INFO,
               "the standby joined: %s (pid %lld) from %s; it leads from %s if "
               "this driver is lost",
               s->host, (long long)s->pid, s->conn->from, s->told);
     tell_followers(d);
-    if (s->n && !strcmp(newest(s)->standby, s->id) && d->formation.has_formed)
-        send_voters(d, newest(s));
+    if (s->n && !strcmp(succession_newest(s)->standby, s->id) && d->formation.has_formed)
+        send_voters(d, succession_newest(s));
     if (d->stage == STAGE_WAIT)
         return decide(DECIDE_TRY);
     /* It may have been asked on the connection before. */
-    return decide(is_awaited(d) ? DECIDE_ANSWERED : DECIDE_NOTHING);
+    return decide(succession_is_awaited(d) ? DECIDE_ANSWERED : DECIDE_NOTHING);
 }
 
 struct decision succession_lost(struct membership *m, struct conn *c, const char *why)
@@ -501,7 +504,7 @@ struct decision succession_lost(struct membership *m, struct conn *c, const char
     queue_log(d->out, LOG_WARN, "the standby at %s was lost: %s; the job goes on without it",
               m->succession.told, why);
     tell_followers(d);
-    return decide(was_asked && is_awaited(d) ? DECIDE_ANSWERED : DECIDE_NOTHING);
+    return decide(was_asked && succession_is_awaited(d) ? DECIDE_ANSWERED : DECIDE_NOTHING);
 }
 
 static int has_votes(const struct succession *s)
@@ -542,7 +545,7 @@ struct decision succession_heard(struct membership *m, const Wire__Control *msg)
         msg->voters->generation != s->next.generation || s->is_acknowledged)
         return decide(DECIDE_NOTHING);
     s->is_acknowledged = 1;
-    return decide(is_awaited(m->d) ? DECIDE_ANSWERED : DECIDE_NOTHING);
+    return decide(succession_is_awaited(m->d) ? DECIDE_ANSWERED : DECIDE_NOTHING);
 }
 
 /* The job ends.  Either the standby was told so, or so many followers were told that the others

@@ -24,7 +24,7 @@ enum { MOST_NAMED = 8 };
 
 /* ---- where the ranks are ---- */
 
-static const struct ring_head *head_of(const struct driver *d, int rank)
+static const struct ring_head *watch_head_of(const struct driver *d, int rank)
 {
     static const struct ring_head none;
     const struct ring_head *h = &d->seats[rank].at.head;
@@ -32,7 +32,7 @@ static const struct ring_head *head_of(const struct driver *d, int rank)
     return h->generation == d->formation.generation ? h : &none;
 }
 
-static int is_missing(const struct driver *d, int rank)
+static int watch_is_missing(const struct driver *d, int rank)
 {
     return !d->seats[rank].is_taken || !d->seats[rank].answer;
 }
@@ -49,40 +49,40 @@ static int latest_waiting(const struct driver *d)
 {
     int found = -1;
     for (int k = 0; k < d->membership.n_ranks; k++)
-        if (is_missing(d, k) && head_of(d, k)->at.number > 0 &&
-            (found < 0 || head_of(d, k)->at.number > head_of(d, found)->at.number))
+        if (watch_is_missing(d, k) && watch_head_of(d, k)->at.number > 0 &&
+            (found < 0 || watch_head_of(d, k)->at.number > watch_head_of(d, found)->at.number))
             found = k;
     return found;
 }
 
 static int is_in_collective(const struct driver *d, int rank)
 {
-    return phase_is_collective(d->seats[rank].at.phase) && head_of(d, rank)->at.number > 0 &&
+    return phase_is_collective(d->seats[rank].at.phase) && watch_head_of(d, rank)->at.number > 0 &&
            !watch_is_silent(d, rank);
 }
 
 /* The number of collectives that this rank, which is done, left out, as far as its heartbeats show.
  */
-static int64_t n_left_out(const struct driver *d, const struct watch_view *v, int rank)
+static int64_t watch_n_left_out(const struct driver *d, const struct watch_view *v, int rank)
 {
     const struct seat *s = &d->seats[rank];
-    if (d->stage != STAGE_TRAIN || is_missing(d, rank) || v->waiting < 0 ||
+    if (d->stage != STAGE_TRAIN || watch_is_missing(d, rank) || v->waiting < 0 ||
         s->told_ms <= s->answered_ms || s->at.head.generation != d->formation.generation)
         return 0;
-    return max_i64(0, head_of(d, v->waiting)->at.number - s->at.head.n_handed);
+    return max_i64(0, watch_head_of(d, v->waiting)->at.number - s->at.head.n_handed);
 }
 
 int watch_is_behind(const struct driver *d, const struct watch_view *v, int rank)
 {
-    if (!is_missing(d, rank))
-        return v->sign != WATCH_SILENCE && n_left_out(d, v, rank) > 0;
+    if (!watch_is_missing(d, rank))
+        return v->sign != WATCH_SILENCE && watch_n_left_out(d, v, rank) > 0;
     if (v->sign == WATCH_SILENCE)
         return watch_is_silent(d, rank);
     if (d->stage != STAGE_TRAIN && d->stage != STAGE_FORM)
         return 1;
     if (v->waiting < 0)
         return !phase_is_collective(d->seats[rank].at.phase);
-    return head_of(d, rank)->n_handed < head_of(d, v->waiting)->at.number &&
+    return watch_head_of(d, rank)->n_handed < watch_head_of(d, v->waiting)->at.number &&
            (v->sign == WATCH_EARLIER || !is_in_collective(d, rank));
 }
 
@@ -162,7 +162,7 @@ static int64_t known_step(const struct driver *d, const struct watch_view *v, in
     int64_t step = d->seats[rank].at.step;
     if (d->stage != STAGE_TRAIN || v->waiting < 0 || !watch_is_silent(d, rank))
         return step;
-    return max_i64(step, head_of(d, v->waiting)->at.step);
+    return max_i64(step, watch_head_of(d, v->waiting)->at.step);
 }
 
 /* "in backward of step 118, bucket 3, for 12.1 s" */
@@ -173,7 +173,7 @@ static void put_where(struct buf *b, const struct driver *d, const struct watch_
     int has_step =
         phase_is_step(p->phase) || (p->phase == PHASE_CHECKPOINT && d->stage == STAGE_TRAIN);
     int has_bucket = p->phase == PHASE_BACKWARD || p->phase == PHASE_REDUCE;
-    int64_t step = known_step(d, v, rank), left_out = n_left_out(d, v, rank);
+    int64_t step = known_step(d, v, rank), left_out = watch_n_left_out(d, v, rank);
     if (left_out > 0) {
         buf_printf(b,
                    "done with %lld collective%s fewer than the others, so that they did not reduce "
@@ -213,7 +213,7 @@ static void put_collective(struct buf *b, const struct collective *c, int64_t st
 static const struct collective *waited_in(const struct driver *d, const struct watch_view *v)
 {
     static const struct collective none;
-    return v->waiting >= 0 ? &head_of(d, v->waiting)->at : &none;
+    return v->waiting >= 0 ? &watch_head_of(d, v->waiting)->at : &none;
 }
 
 /* 1: training goes on, so a rank that lost only its connection with the driver may still train. */
@@ -228,7 +228,7 @@ static void put_waiters(struct buf *b, const struct driver *d, const struct watc
 {
     struct buf who = {0};
     int n = put_ranks(&who, d, v, 0, -1);
-    if (is_going_on(d) && n_left_out(d, v, v->first) == 0) {
+    if (is_going_on(d) && watch_n_left_out(d, v, v->first) == 0) {
         buf_printf(b, "; training goes on");
     } else if (n > 0) {
         buf_printf(b, "; %s %s for %s", buf_cstr(&who), n > 1 ? "wait" : "waits",
@@ -328,7 +328,7 @@ static struct watch_view look_for_silence(const struct driver *d)
     return v;
 }
 
-static void warn(const struct driver *d, const struct watch_view *v)
+static void watch_warn(const struct driver *d, const struct watch_view *v)
 {
     struct buf b = {0};
     watch_put_line(d, v, &b);
@@ -367,7 +367,7 @@ void watch_check(struct watch *w)
     }
     struct watch_view v = is_half ? watch_look(d) : look_for_silence(d);
     if (!w->is_warned)
-        warn(d, &v);
+        watch_warn(d, &v);
     w->is_warned = 1;
 }
 
@@ -384,22 +384,22 @@ static int is_other(const struct collective *a, const struct collective *b)
 
 static int n_like(const struct driver *d, int rank)
 {
-    const struct collective *c = &head_of(d, rank)->at;
+    const struct collective *c = &watch_head_of(d, rank)->at;
     int n = 0;
     for (int k = 0; k < d->membership.n_ranks; k++)
-        n += head_of(d, k)->at.number == c->number && !is_other(&head_of(d, k)->at, c);
+        n += watch_head_of(d, k)->at.number == c->number && !is_other(&watch_head_of(d, k)->at, c);
     return n;
 }
 
 static void put_own(struct buf *b, const struct driver *d, int rank)
 {
-    const struct collective *c = &head_of(d, rank)->at;
+    const struct collective *c = &watch_head_of(d, rank)->at;
     put_who(b, d, rank);
     put_collective(b, c, -1);
     buf_printf(b, " (%lld bytes)", (long long)c->n_bytes);
 }
 
-static struct decision accuse(struct watch *w, int rank, int64_t step, const char *line)
+static struct decision watch_accuse(struct watch *w, int rank, int64_t step, const char *line)
 {
     ASSERT(rank >= 0 && rank < w->d->membership.n_ranks);
     incident_begin(w, line);
@@ -416,11 +416,11 @@ static struct decision compare_done(struct watch *w, int rank)
 {
     const struct driver *d = w->d;
     struct watch_view v = {.first = rank, .n_behind = 1, .waiting = 0};
-    if (!is_missing(d, 0) || n_left_out(d, &v, rank) == 0)
+    if (!watch_is_missing(d, 0) || watch_n_left_out(d, &v, rank) == 0)
         return decide(DECIDE_NOTHING);
     struct buf b = {0};
     watch_put_line(d, &v, &b);
-    struct decision x = accuse(w, rank, d->seats[rank].at.step, buf_cstr(&b));
+    struct decision x = watch_accuse(w, rank, d->seats[rank].at.step, buf_cstr(&b));
     buf_fini(&b);
     return x;
 }
@@ -428,7 +428,7 @@ static struct decision compare_done(struct watch *w, int rank)
 static struct decision compare_next(struct watch *w, int rank)
 {
     const struct driver *d = w->d;
-    if (!is_other(&head_of(d, rank)->at, &head_of(d, 0)->at))
+    if (!is_other(&watch_head_of(d, rank)->at, &watch_head_of(d, 0)->at))
         return decide(DECIDE_NOTHING);
     int odd = n_like(d, 0) < n_like(d, rank) ? 0 : rank, even = odd ? 0 : rank;
     struct buf b = {0};
@@ -438,7 +438,7 @@ static struct decision compare_next(struct watch *w, int rank)
     put_own(&b, d, even);
     if (n_like(d, even) > 1)
         buf_printf(&b, ", which %d agree on", n_like(d, even));
-    struct decision x = accuse(w, odd, head_of(d, odd)->at.step, buf_cstr(&b));
+    struct decision x = watch_accuse(w, odd, watch_head_of(d, odd)->at.step, buf_cstr(&b));
     buf_fini(&b);
     return x;
 }
@@ -450,5 +450,5 @@ struct decision watch_compare(struct watch *w, int rank)
     if (d->stage <= STAGE_WAIT || d->stage >= STAGE_ENDING || rank >= d->membership.n_ranks ||
         !d->seats[rank].is_member)
         return decide(DECIDE_NOTHING);
-    return is_missing(d, rank) ? compare_next(w, rank) : compare_done(w, rank);
+    return watch_is_missing(d, rank) ? compare_next(w, rank) : compare_done(w, rank);
 }

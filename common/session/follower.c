@@ -35,7 +35,7 @@ void follower_set_stage(struct follower *f, enum stage stage)
 }
 
 /* At both ends of an event. */
-static void check_state(const struct follower *f)
+static void follower_check_state(const struct follower *f)
 {
     ASSERT(f->stage <= STAGE_OVER);
     ASSERT((f->stage >= STAGE_ENDING) == (f->text != NULL));
@@ -105,8 +105,8 @@ static void finish_unanswered(struct follower *f, struct ending e, const char *w
  * misbehaved, or does not let this follower in, so the follower ends.  But while the follower seeks
  * its driver, any process may answer at the address, and its answer proves nothing; then the search
  * goes on.  `bye` is the reason in the Goodbye to the driver. */
-static void lost_driver(struct follower *f, int is_closed, int is_gone, const char *why,
-                        const char *bye)
+static void follower_lost_driver(struct follower *f, int is_closed, int is_gone, const char *why,
+                                 const char *bye)
 {
     struct ending e = {
         .status = STATUS_FAILED, .retry = RETRY_SOON, .is_closed = is_closed, .is_abort = 1};
@@ -138,14 +138,14 @@ void follower_enter(struct follower *f, int64_t now_ns)
 {
     f->now_ns = now_ns;
     f->now_ms = session_enter_ms(&f->clock, now_ns);
-    check_state(f);
+    follower_check_state(f);
 }
 
 void follower_leave(struct follower *f)
 {
     int64_t due = INT64_MAX;
     check_over(f);
-    check_state(f);
+    follower_check_state(f);
     if (f->stage == STAGE_HELLO)
         due = min_i64(f->heard_ms + f->timeout_ms,
                       f->now_ms + CHECK_MS); /* a stall of ours is no silence of the driver's */
@@ -226,7 +226,7 @@ void follower_free(struct follower *f)
 static void broke_protocol(struct follower *f, const char *what, const char *why)
 {
     char *text = xasprintf("it broke the protocol: %s: %s", what, why);
-    lost_driver(f, 0, 0, text, text);
+    follower_lost_driver(f, 0, 0, text, text);
     free(text);
 }
 
@@ -248,7 +248,7 @@ static void open_engine(struct follower *f, const Wire__Welcome *w)
     queue_command(&f->out, c);
 }
 
-static void on_welcome(struct follower *f, const Wire__Welcome *w)
+static void follower_on_welcome(struct follower *f, const Wire__Welcome *w)
 {
     ASSERT(f->stage == STAGE_HELLO);
     follower_set_stage(f, STAGE_JOINED);
@@ -311,7 +311,7 @@ static int is_for_good(const struct follower *f, const Wire__Refused *r)
     return is_final && (f->o.is_proven || is_of_run);
 }
 
-static void on_refused(struct follower *f, const Wire__Refused *r)
+static void follower_on_refused(struct follower *f, const Wire__Refused *r)
 {
     if (f->stage == STAGE_HELLO && f->has_engine && !is_for_good(f, r)) {
         keep_seek_on(f, 0, r->text);
@@ -327,7 +327,7 @@ static void on_refused(struct follower *f, const Wire__Refused *r)
         "refused by the driver at %s: %s", f->o.driver, r->text);
 }
 
-static void on_stop(struct follower *f, const Wire__Stop *s)
+static void follower_on_stop(struct follower *f, const Wire__Stop *s)
 {
     static const int status[] = {
         [WIRE__OUTCOME__OUTCOME_NONE] = STATUS_FAILED,
@@ -433,7 +433,7 @@ static void on_pause(struct follower *f, const Wire__Control *m)
     follower_abort(f);
 }
 
-static void on_joined(struct follower *f, const Wire__Control *m)
+static void follower_on_joined(struct follower *f, const Wire__Control *m)
 {
     switch (m->body_case) {
     case WIRE__CONTROL__BODY_HEARTBEAT:
@@ -449,7 +449,7 @@ static void on_joined(struct follower *f, const Wire__Control *m)
             on_abort(f, m->abort);
         break;
     case WIRE__CONTROL__BODY_STOP:
-        on_stop(f, m->stop);
+        follower_on_stop(f, m->stop);
         break;
     case WIRE__CONTROL__BODY_DRAIN:
         on_drain(f, m->drain);
@@ -458,7 +458,7 @@ static void on_joined(struct follower *f, const Wire__Control *m)
         keep_note_standby(f, m->standby->address);
         break;
     case WIRE__CONTROL__BODY_REFUSED:
-        on_refused(f, m->refused);
+        follower_on_refused(f, m->refused);
         break;
     default:
         if (m->generation >= f->generation) /* else it is about a formation that is over */
@@ -469,7 +469,7 @@ static void on_joined(struct follower *f, const Wire__Control *m)
 static void on_hello_answer(struct follower *f, const Wire__Control *m)
 {
     if (m->body_case == WIRE__CONTROL__BODY_REFUSED)
-        on_refused(f, m->refused);
+        follower_on_refused(f, m->refused);
     else if (m->body_case != WIRE__CONTROL__BODY_WELCOME)
         broke_protocol(f, msg_name(m), "want Welcome or Refused first");
     else if (m->welcome->rank < 1 ||
@@ -481,7 +481,7 @@ static void on_hello_answer(struct follower *f, const Wire__Control *m)
     else if (f->has_engine && m->welcome->term < f->kept.term)
         keep_seek_on(f, 0, "another driver leads the run now");
     else
-        on_welcome(f, m->welcome);
+        follower_on_welcome(f, m->welcome);
 }
 
 void follower_message(struct follower *f, int64_t now_ns, const Wire__Control *m)
@@ -491,7 +491,7 @@ void follower_message(struct follower *f, int64_t now_ns, const Wire__Control *m
     if (f->stage == STAGE_HELLO)
         on_hello_answer(f, m);
     else if (f->stage == STAGE_JOINED)
-        on_joined(f, m);
+        follower_on_joined(f, m);
     follower_leave(f);
 }
 
@@ -499,8 +499,8 @@ void follower_closed(struct follower *f, int64_t now_ns, const struct err *why)
 {
     follower_enter(f, now_ns);
     if (f->stage < STAGE_SEEK)
-        lost_driver(f, 1, !why || (why->code != ERR_PROTO && why->code != ERR_REFUSED),
-                    session_reason(why), NULL);
+        follower_lost_driver(f, 1, !why || (why->code != ERR_PROTO && why->code != ERR_REFUSED),
+                             session_reason(why), NULL);
     follower_leave(f);
 }
 
@@ -533,7 +533,7 @@ void follower_stop(struct follower *f, int64_t now_ns, const char *why)
     follower_leave(f);
 }
 
-static void check_silence(struct follower *f)
+static void follower_check_silence(struct follower *f)
 {
     int64_t silent_ms = f->now_ms - f->heard_ms;
     ASSERT(f->timeout_ms > 0);
@@ -542,7 +542,7 @@ static void check_silence(struct follower *f)
     double seconds = 1e-3 * (double)silent_ms;
     char *why = xasprintf("no sign of life from the driver for %.1f s", seconds);
     char *bye = xasprintf("it had heard nothing from this driver for %.1f s", seconds);
-    lost_driver(f, 0, 1, why, bye);
+    follower_lost_driver(f, 0, 1, why, bye);
     free(bye);
     free(why);
 }
@@ -551,7 +551,7 @@ void follower_tick(struct follower *f, int64_t now_ns)
 {
     follower_enter(f, now_ns);
     if (f->stage < STAGE_SEEK)
-        check_silence(f);
+        follower_check_silence(f);
     keep_check(f);
     if (f->stage == STAGE_JOINED && f->fault && f->now_ms >= f->fault_until_ms)
         follower_finish(

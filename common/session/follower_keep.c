@@ -39,7 +39,7 @@ static void note_place(struct follower *f)
     f->kept.is_in_step = !f->is_waiting && f->generation > 0 && phase_is_step(f->at.phase);
 }
 
-static void seek(struct follower *f, int is_again)
+static void follower_keep_seek(struct follower *f, int is_again)
 {
     const char *other = f->kept.standby ? f->kept.standby : f->kept.leader;
     queue_put(&f->out, &(struct action){
@@ -66,7 +66,7 @@ void keep_seek(struct follower *f, int is_closed, const char *why)
     if (!is_closed)
         queue_close(&f->out, CONN, why);
     follower_set_stage(f, STAGE_SEEK);
-    seek(f, 0);
+    follower_keep_seek(f, 0);
 }
 
 void keep_seek_on(struct follower *f, int is_closed, const char *why)
@@ -76,7 +76,7 @@ void keep_seek_on(struct follower *f, int is_closed, const char *why)
     if (!is_closed)
         queue_close(&f->out, CONN, why);
     follower_set_stage(f, STAGE_SEEK);
-    seek(f, 1);
+    follower_keep_seek(f, 1);
 }
 
 void keep_check(struct follower *f)

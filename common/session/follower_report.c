@@ -10,7 +10,7 @@ enum { EXPLAIN_MS = 5000 }; /* the time in which the driver must react to a faul
 
 /* A CUDA context that a kernel or a call broke stays broken for the process (sticky errors).
  * The process must not go on to the next formation or driver, which would fail as well. */
-static void check_gpu(struct follower *f, const struct report *r)
+static void follower_report_check_gpu(struct follower *f, const struct report *r)
 {
     if (f->is_gpu_lost || !r->fault.is_gpu_lost)
         return;
@@ -30,7 +30,7 @@ static void on_fault(struct follower *f, const struct report *r)
         return;
     }
     f->doing = 0;
-    check_gpu(f, r);
+    follower_report_check_gpu(f, r);
     if (f->fault)
         return;
     f->fault = xstrdup(why);
@@ -40,12 +40,12 @@ static void on_fault(struct follower *f, const struct report *r)
 
 /* 1: the report is of a formation that is over.  A fault of this engine itself counts at any time.
  */
-static int is_past(const struct follower *f, const struct report *r)
+static int follower_report_is_past(const struct follower *f, const struct report *r)
 {
     return r->generation <= f->aborted && (r->kind != REPORT_FAULT || r->fault.is_consequence);
 }
 
-static void forward(struct follower *f, const struct report *r)
+static void follower_report_forward(struct follower *f, const struct report *r)
 {
     struct err err;
     struct frame *frame = convert_report(r, &err);
@@ -72,7 +72,7 @@ static void forward(struct follower *f, const struct report *r)
         f->doing = 0;
 }
 
-static void on_report(struct follower *f, const struct report *r)
+static void follower_report_on_report(struct follower *f, const struct report *r)
 {
     if (r->kind == REPORT_STEP) {
         if (!r->step.first || f->has_stepped)
@@ -82,8 +82,8 @@ static void on_report(struct follower *f, const struct report *r)
         follower_send_beat(f);
     } else if (r->kind == REPORT_WARNING) {
         queue_log(&f->out, LOG_WARN, "%s", r->warning.text ? r->warning.text : "no text");
-    } else if (r->kind != REPORT_STOPPED && !is_past(f, r)) {
-        forward(f, r);
+    } else if (r->kind != REPORT_STOPPED && !follower_report_is_past(f, r)) {
+        follower_report_forward(f, r);
     }
 }
 
@@ -101,7 +101,7 @@ static void on_report_alone(struct follower *f, const struct report *r)
         f->doing = 0;
     } else if (r->kind == REPORT_FAULT && !r->fault.is_consequence) {
         int is_opening = f->doing == CMD_OPEN;
-        check_gpu(f, r);
+        follower_report_check_gpu(f, r);
         follower_finish(f,
                         (struct ending){.status = is_opening ? STATUS_USAGE : STATUS_FAILED,
                                         .retry = is_opening ? RETRY_NOT : RETRY_SOON,
@@ -114,11 +114,11 @@ static void on_report_alone(struct follower *f, const struct report *r)
 
 /* Report a fault on purpose before it happens.  This is done in any stage, because the engine waits
  * for it. */
-static void inject(struct follower *f, const struct report *r)
+static void follower_report_inject(struct follower *f, const struct report *r)
 {
     queue_log(&f->out, LOG_WARN, "injected fault %s: %s", r->inject.fault.text, r->inject.text);
     if (f->stage == STAGE_JOINED)
-        forward(f, r);
+        follower_report_forward(f, r);
     queue_inject(&f->out, &r->inject.fault);
 }
 
@@ -128,9 +128,9 @@ void follower_report(struct follower *f, int64_t now_ns, struct report *r)
     if (r->kind == REPORT_STOPPED)
         f->is_engine_stopped = 1;
     if (r->kind == REPORT_INJECT)
-        inject(f, r);
+        follower_report_inject(f, r);
     else if (f->stage == STAGE_JOINED)
-        on_report(f, r);
+        follower_report_on_report(f, r);
     else if (f->stage < STAGE_ENDING)
         on_report_alone(f, r);
     report_free(r);

@@ -4,7 +4,7 @@
 #include "base/util.h"
 #include "session/follower_impl.h"
 
-static void send(struct follower *f, const Wire__Control *m)
+static void follower_send(struct follower *f, const Wire__Control *m)
 {
     struct err err;
     struct frame *frame = msg_frame(m, &err);
@@ -72,7 +72,7 @@ void follower_send_hello(struct follower *f, const struct follower_options *o)
         h.backends[i] = msg_text(&a, o->backends[i], 64);
     m.body_case = WIRE__CONTROL__BODY_HELLO;
     m.hello = &h;
-    send(f, &m);
+    follower_send(f, &m);
     arena_fini(&a);
 }
 
@@ -100,7 +100,7 @@ void follower_send_beat(struct follower *f)
     m.body_case = WIRE__CONTROL__BODY_HEARTBEAT;
     m.heartbeat = h;
     f->next_beat_ms = f->now_ms + f->beat_ms;
-    send(f, &m);
+    follower_send(f, &m);
     arena_fini(&a);
 }
 
@@ -116,6 +116,6 @@ void follower_send_goodbye(struct follower *f, const char *text, int is_polite)
     m.generation = f->generation;
     m.body_case = WIRE__CONTROL__BODY_GOODBYE;
     m.goodbye = &g;
-    send(f, &m);
+    follower_send(f, &m);
     arena_fini(&a);
 }

@@ -26,9 +26,9 @@ struct ring {
     struct slot slot[RING_LEN];
 };
 
-static void put(number *n, int64_t v) { atomic_store_explicit(n, v, memory_order_release); }
+static void ring_put(number *n, int64_t v) { atomic_store_explicit(n, v, memory_order_release); }
 
-static int64_t get(const number *n)
+static int64_t ring_get(const number *n)
 {
     return atomic_load_explicit((number *)n, memory_order_acquire);
 }
@@ -46,74 +46,74 @@ const char *collective_state(const struct collective *c)
 
 /* ---- writing ---- */
 
-static struct slot *slot_of(const struct ring *r, int64_t id)
+static struct slot *ring_slot_of(const struct ring *r, int64_t id)
 {
     return (struct slot *)&r->slot[id % RING_LEN];
 }
 
 void ring_begin(struct ring *r, int64_t generation)
 {
-    int64_t newest = get(&r->handed);
-    ASSERT(generation >= 0 && get(&r->ended) <= newest);
+    int64_t newest = ring_get(&r->handed);
+    ASSERT(generation >= 0 && ring_get(&r->ended) <= newest);
 
-    put(&r->generation, -1);
-    put(&r->first, newest);
-    put(&r->ended, newest);
-    put(&r->generation, generation);
+    ring_put(&r->generation, -1);
+    ring_put(&r->first, newest);
+    ring_put(&r->ended, newest);
+    ring_put(&r->generation, generation);
 }
 
 int64_t ring_hand(struct ring *r, int64_t step, int64_t bucket, int64_t n_bytes, int64_t phase)
 {
-    int64_t id = get(&r->handed) + 1;
-    struct slot *s = slot_of(r, id);
-    ASSERT(id > get(&r->first) && get(&r->generation) >= 0);
+    int64_t id = ring_get(&r->handed) + 1;
+    struct slot *s = ring_slot_of(r, id);
+    ASSERT(id > ring_get(&r->first) && ring_get(&r->generation) >= 0);
 
-    put(&s->id, 0);
-    put(&s->generation, get(&r->generation));
-    put(&s->number_in, id - get(&r->first));
-    put(&s->step, step);
-    put(&s->bucket, bucket);
-    put(&s->n_bytes, n_bytes);
-    put(&s->phase, phase);
-    put(&s->handed_ns, clock_mono_ns());
-    put(&s->began_ns, 0);
-    put(&s->ended_ns, 0);
-    put(&s->is_failed, 0);
-    put(&s->id, id);
-    put(&r->handed, id);
+    ring_put(&s->id, 0);
+    ring_put(&s->generation, ring_get(&r->generation));
+    ring_put(&s->number_in, id - ring_get(&r->first));
+    ring_put(&s->step, step);
+    ring_put(&s->bucket, bucket);
+    ring_put(&s->n_bytes, n_bytes);
+    ring_put(&s->phase, phase);
+    ring_put(&s->handed_ns, clock_mono_ns());
+    ring_put(&s->began_ns, 0);
+    ring_put(&s->ended_ns, 0);
+    ring_put(&s->is_failed, 0);
+    ring_put(&s->id, id);
+    ring_put(&r->handed, id);
     return id;
 }
 
 void ring_run(struct ring *r, int64_t id, int64_t now_ns)
 {
-    struct slot *s = slot_of(r, id);
+    struct slot *s = ring_slot_of(r, id);
     ASSERT(id > 0);
 
-    ASSERT(id <= get(&r->handed));
-    if (get(&s->id) == id)
-        put(&s->began_ns, now_ns);
+    ASSERT(id <= ring_get(&r->handed));
+    if (ring_get(&s->id) == id)
+        ring_put(&s->began_ns, now_ns);
 }
 
 /* An entry that a newer one has replaced counts as ended. */
 static int has_ended(const struct ring *r, int64_t id)
 {
-    const struct slot *s = slot_of(r, id);
+    const struct slot *s = ring_slot_of(r, id);
 
-    return id <= get(&r->handed) && (get(&s->id) != id || get(&s->ended_ns) != 0);
+    return id <= ring_get(&r->handed) && (ring_get(&s->id) != id || ring_get(&s->ended_ns) != 0);
 }
 
 void ring_end(struct ring *r, int64_t id, int64_t now_ns, int is_failed)
 {
-    struct slot *s = slot_of(r, id);
+    struct slot *s = ring_slot_of(r, id);
     ASSERT(id > 0);
 
-    ASSERT(id <= get(&r->handed));
-    if (get(&s->id) == id) {
-        put(&s->is_failed, is_failed);
-        put(&s->ended_ns, now_ns);
+    ASSERT(id <= ring_get(&r->handed));
+    if (ring_get(&s->id) == id) {
+        ring_put(&s->is_failed, is_failed);
+        ring_put(&s->ended_ns, now_ns);
     }
-    for (id = get(&r->ended) + 1; has_ended(r, id); id++)
-        put(&r->ended, id);
+    for (id = ring_get(&r->ended) + 1; has_ended(r, id); id++)
+        ring_put(&r->ended, id);
 }
 
 /* ---- reading ---- */
@@ -121,36 +121,36 @@ void ring_end(struct ring *r, int64_t id, int64_t now_ns, int is_failed)
 /* 1: *out is entry `id`, whole; 0: another has taken its place. */
 static int read_slot(const struct ring *r, int64_t id, struct collective *out)
 {
-    const struct slot *s = slot_of(r, id);
+    const struct slot *s = ring_slot_of(r, id);
 
-    if (get(&s->id) != id)
+    if (ring_get(&s->id) != id)
         return 0;
     *out = (struct collective){
-        .generation = get(&s->generation),
-        .number = get(&s->number_in),
-        .step = get(&s->step),
-        .bucket = get(&s->bucket),
-        .n_bytes = get(&s->n_bytes),
-        .phase = get(&s->phase),
-        .handed_ns = get(&s->handed_ns),
-        .began_ns = get(&s->began_ns),
-        .ended_ns = get(&s->ended_ns),
-        .is_failed = get(&s->is_failed),
+        .generation = ring_get(&s->generation),
+        .number = ring_get(&s->number_in),
+        .step = ring_get(&s->step),
+        .bucket = ring_get(&s->bucket),
+        .n_bytes = ring_get(&s->n_bytes),
+        .phase = ring_get(&s->phase),
+        .handed_ns = ring_get(&s->handed_ns),
+        .began_ns = ring_get(&s->began_ns),
+        .ended_ns = ring_get(&s->ended_ns),
+        .is_failed = ring_get(&s->is_failed),
     };
-    return get(&s->id) == id;
+    return ring_get(&s->id) == id;
 }
 
 /* 1: *h is of one formation, and consistent: what has ended had been handed over before. */
 static int try_head(const struct ring *r, struct ring_head *h)
 {
-    int64_t generation = get(&r->generation), first = get(&r->first);
-    int64_t ended = get(&r->ended), handed = get(&r->handed);
+    int64_t generation = ring_get(&r->generation), first = ring_get(&r->first);
+    int64_t ended = ring_get(&r->ended), handed = ring_get(&r->handed);
 
     *h = (struct ring_head){
         .generation = generation, .n_handed = handed - first, .n_ended = ended - first};
     if (handed > ended && !read_slot(r, ended + 1, &h->at))
         return 0;
-    return generation >= 0 && get(&r->generation) == generation;
+    return generation >= 0 && ring_get(&r->generation) == generation;
 }
 
 void ring_head(const struct ring *r, struct ring_head *out)
@@ -161,13 +161,13 @@ void ring_head(const struct ring *r, struct ring_head *out)
         if (try_head(r, out))
             return;
     out->at = (struct collective){0}; /* it moves on all the time, so this rank waits for none */
-    if (out->generation < 0 || get(&r->generation) != out->generation)
+    if (out->generation < 0 || ring_get(&r->generation) != out->generation)
         *out = (struct ring_head){0}; /* a formation begins: the counts may be of two */
 }
 
 int ring_read(const struct ring *r, struct collective out[RING_LEN])
 {
-    int64_t newest = get(&r->handed);
+    int64_t newest = ring_get(&r->handed);
     int n = 0;
 
     for (int64_t id = max_i64(1, newest - RING_LEN + 1); id <= newest; id++)
@@ -175,13 +175,13 @@ int ring_read(const struct ring *r, struct collective out[RING_LEN])
     return n;
 }
 
-static int64_t before(int64_t t, int64_t now_ns) { return t ? min_i64(t - now_ns, -1) : 0; }
+static int64_t ring_before(int64_t t, int64_t now_ns) { return t ? min_i64(t - now_ns, -1) : 0; }
 
 void ring_rebase(struct collective *c, int n, int64_t now_ns)
 {
     for (int i = 0; i < n; i++) {
-        c[i].handed_ns = before(c[i].handed_ns, now_ns);
-        c[i].began_ns = before(c[i].began_ns, now_ns);
-        c[i].ended_ns = before(c[i].ended_ns, now_ns);
+        c[i].handed_ns = ring_before(c[i].handed_ns, now_ns);
+        c[i].began_ns = ring_before(c[i].began_ns, now_ns);
+        c[i].ended_ns = ring_before(c[i].ended_ns, now_ns);
     }
 }

@@ -21,7 +21,7 @@ void standby_set_stage(struct standby *s, enum stage stage)
 }
 
 /* At both ends of an event. */
-static void check_state(const struct standby *s)
+static void standby_check_state(const struct standby *s)
 {
     ASSERT(s->stage <= STAGE_OVER);
     ASSERT(s->n_held >= 0 && s->n_held <= s->cap_held);
@@ -33,16 +33,16 @@ static void check_state(const struct standby *s)
 
 /* ---- life ---- */
 
-static void enter(struct standby *s, int64_t now_ns)
+static void standby_enter(struct standby *s, int64_t now_ns)
 {
     s->now_ms = session_enter_ms(&s->clock, now_ns);
-    check_state(s);
+    standby_check_state(s);
 }
 
-static void leave(struct standby *s)
+static void standby_leave(struct standby *s)
 {
     int64_t due = INT64_MAX;
-    check_state(s);
+    standby_check_state(s);
     if (s->stage == STAGE_HELLO || s->stage == STAGE_JOINED)
         due = min_i64(s->heard_ms + s->timeout_ms, s->now_ms + CHECK_MS);
     if (s->stage == STAGE_JOINED)
@@ -58,7 +58,7 @@ int standby_next(struct standby *s, struct action *out) { return queue_take(&s->
 
 static const char *dup_or_null(const char *text) { return text ? xstrdup(text) : NULL; }
 
-static void seek(struct standby *s, int is_again)
+static void standby_seek(struct standby *s, int is_again)
 {
     standby_set_stage(s, STAGE_SEEK);
     queue_put(&s->out, &(struct action){.kind = ACTION_SEEK, .seek = {.is_again = is_again}});
@@ -78,17 +78,17 @@ struct standby *standby_new(const struct standby_options *o, int64_t now_ns)
     s->is_able = !o->checks_job;
     queue_init(&s->out);
     s->clock.due_ns = INT64_MAX;
-    enter(s, now_ns);
-    seek(s, 0);
-    leave(s);
+    standby_enter(s, now_ns);
+    standby_seek(s, 0);
+    standby_leave(s);
     return s;
 }
 
-static void drop(const void *p) { free((void *)(uintptr_t)p); }
+static void standby_drop(const void *p) { free((void *)(uintptr_t)p); }
 
 static void forget_run(struct standby *s)
 {
-    drop(s->job.data);
+    standby_drop(s->job.data);
     s->job = (struct blob){0};
     free(s->run);
     s->run = NULL;
@@ -108,19 +108,19 @@ void standby_free(struct standby *s)
     free(s->said);
     free(s->held);
     free(s->told);
-    drop(s->o.id);
-    drop(s->o.host);
-    drop(s->o.host_id);
-    drop(s->o.device);
-    drop(s->o.advertise);
-    drop(s->o.driver);
+    standby_drop(s->o.id);
+    standby_drop(s->o.host);
+    standby_drop(s->o.host_id);
+    standby_drop(s->o.device);
+    standby_drop(s->o.advertise);
+    standby_drop(s->o.driver);
     queue_fini(&s->out);
     free(s);
 }
 
 /* ---- the driver ---- */
 
-static void finish(struct standby *s, int status, int is_closed, const char *text)
+static void standby_finish(struct standby *s, int status, int is_closed, const char *text)
 {
     ASSERT(s->stage != STAGE_OVER && text);
     if (!is_closed)
@@ -138,11 +138,11 @@ static void seek_on(struct standby *s, int is_closed, const char *why)
     queue_log_useless(&s->out, s->o.driver, why, &s->said);
     if (!is_closed)
         queue_close(&s->out, DRIVER, why);
-    seek(s, 1);
+    standby_seek(s, 1);
     standby_count(s);
 }
 
-static void lost_driver(struct standby *s, int is_closed, const char *why)
+static void standby_lost_driver(struct standby *s, int is_closed, const char *why)
 {
     if (s->stage != STAGE_JOINED) {
         seek_on(s, is_closed, why);
@@ -157,29 +157,29 @@ static void lost_driver(struct standby *s, int is_closed, const char *why)
               s->o.driver, why, 1e-3 * (double)s->driver_timeout_ms);
     if (!is_closed)
         queue_close(&s->out, DRIVER, why);
-    seek(s, 0);
+    standby_seek(s, 0);
     standby_count(s);
 }
 
-static void take_job(struct standby *s, const Wire__Welcome *w)
+static void standby_take_its_job(struct standby *s, const Wire__Welcome *w)
 {
     char hash[HASH_TEXT_LEN];
     ASSERT(s->stage == STAGE_HELLO);
     hash_to_text(hash_of(w->job.data, w->job.len), hash);
     if (strcmp(hash, s->job_hash) != 0)
         s->is_able = !s->o.checks_job;
-    drop(s->job.data);
+    standby_drop(s->job.data);
     s->job = blob_of(w->job.data, w->job.len);
     strcpy(s->job_hash, hash);
 }
 
-static void on_welcome(struct standby *s, const Wire__Welcome *w)
+static void standby_on_welcome(struct standby *s, const Wire__Welcome *w)
 {
     if (s->run && (strcmp(s->run, w->run) != 0 || w->term < s->term)) {
         seek_on(s, 0, "it leads another run, or not any more");
         return;
     }
-    take_job(s, w);
+    standby_take_its_job(s, w);
     if (!s->run)
         s->run = xstrdup(w->run);
     free(s->leads_at);
@@ -201,7 +201,7 @@ static void on_welcome(struct standby *s, const Wire__Welcome *w)
     standby_send_back(s, "the driver is there again");
 }
 
-static void on_refused(struct standby *s, const Wire__Refused *r)
+static void standby_on_refused(struct standby *s, const Wire__Refused *r)
 {
     char *text = xasprintf("refused by the driver at %s: %s", s->o.driver, r->text);
     int is_later = s->run || r->reason == WIRE__REASON__REASON_ENDING;
@@ -210,20 +210,20 @@ static void on_refused(struct standby *s, const Wire__Refused *r)
         standby_send_back(s, r->text);
     }
     if (r->reason == WIRE__REASON__REASON_FINISHED)
-        finish(s, STATUS_OK, 0, r->text);
+        standby_finish(s, STATUS_OK, 0, r->text);
     else if (is_later)
         seek_on(s, 0, r->text);
     else
-        finish(s, STATUS_REFUSED, 0, text);
+        standby_finish(s, STATUS_REFUSED, 0, text);
     free(text);
 }
 
-static void on_stop(struct standby *s, const Wire__Stop *m)
+static void standby_on_stop(struct standby *s, const Wire__Stop *m)
 {
     int status = m->outcome == WIRE__OUTCOME__OUTCOME_FINISHED  ? STATUS_OK
                  : m->outcome == WIRE__OUTCOME__OUTCOME_STOPPED ? STATUS_STOPPED
                                                                 : STATUS_FAILED;
-    finish(s, status, 0, m->text);
+    standby_finish(s, status, 0, m->text);
 }
 
 static void on_voters(struct standby *s, const Wire__Voters *m)
@@ -234,27 +234,27 @@ static void on_voters(struct standby *s, const Wire__Voters *m)
     standby_acknowledge(s, m);
 }
 
-static void on_joined(struct standby *s, const Wire__Control *m)
+static void standby_on_joined(struct standby *s, const Wire__Control *m)
 {
     ASSERT(s->stage == STAGE_JOINED);
     standby_send_back(s, "the driver is there");
     if (m->body_case == WIRE__CONTROL__BODY_VOTERS)
         on_voters(s, m->voters);
     else if (m->body_case == WIRE__CONTROL__BODY_STOP)
-        on_stop(s, m->stop);
+        standby_on_stop(s, m->stop);
     else if (m->body_case == WIRE__CONTROL__BODY_ABORT && !m->abort->recover)
-        finish(s, m->abort->stopped ? STATUS_STOPPED : STATUS_FAILED, 0, m->abort->text);
+        standby_finish(s, m->abort->stopped ? STATUS_STOPPED : STATUS_FAILED, 0, m->abort->text);
 }
 
 static void on_driver(struct standby *s, const Wire__Control *m)
 {
     s->heard_ms = s->now_ms;
     if (s->stage == STAGE_JOINED)
-        on_joined(s, m);
+        standby_on_joined(s, m);
     else if (m->body_case == WIRE__CONTROL__BODY_WELCOME)
-        on_welcome(s, m->welcome);
+        standby_on_welcome(s, m->welcome);
     else if (m->body_case == WIRE__CONTROL__BODY_REFUSED)
-        on_refused(s, m->refused);
+        standby_on_refused(s, m->refused);
     else
         seek_on(s, 0, "it broke the protocol: want Welcome or Refused first");
 }
@@ -263,7 +263,7 @@ static void on_driver(struct standby *s, const Wire__Control *m)
 
 void standby_connected(struct standby *s, int64_t now_ns)
 {
-    enter(s, now_ns);
+    standby_enter(s, now_ns);
     if (s->stage == STAGE_SEEK) {
         standby_set_stage(s, STAGE_HELLO);
         s->heard_ms = s->now_ms;
@@ -272,71 +272,71 @@ void standby_connected(struct standby *s, int64_t now_ns)
     } else {
         queue_close(&s->out, DRIVER, "the search for a driver has ended");
     }
-    leave(s);
+    standby_leave(s);
 }
 
 void standby_message(struct standby *s, int64_t now_ns, int64_t conn, const Wire__Control *m)
 {
-    enter(s, now_ns);
+    standby_enter(s, now_ns);
     if (s->stage == STAGE_OVER)
         ;
     else if (conn != DRIVER)
         standby_follower(s, conn, m);
     else if (s->stage != STAGE_SEEK)
         on_driver(s, m);
-    leave(s);
+    standby_leave(s);
 }
 
 void standby_closed(struct standby *s, int64_t now_ns, int64_t conn, const struct err *why)
 {
-    enter(s, now_ns);
+    standby_enter(s, now_ns);
     if (conn != DRIVER)
         standby_forget_follower(s, conn);
     if (conn == DRIVER && (s->stage == STAGE_JOINED || s->stage == STAGE_HELLO))
-        lost_driver(s, 1, session_reason(why));
-    leave(s);
+        standby_lost_driver(s, 1, session_reason(why));
+    standby_leave(s);
 }
 
 /* The standby ends of its own accord. */
-static void end(struct standby *s, int status, char *text)
+static void standby_end(struct standby *s, int status, char *text)
 {
     if (s->stage == STAGE_JOINED)
         standby_goodbye(s, text);
-    finish(s, status, s->stage == STAGE_SEEK, text);
+    standby_finish(s, status, s->stage == STAGE_SEEK, text);
 }
 
 void standby_checked(struct standby *s, int64_t now_ns, const char *why)
 {
-    enter(s, now_ns);
+    standby_enter(s, now_ns);
     if (s->stage != STAGE_OVER && why) {
         char *text = xasprintf("the standby cannot lead this job: %s", why);
-        end(s, STATUS_USAGE, text);
+        standby_end(s, STATUS_USAGE, text);
         free(text);
     } else if (s->stage != STAGE_OVER) {
         s->is_able = 1;
         standby_count(s);
     }
-    leave(s);
+    standby_leave(s);
 }
 
 void standby_stop(struct standby *s, int64_t now_ns, const char *why)
 {
-    enter(s, now_ns);
+    standby_enter(s, now_ns);
     if (s->stage != STAGE_OVER) {
         char *text = xasprintf("stopped by %s", why);
-        end(s, STATUS_STOPPED, text);
+        standby_end(s, STATUS_STOPPED, text);
         free(text);
     }
-    leave(s);
+    standby_leave(s);
 }
 
-static void check_silence(struct standby *s)
+static void standby_check_silence(struct standby *s)
 {
     int64_t silent_ms = s->now_ms - s->heard_ms;
     if ((s->stage != STAGE_JOINED && s->stage != STAGE_HELLO) || silent_ms < s->timeout_ms)
         return;
     char *why = xasprintf("no sign of life from the driver for %.1f s", 1e-3 * (double)silent_ms);
-    lost_driver(s, 0, why);
+    standby_lost_driver(s, 0, why);
     free(why);
 }
 
@@ -347,18 +347,18 @@ static void check_search(struct standby *s)
     char *text = xasprintf("lost the driver at %s: %s; neither it nor enough of its followers came "
                            "within %g s (cluster.driver_timeout)",
                            s->o.driver, s->why, 1e-3 * (double)s->driver_timeout_ms);
-    finish(s, STATUS_FAILED, s->stage == STAGE_SEEK, text);
+    standby_finish(s, STATUS_FAILED, s->stage == STAGE_SEEK, text);
     free(text);
 }
 
 void standby_tick(struct standby *s, int64_t now_ns)
 {
-    enter(s, now_ns);
-    check_silence(s);
+    standby_enter(s, now_ns);
+    standby_check_silence(s);
     check_search(s);
     if (s->stage == STAGE_JOINED && s->now_ms >= s->next_beat_ms)
         standby_beat(s);
-    leave(s);
+    standby_leave(s);
 }
 
 /* ---- telling ---- */

@@ -53,7 +53,7 @@ struct frame *standby_hello(const struct standby *s, int64_t term)
 
 struct frame *standby_claim(const struct standby *s) { return standby_hello(s, s->term + TERMS); }
 
-static void send(struct standby *s, int64_t conn, const Wire__Control *m)
+static void standby_send(struct standby *s, int64_t conn, const Wire__Control *m)
 {
     struct err err;
     struct frame *f = msg_frame(m, &err);
@@ -70,7 +70,7 @@ void standby_beat(struct standby *s)
     m.body_case = WIRE__CONTROL__BODY_HEARTBEAT;
     m.heartbeat = &h;
     s->next_beat_ms = s->now_ms + s->beat_ms;
-    send(s, DRIVER, &m);
+    standby_send(s, DRIVER, &m);
 }
 
 void standby_acknowledge(struct standby *s, const Wire__Voters *v)
@@ -79,7 +79,7 @@ void standby_acknowledge(struct standby *s, const Wire__Voters *v)
     Wire__Voters same = *v;
     m.body_case = WIRE__CONTROL__BODY_VOTERS;
     m.voters = &same;
-    send(s, DRIVER, &m);
+    standby_send(s, DRIVER, &m);
 }
 
 void standby_refuse(struct standby *s, int64_t conn, Wire__Reason reason, const char *text)
@@ -90,7 +90,7 @@ void standby_refuse(struct standby *s, int64_t conn, Wire__Reason reason, const 
 
     arena_init(&a);
     msg_refuse(&m, &r, &a, reason, text, s->run);
-    send(s, conn, &m);
+    standby_send(s, conn, &m);
     queue_close(&s->out, conn, text);
     arena_fini(&a);
 }
@@ -102,5 +102,5 @@ void standby_goodbye(struct standby *s, char *text)
     g.text = text;
     m.body_case = WIRE__CONTROL__BODY_GOODBYE;
     m.goodbye = &g;
-    send(s, DRIVER, &m);
+    standby_send(s, DRIVER, &m);
 }

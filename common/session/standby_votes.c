@@ -51,7 +51,7 @@ static int n_votes(const struct standby *s)
 
 /* 1: one of the followers that count was in the formation that did the newest steps.  A follower
  * that has only the Form or the Prepare of a formation may be new to the job. */
-static int has_the_state(const struct standby *s)
+static int standby_votes_has_the_state(const struct standby *s)
 {
     for (int i = 0; i < s->n_held; i++)
         if (rank_in_newest(s, &s->held[i]) > 0 && s->held[i].entered > 0 &&
@@ -60,7 +60,7 @@ static int has_the_state(const struct standby *s)
     return 0;
 }
 
-static void lead(struct standby *s, int n)
+static void standby_votes_lead(struct standby *s, int n)
 {
     ASSERT(s->run && s->why && s->is_able && n > 0);
     ASSERT(s->stage == STAGE_SEEK || s->stage == STAGE_HELLO);
@@ -80,8 +80,8 @@ void standby_count(struct standby *s)
     int n = n_votes(s), is_alone = s->stage == STAGE_SEEK || s->stage == STAGE_HELLO;
     if (is_alone && s->is_able && s->why && s->newest.generation > 0 &&
         !strcmp(s->newest.standby, s->o.id) && voters_let_standby_lead(&s->newest, n) &&
-        has_the_state(s))
-        lead(s, n);
+        standby_votes_has_the_state(s))
+        standby_votes_lead(s, n);
 }
 
 void standby_note_formation(struct standby *s, const struct voters *v)
@@ -111,7 +111,7 @@ static void say_came(struct standby *s, const Wire__Hello *h, const struct held 
               who);
 }
 
-static void hold(struct standby *s, int64_t conn, const Wire__Hello *h)
+static void standby_votes_hold(struct standby *s, int64_t conn, const Wire__Hello *h)
 {
     ASSERT(s->run && !standby_holds(s, conn));
     if (s->n_held == s->cap_held) {
@@ -154,6 +154,6 @@ void standby_follower(struct standby *s, int64_t conn, const Wire__Control *m)
     else if (*h->standby || !s->run || strcmp(h->run, s->run) != 0)
         standby_refuse(s, conn, WIRE__REASON__REASON_FULL, here);
     else if (!standby_holds(s, conn))
-        hold(s, conn, h);
+        standby_votes_hold(s, conn, h);
     free(here);
 }

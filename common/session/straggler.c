@@ -9,7 +9,7 @@
 
 static double step_ns(const struct work *w) { return (double)w->busy_ns / (double)w->n_steps; }
 
-static int by_value(const void *a, const void *b)
+static int straggler_by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
 
@@ -23,7 +23,7 @@ static double lower_median(const struct work *w, int n)
 
     for (int i = 0; i < n; i++)
         v[i] = step_ns(&w[i]);
-    qsort(v, (size_t)n, sizeof(*v), by_value);
+    qsort(v, (size_t)n, sizeof(*v), straggler_by_value);
     median = v[(n - 1) / 2];
     free(v);
     return median;

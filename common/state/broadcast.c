@@ -167,8 +167,8 @@ static int list_spaces(const struct state *s, struct space *out)
     return n;
 }
 
-static int broadcast(struct state *s, struct coll *c, int source, struct ckpt_state *at,
-                     struct err *err)
+static int broadcast_slot(struct state *s, struct coll *c, int source, struct ckpt_state *at,
+                          struct err *err)
 {
     struct space space[STATE_MAX_SLOTS];
     int rc;
@@ -186,7 +186,7 @@ static int broadcast_shards(struct state *s, struct coll *c, struct err *err)
     int rc = shards_agree(s, c, &from, err);
 
     if (rc == 0)
-        rc = broadcast(s, c, from.root, &at, err);
+        rc = broadcast_slot(s, c, from.root, &at, err);
     if (rc == 0)
         rc = shards_exchange(s, c, &from, &at, err);
     shard_source_fini(&from);
@@ -196,7 +196,7 @@ static int broadcast_shards(struct state *s, struct coll *c, struct err *err)
 int state_broadcast(struct state *s, struct coll *c, int source, struct err *err)
 {
     struct ckpt_state at;
-    int rc = s->shards ? broadcast_shards(s, c, err) : broadcast(s, c, source, &at, err);
+    int rc = s->shards ? broadcast_shards(s, c, err) : broadcast_slot(s, c, source, &at, err);
 
     if (rc == 0 && !s->shards)
         s->at =

@@ -28,7 +28,8 @@ char *contents_name(const struct slot_def *d, const char *base)
     return xasprintf("%s%s", base, d->file == SLOT_IN_AVERAGE ? "" : d->suffix);
 }
 
-static void add(struct contents *c, int file, struct st_tensor tensor, struct contents_source from)
+static void contents_add(struct contents *c, int file, struct st_tensor tensor,
+                         struct contents_source from)
 {
     c->tensor[file][c->n[file]] = tensor;
     c->source[file][c->n[file]++] = from;
@@ -40,13 +41,13 @@ static void add_of_model(struct contents *c, int file, struct st_tensor tensor,
 {
     const int len = (int)contents_tracked(tensor.name);
 
-    add(c, file, tensor, from);
+    contents_add(c, file, tensor, from);
     if (len)
-        add(c, file,
-            (struct st_tensor){
-                .name = arena_printf(&c->memory, "%.*s%s", len, tensor.name, contents_count),
-                .dtype = DTYPE_I64},
-            (struct contents_source){.slot = CONTENTS_COUNT});
+        contents_add(c, file,
+                     (struct st_tensor){.name = arena_printf(&c->memory, "%.*s%s", len, tensor.name,
+                                                             contents_count),
+                                        .dtype = DTYPE_I64},
+                     (struct contents_source){.slot = CONTENTS_COUNT});
 }
 
 static const struct slot_def *of_average(const struct state *s, enum slot_scope scope)
@@ -69,7 +70,7 @@ static int is_beside_average(const struct state *s, const struct slot_def *d, in
 }
 
 /* Append the k-th slot's tensors to the lists of its files. */
-static void add_slot(struct contents *c, const struct state *s, int k)
+static void contents_add_slot(struct contents *c, const struct state *s, int k)
 {
     const struct slot_def *d = s->slot[k].def;
 
@@ -82,7 +83,7 @@ static void add_slot(struct contents *c, const struct state *s, int k)
 
         free(name);
         if (d->file == SLOT_IN_OPTIMIZER)
-            add(c, OF_OPTIMIZER, tensor, from);
+            contents_add(c, OF_OPTIMIZER, tensor, from);
         if (d->file == SLOT_IN_MODEL)
             add_of_model(c, OF_MODEL, tensor, from);
         if (d->file == SLOT_IN_AVERAGE || (d->file == SLOT_IN_MODEL && is_beside_average(s, d, i)))
@@ -103,7 +104,7 @@ void contents_init(struct contents *c, const struct state *s)
     }
     for (int k = 0; k < s->n_slots; k++)
         if (slot_is_saved(s->slot[k].def))
-            add_slot(c, s, k);
+            contents_add_slot(c, s, k);
     c->files = (struct ckpt_content){
         .model = c->tensor[OF_MODEL],
         .n_model = c->n[OF_MODEL],

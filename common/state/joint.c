@@ -89,7 +89,7 @@ static void run_step(struct task *task)
     pthread_mutex_unlock(&j->lock);
 }
 
-static void start(struct joint *j, struct save *v, void (*run)(struct save *v))
+static void joint_start(struct joint *j, struct save *v, void (*run)(struct save *v))
 {
     struct step *s = xcalloc(1, sizeof *s);
 
@@ -101,7 +101,7 @@ static void start(struct joint *j, struct save *v, void (*run)(struct save *v))
         ASSERT(!"a task without bytes always fits");
 }
 
-static void prepare(struct save *v)
+static void joint_prepare(struct save *v)
 {
     const struct joint_options *o = &v->joint->o;
 
@@ -168,7 +168,7 @@ static void save_free(struct save *v)
 
 /* The last task of a checkpoint that failed or was given up, and of every checkpoint on a rank that
  * is not rank 0. */
-static void drop(struct save *v)
+static void joint_drop(struct save *v)
 {
     struct saver *saver = v->joint->o.saver;
     const double exposed_s = v->exposed_s;
@@ -182,7 +182,7 @@ static void drop(struct save *v)
 }
 
 /* The last task of rank 0 if all parts are written. */
-static void place(struct save *v)
+static void joint_place(struct save *v)
 {
     struct draft_part *part = xcalloc((size_t)v->size, sizeof *part);
     const struct joint_options *o = &v->joint->o;
@@ -196,7 +196,7 @@ static void place(struct save *v)
         rc = draft_place(v->draft, &v->contents.files, part, v->size, o->keep, &path, &v->err);
     free(part);
     if (rc < 0) {
-        drop(v);
+        joint_drop(v);
         return;
     }
     if (rc > 0)
@@ -250,9 +250,9 @@ void joint_interrupt(struct joint *j)
 }
 
 /* Give the save to its last task. */
-static void end(struct joint *j, void (*last)(struct save *v))
+static void joint_end(struct joint *j, void (*last)(struct save *v))
 {
-    start(j, j->save, last);
+    joint_start(j, j->save, last);
     j->save = NULL;
 }
 
@@ -263,7 +263,7 @@ int joint_give_up(struct joint *j)
     if (!v)
         return 0;
     atomic_store(&v->is_given_up, 1);
-    end(j, drop);
+    joint_end(j, joint_drop);
     return 1;
 }
 
@@ -306,7 +306,7 @@ int joint_begin(struct joint *j, struct coll *c, int is_awaited, struct err *err
     if (j->o.saver)
         saver_hold(j->o.saver, is_awaited);
     if (v->rank == 0)
-        start(j, v, prepare);
+        joint_start(j, v, joint_prepare);
     v->exposed_s = clock_since_s(since_ns);
     return joint_poll(j, c, err);
 fail:
@@ -323,9 +323,9 @@ static int end_preparing(struct joint *j, struct coll *c, struct err *err)
         return err->code;
     v->phase = WRITING;
     if (v->folder[0])
-        start(j, v, write_part);
+        joint_start(j, v, write_part);
     else
-        end(j, drop); /* rank 0 could not make the files */
+        joint_end(j, joint_drop); /* rank 0 could not make the files */
     return 0;
 }
 
@@ -360,7 +360,10 @@ static int note_outcomes(struct save *v, const struct outcome *o, int *any_unsee
     return -1;
 }
 
-static void end_well(struct joint *j) { end(j, j->save->rank == 0 ? place : drop); }
+static void end_well(struct joint *j)
+{
+    joint_end(j, j->save->rank == 0 ? joint_place : joint_drop);
+}
 
 static void begin_passing(struct joint *j)
 {
@@ -385,7 +388,7 @@ static int end_writing(struct joint *j, struct coll *c, struct err *err)
     if (bad >= 0) {
         all[bad].why[sizeof all->why - 1] = '\0';
         err_set(&v->err, ERR_IO, "rank %d: %s", bad, all[bad].why);
-        end(j, drop);
+        joint_end(j, joint_drop);
     } else if (rc == 0 && any_unseen) {
         begin_passing(j);
     } else if (rc == 0) {
@@ -468,12 +471,12 @@ static int take_window(struct joint *j, struct coll *c, struct err *err)
 
     v->exposed_s += clock_since_s(since_ns);
     if (rc == 0)
-        start(j, v, write_window);
+        joint_start(j, v, write_window);
     return rc;
 }
 
 /* 3. One rank sends one window to rank 0. */
-static int pass(struct joint *j, struct coll *c, struct err *err)
+static int joint_pass(struct joint *j, struct coll *c, struct err *err)
 {
     struct save *v = j->save;
     struct order o = {0};
@@ -487,7 +490,7 @@ static int pass(struct joint *j, struct coll *c, struct err *err)
     if (o.rank == ALL_PASSED)
         end_well(j);
     else if (o.rank == PASS_FAILED)
-        end(j, drop);
+        joint_end(j, joint_drop);
     else if (v->rank == 0)
         return take_window(j, c, err);
     else if (v->rank == o.rank)
@@ -496,7 +499,7 @@ static int pass(struct joint *j, struct coll *c, struct err *err)
 }
 
 /* The threads of all ranks are done. */
-static int go_on(struct joint *j, struct coll *c, struct err *err)
+static int joint_go_on(struct joint *j, struct coll *c, struct err *err)
 {
     switch (j->save->phase) {
     case PREPARING:
@@ -504,7 +507,7 @@ static int go_on(struct joint *j, struct coll *c, struct err *err)
     case WRITING:
         return end_writing(j, c, err);
     case PASSING:
-        return pass(j, c, err);
+        return joint_pass(j, c, err);
     }
     return 0;
 }
@@ -545,13 +548,13 @@ int joint_poll(struct joint *j, struct coll *c, struct err *err)
     while (j->save && !any_busy && rc == 0) {
         rc = ask_all(j, c, &any_busy, err);
         if (rc == 0 && !any_busy)
-            rc = go_on(j, c, err);
+            rc = joint_go_on(j, c, err);
     }
     return rc < 0 ? err_wrap(err, "a checkpoint that all ranks write") : 0;
 }
 
 /* Wait until this rank's thread is done. */
-static int wait_idle(struct joint *j, struct err *err)
+static int joint_wait_idle(struct joint *j, struct err *err)
 {
     int rc = 0;
 
@@ -571,7 +574,7 @@ int joint_finish(struct joint *j, struct coll *c, struct err *err)
     int rc = 0;
 
     while (j->save && rc == 0) {
-        rc = wait_idle(j, err);
+        rc = joint_wait_idle(j, err);
         if (rc == 0)
             rc = joint_poll(j, c, err);
     }

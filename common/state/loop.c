@@ -8,7 +8,7 @@
 
 #include "base/util.h"
 
-static void init(const struct job *job, const struct layout *l, int i, void *to)
+static void loop_init(const struct job *job, const struct layout *l, int i, void *to)
 {
     double *v = to;
 
@@ -26,7 +26,7 @@ const struct slot_def slot_loop = {.name = "the loop's decisions",
                                    .file = SLOT_IN_OPTIMIZER,
                                    .is_hashed = 1,
                                    .is_broadcast = 1,
-                                   .init = init};
+                                   .init = loop_init};
 
 const char *loop_wanted_by(const struct job *job)
 {
@@ -42,7 +42,7 @@ int loop_is_wanted(const struct job *job) { return loop_wanted_by(job) != NULL; 
 
 static int is_count(double v, double most) { return v >= 0 && v <= most && v == floor(v); }
 
-static int check(const double v[LOOP_LEN], struct err *err)
+static int loop_check(const double v[LOOP_LEN], struct err *err)
 {
     static const int counts[] = {LOOP_STEP, LOOP_STOP_BAD, LOOP_SCHEDULE + 1, LOOP_SCHEDULE + 2,
                                  LOOP_SCHEDULE + 3};
@@ -74,7 +74,7 @@ int loop_read(struct loop *l, const struct state *s, struct err *err)
     if (!slot)
         return 0;
     rc = backend_copy_out(s->backend, l->v, slot, sizeof l->v, err);
-    return rc == 0 ? check(l->v, err) : rc;
+    return rc == 0 ? loop_check(l->v, err) : rc;
 }
 
 /* ---- train.best ---- */

@@ -12,7 +12,7 @@
 #include "state/shards.h"
 #include "strategy/cut.h"
 
-static void add(struct part *p, struct draft_piece piece, struct part_source from)
+static void part_add(struct part *p, struct draft_piece piece, struct part_source from)
 {
     struct draft_piece *all = (struct draft_piece *)p->files.piece;
     const int n = p->files.n++;
@@ -54,7 +54,8 @@ static void add_spans(struct part *p, const struct state *s, const struct conten
         const int64_t first = max_i64(begin, at), last = min_i64(end, at + span.n);
 
         if (first < last)
-            add(p, (struct draft_piece){all.file, all.at + e * (first - begin), e * (last - first)},
+            part_add(
+                p, (struct draft_piece){all.file, all.at + e * (first - begin), e * (last - first)},
                 (struct part_source){from->slot, b, (size_t)(e * first)});
     }
 }
@@ -72,7 +73,7 @@ void part_init(struct part *p, const struct contents *c, const struct state *s, 
             if (is_cut(s, from))
                 add_spans(p, s, from, all, size, rank);
             else if (rank == 0 && all.n_bytes > 0)
-                add(p, all, (struct part_source){from->slot, -1, from->at});
+                part_add(p, all, (struct part_source){from->slot, -1, from->at});
             at += all.n_bytes;
         }
     }
@@ -86,7 +87,7 @@ void part_fini(struct part *p)
 }
 
 /* The address of the piece in the backend's memory. */
-static const char *address(const struct state *s, const struct part_source *from)
+static const char *part_address(const struct state *s, const struct part_source *from)
 {
     const struct shard_set *set = &s->shards->now;
     int64_t span;
@@ -109,7 +110,7 @@ int part_copy(const struct part *p, const struct contents *c, const struct state
         if (p->source[i].slot == CONTENTS_COUNT)
             memcpy(to, &c->files.state.n_updates, sizeof c->files.state.n_updates);
         else
-            rc = backend_copy_out(s->backend, to, address(s, &p->source[i]),
+            rc = backend_copy_out(s->backend, to, part_address(s, &p->source[i]),
                                   (size_t)p->files.piece[i].n_bytes, err);
     return rc;
 }

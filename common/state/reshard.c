@@ -85,7 +85,7 @@ static int find_holders(const struct claim *claim, int n_claims, const struct cl
 
 /* > 0: a is better than b, because its step is newer, or else its lineage, or else because fewer
  * ranks take the state: one rank that holds all is best. */
-static int compare(const struct claim *a, const struct claim *b)
+static int reshard_compare(const struct claim *a, const struct claim *b)
 {
     if (a->step != b->step)
         return a->step > b->step ? 1 : -1;
@@ -118,23 +118,23 @@ static struct claim *take_claims(struct state *s, struct coll *c, struct err *er
 }
 
 /* *best: the best claim whose shards are all left; *newest: the best claim of all. */
-static void choose(const struct claim *claim, int n, struct shard_source *from, struct claim *best,
-                   struct claim *newest)
+static void reshard_choose(const struct claim *claim, int n, struct shard_source *from,
+                           struct claim *best, struct claim *newest)
 {
     *best = *newest = (struct claim){.step = -1};
     for (int i = 0; i < n; i++) {
         if (claim[i].size == 0)
             continue;
-        if (compare(&claim[i], newest) > 0)
+        if (reshard_compare(&claim[i], newest) > 0)
             *newest = claim[i];
-        if (compare(&claim[i], best) > 0 && find_holders(claim, n, &claim[i], from) < 0)
+        if (reshard_compare(&claim[i], best) > 0 && find_holders(claim, n, &claim[i], from) < 0)
             *best = claim[i];
     }
 }
 
 /* Every rank fails alike, since all have the same claims. */
-static int lose(const struct claim *claim, int n, const struct claim *newest,
-                struct shard_source *from, struct err *err)
+static int reshard_lose(const struct claim *claim, int n, const struct claim *newest,
+                        struct shard_source *from, struct err *err)
 {
     const int o = newest->size > 0 ? find_holders(claim, n, newest, from) : 0;
 
@@ -169,7 +169,7 @@ static void drop_others(struct state *s, const struct claim mine[CLAIMS], const 
 }
 
 /* Make the update that the other ranks have made already. */
-static int roll(struct state *s, struct coll *c, int root, int is_behind, struct err *err)
+static int reshard_roll(struct state *s, struct coll *c, int root, int is_behind, struct err *err)
 {
     struct ckpt_state at = s->at;
     double check[2] = {s->shards->check[0], s->shards->check[1]};
@@ -185,8 +185,8 @@ static int roll(struct state *s, struct coll *c, int root, int is_behind, struct
     return rc;
 }
 
-static int settle(struct state *s, struct coll *c, const struct claim *claim,
-                  const struct claim *best, struct shard_source *from, struct err *err)
+static int reshard_settle(struct state *s, struct coll *c, const struct claim *claim,
+                          const struct claim *best, struct shard_source *from, struct err *err)
 {
     const struct claim *mine = &claim[CLAIMS * coll_rank(c)];
     int any_behind = 0;
@@ -203,9 +203,9 @@ static int settle(struct state *s, struct coll *c, const struct claim *claim,
             any_behind = 1;
     }
     drop_others(s, mine, best);
-    return any_behind
-               ? roll(s, c, from->root, is_of(&mine[0], best) && mine[0].step < best->step, err)
-               : 0;
+    return any_behind ? reshard_roll(s, c, from->root,
+                                     is_of(&mine[0], best) && mine[0].step < best->step, err)
+                      : 0;
 }
 
 int shards_agree(struct state *s, struct coll *c, struct shard_source *out, struct err *err)
@@ -217,13 +217,13 @@ int shards_agree(struct state *s, struct coll *c, struct shard_source *out, stru
     *out = (struct shard_source){0};
     if (!claim)
         return err->code;
-    choose(claim, n, out, &best, &newest);
+    reshard_choose(claim, n, out, &best, &newest);
     s->shards->older_step = best.step;
     if (best.step < 0 || (best.step < newest.step && !s->shards->takes_older)) {
-        rc = lose(claim, n, &newest, out, err);
+        rc = reshard_lose(claim, n, &newest, out, err);
     } else {
         (void)find_holders(claim, n, &best, out);
-        rc = settle(s, c, claim, &best, out, err);
+        rc = reshard_settle(s, c, claim, &best, out, err);
     }
     free(claim);
     return rc;
@@ -253,7 +253,7 @@ struct transfer {
     char *window;                /* [WINDOW_BYTES] of the backend's memory, for what is received */
 };
 
-static size_t element(const struct state *s, const struct piece *p)
+static size_t reshard_element(const struct state *s, const struct piece *p)
 {
     return dtype_size(s->slot[p->slot].def->dtype);
 }
@@ -262,7 +262,7 @@ static size_t element(const struct state *s, const struct piece *p)
 static char *at_whole(const struct state *s, const struct piece *p)
 {
     return (char *)s->slot[p->slot].data +
-           element(s, p) * (size_t)(s->layout->bucket[p->bucket].offset + p->at);
+           reshard_element(s, p) * (size_t)(s->layout->bucket[p->bucket].offset + p->at);
 }
 
 /* The address of the piece in the shard of `owner`, which this rank holds. */
@@ -273,7 +273,7 @@ static char *at_source(const struct transfer *x, int owner, const struct piece *
     const int h = set->rank == owner ? SHARD_OWN : SHARD_COPY;
     const int64_t begin = cut_span(s->layout, p->bucket, set->size, owner).at;
     const size_t at = shard_offset(s, p->slot, set->size, owner, p->bucket) +
-                      element(s, p) * (size_t)(p->at - begin);
+                      reshard_element(s, p) * (size_t)(p->at - begin);
 
     if (s->slot[p->slot].is_divided)
         return (char *)set->data[p->slot][h] + at;
@@ -285,7 +285,7 @@ static int keep_in_shards(const struct transfer *x, const struct piece *p, const
                           struct err *err)
 {
     const struct shard_set *set = x->set;
-    const size_t e = element(x->s, p);
+    const size_t e = reshard_element(x->s, p);
     int rc = 0;
 
     for (int h = 0; h < set->n_held && rc == 0; h++) {
@@ -304,27 +304,29 @@ static int keep_in_shards(const struct transfer *x, const struct piece *p, const
     return rc;
 }
 
-static int keep(const struct transfer *x, const struct piece *p, const char *bytes, struct err *err)
+static int reshard_keep(const struct transfer *x, const struct piece *p, const char *bytes,
+                        struct err *err)
 {
     char *whole;
 
     if (x->s->slot[p->slot].is_divided)
         return keep_in_shards(x, p, bytes, err);
     whole = at_whole(x->s, p);
-    return whole == bytes
-               ? 0
-               : backend_copy(x->s->backend, whole, bytes, element(x->s, p) * (size_t)p->n, err);
+    return whole == bytes ? 0
+                          : backend_copy(x->s->backend, whole, bytes,
+                                         reshard_element(x->s, p) * (size_t)p->n, err);
 }
 
 /* *out: the address of the piece on the rank that sends it.  A piece that is offloaded is copied to
  * the window, because all ranks must do a broadcast in the same kind of memory. */
-static int offer(const struct transfer *x, int owner, const struct piece *p, char **out,
-                 struct err *err)
+static int reshard_offer(const struct transfer *x, int owner, const struct piece *p, char **out,
+                         struct err *err)
 {
     *out = at_source(x, owner, p);
     if (!x->s->slot[p->slot].is_offloaded)
         return 0;
-    if (backend_copy(x->s->backend, x->window, *out, element(x->s, p) * (size_t)p->n, err) < 0)
+    if (backend_copy(x->s->backend, x->window, *out, reshard_element(x->s, p) * (size_t)p->n, err) <
+        0)
         return err->code;
     *out = x->window;
     return 0;
@@ -334,7 +336,7 @@ static int offer(const struct transfer *x, int owner, const struct piece *p, cha
 static int send_span(const struct transfer *x, int owner, struct piece p, struct err *err)
 {
     const int root = x->from->holder[owner];
-    const int64_t end = p.at + p.n, most = (int64_t)(WINDOW_BYTES / element(x->s, &p));
+    const int64_t end = p.at + p.n, most = (int64_t)(WINDOW_BYTES / reshard_element(x->s, &p));
     int rc = 0;
 
     for (; p.at < end && rc == 0; p.at += p.n) {
@@ -342,11 +344,11 @@ static int send_span(const struct transfer *x, int owner, struct piece p, struct
 
         p.n = min_i64(most, end - p.at);
         if (coll_rank(x->c) == root)
-            rc = offer(x, owner, &p, &bytes, err);
+            rc = reshard_offer(x, owner, &p, &bytes, err);
         if (rc == 0)
-            rc = coll_broadcast(x->c, bytes, element(x->s, &p) * (size_t)p.n, root, err);
+            rc = coll_broadcast(x->c, bytes, reshard_element(x->s, &p) * (size_t)p.n, root, err);
         if (rc == 0)
-            rc = keep(x, &p, bytes, err);
+            rc = reshard_keep(x, &p, bytes, err);
     }
     return rc;
 }
@@ -369,8 +371,8 @@ static int send_slots(const struct transfer *x, struct err *err)
 }
 
 /* This rank has all of its new shards.  If all other ranks say the same, drop the old shards. */
-static int commit(struct state *s, struct coll *c, const struct shard_set *set,
-                  const struct ckpt_state *at, struct err *err)
+static int reshard_commit(struct state *s, struct coll *c, const struct shard_set *set,
+                          const struct ckpt_state *at, struct err *err)
 {
     const uint8_t mine = 1;
     uint8_t *all = xcalloc((size_t)coll_size(c), 1);
@@ -407,5 +409,5 @@ int shards_exchange(struct state *s, struct coll *c, const struct shard_source *
     backend_free(s->backend, x.window);
     if (rc < 0)
         shard_set_free(s, &set);
-    return rc == 0 ? commit(s, c, &set, at, err) : rc;
+    return rc == 0 ? reshard_commit(s, c, &set, at, err) : rc;
 }

@@ -190,7 +190,7 @@ static int is_saved(struct saver *v)
     return yes;
 }
 
-static int wait_idle(struct saver *v, struct err *err)
+static int saver_wait_idle(struct saver *v, struct err *err)
 {
     int rc = 0;
 
@@ -207,7 +207,7 @@ static int wait_idle(struct saver *v, struct err *err)
 
 int saver_wants(struct saver *v, int *wants, struct err *err)
 {
-    const int rc = wait_idle(v, err);
+    const int rc = saver_wait_idle(v, err);
 
     *wants = rc == 0 && !is_saved(v);
     return rc;
@@ -228,7 +228,8 @@ static void set_busy(struct saver *v, double exposed_s, int is_awaited, int is_h
 
 /* Copy the state and have it written.  Nothing is under way.  since_ns: the time at which training
  * stopped for this checkpoint. */
-static int start(struct saver *v, int n_ranks, int64_t since_ns, int is_awaited, struct err *err)
+static int saver_start(struct saver *v, int n_ranks, int64_t since_ns, int is_awaited,
+                       struct err *err)
 {
     int rc;
 
@@ -260,10 +261,10 @@ void saver_deliver(struct saver *v, char *path, char *error, double exposed_s)
 int saver_begin(struct saver *v, int n_ranks, struct err *err)
 {
     int64_t since_ns = clock_mono_ns();
-    int rc = is_saved(v) ? 0 : wait_idle(v, err);
+    int rc = is_saved(v) ? 0 : saver_wait_idle(v, err);
 
     if (rc == 0 && !is_saved(v))
-        rc = start(v, n_ranks, since_ns, 0, err);
+        rc = saver_start(v, n_ranks, since_ns, 0, err);
     return rc;
 }
 
@@ -301,7 +302,7 @@ static void take_outcome(struct saver *v, int64_t since_ns, struct report *r)
 
 int saver_await(struct saver *v, int64_t since_ns, struct report *r, struct err *err)
 {
-    const int rc = wait_idle(v, err);
+    const int rc = saver_wait_idle(v, err);
 
     if (rc < 0)
         saver_disown(v);
@@ -313,11 +314,11 @@ int saver_await(struct saver *v, int64_t since_ns, struct report *r, struct err 
 int saver_save(struct saver *v, int n_ranks, struct report *r, struct err *err)
 {
     int64_t since_ns = clock_mono_ns();
-    int rc = wait_idle(v, err);
+    int rc = saver_wait_idle(v, err);
 
     if (rc < 0 || is_saved(v))
         return rc;
-    rc = start(v, n_ranks, since_ns, 1, err);
+    rc = saver_start(v, n_ranks, since_ns, 1, err);
     return rc < 0 ? rc : saver_await(v, since_ns, r, err);
 }
 

@@ -20,7 +20,7 @@ int shard_owner(const struct shard_set *set, int h)
     return (set->rank - h + set->size) % set->size;
 }
 
-static size_t element(const struct state *s, int slot)
+static size_t shards_element(const struct state *s, int slot)
 {
     return dtype_size(s->slot[slot].def->dtype);
 }
@@ -35,7 +35,7 @@ int shard_n_buckets(const struct state *s, int slot)
 
 size_t shard_offset(const struct state *s, int slot, int size, int owner, int bucket)
 {
-    return element(s, slot) * (size_t)cut_before(s->layout, bucket, size, owner);
+    return shards_element(s, slot) * (size_t)cut_before(s->layout, bucket, size, owner);
 }
 
 float *shard_params(const struct state *s, int h, int bucket)
@@ -185,7 +185,7 @@ size_t shards_bytes(const struct state *s)
 
 /* ---- gathering on rank 0 ---- */
 
-static int wait(struct state *s, struct coll *c, int64_t ticket, struct err *err)
+static int shards_wait(struct state *s, struct coll *c, int64_t ticket, struct err *err)
 {
     if (ticket < 0 || coll_wait(c, ticket, err) < 0)
         return err->code;
@@ -202,18 +202,18 @@ static int pass_span(struct state *s, struct coll *c, int k, int sends, struct c
     int rc = backend_alloc(s->backend, WINDOW_BYTES, "parts of the state", &piece.x, err);
 
     for (int64_t i = 0; i < span.n && rc == 0; i += piece.n) {
-        char *at = (char *)span.x + element(s, k) * (size_t)i;
+        char *at = (char *)span.x + shards_element(s, k) * (size_t)i;
         size_t n_bytes;
 
-        piece.n = min_i64(span.n - i, (int64_t)(WINDOW_BYTES / element(s, k)));
-        n_bytes = element(s, k) * (size_t)piece.n;
+        piece.n = min_i64(span.n - i, (int64_t)(WINDOW_BYTES / shards_element(s, k)));
+        n_bytes = shards_element(s, k) * (size_t)piece.n;
         if (sends)
             rc = backend_copy(s->backend, piece.x, at, n_bytes, err);
         if (rc == 0)
-            rc = wait(s, c,
-                      sends ? coll_send(c, COLL_BULK, piece, dtype, COLL_TAG_NONE, err)
-                            : coll_recv(c, COLL_BULK, piece, dtype, COLL_TAG_NONE, err),
-                      err);
+            rc = shards_wait(s, c,
+                             sends ? coll_send(c, COLL_BULK, piece, dtype, COLL_TAG_NONE, err)
+                                   : coll_recv(c, COLL_BULK, piece, dtype, COLL_TAG_NONE, err),
+                             err);
         if (rc == 0 && !sends)
             rc = backend_copy(s->backend, at, piece.x, n_bytes, err);
     }
@@ -250,26 +250,27 @@ static int send_slot(struct state *s, struct coll *c, int k, struct err *err)
         ticket = move_span(s, c, k, 1, (struct coll_message){at, n, 0}, err);
         last = ticket == 0 ? last : ticket;
     }
-    return last > 0 ? wait(s, c, last, err) : (int)last;
+    return last > 0 ? shards_wait(s, c, last, err) : (int)last;
 }
 
 /* Take rank `from`'s shard to its places in the whole slot. */
-static int take_slot(struct state *s, struct coll *c, int k, int from, char *whole, struct err *err)
+static int shards_take_slot(struct state *s, struct coll *c, int k, int from, char *whole,
+                            struct err *err)
 {
     const int size = s->shards->now.size;
     int64_t last = 0, ticket = 0;
 
     for (int b = 0; b < shard_n_buckets(s, k) && ticket >= 0; b++) {
         const struct coll_span span = cut_span(s->layout, b, size, from);
-        char *at = whole + element(s, k) * (size_t)(s->layout->bucket[b].offset + span.at);
+        char *at = whole + shards_element(s, k) * (size_t)(s->layout->bucket[b].offset + span.at);
 
         ticket = move_span(s, c, k, 0, (struct coll_message){at, span.n, from}, err);
         last = ticket == 0 ? last : ticket;
     }
-    return last > 0 ? wait(s, c, last, err) : (int)last;
+    return last > 0 ? shards_wait(s, c, last, err) : (int)last;
 }
 
-static int copy_own(struct state *s, int k, char *whole, struct err *err)
+static int shards_copy_own(struct state *s, int k, char *whole, struct err *err)
 {
     const struct shard_set *set = &s->shards->now;
     int rc = 0;
@@ -278,9 +279,10 @@ static int copy_own(struct state *s, int k, char *whole, struct err *err)
         const struct coll_span span = cut_span(s->layout, b, set->size, set->rank);
 
         rc = backend_copy(
-            s->backend, whole + element(s, k) * (size_t)(s->layout->bucket[b].offset + span.at),
+            s->backend,
+            whole + shards_element(s, k) * (size_t)(s->layout->bucket[b].offset + span.at),
             (char *)set->data[k][SHARD_OWN] + shard_offset(s, k, set->size, set->rank, b),
-            element(s, k) * (size_t)span.n, err);
+            shards_element(s, k) * (size_t)span.n, err);
     }
     return rc;
 }
@@ -291,14 +293,15 @@ static int gather_slot(struct state *s, struct coll *c, int k, char *whole, stru
 
     if (s->shards->now.rank != 0)
         return send_slot(s, c, k, err);
-    rc = copy_own(s, k, whole, err);
+    rc = shards_copy_own(s, k, whole, err);
     for (int from = 1; from < s->shards->now.size && rc == 0; from++)
-        rc = take_slot(s, c, k, from, whole, err);
+        rc = shards_take_slot(s, c, k, from, whole, err);
     return rc;
 }
 
 /* Rank 0 gets the whole of each divided slot, into `whole`. */
-static int gather(struct state *s, struct coll *c, const struct shard_set *whole, struct err *err)
+static int shards_gather(struct state *s, struct coll *c, const struct shard_set *whole,
+                         struct err *err)
 {
     int rc = 0;
 
@@ -321,7 +324,7 @@ int shards_collect(struct state *s, struct coll *c, struct err *err)
     if (s->shards->now.rank == 0)
         rc = shard_set_new(s, 1, 0, &whole, err);
     if (rc == 0)
-        rc = gather(s, c, &whole, err);
+        rc = shards_gather(s, c, &whole, err);
     whole.lineage = s->shards->now.lineage;
     shard_set_free(s, &s->shards->next);
     if (rc == 0)

@@ -21,18 +21,18 @@ struct snapshot {
 
 enum { SLOT_ALIGN = 64 };
 
-static size_t room_of(const struct slot *slot)
+static size_t snapshot_room_of(const struct slot *slot)
 {
     return slot_is_saved(slot->def) ? (slot->n_bytes + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN
                                     : 0;
 }
 
-static size_t place_of(const struct state *s, int slot)
+static size_t snapshot_place_of(const struct state *s, int slot)
 {
     size_t at = 0;
 
     for (int k = 0; k < slot; k++)
-        at += room_of(&s->slot[k]);
+        at += snapshot_room_of(&s->slot[k]);
     return at;
 }
 
@@ -44,17 +44,18 @@ static void point_tensors(struct snapshot *p)
         for (int i = 0; i < c->n[f]; i++) {
             const struct contents_source *from = &c->source[f][i];
 
-            c->tensor[f][i].data = from->slot == CONTENTS_COUNT
-                                       ? (const void *)&c->files.state.n_updates
-                                       : p->bytes + place_of(p->state, from->slot) + from->at;
+            c->tensor[f][i].data =
+                from->slot == CONTENTS_COUNT
+                    ? (const void *)&c->files.state.n_updates
+                    : p->bytes + snapshot_place_of(p->state, from->slot) + from->at;
         }
 }
 
 /* The memory is written at once, because memory of try_alloc takes its pages when it is written. So
  * a machine without room for the copy shows that as the run starts, not at the first checkpoint. */
-static int make_room(struct snapshot *p, struct err *err)
+static int snapshot_make_room(struct snapshot *p, struct err *err)
 {
-    const size_t n_bytes = place_of(p->state, p->state->n_slots);
+    const size_t n_bytes = snapshot_place_of(p->state, p->state->n_slots);
 
     if (p->bytes)
         return 0;
@@ -71,7 +72,7 @@ int snapshot_new(const struct state *s, struct snapshot **out, struct err *err)
 
     p->state = s;
     contents_init(&p->contents, s);
-    if (!s->shards && make_room(p, err) < 0) {
+    if (!s->shards && snapshot_make_room(p, err) < 0) {
         snapshot_free(p);
         return err->code;
     }
@@ -91,10 +92,10 @@ void snapshot_free(struct snapshot *p)
 int snapshot_take(struct snapshot *p, const struct state *s, int n_ranks, struct err *err)
 {
     size_t at = 0;
-    int rc = make_room(p, err);
+    int rc = snapshot_make_room(p, err);
 
     ASSERT(p->state == s);
-    for (int k = 0; k < s->n_slots && rc == 0; at += room_of(&s->slot[k++]))
+    for (int k = 0; k < s->n_slots && rc == 0; at += snapshot_room_of(&s->slot[k++]))
         if (slot_is_saved(s->slot[k].def))
             rc = backend_copy_out(s->backend, p->bytes + at, s->slot[k].data, s->slot[k].n_bytes,
                                   err);
@@ -157,7 +158,8 @@ static int copy_tensor(struct state *s, const struct st_file *f, const struct st
 }
 
 /* 1: the file lacks the slot, and may do so. */
-static int is_missing(const struct state *s, const struct slot_def *d, const struct st_file *f)
+static int snapshot_is_missing(const struct state *s, const struct slot_def *d,
+                               const struct st_file *f)
 {
     char *name;
     int is;
@@ -171,12 +173,12 @@ static int is_missing(const struct state *s, const struct slot_def *d, const str
 }
 
 /* Check the slot's tensors; with `copies`, take them. */
-static int take_slot(struct state *s, const struct slot *slot, const struct source *f, int copies,
-                     struct err *err)
+static int snapshot_take_slot(struct state *s, const struct slot *slot, const struct source *f,
+                              int copies, struct err *err)
 {
     int rc = 0;
 
-    if (is_missing(s, slot->def, f->file))
+    if (snapshot_is_missing(s, slot->def, f->file))
         return copies ? backend_zero(s->backend, slot->data, slot->n_bytes, err) : 0;
     for (int i = 0; i < slot_n_tensors(s->layout, slot->def) && rc == 0; i++) {
         const struct slot_tensor want = slot_tensor(s->layout, slot->def, i);
@@ -198,7 +200,7 @@ static int take_slots(struct state *s, enum slot_file file, const struct source 
 
     for (int k = 0; k < s->n_slots && rc == 0; k++)
         if (slot_is_saved(s->slot[k].def) && s->slot[k].def->file == file)
-            rc = take_slot(s, &s->slot[k], f, copies, err);
+            rc = snapshot_take_slot(s, &s->slot[k], f, copies, err);
     return rc;
 }
 
@@ -276,14 +278,14 @@ int state_load(struct state *s, const struct ckpt *c, struct err *err)
 /* ---- what another strategy left ---- */
 
 /* The end of a tensor's name that tells its slot: ".exp_avg"; the whole name if it has no dot. */
-static const char *kind_of(const char *name)
+static const char *snapshot_kind_of(const char *name)
 {
     const char *dot = strrchr(name, '.');
 
     return dot ? dot : name;
 }
 
-static int has_kind(const struct state *s, const char *kind)
+static int snapshot_has_kind(const struct state *s, const char *kind)
 {
     for (int k = 0; k < s->n_slots; k++)
         if (s->slot[k].def->file == SLOT_IN_OPTIMIZER && !strcmp(s->slot[k].def->suffix, kind))
@@ -291,7 +293,7 @@ static int has_kind(const struct state *s, const char *kind)
     return 0;
 }
 
-static void append(struct buf *list, const char *name)
+static void snapshot_append(struct buf *list, const char *name)
 {
     buf_printf(list, "%s%s", list->len ? ", " : "", name);
 }
@@ -302,15 +304,15 @@ void state_list_dropped(const struct state *s, const struct ckpt *c, struct buf 
     int n = 0;
 
     for (int i = 0; i < st_count(c->optimizer) && n < STATE_MAX_SLOTS; i++) {
-        const char *kind = kind_of(st_at(c->optimizer, i)->name);
+        const char *kind = snapshot_kind_of(st_at(c->optimizer, i)->name);
         int k = 0;
 
         while (k < n && strcmp(told[k], kind) != 0)
             k++;
-        if (k < n || has_kind(s, kind))
+        if (k < n || snapshot_has_kind(s, kind))
             continue;
         told[n++] = kind;
-        append(names, kind + (*kind == '.'));
+        snapshot_append(names, kind + (*kind == '.'));
     }
 }
 
@@ -320,7 +322,8 @@ static int has_some(const struct state *s, const struct st_file *f)
 {
     int k = 0;
 
-    while (k < s->n_slots && (!s->slot[k].def->may_be_missing || is_missing(s, s->slot[k].def, f)))
+    while (k < s->n_slots &&
+           (!s->slot[k].def->may_be_missing || snapshot_is_missing(s, s->slot[k].def, f)))
         k++;
     return k < s->n_slots;
 }
@@ -330,8 +333,8 @@ void state_list_begun(const struct state *s, const struct ckpt *c, struct buf *n
     if (has_some(s, c->optimizer))
         return;
     for (int k = 0; k < s->n_slots; k++)
-        if (is_missing(s, s->slot[k].def, c->optimizer))
-            append(names, s->slot[k].def->name);
+        if (snapshot_is_missing(s, s->slot[k].def, c->optimizer))
+            snapshot_append(names, s->slot[k].def->name);
 }
 
 int state_load_weights(struct state *s, const struct ckpt *c, int averaged, struct err *err)

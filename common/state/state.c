@@ -34,7 +34,7 @@ static void init_parameter(const struct job *job, const struct layout *l, int i,
     layout_init_param(l, i, (uint64_t)job->train.seed, init, first, n, to);
 }
 
-static void init_statistic(const struct job *job, const struct layout *l, int i, void *to)
+static void state_init_statistic(const struct job *job, const struct layout *l, int i, void *to)
 {
     float *x = to;
 
@@ -68,7 +68,7 @@ const struct slot_def slot_statistics = {.name = "running statistics",
                                          .file = SLOT_IN_MODEL,
                                          .is_hashed = 1,
                                          .is_broadcast = 1,
-                                         .init = init_statistic};
+                                         .init = state_init_statistic};
 
 const struct slot_def slot_scaler = {.name = "loss scale",
                                      .suffix = SCALER_NAME,
@@ -153,8 +153,8 @@ void state_release(const struct state *s, int k, void *p)
         backend_free(s->backend, p);
 }
 
-static int add_slot(struct state *s, const struct slot_def *d, int is_divided, int is_offloaded,
-                    struct err *err)
+static int state_add_slot(struct state *s, const struct slot_def *d, int is_divided,
+                          int is_offloaded, struct err *err)
 {
     struct slot *slot = &s->slot[s->n_slots];
 
@@ -185,13 +185,14 @@ int state_new_divided(struct backend *b, const struct layout *l, const struct sl
     s->backend = b;
     s->layout = l;
     ASSERT(d->params || !d->offloads_params);
-    rc = add_slot(s, &slot_parameters, d->params, d->offloads_params, err);
+    rc = state_add_slot(s, &slot_parameters, d->params, d->offloads_params, err);
     if (rc == 0)
-        rc = add_slot(s, &slot_statistics, 0, 0, err);
+        rc = state_add_slot(s, &slot_statistics, 0, 0, err);
     if (rc == 0 && l->has_scaler)
-        rc = add_slot(s, &slot_scaler, 0, 0, err);
+        rc = state_add_slot(s, &slot_scaler, 0, 0, err);
     for (int i = 0; i < n_more && rc == 0; i++)
-        rc = add_slot(s, more[i], d->n_holders > 0 && i < d->n_divided, i < d->n_offloaded, err);
+        rc = state_add_slot(s, more[i], d->n_holders > 0 && i < d->n_divided, i < d->n_offloaded,
+                            err);
     if (rc == 0 && d->n_holders > 0)
         rc = shards_new(s, d, err);
     if (rc < 0) {
@@ -238,7 +239,7 @@ struct making {
     char *to;
 };
 
-static void make_part(void *arg, int64_t k)
+static void state_make_part(void *arg, int64_t k)
 {
     const struct making *m = arg;
     const int64_t first = k * SLOT_PART;
@@ -247,15 +248,15 @@ static void make_part(void *arg, int64_t k)
                       m->to + dtype_size(m->def->dtype) * (size_t)first);
 }
 
-static void make_parts(struct making *m, struct pool *pool)
+static void state_make_parts(struct making *m, struct pool *pool)
 {
     const int64_t n_parts = ceil_div_i64(m->n, SLOT_PART);
 
     if (pool && n_parts > 1)
-        pool_run(pool, make_part, m, n_parts);
+        pool_run(pool, state_make_part, m, n_parts);
     else
         for (int64_t k = 0; k < n_parts; k++)
-            make_part(m, k);
+            state_make_part(m, k);
 }
 
 /* The rows that get initial values. */
@@ -296,7 +297,7 @@ static int init_tensor(const struct beginning *b, int k, int i, struct err *err)
     struct making m = {d, b->job, b->s->layout, i, tensor_elements(b->s, d, i), to};
 
     if (d->init_part)
-        make_parts(&m, b->pool);
+        state_make_parts(&m, b->pool);
     else
         memset(to, 0, t.n_bytes);
     if (d->init)
@@ -305,7 +306,7 @@ static int init_tensor(const struct beginning *b, int k, int i, struct err *err)
 }
 
 /* Make the threads that make parts, as far as there are parts for them. */
-static int make_pool(struct beginning *b, struct err *err)
+static int state_make_pool(struct beginning *b, struct err *err)
 {
     const struct state *s = b->s;
     int64_t n = 1;
@@ -342,7 +343,7 @@ static int init_rows(struct state *s, const struct job *job, enum which which,
     if (backend_is_device(s->backend))
         rc = try_alloc((void **)&b.host, largest_tensor(s), "a tensor's initial values", err);
     if (rc == 0)
-        rc = make_pool(&b, err);
+        rc = state_make_pool(&b, err);
     for (int k = 0; k < s->n_slots; k++)
         for (int i = 0; i < slot_n_tensors(s->layout, s->slot[k].def) && rc == 0; i++)
             if (is_made(&b, k, i))

@@ -48,7 +48,7 @@ static void list_end(struct list *l)
 }
 
 /* The file's tensor for the model's `name`; NULL if there is none. */
-static const struct st_tensor *find(const struct weights *w, const char *name)
+static const struct st_tensor *weights_find(const struct weights *w, const char *name)
 {
     const size_t n = w->rule && w->rule->prefix ? strlen(w->rule->prefix) : 0;
     const struct st_tensor *t = st_set_find(w->file, name);
@@ -59,7 +59,7 @@ static const struct st_tensor *find(const struct weights *w, const char *name)
 /* ---- the model's tensors ---- */
 
 /* The model's float32 takes the two half types, too: every number of theirs is one of float32. */
-static int fits(const struct slot_def *d, const struct st_tensor *t)
+static int weights_fits(const struct slot_def *d, const struct st_tensor *t)
 {
     return t->dtype == d->dtype || (d->dtype == DTYPE_F32 && dtype_is_half(t->dtype));
 }
@@ -113,23 +113,24 @@ static int take_block(struct weights *w, const struct taken *k, struct span part
 }
 
 /* 1: the file's tensor t fits the slot's tensor `want`; 0: it was listed as a difference. */
-static int compare(struct weights *w, const char *name, const struct slot_def *d,
-                   const struct slot_tensor *want, const struct st_tensor *t, struct err *err)
+static int weights_compare(struct weights *w, const char *name, const struct slot_def *d,
+                           const struct slot_tensor *want, const struct st_tensor *t,
+                           struct err *err)
 {
     char seen[SHAPE_TEXT_LEN], wanted[SHAPE_TEXT_LEN], *text;
 
-    if (t && fits(d, t) && shape_equal(&t->shape, &want->shape))
+    if (t && weights_fits(d, t) && shape_equal(&t->shape, &want->shape))
         return 1;
     text = t ? xasprintf("tensor \"%s\" is %s %s, this model wants %s %s", name,
                          dtype_name(t->dtype), shape_text(&t->shape, seen), dtype_name(d->dtype),
                          shape_text(&want->shape, wanted))
              : xasprintf("no tensor \"%s\", which this model has", name);
-    if (t && !fits(d, t))
+    if (t && !weights_fits(d, t))
         err_set(err, ERR_CONFIG, "%s: %s", w->path, text);
     else
         list_add(&w->lacking, text);
     free(text);
-    return t && !fits(d, t) ? err->code : 0;
+    return t && !weights_fits(d, t) ? err->code : 0;
 }
 
 static int compare_slot(struct weights *w, int k, struct err *err)
@@ -142,9 +143,9 @@ static int compare_slot(struct weights *w, int k, struct err *err)
     for (int i = 0; i < n && rc >= 0; i++) {
         const struct slot_tensor want = slot_tensor(w->s->layout, d, i);
         char *name = xasprintf("%s%s", want.base, d->suffix);
-        const struct st_tensor *t = find(w, name);
+        const struct st_tensor *t = weights_find(w, name);
 
-        rc = compare(w, name, d, &want, t, err);
+        rc = weights_compare(w, name, d, &want, t, err);
         w->alike[k][i] = rc == 1 ? t : NULL;
         w->n_alike += rc == 1;
         free(name);
@@ -163,7 +164,7 @@ static int compare_slots(struct weights *w, struct err *err)
 }
 
 /* Block by block, so that a large tensor needs no second copy of itself. */
-static int take(struct weights *w, int k, int i, struct err *err)
+static int weights_take_tensor(struct weights *w, int k, int i, struct err *err)
 {
     const struct slot *slot = &w->s->slot[k];
     const struct slot_tensor to = slot_tensor(w->s->layout, slot->def, i);
@@ -181,7 +182,7 @@ static int take(struct weights *w, int k, int i, struct err *err)
 
 /* ---- the file's tensors ---- */
 
-static int ends_with(const char *name, const char *end)
+static int weights_ends_with(const char *name, const char *end)
 {
     const size_t n = strlen(name), m = strlen(end);
 
@@ -200,7 +201,7 @@ static int is_known(const struct weights *w, const char *name)
 static int is_ignored(const struct weights *w, const char *name)
 {
     for (int i = 0; w->rule && w->rule->ignored[i]; i++)
-        if (ends_with(name, w->rule->ignored[i]))
+        if (weights_ends_with(name, w->rule->ignored[i]))
             return 1;
     return 0;
 }
@@ -235,7 +236,7 @@ static int check_tied(const struct weights *w, const char *name, struct err *err
 
     if (!w->rule || !w->rule->tied || strcmp(name, w->rule->tied) != 0)
         return 1;
-    t = find(w, w->rule->tied_to);
+    t = weights_find(w, w->rule->tied_to);
     rc = t ? same_bytes(w, st_set_find(w->file, name), t, err) : 0;
     if (rc == 0)
         return err_set(err, ERR_CONFIG,
@@ -268,7 +269,7 @@ static int visit_file(struct weights *w, struct err *err)
 
 /* ---- both ---- */
 
-static int refuse(struct weights *w, const struct job *job, struct err *err)
+static int weights_refuse(struct weights *w, const struct job *job, struct err *err)
 {
     const int n = w->lacking.n + w->other.n;
     const char *between = w->lacking.n && w->other.n ? "; " : "";
@@ -286,7 +287,7 @@ static int refuse(struct weights *w, const struct job *job, struct err *err)
     return err->code;
 }
 
-static void tell(struct weights *w, struct list *l, const char *what)
+static void weights_tell(struct weights *w, struct list *l, const char *what)
 {
     char *text;
 
@@ -297,15 +298,15 @@ static void tell(struct weights *w, struct list *l, const char *what)
     free(text);
 }
 
-static int decide(struct weights *w, const struct job *job, struct err *err)
+static int weights_decide(struct weights *w, const struct job *job, struct err *err)
 {
     if (job->model.init.missing != MISSING_DRAW && w->lacking.n + w->other.n > 0)
-        return refuse(w, job, err);
+        return weights_refuse(w, job, err);
     if (w->n_alike == 0)
         return err_set(err, ERR_CONFIG, "%s: none of its tensors fits this model: %s", w->path,
                        buf_cstr(w->other.n ? &w->other.text : &w->lacking.text));
-    tell(w, &w->lacking, "begins anew");
-    tell(w, &w->other, "ignored");
+    weights_tell(w, &w->lacking, "begins anew");
+    weights_tell(w, &w->other, "ignored");
     return 0;
 }
 
@@ -319,7 +320,7 @@ static int compare_all(struct weights *w, const struct job *job, struct err *err
         rc = compare_slots(w, err);
     list_end(&w->lacking);
     list_end(&w->other);
-    return rc == 0 ? decide(w, job, err) : rc;
+    return rc == 0 ? weights_decide(w, job, err) : rc;
 }
 
 int weights_open(struct state *s, const struct job *job, struct weights **out, struct err *err)
@@ -361,6 +362,6 @@ int weights_take(struct weights *w, struct err *err)
     for (int k = 0; k < w->s->n_slots; k++)
         for (int i = 0; w->alike[k] && i < slot_n_tensors(w->s->layout, w->s->slot[k].def); i++)
             if (rc == 0 && weights_has(w, k, i))
-                rc = take(w, k, i, err);
+                rc = weights_take_tensor(w, k, i, err);
     return rc < 0 ? err_wrap(err, "model.init") : 0;
 }

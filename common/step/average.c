@@ -24,7 +24,7 @@ const struct slot_def slot_average = {.name = "averaged weights",
                                       .is_hashed = 1,
                                       .is_broadcast = 1};
 
-static void init_statistic(const struct job *job, const struct layout *l, int i, void *to)
+static void average_init_statistic(const struct job *job, const struct layout *l, int i, void *to)
 {
     float *x = to;
 
@@ -40,7 +40,7 @@ const struct slot_def slot_average_statistics = {.name = "running statistics of 
                                                  .file = SLOT_IN_AVERAGE,
                                                  .is_hashed = 1,
                                                  .is_broadcast = 1,
-                                                 .init = init_statistic};
+                                                 .init = average_init_statistic};
 
 int average_is_wanted(const struct job *job) { return job->train.average.name != AVERAGE_NONE; }
 
@@ -84,7 +84,7 @@ struct average {
 static int is_divided(const struct state *s) { return s->shards && s->shards->now.size > 1; }
 
 /* The row of a slot that the state has. */
-static int row_of(const struct state *s, const struct slot_def *d)
+static int average_row_of(const struct state *s, const struct slot_def *d)
 {
     int k = 0;
 
@@ -97,7 +97,7 @@ static int row_of(const struct state *s, const struct slot_def *d)
 static void *in_shard(const struct state *s, const struct slot_def *d, int h, int bucket)
 {
     const struct shard_set *set = &s->shards->now;
-    const int k = row_of(s, d);
+    const int k = average_row_of(s, d);
 
     return (char *)set->data[k][h] + shard_offset(s, k, set->size, shard_owner(set, h), bucket);
 }
@@ -125,7 +125,8 @@ int64_t average_first_step(const struct job *job, int64_t steps_per_epoch, int64
     return start_of(o, steps_per_epoch, total_steps) + every_of(o, steps_per_epoch);
 }
 
-static union node_attr numbers(const struct job_average *o, int64_t steps_per_epoch, int64_t first)
+static union node_attr average_numbers(const struct job_average *o, int64_t steps_per_epoch,
+                                       int64_t first)
 {
     union node_attr attr = {.number = {0}};
 
@@ -142,7 +143,7 @@ struct range {
 };
 
 /* The range of the i-th part: of a bucket in a shard, or of everything. */
-static struct range range_of(const struct state *s, int i)
+static struct range average_range_of(const struct state *s, int i)
 {
     const struct layout *l = s->layout;
     const struct shard_set *set;
@@ -160,11 +161,11 @@ static struct range range_of(const struct state *s, int i)
         .param = shard_params(s, h, b), .average = in_shard(s, &slot_average, h, b), .n = span.n};
 }
 
-static int make_part(struct average *a, int i, const struct buffers *m, const union node_attr *attr,
-                     struct err *err)
+static int average_make_part(struct average *a, int i, const struct buffers *m,
+                             const union node_attr *attr, struct err *err)
 {
     struct state *st = a->state;
-    const struct range r = range_of(st, i);
+    const struct range r = average_range_of(st, i);
     struct sketch s = sketch_begin(err);
     int in[] = {[AVERAGE_PARAM] = sketch_place(&s, DTYPE_F32, SHAPE(r.n), r.param, "param"),
                 [AVERAGE_CHECK] = sketch_place(&s, DTYPE_F64, SHAPE(2), m->numbers->check, "check"),
@@ -178,8 +179,8 @@ static int make_part(struct average *a, int i, const struct buffers *m, const un
     return sketch_end(&s, st->backend, st->layout, &a->part[i]);
 }
 
-static int make_parts(struct average *a, const struct buffers *m, const union node_attr *attr,
-                      struct err *err)
+static int average_make_parts(struct average *a, const struct buffers *m,
+                              const union node_attr *attr, struct err *err)
 {
     struct state *s = a->state;
     const struct program_spaces spaces = buffers_spaces(m, s);
@@ -189,8 +190,8 @@ static int make_parts(struct average *a, const struct buffers *m, const union no
     a->n_parts = is_divided(s) ? s->shards->now.n_held * s->layout->n_buckets : 1;
     a->part = xcalloc((size_t)a->n_parts, sizeof *a->part);
     for (int i = 0; i < a->n_parts && rc == 0; i++) {
-        if (range_of(s, i).n > 0)
-            rc = make_part(a, i, m, attr, err);
+        if (average_range_of(s, i).n > 0)
+            rc = average_make_part(a, i, m, attr, err);
         if (rc == 0 && a->part[i] && program_arena_bytes(a->part[i]) > n_bytes)
             n_bytes = program_arena_bytes(a->part[i]);
     }
@@ -230,14 +231,14 @@ int average_new(const struct job *job, struct state *s, const struct buffers *m,
 {
     const int64_t begun = s->at.average_first;
     const int64_t first = begun ? begun : average_first_step(job, steps_per_epoch, total_steps);
-    const union node_attr attr = numbers(&job->train.average, steps_per_epoch, first);
+    const union node_attr attr = average_numbers(&job->train.average, steps_per_epoch, first);
     struct average *a = xcalloc(1, sizeof *a);
     int rc;
 
     a->state = s;
     a->first = first;
     list_asides(a);
-    rc = make_parts(a, m, &attr, err);
+    rc = average_make_parts(a, m, &attr, err);
     for (int i = 0; i < N_ASIDE && rc == 0; i++)
         if (a->aside[i].of)
             rc = backend_alloc(s->backend, a->aside[i].n_bytes, "the trained beside the averaged",
@@ -299,7 +300,7 @@ static int is_gathered(const struct state *s)
  * reads them, and what puts the trained ones back, is queued behind the all-gathers.  An all-gather
  * that breaks off, which nothing may wait for any more, writes to other ranks' spans alone; their
  * owners send those parameters in the next formation (state/reshard.c). */
-static int gather(struct state *s, struct coll *c, struct err *err)
+static int average_gather(struct state *s, struct coll *c, struct err *err)
 {
     const struct layout *l = s->layout;
     const struct shard_set *set = &s->shards->now;
@@ -336,7 +337,7 @@ int average_enter(struct average *a, int with_statistics, struct coll *c, struct
     for (int i = 0; i < N_ASIDE && rc == 0; i++)
         if (a->aside[i].by && (i == PARAMETERS || with_statistics))
             rc = backend_copy(s->backend, a->aside[i].of, a->aside[i].by, a->aside[i].n_bytes, err);
-    return rc == 0 && is_gathered(s) ? gather(s, c, err) : rc;
+    return rc == 0 && is_gathered(s) ? average_gather(s, c, err) : rc;
 }
 
 int average_leave(struct average *a, struct err *err)

@@ -131,7 +131,7 @@ int buffers_fit(struct buffers *m, size_t n_bytes, struct err *err)
 
 /* ---- the pools of buckets ---- */
 
-static size_t bucket_bytes(const struct layout *l, int bucket)
+static size_t buffers_bucket_bytes(const struct layout *l, int bucket)
 {
     return dtype_size(l->bucket[bucket].dtype) * (size_t)cut_bucket(l, bucket);
 }
@@ -199,8 +199,8 @@ static int fit_pool(struct buffers *m, struct pool *pool, size_t n_bytes, const 
 }
 
 /* Plan a pool for buckets of these sizes, and write their addresses to `address`.  Frees bytes. */
-static int make_pool(struct buffers *m, struct pool *pool, int n, size_t *bytes, const char *apart,
-                     const char *what, void **address, struct err *err)
+static int buffers_make_pool(struct buffers *m, struct pool *pool, int n, size_t *bytes,
+                             const char *apart, const char *what, void **address, struct err *err)
 {
     struct pool_plan p = {.n = n, .bytes = bytes, .apart = apart};
     int rc;
@@ -227,37 +227,37 @@ int buffers_fit_buckets(struct buffers *m, const struct layout *l, int most_open
     bytes = xcalloc((size_t)n, sizeof *bytes);
     apart = xcalloc((size_t)n * (size_t)n, 1);
     for (int a = 0; a < n; a++) {
-        bytes[a] = bucket_bytes(l, a);
+        bytes[a] = buffers_bucket_bytes(l, a);
         for (int b = 0; b < n; b++)
             apart[a * n + b] = a - b <= most_open && b - a <= most_open;
     }
-    rc = make_pool(m, &m->pool, n, bytes, apart, "buckets of gradients", m->bucket, err);
+    rc = buffers_make_pool(m, &m->pool, n, bytes, apart, "buckets of gradients", m->bucket, err);
     free(apart);
     return rc;
 }
 
 /* Plan a pool for the parameters of each bucket, or for their working copies. */
-static int fit_params(struct buffers *m, const struct layout *l, struct pool *pool,
-                      enum dtype dtype, const char *apart, const char *what, void **address,
-                      struct err *err)
+static int buffers_fit_arena(struct buffers *m, const struct layout *l, struct pool *pool,
+                             enum dtype dtype, const char *apart, const char *what, void **address,
+                             struct err *err)
 {
     const int n = l->n_param_buckets;
     size_t *bytes = xcalloc((size_t)n, sizeof *bytes);
 
     for (int b = 0; b < n; b++)
         bytes[b] = dtype_size(dtype) * (size_t)cut_bucket(l, b);
-    return make_pool(m, pool, n, bytes, apart, what, address, err);
+    return buffers_make_pool(m, pool, n, bytes, apart, what, address, err);
 }
 
 int buffers_fit_params(struct buffers *m, const struct layout *l, const char *apart,
                        struct err *err)
 {
-    int rc = fit_params(m, l, &m->params, DTYPE_F32, apart, "buckets of parameters",
-                        m->param_bucket, err);
+    int rc = buffers_fit_arena(m, l, &m->params, DTYPE_F32, apart, "buckets of parameters",
+                               m->param_bucket, err);
 
     if (rc == 0 && m->copy_bucket)
-        rc = fit_params(m, l, &m->copies, l->copy_dtype, apart, "buckets of working copies",
-                        m->copy_bucket, err);
+        rc = buffers_fit_arena(m, l, &m->copies, l->copy_dtype, apart, "buckets of working copies",
+                               m->copy_bucket, err);
     return rc;
 }
 
@@ -265,7 +265,7 @@ int buffers_overlap(const struct buffers *m, const struct layout *l, int a, int 
 {
     const char *x = m->bucket[a], *y = m->bucket[b];
 
-    return x < y + bucket_bytes(l, b) && y < x + bucket_bytes(l, a);
+    return x < y + buffers_bucket_bytes(l, b) && y < x + buffers_bucket_bytes(l, a);
 }
 
 int buffers_clear(struct buffers *m, const struct layout *l, struct err *err)

@@ -94,7 +94,7 @@ static int upload_piece(struct feed *f, int64_t first, int64_t n, void *const *p
     return rc;
 }
 
-static int upload(struct feed *f, struct err *err)
+static int feed_upload(struct feed *f, struct err *err)
 {
     const int64_t n = f->dataset->n_samples;
     void *piece[SAMPLE_MAX_FIELDS];
@@ -109,13 +109,13 @@ static int upload(struct feed *f, struct err *err)
 }
 
 /* Keep the data set on the device.  If memory is short, batches travel instead. */
-static int keep(struct feed *f, struct err *err)
+static int feed_keep(struct feed *f, struct err *err)
 {
     const int64_t n = f->dataset->n_samples;
     int rc = alloc_fields(f, n, "the data set", f->table, err);
 
     if (rc == 0)
-        rc = upload(f, err);
+        rc = feed_upload(f, err);
     if (rc == 0)
         f->kind = FEED_RESIDENT;
     else
@@ -123,7 +123,7 @@ static int keep(struct feed *f, struct err *err)
     return rc == ERR_NOMEM ? 0 : rc;
 }
 
-static int choose(struct feed *f, int64_t keep_bytes, struct err *err)
+static int feed_choose(struct feed *f, int64_t keep_bytes, struct err *err)
 {
     size_t most = (size_t)keep_bytes;
     int rc = 0;
@@ -138,7 +138,7 @@ static int choose(struct feed *f, int64_t keep_bytes, struct err *err)
         most /= 4;
     }
     if (rc == 0 && sample_place(spec_of(f), f->dataset->n_samples, NULL, NULL) <= most)
-        rc = keep(f, err);
+        rc = feed_keep(f, err);
     return rc;
 }
 
@@ -171,7 +171,7 @@ int feed_new(struct backend *b, const struct dataset *ds, int first_mark, int64_
     f->backend = b;
     f->dataset = ds;
     f->first_mark = first_mark;
-    rc = choose(f, keep_bytes, err);
+    rc = feed_choose(f, keep_bytes, err);
     if (rc == 0)
         rc = make_loader(f, err);
     if (rc < 0) {
@@ -273,7 +273,7 @@ void feed_done(struct feed *f)
 
 /* No more than two batches are held: wait for the copy of the oldest one, and give its slot
  * back. */
-static int make_room(struct feed *f, struct err *err)
+static int feed_make_room(struct feed *f, struct err *err)
 {
     int rc;
 
@@ -332,10 +332,10 @@ int64_t feed_waited_ns(const struct feed *f) { return f->waited_ns; }
 
 struct effort feed_effort(const struct feed *f) { return loader_effort(f->loader); }
 
-static int take(struct feed *f, struct batch *out, struct err *err)
+static int feed_take(struct feed *f, struct batch *out, struct err *err)
 {
     const struct batch *b;
-    int rc = make_room(f, err);
+    int rc = feed_make_room(f, err);
 
     if (rc == 0)
         rc = next_batch(f, &b, err);
@@ -350,7 +350,7 @@ void feed_ahead(struct feed *f)
 {
     if (f->kind != FEED_STREAM || f->is_ahead || f->ahead_rc < 0)
         return;
-    f->ahead_rc = take(f, &f->ahead, &f->ahead_err);
+    f->ahead_rc = feed_take(f, &f->ahead, &f->ahead_err);
     f->is_ahead = f->ahead_rc == 0;
 }
 
@@ -365,7 +365,7 @@ int feed_next(struct feed *f, struct batch *out, struct err *err)
     if (f->is_ahead)
         f->now = f->ahead;
     else
-        rc = take(f, &f->now, err);
+        rc = feed_take(f, &f->now, err);
     f->is_ahead = 0;
     f->number = f->n_taken - 1;
     *out = f->now;

@@ -25,9 +25,9 @@
  * Failure modes
  *
  * A collective fails because a rank left or because of an abort.  Then the oldest step either ended
- * without being applied, or was applied before the failure: settle() finds out which.  The step
- * queued after it meets the failure at the next call, and is treated in the same way.  So a lost
- * rank costs the step that was being computed, whatever was queued after it.
+ * without being applied, or was applied before the failure: flight_settle() finds out which.  The
+ * step queued after it meets the failure at the next call, and is treated in the same way.  So a
+ * lost rank costs the step that was being computed, whatever was queued after it.
  *
  * The follower cannot be queued, because its data cannot be read.  The error is returned when the
  * follower's turn comes; or at once (step_leave) if training ends at the step before it, because
@@ -95,7 +95,7 @@ static void end_handed(struct stepper *t, const struct flight *f, int is_failed)
 }
 
 /* Queue the step that follows those under way.  after: as in step_scalars. */
-static void fly(struct stepper *t, float after)
+static void flight_fly(struct stepper *t, float after)
 {
     const int64_t step = t->state->at.step + t->n_flights;
     struct flight *f = &t->flight[t->n_flights++];
@@ -111,7 +111,7 @@ static void fly(struct stepper *t, float after)
 }
 
 /* The oldest step has ended: mark its collectives in the record, and remove it. */
-static void land(struct stepper *t, int is_failed)
+static void flight_land(struct stepper *t, int is_failed)
 {
     end_handed(t, &t->flight[0], is_failed);
     for (int i = 1; i < t->n_flights; i++)
@@ -123,7 +123,7 @@ static void land(struct stepper *t, int is_failed)
 /* ---- waiting ---- */
 
 /* Wait until the device has passed `mark`. */
-static int wait_for(struct stepper *t, int mark, struct err *err)
+static int flight_wait_for(struct stepper *t, int mark, struct err *err)
 {
     int rc;
 
@@ -146,7 +146,7 @@ static int wait_flight(struct stepper *t, const struct flight *f, struct err *er
         *err = f->err;
     if (f->rc < 0 || !backend_is_device(t->backend))
         return f->rc;
-    return wait_for(t, FIRST_MARK + flight_slot(f->step), err);
+    return flight_wait_for(t, FIRST_MARK + flight_slot(f->step), err);
 }
 
 /* After a failure: stop all that runs on the device.  <0: the device itself has failed, too. */
@@ -162,7 +162,7 @@ static int stop_device(struct stepper *t)
 
 /* If state is divided: the step broke off, and nothing runs any more.  If its sums of
  * gradients came to this rank as a whole, the step is prepared. */
-static void note_prepared(struct stepper *t, const struct flight *f)
+static void flight_note_prepared(struct stepper *t, const struct flight *f)
 {
     const struct step_numbers *n = t->buffers->numbers;
     struct err err;
@@ -181,7 +181,7 @@ static void note_prepared(struct stepper *t, const struct flight *f)
  * of parameters failed after that: with shards (state/shards.h), and where ranks exchange them now
  * and then, which then stay as the update left them.  Numbers that are not finite are this rank's
  * own failure, which the next step would not meet. */
-static int settle(struct stepper *t, struct err *err)
+static int flight_settle(struct stepper *t, struct err *err)
 {
     const struct flight *f = &t->flight[0];
     const float *r = results_of(t, f);
@@ -190,7 +190,7 @@ static int settle(struct stepper *t, struct err *err)
         return err->code;
     if (r[SEALED_STAMP] == step_stamp(f->step) && !(r[SEALED_CONTROL + CONTROL_VOID] > 0))
         return 0;
-    note_prepared(t, f);
+    flight_note_prepared(t, f);
     return err->code;
 }
 
@@ -215,7 +215,7 @@ static double grad_norm(const struct stepper *t, const struct flight *f, const f
 
 /* If state is divided: keep the check by which the shards were updated, for a rank that could not
  * make this update. */
-static int keep_check(struct stepper *t, struct err *err)
+static int flight_keep_check(struct stepper *t, struct err *err)
 {
     struct shards *s = t->state->shards;
 
@@ -248,7 +248,7 @@ static int read_result(struct stepper *t, struct step_result *out, struct err *e
         out->n_kept = (int64_t)r[SEALED_KEPT];
         out->lowest_kept = (int64_t)r[SEALED_KEPT_HIGH] << 24 | (int64_t)r[SEALED_KEPT_LOW];
     }
-    return keep_check(t, err);
+    return flight_keep_check(t, err);
 }
 
 /* The oldest step was not clean, so its follower, which all ranks queue, is void: remove it.  If
@@ -258,7 +258,7 @@ static void drop_follower(struct stepper *t, int is_broken)
     struct err err;
 
     if (t->n_flights == 1 && coll_size(t->coll) > 1 && !is_broken)
-        fly(t, step_stamp(t->flight[0].step));
+        flight_fly(t, step_stamp(t->flight[0].step));
     if (t->n_flights == 1 || t->flight[1].rc < 0)
         return;
     if (wait_flight(t, &t->flight[1], &err) < 0)
@@ -281,15 +281,15 @@ static void queue_more(struct stepper *t, int64_t last)
     const int64_t step = t->state->at.step;
 
     if (t->n_flights == 0)
-        fly(t, 0);
+        flight_fly(t, 0);
     if (t->flight[0].rc == 0 && has_follower(t, step, last) && !looks_at_state(t, step))
-        fly(t, step_stamp(step));
+        flight_fly(t, step_stamp(step));
     if (backend_is_device(t->backend))
         feed_ahead(t->feed);
 }
 
-static int finish(struct stepper *t, int64_t last, int is_broken, struct step_result *out,
-                  struct err *err)
+static int flight_finish(struct stepper *t, int64_t last, int is_broken, struct step_result *out,
+                         struct err *err)
 {
     int rc = read_result(t, out, err);
 
@@ -309,17 +309,17 @@ static void show_step(struct stepper *t)
 }
 
 /* The oldest step has ended, or broke off, as rc and *err say. */
-static int conclude(struct stepper *t, int64_t last, int rc, struct step_result *out,
-                    struct err *err)
+static int flight_conclude(struct stepper *t, int64_t last, int rc, struct step_result *out,
+                           struct err *err)
 {
     const int is_broken = rc < 0;
 
     if (is_broken)
-        rc = settle(t, err);
+        rc = flight_settle(t, err);
     if (rc == 0)
-        rc = finish(t, last, is_broken, out, err);
+        rc = flight_finish(t, last, is_broken, out, err);
     do
-        land(t, rc < 0);
+        flight_land(t, rc < 0);
     while (rc < 0 && t->n_flights > 0);
     if (t->n_flights == 0 && !t->is_batch_held)
         feed_done(t->feed);
@@ -341,7 +341,7 @@ int step_run(struct stepper *t, int64_t last, struct step_result *out, struct er
         show_step(t);
         rc = wait_flight(t, &t->flight[0], err);
     }
-    return conclude(t, last, rc, out, err);
+    return flight_conclude(t, last, rc, out, err);
 }
 
 int step_leave(struct stepper *t, struct err *err)
@@ -350,7 +350,7 @@ int step_leave(struct stepper *t, struct err *err)
 
     ASSERT(!is_left || (t->n_flights == 1 && t->flight[0].rc < 0));
     if (is_left)
-        land(t, 1);
+        flight_land(t, 1);
     if (!is_left || coll_size(t->coll) == 1)
         return 0;
     *err = t->flight[0].err;

@@ -56,7 +56,7 @@ static const struct segment *segment_at(const struct layout *l, int64_t offset)
     return s;
 }
 
-static int64_t largest(const void *x, enum dtype type, int64_t n)
+static int64_t flip_largest(const void *x, enum dtype type, int64_t n)
 {
     int64_t best = 0;
 
@@ -66,7 +66,8 @@ static int64_t largest(const void *x, enum dtype type, int64_t n)
     return best;
 }
 
-static char *describe(const struct stepper *t, const struct injection *f, int64_t at, float before)
+static char *flip_describe(const struct stepper *t, const struct injection *f, int64_t at,
+                           float before)
 {
     const struct segment *s = segment_at(t->layout, at);
 
@@ -105,7 +106,7 @@ static struct part find_gradients(const struct stepper *t, const struct injectio
     return p;
 }
 
-static int flip(struct stepper *t, struct injection *f, char *host, struct err *err)
+static int step_flip(struct stepper *t, struct injection *f, char *host, struct err *err)
 {
     const struct bucket *b = &t->layout->bucket[f->amount];
     const struct part p = find_gradients(t, f);
@@ -116,9 +117,9 @@ static int flip(struct stepper *t, struct injection *f, char *host, struct err *
 
     if (rc < 0 || p.n == 0)
         return rc;
-    i = largest(host, b->dtype, p.n);
+    i = flip_largest(host, b->dtype, p.n);
     before = real_get(host, b->dtype, i);
-    faults_happen(t->faults, f, describe(t, f, b->offset + p.at + i, before));
+    faults_happen(t->faults, f, flip_describe(t, f, b->offset + p.at + i, before));
     real_put(host, b->dtype, i, -before);
     return backend_copy_in(t->backend, p.x + size * (size_t)i, host + size * (size_t)i, size, err);
 }
@@ -137,7 +138,7 @@ int flip_if_due(void *stepper, int bucket, int is_reduced, struct err *err)
     rc = try_alloc((void **)&host, sizeof(float) * (size_t)t->layout->bucket[bucket].length,
                    "a copy of a bucket", err);
     if (rc == 0)
-        rc = flip(t, f, host, err);
+        rc = step_flip(t, f, host, err);
     free(host);
     return rc < 0 ? err_wrap(err, "--inject %s", f->text) : 0;
 }

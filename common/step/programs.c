@@ -47,7 +47,7 @@ struct programs {
     int64_t validation_batch, validation_unit, statistics_batch;
 };
 
-static struct entry *find(const struct programs *p, int purpose, int64_t batch)
+static struct entry *programs_find_kept(const struct programs *p, int purpose, int64_t batch)
 {
     for (int i = 0; i < p->n; i++)
         if (p->entry[i].purpose == purpose && p->entry[i].batch == batch)
@@ -55,9 +55,9 @@ static struct entry *find(const struct programs *p, int purpose, int64_t batch)
     return NULL;
 }
 
-static void want(struct programs *p, int purpose, int64_t batch)
+static void programs_want(struct programs *p, int purpose, int64_t batch)
 {
-    if (find(p, purpose, batch))
+    if (programs_find_kept(p, purpose, batch))
         return;
     p->entry = xrealloc(p->entry, sizeof *p->entry * (size_t)(p->n + 1));
     p->entry[p->n++] = (struct entry){.purpose = purpose, .batch = batch};
@@ -74,7 +74,7 @@ static void want_training(struct programs *p, const struct programs_options *o)
         struct sampler_step at = sampler_at(o->sampler, i ? last : 0);
 
         for (int m = 0, n = sampler_n_micros(&at, o->n_ranks, o->rank, accumulate); m < n; m++)
-            want(p, TRAINING, sampler_micro(&at, o->n_ranks, o->rank, accumulate, m).n);
+            programs_want(p, TRAINING, sampler_micro(&at, o->n_ranks, o->rank, accumulate, m).n);
     }
 }
 
@@ -104,11 +104,11 @@ static void want_validation(struct programs *p, const struct programs_options *o
     p->validation_unit = o->sampler->n_shares ? p->validation_batch : 1;
     part = span_part_of_pieces(all, p->validation_unit, o->n_ranks, o->rank);
     if (part.n >= p->validation_batch)
-        want(p, EVALUATION, p->validation_batch);
+        programs_want(p, EVALUATION, p->validation_batch);
     if (part.n % p->validation_batch)
-        want(p, EVALUATION, part.n % p->validation_batch);
+        programs_want(p, EVALUATION, part.n % p->validation_batch);
     if (o->gathers && o->n_validation > 0)
-        want(p, EVALUATION, 0);
+        programs_want(p, EVALUATION, 0);
 }
 
 /* A global batch, or less of it where that would need much memory.  It must not depend on the
@@ -120,7 +120,7 @@ static void want_statistics(struct programs *p, const struct programs_options *o
     if (!o->statistics)
         return;
     p->statistics_batch = min_i64(min_i64(o->sampler->global_batch, o->sampler->n_samples), most);
-    want(p, STATISTICS, p->statistics_batch);
+    programs_want(p, STATISTICS, p->statistics_batch);
 }
 
 /* Make the next running statistics those of the batch alone. */
@@ -143,8 +143,8 @@ struct program_precision programs_precision(const struct job *job, int accumulat
 
 /* Append the gradients' nodes.  With sums of micro-batches they add to these.  Gradients that are
  * divided have memory only for a short time. */
-static int differentiate(struct graph *g, const struct state *s, const struct buffers *m,
-                         struct err *err)
+static int programs_differentiate(struct graph *g, const struct state *s, const struct buffers *m,
+                                  struct err *err)
 {
     int rc;
 
@@ -156,7 +156,7 @@ static int differentiate(struct graph *g, const struct state *s, const struct bu
 }
 
 /* 1: batch norm sums its statistics over all ranks. */
-static int syncs(const struct programs_options *o)
+static int programs_syncs(const struct programs_options *o)
 {
     return o->job->model.sync_batch_norm && o->n_ranks > 1;
 }
@@ -169,9 +169,9 @@ static int64_t n_normalised(const struct programs_options *o)
     const int accumulate = (int)o->job->train.accumulate;
     int64_t n = 0;
 
-    for (int k = 0; k < o->n_ranks && syncs(o); k++)
+    for (int k = 0; k < o->n_ranks && programs_syncs(o); k++)
         n += sampler_micro(&full, o->n_ranks, k, accumulate, 0).n;
-    return syncs(o) ? n : sampler_largest_micro(o->sampler, o->n_ranks, accumulate);
+    return programs_syncs(o) ? n : sampler_largest_micro(o->sampler, o->n_ranks, accumulate);
 }
 
 /* Refuse a batch norm that would have one value per channel in each full micro-batch.  It would
@@ -194,9 +194,9 @@ static int check_norms(const struct graph *g, const struct programs_options *o, 
             "%s: batch norm has 1 value per channel in a micro-batch%s, whose variance is "
             "0, so that nothing is learned; want 2 or more: train.global_batch is %lld, "
             "train.accumulate %lld, with %d rank%s%s",
-            n->name, syncs(o) ? " of all ranks" : "", (long long)o->sampler->global_batch,
+            n->name, programs_syncs(o) ? " of all ranks" : "", (long long)o->sampler->global_batch,
             (long long)o->job->train.accumulate, o->n_ranks, o->n_ranks == 1 ? "" : "s",
-            o->n_ranks > 1 && !syncs(o) ? ", model.sync_batch_norm is false" : "");
+            o->n_ranks > 1 && !programs_syncs(o) ? ", model.sync_batch_norm is false" : "");
     }
     return 0;
 }
@@ -204,7 +204,7 @@ static int check_norms(const struct graph *g, const struct programs_options *o, 
 int programs_check_norms(const struct programs_options *o, struct err *err)
 {
     struct graph *g = NULL;
-    int rc = model_build(&o->job->model, o->spec, 1, 1, syncs(o), &g, err);
+    int rc = model_build(&o->job->model, o->spec, 1, 1, programs_syncs(o), &g, err);
 
     if (rc == 0)
         rc = check_norms(g, o, err);
@@ -212,13 +212,13 @@ int programs_check_norms(const struct programs_options *o, struct err *err)
     return rc;
 }
 
-static int make(struct entry *e, const struct programs_options *o, struct backend *b,
-                const struct state *s, const struct buffers *m, struct err *err)
+static int programs_make(struct entry *e, const struct programs_options *o, struct backend *b,
+                         const struct state *s, const struct buffers *m, struct err *err)
 {
     struct graph *g = NULL;
     const int training = e->purpose == TRAINING;
     int rc = model_build(&o->job->model, o->spec, e->batch, e->purpose != EVALUATION,
-                         training && syncs(o), &g, err);
+                         training && programs_syncs(o), &g, err);
 
     if (rc == 0 && e->purpose == STATISTICS)
         forget_running(g);
@@ -229,7 +229,7 @@ static int make(struct entry *e, const struct programs_options *o, struct backen
     if (rc == 0 && training)
         rc = groups_freeze(&o->job->optimizer, g, err);
     if (rc == 0 && training)
-        rc = differentiate(g, s, m, err);
+        rc = programs_differentiate(g, s, m, err);
     if (rc == 0)
         rc =
             program_set_precision(g, programs_precision(o->job, o->job->train.accumulate > 1), err);
@@ -257,8 +257,8 @@ static void note_sets(const struct program *p, int n_buckets, char *apart)
     }
 }
 
-static int fit_params(const struct programs *p, const struct layout *l, struct buffers *m,
-                      struct err *err)
+static int programs_fit_params(const struct programs *p, const struct layout *l, struct buffers *m,
+                               struct err *err)
 {
     char *apart;
     int rc;
@@ -281,7 +281,7 @@ static int make_missing(struct programs *p, const struct programs_options *o, st
 
     for (int i = 0; i < p->n && rc == 0; i++)
         if (!p->entry[i].program)
-            rc = make(&p->entry[i], o, b, s, m, err);
+            rc = programs_make(&p->entry[i], o, b, s, m, err);
     return rc;
 }
 
@@ -295,7 +295,8 @@ static size_t arena_bytes(const struct programs *p)
     return n_bytes;
 }
 
-static int bind_all(struct programs *p, const struct state *s, struct buffers *m, struct err *err)
+static int programs_bind_all(struct programs *p, const struct state *s, struct buffers *m,
+                             struct err *err)
 {
     int most_open = 0, rc;
 
@@ -305,7 +306,7 @@ static int bind_all(struct programs *p, const struct state *s, struct buffers *m
     if (rc == 0)
         rc = buffers_fit_buckets(m, s->layout, most_open, err);
     if (rc == 0)
-        rc = fit_params(p, s->layout, m, err);
+        rc = programs_fit_params(p, s->layout, m, err);
     for (int i = 0; i < p->n && rc == 0; i++)
         if (!p->entry[i].is_kept)
             rc = program_bind(p->entry[i].program,
@@ -320,7 +321,7 @@ static int bind_all(struct programs *p, const struct state *s, struct buffers *m
 static struct setting setting_of(const struct programs_options *o, const struct state *s,
                                  const struct buffers *m)
 {
-    struct setting now = {.n_threads = o->n_threads, .syncs = syncs(o)};
+    struct setting now = {.n_threads = o->n_threads, .syncs = programs_syncs(o)};
 
     now.training = now.evaluation = buffers_spaces(m, s);
     now.evaluation.state = state_data(s, &slot_statistics);
@@ -328,7 +329,7 @@ static struct setting setting_of(const struct programs_options *o, const struct 
 }
 
 /* 1: the same but for `syncs`, on which training alone depends. */
-static int is_equal(const struct setting *a, const struct setting *b)
+static int programs_is_equal(const struct setting *a, const struct setting *b)
 {
     return a->n_threads == b->n_threads &&
            !memcmp(&a->training, &b->training, sizeof a->training) &&
@@ -343,10 +344,10 @@ static int may_keep(const struct backend *b, const struct state *s)
            !(s->shards && s->shards->divides_gradients);
 }
 
-static void keep(struct programs *p, struct programs *former)
+static void programs_keep(struct programs *p, struct programs *former)
 {
     for (int i = 0; i < p->n; i++) {
-        struct entry *e = &p->entry[i], *f = find(former, e->purpose, e->batch);
+        struct entry *e = &p->entry[i], *f = programs_find_kept(former, e->purpose, e->batch);
 
         if (!f || (e->purpose == TRAINING && p->setting.syncs != former->setting.syncs))
             continue;
@@ -382,8 +383,8 @@ int programs_new(const struct programs_options *o, struct backend *b, const stru
     want_training(p, o);
     want_validation(p, o, each);
     want_statistics(p, o, each);
-    if (o->former && may_keep(b, s) && is_equal(&p->setting, &o->former->setting))
-        keep(p, o->former);
+    if (o->former && may_keep(b, s) && programs_is_equal(&p->setting, &o->former->setting))
+        programs_keep(p, o->former);
     programs_free(o->former);
     if (rc == 0)
         rc = make_missing(p, o, b, s, m, err);
@@ -392,7 +393,7 @@ int programs_new(const struct programs_options *o, struct backend *b, const stru
         rc = make_missing(p, o, b, s, m, err);
     }
     if (rc == 0)
-        rc = bind_all(p, s, m, err);
+        rc = programs_bind_all(p, s, m, err);
     if (rc < 0) {
         programs_free(p);
         return rc;
@@ -413,7 +414,7 @@ void programs_free(struct programs *p)
 
 struct program *programs_find(const struct programs *p, int training, int64_t batch)
 {
-    struct entry *e = find(p, training ? TRAINING : EVALUATION, batch);
+    struct entry *e = programs_find_kept(p, training ? TRAINING : EVALUATION, batch);
 
     ASSERT(e);
     return e->program;
@@ -421,7 +422,7 @@ struct program *programs_find(const struct programs *p, int training, int64_t ba
 
 struct program *programs_statistics(const struct programs *p)
 {
-    struct entry *e = find(p, STATISTICS, p->statistics_batch);
+    struct entry *e = programs_find_kept(p, STATISTICS, p->statistics_batch);
 
     ASSERT(e);
     return e->program;

@@ -20,13 +20,16 @@
 
 /* Show the phase.  The step shown is the one that would be lost together with this rank; on a
  * device the step that is being queued may already be the next one. */
-static void at(struct stepper *t, enum phase phase, int64_t bucket)
+static void step_at_stage(struct stepper *t, enum phase phase, int64_t bucket)
 {
     t->hooks.at(t->hooks.arg, phase, t->queued->step / t->steps_per_epoch + 1, t->state->at.step,
                 bucket);
 }
 
-void step_at(void *stepper, enum phase phase, int64_t bucket) { at(stepper, phase, bucket); }
+void step_at(void *stepper, enum phase phase, int64_t bucket)
+{
+    step_at_stage(stepper, phase, bucket);
+}
 
 /* ---- numbers of a step ---- */
 
@@ -97,7 +100,7 @@ static int clear_metrics(struct stepper *t, struct err *err)
 
 /* Send the micro-batch's scalars.  With the first micro-batch of a step also send the zeros in
  * front of them (struct step_numbers), so that the step's sums begin at zero. */
-static int send_scalars(struct stepper *t, const struct batch *b, struct err *err)
+static int step_send_scalars(struct stepper *t, const struct batch *b, struct err *err)
 {
     struct step_numbers *from = &t->buffers->sent[t->n_sent++ % BUFFERS_SENT];
     struct step_numbers *to = t->buffers->numbers;
@@ -124,7 +127,7 @@ struct micro {
  * n_global and the number of the micro-batch determine them as long as recordings live.  So they do
  * with fixed shares; there a rank may have more micro-batches than another, but each rank's last
  * one, which alone has collectives, comes once in a step. */
-static struct tape_key key_of(const struct stepper *t, const struct batch *b)
+static struct tape_key step_key_of(const struct stepper *t, const struct batch *b)
 {
     const struct sampler_step at = sampler_at(t->sampler, b->step);
     const int n = (int)t->job->train.accumulate, n_ranks = coll_size(t->coll);
@@ -143,11 +146,11 @@ static struct tape_key key_of(const struct stepper *t, const struct batch *b)
     return key;
 }
 
-static int load(struct stepper *t, int64_t micro, struct micro *out, struct err *err)
+static int step_load(struct stepper *t, int64_t micro, struct micro *out, struct err *err)
 {
     int rc = 0;
 
-    at(t, PHASE_LOAD, -1);
+    step_at_stage(t, PHASE_LOAD, -1);
     if (t->is_batch_held)
         feed_again(t->feed, &out->batch);
     else
@@ -158,7 +161,7 @@ static int load(struct stepper *t, int64_t micro, struct micro *out, struct err 
         return err_wrap(err, "training data");
     ASSERT(out->batch.step == t->queued->step && out->batch.micro == micro);
     out->program = programs_find(t->programs, 1, out->batch.n);
-    out->key = key_of(t, &out->batch);
+    out->key = step_key_of(t, &out->batch);
     return 0;
 }
 
@@ -192,7 +195,7 @@ static int release_buckets(struct stepper *t, struct err *err)
 
 /* Between micro-batches: carry the running statistics over to the next micro-batch.  With fixed
  * shares the strategy has taken them. */
-static int carry(struct stepper *t, struct err *err)
+static int step_carry(struct stepper *t, struct err *err)
 {
     struct buffers *b = t->buffers;
 
@@ -239,8 +242,8 @@ static int run_stage(struct stepper *t, const struct micro *m, int i, struct err
     const struct stage *s = program_stage(m->program, i);
     const int is_divided = reducer_promises(t->reducer)->gradients_are_divided;
 
-    at(t, s->backward ? PHASE_BACKWARD : PHASE_FORWARD,
-       s->backward && m->key.last ? t->next_bucket : -1);
+    step_at_stage(t, s->backward ? PHASE_BACKWARD : PHASE_FORWARD,
+                  s->backward && m->key.last ? t->next_bucket : -1);
     if (is_divided && open_buckets(t, s, err) < 0)
         return err->code;
     if (s->backward && m->key.last && watch_backward(&t->watch, err) < 0)
@@ -253,7 +256,7 @@ static int end_bucket(struct stepper *t, const struct micro *m, int bucket, stru
 {
     const int is_divided = reducer_promises(t->reducer)->gradients_are_divided;
 
-    at(t, PHASE_BACKWARD, m->key.last ? bucket : -1);
+    step_at_stage(t, PHASE_BACKWARD, m->key.last ? bucket : -1);
     if (is_divided && buffers_clear_padding(t->buffers, t->layout, bucket, err) < 0)
         return err->code;
     if (m->key.last || t->sampler->n_shares > 0)
@@ -312,7 +315,7 @@ static int queue_stages(struct stepper *t, const struct micro *m, struct err *er
 
 /* ---- a step ---- */
 
-static int begin(struct stepper *t, struct flight *f, struct err *err)
+static int step_begin_first(struct stepper *t, struct flight *f, struct err *err)
 {
     int rc;
 
@@ -320,7 +323,7 @@ static int begin(struct stepper *t, struct flight *f, struct err *err)
     t->watch.began_ns = 0;
     if (t->state->shards)
         t->state->shards->prepared_step = -1;
-    at(t, PHASE_LOAD, -1); /* a rank that a fault holds up is seen in this step */
+    step_at_stage(t, PHASE_LOAD, -1); /* a rank that a fault holds up is seen in this step */
     faults_reach(t->faults, INJECTION_AT_STEP, f->step);
     flip_warn_missing(t);
     rc = reducer_begin(t->reducer, f->step, updates_before(t, f->step), err);
@@ -329,7 +332,7 @@ static int begin(struct stepper *t, struct flight *f, struct err *err)
 
 /* This rank has all sums of gradients of the step: the step is prepared (state/shards.h).  That is
  * noted in the backend's memory, where flight.c reads it if the step breaks off. */
-static int note_prepared(struct stepper *t, struct err *err)
+static int step_note_prepared(struct stepper *t, struct err *err)
 {
     struct step_numbers *n = t->buffers->numbers;
     int rc = backend_copy(t->backend, &n->summed.is_void, &t->buffers->control[CONTROL_VOID],
@@ -347,7 +350,7 @@ static int sum_checks(struct stepper *t, struct err *err)
     int rc = update_check(t->update, err);
 
     if (rc == 0)
-        rc = note_prepared(t, err);
+        rc = step_note_prepared(t, err);
     return rc == 0 ? reducer_sum_check(t->reducer, t->buffers->numbers->check, err) : rc;
 }
 
@@ -369,9 +372,9 @@ int step_update(struct stepper *t, struct err *err)
 
 /* Queue the update.  Its last kernel writes the step's result for flight.c.  The average follows at
  * once: the step counts from here on, even if an exchange of parameters fails. */
-static int update(struct stepper *t, struct err *err)
+static int step_queue_update(struct stepper *t, struct err *err)
 {
-    at(t, PHASE_UPDATE, -1);
+    step_at_stage(t, PHASE_UPDATE, -1);
     faults_reach(t->faults, INJECTION_AT_UPDATE, t->queued->step);
     return step_update(t, err);
 }
@@ -379,7 +382,7 @@ static int update(struct stepper *t, struct err *err)
 /* After the update.  With shards the other ranks' parameters have come, so all working copies are
  * made anew, unless the parameters are still on their way: then the strategy makes the copies.
  * They are made anew, too, if the strategy changed the new weights. */
-static int updated(struct stepper *t, struct err *err)
+static int step_updated(struct stepper *t, struct err *err)
 {
     int rc = reducer_updated(t->reducer, err);
 
@@ -394,12 +397,12 @@ int step_queue(struct stepper *t, struct flight *f, struct err *err)
 {
     const struct sampler_step step = sampler_at(t->sampler, f->step);
     struct micro m;
-    int rc = begin(t, f, err);
+    int rc = step_begin_first(t, f, err);
 
     for (int i = 0, n = step_n_micros(t, &step); i < n && rc == 0; i++) {
         t->next_bucket = 0;
-        if (load(t, i, &m, err) < 0 ||            /* the samples, from the loader's threads */
-            send_scalars(t, &m.batch, err) < 0 || /* seed, rate, requests ... of this step */
+        if (step_load(t, i, &m, err) < 0 ||            /* the samples, from the loader's threads */
+            step_send_scalars(t, &m.batch, err) < 0 || /* seed, rate, requests ... of this step */
             feed_put(t->feed, m.program, err) < 0 || (rc = tapes_begin(t->tapes, m.key, err)) < 0) {
             rc = err->code;
             break;
@@ -416,9 +419,10 @@ int step_queue(struct stepper *t, struct flight *f, struct err *err)
         if (rc == 0)
             rc = queue_stages(t, &m, err); /* forward, backward; full buckets to the strategy */
         if (rc == 0 && !m.key.last)
-            rc = carry(t, err); /* to the next micro-batch */
-        else if (rc == 0 && (rc = wait_for_strategy(t, err)) == 0 && (rc = update(t, err)) == 0)
-            rc = updated(t, err);
+            rc = step_carry(t, err); /* to the next micro-batch */
+        else if (rc == 0 && (rc = wait_for_strategy(t, err)) == 0 &&
+                 (rc = step_queue_update(t, err)) == 0)
+            rc = step_updated(t, err);
         rc = tapes_end(t->tapes, rc, err);
     }
     return rc;

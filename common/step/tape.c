@@ -52,7 +52,7 @@ void tapes_free(struct tapes *t)
     free(t);
 }
 
-static int is_same(const struct tape_key *a, const struct tape_key *b)
+static int tape_is_same(const struct tape_key *a, const struct tape_key *b)
 {
     return a->training == b->training && a->n_global == b->n_global && a->most == b->most &&
            a->least == b->least && a->micro == b->micro && a->first == b->first &&
@@ -60,16 +60,16 @@ static int is_same(const struct tape_key *a, const struct tape_key *b)
 }
 
 /* The index of the tape with key k, or t->n if there is none yet. */
-static int find(const struct tapes *t, struct tape_key k)
+static int tape_find(const struct tapes *t, struct tape_key k)
 {
     int i = 0;
 
-    while (i < t->n && !is_same(&t->tape[i].key, &k))
+    while (i < t->n && !tape_is_same(&t->tape[i].key, &k))
         i++;
     return i;
 }
 
-static void add(struct tapes *t, struct tape_key key)
+static void tape_add(struct tapes *t, struct tape_key key)
 {
     t->tape = xrealloc(t->tape, sizeof *t->tape * (size_t)(t->n + 1));
     t->tape[t->n++] = (struct tape){.key = key};
@@ -77,7 +77,7 @@ static void add(struct tapes *t, struct tape_key key)
 
 /* Add the remedy to an error: work that the device or a library cannot record may still run kernel
  * by kernel. */
-static int wrap(int rc, struct err *err)
+static int tape_wrap(int rc, struct err *err)
 {
     return rc == ERR_DEVICE
                ? err_wrap(err, "recording a step (train.record: false does without, and is slower)")
@@ -91,14 +91,14 @@ int tapes_begin(struct tapes *t, struct tape_key key, struct err *err)
     t->is_recording = 0;
     if (!t->records)
         return TAPE_QUEUE;
-    t->at = find(t, key);
+    t->at = tape_find(t, key);
     is_new = t->at == t->n;
     if (is_new)
-        add(t, key);
+        tape_add(t, key);
     if (t->tape[t->at].recording)
         return TAPE_RECORDED;
     if (!is_new && backend_record_begin(t->backend, err) < 0)
-        return wrap(err->code, err);
+        return tape_wrap(err->code, err);
     t->is_recording = !is_new;
     exchange_keep(t->exchange, &t->tape[t->at].log);
     return TAPE_QUEUE;
@@ -112,10 +112,10 @@ static int end_recording(struct tapes *t, int rc, struct err *err)
         rc = backend_record_end(t->backend, &t->tape[t->at].recording, err);
     else
         (void)backend_record_end(t->backend, NULL, &second);
-    return wrap(rc, err);
+    return tape_wrap(rc, err);
 }
 
-static int launch(struct tapes *t, struct err *err)
+static int tape_launch(struct tapes *t, struct err *err)
 {
     t->n_launches++;
     return backend_launch(t->backend, t->tape[t->at].recording, err);
@@ -128,13 +128,13 @@ int tapes_end(struct tapes *t, int rc, struct err *err)
     if (!t->is_recording)
         return rc;
     rc = end_recording(t, rc, err);
-    return rc < 0 ? rc : launch(t, err);
+    return rc < 0 ? rc : tape_launch(t, err);
 }
 
 int tapes_repeat(struct tapes *t, struct err *err)
 {
     exchange_repeat(t->exchange, &t->tape[t->at].log);
-    return launch(t, err);
+    return tape_launch(t, err);
 }
 
 int64_t tapes_launches(const struct tapes *t) { return t->n_launches; }

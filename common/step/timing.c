@@ -39,7 +39,7 @@ int64_t timing_step(struct timing *m, int64_t waited_ns, int64_t data_ns, int64_
     return took;
 }
 
-static int by_value(const void *a, const void *b)
+static int timing_by_value(const void *a, const void *b)
 {
     float x = *(const float *)a, y = *(const float *)b;
 
@@ -50,7 +50,7 @@ double timing_median(float *v, int64_t n)
 {
     if (n == 0)
         return 0;
-    qsort(v, (size_t)n, sizeof *v, by_value);
+    qsort(v, (size_t)n, sizeof *v, timing_by_value);
     return n % 2 ? v[n / 2] : ((double)v[n / 2 - 1] + (double)v[n / 2]) / 2;
 }
 

@@ -49,7 +49,8 @@ struct maker {
     const struct buffers *buffers;
 };
 
-static int placed(struct sketch *s, enum dtype dtype, int64_t n, void *address, const char *name)
+static int update_placed(struct sketch *s, enum dtype dtype, int64_t n, void *address,
+                         const char *name)
 {
     return sketch_place(s, dtype, SHAPE(n), address, name);
 }
@@ -58,7 +59,7 @@ static int make_pack(const struct maker *k, struct err *err)
 {
     struct sketch s = sketch_begin(err);
     int in[] = {[CONTROL_PACK_METRICS] = s.g->metrics, [CONTROL_PACK_SCALARS] = s.g->scalars};
-    int out[] = {placed(&s, DTYPE_F32, CONTROL_LEN, k->buffers->control, "control")};
+    int out[] = {update_placed(&s, DTYPE_F32, CONTROL_LEN, k->buffers->control, "control")};
     union node_attr none = {0};
 
     sketch_node(&s, OP_control_pack, &none, in, 2, out, "pack");
@@ -66,7 +67,7 @@ static int make_pack(const struct maker *k, struct err *err)
 }
 
 /* Make the rounding of bucket i's sum of micro-batches, before it is reduced. */
-static int make_round(const struct maker *k, int i, struct err *err)
+static int update_make_round(const struct maker *k, int i, struct err *err)
 {
     const struct bucket *to = &k->state->layout->bucket[i];
     const int64_t n = cut_bucket(k->state->layout, i);
@@ -87,9 +88,9 @@ static struct verdict add_verdict(struct sketch *s, const struct maker *k)
     void *scaler = state_data(k->state, &slot_scaler);
 
     return (struct verdict){
-        .check = placed(s, DTYPE_F64, 2, k->buffers->numbers->check, "check"),
-        .control = placed(s, DTYPE_F32, CONTROL_LEN, k->buffers->control, "control"),
-        .scaler = scaler ? placed(s, DTYPE_F32, SCALER_LEN, scaler, SCALER_NAME) : NO_VALUE};
+        .check = update_placed(s, DTYPE_F64, 2, k->buffers->numbers->check, "check"),
+        .control = update_placed(s, DTYPE_F32, CONTROL_LEN, k->buffers->control, "control"),
+        .scaler = scaler ? update_placed(s, DTYPE_F32, SCALER_LEN, scaler, SCALER_NAME) : NO_VALUE};
 }
 
 /* A range of the flat space of trained parameters, with its gradients and its part of each slot. */
@@ -101,7 +102,7 @@ struct range {
     void *slot[STATE_MAX_SLOTS];
 };
 
-static struct range whole(const struct maker *k)
+static struct range update_whole(const struct maker *k)
 {
     struct range r = {.n = k->state->layout->n_trained,
                       .grad = k->buffers->grad,
@@ -115,7 +116,7 @@ static struct range whole(const struct maker *k)
 static int add_check(struct sketch *s, const struct state *st, const struct range *r, int check,
                      struct err *err)
 {
-    int in[] = {placed(s, st->layout->grad_dtype, r->n, r->grad, "grad")};
+    int in[] = {update_placed(s, st->layout->grad_dtype, r->n, r->grad, "grad")};
     union node_attr none = {0};
 
     return graph_node(s->g, OP_grad_check, &none, in, 1, &check, "check", err);
@@ -125,8 +126,8 @@ static int add_check(struct sketch *s, const struct state *st, const struct rang
 
 /* Append elements up to `end` to n rows of op/update.h, with the settings s; returns how many rows
  * there are now.  Neighbours with equal settings are one row, if they may be merged. */
-static int64_t add_segment(double *row, int64_t n, const struct settings *s, int64_t end,
-                           int64_t shift, int merges)
+static int64_t update_add_segment(double *row, int64_t n, const struct settings *s, int64_t end,
+                                  int64_t shift, int merges)
 {
     double *at = row + max_i64(n - 1, 0) * SEGMENT_COLUMNS;
 
@@ -159,9 +160,10 @@ static int64_t list_segments(const struct job *job, const struct layout *l, cons
             groups_settings(&job->optimizer, p->name, p->info.kind, &p->shape);
 
         if (own_end > r->at && p->offset < r->at + r->n)
-            n = add_segment(row, n, &s, min_i64(own_end, r->at + r->n) - r->at, r->at, merges);
+            n = update_add_segment(row, n, &s, min_i64(own_end, r->at + r->n) - r->at, r->at,
+                                   merges);
         if (own_end < end && end > r->at && own_end < r->at + r->n)
-            n = add_segment(row, n, &s, min_i64(end, r->at + r->n) - r->at, -1, 0);
+            n = update_add_segment(row, n, &s, min_i64(end, r->at + r->n) - r->at, -1, 0);
     }
     return n;
 }
@@ -193,21 +195,21 @@ static void add_operands(struct sketch *s, const struct maker *k, const struct s
                      ? (char *)k->buffers->copy + dtype_size(l->copy_dtype) * (size_t)r->at
                      : NULL;
 
-    in[UPDATE_PARAM] = placed(s, DTYPE_F32, r->n, r->param, "param");
-    in[UPDATE_GRAD] = placed(s, l->grad_dtype, r->n, r->grad, "grad");
+    in[UPDATE_PARAM] = update_placed(s, DTYPE_F32, r->n, r->param, "param");
+    in[UPDATE_GRAD] = update_placed(s, l->grad_dtype, r->n, r->grad, "grad");
     in[UPDATE_CHECK] = v.check;
     in[UPDATE_CONTROL] = v.control;
     in[UPDATE_SCALARS] = s->g->scalars;
     in[UPDATE_SEGMENTS] =
         sketch_place(s, DTYPE_F64, SHAPE(t->n, SEGMENT_COLUMNS), t->row, "segments");
-    in[UPDATE_COPY] = copy ? placed(s, l->copy_dtype, r->n, copy, "copy") : NO_VALUE;
+    in[UPDATE_COPY] = copy ? update_placed(s, l->copy_dtype, r->n, copy, "copy") : NO_VALUE;
     in[UPDATE_SCALER] = v.scaler;
-    in[UPDATE_KEPT] = placed(s, DTYPE_I64, KEPT_LEN, k->buffers->numbers->kept, "kept");
+    in[UPDATE_KEPT] = update_placed(s, DTYPE_I64, KEPT_LEN, k->buffers->numbers->kept, "kept");
 }
 
 /* Add the slot that has the operand's name; NO_VALUE if this job's optimizer keeps none. */
-static int add_slot(struct sketch *s, const struct maker *k, const struct range *r,
-                    const char *name)
+static int update_add_slot(struct sketch *s, const struct maker *k, const struct range *r,
+                           const char *name)
 {
     const struct slot_def *slot[OPTIMIZER_MAX_SLOTS];
     const int n = optimizer_slots(&k->job->optimizer, slot);
@@ -215,7 +217,7 @@ static int add_slot(struct sketch *s, const struct maker *k, const struct range 
     for (int i = 0; i < n; i++)
         for (int j = 0; j < k->state->n_slots; j++)
             if (!strcmp(slot[i]->name, name) && k->state->slot[j].def == slot[i])
-                return placed(s, slot[i]->dtype, r->n, r->slot[j], name);
+                return update_placed(s, slot[i]->dtype, r->n, r->slot[j], name);
     return NO_VALUE;
 }
 
@@ -238,7 +240,7 @@ static int add_optimizer(struct sketch *s, const struct maker *k, const struct s
         attr.number[ADAMW_ATTR_MEANS_FROM] = (double)strategy->means_from(k->job->strategy.options);
     add_operands(s, k, t, r, v, in);
     for (int i = UPDATE_SLOT; i < op->n_in; i++)
-        in[i] = add_slot(s, k, r, op->in_name[i]);
+        in[i] = update_add_slot(s, k, r, op->in_name[i]);
     for (int i = 0; i < op->n_out; i++)
         out[i] = in[op->update[i] - 1] == NO_VALUE ? NODE_NO_OUT : in[op->update[i] - 1];
     return graph_node(s->g, kind, &attr, in, op->n_in, out, op->name, err);
@@ -259,15 +261,15 @@ static int add_loss_scale(struct sketch *s, const struct job *job, struct verdic
     return graph_node(s->g, OP_loss_scale, &attr, in, 3, out, "loss_scale", err);
 }
 
-static int add_commit(struct sketch *s, const struct state *st, const struct buffers *m,
-                      struct verdict v, struct err *err)
+static int update_add_commit(struct sketch *s, const struct state *st, const struct buffers *m,
+                             struct verdict v, struct err *err)
 {
     int64_t n = st->layout->n_state_total;
-    int in[] = {[COMMIT_SHADOW] = placed(s, DTYPE_F32, n, m->shadow, "shadow"),
+    int in[] = {[COMMIT_SHADOW] = update_placed(s, DTYPE_F32, n, m->shadow, "shadow"),
                 [COMMIT_CHECK] = v.check,
                 [COMMIT_CONTROL] = v.control,
                 [COMMIT_SCALARS] = s->g->scalars};
-    int out[] = {placed(s, DTYPE_F32, n, state_data(st, &slot_statistics), "stats")};
+    int out[] = {update_placed(s, DTYPE_F32, n, state_data(st, &slot_statistics), "stats")};
     union node_attr none = {0};
 
     return graph_node(s->g, OP_commit, &none, in, 4, out, "commit", err);
@@ -276,10 +278,10 @@ static int add_commit(struct sketch *s, const struct state *st, const struct buf
 /* Add the last node of a step, which writes the step's results for the host and the next step. */
 static int add_seal(struct sketch *s, const struct buffers *m, struct verdict v, struct err *err)
 {
-    int clean = placed(s, DTYPE_F32, 1, &m->numbers->scalars.clean, "clean");
-    int results = placed(s, DTYPE_F32, SEALED_SLOTS * SEALED_LEN, m->results, "results");
-    int waits = placed(s, DTYPE_I64, 2, m->numbers->waits, "waits");
-    int kept = placed(s, DTYPE_I64, KEPT_LEN, m->numbers->kept, "kept");
+    int clean = update_placed(s, DTYPE_F32, 1, &m->numbers->scalars.clean, "clean");
+    int results = update_placed(s, DTYPE_F32, SEALED_SLOTS * SEALED_LEN, m->results, "results");
+    int waits = update_placed(s, DTYPE_I64, 2, m->numbers->waits, "waits");
+    int kept = update_placed(s, DTYPE_I64, KEPT_LEN, m->numbers->kept, "kept");
     int in[] = {
         [SEAL_CLEAN] = clean,       [SEAL_RESULTS] = results,       [SEAL_CHECK] = v.check,
         [SEAL_CONTROL] = v.control, [SEAL_SCALARS] = s->g->scalars, [SEAL_METRICS] = s->g->metrics,
@@ -291,26 +293,26 @@ static int add_seal(struct sketch *s, const struct buffers *m, struct verdict v,
 }
 
 /* 1: `apply` checks and updates all parameters alike. */
-static int is_whole(const struct update *u, const struct state *st)
+static int update_is_whole(const struct update *u, const struct state *st)
 {
     return !st->shards && u->n_parts == 0;
 }
 
 /* Make the program of the step's last kernels.  Without parts the check and the optimizer are the
  * first of these. */
-static int make_apply(const struct maker *k, struct err *err)
+static int update_make_apply(const struct maker *k, struct err *err)
 {
     struct sketch s = sketch_begin(err);
     const struct verdict v = add_verdict(&s, k);
-    const struct range all = whole(k);
+    const struct range all = update_whole(k);
     int rc = 0;
 
-    if (is_whole(k->u, k->state))
+    if (update_is_whole(k->u, k->state))
         rc = add_check(&s, k->state, &all, v.check, err);
-    if (rc == 0 && is_whole(k->u, k->state))
+    if (rc == 0 && update_is_whole(k->u, k->state))
         rc = add_optimizer(&s, k, &k->u->segments[0], &all, v, err);
     if (rc == 0 && k->state->layout->n_state_total)
-        rc = add_commit(&s, k->state, k->buffers, v, err);
+        rc = update_add_commit(&s, k->state, k->buffers, v, err);
     if (rc == 0 && v.scaler != NO_VALUE)
         rc = add_loss_scale(&s, k->job, v, err);
     if (rc == 0)
@@ -375,7 +377,7 @@ static struct range piece_at(const struct maker *k, int first)
 static int make_verify(const struct maker *k, struct err *err)
 {
     struct sketch s = sketch_begin(err);
-    const struct range all = whole(k);
+    const struct range all = update_whole(k);
 
     s.rc = add_check(&s, k->state, &all, add_verdict(&s, k).check, err);
     return sketch_end(&s, k->u->backend, k->state->layout, &k->u->verify);
@@ -384,7 +386,7 @@ static int make_verify(const struct maker *k, struct err *err)
 /* ---- shards ---- */
 
 /* The span of bucket b that the h-th shard of this rank has. */
-static struct range range_of(const struct maker *k, int h, int bucket)
+static struct range update_range_of(const struct maker *k, int h, int bucket)
 {
     const struct shard_set *set = &k->state->shards->now;
     const struct bucket *b = &k->state->layout->bucket[bucket];
@@ -405,7 +407,7 @@ static struct range range_of(const struct maker *k, int h, int bucket)
     return r;
 }
 
-static int make_part(const struct maker *k, int i, const struct range *r, struct err *err)
+static int update_make_part(const struct maker *k, int i, const struct range *r, struct err *err)
 {
     struct sketch s = sketch_begin(err);
     const struct verdict v = add_verdict(&s, k);
@@ -420,7 +422,8 @@ static int make_check(const struct maker *k, int i, const struct range *r, struc
 {
     struct sketch s = sketch_begin(err);
 
-    s.rc = add_check(&s, k->state, r, placed(&s, DTYPE_F64, 2, k->u->checks[i], "check"), err);
+    s.rc =
+        add_check(&s, k->state, r, update_placed(&s, DTYPE_F64, 2, k->u->checks[i], "check"), err);
     return sketch_end(&s, k->u->backend, k->state->layout, &k->u->check[i]);
 }
 
@@ -437,7 +440,7 @@ static int make_total(const struct maker *k, struct err *err)
         return err->code;
     s = sketch_begin(err);
     in = sketch_place(&s, DTYPE_F64, SHAPE(n, 2), k->u->checks, "checks");
-    out = placed(&s, DTYPE_F64, 2, k->buffers->numbers->check, "check");
+    out = update_placed(&s, DTYPE_F64, 2, k->buffers->numbers->check, "check");
     sketch_node(&s, OP_check_sum, &none, &in, 1, &out, "check_sum");
     return sketch_end(&s, k->u->backend, k->state->layout, &k->u->total);
 }
@@ -449,7 +452,7 @@ static int make_pieces(const struct maker *k, struct err *err)
     for (int i = 0, first = 0; i < k->u->n_parts && rc == 0; i++) {
         const struct range r = piece_at(k, first);
 
-        rc = make_part(k, i, &r, err);
+        rc = update_make_part(k, i, &r, err);
         first += piece_params(k->job, k->state->layout, first);
     }
     return rc;
@@ -461,10 +464,10 @@ static int make_shards(const struct maker *k, struct err *err)
     int rc = make_total(k, err);
 
     for (int i = 0; i < k->u->n_parts && rc == 0; i++) {
-        const struct range r = range_of(k, i / n_buckets, i % n_buckets);
+        const struct range r = update_range_of(k, i / n_buckets, i % n_buckets);
 
         if (r.n > 0)
-            rc = make_part(k, i, &r, err);
+            rc = update_make_part(k, i, &r, err);
         if (r.n > 0 && rc == 0 && i < n_buckets)
             rc = make_check(k, i, &r, err);
     }
@@ -489,7 +492,7 @@ static struct program *program_at(const struct update *u, int i)
 
 static int n_programs(const struct update *u) { return N_ALWAYS + u->n_buckets + 2 * u->n_parts; }
 
-static int bind_all(struct update *u, const struct program_spaces *spaces, struct err *err)
+static int update_bind_all(struct update *u, const struct program_spaces *spaces, struct err *err)
 {
     size_t n_bytes = 0;
     int rc = 0;
@@ -504,8 +507,8 @@ static int bind_all(struct update *u, const struct program_spaces *spaces, struc
     return rc;
 }
 
-static void make_room(struct update *u, const struct job *job, const struct state *s,
-                      const struct buffers *m)
+static void update_make_room(struct update *u, const struct job *job, const struct state *s,
+                             const struct buffers *m)
 {
     u->n_parts =
         s->shards ? s->shards->now.n_held * s->layout->n_buckets : count_pieces(job, s->layout);
@@ -525,26 +528,26 @@ int update_new(const struct job *job, struct backend *b, const struct state *s,
     struct update *u = xcalloc(1, sizeof *u);
     const struct maker k = {u, job, s, m};
     const struct program_spaces spaces = buffers_spaces(m, s);
-    const struct range all = whole(&k);
+    const struct range all = update_whole(&k);
     int rc = 0;
 
     u->backend = b;
-    make_room(u, job, s, m);
-    if (is_whole(u, s))
+    update_make_room(u, job, s, m);
+    if (update_is_whole(u, s))
         rc = make_segments(&k, &u->segments[0], &all, err);
     if (rc == 0)
         rc = make_pack(&k, err);
     if (rc == 0)
-        rc = make_apply(&k, err);
+        rc = update_make_apply(&k, err);
     if (rc == 0)
         rc = s->shards ? make_shards(&k, err) : u->n_parts > 0 ? make_pieces(&k, err) : 0;
     for (int i = 0; i < u->n_buckets && rc == 0; i++)
-        rc = make_round(&k, i, err);
+        rc = update_make_round(&k, i, err);
     if (rc == 0 && m->copy)
         rc = sketch_cast(b, s->layout->n_total, state_data(s, &slot_parameters), m->copy,
                          s->layout->copy_dtype, &u->refresh, err);
     if (rc == 0)
-        rc = bind_all(u, &spaces, err);
+        rc = update_bind_all(u, &spaces, err);
     if (rc < 0) {
         update_free(u);
         return err_wrap(err, "optimizer");

@@ -50,7 +50,7 @@ void watch_stop(struct bucket_watch *w)
 
 int watch_holds_up(const struct bucket_watch *w) { return w->on_device != NULL; }
 
-static int turn(struct bucket_watch *w, int64_t *of, int stops, struct err *err)
+static int watch_turn(struct bucket_watch *w, int64_t *of, int stops, struct err *err)
 {
     return backend_stopwatch(w->backend, of, stops, err);
 }
@@ -60,7 +60,7 @@ int watch_backward(struct bucket_watch *w, struct err *err)
     if (!w->filled_ns || w->began_ns != 0)
         return 0;
     w->began_ns = clock_mono_ns();
-    return w->on_device ? turn(w, w->on_device[0].computed, 0, err) : 0;
+    return w->on_device ? watch_turn(w, w->on_device[0].computed, 0, err) : 0;
 }
 
 int watch_filled(struct bucket_watch *w, int bucket, struct err *err)
@@ -68,9 +68,9 @@ int watch_filled(struct bucket_watch *w, int bucket, struct err *err)
     int64_t took;
 
     if (w->on_device)
-        return turn(w, w->on_device[bucket].computed, 1, err) < 0
+        return watch_turn(w, w->on_device[bucket].computed, 1, err) < 0
                    ? err->code
-                   : turn(w, w->on_device[bucket].summed, 0, err);
+                   : watch_turn(w, w->on_device[bucket].summed, 0, err);
     if (!w->filled_ns)
         return 0;
     took = w->began_ns ? clock_mono_ns() - w->began_ns : 0;
@@ -82,9 +82,9 @@ int watch_handed(struct bucket_watch *w, int bucket, struct exchange *x, struct 
 {
     if (!w->on_device)
         return 0;
-    if (exchange_wait(x, bucket, err) < 0 || turn(w, w->on_device[bucket].summed, 1, err) < 0)
+    if (exchange_wait(x, bucket, err) < 0 || watch_turn(w, w->on_device[bucket].summed, 1, err) < 0)
         return err->code;
-    return bucket + 1 < w->n ? turn(w, w->on_device[bucket + 1].computed, 0, err) : 0;
+    return bucket + 1 < w->n ? watch_turn(w, w->on_device[bucket + 1].computed, 0, err) : 0;
 }
 
 int watch_read(struct bucket_watch *w, struct err *err)

@@ -62,11 +62,11 @@ struct adasum {
     void *arena;
 };
 
-static struct adasum *of(const struct strategy *s) { return (struct adasum *)s; }
+static struct adasum *adasum_of(const struct strategy *s) { return (struct adasum *)s; }
 
 /* ---- a formation ---- */
 
-static void drop(struct adasum *a)
+static void adasum_drop(struct adasum *a)
 {
     struct backend *b = a->base.at.backend;
 
@@ -90,7 +90,7 @@ static void drop(struct adasum *a)
     a->dots = NULL;
 }
 
-static void make_bucket(struct adasum *a, int b)
+static void adasum_make_bucket(struct adasum *a, int b)
 {
     const struct layout *l = a->base.at.layout;
     struct adasum_bucket *k = &a->bucket[b];
@@ -117,7 +117,7 @@ static int count_tensors(const struct layout *l)
 
 /* The end of tensor i in a row.  Padding counts as the start of the tensor behind it, which does no
  * harm, because it is zero. */
-static int64_t end_of(const struct adasum *a, int i)
+static int64_t adasum_end_of(const struct adasum *a, int i)
 {
     const struct layout *l = a->base.at.layout;
     const int64_t end = l->param[i].offset + l->param[i].length;
@@ -135,14 +135,14 @@ static int copy_ends(struct adasum *a, struct err *err)
     int rc;
 
     for (int i = 0; i < a->n_tensors; i++)
-        ends[i] = end_of(a, i);
+        ends[i] = adasum_end_of(a, i);
     rc = backend_copy_in(a->base.at.backend, a->ends, ends, sizeof *ends * (size_t)a->n_tensors,
                          err);
     free(ends);
     return rc;
 }
 
-static int make_memory(struct adasum *a, struct err *err)
+static int adasum_make_memory(struct adasum *a, struct err *err)
 {
     struct backend *b = a->base.at.backend;
     const size_t n_rows = (size_t)max_i64(1, a->size * a->n_own);
@@ -197,13 +197,13 @@ static int make_levels(struct adasum *a, struct err *err)
     return rc == 0 ? sketch_bind(all, 2 * a->n_levels, a->base.at.backend, &a->arena, err) : rc;
 }
 
-static int form(struct strategy *s, int source, struct err *err)
+static int adasum_form(struct strategy *s, int source, struct err *err)
 {
-    struct adasum *a = of(s);
+    struct adasum *a = adasum_of(s);
     struct coll *coll = exchange_coll(s->at.exchange);
 
     (void)source;
-    drop(a);
+    adasum_drop(a);
     a->size = coll_size(coll);
     a->rank = coll_rank(coll);
     a->n_tensors = count_tensors(s->at.layout);
@@ -211,11 +211,11 @@ static int form(struct strategy *s, int source, struct err *err)
         return 0;
     a->n_own = cut_shard(s->at.layout, a->size, a->rank);
     for (int b = 0; b < s->at.layout->n_buckets; b++)
-        make_bucket(a, b);
-    return make_memory(a, err) < 0 ? err->code : make_levels(a, err);
+        adasum_make_bucket(a, b);
+    return adasum_make_memory(a, err) < 0 ? err->code : make_levels(a, err);
 }
 
-static int new (const struct strategy_site *site, struct strategy **out, struct err *err)
+static int adasum_new(const struct strategy_site *site, struct strategy **out, struct err *err)
 {
     struct adasum *a = xcalloc(1, sizeof *a);
 
@@ -226,27 +226,27 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
     return 0;
 }
 
-static void free_it(struct strategy *s)
+static void adasum_free_it(struct strategy *s)
 {
-    drop(of(s));
-    free(of(s)->bucket);
-    free(of(s));
+    adasum_drop(adasum_of(s));
+    free(adasum_of(s)->bucket);
+    free(adasum_of(s));
 }
 
 /* ---- a step ---- */
 
-static float *grad_of(const struct strategy *s, int b)
+static float *adasum_grad_of(const struct strategy *s, int b)
 {
     return (float *)s->at.grad + s->at.layout->bucket[b].offset;
 }
 
 static int give_spans(struct strategy *s, int b, struct err *err)
 {
-    const struct adasum_bucket *k = &of(s)->bucket[b];
+    const struct adasum_bucket *k = &adasum_of(s)->bucket[b];
 
-    if (k->n > 0 &&
-        exchange_all_to_all(s->at.exchange, b, (struct coll_parts){grad_of(s, b), k->cut},
-                            (struct coll_parts){of(s)->rows, k->row}, k->n, DTYPE_F32, err) < 0)
+    if (k->n > 0 && exchange_all_to_all(
+                        s->at.exchange, b, (struct coll_parts){adasum_grad_of(s, b), k->cut},
+                        (struct coll_parts){adasum_of(s)->rows, k->row}, k->n, DTYPE_F32, err) < 0)
         return err->code;
     return compress_sum_control(s, b, err);
 }
@@ -266,34 +266,35 @@ static int run_level(struct adasum *a, const struct level *k, struct err *err)
     return sketch_run(k->combine, err);
 }
 
-static int gather(struct strategy *s, struct err *err)
+static int adasum_gather(struct strategy *s, struct err *err)
 {
     int rc = 0;
 
     for (int b = 0; b < s->at.layout->n_buckets && rc == 0; b++) {
-        const struct adasum_bucket *k = &of(s)->bucket[b];
+        const struct adasum_bucket *k = &adasum_of(s)->bucket[b];
 
         if (k->own.n > 0)
-            rc = backend_copy(s->at.backend, grad_of(s, b) + k->own.at, of(s)->rows + k->at,
-                              sizeof(float) * (size_t)k->own.n, err);
+            rc = backend_copy(s->at.backend, adasum_grad_of(s, b) + k->own.at,
+                              adasum_of(s)->rows + k->at, sizeof(float) * (size_t)k->own.n, err);
         if (rc == 0 && k->n > 0)
-            rc = exchange_allgather_spans(s->at.exchange, b, grad_of(s, b), k->n, DTYPE_F32, err);
+            rc = exchange_allgather_spans(s->at.exchange, b, adasum_grad_of(s, b), k->n, DTYPE_F32,
+                                          err);
     }
     return rc == 0 ? exchange_wait_buckets(s->at.exchange, err) : rc;
 }
 
-static int before_update(struct strategy *s, struct err *err)
+static int adasum_before_update(struct strategy *s, struct err *err)
 {
     int rc = exchange_wait_buckets(s->at.exchange, err);
 
-    for (int k = 0; k < of(s)->n_levels && rc == 0; k++)
-        rc = run_level(of(s), &of(s)->level[k], err);
-    return rc == 0 && of(s)->size > 1 ? gather(s, err) : rc;
+    for (int k = 0; k < adasum_of(s)->n_levels && rc == 0; k++)
+        rc = run_level(adasum_of(s), &adasum_of(s)->level[k], err);
+    return rc == 0 && adasum_of(s)->size > 1 ? adasum_gather(s, err) : rc;
 }
 
 /* Makes the rank's gradient the mean over its own samples.  The gradient of a rank without samples
  * is zero, and leaves the gradient with which it is combined unchanged. */
-static double loss_factor(const struct strategy *s, int64_t step, double part)
+static double adasum_loss_factor(const struct strategy *s, int64_t step, double part)
 {
     (void)s;
     (void)step;
@@ -306,10 +307,10 @@ const struct strategy_ops strategy_adasum = {
                       "batches that grow with the ranks at an unchanged rate"},
     .wants_float32 = 1,
     .promises = COMPRESS_PROMISES,
-    .new = new,
-    .form = form,
-    .loss_factor = loss_factor,
+    .new = adasum_new,
+    .form = adasum_form,
+    .loss_factor = adasum_loss_factor,
     .bucket_ready = give_spans,
-    .before_update = before_update,
-    .free = free_it,
+    .before_update = adasum_before_update,
+    .free = adasum_free_it,
 };

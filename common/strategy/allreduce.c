@@ -85,7 +85,7 @@ int allreduce_check(const void *options, struct err *err)
     return 0;
 }
 
-static const struct strategy_ops *method(const struct allreduce_options *o)
+static const struct strategy_ops *allreduce_method(const struct allreduce_options *o)
 {
     if (o->compress.kind != COMPRESS_NONE)
         return compress_choose(&o->compress);
@@ -98,10 +98,10 @@ struct strategy_choice allreduce_choose(const void *options)
 {
     const struct allreduce_options *o = options;
 
-    return (struct strategy_choice){method(o), {(int)o->shards, (int)o->share_threads}};
+    return (struct strategy_choice){allreduce_method(o), {(int)o->shards, (int)o->share_threads}};
 }
 
-static int new (const struct strategy_site *site, struct strategy **out, struct err *err)
+static int allreduce_new(const struct strategy_site *site, struct strategy **out, struct err *err)
 {
     (void)err;
     *out = xcalloc(1, sizeof **out);
@@ -109,7 +109,7 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
     return 0;
 }
 
-static int sum(struct strategy *s, int bucket, struct err *err)
+static int allreduce_sum(struct strategy *s, int bucket, struct err *err)
 {
     const struct bucket *b = &s->at.layout->bucket[bucket];
 
@@ -122,7 +122,7 @@ static int wait_for_sums(struct strategy *s, struct err *err)
     return exchange_wait_buckets(s->at.exchange, err);
 }
 
-static void free_it(struct strategy *s) { free(s); }
+static void allreduce_free_it(struct strategy *s) { free(s); }
 
 const struct strategy_ops strategy_allreduce = {
     .group =
@@ -140,8 +140,8 @@ const struct strategy_ops strategy_allreduce = {
                  .sum_is_linear = 1,
                  .buckets_may_change = 1,
                  .recovery = STRATEGY_NEEDS_ONE_RANK},
-    .new = new,
-    .bucket_ready = sum,
+    .new = allreduce_new,
+    .bucket_ready = allreduce_sum,
     .before_update = wait_for_sums,
-    .free = free_it,
+    .free = allreduce_free_it,
 };

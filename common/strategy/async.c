@@ -48,9 +48,9 @@ struct async {
     int64_t begun_ns;
 };
 
-static struct async *of(const struct strategy *s) { return (struct async *)s; }
+static struct async *async_of(const struct strategy *s) { return (struct async *)s; }
 
-static size_t n_bytes(const struct strategy *s)
+static size_t async_n_bytes(const struct strategy *s)
 {
     return sizeof(float) * (size_t)s->at.layout->n_trained;
 }
@@ -59,51 +59,51 @@ static size_t n_bytes(const struct strategy *s)
 
 static void free_async(struct strategy *s)
 {
-    program_free(of(s)->apply);
-    backend_free(s->at.backend, of(s)->arena);
-    backend_free(s->at.backend, of(s)->n_ranks);
-    backend_free(s->at.backend, of(s)->copy);
+    program_free(async_of(s)->apply);
+    backend_free(s->at.backend, async_of(s)->arena);
+    backend_free(s->at.backend, async_of(s)->n_ranks);
+    backend_free(s->at.backend, async_of(s)->copy);
     solo_free(s);
 }
 
-static int make_memory(struct strategy *s, struct err *err)
+static int async_make_memory(struct strategy *s, struct err *err)
 {
     static const char what[] = "parameters that are averaged";
     struct backend *b = s->at.backend;
 
-    return backend_alloc(b, n_bytes(s), what, (void **)&of(s)->copy, err) < 0
+    return backend_alloc(b, async_n_bytes(s), what, (void **)&async_of(s)->copy, err) < 0
                ? err->code
-               : backend_alloc(b, sizeof(float), what, (void **)&of(s)->n_ranks, err);
+               : backend_alloc(b, sizeof(float), what, (void **)&async_of(s)->n_ranks, err);
 }
 
-static int place(struct sketch *s, float *x, int64_t n, const char *name)
+static int async_place(struct sketch *s, float *x, int64_t n, const char *name)
 {
     return sketch_place(s, DTYPE_F32, SHAPE(n), x, name);
 }
 
 /* Make the program: param += aside / n_ranks - copy.  It overwrites aside. */
-static int make_apply(struct strategy *o, struct err *err)
+static int async_make_apply(struct strategy *o, struct err *err)
 {
     const int64_t n = o->at.layout->n_trained;
     struct sketch s = sketch_begin(err);
-    const int x = place(&s, of(o)->solo.aside, n, "aside");
-    const int param = place(&s, o->at.param, n, "param");
+    const int x = async_place(&s, async_of(o)->solo.aside, n, "aside");
+    const int param = async_place(&s, o->at.param, n, "param");
 
-    (void)sketch_elementwise(&s, EW_DIV, x, place(&s, of(o)->n_ranks, 1, "n_ranks"), x);
-    (void)sketch_elementwise(&s, EW_SUB, x, place(&s, of(o)->copy, n, "copy"), x);
+    (void)sketch_elementwise(&s, EW_DIV, x, async_place(&s, async_of(o)->n_ranks, 1, "n_ranks"), x);
+    (void)sketch_elementwise(&s, EW_SUB, x, async_place(&s, async_of(o)->copy, n, "copy"), x);
     (void)sketch_elementwise(&s, EW_ADD, param, x, param);
-    return sketch_end(&s, o->at.backend, NULL, &of(o)->apply) < 0
+    return sketch_end(&s, o->at.backend, NULL, &async_of(o)->apply) < 0
                ? err->code
-               : sketch_bind(&of(o)->apply, 1, o->at.backend, &of(o)->arena, err);
+               : sketch_bind(&async_of(o)->apply, 1, o->at.backend, &async_of(o)->arena, err);
 }
 
-static int new (const struct strategy_site *site, struct strategy **out, struct err *err)
+static int async_new(const struct strategy_site *site, struct strategy **out, struct err *err)
 {
     struct solo *o;
 
     if (solo_new(site, sizeof(struct async), NULL, &o, err) < 0)
         return err->code;
-    if (make_memory(&o->base, err) < 0 || make_apply(&o->base, err) < 0) {
+    if (async_make_memory(&o->base, err) < 0 || async_make_apply(&o->base, err) < 0) {
         free_async(&o->base);
         return err->code;
     }
@@ -112,44 +112,46 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
 }
 
 /* A round that broke off in the formation before is forgotten. */
-static int form(struct strategy *s, int source, struct err *err)
+static int async_form(struct strategy *s, int source, struct err *err)
 {
     const float n = (float)solo_n_ranks(s);
 
-    of(s)->is_under_way = 0;
-    of(s)->begun_ns = clock_mono_ns();
+    async_of(s)->is_under_way = 0;
+    async_of(s)->begun_ns = clock_mono_ns();
     if (solo_form(s, source, err) < 0)
         return err->code;
-    return backend_copy_in(s->at.backend, of(s)->n_ranks, &n, sizeof n, err);
+    return backend_copy_in(s->at.backend, async_of(s)->n_ranks, &n, sizeof n, err);
 }
 
 /* ---- rounds ---- */
 
 static int begin_round(struct strategy *s, struct err *err)
 {
-    ASSERT(!of(s)->is_under_way && solo_n_ranks(s) > 1);
-    of(s)->is_under_way = 1;
-    of(s)->begun_ns = clock_mono_ns();
-    if (backend_copy(s->at.backend, of(s)->copy, s->at.param, n_bytes(s), err) < 0 ||
-        backend_copy(s->at.backend, of(s)->solo.aside, s->at.param, n_bytes(s), err) < 0)
+    ASSERT(!async_of(s)->is_under_way && solo_n_ranks(s) > 1);
+    async_of(s)->is_under_way = 1;
+    async_of(s)->begun_ns = clock_mono_ns();
+    if (backend_copy(s->at.backend, async_of(s)->copy, s->at.param, async_n_bytes(s), err) < 0 ||
+        backend_copy(s->at.backend, async_of(s)->solo.aside, s->at.param, async_n_bytes(s), err) <
+            0)
         return err->code;
-    return exchange_sum_beside(s->at.exchange, of(s)->solo.aside, s->at.layout->n_trained, err);
+    return exchange_sum_beside(s->at.exchange, async_of(s)->solo.aside, s->at.layout->n_trained,
+                               err);
 }
 
 /* Wait for the sum of the round, and move this rank's parameters to the mean of the copies. */
 static int end_round(struct strategy *s, struct err *err)
 {
-    ASSERT(of(s)->is_under_way);
-    of(s)->is_under_way = 0;
+    ASSERT(async_of(s)->is_under_way);
+    async_of(s)->is_under_way = 0;
     if (exchange_wait_beside(s->at.exchange, err) < 0)
         return err->code;
-    return sketch_run(of(s)->apply, err);
+    return sketch_run(async_of(s)->apply, err);
 }
 
 /* End the round under way if its sum is there.  Returns 1 if that changes parameters. */
 static int end_if_there(struct strategy *s, struct err *err)
 {
-    const int rc = of(s)->is_under_way ? exchange_beside_has_ended(s->at.exchange, err) : 0;
+    const int rc = async_of(s)->is_under_way ? exchange_beside_has_ended(s->at.exchange, err) : 0;
 
     if (rc <= 0)
         return rc;
@@ -160,11 +162,11 @@ static int is_ready(const struct strategy *s)
 {
     const struct async_options *o = s->at.options;
 
-    return solo_n_ranks(s) > 1 && !of(s)->is_under_way &&
-           clock_mono_ns() - of(s)->begun_ns >= o->interval_ms * (int64_t)1000000;
+    return solo_n_ranks(s) > 1 && !async_of(s)->is_under_way &&
+           clock_mono_ns() - async_of(s)->begun_ns >= o->interval_ms * (int64_t)1000000;
 }
 
-static int between(struct strategy *s, struct err *err)
+static int async_between(struct strategy *s, struct err *err)
 {
     const int rc = s->begins_round ? begin_round(s, err) : end_if_there(s, err);
 
@@ -174,7 +176,7 @@ static int between(struct strategy *s, struct err *err)
 
 static int epoch_end(struct strategy *s, struct err *err)
 {
-    return of(s)->is_under_way ? end_round(s, err) : 0;
+    return async_of(s)->is_under_way ? end_round(s, err) : 0;
 }
 
 const struct strategy_ops strategy_async = {
@@ -185,9 +187,9 @@ const struct strategy_ops strategy_async = {
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct async_options)},
     .promises = SOLO_PROMISES,
-    .new = new,
-    .form = form,
-    .between = between,
+    .new = async_new,
+    .form = async_form,
+    .between = async_between,
     .loss_factor = solo_loss_factor,
     .bucket_ready = solo_bucket_ready,
     .before_update = solo_before_update,

@@ -52,7 +52,7 @@ struct coded {
     void *arena;
 };
 
-static struct coded *of(struct strategy *s) { return container_of(s, struct coded, base); }
+static struct coded *bytegrad_of(struct strategy *s) { return container_of(s, struct coded, base); }
 
 static float *at_bucket(const struct coded *c, void *flat, int b)
 {
@@ -80,7 +80,7 @@ static int add_decode(struct sketch *s, const struct coded *c, enum op op, int c
     return out[0];
 }
 
-static int make_encode(struct coded *c, int b, struct err *err)
+static int bytegrad_make_encode(struct coded *c, int b, struct err *err)
 {
     struct coded_bucket *k = &c->bucket[b];
     struct sketch s = sketch_begin(err);
@@ -137,7 +137,7 @@ static int make_decode(struct coded *c, int b, struct err *err)
 }
 
 /* A program for after_update: the new errors replace the old ones, if the step is applied. */
-static int make_commit(struct coded *c, int b, struct err *err)
+static int bytegrad_make_commit(struct coded *c, int b, struct err *err)
 {
     struct coded_bucket *k = &c->bucket[b];
     struct sketch s = sketch_begin(err);
@@ -167,7 +167,7 @@ static void drop_bucket(struct coded *c, struct coded_bucket *k)
     *k = (struct coded_bucket){0};
 }
 
-static void drop(struct coded *c)
+static void bytegrad_drop(struct coded *c)
 {
     for (int b = 0; b < c->base.at.layout->n_buckets; b++)
         drop_bucket(c, &c->bucket[b]);
@@ -176,7 +176,7 @@ static void drop(struct coded *c)
     c->size = 0;
 }
 
-static int take(struct coded *c, int64_t n_bytes, void *out, struct err *err)
+static int bytegrad_take(struct coded *c, int64_t n_bytes, void *out, struct err *err)
 {
     void **p = out;
 
@@ -185,20 +185,21 @@ static int take(struct coded *c, int64_t n_bytes, void *out, struct err *err)
                : compress_zeroed(c->base.at.backend, (size_t)n_bytes, "codes of gradients", p, err);
 }
 
-static int make_memory(struct coded *c, struct coded_bucket *k, struct err *err)
+static int bytegrad_make_memory(struct coded *c, struct coded_bucket *k, struct err *err)
 {
     const int64_t n_codes = c->size * k->stride, f = (int64_t)sizeof(float);
 
-    if (take(c, n_codes, &k->sent, err) < 0 || take(c, n_codes, &k->taken, err) < 0 ||
-        take(c, f * k->n_own, &k->sum, err) < 0)
+    if (bytegrad_take(c, n_codes, &k->sent, err) < 0 ||
+        bytegrad_take(c, n_codes, &k->taken, err) < 0 ||
+        bytegrad_take(c, f * k->n_own, &k->sum, err) < 0)
         return err->code;
-    if (c->feeds_back && (take(c, f * k->n, &k->with_error, err) < 0 ||
-                          take(c, f * k->n_own, &k->sum_error, err) < 0))
+    if (c->feeds_back && (bytegrad_take(c, f * k->n, &k->with_error, err) < 0 ||
+                          bytegrad_take(c, f * k->n_own, &k->sum_error, err) < 0))
         return err->code;
     return 0;
 }
 
-static int make_bucket(struct coded *c, int b, struct err *err)
+static int bytegrad_make_bucket(struct coded *c, int b, struct err *err)
 {
     struct coded_bucket *k = &c->bucket[b];
     int rc;
@@ -211,19 +212,19 @@ static int make_bucket(struct coded *c, int b, struct err *err)
     k->part = xcalloc((size_t)c->size, sizeof *k->part);
     for (int r = 0; r < c->size; r++)
         k->part[r] = (struct coll_span){r * k->stride, k->stride};
-    rc = make_memory(c, k, err);
+    rc = bytegrad_make_memory(c, k, err);
     if (rc == 0)
-        rc = make_encode(c, b, err);
+        rc = bytegrad_make_encode(c, b, err);
     if (rc == 0 && k->n_own > 0)
         rc = make_reduce(c, b, err);
     if (rc == 0)
         rc = make_decode(c, b, err);
     if (rc == 0 && c->feeds_back)
-        rc = make_commit(c, b, err);
+        rc = bytegrad_make_commit(c, b, err);
     return rc;
 }
 
-static int bind_all(struct coded *c, struct err *err)
+static int bytegrad_bind_all(struct coded *c, struct err *err)
 {
     const int n = c->base.at.layout->n_buckets;
     struct program **all = xcalloc((size_t)n * 4, sizeof(struct program *));
@@ -242,24 +243,24 @@ static int bind_all(struct coded *c, struct err *err)
 
 int coded_form(struct strategy *s, int source, struct err *err)
 {
-    struct coded *c = of(s);
+    struct coded *c = bytegrad_of(s);
     struct coll *coll = exchange_coll(s->at.exchange);
     int rc = 0;
 
     (void)source;
-    drop(c);
+    bytegrad_drop(c);
     c->size = coll_size(coll);
     c->rank = coll_rank(coll);
     for (int b = 0; b < s->at.layout->n_buckets && rc == 0 && c->size > 1; b++)
-        rc = make_bucket(c, b, err);
-    return rc < 0 ? rc : bind_all(c, err);
+        rc = bytegrad_make_bucket(c, b, err);
+    return rc < 0 ? rc : bytegrad_bind_all(c, err);
 }
 
 void coded_free(struct strategy *s)
 {
-    drop(of(s));
-    free(of(s)->bucket);
-    free(of(s));
+    bytegrad_drop(bytegrad_of(s));
+    free(bytegrad_of(s)->bucket);
+    free(bytegrad_of(s));
 }
 
 int coded_new(const struct strategy_site *site, const struct coded_options *o,
@@ -291,7 +292,7 @@ static int give_codes(struct coded *c, int b, struct err *err)
 
 int coded_encode(struct strategy *s, int bucket, struct err *err)
 {
-    struct coded *c = of(s);
+    struct coded *c = bytegrad_of(s);
 
     if (c->bucket[bucket].n > 0 && give_codes(c, bucket, err) < 0)
         return err->code;
@@ -314,7 +315,7 @@ static int give_sums(struct coded *c, int b, struct err *err)
 
 int coded_decode(struct strategy *s, struct err *err)
 {
-    struct coded *c = of(s);
+    struct coded *c = bytegrad_of(s);
     const int n = s->at.layout->n_buckets;
     int rc = 0;
 
@@ -330,12 +331,12 @@ int coded_decode(struct strategy *s, struct err *err)
     return rc;
 }
 
-static int commit(struct strategy *s, struct err *err)
+static int bytegrad_commit(struct strategy *s, struct err *err)
 {
     int rc = 0;
 
     for (int b = 0; b < s->at.layout->n_buckets && rc == 0; b++)
-        rc = sketch_run(of(s)->bucket[b].commit, err);
+        rc = sketch_run(bytegrad_of(s)->bucket[b].commit, err);
     return rc;
 }
 
@@ -376,6 +377,6 @@ const struct strategy_ops compress_onebit = {
     .form = coded_form,
     .bucket_ready = coded_encode,
     .before_update = coded_decode,
-    .after_update = commit,
+    .after_update = bytegrad_commit,
     .free = coded_free,
 };

@@ -49,9 +49,12 @@ struct decentralized {
     int peer;         /* with shift_one, in this step; DECENTRALIZED_RESTS: none */
 };
 
-static struct decentralized *of(struct strategy *s) { return (struct decentralized *)s; }
+static struct decentralized *decentralized_of(struct strategy *s)
+{
+    return (struct decentralized *)s;
+}
 
-static const struct decentralized_options *options(const struct strategy *s)
+static const struct decentralized_options *decentralized_rows(const struct strategy *s)
 {
     return s->at.options;
 }
@@ -67,12 +70,13 @@ int decentralized_peer(int n_ranks, int rank, int64_t round)
 }
 
 /* Append the nodes that replace x_r by y_r, in n elements from `at` on. */
-static void add_take(struct sketch *s, const struct strategy *o, int64_t at, int64_t n)
+static void decentralized_add_take(struct sketch *s, const struct strategy *o, int64_t at,
+                                   int64_t n)
 {
     float *param = o->at.param + at;
     int y;
 
-    if (options(o)->peers == PEERS_ALL) {
+    if (decentralized_rows(o)->peers == PEERS_ALL) {
         y = solo_add_mean(s, o, at, n);
     } else {
         y = sketch_elementwise(s, EW_ADD, solo_place_aside(s, o, at, n),
@@ -82,10 +86,11 @@ static void add_take(struct sketch *s, const struct strategy *o, int64_t at, int
     solo_add_keep(s, o, n, y, param);
 }
 
-static int new (const struct strategy_site *site, struct strategy **out, struct err *err)
+static int decentralized_new(const struct strategy_site *site, struct strategy **out,
+                             struct err *err)
 {
     struct solo *o;
-    int rc = solo_new(site, sizeof(struct decentralized), add_take, &o, err);
+    int rc = solo_new(site, sizeof(struct decentralized), decentralized_add_take, &o, err);
 
     if (rc == 0)
         *out = &o->base;
@@ -96,7 +101,7 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
 
 static int64_t round_of(const struct strategy *s)
 {
-    return exchange_step(s->at.exchange) / options(s)->every;
+    return exchange_step(s->at.exchange) / decentralized_rows(s)->every;
 }
 
 /* Start to exchange parameters with this step's peer.  The rank's own parameters are sent without a
@@ -104,7 +109,7 @@ static int64_t round_of(const struct strategy *s)
 static int meet_peer(struct strategy *s, struct err *err)
 {
     const struct layout *l = s->at.layout;
-    const int peer = of(s)->peer;
+    const int peer = decentralized_of(s)->peer;
     struct coll *c = exchange_coll(s->at.exchange);
     int rc = 0;
 
@@ -113,7 +118,7 @@ static int meet_peer(struct strategy *s, struct err *err)
     for (int b = 0; b < l->n_buckets && rc == 0; b++) {
         const int64_t at = l->bucket[b].offset, n = cut_bucket(l, b);
         const struct coll_message send = {s->at.param + at, n, peer};
-        const struct coll_message take = {of(s)->solo.aside + at, n, peer};
+        const struct coll_message take = {decentralized_of(s)->solo.aside + at, n, peer};
 
         if (peer == DECENTRALIZED_RESTS)
             exchange_rest(s->at.exchange, b, n, DTYPE_F32);
@@ -125,25 +130,25 @@ static int meet_peer(struct strategy *s, struct err *err)
 
 /* The way of this step (strategy_ops.way): 0 if parameters do not travel in it; else above 0, and
  * with shift_one a number for each shift. */
-static int way(const struct strategy *s)
+static int decentralized_way(const struct strategy *s)
 {
     const int n = solo_n_ranks(s), n_shifts = (n + 1) / 2;
 
-    if (exchange_step(s->at.exchange) % options(s)->every != 0 || n == 1)
+    if (exchange_step(s->at.exchange) % decentralized_rows(s)->every != 0 || n == 1)
         return 0;
-    return options(s)->peers == PEERS_ALL ? 1 : 1 + (int)(round_of(s) % n_shifts);
+    return decentralized_rows(s)->peers == PEERS_ALL ? 1 : 1 + (int)(round_of(s) % n_shifts);
 }
 
 /* Start the exchange, if one is due. */
-static int begin(struct strategy *s, struct err *err)
+static int decentralized_begin(struct strategy *s, struct err *err)
 {
     struct coll *c = exchange_coll(s->at.exchange);
 
-    of(s)->is_under_way = way(s) > 0;
-    if (!of(s)->is_under_way)
+    decentralized_of(s)->is_under_way = decentralized_way(s) > 0;
+    if (!decentralized_of(s)->is_under_way)
         return 0;
-    if (options(s)->peers == PEERS_SHIFT_ONE) {
-        of(s)->peer = decentralized_peer(coll_size(c), coll_rank(c), round_of(s));
+    if (decentralized_rows(s)->peers == PEERS_SHIFT_ONE) {
+        decentralized_of(s)->peer = decentralized_peer(coll_size(c), coll_rank(c), round_of(s));
         return meet_peer(s, err);
     }
     return solo_sum_aside(s, err);
@@ -154,18 +159,20 @@ static int has_mean(const struct strategy *s)
 {
     const struct decentralized *d = (const struct decentralized *)s;
 
-    return d->is_under_way && (options(s)->peers == PEERS_ALL || d->peer != DECENTRALIZED_RESTS);
+    return d->is_under_way &&
+           (decentralized_rows(s)->peers == PEERS_ALL || d->peer != DECENTRALIZED_RESTS);
 }
 
-static int before_update(struct strategy *s, struct err *err)
+static int decentralized_before_update(struct strategy *s, struct err *err)
 {
-    const int rc = of(s)->is_under_way ? exchange_wait_buckets(s->at.exchange, err) : 0;
+    const int rc =
+        decentralized_of(s)->is_under_way ? exchange_wait_buckets(s->at.exchange, err) : 0;
 
     return rc == 0 ? solo_before_update(s, err) : rc;
 }
 
 /* All waits are over.  So if a rank is lost, no parameter has changed on this rank. */
-static int settled(struct strategy *s, struct err *err)
+static int decentralized_settled(struct strategy *s, struct err *err)
 {
     if (!has_mean(s))
         return 0;
@@ -174,7 +181,7 @@ static int settled(struct strategy *s, struct err *err)
 
 /* Returns 1 if parameters changed, so that the working copies are made anew: the update made them
  * already, but not if the step was not applied. */
-static int after_update(struct strategy *s, struct err *err)
+static int decentralized_after_update(struct strategy *s, struct err *err)
 {
     (void)err;
     return has_mean(s);
@@ -188,14 +195,14 @@ const struct strategy_ops strategy_decentralized = {
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct decentralized_options)},
     .promises = SOLO_PROMISES,
-    .new = new,
+    .new = decentralized_new,
     .form = solo_form,
-    .way = way,
-    .overlap = begin,
-    .settled = settled,
+    .way = decentralized_way,
+    .overlap = decentralized_begin,
+    .settled = decentralized_settled,
     .loss_factor = solo_loss_factor,
     .bucket_ready = solo_bucket_ready,
-    .before_update = before_update,
-    .after_update = after_update,
+    .before_update = decentralized_before_update,
+    .after_update = decentralized_after_update,
     .free = solo_free,
 };

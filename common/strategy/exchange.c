@@ -67,7 +67,7 @@ void exchange_recut(struct exchange *x, int n_buckets)
 
 /* The exchange's function for coll_watch: the collective of tag `id` begins or ends.  It runs on
  * the thread of the collective's channel. */
-static void follow(void *arg, int64_t id, enum coll_moment moment, int64_t now_ns)
+static void exchange_follow(void *arg, int64_t id, enum coll_moment moment, int64_t now_ns)
 {
     struct exchange *x = arg;
 
@@ -86,7 +86,7 @@ void exchange_join(struct exchange *x, struct coll *c)
     for (int b = 0; b < n_all(x); b++)
         x->pending[b].ticket = 0; /* left by a step that failed */
     x->control.ticket = x->beside.ticket = 0;
-    coll_watch(c, follow, x);
+    coll_watch(c, exchange_follow, x);
 }
 
 void exchange_leave(struct exchange *x) { x->coll = NULL; }
@@ -111,7 +111,7 @@ void exchange_enter(struct exchange *x, enum phase phase) { x->phase = phase; }
  * and faults on purpose that concern buckets do not apply. */
 static int is_in_step(const struct exchange *x) { return x->phase != PHASE_VALIDATE; }
 
-static void at(struct exchange *x, int64_t bucket)
+static void exchange_at(struct exchange *x, int64_t bucket)
 {
     if (is_in_step(x))
         x->o.hooks.at(x->o.hooks.arg, PHASE_REDUCE, bucket);
@@ -119,7 +119,8 @@ static void at(struct exchange *x, int64_t bucket)
 
 /* ---- the record of collectives ---- */
 
-static int64_t enter(struct exchange *x, int64_t bucket, int64_t n_bytes, enum phase phase)
+static int64_t exchange_enter_call(struct exchange *x, int64_t bucket, int64_t n_bytes,
+                                   enum phase phase)
 {
     const int64_t id = ring_hand(x->o.ring, x->step, bucket, n_bytes, phase);
 
@@ -130,7 +131,8 @@ static int64_t enter(struct exchange *x, int64_t bucket, int64_t n_bytes, enum p
     return id;
 }
 
-static void remember(struct exchange_log *log, int64_t bucket, int64_t n_bytes, enum phase phase)
+static void exchange_remember(struct exchange_log *log, int64_t bucket, int64_t n_bytes,
+                              enum phase phase)
 {
     if (log->n == log->cap) {
         log->cap = log->cap ? 2 * log->cap : 16;
@@ -142,12 +144,13 @@ static void remember(struct exchange_log *log, int64_t bucket, int64_t n_bytes, 
 }
 
 /* Enter the next collective in the record, and return its tag. */
-static int64_t hand_over(struct exchange *x, int64_t bucket, int64_t n_bytes, enum phase phase)
+static int64_t exchange_hand_over(struct exchange *x, int64_t bucket, int64_t n_bytes,
+                                  enum phase phase)
 {
-    const int64_t id = enter(x, bucket, n_bytes, phase);
+    const int64_t id = exchange_enter_call(x, bucket, n_bytes, phase);
 
     if (x->log)
-        remember(x->log, bucket, n_bytes, phase);
+        exchange_remember(x->log, bucket, n_bytes, phase);
     return x->o.is_device ? COLL_TAG_NONE : id;
 }
 
@@ -167,7 +170,7 @@ void exchange_keep(struct exchange *x, struct exchange_log *log)
 void exchange_repeat(struct exchange *x, const struct exchange_log *log)
 {
     for (int i = 0; i < log->n; i++)
-        (void)enter(x, log->item[i].bucket, log->item[i].n_bytes, log->item[i].phase);
+        (void)exchange_enter_call(x, log->item[i].bucket, log->item[i].n_bytes, log->item[i].phase);
 }
 
 void exchange_ran(struct exchange *x, struct handed h)
@@ -194,7 +197,7 @@ struct kind {
                      int64_t tag, struct err *err);
 };
 
-static int keep(struct exchange *x, int bucket, int64_t ticket, const char *what)
+static int exchange_keep_copy(struct exchange *x, int bucket, int64_t ticket, const char *what)
 {
     if (ticket > 0)
         x->pending[bucket] = (struct pending){ticket, what};
@@ -208,37 +211,40 @@ static int enter_bucket(struct exchange *x, int bucket, int64_t n, enum dtype dt
     ASSERT(bucket >= 0 && bucket < n_all(x));
     if (is_in_step(x) && x->o.hooks.is_left_out(x->o.hooks.arg, bucket))
         return 0;
-    *tag = hand_over(x, bucket, n * (int64_t)dtype_size(dtype), x->phase);
+    *tag = exchange_hand_over(x, bucket, n * (int64_t)dtype_size(dtype), x->phase);
     return 1;
 }
 
-static int start(struct exchange *x, const struct kind *k, int bucket, void *p, int64_t n,
-                 enum dtype dtype, struct err *err)
+static int exchange_start(struct exchange *x, const struct kind *k, int bucket, void *p, int64_t n,
+                          enum dtype dtype, struct err *err)
 {
     int64_t tag;
 
     if (!enter_bucket(x, bucket, n, dtype, &tag))
         return 0;
-    return keep(x, bucket, k->start(x->coll, COLL_BULK, p, n, dtype, tag, err), k->name);
+    return exchange_keep_copy(x, bucket, k->start(x->coll, COLL_BULK, p, n, dtype, tag, err),
+                              k->name);
 }
 
 int exchange_allreduce(struct exchange *x, int bucket, void *p, int64_t n, enum dtype dtype,
                        struct err *err)
 {
-    return start(x, &(struct kind){"all-reduce", coll_allreduce}, bucket, p, n, dtype, err);
+    return exchange_start(x, &(struct kind){"all-reduce", coll_allreduce}, bucket, p, n, dtype,
+                          err);
 }
 
 int exchange_reduce_scatter(struct exchange *x, int bucket, void *p, int64_t n, enum dtype dtype,
                             struct err *err)
 {
-    return start(x, &(struct kind){"reduce-scatter", coll_reduce_scatter}, bucket, p, n, dtype,
-                 err);
+    return exchange_start(x, &(struct kind){"reduce-scatter", coll_reduce_scatter}, bucket, p, n,
+                          dtype, err);
 }
 
 int exchange_allgather_spans(struct exchange *x, int bucket, void *p, int64_t n, enum dtype dtype,
                              struct err *err)
 {
-    return start(x, &(struct kind){"all-gather", coll_allgather_spans}, bucket, p, n, dtype, err);
+    return exchange_start(x, &(struct kind){"all-gather", coll_allgather_spans}, bucket, p, n,
+                          dtype, err);
 }
 
 int exchange_all_to_all(struct exchange *x, int bucket, struct coll_parts from,
@@ -248,8 +254,8 @@ int exchange_all_to_all(struct exchange *x, int bucket, struct coll_parts from,
 
     if (!enter_bucket(x, bucket, n, dtype, &tag))
         return 0;
-    return keep(x, bucket, coll_all_to_all(x->coll, COLL_BULK, from, to, dtype, tag, err),
-                "all-to-all");
+    return exchange_keep_copy(
+        x, bucket, coll_all_to_all(x->coll, COLL_BULK, from, to, dtype, tag, err), "all-to-all");
 }
 
 int exchange_messages(struct exchange *x, int bucket, struct coll_message send,
@@ -259,13 +265,13 @@ int exchange_messages(struct exchange *x, int bucket, struct coll_message send,
 
     if (!enter_bucket(x, bucket, n, dtype, &tag))
         return 0;
-    return keep(x, bucket, coll_exchange(x->coll, COLL_BULK, send, recv, dtype, tag, err),
-                "messages");
+    return exchange_keep_copy(
+        x, bucket, coll_exchange(x->coll, COLL_BULK, send, recv, dtype, tag, err), "messages");
 }
 
 void exchange_rest(struct exchange *x, int bucket, int64_t n, enum dtype dtype)
 {
-    const int64_t id = hand_over(x, bucket, n * (int64_t)dtype_size(dtype), x->phase);
+    const int64_t id = exchange_hand_over(x, bucket, n * (int64_t)dtype_size(dtype), x->phase);
 
     if (x->o.is_device) /* the engine marks it with the step's other entries */
         return;
@@ -273,13 +279,14 @@ void exchange_rest(struct exchange *x, int bucket, int64_t n, enum dtype dtype)
     ring_end(x->o.ring, id, clock_mono_ns(), 0);
 }
 
-static int wait_for(struct exchange *x, struct pending *pending, int bucket, struct err *err)
+static int exchange_wait_for(struct exchange *x, struct pending *pending, int bucket,
+                             struct err *err)
 {
     const struct pending p = *pending;
 
     if (!p.ticket)
         return 0;
-    at(x, bucket);
+    exchange_at(x, bucket);
     pending->ticket = 0;
     return coll_wait(x->coll, p.ticket, err) < 0 ? err_wrap(err, "%s of bucket %d", p.what, bucket)
                                                  : 0;
@@ -287,7 +294,7 @@ static int wait_for(struct exchange *x, struct pending *pending, int bucket, str
 
 int exchange_wait(struct exchange *x, int bucket, struct err *err)
 {
-    return wait_for(x, &x->pending[bucket], bucket, err);
+    return exchange_wait_for(x, &x->pending[bucket], bucket, err);
 }
 
 int exchange_wait_buckets(struct exchange *x, struct err *err)
@@ -310,7 +317,7 @@ int exchange_sum_control(struct exchange *x, float *control, struct err *err)
         return exchange_allreduce(x, bucket, control, CONTROL_LEN, DTYPE_F32, err);
     if (x->o.hooks.is_left_out(x->o.hooks.arg, bucket))
         return 0;
-    tag = hand_over(x, bucket, CONTROL_LEN * (int64_t)sizeof *control, x->phase);
+    tag = exchange_hand_over(x, bucket, CONTROL_LEN * (int64_t)sizeof *control, x->phase);
     x->control.what = "sum of the control vector";
     x->control.ticket =
         coll_allreduce(x->coll, COLL_URGENT, control, CONTROL_LEN, DTYPE_F32, tag, err);
@@ -321,7 +328,7 @@ int exchange_wait_control(struct exchange *x, struct err *err)
 {
     const int bucket = x->o.n_buckets - 1;
 
-    return wait_for(x, x->o.is_device ? &x->pending[bucket] : &x->control, bucket, err);
+    return exchange_wait_for(x, x->o.is_device ? &x->pending[bucket] : &x->control, bucket, err);
 }
 
 int exchange_sum_beside(struct exchange *x, float *p, int64_t n, struct err *err)
@@ -355,7 +362,7 @@ static int poll_beside(struct exchange *x, struct err *err)
     enum { POLL_NS = 20000 };
     int rc;
 
-    at(x, 0);
+    exchange_at(x, 0);
     while ((rc = exchange_beside_has_ended(x, err)) == 0)
         nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
     return rc < 0 ? err_wrap(err, "%s of bucket 0", x->beside.what) : 0;
@@ -365,15 +372,15 @@ int exchange_wait_beside(struct exchange *x, struct err *err)
 {
     if (x->o.is_device && x->beside.ticket && poll_beside(x, err) < 0)
         return err->code;
-    return wait_for(x, &x->beside, 0, err);
+    return exchange_wait_for(x, &x->beside, 0, err);
 }
 
 int exchange_sum_now(struct exchange *x, double *p, int64_t n, enum phase phase, struct err *err)
 {
     int64_t ticket;
 
-    at(x, -1);
+    exchange_at(x, -1);
     ticket = coll_allreduce(x->coll, COLL_URGENT, p, n, DTYPE_F64,
-                            hand_over(x, RING_SYNC, n * (int64_t)sizeof *p, phase), err);
+                            exchange_hand_over(x, RING_SYNC, n * (int64_t)sizeof *p, phase), err);
     return ticket < 0 ? (int)ticket : coll_wait(x->coll, ticket, err);
 }

@@ -33,15 +33,15 @@ struct half {
     void *arena;
 };
 
-static struct half *of(struct strategy *s) { return container_of(s, struct half, base); }
+static struct half *half_of(struct strategy *s) { return container_of(s, struct half, base); }
 
-static float *grad_of(const struct half *h, int b)
+static float *half_grad_of(const struct half *h, int b)
 {
     return (float *)h->base.at.grad + h->base.at.layout->bucket[b].offset;
 }
 
 /* Make the program: narrow = grad / factor, rounded. */
-static int make_round(struct half *h, struct half_bucket *k, float *grad, struct err *err)
+static int half_make_round(struct half *h, struct half_bucket *k, float *grad, struct err *err)
 {
     struct sketch s = sketch_begin(err);
     const union node_attr cast = {.cast.to = h->dtype};
@@ -68,7 +68,7 @@ static int make_widen(struct half *h, struct half_bucket *k, float *grad, struct
     return sketch_end(&s, h->base.at.backend, NULL, &k->widen);
 }
 
-static int make_bucket(struct half *h, int b, struct err *err)
+static int half_make_bucket(struct half *h, int b, struct err *err)
 {
     struct half_bucket *k = &h->bucket[b];
     int rc;
@@ -79,15 +79,15 @@ static int make_bucket(struct half *h, int b, struct err *err)
     rc = backend_alloc(h->base.at.backend, (size_t)k->n * dtype_size(h->dtype), "rounded gradients",
                        &k->narrow, err);
     if (rc == 0)
-        rc = make_round(h, k, grad_of(h, b), err);
+        rc = half_make_round(h, k, half_grad_of(h, b), err);
     if (rc == 0)
-        rc = make_widen(h, k, grad_of(h, b), err);
+        rc = make_widen(h, k, half_grad_of(h, b), err);
     return rc;
 }
 
-static void free_it(struct strategy *s)
+static void half_free_it(struct strategy *s)
 {
-    struct half *h = of(s);
+    struct half *h = half_of(s);
 
     for (int b = 0; b < s->at.layout->n_buckets; b++) {
         program_free(h->bucket[b].round);
@@ -111,7 +111,7 @@ static int new_half(const struct strategy_site *site, enum dtype dtype, struct s
     h->factor = ((const struct compress_options *)site->options)->predivide;
     h->bucket = xcalloc((size_t)n, sizeof *h->bucket);
     for (int b = 0; b < n && rc == 0; b++)
-        rc = make_bucket(h, b, err);
+        rc = half_make_bucket(h, b, err);
     for (int b = 0; b < n; b++) {
         all[2 * b] = h->bucket[b].round;
         all[2 * b + 1] = h->bucket[b].widen;
@@ -120,7 +120,7 @@ static int new_half(const struct strategy_site *site, enum dtype dtype, struct s
         rc = sketch_bind(all, 2 * n, site->backend, &h->arena, err);
     free(all);
     if (rc < 0) {
-        free_it(&h->base);
+        half_free_it(&h->base);
         return rc;
     }
     *out = &h->base;
@@ -137,9 +137,9 @@ static int new_bfloat16(const struct strategy_site *site, struct strategy **out,
     return new_half(site, DTYPE_BF16, out, err);
 }
 
-static int sum(struct strategy *s, int bucket, struct err *err)
+static int half_sum(struct strategy *s, int bucket, struct err *err)
 {
-    struct half *h = of(s);
+    struct half *h = half_of(s);
     const struct half_bucket *k = &h->bucket[bucket];
 
     if (k->n > 0 &&
@@ -149,27 +149,27 @@ static int sum(struct strategy *s, int bucket, struct err *err)
     return compress_sum_control(s, bucket, err);
 }
 
-static int widen(struct strategy *s, struct err *err)
+static int half_widen(struct strategy *s, struct err *err)
 {
     int rc = 0;
 
     for (int b = 0; b < s->at.layout->n_buckets && rc == 0; b++) {
         rc = exchange_wait(s->at.exchange, b, err);
         if (rc == 0)
-            rc = sketch_run(of(s)->bucket[b].widen, err);
+            rc = sketch_run(half_of(s)->bucket[b].widen, err);
     }
     return rc;
 }
 
-#define HALF(make)                                                                  \
-    {                                                                               \
-        .group.name = "allreduce", .wants_float32 = 1,                              \
-        .promises = {.replicas_are_equal = 1,                                       \
-                     .collectives_are_equal = 1,                                    \
-                     .sum_is_linear = 1,                                            \
-                     .buckets_may_change = 1,                                       \
-                     .recovery = STRATEGY_NEEDS_ONE_RANK},                          \
-        .new = (make), .bucket_ready = sum, .before_update = widen, .free = free_it \
+#define HALF(make)                                                                                 \
+    {                                                                                              \
+        .group.name = "allreduce", .wants_float32 = 1,                                             \
+        .promises = {.replicas_are_equal = 1,                                                      \
+                     .collectives_are_equal = 1,                                                   \
+                     .sum_is_linear = 1,                                                           \
+                     .buckets_may_change = 1,                                                      \
+                     .recovery = STRATEGY_NEEDS_ONE_RANK},                                         \
+        .new = (make), .bucket_ready = half_sum, .before_update = half_widen, .free = half_free_it \
     }
 
 const struct strategy_ops compress_float16 = HALF(new_float16);

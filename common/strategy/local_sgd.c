@@ -91,23 +91,26 @@ static const struct slot_def taken_slot = {.name = "outer start taken",
 
 static const struct slot_def *const slots[N_SLOTS] = {&start_slot, &momentum_slot, &taken_slot};
 
-static const struct local_sgd_options *options(const struct strategy *s) { return s->at.options; }
+static const struct local_sgd_options *local_sgd_rows(const struct strategy *s)
+{
+    return s->at.options;
+}
 
-static struct solo *solo(struct strategy *s) { return (struct solo *)s; }
+static struct solo *local_sgd_solo(struct strategy *s) { return (struct solo *)s; }
 
 struct local_sgd {
     struct solo base; /* first */
     int has_start;    /* with outer nesterov: 1 once x0 is taken, as the slot says */
 };
 
-static struct local_sgd *of(const struct strategy *s) { return (struct local_sgd *)s; }
+static struct local_sgd *local_sgd_of(const struct strategy *s) { return (struct local_sgd *)s; }
 
 /* ---- programs ---- */
 
 /* Append the formula of outer nesterov.  x is the mean. */
 static void add_outer(struct sketch *s, const struct strategy *o, int x, int64_t at, int64_t n)
 {
-    const double lr = options(o)->outer_lr, mu = options(o)->outer_momentum;
+    const double lr = local_sgd_rows(o)->outer_lr, mu = local_sgd_rows(o)->outer_momentum;
     float *start = (float *)o->at.slot[SLOT_START] + at;
     float *momentum = (float *)o->at.slot[SLOT_MOMENTUM] + at;
     const int x0 = sketch_place(s, DTYPE_F32, SHAPE(n), start, "x0");
@@ -125,20 +128,20 @@ static void add_outer(struct sketch *s, const struct strategy *o, int x, int64_t
     solo_add_keep(s, o, n, next, o->at.param + at);
 }
 
-static void add_take(struct sketch *s, const struct strategy *o, int64_t at, int64_t n)
+static void local_sgd_add_take(struct sketch *s, const struct strategy *o, int64_t at, int64_t n)
 {
     const int x = solo_add_mean(s, o, at, n);
 
-    if (options(o)->outer == OUTER_NESTEROV)
+    if (local_sgd_rows(o)->outer == OUTER_NESTEROV)
         add_outer(s, o, x, at, n);
     else
         solo_add_keep(s, o, n, x, o->at.param + at);
 }
 
-static int new (const struct strategy_site *site, struct strategy **out, struct err *err)
+static int local_sgd_new(const struct strategy_site *site, struct strategy **out, struct err *err)
 {
     struct solo *o;
-    int rc = solo_new(site, sizeof(struct local_sgd), add_take, &o, err);
+    int rc = solo_new(site, sizeof(struct local_sgd), local_sgd_add_take, &o, err);
 
     if (rc == 0)
         *out = &o->base;
@@ -147,9 +150,12 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
 
 /* ---- steps ---- */
 
-static int is_local(const struct strategy *s, int64_t step) { return step >= options(s)->start; }
+static int is_local(const struct strategy *s, int64_t step)
+{
+    return step >= local_sgd_rows(s)->start;
+}
 
-static int bucket_ready(struct strategy *s, int bucket, struct err *err)
+static int local_sgd_bucket_ready(struct strategy *s, int bucket, struct err *err)
 {
     const struct bucket *b = &s->at.layout->bucket[bucket];
 
@@ -159,7 +165,7 @@ static int bucket_ready(struct strategy *s, int bucket, struct err *err)
                               b->dtype, err);
 }
 
-static int before_update(struct strategy *s, struct err *err)
+static int local_sgd_before_update(struct strategy *s, struct err *err)
 {
     return is_local(s, exchange_step(s->at.exchange)) ? solo_before_update(s, err)
                                                       : exchange_wait_buckets(s->at.exchange, err);
@@ -168,22 +174,22 @@ static int before_update(struct strategy *s, struct err *err)
 /* 1: this is the first local step, at whose start x0 is taken. */
 static int begins_locally(const struct strategy *s)
 {
-    const int64_t step = exchange_step(s->at.exchange), start = options(s)->start;
+    const int64_t step = exchange_step(s->at.exchange), start = local_sgd_rows(s)->start;
 
-    return options(s)->outer == OUTER_NESTEROV &&
-           (step == start || (!of(s)->has_start && step > start));
+    return local_sgd_rows(s)->outer == OUTER_NESTEROV &&
+           (step == start || (!local_sgd_of(s)->has_start && step > start));
 }
 
 /* Note in the slot that x0 was taken.  On a device this may be recorded as a part of a step. */
 static int note_start(struct strategy *s, struct err *err)
 {
-    const float *one = solo(s)->words->one;
+    const float *one = local_sgd_solo(s)->words->one;
 
-    of(s)->has_start = 1;
+    local_sgd_of(s)->has_start = 1;
     return backend_copy(s->at.backend, s->at.slot[SLOT_TAKEN], one, sizeof *one, err);
 }
 
-static int take_start(struct strategy *s, struct err *err)
+static int local_sgd_take_start(struct strategy *s, struct err *err)
 {
     const size_t n_bytes = sizeof(float) * (size_t)s->at.layout->n_trained;
 
@@ -219,20 +225,20 @@ static int form_outside(struct strategy *s, int source, struct err *err)
 
     if (rc == 0)
         rc = backend_copy_out(s->at.backend, &taken, s->at.slot[SLOT_TAKEN], sizeof taken, err);
-    of(s)->has_start = taken != 0;
-    return rc == 0 && !of(s)->has_start ? look_for_start(s, err) : rc;
+    local_sgd_of(s)->has_start = taken != 0;
+    return rc == 0 && !local_sgd_of(s)->has_start ? look_for_start(s, err) : rc;
 }
 
 /* x0 is taken here, because before the update the parameters still are those with which the step
  * began. */
 static int before_update_outside(struct strategy *s, struct err *err)
 {
-    const int rc = before_update(s, err);
+    const int rc = local_sgd_before_update(s, err);
 
-    return rc == 0 && begins_locally(s) ? take_start(s, err) : rc;
+    return rc == 0 && begins_locally(s) ? local_sgd_take_start(s, err) : rc;
 }
 
-static double loss_factor(const struct strategy *s, int64_t step, double part)
+static double local_sgd_loss_factor(const struct strategy *s, int64_t step, double part)
 {
     return is_local(s, step) ? solo_loss_factor(s, step, part) : 1;
 }
@@ -242,28 +248,28 @@ static double loss_factor(const struct strategy *s, int64_t step, double part)
 /* 1: parameters are exchanged after this step. */
 static int is_due(const struct strategy *s, int64_t step)
 {
-    const struct local_sgd_options *o = options(s);
+    const struct local_sgd_options *o = local_sgd_rows(s);
 
     return is_local(s, step) && (step + 1 - o->start) % o->every == 0;
 }
 
 /* 1: an exchange changes something.  With outer nesterov it does even for one rank alone, because
  * x0 and m change. */
-static int has_effect(const struct strategy *s)
+static int local_sgd_has_effect(const struct strategy *s)
 {
-    return solo_n_ranks(s) > 1 || options(s)->outer == OUTER_NESTEROV;
+    return solo_n_ranks(s) > 1 || local_sgd_rows(s)->outer == OUTER_NESTEROV;
 }
 
-static int way(const struct strategy *s)
+static int local_sgd_way(const struct strategy *s)
 {
     const int64_t step = exchange_step(s->at.exchange);
 
     return is_local(s, step) | is_due(s, step) << 1 | begins_locally(s) << 2;
 }
 
-static int after_update(struct strategy *s, struct err *err)
+static int local_sgd_after_update(struct strategy *s, struct err *err)
 {
-    if (!is_due(s, exchange_step(s->at.exchange)) || !has_effect(s))
+    if (!is_due(s, exchange_step(s->at.exchange)) || !local_sgd_has_effect(s))
         return 0;
     return solo_exchange(s, err) < 0 || solo_take(s, err) < 0 ? err->code : 1;
 }
@@ -279,17 +285,17 @@ static const struct strategy_ops outside = {
     .promises = SOLO_PROMISES,
     .slot = slots,
     .n_slots = N_SLOTS,
-    .new = new,
+    .new = local_sgd_new,
     .form = form_outside,
-    .way = way,
-    .loss_factor = loss_factor,
-    .bucket_ready = bucket_ready,
+    .way = local_sgd_way,
+    .loss_factor = local_sgd_loss_factor,
+    .bucket_ready = local_sgd_bucket_ready,
     .before_update = before_update_outside,
-    .after_update = after_update,
+    .after_update = local_sgd_after_update,
     .free = solo_free,
 };
 
-static struct strategy_choice choose(const void *options)
+static struct strategy_choice local_sgd_choose(const void *options)
 {
     const struct local_sgd_options *o = options;
 
@@ -303,14 +309,14 @@ const struct strategy_ops strategy_local_sgd = {
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct local_sgd_options)},
-    .choose = choose,
+    .choose = local_sgd_choose,
     .promises = SOLO_PROMISES,
-    .new = new,
+    .new = local_sgd_new,
     .form = solo_form,
-    .way = way,
-    .loss_factor = loss_factor,
-    .bucket_ready = bucket_ready,
-    .before_update = before_update,
-    .after_update = after_update,
+    .way = local_sgd_way,
+    .loss_factor = local_sgd_loss_factor,
+    .bucket_ready = local_sgd_bucket_ready,
+    .before_update = local_sgd_before_update,
+    .after_update = local_sgd_after_update,
     .free = solo_free,
 };

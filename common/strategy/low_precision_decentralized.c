@@ -57,9 +57,12 @@ struct low_precision {
     void *arena;
 };
 
-static struct low_precision *of(const struct strategy *s) { return (struct low_precision *)s; }
+static struct low_precision *low_precision_of(const struct strategy *s)
+{
+    return (struct low_precision *)s;
+}
 
-float *low_precision_copy(struct strategy *s, int side) { return of(s)->copy[side]; }
+float *low_precision_copy(struct strategy *s, int side) { return low_precision_of(s)->copy[side]; }
 
 static int64_t chunk_bytes(const struct layout *l, int bucket)
 {
@@ -79,14 +82,14 @@ static size_t chunk_at(const struct layout *l, int bucket)
     return (size_t)at;
 }
 
-static size_t n_bytes(const struct strategy *s)
+static size_t low_precision_n_bytes(const struct strategy *s)
 {
     return sizeof(float) * (size_t)s->at.layout->n_trained;
 }
 
 /* ---- the programs of a bucket ---- */
 
-static int place(struct sketch *s, const struct strategy *o, float *flat, int bucket)
+static int low_precision_place(struct sketch *s, const struct strategy *o, float *flat, int bucket)
 {
     const struct layout *l = o->at.layout;
 
@@ -103,23 +106,26 @@ static int place_code(struct sketch *s, const struct strategy *o, uint8_t *codes
 }
 
 /* Make the program that writes the code of d. */
-static int make_encode(struct strategy *o, int b, struct err *err)
+static int low_precision_make_encode(struct strategy *o, int b, struct err *err)
 {
     const union node_attr attr = {
         .number = {[ENCODE_ATTR_KIND] = CODEC_MINMAX_UINT8, [ENCODE_ATTR_CHUNKS] = 1}};
-    struct low_precision *p = of(o);
+    struct low_precision *p = low_precision_of(o);
     struct sketch s = sketch_begin(err);
     const int three = sketch_place(&s, DTYPE_F32, SHAPE(1), p->three, "three");
-    const int d = place(&s, o, p->solo.aside, b);
-    int from = place(&s, o, o->at.param, b);
+    const int d = low_precision_place(&s, o, p->solo.aside, b);
+    int from = low_precision_place(&s, o, o->at.param, b);
 
     for (int i = 0; i < SIDES; i++)
-        from = sketch_elementwise(
-            &s, EW_ADD, from,
-            sketch_elementwise(&s, EW_DIV, place(&s, o, p->copy[i], b), three, NODE_NEW_OUT), d);
-    from = sketch_elementwise(
-        &s, EW_SUB, from,
-        sketch_scale(&s, place(&s, o, p->known, b), (double)(5.0f / 3.0f), NODE_NEW_OUT), d);
+        from = sketch_elementwise(&s, EW_ADD, from,
+                                  sketch_elementwise(&s, EW_DIV,
+                                                     low_precision_place(&s, o, p->copy[i], b),
+                                                     three, NODE_NEW_OUT),
+                                  d);
+    from = sketch_elementwise(&s, EW_SUB, from,
+                              sketch_scale(&s, low_precision_place(&s, o, p->known, b),
+                                           (double)(5.0f / 3.0f), NODE_NEW_OUT),
+                              d);
     sketch_node(&s, OP_encode, &attr, &from, 1, (int[]){place_code(&s, o, p->code, b)}, "encode");
     return sketch_end(&s, o->at.backend, NULL, &p->encode[b]);
 }
@@ -141,7 +147,7 @@ static void add_codes(struct sketch *s, const struct strategy *o, int bucket, ui
     const int64_t n = cut_bucket(o->at.layout, bucket);
     const union node_attr attr = {
         .number = {[DECODE_ATTR_KIND] = CODEC_MINMAX_UINT8, [DECODE_ATTR_N] = (double)n}};
-    const int code = place_code(s, o, codes, bucket), old = place(s, o, to, bucket);
+    const int code = place_code(s, o, codes, bucket), old = low_precision_place(s, o, to, bucket);
     int change[] = {NODE_NEW_OUT};
 
     sketch_node(s, OP_decode, &attr, &code, 1, change, "decode");
@@ -153,7 +159,7 @@ static void add_codes(struct sketch *s, const struct strategy *o, int bucket, ui
 /* Make the program that adds the codes, this rank's own and the neighbours'. */
 static int make_take(struct strategy *o, int b, struct err *err)
 {
-    struct low_precision *p = of(o);
+    struct low_precision *p = low_precision_of(o);
     struct sketch s = sketch_begin(err);
 
     for (int i = 0; i < SIDES; i++)
@@ -174,9 +180,9 @@ static int run_all(struct strategy *s, struct program *const *program, struct er
 
 /* ---- making and freeing ---- */
 
-static void free_it(struct strategy *s)
+static void low_precision_free_it(struct strategy *s)
 {
-    struct low_precision *p = of(s);
+    struct low_precision *p = low_precision_of(s);
     struct backend *b = s->at.backend;
 
     for (int i = 0; p->encode && i < s->at.layout->n_buckets; i++) {
@@ -196,30 +202,32 @@ static void free_it(struct strategy *s)
     solo_free(s);
 }
 
-static int make_memory(struct strategy *s, struct err *err)
+static int low_precision_make_memory(struct strategy *s, struct err *err)
 {
     const size_t code_bytes = chunk_at(s->at.layout, s->at.layout->n_buckets);
     static const char what[] = "what neighbours know of each other";
     const float three = 3;
     struct backend *b = s->at.backend;
-    int rc = backend_alloc(b, n_bytes(s), what, (void **)&of(s)->known, err);
+    int rc =
+        backend_alloc(b, low_precision_n_bytes(s), what, (void **)&low_precision_of(s)->known, err);
 
     if (rc == 0)
-        rc = backend_alloc(b, code_bytes, what, (void **)&of(s)->code, err);
+        rc = backend_alloc(b, code_bytes, what, (void **)&low_precision_of(s)->code, err);
     for (int i = 0; i < SIDES && rc == 0; i++) {
-        rc = backend_alloc(b, n_bytes(s), what, (void **)&of(s)->copy[i], err);
+        rc = backend_alloc(b, low_precision_n_bytes(s), what,
+                           (void **)&low_precision_of(s)->copy[i], err);
         if (rc == 0)
-            rc = backend_alloc(b, code_bytes, what, (void **)&of(s)->got[i], err);
+            rc = backend_alloc(b, code_bytes, what, (void **)&low_precision_of(s)->got[i], err);
     }
     if (rc == 0)
-        rc = backend_alloc(b, sizeof three, what, (void **)&of(s)->three, err);
-    return rc == 0 ? backend_copy_in(b, of(s)->three, &three, sizeof three, err) : rc;
+        rc = backend_alloc(b, sizeof three, what, (void **)&low_precision_of(s)->three, err);
+    return rc == 0 ? backend_copy_in(b, low_precision_of(s)->three, &three, sizeof three, err) : rc;
 }
 
 static int make_programs(struct strategy *s, struct err *err)
 {
     const int n = s->at.layout->n_buckets;
-    struct low_precision *p = of(s);
+    struct low_precision *p = low_precision_of(s);
     struct program **all = xcalloc(2 * (size_t)n, sizeof(struct program *));
     int rc = 0;
 
@@ -228,7 +236,7 @@ static int make_programs(struct strategy *s, struct err *err)
     for (int b = 0; b < n && rc == 0; b++) {
         if (cut_bucket(s->at.layout, b) == 0) /* of the control vector alone */
             continue;
-        rc = make_encode(s, b, err);
+        rc = low_precision_make_encode(s, b, err);
         if (rc == 0)
             rc = make_take(s, b, err);
         all[2 * b] = p->encode[b];
@@ -240,31 +248,33 @@ static int make_programs(struct strategy *s, struct err *err)
     return rc;
 }
 
-static int new (const struct strategy_site *site, struct strategy **out, struct err *err)
+static int low_precision_new(const struct strategy_site *site, struct strategy **out,
+                             struct err *err)
 {
     struct solo *o;
 
     if (solo_new(site, sizeof(struct low_precision), NULL, &o, err) < 0)
         return err->code;
-    if (make_memory(&o->base, err) < 0 || make_programs(&o->base, err) < 0) {
-        free_it(&o->base);
+    if (low_precision_make_memory(&o->base, err) < 0 || make_programs(&o->base, err) < 0) {
+        low_precision_free_it(&o->base);
         return err->code;
     }
     *out = &o->base;
     return 0;
 }
 
-static int met(struct strategy *s, struct err *err)
+static int low_precision_met(struct strategy *s, struct err *err)
 {
-    float *const all[] = {of(s)->known, of(s)->copy[LEFT], of(s)->copy[RIGHT]};
+    float *const all[] = {low_precision_of(s)->known, low_precision_of(s)->copy[LEFT],
+                          low_precision_of(s)->copy[RIGHT]};
     int rc = 0;
 
     for (size_t i = 0; i < ARRAY_LEN(all) && rc == 0; i++)
-        rc = backend_copy(s->at.backend, all[i], s->at.param, n_bytes(s), err);
+        rc = backend_copy(s->at.backend, all[i], s->at.param, low_precision_n_bytes(s), err);
     return rc;
 }
 
-static int neighbour(const struct strategy *s, enum side side)
+static int low_precision_neighbour(const struct strategy *s, enum side side)
 {
     const struct coll *c = exchange_coll(s->at.exchange);
     const int n = coll_size(c);
@@ -276,7 +286,7 @@ static int neighbour(const struct strategy *s, enum side side)
 
 /* On CPUs: the header of a code says whether a number was not finite.  On a device such numbers
  * reach the parameters, and the loss of the next step is not finite. */
-static int check_codes(const struct strategy *s, struct err *err)
+static int low_precision_check_codes(const struct strategy *s, struct err *err)
 {
     const struct layout *l = s->at.layout;
 
@@ -284,7 +294,7 @@ static int check_codes(const struct strategy *s, struct err *err)
         float first = 0;
 
         if (chunk_bytes(l, b) > 0)
-            memcpy(&first, of(s)->code + chunk_at(l, b), sizeof first);
+            memcpy(&first, low_precision_of(s)->code + chunk_at(l, b), sizeof first);
         if (isnan(first))
             return err_set(err, ERR_NUMERIC,
                            "parameters that are to be sent to the neighbours are not finite");
@@ -294,7 +304,7 @@ static int check_codes(const struct strategy *s, struct err *err)
 
 /* Start to send this rank's codes to the neighbour on side `to`, and to take those of the neighbour
  * on the other side. */
-static int shift(struct strategy *s, enum side to, struct err *err)
+static int low_precision_shift(struct strategy *s, enum side to, struct err *err)
 {
     const enum side from = to == LEFT ? RIGHT : LEFT;
     const struct layout *l = s->at.layout;
@@ -303,8 +313,10 @@ static int shift(struct strategy *s, enum side to, struct err *err)
     for (int b = 0; b < l->n_buckets && rc == 0; b++) {
         const size_t at = chunk_at(l, b);
         const int64_t n = chunk_bytes(l, b);
-        const struct coll_message send = {of(s)->code + at, n, neighbour(s, to)};
-        const struct coll_message take = {of(s)->got[from] + at, n, neighbour(s, from)};
+        const struct coll_message send = {low_precision_of(s)->code + at, n,
+                                          low_precision_neighbour(s, to)};
+        const struct coll_message take = {low_precision_of(s)->got[from] + at, n,
+                                          low_precision_neighbour(s, from)};
 
         if (n > 0)
             rc = exchange_messages(s->at.exchange, b, send, take, n, DTYPE_U8, err);
@@ -313,7 +325,7 @@ static int shift(struct strategy *s, enum side to, struct err *err)
 }
 
 /* 1: codes are exchanged after this step. */
-static int way(const struct strategy *s)
+static int low_precision_way(const struct strategy *s)
 {
     const struct low_precision_options *o = s->at.options;
 
@@ -321,15 +333,15 @@ static int way(const struct strategy *s)
 }
 
 /* Exchange codes, if that is due.  Returns 1 if parameters change. */
-static int after_update(struct strategy *s, struct err *err)
+static int low_precision_after_update(struct strategy *s, struct err *err)
 {
-    if (!way(s))
+    if (!low_precision_way(s))
         return 0;
-    if (run_all(s, of(s)->encode, err) < 0 || check_codes(s, err) < 0 || shift(s, LEFT, err) < 0 ||
-        shift(s, RIGHT, err) < 0 || exchange_wait_buckets(s->at.exchange, err) < 0 ||
-        solo_latch_standing(s, err) < 0)
+    if (run_all(s, low_precision_of(s)->encode, err) < 0 || low_precision_check_codes(s, err) < 0 ||
+        low_precision_shift(s, LEFT, err) < 0 || low_precision_shift(s, RIGHT, err) < 0 ||
+        exchange_wait_buckets(s->at.exchange, err) < 0 || solo_latch_standing(s, err) < 0)
         return err->code;
-    return run_all(s, of(s)->take, err) < 0 ? err->code : 1;
+    return run_all(s, low_precision_of(s)->take, err) < 0 ? err->code : 1;
 }
 
 /* ---- the proof ---- */
@@ -339,7 +351,8 @@ struct proof {
 };
 
 /* The hash of x[n_trained], which is read a window at a time. */
-static int hash(const struct strategy *s, const float *x, struct hash128 *out, struct err *err)
+static int low_precision_hash(const struct strategy *s, const float *x, struct hash128 *out,
+                              struct err *err)
 {
     enum { WINDOW = 1 << 20 }; /* elements */
     const int64_t n = s->at.layout->n_trained;
@@ -362,7 +375,7 @@ static int hash(const struct strategy *s, const float *x, struct hash128 *out, s
 
 /* Compare each rank's copies with the neighbours' W, by hashes.  Every rank makes all comparisons,
  * so all ranks succeed, or fail with the same error. */
-static int compare(const struct proof *all, int n, struct err *err)
+static int low_precision_compare(const struct proof *all, int n, struct err *err)
 {
     for (int r = 0; r < n; r++)
         for (int i = 0; i < SIDES; i++) {
@@ -377,23 +390,23 @@ static int compare(const struct proof *all, int n, struct err *err)
     return 0;
 }
 
-static int prove(struct strategy *s, struct err *err)
+static int low_precision_prove(struct strategy *s, struct err *err)
 {
-    const struct low_precision *p = of(s);
+    const struct low_precision *p = low_precision_of(s);
     const int n = solo_n_ranks(s);
     struct proof mine, *all;
     int rc;
 
     if (n == 1)
         return 0;
-    if (hash(s, p->known, &mine.known, err) < 0 ||
-        hash(s, p->copy[LEFT], &mine.copy[LEFT], err) < 0 ||
-        hash(s, p->copy[RIGHT], &mine.copy[RIGHT], err) < 0)
+    if (low_precision_hash(s, p->known, &mine.known, err) < 0 ||
+        low_precision_hash(s, p->copy[LEFT], &mine.copy[LEFT], err) < 0 ||
+        low_precision_hash(s, p->copy[RIGHT], &mine.copy[RIGHT], err) < 0)
         return err->code;
     all = xcalloc((size_t)n, sizeof *all);
     rc = coll_allgather(exchange_coll(s->at.exchange), &mine, sizeof mine, all, err);
     if (rc == 0)
-        rc = compare(all, n, err);
+        rc = low_precision_compare(all, n, err);
     free(all);
     return rc;
 }
@@ -406,13 +419,13 @@ const struct strategy_ops strategy_low_precision_decentralized = {
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct low_precision_options)},
     .promises = SOLO_PROMISES,
-    .new = new,
-    .way = way,
+    .new = low_precision_new,
+    .way = low_precision_way,
     .loss_factor = solo_loss_factor,
     .bucket_ready = solo_bucket_ready,
     .before_update = solo_before_update,
-    .after_update = after_update,
-    .epoch_end = prove,
-    .met = met,
-    .free = free_it,
+    .after_update = low_precision_after_update,
+    .epoch_end = low_precision_prove,
+    .met = low_precision_met,
+    .free = low_precision_free_it,
 };

@@ -61,9 +61,9 @@ struct power {
     void *arena;
 };
 
-static struct power *of(struct strategy *s) { return container_of(s, struct power, base); }
+static struct power *powersgd_of(struct strategy *s) { return container_of(s, struct power, base); }
 
-static float *grad_of(const struct power *w, const struct part *k)
+static float *powersgd_grad_of(const struct power *w, const struct part *k)
 {
     return (float *)w->base.at.grad + k->offset;
 }
@@ -72,7 +72,7 @@ static float *grad_of(const struct power *w, const struct part *k)
  *
  * P and Q are stored by columns: [r, rows] and [r, cols]. */
 
-static int place(struct sketch *s, struct shape shape, float *at)
+static int powersgd_place(struct sketch *s, struct shape shape, float *at)
 {
     return sketch_place(s, DTYPE_F32, shape, at, "powersgd");
 }
@@ -80,7 +80,7 @@ static int place(struct sketch *s, struct shape shape, float *at)
 /* Column c of P, or of Q, as a vector. */
 static int place_column(struct sketch *s, float *columns, int64_t n, int64_t c)
 {
-    return place(s, SHAPE(n), columns + c * n);
+    return powersgd_place(s, SHAPE(n), columns + c * n);
 }
 
 static void add_matmul(struct sketch *s, int a, int b, int b_is_transposed, int y)
@@ -106,12 +106,13 @@ static int make_project(struct power *w, const struct power_bucket *b, struct pa
 {
     struct sketch s = sketch_begin(err);
     const struct shape matrix = SHAPE(k->rows, k->cols);
-    const int m = place(&s, matrix, k->with_error);
-    const int q = place(&s, SHAPE(w->r, k->cols), b->q_kept + k->q_at);
-    const int p = place(&s, SHAPE(w->r, k->rows), b->p + k->p_at);
+    const int m = powersgd_place(&s, matrix, k->with_error);
+    const int q = powersgd_place(&s, SHAPE(w->r, k->cols), b->q_kept + k->q_at);
+    const int p = powersgd_place(&s, SHAPE(w->r, k->rows), b->p + k->p_at);
 
-    (void)sketch_elementwise(&s, EW_ADD, place(&s, matrix, grad_of(w, k)),
-                             place(&s, matrix, (float *)w->base.at.slot[0] + k->offset), m);
+    (void)sketch_elementwise(&s, EW_ADD, powersgd_place(&s, matrix, powersgd_grad_of(w, k)),
+                             powersgd_place(&s, matrix, (float *)w->base.at.slot[0] + k->offset),
+                             m);
     add_matmul(&s, q, m, 1, p);
     return sketch_end(&s, w->base.at.backend, NULL, &k->program[PROJECT]);
 }
@@ -155,9 +156,9 @@ static int make_reproject(struct power *w, const struct power_bucket *b, struct 
     for (int64_t c = 0; c < w->r; c++)
         column[c] = place_column(&s, b->p + k->p_at, k->rows, c);
     add_orthonormalize(&s, column, w->r);
-    add_matmul(&s, place(&s, SHAPE(w->r, k->rows), b->p + k->p_at),
-               place(&s, SHAPE(k->rows, k->cols), k->with_error), 0,
-               place(&s, SHAPE(w->r, k->cols), b->q + k->q_at));
+    add_matmul(&s, powersgd_place(&s, SHAPE(w->r, k->rows), b->p + k->p_at),
+               powersgd_place(&s, SHAPE(k->rows, k->cols), k->with_error), 0,
+               powersgd_place(&s, SHAPE(w->r, k->cols), b->q + k->q_at));
     return sketch_end(&s, w->base.at.backend, NULL, &k->program[REPROJECT]);
 }
 
@@ -177,12 +178,12 @@ static int make_restore(struct power *w, const struct power_bucket *b, struct pa
                         struct err *err)
 {
     struct sketch s = sketch_begin(err);
-    const int grad = place(&s, SHAPE(k->rows, k->cols), grad_of(w, k));
-    const int m = place(&s, SHAPE(k->rows, k->cols), k->with_error);
+    const int grad = powersgd_place(&s, SHAPE(k->rows, k->cols), powersgd_grad_of(w, k));
+    const int m = powersgd_place(&s, SHAPE(k->rows, k->cols), k->with_error);
 
     for (int64_t c = 0; c < w->r; c++) {
-        const int p = place(&s, SHAPE(k->rows, 1), b->p + k->p_at + c * k->rows);
-        const int q = place(&s, SHAPE(1, k->cols), b->q + k->q_at + c * k->cols);
+        const int p = powersgd_place(&s, SHAPE(k->rows, 1), b->p + k->p_at + c * k->rows);
+        const int q = powersgd_place(&s, SHAPE(1, k->cols), b->q + k->q_at + c * k->cols);
         const int y = sketch_elementwise(&s, EW_MUL, p, q, c == 0 ? grad : NODE_NEW_OUT);
 
         if (c > 0)
@@ -194,8 +195,8 @@ static int make_restore(struct power *w, const struct power_bucket *b, struct pa
     return sketch_end(&s, w->base.at.backend, NULL, &k->program[RESTORE]);
 }
 
-static int make_commit(struct power *w, const struct power_bucket *b, struct part *k,
-                       struct err *err)
+static int powersgd_make_commit(struct power *w, const struct power_bucket *b, struct part *k,
+                                struct err *err)
 {
     struct sketch s = sketch_begin(err);
 
@@ -207,7 +208,7 @@ static int make_commit(struct power *w, const struct power_bucket *b, struct par
 
 /* ---- a formation ---- */
 
-static void drop(struct power *w)
+static void powersgd_drop(struct power *w)
 {
     struct backend *b = w->base.at.backend;
 
@@ -229,7 +230,7 @@ static void drop(struct power *w)
     memset(w->bucket, 0, sizeof *w->bucket * (size_t)w->base.at.layout->n_buckets);
 }
 
-static struct part part_of(const struct power *w, const struct segment *s)
+static struct part powersgd_part_of(const struct power *w, const struct segment *s)
 {
     struct part k = {.offset = s->offset, .n = s->length};
     const int64_t rows = s->shape.n > 1 ? s->shape.dim[0] : 0;
@@ -254,7 +255,7 @@ static void place_parts(struct power *w, int b)
            l->param[w->n_parts].offset < end) {
         struct part *k = &w->part[w->n_parts];
 
-        *k = part_of(w, &l->param[w->n_parts++]);
+        *k = powersgd_part_of(w, &l->param[w->n_parts++]);
         k->p_at = to->n_p;
         k->q_at = to->n_q;
         to->n_p += k->rows ? k->rows * w->r : k->n;
@@ -276,7 +277,7 @@ static int fill_q(struct power *w, struct power_bucket *b, struct err *err)
     return rc;
 }
 
-static int make_memory(struct power *w, struct power_bucket *b, struct err *err)
+static int powersgd_make_memory(struct power *w, struct power_bucket *b, struct err *err)
 {
     struct backend *be = w->base.at.backend;
     int rc = 0;
@@ -290,7 +291,8 @@ static int make_memory(struct power *w, struct power_bucket *b, struct err *err)
     return rc == 0 && b->n_q > 0 ? fill_q(w, b, err) : rc;
 }
 
-static int make_part(struct power *w, const struct power_bucket *b, struct part *k, struct err *err)
+static int powersgd_make_part(struct power *w, const struct power_bucket *b, struct part *k,
+                              struct err *err)
 {
     if (k->rows == 0)
         return 0;
@@ -299,10 +301,10 @@ static int make_part(struct power *w, const struct power_bucket *b, struct part 
         make_project(w, b, k, err) < 0 || make_reproject(w, b, k, err) < 0 ||
         make_restore(w, b, k, err) < 0)
         return err->code;
-    return make_commit(w, b, k, err);
+    return powersgd_make_commit(w, b, k, err);
 }
 
-static int bind_all(struct power *w, struct err *err)
+static int powersgd_bind_all(struct power *w, struct err *err)
 {
     struct program **all = xcalloc((size_t)w->n_parts * N_PROGRAMS + 1, sizeof(struct program *));
     int n = 0, rc;
@@ -315,32 +317,32 @@ static int bind_all(struct power *w, struct err *err)
     return rc;
 }
 
-static int form(struct strategy *s, int source, struct err *err)
+static int powersgd_form(struct strategy *s, int source, struct err *err)
 {
-    struct power *w = of(s);
+    struct power *w = powersgd_of(s);
     int rc = 0;
 
     (void)source;
-    drop(w);
+    powersgd_drop(w);
     w->size = coll_size(exchange_coll(s->at.exchange));
     w->part = xcalloc((size_t)s->at.layout->n_params + 1, sizeof *w->part);
     for (int b = 0; b < s->at.layout->n_buckets && w->size > 1 && rc == 0; b++) {
         place_parts(w, b);
-        rc = make_memory(w, &w->bucket[b], err);
+        rc = powersgd_make_memory(w, &w->bucket[b], err);
         for (int i = w->bucket[b].first; i < w->bucket[b].end && rc == 0; i++)
-            rc = make_part(w, &w->bucket[b], &w->part[i], err);
+            rc = powersgd_make_part(w, &w->bucket[b], &w->part[i], err);
     }
-    return rc < 0 ? rc : bind_all(w, err);
+    return rc < 0 ? rc : powersgd_bind_all(w, err);
 }
 
-static void free_it(struct strategy *s)
+static void powersgd_free_it(struct strategy *s)
 {
-    drop(of(s));
-    free(of(s)->bucket);
-    free(of(s));
+    powersgd_drop(powersgd_of(s));
+    free(powersgd_of(s)->bucket);
+    free(powersgd_of(s));
 }
 
-static int new (const struct strategy_site *site, struct strategy **out, struct err *err)
+static int powersgd_new(const struct strategy_site *site, struct strategy **out, struct err *err)
 {
     struct power *w = xcalloc(1, sizeof *w);
 
@@ -355,7 +357,7 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
 /* ---- a step ---- */
 
 /* Run one program (PROJECT, REPROJECT ...) of each matrix in bucket b. */
-static int run(struct power *w, int b, int program, struct err *err)
+static int powersgd_run(struct power *w, int b, int program, struct err *err)
 {
     int rc = 0;
 
@@ -371,7 +373,7 @@ static int copy_plain(struct power *w, int b, int is_back, struct err *err)
 
     for (int i = w->bucket[b].first; i < w->bucket[b].end && rc == 0; i++) {
         const struct part *k = &w->part[i];
-        float *packed = w->bucket[b].p + k->p_at, *grad = grad_of(w, k);
+        float *packed = w->bucket[b].p + k->p_at, *grad = powersgd_grad_of(w, k);
 
         if (k->rows == 0)
             rc = backend_copy(w->base.at.backend, is_back ? grad : packed, is_back ? packed : grad,
@@ -380,53 +382,53 @@ static int copy_plain(struct power *w, int b, int is_back, struct err *err)
     return rc;
 }
 
-static int project(struct strategy *s, int bucket, struct err *err)
+static int powersgd_project(struct strategy *s, int bucket, struct err *err)
 {
-    struct power *w = of(s);
+    struct power *w = powersgd_of(s);
     const struct power_bucket *b = &w->bucket[bucket];
 
     if (b->n_p > 0 &&
-        (run(w, bucket, PROJECT, err) < 0 || copy_plain(w, bucket, 0, err) < 0 ||
+        (powersgd_run(w, bucket, PROJECT, err) < 0 || copy_plain(w, bucket, 0, err) < 0 ||
          exchange_allreduce(s->at.exchange, bucket, b->p, b->n_p, DTYPE_F32, err) < 0))
         return err->code;
     return compress_sum_control(s, bucket, err);
 }
 
-static int reproject(struct strategy *s, int b, struct err *err)
+static int powersgd_reproject(struct strategy *s, int b, struct err *err)
 {
-    struct power *w = of(s);
+    struct power *w = powersgd_of(s);
 
-    if (exchange_wait(s->at.exchange, b, err) < 0 || run(w, b, REPROJECT, err) < 0)
+    if (exchange_wait(s->at.exchange, b, err) < 0 || powersgd_run(w, b, REPROJECT, err) < 0)
         return err->code;
     return w->bucket[b].n_q == 0 ? 0
                                  : exchange_allreduce(s->at.exchange, b, w->bucket[b].q,
                                                       w->bucket[b].n_q, DTYPE_F32, err);
 }
 
-static int restore(struct strategy *s, struct err *err)
+static int powersgd_restore(struct strategy *s, struct err *err)
 {
-    struct power *w = of(s);
+    struct power *w = powersgd_of(s);
     const int n = s->at.layout->n_buckets;
     int rc = 0;
 
     for (int b = 0; b < n && rc == 0; b++)
-        rc = reproject(s, b, err);
+        rc = powersgd_reproject(s, b, err);
     for (int b = 0; b < n && rc == 0; b++) {
         rc = exchange_wait(s->at.exchange, b, err);
         if (rc == 0)
-            rc = run(w, b, RESTORE, err);
+            rc = powersgd_run(w, b, RESTORE, err);
         if (rc == 0)
             rc = copy_plain(w, b, 1, err);
     }
     return rc;
 }
 
-static int commit(struct strategy *s, struct err *err)
+static int powersgd_commit(struct strategy *s, struct err *err)
 {
     int rc = 0;
 
     for (int b = 0; b < s->at.layout->n_buckets && rc == 0; b++)
-        rc = run(of(s), b, COMMIT, err);
+        rc = powersgd_run(powersgd_of(s), b, COMMIT, err);
     return rc;
 }
 
@@ -438,10 +440,10 @@ const struct strategy_ops compress_powersgd = {
     .promises = COMPRESS_PROMISES,
     .slot = slots,
     .n_slots = 1,
-    .new = new,
-    .form = form,
-    .bucket_ready = project,
-    .before_update = restore,
-    .after_update = commit,
-    .free = free_it,
+    .new = powersgd_new,
+    .form = powersgd_form,
+    .bucket_ready = powersgd_project,
+    .before_update = powersgd_restore,
+    .after_update = powersgd_commit,
+    .free = powersgd_free_it,
 };

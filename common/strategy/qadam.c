@@ -49,14 +49,14 @@ struct qadam {
     void *arena;
 };
 
-static struct qadam *of(const struct strategy *s) { return (struct qadam *)s; }
+static struct qadam *qadam_of(const struct strategy *s) { return (struct qadam *)s; }
 
 static int64_t means_from(const void *options)
 {
     return ((const struct qadam_options *)options)->warmup_steps;
 }
 
-static int new (const struct strategy_site *site, struct strategy **out, struct err *err)
+static int qadam_new(const struct strategy_site *site, struct strategy **out, struct err *err)
 {
     struct qadam *q = xcalloc(1, sizeof *q);
     double number[NODE_MAX_NUMBERS] = {0};
@@ -79,7 +79,7 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
 
 /* ---- a formation ---- */
 
-static void drop(struct qadam *q)
+static void qadam_drop(struct qadam *q)
 {
     for (int b = 0; b < q->base.at.layout->n_buckets; b++) {
         program_free(q->blend[b]);
@@ -89,12 +89,12 @@ static void drop(struct qadam *q)
     q->arena = NULL;
 }
 
-static void free_it(struct strategy *s)
+static void qadam_free_it(struct strategy *s)
 {
-    drop(of(s));
-    coded_free(of(s)->coded);
-    free(of(s)->blend);
-    free(of(s));
+    qadam_drop(qadam_of(s));
+    coded_free(qadam_of(s)->coded);
+    free(qadam_of(s)->blend);
+    free(qadam_of(s));
 }
 
 /* exp_avg is the first slot of Adam and AdamW. */
@@ -118,12 +118,12 @@ static int make_blend(struct qadam *q, int bucket, struct err *err)
     return sketch_end(&s, at->backend, NULL, &q->blend[bucket]);
 }
 
-static int form(struct strategy *s, int source, struct err *err)
+static int qadam_form(struct strategy *s, int source, struct err *err)
 {
-    struct qadam *q = of(s);
+    struct qadam *q = qadam_of(s);
     int rc = coded_form(q->coded, source, err);
 
-    drop(q);
+    qadam_drop(q);
     for (int b = 0; b < s->at.layout->n_buckets && rc == 0; b++)
         rc = make_blend(q, b, err);
     return rc < 0 ? rc
@@ -135,21 +135,21 @@ static int form(struct strategy *s, int source, struct err *err)
 /* 1: the buckets of this step travel as means.  So these steps have a recording of their own. */
 static int is_warm(const struct strategy *s) { return s->n_updates >= means_from(s->at.options); }
 
-static int bucket_ready(struct strategy *s, int bucket, struct err *err)
+static int qadam_bucket_ready(struct strategy *s, int bucket, struct err *err)
 {
     const struct bucket *b = &s->at.layout->bucket[bucket];
 
     if (!is_warm(s))
         return exchange_allreduce(s->at.exchange, bucket, (float *)s->at.grad + b->offset,
                                   b->length, DTYPE_F32, err);
-    if (sketch_run(of(s)->blend[bucket], err) < 0)
+    if (sketch_run(qadam_of(s)->blend[bucket], err) < 0)
         return err->code;
-    return coded_encode(of(s)->coded, bucket, err);
+    return coded_encode(qadam_of(s)->coded, bucket, err);
 }
 
-static int before_update(struct strategy *s, struct err *err)
+static int qadam_before_update(struct strategy *s, struct err *err)
 {
-    return is_warm(s) ? coded_decode(of(s)->coded, err)
+    return is_warm(s) ? coded_decode(qadam_of(s)->coded, err)
                       : exchange_wait_buckets(s->at.exchange, err);
 }
 
@@ -164,10 +164,10 @@ const struct strategy_ops strategy_qadam = {
     .wants_float32 = 1,
     .means_from = means_from,
     .promises = COMPRESS_PROMISES,
-    .new = new,
-    .form = form,
+    .new = qadam_new,
+    .form = qadam_form,
     .way = is_warm,
-    .bucket_ready = bucket_ready,
-    .before_update = before_update,
-    .free = free_it,
+    .bucket_ready = qadam_bucket_ready,
+    .before_update = qadam_before_update,
+    .free = qadam_free_it,
 };

@@ -124,7 +124,7 @@ const struct strategy_promises *reducer_promises(const struct reducer *r)
 
 struct exchange *reducer_exchange(struct reducer *r) { return r->exchange; }
 
-static int is_on_device(const struct reducer *r) { return backend_is_device(r->o.backend); }
+static int reducer_is_on_device(const struct reducer *r) { return backend_is_device(r->o.backend); }
 
 /* ---- a formation ---- */
 
@@ -170,7 +170,7 @@ static int watch_waiting(struct reducer *r, int stops, struct err *err)
     return coll_is_device(r->coll) ? backend_stopwatch(r->o.backend, r->o.waits, stops, err) : 0;
 }
 
-static int spoil(struct reducer *r, int bucket, int is_reduced, struct err *err)
+static int reducer_spoil(struct reducer *r, int bucket, int is_reduced, struct err *err)
 {
     return r->o.hooks.spoil(r->o.hooks.exchange.arg, bucket, is_reduced, err);
 }
@@ -178,7 +178,7 @@ static int spoil(struct reducer *r, int bucket, int is_reduced, struct err *err)
 /* 1: a round that all ranks agreed on begins ahead of `step`. */
 static int begins_round(struct reducer *r, int64_t step)
 {
-    const int lead = is_on_device(r) ? LEAD_ON_DEVICE : LEAD;
+    const int lead = reducer_is_on_device(r) ? LEAD_ON_DEVICE : LEAD;
 
     if (r->agreed_at == NO_STEP || step < r->agreed_at + lead)
         return 0;
@@ -211,7 +211,7 @@ int reducer_is_ready(const struct reducer *r) { return r->strategy->is_ready; }
 
 int reducer_micro_begin(struct reducer *r, int is_first, int is_last, struct err *err)
 {
-    const int overlaps = is_on_device(r) ? is_last : is_first;
+    const int overlaps = reducer_is_on_device(r) ? is_last : is_first;
 
     ASSERT(r->place == BEGUN || r->place == IN_MICRO);
     r->place = IN_MICRO;
@@ -254,7 +254,7 @@ int reducer_bucket(struct reducer *r, int bucket, struct err *err)
 {
     note_ready(r, bucket);
     exchange_enter(r->exchange, PHASE_BACKWARD);
-    if (spoil(r, bucket, 0, err) < 0)
+    if (reducer_spoil(r, bucket, 0, err) < 0)
         return err->code;
     return r->o.strategy->bucket_ready(r->strategy, bucket, err);
 }
@@ -308,7 +308,7 @@ int reducer_finish(struct reducer *r, struct err *err)
         watch_waiting(r, 1, err) < 0)
         return err->code;
     for (int b = 0; b < r->o.layout->n_buckets; b++)
-        if (spoil(r, b, 1, err) < 0)
+        if (reducer_spoil(r, b, 1, err) < 0)
             return err->code;
     if (note_stopped(r, err) < 0)
         return err->code;

@@ -82,7 +82,10 @@ struct shares {
 /* Kernels want addresses that are multiples of 16 bytes. */
 enum { ALIGN = 4 };
 
-static struct shares *of(struct strategy *s) { return container_of(s, struct shares, base); }
+static struct shares *shares_of_strategy(struct strategy *s)
+{
+    return container_of(s, struct shares, base);
+}
 
 /* ---- the tree ---- */
 
@@ -129,7 +132,7 @@ static void push_pieces(struct shares *s)
     ASSERT(all.n == 1);
 }
 
-static void plan(struct shares *s)
+static void shares_plan(struct shares *s)
 {
     struct tree_pile p;
 
@@ -151,7 +154,7 @@ static void plan(struct shares *s)
 
 /* ---- a formation ---- */
 
-static void drop_programs(struct program **p, int n)
+static void shares_drop_programs(struct program **p, int n)
 {
     for (int i = 0; p && i < n; i++)
         program_free(p[i]);
@@ -160,9 +163,9 @@ static void drop_programs(struct program **p, int n)
 
 static void drop_range(struct shares *s, struct range *r)
 {
-    drop_programs(r->add.leaf, s->n_room);
-    drop_programs(r->add.fold, s->n_room);
-    drop_programs(r->add.taken, s->n_all);
+    shares_drop_programs(r->add.leaf, s->n_room);
+    shares_drop_programs(r->add.fold, s->n_room);
+    shares_drop_programs(r->add.taken, s->n_all);
     program_free(r->add.mean);
     backend_free(s->base.at.backend, r->add.arena);
     if (r->pieces != r->x)
@@ -173,7 +176,7 @@ static void drop_range(struct shares *s, struct range *r)
     *r = (struct range){0};
 }
 
-static void drop(struct shares *s)
+static void shares_drop(struct shares *s)
 {
     for (int i = 0; i < s->n_ranges; i++)
         drop_range(s, &s->range[i]);
@@ -185,7 +188,7 @@ static void drop(struct shares *s)
     *s = (struct shares){.base = s->base};
 }
 
-static void cut(const struct shares *s, struct range *r)
+static void shares_cut(const struct shares *s, struct range *r)
 {
     const int64_t n_own = coll_span(r->n, s->size, s->rank).n;
     const size_t n = (size_t)(s->most_pieces * s->size);
@@ -204,16 +207,16 @@ static void cut(const struct shares *s, struct range *r)
 
 /* ---- the additions ---- */
 
-static int place(struct sketch *s, float *x, int64_t n)
+static int shares_place(struct sketch *s, float *x, int64_t n)
 {
     return sketch_place(s, DTYPE_F32, SHAPE(n), x, "numbers");
 }
 
-static void append(struct sketch *s, float *to, float *x, int64_t n)
+static void shares_append(struct sketch *s, float *to, float *x, int64_t n)
 {
-    const int sum = place(s, to, n);
+    const int sum = shares_place(s, to, n);
 
-    (void)sketch_elementwise(s, EW_ADD, sum, place(s, x, n), sum);
+    (void)sketch_elementwise(s, EW_ADD, sum, shares_place(s, x, n), sum);
 }
 
 /* to[n] += x[n] */
@@ -222,7 +225,7 @@ static int make_addition(struct shares *s, float *to, float *x, int64_t n, struc
 {
     struct sketch sketch = sketch_begin(err);
 
-    append(&sketch, to, x, n);
+    shares_append(&sketch, to, x, n);
     return sketch_end(&sketch, s->base.at.backend, NULL, out);
 }
 
@@ -238,19 +241,20 @@ static int make_taken(struct shares *s, struct range *r, int i, float **pile, st
         return 0;
     sketch = sketch_begin(err);
     for (int k = 0; k < m.n_sums; k++)
-        append(&sketch, pile[m.at - k - 1], pile[m.at - k], coll_span(r->n, s->size, s->rank).n);
+        shares_append(&sketch, pile[m.at - k - 1], pile[m.at - k],
+                      coll_span(r->n, s->size, s->rank).n);
     return sketch_end(&sketch, s->base.at.backend, NULL, &r->add.taken[i]);
 }
 
 /* The sum of this rank's span, once all partial sums are added. */
-static float *sum_of(const struct range *r) { return r->taken ? r->taken : r->pieces; }
+static float *shares_sum_of(const struct range *r) { return r->taken ? r->taken : r->pieces; }
 
 static int make_mean(struct shares *s, struct range *r, struct err *err)
 {
     struct sketch sketch = sketch_begin(err);
-    const int sum = place(&sketch, sum_of(r), coll_span(r->n, s->size, s->rank).n);
+    const int sum = shares_place(&sketch, shares_sum_of(r), coll_span(r->n, s->size, s->rank).n);
 
-    (void)sketch_elementwise(&sketch, EW_DIV, sum, place(&sketch, s->divisor, 1), sum);
+    (void)sketch_elementwise(&sketch, EW_DIV, sum, shares_place(&sketch, s->divisor, 1), sum);
     return sketch_end(&sketch, s->base.at.backend, NULL, &r->add.mean);
 }
 
@@ -314,7 +318,7 @@ static int make_range(struct shares *s, struct range *r, struct err *err)
     r->stride = round_up_i64(r->n, ALIGN);
     r->own_stride = round_up_i64(coll_span(r->n, s->size, s->rank).n, ALIGN);
     own = sizeof(float) * (size_t)r->own_stride;
-    cut(s, r);
+    shares_cut(s, r);
     if (s->n_own == 1)
         r->pieces = r->x;
     else
@@ -341,17 +345,17 @@ static void name_ranges(struct shares *s)
             .bucket = l->n_buckets - 1, .x = at->shadow, .n = l->n_state_total, .is_mean = 1};
 }
 
-static int form(struct strategy *strategy, int source, struct err *err)
+static int shares_form(struct strategy *strategy, int source, struct err *err)
 {
-    struct shares *s = of(strategy);
+    struct shares *s = shares_of_strategy(strategy);
     int rc = 0;
 
     (void)source;
-    drop(s);
+    shares_drop(s);
     s->size = coll_size(exchange_coll(s->base.at.exchange));
     s->rank = coll_rank(exchange_coll(s->base.at.exchange));
     ASSERT(s->base.at.n_shares >= s->size);
-    plan(s);
+    shares_plan(s);
     name_ranges(s);
     rc = make_divisor(s, err);
     for (int i = 0; i < s->n_ranges && rc == 0; i++)
@@ -359,7 +363,7 @@ static int form(struct strategy *strategy, int source, struct err *err)
     return rc;
 }
 
-static int new (const struct strategy_site *site, struct strategy **out, struct err *err)
+static int shares_new(const struct strategy_site *site, struct strategy **out, struct err *err)
 {
     struct shares *s = xcalloc(1, sizeof *s);
 
@@ -369,10 +373,10 @@ static int new (const struct strategy_site *site, struct strategy **out, struct 
     return 0;
 }
 
-static void free_it(struct strategy *s)
+static void shares_free_it(struct strategy *s)
 {
-    drop(of(s));
-    free(of(s));
+    shares_drop(shares_of_strategy(s));
+    free(shares_of_strategy(s));
 }
 
 /* ---- a step ---- */
@@ -410,7 +414,7 @@ static int give_pieces(struct shares *s, struct range *r, struct err *err)
     return rc;
 }
 
-static int take(struct shares *s, struct range *r, struct err *err)
+static int shares_take(struct shares *s, struct range *r, struct err *err)
 {
     ASSERT(r->n_seen < s->n_own);
     if (take_leaf(s, r, err) < 0)
@@ -422,19 +426,19 @@ static int take(struct shares *s, struct range *r, struct err *err)
 }
 
 /* The running statistics of a leaf are ready when its last bucket is. */
-static int bucket_ready(struct strategy *strategy, int bucket, struct err *err)
+static int shares_bucket_ready(struct strategy *strategy, int bucket, struct err *err)
 {
-    struct shares *s = of(strategy);
+    struct shares *s = shares_of_strategy(strategy);
     int rc = 0;
 
     for (int i = 0; i < s->n_ranges && rc == 0; i++)
         if (s->range[i].bucket == bucket)
-            rc = take(s, &s->range[i], err);
+            rc = shares_take(s, &s->range[i], err);
     return rc;
 }
 
 /* Add the pieces of all ranks, of this rank's span, in place.  The first piece then is the sum. */
-static int add_pieces(const struct shares *s, const struct range *r, struct err *err)
+static int shares_add_pieces(const struct shares *s, const struct range *r, struct err *err)
 {
     int rc = 0;
 
@@ -447,7 +451,7 @@ static int add_pieces(const struct shares *s, const struct range *r, struct err 
 static int keep_sum(const struct shares *s, const struct range *r, struct coll_span own,
                     struct err *err)
 {
-    float *x = r->x + own.at, *sum = sum_of(r);
+    float *x = r->x + own.at, *sum = shares_sum_of(r);
 
     if (sketch_run(r->add.mean, err) < 0)
         return err->code;
@@ -462,16 +466,16 @@ static int sum_span(struct shares *s, const struct range *r, struct err *err)
     if (s->size > 1)
         rc = exchange_wait(s->base.at.exchange, r->bucket, err);
     if (rc == 0 && s->size > 1 && own.n > 0)
-        rc = add_pieces(s, r, err);
+        rc = shares_add_pieces(s, r, err);
     return rc == 0 && own.n > 0 ? keep_sum(s, r, own, err) : rc;
 }
 
 /* For before_update.  All ranks start the same collectives in the same order.  The running
  * statistics share the number of the last bucket, and exchange_wait waits for the newest collective
  * of a number, before which all earlier ones have ended. */
-static int finish(struct strategy *strategy, struct err *err)
+static int shares_finish(struct strategy *strategy, struct err *err)
 {
-    struct shares *s = of(strategy);
+    struct shares *s = shares_of_strategy(strategy);
     struct exchange *x = s->base.at.exchange;
     int rc = 0;
 
@@ -495,9 +499,9 @@ const struct strategy_ops shares_allreduce = {
                  .collectives_are_equal = 1,
                  .sum_is_linear = 1,
                  .recovery = STRATEGY_NEEDS_ONE_RANK},
-    .new = new,
-    .form = form,
-    .bucket_ready = bucket_ready,
-    .before_update = finish,
-    .free = free_it,
+    .new = shares_new,
+    .form = shares_form,
+    .bucket_ready = shares_bucket_ready,
+    .before_update = shares_finish,
+    .free = shares_free_it,
 };

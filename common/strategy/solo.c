@@ -13,7 +13,7 @@
 #include "strategy/cut.h"
 #include "strategy/exchange.h"
 
-static struct solo *of(const struct strategy *s) { return (struct solo *)s; }
+static struct solo *solo_of(const struct strategy *s) { return (struct solo *)s; }
 
 /* ---- memory and programs ---- */
 
@@ -23,8 +23,8 @@ static int place_control(struct sketch *s, float *control)
 }
 
 /* Append: kept = next, if `check` and `control` say that a step is applied. */
-static void add_commit(struct sketch *s, const struct solo *o, int next, double *check,
-                       float *control, int kept)
+static void solo_add_commit(struct sketch *s, const struct solo *o, int next, double *check,
+                            float *control, int kept)
 {
     const int in[] = {[COMMIT_SHADOW] = next,
                       [COMMIT_CHECK] = sketch_place(s, DTYPE_F64, SHAPE(2), check, "check"),
@@ -49,9 +49,9 @@ static int make_watch(struct solo *o, struct err *err)
     int check[] = {sketch_place(&s, DTYPE_F64, SHAPE(2), w->check, "check")};
 
     sketch_node(&s, OP_grad_check, NULL, &grad, 1, check, "check");
-    add_commit(&s, o,
-               sketch_place(&s, DTYPE_F32, SHAPE(1), at->control + CONTROL_NONFINITE, "nonfinite"),
-               w->check, w->zeros, sketch_place(&s, DTYPE_F32, SHAPE(1), w->flag, "flag"));
+    solo_add_commit(
+        &s, o, sketch_place(&s, DTYPE_F32, SHAPE(1), at->control + CONTROL_NONFINITE, "nonfinite"),
+        w->check, w->zeros, sketch_place(&s, DTYPE_F32, SHAPE(1), w->flag, "flag"));
     return sketch_end(&s, at->backend, NULL, &o->watch);
 }
 
@@ -75,7 +75,7 @@ static int make_takes(struct solo *o, add_take_fn *add_take, struct err *err)
 }
 
 /* All programs run one after another, so they share their scratch. */
-static int bind_all(struct solo *o, struct err *err)
+static int solo_bind_all(struct solo *o, struct err *err)
 {
     const int n = o->base.at.layout->n_buckets;
     struct program **all = xcalloc((size_t)n + 1, sizeof(struct program *));
@@ -88,7 +88,7 @@ static int bind_all(struct solo *o, struct err *err)
     return rc;
 }
 
-static int make_memory(struct solo *o, add_take_fn *add_take, struct err *err)
+static int solo_make_memory(struct solo *o, add_take_fn *add_take, struct err *err)
 {
     const struct solo_words words = {.one = {1}};
     struct backend *b = o->base.at.backend;
@@ -101,7 +101,7 @@ static int make_memory(struct solo *o, add_take_fn *add_take, struct err *err)
         rc = make_watch(o, err);
     if (rc == 0 && add_take)
         rc = make_takes(o, add_take, err);
-    return rc == 0 ? bind_all(o, err) : rc;
+    return rc == 0 ? solo_bind_all(o, err) : rc;
 }
 
 int solo_new(const struct strategy_site *site, size_t size, add_take_fn *add_take,
@@ -115,7 +115,7 @@ int solo_new(const struct strategy_site *site, size_t size, add_take_fn *add_tak
     rc = backend_alloc(site->backend, n_bytes, "parameters that are exchanged", (void **)&o->aside,
                        err);
     if (rc == 0)
-        rc = make_memory(o, add_take, err);
+        rc = solo_make_memory(o, add_take, err);
     if (rc < 0)
         solo_free(&o->base);
     else
@@ -125,7 +125,7 @@ int solo_new(const struct strategy_site *site, size_t size, add_take_fn *add_tak
 
 void solo_free(struct strategy *s)
 {
-    struct solo *o = of(s);
+    struct solo *o = solo_of(s);
 
     program_free(o->watch);
     for (int b = 0; o->take && b < s->at.layout->n_buckets; b++)
@@ -142,7 +142,7 @@ int solo_form(struct strategy *s, int source, struct err *err)
     const float n = (float)solo_n_ranks(s);
 
     (void)source;
-    return backend_copy_in(s->at.backend, of(s)->words->n_ranks, &n, sizeof n, err);
+    return backend_copy_in(s->at.backend, solo_of(s)->words->n_ranks, &n, sizeof n, err);
 }
 
 int solo_n_ranks(const struct strategy *s) { return coll_size(exchange_coll(s->at.exchange)); }
@@ -157,12 +157,12 @@ static int copy_float(struct strategy *s, float *to, const float *from, struct e
 /* With the last bucket all gradients of this rank are complete. */
 int solo_bucket_ready(struct strategy *s, int bucket, struct err *err)
 {
-    struct solo_words *w = of(s)->words;
+    struct solo_words *w = solo_of(s)->words;
     float *nonfinite = s->at.control + CONTROL_NONFINITE;
 
     if (bucket < s->at.layout->n_buckets - 1)
         return 0;
-    if (copy_float(s, w->flag, w->one, err) < 0 || sketch_run(of(s)->watch, err) < 0 ||
+    if (copy_float(s, w->flag, w->one, err) < 0 || sketch_run(solo_of(s)->watch, err) < 0 ||
         copy_float(s, nonfinite, w->flag, err) < 0)
         return err->code;
     return exchange_sum_control(s->at.exchange, s->at.control, err);
@@ -185,18 +185,19 @@ double solo_loss_factor(const struct strategy *s, int64_t step, double part)
 int solo_sum_aside(struct strategy *s, struct err *err)
 {
     const struct layout *l = s->at.layout;
-    int rc = backend_copy(s->at.backend, of(s)->aside, s->at.param,
+    int rc = backend_copy(s->at.backend, solo_of(s)->aside, s->at.param,
                           sizeof(float) * (size_t)l->n_trained, err);
 
     for (int b = 0; b < l->n_buckets && rc == 0; b++)
-        rc = exchange_allreduce(s->at.exchange, b, of(s)->aside + l->bucket[b].offset,
+        rc = exchange_allreduce(s->at.exchange, b, solo_of(s)->aside + l->bucket[b].offset,
                                 cut_bucket(l, b), DTYPE_F32, err);
     return rc;
 }
 
 int solo_note_standing(struct strategy *s, struct err *err)
 {
-    return copy_float(s, of(s)->words->standing + CONTROL_VOID, s->at.control + CONTROL_VOID, err);
+    return copy_float(s, solo_of(s)->words->standing + CONTROL_VOID, s->at.control + CONTROL_VOID,
+                      err);
 }
 
 int solo_latch_standing(struct strategy *s, struct err *err)
@@ -205,7 +206,7 @@ int solo_latch_standing(struct strategy *s, struct err *err)
     int rc = solo_note_standing(s, err);
 
     return rc == 0 && coll_is_device(c)
-               ? coll_device_latch(c, of(s)->words->standing + CONTROL_VOID, err)
+               ? coll_device_latch(c, solo_of(s)->words->standing + CONTROL_VOID, err)
                : rc;
 }
 
@@ -221,21 +222,21 @@ int solo_take(struct strategy *s, struct err *err)
     int rc = 0;
 
     for (int b = 0; b < s->at.layout->n_buckets && rc == 0; b++)
-        rc = sketch_run(of(s)->take[b], err);
+        rc = sketch_run(solo_of(s)->take[b], err);
     return rc;
 }
 
 void solo_add_keep(struct sketch *s, const struct strategy *o, int64_t n, int next, float *kept)
 {
-    struct solo_words *w = of(o)->words;
+    struct solo_words *w = solo_of(o)->words;
 
-    add_commit(s, of(o), next, w->fine, w->standing,
-               sketch_place(s, DTYPE_F32, SHAPE(n), kept, "kept"));
+    solo_add_commit(s, solo_of(o), next, w->fine, w->standing,
+                    sketch_place(s, DTYPE_F32, SHAPE(n), kept, "kept"));
 }
 
 int solo_place_aside(struct sketch *s, const struct strategy *o, int64_t at, int64_t n)
 {
-    return sketch_place(s, DTYPE_F32, SHAPE(n), of(o)->aside + at, "aside");
+    return sketch_place(s, DTYPE_F32, SHAPE(n), solo_of(o)->aside + at, "aside");
 }
 
 int solo_add_mean(struct sketch *s, const struct strategy *o, int64_t at, int64_t n)
@@ -243,5 +244,6 @@ int solo_add_mean(struct sketch *s, const struct strategy *o, int64_t at, int64_
     const int x = solo_place_aside(s, o, at, n);
 
     return sketch_elementwise(
-        s, EW_DIV, x, sketch_place(s, DTYPE_F32, SHAPE(1), of(o)->words->n_ranks, "n_ranks"), x);
+        s, EW_DIV, x, sketch_place(s, DTYPE_F32, SHAPE(1), solo_of(o)->words->n_ranks, "n_ranks"),
+        x);
 }

@@ -9,17 +9,17 @@ const struct option_group *const strategies[] = {
 #undef X
         NULL};
 
-static struct strategy_choice choice(const struct strategy_options *o)
+static struct strategy_choice strategy_choice_of(const struct strategy_options *o)
 {
     return o->kind->choose ? o->kind->choose(o->options) : (struct strategy_choice){.ops = o->kind};
 }
 
 const struct strategy_ops *strategy_choose(const struct strategy_options *o)
 {
-    return choice(o).ops;
+    return strategy_choice_of(o).ops;
 }
 
 struct strategy_shares strategy_shares(const struct strategy_options *o)
 {
-    return choice(o).shares;
+    return strategy_choice_of(o).shares;
 }

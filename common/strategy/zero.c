@@ -75,9 +75,9 @@ struct zero {
     void *arena, *round_arena;
 };
 
-static struct zero *of(struct strategy *s) { return container_of(s, struct zero, strategy); }
+static struct zero *zero_of(struct strategy *s) { return container_of(s, struct zero, strategy); }
 
-static int new (const struct strategy_site *site, struct strategy **out, struct err *err)
+static int zero_new(const struct strategy_site *site, struct strategy **out, struct err *err)
 {
     struct zero *z = xcalloc(1, sizeof *z);
     const size_t n = (size_t)site->layout->n_buckets;
@@ -97,14 +97,17 @@ static int has_buddy(const struct strategy *s) { return s->ops->promises.n_holde
 static int has_stage_2(const struct strategy *s) { return s->ops->promises.gradients_are_divided; }
 static int has_stage_3(const struct strategy *s) { return s->ops->promises.params_are_divided; }
 
-static int n_ranks(const struct strategy *s) { return coll_size(exchange_coll(s->at.exchange)); }
-static int rank(const struct strategy *s) { return coll_rank(exchange_coll(s->at.exchange)); }
+static int zero_n_ranks(const struct strategy *s)
+{
+    return coll_size(exchange_coll(s->at.exchange));
+}
+static int zero_rank(const struct strategy *s) { return coll_rank(exchange_coll(s->at.exchange)); }
 
 /* The sums of rank `owner`'s span in the bucket, as a message to or from rank `peer`. */
-static struct coll_message sums_of(const struct strategy *s, int bucket, int owner, int peer)
+static struct coll_message zero_sums_of(const struct strategy *s, int bucket, int owner, int peer)
 {
     const struct bucket *b = &s->at.layout->bucket[bucket];
-    const struct coll_span span = cut_span(s->at.layout, bucket, n_ranks(s), owner);
+    const struct coll_span span = cut_span(s->at.layout, bucket, zero_n_ranks(s), owner);
 
     return (struct coll_message){
         (char *)s->at.bucket[bucket] + dtype_size(b->dtype) * (size_t)span.at, span.n, peer};
@@ -112,13 +115,15 @@ static struct coll_message sums_of(const struct strategy *s, int bucket, int own
 
 static int pass_to_buddy(struct strategy *s, int bucket, struct err *err)
 {
-    const int n = n_ranks(s), after = (rank(s) + 1) % n, before = (rank(s) - 1 + n) % n;
+    const int n = zero_n_ranks(s), after = (zero_rank(s) + 1) % n,
+              before = (zero_rank(s) - 1 + n) % n;
 
     if (n == 1)
         return 0;
-    return exchange_messages(s->at.exchange, bucket, sums_of(s, bucket, rank(s), after),
-                             sums_of(s, bucket, before, before), cut_bucket(s->at.layout, bucket),
-                             s->at.layout->bucket[bucket].dtype, err);
+    return exchange_messages(s->at.exchange, bucket, zero_sums_of(s, bucket, zero_rank(s), after),
+                             zero_sums_of(s, bucket, before, before),
+                             cut_bucket(s->at.layout, bucket), s->at.layout->bucket[bucket].dtype,
+                             err);
 }
 
 static int sum_control(struct strategy *s, struct err *err)
@@ -127,24 +132,24 @@ static int sum_control(struct strategy *s, struct err *err)
                               CONTROL_LEN, DTYPE_F32, err);
 }
 
-static int scatter(struct strategy *s, int bucket, struct err *err)
+static int zero_scatter(struct strategy *s, int bucket, struct err *err)
 {
     const struct bucket *b = &s->at.layout->bucket[bucket];
     const int64_t n = cut_bucket(s->at.layout, bucket);
     int rc = 0;
 
-    ASSERT(of(s)->is_out[bucket] == NOTHING);
-    of(s)->is_out[bucket] = s->is_first_micro ? TO_COPY : TO_ADD;
+    ASSERT(zero_of(s)->is_out[bucket] == NOTHING);
+    zero_of(s)->is_out[bucket] = s->is_first_micro ? TO_COPY : TO_ADD;
     if (n > 0)
         rc =
             exchange_reduce_scatter(s->at.exchange, bucket, s->at.bucket[bucket], n, b->dtype, err);
     return rc == 0 && n > 0 && has_buddy(s) ? pass_to_buddy(s, bucket, err) : rc;
 }
 
-static int bucket_ready(struct strategy *s, int bucket, struct err *err)
+static int zero_bucket_ready(struct strategy *s, int bucket, struct err *err)
 {
     const int is_last = s->is_last_micro && bucket == s->at.layout->n_buckets - 1;
-    const int rc = scatter(s, bucket, err);
+    const int rc = zero_scatter(s, bucket, err);
 
     return rc == 0 && is_last ? sum_control(s, err) : rc;
 }
@@ -158,54 +163,54 @@ struct leaving {
     void *to;
 };
 
-static struct leaving leaving(const struct strategy *s, int bucket, int h)
+static struct leaving zero_leaving(const struct strategy *s, int bucket, int h)
 {
-    const int n = n_ranks(s), owner = (rank(s) - h + n) % n;
+    const int n = zero_n_ranks(s), owner = (zero_rank(s) - h + n) % n;
 
-    return (struct leaving){sums_of(s, bucket, owner, 0),
+    return (struct leaving){zero_sums_of(s, bucket, owner, 0),
                             (char *)s->at.sums[h] + cut_sums_at(s->at.layout, bucket, n, owner)};
 }
 
 static int n_held(const struct strategy *s)
 {
-    return (int)min_i64(s->ops->promises.n_holders, n_ranks(s));
+    return (int)min_i64(s->ops->promises.n_holders, zero_n_ranks(s));
 }
 
-static struct program **adder(struct strategy *s, int bucket, int h)
+static struct program **zero_adder(struct strategy *s, int bucket, int h)
 {
-    return &of(s)->add[h * s->at.layout->n_buckets + bucket];
+    return &zero_of(s)->add[h * s->at.layout->n_buckets + bucket];
 }
 
 /* Copy the bucket's sums to those of the h-th shard, or add them, as is_out says. */
 static int take_sums(struct strategy *s, int bucket, int h, struct err *err)
 {
     const size_t size = dtype_size(s->at.layout->bucket[bucket].dtype);
-    const struct leaving l = leaving(s, bucket, h);
+    const struct leaving l = zero_leaving(s, bucket, h);
 
-    if (of(s)->is_out[bucket] == TO_ADD)
-        return sketch_run(*adder(s, bucket, h), err);
+    if (zero_of(s)->is_out[bucket] == TO_ADD)
+        return sketch_run(*zero_adder(s, bucket, h), err);
     return l.from.n == 0
                ? 0
                : backend_copy(s->at.backend, l.to, l.from.x, size * (size_t)l.from.n, err);
 }
 
-static int release(struct strategy *s, int bucket, struct err *err)
+static int zero_release(struct strategy *s, int bucket, struct err *err)
 {
     int rc;
 
-    if (of(s)->is_out[bucket] == NOTHING)
+    if (zero_of(s)->is_out[bucket] == NOTHING)
         return 0;
     rc = exchange_wait(s->at.exchange, bucket, err);
     for (int h = 0; h < n_held(s) && has_stage_2(s) && rc == 0; h++)
         rc = take_sums(s, bucket, h, err);
     if (rc == 0)
-        of(s)->is_out[bucket] = NOTHING;
+        zero_of(s)->is_out[bucket] = NOTHING;
     return rc;
 }
 
 static int make_adder(struct strategy *s, int bucket, int h, struct err *err)
 {
-    const struct leaving l = leaving(s, bucket, h);
+    const struct leaving l = zero_leaving(s, bucket, h);
     struct sketch k;
     int in[2];
 
@@ -216,7 +221,7 @@ static int make_adder(struct strategy *s, int bucket, int h, struct err *err)
     in[0] = sketch_place(&k, DTYPE_F32, SHAPE(l.from.n), l.to, "sums");
     in[1] = sketch_place(&k, DTYPE_F32, SHAPE(l.from.n), l.from.x, "more");
     sketch_node(&k, OP_add, NULL, in, 2, &in[0], "add");
-    return sketch_end(&k, s->at.backend, NULL, adder(s, bucket, h));
+    return sketch_end(&k, s->at.backend, NULL, zero_adder(s, bucket, h));
 }
 
 static int make_adders(struct strategy *s, struct err *err)
@@ -227,10 +232,12 @@ static int make_adders(struct strategy *s, struct err *err)
     for (int h = 0; h < n_held(s); h++)
         for (int b = 0; b < n && rc == 0; b++)
             rc = make_adder(s, b, h, err);
-    return rc == 0 ? sketch_bind(of(s)->add, N_HELD * n, s->at.backend, &of(s)->arena, err) : rc;
+    return rc == 0
+               ? sketch_bind(zero_of(s)->add, N_HELD * n, s->at.backend, &zero_of(s)->arena, err)
+               : rc;
 }
 
-static void drop_programs(struct program **p, int n)
+static void zero_drop_programs(struct program **p, int n)
 {
     for (int i = 0; i < n; i++) {
         program_free(p[i]);
@@ -240,9 +247,9 @@ static void drop_programs(struct program **p, int n)
 
 static void drop_adders(struct strategy *s)
 {
-    drop_programs(of(s)->add, N_HELD * s->at.layout->n_buckets);
-    backend_free(s->at.backend, of(s)->arena);
-    of(s)->arena = NULL;
+    zero_drop_programs(zero_of(s)->add, N_HELD * s->at.layout->n_buckets);
+    backend_free(s->at.backend, zero_of(s)->arena);
+    zero_of(s)->arena = NULL;
 }
 
 /* ---- working copies of gathered parameters ---- */
@@ -268,7 +275,7 @@ static int make_rounder(struct strategy *s, int bucket, struct err *err)
     const struct layout *l = s->at.layout;
 
     return sketch_cast(s->at.backend, cut_bucket(l, bucket), params_of(s, bucket),
-                       copies_of(s, bucket), l->copy_dtype, &of(s)->round[bucket], err);
+                       copies_of(s, bucket), l->copy_dtype, &zero_of(s)->round[bucket], err);
 }
 
 /* The number of buckets whose parameters are gathered. */
@@ -289,27 +296,28 @@ static int make_rounders(struct strategy *s, struct err *err)
 
     for (int b = 0; b < n && rc == 0; b++)
         rc = make_rounder(s, b, err);
-    return rc == 0 ? sketch_bind(of(s)->round, n, s->at.backend, &of(s)->round_arena, err) : rc;
+    return rc == 0 ? sketch_bind(zero_of(s)->round, n, s->at.backend, &zero_of(s)->round_arena, err)
+                   : rc;
 }
 
 static void drop_rounders(struct strategy *s)
 {
-    drop_programs(of(s)->round, s->at.layout->n_param_buckets);
-    backend_free(s->at.backend, of(s)->round_arena);
-    of(s)->round_arena = NULL;
+    zero_drop_programs(zero_of(s)->round, s->at.layout->n_param_buckets);
+    backend_free(s->at.backend, zero_of(s)->round_arena);
+    zero_of(s)->round_arena = NULL;
 }
 
 /* Forget the marks of a step that broke off half way, too: steps break off only where the formation
  * ends. */
-static int form(struct strategy *s, int source, struct err *err)
+static int zero_form(struct strategy *s, int source, struct err *err)
 {
     int rc = 0;
 
     (void)source;
     drop_adders(s);
     drop_rounders(s);
-    memset(of(s)->is_out, NOTHING, (size_t)s->at.layout->n_buckets);
-    memset(of(s)->is_coming, 0, (size_t)s->at.layout->n_param_buckets);
+    memset(zero_of(s)->is_out, NOTHING, (size_t)s->at.layout->n_buckets);
+    memset(zero_of(s)->is_coming, 0, (size_t)s->at.layout->n_param_buckets);
     if (rc == 0 && wants_rounders(s))
         rc = make_rounders(s, err);
     return rc == 0 && has_stage_2(s) && s->at.accumulate > 1 ? make_adders(s, err) : rc;
@@ -320,7 +328,7 @@ static int release_all(struct strategy *s, struct err *err)
     int rc = 0;
 
     for (int b = 0; b < s->at.layout->n_buckets && rc == 0; b++)
-        rc = release(s, b, err);
+        rc = zero_release(s, b, err);
     return rc;
 }
 
@@ -331,13 +339,13 @@ static int release_all(struct strategy *s, struct err *err)
 static int gather_bucket(struct strategy *s, int bucket, struct err *err)
 {
     const struct layout *l = s->at.layout;
-    const struct coll_span own = cut_span(l, bucket, n_ranks(s), rank(s));
-    const int64_t before = cut_before(l, bucket, n_ranks(s), rank(s));
+    const struct coll_span own = cut_span(l, bucket, zero_n_ranks(s), zero_rank(s));
+    const int64_t before = cut_before(l, bucket, zero_n_ranks(s), zero_rank(s));
     float *to;
 
     if (!has_stage_3(s) || cut_bucket(l, bucket) == 0)
         return 0;
-    of(s)->is_coming[bucket] = 1;
+    zero_of(s)->is_coming[bucket] = 1;
     to = s->at.param_bucket[bucket];
     if (own.n > 0 &&
         backend_copy(s->at.backend, to + own.at, (const float *)s->at.own_params[0] + before,
@@ -353,11 +361,11 @@ static int wait_for_bucket(struct strategy *s, int bucket, struct err *err)
 {
     int rc;
 
-    if (!of(s)->is_coming[bucket])
+    if (!zero_of(s)->is_coming[bucket])
         return 0;
-    of(s)->is_coming[bucket] = 0;
+    zero_of(s)->is_coming[bucket] = 0;
     rc = exchange_wait(s->at.exchange, bucket, err);
-    return rc == 0 ? sketch_run(of(s)->round[bucket], err) : rc;
+    return rc == 0 ? sketch_run(zero_of(s)->round[bucket], err) : rc;
 }
 
 static int wait_for_all(struct strategy *s, struct err *err)
@@ -369,17 +377,17 @@ static int wait_for_all(struct strategy *s, struct err *err)
     return rc;
 }
 
-static int gather(struct strategy *s, struct err *err)
+static int zero_gather(struct strategy *s, struct err *err)
 {
     const struct layout *l = s->at.layout;
     int rc = 0;
 
     for (int b = 0; b < l->n_buckets; b++)
-        ASSERT(of(s)->is_out[b] == NOTHING);
+        ASSERT(zero_of(s)->is_out[b] == NOTHING);
     if (has_stage_3(s))
         return 0;
     for (int b = 0; b < l->n_buckets && rc == 0; b++) {
-        of(s)->is_coming[b] = 1;
+        zero_of(s)->is_coming[b] = 1;
         if (cut_bucket(l, b) > 0)
             rc = exchange_allgather_spans(s->at.exchange, b, s->at.param + l->bucket[b].offset,
                                           cut_bucket(l, b), DTYPE_F32, err);
@@ -387,31 +395,31 @@ static int gather(struct strategy *s, struct err *err)
     return rc == 0 && !l->awaits_params ? wait_for_all(s, err) : rc;
 }
 
-static void free_it(struct strategy *s)
+static void zero_free_it(struct strategy *s)
 {
     drop_adders(s);
     drop_rounders(s);
-    free(of(s)->add);
-    free(of(s)->round);
-    free(of(s)->is_out);
-    free(of(s)->is_coming);
-    free(of(s));
+    free(zero_of(s)->add);
+    free(zero_of(s)->round);
+    free(zero_of(s)->is_out);
+    free(zero_of(s)->is_coming);
+    free(zero_of(s));
 }
 
-#define WAY(stage, holders)                                                                \
-    {                                                                                      \
-        .group = {.name = "allreduce"},                                                    \
-        .promises = {.replicas_are_equal = 1,                                              \
-                     .collectives_are_equal = 1,                                           \
-                     .sum_is_linear = 1,                                                   \
-                     .recovery = STRATEGY_NEEDS_ALL_RANKS,                                 \
-                     .n_holders = (holders),                                               \
-                     .gradients_are_divided = (stage) >= 2,                                \
-                     .params_are_divided = (stage) >= 3},                                  \
-        .new = new, .form = form, .bucket_ready = bucket_ready, .bucket_release = release, \
-        .bucket_gather = gather_bucket, .bucket_gathered = wait_for_bucket,                \
-        .before_update = release_all, .after_update = gather, .epoch_end = wait_for_all,   \
-        .free = free_it                                                                    \
+#define WAY(stage, holders)                                                          \
+    {                                                                                \
+        .group = {.name = "allreduce"},                                              \
+        .promises = {.replicas_are_equal = 1,                                        \
+                     .collectives_are_equal = 1,                                     \
+                     .sum_is_linear = 1,                                             \
+                     .recovery = STRATEGY_NEEDS_ALL_RANKS,                           \
+                     .n_holders = (holders),                                         \
+                     .gradients_are_divided = (stage) >= 2,                          \
+                     .params_are_divided = (stage) >= 3},                            \
+        .new = zero_new, .form = zero_form, .bucket_ready = zero_bucket_ready,       \
+        .bucket_release = zero_release, .bucket_gather = gather_bucket,              \
+        .bucket_gathered = wait_for_bucket, .before_update = release_all,            \
+        .after_update = zero_gather, .epoch_end = wait_for_all, .free = zero_free_it \
     }
 
 static const struct strategy_ops ways[ZERO_MOST_STAGE][2] = {

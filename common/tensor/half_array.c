@@ -19,13 +19,13 @@ static int has_f16c(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
 }
 
-F16C static inline __m256 load8(const uint16_t *from)
+F16C static inline __m256 half_array_load8(const uint16_t *from)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
 }
 
 /* A NaN becomes 0x7e00 with its sign, as in f16_from_float. */
-F16C static inline void store8(uint16_t *to, __m256 v)
+F16C static inline void half_array_store8(uint16_t *to, __m256 v)
 {
     const __m256 is_nan = _mm256_cmp_ps(v, v, _CMP_UNORD_Q);
     const __m256 sign = _mm256_and_ps(v, _mm256_set1_ps(-0.0F));
@@ -41,7 +41,7 @@ F16C static int64_t widen_by_8(float *to, const uint16_t *from, int64_t n)
     int64_t i = 0;
 
     for (; i + 8 <= n; i += 8)
-        _mm256_storeu_ps(to + i, load8(from + i));
+        _mm256_storeu_ps(to + i, half_array_load8(from + i));
     return i;
 }
 
@@ -50,7 +50,7 @@ F16C static int64_t round_by_8(uint16_t *to, const float *from, int64_t n)
     int64_t i = 0;
 
     for (; i + 8 <= n; i += 8)
-        store8(to + i, _mm256_loadu_ps(from + i));
+        half_array_store8(to + i, _mm256_loadu_ps(from + i));
     return i;
 }
 
@@ -59,7 +59,7 @@ F16C static int64_t sum_by_8(uint16_t *to, const uint16_t *a, const uint16_t *b,
     int64_t i = 0;
 
     for (; i + 8 <= n; i += 8)
-        store8(to + i, _mm256_add_ps(load8(a + i), load8(b + i)));
+        half_array_store8(to + i, _mm256_add_ps(half_array_load8(a + i), half_array_load8(b + i)));
     return i;
 }
 #else

@@ -34,8 +34,8 @@ static double step_time(const double *rate, int n, const int64_t *share)
 /* With `more` 1: the rank that is done first if it has one more sample.  With `more` -1: the rank
  * that is done last now.  Only ranks whose share then is within [least, most] are candidates; -1:
  * there is none. */
-static int pick(const double *rate, int n, const int64_t *share, int more, int64_t least,
-                int64_t most)
+static int balance_pick(const double *rate, int n, const int64_t *share, int more, int64_t least,
+                        int64_t most)
 {
     double best = INFINITY;
     int at = -1;
@@ -85,10 +85,10 @@ int balance_plan(const double *rate, int n, int64_t batch, int64_t most, int64_t
         left = hand_out(rate, n, left, most, plan);
     } while (left > 0 && left < before);
     for (; left > 0; left--)
-        plan[pick(rate, n, plan, 1, 0, most)]++;
+        plan[balance_pick(rate, n, plan, 1, 0, most)]++;
     for (int r = 0; r < n; r++)
         if (plan[r] < least) {
-            plan[pick(rate, n, plan, -1, least, most)]--;
+            plan[balance_pick(rate, n, plan, -1, least, most)]--;
             plan[r]++;
         }
     is_better = step_time(rate, n, share) > least_gain * step_time(rate, n, plan);
@@ -100,7 +100,7 @@ int balance_plan(const double *rate, int n, int64_t batch, int64_t most, int64_t
 
 /* ---- what is done with a plan ---- */
 
-static int compare(const void *a, const void *b)
+static int balance_compare(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
 
@@ -118,7 +118,7 @@ double balance_rate(const int64_t *n_samples, const int64_t *busy_ns, int n)
             rate[n_rates++] = 1e9 * (double)n_samples[i] / (double)max_i64(busy_ns[i], 1);
     if (n_rates == 0)
         return 0;
-    qsort(rate, (size_t)n_rates, sizeof *rate, compare);
+    qsort(rate, (size_t)n_rates, sizeof *rate, balance_compare);
     return (rate[(n_rates - 1) / 2] + rate[n_rates / 2]) / 2;
 }
 
@@ -154,7 +154,7 @@ static void go_half_way(const int64_t *plan, int n, int64_t *share)
 
 /* 1: keep the shares; 0: they are on trial, and a step of `seconds` is too slow, so give them up.
  */
-static int judge(struct balance_course *c, double seconds)
+static int balance_judge(struct balance_course *c, double seconds)
 {
     const int is_on_trial = c->most_seconds > 0, is_good = seconds <= c->most_seconds;
 
@@ -170,13 +170,13 @@ static int judge(struct balance_course *c, double seconds)
 
 /* Decide on new shares.  If equal shares are as good as the present ones, take equal ones, because
  * unequal ones may have come from noise. */
-static void choose(struct balance_course *c, const double *rate, int n, int64_t batch,
-                   const int64_t *equal, int64_t *share)
+static void balance_choose(struct balance_course *c, const double *rate, int n, int64_t batch,
+                           const int64_t *equal, int64_t *share)
 {
     const double now = step_time(rate, n, share);
     int64_t *plan;
 
-    if (!judge(c, now)) {
+    if (!balance_judge(c, now)) {
         memcpy(share, equal, sizeof *share * (size_t)n);
         return;
     }
@@ -200,7 +200,7 @@ int balance_follow(struct balance_course *c, const double *rate, int n, int64_t 
 
     list_equal(n, batch, equal);
     memcpy(before, share, n_bytes);
-    choose(c, rate, n, batch, equal, share);
+    balance_choose(c, rate, n, batch, equal, share);
     is_changed = memcmp(before, share, n_bytes) != 0;
     free(before);
     free(equal);
@@ -237,7 +237,7 @@ static double own_rate(const struct trainer *t)
 }
 
 /* Gather every rank's speed into rate[n_ranks].  Returns 1 if a rank computed nothing. */
-static int measure(struct trainer *t, double *rate, struct err *err)
+static int balance_measure(struct trainer *t, double *rate, struct err *err)
 {
     const int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_UPDATE);
     const double mine = own_rate(t);
@@ -281,7 +281,8 @@ static int take_shares(struct trainer *t, const int64_t *share, int64_t last, st
     return rc;
 }
 
-static int follow(struct trainer *t, const double *rate, int64_t last, struct err *err)
+static int balance_follow_times(struct trainer *t, const double *rate, int64_t last,
+                                struct err *err)
 {
     struct balance *b = &t->balance;
     const int n = t->n_ranks;
@@ -312,9 +313,9 @@ int balance_if_due(struct trainer *t, int64_t last, struct err *err)
         return 0;
     rate = xcalloc((size_t)t->n_ranks, sizeof *rate);
     b->course.wait = BALANCE_STEPS;
-    rc = measure(t, rate, err);
+    rc = balance_measure(t, rate, err);
     if (rc == 0)
-        rc = follow(t, rate, last, err);
+        rc = balance_follow_times(t, rate, last, err);
     free(rate);
     b->due = t->state->at.step + b->course.wait;
     return rc < 0 ? err_wrap(err, "cluster.rebalance") : 0;

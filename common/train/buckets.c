@@ -24,7 +24,7 @@ struct link {
     double latency, per_byte; /* seconds */
 };
 
-static double bucket_bytes(const struct bucket *b)
+static double buckets_bucket_bytes(const struct bucket *b)
 {
     return (double)b->length * (double)dtype_size(b->dtype);
 }
@@ -39,7 +39,7 @@ static struct sums add_times(const struct layout *l, const double *sum_s)
     struct sums s = {0};
 
     for (int b = 0; b < l->n_buckets; b++) {
-        const double t = sum_s[b], x = bucket_bytes(&l->bucket[b]), w = 1 / (t * t);
+        const double t = sum_s[b], x = buckets_bucket_bytes(&l->bucket[b]), w = 1 / (t * t);
 
         if (!isfinite(t) || !(t > 0))
             continue;
@@ -54,7 +54,7 @@ static struct sums add_times(const struct layout *l, const double *sum_s)
 
 /* Find the link's latency and rate.  Returns 0 if the times do not tell the two apart, because all
  * buckets have about the same size. */
-static int fit(const struct layout *l, const double *sum_s, struct link *out)
+static int buckets_fit(const struct layout *l, const double *sum_s, struct link *out)
 {
     const struct sums s = add_times(l, sum_s);
     const double det = s.w * s.wxx - s.wx * s.wx;
@@ -98,7 +98,8 @@ static double last_end(const struct layout *l, const double *ready_s, struct lin
     for (int b = 0; b < n; b++) {
         const double ready = ready_at(l, ready_s, cut[b].offset + cut[b].length);
 
-        end = (ready > end ? ready : end) + link.latency + link.per_byte * bucket_bytes(&cut[b]);
+        end = (ready > end ? ready : end) + link.latency +
+              link.per_byte * buckets_bucket_bytes(&cut[b]);
     }
     return end;
 }
@@ -110,7 +111,7 @@ size_t buckets_choose(const struct layout *l, const double *ready_s, const doubl
     size_t best = l->bucket_bytes;
     double least;
 
-    if (!fit(l, sum_s, &link))
+    if (!buckets_fit(l, sum_s, &link))
         return best;
     cut = xcalloc((size_t)layout_most_buckets(l), sizeof *cut);
     least = last_end(l, ready_s, link, best, cut) * (1 - least_gain);
@@ -130,7 +131,7 @@ size_t buckets_choose(const struct layout *l, const double *ready_s, const doubl
 
 /* The shortest sums of each bucket, in seconds, as far as the record goes back.  A bucket may have
  * a second, smaller collective (the control vector's), which does not count. */
-static void read_record(const struct trainer *t, double *sum_s)
+static void buckets_read_record(const struct trainer *t, double *sum_s)
 {
     struct collective *c = xcalloc(RING_LEN, sizeof *c);
     const int n = ring_read(t->ring, c), n_buckets = t->layout->n_buckets;
@@ -157,13 +158,13 @@ static void read_sums(const struct trainer *t, double *sum_s)
     const int64_t *ns = t->step.watch.summed_ns;
 
     if (!ns)
-        read_record(t, sum_s);
+        buckets_read_record(t, sum_s);
     for (int b = 0; b < t->layout->n_buckets && ns; b++)
         sum_s[b] = ns[b] < INT64_MAX ? 1e-9 * (double)ns[b] : INFINITY;
 }
 
 /* own [2 * n_buckets]: when each bucket was ready on this rank, then how long each bucket's sum
- * took.  decide() gets the same of all ranks, one rank after another. */
+ * took.  buckets_decide() gets the same of all ranks, one rank after another. */
 static void write_own(const struct trainer *t, double *own)
 {
     const int n = t->layout->n_buckets;
@@ -173,7 +174,7 @@ static void write_own(const struct trainer *t, double *own)
     read_sums(t, own + n);
 }
 
-static size_t decide(const struct trainer *t, const double *all)
+static size_t buckets_decide(const struct trainer *t, const double *all)
 {
     const int n = t->layout->n_buckets;
     double *of = xcalloc(2 * (size_t)n, sizeof *of);
@@ -192,7 +193,7 @@ static size_t decide(const struct trainer *t, const double *all)
 }
 
 /* All ranks tell their figures, and rank 0 tells what it decided. */
-static int agree(struct trainer *t, int64_t *choice, struct err *err)
+static int buckets_agree(struct trainer *t, int64_t *choice, struct err *err)
 {
     const size_t n = 2 * (size_t)t->layout->n_buckets;
     const int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_UPDATE);
@@ -203,7 +204,7 @@ static int agree(struct trainer *t, int64_t *choice, struct err *err)
     ring_run(t->ring, id, clock_mono_ns());
     rc = coll_allgather(t->step.coll, own, n * sizeof *own, all, err);
     if (rc == 0 && t->rank == 0)
-        *choice = (int64_t)decide(t, all);
+        *choice = (int64_t)buckets_decide(t, all);
     if (rc == 0)
         rc = coll_broadcast(t->step.coll, choice, sizeof *choice, 0, err);
     ring_end(t->ring, id, clock_mono_ns(), rc < 0);
@@ -223,7 +224,7 @@ size_t buckets_at_first(const struct trainer *t)
     return (size_t)(of_job == BUCKETS_AUTO ? BUCKETS_DEFAULT : of_job);
 }
 
-static int cut(struct trainer *t, size_t size, struct err *err)
+static int buckets_cut(struct trainer *t, size_t size, struct err *err)
 {
     int rc;
 
@@ -279,14 +280,14 @@ int buckets_form(struct trainer *t, struct err *err)
 
     watch_stop(&t->step.watch);
     if (t->layout->bucket_bytes != want) {
-        if (cut(t, want, err) < 0)
+        if (buckets_cut(t, want, err) < 0)
             return err_wrap(err, "train.bucket_bytes");
         report_buckets(t);
     }
     return begin_measuring(t, err);
 }
 
-static int take(struct trainer *t, int64_t choice, int64_t last, struct err *err)
+static int buckets_take(struct trainer *t, int64_t choice, int64_t last, struct err *err)
 {
     int rc = 0;
 
@@ -294,7 +295,7 @@ static int take(struct trainer *t, int64_t choice, int64_t last, struct err *err
     watch_stop(&t->step.watch);
     t->state->at.bucket_bytes = choice;
     if (t->layout->bucket_bytes != (size_t)choice) {
-        rc = cut(t, (size_t)choice, err);
+        rc = buckets_cut(t, (size_t)choice, err);
         if (rc == 0)
             rc = trainer_start_feed(t, last, err);
     }
@@ -314,8 +315,8 @@ int buckets_if_due(struct trainer *t, int64_t last, struct err *err)
     if (rc == 0 && t->state->at.step < t->buckets.due)
         return 0;
     if (rc == 0)
-        rc = agree(t, &choice, err);
+        rc = buckets_agree(t, &choice, err);
     if (rc == 0)
-        rc = take(t, choice, last, err);
+        rc = buckets_take(t, choice, last, err);
     return rc < 0 ? err_wrap(err, "train.bucket_bytes") : 0;
 }

@@ -35,8 +35,9 @@ enum { SAVE_LATER, SAVE_NOW, SAVE_NEVER };
 /* ---- by all ranks ---- */
 
 /* These collectives make no entries in the record, so all of one call together get one. */
-static int recorded(struct trainer *t, int (*work)(struct trainer *t, void *arg, struct err *err),
-                    void *arg, struct err *err)
+static int checkpoint_recorded(struct trainer *t,
+                               int (*work)(struct trainer *t, void *arg, struct err *err),
+                               void *arg, struct err *err)
 {
     const int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_CHECKPOINT);
     int rc;
@@ -83,7 +84,7 @@ static int finish_joint(struct trainer *t, void *arg, struct err *err)
 /* The last checkpoint: wait until all ranks have written it, and rank 0 until it is in place. */
 static int await_joint(struct trainer *t, int64_t since_ns, struct report *done, struct err *err)
 {
-    const int rc = recorded(t, finish_joint, NULL, err);
+    const int rc = checkpoint_recorded(t, finish_joint, NULL, err);
 
     return rc == 0 && t->saver ? saver_await(t->saver, since_ns, done, err) : rc;
 }
@@ -93,14 +94,14 @@ static int checkpoint_jointly(struct trainer *t, int is_last, struct report *don
 {
     const int64_t since_ns = clock_mono_ns();
     struct beginning b = {SAVE_NEVER, is_last != 0};
-    int wants = 0, rc = recorded(t, finish_joint, NULL, err);
+    int wants = 0, rc = checkpoint_recorded(t, finish_joint, NULL, err);
 
     if (rc == 0 && t->saver)
         rc = saver_wants(t->saver, &wants, err);
     if (wants)
         b.answer = SAVE_NOW;
     if (rc == 0)
-        rc = recorded(t, begin_joint, &b, err);
+        rc = checkpoint_recorded(t, begin_joint, &b, err);
     if (rc == 0 && b.is_last && b.answer == SAVE_NOW)
         rc = await_joint(t, since_ns, done, err);
     if (rc < 0 && t->saver)
@@ -245,7 +246,7 @@ static int begin_if_idle(struct trainer *t, struct err *err)
 {
     struct beginning b = {.answer = t->rank == 0 ? answer_now(t) : SAVE_LATER};
 
-    if (trainer_is_divided(t) && recorded(t, begin_joint, &b, err) < 0)
+    if (trainer_is_divided(t) && checkpoint_recorded(t, begin_joint, &b, err) < 0)
         return err->code;
     if (b.answer == SAVE_LATER)
         return 0;
@@ -271,7 +272,7 @@ int trainer_save_if_due(struct trainer *t, const struct step_result *s, int64_t 
     if (joint_is_under_way(t->joint)) {
         if (t->rank == 0 && t->is_checkpoint_due)
             (void)answer_now(t); /* a slow disk is told */
-        return recorded(t, poll_joint, NULL, err);
+        return checkpoint_recorded(t, poll_joint, NULL, err);
     }
     return t->is_checkpoint_due && step != last ? begin_if_idle(t, err) : 0;
 }

@@ -46,7 +46,7 @@ const char *trainer_class_name(const struct trainer *t, int64_t k)
 }
 
 /* A copy of the text in the job's memory; NULL if it is empty.  Empties the text. */
-static const char *keep(struct trainer *t, struct buf *text)
+static const char *classes_keep(struct trainer *t, struct buf *text)
 {
     const char *copy = text->len ? arena_strdup(&t->job->arena, buf_cstr(text)) : NULL;
 
@@ -63,6 +63,6 @@ void trainer_describe(struct trainer *t)
         names_write(t->train_set->class_names ? t->train_set->class_names : t->class_name, n,
                     &names);
     pretrained_write(t->job, n, &config);
-    t->state->class_names = keep(t, &names);
-    t->state->config = keep(t, &config);
+    t->state->class_names = classes_keep(t, &names);
+    t->state->config = classes_keep(t, &config);
 }

@@ -1,10 +1,10 @@
 /* engine - the engine's thread: takes commands one by one, hands them to the trainer, and reports.
  *
  * Abort.  The loop calls engine_abort while this thread may be anywhere: inside a collective (then
- * coll_abort frees the thread), connecting, computing (the trainer asks canceled() at each step),
- * or idle.  engine_abort notes the generation of the newest command posted so far.  Commands of
- * that generation or of older ones are not begun any more, except CMD_STOP.  The command under way
- * ends in a REPORT_FAULT that is marked as a consequence.  A CMD_PREPARE of a later generation,
+ * coll_abort frees the thread), connecting, computing (the trainer asks engine_canceled() at each
+ * step), or idle.  engine_abort notes the generation of the newest command posted so far.  Commands
+ * of that generation or of older ones are not begun any more, except CMD_STOP.  The command under
+ * way ends in a REPORT_FAULT that is marked as a consequence.  A CMD_PREPARE of a later generation,
  * posted after the abort, is obeyed, however the two threads interleave.  A coll that is made after
  * the abort need not be aborted, because only commands of its own generation use it. */
 #include "train/engine.h"
@@ -53,7 +53,7 @@ struct engine {
 
 /* ---- hooks ---- */
 
-static void send(void *arg, struct report *r)
+static void engine_send(void *arg, struct report *r)
 {
     struct engine *e = arg;
 
@@ -61,16 +61,19 @@ static void send(void *arg, struct report *r)
     mailbox_put(e->reports, &r->mail);
 }
 
-static unsigned requests(void *arg) { return atomic_load(&((struct engine *)arg)->requests); }
+static unsigned engine_requests(void *arg)
+{
+    return atomic_load(&((struct engine *)arg)->requests);
+}
 
-static int canceled(void *arg)
+static int engine_canceled(void *arg)
 {
     struct engine *e = arg;
 
     return atomic_load(&e->running_generation) <= atomic_load(&e->aborted_generation);
 }
 
-static void at(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t bucket)
+static void engine_at(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t bucket)
 {
     struct engine *e = arg;
 
@@ -81,27 +84,27 @@ static void at(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t
         atomic_store_explicit(&e->since_ns, clock_mono_ns(), memory_order_relaxed);
 }
 
-static void add(atomic_int_fast64_t *sum, int64_t more)
+static void engine_add(atomic_int_fast64_t *sum, int64_t more)
 {
     atomic_fetch_add_explicit(sum, more, memory_order_relaxed);
 }
 
-static void stepped(void *arg, int64_t wall_ns, int64_t busy_ns)
+static void engine_stepped(void *arg, int64_t wall_ns, int64_t busy_ns)
 {
     struct engine *e = arg;
 
-    add(&e->n_steps, 1);
-    add(&e->wall_ns, wall_ns);
-    add(&e->busy_ns, busy_ns);
+    engine_add(&e->n_steps, 1);
+    engine_add(&e->wall_ns, wall_ns);
+    engine_add(&e->busy_ns, busy_ns);
 }
 
-static void announce(void *arg, struct report *r)
+static void engine_announce(void *arg, struct report *r)
 {
     struct engine *e = arg;
 
     r->inject.phase = (enum phase)atomic_load(&e->phase);
     r->inject.step = trainer_step(e->trainer);
-    send(e, r);
+    engine_send(e, r);
 }
 
 /* ---- commands ---- */
@@ -113,7 +116,7 @@ static void set_coll(struct engine *e, struct coll *c)
     pthread_mutex_unlock(&e->coll_lock);
 }
 
-static enum coll_encrypt encryption(const struct engine *e)
+static enum coll_encrypt engine_encryption(const struct engine *e)
 {
     switch (trainer_job(e->trainer)->cluster.encrypt) {
     case CLUSTER_ENCRYPT_ON:
@@ -135,7 +138,7 @@ static int make_tcp(const struct engine *e, const struct cmd *c, struct coll **o
     const struct coll_tcp_options o = {.rank = c->prepare.rank,
                                        .size = c->prepare.n_ranks,
                                        .bind = c->prepare.address,
-                                       .encrypt = encryption(e),
+                                       .encrypt = engine_encryption(e),
                                        .share_memory =
                                            cluster->shared_memory == CLUSTER_SHARED_MEMORY_AUTO};
     int rc = coll_tcp_prepare(&o, out, err);
@@ -148,7 +151,7 @@ static int make_tcp(const struct engine *e, const struct cmd *c, struct coll **o
 }
 
 /* End the process, because what NCCL holds can be neither freed nor used again. */
-static void give_up(void *arg, const char *text)
+static void engine_give_up(void *arg, const char *text)
 {
     (void)arg;
     log_error("%s; this process ends, start it again", text);
@@ -172,8 +175,10 @@ static int make_device_coll(struct engine *e, const struct cmd *c, struct coll *
      * running work has returned, and once until the communicator has ended, after the recordings
      * were freed. */
     enum { STOP_MS = 10000 };
-    struct coll_device_options o = {
-        .rank = c->prepare.rank, .size = c->prepare.n_ranks, .stop_ms = STOP_MS, .stuck = give_up};
+    struct coll_device_options o = {.rank = c->prepare.rank,
+                                    .size = c->prepare.n_ranks,
+                                    .stop_ms = STOP_MS,
+                                    .stuck = engine_give_up};
     const struct coll_device_ops *ops;
     int version, rc = coll_device_of(e->plugin, &ops, err);
 
@@ -190,7 +195,7 @@ static int make_device_coll(struct engine *e, const struct cmd *c, struct coll *
     return rc == 0 ? coll_device_new(ops, trainer_backend(e->trainer), &o, out, err) : rc;
 }
 
-static int prepare(struct engine *e, const struct cmd *c, struct report *r, struct err *err)
+static int engine_prepare(struct engine *e, const struct cmd *c, struct report *r, struct err *err)
 {
     struct coll *coll = NULL;
     int rc;
@@ -214,7 +219,7 @@ static int prepare(struct engine *e, const struct cmd *c, struct report *r, stru
     return 0;
 }
 
-static int open_all(struct engine *e, const struct cmd *c, struct report *r, struct err *err)
+static int engine_open_all(struct engine *e, const struct cmd *c, struct report *r, struct err *err)
 {
     int rc;
 
@@ -256,7 +261,7 @@ static int connect_tcp(struct engine *e, const struct cmd *c, int64_t deadline_m
     return rc;
 }
 
-static int form(struct engine *e, const struct cmd *c, int64_t deadline_ms, struct err *err)
+static int engine_form(struct engine *e, const struct cmd *c, int64_t deadline_ms, struct err *err)
 {
     int rc = coll_is_device(e->coll)
                  ? coll_device_connect(e->coll, c->form.ids.data, c->form.ids.len, deadline_ms, err)
@@ -273,21 +278,21 @@ _Static_assert((int)MSG_ID == (int)COLL_ID_BYTES && (int)MSG_RANKS_PER_ID == (in
 
 enum { CONNECT_MS = 24 * 3600 * 1000 };
 
-static int obey(struct engine *e, const struct cmd *c, struct report *r, struct err *err)
+static int engine_obey(struct engine *e, const struct cmd *c, struct report *r, struct err *err)
 {
     int rc = 0;
 
     switch (c->kind) {
     case CMD_OPEN:
-        at(e, PHASE_OPEN, 0, 0, -1);
-        return open_all(e, c, r, err);
+        engine_at(e, PHASE_OPEN, 0, 0, -1);
+        return engine_open_all(e, c, r, err);
     case CMD_PREPARE:
-        at(e, PHASE_PREPARE, 0, trainer_step(e->trainer), -1);
-        return prepare(e, c, r, err);
+        engine_at(e, PHASE_PREPARE, 0, trainer_step(e->trainer), -1);
+        return engine_prepare(e, c, r, err);
     case CMD_FORM:
-        at(e, PHASE_FORM, 0, trainer_step(e->trainer), -1);
+        engine_at(e, PHASE_FORM, 0, trainer_step(e->trainer), -1);
         faults_reach(e->faults, INJECTION_AT_FORM, c->generation);
-        rc = form(e, c, CONNECT_MS, err);
+        rc = engine_form(e, c, CONNECT_MS, err);
         r->formed.step = trainer_step(e->trainer);
         r->formed.from_checkpoint = trainer_took_checkpoint(e->trainer);
         return rc;
@@ -347,7 +352,7 @@ static void tell_strangers(struct engine *e)
     r->warning.text = xasprintf("%lld connections to this rank's data port were closed, because "
                                 "they did not prove to be of a rank of this job",
                                 (long long)s.n_strangers);
-    send(e, r);
+    engine_send(e, r);
 }
 
 static void run_command(struct engine *e, const struct cmd *c)
@@ -357,17 +362,17 @@ static void run_command(struct engine *e, const struct cmd *c)
     int rc;
 
     atomic_store(&e->running_generation, c->generation);
-    if (c->kind != CMD_STOP && canceled(e))
+    if (c->kind != CMD_STOP && engine_canceled(e))
         rc = err_set(&err, ERR_CANCELED, "canceled before it began");
     else
-        rc = obey(e, c, r, &err);
+        rc = engine_obey(e, c, r, &err);
     if (rc < 0) {
         report_free(r);
         r = fault_of(e, c, &err);
     }
     tell_strangers(e);
-    at(e, PHASE_IDLE, atomic_load(&e->epoch), trainer_step(e->trainer), -1);
-    send(e, r);
+    engine_at(e, PHASE_IDLE, atomic_load(&e->epoch), trainer_step(e->trainer), -1);
+    engine_send(e, r);
 }
 
 static void *main_of_engine(void *arg)
@@ -394,8 +399,11 @@ int engine_new(const struct engine_options *o, struct mailbox *reports, struct e
                struct err *err)
 {
     struct trainer_options to = {.n_threads = o->n_threads, .run_dir = o->run_dir};
-    struct trainer_hooks hooks = {
-        .report = send, .requests = requests, .canceled = canceled, .at = at, .stepped = stepped};
+    struct trainer_hooks hooks = {.report = engine_send,
+                                  .requests = engine_requests,
+                                  .canceled = engine_canceled,
+                                  .at = engine_at,
+                                  .stepped = engine_stepped};
     struct engine *e;
     int rc;
 
@@ -410,7 +418,7 @@ int engine_new(const struct engine_options *o, struct mailbox *reports, struct e
     e->has_secret = o->has_secret;
     hooks.arg = e;
     e->reports = reports;
-    e->faults = to.faults = faults_new(announce, e);
+    e->faults = to.faults = faults_new(engine_announce, e);
     e->trainer = trainer_new(&to, &hooks);
     atomic_init(&e->aborted_generation, -1);
     atomic_init(&e->bucket, -1);

@@ -18,7 +18,7 @@
 enum { REPORT_INTERVAL_MS = 200 };
 
 /* NaN (null in events.jsonl) if nothing was counted, because all steps were skipped. */
-static double mean(double sum, int64_t n) { return n > 0 ? sum / (double)n : NAN; }
+static double epoch_mean(double sum, int64_t n) { return n > 0 ? sum / (double)n : NAN; }
 
 static enum wait_cause wait_cause(const struct trainer *t, const struct timing *m)
 {
@@ -153,7 +153,7 @@ static void report_row(struct trainer *t)
         .loss = control_mean_loss(at->row_loss, at->row_weight),
         .learning_rate = step_rate(&t->step, at->step - 1),
         .grad_norm = at->grad_norm,
-        .samples_per_second = mean((double)t->row_samples * 1e9, t->row_ns),
+        .samples_per_second = epoch_mean((double)t->row_samples * 1e9, t->row_ns),
     };
     t->hooks.report(t->hooks.arg, r);
 }
@@ -243,7 +243,7 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct timing *m, enum ep
 /* The number of the epoch's samples that could not be read, in the steps that were applied.  A data
  * set that leaves out such samples ignores no label for another reason, so each ignored target
  * belongs to such a sample. */
-static int64_t n_left_out(const struct trainer *t)
+static int64_t epoch_n_left_out(const struct trainer *t)
 {
     const struct ckpt_state *at = &t->state->at;
 
@@ -254,7 +254,7 @@ static int64_t n_left_out(const struct trainer *t)
 
 static void warn_left_out(struct trainer *t, int64_t epoch)
 {
-    const int64_t n = n_left_out(t);
+    const int64_t n = epoch_n_left_out(t);
     struct report *r;
 
     if (n == 0 || n == t->state->at.epoch_samples || t->rank != 0)
@@ -295,10 +295,10 @@ static void fill_figures(const struct trainer *t, struct timing *m, struct repor
     r->epoch.train_loss = control_mean_loss(at->epoch_loss, at->epoch_weight);
     r->epoch.train_accuracy = trainer_is_regression(t)
                                   ? NOT_MEASURED
-                                  : mean((double)at->epoch_correct, at->epoch_targets);
+                                  : epoch_mean((double)at->epoch_correct, at->epoch_targets);
     r->epoch.n_samples = at->epoch_samples;
     r->epoch.n_skipped = at->epoch_skipped;
-    r->epoch.n_left_out = n_left_out(t);
+    r->epoch.n_left_out = epoch_n_left_out(t);
     r->epoch.loss_scale = t->step.loss_scale;
     r->epoch.is_mean = reducer_promises(t->step.reducer)->updates_are_own && t->n_ranks > 1;
     r->epoch.train_seconds = clock_since_s(m->start_ns);

@@ -96,8 +96,8 @@ int explain_validation(struct trainer *t, char **note, struct err *err)
     return rc < 0 ? err_wrap(err, "validation") : 0;
 }
 
-static int place(struct trainer *t, struct program *p, const struct sampler_step *at,
-                 struct span part, void *const *field, struct err *err)
+static int explain_place(struct trainer *t, struct program *p, const struct sampler_step *at,
+                         struct span part, void *const *field, struct err *err)
 {
     const struct batch b = {.step = at->step, .first = part.first, .n_global = at->n};
     const struct sample_spec *spec = &t->train_set->spec;
@@ -125,7 +125,7 @@ static int look_at_micro(struct trainer *t, const struct sampler_step *at, int m
     if (rc == 0)
         rc = look_at_samples(t, at, part, field);
     if (rc == 0 && !t->layout->gathers) /* else no rank has the parameters to run it alone */
-        rc = place(t, p, at, part, field, err);
+        rc = explain_place(t, p, at, part, field, err);
     if (rc == 0 && !t->layout->gathers)
         rc = program_find_nonfinite(p, t->note, sizeof t->note, err);
     free(field[0]);

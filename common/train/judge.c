@@ -40,7 +40,7 @@ struct judge {
 
 /* ---- life ---- */
 
-static const struct sample_field *target_of(const struct trainer *t)
+static const struct sample_field *judge_target_of(const struct trainer *t)
 {
     return &t->spec->field[sample_target(t->spec)];
 }
@@ -50,17 +50,17 @@ static int predicts_next_token(const struct trainer *t)
     const struct sample_field *x = &t->spec->field[0];
 
     return sample_has_places(t->spec) && x->dtype == DTYPE_I32 &&
-           x->n_classes == target_of(t)->n_classes;
+           x->n_classes == judge_target_of(t)->n_classes;
 }
 
 int judge_can(const struct trainer *t)
 {
-    return target_of(t)->n_classes <= JUDGE_MOST_CLASSES && !predicts_next_token(t);
+    return judge_target_of(t)->n_classes <= JUDGE_MOST_CLASSES && !predicts_next_token(t);
 }
 
 struct judge *judge_new(const struct trainer *t, int64_t n_outputs)
 {
-    const struct sample_field *f = target_of(t);
+    const struct sample_field *f = judge_target_of(t);
     struct judge *j = xcalloc(1, sizeof *j);
 
     j->t = t;
@@ -104,7 +104,7 @@ int64_t judge_largest(const float *x, int64_t n)
     return best;
 }
 
-static void take_classes(struct judge *j, const float *x, const int32_t *target, int64_t n)
+static void judge_take_classes(struct judge *j, const float *x, const int32_t *target, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         const int64_t want = target[i], got = judge_largest(x + i * j->n_classes, j->n_classes);
@@ -119,7 +119,7 @@ static void take_classes(struct judge *j, const float *x, const int32_t *target,
     }
 }
 
-static void take_labels(struct judge *j, const float *x, const float *target, int64_t n)
+static void judge_take_labels(struct judge *j, const float *x, const float *target, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         for (int64_t k = 0; k < j->n_classes; k++) {
@@ -147,7 +147,7 @@ static void take_numbers(struct judge *j, const float *x, const float *target, i
         }
 }
 
-static int alloc(struct judge *j, struct err *err)
+static int judge_alloc(struct judge *j, struct err *err)
 {
     const struct sample_field *f = j->t->spec->field;
     const char *what = "the targets of predictions";
@@ -168,7 +168,7 @@ static int read_targets(struct judge *j, int64_t first, int64_t n, struct err *e
     int rc = 0;
 
     if (!j->targets)
-        rc = alloc(j, err);
+        rc = judge_alloc(j, err);
     for (int64_t i = 0; i < n; i++)
         index[i] = first + i;
     to[j->target] = j->targets;
@@ -188,9 +188,9 @@ int judge_rows(struct judge *j, int64_t first, int64_t n, const float *x, struct
         if (read_targets(j, first + at, len, err) < 0)
             return err_wrap(err, "the targets of predictions");
         if (j->kind == JUDGED_CLASSES)
-            take_classes(j, rows, j->targets, len * j->n_predictions);
+            judge_take_classes(j, rows, j->targets, len * j->n_predictions);
         else if (j->kind == JUDGED_LABELS)
-            take_labels(j, rows, j->targets, len);
+            judge_take_labels(j, rows, j->targets, len);
         else
             take_numbers(j, rows, j->targets, len);
     }
@@ -199,12 +199,12 @@ int judge_rows(struct judge *j, int64_t first, int64_t n, const float *x, struct
 
 /* ---- telling ---- */
 
-static json_t *ratio(double of, double by)
+static json_t *judge_ratio(double of, double by)
 {
     return by > 0 && isfinite(of / by) ? json_real(of / by) : json_null();
 }
 
-static json_t *name_of(const struct judge *j, int64_t k)
+static json_t *judge_name_of(const struct judge *j, int64_t k)
 {
     const char *name = trainer_class_name(j->t, k);
     json_t *text = name ? json_string(name) : NULL; /* NULL, too, of bytes that are no UTF-8 */
@@ -217,13 +217,13 @@ static json_t *tell_tally(const struct judge *j, const char *what, int64_t k)
     const struct tally *c = &j->tally[k];
     json_t *o = json_object();
 
-    json_object_set_new(o, what, name_of(j, k));
+    json_object_set_new(o, what, judge_name_of(j, k));
     json_object_set_new(o, "count", json_integer(c->n));
     json_object_set_new(o, "predicted", json_integer(c->predicted));
     json_object_set_new(o, "correct", json_integer(c->right));
-    json_object_set_new(o, "precision", ratio((double)c->right, (double)c->predicted));
-    json_object_set_new(o, "recall", ratio((double)c->right, (double)c->n));
-    json_object_set_new(o, "f1", ratio(2 * (double)c->right, (double)(c->n + c->predicted)));
+    json_object_set_new(o, "precision", judge_ratio((double)c->right, (double)c->predicted));
+    json_object_set_new(o, "recall", judge_ratio((double)c->right, (double)c->n));
+    json_object_set_new(o, "f1", judge_ratio(2 * (double)c->right, (double)(c->n + c->predicted)));
     return o;
 }
 
@@ -261,9 +261,10 @@ static json_t *tell_pairs(const struct judge *j)
         n = min_i64(n + 1, JUDGE_MOST_PAIRS);
     }
     for (int64_t k = 0; k < n; k++)
-        json_array_append_new(list, json_pack("{s:o, s:o, s:I}", "class", name_of(j, pair[k] / c),
-                                              "predicted", name_of(j, pair[k] % c), "count",
-                                              (json_int_t)j->matrix[pair[k]]));
+        json_array_append_new(list,
+                              json_pack("{s:o, s:o, s:I}", "class", judge_name_of(j, pair[k] / c),
+                                        "predicted", judge_name_of(j, pair[k] % c), "count",
+                                        (json_int_t)j->matrix[pair[k]]));
     return list;
 }
 
@@ -278,7 +279,7 @@ static double r2_of(const struct sums *s)
     return s->squares > 0 ? 0 : 1;
 }
 
-static json_t *number(double v) { return isfinite(v) ? json_real(v) : json_null(); }
+static json_t *judge_number(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 
 /* The units of the data in one unit of the learnt numbers.  Errors are summed in learnt numbers,
  * because targets about a large mean (times, coordinates) are too coarse in float32. */
@@ -299,15 +300,15 @@ static void tell_numbers(const struct judge *j, json_t *to)
         const double off = s->errors * unit_of(j, k);
         json_t *o = json_object();
 
-        json_object_set_new(o, "output", name_of(j, k));
-        json_object_set_new(o, "r2", number(r2_of(s)));
-        json_object_set_new(o, "mean_absolute_error", ratio(off, (double)s->n));
+        json_object_set_new(o, "output", judge_name_of(j, k));
+        json_object_set_new(o, "r2", judge_number(r2_of(s)));
+        json_object_set_new(o, "mean_absolute_error", judge_ratio(off, (double)s->n));
         json_array_append_new(list, o);
         r2 += r2_of(s) / (double)j->n_classes;
         errors += off / (double)s->n / (double)j->n_classes;
     }
-    json_object_set_new(to, "r2", number(r2));
-    json_object_set_new(to, "mean_absolute_error", number(errors));
+    json_object_set_new(to, "r2", judge_number(r2));
+    json_object_set_new(to, "mean_absolute_error", judge_number(errors));
     json_object_set_new(to, "outputs", list);
 }
 

@@ -86,7 +86,7 @@ static int average_here(struct meeting *m, float *x, int64_t n, struct err *err)
 }
 
 /* The same in the backend's memory. */
-static int average(struct meeting *m, float *x, int64_t n, struct err *err)
+static int meet_average(struct meeting *m, float *x, int64_t n, struct err *err)
 {
     const size_t n_bytes = (size_t)n * sizeof *x;
     struct backend *b = m->t->backend;
@@ -106,7 +106,7 @@ static int average_slot(struct meeting *m, const struct slot *slot, struct err *
     int rc = 0;
 
     for (int64_t at = 0; at < n && rc == 0; at += WINDOW)
-        rc = average(m, (float *)slot->data + at, min_i64(WINDOW, n - at), err);
+        rc = meet_average(m, (float *)slot->data + at, min_i64(WINDOW, n - at), err);
     return rc;
 }
 
@@ -168,7 +168,7 @@ int meet(struct trainer *t, struct err *err)
 
 /* ---- a formation ---- */
 
-static enum brings brings(const struct trainer *t, int64_t newest)
+static enum brings meet_brings(const struct trainer *t, int64_t newest)
 {
     const int64_t step = t->state->at.step;
 
@@ -178,7 +178,7 @@ static enum brings brings(const struct trainer *t, int64_t newest)
 }
 
 /* Count the ranks that have a replica, and see whether there is anything to average. */
-static int count(struct meeting *m, enum brings mine, int *is_needed, struct err *err)
+static int meet_count(struct meeting *m, enum brings mine, int *is_needed, struct err *err)
 {
     const size_t size = (size_t)m->t->n_ranks;
     const uint8_t byte = (uint8_t)mine;
@@ -203,6 +203,6 @@ int meet_again(struct trainer *t, int source, struct err *err)
         return 0;
     rc = coll_broadcast(t->step.coll, &newest, sizeof newest, source, err);
     if (rc == 0)
-        rc = count(&m, brings(t, newest), &is_needed, err);
+        rc = meet_count(&m, meet_brings(t, newest), &is_needed, err);
     return rc == 0 && is_needed ? average_slots(&m, err) : rc;
 }

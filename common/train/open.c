@@ -19,7 +19,7 @@
 #include "train/predict.h"
 #include "train/trainer_impl.h"
 
-static int open_job(struct trainer *t, const struct cmd *c, struct err *err)
+static int train_open_job(struct trainer *t, const struct cmd *c, struct err *err)
 {
     int rc = job_parse((const char *)c->open.job.data, c->open.job.len, "the driver's job", NULL,
                        &t->job, err);
@@ -64,7 +64,7 @@ static int check_sets_agree(const struct trainer *t, struct err *err)
 
 /* Check the length of the warm-up.  The number of steps in an epoch is known only now, when the
  * data are open. */
-static int check_warmup(const struct trainer *t, struct err *err)
+static int open_check_warmup(const struct trainer *t, struct err *err)
 {
     const int64_t n = t->job->schedule.warmup_epochs;
     const struct {
@@ -141,7 +141,7 @@ static int open_data(struct trainer *t, struct err *err)
         return err->code;
     t->steps_per_epoch = sampler_steps_per_epoch(&t->sampler);
     t->total_steps = job_steps(t->job, t->steps_per_epoch);
-    return check_warmup(t, err);
+    return open_check_warmup(t, err);
 }
 
 int trainer_is_regression(const struct trainer *t)
@@ -306,7 +306,7 @@ static int make_slots(struct trainer *t, struct err *err)
 
 /* For state->shards: make the update that this rank did not make when the other ranks did.  A
  * device has marked the step as void, because its sum of checks was stopped. */
-static int roll(void *arg, const double *check, struct err *err)
+static int open_roll(void *arg, const double *check, struct err *err)
 {
     struct trainer *t = arg;
     float *is_void = t->step.buffers->control + CONTROL_VOID;
@@ -319,7 +319,7 @@ static int roll(void *arg, const double *check, struct err *err)
     return rc == 0 ? step_update(&t->step, err) : rc;
 }
 
-static int make_memory(struct trainer *t, struct err *err)
+static int open_make_memory(struct trainer *t, struct err *err)
 {
     const struct job_train *train = &t->job->train;
     const struct plugin_choices choices = {.allow_tf32 = train->tf32,
@@ -343,7 +343,7 @@ static int make_memory(struct trainer *t, struct err *err)
                          t->job->train.accumulate > 1 && t->shares.n == 0, &t->step.buffers, err);
     }
     if (rc == 0 && t->state->shards) {
-        t->state->shards->roll = roll;
+        t->state->shards->roll = open_roll;
         t->state->shards->roll_arg = t;
     } else if (rc == 0) {
         rc = trainer_make_update(t, err);
@@ -484,7 +484,7 @@ static void describe_layout(const struct layout *l, struct report *r)
 
 int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, struct err *err)
 {
-    int rc = open_job(t, c, err);
+    int rc = train_open_job(t, c, err);
 
     t->may_lack_labels = c->open.predicts;
     t->rank = c->open.rank;
@@ -509,7 +509,7 @@ int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, 
     if (rc == 0)
         rc = flip_check(c->open.inject, t->layout, err);
     if (rc == 0)
-        rc = make_memory(t, err);
+        rc = open_make_memory(t, err);
     if (rc == 0)
         rc = make_reducer(t, err);
     if (rc == 0)

@@ -43,7 +43,7 @@ struct predict {
 /* ---- the array's shape ---- */
 
 /* *row: the shape of one sample's logits, [C], or [T, V] for a model of tokens. */
-static int find_row(const struct trainer *t, struct shape *row, struct err *err)
+static int predict_find_row(const struct trainer *t, struct shape *row, struct err *err)
 {
     struct graph *g = NULL;
     const int rc = model_build(&t->job->model, t->spec, 1, 0, 0, &g, err);
@@ -62,7 +62,7 @@ static int find_row(const struct trainer *t, struct shape *row, struct err *err)
 }
 
 /* The table beside `path` is not there yet. */
-static int check_table(const char *path, struct err *err)
+static int predict_check_table(const char *path, struct err *err)
 {
     const size_t n = strlen(path);
     char *table = table_path(path);
@@ -84,7 +84,7 @@ int predict_open(struct trainer *t, const char *path, struct err *err)
 {
     struct shape row;
     int64_t n_bytes;
-    int rc = find_row(t, &row, err);
+    int rc = predict_find_row(t, &row, err);
 
     if (rc < 0)
         return rc;
@@ -96,7 +96,7 @@ int predict_open(struct trainer *t, const char *path, struct err *err)
                        (long long)(n_bytes >> 20),
                        (long long)((n_bytes >> 10) * t->valid_set->n_samples >> 10),
                        MOST_ROW_BYTES >> 20);
-    rc = check_table(path, err);
+    rc = predict_check_table(path, err);
     if (rc == 0)
         rc = npy_file_new(path, &t->predictions, err);
     return rc < 0 ? err_wrap(err, "--predict") : 0;
@@ -104,14 +104,14 @@ int predict_open(struct trainer *t, const char *path, struct err *err)
 
 /* ---- rounds ---- */
 
-static struct span part_of(const struct predict *p, int rank)
+static struct span predict_part_of(const struct predict *p, int rank)
 {
     const struct span all = {0, p->t->valid_set->n_samples};
 
     return span_piece(span_part_of_pieces(all, p->unit, p->t->n_ranks, rank), p->batch, p->round);
 }
 
-static int alloc(struct predict *p, struct err *err)
+static int predict_alloc(struct predict *p, struct err *err)
 {
     const size_t n = (size_t)(p->batch * p->n_outputs);
     const size_t piece = sizeof(float) * (size_t)p->piece;
@@ -124,10 +124,10 @@ static int alloc(struct predict *p, struct err *err)
     return rc;
 }
 
-static const char *option_of(int writes) { return writes ? "--predict" : "--evaluate"; }
+static const char *predict_option_of(int writes) { return writes ? "--predict" : "--evaluate"; }
 
 /* Whole rows go in one collective, if one of each rank fits: only whole ones can be judged. */
-static void divide(struct predict *p)
+static void predict_divide(struct predict *p)
 {
     const int64_t most =
         max_i64(PIECES_BYTES / p->t->n_ranks, LEAST_PIECE_BYTES) / (int64_t)sizeof(float);
@@ -170,7 +170,7 @@ int predict_begin(struct trainer *t, int writes, struct predict **out, struct er
     const int64_t unit = programs_validation_unit(t->step.programs);
     const int64_t largest = span_part_of_pieces(all, unit, t->n_ranks, 0).n;
     struct shape row;
-    int rc = find_row(t, &row, err);
+    int rc = predict_find_row(t, &row, err);
 
     p->t = t;
     p->bad.last = xcalloc((size_t)t->n_ranks, sizeof *p->bad.last);
@@ -183,29 +183,29 @@ int predict_begin(struct trainer *t, int writes, struct predict **out, struct er
     p->batch = min_i64(p->batch, largest);
     if (rc == 0) {
         p->n_outputs = shape_elements(&row);
-        divide(p);
+        predict_divide(p);
     }
     if (rc == 0 && !writes && !can_judge(p)) {
         predict_free(p);
         return 0;
     }
     if (rc == 0)
-        rc = alloc(p, err);
+        rc = predict_alloc(p, err);
     if (rc == 0)
         rc = begin_first(p, &row, err);
     if (rc < 0) {
         predict_free(p);
-        return err_wrap(err, "%s", option_of(writes));
+        return err_wrap(err, "%s", predict_option_of(writes));
     }
     *out = p;
     return 0;
 }
 
 /* One collective: gather n elements of every rank, from element `at` of its batch on. */
-static int gather(struct predict *p, int64_t at, int64_t n, struct err *err)
+static int predict_gather(struct predict *p, int64_t at, int64_t n, struct err *err)
 {
     struct trainer *t = p->t;
-    const int64_t own = part_of(p, t->rank).n * p->n_outputs;
+    const int64_t own = predict_part_of(p, t->rank).n * p->n_outputs;
     const int64_t id = ring_hand(t->ring, t->state->at.step, RING_STATE, 0, PHASE_VALIDATE);
     int rc;
 
@@ -252,9 +252,10 @@ static int tell_nonfinite(struct predict *p, struct err *err)
     if (rc < 0)
         return rc;
     where = text ? xstrdup(text) : dataset_place(ds, p->bad.first, 0);
-    all = xasprintf("%s: the outputs of %lld of %lld samples are not finite; the first: %s%s",
-                    option_of(p->writes), (long long)p->bad.n, (long long)ds->n_samples, where,
-                    text ? "; want finite numbers in the data" : ", whose numbers are finite");
+    all =
+        xasprintf("%s: the outputs of %lld of %lld samples are not finite; the first: %s%s",
+                  predict_option_of(p->writes), (long long)p->bad.n, (long long)ds->n_samples,
+                  where, text ? "; want finite numbers in the data" : ", whose numbers are finite");
     trainer_warn(p->t, all);
     free(all);
     free(where);
@@ -263,10 +264,10 @@ static int tell_nonfinite(struct predict *p, struct err *err)
 }
 
 /* Write and judge the elements [at, at + n) of each rank's round. */
-static int take_rows(struct predict *p, int64_t at, int64_t n, struct err *err)
+static int predict_take_rows(struct predict *p, int64_t at, int64_t n, struct err *err)
 {
     for (int k = 0; k < p->t->n_ranks; k++) {
-        const struct span part = part_of(p, k);
+        const struct span part = predict_part_of(p, k);
         const int64_t mine = min_i64(part.n * p->n_outputs - at, n);
         const int64_t to = part.first * p->n_outputs + at;
 
@@ -285,35 +286,35 @@ static int take_rows(struct predict *p, int64_t at, int64_t n, struct err *err)
 
 /* Gather the round's rows of all ranks; this rank's are in p->logits.  No rank has more rows than
  * rank 0, so that number is enough for all. */
-static int run_round(struct predict *p, struct err *err)
+static int predict_run_round(struct predict *p, struct err *err)
 {
-    const int64_t most = part_of(p, 0).n * p->n_outputs;
+    const int64_t most = predict_part_of(p, 0).n * p->n_outputs;
     int rc = 0;
 
     for (int64_t at = 0; at < most && rc == 0; at += p->piece) {
         const int64_t n = min_i64(p->piece, most - at);
 
-        rc = gather(p, at, n, err);
+        rc = predict_gather(p, at, n, err);
         if (rc == 0 && p->t->rank == 0)
-            rc = take_rows(p, at, n, err);
+            rc = predict_take_rows(p, at, n, err);
     }
     p->round++;
-    return rc < 0 ? err_wrap(err, "%s", option_of(p->writes)) : 0;
+    return rc < 0 ? err_wrap(err, "%s", predict_option_of(p->writes)) : 0;
 }
 
 int predict_batch(struct predict *p, struct program *program, struct err *err)
 {
     struct trainer *t = p->t;
-    const int64_t n = part_of(p, t->rank).n * p->n_outputs;
+    const int64_t n = predict_part_of(p, t->rank).n * p->n_outputs;
     int rc = step_wait(&t->step, err);
 
     if (rc == 0)
         rc = backend_copy_out(t->backend, p->logits, program_logits(program),
                               dtype_size(p->dtype) * (size_t)n, err);
-    return rc == 0 ? run_round(p, err) : rc;
+    return rc == 0 ? predict_run_round(p, err) : rc;
 }
 
-int predict_idle(struct predict *p, struct err *err) { return run_round(p, err); }
+int predict_idle(struct predict *p, struct err *err) { return predict_run_round(p, err); }
 
 /* The file gets the data's units last: the table has more digits than a float. */
 static int undo_scale(struct predict *p, struct err *err)
@@ -341,7 +342,7 @@ int predict_end(struct predict *p, struct err *err)
     int rc = 0;
 
     while (p->round < p->n_rounds && rc == 0)
-        rc = run_round(p, err);
+        rc = predict_run_round(p, err);
     if (rc < 0 || p->t->rank != 0 || !p->writes)
         return rc;
     if (p->table)

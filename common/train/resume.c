@@ -39,8 +39,8 @@ static char *former_data_path(const struct trainer *t, const char *run_dir)
 }
 
 /* The data may lie in another folder now, but they must be those with which the run was trained. */
-static int check_data(const struct trainer *t, const struct ckpt *c, const char *run_dir,
-                      struct err *err)
+static int resume_check_data(const struct trainer *t, const struct ckpt *c, const char *run_dir,
+                             struct err *err)
 {
     static const struct hash128 unknown = {0};
     char want[HASH_TEXT_LEN], seen[HASH_TEXT_LEN], *former;
@@ -179,7 +179,7 @@ static void tell_course(struct trainer *t, const char *run_dir)
     job_free(former);
 }
 
-static int resume(struct trainer *t, const char *run_dir, struct err *err)
+static int train_resume(struct trainer *t, const char *run_dir, struct err *err)
 {
     struct ckpt *c = NULL;
     int rc = ckpt_load_latest(run_dir, trainer_warn, t, &c, err);
@@ -189,7 +189,7 @@ static int resume(struct trainer *t, const char *run_dir, struct err *err)
         return state_init(t->state, t->job, err);
     }
     if (rc == 0)
-        rc = check_data(t, c, run_dir, err);
+        rc = resume_check_data(t, c, run_dir, err);
     if (rc == 0)
         rc = state_init_unsaved(t->state, t->job, err);
     if (rc == 0)
@@ -207,7 +207,7 @@ static int resume(struct trainer *t, const char *run_dir, struct err *err)
 
 int trainer_begin(struct trainer *t, const char *run_dir, struct err *err)
 {
-    const int rc = run_dir ? resume(t, run_dir, err) : state_init(t->state, t->job, err);
+    const int rc = run_dir ? train_resume(t, run_dir, err) : state_init(t->state, t->job, err);
 
     if (rc == 0 && t->o.run_dir)
         ckpt_check_links(t->o.run_dir, trainer_warn, t);

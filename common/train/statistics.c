@@ -48,7 +48,7 @@ static int64_t count_batches(const struct pass *p)
 }
 
 /* Dropout draws by the batch's number and the places in it, as in a step of this number. */
-static int send_scalars(struct trainer *t, const struct batch *b, struct err *err)
+static int statistics_send_scalars(struct trainer *t, const struct batch *b, struct err *err)
 {
     struct step_numbers *from = &t->step.buffers->sent[t->step.n_sent++ % BUFFERS_SENT];
     const int64_t n_targets = b->n * sample_n_predictions(t->spec);
@@ -85,7 +85,7 @@ static int run_batch(struct pass *p, struct err *err)
     ASSERT(rc <= 0 && (rc < 0 || b.n == p->batch)); /* the loader was given exactly these batches */
     if (rc < 0)
         return err_wrap(err, "training data");
-    rc = send_scalars(t, &b, err);
+    rc = statistics_send_scalars(t, &b, err);
     if (rc == 0)
         rc = run_program(t, programs_statistics(t->step.programs), err);
     if (rc == 0)
@@ -97,7 +97,7 @@ static int run_batch(struct pass *p, struct err *err)
                    : rc;
 }
 
-static int gather(struct pass *p, struct err *err)
+static int statistics_gather(struct pass *p, struct err *err)
 {
     struct trainer *t = p->t;
     const size_t n_bytes = sizeof *p->own * (size_t)p->n;
@@ -113,7 +113,7 @@ static int gather(struct pass *p, struct err *err)
 
 /* Add up the statistics of the batches from `first` on: one batch of each rank, or of fewer ranks
  * at the end. */
-static int run_round(struct pass *p, int64_t first, struct err *err)
+static int statistics_run_round(struct pass *p, int64_t first, struct err *err)
 {
     struct trainer *t = p->t;
     const int64_t n = min_i64(p->n_batches - first, t->n_ranks);
@@ -125,21 +125,21 @@ static int run_round(struct pass *p, int64_t first, struct err *err)
     if (t->rank < n)
         rc = run_batch(p, err);
     if (rc == 0)
-        rc = gather(p, err);
+        rc = statistics_gather(p, err);
     for (int64_t k = 0; k < n && rc == 0; k++)
         for (int64_t i = 0; i < p->n; i++)
             p->sum[i] += (double)p->all[k * p->n + i];
     return rc;
 }
 
-static int run_rounds(struct trainer *t, void *arg, struct err *err)
+static int statistics_run_rounds(struct trainer *t, void *arg, struct err *err)
 {
     struct pass *p = arg;
     const struct sampler s = sampler_of(p);
     int rc = feed_start_turns(t->step.feed, &s, t->n_ranks, t->rank, p->n_batches, err);
 
     for (int64_t first = 0; first < p->n_batches && rc == 0; first += t->n_ranks)
-        rc = run_round(p, first, err);
+        rc = statistics_run_round(p, first, err);
     return rc;
 }
 
@@ -151,7 +151,7 @@ static int put_mean(struct pass *p, struct err *err)
                            sizeof *p->own * (size_t)p->n, err);
 }
 
-static int run_pass(struct trainer *t, int64_t epoch, struct err *err)
+static int statistics_run_pass(struct trainer *t, int64_t epoch, struct err *err)
 {
     struct pass p = {.t = t,
                      .epoch = epoch,
@@ -166,7 +166,7 @@ static int run_pass(struct trainer *t, int64_t epoch, struct err *err)
     p.own = (float *)(p.sum + n);
     p.all = p.own + n;
     p.n_batches = count_batches(&p);
-    rc = trainer_with_average(t, 0, run_rounds, &p, err);
+    rc = trainer_with_average(t, 0, statistics_run_rounds, &p, err);
     if (rc == 0)
         rc = put_mean(&p, err);
     free(p.sum);
@@ -182,7 +182,7 @@ int statistics_renew(struct trainer *t, int64_t epoch, struct err *err)
         return 0;
     faults_reach(t->o.faults, INJECTION_AT_STATISTICS, epoch);
     rc = average_has_begun(t->step.average)
-             ? run_pass(t, epoch, err)
+             ? statistics_run_pass(t, epoch, err)
              : backend_copy(t->backend, slot, state_data(t->state, &slot_statistics),
                             sizeof(float) * (size_t)t->layout->n_state_total, err);
     return rc < 0 ? err_wrap(err, "statistics of averaged weights") : 0;
@@ -190,7 +190,7 @@ int statistics_renew(struct trainer *t, int64_t epoch, struct err *err)
 
 /* Put the averaged weights in the parameters' place.  If they are divided, all ranks gather them,
  * and the record of collectives gets an entry for that. */
-static int enter(struct trainer *t, int with_statistics, struct err *err)
+static int statistics_enter(struct trainer *t, int with_statistics, struct err *err)
 {
     int64_t id;
     int rc;
@@ -210,7 +210,7 @@ int trainer_with_average(struct trainer *t, int with_statistics,
                          struct err *err)
 {
     struct err later;
-    int back, rc = enter(t, with_statistics, err);
+    int back, rc = statistics_enter(t, with_statistics, err);
 
     if (rc == 0)
         rc = update_refresh(t->step.update, err);

@@ -8,14 +8,14 @@
 
 /* ---- step_hooks ---- */
 
-static void at(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t bucket)
+static void steps_at(void *arg, enum phase phase, int64_t epoch, int64_t step, int64_t bucket)
 {
     const struct trainer *t = arg;
 
     t->hooks.at(t->hooks.arg, phase, epoch, step, bucket);
 }
 
-static unsigned requests(void *arg)
+static unsigned steps_requests(void *arg)
 {
     const struct trainer *t = arg;
     const int refuses = t->kept_note[0] && t->job->train.on_nonfinite == NONFINITE_STOP;
@@ -23,14 +23,17 @@ static unsigned requests(void *arg)
     return t->hooks.requests(t->hooks.arg) | (refuses ? ENGINE_REQUEST_REFUSE : 0U);
 }
 
-static int canceled(void *arg)
+static int steps_canceled(void *arg)
 {
     const struct trainer *t = arg;
 
     return t->hooks.canceled(t->hooks.arg);
 }
 
-static void warn(void *arg, int64_t step, const char *text) { trainer_warn_at(arg, step, text); }
+static void steps_warn(void *arg, int64_t step, const char *text)
+{
+    trainer_warn_at(arg, step, text);
+}
 
 /* 1: checkpoint.every_steps asks for a checkpoint once `step` is done. */
 static int ends_with_checkpoint(const struct trainer *t, int64_t step)
@@ -41,7 +44,7 @@ static int ends_with_checkpoint(const struct trainer *t, int64_t step)
 }
 
 /* The ranks meet after the step (train/meet.h), or tell each other their speeds. */
-static int rests(void *arg, int64_t step)
+static int steps_rests(void *arg, int64_t step)
 {
     const struct trainer *t = arg;
 
@@ -50,7 +53,7 @@ static int rests(void *arg, int64_t step)
 }
 
 /* This rank has a part in a checkpoint of the step. */
-static int looks(void *arg, int64_t step)
+static int steps_looks(void *arg, int64_t step)
 {
     const struct trainer *t = arg;
 
@@ -63,12 +66,12 @@ void trainer_open_step(struct trainer *t)
     struct stepper *s = &t->step;
 
     s->hooks = (struct step_hooks){.arg = t,
-                                   .at = at,
-                                   .requests = requests,
-                                   .canceled = canceled,
-                                   .warn = warn,
-                                   .rests = rests,
-                                   .looks = looks};
+                                   .at = steps_at,
+                                   .requests = steps_requests,
+                                   .canceled = steps_canceled,
+                                   .warn = steps_warn,
+                                   .rests = steps_rests,
+                                   .looks = steps_looks};
     s->job = t->job;
     s->spec = t->spec;
     s->sampler = &t->sampler;
@@ -84,7 +87,7 @@ void trainer_open_step(struct trainer *t)
 /* ---- a step ---- */
 
 /* The step has ended: find out why it was not applied, or which parameters it left as they were. */
-static int explain(struct trainer *t, const struct step_result *s, struct err *err)
+static int steps_explain(struct trainer *t, const struct step_result *s, struct err *err)
 {
     if (s->applied) {
         t->kept_note[0] = 0;
@@ -109,7 +112,7 @@ int trainer_run_step(struct trainer *t, int64_t last, struct step_result *out, s
     t->is_of_input = 0;
     rc = step_run(&t->step, last, out, err);
     if (rc == 0)
-        rc = explain(t, out, err);
+        rc = steps_explain(t, out, err);
     if (rc < 0)
         return rc;
     wall_ns = clock_mono_ns() - start_ns;

@@ -28,14 +28,14 @@ struct table {
     void *room; /* of a row, if samples may be lost */
 };
 
-static const struct sample_field *target_of(const struct trainer *t)
+static const struct sample_field *table_target_of(const struct trainer *t)
 {
     return &t->spec->field[sample_target(t->spec)];
 }
 
 int table_can(const struct trainer *t, int64_t n_outputs)
 {
-    if (target_of(t)->role == SAMPLE_CLASS)
+    if (table_target_of(t)->role == SAMPLE_CLASS)
         return !sample_has_places(t->spec);
     return n_outputs <= TABLE_MOST_COLUMNS;
 }
@@ -71,7 +71,7 @@ static void put_class(const struct table *a, struct buf *b, int64_t k)
         buf_printf(b, "%" PRId64, k);
 }
 
-static void put_head(struct table *a)
+static void table_put_head(struct table *a)
 {
     struct buf *b = &a->text;
 
@@ -132,7 +132,7 @@ static int is_finite(const float *x, int64_t n)
     return 1;
 }
 
-static void put_row(struct table *a, int64_t i, const float *x)
+static void table_put_row(struct table *a, int64_t i, const float *x)
 {
     struct buf *b = &a->text;
     const int lost = is_lost(a, i) || !is_finite(x, a->n_outputs),
@@ -170,7 +170,7 @@ static int write_rows(struct table *a, int fd, const char *path, const struct np
 
         rc = npy_file_get(from, at * a->n_outputs, rows, len * a->n_outputs, err);
         for (int64_t i = 0; i < len && rc == 0; i++)
-            put_row(a, at + i, rows + i * a->n_outputs);
+            table_put_row(a, at + i, rows + i * a->n_outputs);
         if (rc == 0)
             rc = file_put(fd, path, a->text.data, a->text.len, err);
         buf_clear(&a->text);
@@ -185,15 +185,16 @@ int table_write(const struct trainer *t, const char *path, const struct npy_file
 {
     struct table a = {.t = t,
                       .n_outputs = n_outputs,
-                      .is_class = target_of(t)->role == SAMPLE_CLASS,
-                      .is_label = target_of(t)->role == SAMPLE_REAL && !trainer_is_regression(t)};
+                      .is_class = table_target_of(t)->role == SAMPLE_CLASS,
+                      .is_label =
+                          table_target_of(t)->role == SAMPLE_REAL && !trainer_is_regression(t)};
     char *aside = xasprintf("%s.%s.new", path, owner_own_id());
     int fd, rc;
 
     unlink(aside); /* of a validation that a loss cut short */
     rc = file_create_as(aside, path, &fd, err);
     if (rc == 0) {
-        put_head(&a);
+        table_put_head(&a);
         rc = write_rows(&a, fd, path, from, err);
         if (rc == 0)
             rc = file_finish(fd, path, err);

@@ -64,7 +64,7 @@ static int pass_idly(struct trainer *t, struct predict *p, int64_t n_passes, str
     return rc;
 }
 
-static int run_pass(struct trainer *t, struct program *p, int64_t n, struct err *err)
+static int validate_run_pass(struct trainer *t, struct program *p, int64_t n, struct err *err)
 {
     const struct tape_key key = {.most = n, .least = n};
     int rc;
@@ -83,7 +83,7 @@ static int validate_batch(struct trainer *t, const struct batch *b, struct err *
     int rc = feed_put(t->valid_feed, p, err);
 
     if (rc == 0)
-        rc = run_pass(t, p, b->n, err);
+        rc = validate_run_pass(t, p, b->n, err);
     if (rc == 0)
         feed_ahead(t->valid_feed);
     return rc;
@@ -167,12 +167,13 @@ static int sum_metrics(struct trainer *t, const struct seen *mine, struct seen *
     return rc < 0 ? err_wrap(err, "adding up the validation") : 0;
 }
 
-static double loss_of(const double sum[METRIC_COUNT])
+static double validate_loss_of(const double sum[METRIC_COUNT])
 {
     return sum[METRIC_NONFINITE] > 0 ? NAN : sum[METRIC_LOSS_SUM] / sum[METRIC_WEIGHT];
 }
 
-static int decide(struct trainer *t, const struct seen *mine, struct report *done, struct err *err)
+static int validate_decide(struct trainer *t, const struct seen *mine, struct report *done,
+                           struct err *err)
 {
     struct seen sum = {{0}};
     struct validated v;
@@ -181,10 +182,10 @@ static int decide(struct trainer *t, const struct seen *mine, struct report *don
     if (!loop_is_wanted(t->job))
         return 0;
     rc = sum_metrics(t, mine, &sum, err);
-    v.loss = loss_of(sum.trained);
+    v.loss = validate_loss_of(sum.trained);
     v.accuracy = sum.trained[METRIC_CORRECT] / sum.trained[METRIC_TARGETS];
     v.top5 = sum.trained[METRIC_TOP5] / sum.trained[METRIC_TARGETS];
-    v.average_loss = loss_of(sum.average);
+    v.average_loss = validate_loss_of(sum.average);
     v.average_accuracy = sum.average[METRIC_CORRECT] / sum.average[METRIC_TARGETS];
     v.average_top5 = sum.average[METRIC_TOP5] / sum.average[METRIC_TARGETS];
     if (rc == 0)
@@ -243,8 +244,8 @@ static void fill_validated(const struct trainer *t, const struct seen *seen, str
 /* The use of the logits: none; rank 0 judges them if it can; it also writes them. */
 enum use { USE_NONE, USE_JUDGE, USE_WRITE };
 
-static int validate(struct trainer *t, int64_t epoch, enum use use, struct report *done,
-                    struct err *err)
+static int train_validate(struct trainer *t, int64_t epoch, enum use use, struct report *done,
+                          struct err *err)
 {
     struct predict *p = NULL;
     struct seen seen = {{0}};
@@ -271,20 +272,20 @@ static int validate(struct trainer *t, int64_t epoch, enum use use, struct repor
     if (rc < 0)
         return rc;
     fill_validated(t, &seen, done);
-    return decide(t, &seen, done, err);
+    return validate_decide(t, &seen, done, err);
 }
 
 int trainer_validate(struct trainer *t, int64_t epoch, struct report *done, struct err *err)
 {
-    return validate(t, epoch, USE_NONE, done, err);
+    return train_validate(t, epoch, USE_NONE, done, err);
 }
 
 int trainer_predict(struct trainer *t, int64_t epoch, struct report *done, struct err *err)
 {
-    return validate(t, epoch, USE_WRITE, done, err);
+    return train_validate(t, epoch, USE_WRITE, done, err);
 }
 
 int trainer_judge(struct trainer *t, int64_t epoch, struct report *done, struct err *err)
 {
-    return validate(t, epoch, USE_JUDGE, done, err);
+    return train_validate(t, epoch, USE_JUDGE, done, err);
 }

@@ -17,7 +17,7 @@ struct place {
     const struct rule *rule;
 };
 
-static int check_message(const ProtobufCMessage *m, struct err *err);
+static int wire_check_message(const ProtobufCMessage *m, struct err *err);
 
 #define BAD(p, err, fmt, ...) \
     err_set(err, ERR_PROTO, "%s.%s " fmt, (p)->message->short_name, (p)->field->name, __VA_ARGS__)
@@ -65,7 +65,7 @@ static int check_enum(const struct place *p, const void *at, struct err *err)
     return 0;
 }
 
-static int check_length(const struct place *p, size_t len, struct err *err)
+static int wire_check_length(const struct place *p, size_t len, struct err *err)
 {
     if (len < (size_t)p->rule->min || len > (size_t)p->rule->max)
         return BAD(p, err, "has %zu bytes, want %lld to %lld", len, (long long)p->rule->min,
@@ -77,7 +77,7 @@ static int check_text(const struct place *p, const void *at, struct err *err)
 {
     ASSERT(p->field->type == PROTOBUF_C_TYPE_STRING);
     const char *s = *(char *const *)at;
-    int rc = check_length(p, strlen(s), err);
+    int rc = wire_check_length(p, strlen(s), err);
     if (rc < 0)
         return rc;
     for (size_t i = 0, n; s[i]; i += n) {
@@ -104,7 +104,7 @@ static int check_inject(const struct place *p, const void *at, struct err *err)
 static int check_bytes(const struct place *p, const void *at, struct err *err)
 {
     ASSERT(p->field->type == PROTOBUF_C_TYPE_BYTES);
-    return check_length(p, ((const ProtobufCBinaryData *)at)->len, err);
+    return wire_check_length(p, ((const ProtobufCBinaryData *)at)->len, err);
 }
 
 static int check_value(const struct place *p, const void *at, struct err *err)
@@ -131,7 +131,7 @@ static int check_value(const struct place *p, const void *at, struct err *err)
         return check_bytes(p, at, err);
     case RULE_MESSAGE:
         ASSERT(p->field->type == PROTOBUF_C_TYPE_MESSAGE);
-        return check_message(*(ProtobufCMessage *const *)at, err);
+        return wire_check_message(*(ProtobufCMessage *const *)at, err);
     }
     ASSERT(!"a kind of rule without its check");
 }
@@ -150,7 +150,7 @@ static size_t element_size(const struct place *p)
     }
 }
 
-static int check_list(const struct place *p, const char *elements, size_t n, struct err *err)
+static int wire_check_list(const struct place *p, const char *elements, size_t n, struct err *err)
 {
     if (n > (size_t)p->rule->max_count)
         return BAD(p, err, "has %zu elements, want at most %lld", n, (long long)p->rule->max_count);
@@ -168,13 +168,13 @@ static int check_field(const struct place *p, const char *m, struct err *err)
 
     ASSERT(!strcmp(f->name, p->rule->field));
     if (f->label == PROTOBUF_C_LABEL_REPEATED)
-        return check_list(p, *(char *const *)at, *(const size_t *)quantifier, err);
+        return wire_check_list(p, *(char *const *)at, *(const size_t *)quantifier, err);
     if (f->flags & PROTOBUF_C_FIELD_FLAG_ONEOF && *(const uint32_t *)quantifier != f->id)
         return 0;
     return check_value(p, at, err);
 }
 
-static int check_message(const ProtobufCMessage *m, struct err *err)
+static int wire_check_message(const ProtobufCMessage *m, struct err *err)
 {
     const struct rule_set *set = rules_for(m->descriptor);
     ASSERT(set->n_rules == m->descriptor->n_fields);
@@ -192,5 +192,5 @@ int msg_check(const Wire__Control *m, struct err *err)
     if (m->body_case == WIRE__CONTROL__BODY__NOT_SET)
         return err_set(err, ERR_PROTO, "Control.body is empty, or newer than protocol %d",
                        MSG_PROTOCOL);
-    return check_message(&m->base, err);
+    return wire_check_message(&m->base, err);
 }

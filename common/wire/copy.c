@@ -25,7 +25,7 @@ static struct item item_of(const struct copier *c, const struct rule_set *set, u
     return (struct item){c, &c->rows->message->fields[i], &set->rules[i], &c->rows->member[i]};
 }
 
-static struct copier elements_of(const struct item *it)
+static struct copier copy_elements_of(const struct item *it)
 {
     const struct copier *c = it->copier;
 
@@ -68,14 +68,14 @@ static size_t wire_size(const ProtobufCFieldDescriptor *f)
     return is_long ? 8 : 4;
 }
 
-static const char *text_at(const struct item *it, const void *at)
+static const char *copy_text_at(const struct item *it, const void *at)
 {
     return it->member->is_chars ? at : *(char *const *)at;
 }
 
 static char *pack_text(const struct item *it, const void *ours, struct arena *a)
 {
-    char *text = msg_text(a, text_at(it, ours), (size_t)it->rule->max);
+    char *text = msg_text(a, copy_text_at(it, ours), (size_t)it->rule->max);
 
     return *text || it->rule->min == 0 ? text : arena_strdup(a, "?");
 }
@@ -183,7 +183,7 @@ static int is_message(const struct item *it) { return it->rule->kind == RULE_MES
 
 static void *pack_messages(const struct item *it, const char *ours, int n, struct arena *a)
 {
-    const struct copier each = elements_of(it);
+    const struct copier each = copy_elements_of(it);
     ProtobufCMessage **list = arena_alloc(a, ((size_t)n + 1) * sizeof(*list));
 
     for (int i = 0; i < n; i++)
@@ -202,7 +202,7 @@ static void *pack_blobs(const struct blob *ours, int n, struct arena *a)
 
 static void *unpack_messages(const struct item *it, ProtobufCMessage *const *list, size_t n)
 {
-    const struct copier each = elements_of(it);
+    const struct copier each = copy_elements_of(it);
     char *ours = xcalloc(n + 1, each.rows->size);
 
     for (size_t i = 0; i < n; i++)
@@ -221,7 +221,7 @@ static void *unpack_blobs(const ProtobufCBinaryData *list, size_t n)
 
 static void free_messages(const struct item *it, char *ours, int n)
 {
-    const struct copier each = elements_of(it);
+    const struct copier each = copy_elements_of(it);
 
     for (int i = 0; i < n; i++)
         copy_free(&each, ours + (size_t)i * each.rows->size);

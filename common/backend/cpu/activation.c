@@ -7,7 +7,7 @@
 #include "backend/cpu/relu.h"
 #include "base/util.h"
 
-static void relu_part(const struct plain *p, int part, int64_t from, int64_t to)
+static void cpu_activation_relu_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
     float x_room[PLAIN_PIECE], y_room[PLAIN_PIECE];
 
@@ -21,11 +21,11 @@ static void relu_part(const struct plain *p, int part, int64_t from, int64_t to)
     }
 }
 
-static void run_relu(const struct plain *p)
+static void cpu_activation_run_relu(const struct plain *p)
 {
     const int64_t n = shape_elements(&p->out_shape[ACTIVATION_Y]);
 
-    plain_split(p, n, n / 8, relu_part);
+    plain_split(p, n, n / 8, cpu_activation_relu_part);
 }
 
 static void relu_grad_part(const struct plain *p, int part, int64_t from, int64_t to)
@@ -54,7 +54,7 @@ int cpu_make_activation(struct cpu *b, const struct graph *g, const struct node 
                         struct kernel **out, struct err *err)
 {
     if (n->attr.act.kind == ACT_RELU)
-        return plain_new_split(b, g, n, run_relu, 0, 0, out, err);
+        return plain_new_split(b, g, n, cpu_activation_run_relu, 0, 0, out, err);
 
     const struct dn_layout all = dn_flat(cpu_in(g, n, ACTIVATION_X));
     struct chain *c = chain_new(b, g, n, err);

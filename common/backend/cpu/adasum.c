@@ -36,7 +36,7 @@ static struct tensor tensor_at(const struct plain *p, int64_t i, double *dots)
     return (struct tensor){a, a + stride * p->c, ends[t] - from, dots + i * ADASUM_N_DOTS};
 }
 
-CPU_CLONES static void add_dots(const float *a, const float *b, int64_t n, double *dots)
+CPU_CLONES static void cpu_adasum_add_dots(const float *a, const float *b, int64_t n, double *dots)
 {
     double lane[ADASUM_N_DOTS][LANES] = {{0}};
 
@@ -61,16 +61,17 @@ static void dots_part(const struct plain *p, int part, int64_t from, int64_t to)
     for (int64_t i = from; i < to; i++) {
         const struct tensor t = tensor_at(p, i, p->out[ADASUM_DOTS_DOTS]);
 
-        add_dots(t.a, t.b, t.n, t.dots);
+        cpu_adasum_add_dots(t.a, t.b, t.n, t.dots);
     }
 }
 
-static void run_dots(const struct plain *p)
+static void cpu_adasum_run_dots(const struct plain *p)
 {
     plain_split(p, n_items(p), p->rows * p->c / 4, dots_part);
 }
 
-CPU_CLONES static void combine(float *a, const float *b, int64_t n, double of_a, double of_b)
+CPU_CLONES static void cpu_adasum_combine(float *a, const float *b, int64_t n, double of_a,
+                                          double of_b)
 {
     for (int64_t i = 0; i < n; i++)
         a[i] = (float)(of_a * (double)a[i] + of_b * (double)b[i]);
@@ -82,12 +83,12 @@ static void combine_part(const struct plain *p, int part, int64_t from, int64_t 
     for (int64_t i = from; i < to; i++) {
         const struct tensor t = tensor_at(p, i, p->in[ADASUM_COMBINE_DOTS]);
 
-        combine(t.a, t.b, t.n, adasum_factor(t.dots[ADASUM_AB], t.dots[ADASUM_AA]),
-                adasum_factor(t.dots[ADASUM_AB], t.dots[ADASUM_BB]));
+        cpu_adasum_combine(t.a, t.b, t.n, adasum_factor(t.dots[ADASUM_AB], t.dots[ADASUM_AA]),
+                           adasum_factor(t.dots[ADASUM_AB], t.dots[ADASUM_BB]));
     }
 }
 
-static void run_combine(const struct plain *p)
+static void cpu_adasum_run_combine(const struct plain *p)
 {
     plain_split(p, n_items(p), p->rows * p->c / 4, combine_part);
 }
@@ -95,11 +96,11 @@ static void run_combine(const struct plain *p)
 int cpu_make_adasum_dots(struct cpu *b, const struct graph *g, const struct node *n,
                          struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, run_dots, 0, 0, out, err);
+    return plain_new_split(b, g, n, cpu_adasum_run_dots, 0, 0, out, err);
 }
 
 int cpu_make_adasum_combine(struct cpu *b, const struct graph *g, const struct node *n,
                             struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, run_combine, 0, 0, out, err);
+    return plain_new_split(b, g, n, cpu_adasum_run_combine, 0, 0, out, err);
 }

@@ -39,7 +39,7 @@ struct block {
 };
 
 /* The keys that row i of the block sees. */
-static int64_t seen(const struct head *h, const struct block *b, int64_t i)
+static int64_t cpu_attention_seen(const struct head *h, const struct block *b, int64_t i)
 {
     return h->p->attr.attention.causal ? b->from + i + 1 : h->t;
 }
@@ -65,8 +65,8 @@ CPU_CLONES static void product_row(struct matrix a, int64_t i, int64_t n, int64_
 }
 
 /* to [m,n] = a [m,k] b [k,n], or += ; rows of b and of `to` are contiguous. */
-static void product(struct matrix a, const float *b, int64_t b_row, float *to, int64_t to_row,
-                    int64_t m, int64_t n, int64_t k, int adds)
+static void cpu_attention_product(struct matrix a, const float *b, int64_t b_row, float *to,
+                                  int64_t to_row, int64_t m, int64_t n, int64_t k, int adds)
 {
     struct outer o = {
         .n1 = 1, .n2 = k, .a2 = a.col, .b2 = b_row, .end = adds ? OUTER_ADD : OUTER_STORE};
@@ -92,7 +92,7 @@ static void product(struct matrix a, const float *b, int64_t b_row, float *to, i
 /* to [d,t] = the transpose of from [t,d].  A few rows of `to` are written at a time, because rows
  * whose distance is a power of two share their place in the nearest cache: with all 64 rows of a
  * head at once, 256 long, it took 55 us instead of 9. */
-static void transpose(const float *from, int64_t row, int64_t t, int64_t d, float *to)
+static void cpu_attention_transpose(const float *from, int64_t row, int64_t t, int64_t d, float *to)
 {
     for (int64_t first = 0; first < d; first += LANES)
         for (int64_t i = 0; i < t; i++)
@@ -102,7 +102,7 @@ static void transpose(const float *from, int64_t row, int64_t t, int64_t d, floa
 
 /* ---- rows of scores ---- */
 
-static float largest_of(const float *lane)
+static float cpu_attention_largest_of(const float *lane)
 {
     float most = lane[0];
 
@@ -111,7 +111,7 @@ static float largest_of(const float *lane)
     return most;
 }
 
-static float sum_of(const float *lane)
+static float cpu_attention_sum_of(const float *lane)
 {
     float sum = 0;
 
@@ -120,7 +120,7 @@ static float sum_of(const float *lane)
     return sum;
 }
 
-CPU_CLONES static float largest(const float *x, int64_t n)
+CPU_CLONES static float cpu_attention_largest(const float *x, int64_t n)
 {
     lanes most = *(const lanes *)x;
     float lane[LANES];
@@ -128,10 +128,10 @@ CPU_CLONES static float largest(const float *x, int64_t n)
     for (int64_t i = LANES; i < n; i += LANES)
         lanes_max(&most, x + i);
     memcpy(lane, &most, sizeof lane);
-    return largest_of(lane);
+    return cpu_attention_largest_of(lane);
 }
 
-CPU_CLONES static float sum(const float *x, int64_t n)
+CPU_CLONES static float cpu_attention_sum(const float *x, int64_t n)
 {
     lanes total = *(const lanes *)x;
     float lane[LANES];
@@ -139,10 +139,10 @@ CPU_CLONES static float sum(const float *x, int64_t n)
     for (int64_t i = LANES; i < n; i += LANES)
         total += *(const lanes *)(x + i);
     memcpy(lane, &total, sizeof lane);
-    return sum_of(lane);
+    return cpu_attention_sum_of(lane);
 }
 
-CPU_CLONES static float dot(const float *x, const float *y, int64_t n)
+CPU_CLONES static float cpu_attention_dot(const float *x, const float *y, int64_t n)
 {
     lanes total = *(const lanes *)x * *(const lanes *)y;
     float lane[LANES];
@@ -150,17 +150,17 @@ CPU_CLONES static float dot(const float *x, const float *y, int64_t n)
     for (int64_t i = LANES; i < n; i += LANES)
         total += *(const lanes *)(x + i) * *(const lanes *)(y + i);
     memcpy(lane, &total, sizeof lane);
-    return sum_of(lane);
+    return cpu_attention_sum_of(lane);
 }
 
 /* x = e^(x*scale - shift) */
-CPU_CLONES static void exps(float *restrict x, int64_t n, float scale, float shift)
+CPU_CLONES static void cpu_attention_exps(float *restrict x, int64_t n, float scale, float shift)
 {
     for (int64_t i = 0; i < n; i++)
         x[i] = exp_of(x[i] * scale - shift);
 }
 
-CPU_CLONES static void times(float *restrict x, int64_t n, float factor)
+CPU_CLONES static void cpu_attention_times(float *restrict x, int64_t n, float factor)
 {
     for (int64_t i = 0; i < n; i++)
         x[i] *= factor;
@@ -180,7 +180,7 @@ CPU_CLONES static void score_grad(const float *restrict p, float *restrict dp, i
         dp[i] = p[i] * (dp[i] - delta) * scale;
 }
 
-static void fill(float *x, int64_t from, int64_t to, float value)
+static void cpu_attention_fill(float *x, int64_t from, int64_t to, float value)
 {
     for (int64_t i = from; i < to; i++)
         x[i] = value;
@@ -188,7 +188,7 @@ static void fill(float *x, int64_t from, int64_t to, float value)
 
 static int64_t round_up(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
 
-static float scale_of(const struct head *h) { return 1.0f / sqrtf((float)h->d); }
+static float cpu_attention_scale_of(const struct head *h) { return 1.0f / sqrtf((float)h->d); }
 
 /* keep = kept, or 0 for what is dropped */
 CPU_CLONES static void keep_of(const uint32_t *restrict word, float *restrict keep, float drop,
@@ -213,32 +213,35 @@ static void draw_keep(const struct head *h, const struct step_scalars *s, int64_
         keep_of(dropout_words(s, a->attention.tag, first + (uint64_t)j, piece, room), h->keep + j,
                 a->attention.p, kept, piece);
     }
-    fill(h->keep, n, round_up(n), 0.0f);
+    cpu_attention_fill(h->keep, n, round_up(n), 0.0f);
 }
 
 /* ---- forward ---- */
 
 /* Row i of the block: the scores become m*p, and 0 from the first unseen key on.  Returns lse. */
-static float softmax(const struct head *h, const struct block *b, int64_t i)
+static float cpu_attention_softmax(const struct head *h, const struct block *b, int64_t i)
 {
     float *x = h->score + i * h->stride;
-    const int64_t n = seen(h, b, i), whole = round_up(n);
+    const int64_t n = cpu_attention_seen(h, b, i), whole = round_up(n);
     float most, total;
 
-    fill(x, n, whole, -INFINITY);
-    most = largest(x, whole) * scale_of(h);
-    exps(x, whole, scale_of(h), most);
-    total = sum(x, whole);
-    times(x, whole, 1.0f / total);
+    cpu_attention_fill(x, n, whole, -INFINITY);
+    most = cpu_attention_largest(x, whole) * cpu_attention_scale_of(h);
+    cpu_attention_exps(x, whole, cpu_attention_scale_of(h), most);
+    total = cpu_attention_sum(x, whole);
+    cpu_attention_times(x, whole, 1.0f / total);
     if (h->p->attr.attention.p > 0) {
         draw_keep(h, h->p->in[ATTENTION_SCALARS], b->from + i, n);
         times_row(x, h->keep, n);
     }
-    fill(x, n, b->end, 0.0f);
+    cpu_attention_fill(x, n, b->end, 0.0f);
     return most + logf(total);
 }
 
-static struct matrix rows_of(const float *at, int64_t row) { return (struct matrix){at, row, 1}; }
+static struct matrix cpu_attention_rows_of(const float *at, int64_t row)
+{
+    return (struct matrix){at, row, 1};
+}
 
 static struct matrix columns_of(const float *at, int64_t row)
 {
@@ -251,40 +254,41 @@ static void forward_block(const struct head *h, const struct block *b)
     const int64_t row = h->sample * h->t + b->from;
     float *lse = h->p->out[ATTENTION_LSE];
 
-    product(rows_of(h->q + b->from * in, in), h->kt, h->t, h->score, h->stride, b->n, b->end, h->d,
-            0);
+    cpu_attention_product(cpu_attention_rows_of(h->q + b->from * in, in), h->kt, h->t, h->score,
+                          h->stride, b->n, b->end, h->d, 0);
     for (int64_t i = 0; i < b->n; i++) {
-        const float l = softmax(h, b, i);
+        const float l = cpu_attention_softmax(h, b, i);
 
         if (lse)
             lse[(row + i) * heads + h->head] = l;
     }
-    product(rows_of(h->score, h->stride), h->v, in, h->y + b->from * h->row_y, h->row_y, b->n, h->d,
-            b->end, 0);
+    cpu_attention_product(cpu_attention_rows_of(h->score, h->stride), h->v, in,
+                          h->y + b->from * h->row_y, h->row_y, b->n, h->d, b->end, 0);
 }
 
 /* ---- the gradient ---- */
 
 /* Row i of the block: dp becomes ds, and the scores become m*p; both are 0 from the first unseen
  * key on. */
-static void softmax_grad(const struct head *h, const struct block *b, int64_t i, float lse)
+static void cpu_attention_softmax_grad(const struct head *h, const struct block *b, int64_t i,
+                                       float lse)
 {
     float *x = h->score + i * h->stride, *dp = h->dp + i * h->stride;
-    const int64_t n = seen(h, b, i), whole = round_up(n);
+    const int64_t n = cpu_attention_seen(h, b, i), whole = round_up(n);
     const int drops = h->p->attr.attention.p > 0;
 
-    exps(x, n, scale_of(h), lse);
-    fill(x, n, whole, 0.0f);
-    fill(dp, n, whole, 0.0f);
+    cpu_attention_exps(x, n, cpu_attention_scale_of(h), lse);
+    cpu_attention_fill(x, n, whole, 0.0f);
+    cpu_attention_fill(dp, n, whole, 0.0f);
     if (drops) {
         draw_keep(h, h->p->in[ATTENTION_GRAD_SCALARS], b->from + i, n);
         times_row(dp, h->keep, n);
     }
-    score_grad(x, dp, n, dot(x, dp, whole), scale_of(h));
+    score_grad(x, dp, n, cpu_attention_dot(x, dp, whole), cpu_attention_scale_of(h));
     if (drops)
         times_row(x, h->keep, n);
-    fill(x, n, b->end, 0.0f);
-    fill(dp, n, b->end, 0.0f);
+    cpu_attention_fill(x, n, b->end, 0.0f);
+    cpu_attention_fill(dp, n, b->end, 0.0f);
 }
 
 static void grad_block(const struct head *h, const struct block *b)
@@ -294,13 +298,17 @@ static void grad_block(const struct head *h, const struct block *b)
     const float *q = h->q + b->from * in, *lse = h->p->in[ATTENTION_GRAD_LSE];
     const float *dy = h->dy + b->from * h->row_y;
 
-    product(rows_of(q, in), h->kt, h->t, h->score, h->stride, b->n, b->end, h->d, 0);
-    product(rows_of(dy, h->row_y), h->vt, h->t, h->dp, h->stride, b->n, b->end, h->d, 0);
+    cpu_attention_product(cpu_attention_rows_of(q, in), h->kt, h->t, h->score, h->stride, b->n,
+                          b->end, h->d, 0);
+    cpu_attention_product(cpu_attention_rows_of(dy, h->row_y), h->vt, h->t, h->dp, h->stride, b->n,
+                          b->end, h->d, 0);
     for (int64_t i = 0; i < b->n; i++)
-        softmax_grad(h, b, i, lse[(row + i) * heads + h->head]);
-    product(rows_of(h->dp, h->stride), h->k, in, h->dq + b->from * in, in, b->n, h->d, b->end, 0);
-    product(columns_of(h->dp, h->stride), q, in, h->dk, in, b->end, h->d, b->n, 1);
-    product(columns_of(h->score, h->stride), dy, h->row_y, h->dv, in, b->end, h->d, b->n, 1);
+        cpu_attention_softmax_grad(h, b, i, lse[(row + i) * heads + h->head]);
+    cpu_attention_product(cpu_attention_rows_of(h->dp, h->stride), h->k, in, h->dq + b->from * in,
+                          in, b->n, h->d, b->end, 0);
+    cpu_attention_product(columns_of(h->dp, h->stride), q, in, h->dk, in, b->end, h->d, b->n, 1);
+    cpu_attention_product(columns_of(h->score, h->stride), dy, h->row_y, h->dv, in, b->end, h->d,
+                          b->n, 1);
 }
 
 static void zero_kv(const struct head *h)
@@ -318,7 +326,7 @@ enum { QKV = 3 };
 /* Room for q, k and v, and for dy, y and dq, dk, dv of one head; used if they are not F32. */
 static int64_t n_widened(int64_t t, int64_t d, int is_grad) { return (is_grad ? 7 : 4) * t * d; }
 
-static size_t scratch_bytes(const struct graph *g, const struct node *n, int is_grad)
+static size_t cpu_attention_scratch_bytes(const struct graph *g, const struct node *n, int is_grad)
 {
     const struct value *qkv = &g->value[n->in[ATTENTION_QKV]];
     const int64_t t = n->attr.attention.length,
@@ -337,7 +345,7 @@ static int64_t at_row(const struct head *h, int64_t i, int64_t n_parts, int64_t 
 }
 
 /* Copies the head's part of input `in` to the room [t, n_parts*d]. */
-static void widen(const struct head *h, int in, int64_t n_parts, float *room)
+static void cpu_attention_widen(const struct head *h, int in, int64_t n_parts, float *room)
 {
     for (int64_t i = 0; i < h->t * n_parts; i++)
         (void)plain_read(h->p, in, at_row(h, i / n_parts, n_parts, i % n_parts), h->d,
@@ -345,14 +353,14 @@ static void widen(const struct head *h, int in, int64_t n_parts, float *room)
 }
 
 /* Rounds the room [t, n_parts*d] to the head's part of output `out`. */
-static void narrow(const struct head *h, int out, int64_t n_parts, const float *room)
+static void cpu_attention_narrow(const struct head *h, int out, int64_t n_parts, const float *room)
 {
     for (int64_t i = 0; i < h->t * n_parts; i++)
         plain_done(h->p, out, at_row(h, i / n_parts, n_parts, i % n_parts), h->d, room + i * h->d);
 }
 
 /* The operands of a head whose tensors are F32: they stay where they are. */
-static void place(struct head *h, int is_grad)
+static void cpu_attention_place(struct head *h, int is_grad)
 {
     h->in = QKV * h->width;
     h->row_y = h->width;
@@ -376,7 +384,7 @@ static void place_widened(struct head *h, float *room, int is_grad)
 
     h->in = QKV * h->d;
     h->row_y = h->d;
-    widen(h, ATTENTION_QKV, QKV, room);
+    cpu_attention_widen(h, ATTENTION_QKV, QKV, room);
     h->q = room;
     h->k = h->q + h->d;
     h->v = h->k + h->d;
@@ -384,7 +392,7 @@ static void place_widened(struct head *h, float *room, int is_grad)
         h->y = more;
         return;
     }
-    widen(h, ATTENTION_GRAD_DY, 1, more);
+    cpu_attention_widen(h, ATTENTION_GRAD_DY, 1, more);
     h->dy = more;
     h->dq = more + h->t * h->d;
     h->dk = h->dq + h->d;
@@ -393,7 +401,7 @@ static void place_widened(struct head *h, float *room, int is_grad)
 
 static int is_widened(const struct plain *p) { return p->in_type[ATTENTION_QKV] != DTYPE_F32; }
 
-static struct head head_of(const struct plain *p, int part, int64_t i, int is_grad)
+static struct head cpu_attention_head_of(const struct plain *p, int part, int64_t i, int is_grad)
 {
     const int64_t heads = p->attr.attention.heads, width = p->c / QKV;
     struct head h = {.p = p,
@@ -412,10 +420,10 @@ static struct head head_of(const struct plain *p, int part, int64_t i, int is_gr
     if (is_widened(p))
         place_widened(&h, h.vt + (is_grad ? h.t * h.d : 0), is_grad);
     else
-        place(&h, is_grad);
-    transpose(h.k, h.in, h.t, h.d, h.kt);
+        cpu_attention_place(&h, is_grad);
+    cpu_attention_transpose(h.k, h.in, h.t, h.d, h.kt);
     if (is_grad)
-        transpose(h.v, h.in, h.t, h.d, h.vt);
+        cpu_attention_transpose(h.v, h.in, h.t, h.d, h.vt);
     return h;
 }
 
@@ -430,48 +438,56 @@ static void each_block(const struct head *h,
     }
 }
 
-static void forward_part(const struct plain *p, int part, int64_t from, int64_t to)
+static void cpu_attention_forward_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
     for (int64_t i = from; i < to; i++) {
-        const struct head h = head_of(p, part, i, 0);
+        const struct head h = cpu_attention_head_of(p, part, i, 0);
 
         each_block(&h, forward_block);
         if (is_widened(p))
-            narrow(&h, ATTENTION_Y, 1, h.y);
+            cpu_attention_narrow(&h, ATTENTION_Y, 1, h.y);
     }
 }
 
-static void grad_part(const struct plain *p, int part, int64_t from, int64_t to)
+static void cpu_attention_grad_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
     for (int64_t i = from; i < to; i++) {
-        const struct head h = head_of(p, part, i, 1);
+        const struct head h = cpu_attention_head_of(p, part, i, 1);
 
         zero_kv(&h);
         each_block(&h, grad_block);
         if (is_widened(p))
-            narrow(&h, ATTENTION_GRAD_DQKV, QKV, h.dq);
+            cpu_attention_narrow(&h, ATTENTION_GRAD_DQKV, QKV, h.dq);
     }
 }
 
-static void split(const struct plain *p, plain_part *part)
+static void cpu_attention_split(const struct plain *p, plain_part *part)
 {
     const int64_t heads = p->attr.attention.heads, t = p->attr.attention.length;
 
     plain_split(p, p->rows / t * heads, p->rows * t * p->c / 48, part);
 }
 
-static void run(const struct plain *p) { split(p, forward_part); }
+static void cpu_attention_run(const struct plain *p)
+{
+    cpu_attention_split(p, cpu_attention_forward_part);
+}
 
-static void run_grad(const struct plain *p) { split(p, grad_part); }
+static void cpu_attention_run_grad(const struct plain *p)
+{
+    cpu_attention_split(p, cpu_attention_grad_part);
+}
 
 int cpu_make_attention(struct cpu *b, const struct graph *g, const struct node *n,
                        struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, run, 0, scratch_bytes(g, n, 0), out, err);
+    return plain_new_split(b, g, n, cpu_attention_run, 0, cpu_attention_scratch_bytes(g, n, 0), out,
+                           err);
 }
 
 int cpu_make_attention_grad(struct cpu *b, const struct graph *g, const struct node *n,
                             struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, run_grad, 0, scratch_bytes(g, n, 1), out, err);
+    return plain_new_split(b, g, n, cpu_attention_run_grad, 0, cpu_attention_scratch_bytes(g, n, 1),
+                           out, err);
 }

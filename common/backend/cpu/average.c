@@ -8,7 +8,7 @@
 #include "backend/cpu/plain.h"
 #include "op/control.h"
 
-static float weight(const struct plain *p)
+static float cpu_average_weight(const struct plain *p)
 {
     const double *number = p->attr.number;
 
@@ -18,7 +18,8 @@ static float weight(const struct plain *p)
                           (int64_t)number[AVERAGE_ATTR_EVERY], number[AVERAGE_ATTR_DECAY]);
 }
 
-CPU_CLONES static void mix(float *restrict average, const float *restrict param, float w, int64_t n)
+CPU_CLONES static void cpu_average_mix(float *restrict average, const float *restrict param,
+                                       float w, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         average[i] = average[i] + w * (param[i] - average[i]);
@@ -28,23 +29,23 @@ static void average_part(const struct plain *p, int part, int64_t from, int64_t 
 {
     const float *param = (const float *)p->in[AVERAGE_PARAM] + from;
     float *average = (float *)p->out[AVERAGE_NEW_AVERAGE] + from;
-    const float w = weight(p);
+    const float w = cpu_average_weight(p);
 
     (void)part;
     if (w == 1.0f)
         memcpy(average, param, sizeof *average * (size_t)(to - from));
     else
-        mix(average, param, w, to - from);
+        cpu_average_mix(average, param, w, to - from);
 }
 
-static void run(const struct plain *p)
+static void cpu_average_run(const struct plain *p)
 {
-    if (weight(p) != 0.0f)
+    if (cpu_average_weight(p) != 0.0f)
         plain_split(p, p->c, p->c / 8, average_part);
 }
 
 int cpu_make_average(struct cpu *b, const struct graph *g, const struct node *n,
                      struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, run, 0, 0, out, err);
+    return plain_new_split(b, g, n, cpu_average_run, 0, 0, out, err);
 }

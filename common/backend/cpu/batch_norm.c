@@ -16,7 +16,7 @@
 #include "tensor/half.h"
 
 /* Room number k of the part, behind its sums (n_sums doubles). */
-static float *room_of(const struct plain *p, int part, int64_t n_sums, int k)
+static float *cpu_batch_norm_room_of(const struct plain *p, int part, int64_t n_sums, int k)
 {
     char *scratch = plain_part_scratch(p, part);
 
@@ -25,7 +25,7 @@ static float *room_of(const struct plain *p, int part, int64_t n_sums, int k)
 }
 
 /* Add the sums of all parts, [2C] each, in the order of the parts. */
-static void add_parts(const struct plain *p, int n_parts, double *to)
+static void cpu_batch_norm_add_parts(const struct plain *p, int n_parts, double *to)
 {
     memset(to, 0, (size_t)(2 * p->c) * sizeof *to);
     for (int i = 0; i < n_parts; i++) {
@@ -37,7 +37,7 @@ static void add_parts(const struct plain *p, int n_parts, double *to)
 }
 
 /* Vector instructions, roughly, of a pass over x. */
-static int64_t work_of(const struct plain *p) { return p->rows * p->c / 4; }
+static int64_t cpu_batch_norm_work_of(const struct plain *p) { return p->rows * p->c / 4; }
 
 /* sum += x - m and square += (x - m)^2, by channel. */
 CPU_CLONES static void add_stats(const float *restrict x, const float *restrict m,
@@ -57,7 +57,7 @@ static void stats_of_rows(const struct plain *p, int part, int64_t from, int64_t
 {
     double *sum = plain_part_scratch(p, part);
     const int64_t c = p->c, piece = plain_piece_rows(c);
-    float *room = room_of(p, part, 2 * c, 0);
+    float *room = cpu_batch_norm_room_of(p, part, 2 * c, 0);
 
     memset(sum, 0, (size_t)(2 * c) * sizeof *sum);
     for (int64_t r = from; r < to; r += piece) {
@@ -68,12 +68,12 @@ static void stats_of_rows(const struct plain *p, int part, int64_t from, int64_t
     }
 }
 
-static void run_stats(const struct plain *p)
+static void cpu_batch_norm_run_stats(const struct plain *p)
 {
     double *sums = p->out[BATCH_NORM_STATS_SUMS];
 
-    plain_split(p, p->rows, work_of(p), stats_of_rows);
-    add_parts(p, plain_parts(p, p->rows, work_of(p)), sums);
+    plain_split(p, p->rows, cpu_batch_norm_work_of(p), stats_of_rows);
+    cpu_batch_norm_add_parts(p, plain_parts(p, p->rows, cpu_batch_norm_work_of(p)), sums);
     sums[2 * p->c] = (double)p->rows;
 }
 
@@ -92,13 +92,13 @@ static size_t part_bytes(const struct graph *g, const struct node *n, int channe
 int cpu_make_batch_norm_stats(struct cpu *b, const struct graph *g, const struct node *n,
                               struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, run_stats, 0,
+    return plain_new_split(b, g, n, cpu_batch_norm_run_stats, 0,
                            part_bytes(g, n, BATCH_NORM_STATS_RUNNING_MEAN, 1), out, err);
 }
 
 /* Mean and variance of channel i from the sums, which are of x - m. */
-static void moments(const double *sums, const float *m, int64_t c, int64_t i, double *mean,
-                    double *var)
+static void cpu_batch_norm_moments(const double *sums, const float *m, int64_t c, int64_t i,
+                                   double *mean, double *var)
 {
     const double n = sums[2 * c], shift = sums[i] / n;
 
@@ -153,8 +153,8 @@ CPU_CLONES static void affine_add_relu_row(const float *x, const float *add, flo
 }
 
 /* y = act((x - mean) * scale + bias + add); add may be NULL. */
-static void normalise(const float *x, const float *add, float *y, struct affine a,
-                      enum activation act, int64_t rows, int64_t c)
+static void cpu_batch_norm_normalise(const float *x, const float *add, float *y, struct affine a,
+                                     enum activation act, int64_t rows, int64_t c)
 {
     for (int64_t at = 0; at < rows * c; at += c)
         if (add && act == ACT_RELU)
@@ -172,26 +172,27 @@ static void normalise_rows(const struct plain *p, int part, int64_t from, int64_
                            struct affine a, int add)
 {
     const int64_t c = p->c, piece = plain_piece_rows(c);
-    float *room = room_of(p, part, 0, 0), *add_room = room_of(p, part, 0, 1);
+    float *room = cpu_batch_norm_room_of(p, part, 0, 0),
+          *add_room = cpu_batch_norm_room_of(p, part, 0, 1);
 
     for (int64_t r = from; r < to; r += piece) {
         const int64_t n = min_i64(to - r, piece);
 
-        normalise(plain_read(p, 0, r * c, n * c, room),
-                  p->in[add] ? plain_read(p, add, r * c, n * c, add_room) : NULL,
-                  plain_dest(p, 0, r * c, room), a, p->attr.norm.act, n, c);
+        cpu_batch_norm_normalise(plain_read(p, 0, r * c, n * c, room),
+                                 p->in[add] ? plain_read(p, add, r * c, n * c, add_room) : NULL,
+                                 plain_dest(p, 0, r * c, room), a, p->attr.norm.act, n, c);
         plain_done(p, 0, r * c, n * c, room);
     }
 }
 
 /* The factor of a channel, as float; the gradient must get the same bits as the forward pass. */
-static float scale_of(float weight, double var, float eps)
+static float cpu_batch_norm_scale_of(float weight, double var, float eps)
 {
     return (float)((double)weight / sqrt(var + (double)eps));
 }
 
 /* Writes the next running statistics, and this step's mean and scale of each channel. */
-static void prepare(const struct plain *p, float *mean_out, float *scale)
+static void cpu_batch_norm_prepare(const struct plain *p, float *mean_out, float *scale)
 {
     const double *sums = p->in[BATCH_NORM_SUMS];
     const float *weight = p->in[BATCH_NORM_WEIGHT], *m = p->in[BATCH_NORM_RUNNING_MEAN],
@@ -205,17 +206,17 @@ static void prepare(const struct plain *p, float *mean_out, float *scale)
         next_m[i] = m[i];
         next_v[i] = v[i];
         if (n > 0)
-            moments(sums, m, p->c, i, &mean, &var);
+            cpu_batch_norm_moments(sums, m, p->c, i, &mean, &var);
         if (n > 1) { /* one value has no variance */
             next_m[i] = (float)((1 - momentum) * (double)m[i] + momentum * mean);
             next_v[i] = (float)((1 - momentum) * (double)v[i] + momentum * (var * n / (n - 1)));
         }
         mean_out[i] = (float)mean;
-        scale[i] = scale_of(weight[i], var, p->attr.norm.eps);
+        scale[i] = cpu_batch_norm_scale_of(weight[i], var, p->attr.norm.eps);
     }
 }
 
-static void norm_rows(const struct plain *p, int part, int64_t from, int64_t to)
+static void cpu_batch_norm_norm_rows(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const float *mean = p->scratch;
 
@@ -223,20 +224,21 @@ static void norm_rows(const struct plain *p, int part, int64_t from, int64_t to)
                    BATCH_NORM_ADD);
 }
 
-static void run(const struct plain *p)
+static void cpu_batch_norm_run(const struct plain *p)
 {
     float *mean = p->scratch, *scale = mean + p->c;
 
-    prepare(p, mean, scale);
-    plain_split(p, p->rows, work_of(p), norm_rows);
+    cpu_batch_norm_prepare(p, mean, scale);
+    plain_split(p, p->rows, cpu_batch_norm_work_of(p), cpu_batch_norm_norm_rows);
 }
 
 int cpu_make_batch_norm(struct cpu *b, const struct graph *g, const struct node *n,
                         struct kernel **out, struct err *err)
 {
-    return plain_new_split(
-        b, g, n, run, (size_t)(2 * shape_elements(cpu_in(g, n, BATCH_NORM_WEIGHT))) * sizeof(float),
-        2 * plain_room_of(g, n->in[BATCH_NORM_X]), out, err);
+    return plain_new_split(b, g, n, cpu_batch_norm_run,
+                           (size_t)(2 * shape_elements(cpu_in(g, n, BATCH_NORM_WEIGHT))) *
+                               sizeof(float),
+                           2 * plain_room_of(g, n->in[BATCH_NORM_X]), out, err);
 }
 
 static void infer_rows(const struct plain *p, int part, int64_t from, int64_t to)
@@ -247,20 +249,20 @@ static void infer_rows(const struct plain *p, int part, int64_t from, int64_t to
                    BATCH_NORM_INFER_ADD);
 }
 
-static void run_infer(const struct plain *p)
+static void cpu_batch_norm_run_infer(const struct plain *p)
 {
     const float *weight = p->in[BATCH_NORM_INFER_WEIGHT], *v = p->in[BATCH_NORM_INFER_RUNNING_VAR];
     float *scale = p->scratch;
 
     for (int64_t i = 0; i < p->c; i++)
-        scale[i] = scale_of(weight[i], (double)v[i], p->attr.norm.eps);
-    plain_split(p, p->rows, work_of(p), infer_rows);
+        scale[i] = cpu_batch_norm_scale_of(weight[i], (double)v[i], p->attr.norm.eps);
+    plain_split(p, p->rows, cpu_batch_norm_work_of(p), infer_rows);
 }
 
 int cpu_make_batch_norm_infer(struct cpu *b, const struct graph *g, const struct node *n,
                               struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, run_infer,
+    return plain_new_split(b, g, n, cpu_batch_norm_run_infer,
                            (size_t)shape_elements(cpu_in(g, n, BATCH_NORM_INFER_WEIGHT)) *
                                sizeof(float),
                            2 * plain_room_of(g, n->in[BATCH_NORM_INFER_X]), out, err);
@@ -284,7 +286,7 @@ static void fold_rows(const struct plain *p, int part, int64_t from, int64_t to)
     float *room = plain_part_scratch(p, part);
 
     for (int64_t c = from; c < to; c++) {
-        const float scale = scale_of(weight[c], (double)v[c], p->attr.norm.eps);
+        const float scale = cpu_batch_norm_scale_of(weight[c], (double)v[c], p->attr.norm.eps);
         const float own = b ? real_get(b, p->in_type[BATCH_NORM_FOLD_B], c) : 0.0f;
 
         for (int64_t at = c * each, n; at < (c + 1) * each; at += n) {
@@ -298,15 +300,16 @@ static void fold_rows(const struct plain *p, int part, int64_t from, int64_t to)
     }
 }
 
-static void run_fold(const struct plain *p)
+static void cpu_batch_norm_run_fold(const struct plain *p)
 {
-    plain_split(p, p->in_shape[BATCH_NORM_FOLD_W].dim[0], work_of(p), fold_rows);
+    plain_split(p, p->in_shape[BATCH_NORM_FOLD_W].dim[0], cpu_batch_norm_work_of(p), fold_rows);
 }
 
 int cpu_make_batch_norm_fold(struct cpu *b, const struct graph *g, const struct node *n,
                              struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, run_fold, 0, PLAIN_PIECE * sizeof(float), out, err);
+    return plain_new_split(b, g, n, cpu_batch_norm_run_fold, 0, PLAIN_PIECE * sizeof(float), out,
+                           err);
 }
 
 /* The numbers of each channel that the gradients read.  `signs` gives the sign of a fused relu's
@@ -342,11 +345,11 @@ static struct channels find_channels(const struct plain *p, const float *weight,
     for (int64_t i = 0; i < p->c; i++) {
         double var;
 
-        moments(sums, m, p->c, i, &ch.mean[i], &var);
+        cpu_batch_norm_moments(sums, m, p->c, i, &ch.mean[i], &var);
         ch.rstd[i] = 1.0 / sqrt(var + (double)p->attr.norm.eps);
         if (weight) {
             mean[i] = (float)ch.mean[i];
-            scale[i] = scale_of(weight[i], var, p->attr.norm.eps);
+            scale[i] = cpu_batch_norm_scale_of(weight[i], var, p->attr.norm.eps);
         }
     }
     return ch;
@@ -362,8 +365,8 @@ CPU_CLONES static void mask_row(const float *x, const float *dy, float *to, stru
 }
 
 /* dy of n rows, masked in `room` if the node has a fused relu. */
-static const float *masked(const struct plain *p, const float *x, const float *dy, float *room,
-                           struct affine a, int64_t n)
+static const float *cpu_batch_norm_masked(const struct plain *p, const float *x, const float *dy,
+                                          float *room, struct affine a, int64_t n)
 {
     if (p->attr.norm.act != ACT_RELU)
         return dy;
@@ -390,7 +393,8 @@ static void grad_sums_of_rows(const struct plain *p, int part, int64_t from, int
     const struct channels ch = channels_at(p, BATCH_NORM_GRAD_STATS_BIAS);
     double *sum = plain_part_scratch(p, part);
     const int64_t c = p->c, piece = plain_piece_rows(c);
-    float *x_room = room_of(p, part, 2 * c, 0), *dy_room = room_of(p, part, 2 * c, 1);
+    float *x_room = cpu_batch_norm_room_of(p, part, 2 * c, 0),
+          *dy_room = cpu_batch_norm_room_of(p, part, 2 * c, 1);
 
     memset(sum, 0, (size_t)(2 * c) * sizeof *sum);
     for (int64_t r = from; r < to; r += piece) {
@@ -398,7 +402,7 @@ static void grad_sums_of_rows(const struct plain *p, int part, int64_t from, int
         const float *x = plain_read(p, BATCH_NORM_GRAD_STATS_X, r * c, n * c, x_room);
         const float *dy = plain_read(p, BATCH_NORM_GRAD_STATS_DY, r * c, n * c, dy_room);
 
-        dy = masked(p, x, dy, dy_room, ch.signs, n);
+        dy = cpu_batch_norm_masked(p, x, dy, dy_room, ch.signs, n);
         for (int64_t at = 0; at < n * c; at += c)
             add_grad_stats(x + at, dy + at, ch.mean, ch.rstd, sum, sum + c, c);
     }
@@ -411,13 +415,13 @@ static void round_to(const struct plain *p, int i, const double *sums)
         real_put(p->out[i], p->out_type[i], k, (float)sums[k]);
 }
 
-static void run_grad_stats(const struct plain *p)
+static void cpu_batch_norm_run_grad_stats(const struct plain *p)
 {
     double *gsums = p->out[BATCH_NORM_GRAD_STATS_GSUMS];
 
     (void)find_channels(p, p->in[BATCH_NORM_GRAD_STATS_WEIGHT], BATCH_NORM_GRAD_STATS_BIAS);
-    plain_split(p, p->rows, work_of(p), grad_sums_of_rows);
-    add_parts(p, plain_parts(p, p->rows, work_of(p)), gsums);
+    plain_split(p, p->rows, cpu_batch_norm_work_of(p), grad_sums_of_rows);
+    cpu_batch_norm_add_parts(p, plain_parts(p, p->rows, cpu_batch_norm_work_of(p)), gsums);
     round_to(p, BATCH_NORM_GRAD_STATS_DWEIGHT, gsums + p->c);
     round_to(p, BATCH_NORM_GRAD_STATS_DBIAS, gsums);
 }
@@ -425,7 +429,7 @@ static void run_grad_stats(const struct plain *p)
 int cpu_make_batch_norm_grad_stats(struct cpu *b, const struct graph *g, const struct node *n,
                                    struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, run_grad_stats, channels_bytes(g, n),
+    return plain_new_split(b, g, n, cpu_batch_norm_run_grad_stats, channels_bytes(g, n),
                            part_bytes(g, n, BATCH_NORM_GRAD_STATS_RUNNING_MEAN, 2), out, err);
 }
 
@@ -441,21 +445,22 @@ static float *slopes_at(const struct plain *p)
 }
 
 /* dx may be dy. */
-CPU_CLONES static void grad_row(const float *x, const float *dy, float *dx, struct slopes s,
-                                int64_t c)
+CPU_CLONES static void cpu_batch_norm_grad_row(const float *x, const float *dy, float *dx,
+                                               struct slopes s, int64_t c)
 {
     CPU_INDEPENDENT
     for (int64_t i = 0; i < c; i++)
         dx[i] = s.a[i] * (dy[i] - s.b[i] - (x[i] - s.mean[i]) * s.d[i]);
 }
 
-static void grad_part(const struct plain *p, int part, int64_t from, int64_t to)
+static void cpu_batch_norm_grad_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const struct channels ch = channels_at(p, BATCH_NORM_GRAD_BIAS);
     const int64_t c = p->c, piece = plain_piece_rows(c);
     const float *k = slopes_at(p);
     const struct slopes s = {k, k + c, k + 2 * c, k + 3 * c};
-    float *x_room = room_of(p, part, 0, 0), *dy_room = room_of(p, part, 0, 1);
+    float *x_room = cpu_batch_norm_room_of(p, part, 0, 0),
+          *dy_room = cpu_batch_norm_room_of(p, part, 0, 1);
 
     for (int64_t r = from; r < to; r += piece) {
         const int64_t n = min_i64(to - r, piece);
@@ -463,14 +468,14 @@ static void grad_part(const struct plain *p, int part, int64_t from, int64_t to)
         const float *dy = plain_read(p, BATCH_NORM_GRAD_DY, r * c, n * c, dy_room);
         float *dx = plain_dest(p, BATCH_NORM_GRAD_DX, r * c, dy_room);
 
-        dy = masked(p, x, dy, dy_room, ch.signs, n);
+        dy = cpu_batch_norm_masked(p, x, dy, dy_room, ch.signs, n);
         for (int64_t at = 0; at < n * c; at += c)
-            grad_row(x + at, dy + at, dx + at, s, c);
+            cpu_batch_norm_grad_row(x + at, dy + at, dx + at, s, c);
         plain_done(p, BATCH_NORM_GRAD_DX, r * c, n * c, dy_room);
     }
 }
 
-static void run_grad(const struct plain *p)
+static void cpu_batch_norm_run_grad(const struct plain *p)
 {
     const double *gsums = p->in[BATCH_NORM_GRAD_GSUMS],
                  n = ((const double *)p->in[BATCH_NORM_GRAD_SUMS])[2 * p->c];
@@ -486,7 +491,7 @@ static void run_grad(const struct plain *p)
         k[2 * c + i] = (float)ch.mean[i];
         k[3 * c + i] = (float)(ch.rstd[i] * (gsums[c + i] / n));
     }
-    plain_split(p, p->rows, work_of(p), grad_part);
+    plain_split(p, p->rows, cpu_batch_norm_work_of(p), cpu_batch_norm_grad_part);
 }
 
 int cpu_make_batch_norm_grad(struct cpu *b, const struct graph *g, const struct node *n,
@@ -495,6 +500,6 @@ int cpu_make_batch_norm_grad(struct cpu *b, const struct graph *g, const struct 
     const size_t slopes =
         (size_t)(4 * shape_elements(cpu_in(g, n, BATCH_NORM_GRAD_WEIGHT))) * sizeof(float);
 
-    return plain_new_split(b, g, n, run_grad, channels_bytes(g, n) + slopes,
+    return plain_new_split(b, g, n, cpu_batch_norm_run_grad, channels_bytes(g, n) + slopes,
                            2 * plain_room_of(g, n->in[BATCH_NORM_GRAD_X]), out, err);
 }

@@ -5,7 +5,7 @@
 #include "backend/cpu/plain.h"
 #include "base/util.h"
 
-CPU_CLONES static void add(const float *restrict x, float *restrict y, int64_t n)
+CPU_CLONES static void cpu_cast_add(const float *restrict x, float *restrict y, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         y[i] += x[i];
@@ -17,12 +17,12 @@ static void cast_piece(const struct plain *p, const float *x, void *y, int64_t n
     float sum[PLAIN_PIECE];
 
     if (p->adds && p->out_type[CAST_Y] == DTYPE_F32) {
-        add(x, y, n);
+        cpu_cast_add(x, y, n);
         return;
     }
     if (p->adds) {
         convert_to_f32(sum, y, p->out_type[CAST_Y], n);
-        add(x, sum, n);
+        cpu_cast_add(x, sum, n);
         x = sum;
     }
     convert_from_f32(y, x, p->out_type[CAST_Y], n);
@@ -42,7 +42,7 @@ static void cast_part(const struct plain *p, int part, int64_t from, int64_t to)
     }
 }
 
-static void run(const struct plain *p)
+static void cpu_cast_run(const struct plain *p)
 {
     plain_split(p, p->rows * p->c, p->rows * p->c / 8, cast_part);
 }
@@ -50,5 +50,5 @@ static void run(const struct plain *p)
 int cpu_make_cast(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
                   struct err *err)
 {
-    return plain_new_split(b, g, n, run, 0, 0, out, err);
+    return plain_new_split(b, g, n, cpu_cast_run, 0, 0, out, err);
 }

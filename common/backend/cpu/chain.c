@@ -128,7 +128,7 @@ static void convert_part(const void *task, int i)
 }
 
 /* Convert the operands on one side of the node that the primitives see in F32. */
-static void convert(const struct chain *c, enum chain_place place)
+static void cpu_chain_convert(const struct chain *c, enum chain_place place)
 {
     for (int i = 0; i < c->n_tensors; i++) {
         const struct tensor *t = &c->tensor[i];
@@ -148,7 +148,7 @@ struct relu {
     int n_parts;
 };
 
-static void relu_part(const void *task, int i)
+static void cpu_chain_relu_part(const void *task, int i)
 {
     const struct relu *r = task;
     const int64_t from = r->n * i / r->n_parts, n = r->n * (i + 1) / r->n_parts - from;
@@ -159,18 +159,18 @@ static void relu_part(const void *task, int i)
         relu_bf16((uint16_t *)r->at + from, (uint16_t *)r->at + from, n);
 }
 
-static void run_relu(const struct chain *c, const struct tensor *t, int64_t n)
+static void cpu_chain_run_relu(const struct chain *c, const struct tensor *t, int64_t n)
 {
     const struct relu r = {t->at, t->type, n, parts_of(c->n_threads, c->least_work, n, n / LANES)};
 
-    parts_run(r.n_parts, relu_part, &r);
+    parts_run(r.n_parts, cpu_chain_relu_part, &r);
 }
 
 static int chain_run(struct kernel *k, struct err *err)
 {
     struct chain *c = container_of(k, struct chain, k);
 
-    convert(c, CHAIN_IN);
+    cpu_chain_convert(c, CHAIN_IN);
     for (int i = 0; i < c->n_steps; i++) {
         struct step *s = &c->step[i];
         dnnl_status_t st;
@@ -178,14 +178,14 @@ static int chain_run(struct kernel *k, struct err *err)
         if (s->is_copy && c->tensor[s->from].at == c->tensor[s->to].at)
             continue;
         if (s->is_relu) {
-            run_relu(c, &c->tensor[s->to], s->n_relu);
+            cpu_chain_run_relu(c, &c->tensor[s->to], s->n_relu);
             continue;
         }
         st = dnnl_primitive_execute(s->primitive, c->dn->stream, s->n_args, s->arg);
         if (st != dnnl_success)
             return dn_check(st, "execute", err);
     }
-    convert(c, CHAIN_OUT);
+    cpu_chain_convert(c, CHAIN_OUT);
     return 0; /* a CPU engine's stream runs in the calling thread, so all work is done by now */
 }
 
@@ -228,7 +228,7 @@ struct onednn *chain_onednn(struct chain *c) { return c->dn; }
 
 struct err *chain_err(struct chain *c) { return c->err; }
 
-static int add_tensor(struct chain *c, struct tensor t)
+static int cpu_chain_add_tensor(struct chain *c, struct tensor t)
 {
     size_t n_bytes = dn_md_bytes(&t.md);
 
@@ -243,14 +243,14 @@ static int add_tensor(struct chain *c, struct tensor t)
 }
 
 /* The type of the operand, or of the node's temporaries. */
-static enum dtype type_of(const struct chain *c, enum chain_place place, int index)
+static enum dtype cpu_chain_type_of(const struct chain *c, enum chain_place place, int index)
 {
     if (place == CHAIN_TEMP)
         return op_type(c->g, c->n);
     return c->g->value[place == CHAIN_IN ? c->n->in[index] : c->n->out[index]].dtype;
 }
 
-static int64_t count(const struct dn_layout *l)
+static int64_t cpu_chain_count(const struct dn_layout *l)
 {
     int64_t n = 1;
 
@@ -261,18 +261,19 @@ static int64_t count(const struct dn_layout *l)
 
 int chain_tensor(struct chain *c, enum chain_place place, int index, struct dn_layout layout)
 {
-    struct tensor t = {.place = place, .index = index, .layout = layout, .n = count(&layout)};
+    struct tensor t = {
+        .place = place, .index = index, .layout = layout, .n = cpu_chain_count(&layout)};
 
     if (!c || c->rc < 0)
         return CHAIN_NONE;
-    t.type = type_of(c, place, index);
+    t.type = cpu_chain_type_of(c, place, index);
     if (t.type == DTYPE_BF16 && c->widens) {
         t.is_widened = place != CHAIN_TEMP;
         t.type = DTYPE_F32;
     }
     if ((c->rc = dn_md_init(c->dn, &t.md, &layout, t.type, c->err)) < 0)
         return CHAIN_NONE;
-    return add_tensor(c, t);
+    return cpu_chain_add_tensor(c, t);
 }
 
 const struct dn_md *chain_md(struct chain *c, int tensor)
@@ -332,7 +333,7 @@ static void add_reorder(struct chain *c, int from, int to, int adds)
 
 /* Returns the argument's tensor if pd wants its layout and may use its memory, else a temporary in
  * pd's layout. */
-static int fit(struct chain *c, dnnl_primitive_desc_t pd, const struct chain_arg *arg)
+static int cpu_chain_fit(struct chain *c, dnnl_primitive_desc_t pd, const struct chain_arg *arg)
 {
     const struct tensor *wanted = &c->tensor[arg->tensor];
     struct tensor t = {.place = CHAIN_TEMP, .type = wanted->type, .layout = wanted->layout};
@@ -343,7 +344,7 @@ static int fit(struct chain *c, dnnl_primitive_desc_t pd, const struct chain_arg
         c->rc = has;
     if (has <= 0 || (!arg->adds && dn_md_equal(&t.md, &wanted->md)))
         return arg->tensor;
-    return add_tensor(c, t);
+    return cpu_chain_add_tensor(c, t);
 }
 
 static void add_relu(struct chain *c, int tensor)
@@ -369,7 +370,7 @@ void chain_add(struct chain *c, int rc, dnnl_primitive_desc_t pd, const struct c
         used[i] = CHAIN_NONE;
         if (args[i].tensor == CHAIN_NONE)
             continue;
-        used[i] = fit(c, pd, &args[i]);
+        used[i] = cpu_chain_fit(c, pd, &args[i]);
         if (c->rc == 0 && used[i] != args[i].tensor && !args[i].is_out)
             add_reorder(c, args[i].tensor, used[i], 0);
         exec[n_exec++] = (dnnl_exec_arg_t){args[i].arg, c->tensor[used[i]].memory};

@@ -8,7 +8,7 @@
 #include "backend/cpu/plain.h"
 #include "base/util.h"
 
-static void forward_part(const struct plain *p, int part, int64_t from, int64_t to)
+static void cpu_class_token_forward_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const int64_t c = p->c, length = p->attr.class_token.length;
     float *room = plain_part_scratch(p, part);
@@ -25,24 +25,24 @@ static void forward_part(const struct plain *p, int part, int64_t from, int64_t 
     }
 }
 
-static void run(const struct plain *p)
+static void cpu_class_token_run(const struct plain *p)
 {
     const int64_t rows = p->out_shape[CLASS_TOKEN_Y].dim[0];
 
-    plain_split(p, rows, rows * p->c / 8, forward_part);
+    plain_split(p, rows, rows * p->c / 8, cpu_class_token_forward_part);
 }
 
 int cpu_make_class_token(struct cpu *b, const struct graph *g, const struct node *n,
                          struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, run, 0,
+    return plain_new_split(b, g, n, cpu_class_token_run, 0,
                            (size_t)(3 * cpu_out(g, n, CLASS_TOKEN_Y)->dim[1]) * sizeof(float), out,
                            err);
 }
 
 /* Columns [from, to) of the sum over the samples of their row t, in `sum`. */
-static void sum_samples(const struct plain *p, int64_t t, int64_t from, int64_t to, float *room,
-                        float *sum)
+static void cpu_class_token_sum_samples(const struct plain *p, int64_t t, int64_t from, int64_t to,
+                                        float *room, float *sum)
 {
     const int64_t length = p->attr.class_token.length;
 
@@ -53,7 +53,8 @@ static void sum_samples(const struct plain *p, int64_t t, int64_t from, int64_t 
 }
 
 /* Columns [from, to) of dx, row by row. */
-static void copy_rows(const struct plain *p, int64_t from, int64_t to, float *room, float *dest)
+static void cpu_class_token_copy_rows(const struct plain *p, int64_t from, int64_t to, float *room,
+                                      float *dest)
 {
     const int64_t c = p->c, length = p->attr.class_token.length;
 
@@ -70,34 +71,37 @@ static void copy_rows(const struct plain *p, int64_t from, int64_t to, float *ro
     }
 }
 
-static void grad_part(const struct plain *p, int part, int64_t from, int64_t to)
+static void cpu_class_token_grad_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const int64_t n = to - from;
     float *room = plain_part_scratch(p, part), *dest = room + p->c;
 
     if (p->out[CLASS_TOKEN_GRAD_DX])
-        copy_rows(p, from, to, room, dest);
+        cpu_class_token_copy_rows(p, from, to, room, dest);
     for (int64_t t = 0; p->out[CLASS_TOKEN_GRAD_DPOSITION] && t < p->attr.class_token.length; t++) {
         const int64_t at = t * p->c + from;
         float *sum = plain_dest(p, CLASS_TOKEN_GRAD_DPOSITION, at, dest);
 
-        sum_samples(p, t, from, to, room, sum);
+        cpu_class_token_sum_samples(p, t, from, to, room, sum);
         plain_done(p, CLASS_TOKEN_GRAD_DPOSITION, at, n, sum);
     }
     if (p->out[CLASS_TOKEN_GRAD_DTOKEN]) {
         float *sum = plain_dest(p, CLASS_TOKEN_GRAD_DTOKEN, from, dest);
 
-        sum_samples(p, 0, from, to, room, sum);
+        cpu_class_token_sum_samples(p, 0, from, to, room, sum);
         plain_done(p, CLASS_TOKEN_GRAD_DTOKEN, from, n, sum);
     }
 }
 
-static void run_grad(const struct plain *p) { plain_split(p, p->c, p->rows * p->c / 8, grad_part); }
+static void cpu_class_token_run_grad(const struct plain *p)
+{
+    plain_split(p, p->c, p->rows * p->c / 8, cpu_class_token_grad_part);
+}
 
 int cpu_make_class_token_grad(struct cpu *b, const struct graph *g, const struct node *n,
                               struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, run_grad, 0,
+    return plain_new_split(b, g, n, cpu_class_token_run_grad, 0,
                            (size_t)(2 * cpu_in(g, n, CLASS_TOKEN_GRAD_DY)->dim[1]) * sizeof(float),
                            out, err);
 }

@@ -9,7 +9,7 @@
 #include "base/util.h"
 #include "op/codec.h"
 
-static enum codec kind_of(const struct plain *p)
+static enum codec cpu_codec_kind_of(const struct plain *p)
 {
     return (enum codec)p->attr.number[ENCODE_ATTR_KIND];
 }
@@ -34,7 +34,8 @@ CPU_CLONES static int find_range(const float *x, int64_t n, float header[2])
     return !bad;
 }
 
-CPU_CLONES static void write_bytes(const float *x, int64_t n, struct codec_minmax m, uint8_t *q)
+CPU_CLONES static void cpu_codec_write_bytes(const float *x, int64_t n, struct codec_minmax m,
+                                             uint8_t *q)
 {
     for (int64_t i = 0; i < n; i++)
         q[i] = codec_minmax_write(m, x[i]);
@@ -45,7 +46,7 @@ static void write_minmax(const float *x, int64_t n, uint8_t *code)
     float header[2];
 
     if (find_range(x, n, header))
-        write_bytes(x, n, codec_minmax_of(header[0], header[1]), code + CODEC_HEADER);
+        cpu_codec_write_bytes(x, n, codec_minmax_of(header[0], header[1]), code + CODEC_HEADER);
     else
         header[0] = header[1] = NAN;
     memcpy(code, header, sizeof header);
@@ -89,22 +90,22 @@ static void encode_part(const struct plain *p, int part, int64_t from, int64_t t
         uint8_t *code = (uint8_t *)p->out[ENCODE_CODE] + i * stride;
 
         memset(code, 0, (size_t)stride);
-        if (n_own > 0 && kind_of(p) == CODEC_ONEBIT)
+        if (n_own > 0 && cpu_codec_kind_of(p) == CODEC_ONEBIT)
             write_onebit(x + i * codec_chunk(n, chunks), n_own, code);
         else if (n_own > 0)
             write_minmax(x + i * codec_chunk(n, chunks), n_own, code);
     }
 }
 
-static void run_encode(const struct plain *p)
+static void cpu_codec_run_encode(const struct plain *p)
 {
     plain_split(p, p->out_shape[ENCODE_CODE].dim[0], p->in_shape[ENCODE_X].dim[0] / 2, encode_part);
 }
 
 /* ---- decode ---- */
 
-CPU_CLONES static void read_bytes(const uint8_t *q, int64_t n, struct codec_minmax m, int adds,
-                                  float *y)
+CPU_CLONES static void cpu_codec_read_bytes(const uint8_t *q, int64_t n, struct codec_minmax m,
+                                            int adds, float *y)
 {
     for (int64_t i = 0; i < n; i++) {
         const float v = codec_minmax_read(m, q[i]);
@@ -121,7 +122,8 @@ static void read_code(enum codec kind, const uint8_t *code, int64_t from, int64_
 
     memcpy(header, code, sizeof header);
     if (kind == CODEC_MINMAX_UINT8) {
-        read_bytes(code + CODEC_HEADER + from, n, codec_minmax_of(header[0], header[1]), adds, y);
+        cpu_codec_read_bytes(code + CODEC_HEADER + from, n, codec_minmax_of(header[0], header[1]),
+                             adds, y);
         return;
     }
     for (int64_t i = 0; i < n; i++)
@@ -137,12 +139,12 @@ static void decode_part(const struct plain *p, int part, int64_t from, int64_t t
     (void)part;
     for (int64_t at = from, n; at < to; at += n) {
         n = min_i64(to - at, whole - at % whole);
-        read_code(kind_of(p), code + at / whole * p->in_shape[DECODE_CODE].dim[1], at % whole, n, 0,
-                  (float *)p->out[DECODE_Y] + at);
+        read_code(cpu_codec_kind_of(p), code + at / whole * p->in_shape[DECODE_CODE].dim[1],
+                  at % whole, n, 0, (float *)p->out[DECODE_Y] + at);
     }
 }
 
-static void run_decode(const struct plain *p)
+static void cpu_codec_run_decode(const struct plain *p)
 {
     const int64_t n = p->out_shape[DECODE_Y].dim[0];
 
@@ -155,11 +157,11 @@ static void sum_part(const struct plain *p, int part, int64_t from, int64_t to)
 
     (void)part;
     for (int64_t r = 0; r < p->in_shape[DECODE_SUM_CODE].dim[0]; r++)
-        read_code(kind_of(p), code + r * p->in_shape[DECODE_SUM_CODE].dim[1], from, to - from,
-                  r > 0, (float *)p->out[DECODE_SUM_Y] + from);
+        read_code(cpu_codec_kind_of(p), code + r * p->in_shape[DECODE_SUM_CODE].dim[1], from,
+                  to - from, r > 0, (float *)p->out[DECODE_SUM_Y] + from);
 }
 
-static void run_sum(const struct plain *p)
+static void cpu_codec_run_sum(const struct plain *p)
 {
     const int64_t n = p->out_shape[DECODE_SUM_Y].dim[0];
 
@@ -169,17 +171,17 @@ static void run_sum(const struct plain *p)
 int cpu_make_encode(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
                     struct err *err)
 {
-    return plain_new_split(b, g, n, run_encode, 0, 0, out, err);
+    return plain_new_split(b, g, n, cpu_codec_run_encode, 0, 0, out, err);
 }
 
 int cpu_make_decode(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
                     struct err *err)
 {
-    return plain_new_split(b, g, n, run_decode, 0, 0, out, err);
+    return plain_new_split(b, g, n, cpu_codec_run_decode, 0, 0, out, err);
 }
 
 int cpu_make_decode_sum(struct cpu *b, const struct graph *g, const struct node *n,
                         struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, run_sum, 0, 0, out, err);
+    return plain_new_split(b, g, n, cpu_codec_run_sum, 0, 0, out, err);
 }

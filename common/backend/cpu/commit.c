@@ -5,7 +5,7 @@
 
 #include "backend/cpu/plain.h"
 
-static void run(const struct plain *p)
+static void cpu_commit_run(const struct plain *p)
 {
     if (control_applies(p->in[COMMIT_CHECK], p->in[COMMIT_CONTROL]))
         memcpy(p->out[COMMIT_STATE], p->in[COMMIT_SHADOW], p->out_bytes[COMMIT_STATE]);
@@ -15,5 +15,5 @@ int cpu_make_commit(struct cpu *b, const struct graph *g, const struct node *n, 
                     struct err *err)
 {
     (void)b;
-    return plain_new(g, n, run, 0, out, err);
+    return plain_new(g, n, cpu_commit_run, 0, out, err);
 }

@@ -3,7 +3,7 @@
  * The twin is cuda/control_pack.cu. */
 #include "backend/cpu/plain.h"
 
-static void run(const struct plain *p)
+static void cpu_control_pack_run(const struct plain *p)
 {
     const struct step_scalars *s = p->in[CONTROL_PACK_SCALARS];
 
@@ -15,5 +15,5 @@ int cpu_make_control_pack(struct cpu *b, const struct graph *g, const struct nod
                           struct kernel **out, struct err *err)
 {
     (void)b;
-    return plain_new(g, n, run, 0, out, err);
+    return plain_new(g, n, cpu_control_pack_run, 0, out, err);
 }

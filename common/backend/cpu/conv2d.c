@@ -13,7 +13,7 @@
 #include "backend/cpu/conv_rows.h"
 #include "backend/cpu/winograd.h"
 
-static struct dn_conv geometry(const struct node *n)
+static struct dn_conv cpu_conv2d_geometry(const struct node *n)
 {
     struct dn_conv conv = {.adds = n->op == OP_conv2d && cpu_has_in(n, CONV2D_ADD)};
 
@@ -26,7 +26,7 @@ static struct dn_conv geometry(const struct node *n)
 }
 
 /* The layout of w [K,C/groups,R,S] as O,I,H,W or, with groups, G,O,I,H,W. */
-static struct dn_layout filter(const struct shape *w, int groups)
+static struct dn_layout cpu_conv2d_filter(const struct shape *w, int groups)
 {
     const int64_t *d = w->dim;
 
@@ -35,10 +35,10 @@ static struct dn_layout filter(const struct shape *w, int groups)
     return dn_row_major(5, (int64_t[]){groups, d[0] / groups, d[1], d[2], d[3]});
 }
 
-static void add(struct chain *c, const struct node *n, enum dn_pass pass, int x, int w, int b,
-                int y, const struct chain_arg *args, int n_args)
+static void cpu_conv2d_add(struct chain *c, const struct node *n, enum dn_pass pass, int x, int w,
+                           int b, int y, const struct chain_arg *args, int n_args)
 {
-    const struct dn_conv conv = geometry(n);
+    const struct dn_conv conv = cpu_conv2d_geometry(n);
     dnnl_primitive_desc_t pd = NULL;
     struct dn_md any;
     int rc;
@@ -56,8 +56,8 @@ static int make_forward(struct cpu *b, const struct graph *g, const struct node 
 {
     struct chain *c = chain_new_products(b, g, n, err);
     int x = chain_tensor(c, CHAIN_IN, CONV2D_X, dn_image(cpu_in(g, n, CONV2D_X)));
-    int w =
-        chain_tensor(c, CHAIN_IN, CONV2D_W, filter(cpu_in(g, n, CONV2D_W), n->attr.conv.groups));
+    int w = chain_tensor(c, CHAIN_IN, CONV2D_W,
+                         cpu_conv2d_filter(cpu_in(g, n, CONV2D_W), n->attr.conv.groups));
     int bias = CHAIN_NONE, y;
 
     if (cpu_has_in(n, CONV2D_B))
@@ -65,12 +65,12 @@ static int make_forward(struct cpu *b, const struct graph *g, const struct node 
     y = chain_tensor(c, CHAIN_OUT, CONV2D_Y, dn_image(cpu_out(g, n, CONV2D_Y)));
     if (cpu_has_in(n, CONV2D_ADD))
         chain_copy(c, chain_tensor(c, CHAIN_IN, CONV2D_ADD, dn_image(cpu_out(g, n, CONV2D_Y))), y);
-    add(c, n, DN_FORWARD, x, w, bias, y,
-        (struct chain_arg[]){{DNNL_ARG_SRC, x, 0},
-                             {DNNL_ARG_WEIGHTS, w, 0},
-                             {DNNL_ARG_BIAS, bias, 0},
-                             {DNNL_ARG_DST, y, 1, .relu = n->attr.conv.act == ACT_RELU}},
-        4);
+    cpu_conv2d_add(c, n, DN_FORWARD, x, w, bias, y,
+                   (struct chain_arg[]){{DNNL_ARG_SRC, x, 0},
+                                        {DNNL_ARG_WEIGHTS, w, 0},
+                                        {DNNL_ARG_BIAS, bias, 0},
+                                        {DNNL_ARG_DST, y, 1, .relu = n->attr.conv.act == ACT_RELU}},
+                   4);
     return chain_finish(c, out);
 }
 
@@ -79,15 +79,16 @@ static int make_grad_x(struct cpu *b, const struct graph *g, const struct node *
 {
     struct chain *c = chain_new_products(b, g, n, err);
     int w = chain_tensor(c, CHAIN_IN, CONV2D_GRAD_X_W,
-                         filter(cpu_in(g, n, CONV2D_GRAD_X_W), n->attr.conv.groups));
+                         cpu_conv2d_filter(cpu_in(g, n, CONV2D_GRAD_X_W), n->attr.conv.groups));
     int dy = chain_tensor(c, CHAIN_IN, CONV2D_GRAD_X_DY, dn_image(cpu_in(g, n, CONV2D_GRAD_X_DY)));
     int dx =
         chain_tensor(c, CHAIN_OUT, CONV2D_GRAD_X_DX, dn_image(cpu_out(g, n, CONV2D_GRAD_X_DX)));
 
-    add(c, n, DN_GRAD_X, dx, w, CHAIN_NONE, dy,
-        (struct chain_arg[]){
-            {DNNL_ARG_WEIGHTS, w, 0}, {DNNL_ARG_DIFF_DST, dy, 0}, {DNNL_ARG_DIFF_SRC, dx, 1}},
-        3);
+    cpu_conv2d_add(c, n, DN_GRAD_X, dx, w, CHAIN_NONE, dy,
+                   (struct chain_arg[]){{DNNL_ARG_WEIGHTS, w, 0},
+                                        {DNNL_ARG_DIFF_DST, dy, 0},
+                                        {DNNL_ARG_DIFF_SRC, dx, 1}},
+                   3);
     return chain_finish(c, out);
 }
 
@@ -98,12 +99,13 @@ static int make_grad_w(struct cpu *b, const struct graph *g, const struct node *
     int x = chain_tensor(c, CHAIN_IN, CONV2D_GRAD_W_X, dn_image(cpu_in(g, n, CONV2D_GRAD_W_X)));
     int dy = chain_tensor(c, CHAIN_IN, CONV2D_GRAD_W_DY, dn_image(cpu_in(g, n, CONV2D_GRAD_W_DY)));
     int dw = chain_tensor(c, CHAIN_OUT, CONV2D_GRAD_W_DW,
-                          filter(cpu_out(g, n, CONV2D_GRAD_W_DW), n->attr.conv.groups));
+                          cpu_conv2d_filter(cpu_out(g, n, CONV2D_GRAD_W_DW), n->attr.conv.groups));
     int db = CHAIN_NONE;
 
     if (cpu_has_out(n, CONV2D_GRAD_W_DB))
         db = chain_tensor(c, CHAIN_OUT, CONV2D_GRAD_W_DB, dn_flat(cpu_out(g, n, CONV2D_GRAD_W_DB)));
-    add(c, n, DN_GRAD_W, x, dw, db, dy,
+    cpu_conv2d_add(
+        c, n, DN_GRAD_W, x, dw, db, dy,
         (struct chain_arg[]){{DNNL_ARG_SRC, x, 0},
                              {DNNL_ARG_DIFF_DST, dy, 0},
                              {DNNL_ARG_DIFF_WEIGHTS, dw, 1, n->adds >> CONV2D_GRAD_W_DW & 1},
@@ -115,8 +117,8 @@ static int make_grad_w(struct cpu *b, const struct graph *g, const struct node *
 typedef int maker(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
                   struct err *err);
 
-static maker *choose(const struct cpu *b, const struct graph *g, const struct node *n,
-                     maker *by_onednn)
+static maker *cpu_conv2d_choose(const struct cpu *b, const struct graph *g, const struct node *n,
+                                maker *by_onednn)
 {
     return conv_rows_fits(b, g, n)    ? conv_rows_make
            : winograd_fits(b, g, n)   ? winograd_make
@@ -136,23 +138,23 @@ static int chain_adds(const struct graph *g, const struct node *n)
 
 int conv2d_adds(const struct cpu *b, const struct graph *g, const struct node *n)
 {
-    return choose(b, g, n, NULL) != NULL || chain_adds(g, n);
+    return cpu_conv2d_choose(b, g, n, NULL) != NULL || chain_adds(g, n);
 }
 
 int cpu_make_conv2d(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
                     struct err *err)
 {
-    return choose(b, g, n, make_forward)(b, g, n, out, err);
+    return cpu_conv2d_choose(b, g, n, make_forward)(b, g, n, out, err);
 }
 
 int cpu_make_conv2d_grad_x(struct cpu *b, const struct graph *g, const struct node *n,
                            struct kernel **out, struct err *err)
 {
-    return choose(b, g, n, make_grad_x)(b, g, n, out, err);
+    return cpu_conv2d_choose(b, g, n, make_grad_x)(b, g, n, out, err);
 }
 
 int cpu_make_conv2d_grad_w(struct cpu *b, const struct graph *g, const struct node *n,
                            struct kernel **out, struct err *err)
 {
-    return choose(b, g, n, make_grad_w)(b, g, n, out, err);
+    return cpu_conv2d_choose(b, g, n, make_grad_w)(b, g, n, out, err);
 }

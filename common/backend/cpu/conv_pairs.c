@@ -46,8 +46,9 @@ struct dims {
     int64_t group; /* samples of a group */
 };
 
-static struct dims dims_of(const struct shape *x, const struct shape *w, const struct shape *dy,
-                           const union node_attr *attr, int n_threads)
+static struct dims cpu_conv_pairs_dims_of(const struct shape *x, const struct shape *w,
+                                          const struct shape *dy, const union node_attr *attr,
+                                          int n_threads)
 {
     struct dims d = {x->dim[0],  x->dim[1],  x->dim[2], x->dim[3], dy->dim[1],
                      dy->dim[2], dy->dim[3], w->dim[2], w->dim[3], ceil_div_i64(dy->dim[2], 2)};
@@ -62,16 +63,19 @@ static struct dims dims_of(const struct shape *x, const struct shape *w, const s
 
 static struct dims dims_at(const struct plain *p)
 {
-    return dims_of(&p->in_shape[CONV2D_GRAD_W_X], &p->out_shape[CONV2D_GRAD_W_DW],
-                   &p->in_shape[CONV2D_GRAD_W_DY], &p->attr, p->n_threads);
+    return cpu_conv_pairs_dims_of(&p->in_shape[CONV2D_GRAD_W_X], &p->out_shape[CONV2D_GRAD_W_DW],
+                                  &p->in_shape[CONV2D_GRAD_W_DY], &p->attr, p->n_threads);
 }
 
 static int64_t n_panels(const struct dims *d) { return ceil_div_i64(d->C, PANEL); }
-static int64_t n_sums(const struct dims *d) { return n_panels(d) * d->R * d->S * d->K * PANEL; }
+static int64_t cpu_conv_pairs_n_sums(const struct dims *d)
+{
+    return n_panels(d) * d->R * d->S * d->K * PANEL;
+}
 static int64_t n_x_pairs(const struct dims *d) { return d->S * d->group * d->H * d->Qp * PANEL; }
 static int64_t n_dy_pairs(const struct dims *d) { return d->group * d->P * d->Qp * d->K; }
 static int64_t n_groups(const struct dims *d) { return ceil_div_i64(d->N, d->group); }
-static int64_t work(const struct dims *d)
+static int64_t cpu_conv_pairs_work(const struct dims *d)
 {
     return d->N * d->P * d->Qp * d->R * d->S * d->K * d->C / LANES;
 }
@@ -79,7 +83,7 @@ static int64_t work(const struct dims *d)
 /* ---- pairs ---- */
 
 /* n numbers (a multiple of LANES) of two pixels; NULL: a pixel of zeros. */
-AVX512 static void zip(const uint16_t *a, const uint16_t *b, int64_t n, pair *to)
+AVX512 static void cpu_conv_pairs_zip(const uint16_t *a, const uint16_t *b, int64_t n, pair *to)
 {
     for (int64_t i = 0; i < n; i += LANES) {
         const __m256i none = _mm256_setzero_si256();
@@ -106,8 +110,8 @@ static void pair_x(const struct dims *d, const uint16_t *x, int64_t samples, int
     for (int64_t s = 0; s < d->S; s++)
         for (int64_t i = 0; i < samples * d->H; i++)
             for (int64_t q = 0; q < d->Q; q += 2, to += n)
-                zip(pixel_of_x(d, x + i * d->W * d->C, q, s),
-                    pixel_of_x(d, x + i * d->W * d->C, q + 1, s), n, to);
+                cpu_conv_pairs_zip(pixel_of_x(d, x + i * d->W * d->C, q, s),
+                                   pixel_of_x(d, x + i * d->W * d->C, q + 1, s), n, to);
 }
 
 static void pair_dy(const struct dims *d, const uint16_t *dy, int64_t samples, pair *to)
@@ -116,7 +120,7 @@ static void pair_dy(const struct dims *d, const uint16_t *dy, int64_t samples, p
         for (int64_t q = 0; q < d->Q; q += 2, to += d->K) {
             const uint16_t *at = dy + (i * d->Q + q) * d->K;
 
-            zip(at, q + 1 < d->Q ? at + d->K : NULL, d->K, to);
+            cpu_conv_pairs_zip(at, q + 1 < d->Q ? at + d->K : NULL, d->K, to);
         }
 }
 
@@ -227,9 +231,9 @@ static void groups_part(const struct plain *p, int part, int64_t from, int64_t t
 {
     const struct dims d = dims_at(p);
     float *sums = plain_part_scratch(p, part);
-    pair *x_pairs = (pair *)(sums + n_sums(&d)), *dy_pairs = x_pairs + n_x_pairs(&d);
+    pair *x_pairs = (pair *)(sums + cpu_conv_pairs_n_sums(&d)), *dy_pairs = x_pairs + n_x_pairs(&d);
 
-    memset(sums, 0, (size_t)n_sums(&d) * sizeof *sums);
+    memset(sums, 0, (size_t)cpu_conv_pairs_n_sums(&d) * sizeof *sums);
     for (int64_t g = from; g < to; g++) {
         const int64_t first = g * d.group, samples = min_i64(d.group, d.N - first);
 
@@ -245,7 +249,7 @@ static void filter_part(const struct plain *p, int part, int64_t from, int64_t t
 {
     const struct dims d = dims_at(p);
     const int64_t taps = d.R * d.S;
-    const int n_parts = plain_parts(p, n_groups(&d), work(&d));
+    const int n_parts = plain_parts(p, n_groups(&d), cpu_conv_pairs_work(&d));
     const int adds = plain_adds(p, CONV2D_GRAD_W_DW);
 
     (void)part;
@@ -264,12 +268,12 @@ static void filter_part(const struct plain *p, int part, int64_t from, int64_t t
             }
 }
 
-static void run(const struct plain *p)
+static void cpu_conv_pairs_run(const struct plain *p)
 {
     const struct dims d = dims_at(p);
 
-    plain_split(p, n_groups(&d), work(&d), groups_part);
-    plain_split(p, d.K, n_sums(&d), filter_part);
+    plain_split(p, n_groups(&d), cpu_conv_pairs_work(&d), groups_part);
+    plain_split(p, d.K, cpu_conv_pairs_n_sums(&d), filter_part);
 }
 
 /* The conditions: BF16 with a float32 gradient, one group, no dilation, no bias; whole vectors of
@@ -296,11 +300,13 @@ int conv_pairs_fits(const struct cpu *b, const struct graph *g, const struct nod
 int conv_pairs_make(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
                     struct err *err)
 {
-    const struct dims d = dims_of(cpu_in(g, n, CONV2D_GRAD_W_X), cpu_out(g, n, CONV2D_GRAD_W_DW),
-                                  cpu_in(g, n, CONV2D_GRAD_W_DY), &n->attr, b->n_threads);
+    const struct dims d =
+        cpu_conv_pairs_dims_of(cpu_in(g, n, CONV2D_GRAD_W_X), cpu_out(g, n, CONV2D_GRAD_W_DW),
+                               cpu_in(g, n, CONV2D_GRAD_W_DY), &n->attr, b->n_threads);
     const size_t pairs = (size_t)(n_x_pairs(&d) + n_dy_pairs(&d)) * sizeof(pair);
 
-    return plain_new_split(b, g, n, run, 0, (size_t)n_sums(&d) * sizeof(float) + pairs, out, err);
+    return plain_new_split(b, g, n, cpu_conv_pairs_run, 0,
+                           (size_t)cpu_conv_pairs_n_sums(&d) * sizeof(float) + pairs, out, err);
 }
 
 #else

@@ -35,7 +35,8 @@ struct dims {
     int64_t N, H, W, C, P, Q, K, R, S, L, Lp, Kp;
 };
 
-static struct dims dims_of(const struct shape *x, const struct shape *w, const struct shape *y)
+static struct dims cpu_conv_rows_dims_of(const struct shape *x, const struct shape *w,
+                                         const struct shape *y)
 {
     return (struct dims){x->dim[0],
                          x->dim[1],
@@ -52,7 +53,7 @@ static struct dims dims_of(const struct shape *x, const struct shape *w, const s
 }
 
 /* The size of the next block: at most `most`, and such that all blocks are about equal. */
-static int next_block(int64_t left, int most)
+static int cpu_conv_rows_next_block(int64_t left, int most)
 {
     const int64_t blocks = ceil_div_i64(left, most);
 
@@ -114,11 +115,15 @@ static void filter_from_row(const struct dims *d, const float *from, int adds, f
 }
 
 /* The vector instructions of any of the passes; each multiplies 16 numbers. */
-static int64_t work(const struct dims *d) { return d->N * d->P * d->Q * d->R * d->L * d->K / 16; }
+static int64_t cpu_conv_rows_work(const struct dims *d)
+{
+    return d->N * d->P * d->Q * d->R * d->L * d->K / 16;
+}
 
 static struct dims dims_forward(const struct plain *p)
 {
-    return dims_of(&p->in_shape[CONV2D_X], &p->in_shape[CONV2D_W], &p->out_shape[CONV2D_Y]);
+    return cpu_conv_rows_dims_of(&p->in_shape[CONV2D_X], &p->in_shape[CONV2D_W],
+                                 &p->out_shape[CONV2D_Y]);
 }
 
 static void forward_samples(const struct plain *p, int part, int64_t from, int64_t to)
@@ -141,24 +146,24 @@ static void forward_samples(const struct plain *p, int part, int64_t from, int64
     for (int64_t n = from; n < to; n++)
         for (int64_t i = 0; i < d.P; i++)
             for (int64_t q = 0; q < d.Q; q += o.n_i) {
-                set_offsets(&o, next_block(d.Q - q, most), d.C, d.K);
+                set_offsets(&o, cpu_conv_rows_next_block(d.Q - q, most), d.C, d.K);
                 outer_run(&o, x + ((n * d.H + i) * d.W + q) * d.C, p->scratch,
                           y + ((n * d.P + i) * d.Q + q) * d.K);
             }
 }
 
-static void run_forward(const struct plain *p)
+static void cpu_conv_rows_run_forward(const struct plain *p)
 {
     const struct dims d = dims_forward(p);
 
     filter_by_k(&d, p->in[CONV2D_W], p->scratch);
-    plain_split(p, d.N, work(&d), forward_samples);
+    plain_split(p, d.N, cpu_conv_rows_work(&d), forward_samples);
 }
 
 static struct dims dims_grad_x(const struct plain *p)
 {
-    return dims_of(&p->out_shape[CONV2D_GRAD_X_DX], &p->in_shape[CONV2D_GRAD_X_W],
-                   &p->in_shape[CONV2D_GRAD_X_DY]);
+    return cpu_conv_rows_dims_of(&p->out_shape[CONV2D_GRAD_X_DX], &p->in_shape[CONV2D_GRAD_X_W],
+                                 &p->in_shape[CONV2D_GRAD_X_DY]);
 }
 
 static void grad_x_samples(const struct plain *p, int part, int64_t from, int64_t to)
@@ -175,19 +180,19 @@ static void grad_x_samples(const struct plain *p, int part, int64_t from, int64_
         for (int64_t r = 0; r < d.R; r++)
             for (int64_t i = 0; i < d.P; i++)
                 for (int64_t q = 0; q < d.Q; q += o.n_i) {
-                    set_offsets(&o, next_block(d.Q - q, most), d.K, d.C);
+                    set_offsets(&o, cpu_conv_rows_next_block(d.Q - q, most), d.K, d.C);
                     outer_run(&o, dy + ((n * d.P + i) * d.Q + q) * d.K, w + r * d.K * d.Lp,
                               dx + ((n * d.H + i + r) * d.W + q) * d.C);
                 }
     }
 }
 
-static void run_grad_x(const struct plain *p)
+static void cpu_conv_rows_run_grad_x(const struct plain *p)
 {
     const struct dims d = dims_grad_x(p);
 
     filter_by_row(&d, p->in[CONV2D_GRAD_X_W], p->scratch);
-    plain_split(p, d.N, work(&d), grad_x_samples);
+    plain_split(p, d.N, cpu_conv_rows_work(&d), grad_x_samples);
 }
 
 /* Adds one sample's part of dw[r][k][j]. */
@@ -205,7 +210,7 @@ static void add_by_row(const struct dims *d, const float *x, const float *dy, fl
 
     for (int64_t r = 0; r < d->R; r++)
         for (int64_t k = 0; k < d->K; k += o.n_i) {
-            set_offsets(&o, next_block(d->K - k, most), 1, d->Lp);
+            set_offsets(&o, cpu_conv_rows_next_block(d->K - k, most), 1, d->Lp);
             outer_run(&o, dy + k, x + r * d->W * d->C, dw + (r * d->K + k) * d->Lp);
         }
 }
@@ -225,7 +230,7 @@ static void add_by_k(const struct dims *d, const float *x, const float *dy, floa
                       .end = OUTER_ADD};
 
     for (int64_t tap = 0; tap < d->R * d->L; tap += o.n_i) {
-        o.n_i = next_block(d->R * d->L - tap, most);
+        o.n_i = cpu_conv_rows_next_block(d->R * d->L - tap, most);
         for (int i = 0; i < o.n_i; i++) {
             o.a_off[i] = (tap + i) / d->L * d->W * d->C + (tap + i) % d->L;
             o.to_off[i] = i * d->K;
@@ -235,18 +240,18 @@ static void add_by_k(const struct dims *d, const float *x, const float *dy, floa
 }
 
 /* The fraction of the vectors' lanes that n numbers fill. */
-static double filled(int64_t n) { return (double)n / (double)round_up_i64(n, 16); }
+static double cpu_conv_rows_filled(int64_t n) { return (double)n / (double)round_up_i64(n, 16); }
 
 static int by_row(const struct dims *d)
 {
     const int64_t most = 16 * OUTER_MAX_V;
 
-    return d->L <= most && (d->K > most || filled(d->L) > filled(d->K));
+    return d->L <= most && (d->K > most || cpu_conv_rows_filled(d->L) > cpu_conv_rows_filled(d->K));
 }
 
 /* Adds one sample's part of db, which is first summed by itself (`part`). */
-CPU_CLONES static void add_bias(const struct dims *d, const float *restrict dy,
-                                float *restrict part, float *restrict db)
+CPU_CLONES static void cpu_conv_rows_add_bias(const struct dims *d, const float *restrict dy,
+                                              float *restrict part, float *restrict db)
 {
     memset(part, 0, (size_t)d->K * sizeof *part);
     for (int64_t i = 0; i < d->P * d->Q; i++)
@@ -258,8 +263,8 @@ CPU_CLONES static void add_bias(const struct dims *d, const float *restrict dy,
 
 static struct dims dims_grad_w(const struct plain *p)
 {
-    return dims_of(&p->in_shape[CONV2D_GRAD_W_X], &p->out_shape[CONV2D_GRAD_W_DW],
-                   &p->in_shape[CONV2D_GRAD_W_DY]);
+    return cpu_conv_rows_dims_of(&p->in_shape[CONV2D_GRAD_W_X], &p->out_shape[CONV2D_GRAD_W_DW],
+                                 &p->in_shape[CONV2D_GRAD_W_DY]);
 }
 
 /* The scratch of a part of the batch has three arrays: dw [n_w] in the order of add_by_row or
@@ -278,17 +283,17 @@ static void grad_w_samples(const struct plain *p, int part, int64_t from, int64_
 
         (by_row(&d) ? add_by_row : add_by_k)(&d, x, dy, dw);
         if (p->out[CONV2D_GRAD_W_DB])
-            add_bias(&d, dy, of_sample, db);
+            cpu_conv_rows_add_bias(&d, dy, of_sample, db);
     }
 }
 
-static void run_grad_w(const struct plain *p)
+static void cpu_conv_rows_run_grad_w(const struct plain *p)
 {
     const struct dims d = dims_grad_w(p);
-    const int n_parts = plain_parts(p, d.N, work(&d));
+    const int n_parts = plain_parts(p, d.N, cpu_conv_rows_work(&d));
     float *sum = plain_part_scratch(p, 0);
 
-    plain_split(p, d.N, work(&d), grad_w_samples);
+    plain_split(p, d.N, cpu_conv_rows_work(&d), grad_w_samples);
     for (int i = 1; i < n_parts; i++)
         plain_add(sum, plain_part_scratch(p, i), n_w(&d) + d.K);
     (by_row(&d) ? filter_from_row : filter_from_k)(&d, sum, plain_adds(p, CONV2D_GRAD_W_DW),
@@ -339,7 +344,8 @@ int conv_rows_make(struct cpu *b, const struct graph *g, const struct node *n, s
                  sums = scratch + (size_t)(2 * K) * sizeof(float);
 
     if (grad_w)
-        return plain_new_split(b, g, n, run_grad_w, 0, sums, out, err);
-    return plain_new_split(b, g, n, n->op == OP_conv2d ? run_forward : run_grad_x, scratch, 0, out,
-                           err);
+        return plain_new_split(b, g, n, cpu_conv_rows_run_grad_w, 0, sums, out, err);
+    return plain_new_split(
+        b, g, n, n->op == OP_conv2d ? cpu_conv_rows_run_forward : cpu_conv_rows_run_grad_x, scratch,
+        0, out, err);
 }

@@ -8,13 +8,15 @@
 #include "tensor/half.h"
 #include "tensor/half_array.h"
 
-CPU_CLONES static void widen(float *restrict to, const uint16_t *restrict from, int64_t n)
+CPU_CLONES static void cpu_convert_widen(float *restrict to, const uint16_t *restrict from,
+                                         int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         to[i] = bf16_to_float(from[i]);
 }
 
-CPU_CLONES static void narrow(uint16_t *restrict to, const float *restrict from, int64_t n)
+CPU_CLONES static void cpu_convert_narrow(uint16_t *restrict to, const float *restrict from,
+                                          int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         to[i] = bf16_from_float(from[i]);
@@ -25,7 +27,7 @@ void convert_to_f32(float *to, const void *from, enum dtype type, int64_t n)
     if (type == DTYPE_F32)
         memcpy(to, from, (size_t)n * sizeof *to);
     else if (type == DTYPE_BF16)
-        widen(to, from, n);
+        cpu_convert_widen(to, from, n);
     else
         f16_array_widen(to, from, n);
 }
@@ -35,7 +37,7 @@ void convert_from_f32(void *to, const float *from, enum dtype type, int64_t n)
     if (type == DTYPE_F32)
         memcpy(to, from, (size_t)n * sizeof *from);
     else if (type == DTYPE_BF16)
-        narrow(to, from, n);
+        cpu_convert_narrow(to, from, n);
     else
         f16_array_round(to, from, n);
 }

@@ -46,7 +46,7 @@ static int cpu_copy(struct backend *b, void *to, const void *from, size_t n_byte
 }
 
 /* 1 if an input has no rows and the operator then computes nothing. */
-static int is_idle(const struct graph *g, const struct node *n)
+static int cpu_is_idle(const struct graph *g, const struct node *n)
 {
     int empty = 0;
 
@@ -59,9 +59,9 @@ static int is_idle(const struct graph *g, const struct node *n)
  * kernels that make large gradients.  backend.c wraps the others: those of biases and of norms; a
  * linear_grad_w of an image, with db, or of a dw that is not F32; and a conv2d_grad_w by oneDNN of
  * a dw that is not F32. */
-static int adds_itself(struct cpu *b, const struct graph *g, const struct node *n)
+static int cpu_adds_itself(struct cpu *b, const struct graph *g, const struct node *n)
 {
-    return is_idle(g, n) || n->op == OP_cast || n->op == OP_embedding_grad ||
+    return cpu_is_idle(g, n) || n->op == OP_cast || n->op == OP_embedding_grad ||
            (n->op == OP_linear_grad_w && linear_adds(b, g, n)) ||
            (n->op == OP_conv2d_grad_w && conv2d_adds(b, g, n));
 }
@@ -73,7 +73,7 @@ static int cpu_can_fuse(struct backend *b, const struct graph *g, const struct n
     if (f == FUSE_FOLD)
         return n->op == OP_conv2d;
     if (f == FUSE_ADDS)
-        return adds_itself(to_cpu(b), g, n);
+        return cpu_adds_itself(to_cpu(b), g, n);
     if (f == FUSE_BIAS && n->op == OP_linear_grad_w && n->adds)
         return 0; /* or the product could not add by itself */
     return backend_usual_fusion(n, f, act);
@@ -81,7 +81,7 @@ static int cpu_can_fuse(struct backend *b, const struct graph *g, const struct n
 
 /* program/ never asks for these kernels: a reshape only renames memory, and the engine does an
  * all-reduce between kernels. */
-static int no_kernel(const struct node *n, struct err *err)
+static int cpu_no_kernel(const struct node *n, struct err *err)
 {
     return err_set(err, ERR_UNSUPPORTED, "%s has no kernel", op_get(n->op)->name);
 }
@@ -90,14 +90,14 @@ int cpu_make_reshape(struct cpu *b, const struct graph *g, const struct node *n,
                      struct kernel **out, struct err *err)
 {
     (void)b, (void)g, (void)out;
-    return no_kernel(n, err);
+    return cpu_no_kernel(n, err);
 }
 
 int cpu_make_allreduce(struct cpu *b, const struct graph *g, const struct node *n,
                        struct kernel **out, struct err *err)
 {
     (void)b, (void)g, (void)out;
-    return no_kernel(n, err);
+    return cpu_no_kernel(n, err);
 }
 
 typedef int make_fn(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
@@ -128,7 +128,7 @@ static int cpu_make_kernel(struct backend *b, const struct graph *g, const struc
 {
     if (refuse_f16(g, n, err) < 0)
         return err->code;
-    if (is_idle(g, n))
+    if (cpu_is_idle(g, n))
         return plain_new(g, n, plain_zero, 0, out, err);
     return makers[n->op](to_cpu(b), g, n, out, err);
 }

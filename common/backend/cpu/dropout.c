@@ -6,8 +6,8 @@
 #include "base/util.h"
 
 /* y = x * scale, or 0 for what is dropped; y may be x. */
-CPU_CLONES static void drop(const uint32_t *word, const float *x, float *y, float fraction,
-                            float scale, int64_t n)
+CPU_CLONES static void cpu_dropout_drop(const uint32_t *word, const float *x, float *y,
+                                        float fraction, float scale, int64_t n)
 {
     CPU_INDEPENDENT
     for (int64_t i = 0; i < n; i++) {
@@ -31,14 +31,15 @@ static void drop_part(const struct plain *p, int part, int64_t from, int64_t to)
         const int64_t n = min_i64(to - at, PLAIN_PIECE);
         const float *x = plain_read(p, DROPOUT_X, at, n, room);
 
-        drop(dropout_words(s, p->attr.dropout.tag, (uint64_t)(first + at), n, block), x,
-             plain_dest(p, DROPOUT_Y, at, room), fraction, 1.0f / (1.0f - fraction), n);
+        cpu_dropout_drop(dropout_words(s, p->attr.dropout.tag, (uint64_t)(first + at), n, block), x,
+                         plain_dest(p, DROPOUT_Y, at, room), fraction, 1.0f / (1.0f - fraction), n);
         plain_done(p, DROPOUT_Y, at, n, room);
     }
 }
 
 /* y = x * scale, or 0; y may be x. */
-CPU_CLONES static void keep(const float *x, float *y, float scale, int is_kept, int64_t n)
+CPU_CLONES static void cpu_dropout_keep(const float *x, float *y, float scale, int is_kept,
+                                        int64_t n)
 {
     CPU_INDEPENDENT
     for (int64_t i = 0; i < n; i++) {
@@ -49,7 +50,7 @@ CPU_CLONES static void keep(const float *x, float *y, float scale, int is_kept, 
 }
 
 /* Elements [from, to), which share a draw with all others of their sample. */
-static void drop_samples(const struct plain *p, int part, int64_t from, int64_t to)
+static void cpu_dropout_drop_samples(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const struct step_scalars *s = p->in[DROPOUT_SCALARS];
     const float fraction = p->attr.dropout.p;
@@ -64,20 +65,21 @@ static void drop_samples(const struct plain *p, int part, int64_t from, int64_t 
                      ((uint64_t)p->attr.dropout.tag << 40) + ((uint64_t)e >> 2));
 
         end = min_i64(min_i64((sample + 1) * length, at + PLAIN_PIECE), to);
-        keep(plain_read(p, DROPOUT_X, at, end - at, room), plain_dest(p, DROPOUT_Y, at, room),
-             1.0f / (1.0f - fraction), dropout_unit(block.v[e & 3]) >= fraction, end - at);
+        cpu_dropout_keep(plain_read(p, DROPOUT_X, at, end - at, room),
+                         plain_dest(p, DROPOUT_Y, at, room), 1.0f / (1.0f - fraction),
+                         dropout_unit(block.v[e & 3]) >= fraction, end - at);
         plain_done(p, DROPOUT_Y, at, end - at, room);
     }
 }
 
-static void run(const struct plain *p)
+static void cpu_dropout_run(const struct plain *p)
 {
     plain_split(p, p->rows * p->c, p->rows * p->c / 4,
-                p->attr.dropout.whole ? drop_samples : drop_part);
+                p->attr.dropout.whole ? cpu_dropout_drop_samples : drop_part);
 }
 
 int cpu_make_dropout(struct cpu *b, const struct graph *g, const struct node *n,
                      struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, run, 0, 0, out, err);
+    return plain_new_split(b, g, n, cpu_dropout_run, 0, 0, out, err);
 }

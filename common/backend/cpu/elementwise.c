@@ -56,8 +56,9 @@ struct rooms {
 };
 
 /* Elements [from, from + n) of in[i] broadcast to the result's shape, as F32. */
-static const float *operand(const struct plain *p, int i, const struct shape *result, int64_t from,
-                            int64_t n, struct rooms *r)
+static const float *cpu_elementwise_operand(const struct plain *p, int i,
+                                            const struct shape *result, int64_t from, int64_t n,
+                                            struct rooms *r)
 {
     const struct strided s = strided_broadcast(&p->in_shape[i], result);
     const enum dtype type = p->in_type[i];
@@ -77,11 +78,12 @@ static const float *operand(const struct plain *p, int i, const struct shape *re
 static void read_operands(const struct plain *p, const struct shape *result, int64_t from,
                           int64_t n, struct rooms *r, struct piece *x)
 {
-    const float *a = operand(p, ELEMENTWISE_A, result, from, n, r), *in[3] = {a, a, a};
+    const float *a = cpu_elementwise_operand(p, ELEMENTWISE_A, result, from, n, r),
+                *in[3] = {a, a, a};
 
     for (int i = 1; i < 3; i++)
         if (p->in_shape[i].n >= 0)
-            in[i] = operand(p, i, result, from, n, r);
+            in[i] = cpu_elementwise_operand(p, i, result, from, n, r);
     *x = (struct piece){in[0], in[1], in[2], in[0], p->attr.elementwise.p, p->attr.elementwise.q};
 }
 
@@ -101,7 +103,7 @@ static void result_part(const struct plain *p, int part, int64_t from, int64_t t
     }
 }
 
-static void grad_part(const struct plain *p, int part, int64_t from, int64_t to)
+static void cpu_elementwise_grad_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
     struct piece x;
     struct rooms r;
@@ -122,28 +124,28 @@ static void grad_part(const struct plain *p, int part, int64_t from, int64_t to)
 
 enum { A_FORMULA = 4 }; /* vector instructions for 8 elements, roughly */
 
-static void run(const struct plain *p)
+static void cpu_elementwise_run(const struct plain *p)
 {
     const int64_t n = shape_elements(&p->out_shape[ELEMENTWISE_Y]);
 
     plain_split(p, n, n * A_FORMULA / 8, result_part);
 }
 
-static void run_grad(const struct plain *p)
+static void cpu_elementwise_run_grad(const struct plain *p)
 {
     const int64_t n = shape_elements(&p->in_shape[ELEMENTWISE_GRAD_DY]);
 
-    plain_split(p, n, 2 * n * A_FORMULA / 8, grad_part);
+    plain_split(p, n, 2 * n * A_FORMULA / 8, cpu_elementwise_grad_part);
 }
 
 int cpu_make_elementwise(struct cpu *b, const struct graph *g, const struct node *n,
                          struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, run, 0, 0, out, err);
+    return plain_new_split(b, g, n, cpu_elementwise_run, 0, 0, out, err);
 }
 
 int cpu_make_elementwise_grad(struct cpu *b, const struct graph *g, const struct node *n,
                               struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, run_grad, 0, 0, out, err);
+    return plain_new_split(b, g, n, cpu_elementwise_run_grad, 0, 0, out, err);
 }

@@ -10,19 +10,26 @@
 #include "backend/cpu/plain.h"
 #include "base/util.h"
 
-static int64_t clamp(int32_t token, int64_t n) { return max_i64(0, min_i64(token, n - 1)); }
+static int64_t cpu_embedding_clamp(int32_t token, int64_t n)
+{
+    return max_i64(0, min_i64(token, n - 1));
+}
 
 /* The tokens of one row of the tokens' tensor. */
-static int64_t length_of(const struct shape *tokens) { return tokens->dim[tokens->n - 1]; }
+static int64_t cpu_embedding_length_of(const struct shape *tokens)
+{
+    return tokens->dim[tokens->n - 1];
+}
 
-static void forward_part(const struct plain *p, int part, int64_t from, int64_t to)
+static void cpu_embedding_forward_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const int32_t *tokens = p->in[EMBEDDING_TOKENS];
-    const int64_t c = p->c, length = length_of(&p->in_shape[EMBEDDING_TOKENS]);
+    const int64_t c = p->c, length = cpu_embedding_length_of(&p->in_shape[EMBEDDING_TOKENS]);
     float *room = plain_part_scratch(p, part);
 
     for (int64_t r = from; r < to; r++) {
-        const float *row = plain_read(p, EMBEDDING_TABLE, clamp(tokens[r], p->rows) * c, c, room);
+        const float *row =
+            plain_read(p, EMBEDDING_TABLE, cpu_embedding_clamp(tokens[r], p->rows) * c, c, room);
         float *y = plain_dest(p, EMBEDDING_Y, r * c, room + 2 * c);
 
         if (p->in[EMBEDDING_POSITION])
@@ -33,24 +40,24 @@ static void forward_part(const struct plain *p, int part, int64_t from, int64_t 
     }
 }
 
-static void run(const struct plain *p)
+static void cpu_embedding_run(const struct plain *p)
 {
     const int64_t rows = p->out_shape[EMBEDDING_Y].dim[0];
 
-    plain_split(p, rows, rows * p->c / 8, forward_part);
+    plain_split(p, rows, rows * p->c / 8, cpu_embedding_forward_part);
 }
 
 int cpu_make_embedding(struct cpu *b, const struct graph *g, const struct node *n,
                        struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, run, 0,
+    return plain_new_split(b, g, n, cpu_embedding_run, 0,
                            (size_t)(3 * cpu_out(g, n, EMBEDDING_Y)->dim[1]) * sizeof(float), out,
                            err);
 }
 
 /* The n numbers at `sum`, from which the gradient's elements from `at` on are added up: those that
  * it has, if the node adds, else zeros. */
-static void begin(const struct plain *p, int o, int64_t at, int64_t n, float *sum)
+static void cpu_embedding_begin(const struct plain *p, int o, int64_t at, int64_t n, float *sum)
 {
     if (!plain_adds(p, o))
         memset(sum, 0, (size_t)n * sizeof *sum);
@@ -60,18 +67,20 @@ static void begin(const struct plain *p, int o, int64_t at, int64_t n, float *su
 
 /* Columns [from, to) of output `o`, which has `rows` rows: sums of dy's rows, by token or by
  * position. */
-static void scatter(const struct plain *p, int part, int o, int64_t rows, int64_t from, int64_t to)
+static void cpu_embedding_scatter(const struct plain *p, int part, int o, int64_t rows,
+                                  int64_t from, int64_t to)
 {
     const int32_t *tokens = p->in[EMBEDDING_GRAD_TOKENS];
     const int64_t c = p->in_shape[EMBEDDING_GRAD_DY].dim[1],
                   n = p->in_shape[EMBEDDING_GRAD_DY].dim[0],
-                  length = length_of(&p->in_shape[EMBEDDING_GRAD_TOKENS]);
+                  length = cpu_embedding_length_of(&p->in_shape[EMBEDDING_GRAD_TOKENS]);
     float *room = plain_part_scratch(p, part), *sum = plain_dest(p, o, 0, p->scratch);
 
     for (int64_t r = 0; r < rows; r++)
-        begin(p, o, r * c + from, to - from, sum + r * c + from);
+        cpu_embedding_begin(p, o, r * c + from, to - from, sum + r * c + from);
     for (int64_t r = 0; r < n; r++) {
-        const int64_t row = o == EMBEDDING_GRAD_DTABLE ? clamp(tokens[r], rows) : r % length;
+        const int64_t row =
+            o == EMBEDDING_GRAD_DTABLE ? cpu_embedding_clamp(tokens[r], rows) : r % length;
 
         plain_add(sum + row * c + from,
                   plain_read(p, EMBEDDING_GRAD_DY, r * c + from, to - from, room), to - from);
@@ -80,23 +89,25 @@ static void scatter(const struct plain *p, int part, int o, int64_t rows, int64_
         plain_done(p, o, r * c + from, to - from, sum + r * c + from);
 }
 
-static void grad_part(const struct plain *p, int part, int64_t from, int64_t to)
+static void cpu_embedding_grad_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
     if (p->out[EMBEDDING_GRAD_DTABLE])
-        scatter(p, part, EMBEDDING_GRAD_DTABLE, p->attr.embedding.rows, from, to);
+        cpu_embedding_scatter(p, part, EMBEDDING_GRAD_DTABLE, p->attr.embedding.rows, from, to);
     if (p->out[EMBEDDING_GRAD_DPOSITION])
-        scatter(p, part, EMBEDDING_GRAD_DPOSITION, p->attr.embedding.positions, from, to);
+        cpu_embedding_scatter(p, part, EMBEDDING_GRAD_DPOSITION, p->attr.embedding.positions, from,
+                              to);
 }
 
-static void run_grad(const struct plain *p)
+static void cpu_embedding_run_grad(const struct plain *p)
 {
     const struct shape *dy = &p->in_shape[EMBEDDING_GRAD_DY];
 
-    plain_split(p, dy->dim[1], (dy->dim[0] + p->attr.embedding.rows) * dy->dim[1] / 8, grad_part);
+    plain_split(p, dy->dim[1], (dy->dim[0] + p->attr.embedding.rows) * dy->dim[1] / 8,
+                cpu_embedding_grad_part);
 }
 
 /* Room for the sums of a gradient that is not F32; 0 if both are. */
-static int64_t n_sums(const struct graph *g, const struct node *n)
+static int64_t cpu_embedding_n_sums(const struct graph *g, const struct node *n)
 {
     int64_t most = 0;
 
@@ -109,7 +120,7 @@ static int64_t n_sums(const struct graph *g, const struct node *n)
 int cpu_make_embedding_grad(struct cpu *b, const struct graph *g, const struct node *n,
                             struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, run_grad, (size_t)n_sums(g, n) * sizeof(float),
-                           (size_t)cpu_in(g, n, EMBEDDING_GRAD_DY)->dim[1] * sizeof(float), out,
-                           err);
+    return plain_new_split(
+        b, g, n, cpu_embedding_run_grad, (size_t)cpu_embedding_n_sums(g, n) * sizeof(float),
+        (size_t)cpu_in(g, n, EMBEDDING_GRAD_DY)->dim[1] * sizeof(float), out, err);
 }

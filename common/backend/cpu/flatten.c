@@ -4,8 +4,9 @@
  * Both are oneDNN's reorder between two layouts of N,C,H,W; the twin is cuda/flatten.cu. */
 #include "backend/cpu/chain.h"
 
-static int make(struct cpu *b, const struct graph *g, const struct node *n,
-                const struct shape *image, int to_rows, struct kernel **out, struct err *err)
+static int cpu_flatten_make(struct cpu *b, const struct graph *g, const struct node *n,
+                            const struct shape *image, int to_rows, struct kernel **out,
+                            struct err *err)
 {
     const struct dn_layout nhwc = dn_image(image), nchw = dn_row_major(4, nhwc.dim);
     struct chain *c = chain_new(b, g, n, err);
@@ -19,11 +20,11 @@ static int make(struct cpu *b, const struct graph *g, const struct node *n,
 int cpu_make_flatten(struct cpu *b, const struct graph *g, const struct node *n,
                      struct kernel **out, struct err *err)
 {
-    return make(b, g, n, cpu_in(g, n, FLATTEN_X), 1, out, err);
+    return cpu_flatten_make(b, g, n, cpu_in(g, n, FLATTEN_X), 1, out, err);
 }
 
 int cpu_make_unflatten(struct cpu *b, const struct graph *g, const struct node *n,
                        struct kernel **out, struct err *err)
 {
-    return make(b, g, n, cpu_out(g, n, UNFLATTEN_X), 0, out, err);
+    return cpu_flatten_make(b, g, n, cpu_out(g, n, UNFLATTEN_X), 0, out, err);
 }

@@ -21,7 +21,7 @@ static void gather_rows(const struct plain *p, int part, int64_t from, int64_t t
     }
 }
 
-static void run(const struct plain *p)
+static void cpu_gather_run(const struct plain *p)
 {
     size_t n_bytes = 0;
 
@@ -33,5 +33,5 @@ static void run(const struct plain *p)
 int cpu_make_gather(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
                     struct err *err)
 {
-    return plain_new_split(b, g, n, run, 0, 0, out, err);
+    return plain_new_split(b, g, n, cpu_gather_run, 0, 0, out, err);
 }

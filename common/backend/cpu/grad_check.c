@@ -11,9 +11,9 @@
 
 enum { BLOCK = 4096 };
 
-static int64_t n_blocks(int64_t n) { return (n + BLOCK - 1) / BLOCK; }
+static int64_t cpu_grad_check_n_blocks(int64_t n) { return (n + BLOCK - 1) / BLOCK; }
 
-static void sum_blocks(const struct plain *p, int part, int64_t from, int64_t to)
+static void cpu_grad_check_sum_blocks(const struct plain *p, int part, int64_t from, int64_t to)
 {
     double *sums = p->scratch;
     float room[BLOCK];
@@ -26,13 +26,13 @@ static void sum_blocks(const struct plain *p, int part, int64_t from, int64_t to
     }
 }
 
-static void run(const struct plain *p)
+static void cpu_grad_check_run(const struct plain *p)
 {
     const double *sums = p->scratch;
     double *check = p->out[GRAD_CHECK_CHECK], sum = 0;
 
-    plain_split(p, n_blocks(p->c), p->c / 8, sum_blocks);
-    for (int64_t i = 0; i < n_blocks(p->c); i++)
+    plain_split(p, cpu_grad_check_n_blocks(p->c), p->c / 8, cpu_grad_check_sum_blocks);
+    for (int64_t i = 0; i < cpu_grad_check_n_blocks(p->c); i++)
         sum += sums[i];
     check[0] = sum;
     check[1] = !isfinite(sum);
@@ -42,12 +42,13 @@ int cpu_make_grad_check(struct cpu *b, const struct graph *g, const struct node 
                         struct kernel **out, struct err *err)
 {
     const size_t sums =
-        (size_t)n_blocks(shape_elements(cpu_in(g, n, GRAD_CHECK_GRAD))) * sizeof(double);
+        (size_t)cpu_grad_check_n_blocks(shape_elements(cpu_in(g, n, GRAD_CHECK_GRAD))) *
+        sizeof(double);
 
-    return plain_new_split(b, g, n, run, sums, 0, out, err);
+    return plain_new_split(b, g, n, cpu_grad_check_run, sums, 0, out, err);
 }
 
-static void run_sum(const struct plain *p)
+static void cpu_grad_check_run_sum(const struct plain *p)
 {
     const double *checks = p->in[CHECK_SUM_CHECKS];
     double *check = p->out[CHECK_SUM_CHECK];
@@ -63,5 +64,5 @@ int cpu_make_check_sum(struct cpu *b, const struct graph *g, const struct node *
                        struct kernel **out, struct err *err)
 {
     (void)b;
-    return plain_new(g, n, run_sum, 0, out, err);
+    return plain_new(g, n, cpu_grad_check_run_sum, 0, out, err);
 }

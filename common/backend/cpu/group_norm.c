@@ -14,7 +14,7 @@ struct extents {
     int64_t n, pixels, c, groups, d;
 };
 
-static struct extents extents_of(const struct plain *p)
+static struct extents cpu_group_norm_extents_of(const struct plain *p)
 {
     const struct shape *x = &p->in_shape[0];
     struct extents e = {.n = x->dim[0], .c = p->c, .groups = p->attr.group_norm.groups};
@@ -39,13 +39,14 @@ static void sum_groups(const struct extents *e, double *sum)
 
 /* ---- forward ---- */
 
-CPU_CLONES static void add(const float *x, double *sum, int64_t n)
+CPU_CLONES static void cpu_group_norm_add(const float *x, double *sum, int64_t n)
 {
     for (int64_t c = 0; c < n; c++)
         sum[c] += (double)x[c];
 }
 
-CPU_CLONES static void add_squares(const float *x, const double *mean, double *sum, int64_t n)
+CPU_CLONES static void cpu_group_norm_add_squares(const float *x, const double *mean, double *sum,
+                                                  int64_t n)
 {
     for (int64_t c = 0; c < n; c++) {
         const double d = (double)x[c] - mean[c];
@@ -54,8 +55,8 @@ CPU_CLONES static void add_squares(const float *x, const double *mean, double *s
     }
 }
 
-CPU_CLONES static void scale(const float *x, const double *mean, const float *factor,
-                             const float *bias, float *y, int64_t n)
+CPU_CLONES static void cpu_group_norm_scale(const float *x, const double *mean, const float *factor,
+                                            const float *bias, float *y, int64_t n)
 {
     for (int64_t c = 0; c < n; c++)
         y[c] = (float)((double)x[c] - mean[c]) * factor[c] + bias[c];
@@ -67,7 +68,7 @@ struct work {
     float *factor, *bias, *x, *dy, *y;
 };
 
-static struct work work_of(const struct plain *p, int part, int64_t c)
+static struct work cpu_group_norm_work_of(const struct plain *p, int part, int64_t c)
 {
     double *d = plain_part_scratch(p, part);
     float *f = (float *)(d + 2 * c);
@@ -78,8 +79,8 @@ static struct work work_of(const struct plain *p, int part, int64_t c)
 static size_t work_bytes(int64_t c) { return (size_t)c * (2 * sizeof(double) + 5 * sizeof(float)); }
 
 /* The mean of each channel's group, and the factor rstd * weight. */
-static void measure(const struct plain *p, const struct extents *e, int64_t sample,
-                    const struct work *w)
+static void cpu_group_norm_measure(const struct plain *p, const struct extents *e, int64_t sample,
+                                   const struct work *w)
 {
     const double count = (double)(e->pixels * e->d);
     const float *weight = p->in[GROUP_NORM_WEIGHT], *bias = p->in[GROUP_NORM_BIAS];
@@ -89,13 +90,14 @@ static void measure(const struct plain *p, const struct extents *e, int64_t samp
     memset(w->mean, 0, (size_t)e->c * sizeof *w->mean);
     memset(w->square, 0, (size_t)e->c * sizeof *w->square);
     for (int64_t i = 0; i < e->pixels; i++)
-        add(plain_read(p, GROUP_NORM_X, (first + i) * e->c, e->c, w->x), w->mean, e->c);
+        cpu_group_norm_add(plain_read(p, GROUP_NORM_X, (first + i) * e->c, e->c, w->x), w->mean,
+                           e->c);
     sum_groups(e, w->mean);
     for (int64_t c = 0; c < e->c; c++)
         w->mean[c] /= count;
     for (int64_t i = 0; i < e->pixels; i++)
-        add_squares(plain_read(p, GROUP_NORM_X, (first + i) * e->c, e->c, w->x), w->mean, w->square,
-                    e->c);
+        cpu_group_norm_add_squares(plain_read(p, GROUP_NORM_X, (first + i) * e->c, e->c, w->x),
+                                   w->mean, w->square, e->c);
     sum_groups(e, w->square);
     for (int64_t c = 0; c < e->c; c++) {
         const float r = (float)(1 / sqrt(w->square[c] / count + (double)p->attr.group_norm.eps));
@@ -112,20 +114,20 @@ static void measure(const struct plain *p, const struct extents *e, int64_t samp
 
 static void norm_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
-    const struct extents e = extents_of(p);
-    const struct work w = work_of(p, part, e.c);
+    const struct extents e = cpu_group_norm_extents_of(p);
+    const struct work w = cpu_group_norm_work_of(p, part, e.c);
 
     for (int64_t sample = from; sample < to; sample++) {
-        measure(p, &e, sample, &w);
+        cpu_group_norm_measure(p, &e, sample, &w);
         for (int64_t i = sample * e.pixels; i < (sample + 1) * e.pixels; i++) {
-            scale(plain_read(p, GROUP_NORM_X, i * e.c, e.c, w.x), w.mean, w.factor, w.bias,
-                  plain_dest(p, GROUP_NORM_Y, i * e.c, w.y), e.c);
+            cpu_group_norm_scale(plain_read(p, GROUP_NORM_X, i * e.c, e.c, w.x), w.mean, w.factor,
+                                 w.bias, plain_dest(p, GROUP_NORM_Y, i * e.c, w.y), e.c);
             plain_done(p, GROUP_NORM_Y, i * e.c, e.c, w.y);
         }
     }
 }
 
-static void run(const struct plain *p)
+static void cpu_group_norm_run(const struct plain *p)
 {
     plain_split(p, p->in_shape[0].dim[0], p->rows * p->c / 2, norm_part);
 }
@@ -135,7 +137,7 @@ int cpu_make_group_norm(struct cpu *b, const struct graph *g, const struct node 
 {
     const struct shape *x = cpu_in(g, n, GROUP_NORM_X);
 
-    return plain_new_split(b, g, n, run, 0, work_bytes(x->dim[x->n - 1]), out, err);
+    return plain_new_split(b, g, n, cpu_group_norm_run, 0, work_bytes(x->dim[x->n - 1]), out, err);
 }
 
 /* ---- gradient ---- */
@@ -149,8 +151,9 @@ CPU_CLONES static void add_grads(const float *x, const float *dy, const float *m
     }
 }
 
-CPU_CLONES static void grad_row(const float *x, const float *dy, const struct work *w,
-                                const float *rstd, const float *weight, float *dx, int64_t n)
+CPU_CLONES static void cpu_group_norm_grad_row(const float *x, const float *dy,
+                                               const struct work *w, const float *rstd,
+                                               const float *weight, float *dx, int64_t n)
 {
     for (int64_t c = 0; c < n; c++) {
         const float xhat = (x[c] - w->factor[c]) * rstd[c];
@@ -160,14 +163,14 @@ CPU_CLONES static void grad_row(const float *x, const float *dy, const struct wo
 }
 
 /* The sums of a sample, for each channel: [2,C] doubles, first dy*xhat, then dy. */
-static double *sums_of(const struct plain *p, int64_t sample, int64_t c)
+static double *cpu_group_norm_sums_of(const struct plain *p, int64_t sample, int64_t c)
 {
     return (double *)p->scratch + sample * 2 * c;
 }
 
 /* Spread mean, rstd and weight over the channels: into w->factor, w->bias and w->y. */
-static void spread(const struct plain *p, const struct extents *e, int64_t sample,
-                   const struct work *w)
+static void cpu_group_norm_spread(const struct plain *p, const struct extents *e, int64_t sample,
+                                  const struct work *w)
 {
     const float *mean = (const float *)p->in[GROUP_NORM_GRAD_MEAN] + sample * e->groups;
     const float *rstd = (const float *)p->in[GROUP_NORM_GRAD_RSTD] + sample * e->groups;
@@ -195,20 +198,21 @@ static void write_dx(const struct plain *p, const struct extents *e, int64_t sam
         const float *x = plain_read(p, GROUP_NORM_GRAD_X, i * e->c, e->c, w->x);
         const float *dy = plain_read(p, GROUP_NORM_GRAD_DY, i * e->c, e->c, w->dy);
 
-        grad_row(x, dy, w, w->bias, w->y, plain_dest(p, GROUP_NORM_GRAD_DX, i * e->c, room), e->c);
+        cpu_group_norm_grad_row(x, dy, w, w->bias, w->y,
+                                plain_dest(p, GROUP_NORM_GRAD_DX, i * e->c, room), e->c);
         plain_done(p, GROUP_NORM_GRAD_DX, i * e->c, e->c, room);
     }
 }
 
-static void grad_part(const struct plain *p, int part, int64_t from, int64_t to)
+static void cpu_group_norm_grad_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
-    const struct extents e = extents_of(p);
-    const struct work w = work_of(p, part, e.c);
+    const struct extents e = cpu_group_norm_extents_of(p);
+    const struct work w = cpu_group_norm_work_of(p, part, e.c);
 
     for (int64_t sample = from; sample < to; sample++) {
-        double *sums = sums_of(p, sample, e.c);
+        double *sums = cpu_group_norm_sums_of(p, sample, e.c);
 
-        spread(p, &e, sample, &w);
+        cpu_group_norm_spread(p, &e, sample, &w);
         memset(sums, 0, 2 * (size_t)e.c * sizeof *sums);
         for (int64_t i = sample * e.pixels; i < (sample + 1) * e.pixels; i++)
             add_grads(plain_read(p, GROUP_NORM_GRAD_X, i * e.c, e.c, w.x),
@@ -220,11 +224,11 @@ static void grad_part(const struct plain *p, int part, int64_t from, int64_t to)
 }
 
 /* The gradients of weight and bias: the sums of all samples, in their order. */
-static void run_grad(const struct plain *p)
+static void cpu_group_norm_run_grad(const struct plain *p)
 {
-    const struct extents e = extents_of(p);
+    const struct extents e = cpu_group_norm_extents_of(p);
 
-    plain_split(p, e.n, p->rows * p->c, grad_part);
+    plain_split(p, e.n, p->rows * p->c, cpu_group_norm_grad_part);
     for (int which = 0; which < 2; which++) {
         const int out = which ? GROUP_NORM_GRAD_DBIAS : GROUP_NORM_GRAD_DWEIGHT;
 
@@ -232,7 +236,7 @@ static void run_grad(const struct plain *p)
             double sum = 0;
 
             for (int64_t sample = 0; sample < e.n; sample++)
-                sum += sums_of(p, sample, e.c)[which * e.c + c];
+                sum += cpu_group_norm_sums_of(p, sample, e.c)[which * e.c + c];
             real_put(p->out[out], p->out_type[out], c, (float)sum);
         }
     }
@@ -244,6 +248,7 @@ int cpu_make_group_norm_grad(struct cpu *b, const struct graph *g, const struct 
     const struct shape *x = cpu_in(g, n, GROUP_NORM_GRAD_X);
     const int64_t c = x->dim[x->n - 1];
 
-    return plain_new_split(b, g, n, run_grad, (size_t)(x->dim[0] * 2 * c) * sizeof(double),
+    return plain_new_split(b, g, n, cpu_group_norm_run_grad,
+                           (size_t)(x->dim[0] * 2 * c) * sizeof(double),
                            work_bytes(c) + (size_t)c * sizeof(float), out, err);
 }

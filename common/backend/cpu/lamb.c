@@ -42,28 +42,30 @@ static float decay_of(const struct plain *p, int64_t row)
     return (float)((const double *)p->in[UPDATE_SEGMENTS])[row * SEGMENT_COLUMNS + SEGMENT_DECAY];
 }
 
-CPU_CLONES static void forward_moments(struct lamb_terms m, int64_t n, const float *restrict grad,
-                                       float *restrict avg, float *restrict sq)
+CPU_CLONES static void cpu_lamb_forward_moments(struct lamb_terms m, int64_t n,
+                                                const float *restrict grad, float *restrict avg,
+                                                float *restrict sq)
 {
     for (int64_t i = 0; i < n; i++)
         lamb_forward(&m, grad[i], &avg[i], &sq[i]);
 }
 
-CPU_CLONES static void direction(struct lamb_terms m, float decay, int64_t n,
-                                 const float *restrict param, const float *restrict avg,
-                                 const float *restrict sq, float *restrict r)
+CPU_CLONES static void cpu_lamb_direction(struct lamb_terms m, float decay, int64_t n,
+                                          const float *restrict param, const float *restrict avg,
+                                          const float *restrict sq, float *restrict r)
 {
     for (int64_t i = 0; i < n; i++)
         r[i] = lamb_direction(&m, param[i], avg[i], sq[i], decay);
 }
 
-CPU_CLONES static void move(float step, int64_t n, float *restrict param, const float *restrict r)
+CPU_CLONES static void cpu_lamb_move(float step, int64_t n, float *restrict param,
+                                     const float *restrict r)
 {
     for (int64_t i = 0; i < n; i++)
         param[i] = param[i] - step * r[i];
 }
 
-static void sum_blocks(const struct plain *p, int part, int64_t first, int64_t last)
+static void cpu_lamb_sum_blocks(const struct plain *p, int part, int64_t first, int64_t last)
 {
     const struct lamb_terms m = terms_of(p);
     const struct norms to = norms_of(p);
@@ -82,15 +84,15 @@ static void sum_blocks(const struct plain *p, int part, int64_t first, int64_t l
         u.from = b.from;
         u.n = b.to - b.from;
         update_gradient(p, &u, r);
-        forward_moments(m, u.n, r, avg, sq);
-        direction(m, decay_of(p, b.row), u.n, param, avg, sq, r);
+        cpu_lamb_forward_moments(m, u.n, r, avg, sq);
+        cpu_lamb_direction(m, decay_of(p, b.row), u.n, param, avg, sq, r);
         to.param[number] = update_squares(param, u.n);
         to.r[number] = update_squares(r, u.n);
     }
 }
 
 /* The step of each row, from the sums of its blocks in order. */
-static void make_steps(const struct plain *p)
+static void cpu_lamb_make_steps(const struct plain *p)
 {
     const double *segment = p->in[UPDATE_SEGMENTS];
     const struct step_scalars *s = p->in[UPDATE_SCALARS];
@@ -125,24 +127,24 @@ static void move_blocks(const struct plain *p, int part, int64_t first, int64_t 
 
         if (b.from >= b.to)
             continue;
-        direction(m, decay_of(p, b.row), b.to - b.from, param,
-                  (const float *)p->out[LAMB_NEW_EXP_AVG] + b.from,
-                  (const float *)p->out[LAMB_NEW_EXP_AVG_SQ] + b.from, r);
+        cpu_lamb_direction(m, decay_of(p, b.row), b.to - b.from, param,
+                           (const float *)p->out[LAMB_NEW_EXP_AVG] + b.from,
+                           (const float *)p->out[LAMB_NEW_EXP_AVG_SQ] + b.from, r);
         memcpy(before, param, (size_t)(b.to - b.from) * sizeof *before);
-        move((float)at.step[b.row], b.to - b.from, param, r);
+        cpu_lamb_move((float)at.step[b.row], b.to - b.from, param, r);
         update_keep(p, before, b.from, b.to - b.from);
         update_copies(p, b.from, b.to);
     }
 }
 
-static void run(const struct plain *p)
+static void cpu_lamb_run(const struct plain *p)
 {
     const int64_t n_blocks = update_blocks(p->c, p->in_shape[UPDATE_SEGMENTS].dim[0]);
 
     if (!control_applies(p->in[UPDATE_CHECK], p->in[UPDATE_CONTROL]))
         return;
-    plain_split(p, n_blocks, p->c, sum_blocks);
-    make_steps(p);
+    plain_split(p, n_blocks, p->c, cpu_lamb_sum_blocks);
+    cpu_lamb_make_steps(p);
     plain_split(p, n_blocks, p->c, move_blocks);
 }
 
@@ -152,6 +154,6 @@ int cpu_make_lamb(struct cpu *b, const struct graph *g, const struct node *n, st
     const int64_t n_rows = cpu_in(g, n, UPDATE_SEGMENTS)->dim[0];
     const int64_t n_blocks = update_blocks(shape_elements(cpu_in(g, n, UPDATE_PARAM)), n_rows);
 
-    return plain_new_split(b, g, n, run, (size_t)(2 * n_blocks + n_rows) * sizeof(double), 0, out,
-                           err);
+    return plain_new_split(b, g, n, cpu_lamb_run, (size_t)(2 * n_blocks + n_rows) * sizeof(double),
+                           0, out, err);
 }

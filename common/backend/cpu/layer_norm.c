@@ -47,14 +47,16 @@ CPU_CLONES static double square_row(const float *x, int64_t c, double mean)
 }
 
 /* y = (x - mean) * rstd * weight + bias */
-CPU_CLONES static void normalise(const float *x, float *y, const float *restrict weight,
-                                 const float *restrict bias, float mean, float rstd, int64_t c)
+CPU_CLONES static void cpu_layer_norm_normalise(const float *x, float *y,
+                                                const float *restrict weight,
+                                                const float *restrict bias, float mean, float rstd,
+                                                int64_t c)
 {
     for (int64_t i = 0; i < c; i++)
         y[i] = (x[i] - mean) * rstd * weight[i] + bias[i];
 }
 
-static void norm_rows(const struct plain *p, int part, int64_t from, int64_t to)
+static void cpu_layer_norm_norm_rows(const struct plain *p, int part, int64_t from, int64_t to)
 {
     float *room = plain_part_scratch(p, part);
     const int64_t c = p->c;
@@ -65,8 +67,8 @@ static void norm_rows(const struct plain *p, int part, int64_t from, int64_t to)
         const double var = square_row(x, c, mean) / (double)c;
         const float m = (float)mean, rstd = (float)(1.0 / sqrt(var + (double)p->attr.norm.eps));
 
-        normalise(x, plain_dest(p, LAYER_NORM_Y, r * c, room), p->in[LAYER_NORM_WEIGHT],
-                  p->in[LAYER_NORM_BIAS], m, rstd, c);
+        cpu_layer_norm_normalise(x, plain_dest(p, LAYER_NORM_Y, r * c, room),
+                                 p->in[LAYER_NORM_WEIGHT], p->in[LAYER_NORM_BIAS], m, rstd, c);
         plain_done(p, LAYER_NORM_Y, r * c, c, room);
         if (p->out[LAYER_NORM_MEAN])
             ((float *)p->out[LAYER_NORM_MEAN])[r] = m;
@@ -75,12 +77,15 @@ static void norm_rows(const struct plain *p, int part, int64_t from, int64_t to)
     }
 }
 
-static void run(const struct plain *p) { plain_split(p, p->rows, p->rows * p->c, norm_rows); }
+static void cpu_layer_norm_run(const struct plain *p)
+{
+    plain_split(p, p->rows, p->rows * p->c, cpu_layer_norm_norm_rows);
+}
 
 int cpu_make_layer_norm(struct cpu *b, const struct graph *g, const struct node *n,
                         struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, run, 0, rooms_bytes(g, n), out, err);
+    return plain_new_split(b, g, n, cpu_layer_norm_run, 0, rooms_bytes(g, n), out, err);
 }
 
 struct row {
@@ -137,7 +142,7 @@ CPU_CLONES static void grad_weight_row(const struct row *row, double *restrict d
 }
 
 /* dweight and dbias of a part's rows stand in its scratch, before its rooms. */
-static void grad_rows(const struct plain *p, int part, int64_t from, int64_t to)
+static void cpu_layer_norm_grad_rows(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const int64_t c = p->c;
     double *dweight = plain_part_scratch(p, part), *dbias = dweight + c;
@@ -161,7 +166,7 @@ static void grad_rows(const struct plain *p, int part, int64_t from, int64_t to)
 }
 
 /* Write the sum of the parts' vectors, C doubles from number `at` of their scratch, to out[i]. */
-static void add_parts(const struct plain *p, int n_parts, int64_t at, int i)
+static void cpu_layer_norm_add_parts(const struct plain *p, int n_parts, int64_t at, int i)
 {
     for (int64_t k = 0; p->out[i] && k < p->c; k++) {
         double sum = 0;
@@ -172,14 +177,14 @@ static void add_parts(const struct plain *p, int n_parts, int64_t at, int i)
     }
 }
 
-static void run_grad(const struct plain *p)
+static void cpu_layer_norm_run_grad(const struct plain *p)
 {
     const int64_t work = 2 * p->rows * p->c;
     const int n_parts = plain_parts(p, p->rows, work);
 
-    plain_split(p, p->rows, work, grad_rows);
-    add_parts(p, n_parts, 0, LAYER_NORM_GRAD_DWEIGHT);
-    add_parts(p, n_parts, p->c, LAYER_NORM_GRAD_DBIAS);
+    plain_split(p, p->rows, work, cpu_layer_norm_grad_rows);
+    cpu_layer_norm_add_parts(p, n_parts, 0, LAYER_NORM_GRAD_DWEIGHT);
+    cpu_layer_norm_add_parts(p, n_parts, p->c, LAYER_NORM_GRAD_DBIAS);
 }
 
 int cpu_make_layer_norm_grad(struct cpu *b, const struct graph *g, const struct node *n,
@@ -187,6 +192,6 @@ int cpu_make_layer_norm_grad(struct cpu *b, const struct graph *g, const struct 
 {
     const int64_t c = shape_elements(cpu_in(g, n, LAYER_NORM_GRAD_WEIGHT));
 
-    return plain_new_split(b, g, n, run_grad, 0,
+    return plain_new_split(b, g, n, cpu_layer_norm_run_grad, 0,
                            (size_t)(2 * c) * sizeof(double) + rooms_bytes(g, n), out, err);
 }

@@ -12,14 +12,14 @@
 #include "backend/cpu/plain.h"
 #include "backend/cpu/vector.h"
 
-static int has_image(const struct node *n) { return n->attr.linear.image[0] > 0; }
+static int cpu_linear_has_image(const struct node *n) { return n->attr.linear.image[0] > 0; }
 
-static struct dn_layout features(const struct node *n, const struct shape *x)
+static struct dn_layout cpu_linear_features(const struct node *n, const struct shape *x)
 {
-    return has_image(n) ? dn_image(x) : dn_row_major(2, x->dim);
+    return cpu_linear_has_image(n) ? dn_image(x) : dn_row_major(2, x->dim);
 }
 
-static struct dn_layout weights(const struct node *n, const struct shape *w)
+static struct dn_layout cpu_linear_weights(const struct node *n, const struct shape *w)
 {
     const int64_t *image = n->attr.linear.image;
 
@@ -30,26 +30,27 @@ static struct dn_layout weights(const struct node *n, const struct shape *w)
         l.stride[1] = w->dim[1];
         return l;
     }
-    if (!has_image(n))
+    if (!cpu_linear_has_image(n))
         return dn_row_major(2, w->dim);
     return dn_row_major(4, (int64_t[]){w->dim[0], image[2], image[0], image[1]});
 }
 
-static int is_small(const struct node *n, const struct shape *w, int64_t batch)
+static int cpu_linear_is_small(const struct node *n, const struct shape *w, int64_t batch)
 {
     return batch < w->dim[n->attr.linear.transposed ? 1 : 0];
 }
 
 /* x or dx in the order of w's columns: the tensor itself, or a temporary if it is an image. */
-static int columns(struct chain *c, const struct node *n, int x, const struct shape *image)
+static int cpu_linear_columns(struct chain *c, const struct node *n, int x,
+                              const struct shape *image)
 {
-    if (!has_image(n))
+    if (!cpu_linear_has_image(n))
         return x;
     return chain_tensor(c, CHAIN_TEMP, 0, dn_row_major(4, dn_image(image).dim));
 }
 
-static void add(struct chain *c, const struct node *n, enum dn_pass pass, int small, int x, int w,
-                int b, int y, const struct chain_arg *args, int n_args)
+static void cpu_linear_add(struct chain *c, const struct node *n, enum dn_pass pass, int small,
+                           int x, int w, int b, int y, const struct chain_arg *args, int n_args)
 {
     dnnl_primitive_desc_t pd = NULL;
     struct dn_md any;
@@ -67,17 +68,19 @@ int cpu_make_linear(struct cpu *b, const struct graph *g, const struct node *n, 
                     struct err *err)
 {
     struct chain *c = chain_new_products(b, g, n, err);
-    int x = chain_tensor(c, CHAIN_IN, LINEAR_X, features(n, cpu_in(g, n, LINEAR_X)));
-    int w = chain_tensor(c, CHAIN_IN, LINEAR_W, weights(n, cpu_in(g, n, LINEAR_W)));
-    const int small = is_small(n, cpu_in(g, n, LINEAR_W), cpu_in(g, n, LINEAR_X)->dim[0]);
+    int x = chain_tensor(c, CHAIN_IN, LINEAR_X, cpu_linear_features(n, cpu_in(g, n, LINEAR_X)));
+    int w = chain_tensor(c, CHAIN_IN, LINEAR_W, cpu_linear_weights(n, cpu_in(g, n, LINEAR_W)));
+    const int small =
+        cpu_linear_is_small(n, cpu_in(g, n, LINEAR_W), cpu_in(g, n, LINEAR_X)->dim[0]);
     int bias = CHAIN_NONE, x_in = x, y;
 
-    if (small && (x = columns(c, n, x_in, cpu_in(g, n, LINEAR_X))) != x_in)
+    if (small && (x = cpu_linear_columns(c, n, x_in, cpu_in(g, n, LINEAR_X))) != x_in)
         chain_reorder(c, x_in, x);
     if (cpu_has_in(n, LINEAR_B))
         bias = chain_tensor(c, CHAIN_IN, LINEAR_B, dn_flat(cpu_in(g, n, LINEAR_B)));
     y = chain_tensor(c, CHAIN_OUT, LINEAR_Y, dn_row_major(2, cpu_out(g, n, LINEAR_Y)->dim));
-    add(c, n, DN_FORWARD, small, x, w, bias, y,
+    cpu_linear_add(
+        c, n, DN_FORWARD, small, x, w, bias, y,
         (struct chain_arg[]){{DNNL_ARG_SRC, x, 0},
                              {DNNL_ARG_WEIGHTS, w, 0},
                              {DNNL_ARG_BIAS, bias, 0},
@@ -90,19 +93,21 @@ int cpu_make_linear_grad_x(struct cpu *b, const struct graph *g, const struct no
                            struct kernel **out, struct err *err)
 {
     struct chain *c = chain_new_products(b, g, n, err);
-    int w = chain_tensor(c, CHAIN_IN, LINEAR_GRAD_X_W, weights(n, cpu_in(g, n, LINEAR_GRAD_X_W)));
+    int w = chain_tensor(c, CHAIN_IN, LINEAR_GRAD_X_W,
+                         cpu_linear_weights(n, cpu_in(g, n, LINEAR_GRAD_X_W)));
     int dy = chain_tensor(c, CHAIN_IN, LINEAR_GRAD_X_DY,
                           dn_row_major(2, cpu_in(g, n, LINEAR_GRAD_X_DY)->dim));
-    int dx_out =
-        chain_tensor(c, CHAIN_OUT, LINEAR_GRAD_X_DX, features(n, cpu_out(g, n, LINEAR_GRAD_X_DX)));
-    const int small =
-        is_small(n, cpu_in(g, n, LINEAR_GRAD_X_W), cpu_in(g, n, LINEAR_GRAD_X_DY)->dim[0]);
-    int dx = small ? columns(c, n, dx_out, cpu_out(g, n, LINEAR_GRAD_X_DX)) : dx_out;
+    int dx_out = chain_tensor(c, CHAIN_OUT, LINEAR_GRAD_X_DX,
+                              cpu_linear_features(n, cpu_out(g, n, LINEAR_GRAD_X_DX)));
+    const int small = cpu_linear_is_small(n, cpu_in(g, n, LINEAR_GRAD_X_W),
+                                          cpu_in(g, n, LINEAR_GRAD_X_DY)->dim[0]);
+    int dx = small ? cpu_linear_columns(c, n, dx_out, cpu_out(g, n, LINEAR_GRAD_X_DX)) : dx_out;
 
-    add(c, n, DN_GRAD_X, small, dx, w, CHAIN_NONE, dy,
-        (struct chain_arg[]){
-            {DNNL_ARG_WEIGHTS, w, 0}, {DNNL_ARG_DIFF_DST, dy, 0}, {DNNL_ARG_DIFF_SRC, dx, 1}},
-        3);
+    cpu_linear_add(c, n, DN_GRAD_X, small, dx, w, CHAIN_NONE, dy,
+                   (struct chain_arg[]){{DNNL_ARG_WEIGHTS, w, 0},
+                                        {DNNL_ARG_DIFF_DST, dy, 0},
+                                        {DNNL_ARG_DIFF_SRC, dx, 1}},
+                   3);
     if (dx != dx_out)
         chain_reorder(c, dx, dx_out);
     return chain_finish(c, out);
@@ -115,7 +120,7 @@ int cpu_make_linear_grad_x(struct cpu *b, const struct graph *g, const struct no
  * where dw has more rows than the batch.) */
 int linear_adds(const struct cpu *b, const struct graph *g, const struct node *n)
 {
-    if (has_image(n) || cpu_has_out(n, LINEAR_GRAD_W_DB) ||
+    if (cpu_linear_has_image(n) || cpu_has_out(n, LINEAR_GRAD_W_DB) ||
         g->value[n->out[LINEAR_GRAD_W_DW]].dtype != DTYPE_F32)
         return 0;
     return op_type(g, n) == DTYPE_F32 || b->widens_bf16 || dn_has_gemm_bf16();
@@ -129,7 +134,8 @@ static dnnl_status_t add_product(enum dtype type, int64_t m, int64_t n, int64_t 
                              : dn_gemm_bf16('T', 'N', m, n, k, a, m, b, n, 1.0f, c, n);
 }
 
-static void add_products(const struct plain *p, enum dtype type, const void *x, const void *dy)
+static void cpu_linear_add_products(const struct plain *p, enum dtype type, const void *x,
+                                    const void *dy)
 {
     const int64_t batch = p->in_shape[LINEAR_GRAD_W_X].dim[0];
     const int64_t in = p->in_shape[LINEAR_GRAD_W_X].dim[1];
@@ -143,13 +149,17 @@ static void add_products(const struct plain *p, enum dtype type, const void *x, 
 
 static void run_adding(const struct plain *p)
 {
-    add_products(p, p->in_type[LINEAR_GRAD_W_X], p->in[LINEAR_GRAD_W_X], p->in[LINEAR_GRAD_W_DY]);
+    cpu_linear_add_products(p, p->in_type[LINEAR_GRAD_W_X], p->in[LINEAR_GRAD_W_X],
+                            p->in[LINEAR_GRAD_W_DY]);
 }
 
-static int64_t elements_of(const struct plain *p, int i) { return shape_elements(&p->in_shape[i]); }
+static int64_t cpu_linear_elements_of(const struct plain *p, int i)
+{
+    return shape_elements(&p->in_shape[i]);
+}
 
 /* Of an operand's elements [from, end). */
-static void widen(const struct plain *p, int i, int64_t from, int64_t end, float *to)
+static void cpu_linear_widen(const struct plain *p, int i, int64_t from, int64_t end, float *to)
 {
     convert_to_f32(to + from, (const uint16_t *)p->in[i] + from, p->in_type[i], end - from);
 }
@@ -157,24 +167,26 @@ static void widen(const struct plain *p, int i, int64_t from, int64_t end, float
 static void widen_x(const struct plain *p, int part, int64_t from, int64_t end)
 {
     (void)part;
-    widen(p, LINEAR_GRAD_W_X, from, end, p->scratch);
+    cpu_linear_widen(p, LINEAR_GRAD_W_X, from, end, p->scratch);
 }
 
 static void widen_dy(const struct plain *p, int part, int64_t from, int64_t end)
 {
     (void)part;
-    widen(p, LINEAR_GRAD_W_DY, from, end, (float *)p->scratch + elements_of(p, LINEAR_GRAD_W_X));
+    cpu_linear_widen(p, LINEAR_GRAD_W_DY, from, end,
+                     (float *)p->scratch + cpu_linear_elements_of(p, LINEAR_GRAD_W_X));
 }
 
 /* The scratch has x and dy in F32. */
 static void run_adding_widened(const struct plain *p)
 {
-    const int64_t n_x = elements_of(p, LINEAR_GRAD_W_X), n_dy = elements_of(p, LINEAR_GRAD_W_DY);
+    const int64_t n_x = cpu_linear_elements_of(p, LINEAR_GRAD_W_X),
+                  n_dy = cpu_linear_elements_of(p, LINEAR_GRAD_W_DY);
     const float *x = p->scratch;
 
     plain_split(p, n_x, n_x / LANES, widen_x);
     plain_split(p, n_dy, n_dy / LANES, widen_dy);
-    add_products(p, DTYPE_F32, x, x + n_x);
+    cpu_linear_add_products(p, DTYPE_F32, x, x + n_x);
 }
 
 static int make_adding(struct cpu *b, const struct graph *g, const struct node *n,
@@ -193,25 +205,26 @@ static int make_overwriting(struct cpu *b, const struct graph *g, const struct n
                             struct kernel **out, struct err *err)
 {
     struct chain *c = chain_new_products(b, g, n, err);
-    int x = chain_tensor(c, CHAIN_IN, LINEAR_GRAD_W_X, features(n, cpu_in(g, n, LINEAR_GRAD_W_X)));
+    int x = chain_tensor(c, CHAIN_IN, LINEAR_GRAD_W_X,
+                         cpu_linear_features(n, cpu_in(g, n, LINEAR_GRAD_W_X)));
     int dy = chain_tensor(c, CHAIN_IN, LINEAR_GRAD_W_DY,
                           dn_row_major(2, cpu_in(g, n, LINEAR_GRAD_W_DY)->dim));
-    int dw =
-        chain_tensor(c, CHAIN_OUT, LINEAR_GRAD_W_DW, weights(n, cpu_out(g, n, LINEAR_GRAD_W_DW)));
-    const int small =
-        is_small(n, cpu_out(g, n, LINEAR_GRAD_W_DW), cpu_in(g, n, LINEAR_GRAD_W_X)->dim[0]);
+    int dw = chain_tensor(c, CHAIN_OUT, LINEAR_GRAD_W_DW,
+                          cpu_linear_weights(n, cpu_out(g, n, LINEAR_GRAD_W_DW)));
+    const int small = cpu_linear_is_small(n, cpu_out(g, n, LINEAR_GRAD_W_DW),
+                                          cpu_in(g, n, LINEAR_GRAD_W_X)->dim[0]);
     int db = CHAIN_NONE, x_in = x;
 
-    if (small && (x = columns(c, n, x_in, cpu_in(g, n, LINEAR_GRAD_W_X))) != x_in)
+    if (small && (x = cpu_linear_columns(c, n, x_in, cpu_in(g, n, LINEAR_GRAD_W_X))) != x_in)
         chain_reorder(c, x_in, x);
     if (cpu_has_out(n, LINEAR_GRAD_W_DB))
         db = chain_tensor(c, CHAIN_OUT, LINEAR_GRAD_W_DB, dn_flat(cpu_out(g, n, LINEAR_GRAD_W_DB)));
-    add(c, n, DN_GRAD_W, small, x, dw, db, dy,
-        (struct chain_arg[]){{DNNL_ARG_SRC, x, 0},
-                             {DNNL_ARG_DIFF_DST, dy, 0},
-                             {DNNL_ARG_DIFF_WEIGHTS, dw, 1},
-                             {DNNL_ARG_DIFF_BIAS, db, 1}},
-        4);
+    cpu_linear_add(c, n, DN_GRAD_W, small, x, dw, db, dy,
+                   (struct chain_arg[]){{DNNL_ARG_SRC, x, 0},
+                                        {DNNL_ARG_DIFF_DST, dy, 0},
+                                        {DNNL_ARG_DIFF_WEIGHTS, dw, 1},
+                                        {DNNL_ARG_DIFF_BIAS, db, 1}},
+                   4);
     return chain_finish(c, out);
 }
 

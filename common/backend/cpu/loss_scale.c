@@ -3,7 +3,7 @@
  * The twin is cuda/loss_scale.cu. */
 #include "backend/cpu/plain.h"
 
-static void run(const struct plain *p)
+static void cpu_loss_scale_run(const struct plain *p)
 {
     const double *check = p->in[LOSS_SCALE_CHECK];
 
@@ -15,5 +15,5 @@ int cpu_make_loss_scale(struct cpu *b, const struct graph *g, const struct node 
                         struct kernel **out, struct err *err)
 {
     (void)b;
-    return plain_new(g, n, run, 0, out, err);
+    return plain_new(g, n, cpu_loss_scale_run, 0, out, err);
 }

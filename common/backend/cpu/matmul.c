@@ -16,7 +16,7 @@ struct matrices {
     int64_t rows, cols;   /* as they lie in memory */
 };
 
-static struct shape batch_of(const struct shape *s)
+static struct shape cpu_matmul_batch_of(const struct shape *s)
 {
     struct shape batch = *s;
 
@@ -24,10 +24,11 @@ static struct shape batch_of(const struct shape *s)
     return batch;
 }
 
-static struct matrices matrices_of(const struct plain *p, int in)
+static struct matrices cpu_matmul_matrices_of(const struct plain *p, int in)
 {
     const struct shape *s = &p->in_shape[in];
-    const struct shape batch = batch_of(s), all = batch_of(&p->out_shape[MATMUL_Y]);
+    const struct shape batch = cpu_matmul_batch_of(s),
+                       all = cpu_matmul_batch_of(&p->out_shape[MATMUL_Y]);
 
     return (struct matrices){strided_broadcast(&batch, &all), s->dim[s->n - 2], s->dim[s->n - 1]};
 }
@@ -41,11 +42,15 @@ static const float *read_matrix(const struct plain *p, int i, const struct matri
     return plain_read(p, i, strided_at(&m->index, k) * n, n, room);
 }
 
-static int64_t elements(const struct shape *s) { return s->dim[s->n - 2] * s->dim[s->n - 1]; }
+static int64_t cpu_matmul_elements(const struct shape *s)
+{
+    return s->dim[s->n - 2] * s->dim[s->n - 1];
+}
 
 static void product_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
-    const struct matrices a = matrices_of(p, MATMUL_A), b = matrices_of(p, MATMUL_B);
+    const struct matrices a = cpu_matmul_matrices_of(p, MATMUL_A),
+                          b = cpu_matmul_matrices_of(p, MATMUL_B);
     const int ta = p->attr.matmul.transpose_a, tb = p->attr.matmul.transpose_b;
     const struct shape *y = &p->out_shape[MATMUL_Y];
     const int64_t M = y->dim[y->n - 2], N = y->dim[y->n - 1], K = ta ? a.rows : a.cols;
@@ -63,10 +68,10 @@ static void product_part(const struct plain *p, int part, int64_t from, int64_t 
     }
 }
 
-static void run(const struct plain *p)
+static void cpu_matmul_run(const struct plain *p)
 {
     const struct shape *y = &p->out_shape[MATMUL_Y];
-    const int64_t n = shape_elements(y) / elements(y);
+    const int64_t n = shape_elements(y) / cpu_matmul_elements(y);
 
     if (n < p->n_threads)
         product_part(p, 0, 0, n);
@@ -78,8 +83,10 @@ int cpu_make_matmul(struct cpu *b, const struct graph *g, const struct node *n, 
                     struct err *err)
 {
     const int is_wide = op_type(g, n) == DTYPE_F32;
-    const int64_t room = elements(cpu_in(g, n, MATMUL_A)) + elements(cpu_in(g, n, MATMUL_B)) +
-                         elements(cpu_out(g, n, MATMUL_Y));
+    const int64_t room = cpu_matmul_elements(cpu_in(g, n, MATMUL_A)) +
+                         cpu_matmul_elements(cpu_in(g, n, MATMUL_B)) +
+                         cpu_matmul_elements(cpu_out(g, n, MATMUL_Y));
 
-    return plain_new_split(b, g, n, run, 0, is_wide ? 0 : (size_t)room * sizeof(float), out, err);
+    return plain_new_split(b, g, n, cpu_matmul_run, 0, is_wide ? 0 : (size_t)room * sizeof(float),
+                           out, err);
 }

@@ -17,14 +17,14 @@ struct iteration {
     double *squares;         /* [blocks]: sums of the squares of u */
 };
 
-static int64_t n_blocks(int64_t n) { return ceil_div_i64(n, UPDATE_BLOCK); }
+static int64_t cpu_muon_n_blocks(int64_t n) { return ceil_div_i64(n, UPDATE_BLOCK); }
 
-static struct iteration iteration_of(const struct plain *p)
+static struct iteration cpu_muon_iteration_of(const struct plain *p)
 {
     const int64_t rows = (int64_t)p->attr.number[MUON_ATTR_ROWS], columns = p->c / rows;
     const int64_t m = min_i64(rows, columns), n = max_i64(rows, columns);
     double *squares = p->scratch;
-    float *x = (float *)(squares + n_blocks(m * n));
+    float *x = (float *)(squares + cpu_muon_n_blocks(m * n));
 
     return (struct iteration){.m = m,
                               .n = n,
@@ -36,17 +36,18 @@ static struct iteration iteration_of(const struct plain *p)
                               .t = x + 2 * m * n + m * m};
 }
 
-static size_t scratch_bytes(int64_t rows, int64_t columns)
+static size_t cpu_muon_scratch_bytes(int64_t rows, int64_t columns)
 {
     const int64_t m = min_i64(rows, columns), all = rows * columns;
 
-    return (size_t)n_blocks(all) * sizeof(double) + (size_t)(2 * all + 2 * m * m) * sizeof(float);
+    return (size_t)cpu_muon_n_blocks(all) * sizeof(double) +
+           (size_t)(2 * all + 2 * m * m) * sizeof(float);
 }
 
 /* u is in `next`, as the parameter's matrix. */
-CPU_CLONES static void move_momentum(float momentum, int nesterov, int64_t n,
-                                     const float *restrict grad, float *restrict avg,
-                                     float *restrict u)
+CPU_CLONES static void cpu_muon_move_momentum(float momentum, int nesterov, int64_t n,
+                                              const float *restrict grad, float *restrict avg,
+                                              float *restrict u)
 {
     for (int64_t i = 0; i < n; i++)
         u[i] = muon_forward(momentum, nesterov, grad[i], &avg[i]);
@@ -54,7 +55,7 @@ CPU_CLONES static void move_momentum(float momentum, int nesterov, int64_t n,
 
 static void begin_blocks(const struct plain *p, int part, int64_t first, int64_t last)
 {
-    const struct iteration at = iteration_of(p);
+    const struct iteration at = cpu_muon_iteration_of(p);
     struct cpu_update u = update_of(p);
     float grad[UPDATE_BLOCK];
 
@@ -63,9 +64,9 @@ static void begin_blocks(const struct plain *p, int part, int64_t first, int64_t
         u.from = b * UPDATE_BLOCK;
         u.n = min_i64(UPDATE_BLOCK, p->c - u.from);
         update_gradient(p, &u, grad);
-        move_momentum((float)p->attr.number[MUON_ATTR_MOMENTUM],
-                      p->attr.number[MUON_ATTR_NESTEROV] != 0, u.n, grad,
-                      update_at(p->out[MUON_NEW_EXP_AVG], &u), at.next + u.from);
+        cpu_muon_move_momentum((float)p->attr.number[MUON_ATTR_MOMENTUM],
+                               p->attr.number[MUON_ATTR_NESTEROV] != 0, u.n, grad,
+                               update_at(p->out[MUON_NEW_EXP_AVG], &u), at.next + u.from);
         at.squares[b] = update_squares(at.next + u.from, u.n);
     }
 }
@@ -73,13 +74,13 @@ static void begin_blocks(const struct plain *p, int part, int64_t first, int64_t
 /* x = u / its norm, rows [from, to) of x. */
 static void scale_rows(const struct plain *p, int part, int64_t from, int64_t to)
 {
-    const struct iteration at = iteration_of(p);
+    const struct iteration at = cpu_muon_iteration_of(p);
     const float least = 1e-7f;
     double sum = 0;
     float norm;
 
     (void)part;
-    for (int64_t b = 0; b < n_blocks(p->c); b++)
+    for (int64_t b = 0; b < cpu_muon_n_blocks(p->c); b++)
         sum += at.squares[b];
     norm = fmaxf((float)sqrt(sum), least);
     for (int64_t i = from; i < to; i++)
@@ -90,9 +91,9 @@ static void scale_rows(const struct plain *p, int part, int64_t from, int64_t to
 /* ---- products ---- */
 
 /* s = x x^T */
-static struct product gram(const struct plain *p)
+static struct product cpu_muon_gram(const struct plain *p)
 {
-    const struct iteration at = iteration_of(p);
+    const struct iteration at = cpu_muon_iteration_of(p);
 
     return (struct product){.m = at.m,
                             .n = at.m,
@@ -106,9 +107,9 @@ static struct product gram(const struct plain *p)
 }
 
 /* t = b s + c (s s) */
-static struct product polynomial(const struct plain *p)
+static struct product cpu_muon_polynomial(const struct plain *p)
 {
-    const struct iteration at = iteration_of(p);
+    const struct iteration at = cpu_muon_iteration_of(p);
 
     return (struct product){.m = at.m,
                             .n = at.m,
@@ -124,9 +125,9 @@ static struct product polynomial(const struct plain *p)
 }
 
 /* next = a x + t x */
-static struct product advance(const struct plain *p)
+static struct product cpu_muon_advance(const struct plain *p)
 {
-    const struct iteration at = iteration_of(p);
+    const struct iteration at = cpu_muon_iteration_of(p);
 
     return (struct product){.m = at.m,
                             .n = at.n,
@@ -143,33 +144,33 @@ static struct product advance(const struct plain *p)
 
 static void run_gram(const struct plain *p, int part, int64_t from, int64_t to)
 {
-    const struct product x = gram(p);
+    const struct product x = cpu_muon_gram(p);
 
     product_run(p, &x, part, from, to);
 }
 
 static void run_polynomial(const struct plain *p, int part, int64_t from, int64_t to)
 {
-    const struct product x = polynomial(p);
+    const struct product x = cpu_muon_polynomial(p);
 
     product_run(p, &x, part, from, to);
 }
 
 static void run_advance(const struct plain *p, int part, int64_t from, int64_t to)
 {
-    const struct product x = advance(p);
+    const struct product x = cpu_muon_advance(p);
 
     product_run(p, &x, part, from, to);
 }
 
-static void split(const struct plain *p, struct product x, plain_part *part)
+static void cpu_muon_split(const struct plain *p, struct product x, plain_part *part)
 {
     plain_split(p, product_panels(&x), product_work(&x), part);
 }
 
-static void copy_rows(const struct plain *p, int part, int64_t from, int64_t to)
+static void cpu_muon_copy_rows(const struct plain *p, int part, int64_t from, int64_t to)
 {
-    const struct iteration at = iteration_of(p);
+    const struct iteration at = cpu_muon_iteration_of(p);
 
     (void)part;
     memcpy(at.x + from * at.n, at.next + from * at.n, sizeof(float) * (size_t)((to - from) * at.n));
@@ -179,7 +180,7 @@ static void copy_rows(const struct plain *p, int part, int64_t from, int64_t to)
 
 static void move_rows(const struct plain *p, int part, int64_t from, int64_t to)
 {
-    const struct iteration at = iteration_of(p);
+    const struct iteration at = cpu_muon_iteration_of(p);
     const int64_t columns = at.is_transposed ? at.m : at.n;
     const struct step_scalars *s = p->in[MUON_SCALARS];
     const struct muon_terms m =
@@ -199,19 +200,19 @@ static void move_rows(const struct plain *p, int part, int64_t from, int64_t to)
     update_copies(p, from * columns, to * columns);
 }
 
-static void run(const struct plain *p)
+static void cpu_muon_run(const struct plain *p)
 {
-    const struct iteration at = iteration_of(p);
+    const struct iteration at = cpu_muon_iteration_of(p);
 
     if (!control_applies(p->in[UPDATE_CHECK], p->in[UPDATE_CONTROL]))
         return;
-    plain_split(p, n_blocks(p->c), p->c, begin_blocks);
+    plain_split(p, cpu_muon_n_blocks(p->c), p->c, begin_blocks);
     plain_split(p, at.m, p->c, scale_rows);
     for (int k = 0; k < (int)p->attr.number[MUON_ATTR_STEPS]; k++) {
-        split(p, gram(p), run_gram);
-        split(p, polynomial(p), run_polynomial);
-        split(p, advance(p), run_advance);
-        plain_split(p, at.m, p->c / 16, copy_rows);
+        cpu_muon_split(p, cpu_muon_gram(p), run_gram);
+        cpu_muon_split(p, cpu_muon_polynomial(p), run_polynomial);
+        cpu_muon_split(p, cpu_muon_advance(p), run_advance);
+        plain_split(p, at.m, p->c / 16, cpu_muon_copy_rows);
     }
     plain_split(p, (int64_t)p->attr.number[MUON_ATTR_ROWS], p->c, move_rows);
 }
@@ -222,6 +223,6 @@ int cpu_make_muon(struct cpu *b, const struct graph *g, const struct node *n, st
     const int64_t rows = (int64_t)n->attr.number[MUON_ATTR_ROWS];
     const int64_t columns = shape_elements(cpu_in(g, n, UPDATE_PARAM)) / rows;
 
-    return plain_new_split(b, g, n, run, scratch_bytes(rows, columns),
+    return plain_new_split(b, g, n, cpu_muon_run, cpu_muon_scratch_bytes(rows, columns),
                            product_part_bytes(max_i64(rows, columns)), out, err);
 }

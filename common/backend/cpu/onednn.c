@@ -94,7 +94,7 @@ struct dn_layout dn_image(const struct shape *nhwc)
         .n = 4, .dim = {nhwc->dim[0], c, h, w}, .stride = {h * w * c, 1, w * c, c}};
 }
 
-static dnnl_data_type_t data_type(enum dtype type)
+static dnnl_data_type_t cpu_onednn_data_type(enum dtype type)
 {
     ASSERT(type == DTYPE_F32 || type == DTYPE_BF16);
     return type == DTYPE_F32 ? dnnl_f32 : dnnl_bf16;
@@ -103,13 +103,13 @@ static dnnl_data_type_t data_type(enum dtype type)
 int dn_md_init(struct onednn *dn, struct dn_md *md, const struct dn_layout *l, enum dtype type,
                struct err *err)
 {
-    return dn_check(dn_v_md(dn, md, l, data_type(type)), "describe a tensor", err);
+    return dn_check(dn_v_md(dn, md, l, cpu_onednn_data_type(type)), "describe a tensor", err);
 }
 
 int dn_md_any(struct onednn *dn, struct dn_md *md, const struct dn_layout *l, enum dtype type,
               struct err *err)
 {
-    return dn_check(dn_v_md_any(dn, md, l, data_type(type)), "describe a tensor", err);
+    return dn_check(dn_v_md_any(dn, md, l, cpu_onednn_data_type(type)), "describe a tensor", err);
 }
 
 int dn_md_of_arg(struct onednn *dn, dnnl_primitive_desc_t pd, int arg, struct dn_md *md,
@@ -209,7 +209,7 @@ struct tail {
     enum activation act;
 };
 
-static dnnl_status_t add_tail(dnnl_primitive_attr_t attr, struct tail tail)
+static dnnl_status_t cpu_onednn_add_tail(dnnl_primitive_attr_t attr, struct tail tail)
 {
     dnnl_post_ops_t ops;
     dnnl_status_t st;
@@ -238,7 +238,7 @@ static dnnl_status_t make_attr(struct tail tail, dnnl_primitive_attr_t *out)
         return st;
     st = dnnl_primitive_attr_set_scratchpad_mode(*out, dnnl_scratchpad_mode_user);
     if (st == dnnl_success)
-        st = add_tail(*out, tail);
+        st = cpu_onednn_add_tail(*out, tail);
     if (st != dnnl_success)
         dnnl_primitive_attr_destroy(*out);
     return st;
@@ -258,8 +258,9 @@ static int make_pd(struct onednn *dn, dn_make *make, struct dn_wish wish, enum a
 }
 
 /* A backward primitive is made by the hint of the forward one. */
-static int make_grad(struct onednn *dn, dn_make *make, struct dn_wish forward, struct dn_wish grad,
-                     const char *what, dnnl_primitive_desc_t *out, struct err *err)
+static int cpu_onednn_make_grad(struct onednn *dn, dn_make *make, struct dn_wish forward,
+                                struct dn_wish grad, const char *what, dnnl_primitive_desc_t *out,
+                                struct err *err)
 {
     int rc = make_pd(dn, make, forward, ACT_NONE, what, &grad.hint, err);
 
@@ -291,7 +292,7 @@ static int make_weighted(struct onednn *dn, dn_make *make, struct dn_wish wish, 
     }
     if (st != dnnl_success)
         return dn_check(st, "describe a tensor", err);
-    return make_grad(dn, make, hint, wish, what, out, err);
+    return cpu_onednn_make_grad(dn, make, hint, wish, what, out, err);
 }
 
 int dn_conv(struct onednn *dn, enum dn_pass pass, const struct dn_conv *conv, const struct dn_md *x,
@@ -343,7 +344,8 @@ int dn_eltwise_grad(struct onednn *dn, enum activation act, const struct dn_md *
     struct dn_wish grad = forward;
 
     grad.pass = DN_GRAD_X;
-    return make_grad(dn, dn_v_eltwise, forward, grad, "gradient of an activation", out, err);
+    return cpu_onednn_make_grad(dn, dn_v_eltwise, forward, grad, "gradient of an activation", out,
+                                err);
 }
 
 int dn_sum(struct onednn *dn, const struct dn_md *a, const struct dn_md *b, const struct dn_md *y,

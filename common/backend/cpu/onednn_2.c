@@ -2,7 +2,10 @@
  * descriptor, and memory descriptors are structs, of which nothing has to be freed. */
 #include "backend/cpu/onednn_version.h"
 
-static const dnnl_memory_desc_t *v_of(const struct dn_md *md) { return md ? &md->v : NULL; }
+static const dnnl_memory_desc_t *cpu_onednn_2_v_of(const struct dn_md *md)
+{
+    return md ? &md->v : NULL;
+}
 
 dnnl_status_t dn_v_md(struct onednn *dn, struct dn_md *md, const struct dn_layout *l,
                       dnnl_data_type_t type)
@@ -61,8 +64,9 @@ dnnl_status_t dn_v_append_eltwise(dnnl_post_ops_t ops, dnnl_alg_kind_t alg, floa
 }
 
 /* st: the status of making the operation descriptor `desc`. */
-static dnnl_status_t make(struct onednn *dn, const struct dn_wish *wish, dnnl_status_t st,
-                          const_dnnl_op_desc_t desc, dnnl_primitive_desc_t *out)
+static dnnl_status_t cpu_onednn_2_make(struct onednn *dn, const struct dn_wish *wish,
+                                       dnnl_status_t st, const_dnnl_op_desc_t desc,
+                                       dnnl_primitive_desc_t *out)
 {
     if (st != dnnl_success)
         return st;
@@ -74,8 +78,8 @@ dnnl_status_t dn_v_conv(struct onednn *dn, const struct dn_wish *wish, dnnl_prim
 {
     const struct dn_conv *conv = wish->conv;
     const dnnl_dims_t dilation = {conv->dilation[0] - 1, conv->dilation[1] - 1};
-    const dnnl_memory_desc_t *x = v_of(wish->x), *w = v_of(wish->w), *b = v_of(wish->b),
-                             *y = v_of(wish->y);
+    const dnnl_memory_desc_t *x = cpu_onednn_2_v_of(wish->x), *w = cpu_onednn_2_v_of(wish->w),
+                             *b = cpu_onednn_2_v_of(wish->b), *y = cpu_onednn_2_v_of(wish->y);
     const dnnl_alg_kind_t alg = dnnl_convolution_direct;
     dnnl_convolution_desc_t d;
     dnnl_status_t st;
@@ -89,13 +93,13 @@ dnnl_status_t dn_v_conv(struct onednn *dn, const struct dn_wish *wish, dnnl_prim
     else
         st = dnnl_dilated_convolution_backward_weights_desc_init(&d, alg, x, w, b, y, conv->stride,
                                                                  dilation, conv->pad, conv->pad);
-    return make(dn, wish, st, &d, out);
+    return cpu_onednn_2_make(dn, wish, st, &d, out);
 }
 
 dnnl_status_t dn_v_inner(struct onednn *dn, const struct dn_wish *wish, dnnl_primitive_desc_t *out)
 {
-    const dnnl_memory_desc_t *x = v_of(wish->x), *w = v_of(wish->w), *b = v_of(wish->b),
-                             *y = v_of(wish->y);
+    const dnnl_memory_desc_t *x = cpu_onednn_2_v_of(wish->x), *w = cpu_onednn_2_v_of(wish->w),
+                             *b = cpu_onednn_2_v_of(wish->b), *y = cpu_onednn_2_v_of(wish->y);
     dnnl_inner_product_desc_t d;
     dnnl_status_t st;
 
@@ -105,7 +109,7 @@ dnnl_status_t dn_v_inner(struct onednn *dn, const struct dn_wish *wish, dnnl_pri
         st = dnnl_inner_product_backward_data_desc_init(&d, x, w, y);
     else
         st = dnnl_inner_product_backward_weights_desc_init(&d, x, w, b, y);
-    return make(dn, wish, st, &d, out);
+    return cpu_onednn_2_make(dn, wish, st, &d, out);
 }
 
 dnnl_status_t dn_v_average(struct onednn *dn, const struct dn_wish *wish,
@@ -117,15 +121,16 @@ dnnl_status_t dn_v_average(struct onednn *dn, const struct dn_wish *wish,
     dnnl_status_t st = dnnl_pooling_v2_forward_desc_init(
         &d, wish->prop,
         pool->count_pad ? dnnl_pooling_avg_include_padding : dnnl_pooling_avg_exclude_padding,
-        v_of(wish->x), v_of(wish->y), pool->stride, pool->kernel, dilation, pool->pad, pool->pad);
+        cpu_onednn_2_v_of(wish->x), cpu_onednn_2_v_of(wish->y), pool->stride, pool->kernel,
+        dilation, pool->pad, pool->pad);
 
-    return make(dn, wish, st, &d, out);
+    return cpu_onednn_2_make(dn, wish, st, &d, out);
 }
 
 dnnl_status_t dn_v_eltwise(struct onednn *dn, const struct dn_wish *wish,
                            dnnl_primitive_desc_t *out)
 {
-    const dnnl_memory_desc_t *x = v_of(wish->x);
+    const dnnl_memory_desc_t *x = cpu_onednn_2_v_of(wish->x);
     dnnl_eltwise_desc_t d;
     dnnl_status_t st;
 
@@ -133,21 +138,22 @@ dnnl_status_t dn_v_eltwise(struct onednn *dn, const struct dn_wish *wish,
         st = dnnl_eltwise_forward_desc_init(&d, wish->prop, wish->alg, x, wish->alpha, 0.0f);
     else
         st = dnnl_eltwise_backward_desc_init(&d, wish->alg, x, x, wish->alpha, 0.0f);
-    return make(dn, wish, st, &d, out);
+    return cpu_onednn_2_make(dn, wish, st, &d, out);
 }
 
 dnnl_status_t dn_v_sum(struct onednn *dn, const struct dn_wish *wish, dnnl_primitive_desc_t *out)
 {
     dnnl_binary_desc_t d;
     dnnl_status_t st =
-        dnnl_binary_desc_init(&d, dnnl_binary_add, v_of(wish->x), v_of(wish->b), v_of(wish->y));
+        dnnl_binary_desc_init(&d, dnnl_binary_add, cpu_onednn_2_v_of(wish->x),
+                              cpu_onednn_2_v_of(wish->b), cpu_onednn_2_v_of(wish->y));
 
-    return make(dn, wish, st, &d, out);
+    return cpu_onednn_2_make(dn, wish, st, &d, out);
 }
 
 dnnl_status_t dn_v_reorder(struct onednn *dn, const struct dn_wish *wish,
                            dnnl_primitive_desc_t *out)
 {
-    return dnnl_reorder_primitive_desc_create(out, v_of(wish->x), dn->engine, v_of(wish->y),
-                                              dn->engine, wish->attr);
+    return dnnl_reorder_primitive_desc_create(out, cpu_onednn_2_v_of(wish->x), dn->engine,
+                                              cpu_onednn_2_v_of(wish->y), dn->engine, wish->attr);
 }

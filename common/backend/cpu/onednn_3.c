@@ -10,10 +10,13 @@ struct dn_handles {
     dnnl_memory_desc_t v;
 };
 
-static const_dnnl_memory_desc_t v_of(const struct dn_md *md) { return md ? md->v : NULL; }
+static const_dnnl_memory_desc_t cpu_onednn_3_v_of(const struct dn_md *md)
+{
+    return md ? md->v : NULL;
+}
 
 /* Keeps the descriptor that was just made, if it was, for dn_release. */
-static dnnl_status_t keep(struct onednn *dn, struct dn_md *md, dnnl_status_t st)
+static dnnl_status_t cpu_onednn_3_keep(struct onednn *dn, struct dn_md *md, dnnl_status_t st)
 {
     struct dn_handles *h;
 
@@ -40,15 +43,15 @@ void dn_release(struct onednn *dn)
 dnnl_status_t dn_v_md(struct onednn *dn, struct dn_md *md, const struct dn_layout *l,
                       dnnl_data_type_t type)
 {
-    return keep(dn, md,
-                dnnl_memory_desc_create_with_strides(&md->v, l->n, l->dim, type, l->stride));
+    return cpu_onednn_3_keep(
+        dn, md, dnnl_memory_desc_create_with_strides(&md->v, l->n, l->dim, type, l->stride));
 }
 
 dnnl_status_t dn_v_md_any(struct onednn *dn, struct dn_md *md, const struct dn_layout *l,
                           dnnl_data_type_t type)
 {
-    return keep(dn, md,
-                dnnl_memory_desc_create_with_tag(&md->v, l->n, l->dim, type, dnnl_format_tag_any));
+    return cpu_onednn_3_keep(
+        dn, md, dnnl_memory_desc_create_with_tag(&md->v, l->n, l->dim, type, dnnl_format_tag_any));
 }
 
 dnnl_status_t dn_v_md_typed(struct onednn *dn, struct dn_md *md, const struct dn_md *from,
@@ -69,12 +72,13 @@ dnnl_status_t dn_v_md_typed(struct onednn *dn, struct dn_md *md, const struct dn
     if (st != dnnl_success)
         return st;
     if (kind == dnnl_format_kind_any)
-        return keep(dn, md,
-                    dnnl_memory_desc_create_with_tag(&md->v, n, *dims, type, dnnl_format_tag_any));
+        return cpu_onednn_3_keep(
+            dn, md, dnnl_memory_desc_create_with_tag(&md->v, n, *dims, type, dnnl_format_tag_any));
     st = dnnl_memory_desc_query(from->v, dnnl_query_strides, &strides);
     if (st != dnnl_success)
         return st;
-    return keep(dn, md, dnnl_memory_desc_create_with_strides(&md->v, n, *dims, type, *strides));
+    return cpu_onednn_3_keep(
+        dn, md, dnnl_memory_desc_create_with_strides(&md->v, n, *dims, type, *strides));
 }
 
 dnnl_status_t dn_v_md_of_arg(struct onednn *dn, dnnl_primitive_desc_t pd, int arg, struct dn_md *md,
@@ -85,7 +89,7 @@ dnnl_status_t dn_v_md_of_arg(struct onednn *dn, dnnl_primitive_desc_t pd, int ar
     dnnl_status_t st = v ? dnnl_memory_desc_query(v, dnnl_query_ndims_s32, &n) : dnnl_success;
 
     *has = st == dnnl_success && n > 0;
-    return *has ? keep(dn, md, dnnl_memory_desc_clone(&md->v, v)) : st;
+    return *has ? cpu_onednn_3_keep(dn, md, dnnl_memory_desc_clone(&md->v, v)) : st;
 }
 
 int dn_md_equal(const struct dn_md *a, const struct dn_md *b)
@@ -114,8 +118,8 @@ dnnl_status_t dn_v_conv(struct onednn *dn, const struct dn_wish *wish, dnnl_prim
 {
     const struct dn_conv *conv = wish->conv;
     const dnnl_dims_t dilation = {conv->dilation[0] - 1, conv->dilation[1] - 1};
-    const_dnnl_memory_desc_t x = v_of(wish->x), w = v_of(wish->w), b = v_of(wish->b),
-                             y = v_of(wish->y);
+    const_dnnl_memory_desc_t x = cpu_onednn_3_v_of(wish->x), w = cpu_onednn_3_v_of(wish->w),
+                             b = cpu_onednn_3_v_of(wish->b), y = cpu_onednn_3_v_of(wish->y);
     const dnnl_alg_kind_t alg = dnnl_convolution_direct;
 
     if (wish->pass == DN_FORWARD)
@@ -133,8 +137,8 @@ dnnl_status_t dn_v_conv(struct onednn *dn, const struct dn_wish *wish, dnnl_prim
 
 dnnl_status_t dn_v_inner(struct onednn *dn, const struct dn_wish *wish, dnnl_primitive_desc_t *out)
 {
-    const_dnnl_memory_desc_t x = v_of(wish->x), w = v_of(wish->w), b = v_of(wish->b),
-                             y = v_of(wish->y);
+    const_dnnl_memory_desc_t x = cpu_onednn_3_v_of(wish->x), w = cpu_onednn_3_v_of(wish->w),
+                             b = cpu_onednn_3_v_of(wish->b), y = cpu_onednn_3_v_of(wish->y);
 
     if (wish->pass == DN_FORWARD)
         return dnnl_inner_product_forward_primitive_desc_create(out, dn->engine, wish->prop, x, w,
@@ -155,14 +159,14 @@ dnnl_status_t dn_v_average(struct onednn *dn, const struct dn_wish *wish,
     return dnnl_pooling_forward_primitive_desc_create(
         out, dn->engine, wish->prop,
         pool->count_pad ? dnnl_pooling_avg_include_padding : dnnl_pooling_avg_exclude_padding,
-        v_of(wish->x), v_of(wish->y), pool->stride, pool->kernel, dilation, pool->pad, pool->pad,
-        wish->attr);
+        cpu_onednn_3_v_of(wish->x), cpu_onednn_3_v_of(wish->y), pool->stride, pool->kernel,
+        dilation, pool->pad, pool->pad, wish->attr);
 }
 
 dnnl_status_t dn_v_eltwise(struct onednn *dn, const struct dn_wish *wish,
                            dnnl_primitive_desc_t *out)
 {
-    const_dnnl_memory_desc_t x = v_of(wish->x);
+    const_dnnl_memory_desc_t x = cpu_onednn_3_v_of(wish->x);
 
     if (wish->pass == DN_FORWARD)
         return dnnl_eltwise_forward_primitive_desc_create(out, dn->engine, wish->prop, wish->alg, x,
@@ -173,13 +177,14 @@ dnnl_status_t dn_v_eltwise(struct onednn *dn, const struct dn_wish *wish,
 
 dnnl_status_t dn_v_sum(struct onednn *dn, const struct dn_wish *wish, dnnl_primitive_desc_t *out)
 {
-    return dnnl_binary_primitive_desc_create(out, dn->engine, dnnl_binary_add, v_of(wish->x),
-                                             v_of(wish->b), v_of(wish->y), wish->attr);
+    return dnnl_binary_primitive_desc_create(out, dn->engine, dnnl_binary_add,
+                                             cpu_onednn_3_v_of(wish->x), cpu_onednn_3_v_of(wish->b),
+                                             cpu_onednn_3_v_of(wish->y), wish->attr);
 }
 
 dnnl_status_t dn_v_reorder(struct onednn *dn, const struct dn_wish *wish,
                            dnnl_primitive_desc_t *out)
 {
-    return dnnl_reorder_primitive_desc_create(out, v_of(wish->x), dn->engine, v_of(wish->y),
-                                              dn->engine, wish->attr);
+    return dnnl_reorder_primitive_desc_create(out, cpu_onednn_3_v_of(wish->x), dn->engine,
+                                              cpu_onednn_3_v_of(wish->y), dn->engine, wish->attr);
 }

@@ -18,11 +18,11 @@ int omp_get_max_threads(void);
 #if __has_feature(thread_sanitizer)
 void __tsan_release(void *at);
 void __tsan_acquire(void *at);
-static void hand_over(const void *at) { __tsan_release((void *)at); }
-static void take_over(const void *at) { __tsan_acquire((void *)at); }
+static void cpu_parts_hand_over(const void *at) { __tsan_release((void *)at); }
+static void cpu_parts_take_over(const void *at) { __tsan_acquire((void *)at); }
 #else
-static void hand_over(const void *at) { (void)at; }
-static void take_over(const void *at) { (void)at; }
+static void cpu_parts_hand_over(const void *at) { (void)at; }
+static void cpu_parts_take_over(const void *at) { (void)at; }
 #endif
 
 struct tasks {
@@ -36,10 +36,10 @@ static void run_parts(void *data)
 {
     const struct tasks *t = data;
 
-    take_over(t);
+    cpu_parts_take_over(t);
     for (int i = omp_get_thread_num(); i < t->n_parts; i += omp_get_num_threads())
         t->part(t->task, i);
-    hand_over(t);
+    cpu_parts_hand_over(t);
 }
 
 int parts_of(int n_threads, int64_t least_work, int64_t n, int64_t work)
@@ -55,7 +55,7 @@ void parts_run(int n_parts, void (*part)(const void *task, int i), const void *t
         part(task, 0);
         return;
     }
-    hand_over(&t);
+    cpu_parts_hand_over(&t);
     GOMP_parallel(run_parts, &t, (unsigned)min_i64(n_parts, omp_get_max_threads()), 0);
-    take_over(&t);
+    cpu_parts_take_over(&t);
 }

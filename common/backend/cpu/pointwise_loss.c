@@ -35,7 +35,7 @@ static void run_row(const struct plain *p, int64_t r, const float *y, const floa
     loss_count(p->in[POINTWISE_LOSS_METRICS], sum / (double)p->c, 1, correct);
 }
 
-static void run(const struct plain *p)
+static void cpu_pointwise_loss_run(const struct plain *p)
 {
     const int is_real = p->in_type[POINTWISE_LOSS_TARGET] == DTYPE_F32;
     const int32_t *labels = p->in[POINTWISE_LOSS_TARGET];
@@ -52,10 +52,11 @@ int cpu_make_pointwise_loss(struct cpu *b, const struct graph *g, const struct n
                             struct kernel **out, struct err *err)
 {
     (void)b;
-    return plain_new(g, n, run, plain_room_of(g, n->in[POINTWISE_LOSS_Y]), out, err);
+    return plain_new(g, n, cpu_pointwise_loss_run, plain_room_of(g, n->in[POINTWISE_LOSS_Y]), out,
+                     err);
 }
 
-static void run_grad(const struct plain *p)
+static void cpu_pointwise_loss_run_grad(const struct plain *p)
 {
     const float scale =
         plain_loss_scale(p->in[POINTWISE_LOSS_GRAD_SCALARS], p->in[POINTWISE_LOSS_GRAD_SCALER]);
@@ -76,5 +77,6 @@ int cpu_make_pointwise_loss_grad(struct cpu *b, const struct graph *g, const str
                                  struct kernel **out, struct err *err)
 {
     (void)b;
-    return plain_new(g, n, run_grad, plain_room_of(g, n->in[POINTWISE_LOSS_GRAD_SLOPE]), out, err);
+    return plain_new(g, n, cpu_pointwise_loss_run_grad,
+                     plain_room_of(g, n->in[POINTWISE_LOSS_GRAD_SLOPE]), out, err);
 }

@@ -203,7 +203,7 @@ CPU_CLONES static void write_row(enum activation act, const float *restrict sum,
 }
 
 /* The output rows whose windows cover the image's row h are [*first, *end). */
-static void covering(const struct plain *p, int64_t h, int64_t *first, int64_t *end)
+static void cpu_pool2d_covering(const struct plain *p, int64_t h, int64_t *first, int64_t *end)
 {
     const int64_t kernel = p->attr.pool.kernel[0], stride = p->attr.pool.stride[0];
     const int64_t at = h + p->attr.pool.pad[0], before = at - kernel + 1;
@@ -230,7 +230,7 @@ static void grad_sample(const struct plain *p, int part, int64_t n)
         const int64_t x_at = (n * x_dim[1] + r.h) * row;
         int64_t first, end;
 
-        covering(p, r.h, &first, &end);
+        cpu_pool2d_covering(p, r.h, &first, &end);
         if (r.which || first != last_first || end != last_end) {
             memset(r.sum, 0, (size_t)row * sizeof *r.sum);
             for (int64_t i = first; i < end; i++)
@@ -254,7 +254,7 @@ static void grad_samples(const struct plain *p, int part, int64_t from, int64_t 
         grad_sample(p, part, n);
 }
 
-static void run_grad(const struct plain *p)
+static void cpu_pool2d_run_grad(const struct plain *p)
 {
     plain_split(p, p->out_shape[POOL2D_GRAD_DX].dim[0],
                 shape_elements(&p->out_shape[POOL2D_GRAD_DX]) / 4, grad_samples);
@@ -266,6 +266,6 @@ int cpu_make_pool2d_grad(struct cpu *b, const struct graph *g, const struct node
     const int64_t *x = cpu_out(g, n, POOL2D_GRAD_DX)->dim, *y = cpu_in(g, n, POOL2D_GRAD_DY)->dim;
 
     /* the sum, and rooms for rows of y_act, dx and dy */
-    return plain_new_split(b, g, n, run_grad, 0, (size_t)((3 * x[2] + y[2]) * x[3]) * sizeof(float),
-                           out, err);
+    return plain_new_split(b, g, n, cpu_pool2d_run_grad, 0,
+                           (size_t)((3 * x[2] + y[2]) * x[3]) * sizeof(float), out, err);
 }

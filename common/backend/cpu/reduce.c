@@ -45,13 +45,14 @@ static const float *read_row(const struct plain *p, int64_t from, int64_t step, 
 }
 
 /* Take x[0 .. n) into acc[0 .. n). */
-CPU_CLONES static void add(const float *x, int64_t n, double *acc)
+CPU_CLONES static void cpu_reduce_add(const float *x, int64_t n, double *acc)
 {
     for (int64_t i = 0; i < n; i++)
         acc[i] += (double)x[i];
 }
 
-CPU_CLONES static void add_squares(const float *x, int64_t n, const double *mean, double *acc)
+CPU_CLONES static void cpu_reduce_add_squares(const float *x, int64_t n, const double *mean,
+                                              double *acc)
 {
     for (int64_t i = 0; i < n; i++) {
         const double d = (double)x[i] - mean[i];
@@ -73,12 +74,13 @@ CPU_CLONES static void take_largest(const float *x, int64_t n, double sign, doub
 /* The way in which the elements of x go into acc. */
 enum turn { ADD, ADD_SQUARES, LARGEST, SMALLEST };
 
-static void take(enum turn turn, const float *x, int64_t n, const double *mean, double *acc)
+static void cpu_reduce_take(enum turn turn, const float *x, int64_t n, const double *mean,
+                            double *acc)
 {
     if (turn == ADD)
-        add(x, n, acc);
+        cpu_reduce_add(x, n, acc);
     else if (turn == ADD_SQUARES)
-        add_squares(x, n, mean, acc);
+        cpu_reduce_add_squares(x, n, mean, acc);
     else
         take_largest(x, n, turn == LARGEST ? 1 : -1, acc);
 }
@@ -90,13 +92,14 @@ static void take_columns(const struct plain *p, const struct maps *m, enum turn 
     float room[BLOCK];
 
     for (int64_t r = 0; r < m->n_reduced; r++)
-        take(turn, read_row(p, at + strided_at(&m->reduced, r), 1, n, room), n, mean, acc);
+        cpu_reduce_take(turn, read_row(p, at + strided_at(&m->reduced, r), 1, n, room), n, mean,
+                        acc);
 }
 
 /* Take all that belongs to one element of y: element i of a row goes into lane i % BLOCK, and the
  * lanes are put together in their order. */
-static void take_rows(const struct plain *p, const struct maps *m, enum turn turn, int64_t at,
-                      const double *mean, double *acc)
+static void cpu_reduce_take_rows(const struct plain *p, const struct maps *m, enum turn turn,
+                                 int64_t at, const double *mean, double *acc)
 {
     const int64_t step = m->reduced.step[m->reduced.n - 1], n_lanes = min_i64(BLOCK, m->row);
     double lane[BLOCK], means[BLOCK];
@@ -111,7 +114,7 @@ static void take_rows(const struct plain *p, const struct maps *m, enum turn tur
             const int64_t n = min_i64(BLOCK, m->row - i);
             const int64_t from = at + strided_at(&m->reduced, r) + i * step;
 
-            take(turn, read_row(p, from, step, n, room), n, means, lane);
+            cpu_reduce_take(turn, read_row(p, from, step, n, room), n, means, lane);
         }
     for (int64_t i = 0; i < n_lanes; i++)
         if (turn == LARGEST || turn == SMALLEST)
@@ -121,8 +124,8 @@ static void take_rows(const struct plain *p, const struct maps *m, enum turn tur
 }
 
 /* Elements [o, o + n) of y; they are neighbours in x unless n is 1. */
-static void reduce(const struct plain *p, const struct maps *m, enum turn turn, int64_t o,
-                   int64_t n, const double *mean, double *acc)
+static void cpu_reduce(const struct plain *p, const struct maps *m, enum turn turn, int64_t o,
+                       int64_t n, const double *mean, double *acc)
 {
     const int64_t at = strided_at(&m->kept, o);
 
@@ -131,16 +134,17 @@ static void reduce(const struct plain *p, const struct maps *m, enum turn turn, 
     if (n > 1)
         take_columns(p, m, turn, at, n, mean, acc);
     else
-        take_rows(p, m, turn, at, mean, acc);
+        cpu_reduce_take_rows(p, m, turn, at, mean, acc);
 }
 
-static void finish(enum reduction kind, double divisor, int64_t n, const double *acc, float *y)
+static void cpu_reduce_finish(enum reduction kind, double divisor, int64_t n, const double *acc,
+                              float *y)
 {
     for (int64_t i = 0; i < n; i++)
         y[i] = (float)(kind == REDUCE_MIN ? -acc[i] : acc[i] / divisor);
 }
 
-static void block(const struct plain *p, const struct maps *m, int64_t o, int64_t n)
+static void cpu_reduce_block(const struct plain *p, const struct maps *m, int64_t o, int64_t n)
 {
     static const enum turn turns[] = {[REDUCE_SUM] = ADD,
                                       [REDUCE_MEAN] = ADD,
@@ -153,16 +157,16 @@ static void block(const struct plain *p, const struct maps *m, int64_t o, int64_
     float y[BLOCK];
 
     if (kind == REDUCE_VAR) {
-        reduce(p, m, ADD, o, n, mean, acc);
+        cpu_reduce(p, m, ADD, o, n, mean, acc);
         for (int64_t i = 0; i < n; i++)
             mean[i] = acc[i] / count;
     }
-    reduce(p, m, turns[kind], o, n, mean, acc);
-    finish(kind,
-           kind == REDUCE_VAR    ? count - p->attr.reduce.correction
-           : kind == REDUCE_MEAN ? count
-                                 : 1,
-           n, acc, y);
+    cpu_reduce(p, m, turns[kind], o, n, mean, acc);
+    cpu_reduce_finish(kind,
+                      kind == REDUCE_VAR    ? count - p->attr.reduce.correction
+                      : kind == REDUCE_MEAN ? count
+                                            : 1,
+                      n, acc, y);
     for (int64_t i = 0; i < n; i++)
         real_put(p->out[REDUCE_Y], p->out_type[REDUCE_Y], o + i, y[i]);
 }
@@ -176,11 +180,11 @@ static void reduce_part(const struct plain *p, int part, int64_t from, int64_t t
     (void)part;
     for (int64_t o = from, n; o < to; o += n) {
         n = min_i64(BLOCK, min_i64(to - o, run - o % run));
-        block(p, &m, o, n);
+        cpu_reduce_block(p, &m, o, n);
     }
 }
 
-static void run(const struct plain *p)
+static void cpu_reduce_run(const struct plain *p)
 {
     plain_split(p, shape_elements(&p->out_shape[REDUCE_Y]), p->rows * p->c / 4, reduce_part);
 }
@@ -188,5 +192,5 @@ static void run(const struct plain *p)
 int cpu_make_reduce(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
                     struct err *err)
 {
-    return plain_new_split(b, g, n, run, 0, 0, out, err);
+    return plain_new_split(b, g, n, cpu_reduce_run, 0, 0, out, err);
 }

@@ -5,7 +5,7 @@
 
 #include "backend/cpu/plain.h"
 
-static void run(const struct plain *p)
+static void cpu_seal_run(const struct plain *p)
 {
     const struct seal s = {.check = p->in[SEAL_CHECK],
                            .metrics = p->in[SEAL_METRICS],
@@ -25,5 +25,5 @@ int cpu_make_seal(struct cpu *b, const struct graph *g, const struct node *n, st
                   struct err *err)
 {
     (void)b;
-    return plain_new(g, n, run, 0, out, err);
+    return plain_new(g, n, cpu_seal_run, 0, out, err);
 }

@@ -29,7 +29,7 @@ static int64_t n_lines(const struct plain *p)
     return p->rows * p->c / p->in_shape[0].dim[p->attr.softmax.dim];
 }
 
-static void read_line(const struct plain *p, int in, const struct line *l, float *to)
+static void cpu_softmax_read_line(const struct plain *p, int in, const struct line *l, float *to)
 {
     for (int64_t i = 0; i < l->n; i++)
         to[i] = real_get(p->in[in], p->in_type[in], l->at + i * l->step);
@@ -41,7 +41,7 @@ static void write_line(const struct plain *p, const struct line *l, const float 
         real_put(p->out[0], p->out_type[0], l->at + i * l->step, from[i]);
 }
 
-static void softmax(float *x, int64_t n, int is_log)
+static void cpu_softmax(float *x, int64_t n, int is_log)
 {
     float most = x[0], factor;
     double sum = 0;
@@ -56,7 +56,7 @@ static void softmax(float *x, int64_t n, int is_log)
 }
 
 /* Leaves dx in dy. */
-static void softmax_grad(const float *y, float *dy, int64_t n, int is_log)
+static void cpu_softmax_softmax_grad(const float *y, float *dy, int64_t n, int is_log)
 {
     double sum = 0;
 
@@ -73,13 +73,13 @@ static void softmax_part(const struct plain *p, int part, int64_t from, int64_t 
     for (int64_t i = from; i < to; i++) {
         const struct line l = line_at(p, i);
 
-        read_line(p, SOFTMAX_X, &l, x);
-        softmax(x, l.n, p->attr.softmax.log);
+        cpu_softmax_read_line(p, SOFTMAX_X, &l, x);
+        cpu_softmax(x, l.n, p->attr.softmax.log);
         write_line(p, &l, x);
     }
 }
 
-static void grad_part(const struct plain *p, int part, int64_t from, int64_t to)
+static void cpu_softmax_grad_part(const struct plain *p, int part, int64_t from, int64_t to)
 {
     float *y = plain_part_scratch(p, part);
 
@@ -87,25 +87,26 @@ static void grad_part(const struct plain *p, int part, int64_t from, int64_t to)
         const struct line l = line_at(p, i);
         float *dy = y + l.n;
 
-        read_line(p, SOFTMAX_GRAD_Y, &l, y);
-        read_line(p, SOFTMAX_GRAD_DY, &l, dy);
-        softmax_grad(y, dy, l.n, p->attr.softmax.log);
+        cpu_softmax_read_line(p, SOFTMAX_GRAD_Y, &l, y);
+        cpu_softmax_read_line(p, SOFTMAX_GRAD_DY, &l, dy);
+        cpu_softmax_softmax_grad(y, dy, l.n, p->attr.softmax.log);
         write_line(p, &l, dy);
     }
 }
 
-static void run(const struct plain *p)
+static void cpu_softmax_run(const struct plain *p)
 {
     plain_split(p, n_lines(p), p->rows * p->c * 4, softmax_part);
 }
 
-static void run_grad(const struct plain *p)
+static void cpu_softmax_run_grad(const struct plain *p)
 {
-    plain_split(p, n_lines(p), p->rows * p->c * 4, grad_part);
+    plain_split(p, n_lines(p), p->rows * p->c * 4, cpu_softmax_grad_part);
 }
 
-static int make(struct cpu *b, const struct graph *g, const struct node *n,
-                void (*run_all)(const struct plain *p), struct kernel **out, struct err *err)
+static int cpu_softmax_make(struct cpu *b, const struct graph *g, const struct node *n,
+                            void (*run_all)(const struct plain *p), struct kernel **out,
+                            struct err *err)
 {
     const size_t line = (size_t)cpu_in(g, n, 0)->dim[n->attr.softmax.dim] * sizeof(float);
 
@@ -115,11 +116,11 @@ static int make(struct cpu *b, const struct graph *g, const struct node *n,
 int cpu_make_softmax(struct cpu *b, const struct graph *g, const struct node *n,
                      struct kernel **out, struct err *err)
 {
-    return make(b, g, n, run, out, err);
+    return cpu_softmax_make(b, g, n, cpu_softmax_run, out, err);
 }
 
 int cpu_make_softmax_grad(struct cpu *b, const struct graph *g, const struct node *n,
                           struct kernel **out, struct err *err)
 {
-    return make(b, g, n, run_grad, out, err);
+    return cpu_softmax_make(b, g, n, cpu_softmax_run_grad, out, err);
 }

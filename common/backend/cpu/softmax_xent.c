@@ -15,7 +15,7 @@
 /* ---- rows ---- */
 
 /* x[0] if that is NaN; other NaNs do not count. */
-CPU_CLONES static float largest_of(const float *x, int64_t c)
+CPU_CLONES static float cpu_softmax_xent_largest_of(const float *x, int64_t c)
 {
     lanes most;
     float largest;
@@ -33,13 +33,14 @@ CPU_CLONES static float largest_of(const float *x, int64_t c)
     return largest;
 }
 
-CPU_CLONES static void exps(const float *restrict x, float *restrict e, int64_t c, float shift)
+CPU_CLONES static void cpu_softmax_xent_exps(const float *restrict x, float *restrict e, int64_t c,
+                                             float shift)
 {
     for (int64_t i = 0; i < c; i++)
         e[i] = exp_of(x[i] - shift);
 }
 
-CPU_CLONES static double sum_of(const float *x, int64_t c)
+CPU_CLONES static double cpu_softmax_xent_sum_of(const float *x, int64_t c)
 {
     wide total = {0}, v;
     double sum;
@@ -83,7 +84,7 @@ CPU_CLONES static int64_t not_below(const float *x, int64_t c, float v)
 }
 
 /* Elements above v: NaN counts. */
-CPU_CLONES static int64_t above(const float *x, int64_t c, float v)
+CPU_CLONES static int64_t cpu_softmax_xent_above(const float *x, int64_t c, float v)
 {
     int64_t n = 0;
 
@@ -93,7 +94,7 @@ CPU_CLONES static int64_t above(const float *x, int64_t c, float v)
 }
 
 /* Elements equal to v. */
-CPU_CLONES static int64_t count_of(const float *x, int64_t c, float v)
+CPU_CLONES static int64_t cpu_softmax_xent_count_of(const float *x, int64_t c, float v)
 {
     int64_t n = 0;
 
@@ -102,7 +103,7 @@ CPU_CLONES static int64_t count_of(const float *x, int64_t c, float v)
     return n;
 }
 
-CPU_CLONES static void times(const float *x, float *y, int64_t c, float factor)
+CPU_CLONES static void cpu_softmax_xent_times(const float *x, float *y, int64_t c, float factor)
 {
     CPU_INDEPENDENT
     for (int64_t i = 0; i < c; i++)
@@ -110,7 +111,8 @@ CPU_CLONES static void times(const float *x, float *y, int64_t c, float factor)
 }
 
 /* dx = (prob - t) * scale, for a class that is not the label; dx may be prob. */
-CPU_CLONES static void grads(const float *prob, float *dx, int64_t c, float t, float scale)
+CPU_CLONES static void cpu_softmax_xent_grads(const float *prob, float *dx, int64_t c, float t,
+                                              float scale)
 {
     CPU_INDEPENDENT
     for (int64_t i = 0; i < c; i++)
@@ -134,12 +136,12 @@ struct softmax {
 
 static struct softmax softmax_row(const float *x, float *prob, int64_t c)
 {
-    const float largest = largest_of(x, c);
+    const float largest = cpu_softmax_xent_largest_of(x, c);
     double sum;
 
-    exps(x, prob, c, largest);
-    sum = sum_of(prob, c);
-    times(prob, prob, c, (float)(1.0 / sum));
+    cpu_softmax_xent_exps(x, prob, c, largest);
+    sum = cpu_softmax_xent_sum_of(prob, c);
+    cpu_softmax_xent_times(prob, prob, c, (float)(1.0 / sum));
     return (struct softmax){largest, (double)largest + log(sum)};
 }
 
@@ -152,17 +154,19 @@ struct target {
     int32_t counts, correct, top5; /* counts: 0 if the row is ignored */
 };
 
-static int is_class(int32_t label, int64_t c) { return label >= 0 && label < c; }
+static int cpu_softmax_xent_is_class(int32_t label, int64_t c) { return label >= 0 && label < c; }
 
 /* Loss of one row: -sum of t[c] * log prob[c], where t[c] = (1-s)*[c = label] + s/C.  A label that
  * is no class gives NaN. */
 static double row_loss(const float *x, int64_t c, int32_t label, double smoothing, double log_sum)
 {
-    const double at_label = is_class(label, c) ? log_sum - (double)x[label] : (double)NAN;
+    const double at_label =
+        cpu_softmax_xent_is_class(label, c) ? log_sum - (double)x[label] : (double)NAN;
 
     if (smoothing == 0)
         return at_label;
-    return (1 - smoothing) * at_label + smoothing * (log_sum - sum_of(x, c) / (double)c);
+    return (1 - smoothing) * at_label +
+           smoothing * (log_sum - cpu_softmax_xent_sum_of(x, c) / (double)c);
 }
 
 /* The same with class weights: -sum of w[c] * t[c] * log prob[c]. */
@@ -170,8 +174,9 @@ static double weighted_loss(const struct plain *p, const float *x, int32_t label
 {
     const double smoothing = (double)p->attr.loss.label_smoothing;
     const float *w = p->attr.loss.class_weight;
-    const double at_label =
-        is_class(label, p->c) ? (double)w[label] * (log_sum - (double)x[label]) : (double)NAN;
+    const double at_label = cpu_softmax_xent_is_class(label, p->c)
+                                ? (double)w[label] * (log_sum - (double)x[label])
+                                : (double)NAN;
 
     if (smoothing == 0)
         return at_label;
@@ -183,19 +188,22 @@ static double weighted_loss(const struct plain *p, const float *x, int32_t label
 /* Returns 1 if the label's logit is among the five largest (op/softmax_xent.c). */
 static int is_in_top5(const float *x, int64_t c, int32_t label)
 {
-    if (!is_class(label, c) || isnan(x[label]))
+    if (!cpu_softmax_xent_is_class(label, c) || isnan(x[label]))
         return 0;
-    return not_below(x, label, x[label]) + above(x + label + 1, c - label - 1, x[label]) < 5;
+    return not_below(x, label, x[label]) +
+               cpu_softmax_xent_above(x + label + 1, c - label - 1, x[label]) <
+           5;
 }
 
 /* Returns 1 if the first of the largest logits is the label's. */
 static int is_correct(const float *x, int64_t c, int32_t label, float largest)
 {
-    return is_class(label, c) && x[label] == largest && count_of(x, label, largest) == 0;
+    return cpu_softmax_xent_is_class(label, c) && x[label] == largest &&
+           cpu_softmax_xent_count_of(x, label, largest) == 0;
 }
 
-static struct target target_of(const struct plain *p, const float *x, int32_t label,
-                               struct softmax s)
+static struct target cpu_softmax_xent_target_of(const struct plain *p, const float *x,
+                                                int32_t label, struct softmax s)
 {
     const float *w = p->attr.loss.class_weight;
 
@@ -204,9 +212,9 @@ static struct target target_of(const struct plain *p, const float *x, int32_t la
     return (struct target){
         .loss = w ? weighted_loss(p, x, label, s.log_sum)
                   : row_loss(x, p->c, label, (double)p->attr.loss.label_smoothing, s.log_sum),
-        .weight = !w                      ? 1
-                  : is_class(label, p->c) ? w[label]
-                                          : 0,
+        .weight = !w                                       ? 1
+                  : cpu_softmax_xent_is_class(label, p->c) ? w[label]
+                                                           : 0,
         .counts = 1,
         .correct = is_correct(x, p->c, label, s.largest),
         .top5 = p->attr.loss.counts_top5 && is_in_top5(x, p->c, label)};
@@ -230,7 +238,7 @@ static void count_targets(const struct plain *p, double *metrics)
 }
 
 /* Vector instructions, roughly, of all rows. */
-static int64_t work_of(const struct plain *p) { return p->rows * p->c * 2; }
+static int64_t cpu_softmax_xent_work_of(const struct plain *p) { return p->rows * p->c * 2; }
 
 static void loss_rows(const struct plain *p, int part, int64_t from, int64_t to)
 {
@@ -244,13 +252,13 @@ static void loss_rows(const struct plain *p, int part, int64_t from, int64_t to)
 
         if (p->out[SOFTMAX_XENT_PROB])
             prob = (float *)p->out[SOFTMAX_XENT_PROB] + r * c;
-        t[r] = target_of(p, x, labels[r], softmax_row(x, prob, c));
+        t[r] = cpu_softmax_xent_target_of(p, x, labels[r], softmax_row(x, prob, c));
     }
 }
 
-static void run(const struct plain *p)
+static void cpu_softmax_xent_run(const struct plain *p)
 {
-    plain_split(p, p->rows, work_of(p), loss_rows);
+    plain_split(p, p->rows, cpu_softmax_xent_work_of(p), loss_rows);
     count_targets(p, p->in[SOFTMAX_XENT_METRICS]);
 }
 
@@ -265,7 +273,7 @@ static size_t rows_bytes(const struct graph *g, const struct node *n, int logits
 int cpu_make_softmax_xent(struct cpu *b, const struct graph *g, const struct node *n,
                           struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, run, targets_bytes(g, n, SOFTMAX_XENT_LABELS),
+    return plain_new_split(b, g, n, cpu_softmax_xent_run, targets_bytes(g, n, SOFTMAX_XENT_LABELS),
                            rows_bytes(g, n, SOFTMAX_XENT_LOGITS), out, err);
 }
 
@@ -277,23 +285,23 @@ static void weighted_grad_row(const struct plain *p, const float *prob, float *d
 {
     const float *w = p->attr.loss.class_weight;
     const float smoothing = p->attr.loss.label_smoothing, others = smoothing / (float)p->c;
-    const float own = is_class(label, p->c) ? w[label] : 0;
+    const float own = cpu_softmax_xent_is_class(label, p->c) ? w[label] : 0;
     const float whole =
         smoothing == 0 ? own
                        : (1.0f - smoothing) * own + others * (float)p->attr.loss.class_weight_sum;
-    const float at_label = is_class(label, p->c) ? prob[label] : 0;
+    const float at_label = cpu_softmax_xent_is_class(label, p->c) ? prob[label] : 0;
 
     weighted_grads(prob, w, dx, p->c, whole, others, scale);
-    if (is_class(label, p->c))
+    if (cpu_softmax_xent_is_class(label, p->c))
         dx[label] = (at_label * whole - own * (1.0f - smoothing + others)) * scale;
 }
 
 /* dx = (prob - t) * scale, or with weights as above, or 0 for an ignored row.  dx may be prob. */
-static void grad_row(const struct plain *p, const float *prob, float *dx, int32_t label,
-                     float scale)
+static void cpu_softmax_xent_grad_row(const struct plain *p, const float *prob, float *dx,
+                                      int32_t label, float scale)
 {
     const float smoothing = p->attr.loss.label_smoothing, others = smoothing / (float)p->c;
-    const float at_label = is_class(label, p->c) ? prob[label] : 0;
+    const float at_label = cpu_softmax_xent_is_class(label, p->c) ? prob[label] : 0;
 
     if (label == SAMPLE_IGNORED) {
         memset(dx, 0, (size_t)p->c * sizeof *dx);
@@ -303,12 +311,12 @@ static void grad_row(const struct plain *p, const float *prob, float *dx, int32_
         weighted_grad_row(p, prob, dx, label, scale);
         return;
     }
-    grads(prob, dx, p->c, others, scale);
-    if (is_class(label, p->c))
+    cpu_softmax_xent_grads(prob, dx, p->c, others, scale);
+    if (cpu_softmax_xent_is_class(label, p->c))
         dx[label] = (at_label - (1.0f - smoothing + others)) * scale;
 }
 
-static void grad_rows(const struct plain *p, int part, int64_t from, int64_t to)
+static void cpu_softmax_xent_grad_rows(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const int32_t *labels = p->in[SOFTMAX_XENT_GRAD_LABELS];
     const float *prob = p->in[SOFTMAX_XENT_GRAD_PROB],
@@ -320,21 +328,21 @@ static void grad_rows(const struct plain *p, int part, int64_t from, int64_t to)
     for (int64_t r = from; r < to; r++) {
         float *dx = plain_dest(p, SOFTMAX_XENT_GRAD_DLOGITS, r * c, room);
 
-        grad_row(p, prob + r * c, dx, labels[r], scale);
+        cpu_softmax_xent_grad_row(p, prob + r * c, dx, labels[r], scale);
         plain_done(p, SOFTMAX_XENT_GRAD_DLOGITS, r * c, c, room);
     }
 }
 
-static void run_grad(const struct plain *p)
+static void cpu_softmax_xent_run_grad(const struct plain *p)
 {
-    plain_split(p, p->rows, p->rows * p->c / 8, grad_rows);
+    plain_split(p, p->rows, p->rows * p->c / 8, cpu_softmax_xent_grad_rows);
 }
 
 int cpu_make_softmax_xent_grad(struct cpu *b, const struct graph *g, const struct node *n,
                                struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, run_grad, 0, rows_bytes(g, n, SOFTMAX_XENT_GRAD_PROB), out,
-                           err);
+    return plain_new_split(b, g, n, cpu_softmax_xent_run_grad, 0,
+                           rows_bytes(g, n, SOFTMAX_XENT_GRAD_PROB), out, err);
 }
 
 /* Works row by row, since the gradient may lie where the logits do: the scratch of a part holds one
@@ -351,21 +359,23 @@ static void train_rows(const struct plain *p, int part, int64_t from, int64_t to
     for (int64_t r = from; r < to; r++) {
         const float *x = plain_read(p, SOFTMAX_XENT_TRAIN_LOGITS, r * c, c, room);
 
-        t[r] = target_of(p, x, labels[r], softmax_row(x, prob, c));
-        grad_row(p, prob, plain_dest(p, SOFTMAX_XENT_TRAIN_DLOGITS, r * c, room), labels[r], scale);
+        t[r] = cpu_softmax_xent_target_of(p, x, labels[r], softmax_row(x, prob, c));
+        cpu_softmax_xent_grad_row(p, prob, plain_dest(p, SOFTMAX_XENT_TRAIN_DLOGITS, r * c, room),
+                                  labels[r], scale);
         plain_done(p, SOFTMAX_XENT_TRAIN_DLOGITS, r * c, c, room);
     }
 }
 
-static void run_train(const struct plain *p)
+static void cpu_softmax_xent_run_train(const struct plain *p)
 {
-    plain_split(p, p->rows, work_of(p), train_rows);
+    plain_split(p, p->rows, cpu_softmax_xent_work_of(p), train_rows);
     count_targets(p, p->in[SOFTMAX_XENT_TRAIN_METRICS]);
 }
 
 int cpu_make_softmax_xent_train(struct cpu *b, const struct graph *g, const struct node *n,
                                 struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, run_train, targets_bytes(g, n, SOFTMAX_XENT_TRAIN_LABELS),
+    return plain_new_split(b, g, n, cpu_softmax_xent_run_train,
+                           targets_bytes(g, n, SOFTMAX_XENT_TRAIN_LABELS),
                            rows_bytes(g, n, SOFTMAX_XENT_TRAIN_LOGITS), out, err);
 }

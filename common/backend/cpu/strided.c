@@ -17,7 +17,7 @@ static inline void copy_elements(char *to, int64_t to_step, const char *from, in
 }
 
 /* n times the same 4 bytes, which are read once: so the loop needs no more than stores. */
-static void fill_row(char *to, const char *from, int64_t n)
+static void cpu_strided_fill_row(char *to, const char *from, int64_t n)
 {
     uint32_t x;
 
@@ -33,7 +33,7 @@ static void copy_row(char *to, int64_t to_step, const char *from, int64_t from_s
     if (to_step == 1 && from_step == 1)
         memcpy(to, from, (size_t)n * size);
     else if (to_step == 1 && from_step == 0 && size == 4)
-        fill_row(to, from, n);
+        cpu_strided_fill_row(to, from, n);
     else if (size == 4)
         copy_elements(to, to_step, from, from_step, n, 4);
     else if (size == 2)

@@ -12,7 +12,8 @@ enum { OF_VECTOR = 8 }; /* elements that one instruction copies, roughly */
 static int64_t out_elements(const struct plain *p) { return shape_elements(&p->out_shape[0]); }
 
 /* Elements [from, to) of y, which s finds in x. */
-static void gather(const struct plain *p, const struct strided *s, int64_t from, int64_t to)
+static void cpu_view_gather(const struct plain *p, const struct strided *s, int64_t from,
+                            int64_t to)
 {
     const size_t size = dtype_size(p->out_type[0]);
 
@@ -24,7 +25,7 @@ static void permute_part(const struct plain *p, int part, int64_t from, int64_t 
     const struct strided s = strided_permute(&p->in_shape[PERMUTE_X], p->attr.permute.order);
 
     (void)part;
-    gather(p, &s, from, to);
+    cpu_view_gather(p, &s, from, to);
 }
 
 static void slice_part(const struct plain *p, int part, int64_t from, int64_t to)
@@ -34,7 +35,7 @@ static void slice_part(const struct plain *p, int part, int64_t from, int64_t to
                       p->attr.slice.start, p->attr.slice.step);
 
     (void)part;
-    gather(p, &s, from, to);
+    cpu_view_gather(p, &s, from, to);
 }
 
 static void expand_part(const struct plain *p, int part, int64_t from, int64_t to)
@@ -42,7 +43,7 @@ static void expand_part(const struct plain *p, int part, int64_t from, int64_t t
     const struct strided s = strided_broadcast(&p->in_shape[EXPAND_X], &p->out_shape[EXPAND_Y]);
 
     (void)part;
-    gather(p, &s, from, to);
+    cpu_view_gather(p, &s, from, to);
 }
 
 static void zero_part(const struct plain *p, int part, int64_t from, int64_t to)
@@ -88,22 +89,22 @@ static void concat_part(const struct plain *p, int part, int64_t from, int64_t t
             }
 }
 
-static void run_permute(const struct plain *p)
+static void cpu_view_run_permute(const struct plain *p)
 {
     plain_split(p, out_elements(p), out_elements(p), permute_part);
 }
 
-static void run_slice(const struct plain *p)
+static void cpu_view_run_slice(const struct plain *p)
 {
     plain_split(p, out_elements(p), out_elements(p) / OF_VECTOR, slice_part);
 }
 
-static void run_expand(const struct plain *p)
+static void cpu_view_run_expand(const struct plain *p)
 {
     plain_split(p, out_elements(p), out_elements(p) / OF_VECTOR, expand_part);
 }
 
-static void run_slice_grad(const struct plain *p)
+static void cpu_view_run_slice_grad(const struct plain *p)
 {
     const int64_t n = shape_elements(&p->in_shape[SLICE_GRAD_DY]);
 
@@ -111,7 +112,7 @@ static void run_slice_grad(const struct plain *p)
     plain_split(p, n, n / OF_VECTOR, slice_grad_part);
 }
 
-static void run_concat(const struct plain *p)
+static void cpu_view_run_concat(const struct plain *p)
 {
     int64_t rows = 1;
 
@@ -123,29 +124,29 @@ static void run_concat(const struct plain *p)
 int cpu_make_permute(struct cpu *b, const struct graph *g, const struct node *n,
                      struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, run_permute, 0, 0, out, err);
+    return plain_new_split(b, g, n, cpu_view_run_permute, 0, 0, out, err);
 }
 
 int cpu_make_slice(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
                    struct err *err)
 {
-    return plain_new_split(b, g, n, run_slice, 0, 0, out, err);
+    return plain_new_split(b, g, n, cpu_view_run_slice, 0, 0, out, err);
 }
 
 int cpu_make_slice_grad(struct cpu *b, const struct graph *g, const struct node *n,
                         struct kernel **out, struct err *err)
 {
-    return plain_new_split(b, g, n, run_slice_grad, 0, 0, out, err);
+    return plain_new_split(b, g, n, cpu_view_run_slice_grad, 0, 0, out, err);
 }
 
 int cpu_make_expand(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
                     struct err *err)
 {
-    return plain_new_split(b, g, n, run_expand, 0, 0, out, err);
+    return plain_new_split(b, g, n, cpu_view_run_expand, 0, 0, out, err);
 }
 
 int cpu_make_concat(struct cpu *b, const struct graph *g, const struct node *n, struct kernel **out,
                     struct err *err)
 {
-    return plain_new_split(b, g, n, run_concat, 0, 0, out, err);
+    return plain_new_split(b, g, n, cpu_view_run_concat, 0, 0, out, err);
 }

@@ -74,7 +74,10 @@ static int64_t tile_numbers(int64_t c) { return POINTS * TILES * c; }
 static int64_t filter_numbers(const struct pass *p) { return POINTS * p->from.c * p->to.c; }
 
 /* Vector instructions of the products. */
-static int64_t work(const struct pass *p) { return n_tiles(p) * filter_numbers(p) / LANES; }
+static int64_t cpu_winograd_work(const struct pass *p)
+{
+    return n_tiles(p) * filter_numbers(p) / LANES;
+}
 
 /* ---- where a tile lies ---- */
 
@@ -132,7 +135,7 @@ static struct filter filter_grad_x(int64_t K, int64_t C)
 /* ---- forward, grad_x ---- */
 
 /* Rows of `n` in blocks, as many as outer.h takes. */
-static int next_block(struct outer *o, int64_t left, int64_t a_step, int64_t to_step)
+static int cpu_winograd_next_block(struct outer *o, int64_t left, int64_t a_step, int64_t to_step)
 {
     const int64_t blocks = ceil_div_i64(left, outer_max_i(PANEL));
 
@@ -145,8 +148,8 @@ static int next_block(struct outer *o, int64_t left, int64_t a_step, int64_t to_
 }
 
 /* m[point][panel][tile][column] = sum over channels of tiles times filter */
-static void multiply(const struct pass *p, const float *tiles, const float *filter, int64_t n,
-                     float *m)
+static void cpu_winograd_multiply(const struct pass *p, const float *tiles, const float *filter,
+                                  int64_t n, float *m)
 {
     const int64_t rows = p->from.c, panels = p->to.c / PANEL;
     struct outer o = {.n1 = rows / PANEL,
@@ -160,7 +163,7 @@ static void multiply(const struct pass *p, const float *tiles, const float *filt
 
     for (int64_t i = 0; i < POINTS * panels; i++)
         for (int64_t t = 0; t < n; t += o.n_i) {
-            next_block(&o, n - t, PANEL, PANEL);
+            cpu_winograd_next_block(&o, n - t, PANEL, PANEL);
             outer_run(&o, tiles + i / panels * TILES * rows + t * PANEL, filter + i * rows * PANEL,
                       m + (i * TILES + t) * PANEL);
         }
@@ -207,7 +210,7 @@ static void run_blocks(const struct plain *p, const struct pass *s, const struct
 
         for (int64_t i = 0; i < n; i++)
             begin_tile(s, e->from, b + i, tiles + i * PANEL);
-        multiply(s, tiles, p->scratch, n, m);
+        cpu_winograd_multiply(s, tiles, p->scratch, n, m);
         for (int64_t i = 0; i < n; i++)
             end_tile(s, e, b + i, m + i * PANEL);
     }
@@ -232,13 +235,13 @@ static void forward_filter(const struct plain *p, int part, int64_t from, int64_
         transform_w(&f, p->in[CONV2D_W], p->in_type[CONV2D_W], i, p->scratch);
 }
 
-static void run_forward(const struct plain *p)
+static void cpu_winograd_run_forward(const struct plain *p)
 {
     const struct pass s = pass_forward(p);
     const int64_t rows = s.from.c * s.to.c / PANEL;
 
     plain_split(p, rows, filter_numbers(&s), forward_filter);
-    plain_split(p, s.n_blocks, work(&s), forward_blocks);
+    plain_split(p, s.n_blocks, cpu_winograd_work(&s), forward_blocks);
 }
 
 static void grad_x_blocks(const struct plain *p, int part, int64_t from, int64_t to)
@@ -259,13 +262,13 @@ static void grad_x_filter(const struct plain *p, int part, int64_t from, int64_t
         transform_w(&f, p->in[CONV2D_GRAD_X_W], p->in_type[CONV2D_GRAD_X_W], i, p->scratch);
 }
 
-static void run_grad_x(const struct plain *p)
+static void cpu_winograd_run_grad_x(const struct plain *p)
 {
     const struct pass s = pass_grad_x(p);
     const int64_t rows = s.from.c * s.to.c / PANEL;
 
     plain_split(p, rows, filter_numbers(&s), grad_x_filter);
-    plain_split(p, s.n_blocks, work(&s), grad_x_blocks);
+    plain_split(p, s.n_blocks, cpu_winograd_work(&s), grad_x_blocks);
 }
 
 /* ---- grad_w ---- */
@@ -281,14 +284,15 @@ static struct pass pass_grad_w(const struct plain *p)
 static int64_t sum_numbers(const struct pass *s) { return filter_numbers(s) + s->to.c; }
 
 /* u[point][panel of k][c][k] += sum over tiles of x times dy */
-static void add_products(const struct pass *s, const float *x, const float *dy, int64_t n, float *u)
+static void cpu_winograd_add_products(const struct pass *s, const float *x, const float *dy,
+                                      int64_t n, float *u)
 {
     const int64_t rows = s->from.c, panels = s->to.c / PANEL;
     struct outer o = {.n1 = 1, .n2 = n, .a2 = PANEL, .b2 = PANEL, .n_j = PANEL, .end = OUTER_ADD};
 
     for (int64_t i = 0; i < POINTS * panels; i++)
         for (int64_t c = 0; c < rows; c += o.n_i) {
-            next_block(&o, PANEL - c % PANEL, 1, PANEL);
+            cpu_winograd_next_block(&o, PANEL - c % PANEL, 1, PANEL);
             outer_run(&o, x + i / panels * TILES * rows + in_panels(c), dy + i * TILES * PANEL,
                       u + (i * rows + c) * PANEL);
         }
@@ -313,13 +317,13 @@ static void grad_w_blocks(const struct plain *p, int part, int64_t from, int64_t
             transform_dy(pixel, s.to.c, s.to.type, dy + i * PANEL,
                          p->out[CONV2D_GRAD_W_DB] ? db : NULL);
         }
-        add_products(&s, x, dy, n, u);
+        cpu_winograd_add_products(&s, x, dy, n, u);
     }
 }
 
 static int n_parts(const struct plain *p, const struct pass *s)
 {
-    return plain_parts(p, s->n_blocks, work(s));
+    return plain_parts(p, s->n_blocks, cpu_winograd_work(s));
 }
 
 /* The sum of all parts for rows [from, to) of the filter, and then their gradients. */
@@ -340,12 +344,12 @@ static void grad_w_filter(const struct plain *p, int part, int64_t from, int64_t
         transform_u(&f, sum, i, plain_adds(p, CONV2D_GRAD_W_DW), p->out[CONV2D_GRAD_W_DW]);
 }
 
-static void run_grad_w(const struct plain *p)
+static void cpu_winograd_run_grad_w(const struct plain *p)
 {
     const struct pass s = pass_grad_w(p);
     float *db = (float *)plain_part_scratch(p, 0) + filter_numbers(&s);
 
-    plain_split(p, s.n_blocks, work(&s), grad_w_blocks);
+    plain_split(p, s.n_blocks, cpu_winograd_work(&s), grad_w_blocks);
     plain_split(p, s.from.c * s.to.c / PANEL, filter_numbers(&s), grad_w_filter);
     if (!p->out[CONV2D_GRAD_W_DB])
         return;
@@ -402,8 +406,9 @@ int winograd_make(struct cpu *b, const struct graph *g, const struct node *n, st
     const size_t tiles = (size_t)(tile_numbers(K) + tile_numbers(C)) * sizeof(float);
 
     if (n->op == OP_conv2d_grad_w)
-        return plain_new_split(b, g, n, run_grad_w, 0, filter + (size_t)K * sizeof(float) + tiles,
-                               out, err);
-    return plain_new_split(b, g, n, n->op == OP_conv2d ? run_forward : run_grad_x, filter, tiles,
-                           out, err);
+        return plain_new_split(b, g, n, cpu_winograd_run_grad_w, 0,
+                               filter + (size_t)K * sizeof(float) + tiles, out, err);
+    return plain_new_split(b, g, n,
+                           n->op == OP_conv2d ? cpu_winograd_run_forward : cpu_winograd_run_grad_x,
+                           filter, tiles, out, err);
 }

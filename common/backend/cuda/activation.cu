@@ -42,7 +42,7 @@ template <typename T, int ACT> struct backward {
     }
 };
 
-template <int ACT, typename T> static void run(const struct own *p)
+template <int ACT, typename T> static void cuda_activation_run(const struct own *p)
 {
     const struct forward<T, ACT> work = {
         (const T *)p->in[ACTIVATION_X], (T *)p->out[ACTIVATION_Y]
@@ -51,7 +51,7 @@ template <int ACT, typename T> static void run(const struct own *p)
     pieces_run<T>(p, work, p->n, pieces_are_whole(work.x) && pieces_are_whole(work.y));
 }
 
-template <int ACT, typename T> static void run_grad(const struct own *p)
+template <int ACT, typename T> static void cuda_activation_run_grad(const struct own *p)
 {
     const int saved =
         activation_saves_x((enum activation)ACT) ? ACTIVATION_GRAD_X : ACTIVATION_GRAD_Y;
@@ -66,19 +66,23 @@ template <int ACT, typename T> static void run_grad(const struct own *p)
 }
 
 template <int ACT>
-static int make(struct cuda *b, const struct graph *g, const struct node *n, struct kernel **out,
-                struct err *err)
+static int cuda_activation_make(struct cuda *b, const struct graph *g, const struct node *n,
+                                struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run<ACT, float>, run<ACT, bf16_t>, run<ACT, f16_t>), 0, out,
-                   err);
+    return own_new(b, g, n,
+                   typed(g, n, cuda_activation_run<ACT, float>, cuda_activation_run<ACT, bf16_t>,
+                         cuda_activation_run<ACT, f16_t>),
+                   0, out, err);
 }
 
 template <int ACT>
-static int make_grad(struct cuda *b, const struct graph *g, const struct node *n,
-                     struct kernel **out, struct err *err)
+static int cuda_activation_make_grad(struct cuda *b, const struct graph *g, const struct node *n,
+                                     struct kernel **out, struct err *err)
 {
     return own_new(b, g, n,
-                   typed(g, n, run_grad<ACT, float>, run_grad<ACT, bf16_t>, run_grad<ACT, f16_t>),
+                   typed(g, n, cuda_activation_run_grad<ACT, float>,
+                         cuda_activation_run_grad<ACT, bf16_t>,
+                         cuda_activation_run_grad<ACT, f16_t>),
                    0, out, err);
 }
 
@@ -88,9 +92,14 @@ typedef int make_fn(struct cuda *b, const struct graph *g, const struct node *n,
 extern "C" int cuda_make_activation(struct cuda *b, const struct graph *g, const struct node *n,
                                     struct kernel **out, struct err *err)
 {
-    static make_fn *const by_kind[] = {
-        NULL,           make<ACT_RELU>,      make<ACT_TANH>, make<ACT_SIGMOID>,
-        make<ACT_GELU>, make<ACT_GELU_TANH>, make<ACT_SILU>, make<ACT_LEAKY_RELU>};
+    static make_fn *const by_kind[] = {NULL,
+                                       cuda_activation_make<ACT_RELU>,
+                                       cuda_activation_make<ACT_TANH>,
+                                       cuda_activation_make<ACT_SIGMOID>,
+                                       cuda_activation_make<ACT_GELU>,
+                                       cuda_activation_make<ACT_GELU_TANH>,
+                                       cuda_activation_make<ACT_SILU>,
+                                       cuda_activation_make<ACT_LEAKY_RELU>};
 
     return by_kind[n->attr.act.kind](b, g, n, out, err);
 }
@@ -99,13 +108,13 @@ extern "C" int cuda_make_activation_grad(struct cuda *b, const struct graph *g,
                                          const struct node *n, struct kernel **out, struct err *err)
 {
     static make_fn *const by_kind[] = {NULL,
-                                       make_grad<ACT_RELU>,
-                                       make_grad<ACT_TANH>,
-                                       make_grad<ACT_SIGMOID>,
-                                       make_grad<ACT_GELU>,
-                                       make_grad<ACT_GELU_TANH>,
-                                       make_grad<ACT_SILU>,
-                                       make_grad<ACT_LEAKY_RELU>};
+                                       cuda_activation_make_grad<ACT_RELU>,
+                                       cuda_activation_make_grad<ACT_TANH>,
+                                       cuda_activation_make_grad<ACT_SIGMOID>,
+                                       cuda_activation_make_grad<ACT_GELU>,
+                                       cuda_activation_make_grad<ACT_GELU_TANH>,
+                                       cuda_activation_make_grad<ACT_SILU>,
+                                       cuda_activation_make_grad<ACT_LEAKY_RELU>};
 
     return by_kind[n->attr.act.kind](b, g, n, out, err);
 }

@@ -42,7 +42,7 @@ struct piece {
 };
 
 /* part [ADASUM_N_DOTS, count * pieces] */
-static __global__ void add_pieces(struct tensors t, double *part)
+static __global__ void cuda_adasum_add_pieces(struct tensors t, double *part)
 {
     for (int64_t k = blockIdx.x; k < t.count * t.pieces; k += gridDim.x) {
         const struct piece p(t, k);
@@ -66,7 +66,7 @@ static __global__ void add_pieces(struct tensors t, double *part)
     }
 }
 
-static __global__ void add_dots(struct tensors t, const double *part, double *dots)
+static __global__ void cuda_adasum_add_dots(struct tensors t, const double *part, double *dots)
 {
     for (int64_t i = grid_first(); i < t.count * ADASUM_N_DOTS; i += grid_stride()) {
         const int64_t item = i / ADASUM_N_DOTS, kind = i % ADASUM_N_DOTS;
@@ -79,7 +79,7 @@ static __global__ void add_dots(struct tensors t, const double *part, double *do
     }
 }
 
-static __global__ void combine(struct tensors t, const double *dots, float *rows)
+static __global__ void cuda_adasum_combine(struct tensors t, const double *dots, float *rows)
 {
     for (int64_t k = blockIdx.x; k < t.count * t.pieces; k += gridDim.x) {
         const struct piece p(t, k);
@@ -114,24 +114,24 @@ static struct tensors tensors_at(const struct own *p)
     return t;
 }
 
-static void run_dots(const struct own *p)
+static void cuda_adasum_run_dots(const struct own *p)
 {
     const struct tensors t = tensors_at(p);
     double *part = (double *)p->scratch;
 
     if (t.count == 0)
         return;
-    LAUNCH(add_pieces, blocks_for(p, t.count * t.pieces, 1), THREADS, p, t, part);
-    LAUNCH(add_dots, blocks_for(p, t.count * ADASUM_N_DOTS, THREADS), THREADS, p, t,
+    LAUNCH(cuda_adasum_add_pieces, blocks_for(p, t.count * t.pieces, 1), THREADS, p, t, part);
+    LAUNCH(cuda_adasum_add_dots, blocks_for(p, t.count * ADASUM_N_DOTS, THREADS), THREADS, p, t,
            (const double *)part, (double *)p->out[ADASUM_DOTS_DOTS]);
 }
 
-static void run_combine(const struct own *p)
+static void cuda_adasum_run_combine(const struct own *p)
 {
     const struct tensors t = tensors_at(p);
 
     if (t.count > 0)
-        LAUNCH(combine, blocks_for(p, t.count * t.pieces, 1), THREADS, p, t,
+        LAUNCH(cuda_adasum_combine, blocks_for(p, t.count * t.pieces, 1), THREADS, p, t,
                (const double *)p->in[ADASUM_COMBINE_DOTS],
                (float *)p->out[ADASUM_COMBINE_NEW_ROWS]);
 }
@@ -143,12 +143,12 @@ extern "C" int cuda_make_adasum_dots(struct cuda *b, const struct graph *g, cons
         tensors_of(cuda_in(g, n, ADASUM_DOTS_ROWS), cuda_in(g, n, ADASUM_DOTS_ENDS),
                    n->attr.number[ADASUM_DOTS_ATTR_STRIDE]);
 
-    return own_new(b, g, n, run_dots, (size_t)(t.count * t.pieces * ADASUM_N_DOTS) * sizeof(double),
-                   out, err);
+    return own_new(b, g, n, cuda_adasum_run_dots,
+                   (size_t)(t.count * t.pieces * ADASUM_N_DOTS) * sizeof(double), out, err);
 }
 
 extern "C" int cuda_make_adasum_combine(struct cuda *b, const struct graph *g, const struct node *n,
                                         struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, run_combine, 0, out, err);
+    return own_new(b, g, n, cuda_adasum_run_combine, 0, out, err);
 }

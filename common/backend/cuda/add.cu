@@ -19,7 +19,7 @@ template <typename T> struct adding {
     }
 };
 
-template <typename T> static void run(const struct own *p)
+template <typename T> static void cuda_add_run(const struct own *p)
 {
     const struct adding<T> work = {
         (const T *)p->in[ADD_A], (const T *)p->in[ADD_B], (T *)p->out[ADD_Y]
@@ -32,5 +32,7 @@ template <typename T> static void run(const struct own *p)
 extern "C" int cuda_make_add(struct cuda *b, const struct graph *g, const struct node *n,
                              struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), 0, out, err);
+    return own_new(b, g, n,
+                   typed(g, n, cuda_add_run<float>, cuda_add_run<bf16_t>, cuda_add_run<f16_t>), 0,
+                   out, err);
 }

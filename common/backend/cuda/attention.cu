@@ -68,7 +68,8 @@ template <typename T> struct place {
     }
 };
 
-template <typename T> static __device__ inline float dot(const T *a, const T *b, int64_t d)
+template <typename T>
+static __device__ inline float cuda_attention_dot(const T *a, const T *b, int64_t d)
 {
     float sum = 0;
 
@@ -85,7 +86,8 @@ static __device__ inline float block_max(float v)
 }
 
 /* The first row after the keys that query i sees. */
-template <typename T> static __device__ inline int64_t end_of(const struct heads<T> *h, int64_t i)
+template <typename T>
+static __device__ inline int64_t cuda_attention_end_of(const struct heads<T> *h, int64_t i)
 {
     return h->causal ? i + 1 : h->length;
 }
@@ -94,35 +96,35 @@ template <typename T> static __device__ inline int64_t end_of(const struct heads
 
 /* The largest score of the row, and the sum of e^(score - largest). */
 template <typename T>
-static __device__ void weigh(const struct place<T> *w, float *largest, double *total)
+static __device__ void cuda_attention_weigh(const struct place<T> *w, float *largest, double *total)
 {
     const struct heads<T> *h = w->h;
     const T *q = h->qkv + w->at(0, w->i);
-    const int64_t end = end_of(h, w->i);
+    const int64_t end = cuda_attention_end_of(h, w->i);
     float most = -INFINITY;
     double sum = 0;
 
     for (int64_t j = threadIdx.x; j < end; j += blockDim.x)
-        most = fmaxf(most, dot(q, h->qkv + w->at(1, j), h->d) * h->scale);
+        most = fmaxf(most, cuda_attention_dot(q, h->qkv + w->at(1, j), h->d) * h->scale);
     most = block_max(most);
     for (int64_t j = threadIdx.x; j < end; j += blockDim.x)
-        sum += (double)expf(dot(q, h->qkv + w->at(1, j), h->d) * h->scale - most);
+        sum += (double)expf(cuda_attention_dot(q, h->qkv + w->at(1, j), h->d) * h->scale - most);
     *largest = most;
     *total = block_sum(sum);
 }
 
-template <typename T> static __global__ void attend(struct heads<T> h)
+template <typename T> static __global__ void cuda_attention_attend(struct heads<T> h)
 {
     SHARED(float, weight, TILE);
 
     for (int64_t b = blockIdx.x; b < h.rows * h.n_heads; b += gridDim.x) {
         const struct place<T> w(&h, b);
         const T *q = h.qkv + w.at(0, w.i);
-        const int64_t end = end_of(&h, w.i);
+        const int64_t end = cuda_attention_end_of(&h, w.i);
         float most;
         double total;
 
-        weigh(&w, &most, &total);
+        cuda_attention_weigh(&w, &most, &total);
         if (threadIdx.x == 0 && h.lse)
             h.lse[w.at_lse(w.i)] = most + logf((float)total);
         for (int64_t e = threadIdx.x; e - threadIdx.x < h.d; e += blockDim.x) {
@@ -134,7 +136,9 @@ template <typename T> static __global__ void attend(struct heads<T> h)
                 __syncthreads(); /* the tile before may still be read */
                 if (j < end)
                     weight[threadIdx.x] =
-                        (float)((double)expf(dot(q, h.qkv + w.at(1, j), h.d) * h.scale - most) /
+                        (float)((double)expf(cuda_attention_dot(q, h.qkv + w.at(1, j), h.d) *
+                                                 h.scale -
+                                             most) /
                                 total) *
                         w.keep(w.i, j);
                 __syncthreads();
@@ -158,9 +162,9 @@ template <typename T> struct pair {
         const struct heads<T> *h = w->h;
 
         keep = w->keep(i, j);
-        p = expf(dot(h->qkv + w->at(0, i), h->qkv + w->at(1, j), h->d) * h->scale -
+        p = expf(cuda_attention_dot(h->qkv + w->at(0, i), h->qkv + w->at(1, j), h->d) * h->scale -
                  h->lse[w->at_lse(i)]);
-        dp = dot(h->dy + w->at_y(i), h->qkv + w->at(2, j), h->d) * keep;
+        dp = cuda_attention_dot(h->dy + w->at_y(i), h->qkv + w->at(2, j), h->d) * keep;
     }
 };
 
@@ -171,7 +175,7 @@ template <typename T> static __global__ void grad_queries(struct heads<T> h)
 
     for (int64_t b = blockIdx.x; b < h.rows * h.n_heads; b += gridDim.x) {
         const struct place<T> w(&h, b);
-        const int64_t end = end_of(&h, w.i);
+        const int64_t end = cuda_attention_end_of(&h, w.i);
         double sum = 0;
         float delta;
 
@@ -262,14 +266,14 @@ template <typename T> static struct heads<T> heads_of(const struct own *p) {
 }
 
 template <typename T>
-static void run(const struct own *p)
+static void cuda_attention_run(const struct own *p)
 {
     struct heads<T> h = heads_of<T>(p);
 
     h.scalars = (const struct step_scalars *)p->in[ATTENTION_SCALARS];
     h.lse = (float *)p->out[ATTENTION_LSE];
     h.to = (T *)p->out[ATTENTION_Y];
-    LAUNCH((attend<T>), blocks_for(p, h.rows * h.n_heads, 1), TILE, p, h);
+    LAUNCH((cuda_attention_attend<T>), blocks_for(p, h.rows * h.n_heads, 1), TILE, p, h);
 }
 
 /* Warn once if a node is left to these kernels whose samples are long: a thread reads a whole row
@@ -298,10 +302,13 @@ extern "C" int cuda_make_attention(struct cuda *b, const struct graph *g, const 
     if (rc != FLASH_NONE)
         return rc;
     warn_if_slow(b, n);
-    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), 0, out, err);
+    return own_new(b, g, n,
+                   typed(g, n, cuda_attention_run<float>, cuda_attention_run<bf16_t>,
+                         cuda_attention_run<f16_t>),
+                   0, out, err);
 }
 
-template <typename T> static void run_grad(const struct own *p)
+template <typename T> static void cuda_attention_run_grad(const struct own *p)
 {
     struct heads<T> h = heads_of<T>(p);
 
@@ -321,7 +328,9 @@ extern "C" int cuda_make_attention_grad(struct cuda *b, const struct graph *g, c
 
     return rc != FLASH_NONE
                ? rc
-               : own_new(b, g, n, typed(g, n, run_grad<float>, run_grad<bf16_t>, run_grad<f16_t>),
+               : own_new(b, g, n,
+                         typed(g, n, cuda_attention_run_grad<float>,
+                               cuda_attention_run_grad<bf16_t>, cuda_attention_run_grad<f16_t>),
                          (size_t)shape_elements(cuda_in(g, n, ATTENTION_GRAD_LSE)) * sizeof(float),
                          out, err);
 }

@@ -13,9 +13,9 @@ struct averaging {
     double decay;
 };
 
-static __global__ void average(struct averaging a, const float *param, const double *check,
-                               const float *control, const struct step_scalars *scalars, float *avg,
-                               int64_t n)
+static __global__ void cuda_average(struct averaging a, const float *param, const double *check,
+                                    const float *control, const struct step_scalars *scalars,
+                                    float *avg, int64_t n)
 {
     const float w = average_weight(scalars, a.first, a.every, a.decay);
 
@@ -25,7 +25,7 @@ static __global__ void average(struct averaging a, const float *param, const dou
         avg[i] = w == 1.0f ? param[i] : avg[i] + w * (param[i] - avg[i]);
 }
 
-static void run(const struct own *p)
+static void cuda_average_run(const struct own *p)
 {
     struct averaging a = {};
 
@@ -34,7 +34,7 @@ static void run(const struct own *p)
     a.first = (int64_t)p->attr.number[AVERAGE_ATTR_FIRST];
     a.every = (int64_t)p->attr.number[AVERAGE_ATTR_EVERY];
     a.decay = p->attr.number[AVERAGE_ATTR_DECAY];
-    LAUNCH(average, blocks_for(p, p->n, THREADS), THREADS, p, a,
+    LAUNCH(cuda_average, blocks_for(p, p->n, THREADS), THREADS, p, a,
            (const float *)p->in[AVERAGE_PARAM], (const double *)p->in[AVERAGE_CHECK],
            (const float *)p->in[AVERAGE_CONTROL],
            (const struct step_scalars *)p->in[AVERAGE_SCALARS],
@@ -44,5 +44,5 @@ static void run(const struct own *p)
 extern "C" int cuda_make_average(struct cuda *b, const struct graph *g, const struct node *n,
                                  struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, run, 0, out, err);
+    return own_new(b, g, n, cuda_average_run, 0, out, err);
 }

@@ -71,7 +71,7 @@ static void cuda_free(struct backend *b, void *p)
     (void)cudaFree(p);
 }
 
-static size_t piece(size_t at, size_t n_bytes)
+static size_t cuda_backend_piece(size_t at, size_t n_bytes)
 {
     return n_bytes - at < SLOT_BYTES ? n_bytes - at : SLOT_BYTES;
 }
@@ -85,7 +85,7 @@ static int cuda_copy_in(struct backend *b, void *to, const void *from, size_t n_
     ASSERT(!gpu->cuda.is_recording);
     for (size_t at = 0, i = 0; st == cudaSuccess && at < n_bytes; at += SLOT_BYTES, i++) {
         struct slot *s = &gpu->slot[i % N_SLOTS];
-        const size_t len = piece(at, n_bytes);
+        const size_t len = cuda_backend_piece(at, n_bytes);
 
         st = cudaEventSynchronize(s->idle);
         if (st != cudaSuccess)
@@ -99,11 +99,12 @@ static int cuda_copy_in(struct backend *b, void *to, const void *from, size_t n_
 }
 
 /* Queue the copy of the piece that starts at `at` into its slot. */
-static cudaError_t fetch(struct gpu *gpu, const void *from, size_t at, size_t n_bytes)
+static cudaError_t cuda_backend_fetch(struct gpu *gpu, const void *from, size_t at, size_t n_bytes)
 {
     struct slot *s = &gpu->slot[at / SLOT_BYTES % N_SLOTS];
-    cudaError_t st = cudaMemcpyAsync(s->host, (const char *)from + at, piece(at, n_bytes),
-                                     cudaMemcpyDefault, gpu->cuda.stream);
+    cudaError_t st =
+        cudaMemcpyAsync(s->host, (const char *)from + at, cuda_backend_piece(at, n_bytes),
+                        cudaMemcpyDefault, gpu->cuda.stream);
 
     return st == cudaSuccess ? cudaEventRecord(s->idle, gpu->cuda.stream) : st;
 }
@@ -115,16 +116,16 @@ static int cuda_copy_out(struct backend *b, void *to, const void *from, size_t n
     cudaError_t st;
 
     ASSERT(!gpu->cuda.is_recording);
-    st = fetch(gpu, from, 0, n_bytes);
+    st = cuda_backend_fetch(gpu, from, 0, n_bytes);
     for (size_t at = 0; st == cudaSuccess && at < n_bytes; at += SLOT_BYTES) {
         const struct slot *s = &gpu->slot[at / SLOT_BYTES % N_SLOTS];
 
         if (at + SLOT_BYTES < n_bytes)
-            st = fetch(gpu, from, at + SLOT_BYTES, n_bytes);
+            st = cuda_backend_fetch(gpu, from, at + SLOT_BYTES, n_bytes);
         if (st == cudaSuccess)
             st = cudaEventSynchronize(s->idle);
         if (st == cudaSuccess)
-            memcpy((char *)to + at, s->host, piece(at, n_bytes));
+            memcpy((char *)to + at, s->host, cuda_backend_piece(at, n_bytes));
     }
     return cuda_check((int)st, "copy from the GPU", err);
 }
@@ -132,7 +133,7 @@ static int cuda_copy_out(struct backend *b, void *to, const void *from, size_t n
 /* 1: the node's kernel adds to its outputs by itself.  These are the kernels that write parameters'
  * gradients by a grad_array (device.cuh), and those of the libraries.  backend.c wraps the others,
  * which make gradients of activations, too. */
-static int adds_itself(const struct node *n)
+static int cuda_backend_adds_itself(const struct node *n)
 {
     switch (n->op) {
     case OP_cast:
@@ -165,7 +166,7 @@ static int cuda_can_fuse(struct backend *b, const struct graph *g, const struct 
     if (f == FUSE_FOLD) /* the plans and passes of conv2d.c add no image */
         return n->op == OP_conv2d && !cuda_has_in(n, CONV2D_ADD);
     if (f == FUSE_ADDS)
-        return adds_itself(n);
+        return cuda_backend_adds_itself(n);
     if (f == FUSE_BIAS && n->op == OP_linear_grad_w && n->adds)
         return 0; /* cuBLASLt has no tail for db if the product adds */
     return backend_usual_fusion(n, f, act);
@@ -173,7 +174,7 @@ static int cuda_can_fuse(struct backend *b, const struct graph *g, const struct 
 
 /* program/ never asks for these kernels: a reshape only renames memory, and the engine does an
  * all-reduce between kernels. */
-static int no_kernel(const struct node *n, struct err *err)
+static int cuda_backend_no_kernel(const struct node *n, struct err *err)
 {
     return err_set(err, ERR_UNSUPPORTED, "%s has no kernel", op_get(n->op)->name);
 }
@@ -182,14 +183,14 @@ int cuda_make_reshape(struct cuda *b, const struct graph *g, const struct node *
                       struct kernel **out, struct err *err)
 {
     (void)b, (void)g, (void)out;
-    return no_kernel(n, err);
+    return cuda_backend_no_kernel(n, err);
 }
 
 int cuda_make_allreduce(struct cuda *b, const struct graph *g, const struct node *n,
                         struct kernel **out, struct err *err)
 {
     (void)b, (void)g, (void)out;
-    return no_kernel(n, err);
+    return cuda_backend_no_kernel(n, err);
 }
 
 typedef int make_fn(struct cuda *b, const struct graph *g, const struct node *n,
@@ -202,7 +203,7 @@ static make_fn *const makers[OP_COUNT] = {
 };
 
 /* 1 if an input has no rows and the operator then computes nothing. */
-static int is_idle(const struct graph *g, const struct node *n)
+static int cuda_backend_is_idle(const struct graph *g, const struct node *n)
 {
     int empty = 0;
 
@@ -216,7 +217,7 @@ static int cuda_make_kernel(struct backend *b, const struct graph *g, const stru
 {
     struct gpu *gpu = to_gpu(b);
 
-    if (is_idle(g, n))
+    if (cuda_backend_is_idle(g, n))
         return own_new_zero(&gpu->cuda, g, n, out, err);
     return makers[n->op](&gpu->cuda, g, n, out, err);
 }

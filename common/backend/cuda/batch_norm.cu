@@ -15,8 +15,8 @@
 #include "backend/cuda/columns.cuh"
 
 /* Mean and variance of channel i from the sums, which are of x - m. */
-static __device__ inline void moments(const double *sums, const float *m, int64_t c, int64_t i,
-                                      double *mean, double *var)
+static __device__ inline void cuda_batch_norm_moments(const double *sums, const float *m, int64_t c,
+                                                      int64_t i, double *mean, double *var)
 {
     const double n = sums[2 * c], shift = sums[i] / n;
 
@@ -78,7 +78,7 @@ template <typename T, int V> static void sum_stats(const struct own *p)
     columns_sum<2>(p, term, end, p->rows, p->c);
 }
 
-template <typename T> static void run_stats(const struct own *p)
+template <typename T> static void cuda_batch_norm_run_stats(const struct own *p)
 {
     if (columns_are_wide(p->rows, p->c))
         sum_stats<T, COLUMNS_WIDE>(p);
@@ -93,7 +93,9 @@ extern "C" int cuda_make_batch_norm_stats(struct cuda *b, const struct graph *g,
     const struct shape *x = cuda_in(g, n, BATCH_NORM_STATS_X);
     const int64_t c = x->dim[x->n - 1];
 
-    return own_new(b, g, n, typed(g, n, run_stats<float>, run_stats<bf16_t>, run_stats<f16_t>),
+    return own_new(b, g, n,
+                   typed(g, n, cuda_batch_norm_run_stats<float>, cuda_batch_norm_run_stats<bf16_t>,
+                         cuda_batch_norm_run_stats<f16_t>),
                    columns_scratch(2, shape_elements(x) / c, c), out, err);
 }
 
@@ -107,7 +109,7 @@ struct channels {
     float eps, momentum;
 };
 
-static __global__ void prepare(struct channels p)
+static __global__ void cuda_batch_norm_prepare(struct channels p)
 {
     const double n = p.sums[2 * p.c], momentum = (double)p.momentum;
 
@@ -117,7 +119,7 @@ static __global__ void prepare(struct channels p)
         p.next_m[i] = p.m[i];
         p.next_v[i] = p.v[i];
         if (n > 0)
-            moments(p.sums, p.m, p.c, i, &mean, &var);
+            cuda_batch_norm_moments(p.sums, p.m, p.c, i, &mean, &var);
         if (n > 1) { /* one value has no variance */
             p.next_m[i] = (float)((1 - momentum) * (double)p.m[i] + momentum * mean);
             p.next_v[i] = (float)((1 - momentum) * (double)p.v[i] + momentum * (var * n / (n - 1)));
@@ -129,7 +131,7 @@ static __global__ void prepare(struct channels p)
 
 /* (x - mean) * scale + bias, with the same bits in the forward pass and where a gradient needs its
  * sign. */
-static __device__ inline float affine(float x, float mean, float scale, float bias)
+static __device__ inline float cuda_batch_norm_affine(float x, float mean, float scale, float bias)
 {
     return (x - mean) * scale + bias;
 }
@@ -178,7 +180,7 @@ static __device__ inline void normalise_pieces(const struct normalised<T, N> &p,
     }
     for (int m = 0; m < M; m++) {
         for (int k = 0; k < N; k++) {
-            float s = affine((float)v[m].v[k], a.mean[k], a.scale[k], a.bias[k]);
+            float s = cuda_batch_norm_affine((float)v[m].v[k], a.mean[k], a.scale[k], a.bias[k]);
 
             s = p.add ? s + (float)other[m].v[k] : s;
             v[m].v[k] = (T)(p.is_relu && s < 0.0f ? 0.0f : s);
@@ -189,7 +191,7 @@ static __device__ inline void normalise_pieces(const struct normalised<T, N> &p,
 
 /* y = act((x - mean) * scale + bias + add), with relu or no activation. */
 template <typename T, int N>
-static __global__ void normalise(struct normalised<T, N> p, struct affines a)
+static __global__ void cuda_batch_norm_normalise(struct normalised<T, N> p, struct affines a)
 {
     for (struct columns_walk w(p.c); w.col < p.c; w.next()) {
         const struct affines_here<N> here(a, w.col * N);
@@ -211,7 +213,8 @@ static void launch_normalise(const struct own *p, int add, struct affines a)
             (vec<T, N> *)p->out[0], p->rows, p->c / N, p->attr.norm.act == ACT_RELU
     };
 
-    LAUNCH((normalise<T, N>), blocks_for(p, p->n / N, THREADS), THREADS, p, what, a);
+    LAUNCH((cuda_batch_norm_normalise<T, N>), blocks_for(p, p->n / N, THREADS), THREADS, p, what,
+           a);
 }
 
 template <typename T>
@@ -226,7 +229,7 @@ static void run_normalise(const struct own *p, int add, const void *mean, const 
         launch_normalise<T, 1>(p, add, a);
 }
 
-template <typename T> static void run(const struct own *p)
+template <typename T> static void cuda_batch_norm_run(const struct own *p)
 {
     float *mean = (float *)p->scratch, *scale = mean + p->c;
     struct channels ch = {};
@@ -242,14 +245,16 @@ template <typename T> static void run(const struct own *p)
     ch.c = p->c;
     ch.eps = p->attr.norm.eps;
     ch.momentum = p->attr.norm.momentum;
-    LAUNCH(prepare, blocks_for(p, p->c, THREADS), THREADS, p, ch);
+    LAUNCH(cuda_batch_norm_prepare, blocks_for(p, p->c, THREADS), THREADS, p, ch);
     run_normalise<T>(p, BATCH_NORM_ADD, mean, scale, p->in[BATCH_NORM_BIAS]);
 }
 
 extern "C" int cuda_make_batch_norm(struct cuda *b, const struct graph *g, const struct node *n,
                                     struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>),
+    return own_new(b, g, n,
+                   typed(g, n, cuda_batch_norm_run<float>, cuda_batch_norm_run<bf16_t>,
+                         cuda_batch_norm_run<f16_t>),
                    (size_t)(2 * shape_elements(cuda_in(g, n, BATCH_NORM_WEIGHT))) * sizeof(float),
                    out, err);
 }
@@ -261,7 +266,7 @@ static __global__ void infer_scale(const float *weight, const float *v, float ep
         scale[i] = (float)((double)weight[i] / sqrt((double)v[i] + (double)eps));
 }
 
-template <typename T> static void run_infer(const struct own *p)
+template <typename T> static void cuda_batch_norm_run_infer(const struct own *p)
 {
     float *scale = (float *)p->scratch;
 
@@ -276,7 +281,9 @@ extern "C" int cuda_make_batch_norm_infer(struct cuda *b, const struct graph *g,
                                           const struct node *n, struct kernel **out,
                                           struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run_infer<float>, run_infer<bf16_t>, run_infer<f16_t>),
+    return own_new(b, g, n,
+                   typed(g, n, cuda_batch_norm_run_infer<float>, cuda_batch_norm_run_infer<bf16_t>,
+                         cuda_batch_norm_run_infer<f16_t>),
                    (size_t)shape_elements(cuda_in(g, n, BATCH_NORM_INFER_WEIGHT)) * sizeof(float),
                    out, err);
 }
@@ -294,10 +301,10 @@ template <typename T>
 static __global__ void shift_bias(const T *b, struct affines a, T *y, int64_t c)
 {
     for (int64_t i = grid_first(); i < c; i += grid_stride())
-        y[i] = (T)affine(b ? (float)b[i] : 0.0f, a.mean[i], a.scale[i], a.bias[i]);
+        y[i] = (T)cuda_batch_norm_affine(b ? (float)b[i] : 0.0f, a.mean[i], a.scale[i], a.bias[i]);
 }
 
-template <typename T> static void run_fold(const struct own *p)
+template <typename T> static void cuda_batch_norm_run_fold(const struct own *p)
 {
     const int64_t c = p->in_shape[BATCH_NORM_FOLD_W].dim[0];
     float *scale = (float *)p->scratch;
@@ -317,7 +324,9 @@ template <typename T> static void run_fold(const struct own *p)
 extern "C" int cuda_make_batch_norm_fold(struct cuda *b, const struct graph *g,
                                          const struct node *n, struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run_fold<float>, run_fold<bf16_t>, run_fold<f16_t>),
+    return own_new(b, g, n,
+                   typed(g, n, cuda_batch_norm_run_fold<float>, cuda_batch_norm_run_fold<bf16_t>,
+                         cuda_batch_norm_run_fold<f16_t>),
                    (size_t)cuda_in(g, n, BATCH_NORM_FOLD_W)->dim[0] * sizeof(float), out, err);
 }
 
@@ -339,7 +348,7 @@ template <typename T, int V> struct grad_term {
         for (int v = 0; v < V; v++) {
             double var;
 
-            moments(sums, m, c, col + v, &mean[v], &var);
+            cuda_batch_norm_moments(sums, m, c, col + v, &mean[v], &var);
             rstd[v] = 1.0 / sqrt(var + (double)eps);
             scale[v] = weight ? (float)((double)weight[col + v] / sqrt(var + (double)eps)) : 0.0f;
             shift[v] = weight ? bias[col + v] : 0.0f;
@@ -352,8 +361,8 @@ template <typename T, int V> struct grad_term {
         load_floats(x + row * c + col, from);
         load_floats(dy + row * c + col, d);
         for (int v = 0; v < V; v++) {
-            const bool passes =
-                !weight || !(affine(from[v], (float)mean[v], scale[v], shift[v]) <= 0.0f);
+            const bool passes = !weight || !(cuda_batch_norm_affine(from[v], (float)mean[v],
+                                                                    scale[v], shift[v]) <= 0.0f);
             const double slope = passes ? (double)d[v] : 0.0;
 
             sum[v][0] += slope;
@@ -398,7 +407,7 @@ template <typename T, int V> static void sum_grad_stats(const struct own *p)
     columns_sum<2>(p, term, end, p->rows, p->c);
 }
 
-template <typename T> static void run_grad_stats(const struct own *p)
+template <typename T> static void cuda_batch_norm_run_grad_stats(const struct own *p)
 {
     if (columns_are_wide(p->rows, p->c))
         sum_grad_stats<T, COLUMNS_WIDE>(p);
@@ -413,9 +422,11 @@ extern "C" int cuda_make_batch_norm_grad_stats(struct cuda *b, const struct grap
     const struct shape *x = cuda_in(g, n, BATCH_NORM_GRAD_STATS_X);
     const int64_t c = x->dim[x->n - 1];
 
-    return own_new(
-        b, g, n, typed(g, n, run_grad_stats<float>, run_grad_stats<bf16_t>, run_grad_stats<f16_t>),
-        columns_scratch(2, shape_elements(x) / c, c), out, err);
+    return own_new(b, g, n,
+                   typed(g, n, cuda_batch_norm_run_grad_stats<float>,
+                         cuda_batch_norm_run_grad_stats<bf16_t>,
+                         cuda_batch_norm_run_grad_stats<f16_t>),
+                   columns_scratch(2, shape_elements(x) / c, c), out, err);
 }
 
 /* k [5,C] for dx = k0 * (dy - k1 - (x - k2) * k3), where k3 = rstd * gsums[C + i] / n; k4 is the
@@ -428,7 +439,7 @@ static __global__ void grad_factors(const double *sums, const double *gsums, con
     for (int64_t i = grid_first(); i < c; i += grid_stride()) {
         double mean, var, rstd;
 
-        moments(sums, m, c, i, &mean, &var);
+        cuda_batch_norm_moments(sums, m, c, i, &mean, &var);
         rstd = 1.0 / sqrt(var + (double)eps);
         k[i] = (float)((double)weight[i] * rstd);
         k[c + i] = (float)(gsums[i] / n);
@@ -477,7 +488,8 @@ static __device__ inline void grad_pieces(const struct norm_backward<T, N> &p,
     for (int m = 0; m < M; m++) {
         for (int j = 0; j < N; j++) {
             const float v = (float)from[m].v[j];
-            const bool passes = !p.bias || !(affine(v, f.k2[j], f.k4[j], f.bias[j]) <= 0.0f);
+            const bool passes =
+                !p.bias || !(cuda_batch_norm_affine(v, f.k2[j], f.k4[j], f.bias[j]) <= 0.0f);
 
             d[m].v[j] = (T)(f.k0[j] * ((passes ? (float)d[m].v[j] : 0.0f) - f.k1[j] -
                                        (v - f.k2[j]) * f.k3[j]));
@@ -486,7 +498,8 @@ static __device__ inline void grad_pieces(const struct norm_backward<T, N> &p,
     }
 }
 
-template <typename T, int N> static __global__ void grad_x(struct norm_backward<T, N> p)
+template <typename T, int N>
+static __global__ void cuda_batch_norm_grad_x(struct norm_backward<T, N> p)
 {
     for (struct columns_walk w(p.c); w.col < p.c; w.next()) {
         const struct factors_here<N> here(p.k, p.bias, p.c * N, w.col * N);
@@ -500,7 +513,8 @@ template <typename T, int N> static __global__ void grad_x(struct norm_backward<
     }
 }
 
-template <typename T, int N> static void run_grad_x(const struct own *p, const float *k)
+template <typename T, int N>
+static void cuda_batch_norm_run_grad_x(const struct own *p, const float *k)
 {
     const void *bias = p->attr.norm.act == ACT_RELU ? p->in[BATCH_NORM_GRAD_BIAS] : NULL;
     const struct norm_backward<T, N> what = {
@@ -508,10 +522,10 @@ template <typename T, int N> static void run_grad_x(const struct own *p, const f
             (vec<T, N> *)p->out[BATCH_NORM_GRAD_DX], k, (const float *)bias, p->rows, p->c / N
     };
 
-    LAUNCH((grad_x<T, N>), blocks_for(p, p->n / N, THREADS), THREADS, p, what);
+    LAUNCH((cuda_batch_norm_grad_x<T, N>), blocks_for(p, p->n / N, THREADS), THREADS, p, what);
 }
 
-template <typename T> static void run_grad(const struct own *p)
+template <typename T> static void cuda_batch_norm_run_grad(const struct own *p)
 {
     float *k = (float *)p->scratch;
 
@@ -521,15 +535,17 @@ template <typename T> static void run_grad(const struct own *p)
            (const float *)p->in[BATCH_NORM_GRAD_RUNNING_MEAN],
            (const float *)p->in[BATCH_NORM_GRAD_WEIGHT], p->attr.norm.eps, k, p->c);
     if (p->c % wide<T>::N == 0)
-        run_grad_x<T, wide<T>::N>(p, k);
+        cuda_batch_norm_run_grad_x<T, wide<T>::N>(p, k);
     else
-        run_grad_x<T, 1>(p, k);
+        cuda_batch_norm_run_grad_x<T, 1>(p, k);
 }
 
 extern "C" int cuda_make_batch_norm_grad(struct cuda *b, const struct graph *g,
                                          const struct node *n, struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run_grad<float>, run_grad<bf16_t>, run_grad<f16_t>),
+    return own_new(b, g, n,
+                   typed(g, n, cuda_batch_norm_run_grad<float>, cuda_batch_norm_run_grad<bf16_t>,
+                         cuda_batch_norm_run_grad<f16_t>),
                    (size_t)(5 * shape_elements(cuda_in(g, n, BATCH_NORM_GRAD_WEIGHT))) *
                        sizeof(float),
                    out, err);

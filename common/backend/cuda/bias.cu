@@ -5,22 +5,24 @@
 
 /* x is [rows,C]; y may be x. */
 template <typename T>
-static __global__ void add_bias(const T *x, const T *bias, T *y, int64_t n, int64_t c)
+static __global__ void cuda_bias_add_bias(const T *x, const T *bias, T *y, int64_t n, int64_t c)
 {
     for (struct walk w(c); w.i < n; w.next())
         y[w.i] = (T)((float)x[w.i] + (float)bias[w.col]);
 }
 
-template <typename T> static void run(const struct own *p)
+template <typename T> static void cuda_bias_run(const struct own *p)
 {
-    LAUNCH((add_bias<T>), blocks_for(p, p->n, THREADS), THREADS, p, (const T *)p->in[BIAS_X],
-           (const T *)p->in[BIAS_B], (T *)p->out[BIAS_Y], p->n, p->c);
+    LAUNCH((cuda_bias_add_bias<T>), blocks_for(p, p->n, THREADS), THREADS, p,
+           (const T *)p->in[BIAS_X], (const T *)p->in[BIAS_B], (T *)p->out[BIAS_Y], p->n, p->c);
 }
 
 extern "C" int cuda_make_bias(struct cuda *b, const struct graph *g, const struct node *n,
                               struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), 0, out, err);
+    return own_new(b, g, n,
+                   typed(g, n, cuda_bias_run<float>, cuda_bias_run<bf16_t>, cuda_bias_run<f16_t>),
+                   0, out, err);
 }
 
 template <typename T, int V> static void sum_grad(const struct own *p)
@@ -32,7 +34,7 @@ template <typename T, int V> static void sum_grad(const struct own *p)
     columns_sum<1>(p, term, grad_of(p, BIAS_GRAD_DB), p->rows, p->c);
 }
 
-template <typename T> static void run_grad(const struct own *p)
+template <typename T> static void cuda_bias_run_grad(const struct own *p)
 {
     if (columns_are_wide(p->rows, p->c))
         sum_grad<T, COLUMNS_WIDE>(p);
@@ -46,6 +48,8 @@ extern "C" int cuda_make_bias_grad(struct cuda *b, const struct graph *g, const 
     const struct shape *dy = cuda_in(g, n, BIAS_GRAD_DY);
     const int64_t c = dy->dim[dy->n - 1];
 
-    return own_new(b, g, n, typed(g, n, run_grad<float>, run_grad<bf16_t>, run_grad<f16_t>),
+    return own_new(b, g, n,
+                   typed(g, n, cuda_bias_run_grad<float>, cuda_bias_run_grad<bf16_t>,
+                         cuda_bias_run_grad<f16_t>),
                    columns_scratch(1, shape_elements(dy) / c, c), out, err);
 }

@@ -53,7 +53,7 @@ struct blas_product {
     int adds; /* as the gemm's */
 };
 
-static int failed(cublasStatus_t st, const char *doing, struct err *err)
+static int cuda_blas_failed(cublasStatus_t st, const char *doing, struct err *err)
 {
     if (st == CUBLAS_STATUS_SUCCESS)
         return 0;
@@ -67,7 +67,7 @@ int blas_open(struct cuda *cuda, struct blas **out, struct err *err)
     int rc = tune_describe_gpu(cuda, b->gpu, err);
 
     if (rc == 0)
-        rc = failed(cublasLtCreate(&b->handle), "open", err);
+        rc = cuda_blas_failed(cublasLtCreate(&b->handle), "open", err);
     if (rc < 0) {
         free(b);
         return rc;
@@ -91,7 +91,7 @@ void blas_close(struct blas *b)
     free(b);
 }
 
-static cudaDataType_t data_type(enum dtype t)
+static cudaDataType_t cuda_blas_data_type(enum dtype t)
 {
     ASSERT(t == DTYPE_F32 || t == DTYPE_BF16 || t == DTYPE_F16);
     return t == DTYPE_F32 ? CUDA_R_32F : t == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
@@ -124,20 +124,20 @@ static const struct {
 
 int blas_tail_has_bias(enum blas_tail tail) { return tails[tail].has_bias; }
 
-static cublasStatus_t set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t name,
-                          const void *value, size_t n_bytes)
+static cublasStatus_t cuda_blas_set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t name,
+                                    const void *value, size_t n_bytes)
 {
     return cublasLtMatmulDescSetAttribute(d, name, value, n_bytes);
 }
 
 static cublasStatus_t set_bias(cublasLtMatmulDesc_t d, const void *bias)
 {
-    return set(d, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+    return cuda_blas_set(d, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
 }
 
 static cublasStatus_t set_saved(cublasLtMatmulDesc_t d, const void *saved)
 {
-    return set(d, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &saved, sizeof saved);
+    return cuda_blas_set(d, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &saved, sizeof saved);
 }
 
 /* The distance from one column to the next: in bits of a mask, in elements of pre. */
@@ -152,20 +152,20 @@ static cublasStatus_t describe_tail(struct blas_product *p, const struct gemm *g
     const cublasLtEpilogue_t e = tails[p->tail].epilogue;
     const void *any = (const void *)(uintptr_t)ALIGNMENT;
     const int64_t ld = saved_ld(g, tails[p->tail].saved);
-    cublasStatus_t st = set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &e, sizeof e);
+    cublasStatus_t st = cuda_blas_set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &e, sizeof e);
 
     if (st == CUBLAS_STATUS_SUCCESS && tails[p->tail].has_bias)
         st = set_bias(p->desc, any);
     if (st == CUBLAS_STATUS_SUCCESS && tails[p->tail].saved) {
         st = set_saved(p->desc, any);
         if (st == CUBLAS_STATUS_SUCCESS)
-            st = set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld, sizeof ld);
+            st = cuda_blas_set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld, sizeof ld);
     }
     return st;
 }
 
-static cublasStatus_t describe(struct blas_product *p, const struct gemm *g, struct blas_types t,
-                               int allow_tf32)
+static cublasStatus_t cuda_blas_describe(struct blas_product *p, const struct gemm *g,
+                                         struct blas_types t, int allow_tf32)
 {
     const cublasComputeType_t compute =
         t.ab == DTYPE_F32 && allow_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
@@ -174,24 +174,24 @@ static cublasStatus_t describe(struct blas_product *p, const struct gemm *g, str
     cublasStatus_t st = cublasLtMatmulDescCreate(&p->desc, compute, CUDA_R_32F);
 
     if (st == CUBLAS_STATUS_SUCCESS)
-        st = set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a);
+        st = cuda_blas_set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op_a, sizeof op_a);
     if (st == CUBLAS_STATUS_SUCCESS)
-        st = set(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b);
+        st = cuda_blas_set(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_b, sizeof op_b);
     if (st == CUBLAS_STATUS_SUCCESS)
         st = describe_tail(p, g);
     if (st == CUBLAS_STATUS_SUCCESS)
-        st = cublasLtMatrixLayoutCreate(&p->a, data_type(t.ab), (uint64_t)gemm_rows_a(g),
+        st = cublasLtMatrixLayoutCreate(&p->a, cuda_blas_data_type(t.ab), (uint64_t)gemm_rows_a(g),
                                         (uint64_t)gemm_cols_a(g), g->lda);
     if (st == CUBLAS_STATUS_SUCCESS)
-        st = cublasLtMatrixLayoutCreate(&p->b, data_type(t.ab), (uint64_t)gemm_rows_b(g),
+        st = cublasLtMatrixLayoutCreate(&p->b, cuda_blas_data_type(t.ab), (uint64_t)gemm_rows_b(g),
                                         (uint64_t)gemm_cols_b(g), g->ldb);
     if (st == CUBLAS_STATUS_SUCCESS)
-        st = cublasLtMatrixLayoutCreate(&p->c, data_type(t.c), (uint64_t)g->m, (uint64_t)g->n,
-                                        g->ldc);
+        st = cublasLtMatrixLayoutCreate(&p->c, cuda_blas_data_type(t.c), (uint64_t)g->m,
+                                        (uint64_t)g->n, g->ldc);
     return st;
 }
 
-static cublasStatus_t prefer(cublasLtMatmulPreference_t pref, size_t max_workspace)
+static cublasStatus_t cuda_blas_prefer(cublasLtMatmulPreference_t pref, size_t max_workspace)
 {
     static const cublasLtMatmulPreferenceAttributes_t alignment[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -213,7 +213,7 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t pref, size_t max_workspa
  * is accepted.  An algorithm that does not answer is taken only if no other is accepted. */
 enum verdict { REFUSED, UNKNOWN, FINE };
 
-static enum verdict look_at(const cublasLtMatmulAlgo_t *algo, const struct key *key)
+static enum verdict cuda_blas_look_at(const cublasLtMatmulAlgo_t *algo, const struct key *key)
 {
     uint64_t flags = 0;
     size_t n = 0;
@@ -240,20 +240,20 @@ static int no_algorithm(const struct key *k, int n_seen, struct err *err)
 }
 
 /* Copies the candidates with this verdict to `out`, at most n, in their order; returns how many. */
-static int pick(const cublasLtMatmulHeuristicResult_t *seen, int n_seen, const struct key *key,
-                enum verdict want, struct candidate *out, int n)
+static int cuda_blas_pick(const cublasLtMatmulHeuristicResult_t *seen, int n_seen,
+                          const struct key *key, enum verdict want, struct candidate *out, int n)
 {
     int n_found = 0;
 
     for (int i = 0; i < n_seen && n_found < n; i++)
-        if (seen[i].state == CUBLAS_STATUS_SUCCESS && look_at(&seen[i].algo, key) == want)
+        if (seen[i].state == CUBLAS_STATUS_SUCCESS && cuda_blas_look_at(&seen[i].algo, key) == want)
             out[n_found++] = (struct candidate){seen[i].algo, seen[i].workspaceSize};
     return n_found;
 }
 
 /* Finds algorithms within the rules, best first, at most n; returns how many, or < 0. */
-static int ask(struct blas *b, const struct blas_product *p, const struct key *key,
-               struct candidate *out, int n, struct err *err)
+static int cuda_blas_ask(struct blas *b, const struct blas_product *p, const struct key *key,
+                         struct candidate *out, int n, struct err *err)
 {
     cublasLtMatmulHeuristicResult_t result[CANDIDATES];
     cublasLtMatmulPreference_t pref = NULL;
@@ -261,22 +261,22 @@ static int ask(struct blas *b, const struct blas_product *p, const struct key *k
     cublasStatus_t st = cublasLtMatmulPreferenceCreate(&pref);
 
     if (st == CUBLAS_STATUS_SUCCESS)
-        st = prefer(pref, key->max_workspace);
+        st = cuda_blas_prefer(pref, key->max_workspace);
     if (st == CUBLAS_STATUS_SUCCESS)
         st = cublasLtMatmulAlgoGetHeuristic(b->handle, p->desc, p->a, p->b, p->c, p->c, pref,
                                             CANDIDATES, result, &n_seen);
     if (pref)
         cublasLtMatmulPreferenceDestroy(pref);
     if (st != CUBLAS_STATUS_SUCCESS && st != CUBLAS_STATUS_NOT_SUPPORTED)
-        return failed(st, "ask for algorithms", err);
-    n_found = pick(result, n_seen, key, FINE, out, n);
+        return cuda_blas_failed(st, "ask for algorithms", err);
+    n_found = cuda_blas_pick(result, n_seen, key, FINE, out, n);
     if (n_found == 0)
-        n_found = pick(result, n_seen, key, UNKNOWN, out, n);
+        n_found = cuda_blas_pick(result, n_seen, key, UNKNOWN, out, n);
     return n_found ? n_found : no_algorithm(key, n_seen, err);
 }
 
-static struct key key_of(const struct gemm *g, struct blas_types t, enum blas_tail tail,
-                         const struct blas_rules *rules)
+static struct key cuda_blas_key_of(const struct gemm *g, struct blas_types t, enum blas_tail tail,
+                                   const struct blas_rules *rules)
 {
     struct key k;
 
@@ -300,14 +300,14 @@ struct timed {
     void *at[4];                  /* A, B, C, workspace */
 };
 
-static int run_timed(void *arg, struct err *err)
+static int cuda_blas_run_timed(void *arg, struct err *err)
 {
     const struct timed *t = arg;
 
     return blas_product_run(t->blas, t->product, t->at[0], t->at[1], t->at[2], t->at[3], err);
 }
 
-static size_t bytes_of(int64_t rows, int64_t cols, int type)
+static size_t cuda_blas_bytes_of(int64_t rows, int64_t cols, int type)
 {
     return (size_t)(rows * cols) * dtype_size((enum dtype)type);
 }
@@ -318,18 +318,18 @@ static size_t saved_bytes(enum blas_tail tail, const struct gemm *g, int type)
 
     if (saved == SAVES_MASK)
         return (size_t)(saved_ld(g, saved) / 8 * g->n);
-    return saved == SAVES_PRE ? bytes_of(g->m, g->n, type) : 0;
+    return saved == SAVES_PRE ? cuda_blas_bytes_of(g->m, g->n, type) : 0;
 }
 
 static int time_one(struct blas *b, struct blas_product *p, const struct key *k,
                     struct choice *choice, double *us, struct err *err)
 {
     const struct gemm *g = &k->g;
-    const size_t n_bytes[] = {bytes_of(gemm_rows_a(g), gemm_cols_a(g), k->ab),
-                              bytes_of(gemm_rows_b(g), gemm_cols_b(g), k->ab),
-                              bytes_of(g->m, g->n, k->c),
+    const size_t n_bytes[] = {cuda_blas_bytes_of(gemm_rows_a(g), gemm_cols_a(g), k->ab),
+                              cuda_blas_bytes_of(gemm_rows_b(g), gemm_cols_b(g), k->ab),
+                              cuda_blas_bytes_of(g->m, g->n, k->c),
                               choice->found.workspace,
-                              bytes_of(1, max_i64(g->m, g->n), DTYPE_F32),
+                              cuda_blas_bytes_of(1, max_i64(g->m, g->n), DTYPE_F32),
                               saved_bytes(p->tail, g, k->c)};
     struct timed t = {b, p, {NULL}};
     void *at[ARRAY_LEN(n_bytes)], *base;
@@ -341,15 +341,15 @@ static int time_one(struct blas *b, struct blas_product *p, const struct key *k,
     p->choice = choice;
     rc = blas_product_bind(p, tails[p->tail].has_bias ? at[4] : NULL, at[5], err);
     if (rc == 0)
-        rc = tune_time(b->cuda, run_timed, &t, us, err);
+        rc = tune_time(b->cuda, cuda_blas_run_timed, &t, us, err);
     backend_free(&b->cuda->base, base);
     return rc;
 }
 
 /* The fastest candidate, or the first if none can be timed.  is_sure: the result was timed, or is
  * the only candidate. */
-static int fastest(struct blas *b, struct blas_product *p, const struct key *key,
-                   const struct candidate *found, int n, int *is_sure)
+static int cuda_blas_fastest(struct blas *b, struct blas_product *p, const struct key *key,
+                             const struct candidate *found, int n, int *is_sure)
 {
     double best_us = 0.0, us = 0.0;
     int best = 0;
@@ -370,7 +370,7 @@ static int fastest(struct blas *b, struct blas_product *p, const struct key *key
 
 /* ---- kept choices ---- */
 
-static void text_of(const struct blas *b, const struct key *k, char out[KEY_LEN])
+static void cuda_blas_text_of(const struct blas *b, const struct key *k, char out[KEY_LEN])
 {
     const struct gemm *g = &k->g;
 
@@ -384,56 +384,57 @@ static void text_of(const struct blas *b, const struct key *k, char out[KEY_LEN]
              g->transpose_b ? 't' : 'n', (long long)g->lda, (long long)g->ldb, (long long)g->ldc);
 }
 
-static int restore(struct blas *b, const struct blas_product *p, const struct key *key,
-                   struct candidate *out)
+static int cuda_blas_restore(struct blas *b, const struct blas_product *p, const struct key *key,
+                             struct candidate *out)
 {
     cublasLtMatmulHeuristicResult_t result = {.state = CUBLAS_STATUS_NOT_SUPPORTED};
     char text[KEY_LEN];
     struct buf kept = {0};
     int ok;
 
-    text_of(b, key, text);
+    cuda_blas_text_of(b, key, text);
     ok = plan_cache_get(b->cuda->plans, text, &kept) && kept.len == sizeof out->algo;
     if (ok) {
         memcpy(&out->algo, kept.data, sizeof out->algo);
         ok = cublasLtMatmulAlgoCheck(b->handle, p->desc, p->a, p->b, p->c, p->c, &out->algo,
                                      &result) == CUBLAS_STATUS_SUCCESS &&
              result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= key->max_workspace &&
-             look_at(&out->algo, key) != REFUSED;
+             cuda_blas_look_at(&out->algo, key) != REFUSED;
         out->workspace = result.workspaceSize;
     }
     buf_fini(&kept);
     return ok;
 }
 
-static void keep(struct blas *b, const struct key *key, const struct candidate *c)
+static void cuda_blas_keep(struct blas *b, const struct key *key, const struct candidate *c)
 {
     char text[KEY_LEN];
 
-    text_of(b, key, text);
+    cuda_blas_text_of(b, key, text);
     plan_cache_put(b->cuda->plans, text, &c->algo, sizeof c->algo);
 }
 
 /* ---- choosing ---- */
 
-static int search(struct blas *b, struct blas_product *p, const struct key *key,
-                  struct candidate *out, struct err *err)
+static int cuda_blas_search(struct blas *b, struct blas_product *p, const struct key *key,
+                            struct candidate *out, struct err *err)
 {
     struct candidate found[CANDIDATES];
     int n, is_sure;
 
-    if (restore(b, p, key, out))
+    if (cuda_blas_restore(b, p, key, out))
         return 0;
-    n = ask(b, p, key, found, key->autotune ? CANDIDATES : 1, err);
+    n = cuda_blas_ask(b, p, key, found, key->autotune ? CANDIDATES : 1, err);
     if (n < 0)
         return n;
-    *out = found[fastest(b, p, key, found, n, &is_sure)];
+    *out = found[cuda_blas_fastest(b, p, key, found, n, &is_sure)];
     if (is_sure)
-        keep(b, key, out);
+        cuda_blas_keep(b, key, out);
     return 0;
 }
 
-static int choose(struct blas *b, struct blas_product *p, const struct key *key, struct err *err)
+static int cuda_blas_choose(struct blas *b, struct blas_product *p, const struct key *key,
+                            struct err *err)
 {
     struct choice *c;
     int rc;
@@ -443,7 +444,7 @@ static int choose(struct blas *b, struct blas_product *p, const struct key *key,
             break;
     if (!c) {
         c = xcalloc(1, sizeof *c);
-        if ((rc = search(b, p, key, &c->found, err)) < 0) {
+        if ((rc = cuda_blas_search(b, p, key, &c->found, err)) < 0) {
             free(c);
             return rc;
         }
@@ -459,14 +460,15 @@ int blas_product_new(struct blas *b, const struct gemm *g, struct blas_types t, 
                      const struct blas_rules *rules, struct blas_product **out, struct err *err)
 {
     struct blas_product *p = xcalloc(1, sizeof *p);
-    const struct key key = key_of(g, t, tail, rules);
+    const struct key key = cuda_blas_key_of(g, t, tail, rules);
     int rc;
 
     p->tail = tail;
     p->adds = g->adds;
-    rc = failed(describe(p, g, t, rules->allow_tf32), "describe a product", err);
+    rc =
+        cuda_blas_failed(cuda_blas_describe(p, g, t, rules->allow_tf32), "describe a product", err);
     if (rc == 0)
-        rc = choose(b, p, &key, err);
+        rc = cuda_blas_choose(b, p, &key, err);
     if (rc < 0) {
         blas_product_free(p);
         return rc;
@@ -501,7 +503,7 @@ int blas_product_bind(struct blas_product *p, void *bias, void *saved, struct er
         st = set_bias(p->desc, bias);
     if (st == CUBLAS_STATUS_SUCCESS && saved)
         st = set_saved(p->desc, saved);
-    return failed(st, "bind a product", err);
+    return cuda_blas_failed(st, "bind a product", err);
 }
 
 int blas_product_run(struct blas *b, const struct blas_product *p, const void *a, const void *bm,
@@ -510,8 +512,8 @@ int blas_product_run(struct blas *b, const struct blas_product *p, const void *a
     static const float one = 1.0f, zero = 0.0f;
     const float *beta = p->adds ? &one : &zero;
 
-    return failed(cublasLtMatmul(b->handle, p->desc, &one, a, p->a, bm, p->b, beta, c, p->c, c,
-                                 p->c, &p->choice->found.algo, workspace,
-                                 p->choice->found.workspace, b->cuda->stream),
-                  "multiply", err);
+    return cuda_blas_failed(cublasLtMatmul(b->handle, p->desc, &one, a, p->a, bm, p->b, beta, c,
+                                           p->c, c, p->c, &p->choice->found.algo, workspace,
+                                           p->choice->found.workspace, b->cuda->stream),
+                            "multiply", err);
 }

@@ -13,7 +13,7 @@ struct chunks {
 };
 
 /* The largest v of all threads of the block.  Every thread of the block must call this. */
-static __device__ inline float block_largest(float v)
+static __device__ inline float cuda_codec_block_largest(float v)
 {
     const struct best lowest = {-INFINITY, 0}, own = {v, 0};
 
@@ -34,8 +34,8 @@ static __global__ void find_ranges(const float *x, struct chunks c, uint8_t *cod
             high = from[i] > high ? from[i] : high;
             bad += fabsf(from[i]) <= 3.402823466e38f ? 0.0 : 1.0;
         }
-        low = -block_largest(-low);
-        high = block_largest(high);
+        low = -cuda_codec_block_largest(-low);
+        high = cuda_codec_block_largest(high);
         bad = block_sum(bad);
         if (threadIdx.x < CODEC_HEADER / sizeof(float))
             header[threadIdx.x] = threadIdx.x > 1 || n == 0 ? 0.0f
@@ -45,7 +45,7 @@ static __global__ void find_ranges(const float *x, struct chunks c, uint8_t *cod
     }
 }
 
-static __global__ void write_bytes(const float *x, struct chunks c, uint8_t *code)
+static __global__ void cuda_codec_write_bytes(const float *x, struct chunks c, uint8_t *code)
 {
     const int64_t per_code = c.stride - CODEC_HEADER, whole = codec_chunk(c.n, c.count);
 
@@ -94,7 +94,7 @@ static __global__ void write_signs(const float *x, struct chunks c, uint8_t *cod
     }
 }
 
-static void run_encode(const struct own *p)
+static void cuda_codec_run_encode(const struct own *p)
 {
     struct chunks c = {};
     const float *x = (const float *)p->in[ENCODE_X];
@@ -110,7 +110,7 @@ static void run_encode(const struct own *p)
         LAUNCH(write_signs, blocks_for(p, n_bytes, THREADS), THREADS, p, x, c, code);
     } else {
         LAUNCH(find_ranges, blocks_for(p, c.count, 1), THREADS, p, x, c, code);
-        LAUNCH(write_bytes, blocks_for(p, n_bytes, THREADS), THREADS, p, x, c, code);
+        LAUNCH(cuda_codec_write_bytes, blocks_for(p, n_bytes, THREADS), THREADS, p, x, c, code);
     }
 }
 
@@ -143,7 +143,7 @@ static struct chunks codes_of(const struct own *p)
     return c;
 }
 
-static void run_decode(const struct own *p)
+static void cuda_codec_run_decode(const struct own *p)
 {
     const struct chunks c = codes_of(p);
 
@@ -153,7 +153,7 @@ static void run_decode(const struct own *p)
                (float *)p->out[DECODE_Y]);
 }
 
-static void run_sum(const struct own *p)
+static void cuda_codec_run_sum(const struct own *p)
 {
     const struct chunks c = codes_of(p);
 
@@ -166,17 +166,17 @@ static void run_sum(const struct own *p)
 extern "C" int cuda_make_encode(struct cuda *b, const struct graph *g, const struct node *n,
                                 struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, run_encode, 0, out, err);
+    return own_new(b, g, n, cuda_codec_run_encode, 0, out, err);
 }
 
 extern "C" int cuda_make_decode(struct cuda *b, const struct graph *g, const struct node *n,
                                 struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, run_decode, 0, out, err);
+    return own_new(b, g, n, cuda_codec_run_decode, 0, out, err);
 }
 
 extern "C" int cuda_make_decode_sum(struct cuda *b, const struct graph *g, const struct node *n,
                                     struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, run_sum, 0, out, err);
+    return own_new(b, g, n, cuda_codec_run_sum, 0, out, err);
 }

@@ -3,8 +3,8 @@
  * op/commit.c has the formula; the twin is cpu/commit.c. */
 #include "backend/cuda/device.cuh"
 
-static __global__ void commit(const float *shadow, const double *check, const float *control,
-                              float *state, int64_t n)
+static __global__ void cuda_commit(const float *shadow, const double *check, const float *control,
+                                   float *state, int64_t n)
 {
     if (!control_applies(check, control))
         return;
@@ -12,10 +12,10 @@ static __global__ void commit(const float *shadow, const double *check, const fl
         state[i] = shadow[i];
 }
 
-static void run(const struct own *p)
+static void cuda_commit_run(const struct own *p)
 {
     if (p->n > 0)
-        LAUNCH(commit, blocks_for(p, p->n, THREADS), THREADS, p,
+        LAUNCH(cuda_commit, blocks_for(p, p->n, THREADS), THREADS, p,
                (const float *)p->in[COMMIT_SHADOW], (const double *)p->in[COMMIT_CHECK],
                (const float *)p->in[COMMIT_CONTROL], (float *)p->out[COMMIT_STATE], p->n);
 }
@@ -23,5 +23,5 @@ static void run(const struct own *p)
 extern "C" int cuda_make_commit(struct cuda *b, const struct graph *g, const struct node *n,
                                 struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, run, 0, out, err);
+    return own_new(b, g, n, cuda_commit_run, 0, out, err);
 }

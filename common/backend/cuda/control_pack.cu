@@ -3,13 +3,14 @@
  * op/control.c has the formula; the twin is cpu/control_pack.c. */
 #include "backend/cuda/device.cuh"
 
-static __device__ void put_digits(uint64_t v, float *to, int n_digits)
+static __device__ void cuda_control_pack_put_digits(uint64_t v, float *to, int n_digits)
 {
     for (int i = 0; i < n_digits; i++, v >>= 8)
         to[i] = (float)(v & 255);
 }
 
-static __global__ void pack(const double *metrics, const struct step_scalars *s, float *v)
+static __global__ void cuda_control_pack(const double *metrics, const struct step_scalars *s,
+                                         float *v)
 {
     const double loss = metrics[METRIC_LOSS_SUM], limit = 0x1p39;
     const bool finite = fabs(loss) <= 1.7976931348623157e308;
@@ -20,14 +21,14 @@ static __global__ void pack(const double *metrics, const struct step_scalars *s,
     for (int i = 0; i < CONTROL_LEN; i++)
         v[i] = 0.0f;
     if (finite && loss > 0)
-        put_digits(loss < limit ? (uint64_t)(loss * 0x1p24) : UINT64_MAX, v + CONTROL_LOSS,
-                   CONTROL_CORRECT - CONTROL_LOSS);
-    put_digits((uint64_t)metrics[METRIC_CORRECT], v + CONTROL_CORRECT,
-               CONTROL_TARGETS - CONTROL_CORRECT);
-    put_digits((uint64_t)metrics[METRIC_TARGETS], v + CONTROL_TARGETS,
-               CONTROL_NONFINITE - CONTROL_TARGETS);
-    put_digits((uint64_t)(metrics[METRIC_WEIGHT] * WEIGHT_UNITS), v + CONTROL_WEIGHT,
-               CONTROL_WEIGHT_DIGITS);
+        cuda_control_pack_put_digits(loss < limit ? (uint64_t)(loss * 0x1p24) : UINT64_MAX,
+                                     v + CONTROL_LOSS, CONTROL_CORRECT - CONTROL_LOSS);
+    cuda_control_pack_put_digits((uint64_t)metrics[METRIC_CORRECT], v + CONTROL_CORRECT,
+                                 CONTROL_TARGETS - CONTROL_CORRECT);
+    cuda_control_pack_put_digits((uint64_t)metrics[METRIC_TARGETS], v + CONTROL_TARGETS,
+                                 CONTROL_NONFINITE - CONTROL_TARGETS);
+    cuda_control_pack_put_digits((uint64_t)(metrics[METRIC_WEIGHT] * WEIGHT_UNITS),
+                                 v + CONTROL_WEIGHT, CONTROL_WEIGHT_DIGITS);
     v[CONTROL_NONFINITE] =
         !finite || metrics[METRIC_NONFINITE] > 0 || (requests >> 4 & 1) ? 1.0f : 0.0f;
     v[CONTROL_STOP] = (float)(requests & 1);
@@ -37,9 +38,9 @@ static __global__ void pack(const double *metrics, const struct step_scalars *s,
     v[CONTROL_VOID] = s->after != 0.0f && s->clean != s->after ? 1.0f : 0.0f;
 }
 
-static void run(const struct own *p)
+static void cuda_control_pack_run(const struct own *p)
 {
-    LAUNCH(pack, 1, WARP, p, (const double *)p->in[CONTROL_PACK_METRICS],
+    LAUNCH(cuda_control_pack, 1, WARP, p, (const double *)p->in[CONTROL_PACK_METRICS],
            (const struct step_scalars *)p->in[CONTROL_PACK_SCALARS],
            (float *)p->out[CONTROL_PACK_CONTROL]);
 }
@@ -47,5 +48,5 @@ static void run(const struct own *p)
 extern "C" int cuda_make_control_pack(struct cuda *b, const struct graph *g, const struct node *n,
                                       struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, run, 0, out, err);
+    return own_new(b, g, n, cuda_control_pack_run, 0, out, err);
 }

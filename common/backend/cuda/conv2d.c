@@ -47,13 +47,16 @@ struct conv {
     void *sums;
 };
 
-static int64_t taps(const struct conv *c) { return c->s.filter[2] * c->s.filter[3]; }
+static int64_t cuda_conv2d_taps(const struct conv *c) { return c->s.filter[2] * c->s.filter[3]; }
 
-static int64_t rows(const struct conv *c) { return c->s.y.dim[0] * c->s.y.dim[1] * c->s.y.dim[2]; }
+static int64_t cuda_conv2d_rows(const struct conv *c)
+{
+    return c->s.y.dim[0] * c->s.y.dim[1] * c->s.y.dim[2];
+}
 
 static int64_t filter_elements(const struct conv *c)
 {
-    return c->s.filter[0] * c->s.filter[1] * taps(c);
+    return c->s.filter[0] * c->s.filter[1] * cuda_conv2d_taps(c);
 }
 
 static void conv_free(struct kernel *k)
@@ -65,8 +68,8 @@ static void conv_free(struct kernel *k)
 }
 
 /* Finds the plan's x, w, y and b among a node's inputs and outputs. */
-static void operands(const struct conv *c, void *const *in, void *const *out,
-                     void *ptr[CONV_MAX_TENSORS])
+static void cuda_conv2d_operands(const struct conv *c, void *const *in, void *const *out,
+                                 void *ptr[CONV_MAX_TENSORS])
 {
     const struct conv_operands *at = &conv_operands[c->pass];
 
@@ -82,7 +85,7 @@ static int conv_bind(struct kernel *k, void *const *in, void *const *out, void *
     struct conv *c = container_of(k, struct conv, k);
     void *ptr[CONV_MAX_TENSORS] = {NULL};
 
-    operands(c, in, out, ptr);
+    cuda_conv2d_operands(c, in, out, ptr);
     c->w.at = ptr[CONV_W];
     c->y.at = ptr[CONV_Y];
     c->bias.at = ptr[CONV_B];
@@ -95,27 +98,29 @@ static int conv_bind(struct kernel *k, void *const *in, void *const *out, void *
     return cudnn_pack_new(c->plan, ptr, scratch, &c->pack, err);
 }
 
-static void before(const struct conv *c)
+static void cuda_conv2d_before(const struct conv *c)
 {
     if (c->reorders && c->pass != CUDNN_PASS_GRAD_W)
-        passes_transpose(c->cuda, c->w, c->filter, c->s.filter[0], c->s.filter[1], taps(c), 0);
+        passes_transpose(c->cuda, c->w, c->filter, c->s.filter[0], c->s.filter[1],
+                         cuda_conv2d_taps(c), 0);
 }
 
-static void behind(const struct conv *c)
+static void cuda_conv2d_behind(const struct conv *c)
 {
     const int64_t k = c->s.filter[0];
     const void *bias = c->tail == CONV_ALONE ? c->bias.at : NULL;
 
     if (c->pass == CUDNN_PASS_FORWARD && (bias || c->act != ACT_NONE))
-        passes_bias_act(c->cuda, c->y, bias, c->act, rows(c), k);
+        passes_bias_act(c->cuda, c->y, bias, c->act, cuda_conv2d_rows(c), k);
     if (c->pass != CUDNN_PASS_GRAD_W)
         return;
     if (c->reorders)
-        passes_transpose(c->cuda, c->filter, c->w, k, taps(c), c->s.filter[1], c->adds_w);
+        passes_transpose(c->cuda, c->filter, c->w, k, cuda_conv2d_taps(c), c->s.filter[1],
+                         c->adds_w);
     else if (c->passes_w)
         passes_give(c->cuda, c->filter, c->w, filter_elements(c), c->adds_w);
     if (c->bias.at)
-        passes_column_sums(c->cuda, c->y, c->bias, rows(c), k, c->adds_b, c->sums);
+        passes_column_sums(c->cuda, c->y, c->bias, cuda_conv2d_rows(c), k, c->adds_b, c->sums);
 }
 
 static int conv_run(struct kernel *k, struct err *err)
@@ -123,10 +128,10 @@ static int conv_run(struct kernel *k, struct err *err)
     const struct conv *c = container_of(k, struct conv, k);
     int rc;
 
-    before(c);
+    cuda_conv2d_before(c);
     if ((rc = cudnn_pack_run(c->dnn->device, c->pack, err)) < 0)
         return rc;
-    behind(c);
+    cuda_conv2d_behind(c);
     return passes_check("launch around a convolution", err);
 }
 
@@ -138,7 +143,7 @@ static const struct kernel_ops conv_ops = {
 
 /* Takes a plan with bias, or bias and relu, or one that adds, if the node wants that and such a
  * plan exists; else a plan of the convolution alone. */
-static int choose(struct conv *c, struct err *err)
+static int cuda_conv2d_choose(struct conv *c, struct err *err)
 {
     const struct cudnn_rules rules = dnn_rules(c->cuda);
     const int relu = c->act == ACT_RELU;
@@ -159,7 +164,7 @@ static int choose(struct conv *c, struct err *err)
     return conv_plan(c->dnn->device, &rules, c->pass, CONV_ALONE, &c->s, &c->plan, err);
 }
 
-static void lay_out(struct conv *c)
+static void cuda_conv2d_lay_out(struct conv *c)
 {
     const int64_t elements = c->passes_w ? filter_elements(c) : 0;
     const int sums = c->has_bias && c->pass == CUDNN_PASS_GRAD_W;
@@ -167,11 +172,12 @@ static void lay_out(struct conv *c)
     c->at_filter = dnn_piece(c->plan->workspace);
     c->at_sums = c->at_filter + dnn_piece((size_t)elements * dtype_size(c->s.dtype));
     c->k.scratch_bytes =
-        c->at_sums + (sums ? dnn_piece(passes_column_sums_scratch(rows(c), c->s.filter[0])) : 0);
+        c->at_sums +
+        (sums ? dnn_piece(passes_column_sums_scratch(cuda_conv2d_rows(c), c->s.filter[0])) : 0);
 }
 
-static int make(struct cuda *b, const struct graph *g, const struct node *n, struct kernel **out,
-                struct err *err)
+static int cuda_conv2d_make(struct cuda *b, const struct graph *g, const struct node *n,
+                            struct kernel **out, struct err *err)
 {
     struct conv *c;
     void *mem;
@@ -185,7 +191,7 @@ static int make(struct cuda *b, const struct graph *g, const struct node *n, str
     c->pass = conv_shape_of(g, n, &c->s);
     c->act = n->attr.conv.act;
     c->has_bias = cuda_value_at(n, conv_operands[c->pass].b) != NO_VALUE;
-    c->reorders = c->s.filter[1] > 1 && taps(c) > 1;
+    c->reorders = c->s.filter[1] > 1 && cuda_conv2d_taps(c) > 1;
     c->w.type = c->y.type = c->bias.type = c->filter.type = c->s.dtype;
     if (c->pass == CUDNN_PASS_GRAD_W) {
         c->w.type = g->value[n->out[CONV2D_GRAD_W_DW]].dtype;
@@ -198,11 +204,11 @@ static int make(struct cuda *b, const struct graph *g, const struct node *n, str
     c->passes_w = c->reorders || c->widens;
     if (n->op == OP_conv2d && cuda_has_in(n, CONV2D_ADD))
         rc = err_set(err, ERR_UNSUPPORTED, "a convolution with a fused sum has no plan");
-    if (rc < 0 || (rc = dnn_of(b, &c->dnn, err)) < 0 || (rc = choose(c, err)) < 0) {
+    if (rc < 0 || (rc = dnn_of(b, &c->dnn, err)) < 0 || (rc = cuda_conv2d_choose(c, err)) < 0) {
         free(c);
         return rc;
     }
-    lay_out(c);
+    cuda_conv2d_lay_out(c);
     *out = &c->k;
     return 0;
 }
@@ -210,17 +216,17 @@ static int make(struct cuda *b, const struct graph *g, const struct node *n, str
 int cuda_make_conv2d(struct cuda *b, const struct graph *g, const struct node *n,
                      struct kernel **out, struct err *err)
 {
-    return make(b, g, n, out, err);
+    return cuda_conv2d_make(b, g, n, out, err);
 }
 
 int cuda_make_conv2d_grad_x(struct cuda *b, const struct graph *g, const struct node *n,
                             struct kernel **out, struct err *err)
 {
-    return make(b, g, n, out, err);
+    return cuda_conv2d_make(b, g, n, out, err);
 }
 
 int cuda_make_conv2d_grad_w(struct cuda *b, const struct graph *g, const struct node *n,
                             struct kernel **out, struct err *err)
 {
-    return make(b, g, n, out, err);
+    return cuda_conv2d_make(b, g, n, out, err);
 }

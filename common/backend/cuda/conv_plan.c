@@ -16,7 +16,8 @@ const struct conv_operands conv_operands[] = {
                            CONV2D_GRAD_W_DY, CUDA_OUT + CONV2D_GRAD_W_DB},
 };
 
-static const struct shape *shape_of(const struct graph *g, const struct node *n, int operand)
+static const struct shape *cuda_conv_plan_shape_of(const struct graph *g, const struct node *n,
+                                                   int operand)
 {
     return &g->value[cuda_value_at(n, operand)].shape;
 }
@@ -28,9 +29,10 @@ enum cudnn_pass conv_shape_of(const struct graph *g, const struct node *n, struc
     while ((int)conv_operands[pass].op != n->op)
         ASSERT(++pass < (int)ARRAY_LEN(conv_operands));
     out->dtype = op_type(g, n);
-    out->x = *shape_of(g, n, conv_operands[pass].x);
-    memcpy(out->filter, shape_of(g, n, conv_operands[pass].w)->dim, sizeof out->filter);
-    out->y = *shape_of(g, n, conv_operands[pass].y);
+    out->x = *cuda_conv_plan_shape_of(g, n, conv_operands[pass].x);
+    memcpy(out->filter, cuda_conv_plan_shape_of(g, n, conv_operands[pass].w)->dim,
+           sizeof out->filter);
+    out->y = *cuda_conv_plan_shape_of(g, n, conv_operands[pass].y);
     for (int i = 0; i < 2; i++) {
         out->window.stride[i] = n->attr.conv.stride[i];
         out->window.pad[i] = n->attr.conv.pad[i];
@@ -39,8 +41,8 @@ enum cudnn_pass conv_shape_of(const struct graph *g, const struct node *n, struc
     return (enum cudnn_pass)pass;
 }
 
-static const char *describe(enum cudnn_pass pass, enum conv_tail tail, const struct conv_shape *s,
-                            char *out, size_t room)
+static const char *cuda_conv_plan_describe(enum cudnn_pass pass, enum conv_tail tail,
+                                           const struct conv_shape *s, char *out, size_t room)
 {
     static const char *const pass_name[] = {"conv2d", "conv2d_grad_x", "conv2d_grad_w"};
     static const char *const tail_name[] = {"", " + bias", " + bias + relu", " + what is there"};
@@ -57,7 +59,8 @@ static const char *describe(enum cudnn_pass pass, enum conv_tail tail, const str
 }
 
 /* Convolution, + b, relu: each writes an inner tensor, but the last one writes y. */
-static void add_tail(struct cudnn_graph *g, enum conv_tail tail, const struct conv_shape *s, int y)
+static void cuda_conv_plan_add_tail(struct cudnn_graph *g, enum conv_tail tail,
+                                    const struct conv_shape *s, int y)
 {
     const int b = cudnn_channels(g, s->dtype, s->filter[0]), sums = cudnn_inner(g, &s->y);
     const int biased = tail == CONV_BIAS_RELU ? cudnn_inner(g, &s->y) : y;
@@ -73,7 +76,8 @@ int conv_plan(struct cudnn_device *d, const struct cudnn_rules *rules, enum cudn
               struct err *err)
 {
     char what[256];
-    struct cudnn_graph *g = cudnn_graph_new(d, describe(pass, tail, s, what, sizeof what));
+    struct cudnn_graph *g =
+        cudnn_graph_new(d, cuda_conv_plan_describe(pass, tail, s, what, sizeof what));
     const int x = cudnn_image(g, s->dtype, &s->x), w = cudnn_filter(g, s->dtype, s->filter);
     const int y = cudnn_image(g, s->dtype, &s->y);
     int rc;
@@ -83,7 +87,7 @@ int conv_plan(struct cudnn_device *d, const struct cudnn_rules *rules, enum cudn
     if (tail == CONV_ALONE || tail == CONV_ADDED)
         cudnn_convolve(g, pass, &s->window, x, w, y, tail == CONV_ADDED);
     else
-        add_tail(g, tail, s, y);
+        cuda_conv_plan_add_tail(g, tail, s, y);
     rc = cudnn_plan_for(g, rules, out, err);
     if (rc == 0 && tail != CONV_ALONE && (*out)->of_last_resort)
         rc = err_set(err, ERR_UNSUPPORTED, "%s: only by the engine that computes any graph", what);

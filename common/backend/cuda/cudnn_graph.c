@@ -35,7 +35,7 @@ void cudnn_graph_free(struct cudnn_graph *g)
     free(g);
 }
 
-static size_t bytes_of(cudnnBackendAttributeType_t type)
+static size_t cuda_cudnn_graph_bytes_of(cudnnBackendAttributeType_t type)
 {
     switch (type) {
     case CUDNN_TYPE_INT64:
@@ -47,7 +47,7 @@ static size_t bytes_of(cudnnBackendAttributeType_t type)
     }
 }
 
-static int number_of(const struct cudnn_graph *g, cudnnBackendDescriptor_t d)
+static int cuda_cudnn_graph_number_of(const struct cudnn_graph *g, cudnnBackendDescriptor_t d)
 {
     for (int i = 0; i < g->n_objects; i++)
         if (g->object[i] == d)
@@ -59,14 +59,17 @@ static void hash_attr(struct cudnn_graph *g, const struct attr *a)
 {
     hasher_add_i64(g->hash, a->name);
     if (a->type == CUDNN_TYPE_BACKEND_DESCRIPTOR)
-        hasher_add_i64(g->hash, number_of(g, *(const cudnnBackendDescriptor_t *)a->value));
+        hasher_add_i64(g->hash,
+                       cuda_cudnn_graph_number_of(g, *(const cudnnBackendDescriptor_t *)a->value));
     else
-        hasher_add(g->hash, a->value, (size_t)a->n * bytes_of(a->type));
+        hasher_add(g->hash, a->value, (size_t)a->n * cuda_cudnn_graph_bytes_of(a->type));
 }
 
 /* Makes a finalized descriptor, which the graph frees; NULL if one was refused, now or before. */
-static cudnnBackendDescriptor_t describe(struct cudnn_graph *g, cudnnBackendDescriptorType_t type,
-                                         const struct attr *a, int n, const char *doing)
+static cudnnBackendDescriptor_t cuda_cudnn_graph_describe(struct cudnn_graph *g,
+                                                          cudnnBackendDescriptorType_t type,
+                                                          const struct attr *a, int n,
+                                                          const char *doing)
 {
     cudnnBackendDescriptor_t d = NULL;
     cudnnStatus_t st;
@@ -86,7 +89,7 @@ static cudnnBackendDescriptor_t describe(struct cudnn_graph *g, cudnnBackendDesc
     return d;
 }
 
-static cudnnDataType_t data_type(enum dtype t)
+static cudnnDataType_t cuda_cudnn_graph_data_type(enum dtype t)
 {
     switch (t) {
     case DTYPE_F32:
@@ -102,8 +105,9 @@ static cudnnDataType_t data_type(enum dtype t)
 }
 
 /* Adds a tensor: `extra`, unless it is NULL, sets one more attribute to true. */
-static struct cudnn_operand *add_tensor(struct cudnn_graph *g, const struct cudnn_tensor *t,
-                                        const cudnnBackendAttributeName_t *extra)
+static struct cudnn_operand *cuda_cudnn_graph_add_tensor(struct cudnn_graph *g,
+                                                         const struct cudnn_tensor *t,
+                                                         const cudnnBackendAttributeName_t *extra)
 {
     const int64_t uid = g->n_tensors + 1, alignment = 16;
     const bool yes = true;
@@ -117,24 +121,24 @@ static struct cudnn_operand *add_tensor(struct cudnn_graph *g, const struct cudn
     struct cudnn_operand *o = &g->tensor[g->n_tensors];
 
     ASSERT(g->n_tensors < CUDNN_MAX_TENSORS);
-    describe(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR, a, extra ? 6 : 5, "tensor");
+    cuda_cudnn_graph_describe(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR, a, extra ? 6 : 5, "tensor");
     g->n_tensors++;
     *o = (struct cudnn_operand){.object = g->n_objects - 1, .type = t->type};
     return o;
 }
 
-static size_t size_of(cudnnDataType_t t) { return t == CUDNN_DATA_FLOAT ? 4 : 2; }
+static size_t cuda_cudnn_graph_size_of(cudnnDataType_t t) { return t == CUDNN_DATA_FLOAT ? 4 : 2; }
 
 int cudnn_tensor(struct cudnn_graph *g, const struct cudnn_tensor *t, int is_inner)
 {
     const cudnnBackendAttributeName_t inner = CUDNN_ATTR_TENSOR_IS_VIRTUAL;
-    struct cudnn_operand *o = add_tensor(g, t, is_inner ? &inner : NULL);
+    struct cudnn_operand *o = cuda_cudnn_graph_add_tensor(g, t, is_inner ? &inner : NULL);
     int64_t last = 0; /* the last element */
 
     for (int i = 0; i < 4; i++)
         last += (t->dim[i] - 1) * t->stride[i];
     o->is_inner = is_inner;
-    o->n_bytes = is_inner ? 0 : (size_t)(last + 1) * size_of(t->type);
+    o->n_bytes = is_inner ? 0 : (size_t)(last + 1) * cuda_cudnn_graph_size_of(t->type);
     return g->n_tensors - 1;
 }
 
@@ -142,7 +146,7 @@ int cudnn_number(struct cudnn_graph *g, float value)
 {
     const cudnnBackendAttributeName_t by_value = CUDNN_ATTR_TENSOR_IS_BY_VALUE;
     const struct cudnn_tensor one = {CUDNN_DATA_FLOAT, {1, 1, 1, 1}, {1, 1, 1, 1}};
-    struct cudnn_operand *o = add_tensor(g, &one, &by_value);
+    struct cudnn_operand *o = cuda_cudnn_graph_add_tensor(g, &one, &by_value);
 
     hasher_add(g->hash, &value, sizeof value);
     o->is_number = 1;
@@ -151,10 +155,11 @@ int cudnn_number(struct cudnn_graph *g, float value)
 }
 
 /* `dim` is in N,C,H,W order (K,C,R,S for a filter); in memory the second dimension is innermost. */
-static int image(struct cudnn_graph *g, enum dtype t, const int64_t dim[4], int is_inner)
+static int cuda_cudnn_graph_image(struct cudnn_graph *g, enum dtype t, const int64_t dim[4],
+                                  int is_inner)
 {
     const struct cudnn_tensor of = {
-        data_type(t),
+        cuda_cudnn_graph_data_type(t),
         {dim[0], dim[1], dim[2], dim[3]},
         {dim[1] * dim[2] * dim[3], 1, dim[3] * dim[1], dim[1]},
     };
@@ -166,24 +171,24 @@ int cudnn_image(struct cudnn_graph *g, enum dtype t, const struct shape *nhwc)
 {
     const int64_t *d = nhwc->dim;
 
-    return image(g, t, (const int64_t[]){d[0], d[3], d[1], d[2]}, 0);
+    return cuda_cudnn_graph_image(g, t, (const int64_t[]){d[0], d[3], d[1], d[2]}, 0);
 }
 
 int cudnn_filter(struct cudnn_graph *g, enum dtype t, const int64_t kcrs[4])
 {
-    return image(g, t, kcrs, 0);
+    return cuda_cudnn_graph_image(g, t, kcrs, 0);
 }
 
 int cudnn_channels(struct cudnn_graph *g, enum dtype t, int64_t c)
 {
-    return image(g, t, (const int64_t[]){1, c, 1, 1}, 0);
+    return cuda_cudnn_graph_image(g, t, (const int64_t[]){1, c, 1, 1}, 0);
 }
 
 int cudnn_inner(struct cudnn_graph *g, const struct shape *nhwc)
 {
     const int64_t *d = nhwc->dim;
 
-    return image(g, DTYPE_F32, (const int64_t[]){d[0], d[3], d[1], d[2]}, 1);
+    return cuda_cudnn_graph_image(g, DTYPE_F32, (const int64_t[]){d[0], d[3], d[1], d[2]}, 1);
 }
 
 static cudnnBackendDescriptor_t *tensor_of(struct cudnn_graph *g, int id)
@@ -192,7 +197,7 @@ static cudnnBackendDescriptor_t *tensor_of(struct cudnn_graph *g, int id)
 }
 
 /* A product multiplies this tensor. */
-static void multiplies(struct cudnn_graph *g, int id)
+static void cuda_cudnn_graph_multiplies(struct cudnn_graph *g, int id)
 {
     g->f32 |= g->tensor[id].type == CUDNN_DATA_FLOAT;
 }
@@ -200,14 +205,15 @@ static void multiplies(struct cudnn_graph *g, int id)
 static void add_op(struct cudnn_graph *g, cudnnBackendDescriptorType_t type, const struct attr *a,
                    int n, const char *doing)
 {
-    cudnnBackendDescriptor_t d = describe(g, type, a, n, doing);
+    cudnnBackendDescriptor_t d = cuda_cudnn_graph_describe(g, type, a, n, doing);
 
     ASSERT(g->n_ops < MAX_OPS);
     if (d)
         g->op[g->n_ops++] = d;
 }
 
-static cudnnBackendDescriptor_t convolution(struct cudnn_graph *g, const struct cudnn_window *c)
+static cudnnBackendDescriptor_t cuda_cudnn_graph_convolution(struct cudnn_graph *g,
+                                                             const struct cudnn_window *c)
 {
     const cudnnDataType_t f32 = CUDNN_DATA_FLOAT;
     const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
@@ -220,7 +226,8 @@ static cudnnBackendDescriptor_t convolution(struct cudnn_graph *g, const struct 
                              ATTR(CONVOLUTION_FILTER_STRIDES, INT64, 2, c->stride),
                              ATTR(CONVOLUTION_DILATIONS, INT64, 2, c->dilation)};
 
-    return describe(g, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, a, ARRAY_LEN(a), "convolution");
+    return cuda_cudnn_graph_describe(g, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, a, ARRAY_LEN(a),
+                                     "convolution");
 }
 
 /* The operation of each pass, and its attributes' names: convolution, x, w, y, alpha, beta.
@@ -258,7 +265,7 @@ static const struct {
 void cudnn_convolve(struct cudnn_graph *g, enum cudnn_pass pass, const struct cudnn_window *c,
                     int x, int w, int y, int adds)
 {
-    cudnnBackendDescriptor_t conv = convolution(g, c);
+    cudnnBackendDescriptor_t conv = cuda_cudnn_graph_convolution(g, c);
     const float alpha = 1.0f, beta = adds ? 1.0f : 0.0f;
     const void *value[] = {&conv, tensor_of(g, x), tensor_of(g, w), tensor_of(g, y), &alpha, &beta};
     struct attr a[6];
@@ -268,7 +275,7 @@ void cudnn_convolve(struct cudnn_graph *g, enum cudnn_pass pass, const struct cu
                              i < 4 ? CUDNN_TYPE_BACKEND_DESCRIPTOR : CUDNN_TYPE_FLOAT, 1, value[i]};
     for (int i = 0; i < 3; i++)
         if (i != pass_table[pass].result)
-            multiplies(g, (int[]){x, w, y}[i]);
+            cuda_cudnn_graph_multiplies(g, (int[]){x, w, y}[i]);
     add_op(g, pass_table[pass].type, a, 6, pass_table[pass].doing);
 }
 
@@ -280,7 +287,8 @@ struct pointwise {
     int x, b, t, y;
 };
 
-static cudnnBackendDescriptor_t function_of(struct cudnn_graph *g, const struct pointwise *p)
+static cudnnBackendDescriptor_t cuda_cudnn_graph_function_of(struct cudnn_graph *g,
+                                                             const struct pointwise *p)
 {
     const cudnnNanPropagation_t keep = CUDNN_PROPAGATE_NAN;
     struct attr a[] = {
@@ -293,13 +301,14 @@ static cudnnBackendDescriptor_t function_of(struct cudnn_graph *g, const struct 
 
     if (is_index)
         a[2] = axis;
-    return describe(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, a,
-                    is_index || p->mode == CUDNN_POINTWISE_RELU_FWD ? 3 : 2, "pointwise function");
+    return cuda_cudnn_graph_describe(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, a,
+                                     is_index || p->mode == CUDNN_POINTWISE_RELU_FWD ? 3 : 2,
+                                     "pointwise function");
 }
 
-static void pointwise(struct cudnn_graph *g, const struct pointwise *p)
+static void cuda_cudnn_graph_pointwise(struct cudnn_graph *g, const struct pointwise *p)
 {
-    cudnnBackendDescriptor_t d = function_of(g, p);
+    cudnnBackendDescriptor_t d = cuda_cudnn_graph_function_of(g, p);
     struct attr a[5] = {
         ATTR(OPERATION_POINTWISE_PW_DESCRIPTOR, BACKEND_DESCRIPTOR, 1, &d),
         ATTR(OPERATION_POINTWISE_XDESC, BACKEND_DESCRIPTOR, 1, tensor_of(g, p->x)),
@@ -318,23 +327,23 @@ static void pointwise(struct cudnn_graph *g, const struct pointwise *p)
 
 void cudnn_apply(struct cudnn_graph *g, cudnnPointwiseMode_t mode, int x, int b, int y)
 {
-    pointwise(g, &(struct pointwise){mode, CUDNN_DATA_FLOAT, 0, x, b, -1, y});
+    cuda_cudnn_graph_pointwise(g, &(struct pointwise){mode, CUDNN_DATA_FLOAT, 0, x, b, -1, y});
 }
 
 void cudnn_index(struct cudnn_graph *g, int64_t axis, int x, int y)
 {
-    pointwise(g,
-              &(struct pointwise){CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32, axis, x, -1, -1, y});
+    cuda_cudnn_graph_pointwise(
+        g, &(struct pointwise){CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32, axis, x, -1, -1, y});
 }
 
 void cudnn_compare(struct cudnn_graph *g, cudnnPointwiseMode_t mode, int x, int b, int y)
 {
-    pointwise(g, &(struct pointwise){mode, CUDNN_DATA_BOOLEAN, 0, x, b, -1, y});
+    cuda_cudnn_graph_pointwise(g, &(struct pointwise){mode, CUDNN_DATA_BOOLEAN, 0, x, b, -1, y});
 }
 
 void cudnn_select(struct cudnn_graph *g, int mask, int x, int b, int y)
 {
-    pointwise(
+    cuda_cudnn_graph_pointwise(
         g, &(struct pointwise){CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, 0, x, b, mask, y});
 }
 
@@ -343,14 +352,14 @@ void cudnn_matmul(struct cudnn_graph *g, int a, int b, int c)
     const cudnnDataType_t f32 = CUDNN_DATA_FLOAT;
     const struct attr sums = ATTR(MATMUL_COMP_TYPE, DATA_TYPE, 1, &f32);
     cudnnBackendDescriptor_t d =
-        describe(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR, &sums, 1, "product's sums");
+        cuda_cudnn_graph_describe(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR, &sums, 1, "product's sums");
     const struct attr of[] = {ATTR(OPERATION_MATMUL_ADESC, BACKEND_DESCRIPTOR, 1, tensor_of(g, a)),
                               ATTR(OPERATION_MATMUL_BDESC, BACKEND_DESCRIPTOR, 1, tensor_of(g, b)),
                               ATTR(OPERATION_MATMUL_CDESC, BACKEND_DESCRIPTOR, 1, tensor_of(g, c)),
                               ATTR(OPERATION_MATMUL_DESC, BACKEND_DESCRIPTOR, 1, &d)};
 
-    multiplies(g, a);
-    multiplies(g, b);
+    cuda_cudnn_graph_multiplies(g, a);
+    cuda_cudnn_graph_multiplies(g, b);
     add_op(g, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, of, ARRAY_LEN(of), "product");
 }
 
@@ -359,8 +368,8 @@ void cudnn_reduce(struct cudnn_graph *g, cudnnReduceTensorOp_t op, int x, int y)
     const cudnnDataType_t f32 = CUDNN_DATA_FLOAT;
     const struct attr how[] = {ATTR(REDUCTION_OPERATOR, REDUCTION_OPERATOR_TYPE, 1, &op),
                                ATTR(REDUCTION_COMP_TYPE, DATA_TYPE, 1, &f32)};
-    cudnnBackendDescriptor_t d = describe(g, CUDNN_BACKEND_REDUCTION_DESCRIPTOR, how,
-                                          ARRAY_LEN(how), "reduction's function");
+    cudnnBackendDescriptor_t d = cuda_cudnn_graph_describe(
+        g, CUDNN_BACKEND_REDUCTION_DESCRIPTOR, how, ARRAY_LEN(how), "reduction's function");
     const struct attr of[] = {
         ATTR(OPERATION_REDUCTION_DESC, BACKEND_DESCRIPTOR, 1, &d),
         ATTR(OPERATION_REDUCTION_XDESC, BACKEND_DESCRIPTOR, 1, tensor_of(g, x)),

@@ -61,7 +61,8 @@ static int is_allowed(int f32, const struct cudnn_rules *rules, unsigned numeric
 }
 
 /* Reads the index and the notes of a configuration's engine into *p. */
-static int look_at(cudnnBackendDescriptor_t config, struct cudnn_plan *p, unsigned *numerical)
+static int cuda_cudnn_plan_look_at(cudnnBackendDescriptor_t config, struct cudnn_plan *p,
+                                   unsigned *numerical)
 {
     cudnnBackendDescriptor_t engine = NULL;
     int64_t n = 0;
@@ -90,7 +91,7 @@ int cudnn_engine_fits(cudnnBackendDescriptor_t config, int f32, const struct cud
 {
     unsigned numerical = 0;
 
-    return look_at(config, p, &numerical) && is_allowed(f32, rules, numerical);
+    return cuda_cudnn_plan_look_at(config, p, &numerical) && is_allowed(f32, rules, numerical);
 }
 
 cudnnStatus_t cudnn_plan_workspace(struct cudnn_plan *p)
@@ -103,8 +104,8 @@ cudnnStatus_t cudnn_plan_workspace(struct cudnn_plan *p)
     return st;
 }
 
-static cudnnStatus_t finalise(const struct search *s, cudnnBackendDescriptor_t config,
-                              struct cudnn_plan *p)
+static cudnnStatus_t cuda_cudnn_plan_finalise(const struct search *s,
+                                              cudnnBackendDescriptor_t config, struct cudnn_plan *p)
 {
     const struct cudnn_device *d = s->device;
     const struct attr a[] = {
@@ -128,7 +129,7 @@ static void try_config(struct search *s, cudnnBackendDescriptor_t config)
         s->n_refused++;
         return;
     }
-    st = finalise(s, config, p);
+    st = cuda_cudnn_plan_finalise(s, config, p);
     if (st == CUDNN_STATUS_SUCCESS && p->workspace <= s->rules->max_workspace) {
         s->n_found++;
         return;
@@ -144,9 +145,10 @@ static void try_config(struct search *s, cudnnBackendDescriptor_t config)
 
 /* Gets *n configurations in the order in which the heuristics recommend them.  The caller destroys
  * them and *heur, and frees *config. */
-static cudnnStatus_t ask(const struct search *s, cudnnBackendDescriptor_t graph,
-                         cudnnBackendHeurMode_t mode, cudnnBackendDescriptor_t *heur,
-                         cudnnBackendDescriptor_t **config, int64_t *n)
+static cudnnStatus_t cuda_cudnn_plan_ask(const struct search *s, cudnnBackendDescriptor_t graph,
+                                         cudnnBackendHeurMode_t mode,
+                                         cudnnBackendDescriptor_t *heur,
+                                         cudnnBackendDescriptor_t **config, int64_t *n)
 {
     const struct attr a[] = {ATTR(ENGINEHEUR_OPERATION_GRAPH, BACKEND_DESCRIPTOR, 1, &graph),
                              ATTR(ENGINEHEUR_MODE, HEUR_MODE, 1, &mode),
@@ -177,7 +179,7 @@ static void search_mode(struct search *s, cudnnBackendDescriptor_t graph,
     cudnnBackendDescriptor_t heur = NULL, *config = NULL;
     int64_t n = 0;
 
-    if (ask(s, graph, mode, &heur, &config, &n) != CUDNN_STATUS_SUCCESS)
+    if (cuda_cudnn_plan_ask(s, graph, mode, &heur, &config, &n) != CUDNN_STATUS_SUCCESS)
         cudnnGetLastErrorString(s->last, sizeof s->last);
     else
         for (int64_t i = 0; i < n && s->n_found < s->n_wanted; i++)
@@ -201,7 +203,8 @@ static int no_engine(const struct search *s, const char *what, struct err *err)
 
 /* The fastest plan, or the first if none can be timed (for lack of memory, say).  is_sure: the
  * result was timed, or is the only plan. */
-static int fastest(const struct cudnn_graph *g, const struct search *s, int *is_sure)
+static int cuda_cudnn_plan_fastest(const struct cudnn_graph *g, const struct search *s,
+                                   int *is_sure)
 {
     const struct cudnn_device *d = g->device;
     size_t n_bytes[CUDNN_MAX_TENSORS];
@@ -237,8 +240,8 @@ static void name_tensors(const struct cudnn_graph *g, struct entry *e, struct cu
     p->number = e->number;
 }
 
-static int choose(const struct cudnn_graph *g, const struct cudnn_rules *rules, struct entry *e,
-                  int *is_sure, struct err *err)
+static int cuda_cudnn_plan_choose(const struct cudnn_graph *g, const struct cudnn_rules *rules,
+                                  struct entry *e, int *is_sure, struct err *err)
 {
     struct search s = {.device = g->device, .rules = rules, .f32 = g->f32, .n_wanted = 1};
     const struct attr a[] = {ATTR(OPERATIONGRAPH_OPS, BACKEND_DESCRIPTOR, g->n_ops, g->op),
@@ -260,7 +263,7 @@ static int choose(const struct cudnn_graph *g, const struct cudnn_rules *rules, 
         return no_engine(&s, g->what, err);
     for (int i = 0; i < s.n_found; i++)
         name_tensors(g, e, &s.found[i]);
-    best = fastest(g, &s, is_sure);
+    best = cuda_cudnn_plan_fastest(g, &s, is_sure);
     for (int i = 0; i < s.n_found; i++)
         if (i != best)
             cudnn_destroy(s.found[i].raw);
@@ -268,7 +271,8 @@ static int choose(const struct cudnn_graph *g, const struct cudnn_rules *rules, 
     return 0;
 }
 
-static struct entry *known(struct cudnn_device *d, struct hash128 h, const struct cudnn_rules *r)
+static struct entry *cuda_cudnn_plan_known(struct cudnn_device *d, struct hash128 h,
+                                           const struct cudnn_rules *r)
 {
     for (struct entry *e = d->first; e; e = e->next)
         if (hash_equal(e->plan.graph, h) && e->rules.max_workspace == r->max_workspace &&
@@ -286,7 +290,7 @@ static int new_entry(struct cudnn_graph *g, const struct cudnn_rules *rules, str
 
     cudnn_plan_key(g->device, h, rules, key);
     if (!cudnn_restore(g, rules, key, &e->plan))
-        rc = choose(g, rules, e, &is_sure, err);
+        rc = cuda_cudnn_plan_choose(g, rules, e, &is_sure, err);
     if (is_sure)
         cudnn_keep(g, key, &e->plan);
     if (rc < 0) {
@@ -311,7 +315,7 @@ int cudnn_plan_for(struct cudnn_graph *g, const struct cudnn_rules *rules,
 
     if (rc < 0)
         *err = g->err;
-    else if (!(e = known(g->device, h, rules)))
+    else if (!(e = cuda_cudnn_plan_known(g->device, h, rules)))
         rc = new_entry(g, rules, h, &e, err);
     if (rc == 0)
         *out = &e->plan;

@@ -20,7 +20,7 @@ static void close_it(void *p)
     free(d);
 }
 
-static int failed(cudnnStatus_t st, const char *doing, struct err *err)
+static int cuda_dnn_failed(cudnnStatus_t st, const char *doing, struct err *err)
 {
     if (st == CUDNN_STATUS_SUCCESS)
         return 0;
@@ -33,7 +33,7 @@ struct timed {
     struct cudnn_pack *pack;
 };
 
-static int run_timed(void *arg, struct err *err)
+static int cuda_dnn_run_timed(void *arg, struct err *err)
 {
     const struct timed *t = arg;
 
@@ -56,7 +56,7 @@ static int time_plan(void *arg, struct cudnn_device *d, const struct cudnn_plan 
     if ((rc = tune_alloc(b, size, 1 + p->n_tensors, at, &base, err)) < 0)
         return rc;
     if ((rc = cudnn_pack_new(p, at + 1, at[0], &t.pack, err)) == 0)
-        rc = tune_time(b, run_timed, &t, us, err);
+        rc = tune_time(b, cuda_dnn_run_timed, &t, us, err);
     cudnn_pack_free(t.pack);
     backend_free(&b->base, base);
     return rc;
@@ -65,10 +65,10 @@ static int time_plan(void *arg, struct cudnn_device *d, const struct cudnn_plan 
 static int open_it(struct dnn *d, struct cuda *b, struct err *err)
 {
     char gpu[TUNE_GPU_LEN];
-    int rc = failed(cudnnCreate(&d->handle), "open", err);
+    int rc = cuda_dnn_failed(cudnnCreate(&d->handle), "open", err);
 
     if (rc == 0)
-        rc = failed(cudnnSetStream(d->handle, b->stream), "set the stream", err);
+        rc = cuda_dnn_failed(cudnnSetStream(d->handle, b->stream), "set the stream", err);
     if (rc == 0)
         rc = tune_describe_gpu(b, gpu, err);
     if (rc == 0)

@@ -6,8 +6,8 @@
 /* A thread makes a draw of four words, for four elements; the first and the last draw may be used
  * in part.  A sample has `length` elements.  y may be x. */
 template <typename T>
-static __global__ void drop(const T *x, T *y, int64_t n, int64_t length,
-                            const struct step_scalars *s, float p, uint64_t tag)
+static __global__ void cuda_dropout_drop(const T *x, T *y, int64_t n, int64_t length,
+                                         const struct step_scalars *s, float p, uint64_t tag)
 {
     const int64_t first = s->first_position * length;
     const float scale = 1.0f / (1.0f - p);
@@ -27,8 +27,9 @@ static __global__ void drop(const T *x, T *y, int64_t n, int64_t length,
 /* As drop, where all elements of a sample share one draw.  A thread draws anew only when it comes
  * to another sample. */
 template <typename T>
-static __global__ void drop_samples(const T *x, T *y, int64_t n, int64_t length,
-                                    const struct step_scalars *s, float p, uint64_t tag)
+static __global__ void cuda_dropout_drop_samples(const T *x, T *y, int64_t n, int64_t length,
+                                                 const struct step_scalars *s, float p,
+                                                 uint64_t tag)
 {
     const float scale = 1.0f / (1.0f - p);
     int64_t end = 0; /* of the elements that share the last draw */
@@ -48,16 +49,18 @@ static __global__ void drop_samples(const T *x, T *y, int64_t n, int64_t length,
 
 template <typename T> static void run_samples(const struct own *p)
 {
-    LAUNCH((drop_samples<T>), blocks_for(p, p->n, THREADS), THREADS, p, (const T *)p->in[DROPOUT_X],
-           (T *)p->out[DROPOUT_Y], p->n, dropout_sample_length(&p->attr, &p->in_shape[DROPOUT_X]),
+    LAUNCH((cuda_dropout_drop_samples<T>), blocks_for(p, p->n, THREADS), THREADS, p,
+           (const T *)p->in[DROPOUT_X], (T *)p->out[DROPOUT_Y], p->n,
+           dropout_sample_length(&p->attr, &p->in_shape[DROPOUT_X]),
            (const struct step_scalars *)p->in[DROPOUT_SCALARS], p->attr.dropout.p,
            (uint64_t)p->attr.dropout.tag << 40);
 }
 
-template <typename T> static void run(const struct own *p)
+template <typename T> static void cuda_dropout_run(const struct own *p)
 {
-    LAUNCH((drop<T>), blocks_for(p, p->n / 4 + 2, THREADS), THREADS, p, (const T *)p->in[DROPOUT_X],
-           (T *)p->out[DROPOUT_Y], p->n, dropout_sample_length(&p->attr, &p->in_shape[DROPOUT_X]),
+    LAUNCH((cuda_dropout_drop<T>), blocks_for(p, p->n / 4 + 2, THREADS), THREADS, p,
+           (const T *)p->in[DROPOUT_X], (T *)p->out[DROPOUT_Y], p->n,
+           dropout_sample_length(&p->attr, &p->in_shape[DROPOUT_X]),
            (const struct step_scalars *)p->in[DROPOUT_SCALARS], p->attr.dropout.p,
            (uint64_t)p->attr.dropout.tag << 40);
 }
@@ -69,5 +72,8 @@ extern "C" int cuda_make_dropout(struct cuda *b, const struct graph *g, const st
         return own_new(b, g, n,
                        typed(g, n, run_samples<float>, run_samples<bf16_t>, run_samples<f16_t>), 0,
                        out, err);
-    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), 0, out, err);
+    return own_new(
+        b, g, n,
+        typed(g, n, cuda_dropout_run<float>, cuda_dropout_run<bf16_t>, cuda_dropout_run<f16_t>), 0,
+        out, err);
 }

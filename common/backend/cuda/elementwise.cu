@@ -52,8 +52,9 @@ static __device__ float slope_of(const struct settings &f, bool of_b, float a, f
 }
 
 template <typename T>
-static __global__ void forward(struct operand<T> a, struct operand<T> b, struct operand<T> c,
-                               struct settings f, T *y, int64_t n)
+static __global__ void cuda_elementwise_forward(struct operand<T> a, struct operand<T> b,
+                                                struct operand<T> c, struct settings f, T *y,
+                                                int64_t n)
 {
     for (int64_t i = grid_first(); i < n; i += grid_stride())
         y[i] = (T)result_of(f, a.get(i), b.get(i), c.get(i));
@@ -61,8 +62,9 @@ static __global__ void forward(struct operand<T> a, struct operand<T> b, struct 
 
 /* da or db may be NULL. */
 template <typename T>
-static __global__ void backward(struct operand<T> a, struct operand<T> b, struct operand<T> c,
-                                struct settings f, const T *dy, T *da, T *db, int64_t n)
+static __global__ void cuda_elementwise_backward(struct operand<T> a, struct operand<T> b,
+                                                 struct operand<T> c, struct settings f,
+                                                 const T *dy, T *da, T *db, int64_t n)
 {
     for (int64_t i = grid_first(); i < n; i += grid_stride()) {
         const float va = a.get(i), vb = b.get(i), vc = c.get(i), d = (float)dy[i];
@@ -92,22 +94,22 @@ settings_of(const struct own *p)
     return {(int)p->attr.elementwise.kind, p->attr.elementwise.p, p->attr.elementwise.q};
 }
 
-template <typename T> static void run(const struct own *p)
+template <typename T> static void cuda_elementwise_run(const struct own *p)
 {
     const struct shape *y = &p->out_shape[ELEMENTWISE_Y];
     const int64_t n = shape_elements(y);
 
-    LAUNCH((forward<T>), blocks_for(p, n, THREADS), THREADS, p, operand_of<T>(p, ELEMENTWISE_A, y),
-           operand_of<T>(p, ELEMENTWISE_B, y), operand_of<T>(p, ELEMENTWISE_C, y), settings_of(p),
-           (T *)p->out[ELEMENTWISE_Y], n);
+    LAUNCH((cuda_elementwise_forward<T>), blocks_for(p, n, THREADS), THREADS, p,
+           operand_of<T>(p, ELEMENTWISE_A, y), operand_of<T>(p, ELEMENTWISE_B, y),
+           operand_of<T>(p, ELEMENTWISE_C, y), settings_of(p), (T *)p->out[ELEMENTWISE_Y], n);
 }
 
-template <typename T> static void run_grad(const struct own *p)
+template <typename T> static void cuda_elementwise_run_grad(const struct own *p)
 {
     const struct shape *y = &p->in_shape[ELEMENTWISE_GRAD_DY];
     const int64_t n = shape_elements(y);
 
-    LAUNCH((backward<T>), blocks_for(p, n, THREADS), THREADS, p,
+    LAUNCH((cuda_elementwise_backward<T>), blocks_for(p, n, THREADS), THREADS, p,
            operand_of<T>(p, ELEMENTWISE_GRAD_A, y), operand_of<T>(p, ELEMENTWISE_GRAD_B, y),
            operand_of<T>(p, ELEMENTWISE_GRAD_C, y), settings_of(p),
            (const T *)p->in[ELEMENTWISE_GRAD_DY], (T *)p->out[ELEMENTWISE_GRAD_DA],
@@ -117,13 +119,18 @@ template <typename T> static void run_grad(const struct own *p)
 extern "C" int cuda_make_elementwise(struct cuda *b, const struct graph *g, const struct node *n,
                                      struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), 0, out, err);
+    return own_new(b, g, n,
+                   typed(g, n, cuda_elementwise_run<float>, cuda_elementwise_run<bf16_t>,
+                         cuda_elementwise_run<f16_t>),
+                   0, out, err);
 }
 
 extern "C" int cuda_make_elementwise_grad(struct cuda *b, const struct graph *g,
                                           const struct node *n, struct kernel **out,
                                           struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run_grad<float>, run_grad<bf16_t>, run_grad<f16_t>), 0, out,
-                   err);
+    return own_new(b, g, n,
+                   typed(g, n, cuda_elementwise_run_grad<float>, cuda_elementwise_run_grad<bf16_t>,
+                         cuda_elementwise_run_grad<f16_t>),
+                   0, out, err);
 }

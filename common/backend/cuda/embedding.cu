@@ -16,8 +16,9 @@ static __device__ inline int64_t clamp_token(int32_t token, int64_t n)
 }
 
 template <typename T>
-static __global__ void embed(const T *table, const int32_t *tokens, const T *position, T *y,
-                             int64_t n, int64_t c, int64_t n_rows, int64_t length)
+static __global__ void cuda_embedding_embed(const T *table, const int32_t *tokens,
+                                            const T *position, T *y, int64_t n, int64_t c,
+                                            int64_t n_rows, int64_t length)
 {
     for (struct walk w(c); w.i < n; w.next()) {
         const T v = table[clamp_token(tokens[w.row], n_rows) * c + w.col];
@@ -26,21 +27,28 @@ static __global__ void embed(const T *table, const int32_t *tokens, const T *pos
     }
 }
 
-static int64_t length_of(const struct shape *tokens) { return tokens->dim[tokens->n - 1]; }
+static int64_t cuda_embedding_length_of(const struct shape *tokens)
+{
+    return tokens->dim[tokens->n - 1];
+}
 
-template <typename T> static void run(const struct own *p)
+template <typename T> static void cuda_embedding_run(const struct own *p)
 {
     const int64_t n = shape_elements(&p->out_shape[EMBEDDING_Y]);
 
-    LAUNCH((embed<T>), blocks_for(p, n, THREADS), THREADS, p, (const T *)p->in[EMBEDDING_TABLE],
-           (const int32_t *)p->in[EMBEDDING_TOKENS], (const T *)p->in[EMBEDDING_POSITION],
-           (T *)p->out[EMBEDDING_Y], n, p->c, p->rows, length_of(&p->in_shape[EMBEDDING_TOKENS]));
+    LAUNCH((cuda_embedding_embed<T>), blocks_for(p, n, THREADS), THREADS, p,
+           (const T *)p->in[EMBEDDING_TABLE], (const int32_t *)p->in[EMBEDDING_TOKENS],
+           (const T *)p->in[EMBEDDING_POSITION], (T *)p->out[EMBEDDING_Y], n, p->c, p->rows,
+           cuda_embedding_length_of(&p->in_shape[EMBEDDING_TOKENS]));
 }
 
 extern "C" int cuda_make_embedding(struct cuda *b, const struct graph *g, const struct node *n,
                                    struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), 0, out, err);
+    return own_new(b, g, n,
+                   typed(g, n, cuda_embedding_run<float>, cuda_embedding_run<bf16_t>,
+                         cuda_embedding_run<f16_t>),
+                   0, out, err);
 }
 
 /* ---- the lists ---- */
@@ -210,7 +218,7 @@ template <typename T> static void run_table_grad(const struct own *p)
            table);
 }
 
-template <typename T> static void run_grad(const struct own *p)
+template <typename T> static void cuda_embedding_run_grad(const struct own *p)
 {
     const struct shape *dy = &p->in_shape[EMBEDDING_GRAD_DY];
     const int64_t c = dy->dim[1], n_position = p->attr.embedding.positions * c;
@@ -220,7 +228,8 @@ template <typename T> static void run_grad(const struct own *p)
     if (p->out[EMBEDDING_GRAD_DPOSITION])
         LAUNCH((sum_positions<T>), blocks_for(p, n_position, THREADS), THREADS, p,
                (const T *)p->in[EMBEDDING_GRAD_DY], grad_of(p, EMBEDDING_GRAD_DPOSITION),
-               n_position, c, dy->dim[0], length_of(&p->in_shape[EMBEDDING_GRAD_TOKENS]));
+               n_position, c, dy->dim[0],
+               cuda_embedding_length_of(&p->in_shape[EMBEDDING_GRAD_TOKENS]));
 }
 
 extern "C" int cuda_make_embedding_grad(struct cuda *b, const struct graph *g, const struct node *n,
@@ -230,6 +239,8 @@ extern "C" int cuda_make_embedding_grad(struct cuda *b, const struct graph *g, c
 
     if (n_tokens > INT32_MAX)
         return err_set(err, ERR_UNSUPPORTED, "embedding_grad: a batch of 2^31 tokens or more");
-    return own_new(b, g, n, typed(g, n, run_grad<float>, run_grad<bf16_t>, run_grad<f16_t>),
+    return own_new(b, g, n,
+                   typed(g, n, cuda_embedding_run_grad<float>, cuda_embedding_run_grad<bf16_t>,
+                         cuda_embedding_run_grad<f16_t>),
                    lists_bytes(n_tokens, n->attr.embedding.rows), out, err);
 }

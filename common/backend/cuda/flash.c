@@ -52,8 +52,8 @@ static void flash_free(struct kernel *k)
 }
 
 /* The address of column `col` of the piece's first row in an array of `cols` columns. */
-static void *row_of(const struct flash *f, const struct piece *p, void *array, int64_t cols,
-                    int64_t col)
+static void *cuda_flash_row_of(const struct flash *f, const struct piece *p, void *array,
+                               int64_t cols, int64_t col)
 {
     const int64_t element = p->first * f->s.length * cols + col;
 
@@ -67,7 +67,7 @@ static void point_to_parts(const struct flash *f, const struct piece *p, void *a
     const int64_t width = f->s.heads * f->s.d;
 
     for (int i = 0; i < 3; i++)
-        ptr[first + i] = row_of(f, p, array, 3 * width, i * width);
+        ptr[first + i] = cuda_flash_row_of(f, p, array, 3 * width, i * width);
 }
 
 static int bind_piece(const struct flash *f, struct piece *p, void *const *in, void *const *out,
@@ -79,12 +79,12 @@ static int bind_piece(const struct flash *f, struct piece *p, void *const *in, v
     point_to_parts(f, p, in[f->is_grad ? ATTENTION_GRAD_QKV : ATTENTION_QKV], ptr, FLASH_Q);
     ptr[FLASH_STATS] = f->stats;
     if (f->is_grad) {
-        ptr[FLASH_Y] = row_of(f, p, in[ATTENTION_GRAD_Y], width, 0);
-        ptr[FLASH_DY] = row_of(f, p, in[ATTENTION_GRAD_DY], width, 0);
+        ptr[FLASH_Y] = cuda_flash_row_of(f, p, in[ATTENTION_GRAD_Y], width, 0);
+        ptr[FLASH_DY] = cuda_flash_row_of(f, p, in[ATTENTION_GRAD_DY], width, 0);
         point_to_parts(f, p, out[ATTENTION_GRAD_DQKV], ptr, FLASH_DQ);
         ptr[FLASH_DOTS] = (char *)scratch + f->at_dots;
     } else {
-        ptr[FLASH_Y] = row_of(f, p, out[ATTENTION_Y], width, 0);
+        ptr[FLASH_Y] = cuda_flash_row_of(f, p, out[ATTENTION_Y], width, 0);
     }
     cudnn_pack_free(p->pack);
     p->pack = NULL;
@@ -164,7 +164,7 @@ static int64_t samples_at_once(const struct flash *f)
 
 /* Cut the samples into as few pieces as `at_once` allows.  Returns 0, or an error if one of the two
  * sizes that occur has no plan. */
-static int cut(struct flash *f, int64_t at_once, struct err *err)
+static int cuda_flash_cut(struct flash *f, int64_t at_once, struct err *err)
 {
     const int64_t n = ceil_div_i64(f->s.samples, at_once);
     int rc = 0;
@@ -180,7 +180,7 @@ static int cut(struct flash *f, int64_t at_once, struct err *err)
     return rc;
 }
 
-static void lay_out(struct flash *f)
+static void cuda_flash_lay_out(struct flash *f)
 {
     const size_t row = (size_t)(f->s.heads * f->s.length) * sizeof(float);
     size_t workspace = 0;
@@ -232,11 +232,11 @@ int flash_new(struct cuda *b, const struct graph *g, const struct node *n, struc
     if ((rc = dnn_of(b, &f->dnn, err)) < 0)
         goto fail;
     at_once = samples_at_once(f);
-    if (at_once == 0 || cut(f, at_once, &none) < 0) {
+    if (at_once == 0 || cuda_flash_cut(f, at_once, &none) < 0) {
         rc = FLASH_NONE;
         goto fail;
     }
-    lay_out(f);
+    cuda_flash_lay_out(f);
     *out = &f->k;
     return 0;
 fail:

@@ -18,7 +18,7 @@ struct drawing {
 };
 
 /* Q, K or V in the array of all three, or its gradient: one head is [T,D]. */
-static int part(const struct drawing *w)
+static int cuda_flash_plan_part(const struct drawing *w)
 {
     const struct flash_shape *s = w->s;
     const int64_t row = 3 * s->heads * s->d;
@@ -44,7 +44,7 @@ static int part_transposed(const struct drawing *w)
 }
 
 /* y or dy: one head is [T,D]. */
-static int result(const struct drawing *w)
+static int cuda_flash_plan_result(const struct drawing *w)
 {
     const struct flash_shape *s = w->s;
     const int64_t row = s->heads * s->d;
@@ -57,8 +57,8 @@ static int result(const struct drawing *w)
 }
 
 /* A packed tensor of `rows` x `cols` for each head of each sample. */
-static int packed(const struct drawing *w, cudnnDataType_t type, int64_t rows, int64_t cols,
-                  int is_inner)
+static int cuda_flash_plan_packed(const struct drawing *w, cudnnDataType_t type, int64_t rows,
+                                  int64_t cols, int is_inner)
 {
     const struct flash_shape *s = w->s;
 
@@ -69,37 +69,37 @@ static int packed(const struct drawing *w, cudnnDataType_t type, int64_t rows, i
                         is_inner);
 }
 
-static int square(const struct drawing *w, cudnnDataType_t type)
+static int cuda_flash_plan_square(const struct drawing *w, cudnnDataType_t type)
 {
-    return packed(w, type, w->s->length, w->s->length, 1);
+    return cuda_flash_plan_packed(w, type, w->s->length, w->s->length, 1);
 }
 
-static int column(const struct drawing *w, int is_inner)
+static int cuda_flash_plan_column(const struct drawing *w, int is_inner)
 {
-    return packed(w, CUDNN_DATA_FLOAT, w->s->length, 1, is_inner);
+    return cuda_flash_plan_packed(w, CUDNN_DATA_FLOAT, w->s->length, 1, is_inner);
 }
 
 /* mode(x, b) as a new [T,T]; b < 0: mode(x). */
-static int apply(const struct drawing *w, cudnnPointwiseMode_t mode, int x, int b,
-                 cudnnDataType_t type)
+static int cuda_flash_plan_apply(const struct drawing *w, cudnnPointwiseMode_t mode, int x, int b,
+                                 cudnnDataType_t type)
 {
-    const int y = square(w, type);
+    const int y = cuda_flash_plan_square(w, type);
 
     cudnn_apply(w->g, mode, x, b, y);
     return y;
 }
 
 /* x where the query sees the key, -infinity elsewhere. */
-static int masked(const struct drawing *w, int x)
+static int cuda_flash_plan_masked(const struct drawing *w, int x)
 {
     int row, col, sees, y;
 
     if (!w->s->causal)
         return x;
-    row = square(w, CUDNN_DATA_INT32);
-    col = square(w, CUDNN_DATA_INT32);
-    sees = square(w, CUDNN_DATA_BOOLEAN);
-    y = square(w, CUDNN_DATA_FLOAT);
+    row = cuda_flash_plan_square(w, CUDNN_DATA_INT32);
+    col = cuda_flash_plan_square(w, CUDNN_DATA_INT32);
+    sees = cuda_flash_plan_square(w, CUDNN_DATA_BOOLEAN);
+    y = cuda_flash_plan_square(w, CUDNN_DATA_FLOAT);
     cudnn_index(w->g, 2, x, row);
     cudnn_index(w->g, 3, x, col);
     cudnn_compare(w->g, CUDNN_POINTWISE_CMP_GE, row, col, sees);
@@ -108,7 +108,7 @@ static int masked(const struct drawing *w, int x)
 }
 
 /* [T,T] x transposed, in half precision. */
-static int transposed(const struct drawing *w, int x)
+static int cuda_flash_plan_transposed(const struct drawing *w, int x)
 {
     const struct flash_shape *s = w->s;
     const int64_t n = s->length;
@@ -124,46 +124,48 @@ static int transposed(const struct drawing *w, int x)
 
 static int sum_of_keys(const struct drawing *w, cudnnReduceTensorOp_t op, int x)
 {
-    const int y = column(w, 1);
+    const int y = cuda_flash_plan_column(w, 1);
 
     cudnn_reduce(w->g, op, x, y);
     return y;
 }
 
-static int scores(const struct drawing *w, int q, int k)
+static int cuda_flash_plan_scores(const struct drawing *w, int q, int k)
 {
-    const int s = square(w, CUDNN_DATA_FLOAT);
+    const int s = cuda_flash_plan_square(w, CUDNN_DATA_FLOAT);
 
     cudnn_matmul(w->g, q, k, s);
-    return apply(w, CUDNN_POINTWISE_MUL, s, w->scale, CUDNN_DATA_FLOAT);
+    return cuda_flash_plan_apply(w, CUDNN_POINTWISE_MUL, s, w->scale, CUDNN_DATA_FLOAT);
 }
 
 /* y = softmax(s) v, and the statistics. */
 static void draw_forward(struct drawing *w)
 {
-    const int q = part(w), k = part_transposed(w), v = part(w), y = result(w), stats = column(w, 0);
+    const int q = cuda_flash_plan_part(w), k = part_transposed(w), v = cuda_flash_plan_part(w),
+              y = cuda_flash_plan_result(w), stats = cuda_flash_plan_column(w, 0);
     const cudnnDataType_t f32 = CUDNN_DATA_FLOAT;
     int s, most, e, sum, log, p;
 
     ASSERT(q == FLASH_Q && k == FLASH_K && v == FLASH_V && y == FLASH_Y && stats == FLASH_STATS);
     w->scale = cudnn_number(w->g, 1.0f / sqrtf((float)w->s->d));
     w->minus_infinity = cudnn_number(w->g, -INFINITY);
-    s = masked(w, scores(w, q, k));
+    s = cuda_flash_plan_masked(w, cuda_flash_plan_scores(w, q, k));
     most = sum_of_keys(w, CUDNN_REDUCE_TENSOR_MAX, s);
-    e = apply(w, CUDNN_POINTWISE_EXP, apply(w, CUDNN_POINTWISE_SUB, s, most, f32), -1, f32);
+    e = cuda_flash_plan_apply(w, CUDNN_POINTWISE_EXP,
+                              cuda_flash_plan_apply(w, CUDNN_POINTWISE_SUB, s, most, f32), -1, f32);
     sum = sum_of_keys(w, CUDNN_REDUCE_TENSOR_ADD, e);
-    log = column(w, 1);
+    log = cuda_flash_plan_column(w, 1);
     cudnn_apply(w->g, CUDNN_POINTWISE_LOG, sum, -1, log);
     cudnn_apply(w->g, CUDNN_POINTWISE_ADD, most, log, stats);
-    p = apply(w, CUDNN_POINTWISE_DIV, e, sum, w->half);
+    p = cuda_flash_plan_apply(w, CUDNN_POINTWISE_DIV, e, sum, w->half);
     cudnn_matmul(w->g, p, v, y);
 }
 
 /* dots = sum over d of dy*y, which equals the sum over k of p*dp. */
 static void draw_dots(const struct drawing *w, int y, int dy, int dots)
 {
-    const int product = packed(w, CUDNN_DATA_FLOAT, w->s->length, w->s->d, 1);
-    const int sum = column(w, 1);
+    const int product = cuda_flash_plan_packed(w, CUDNN_DATA_FLOAT, w->s->length, w->s->d, 1);
+    const int sum = cuda_flash_plan_column(w, 1);
 
     cudnn_apply(w->g, CUDNN_POINTWISE_MUL, dy, y, product);
     cudnn_reduce(w->g, CUDNN_REDUCE_TENSOR_ADD, product, sum);
@@ -171,7 +173,7 @@ static void draw_dots(const struct drawing *w, int y, int dy, int dots)
 }
 
 /* K as [T,D] again: cuDNN wants the same tensor in both products. */
-static int untransposed(const struct drawing *w, int k)
+static int cuda_flash_plan_untransposed(const struct drawing *w, int k)
 {
     const struct flash_shape *s = w->s;
     const int64_t row = 3 * s->heads * s->d;
@@ -187,9 +189,12 @@ static int untransposed(const struct drawing *w, int k)
 
 static void draw_grad(struct drawing *w)
 {
-    const int q = part(w), k = part_transposed(w), v = part_transposed(w), y = result(w);
-    const int stats = column(w, 0), dy = result(w), dq = part(w), dk = part(w), dv = part(w);
-    const int dots = column(w, 0);
+    const int q = cuda_flash_plan_part(w), k = part_transposed(w), v = part_transposed(w),
+              y = cuda_flash_plan_result(w);
+    const int stats = cuda_flash_plan_column(w, 0), dy = cuda_flash_plan_result(w),
+              dq = cuda_flash_plan_part(w), dk = cuda_flash_plan_part(w),
+              dv = cuda_flash_plan_part(w);
+    const int dots = cuda_flash_plan_column(w, 0);
     const cudnnDataType_t f32 = CUDNN_DATA_FLOAT;
     int p, dp, ds;
 
@@ -197,16 +202,16 @@ static void draw_grad(struct drawing *w)
     w->scale = cudnn_number(w->g, 1.0f / sqrtf((float)w->s->d));
     w->minus_infinity = cudnn_number(w->g, -INFINITY);
     draw_dots(w, y, dy, dots);
-    p = apply(w, CUDNN_POINTWISE_SUB, scores(w, q, k), stats, f32);
-    p = apply(w, CUDNN_POINTWISE_EXP, masked(w, p), -1, f32);
-    cudnn_matmul(w->g, transposed(w, p), dy, dv);
-    dp = square(w, f32);
+    p = cuda_flash_plan_apply(w, CUDNN_POINTWISE_SUB, cuda_flash_plan_scores(w, q, k), stats, f32);
+    p = cuda_flash_plan_apply(w, CUDNN_POINTWISE_EXP, cuda_flash_plan_masked(w, p), -1, f32);
+    cudnn_matmul(w->g, cuda_flash_plan_transposed(w, p), dy, dv);
+    dp = cuda_flash_plan_square(w, f32);
     cudnn_matmul(w->g, dy, v, dp);
-    ds = apply(w, CUDNN_POINTWISE_SUB, dp, dots, f32);
-    ds = apply(w, CUDNN_POINTWISE_MUL, ds, p, f32);
-    ds = apply(w, CUDNN_POINTWISE_MUL, ds, w->scale, w->half);
-    cudnn_matmul(w->g, transposed(w, ds), q, dk);
-    cudnn_matmul(w->g, ds, untransposed(w, k), dq);
+    ds = cuda_flash_plan_apply(w, CUDNN_POINTWISE_SUB, dp, dots, f32);
+    ds = cuda_flash_plan_apply(w, CUDNN_POINTWISE_MUL, ds, p, f32);
+    ds = cuda_flash_plan_apply(w, CUDNN_POINTWISE_MUL, ds, w->scale, w->half);
+    cudnn_matmul(w->g, cuda_flash_plan_transposed(w, ds), q, dk);
+    cudnn_matmul(w->g, ds, cuda_flash_plan_untransposed(w, k), dq);
 }
 
 int flash_plan(struct cudnn_device *d, const struct cudnn_rules *rules, const struct flash_shape *s,

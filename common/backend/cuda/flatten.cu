@@ -5,8 +5,8 @@
 #include "backend/cuda/transpose.cuh"
 
 template <typename T>
-static void run(const struct own *p, const void *from, void *to, const struct shape *image,
-                int to_rows)
+static void cuda_flatten_run(const struct own *p, const void *from, void *to,
+                             const struct shape *image, int to_rows)
 {
     const int64_t samples = image->dim[0], pixels = image->dim[1] * image->dim[2];
     const int64_t rows = to_rows ? pixels : image->dim[3], cols = to_rows ? image->dim[3] : pixels;
@@ -16,12 +16,12 @@ static void run(const struct own *p, const void *from, void *to, const struct sh
 
 template <typename T> static void run_flatten(const struct own *p)
 {
-    run<T>(p, p->in[FLATTEN_X], p->out[FLATTEN_Y], &p->in_shape[FLATTEN_X], 1);
+    cuda_flatten_run<T>(p, p->in[FLATTEN_X], p->out[FLATTEN_Y], &p->in_shape[FLATTEN_X], 1);
 }
 
 template <typename T> static void run_unflatten(const struct own *p)
 {
-    run<T>(p, p->in[UNFLATTEN_Y], p->out[UNFLATTEN_X], &p->out_shape[UNFLATTEN_X], 0);
+    cuda_flatten_run<T>(p, p->in[UNFLATTEN_Y], p->out[UNFLATTEN_X], &p->out_shape[UNFLATTEN_X], 0);
 }
 
 extern "C" int cuda_make_flatten(struct cuda *b, const struct graph *g, const struct node *n,

@@ -16,7 +16,7 @@ struct gathered {
     int64_t length[NODE_MAX_OUT]; /* elements of a row; 0: there is no such table */
 };
 
-static __global__ void gather(struct gathered p, int64_t n, int64_t length)
+static __global__ void cuda_gather(struct gathered p, int64_t n, int64_t length)
 {
     for (struct walk w(length); w.i < n; w.next()) {
         int64_t col = w.col;
@@ -28,7 +28,7 @@ static __global__ void gather(struct gathered p, int64_t n, int64_t length)
     }
 }
 
-static void run(const struct own *p)
+static void cuda_gather_run(const struct own *p)
 {
     const int64_t n_rows = p->out_shape[GATHER_Y].dim[0];
     struct gathered what = {(const int64_t *)p->in[GATHER_INDEX], {}, {}, {}};
@@ -41,12 +41,12 @@ static void run(const struct own *p)
             what.length[k] = (int64_t)(p->out_bytes[k] / sizeof(int32_t)) / n_rows;
         length += what.length[k];
     }
-    LAUNCH(gather, blocks_for(p, n_rows * length, THREADS), THREADS, p, what, n_rows * length,
+    LAUNCH(cuda_gather, blocks_for(p, n_rows * length, THREADS), THREADS, p, what, n_rows * length,
            length);
 }
 
 extern "C" int cuda_make_gather(struct cuda *b, const struct graph *g, const struct node *n,
                                 struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, run, 0, out, err);
+    return own_new(b, g, n, cuda_gather_run, 0, out, err);
 }

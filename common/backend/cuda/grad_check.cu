@@ -18,7 +18,7 @@ static inline int64_t chunk_of(int64_t n)
     return max_i64(CHUNK, round_up_i64(ceil_div_i64(n, CHUNKS_MOST), THREADS));
 }
 
-static inline int64_t chunks(int64_t n) { return ceil_div_i64(n, chunk_of(n)); }
+static inline int64_t cuda_grad_check_chunks(int64_t n) { return ceil_div_i64(n, chunk_of(n)); }
 
 template <typename T>
 static __global__ void square_chunks(const T *x, int64_t n, int64_t chunk, double *part)
@@ -48,14 +48,14 @@ static __global__ void add_chunks(const double *part, int64_t n_chunks, double *
     }
 }
 
-template <typename T> static void run(const struct own *p)
+template <typename T> static void cuda_grad_check_run(const struct own *p)
 {
     double *part = (double *)p->scratch;
 
     if (p->n > 0)
-        LAUNCH((square_chunks<T>), blocks_for(p, chunks(p->n), 1), THREADS, p,
+        LAUNCH((square_chunks<T>), blocks_for(p, cuda_grad_check_chunks(p->n), 1), THREADS, p,
                (const T *)p->in[GRAD_CHECK_GRAD], p->n, chunk_of(p->n), part);
-    LAUNCH(add_chunks, 1, THREADS, p, (const double *)part, chunks(p->n),
+    LAUNCH(add_chunks, 1, THREADS, p, (const double *)part, cuda_grad_check_chunks(p->n),
            (double *)p->out[GRAD_CHECK_CHECK]);
 }
 
@@ -63,9 +63,13 @@ extern "C" int cuda_make_grad_check(struct cuda *b, const struct graph *g, const
                                     struct kernel **out, struct err *err)
 {
     const size_t scratch =
-        (size_t)chunks(shape_elements(cuda_in(g, n, GRAD_CHECK_GRAD))) * sizeof(double);
+        (size_t)cuda_grad_check_chunks(shape_elements(cuda_in(g, n, GRAD_CHECK_GRAD))) *
+        sizeof(double);
 
-    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), scratch, out, err);
+    return own_new(b, g, n,
+                   typed(g, n, cuda_grad_check_run<float>, cuda_grad_check_run<bf16_t>,
+                         cuda_grad_check_run<f16_t>),
+                   scratch, out, err);
 }
 
 /* Thread k adds up column k: there are few rows, a row for each bucket. */
@@ -80,7 +84,7 @@ static __global__ void add_checks(const double *checks, int64_t n, double *check
     check[grid_first()] = sum;
 }
 
-static void run_sum(const struct own *p)
+static void cuda_grad_check_run_sum(const struct own *p)
 {
     LAUNCH(add_checks, 1, WARP, p, (const double *)p->in[CHECK_SUM_CHECKS], p->rows,
            (double *)p->out[CHECK_SUM_CHECK]);
@@ -89,5 +93,5 @@ static void run_sum(const struct own *p)
 extern "C" int cuda_make_check_sum(struct cuda *b, const struct graph *g, const struct node *n,
                                    struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, run_sum, 0, out, err);
+    return own_new(b, g, n, cuda_grad_check_run_sum, 0, out, err);
 }

@@ -16,7 +16,7 @@ struct extents {
     __device__ int64_t channel(int64_t k, int64_t i) const { return k % groups * d + i % d; }
 };
 
-static struct extents extents_of(const struct own *p)
+static struct extents cuda_group_norm_extents_of(const struct own *p)
 {
     const int64_t n = p->in_shape[0].dim[0], groups = p->attr.group_norm.groups;
 
@@ -32,7 +32,7 @@ template <typename T> struct norm_groups {
     float *mean, *rstd; /* may be NULL */
 };
 
-template <typename T> static __global__ void normalise(struct norm_groups<T> p)
+template <typename T> static __global__ void cuda_group_norm_normalise(struct norm_groups<T> p)
 {
     const int64_t n = p.e.pixels * p.e.d;
 
@@ -70,7 +70,7 @@ template <typename T> struct norm_grad {
     T *dx;
 };
 
-template <typename T> static __global__ void grad_x(struct norm_grad<T> p)
+template <typename T> static __global__ void cuda_group_norm_grad_x(struct norm_grad<T> p)
 {
     const int64_t n = p.e.pixels * p.e.d;
 
@@ -123,9 +123,9 @@ static __global__ void grad_weight(struct norm_grad<T> p, struct grad_array dwei
     }
 }
 
-template <typename T> static void run(const struct own *p)
+template <typename T> static void cuda_group_norm_run(const struct own *p)
 {
-    const struct extents e = extents_of(p);
+    const struct extents e = cuda_group_norm_extents_of(p);
     const struct norm_groups<T> v = {
         e, p->attr.group_norm.eps, (const T *)p->in[GROUP_NORM_X],
             (const float *)p->in[GROUP_NORM_WEIGHT], (const float *)p->in[GROUP_NORM_BIAS],
@@ -133,12 +133,13 @@ template <typename T> static void run(const struct own *p)
             (float *)p->out[GROUP_NORM_RSTD]
     };
 
-    LAUNCH((normalise<T>), blocks_for(p, e.n * e.groups, 1), row_threads(e.pixels * e.d), p, v);
+    LAUNCH((cuda_group_norm_normalise<T>), blocks_for(p, e.n * e.groups, 1),
+           row_threads(e.pixels * e.d), p, v);
 }
 
-template <typename T> static void run_grad(const struct own *p)
+template <typename T> static void cuda_group_norm_run_grad(const struct own *p)
 {
-    const struct extents e = extents_of(p);
+    const struct extents e = cuda_group_norm_extents_of(p);
     const struct norm_grad<T> v = {
         e, (const T *)p->in[GROUP_NORM_GRAD_X], (const T *)p->in[GROUP_NORM_GRAD_DY],
             (const float *)p->in[GROUP_NORM_GRAD_WEIGHT],
@@ -147,7 +148,8 @@ template <typename T> static void run_grad(const struct own *p)
     };
 
     if (v.dx)
-        LAUNCH((grad_x<T>), blocks_for(p, e.n * e.groups, 1), row_threads(e.pixels * e.d), p, v);
+        LAUNCH((cuda_group_norm_grad_x<T>), blocks_for(p, e.n * e.groups, 1),
+               row_threads(e.pixels * e.d), p, v);
     if (p->out[GROUP_NORM_GRAD_DWEIGHT] || p->out[GROUP_NORM_GRAD_DBIAS])
         LAUNCH((grad_weight<T>), blocks_for(p, e.c, 1), row_threads(e.n * e.pixels), p, v,
                grad_of(p, GROUP_NORM_GRAD_DWEIGHT), grad_of(p, GROUP_NORM_GRAD_DBIAS));
@@ -156,12 +158,17 @@ template <typename T> static void run_grad(const struct own *p)
 extern "C" int cuda_make_group_norm(struct cuda *b, const struct graph *g, const struct node *n,
                                     struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), 0, out, err);
+    return own_new(b, g, n,
+                   typed(g, n, cuda_group_norm_run<float>, cuda_group_norm_run<bf16_t>,
+                         cuda_group_norm_run<f16_t>),
+                   0, out, err);
 }
 
 extern "C" int cuda_make_group_norm_grad(struct cuda *b, const struct graph *g,
                                          const struct node *n, struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run_grad<float>, run_grad<bf16_t>, run_grad<f16_t>), 0, out,
-                   err);
+    return own_new(b, g, n,
+                   typed(g, n, cuda_group_norm_run_grad<float>, cuda_group_norm_run_grad<bf16_t>,
+                         cuda_group_norm_run_grad<f16_t>),
+                   0, out, err);
 }

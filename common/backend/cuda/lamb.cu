@@ -15,9 +15,9 @@ struct norms {
 };
 
 template <typename G>
-static __global__ void forward_moments(struct cuda_update u, union node_attr attr,
-                                       const float *param, const G *grad, float *avg, float *sq,
-                                       struct norms norms)
+static __global__ void cuda_lamb_forward_moments(struct cuda_update u, union node_attr attr,
+                                                 const float *param, const G *grad, float *avg,
+                                                 float *sq, struct norms norms)
 {
     const struct lamb_terms m = lamb_terms(attr.number, u.scalars->n_updates);
     struct update_thread thread(&u);
@@ -52,7 +52,8 @@ static __global__ void forward_moments(struct cuda_update u, union node_attr att
 }
 
 /* A block of threads for each row. */
-static __global__ void make_steps(struct cuda_update u, union node_attr attr, struct norms norms)
+static __global__ void cuda_lamb_make_steps(struct cuda_update u, union node_attr attr,
+                                            struct norms norms)
 {
     const double factor = lamb_terms(attr.number, u.scalars->n_updates).rate;
 
@@ -78,8 +79,9 @@ static __global__ void make_steps(struct cuda_update u, union node_attr attr, st
 
 /* `copy` is the working copy of the parameters, or NULL. */
 template <typename C>
-static __global__ void move(struct cuda_update u, union node_attr attr, float *param,
-                            const float *avg, const float *sq, C *copy, struct norms norms)
+static __global__ void cuda_lamb_move(struct cuda_update u, union node_attr attr, float *param,
+                                      const float *avg, const float *sq, C *copy,
+                                      struct norms norms)
 {
     const struct lamb_terms m = lamb_terms(attr.number, u.scalars->n_updates);
     struct update_thread thread(&u);
@@ -100,7 +102,7 @@ static __global__ void move(struct cuda_update u, union node_attr attr, float *p
     }
 }
 
-template <typename G, typename C> static void run(const struct own *p)
+template <typename G, typename C> static void cuda_lamb_run(const struct own *p)
 {
     const struct cuda_update u = update_of(p);
     const int64_t n_blocks = update_blocks(u.n, u.n_segments);
@@ -109,11 +111,11 @@ template <typename G, typename C> static void run(const struct own *p)
 
     if (p->n == 0)
         return;
-    LAUNCH(forward_moments<G>, blocks_for(p, n_blocks, 1), THREADS, p, u, p->attr,
+    LAUNCH(cuda_lamb_forward_moments<G>, blocks_for(p, n_blocks, 1), THREADS, p, u, p->attr,
            (const float *)p->out[LAMB_NEW_PARAM], (const G *)p->in[LAMB_GRAD],
            (float *)p->out[LAMB_NEW_EXP_AVG], (float *)p->out[LAMB_NEW_EXP_AVG_SQ], norms);
-    LAUNCH(make_steps, blocks_for(p, u.n_segments, 1), THREADS, p, u, p->attr, norms);
-    LAUNCH(move<C>, blocks_for(p, p->n, THREADS), THREADS, p, u, p->attr,
+    LAUNCH(cuda_lamb_make_steps, blocks_for(p, u.n_segments, 1), THREADS, p, u, p->attr, norms);
+    LAUNCH(cuda_lamb_move<C>, blocks_for(p, p->n, THREADS), THREADS, p, u, p->attr,
            (float *)p->out[LAMB_NEW_PARAM], (const float *)p->out[LAMB_NEW_EXP_AVG],
            (const float *)p->out[LAMB_NEW_EXP_AVG_SQ], (C *)p->out[LAMB_NEW_COPY], norms);
 }
@@ -124,6 +126,6 @@ extern "C" int cuda_make_lamb(struct cuda *b, const struct graph *g, const struc
     const int64_t n_rows = cuda_in(g, n, UPDATE_SEGMENTS)->dim[0];
     const int64_t n_blocks = update_blocks(shape_elements(cuda_in(g, n, UPDATE_PARAM)), n_rows);
 
-    return own_new(b, g, n, UPDATE_RUN(g, n, run), (size_t)(2 * n_blocks + n_rows) * sizeof(double),
-                   out, err);
+    return own_new(b, g, n, UPDATE_RUN(g, n, cuda_lamb_run),
+                   (size_t)(2 * n_blocks + n_rows) * sizeof(double), out, err);
 }

@@ -37,14 +37,14 @@ static int host_alloc(struct backend *b, size_t n_bytes, const char *what, void 
     return 0;
 }
 
-static void host_free(struct backend *b, void *p)
+static void cuda_lanes_host_free(struct backend *b, void *p)
 {
     (void)cudaStreamSynchronize(to_cuda(b)->copies); /* copies may still use it */
     (void)cudaStreamSynchronize(to_cuda(b)->stream);
     (void)cudaFreeHost(p);
 }
 
-static int room(struct backend *b, size_t *n_bytes, struct err *err)
+static int cuda_lanes_room(struct backend *b, size_t *n_bytes, struct err *err)
 {
     size_t all;
 
@@ -52,28 +52,29 @@ static int room(struct backend *b, size_t *n_bytes, struct err *err)
     return cuda_check((int)cudaMemGetInfo(n_bytes, &all), "ask for free GPU memory", err);
 }
 
-static int zero(struct backend *b, void *p, size_t n_bytes, struct err *err)
+static int cuda_lanes_zero(struct backend *b, void *p, size_t n_bytes, struct err *err)
 {
     return cuda_check((int)cudaMemsetAsync(p, 0, n_bytes, to_cuda(b)->stream), "zero GPU memory",
                       err);
 }
 
-static int copy(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err)
+static int cuda_lanes_copy(struct backend *b, void *to, const void *from, size_t n_bytes,
+                           struct err *err)
 {
     return cuda_check(
         (int)cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDefault, to_cuda(b)->stream),
         "copy on the GPU", err);
 }
 
-static int put(struct backend *b, enum backend_lane lane, void *to, const void *from,
-               size_t n_bytes, struct err *err)
+static int cuda_lanes_put(struct backend *b, enum backend_lane lane, void *to, const void *from,
+                          size_t n_bytes, struct err *err)
 {
     return cuda_check((int)cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyHostToDevice,
                                            stream_of(to_cuda(b), lane)),
                       "copy to the GPU", err);
 }
 
-static int mark(struct backend *b, enum backend_lane lane, int i, struct err *err)
+static int cuda_lanes_mark(struct backend *b, enum backend_lane lane, int i, struct err *err)
 {
     struct cuda *c = to_cuda(b);
 
@@ -81,7 +82,7 @@ static int mark(struct backend *b, enum backend_lane lane, int i, struct err *er
     return cuda_check((int)cudaEventRecord(c->mark[i], stream_of(c, lane)), "mark work", err);
 }
 
-static int follow(struct backend *b, enum backend_lane lane, int i, struct err *err)
+static int cuda_lanes_follow(struct backend *b, enum backend_lane lane, int i, struct err *err)
 {
     struct cuda *c = to_cuda(b);
 
@@ -90,7 +91,7 @@ static int follow(struct backend *b, enum backend_lane lane, int i, struct err *
                       err);
 }
 
-static int passed(struct backend *b, int i, struct err *err)
+static int cuda_lanes_passed(struct backend *b, int i, struct err *err)
 {
     const cudaError_t st = cudaEventQuery(to_cuda(b)->mark[i]);
 
@@ -101,22 +102,22 @@ static int passed(struct backend *b, int i, struct err *err)
     return cuda_check((int)st, "finish work on the GPU", err);
 }
 
-static int stopwatch(struct backend *b, int64_t watch[2], int stops, struct err *err)
+static int cuda_lanes_stopwatch(struct backend *b, int64_t watch[2], int stops, struct err *err)
 {
     return latch_time(to_cuda(b), watch, stops, err);
 }
 
 const struct backend_device_ops cuda_lanes = {
     .host_alloc = host_alloc,
-    .host_free = host_free,
-    .room = room,
-    .zero = zero,
-    .copy = copy,
-    .put = put,
-    .mark = mark,
-    .follow = follow,
-    .passed = passed,
-    .stopwatch = stopwatch,
+    .host_free = cuda_lanes_host_free,
+    .room = cuda_lanes_room,
+    .zero = cuda_lanes_zero,
+    .copy = cuda_lanes_copy,
+    .put = cuda_lanes_put,
+    .mark = cuda_lanes_mark,
+    .follow = cuda_lanes_follow,
+    .passed = cuda_lanes_passed,
+    .stopwatch = cuda_lanes_stopwatch,
 };
 
 int cuda_lanes_open(struct cuda *b, struct err *err)

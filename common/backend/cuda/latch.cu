@@ -6,7 +6,7 @@ extern "C" {
 
 #include "backend/cuda/device.cuh"
 
-static __global__ void latch(const volatile uint32_t *poison, float *veto)
+static __global__ void cuda_latch(const volatile uint32_t *poison, float *veto)
 {
     if (*poison != 0)
         *veto = 1.0f;
@@ -17,7 +17,7 @@ extern "C" int latch_queue(struct cuda *b, const uint32_t *poison, float *veto, 
     struct own p = {};
 
     p.cuda = b;
-    LAUNCH(latch, 1, 1, &p, (const volatile uint32_t *)poison, veto);
+    LAUNCH(cuda_latch, 1, 1, &p, (const volatile uint32_t *)poison, veto);
     return cuda_check((int)cudaGetLastError(), "launch the latch", err);
 }
 

@@ -32,7 +32,8 @@ template <bool BY_WARP, int N> struct team {
     static __device__ double sum(double v) { return BY_WARP ? warp_sum(v) : block_sum(v); }
 };
 
-template <bool BY_WARP, typename T, int N> static __global__ void normalise(struct norm_rows<T> p)
+template <bool BY_WARP, typename T, int N>
+static __global__ void cuda_layer_norm_normalise(struct norm_rows<T> p)
 {
     typedef team<BY_WARP, N> threads;
     const threads t;
@@ -89,7 +90,7 @@ template <bool BY_WARP, typename T, int N> static __global__ void normalise(stru
             LAUNCH((kernel<false, T, 1>), blocks, THREADS, p, rows);                             \
     } while (0)
 
-template <typename T> static void run(const struct own *p)
+template <typename T> static void cuda_layer_norm_run(const struct own *p)
 {
     struct norm_rows<T> rows = {
     };
@@ -103,13 +104,16 @@ template <typename T> static void run(const struct own *p)
     rows.rows = p->rows;
     rows.c = p->c;
     rows.eps = p->attr.norm.eps;
-    LAUNCH_ROWS(normalise, T, p, rows);
+    LAUNCH_ROWS(cuda_layer_norm_normalise, T, p, rows);
 }
 
 extern "C" int cuda_make_layer_norm(struct cuda *b, const struct graph *g, const struct node *n,
                                     struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), 0, out, err);
+    return own_new(b, g, n,
+                   typed(g, n, cuda_layer_norm_run<float>, cuda_layer_norm_run<bf16_t>,
+                         cuda_layer_norm_run<f16_t>),
+                   0, out, err);
 }
 
 template <typename T> struct grad_rows {
@@ -120,7 +124,8 @@ template <typename T> struct grad_rows {
 };
 
 /* dx = rstd * (d - avg(d) - xhat * avg(d * xhat)), where d = dy * weight. */
-template <bool BY_WARP, typename T, int N> static __global__ void grad_x(struct grad_rows<T> p)
+template <bool BY_WARP, typename T, int N>
+static __global__ void cuda_layer_norm_grad_x(struct grad_rows<T> p)
 {
     typedef team<BY_WARP, N> threads;
     const threads t;
@@ -209,7 +214,7 @@ static void sum_weights(const struct own *p, const struct grad_rows<T> &rows)
     columns_sum<2>(p, term, end, p->rows, p->c);
 }
 
-template <typename T> static void run_grad(const struct own *p)
+template <typename T> static void cuda_layer_norm_run_grad(const struct own *p)
 {
     struct grad_rows<T> rows = {
     };
@@ -229,7 +234,7 @@ template <typename T> static void run_grad(const struct own *p)
             sum_weights<T, 1>(p, rows);
     }
     if (p->out[LAYER_NORM_GRAD_DX]) /* last, since dx may overwrite dy */
-        LAUNCH_ROWS(grad_x, T, p, rows);
+        LAUNCH_ROWS(cuda_layer_norm_grad_x, T, p, rows);
 }
 
 extern "C" int cuda_make_layer_norm_grad(struct cuda *b, const struct graph *g,
@@ -237,7 +242,9 @@ extern "C" int cuda_make_layer_norm_grad(struct cuda *b, const struct graph *g,
 {
     const int64_t c = shape_elements(cuda_in(g, n, LAYER_NORM_GRAD_WEIGHT));
 
-    return own_new(b, g, n, typed(g, n, run_grad<float>, run_grad<bf16_t>, run_grad<f16_t>),
+    return own_new(b, g, n,
+                   typed(g, n, cuda_layer_norm_run_grad<float>, cuda_layer_norm_run_grad<bf16_t>,
+                         cuda_layer_norm_run_grad<f16_t>),
                    columns_scratch(2, shape_elements(cuda_in(g, n, LAYER_NORM_GRAD_X)) / c, c), out,
                    err);
 }

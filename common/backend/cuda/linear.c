@@ -69,7 +69,7 @@ static void linear_free(struct kernel *k)
     free(l);
 }
 
-static int saves(const struct linear *l) { return l->has_mask || l->has_pre; }
+static int cuda_linear_saves(const struct linear *l) { return l->has_mask || l->has_pre; }
 
 static int in_product(const struct linear *l) { return blas_tail_has_bias(l->tail); }
 
@@ -115,18 +115,18 @@ static int linear_bind(struct kernel *k, void *const *in, void *const *out, void
                              err);
 }
 
-static void before(const struct linear *l)
+static void cuda_linear_before(const struct linear *l)
 {
     if (l->pixels && l->pass != GEMM_GRAD_W)
         passes_transpose(l->cuda, l->plain_w, l->tensor[GEMM_W], l->n_out, l->channels, l->pixels,
                          0);
 }
 
-static void behind(const struct linear *l)
+static void cuda_linear_behind(const struct linear *l)
 {
     const void *bias = in_product(l) ? NULL : l->bias.at;
 
-    if (l->pass == GEMM_FORWARD && saves(l) && l->act != ACT_NONE)
+    if (l->pass == GEMM_FORWARD && cuda_linear_saves(l) && l->act != ACT_NONE)
         passes_bias_act_saving(l->cuda, l->tensor[GEMM_Y], bias, l->act, l->batch, l->n_out,
                                l->saved);
     else if (l->pass == GEMM_FORWARD && (bias || l->act != ACT_NONE))
@@ -148,12 +148,12 @@ static int linear_run(struct kernel *k, struct err *err)
     const struct linear *l = container_of(k, struct linear, k);
     int rc;
 
-    before(l);
+    cuda_linear_before(l);
     rc = blas_product_run(l->blas, l->product, l->tensor[l->g.a].at, l->tensor[l->g.b].at,
                           product_to(l), l->scratch, err);
     if (rc < 0)
         return rc;
-    behind(l);
+    cuda_linear_behind(l);
     return passes_check("launch around a product", err);
 }
 
@@ -164,7 +164,7 @@ static const struct kernel_ops linear_ops = {
 };
 
 /* The tail that would do most of the work around the product.  cuBLASLt may not have it. */
-static enum blas_tail wish(const struct linear *l)
+static enum blas_tail cuda_linear_wish(const struct linear *l)
 {
     static const enum blas_tail relu[2][2] = {{BLAS_RELU, BLAS_BIAS_RELU},
                                               {BLAS_RELU_MASK, BLAS_BIAS_RELU_MASK}};
@@ -191,20 +191,20 @@ static int is_possible(const struct linear *l, struct blas_types types)
     return !l->has_pre || l->g.m % PRE_ALIGN == 0;
 }
 
-static size_t piece(size_t n_bytes)
+static size_t cuda_linear_piece(size_t n_bytes)
 {
     return (n_bytes + PIECE_ALIGN - 1) / PIECE_ALIGN * PIECE_ALIGN;
 }
 
-static void lay_out(struct linear *l)
+static void cuda_linear_lay_out(struct linear *l)
 {
     const int sums = l->pass == GEMM_GRAD_W && l->has_bias && !in_product(l);
     const int64_t w = l->n_out * l->pixels * l->channels;
 
-    l->at_w = piece(blas_product_workspace(l->product));
-    l->at_sums = l->at_w + piece((size_t)w * dtype_size(l->plain_w.type));
+    l->at_w = cuda_linear_piece(blas_product_workspace(l->product));
+    l->at_sums = l->at_w + cuda_linear_piece((size_t)w * dtype_size(l->plain_w.type));
     l->k.scratch_bytes =
-        l->at_sums + (sums ? piece(passes_column_sums_scratch(l->batch, l->n_out)) : 0);
+        l->at_sums + (sums ? cuda_linear_piece(passes_column_sums_scratch(l->batch, l->n_out)) : 0);
 }
 
 static void set_types(struct linear *l, const struct graph *g, const struct node *n)
@@ -221,7 +221,7 @@ static void set_types(struct linear *l, const struct graph *g, const struct node
 }
 
 /* x is [N,in] or an image, w [out,in] or [in,out]. */
-static void describe(struct linear *l, const struct graph *g, const struct node *n)
+static void cuda_linear_describe(struct linear *l, const struct graph *g, const struct node *n)
 {
     const int64_t *image = n->attr.linear.image;
     const struct operands *at = &operands[l->pass];
@@ -289,19 +289,20 @@ static int other_has_tail(const struct linear *l, const struct graph *g, const s
     if (!other)
         return 1;
     o.pass = other->op == OP_linear ? GEMM_FORWARD : GEMM_GRAD_X;
-    describe(&o, g, other);
-    o.tail = wish(&o);
+    cuda_linear_describe(&o, g, other);
+    o.tail = cuda_linear_wish(&o);
     if (new_product(&o, &none) < 0)
         return 0;
     blas_product_free(o.product);
     return 1;
 }
 
-static int choose(struct linear *l, const struct graph *g, const struct node *n, struct err *err)
+static int cuda_linear_choose(struct linear *l, const struct graph *g, const struct node *n,
+                              struct err *err)
 {
     struct err none;
 
-    l->tail = wish(l);
+    l->tail = cuda_linear_wish(l);
     if (l->tail != BLAS_ALONE && other_has_tail(l, g, n) && new_product(l, &none) == 0) {
         l->act = ACT_NONE;
         return 0;
@@ -310,8 +311,8 @@ static int choose(struct linear *l, const struct graph *g, const struct node *n,
     return new_product(l, err);
 }
 
-static int make(struct cuda *b, enum gemm_pass pass, const struct graph *g, const struct node *n,
-                struct kernel **out, struct err *err)
+static int cuda_linear_make(struct cuda *b, enum gemm_pass pass, const struct graph *g,
+                            const struct node *n, struct kernel **out, struct err *err)
 {
     struct linear *l;
     void *mem;
@@ -323,12 +324,12 @@ static int make(struct cuda *b, enum gemm_pass pass, const struct graph *g, cons
     l->k.ops = &linear_ops;
     l->cuda = b;
     l->pass = pass;
-    describe(l, g, n);
-    if ((rc = blas_of(b, &l->blas, err)) < 0 || (rc = choose(l, g, n, err)) < 0) {
+    cuda_linear_describe(l, g, n);
+    if ((rc = blas_of(b, &l->blas, err)) < 0 || (rc = cuda_linear_choose(l, g, n, err)) < 0) {
         free(l);
         return rc;
     }
-    lay_out(l);
+    cuda_linear_lay_out(l);
     *out = &l->k;
     return 0;
 }
@@ -336,17 +337,17 @@ static int make(struct cuda *b, enum gemm_pass pass, const struct graph *g, cons
 int cuda_make_linear(struct cuda *b, const struct graph *g, const struct node *n,
                      struct kernel **out, struct err *err)
 {
-    return make(b, GEMM_FORWARD, g, n, out, err);
+    return cuda_linear_make(b, GEMM_FORWARD, g, n, out, err);
 }
 
 int cuda_make_linear_grad_x(struct cuda *b, const struct graph *g, const struct node *n,
                             struct kernel **out, struct err *err)
 {
-    return make(b, GEMM_GRAD_X, g, n, out, err);
+    return cuda_linear_make(b, GEMM_GRAD_X, g, n, out, err);
 }
 
 int cuda_make_linear_grad_w(struct cuda *b, const struct graph *g, const struct node *n,
                             struct kernel **out, struct err *err)
 {
-    return make(b, GEMM_GRAD_W, g, n, out, err);
+    return cuda_linear_make(b, GEMM_GRAD_W, g, n, out, err);
 }

@@ -10,7 +10,7 @@ static __global__ void next_scale(struct scaler_rule rule, const double *check,
         scaler_step(&rule, check[1] != 0.0, control, scaler);
 }
 
-static void run(const struct own *p)
+static void cuda_loss_scale_run(const struct own *p)
 {
     LAUNCH(next_scale, 1, WARP, p, p->attr.scale, (const double *)p->in[LOSS_SCALE_CHECK],
            (const float *)p->in[LOSS_SCALE_CONTROL], (float *)p->out[LOSS_SCALE_NEW_SCALER]);
@@ -19,5 +19,5 @@ static void run(const struct own *p)
 extern "C" int cuda_make_loss_scale(struct cuda *b, const struct graph *g, const struct node *n,
                                     struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, run, 0, out, err);
+    return own_new(b, g, n, cuda_loss_scale_run, 0, out, err);
 }

@@ -24,7 +24,8 @@ struct extents {
 };
 
 template <typename T>
-static __global__ void multiply(struct matrices<T> a, struct matrices<T> b, struct extents e, T *y)
+static __global__ void cuda_matmul_multiply(struct matrices<T> a, struct matrices<T> b,
+                                            struct extents e, T *y)
 {
     SHARED(float, tile_a, TILE *TILE);
     SHARED(float, tile_b, TILE *TILE);
@@ -50,7 +51,7 @@ static __global__ void multiply(struct matrices<T> a, struct matrices<T> b, stru
     }
 }
 
-static struct shape batch_of(const struct shape *s)
+static struct shape cuda_matmul_batch_of(const struct shape *s)
 {
     struct shape batch = *s;
 
@@ -59,30 +60,35 @@ static struct shape batch_of(const struct shape *s)
 }
 
 template <typename T>
-static struct matrices<T> matrices_of(const struct own *p, int in, int transposed) {
+static struct matrices<T> cuda_matmul_matrices_of(const struct own *p, int in, int transposed) {
     const struct shape *s = &p->in_shape[in];
-    const struct shape batch = batch_of(s), all = batch_of(&p->out_shape[MATMUL_Y]);
+    const struct shape batch = cuda_matmul_batch_of(s),
+                       all = cuda_matmul_batch_of(&p->out_shape[MATMUL_Y]);
 
     return {(const T *)p->in[in], strided_broadcast(&batch, &all),
             s->dim[s->n - 2] * s->dim[s->n - 1], s->dim[s->n - 1], transposed != 0};
 }
 
 template <typename T>
-static void run(const struct own *p)
+static void cuda_matmul_run(const struct own *p)
 {
     const struct shape *y = &p->out_shape[MATMUL_Y], *a = &p->in_shape[MATMUL_A];
     const int64_t m = y->dim[y->n - 2], n = y->dim[y->n - 1];
     const int64_t k = a->dim[a->n - (p->attr.matmul.transpose_a ? 2 : 1)];
     const struct extents e = {n, m, k, shape_elements(y) / (m * n)};
 
-    LAUNCH((multiply<T>),
+    LAUNCH((cuda_matmul_multiply<T>),
            blocks_for(p, ((m + TILE - 1) / TILE) * ((n + TILE - 1) / TILE) * e.n_products, 1),
-           TILE * TILE, p, matrices_of<T>(p, MATMUL_A, p->attr.matmul.transpose_a),
-           matrices_of<T>(p, MATMUL_B, p->attr.matmul.transpose_b), e, (T *)p->out[MATMUL_Y]);
+           TILE * TILE, p, cuda_matmul_matrices_of<T>(p, MATMUL_A, p->attr.matmul.transpose_a),
+           cuda_matmul_matrices_of<T>(p, MATMUL_B, p->attr.matmul.transpose_b), e,
+           (T *)p->out[MATMUL_Y]);
 }
 
 extern "C" int cuda_make_matmul(struct cuda *b, const struct graph *g, const struct node *n,
                                 struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), 0, out, err);
+    return own_new(
+        b, g, n,
+        typed(g, n, cuda_matmul_run<float>, cuda_matmul_run<bf16_t>, cuda_matmul_run<f16_t>), 0,
+        out, err);
 }

@@ -18,9 +18,12 @@ struct iteration {
     float *x, *next, *s, *t; /* next is as large as x; s, t [m,m] */
 };
 
-static inline int64_t n_blocks(int64_t n) { return (n + UPDATE_BLOCK - 1) / UPDATE_BLOCK; }
+static inline int64_t cuda_muon_n_blocks(int64_t n)
+{
+    return (n + UPDATE_BLOCK - 1) / UPDATE_BLOCK;
+}
 
-static struct iteration iteration_of(const struct own *p)
+static struct iteration cuda_muon_iteration_of(const struct own *p)
 {
     const int64_t rows = (int64_t)p->attr.number[MUON_ATTR_ROWS], columns = p->n / rows;
     struct iteration at = {};
@@ -29,24 +32,26 @@ static struct iteration iteration_of(const struct own *p)
     at.n = rows < columns ? columns : rows;
     at.transposed = rows > columns;
     at.squares = (double *)p->scratch;
-    at.x = (float *)(at.squares + n_blocks(p->n));
+    at.x = (float *)(at.squares + cuda_muon_n_blocks(p->n));
     at.next = at.x + p->n;
     at.s = at.next + p->n;
     at.t = at.s + at.m * at.m;
     return at;
 }
 
-static size_t scratch_bytes(int64_t rows, int64_t columns)
+static size_t cuda_muon_scratch_bytes(int64_t rows, int64_t columns)
 {
     const int64_t m = rows < columns ? rows : columns, all = rows * columns;
 
-    return (size_t)n_blocks(all) * sizeof(double) + (size_t)(2 * all + 2 * m * m) * sizeof(float);
+    return (size_t)cuda_muon_n_blocks(all) * sizeof(double) +
+           (size_t)(2 * all + 2 * m * m) * sizeof(float);
 }
 
 /* u goes to `next`, as the parameter's matrix. */
 template <typename G>
-static __global__ void move_momentum(struct cuda_update u, struct iteration at, float momentum,
-                                     bool nesterov, const G *grad, float *avg)
+static __global__ void cuda_muon_move_momentum(struct cuda_update u, struct iteration at,
+                                               float momentum, bool nesterov, const G *grad,
+                                               float *avg)
 {
     struct update_thread thread(&u);
 
@@ -71,7 +76,7 @@ static __global__ void move_momentum(struct cuda_update u, struct iteration at, 
 }
 
 /* x = u / its norm.  Every block adds the sums of the squares in the same order. */
-static __global__ void scale(struct iteration at)
+static __global__ void cuda_muon_scale(struct iteration at)
 {
     const int64_t n_sums = (at.m * at.n + UPDATE_BLOCK - 1) / UPDATE_BLOCK;
     double sum = 0;
@@ -104,7 +109,7 @@ struct product {
     float *c;
 };
 
-static __device__ inline void store(struct product x, int64_t i, int64_t j, float sum)
+static __device__ inline void cuda_muon_store(struct product x, int64_t i, int64_t j, float sum)
 {
     const int64_t at = i * x.n + j;
 
@@ -112,7 +117,7 @@ static __device__ inline void store(struct product x, int64_t i, int64_t j, floa
         x.c[at] = x.add ? x.beta * x.add[at] + x.alpha * sum : x.alpha * sum;
 }
 
-static __global__ void multiply(struct product x)
+static __global__ void cuda_muon_multiply(struct product x)
 {
     SHARED(float, tile_a, TILE *DEPTH);
     SHARED(float, tile_b, DEPTH *TILE);
@@ -141,7 +146,7 @@ static __global__ void multiply(struct product x)
         }
         for (int i = 0; i < EACH; i++)
             for (int j = 0; j < EACH; j++)
-                store(x, top + row + i * LINE, left + column + j * LINE, sum[i][j]);
+                cuda_muon_store(x, top + row + i * LINE, left + column + j * LINE, sum[i][j]);
     }
 }
 
@@ -149,11 +154,11 @@ static void launch_product(const struct own *p, struct product x)
 {
     const int64_t tiles = ((x.m + TILE - 1) / TILE) * ((x.n + TILE - 1) / TILE);
 
-    LAUNCH(multiply, blocks_for(p, tiles, 1), LINE * LINE, p, x);
+    LAUNCH(cuda_muon_multiply, blocks_for(p, tiles, 1), LINE * LINE, p, x);
 }
 
 /* s = x x^T;  t = b s + c (s s);  next = a x + t x */
-static void iterate(const struct own *p, const struct iteration *at)
+static void cuda_muon_iterate(const struct own *p, const struct iteration *at)
 {
     const double *number = p->attr.number;
 
@@ -168,8 +173,8 @@ static void iterate(const struct own *p, const struct iteration *at)
 
 /* `copy` is the working copy of the parameters, or NULL. */
 template <typename C>
-static __global__ void move(struct cuda_update u, struct iteration at, double ratio, float *param,
-                            C *copy)
+static __global__ void cuda_muon_move(struct cuda_update u, struct iteration at, double ratio,
+                                      float *param, C *copy)
 {
     const int64_t columns = at.transposed ? at.m : at.n;
     const struct muon_terms m = muon_terms(ratio, u.scalars->rate, u.segments);
@@ -187,7 +192,7 @@ static __global__ void move(struct cuda_update u, struct iteration at, double ra
     }
 }
 
-template <typename G, typename C> static void run(const struct own *p)
+template <typename G, typename C> static void cuda_muon_run(const struct own *p)
 {
     const struct cuda_update u = update_of(p);
     const int steps = (int)p->attr.number[MUON_ATTR_STEPS];
@@ -195,19 +200,19 @@ template <typename G, typename C> static void run(const struct own *p)
 
     if (p->n == 0)
         return;
-    at = iteration_of(p);
-    LAUNCH(move_momentum<G>, blocks_for(p, n_blocks(p->n), 1), THREADS, p, u, at,
-           (float)p->attr.number[MUON_ATTR_MOMENTUM], p->attr.number[MUON_ATTR_NESTEROV] != 0,
+    at = cuda_muon_iteration_of(p);
+    LAUNCH(cuda_muon_move_momentum<G>, blocks_for(p, cuda_muon_n_blocks(p->n), 1), THREADS, p, u,
+           at, (float)p->attr.number[MUON_ATTR_MOMENTUM], p->attr.number[MUON_ATTR_NESTEROV] != 0,
            (const G *)p->in[MUON_GRAD], (float *)p->out[MUON_NEW_EXP_AVG]);
-    LAUNCH(scale, blocks_for(p, p->n, THREADS), THREADS, p, at);
+    LAUNCH(cuda_muon_scale, blocks_for(p, p->n, THREADS), THREADS, p, at);
     for (int k = 0; k < steps; k++) {
         float *x = at.x;
 
-        iterate(p, &at);
+        cuda_muon_iterate(p, &at);
         at.x = at.next;
         at.next = x;
     }
-    LAUNCH(move<C>, blocks_for(p, p->n, THREADS), THREADS, p, u, at,
+    LAUNCH(cuda_muon_move<C>, blocks_for(p, p->n, THREADS), THREADS, p, u, at,
            p->attr.number[MUON_ATTR_RATIO], (float *)p->out[MUON_NEW_PARAM],
            (C *)p->out[MUON_NEW_COPY]);
 }
@@ -218,5 +223,6 @@ extern "C" int cuda_make_muon(struct cuda *b, const struct graph *g, const struc
     const int64_t rows = (int64_t)n->attr.number[MUON_ATTR_ROWS];
     const int64_t columns = shape_elements(cuda_in(g, n, UPDATE_PARAM)) / rows;
 
-    return own_new(b, g, n, UPDATE_RUN(g, n, run), scratch_bytes(rows, columns), out, err);
+    return own_new(b, g, n, UPDATE_RUN(g, n, cuda_muon_run), cuda_muon_scratch_bytes(rows, columns),
+                   out, err);
 }

@@ -46,7 +46,7 @@ static const struct kernel_ops own_ops = {
     .free = own_free,
 };
 
-static void describe(struct own *p, const struct graph *g, const struct node *n)
+static void cuda_own_describe(struct own *p, const struct graph *g, const struct node *n)
 {
     static const struct shape absent = {.n = -1};
 
@@ -89,7 +89,7 @@ int own_new(struct cuda *b, const struct graph *g, const struct node *n,
     p->run = run;
     p->adds = n->adds;
     p->attr = n->attr;
-    describe(p, g, n);
+    cuda_own_describe(p, g, n);
     *out = &p->k;
     return 0;
 }

@@ -10,7 +10,7 @@ extern "C" {
 #include "backend/cuda/transpose.cuh"
 
 /* The struct own that LAUNCH and columns_sum need. */
-static struct own launcher(struct cuda *b, void *scratch)
+static struct own cuda_passes_launcher(struct cuda *b, void *scratch)
 {
     struct own p = {};
 
@@ -36,14 +36,14 @@ static void run_transpose(const struct own *p, struct passes_array from, struct 
 extern "C" void passes_transpose(struct cuda *b, struct passes_array from, struct passes_array to,
                                  int64_t samples, int64_t rows, int64_t cols, int adds)
 {
-    const struct own p = launcher(b, NULL);
+    const struct own p = cuda_passes_launcher(b, NULL);
 
     ASSERT(to.type == DTYPE_F32 || to.type == from.type);
     BY_TYPE(from.type, run_transpose)(&p, from, to, samples, rows, cols, adds);
 }
 
 template <typename T, typename U>
-static __global__ void give(const T *from, U *to, int64_t n, int adds)
+static __global__ void cuda_passes_give(const T *from, U *to, int64_t n, int adds)
 {
     for (int64_t i = grid_first(); i < n; i += grid_stride())
         to[i] = (U)(adds ? (float)to[i] + (float)from[i] : (float)from[i]);
@@ -54,17 +54,17 @@ static void run_give(const struct own *p, struct passes_array from, struct passe
                      int64_t n, int adds)
 {
     if (to.type == DTYPE_F32)
-        LAUNCH((give<T, float>), blocks_for(p, n, THREADS), THREADS, p, (const T *)from.at,
-               (float *)to.at, n, adds);
+        LAUNCH((cuda_passes_give<T, float>), blocks_for(p, n, THREADS), THREADS, p,
+               (const T *)from.at, (float *)to.at, n, adds);
     else
-        LAUNCH((give<T, T>), blocks_for(p, n, THREADS), THREADS, p, (const T *)from.at, (T *)to.at,
-               n, adds);
+        LAUNCH((cuda_passes_give<T, T>), blocks_for(p, n, THREADS), THREADS, p, (const T *)from.at,
+               (T *)to.at, n, adds);
 }
 
 extern "C" void passes_give(struct cuda *b, struct passes_array from, struct passes_array to,
                             int64_t n, int adds)
 {
-    const struct own p = launcher(b, NULL);
+    const struct own p = cuda_passes_launcher(b, NULL);
 
     ASSERT(to.type == DTYPE_F32 || to.type == from.type);
     BY_TYPE(from.type, run_give)(&p, from, to, n, adds);
@@ -107,7 +107,7 @@ template <typename T> static bias_act_fn *bias_act_by(enum activation act)
 extern "C" void passes_bias_act(struct cuda *b, struct passes_array y, const void *bias,
                                 enum activation act, int64_t rows, int64_t c)
 {
-    const struct own p = launcher(b, NULL);
+    const struct own p = cuda_passes_launcher(b, NULL);
 
     BY_TYPE(y.type, bias_act_by)(act)(&p, y.at, bias, rows * c, c);
 }
@@ -164,7 +164,7 @@ extern "C" void passes_bias_act_saving(struct cuda *b, struct passes_array y, co
                                        enum activation act, int64_t rows, int64_t c,
                                        struct passes_saved s)
 {
-    const struct own p = launcher(b, NULL);
+    const struct own p = cuda_passes_launcher(b, NULL);
 
     ASSERT(s.mask ? act == ACT_RELU : s.pre && act == ACT_GELU_TANH);
     BY_TYPE(y.type, run_saving)(&p, y.at, bias, rows, c, s);
@@ -172,7 +172,8 @@ extern "C" void passes_bias_act_saving(struct cuda *b, struct passes_array y, co
 
 /* Where the mask's bit is 0, the gradient becomes 0, even if it was infinite. */
 template <typename T>
-static __global__ void masked(T *dx, const uint32_t *mask, int64_t n, int64_t c, int64_t words)
+static __global__ void cuda_passes_masked(T *dx, const uint32_t *mask, int64_t n, int64_t c,
+                                          int64_t words)
 {
     for (struct walk w(c); w.i < n; w.next())
         if (!(mask[w.row * words + w.col / 32] >> w.col % 32 & 1))
@@ -189,7 +190,7 @@ template <typename T>
 static void run_act_grad(const struct own *p, void *dx, int64_t n, int64_t c, struct passes_saved s)
 {
     if (s.mask)
-        LAUNCH((masked<T>), blocks_for(p, n, THREADS), THREADS, p, (T *)dx,
+        LAUNCH((cuda_passes_masked<T>), blocks_for(p, n, THREADS), THREADS, p, (T *)dx,
                (const uint32_t *)s.mask, n, c, mask_words(c));
     else
         LAUNCH((times_slope<T>), blocks_for(p, n, THREADS), THREADS, p, (T *)dx, (const T *)s.pre,
@@ -199,7 +200,7 @@ static void run_act_grad(const struct own *p, void *dx, int64_t n, int64_t c, st
 extern "C" void passes_act_grad(struct cuda *b, struct passes_array dx, enum activation act,
                                 int64_t rows, int64_t c, struct passes_saved s)
 {
-    const struct own p = launcher(b, NULL);
+    const struct own p = cuda_passes_launcher(b, NULL);
 
     ASSERT(s.mask ? act == ACT_RELU : s.pre && act == ACT_GELU_TANH);
     BY_TYPE(dx.type, run_act_grad)(&p, dx.at, rows * c, c, s);
@@ -231,7 +232,7 @@ static void run_column_sums(const struct own *p, struct passes_array x, struct p
 extern "C" void passes_column_sums(struct cuda *b, struct passes_array x, struct passes_array sum,
                                    int64_t rows, int64_t c, int adds, void *scratch)
 {
-    const struct own p = launcher(b, scratch);
+    const struct own p = cuda_passes_launcher(b, scratch);
 
     BY_TYPE(x.type, run_column_sums)(&p, x, sum, rows, c, adds);
 }

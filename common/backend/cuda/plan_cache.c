@@ -27,7 +27,7 @@ struct plan_cache {
     int has_written, is_broken; /* is_broken: warn was called, and nothing is written any more */
 };
 
-static char *joined(const char *a, const char *b)
+static char *cuda_plan_cache_joined(const char *a, const char *b)
 {
     struct buf path = {0};
 
@@ -53,13 +53,13 @@ char *plan_cache_folder(void)
         char *first = xstrdup(service), *folder;
 
         first[strcspn(first, ":")] = '\0';
-        folder = joined(first, "/plans");
+        folder = cuda_plan_cache_joined(first, "/plans");
         free(first);
         return folder;
     }
     if (xdg)
-        return joined(xdg, "/dptrain/plans");
-    return home ? joined(home, "/.cache/dptrain/plans") : NULL;
+        return cuda_plan_cache_joined(xdg, "/dptrain/plans");
+    return home ? cuda_plan_cache_joined(home, "/.cache/dptrain/plans") : NULL;
 }
 
 struct plan_cache *plan_cache_open(const char *folder, plan_cache_warn *warn, void *arg)
@@ -83,13 +83,13 @@ void plan_cache_close(struct plan_cache *c)
     free(c);
 }
 
-static char *path_of(const struct plan_cache *c, const char *key)
+static char *cuda_plan_cache_path_of(const struct plan_cache *c, const char *key)
 {
     char name[HASH_TEXT_LEN], file[HASH_TEXT_LEN + sizeof "/" SUFFIX];
 
     hash_to_text(hash_of(key, strlen(key)), name);
     snprintf(file, sizeof file, "/%s" SUFFIX, name);
-    return joined(c->folder, file);
+    return cuda_plan_cache_joined(c->folder, file);
 }
 
 static void add_head(struct buf *to, const char *key, const void *data, size_t n_bytes)
@@ -122,7 +122,7 @@ static int read_own(const char *path, struct buf *out)
 }
 
 /* 1 if the file is whole and has this key; then its body starts at *skip. */
-static int is_whole(const struct buf *file, const char *key, size_t *skip)
+static int cuda_plan_cache_is_whole(const struct buf *file, const char *key, size_t *skip)
 {
     struct buf head = {0};
     int whole = 0;
@@ -148,8 +148,8 @@ int plan_cache_get(struct plan_cache *c, const char *key, struct buf *out)
 
     if (!c)
         return 0;
-    path = path_of(c, key);
-    found = read_own(path, out) && is_whole(out, key, &skip);
+    path = cuda_plan_cache_path_of(c, key);
+    found = read_own(path, out) && cuda_plan_cache_is_whole(out, key, &skip);
     free(path);
     if (found)
         buf_consume(out, skip);
@@ -160,7 +160,7 @@ int plan_cache_get(struct plan_cache *c, const char *key, struct buf *out)
 
 /* ---- writing ---- */
 
-static void give_up(struct plan_cache *c, int error)
+static void cuda_plan_cache_give_up(struct plan_cache *c, int error)
 {
     struct buf text = {0};
 
@@ -191,7 +191,7 @@ static int make_folders(const char *folder)
     return rc;
 }
 
-static int write_all(int fd, const struct buf *b)
+static int cuda_plan_cache_write_all(int fd, const struct buf *b)
 {
     for (size_t at = 0; at < b->len;) {
         const ssize_t n = write(fd, b->data + at, b->len - at);
@@ -206,9 +206,9 @@ static int write_all(int fd, const struct buf *b)
 /* Writes the file under another name, then renames it.  Returns 0, or -1 with errno. */
 static int write_file(const char *folder, const char *path, const struct buf *b)
 {
-    char *aside = joined(folder, "/.XXXXXX");
+    char *aside = cuda_plan_cache_joined(folder, "/.XXXXXX");
     const int fd = mkstemp(aside);
-    int rc = fd < 0 ? -1 : write_all(fd, b), error;
+    int rc = fd < 0 ? -1 : cuda_plan_cache_write_all(fd, b), error;
 
     if (fd >= 0 && close(fd) < 0)
         rc = -1;
@@ -232,7 +232,7 @@ struct found {
     off_t n_bytes;
 };
 
-static int older(const void *a, const void *b)
+static int cuda_plan_cache_older(const void *a, const void *b)
 {
     const struct timespec x = ((const struct found *)a)->used, y = ((const struct found *)b)->used;
 
@@ -243,7 +243,7 @@ static int older(const void *a, const void *b)
 
 /* 1 for entries and for files that a killed process left half written.  No other file in the folder
  * is touched. */
-static int is_ours(const char *name)
+static int cuda_plan_cache_is_ours(const char *name)
 {
     const size_t n = strlen(name);
 
@@ -251,7 +251,7 @@ static int is_ours(const char *name)
            (n == ASIDE_LEN && name[0] == '.');
 }
 
-static size_t list(DIR *d, struct found **out)
+static size_t cuda_plan_cache_list(DIR *d, struct found **out)
 {
     size_t n = 0, cap = 0;
     struct dirent *e;
@@ -259,7 +259,8 @@ static size_t list(DIR *d, struct found **out)
     while ((e = readdir(d))) {
         struct stat st;
 
-        if (!is_ours(e->d_name) || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        if (!cuda_plan_cache_is_ours(e->d_name) ||
+            fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
         if (n == cap) {
             cap = cap ? 2 * cap : 64;
@@ -276,14 +277,14 @@ static void remove_unused(const char *folder)
 {
     DIR *d = opendir(folder);
     struct found *f = NULL;
-    const size_t n = d ? list(d, &f) : 0;
+    const size_t n = d ? cuda_plan_cache_list(d, &f) : 0;
     size_t left = n;
     off_t bytes = 0;
 
     for (size_t i = 0; i < n; i++)
         bytes += f[i].n_bytes;
     if (n > PLAN_CACHE_MAX_FILES || bytes > PLAN_CACHE_MAX_BYTES) {
-        qsort(f, n, sizeof *f, older);
+        qsort(f, n, sizeof *f, cuda_plan_cache_older);
         for (size_t i = 0;
              left > PLAN_CACHE_MAX_FILES / 2 || (left && bytes > PLAN_CACHE_MAX_BYTES / 2); i++) {
             (void)unlinkat(dirfd(d), f[i].name, 0);
@@ -304,14 +305,14 @@ void plan_cache_put(struct plan_cache *c, const char *key, const void *data, siz
 
     if (!c || c->is_broken || n_bytes > MAX_FILE / 2)
         return;
-    path = path_of(c, key);
+    path = cuda_plan_cache_path_of(c, key);
     add_head(&file, key, data, n_bytes);
     buf_append(&file, data, n_bytes);
     rc = c->has_written ? 0 : make_folders(c->folder);
     if (rc == 0)
         rc = write_file(c->folder, path, &file);
     if (rc < 0)
-        give_up(c, errno);
+        cuda_plan_cache_give_up(c, errno);
     else if (!c->has_written)
         remove_unused(c->folder);
     c->has_written = 1;

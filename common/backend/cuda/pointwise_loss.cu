@@ -19,7 +19,8 @@ template <typename T> struct pointwise_rows {
     enum pointwise kind;
 };
 
-template <typename T> static __global__ void pointwise(struct pointwise_rows<T> p)
+template <typename T>
+static __global__ void cuda_pointwise_loss_pointwise(struct pointwise_rows<T> p)
 {
     for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
         const T *y = p.y + row * p.c;
@@ -47,7 +48,7 @@ template <typename T> static __global__ void pointwise(struct pointwise_rows<T> 
     }
 }
 
-template <typename T, bool is_real> static void run(const struct own *p)
+template <typename T, bool is_real> static void cuda_pointwise_loss_run(const struct own *p)
 {
     struct pointwise_rows<T> rows = {
     };
@@ -62,7 +63,8 @@ template <typename T, bool is_real> static void run(const struct own *p)
     rows.rows = p->rows;
     rows.c = p->c;
     rows.kind = p->attr.loss.pointwise;
-    LAUNCH((pointwise<T>), blocks_for(p, p->rows, 1), row_threads(p->c), p, rows);
+    LAUNCH((cuda_pointwise_loss_pointwise<T>), blocks_for(p, p->rows, 1), row_threads(p->c), p,
+           rows);
     loss_run_count(p, p->in[POINTWISE_LOSS_METRICS]);
 }
 
@@ -71,10 +73,14 @@ extern "C" int cuda_make_pointwise_loss(struct cuda *b, const struct graph *g, c
 {
     const bool is_real = g->value[n->in[POINTWISE_LOSS_TARGET]].dtype == DTYPE_F32;
 
-    return own_new(b, g, n,
-                   is_real ? typed(g, n, run<float, true>, run<bf16_t, true>, run<f16_t, true>)
-                           : typed(g, n, run<float, false>, run<bf16_t, false>, run<f16_t, false>),
-                   loss_scratch(cuda_in(g, n, POINTWISE_LOSS_Y)), out, err);
+    return own_new(
+        b, g, n,
+        is_real
+            ? typed(g, n, cuda_pointwise_loss_run<float, true>,
+                    cuda_pointwise_loss_run<bf16_t, true>, cuda_pointwise_loss_run<f16_t, true>)
+            : typed(g, n, cuda_pointwise_loss_run<float, false>,
+                    cuda_pointwise_loss_run<bf16_t, false>, cuda_pointwise_loss_run<f16_t, false>),
+        loss_scratch(cuda_in(g, n, POINTWISE_LOSS_Y)), out, err);
 }
 
 /* dy may be slope, if it has slope's type. */
@@ -88,7 +94,7 @@ static __global__ void pointwise_grad(const float *slope, const struct step_scal
         dy[i] = (T)(slope[i] * factor * scale);
 }
 
-template <typename T> static void run_grad(const struct own *p)
+template <typename T> static void cuda_pointwise_loss_run_grad(const struct own *p)
 {
     LAUNCH((pointwise_grad<T>), blocks_for(p, p->n, THREADS), THREADS, p,
            (const float *)p->in[POINTWISE_LOSS_GRAD_SLOPE],
@@ -101,6 +107,8 @@ extern "C" int cuda_make_pointwise_loss_grad(struct cuda *b, const struct graph 
                                              const struct node *n, struct kernel **out,
                                              struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run_grad<float>, run_grad<bf16_t>, run_grad<f16_t>), 0, out,
-                   err);
+    return own_new(b, g, n,
+                   typed(g, n, cuda_pointwise_loss_run_grad<float>,
+                         cuda_pointwise_loss_run_grad<bf16_t>, cuda_pointwise_loss_run_grad<f16_t>),
+                   0, out, err);
 }

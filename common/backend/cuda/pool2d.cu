@@ -80,8 +80,8 @@ struct span {
 };
 
 template <typename T, int V>
-static __global__ void largest(const vec<T, V> *x, vec<T, V> *y, vec<int32_t, V> *which,
-                               struct pool v, uint32_t n)
+static __global__ void cuda_pool2d_largest(const vec<T, V> *x, vec<T, V> *y, vec<int32_t, V> *which,
+                                           struct pool v, uint32_t n)
 {
     for (uint32_t i = (uint32_t)grid_first(); i < n; i += (uint32_t)grid_stride()) {
         const struct place at(v, i);
@@ -111,14 +111,15 @@ static __global__ void largest(const vec<T, V> *x, vec<T, V> *y, vec<int32_t, V>
     }
 }
 
-static __device__ inline float share(const struct pool &v, const struct span &rows,
-                                     const struct span &cols)
+static __device__ inline float cuda_pool2d_share(const struct pool &v, const struct span &rows,
+                                                 const struct span &cols)
 {
     return v.count_pad ? v.inverse : 1.0f / (float)(rows.n() * cols.n());
 }
 
 template <typename T, int V>
-static __global__ void average(const vec<T, V> *x, vec<T, V> *y, struct pool v, uint32_t n)
+static __global__ void cuda_pool2d_average(const vec<T, V> *x, vec<T, V> *y, struct pool v,
+                                           uint32_t n)
 {
     for (uint32_t i = (uint32_t)grid_first(); i < n; i += (uint32_t)grid_stride()) {
         const struct place at(v, i);
@@ -135,7 +136,7 @@ static __global__ void average(const vec<T, V> *x, vec<T, V> *y, struct pool v, 
                     sum[k] += (float)here.v[k];
             }
         for (int k = 0; k < V; k++)
-            mean.v[k] = (T)(sum[k] * share(v, rows, cols));
+            mean.v[k] = (T)(sum[k] * cuda_pool2d_share(v, rows, cols));
         y[i] = mean;
     }
 }
@@ -176,7 +177,7 @@ static __device__ inline void gather_windows(const vec<T, V> *dy, const vec<int3
                 from = which[i];
             for (int k = 0; k < V; k++)
                 if (!which)
-                    sum[k] += (float)d.v[k] * share(v, wr, wc);
+                    sum[k] += (float)d.v[k] * cuda_pool2d_share(v, wr, wc);
                 else if (from.v[k] == tap)
                     sum[k] += (float)d.v[k];
         }
@@ -201,8 +202,9 @@ template <int ACT> struct through { /* through the activation before the pool; y
 
 /* y_act NULL: there is no fused activation.  dx may be y_act. */
 template <typename T, int V, typename F>
-static __global__ void gradient(const vec<T, V> *dy, const vec<int32_t, V> *which,
-                                const vec<T, V> *y_act, vec<T, V> *dx, struct pool v, uint32_t n)
+static __global__ void cuda_pool2d_gradient(const vec<T, V> *dy, const vec<int32_t, V> *which,
+                                            const vec<T, V> *y_act, vec<T, V> *dx, struct pool v,
+                                            uint32_t n)
 {
     for (uint32_t i = (uint32_t)grid_first(); i < n; i += (uint32_t)grid_stride()) {
         const struct place at(v, i);
@@ -239,7 +241,7 @@ template <typename T, int V> static vec<T, V> *from_element(void *p, int64_t i)
     return p ? (vec<T, V> *)((T *)p + i) : NULL;
 }
 
-template <int V, typename T> static void run(const struct own *p)
+template <int V, typename T> static void cuda_pool2d_run(const struct own *p)
 {
     const struct shape *x = &p->in_shape[POOL2D_X], *y = &p->out_shape[POOL2D_Y];
     const struct pool v = pool_of(p, x, y, y, V);
@@ -252,14 +254,14 @@ template <int V, typename T> static void run(const struct own *p)
         vec<T, V> *to = from_element<T, V>(p->out[POOL2D_Y], s * all.y);
 
         if (p->attr.pool.kind == POOL_MAX)
-            LAUNCH((largest<T, V>), blocks, THREADS, p, from, to,
+            LAUNCH((cuda_pool2d_largest<T, V>), blocks, THREADS, p, from, to,
                    (from_element<int32_t, V>(p->out[POOL2D_WHICH], s * all.y)), v, (uint32_t)n);
         else
-            LAUNCH((average<T, V>), blocks, THREADS, p, from, to, v, (uint32_t)n);
+            LAUNCH((cuda_pool2d_average<T, V>), blocks, THREADS, p, from, to, v, (uint32_t)n);
     }
 }
 
-template <int V, typename F, typename T> static void run_grad(const struct own *p)
+template <int V, typename F, typename T> static void cuda_pool2d_run_grad(const struct own *p)
 {
     const struct shape *x = &p->out_shape[POOL2D_GRAD_DX], *y = &p->in_shape[POOL2D_GRAD_DY];
     const struct pool v = pool_of(p, x, y, x, V);
@@ -268,7 +270,7 @@ template <int V, typename F, typename T> static void run_grad(const struct own *
     for (int64_t s = 0; s < all.samples; s += all.at_once) {
         const int64_t n = min_i64(all.at_once, all.samples - s) * all.x / V;
 
-        LAUNCH((gradient<T, V, F>), blocks_for(p, n, THREADS), THREADS, p,
+        LAUNCH((cuda_pool2d_gradient<T, V, F>), blocks_for(p, n, THREADS), THREADS, p,
                (from_element<T, V>(p->in[POOL2D_GRAD_DY], s * all.y)),
                (from_element<int32_t, V>(p->in[POOL2D_GRAD_WHICH], s * all.y)),
                (from_element<T, V>(p->in[POOL2D_GRAD_Y_ACT], s * all.x)),
@@ -282,7 +284,7 @@ static int width_of(const struct shape *x)
     return x->dim[3] % 4 == 0 ? 4 : x->dim[3] % 2 == 0 ? 2 : 1;
 }
 
-static int check_size(const struct shape *x, const struct shape *y, struct err *err)
+static int cuda_pool2d_check_size(const struct shape *x, const struct shape *y, struct err *err)
 {
     char text[SHAPE_TEXT_LEN];
 
@@ -292,32 +294,34 @@ static int check_size(const struct shape *x, const struct shape *y, struct err *
                    shape_text(x, text));
 }
 
-template <int V> static run_fn *forward(const struct graph *g, const struct node *n)
+template <int V> static run_fn *cuda_pool2d_forward(const struct graph *g, const struct node *n)
 {
-    return typed(g, n, run<V, float>, run<V, bf16_t>, run<V, f16_t>);
+    return typed(g, n, cuda_pool2d_run<V, float>, cuda_pool2d_run<V, bf16_t>,
+                 cuda_pool2d_run<V, f16_t>);
 }
 
 extern "C" int cuda_make_pool2d(struct cuda *b, const struct graph *g, const struct node *n,
                                 struct kernel **out, struct err *err)
 {
     const int width = width_of(cuda_in(g, n, POOL2D_X));
-    const int rc = check_size(cuda_in(g, n, POOL2D_X), cuda_out(g, n, POOL2D_Y), err);
+    const int rc = cuda_pool2d_check_size(cuda_in(g, n, POOL2D_X), cuda_out(g, n, POOL2D_Y), err);
 
     return rc < 0 ? rc
                   : own_new(b, g, n,
-                            width == 4   ? forward<4>(g, n)
-                            : width == 2 ? forward<2>(g, n)
-                                         : forward<1>(g, n),
+                            width == 4   ? cuda_pool2d_forward<4>(g, n)
+                            : width == 2 ? cuda_pool2d_forward<2>(g, n)
+                                         : cuda_pool2d_forward<1>(g, n),
                             0, out, err);
 }
 
 template <int V, typename F> static run_fn *typed_grad(const struct graph *g, const struct node *n)
 {
-    return typed(g, n, run_grad<V, F, float>, run_grad<V, F, bf16_t>, run_grad<V, F, f16_t>);
+    return typed(g, n, cuda_pool2d_run_grad<V, F, float>, cuda_pool2d_run_grad<V, F, bf16_t>,
+                 cuda_pool2d_run_grad<V, F, f16_t>);
 }
 
 /* gelu's gradient needs gelu's input, so op/pool2d.c refuses gelu here. */
-template <int V> static run_fn *backward(const struct graph *g, const struct node *n)
+template <int V> static run_fn *cuda_pool2d_backward(const struct graph *g, const struct node *n)
 {
     static run_fn *(*const by_act[])(const struct graph *g, const struct node *n) = {
         typed_grad<V, whole>, typed_grad<V, through<ACT_RELU>>, typed_grad<V, through<ACT_TANH>>,
@@ -330,12 +334,13 @@ extern "C" int cuda_make_pool2d_grad(struct cuda *b, const struct graph *g, cons
                                      struct kernel **out, struct err *err)
 {
     const int width = width_of(cuda_out(g, n, POOL2D_GRAD_DX));
-    const int rc = check_size(cuda_out(g, n, POOL2D_GRAD_DX), cuda_in(g, n, POOL2D_GRAD_DY), err);
+    const int rc =
+        cuda_pool2d_check_size(cuda_out(g, n, POOL2D_GRAD_DX), cuda_in(g, n, POOL2D_GRAD_DY), err);
 
     return rc < 0 ? rc
                   : own_new(b, g, n,
-                            width == 4   ? backward<4>(g, n)
-                            : width == 2 ? backward<2>(g, n)
-                                         : backward<1>(g, n),
+                            width == 4   ? cuda_pool2d_backward<4>(g, n)
+                            : width == 2 ? cuda_pool2d_backward<2>(g, n)
+                                         : cuda_pool2d_backward<1>(g, n),
                             0, out, err);
 }

@@ -14,7 +14,7 @@ template <typename T> struct group {
     __device__ float get(int64_t r) const { return (float)x[at + place_of(reduced, r)]; }
 };
 
-template <typename T> static __device__ double sum_of(const struct group<T> &v)
+template <typename T> static __device__ double cuda_reduce_sum_of(const struct group<T> &v)
 {
     double sum = 0;
 
@@ -36,7 +36,8 @@ template <typename T> static __device__ double squares_of(const struct group<T> 
 }
 
 /* sign -1: the smallest. */
-template <typename T> static __device__ float largest_of(const struct group<T> &v, float sign)
+template <typename T>
+static __device__ float cuda_reduce_largest_of(const struct group<T> &v, float sign)
 {
     float most = -INFINITY;
 
@@ -46,25 +47,25 @@ template <typename T> static __device__ float largest_of(const struct group<T> &
 }
 
 template <typename T>
-static __global__ void reduce(struct group<T> v, struct strided kept, int kind, double divisor,
-                              T *y, int64_t n_y)
+static __global__ void cuda_reduce(struct group<T> v, struct strided kept, int kind, double divisor,
+                                   T *y, int64_t n_y)
 {
     for (int64_t o = blockIdx.x; o < n_y; o += gridDim.x) {
         float result;
 
         v.at = place_of(kept, o);
         if (kind == REDUCE_MAX || kind == REDUCE_MIN)
-            result = largest_of(v, kind == REDUCE_MAX ? 1.0f : -1.0f);
+            result = cuda_reduce_largest_of(v, kind == REDUCE_MAX ? 1.0f : -1.0f);
         else if (kind == REDUCE_VAR)
-            result = (float)(squares_of(v, sum_of(v) / (double)v.n) / divisor);
+            result = (float)(squares_of(v, cuda_reduce_sum_of(v) / (double)v.n) / divisor);
         else
-            result = (float)(sum_of(v) / divisor);
+            result = (float)(cuda_reduce_sum_of(v) / divisor);
         if (threadIdx.x == 0)
             y[o] = (T)result;
     }
 }
 
-template <typename T> static void run(const struct own *p)
+template <typename T> static void cuda_reduce_run(const struct own *p)
 {
     const struct shape *x = &p->in_shape[REDUCE_X];
     const int64_t n_y = shape_elements(&p->out_shape[REDUCE_Y]);
@@ -78,7 +79,7 @@ template <typename T> static void run(const struct own *p)
         divisor = (double)v.n;
     if (p->attr.reduce.kind == REDUCE_VAR)
         divisor = (double)(v.n - p->attr.reduce.correction);
-    LAUNCH((reduce<T>), blocks_for(p, n_y, 1), row_threads(v.n), p, v,
+    LAUNCH((cuda_reduce<T>), blocks_for(p, n_y, 1), row_threads(v.n), p, v,
            strided_axes(x, ~p->attr.reduce.axes), (int)p->attr.reduce.kind, divisor,
            (T *)p->out[REDUCE_Y], n_y);
 }
@@ -86,5 +87,8 @@ template <typename T> static void run(const struct own *p)
 extern "C" int cuda_make_reduce(struct cuda *b, const struct graph *g, const struct node *n,
                                 struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), 0, out, err);
+    return own_new(
+        b, g, n,
+        typed(g, n, cuda_reduce_run<float>, cuda_reduce_run<bf16_t>, cuda_reduce_run<f16_t>), 0,
+        out, err);
 }

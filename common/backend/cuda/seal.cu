@@ -8,7 +8,7 @@ extern "C" {
 #include "op/seal.h"
 }
 
-static __global__ void leave(struct seal s, float *clean, float *results)
+static __global__ void cuda_seal_leave(struct seal s, float *clean, float *results)
 {
     const int i = (int)grid_first();
 
@@ -18,7 +18,7 @@ static __global__ void leave(struct seal s, float *clean, float *results)
         *clean = seal_is_clean(&s) ? s.scalars->stamp : 0.0f;
 }
 
-static void run(const struct own *p)
+static void cuda_seal_run(const struct own *p)
 {
     struct seal s = {};
 
@@ -29,12 +29,12 @@ static void run(const struct own *p)
     s.scalars = (const struct step_scalars *)p->in[SEAL_SCALARS];
     s.waits = (const int64_t *)p->in[SEAL_WAITS];
     s.kept = (const int64_t *)p->in[SEAL_KEPT];
-    LAUNCH(leave, 1, (SEALED_LEN + WARP - 1) / WARP * WARP, p, s, (float *)p->out[SEAL_NEW_CLEAN],
-           (float *)p->out[SEAL_NEW_RESULTS]);
+    LAUNCH(cuda_seal_leave, 1, (SEALED_LEN + WARP - 1) / WARP * WARP, p, s,
+           (float *)p->out[SEAL_NEW_CLEAN], (float *)p->out[SEAL_NEW_RESULTS]);
 }
 
 extern "C" int cuda_make_seal(struct cuda *b, const struct graph *g, const struct node *n,
                               struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, run, 0, out, err);
+    return own_new(b, g, n, cuda_seal_run, 0, out, err);
 }

@@ -11,7 +11,7 @@ struct lines {
     __device__ int64_t first(int64_t line) const { return line / step * n * step + line % step; }
 };
 
-template <typename T> static __global__ void forward(struct lines l, const T *x, T *y)
+template <typename T> static __global__ void cuda_softmax_forward(struct lines l, const T *x, T *y)
 {
     for (int64_t line = blockIdx.x; line < l.n_lines; line += gridDim.x) {
         const int64_t at = l.first(line);
@@ -34,7 +34,7 @@ template <typename T> static __global__ void forward(struct lines l, const T *x,
 }
 
 template <typename T>
-static __global__ void backward(struct lines l, const T *y, const T *dy, T *dx)
+static __global__ void cuda_softmax_backward(struct lines l, const T *y, const T *dy, T *dx)
 {
     for (int64_t line = blockIdx.x; line < l.n_lines; line += gridDim.x) {
         const int64_t at = l.first(line);
@@ -63,19 +63,19 @@ static struct lines lines_of(const struct own *p)
     return l;
 }
 
-template <typename T> static void run(const struct own *p)
+template <typename T> static void cuda_softmax_run(const struct own *p)
 {
     const struct lines l = lines_of(p);
 
-    LAUNCH((forward<T>), blocks_for(p, l.n_lines, 1), row_threads(l.n), p, l,
+    LAUNCH((cuda_softmax_forward<T>), blocks_for(p, l.n_lines, 1), row_threads(l.n), p, l,
            (const T *)p->in[SOFTMAX_X], (T *)p->out[SOFTMAX_Y]);
 }
 
-template <typename T> static void run_grad(const struct own *p)
+template <typename T> static void cuda_softmax_run_grad(const struct own *p)
 {
     const struct lines l = lines_of(p);
 
-    LAUNCH((backward<T>), blocks_for(p, l.n_lines, 1), row_threads(l.n), p, l,
+    LAUNCH((cuda_softmax_backward<T>), blocks_for(p, l.n_lines, 1), row_threads(l.n), p, l,
            (const T *)p->in[SOFTMAX_GRAD_Y], (const T *)p->in[SOFTMAX_GRAD_DY],
            (T *)p->out[SOFTMAX_GRAD_DX]);
 }
@@ -83,12 +83,17 @@ template <typename T> static void run_grad(const struct own *p)
 extern "C" int cuda_make_softmax(struct cuda *b, const struct graph *g, const struct node *n,
                                  struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>), 0, out, err);
+    return own_new(
+        b, g, n,
+        typed(g, n, cuda_softmax_run<float>, cuda_softmax_run<bf16_t>, cuda_softmax_run<f16_t>), 0,
+        out, err);
 }
 
 extern "C" int cuda_make_softmax_grad(struct cuda *b, const struct graph *g, const struct node *n,
                                       struct kernel **out, struct err *err)
 {
-    return own_new(b, g, n, typed(g, n, run_grad<float>, run_grad<bf16_t>, run_grad<f16_t>), 0, out,
-                   err);
+    return own_new(b, g, n,
+                   typed(g, n, cuda_softmax_run_grad<float>, cuda_softmax_run_grad<bf16_t>,
+                         cuda_softmax_run_grad<f16_t>),
+                   0, out, err);
 }

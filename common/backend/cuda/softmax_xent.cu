@@ -84,8 +84,8 @@ static __device__ inline void count_more(struct tally *t, const struct counted *
 /* Count N elements, of which `at` is the first.  Their exponentials are added in float before they
  * join the sum. */
 template <int N>
-static __device__ inline void count(struct tally *t, const struct counted *r, const float (&x)[N],
-                                    int64_t at)
+static __device__ inline void cuda_softmax_xent_count(struct tally *t, const struct counted *r,
+                                                      const float (&x)[N], int64_t at)
 {
     struct best best = t->best;
     float exps = 0;
@@ -132,9 +132,11 @@ static __device__ inline double smooth_loss(const struct tally *t, double at_lab
 /* The probabilities and the gradients of N elements, of which `at` is the first, now that their
  * row's maximum and the inverse of its sum are known. */
 template <typename T, int N>
-static __device__ inline void finish(const struct xent_rows<T> *p, float largest, float inverse,
-                                     const struct row_target *target, const float (&x)[N],
-                                     int64_t row, int64_t at, float scale)
+static __device__ inline void cuda_softmax_xent_finish(const struct xent_rows<T> *p, float largest,
+                                                       float inverse,
+                                                       const struct row_target *target,
+                                                       const float (&x)[N], int64_t row, int64_t at,
+                                                       float scale)
 {
     vec<T, N> slope;
 
@@ -198,7 +200,7 @@ static __device__ void xent_row(const struct xent_rows<T> *p, int64_t row, float
     for (int64_t i = (int64_t)threadIdx.x * N; i < c; i += step) {
         load_floats(next.v, here);
         next = read_ahead<T, N>(x, i + step, c);
-        count(&t, &counted, here, i);
+        cuda_softmax_xent_count(&t, &counted, here, i);
     }
     t = block_tally(t, first);
     if (p->counts_top5)
@@ -212,7 +214,7 @@ static __device__ void xent_row(const struct xent_rows<T> *p, int64_t row, float
     for (int64_t i = (int64_t)threadIdx.x * N; i < c; i += step) {
         load_floats(next.v, here);
         next = read_ahead<T, N>(x, i + step, c);
-        finish(p, t.best.value, inverse, &target, here, row, i, scale);
+        cuda_softmax_xent_finish(p, t.best.value, inverse, &target, here, row, i, scale);
     }
 }
 
@@ -225,7 +227,7 @@ static __global__ void __launch_bounds__(MOST_THREADS, 2) xent(struct xent_rows<
         xent_row<T, N>(&p, row, scale);
 }
 
-template <typename T> static struct xent_rows<T> rows_of(const struct own *p) {
+template <typename T> static struct xent_rows<T> cuda_softmax_xent_rows_of(const struct own *p) {
     struct xent_rows<T> rows = {
     };
 
@@ -242,7 +244,7 @@ template <typename T> static struct xent_rows<T> rows_of(const struct own *p) {
 }
 
 template <typename T>
-static void launch(const struct own *p, struct xent_rows<T> rows, void *metrics)
+static void cuda_softmax_xent_launch(const struct own *p, struct xent_rows<T> rows, void *metrics)
 {
     enum { N = wide<T>::N };
     const int64_t blocks = blocks_for(p, p->rows, 1);
@@ -255,12 +257,12 @@ static void launch(const struct own *p, struct xent_rows<T> rows, void *metrics)
     loss_run_count(p, metrics);
 }
 
-template <typename T> static void run(const struct own *p)
+template <typename T> static void cuda_softmax_xent_run(const struct own *p)
 {
-    struct xent_rows<T> rows = rows_of<T>(p);
+    struct xent_rows<T> rows = cuda_softmax_xent_rows_of<T>(p);
 
     rows.prob = (float *)p->out[SOFTMAX_XENT_PROB];
-    launch(p, rows, p->in[SOFTMAX_XENT_METRICS]);
+    cuda_softmax_xent_launch(p, rows, p->in[SOFTMAX_XENT_METRICS]);
 }
 
 /* Each of the three operators begins with the logits or prob, which have a column for each class.
@@ -277,25 +279,30 @@ static int new_weighted(struct cuda *b, const struct graph *g, const struct node
 extern "C" int cuda_make_softmax_xent(struct cuda *b, const struct graph *g, const struct node *n,
                                       struct kernel **out, struct err *err)
 {
-    return new_weighted(b, g, n, typed(g, n, run<float>, run<bf16_t>, run<f16_t>),
+    return new_weighted(b, g, n,
+                        typed(g, n, cuda_softmax_xent_run<float>, cuda_softmax_xent_run<bf16_t>,
+                              cuda_softmax_xent_run<f16_t>),
                         loss_scratch(cuda_in(g, n, SOFTMAX_XENT_LOGITS)), out, err);
 }
 
-template <typename T> static void run_train(const struct own *p)
+template <typename T> static void cuda_softmax_xent_run_train(const struct own *p)
 {
-    struct xent_rows<T> rows = rows_of<T>(p);
+    struct xent_rows<T> rows = cuda_softmax_xent_rows_of<T>(p);
 
     rows.dlogits = (T *)p->out[SOFTMAX_XENT_TRAIN_DLOGITS];
     rows.scalars = (const struct step_scalars *)p->in[SOFTMAX_XENT_TRAIN_SCALARS];
     rows.scaler = (const float *)p->in[SOFTMAX_XENT_TRAIN_SCALER];
-    launch(p, rows, p->in[SOFTMAX_XENT_TRAIN_METRICS]);
+    cuda_softmax_xent_launch(p, rows, p->in[SOFTMAX_XENT_TRAIN_METRICS]);
 }
 
 extern "C" int cuda_make_softmax_xent_train(struct cuda *b, const struct graph *g,
                                             const struct node *n, struct kernel **out,
                                             struct err *err)
 {
-    return new_weighted(b, g, n, typed(g, n, run_train<float>, run_train<bf16_t>, run_train<f16_t>),
+    return new_weighted(b, g, n,
+                        typed(g, n, cuda_softmax_xent_run_train<float>,
+                              cuda_softmax_xent_run_train<bf16_t>,
+                              cuda_softmax_xent_run_train<f16_t>),
                         loss_scratch(cuda_in(g, n, SOFTMAX_XENT_TRAIN_LOGITS)), out, err);
 }
 
@@ -316,7 +323,7 @@ static __global__ void xent_grad(const float *prob, const int32_t *labels,
     }
 }
 
-template <typename T> static void run_grad(const struct own *p)
+template <typename T> static void cuda_softmax_xent_run_grad(const struct own *p)
 {
     LAUNCH((xent_grad<T>), blocks_for(p, p->n, THREADS), THREADS, p,
            (const float *)p->in[SOFTMAX_XENT_GRAD_PROB],
@@ -331,6 +338,9 @@ extern "C" int cuda_make_softmax_xent_grad(struct cuda *b, const struct graph *g
                                            const struct node *n, struct kernel **out,
                                            struct err *err)
 {
-    return new_weighted(b, g, n, typed(g, n, run_grad<float>, run_grad<bf16_t>, run_grad<f16_t>), 0,
-                        out, err);
+    return new_weighted(b, g, n,
+                        typed(g, n, cuda_softmax_xent_run_grad<float>,
+                              cuda_softmax_xent_run_grad<bf16_t>,
+                              cuda_softmax_xent_run_grad<f16_t>),
+                        0, out, err);
 }

@@ -28,8 +28,8 @@ int tune_describe_gpu(const struct cuda *b, char out[TUNE_GPU_LEN], struct err *
 
 /* Records RUNS runs of the work.  If small kernels were launched one by one, the time would show
  * how fast the host is. */
-static int record(struct cuda *b, tune_work *work, void *arg, struct recording **out,
-                  struct err *err)
+static int cuda_tune_record(struct cuda *b, tune_work *work, void *arg, struct recording **out,
+                            struct err *err)
 {
     struct err none;
     int rc = backend_record_begin(&b->base, err);
@@ -88,7 +88,7 @@ int tune_time(struct cuda *b, tune_work *work, void *arg, double *us, struct err
     if (rc == 0)
         rc = work(arg, err); /* a library's first run loads code, which would spoil the recording */
     if (rc == 0)
-        rc = record(b, work, arg, &r, err);
+        rc = cuda_tune_record(b, work, arg, &r, err);
     if (rc == 0)
         rc = best_series(b, e, r, us, err);
     backend_recording_free(&b->base, r);

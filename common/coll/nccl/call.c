@@ -107,7 +107,7 @@ void nccl_pause(int *n_pauses)
  * such a thread gets a moment more.  Its work on a stream that is being recorded must not come
  * after the recording's end.  A thread that waits for other ranks goes on until the communicator is
  * aborted; it does nothing to streams then. */
-static int settle(struct nccl *n, const char *what, int64_t until_ns, struct err *err)
+static int call_settle(struct nccl *n, const char *what, int64_t until_ns, struct err *err)
 {
     enum { GRACE_MS = 200, LAST_LOOKS = 4 };
     const int64_t grace_ns = n->state == NCCL_UP ? GRACE_MS * INT64_C(1000000) : 0;
@@ -135,7 +135,7 @@ int nccl_begun(struct nccl *n, ncclResult_t st, const char *what, int64_t until_
     int rc = nccl_rc(st, what, err);
 
     if (rc == 0)
-        rc = settle(n, what, until_ns, err);
+        rc = call_settle(n, what, until_ns, err);
     pthread_mutex_lock(&n->lock);
     n->is_begun = 0;
     pthread_mutex_unlock(&n->lock);

@@ -101,7 +101,7 @@ static int make_channels(struct nccl *n, struct err *err)
     return rc < 0 ? rc : make_event(&n->fork, err);
 }
 
-static int make_memory(struct nccl *n, struct err *err)
+static int comm_make_memory(struct nccl *n, struct err *err)
 {
     int rc = nccl_cuda(cudaHostAlloc((void **)&n->poison, sizeof *n->poison,
                                      cudaHostAllocMapped | cudaHostAllocPortable),
@@ -141,7 +141,7 @@ static int nccl_make(struct backend *b, const struct coll_device_options *o, str
     pthread_mutex_init(&n->book, NULL);
     rc = make_channels(n, err);
     if (rc == 0)
-        rc = make_memory(n, err);
+        rc = comm_make_memory(n, err);
     if (rc < 0) {
         free_things(n);
         (void)cudaGetLastError();
@@ -171,7 +171,7 @@ static int nccl_make(struct backend *b, const struct coll_device_options *o, str
 
 enum { BULK_BLOCKS = 32, URGENT_BLOCKS = 2 };
 
-static ncclConfig_t config_of(const struct nccl *n, int max_blocks)
+static ncclConfig_t comm_config_of(const struct nccl *n, int max_blocks)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 
@@ -181,9 +181,10 @@ static ncclConfig_t config_of(const struct nccl *n, int max_blocks)
     return config;
 }
 
-static int init(struct nccl *n, const uint8_t *ids, int n_ids, int64_t until_ns, struct err *err)
+static int comm_init(struct nccl *n, const uint8_t *ids, int n_ids, int64_t until_ns,
+                     struct err *err)
 {
-    ncclConfig_t config = config_of(n, BULK_BLOCKS);
+    ncclConfig_t config = comm_config_of(n, BULK_BLOCKS);
     ncclUniqueId *id = xcalloc((size_t)n_ids, sizeof *id);
     int rc;
 
@@ -201,9 +202,9 @@ static int init(struct nccl *n, const uint8_t *ids, int n_ids, int64_t until_ns,
 /* Make the urgent channel's communicator: a split of the bulk channel's, with all its ranks.  It
  * shares no resources with that one, because both run at the same time.  If the splitting is
  * aborted, NCCL may still store the new communicator until the first one has ended (nccl_end). */
-static int split(struct nccl *n, int64_t until_ns, struct err *err)
+static int comm_split(struct nccl *n, int64_t until_ns, struct err *err)
 {
-    ncclConfig_t config = config_of(n, URGENT_BLOCKS);
+    ncclConfig_t config = comm_config_of(n, URGENT_BLOCKS);
     int rc = nccl_enter(n, err);
 
     config.splitShare = 0;
@@ -226,9 +227,9 @@ static int nccl_connect(struct coll *c, const uint8_t *ids, int n_ids, int64_t d
 
     ASSERT(n->state == NCCL_NEW && !n->channel[COLL_BULK].comm);
     if (rc == 0)
-        rc = init(n, ids, n_ids, until, err);
+        rc = comm_init(n, ids, n_ids, until, err);
     if (rc == 0)
-        rc = split(n, until, err);
+        rc = comm_split(n, until, err);
     if (rc < 0)
         return nccl_fail(n, err);
     pthread_mutex_lock(&n->lock);

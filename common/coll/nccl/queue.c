@@ -18,8 +18,8 @@
 #include "base/util.h"
 #include "coll/nccl/impl.h"
 
-static int n_ranks(const struct nccl_channel *ch) { return ch->coll->base.size; }
-static int rank_of(const struct nccl_channel *ch) { return ch->coll->base.rank; }
+static int queue_n_ranks(const struct nccl_channel *ch) { return ch->coll->base.size; }
+static int queue_rank_of(const struct nccl_channel *ch) { return ch->coll->base.rank; }
 
 /* Make the channel's stream wait for what the backend has queued. */
 static int fork_stream(struct nccl_channel *ch, struct err *err)
@@ -32,7 +32,7 @@ static int fork_stream(struct nccl_channel *ch, struct err *err)
                               "queue behind the gradients", err);
 }
 
-static ncclDataType_t type_of(enum dtype d)
+static ncclDataType_t queue_type_of(enum dtype d)
 {
     switch (d) {
     case DTYPE_F32:
@@ -48,8 +48,8 @@ static ncclDataType_t type_of(enum dtype d)
     }
 }
 
-static int copy(struct nccl_channel *ch, void *to, const void *from, size_t n_bytes,
-                enum cudaMemcpyKind kind, struct err *err)
+static int queue_copy(struct nccl_channel *ch, void *to, const void *from, size_t n_bytes,
+                      enum cudaMemcpyKind kind, struct err *err)
 {
     return nccl_cuda(cudaMemcpyAsync(to, from, n_bytes, kind, ch->stream), "copy", err);
 }
@@ -62,51 +62,54 @@ static int mark_done(struct nccl_channel *ch, int64_t ticket, struct err *err)
 
 /* ---- the collectives by NCCL's names ---- */
 
-static size_t size_of(const struct coll_job *job) { return dtype_size(job->dtype); }
+static size_t queue_size_of(const struct coll_job *job) { return dtype_size(job->dtype); }
 
-static ncclResult_t allreduce(struct nccl_channel *ch, const struct coll_job *job)
+static ncclResult_t queue_allreduce(struct nccl_channel *ch, const struct coll_job *job)
 {
-    return ncclAllReduce(job->x, job->x, (size_t)job->n, type_of(job->dtype), ncclSum, ch->comm,
-                         ch->stream);
+    return ncclAllReduce(job->x, job->x, (size_t)job->n, queue_type_of(job->dtype), ncclSum,
+                         ch->comm, ch->stream);
 }
 
 static int is_even(const struct nccl_channel *ch, const struct coll_job *job)
 {
-    return job->n % n_ranks(ch) == 0;
+    return job->n % queue_n_ranks(ch) == 0;
 }
 
 /* The first failure of a group's calls. */
-static ncclResult_t first_of(ncclResult_t a, ncclResult_t b) { return a == ncclSuccess ? b : a; }
+static ncclResult_t queue_first_of(ncclResult_t a, ncclResult_t b)
+{
+    return a == ncclSuccess ? b : a;
+}
 
 /* NCCL's own reduce-scatter and all-gather need spans of equal length.  Other spans are a group of
  * as many reductions, or broadcasts, as there are ranks, which NCCL runs as one operation. */
-static ncclResult_t reduce_scatter(struct nccl_channel *ch, const struct coll_job *job)
+static ncclResult_t queue_reduce_scatter(struct nccl_channel *ch, const struct coll_job *job)
 {
-    const struct coll_part own = coll_part_of(job, n_ranks(ch), rank_of(ch));
+    const struct coll_part own = coll_part_of(job, queue_n_ranks(ch), queue_rank_of(ch));
     ncclResult_t st = ncclSuccess;
 
     if (is_even(ch, job))
-        return ncclReduceScatter(job->x, own.x, own.n_bytes / size_of(job), type_of(job->dtype),
-                                 ncclSum, ch->comm, ch->stream);
-    for (int r = 0; r < n_ranks(ch) && st == ncclSuccess; r++) {
-        const struct coll_part p = coll_part_of(job, n_ranks(ch), r);
+        return ncclReduceScatter(job->x, own.x, own.n_bytes / queue_size_of(job),
+                                 queue_type_of(job->dtype), ncclSum, ch->comm, ch->stream);
+    for (int r = 0; r < queue_n_ranks(ch) && st == ncclSuccess; r++) {
+        const struct coll_part p = coll_part_of(job, queue_n_ranks(ch), r);
 
         if (p.n_bytes)
-            st = ncclReduce(p.x, p.x, p.n_bytes / size_of(job), type_of(job->dtype), ncclSum, r,
-                            ch->comm, ch->stream);
+            st = ncclReduce(p.x, p.x, p.n_bytes / queue_size_of(job), queue_type_of(job->dtype),
+                            ncclSum, r, ch->comm, ch->stream);
     }
     return st;
 }
 
-static ncclResult_t allgather_spans(struct nccl_channel *ch, const struct coll_job *job)
+static ncclResult_t queue_allgather_spans(struct nccl_channel *ch, const struct coll_job *job)
 {
-    const struct coll_part own = coll_part_of(job, n_ranks(ch), rank_of(ch));
+    const struct coll_part own = coll_part_of(job, queue_n_ranks(ch), queue_rank_of(ch));
     ncclResult_t st = ncclSuccess;
 
     if (is_even(ch, job))
         return ncclAllGather(own.x, job->x, own.n_bytes, ncclInt8, ch->comm, ch->stream);
-    for (int r = 0; r < n_ranks(ch) && st == ncclSuccess; r++) {
-        const struct coll_part p = coll_part_of(job, n_ranks(ch), r);
+    for (int r = 0; r < queue_n_ranks(ch) && st == ncclSuccess; r++) {
+        const struct coll_part p = coll_part_of(job, queue_n_ranks(ch), r);
 
         if (p.n_bytes)
             st = ncclBroadcast(p.x, p.x, p.n_bytes, ncclInt8, r, ch->comm, ch->stream);
@@ -119,14 +122,14 @@ static ncclResult_t broadcast_here(struct nccl_channel *ch, const struct coll_jo
     return ncclBroadcast(job->x, job->x, job->n_bytes, ncclInt8, job->root, ch->comm, ch->stream);
 }
 
-static ncclResult_t send_parts(struct nccl_channel *ch, const struct coll_job *job)
+static ncclResult_t queue_send_parts(struct nccl_channel *ch, const struct coll_job *job)
 {
     ncclResult_t st = ncclSuccess;
 
-    for (int r = 0; r < n_ranks(ch) && st == ncclSuccess; r++) {
+    for (int r = 0; r < queue_n_ranks(ch) && st == ncclSuccess; r++) {
         const struct coll_part to = coll_part_to(job, r), from = coll_part_from(job, r);
 
-        if (r == rank_of(ch))
+        if (r == queue_rank_of(ch))
             continue;
         if (to.n_bytes)
             st = ncclSend(to.x, to.n_bytes, ncclInt8, r, ch->comm, ch->stream);
@@ -136,20 +139,20 @@ static ncclResult_t send_parts(struct nccl_channel *ch, const struct coll_job *j
     return st;
 }
 
-static ncclResult_t call(struct nccl_channel *ch, const struct coll_job *job)
+static ncclResult_t nccl_queue_call(struct nccl_channel *ch, const struct coll_job *job)
 {
     switch (job->what) {
     case COLL_ALLREDUCE:
-        return allreduce(ch, job);
+        return queue_allreduce(ch, job);
     case COLL_REDUCE_SCATTER:
-        return reduce_scatter(ch, job);
+        return queue_reduce_scatter(ch, job);
     case COLL_ALLGATHER_SPANS:
-        return allgather_spans(ch, job);
+        return queue_allgather_spans(ch, job);
     case COLL_BROADCAST:
         return broadcast_here(ch, job);
     case COLL_ALL_TO_ALL:
     case COLL_EXCHANGE:
-        return send_parts(ch, job);
+        return queue_send_parts(ch, job);
     case COLL_ALLGATHER:
         break; /* a blocking collective, which other functions run */
     }
@@ -163,35 +166,35 @@ static ncclResult_t call_in_group(struct nccl_channel *ch, const struct coll_job
 
     if (st != ncclSuccess)
         return st;
-    st = call(ch, job);
+    st = nccl_queue_call(ch, job);
     ended = ncclGroupEnd();
-    return first_of(st, ended);
+    return queue_first_of(st, ended);
 }
 
 /* Copy the part that this rank gives itself. */
-static int copy_own(struct nccl_channel *ch, const struct coll_job *job, struct err *err)
+static int queue_copy_own(struct nccl_channel *ch, const struct coll_job *job, struct err *err)
 {
     struct coll_part to;
 
     if (job->what != COLL_ALL_TO_ALL)
         return 0;
-    to = coll_part_to(job, rank_of(ch));
-    return to.n_bytes ? copy(ch, coll_part_from(job, rank_of(ch)).x, to.x, to.n_bytes,
-                             cudaMemcpyDeviceToDevice, err)
+    to = coll_part_to(job, queue_rank_of(ch));
+    return to.n_bytes ? queue_copy(ch, coll_part_from(job, queue_rank_of(ch)).x, to.x, to.n_bytes,
+                                   cudaMemcpyDeviceToDevice, err)
                       : 0;
 }
 
 static int queue_call(struct nccl_channel *ch, const struct coll_job *job, struct err *err)
 {
-    if (copy_own(ch, job, err) < 0)
+    if (queue_copy_own(ch, job, err) < 0)
         return err->code;
     if (job->n_bytes == 0)
         return 0;
     if (nccl_enter(ch->coll, err) < 0)
         return err->code;
-    return nccl_begun(ch->coll,
-                      job->what == COLL_ALLREDUCE ? allreduce(ch, job) : call_in_group(ch, job),
-                      "queue a collective", INT64_MAX, err);
+    return nccl_begun(
+        ch->coll, job->what == COLL_ALLREDUCE ? queue_allreduce(ch, job) : call_in_group(ch, job),
+        "queue a collective", INT64_MAX, err);
 }
 
 /* ---- the blocking ones ---- */
@@ -212,7 +215,7 @@ static int wait_on_host(struct nccl_channel *ch, int64_t ticket, struct err *err
     return rc;
 }
 
-static int is_on_device(const void *x, int *out, struct err *err)
+static int queue_is_on_device(const void *x, int *out, struct err *err)
 {
     struct cudaPointerAttributes a = {0};
     int rc = nccl_cuda(cudaPointerGetAttributes(&a, x), "tell where memory lies", err);
@@ -232,17 +235,17 @@ static int send_from(struct nccl_channel *ch, void *x, size_t n_bytes, int root,
 static int broadcast_piece(struct nccl_channel *ch, uint8_t *x, size_t n_bytes, int root,
                            int64_t ticket, struct err *err)
 {
-    const int is_root = rank_of(ch) == root;
+    const int is_root = queue_rank_of(ch) == root;
     int rc = 0;
 
     if (is_root) {
         memcpy(ch->coll->stage, x, n_bytes);
-        rc = copy(ch, ch->coll->land, ch->coll->stage, n_bytes, cudaMemcpyHostToDevice, err);
+        rc = queue_copy(ch, ch->coll->land, ch->coll->stage, n_bytes, cudaMemcpyHostToDevice, err);
     }
     if (rc == 0)
         rc = send_from(ch, ch->coll->land, n_bytes, root, err);
     if (rc == 0 && !is_root)
-        rc = copy(ch, ch->coll->stage, ch->coll->land, n_bytes, cudaMemcpyDeviceToHost, err);
+        rc = queue_copy(ch, ch->coll->stage, ch->coll->land, n_bytes, cudaMemcpyDeviceToHost, err);
     if (rc == 0)
         rc = wait_on_host(ch, ticket, err);
     if (rc == 0 && !is_root)
@@ -250,10 +253,10 @@ static int broadcast_piece(struct nccl_channel *ch, uint8_t *x, size_t n_bytes, 
     return rc;
 }
 
-static int broadcast(struct nccl_channel *ch, const struct coll_job *job, int64_t ticket,
-                     struct err *err)
+static int queue_broadcast(struct nccl_channel *ch, const struct coll_job *job, int64_t ticket,
+                           struct err *err)
 {
-    int on_device = 0, rc = job->n_bytes ? is_on_device(job->x, &on_device, err) : 0;
+    int on_device = 0, rc = job->n_bytes ? queue_is_on_device(job->x, &on_device, err) : 0;
 
     if (rc < 0 || job->n_bytes == 0)
         return rc;
@@ -271,8 +274,8 @@ static int broadcast(struct nccl_channel *ch, const struct coll_job *job, int64_
     return rc;
 }
 
-static int collect(struct nccl_channel *ch, const void *mine, void *all, size_t n_bytes,
-                   struct err *err)
+static int queue_collect(struct nccl_channel *ch, const void *mine, void *all, size_t n_bytes,
+                         struct err *err)
 {
     if (nccl_enter(ch->coll, err) < 0)
         return err->code;
@@ -284,16 +287,17 @@ static int collect(struct nccl_channel *ch, const void *mine, void *all, size_t 
 static int gather_piece(struct nccl_channel *ch, const struct coll_job *job, size_t at,
                         size_t n_bytes, int64_t ticket, struct err *err)
 {
-    uint8_t *own = ch->coll->land + (size_t)rank_of(ch) * n_bytes;
-    const size_t size = (size_t)n_ranks(ch);
+    uint8_t *own = ch->coll->land + (size_t)queue_rank_of(ch) * n_bytes;
+    const size_t size = (size_t)queue_n_ranks(ch);
     int rc;
 
     memcpy(ch->coll->stage, (const uint8_t *)job->mine + at, n_bytes);
-    rc = copy(ch, own, ch->coll->stage, n_bytes, cudaMemcpyHostToDevice, err);
+    rc = queue_copy(ch, own, ch->coll->stage, n_bytes, cudaMemcpyHostToDevice, err);
     if (rc == 0)
-        rc = collect(ch, own, ch->coll->land, n_bytes, err);
+        rc = queue_collect(ch, own, ch->coll->land, n_bytes, err);
     if (rc == 0)
-        rc = copy(ch, ch->coll->stage, ch->coll->land, size * n_bytes, cudaMemcpyDeviceToHost, err);
+        rc = queue_copy(ch, ch->coll->stage, ch->coll->land, size * n_bytes, cudaMemcpyDeviceToHost,
+                        err);
     if (rc == 0)
         rc = wait_on_host(ch, ticket, err);
     for (size_t r = 0; rc == 0 && r < size; r++)
@@ -301,20 +305,20 @@ static int gather_piece(struct nccl_channel *ch, const struct coll_job *job, siz
     return rc;
 }
 
-static int allgather(struct nccl_channel *ch, const struct coll_job *job, int64_t ticket,
-                     struct err *err)
+static int queue_allgather(struct nccl_channel *ch, const struct coll_job *job, int64_t ticket,
+                           struct err *err)
 {
-    const size_t most = NCCL_STAGE_BYTES / (size_t)n_ranks(ch);
+    const size_t most = NCCL_STAGE_BYTES / (size_t)queue_n_ranks(ch);
     int from = 0, to = 0, rc;
 
     if (job->n_bytes == 0)
         return 0;
-    if (is_on_device(job->mine, &from, err) < 0 || is_on_device(job->x, &to, err) < 0)
+    if (queue_is_on_device(job->mine, &from, err) < 0 || queue_is_on_device(job->x, &to, err) < 0)
         return err->code;
     if (from != to)
         return err_set(err, ERR_ARG, "all-gather between memory of the host and of the device");
     if (from) {
-        rc = collect(ch, job->mine, job->x, job->n_bytes, err);
+        rc = queue_collect(ch, job->mine, job->x, job->n_bytes, err);
         return rc < 0 ? rc : wait_on_host(ch, ticket, err);
     }
     rc = 0;
@@ -328,22 +332,22 @@ static int allgather(struct nccl_channel *ch, const struct coll_job *job, int64_
 
 /* ---- for coll.c ---- */
 
-static int start(struct nccl_channel *ch, const struct coll_job *job, int64_t ticket,
-                 struct err *err)
+static int queue_start(struct nccl_channel *ch, const struct coll_job *job, int64_t ticket,
+                       struct err *err)
 {
     int rc = fork_stream(ch, err);
 
     if (rc < 0)
         return rc;
     if (job->what == COLL_ALLGATHER)
-        return allgather(ch, job, ticket, err);
+        return queue_allgather(ch, job, ticket, err);
     if (job->blocks)
-        return broadcast(ch, job, ticket, err);
+        return queue_broadcast(ch, job, ticket, err);
     rc = queue_call(ch, job, err);
     return rc < 0 ? rc : mark_done(ch, ticket, err);
 }
 
-static void note(struct nccl *n, const struct coll_job *job, int64_t since_ns)
+static void queue_note(struct nccl *n, const struct coll_job *job, int64_t since_ns)
 {
     pthread_mutex_lock(&n->book);
     n->stats.n_calls++;
@@ -365,13 +369,13 @@ int64_t nccl_queue(struct coll *c, const struct coll_job *job, struct err *err)
     if (n->state != NCCL_UP)
         return err_set(err, ERR_ARG,
                        "a collective before the ranks are connected, or after the end");
-    rc = start(ch, job, number, err);
+    rc = queue_start(ch, job, number, err);
     if (rc < 0)
         return nccl_fail(n, err);
     ch->queued = number;
     if (job->blocks)
         ch->waited = number;
-    note(n, job, since_ns);
+    queue_note(n, job, since_ns);
     return coll_ticket(job->channel, number);
 }
 
