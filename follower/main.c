@@ -16,13 +16,13 @@ int main(int argc, char **argv)
 
     daemon_open_standard();
     log_init("dpfollower", LOG_TEXT, LOG_INFO);
-    if (options_parse(argc, argv, &o, &err) < 0) {
+    if (follower_options_parse(argc, argv, &o, &err) < 0) {
         log_error("%s", err.msg);
         return STATUS_USAGE;
     }
     log_init("dpfollower", (enum log_format)o.common.log_format, LOG_INFO);
     if (o.common.help)
-        options_help(stdout);
+        follower_options_help(stdout);
     else if (o.common.version)
         printf("dpfollower %s\n", DPTRAIN_VERSION);
     else {

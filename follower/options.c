@@ -154,7 +154,7 @@ static int follower_options_check(struct options *o, struct err *err)
     return rc;
 }
 
-int options_parse(int argc, char **argv, struct options *out, struct err *err)
+int follower_options_parse(int argc, char **argv, struct options *out, struct err *err)
 {
     struct arg_group groups[N_GROUPS];
     int rc;
@@ -167,7 +167,7 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err)
     return follower_options_check(out, err);
 }
 
-void options_help(FILE *f)
+void follower_options_help(FILE *f)
 {
     struct arg_group groups[N_GROUPS];
 

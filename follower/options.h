@@ -32,9 +32,9 @@ struct options {
 };
 
 /* Fails with ERR_ARG, ERR_UNSUPPORTED; the message is one line with the remedy. */
-int options_parse(int argc, char **argv, struct options *out, struct err *err);
+int follower_options_parse(int argc, char **argv, struct options *out, struct err *err);
 
-void options_help(FILE *f);
+void follower_options_help(FILE *f);
 
 /* Check that this follower may talk to a driver at the numeric address `number`: at no link-local
  * address, and without a secret only on this machine or with --insecure.  Fails with ERR_ARG. */

@@ -102,8 +102,9 @@ static inline void normal_circle(double angle, double *c, double *s)
 
 /* For n pairs of words the bounds of what rng_to_normal may give: the one nearer to 0, and the one
  * further from it. */
-__attribute__((always_inline)) static inline void bound(const uint32_t *word, int64_t n, double std,
-                                                        float *inner, float *outer)
+__attribute__((always_inline)) static inline void normal_bound(const uint32_t *word, int64_t n,
+                                                               double std, float *inner,
+                                                               float *outer)
 {
     for (int64_t i = 0; i < n; i++) {
         const double u = (to_double(word[2 * i]) + 0.5) * 0x1p-32,
@@ -123,7 +124,7 @@ typedef void bound_fn(const uint32_t *word, int64_t n, double std, float *inner,
 
 static void bound_plain(const uint32_t *word, int64_t n, double std, float *inner, float *outer)
 {
-    bound(word, n, std, inner, outer);
+    normal_bound(word, n, std, inner, outer);
 }
 
 #ifdef __x86_64__
@@ -131,7 +132,7 @@ static void bound_plain(const uint32_t *word, int64_t n, double std, float *inne
 __attribute__((target("avx2"))) static void bound_avx2(const uint32_t *word, int64_t n, double std,
                                                        float *inner, float *outer)
 {
-    bound(word, n, std, inner, outer);
+    normal_bound(word, n, std, inner, outer);
 }
 
 static bound_fn *normal_choose_way(void)

@@ -71,7 +71,7 @@ AVX512 void philox_round(struct side *s, __m512i k0, __m512i k1)
 }
 
 /* Writes 8 blocks. */
-AVX512 void store(const struct side *s, struct rng_block *out)
+AVX512 void rng_store(const struct side *s, struct rng_block *out)
 {
     const __m512i ab = _mm512_mask_blend_epi32(0xaaaa, s->a, _mm512_slli_epi64(s->b, 32));
     const __m512i cd = _mm512_mask_blend_epi32(0xaaaa, s->c, _mm512_slli_epi64(s->d, 32));
@@ -102,7 +102,7 @@ __attribute__((target("avx512f"))) static void draw_side(uint64_t seed, enum rng
     for (int i = 0; i < ROUNDS; i++, k0 += weyl_0, k1 += weyl_1)
         philox_round(s, _mm512_set1_epi64(k0), _mm512_set1_epi64(k1));
     EACH(g)
-    store(&s[g], out + 8 * g);
+    rng_store(&s[g], out + 8 * g);
 }
 
 static int has_side(void) { return __builtin_cpu_supports("avx512f"); }

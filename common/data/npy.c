@@ -243,7 +243,7 @@ TRANSPOSE(4)
 TRANSPOSE(8)
 
 /* One picture [C,H,W] -> [H,W,C]. */
-static void turn(const struct npy *x, const uint8_t *from, uint8_t *to)
+static void npy_turn(const struct npy *x, const uint8_t *from, uint8_t *to)
 {
     const int64_t c = x->shape.dim[1], p = x->shape.dim[2] * x->shape.dim[3];
     const size_t size = npy_size(x->type);
@@ -373,7 +373,7 @@ static int npy_get_row(const struct dataset *ds, int64_t i, int field, void *roo
     if (field == X && set->is_nchw) {
         uint8_t *turned = raw + n * (int64_t)npy_size(a->type);
 
-        turn(a, raw, turned);
+        npy_turn(a, raw, turned);
         raw = turned;
     }
     *row = room;

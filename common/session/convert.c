@@ -53,7 +53,7 @@ ROWS(tensor_hash, struct tensor_hash)
 ROWS(collective, struct collective)
 ROWS(ring, struct ring_answer)
 
-static const struct copy_rows *elements(const ProtobufCMessageDescriptor *message)
+static const struct copy_rows *convert_elements(const ProtobufCMessageDescriptor *message)
 {
     const struct copy_rows *rows =
         message == &wire__tensor_hash__descriptor ? &tensor_hash_rows : &collective_rows;
@@ -101,7 +101,7 @@ static const ProtobufCMessage *body_of(const Wire__Control *m)
 static struct frame *to_frame(Wire__Control__BodyCase body_case, const struct copy_rows *rows,
                               const void *ours, int64_t generation, struct err *err)
 {
-    const struct copier c = {rows, elements};
+    const struct copier c = {rows, convert_elements};
     Wire__Control m = WIRE__CONTROL__INIT;
     struct arena a;
 
@@ -129,7 +129,7 @@ struct cmd *convert_to_command(const Wire__Control *m)
     if (!b)
         return NULL;
     struct cmd *c = cmd_new((enum cmd_kind)b->kind, m->generation);
-    copy_unpack(&(struct copier){&b->rows, elements}, body_of(m), c);
+    copy_unpack(&(struct copier){&b->rows, convert_elements}, body_of(m), c);
     return c;
 }
 
@@ -138,7 +138,7 @@ void convert_free_command(struct cmd *c)
     const struct body *b = by_kind(commands, ARRAY_LEN(commands), (int)c->kind);
 
     if (b)
-        copy_free(&(struct copier){&b->rows, elements}, c);
+        copy_free(&(struct copier){&b->rows, convert_elements}, c);
 }
 
 struct frame *convert_report(const struct report *r, struct err *err)
@@ -156,7 +156,7 @@ struct report *convert_to_report(const Wire__Control *m)
     if (!b)
         return NULL;
     struct report *r = report_new((enum report_kind)b->kind, m->generation);
-    copy_unpack(&(struct copier){&b->rows, elements}, body_of(m), r);
+    copy_unpack(&(struct copier){&b->rows, convert_elements}, body_of(m), r);
     return r;
 }
 
@@ -165,7 +165,7 @@ void convert_free_report(struct report *r)
     const struct body *b = by_kind(reports, ARRAY_LEN(reports), (int)r->kind);
 
     if (b)
-        copy_free(&(struct copier){&b->rows, elements}, r);
+        copy_free(&(struct copier){&b->rows, convert_elements}, r);
 }
 
 /* ---- heartbeats ---- */
@@ -178,14 +178,15 @@ Wire__Heartbeat *convert_beat(const struct progress *p, int64_t generation, stru
         told.head = (struct ring_head){0};
     if (told.head.at.number == 0)
         told.head.at = (struct collective){0};
-    return (Wire__Heartbeat *)copy_pack(&(struct copier){&heartbeat_rows, elements}, &told, a);
+    return (Wire__Heartbeat *)copy_pack(&(struct copier){&heartbeat_rows, convert_elements}, &told,
+                                        a);
 }
 
 /* The number of the collective under way does not travel: all collectives before it have ended. */
 void convert_from_beat(const Wire__Heartbeat *h, int64_t generation, struct progress *p)
 {
     *p = (struct progress){.generation = generation};
-    copy_unpack(&(struct copier){&heartbeat_rows, elements}, &h->base, p);
+    copy_unpack(&(struct copier){&heartbeat_rows, convert_elements}, &h->base, p);
     p->head.generation = generation;
     if (p->head.n_handed <= p->head.n_ended) {
         p->head.at = (struct collective){0};
@@ -207,5 +208,5 @@ struct frame *convert_ring(const struct ring_answer *r, int64_t generation, stru
 
 void convert_to_ring(const Wire__Ring *m, struct ring_answer *out)
 {
-    copy_unpack(&(struct copier){&ring_rows, elements}, &m->base, out);
+    copy_unpack(&(struct copier){&ring_rows, convert_elements}, &m->base, out);
 }

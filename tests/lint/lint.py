@@ -259,6 +259,37 @@ def prototypes(text):
             yield text.count("\n", 0, match.start()) + 1, match[1]
 
 
+def definitions(text):
+    """(line, name) of each function that a source defines."""
+    text = re.sub(r"__attribute__\s*\(\((?:[^()]|\([^()]*\))*\)\)[ \t]*", "", text)
+    for match in re.finditer(r"^(?!typedef|return|else|#)(?:(?:[A-Za-z_][\w<>:,]*|\"\")[ \t*&]+)+"
+                             r"(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\(", text, re.MULTILINE):
+        depth, at = 1, match.end()
+        while depth and at < len(text):
+            depth += {"(": 1, ")": -1}.get(text[at], 0)
+            at += 1
+        if re.match(r"\s*\{", text[at:]):
+            yield text.count("\n", 0, match.start()) + 1, match[1]
+
+
+def check_functions(path, tree):
+    """A profile, a breakpoint and a search find one function by its name.  So a name is defined in
+    one file alone (more than once there if #if chooses, or a template is specialized), and no name
+    of a static function is one bare word.  The build takes one of the files x.c and x_none.c, or of
+    x_2.c and x_3.c: these have the same functions.  The rule spares the functions of headers."""
+    if path not in tree.defined:
+        return
+    family = re.sub(r"_(none|\d)$", "", os.path.splitext(path)[0])
+    for name, number in tree.defined[path].items():
+        others = [p for p in tree.definers[name] if p != path and
+                  re.sub(r"_(none|\d)$", "", os.path.splitext(p)[0]) != family]
+        if others and name != "main":
+            yield number, f"{name}() is {others[0]}'s, too: give each its file's word"
+        if "_" not in name and name not in tree.declared | {"main"}:
+            stem = os.path.splitext(os.path.basename(path))[0]
+            yield number, f"a static function with a bare word for a name: {stem}_{name}"
+
+
 def check_users(path, tree):
     """A function that a header of the product declares has a user in another file of the product.
     A user in its own file is enough if a test calls the function, too: the test looks at a part of
@@ -374,6 +405,15 @@ class Tree:
         for path, text in self.code.items():
             for word in set(re.findall(r"\w+", text)):
                 self.users.setdefault(word, []).append(path)
+        self.defined = {path: {name: number for number, name in definitions(text)}
+                        for path, text in self.code.items()
+                        if room_of(path) and not path.endswith((".h", ".cuh"))}
+        self.definers = {}  # the product's sources that define a function
+        for path, names in self.defined.items():
+            for name in names:
+                self.definers.setdefault(name, []).append(path)
+        self.declared = {name for path, text in self.code.items() if path.endswith((".h", ".cuh"))
+                         for _, name in prototypes(text)}
 
     def has(self, name):
         """The file of this name, with or without its ending, or a test's, or one of a family."""
@@ -401,7 +441,7 @@ def main(root):
                  *check_lines(path, lines), *check_code(path, lines), *check_opening(path, lines),
                  *check_threads(path, lines), *check_words(path, lines),
                  *check_names(path, lines, tree), *check_finding(path, lines, tree),
-                 *check_users(path, tree),
+                 *check_users(path, tree), *check_functions(path, tree),
                  *check_machines(path, lines, tree), *check_readme(path, lines), *check_top(path)]
         for number, problem in found:
             print(f"{path}:{number}: {problem}")

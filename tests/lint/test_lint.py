@@ -107,6 +107,26 @@ SEAT = ("common/session/seat.h", "/* seat - two parts.\n * Threads: any. */\n"
         "#ifndef SESSION_SEAT_H\n#define SESSION_SEAT_H\nstruct seat {\n    /* run */\n"
         "    int rss;\n    /* watch */\n    struct progress at; /* where; it is */\n};\n#endif\n")
 
+# path, content, the complaint that is wanted ("" for none), beside this definition of a_run
+OF_FUNCTIONS_BESIDE = ("common/base/a_run.c", OPENING + "static int a_run(void)\n{\n}\n")
+OF_FUNCTIONS = [
+    ("common/op/b.c", "static int b_run(void)\n{\n}\n", ""),
+    ("common/op/b.c", "static int a_run(void)\n{\n}\n", "b.c:3: a_run() is common/base/a_run.c"),
+    ("driver/b.c", "struct x *a_run(int a(int),\n     int b)\n{\n}\n", "b.c:3: a_run() is"),
+    ("common/op/b.cu", "extern \"C\" int a_run(void)\n{\n}\n", "b.cu:3: a_run() is"),
+    ("common/base/a_run.c", "#if X\nint a_run(void)\n{\n}\n#else\nint a_run(void)\n{\n}\n"
+     "#endif\n", ""),
+    ("common/base/a_run_none.c", "int a_run(void)\n{\n}\n", ""),
+    ("common/op/a_run_none.c", "int a_run(void)\n{\n}\n", "a_run_none.c:3: a_run() is"),
+    ("tests/b.c", "static int a_run(void)\n{\n}\nstatic void run(void)\n{\n}\n", ""),
+    ("common/op/b.c", "int x(void)\n{\n    return a_run();\n}\nint a_run(void);\n",
+     "b.c:3: a static function with a bare word for a name: b_x"),
+    ("common/op/b.c", "static void run(void)\n{\n}\n", "b.c:3: a static function with a bare"),
+    ("common/op/b.c", "__attribute__((target(\"a\"), b)) static void run(void)\n{\n}\n", "b_run"),
+    ("common/op/b.cu", "static __global__ void __launch_bounds__(9, 2) run(void)\n{\n}\n", "b_run"),
+    ("follower/main.c", "int main(void)\n{\n}\n", ""),
+]
+
 # path, content, the complaint that is wanted ("" for none)
 OF_MACHINES = [
     ("common/session/driver_a.c", "int f(const struct driver *d);\n", ""),
@@ -121,7 +141,7 @@ OF_MACHINES = [
 # A header of the product that declares f, and the complaint that other sources make of it.
 DECLARES = ("common/base/b.h", OPENING + "#ifndef BASE_B_H\n#define BASE_B_H\n{}\n#endif\n")
 DEFINES = ("common/base/b.c", OPENING + "int f(int x)\n{\n    return x;\n}\n")
-CALLS = 'int x(void) { return f(1); }\n'
+CALLS = 'int a_x(void) { return f(1); }\n'
 OF_USERS = [
     ({"common/op/a.c": OPENING + CALLS}, ""),
     ({"driver/a.c": OPENING + CALLS}, ""),
@@ -136,7 +156,8 @@ OF_USERS = [
 # path, content, what the note must say
 NOTES = [
     ("common/base/a.c", "int x;\n" * 599, "a.c:1: 601 lines"),
-    ("common/base/a.c", "void f(void)\n{\n" + "    x();\n" * 90 + "}\n", "a function of 92 lines"),
+    ("common/base/a.c", "void a_f(void)\n{\n" + "    x();\n" * 90 + "}\n",
+     "a function of 92 lines"),
 ]
 
 
@@ -162,6 +183,11 @@ def main():
         if not right:
             print(f"{path!r} {content!r}: want {want!r}, status {status}, got:\n{said}")
             n_bad += 1
+    for path, content, want in OF_FUNCTIONS:
+        status, said = run(dict([OF_FUNCTIONS_BESIDE, (path, OPENING + content)]))
+        if status != (1 if want else 0) or want not in said:
+            print(f"{path!r} {content!r}: want {want!r}, status {status}, got:\n{said}")
+            n_bad += 1
     for path, content, want in OF_MACHINES:
         status, said = run({MACHINE[0]: MACHINE[1], SEAT[0]: SEAT[1], path: OPENING + content})
         if status != (1 if want else 0) or want not in said:
@@ -184,7 +210,8 @@ def main():
     if run({})[0] != 1:
         print("a lint of no file passes")
         n_bad += 1
-    print(f"{len(CASES) + len(OF_MACHINES) + len(OF_USERS) + len(NOTES) + 1} cases, {n_bad} wrong")
+    n = len(CASES) + len(OF_FUNCTIONS) + len(OF_MACHINES) + len(OF_USERS) + len(NOTES) + 1
+    print(f"{n} cases, {n_bad} wrong")
     return 1 if n_bad else 0
 
 

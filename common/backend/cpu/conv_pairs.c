@@ -133,8 +133,8 @@ struct product {
 };
 
 /* clang-format off */
-INLINE void block(const struct product *x, const pair *a, const pair *b, float *sum, const int V,
-                  const int I)
+INLINE void conv_pairs_block(const struct product *x, const pair *a, const pair *b, float *sum,
+                             const int V, const int I)
 {
     __m512 acc[MOST_ROWS][MOST_V];
 
@@ -165,7 +165,7 @@ INLINE void block(const struct product *x, const pair *a, const pair *b, float *
 
 #define BLOCK(V, I)                   \
     case (V)*16 + (I):                \
-        block(x, a, b, sum, (V), (I)); \
+        conv_pairs_block(x, a, b, sum, (V), (I)); \
         return;
 #define BLOCKS(V) BLOCK(V, 1) BLOCK(V, 2) BLOCK(V, 3) BLOCK(V, 4) BLOCK(V, 5) BLOCK(V, 6)
 

@@ -17,7 +17,7 @@
 static const int max_i[OUTER_MAX_V + 1] = {0, 12, 9, 8, 6, 5, 4, 3, 2};
 
 /* Write one vector of sums, whose first column is `from`. */
-INLINE void store(const struct outer *o, __m512 sum, float *to, int from, __mmask16 mask)
+INLINE void outer_store(const struct outer *o, __m512 sum, float *to, int from, __mmask16 mask)
 {
     if (o->end == OUTER_ADD)
         sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, to));
@@ -30,8 +30,8 @@ INLINE void store(const struct outer *o, __m512 sum, float *to, int from, __mmas
 
 /* A block of I rows by V vectors.  The compiler knows both numbers, so acc stays in registers. */
 /* clang-format off */
-INLINE void block(const struct outer *o, const float *a, const float *b, float *to, const int V,
-                  const int I)
+INLINE void outer_block(const struct outer *o, const float *a, const float *b, float *to,
+                        const int V, const int I)
 {
     __mmask16 tail = (__mmask16)(0xffffu >> (16 * V - o->n_j));
     __m512 acc[OUTER_MAX_I][OUTER_MAX_V], row[OUTER_MAX_V];
@@ -57,12 +57,12 @@ INLINE void block(const struct outer *o, const float *a, const float *b, float *
         }
     }
     EACH(i, I) EACH(v, V)
-        store(o, acc[i][v], to + o->to_off[i] + 16 * v, 16 * v, v < V - 1 ? 0xffff : tail);
+        outer_store(o, acc[i][v], to + o->to_off[i] + 16 * v, 16 * v, v < V - 1 ? 0xffff : tail);
 }
 
 #define BLOCK(V, I)                   \
     case (V)*16 + (I):                \
-        block(o, a, b, to, (V), (I)); \
+        outer_block(o, a, b, to, (V), (I)); \
         return;
 #define UP_TO_2(V) BLOCK(V, 1) BLOCK(V, 2)
 #define UP_TO_3(V) UP_TO_2(V) BLOCK(V, 3)

@@ -10,7 +10,7 @@
 #define OF_TYPE __attribute__((always_inline)) static inline
 
 /* Numbers [at, at + LANES) of x. */
-OF_TYPE void read(const void *x, int64_t at, enum dtype type, lanes *to)
+OF_TYPE void winograd_read(const void *x, int64_t at, enum dtype type, lanes *to)
 {
     if (type == DTYPE_F32)
         *to = *(const lanes *)((const float *)x + at);
@@ -18,7 +18,7 @@ OF_TYPE void read(const void *x, int64_t at, enum dtype type, lanes *to)
         lanes_from_bf16(to, (const uint16_t *)x + at);
 }
 
-OF_TYPE void write(const lanes *from, int64_t at, enum dtype type, void *x)
+OF_TYPE void winograd_write(const lanes *from, int64_t at, enum dtype type, void *x)
 {
     if (type == DTYPE_F32)
         *(lanes *)((float *)x + at) = *from;
@@ -32,7 +32,7 @@ OF_TYPE void read_pixels(const void *const *pixel, int n, int64_t at, enum dtype
 
     for (int i = 0; i < n; i++)
         if (pixel[i])
-            read(pixel[i], at, type, &to[i]);
+            winograd_read(pixel[i], at, type, &to[i]);
         else
             to[i] = none;
 }
@@ -137,16 +137,17 @@ CPU_CLONES void transform_dy(const void *const *pixel, int64_t c, enum dtype typ
 }
 
 /* y = act(y + bias + pixel i of `add`) for the vector of channels at `at` */
-OF_TYPE void finish(const struct transform_end *end, enum dtype type, int i, int64_t at, lanes *y)
+OF_TYPE void winograd_finish(const struct transform_end *end, enum dtype type, int i, int64_t at,
+                             lanes *y)
 {
     lanes more;
 
     if (end->bias) {
-        read(end->bias, at, type, &more);
+        winograd_read(end->bias, at, type, &more);
         *y += more;
     }
     if (end->add && end->add[i]) {
-        read(end->add[i], at, type, &more);
+        winograd_read(end->add[i], at, type, &more);
         *y += more;
     }
     if (end->is_relu) /* NaN stays */
@@ -166,9 +167,9 @@ OF_TYPE void m_of(const float *m, int64_t c, const struct transform_end *end, en
         for (int i = 0; i < 2; i++)
             times_a_t(half + 4 * i, 1, y + 2 * i, 1);
         for (int i = 0; i < 4; i++) {
-            finish(end, type, i, at, &y[i]);
+            winograd_finish(end, type, i, at, &y[i]);
             if (pixel[i])
-                write(&y[i], at, type, pixel[i]);
+                winograd_write(&y[i], at, type, pixel[i]);
         }
     }
 }

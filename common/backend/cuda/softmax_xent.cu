@@ -219,7 +219,7 @@ static __device__ void xent_row(const struct xent_rows<T> *p, int64_t row, float
 }
 
 template <typename T, int N>
-static __global__ void __launch_bounds__(MOST_THREADS, 2) xent(struct xent_rows<T> p)
+static __global__ void __launch_bounds__(MOST_THREADS, 2) softmax_xent_row(struct xent_rows<T> p)
 {
     const float scale = p.dlogits ? loss_scale_of(p.scalars, p.scaler) : 0.0f;
 
@@ -250,10 +250,11 @@ static void cuda_softmax_xent_launch(const struct own *p, struct xent_rows<T> ro
     const int64_t blocks = blocks_for(p, p->rows, 1);
 
     if (p->c % N == 0)
-        LAUNCH((xent<T, N>), blocks, p->c < LONG_ROW ? row_threads(p->c / N) : MOST_THREADS, p,
-               rows);
+        LAUNCH((softmax_xent_row<T, N>), blocks,
+               p->c < LONG_ROW ? row_threads(p->c / N) : MOST_THREADS, p, rows);
     else
-        LAUNCH((xent<T, 1>), blocks, p->c < LONG_ROW ? row_threads(p->c) : MOST_THREADS, p, rows);
+        LAUNCH((softmax_xent_row<T, 1>), blocks, p->c < LONG_ROW ? row_threads(p->c) : MOST_THREADS,
+               p, rows);
     loss_run_count(p, metrics);
 }
 
