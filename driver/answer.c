@@ -129,7 +129,7 @@ char *answer_error(const struct buf *answer)
     json_t *o = NULL;
     char *why = NULL;
 
-    if (answer->len > sizeof start && memcmp(answer->data, start, sizeof start - 1) == 0)
+    if (answer->len > sizeof start && !memcmp(answer->data, start, sizeof start - 1))
         o = json_loadb((const char *)answer->data, answer->len, JSON_DISABLE_EOF_CHECK, NULL);
     if (o)
         why = xstrdup(json_string_value(json_object_get(o, "error")));

@@ -34,7 +34,7 @@ static int is_of_keys(const char *setting, const char *const *keys)
     for (; setting && *keys; keys++) {
         size_t n = strcspn(*keys, "=");
 
-        if (strncmp(setting, *keys, n) == 0 && ((*keys)[n - 1] == '.' || setting[n] == '='))
+        if (!strncmp(setting, *keys, n) && ((*keys)[n - 1] == '.' || setting[n] == '='))
             return 1;
     }
     return 0;
@@ -49,10 +49,10 @@ static void put_command(struct buf *b, const struct options *o, const char *cons
     put_quoted(b, o->program);
     for (int i = 0; i < o->args.n_given; i++) {
         const struct arg_given *g = &o->args.given[i];
-        int is_left_out = strcmp(g->arg->name, "set") == 0 && is_of_keys(g->value, keys);
+        int is_left_out = !strcmp(g->arg->name, "set") && is_of_keys(g->value, keys);
 
         for (size_t k = 0; k < ARRAY_LEN(left_out); k++)
-            is_left_out |= strcmp(g->arg->name, left_out[k]) == 0;
+            is_left_out |= !strcmp(g->arg->name, left_out[k]);
         if (is_left_out)
             continue;
         buf_printf(b, " --%s", g->arg->name);

@@ -31,7 +31,7 @@ static char *default_run(const struct options *o)
     char *path;
 
     for (size_t i = 0; i < o->sets.n; i++)
-        if (o->job || strncmp(o->sets.item[i], "name=", 5) == 0)
+        if (o->job || !strncmp(o->sets.item[i], "name=", 5))
             sets[n++] = o->sets.item[i];
     path = deepspeed_load(max_i64(o->n_ranks, 1), o->job, sets, n, &job, &notes, &ignored) == 0
                ? record_path(o, job)
@@ -119,7 +119,7 @@ static int find_checkpoint(const struct options *o, struct evaluation *out, stru
     if (strcmp(which, "latest") != 0 && strcmp(which, "best") != 0)
         return find_folder(which, out, err);
     run = evaluate_run(o);
-    rc = strcmp(which, "best") == 0 ? find_best(run, out, err) : find_latest(run, out, err);
+    rc = !strcmp(which, "best") ? find_best(run, out, err) : find_latest(run, out, err);
     free(run);
     return rc;
 }

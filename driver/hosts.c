@@ -37,7 +37,7 @@ static int take_word(const char *word, struct hosts_line *line)
     char *end;
     long n;
 
-    if (strncmp(word, "max_slots=", 10) == 0 || strncmp(word, "max-slots=", 10) == 0)
+    if (!strncmp(word, "max_slots=", 10) || !strncmp(word, "max-slots=", 10))
         return 0;
     if (strncmp(word, "slots=", 6) != 0)
         return -1;
@@ -67,7 +67,7 @@ static int hosts_read_line(char *text, struct hosts *h, struct err *err)
                            "\"%.60s\", want one machine in a line, with slots=N, N from 1 to %d",
                            word, PLACES_MAX);
     for (int i = 0; i < h->n; i++)
-        if (strcmp(h->line[i].name, line.name) == 0)
+        if (!strcmp(h->line[i].name, line.name))
             return err_set(err, ERR_CONFIG, "%s is there twice; give it more slots", line.name);
     if (h->n == HOSTS_MAX)
         return err_set(err, ERR_CONFIG, "more than %d machines", HOSTS_MAX);
@@ -128,7 +128,7 @@ static int hosts_own_address(const struct options *o, int port, char *out, size_
 {
     char name[ADDR_MAX_HOST] = "";
     const char *host = o->advertise[0] ? o->advertise : o->host;
-    int is_any = strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;
+    int is_any = !strcmp(host, "0.0.0.0") || !strcmp(host, "::");
 
     if (is_any && gethostname(name, sizeof name - 1) < 0)
         return err_sys(err, errno, "--hosts: the name of this machine");

@@ -151,7 +151,7 @@ static void tell_loopback(struct options *o, const struct sockaddr *sa)
     char number[ADDR_TEXT];
 
     addr_number(sa, number);
-    if (!addr_is_loopback(sa) || strcmp(o->host, "localhost") == 0 || addr_is_number(o->host))
+    if (!addr_is_loopback(sa) || !strcmp(o->host, "localhost") || addr_is_number(o->host))
         return;
     options_tell(
         o,
@@ -365,7 +365,7 @@ int options_settle(struct options *o, struct err *err)
                        "--ranks %d on this machine, but --nranks %lld in all: give at least "
                        "--nranks %d, or fewer --ranks",
                        n, (long long)o->n_ranks, n);
-    if (strncmp(o->places.place[0].device, "cuda:", 5) == 0)
+    if (!strncmp(o->places.place[0].device, "cuda:", 5))
         snprintf(o->device, sizeof o->device, "%s", o->places.place[0].device);
     o->common.n_threads = o->places.place[0].n_threads;
     return 0;
@@ -389,7 +389,7 @@ static int verb_comes_first(const struct options *o, int argc, char **argv, stru
 
     for (int i = 1; i < argc && !o->wish.is_word; i++) {
         snprintf(said, sizeof said, "\"%s\" is no option", argv[i]);
-        if (verb_is(argv[i]) && strncmp(err->msg, said, strlen(said)) == 0)
+        if (verb_is(argv[i]) && !strncmp(err->msg, said, strlen(said)))
             return err_set(err, ERR_ARG, "\"%s\" must be the first word: dpdriver %s, then options",
                            argv[i], argv[i]);
     }
@@ -439,12 +439,12 @@ void options_give_ranks(struct options *o, int64_t n_ranks)
         int is_own = 0;
 
         for (size_t k = 0; k < ARRAY_LEN(own); k++)
-            is_own |= strcmp(a->given[i].arg->name, own[k]) == 0;
+            is_own |= !strcmp(a->given[i].arg->name, own[k]);
         if (!is_own)
             a->given[n++] = a->given[i];
     }
     snprintf(o->n_ranks_text, sizeof o->n_ranks_text, "%lld", (long long)n_ranks);
-    ASSERT(strcmp(job_args[0].name, own[3]) == 0);
+    ASSERT(!strcmp(job_args[0].name, own[3]));
     a->given[n++] = (struct arg_given){&job_args[0], o->n_ranks_text};
     a->n_given = n;
 }

@@ -13,7 +13,7 @@ struct peer *peers_add(struct peers *p, struct conn *c, void *owner)
 
     if (p->n == p->cap) {
         p->cap = p->cap ? 2 * p->cap : 16;
-        p->peer = xrealloc(p->peer, p->cap * sizeof(*p->peer));
+        p->peer = xrealloc(p->peer, p->cap * sizeof *p->peer);
     }
     *one = (struct peer){.number = ++p->last, .conn = c, .owner = owner};
     p->peer[p->n++] = one;

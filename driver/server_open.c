@@ -192,7 +192,7 @@ static void on_child_ended(uv_signal_t *handle, int signal)
 /* The address that a follower on this machine must connect to. */
 static const char *server_open_reachable(const char *listening)
 {
-    if (strcmp(listening, "0.0.0.0") == 0 || strcmp(listening, "::") == 0)
+    if (!strcmp(listening, "0.0.0.0") || !strcmp(listening, "::"))
         return "127.0.0.1"; /* "::" takes IPv4, too */
     return listening;
 }

@@ -170,7 +170,7 @@ const char *const *verb_operands(enum verb v) { return verbs[v].operands; }
 static int is_given(const struct args *given, const char *name)
 {
     for (int i = 0; i < given->n_given; i++)
-        if (strcmp(given->given[i].arg->name, name) == 0)
+        if (!strcmp(given->given[i].arg->name, name))
             return 1;
     return 0;
 }

@@ -298,10 +298,10 @@ static void note_other(struct client *c, const char *text)
     char host[ADDR_MAX_HOST];
     struct err err;
 
-    if (c->other && text && strcmp(text, c->other_text) == 0)
+    if (c->other && text && !strcmp(text, c->other_text))
         return;
     forget_other(c);
-    if (!text || strcmp(text, c->options->root_text) == 0)
+    if (!text || !strcmp(text, c->options->root_text))
         return;
     d.host = host;
     snprintf(c->other_text, sizeof c->other_text, "%s", text);
@@ -491,7 +491,7 @@ static int client_start_dialing(struct client *c, struct err *err)
     const struct options *o = c->options;
     struct dialer_options d = {.host = o->host,
                                .hint = o->common.insecure || o->common.secret_files.n ||
-                                               strcmp(o->host, "localhost") == 0 ||
+                                               !strcmp(o->host, "localhost") ||
                                                addr_number_is_loopback(o->host)
                                            ? NULL
                                            : hint,

@@ -49,7 +49,7 @@ static int options_parse_rank(struct options *o, struct err *err)
     long v;
 
     o->rank = -1;
-    if (!o->rank_text || strcmp(o->rank_text, "any") == 0)
+    if (!o->rank_text || !strcmp(o->rank_text, "any"))
         return 0;
     v = strtol(o->rank_text, &end, 10);
     if (*end || end == o->rank_text || v < 0 || v >= MSG_MAX_RANKS)

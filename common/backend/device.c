@@ -11,11 +11,11 @@
 
 static const char plugin_name[] = "dptrain-cuda.so";
 
-int device_is_cuda(const char *device) { return strncmp(device, "cuda", 4) == 0; }
+int device_is_cuda(const char *device) { return !strncmp(device, "cuda", 4); }
 
 int device_index(const char *device)
 {
-    return strncmp(device, "cuda:", 5) == 0 ? (int)strtol(device + 5, NULL, 10) : -1;
+    return !strncmp(device, "cuda:", 5) ? (int)strtol(device + 5, NULL, 10) : -1;
 }
 
 int device_check(const char *device, struct err *err)
@@ -24,7 +24,7 @@ int device_check(const char *device, struct err *err)
 
     if (!strcmp(device, "auto") || !strcmp(device, "cpu") || !strcmp(device, "cuda"))
         return 0;
-    if (strncmp(device, "cuda:", 5) == 0 && *index && !index[strspn(index, "0123456789")] &&
+    if (!strncmp(device, "cuda:", 5) && *index && !index[strspn(index, "0123456789")] &&
         strlen(index) < 4)
         return 0;
     return err_set(err, ERR_ARG, "--device is \"%s\", want auto, cpu, cuda or cuda:I", device);
@@ -110,7 +110,7 @@ void devices_pick(const struct devices *d, const char *wanted, char out[DEVICE_T
 void devices_of_local_rank(const struct devices *d, const char *wanted, int64_t local_rank,
                            char out[DEVICE_TEXT])
 {
-    const int is_open = strcmp(wanted, "auto") == 0 || strcmp(wanted, "cuda") == 0;
+    const int is_open = !strcmp(wanted, "auto") || !strcmp(wanted, "cuda");
     const int n = d->probe.n_gpus < PLUGIN_MAX_GPUS ? d->probe.n_gpus : PLUGIN_MAX_GPUS;
 
     if (is_open && d->plugin && local_rank >= 0 && local_rank < n &&

@@ -253,7 +253,8 @@ int plugin_load_file(const char *path, const struct plugin **out, struct err *er
         return err_set(err, ERR_UNSUPPORTED, "%s is no plugin of dptrain: no symbol %s", path,
                        PLUGIN_SYMBOL);
     p = fn();
-    if ((rc = plugin_check_table(p, path, err)) < 0)
+    rc = plugin_check_table(p, path, err);
+    if (rc < 0)
         return rc;
     ASSERT(p->probe && p->open);
     *out = p;
@@ -337,7 +338,8 @@ int plugin_search_load(struct plugin_search *s, const char *name, const struct p
                        "(no CUDA toolkit) or not installed",
                        name, s->plugin.dir[0], s->plugin.dir[s->plugin.n - 1]);
     load_libraries(s);
-    if ((rc = check_nccl(s, err)) == 0)
+    rc = check_nccl(s, err);
+    if (rc == 0)
         rc = check_cudnn(s, err);
     if (rc == 0 && (rc = plugin_load_file(path, out, err)) < 0)
         rc = missing_libraries(s, err);

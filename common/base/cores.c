@@ -85,7 +85,7 @@ static int has_cpu(char *names)
     char *rest = names, *name;
 
     while ((name = strtok_r(rest, ",", &rest)))
-        if (strcmp(name, "cpu") == 0)
+        if (!strcmp(name, "cpu"))
             return 1;
     return 0;
 }
@@ -99,7 +99,7 @@ static void take_line(struct cores *c, const char *root, char *line)
         return;
     *path++ = '\0';
     path[strcspn(path, "\n")] = '\0';
-    if (strcmp(path, "/") == 0)
+    if (!strcmp(path, "/"))
         *path = '\0';
     is_v2 = !*++names;
     if (!is_v2 && !has_cpu(names))

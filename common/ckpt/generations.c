@@ -79,7 +79,7 @@ int generations_set_aside(const char *folder, const char *from, const char *as, 
                           : xasprintf("%s/%s-%s-%d", folder, as, name, i);
         const int rc = rename(from, to) == 0 ? 0 : errno;
 
-        if (rc)
+        if (rc != 0)
             err_sys(err, rc, "%s: cannot rename to %s", from, to);
         free(to);
         if (rc == 0)

@@ -94,7 +94,7 @@ static int have_same_bytes(const char *a, const char *b)
         const size_t n = (size_t)min_i64(n_a - at, PIECE);
 
         same = file_read_at(fd_a, a, of_a, n, at, &ignored) == 0 &&
-               file_read_at(fd_b, b, of_b, n, at, &ignored) == 0 && memcmp(of_a, of_b, n) == 0;
+               file_read_at(fd_b, b, of_b, n, at, &ignored) == 0 && !memcmp(of_a, of_b, n);
     }
     if (fd_a >= 0)
         close(fd_a);

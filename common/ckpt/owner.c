@@ -54,7 +54,7 @@ static void describe_self(struct owner *o, int64_t term)
     o->started = host_process_start(o->pid);
 }
 
-int owner_is_self(const struct owner *o) { return strcmp(o->id, owner_own_id()) == 0; }
+int owner_is_self(const struct owner *o) { return !strcmp(o->id, owner_own_id()); }
 
 int owner_lives(const struct owner *o)
 {

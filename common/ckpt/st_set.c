@@ -106,8 +106,8 @@ static int add_file(struct st_set *s, const char *index, const char *tensor, con
     free(path);
     if (rc < 0)
         return err_wrap(err, "%s", index);
-    s->file = xrealloc(s->file, (size_t)(s->n_files + 1) * sizeof(*s->file));
-    s->name = xrealloc(s->name, (size_t)(s->n_files + 1) * sizeof(*s->name));
+    s->file = xrealloc(s->file, (size_t)(s->n_files + 1) * sizeof *s->file);
+    s->name = xrealloc(s->name, (size_t)(s->n_files + 1) * sizeof *s->name);
     s->file[s->n_files] = f;
     s->name[s->n_files++] = xstrdup(name);
     return 0;
@@ -188,7 +188,7 @@ static int open_one(struct st_set *s, const char *path, struct err *err)
 
     if (rc < 0)
         return rc;
-    s->file = xmalloc(sizeof(*s->file));
+    s->file = xmalloc(sizeof *s->file);
     s->file[s->n_files++] = f;
     return 0;
 }

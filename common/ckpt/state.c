@@ -140,15 +140,15 @@ static json_t *find_number(json_t *root, const char *key)
 {
     json_t *v = json_object_get(root, key);
 
-    return v || strcmp(key, "epoch_targets") ? v : json_object_get(root, "epoch_samples");
+    return v || strcmp(key, "epoch_targets") != 0 ? v : json_object_get(root, "epoch_samples");
 }
 
 /* Version 0.1.0 wrote no sums of a row of metrics.csv: they are 0 then.  Versions without class
  * weights wrote no sums of weights, and older ones not where the mean of weights begins. */
 static int may_be_missing(const char *key)
 {
-    return strncmp(key, "row_", 4) == 0 || strcmp(key, "epoch_weight") == 0 ||
-           strcmp(key, "average_first") == 0;
+    return !strncmp(key, "row_", 4) || !strcmp(key, "epoch_weight") ||
+           !strcmp(key, "average_first");
 }
 
 /* Without class weights each target weighs 1. */

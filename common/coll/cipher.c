@@ -39,7 +39,7 @@ static SSL_SESSION *cipher_key_of(SSL *ssl)
 static int cipher_on_offer(SSL *ssl, const unsigned char *id, size_t len, SSL_SESSION **out)
 {
     *out = NULL;
-    if (len == sizeof identity - 1 && memcmp(id, identity, len) == 0)
+    if (len == sizeof identity - 1 && !memcmp(id, identity, len))
         *out = cipher_key_of(ssl);
     return 1;
 }
@@ -54,7 +54,7 @@ static int cipher_on_use(SSL *ssl, const EVP_MD *md, const unsigned char **id, s
     return *out != NULL;
 }
 
-int cipher_begin(const struct cipher *c, int fd, bool is_server, uint8_t key[PROOF_KEY], SSL **out,
+int cipher_begin(const struct cipher *c, int fd, int is_server, uint8_t key[PROOF_KEY], SSL **out,
                  struct err *err)
 {
     SSL *ssl = SSL_new(c->ssl);
@@ -85,7 +85,7 @@ void cipher_end_handshake(SSL *ssl)
     SSL_set_read_ahead(ssl, 1);
 }
 
-bool cipher_is_kernel(const SSL *ssl) { return BIO_get_ktls_send(SSL_get_wbio(ssl)) != 0; }
+int cipher_is_kernel(const SSL *ssl) { return BIO_get_ktls_send(SSL_get_wbio(ssl)) != 0; }
 
 const char *cipher_why(void)
 {

@@ -11,7 +11,6 @@
 #define COLL_CIPHER_H
 
 #include <openssl/ssl.h>
-#include <stdbool.h>
 
 #include "base/err.h"
 #include "coll/proof.h"
@@ -24,14 +23,14 @@ void cipher_free(struct cipher *c); /* NULL is fine */
 
 /* An SSL object on the socket fd, whose handshake has not begun.  The key is borrowed until
  * cipher_end_handshake or SSL_free.  Fails with ERR_NOMEM. */
-int cipher_begin(const struct cipher *c, int fd, bool is_server, uint8_t key[PROOF_KEY], SSL **out,
+int cipher_begin(const struct cipher *c, int fd, int is_server, uint8_t key[PROOF_KEY], SSL **out,
                  struct err *err);
 
 /* Prepare for large transfers, once the handshake is done. */
 void cipher_end_handshake(SSL *ssl);
 
-/* true: the kernel encrypts what is sent. */
-bool cipher_is_kernel(const SSL *ssl);
+/* 1: the kernel encrypts what is sent. */
+int cipher_is_kernel(const SSL *ssl);
 
 /* The reason why the last call on an SSL object failed, from OpenSSL's queue, which it empties. */
 const char *cipher_why(void);

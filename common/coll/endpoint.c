@@ -61,14 +61,14 @@ void endpoint_from_socket(const struct sockaddr_storage *from, struct endpoint_a
     memcpy(out->ip, &four->sin_addr, 4);
 }
 
-bool endpoint_is_any(const struct endpoint_addr *a)
+int endpoint_is_any(const struct endpoint_addr *a)
 {
     static const uint8_t zeros[16];
 
     return !memcmp(a->ip, zeros, sizeof zeros);
 }
 
-bool endpoint_is_loopback(const struct endpoint_addr *a)
+int endpoint_is_loopback(const struct endpoint_addr *a)
 {
     static const uint8_t one[16] = {[15] = 1};
 
@@ -83,7 +83,7 @@ static size_t source_bytes(const struct endpoint_addr *a)
     return a->family == 6 && memcmp(a->ip, mapped, sizeof mapped) != 0 ? 8 : sizeof a->ip;
 }
 
-bool endpoint_is_same_source(const struct endpoint_addr *a, const struct endpoint_addr *b)
+int endpoint_is_same_source(const struct endpoint_addr *a, const struct endpoint_addr *b)
 {
     const size_t n = source_bytes(a);
 
@@ -119,7 +119,7 @@ int endpoint_addr_from_text(const char *ip, struct endpoint_addr *out, struct er
 /* A link-local address holds only together with an interface's name, which the blob has no place
  * for.
  */
-static bool endpoint_usable(const struct ifaddrs *i, const char *iface, sa_family_t family)
+static int endpoint_usable(const struct ifaddrs *i, const char *iface, sa_family_t family)
 {
     const struct sockaddr_in6 *six = (const void *)i->ifa_addr;
 
@@ -182,7 +182,7 @@ static int endpoint_check(const uint8_t *p, size_t len, struct err *err)
 {
     if (len != ENDPOINT_BYTES)
         return err_set(err, ERR_PROTO, "endpoint of %zu bytes, want %d", len, ENDPOINT_BYTES);
-    if (memcmp(p, magic, sizeof magic))
+    if (memcmp(p, magic, sizeof magic) != 0)
         return err_set(err, ERR_PROTO, "endpoint begins with %02x%02x%02x%02x, want \"%.4s\"", p[0],
                        p[1], p[2], p[3], magic);
     unsigned rank = endpoint_get16(p + AT_RANK), size = endpoint_get16(p + AT_SIZE);

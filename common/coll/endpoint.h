@@ -9,7 +9,6 @@
 #ifndef COLL_ENDPOINT_H
 #define COLL_ENDPOINT_H
 
-#include <stdbool.h>
 #include <sys/socket.h>
 
 #include "base/buf.h"
@@ -51,13 +50,13 @@ int endpoint_addr_of_iface(const char *iface, struct endpoint_addr *out, struct 
 socklen_t endpoint_to_socket(const struct endpoint_addr *a, struct sockaddr_storage *out);
 void endpoint_from_socket(const struct sockaddr_storage *from, struct endpoint_addr *out);
 
-bool endpoint_is_any(const struct endpoint_addr *a);      /* 0.0.0.0 or :: */
-bool endpoint_is_loopback(const struct endpoint_addr *a); /* 127.0.0.0/8 or ::1 */
+int endpoint_is_any(const struct endpoint_addr *a);      /* 0.0.0.0 or :: */
+int endpoint_is_loopback(const struct endpoint_addr *a); /* 127.0.0.0/8 or ::1 */
 
 /* 1: both addresses count as one source of connections.  A source is an IPv4 address (also one that
  * is written as an IPv6 address), or the first half of any other IPv6 address.  One owner of a
  * network can have any number of addresses with the same first half. */
-bool endpoint_is_same_source(const struct endpoint_addr *a, const struct endpoint_addr *b);
+int endpoint_is_same_source(const struct endpoint_addr *a, const struct endpoint_addr *b);
 
 void endpoint_ip_text(const struct endpoint_addr *a, char out[COLL_IP_LEN]);
 void endpoint_text(const struct endpoint_addr *a, char out[ENDPOINT_TEXT]); /* with port */

@@ -22,7 +22,7 @@ static void host_fail(struct coll_host *h, const struct err *cause)
 {
     if (!h->has_failed)
         h->cause = *cause;
-    h->has_failed = true;
+    h->has_failed = 1;
 }
 
 /* Run one collective.  The lock is held, and released while the collective runs. */
@@ -201,7 +201,7 @@ static void host_abort(struct coll *c)
     struct coll_host *h = (struct coll_host *)c;
 
     pthread_mutex_lock(&h->lock);
-    h->aborted = true;
+    h->aborted = 1;
     wake_all(h);
     pthread_mutex_unlock(&h->lock);
     h->ops->interrupt(h);
@@ -223,12 +223,12 @@ static void host_stats(struct coll *c, struct coll_stats *out)
 static void coll_host_free(struct coll *c)
 {
     struct coll_host *h = (struct coll_host *)c;
-    bool pending = false;
+    int pending = 0;
 
     pthread_mutex_lock(&h->lock);
     for (int ch = 0; ch < COLL_CHANNELS; ch++)
         pending |= h->lane[ch].completed < h->lane[ch].queued;
-    h->stop = true;
+    h->stop = 1;
     wake_all(h);
     pthread_mutex_unlock(&h->lock);
     if (pending)
@@ -276,9 +276,9 @@ static int start_lane(struct host_lane *l, struct err *err)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     rc = pthread_create(&l->thread, NULL, comm_main, l);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc)
+    if (rc != 0)
         return err_sys(err, rc, "starting a comm thread");
-    l->has_thread = true;
+    l->has_thread = 1;
     return 0;
 }
 
@@ -291,14 +291,14 @@ int host_start(struct coll_host *h, struct err *err)
     if (rc < 0)
         return rc;
     pthread_mutex_lock(&h->lock);
-    h->started = true;
+    h->started = 1;
     pthread_mutex_unlock(&h->lock);
     return 0;
 }
 
-bool host_aborted(struct coll_host *h)
+int host_aborted(struct coll_host *h)
 {
-    bool aborted;
+    int aborted;
 
     pthread_mutex_lock(&h->lock);
     aborted = h->aborted;

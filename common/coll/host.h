@@ -17,7 +17,6 @@
 #define COLL_HOST_H
 
 #include <pthread.h>
-#include <stdbool.h>
 
 #include "coll/impl.h"
 
@@ -40,7 +39,7 @@ struct host_ops {
 struct host_lane {
     struct coll_host *host;
     pthread_t thread;
-    bool has_thread;
+    int has_thread;
     pthread_cond_t work;             /* to the comm thread: queued, failed or stop changed */
     pthread_cond_t done;             /* to the engine: completed changed */
     int64_t queued;                  /* the number of the last collective that was queued */
@@ -54,10 +53,10 @@ struct coll_host {
     struct coll base; /* first: a struct coll * is one of these */
     const struct host_ops *ops;
     pthread_mutex_t lock;
-    bool started; /* host_start succeeded */
-    bool stop;
-    bool aborted;
-    bool has_failed;  /* a collective of either channel failed: no further one is begun */
+    int started; /* host_start succeeded */
+    int stop;
+    int aborted;
+    int has_failed;   /* a collective of either channel failed: no further one is begun */
     struct err cause; /* the first failure */
     struct coll_stats stats;
     struct host_lane lane[COLL_CHANNELS];
@@ -65,7 +64,7 @@ struct coll_host {
 
 void host_init(struct coll_host *h, const struct host_ops *ops, int rank, int size);
 int host_start(struct coll_host *h, struct err *err);
-bool host_aborted(struct coll_host *h);
+int host_aborted(struct coll_host *h);
 
 /* Fill err with the error of an aborted coll, and return its code. */
 int host_canceled(struct err *err);

@@ -193,7 +193,7 @@ static int recv_shm(struct link *k, char *to, size_t n_bytes, struct err *err)
 {
     ssize_t n = shm_recv(k->shm, to, n_bytes);
     int64_t until_ns = 0;
-    bool is_over = false;
+    int is_over = 0;
 
     while (n >= 0 && (size_t)n < n_bytes) {
         to += n;
@@ -264,9 +264,9 @@ void link_shut(struct link *k)
         shm_close(k->shm);
 }
 
-bool link_is_shared(const struct link *k) { return k->shm != NULL; }
+int link_is_shared(const struct link *k) { return k->shm != NULL; }
 
-bool link_is_gone(const struct link *k)
+int link_is_gone(const struct link *k)
 {
     struct pollfd p = {k->fd, POLLRDHUP, 0};
 

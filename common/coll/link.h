@@ -16,7 +16,6 @@
 #define COLL_LINK_H
 
 #include <openssl/types.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -50,8 +49,8 @@ void link_free(struct link *k); /* what was sent still arrives; NULL is fine */
 int link_send(struct link *k, const void *data, size_t n_bytes, struct err *err);
 int link_recv(struct link *k, void *to, size_t n_bytes, struct err *err);
 
-void link_shut(struct link *k);            /* make all calls fail, here and at the peer */
-bool link_is_shared(const struct link *k); /* its bytes go through shared memory */
-bool link_is_gone(const struct link *k); /* the peer has closed its side, or link_shut was called */
+void link_shut(struct link *k);           /* make all calls fail, here and at the peer */
+int link_is_shared(const struct link *k); /* its bytes go through shared memory */
+int link_is_gone(const struct link *k); /* the peer has closed its side, or link_shut was called */
 
 #endif

@@ -33,7 +33,7 @@ void links_begin(struct links *l, const uint8_t key[PROOF_KEY], const struct cip
     l->terms.cipher = cipher;
     memcpy(l->terms.key, key, PROOF_KEY);
     l->terms.mode = cipher ? PROOF_TLS : PROOF_PLAIN;
-    l->terms.has_key = true;
+    l->terms.has_key = 1;
     l->peers = peers;
     l->names = names;
     pthread_mutex_unlock(&l->lock);
@@ -49,7 +49,7 @@ static void links_order(struct links *l, enum coll_channel ch, int r)
 
     if (p->wanted || p->link)
         return;
-    p->wanted = true;
+    p->wanted = 1;
     if (r > l->rank)
         return;
     if (l->n_orders == l->cap_orders) {
@@ -116,13 +116,13 @@ void links_name(struct links *l, int r, char out[ENDPOINT_TEXT + 40])
     snprintf(out, ENDPOINT_TEXT + 40, "%d (%s)", r, text);
 }
 
-/* true: a link with rank r is broken.  The lock is held. */
-static bool links_is_gone(const struct links *l, int r)
+/* 1: a link with rank r is broken.  The lock is held. */
+static int links_is_gone(const struct links *l, int r)
 {
     for (int ch = 0; ch < COLL_CHANNELS; ch++)
         if (l->places[ch][r].link && link_is_gone(l->places[ch][r].link))
-            return true;
-    return false;
+            return 1;
+    return 0;
 }
 
 void links_list_gone(struct links *l, int except, char *out, size_t len)
@@ -158,9 +158,9 @@ int links_n_shared(struct links *l)
     return n;
 }
 
-bool links_are_kernel(struct links *l)
+int links_are_kernel(struct links *l)
 {
-    bool yes;
+    int yes;
 
     pthread_mutex_lock(&l->lock);
     yes = l->is_kernel;
@@ -171,7 +171,7 @@ bool links_are_kernel(struct links *l)
 void links_interrupt(struct links *l)
 {
     pthread_mutex_lock(&l->lock);
-    l->interrupted = true;
+    l->interrupted = 1;
     for (int ch = 0; ch < COLL_CHANNELS; ch++)
         for (int r = 0; r < l->size; r++)
             if (l->places[ch][r].link)
@@ -213,9 +213,9 @@ static int links_start_thread(struct links *l, struct err *err)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     rc = pthread_create(&l->thread, NULL, links_main, l);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc)
+    if (rc != 0)
         return err_sys(err, rc, "starting the thread that connects ranks");
-    l->has_thread = true;
+    l->has_thread = 1;
     return 0;
 }
 
@@ -255,7 +255,7 @@ int links_new(int rank, int size, const struct endpoint_addr *at, const struct s
 static void stop_thread(struct links *l)
 {
     pthread_mutex_lock(&l->lock);
-    l->stop = true;
+    l->stop = 1;
     pthread_mutex_unlock(&l->lock);
     links_wake(l);
     pthread_join(l->thread, NULL);

@@ -57,7 +57,7 @@ void links_list_gone(struct links *l, int except, char *out, size_t len);
 /* Stop making connections, and make all links fail, here and at the peers. */
 void links_interrupt(struct links *l);
 
-bool links_are_kernel(struct links *l); /* true: the kernel encrypts */
+int links_are_kernel(struct links *l); /* 1: the kernel encrypts */
 
 /* The number of ranks with which this rank shares memory. */
 int links_n_shared(struct links *l);

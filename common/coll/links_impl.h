@@ -12,14 +12,14 @@
 
 struct place {
     struct link *link;
-    bool wanted; /* this rank wants the link; it has dialed a lower rank, or is about to */
+    int wanted; /* this rank wants the link; it has dialed a lower rank, or is about to */
 };
 
 /* A connection that is being made. */
 struct attempt {
     struct attempt *next;
     struct shake *shake; /* NULL: dial again at again_ns */
-    bool is_dialer;
+    int is_dialer;
     struct proof_link link; /* of a dialer */
     int64_t first_ns, again_ns;
 };
@@ -30,7 +30,7 @@ struct links {
     uint16_t port;
     int64_t timeout_ms;
     pthread_t thread;
-    bool has_thread;
+    int has_thread;
 
     /* Only the thread uses these. */
     struct attempt *attempts; /* newest first */
@@ -46,11 +46,11 @@ struct links {
     struct place *places[COLL_CHANNELS];
     struct proof_link *orders; /* links that the thread is to dial */
     size_t n_orders, cap_orders;
-    bool stop, interrupted;
-    bool has_failed;
+    int stop, interrupted;
+    int has_failed;
     struct err cause;
     int64_t n_strangers;
-    bool is_kernel; /* the newest encrypted link is encrypted by the kernel */
+    int is_kernel; /* the newest encrypted link is encrypted by the kernel */
 };
 
 /* The thread: makes links until it is told to stop.  arg: struct links. */

@@ -50,7 +50,7 @@ static void links_thread_fail(struct links *l, const struct err *cause)
     pthread_mutex_lock(&l->lock);
     if (!l->has_failed)
         l->cause = *cause;
-    l->has_failed = true;
+    l->has_failed = 1;
     pthread_cond_broadcast(&l->changed);
     pthread_mutex_unlock(&l->lock);
 }
@@ -169,7 +169,7 @@ static void begin_orders(struct links *l, const struct shake_terms *t)
     for (size_t i = 0; i < n; i++) {
         struct attempt *a = xcalloc(1, sizeof *a);
 
-        a->is_dialer = true;
+        a->is_dialer = 1;
         a->link = orders[i];
         a->first_ns = clock_mono_ns();
         a->next = l->attempts;
@@ -182,18 +182,18 @@ static void begin_orders(struct links *l, const struct shake_terms *t)
 
 /* ---- strangers ---- */
 
-static bool is_stranger(const struct attempt *a)
+static int is_stranger(const struct attempt *a)
 {
     return !a->is_dialer && a->shake->stage == SHAKE_READ_HELLO;
 }
 
-static bool is_from(const struct attempt *a, const struct endpoint_addr *source)
+static int is_from(const struct attempt *a, const struct endpoint_addr *source)
 {
     return endpoint_is_same_source(&a->shake->addr, source);
 }
 
 /* Drop the oldest stranger, of `source` if it is not NULL.  Returns whether there was one. */
-static bool drop_oldest(struct links *l, const struct endpoint_addr *source)
+static int drop_oldest(struct links *l, const struct endpoint_addr *source)
 {
     struct attempt **oldest = NULL;
 
@@ -201,10 +201,10 @@ static bool drop_oldest(struct links *l, const struct endpoint_addr *source)
         if (is_stranger(*at) && (!source || is_from(*at, source)))
             oldest = at;
     if (!oldest)
-        return false;
+        return 0;
     links_thread_drop(oldest);
     count_stranger(l);
-    return true;
+    return 1;
 }
 
 static void links_thread_make_room(struct links *l, const struct endpoint_addr *source)
@@ -243,8 +243,8 @@ static int end_of_dial(struct links *l, struct attempt *a, int outcome, const st
  * over. */
 static int end_of_accept(struct links *l, const struct attempt *a, int outcome, struct err *err)
 {
-    const bool is_tls = a->shake->stage == SHAKE_TLS;
-    const bool is_rank = is_tls || a->shake->stage == SHAKE_SHARE;
+    const int is_tls = a->shake->stage == SHAKE_TLS;
+    const int is_rank = is_tls || a->shake->stage == SHAKE_SHARE;
 
     if (is_rank && outcome == SHAKE_PENDING)
         outcome = err_set(err, ERR_PEER, "%s: not complete after %d s",
@@ -258,12 +258,12 @@ static int end_of_accept(struct links *l, const struct attempt *a, int outcome, 
     return 1;
 }
 
-static bool is_late(const struct shake_terms *t, const struct attempt *a)
+static int is_late(const struct shake_terms *t, const struct attempt *a)
 {
     const int64_t limit_ms = is_stranger(a) ? STRANGER_MS : PROOF_MS;
 
     if (a->is_dialer || (!t->has_key && a->shake->n_in == PROOF_HELLO))
-        return false;
+        return 0;
     return clock_mono_ns() - a->shake->born_ns > limit_ms * INT64_C(1000000);
 }
 
@@ -297,8 +297,8 @@ static void step_all(struct links *l, const struct shake_terms *t)
 }
 
 /* Accept one connection of a listening socket, and read what has come with it.  All connections of
- * this machine are of one source.  false: there is none now. */
-static bool links_thread_accept_one(struct links *l, const struct shake_terms *t, int listener)
+ * this machine are of one source.  0: there is none now. */
+static int links_thread_accept_one(struct links *l, const struct shake_terms *t, int listener)
 {
     struct sockaddr_storage sa;
     socklen_t len = sizeof sa;
@@ -310,7 +310,7 @@ static bool links_thread_accept_one(struct links *l, const struct shake_terms *t
         !drop_oldest(l, NULL))
         l->rest_until_ns = clock_mono_ns() + REST_MS * INT64_C(1000000);
     if (fd < 0)
-        return false;
+        return 0;
     if (listener == l->listener)
         endpoint_from_socket(&sa, &source);
     links_thread_make_room(l, &source);
@@ -320,7 +320,7 @@ static bool links_thread_accept_one(struct links *l, const struct shake_terms *t
     l->attempts = a;
     if (links_thread_step(l, t, a))
         links_thread_drop(&l->attempts);
-    return true;
+    return 1;
 }
 
 static void accept_some(struct links *l, const struct shake_terms *t)
@@ -339,7 +339,7 @@ static void accept_some(struct links *l, const struct shake_terms *t)
 /* The time in ms until something must be done even if no socket is ready; -1: never. */
 static int links_thread_patience(const struct links *l)
 {
-    bool retries = l->rest_until_ns != 0, waits = false;
+    int retries = l->rest_until_ns != 0, waits = 0;
 
     for (const struct attempt *a = l->attempts; a; a = a->next) {
         retries |= !a->shake;
@@ -391,7 +391,7 @@ void *links_main(void *arg)
 {
     struct links *l = arg;
     struct shake_terms terms;
-    bool over = false;
+    int over = 0;
 
     while (!over) {
         wait_for_work(l);

@@ -148,7 +148,7 @@ int proof_read_hello(struct proof *p, const uint8_t key[PROOF_KEY], int self, in
                                   .channel = (enum coll_channel)hello[10],
                                   .mode = (enum proof_mode)hello[11]};
     put_header(want, p->link.from, self, &p->link);
-    if (memcmp(hello, want, PROOF_HEADER) || p->link.from <= self || p->link.from >= size ||
+    if (memcmp(hello, want, PROOF_HEADER) != 0 || p->link.from <= self || p->link.from >= size ||
         hello[10] >= COLL_CHANNELS)
         return PROOF_STRANGER;
     p->link.mode = mode; /* the answer contains the mode that this rank wants */
@@ -171,7 +171,7 @@ int proof_read_answer(struct proof *p, const uint8_t answer[PROOF_ANSWER], struc
         return PROOF_STRANGER;
     put_header(want, p->link.to, p->link.from, &p->link);
     want[11] = answer[11];
-    if (memcmp(answer, want, PROOF_HEADER))
+    if (memcmp(answer, want, PROOF_HEADER) != 0)
         return PROOF_STRANGER;
     return check_mode(answer[11], p->link.mode, p->link.to, err);
 }

@@ -245,7 +245,7 @@ static int run_proof(struct shake *s, const struct shake_terms *t, struct err *e
 /* The dialer is the client. */
 static int begin_tls(struct shake *s, const struct shake_terms *t, struct err *err)
 {
-    const bool is_server = s->proof.link.to == t->rank;
+    const int is_server = s->proof.link.to == t->rank;
 
     proof_link_key(&s->proof, s->link_key);
     s->stage = SHAKE_TLS;

@@ -19,7 +19,7 @@
 /* The formation, as far as this rank knows it. */
 struct shake_terms {
     int rank, size;
-    bool has_key; /* false: the members below are not known yet */
+    int has_key; /* 0: the members below are not known yet */
     enum proof_mode mode;
     const struct cipher *cipher; /* of PROOF_TLS */
     uint8_t key[PROOF_KEY];
@@ -44,9 +44,9 @@ struct shake {
     size_t want, n_in;    /* bytes of the message to read, and how many have come */
     size_t n_out, n_sent; /* bytes of the message to send, and how many have left */
     uint8_t in[PROOF_HELLO], out[PROOF_HELLO];
-    bool is_same_host; /* the socket is one of coll/samehost.h */
-    SSL *ssl;          /* from SHAKE_TLS on */
-    struct shm *shm;   /* from SHAKE_SHARE on; NULL: there is none */
+    int is_same_host; /* the socket is one of coll/samehost.h */
+    SSL *ssl;         /* from SHAKE_TLS on */
+    struct shm *shm;  /* from SHAKE_SHARE on; NULL: there is none */
     uint8_t link_key[PROOF_KEY];
 };
 

@@ -181,7 +181,7 @@ ssize_t shm_recv(struct shm *s, void *to, size_t n_bytes)
     return (ssize_t)got;
 }
 
-bool shm_has_bytes(const struct shm *s)
+int shm_has_bytes(const struct shm *s)
 {
     return atomic_load(&s->in->writer.at) != atomic_load(&s->in->reader.at);
 }
@@ -245,7 +245,7 @@ void shm_close(struct shm *s)
     }
 }
 
-bool shm_is_closed(const struct shm *s) { return atomic_load(&s->region->is_closed); }
+int shm_is_closed(const struct shm *s) { return atomic_load(&s->region->is_closed) != 0; }
 
 void shm_free(struct shm *s)
 {

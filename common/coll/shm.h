@@ -11,7 +11,6 @@
 #ifndef COLL_SHM_H
 #define COLL_SHM_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -36,7 +35,7 @@ int shm_attach(int fd, struct shm **out, struct err *err);
 ssize_t shm_send(struct shm *s, const void *data, size_t n_bytes);
 ssize_t shm_recv(struct shm *s, void *to, size_t n_bytes);
 
-bool shm_has_bytes(const struct shm *s); /* true: there is something to receive */
+int shm_has_bytes(const struct shm *s); /* 1: there is something to receive */
 
 /* Sleep until n_bytes (at most a whole ring) can be sent, or received.  Also returns when one side
  * has called shm_close, or after timeout_ns; and it may return earlier. */
@@ -45,7 +44,7 @@ void shm_wait_to_recv(struct shm *s, size_t n_bytes, int64_t timeout_ns);
 
 /* Mark the end for both sides, and wake them.  Bytes that were sent can still be received. */
 void shm_close(struct shm *s);
-bool shm_is_closed(const struct shm *s);
+int shm_is_closed(const struct shm *s);
 
 void shm_free(struct shm *s); /* NULL is fine; the other side keeps what it has attached */
 

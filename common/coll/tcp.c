@@ -39,8 +39,8 @@ struct tcp {
     struct cipher *cipher; /* of encrypted links; NULL: plain */
     int64_t timeout_ms;
     enum coll_encrypt encrypt;
-    bool share_memory;
-    bool connected;      /* coll_tcp_connect was called */
+    int share_memory;
+    int connected;       /* coll_tcp_connect was called */
     atomic_int unlinked; /* a rank whose link the connect waits for; -1: none */
 };
 
@@ -275,15 +275,15 @@ static int read_blobs(struct tcp *t, const void *const *blobs, const size_t *len
     return 0;
 }
 
-static bool is_one_host(const struct endpoint_addr *a, const struct endpoint_addr *b)
+static int is_one_host(const struct endpoint_addr *a, const struct endpoint_addr *b)
 {
     return a->family == b->family && !memcmp(a->ip, b->ip, sizeof a->ip);
 }
 
-/* true: there are several hosts, the ranks of each host follow one another, and some host has
+/* 1: there are several hosts, the ranks of each host follow one another, and some host has
  * several ranks.  Equal addresses are taken for one host.  All ranks see the same table, so they
  * decide alike. */
-static bool is_chained(const struct endpoint_addr *peers, int size)
+static int is_chained(const struct endpoint_addr *peers, int size)
 {
     int n_hosts = 1;
 
@@ -292,7 +292,7 @@ static bool is_chained(const struct endpoint_addr *peers, int size)
             continue;
         for (int earlier = 0; earlier < r; earlier++)
             if (is_one_host(&peers[r], &peers[earlier]))
-                return false;
+                return 0;
         n_hosts++;
     }
     return n_hosts > 1 && n_hosts < size;
@@ -325,7 +325,7 @@ static int explain_late(struct tcp *t, int64_t deadline_ms, struct err *err)
     struct link *link;
 
     for (int r = 0; r < t->own.size; r++) {
-        bool is_there = !mesh_is_near(t->own.size, t->own.rank, r);
+        int is_there = !mesh_is_near(t->own.size, t->own.rank, r);
 
         for (int ch = 0; ch < COLL_CHANNELS && !is_there; ch++)
             is_there = links_get(t->links, (enum coll_channel)ch, r, 0, &link, err) == 0 &&
@@ -368,11 +368,11 @@ static int tcp_meet(struct tcp *t, int64_t deadline_ms, struct err *err)
     return rc == ERR_TIMEOUT ? explain_late(t, deadline_ms, err) : rc;
 }
 
-/* true: this formation's links are encrypted.  All ranks see the same table, so they decide alike.
+/* 1: this formation's links are encrypted.  All ranks see the same table, so they decide alike.
  */
-static bool is_encrypted(const struct tcp *t, const struct endpoint_addr *peers)
+static int is_encrypted(const struct tcp *t, const struct endpoint_addr *peers)
 {
-    bool is_remote = false;
+    int is_remote = 0;
 
     for (int r = 0; r < t->own.size; r++)
         is_remote |= !endpoint_is_loopback(&peers[r]);
@@ -413,7 +413,7 @@ static int connect_once(struct tcp *t, const void *const *blobs, const size_t *l
         return host_canceled(err);
     if (t->connected)
         return err_set(err, ERR_ARG, "connecting a second time");
-    t->connected = true;
+    t->connected = 1;
     if (t->own.size == 1)
         return 0;
     rc = connect_all(t, blobs, lens, deadline_ms, err);

@@ -27,8 +27,6 @@
 #ifndef COLL_TCP_H
 #define COLL_TCP_H
 
-#include <stdbool.h>
-
 #include "base/buf.h"
 #include "coll/coll.h"
 
@@ -52,7 +50,7 @@ struct coll_tcp_options {
                            never, because slow steps are legal, and the control plane calls
                            coll_abort if a rank is lost */
     enum coll_encrypt encrypt; /* the same on all ranks; a difference fails the connect */
-    bool share_memory; /* use shared memory with ranks of the same machine that have this set, too;
+    int share_memory; /* use shared memory with ranks of the same machine that have this set, too;
                           not used if `encrypt` is COLL_ENCRYPT_ON */
 };
 

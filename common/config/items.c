@@ -13,7 +13,7 @@
 static const struct option *items_find_row(const struct option_item *item, const char *key)
 {
     for (int i = 0; i < item->n_options; i++)
-        if (strcmp(item->option[i].key, key) == 0)
+        if (!strcmp(item->option[i].key, key))
             return &item->option[i];
     return NULL;
 }

@@ -149,7 +149,7 @@ const struct option_group *option_entry(const struct option_registry *r, const c
                                         size_t len)
 {
     for (int i = 0; r->entry[i]; i++)
-        if (strlen(r->entry[i]->name) == len && memcmp(r->entry[i]->name, name, len) == 0)
+        if (strlen(r->entry[i]->name) == len && !memcmp(r->entry[i]->name, name, len))
             return r->entry[i];
     return NULL;
 }

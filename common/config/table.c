@@ -38,7 +38,7 @@ static const struct option_ref *table_find_row(const struct option_list *l, cons
                                                uint32_t hash)
 {
     for (size_t i = l->chain[hash % OPTION_CHAINS]; i > 0; i = l->ref[i - 1].next)
-        if (l->ref[i - 1].hash == hash && strcmp(l->ref[i - 1].o->key, key) == 0)
+        if (l->ref[i - 1].hash == hash && !strcmp(l->ref[i - 1].o->key, key))
             return &l->ref[i - 1];
     return NULL;
 }
@@ -103,7 +103,7 @@ const struct option_ref *table_first_of(const struct option_list *l, const char 
     size_t len = strlen(group);
 
     for (size_t i = 0; i < l->n; i++)
-        if (strncmp(l->ref[i].o->key, group, len) == 0 && l->ref[i].o->key[len] == '.')
+        if (!strncmp(l->ref[i].o->key, group, len) && l->ref[i].o->key[len] == '.')
             return &l->ref[i];
     return NULL;
 }
@@ -115,7 +115,7 @@ const struct option_ref *table_short_of(const struct option_list *l, const char 
     for (size_t i = 0; i < l->n; i++) {
         const struct option *o = l->ref[i].o;
 
-        if (o->flags & OPT_SHORT && strncmp(o->key, group, len) == 0 && o->key[len] == '.' &&
+        if (o->flags & OPT_SHORT && !strncmp(o->key, group, len) && o->key[len] == '.' &&
             !strchr(o->key + len + 1, '.'))
             return &l->ref[i];
     }
@@ -183,7 +183,7 @@ void *table_field(const struct option_ref *ref, const void *job)
 static const struct option_ref *only_of(const struct option_list *l, const struct option_ref *ref)
 {
     for (const struct option_ref *r = l->ref; r < ref; r++)
-        if (r->group == ref->group && strcmp(r->o->key, ref->o->only) == 0)
+        if (r->group == ref->group && !strcmp(r->o->key, ref->o->only))
             return r;
     ASSERT(!"`only` names an earlier row");
     return NULL;

@@ -42,7 +42,7 @@ static const struct tree *tree_list(struct growth *g, struct tree *t, const yaml
 
     t->kind = TREE_LIST;
     t->n = (int)(n->data.sequence.items.top - item);
-    t->child = arena_alloc(g->arena, ((size_t)t->n + 1) * sizeof(*t->child));
+    t->child = arena_alloc(g->arena, ((size_t)t->n + 1) * sizeof *t->child);
     for (int i = 0; i < t->n; i++)
         if (!(t->child[i] = tree_grow(g, item[i], depth + 1)))
             return NULL;
@@ -56,8 +56,8 @@ static const struct tree *tree_map(struct growth *g, struct tree *t, const yaml_
 
     t->kind = TREE_MAP;
     t->n = (int)(n->data.mapping.pairs.top - pair);
-    t->child = arena_alloc(g->arena, ((size_t)t->n + 1) * sizeof(*t->child));
-    t->key = arena_alloc(g->arena, ((size_t)t->n + 1) * sizeof(*t->key));
+    t->child = arena_alloc(g->arena, ((size_t)t->n + 1) * sizeof *t->child);
+    t->key = arena_alloc(g->arena, ((size_t)t->n + 1) * sizeof *t->key);
     for (int i = 0; i < t->n; i++) {
         if (!(t->key[i] = tree_grow(g, pair[i].key, depth + 1)) ||
             !(t->child[i] = tree_grow(g, pair[i].value, depth + 1)))

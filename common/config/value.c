@@ -87,9 +87,11 @@ static int scan_real(const char *text, size_t len, double *out)
 
 static int value_is_text(const char *s, size_t len)
 {
-    for (size_t i = 0, n; i < len; i += n)
-        if ((n = line_char_len(s + i, len - i)) == 0)
+    for (size_t i = 0, n; i < len; i += n) {
+        n = line_char_len(s + i, len - i);
+        if (n == 0)
             return 0;
+    }
     return 1;
 }
 
@@ -213,7 +215,7 @@ static int parse_numbers(const struct option *o, struct option_numbers *list, st
 static int parse_choice(const struct option *o, int *field, const char *text, size_t len)
 {
     for (int i = o->first; o->choices[i]; i++)
-        if (strlen(o->choices[i]) == len && memcmp(o->choices[i], text, len) == 0) {
+        if (strlen(o->choices[i]) == len && !memcmp(o->choices[i], text, len)) {
             *field = i;
             return 0;
         }
@@ -268,9 +270,9 @@ static int parse_number(const struct option *o, void *field, const char *text, s
 
 static int parse_bool(int *field, const char *text, size_t len)
 {
-    int yes = len == 4 && memcmp(text, "true", 4) == 0;
+    int yes = len == 4 && !memcmp(text, "true", 4);
 
-    if (!yes && !(len == 5 && memcmp(text, "false", 5) == 0))
+    if (!yes && !(len == 5 && !memcmp(text, "false", 5)))
         return -1;
     *field = yes;
     return 0;

@@ -97,7 +97,8 @@ static int fail_parser(const char *origin, const yaml_parser_t *p, const char *t
     if (is_tab_indented(text, len, p->problem_mark.line))
         return err_set(err, ERR_CONFIG, "%s:%zu:%zu: a tab; YAML indents with spaces", origin,
                        p->problem_mark.line + 1, p->problem_mark.column + 1);
-    if ((rc = fail_escape(origin, p, text, len, err)) < 0)
+    rc = fail_escape(origin, p, text, len, err);
+    if (rc < 0)
         return rc;
     return err_set(err, ERR_CONFIG, "%s:%zu:%zu: not YAML: %s%s%s", origin,
                    p->problem_mark.line + 1, p->problem_mark.column + 1, problem,
@@ -179,7 +180,7 @@ static int node_is_null(const yaml_node_t *n)
 
     for (size_t i = 0; n->type == YAML_SCALAR_NODE && !node_is_quoted(n) && i < ARRAY_LEN(nulls);
          i++)
-        if (strcmp(node_text(n), nulls[i]) == 0 && strlen(nulls[i]) == n->data.scalar.length)
+        if (!strcmp(node_text(n), nulls[i]) && strlen(nulls[i]) == n->data.scalar.length)
             return 1;
     return 0;
 }
@@ -192,7 +193,7 @@ static int check_tag(const struct walk *w, const yaml_node_t *n, struct err *err
                                                        : YAML_SEQ_TAG;
     char shown[64];
 
-    if (!tag || strcmp(tag, plain) == 0)
+    if (!tag || !strcmp(tag, plain))
         return 0;
     err_set(err, ERR_CONFIG, "tag %s: tags are not understood here; leave it out",
             show_text(tag, strlen(tag), shown));
@@ -400,8 +401,7 @@ static const char *meant_key(const struct walk *w, const char *group, const yaml
     for (size_t i = 0; n->type == YAML_SCALAR_NODE && i < w->r->list->n; i++) {
         const struct option *o = w->r->list->ref[i].o;
 
-        if (strncmp(o->key, group, len) == 0 && o->key[len] == '.' &&
-            !strchr(o->key + len + 1, '.') &&
+        if (!strncmp(o->key, group, len) && o->key[len] == '.' && !strchr(o->key + len + 1, '.') &&
             option_try(o, node_text(n), n->data.scalar.length, 0, &ignored) == 0)
             return o->key + len + 1;
     }
@@ -492,7 +492,7 @@ static int read_root(struct walk *w, struct err *err)
 int document_load(const char *origin, const char *text, size_t len, yaml_document_t *out,
                   struct err *err)
 {
-    size_t mark = len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    size_t mark = len >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0;
     yaml_parser_t p;
     int rc;
 
@@ -502,7 +502,8 @@ int document_load(const char *origin, const char *text, size_t len, yaml_documen
     text = len ? text + mark
                : ""; /* libyaml skips a byte order mark only where it guesses the encoding */
     len -= mark;
-    if ((rc = check_limits(origin, text, len, err)) < 0)
+    rc = check_limits(origin, text, len, err);
+    if (rc < 0)
         return rc;
     parser_init(&p, text, len);
     if (!yaml_parser_load(&p, out))

@@ -75,7 +75,7 @@ static int args_unknown(const struct option *o, const char *word, struct err *er
     int n_begin = 0;
 
     for (const struct option *i = o; i->name; i++)
-        n_begin += n > 2 && strncmp(word + 2, i->name, n - 2) == 0;
+        n_begin += n > 2 && !strncmp(word + 2, i->name, n - 2);
     if (n_begin > 1)
         return err_set(err, ERR_ARG, "option %s is the beginning of several; --help lists them",
                        word);
@@ -106,7 +106,7 @@ static int set_choice(const struct arg *a, const char *text, int *out, struct er
     for (int i = 0; a->choices[i]; i++) {
         size_t len = strlen(all);
 
-        if (strcmp(text, a->choices[i]) == 0) {
+        if (!strcmp(text, a->choices[i])) {
             *out = i;
             return 0;
         }
@@ -165,9 +165,9 @@ static int operand_code(const struct option *options, const struct args *seen)
         int is_given = 0;
 
         for (int i = 0; i < seen->n_given; i++)
-            is_given |= strcmp(seen->given[i].arg->name, *o) == 0;
+            is_given |= !strcmp(seen->given[i].arg->name, *o);
         for (; !is_given && options->name; options++)
-            if (strcmp(options->name, *o) == 0)
+            if (!strcmp(options->name, *o))
                 return options->val;
     }
     return 0;

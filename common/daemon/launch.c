@@ -132,7 +132,7 @@ static const char *hidden_by(char *(*get)(const char *))
     static const char order[] = "SLURM_DISTRIBUTION", parts[] = "SLURM_HET_SIZE";
     const char *text = get(order);
 
-    if (text && strncmp(text, "arbitrary", strlen("arbitrary")) == 0)
+    if (text && !strncmp(text, "arbitrary", strlen("arbitrary")))
         return order;
     text = get(parts);
     return text && *text ? parts : NULL;
@@ -141,7 +141,7 @@ static const char *hidden_by(char *(*get)(const char *))
 static int take_first_host(char *(*get)(const char *), const struct launcher *l, struct launch *out,
                            struct err *err)
 {
-    out->hidden_by = strcmp(l->rank, "SLURM_PROCID") == 0 ? hidden_by(get) : NULL;
+    out->hidden_by = !strcmp(l->rank, "SLURM_PROCID") ? hidden_by(get) : NULL;
     for (const char *const *name = l->host_lists; *name && !out->hidden_by; name++) {
         const char *text = get(*name);
 
@@ -178,7 +178,7 @@ static int tf_ranks(const json_t *chief, const json_t *workers, const char *type
 {
     const int64_t n_chiefs = (int64_t)json_array_size(chief);
     const int64_t n_workers = (int64_t)json_array_size(workers);
-    const int is_chief = strcmp(type, "chief") == 0;
+    const int is_chief = !strcmp(type, "chief");
 
     if (!is_chief && strcmp(type, "worker") != 0)
         return fail_tf(err, "has a task that is neither chief nor worker: all ranks of dptrain "
@@ -270,13 +270,13 @@ static int launch_is_equal(char *(*get)(const char *), const char *a, const char
 {
     const char *one = get(a), *other = get(b);
 
-    return one && other && *one && strcmp(one, other) == 0;
+    return one && other && *one && !strcmp(one, other);
 }
 
 /* srun --mpi=pmi2 sets PMI's variables, too: its own say then on which nodes the step is. */
 static int is_of_srun(char *(*get)(const char *), const struct launcher *l)
 {
-    return strcmp(l->rank, "PMI_RANK") == 0 && launch_is_equal(get, l->rank, "SLURM_PROCID") &&
+    return !strcmp(l->rank, "PMI_RANK") && launch_is_equal(get, l->rank, "SLURM_PROCID") &&
            launch_is_equal(get, l->n_ranks, "SLURM_NTASKS");
 }
 
@@ -323,7 +323,7 @@ static int take_launcher(char *(*get)(const char *), size_t first, size_t end, s
             rc = take_local_rank(get, l->local_rank, out, err);
         if (out->rank_from)
             note_hosts(get, l, out);
-        out->lacks_srun = !out->rank_from && strcmp(l->rank, "SLURM_PROCID") == 0;
+        out->lacks_srun = !out->rank_from && !strcmp(l->rank, "SLURM_PROCID");
         if (rc == 0 && out->rank_from && !out->host_from)
             rc = take_first_host(get, l, out, err);
         return rc < 0 ? rc : 1;

@@ -30,7 +30,7 @@ struct minder_role minder_role(void)
     const char *text = getenv(role_name), *colon = text ? strchr(text, ':') : NULL;
 
     for (size_t i = 1; colon && i < ARRAY_LEN(kinds); i++)
-        if (strncmp(text, kinds[i], (size_t)(colon - text)) == 0)
+        if (!strncmp(text, kinds[i], (size_t)(colon - text)))
             role = (struct minder_role){.kind = (enum minder_kind)i, .number = atoi(colon + 1)};
     return role;
 }
@@ -123,7 +123,7 @@ static char **child_environment(char *role)
         int is_own = 0;
 
         for (size_t j = 0; j < ARRAY_LEN(own); j++)
-            is_own |= strncmp(environ[i], own[j], strlen(own[j])) == 0;
+            is_own |= !strncmp(environ[i], own[j], strlen(own[j]));
         if (!is_own)
             out[k++] = environ[i];
     }

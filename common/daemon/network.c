@@ -17,7 +17,7 @@ static const char teller[] = "DPTRAIN_NETWORK_PID";
 /* For NCCL "=eth0" means that interface, "eth0" every interface whose name begins so. */
 static int network_is_same(const char *value, const char *iface)
 {
-    return strcmp(value + (*value == '='), iface) == 0;
+    return !strcmp(value + (*value == '='), iface);
 }
 
 /* "eth0:1" is a label of one address of eth0; NCCL reads port 1 of eth0's first address. */

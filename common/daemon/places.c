@@ -23,7 +23,7 @@ int places_parse(const struct daemon_options *o, int *out, struct err *err)
     *out = 0;
     if (!o->ranks)
         return 0;
-    if (strcmp(o->ranks, "gpus") == 0) {
+    if (!strcmp(o->ranks, "gpus")) {
         *out = PLACES_GPUS;
         return 0;
     }

@@ -72,7 +72,7 @@ static int cifar_make_room(struct cifar *c, int64_t i, struct err *err)
         return 0;
     if (try_alloc(&block, (size_t)(BLOCK * record_bytes(c)), "images of a CIFAR file", err) < 0)
         return err->code;
-    c->block = xrealloc(c->block, (size_t)(c->n_blocks + 1) * sizeof(*c->block));
+    c->block = xrealloc(c->block, (size_t)(c->n_blocks + 1) * sizeof *c->block);
     c->block[c->n_blocks++] = block;
     return 0;
 }

@@ -157,7 +157,7 @@ static int check_differ(const struct csv_table *t, int64_t line, struct err *err
         name[i] = t->column[i].name;
     qsort(name, (size_t)t->n_columns, sizeof *name, csv_columns_by_name);
     for (int i = 1; i < t->n_columns && !twice; i++)
-        twice = strcmp(name[i - 1], name[i]) == 0 ? name[i] : NULL;
+        twice = !strcmp(name[i - 1], name[i]) ? name[i] : NULL;
     free(name);
     if (!twice)
         return 0;

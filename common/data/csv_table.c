@@ -255,9 +255,11 @@ static int csv_table_take_rows(struct reading *g, struct err *err)
 {
     int rc = g->o->header ? csv_next(&g->r, err) : 0;
 
-    for (; rc == 0; rc = csv_next(&g->r, err))
-        if ((rc = take_row(g, err)) < 0)
+    for (; rc == 0; rc = csv_next(&g->r, err)) {
+        rc = take_row(g, err);
+        if (rc < 0)
             return rc;
+    }
     if (rc < 0)
         return rc;
     if (g->t->n_rows == 0)

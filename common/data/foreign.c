@@ -51,7 +51,7 @@ static const struct magic {
 
 static int foreign_has(const uint8_t *bytes, size_t n, const struct magic *m)
 {
-    return n >= m->at + m->n && memcmp(bytes + m->at, m->bytes, m->n) == 0;
+    return n >= m->at + m->n && !memcmp(bytes + m->at, m->bytes, m->n);
 }
 
 /* The method is deflate, and flags, level and system are some that are defined (RFC 1952). */
@@ -75,7 +75,7 @@ static int is_safetensors(const uint8_t *b, size_t n)
  * of 1, and the length of its description, a multiple of 8. */
 static int is_arrow_stream(const uint8_t *b, size_t n)
 {
-    return n >= 16 && memcmp(b, "\xff\xff\xff\xff", 4) == 0 && b[4] % 8 == 0 && b[6] == 0 &&
+    return n >= 16 && !memcmp(b, "\xff\xff\xff\xff", 4) && b[4] % 8 == 0 && b[6] == 0 &&
            b[7] == 0 && (size_t)(b[4] | b[5] << 8) <= n - 8 && (b[4] || b[5]);
 }
 
@@ -135,5 +135,5 @@ const struct foreign *foreign_find(const uint8_t *bytes, size_t n)
 
 int foreign_is_megatron(const uint8_t *bytes, size_t n)
 {
-    return n >= sizeof MEGATRON - 1 && memcmp(bytes, MEGATRON, sizeof MEGATRON - 1) == 0;
+    return n >= sizeof MEGATRON - 1 && !memcmp(bytes, MEGATRON, sizeof MEGATRON - 1);
 }

@@ -278,7 +278,7 @@ static int loader_start_thread(struct loader *l, struct err *err)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     rc = pthread_create(&l->thread, NULL, loader_run, l);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc)
+    if (rc != 0)
         return err_sys(err, rc, "cannot start the data thread");
     pthread_setname_np(l->thread, "data");
     return 0;

@@ -72,7 +72,7 @@ static int is_json(const char *path)
 {
     size_t n = strlen(path);
 
-    return n > 5 && strcasecmp(path + n - 5, ".json") == 0;
+    return n > 5 && !strcasecmp(path + n - 5, ".json");
 }
 
 static int deepspeed_is_deepspeed(const char *path, const char *text, size_t len)

@@ -265,7 +265,7 @@ static const char *shown_as(const yaml_node_t *n)
 static const struct key *find_key(const char *path)
 {
     for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-        if (strcmp(keys[i].path, path) == 0)
+        if (!strcmp(keys[i].path, path))
             return &keys[i];
     return NULL;
 }
@@ -284,7 +284,7 @@ static int has_keys_below(const char *path)
     size_t n = strlen(path);
 
     for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-        if (strncmp(keys[i].path, path, n) == 0 && keys[i].path[n] == '.')
+        if (!strncmp(keys[i].path, path, n) && keys[i].path[n] == '.')
             return 1;
     return 0;
 }
@@ -293,7 +293,7 @@ const yaml_node_t *ds_member(struct ds_file *f, const yaml_node_t *map, const ch
 {
     for (const yaml_node_pair_t *p = map->data.mapping.pairs.start;
          map->type == YAML_MAPPING_NODE && p < map->data.mapping.pairs.top; p++)
-        if (strcmp(keys_scalar(yaml_document_get_node(&f->doc, p->key)), name) == 0)
+        if (!strcmp(keys_scalar(yaml_document_get_node(&f->doc, p->key)), name))
             return yaml_document_get_node(&f->doc, p->value);
     return NULL;
 }
@@ -309,9 +309,9 @@ static int is_nothing(const yaml_node_t *n, int is_inside)
     static const char *const off[] = {"false", "0", "null", "none", "", "0.0"};
 
     for (size_t i = 0; n->type == YAML_SCALAR_NODE && i < ARRAY_LEN(off); i++)
-        if (strcmp(keys_scalar(n), off[i]) == 0)
+        if (!strcmp(keys_scalar(n), off[i]))
             return 1;
-    return is_inside && strcmp(keys_scalar(n), "1") == 0; /* one stage, or one rank for a layer */
+    return is_inside && !strcmp(keys_scalar(n), "1"); /* one stage, or one rank for a layer */
 }
 
 static void note_wish(struct ds_file *f, const yaml_node_t *n, int depth, struct wish *w)
@@ -337,7 +337,7 @@ static void note_wish(struct ds_file *f, const yaml_node_t *n, int depth, struct
 static int is_null(const yaml_node_t *n)
 {
     return n->type == YAML_SCALAR_NODE && n->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
-           strcmp(keys_scalar(n), "null") == 0;
+           !strcmp(keys_scalar(n), "null");
 }
 
 /* Does this value ask for nothing? */
@@ -356,10 +356,10 @@ static int is_beyond_us(struct ds_file *f, const struct key *k, const yaml_node_
 
     if (k->kind == ONLY_ON)
         return strcasecmp(keys_scalar(n), "true") != 0;
-    if (k->kind == ONLY_1 && strcmp(keys_scalar(n), "1") == 0)
+    if (k->kind == ONLY_1 && !strcmp(keys_scalar(n), "1"))
         return 0;
     for (size_t i = 0; k->kind == ONLY_F32 && i < ARRAY_LEN(float32); i++)
-        if (strcmp(keys_scalar(n), float32[i]) == 0)
+        if (!strcmp(keys_scalar(n), float32[i]))
             return 0;
     return !is_off(f, n);
 }
@@ -370,7 +370,7 @@ static int check_switch(struct ds_file *f, const struct key *k, const yaml_node_
     const struct ds_value at = keys_place_of(n);
 
     if (n->type == YAML_SCALAR_NODE && n->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
-        (strcasecmp(keys_scalar(n), "true") == 0 || strcasecmp(keys_scalar(n), "false") == 0))
+        (!strcasecmp(keys_scalar(n), "true") || !strcasecmp(keys_scalar(n), "false")))
         return 0;
     err_set(err, ERR_CONFIG, "%s is %.40s, want true or false", k->path, shown_as(n));
     return ds_fail_at(f, &at, err);
@@ -383,7 +383,7 @@ static int take_short(struct ds_file *f, const char *path, const yaml_node_t *n,
 
     if (is_off(f, n))
         return 0;
-    if (strcmp(path, "zero_optimization") == 0 && strcmp(keys_scalar(n), "true") == 0) {
+    if (!strcmp(path, "zero_optimization") && !strcmp(keys_scalar(n), "true")) {
         f->value[ZERO_STAGE] = at;
         f->value[ZERO_STAGE].text = xstrdup("1");
         return 0;
@@ -457,8 +457,7 @@ static int keys_walk(struct ds_file *f, const yaml_node_t *map, const char *pref
  * name. */
 static int is_param(const char *path)
 {
-    return strncmp(path, "optimizer.params.", 17) == 0 ||
-           strncmp(path, "scheduler.params.", 17) == 0;
+    return !strncmp(path, "optimizer.params.", 17) || !strncmp(path, "scheduler.params.", 17);
 }
 
 static int take_pair(struct ds_file *f, const char *path, const yaml_node_t *n, int depth,
@@ -469,7 +468,7 @@ static int take_pair(struct ds_file *f, const char *path, const yaml_node_t *n, 
     char *text = NULL;
     int rc = 0;
 
-    if (n->type == YAML_SCALAR_NODE && strcmp(keys_scalar(n), "auto") == 0) {
+    if (n->type == YAML_SCALAR_NODE && !strcmp(keys_scalar(n), "auto")) {
         text = xasprintf("%s is \"auto\", which counts as left out", path);
         ds_note(f, &at, text);
     } else if (n->type == YAML_MAPPING_NODE && has_keys_below(path)) {
@@ -505,7 +504,7 @@ static int keys_check_twice(struct ds_file *f, const yaml_node_t *map, const yam
     struct ds_value at = keys_place_of(key);
 
     for (const yaml_node_pair_t *p = map->data.mapping.pairs.start; p < pair; p++)
-        if (strcmp(keys_scalar(yaml_document_get_node(&f->doc, p->key)), keys_scalar(key)) == 0) {
+        if (!strcmp(keys_scalar(yaml_document_get_node(&f->doc, p->key)), keys_scalar(key))) {
             err_set(err, ERR_CONFIG, "%s is given twice", keys_scalar(key));
             return ds_fail_at(f, &at, err);
         }

@@ -188,7 +188,7 @@ static const char *default_decay(const struct ds_file *f)
 static int optimizer_gives(const struct ds_file *f, const char *key)
 {
     for (size_t i = 0; i < ARRAY_LEN(params); i++)
-        if (strcmp(params[i].key, key) == 0)
+        if (!strcmp(params[i].key, key))
             return ds_has(f, params[i].id);
     return 0;
 }
@@ -381,6 +381,6 @@ int ds_give_scheduler(struct ds_file *f, struct err *err)
     if (rc == 0)
         rc = give_warmup(f, err);
     if (rc == 0)
-        rc = strcmp(name, "cosine") == 0 ? give_cosine(f, err) : give_warmup_lr(f, err);
+        rc = !strcmp(name, "cosine") ? give_cosine(f, err) : give_warmup_lr(f, err);
     return rc == 0 && strcmp(name, "constant") != 0 ? give_total(f, err) : rc;
 }

@@ -12,7 +12,7 @@ int ds_has(const struct ds_file *f, enum id id) { return f->value[id].text != NU
 
 int ds_is_word(const struct ds_file *f, enum id id, const char *word)
 {
-    return ds_has(f, id) && strcasecmp(f->value[id].text, word) == 0;
+    return ds_has(f, id) && !strcasecmp(f->value[id].text, word);
 }
 
 /* Give our key this text, in the place of `at`. */

@@ -156,7 +156,7 @@ static int parse_what(struct injection *f, const char **s, struct err *err)
     struct names l = {.len = 0};
 
     for (size_t i = 0; i < ARRAY_LEN(whats); i++)
-        if (strlen(whats[i].name) == n && strncmp(*s, whats[i].name, n) == 0) {
+        if (strlen(whats[i].name) == n && !strncmp(*s, whats[i].name, n)) {
             f->what = (enum injection_what)i;
             *s += n;
             return 0;
@@ -169,7 +169,7 @@ static int inject_parse_rank(struct injection *f, const char **s, struct err *er
     const char *at = *s;
     int64_t rank = -1;
 
-    if (strncmp(at, ":rank", 5) == 0) {
+    if (!strncmp(at, ":rank", 5)) {
         at += 5;
         rank = inject_digits(&at, INJECTION_MAX_RANK);
     }
@@ -184,7 +184,7 @@ static int inject_parse_rank(struct injection *f, const char **s, struct err *er
 static const struct point *find_point(const char *s, size_t n)
 {
     for (size_t i = 0; i < ARRAY_LEN(points); i++)
-        if (strlen(points[i].name) == n && strncmp(s, points[i].name, n) == 0)
+        if (strlen(points[i].name) == n && !strncmp(s, points[i].name, n))
             return &points[i];
     return NULL;
 }
@@ -220,7 +220,7 @@ static int parse_time(struct injection *f, const char *s, struct err *err)
 {
     char *end;
     double v = *s >= '0' && *s <= '9' ? strtod(s, &end) : -1;
-    double ms = v < 0 ? -1 : strcmp(end, "s") == 0 ? 1000 * v : strcmp(end, "ms") == 0 ? v : -1;
+    double ms = v < 0 ? -1 : !strcmp(end, "s") ? 1000 * v : !strcmp(end, "ms") ? v : -1;
 
     if (!(ms >= 0 && ms <= 1000.0 * INJECTION_MAX_DELAY_S))
         return BAD(f, err, "how long is \"%s\", want a time up to %d s, such as 3s or 250ms", s,
@@ -248,7 +248,7 @@ static const struct how *find_how(enum injection_what what, const char *s)
     for (size_t i = 0; i < ARRAY_LEN(hows); i++) {
         size_t n = strlen(hows[i].name);
 
-        if (hows[i].what == what && strncmp(s, hows[i].name, n) == 0 &&
+        if (hows[i].what == what && !strncmp(s, hows[i].name, n) &&
             (hows[i].amount != AMOUNT_NONE || !s[n]))
             return &hows[i];
     }
@@ -372,7 +372,7 @@ void inject_select(const struct injection_list *l, int rank, enum injection_poin
 int inject_spend(struct injection_list *l, const char *text)
 {
     for (int i = 0; i < l->n; i++)
-        if (!l->item[i].is_spent && strcmp(l->item[i].text, text) == 0) {
+        if (!l->item[i].is_spent && !strcmp(l->item[i].text, text)) {
             l->item[i].is_spent = 1;
             return 1;
         }

@@ -481,7 +481,7 @@ static int check_strategy(const struct job *job, const char *backend, struct err
     const int64_t *zero = job_field(job, "strategy.zero");
     const int *offload = job_field(job, "strategy.offload");
 
-    if (strcmp(backend, "cpu") == 0)
+    if (!strcmp(backend, "cpu"))
         return 0;
     if (strategy_shares(&job->strategy).n > 0 && job->train.autotune)
         return err_set(err, ERR_CONFIG,

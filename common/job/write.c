@@ -92,7 +92,7 @@ static int group_may_change(const struct option_list *l, const struct option *o)
     size_t len = strcspn(o->key, ".") + 1;
 
     for (size_t i = 0; i < l->n; i++)
-        if (strncmp(l->ref[i].o->key, o->key, len) == 0 && !table_may_change(&l->ref[i]))
+        if (!strncmp(l->ref[i].o->key, o->key, len) && !table_may_change(&l->ref[i]))
             return 0;
     return 1;
 }

@@ -251,7 +251,7 @@ static int layers_fail(const struct reading *r, const struct tree *t, const char
 
 static int is_word(const struct tree *t, const char *word)
 {
-    return t->kind == TREE_WORD && strcmp(t->text, word) == 0;
+    return t->kind == TREE_WORD && !strcmp(t->text, word);
 }
 
 static int layers_is_empty(const struct tree *t)

@@ -218,7 +218,7 @@ int addr_of_interface(const char *name, char out[ADDR_TEXT], struct err *err)
     if (getifaddrs(&all) < 0)
         return err_set(err, ERR_IO, "interface \"%s\": the system lists no interfaces", name);
     for (const struct ifaddrs *i = all; i; i = i->ifa_next)
-        if (strcmp(i->ifa_name, name) == 0 &&
+        if (!strcmp(i->ifa_name, name) &&
             addr_usefulness(i->ifa_addr) > (best ? addr_usefulness(best) : 0))
             best = i->ifa_addr;
     if (best)

@@ -145,7 +145,7 @@ static void connect_failed(struct dialer *d, const struct addrinfo *ai, int stat
     char number[ADDR_TEXT];
 
     addr_number(ai->ai_addr, number);
-    note_failure(d, strcmp(number, d->host) == 0 ? "" : number, status);
+    note_failure(d, !strcmp(number, d->host) ? "" : number, status);
     if (!d->next && status == UV_ECONNREFUSED && d->n_skipped + 1 < d->options.n_ports) {
         d->n_skipped++;
         next_port(d);
@@ -163,7 +163,7 @@ static int has_met_itself(const uv_tcp_t *tcp)
 
     return uv_tcp_getsockname(tcp, (struct sockaddr *)&own, &n_own) == 0 &&
            uv_tcp_getpeername(tcp, (struct sockaddr *)&other, &n_other) == 0 && n_own == n_other &&
-           memcmp(&own, &other, (size_t)n_own) == 0;
+           !memcmp(&own, &other, (size_t)n_own);
 }
 
 static void on_connect(uv_connect_t *req, int status)

@@ -131,7 +131,7 @@ void secret_descriptor_path(int fd, char out[SECRET_PATH])
 
 int secret_is_descriptor(const char *path)
 {
-    return strncmp(path, DESCRIPTORS, sizeof DESCRIPTORS - 1) == 0;
+    return !strncmp(path, DESCRIPTORS, sizeof DESCRIPTORS - 1);
 }
 
 /* ---- reading ---- */
@@ -143,7 +143,7 @@ static int is_credential(const char *path)
     const char *folder = getenv("CREDENTIALS_DIRECTORY");
     size_t n = folder ? strlen(folder) : 0;
 
-    return n > 0 && strncmp(path, folder, n) == 0 && path[n] == '/' && !strchr(path + n + 1, '/');
+    return n > 0 && !strncmp(path, folder, n) && path[n] == '/' && !strchr(path + n + 1, '/');
 }
 
 static int secret_check_file(int fd, const char *path, struct err *err)

@@ -119,7 +119,7 @@ int tls_key_name(const struct tls_key *k, uint8_t out[TLS_NAME])
 
 int tls_key_is_name(const uint8_t *name, size_t len)
 {
-    return len == TLS_NAME && memcmp(name, FORM, FORM_LEN) == 0;
+    return len == TLS_NAME && !memcmp(name, FORM, FORM_LEN);
 }
 
 int tls_key_is_named(const struct tls_key *k, const uint8_t name[TLS_NAME])

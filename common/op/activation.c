@@ -53,7 +53,8 @@ static int activation_infer_grad(const struct graph *g, const struct node *n,
     if (!op_has(n, saved) || op_has(n, other))
         return op_fail(n, err,
                        "a gelu's or silu's gradient takes x alone, that of the others y alone");
-    if ((rc = op_want_shape(g, n, saved, *op_shape(g, n, ACTIVATION_GRAD_DY), err)) < 0)
+    rc = op_want_shape(g, n, saved, *op_shape(g, n, ACTIVATION_GRAD_DY), err);
+    if (rc < 0)
         return rc;
     op_out(out, ACTIVATION_GRAD_DX, DTYPE_F32, *op_shape(g, n, ACTIVATION_GRAD_DY));
     return 0;

@@ -94,7 +94,8 @@ static int want_signs(const struct graph *g, const struct node *n, int weight, i
 
     if (n->attr.norm.act != ACT_NONE && (!op_has(n, weight) || !op_has(n, bias)))
         return op_fail(n, err, "the gradient of a fused relu needs weight and bias");
-    if ((rc = op_want_shape(g, n, weight, SHAPE(c), err)) < 0)
+    rc = op_want_shape(g, n, weight, SHAPE(c), err);
+    if (rc < 0)
         return rc;
     return op_want_shape(g, n, bias, SHAPE(c), err);
 }
@@ -153,7 +154,8 @@ static int infer_fold(const struct graph *g, const struct node *n, struct value 
     if (rc < 0)
         return rc;
     c = op_shape(g, n, BATCH_NORM_FOLD_W)->dim[0];
-    if ((rc = want_vectors(g, n, BATCH_NORM_FOLD_B, BATCH_NORM_FOLD_RUNNING_VAR, c, err)) < 0)
+    rc = want_vectors(g, n, BATCH_NORM_FOLD_B, BATCH_NORM_FOLD_RUNNING_VAR, c, err);
+    if (rc < 0)
         return rc;
     op_out(out, BATCH_NORM_FOLD_FILTER, DTYPE_F32, *op_shape(g, n, BATCH_NORM_FOLD_W));
     op_out(out, BATCH_NORM_FOLD_SHIFT, DTYPE_F32, SHAPE(c));

@@ -18,7 +18,8 @@ static int class_token_infer(const struct graph *g, const struct node *n,
     const struct shape *x;
     int rc;
 
-    if ((rc = op_want(g, n, CLASS_TOKEN_X, DTYPE_F32, 2, err)) < 0)
+    rc = op_want(g, n, CLASS_TOKEN_X, DTYPE_F32, 2, err);
+    if (rc < 0)
         return rc;
     x = op_shape(g, n, CLASS_TOKEN_X);
     if (length < 2 || x->dim[0] % (length - 1))

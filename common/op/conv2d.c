@@ -93,7 +93,8 @@ static int conv2d_infer_grad_x(const struct graph *g, const struct node *n,
     x = SHAPE(op_shape(g, n, CONV2D_GRAD_X_DY)->dim[N], n->attr.conv.in_image[0],
               n->attr.conv.in_image[1],
               op_shape(g, n, CONV2D_GRAD_X_W)->dim[1] * n->attr.conv.groups);
-    if ((rc = check_dy(g, n, CONV2D_GRAD_X_DY, &x, op_shape(g, n, CONV2D_GRAD_X_W), err)) < 0)
+    rc = check_dy(g, n, CONV2D_GRAD_X_DY, &x, op_shape(g, n, CONV2D_GRAD_X_W), err);
+    if (rc < 0)
         return rc;
     op_out(out, CONV2D_GRAD_X_DX, DTYPE_F32, x);
     return 0;
@@ -112,7 +113,8 @@ static int conv2d_infer_grad_w(const struct graph *g, const struct node *n,
     w = SHAPE(op_shape(g, n, CONV2D_GRAD_W_DY)->dim[C],
               op_shape(g, n, CONV2D_GRAD_W_X)->dim[C] / n->attr.conv.groups, n->attr.conv.kernel[0],
               n->attr.conv.kernel[1]);
-    if ((rc = check_dy(g, n, CONV2D_GRAD_W_DY, op_shape(g, n, CONV2D_GRAD_W_X), &w, err)) < 0)
+    rc = check_dy(g, n, CONV2D_GRAD_W_DY, op_shape(g, n, CONV2D_GRAD_W_X), &w, err);
+    if (rc < 0)
         return rc;
     op_out(out, CONV2D_GRAD_W_DW, DTYPE_F32, w);
     op_out(out, CONV2D_GRAD_W_DB, DTYPE_F32, SHAPE(w.dim[0]));

@@ -22,7 +22,8 @@ static int dropout_infer(const struct graph *g, const struct node *n,
         return op_fail(n, err, "probability %g must be in [0, 1)", (double)p);
     if (tag < 0 || tag >= 65536)
         return op_fail(n, err, "tag %lld must be in [0, 65536)", (long long)tag);
-    if ((rc = op_want(g, n, DROPOUT_X, DTYPE_F32, -1, err)) < 0)
+    rc = op_want(g, n, DROPOUT_X, DTYPE_F32, -1, err);
+    if (rc < 0)
         return rc;
     if (n->attr.dropout.rows < 0 ||
         (n->attr.dropout.rows > 0 && op_shape(g, n, DROPOUT_X)->dim[0] % n->attr.dropout.rows))

@@ -118,7 +118,8 @@ static int elementwise_backward(struct graph *g, const struct node *n, const int
 
     if (!want[ELEMENTWISE_A] && !want[ELEMENTWISE_B])
         return 0;
-    if ((rc = whole_grads(g, n, dout[ELEMENTWISE_Y], want, whole, err)) < 0)
+    rc = whole_grads(g, n, dout[ELEMENTWISE_Y], want, whole, err);
+    if (rc < 0)
         return rc;
     for (int i = ELEMENTWISE_A; i <= ELEMENTWISE_B; i++)
         if (want[i])

@@ -27,8 +27,8 @@ static int infer_unflatten(const struct graph *g, const struct node *n,
     if (rc < 0)
         return rc;
     batch = op_shape(g, n, UNFLATTEN_Y)->dim[0];
-    if ((rc = op_want_shape(g, n, UNFLATTEN_Y, SHAPE(batch, image[0] * image[1] * image[2]), err)) <
-        0)
+    rc = op_want_shape(g, n, UNFLATTEN_Y, SHAPE(batch, image[0] * image[1] * image[2]), err);
+    if (rc < 0)
         return rc;
     op_out(out, UNFLATTEN_X, DTYPE_F32, SHAPE(batch, image[0], image[1], image[2]));
     return 0;

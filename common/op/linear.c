@@ -148,8 +148,9 @@ static int linear_infer_grad_w(const struct graph *g, const struct node *n,
         (rc = op_want(g, n, LINEAR_GRAD_W_DY, DTYPE_F32, 2, err)) < 0)
         return rc;
     k = op_shape(g, n, LINEAR_GRAD_W_DY)->dim[1];
-    if ((rc = op_want_shape(g, n, LINEAR_GRAD_W_DY,
-                            SHAPE(op_shape(g, n, LINEAR_GRAD_W_X)->dim[0], k), err)) < 0)
+    rc = op_want_shape(g, n, LINEAR_GRAD_W_DY, SHAPE(op_shape(g, n, LINEAR_GRAD_W_X)->dim[0], k),
+                       err);
+    if (rc < 0)
         return rc;
     op_out(out, LINEAR_GRAD_W_DW, DTYPE_F32, w_shape(n, k, in));
     op_out(out, LINEAR_GRAD_W_DB, DTYPE_F32, SHAPE(k));

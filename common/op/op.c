@@ -127,11 +127,14 @@ int graph_node(struct graph *g, enum op op, const union node_attr *attr, const i
         n.out[i] = i >= def->n_out ? NO_VALUE : out ? out[i] : NODE_NEW_OUT;
     if (attr)
         n.attr = *attr;
-    if ((rc = op_infer(g, &n, want, err)) < 0)
+    rc = op_infer(g, &n, want, err);
+    if (rc < 0)
         return rc;
-    for (int i = 0; i < def->n_out; i++)
-        if ((rc = settle_out(g, &n, i, &want[i], err)) < 0)
+    for (int i = 0; i < def->n_out; i++) {
+        rc = settle_out(g, &n, i, &want[i], err);
+        if (rc < 0)
             return rc;
+    }
     id = graph_append(g, &n);
     for (int i = 0; i < def->n_out; i++) {
         if (out)

@@ -76,7 +76,8 @@ static int check_saved(const struct graph *g, const struct node *n, struct shape
     if (op_has(n, POOL2D_GRAD_Y_ACT) != (n->attr.pool.act != ACT_NONE) ||
         activation_saves_x(n->attr.pool.act))
         return op_fail(n, err, "a fused relu, tanh or sigmoid needs y_act, and nothing else does");
-    if ((rc = op_want(g, n, POOL2D_GRAD_WHICH, DTYPE_I32, 4, err)) < 0)
+    rc = op_want(g, n, POOL2D_GRAD_WHICH, DTYPE_I32, 4, err);
+    if (rc < 0)
         return rc;
     if (op_has(n, POOL2D_GRAD_WHICH) && !shape_equal(op_shape(g, n, POOL2D_GRAD_WHICH), &y))
         return op_fail(n, err, "which has not the shape of dy");

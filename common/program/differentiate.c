@@ -127,7 +127,8 @@ static int differentiate_visit(struct walk *w, int k)
     if (!def->grad)
         return err_set(w->err, ERR_UNSUPPORTED, "%s (%s): this operator has no gradient", n.name,
                        def->name);
-    if ((rc = def->grad(w->g, &n, dout, want, din, w->err)) < 0)
+    rc = def->grad(w->g, &n, dout, want, din, w->err);
+    if (rc < 0)
         return rc;
     for (int i = 0; rc == 0 && i < n.n_in; i++)
         if (want[i] && din[i] != NO_VALUE)

@@ -45,7 +45,7 @@ static void find_uses(struct fuser *f)
     const struct graph *g = f->g;
 
     f->n_values = g->n_values;
-    f->use = arena_alloc(&f->arena, ((size_t)g->n_values + 1) * sizeof(*f->use));
+    f->use = arena_alloc(&f->arena, ((size_t)g->n_values + 1) * sizeof *f->use);
     for (int k = g->n_nodes - 1; k >= 0; k--)
         for (int i = 0; i < g->node[k].n_in; i++)
             fuse_add_use(f, g->node[k].in[i], k);

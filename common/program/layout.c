@@ -294,11 +294,11 @@ static int layout_by_name(const void *a, const void *b)
 
 static const struct segment **sort_names(struct layout *l, const struct segment *s, int n)
 {
-    const struct segment **sorted = arena_alloc(&l->arena, ((size_t)n + 1) * sizeof(*sorted));
+    const struct segment **sorted = arena_alloc(&l->arena, ((size_t)n + 1) * sizeof *sorted);
 
     for (int i = 0; i < n; i++)
         sorted[i] = &s[i];
-    qsort(sorted, (size_t)n, sizeof(*sorted), layout_by_name);
+    qsort(sorted, (size_t)n, sizeof *sorted, layout_by_name);
     return sorted;
 }
 

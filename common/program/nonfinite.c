@@ -132,7 +132,8 @@ int program_find_nonfinite(struct program *p, char *text, size_t cap, struct err
     struct err second;
     int rc;
 
-    if ((rc = make_view(p, &view, err)) < 0)
+    rc = make_view(p, &view, err);
+    if (rc < 0)
         return rc;
     rc = backend_copy_out(p->backend, metrics, at, sizeof metrics, err);
     if (rc == 0)

@@ -149,7 +149,7 @@ static void plan_insert(const struct block **placed, int n, const struct block *
 
 static void place_blocks(struct program *p, struct block *block, int n)
 {
-    const struct block **placed = xcalloc((size_t)n + 1, sizeof(*placed));
+    const struct block **placed = xcalloc((size_t)n + 1, sizeof *placed);
 
     qsort(block, (size_t)n, sizeof *block, by_size);
     for (int i = 0; i < n; i++) {

@@ -154,7 +154,8 @@ int program_set_precision(struct graph *g, struct program_precision p, struct er
     g->grad_dtype = p.grad;
     if (p.compute == DTYPE_F16 && g->n_forward)
         scale_loss(g);
-    if ((rc = cast_inputs(&t)) < 0)
+    rc = cast_inputs(&t);
+    if (rc < 0)
         return rc;
     use_copies(&t);
     t.is_grad = xcalloc((size_t)g->n_values, 1);

@@ -49,7 +49,8 @@ static int make_step(struct program *p, int k, struct err *err)
     p->n_forward_steps += k < g->n_forward;
     if (g->batch == 0 && (op_get(n->op)->flags & OP_ROWS))
         return 0;
-    if ((rc = backend_make_kernel(p->backend, g, n, &s->kernel, err)) < 0)
+    rc = backend_make_kernel(p->backend, g, n, &s->kernel, err);
+    if (rc < 0)
         return err_wrap(err, "%s (%s)", n->name, op_get(n->op)->name);
     if (s->kernel->scratch_bytes > p->scratch_bytes)
         p->scratch_bytes = s->kernel->scratch_bytes;
@@ -138,7 +139,8 @@ int program_new(struct backend *b, struct graph *g, const struct layout *layout,
     p->backend = b;
     p->graph = g;
     p->layout = layout;
-    if ((rc = program_prepare(p, err)) < 0) {
+    rc = program_prepare(p, err);
+    if (rc < 0) {
         program_free(p);
         return rc;
     }

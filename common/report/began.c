@@ -32,7 +32,7 @@ static int64_t began_read_line(const char *line, const struct wanted *w)
     const json_t *number = json_object_get(o, w->key);
     int64_t n = NONE;
 
-    if (event && strcmp(event, w->event) == 0 && json_is_integer(number))
+    if (event && !strcmp(event, w->event) && json_is_integer(number))
         n = json_integer_value(number);
     json_decref(o);
     return n >= w->least && n <= w->most ? n : NONE;
@@ -48,9 +48,10 @@ static int64_t began_read_file(const char *path, const struct wanted *w, int64_t
 
     if (!f)
         return before;
-    while (getline(&line, &cap, f) > 0)
-        if ((more = began_read_line(line, w)) != NONE)
-            n = more;
+    while (getline(&line, &cap, f) > 0) {
+        more = began_read_line(line, w);
+        n = more != NONE ? more : n;
+    }
     free(line);
     fclose(f);
     return n;

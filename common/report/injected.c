@@ -14,7 +14,7 @@ static int spend_line(const char *line, struct injection_list *l)
     json_t *o = json_loads(line, 0, NULL);
     const char *event = json_string_value(json_object_get(o, "event"));
     const char *spec = json_string_value(json_object_get(o, "spec"));
-    int n = event && spec && strcmp(event, "inject") == 0 ? inject_spend(l, spec) : 0;
+    int n = event && spec && !strcmp(event, "inject") ? inject_spend(l, spec) : 0;
 
     json_decref(o);
     return n;

@@ -97,15 +97,15 @@ static void note_line(struct scan *s, const char *line, size_t len)
         s->led.generation = max_i64(s->led.generation, led_number(o, "generation"));
         s->led.step = max_i64(s->led.step, led_number(o, "step"));
     }
-    if (event && strcmp(event, "standby") == 0)
+    if (event && !strcmp(event, "standby"))
         note_voters(s, o, "id");
-    if (event && strcmp(event, "form") == 0)
+    if (event && !strcmp(event, "form"))
         note_voters(s, o, "standby");
-    if (event && strcmp(event, "done") == 0)
+    if (event && !strcmp(event, "done"))
         s->led.is_done |= !s->has_form;
-    if (event && strcmp(event, "form") == 0)
+    if (event && !strcmp(event, "form"))
         note_form(s, o);
-    if (event && strcmp(event, "epoch") == 0)
+    if (event && !strcmp(event, "epoch"))
         led_note_epoch(s, o);
     json_decref(o);
 }

@@ -399,7 +399,7 @@ static int is_of_run(const char *path, const char *run)
     struct owner o;
     struct err ignored;
 
-    return owner_read(path, &o, &ignored) == 0 && strcmp(o.run, run) == 0;
+    return owner_read(path, &o, &ignored) == 0 && !strcmp(o.run, run);
 }
 
 char *run_dir_find(const struct run_dir_request *q)

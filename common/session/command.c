@@ -60,7 +60,7 @@ enum cmd_kind report_answers(enum report_kind kind)
 
 struct cmd *cmd_new(enum cmd_kind kind, int64_t generation)
 {
-    struct cmd *c = xcalloc(1, sizeof(*c));
+    struct cmd *c = xcalloc(1, sizeof *c);
     ASSERT(kind >= CMD_OPEN && kind <= CMD_STOP && generation >= 0);
     c->kind = kind;
     c->generation = generation;
@@ -85,7 +85,7 @@ void cmd_free(struct cmd *c)
 
 struct report *report_new(enum report_kind kind, int64_t generation)
 {
-    struct report *r = xcalloc(1, sizeof(*r));
+    struct report *r = xcalloc(1, sizeof *r);
     ASSERT(kind >= REPORT_OPENED && kind <= REPORT_INJECT);
     r->kind = kind;
     r->generation = generation;

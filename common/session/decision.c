@@ -46,7 +46,7 @@ struct decision decide_finished(const struct session_event *done, const char *fm
     va_start(ap, fmt);
     struct decision x = {.kind = DECIDE_FINISHED, .text = xvasprintf(fmt, ap)};
     va_end(ap);
-    x.done = xcalloc(1, sizeof(*x.done));
+    x.done = xcalloc(1, sizeof *x.done);
     *x.done = *done;
     return x;
 }

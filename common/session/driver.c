@@ -62,7 +62,7 @@ static void set_beat(struct driver *d)
 static void init_machines(struct driver *d)
 {
     const struct driver_options *o = &d->o;
-    struct seat *seats = xcalloc((size_t)d->n_seats, sizeof(*seats));
+    struct seat *seats = xcalloc((size_t)d->n_seats, sizeof *seats);
     d->seats = seats;
     d->membership = (struct membership){.d = d,
                                         .seats = seats,
@@ -88,12 +88,12 @@ struct driver *driver_new(const struct driver_options *o, int64_t now_ns)
     int n_spares = (int)o->cluster.spares;
     ASSERT(o->n_ranks >= 1 && n_spares >= 0 && most + n_spares <= MSG_MAX_RANKS);
     ASSERT(o->host && o->host_id && o->device && o->job_len > 0);
-    struct driver *d = xcalloc(1, sizeof(*d));
+    struct driver *d = xcalloc(1, sizeof *d);
     copy_options(&d->o, o);
     d->o.cluster.max_ranks = most;
-    d->out = xcalloc(1, sizeof(*d->out));
+    d->out = xcalloc(1, sizeof *d->out);
     queue_init(d->out);
-    d->unsent = xcalloc(1, sizeof(*d->unsent));
+    d->unsent = xcalloc(1, sizeof *d->unsent);
     d->clock.due_ns = INT64_MAX;
     d->now_ns = now_ns;
     d->n_seats = most + n_spares;

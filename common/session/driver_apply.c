@@ -307,7 +307,7 @@ static void apply_absent(struct driver *d, const struct decision *x)
 /* Close up to the ranks that are ready; `why` says that fewer go on. */
 static void close_up(struct driver *d, const char *why)
 {
-    int *was = xcalloc((size_t)d->n_seats, sizeof(*was));
+    int *was = xcalloc((size_t)d->n_seats, sizeof *was);
     seats_shrink(&d->membership, was);
     recover_renumber(&d->formation, was);
     queue_log(d->out, LOG_WARN, "%s", why);

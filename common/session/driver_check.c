@@ -50,7 +50,7 @@ static void session_check_run(const struct driver *d)
     ASSERT(r->saved_step < 0 || r->saved_path);
     ASSERT(d->stage != STAGE_TRAIN || r->is_epoch_open);
     ASSERT(!is_formed_stage(d->stage) || r->steps_per_epoch > 0);
-    ASSERT(r->last.figures == NULL || r->last.figures == r->figures);
+    ASSERT(!r->last.figures || r->last.figures == r->figures);
     ASSERT(!r->is_first_step_said || r->first_step_s >= 0);
 }
 
@@ -70,7 +70,7 @@ static void check_ending(const struct driver *d)
     ASSERT((d->stage >= STAGE_ENDING) == (e->text != NULL));
     ASSERT(!e->is_deposed || e->is_silent);
     ASSERT(!e->is_silent || d->stage >= STAGE_ENDING);
-    ASSERT(e->pending.text == NULL || e->pending.is_consequence);
+    ASSERT(!e->pending.text || e->pending.is_consequence);
     ASSERT(d->stage != STAGE_OVER || d->membership.n_conns == 0);
 }
 

@@ -74,7 +74,7 @@ struct conn *conn_add(struct membership *m, int64_t id, const char *peer, const 
         m->cap_conns = m->cap_conns ? 2 * m->cap_conns : 16;
         m->conns = xrealloc(m->conns, (size_t)m->cap_conns * sizeof(struct conn *));
     }
-    struct conn *c = xcalloc(1, sizeof(*c));
+    struct conn *c = xcalloc(1, sizeof *c);
     *c = (struct conn){.id = id,
                        .rank = -1,
                        .until_ms = m->d->now_ms + HELLO_MS,

@@ -136,7 +136,7 @@ char *choose_device(const struct driver *d, const Wire__Hello *h, const Wire__Gp
     const char *kind = is_cuda ? "cuda" : "cpu";
 
     *gpu = NULL;
-    if (strcmp(h->device, "auto") && strncmp(h->device, kind, strlen(kind))) {
+    if (strcmp(h->device, "auto") != 0 && strncmp(h->device, kind, strlen(kind)) != 0) {
         *why = device_mix(d, h->device);
         return NULL;
     }

@@ -25,7 +25,7 @@
 static const char *drain_behind(const char *text, const char *prefix)
 {
     size_t n = strlen(prefix);
-    return strncmp(text, prefix, n) == 0 ? text + n : NULL;
+    return !strncmp(text, prefix, n) ? text + n : NULL;
 }
 
 /* The number that `text` is, or -1. */
@@ -231,7 +231,7 @@ static void drain_say(const struct driver *d, const struct leaver *l)
 void drain_tell(const struct driver *d, const struct meant *m, struct drained *out)
 {
     ASSERT(m->n > 0 && !out->leaver && out->n == 0);
-    out->leaver = xcalloc((size_t)m->n, sizeof(*out->leaver));
+    out->leaver = xcalloc((size_t)m->n, sizeof *out->leaver);
     for (int i = 0; i < m->n; i++) {
         const struct leaver *l = put_leaver(d, m->seat[i], out);
         queue_log(d->out, LOG_INFO, "drained by the operator: %s", l->line);

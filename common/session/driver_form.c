@@ -88,11 +88,11 @@ static void count_containers(struct place *p, int n)
 static struct place *place_ranks(const struct driver *d)
 {
     int n = d->membership.n_ranks;
-    struct place *p = xcalloc((size_t)n, sizeof(*p));
+    struct place *p = xcalloc((size_t)n, sizeof *p);
     for (int k = 0; k < n; k++)
         p[k] = (struct place){
             .host_id = d->seats[k].host_id, .pid_space = d->seats[k].pid_space, .rank = k};
-    qsort(p, (size_t)n, sizeof(*p), by_host);
+    qsort(p, (size_t)n, sizeof *p, by_host);
     for (int first = 0, end; first < n; first = end) {
         for (end = first; end < n && !strcmp(p[end].host_id, p[first].host_id); end++)
             p[end].local = end - first;
@@ -100,7 +100,7 @@ static struct place *place_ranks(const struct driver *d)
             p[i].n_local = end - first;
         count_containers(p + first, end - first);
     }
-    qsort(p, (size_t)n, sizeof(*p), by_rank);
+    qsort(p, (size_t)n, sizeof *p, by_rank);
     return p;
 }
 
@@ -268,7 +268,7 @@ struct decision form_compare_steps(const struct driver *d)
 
 static struct session_process *list_processes(const struct driver *d)
 {
-    struct session_process *p = xcalloc((size_t)d->membership.n_ranks, sizeof(*p));
+    struct session_process *p = xcalloc((size_t)d->membership.n_ranks, sizeof *p);
     for (int k = 0; k < d->membership.n_ranks; k++)
         p[k] = (struct session_process){d->seats[k].pid, xstrdup(d->seats[k].host)};
     return p;

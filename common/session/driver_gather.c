@@ -247,10 +247,10 @@ static void say_joined(const struct driver *d, const struct conn *c, int rank, c
 {
     const struct membership *m = &d->membership;
     char name[32], most[32] = "";
-    snprintf(name, sizeof(name), rank < m->n_ranks ? "rank %d" : "spare %d",
+    snprintf(name, sizeof name, rank < m->n_ranks ? "rank %d" : "spare %d",
              rank < m->n_ranks ? rank : rank - m->n_ranks + 1);
     if (d->o.cluster.max_ranks > d->o.n_ranks)
-        snprintf(most, sizeof(most), ", up to %lld", (long long)d->o.cluster.max_ranks);
+        snprintf(most, sizeof most, ", up to %lld", (long long)d->o.cluster.max_ranks);
     queue_log(d->out, LOG_INFO, "%s joined%s: %s (pid %lld) from %s, on %s; %d of %d here%s", name,
               *h->run ? " again, with its state" : "", h->host, (long long)h->pid, c->from,
               d->seats[rank].device, m->n_here, m->n_ranks, most);
@@ -302,7 +302,7 @@ static char *layout_difference(const struct report *own, const struct report *th
     int n = own->opened.n_tensors, m = theirs->opened.n_tensors;
     for (int i = 0; i < n && i < m; i++) {
         const struct tensor_hash *a = &own->opened.tensor[i], *b = &theirs->opened.tensor[i];
-        if (strcmp(a->name, b->name))
+        if (strcmp(a->name, b->name) != 0)
             return xasprintf("tensor %d is %s on it and %s on the driver", i, b->name, a->name);
         if (!hash_equal(a->hash, b->hash))
             return xasprintf("tensor %s has another shape, type or place than on the driver",

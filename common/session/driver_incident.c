@@ -61,7 +61,7 @@ void incident_begin(struct watch *w, const char *text)
     if (w->incident || w->n_incidents == MOST_INCIDENTS)
         return;
     struct watch_view v = watch_look(d);
-    w->incident = xcalloc(1, sizeof(*w->incident));
+    w->incident = xcalloc(1, sizeof *w->incident);
     *w->incident = (struct incident){
         .number = ++w->n_incidents,
         .text = xstrdup(text),
@@ -150,9 +150,9 @@ void incident_message(struct watch *w, int64_t conn, const Wire__Ring *m)
 
 void incident_own(struct watch *w, int64_t now_ns, const struct collective *c, int n)
 {
-    struct collective *ring = xcalloc((size_t)n + 1, sizeof(*ring));
+    struct collective *ring = xcalloc((size_t)n + 1, sizeof *ring);
     ASSERT(n >= 0 && n <= RING_LEN);
-    memcpy(ring, c, (size_t)n * sizeof(*ring));
+    memcpy(ring, c, (size_t)n * sizeof *ring);
     ring_rebase(ring, n, now_ns);
     incident_take(w, incident_asked(w->d, INCIDENT_OWN), ring, n);
 }

@@ -194,16 +194,16 @@ static struct decision lead_finish(const struct driver *d)
     char by_epochs[96] = "", by_steps[64] = "", what[224];
     ASSERT(spe > 0 && run_nothing_to_do(d, step));
     if (is_past_epochs)
-        snprintf(by_epochs, sizeof(by_epochs), "train.epochs is %lld (of %lld steps each)",
+        snprintf(by_epochs, sizeof by_epochs, "train.epochs is %lld (of %lld steps each)",
                  (long long)epochs, (long long)spe);
     if (d->o.max_steps > 0 && step >= d->o.max_steps)
-        snprintf(by_steps, sizeof(by_steps), "train.max_steps is %lld", (long long)d->o.max_steps);
+        snprintf(by_steps, sizeof by_steps, "train.max_steps is %lld", (long long)d->o.max_steps);
     if (d->run.stops_early)
-        snprintf(what, sizeof(what),
+        snprintf(what, sizeof what,
                  "train.early_stop ended the run there; a new run can begin with its weights "
                  "(model.init.name=file)");
     else
-        snprintf(what, sizeof(what), "%s%s%s; raise %s to go on", by_epochs,
+        snprintf(what, sizeof what, "%s%s%s; raise %s to go on", by_epochs,
                  *by_epochs && *by_steps ? ", and " : "", by_steps,
                  *by_epochs && *by_steps ? "both" : "it");
     return decide_finished(

@@ -72,7 +72,7 @@ void pace_check(struct watch *w)
         begin_window(w);
     if (d->now_ms - w->pace_since_ms < d->o.cluster.straggler_window_ms)
         return;
-    struct work *work = xcalloc((size_t)d->membership.n_ranks, sizeof(*work));
+    struct work *work = xcalloc((size_t)d->membership.n_ranks, sizeof *work);
     for (int k = 0; k < d->membership.n_ranks; k++) {
         const struct seat *s = &d->seats[k];
         work[k].n_steps = s->at.n_steps - s->pace.from_steps;

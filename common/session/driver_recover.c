@@ -290,7 +290,7 @@ void recover_renumber(struct formation *f, const int *was)
     ASSERT(was[0] == 0);
     for (int k = 0; k < n; k++)
         at[k] = at[was[k]]; /* was[k] >= k */
-    memset(&at[n], 0, (size_t)(f->d->n_seats - n) * sizeof(*at));
+    memset(&at[n], 0, (size_t)(f->d->n_seats - n) * sizeof *at);
 }
 
 /* ---- and back ---- */
@@ -361,7 +361,7 @@ void recover_done(struct formation *f)
     ASSERT(f->has_formed && f->d->stage >= STAGE_TRAIN);
     f->recovery.n_fruitless = 0;
     memset(f->recovery.n_fruitless_at, 0,
-           (size_t)f->d->n_seats * sizeof(*f->recovery.n_fruitless_at));
+           (size_t)f->d->n_seats * sizeof *f->recovery.n_fruitless_at);
     say_recovered(f);
 }
 

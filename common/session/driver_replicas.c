@@ -38,7 +38,7 @@ static int majority_rank(const struct driver *d)
 static const char *differing_tensor(const struct report *a, const struct report *b)
 {
     for (int i = 0; i < a->epoch.n_tensors && i < b->epoch.n_tensors; i++)
-        if (strcmp(a->epoch.tensor[i].name, b->epoch.tensor[i].name) ||
+        if (strcmp(a->epoch.tensor[i].name, b->epoch.tensor[i].name) != 0 ||
             !hash_equal(a->epoch.tensor[i].hash, b->epoch.tensor[i].hash))
             return a->epoch.tensor[i].name;
     return "none of the tensors, their hash as a whole";

@@ -229,7 +229,7 @@ static struct decision finish_evaluation(struct run *r)
 
 static struct decision run_finish(const struct driver *d)
 {
-    double *peak = xcalloc((size_t)d->membership.n_ranks, sizeof(*peak));
+    double *peak = xcalloc((size_t)d->membership.n_ranks, sizeof *peak);
     for (int k = 0; k < d->membership.n_ranks; k++)
         peak[k] = d->seats[k].peak_rss_mib;
     if (d->run.save_error) {

@@ -71,7 +71,7 @@ static void seats_add_use(struct membership *m, const struct seat *s, const char
 
     if (d->o.shares_gpus && find_use(d, key))
         return; /* the entry of the first rank that uses it stays */
-    u = xcalloc(1, sizeof(*u));
+    u = xcalloc(1, sizeof *u);
     u->key = xstrdup(key);
     u->conn = s->conn;
     ASSERT(tsearch(u, &m->gpus, by_key));
@@ -162,7 +162,7 @@ void seat_open(struct membership *m, int rank, struct report *r)
 
 int seat_is_here(const struct driver *d, const struct seat *s)
 {
-    return s->host_id && strcmp(s->host_id, d->o.host_id) == 0 && s->pid_space == d->o.pid_space;
+    return s->host_id && !strcmp(s->host_id, d->o.host_id) && s->pid_space == d->o.pid_space;
 }
 
 void seat_clear(struct membership *m, int rank)

@@ -71,7 +71,7 @@ int stranger_is_of_launch(struct membership *m, struct conn *c, const Wire__Hell
 {
     const struct driver *d = m->d;
     const char *own = d->o.launch ? d->o.launch : "";
-    if (!*h->launch || *h->run || strcmp(h->launch, own) == 0)
+    if (!*h->launch || *h->run || !strcmp(h->launch, own))
         return 1;
     char *text = xasprintf("the driver on %s is of the launcher's job \"%s\", and the follower of "
                            "\"%s\"",

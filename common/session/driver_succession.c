@@ -402,7 +402,7 @@ static void succession_send_welcome(const struct driver *d, const struct conn *c
     arena_init(&a);
     gather_fill_welcome(d, &w, &a);
     w.n_ranks = d->o.n_ranks;
-    w.device = msg_text(&a, strncmp(d->o.device, "cuda", 4) ? "cpu" : "cuda", 64);
+    w.device = msg_text(&a, strncmp(d->o.device, "cuda", 4) != 0 ? "cpu" : "cuda", 64);
     w.standby = succession_address_for(d, c);
     m.body_case = WIRE__CONTROL__BODY_WELCOME;
     m.welcome = &w;
@@ -455,7 +455,7 @@ struct decision succession_hello(struct membership *m, struct conn *c, const Wir
     s->pid = h->pid;
     s->advertise = *h->advertise ? xstrdup(h->advertise) : NULL;
     s->heard_ms = d->now_ms;
-    snprintf(s->id, sizeof(s->id), "%s", h->standby);
+    snprintf(s->id, sizeof s->id, "%s", h->standby);
     free(s->host);
     s->host = xstrdup(h->host);
     free(s->told);

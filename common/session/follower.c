@@ -165,7 +165,7 @@ int64_t follower_deadline(const struct follower *f) { return f->clock.due_ns; }
 
 struct follower *follower_new(const struct follower_options *o, int64_t now_ns)
 {
-    struct follower *f = xcalloc(1, sizeof(*f));
+    struct follower *f = xcalloc(1, sizeof *f);
     ASSERT(o->n_gpus >= 0 && o->n_backends >= 0);
     f->o.data_dir = o->data_dir ? xstrdup(o->data_dir) : NULL;
     f->o.launch = o->launch ? xstrdup(o->launch) : NULL;
@@ -307,7 +307,7 @@ static int is_for_good(const struct follower *f, const Wire__Refused *r)
     int is_final =
         r->reason == WIRE__REASON__REASON_ENDING || r->reason == WIRE__REASON__REASON_FINISHED ||
         r->reason == WIRE__REASON__REASON_STALE || r->reason == WIRE__REASON__REASON_VERSION;
-    int is_of_run = f->kept.run && strcmp(r->run, f->kept.run) == 0;
+    int is_of_run = f->kept.run && !strcmp(r->run, f->kept.run);
     return is_final && (f->o.is_proven || is_of_run);
 }
 

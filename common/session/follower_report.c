@@ -153,7 +153,7 @@ void follower_ring(struct follower *f, int64_t now_ns, const struct collective *
     follower_enter(f, now_ns);
     ASSERT(n <= RING_LEN);
     if (n > 0)
-        memcpy(ring, c, (size_t)n * sizeof(*ring));
+        memcpy(ring, c, (size_t)n * sizeof *ring);
     ring_rebase(ring, n, now_ns);
     struct frame *frame =
         convert_ring(&(struct ring_answer){f->inspected, ring, n}, f->generation, &err);

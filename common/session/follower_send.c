@@ -57,9 +57,9 @@ void follower_send_hello(struct follower *f, const struct follower_options *o)
     h.launch = msg_text(&a, o->launch, MSG_MAX_LAUNCH);
     h.no_gpu = msg_text(&a, o->no_gpu, MSG_MAX_TEXT);
     h.n_gpus = (size_t)o->n_gpus;
-    h.gpus = arena_alloc(&a, (h.n_gpus + 1) * sizeof(*h.gpus));
+    h.gpus = arena_alloc(&a, (h.n_gpus + 1) * sizeof *h.gpus);
     for (size_t i = 0; i < h.n_gpus; i++) {
-        h.gpus[i] = arena_alloc(&a, sizeof(**h.gpus));
+        h.gpus[i] = arena_alloc(&a, sizeof **h.gpus);
         wire__gpu__init(h.gpus[i]);
         h.gpus[i]->uuid = msg_text(&a, o->gpus[i].uuid, 64);
         h.gpus[i]->name = msg_text(&a, o->gpus[i].name, 128);
@@ -67,7 +67,7 @@ void follower_send_hello(struct follower *f, const struct follower_options *o)
         h.gpus[i]->bus = msg_text(&a, o->gpus[i].bus, 32);
     }
     h.n_backends = (size_t)o->n_backends;
-    h.backends = arena_alloc(&a, (h.n_backends + 1) * sizeof(*h.backends));
+    h.backends = arena_alloc(&a, (h.n_backends + 1) * sizeof *h.backends);
     for (size_t i = 0; i < h.n_backends; i++)
         h.backends[i] = msg_text(&a, o->backends[i], 64);
     m.body_case = WIRE__CONTROL__BODY_HELLO;

@@ -82,7 +82,7 @@ void queue_fini(struct action_queue *q)
 
 void queue_put(struct action_queue *q, const struct action *a)
 {
-    struct action_node *n = xcalloc(1, sizeof(*n));
+    struct action_node *n = xcalloc(1, sizeof *n);
     ASSERT(a->kind >= ACTION_SEND && a->kind <= ACTION_FINISHED);
     n->action = *a;
     *q->last = n;
@@ -146,7 +146,7 @@ void queue_log(struct action_queue *q, enum log_level level, const char *fmt, ..
 
 void queue_log_useless(struct action_queue *q, const char *address, const char *why, char **said)
 {
-    if (*said && strcmp(*said, why) == 0)
+    if (*said && !strcmp(*said, why))
         return;
     queue_log(q, LOG_INFO, "the driver at %s is of no use yet: %s", address, why);
     free(*said);
@@ -156,7 +156,7 @@ void queue_log_useless(struct action_queue *q, const char *address, const char *
 const char *session_reason(const struct err *why)
 {
     const char *text = why ? why->msg : "it closed the connection (crashed or killed?)";
-    const size_t address = strncmp(text, "from ", 5) == 0 ? 5 + strcspn(text + 5, " ") : 0;
+    const size_t address = !strncmp(text, "from ", 5) ? 5 + strcspn(text + 5, " ") : 0;
 
     return address && text[address] && text[address - 1] == ':' ? text + address + 1 : text;
 }

@@ -66,7 +66,7 @@ static void standby_seek(struct standby *s, int is_again)
 
 struct standby *standby_new(const struct standby_options *o, int64_t now_ns)
 {
-    struct standby *s = xcalloc(1, sizeof(*s));
+    struct standby *s = xcalloc(1, sizeof *s);
     s->o = *o;
     s->o.id = xstrdup(o->id);
     s->o.host = xstrdup(o->host && *o->host ? o->host : "?");

@@ -15,7 +15,7 @@ struct frame *standby_hello(const struct standby *s, int64_t term)
     struct err err;
 
     arena_init(&a);
-    snprintf(device, sizeof(device), "%s", strncmp(s->o.device, "cuda", 4) ? "cpu" : "cuda");
+    snprintf(device, sizeof device, "%s", strncmp(s->o.device, "cuda", 4) != 0 ? "cpu" : "cuda");
     h.protocol = MSG_PROTOCOL;
     h.version = msg_text(&a, DPTRAIN_VERSION, 64);
     h.rank = -1;

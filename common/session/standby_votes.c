@@ -102,11 +102,11 @@ static void say_came(struct standby *s, const Wire__Hello *h, const struct held 
             return;
     if (s->n_told == s->cap_told) {
         s->cap_told = s->cap_told ? 2 * s->cap_told : 16;
-        s->told = xrealloc(s->told, (size_t)s->cap_told * sizeof(*s->told));
+        s->told = xrealloc(s->told, (size_t)s->cap_told * sizeof *s->told);
     }
     s->told[s->n_told++] = c;
     if (x->form.generation > 0)
-        snprintf(who, sizeof(who), "rank %d", x->form_rank);
+        snprintf(who, sizeof who, "rank %d", x->form_rank);
     queue_log(&s->out, LOG_INFO, "a follower on %s (%s) lost the driver and came here", h->host,
               who);
 }
@@ -116,7 +116,7 @@ static void standby_votes_hold(struct standby *s, int64_t conn, const Wire__Hell
     ASSERT(s->run && !standby_holds(s, conn));
     if (s->n_held == s->cap_held) {
         s->cap_held = s->cap_held ? 2 * s->cap_held : 16;
-        s->held = xrealloc(s->held, (size_t)s->cap_held * sizeof(*s->held));
+        s->held = xrealloc(s->held, (size_t)s->cap_held * sizeof *s->held);
     }
     struct held *x = &s->held[s->n_held++];
     *x = (struct held){

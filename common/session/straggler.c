@@ -18,12 +18,12 @@ static int straggler_by_value(const void *a, const void *b)
 
 static double lower_median(const struct work *w, int n)
 {
-    double *v = xcalloc((size_t)n, sizeof(*v)), median;
+    double *v = xcalloc((size_t)n, sizeof *v), median;
     ASSERT(n > 0);
 
     for (int i = 0; i < n; i++)
         v[i] = step_ns(&w[i]);
-    qsort(v, (size_t)n, sizeof(*v), straggler_by_value);
+    qsort(v, (size_t)n, sizeof *v, straggler_by_value);
     median = v[(n - 1) / 2];
     free(v);
     return median;

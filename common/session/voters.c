@@ -7,7 +7,7 @@
 struct voters voters_of(int64_t term, int64_t generation, int n_ranks, const char *standby)
 {
     struct voters v = {.term = term, .generation = generation, .n_ranks = n_ranks};
-    snprintf(v.standby, sizeof(v.standby), "%s", standby ? standby : "");
+    snprintf(v.standby, sizeof v.standby, "%s", standby ? standby : "");
     return v;
 }
 

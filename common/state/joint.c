@@ -290,6 +290,7 @@ int joint_begin(struct joint *j, struct coll *c, int is_awaited, struct err *err
 {
     const int64_t since_ns = clock_mono_ns();
     struct save *v = xcalloc(1, sizeof *v);
+    int rc;
 
     ASSERT(!j->save && coll_size(c) == j->o.state->shards->now.size);
     v->joint = j;
@@ -297,11 +298,15 @@ int joint_begin(struct joint *j, struct coll *c, int is_awaited, struct err *err
     v->size = coll_size(c);
     v->unseen = xcalloc((size_t)v->size, 1);
     contents_init(&v->contents, j->o.state);
-    if (contents_set_state(&v->contents, j->o.state, v->size, err) < 0)
-        goto fail;
-    list_parts(v, j->o.state);
-    if (copy_part(v, j->o.state, err) < 0)
-        goto fail;
+    rc = contents_set_state(&v->contents, j->o.state, v->size, err);
+    if (rc == 0) {
+        list_parts(v, j->o.state);
+        rc = copy_part(v, j->o.state, err);
+    }
+    if (rc < 0) {
+        save_free(v);
+        return rc;
+    }
     j->save = v;
     if (j->o.saver)
         saver_hold(j->o.saver, is_awaited);
@@ -309,9 +314,6 @@ int joint_begin(struct joint *j, struct coll *c, int is_awaited, struct err *err
         joint_start(j, v, joint_prepare);
     v->exposed_s = clock_since_s(since_ns);
     return joint_poll(j, c, err);
-fail:
-    save_free(v);
-    return err->code;
 }
 
 /* 1. Rank 0 tells where the files are. */

@@ -446,7 +446,8 @@ static int make_gather(struct feed *f, const struct program *target, struct prog
         graph_free(g);
         return rc;
     }
-    if ((rc = program_new(f->backend, g, NULL, made, err)) < 0)
+    rc = program_new(f->backend, g, NULL, made, err);
+    if (rc < 0)
         return rc;
     program_place(*made, index, f->index);
     for (int i = 0; i < spec_of(f)->n_fields; i++) {

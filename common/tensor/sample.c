@@ -75,7 +75,7 @@ static int stored_equal(enum dtype a, enum dtype b)
 
 static int field_equal(const struct sample_field *a, const struct sample_field *b)
 {
-    return strcmp(a->name, b->name) == 0 && a->role == b->role && a->dtype == b->dtype &&
+    return !strcmp(a->name, b->name) && a->role == b->role && a->dtype == b->dtype &&
            shape_equal(&a->shape, &b->shape) && a->n_classes == b->n_classes &&
            stored_equal(a->stored, b->stored) && a->scale == b->scale;
 }

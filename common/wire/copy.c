@@ -184,7 +184,7 @@ static int is_message(const struct item *it) { return it->rule->kind == RULE_MES
 static void *pack_messages(const struct item *it, const char *ours, int n, struct arena *a)
 {
     const struct copier each = copy_elements_of(it);
-    ProtobufCMessage **list = arena_alloc(a, ((size_t)n + 1) * sizeof(*list));
+    ProtobufCMessage **list = arena_alloc(a, ((size_t)n + 1) * sizeof *list);
 
     for (int i = 0; i < n; i++)
         list[i] = copy_pack(&each, ours + (size_t)i * each.rows->size, a);
@@ -193,7 +193,7 @@ static void *pack_messages(const struct item *it, const char *ours, int n, struc
 
 static void *pack_blobs(const struct blob *ours, int n, struct arena *a)
 {
-    ProtobufCBinaryData *list = arena_alloc(a, ((size_t)n + 1) * sizeof(*list));
+    ProtobufCBinaryData *list = arena_alloc(a, ((size_t)n + 1) * sizeof *list);
 
     for (int i = 0; i < n; i++)
         list[i] = pack_blob(&ours[i]);
@@ -212,7 +212,7 @@ static void *unpack_messages(const struct item *it, ProtobufCMessage *const *lis
 
 static void *unpack_blobs(const ProtobufCBinaryData *list, size_t n)
 {
-    struct blob *ours = xcalloc(n + 1, sizeof(*ours));
+    struct blob *ours = xcalloc(n + 1, sizeof *ours);
 
     for (size_t i = 0; i < n; i++)
         ours[i] = blob_of(list[i].data, list[i].len);

@@ -13,10 +13,10 @@ static const uint8_t magic[4] = {'D', 'P', 'T', '1'};
 struct frame *frame_new(size_t body_len)
 {
     ASSERT(body_len > 0 && body_len <= FRAME_MAX);
-    struct frame *f = xmalloc(sizeof(*f) + FRAME_HEADER + body_len);
+    struct frame *f = xmalloc(sizeof *f + FRAME_HEADER + body_len);
     f->refs = 1;
     f->len = FRAME_HEADER + body_len;
-    memcpy(f->data, magic, sizeof(magic));
+    memcpy(f->data, magic, sizeof magic);
     for (int i = 0; i < 4; i++)
         f->data[4 + i] = (uint8_t)(body_len >> (24 - 8 * i));
     return f;
@@ -91,7 +91,7 @@ static int bad_magic(const struct frame_reader *r, const uint8_t *p, struct err 
 {
     const char *like = frame_looks_like(p);
 
-    if (!memcmp(p, magic, sizeof(magic) - 1))
+    if (!memcmp(p, magic, sizeof magic - 1))
         return err_set(err, ERR_PROTO,
                        "it speaks %s: install the same version of dptrain on all machines", like);
     if (frame_reader_is_tls(r))
@@ -112,9 +112,9 @@ int frame_reader_next(struct frame_reader *r, const uint8_t **body, size_t *len,
 {
     const uint8_t *p = r->in.data + r->taken;
     size_t have = frame_reader_pending(r);
-    if (have < sizeof(magic))
+    if (have < sizeof magic)
         return 0;
-    if (memcmp(p, magic, sizeof(magic)))
+    if (memcmp(p, magic, sizeof magic) != 0)
         return bad_magic(r, p, err);
     if (have < FRAME_HEADER)
         return 0;

@@ -28,8 +28,8 @@ struct letter {
 };
 
 struct seat {
-    bool taken;
-    bool left; /* aborted, failed or freed: a rank that needs this one fails */
+    int taken;
+    int left; /* aborted, failed or freed: a rank that needs this one fails */
     struct coll_fault fault;
     int64_t n_calls[COLL_CHANNELS]; /* collectives begun, for the fault */
 };
@@ -101,7 +101,7 @@ void coll_local_inject(struct coll_group *g, int rank, struct coll_fault fault)
 
 static void leave(struct coll_group *g, int rank)
 {
-    g->seats[rank].left = true;
+    g->seats[rank].left = 1;
     pthread_cond_broadcast(&g->moved);
 }
 
@@ -197,7 +197,7 @@ static int agree(const struct visit *v, struct err *err)
 
     for (int r = 1; r < v->g->size; r++) {
         const struct coll_job *b = v->room->job[r];
-        const bool same_size = a->what == COLL_ALL_TO_ALL || a->n_bytes == b->n_bytes;
+        const int same_size = a->what == COLL_ALL_TO_ALL || a->n_bytes == b->n_bytes;
 
         if (a->what != b->what || !same_size || a->dtype != b->dtype || a->root != b->root)
             return err_set(err, ERR_ARG,
@@ -383,8 +383,8 @@ static int take_seat(struct coll_group *g, int rank, struct err *err)
     if (rank < 0 || rank >= g->size)
         return err_set(err, ERR_ARG, "rank %d of %d", rank, g->size);
     pthread_mutex_lock(&g->lock);
-    bool taken = g->seats[rank].taken;
-    g->seats[rank].taken = true;
+    int taken = g->seats[rank].taken;
+    g->seats[rank].taken = 1;
     pthread_mutex_unlock(&g->lock);
     return taken ? err_set(err, ERR_ARG, "rank %d of this group was taken before", rank) : 0;
 }

@@ -167,9 +167,9 @@ struct member {
 
 static struct coll_tcp_options options_of(enum transport t, int rank, int size)
 {
-    const bool is_tls = t == OVER_TLS_THREADS || t == OVER_TLS_FORK;
+    const int is_tls = t == OVER_TLS_THREADS || t == OVER_TLS_FORK;
 
-    const bool is_split = t == OVER_SHM_THREADS && rank >= size / 2;
+    const int is_split = t == OVER_SHM_THREADS && rank >= size / 2;
 
     return (struct coll_tcp_options){.rank = rank,
                                      .size = size,

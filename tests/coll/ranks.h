@@ -3,8 +3,6 @@
 #ifndef TESTS_COLL_RANKS_H
 #define TESTS_COLL_RANKS_H
 
-#include <stdbool.h>
-
 #include "coll/coll.h"
 
 enum transport {

@@ -200,7 +200,7 @@ static int abort_midway(struct coll *c, const void *arg, struct verdict *v)
     ticket = s->kind->start(&p, &err);
     pthread_create(&thread, NULL, abort_once_begun, &w);
     rc = ticket < 0 ? (int)ticket : ticket > 0 ? coll_wait(c, ticket, &err) : ERR_CANCELED;
-    w.over = true;
+    w.over = 1;
     pthread_join(thread, NULL);
     if (rc != ERR_CANCELED && rc != ERR_PEER)
         bad = unexpected(v, "%s: %d", s->kind->name, rc);

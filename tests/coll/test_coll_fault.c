@@ -33,7 +33,7 @@ static void note_begun(void *arg, int64_t tag, enum coll_moment moment, int64_t 
 
     (void)tag, (void)now_ns;
     if (moment == COLL_BEGINS)
-        a->begun = true;
+        a->begun = 1;
 }
 
 static void *abort_main(void *arg)
@@ -70,7 +70,7 @@ static int stuck(struct coll *c, const void *arg, struct verdict *v)
     int codes[3];
     for (int i = 2; i >= 0; i--)
         codes[i] = tickets[i] < 0 ? (int)tickets[i] : coll_wait(c, tickets[i], &err);
-    a.over = true;
+    a.over = 1;
     pthread_join(a.thread, NULL);
     int later = ranks_meet(c, &err);
     double took = clock_since_s(t0);

@@ -121,11 +121,10 @@ static void test_socket_addresses(void **state)
 {
     static const struct {
         const char *ip;
-        bool is_any, is_loopback;
-    } cases[] = {{"127.0.0.1", false, true}, {"127.200.3.4", false, true},
-                 {"::1", false, true},       {"0.0.0.0", true, false},
-                 {"::", true, false},        {"10.0.0.1", false, false},
-                 {"fe80::1", false, false},  {"1.0.0.127", false, false}};
+        int is_any, is_loopback;
+    } cases[] = {{"127.0.0.1", 0, 1}, {"127.200.3.4", 0, 1}, {"::1", 0, 1},
+                 {"0.0.0.0", 1, 0},   {"::", 1, 0},          {"10.0.0.1", 0, 0},
+                 {"fe80::1", 0, 0},   {"1.0.0.127", 0, 0}};
     struct sockaddr_storage sa;
     struct err err;
 
@@ -224,16 +223,16 @@ static void test_sources(void **state)
 {
     static const struct {
         const char *a, *b;
-        bool is_same;
+        int is_same;
     } cases[] = {
-        {"10.0.0.1", "10.0.0.1", true},
-        {"10.0.0.1", "10.0.0.2", false},
-        {"2001:db8:1:2::1", "2001:db8:1:2:ffff::9", true},
-        {"2001:db8:1:2::1", "2001:db8:1:3::1", false},
-        {"::ffff:10.0.0.1", "::ffff:10.0.0.1", true},
-        {"::ffff:10.0.0.1", "::ffff:10.0.0.2", false},
-        {"::1", "::ffff:10.0.0.1", false},
-        {"10.0.0.1", "a00:1::", false},
+        {"10.0.0.1", "10.0.0.1", 1},
+        {"10.0.0.1", "10.0.0.2", 0},
+        {"2001:db8:1:2::1", "2001:db8:1:2:ffff::9", 1},
+        {"2001:db8:1:2::1", "2001:db8:1:3::1", 0},
+        {"::ffff:10.0.0.1", "::ffff:10.0.0.1", 1},
+        {"::ffff:10.0.0.1", "::ffff:10.0.0.2", 0},
+        {"::1", "::ffff:10.0.0.1", 0},
+        {"10.0.0.1", "a00:1::", 0},
     };
 
     (void)state;

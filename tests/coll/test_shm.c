@@ -358,7 +358,7 @@ static void *connect_and_sum(void *arg)
     return NULL;
 }
 
-static void prepare_at(struct rank *all, int r, const char *host, bool share_memory,
+static void prepare_at(struct rank *all, int r, const char *host, int share_memory,
                        enum coll_encrypt encrypt)
 {
     const struct coll_tcp_options o = {
@@ -372,7 +372,7 @@ static void prepare_at(struct rank *all, int r, const char *host, bool share_mem
         all[r].x[i] = (float)(r + 1) * (float)i;
 }
 
-static void prepare(struct rank *all, int r, bool share_memory, enum coll_encrypt encrypt)
+static void prepare(struct rank *all, int r, int share_memory, enum coll_encrypt encrypt)
 {
     prepare_at(all, r, NULL, share_memory, encrypt);
 }
@@ -403,15 +403,13 @@ static void sum(struct rank *all, const int want[N], int is_chained)
 static void memory_is_shared_where_it_can_be(void **state)
 {
     static const struct {
-        bool shares[N];
+        int shares[N];
         enum coll_encrypt encrypt;
         int want[N];
     } cases[] = {
-        {{true, true, true}, COLL_ENCRYPT_OFF, {2, 2, 2}},
-        {{true, true, true}, COLL_ENCRYPT_REMOTE, {2, 2, 2}},
-        {{true, false, true}, COLL_ENCRYPT_OFF, {1, 0, 1}},
-        {{false, false, false}, COLL_ENCRYPT_OFF, {0, 0, 0}},
-        {{true, true, true}, COLL_ENCRYPT_ON, {0, 0, 0}},
+        {{1, 1, 1}, COLL_ENCRYPT_OFF, {2, 2, 2}}, {{1, 1, 1}, COLL_ENCRYPT_REMOTE, {2, 2, 2}},
+        {{1, 0, 1}, COLL_ENCRYPT_OFF, {1, 0, 1}}, {{0, 0, 0}, COLL_ENCRYPT_OFF, {0, 0, 0}},
+        {{1, 1, 1}, COLL_ENCRYPT_ON, {0, 0, 0}},
     };
 
     (void)state;
@@ -438,7 +436,7 @@ static void strangers_of_this_machine(void **state)
 
     (void)state;
     for (int r = 0; r < N; r++)
-        prepare(all, r, true, COLL_ENCRYPT_OFF);
+        prepare(all, r, 1, COLL_ENCRYPT_OFF);
     assert_int_equal(endpoint_parse(all[0].blob.data, all[0].blob.len, &e, &err), 0);
     samehost_name_of(e.random, &name);
     s = samehost_dial(&name);
@@ -477,7 +475,7 @@ static void ranks_that_share_hosts_are_chained(void **state)
         struct rank *all = xcalloc(N, sizeof *all);
 
         for (int r = 0; r < N; r++)
-            prepare_at(all, r, cases[i].host[r], true, COLL_ENCRYPT_OFF);
+            prepare_at(all, r, cases[i].host[r], 1, COLL_ENCRYPT_OFF);
         sum(all, (const int[]){2, 2, 2}, cases[i].want);
     }
 }

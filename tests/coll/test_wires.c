@@ -3,7 +3,6 @@
 #include "../test.h"
 
 #include <netinet/in.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -179,9 +178,9 @@ static void *give_known(void *arg)
     return NULL;
 }
 
-static bool wires_show(const struct tapped *t, const void *what, size_t n)
+static int wires_show(const struct tapped *t, const void *what, size_t n)
 {
-    bool found = false;
+    int found = 0;
 
     pthread_mutex_lock(&seen_lock);
     for (size_t i = 0; i < ARRAY_LEN(t->wires); i++)

@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 enum { SELF = 2, SIZE = 4 };
 
 static const struct shake_terms terms = {
-    .rank = SELF, .size = SIZE, .has_key = true, .mode = PROOF_PLAIN, .key = "the fuzzer's key"};
+    .rank = SELF, .size = SIZE, .has_key = 1, .mode = PROOF_PLAIN, .key = "the fuzzer's key"};
 
 static const struct endpoint_addr nowhere = {.family = 4};
 

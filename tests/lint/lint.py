@@ -259,6 +259,38 @@ def prototypes(text):
             yield text.count("\n", 0, match.start()) + 1, match[1]
 
 
+# The product's dialect of C (docs/style.md, section 9).
+DIALECT = [
+    (r"\bsizeof\s?\(\*+[\w.>-]+\)(?!->|\.|\[)|\bsizeof \(",
+     "write sizeof *x, sizeof x, or sizeof(type)"),
+    (r"\b(bool|_Bool|true|false)\b", "truth is an int: 1 or 0"),
+    (r"\b(str|strn|strcase|mem)cmp\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\) == 0",
+     "write !strcmp(a, b)"),
+    (r"\b(if|while) \((str|strn|mem)cmp\((?:[^()]|\([^()]*\))*\)(\)| \|\|| &&)",
+     "write strcmp(a, b) != 0"),
+    (r"\b(if|while|ASSERT) ?\(+[\w.>-]+ [!=]= NULL", "a condition asks for p or !p"),
+    (r"\bgoto\b", "no goto: if (rc == 0) rc = next(...)"),
+    (r"^ *(} else )?if \(\(\w+ = (?!.*(\|\||&&)).*\) [<=!]+ \w+\)( {)?$",
+     "assign, and then ask"),
+    (r"\b(if|while) \(!?rc\)", "ask for rc < 0, or compare with 0"),
+    (r"\bwhile \(1\)", "write for (;;)"),
+    (r"; (\+\+|--)[\w.>-]+\)", "write i++"),
+    (r"= {};", "write {0}"),
+]
+CUDNN_WORDS = {"bool", "true"}  # an attribute of cuDNN's has this type
+
+
+def check_dialect(path, tree):
+    """The form that most lines have is the form of all: a reader and a search know one way."""
+    if not (path.endswith((".c", ".h")) and room_of(path)) or "_compat/" in path:
+        return
+    for number, line in enumerate(tree.code[path].split("\n"), 1):
+        for pattern, want in DIALECT:
+            match = re.search(pattern, line)
+            if match and not (match[0] in CUDNN_WORDS and path.endswith("cuda/cudnn_graph.c")):
+                yield number, f"{match[0].strip()[:40]}: {want}"
+
+
 def definitions(text):
     """(line, name) of each function that a source defines."""
     text = re.sub(r"__attribute__\s*\(\((?:[^()]|\([^()]*\))*\)\)[ \t]*", "", text)
@@ -442,6 +474,7 @@ def main(root):
                  *check_threads(path, lines), *check_words(path, lines),
                  *check_names(path, lines, tree), *check_finding(path, lines, tree),
                  *check_users(path, tree), *check_functions(path, tree),
+                 *check_dialect(path, tree),
                  *check_machines(path, lines, tree), *check_readme(path, lines), *check_top(path)]
         for number, problem in found:
             print(f"{path}:{number}: {problem}")

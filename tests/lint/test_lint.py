@@ -99,6 +99,30 @@ CASES = [
 ]
 
 
+# The dialect: a line of a function in the product, and the complaint that is wanted.
+OF_DIALECT = [
+    ("x = xcalloc(1, sizeof(*x->y));", "write sizeof *x"),
+    ("x = xcalloc(1, sizeof(struct y) + sizeof *x + sizeof(*x)->y);", ""),
+    ("bool x = 1;", "truth is an int"),
+    ("x = false;", "truth is an int"),
+    ('put("true"); /* true */', ""),
+    ("if (x && strncmp(f(a, g(b)), c, 1) == 0 && y)", "write !strcmp"),
+    ("if (!strcmp(a, b) && f(x) == 0)", ""),
+    ("if (memcmp(a, b, sizeof(c)))", "write strcmp(a, b) != 0"),
+    ("if (strcmp(a, b) || c)", "write strcmp(a, b) != 0"),
+    ("if (strcmp(a, b) != 0 && strcmp(a, b) < 0)", ""),
+    ("if (x->y.z == NULL)", "a condition asks for p or !p"),
+    ("const int has_y = x->y != NULL;", ""),
+    ("goto out;", "no goto"),
+    ("if ((rc = f(g(x), y)) < 0) {", "assign, and then ask"),
+    ("} else if ((n = f(x)) == 0)", "assign, and then ask"),
+    ("if ((rc = f(x)) < 0 || (rc = g(x)) < 0)", ""),
+    ("if (rc)", "ask for rc < 0"),
+    ("while (1)", "write for (;;)"),
+    ("for (int i = 0; i < n; ++i)", "write i++"),
+    ("struct x y = {};", "write {0}"),
+]
+
 # The files of a machine of the driver's session, beside the header that names them.
 MACHINE = ("common/session/run.h", "/* run - a machine.\n *\n *   driver_a.c  does it\n *\n * "
            "Threads: any. */\n#ifndef SESSION_RUN_H\n#define SESSION_RUN_H\n#endif\n")
@@ -188,6 +212,11 @@ def main():
         if status != (1 if want else 0) or want not in said:
             print(f"{path!r} {content!r}: want {want!r}, status {status}, got:\n{said}")
             n_bad += 1
+    for line, want in OF_DIALECT:
+        status, said = run({"driver/a.c": OPENING + f"int a_x(void)\n{{\n    {line}\n}}\n"})
+        if status != (1 if want else 0) or want not in said or want and "a.c:5: " not in said:
+            print(f"{line!r}: want {want!r}, status {status}, got:\n{said}")
+            n_bad += 1
     for path, content, want in OF_MACHINES:
         status, said = run({MACHINE[0]: MACHINE[1], SEAT[0]: SEAT[1], path: OPENING + content})
         if status != (1 if want else 0) or want not in said:
@@ -210,7 +239,7 @@ def main():
     if run({})[0] != 1:
         print("a lint of no file passes")
         n_bad += 1
-    n = len(CASES) + len(OF_FUNCTIONS) + len(OF_MACHINES) + len(OF_USERS) + len(NOTES) + 1
+    n = 1 + sum(map(len, [CASES, OF_FUNCTIONS, OF_DIALECT, OF_MACHINES, OF_USERS, NOTES]))
     print(f"{n} cases, {n_bad} wrong")
     return 1 if n_bad else 0
 

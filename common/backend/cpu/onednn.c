@@ -216,7 +216,8 @@ static dnnl_status_t cpu_onednn_add_tail(dnnl_primitive_attr_t attr, struct tail
 
     if (tail.act == ACT_NONE && !tail.adds)
         return dnnl_success;
-    if ((st = dnnl_post_ops_create(&ops)) != dnnl_success)
+    st = dnnl_post_ops_create(&ops);
+    if (st != dnnl_success)
         return st;
     if (tail.adds)
         st = dn_v_append_sum(ops);

@@ -440,11 +440,12 @@ static int cuda_blas_choose(struct blas *b, struct blas_product *p, const struct
     int rc;
 
     for (c = b->first; c; c = c->next)
-        if (memcmp(&c->key, key, sizeof *key) == 0)
+        if (!memcmp(&c->key, key, sizeof *key))
             break;
     if (!c) {
         c = xcalloc(1, sizeof *c);
-        if ((rc = cuda_blas_search(b, p, key, &c->found, err)) < 0) {
+        rc = cuda_blas_search(b, p, key, &c->found, err);
+        if (rc < 0) {
             free(c);
             return rc;
         }

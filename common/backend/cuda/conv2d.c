@@ -129,7 +129,8 @@ static int conv_run(struct kernel *k, struct err *err)
     int rc;
 
     cuda_conv2d_before(c);
-    if ((rc = cudnn_pack_run(c->dnn->device, c->pack, err)) < 0)
+    rc = cudnn_pack_run(c->dnn->device, c->pack, err);
+    if (rc < 0)
         return rc;
     cuda_conv2d_behind(c);
     return passes_check("launch around a convolution", err);

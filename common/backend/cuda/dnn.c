@@ -53,9 +53,11 @@ static int time_plan(void *arg, struct cudnn_device *d, const struct cudnn_plan 
     ASSERT(p->n_tensors <= CUDNN_MAX_TENSORS);
     for (int i = 0; i < p->n_tensors; i++)
         size[1 + i] = n_bytes[i];
-    if ((rc = tune_alloc(b, size, 1 + p->n_tensors, at, &base, err)) < 0)
+    rc = tune_alloc(b, size, 1 + p->n_tensors, at, &base, err);
+    if (rc < 0)
         return rc;
-    if ((rc = cudnn_pack_new(p, at + 1, at[0], &t.pack, err)) == 0)
+    rc = cudnn_pack_new(p, at + 1, at[0], &t.pack, err);
+    if (rc == 0)
         rc = tune_time(b, cuda_dnn_run_timed, &t, us, err);
     cudnn_pack_free(t.pack);
     backend_free(&b->base, base);

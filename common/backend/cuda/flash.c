@@ -217,7 +217,8 @@ int flash_new(struct cuda *b, const struct graph *g, const struct node *n, struc
 
     if (!is_suitable(g, n) || qkv->dim[0] == 0)
         return FLASH_NONE;
-    if ((rc = try_alloc(&mem, sizeof *f, "a kernel", err)) < 0)
+    rc = try_alloc(&mem, sizeof *f, "a kernel", err);
+    if (rc < 0)
         return rc;
     f = mem;
     f->k.ops = &flash_ops;
@@ -229,17 +230,17 @@ int flash_new(struct cuda *b, const struct graph *g, const struct node *n, struc
                                 .causal = n->attr.attention.causal};
     f->s.samples = qkv->dim[0] / f->s.length;
     f->s.d = qkv->dim[1] / 3 / f->s.heads;
-    if ((rc = dnn_of(b, &f->dnn, err)) < 0)
-        goto fail;
-    at_once = samples_at_once(f);
-    if (at_once == 0 || cuda_flash_cut(f, at_once, &none) < 0) {
-        rc = FLASH_NONE;
-        goto fail;
+    rc = dnn_of(b, &f->dnn, err);
+    if (rc == 0) {
+        at_once = samples_at_once(f);
+        if (at_once == 0 || cuda_flash_cut(f, at_once, &none) < 0)
+            rc = FLASH_NONE;
+    }
+    if (rc != 0) {
+        flash_free(&f->k);
+        return rc;
     }
     cuda_flash_lay_out(f);
     *out = &f->k;
     return 0;
-fail:
-    flash_free(&f->k);
-    return rc;
 }

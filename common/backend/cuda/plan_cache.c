@@ -134,7 +134,7 @@ static int cuda_plan_cache_is_whole(const struct buf *file, const char *key, siz
     }
     if (*skip > 0) {
         add_head(&head, key, file->data + *skip, file->len - *skip);
-        whole = head.len == *skip && memcmp(head.data, file->data, head.len) == 0;
+        whole = head.len == *skip && !memcmp(head.data, file->data, head.len);
     }
     buf_fini(&head);
     return whole;
@@ -247,7 +247,7 @@ static int cuda_plan_cache_is_ours(const char *name)
 {
     const size_t n = strlen(name);
 
-    return (n == NAME_LEN && strcmp(name + HASH_TEXT_LEN - 1, SUFFIX) == 0) ||
+    return (n == NAME_LEN && !strcmp(name + HASH_TEXT_LEN - 1, SUFFIX)) ||
            (n == ASIDE_LEN && name[0] == '.');
 }
 

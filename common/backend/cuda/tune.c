@@ -106,7 +106,8 @@ int tune_alloc(struct cuda *b, const size_t *n_bytes, int n, void **at, void **b
 
     for (int i = 0; i < n; i++)
         total += (size_t)round_up_i64((int64_t)n_bytes[i], BLOCK_ALIGN);
-    if ((rc = backend_alloc(&b->base, total, "timing an algorithm", base, err)) < 0)
+    rc = backend_alloc(&b->base, total, "timing an algorithm", base, err);
+    if (rc < 0)
         return rc;
     total = 0;
     for (int i = 0; i < n; i++) {
