@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/util.h"
 #include "state/shards.h"
 
 struct space {
@@ -102,6 +103,8 @@ static int send_space(struct broadcast *s, const struct space *p, size_t at, str
 {
     void *x = s->aside ? s->aside + at : p->at;
 
+    ASSERT(at + p->n_bytes <= s->n_bytes);
+    ASSERT(is_source(s) ? !s->aside || s->on_host : !!s->aside); /* others keep what they hold */
     if (s->on_host && is_source(s) && backend_copy_out(s->backend, x, p->at, p->n_bytes, err) < 0)
         return err->code;
     return coll_broadcast(s->coll, x, p->n_bytes, s->source, err);
@@ -109,6 +112,7 @@ static int send_space(struct broadcast *s, const struct space *p, size_t at, str
 
 static int take_space(struct broadcast *s, const struct space *p, size_t at, struct err *err)
 {
+    ASSERT(!is_source(s) && s->aside && at + p->n_bytes <= s->n_bytes);
     if (s->on_host)
         return backend_copy_in(s->backend, p->at, s->aside + at, p->n_bytes, err);
     return backend_copy(s->backend, p->at, s->aside + at, p->n_bytes, err);
@@ -133,6 +137,7 @@ static int broadcast_spaces(struct backend *b, struct coll *c, int source,
     struct broadcast s = {.backend = b, .coll = c, .source = source, .space = space, .n_spaces = n};
     int rc;
 
+    ASSERT(source >= 0 && source < coll_size(c));
     for (int i = 0; i < n; i++)
         s.n_bytes += space[i].n_bytes;
     if (!s.n_bytes)
@@ -160,6 +165,7 @@ static int list_spaces(const struct state *s, struct space *out)
         const struct slot *slot = &s->slot[k];
         const size_t skipped = s->shards && slot->def == &slot_parameters ? trained : 0;
 
+        ASSERT(skipped <= slot->n_bytes && (slot->data || slot->is_divided || !slot->n_bytes));
         if (slot_is_broadcast(slot->def) && !slot->is_divided)
             out[n++] = (struct space){(char *)slot->data + skipped, slot->n_bytes - skipped,
                                       slot->is_offloaded};

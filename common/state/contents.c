@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/util.h"
 #include "state/loop.h"
 
 static const char running_mean[] = "running_mean";
@@ -31,6 +32,8 @@ char *contents_name(const struct slot_def *d, const char *base)
 static void contents_add(struct contents *c, int file, struct st_tensor tensor,
                          struct contents_source from)
 {
+    ASSERT(from.slot == CONTENTS_COUNT || tensor.name);
+    ASSERT(c->n[file] < c->most);
     c->tensor[file][c->n[file]] = tensor;
     c->source[file][c->n[file]++] = from;
 }
@@ -98,6 +101,7 @@ void contents_init(struct contents *c, const struct state *s)
     *c = (struct contents){0};
     for (int k = 0; k < s->n_slots; k++) /* with room for a count beside each tensor */
         n += 2 * (size_t)slot_n_tensors(s->layout, s->slot[k].def);
+    c->most = (int)n;
     for (int f = 0; f < CONTENTS_FILES; f++) {
         c->tensor[f] = arena_alloc(&c->memory, n * sizeof *c->tensor[f]);
         c->source[f] = arena_alloc(&c->memory, n * sizeof *c->source[f]);
@@ -116,6 +120,16 @@ void contents_init(struct contents *c, const struct state *s)
         .config = s->config ? arena_strdup(&c->memory, s->config) : NULL};
 }
 
+int64_t contents_bytes(const struct contents *c)
+{
+    int64_t n = 0;
+
+    for (int f = 0; f < CONTENTS_FILES; f++)
+        for (int i = 0; i < c->n[f]; i++)
+            n += (int64_t)st_bytes(&c->tensor[f][i]);
+    return n;
+}
+
 void contents_fini(struct contents *c) { arena_fini(&c->memory); }
 
 int contents_set_state(struct contents *c, const struct state *s, int n_ranks, struct err *err)
@@ -130,5 +144,6 @@ int contents_set_state(struct contents *c, const struct state *s, int n_ranks, s
     if (backend_copy_out(s->backend, loop, from, sizeof loop, err) < 0)
         return err->code;
     c->files.n_best = loop_best(loop, c->files.best);
+    ASSERT(c->files.n_best >= 0 && c->files.n_best <= CKPT_MOST_BEST);
     return 0;
 }

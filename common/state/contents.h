@@ -23,8 +23,8 @@ struct contents {
     struct ckpt_content files;
     struct st_tensor *tensor[CONTENTS_FILES];       /* [n]; data: NULL until the owner sets it */
     struct contents_source *source[CONTENTS_FILES]; /* [n] */
-    int n[CONTENTS_FILES];
-    struct arena memory; /* of the lists and the names */
+    int n[CONTENTS_FILES], most;                    /* most: the lists' room */
+    struct arena memory;                            /* of the lists and the names */
 };
 
 /* List the tensors of s. */
@@ -34,6 +34,8 @@ void contents_fini(struct contents *c);
 /* Take what state.json holds: the state's position, for a checkpoint of n_ranks ranks, and the
  * generations that stay. */
 int contents_set_state(struct contents *c, const struct state *s, int n_ranks, struct err *err);
+
+int64_t contents_bytes(const struct contents *c); /* of all tensors of all files */
 
 /* The name of a slot's tensor in its file, for free(). */
 char *contents_name(const struct slot_def *d, const char *base);

@@ -84,6 +84,7 @@ static void run_step(struct task *task)
     s->run(s->save);
     free(s);
     pthread_mutex_lock(&j->lock);
+    ASSERT(j->n_tasks > 0);
     j->n_tasks--;
     pthread_cond_broadcast(&j->changed);
     pthread_mutex_unlock(&j->lock);
@@ -103,11 +104,9 @@ static void joint_start(struct joint *j, struct save *v, void (*run)(struct save
 
 static void joint_prepare(struct save *v)
 {
-    const struct joint_options *o = &v->joint->o;
-
     if (v->rc < 0) /* there was no memory */
         return;
-    v->rc = draft_new(o->run_dir, &v->contents.files, &v->draft, &v->err);
+    v->rc = draft_new(v->joint->o.run_dir, &v->contents.files, &v->draft, &v->err);
     if (v->rc == 0 && strlen(draft_folder(v->draft)) >= sizeof v->folder)
         v->rc = err_set(&v->err, ERR_IO, "%s: the path is too long", draft_folder(v->draft));
     if (v->rc == 0)
@@ -148,6 +147,8 @@ static void write_window(struct save *v)
 {
     const struct part *p = &v->part[v->from];
 
+    ASSERT(v->phase == PASSING && v->rank == 0 && v->unseen[v->from]);
+    ASSERT(v->passed + (int64_t)v->n_window <= p->n_bytes);
     if (v->rc == 0)
         v->rc = draft_write(v->draft, &p->files, v->passed, v->window, v->n_window, &v->err);
     v->passed += (int64_t)v->n_window;
@@ -189,6 +190,7 @@ static void joint_place(struct save *v)
     char *path = NULL;
     int rc;
 
+    ASSERT(v->rank == 0 && v->n_parts == v->size && v->draft && v->rc == 0 && o->saver);
     for (int r = 0; r < v->size; r++)
         part[r] = v->part[r].files;
     rc = draft_sync(v->draft, &v->err);
@@ -252,6 +254,7 @@ void joint_interrupt(struct joint *j)
 /* Give the save to its last task. */
 static void joint_end(struct joint *j, void (*last)(struct save *v))
 {
+    ASSERT(j->save);
     joint_start(j, j->save, last);
     j->save = NULL;
 }
@@ -269,12 +272,19 @@ int joint_give_up(struct joint *j)
 
 /* ---- the engine's side ---- */
 
+/* On rank 0 the parts are the whole checkpoint: no byte is left out, and none is there twice. */
 static void list_parts(struct save *v, const struct state *s)
 {
+    int64_t n_bytes = 0;
+
     v->n_parts = v->rank == 0 ? v->size : 1;
     v->part = xcalloc((size_t)v->n_parts, sizeof *v->part);
-    for (int i = 0; i < v->n_parts; i++)
+    for (int i = 0; i < v->n_parts; i++) {
         part_init(&v->part[i], &v->contents, s, v->size, v->rank == 0 ? i : v->rank);
+        n_bytes += v->part[i].n_bytes;
+    }
+    ASSERT(v->rank == 0 ? n_bytes == contents_bytes(&v->contents)
+                        : n_bytes <= contents_bytes(&v->contents));
 }
 
 /* Copy this rank's own part.  If there is no memory for it, the rank says so after the other ranks
@@ -289,10 +299,12 @@ static int copy_part(struct save *v, const struct state *s, struct err *err)
 int joint_begin(struct joint *j, struct coll *c, int is_awaited, struct err *err)
 {
     const int64_t since_ns = clock_mono_ns();
+    const struct shard_set *now = &j->o.state->shards->now;
     struct save *v = xcalloc(1, sizeof *v);
     int rc;
 
-    ASSERT(!j->save && coll_size(c) == j->o.state->shards->now.size);
+    ASSERT(!j->save && (coll_rank(c) == 0) == !!j->o.saver);
+    ASSERT(coll_size(c) == now->size && coll_rank(c) == now->rank);
     v->joint = j;
     v->rank = coll_rank(c);
     v->size = coll_size(c);
@@ -321,6 +333,7 @@ static int end_preparing(struct joint *j, struct coll *c, struct err *err)
 {
     struct save *v = j->save;
 
+    ASSERT(v->phase == PREPARING && v->size == coll_size(c));
     if (coll_broadcast(c, v->folder, sizeof v->folder, 0, err) < 0)
         return err->code;
     v->phase = WRITING;
@@ -371,11 +384,11 @@ static void begin_passing(struct joint *j)
 {
     struct save *v = j->save;
 
+    ASSERT(v->phase == WRITING && !v->window);
     v->phase = PASSING;
     v->from = v->passed = 0;
     if (v->rank == 0)
-        v->rc =
-            try_alloc((void **)&v->window, j->o.window_bytes, "a window of a checkpoint", &v->err);
+        v->rc = try_alloc((void **)&v->window, j->o.window_bytes, "a checkpoint's window", &v->err);
 }
 
 /* 2. All ranks tell how writing went. */
@@ -385,6 +398,7 @@ static int end_writing(struct joint *j, struct coll *c, struct err *err)
     struct outcome mine = outcome_of(v), *all = xcalloc((size_t)v->size, sizeof *all);
     int bad = -1, any_unseen = 0, rc = coll_allgather(c, &mine, sizeof mine, all, err);
 
+    ASSERT(v->phase == WRITING && v->size == coll_size(c));
     if (rc == 0)
         bad = note_outcomes(v, all, &any_unseen);
     if (bad >= 0) {
@@ -413,6 +427,7 @@ static struct order next_window(struct joint *j)
 {
     struct save *v = j->save;
 
+    ASSERT(v->rank == 0 && v->from <= v->size);
     if (v->rc < 0)
         return (struct order){PASS_FAILED, 0};
     while (v->from < v->size && (!v->unseen[v->from] || v->passed == v->part[v->from].n_bytes)) {
@@ -422,6 +437,7 @@ static struct order next_window(struct joint *j)
     if (v->from == v->size)
         return (struct order){ALL_PASSED, 0};
     v->n_window = (size_t)min_i64((int64_t)j->o.window_bytes, v->part[v->from].n_bytes - v->passed);
+    ASSERT(v->n_window > 0 && v->from > 0); /* rank 0 sees its own disk */
     return (struct order){v->from, (int64_t)v->n_window};
 }
 

@@ -86,6 +86,7 @@ static void note_best(double v[LOOP_LEN], int64_t keep, int64_t step, double sco
     double *best = v + LOOP_BEST;
     int n = (int)v[LOOP_N_BEST], at = n;
 
+    ASSERT(n >= 0 && n <= CKPT_MOST_BEST && keep >= 1 && keep <= CKPT_MOST_BEST);
     if (isnan(score))
         return;
     while (at > 0 && score < best[2 * (at - 1) + 1])
@@ -98,12 +99,14 @@ static void note_best(double v[LOOP_LEN], int64_t keep, int64_t step, double sco
     best[2 * at] = (double)step;
     best[2 * at + 1] = score;
     v[LOOP_N_BEST] = n + 1;
+    ASSERT(n < keep && at <= n);
 }
 
 int loop_best(const double v[LOOP_LEN], int64_t step[CKPT_MOST_BEST])
 {
     const int n = (int)v[LOOP_N_BEST];
 
+    ASSERT(n >= 0 && n <= CKPT_MOST_BEST); /* loop_read has checked it */
     for (int i = 0; i < n; i++)
         step[i] = (int64_t)v[LOOP_BEST + 2 * i];
     return n;

@@ -17,6 +17,7 @@ static void part_add(struct part *p, struct draft_piece piece, struct part_sourc
     struct draft_piece *all = (struct draft_piece *)p->files.piece;
     const int n = p->files.n++;
 
+    ASSERT(piece.n_bytes > 0 && piece.at >= 0);
     if ((n & (n - 1)) == 0) { /* at each power of two the room doubles */
         all = xrealloc(all, sizeof *all * 2 * ((size_t)n + 1));
         p->source = xrealloc(p->source, sizeof *p->source * 2 * ((size_t)n + 1));
@@ -62,6 +63,7 @@ static void add_spans(struct part *p, const struct state *s, const struct conten
 
 void part_init(struct part *p, const struct contents *c, const struct state *s, int size, int rank)
 {
+    ASSERT(size >= 1 && rank >= 0 && rank < size);
     *p = (struct part){0};
     for (int f = 0; f < CONTENTS_FILES; f++) {
         int64_t at = 0;
@@ -92,8 +94,12 @@ static const char *part_address(const struct state *s, const struct part_source 
     const struct shard_set *set = &s->shards->now;
     int64_t span;
 
-    if (!s->slot[from->slot].is_divided)
+    if (!s->slot[from->slot].is_divided) {
+        ASSERT(s->slot[from->slot].data && from->at < s->slot[from->slot].n_bytes);
         return (const char *)s->slot[from->slot].data + from->at;
+    }
+    ASSERT(from->bucket >= 0 && from->bucket < shard_n_buckets(s, from->slot));
+    ASSERT(set->size > 0 && set->data[from->slot][SHARD_OWN]);
     span = s->layout->bucket[from->bucket].offset +
            cut_span(s->layout, from->bucket, set->size, set->rank).at;
     return (const char *)set->data[from->slot][SHARD_OWN] +
@@ -104,6 +110,7 @@ static const char *part_address(const struct state *s, const struct part_source 
 int part_copy(const struct part *p, const struct contents *c, const struct state *s, char *to,
               struct err *err)
 {
+    const char *const begin = to;
     int rc = 0;
 
     for (int i = 0; i < p->files.n && rc == 0; to += p->files.piece[i++].n_bytes)
@@ -112,5 +119,6 @@ int part_copy(const struct part *p, const struct contents *c, const struct state
         else
             rc = backend_copy_out(s->backend, to, part_address(s, &p->source[i]),
                                   (size_t)p->files.piece[i].n_bytes, err);
+    ASSERT(rc < 0 || to - begin == p->n_bytes);
     return rc;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "base/util.h"
 #include "state/state.h"
 
 enum { WINDOW_BYTES = 4 << 20 };
@@ -40,6 +41,7 @@ static int window_look(struct window *w, size_t at, size_t most, const char **p,
     }
     if (at < w->from || at >= w->to)
         rc = window_fill(w, at, err);
+    ASSERT(at >= w->from && at < w->to && w->to <= w->slot->n_bytes);
     *p = w->bytes + (at - w->from);
     *n = most < w->to - at ? most : w->to - at;
     return rc;
@@ -54,6 +56,7 @@ static int hash_tensor(struct window *w, const struct slot_tensor *t, struct has
     size_t n;
     int rc = 0;
 
+    ASSERT(w->slot->data && end <= w->slot->n_bytes);
     for (size_t at = t->at; at < end && rc == 0; at += n) {
         rc = window_look(w, at, end - at, &p, &n, err);
         if (rc == 0)
@@ -125,6 +128,7 @@ int state_hash(const struct state *s, struct tensor_hash **out, struct hash128 *
     *all = hasher_end(sum);
     hasher_free(sum);
     free(w.bytes);
+    ASSERT(rc < 0 || n == state_n_hashes(s));
     if (rc < 0) {
         free_hashes(h, n);
         return rc;

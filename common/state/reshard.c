@@ -60,6 +60,7 @@ static void note_holders(const struct claim *claim, int n_claims, const struct c
         if (is_of(&claim[i], want) && h < claim[i].n_held) {
             const int owner = (int)((claim[i].rank - h + want->size) % want->size);
 
+            ASSERT(owner >= 0 && owner < from->size);
             from->holder[owner] = i / CLAIMS;
             from->is_next[owner] = i % CLAIMS;
         }
@@ -70,6 +71,7 @@ static void note_holders(const struct claim *claim, int n_claims, const struct c
 static int find_holders(const struct claim *claim, int n_claims, const struct claim *want,
                         struct shard_source *from)
 {
+    ASSERT(want->size > 0 && want->size <= CLUSTER_MAX_RANKS);
     from->size = (int)want->size;
     from->holder = xrealloc(from->holder, sizeof *from->holder * (size_t)from->size);
     from->is_next = xrealloc(from->is_next, sizeof *from->is_next * (size_t)from->size);
@@ -96,6 +98,8 @@ static int reshard_compare(const struct claim *a, const struct claim *b)
 
 static int is_sound(const struct claim *c)
 {
+    if (c->lineage < 0 || c->lineage == INT64_MAX)
+        return 0;
     return c->size == 0 || (c->size > 0 && c->size <= CLUSTER_MAX_RANKS && c->rank >= 0 &&
                             c->rank < c->size && c->n_held > 0 && c->n_held <= SHARDS_HELD);
 }
@@ -166,6 +170,7 @@ static void drop_others(struct state *s, const struct claim mine[CLAIMS], const 
     shard_set_free(s, &s->shards->now);
     shard_set_free(s, &s->shards->next);
     shards_use(s, &none);
+    s->shards->prepared_step = -1;
 }
 
 /* Make the update that the other ranks have made already. */
@@ -179,6 +184,7 @@ static int reshard_roll(struct state *s, struct coll *c, int root, int is_behind
         rc = coll_broadcast(c, check, sizeof check, root, err);
     if (rc < 0 || !is_behind)
         return rc;
+    ASSERT(s->shards->prepared_step == s->at.step && s->shards->roll);
     rc = s->shards->roll(s->shards->roll_arg, check, err);
     if (rc == 0)
         s->at = at;
@@ -202,6 +208,7 @@ static int reshard_settle(struct state *s, struct coll *c, const struct claim *c
         else
             any_behind = 1;
     }
+    ASSERT(from->root >= 0 && from->lineage > s->shards->now.lineage);
     drop_others(s, mine, best);
     return any_behind ? reshard_roll(s, c, from->root,
                                      is_of(&mine[0], best) && mine[0].step < best->step, err)
@@ -214,6 +221,7 @@ int shards_agree(struct state *s, struct coll *c, struct shard_source *out, stru
     struct claim *claim = take_claims(s, c, err), best, newest;
     int rc;
 
+    shards_check(s);
     *out = (struct shard_source){0};
     if (!claim)
         return err->code;
@@ -222,10 +230,12 @@ int shards_agree(struct state *s, struct coll *c, struct shard_source *out, stru
     if (best.step < 0 || (best.step < newest.step && !s->shards->takes_older)) {
         rc = reshard_lose(claim, n, &newest, out, err);
     } else {
-        (void)find_holders(claim, n, &best, out);
+        ASSERT(find_holders(claim, n, &best, out) < 0);
         rc = reshard_settle(s, c, claim, &best, out, err);
+        ASSERT(rc < 0 || s->shards->now.size == 0 || s->at.step == out->step);
     }
     free(claim);
+    shards_check(s);
     return rc;
 }
 
@@ -271,10 +281,12 @@ static char *at_source(const struct transfer *x, int owner, const struct piece *
     const struct state *s = x->s;
     const struct shard_set *set = x->from->is_next[owner] ? &s->shards->next : &s->shards->now;
     const int h = set->rank == owner ? SHARD_OWN : SHARD_COPY;
-    const int64_t begin = cut_span(s->layout, p->bucket, set->size, owner).at;
+    const struct coll_span span = cut_span(s->layout, p->bucket, set->size, owner);
     const size_t at = shard_offset(s, p->slot, set->size, owner, p->bucket) +
-                      reshard_element(s, p) * (size_t)(p->at - begin);
+                      reshard_element(s, p) * (size_t)(p->at - span.at);
 
+    ASSERT(owner == shard_owner(set, h)); /* this rank has told all that it holds the shard */
+    ASSERT(p->at >= span.at && p->at + p->n <= span.at + span.n);
     if (s->slot[p->slot].is_divided)
         return (char *)set->data[p->slot][h] + at;
     return h == SHARD_COPY && set->param ? (char *)set->param + at : at_whole(s, p);
@@ -343,6 +355,7 @@ static int send_span(const struct transfer *x, int owner, struct piece p, struct
         char *bytes = x->window;
 
         p.n = min_i64(most, end - p.at);
+        ASSERT(p.n > 0 && root >= 0 && root < coll_size(x->c));
         if (coll_rank(x->c) == root)
             rc = reshard_offer(x, owner, &p, &bytes, err);
         if (rc == 0)
@@ -378,16 +391,21 @@ static int reshard_commit(struct state *s, struct coll *c, const struct shard_se
     uint8_t *all = xcalloc((size_t)coll_size(c), 1);
     const int rc = coll_allgather(c, &mine, 1, all, err);
 
+    ASSERT(set->lineage > s->shards->now.lineage && set->lineage > s->shards->next.lineage);
+    ASSERT(set->size == coll_size(c) && set->rank == coll_rank(c));
     free(all);
     s->at = *at;
     shard_set_free(s, &s->shards->next);
     if (rc < 0) {
         s->shards->next = *set;
+        shards_check(s);
         return rc;
     }
     shard_set_free(s, &s->shards->now);
     shards_use(s, set);
     s->shards->prepared_step = -1;
+    ASSERT(s->shards->next.size == 0);
+    shards_check(s);
     return 0;
 }
 
@@ -396,10 +414,15 @@ int shards_exchange(struct state *s, struct coll *c, const struct shard_source *
 {
     struct shard_set set;
     struct transfer x = {.s = s, .c = c, .from = from, .set = &set};
-    int rc = shard_set_new(s, coll_size(c), coll_rank(c), &set, err);
+    int rc;
 
+    if (at->step != from->step)
+        return err_set(err, ERR_PROTO, "rank %d sent the position of step %lld, want step %lld",
+                       from->root, (long long)at->step, (long long)from->step);
+    rc = shard_set_new(s, coll_size(c), coll_rank(c), &set, err);
     if (rc < 0)
         return rc;
+    ASSERT(s->shards->now.size == 0 || s->at.step == at->step);
     set.lineage = from->lineage;
     rc = backend_alloc(s->backend, WINDOW_BYTES, "parts of the state", (void **)&x.window, err);
     if (rc == 0)

@@ -16,6 +16,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/util.h"
 #include "ckpt/ckpt.h"
 #include "state/snapshot.h"
 
@@ -130,6 +131,8 @@ static void hand_in(struct saver *v, struct report *r)
 {
     const int is_given_up = !r->checkpoint.error && !r->checkpoint.path;
 
+    ASSERT(v->is_busy && !v->outcome && r->checkpoint.step == v->step);
+    ASSERT(!r->checkpoint.error || !r->checkpoint.path);
     if (r->checkpoint.path)
         v->saved_step = r->checkpoint.step;
     if (v->is_awaited)
@@ -157,6 +160,7 @@ static void *main_of_saver(void *arg)
         pthread_mutex_unlock(&v->lock);
         r = write_snapshot(v);
         pthread_mutex_lock(&v->lock);
+        ASSERT(!v->is_held); /* the snapshot was the thread's all the time */
         hand_in(v, r);
     }
     pthread_mutex_unlock(&v->lock);
@@ -167,6 +171,7 @@ int saver_open(struct saver *v, const struct state *s, int keep, struct err *err
 {
     int rc = snapshot_new(s, &v->snapshot, err);
 
+    ASSERT(!v->has_thread && keep >= 1);
     if (rc < 0)
         return rc;
     v->state = s;
@@ -217,6 +222,8 @@ int saver_wants(struct saver *v, int *wants, struct err *err)
 static void set_busy(struct saver *v, double exposed_s, int is_awaited, int is_held)
 {
     pthread_mutex_lock(&v->lock);
+    ASSERT(!v->is_busy && !v->is_held && !v->outcome); /* what was written before was taken */
+    ASSERT(v->has_thread && !v->must_end);
     v->step = v->state->at.step;
     v->exposed_s = exposed_s;
     v->is_awaited = is_awaited;
@@ -233,6 +240,7 @@ static int saver_start(struct saver *v, int n_ranks, int64_t since_ns, int is_aw
 {
     int rc;
 
+    ASSERT(!saver_under_way(v, NULL, NULL)); /* the snapshot is the engine's */
     v->start_ns = clock_mono_ns();
     rc = snapshot_take(v->snapshot, v->state, n_ranks, err);
     if (rc < 0)
@@ -254,6 +262,7 @@ void saver_deliver(struct saver *v, char *path, char *error, double exposed_s)
     r->checkpoint.path = path;
     set_error(v, r, error);
     pthread_mutex_lock(&v->lock);
+    ASSERT(v->is_held);
     hand_in(v, r);
     pthread_mutex_unlock(&v->lock);
 }
@@ -292,6 +301,8 @@ static void take_outcome(struct saver *v, int64_t since_ns, struct report *r)
     pthread_mutex_lock(&v->lock);
     own = v->outcome;
     v->outcome = NULL;
+    ASSERT(own && v->is_awaited && !v->is_busy);
+    ASSERT(own->checkpoint.step == v->step);
     pthread_mutex_unlock(&v->lock);
     r->checkpoint = own->checkpoint;
     r->checkpoint.is_unasked = 0;

@@ -17,6 +17,7 @@ enum { WINDOW_BYTES = 4 << 20 }; /* for what passes between a device's memory an
 
 int shard_owner(const struct shard_set *set, int h)
 {
+    ASSERT(h >= 0 && h < set->n_held && set->n_held <= set->size);
     return (set->rank - h + set->size) % set->size;
 }
 
@@ -35,6 +36,7 @@ int shard_n_buckets(const struct state *s, int slot)
 
 size_t shard_offset(const struct state *s, int slot, int size, int owner, int bucket)
 {
+    ASSERT(owner >= 0 && owner < size && bucket >= 0 && bucket <= shard_n_buckets(s, slot));
     return shards_element(s, slot) * (size_t)cut_before(s->layout, bucket, size, owner);
 }
 
@@ -44,6 +46,8 @@ float *shard_params(const struct state *s, int h, int bucket)
     const int owner = shard_owner(set, h);
     const int64_t before = cut_before(s->layout, bucket, set->size, owner);
 
+    ASSERT(set->param || h == SHARD_OWN || !backend_is_device(s->backend) ||
+           s->shards->divides_params); /* shards_equip */
     if (s->shards->divides_params)
         return (float *)set->data[0][h] + before;
     if (h == SHARD_COPY && set->param)
@@ -55,6 +59,39 @@ float *shard_params(const struct state *s, int h, int bucket)
 static size_t shard_bytes(const struct state *s, int slot, int size, int owner)
 {
     return shard_offset(s, slot, size, owner, shard_n_buckets(s, slot));
+}
+
+/* ---- what is always true ---- */
+
+static void check_set(const struct state *s, const struct shard_set *set)
+{
+    ASSERT(set->size >= 0 && set->rank >= 0 && (set->rank < set->size || set->size == 0));
+    ASSERT(set->n_held == (int)min_i64(s->shards->n_holders, set->size));
+    ASSERT(set->lineage >= 0);
+    ASSERT(!set->param || (set->n_held > 1 && !s->shards->divides_params));
+    for (int h = 0; h < SHARDS_HELD; h++) {
+        ASSERT(!set->sums[h] || (s->shards->divides_gradients && h < set->n_held));
+        for (int k = 0; k < s->n_slots; k++)
+            ASSERT(!set->data[k][h] || (s->slot[k].is_divided && h < set->n_held));
+    }
+}
+
+/* Two complete sets are of two formations, unless `next` is the whole that rank 0 collected.  One
+ * rank's whole set is the memory of the slots; else a divided slot has none of its own. */
+void shards_check(const struct state *s)
+{
+    const struct shards *sh = s->shards;
+
+    ASSERT(sh->n_holders >= 1 && sh->n_holders <= SHARDS_HELD);
+    check_set(s, &sh->now);
+    check_set(s, &sh->next);
+    ASSERT(sh->next.size == 0 || sh->next.lineage > sh->now.lineage ||
+           (sh->next.size == 1 && sh->next.lineage == sh->now.lineage));
+    ASSERT(sh->prepared_step >= -1 && sh->prepared_step <= s->at.step);
+    ASSERT(sh->prepared_step < 0 || sh->now.size > 0);
+    for (int k = 0; k < s->n_slots; k++)
+        if (s->slot[k].is_divided)
+            ASSERT(s->slot[k].data == (sh->now.size == 1 ? sh->now.data[k][SHARD_OWN] : NULL));
 }
 
 /* ---- sets ---- */
@@ -74,6 +111,7 @@ int shard_set_new(struct state *s, int size, int rank, struct shard_set *out, st
 {
     int rc = 0;
 
+    ASSERT(size >= 1 && rank >= 0 && rank < size);
     *out = (struct shard_set){
         .size = size, .rank = rank, .n_held = (int)min_i64(s->shards->n_holders, size)};
     for (int k = 0; k < s->n_slots; k++)
@@ -89,6 +127,7 @@ int shard_set_new(struct state *s, int size, int rank, struct shard_set *out, st
  * slots that are not divided. */
 void shards_use(struct state *s, const struct shard_set *set)
 {
+    ASSERT(set->size > 0 || set->n_held == 0);
     s->shards->now = *set;
     for (int k = 0; k < s->n_slots; k++)
         if (s->slot[k].is_divided)
@@ -118,6 +157,8 @@ int shards_equip(struct state *s, struct err *err)
     struct shard_set *set = &s->shards->now;
     int rc = 0;
 
+    shards_check(s);
+    ASSERT(set->size > 0 && s->shards->next.size == 0); /* the formation has its shards */
     if (backend_is_device(s->backend) && !s->shards->divides_params && set->n_held > 1 &&
         !set->param)
         rc = set_params_apart(s, set, err);
@@ -127,6 +168,7 @@ int shards_equip(struct state *s, struct err *err)
                 s->backend,
                 cut_sums_at(s->layout, s->layout->n_buckets, set->size, shard_owner(set, h)),
                 "sums of gradients", &set->sums[h], err);
+    shards_check(s);
     return rc;
 }
 
@@ -134,6 +176,7 @@ int shards_new(struct state *s, const struct state_division *d, struct err *err)
 {
     struct shard_set set = {0};
 
+    ASSERT(!s->shards && d->n_holders >= 1 && d->n_holders <= SHARDS_HELD);
     s->shards = xcalloc(1, sizeof *s->shards);
     s->shards->n_holders = d->n_holders;
     s->shards->divides_gradients = d->gradients;
@@ -142,6 +185,7 @@ int shards_new(struct state *s, const struct state_division *d, struct err *err)
     if (d->whole && shard_set_new(s, 1, 0, &set, err) < 0)
         return err->code;
     shards_use(s, &set);
+    shards_check(s);
     return 0;
 }
 
@@ -158,6 +202,7 @@ int shards_hold_all(struct state *s, struct err *err)
 {
     struct shard_set set;
 
+    shards_check(s);
     shard_set_free(s, &s->shards->now);
     shard_set_free(s, &s->shards->next);
     s->shards->prepared_step = -1;
@@ -165,6 +210,7 @@ int shards_hold_all(struct state *s, struct err *err)
     if (shard_set_new(s, 1, 0, &set, err) < 0)
         return err->code;
     shards_use(s, &set);
+    shards_check(s);
     return 0;
 }
 
@@ -230,6 +276,8 @@ static int64_t move_span(struct state *s, struct coll *c, int k, int sends,
 {
     const enum dtype dtype = s->slot[k].def->dtype;
 
+    ASSERT(span.n >= 0 && span.rank >= 0 && span.rank < s->shards->now.size);
+    ASSERT(sends ? span.rank == 0 : span.rank > 0 && s->shards->now.rank == 0);
     if (span.n == 0)
         return 0;
     if (s->slot[k].is_offloaded && coll_is_device(c))
@@ -319,6 +367,8 @@ int shards_collect(struct state *s, struct coll *c, struct err *err)
     struct shard_set whole = {0};
     int rc = 0;
 
+    shards_check(s);
+    ASSERT(s->shards->now.size > 0);
     if (s->shards->now.size == 1)
         return 0;
     if (s->shards->now.rank == 0)
@@ -331,6 +381,8 @@ int shards_collect(struct state *s, struct coll *c, struct err *err)
         s->shards->next = whole;
     else
         shard_set_free(s, &whole);
+    shards_check(s);
+    ASSERT(rc < 0 || s->shards->next.size == (s->shards->now.rank == 0));
     return rc;
 }
 
@@ -377,8 +429,10 @@ int shards_prove(struct state *s, struct coll *c, struct err *err)
     struct hash128 mine, copy = {0, 0}, *all;
     int rc;
 
+    shards_check(s);
     if (set->size == 1)
         return 0;
+    ASSERT(coll_size(c) == set->size && coll_rank(c) == set->rank);
     rc = hash_held(s, SHARD_OWN, &mine, err);
     if (rc == 0 && set->n_held > 1)
         rc = hash_held(s, SHARD_COPY, &copy, err);

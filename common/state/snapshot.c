@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/util.h"
 #include "state/contents.h"
+#include "state/shards.h"
 
 /* ---- writing ---- */
 
@@ -95,10 +96,12 @@ int snapshot_take(struct snapshot *p, const struct state *s, int n_ranks, struct
     int rc = snapshot_make_room(p, err);
 
     ASSERT(p->state == s);
+    ASSERT(!s->shards || s->shards->now.size == 1); /* this rank holds all of it */
     for (int k = 0; k < s->n_slots && rc == 0; at += snapshot_room_of(&s->slot[k++]))
         if (slot_is_saved(s->slot[k].def))
             rc = backend_copy_out(s->backend, p->bytes + at, s->slot[k].data, s->slot[k].n_bytes,
                                   err);
+    ASSERT(rc < 0 || at == snapshot_place_of(s, s->n_slots));
     return rc == 0 ? contents_set_state(&p->contents, s, n_ranks, err) : rc;
 }
 
@@ -107,6 +110,7 @@ int snapshot_save(const struct snapshot *p, const char *run_dir, int keep, char 
 {
     const int rc = ckpt_check_run_dir(run_dir, err);
 
+    ASSERT(p->bytes && p->contents.files.state.n_ranks > 0); /* one was taken */
     return rc < 0 ? rc : ckpt_save(run_dir, &p->contents.files, keep, path, err);
 }
 
@@ -178,6 +182,8 @@ static int snapshot_take_slot(struct state *s, const struct slot *slot, const st
 {
     int rc = 0;
 
+    ASSERT(!copies || slot->data ||
+           !slot->n_bytes); /* a rank that loads holds the whole of each slot */
     if (snapshot_is_missing(s, slot->def, f->file))
         return copies ? backend_zero(s->backend, slot->data, slot->n_bytes, err) : 0;
     for (int i = 0; i < slot_n_tensors(s->layout, slot->def) && rc == 0; i++) {

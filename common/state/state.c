@@ -111,6 +111,7 @@ struct slot_tensor slot_tensor(const struct layout *l, const struct slot_def *d,
     const size_t size = dtype_size(d->dtype);
     const struct segment *s = d->scope == SLOT_PER_STATISTIC ? &l->state[i] : &l->param[i];
 
+    ASSERT(i >= 0 && i < slot_n_tensors(l, d));
     if (d->scope == SLOT_PER_JOB)
         return (struct slot_tensor){
             .base = "", .shape = SHAPE(d->length), .n_bytes = size * (size_t)d->length};
@@ -141,6 +142,7 @@ int state_alloc(const struct state *s, int k, size_t n_bytes, void **out, struct
 {
     const struct slot *slot = &s->slot[k];
 
+    ASSERT(k >= 0 && k < STATE_MAX_SLOTS && slot->def);
     return slot->is_offloaded ? backend_host_alloc(s->backend, n_bytes, slot->def->name, out, err)
                               : backend_alloc(s->backend, n_bytes, slot->def->name, out, err);
 }
@@ -159,6 +161,8 @@ static int state_add_slot(struct state *s, const struct slot_def *d, int is_divi
     struct slot *slot = &s->slot[s->n_slots];
 
     ASSERT(s->n_slots < STATE_MAX_SLOTS);
+    for (int k = 0; k < s->n_slots; k++)
+        ASSERT(s->slot[k].def != d);
     slot->def = d;
     slot->n_bytes = dtype_size(d->dtype) * (size_t)n_elements(s->layout, d);
     slot->is_divided = is_divided;
@@ -185,6 +189,8 @@ int state_new_divided(struct backend *b, const struct layout *l, const struct sl
     s->backend = b;
     s->layout = l;
     ASSERT(d->params || !d->offloads_params);
+    ASSERT(d->n_divided >= 0 && d->n_divided <= n_more && d->n_offloaded <= n_more);
+    ASSERT(d->n_holders > 0 || (!d->gradients && !d->params));
     rc = state_add_slot(s, &slot_parameters, d->params, d->offloads_params, err);
     if (rc == 0)
         rc = state_add_slot(s, &slot_statistics, 0, 0, err);
@@ -296,6 +302,7 @@ static int init_tensor(const struct beginning *b, int k, int i, struct err *err)
     char *data = (char *)slot->data + t.at, *to = b->host ? b->host : data;
     struct making m = {d, b->job, b->s->layout, i, tensor_elements(b->s, d, i), to};
 
+    ASSERT(t.at + t.n_bytes <= slot->n_bytes);
     if (d->init_part)
         state_make_parts(&m, b->pool);
     else

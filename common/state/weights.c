@@ -139,6 +139,7 @@ static int compare_slot(struct weights *w, int k, struct err *err)
     const int n = slot_n_tensors(w->s->layout, d);
     int rc = 0;
 
+    ASSERT(!w->alike[k]);
     w->alike[k] = xcalloc((size_t)n, sizeof **w->alike);
     for (int i = 0; i < n && rc >= 0; i++) {
         const struct slot_tensor want = slot_tensor(w->s->layout, d, i);
@@ -172,6 +173,8 @@ static int weights_take_tensor(struct weights *w, int k, int i, struct err *err)
     void *room[2] = {xmalloc(BLOCK * sizeof(double)), xmalloc(BLOCK * sizeof(float))};
     int rc = 0;
 
+    ASSERT(slot->data && to.at + to.n_bytes <= slot->n_bytes);
+    ASSERT(shape_equal(&w->alike[k][i]->shape, &to.shape));
     for (int64_t at = 0; at < n && rc == 0; at += BLOCK)
         rc = take_block(w, &(struct taken){w->alike[k][i], slot->def, (char *)slot->data + to.at},
                         (struct span){at, n - at < BLOCK ? n - at : BLOCK}, room, err);
@@ -352,6 +355,7 @@ void weights_close(struct weights *w)
 
 int weights_has(const struct weights *w, int slot, int i)
 {
+    ASSERT(slot >= 0 && slot < w->s->n_slots);
     return w->alike[slot] && w->alike[slot][i];
 }
 
