@@ -1,9 +1,13 @@
 /* Tests of minder: a signal ends a child at every moment of its life. */
 #include "../test.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/util.h"
@@ -134,6 +138,54 @@ static void test_no_file_is_left_open(void **state)
     minder_end(&m, 0, 1);
 }
 
+/* A minder that starts a child whose standard input is the end of a pipe to write to, and waits to
+ * be killed. */
+static pid_t fork_minder(const int end[2])
+{
+    struct minder m = {0};
+    struct minder_command c = {.n = 0};
+    const struct minder_order order = {.command = &c,
+                                       .role = {MINDER_AGENT, 1},
+                                       .secret_fd = -1,
+                                       .death_signal = SIGKILL,
+                                       .input_fd = end[1]};
+    const pid_t pid = fork();
+    struct err err;
+
+    if (pid != 0)
+        return pid;
+    minder_add(&c, "/bin/sh", NULL);
+    minder_add(&c, "-c", "echo $$ >&0; exec sleep 600");
+    if (minder_start(&m, &order, 0, &err) == 0) {
+        close(end[1]);
+        pause();
+    }
+    _exit(1);
+}
+
+/* The pipe ends once the child has. */
+static void test_a_child_ends_with_its_minder(void **state)
+{
+    struct pollfd ended = {.events = POLLIN};
+    char text[32] = "";
+    int end[2];
+    pid_t minder;
+
+    (void)state;
+    assert_int_equal(pipe2(end, O_CLOEXEC), 0);
+    minder = fork_minder(end);
+    close(end[1]);
+    assert_true(read(end[0], text, sizeof text - 1) > 0);
+    kill(minder, SIGKILL);
+    assert_int_equal(waitpid(minder, NULL, 0), minder);
+    ended.fd = end[0];
+    if (poll(&ended, 1, PATIENCE_MS) != 1) {
+        kill((pid_t)atoi(text), SIGKILL);
+        fail_msg("process %s goes on without its minder", text);
+    }
+    close(end[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -141,6 +193,7 @@ int main(void)
         cmocka_unit_test(test_parent_keeps_its_signals),
         cmocka_unit_test(test_status_of_signals),
         cmocka_unit_test(test_no_file_is_left_open),
+        cmocka_unit_test(test_a_child_ends_with_its_minder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
