@@ -123,13 +123,11 @@ static const struct arg network_args[] = {
 
 enum { N_GROUPS = 3 };
 
-/* The last group's rows are of both daemons, and name no verbs. */
 static void driver_options_groups_init(struct arg_group g[N_GROUPS], struct options *o)
 {
     g[0] = (struct arg_group){"The job", job_args, ARRAY_LEN(job_args), o};
     g[1] = (struct arg_group){"Its address", network_args, ARRAY_LEN(network_args), o};
-    g[2] = (struct arg_group){"This process", daemon_args, n_daemon_args, o ? &o->common : NULL,
-                              OF_JOBS | OF(STANDBY)};
+    g[2] = (struct arg_group){"This process", daemon_args, n_daemon_args, o ? &o->common : NULL};
 }
 
 static void options_tell(struct options *o, const char *format, ...)
@@ -249,10 +247,6 @@ static int check_standby(struct options *o, struct err *err)
 {
     if (!o->standby)
         return 0;
-    if (o->common.ranks)
-        return err_set(err, ERR_ARG,
-                       "--standby and --ranks: a standby is one process; leave "
-                       "--ranks out");
     if (!o->root)
         return err_set(
             err, ERR_ARG,
@@ -415,14 +409,14 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err)
     rc = args_parse(groups, N_GROUPS, argc, argv, &out->args, err);
     if (rc < 0)
         return verb_comes_first(out, argc, argv, err);
-    if (out->status && out->drain)
+    if (!out->wish.is_word && out->status && out->drain)
         return err_set(err, ERR_ARG, "--status and --drain: one question at a time");
     verb_of_options(&out->args, &out->wish);
-    if (out->common.help || out->common.version || out->wish.verb == VERB_HELP)
+    if (out->common.help || out->common.version)
         return 0;
-    rc = verb_check(&out->wish, groups, N_GROUPS, &out->args, err);
+    rc = verb_check(&out->wish, &out->args, err);
     follow_verb(out);
-    if (rc < 0 || out->help_job || out->make_secret || out->status)
+    if (rc < 0 || out->wish.verb == VERB_HELP || out->help_job || out->make_secret || out->status)
         return rc;
     if (out->drain)
         return check_drain(out, err);

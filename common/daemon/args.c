@@ -258,12 +258,7 @@ void args_fini(struct args *a)
     a->n_given = 0;
 }
 
-int args_take(const struct arg_group *g, const struct arg *a, unsigned use)
-{
-    const unsigned of = a->of ? a->of : g->of;
-
-    return !of || !use || (of & use);
-}
+int args_take(const struct arg *a, unsigned uses) { return !a->of || !uses || (a->of & uses); }
 
 /* ---- help ---- */
 
@@ -304,7 +299,7 @@ static void put_arg(FILE *f, const struct arg *a, int is_summary)
     free(text);
 }
 
-static void put_groups(const struct arg_group *groups, size_t n_groups, unsigned use,
+static void put_groups(const struct arg_group *groups, size_t n_groups, unsigned uses,
                        int is_summary, FILE *f)
 {
     int n_titles = 0;
@@ -315,7 +310,7 @@ static void put_groups(const struct arg_group *groups, size_t n_groups, unsigned
         for (size_t i = 0; i < groups[g].n; i++) {
             const struct arg *a = &groups[g].args[i];
 
-            if (!args_take(&groups[g], a, use))
+            if (!args_take(a, uses))
                 continue;
             if (n++ == 0)
                 fprintf(f, "%s%s:\n", n_titles++ ? "\n" : "", groups[g].title);
@@ -324,12 +319,12 @@ static void put_groups(const struct arg_group *groups, size_t n_groups, unsigned
     }
 }
 
-void args_help(const struct arg_group *groups, size_t n_groups, unsigned use, FILE *f)
+void args_help(const struct arg_group *groups, size_t n_groups, unsigned uses, FILE *f)
 {
-    put_groups(groups, n_groups, use, 0, f);
+    put_groups(groups, n_groups, uses, 0, f);
 }
 
-void args_summary(const struct arg_group *groups, size_t n_groups, unsigned use, FILE *f)
+void args_summary(const struct arg_group *groups, size_t n_groups, unsigned uses, FILE *f)
 {
-    put_groups(groups, n_groups, use, 1, f);
+    put_groups(groups, n_groups, uses, 1, f);
 }
