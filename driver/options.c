@@ -95,6 +95,9 @@ static const struct arg job_args[] = {
          "json, and exit with 0, or with 3 if that cannot be done or no driver is running."},
     {"help-job", NULL, ARG_FLAG, AT(help_job), .of = OF(KEYS),
      .help = "List the keys of a job file, and exit."},
+    {"like", "WORD", ARG_TEXT, AT(like), .of = OF(KEYS),
+     .help = "With --help-job: only the keys that have WORD in their name, help or values. Upper "
+             "and lower case are alike."},
 };
 
 static const struct arg network_args[] = {

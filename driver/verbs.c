@@ -109,11 +109,17 @@ static const struct verb_row verbs[] = {
          .needs = "make-secret",
          .line = "make a file for --secret-file",
          .text = "Makes a new secret, which all processes of a job share by --secret-file.\n"},
-    [VERB_KEYS] = {.name = "keys",
-                   .option = "help-job",
-                   .usage = "",
-                   .line = "list the keys of a job file",
-                   .text = "Lists the keys of a job file: defaults, ranges, meanings.\n"},
+    [VERB_KEYS] =
+        {.name = "keys",
+         .option = "help-job",
+         .operands = {"like"},
+         .usage = "[WORD]",
+         .line = "list the keys of a job file",
+         .text = "Lists the keys of a job file: defaults, ranges, meanings.  With WORD it lists\n"
+                 "those that have WORD in their name, help or values.\n"
+                 "\n"
+                 "  dpdriver keys optimizer\n"
+                 "  dpdriver keys \"batch norm\"\n"},
     [VERB_HELP] = {.name = "help",
                    .usage = "[VERB]",
                    .line = "tell all about a verb and its options",

@@ -109,7 +109,12 @@ VERB_CASES = [
     (["standby", "h:1", "--nranks", "2"], r'"dpdriver standby" takes no --nranks'),
     (["secret"], r"needs a word: dpdriver secret FILE"),
     (["secret", "bad.yaml"], r"--make-secret: bad.yaml is there already"),
-    (["keys", "optimizer"], r'"optimizer" is no option'),
+    (["keys", "optimiser"], r'no key of a job file has "optimiser" in its name, its help or its '
+                            r'values; the closest is optimizer; "dpdriver keys" lists all'),
+    (["keys", "train.epoch", "lr"], r'"lr" is no option'),
+    (["keys", ""], r"--like is empty, want WORD"),
+    (["keys", "zzyzzyzzy"], r'"zzyzzyzzy" in its name, its help or its values; "dpdriver'),
+    (["train", "--like", "lr"], r'"dpdriver train" takes no --like, which belongs to keys'),
 ]
 
 FOLLOWER_CASES = [
@@ -213,6 +218,7 @@ class Args(dp.Case):
             return result.stdout
 
         self.assertEqual(told("keys"), told("--help-job"))
+        self.assertEqual(told("keys", "Batch"), told("--help-job", "--like", "batch"))
         verbs = re.findall(r"^  (\w+) +.*", told("help").split("\n\n")[2], re.MULTILINE)
         self.assertEqual(verbs, ["train", "evaluate", "predict", "standby", "drain", "status",
                                  "secret", "keys", "help"])
