@@ -292,9 +292,8 @@ void verbs_summary(const struct arg_group *groups, size_t n_groups, FILE *f)
     args_summary(groups, n_groups, OF_MAIN, f);
     fprintf(f,
             "\n"
-            "\"dpdriver VERB --help\" lists the options of a verb, \"dpdriver help VERB\" tells\n"
-            "all about them, \"dpdriver --help\" tells all about all, and \"dpdriver keys\"\n"
-            "lists the keys of a job file.\n");
+            "\"dpdriver VERB --help\" lists the daily options of a verb, \"dpdriver help VERB\"\n"
+            "tells all about all of them, and \"dpdriver --help\" all about all verbs.\n");
 }
 
 static void verbs_put_head(enum verb v, FILE *f)
@@ -312,9 +311,12 @@ static void verbs_put_head(enum verb v, FILE *f)
 
 void verb_summary(enum verb v, const struct arg_group *groups, size_t n_groups, FILE *f)
 {
+    int n_rare;
+
     verbs_put_head(v, f);
-    args_summary(groups, n_groups, verb_uses(v), f);
-    fprintf(f, "\n\"dpdriver help %s\" tells more about each option.\n", verbs[v].name);
+    n_rare = args_summary(groups, n_groups, verb_uses(v), f);
+    fprintf(f, "\n\"dpdriver help %s\" has %d more option%s, and tells all about each.\n",
+            verbs[v].name, n_rare, n_rare == 1 ? "" : "s");
 }
 
 /* uses: of some verbs, or 0 for all. */

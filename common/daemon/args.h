@@ -39,6 +39,7 @@ struct arg {
     const char *const *choices; /* NULL at the end */
     const char *help;           /* lines are broken where it is shown; a summary is its beginning */
     unsigned of;                /* the uses of the program that take it, a bit each; 0: all */
+    int is_rare;                /* 1: the summary of a use leaves it out */
 };
 
 struct arg_group { /* options that are shown together */
@@ -76,7 +77,8 @@ const char *args_closest(const char *const *words, const char *word);
 /* The options of these uses, or (0) all of them, a paragraph each, 80 columns. */
 void args_help(const struct arg_group *groups, size_t n_groups, unsigned uses, FILE *f);
 
-/* The same, with the first sentence about each option alone. */
-void args_summary(const struct arg_group *groups, size_t n_groups, unsigned uses, FILE *f);
+/* The same of those that are used daily, the first sentence about each.  Returns the number of
+ * options that it leaves out. */
+int args_summary(const struct arg_group *groups, size_t n_groups, unsigned uses, FILE *f);
 
 #endif

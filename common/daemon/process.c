@@ -129,7 +129,7 @@ const struct arg daemon_args[] = {
          "this machine. auto, the default, takes a GPU if there is one. LOCAL_RANK, "
          "OMPI_COMM_WORLD_LOCAL_RANK or MPI_LOCALRANKID in the environment names the GPU if this "
          "option leaves it open."},
-    {"threads", "T", ARG_INT, AT(n_threads), 1, 4096, .of = DAEMON_AS_RANK,
+    {"threads", "T", ARG_INT, AT(n_threads), 1, 4096, .of = DAEMON_AS_RANK, .is_rare = 1,
      .help = "The number of threads for computing. The default is this host's cores divided by its "
              "ranks, and no more than a CPU quota of the cgroup pays for."},
     {"ranks", "N|gpus", ARG_TEXT, AT(ranks), .of = DAEMON_AS_RANKS,
@@ -138,16 +138,17 @@ const struct arg daemon_args[] = {
          "process for each rank (dpdriver is itself one of them), shares GPUs and cores out among "
          "them, passes signals on, and starts one that dies again."},
     {"bind", "auto|none", ARG_CHOICE, AT(bind), .of = DAEMON_AS_RANKS, .choices = binds,
+     .is_rare = 1,
      .help = "With --ranks: auto, the default, binds each rank to its part of the CPUs that this "
              "command may use, near its GPU. none leaves that to the system, as for two jobs that "
              "share a machine."},
-    {"iface", "IF", ARG_TEXT, AT(iface), .of = DAEMON_AS_RANK,
+    {"iface", "IF", ARG_TEXT, AT(iface), .of = DAEMON_AS_RANK, .is_rare = 1,
      .help =
          "The network interface for what the ranks exchange. Its address is told to the other "
          "ranks, and NCCL's sockets use no other interface, by NCCL_SOCKET_IFNAME unless that is "
          "set. The default is the address that connects driver and follower; NCCL then chooses one "
          "itself."},
-    {"insecure", NULL, ARG_FLAG, AT(insecure), .of = DAEMON_AS_RANK,
+    {"insecure", NULL, ARG_FLAG, AT(insecure), .of = DAEMON_AS_RANK, .is_rare = 1,
      .help =
          "Allow connections beyond this host although they are neither authenticated nor "
          "encrypted. This is for private networks only. On this host it does without the secret "
@@ -158,14 +159,14 @@ const struct arg daemon_args[] = {
          "F\" "
          "makes one, of mode 0600. While a secret is being changed, give the option twice: with "
          "the new secret, and with the old one."},
-    {"log-format", "text|json", ARG_CHOICE, AT(log_format), .choices = log_formats,
+    {"log-format", "text|json", ARG_CHOICE, AT(log_format), .choices = log_formats, .is_rare = 1,
      .help = "The format of the messages on standard error. The default is text."},
-    {"test-shared-gpu", NULL, ARG_FLAG, AT(test_shared_gpu), .of = DAEMON_AS_RANK,
+    {"test-shared-gpu", NULL, ARG_FLAG, AT(test_shared_gpu), .of = DAEMON_AS_RANK, .is_rare = 1,
      .help =
          "For tests: let several ranks use one GPU of this machine. This is slow, and never right "
          "for training. All ranks need the option; --local gives it to them."},
     {"help", NULL, ARG_FLAG, AT(help), .help = "Show the options."},
-    {"version", NULL, ARG_FLAG, AT(version), .help = "Show the version."},
+    {"version", NULL, ARG_FLAG, AT(version), .is_rare = 1, .help = "Show the version."},
 };
 
 const size_t n_daemon_args = ARRAY_LEN(daemon_args);

@@ -144,7 +144,8 @@ static void test_given(void **state)
     }
 }
 
-/* An option is of the uses of its row, or of all; a summary is its first sentence. */
+/* An option is of the uses of its row, or of all.  A summary is its first sentence, and leaves rare
+ * ones out. */
 static void test_uses(void **state)
 {
     static const struct arg mixed[] = {
@@ -152,10 +153,11 @@ static void test_uses(void **state)
         {"second", NULL, ARG_FLAG, AT(flag), .help = "Only. Once.", .of = 2},
         {"all", NULL, ARG_FLAG, AT(flag), .help = "By every use."},
         {"high", NULL, ARG_FLAG, AT(flag), .help = "By the first.", .of = 1u << 16},
+        {"rare", NULL, ARG_FLAG, AT(flag), .help = "By the second.", .of = 2, .is_rare = 1},
     };
     struct arg_group g = {"Options", mixed, ARRAY_LEN(mixed), NULL};
     static const unsigned uses[3] = {1u | 1u << 16, 2u, 0};
-    static const int takes[3][4] = {{1, 0, 1, 1}, {1, 1, 1, 0}, {1, 1, 1, 1}};
+    static const int takes[3][5] = {{1, 0, 1, 1, 0}, {1, 1, 1, 0, 1}, {1, 1, 1, 1, 1}};
 
     (void)state;
     for (size_t u = 0; u < ARRAY_LEN(uses); u++) {
@@ -163,12 +165,12 @@ static void test_uses(void **state)
         size_t len;
         FILE *f = open_memstream(&text, &len);
 
-        args_summary(&g, 1, uses[u], f);
+        assert_int_equal(args_summary(&g, 1, uses[u], f), takes[u][4]);
         fclose(f);
         for (size_t i = 0; i < ARRAY_LEN(mixed); i++) {
             snprintf(name, sizeof name, "--%s ", mixed[i].name);
             assert_int_equal(args_take(&mixed[i], uses[u]), takes[u][i]);
-            assert_int_equal(strstr(text, name) != NULL, takes[u][i]);
+            assert_int_equal(strstr(text, name) != NULL, takes[u][i] && !mixed[i].is_rare);
         }
         assert_non_null(strstr(text, "First.\n"));
         assert_null(strstr(text, "Second."));

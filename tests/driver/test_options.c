@@ -137,7 +137,7 @@ static void test_help_is_what_is_taken(void **state)
         struct shown own = read_help(&help), daily = read_help(&summary);
         int n = 0;
 
-        assert_true(daily.n > 1 && own.n >= daily.n);
+        assert_true(daily.n > 0 && own.n > daily.n);
         for (int i = 0; i < daily.n; i++)
             assert_true(has(&own, daily.name[i]));
         check_verb(v, &all, &own);
