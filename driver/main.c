@@ -305,7 +305,7 @@ static int main_start(struct options *o, char **argv)
     return run_in_environment(o, start_ns);
 }
 
-static int list_keys(const char *word)
+static int main_list_keys(const char *word)
 {
     struct err err;
 
@@ -320,7 +320,7 @@ static int do_as_asked(struct options *o, char **argv)
     if (o->common.help || o->wish.verb == VERB_HELP)
         options_help(o, stdout);
     else if (o->help_job)
-        return list_keys(o->like);
+        return main_list_keys(o->like);
     else if (o->common.version)
         printf("dpdriver %s\n", DPTRAIN_VERSION);
     else if (o->make_secret)

@@ -101,7 +101,7 @@ static int is_still_saving(const struct driver *d)
 
 /* Another rank has failed, and rank 0 is to save its state, but does its part of a step.  It has
  * the time for that, and then for obeying CMD_STOP.  Nothing else says why the job does not end. */
-static void wait_for_work(struct driver *d)
+static void end_wait_for_step(struct driver *d)
 {
     const struct progress *p = &d->seats[0].at;
     if (d->now_ms >= d->ending.works_until_ms || !is_work(p->phase))
@@ -119,7 +119,7 @@ void end_check_over(struct driver *d)
     if (d->stage != STAGE_ENDING)
         return;
     if (!d->ending.is_engine_stopped && d->now_ms >= d->ending.engine_until_ms)
-        wait_for_work(d);
+        end_wait_for_step(d);
     is_late = d->now_ms >= d->ending.engine_until_ms && !is_still_saving(d);
     if ((!d->ending.is_engine_stopped && !is_late) || end_is_awaited(d))
         return;
