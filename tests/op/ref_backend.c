@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../host_memory.h"
 #include "base/alloc.h"
 #include "base/util.h"
 #include "ref_kernels.h"
@@ -141,25 +142,6 @@ static int make_kernel(struct backend *b, const struct graph *g, const struct no
     return 0;
 }
 
-static int alloc(struct backend *b, size_t n_bytes, const char *what, void **out, struct err *err)
-{
-    (void)b;
-    return try_alloc(out, n_bytes, what, err);
-}
-
-static void release(struct backend *b, void *p)
-{
-    (void)b;
-    free(p);
-}
-
-static int copy(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err)
-{
-    (void)b, (void)err;
-    memcpy(to, from, n_bytes);
-    return 0;
-}
-
 static int can_fuse(struct backend *b, const struct graph *g, const struct node *n, enum fusion f,
                     enum activation act)
 {
@@ -171,10 +153,10 @@ static void close_ref(struct backend *b) { free(container_of(b, struct ref_backe
 
 static const struct backend_ops ref_ops = {
     .name = "ref",
-    .alloc = alloc,
-    .free = release,
-    .copy_in = copy,
-    .copy_out = copy,
+    .alloc = host_memory_alloc,
+    .free = host_memory_free,
+    .copy_in = host_memory_copy,
+    .copy_out = host_memory_copy,
     .can_fuse = can_fuse,
     .make_kernel = make_kernel,
     .close = close_ref,

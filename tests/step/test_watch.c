@@ -3,10 +3,7 @@
  * moves. */
 #include "../test.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/alloc.h"
+#include "../host_memory.h"
 #include "session/ring.h"
 #include "step/watch.h"
 
@@ -16,32 +13,6 @@ struct clock {
     struct backend base; /* first */
     int64_t now_ns;
 };
-
-static int alloc(struct backend *b, size_t n_bytes, const char *what, void **out, struct err *err)
-{
-    (void)b;
-    return try_alloc(out, n_bytes, what, err);
-}
-
-static void release(struct backend *b, void *p)
-{
-    (void)b;
-    free(p);
-}
-
-static int copy(struct backend *b, void *to, const void *from, size_t n_bytes, struct err *err)
-{
-    (void)b, (void)err;
-    memcpy(to, from, n_bytes);
-    return 0;
-}
-
-static int zero(struct backend *b, void *p, size_t n_bytes, struct err *err)
-{
-    (void)b, (void)err;
-    memset(p, 0, n_bytes);
-    return 0;
-}
 
 static int stopwatch(struct backend *b, int64_t watch[2], int stops, struct err *err)
 {
@@ -55,10 +26,13 @@ static int stopwatch(struct backend *b, int64_t watch[2], int stops, struct err 
     return 0;
 }
 
-static const struct backend_device_ops device = {.zero = zero, .stopwatch = stopwatch};
+static const struct backend_device_ops device = {.zero = host_memory_zero, .stopwatch = stopwatch};
 static const struct backend_ops on_host = {.name = "host"};
-static const struct backend_ops on_device = {
-    .name = "device", .alloc = alloc, .free = release, .copy_out = copy, .device = &device};
+static const struct backend_ops on_device = {.name = "device",
+                                             .alloc = host_memory_alloc,
+                                             .free = host_memory_free,
+                                             .copy_out = host_memory_copy,
+                                             .device = &device};
 
 static void nowhere(void *arg, enum phase phase, int64_t bucket)
 {

@@ -246,25 +246,34 @@ static void feel_slow(void *arg, struct trainer *t, int64_t step)
         t->balance.busy_ns[step - 1] += hour_ns;
 }
 
-/* A smaller share does not help it at all. */
+/* A smaller share does not help it at all.  Counts the steps before which the newest step's own
+ * time did not replace the time that was put there BALANCE_STEPS ago. */
 static void feel_slower(void *arg, struct trainer *t, int64_t step)
 {
-    (void)arg;
-    if (step > 0)
-        t->balance.busy_ns[(step - 1) % BALANCE_STEPS] += hour_ns;
+    int64_t *newest;
+    int *n_stale = arg;
+
+    if (step == 0)
+        return;
+    newest = &t->balance.busy_ns[(step - 1) % BALANCE_STEPS];
+    *n_stale += *newest <= 0 || *newest >= hour_ns;
+    *newest += hour_ns;
 }
 
 /* Equal shares again.  After a pause of 32 steps smaller ones are tried again, for 16. */
 static void test_what_does_not_help_is_taken_back(void **state)
 {
     static struct run_result r;
+    int n_stale = 0;
 
     (void)state;
     run_job_ok(&(struct run_plan){.job = JOB "cluster: {rebalance: true}\n",
                                   .n_ranks = 3,
                                   .n_epochs = 3,
-                                  .on_step = feel_slower},
+                                  .on_step = feel_slower,
+                                  .arg = &n_stale},
                &r);
+    assert_int_equal(n_stale, 0);
     assert_int_equal(r.n_rebalanced, 4);
     assert_int_equal(r.share[0], 11);
     assert_int_equal(r.share[1], 11);
