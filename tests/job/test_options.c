@@ -478,6 +478,37 @@ static void test_help_about_a_word(void **state)
         free(help_text(list.ref[i].o->key, 0, &(struct err){0}));
 }
 
+/* The settings by which data that are drawn give way to the user's own make a job, also in place of
+ * the demo's. */
+static void test_own_data_are_a_job(void **state)
+{
+    int n_own = 0;
+
+    (void)state;
+    for (int i = 0; data_formats[i]; i++) {
+        const struct data_format *format = (const struct data_format *)data_formats[i];
+        const char *sets[8];
+        struct job *job = NULL;
+        struct err err;
+        size_t n = 0;
+        int has_folder = 0;
+
+        for (; format->own && format->own[n]; n++) {
+            sets[n] = format->own[n];
+            has_folder |= strstr(sets[n], "=FOLDER") != NULL;
+        }
+        if (n == 0)
+            continue;
+        n_own++;
+        assert_true(has_folder && format->own_folder && *format->own_folder);
+        if (job_load(NULL, sets, n, &job, &err) < 0)
+            fail_msg("%s: %s", format->group.name, err.msg);
+        assert_ptr_not_equal(job->data.kind, format);
+        job_free(job);
+    }
+    assert_true(n_own > 0);
+}
+
 static void test_numbers_keep_every_bit(void **state)
 {
     static const char *const numbers[] = {"0.1",    "0.30000000000000004", "1e-300",
@@ -521,6 +552,7 @@ int main(void)
         cmocka_unit_test(test_entries_are_whole),         cmocka_unit_test(test_set_and_written),
         cmocka_unit_test(test_numbers_keep_every_bit),    cmocka_unit_test(test_help_has_every_key),
         cmocka_unit_test(test_what_may_change_on_resume), cmocka_unit_test(test_help_about_a_word),
+        cmocka_unit_test(test_own_data_are_a_job),
     };
 
     return cmocka_run_group_tests(tests, make_list, free_list);
