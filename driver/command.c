@@ -139,14 +139,12 @@ char *command_new(const struct options *o, const char *run_dir, const char *cons
     return command_take_text(&b);
 }
 
-char *command_data(const struct options *o)
+char *command_data(const struct options *o, const char *const *sets)
 {
     static const char *const drawn[] = {"data.", NULL};
-    static const char *const own[] = {"data.format=mnist", "data.path=FOLDER",
-                                      "data.validation=t10k", NULL};
     struct buf b = {0};
 
     put_command(&b, o, drawn);
-    put_sets(&b, own);
+    put_sets(&b, sets);
     return command_take_text(&b);
 }

@@ -22,7 +22,7 @@ char *command_longer(const struct options *o, const char *run_dir, const char *c
  * --inject.  `run_dir`, unless it is NULL, is where the job comes from: its job.yaml. */
 char *command_new(const struct options *o, const char *run_dir, const char *const *sets);
 
-/* The demo's command with the user's own data.  The word FOLDER in it stands for their folder. */
-char *command_data(const struct options *o);
+/* The same command with the user's own data: `sets` in place of all settings of data. */
+char *command_data(const struct options *o, const char *const *sets);
 
 #endif

@@ -305,12 +305,22 @@ static int main_start(struct options *o, char **argv)
     return run_in_environment(o, start_ns);
 }
 
+static int main_list_keys(const char *word)
+{
+    struct err err;
+
+    if (job_help(word, stdout, &err) == 0)
+        return daemon_end_output(STATUS_OK);
+    log_error("%s", err.msg);
+    return daemon_status_of(&err);
+}
+
 static int do_as_asked(struct options *o, char **argv)
 {
     if (o->common.help || o->wish.verb == VERB_HELP)
         options_help(o, stdout);
     else if (o->help_job)
-        job_help(stdout);
+        return main_list_keys(o->like);
     else if (o->common.version)
         printf("dpdriver %s\n", DPTRAIN_VERSION);
     else if (o->make_secret)

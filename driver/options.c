@@ -40,19 +40,19 @@ static const struct arg job_args[] = {
          "checkpoints."},
     {"local", NULL, ARG_FLAG, AT(local), .of = OF_JOBS | OF_MAIN,
      .help = "Start the other N-1 processes on this machine. They end with this one."},
-    {"hosts", "FILE", ARG_TEXT, AT(hosts_file), .of = OF_JOBS,
+    {"hosts", "FILE", ARG_TEXT, AT(hosts_file), .of = OF_JOBS, .is_rare = 1,
      .help =
          "Start the followers of other machines by ssh, and end them with the job. FILE has a line "
          "\"HOST slots=N\" for each machine, which gets N ranks. This needs --secret-file, which "
          "reaches them through ssh, or --insecure."},
-    {"standby", NULL, ARG_FLAG, AT(standby), .of = OF(STANDBY),
+    {"standby", NULL, ARG_FLAG, AT(standby), .of = OF(STANDBY), .is_rare = 1,
      .help =
          "Take no part in the job of the driver at --root, but lead it once that driver is lost. "
          "With the same --run-dir, shared or on the same machine, the job goes on in it, else in a "
          "new one."},
     {"check", NULL, ARG_FLAG, AT(check), .of = OF(TRAIN) | OF_MAIN,
      .help = "Validate job, data and device, print a summary, and exit with 0 or 2."},
-    {"evaluate", NULL, ARG_FLAG, AT(evaluate), .of = OF(EVALUATE) | OF(PREDICT),
+    {"evaluate", NULL, ARG_FLAG, AT(evaluate), .of = OF(EVALUATE) | OF(PREDICT), .is_rare = 1,
      .help =
          "Validate the weights of --checkpoint on the whole validation set, over all ranks, print "
          "the measures, precision and recall by class, and the confusion matrix (or R2 and mean "
@@ -60,7 +60,7 @@ static const struct arg job_args[] = {
          "and no file is "
          "written. The job is that of the checkpoint's run unless --job names one, and --set may "
          "name other data. --nranks is 1 by default."},
-    {"predict", "OUT.npy", ARG_TEXT, AT(predict), .of = OF(PREDICT),
+    {"predict", "OUT.npy", ARG_TEXT, AT(predict), .of = OF(PREDICT), .is_rare = 1,
      .help =
          "Do as --evaluate does, and write the logits of every sample of the validation set, in "
          "its order, as one float32 array. Logits are the network's outputs before softmax or "
@@ -70,35 +70,38 @@ static const struct arg job_args[] = {
     {"checkpoint", "WHICH", ARG_TEXT, AT(checkpoint), .of = OF(EVALUATE) | OF(PREDICT),
      .help =
          "The checkpoint for --evaluate or --predict: latest (the default) or best of the run in "
-         "--run-dir, the folder of a checkpoint, or the folder of a run, whose newest one is "
-         "taken."},
+         "--run-dir, or a folder. It may be the folder of a checkpoint, or of a run, whose newest "
+         "one is taken."},
     {"weights", "WHICH", ARG_CHOICE, AT(averaged), .of = OF(EVALUATE) | OF(PREDICT),
      .choices = weights,
      .help =
          "The weights for --evaluate or --predict: trained (the default), or average, which are "
          "those of train.average."},
-    {"inject", "SPEC", ARG_LIST, AT(injects), .of = OF_JOBS,
+    {"inject", "SPEC", ARG_LIST, AT(injects), .of = OF_JOBS, .is_rare = 1,
      .help =
          "For tests: disturb the job by faults on purpose, such as kill:rank1@step50. The list of "
          "faults is below. Commas separate several of them, and the option may be repeated."},
-    {"status", NULL, ARG_FLAG, AT(status), .of = OF(STATUS),
+    {"status", NULL, ARG_FLAG, AT(status), .of = OF(STATUS), .is_rare = 1,
      .help =
          "Print the live table of ranks of the driver that runs on this machine in --run-dir, "
          "which is a folder, or the NAME of runs/NAME. With --log-format json the table is JSON. "
          "Exit with 0, or with 3 if no driver is running."},
-    {"drain", "WHO", ARG_TEXT, AT(drain), .of = OF(DRAIN),
+    {"drain", "WHO", ARG_TEXT, AT(drain), .of = OF(DRAIN), .is_rare = 1,
      .help =
          "Let a rank of the driver that runs on this machine in --run-dir leave for good. WHO is "
          "its number, spare1 for the first spare, or a host for all ranks on it; host:NAME is for "
          "a host that is named like a rank or a spare. The rank finishes the step, the others go "
          "on, and its dpfollower ends with 4. Print who leaves and when, as JSON with --log-format "
          "json, and exit with 0, or with 3 if that cannot be done or no driver is running."},
-    {"help-job", NULL, ARG_FLAG, AT(help_job), .of = OF(KEYS),
+    {"help-job", NULL, ARG_FLAG, AT(help_job), .of = OF(KEYS), .is_rare = 1,
      .help = "List the keys of a job file, and exit."},
+    {"like", "WORD", ARG_TEXT, AT(like), .of = OF(KEYS), .is_rare = 1,
+     .help = "With --help-job: only the keys that have WORD in their name, help or values. Upper "
+             "and lower case are alike."},
 };
 
 static const struct arg network_args[] = {
-    {"host", "ADDR", ARG_TEXT, AT(host), .of = OF_JOBS | OF(STANDBY),
+    {"host", "ADDR", ARG_TEXT, AT(host), .of = OF_JOBS | OF(STANDBY), .is_rare = 1,
      .help =
          "The address to listen on. The default is 127.0.0.1, which only this machine reaches, and "
          "all addresses with --secret-file, or with --insecure if a launcher's ranks are on "
@@ -109,7 +112,7 @@ static const struct arg network_args[] = {
          "The port to listen on. The default is MASTER_PORT, TF_CONFIG's, or 7000, and 7001 for a "
          "standby; 0 takes a free port. Under torchrun, whose agent has MASTER_PORT itself, the "
          "default is the first free one of the 16 ports from MASTER_PORT + 1 on."},
-    {"port-file", "FILE", ARG_TEXT, AT(port_file), .of = OF_JOBS | OF(STANDBY),
+    {"port-file", "FILE", ARG_TEXT, AT(port_file), .of = OF_JOBS | OF(STANDBY), .is_rare = 1,
      .help = "Write the port to this file once the driver listens."},
     {"root", "HOST:PORT", ARG_TEXT, AT(root), .of = OF(STANDBY),
      .help = "The address at which the driver listens, for --standby."},
@@ -117,19 +120,17 @@ static const struct arg network_args[] = {
      .help =
          "With --standby: exit with 3 if there is no driver within so many seconds at the start. "
          "By default the standby waits for ever."},
-    {"make-secret", "F", ARG_TEXT, AT(make_secret), .of = OF(SECRET),
+    {"make-secret", "F", ARG_TEXT, AT(make_secret), .of = OF(SECRET), .is_rare = 1,
      .help = "Make a new file for --secret-file, and exit."},
 };
 
 enum { N_GROUPS = 3 };
 
-/* The last group's rows are of both daemons, and name no verbs. */
 static void driver_options_groups_init(struct arg_group g[N_GROUPS], struct options *o)
 {
     g[0] = (struct arg_group){"The job", job_args, ARRAY_LEN(job_args), o};
     g[1] = (struct arg_group){"Its address", network_args, ARRAY_LEN(network_args), o};
-    g[2] = (struct arg_group){"This process", daemon_args, n_daemon_args, o ? &o->common : NULL,
-                              OF_JOBS | OF(STANDBY)};
+    g[2] = (struct arg_group){"This process", daemon_args, n_daemon_args, o ? &o->common : NULL};
 }
 
 static void options_tell(struct options *o, const char *format, ...)
@@ -249,10 +250,6 @@ static int check_standby(struct options *o, struct err *err)
 {
     if (!o->standby)
         return 0;
-    if (o->common.ranks)
-        return err_set(err, ERR_ARG,
-                       "--standby and --ranks: a standby is one process; leave "
-                       "--ranks out");
     if (!o->root)
         return err_set(
             err, ERR_ARG,
@@ -415,14 +412,14 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err)
     rc = args_parse(groups, N_GROUPS, argc, argv, &out->args, err);
     if (rc < 0)
         return verb_comes_first(out, argc, argv, err);
-    if (out->status && out->drain)
+    if (!out->wish.is_word && out->status && out->drain)
         return err_set(err, ERR_ARG, "--status and --drain: one question at a time");
     verb_of_options(&out->args, &out->wish);
-    if (out->common.help || out->common.version || out->wish.verb == VERB_HELP)
+    if (out->common.help || out->common.version)
         return 0;
-    rc = verb_check(&out->wish, groups, N_GROUPS, &out->args, err);
+    rc = verb_check(&out->wish, &out->args, err);
     follow_verb(out);
-    if (rc < 0 || out->help_job || out->make_secret || out->status)
+    if (rc < 0 || out->wish.verb == VERB_HELP || out->help_job || out->make_secret || out->status)
         return rc;
     if (out->drain)
         return check_drain(out, err);

@@ -439,14 +439,15 @@ static char *with_rates(const struct record *r, char *command, const struct next
  * longer. */
 static char *next_command(const struct record *r)
 {
+    const struct data_format *format = r->job->data.kind;
     struct next next = next_limits(&r->job->train, r->step, r->steps_per_epoch);
     const char *sets[3] = {NULL};
     char epochs[48], steps[48], *command, *text;
     int n = 0;
 
-    if (!r->options->job && !r->dir.resumed && !job_field(r->job, "data.path")) {
-        command = command_data(r->options);
-        text = xasprintf("%s   # FOLDER: where MNIST's four files are", command);
+    if (!r->options->job && !r->dir.resumed && format->own) {
+        command = command_data(r->options, format->own);
+        text = xasprintf("%s   # FOLDER: %s", command, format->own_folder);
         free(command);
         return text;
     }

@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/util.h"
+#include "daemon/daemon.h"
 #include "inject/inject.h"
 
 enum { MOST_OPERANDS = 2 };
@@ -20,6 +21,7 @@ struct verb_row {
     const char *line;                        /* what it does, for the list of verbs */
     const char *text;                        /* more of it, with examples */
     const char *why;                         /* the remedy, for an option that it does not take */
+    unsigned daemon;                         /* the uses of daemon/daemon.h that it has */
 };
 
 static const struct verb_row verbs[] = {
@@ -34,7 +36,8 @@ static const struct verb_row verbs[] = {
                  "  dpdriver --nranks 2 --local              the demo, on this machine\n"
                  "  dpdriver train mnist.yaml --ranks gpus   all GPUs of this machine\n"
                  "  dpdriver train mnist.yaml --nranks 3     waits for two followers, each:\n"
-                 "  dpfollower --root 127.0.0.1:7000\n"},
+                 "  dpfollower --root 127.0.0.1:7000\n",
+         .daemon = DAEMON_AS_RANK | DAEMON_AS_RANKS},
     [VERB_EVALUATE] =
         {.name = "evaluate",
          .option = "evaluate",
@@ -47,7 +50,8 @@ static const struct verb_row verbs[] = {
                  "\n"
                  "  dpdriver evaluate runs/demo                 its newest checkpoint\n"
                  "  dpdriver evaluate best --run-dir runs/demo  its best one\n",
-         .why = "leave one of them out"},
+         .why = "leave one of them out",
+         .daemon = DAEMON_AS_RANK | DAEMON_AS_RANKS},
     [VERB_PREDICT] =
         {.name = "predict",
          .option = "predict",
@@ -59,7 +63,8 @@ static const struct verb_row verbs[] = {
                  "table beside it.  The samples need no labels.\n"
                  "\n"
                  "  dpdriver predict out.npy runs/demo --set data.validation=pictures\n",
-         .why = "leave one of them out"},
+         .why = "leave one of them out",
+         .daemon = DAEMON_AS_RANK | DAEMON_AS_RANKS},
     [VERB_STATUS] =
         {.name = "status",
          .option = "status",
@@ -94,7 +99,8 @@ static const struct verb_row verbs[] = {
                  "driver is lost.\n"
                  "\n"
                  "  dpdriver standby node1:7000 --run-dir runs/mine\n",
-         .why = "a standby has its job from the driver at --root; leave %s out"},
+         .why = "a standby is one process, and has its job from the driver at --root; leave %s out",
+         .daemon = DAEMON_AS_RANK},
     [VERB_SECRET] =
         {.name = "secret",
          .option = "make-secret",
@@ -103,11 +109,17 @@ static const struct verb_row verbs[] = {
          .needs = "make-secret",
          .line = "make a file for --secret-file",
          .text = "Makes a new secret, which all processes of a job share by --secret-file.\n"},
-    [VERB_KEYS] = {.name = "keys",
-                   .option = "help-job",
-                   .usage = "",
-                   .line = "list the keys of a job file",
-                   .text = "Lists the keys of a job file: defaults, ranges, meanings.\n"},
+    [VERB_KEYS] =
+        {.name = "keys",
+         .option = "help-job",
+         .operands = {"like"},
+         .usage = "[WORD]",
+         .line = "list the keys of a job file",
+         .text = "Lists the keys of a job file: defaults, ranges, meanings.  With WORD it lists\n"
+                 "those that have WORD in their name, help or values.\n"
+                 "\n"
+                 "  dpdriver keys optimizer\n"
+                 "  dpdriver keys \"batch norm\"\n"},
     [VERB_HELP] = {.name = "help",
                    .usage = "[VERB]",
                    .line = "tell all about a verb and its options",
@@ -115,6 +127,10 @@ static const struct verb_row verbs[] = {
 };
 
 _Static_assert(ARRAY_LEN(verbs) == VERB_COUNT, "a row for each verb");
+_Static_assert(OF_MAIN < (unsigned)DAEMON_AS_RANK, "bits of their own");
+
+/* Help and refusals both ask args_take about these bits. */
+static unsigned verb_uses(enum verb v) { return 1u << v | verbs[v].daemon; }
 
 /* ---- choosing ---- */
 
@@ -186,25 +202,14 @@ void verb_of_options(const struct args *given, struct wish *w)
 
 /* ---- checking ---- */
 
-static const struct arg_group *group_of(const struct arg_group *groups, size_t n,
-                                        const struct arg *a)
-{
-    for (size_t g = 0; g < n; g++)
-        if (a >= groups[g].args && a < groups[g].args + groups[g].n)
-            return &groups[g];
-    ASSERT(!"an option of no group");
-    return NULL;
-}
-
 /* The verbs that take the option: "train, evaluate and predict", or as options. */
-static void put_takers(struct buf *b, const struct arg_group *g, const struct arg *a,
-                       int are_options)
+static void put_takers(struct buf *b, const struct arg *a, int are_options)
 {
     enum verb taker[VERB_COUNT];
     int n = 0;
 
     for (enum verb v = 0; v < VERB_COUNT; v++)
-        if (args_take(g, a, 1u << v) && (!are_options || verbs[v].option))
+        if (args_take(a, verb_uses(v)) && (!are_options || verbs[v].option))
             taker[n++] = v;
     for (int i = 0; i < n; i++)
         buf_printf(b, "%s%s%s",
@@ -215,14 +220,13 @@ static void put_takers(struct buf *b, const struct arg_group *g, const struct ar
                    are_options ? verbs[taker[i]].option : verbs[taker[i]].name);
 }
 
-static int not_taken(const struct wish *w, const struct arg_group *g, const struct arg *a,
-                     struct err *err)
+static int not_taken(const struct wish *w, const struct arg *a, struct err *err)
 {
     const struct verb_row *v = &verbs[w->verb];
     struct buf takers = {0}, why = {0};
     int rc;
 
-    put_takers(&takers, g, a, !w->is_word);
+    put_takers(&takers, a, !w->is_word);
     if (w->is_word) {
         rc = err_set(err, ERR_ARG,
                      "\"dpdriver %s\" takes no --%s, which belongs to %s; \"dpdriver %s --help\" "
@@ -244,17 +248,15 @@ static int not_taken(const struct wish *w, const struct arg_group *g, const stru
     return rc;
 }
 
-int verb_check(const struct wish *w, const struct arg_group *groups, size_t n_groups,
-               const struct args *given, struct err *err)
+int verb_check(const struct wish *w, const struct args *given, struct err *err)
 {
     const struct verb_row *v = &verbs[w->verb];
 
     for (int i = 0; i < given->n_given; i++) {
         const struct arg *a = given->given[i].arg;
-        const struct arg_group *g = group_of(groups, n_groups, a);
 
-        if (!args_take(g, a, 1u << w->verb) && (w->is_word || !v->option || v->why))
-            return not_taken(w, g, a, err);
+        if (!args_take(a, verb_uses(w->verb)) && (w->is_word || !v->option || v->why))
+            return not_taken(w, a, err);
     }
     if (w->is_word && v->needs && !is_given(given, v->needs))
         return err_set(err, ERR_ARG,
@@ -290,9 +292,8 @@ void verbs_summary(const struct arg_group *groups, size_t n_groups, FILE *f)
     args_summary(groups, n_groups, OF_MAIN, f);
     fprintf(f,
             "\n"
-            "\"dpdriver VERB --help\" lists the options of a verb, \"dpdriver help VERB\" tells\n"
-            "all about them, \"dpdriver --help\" tells all about all, and \"dpdriver keys\"\n"
-            "lists the keys of a job file.\n");
+            "\"dpdriver VERB --help\" lists the daily options of a verb, \"dpdriver help VERB\"\n"
+            "tells all about all of them, and \"dpdriver --help\" all about all verbs.\n");
 }
 
 static void verbs_put_head(enum verb v, FILE *f)
@@ -310,45 +311,51 @@ static void verbs_put_head(enum verb v, FILE *f)
 
 void verb_summary(enum verb v, const struct arg_group *groups, size_t n_groups, FILE *f)
 {
+    int n_rare;
+
     verbs_put_head(v, f);
-    args_summary(groups, n_groups, 1u << v, f);
-    fprintf(f, "\n\"dpdriver help %s\" tells more about each option.\n", verbs[v].name);
+    n_rare = args_summary(groups, n_groups, verb_uses(v), f);
+    fprintf(f, "\n\"dpdriver help %s\" has %d more option%s, and tells all about each.\n",
+            verbs[v].name, n_rare, n_rare == 1 ? "" : "s");
 }
 
+/* uses: of some verbs, or 0 for all. */
+static int verbs_have(unsigned uses, unsigned of) { return !uses || (uses & of); }
+
 /* The exit statuses that these verbs can have. */
-static void put_statuses(unsigned of, FILE *f)
+static void put_statuses(unsigned uses, FILE *f)
 {
     fprintf(f, "\nExit status:\n"
                "  0  All is done: a job has finished.\n"
                "  1  The job has failed, or the output cannot be written.\n"
                "  2  The command line, the job file or the data are wrong.\n");
-    if (of & (OF(STATUS) | OF(DRAIN) | OF(STANDBY)))
+    if (verbs_have(uses, OF(STATUS) | OF(DRAIN) | OF(STANDBY)))
         fprintf(f, "  3  status, drain or standby found no driver, or the driver refused.\n");
-    if (of & (OF_JOBS | OF(STANDBY)))
+    if (verbs_have(uses, OF_JOBS | OF(STANDBY)))
         fprintf(f, "  4  A signal stopped the job. --resume goes on with it.\n"
                    "\n"
                    "SIGINT and SIGTERM stop the job after the step, with a checkpoint. A second\n"
                    "signal stops it at once. SIGUSR1 logs the table of ranks.\n");
 }
 
-static void put_all(unsigned of, const struct arg_group *groups, size_t n_groups, FILE *f)
+static void put_all(unsigned uses, const struct arg_group *groups, size_t n_groups, FILE *f)
 {
-    args_help(groups, n_groups, of, f);
-    if (of & OF_JOBS) {
+    args_help(groups, n_groups, uses, f);
+    if (verbs_have(uses, OF_JOBS)) {
         fprintf(f, "\n");
         inject_help(f);
     }
-    put_statuses(of, f);
+    put_statuses(uses, f);
 }
 
 void verb_help(enum verb v, const struct arg_group *groups, size_t n_groups, FILE *f)
 {
     verbs_put_head(v, f);
-    put_all(1u << v, groups, n_groups, f);
+    put_all(verb_uses(v), groups, n_groups, f);
 }
 
 void verbs_help(const struct arg_group *groups, size_t n_groups, FILE *f)
 {
     put_verbs(f);
-    put_all(ARG_OF_ALL, groups, n_groups, f);
+    put_all(0, groups, n_groups, f);
 }

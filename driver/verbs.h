@@ -28,8 +28,9 @@ enum verb {
     VERB_COUNT
 };
 
-#define OF(VERB) (1u << VERB_##VERB) /* for struct arg, `of` */
-#define OF_MAIN  (1u << VERB_COUNT)  /* the option stands in the summary of all verbs, too */
+/* For struct arg, `of`.  Rows that both daemons have name what a verb does (daemon/daemon.h). */
+#define OF(VERB) (1u << VERB_##VERB)
+#define OF_MAIN  (1u << VERB_COUNT) /* the option stands in the summary of all verbs, too */
 #define OF_JOBS  (OF(TRAIN) | OF(EVALUATE) | OF(PREDICT))
 
 /* The thing that the command line asks for. */
@@ -52,8 +53,7 @@ const char *const *verb_operands(enum verb v);
 void verb_of_options(const struct args *given, struct wish *w);
 
 /* Check that the verb takes all options that were given, and has the value it needs. */
-int verb_check(const struct wish *w, const struct arg_group *groups, size_t n_groups,
-               const struct args *given, struct err *err);
+int verb_check(const struct wish *w, const struct args *given, struct err *err);
 
 /* One screen about all verbs, and the options of a verb, a sentence each. */
 void verbs_summary(const struct arg_group *groups, size_t n_groups, FILE *f);

@@ -86,16 +86,42 @@ static int help_is_told(const struct option_list *l, const struct option_ref *re
     return 0;
 }
 
-void table_help(const struct option_list *l, FILE *f)
+static int help_contains(const char *text, const char *word)
+{
+    return text && strcasestr(text, word) != NULL;
+}
+
+/* Is `word` in one of the words that the option may be, or in their help? */
+static int help_may_be(const struct option *o, const char *word)
+{
+    for (int i = o->first; o->choices && o->choices[i]; i++)
+        if (help_contains(o->choices[i], word))
+            return 1;
+    for (int i = 0; o->registry && o->registry->entry[i]; i++)
+        if (help_contains(o->registry->entry[i]->name, word) ||
+            help_contains(o->registry->entry[i]->help, word))
+            return 1;
+    return 0;
+}
+
+static int help_is_about(const struct option *o, const char *word)
+{
+    return !word || help_contains(o->key, word) || help_contains(o->help, word) ||
+           help_contains(o->also, word) || help_may_be(o, word);
+}
+
+int table_help(const struct option_list *l, const char *word, FILE *f)
 {
     struct buf text = {0};
+    int n = 0;
 
     for (size_t i = 0; i < l->n; i++) {
         const struct option_ref *ref = &l->ref[i];
 
-        if (help_is_told(l, ref))
+        if (help_is_told(l, ref) || !help_is_about(ref->o, word))
             continue;
-        fprintf(f, ref->o->def ? "\n%s: %s\n" : "\n%s: (%s)\n", ref->o->key,
+        fprintf(f, "%s", n++ || !word ? "\n" : "");
+        fprintf(f, ref->o->def ? "%s: %s\n" : "%s: (%s)\n", ref->o->key,
                 option_default_text(ref->o));
         print_paragraph(f, ref->o->help);
         if (ref->o->type == OPT_ENTRY)
@@ -106,4 +132,5 @@ void table_help(const struct option_list *l, FILE *f)
             print_paragraph(f, buf_cstr(&text));
     }
     buf_fini(&text);
+    return n;
 }

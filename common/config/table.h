@@ -100,7 +100,9 @@ int table_alike(const struct option_ref *a, const struct option_ref *b);
  * Static storage or `group`, which has room for 64 bytes. */
 const char *table_closest(const struct option_list *l, const char *key, char group[64]);
 
-/* Every option, for a terminal: the text after the introduction of --help-job. */
-void table_help(const struct option_list *l, FILE *f);
+/* Every option that has `word` in its key, its help, or what it may be (NULL: every option), for a
+ * terminal: the text after the introduction of --help-job.  Upper and lower case are alike.
+ * Returns the number of options. */
+int table_help(const struct option_list *l, const char *word, FILE *f);
 
 #endif

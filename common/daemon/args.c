@@ -258,12 +258,7 @@ void args_fini(struct args *a)
     a->n_given = 0;
 }
 
-int args_take(const struct arg_group *g, const struct arg *a, unsigned use)
-{
-    const unsigned of = a->of ? a->of : g->of;
-
-    return !of || !use || (of & use);
-}
+int args_take(const struct arg *a, unsigned uses) { return !a->of || !uses || (a->of & uses); }
 
 /* ---- help ---- */
 
@@ -304,10 +299,11 @@ static void put_arg(FILE *f, const struct arg *a, int is_summary)
     free(text);
 }
 
-static void put_groups(const struct arg_group *groups, size_t n_groups, unsigned use,
-                       int is_summary, FILE *f)
+/* Returns the number of options of these uses that a summary leaves out. */
+static int put_groups(const struct arg_group *groups, size_t n_groups, unsigned uses,
+                      int is_summary, FILE *f)
 {
-    int n_titles = 0;
+    int n_titles = 0, n_rare = 0;
 
     for (size_t g = 0; g < n_groups; g++) {
         int n = 0;
@@ -315,21 +311,26 @@ static void put_groups(const struct arg_group *groups, size_t n_groups, unsigned
         for (size_t i = 0; i < groups[g].n; i++) {
             const struct arg *a = &groups[g].args[i];
 
-            if (!args_take(&groups[g], a, use))
+            if (!args_take(a, uses))
                 continue;
+            if (is_summary && a->is_rare) {
+                n_rare++;
+                continue;
+            }
             if (n++ == 0)
                 fprintf(f, "%s%s:\n", n_titles++ ? "\n" : "", groups[g].title);
             put_arg(f, a, is_summary);
         }
     }
+    return n_rare;
 }
 
-void args_help(const struct arg_group *groups, size_t n_groups, unsigned use, FILE *f)
+void args_help(const struct arg_group *groups, size_t n_groups, unsigned uses, FILE *f)
 {
-    put_groups(groups, n_groups, use, 0, f);
+    put_groups(groups, n_groups, uses, 0, f);
 }
 
-void args_summary(const struct arg_group *groups, size_t n_groups, unsigned use, FILE *f)
+int args_summary(const struct arg_group *groups, size_t n_groups, unsigned uses, FILE *f)
 {
-    put_groups(groups, n_groups, use, 1, f);
+    return put_groups(groups, n_groups, uses, 1, f);
 }

@@ -24,7 +24,6 @@ enum arg_type {
 };
 
 enum { ARG_MAX_LIST = 64 };
-#define ARG_OF_ALL (~0u)
 
 struct arg_list {
     const char *item[ARG_MAX_LIST];
@@ -39,15 +38,15 @@ struct arg {
     int64_t min, max;
     const char *const *choices; /* NULL at the end */
     const char *help;           /* lines are broken where it is shown; a summary is its beginning */
-    unsigned of; /* the uses of the program that take it, a bit each; 0: the group's */
+    unsigned of;                /* the uses of the program that take it, a bit each; 0: all */
+    int is_rare;                /* 1: the summary of a use leaves it out */
 };
 
 struct arg_group { /* options that are shown together */
     const char *title;
     const struct arg *args;
     size_t n;
-    void *into;  /* the struct to fill, which holds the defaults */
-    unsigned of; /* for options without uses of their own; 0: all uses */
+    void *into; /* the struct to fill, which holds the defaults */
 };
 
 struct arg_given { /* an option of the command line */
@@ -69,16 +68,17 @@ int args_parse(const struct arg_group *groups, size_t n_groups, int argc, char *
                struct args *out, struct err *err);
 void args_fini(struct args *a);
 
-/* 1: this use (one bit) takes the option a of group g. */
-int args_take(const struct arg_group *g, const struct arg *a, unsigned use);
+/* 1: these uses, or one of them, take the option; 0 stands for all uses. */
+int args_take(const struct arg *a, unsigned uses);
 
 /* The word of `words` (NULL at the end) that `word` most resembles, or NULL if none is near. */
 const char *args_closest(const char *const *words, const char *word);
 
-/* The options of one use, or (0) all of them, a paragraph each, 80 columns. */
-void args_help(const struct arg_group *groups, size_t n_groups, unsigned use, FILE *f);
+/* The options of these uses, or (0) all of them, a paragraph each, 80 columns. */
+void args_help(const struct arg_group *groups, size_t n_groups, unsigned uses, FILE *f);
 
-/* The same, with the first sentence about each option alone. */
-void args_summary(const struct arg_group *groups, size_t n_groups, unsigned use, FILE *f);
+/* The same of those that are used daily, the first sentence about each.  Returns the number of
+ * options that it leaves out. */
+int args_summary(const struct arg_group *groups, size_t n_groups, unsigned uses, FILE *f);
 
 #endif

@@ -151,6 +151,10 @@ static inline int dataset_ignores(const struct dataset_request *r, int64_t label
 struct data_format {
     struct option_group group;
     int knows_names; /* 1: a training set has class_names, so the driver opens it to note them */
+    /* Of data that are drawn, as a demo: the settings that put the user's own in their place, with
+     * FOLDER for where these are (NULL at the end), and what FOLDER is.  NULL: there are none. */
+    const char *const *own;
+    const char *own_folder;
     /* As dataset_open; strings in `options` are borrowed during the call only. */
     int (*open)(struct dataset **out, const void *options, const struct dataset_request *request,
                 struct err *err);

@@ -417,11 +417,16 @@ static const struct option rows[] = {
      .help = "The number of validation digits that are drawn; with 0 nothing is validated."},
 };
 
+static const char *const mnist[] = {"data.format=mnist", "data.path=FOLDER", "data.validation=t10k",
+                                    NULL};
+
 const struct data_format format_digits = {
     .group = {.name = "digits",
               .help = "drawn ones, no files needed",
               .option = rows,
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct digits_options)},
+    .own = mnist,
+    .own_folder = "where MNIST's four files are",
     .open = digits_open,
 };

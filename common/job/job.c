@@ -338,14 +338,27 @@ const void *job_field(const struct job *job, const char *key)
     return field;
 }
 
-void job_help(FILE *f)
+int job_help(const char *word, FILE *f, struct err *err)
 {
     struct option_list list;
+    char group[64], shown[64];
+    const char *near;
+    int n, rc = 0;
 
-    fprintf(f, "A job file is YAML or JSON.  Each key is shown with its default; dots stand for "
-               "nesting,\nso train.epochs: 1 is written train: {epochs: 1}, or --set "
-               "train.epochs=1.\n");
+    if (!word)
+        fprintf(f,
+                "A job file is YAML or JSON.  Each key is shown with its default; dots stand for "
+                "nesting,\nso train.epochs: 1 is written train: {epochs: 1}, or --set "
+                "train.epochs=1.\n");
     table_init(&list, &job_table);
-    table_help(&list, f);
+    n = table_help(&list, word, f);
+    near = n == 0 ? table_closest(&list, word, group) : NULL;
+    if (n == 0)
+        rc = err_set(err, ERR_ARG,
+                     "no key of a job file has %s in its name, its help or its values%s%s; "
+                     "\"dpdriver keys\" lists all",
+                     show_text(word, strlen(word), shown), near ? "; the closest is " : "",
+                     near ? near : "");
     table_fini(&list);
+    return rc;
 }

@@ -234,6 +234,8 @@ void job_write_section(const struct job *job, const char *section, struct buf *o
  * not, with both values. */
 int job_compare_for_resume(const struct job *old, const struct job *now, struct err *err);
 
-void job_help(FILE *f); /* --help-job: every option, for a terminal */
+/* --help-job: every option, or those about `word`, for a terminal.  Fails with ERR_ARG if there are
+ * none: the message names the key that is most like the word. */
+int job_help(const char *word, FILE *f, struct err *err);
 
 #endif

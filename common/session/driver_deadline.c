@@ -83,9 +83,7 @@ int64_t deadline_of_stage(const struct driver *d)
     return since == INT64_MAX ? INT64_MAX : since + deadline_ms(d);
 }
 
-/* The time for which an engine may still be in this phase after it was told to leave a formation.
- * It leaves a collective at once, but finishes other work first. */
-static int64_t leave_ms(const struct driver *d, enum phase phase)
+int64_t deadline_of_leaving(const struct driver *d, enum phase phase)
 {
     if (phase == PHASE_FORM || phase_is_collective(phase))
         return max_i64(d->timeout_ms, LEAST_BEATS * d->beat_ms) + 2 * d->beat_ms;
@@ -104,7 +102,7 @@ static int first_to_leave(const struct driver *d, int64_t *until_ms)
     *until_ms = INT64_MAX;
     for (int k = 0; k < d->membership.n_ranks && d->stage == STAGE_PREPARE; k++) {
         const struct seat *s = &d->seats[k];
-        int64_t ms = s->answer ? INT64_MAX : leave_ms(d, s->at.phase);
+        int64_t ms = s->answer ? INT64_MAX : deadline_of_leaving(d, s->at.phase);
         if (ms >= *until_ms - d->stage_ms)
             continue;
         *until_ms = d->stage_ms + ms;

@@ -87,16 +87,41 @@ static int end_is_awaited(const struct driver *d)
     return 0;
 }
 
+/* 1: the engine leaves what it does in this phase only when that is done. */
+static int is_work(enum phase phase)
+{
+    return phase == PHASE_VALIDATE || (phase_is_step(phase) && !phase_is_collective(phase));
+}
+
 /* 1: another rank has failed, and rank 0 still writes a checkpoint, which it may finish. */
 static int is_still_saving(const struct driver *d)
 {
     return d->now_ms < d->ending.saves_until_ms && d->seats[0].at.phase == PHASE_CHECKPOINT;
 }
 
+/* Another rank has failed, and rank 0 is to save its state, but does its part of a step.  It has
+ * the time for that, and then for obeying CMD_STOP.  Nothing else says why the job does not end. */
+static void end_wait_for_step(struct driver *d)
+{
+    const struct progress *p = &d->seats[0].at;
+    if (d->now_ms >= d->ending.works_until_ms || !is_work(p->phase))
+        return;
+    d->ending.engine_until_ms = d->now_ms + ABORT_MS;
+    if (!d->ending.is_work_told)
+        queue_log(d->out, LOG_INFO, "rank 0 saves its state when it has done %s%s %lld",
+                  phase_name(p->phase), phase_of(p->phase), (long long)p->step);
+    d->ending.is_work_told = 1;
+}
+
 void end_check_over(struct driver *d)
 {
-    int is_late = d->now_ms >= d->ending.engine_until_ms && !is_still_saving(d);
-    if (d->stage != STAGE_ENDING || (!d->ending.is_engine_stopped && !is_late) || end_is_awaited(d))
+    int is_late;
+    if (d->stage != STAGE_ENDING)
+        return;
+    if (!d->ending.is_engine_stopped && d->now_ms >= d->ending.engine_until_ms)
+        end_wait_for_step(d);
+    is_late = d->now_ms >= d->ending.engine_until_ms && !is_still_saving(d);
+    if ((!d->ending.is_engine_stopped && !is_late) || end_is_awaited(d))
         return;
     while (d->membership.n_conns > 0) {
         queue_close(d->out, d->membership.conns[0]->id, "the job is over");
@@ -231,11 +256,16 @@ static void fail_for_good(struct driver *d, const struct cause *c)
                         .error = {.is_diverged = d->run.nonfinite != NULL,
                                   .is_of_input = d->run.nonfinite && d->run.nonfinite_is_of_input},
                         .text = xstrdup(c->text)});
-    int status = status_of(d, c);
-    if (c->rank != 0 || c->code != ERR_TIMEOUT)
-        d->ending.saves_until_ms = d->now_ms + d->o.cluster.deadlines.checkpoint_ms;
+    int status = status_of(d, c), saves = is_state_good(d, c);
+    if (c->rank != 0 || c->code != ERR_TIMEOUT) {
+        const enum phase phase = d->seats[0].at.phase;
+        if (saves && is_work(phase))
+            d->ending.works_until_ms = d->now_ms + deadline_of_leaving(d, phase);
+        d->ending.saves_until_ms =
+            max_i64(d->now_ms, d->ending.works_until_ms) + d->o.cluster.deadlines.checkpoint_ms;
+    }
     end_send_abort(d, c->text, NULL, ABORT_FAILED);
-    begin_ending(d, status, c->text, 1, is_state_good(d, c));
+    begin_ending(d, status, c->text, 1, saves);
     ASSERT(d->stage >= STAGE_ENDING);
 }
 
@@ -371,7 +401,7 @@ void end_at_once(struct driver *d)
 void end_hurry(struct driver *d)
 {
     ASSERT(d->stage == STAGE_ENDING);
-    d->ending.conns_until_ms = d->ending.saves_until_ms = d->now_ms;
+    d->ending.conns_until_ms = d->ending.works_until_ms = d->ending.saves_until_ms = d->now_ms;
     d->ending.engine_until_ms = min_i64(d->ending.engine_until_ms, d->now_ms + ABORT_MS);
 }
 

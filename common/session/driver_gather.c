@@ -469,6 +469,11 @@ void gather_say_missing(struct membership *m)
     if (d->stage > STAGE_WAIT || d->now_ms < m->gather.next_missing_ms)
         return;
     gather_wait(m);
+    const int64_t held_up_ms = succession_give_up_ms(d);
+    const int64_t until_ms = held_up_ms > INT64_MIN ? held_up_ms : recover_deadline(d);
+    const double left_s = 1e-3 * (double)(until_ms - d->now_ms);
+    if (d->stage == STAGE_WAIT && until_ms <= d->now_ms) /* it ends now */
+        return;
     int is_gathering = d->stage == STAGE_GATHER && d->membership.gather.full_ms < 0;
     struct named absent = {0}, opening = {0};
 
@@ -480,10 +485,12 @@ void gather_say_missing(struct membership *m)
         else if (!is_gathering)
             name_rank(d, &opening, k);
     }
-    double left_s = 1e-3 * (double)max_i64(0, recover_deadline(d) - d->now_ms);
     if (absent.n && is_gathering)
         queue_log(d->out, LOG_INFO, "waiting for %s to join: %d of %d here", gather_names(&absent),
                   d->membership.n_here, d->membership.n_ranks);
+    else if (absent.n && held_up_ms > INT64_MIN)
+        queue_log(d->out, LOG_INFO, "waiting for the %s, or for %s, %.0f s more",
+                  d->o.standby_id ? "driver before" : "standby", gather_names(&absent), left_s);
     else if (absent.n)
         queue_log(d->out, LOG_INFO, "waiting for a replacement of %s, %.0f s more",
                   gather_names(&absent), left_s);

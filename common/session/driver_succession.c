@@ -197,6 +197,13 @@ static struct decision succession_give_up(const struct driver *d)
     return x;
 }
 
+int64_t succession_give_up_ms(const struct driver *d)
+{
+    const int64_t since_ms = d->membership.succession.lacking_ms;
+
+    return since_ms < 0 ? INT64_MIN : since_ms + d->o.cluster.driver_timeout_ms;
+}
+
 int succession_holds_up(struct membership *m, struct decision *out)
 {
     const struct driver *d = m->d;
@@ -218,7 +225,7 @@ int succession_holds_up(struct membership *m, struct decision *out)
     }
     if (d->ending.n_stops > 0) /* no ranks may form, so no checkpoint can be written */
         *out = decide(DECIDE_AT_ONCE);
-    else if (d->now_ms - s->lacking_ms >= d->o.cluster.driver_timeout_ms)
+    else if (d->now_ms >= succession_give_up_ms(d))
         *out = succession_give_up(d);
     return 1;
 }

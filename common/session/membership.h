@@ -170,6 +170,8 @@ struct decision succession_lets_form(struct membership *m);
 void succession_formed(struct membership *m);
 /* 1: no formation may begin now, because the standby may lead; *out may end the job for that. */
 int succession_holds_up(struct membership *m, struct decision *out);
+int64_t succession_give_up_ms(
+    const struct driver *d); /* when it ends that; INT64_MIN: it does not */
 int succession_wants_regroup(
     const struct driver *d); /* 1: a standby that came or went needs a formation */
 int succession_all_are_here(const struct driver *d); /* 1: was a standby; all followers are here */

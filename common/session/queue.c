@@ -167,11 +167,16 @@ int64_t session_enter_ms(struct session_clock *c, int64_t now_ns)
     ASSERT(c->stalled_ns >= 0);
     if (late_ns > STALL_SLACK_MS * INT64_C(1000000))
         c->stalled_ns += late_ns;
-    return (now_ns - c->stalled_ns) / 1000000;
+    const int64_t now_ms = (now_ns - c->stalled_ns) / 1000000;
+    ASSERT(now_ms >= c->now_ms);
+    c->now_ms = now_ms;
+    return now_ms;
 }
 
 void session_leave(struct session_clock *c, int64_t due_ms)
 {
     ASSERT(due_ms >= 0);
+    if (due_ms < c->now_ms)
+        due_ms = c->now_ms;
     c->due_ns = due_ms == INT64_MAX ? INT64_MAX : due_ms * 1000000 + c->stalled_ns;
 }

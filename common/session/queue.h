@@ -47,6 +47,7 @@ enum { STALL_SLACK_MS = 200 };
 struct session_clock {
     int64_t stalled_ns; /* sum of all stalls */
     int64_t due_ns;     /* the caller's time at which we asked to be called */
+    int64_t now_ms;     /* session time of the last call; it never goes back */
 };
 
 /* The reason why a connection ended, for a message that names the peer itself: without the "from
@@ -54,6 +55,9 @@ struct session_clock {
 const char *session_reason(const struct err *why);
 
 int64_t session_enter_ms(struct session_clock *c, int64_t now_ns); /* session time in ms */
-void session_leave(struct session_clock *c, int64_t due_ms); /* session time to be called at */
+
+/* Ask to be called at this session time.  One that is past already means now: the time until then
+ * was no stall. */
+void session_leave(struct session_clock *c, int64_t due_ms);
 
 #endif

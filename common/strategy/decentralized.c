@@ -77,12 +77,12 @@ static void decentralized_add_take(struct sketch *s, const struct strategy *o, i
     int y;
 
     if (decentralized_rows(o)->peers == PEERS_ALL) {
-        y = solo_add_mean(s, o, at, n);
-    } else {
-        y = sketch_elementwise(s, EW_ADD, solo_place_aside(s, o, at, n),
-                               sketch_place(s, DTYPE_F32, SHAPE(n), param, "x"), NODE_NEW_OUT);
-        y = sketch_scale(s, y, 0.5, NODE_NEW_OUT);
+        solo_add_take_mean(s, o, at, n);
+        return;
     }
+    y = sketch_elementwise(s, EW_ADD, solo_place_aside(s, o, at, n),
+                           sketch_place(s, DTYPE_F32, SHAPE(n), param, "x"), NODE_NEW_OUT);
+    y = sketch_scale(s, y, 0.5, NODE_NEW_OUT);
     solo_add_keep(s, o, n, y, param);
 }
 

@@ -130,12 +130,10 @@ static void add_outer(struct sketch *s, const struct strategy *o, int x, int64_t
 
 static void local_sgd_add_take(struct sketch *s, const struct strategy *o, int64_t at, int64_t n)
 {
-    const int x = solo_add_mean(s, o, at, n);
-
     if (local_sgd_rows(o)->outer == OUTER_NESTEROV)
-        add_outer(s, o, x, at, n);
+        add_outer(s, o, solo_add_mean(s, o, at, n), at, n);
     else
-        solo_add_keep(s, o, n, x, o->at.param + at);
+        solo_add_take_mean(s, o, at, n);
 }
 
 static int local_sgd_new(const struct strategy_site *site, struct strategy **out, struct err *err)

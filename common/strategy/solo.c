@@ -239,11 +239,28 @@ int solo_place_aside(struct sketch *s, const struct strategy *o, int64_t at, int
     return sketch_place(s, DTYPE_F32, SHAPE(n), solo_of(o)->aside + at, "aside");
 }
 
+/* Append: out = x / the number of ranks. */
+static int solo_add_div(struct sketch *s, const struct strategy *o, int x, int out)
+{
+    return sketch_elementwise(
+        s, EW_DIV, x, sketch_place(s, DTYPE_F32, SHAPE(1), solo_of(o)->words->n_ranks, "n_ranks"),
+        out);
+}
+
 int solo_add_mean(struct sketch *s, const struct strategy *o, int64_t at, int64_t n)
 {
     const int x = solo_place_aside(s, o, at, n);
 
-    return sketch_elementwise(
-        s, EW_DIV, x, sketch_place(s, DTYPE_F32, SHAPE(1), solo_of(o)->words->n_ranks, "n_ranks"),
-        x);
+    return solo_add_div(s, o, x, x);
+}
+
+void solo_add_take_mean(struct sketch *s, const struct strategy *o, int64_t at, int64_t n)
+{
+    float *param = o->at.param + at;
+
+    if (backend_is_device(o->at.backend))
+        solo_add_keep(s, o, n, solo_add_mean(s, o, at, n), param);
+    else
+        solo_add_div(s, o, solo_place_aside(s, o, at, n),
+                     sketch_place(s, DTYPE_F32, SHAPE(n), param, "mean"));
 }

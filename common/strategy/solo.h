@@ -93,7 +93,7 @@ int solo_latch_standing(struct strategy *s, struct err *err);
 /* Run the nodes that add_take appended, for all buckets. */
 int solo_take(struct strategy *s, struct err *err);
 
-/* The next three are for add_take.
+/* The next four are for add_take.
  *
  * Append: kept [n] = next [n], both F32, if the exchange is valid. */
 void solo_add_keep(struct sketch *s, const struct strategy *o, int64_t n, int next, float *kept);
@@ -102,5 +102,10 @@ void solo_add_keep(struct sketch *s, const struct strategy *o, int64_t n, int ne
  * and append their division by the number of ranks. */
 int solo_place_aside(struct sketch *s, const struct strategy *o, int64_t at, int64_t n);
 int solo_add_mean(struct sketch *s, const struct strategy *o, int64_t at, int64_t n);
+
+/* Append: the parameters = their mean, if the exchange is valid.  On CPUs it always is where this
+ * runs, as a collective that was stopped is an error.  So the mean goes to the parameters at once,
+ * which saves a pass over them. */
+void solo_add_take_mean(struct sketch *s, const struct strategy *o, int64_t at, int64_t n);
 
 #endif

@@ -300,7 +300,7 @@ static void help(void **state)
     FILE *f = open_memstream(&text, &len);
 
     (void)state;
-    table_help(&list, f);
+    table_help(&list, NULL, f);
     fclose(f);
     assert_non_null(strstr(text, "\nthing.kind: plain\n    Which.\n      plain  a plain one\n"
                                  "      rich   a rich one\n\n"));

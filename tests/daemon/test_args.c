@@ -31,7 +31,7 @@ static const char *const operands[] = {"text", "count", NULL};
 
 static int parse_into(struct values *v, struct args *out, struct err *err, const char *line)
 {
-    struct arg_group g = {"Options", args, ARRAY_LEN(args), v, 0};
+    struct arg_group g = {"Options", args, ARRAY_LEN(args), v};
     static char text[256]; /* v->text points into it */
     char *argv[32] = {(char *)"prog"}, *rest = text, *word;
     int argc = 1;
@@ -144,28 +144,33 @@ static void test_given(void **state)
     }
 }
 
-/* An option is of the uses of its row, or of its group's; a summary is its first sentence. */
+/* An option is of the uses of its row, or of all.  A summary is its first sentence, and leaves rare
+ * ones out. */
 static void test_uses(void **state)
 {
     static const struct arg mixed[] = {
         {"both", NULL, ARG_FLAG, AT(flag), .help = "First. Second.", .of = 3},
         {"second", NULL, ARG_FLAG, AT(flag), .help = "Only. Once.", .of = 2},
-        {"grouped", NULL, ARG_FLAG, AT(flag), .help = "By the group."},
+        {"all", NULL, ARG_FLAG, AT(flag), .help = "By every use."},
+        {"high", NULL, ARG_FLAG, AT(flag), .help = "By the first.", .of = 1u << 16},
+        {"rare", NULL, ARG_FLAG, AT(flag), .help = "By the second.", .of = 2, .is_rare = 1},
     };
-    struct arg_group g = {"Options", mixed, ARRAY_LEN(mixed), NULL, 1};
-    static const int takes[2][3] = {{1, 0, 1}, {1, 1, 0}};
+    struct arg_group g = {"Options", mixed, ARRAY_LEN(mixed), NULL};
+    static const unsigned uses[3] = {1u | 1u << 16, 2u, 0};
+    static const int takes[3][5] = {{1, 0, 1, 1, 0}, {1, 1, 1, 0, 1}, {1, 1, 1, 1, 1}};
 
     (void)state;
-    for (unsigned use = 0; use < 2; use++) {
-        char *text;
+    for (size_t u = 0; u < ARRAY_LEN(uses); u++) {
+        char *text, name[16];
         size_t len;
         FILE *f = open_memstream(&text, &len);
 
-        args_summary(&g, 1, 1u << use, f);
+        assert_int_equal(args_summary(&g, 1, uses[u], f), takes[u][4]);
         fclose(f);
         for (size_t i = 0; i < ARRAY_LEN(mixed); i++) {
-            assert_int_equal(args_take(&g, &mixed[i], 1u << use), takes[use][i]);
-            assert_int_equal(strstr(text, mixed[i].name) != NULL, takes[use][i]);
+            snprintf(name, sizeof name, "--%s ", mixed[i].name);
+            assert_int_equal(args_take(&mixed[i], uses[u]), takes[u][i]);
+            assert_int_equal(strstr(text, name) != NULL, takes[u][i] && !mixed[i].is_rare);
         }
         assert_non_null(strstr(text, "First.\n"));
         assert_null(strstr(text, "Second."));

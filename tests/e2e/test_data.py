@@ -393,9 +393,17 @@ class Data(dp.Case):
                                  job={**job, "data.on_corrupt": "skip"})
         self.assertIn("no sample of epoch 1 could be read (data.on_corrupt: skip)", driver.text)
 
+    def model_of(self, run):
+        with open(self.path(run, "checkpoints/latest/model.safetensors"), "rb") as file:
+            return file.read()
+
     def test_damaged_picture_of_a_follower(self):
-        """A follower reads a damaged picture, in training or in validation: the job ends at once
-        with its error, and what was trained is saved.  It goes on once the picture is mended."""
+        """A follower reads a damaged picture, in training or in validation: the job ends with its
+        error, and the state that rank 0 holds is saved.  In validation all is trained.  In a step
+        rank 0 may hold one step less than the follower: its own part of the sum may be under way
+        when the job ends.  It also saves the state if its part of the step takes longer than the
+        others need to leave.  The job goes on once the picture is mended, as if nothing had
+        happened."""
         for folder in ("train", "val"):
             os.makedirs(self.path(folder, "cat"))
             for i in range(24):
@@ -403,24 +411,31 @@ class Data(dp.Case):
         job = {"data.format": "images", "data.path": self.folder, "data.size": 8,
                "data.shuffle": "false", "model.arch": "mlp", "model.hidden": 4,
                "train.global_batch": 8, "train.epochs": 1, "optimizer.lr": 0.01}
-        for name, phase, done in (("train/cat/22.png", "load", 2),
-                                  ("val/cat/22.png", "validate", 3)):
-            with self.subTest(picture=name):
+        self.run_driver("--local", "--run-dir", "whole", n=2, job=job)
+        held_up = ("--inject", "delay:rank0@reduce1:1500ms")
+        for run, name, phase, args, saved in (
+                ("load", "train/cat/22.png", "load", (), (1, 2)),
+                ("held-up", "train/cat/22.png", "load", held_up, (1, 2)),
+                ("validate", "val/cat/22.png", "validate", (), (3,))):
+            with self.subTest(run=run):
                 with open(self.path(name), "rb") as file:
                     whole = file.read()
                 self.write(name, whole[:60])
-                driver = self.run_driver("--local", "--run-dir", phase, n=2, status=dp.FAILED,
+                driver = self.run_driver("--local", "--run-dir", run, *args, n=2, status=dp.FAILED,
                                          job=job)
-                error, = self.events("error", phase)
+                self.write(name, whole)
+                error, = self.events("error", run)
                 self.assertEqual((error["rank"], error["phase"]), (1, phase))
                 self.assertIn(f"{self.path(name)}: as a PNG file: ", error["message"])
                 self.assertEqual(driver.text.count("dpdriver: error: "), 1, driver.text)
-                self.assertFalse(self.events("lost", phase) + self.events("recovered", phase))
-                checkpoint, = self.events("checkpoint", phase)
-                self.assertEqual(checkpoint["step"], done)
-                self.write(name, whole)
-        self.run_driver("--local", "--run-dir", "load", "--resume", n=2, job=job)
-        self.assertEqual(self.events("done", "load")[0]["step"], 3)
+                self.assertFalse(self.events("lost", run) + self.events("recovered", run))
+                checkpoint, = self.events("checkpoint", run)
+                self.assertIn(checkpoint["step"], saved)
+                if run == "held-up":
+                    self.assertIn("rank 0 saves its state when it has done ", driver.text)
+                self.run_driver("--local", "--run-dir", run, "--resume", n=2, job=job)
+                self.assertEqual(self.events("done", run)[0]["step"], 3)
+                self.assertEqual(*(self.model_of(name) for name in ("whole", run)))
 
     def test_slow_data(self):
         """Decoding takes far longer than training: the epoch's line and event tell for how long

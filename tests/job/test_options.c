@@ -311,21 +311,22 @@ static void test_what_may_change_on_resume(void **state)
     }
 }
 
-static char *help_text(void)
+static char *help_text(const char *word, int want, struct err *err)
 {
     char *text = NULL;
     size_t len = 0;
     FILE *f = open_memstream(&text, &len);
 
     assert_non_null(f);
-    job_help(f);
+    assert_int_equal(job_help(word, f, err), want);
     fclose(f);
     return text;
 }
 
 static void test_help_has_every_key(void **state)
 {
-    char *help = help_text();
+    struct err err;
+    char *help = help_text(NULL, 0, &err);
 
     (void)state;
     for (size_t i = 0; i < list.n; i++) {
@@ -407,7 +408,8 @@ static void check_entry(const char *key, const struct option_group *g, const cha
  * must say what it is. */
 static void test_entries_are_whole(void **state)
 {
-    char *help = help_text();
+    struct err err;
+    char *help = help_text(NULL, 0, &err);
 
     (void)state;
 #define X(word) check_entry("model.arch", &arch_##word.group, #word, help);
@@ -426,6 +428,85 @@ static void test_entries_are_whole(void **state)
     STRATEGY_LIST(X)
 #undef X
     free(help);
+}
+
+/* A word shows the keys that have it in their name, help, words, or other names. */
+static void test_help_about_a_word(void **state)
+{
+    static const struct {
+        const char *word, *has, *has_not; /* keys; NULL: none is shown, and */
+        const char *error;                /* this is said */
+    } cases[] = {
+        {"train.epochs", "train.epochs", "train.seed", NULL},
+        {"EPOCHS", "train.epochs", "train.seed", NULL},
+        {"random numbers follow", "train.seed", "train.epochs", NULL},
+        {"architecture", "model.arch", "train.seed", NULL},
+        {"batch_size", "train.global_batch", "train.seed", NULL},
+        {"kaiming_uniform", "model.init.name", "train.seed", NULL},
+        {"lion", "optimizer.name", "train.seed", NULL},
+        {"resnet50", "model.arch", "data.path", NULL},
+        {"train.epcohs", NULL, NULL, "has \"train.epcohs\" in its name"},
+        {"train.epcohs", NULL, NULL, "; the closest is train.epochs; \"dpdriver keys\" lists all"},
+        {"optimiser", NULL, NULL, "the closest is optimizer;"},
+        {"zzyzzyzzy", NULL, NULL, "its values; \"dpdriver keys\""},
+        {"a\nb", NULL, NULL, "no key of a job file has \"a?b\""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct err err = {0};
+        char *help = help_text(cases[i].word, cases[i].error ? ERR_ARG : 0, &err), line[64];
+
+        if (cases[i].error) {
+            assert_string_equal(help, "");
+            if (!strstr(err.msg, cases[i].error))
+                fail_msg("%s: %s", cases[i].word, err.msg);
+        } else {
+            assert_int_not_equal(help[0], '\n');
+            snprintf(line, sizeof line, "%s: ", cases[i].has);
+            if (strncmp(help, line, strlen(line)) != 0) {
+                snprintf(line, sizeof line, "\n%s: ", cases[i].has);
+                if (!strstr(help, line))
+                    fail_msg("%s: %s is not in: %s", cases[i].word, cases[i].has, help);
+            }
+            snprintf(line, sizeof line, "%s: ", cases[i].has_not);
+            assert_null(strstr(help, line));
+        }
+        free(help);
+    }
+    for (size_t i = 0; i < list.n; i++)
+        free(help_text(list.ref[i].o->key, 0, &(struct err){0}));
+}
+
+/* The settings by which data that are drawn give way to the user's own make a job, also in place of
+ * the demo's. */
+static void test_own_data_are_a_job(void **state)
+{
+    int n_own = 0;
+
+    (void)state;
+    for (int i = 0; data_formats[i]; i++) {
+        const struct data_format *format = (const struct data_format *)data_formats[i];
+        const char *sets[8];
+        struct job *job = NULL;
+        struct err err;
+        size_t n = 0;
+        int has_folder = 0;
+
+        for (; format->own && format->own[n]; n++) {
+            sets[n] = format->own[n];
+            has_folder |= strstr(sets[n], "=FOLDER") != NULL;
+        }
+        if (n == 0)
+            continue;
+        n_own++;
+        assert_true(has_folder && format->own_folder && *format->own_folder);
+        if (job_load(NULL, sets, n, &job, &err) < 0)
+            fail_msg("%s: %s", format->group.name, err.msg);
+        assert_ptr_not_equal(job->data.kind, format);
+        job_free(job);
+    }
+    assert_true(n_own > 0);
 }
 
 static void test_numbers_keep_every_bit(void **state)
@@ -470,7 +551,8 @@ int main(void)
         cmocka_unit_test(test_rows_cover_the_table),      cmocka_unit_test(test_rows_are_sound),
         cmocka_unit_test(test_entries_are_whole),         cmocka_unit_test(test_set_and_written),
         cmocka_unit_test(test_numbers_keep_every_bit),    cmocka_unit_test(test_help_has_every_key),
-        cmocka_unit_test(test_what_may_change_on_resume),
+        cmocka_unit_test(test_what_may_change_on_resume), cmocka_unit_test(test_help_about_a_word),
+        cmocka_unit_test(test_own_data_are_a_job),
     };
 
     return cmocka_run_group_tests(tests, make_list, free_list);

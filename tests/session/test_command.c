@@ -1,9 +1,10 @@
 /* command, convert: commands and reports are the same after they were packed, sent and unpacked.
- * Names are there for every value. */
+ * Names are there for every value.  A session's time does not go back. */
 #include "rig.h"
 
 #include "samples.h"
 #include "session/convert.h"
+#include "session/queue.h"
 
 static struct frame *again(const Wire__Control *m, struct err *err)
 {
@@ -86,12 +87,33 @@ static void names_are_for_every_value(void **state)
     assert_int_equal(EPOCH_STOPPED, WIRE__EPOCH_END__EPOCH_STOPPED);
 }
 
+/* Time that the caller's loop was late is left out of a session's time, which never goes back. */
+static void time_stands_still_in_a_stall(void **state)
+{
+    static const struct {
+        int64_t now_ms, want_ms, due_ms; /* the caller's time; the session's; when to be called */
+    } calls[] = {
+        {1000, 1000, 1100},                     /* in time */
+        {1090, 1090, 1100}, {1300, 1300, 1400}, /* 200 ms late are no stall */
+        {2400, 1400, 1500},                     /* 1,000 ms late are one */
+        {2500, 1500, 700},                      /* it is due already, and so is called at once */
+        {2600, 1600, 1300}, {3600, 1600, INT64_MAX}, {9600, 7600, 7700},
+    };
+    struct session_clock c = {.due_ns = INT64_MAX};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(calls); i++) {
+        assert_int_equal(session_enter_ms(&c, calls[i].now_ms * 1000000), calls[i].want_ms);
+        session_leave(&c, calls[i].due_ms);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_lost_on_the_wire),
         cmocka_unit_test(odd_reports_can_be_sent),
         cmocka_unit_test(names_are_for_every_value),
+        cmocka_unit_test(time_stands_still_in_a_stall),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

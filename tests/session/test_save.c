@@ -276,10 +276,12 @@ static void a_failure_waits_for_what_is_written(void **state)
         struct driver_options o = rig_options(2);
         rig_driver(&r, &o);
         rig_go_to(&r, 2, CMD_TRAIN);
+        struct progress p = {.generation = 1, .epoch = 1, .phase = PHASE_REDUCE, .bucket = -1};
+        driver_progress(r.d, r.now, &p);
         rig_close(&r, 1);
         assert_int_equal(r.command->kind, CMD_STOP);
         assert_true(r.command->stop.saves);
-        struct progress p = {.generation = 1, .epoch = 1, .phase = PHASE_CHECKPOINT, .bucket = -1};
+        p.phase = PHASE_CHECKPOINT;
         if (is_saving)
             driver_progress(r.d, r.now, &p);
         rig_wait(&r, 1000);
@@ -293,6 +295,58 @@ static void a_failure_waits_for_what_is_written(void **state)
             assert_int_equal(rig_count(&r, EVENT_CHECKPOINT), 1);
         }
         assert_int_equal(r.is_engine_stuck, !is_saving);
+        assert_int_equal(r.status, STATUS_FAILED);
+        rig_free(&r);
+    }
+}
+
+/* Rank 0 may be in the middle of a step when another rank fails.  It saves its state once that is
+ * done, as long as it takes; a collective breaks off, so rank 0 leaves it at once.  Nobody waits
+ * longer than for a step in training, or if nothing is to be saved. */
+static void a_failure_waits_for_the_step_under_way(void **state)
+{
+    static const struct {
+        enum phase phase;
+        int code;
+        int wait_ms, ends; /* 1: the job has ended by then */
+    } cases[] = {{PHASE_BACKWARD, ERR_DEVICE, 19500, 0}, {PHASE_BACKWARD, ERR_DEVICE, 22000, 1},
+                 {PHASE_LOAD, ERR_DEVICE, 19500, 0},     {PHASE_VALIDATE, ERR_DEVICE, 29500, 0},
+                 {PHASE_REDUCE, ERR_DEVICE, 1000, 1},    {PHASE_BACKWARD, ERR_NUMERIC, 1000, 1}};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct rig r;
+        struct driver_options o = rig_options(2);
+        struct progress p = {.generation = 1, .epoch = 1, .step = 4, .bucket = -1};
+        o.cluster.deadlines.step_ms = 20000;
+        o.cluster.deadlines.validate_ms = 30000;
+        rig_driver(&r, &o);
+        rig_go_to(&r, 2, CMD_TRAIN);
+        p.phase = cases[i].phase;
+        driver_progress(r.d, r.now, &p);
+        struct report *f = report_new(REPORT_FAULT, 1);
+        err_set(&f->fault.err, cases[i].code, "it broke");
+        f->fault.phase = PHASE_FORWARD;
+        rig_report(&r, 1, f);
+        rig_close(&r, 1);
+        assert_int_equal(r.command->kind, CMD_STOP);
+        assert_int_equal(r.command->stop.saves, cases[i].code != ERR_NUMERIC);
+        rig_wait(&r, cases[i].wait_ms);
+        assert_int_equal(r.is_finished, cases[i].ends);
+        assert_int_equal(r.is_engine_stuck, cases[i].ends);
+        if (!cases[i].ends) {
+            assert_logged(&r, "rank 0 saves its state when it has done ");
+            p.phase = PHASE_IDLE; /* the next moment it obeys CMD_STOP */
+            driver_progress(r.d, r.now, &p);
+            p.phase = PHASE_CHECKPOINT;
+            driver_progress(r.d, r.now, &p);
+            rig_wait(&r, 20000);
+            assert_false(r.is_finished);
+            rig_report(&r, 0, unasked(4, "p", NULL));
+            rig_report(&r, 0, report_new(REPORT_STOPPED, 1));
+            assert_true(r.is_finished);
+            assert_false(r.is_engine_stuck);
+            assert_int_equal(rig_count(&r, EVENT_CHECKPOINT), 1);
+        }
         assert_int_equal(r.status, STATUS_FAILED);
         rig_free(&r);
     }
@@ -482,6 +536,7 @@ int main(void)
         cmocka_unit_test(a_disk_that_hangs_is_not_waited_for),
         cmocka_unit_test(the_operator_does_not_wait_for_the_disk),
         cmocka_unit_test(a_failure_waits_for_what_is_written),
+        cmocka_unit_test(a_failure_waits_for_the_step_under_way),
         cmocka_unit_test(checkpoints_may_fail_but_the_last),
         cmocka_unit_test(what_is_saved_is_not_saved_again),
         cmocka_unit_test(nonfinite_saves_and_fails),

@@ -127,6 +127,9 @@ static void a_driver_that_is_cut_off_ends(void **state)
     assert_int_equal(r.n_commands,
                      n_commands); /* it does not go on alone, as min_ranks would let */
     assert_logged(&r, "the standby may lead this run");
+    assert_logged(&r, "waiting for the standby, or for rank 1, rank 2, 5 s more");
+    assert_null(strstr(buf_cstr(&r.log), "a replacement of")); /* which alone would not do */
+    assert_null(strstr(buf_cstr(&r.log), " 0 s more"));
     rig_wait(&r, 2000);
     rig_report(&r, 0, report_new(REPORT_STOPPED, 1));
     assert_true(r.is_finished);
