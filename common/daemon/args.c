@@ -92,8 +92,8 @@ static int args_unknown(const struct long_option *o, const char *word, struct er
 
 /* ---- values ---- */
 
-/* As a job file's, with the name as the user wrote it in the message.  Zeros may stand in front of
- * a number, as scripts count so. */
+/* As a job file's, with the name as the user wrote it in the message.  A plus, and zeros, as
+ * scripts count, may stand in front of a number. */
 static int set_parsed(const struct arg *a, const char *text, void *field, struct err *err)
 {
     struct option row = a->row;
@@ -101,6 +101,7 @@ static int set_parsed(const struct arg *a, const char *text, void *field, struct
 
     snprintf(key, sizeof key, "--%s", a->row.key);
     row.key = key;
+    text += row.type == OPT_INT && text[0] == '+';
     while (row.type == OPT_INT && text[0] == '0' && isdigit((unsigned char)text[1]))
         text++;
     if (option_parse(&row, field, NULL, text, strlen(text), 0, err) < 0)

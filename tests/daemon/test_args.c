@@ -71,7 +71,7 @@ static void test_good(void **state)
     assert_int_equal(parse(&v, &err, "--cou 10 --count 2 --size 5"), 0);
     assert_int_equal(v.count, 2);
     assert_int_equal(v.size, 5);
-    assert_int_equal(parse(&v, &err, "--count 008 --size 00"), 0);
+    assert_int_equal(parse(&v, &err, "--count +008 --size 00"), 0);
     assert_int_equal(v.count, 8);
     assert_int_equal(v.size, 0);
 }
