@@ -49,13 +49,13 @@ static void put_command(struct buf *b, const struct options *o, const char *cons
     put_quoted(b, o->program);
     for (int i = 0; i < o->args.n_given; i++) {
         const struct arg_given *g = &o->args.given[i];
-        int is_left_out = !strcmp(g->arg->name, "set") && is_of_keys(g->value, keys);
+        int is_left_out = !strcmp(g->arg->row.key, "set") && is_of_keys(g->value, keys);
 
         for (size_t k = 0; k < ARRAY_LEN(left_out); k++)
-            is_left_out |= !strcmp(g->arg->name, left_out[k]);
+            is_left_out |= !strcmp(g->arg->row.key, left_out[k]);
         if (is_left_out)
             continue;
-        buf_printf(b, " --%s", g->arg->name);
+        buf_printf(b, " --%s", g->arg->row.key);
         if (g->value)
             put_quoted(b, g->value);
     }

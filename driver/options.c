@@ -16,112 +16,172 @@
 static const char *const weights[] = {"trained", "average", NULL};
 
 static const struct arg job_args[] = {
-    {"nranks", "N", ARG_INT, AT(n_ranks), 1, CLUSTER_MAX_RANKS, .of = OF_JOBS | OF_MAIN,
-     .help = "The number of processes that train together. This process counts; it is rank 0. The "
-             "default is what a launcher says in WORLD_SIZE, TF_CONFIG, OMPI_COMM_WORLD_SIZE, "
-             "PMI_SIZE or SLURM_NTASKS, times --ranks, or else --ranks, or with "
-             "--resume the number that the run was started with, or with --job alone one."},
-    {"job", "FILE", ARG_TEXT, AT(job), .of = OF_JOBS | OF_MAIN,
-     .help =
-         "The file that says what to train, in YAML; --help-job lists its keys. A DeepSpeed "
-         "configuration whose name ends in .json is read, too, with model and data given by --set. "
-         "Without --job the built-in demo runs: LeNet on drawn digits."},
-    {"set", "KEY=VALUE", ARG_LIST, AT(sets), .of = OF_JOBS | OF_MAIN,
-     .help =
-         "Override one key of the job file, such as train.epochs=1. The option may be repeated."},
-    {"run-dir", "DIR", ARG_TEXT, AT(run_dir),
-     .of = OF_JOBS | OF(STATUS) | OF(DRAIN) | OF(STANDBY) | OF_MAIN,
-     .help = "The run: the directory for job.yaml, events.jsonl and checkpoints. The default is "
-             "runs/NAME, with "
-             "the job's name, or NAME-2 and so on if that holds a run."},
-    {"resume", NULL, ARG_FLAG, AT(resume), .of = OF(TRAIN) | OF_MAIN,
-     .help =
-         "Go on with the run in the run directory, from the newest state among its followers and "
-         "checkpoints."},
-    {"local", NULL, ARG_FLAG, AT(local), .of = OF_JOBS | OF_MAIN,
-     .help = "Start the other N-1 processes on this machine. They end with this one."},
-    {"hosts", "FILE", ARG_TEXT, AT(hosts_file), .of = OF_JOBS, .is_rare = 1,
-     .help =
-         "Start the followers of other machines by ssh, and end them with the job. FILE has a line "
-         "\"HOST slots=N\" for each machine, which gets N ranks. This needs --secret-file, which "
-         "reaches them through ssh, or --insecure."},
-    {"standby", NULL, ARG_FLAG, AT(standby), .of = OF(STANDBY), .is_rare = 1,
-     .help =
-         "Take no part in the job of the driver at --root, but lead it once that driver is lost. "
-         "With the same --run-dir, shared or on the same machine, the job goes on in it, else in a "
-         "new one."},
-    {"check", NULL, ARG_FLAG, AT(check), .of = OF(TRAIN) | OF_MAIN,
-     .help = "Validate job, data and device, print a summary, and exit with 0 or 2."},
-    {"evaluate", NULL, ARG_FLAG, AT(evaluate), .of = OF(EVALUATE) | OF(PREDICT), .is_rare = 1,
-     .help =
-         "Validate the weights of --checkpoint on the whole validation set, over all ranks, print "
-         "the measures, precision and recall by class, and the confusion matrix (or R2 and mean "
-         "absolute error; JSON in one line with --log-format json), and exit. Nothing is trained, "
-         "and no file is "
-         "written. The job is that of the checkpoint's run unless --job names one, and --set may "
-         "name other data. --nranks is 1 by default."},
-    {"predict", "OUT.npy", ARG_TEXT, AT(predict), .of = OF(PREDICT), .is_rare = 1,
-     .help =
-         "Do as --evaluate does, and write the logits of every sample of the validation set, in "
-         "its order, as one float32 array. Logits are the network's outputs before softmax or "
-         "sigmoid. OUT.csv beside it names file, class and probability of each sample, or its "
-         "numbers. The samples need no labels: data.validation may also be a folder of pictures, "
-         "one picture, or x.npy alone."},
-    {"checkpoint", "WHICH", ARG_TEXT, AT(checkpoint), .of = OF(EVALUATE) | OF(PREDICT),
-     .help =
-         "The checkpoint for --evaluate or --predict: latest (the default) or best of the run in "
-         "--run-dir, or a folder. It may be the folder of a checkpoint, or of a run, whose newest "
-         "one is taken."},
-    {"weights", "WHICH", ARG_CHOICE, AT(averaged), .of = OF(EVALUATE) | OF(PREDICT),
-     .choices = weights,
-     .help =
-         "The weights for --evaluate or --predict: trained (the default), or average, which are "
-         "those of train.average."},
-    {"inject", "SPEC", ARG_LIST, AT(injects), .of = OF_JOBS, .is_rare = 1,
-     .help =
-         "For tests: disturb the job by faults on purpose, such as kill:rank1@step50. The list of "
-         "faults is below. Commas separate several of them, and the option may be repeated."},
-    {"status", NULL, ARG_FLAG, AT(status), .of = OF(STATUS), .is_rare = 1,
-     .help =
-         "Print the live table of ranks of the driver that runs on this machine in --run-dir, "
-         "which is a folder, or the NAME of runs/NAME. With --log-format json the table is JSON. "
-         "Exit with 0, or with 3 if no driver is running."},
-    {"drain", "WHO", ARG_TEXT, AT(drain), .of = OF(DRAIN), .is_rare = 1,
-     .help =
-         "Let a rank of the driver that runs on this machine in --run-dir leave for good. WHO is "
-         "its number, spare1 for the first spare, or a host for all ranks on it; host:NAME is for "
-         "a host that is named like a rank or a spare. The rank finishes the step, the others go "
-         "on, and its dpfollower ends with 4. Print who leaves and when, as JSON with --log-format "
-         "json, and exit with 0, or with 3 if that cannot be done or no driver is running."},
-    {"help-job", NULL, ARG_FLAG, AT(help_job), .of = OF(KEYS), .is_rare = 1,
-     .help = "List the keys of a job file, and exit."},
-    {"like", "WORD", ARG_TEXT, AT(like), .of = OF(KEYS), .is_rare = 1,
-     .help = "With --help-job: only the keys that have WORD in their name, help or values. Upper "
-             "and lower case are alike."},
+    {{"nranks", OPT_INT, AT(n_ranks), NULL, 1, CLUSTER_MAX_RANKS,
+      .help = "The number of processes that train together. This process counts; it is rank 0. The "
+              "default is what a launcher says in WORLD_SIZE, TF_CONFIG, OMPI_COMM_WORLD_SIZE, "
+              "PMI_SIZE or SLURM_NTASKS, times --ranks, or else --ranks, or with "
+              "--resume the number that the run was started with, or with --job alone one."},
+     "N",
+     .of = OF_JOBS | OF_MAIN},
+    {{"job", OPT_STRING, AT(job),
+      .help = "The file that says what to train, in YAML; --help-job lists its keys. A DeepSpeed "
+              "configuration whose name ends in .json is read, too, with model and data given by "
+              "--set. "
+              "Without --job the built-in demo runs: LeNet on drawn digits."},
+     "FILE",
+     .of = OF_JOBS | OF_MAIN},
+    {{"set", OPT_STRING, AT(sets), .flags = OPT_MANY,
+      .help =
+          "Override one key of the job file, such as train.epochs=1. The option may be repeated."},
+     "KEY=VALUE",
+     .of = OF_JOBS | OF_MAIN},
+    {{"run-dir", OPT_STRING, AT(run_dir),
+      .help = "The run: the directory for job.yaml, events.jsonl and checkpoints. The default is "
+              "runs/NAME, with "
+              "the job's name, or NAME-2 and so on if that holds a run."},
+     "DIR",
+     .of = OF_JOBS | OF(STATUS) | OF(DRAIN) | OF(STANDBY) | OF_MAIN},
+    {{"resume", OPT_BOOL, AT(resume),
+      .help =
+          "Go on with the run in the run directory, from the newest state among its followers and "
+          "checkpoints."},
+     NULL,
+     .of = OF(TRAIN) | OF_MAIN},
+    {{"local", OPT_BOOL, AT(local),
+      .help = "Start the other N-1 processes on this machine. They end with this one."},
+     NULL,
+     .of = OF_JOBS | OF_MAIN},
+    {{"hosts", OPT_STRING, AT(hosts_file),
+      .help =
+          "Start the followers of other machines by ssh, and end them with the job. FILE has a "
+          "line "
+          "\"HOST slots=N\" for each machine, which gets N ranks. This needs --secret-file, which "
+          "reaches them through ssh, or --insecure."},
+     "FILE",
+     .of = OF_JOBS,
+     .is_rare = 1},
+    {{"standby", OPT_BOOL, AT(standby),
+      .help =
+          "Take no part in the job of the driver at --root, but lead it once that driver is lost. "
+          "With the same --run-dir, shared or on the same machine, the job goes on in it, else in "
+          "a "
+          "new one."},
+     NULL,
+     .of = OF(STANDBY),
+     .is_rare = 1},
+    {{"check", OPT_BOOL, AT(check),
+      .help = "Validate job, data and device, print a summary, and exit with 0 or 2."},
+     NULL,
+     .of = OF(TRAIN) | OF_MAIN},
+    {{"evaluate", OPT_BOOL, AT(evaluate),
+      .help =
+          "Validate the weights of --checkpoint on the whole validation set, over all ranks, print "
+          "the measures, precision and recall by class, and the confusion matrix (or R2 and mean "
+          "absolute error; JSON in one line with --log-format json), and exit. Nothing is trained, "
+          "and no file is "
+          "written. The job is that of the checkpoint's run unless --job names one, and --set may "
+          "name other data. --nranks is 1 by default."},
+     NULL,
+     .of = OF(EVALUATE) | OF(PREDICT),
+     .is_rare = 1},
+    {{"predict", OPT_STRING, AT(predict),
+      .help =
+          "Do as --evaluate does, and write the logits of every sample of the validation set, in "
+          "its order, as one float32 array. Logits are the network's outputs before softmax or "
+          "sigmoid. OUT.csv beside it names file, class and probability of each sample, or its "
+          "numbers. The samples need no labels: data.validation may also be a folder of pictures, "
+          "one picture, or x.npy alone."},
+     "OUT.npy",
+     .of = OF(PREDICT),
+     .is_rare = 1},
+    {{"checkpoint", OPT_STRING, AT(checkpoint),
+      .help =
+          "The checkpoint for --evaluate or --predict: latest (the default) or best of the run in "
+          "--run-dir, or a folder. It may be the folder of a checkpoint, or of a run, whose newest "
+          "one is taken."},
+     "WHICH",
+     .of = OF(EVALUATE) | OF(PREDICT)},
+    {{"weights", OPT_CHOICE, AT(averaged), .choices = weights,
+      .help =
+          "The weights for --evaluate or --predict: trained (the default), or average, which are "
+          "those of train.average."},
+     "WHICH",
+     .of = OF(EVALUATE) | OF(PREDICT)},
+    {{"inject", OPT_STRING, AT(injects), .flags = OPT_MANY,
+      .help =
+          "For tests: disturb the job by faults on purpose, such as kill:rank1@step50. The list of "
+          "faults is below. Commas separate several of them, and the option may be repeated."},
+     "SPEC",
+     .of = OF_JOBS,
+     .is_rare = 1},
+    {{"status", OPT_BOOL, AT(status),
+      .help =
+          "Print the live table of ranks of the driver that runs on this machine in --run-dir, "
+          "which is a folder, or the NAME of runs/NAME. With --log-format json the table is JSON. "
+          "Exit with 0, or with 3 if no driver is running."},
+     NULL,
+     .of = OF(STATUS),
+     .is_rare = 1},
+    {{"drain", OPT_STRING, AT(drain),
+      .help =
+          "Let a rank of the driver that runs on this machine in --run-dir leave for good. WHO is "
+          "its number, spare1 for the first spare, or a host for all ranks on it; host:NAME is for "
+          "a host that is named like a rank or a spare. The rank finishes the step, the others go "
+          "on, and its dpfollower ends with 4. Print who leaves and when, as JSON with "
+          "--log-format "
+          "json, and exit with 0, or with 3 if that cannot be done or no driver is running."},
+     "WHO",
+     .of = OF(DRAIN),
+     .is_rare = 1},
+    {{"help-job", OPT_BOOL, AT(help_job), .help = "List the keys of a job file, and exit."},
+     NULL,
+     .of = OF(KEYS),
+     .is_rare = 1},
+    {{"like", OPT_STRING, AT(like),
+      .help = "With --help-job: only the keys that have WORD in their name, help or values. Upper "
+              "and lower case are alike."},
+     "WORD",
+     .of = OF(KEYS),
+     .is_rare = 1},
 };
 
 static const struct arg network_args[] = {
-    {"host", "ADDR", ARG_TEXT, AT(host), .of = OF_JOBS | OF(STANDBY), .is_rare = 1,
-     .help =
-         "The address to listen on. The default is 127.0.0.1, which only this machine reaches, and "
-         "all addresses with --secret-file, or with --insecure if a launcher's ranks are on "
-         "several "
-         "machines."},
-    {"port", "PORT", ARG_INT, AT(port), 0, 65535, .of = OF_JOBS | OF(STANDBY),
-     .help =
-         "The port to listen on. The default is MASTER_PORT, TF_CONFIG's, or 7000, and 7001 for a "
-         "standby; 0 takes a free port. Under torchrun, whose agent has MASTER_PORT itself, the "
-         "default is the first free one of the 16 ports from MASTER_PORT + 1 on."},
-    {"port-file", "FILE", ARG_TEXT, AT(port_file), .of = OF_JOBS | OF(STANDBY), .is_rare = 1,
-     .help = "Write the port to this file once the driver listens."},
-    {"root", "HOST:PORT", ARG_TEXT, AT(root), .of = OF(STANDBY),
-     .help = "The address at which the driver listens, for --standby."},
-    {"wait", "SECONDS", ARG_INT, AT(wait_s), 0, 1000000, .of = OF(STANDBY),
-     .help =
-         "With --standby: exit with 3 if there is no driver within so many seconds at the start. "
-         "By default the standby waits for ever."},
-    {"make-secret", "F", ARG_TEXT, AT(make_secret), .of = OF(SECRET), .is_rare = 1,
-     .help = "Make a new file for --secret-file, and exit."},
+    {{"host", OPT_STRING, AT(host),
+      .help = "The address to listen on. The default is 127.0.0.1, which only this machine "
+              "reaches, and "
+              "all addresses with --secret-file, or with --insecure if a launcher's ranks are on "
+              "several "
+              "machines."},
+     "ADDR",
+     .of = OF_JOBS | OF(STANDBY),
+     .is_rare = 1},
+    {{"port", OPT_INT, AT(port), NULL, 0, 65535,
+      .help =
+          "The port to listen on. The default is MASTER_PORT, TF_CONFIG's, or 7000, and 7001 for a "
+          "standby; 0 takes a free port. Under torchrun, whose agent has MASTER_PORT itself, the "
+          "default is the first free one of the 16 ports from MASTER_PORT + 1 on."},
+     "PORT",
+     .of = OF_JOBS | OF(STANDBY)},
+    {{"port-file", OPT_STRING, AT(port_file),
+      .help = "Write the port to this file once the driver listens."},
+     "FILE",
+     .of = OF_JOBS | OF(STANDBY),
+     .is_rare = 1},
+    {{"root", OPT_STRING, AT(root),
+      .help = "The address at which the driver listens, for --standby."},
+     "HOST:PORT",
+     .of = OF(STANDBY)},
+    {{"wait", OPT_INT, AT(wait_s), NULL, 0, 1000000,
+      .help =
+          "With --standby: exit with 3 if there is no driver within so many seconds at the start. "
+          "By default the standby waits for ever."},
+     "SECONDS",
+     .of = OF(STANDBY)},
+    {{"make-secret", OPT_STRING, AT(make_secret),
+      .help = "Make a new file for --secret-file, and exit."},
+     "F",
+     .of = OF(SECRET),
+     .is_rare = 1},
 };
 
 enum { N_GROUPS = 3 };
@@ -398,11 +458,7 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err)
     struct arg_group groups[N_GROUPS];
     int rc;
 
-    *out = (struct options){.port = -1,
-                            .wait_s = -1,
-                            .common.device = "auto",
-                            .common.local_rank = -1,
-                            .program = argv[0]};
+    *out = (struct options){.port = -1, .wait_s = -1, .common.local_rank = -1, .program = argv[0]};
     driver_options_groups_init(groups, out);
     rc = verb_find(&argc, &argv, &out->wish, err);
     if (rc < 0)
@@ -436,12 +492,12 @@ void options_give_ranks(struct options *o, int64_t n_ranks)
         int is_own = 0;
 
         for (size_t k = 0; k < ARRAY_LEN(own); k++)
-            is_own |= !strcmp(a->given[i].arg->name, own[k]);
+            is_own |= !strcmp(a->given[i].arg->row.key, own[k]);
         if (!is_own)
             a->given[n++] = a->given[i];
     }
     snprintf(o->n_ranks_text, sizeof o->n_ranks_text, "%lld", (long long)n_ranks);
-    ASSERT(!strcmp(job_args[0].name, own[3]));
+    ASSERT(!strcmp(job_args[0].row.key, own[3]));
     a->given[n++] = (struct arg_given){&job_args[0], o->n_ranks_text};
     a->n_given = n;
 }

@@ -186,7 +186,7 @@ const char *const *verb_operands(enum verb v) { return verbs[v].operands; }
 static int is_given(const struct args *given, const char *name)
 {
     for (int i = 0; i < given->n_given; i++)
-        if (!strcmp(given->given[i].arg->name, name))
+        if (!strcmp(given->given[i].arg->row.key, name))
             return 1;
     return 0;
 }
@@ -231,17 +231,17 @@ static int not_taken(const struct wish *w, const struct arg *a, struct err *err)
         rc = err_set(err, ERR_ARG,
                      "\"dpdriver %s\" takes no --%s, which belongs to %s; \"dpdriver %s --help\" "
                      "lists its options",
-                     v->name, a->name, buf_cstr(&takers), v->name);
+                     v->name, a->row.key, buf_cstr(&takers), v->name);
     } else if (!v->option) {
-        rc = err_set(err, ERR_ARG, "--%s belongs to %s", a->name, buf_cstr(&takers));
+        rc = err_set(err, ERR_ARG, "--%s belongs to %s", a->row.key, buf_cstr(&takers));
     } else {
         const char *gap = strstr(v->why, "%s");
 
         if (gap)
-            buf_printf(&why, "%.*s--%s%s", (int)(gap - v->why), v->why, a->name, gap + 2);
+            buf_printf(&why, "%.*s--%s%s", (int)(gap - v->why), v->why, a->row.key, gap + 2);
         else
             buf_printf(&why, "%s", v->why);
-        rc = err_set(err, ERR_ARG, "--%s and --%s: %s", v->option, a->name, buf_cstr(&why));
+        rc = err_set(err, ERR_ARG, "--%s and --%s: %s", v->option, a->row.key, buf_cstr(&why));
     }
     buf_fini(&takers);
     buf_fini(&why);

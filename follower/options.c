@@ -13,26 +13,32 @@
 #define AT(field) offsetof(struct options, field)
 
 static const struct arg job_args[] = {
-    {"root", "HOST:PORT", ARG_TEXT, AT(root),
-     .help =
-         "The address at which the driver listens. The default is MASTER_ADDR and MASTER_PORT, "
-         "TF_CONFIG's first address, or the first host of a Slurm step or of MPI's Slurm job; the "
-         "default port is 7000. Under torchrun the driver is looked for at the 16 ports from "
-         "MASTER_PORT + 1 on."},
-    {"rank", "K|any", ARG_TEXT, AT(rank_text),
-     .help =
-         "The rank to be, from 1. The default is RANK, TF_CONFIG, OMPI_COMM_WORLD_RANK, PMI_RANK "
-         "or SLURM_PROCID, or any, with which the driver chooses. With --ranks N it is the rank of "
-         "the first process, and the others are K+1 to K+N-1; the default is then N times the "
-         "launcher's task."},
-    {"data", "DIR", ARG_TEXT, AT(data),
-     .help = "The folder of the data on this host. The default is the job's data.path."},
-    {"once", NULL, ARG_FLAG, AT(once),
-     .help =
-         "End after one job. Without it the follower waits for the next driver, except after a "
-         "failure of its GPU: then it ends with 1, so that a new process can use the GPU again."},
-    {"wait", "SECONDS", ARG_INT, AT(wait_s), 0, 1000000000,
-     .help = "With --once: how many seconds to wait for the driver. The default is 600."},
+    {{"root", OPT_STRING, AT(root),
+      .help =
+          "The address at which the driver listens. The default is MASTER_ADDR and MASTER_PORT, "
+          "TF_CONFIG's first address, or the first host of a Slurm step or of MPI's Slurm job; the "
+          "default port is 7000. Under torchrun the driver is looked for at the 16 ports from "
+          "MASTER_PORT + 1 on."},
+     "HOST:PORT"},
+    {{"rank", OPT_STRING, AT(rank_text),
+      .help =
+          "The rank to be, from 1. The default is RANK, TF_CONFIG, OMPI_COMM_WORLD_RANK, PMI_RANK "
+          "or SLURM_PROCID, or any, with which the driver chooses. With --ranks N it is the rank "
+          "of "
+          "the first process, and the others are K+1 to K+N-1; the default is then N times the "
+          "launcher's task."},
+     "K|any"},
+    {{"data", OPT_STRING, AT(data),
+      .help = "The folder of the data on this host. The default is the job's data.path."},
+     "DIR"},
+    {{"once", OPT_BOOL, AT(once),
+      .help =
+          "End after one job. Without it the follower waits for the next driver, except after a "
+          "failure of its GPU: then it ends with 1, so that a new process can use the GPU again."},
+     NULL},
+    {{"wait", OPT_INT, AT(wait_s), NULL, 0, 1000000000,
+      .help = "With --once: how many seconds to wait for the driver. The default is 600."},
+     "SECONDS"},
 };
 
 enum { N_GROUPS = 2, WAIT_S = 600 };
@@ -159,7 +165,7 @@ int follower_options_parse(int argc, char **argv, struct options *out, struct er
     struct arg_group groups[N_GROUPS];
     int rc;
 
-    *out = (struct options){.wait_s = -1, .common.device = "auto", .common.local_rank = -1};
+    *out = (struct options){.wait_s = -1, .common.local_rank = -1};
     follower_options_groups_init(groups, out);
     rc = args_parse(groups, N_GROUPS, argc, argv, NULL, err);
     if (rc < 0 || out->common.help || out->common.version)

@@ -2,7 +2,12 @@
  * A word that is no option is answered with the option that resembles it most. */
 #include "daemon/args.h"
 
+/* getopt's struct option has the name of another struct here. */
+#define option long_option
 #include <getopt.h>
+#undef option
+
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,9 +25,9 @@ static const struct arg *arg_of(const struct arg_group *groups, int code)
 }
 
 /* getopt's table; arg_of turns its codes back into options. */
-static struct option *long_options(const struct arg_group *groups, size_t n_groups)
+static struct long_option *long_options(const struct arg_group *groups, size_t n_groups)
 {
-    struct option *o;
+    struct long_option *o;
     size_t n = 0, k = 0;
 
     for (size_t g = 0; g < n_groups; g++)
@@ -31,10 +36,10 @@ static struct option *long_options(const struct arg_group *groups, size_t n_grou
     for (size_t g = 0; g < n_groups; g++) {
         ASSERT(groups[g].n < GROUP_SIZE);
         for (size_t i = 0; i < groups[g].n; i++)
-            o[k++] = (struct option){.name = groups[g].args[i].name,
-                                     .has_arg =
-                                         groups[g].args[i].value ? required_argument : no_argument,
-                                     .val = (int)(CODE_BASE + g * GROUP_SIZE + i)};
+            o[k++] = (struct long_option){.name = groups[g].args[i].row.key,
+                                          .has_arg = groups[g].args[i].value ? required_argument
+                                                                             : no_argument,
+                                          .val = (int)(CODE_BASE + g * GROUP_SIZE + i)};
     }
     return o;
 }
@@ -59,7 +64,7 @@ const char *args_closest(const char *const *words, const char *word)
 }
 
 /* The option that `word` ("--nrank=3") most resembles, or NULL when none is near. */
-static const char *args_closest_option(const struct option *o, const char *word)
+static const char *args_closest_option(const struct long_option *o, const char *word)
 {
     const char *names[MOST_OPTIONS + 1] = {NULL};
 
@@ -68,13 +73,13 @@ static const char *args_closest_option(const struct option *o, const char *word)
     return args_closest(names, word);
 }
 
-static int args_unknown(const struct option *o, const char *word, struct err *err)
+static int args_unknown(const struct long_option *o, const char *word, struct err *err)
 {
     const char *near = args_closest_option(o, word);
     size_t n = strcspn(word, "=");
     int n_begin = 0;
 
-    for (const struct option *i = o; i->name; i++)
+    for (const struct long_option *i = o; i->name; i++)
         n_begin += n > 2 && !strncmp(word + 2, i->name, n - 2);
     if (n_begin > 1)
         return err_set(err, ERR_ARG, "option %s is the beginning of several; --help lists them",
@@ -87,85 +92,69 @@ static int args_unknown(const struct option *o, const char *word, struct err *er
 
 /* ---- values ---- */
 
-static int set_int(const struct arg *a, const char *text, int64_t *out, struct err *err)
+/* As a job file's, with the name as the user wrote it in the message.  A plus, and zeros, as
+ * scripts count, may stand in front of a number. */
+static int set_parsed(const struct arg *a, const char *text, void *field, struct err *err)
 {
-    char *end;
-    long long v = strtoll(text, &end, 10);
+    struct option row = a->row;
+    char key[64];
 
-    if (end == text || *end || v < a->min || v > a->max)
-        return err_set(err, ERR_ARG, "--%s is \"%s\", want an integer from %lld to %lld", a->name,
-                       text, (long long)a->min, (long long)a->max);
-    *out = v;
+    snprintf(key, sizeof key, "--%s", a->row.key);
+    row.key = key;
+    text += row.type == OPT_INT && text[0] == '+';
+    while (row.type == OPT_INT && text[0] == '0' && isdigit((unsigned char)text[1]))
+        text++;
+    if (option_parse(&row, field, NULL, text, strlen(text), 0, err) < 0)
+        return err->code = ERR_ARG;
     return 0;
 }
 
-static int set_choice(const struct arg *a, const char *text, int *out, struct err *err)
-{
-    char all[128] = "";
-
-    for (int i = 0; a->choices[i]; i++) {
-        size_t len = strlen(all);
-
-        if (!strcmp(text, a->choices[i])) {
-            *out = i;
-            return 0;
-        }
-        snprintf(all + len, sizeof all - len, "%s%s", i ? " or " : "", a->choices[i]);
-    }
-    return err_set(err, ERR_ARG, "--%s is \"%s\", want %s", a->name, text, all);
-}
+static int args_is_list(const struct arg *a) { return a->row.flags & OPT_MANY; }
 
 static int add_to_list(const struct arg *a, const char *text, struct arg_list *l, struct err *err)
 {
     if (l->n == ARG_MAX_LIST)
-        return err_set(err, ERR_ARG, "--%s is given more than %d times", a->name, ARG_MAX_LIST);
+        return err_set(err, ERR_ARG, "--%s is given more than %d times", a->row.key, ARG_MAX_LIST);
     l->item[l->n++] = text;
     return 0;
 }
 
 static int set_value(const struct arg *a, const char *text, void *into, struct err *err)
 {
-    void *field = (char *)into + a->offset;
+    void *field = (char *)into + a->row.offset;
 
     if (text && !*text)
-        return err_set(err, ERR_ARG, "--%s is empty, want %s", a->name, a->value);
-    switch (a->type) {
-    case ARG_FLAG:
+        return err_set(err, ERR_ARG, "--%s is empty, want %s", a->row.key, a->value);
+    if (a->row.type == OPT_BOOL)
         *(int *)field = 1;
-        return 0;
-    case ARG_TEXT:
-        *(const char **)field = text;
-        return 0;
-    case ARG_INT:
-        return set_int(a, text, field, err);
-    case ARG_CHOICE:
-        return set_choice(a, text, field, err);
-    case ARG_LIST:
+    else if (args_is_list(a))
         return add_to_list(a, text, field, err);
-    }
-    ASSERT(!"an option of no type");
+    else if (a->row.type == OPT_STRING)
+        *(const char **)field = text;
+    else
+        return set_parsed(a, text, field, err);
     return 0;
 }
 
 /* `word` stands where an option is wanted.  last: the option before it; NULL: there is none. */
 static int not_an_option(const struct arg *last, const char *word, struct err *err)
 {
-    if (last && last->type == ARG_LIST)
+    if (last && args_is_list(last))
         return err_set(err, ERR_ARG,
                        "\"%s\" is no option: --%s takes one %s at a time; write --%s %s", word,
-                       last->name, last->value, last->name, word);
+                       last->row.key, last->value, last->row.key, word);
     return err_set(err, ERR_ARG,
                    "\"%s\" is no option, nor the value of one; --help lists the options", word);
 }
 
 /* The code of the first operand that was not given so far; 0: there is none. */
-static int operand_code(const struct option *options, const struct args *seen)
+static int operand_code(const struct long_option *options, const struct args *seen)
 {
     for (const char *const *o = seen->operands; o && *o; o++) {
         int is_given = 0;
 
         for (int i = 0; i < seen->n_given; i++)
-            is_given |= !strcmp(seen->given[i].arg->name, *o);
+            is_given |= !strcmp(seen->given[i].arg->row.key, *o);
         for (; !is_given && options->name; options++)
             if (!strcmp(options->name, *o))
                 return options->val;
@@ -182,31 +171,31 @@ static int args_take_value(const struct arg_group *groups, int code, const char 
     return set_value(a, value, groups[(code - CODE_BASE) / GROUP_SIZE].into, err);
 }
 
-static int args_refuse(const struct arg_group *groups, const struct option *options, int code,
+static int args_refuse(const struct arg_group *groups, const struct long_option *options, int code,
                        const char *word, struct err *err)
 {
     if (code == ':')
-        return err_set(err, ERR_ARG, "--%s needs a value: %s", arg_of(groups, optopt)->name,
+        return err_set(err, ERR_ARG, "--%s needs a value: %s", arg_of(groups, optopt)->row.key,
                        arg_of(groups, optopt)->value);
     if (optopt >= CODE_BASE)
         return err_set(err, ERR_ARG, "--%s takes no value, but was given one: %s",
-                       arg_of(groups, optopt)->name, word);
+                       arg_of(groups, optopt)->row.key, word);
     return args_unknown(options, word, err);
 }
 
 /* A bare word: the value of the next operand.  last: the option before it, or NULL. */
-static int take_operand(const struct arg_group *groups, const struct option *options,
+static int take_operand(const struct arg_group *groups, const struct long_option *options,
                         const struct arg *last, const char *word, struct args *seen,
                         struct err *err)
 {
-    const int is_of_list = last && last->type == ARG_LIST && strchr(word, '=');
+    const int is_of_list = last && args_is_list(last) && strchr(word, '=');
     const int code = is_of_list ? 0 : operand_code(options, seen);
 
     return code ? args_take_value(groups, code, word, seen, err) : not_an_option(last, word, err);
 }
 
-static int args_parse_words(const struct arg_group *groups, const struct option *options, int argc,
-                            char **argv, struct args *seen, struct err *err)
+static int args_parse_words(const struct arg_group *groups, const struct long_option *options,
+                            int argc, char **argv, struct args *seen, struct err *err)
 {
     const struct arg *last = NULL;
     int rc = 0, code;
@@ -234,15 +223,28 @@ static int args_parse_words(const struct arg_group *groups, const struct option 
     return rc;
 }
 
+static int set_defaults(const struct arg_group *groups, size_t n_groups, struct err *err)
+{
+    int rc = 0;
+
+    for (size_t g = 0; g < n_groups; g++)
+        for (size_t i = 0; i < groups[g].n && rc == 0; i++)
+            if (groups[g].args[i].row.def)
+                rc = set_value(&groups[g].args[i], groups[g].args[i].row.def, groups[g].into, err);
+    return rc;
+}
+
 int args_parse(const struct arg_group *groups, size_t n_groups, int argc, char **argv,
                struct args *out, struct err *err)
 {
-    struct option *options = long_options(groups, n_groups);
+    struct long_option *options = long_options(groups, n_groups);
     struct args seen = {.operands = out ? out->operands : NULL};
     int rc;
 
     seen.given = xcalloc((size_t)argc + 1, sizeof *seen.given);
-    rc = args_parse_words(groups, options, argc, argv, &seen, err);
+    rc = set_defaults(groups, n_groups, err);
+    if (rc == 0)
+        rc = args_parse_words(groups, options, argc, argv, &seen, err);
     free(options);
     if (out)
         *out = seen;
@@ -287,9 +289,11 @@ static void put_wrapped(FILE *f, const char *text, int at)
 /* is_summary: 1: the first sentence alone. */
 static void put_arg(FILE *f, const struct arg *a, int is_summary)
 {
-    const char *end = is_summary ? strstr(a->help, ". ") : NULL;
-    char *text = end ? xasprintf("%.*s", (int)(end + 1 - a->help), a->help) : xstrdup(a->help);
-    int n = fprintf(f, "  --%s%s%s", a->name, a->value ? " " : "", a->value ? a->value : "");
+    const char *help = a->row.help, *end = is_summary ? strstr(help, ". ") : NULL;
+    char *text = end                         ? xasprintf("%.*s", (int)(end + 1 - help), help)
+                 : a->row.def && !is_summary ? xasprintf("%s The default is %s.", help, a->row.def)
+                                             : xstrdup(help);
+    int n = fprintf(f, "  --%s%s%s", a->row.key, a->value ? " " : "", a->value ? a->value : "");
 
     if (n >= HELP_COLUMN - 1)
         fprintf(f, "\n%*s", HELP_COLUMN, "");

@@ -14,14 +14,7 @@
 #include <stdio.h>
 
 #include "base/err.h"
-
-enum arg_type {
-    ARG_FLAG,   /* int: 1 when given */
-    ARG_TEXT,   /* const char *, of argv; must not be empty */
-    ARG_INT,    /* int64_t, min..max */
-    ARG_CHOICE, /* int: index in `choices` */
-    ARG_LIST,   /* struct arg_list: all values given */
-};
+#include "config/option.h"
 
 enum { ARG_MAX_LIST = 64 };
 
@@ -30,23 +23,26 @@ struct arg_list {
     size_t n;
 };
 
+/* An option: a row as that of a job's key, and what a command line alone has.  These types of rows
+ * are read:
+ *   OPT_INT, OPT_CHOICE      as in a job file
+ *   OPT_BOOL                 1 when given; it takes no value
+ *   OPT_STRING               const char *, of argv: any bytes, but not none
+ *   OPT_STRING, OPT_MANY     struct arg_list: all values given */
 struct arg {
-    const char *name;  /* without the dashes */
+    /* Its key is the name, without dashes; a summary is the help's beginning.  If it has a default,
+     * that is set first, and the help ends with it. */
+    struct option row;
     const char *value; /* the value's name in the help: "FILE"; NULL: takes none */
-    enum arg_type type;
-    size_t offset; /* of its field in the group's struct */
-    int64_t min, max;
-    const char *const *choices; /* NULL at the end */
-    const char *help;           /* lines are broken where it is shown; a summary is its beginning */
-    unsigned of;                /* the uses of the program that take it, a bit each; 0: all */
-    int is_rare;                /* 1: the summary of a use leaves it out */
+    unsigned of;       /* the uses of the program that take it, a bit each; 0: all */
+    int is_rare;       /* 1: the summary of a use leaves it out */
 };
 
 struct arg_group { /* options that are shown together */
     const char *title;
     const struct arg *args;
     size_t n;
-    void *into; /* the struct to fill, which holds the defaults */
+    void *into; /* the struct to fill, which holds defaults that no row has */
 };
 
 struct arg_given { /* an option of the command line */

@@ -123,50 +123,74 @@ static const char *const binds[] = {[BIND_AUTO] = "auto", [BIND_NONE] = "none", 
 #define AT(field) offsetof(struct daemon_options, field)
 
 const struct arg daemon_args[] = {
-    {"device", "auto|cpu|cuda|cuda:I", ARG_TEXT, AT(device), .of = DAEMON_AS_RANK,
-     .help =
-         "The device to compute on: cuda is a GPU that no other rank uses, and cuda:I the I-th of "
-         "this machine. auto, the default, takes a GPU if there is one. LOCAL_RANK, "
-         "OMPI_COMM_WORLD_LOCAL_RANK or MPI_LOCALRANKID in the environment names the GPU if this "
-         "option leaves it open."},
-    {"threads", "T", ARG_INT, AT(n_threads), 1, 4096, .of = DAEMON_AS_RANK, .is_rare = 1,
-     .help = "The number of threads for computing. The default is this host's cores divided by its "
-             "ranks, and no more than a CPU quota of the cgroup pays for."},
-    {"ranks", "N|gpus", ARG_TEXT, AT(ranks), .of = DAEMON_AS_RANKS,
-     .help =
-         "The number of ranks on this machine; gpus means one for each GPU. This command starts a "
-         "process for each rank (dpdriver is itself one of them), shares GPUs and cores out among "
-         "them, passes signals on, and starts one that dies again."},
-    {"bind", "auto|none", ARG_CHOICE, AT(bind), .of = DAEMON_AS_RANKS, .choices = binds,
-     .is_rare = 1,
-     .help = "With --ranks: auto, the default, binds each rank to its part of the CPUs that this "
-             "command may use, near its GPU. none leaves that to the system, as for two jobs that "
-             "share a machine."},
-    {"iface", "IF", ARG_TEXT, AT(iface), .of = DAEMON_AS_RANK, .is_rare = 1,
-     .help =
-         "The network interface for what the ranks exchange. Its address is told to the other "
-         "ranks, and NCCL's sockets use no other interface, by NCCL_SOCKET_IFNAME unless that is "
-         "set. The default is the address that connects driver and follower; NCCL then chooses one "
-         "itself."},
-    {"insecure", NULL, ARG_FLAG, AT(insecure), .of = DAEMON_AS_RANK, .is_rare = 1,
-     .help =
-         "Allow connections beyond this host although they are neither authenticated nor "
-         "encrypted. This is for private networks only. On this host it does without the secret "
-         "that a user's processes share in XDG_RUNTIME_DIR."},
-    {"secret-file", "F", ARG_LIST, AT(secret_files), .of = DAEMON_AS_RANK,
-     .help =
-         "Talk only to processes with a copy of this file, and encrypt. \"dpdriver --make-secret "
-         "F\" "
-         "makes one, of mode 0600. While a secret is being changed, give the option twice: with "
-         "the new secret, and with the old one."},
-    {"log-format", "text|json", ARG_CHOICE, AT(log_format), .choices = log_formats, .is_rare = 1,
-     .help = "The format of the messages on standard error. The default is text."},
-    {"test-shared-gpu", NULL, ARG_FLAG, AT(test_shared_gpu), .of = DAEMON_AS_RANK, .is_rare = 1,
-     .help =
-         "For tests: let several ranks use one GPU of this machine. This is slow, and never right "
-         "for training. All ranks need the option; --local gives it to them."},
-    {"help", NULL, ARG_FLAG, AT(help), .help = "Show the options."},
-    {"version", NULL, ARG_FLAG, AT(version), .is_rare = 1, .help = "Show the version."},
+    {{"device", OPT_STRING, AT(device), .def = "auto",
+      .help =
+          "The device to compute on: cuda is a GPU that no other rank uses, and cuda:I the I-th of "
+          "this machine. auto takes a GPU if there is one. LOCAL_RANK, "
+          "OMPI_COMM_WORLD_LOCAL_RANK or MPI_LOCALRANKID in the environment names the GPU if this "
+          "option leaves it open."},
+     "auto|cpu|cuda|cuda:I",
+     .of = DAEMON_AS_RANK},
+    {{"threads", OPT_INT, AT(n_threads), NULL, 1, 4096,
+      .help =
+          "The number of threads for computing. The default is this host's cores divided by its "
+          "ranks, and no more than a CPU quota of the cgroup pays for."},
+     "T",
+     .of = DAEMON_AS_RANK,
+     .is_rare = 1},
+    {{"ranks", OPT_STRING, AT(ranks),
+      .help =
+          "The number of ranks on this machine; gpus means one for each GPU. This command starts a "
+          "process for each rank (dpdriver is itself one of them), shares GPUs and cores out among "
+          "them, passes signals on, and starts one that dies again."},
+     "N|gpus",
+     .of = DAEMON_AS_RANKS},
+    {{"bind", OPT_CHOICE, AT(bind), .choices = binds,
+      .help = "With --ranks: auto, the default, binds each rank to its part of the CPUs that this "
+              "command may use, near its GPU. none leaves that to the system, as for two jobs that "
+              "share a machine."},
+     "auto|none",
+     .of = DAEMON_AS_RANKS,
+     .is_rare = 1},
+    {{"iface", OPT_STRING, AT(iface),
+      .help =
+          "The network interface for what the ranks exchange. Its address is told to the other "
+          "ranks, and NCCL's sockets use no other interface, by NCCL_SOCKET_IFNAME unless that is "
+          "set. The default is the address that connects driver and follower; NCCL then chooses "
+          "one "
+          "itself."},
+     "IF",
+     .of = DAEMON_AS_RANK,
+     .is_rare = 1},
+    {{"insecure", OPT_BOOL, AT(insecure),
+      .help =
+          "Allow connections beyond this host although they are neither authenticated nor "
+          "encrypted. This is for private networks only. On this host it does without the secret "
+          "that a user's processes share in XDG_RUNTIME_DIR."},
+     NULL,
+     .of = DAEMON_AS_RANK,
+     .is_rare = 1},
+    {{"secret-file", OPT_STRING, AT(secret_files), .flags = OPT_MANY,
+      .help =
+          "Talk only to processes with a copy of this file, and encrypt. \"dpdriver --make-secret "
+          "F\" "
+          "makes one, of mode 0600. While a secret is being changed, give the option twice: with "
+          "the new secret, and with the old one."},
+     "F",
+     .of = DAEMON_AS_RANK},
+    {{"log-format", OPT_CHOICE, AT(log_format), .choices = log_formats, .def = "text",
+      .help = "The format of the messages on standard error."},
+     "text|json",
+     .is_rare = 1},
+    {{"test-shared-gpu", OPT_BOOL, AT(test_shared_gpu),
+      .help =
+          "For tests: let several ranks use one GPU of this machine. This is slow, and never right "
+          "for training. All ranks need the option; --local gives it to them."},
+     NULL,
+     .of = DAEMON_AS_RANK,
+     .is_rare = 1},
+    {{"help", OPT_BOOL, AT(help), .help = "Show the options."}, NULL},
+    {{"version", OPT_BOOL, AT(version), .help = "Show the version."}, NULL, .is_rare = 1},
 };
 
 const size_t n_daemon_args = ARRAY_LEN(daemon_args);

@@ -332,7 +332,7 @@ static char *doubt_means(const struct job *j, int64_t n_steps)
     if (!s->means_from)
         return NULL;
     j->optimizer.kind->numbers(j->optimizer.options, number);
-    warm = s->means_from(j->strategy.options);
+    warm = strategy_means_from(s, j->strategy.options);
     reached = 1 - pow(number[ADAMW_ATTR_BETA2], (double)warm);
     wanted = round(1 / (1 - number[ADAMW_ATTR_BETA2]));
     if (warm >= n_steps || (double)warm >= wanted)

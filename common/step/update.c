@@ -237,7 +237,8 @@ static int add_optimizer(struct sketch *s, const struct maker *k, const struct s
     else
         o->numbers(k->job->optimizer.options, attr.number);
     if (strategy->means_from)
-        attr.number[ADAMW_ATTR_MEANS_FROM] = (double)strategy->means_from(k->job->strategy.options);
+        attr.number[ADAMW_ATTR_MEANS_FROM] =
+            (double)strategy_means_from(strategy, k->job->strategy.options);
     add_operands(s, k, t, r, v, in);
     for (int i = UPDATE_SLOT; i < op->n_in; i++)
         in[i] = update_add_slot(s, k, r, op->in_name[i]);

@@ -51,11 +51,6 @@ struct qadam {
 
 static struct qadam *qadam_of(const struct strategy *s) { return (struct qadam *)s; }
 
-static int64_t means_from(const void *options)
-{
-    return ((const struct qadam_options *)options)->warmup_steps;
-}
-
 static int qadam_new(const struct strategy_site *site, struct strategy **out, struct err *err)
 {
     struct qadam *q = xcalloc(1, sizeof *q);
@@ -133,7 +128,10 @@ static int qadam_form(struct strategy *s, int source, struct err *err)
 /* ---- a step ---- */
 
 /* 1: the buckets of this step travel as means.  So these steps have a recording of their own. */
-static int is_warm(const struct strategy *s) { return s->n_updates >= means_from(s->at.options); }
+static int is_warm(const struct strategy *s)
+{
+    return s->n_updates >= ((const struct qadam_options *)s->at.options)->warmup_steps;
+}
 
 static int qadam_bucket_ready(struct strategy *s, int bucket, struct err *err)
 {
@@ -162,7 +160,7 @@ const struct strategy_ops strategy_qadam = {
               .n_options = ARRAY_LEN(rows),
               .size = sizeof(struct qadam_options)},
     .wants_float32 = 1,
-    .means_from = means_from,
+    .means_from = &rows[0],
     .promises = COMPRESS_PROMISES,
     .new = qadam_new,
     .form = qadam_form,

@@ -77,7 +77,8 @@ int reducer_new(const struct reducer_options *o, struct reducer **out, struct er
 
     ASSERT(o->strategy->new && o->strategy->bucket_ready && o->strategy->before_update &&
            o->strategy->free);
-    ASSERT(!o->strategy->promises.gradients_are_divided || o->strategy->bucket_release);
+    ASSERT(!o->strategy->promises.gradients_are_divided || o->strategy->divided);
+    ASSERT(!o->layout->awaits_params || o->strategy->divided);
     ASSERT(!o->strategy->promises.buckets_may_change || !o->strategy->form);
     r->o = *o;
     r->agreed_at = NO_STEP;
@@ -270,17 +271,17 @@ int reducer_micro(struct reducer *r, int bucket, struct err *err)
 int reducer_release(struct reducer *r, int bucket, struct err *err)
 {
     ASSERT(r->o.strategy->promises.gradients_are_divided && r->place == IN_MICRO);
-    return r->o.strategy->bucket_release(r->strategy, bucket, err);
+    return r->o.strategy->divided->release(r->strategy, bucket, err);
 }
 
 int reducer_gather(struct reducer *r, int bucket, struct err *err)
 {
-    return r->o.strategy->bucket_gather(r->strategy, bucket, err);
+    return r->o.strategy->divided->gather(r->strategy, bucket, err);
 }
 
 int reducer_gathered(struct reducer *r, int bucket, struct err *err)
 {
-    return r->o.strategy->bucket_gathered(r->strategy, bucket, err);
+    return r->o.strategy->divided->gathered(r->strategy, bucket, err);
 }
 
 void reducer_validate(struct reducer *r)

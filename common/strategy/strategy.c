@@ -3,6 +3,8 @@
  * It is made from the words in strategy/meson.build. */
 #include "strategy/strategy.h"
 
+#include "base/util.h"
+
 const struct option_group *const strategies[] = {
 #define X(name) &strategy_##name.group,
     STRATEGY_LIST(X)
@@ -22,4 +24,10 @@ const struct strategy_ops *strategy_choose(const struct strategy_options *o)
 struct strategy_shares strategy_shares(const struct strategy_options *o)
 {
     return strategy_choice_of(o).shares;
+}
+
+int64_t strategy_means_from(const struct strategy_ops *ops, const void *options)
+{
+    ASSERT(ops->means_from && ops->means_from->type == OPT_INT);
+    return *(const int64_t *)((const char *)options + ops->means_from->offset);
 }

@@ -142,11 +142,11 @@ struct strategy_promises {
     int n_holders;
     /* 1: the gradients are divided, too: a rank keeps the sums of the shards that it holds, and no
      * more.  The memory of a bucket is used for other buckets once its sums have been moved out
-     * (bucket_release).  Each micro-batch is summed over the ranks by itself.  Only with
+     * (divided->release).  Each micro-batch is summed over the ranks by itself.  Only with
      * n_holders > 0. */
     int gradients_are_divided;
     /* 1: the parameters are divided, too.  A bucket's parameters have memory only while they are
-     * used: bucket_gather and bucket_gathered fill it.  Only with gradients_are_divided. */
+     * used: divided->gather and gathered fill it.  Only with gradients_are_divided. */
     int params_are_divided;
 };
 
@@ -164,18 +164,32 @@ struct strategy_choice {
     struct strategy_shares shares;
 };
 
+/* How buckets come and go of which a rank does not keep the whole. */
+struct strategy_divided {
+    /* If gradients_are_divided: the bucket's memory is needed for other gradients.  Wait for the
+     * bucket's sums and move them out, unless that has been done. */
+    int (*release)(struct strategy *s, int bucket, struct err *err);
+    /* If params_are_divided, or if a step may begin before all parameters of the step before have
+     * come (layout.awaits_params): start to gather the bucket's parameters from all ranks, unless
+     * that was done; and wait until they are there.  Also called between steps, for a validation.
+     */
+    int (*gather)(struct strategy *s, int bucket, struct err *err);
+    int (*gathered)(struct strategy *s, int bucket, struct err *err);
+};
+
 /* An entry whose keys choose among several methods has one struct strategy_ops for each method.
  * Only the registered one has the keys and `choose`.
  *
  * new, bucket_ready, before_update and free are required.  Any other function may be NULL if there
- * is nothing to do, but gradients_are_divided requires bucket_release, too. */
+ * is nothing to do, but gradients_are_divided and layout.awaits_params require `divided`. */
 struct strategy_ops {
     struct option_group group;
     int wants_float32; /* 1: buckets must be of F32 (train.grad_dtype float32) */
-    /* The number of updates after which the buckets hold Adam's first moment, the running mean of
-     * the gradient, in place of gradients (optim/adamw.h).  The optimizer must be Adam or AdamW,
-     * and gradients are not clipped.  NULL: the buckets always hold gradients. */
-    int64_t (*means_from)(const void *options);
+    /* The key (OPT_INT, of the strategy's own) with the number of updates after which the buckets
+     * hold Adam's first moment, the running mean of the gradient, in place of gradients
+     * (optim/adamw.h).  The optimizer must be Adam or AdamW, and gradients are not clipped.  NULL:
+     * the buckets always hold gradients. */
+    const struct option *means_from;
     struct strategy_promises promises;
     const struct slot_def *const *slot; /* [n_slots]: state that the strategy keeps across steps */
     int n_slots;
@@ -187,15 +201,7 @@ struct strategy_ops {
     int (*form)(struct strategy *s, int source, struct err *err);
     /* This rank's gradients in `bucket` are complete; those in other buckets may still change. */
     int (*bucket_ready)(struct strategy *s, int bucket, struct err *err);
-    /* The bucket's memory is needed for other gradients: wait for the bucket's sums and move them
-     * out, unless that has been done. */
-    int (*bucket_release)(struct strategy *s, int bucket, struct err *err);
-    /* If params_are_divided, or if a step may begin before all parameters of the step before have
-     * come (layout.awaits_params): start to gather the bucket's parameters from all ranks, unless
-     * that was done; and wait until they are there.  Also called between steps, for a validation.
-     */
-    int (*bucket_gather)(struct strategy *s, int bucket, struct err *err);
-    int (*bucket_gathered)(struct strategy *s, int bucket, struct err *err);
+    const struct strategy_divided *divided; /* NULL if buckets always have all of their memory */
     /* The gradients are about to be read by the update: make the two things true that the head of
      * this file states. */
     int (*before_update)(struct strategy *s, struct err *err);
@@ -251,5 +257,8 @@ struct strategy_options {
 const struct strategy_ops *strategy_choose(const struct strategy_options *o);
 
 struct strategy_shares strategy_shares(const struct strategy_options *o);
+
+/* The value of ops->means_from, which must not be NULL. */
+int64_t strategy_means_from(const struct strategy_ops *ops, const void *options);
 
 #endif

@@ -24,10 +24,10 @@
  *
  * Stage 2 divides the gradients, too.  Once the collectives 1 and 2 of a bucket have ended, the
  * sums of the shards that this rank holds are moved out, and the bucket's memory is used for other
- * buckets.  The engine asks for that by bucket_release; before_update does the rest.  With several
- * micro-batches the collectives 1 and 2 are done for each of them, as in DeepSpeed, and the sums
- * are added up.  So with m micro-batches a rank sends (m+1) (n-1)/n P numbers, and m P/n to its
- * buddy.  The order of additions, and so the rounding, differs from stage 1, which adds
+ * buckets.  The engine asks for that by divided->release; before_update does the rest.  With
+ * several micro-batches the collectives 1 and 2 are done for each of them, as in DeepSpeed, and the
+ * sums are added up.  So with m micro-batches a rank sends (m+1) (n-1)/n P numbers, and m P/n to
+ * its buddy.  The order of additions, and so the rounding, differs from stage 1, which adds
  * micro-batches before it sums over the ranks.
  *
  * Stage 3 divides the parameters, too.  No all-gather follows the update.  Instead a bucket's
@@ -406,20 +406,22 @@ static void zero_free_it(struct strategy *s)
     free(zero_of(s));
 }
 
-#define WAY(stage, holders)                                                          \
-    {                                                                                \
-        .group = {.name = "allreduce"},                                              \
-        .promises = {.replicas_are_equal = 1,                                        \
-                     .collectives_are_equal = 1,                                     \
-                     .sum_is_linear = 1,                                             \
-                     .recovery = STRATEGY_NEEDS_ALL_RANKS,                           \
-                     .n_holders = (holders),                                         \
-                     .gradients_are_divided = (stage) >= 2,                          \
-                     .params_are_divided = (stage) >= 3},                            \
-        .new = zero_new, .form = zero_form, .bucket_ready = zero_bucket_ready,       \
-        .bucket_release = zero_release, .bucket_gather = gather_bucket,              \
-        .bucket_gathered = wait_for_bucket, .before_update = release_all,            \
-        .after_update = zero_gather, .epoch_end = wait_for_all, .free = zero_free_it \
+static const struct strategy_divided comes_and_goes = {zero_release, gather_bucket,
+                                                       wait_for_bucket};
+
+#define WAY(stage, holders)                                                                    \
+    {                                                                                          \
+        .group = {.name = "allreduce"},                                                        \
+        .promises = {.replicas_are_equal = 1,                                                  \
+                     .collectives_are_equal = 1,                                               \
+                     .sum_is_linear = 1,                                                       \
+                     .recovery = STRATEGY_NEEDS_ALL_RANKS,                                     \
+                     .n_holders = (holders),                                                   \
+                     .gradients_are_divided = (stage) >= 2,                                    \
+                     .params_are_divided = (stage) >= 3},                                      \
+        .new = zero_new, .form = zero_form, .bucket_ready = zero_bucket_ready,                 \
+        .divided = &comes_and_goes, .before_update = release_all, .after_update = zero_gather, \
+        .epoch_end = wait_for_all, .free = zero_free_it                                        \
     }
 
 static const struct strategy_ops ways[ZERO_MOST_STAGE][2] = {

@@ -5,7 +5,7 @@
 #include "daemon/args.h"
 
 struct values {
-    int64_t count;
+    int64_t count, size;
     const char *text;
     int flag, choice;
     struct arg_list list;
@@ -16,14 +16,16 @@ static const char *const colours[] = {"red", "green", NULL};
 #define AT(field) offsetof(struct values, field)
 
 static const struct arg args[] = {
-    {"count", "N", ARG_INT, AT(count), 1, 10, .help = "how many"},
-    {"text", "TEXT", ARG_TEXT, AT(text), .help = "what"},
-    {"flag", NULL, ARG_FLAG, AT(flag), .help = "whether"},
-    {"flavour", "F", ARG_TEXT, AT(text), .help = "which, beginning as another does"},
-    {"colour", "red|green", ARG_CHOICE, AT(choice), .choices = colours, .help = "which"},
-    {"item", "I", ARG_LIST, AT(list),
-     .help = "one of several words, so that this line is longer "
-             "than what fits beside the option"},
+    {{"count", OPT_INT, AT(count), NULL, 1, 10, .help = "how many"}, "N"},
+    {{"text", OPT_STRING, AT(text), .help = "what"}, "TEXT"},
+    {{"flag", OPT_BOOL, AT(flag), .help = "whether"}, NULL},
+    {{"flavour", OPT_STRING, AT(text), .help = "which, beginning as another does"}, "F"},
+    {{"colour", OPT_CHOICE, AT(choice), .choices = colours, .help = "which"}, "red|green"},
+    {{"size", OPT_INT, AT(size), "4", 0, 1e12, .unit = "bytes", .help = "This size."}, "S"},
+    {{"item", OPT_STRING, AT(list), .flags = OPT_MANY,
+      .help = "one of several words, so that this line is longer "
+              "than what fits beside the option"},
+     "I"},
 };
 
 /* The values of text and count may be bare words. */
@@ -56,7 +58,8 @@ static void test_good(void **state)
 
     (void)state;
     assert_int_equal(parse(&v, &err, ""), 0);
-    assert_int_equal(v.count, 7);
+    assert_int_equal(v.count, 7); /* the struct's default, and the row's */
+    assert_int_equal(v.size, 4);
     assert_int_equal(
         parse(&v, &err, "--count 3 --text=a=b --flag --colour green --item x --item y"), 0);
     assert_int_equal(v.count, 3);
@@ -65,8 +68,12 @@ static void test_good(void **state)
     assert_int_equal(v.choice, 1);
     assert_int_equal(v.list.n, 2);
     assert_string_equal(v.list.item[1], "y");
-    assert_int_equal(parse(&v, &err, "--cou 10 --count 2"), 0);
+    assert_int_equal(parse(&v, &err, "--cou 10 --count 2 --size 5"), 0);
     assert_int_equal(v.count, 2);
+    assert_int_equal(v.size, 5);
+    assert_int_equal(parse(&v, &err, "--count +008 --size 00"), 0);
+    assert_int_equal(v.count, 8);
+    assert_int_equal(v.size, 0);
 }
 
 static void test_bad(void **state)
@@ -75,10 +82,12 @@ static void test_bad(void **state)
         const char *line, *message;
         int code;
     } cases[] = {
-        {"--count 0", "--count is \"0\", want an integer from 1 to 10", ERR_ARG},
+        {"--count 0", "--count is 0, want an integer from 1 to 10", ERR_ARG},
+        {"--size 1234567890123", "want an integer from 0 to 1000000000000 bytes", ERR_ARG},
+        {"--size ''", "--size is empty, want S", ERR_ARG},
         {"--count 11", "want an integer from 1 to 10", ERR_ARG},
         {"--count ten", "--count is \"ten\"", ERR_ARG},
-        {"--count 3x", "--count is \"3x\"", ERR_ARG},
+        {"--count 3x", "--count is \"3x\", want an integer from 1 to 10", ERR_ARG},
         {"--count", "--count needs a value: N", ERR_ARG},
         {"--count ''", "--count is empty", ERR_ARG},
         {"--text ''", "--text is empty, want TEXT", ERR_ARG},
@@ -119,7 +128,7 @@ static void test_given(void **state)
         {"--flag word 5", "flag text=word count=5", 0},
         {"word --flag 5 --item x", "text=word flag count=5 item=x", 0},
         {"--text t 5", "text=t count=5", 0},
-        {"word 11", "--count is \"11\", want an integer from 1 to 10", ERR_ARG},
+        {"word 11", "--count is 11, want an integer from 1 to 10", ERR_ARG},
         {"a 1 b", "\"b\" is no option", ERR_ARG},
         {"--item a=1 b=2", "--item takes one I at a time; write --item b=2", ERR_ARG},
         {"--flag -- -a 2", "flag text=-a count=2", 0},
@@ -136,7 +145,7 @@ static void test_given(void **state)
         assert_int_equal(parse_into(&v, &seen, &err, cases[i].line), cases[i].code);
         for (int k = 0; k < seen.n_given; k++)
             snprintf(told + strlen(told), sizeof told - strlen(told), "%s%s%s%s", k ? " " : "",
-                     seen.given[k].arg->name, seen.given[k].value ? "=" : "",
+                     seen.given[k].arg->row.key, seen.given[k].value ? "=" : "",
                      seen.given[k].value ? seen.given[k].value : "");
         if (cases[i].code ? !strstr(err.msg, cases[i].given) : strcmp(told, cases[i].given) != 0)
             fail_msg("%s: %s, %s", cases[i].line, told, err.msg);
@@ -149,11 +158,11 @@ static void test_given(void **state)
 static void test_uses(void **state)
 {
     static const struct arg mixed[] = {
-        {"both", NULL, ARG_FLAG, AT(flag), .help = "First. Second.", .of = 3},
-        {"second", NULL, ARG_FLAG, AT(flag), .help = "Only. Once.", .of = 2},
-        {"all", NULL, ARG_FLAG, AT(flag), .help = "By every use."},
-        {"high", NULL, ARG_FLAG, AT(flag), .help = "By the first.", .of = 1u << 16},
-        {"rare", NULL, ARG_FLAG, AT(flag), .help = "By the second.", .of = 2, .is_rare = 1},
+        {{"both", OPT_BOOL, AT(flag), .help = "First. Second."}, NULL, .of = 3},
+        {{"second", OPT_BOOL, AT(flag), .help = "Only. Once."}, NULL, .of = 2},
+        {{"all", OPT_BOOL, AT(flag), .help = "By every use."}, NULL},
+        {{"high", OPT_BOOL, AT(flag), .help = "By the first."}, NULL, .of = 1u << 16},
+        {{"rare", OPT_BOOL, AT(flag), .help = "By the second."}, NULL, .of = 2, .is_rare = 1},
     };
     struct arg_group g = {"Options", mixed, ARRAY_LEN(mixed), NULL};
     static const unsigned uses[3] = {1u | 1u << 16, 2u, 0};
@@ -168,7 +177,7 @@ static void test_uses(void **state)
         assert_int_equal(args_summary(&g, 1, uses[u], f), takes[u][4]);
         fclose(f);
         for (size_t i = 0; i < ARRAY_LEN(mixed); i++) {
-            snprintf(name, sizeof name, "--%s ", mixed[i].name);
+            snprintf(name, sizeof name, "--%s ", mixed[i].row.key);
             assert_int_equal(args_take(&mixed[i], uses[u]), takes[u][i]);
             assert_int_equal(strstr(text, name) != NULL, takes[u][i] && !mixed[i].is_rare);
         }
@@ -206,6 +215,7 @@ static void test_help(void **state)
     fclose(f);
     assert_non_null(strstr(text, "  --count N               how many\n"));
     assert_non_null(strstr(text, "  --colour red|green      which\n"));
+    assert_non_null(strstr(text, "  --size S                This size. The default is 4.\n"));
     for (char *rest = text, *line; (line = strsep(&rest, "\n"));)
         assert_true(strlen(line) <= 80);
     free(text);

@@ -106,7 +106,8 @@ static int make_adam(struct rank *k, struct err *err)
     k->segments[SEGMENT_END] = (double)sim_space.len;
     k->segments[SEGMENT_RATE] = 1;
     k->job->optimizer.kind->numbers(k->job->optimizer.options, attr.number);
-    attr.number[ADAMW_ATTR_MEANS_FROM] = (double)k->ops->means_from(k->job->strategy.options);
+    attr.number[ADAMW_ATTR_MEANS_FROM] =
+        (double)strategy_means_from(k->ops, k->job->strategy.options);
     sketch_node(&s, OP_adamw, &attr, in, ARRAY_LEN(in), out, "adam");
     if (sketch_end(&s, k->backend, NULL, &k->adam) < 0)
         return err->code;

@@ -83,15 +83,17 @@ struct swarm {
 #define AT(field) offsetof(struct options, field)
 
 static const struct arg args[] = {
-    {"n", "N", ARG_INT, AT(n), 3, 65535, .help = "followers"},
-    {"port", "PORT", ARG_INT, AT(port), 1, 65535, .help = "of the driver, on 127.0.0.1"},
-    {"driver-pid", "PID", ARG_INT, AT(driver_pid), 1, INT32_MAX, .help = "to see what it uses"},
-    {"at-once", "N", ARG_INT, AT(at_once), 1, 65535, .help = "handshakes under way (1000)"},
-    {"beat", "SECONDS", ARG_INT, AT(beat_s), 0, 3600, .help = "of heartbeats alone (0)"},
-    {"patience", "SECONDS", ARG_INT, AT(patience_s), 1, 3600, .help = "for each stage (60)"},
-    {"spare", NULL, ARG_FLAG, AT(spare), .help = "one of them is a spare: lose a rank first"},
-    {"events", "F", ARG_TEXT, AT(events), .help = "the driver's events.jsonl"},
-    {"secret-file", "F", ARG_TEXT, AT(secret), .help = "the driver's; without it no TLS"},
+    {{"n", OPT_INT, AT(n), NULL, 3, 65535, .help = "followers"}, "N"},
+    {{"port", OPT_INT, AT(port), NULL, 1, 65535, .help = "of the driver, on 127.0.0.1"}, "PORT"},
+    {{"driver-pid", OPT_INT, AT(driver_pid), NULL, 1, INT32_MAX, .help = "to see what it uses"},
+     "PID"},
+    {{"at-once", OPT_INT, AT(at_once), NULL, 1, 65535, .help = "handshakes under way (1000)"}, "N"},
+    {{"beat", OPT_INT, AT(beat_s), NULL, 0, 3600, .help = "of heartbeats alone (0)"}, "SECONDS"},
+    {{"patience", OPT_INT, AT(patience_s), NULL, 1, 3600, .help = "for each stage (60)"},
+     "SECONDS"},
+    {{"spare", OPT_BOOL, AT(spare), .help = "one of them is a spare: lose a rank first"}, NULL},
+    {{"events", OPT_STRING, AT(events), .help = "the driver's events.jsonl"}, "F"},
+    {{"secret-file", OPT_STRING, AT(secret), .help = "the driver's; without it no TLS"}, "F"},
 };
 
 static void mark(struct swarm *s, enum moment m)
