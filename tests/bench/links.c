@@ -1,8 +1,8 @@
 /* links - times all-reduces of float32 between processes of this machine, over coll/tcp.
  *
- * links plain|tls|shared [RANKS], over TCP, encrypted, or through shared memory: a line for each
- * size: bytes, median and least microseconds.  The time is what the caller sees, the hand-over to
- * the comm thread included. */
+ * links plain|tls|shared [RANKS [ROUNDS]], over TCP, encrypted, or through shared memory: a line
+ * for each size: bytes, median and least microseconds.  ROUNDS: at most so many of each size.  The
+ * time is what the caller sees, the hand-over to the comm thread included. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +13,8 @@
 #include "base/util.h"
 
 enum { ROUNDS_MAX = 2000, ROUNDS_MIN = 11 };
+
+static int most_rounds = ROUNDS_MAX; /* set before the ranks are forked */
 
 static int by_size(const void *a, const void *b)
 {
@@ -32,8 +34,8 @@ static int reduce(struct coll *c, float *x, int64_t n, struct err *err)
 static int time_size(struct coll *c, size_t n_bytes, struct verdict *v)
 {
     static double us[ROUNDS_MAX];
-    const int n_rounds =
-        (int)max_i64(ROUNDS_MIN, min_i64(ROUNDS_MAX, (INT64_C(512) << 20) / (int64_t)n_bytes));
+    const int64_t of_half_s = max_i64(ROUNDS_MIN, (INT64_C(512) << 20) / (int64_t)n_bytes);
+    const int n_rounds = (int)min_i64(most_rounds, of_half_s);
     const int64_t n = (int64_t)(n_bytes / sizeof(float));
     float *x = xcalloc((size_t)n, sizeof *x);
     struct err err;
@@ -73,9 +75,11 @@ int main(int argc, char **argv)
         enum transport transport;
     } mode[] = {{"plain", OVER_TCP_FORK}, {"tls", OVER_TLS_FORK}, {"shared", OVER_SHM_FORK}};
 
+    if (argc > 3)
+        most_rounds = (int)max_i64(1, min_i64(atoi(argv[3]), ROUNDS_MAX));
     for (size_t i = 0; i < ARRAY_LEN(mode) && argc > 1 && n_ranks >= 2 && n_ranks <= RANKS_MAX; i++)
         if (strcmp(argv[1], mode[i].name) == 0)
             return run_ranks(mode[i].transport, n_ranks, 0, time_all, NULL);
-    fprintf(stderr, "usage: links plain|tls|shared [RANKS]\n");
+    fprintf(stderr, "usage: links plain|tls|shared [RANKS [ROUNDS]]\n");
     return 2;
 }

@@ -28,9 +28,9 @@ def run(command):
     return done.stdout
 
 
-def allreduce(build, mode, ranks):
+def allreduce(build, mode, ranks, rounds):
     """Bytes -> median microseconds."""
-    lines = run([f"{build}/tests/bench/links", mode, str(ranks)]).split("\n")
+    lines = run([f"{build}/tests/bench/links", mode, str(ranks), str(rounds)]).split("\n")
     return {int(line.split()[0]): float(line.split()[1]) for line in lines if line}
 
 
@@ -66,14 +66,14 @@ def print_table(head, rows):
     print()
 
 
-def print_allreduce(build, ranks, repeat):
-    turns = median_of_turns({mode: (lambda m=mode: allreduce(build, m, ranks)) for mode in
-                             ("shared", "plain", "tls")}, repeat)
+def print_allreduce(o, rounds):
+    turns = median_of_turns({mode: (lambda m=mode: allreduce(o.build, m, o.ranks, rounds))
+                             for mode in ("shared", "plain", "tls")}, o.repeat)
     rows = []
     for size in turns["plain"][0]:
         us = {mode: statistics.median(turn[size] for turn in turns[mode]) for mode in turns}
         rows.append([f"{size // 1024:,} KiB"] + [f"{us[mode]:,.1f}" for mode in turns])
-    print_table([f"all-reduce of, {ranks} ranks", "shared memory, us", "plain, us",
+    print_table([f"all-reduce of, {o.ranks} ranks", "shared memory, us", "plain, us",
                  "encrypted, us"], rows)
 
 
@@ -105,7 +105,7 @@ def main():
     if o.check:
         o.repeat = 1
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    print_allreduce(o.build, o.ranks, o.repeat)
+    print_allreduce(o, 2 if o.check else 2000)
     print_lenet(o, {8: 200, 256: 20} if o.check else {8: 20000, 256: 1000})
 
 

@@ -3,6 +3,10 @@
 # (debootstrap), deploy/quickstart.sh installs, builds, and trains to more than 97 %.  A second run
 # only trains.
 #
+# Where the host has ccache, it is lent with its libraries and its cache, so that what was compiled
+# before is not compiled again.  That proves as much: ccache takes an object from its cache only if
+# compiler, arguments and all headers are there and the same.
+#
 # The packages come from the host's own sources.  It is skipped (77) without root, debootstrap,
 # mount namespaces, or a package source that can be reached.
 set -u
@@ -42,18 +46,38 @@ copy_source() # ROOT
     [ -x "$1/src/deploy/quickstart.sh" ] || fail "no quickstart.sh in the copy of $source"
 }
 
+# Lends the host's ccache.  It brings its loader, too, as the host may be another system.
+lend_ccache() # ROOT
+{
+    local to=$1/opt/ccache path
+    path=$(command -v ccache) || return 0
+    mkdir -p "$to/cache" "$1/usr/local/bin"
+    cp -L "$path" "$to/ccache"
+    ldd "$path" | awk '{ for (i = 1; i <= NF; i++) if ($i ~ "^/") print $i }' |
+        while read -r path; do cp -L "$path" "$to/"; done
+    printf '#!/bin/sh\nexec /opt/ccache/%s --library-path /opt/ccache /opt/ccache/ccache "$@"\n' \
+        "$(basename "$to"/ld-linux*)" >"$1/usr/local/bin/ccache"
+    chmod +x "$1/usr/local/bin/ccache"
+    mkdir -p "$(ccache -k cache_dir)"
+    # It may not run there; then all is compiled.
+    chroot "$1" ccache --version >/dev/null 2>&1 || rm "$1/usr/local/bin/ccache"
+}
+
 inside() # ROOT COMMAND...: run it there, with the proxies of the host and nothing else
 {
     local root=$1
     shift
     chroot "$root" env -i PATH=$root_path HOME=/tmp LANG=C.UTF-8 TERM=dumb \
+        CCACHE_DIR=/opt/ccache/cache \
         ${http_proxy+http_proxy="$http_proxy"} ${https_proxy+https_proxy="$https_proxy"} \
         ${no_proxy+no_proxy="$no_proxy"} "$@" </dev/null
 }
 
 mount_system() # ROOT
 {
-    mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" && mount -t tmpfs tmpfs "$1/dev/shm"
+    mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" &&
+        mount -t tmpfs tmpfs "$1/dev/shm" || return
+    [ ! -e "$1/opt/ccache" ] || mount --bind "$(ccache -k cache_dir)" "$1/opt/ccache/cache"
 }
 
 # Prints the accuracy of the last "done" event of a run.
@@ -131,4 +155,5 @@ debootstrap --variant=minbase $suite "$root" "$mirror" >"$root.log" 2>&1 ||
 rm -f "$root.log"
 copy_settings "$root"
 copy_source "$root"
+lend_ccache "$root"
 unshare --mount --pid --fork --kill-child "$0" --in-namespace "$root"

@@ -9,7 +9,90 @@ from case import JOB, MANY, Case
 from dp import FINISHED, STOPPED, USAGE
 
 
-class Strategies(Case):
+# Jobs whose state is divided, two of them with a part that is frozen.
+PLAIN = {**JOB, "data.samples": 230, "model.hidden": "[24,30]", "train.bucket_bytes": 4096,
+         "checkpoint.every_steps": 4}
+DIVIDED = {
+    "job": {**PLAIN, "optimizer.momentum": 0.9},
+    "norm": {**PLAIN, "optimizer.momentum": 0.9, "model.batch_norm": "true", "train.accumulate": 2},
+    "half": {**PLAIN, "precision": "bfloat16", "train.grad_dtype": "bfloat16",
+             "optimizer.name": "adamw", "optimizer.lr": 0.01},
+    "scaled": {**PLAIN, "optimizer.momentum": 0.9, "precision": "float16"},
+    "frozen": {**PLAIN, "optimizer.momentum": 0.9,
+               "optimizer.groups": "[{match: fc2.*, frozen: true}]"},
+    "again": {**PLAIN, "optimizer.momentum": 0.9, "train.recompute": "blocks",
+              "model.arch": "layers", "model.layers":
+              "[flatten, linear: {units: 24}, residual: [linear: {units: 24}, tanh], "
+              "residual: [tanh, linear: {units: 24}], linear: {units: 10}]",
+              "optimizer.groups": "[{match: 1.*, frozen: true}]"},
+}
+del DIVIDED["again"]["model.hidden"]
+
+
+class Divided(Case):
+    def divide(self, name, n, stages):
+        """With each stage the job trains as without, and its checkpoints have the same bytes."""
+        job = DIVIDED[name]
+        plain = self.train("--device", "cuda", "--local", n=n, run=f"plain-{name}", job=job,
+                           env=MANY)
+        for stage in stages:
+            for buddy in ("true", "false"):
+                run = f"zero{stage}-{name}-{buddy}"
+                zero = {**job, "strategy.zero": stage, "strategy.buddy": buddy}
+                divided = self.train("--device", "cuda", "--local", n=n, run=run, job=zero,
+                                     env=MANY)
+                self.assert_near(plain, divided, 1e-12)
+                self.assertEqual(self.files(f"plain-{name}"), self.files(run))
+        if "optimizer.groups" in job:
+            self.train("--device", "cuda", "--local", "--inject", "kill:rank1@step7", n=n,
+                       run=f"hurt-{name}", job={**job, "strategy.zero": 3}, env=MANY)
+            self.assertEqual(self.files(f"plain-{name}"), self.files(f"hurt-{name}"))
+
+    def lose_in_divided_steps(self, *stages):
+        job = {**JOB, "train.epochs": 1, "optimizer.momentum": 0.9}
+        whole = self.train("--device", "cuda", "--local", n=3, run="whole", job=job, env=MANY)
+        for stage in stages:
+            zero = {**job, "strategy.zero": stage, "strategy.buddy": "true"}
+            for at in range(20, 25) if stage != 2 else ():
+                self.lose_in_a_divided_step("DPTRAIN_FAKE_FAIL", at, zero, whole)
+            zero["strategy.buddy"] = "false"
+            for at in range(20, 24):
+                self.lose_in_a_divided_step("DPTRAIN_FAKE_LOSE", at, zero, whole)
+
+    def lose_in_a_divided_step(self, what, at, job, whole):
+        """Rank 1 of three fails in a collective and comes again; nothing else is lost."""
+        run = f"{what}{at}{job['strategy.zero']}{job['strategy.buddy']}"
+        driver = self.driver("--device", "cuda", "--run-dir", self.path(run), n=3, job=job,
+                             env=MANY)
+        victim = self.follower("--rank", "1", "--device", "cuda", once=False,
+                               env={**MANY, what: str(at)})
+        other = self.follower("--rank", "2", "--device", "cuda", env=MANY)
+        for daemon in (driver, other):
+            self.assert_exit(daemon, FINISHED)
+        dp.wait_for("the job's end", lambda: "waiting for the next driver" in
+                    victim.text.partition("finished: ")[2])
+        victim.signal(signal.SIGTERM)
+        self.assert_exit(victim, STOPPED)
+        recovered, = self.events("recovered", run)
+        self.assertLessEqual(recovered["steps_lost"], 1)
+        self.assertNotIn("goes back", driver.text)
+        self.assert_near(whole, self.events("epoch", run), 1e-12)
+
+
+class Rest(Divided):
+    """Only `tests/run.sh all` runs these."""
+
+    def test_divided_state_of_other_jobs(self):
+        self.divide("norm", 2, (1,))
+        self.divide("half", 2, (1, 2))
+        self.divide("scaled", 2, (3,))
+        self.divide("frozen", 3, (3,))
+
+    def test_a_rank_is_lost_with_other_stages(self):
+        self.lose_in_divided_steps(1, 2)
+
+
+class Strategies(Divided):
     def test_compressed_gradients(self):
         """With each way to compress, GPUs train as CPUs do, and not as they do without."""
         job = {**JOB, "data.samples": 230, "optimizer.momentum": 0.5}
@@ -207,43 +290,16 @@ class Strategies(Case):
     def test_divided_state(self):
         """Divided state trains as the plain all-reduce does, on the same GPUs bit for bit, and its
         checkpoints have the same bytes, which any other run goes on from."""
-        job = {**JOB, "data.samples": 230, "model.hidden": "[24,30]", "optimizer.momentum": 0.9,
-               "train.bucket_bytes": 4096, "checkpoint.every_steps": 4}
-        norm = {**job, "model.batch_norm": "true", "train.accumulate": 2}
-        half = {**job, "precision": "bfloat16", "train.grad_dtype": "bfloat16",
-                "optimizer.name": "adamw", "optimizer.lr": 0.01}
-        del half["optimizer.momentum"]
-        scaled = {**job, "precision": "float16"}
-        frozen = {**job, "optimizer.groups": "[{match: fc2.*, frozen: true}]"}
-        again = {**frozen, "train.recompute": "blocks", "model.arch": "layers", "model.layers":
-                 "[flatten, linear: {units: 24}, residual: [linear: {units: 24}, tanh], "
-                 "residual: [tanh, linear: {units: 24}], linear: {units: 10}]"}
-        del again["model.hidden"]
-        again["optimizer.groups"] = "[{match: 1.*, frozen: true}]"
-        for i, (one, n, stages) in enumerate(((job, 3, (1, 2, 3)), (norm, 2, (1,)),
-                                              (half, 2, (1, 2, 3)), (scaled, 2, (3,)),
-                                              (frozen, 3, (3,)), (again, 3, (3,)))):
-            plain = self.train("--device", "cuda", "--local", n=n, run=f"plain{i}", job=one,
-                               env=MANY)
-            for stage in stages:
-                for buddy in ("true", "false"):
-                    run = f"zero{stage}{i}{buddy}"
-                    zero = {**one, "strategy.zero": stage, "strategy.buddy": buddy}
-                    divided = self.train("--device", "cuda", "--local", n=n, run=run, job=zero,
-                                         env=MANY)
-                    self.assert_near(plain, divided, 1e-12)
-                    self.assertEqual(self.files(f"plain{i}"), self.files(run))
-            if one in (frozen, again):
-                self.train("--device", "cuda", "--local", "--inject", "kill:rank1@step7", n=n,
-                           run=f"hurt{i}", job={**one, "strategy.zero": 3}, env=MANY)
-                self.assertEqual(self.files(f"plain{i}"), self.files(f"hurt{i}"))
-        whole = self.train("--device", "cpu", run="whole", job=job)
+        self.divide("job", 3, (1, 2, 3))
+        self.divide("half", 2, (3,))
+        self.divide("again", 3, (3,))
+        whole = self.train("--device", "cpu", run="whole", job=DIVIDED["job"])
         for stage in (1, 3):
             run = f"part{stage}"
             self.train("--device", "cuda", "--local", n=2, run=run,
-                       job={**job, "train.epochs": 1, "strategy.zero": stage})
-            self.assert_near(whole, self.train("--device", "cpu", "--resume", run=run, job=job),
-                             1e-3)
+                       job={**DIVIDED["job"], "train.epochs": 1, "strategy.zero": stage})
+            rest = self.train("--device", "cpu", "--resume", run=run, job=DIVIDED["job"])
+            self.assert_near(whole, rest, 1e-3)
 
     def test_state_in_the_host_s_memory(self):
         """The same bits and files as with all of the state in the GPU's memory, also after a rank
@@ -311,40 +367,13 @@ class Strategies(Case):
                            "strategy.zero": 3, "train.average.name": "ema",
                            "train.average.decay": 0.9}, n=3)
 
-    def lose_in_a_divided_step(self, what, at, job, whole):
-        """Rank 1 of three fails in a collective and comes again; nothing else is lost."""
-        run = f"{what}{at}{job['strategy.zero']}{job['strategy.buddy']}"
-        driver = self.driver("--device", "cuda", "--run-dir", self.path(run), n=3, job=job,
-                             env=MANY)
-        victim = self.follower("--rank", "1", "--device", "cuda", once=False,
-                               env={**MANY, what: str(at)})
-        other = self.follower("--rank", "2", "--device", "cuda", env=MANY)
-        for daemon in (driver, other):
-            self.assert_exit(daemon, FINISHED)
-        dp.wait_for("the job's end", lambda: "waiting for the next driver" in
-                    victim.text.partition("finished: ")[2])
-        victim.signal(signal.SIGTERM)
-        self.assert_exit(victim, STOPPED)
-        recovered, = self.events("recovered", run)
-        self.assertLessEqual(recovered["steps_lost"], 1)
-        self.assertNotIn("goes back", driver.text)
-        self.assert_near(whole, self.events("epoch", run), 1e-12)
-
     def test_a_rank_with_divided_state_is_lost(self):
         """A step has five collectives: sums of gradients, those for the buddy, the control vector,
         the sum of the check, and parameters, which stage 3 gathers first.  In whichever of them a
         rank fails, the job ends with the numbers of an undisturbed one, although broken collectives
         leave garbage.  Without a buddy, a rank that alone lacks the sum of the check makes the
         update later."""
-        job = {**JOB, "train.epochs": 1, "optimizer.momentum": 0.9}
-        whole = self.train("--device", "cuda", "--local", n=3, run="whole", job=job, env=MANY)
-        for stage in (1, 2, 3):
-            zero = {**job, "strategy.zero": stage, "strategy.buddy": "true"}
-            for at in range(20, 25) if stage != 2 else ():
-                self.lose_in_a_divided_step("DPTRAIN_FAKE_FAIL", at, zero, whole)
-            zero["strategy.buddy"] = "false"
-            for at in range(20, 24):
-                self.lose_in_a_divided_step("DPTRAIN_FAKE_LOSE", at, zero, whole)
+        self.lose_in_divided_steps(3)
 
     def test_a_slow_gpu_gets_less(self):
         """Steps are recorded anew for the new shares, which change the results by rounding alone.

@@ -53,6 +53,7 @@ static formula *const formulas[EW_COUNT][3] = {
 struct rooms {
     float in[4][PLAIN_PIECE], out[PLAIN_PIECE];
     uint16_t half[PLAIN_PIECE];
+    int has_numbers; /* 1: after the first piece, the longest: operands of one number fill theirs */
 };
 
 /* Elements [from, from + n) of in[i] broadcast to the result's shape, as F32. */
@@ -60,10 +61,13 @@ static const float *cpu_elementwise_operand(const struct plain *p, int i,
                                             const struct shape *result, int64_t from, int64_t n,
                                             struct rooms *r)
 {
-    const struct strided s = strided_broadcast(&p->in_shape[i], result);
     const enum dtype type = p->in_type[i];
     float *room = r->in[i];
+    struct strided s;
 
+    if (r->has_numbers && shape_elements(&p->in_shape[i]) == 1)
+        return room;
+    s = strided_broadcast(&p->in_shape[i], result);
     if (strided_is_dense(&s))
         return plain_read(p, i, from, n, room);
     if (type == DTYPE_F32) {
@@ -94,10 +98,12 @@ static void result_part(const struct plain *p, int part, int64_t from, int64_t t
     struct rooms r;
 
     (void)part;
+    r.has_numbers = 0;
     for (int64_t at = from; at < to; at += PLAIN_PIECE) {
         const int64_t n = min_i64(to - at, PLAIN_PIECE);
 
         read_operands(p, &p->out_shape[ELEMENTWISE_Y], at, n, &r, &x);
+        r.has_numbers = 1;
         f(&x, plain_dest(p, ELEMENTWISE_Y, at, r.out), n);
         plain_done(p, ELEMENTWISE_Y, at, n, r.out);
     }
@@ -109,10 +115,12 @@ static void cpu_elementwise_grad_part(const struct plain *p, int part, int64_t f
     struct rooms r;
 
     (void)part;
+    r.has_numbers = 0;
     for (int64_t at = from; at < to; at += PLAIN_PIECE) {
         const int64_t n = min_i64(to - at, PLAIN_PIECE);
 
         read_operands(p, &p->in_shape[ELEMENTWISE_GRAD_DY], at, n, &r, &x);
+        r.has_numbers = 1;
         x.dy = plain_read(p, ELEMENTWISE_GRAD_DY, at, n, r.in[ELEMENTWISE_GRAD_DY]);
         for (int i = ELEMENTWISE_GRAD_DA; i <= ELEMENTWISE_GRAD_DB; i++)
             if (p->out[i]) {
