@@ -325,17 +325,25 @@ static int verbs_have(unsigned uses, unsigned of) { return !uses || (uses & of);
 /* The exit statuses that these verbs can have. */
 static void put_statuses(unsigned uses, FILE *f)
 {
-    fprintf(f, "\nExit status:\n"
-               "  0  All is done: a job has finished.\n"
-               "  1  The job has failed, or the output cannot be written.\n"
-               "  2  The command line, the job file or the data are wrong.\n");
+    const int is_job = verbs_have(uses, OF_JOBS | OF(STANDBY));
+
+    fprintf(f, "\nExit status:\n%s",
+            is_job ? "  0  All is done: a job has finished.\n"
+                     "  1  The job has failed, or the output cannot be written.\n"
+                   : "  0  All is done.\n"
+                     "  1  The output cannot be written.\n");
+    fprintf(f, "  2  The command line, the job file or the data are wrong.\n");
     if (verbs_have(uses, OF(STATUS) | OF(DRAIN) | OF(STANDBY)))
         fprintf(f, "  3  status, drain or standby found no driver, or the driver refused.\n");
-    if (verbs_have(uses, OF_JOBS | OF(STANDBY)))
+    if (verbs_have(uses, OF(TRAIN) | OF(STANDBY)))
         fprintf(f, "  4  A signal stopped the job. --resume goes on with it.\n"
                    "\n"
                    "SIGINT and SIGTERM stop the job after the step, with a checkpoint. A second\n"
                    "signal stops it at once. SIGUSR1 logs the table of ranks.\n");
+    else if (is_job)
+        fprintf(f, "  4  A signal stopped it.\n"
+                   "\n"
+                   "SIGINT and SIGTERM stop it at once. SIGUSR1 logs the table of ranks.\n");
 }
 
 static void put_all(unsigned uses, const struct arg_group *groups, size_t n_groups, FILE *f)

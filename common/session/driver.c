@@ -162,6 +162,8 @@ static void driver_leave(struct driver *d)
                       d->ending.pending.text ? d->ending.pending_ms : INT64_MAX);
     if (d->stage == STAGE_ENDING && d->ending.engine_until_ms > d->now_ms)
         due = min_i64(due, d->ending.engine_until_ms);
+    if (d->stage == STAGE_ENDING && d->ending.obeys_until_ms > d->now_ms)
+        due = min_i64(due, d->ending.obeys_until_ms);
     if (d->stage == STAGE_ENDING && d->ending.conns_until_ms > d->now_ms)
         due = min_i64(due, d->ending.conns_until_ms);
     if (d->stage < STAGE_ENDING && d->stage != STAGE_TRAIN) /* in training it looks at all ranks */

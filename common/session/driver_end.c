@@ -87,7 +87,8 @@ static int end_is_awaited(const struct driver *d)
     return 0;
 }
 
-/* 1: the engine leaves what it does in this phase only when that is done. */
+/* 1: the engine may be at this for long before it obeys.  A device's recorded step is not: it
+ * breaks off with its collectives. */
 static int is_work(enum phase phase)
 {
     return phase == PHASE_VALIDATE || (phase_is_step(phase) && !phase_is_collective(phase));
@@ -101,26 +102,27 @@ static int is_still_saving(const struct driver *d)
 
 /* Another rank has failed, and rank 0 is to save its state, but does its part of a step.  It has
  * the time for that, and then for obeying CMD_STOP.  Nothing else says why the job does not end. */
-static void end_wait_for_step(struct driver *d)
+static int end_waits_for_step(struct driver *d)
 {
     const struct progress *p = &d->seats[0].at;
-    if (d->now_ms >= d->ending.works_until_ms || !is_work(p->phase))
-        return;
-    d->ending.engine_until_ms = d->now_ms + ABORT_MS;
-    if (!d->ending.is_work_told)
-        queue_log(d->out, LOG_INFO, "rank 0 saves its state when it has done %s%s %lld",
-                  phase_name(p->phase), phase_of(p->phase), (long long)p->step);
-    d->ending.is_work_told = 1;
+    if (d->now_ms < d->ending.works_until_ms && is_work(p->phase)) {
+        d->ending.obeys_until_ms = d->now_ms + ABORT_MS;
+        if (d->now_ms >= d->ending.engine_until_ms && !d->ending.is_work_told) {
+            queue_log(d->out, LOG_INFO, "rank 0 saves its state when it has done %s%s %lld",
+                      phase_name(p->phase), phase_of(p->phase), (long long)p->step);
+            d->ending.is_work_told = 1;
+        }
+    }
+    return d->now_ms < d->ending.obeys_until_ms;
 }
 
 void end_check_over(struct driver *d)
 {
-    int is_late;
+    int waits, is_late;
     if (d->stage != STAGE_ENDING)
         return;
-    if (!d->ending.is_engine_stopped && d->now_ms >= d->ending.engine_until_ms)
-        end_wait_for_step(d);
-    is_late = d->now_ms >= d->ending.engine_until_ms && !is_still_saving(d);
+    waits = !d->ending.is_engine_stopped && end_waits_for_step(d);
+    is_late = d->now_ms >= d->ending.engine_until_ms && !waits && !is_still_saving(d);
     if ((!d->ending.is_engine_stopped && !is_late) || end_is_awaited(d))
         return;
     while (d->membership.n_conns > 0) {
@@ -258,9 +260,11 @@ static void fail_for_good(struct driver *d, const struct cause *c)
                         .text = xstrdup(c->text)});
     int status = status_of(d, c), saves = is_state_good(d, c);
     if (c->rank != 0 || c->code != ERR_TIMEOUT) {
-        const enum phase phase = d->seats[0].at.phase;
-        if (saves && is_work(phase))
-            d->ending.works_until_ms = d->now_ms + deadline_of_leaving(d, phase);
+        /* Its progress tells later what rank 0 does now: it may have begun a step since. */
+        const int validates = d->seats[0].at.phase == PHASE_VALIDATE;
+        if (saves && !d->o.evaluate)
+            d->ending.works_until_ms =
+                d->now_ms + deadline_of_leaving(d, validates ? PHASE_VALIDATE : PHASE_LOAD);
         d->ending.saves_until_ms =
             max_i64(d->now_ms, d->ending.works_until_ms) + d->o.cluster.deadlines.checkpoint_ms;
     }
@@ -403,6 +407,7 @@ void end_hurry(struct driver *d)
     ASSERT(d->stage == STAGE_ENDING);
     d->ending.conns_until_ms = d->ending.works_until_ms = d->ending.saves_until_ms = d->now_ms;
     d->ending.engine_until_ms = min_i64(d->ending.engine_until_ms, d->now_ms + ABORT_MS);
+    d->ending.obeys_until_ms = d->ending.engine_until_ms;
 }
 
 /* End without a message to the followers.  An Abort would end them; a connection that just closes

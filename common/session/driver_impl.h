@@ -57,6 +57,7 @@ struct ending {  /* driver_end.c: causes, stop requests, and the job's end */
     int64_t engine_until_ms, conns_until_ms;
     int64_t works_until_ms; /* until then rank 0 may finish its step, to save its state */
     int64_t saves_until_ms; /* until then rank 0 may finish a checkpoint */
+    int64_t obeys_until_ms; /* rank 0 was in its step a moment before, and obeys CMD_STOP by then */
     int is_work_told;       /* 1: the log says that the job's end waits for rank 0's step */
 };
 

@@ -173,8 +173,9 @@ static void drop_others(struct state *s, const struct claim mine[CLAIMS], const 
     s->shards->prepared_step = -1;
 }
 
-/* Make the update that the other ranks have made already. */
-static int reshard_roll(struct state *s, struct coll *c, int root, int is_behind, struct err *err)
+/* Make the update that the other ranks have made already, by which they are at step `to`. */
+static int reshard_roll(struct state *s, struct coll *c, int root, int64_t to, int is_behind,
+                        struct err *err)
 {
     struct ckpt_state at = s->at;
     double check[2] = {s->shards->check[0], s->shards->check[1]};
@@ -182,6 +183,9 @@ static int reshard_roll(struct state *s, struct coll *c, int root, int is_behind
 
     if (rc == 0)
         rc = coll_broadcast(c, check, sizeof check, root, err);
+    if (rc == 0 && at.step != to) /* all ranks see it */
+        rc = err_set(err, ERR_PROTO, "rank %d sent the position of step %lld, want step %lld", root,
+                     (long long)at.step, (long long)to);
     if (rc < 0 || !is_behind)
         return rc;
     ASSERT(s->shards->prepared_step == s->at.step && s->shards->roll);
@@ -210,7 +214,7 @@ static int reshard_settle(struct state *s, struct coll *c, const struct claim *c
     }
     ASSERT(from->root >= 0 && from->lineage > s->shards->now.lineage);
     drop_others(s, mine, best);
-    return any_behind ? reshard_roll(s, c, from->root,
+    return any_behind ? reshard_roll(s, c, from->root, best->step,
                                      is_of(&mine[0], best) && mine[0].step < best->step, err)
                       : 0;
 }
@@ -219,7 +223,7 @@ int shards_agree(struct state *s, struct coll *c, struct shard_source *out, stru
 {
     const int n = CLAIMS * coll_size(c);
     struct claim *claim = take_claims(s, c, err), best, newest;
-    int rc;
+    int rc, lacks;
 
     shards_check(s);
     *out = (struct shard_source){0};
@@ -230,7 +234,8 @@ int shards_agree(struct state *s, struct coll *c, struct shard_source *out, stru
     if (best.step < 0 || (best.step < newest.step && !s->shards->takes_older)) {
         rc = reshard_lose(claim, n, &newest, out, err);
     } else {
-        ASSERT(find_holders(claim, n, &best, out) < 0);
+        lacks = find_holders(claim, n, &best, out);
+        ASSERT(lacks < 0);
         rc = reshard_settle(s, c, claim, &best, out, err);
         ASSERT(rc < 0 || s->shards->now.size == 0 || s->at.step == out->step);
     }
