@@ -18,6 +18,7 @@
 #include "optim/optimizer.h"
 #include "program/sketch.h"
 #include "state/shards.h"
+#include "step/pieces.h"
 #include "strategy/cut.h"
 #include "strategy/strategy.h"
 
@@ -324,47 +325,15 @@ static int update_make_apply(const struct maker *k, struct err *err)
 
 /* ---- pieces ---- */
 
-/* 1: the optimizer updates this parameter as a matrix, by an operator of its own (muon).  Each such
- * matrix is a piece, and so is each run of other parameters between two of them. */
-static int is_matrix(const struct job *job, const struct segment *s)
-{
-    return optimizer_takes_matrix(&job->optimizer, s->name, s->info.kind, &s->shape);
-}
-
-static int is_trained(const struct layout *l, int i)
-{
-    return i < l->n_params && !l->param[i].info.frozen;
-}
-
-/* The number of parameters in the piece that begins with the i-th. */
-static int piece_params(const struct job *job, const struct layout *l, int i)
-{
-    int n = 1;
-
-    while (!is_matrix(job, &l->param[i]) && is_trained(l, i + n) &&
-           !is_matrix(job, &l->param[i + n]))
-        n++;
-    return n;
-}
-
-static int count_pieces(const struct job *job, const struct layout *l)
-{
-    int n = 0;
-
-    for (int i = 0; job->optimizer.kind->matrices && is_trained(l, i); n++)
-        i += piece_params(job, l, i);
-    return n;
-}
-
 /* The range of the i-th piece.  The padding behind a matrix belongs to no piece. */
 static struct range piece_at(const struct maker *k, int first)
 {
     const struct layout *l = k->state->layout;
     const struct segment *from = &l->param[first];
-    const struct segment *to = &l->param[first + piece_params(k->job, l, first) - 1];
+    const struct segment *to = &l->param[first + pieces_params(k->job, l, first) - 1];
     struct range r = {.at = from->offset, .n = to->offset + to->length - from->offset};
 
-    if (is_matrix(k->job, from))
+    if (pieces_is_matrix(k->job, from))
         r.rows = from->shape.dim[0];
     r.grad = (char *)k->buffers->grad + dtype_size(l->grad_dtype) * (size_t)r.at;
     r.param = (float *)state_data(k->state, &slot_parameters) + r.at;
@@ -454,7 +423,7 @@ static int make_pieces(const struct maker *k, struct err *err)
         const struct range r = piece_at(k, first);
 
         rc = update_make_part(k, i, &r, err);
-        first += piece_params(k->job, k->state->layout, first);
+        first += pieces_params(k->job, k->state->layout, first);
     }
     return rc;
 }
@@ -512,7 +481,7 @@ static void update_make_room(struct update *u, const struct job *job, const stru
                              const struct buffers *m)
 {
     u->n_parts =
-        s->shards ? s->shards->now.n_held * s->layout->n_buckets : count_pieces(job, s->layout);
+        s->shards ? s->shards->now.n_held * s->layout->n_buckets : pieces_count(job, s->layout);
     u->check = xcalloc((size_t)u->n_parts, sizeof *u->check);
     u->part = xcalloc((size_t)u->n_parts, sizeof *u->part);
     u->n_tables = u->n_parts > 0 ? u->n_parts : 1;
