@@ -59,6 +59,15 @@ class Divided(Case):
             for at in range(20, 24):
                 self.lose_in_a_divided_step("DPTRAIN_FAKE_LOSE", at, zero, whole)
 
+    def end_after_one_loss(self, victim, run):
+        """The follower that failed has come again, and waits for the next job now."""
+        dp.wait_for("the job's end", lambda: "waiting for the next driver" in
+                    victim.text.partition("finished: ")[2])
+        victim.signal(signal.SIGTERM)
+        self.assert_exit(victim, STOPPED)
+        recovered, = self.events("recovered", run)
+        self.assertLessEqual(recovered["steps_lost"], 1)
+
     def lose_in_a_divided_step(self, what, at, job, whole):
         """Rank 1 of three fails in a collective and comes again; nothing else is lost."""
         run = f"{what}{at}{job['strategy.zero']}{job['strategy.buddy']}"
@@ -69,12 +78,7 @@ class Divided(Case):
         other = self.follower("--rank", "2", "--device", "cuda", env=MANY)
         for daemon in (driver, other):
             self.assert_exit(daemon, FINISHED)
-        dp.wait_for("the job's end", lambda: "waiting for the next driver" in
-                    victim.text.partition("finished: ")[2])
-        victim.signal(signal.SIGTERM)
-        self.assert_exit(victim, STOPPED)
-        recovered, = self.events("recovered", run)
-        self.assertLessEqual(recovered["steps_lost"], 1)
+        self.end_after_one_loss(victim, run)
         self.assertNotIn("goes back", driver.text)
         self.assert_near(whole, self.events("epoch", run), 1e-12)
 
@@ -204,12 +208,7 @@ class Strategies(Divided):
             victim = self.follower("--rank", "1", "--device", "cuda", once=False,
                                    env={"DPTRAIN_FAKE_FAIL": str(at)})
             self.assert_exit(driver, FINISHED)
-            dp.wait_for("the job's end", lambda: "waiting for the next driver" in
-                        victim.text.partition("finished: ")[2])
-            victim.signal(signal.SIGTERM)
-            self.assert_exit(victim, STOPPED)
-            recovered, = self.events("recovered", run)
-            self.assertLessEqual(recovered["steps_lost"], 1)
+            self.end_after_one_loss(victim, run)
             epochs = self.events("epoch", run)
             self.assertLess(epochs[1]["validation_loss"], epochs[0]["validation_loss"])
             wanted = {words for words in wanted if words not in victim.text}
