@@ -406,8 +406,8 @@ static void zero_free_it(struct strategy *s)
     free(zero_of(s));
 }
 
-static const struct strategy_divided comes_and_goes = {zero_release, gather_bucket,
-                                                       wait_for_bucket};
+static const struct strategy_divided comes_and_goes = {
+    .release = zero_release, .gather = gather_bucket, .gathered = wait_for_bucket};
 
 #define WAY(stage, holders)                                                                    \
     {                                                                                          \
