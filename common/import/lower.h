@@ -58,6 +58,11 @@ int import_check(const struct import_network *n, struct buf *missing);
  * num_batches_tracked, which counts steps. */
 int import_is_kept(const struct import_network *n, int i);
 
+/* Freeze the parameters on which none of these values depends, NO_VALUE among them is fine:
+ * PyTorch gives them no gradient.  import_lower does it for all outputs; a job whose loss takes
+ * some of them does it again. */
+void import_freeze_unused(struct graph *g, const int *values, int n);
+
 /* Compare the graphs of two batch sizes, neither of them 0, made of the same network: they must
  * have the same nodes, and differ in nothing but sizes that are proportional to the batch.  Fails
  * with ERR_UNSUPPORTED, which names the node. */
