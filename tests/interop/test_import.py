@@ -63,7 +63,7 @@ def graph_targets(module):
 
 
 class Shown:
-    """What show_network prints, by the first word of a line"""
+    """The lines that show_network prints, by the first word of a line"""
 
     def __init__(self, path):
         done = subprocess.run([os.environ["DPNETWORK"], path], capture_output=True, text=True,
