@@ -1,4 +1,5 @@
-/* network - the memory of a foreign network, and the arguments of its nodes. */
+/* network - the memory of a foreign network, the names of its types, and the arguments of its
+ * nodes. */
 #include "import/network.h"
 
 #include <stdlib.h>

@@ -201,7 +201,7 @@ int import_pack(const struct import_network *n, struct buf *out, struct err *err
     return rc;
 }
 
-/* What protobuf-c may still allocate. */
+/* The bytes that protobuf-c may still allocate. */
 struct pack_budget {
     size_t left;
 };

@@ -213,7 +213,7 @@ static const struct {
     {"as_device", IMPORT_NONE},
 };
 
-/* Whether the value of a kind is a list in the file as the kind says. */
+/* 1: the value of a kind is a list in the file as the kind says. */
 static int graph_is_list(enum import_arg_kind k)
 {
     return k == IMPORT_INTS || k == IMPORT_REALS || k == IMPORT_FLAGS || k == IMPORT_VALUES;
