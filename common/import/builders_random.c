@@ -1,0 +1,126 @@
+/* builders_random - dropout in all its forms.
+ *
+ * Stochastic depth stands in the graph as random numbers of one per sample that the branch is
+ * multiplied by: torchvision's `empty -> bernoulli_(keep) -> div_(keep)`, transformers'
+ * `keep + rand -> floor`.  Such a value is a LOWERED_DRAW, and the product is our dropout of whole
+ * samples.  The stages of a draw: */
+#include <math.h>
+
+#include "import/lower_impl.h"
+
+enum { DRAW_EMPTY, DRAW_UNIFORM, DRAW_SHIFTED, DRAW_KEEP };
+
+/* The first dimension of x in the graph value becomes that of the samples. */
+static struct lowered samples_first(struct lower *l, struct lowered x)
+{
+    int at[SHAPE_MAX_DIMS], dim = -1;
+
+    x = lower_spread(l, x);
+    for (int d = 0; d < x.n && dim < 0; d++)
+        if (x.dim[d].is_batch)
+            dim = d;
+    if (!lower_failed(l) && (dim < 0 || x.dim[dim].outer != 1))
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "its input has no dimension whose outermost part is the batch, so its random "
+                   "numbers would depend on the number of ranks");
+    if (lower_failed(l) || x.at[dim] == 0)
+        return x;
+    for (int d = 0; d < x.n; d++)
+        at[d] = d == dim ? 0 : x.at[d] + (x.at[d] < x.at[dim]);
+    return lower_arrange(l, x, at);
+}
+
+struct lowered lower_dropout(struct lower *l, struct lowered x, double p, int whole)
+{
+    int dim = 0;
+
+    p = lower_drop_rate(l, p);
+    if (lower_failed(l) || !l->m->g->training || p == 0)
+        return x;
+    x = samples_first(l, x);
+    for (int d = 0; d < x.n; d++)
+        if (x.at[d] == 0)
+            dim = d;
+    if (lower_failed(l))
+        return x;
+    return lower_with(
+        x, compose_dropout(&l->c, x.value, p, l->m->n_dropouts++, x.dim[dim].inner, whole));
+}
+
+static void build_dropout(struct lower *l, int kind)
+{
+    const struct lowered x = lower_in(l, kind ? "self" : "input", 0);
+    const double p = lower_real(l, "p", 1, 0.5);
+    const int is_on = (int)lower_int(l, "train", 2, 1) || l->net->is_eval;
+
+    lower_set(l, 0, is_on ? lower_dropout(l, x, p, 0) : x);
+}
+
+/* feature_dropout drops whole channels. */
+static void build_draw(struct lower *l, int kind)
+{
+    struct lowered y = {.kind = LOWERED_DRAW, .stage = kind, .keep = 1, .scale = 1};
+    int64_t size[SHAPE_MAX_DIMS];
+    const int n = lower_ints(l, "size", 0, size, SHAPE_MAX_DIMS);
+
+    y.n = n;
+    for (int d = 0; d < n; d++) {
+        y.dim[d] = d == 0 ? (struct extent){1, size[0] / l->batch, 1} : extent_of(size[d]);
+        if (size[d] != 1 && d > 0)
+            lower_fail(l, ERR_UNSUPPORTED,
+                       "random numbers of shape [%lld,..] with %lld in dimension %d, want one for "
+                       "each sample",
+                       (long long)size[0], (long long)size[d], d);
+    }
+    if (n < 1 || size[0] % l->batch)
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "random numbers whose first dimension is not the batch, %lld",
+                   (long long)l->batch);
+    lower_set(l, 0, y);
+}
+
+static void build_bernoulli(struct lower *l, int kind)
+{
+    struct lowered x = lower_in(l, "self", 0);
+
+    (void)kind;
+    if (!lower_failed(l) && (x.kind != LOWERED_DRAW || x.stage != DRAW_EMPTY))
+        lower_fail(l, ERR_UNSUPPORTED, "want a tensor of empty, as stochastic depth has it");
+    x.stage = DRAW_KEEP;
+    x.keep = lower_real(l, "p", 1, 0.5);
+    lower_set(l, 0, x);
+}
+
+struct lowered lower_draw_plus(struct lower *l, struct lowered x, double keep)
+{
+    if (x.stage != DRAW_UNIFORM)
+        lower_fail(l, ERR_UNSUPPORTED, "want a tensor of rand, as stochastic depth has it");
+    x.stage = DRAW_SHIFTED;
+    x.keep = keep;
+    return x;
+}
+
+static void build_floor(struct lower *l, int kind)
+{
+    struct lowered x = lower_in(l, "self", 0);
+
+    (void)kind;
+    if (!lower_failed(l) && (x.kind != LOWERED_DRAW || x.stage != DRAW_SHIFTED))
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "want the sum of rand and a number, as stochastic depth has "
+                   "it");
+    x.stage = DRAW_KEEP;
+    lower_set(l, 0, x);
+}
+
+const struct import_builder import_random[] = {
+    {"dropout.default", build_dropout, 0},
+    {"dropout_.default", build_dropout, 1},
+    {"native_dropout.default", build_dropout, 0},
+    {"empty.memory_format", build_draw, DRAW_EMPTY},
+    {"rand.default", build_draw, DRAW_UNIFORM},
+    {"bernoulli_.float", build_bernoulli, 0},
+    {"floor.default", build_floor, 0},
+    {"floor_.default", build_floor, 0},
+    {0},
+};

@@ -1,0 +1,92 @@
+/* constant - tensors of the file that are no parameters, as constants of the graph: of F32 where
+ * arithmetic reads them (booleans are 0 and 1), of I32 where they are indices. */
+#include <string.h>
+
+#include "base/util.h"
+#include "import/lower_impl.h"
+#include "tensor/half.h"
+
+static double constant_element(const struct import_tensor *t, int64_t i)
+{
+    const char *at = t->bytes + (size_t)i * import_type_size(t->type);
+    union {
+        float f32;
+        double f64;
+        int64_t i64;
+        int32_t i32;
+        int16_t i16;
+        int8_t i8;
+        uint8_t u8;
+    } v = {0};
+
+    memcpy(&v, at, import_type_size(t->type));
+    switch (t->type) {
+    case IMPORT_F32:
+        return (double)v.f32;
+    case IMPORT_F64:
+        return v.f64;
+    case IMPORT_I64:
+        return (double)v.i64;
+    case IMPORT_I32:
+        return v.i32;
+    case IMPORT_I16:
+        return v.i16;
+    case IMPORT_I8:
+        return v.i8;
+    case IMPORT_BOOL:
+        return v.u8 != 0;
+    default:
+        return v.u8;
+    }
+}
+
+static struct lowered constant_value(struct lower *l, struct lowered x, enum dtype dtype)
+{
+    const struct import_tensor *t = &l->net->tensor[x.tensor];
+    struct shape s = {.n = t->n_dims};
+    int32_t *to;
+    int64_t n;
+
+    memcpy(s.dim, t->dim, (size_t)t->n_dims * sizeof *s.dim);
+    n = shape_elements(&s);
+    if (!t->bytes || t->type == IMPORT_F16 || t->type == IMPORT_BF16) {
+        lower_fail(l, ERR_UNSUPPORTED, "it reads %s, a constant of type %s without elements here",
+                   t->name, import_type_name(t->type));
+        return x;
+    }
+    to = arena_alloc(&l->arena, (size_t)n * sizeof *to + 1);
+    for (int64_t i = 0; i < n; i++) {
+        const double v = constant_element(t, i);
+
+        if (dtype == DTYPE_I32)
+            to[i] = (int32_t)v;
+        else
+            memcpy(&to[i], &(float){(float)v}, sizeof *to);
+    }
+    return lower_with(x, graph_const(l->m->g, dtype, s, to, t->name));
+}
+
+struct lowered lower_real_value(struct lower *l, struct lowered x)
+{
+    if (lower_failed(l) || x.kind == LOWERED_VALUE)
+        return x;
+    if (x.kind == LOWERED_HOST)
+        return constant_value(l, x, DTYPE_F32);
+    lower_fail(l, ERR_UNSUPPORTED, "%s",
+               x.kind == LOWERED_DRAW  ? "random numbers are read by an operator other than the "
+                                         "product of stochastic depth"
+               : x.kind == LOWERED_INT ? "it reads an integer as a tensor"
+                                       : "it reads a value that does not exist");
+    return x;
+}
+
+struct lowered lower_index_value(struct lower *l, struct lowered x)
+{
+    if (x.kind == LOWERED_HOST)
+        return constant_value(l, x, DTYPE_I32);
+    x = lower_real_value(l, x);
+    if (!lower_failed(l) && l->m->g->value[x.value].dtype != DTYPE_I32)
+        lower_fail(l, ERR_UNSUPPORTED, "its indices are %s, want integers",
+                   dtype_name(l->m->g->value[x.value].dtype));
+    return x;
+}
