@@ -36,17 +36,17 @@ static int32_t cpu_cast_cut(float x)
 /* Parts of a cast from I32, and of one to I32. */
 static void cpu_cast_from_int(const struct plain *p, int part, int64_t from, int64_t to)
 {
+    const size_t size = dtype_size(p->out_type[CAST_Y]);
     const int32_t *x = p->in[CAST_X];
     float room[PLAIN_PIECE];
 
     (void)part;
     for (int64_t at = from; at < to; at += PLAIN_PIECE) {
         const int64_t n = min_i64(to - at, PLAIN_PIECE);
-        float *y = plain_dest(p, CAST_Y, at, room);
 
         for (int64_t i = 0; i < n; i++)
-            y[i] = (float)((int64_t)x[at + i] - p->attr.cast.minus);
-        plain_done(p, CAST_Y, at, n, room);
+            room[i] = (float)((int64_t)x[at + i] - p->attr.cast.minus);
+        cast_piece(p, room, (char *)p->out[CAST_Y] + (size_t)at * size, n);
     }
 }
 
