@@ -1,10 +1,10 @@
 /* compose_image - convolutions and pools with the arguments that PyTorch and ONNX have, and changes
  * of an image's size.
  *
- * What an operator cannot do is brought to one that it can: other paddings are elements that are
- * added first, windows that lie unevenly are made to lie side by side, and averages and
- * interpolations that no pool makes are two products with constant matrices: one for the rows and
- * one for the columns. */
+ * The operators pad alike on both sides, and their windows have neighbouring elements.  Other
+ * paddings are elements that are added first, and other windows are laid out side by side. Averages
+ * and interpolations that no pool makes are two products with constant matrices: one for the rows
+ * and one for the columns. */
 #include <math.h>
 #include <stdlib.h>
 

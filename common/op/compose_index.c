@@ -1,4 +1,7 @@
-/* compose_index - rows and elements by number, sums along a dimension, and padding. */
+/* compose_index - rows and elements by number, sums along a dimension, and padding.
+ *
+ * An index that is known now is a constant.  Rows come by OP_embedding, whose gradient is added up
+ * in a fixed order. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

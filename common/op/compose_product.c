@@ -1,4 +1,7 @@
-/* compose_product - norms, and products that are named by letters. */
+/* compose_product - norms, and products that are named by letters.
+ *
+ * A product by letters is a permutation and a reshape of each operand, one matmul of
+ * [batch,rows,inner] and [batch,inner,cols], and the way back. */
 #include <math.h>
 #include <string.h>
 

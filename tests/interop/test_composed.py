@@ -74,7 +74,6 @@ def qkv(H, G, T, S, D, E):
 # One row sees nothing, one everything.
 HIDES = const([[0, 0, 0, 0, 0], [1, 1, 1, 1, 1], [1, 0, 1, 1, 0]])
 ADDS = const([[-1, 0.5, -np.inf, 2, 0], [-np.inf] * 5, [0, 0, 0, 0, 1]])
-WHOLE = image(lambda x: x)
 PIXELS = (2, 7, 7, 3)
 KINKS = param(np.arange(-8, 16).reshape(2, 12) / 2)
 
@@ -104,7 +103,8 @@ CASES = {
     "adaptive_avg_wide": ([normal(2, 7, 5, 3)], image(lambda x: F.adaptive_avg_pool2d(x, (9, 7)))),
     "adaptive_max": ([few(2, 7, 9, 3)], image(lambda x: F.adaptive_max_pool2d(x, (3, 4)))),
     "nearest": ([normal(*PIXELS)], image(lambda x: F.interpolate(x, (9, 4)))),
-    "nearest_scale": ([normal(*PIXELS)], image(lambda x: F.interpolate(x, scale_factor=(1.9, 2.2)))),
+    "nearest_scale": ([normal(*PIXELS)],
+                      image(lambda x: F.interpolate(x, scale_factor=(1.9, 2.2)))),
     "nearest_exact": ([normal(*PIXELS)],
                       image(lambda x: F.interpolate(x, (9, 4), mode="nearest-exact"))),
     "bilinear": ([normal(*PIXELS)], image(lambda x: F.interpolate(x, (9, 4), mode="bilinear"))),
