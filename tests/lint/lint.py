@@ -61,8 +61,8 @@ TEST_SEAMS = {
     # the same without a file, a stream of batches, or division
     "idx_parse", "loader_next", "st_parse", "state_new", "zip_parse",
     # the rest of a set of functions of which the product calls others
-    "coll_broadcast_async", "compose_concat", "compose_select", "compose_split", "compose_where",
-    "graph_const", "graph_output", "program_output", "rng_next_below", "rng_next_normal",
+    "coll_broadcast_async", "compose_select", "compose_split", "graph_output",
+    "program_output", "rng_next_below", "rng_next_normal",
 }
 
 # The machines of the driver's session (session/driver_impl.h).
