@@ -40,8 +40,7 @@ static struct lowered with_constants(struct lower *l, enum elementwise kind, str
                : lower_with(x, compose_constants(&l->c, kind, x.value, (float)p, (float)q));
 }
 
-/* kind: the limits are the arguments, or 0 and 6.  clip has a gradient at its limits, hardtanh has
- * none, as in PyTorch. */
+/* kind: the limits are the arguments, or 0 and 6. */
 enum { CLAMP, CLAMP_MIN, CLAMP_MAX, HARD_TANH, RELU6 };
 
 static void build_limits(struct lower *l, int kind)
@@ -55,9 +54,9 @@ static void build_limits(struct lower *l, int kind)
         p = 0;
         q = 6;
     }
-    lower_set(l, 0,
-              with_constants(l, kind >= HARD_TANH ? EW_HARDTANH : EW_CLIP, lower_in(l, "self", 0),
-                             fmax(p, -FLT_MAX), fmin(q, FLT_MAX)));
+    lower_set(
+        l, 0,
+        with_constants(l, EW_CLIP, lower_in(l, "self", 0), fmax(p, -FLT_MAX), fmin(q, FLT_MAX)));
 }
 
 static void build_leaky_relu(struct lower *l, int kind)

@@ -173,7 +173,8 @@ int main(int argc, char **argv)
     rig_must(backend_open_cpu(1, &b, &rig_err));
     rig_open_on(&r, b, g, NULL);
     fill(&r, g, argv[2]);
-    rig_run(&r);
+    for (int i = 0; i < program_n_stages(r.program); i++)
+        rig_must(program_run_stage(r.program, i, &rig_err));
     file_write(argv[2], "output.0", "", program_output(r.program, "first", NULL),
                (size_t)shape_elements(&g->value[outputs[0]].shape) * 4);
     for (int i = 0; i < r.layout->n_params; i++)
