@@ -288,8 +288,15 @@ static void lower_track(struct lower *l, const struct import_node *n)
     if (is_in_place(n->target) && n->n_out > 0 && n->out[0] != IMPORT_NO_VALUE) {
         const int changed = lower_value_of(l, "self", 0);
 
+        if (changed != IMPORT_NO_VALUE && l->value[n->out[0]].kind == LOWERED_HOST)
+            return; /* views of constants share their elements; build_fill changed the whole tensor
+                     */
+
         if (changed != IMPORT_NO_VALUE && changed != n->out[0])
             lower_rebind(l, changed, n->out[0]);
+        if (changed != IMPORT_NO_VALUE && l->slice[changed].of != IMPORT_NO_VALUE &&
+            (!strcmp(n->target, "fill_.Scalar") || !strcmp(n->target, "zero_.default")))
+            l->is_stale[l->slice[changed].of] = 0; /* fill_part has changed it, too */
         return;
     }
     for (const struct import_builder *b = import_views; b->target; b++)
@@ -366,6 +373,9 @@ static void lower_begin(struct lower *l)
     l->base = xcalloc(n, sizeof *l->base);
     l->is_view = xcalloc(n, 1);
     l->is_stale = xcalloc(n, 1);
+    l->slice = xcalloc(n, sizeof *l->slice);
+    for (size_t v = 0; v < n; v++)
+        l->slice[v].of = IMPORT_NO_VALUE;
     l->param = xcalloc((size_t)l->net->n_tensors + 1, sizeof *l->param);
 }
 
@@ -376,6 +386,7 @@ static void lower_end(struct lower *l)
     free(l->base);
     free(l->is_view);
     free(l->is_stale);
+    free(l->slice);
     free(l->param);
 }
 
