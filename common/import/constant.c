@@ -126,6 +126,40 @@ void lower_host_fill(struct lower *l, struct lowered x, double value)
         *constant_place(l, &x, i) = value;
 }
 
+struct lowered lower_host_reshape(struct lower *l, struct lowered x, const int64_t *to, int n)
+{
+    struct lowered y;
+    int64_t count, dense = 1;
+    int is_dense = 1;
+
+    x = lower_host(l, x);
+    if (lower_failed(l))
+        return x;
+    for (int d = x.n - 1; d >= 0; d--) {
+        is_dense &= x.stride[d] == dense;
+        dense *= extent_size(l, x.dim[d]);
+    }
+    y = x;
+    y.n = n;
+    for (int d = 0; d < n; d++)
+        y.dim[d] = extent_of(to[d]);
+    count = constant_count(l, &y);
+    if (count != dense) {
+        lower_fail(l, ERR_CONFIG, "a constant of %lld elements becomes one of %lld",
+                   (long long)dense, (long long)count);
+        return x;
+    }
+    constant_dense(l, &y);
+    y.offset = x.offset;
+    if (is_dense)
+        return y;
+    y.offset = 0;
+    y.host = arena_alloc(&l->arena, (size_t)count * sizeof *y.host + 1);
+    for (int64_t i = 0; i < count; i++)
+        y.host[i] = *constant_place(l, &x, i);
+    return y;
+}
+
 static struct lowered constant_value(struct lower *l, struct lowered x, enum dtype dtype)
 {
     struct shape s = {.n = x.n};

@@ -120,7 +120,8 @@ struct lowered lower_real_value(struct lower *l, struct lowered x);
 struct lowered lower_host(struct lower *l, struct lowered x);
 struct lowered lower_host_new(struct lower *l, const int64_t *dim, int n, double value);
 void lower_host_fill(struct lower *l, struct lowered x,
-                     double value);                                  /* all that share it see it */
+                     double value); /* all that share it see it */
+struct lowered lower_host_reshape(struct lower *l, struct lowered x, const int64_t *to, int n);
 struct lowered lower_index_value(struct lower *l, struct lowered x); /* of I32 */
 /* The graph value of x with its dimensions in the order `at` (all of x's). */
 struct lowered lower_arrange(struct lower *l, struct lowered x, const int *at);
