@@ -13,6 +13,17 @@ static void build_same(struct lower *l, int kind)
     lower_set(l, 0, lower_in(l, name, 0));
 }
 
+/* detach_ of a constant; of another tensor it would cut the gradient. */
+static void build_detach(struct lower *l, int kind)
+{
+    const struct lowered x = lower_in(l, "self", 0);
+
+    (void)kind;
+    if (!lower_failed(l) && x.kind != LOWERED_HOST)
+        lower_fail(l, ERR_UNSUPPORTED, "it cuts the gradient of a tensor");
+    lower_set(l, 0, x);
+}
+
 static void build_nothing(struct lower *l, int kind)
 {
     (void)l;
@@ -70,7 +81,7 @@ static void build_permute(struct lower *l, int kind)
         lower_set(l, 0, lower_permute(x, order));
 }
 
-/* kind 1: t(), which turns the last two dimensions. */
+/* kind 1: t(), which turns the last two dimensions; kind 2: swapaxes. */
 static void build_transpose(struct lower *l, int kind)
 {
     const struct lowered x = lower_real_value(l, lower_in(l, "self", 0));
@@ -78,12 +89,12 @@ static void build_transpose(struct lower *l, int kind)
 
     if (lower_failed(l))
         return;
-    if (kind && x.n < 2) {
+    if (kind == 1 && x.n < 2) {
         lower_set(l, 0, x);
         return;
     }
-    a = kind ? x.n - 2 : lower_dim(l, "dim0", 1, x.n, 0);
-    b = kind ? x.n - 1 : lower_dim(l, "dim1", 2, x.n, 1);
+    a = kind == 1 ? x.n - 2 : lower_dim(l, kind ? "axis0" : "dim0", 1, x.n, 0);
+    b = kind == 1 ? x.n - 1 : lower_dim(l, kind ? "axis1" : "dim1", 2, x.n, 1);
     for (int d = 0; d < x.n; d++)
         order[d] = d == a ? b : d == b ? a : d;
     if (!lower_failed(l))
@@ -467,7 +478,8 @@ static void build_index(struct lower *l, int kind)
 
 const struct import_builder import_views[] = {
     {"alias.default", build_same, 0},
-    {"detach_.default", build_same, 0},
+    {"detach_.default", build_detach, 0},
+    {"detach.default", build_detach, 0},
     {"lift_fresh_copy.default", build_same, 0},
     {"contiguous.default", build_same, 0},
     {"clone.default", build_same, -1},
@@ -482,7 +494,7 @@ const struct import_builder import_views[] = {
     {"unflatten.int", build_reshape, 0},
     {"permute.default", build_permute, 0},
     {"transpose.int", build_transpose, 0},
-    {"swapaxes.default", build_transpose, 0},
+    {"swapaxes.default", build_transpose, 2},
     {"t.default", build_transpose, 1},
     {"unsqueeze.default", build_unsqueeze, 0},
     {"squeeze.default", build_squeeze, 0},

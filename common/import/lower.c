@@ -318,6 +318,8 @@ static void lower_node(struct lower *l, const struct import_node *n)
     l->c.name = *n->module ? n->module : n->name;
     if (!b)
         lower_fail(l, ERR_UNSUPPORTED, "this operator is not supported");
+    else if (n->no_gradient)
+        lower_fail(l, ERR_UNSUPPORTED, "it stands in a no_grad block, which has no gradient");
     else
         b->build(l, b->kind);
     lower_track(l, n);
