@@ -16,7 +16,7 @@
 static const struct import_builder *const lower_tables[] = {
     import_layers, import_math, import_views, import_random, import_attention};
 
-const struct import_builder *import_builder_of(const char *target)
+static const struct import_builder *builder_of(const char *target)
 {
     for (size_t t = 0; t < ARRAY_LEN(lower_tables); t++)
         for (const struct import_builder *b = lower_tables[t]; b->target; b++)
@@ -32,7 +32,7 @@ int import_check(const struct import_network *n, struct buf *missing)
     for (int i = 0; i < n->n_nodes; i++) {
         int first = 0;
 
-        if (import_builder_of(n->node[i].target))
+        if (builder_of(n->node[i].target))
             continue;
         while (strcmp(n->node[first].target, n->node[i].target) != 0)
             first++;
@@ -312,7 +312,7 @@ static int lower_wrap(struct lower *l, const struct import_node *n)
 
 static void lower_node(struct lower *l, const struct import_node *n)
 {
-    const struct import_builder *b = import_builder_of(n->target);
+    const struct import_builder *b = builder_of(n->target);
 
     l->node = n;
     l->c.name = *n->module ? n->module : n->name;

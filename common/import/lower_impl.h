@@ -72,7 +72,6 @@ struct import_builder {
 /* Tables, each ended by a target of NULL. */
 extern const struct import_builder import_layers[], import_math[], import_views[], import_random[],
     import_attention[];
-const struct import_builder *import_builder_of(const char *target); /* NULL: there is none */
 
 /* "node relu_3 (relu.default) in layer1.0: ..."  Sets l->c.rc. */
 void lower_fail(struct lower *l, int code, const char *fmt, ...)
@@ -103,7 +102,7 @@ int lower_dim(struct lower *l, const char *name, int place, int n, int def); /* 
 struct extent extent_of(int64_t n);
 int64_t extent_size(const struct lower *l, struct extent e);     /* for the graph's batch */
 int64_t extent_exported(const struct lower *l, struct extent e); /* at export */
-int extent_equal(struct extent a, struct extent b);
+
 int extent_is_one(struct extent e);
 
 void lower_set(struct lower *l, int i, struct lowered v); /* output i of the node */

@@ -1,4 +1,5 @@
-/* network - the memory of a foreign network, and the arguments of its nodes. */
+/* network - the memory of a foreign network, and the arguments of its nodes, which are found by the
+ * names of their schemas. */
 #include "import/network.h"
 
 #include <string.h>

@@ -113,6 +113,26 @@ static void test_batch(void **state)
     graph_free(b);
 }
 
+/* The batch stands inside the tokens: [T,N,C] becomes rows [T*N,C], and again [T,N,C]. */
+#define INNER                                                                            \
+    "value x F32 [2,3,4]\nvalue p F32 [3,2,4]\nvalue v F32 [6,4]\nvalue u F32 [3,2,4]\n" \
+    "value z F32 [2,3,4]\nnode permute.default - self=vx dims=I1,0,2 -> p\n"             \
+    "node reshape.default - self=vp shape=I6,4 -> v\n"                                   \
+    "node view.default - self=vv size=I3,2,4 -> u\n"                                     \
+    "node transpose.int - self=vu dim0=i0 dim1=i1 -> z\ninput x x\noutput y z\n"
+
+static void test_inner_batch(void **state)
+{
+    int out[1];
+    struct graph *g = lowered(INNER, 5, 1, out);
+
+    (void)state;
+    if (!g)
+        fail_msg("%s", lower_err.msg);
+    assert_true(shape_equal(&g->value[out[0]].shape, &SHAPE(5, 3, 4)));
+    graph_free(g);
+}
+
 static void test_refused(void **state)
 {
     static const struct {
@@ -159,9 +179,8 @@ static void test_check(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_block),
-        cmocka_unit_test(test_batch),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_block),       cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_inner_batch), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_check),
     };
 
