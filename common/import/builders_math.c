@@ -1,4 +1,5 @@
-/* builders_math - arithmetic on elements, activations, and reductions. */
+/* builders_math - arithmetic on elements, activations, and reductions.  Constants that are read
+ * here become values of the graph. */
 #include <float.h>
 #include <math.h>
 
