@@ -1,4 +1,5 @@
-/* builders_attention - scaled_dot_product_attention, with or without masks and causality. */
+/* builders_attention - scaled_dot_product_attention, with or without masks and causality, by
+ * compose_attention. */
 #include "import/lower_impl.h"
 
 /* All of one rank 4, heads second. */

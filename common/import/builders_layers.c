@@ -18,6 +18,23 @@ static void window_of(struct lower *l, int stride_at, int pad_at, struct compose
         w->pad[i][0] = w->pad[i][1] = pad[i];
 }
 
+/* padding "same" or "valid": the odd element of "same" stands behind. */
+static void pad_by_name(struct lower *l, const struct shape *w, struct compose_window *win)
+{
+    const struct import_arg *a = lower_arg(l, "padding", 4);
+    const int is_same = a && a->text && !strcmp(a->text, "same");
+
+    if (!is_same && a && a->text && strcmp(a->text, "valid") != 0)
+        lower_fail(l, ERR_UNSUPPORTED, "padding is \"%s\", want same or valid", a->text);
+    for (int i = 0; i < 2; i++) {
+        const int64_t sum = is_same ? win->dilation[i] * (w->dim[2 + i] - 1) : 0;
+
+        win->pad[i][0] = sum / 2;
+        win->pad[i][1] = sum - sum / 2;
+    }
+}
+
+/* kind 1: padding is a word. */
 static void build_conv2d(struct lower *l, int kind)
 {
     struct lowered x = lower_in(l, "input", 0), w = lower_in(l, "weight", 1),
@@ -25,7 +42,6 @@ static void build_conv2d(struct lower *l, int kind)
     struct compose_window win = {.groups = (int)lower_int(l, "groups", 6, 1)};
     const struct extent n = x.dim[0];
 
-    (void)kind;
     if (lower_failed(l))
         return;
     if (x.n != 4) {
@@ -36,6 +52,8 @@ static void build_conv2d(struct lower *l, int kind)
     lower_pair(l, "dilation", 5, 1, win.dilation);
     x = lower_channels_last(l, x);
     w = lower_plain(l, w);
+    if (kind && !lower_failed(l))
+        pad_by_name(l, &l->m->g->value[w.value].shape, &win);
     if (b.kind != LOWERED_NONE)
         b = lower_plain(l, b);
     if (lower_failed(l))
@@ -255,14 +273,14 @@ static struct lowered matmul_of(struct lower *l, struct lowered a, struct lowere
     return lower_with(y, compose_matmul(&l->c, a.value, b.value, turn_a, turn_b));
 }
 
+/* kind 1: mm and bmm. */
 static void build_matmul(struct lower *l, int kind)
 {
-    struct lowered a = lower_in(l, "self", 0), b = lower_in(l, "other", 1);
+    struct lowered a = lower_in(l, "self", 0), b = lower_in(l, kind ? "mat2" : "other", 1);
     const int is_row = a.n == 1, is_column = b.n == 1;
     struct lowered y;
     int transposed;
 
-    (void)kind;
     if (lower_failed(l))
         return;
     b = lower_real_value(l, b);
@@ -522,8 +540,8 @@ const struct import_builder import_layers[] = {
     {"linear.default", build_linear, 0},
     {"addmm.default", build_addmm, 0},
     {"matmul.default", build_matmul, 0},
-    {"mm.default", build_matmul, 0},
-    {"bmm.default", build_matmul, 0},
+    {"mm.default", build_matmul, 1},
+    {"bmm.default", build_matmul, 1},
     {"einsum.default", build_einsum, 0},
     {"batch_norm.default", build_batch_norm, 0},
     {"layer_norm.default", build_layer_norm, 0},

@@ -13,6 +13,17 @@ static void build_same(struct lower *l, int kind)
     lower_set(l, 0, lower_in(l, name, 0));
 }
 
+/* detach_ of a constant; of another tensor it would cut the gradient. */
+static void build_detach(struct lower *l, int kind)
+{
+    const struct lowered x = lower_in(l, "self", 0);
+
+    (void)kind;
+    if (!lower_failed(l) && x.kind != LOWERED_HOST)
+        lower_fail(l, ERR_UNSUPPORTED, "it cuts the gradient of a tensor");
+    lower_set(l, 0, x);
+}
+
 static void build_nothing(struct lower *l, int kind)
 {
     (void)l;
@@ -70,7 +81,7 @@ static void build_permute(struct lower *l, int kind)
         lower_set(l, 0, lower_permute(x, order));
 }
 
-/* kind 1: t(), which turns the last two dimensions. */
+/* kind 1: t(), which turns the last two dimensions; kind 2: swapaxes. */
 static void build_transpose(struct lower *l, int kind)
 {
     const struct lowered x = lower_real_value(l, lower_in(l, "self", 0));
@@ -78,12 +89,12 @@ static void build_transpose(struct lower *l, int kind)
 
     if (lower_failed(l))
         return;
-    if (kind && x.n < 2) {
+    if (kind == 1 && x.n < 2) {
         lower_set(l, 0, x);
         return;
     }
-    a = kind ? x.n - 2 : lower_dim(l, "dim0", 1, x.n, 0);
-    b = kind ? x.n - 1 : lower_dim(l, "dim1", 2, x.n, 1);
+    a = kind == 1 ? x.n - 2 : lower_dim(l, kind ? "axis0" : "dim0", 1, x.n, 0);
+    b = kind == 1 ? x.n - 1 : lower_dim(l, kind ? "axis1" : "dim1", 2, x.n, 1);
     for (int d = 0; d < x.n; d++)
         order[d] = d == a ? b : d == b ? a : d;
     if (!lower_failed(l))
@@ -155,12 +166,34 @@ static struct lowered part_of(struct lower *l, struct lowered x, int dim, int64_
                    (long long)start, (long long)stop, dim, (long long)l->batch);
         return x;
     }
+    if (x.kind == LOWERED_HOST) {
+        x = lower_host(l, x);
+        x.offset += start * x.stride[dim];
+        x.stride[dim] *= step;
+        x.dim[dim] = extent_of((stop - start + step - 1) / step);
+        return x;
+    }
     x = lower_real_value(l, x);
     x.dim[dim] = extent_of((stop - start + step - 1) / step);
     if (x.repeats >> dim & 1)
         return x;
     x.value = compose_slice(&l->c, x.value, x.at[dim], start, stop, step);
     return x;
+}
+
+/* Remember that the output is a part of a whole tensor, which fill_ may change through it. */
+static void note_slice(struct lower *l, const struct lowered *x, int dim, int64_t step)
+{
+    const int from = lower_value_of(l, "self", 0), out = l->node->out[0];
+    const int64_t extent = extent_exported(l, x->dim[dim]);
+    int64_t start = lower_int(l, "start", 2, 0), stop = lower_int(l, "end", 3, INT64_MAX);
+
+    if (lower_failed(l) || l->is_view[from] || x->kind != LOWERED_VALUE || step != 1)
+        return;
+    start = start < 0 ? start + extent : start;
+    stop = stop < 0 ? stop + extent : stop;
+    l->slice[out] = (struct slice_view){from, dim, min_i64(max_i64(start, 0), extent),
+                                        min_i64(max_i64(stop, 0), extent)};
 }
 
 static void build_slice(struct lower *l, int kind)
@@ -172,10 +205,70 @@ static void build_slice(struct lower *l, int kind)
     (void)kind;
     if (!lower_failed(l) && step < 1)
         lower_fail(l, ERR_CONFIG, "step is %lld, want 1 or more", (long long)step);
+    if (lower_failed(l))
+        return;
+    lower_set(
+        l, 0,
+        part_of(l, x, dim, lower_int(l, "start", 2, 0), lower_int(l, "end", 3, INT64_MAX), step));
+    note_slice(l, &x, dim, step);
+}
+
+/* ---- fills ---- */
+
+/* A tensor of one number.  kind -1: 0, -2: 1, -3: the argument. */
+static void build_new(struct lower *l, int kind)
+{
+    const struct import_value *to = &l->net->value[l->node->out[0]];
+
+    lower_set(l, 0,
+              lower_host_new(l, to->dim, to->n_dims,
+                             kind == -3 ? lower_real(l, "fill_value", 2, 0) : kind == -2));
+}
+
+/* The value of which x is a part gets a number there: times a mask of 0 and 1, plus the number. */
+static void fill_part(struct lower *l, const struct slice_view *part, double value)
+{
+    struct lowered whole = lower_at(l, part->of), mask, add;
+    int64_t dim[SHAPE_MAX_DIMS];
+
+    if (lower_failed(l))
+        return;
+    for (int d = 0; d < whole.n; d++)
+        dim[d] = d == part->dim ? extent_exported(l, whole.dim[d]) : 1;
+    mask = lower_host_new(l, dim, whole.n, 1);
+    add = lower_host_new(l, dim, whole.n, 0);
+    for (int64_t i = part->start; i < part->stop && !lower_failed(l); i++) {
+        mask.host[i] = 0;
+        add.host[i] = value;
+    }
+    whole = lower_binary(l, EW_MUL, whole, mask);
+    if (value != 0)
+        whole = lower_binary(l, EW_ADD, whole, add);
     if (!lower_failed(l))
-        lower_set(l, 0,
-                  part_of(l, x, dim, lower_int(l, "start", 2, 0), lower_int(l, "end", 3, INT64_MAX),
-                          step));
+        l->value[part->of] = whole;
+}
+
+/* fill_ and zero_ (kind 1): of constants, of whole tensors, and of a part of a tensor. */
+static void build_fill(struct lower *l, int kind)
+{
+    const double value = kind == 1 ? 0 : lower_real(l, "value", 1, 0);
+    const int at = lower_value_of(l, "self", 0);
+    struct lowered x = lower_in(l, "self", 0);
+    const struct import_value *to = &l->net->value[l->node->out[0]];
+
+    if (lower_failed(l))
+        return;
+    if (x.kind == LOWERED_HOST) {
+        x = lower_host(l, x);
+        if (!lower_failed(l))
+            lower_host_fill(l, x, value);
+    } else if (l->is_view[at] && l->slice[at].of != IMPORT_NO_VALUE) {
+        fill_part(l, &l->slice[at], value);
+        x = lower_host_new(l, to->dim, to->n_dims, value);
+    } else if (x.kind == LOWERED_VALUE) {
+        x = lower_with(x, compose_constants(&l->c, EW_AFFINE, x.value, 0, (float)value));
+    }
+    lower_set(l, 0, x);
 }
 
 static void build_select(struct lower *l, int kind)
@@ -385,7 +478,8 @@ static void build_index(struct lower *l, int kind)
 
 const struct import_builder import_views[] = {
     {"alias.default", build_same, 0},
-    {"detach_.default", build_same, 0},
+    {"detach_.default", build_detach, 0},
+    {"detach.default", build_detach, 0},
     {"lift_fresh_copy.default", build_same, 0},
     {"contiguous.default", build_same, 0},
     {"clone.default", build_same, -1},
@@ -400,7 +494,7 @@ const struct import_builder import_views[] = {
     {"unflatten.int", build_reshape, 0},
     {"permute.default", build_permute, 0},
     {"transpose.int", build_transpose, 0},
-    {"swapaxes.default", build_transpose, 0},
+    {"swapaxes.default", build_transpose, 2},
     {"t.default", build_transpose, 1},
     {"unsqueeze.default", build_unsqueeze, 0},
     {"squeeze.default", build_squeeze, 0},
@@ -410,6 +504,15 @@ const struct import_builder import_views[] = {
     {"expand_as.default", build_expand, 0},
     {"slice.Tensor", build_slice, 0},
     {"select.int", build_select, 0},
+    {"zeros.default", build_new, -1},
+    {"new_zeros.default", build_new, -1},
+    {"zeros_like.default", build_new, -1},
+    {"ones.default", build_new, -2},
+    {"new_ones.default", build_new, -2},
+    {"ones_like.default", build_new, -2},
+    {"new_full.default", build_new, -3},
+    {"fill_.Scalar", build_fill, 0},
+    {"zero_.default", build_fill, 1},
     {"chunk.default", build_parts, PARTS},
     {"split.Tensor", build_parts, PARTS},
     {"split_with_sizes.default", build_parts, PARTS},

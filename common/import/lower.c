@@ -16,7 +16,7 @@
 static const struct import_builder *const lower_tables[] = {
     import_layers, import_math, import_views, import_random, import_attention};
 
-const struct import_builder *import_builder_of(const char *target)
+static const struct import_builder *builder_of(const char *target)
 {
     for (size_t t = 0; t < ARRAY_LEN(lower_tables); t++)
         for (const struct import_builder *b = lower_tables[t]; b->target; b++)
@@ -32,7 +32,7 @@ int import_check(const struct import_network *n, struct buf *missing)
     for (int i = 0; i < n->n_nodes; i++) {
         int first = 0;
 
-        if (import_builder_of(n->node[i].target))
+        if (builder_of(n->node[i].target))
             continue;
         while (strcmp(n->node[first].target, n->node[i].target) != 0)
             first++;
@@ -288,8 +288,15 @@ static void lower_track(struct lower *l, const struct import_node *n)
     if (is_in_place(n->target) && n->n_out > 0 && n->out[0] != IMPORT_NO_VALUE) {
         const int changed = lower_value_of(l, "self", 0);
 
+        if (changed != IMPORT_NO_VALUE && l->value[n->out[0]].kind == LOWERED_HOST)
+            return; /* views of constants share their elements; build_fill changed the whole tensor
+                     */
+
         if (changed != IMPORT_NO_VALUE && changed != n->out[0])
             lower_rebind(l, changed, n->out[0]);
+        if (changed != IMPORT_NO_VALUE && l->slice[changed].of != IMPORT_NO_VALUE &&
+            (!strcmp(n->target, "fill_.Scalar") || !strcmp(n->target, "zero_.default")))
+            l->is_stale[l->slice[changed].of] = 0; /* fill_part has changed it, too */
         return;
     }
     for (const struct import_builder *b = import_views; b->target; b++)
@@ -305,12 +312,14 @@ static int lower_wrap(struct lower *l, const struct import_node *n)
 
 static void lower_node(struct lower *l, const struct import_node *n)
 {
-    const struct import_builder *b = import_builder_of(n->target);
+    const struct import_builder *b = builder_of(n->target);
 
     l->node = n;
     l->c.name = *n->module ? n->module : n->name;
     if (!b)
         lower_fail(l, ERR_UNSUPPORTED, "this operator is not supported");
+    else if (n->no_gradient)
+        lower_fail(l, ERR_UNSUPPORTED, "it stands in a no_grad block, which has no gradient");
     else
         b->build(l, b->kind);
     lower_track(l, n);
@@ -366,6 +375,9 @@ static void lower_begin(struct lower *l)
     l->base = xcalloc(n, sizeof *l->base);
     l->is_view = xcalloc(n, 1);
     l->is_stale = xcalloc(n, 1);
+    l->slice = xcalloc(n, sizeof *l->slice);
+    for (size_t v = 0; v < n; v++)
+        l->slice[v].of = IMPORT_NO_VALUE;
     l->param = xcalloc((size_t)l->net->n_tensors + 1, sizeof *l->param);
 }
 
@@ -376,6 +388,7 @@ static void lower_end(struct lower *l)
     free(l->base);
     free(l->is_view);
     free(l->is_stale);
+    free(l->slice);
     free(l->param);
 }
 

@@ -1,7 +1,7 @@
 /* lower - builds our graph from a foreign network (import/network.h), for one batch size and one
  * mode.
  *
- * Each operator of the exporter has a builder (import/builders.c).  A builder reads the lowered
+ * Each operator of the exporter has a builder (builders_*.c).  A builder reads the lowered
  * values of its inputs and appends nodes of ours.  A lowered value is a graph value with a layout,
  * a constant on the host, or one integer.  Its dimensions are PyTorch's; the graph value may hold
  * them in another order (images lie as [N,H,W,C]), and may hold an extent of 1 where the value

@@ -35,9 +35,17 @@ struct lowered {
     struct extent dim[SHAPE_MAX_DIMS]; /* as PyTorch has it */
     int at[SHAPE_MAX_DIMS];            /* dimension d is dimension at[d] of the graph value */
     unsigned repeats;                  /* bit d: the graph value has extent 1 there */
-    int tensor;                        /* HOST: of the network's tensors */
-    int stage;                         /* DRAW: see there */
-    double keep, scale;                /* DRAW */
+    int tensor;                        /* HOST: of the network's tensors; -1: of none */
+    double *host; /* HOST: elements that views share; NULL: still those of `tensor` */
+    int64_t stride[SHAPE_MAX_DIMS], offset; /* HOST with `host`: of its dimensions, in elements */
+    int stage;                              /* DRAW: see there */
+    double keep, scale;                     /* DRAW */
+};
+
+/* The elements [start, stop) of value `of` along dim; of IMPORT_NO_VALUE: no such part. */
+struct slice_view {
+    int of, dim;
+    int64_t start, stop;
 };
 
 struct lower {
@@ -50,6 +58,7 @@ struct lower {
     int *base;                      /* [values]: the value whose memory this one shares */
     char *is_view;                  /* [values]: 1: it has a part or another shape of the base */
     char *is_stale;                 /* [values]: 1: its base was changed, it was not */
+    struct slice_view *slice;       /* [values]: the part of another value that one is */
     int *param;                     /* [tensors]: graph value; NO_VALUE: none yet */
     int64_t batch;                  /* at export */
     struct arena arena;             /* of the lowering alone */
@@ -63,7 +72,6 @@ struct import_builder {
 /* Tables, each ended by a target of NULL. */
 extern const struct import_builder import_layers[], import_math[], import_views[], import_random[],
     import_attention[];
-const struct import_builder *import_builder_of(const char *target); /* NULL: there is none */
 
 /* "node relu_3 (relu.default) in layer1.0: ..."  Sets l->c.rc. */
 void lower_fail(struct lower *l, int code, const char *fmt, ...)
@@ -94,7 +102,7 @@ int lower_dim(struct lower *l, const char *name, int place, int n, int def); /* 
 struct extent extent_of(int64_t n);
 int64_t extent_size(const struct lower *l, struct extent e);     /* for the graph's batch */
 int64_t extent_exported(const struct lower *l, struct extent e); /* at export */
-int extent_equal(struct extent a, struct extent b);
+
 int extent_is_one(struct extent e);
 
 void lower_set(struct lower *l, int i, struct lowered v); /* output i of the node */
@@ -107,6 +115,12 @@ struct lowered lower_image_value(const struct lower *l, int value, struct extent
 
 /* x as a graph value: a constant becomes one. */
 struct lowered lower_real_value(struct lower *l, struct lowered x);
+/* A constant whose views share its elements: x, of kind HOST, loaded; or new ones, all `value`. */
+struct lowered lower_host(struct lower *l, struct lowered x);
+struct lowered lower_host_new(struct lower *l, const int64_t *dim, int n, double value);
+void lower_host_fill(struct lower *l, struct lowered x,
+                     double value); /* all that share it see it */
+struct lowered lower_host_reshape(struct lower *l, struct lowered x, const int64_t *to, int n);
 struct lowered lower_index_value(struct lower *l, struct lowered x); /* of I32 */
 /* The graph value of x with its dimensions in the order `at` (all of x's). */
 struct lowered lower_arrange(struct lower *l, struct lowered x, const int *at);

@@ -1,5 +1,5 @@
-/* network - the memory of a foreign network, the names of its types, and the arguments of its
- * nodes. */
+/* network - the memory of a foreign network, and the arguments of its nodes, which are found by the
+ * names of their schemas. */
 #include "import/network.h"
 
 #include <stdlib.h>
@@ -42,7 +42,6 @@ const struct import_arg *import_arg_find(const struct import_node *n, const char
     for (int i = 0; i < n->n_args; i++)
         if (n->arg[i].name && !strcmp(n->arg[i].name, name))
             return &n->arg[i];
-    if (place >= n->n_args || n->arg[place].is_keyword)
-        return NULL;
-    return n->arg[place].name && n->arg[place].name[0] ? NULL : &n->arg[place];
+    return place < n->n_args && !n->arg[place].is_keyword && !n->arg[place].name ? &n->arg[place]
+                                                                                 : NULL;
 }
