@@ -32,7 +32,7 @@ static int is_cut(const struct state *s, const struct contents_source *from)
 {
     const struct slot_def *d;
 
-    if (from->slot == CONTENTS_COUNT)
+    if (from->slot < 0)
         return 0;
     d = s->slot[from->slot].def;
     if (s->slot[from->slot].is_divided)
@@ -109,6 +109,8 @@ int part_copy(const struct part *p, const struct contents *c, const struct state
     for (int i = 0; i < p->files.n && rc == 0; to += p->files.piece[i++].n_bytes)
         if (p->source[i].slot == CONTENTS_COUNT)
             memcpy(to, &c->files.state.n_updates, sizeof c->files.state.n_updates);
+        else if (p->source[i].slot == CONTENTS_KEPT)
+            memcpy(to, p->source[i].kept, (size_t)p->files.piece[i].n_bytes);
         else
             rc = backend_copy_out(s->backend, to, part_address(s, &p->source[i]),
                                   (size_t)p->files.piece[i].n_bytes, err);

@@ -28,7 +28,9 @@ static void init_parameter(const struct job *job, const struct layout *l, int i,
                                           [INIT_KAIMING_UNIFORM] = INIT_RULE_KAIMING_UNIFORM,
                                           [INIT_XAVIER_NORMAL] = INIT_RULE_XAVIER_NORMAL,
                                           [INIT_XAVIER_UNIFORM] = INIT_RULE_XAVIER_UNIFORM,
-                                          [INIT_TRUNC_NORMAL] = INIT_RULE_TRUNC_NORMAL};
+                                          [INIT_TRUNC_NORMAL] = INIT_RULE_TRUNC_NORMAL,
+                                          [INIT_RANDOM] = INIT_RULE_OWN,
+                                          [INIT_IMPORT] = INIT_RULE_OWN};
     const struct layout_init init = {rule[job->model.init.name], job->model.init.std};
 
     layout_init_param(l, i, (uint64_t)job->train.seed, init, first, n, to);
