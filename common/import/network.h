@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/err.h"
 
 enum {
     IMPORT_MAX_DIMS = 8,
@@ -119,16 +120,18 @@ struct import_tensor {
     int n_dims;
     int64_t dim[IMPORT_MAX_DIMS], stride[IMPORT_MAX_DIMS], offset;
     int same_as; /* tied: the tensor of a smaller index with the same elements; -1: none */
-    const char
-        *bytes; /* CONSTANT: its elements, dense and row-major, little-endian, in the arena */
+    const char *bytes; /* its elements, dense and row-major, little-endian, in the arena: of a
+                          CONSTANT, and of a BUFFER other than a batch norm's; or NULL */
     size_t file_at, file_bytes; /* of its storage in the file; not in a network that was unpacked */
 };
 
-/* A size that the export left open. */
+/* A size that the export left open, or one that follows from such a size. */
 struct import_symbol {
-    const char *name; /* "s77" */
+    const char *name; /* "s77", "2*s77+1" */
     int64_t hint;     /* at export */
     int64_t min, max; /* max INT64_MAX: none */
+    int of;           /* the symbol of a smaller index that it follows from; -1: it is free */
+    int64_t scale, plus; /* it is scale * `of` + plus; a free one has 1 and 0 */
 };
 
 struct import_port {
@@ -155,6 +158,12 @@ void import_network_free(struct import_network *n); /* NULL is fine */
 
 size_t import_type_size(enum import_type t);
 const char *import_type_name(enum import_type t);
+
+/* Check what all readers promise: indices are in range, shapes and counts within bounds, and each
+ * value is made once, before any node reads it.  Fails with ERR_CORRUPT. */
+int import_network_check(const struct import_network *n, struct err *err);
+
+int64_t import_tensor_elements(const struct import_tensor *t); /* of a tensor that was checked */
 
 /* The argument of this name, or the one at this place if it was given by place; NULL if the file
  * leaves it out. */

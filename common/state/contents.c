@@ -94,8 +94,7 @@ static void contents_add_slot(struct contents *c, const struct state *s, int k)
 
 /* ---- imported networks ---- */
 
-/* Our type, or -1: a checkpoint has none like it. */
-static int contents_type(enum import_type t)
+int contents_type(enum import_type t)
 {
     static const int type[IMPORT_TYPE_COUNT] = {
         [IMPORT_F32] = DTYPE_F32,   [IMPORT_F64] = DTYPE_F64, [IMPORT_F16] = DTYPE_F16,

@@ -6,6 +6,7 @@
 #define STATE_CONTENTS_H
 
 #include "base/arena.h"
+#include "import/network.h"
 #include "state/state.h"
 
 enum {
@@ -43,6 +44,9 @@ char *contents_name(const struct slot_def *d, const char *base);
 /* PyTorch's batch norm keeps a count beside its running mean, and a strict load demands it.  Our
  * state has no such tensor: it is written from the number of updates, and ignored when read. */
 extern const char contents_count[]; /* the end of its name */
+
+/* Our type for that of an imported network's tensor, or -1: a checkpoint has none like it. */
+int contents_type(enum import_type t);
 
 /* "bn1.running_mean" -> how long "bn1." is; 0 for any other name. */
 size_t contents_tracked(const char *name);

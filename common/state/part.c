@@ -56,7 +56,7 @@ static void add_spans(struct part *p, const struct state *s, const struct conten
         if (first < last)
             part_add(
                 p, (struct draft_piece){all.file, all.at + e * (first - begin), e * (last - first)},
-                (struct part_source){from->slot, b, (size_t)(e * first)});
+                (struct part_source){from->slot, b, (size_t)(e * first), NULL});
     }
 }
 
@@ -73,7 +73,7 @@ void part_init(struct part *p, const struct contents *c, const struct state *s, 
             if (is_cut(s, from))
                 add_spans(p, s, from, all, size, rank);
             else if (rank == 0 && all.n_bytes > 0)
-                part_add(p, all, (struct part_source){from->slot, -1, from->at});
+                part_add(p, all, (struct part_source){from->slot, -1, from->at, from->kept});
             at += all.n_bytes;
         }
     }

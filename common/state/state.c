@@ -358,7 +358,8 @@ static int init_rows(struct state *s, const struct job *job, enum which which,
 int state_init(struct state *s, const struct job *job, struct err *err)
 {
     struct weights *weights = NULL;
-    int rc = job->model.init.name == INIT_FILE ? weights_open(s, job, &weights, err) : 0;
+    const enum init_name from = job->model.init.name;
+    int rc = from == INIT_FILE || from == INIT_IMPORT ? weights_open(s, job, &weights, err) : 0;
 
     if (rc == 0)
         rc = init_rows(s, job, ALL_ROWS, weights, err);

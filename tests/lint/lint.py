@@ -20,7 +20,8 @@ LIBRARIES = [
     (r"openssl/", {"net", "coll"}),
     (r"yaml\.h", {"config", "deepspeed"}),
     (r"(oneapi/)?dnnl", {"backend"}),
-    (r"(zlib|jpeglib|jerror|png)\.h", {"data"}),
+    (r"zlib\.h", {"data", "import"}),
+    (r"(jpeglib|jerror|png)\.h", {"data"}),
     (r"xxhash\.h", {"base"}),
     (r"(sys/)?socket\.h|netinet/|netdb\.h|arpa/", {"net", "coll", "daemon", "driver", "follower"}),
 ]
