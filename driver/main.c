@@ -163,6 +163,15 @@ static char *main_run_of(const struct options *o, const struct evaluation *e, co
     return o->resume ? record_run(o, job) : NULL;
 }
 
+/* Log a warning, which becomes an event as well; NULL: there is none. */
+static void main_tell(struct options *o, const char *text)
+{
+    if (!text)
+        return;
+    log_warn("%s", text);
+    options_tell(o, "%s", text);
+}
+
 /* Read the network of model.import. */
 static int main_import(struct options *o, const struct evaluation *e, struct job *job,
                        struct err *err)
@@ -170,10 +179,10 @@ static int main_import(struct options *o, const struct evaluation *e, struct job
     char *run = main_run_of(o, e, job), *doubt;
     int rc = imported_read(job, run, &doubt, err);
 
-    if (rc == 0 && doubt) {
-        log_warn("%s", doubt);
-        options_tell(o, "%s", doubt);
-    }
+    main_tell(o, doubt);
+    free(doubt);
+    doubt = rc == 0 ? imported_mode(job) : NULL;
+    main_tell(o, doubt);
     free(doubt);
     free(run);
     return rc;

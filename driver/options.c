@@ -133,9 +133,6 @@ static void driver_options_groups_init(struct arg_group g[N_GROUPS], struct opti
 }
 
 void options_tell(struct options *o, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static void options_tell(struct options *o, const char *format, ...)
 {
     va_list args;
 

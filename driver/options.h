@@ -15,7 +15,7 @@
 #include "driver/verbs.h"
 #include "inject/inject.h"
 
-enum { OPTIONS_TOLD = 2, OPTIONS_TOLD_TEXT = 512 };
+enum { OPTIONS_TOLD = 4, OPTIONS_TOLD_TEXT = 512 };
 
 struct options {
     const char *program; /* argv[0] */

@@ -138,7 +138,7 @@ static int arch_by_name(struct net *m, const struct import_network *n, const str
 
 static int arch_find_inputs(struct net *m, const struct import_options *o, int *input)
 {
-    const struct tree *t;
+    const struct tree *t = NULL;
     size_t at;
 
     for (int i = 0; i < o->network->n_inputs; i++)

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 #include "import/arch.h"
+#include "import/lower.h"
 #include "import/pack.h"
 #include "import/pt2.h"
 
@@ -189,6 +190,36 @@ static int imported_of_file(struct job *job, struct err *err)
     return rc;
 }
 
+/* Name all operators that are missing at once. */
+static int imported_check(const struct import_network *n, struct err *err)
+{
+    struct buf missing = {0};
+    const int kinds = import_check(n, &missing);
+    int rc = 0;
+
+    for (size_t i = 0; i < missing.len; i++) /* lines become a list */
+        if (missing.data[i] == '\n')
+            missing.data[i] = i + 1 < missing.len ? ';' : 0;
+    if (kinds > 0)
+        rc = err_set(err, ERR_UNSUPPORTED,
+                     "model.import: %s has %d operator%s that dptrain lacks: %s", n->path, kinds,
+                     kinds > 1 ? "s" : "", buf_cstr(&missing));
+    buf_fini(&missing);
+    return rc;
+}
+
+char *imported_mode(const struct job *job)
+{
+    const struct import_options *o = import_options_of(&job->model);
+
+    if (!o || !o->network || !o->network->is_eval)
+        return NULL;
+    return xasprintf("model.import: %s was exported in evaluation mode; its modules train all the "
+                     "same, but dropout by functions may be gone from the file (export the network "
+                     "after net.train())",
+                     o->path);
+}
+
 int imported_read(struct job *job, const char *run, char **doubt, struct err *err)
 {
     struct import_options *o = imported_options(job);
@@ -199,7 +230,9 @@ int imported_read(struct job *job, const char *run, char **doubt, struct err *er
         return 0;
     if (run)
         rc = imported_of_run(job, run, doubt, err);
-    return rc > 0 ? imported_of_file(job, err) : rc;
+    if (rc > 0)
+        rc = imported_of_file(job, err);
+    return rc == 0 ? imported_check(o->network, err) : rc;
 }
 
 void imported_pack(const struct job *job, struct buf *out)

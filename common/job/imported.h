@@ -22,6 +22,9 @@ int imported_fill(struct reader *r, struct err *err);
  * it, for free(); else it is NULL. */
 int imported_read(struct job *job, const char *run, char **doubt, struct err *err);
 
+/* What the mode in which the network was exported may mean, for free(); NULL: nothing. */
+char *imported_mode(const struct job *job);
+
 /* Append the packed network; nothing for other architectures. */
 void imported_pack(const struct job *job, struct buf *out);
 

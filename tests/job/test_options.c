@@ -18,6 +18,8 @@ static const struct row {
     {"model.init.std", "0.02", {"model.init.name=normal"}},
     {"model.init.path", "/a/b.safetensors", {"model.init.name=file"}, "\"/a/b.safetensors\""},
     {"model.init.missing", "draw", {"model.init.name=file", "model.init.path=/a"}},
+    {"model.import", "/a/net.pt2", .written = "\"/a/net.pt2\""},
+    {"model.inputs", "{x: image}", {"model.import=/a/net.pt2"}},
     {"model.hidden", "64,32", {"model.arch=mlp"}, "[64, 32]"},
     {"model.activation", "gelu_tanh", {"model.arch=mlp"}},
     {"model.dropout", "0.25", {"model.arch=mlp"}},
