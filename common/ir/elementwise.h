@@ -11,8 +11,9 @@
  * row in the tests' reference (tests/op/ref_general.c).  Operand c never has a gradient.
  * Comparisons and logic give 1 or 0 (a number is true if it is not 0); they and the roundings have
  * the gradient 0 (elementwise_is_flat).  Like PyTorch's, max, min and clip keep a NaN, and the
- * operands of max and min share the gradient where they are equal.  At their kinks clip passes the
- * gradient on, and hardtanh does not; root is sqrt with the gradient 0 at 0, which norms want.
+ * operands of max and min share the gradient where they are equal.  Where clip limits, and at its
+ * bounds, the gradient is 0 (PyTorch 2.15; older ones pass it on at the bounds).  root is sqrt with
+ * the gradient 0 at 0, which norms want.
  *
  * Threads: pure. */
 #ifndef IR_ELEMENTWISE_H
@@ -49,7 +50,7 @@
     X(RSQRT, "rsqrt", 1, 1.0f / sqrtf(a), -0.5f * dy * y / a, 0.0f)                            \
     X(RECIPROCAL, "reciprocal", 1, 1.0f / a, -dy * y * y, 0.0f)                                \
     X(POWER, "power", 1, powf(a, p), p == 0.0f ? 0.0f : dy * p * powf(a, p - 1.0f), 0.0f)      \
-    X(CLIP, "clip", 1, a < p ? p : a > q ? q : a, a < p || a > q ? 0.0f : dy, 0.0f)            \
+    X(CLIP, "clip", 1, a < p ? p : a > q ? q : a, a > p && a < q ? dy : 0.0f, 0.0f)               \
     X(SIN, "sin", 1, sinf(a), dy * cosf(a), 0.0f)                                              \
     X(COS, "cos", 1, cosf(a), -dy * sinf(a), 0.0f)                                             \
     X(ERF, "erf", 1, erff(a), dy * 1.12837917f * expf(-a * a), 0.0f)                           \
@@ -57,7 +58,6 @@
     X(ROOT, "root", 1, sqrtf(a), y == 0.0f ? 0.0f : 0.5f * dy / y, 0.0f)                       \
     X(LOG1P, "log1p", 1, log1pf(a), dy / (1.0f + a), 0.0f)                                     \
     X(EXPM1, "expm1", 1, expm1f(a), dy * (y + 1.0f), 0.0f)                                     \
-    X(HARDTANH, "hardtanh", 1, a < p ? p : a > q ? q : a, a <= p || a >= q ? 0.0f : dy, 0.0f)  \
     X(HARDSIGMOID, "hardsigmoid", 1,                                                           \
       a <= -3.0f ? 0.0f : a >= 3.0f ? 1.0f : a / 6.0f + 0.5f,                                  \
       a <= -3.0f || a >= 3.0f ? 0.0f : dy / 6.0f, 0.0f)                                        \
@@ -86,9 +86,8 @@
     X(NOT, "not", 1, a == 0.0f ? 1.0f : 0.0f, 0.0f, 0.0f)
 /* clang-format on */
 
-/* power is pow with the constant exponent p; affine is p*a + q; clip and hardtanh limit to [p, q];
- * leaky has the slope p; elu is q * a or q * p * (e^a - 1); softplus has the beta p and the
- * threshold q. */
+/* power is pow with the constant exponent p; affine is p*a + q; clip limits to [p, q]; leaky has
+ * the slope p; elu is q * a or q * p * (e^a - 1); softplus has the beta p and the threshold q. */
 enum elementwise {
 #define X(kind, name, n, y, da, db) EW_##kind,
     ELEMENTWISE_LIST(X)

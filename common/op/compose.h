@@ -38,11 +38,14 @@ int compose_power(struct compose *c, int x, double p);
 /* x as `to`: F32, BF16, F16 or I32.  A cast to I32 cuts towards 0, and has no gradient. */
 int compose_cast(struct compose *c, int x, enum dtype to);
 
+/* Compare I32 numbers with a number, exactly in half precision, too: kind is EW_EQ .. EW_GE. */
+int compose_compare(struct compose *c, enum elementwise kind, int x, int32_t number);
+
 int compose_const(struct compose *c, struct shape shape, const float *content);
-int compose_scalar(struct compose *c, double v); /* a constant of no dimension */
+int compose_scalar(struct compose *c, double v); /* a constant of one element, [1] */
 
 /* Any operator that has no function of its own here: inputs in[0 .. n).  The result is its first
- * output; optional ones are absent. */
+ * output; others that nobody reads are dropped later (program/prune.c). */
 int compose_append(struct compose *c, enum op op, const union node_attr *attr, const int *in,
                    int n);
 
