@@ -40,61 +40,47 @@ static struct lowered with_constants(struct lower *l, enum elementwise kind, str
                : lower_with(x, compose_constants(&l->c, kind, x.value, (float)p, (float)q));
 }
 
-static struct lowered clipped(struct lower *l, struct lowered x, double p, double q)
+/* kind: the limits are the arguments, or 0 and 6. */
+enum { CLAMP, CLAMP_MIN, CLAMP_MAX, HARD_TANH, RELU6 };
+
+static void build_limits(struct lower *l, int kind)
 {
-    return with_constants(l, EW_CLIP, x, fmax(p, -FLT_MAX), fmin(q, FLT_MAX));
-}
+    const char *low = kind == HARD_TANH ? "min_val" : "min",
+               *high = kind == HARD_TANH ? "max_val" : "max";
+    const double def = kind == HARD_TANH ? 1 : (double)FLT_MAX;
+    double p = lower_real(l, low, 1, -def), q = lower_real(l, high, kind == CLAMP_MAX ? 1 : 2, def);
 
-/* clip(x + 3, 0, 6) / 6 */
-static struct lowered hard_sigmoid(struct lower *l, struct lowered x)
-{
-    x = clipped(l, with_constants(l, EW_AFFINE, x, 1, 3), 0, 6);
-    return with_constants(l, EW_AFFINE, x, 1.0 / 6, 0);
-}
-
-enum { HARD_SIGMOID, HARD_SWISH, HARD_TANH, CLAMP, CLAMP_MIN, CLAMP_MAX, RELU6, MISH };
-
-static void build_hard(struct lower *l, int kind)
-{
-    struct lowered x = lower_real_value(l, lower_in(l, "self", 0)), y = x;
-
-    switch (kind) {
-    case HARD_SIGMOID:
-        y = hard_sigmoid(l, x);
-        break;
-    case HARD_SWISH:
-        y = lower_binary(l, EW_MUL, x, hard_sigmoid(l, x));
-        break;
-    case HARD_TANH:
-        y = clipped(l, x, lower_real(l, "min_val", 1, -1), lower_real(l, "max_val", 2, 1));
-        break;
-    case RELU6:
-        y = clipped(l, x, 0, 6);
-        break;
-    case CLAMP:
-        y = clipped(l, x, lower_real(l, "min", 1, -FLT_MAX), lower_real(l, "max", 2, FLT_MAX));
-        break;
-    case CLAMP_MIN:
-        y = clipped(l, x, lower_real(l, "min", 1, -FLT_MAX), FLT_MAX);
-        break;
-    default:
-        y = clipped(l, x, -FLT_MAX, lower_real(l, "max", 1, FLT_MAX));
+    if (kind == RELU6) {
+        p = 0;
+        q = 6;
     }
-    lower_set(l, 0, y);
+    lower_set(
+        l, 0,
+        with_constants(l, EW_CLIP, lower_in(l, "self", 0), fmax(p, -FLT_MAX), fmin(q, FLT_MAX)));
 }
 
 static void build_leaky_relu(struct lower *l, int kind)
 {
     const double slope = lower_real(l, "negative_slope", 1, 0.01);
-    struct lowered x = lower_real_value(l, lower_in(l, "self", 0)), low;
 
     (void)kind;
-    if (slope == 0.01) {
-        lower_set(l, 0, activate(l, x, ACT_LEAKY_RELU));
-        return;
-    }
-    low = with_constants(l, EW_AFFINE, clipped(l, x, -FLT_MAX, 0), slope, 0);
-    lower_set(l, 0, lower_binary(l, EW_ADD, clipped(l, x, 0, FLT_MAX), low));
+    lower_set(l, 0, with_constants(l, EW_LEAKY, lower_in(l, "self", 0), slope, 0));
+}
+
+static void build_elu(struct lower *l, int kind)
+{
+    (void)kind;
+    lower_set(l, 0,
+              with_constants(l, EW_ELU, lower_in(l, "self", 0), lower_real(l, "alpha", 1, 1),
+                             lower_real(l, "scale", 2, 1)));
+}
+
+static void build_softplus(struct lower *l, int kind)
+{
+    (void)kind;
+    lower_set(l, 0,
+              with_constants(l, EW_SOFTPLUS, lower_in(l, "self", 0), lower_real(l, "beta", 1, 1),
+                             lower_real(l, "threshold", 2, 20)));
 }
 
 /* ---- arithmetic ---- */
@@ -354,13 +340,13 @@ const struct import_builder import_math[] = {
     BOTH("silu", "default", build_activation, ACT_SILU),
     BOTH("gelu", "default", build_gelu, 0),
     BOTH("leaky_relu", "default", build_leaky_relu, 0),
-    BOTH("relu6", "default", build_hard, RELU6),
-    BOTH("hardsigmoid", "default", build_hard, HARD_SIGMOID),
-    BOTH("hardswish", "default", build_hard, HARD_SWISH),
-    BOTH("hardtanh", "default", build_hard, HARD_TANH),
-    BOTH("clamp", "default", build_hard, CLAMP),
-    BOTH("clamp_min", "default", build_hard, CLAMP_MIN),
-    BOTH("clamp_max", "default", build_hard, CLAMP_MAX),
+    BOTH("relu6", "default", build_limits, RELU6),
+    BOTH("hardsigmoid", "default", build_unary, EW_HARDSIGMOID),
+    BOTH("hardswish", "default", build_unary, EW_HARDSWISH),
+    BOTH("hardtanh", "default", build_limits, HARD_TANH),
+    BOTH("clamp", "default", build_limits, CLAMP),
+    BOTH("clamp_min", "default", build_limits, CLAMP_MIN),
+    BOTH("clamp_max", "default", build_limits, CLAMP_MAX),
     BOTH("neg", "default", build_unary, EW_NEG),
     BOTH("abs", "default", build_unary, EW_ABS),
     BOTH("exp", "default", build_unary, EW_EXP),
@@ -371,6 +357,15 @@ const struct import_builder import_math[] = {
     BOTH("sin", "default", build_unary, EW_SIN),
     BOTH("cos", "default", build_unary, EW_COS),
     BOTH("erf", "default", build_unary, EW_ERF),
+    BOTH("square", "default", build_unary, EW_SQUARE),
+    BOTH("log1p", "default", build_unary, EW_LOG1P),
+    BOTH("expm1", "default", build_unary, EW_EXPM1),
+    BOTH("mish", "default", build_unary, EW_MISH),
+    BOTH("sign", "default", build_unary, EW_SIGN),
+    BOTH("elu", "default", build_elu, 0),
+    {"softplus.default", build_softplus, 0},
+    {"logical_not.default", build_unary, EW_NOT},
+    {"bitwise_not.default", build_unary, EW_NOT},
     BOTH("add", "Tensor", build_binary, EW_ADD),
     BOTH("sub", "Tensor", build_binary, EW_SUB),
     BOTH("mul", "Tensor", build_binary, EW_MUL),
@@ -398,10 +393,10 @@ const struct import_builder import_math[] = {
     {"gt.Tensor", build_binary, EW_GT},
     {"ge.Scalar", build_binary, EW_GE},
     {"ge.Tensor", build_binary, EW_GE},
-    {"__and__.Tensor", build_binary, EW_MIN}, /* booleans are 0 and 1 */
-    {"__or__.Tensor", build_binary, EW_MAX},
-    {"logical_and.default", build_binary, EW_MIN},
-    {"logical_or.default", build_binary, EW_MAX},
+    {"__and__.Tensor", build_binary, EW_AND},
+    {"__or__.Tensor", build_binary, EW_OR},
+    {"logical_and.default", build_binary, EW_AND},
+    {"logical_or.default", build_binary, EW_OR},
     {"where.self", build_where, 0},
     {"where.ScalarSelf", build_where, 0},
     {"where.ScalarOther", build_where, 0},

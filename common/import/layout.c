@@ -293,7 +293,7 @@ static void meet_extent(struct lower *l, struct lowered *const *x, int n, int d,
 }
 
 /* The input whose layout the others take: that with the most elements. */
-static const struct lowered *meet_leader(const struct lower *l, struct lowered *const *x, int n)
+static const struct lowered *meet_leader(struct lowered *const *x, int n)
 {
     const struct lowered *leader = NULL;
     int most = -1;
@@ -310,7 +310,6 @@ static const struct lowered *meet_leader(const struct lower *l, struct lowered *
             leader = x[i];
         }
     }
-    (void)l;
     return leader;
 }
 
@@ -332,7 +331,11 @@ struct lowered lower_meet(struct lower *l, struct lowered *const *x, int n)
             *x[i] = lower_rank(l, *x[i], y.n);
     if (lower_failed(l))
         return y;
-    leader = meet_leader(l, x, n);
+    leader = meet_leader(x, n);
+    if (!leader) {
+        lower_fail(l, ERR_UNSUPPORTED, "it has no tensor among its inputs");
+        return y;
+    }
     memcpy(y.at, leader->at, sizeof y.at);
     for (int i = 0; i < n; i++)
         if (x[i]->kind == LOWERED_VALUE)
