@@ -119,7 +119,7 @@ struct import_tensor {
     enum import_type type;
     int n_dims;
     int64_t dim[IMPORT_MAX_DIMS], stride[IMPORT_MAX_DIMS], offset;
-    int same_as; /* tied: the tensor of a smaller index with the same elements; -1: none */
+    int same_as;       /* tied: the tensor of a smaller index with the same elements; -1: none */
     const char *bytes; /* its elements, dense and row-major, little-endian, in the arena: of a
                           CONSTANT, and of a BUFFER other than a batch norm's; or NULL */
     size_t file_at, file_bytes; /* of its storage in the file; not in a network that was unpacked */
@@ -127,10 +127,10 @@ struct import_tensor {
 
 /* A size that the export left open, or one that follows from such a size. */
 struct import_symbol {
-    const char *name; /* "s77", "2*s77+1" */
-    int64_t hint;     /* at export */
-    int64_t min, max; /* max INT64_MAX: none */
-    int of;           /* the symbol of a smaller index that it follows from; -1: it is free */
+    const char *name;    /* "s77", "2*s77+1" */
+    int64_t hint;        /* at export */
+    int64_t min, max;    /* max INT64_MAX: none */
+    int of;              /* the symbol of a smaller index that it follows from; -1: it is free */
     int64_t scale, plus; /* it is scale * `of` + plus; a free one has 1 and 0 */
 };
 

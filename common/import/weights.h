@@ -1,7 +1,7 @@
 /* weights - the elements of a network's tensors, read from the file that it came from.
  *
  * Life:    import_weights_open -> import_weights_read ... -> import_weights_close (NULL is fine).
- * Threads: any may read.
+ * Threads: one at a time.
  * Errors:  those of pt2_read; ERR_CONFIG also if the file has no such tensor, or one of another
  *          shape or type: the file is another one now. */
 #ifndef IMPORT_WEIGHTS_H

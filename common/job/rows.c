@@ -53,6 +53,7 @@ static const struct option arch_row = {"model.arch",
 
 static const struct option init_rows[] = {
     {"model.init.name", OPT_CHOICE, AT(model.init.name), "pytorch", .choices = inits,
+     .flags = OPT_SHORT,
      .help =
          "Initial weights: pytorch gives each layer what it has there (torchvision's networks "
          "theirs); the others but file and import draw weights and set biases to 0: normal from N(0, std^2), "
