@@ -54,7 +54,8 @@ static const struct option rows[] = {
      .help = "The network of a file that torch.export.save wrote (NET.pt2), in place of "
              "model.arch. The driver reads it and hands it on; initial weights are the file's, "
              "unless model.init says otherwise (random draws them)."},
-    {"model.inputs", OPT_TREE, AT(inputs), "{}", .unit = "inputs", .tree = arch_check_inputs,
+    {"model.inputs", OPT_TREE, AT(inputs), "{}", .unit = "inputs", .flags = OPT_MAP,
+     .tree = arch_check_inputs,
      .help = "Which field of the samples each input of an imported network is, {input: field}; "
              "by default they follow each other in the same order."},
 };
@@ -121,7 +122,8 @@ static int arch_by_name(struct net *m, const struct import_network *n, const str
                         int *input)
 {
     for (int i = 0; i < t->n; i++) {
-        const int at = arch_input(n, t->key[i]->text), field = arch_field(m->spec, t->child[i]->text);
+        const int at = arch_input(n, t->key[i]->text),
+                  field = arch_field(m->spec, t->child[i]->text);
 
         if (at < 0)
             return arch_fail_ports(n, t->key[i]->text, "is no input of the network", m->err);
@@ -157,15 +159,14 @@ static void arch_take_output(struct net *m, const struct import_network *n, int 
 
     if (value == NO_VALUE) {
         m->rc = err_set(m->err, ERR_UNSUPPORTED,
-                        "%s: its first output%s%s is no tensor, and the loss takes that one", n->path,
-                        *n->output[0].name ? " " : "", n->output[0].name);
+                        "%s: its first output%s%s is no tensor, and the loss takes that one",
+                        n->path, *n->output[0].name ? " " : "", n->output[0].name);
         return;
     }
     s = m->g->value[value].shape;
     if (s.n == 3) {
         m->length = s.dim[1];
-        value = compose_reshape(&c, value,
-                                (struct shape){2, {m->g->batch * s.dim[1], s.dim[2]}});
+        value = compose_reshape(&c, value, (struct shape){2, {m->g->batch * s.dim[1], s.dim[2]}});
     } else if (s.n != 2) {
         m->rc = err_set(m->err, ERR_UNSUPPORTED,
                         "%s: its first output is %s, want [batch, outputs] or [batch, places, "

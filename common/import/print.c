@@ -58,8 +58,8 @@ static double print_depth(const struct import_network *n, const struct import_no
 
     for (size_t i = 0; i < ARRAY_LEN(row); i++)
         if (!strcmp(k->target, row[i].target))
-            return 2 * print_extent(print_operand(n, k, row[i].operand, row[i].place),
-                                    row[i].from_end);
+            return 2 *
+                   print_extent(print_operand(n, k, row[i].operand, row[i].place), row[i].from_end);
     if (strncmp(k->target, "conv", 4) != 0)
         return 1;
     w = print_operand(n, k, "weight", 1);
@@ -68,8 +68,7 @@ static double print_depth(const struct import_network *n, const struct import_no
 
 static double print_operations(const struct import_network *n, const struct import_node *k)
 {
-    const struct import_value *y = print_result(n, k),
-                              *q = print_operand(n, k, "query", 0),
+    const struct import_value *y = print_result(n, k), *q = print_operand(n, k, "query", 0),
                               *key = print_operand(n, k, "key", 1);
 
     if (!y)
@@ -82,13 +81,12 @@ static double print_operations(const struct import_network *n, const struct impo
 /* 1: the operator moves or names elements, and computes nothing. */
 static int print_is_view(const char *target)
 {
-    static const char *const views[] = {"view.",      "reshape.",    "flatten.",   "unflatten.",
-                                        "transpose.", "permute.",    "unsqueeze.", "squeeze.",
-                                        "expand",     "slice.",      "select.",    "split",
-                                        "chunk.",     "contiguous.", "alias.",     "clone.",
-                                        "detach",     "to.",         "swapaxes.",  "sym_size.",
-                                        "_operator.", "_assert",     "lift_fresh", "type_as.",
-                                        "unbind.",    "t.",          "empty",      "movedim."};
+    static const char *const views[] = {
+        "view.",      "reshape.",    "flatten.",   "unflatten.", "transpose.", "permute.",
+        "unsqueeze.", "squeeze.",    "expand",     "slice.",     "select.",    "split",
+        "chunk.",     "contiguous.", "alias.",     "clone.",     "detach",     "to.",
+        "swapaxes.",  "sym_size.",   "_operator.", "_assert",    "lift_fresh", "type_as.",
+        "unbind.",    "t.",          "empty",      "movedim."};
 
     for (size_t i = 0; i < ARRAY_LEN(views); i++)
         if (!strncmp(target, views[i], strlen(views[i])))
@@ -104,8 +102,7 @@ static int64_t print_parameters(const struct import_network *n, const struct imp
 
     for (int a = 0; a < k->n_args; a++)
         for (int i = 0; i < k->arg[a].n; i++) {
-            const int is_value =
-                k->arg[a].kind == IMPORT_VALUE || k->arg[a].kind == IMPORT_VALUES;
+            const int is_value = k->arg[a].kind == IMPORT_VALUE || k->arg[a].kind == IMPORT_VALUES;
             const int value = is_value ? k->arg[a].values[i] : IMPORT_NO_VALUE;
             int t = value == IMPORT_NO_VALUE ? -1 : n->value[value].tensor;
 

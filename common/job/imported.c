@@ -252,8 +252,7 @@ void job_pack(const struct job *job, struct buf *out)
     imported_pack(job, out);
 }
 
-int job_unpack(const void *data, size_t len, const char *origin, struct job **out,
-               struct err *err)
+int job_unpack(const void *data, size_t len, const char *origin, struct job **out, struct err *err)
 {
     const char *text = data, *end = len ? memchr(text, 0, len) : NULL;
     const size_t n = end ? (size_t)(end - text) : len;

@@ -30,7 +30,6 @@ void imported_pack(const struct job *job, struct buf *out);
 
 void job_pack(const struct job *job, struct buf *out);
 /* As job_parse, from job_pack's bytes; they may be anything. */
-int job_unpack(const void *data, size_t len, const char *origin, struct job **out,
-               struct err *err);
+int job_unpack(const void *data, size_t len, const char *origin, struct job **out, struct err *err);
 
 #endif

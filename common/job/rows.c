@@ -28,7 +28,7 @@ const struct option_group *const job_archs[] = {
 #define X(name) &arch_##name.group,
     ARCH_LIST(X)
 #undef X
-        &arch_import.group,
+        & arch_import.group,
     NULL};
 
 static const struct option_registry arch_entries = {job_archs, AT(model.options)};
@@ -56,7 +56,8 @@ static const struct option init_rows[] = {
      .flags = OPT_SHORT,
      .help =
          "Initial weights: pytorch gives each layer what it has there (torchvision's networks "
-         "theirs); the others but file and import draw weights and set biases to 0: normal from N(0, std^2), "
+         "theirs); the others but file and import draw weights and set biases to 0: normal from "
+         "N(0, std^2), "
          "trunc_normal the same cut off at 2 * std, kaiming_normal from N(0, 2/fan_in), "
          "xavier_normal from N(0, 2/(fan_in + fan_out)), the two with _uniform uniformly with the "
          "same variance. kaiming is kaiming_normal, xavier is xavier_uniform. With model.import "

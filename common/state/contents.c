@@ -139,8 +139,7 @@ static void contents_add_kept(struct contents *c, int file, const struct import_
     to.dtype = (enum dtype)type;
     to.data = t->bytes;
     memcpy(to.shape.dim, t->dim, (size_t)t->n_dims * sizeof *t->dim);
-    contents_add(c, file, to,
-                 (struct contents_source){.slot = CONTENTS_KEPT, .kept = t->bytes});
+    contents_add(c, file, to, (struct contents_source){.slot = CONTENTS_KEPT, .kept = t->bytes});
 }
 
 /* Append what the state dict of an imported network has besides the slots' tensors. */

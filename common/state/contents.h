@@ -16,8 +16,8 @@ enum {
 };
 
 struct contents_source {
-    int slot;  /* of the state, CONTENTS_COUNT or CONTENTS_KEPT */
-    size_t at; /* bytes from the start of the slot; KEPT: 0 */
+    int slot;         /* of the state, CONTENTS_COUNT or CONTENTS_KEPT */
+    size_t at;        /* bytes from the start of the slot; KEPT: 0 */
     const void *kept; /* KEPT: its elements */
 };
 

@@ -107,8 +107,8 @@ static int weights_read(struct weights *w, const struct st_tensor *t, struct spa
     const size_t size = dtype_size(t->dtype);
 
     if (w->imported)
-        return import_weights_read(w->imported, &w->s->network->tensor[t - w->exported],
-                                   part.first, part.n, to, err);
+        return import_weights_read(w->imported, &w->s->network->tensor[t - w->exported], part.first,
+                                   part.n, to, err);
     return st_set_read(w->file, t, (size_t)part.first * size, to, (size_t)part.n * size, err);
 }
 
