@@ -103,8 +103,8 @@ static int imported_read_file(const struct import_options *o, struct import_netw
 
     if (stat(o->path, &st) < 0)
         return err_sys(err, errno,
-                       "model.import: %s (torch.export.save writes such a file, see "
-                       "deploy/examples/export.py; paths are relative to the job file)",
+                       "model.import: %s (torch.export.save writes such a file; "
+                       "paths are relative to the job file)",
                        o->path);
     if (pt2_read(o->path, out, err) < 0)
         return err_wrap(err, "model.import");
