@@ -42,6 +42,7 @@ const struct import_arg *import_arg_find(const struct import_node *n, const char
     for (int i = 0; i < n->n_args; i++)
         if (n->arg[i].name && !strcmp(n->arg[i].name, name))
             return &n->arg[i];
-    return place < n->n_args && !n->arg[place].is_keyword && !n->arg[place].name ? &n->arg[place]
-                                                                                 : NULL;
+    if (place >= n->n_args || n->arg[place].is_keyword)
+        return NULL;
+    return n->arg[place].name && n->arg[place].name[0] ? NULL : &n->arg[place];
 }
