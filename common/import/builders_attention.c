@@ -16,7 +16,7 @@ static struct lowered attention_operand(struct lower *l, const char *name, int p
     return lower_plain(l, x);
 }
 
-static void build_attention(struct lower *l, int kind)
+static void builders_attention(struct lower *l, int kind)
 {
     const struct lowered first = lower_in(l, "query", 0);
     const struct lowered q = attention_operand(l, "query", 0), k = attention_operand(l, "key", 1),
@@ -55,6 +55,6 @@ static void build_attention(struct lower *l, int kind)
 }
 
 const struct import_builder import_attention[] = {
-    {"scaled_dot_product_attention.default", build_attention, 0},
+    {"scaled_dot_product_attention.default", builders_attention, 0},
     {0},
 };

@@ -35,7 +35,7 @@ static void pad_by_name(struct lower *l, const struct shape *w, struct compose_w
 }
 
 /* kind 1: padding is a word. */
-static void build_conv2d(struct lower *l, int kind)
+static void builders_conv2d(struct lower *l, int kind)
 {
     struct lowered x = lower_in(l, "input", 0), w = lower_in(l, "weight", 1),
                    b = lower_in(l, "bias", 2);
@@ -68,7 +68,7 @@ static void build_conv2d(struct lower *l, int kind)
 /* Pools take images alone; max_pool2d also has indices, which nobody may read. */
 enum { POOL_IS_MAX, POOL_IS_AVG };
 
-static void build_pool(struct lower *l, int kind)
+static void builders_pool(struct lower *l, int kind)
 {
     struct lowered x = lower_in(l, "self", 0);
     struct compose_window win = {.groups = 1, .dilation = {1, 1}};
@@ -101,7 +101,7 @@ static void build_pool(struct lower *l, int kind)
     lower_set(l, 0, lower_image_value(l, y, n));
 }
 
-static void build_adaptive_pool(struct lower *l, int kind)
+static void builders_adaptive_pool(struct lower *l, int kind)
 {
     struct lowered x = lower_in(l, "self", 0);
     const struct extent n = x.dim[0];
@@ -125,8 +125,8 @@ static void build_adaptive_pool(struct lower *l, int kind)
 /* ---- linear layers ---- */
 
 /* y = x w^T + b over the last dimension; transposed: w is [in,out]. */
-static struct lowered linear_of(struct lower *l, struct lowered x, struct lowered w,
-                                struct lowered b, int transposed)
+static struct lowered builders_linear_of(struct lower *l, struct lowered x, struct lowered w,
+                                         struct lowered b, int transposed)
 {
     int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NO_OUT, NODE_NO_OUT}, in[2];
     const union node_attr attr = {.linear.transposed = transposed};
@@ -166,7 +166,7 @@ static struct lowered linear_of(struct lower *l, struct lowered x, struct lowere
     return lower_with(x, compose_reshape(&l->c, out[0], s));
 }
 
-static void build_linear(struct lower *l, int kind)
+static void builders_linear(struct lower *l, int kind)
 {
     struct lowered x = lower_in(l, "input", 0), w = lower_in(l, "weight", 1),
                    b = lower_in(l, "bias", 2);
@@ -175,11 +175,11 @@ static void build_linear(struct lower *l, int kind)
     if (!lower_failed(l) && (x.n < 1 || w.n != 2))
         lower_fail(l, ERR_UNSUPPORTED, "its weight has %d dimensions, want 2", w.n);
     if (!lower_failed(l))
-        lower_set(l, 0, linear_of(l, x, w, b, 0));
+        lower_set(l, 0, builders_linear_of(l, x, w, b, 0));
 }
 
 /* 1: w is a matrix in the order of its dimensions, or turned; *transposed says as linear's w. */
-static int is_matrix(const struct lowered *w, int *transposed)
+static int builders_is_matrix(const struct lowered *w, int *transposed)
 {
     *transposed = w->at[0] == 0;
     return w->kind == LOWERED_VALUE && w->n == 2 && !w->repeats && !w->dim[0].is_batch &&
@@ -192,14 +192,14 @@ static struct lowered product_of(struct lower *l, struct lowered x, struct lower
 {
     int transposed;
 
-    if (is_matrix(&w, &transposed) && !transposed) {
+    if (builders_is_matrix(&w, &transposed) && !transposed) {
         w.at[0] = 0; /* the graph value is [out,in], which linear takes as it is */
         w.at[1] = 1;
     }
-    return linear_of(l, x, w, b, transposed);
+    return builders_linear_of(l, x, w, b, transposed);
 }
 
-static void build_addmm(struct lower *l, int kind)
+static void builders_addmm(struct lower *l, int kind)
 {
     struct lowered b = lower_in(l, "self", 0), x = lower_in(l, "mat1", 1),
                    w = lower_in(l, "mat2", 2), y;
@@ -212,7 +212,7 @@ static void build_addmm(struct lower *l, int kind)
         lower_fail(l, ERR_UNSUPPORTED, "beta or alpha is not 1");
         return;
     }
-    if (b.n == 1 && is_matrix(&w, &transposed)) {
+    if (b.n == 1 && builders_is_matrix(&w, &transposed)) {
         lower_set(l, 0, product_of(l, x, w, b));
         return;
     }
@@ -274,7 +274,7 @@ static struct lowered matmul_of(struct lower *l, struct lowered a, struct lowere
 }
 
 /* kind 1: mm and bmm. */
-static void build_matmul(struct lower *l, int kind)
+static void builders_matmul(struct lower *l, int kind)
 {
     struct lowered a = lower_in(l, "self", 0), b = lower_in(l, kind ? "mat2" : "other", 1);
     const int is_row = a.n == 1, is_column = b.n == 1;
@@ -284,7 +284,7 @@ static void build_matmul(struct lower *l, int kind)
     if (lower_failed(l))
         return;
     b = lower_real_value(l, b);
-    if (!lower_failed(l) && a.n >= 2 && is_matrix(&b, &transposed)) {
+    if (!lower_failed(l) && a.n >= 2 && builders_is_matrix(&b, &transposed)) {
         lower_set(l, 0, product_of(l, a, b, (struct lowered){0}));
         return;
     }
@@ -300,7 +300,7 @@ static void build_matmul(struct lower *l, int kind)
     lower_set(l, 0, y);
 }
 
-static void build_einsum(struct lower *l, int kind)
+static void builders_einsum(struct lower *l, int kind)
 {
     const struct import_arg *text = lower_arg(l, "equation", 0), *of = lower_arg(l, "tensors", 1);
     struct extent dim[SHAPE_MAX_DIMS];
@@ -380,8 +380,8 @@ static int running_state(struct lower *l, const char *name, int place, float ini
     return graph_state(l->m->g, SHAPE(t->dim[0]), init, t->name);
 }
 
-static int batch_norm_train(struct lower *l, int x, const int param[2], const int state[2],
-                            const union node_attr *attr)
+static int builders_batch_norm_train(struct lower *l, int x, const int param[2], const int state[2],
+                                     const union node_attr *attr)
 {
     struct graph *g = l->m->g;
     int sums[NODE_MAX_OUT] = {NODE_NEW_OUT};
@@ -401,12 +401,13 @@ static int batch_norm_train(struct lower *l, int x, const int param[2], const in
 }
 
 /* kind: the places of the mode's flag, the momentum and eps differ between the operators. */
-static void build_batch_norm(struct lower *l, int kind)
+static void builders_batch_norm(struct lower *l, int kind)
 {
     struct lowered x = lower_in(l, "input", 0);
     const int flag = (int)lower_int(l, "training", 5, kind == 0);
-    union node_attr attr = {.norm = {(float)lower_real(l, "eps", 7, 1e-5),
-                                     (float)lower_real(l, "momentum", 6, 0.1), l->m->sync}};
+    union node_attr attr = {.norm = {.eps = (float)lower_real(l, "eps", 7, 1e-5),
+                                     .momentum = (float)lower_real(l, "momentum", 6, 0.1),
+                                     .sync = l->m->sync}};
     int param[2], state[2], out[NODE_MAX_OUT] = {NODE_NEW_OUT};
     int64_t n;
 
@@ -427,7 +428,7 @@ static void build_batch_norm(struct lower *l, int kind)
     if (lower_failed(l))
         return;
     if (l->m->g->training && (flag || l->net->is_eval)) {
-        lower_set(l, 0, lower_with(x, batch_norm_train(l, x.value, param, state, &attr)));
+        lower_set(l, 0, lower_with(x, builders_batch_norm_train(l, x.value, param, state, &attr)));
         return;
     }
     attr.norm.sync = 0;
@@ -452,7 +453,7 @@ static struct lowered fold_last(struct lower *l, struct lowered x, int k)
     return lower_reshape(l, x, to, x.n - k + 1);
 }
 
-static void build_layer_norm(struct lower *l, int kind)
+static void builders_layer_norm(struct lower *l, int kind)
 {
     const struct lowered x = lower_in(l, "input", 0);
     const int optional = l->m->g->training ? NODE_NEW_OUT : NODE_NO_OUT;
@@ -486,7 +487,7 @@ static void build_layer_norm(struct lower *l, int kind)
     lower_set(l, 0, k == 1 || lower_failed(l) ? y : lower_reshape(l, y, to, x.n));
 }
 
-static void build_group_norm(struct lower *l, int kind)
+static void builders_group_norm(struct lower *l, int kind)
 {
     struct lowered x = lower_in(l, "input", 0), w = lower_in(l, "weight", 2),
                    b = lower_in(l, "bias", 3);
@@ -506,7 +507,7 @@ static void build_group_norm(struct lower *l, int kind)
     lower_set(l, 0, lower_with(x, out[0]));
 }
 
-static void build_embedding(struct lower *l, int kind)
+static void builders_embedding(struct lower *l, int kind)
 {
     struct lowered table = lower_plain(l, lower_in(l, "weight", 0)),
                    index = lower_in(l, "indices", 1);
@@ -531,21 +532,21 @@ static void build_embedding(struct lower *l, int kind)
 }
 
 const struct import_builder import_layers[] = {
-    {"conv2d.default", build_conv2d, 0},
-    {"conv2d.padding", build_conv2d, 1},
-    {"max_pool2d.default", build_pool, POOL_IS_MAX},
-    {"avg_pool2d.default", build_pool, POOL_IS_AVG},
-    {"adaptive_avg_pool2d.default", build_adaptive_pool, POOL_IS_AVG},
-    {"adaptive_max_pool2d.default", build_adaptive_pool, POOL_IS_MAX},
-    {"linear.default", build_linear, 0},
-    {"addmm.default", build_addmm, 0},
-    {"matmul.default", build_matmul, 0},
-    {"mm.default", build_matmul, 1},
-    {"bmm.default", build_matmul, 1},
-    {"einsum.default", build_einsum, 0},
-    {"batch_norm.default", build_batch_norm, 0},
-    {"layer_norm.default", build_layer_norm, 0},
-    {"group_norm.default", build_group_norm, 0},
-    {"embedding.default", build_embedding, 0},
+    {"conv2d.default", builders_conv2d, 0},
+    {"conv2d.padding", builders_conv2d, 1},
+    {"max_pool2d.default", builders_pool, POOL_IS_MAX},
+    {"avg_pool2d.default", builders_pool, POOL_IS_AVG},
+    {"adaptive_avg_pool2d.default", builders_adaptive_pool, POOL_IS_AVG},
+    {"adaptive_max_pool2d.default", builders_adaptive_pool, POOL_IS_MAX},
+    {"linear.default", builders_linear, 0},
+    {"addmm.default", builders_addmm, 0},
+    {"matmul.default", builders_matmul, 0},
+    {"mm.default", builders_matmul, 1},
+    {"bmm.default", builders_matmul, 1},
+    {"einsum.default", builders_einsum, 0},
+    {"batch_norm.default", builders_batch_norm, 0},
+    {"layer_norm.default", builders_layer_norm, 0},
+    {"group_norm.default", builders_group_norm, 0},
+    {"embedding.default", builders_embedding, 0},
     {0},
 };

@@ -7,7 +7,7 @@
 
 /* ---- activations ---- */
 
-static struct lowered activate(struct lower *l, struct lowered x, enum activation kind)
+static struct lowered builders_activate(struct lower *l, struct lowered x, enum activation kind)
 {
     const union node_attr attr = {.act.kind = kind};
     int out[NODE_MAX_OUT] = {NODE_NEW_OUT};
@@ -18,18 +18,19 @@ static struct lowered activate(struct lower *l, struct lowered x, enum activatio
     return lower_with(x, out[0]);
 }
 
-static void build_activation(struct lower *l, int kind)
+static void builders_activation(struct lower *l, int kind)
 {
-    lower_set(l, 0, activate(l, lower_in(l, "self", 0), (enum activation)kind));
+    lower_set(l, 0, builders_activate(l, lower_in(l, "self", 0), (enum activation)kind));
 }
 
-static void build_gelu(struct lower *l, int kind)
+static void builders_gelu(struct lower *l, int kind)
 {
     const struct import_arg *a = lower_arg(l, "approximate", 1);
     const int is_tanh = a && a->text && a->text[0] == 't';
 
     (void)kind;
-    lower_set(l, 0, activate(l, lower_in(l, "self", 0), is_tanh ? ACT_GELU_TANH : ACT_GELU));
+    lower_set(l, 0,
+              builders_activate(l, lower_in(l, "self", 0), is_tanh ? ACT_GELU_TANH : ACT_GELU));
 }
 
 static struct lowered with_constants(struct lower *l, enum elementwise kind, struct lowered x,
@@ -44,7 +45,7 @@ static struct lowered with_constants(struct lower *l, enum elementwise kind, str
 /* kind: the limits are the arguments, or 0 and 6. */
 enum { CLAMP, CLAMP_MIN, CLAMP_MAX, HARD_TANH, RELU6 };
 
-static void build_limits(struct lower *l, int kind)
+static void builders_limits(struct lower *l, int kind)
 {
     const char *low = kind == HARD_TANH ? "min_val" : "min",
                *high = kind == HARD_TANH ? "max_val" : "max";
@@ -60,7 +61,7 @@ static void build_limits(struct lower *l, int kind)
         with_constants(l, EW_CLIP, lower_in(l, "self", 0), fmax(p, -FLT_MAX), fmin(q, FLT_MAX)));
 }
 
-static void build_leaky_relu(struct lower *l, int kind)
+static void builders_leaky_relu(struct lower *l, int kind)
 {
     const double slope = lower_real(l, "negative_slope", 1, 0.01);
 
@@ -68,7 +69,7 @@ static void build_leaky_relu(struct lower *l, int kind)
     lower_set(l, 0, with_constants(l, EW_LEAKY, lower_in(l, "self", 0), slope, 0));
 }
 
-static void build_elu(struct lower *l, int kind)
+static void builders_elu(struct lower *l, int kind)
 {
     (void)kind;
     lower_set(l, 0,
@@ -76,7 +77,7 @@ static void build_elu(struct lower *l, int kind)
                              lower_real(l, "scale", 2, 1)));
 }
 
-static void build_softplus(struct lower *l, int kind)
+static void builders_softplus(struct lower *l, int kind)
 {
     (void)kind;
     lower_set(l, 0,
@@ -86,7 +87,7 @@ static void build_softplus(struct lower *l, int kind)
 
 /* ---- arithmetic ---- */
 
-static void build_unary(struct lower *l, int kind)
+static void builders_unary(struct lower *l, int kind)
 {
     lower_set(l, 0, with_constants(l, (enum elementwise)kind, lower_in(l, "self", 0), 0, 0));
 }
@@ -121,7 +122,7 @@ static struct lowered with_number(struct lower *l, enum elementwise kind, struct
 }
 
 /* Operands `self` and `other`; alpha times the other for sums. */
-static void build_binary(struct lower *l, int kind)
+static void builders_binary(struct lower *l, int kind)
 {
     struct lowered a = lower_in(l, "self", 0), b;
     const double alpha = kind == EW_ADD || kind == EW_SUB ? lower_real(l, "alpha", 2, 1) : 1;
@@ -160,7 +161,7 @@ static void build_binary(struct lower *l, int kind)
         lower_set(l, 0, lower_binary(l, (enum elementwise)kind, a, b));
 }
 
-static void build_div(struct lower *l, int kind)
+static void builders_div(struct lower *l, int kind)
 {
     struct lowered a = lower_in(l, "self", 0);
     const struct import_arg *mode = lower_arg(l, "rounding_mode", 2);
@@ -173,7 +174,7 @@ static void build_div(struct lower *l, int kind)
         return;
     }
     if (!math_is_number(l, "other", 1)) {
-        build_binary(l, EW_DIV);
+        builders_binary(l, EW_DIV);
         return;
     }
     if (a.kind == LOWERED_DRAW) {
@@ -184,7 +185,7 @@ static void build_div(struct lower *l, int kind)
     lower_set(l, 0, with_constants(l, EW_AFFINE, a, 1 / lower_real(l, "other", 1, 1), 0));
 }
 
-static void build_rsub(struct lower *l, int kind)
+static void builders_rsub(struct lower *l, int kind)
 {
     const struct lowered a = lower_in(l, "self", 0);
 
@@ -195,7 +196,7 @@ static void build_rsub(struct lower *l, int kind)
         lower_set(l, 0, lower_binary(l, EW_SUB, lower_in(l, "other", 1), a));
 }
 
-static void build_where(struct lower *l, int kind)
+static void builders_where(struct lower *l, int kind)
 {
     struct lowered c = lower_in(l, "condition", 0), a = {0}, b = {0}, y;
 
@@ -221,7 +222,7 @@ static void build_where(struct lower *l, int kind)
         lower_set(l, 0, lower_with(y, compose_where(&l->c, c.value, a.value, b.value)));
 }
 
-static void build_masked_fill(struct lower *l, int kind)
+static void builders_masked_fill(struct lower *l, int kind)
 {
     const float v = (float)fmax(-FLT_MAX, lower_real(l, "value", 2, 0));
     struct lowered x = lower_in(l, "self", 0), mask = lower_in(l, "mask", 1), y;
@@ -256,7 +257,8 @@ static unsigned math_dims(struct lower *l, int place, int n)
     return count ? bits : (1u << n) - 1;
 }
 
-static struct lowered reduced(struct lower *l, struct lowered x, unsigned dims, int keep, int value)
+static struct lowered builders_reduced(struct lower *l, struct lowered x, unsigned dims, int keep,
+                                       int value)
 {
     struct lowered y = lower_with(x, value);
 
@@ -285,11 +287,11 @@ static struct lowered reduce_of(struct lower *l, enum reduction kind, struct low
     refuse_batch(l, &x, dims);
     if (lower_failed(l) || dims == 0)
         return x;
-    return reduced(l, x, dims, keep,
-                   compose_reduce(&l->c, kind, x.value, lower_axes(&x, dims), keep));
+    return builders_reduced(l, x, dims, keep,
+                            compose_reduce(&l->c, kind, x.value, lower_axes(&x, dims), keep));
 }
 
-static void build_reduce(struct lower *l, int kind)
+static void builders_reduce(struct lower *l, int kind)
 {
     const struct lowered x = lower_in(l, "self", 0);
     const unsigned dims = math_dims(l, 1, x.n);
@@ -299,7 +301,7 @@ static void build_reduce(struct lower *l, int kind)
                   reduce_of(l, (enum reduction)kind, x, dims, (int)lower_int(l, "keepdim", 2, 0)));
 }
 
-static void build_norm(struct lower *l, int kind)
+static void builders_norm(struct lower *l, int kind)
 {
     struct lowered x = lower_spread(l, lower_in(l, "self", 0));
     const double p = lower_real(l, kind ? "p" : "ord", 1, 2);
@@ -308,12 +310,12 @@ static void build_norm(struct lower *l, int kind)
 
     refuse_batch(l, &x, dims);
     if (!lower_failed(l))
-        lower_set(
-            l, 0,
-            reduced(l, x, dims, keep, compose_norm(&l->c, x.value, p, lower_axes(&x, dims), keep)));
+        lower_set(l, 0,
+                  builders_reduced(l, x, dims, keep,
+                                   compose_norm(&l->c, x.value, p, lower_axes(&x, dims), keep)));
 }
 
-static void build_softmax(struct lower *l, int kind)
+static void builders_softmax(struct lower *l, int kind)
 {
     struct lowered x = lower_spread(l, lower_in(l, "self", 0));
     const int dim = lower_dim(l, "dim", 1, x.n, -1);
@@ -322,7 +324,7 @@ static void build_softmax(struct lower *l, int kind)
         lower_set(l, 0, lower_with(x, compose_softmax(&l->c, x.value, x.at[dim], kind)));
 }
 
-static void build_cumsum(struct lower *l, int kind)
+static void builders_cumsum(struct lower *l, int kind)
 {
     struct lowered x = lower_spread(l, lower_in(l, "self", 0));
     const int dim = lower_dim(l, "dim", 1, x.n, -1);
@@ -336,84 +338,84 @@ static void build_cumsum(struct lower *l, int kind)
     {name "." overload, build, kind}, { name "_." overload, build, kind }
 
 const struct import_builder import_math[] = {
-    BOTH("relu", "default", build_activation, ACT_RELU),
-    BOTH("tanh", "default", build_activation, ACT_TANH),
-    BOTH("sigmoid", "default", build_activation, ACT_SIGMOID),
-    BOTH("silu", "default", build_activation, ACT_SILU),
-    BOTH("gelu", "default", build_gelu, 0),
-    BOTH("leaky_relu", "default", build_leaky_relu, 0),
-    BOTH("relu6", "default", build_limits, RELU6),
-    BOTH("hardsigmoid", "default", build_unary, EW_HARDSIGMOID),
-    BOTH("hardswish", "default", build_unary, EW_HARDSWISH),
-    BOTH("hardtanh", "default", build_limits, HARD_TANH),
-    BOTH("clamp", "default", build_limits, CLAMP),
-    BOTH("clamp_min", "default", build_limits, CLAMP_MIN),
-    BOTH("clamp_max", "default", build_limits, CLAMP_MAX),
-    BOTH("neg", "default", build_unary, EW_NEG),
-    BOTH("abs", "default", build_unary, EW_ABS),
-    BOTH("exp", "default", build_unary, EW_EXP),
-    BOTH("log", "default", build_unary, EW_LOG),
-    BOTH("sqrt", "default", build_unary, EW_SQRT),
-    BOTH("rsqrt", "default", build_unary, EW_RSQRT),
-    BOTH("reciprocal", "default", build_unary, EW_RECIPROCAL),
-    BOTH("sin", "default", build_unary, EW_SIN),
-    BOTH("cos", "default", build_unary, EW_COS),
-    BOTH("erf", "default", build_unary, EW_ERF),
-    BOTH("square", "default", build_unary, EW_SQUARE),
-    BOTH("log1p", "default", build_unary, EW_LOG1P),
-    BOTH("expm1", "default", build_unary, EW_EXPM1),
-    BOTH("mish", "default", build_unary, EW_MISH),
-    BOTH("sign", "default", build_unary, EW_SIGN),
-    BOTH("elu", "default", build_elu, 0),
-    {"softplus.default", build_softplus, 0},
-    {"logical_not.default", build_unary, EW_NOT},
-    {"bitwise_not.default", build_unary, EW_NOT},
-    BOTH("add", "Tensor", build_binary, EW_ADD),
-    BOTH("sub", "Tensor", build_binary, EW_SUB),
-    BOTH("mul", "Tensor", build_binary, EW_MUL),
-    BOTH("add", "Scalar", build_binary, EW_ADD),
-    BOTH("sub", "Scalar", build_binary, EW_SUB),
-    BOTH("mul", "Scalar", build_binary, EW_MUL),
-    BOTH("div", "Tensor", build_div, 0),
-    BOTH("div", "Scalar", build_div, 0),
-    BOTH("div", "Tensor_mode", build_div, 0),
-    BOTH("pow", "Tensor_Scalar", build_binary, EW_POW),
-    BOTH("pow", "Tensor_Tensor", build_binary, EW_POW),
-    {"rsub.Scalar", build_rsub, 0},
-    {"rsub.Tensor", build_rsub, 0},
-    {"maximum.default", build_binary, EW_MAX},
-    {"minimum.default", build_binary, EW_MIN},
-    {"eq.Scalar", build_binary, EW_EQ},
-    {"eq.Tensor", build_binary, EW_EQ},
-    {"ne.Scalar", build_binary, EW_NE},
-    {"ne.Tensor", build_binary, EW_NE},
-    {"lt.Scalar", build_binary, EW_LT},
-    {"lt.Tensor", build_binary, EW_LT},
-    {"le.Scalar", build_binary, EW_LE},
-    {"le.Tensor", build_binary, EW_LE},
-    {"gt.Scalar", build_binary, EW_GT},
-    {"gt.Tensor", build_binary, EW_GT},
-    {"ge.Scalar", build_binary, EW_GE},
-    {"ge.Tensor", build_binary, EW_GE},
-    {"__and__.Tensor", build_binary, EW_AND},
-    {"__or__.Tensor", build_binary, EW_OR},
-    {"logical_and.default", build_binary, EW_AND},
-    {"logical_or.default", build_binary, EW_OR},
-    {"where.self", build_where, 0},
-    {"where.ScalarSelf", build_where, 0},
-    {"where.ScalarOther", build_where, 0},
-    BOTH("masked_fill", "Scalar", build_masked_fill, 0),
-    {"mean.dim", build_reduce, REDUCE_MEAN},
-    {"mean.default", build_reduce, REDUCE_MEAN},
-    {"sum.dim_IntList", build_reduce, REDUCE_SUM},
-    {"sum.default", build_reduce, REDUCE_SUM},
-    {"amax.default", build_reduce, REDUCE_MAX},
-    {"amin.default", build_reduce, REDUCE_MIN},
-    {"linalg_vector_norm.default", build_norm, 0},
-    {"norm.ScalarOpt_dim", build_norm, 1},
-    {"softmax.int", build_softmax, 0},
-    {"_softmax.default", build_softmax, 0},
-    {"log_softmax.int", build_softmax, 1},
-    {"cumsum.default", build_cumsum, 0},
+    BOTH("relu", "default", builders_activation, ACT_RELU),
+    BOTH("tanh", "default", builders_activation, ACT_TANH),
+    BOTH("sigmoid", "default", builders_activation, ACT_SIGMOID),
+    BOTH("silu", "default", builders_activation, ACT_SILU),
+    BOTH("gelu", "default", builders_gelu, 0),
+    BOTH("leaky_relu", "default", builders_leaky_relu, 0),
+    BOTH("relu6", "default", builders_limits, RELU6),
+    BOTH("hardsigmoid", "default", builders_unary, EW_HARDSIGMOID),
+    BOTH("hardswish", "default", builders_unary, EW_HARDSWISH),
+    BOTH("hardtanh", "default", builders_limits, HARD_TANH),
+    BOTH("clamp", "default", builders_limits, CLAMP),
+    BOTH("clamp_min", "default", builders_limits, CLAMP_MIN),
+    BOTH("clamp_max", "default", builders_limits, CLAMP_MAX),
+    BOTH("neg", "default", builders_unary, EW_NEG),
+    BOTH("abs", "default", builders_unary, EW_ABS),
+    BOTH("exp", "default", builders_unary, EW_EXP),
+    BOTH("log", "default", builders_unary, EW_LOG),
+    BOTH("sqrt", "default", builders_unary, EW_SQRT),
+    BOTH("rsqrt", "default", builders_unary, EW_RSQRT),
+    BOTH("reciprocal", "default", builders_unary, EW_RECIPROCAL),
+    BOTH("sin", "default", builders_unary, EW_SIN),
+    BOTH("cos", "default", builders_unary, EW_COS),
+    BOTH("erf", "default", builders_unary, EW_ERF),
+    BOTH("square", "default", builders_unary, EW_SQUARE),
+    BOTH("log1p", "default", builders_unary, EW_LOG1P),
+    BOTH("expm1", "default", builders_unary, EW_EXPM1),
+    BOTH("mish", "default", builders_unary, EW_MISH),
+    BOTH("sign", "default", builders_unary, EW_SIGN),
+    BOTH("elu", "default", builders_elu, 0),
+    {"softplus.default", builders_softplus, 0},
+    {"logical_not.default", builders_unary, EW_NOT},
+    {"bitwise_not.default", builders_unary, EW_NOT},
+    BOTH("add", "Tensor", builders_binary, EW_ADD),
+    BOTH("sub", "Tensor", builders_binary, EW_SUB),
+    BOTH("mul", "Tensor", builders_binary, EW_MUL),
+    BOTH("add", "Scalar", builders_binary, EW_ADD),
+    BOTH("sub", "Scalar", builders_binary, EW_SUB),
+    BOTH("mul", "Scalar", builders_binary, EW_MUL),
+    BOTH("div", "Tensor", builders_div, 0),
+    BOTH("div", "Scalar", builders_div, 0),
+    BOTH("div", "Tensor_mode", builders_div, 0),
+    BOTH("pow", "Tensor_Scalar", builders_binary, EW_POW),
+    BOTH("pow", "Tensor_Tensor", builders_binary, EW_POW),
+    {"rsub.Scalar", builders_rsub, 0},
+    {"rsub.Tensor", builders_rsub, 0},
+    {"maximum.default", builders_binary, EW_MAX},
+    {"minimum.default", builders_binary, EW_MIN},
+    {"eq.Scalar", builders_binary, EW_EQ},
+    {"eq.Tensor", builders_binary, EW_EQ},
+    {"ne.Scalar", builders_binary, EW_NE},
+    {"ne.Tensor", builders_binary, EW_NE},
+    {"lt.Scalar", builders_binary, EW_LT},
+    {"lt.Tensor", builders_binary, EW_LT},
+    {"le.Scalar", builders_binary, EW_LE},
+    {"le.Tensor", builders_binary, EW_LE},
+    {"gt.Scalar", builders_binary, EW_GT},
+    {"gt.Tensor", builders_binary, EW_GT},
+    {"ge.Scalar", builders_binary, EW_GE},
+    {"ge.Tensor", builders_binary, EW_GE},
+    {"__and__.Tensor", builders_binary, EW_AND},
+    {"__or__.Tensor", builders_binary, EW_OR},
+    {"logical_and.default", builders_binary, EW_AND},
+    {"logical_or.default", builders_binary, EW_OR},
+    {"where.self", builders_where, 0},
+    {"where.ScalarSelf", builders_where, 0},
+    {"where.ScalarOther", builders_where, 0},
+    BOTH("masked_fill", "Scalar", builders_masked_fill, 0),
+    {"mean.dim", builders_reduce, REDUCE_MEAN},
+    {"mean.default", builders_reduce, REDUCE_MEAN},
+    {"sum.dim_IntList", builders_reduce, REDUCE_SUM},
+    {"sum.default", builders_reduce, REDUCE_SUM},
+    {"amax.default", builders_reduce, REDUCE_MAX},
+    {"amin.default", builders_reduce, REDUCE_MIN},
+    {"linalg_vector_norm.default", builders_norm, 0},
+    {"norm.ScalarOpt_dim", builders_norm, 1},
+    {"softmax.int", builders_softmax, 0},
+    {"_softmax.default", builders_softmax, 0},
+    {"log_softmax.int", builders_softmax, 1},
+    {"cumsum.default", builders_cumsum, 0},
     {0},
 };

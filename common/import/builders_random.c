@@ -47,7 +47,7 @@ struct lowered lower_dropout(struct lower *l, struct lowered x, double p, int wh
         x, compose_dropout(&l->c, x.value, p, l->m->n_dropouts++, x.dim[dim].inner, whole));
 }
 
-static void build_dropout(struct lower *l, int kind)
+static void builders_dropout(struct lower *l, int kind)
 {
     const struct lowered x = lower_in(l, kind ? "self" : "input", 0);
     const double p = lower_real(l, "p", 1, 0.5);
@@ -57,7 +57,7 @@ static void build_dropout(struct lower *l, int kind)
 }
 
 /* feature_dropout drops whole channels. */
-static void build_draw(struct lower *l, int kind)
+static void builders_draw(struct lower *l, int kind)
 {
     struct lowered y = {.kind = LOWERED_DRAW, .stage = kind, .keep = 1, .scale = 1};
     int64_t size[SHAPE_MAX_DIMS];
@@ -79,7 +79,7 @@ static void build_draw(struct lower *l, int kind)
     lower_set(l, 0, y);
 }
 
-static void build_bernoulli(struct lower *l, int kind)
+static void builders_bernoulli(struct lower *l, int kind)
 {
     struct lowered x = lower_in(l, "self", 0);
 
@@ -100,7 +100,7 @@ struct lowered lower_draw_plus(struct lower *l, struct lowered x, double keep)
     return x;
 }
 
-static void build_floor(struct lower *l, int kind)
+static void builders_floor(struct lower *l, int kind)
 {
     struct lowered x = lower_in(l, "self", 0);
 
@@ -114,13 +114,13 @@ static void build_floor(struct lower *l, int kind)
 }
 
 const struct import_builder import_random[] = {
-    {"dropout.default", build_dropout, 0},
-    {"dropout_.default", build_dropout, 1},
-    {"native_dropout.default", build_dropout, 0},
-    {"empty.memory_format", build_draw, DRAW_EMPTY},
-    {"rand.default", build_draw, DRAW_UNIFORM},
-    {"bernoulli_.float", build_bernoulli, 0},
-    {"floor.default", build_floor, 0},
-    {"floor_.default", build_floor, 0},
+    {"dropout.default", builders_dropout, 0},
+    {"dropout_.default", builders_dropout, 1},
+    {"native_dropout.default", builders_dropout, 0},
+    {"empty.memory_format", builders_draw, DRAW_EMPTY},
+    {"rand.default", builders_draw, DRAW_UNIFORM},
+    {"bernoulli_.float", builders_bernoulli, 0},
+    {"floor.default", builders_floor, 0},
+    {"floor_.default", builders_floor, 0},
     {0},
 };

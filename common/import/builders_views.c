@@ -6,7 +6,7 @@
 #include "import/lower_impl.h"
 
 /* The same tensor. */
-static void build_same(struct lower *l, int kind)
+static void builders_same(struct lower *l, int kind)
 {
     const char *name = kind == -2 ? "input" : "self";
 
@@ -14,7 +14,7 @@ static void build_same(struct lower *l, int kind)
 }
 
 /* detach_ of a constant; of another tensor it would cut the gradient. */
-static void build_detach(struct lower *l, int kind)
+static void builders_detach(struct lower *l, int kind)
 {
     const struct lowered x = lower_in(l, "self", 0);
 
@@ -24,14 +24,14 @@ static void build_detach(struct lower *l, int kind)
     lower_set(l, 0, x);
 }
 
-static void build_nothing(struct lower *l, int kind)
+static void builders_nothing(struct lower *l, int kind)
 {
     (void)l;
     (void)kind;
 }
 
 /* A type for another: real numbers stay what they are. */
-static void build_to(struct lower *l, int kind)
+static void builders_to(struct lower *l, int kind)
 {
     const struct import_value *to = &l->net->value[l->node->out[0]];
     const struct lowered x = lower_in(l, "self", 0);
@@ -49,7 +49,7 @@ static void build_to(struct lower *l, int kind)
 }
 
 /* Any reshape: the file says the output's shape at export. */
-static void build_reshape(struct lower *l, int kind)
+static void builders_reshape(struct lower *l, int kind)
 {
     const struct import_value *to = &l->net->value[l->node->out[0]];
     const struct lowered x = lower_in(l, "self", 0);
@@ -59,7 +59,7 @@ static void build_reshape(struct lower *l, int kind)
         lower_set(l, 0, lower_reshape(l, x, to->dim, to->n_dims));
 }
 
-static void build_permute(struct lower *l, int kind)
+static void builders_permute(struct lower *l, int kind)
 {
     const struct lowered x = lower_real_value(l, lower_in(l, "self", 0));
     int64_t dims[SHAPE_MAX_DIMS];
@@ -82,7 +82,7 @@ static void build_permute(struct lower *l, int kind)
 }
 
 /* kind 1: t(), which turns the last two dimensions; kind 2: swapaxes. */
-static void build_transpose(struct lower *l, int kind)
+static void builders_transpose(struct lower *l, int kind)
 {
     const struct lowered x = lower_real_value(l, lower_in(l, "self", 0));
     int order[SHAPE_MAX_DIMS], a, b;
@@ -101,7 +101,7 @@ static void build_transpose(struct lower *l, int kind)
         lower_set(l, 0, lower_permute(x, order));
 }
 
-static void build_unsqueeze(struct lower *l, int kind)
+static void builders_unsqueeze(struct lower *l, int kind)
 {
     const struct lowered x = lower_in(l, "self", 0);
     const int dim = lower_dim(l, "dim", 1, x.n + 1, 0);
@@ -110,7 +110,7 @@ static void build_unsqueeze(struct lower *l, int kind)
     lower_set(l, 0, lower_unsqueeze(l, x, dim));
 }
 
-static void build_squeeze(struct lower *l, int kind)
+static void builders_squeeze(struct lower *l, int kind)
 {
     const struct lowered x = lower_in(l, "self", 0);
     int64_t dims[SHAPE_MAX_DIMS];
@@ -122,7 +122,7 @@ static void build_squeeze(struct lower *l, int kind)
     lower_set(l, 0, lower_squeeze(l, x, bits));
 }
 
-static void build_expand(struct lower *l, int kind)
+static void builders_expand(struct lower *l, int kind)
 {
     const struct import_value *to = &l->net->value[l->node->out[0]];
     struct lowered x = lower_in(l, "self", 0);
@@ -196,7 +196,7 @@ static void note_slice(struct lower *l, const struct lowered *x, int dim, int64_
                                         min_i64(max_i64(stop, 0), extent)};
 }
 
-static void build_slice(struct lower *l, int kind)
+static void builders_slice(struct lower *l, int kind)
 {
     const struct lowered x = lower_in(l, "self", 0);
     const int dim = lower_dim(l, "dim", 1, x.n, 0);
@@ -216,7 +216,7 @@ static void build_slice(struct lower *l, int kind)
 /* ---- fills ---- */
 
 /* A tensor of one number.  kind -1: 0, -2: 1, -3: the argument. */
-static void build_new(struct lower *l, int kind)
+static void builders_new(struct lower *l, int kind)
 {
     const struct import_value *to = &l->net->value[l->node->out[0]];
 
@@ -249,7 +249,7 @@ static void fill_part(struct lower *l, const struct slice_view *part, double val
 }
 
 /* fill_ and zero_ (kind 1): of constants, of whole tensors, and of a part of a tensor. */
-static void build_fill(struct lower *l, int kind)
+static void builders_fill(struct lower *l, int kind)
 {
     const double value = kind == 1 ? 0 : lower_real(l, "value", 1, 0);
     const int at = lower_value_of(l, "self", 0);
@@ -271,7 +271,7 @@ static void build_fill(struct lower *l, int kind)
     lower_set(l, 0, x);
 }
 
-static void build_select(struct lower *l, int kind)
+static void builders_select(struct lower *l, int kind)
 {
     struct lowered x = lower_in(l, "self", 0);
     const int dim = lower_dim(l, "dim", 1, x.n, 0);
@@ -291,7 +291,7 @@ enum { CAT_PLAIN = -1, CAT_STACK = -2 };
 /* chunk, split, split_with_sizes, unbind: each output's extent is in the file. */
 enum { PARTS, PARTS_UNBIND };
 
-static void build_parts(struct lower *l, int kind)
+static void builders_parts(struct lower *l, int kind)
 {
     const struct lowered x = lower_in(l, "self", 0);
     const int dim = lower_dim(l, "dim", kind == PARTS_UNBIND ? 1 : 2, x.n, 0);
@@ -373,7 +373,7 @@ static void cat_meet(struct lower *l, struct lowered *x, int n, int dim, struct 
     y->dim[dim] = extent_of(extent);
 }
 
-static void build_cat(struct lower *l, int kind)
+static void builders_cat(struct lower *l, int kind)
 {
     enum { MOST = 4096 };
     const struct import_arg *a = lower_arg(l, "tensors", 0);
@@ -398,7 +398,7 @@ static void build_cat(struct lower *l, int kind)
         lower_set(l, 0, lower_with(y, cat_values(l, x, a->n, y.at[dim])));
 }
 
-static void build_roll(struct lower *l, int kind)
+static void builders_roll(struct lower *l, int kind)
 {
     struct lowered x = lower_spread(l, lower_in(l, "self", 0));
     int64_t shift[SHAPE_MAX_DIMS], dims[SHAPE_MAX_DIMS];
@@ -418,7 +418,7 @@ static void build_roll(struct lower *l, int kind)
     lower_set(l, 0, x);
 }
 
-static void build_pad(struct lower *l, int kind)
+static void builders_pad(struct lower *l, int kind)
 {
     static const char *const modes[] = {"constant", "reflect", "replicate", "circular"};
     struct lowered x = lower_spread(l, lower_in(l, "self", 0));
@@ -448,7 +448,7 @@ static void build_pad(struct lower *l, int kind)
 }
 
 /* table[index] with one index for the first dimension, as relative positions have it. */
-static void build_index(struct lower *l, int kind)
+static void builders_index(struct lower *l, int kind)
 {
     struct lowered x = lower_plain(l, lower_in(l, "self", 0)), index;
     const struct import_arg *a = lower_arg(l, "indices", 1);
@@ -477,51 +477,51 @@ static void build_index(struct lower *l, int kind)
 }
 
 const struct import_builder import_views[] = {
-    {"alias.default", build_same, 0},
-    {"detach_.default", build_detach, 0},
-    {"detach.default", build_detach, 0},
-    {"lift_fresh_copy.default", build_same, 0},
-    {"contiguous.default", build_same, 0},
-    {"clone.default", build_same, -1},
-    {"_assert_tensor_metadata.default", build_nothing, -1},
-    {"to.dtype", build_to, 0},
-    {"to.dtype_layout", build_to, 0},
-    {"to.device", build_to, 0},
-    {"type_as.default", build_to, -1},
-    {"view.default", build_reshape, 0},
-    {"reshape.default", build_reshape, 0},
-    {"flatten.using_ints", build_reshape, 0},
-    {"unflatten.int", build_reshape, 0},
-    {"permute.default", build_permute, 0},
-    {"transpose.int", build_transpose, 0},
-    {"swapaxes.default", build_transpose, 2},
-    {"t.default", build_transpose, 1},
-    {"unsqueeze.default", build_unsqueeze, 0},
-    {"squeeze.default", build_squeeze, 0},
-    {"squeeze.dim", build_squeeze, 1},
-    {"squeeze.dims", build_squeeze, 1},
-    {"expand.default", build_expand, 0},
-    {"expand_as.default", build_expand, 0},
-    {"slice.Tensor", build_slice, 0},
-    {"select.int", build_select, 0},
-    {"zeros.default", build_new, -1},
-    {"new_zeros.default", build_new, -1},
-    {"zeros_like.default", build_new, -1},
-    {"ones.default", build_new, -2},
-    {"new_ones.default", build_new, -2},
-    {"ones_like.default", build_new, -2},
-    {"new_full.default", build_new, -3},
-    {"fill_.Scalar", build_fill, 0},
-    {"zero_.default", build_fill, 1},
-    {"chunk.default", build_parts, PARTS},
-    {"split.Tensor", build_parts, PARTS},
-    {"split_with_sizes.default", build_parts, PARTS},
-    {"unbind.int", build_parts, PARTS_UNBIND},
-    {"cat.default", build_cat, CAT_PLAIN},
-    {"concat.default", build_cat, CAT_PLAIN},
-    {"stack.default", build_cat, CAT_STACK},
-    {"roll.default", build_roll, -1},
-    {"pad.default", build_pad, -1},
-    {"index.Tensor", build_index, -1},
+    {"alias.default", builders_same, 0},
+    {"detach_.default", builders_detach, 0},
+    {"detach.default", builders_detach, 0},
+    {"lift_fresh_copy.default", builders_same, 0},
+    {"contiguous.default", builders_same, 0},
+    {"clone.default", builders_same, -1},
+    {"_assert_tensor_metadata.default", builders_nothing, -1},
+    {"to.dtype", builders_to, 0},
+    {"to.dtype_layout", builders_to, 0},
+    {"to.device", builders_to, 0},
+    {"type_as.default", builders_to, -1},
+    {"view.default", builders_reshape, 0},
+    {"reshape.default", builders_reshape, 0},
+    {"flatten.using_ints", builders_reshape, 0},
+    {"unflatten.int", builders_reshape, 0},
+    {"permute.default", builders_permute, 0},
+    {"transpose.int", builders_transpose, 0},
+    {"swapaxes.default", builders_transpose, 2},
+    {"t.default", builders_transpose, 1},
+    {"unsqueeze.default", builders_unsqueeze, 0},
+    {"squeeze.default", builders_squeeze, 0},
+    {"squeeze.dim", builders_squeeze, 1},
+    {"squeeze.dims", builders_squeeze, 1},
+    {"expand.default", builders_expand, 0},
+    {"expand_as.default", builders_expand, 0},
+    {"slice.Tensor", builders_slice, 0},
+    {"select.int", builders_select, 0},
+    {"zeros.default", builders_new, -1},
+    {"new_zeros.default", builders_new, -1},
+    {"zeros_like.default", builders_new, -1},
+    {"ones.default", builders_new, -2},
+    {"new_ones.default", builders_new, -2},
+    {"ones_like.default", builders_new, -2},
+    {"new_full.default", builders_new, -3},
+    {"fill_.Scalar", builders_fill, 0},
+    {"zero_.default", builders_fill, 1},
+    {"chunk.default", builders_parts, PARTS},
+    {"split.Tensor", builders_parts, PARTS},
+    {"split_with_sizes.default", builders_parts, PARTS},
+    {"unbind.int", builders_parts, PARTS_UNBIND},
+    {"cat.default", builders_cat, CAT_PLAIN},
+    {"concat.default", builders_cat, CAT_PLAIN},
+    {"stack.default", builders_cat, CAT_STACK},
+    {"roll.default", builders_roll, -1},
+    {"pad.default", builders_pad, -1},
+    {"index.Tensor", builders_index, -1},
     {0},
 };

@@ -97,7 +97,7 @@ static int check_symbols(const struct check *c)
 }
 
 /* The value v is read: it is made, and is an integer or not. */
-static int check_read(const struct check *c, const char *name, int v, int is_int)
+static int import_check_read(const struct check *c, const char *name, int v, int is_int)
 {
     if (v < 0 || v >= c->n->n_values)
         return check_fail(c, "it reads a value that is not there", name);
@@ -159,11 +159,12 @@ static int check_arg(const struct check *c, const struct import_node *n, const s
     if (!a->name || !check_counts(a))
         return check_fail(c, "an argument has another number of elements than its kind", n->name);
     for (int i = 0; a->ints && i < a->n; i++)
-        if (a->ints[i].value != IMPORT_NO_VALUE && check_read(c, n->name, a->ints[i].value, 1) < 0)
+        if (a->ints[i].value != IMPORT_NO_VALUE &&
+            import_check_read(c, n->name, a->ints[i].value, 1) < 0)
             return c->err->code;
     for (int i = 0; a->values && i < a->n; i++)
         if (!(is_list && a->values[i] == IMPORT_NO_VALUE) &&
-            check_read(c, n->name, a->values[i], 0) < 0)
+            import_check_read(c, n->name, a->values[i], 0) < 0)
             return c->err->code;
     return 0;
 }
@@ -193,7 +194,7 @@ static int check_ports(const struct check *c, int is_input)
     for (int i = 0; i < count; i++) {
         const int rc = !p[i].name ? check_fail(c, "an input or output has no name", NULL)
                        : is_input ? check_make(c, p[i].name, p[i].value)
-                                  : check_read(c, p[i].name, p[i].value, 0);
+                                  : import_check_read(c, p[i].name, p[i].value, 0);
 
         if (rc < 0)
             return rc;

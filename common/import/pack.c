@@ -39,7 +39,7 @@ static void *pack_list(struct arena *a, size_t n, size_t size, size_t *n_out)
     return list;
 }
 
-static void pack_value(const struct import_value *v, ImportPb__Value *to)
+static void import_pack_value(const struct import_value *v, ImportPb__Value *to)
 {
     import_pb__value__init(to);
     to->name = PACK_STRING(v->name);
@@ -144,7 +144,7 @@ static void pack_network(struct arena *a, const struct import_network *n, Import
     to->is_eval = n->is_eval;
     to->value = pack_list(a, (size_t)n->n_values, sizeof **to->value, &to->n_value);
     for (int i = 0; i < n->n_values; i++)
-        pack_value(&n->value[i], to->value[i]);
+        import_pack_value(&n->value[i], to->value[i]);
     to->node = pack_list(a, (size_t)n->n_nodes, sizeof **to->node, &to->n_node);
     for (int i = 0; i < n->n_nodes; i++)
         pack_node(a, &n->node[i], to->node[i]);
@@ -232,7 +232,7 @@ static int unpack_shape(size_t n, const int64_t *dim, int64_t *to, int *n_dims)
     return 0;
 }
 
-static int unpack_value(struct arena *a, const ImportPb__Value *m, struct import_value *to)
+static int import_unpack_value(struct arena *a, const ImportPb__Value *m, struct import_value *to)
 {
     memset(to->symbol, -1, sizeof to->symbol);
     to->name = arena_strdup(a, m->name);
@@ -376,7 +376,7 @@ static int unpack_network(const ImportPb__Network *m, struct import_network *n)
     n->tensor = arena_alloc(a, sizeof *n->tensor * (m->n_tensor + 1));
     n->symbol = arena_alloc(a, sizeof *n->symbol * (m->n_symbol + 1));
     for (int i = 0; i < n->n_values; i++)
-        if (unpack_value(a, m->value[i], &n->value[i]) < 0)
+        if (import_unpack_value(a, m->value[i], &n->value[i]) < 0)
             return -1;
     for (int i = 0; i < n->n_nodes; i++)
         if (unpack_node(a, m->node[i], &n->node[i]) < 0)

@@ -1,7 +1,9 @@
-/* print - the lines of dpdriver --check for an imported network. */
+/* print - the lines of dpdriver --check for an imported network: one for each module, and the
+ * totals. */
 #include "import/print.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -114,7 +114,7 @@ static int graph_real(const struct graph_read *g, json_t *j, double *out)
 
 /* {"name": "relu"}, or in a list of optional ones {"as_tensor": {"name": "relu"}} or
  * {"as_none": true}. */
-static int graph_value(const struct graph_read *g, json_t *j, int *out)
+static int pt2_graph_value(const struct graph_read *g, json_t *j, int *out)
 {
     json_t *name = json_object_get(j, "name"), *what = j;
 
@@ -165,7 +165,7 @@ static int graph_values(const struct graph_read *g, json_t *j, struct import_arg
     a->n = is_list ? (int)json_array_size(j) : 1;
     a->values = to = arena_alloc(&g->p->net->arena, sizeof *to * ((size_t)a->n + 1));
     for (int i = 0; i < a->n; i++)
-        if (graph_value(g, is_list ? json_array_get(j, (size_t)i) : j, &to[i]) < 0)
+        if (pt2_graph_value(g, is_list ? json_array_get(j, (size_t)i) : j, &to[i]) < 0)
             return g->p->err->code;
     if (a->kind == IMPORT_VALUE && to[0] == IMPORT_NO_VALUE)
         return graph_fail(g, "a tensor is", "None");
@@ -444,7 +444,7 @@ static int graph_block(const struct graph_read *g)
     return rc;
 }
 
-static int graph_node(struct pt2 *p, struct pt2_scope *s, json_t *json)
+static int pt2_graph_node(struct pt2 *p, struct pt2_scope *s, json_t *json)
 {
     struct import_network *n = p->net;
     struct import_node node = {.target = graph_target(p, json), .no_gradient = s->no_gradient};
@@ -477,7 +477,7 @@ int pt2_nodes(struct pt2 *p, struct pt2_scope *s)
 
     if (!json_is_array(nodes))
         return pt2_damaged(p, "a graph has no list of nodes");
-    json_array_foreach(nodes, i, one) if (graph_node(p, s, one) < 0) return p->err->code;
+    json_array_foreach(nodes, i, one) if (pt2_graph_node(p, s, one) < 0) return p->err->code;
     return 0;
 }
 

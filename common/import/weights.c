@@ -111,8 +111,8 @@ void import_weights_close(struct import_weights *w)
 }
 
 /* The file's tensor that is called as t and is like it. */
-static int weights_find(const struct import_weights *w, const struct import_tensor *t,
-                        const struct import_tensor **out, struct err *err)
+static int import_weights_find(const struct import_weights *w, const struct import_tensor *t,
+                               const struct import_tensor **out, struct err *err)
 {
     const struct import_tensor *const *at =
         bsearch(&t, w->by_name, (size_t)w->net->n_tensors, sizeof *w->by_name, weights_by_name);
@@ -151,7 +151,7 @@ int import_weights_read(struct import_weights *w, const struct import_tensor *t,
 {
     const struct import_tensor *mine = NULL;
 
-    if (weights_find(w, t, &mine, err) < 0 || weights_check(w, mine, err) < 0)
+    if (import_weights_find(w, t, &mine, err) < 0 || weights_check(w, mine, err) < 0)
         return err->code;
     ASSERT(first >= 0 && n >= 0 && n <= import_tensor_elements(mine) - first);
     weights_gather(w->zip->bytes + mine->file_at, mine, first, n, to);

@@ -192,9 +192,9 @@ union node_attr {
     } act;
     struct {
         float eps, momentum; /* momentum as PyTorch: running = (1-m)*running + m*batch */
-        int one_plus;        /* rms_norm: the factor is 1 + weight */
         int sync;            /* 1: an allreduce of the sums stands between stats and norm */
         enum activation act; /* batch norm, fused: none or relu */
+        int one_plus;        /* rms_norm: the factor is 1 + weight */
     } norm;
     struct {
         float p;      /* probability of dropping */

@@ -78,7 +78,7 @@ void layer_group_norm(struct net *m, const char *name, int64_t groups, float eps
 static void batch_norm_train(struct net *m, const char *name, const int param[2],
                              const int state[2])
 {
-    union node_attr attr = {.norm = {NORM_EPS, NORM_MOMENTUM, m->sync}};
+    union node_attr attr = {.norm = {.eps = NORM_EPS, .momentum = NORM_MOMENTUM, .sync = m->sync}};
     int sums[NODE_MAX_OUT] = {NODE_NEW_OUT}, x = m->h;
     int out[NODE_MAX_OUT] = {NODE_NEW_OUT, graph_shadow_of(m->g, state[0]),
                              graph_shadow_of(m->g, state[1])};
@@ -93,7 +93,7 @@ static void batch_norm_train(struct net *m, const char *name, const int param[2]
 
 void layer_batch_norm(struct net *m, const char *name)
 {
-    union node_attr attr = {.norm = {NORM_EPS, NORM_MOMENTUM, 0}};
+    union node_attr attr = {.norm = {.eps = NORM_EPS, .momentum = NORM_MOMENTUM}};
     int param[2], state[2], out[NODE_MAX_OUT] = {NODE_NEW_OUT};
     struct shape channels;
 

@@ -83,7 +83,7 @@ int compose_cast(struct compose *c, int x, enum dtype to)
 
 int compose_compare(struct compose *c, enum elementwise kind, int x, int32_t number)
 {
-    const union node_attr attr = {.cast = {DTYPE_F32, number}};
+    const union node_attr attr = {.cast = {.to = DTYPE_F32, .minus = number}};
 
     return compose_elementwise(c, kind, compose_append(c, OP_cast, &attr, &x, 1),
                                compose_scalar(c, 0));

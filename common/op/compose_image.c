@@ -18,7 +18,7 @@ static const struct shape *image_shape(const struct compose *c, int v)
     return &c->g->value[v].shape;
 }
 
-static int image_check(struct compose *c, int x, int n_dims)
+static int compose_image_check(struct compose *c, int x, int n_dims)
 {
     char text[SHAPE_TEXT_LEN];
 
@@ -35,7 +35,7 @@ int compose_conv2d(struct compose *c, int x, int w, int b, const struct compose_
 {
     union node_attr attr = {.conv.groups = win->groups};
 
-    if (!image_check(c, x, 4))
+    if (!compose_image_check(c, x, 4))
         return NO_VALUE;
     for (int i = 0; i < 2; i++) {
         const int is_even = win->pad[i][0] == win->pad[i][1];
@@ -55,7 +55,7 @@ int compose_conv1d(struct compose *c, int x, int w, int b, const struct compose_
     struct shape s, f;
     int y;
 
-    if (!image_check(c, x, 3) || !image_check(c, w, 3))
+    if (!compose_image_check(c, x, 3) || !compose_image_check(c, w, 3))
         return NO_VALUE;
     s = *image_shape(c, x);
     f = *image_shape(c, w);
@@ -96,7 +96,7 @@ static struct compose_window image_window(const struct compose_window *win)
 
 static int image_check_window(struct compose *c, int x, const struct compose_window *win)
 {
-    if (!image_check(c, x, 4))
+    if (!compose_image_check(c, x, 4))
         return 0;
     for (int i = 0; i < 2; i++)
         if (win->kernel[i] < 1 || win->stride[i] < 1 || win->pad[i][0] < 0 || win->pad[i][1] < 0 ||
@@ -235,7 +235,7 @@ static int64_t image_end(int64_t i, int64_t in, int64_t n) { return ((i + 1) * i
 
 static int image_check_size(struct compose *c, int x, int64_t rows, int64_t cols)
 {
-    if (image_check(c, x, 4) &&
+    if (compose_image_check(c, x, 4) &&
         (rows < 1 || cols < 1 || image_shape(c, x)->dim[1] < 1 || image_shape(c, x)->dim[2] < 1))
         c->rc = err_set(c->err, ERR_CONFIG, "%s: an image of %lldx%lld from one of %lldx%lld",
                         c->name, (long long)rows, (long long)cols,

@@ -16,7 +16,8 @@ static int rms_norm_infer(const struct graph *g, const struct node *n,
     if (rc < 0)
         return rc;
     x = op_shape(g, n, RMS_NORM_X);
-    if ((rc = op_want_shape(g, n, RMS_NORM_WEIGHT, SHAPE(op_last_dim(x)), err)) < 0)
+    rc = op_want_shape(g, n, RMS_NORM_WEIGHT, SHAPE(op_last_dim(x)), err);
+    if (rc < 0)
         return rc;
     op_out(out, RMS_NORM_Y, DTYPE_F32, *x);
     op_out(out, RMS_NORM_RSTD, DTYPE_F32, SHAPE(op_rows(x)));

@@ -54,7 +54,7 @@ TOP = {".ci", "common", "deploy", "docs", "driver", "findings", "follower", "pro
 # module hides.
 TEST_SEAMS = {
     # what a module has done, or has chosen
-    "alloc_count", "coll_tcp_is_chained", "coll_tcp_piece", "cudnn_device_described", "graph_find",
+    "alloc_count", "coll_tcp_is_chained", "coll_tcp_piece", "cudnn_device_described",
     "perm_find", "program_print", "rules_all", "shards_bytes", "tapes_launches",
     # faults on purpose
     "alloc_fail_at", "low_precision_copy",
