@@ -184,6 +184,9 @@ static int main_import(struct options *o, const struct evaluation *e, struct job
     doubt = rc == 0 ? imported_mode(job) : NULL;
     main_tell(o, doubt);
     free(doubt);
+    doubt = rc == 0 ? imported_lost(job) : NULL;
+    main_tell(o, doubt);
+    free(doubt);
     free(run);
     return rc;
 }

@@ -5,6 +5,7 @@
  * that one.  A view of it with another shape, or of a part, becomes stale: reading it fails. */
 #include "import/lower.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,28 +65,74 @@ static int lower_first_of_tied(const struct import_network *n, int i)
     return i;
 }
 
-/* For each tensor the argument of a node that reads it first, or NULL. */
-static void lower_find_uses(const struct import_network *n, const char **target, int *place)
+/* For each tensor the node that reads it first, or NULL. */
+static const struct import_node **lower_find_uses(const struct import_network *n)
 {
+    const struct import_node **use = xcalloc((size_t)n->n_tensors + 1, sizeof *use);
+
     for (int k = n->n_nodes - 1; k >= 0; k--)
         for (int a = 0; a < n->node[k].n_args; a++) {
             const struct import_arg *arg = &n->node[k].arg[a];
 
-            if (arg->kind != IMPORT_VALUE || arg->values[0] == IMPORT_NO_VALUE ||
-                n->value[arg->values[0]].tensor < 0)
-                continue;
-            target[lower_first_of_tied(n, n->value[arg->values[0]].tensor)] = n->node[k].target;
-            place[lower_first_of_tied(n, n->value[arg->values[0]].tensor)] = a;
+            if (arg->kind == IMPORT_VALUE && arg->values[0] != IMPORT_NO_VALUE &&
+                n->value[arg->values[0]].tensor >= 0)
+                use[lower_first_of_tied(n, n->value[arg->values[0]].tensor)] = &n->node[k];
         }
+    return use;
 }
 
-static enum param_kind lower_kind(const struct import_tensor *t, const char *target)
+static enum param_kind lower_kind(const struct import_tensor *t, const struct import_node *use)
 {
-    if (target && !strcmp(target, "embedding.default"))
+    if (use && !strcmp(use->target, "embedding.default"))
         return PARAM_EMBEDDING;
     if (lower_ends_in(t->name, "bias"))
         return PARAM_BIAS;
     return t->n_dims < 2 ? PARAM_NORM : PARAM_WEIGHT;
+}
+
+static float lower_bound(const struct import_tensor *weight)
+{
+    const int64_t fan_in =
+        weight->n_dims && weight->dim[0] ? import_tensor_elements(weight) / weight->dim[0] : 1;
+
+    return fan_in > 0 ? (float)(1 / sqrt((double)fan_in)) : 0;
+}
+
+static int lower_has_target(const struct import_node *use, const char *const *names)
+{
+    for (; use && *names; names++)
+        if (!strncmp(use->target, *names, strlen(*names)))
+            return 1;
+    return 0;
+}
+
+/* The values that model.init: random draws: those of torch.nn's linear layers, convolutions,
+ * embeddings and norms.  Of other parameters, one that is a factor is 1, and one that is added or
+ * is put beside other values has a standard deviation of 0.02. */
+static struct param_info lower_info(const struct import_network *n, const struct import_tensor *t,
+                                    const struct import_node *use)
+{
+    static const char *const products[] = {"conv",   "linear.", "matmul.", "mm.",        "bmm.",
+                                           "addmm.", "einsum.", "t.",      "transpose.", NULL},
+                             *const factors[] = {"mul",         "div",         "batch_norm.",
+                                                 "layer_norm.", "group_norm.", NULL};
+    const enum param_kind kind = lower_kind(t, use);
+    const struct import_arg *w = use ? import_arg_find(use, "weight", 1) : NULL;
+    const int at = w && w->kind == IMPORT_VALUE && w->values[0] != IMPORT_NO_VALUE
+                       ? n->value[w->values[0]].tensor
+                       : -1;
+
+    if (kind == PARAM_EMBEDDING)
+        return (struct param_info){PARAM_NORMAL, 1, kind, 0};
+    if (kind == PARAM_BIAS && lower_has_target(use, products) && at >= 0)
+        return (struct param_info){PARAM_UNIFORM, lower_bound(&n->tensor[at]), kind, 0};
+    if (kind == PARAM_BIAS)
+        return (struct param_info){PARAM_CONST, 0, kind, 0};
+    if (kind == PARAM_WEIGHT && lower_has_target(use, products))
+        return (struct param_info){PARAM_UNIFORM, lower_bound(t), kind, 0};
+    if (lower_has_target(use, factors))
+        return (struct param_info){PARAM_CONST, 1, kind, 0};
+    return (struct param_info){PARAM_NORMAL, 0.02f, kind, 0};
 }
 
 static struct shape lower_shape(const struct import_tensor *t)
@@ -99,27 +146,25 @@ static struct shape lower_shape(const struct import_tensor *t)
 static void lower_params(struct lower *l)
 {
     const struct import_network *n = l->net;
-    const char **target = xcalloc((size_t)n->n_tensors + 1, sizeof *target);
-    int *place = xcalloc((size_t)n->n_tensors + 1, sizeof *place);
+    const struct import_node **use = lower_find_uses(n);
 
-    lower_find_uses(n, target, place);
     for (int i = 0; i < n->n_tensors; i++) {
         const struct import_tensor *t = &n->tensor[i];
+        struct param_info info;
         const int frozen = !t->requires_grad || (l->choices->is_frozen &&
                                                  l->choices->is_frozen(l->choices->of, t->name));
 
         l->param[i] = NO_VALUE;
         if (t->role != IMPORT_PARAMETER)
             continue;
+        info = lower_info(n, t, use[i]);
+        info.frozen = frozen;
         if (t->same_as >= 0)
             l->param[i] = l->param[t->same_as];
         else
-            l->param[i] = graph_param(
-                l->m->g, lower_shape(t),
-                (struct param_info){PARAM_CONST, 0, lower_kind(t, target[i]), frozen}, t->name);
+            l->param[i] = graph_param(l->m->g, lower_shape(t), info, t->name);
     }
-    free(target);
-    free(place);
+    free(use);
 }
 
 int import_is_kept(const struct import_network *n, int i)
@@ -138,6 +183,17 @@ int import_is_kept(const struct import_network *n, int i)
                 return 0;
     }
     return 1;
+}
+
+int import_dtype(enum import_type t)
+{
+    static const int type[IMPORT_TYPE_COUNT] = {
+        [IMPORT_F32] = DTYPE_F32,   [IMPORT_F64] = DTYPE_F64, [IMPORT_F16] = DTYPE_F16,
+        [IMPORT_BF16] = DTYPE_BF16, [IMPORT_I64] = DTYPE_I64, [IMPORT_I32] = DTYPE_I32,
+        [IMPORT_I16] = -1,          [IMPORT_I8] = -1,         [IMPORT_U8] = DTYPE_U8,
+        [IMPORT_BOOL] = -1};
+
+    return type[t];
 }
 
 /* ---- inputs ---- */

@@ -220,6 +220,26 @@ char *imported_mode(const struct job *job)
                      o->path);
 }
 
+char *imported_lost(const struct job *job)
+{
+    const struct import_options *o = import_options_of(&job->model);
+    const struct import_network *n = o ? o->network : NULL;
+    struct buf names = {0};
+    char *text = NULL;
+
+    for (int i = 0; n && i < n->n_tensors; i++)
+        if (import_is_kept(n, i) && import_dtype(n->tensor[i].type) < 0)
+            buf_printf(&names, "%s%s %s", names.len ? ", " : "", n->tensor[i].name,
+                       import_type_name(n->tensor[i].type));
+    if (names.len)
+        text = xasprintf("model.import: %s has buffers of types that checkpoints lack, so these "
+                         "are left out of model.safetensors: %s (load_state_dict needs "
+                         "strict=False, or register them with persistent=False)",
+                         o->path, buf_cstr(&names));
+    buf_fini(&names);
+    return text;
+}
+
 int imported_read(struct job *job, const char *run, char **doubt, struct err *err)
 {
     struct import_options *o = imported_options(job);

@@ -97,17 +97,6 @@ static void contents_add_slot(struct contents *c, const struct state *s, int k)
 
 /* ---- imported networks ---- */
 
-int contents_type(enum import_type t)
-{
-    static const int type[IMPORT_TYPE_COUNT] = {
-        [IMPORT_F32] = DTYPE_F32,   [IMPORT_F64] = DTYPE_F64, [IMPORT_F16] = DTYPE_F16,
-        [IMPORT_BF16] = DTYPE_BF16, [IMPORT_I64] = DTYPE_I64, [IMPORT_I32] = DTYPE_I32,
-        [IMPORT_I16] = -1,          [IMPORT_I8] = -1,         [IMPORT_U8] = DTYPE_U8,
-        [IMPORT_BOOL] = -1};
-
-    return type[t];
-}
-
 static int contents_find(const struct contents *c, int file, const char *name)
 {
     for (int i = 0; i < c->n[file]; i++)
@@ -135,7 +124,7 @@ static void contents_add_tied(struct contents *c, int file, const struct import_
 static void contents_add_kept(struct contents *c, int file, const struct import_tensor *t)
 {
     struct st_tensor to = {.name = arena_strdup(&c->memory, t->name), .shape = {.n = t->n_dims}};
-    const int type = contents_type(t->type);
+    const int type = import_dtype(t->type);
 
     if (type < 0 || !t->bytes || contents_find(c, file, t->name) >= 0)
         return;

@@ -6,7 +6,6 @@
 #define STATE_CONTENTS_H
 
 #include "base/arena.h"
-#include "import/network.h"
 #include "state/state.h"
 
 enum {
@@ -47,8 +46,6 @@ char *contents_name(const struct slot_def *d, const char *base);
  * state has no such tensor: it is written from the number of updates, and ignored when read. */
 extern const char contents_count[]; /* the end of its name */
 
-/* Our type for that of an imported network's tensor, or -1: a checkpoint has none like it. */
-int contents_type(enum import_type t);
 
 /* "bn1.running_mean" -> how long "bn1." is; 0 for any other name. */
 size_t contents_tracked(const char *name);

@@ -12,6 +12,7 @@
 #include "ckpt/st_set.h"
 #include "data/sampler.h"
 #include "import/arch.h"
+#include "import/lower.h"
 #include "import/weights.h"
 #include "job/pretrained.h"
 #include "state/contents.h"
@@ -348,7 +349,7 @@ static int weights_open_import(struct weights *w, struct err *err)
     w->exported = arena_alloc(&w->memory, ((size_t)n->n_tensors + 1) * sizeof *w->exported);
     for (int i = 0; i < n->n_tensors; i++) {
         struct st_tensor *t = &w->exported[i];
-        const int type = contents_type(n->tensor[i].type);
+        const int type = import_dtype(n->tensor[i].type);
 
         if (n->tensor[i].role == IMPORT_CONSTANT || type < 0)
             continue;
