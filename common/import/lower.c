@@ -90,7 +90,7 @@ static enum param_kind lower_kind(const struct import_tensor *t, const struct im
     return t->n_dims < 2 ? PARAM_NORM : PARAM_WEIGHT;
 }
 
-static float lower_bound(const struct import_tensor *weight)
+static float lower_fan_bound(const struct import_tensor *weight)
 {
     const int64_t fan_in =
         weight->n_dims && weight->dim[0] ? import_tensor_elements(weight) / weight->dim[0] : 1;
@@ -125,11 +125,11 @@ static struct param_info lower_info(const struct import_network *n, const struct
     if (kind == PARAM_EMBEDDING)
         return (struct param_info){PARAM_NORMAL, 1, kind, 0};
     if (kind == PARAM_BIAS && lower_has_target(use, products) && at >= 0)
-        return (struct param_info){PARAM_UNIFORM, lower_bound(&n->tensor[at]), kind, 0};
+        return (struct param_info){PARAM_UNIFORM, lower_fan_bound(&n->tensor[at]), kind, 0};
     if (kind == PARAM_BIAS)
         return (struct param_info){PARAM_CONST, 0, kind, 0};
     if (kind == PARAM_WEIGHT && lower_has_target(use, products))
-        return (struct param_info){PARAM_UNIFORM, lower_bound(t), kind, 0};
+        return (struct param_info){PARAM_UNIFORM, lower_fan_bound(t), kind, 0};
     if (lower_has_target(use, factors))
         return (struct param_info){PARAM_CONST, 1, kind, 0};
     return (struct param_info){PARAM_NORMAL, 0.02f, kind, 0};
