@@ -1,5 +1,6 @@
 /* builders_layers - the layers with parameters, and pools: convolutions, linear layers, norms,
  * embeddings. */
+#include <float.h>
 #include <limits.h>
 #include <string.h>
 
@@ -487,6 +488,29 @@ static void builders_layer_norm(struct lower *l, int kind)
     lower_set(l, 0, k == 1 || lower_failed(l) ? y : lower_reshape(l, y, to, x.n));
 }
 
+/* No eps: the smallest that changes 1. */
+static void builders_rms_norm(struct lower *l, int kind)
+{
+    const struct lowered x = lower_in(l, "input", 0);
+    int64_t shape[SHAPE_MAX_DIMS];
+    const int k = lower_ints(l, "normalized_shape", 1, shape, SHAPE_MAX_DIMS);
+    struct lowered y, w = lower_in(l, "weight", 2);
+
+    (void)kind;
+    if (!lower_failed(l) && k != 1)
+        lower_fail(l, ERR_UNSUPPORTED, "it normalises %d dimensions, want the last one", k);
+    if (lower_failed(l))
+        return;
+    y = lower_last(l, x, x.n - 1);
+    if (w.kind != LOWERED_NONE)
+        w = lower_plain(l, w);
+    if (!lower_failed(l))
+        lower_set(l, 0,
+                  lower_with(y, compose_rms_norm(&l->c, y.value,
+                                                 w.kind == LOWERED_NONE ? NO_VALUE : w.value,
+                                                 lower_real(l, "eps", 3, FLT_EPSILON), 0)));
+}
+
 static void builders_group_norm(struct lower *l, int kind)
 {
     struct lowered x = lower_in(l, "input", 0), w = lower_in(l, "weight", 2),
@@ -546,6 +570,7 @@ const struct import_builder import_layers[] = {
     {"einsum.default", builders_einsum, 0},
     {"batch_norm.default", builders_batch_norm, 0},
     {"layer_norm.default", builders_layer_norm, 0},
+    {"rms_norm.default", builders_rms_norm, 0},
     {"group_norm.default", builders_group_norm, 0},
     {"embedding.default", builders_embedding, 0},
     {0},

@@ -9,13 +9,8 @@
 
 static struct lowered builders_activate(struct lower *l, struct lowered x, enum activation kind)
 {
-    const union node_attr attr = {.act.kind = kind};
-    int out[NODE_MAX_OUT] = {NODE_NEW_OUT};
-
     x = lower_spread(l, x);
-    if (!lower_failed(l))
-        l->c.rc = graph_node(l->m->g, OP_activation, &attr, &x.value, 1, out, l->c.name, l->c.err);
-    return lower_with(x, out[0]);
+    return lower_with(x, compose_activation(&l->c, kind, x.value));
 }
 
 static void builders_activation(struct lower *l, int kind)
@@ -99,6 +94,11 @@ static int math_is_number(const struct lower *l, const char *name, int place)
     return a && (a->kind == IMPORT_REAL || a->kind == IMPORT_INT || a->kind == IMPORT_FLAG);
 }
 
+static int math_is_integers(const struct lower *l, const struct lowered *x)
+{
+    return x->kind == LOWERED_VALUE && l->m->g->value[x->value].dtype == DTYPE_I32;
+}
+
 /* x kind number. */
 static struct lowered with_number(struct lower *l, enum elementwise kind, struct lowered x,
                                   double number)
@@ -114,8 +114,11 @@ static struct lowered with_number(struct lower *l, enum elementwise kind, struct
     case EW_MUL:
         return with_constants(l, EW_AFFINE, x, number, 0);
     case EW_POW:
-        return with_constants(l, EW_POWER, x, number, 0);
+        x = lower_real_value(l, x);
+        return lower_failed(l) ? x : lower_with(x, compose_power(&l->c, x.value, number));
     default:
+        if (kind >= EW_EQ && kind <= EW_GE && math_is_integers(l, &x) && number == (int32_t)number)
+            return lower_with(x, compose_compare(&l->c, kind, x.value, (int32_t)number));
         k.value = graph_const(l->m->g, DTYPE_F32, (struct shape){0}, &v, "number");
         return lower_binary(l, kind, x, k);
     }

@@ -57,6 +57,31 @@ static void builders_dropout(struct lower *l, int kind)
 }
 
 /* feature_dropout drops whole channels. */
+/* 1: one random number for each sample, as stochastic depth has them. */
+static int random_is_of_samples(const struct lowered *x)
+{
+    for (int d = 1; d < x->n; d++)
+        if (!extent_is_one(x->dim[d]))
+            return 0;
+    return 1;
+}
+
+/* Random numbers for each element: uniform ones, or if p >= 0 1 with this probability. */
+static struct lowered random_value(struct lower *l, const struct lowered *x, double p)
+{
+    struct shape s = {.n = x->n};
+    int64_t tag;
+
+    if (lower_failed(l))
+        return *x;
+    for (int d = 0; d < x->n; d++)
+        s.dim[d] = extent_size(l, x->dim[d]);
+    tag = l->m->n_dropouts++;
+    return lower_plain_value(
+        l, p < 0 ? compose_uniform(&l->c, s, tag) : compose_bernoulli(&l->c, s, p, tag), x->n,
+        x->dim);
+}
+
 static void builders_draw(struct lower *l, int kind)
 {
     struct lowered y = {.kind = LOWERED_DRAW, .stage = kind, .keep = 1, .scale = 1};
@@ -64,18 +89,14 @@ static void builders_draw(struct lower *l, int kind)
     const int n = lower_ints(l, "size", 0, size, SHAPE_MAX_DIMS);
 
     y.n = n;
-    for (int d = 0; d < n; d++) {
+    for (int d = 0; d < n; d++)
         y.dim[d] = d == 0 ? (struct extent){1, size[0] / l->batch, 1} : extent_of(size[d]);
-        if (size[d] != 1 && d > 0)
-            lower_fail(l, ERR_UNSUPPORTED,
-                       "random numbers of shape [%lld,..] with %lld in dimension %d, want one for "
-                       "each sample",
-                       (long long)size[0], (long long)size[d], d);
-    }
     if (n < 1 || size[0] % l->batch)
         lower_fail(l, ERR_UNSUPPORTED,
                    "random numbers whose first dimension is not the batch, %lld",
                    (long long)l->batch);
+    if (kind == DRAW_UNIFORM && !random_is_of_samples(&y))
+        y = random_value(l, &y, -1);
     lower_set(l, 0, y);
 }
 
@@ -88,7 +109,7 @@ static void builders_bernoulli(struct lower *l, int kind)
         lower_fail(l, ERR_UNSUPPORTED, "want a tensor of empty, as stochastic depth has it");
     x.stage = DRAW_KEEP;
     x.keep = lower_real(l, "p", 1, 0.5);
-    lower_set(l, 0, x);
+    lower_set(l, 0, random_is_of_samples(&x) ? x : random_value(l, &x, x.keep));
 }
 
 struct lowered lower_draw_plus(struct lower *l, struct lowered x, double keep)

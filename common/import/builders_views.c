@@ -34,15 +34,19 @@ static void builders_nothing(struct lower *l, int kind)
 static void builders_to(struct lower *l, int kind)
 {
     const struct import_value *to = &l->net->value[l->node->out[0]];
-    const struct lowered x = lower_in(l, "self", 0);
+    struct lowered x = lower_in(l, "self", 0);
     const int from = lower_value_of(l, "self", 0);
     const int reals = from != IMPORT_NO_VALUE && l->net->value[from].type <= IMPORT_BF16 &&
                       to->type <= IMPORT_BF16;
 
     (void)kind;
     if (!lower_failed(l) && x.kind == LOWERED_VALUE && !reals &&
-        l->net->value[from].type != to->type &&
-        (to->type != IMPORT_F32 || l->m->g->value[x.value].dtype != DTYPE_F32))
+        l->net->value[from].type != to->type && to->type <= IMPORT_BF16 &&
+        l->m->g->value[x.value].dtype == DTYPE_I32)
+        x = lower_with(x, compose_cast(&l->c, x.value, DTYPE_F32));
+    else if (!lower_failed(l) && x.kind == LOWERED_VALUE && !reals &&
+             l->net->value[from].type != to->type &&
+             (to->type != IMPORT_F32 || l->m->g->value[x.value].dtype != DTYPE_F32))
         lower_fail(l, ERR_UNSUPPORTED, "%s becomes %s", import_type_name(l->net->value[from].type),
                    import_type_name(to->type));
     lower_set(l, 0, x);

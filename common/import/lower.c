@@ -15,7 +15,7 @@
 #include "import/lower_impl.h"
 
 static const struct import_builder *const lower_tables[] = {
-    import_layers, import_math, import_views, import_random, import_attention};
+    import_layers, import_math, import_views, import_random, import_attention, import_lines};
 
 static const struct import_builder *builder_of(const char *target)
 {

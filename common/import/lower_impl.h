@@ -71,7 +71,7 @@ struct import_builder {
 };
 /* Tables, each ended by a target of NULL. */
 extern const struct import_builder import_layers[], import_math[], import_views[], import_random[],
-    import_attention[];
+    import_attention[], import_lines[];
 
 /* "node relu_3 (relu.default) in layer1.0: ..."  Sets l->c.rc. */
 void lower_fail(struct lower *l, int code, const char *fmt, ...)

@@ -12,7 +12,6 @@
 #include "import/pt2.h"
 #include "import/weights_impl.h"
 #include "import/zip.h"
-#include "tensor/half.h"
 
 struct import_weights {
     struct zip *zip;
@@ -155,55 +154,5 @@ int import_weights_read(struct import_weights *w, const struct import_tensor *t,
         return err->code;
     ASSERT(first >= 0 && n >= 0 && n <= import_tensor_elements(mine) - first);
     weights_gather(w->zip->bytes + mine->file_at, mine, first, n, to);
-    return 0;
-}
-
-static float weights_float(const void *from, enum import_type type, size_t i)
-{
-    switch (type) {
-    case IMPORT_F32:
-        return ((const float *)from)[i];
-    case IMPORT_F64:
-        return (float)((const double *)from)[i];
-    case IMPORT_F16:
-        return f16_to_float(((const uint16_t *)from)[i]);
-    case IMPORT_BF16:
-        return bf16_to_float(((const uint16_t *)from)[i]);
-    case IMPORT_I64:
-        return (float)((const int64_t *)from)[i];
-    case IMPORT_I32:
-        return (float)((const int32_t *)from)[i];
-    case IMPORT_I16:
-        return (float)((const int16_t *)from)[i];
-    case IMPORT_I8:
-        return (float)((const int8_t *)from)[i];
-    case IMPORT_U8:
-        return (float)((const uint8_t *)from)[i];
-    case IMPORT_BOOL:
-        return ((const uint8_t *)from)[i] ? 1 : 0;
-    case IMPORT_TYPE_COUNT:
-        break;
-    }
-    return NAN;
-}
-
-int import_weights_read_f32(struct import_weights *w, const struct import_tensor *t, int64_t first,
-                            int64_t n, float *to, struct err *err)
-{
-    double piece[512]; /* of any type, aligned for all */
-
-    if (t->type == IMPORT_F32)
-        return import_weights_read(w, t, first, n, to, err);
-    while (n > 0) {
-        const int64_t now = min_i64(n, (int64_t)ARRAY_LEN(piece));
-
-        if (import_weights_read(w, t, first, now, piece, err) < 0)
-            return err->code;
-        for (int64_t i = 0; i < now; i++)
-            to[i] = weights_float(piece, t->type, (size_t)i);
-        to += now;
-        first += now;
-        n -= now;
-    }
     return 0;
 }

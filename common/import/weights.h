@@ -20,8 +20,4 @@ void import_weights_close(struct import_weights *w);
 int import_weights_read(struct import_weights *w, const struct import_tensor *t, int64_t first,
                         int64_t n, void *to, struct err *err);
 
-/* The same as float32 numbers; BOOL is 0 or 1. */
-int import_weights_read_f32(struct import_weights *w, const struct import_tensor *t, int64_t first,
-                            int64_t n, float *to, struct err *err);
-
 #endif

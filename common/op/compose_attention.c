@@ -73,7 +73,7 @@ static int attend_matrix_of(const struct compose *c, int v, int part)
 static int attend_rows(struct compose *c, int x)
 {
     const struct shape s = *attend_shape(c, x);
-    const int y = compose_permute(c, x, (int[]){0, 2, 1, 3});
+    const int y = compose_transpose(c, x, 1, 2);
 
     return compose_reshape(c, y, SHAPE(s.dim[0] * s.dim[2], s.dim[1] * s.dim[3]));
 }
@@ -126,7 +126,7 @@ static int attend_whole(struct compose *c, const struct compose_attention *a, do
     int y = compose_append(c, OP_attention, &attr, in, 2);
 
     y = compose_reshape(c, y, SHAPE(s.dim[0], s.dim[2], s.dim[1], s.dim[3]));
-    return compose_permute(c, y, (int[]){0, 2, 1, 3});
+    return compose_transpose(c, y, 1, 2);
 }
 
 /* 0 where row i sees column j <= i, else -infinity. */

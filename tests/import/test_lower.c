@@ -27,7 +27,7 @@ static struct graph *lowered(const char *text, int64_t batch, int training, int 
     for (int d = 0; d < v->n_dims; d++)
         s.dim[d] = v->dim[v->n_dims == 4 ? (const int[]){0, 2, 3, 1}[d] : d];
     s.dim[0] = batch;
-    input[0] = graph_input(g, DTYPE_F32, s, "x");
+    input[0] = graph_input(g, v->type == IMPORT_I32 ? DTYPE_I32 : DTYPE_F32, s, "x");
     if (import_lower(&m, n, &c, outputs) < 0) {
         graph_free(g);
         g = NULL;
@@ -133,6 +133,43 @@ static void test_inner_batch(void **state)
     graph_free(g);
 }
 
+/* One operator of the exporter, and the operators of ours that stand for it. */
+static void test_operators(void **state)
+{
+    static const struct {
+        const char *text, *ops;
+    } row[] = {
+        {"value x I32 [2,4]\nvalue y BOOL [2,4]\nnode le.Scalar - self=vx other=i3 -> y\n"
+         "input x x\noutput y y\n",
+         "cast elementwise"},
+        {"value x I32 [2,4]\nvalue y F32 [2,4]\nnode to.dtype - self=vx dtype=dF32 -> y\n"
+         "input x x\noutput y y\n",
+         "cast"},
+        {"value x I32 [2,4]\nvalue e F32 [2,4]\nvalue b F32 [2,4]\n"
+         "node empty.memory_format - size=I2,4 -> e\nnode bernoulli_.float - self=ve p=r0.3 -> b\n"
+         "input x x\noutput y b\n",
+         "uniform elementwise"},
+        {"value x I32 [2,4]\nvalue r F32 [2,4]\nnode rand.default - size=I2,4 -> r\n"
+         "input x x\noutput y r\n",
+         "uniform"},
+        {"value x I32 [2,4]\nvalue r F32 [2,6]\nvalue y F32 [2,4]\n"
+         "node rand.default - size=I2,6 -> r\nnode gather.default - self=vr dim=i1 index=vx -> y\n"
+         "input x x\noutput y y\n",
+         "uniform embedding reshape reshape elementwise reduce"},
+    };
+    int out[1];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct graph *g = lowered(row[i].text, 3, 1, out);
+
+        if (!g)
+            fail_msg("row %zu: %s", i, lower_err.msg);
+        expect_ops(g, row[i].ops);
+        graph_free(g);
+    }
+}
+
 static void test_refused(void **state)
 {
     static const struct {
@@ -181,7 +218,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_block),       cmocka_unit_test(test_batch),
         cmocka_unit_test(test_inner_batch), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_check),       cmocka_unit_test(test_operators),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -40,6 +40,22 @@ def pytorch(m, x, target, state, dtype):
     return {k: v.detach().double() for k, v in out.items()}
 
 
+class Parts(nn.Module):
+    """Lines, sizes of images, RMS norm, and powers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.same = nn.Conv1d(12, 8, 3, 2, 1, 2, 2), nn.Conv1d(8, 8, 4, padding="same")
+        self.norm, self.last = nn.RMSNorm(8), nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = nn.functional.interpolate(x, size=(4, 7), mode="bilinear")
+        x = nn.functional.interpolate(x, scale_factor=2) ** 2
+        x = nn.functional.interpolate(x, size=(4, 9), mode="bilinear", align_corners=True)
+        x = torch.tanh(self.same(self.first(x.flatten(1, 2)))) ** 3
+        return self.last(self.norm(x.transpose(1, 2))).flatten(1)
+
+
 class Networks(unittest.TestCase):
     def ours(self, d, names):
         run = subprocess.run([os.environ["RUN_NETWORK"], f"{d}/network", d, str(BATCH)],
@@ -76,6 +92,9 @@ class Networks(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(3)
         torch.set_num_threads(1)
+
+    def test_parts(self):
+        self.compare(Parts(), 6)
 
     def test_resnet(self):
         self.compare(resnet18(num_classes=10), 64)
