@@ -12,6 +12,8 @@
 #include "driver/local.h"
 #include "driver/record.h"
 #include "driver/trial.h"
+#include "import/arch.h"
+#include "import/print.h"
 #include "report/run_dir.h"
 #include "train/engine.h"
 
@@ -23,6 +25,8 @@ static void print_summary(const struct options *o, const struct job *job, const 
 
     hash_to_text(r->opened.layout, layout);
     job_write(job, &text);
+    if (import_options_of(&job->model))
+        import_print(import_options_of(&job->model)->network, &text);
     printf("%s\n", buf_cstr(&text));
     printf("parameters         %lld in %d tensors, layout %.16s\n",
            (long long)r->opened.n_parameters, r->opened.n_tensors, layout);

@@ -19,6 +19,7 @@
 #include "driver/record.h"
 #include "driver/server.h"
 #include "driver/standby.h"
+#include "job/imported.h"
 #include "net/secret.h"
 #include "report/began.h"
 
@@ -154,6 +155,42 @@ static int tell_demo(int rc, struct err *err)
     return 0;
 }
 
+/* The folder of the run whose network the job goes on with, for free(); NULL: there is none. */
+static char *main_run_of(const struct options *o, const struct evaluation *e, const struct job *job)
+{
+    if (o->evaluate)
+        return e->is_latest ? xstrdup(e->from) : xasprintf("%s/../..", e->from);
+    return o->resume ? record_run(o, job) : NULL;
+}
+
+/* Log a warning, which becomes an event as well; NULL: there is none. */
+static void main_tell(struct options *o, const char *text)
+{
+    if (!text)
+        return;
+    log_warn("%s", text);
+    options_tell(o, "%s", text);
+}
+
+/* Read the network of model.import. */
+static int main_import(struct options *o, const struct evaluation *e, struct job *job,
+                       struct err *err)
+{
+    char *run = main_run_of(o, e, job), *doubt;
+    int rc = imported_read(job, run, &doubt, err);
+
+    main_tell(o, doubt);
+    free(doubt);
+    doubt = rc == 0 ? imported_mode(job) : NULL;
+    main_tell(o, doubt);
+    free(doubt);
+    doubt = rc == 0 ? imported_lost(job) : NULL;
+    main_tell(o, doubt);
+    free(doubt);
+    free(run);
+    return rc;
+}
+
 static int load_job(struct options *o, const struct evaluation *e, struct job **out,
                     struct err *err)
 {
@@ -178,7 +215,9 @@ static int load_job(struct options *o, const struct evaluation *e, struct job **
         set_for_evaluation(*out);
     if (!is_told)
         o->n_ranks = max_i64(max_i64(1, o->n_ranks), (*out)->cluster.min_ranks);
-    rc = job_check_supported(*out, o->n_ranks, backend_name(o), err);
+    rc = main_import(o, e, *out, err);
+    if (rc == 0)
+        rc = job_check_supported(*out, o->n_ranks, backend_name(o), err);
     if (rc == 0)
         rc = job_check_backend(*out, backend_name(o), err);
     if (rc == 0)

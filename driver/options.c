@@ -193,10 +193,7 @@ static void driver_options_groups_init(struct arg_group g[N_GROUPS], struct opti
     g[2] = (struct arg_group){"This process", daemon_args, n_daemon_args, o ? &o->common : NULL};
 }
 
-static void options_tell(struct options *o, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static void options_tell(struct options *o, const char *format, ...)
+void options_tell(struct options *o, const char *format, ...)
 {
     va_list args;
 

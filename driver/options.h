@@ -15,7 +15,7 @@
 #include "driver/verbs.h"
 #include "inject/inject.h"
 
-enum { OPTIONS_TOLD = 2, OPTIONS_TOLD_TEXT = 512 };
+enum { OPTIONS_TOLD = 4, OPTIONS_TOLD_TEXT = 512 };
 
 struct options {
     const char *program; /* argv[0] */
@@ -74,6 +74,9 @@ int options_settle(struct options *o, struct err *err);
 /* Have --nranks in o->args, also if it was not given, and no option of a standby: for a number of
  * ranks that the environment or another driver said. */
 void options_give_ranks(struct options *o, int64_t n_ranks);
+
+/* Append a warning that the run tells as an event once it begins; longer ones are cut. */
+void options_tell(struct options *o, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 void options_help(const struct options *o, FILE *f);
 

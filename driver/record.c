@@ -17,6 +17,7 @@
 #include "driver/command.h"
 #include "driver/next.h"
 #include "job/course.h"
+#include "job/imported.h"
 #include "report/began.h"
 #include "report/incidents.h"
 #include "report/meter.h"
@@ -65,6 +66,21 @@ int record_check_resume(const char *dir, const struct job *job, struct err *err)
     return began_check_checkpoints(dir, err) < 0 ? err_wrap(err, "--resume in %s", dir) : 0;
 }
 
+/* The run goes on with this network when the file of model.import is gone. */
+static int write_network(const struct record *r, struct err *err)
+{
+    char *path = xasprintf("%s/" IMPORTED_FILE, r->dir.path);
+    struct buf packed = {0};
+    int rc = 0;
+
+    imported_pack(r->job, &packed);
+    if (packed.len)
+        rc = run_dir_replace(path, packed.data, packed.len, err);
+    buf_fini(&packed);
+    free(path);
+    return rc;
+}
+
 static int write_job(const struct record *r, struct err *err)
 {
     char *path = xasprintf("%s/job.yaml", r->dir.path);
@@ -75,7 +91,7 @@ static int write_job(const struct record *r, struct err *err)
     rc = run_dir_replace(path, text.data, text.len, err);
     buf_fini(&text);
     free(path);
-    return rc;
+    return rc == 0 ? write_network(r, err) : rc;
 }
 
 /* 1: job.yaml has the text that write_job would write. */

@@ -19,6 +19,7 @@
 #include "driver/evaluate.h"
 #include "driver/files.h"
 #include "driver/server_impl.h"
+#include "job/imported.h"
 #include "report/injected.h"
 #include "report/led.h"
 #include "report/status.h"
@@ -391,7 +392,7 @@ static void server_start_session(struct server *s, int64_t start_ns)
 
     daemon_host(&host);
     driver_options_init(&d, s, &host, start_ns);
-    job_write(s->job, &job);
+    job_pack(s->job, &job);
     d.job = job.data;
     d.job_len = job.len;
     d.how_to_resume = resume;

@@ -18,6 +18,7 @@
 #include "driver/files.h"
 #include "driver/server_impl.h"
 #include "driver/trial.h"
+#include "job/imported.h"
 #include "net/dialer.h"
 
 enum {
@@ -62,7 +63,7 @@ static int check_job(struct waiting *w, const struct legacy *l, struct err *err)
                        "this job runs on %s, and this standby would lead it on %s; choose another "
                        "--device",
                        l->device, backend);
-    rc = job_parse((const char *)l->job.data, l->job.len, "the driver's job", NULL, &w->job, err);
+    rc = job_unpack(l->job.data, l->job.len, "the driver's job", &w->job, err);
     if (rc < 0)
         return rc;
     o->n_ranks = l->n_ranks;

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "job/imported.h"
 
 enum { END_MS = 5000, POLL_MS = 10 };
 
@@ -69,7 +70,7 @@ struct cmd *trial_command(const struct options *o, const struct job *job, const 
     struct cmd *c = cmd_new(CMD_OPEN, 0);
     struct buf text = {0};
 
-    job_write(job, &text);
+    job_pack(job, &text);
     c->open.n_ranks = (int)o->n_ranks;
     c->open.job = (struct blob){text.data, text.len};
     c->open.resume = resume ? xstrdup(resume) : NULL;

@@ -20,6 +20,7 @@ enum rng_purpose {
     RNG_AUGMENT = 5, /* step = epoch, index = sample */
     RNG_TEST = 6,    /* tests only */
     RNG_JITTER = 7,  /* pauses between attempts; not part of a run */
+    RNG_UNIFORM = 8, /* numbers that a network draws: step = global step, index = global element */
 };
 
 struct rng_block {

@@ -127,7 +127,8 @@ void option_want(const struct option *o, struct buf *out)
         want_choice(o, out);
         break;
     case OPT_TREE:
-        buf_printf(out, "a list of %s", o->unit ? o->unit : "layers");
+        buf_printf(out, "a %s of %s", o->flags & OPT_MAP ? "mapping" : "list",
+                   o->unit ? o->unit : "layers");
         break;
     case OPT_ITEMS:
         want_items(o->item, out);

@@ -345,7 +345,8 @@ static int read_node(struct walk *w, const struct option_ref *ref, const yaml_no
         return read_give_none(w->r, ref, &value, err);
     if (n->type == YAML_SEQUENCE_NODE)
         ref = list_row(w, ref);
-    if (n->type == YAML_SEQUENCE_NODE && option_takes_list(ref->o))
+    if ((n->type == YAML_SEQUENCE_NODE && option_takes_list(ref->o)) ||
+        (n->type == YAML_MAPPING_NODE && ref->o->flags & OPT_MAP))
         return yaml_read_list(w, ref, n, &value, err);
     if (n->type != YAML_SCALAR_NODE)
         return option_fail(ref->o, node_kind(n), err);

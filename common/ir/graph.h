@@ -181,6 +181,8 @@ union node_attr {
     struct {
         enum pooling kind;
         int kernel[2], stride[2], pad[2];
+        int ceil_mode;       /* POOL_MAX: the extents are rounded up; no window begins in the
+                              * padding at the end */
         int count_pad;       /* POOL_AVG: padding counts in the divisor (PyTorch's default: 1) */
         int64_t in_image[2]; /* gradient only: H, W of the input */
         enum activation act; /* gradient only, fused: dx *= act'(y) of the activation that made x */
@@ -192,6 +194,7 @@ union node_attr {
         float eps, momentum; /* momentum as PyTorch: running = (1-m)*running + m*batch */
         int sync;            /* 1: an allreduce of the sums stands between stats and norm */
         enum activation act; /* batch norm, fused: none or relu */
+        int one_plus;        /* rms_norm: the factor is 1 + weight */
     } norm;
     struct {
         float p;      /* probability of dropping */
@@ -201,6 +204,7 @@ union node_attr {
     } dropout;
     struct {
         int64_t rows, positions; /* gradient only: of the table, of the positions */
+        int64_t padding;         /* 1 + the row of the table that gets no gradient; 0: none */
     } embedding;
     struct {
         int64_t length; /* rows of one sample in y, the class token's included */
@@ -253,7 +257,8 @@ union node_attr {
     } matmul;
     struct {
         int dim;
-        int log; /* 1: the logarithm of the softmax */
+        int log;  /* 1: the logarithm of the softmax */
+        int safe; /* 1: a line of -infinity alone gives 0, not NaN; not with log */
     } softmax;
     struct {
         int64_t groups;
@@ -262,7 +267,12 @@ union node_attr {
     double number[NODE_MAX_NUMBERS]; /* an optimizer's constants, named in op/meson.build */
     struct {
         enum dtype to;
+        int32_t minus; /* I32 only: subtracted before the conversion */
     } cast;
+    struct {
+        struct shape shape; /* of y */
+        int64_t tag;        /* distinguishes such nodes of one step */
+    } uniform;
     struct scaler_rule scale; /* loss_scale */
 };
 

@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "import/arch.h"
 #include "strategy/allreduce.h"
 #include "strategy/tree.h"
 
@@ -38,6 +39,15 @@ static int check_weights(const struct job *j, struct err *err)
                        "smallest above 0",
                        least, most, WEIGHTS_RANGE);
     return 0;
+}
+
+static int check_init(const struct job *j, struct err *err)
+{
+    if (j->model.init.name != INIT_IMPORT || j->model.kind == &arch_import)
+        return 0;
+    return err_set(err, ERR_CONFIG,
+                   "model.init.name is import, but the job has no model.import; want pytorch, file "
+                   "or another one of the words that --help-job lists");
 }
 
 static int job_check_train(const struct job *j, struct err *err)
@@ -430,8 +440,10 @@ static int check_own(const struct job *j, struct err *err)
 
 int job_check(const struct job *job, struct err *err)
 {
-    int rc = job_check_train(job, err);
+    int rc = check_init(job, err);
 
+    if (rc == 0)
+        rc = job_check_train(job, err);
     if (rc == 0)
         rc = check_precision(job, err);
     if (rc == 0)

@@ -14,6 +14,8 @@
 #include "config/names.h"
 #include "data/image.h"
 #include "data/moments.h"
+#include "import/arch.h"
+#include "job/imported.h"
 #include "job/pretrained.h"
 #include "job/table.h"
 
@@ -25,10 +27,14 @@ static const char demo[] = "name: demo\n"
 
 void job_free(struct job *job)
 {
+    const struct import_options *imported;
     struct arena arena;
 
     if (!job)
         return;
+    imported = import_options_of(&job->model);
+    if (imported)
+        import_network_free(imported->network);
     arena = job->arena;
     arena_fini(&arena);
     free(job);
@@ -53,6 +59,8 @@ static int job_make(const char *text, size_t len, const char *origin, const char
               : read_yaml(&r, text, len, err);
     for (size_t i = 0; i < n_sets && rc == 0; i++)
         rc = read_set(&r, sets[i], err);
+    if (rc == 0)
+        rc = imported_fill(&r, err);
     if (rc == 0)
         rc = pretrained_fill(&r, err);
     if (rc == 0)

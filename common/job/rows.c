@@ -4,6 +4,7 @@
 #include "job/table.h"
 
 #include "base/util.h"
+#include "import/arch.h"
 
 static const char *const inits[] = {INIT_LIST(WORD_NAME) NULL};
 static const char *const missings[] = {MISSING_LIST(WORD_NAME) NULL};
@@ -23,7 +24,14 @@ static const char *const grad_dtypes[] = {GRAD_DTYPE_LIST(WORD_NAME) NULL};
 #define AT(field) offsetof(struct job, field)
 #define BIT(n)    (1u << (n))
 
-static const struct option_registry arch_entries = {model_archs, AT(model.options)};
+const struct option_group *const job_archs[] = {
+#define X(name) &arch_##name.group,
+    ARCH_LIST(X)
+#undef X
+        & arch_import.group,
+    NULL};
+
+static const struct option_registry arch_entries = {job_archs, AT(model.options)};
 static const struct option_registry format_entries = {data_formats, AT(data.options)};
 static const struct option_registry optimizer_entries = {optimizers, AT(optimizer.options)};
 static const struct option_registry schedule_entries = {schedules, AT(schedule.options)};
@@ -41,16 +49,19 @@ static const struct option arch_row = {"model.arch",
                                        .registry = &arch_entries,
                                        .flags = OPT_REQUIRED,
                                        .also = "architecture",
-                                       .help = "The network."};
+                                       .help = "The network; model.import names another one."};
 
 static const struct option init_rows[] = {
     {"model.init.name", OPT_CHOICE, AT(model.init.name), "pytorch", .choices = inits,
+     .flags = OPT_SHORT,
      .help =
          "Initial weights: pytorch gives each layer what it has there (torchvision's networks "
-         "theirs); the others but file draw weights and set biases to 0: normal from N(0, std^2), "
+         "theirs); the others but file and import draw weights and set biases to 0: normal from "
+         "N(0, std^2), "
          "trunc_normal the same cut off at 2 * std, kaiming_normal from N(0, 2/fan_in), "
          "xavier_normal from N(0, 2/(fan_in + fan_out)), the two with _uniform uniformly with the "
-         "same variance. kaiming is kaiming_normal, xavier is xavier_uniform."},
+         "same variance. kaiming is kaiming_normal, xavier is xavier_uniform. With model.import "
+         "the default is import, the weights of that file; random is pytorch."},
     {"model.init.std", OPT_REAL, AT(model.init.std), "0.01", 0, 100, .flags = OPT_ABOVE,
      .only = "model.init.name", .only_values = BIT(INIT_NORMAL) | BIT(INIT_TRUNC_NORMAL),
      .help = "Standard deviation of the initial weights."},

@@ -11,6 +11,9 @@
 
 extern const struct option_table job_table;
 
+/* The entries of model.arch: those of model/, and import.  NULL at the end. */
+extern const struct option_group *const job_archs[];
+
 /* Check the options against each other.  The message begins with the key to blame. */
 int job_check(const struct job *job, struct err *err);
 

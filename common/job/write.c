@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "import/arch.h"
+
 /* The length of the groups that `a` and `b` share, dots included: "model.init." is 11. */
 static size_t shared_groups(const char *a, const char *b)
 {
@@ -36,6 +38,12 @@ static void write_key(const char *key, const char *before, struct buf *out)
     buf_printf(out, " ");
 }
 
+/* 1: model.import says it already. */
+static int is_implied(const struct option *o, const struct job *job)
+{
+    return !strcmp(o->key, "model.arch") && job->model.kind == &arch_import;
+}
+
 void job_write(const struct job *job, struct buf *out)
 {
     const char *before = "";
@@ -45,7 +53,7 @@ void job_write(const struct job *job, struct buf *out)
     for (size_t i = 0; i < list.n; i++) {
         const struct option_ref *ref = &list.ref[i];
 
-        if (!table_hold(&list, ref, job))
+        if (!table_hold(&list, ref, job) || is_implied(ref->o, job))
             continue;
         write_key(ref->o->key, before, out);
         option_format(ref->o, table_field(ref, job), out);

@@ -80,7 +80,9 @@ extern const struct option_group *const model_archs[]; /* all of them; NULL at t
     X(INIT_KAIMING_UNIFORM, "kaiming_uniform") \
     X(INIT_XAVIER_NORMAL, "xavier_normal")     \
     X(INIT_XAVIER_UNIFORM, "xavier_uniform")   \
-    X(INIT_TRUNC_NORMAL, "trunc_normal")
+    X(INIT_TRUNC_NORMAL, "trunc_normal")       \
+    X(INIT_RANDOM, "random")                   \
+    X(INIT_IMPORT, "import")
 #define MISSING_LIST(X) X(MISSING_ERROR, "error") X(MISSING_DRAW, "draw")
 #define LOSS_LIST(X)                       \
     X(LOSS_CROSS_ENTROPY, "cross_entropy") \

@@ -11,18 +11,13 @@ static const struct shape *compose_shape_of(const struct compose *c, int v)
     return &c->g->value[v].shape;
 }
 
-/* Append a node with the inputs in[0 .. n).  Its first output is the result. */
-static int compose_node(struct compose *c, enum op op, const union node_attr *attr, const int *in,
-                        int n)
+int compose_append(struct compose *c, enum op op, const union node_attr *attr, const int *in, int n)
 {
-    int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NO_OUT, NODE_NO_OUT,
-                             NODE_NO_OUT,  NODE_NO_OUT, NODE_NO_OUT};
-
     if (c->rc < 0)
         return NO_VALUE;
-    c->rc = graph_node(c->g, op, attr, in, n, out,
+    c->rc = graph_node(c->g, op, attr, in, n, NULL,
                        arena_printf(&c->g->arena, "%s.%s", c->name, op_get(op)->name), c->err);
-    return c->rc < 0 ? NO_VALUE : out[0];
+    return c->rc < 0 ? NO_VALUE : c->g->node[c->g->n_nodes - 1].out[0];
 }
 
 static int compose_dimension(const struct compose *c, int x, int dim)
@@ -37,36 +32,100 @@ int compose_elementwise(struct compose *c, enum elementwise kind, int a, int b)
     if (c->rc < 0)
         return NO_VALUE;
     if (kind == EW_ADD && shape_equal(compose_shape_of(c, a), compose_shape_of(c, b)))
-        return compose_node(c, OP_add, NULL, (int[]){a, b}, 2);
-    return compose_node(c, OP_elementwise, &attr, (int[]){a, b}, 2);
+        return compose_append(c, OP_add, NULL, (int[]){a, b}, 2);
+    return compose_append(c, OP_elementwise, &attr, (int[]){a, b}, 2);
 }
 
 int compose_constants(struct compose *c, enum elementwise kind, int a, float p, float q)
 {
     const union node_attr attr = {.elementwise = {kind, p, q}};
 
-    return compose_node(c, OP_elementwise, &attr, &a, 1);
+    return compose_append(c, OP_elementwise, &attr, &a, 1);
 }
 
 int compose_where(struct compose *c, int condition, int a, int b)
 {
     const union node_attr attr = {.elementwise.kind = EW_WHERE};
 
-    return compose_node(c, OP_elementwise, &attr, (int[]){a, b, condition}, 3);
+    return compose_append(c, OP_elementwise, &attr, (int[]){a, b, condition}, 3);
+}
+
+int compose_activation(struct compose *c, enum activation kind, int x)
+{
+    const union node_attr attr = {.act.kind = kind};
+
+    return compose_append(c, OP_activation, &attr, &x, 1);
+}
+
+int compose_power(struct compose *c, int x, double p)
+{
+    static const struct {
+        double p;
+        enum elementwise kind;
+    } cheap[] = {{2, EW_SQUARE}, {0.5, EW_SQRT}, {-0.5, EW_RSQRT}, {-1, EW_RECIPROCAL}};
+
+    if (p == 1)
+        return x;
+    for (size_t i = 0; i < ARRAY_LEN(cheap); i++)
+        if (p == cheap[i].p)
+            return compose_constants(c, cheap[i].kind, x, 0, 0);
+    return compose_constants(c, EW_POWER, x, (float)p, 0);
+}
+
+int compose_cast(struct compose *c, int x, enum dtype to)
+{
+    const union node_attr attr = {.cast.to = to};
+
+    if (c->rc < 0 || c->g->value[x].dtype == to)
+        return c->rc < 0 ? NO_VALUE : x;
+    return compose_append(c, OP_cast, &attr, &x, 1);
+}
+
+int compose_compare(struct compose *c, enum elementwise kind, int x, int32_t number)
+{
+    const union node_attr attr = {.cast = {.to = DTYPE_F32, .minus = number}};
+
+    return compose_elementwise(c, kind, compose_append(c, OP_cast, &attr, &x, 1),
+                               compose_scalar(c, 0));
+}
+
+int compose_const(struct compose *c, struct shape shape, const float *content)
+{
+    return c->rc < 0 ? NO_VALUE
+                     : graph_const(c->g, DTYPE_F32, shape, content,
+                                   arena_printf(&c->g->arena, "%s.const", c->name));
+}
+
+int compose_scalar(struct compose *c, double v)
+{
+    const float content = (float)v;
+
+    return compose_const(c, SHAPE(1), &content);
+}
+
+int compose_softmax(struct compose *c, int x, int dim, int log)
+{
+    union node_attr attr = {0};
+
+    if (c->rc < 0)
+        return NO_VALUE;
+    attr.softmax.dim = compose_dimension(c, x, dim);
+    attr.softmax.log = log;
+    return compose_append(c, OP_softmax, &attr, &x, 1);
 }
 
 int compose_matmul(struct compose *c, int a, int b, int transpose_a, int transpose_b)
 {
     const union node_attr attr = {.matmul = {transpose_a, transpose_b}};
 
-    return compose_node(c, OP_matmul, &attr, (int[]){a, b}, 2);
+    return compose_append(c, OP_matmul, &attr, (int[]){a, b}, 2);
 }
 
 int compose_reduce(struct compose *c, enum reduction kind, int x, unsigned axes, int keep)
 {
     const union node_attr attr = {.reduce = {.kind = kind, .axes = axes, .keep = keep}};
 
-    return compose_node(c, OP_reduce, &attr, &x, 1);
+    return compose_append(c, OP_reduce, &attr, &x, 1);
 }
 
 int compose_reshape(struct compose *c, int x, struct shape shape)
@@ -75,7 +134,7 @@ int compose_reshape(struct compose *c, int x, struct shape shape)
 
     if (c->rc < 0 || shape_equal(compose_shape_of(c, x), &shape))
         return c->rc < 0 ? NO_VALUE : x;
-    return compose_node(c, OP_reshape, &attr, &x, 1);
+    return compose_append(c, OP_reshape, &attr, &x, 1);
 }
 
 int compose_expand(struct compose *c, int x, struct shape shape)
@@ -84,7 +143,7 @@ int compose_expand(struct compose *c, int x, struct shape shape)
 
     if (c->rc < 0 || shape_equal(compose_shape_of(c, x), &shape))
         return c->rc < 0 ? NO_VALUE : x;
-    return compose_node(c, OP_expand, &attr, &x, 1);
+    return compose_append(c, OP_expand, &attr, &x, 1);
 }
 
 int compose_permute(struct compose *c, int x, const int *order)
@@ -94,7 +153,20 @@ int compose_permute(struct compose *c, int x, const int *order)
     if (c->rc < 0)
         return NO_VALUE;
     memcpy(attr.permute.order, order, (size_t)compose_shape_of(c, x)->n * sizeof *order);
-    return compose_node(c, OP_permute, &attr, &x, 1);
+    return compose_append(c, OP_permute, &attr, &x, 1);
+}
+
+int compose_transpose(struct compose *c, int x, int d0, int d1)
+{
+    int order[SHAPE_MAX_DIMS];
+
+    if (c->rc < 0)
+        return NO_VALUE;
+    d0 = compose_dimension(c, x, d0);
+    d1 = compose_dimension(c, x, d1);
+    for (int d = 0; d < compose_shape_of(c, x)->n; d++)
+        order[d] = d == d0 ? d1 : d == d1 ? d0 : d;
+    return d0 == d1 ? x : compose_permute(c, x, order);
 }
 
 int compose_slice(struct compose *c, int x, int dim, int64_t start, int64_t stop, int64_t step)
@@ -112,7 +184,7 @@ int compose_slice(struct compose *c, int x, int dim, int64_t start, int64_t stop
         if (attr.slice.start == 0 && attr.slice.stop == extent && step == 1)
             return x;
     }
-    return compose_node(c, OP_slice, &attr, &x, 1);
+    return compose_append(c, OP_slice, &attr, &x, 1);
 }
 
 int compose_select(struct compose *c, int x, int dim, int64_t at)
@@ -137,7 +209,7 @@ int compose_concat(struct compose *c, const int *x, int n, int dim)
         return NO_VALUE;
     ASSERT(n >= 1 && n <= NODE_MAX_IN);
     attr.concat.dim = compose_dimension(c, x[0], dim);
-    return compose_node(c, OP_concat, &attr, x, n);
+    return compose_append(c, OP_concat, &attr, x, n);
 }
 
 void compose_split(struct compose *c, int x, int dim, const int64_t *size, int n, int *part)

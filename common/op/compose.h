@@ -30,6 +30,24 @@ struct compose {
 int compose_elementwise(struct compose *c, enum elementwise kind, int a, int b);
 int compose_constants(struct compose *c, enum elementwise kind, int a, float p, float q);
 int compose_where(struct compose *c, int condition, int a, int b); /* condition != 0 ? a : b */
+int compose_activation(struct compose *c, enum activation kind, int x);
+
+/* x to the power of p, by the cheapest kind that has PyTorch's values and gradient. */
+int compose_power(struct compose *c, int x, double p);
+
+/* x as `to`: F32, BF16, F16 or I32.  A cast to I32 cuts towards 0, and has no gradient. */
+int compose_cast(struct compose *c, int x, enum dtype to);
+
+/* Compare I32 numbers with a number, exactly in half precision, too: kind is EW_EQ .. EW_GE. */
+int compose_compare(struct compose *c, enum elementwise kind, int x, int32_t number);
+
+int compose_const(struct compose *c, struct shape shape, const float *content);
+int compose_scalar(struct compose *c, double v); /* a constant of one element, [1] */
+
+/* Any operator that has no function of its own here: inputs in[0 .. n).  The result is its first
+ * output; others that nobody reads are dropped later (program/prune.c). */
+int compose_append(struct compose *c, enum op op, const union node_attr *attr, const int *in,
+                   int n);
 
 int compose_matmul(struct compose *c, int a, int b, int transpose_a, int transpose_b);
 int compose_reduce(struct compose *c, enum reduction kind, int x, unsigned axes, int keep);
@@ -53,5 +71,99 @@ int compose_sum_to(struct compose *c, int x, struct shape shape);
 /* x of its present shape without the dimensions `axes`, which were reduced: with those again, as
  * extents of 1. */
 int compose_restore(struct compose *c, int x, const struct shape *before, unsigned axes);
+
+/* ---- functions of torch.nn.functional that are several nodes ----
+ *
+ * Images are [N,H,W,C], as those of all operators. */
+
+/* As torch.nn.functional.scaled_dot_product_attention: q [N,H,T,D], k [N,G,S,D], v [N,G,S,E] ->
+ * [N,H,T,E].  H is a multiple of G: head h of q reads head h / (H / G) of k and v.  A row that sees
+ * nothing is 0, as PyTorch has it.  Where there is no mask, and the heads have the lengths that
+ * OP_attention wants, the result is one such node, of which no T x S matrix is kept.  q, k and v
+ * that are parts of one matrix are then read where they lie. */
+struct compose_attention {
+    int q, k, v;
+    int mask;     /* broadcast to [N,H,T,S]; NO_VALUE: none */
+    int is_bool;  /* 1: the mask is 0 where a row must not look; 0: it is added to the scores */
+    int causal;   /* 1: row i sees the columns 0 .. i */
+    double scale; /* of q k^T; 0: 1 / sqrt(D) */
+    double p;     /* of dropout; the graph's evaluation has none */
+    int64_t tag;  /* of dropout, as in op/dropout.c */
+};
+int compose_attention(struct compose *c, const struct compose_attention *a);
+
+/* x without the elements that are drawn, as op/dropout.c; x itself in evaluation, or if p is 0.  A
+ * p of 1 or more gives zeros.  rows: of x's dimension 0 for a sample; whole: a sample is dropped as
+ * a whole. */
+int compose_dropout(struct compose *c, int x, double p, int64_t tag, int64_t rows, int whole);
+
+/* Random numbers of this shape, whose dimension 0 counts samples: U[0,1), and 1 with probability p
+ * or else 0.  The same on any number of ranks (op/uniform.c). */
+int compose_uniform(struct compose *c, struct shape shape, int64_t tag);
+int compose_bernoulli(struct compose *c, struct shape shape, double p, int64_t tag);
+
+/* ---- by index.  Indices are I32 of any shape; one outside is the nearest one inside. ---- */
+
+/* The rows of table [R,..] -> [index's shape, ..].  padding: the row that gets no gradient, -1: no
+ * such row. */
+int compose_lookup(struct compose *c, int table, int index, int64_t padding);
+int compose_index_select(struct compose *c, int x, int dim, int index); /* index [n] */
+/* As torch.gather: the index has as many dimensions as x.  Its cost is one product with the extent
+ * of x along dim for each element. */
+int compose_gather(struct compose *c, int x, int dim, int index);
+int compose_one_hot(struct compose *c, int index, int64_t n); /* F32 [index's shape, n] */
+/* The same with n numbers that are known now: flips, reflections, any order. */
+int compose_select_many(struct compose *c, int x, int dim, const int64_t *at, int64_t n);
+
+/* ---- along a dimension ---- */
+
+int compose_roll(struct compose *c, int x, int dim, int64_t shift);
+int compose_cumsum(struct compose *c, int x, int dim);
+int compose_transpose(struct compose *c, int x, int d0, int d1);
+/* The p-norm over `axes`, p 1, 2 or INFINITY; its gradient is 0 where the norm is 0. */
+int compose_norm(struct compose *c, int x, double p, unsigned axes, int keep);
+int compose_softmax(struct compose *c, int x, int dim, int log);
+
+/* before and after elements are added along dim; negative numbers take elements away. */
+enum padding { PAD_CONSTANT, PAD_REFLECT, PAD_REPLICATE, PAD_CIRCULAR };
+int compose_pad(struct compose *c, int x, int dim, const int64_t by[2], enum padding kind,
+                double value);
+
+/* ---- images ---- */
+
+/* [0] rows, [1] columns; pad[i] is before and after.  As the arguments of conv2d and pools. */
+struct compose_window {
+    int kernel[2]; /* pools */
+    int stride[2];
+    int64_t pad[2][2];
+    int dilation[2]; /* convolutions, maximum pools */
+    int groups;      /* convolutions */
+    int ceil_mode;   /* pools */
+    int count_pad;   /* averages */
+    int64_t divisor; /* averages; 0: the number of elements */
+};
+int compose_conv2d(struct compose *c, int x, int w, int b, const struct compose_window *win);
+/* x [N,L,C], w [K,C/groups,S]; the window's rows are not read. */
+int compose_conv1d(struct compose *c, int x, int w, int b, const struct compose_window *win);
+int compose_max_pool(struct compose *c, int x, const struct compose_window *win);
+int compose_avg_pool(struct compose *c, int x, const struct compose_window *win);
+int compose_adaptive_avg_pool(struct compose *c, int x, int64_t rows, int64_t cols);
+int compose_adaptive_max_pool(struct compose *c, int x, int64_t rows, int64_t cols);
+
+/* As torch.nn.functional.interpolate.  scale[i]: the factor that the caller gave, 0: none, which
+ * means the quotient of the extents. */
+enum resize { RESIZE_NEAREST, RESIZE_NEAREST_EXACT, RESIZE_BILINEAR, RESIZE_BILINEAR_CORNERS };
+int compose_resize(struct compose *c, int x, int64_t rows, int64_t cols, enum resize kind,
+                   const double scale[2]);
+
+/* ---- norms and products ---- */
+
+/* x / sqrt(mean(x^2) + eps) * weight over the last dimension; weight may be NO_VALUE.  one_plus:
+ * the factor is 1 + weight. */
+int compose_rms_norm(struct compose *c, int x, int weight, double eps, int one_plus);
+
+/* As torch.einsum of two operands, without "...": "bhid,bhjd->bhij".  A letter that only one
+ * operand has, and the result has not, is summed first. */
+int compose_einsum(struct compose *c, const char *text, int a, int b);
 
 #endif

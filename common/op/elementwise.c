@@ -116,7 +116,8 @@ static int elementwise_backward(struct graph *g, const struct node *n, const int
     struct compose c = {.g = g, .name = op_name(g, n, "grad"), .err = err};
     int whole[NODE_MAX_OUT], rc;
 
-    if (!want[ELEMENTWISE_A] && !want[ELEMENTWISE_B])
+    if ((!want[ELEMENTWISE_A] && !want[ELEMENTWISE_B]) ||
+        elementwise_is_flat(n->attr.elementwise.kind))
         return 0;
     rc = whole_grads(g, n, dout[ELEMENTWISE_Y], want, whole, err);
     if (rc < 0)

@@ -7,8 +7,8 @@
  *
  * embedding_grad  tokens, dy [R,C] -> dtable? [V,C], dposition? [P,C]
  *   attr.embedding has V and P.  dtable[v] is the sum of dy[r] over the r whose token is v, in
- *   ascending order; dposition[t] is the sum over the r with r % T = t.  Rows that no token names
- *   are 0. */
+ *   ascending order, and 0 if v is attr.embedding.padding - 1; dposition[t] is the sum over the r
+ * with r % T = t.  Rows that no token names are 0. */
 #include "op/infer.h"
 
 static int64_t embedding_n_tokens(const struct shape *s) { return shape_elements(s); }
@@ -65,7 +65,8 @@ static int embedding_backward(struct graph *g, const struct node *n, const int d
         .embedding = {.rows = op_shape(g, n, EMBEDDING_TABLE)->dim[0],
                       .positions = op_has(n, EMBEDDING_POSITION)
                                        ? op_shape(g, n, EMBEDDING_POSITION)->dim[0]
-                                       : 0}};
+                                       : 0,
+                      .padding = n->attr.embedding.padding}};
     int out[] = {[EMBEDDING_GRAD_DTABLE] = op_grad_wanted(g, n, want, EMBEDDING_TABLE),
                  [EMBEDDING_GRAD_DPOSITION] = op_grad_wanted(g, n, want, EMBEDDING_POSITION)};
     int rc = graph_node(g, OP_embedding_grad, &attr, in, 2, out, op_name(g, n, "grad"), err);

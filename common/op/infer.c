@@ -81,6 +81,14 @@ int64_t op_window_extent(int64_t in, int kernel, int stride, int pad, int dilati
     return room < 0 ? 0 : room / stride + 1;
 }
 
+int64_t op_window_ceil(int64_t in, int kernel, int stride, int64_t before, int64_t after)
+{
+    const int64_t room = in + before + after - kernel;
+    const int64_t n = (room < 0 ? 0 : (room + stride - 1) / stride) + 1;
+
+    return n - ((n - 1) * stride >= in + before);
+}
+
 int64_t op_last_dim(const struct shape *s) { return s->dim[s->n - 1]; }
 
 int64_t op_rows(const struct shape *s)

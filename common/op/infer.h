@@ -48,6 +48,10 @@ void op_out(struct value out[NODE_MAX_OUT], int i, enum dtype dtype, struct shap
  * input. */
 int64_t op_window_extent(int64_t in, int kernel, int stride, int pad, int dilation);
 
+/* The extent of a pool's output in ceil mode, as PyTorch has it: the last window may reach beyond
+ * the padding at the end, but begins before it. */
+int64_t op_window_ceil(int64_t in, int kernel, int stride, int64_t before, int64_t after);
+
 int64_t op_last_dim(const struct shape *s);
 int64_t op_rows(const struct shape *s); /* the product of all dimensions but the last */
 

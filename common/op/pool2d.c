@@ -2,6 +2,8 @@
  *
  * pool2d       x [N,H,W,C] -> y [N,H',W',C], which? I32, shape of y (POOL_MAX only)
  *   H' = (H + 2*pad - kernel) / stride + 1, and W' likewise.
+ *   With attr.pool.ceil_mode (POOL_MAX only) the quotient is rounded up, but a window that would
+ *   begin in the padding at the end is left out; what lies beyond the padding is padding, too.
  *   attr.pool: kind, kernel, stride, pad (at most half the kernel), count_pad.
  *   POOL_MAX: the maximum is never padding; of equal elements it is the first in row order; a NaN
  *   counts as the greatest.
@@ -38,6 +40,9 @@ static int pool2d_y_shape(const struct node *n, const struct shape *x, struct sh
     char text[SHAPE_TEXT_LEN];
 
     *y = *x;
+    if (n->attr.pool.ceil_mode && n->attr.pool.kind != POOL_MAX)
+        return op_fail(n, err,
+                       "an average pool whose extents are rounded up is another operator's");
     for (int i = 0; i < 2; i++) {
         y->dim[1 + i] = op_window_extent(x->dim[1 + i], n->attr.pool.kernel[i],
                                          n->attr.pool.stride[i], n->attr.pool.pad[i], 1);
@@ -45,6 +50,10 @@ static int pool2d_y_shape(const struct node *n, const struct shape *x, struct sh
             return op_fail(n, err, "kernel %dx%d is larger than the image %s with padding %d",
                            n->attr.pool.kernel[0], n->attr.pool.kernel[1], shape_text(x, text),
                            n->attr.pool.pad[i]);
+        if (n->attr.pool.ceil_mode)
+            y->dim[1 + i] =
+                op_window_ceil(x->dim[1 + i], n->attr.pool.kernel[i], n->attr.pool.stride[i],
+                               n->attr.pool.pad[i], n->attr.pool.pad[i]);
     }
     return 0;
 }

@@ -1,7 +1,9 @@
 /* softmax - softmax and its logarithm along one dimension.
  *
  * softmax       x [..] -> y:  along attr.softmax.dim  y = e^x / sum(e^x);
- *               with attr.softmax.log its logarithm,  y = x - log(sum(e^x)).
+ *               with attr.softmax.log its logarithm,  y = x - log(sum(e^x)).  With
+ *               attr.softmax.safe y is 0 where all x of the line are -infinity, as in PyTorch's
+ *               attention; without it y is NaN there.
  * softmax_grad  y, dy -> dx:  dx = y * (dy - sum(y*dy)), or of the logarithm
  *               dx = dy - e^y * sum(dy), with sums along the dimension.
  *
@@ -16,6 +18,8 @@ static int check_dim(const struct graph *g, const struct node *n, int in, struct
     if (rc == 0 && (dim < 0 || dim >= op_shape(g, n, in)->n))
         return op_fail(n, err, "there are %d dimensions, and no dimension %d",
                        op_shape(g, n, in)->n, dim);
+    if (rc == 0 && n->attr.softmax.safe && n->attr.softmax.log)
+        return op_fail(n, err, "the logarithm of a safe softmax is not defined");
     return rc;
 }
 

@@ -162,6 +162,20 @@ static int grad_slice(struct graph *g, const struct node *n, const int dout[NODE
     return graph_node(g, OP_slice_grad, &attr, dout, 1, &din[SLICE_X], op_name(g, n, "grad"), err);
 }
 
+/* As a forward operator slice_grad pads with zeros. */
+static int view_grad_slice_grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
+                                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+{
+    const int64_t start = n->attr.slice.start, step = n->attr.slice.step;
+    const int64_t extent = op_shape(g, n, SLICE_GRAD_DY)->dim[n->attr.slice.dim];
+    struct compose c = view_gradient(g, n, err);
+
+    (void)want;
+    din[SLICE_GRAD_DY] = compose_slice(&c, dout[SLICE_GRAD_DX], n->attr.slice.dim, start,
+                                       extent ? start + (extent - 1) * step + 1 : start, step);
+    return c.rc;
+}
+
 static int grad_expand(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
                        const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
@@ -210,6 +224,7 @@ const struct op_def op_slice = {
 
 const struct op_def op_slice_grad = {
     .infer = infer_slice_grad,
+    .grad = view_grad_slice_grad,
     OP_SIGNATURE(slice_grad),
     .typed_in = 1u << SLICE_GRAD_DY,
     .typed_out = 1u << SLICE_GRAD_DX,

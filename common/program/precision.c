@@ -110,6 +110,8 @@ static void set_outputs(struct turn *t, struct node *n)
 
         if (!v || !dtype_is_real(v->dtype) || def->update[i])
             continue;
+        if (n->op == OP_cast && !dtype_is_real(t->g->value[n->in[CAST_X]].dtype))
+            v->dtype = n->attr.cast.to = t->p.compute; /* numbers that were integers */
         if (v->role == VALUE_GRAD || def->wide_out >> i & 1) {
             v->dtype = t->p.grad;
             t->is_grad[n->out[i]] = 1;

@@ -112,7 +112,8 @@ struct cmd {
     union {
         struct { /* CMD_OPEN: everything that an engine must know to open the job */
             int rank, n_ranks;
-            struct blob job; /* resolved job file (YAML), as the driver's Welcome carries it */
+            struct blob job; /* job_pack's bytes (job/imported.h), as the driver's Welcome carries
+                                them */
             char *data_dir;  /* replaces data.path when not NULL (a follower's --data) */
             char *resume;    /* rank 0: run directory to resume from, else NULL */
             char *inject;    /* faults on purpose until REPORT_OPENED (inject/inject.h); or NULL */

@@ -53,7 +53,7 @@ struct led {
 
 struct driver_options { /* copied; texts may be NULL where said */
     int n_ranks;        /* number of ranks, the driver included */
-    const void *job;    /* the resolved job (YAML), for CMD_OPEN and Welcome */
+    const void *job;    /* job_pack's bytes (job/imported.h), for CMD_OPEN and Welcome */
     size_t job_len;
     const char *host;       /* this host's name */
     const char *host_id;    /* equal for all processes on this machine: boot id */

@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "import/lower.h"
 #include "state/loop.h"
 
 static const char running_mean[] = "running_mean";
@@ -94,9 +95,58 @@ static void contents_add_slot(struct contents *c, const struct state *s, int k)
     }
 }
 
+/* ---- imported networks ---- */
+
+static int contents_find(const struct contents *c, int file, const char *name)
+{
+    for (int i = 0; i < c->n[file]; i++)
+        if (!strcmp(c->tensor[file][i].name, name))
+            return i;
+    return -1;
+}
+
+/* A second name of tied weights, which PyTorch's state dict has, too. */
+static void contents_add_tied(struct contents *c, int file, const struct import_network *n, int i)
+{
+    int first = i, at;
+    struct st_tensor t;
+
+    while (n->tensor[first].same_as >= 0)
+        first = n->tensor[first].same_as;
+    at = contents_find(c, file, n->tensor[first].name);
+    if (at < 0)
+        return;
+    t = c->tensor[file][at];
+    t.name = arena_strdup(&c->memory, n->tensor[i].name);
+    contents_add(c, file, t, c->source[file][at]);
+}
+
+static void contents_add_kept(struct contents *c, int file, const struct import_tensor *t)
+{
+    struct st_tensor to = {.name = arena_strdup(&c->memory, t->name), .shape = {.n = t->n_dims}};
+    const int type = import_dtype(t->type);
+
+    if (type < 0 || !t->bytes || contents_find(c, file, t->name) >= 0)
+        return;
+    to.dtype = (enum dtype)type;
+    to.data = t->bytes;
+    memcpy(to.shape.dim, t->dim, (size_t)t->n_dims * sizeof *t->dim);
+    contents_add(c, file, to, (struct contents_source){.slot = CONTENTS_KEPT, .kept = t->bytes});
+}
+
+/* Append what the state dict of an imported network has besides the slots' tensors. */
+static void contents_add_imported(struct contents *c, int file, const struct import_network *n)
+{
+    for (int i = 0; i < n->n_tensors; i++)
+        if (n->tensor[i].same_as >= 0 && n->tensor[i].role != IMPORT_CONSTANT)
+            contents_add_tied(c, file, n, i);
+        else if (import_is_kept(n, i))
+            contents_add_kept(c, file, &n->tensor[i]);
+}
+
 void contents_init(struct contents *c, const struct state *s)
 {
-    size_t n = 1;
+    size_t n = s->network ? 1 + (size_t)s->network->n_tensors : 1;
 
     *c = (struct contents){0};
     for (int k = 0; k < s->n_slots; k++) /* with room for a count beside each tensor */
@@ -109,6 +159,11 @@ void contents_init(struct contents *c, const struct state *s)
     for (int k = 0; k < s->n_slots; k++)
         if (slot_is_saved(s->slot[k].def))
             contents_add_slot(c, s, k);
+    if (s->network) {
+        contents_add_imported(c, OF_MODEL, s->network);
+        if (c->n[OF_AVERAGE])
+            contents_add_imported(c, OF_AVERAGE, s->network);
+    }
     c->files = (struct ckpt_content){
         .model = c->tensor[OF_MODEL],
         .n_model = c->n[OF_MODEL],

@@ -11,11 +11,13 @@
 enum {
     CONTENTS_FILES = 3, /* model, optimizer, average: struct ckpt_content's lists, in their order */
     CONTENTS_COUNT = -1, /* no slot: the number of updates, an I64 */
+    CONTENTS_KEPT = -2,  /* no slot: a tensor of the imported network, as it is */
 };
 
 struct contents_source {
-    int slot;  /* of the state, or CONTENTS_COUNT */
-    size_t at; /* bytes from the start of the slot */
+    int slot;         /* of the state, CONTENTS_COUNT or CONTENTS_KEPT */
+    size_t at;        /* bytes from the start of the slot; KEPT: 0 */
+    const void *kept; /* KEPT: its elements */
 };
 
 /* Must not be moved in memory: `files` points to the lists. */
@@ -43,6 +45,7 @@ char *contents_name(const struct slot_def *d, const char *base);
 /* PyTorch's batch norm keeps a count beside its running mean, and a strict load demands it.  Our
  * state has no such tensor: it is written from the number of updates, and ignored when read. */
 extern const char contents_count[]; /* the end of its name */
+
 
 /* "bn1.running_mean" -> how long "bn1." is; 0 for any other name. */
 size_t contents_tracked(const char *name);

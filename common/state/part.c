@@ -33,7 +33,7 @@ static int is_cut(const struct state *s, const struct contents_source *from)
 {
     const struct slot_def *d;
 
-    if (from->slot == CONTENTS_COUNT)
+    if (from->slot < 0)
         return 0;
     d = s->slot[from->slot].def;
     if (s->slot[from->slot].is_divided)
@@ -57,7 +57,7 @@ static void add_spans(struct part *p, const struct state *s, const struct conten
         if (first < last)
             part_add(
                 p, (struct draft_piece){all.file, all.at + e * (first - begin), e * (last - first)},
-                (struct part_source){from->slot, b, (size_t)(e * first)});
+                (struct part_source){from->slot, b, (size_t)(e * first), NULL});
     }
 }
 
@@ -75,7 +75,7 @@ void part_init(struct part *p, const struct contents *c, const struct state *s, 
             if (is_cut(s, from))
                 add_spans(p, s, from, all, size, rank);
             else if (rank == 0 && all.n_bytes > 0)
-                part_add(p, all, (struct part_source){from->slot, -1, from->at});
+                part_add(p, all, (struct part_source){from->slot, -1, from->at, from->kept});
             at += all.n_bytes;
         }
     }
@@ -116,6 +116,8 @@ int part_copy(const struct part *p, const struct contents *c, const struct state
     for (int i = 0; i < p->files.n && rc == 0; to += p->files.piece[i++].n_bytes)
         if (p->source[i].slot == CONTENTS_COUNT)
             memcpy(to, &c->files.state.n_updates, sizeof c->files.state.n_updates);
+        else if (p->source[i].slot == CONTENTS_KEPT)
+            memcpy(to, p->source[i].kept, (size_t)p->files.piece[i].n_bytes);
         else
             rc = backend_copy_out(s->backend, to, part_address(s, &p->source[i]),
                                   (size_t)p->files.piece[i].n_bytes, err);

@@ -16,6 +16,7 @@ struct part {
     struct part_source {     /* [files.n]: where each piece is in the state */
         int slot, bucket;    /* bucket: -1: it is of no shard */
         size_t at;           /* bytes from the start of the slot */
+        const void *kept;    /* CONTENTS_KEPT: the elements */
     } * source;
     int64_t n_bytes; /* of all pieces */
 };

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "base/util.h"
+#include "import/network.h"
 #include "state/contents.h"
 #include "state/shards.h"
 
@@ -46,7 +47,8 @@ static void point_tensors(struct snapshot *p)
             const struct contents_source *from = &c->source[f][i];
 
             c->tensor[f][i].data =
-                from->slot == CONTENTS_COUNT
+                from->slot == CONTENTS_KEPT ? from->kept
+                : from->slot == CONTENTS_COUNT
                     ? (const void *)&c->files.state.n_updates
                     : p->bytes + snapshot_place_of(p->state, from->slot) + from->at;
         }
@@ -225,8 +227,19 @@ static int is_count_of(const struct slot_tensor *t, const char *name)
     return n && !strncmp(name, t->base, n) && !strcmp(name + n, contents_count);
 }
 
+/* A tensor of the imported network's state dict. */
+static int is_of_network(const struct import_network *n, const char *name)
+{
+    for (int i = 0; n && i < n->n_tensors; i++)
+        if (n->tensor[i].role != IMPORT_CONSTANT && !strcmp(n->tensor[i].name, name))
+            return 1;
+    return 0;
+}
+
 int state_knows(const struct state *s, const char *name)
 {
+    if (is_of_network(s->network, name))
+        return 1;
     for (int k = 0; k < s->n_slots; k++) {
         const struct slot_def *d = s->slot[k].def;
 

@@ -28,7 +28,9 @@ static void init_parameter(const struct job *job, const struct layout *l, int i,
                                           [INIT_KAIMING_UNIFORM] = INIT_RULE_KAIMING_UNIFORM,
                                           [INIT_XAVIER_NORMAL] = INIT_RULE_XAVIER_NORMAL,
                                           [INIT_XAVIER_UNIFORM] = INIT_RULE_XAVIER_UNIFORM,
-                                          [INIT_TRUNC_NORMAL] = INIT_RULE_TRUNC_NORMAL};
+                                          [INIT_TRUNC_NORMAL] = INIT_RULE_TRUNC_NORMAL,
+                                          [INIT_RANDOM] = INIT_RULE_OWN,
+                                          [INIT_IMPORT] = INIT_RULE_OWN};
     const struct layout_init init = {rule[job->model.init.name], job->model.init.std};
 
     layout_init_param(l, i, (uint64_t)job->train.seed, init, first, n, to);
@@ -363,7 +365,8 @@ static int init_rows(struct state *s, const struct job *job, enum which which,
 int state_init(struct state *s, const struct job *job, struct err *err)
 {
     struct weights *weights = NULL;
-    int rc = job->model.init.name == INIT_FILE ? weights_open(s, job, &weights, err) : 0;
+    const enum init_name from = job->model.init.name;
+    int rc = from == INIT_FILE || from == INIT_IMPORT ? weights_open(s, job, &weights, err) : 0;
 
     if (rc == 0)
         rc = init_rows(s, job, ALL_ROWS, weights, err);

@@ -32,6 +32,7 @@ struct slot {
 };
 
 struct buf;
+struct import_network;
 struct shards;
 
 struct state {
@@ -46,6 +47,8 @@ struct state {
     int n_threads;           /* that draw initial values, set by the owner; 0 is 1 */
     const char *class_names; /* ckpt_content's, set by the owner; borrowed */
     const char *config;      /* likewise */
+    /* Of a job with model.import: its tensors that no slot holds are part of the model's file. */
+    const struct import_network *network; /* likewise; or NULL */
 };
 
 /* The rows of every job; all F32. */

@@ -11,7 +11,11 @@
 #include "base/util.h"
 #include "ckpt/st_set.h"
 #include "data/sampler.h"
+#include "import/arch.h"
+#include "import/lower.h"
+#include "import/weights.h"
 #include "job/pretrained.h"
+#include "state/contents.h"
 #include "tensor/half.h"
 
 enum { MOST_TOLD = 8 }; /* differences of one kind that a message lists */
@@ -24,7 +28,10 @@ struct list {
 
 struct weights {
     struct state *s;
-    struct st_set *file;
+    struct st_set *file;             /* NULL: the file is that of model.import: */
+    struct import_weights *imported; /* NULL: it is not */
+    struct st_tensor *exported;      /* [network's tensors], in the network's order; of it alone */
+    struct arena memory;             /* of exported */
     const char *path;
     const struct model_file *rule;
     /* By the number of a slot, and of its tensor: the file's tensor that is alike, or NULL.  NULL
@@ -47,9 +54,19 @@ static void list_end(struct list *l)
         buf_printf(&l->text, "; and %d more", l->n - MOST_TOLD);
 }
 
+static const struct st_tensor *weights_find_exported(const struct weights *w, const char *name)
+{
+    for (int i = 0; i < w->s->network->n_tensors; i++)
+        if (w->exported[i].name && !strcmp(w->exported[i].name, name))
+            return &w->exported[i];
+    return NULL;
+}
+
 /* The file's tensor for the model's `name`; NULL if there is none. */
 static const struct st_tensor *weights_find(const struct weights *w, const char *name)
 {
+    if (w->imported)
+        return weights_find_exported(w, name);
     const size_t n = w->rule && w->rule->prefix ? strlen(w->rule->prefix) : 0;
     const struct st_tensor *t = st_set_find(w->file, name);
 
@@ -84,6 +101,18 @@ static int check_finite(const struct weights *w, const struct st_tensor *t, cons
     return 0;
 }
 
+/* Read the elements `part` of a tensor of the file. */
+static int weights_read(struct weights *w, const struct st_tensor *t, struct span part, void *to,
+                        struct err *err)
+{
+    const size_t size = dtype_size(t->dtype);
+
+    if (w->imported)
+        return import_weights_read(w->imported, &w->s->network->tensor[t - w->exported], part.first,
+                                   part.n, to, err);
+    return st_set_read(w->file, t, (size_t)part.first * size, to, (size_t)part.n * size, err);
+}
+
 enum { BLOCK = 1 << 18 }; /* elements, or bytes, that are read at once */
 
 /* A tensor of the file, and the slot's memory that takes it. */
@@ -98,10 +127,9 @@ static int take_block(struct weights *w, const struct taken *k, struct span part
                       void *const room[2], struct err *err)
 {
     const struct st_tensor *t = k->t;
-    const size_t from_size = dtype_size(t->dtype), to_size = dtype_size(k->def->dtype);
+    const size_t to_size = dtype_size(k->def->dtype);
     const int widens = t->dtype != k->def->dtype;
-    int rc = st_set_read(w->file, t, (size_t)part.first * from_size, room[0],
-                         (size_t)part.n * from_size, err);
+    int rc = weights_read(w, t, part, room[0], err);
 
     if (rc == 0)
         rc = check_finite(w, t, room[0], part.first, part.n, err);
@@ -313,11 +341,33 @@ static int weights_decide(struct weights *w, const struct job *job, struct err *
     return 0;
 }
 
+/* The tensors of model.import's file that have the types of a model's file. */
+static int weights_open_import(struct weights *w, struct err *err)
+{
+    const struct import_network *n = w->s->network;
+
+    w->exported = arena_alloc(&w->memory, ((size_t)n->n_tensors + 1) * sizeof *w->exported);
+    for (int i = 0; i < n->n_tensors; i++) {
+        struct st_tensor *t = &w->exported[i];
+        const int type = import_dtype(n->tensor[i].type);
+
+        if (n->tensor[i].role == IMPORT_CONSTANT || type < 0)
+            continue;
+        t->name = n->tensor[i].name;
+        t->dtype = (enum dtype)type;
+        t->shape.n = n->tensor[i].n_dims;
+        memcpy(t->shape.dim, n->tensor[i].dim, (size_t)t->shape.n * sizeof *t->shape.dim);
+    }
+    return import_weights_open(w->path, &w->imported, err);
+}
+
 static int compare_all(struct weights *w, const struct job *job, struct err *err)
 {
-    int rc = st_set_open(w->path, &w->file, err);
+    int rc = w->s->network && job->model.init.name == INIT_IMPORT
+                 ? weights_open_import(w, err)
+                 : st_set_open(w->path, &w->file, err);
 
-    if (rc == 0)
+    if (rc == 0 && w->file)
         rc = visit_file(w, err);
     if (rc == 0)
         rc = compare_slots(w, err);
@@ -331,7 +381,8 @@ int weights_open(struct state *s, const struct job *job, struct weights **out, s
     struct weights *w = xcalloc(1, sizeof *w);
 
     w->s = s;
-    w->path = job->model.init.path;
+    w->path = job->model.init.name == INIT_IMPORT ? import_options_of(&job->model)->path
+                                                  : job->model.init.path;
     w->rule = job->model.kind->file;
     if (pretrained_check(job, s->warn, s->warn_arg, err) < 0 || compare_all(w, job, err) < 0) {
         weights_close(w);
@@ -346,6 +397,8 @@ void weights_close(struct weights *w)
     if (!w)
         return;
     st_set_close(w->file);
+    import_weights_close(w->imported);
+    arena_fini(&w->memory);
     for (int k = 0; k < STATE_MAX_SLOTS; k++)
         free(w->alike[k]);
     buf_fini(&w->lacking.text);

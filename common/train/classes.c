@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "config/names.h"
+#include "import/arch.h"
 #include "job/pretrained.h"
 #include "train/trainer_impl.h"
 
@@ -65,4 +66,6 @@ void trainer_describe(struct trainer *t)
     pretrained_write(t->job, n, &config);
     t->state->class_names = classes_keep(t, &names);
     t->state->config = classes_keep(t, &config);
+    if (import_options_of(&t->job->model))
+        t->state->network = import_options_of(&t->job->model)->network;
 }

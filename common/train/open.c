@@ -10,6 +10,8 @@
 #include "base/buf.h"
 #include "base/util.h"
 #include "coll/device.h"
+#include "import/arch.h"
+#include "job/imported.h"
 #include "optim/groups.h"
 #include "optim/optimizer.h"
 #include "program/program.h"
@@ -21,8 +23,7 @@
 
 static int train_open_job(struct trainer *t, const struct cmd *c, struct err *err)
 {
-    int rc = job_parse((const char *)c->open.job.data, c->open.job.len, "the driver's job", NULL,
-                       &t->job, err);
+    int rc = job_unpack(c->open.job.data, c->open.job.len, "the driver's job", &t->job, err);
 
     if (rc == 0 && c->open.data_dir)
         rc = job_use_data(t->job, c->open.data_dir, err);
@@ -198,8 +199,10 @@ static int find_top5(struct trainer *t, const struct graph *g, struct err *err)
 static int make_layout(struct trainer *t, struct err *err)
 {
     struct graph *g = NULL;
-    int rc = model_build(&t->job->model, t->spec, 1, 1, 0, &g, err);
+    int rc = import_check_batch(&t->job->model, t->spec, err);
 
+    if (rc == 0)
+        rc = model_build(&t->job->model, t->spec, 1, 1, 0, &g, err);
     if (rc == 0)
         rc = find_top5(t, g, err);
     if (rc == 0)

@@ -10,7 +10,7 @@
 #include "base/alloc.h"
 #include "base/buf.h"
 #include "data/dataset.h"
-#include "job/job.h"
+#include "job/table.h"
 #include "model/model.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
@@ -59,7 +59,7 @@ static inline char *bad_message(const char *want)
     static const struct {
         const char *kind;
         const struct option_group *const *groups;
-    } kinds[] = {{"@arch", model_archs},
+    } kinds[] = {{"@arch", job_archs},
                  {"@format", data_formats},
                  {"@optimizer", optimizers},
                  {"@schedule", schedules},

@@ -37,6 +37,8 @@ static const struct row {
     {"model.drop_path", "0.2", {"model.arch=vit_base"}},
     {"model.classes", "100", {"model.arch=resnet50"}},
     {"model.stem", "cifar", {"model.arch=resnet18"}},
+    {"model.import", "/a/net.pt2", {"model.import=/b.pt2"}, "\"/a/net.pt2\""},
+    {"model.inputs", "{x: image}", {"model.import=/a/net.pt2"}},
     {"model.sync_batch_norm", "false"},
     {"model.loss", "mse"},
     {"data.format", "mnist", {"data.path=/x"}},

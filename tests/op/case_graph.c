@@ -210,6 +210,14 @@ static float number(enum fill fill, struct rng_stream *s, int64_t i, int64_t n)
     switch (fill) {
     case FILL_SPACED: /* 7919 is a prime and divides no case's size, so that all are distinct */
         return ((float)(i * 7919 % n) - (float)n / 2 + 0.25f) * (n < 400 ? 0.05f : 0.01f);
+    case FILL_ZERO:
+        return 0.0f;
+    case FILL_KINKS:
+        return 0.5f * (float)(i % 21) - 3.5f;
+    case FILL_KINKS_NEXT:
+        return 0.5f * (float)(i % 4 + 1) * (i % 8 < 4 ? 1.0f : -1.0f);
+    case FILL_HIDDEN:
+        return i / 40 == 1 || i % 40 == 3 ? -(float)INFINITY : (float)rng_next_normal(s);
     case FILL_POSITIVE:
         return (float)(0.1 + 1.9 * rng_next_unit(s));
     case FILL_UNIT:

@@ -20,25 +20,29 @@ enum fill {
     FILL_POSITIVE, /* 0.1 .. 2 */
     FILL_UNIT,     /* (0, 1) */
     FILL_FEW,      /* one of -0.5, -0.25, 0, 0.25, 0.5: often equal to its neighbours */
-    FILL_LABELS,   /* I32 in [0, C) of in[0] */
-    FILL_STRAY,    /* labels, but the first is -1 and the last is C */
-    FILL_IGNORED,  /* labels, but the first and the last are SAMPLE_IGNORED */
-    FILL_TOKENS,   /* I32 in [0, M) of in[0] */
-    FILL_INDEX,    /* I64 in [0, M) of in[0] */
-    FILL_METRICS,  /* the graph's metrics */
-    FILL_SCALARS,  /* the graph's scalars */
-    FILL_MASK,     /* the mask of a relu of that shape, made by a linear node */
-    FILL_SUMS,     /* made by a batch_norm_stats node from in[0] and in[4] */
-    FILL_CHECK,    /* F64 [2]: finite, sum of squares 9 */
-    FILL_BAD,      /* F64 [2]: not finite */
-    FILL_CHECKS,   /* F64 [n,2]: row i is 1 / (i + 1), and 1 in each fifth row, else 0 */
-    FILL_CONTROL,  /* F32: a finite sum with every request */
-    FILL_LOST,     /* F32: a sum that says a rank's loss was not finite */
-    FILL_VOID,     /* F32: a sum that says the step is void */
-    FILL_QUIET,    /* F32: a sum without requests */
-    FILL_WAITS,    /* I64 [2] */
-    FILL_STALE,    /* the graph's scalars: the step before was not clean */
-    FILL_FIRST,    /* the graph's scalars: no update was made yet */
+    FILL_ZERO,
+    FILL_KINKS,      /* -3.5, -3, .. 0, .. 6, 6.5: where formulas change */
+    FILL_KINKS_NEXT, /* the same from 1 on, without 0 */
+    FILL_HIDDEN,     /* rows of 40: normal, but -infinity in row 1, and in column 3 */
+    FILL_LABELS,     /* I32 in [0, C) of in[0] */
+    FILL_STRAY,      /* labels, but the first is -1 and the last is C */
+    FILL_IGNORED,    /* labels, but the first and the last are SAMPLE_IGNORED */
+    FILL_TOKENS,     /* I32 in [0, M) of in[0] */
+    FILL_INDEX,      /* I64 in [0, M) of in[0] */
+    FILL_METRICS,    /* the graph's metrics */
+    FILL_SCALARS,    /* the graph's scalars */
+    FILL_MASK,       /* the mask of a relu of that shape, made by a linear node */
+    FILL_SUMS,       /* made by a batch_norm_stats node from in[0] and in[4] */
+    FILL_CHECK,      /* F64 [2]: finite, sum of squares 9 */
+    FILL_BAD,        /* F64 [2]: not finite */
+    FILL_CHECKS,     /* F64 [n,2]: row i is 1 / (i + 1), and 1 in each fifth row, else 0 */
+    FILL_CONTROL,    /* F32: a finite sum with every request */
+    FILL_LOST,       /* F32: a sum that says a rank's loss was not finite */
+    FILL_VOID,       /* F32: a sum that says the step is void */
+    FILL_QUIET,      /* F32: a sum without requests */
+    FILL_WAITS,      /* I64 [2] */
+    FILL_STALE,      /* the graph's scalars: the step before was not clean */
+    FILL_FIRST,      /* the graph's scalars: no update was made yet */
     FILL_SEGMENTS, /* F64 [rows, SEGMENT_COLUMNS]: in[0] in that many ranges, each with settings */
     FILL_ENDS,     /* I64 [n]: where n ranges of a row of in[0] end */
     FILL_DOTS,     /* F64: as adasum_dots makes them; some are 0 */

@@ -2,7 +2,36 @@
  * cases.c joins the files. */
 #include "case_rows.h"
 
+#define RMS(e, plus)                          \
+    {                                         \
+        .norm = {.eps = e, .one_plus = plus } \
+    }
+
 static const struct op_case rows[] = {
+    {"rms_norm", OP_rms_norm, RMS(1e-6f, 0), {IN(NORMAL, 3, 5, 7), IN(NORMAL, 7)}, WITH_GRAD},
+    {"rms_norm_one_plus",
+     OP_rms_norm,
+     RMS(1e-2f, 1),
+     {IN(NORMAL, 9, 16), IN(NORMAL, 16)},
+     WITH_GRAD},
+    {"rms_norm_alone", OP_rms_norm, RMS(1e-5f, 0), {IN(NORMAL, 6, 12)}, WITH_GRAD},
+    {"rms_norm_weight_alone",
+     OP_rms_norm,
+     RMS(1e-5f, 0),
+     {IN(NORMAL, 70, 33), IN(NORMAL, 33)},
+     .only_in = RMS_NORM_WEIGHT,
+     WITH_GRAD},
+    {"rms_norm_wide",
+     OP_rms_norm,
+     RMS(1e-5f, 0),
+     {IN(NORMAL, 3, 4100), IN(NORMAL, 4100)},
+     .tol = 1e-5,
+     .training = 1},
+    {"rms_norm_empty",
+     OP_rms_norm,
+     RMS(1e-5f, 0),
+     {IN(NORMAL, 0, 5), IN(NORMAL, 5)},
+     .training = 1},
     {"batch_norm",
      OP_batch_norm,
      {.norm = {.eps = 1e-5f, .momentum = 0.1f}},

@@ -3,6 +3,24 @@
 #include "case_rows.h"
 
 static const struct op_case rows[] = {
+    {"uniform",
+     OP_uniform,
+     {.uniform = {.shape = {3, {4, 5, 63}}, .tag = 7}},
+     {ONLY(SCALARS)},
+     .tol = 0},
+    {"uniform_odd", OP_uniform, {.uniform = {.shape = {2, {3, 1}}}}, {ONLY(SCALARS)}, .tol = 0},
+    {"pool_ceil",
+     OP_pool2d,
+     {.pool =
+          {.kind = POOL_MAX, .kernel = {3, 2}, .stride = {2, 3}, .pad = {0, 1}, .ceil_mode = 1}},
+     {IN(SPACED, 2, 6, 7, 3)},
+     WITH_GRAD},
+    {"pool_ceil_beyond", /* a window that would begin in the padding is left out */
+     OP_pool2d,
+     {.pool =
+          {.kind = POOL_MAX, .kernel = {2, 2}, .stride = {2, 2}, .pad = {1, 1}, .ceil_mode = 1}},
+     {IN(SPACED, 2, 5, 4, 4)},
+     WITH_GRAD},
     {"relu", OP_activation, {.act.kind = ACT_RELU}, {IN(SPACED, 3, 5, 7)}, WITH_GRAD},
     {"tanh", OP_activation, {.act.kind = ACT_TANH}, {IN(NORMAL, 3, 5, 7)}, WITH_GRAD},
     {"sigmoid", OP_activation, {.act.kind = ACT_SIGMOID}, {IN(NORMAL, 1, 33)}, WITH_GRAD},

@@ -20,6 +20,12 @@ static const struct op_case rows[] = {
      {{{0}}},
      {IN(NORMAL, 131, 6), IN(TOKENS, 30, 23), IN(NORMAL, 23, 6)},
      WITH_GRAD},
+    {"embedding_padding", /* a row that many tokens name, and that gets no gradient */
+     OP_embedding,
+     {.embedding.padding = 3},
+     {IN(NORMAL, 5, 7), IN(TOKENS, 6, 11)},
+     .tol = 1e-5,
+     .training = 1},
     {"embedding_empty",
      OP_embedding,
      {{{0}}},

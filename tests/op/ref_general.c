@@ -109,6 +109,63 @@ struct formula {
     double y, da, db;
 };
 
+/* The kinds from EW_SQUARE on. */
+static struct formula evaluate_later(enum elementwise kind, double a, double b, double p, double q)
+{
+    switch (kind) {
+    case EW_SQUARE:
+        return (struct formula){a * a, 2 * a, 0};
+    case EW_ROOT:
+        return (struct formula){sqrt(a), a > 0 ? 0.5 / sqrt(a) : 0, 0};
+    case EW_LOG1P:
+        return (struct formula){log1p(a), 1 / (1 + a), 0};
+    case EW_EXPM1:
+        return (struct formula){expm1(a), exp(a), 0};
+    case EW_HARDSIGMOID:
+        return (struct formula){fmin(fmax(a + 3, 0), 6) / 6, fabs(a) < 3 ? 1.0 / 6 : 0, 0};
+    case EW_HARDSWISH:
+        return (struct formula){a * fmin(fmax(a + 3, 0), 6) / 6,
+                                a <= -3  ? 0
+                                : a >= 3 ? 1
+                                         : (2 * a + 3) / 6,
+                                0};
+    case EW_LEAKY:
+        return (struct formula){a > 0 ? a : p * a, a > 0 ? 1 : p, 0};
+    case EW_ELU:
+        return (struct formula){q * (a > 0 ? a : p * (exp(a) - 1)), q * (a > 0 ? 1 : p * exp(a)),
+                                0};
+    case EW_SOFTPLUS:
+        return (struct formula){p * a > q ? a : log(1 + exp(p * a)) / p,
+                                p * a > q ? 1 : 1 / (1 + exp(-p * a)), 0};
+    case EW_MISH:
+        return (struct formula){
+            a * tanh(log(1 + exp(a))),
+            tanh(log(1 + exp(a))) + a / pow(cosh(log(1 + exp(a))), 2) / (1 + exp(-a)), 0};
+    case EW_REMAINDER:
+        return (struct formula){a - b * floor(a / b), 1, -floor(a / b)};
+    case EW_FLOOR:
+        return (struct formula){floor(a), 0, 0};
+    case EW_CEIL:
+        return (struct formula){ceil(a), 0, 0};
+    case EW_ROUND:
+        return (struct formula){nearbyint(a), 0, 0};
+    case EW_TRUNC:
+        return (struct formula){trunc(a), 0, 0};
+    case EW_SIGN:
+        return (struct formula){(a > 0) - (a < 0), 0, 0};
+    case EW_AND:
+        return (struct formula){a != 0 && b != 0, 0, 0};
+    case EW_OR:
+        return (struct formula){a != 0 || b != 0, 0, 0};
+    case EW_XOR:
+        return (struct formula){(a != 0) != (b != 0), 0, 0};
+    case EW_NOT:
+        return (struct formula){a == 0, 0, 0};
+    default:
+        abort();
+    }
+}
+
 static struct formula evaluate(const union node_attr *attr, double a, double b, double c)
 {
     const double p = (double)attr->elementwise.p, q = (double)attr->elementwise.q;
@@ -161,17 +218,16 @@ static struct formula evaluate(const union node_attr *attr, double a, double b, 
     case EW_POWER:
         return (struct formula){pow(a, p), p * pow(a, p - 1), 0};
     case EW_CLIP:
-        return (struct formula){fmin(fmax(a, p), q), a >= p && a <= q, 0};
+        return (struct formula){fmin(fmax(a, p), q), a > p && a < q, 0};
     case EW_SIN:
         return (struct formula){sin(a), cos(a), 0};
     case EW_COS:
         return (struct formula){cos(a), -sin(a), 0};
     case EW_ERF:
         return (struct formula){erf(a), M_2_SQRTPI * exp(-a * a), 0};
-    case EW_COUNT:
-        break;
+    default:
+        return evaluate_later(attr->elementwise.kind, a, b, p, q);
     }
-    abort();
 }
 
 static struct formula evaluate_at(const struct ref_node *n, const struct shape *y, int64_t i)
@@ -305,6 +361,14 @@ static double exp_of(const struct ref_node *n, int64_t i)
     return exp((double)((const float *)n->in[SOFTMAX_X])[i]);
 }
 
+/* e^x of a line that has -infinity alone has the sum 0. */
+static double part_of_line(const struct ref_node *n, int64_t i)
+{
+    const double sum = sum_of_line(n, i, exp_of);
+
+    return n->attr.softmax.safe && sum == 0 ? 0 : exp_of(n, i) / sum;
+}
+
 static double slope_of(const struct ref_node *n, int64_t i)
 {
     const double y = (double)((const float *)n->in[SOFTMAX_GRAD_Y])[i];
@@ -315,7 +379,7 @@ static double slope_of(const struct ref_node *n, int64_t i)
 void ref_softmax(const struct ref_node *n)
 {
     for (int64_t i = 0; i < shape_elements(&n->in_shape[0]); i++) {
-        const double y = exp_of(n, i) / sum_of_line(n, i, exp_of);
+        const double y = part_of_line(n, i);
 
         ((float *)n->out[0])[i] = (float)(n->attr.softmax.log ? log(y) : y);
     }

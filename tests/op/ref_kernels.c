@@ -197,8 +197,35 @@ void ref_dropout(const struct ref_node *n)
     }
 }
 
+void ref_uniform(const struct ref_node *n)
+{
+    const struct shape *s = &n->out_shape[UNIFORM_Y];
+    const struct step_scalars *sc = n->in[UNIFORM_SCALARS];
+    const int64_t total = shape_elements(s);
+    float *y = n->out[UNIFORM_Y];
+
+    for (int64_t i = 0; i < total; i++) {
+        const uint64_t e = (uint64_t)(sc->first_position * (total / s->dim[0]) + i);
+        const uint64_t index = ((uint64_t)n->attr.uniform.tag << 40) + (e >> 2);
+
+        y[i] = rng_to_unit(rng_draw(sc->seed, RNG_UNIFORM, sc->step, index).v[e & 3]);
+    }
+}
+
 void ref_cast(const struct ref_node *n)
 {
+    for (int64_t i = 0; i < shape_elements(&n->out_shape[CAST_Y]); i++)
+        if (n->in_type[CAST_X] == DTYPE_I32) {
+            ((float *)n->out[CAST_Y])[i] =
+                (float)((double)((const int32_t *)n->in[CAST_X])[i] - n->attr.cast.minus);
+        } else if (n->out_type[CAST_Y] == DTYPE_I32) {
+            const double x = (double)((const float *)n->in[CAST_X])[i];
+
+            ((int32_t *)n->out[CAST_Y])[i] =
+                isnan(x) ? 0 : (int32_t)fmax(INT32_MIN, fmin(INT32_MAX, x));
+        }
+    if (n->in_type[CAST_X] == DTYPE_I32 || n->out_type[CAST_Y] == DTYPE_I32)
+        return;
     memmove(n->out[CAST_Y], n->in[CAST_X],
             (size_t)shape_elements(&n->out_shape[CAST_Y]) * sizeof(float));
 }

@@ -415,6 +415,55 @@ void ref_pointwise_loss_grad(const struct ref_node *n)
         dy[i] = (float)(slope[i] * (factor / (double)C) * scale);
 }
 
+static double rms_factor(const struct ref_node *n, const float *weight, int64_t c)
+{
+    return weight ? weight[c] + (n->attr.norm.one_plus ? 1.0 : 0.0) : 1;
+}
+
+void ref_rms_norm(const struct ref_node *n)
+{
+    const int64_t C = last_dim(&n->in_shape[RMS_NORM_X]);
+    const float *x = n->in[RMS_NORM_X];
+    float *y = n->out[RMS_NORM_Y], *rstd = n->out[RMS_NORM_RSTD];
+
+    for (int64_t r = 0; r < shape_elements(&n->in_shape[RMS_NORM_X]) / C; r++) {
+        double sum = 0, scale;
+
+        for (int64_t c = 0; c < C; c++)
+            sum += (double)x[r * C + c] * x[r * C + c];
+        scale = 1 / sqrt(sum / (double)C + n->attr.norm.eps);
+        for (int64_t c = 0; c < C; c++)
+            y[r * C + c] = (float)(x[r * C + c] * scale * rms_factor(n, n->in[RMS_NORM_WEIGHT], c));
+        if (rstd)
+            rstd[r] = (float)scale;
+    }
+}
+
+void ref_rms_norm_grad(const struct ref_node *n)
+{
+    const int64_t C = last_dim(&n->in_shape[RMS_NORM_GRAD_X]);
+    const int64_t rows = shape_elements(&n->in_shape[RMS_NORM_GRAD_X]) / C;
+    const float *x = n->in[RMS_NORM_GRAD_X], *dy = n->in[RMS_NORM_GRAD_DY];
+    const float *weight = n->in[RMS_NORM_GRAD_WEIGHT], *rstd = n->in[RMS_NORM_GRAD_RSTD];
+    float *dx = n->out[RMS_NORM_GRAD_DX];
+    double *dweight = ref_sums(C);
+
+    for (int64_t r = 0; r < rows; r++) {
+        double mean = 0;
+
+        for (int64_t c = 0; c < C; c++) {
+            mean += dy[r * C + c] * rms_factor(n, weight, c) * x[r * C + c] * rstd[r] / (double)C;
+            dweight[c] += (double)dy[r * C + c] * x[r * C + c] * rstd[r];
+        }
+        for (int64_t c = 0; dx && c < C; c++)
+            dx[r * C + c] = (float)(rstd[r] * (dy[r * C + c] * rms_factor(n, weight, c) -
+                                               x[r * C + c] * rstd[r] * mean));
+    }
+    if (n->out[RMS_NORM_GRAD_DWEIGHT])
+        ref_round(dweight, C, n->out[RMS_NORM_GRAD_DWEIGHT]);
+    free(dweight);
+}
+
 /* The number of the sample's group that element i of x belongs to. */
 static int64_t group_of(const struct ref_node *n, int64_t i)
 {

@@ -30,7 +30,8 @@ void ref_embedding_grad(const struct ref_node *n)
 
     for (int64_t r = 0; r < shape_elements(tokens); r++)
         for (int64_t c = 0; c < C; c++) {
-            dtable[token[r] * C + c] += dy[r * C + c];
+            if (token[r] != n->attr.embedding.padding - 1)
+                dtable[token[r] * C + c] += dy[r * C + c];
             if (P)
                 dposition[r % T * C + c] += dy[r * C + c];
         }

@@ -2,6 +2,9 @@
  * make them: what they compute, which of them append nothing, and the first failure. */
 #include "../test.h"
 
+#include <math.h>
+
+#include "base/util.h"
 #include "op/compose.h"
 #include "program/program.h"
 #include "ref_backend.h"
@@ -157,12 +160,158 @@ static void the_first_failure_is_kept(void **state)
     graph_free(n.g);
 }
 
+/* ---- attention ---- */
+
+enum { SAMPLES = 2, HEADS = 2, LENGTH = 5, EACH = 4, WIDTH = HEADS * EACH };
+
+/* q, k and v [N,H,T,D] are parts of x [N,T,3*H*D]. */
+struct attend {
+    struct graph *g;
+    struct compose c;
+    int x;
+    struct compose_attention a;
+};
+
+static int head_part(struct compose *c, int x, int i)
+{
+    int y = compose_slice(c, x, -1, i * WIDTH, (i + 1) * WIDTH, 1);
+
+    y = compose_reshape(c, y, SHAPE(SAMPLES, LENGTH, HEADS, EACH));
+    return compose_transpose(c, y, 1, 2);
+}
+
+static void attend_new(struct attend *t)
+{
+    float x[SAMPLES * LENGTH * 3 * WIDTH];
+
+    for (size_t i = 0; i < ARRAY_LEN(x); i++)
+        x[i] = (float)(i * 7919 % 101) / 50 - 1;
+    t->g = graph_new(SAMPLES, 1);
+    t->c = (struct compose){.g = t->g, .name = "made", .err = &err};
+    t->x = graph_const(t->g, DTYPE_F32, SHAPE(SAMPLES, LENGTH, 3 * WIDTH), x, "x");
+    t->a = (struct compose_attention){.q = head_part(&t->c, t->x, 0),
+                                      .k = head_part(&t->c, t->x, 1),
+                                      .v = head_part(&t->c, t->x, 2),
+                                      .mask = NO_VALUE,
+                                      .p = 0.4,
+                                      .tag = 3};
+}
+
+static int count_of(const struct graph *g, enum op op)
+{
+    int n = 0;
+
+    for (int k = 0; k < g->n_nodes; k++)
+        n += g->node[k].op == (int)op;
+    return n;
+}
+
+/* Parts of one matrix are read where they lie; parts in another order are not. */
+static void attention_reads_one_matrix(void **state)
+{
+    struct attend t;
+    int q;
+
+    (void)state;
+    attend_new(&t);
+    compose_attention(&t.c, &t.a);
+    must(t.c.rc);
+    assert_int_equal(count_of(t.g, OP_attention), 1);
+    assert_int_equal(count_of(t.g, OP_concat), 0);
+    q = t.a.q;
+    t.a.q = t.a.k;
+    t.a.k = q;
+    compose_attention(&t.c, &t.a);
+    must(t.c.rc);
+    assert_int_equal(count_of(t.g, OP_attention), 2);
+    assert_int_equal(count_of(t.g, OP_concat), 1);
+    graph_free(t.g);
+}
+
+/* A mask that hides nothing changes neither the numbers nor what is dropped, although attention is
+ * then made of parts. */
+static void attention_drops_the_same(void **state)
+{
+    static const float all[LENGTH] = {1, 1, 1, 1, 1};
+    struct step_scalars scalars = {.seed = 3, .step = 5, .first_position = 6};
+    const struct program_spaces spaces = {.scalars = &scalars};
+    const float *whole, *parts;
+    const struct value *v;
+    struct program *p;
+    struct backend *b;
+    struct attend t;
+    void *arena;
+    double sum = 0;
+
+    (void)state;
+    attend_new(&t);
+    t.a.causal = 1;
+    graph_output(t.g, compose_attention(&t.c, &t.a), "whole");
+    t.a.mask = compose_const(&t.c, SHAPE(LENGTH), all);
+    t.a.is_bool = 1;
+    graph_output(t.g, compose_attention(&t.c, &t.a), "parts");
+    must(t.c.rc);
+    assert_int_equal(count_of(t.g, OP_attention), 1);
+    must(ref_open(REF_FUSE_NONE, &b));
+    must(program_new(b, t.g, NULL, &p, &err));
+    must(backend_alloc(b, program_arena_bytes(p), "arena", &arena, &err));
+    must(program_bind(p, &spaces, arena, &err));
+    for (int i = 0; i < program_n_stages(p); i++)
+        must(program_run_stage(p, i, &err));
+    whole = program_output(p, "whole", &v);
+    parts = program_output(p, "parts", &v);
+    for (int64_t i = 0; i < shape_elements(&v->shape); i++) {
+        assert_true(fabsf(whole[i] - parts[i]) < 1e-5f);
+        sum += fabs((double)whole[i]);
+    }
+    assert_true(sum > 1);
+    program_free(p);
+    backend_free(b, arena);
+    backend_close(b);
+}
+
+/* Numbers that were integers have the graph's half precision, and a difference of integers is made
+ * before it is rounded. */
+static void integers_in_half_precision(void **state)
+{
+    static const int32_t number[2] = {50257, 50256};
+    const struct program_spaces none = {0};
+    struct graph *g = graph_new(1, 0);
+    struct compose c = {.g = g, .name = "made", .err = &err};
+    const int x = graph_const(g, DTYPE_I32, SHAPE(2), number, "x");
+    const struct value *v;
+    const uint16_t *y;
+    struct program *p;
+    struct backend *b;
+    void *arena;
+
+    (void)state;
+    graph_output(g, compose_compare(&c, EW_EQ, x, 50257), "equal");
+    must(c.rc);
+    must(program_set_precision(g, (struct program_precision){DTYPE_BF16, DTYPE_F32}, &err));
+    must(ref_open(REF_FUSE_NONE, &b));
+    must(program_new(b, g, NULL, &p, &err));
+    must(backend_alloc(b, program_arena_bytes(p), "arena", &arena, &err));
+    must(program_bind(p, &none, arena, &err));
+    for (int i = 0; i < program_n_stages(p); i++)
+        must(program_run_stage(p, i, &err));
+    y = program_output(p, "equal", &v);
+    assert_int_equal(v->dtype, DTYPE_BF16);
+    assert_true(y[0] == 0x3f80 && y[1] == 0);
+    program_free(p);
+    backend_free(b, arena);
+    backend_close(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values),
         cmocka_unit_test(nothing_to_do),
         cmocka_unit_test(the_first_failure_is_kept),
+        cmocka_unit_test(attention_reads_one_matrix),
+        cmocka_unit_test(attention_drops_the_same),
+        cmocka_unit_test(integers_in_half_precision),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -82,6 +82,8 @@ static void cpu_embedding_scatter(const struct plain *p, int part, int o, int64_
         const int64_t row =
             o == EMBEDDING_GRAD_DTABLE ? cpu_embedding_clamp(tokens[r], rows) : r % length;
 
+        if (o == EMBEDDING_GRAD_DTABLE && row == p->attr.embedding.padding - 1)
+            continue;
         plain_add(sum + row * c + from,
                   plain_read(p, EMBEDDING_GRAD_DY, r * c + from, to - from, room), to - from);
     }

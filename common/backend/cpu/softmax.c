@@ -3,6 +3,7 @@
  * Lines are made dense and F32 first, computed where they then lie, and written back.
  * op/softmax.c has the formulas; the twin is cuda/softmax.cu. */
 #include <math.h>
+#include <string.h>
 
 #include "backend/cpu/plain.h"
 #include "base/util.h"
@@ -41,13 +42,17 @@ static void write_line(const struct plain *p, const struct line *l, const float 
         real_put(p->out[0], p->out_type[0], l->at + i * l->step, from[i]);
 }
 
-static void cpu_softmax(float *x, int64_t n, int is_log)
+static void cpu_softmax(float *x, int64_t n, int is_log, int is_safe)
 {
     float most = x[0], factor;
     double sum = 0;
 
     for (int64_t i = 1; i < n; i++)
         most = x[i] > most || x[i] != x[i] ? x[i] : most;
+    if (is_safe && most == -INFINITY) {
+        memset(x, 0, (size_t)n * sizeof *x);
+        return;
+    }
     for (int64_t i = 0; i < n; i++)
         sum += (double)expf(x[i] - most);
     factor = (float)(is_log ? log(sum) : 1 / sum);
@@ -74,7 +79,7 @@ static void softmax_part(const struct plain *p, int part, int64_t from, int64_t 
         const struct line l = line_at(p, i);
 
         cpu_softmax_read_line(p, SOFTMAX_X, &l, x);
-        cpu_softmax(x, l.n, p->attr.softmax.log);
+        cpu_softmax(x, l.n, p->attr.softmax.log, p->attr.softmax.safe);
         write_line(p, &l, x);
     }
 }

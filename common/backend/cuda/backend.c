@@ -146,6 +146,8 @@ static int cuda_backend_adds_itself(const struct node *n)
         return !(n->adds & 1u << BATCH_NORM_GRAD_STATS_GSUMS);
     case OP_layer_norm_grad:
         return !(n->adds & 1u << LAYER_NORM_GRAD_DX);
+    case OP_rms_norm_grad:
+        return !(n->adds & 1u << RMS_NORM_GRAD_DX);
     case OP_group_norm_grad:
         return !(n->adds & 1u << GROUP_NORM_GRAD_DX);
     case OP_class_token_grad:

@@ -148,6 +148,7 @@ template <typename T> struct table_grad {
     struct lists lists;
     struct grad_array to;
     int64_t c;
+    int64_t padding; /* the row whose gradient is 0; -1: none */
 };
 
 /* Row `row` of the gradient, from column `from` on, TILE columns at most; by one warp. */
@@ -158,7 +159,7 @@ static __device__ void sum_table_row(const struct table_grad<T> *p, int64_t row,
     const int lane = threadIdx.x % WARP;
     float sum[KEPT] = {0};
 
-    for (int64_t first = range[0]; first < range[1]; first += WARP) {
+    for (int64_t first = range[0]; first < range[1] && row != p->padding; first += WARP) {
         const struct named none = {-1, 0};
         const struct named mine = first + lane < range[1] ? p->lists.named[first + lane] : none;
         unsigned found = __ballot_sync(FULL_WARP, mine.row == row);
@@ -209,7 +210,7 @@ template <typename T> static void run_table_grad(const struct own *p)
     const struct table_grad<T> table = {
         (const T *)p->in[EMBEDDING_GRAD_DY],
             lists_of(p, p->in[EMBEDDING_GRAD_TOKENS], dy->dim[0], p->attr.embedding.rows),
-            grad_of(p, EMBEDDING_GRAD_DTABLE), dy->dim[1]
+            grad_of(p, EMBEDDING_GRAD_DTABLE), dy->dim[1], p->attr.embedding.padding - 1
     };
     const int64_t tiles = (table.c + TILE - 1) / TILE;
 

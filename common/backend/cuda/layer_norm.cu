@@ -3,6 +3,7 @@
  * A warp computes a row of usual length, and a block a longer one, with sums in double.
  * op/layer_norm.c has the formulas; the twin is cpu/layer_norm.c. */
 #include "backend/cuda/columns.cuh"
+#include "backend/cuda/rows.cuh"
 
 template <typename T> struct norm_rows {
     const T *x;
@@ -11,25 +12,6 @@ template <typename T> struct norm_rows {
     float *mean, *rstd; /* may be NULL */
     int64_t rows, c;
     float eps;
-};
-
-enum { LONG_ROW = 4096 };
-
-/* The threads that compute a row: a warp, or the block.  Each does N neighbouring elements at a
- * time. */
-template <bool BY_WARP, int N> struct team {
-    int64_t row, step;  /* the first row, and the distance to the next one */
-    int64_t from, each; /* the thread's first element, and the distance to the next ones */
-
-    __device__ team()
-    {
-        row = BY_WARP ? grid_first() / WARP : blockIdx.x;
-        step = BY_WARP ? grid_stride() / WARP : gridDim.x;
-        from = (int64_t)(BY_WARP ? (int)threadIdx.x % WARP : (int)threadIdx.x) * N;
-        each = (int64_t)(BY_WARP ? (int)WARP : (int)blockDim.x) * N;
-    }
-
-    static __device__ double sum(double v) { return BY_WARP ? warp_sum(v) : block_sum(v); }
 };
 
 template <bool BY_WARP, typename T, int N>
@@ -73,22 +55,6 @@ static __global__ void cuda_layer_norm_normalise(struct norm_rows<T> p)
             p.rstd[row] = rstd;
     }
 }
-
-/* Launch kernel<BY_WARP, T, N>(rows), as the rows' length wants it. */
-#define LAUNCH_ROWS(kernel, T, p, rows)                                                          \
-    do {                                                                                         \
-        enum { W = wide<T>::N };                                                                 \
-        const int64_t blocks = blocks_for(p, (p)->rows, (p)->c < LONG_ROW ? THREADS / WARP : 1); \
-                                                                                                 \
-        if ((p)->c < LONG_ROW && (p)->c % W == 0)                                                \
-            LAUNCH((kernel<true, T, W>), blocks, THREADS, p, rows);                              \
-        else if ((p)->c < LONG_ROW)                                                              \
-            LAUNCH((kernel<true, T, 1>), blocks, THREADS, p, rows);                              \
-        else if ((p)->c % W == 0)                                                                \
-            LAUNCH((kernel<false, T, W>), blocks, THREADS, p, rows);                             \
-        else                                                                                     \
-            LAUNCH((kernel<false, T, 1>), blocks, THREADS, p, rows);                             \
-    } while (0)
 
 template <typename T> static void cuda_layer_norm_run(const struct own *p)
 {

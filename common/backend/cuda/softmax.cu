@@ -6,7 +6,7 @@
 /* Lines of n elements, `step` apart. */
 struct lines {
     int64_t n_lines, n, step;
-    bool is_log;
+    bool is_log, is_safe;
 
     __device__ int64_t first(int64_t line) const { return line / step * n * step + line % step; }
 };
@@ -21,10 +21,12 @@ template <typename T> static __global__ void cuda_softmax_forward(struct lines l
         for (int64_t i = threadIdx.x; i < l.n; i += blockDim.x)
             most = larger((float)x[at + i * l.step], most);
         most = block_largest(most);
+        if (l.is_safe && most == -INFINITY)
+            most = INFINITY; /* e^(x - most) is 0 everywhere */
         for (int64_t i = threadIdx.x; i < l.n; i += blockDim.x)
             sum += (double)expf((float)x[at + i * l.step] - most);
         sum = block_sum(sum);
-        factor = (float)(l.is_log ? log(sum) : 1 / sum);
+        factor = (float)(l.is_log ? log(sum) : l.is_safe && sum == 0 ? 0 : 1 / sum);
         for (int64_t i = threadIdx.x; i < l.n; i += blockDim.x) {
             const float v = (float)x[at + i * l.step] - most;
 
@@ -55,7 +57,8 @@ static __global__ void cuda_softmax_backward(struct lines l, const T *y, const T
 static struct lines lines_of(const struct own *p)
 {
     const struct shape *s = &p->in_shape[0];
-    struct lines l = {0, s->dim[p->attr.softmax.dim], 1, p->attr.softmax.log != 0};
+    struct lines l = {0, s->dim[p->attr.softmax.dim], 1, p->attr.softmax.log != 0,
+                      p->attr.softmax.safe != 0};
 
     for (int d = p->attr.softmax.dim + 1; d < s->n; d++)
         l.step *= s->dim[d];

@@ -1,0 +1,577 @@
+/* builders_layers - the layers with parameters, and pools: convolutions, linear layers, norms,
+ * embeddings. */
+#include <float.h>
+#include <limits.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "import/lower_impl.h"
+
+/* ---- convolutions and pools ---- */
+
+static void window_of(struct lower *l, int stride_at, int pad_at, struct compose_window *w)
+{
+    int pad[2];
+
+    lower_pair(l, "stride", stride_at, 1, w->stride);
+    lower_pair(l, "padding", pad_at, 0, pad);
+    for (int i = 0; i < 2; i++)
+        w->pad[i][0] = w->pad[i][1] = pad[i];
+}
+
+/* padding "same" or "valid": the odd element of "same" stands behind. */
+static void pad_by_name(struct lower *l, const struct shape *w, struct compose_window *win)
+{
+    const struct import_arg *a = lower_arg(l, "padding", 4);
+    const int is_same = a && a->text && !strcmp(a->text, "same");
+
+    if (!is_same && a && a->text && strcmp(a->text, "valid") != 0)
+        lower_fail(l, ERR_UNSUPPORTED, "padding is \"%s\", want same or valid", a->text);
+    for (int i = 0; i < 2; i++) {
+        const int64_t sum = is_same ? win->dilation[i] * (w->dim[2 + i] - 1) : 0;
+
+        win->pad[i][0] = sum / 2;
+        win->pad[i][1] = sum - sum / 2;
+    }
+}
+
+/* kind 1: padding is a word. */
+static void builders_conv2d(struct lower *l, int kind)
+{
+    struct lowered x = lower_in(l, "input", 0), w = lower_in(l, "weight", 1),
+                   b = lower_in(l, "bias", 2);
+    struct compose_window win = {.groups = (int)lower_int(l, "groups", 6, 1)};
+    const struct extent n = x.dim[0];
+
+    if (lower_failed(l))
+        return;
+    if (x.n != 4) {
+        lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want images [N,C,H,W]", x.n);
+        return;
+    }
+    window_of(l, 3, 4, &win);
+    lower_pair(l, "dilation", 5, 1, win.dilation);
+    x = lower_channels_last(l, x);
+    w = lower_plain(l, w);
+    if (kind && !lower_failed(l))
+        pad_by_name(l, &l->m->g->value[w.value].shape, &win);
+    if (b.kind != LOWERED_NONE)
+        b = lower_plain(l, b);
+    if (lower_failed(l))
+        return;
+    lower_set(l, 0,
+              lower_image_value(l,
+                                compose_conv2d(&l->c, x.value, w.value,
+                                               b.kind == LOWERED_NONE ? NO_VALUE : b.value, &win),
+                                n));
+}
+
+/* Pools take images alone; max_pool2d also has indices, which nobody may read. */
+enum { POOL_IS_MAX, POOL_IS_AVG };
+
+static void builders_pool(struct lower *l, int kind)
+{
+    struct lowered x = lower_in(l, "self", 0);
+    struct compose_window win = {.groups = 1, .dilation = {1, 1}};
+    const struct extent n = x.dim[0];
+    int pad[2], y;
+
+    if (lower_failed(l))
+        return;
+    if (x.n != 4) {
+        lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want images [N,C,H,W]", x.n);
+        return;
+    }
+    lower_pair(l, "kernel_size", 1, 1, win.kernel);
+    memcpy(win.stride, win.kernel, sizeof win.stride);
+    if (lower_arg(l, "stride", 2) && lower_arg(l, "stride", 2)->n > 0)
+        lower_pair(l, "stride", 2, 1, win.stride);
+    lower_pair(l, "padding", 3, 0, pad);
+    for (int i = 0; i < 2; i++)
+        win.pad[i][0] = win.pad[i][1] = pad[i];
+    if (kind == POOL_IS_MAX)
+        lower_pair(l, "dilation", 4, 1, win.dilation);
+    win.ceil_mode = (int)lower_int(l, "ceil_mode", kind == POOL_IS_MAX ? 5 : 4, 0);
+    win.count_pad = (int)lower_int(l, "count_include_pad", 5, 1);
+    win.divisor = kind == POOL_IS_AVG ? lower_int(l, "divisor_override", 6, 0) : 0;
+    x = lower_channels_last(l, x);
+    if (lower_failed(l))
+        return;
+    y = kind == POOL_IS_MAX ? compose_max_pool(&l->c, x.value, &win)
+                            : compose_avg_pool(&l->c, x.value, &win);
+    lower_set(l, 0, lower_image_value(l, y, n));
+}
+
+static void builders_adaptive_pool(struct lower *l, int kind)
+{
+    struct lowered x = lower_in(l, "self", 0);
+    const struct extent n = x.dim[0];
+    int size[2], y;
+
+    if (lower_failed(l))
+        return;
+    if (x.n != 4) {
+        lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want images [N,C,H,W]", x.n);
+        return;
+    }
+    lower_pair(l, "output_size", 1, 1, size);
+    x = lower_channels_last(l, x);
+    if (lower_failed(l))
+        return;
+    y = kind == POOL_IS_AVG ? compose_adaptive_avg_pool(&l->c, x.value, size[0], size[1])
+                            : compose_adaptive_max_pool(&l->c, x.value, size[0], size[1]);
+    lower_set(l, 0, lower_image_value(l, y, n));
+}
+
+/* ---- linear layers ---- */
+
+/* y = x w^T + b over the last dimension; transposed: w is [in,out]. */
+static struct lowered builders_linear_of(struct lower *l, struct lowered x, struct lowered w,
+                                         struct lowered b, int transposed)
+{
+    int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NO_OUT, NODE_NO_OUT}, in[2];
+    const union node_attr attr = {.linear.transposed = transposed};
+    struct shape s;
+    int64_t width;
+
+    x = lower_last(l, x, x.n - 1);
+    w = lower_plain(l, w);
+    if (lower_failed(l))
+        return x;
+    s = l->m->g->value[x.value].shape;
+    width = s.dim[s.n - 1];
+    if (s.n != 2) {
+        int64_t rows = 1;
+
+        for (int d = 0; d < s.n - 1; d++)
+            rows *= s.dim[d];
+        x.value = compose_reshape(&l->c, x.value, SHAPE(rows, width));
+    }
+    if (lower_failed(l))
+        return x;
+    in[0] = x.value;
+    in[1] = w.value;
+    l->c.rc = graph_node(l->m->g, OP_linear, &attr, in, 2, out, l->c.name, l->c.err);
+    if (!lower_failed(l) && b.kind != LOWERED_NONE) {
+        b = lower_plain(l, b);
+        in[0] = out[0];
+        in[1] = b.value;
+        out[0] = NODE_NEW_OUT;
+        if (!lower_failed(l))
+            l->c.rc = graph_node(l->m->g, OP_bias, NULL, in, 2, out, l->c.name, l->c.err);
+    }
+    if (lower_failed(l))
+        return x;
+    s.dim[s.n - 1] = l->m->g->value[out[0]].shape.dim[1];
+    x.dim[x.n - 1] = extent_of(s.dim[s.n - 1]);
+    return lower_with(x, compose_reshape(&l->c, out[0], s));
+}
+
+static void builders_linear(struct lower *l, int kind)
+{
+    struct lowered x = lower_in(l, "input", 0), w = lower_in(l, "weight", 1),
+                   b = lower_in(l, "bias", 2);
+
+    (void)kind;
+    if (!lower_failed(l) && (x.n < 1 || w.n != 2))
+        lower_fail(l, ERR_UNSUPPORTED, "its weight has %d dimensions, want 2", w.n);
+    if (!lower_failed(l))
+        lower_set(l, 0, builders_linear_of(l, x, w, b, 0));
+}
+
+/* 1: w is a matrix in the order of its dimensions, or turned; *transposed says as linear's w. */
+static int builders_is_matrix(const struct lowered *w, int *transposed)
+{
+    *transposed = w->at[0] == 0;
+    return w->kind == LOWERED_VALUE && w->n == 2 && !w->repeats && !w->dim[0].is_batch &&
+           !w->dim[1].is_batch;
+}
+
+/* x w with w [in,out] as PyTorch has it. */
+static struct lowered product_of(struct lower *l, struct lowered x, struct lowered w,
+                                 struct lowered b)
+{
+    int transposed;
+
+    if (builders_is_matrix(&w, &transposed) && !transposed) {
+        w.at[0] = 0; /* the graph value is [out,in], which linear takes as it is */
+        w.at[1] = 1;
+    }
+    return builders_linear_of(l, x, w, b, transposed);
+}
+
+static void builders_addmm(struct lower *l, int kind)
+{
+    struct lowered b = lower_in(l, "self", 0), x = lower_in(l, "mat1", 1),
+                   w = lower_in(l, "mat2", 2), y;
+    int transposed;
+
+    (void)kind;
+    if (lower_failed(l))
+        return;
+    if (lower_real(l, "beta", 3, 1) != 1 || lower_real(l, "alpha", 4, 1) != 1) {
+        lower_fail(l, ERR_UNSUPPORTED, "beta or alpha is not 1");
+        return;
+    }
+    if (b.n == 1 && builders_is_matrix(&w, &transposed)) {
+        lower_set(l, 0, product_of(l, x, w, b));
+        return;
+    }
+    x = lower_plain(l, x);
+    w = lower_plain(l, w);
+    if (lower_failed(l))
+        return;
+    y = x;
+    y.dim[1] = w.dim[1];
+    lower_set(
+        l, 0,
+        lower_binary(l, EW_ADD, lower_with(y, compose_matmul(&l->c, x.value, w.value, 0, 0)), b));
+}
+
+/* The matrices of x: its last two dimensions last in the graph value, in either order; the others
+ * in their own. */
+static struct lowered matrices_of(struct lower *l, struct lowered x, int *transposed)
+{
+    int at[SHAPE_MAX_DIMS];
+
+    x = lower_real_value(l, x);
+    if (lower_failed(l))
+        return x;
+    *transposed = x.at[x.n - 1] < x.at[x.n - 2];
+    for (int d = 0; d < x.n; d++)
+        at[d] = d;
+    if (*transposed) {
+        at[x.n - 1] = x.n - 2;
+        at[x.n - 2] = x.n - 1;
+    }
+    x = lower_arrange(l, x, at);
+    if (x.repeats >> (x.n - 2))
+        x = lower_spread(l, x);
+    return x;
+}
+
+static struct lowered matmul_of(struct lower *l, struct lowered a, struct lowered b)
+{
+    int turn_a = 0, turn_b = 0;
+    struct lowered y = {0};
+
+    a = lower_rank(l, a, b.n);
+    b = lower_rank(l, b, a.n);
+    a = matrices_of(l, a, &turn_a);
+    b = matrices_of(l, b, &turn_b);
+    if (lower_failed(l))
+        return a;
+    y = a;
+    for (int d = 0; d < a.n; d++) {
+        const int thin = d < a.n - 2 && ((a.repeats >> d & 1) || extent_is_one(a.dim[d]));
+
+        if (thin && !(extent_is_one(b.dim[d]) && (a.repeats >> d & 1)))
+            y.dim[d] = b.dim[d];
+        y.at[d] = d;
+    }
+    y.repeats = a.repeats & b.repeats;
+    y.dim[a.n - 1] = b.dim[a.n - 1];
+    return lower_with(y, compose_matmul(&l->c, a.value, b.value, turn_a, turn_b));
+}
+
+/* kind 1: mm and bmm. */
+static void builders_matmul(struct lower *l, int kind)
+{
+    struct lowered a = lower_in(l, "self", 0), b = lower_in(l, kind ? "mat2" : "other", 1);
+    const int is_row = a.n == 1, is_column = b.n == 1;
+    struct lowered y;
+    int transposed;
+
+    if (lower_failed(l))
+        return;
+    b = lower_real_value(l, b);
+    if (!lower_failed(l) && a.n >= 2 && builders_is_matrix(&b, &transposed)) {
+        lower_set(l, 0, product_of(l, a, b, (struct lowered){0}));
+        return;
+    }
+    if (is_row)
+        a = lower_unsqueeze(l, a, 0);
+    if (is_column)
+        b = lower_unsqueeze(l, b, 1);
+    if (lower_failed(l))
+        return;
+    y = matmul_of(l, a, b);
+    if (is_row || is_column)
+        y = lower_squeeze(l, y, (is_row ? 1u << (y.n - 2) : 0) | (is_column ? 1u << (y.n - 1) : 0));
+    lower_set(l, 0, y);
+}
+
+static void builders_einsum(struct lower *l, int kind)
+{
+    const struct import_arg *text = lower_arg(l, "equation", 0), *of = lower_arg(l, "tensors", 1);
+    struct extent dim[SHAPE_MAX_DIMS];
+    struct lowered x[2];
+    char plain[64];
+    int n = 0, n_out = 0;
+    const char *arrow;
+
+    (void)kind;
+    if (!text || !text->text || !of || of->n != 2 || strlen(text->text) >= sizeof plain) {
+        lower_fail(l, ERR_UNSUPPORTED, "want an equation of two tensors");
+        return;
+    }
+    for (const char *c = text->text; *c; c++)
+        if (*c != ' ')
+            plain[n++] = *c;
+    plain[n] = 0;
+    arrow = strstr(plain, "->");
+    if (!arrow || strchr(plain, '.')) {
+        lower_fail(l, ERR_UNSUPPORTED, "equation \"%s\", want letters with ->", text->text);
+        return;
+    }
+    for (int i = 0; i < 2; i++) {
+        x[i] = lower_plain(l, lower_at(l, of->values[i]));
+    }
+    for (const char *c = arrow + 2; *c && n_out < SHAPE_MAX_DIMS; c++, n_out++) {
+        const char *in = strchr(plain, *c);
+        const char *comma = strchr(plain, ',');
+
+        if (!in || !comma || in >= arrow) {
+            lower_fail(l, ERR_UNSUPPORTED, "equation \"%s\" has a new letter", text->text);
+            return;
+        }
+        dim[n_out] = in < comma ? x[0].dim[in - plain] : x[1].dim[in - comma - 1];
+    }
+    if (!lower_failed(l))
+        lower_set(
+            l, 0,
+            lower_plain_value(l, compose_einsum(&l->c, plain, x[0].value, x[1].value), n_out, dim));
+}
+
+/* ---- norms ---- */
+
+/* The parameter, or a constant of n numbers. */
+static int norm_operand(struct lower *l, struct lowered w, int64_t n, float value, const char *name)
+{
+    float *one;
+    int id;
+
+    if (w.kind != LOWERED_NONE) {
+        w = lower_plain(l, w);
+        if (lower_failed(l))
+            return NO_VALUE;
+        return l->m->g->value[w.value].shape.n == 1 ? w.value
+                                                    : compose_reshape(&l->c, w.value, SHAPE(n));
+    }
+    one = arena_alloc(&l->arena, (size_t)n * sizeof *one + 1);
+    for (int64_t i = 0; i < n; i++)
+        one[i] = value;
+    id = graph_const(l->m->g, DTYPE_F32, SHAPE(n), one, name);
+    return id;
+}
+
+static int running_state(struct lower *l, const char *name, int place, float init)
+{
+    const struct import_tensor *t = lower_tensor(l, name, place);
+
+    if (!t || t->role != IMPORT_BUFFER || t->n_dims != 1) {
+        lower_fail(l, ERR_UNSUPPORTED, "its %s is not a buffer of the file", name);
+        return NO_VALUE;
+    }
+    if (graph_find(l->m->g, t->name)) {
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "%s is updated by two operators: a batch norm is used twice in a step", t->name);
+        return NO_VALUE;
+    }
+    return graph_state(l->m->g, SHAPE(t->dim[0]), init, t->name);
+}
+
+static int builders_batch_norm_train(struct lower *l, int x, const int param[2], const int state[2],
+                                     const union node_attr *attr)
+{
+    struct graph *g = l->m->g;
+    int sums[NODE_MAX_OUT] = {NODE_NEW_OUT};
+    int out[NODE_MAX_OUT] = {NODE_NEW_OUT, graph_shadow_of(g, state[0]),
+                             graph_shadow_of(g, state[1])};
+
+    l->c.rc = graph_node(g, OP_batch_norm_stats, attr, (int[]){x, state[0]}, 2, sums,
+                         arena_printf(&g->arena, "%s.stats", l->c.name), l->c.err);
+    if (l->c.rc == 0 && l->m->sync)
+        l->c.rc = graph_node(g, OP_allreduce, NULL, (int[]){sums[0]}, 1, sums,
+                             arena_printf(&g->arena, "%s.sync", l->c.name), l->c.err);
+    if (l->c.rc == 0)
+        l->c.rc = graph_node(g, OP_batch_norm, attr,
+                             (int[]){x, sums[0], param[0], param[1], state[0], state[1]}, 6, out,
+                             l->c.name, l->c.err);
+    return out[0];
+}
+
+/* kind: the places of the mode's flag, the momentum and eps differ between the operators. */
+static void builders_batch_norm(struct lower *l, int kind)
+{
+    struct lowered x = lower_in(l, "input", 0);
+    const int flag = (int)lower_int(l, "training", 5, kind == 0);
+    union node_attr attr = {.norm = {.eps = (float)lower_real(l, "eps", 7, 1e-5),
+                                     .momentum = (float)lower_real(l, "momentum", 6, 0.1),
+                                     .sync = l->m->sync}};
+    int param[2], state[2], out[NODE_MAX_OUT] = {NODE_NEW_OUT};
+    int64_t n;
+
+    if (lower_failed(l))
+        return;
+    if (x.n < 2) {
+        lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want 2 or more", x.n);
+        return;
+    }
+    x = lower_channels_last(l, x);
+    state[0] = running_state(l, "running_mean", 3, 0);
+    state[1] = running_state(l, "running_var", 4, 1);
+    if (lower_failed(l))
+        return;
+    n = l->m->g->value[state[0]].shape.dim[0];
+    param[0] = norm_operand(l, lower_in(l, "weight", 1), n, 1, "ones");
+    param[1] = norm_operand(l, lower_in(l, "bias", 2), n, 0, "zeros");
+    if (lower_failed(l))
+        return;
+    if (l->m->g->training && (flag || l->net->is_eval)) {
+        lower_set(l, 0, lower_with(x, builders_batch_norm_train(l, x.value, param, state, &attr)));
+        return;
+    }
+    attr.norm.sync = 0;
+    l->c.rc = graph_node(l->m->g, OP_batch_norm_infer, &attr,
+                         (int[]){x.value, param[0], param[1], state[0], state[1]}, 5, out,
+                         l->c.name, l->c.err);
+    lower_set(l, 0, lower_with(x, out[0]));
+}
+
+/* The last k dimensions of x as one: normalised together. */
+static struct lowered fold_last(struct lower *l, struct lowered x, int k)
+{
+    int64_t to[SHAPE_MAX_DIMS];
+
+    if (k == 1)
+        return lower_last(l, x, x.n - 1);
+    for (int d = 0; d < x.n; d++)
+        to[d] = extent_exported(l, x.dim[d]);
+    for (int d = x.n - k + 1; d < x.n; d++)
+        to[x.n - k] *= to[d];
+    x = lower_plain(l, x);
+    return lower_reshape(l, x, to, x.n - k + 1);
+}
+
+static void builders_layer_norm(struct lower *l, int kind)
+{
+    const struct lowered x = lower_in(l, "input", 0);
+    const int optional = l->m->g->training ? NODE_NEW_OUT : NODE_NO_OUT;
+    const union node_attr attr = {.norm = {.eps = (float)lower_real(l, "eps", 4, 1e-5)}};
+    int out[NODE_MAX_OUT] = {NODE_NEW_OUT, optional, optional}, in[3];
+    int64_t shape[SHAPE_MAX_DIMS], to[SHAPE_MAX_DIMS], n = 1;
+    const int k = lower_ints(l, "normalized_shape", 1, shape, SHAPE_MAX_DIMS);
+    struct lowered y;
+
+    (void)kind;
+    if (lower_failed(l))
+        return;
+    if (k < 1 || k > x.n) {
+        lower_fail(l, ERR_CONFIG, "it normalises %d dimensions of %d", k, x.n);
+        return;
+    }
+    for (int d = 0; d < k; d++)
+        n *= shape[d];
+    y = fold_last(l, x, k);
+    if (lower_failed(l))
+        return;
+    in[0] = y.value;
+    in[1] = norm_operand(l, lower_in(l, "weight", 2), n, 1, "ones");
+    in[2] = norm_operand(l, lower_in(l, "bias", 3), n, 0, "zeros");
+    if (lower_failed(l))
+        return;
+    l->c.rc = graph_node(l->m->g, OP_layer_norm, &attr, in, 3, out, l->c.name, l->c.err);
+    y = lower_with(y, out[0]);
+    for (int d = 0; d < x.n; d++)
+        to[d] = extent_exported(l, x.dim[d]);
+    lower_set(l, 0, k == 1 || lower_failed(l) ? y : lower_reshape(l, y, to, x.n));
+}
+
+/* No eps: the smallest that changes 1. */
+static void builders_rms_norm(struct lower *l, int kind)
+{
+    const struct lowered x = lower_in(l, "input", 0);
+    int64_t shape[SHAPE_MAX_DIMS];
+    const int k = lower_ints(l, "normalized_shape", 1, shape, SHAPE_MAX_DIMS);
+    struct lowered y, w = lower_in(l, "weight", 2);
+
+    (void)kind;
+    if (!lower_failed(l) && k != 1)
+        lower_fail(l, ERR_UNSUPPORTED, "it normalises %d dimensions, want the last one", k);
+    if (lower_failed(l))
+        return;
+    y = lower_last(l, x, x.n - 1);
+    if (w.kind != LOWERED_NONE)
+        w = lower_plain(l, w);
+    if (!lower_failed(l))
+        lower_set(l, 0,
+                  lower_with(y, compose_rms_norm(&l->c, y.value,
+                                                 w.kind == LOWERED_NONE ? NO_VALUE : w.value,
+                                                 lower_real(l, "eps", 3, FLT_EPSILON), 0)));
+}
+
+static void builders_group_norm(struct lower *l, int kind)
+{
+    struct lowered x = lower_in(l, "input", 0), w = lower_in(l, "weight", 2),
+                   b = lower_in(l, "bias", 3);
+    const union node_attr attr = {.group_norm = {.groups = lower_int(l, "num_groups", 1, 1),
+                                                 .eps = (float)lower_real(l, "eps", 4, 1e-5)}};
+    int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NEW_OUT, NODE_NEW_OUT}, in[3];
+
+    (void)kind;
+    x = lower_channels_last(l, x);
+    if (lower_failed(l))
+        return;
+    in[0] = x.value;
+    in[1] = w.kind == LOWERED_NONE ? NO_VALUE : lower_plain(l, w).value;
+    in[2] = b.kind == LOWERED_NONE ? NO_VALUE : lower_plain(l, b).value;
+    if (!lower_failed(l))
+        l->c.rc = graph_node(l->m->g, OP_group_norm, &attr, in, 3, out, l->c.name, l->c.err);
+    lower_set(l, 0, lower_with(x, out[0]));
+}
+
+static void builders_embedding(struct lower *l, int kind)
+{
+    struct lowered table = lower_plain(l, lower_in(l, "weight", 0)),
+                   index = lower_in(l, "indices", 1);
+    struct extent dim[SHAPE_MAX_DIMS];
+    int y;
+
+    (void)kind;
+    if (lower_failed(l))
+        return;
+    index = lower_index_value(l, index);
+    index = lower_plain(l, index);
+    if (lower_failed(l))
+        return;
+    if (index.n + 1 > SHAPE_MAX_DIMS || table.n != 2) {
+        lower_fail(l, ERR_UNSUPPORTED, "its table has %d dimensions, want 2", table.n);
+        return;
+    }
+    memcpy(dim, index.dim, sizeof dim);
+    dim[index.n] = table.dim[1];
+    y = compose_lookup(&l->c, table.value, index.value, lower_int(l, "padding_idx", 2, -1));
+    lower_set(l, 0, lower_plain_value(l, y, index.n + 1, dim));
+}
+
+const struct import_builder import_layers[] = {
+    {"conv2d.default", builders_conv2d, 0},
+    {"conv2d.padding", builders_conv2d, 1},
+    {"max_pool2d.default", builders_pool, POOL_IS_MAX},
+    {"avg_pool2d.default", builders_pool, POOL_IS_AVG},
+    {"adaptive_avg_pool2d.default", builders_adaptive_pool, POOL_IS_AVG},
+    {"adaptive_max_pool2d.default", builders_adaptive_pool, POOL_IS_MAX},
+    {"linear.default", builders_linear, 0},
+    {"addmm.default", builders_addmm, 0},
+    {"matmul.default", builders_matmul, 0},
+    {"mm.default", builders_matmul, 1},
+    {"bmm.default", builders_matmul, 1},
+    {"einsum.default", builders_einsum, 0},
+    {"batch_norm.default", builders_batch_norm, 0},
+    {"layer_norm.default", builders_layer_norm, 0},
+    {"rms_norm.default", builders_rms_norm, 0},
+    {"group_norm.default", builders_group_norm, 0},
+    {"embedding.default", builders_embedding, 0},
+    {0},
+};

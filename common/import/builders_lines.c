@@ -1,0 +1,130 @@
+/* builders_lines - convolutions of lines [N,C,L], other sizes of images, and elements by number.
+ *
+ * A size that the file has is one of elements, never of the batch. */
+#include <string.h>
+
+#include "import/lower_impl.h"
+
+/* ---- lines ---- */
+
+/* The padding of conv1d in columns; a word if it is one.  The odd element of "same" stands behind.
+ */
+static void builders_lines_pad(struct lower *l, int64_t kernel, struct compose_window *win)
+{
+    const struct import_arg *a = lower_arg(l, "padding", 4);
+    int64_t pad = 0, sum;
+
+    if (!a || a->kind != IMPORT_TEXT) {
+        lower_ints(l, "padding", 4, &pad, 1);
+        win->pad[1][0] = win->pad[1][1] = pad;
+        return;
+    }
+    if (strcmp(a->text, "same") != 0 && strcmp(a->text, "valid") != 0)
+        lower_fail(l, ERR_UNSUPPORTED, "padding is \"%s\", want same or valid", a->text);
+    sum = !strcmp(a->text, "same") ? win->dilation[1] * (kernel - 1) : 0;
+    win->pad[1][0] = sum / 2;
+    win->pad[1][1] = sum - sum / 2;
+}
+
+static void builders_conv1d(struct lower *l, int kind)
+{
+    struct lowered x = lower_in(l, "input", 0), w = lower_in(l, "weight", 1),
+                   b = lower_in(l, "bias", 2);
+    struct compose_window win = {.groups = (int)lower_int(l, "groups", 6, 1)};
+    int y;
+
+    (void)kind;
+    if (!lower_failed(l) && (x.n != 3 || w.n != 3))
+        lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want lines [N,C,L]", x.n);
+    if (lower_failed(l))
+        return;
+    lower_pair(l, "stride", 3, 1, win.stride);
+    lower_pair(l, "dilation", 5, 1, win.dilation);
+    builders_lines_pad(l, w.dim[2].outer * w.dim[2].inner, &win);
+    x = lower_channels_last(l, x);
+    w = lower_plain(l, w);
+    if (b.kind != LOWERED_NONE)
+        b = lower_plain(l, b);
+    if (lower_failed(l))
+        return;
+    y = compose_conv1d(&l->c, x.value, w.value, b.kind == LOWERED_NONE ? NO_VALUE : b.value, &win);
+    if (lower_failed(l))
+        return;
+    x.dim[1] = extent_of(l->m->g->value[y].shape.dim[2]);
+    x.dim[2] = extent_of(l->m->g->value[y].shape.dim[1]);
+    lower_set(l, 0, lower_with(x, y));
+}
+
+/* ---- sizes of images ---- */
+
+/* The factors that the caller gave: one list, or two numbers behind place `at`. */
+static void builders_resize_scale(struct lower *l, int at, double scale[2])
+{
+    const struct import_arg *a = lower_arg(l, "scale_factors", at);
+
+    scale[0] = lower_real(l, "scales_h", at, 0);
+    scale[1] = lower_real(l, "scales_w", at + 1, 0);
+    if (!a || a->n != 2 || (a->kind != IMPORT_REALS && a->kind != IMPORT_INTS))
+        return;
+    for (int i = 0; i < 2; i++)
+        scale[i] = a->kind == IMPORT_REALS ? a->reals[i] : (double)a->ints[i].number;
+}
+
+static void builders_resize(struct lower *l, int kind)
+{
+    const struct import_value *to = &l->net->value[l->node->out[0]];
+    struct lowered x = lower_at(l, l->node->n_args ? l->node->arg[0].values[0] : IMPORT_NO_VALUE);
+    const struct extent n = x.dim[0];
+    double scale[2];
+
+    if (!lower_failed(l) && (x.n != 4 || to->n_dims != 4))
+        lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want images [N,C,H,W]", x.n);
+    if (lower_failed(l))
+        return;
+    builders_resize_scale(l, kind == RESIZE_BILINEAR ? 3 : 2, scale);
+    if (kind == RESIZE_BILINEAR && lower_int(l, "align_corners", 2, 0))
+        kind = RESIZE_BILINEAR_CORNERS;
+    x = lower_channels_last(l, x);
+    if (!lower_failed(l))
+        lower_set(l, 0,
+                  lower_image_value(l,
+                                    compose_resize(&l->c, x.value, to->dim[2], to->dim[3],
+                                                   (enum resize)kind, scale),
+                                    n));
+}
+
+/* ---- elements by number ---- */
+
+static void builders_gather(struct lower *l, int kind)
+{
+    struct lowered x = lower_plain(l, lower_in(l, "self", 0)), index = lower_in(l, "index", 2);
+    const int dim = lower_dim(l, "dim", 1, x.n, 0);
+
+    (void)kind;
+    index = lower_plain(l, lower_index_value(l, index));
+    if (!lower_failed(l) && index.n != x.n)
+        lower_fail(l, ERR_UNSUPPORTED, "its index has %d dimensions, want %d", index.n, x.n);
+    for (int d = 0; d < x.n && !lower_failed(l); d++)
+        if (x.dim[d].is_batch && (d == dim || !index.dim[d].is_batch))
+            lower_fail(l, ERR_UNSUPPORTED,
+                       "it takes elements of dimension %d, the batch: samples would depend on each "
+                       "other",
+                       d);
+    if (!lower_failed(l))
+        lower_set(
+            l, 0,
+            lower_plain_value(l, compose_gather(&l->c, x.value, dim, index.value), x.n, index.dim));
+}
+
+const struct import_builder import_lines[] = {
+    {"conv1d.default", builders_conv1d, 0},
+    {"conv1d.padding", builders_conv1d, 0},
+    {"upsample_bilinear2d.vec", builders_resize, RESIZE_BILINEAR},
+    {"upsample_bilinear2d.default", builders_resize, RESIZE_BILINEAR},
+    {"upsample_nearest2d.vec", builders_resize, RESIZE_NEAREST},
+    {"upsample_nearest2d.default", builders_resize, RESIZE_NEAREST},
+    {"_upsample_nearest_exact2d.vec", builders_resize, RESIZE_NEAREST_EXACT},
+    {"_upsample_nearest_exact2d.default", builders_resize, RESIZE_NEAREST_EXACT},
+    {"gather.default", builders_gather, -1},
+    {0},
+};

@@ -1,0 +1,424 @@
+/* builders_math - arithmetic on elements, activations, and reductions.  Constants that are read
+ * here become values of the graph. */
+#include <float.h>
+#include <math.h>
+
+#include "import/lower_impl.h"
+
+/* ---- activations ---- */
+
+static struct lowered builders_activate(struct lower *l, struct lowered x, enum activation kind)
+{
+    x = lower_spread(l, x);
+    return lower_with(x, compose_activation(&l->c, kind, x.value));
+}
+
+static void builders_activation(struct lower *l, int kind)
+{
+    lower_set(l, 0, builders_activate(l, lower_in(l, "self", 0), (enum activation)kind));
+}
+
+static void builders_gelu(struct lower *l, int kind)
+{
+    const struct import_arg *a = lower_arg(l, "approximate", 1);
+    const int is_tanh = a && a->text && a->text[0] == 't';
+
+    (void)kind;
+    lower_set(l, 0,
+              builders_activate(l, lower_in(l, "self", 0), is_tanh ? ACT_GELU_TANH : ACT_GELU));
+}
+
+static struct lowered with_constants(struct lower *l, enum elementwise kind, struct lowered x,
+                                     double p, double q)
+{
+    x = lower_real_value(l, x);
+    return lower_failed(l)
+               ? x
+               : lower_with(x, compose_constants(&l->c, kind, x.value, (float)p, (float)q));
+}
+
+/* kind: the limits are the arguments, or 0 and 6. */
+enum { CLAMP, CLAMP_MIN, CLAMP_MAX, HARD_TANH, RELU6 };
+
+static void builders_limits(struct lower *l, int kind)
+{
+    const char *low = kind == HARD_TANH ? "min_val" : "min",
+               *high = kind == HARD_TANH ? "max_val" : "max";
+    const double def = kind == HARD_TANH ? 1 : (double)FLT_MAX;
+    double p = lower_real(l, low, 1, -def), q = lower_real(l, high, kind == CLAMP_MAX ? 1 : 2, def);
+
+    if (kind == RELU6) {
+        p = 0;
+        q = 6;
+    }
+    lower_set(
+        l, 0,
+        with_constants(l, EW_CLIP, lower_in(l, "self", 0), fmax(p, -FLT_MAX), fmin(q, FLT_MAX)));
+}
+
+static void builders_leaky_relu(struct lower *l, int kind)
+{
+    const double slope = lower_real(l, "negative_slope", 1, 0.01);
+
+    (void)kind;
+    lower_set(l, 0, with_constants(l, EW_LEAKY, lower_in(l, "self", 0), slope, 0));
+}
+
+static void builders_elu(struct lower *l, int kind)
+{
+    (void)kind;
+    lower_set(l, 0,
+              with_constants(l, EW_ELU, lower_in(l, "self", 0), lower_real(l, "alpha", 1, 1),
+                             lower_real(l, "scale", 2, 1)));
+}
+
+static void builders_softplus(struct lower *l, int kind)
+{
+    (void)kind;
+    lower_set(l, 0,
+              with_constants(l, EW_SOFTPLUS, lower_in(l, "self", 0), lower_real(l, "beta", 1, 1),
+                             lower_real(l, "threshold", 2, 20)));
+}
+
+/* ---- arithmetic ---- */
+
+static void builders_unary(struct lower *l, int kind)
+{
+    lower_set(l, 0, with_constants(l, (enum elementwise)kind, lower_in(l, "self", 0), 0, 0));
+}
+
+static int math_is_number(const struct lower *l, const char *name, int place)
+{
+    const struct import_arg *a = lower_arg(l, name, place);
+
+    return a && (a->kind == IMPORT_REAL || a->kind == IMPORT_INT || a->kind == IMPORT_FLAG);
+}
+
+static int math_is_integers(const struct lower *l, const struct lowered *x)
+{
+    return x->kind == LOWERED_VALUE && l->m->g->value[x->value].dtype == DTYPE_I32;
+}
+
+/* x kind number. */
+static struct lowered with_number(struct lower *l, enum elementwise kind, struct lowered x,
+                                  double number)
+{
+    struct lowered k = {.kind = LOWERED_VALUE};
+    const float v = (float)number;
+
+    switch (kind) {
+    case EW_ADD:
+        return with_constants(l, EW_AFFINE, x, 1, number);
+    case EW_SUB:
+        return with_constants(l, EW_AFFINE, x, 1, -number);
+    case EW_MUL:
+        return with_constants(l, EW_AFFINE, x, number, 0);
+    case EW_POW:
+        x = lower_real_value(l, x);
+        return lower_failed(l) ? x : lower_with(x, compose_power(&l->c, x.value, number));
+    default:
+        if (kind >= EW_EQ && kind <= EW_GE && math_is_integers(l, &x) && number == (int32_t)number)
+            return lower_with(x, compose_compare(&l->c, kind, x.value, (int32_t)number));
+        k.value = graph_const(l->m->g, DTYPE_F32, (struct shape){0}, &v, "number");
+        return lower_binary(l, kind, x, k);
+    }
+}
+
+/* Operands `self` and `other`; alpha times the other for sums. */
+static void builders_binary(struct lower *l, int kind)
+{
+    struct lowered a = lower_in(l, "self", 0), b;
+    const double alpha = kind == EW_ADD || kind == EW_SUB ? lower_real(l, "alpha", 2, 1) : 1;
+    const char *other = kind == EW_POW ? "exponent" : "other";
+    const struct import_tensor *t = lower_tensor(l, "self", 0);
+
+    if (t && t->role == IMPORT_BUFFER && t->type != IMPORT_F32 && t->n_dims == 0 && kind == EW_ADD)
+        return; /* num_batches_tracked: the state dict's writer counts */
+    if (lower_failed(l))
+        return;
+    if (math_is_number(l, other, 1)) {
+        if (a.kind == LOWERED_DRAW && kind == EW_ADD)
+            lower_set(l, 0, lower_draw_plus(l, a, lower_real(l, other, 1, 0)));
+        else
+            lower_set(
+                l, 0,
+                with_number(l, (enum elementwise)kind, a, alpha * lower_real(l, other, 1, 0)));
+        return;
+    }
+    b = lower_in(l, other, 1);
+    if (lower_failed(l))
+        return;
+    if (kind == EW_MUL && (a.kind == LOWERED_DRAW || b.kind == LOWERED_DRAW)) {
+        const struct lowered *draw = a.kind == LOWERED_DRAW ? &a : &b;
+        struct lowered y = lower_dropout(l, draw == &a ? b : a, 1 - draw->keep, 1);
+
+        lower_set(l, 0,
+                  fabs(draw->keep * draw->scale - 1) < 1e-12
+                      ? y
+                      : with_constants(l, EW_AFFINE, y, draw->keep * draw->scale, 0));
+        return;
+    }
+    if (alpha != 1)
+        b = with_constants(l, EW_AFFINE, b, alpha, 0);
+    if (!lower_failed(l))
+        lower_set(l, 0, lower_binary(l, (enum elementwise)kind, a, b));
+}
+
+static void builders_div(struct lower *l, int kind)
+{
+    struct lowered a = lower_in(l, "self", 0);
+    const struct import_arg *mode = lower_arg(l, "rounding_mode", 2);
+
+    (void)kind;
+    if (lower_failed(l))
+        return;
+    if (mode && mode->kind == IMPORT_TEXT) {
+        lower_fail(l, ERR_UNSUPPORTED, "rounding mode %s", mode->text);
+        return;
+    }
+    if (!math_is_number(l, "other", 1)) {
+        builders_binary(l, EW_DIV);
+        return;
+    }
+    if (a.kind == LOWERED_DRAW) {
+        a.scale /= lower_real(l, "other", 1, 1);
+        lower_set(l, 0, a);
+        return;
+    }
+    lower_set(l, 0, with_constants(l, EW_AFFINE, a, 1 / lower_real(l, "other", 1, 1), 0));
+}
+
+static void builders_rsub(struct lower *l, int kind)
+{
+    const struct lowered a = lower_in(l, "self", 0);
+
+    (void)kind;
+    if (math_is_number(l, "other", 1))
+        lower_set(l, 0, with_constants(l, EW_AFFINE, a, -1, lower_real(l, "other", 1, 0)));
+    else
+        lower_set(l, 0, lower_binary(l, EW_SUB, lower_in(l, "other", 1), a));
+}
+
+static void builders_where(struct lower *l, int kind)
+{
+    struct lowered c = lower_in(l, "condition", 0), a = {0}, b = {0}, y;
+
+    (void)kind;
+    for (int i = 0; i < 2; i++) {
+        struct lowered *x = i ? &b : &a;
+        const char *name = i ? "other" : "self";
+
+        if (math_is_number(l, name, 1 + i)) {
+            const float v = (float)lower_real(l, name, 1 + i, 0);
+
+            *x = (struct lowered){
+                .kind = LOWERED_VALUE,
+                .value = graph_const(l->m->g, DTYPE_F32, (struct shape){0}, &v, "number")};
+        } else {
+            *x = lower_in(l, name, 1 + i);
+        }
+    }
+    if (lower_failed(l))
+        return;
+    y = lower_meet(l, (struct lowered *[]){&c, &a, &b}, 3);
+    if (!lower_failed(l))
+        lower_set(l, 0, lower_with(y, compose_where(&l->c, c.value, a.value, b.value)));
+}
+
+static void builders_masked_fill(struct lower *l, int kind)
+{
+    const float v = (float)fmax(-FLT_MAX, lower_real(l, "value", 2, 0));
+    struct lowered x = lower_in(l, "self", 0), mask = lower_in(l, "mask", 1), y;
+    struct lowered fill = {.kind = LOWERED_VALUE,
+                           .value = graph_const(l->m->g, DTYPE_F32, (struct shape){0}, &v, "fill")};
+
+    (void)kind;
+    if (lower_failed(l))
+        return;
+    y = lower_meet(l, (struct lowered *[]){&x, &mask, &fill}, 3);
+    if (!lower_failed(l))
+        lower_set(l, 0, lower_with(y, compose_where(&l->c, mask.value, fill.value, x.value)));
+}
+
+/* ---- reductions ---- */
+
+/* The dimensions of the argument `dim` as bits; all of them if it is absent. */
+static unsigned math_dims(struct lower *l, int place, int n)
+{
+    int64_t dim[SHAPE_MAX_DIMS];
+    const int count = lower_ints(l, "dim", place, dim, SHAPE_MAX_DIMS);
+    unsigned bits = 0;
+
+    for (int i = 0; i < count; i++) {
+        const int64_t d = dim[i] < 0 ? dim[i] + n : dim[i];
+
+        if (d < 0 || d >= n)
+            lower_fail(l, ERR_CONFIG, "dim is %lld of %d", (long long)dim[i], n);
+        else
+            bits |= 1u << d;
+    }
+    return count ? bits : (1u << n) - 1;
+}
+
+static struct lowered builders_reduced(struct lower *l, struct lowered x, unsigned dims, int keep,
+                                       int value)
+{
+    struct lowered y = lower_with(x, value);
+
+    if (!keep)
+        return lower_without(x, dims, value);
+    for (int d = 0; d < x.n; d++)
+        if (dims >> d & 1)
+            y.dim[d] = extent_of(1);
+    (void)l;
+    return y;
+}
+
+/* Reductions over the batch are a loss that the graph computes; others would mix samples. */
+static void refuse_batch(struct lower *l, const struct lowered *x, unsigned dims)
+{
+    for (int d = 0; d < x->n; d++)
+        if ((dims >> d & 1) && x->dim[d].is_batch && dims != (1u << x->n) - 1)
+            lower_fail(l, ERR_UNSUPPORTED,
+                       "it reduces dimension %d, the batch: samples would depend on each other", d);
+}
+
+static struct lowered reduce_of(struct lower *l, enum reduction kind, struct lowered x,
+                                unsigned dims, int keep)
+{
+    x = lower_spread(l, x);
+    refuse_batch(l, &x, dims);
+    if (lower_failed(l) || dims == 0)
+        return x;
+    return builders_reduced(l, x, dims, keep,
+                            compose_reduce(&l->c, kind, x.value, lower_axes(&x, dims), keep));
+}
+
+static void builders_reduce(struct lower *l, int kind)
+{
+    const struct lowered x = lower_in(l, "self", 0);
+    const unsigned dims = math_dims(l, 1, x.n);
+
+    if (!lower_failed(l))
+        lower_set(l, 0,
+                  reduce_of(l, (enum reduction)kind, x, dims, (int)lower_int(l, "keepdim", 2, 0)));
+}
+
+static void builders_norm(struct lower *l, int kind)
+{
+    struct lowered x = lower_spread(l, lower_in(l, "self", 0));
+    const double p = lower_real(l, kind ? "p" : "ord", 1, 2);
+    const unsigned dims = math_dims(l, 2, x.n);
+    const int keep = (int)lower_int(l, "keepdim", 3, 0);
+
+    refuse_batch(l, &x, dims);
+    if (!lower_failed(l))
+        lower_set(l, 0,
+                  builders_reduced(l, x, dims, keep,
+                                   compose_norm(&l->c, x.value, p, lower_axes(&x, dims), keep)));
+}
+
+static void builders_softmax(struct lower *l, int kind)
+{
+    struct lowered x = lower_spread(l, lower_in(l, "self", 0));
+    const int dim = lower_dim(l, "dim", 1, x.n, -1);
+
+    if (!lower_failed(l))
+        lower_set(l, 0, lower_with(x, compose_softmax(&l->c, x.value, x.at[dim], kind)));
+}
+
+static void builders_cumsum(struct lower *l, int kind)
+{
+    struct lowered x = lower_spread(l, lower_in(l, "self", 0));
+    const int dim = lower_dim(l, "dim", 1, x.n, -1);
+
+    (void)kind;
+    if (!lower_failed(l))
+        lower_set(l, 0, lower_with(x, compose_cumsum(&l->c, x.value, x.at[dim])));
+}
+
+#define BOTH(name, overload, build, kind) \
+    {name "." overload, build, kind}, { name "_." overload, build, kind }
+
+const struct import_builder import_math[] = {
+    BOTH("relu", "default", builders_activation, ACT_RELU),
+    BOTH("tanh", "default", builders_activation, ACT_TANH),
+    BOTH("sigmoid", "default", builders_activation, ACT_SIGMOID),
+    BOTH("silu", "default", builders_activation, ACT_SILU),
+    BOTH("gelu", "default", builders_gelu, 0),
+    BOTH("leaky_relu", "default", builders_leaky_relu, 0),
+    BOTH("relu6", "default", builders_limits, RELU6),
+    BOTH("hardsigmoid", "default", builders_unary, EW_HARDSIGMOID),
+    BOTH("hardswish", "default", builders_unary, EW_HARDSWISH),
+    BOTH("hardtanh", "default", builders_limits, HARD_TANH),
+    BOTH("clamp", "default", builders_limits, CLAMP),
+    BOTH("clamp_min", "default", builders_limits, CLAMP_MIN),
+    BOTH("clamp_max", "default", builders_limits, CLAMP_MAX),
+    BOTH("neg", "default", builders_unary, EW_NEG),
+    BOTH("abs", "default", builders_unary, EW_ABS),
+    BOTH("exp", "default", builders_unary, EW_EXP),
+    BOTH("log", "default", builders_unary, EW_LOG),
+    BOTH("sqrt", "default", builders_unary, EW_SQRT),
+    BOTH("rsqrt", "default", builders_unary, EW_RSQRT),
+    BOTH("reciprocal", "default", builders_unary, EW_RECIPROCAL),
+    BOTH("sin", "default", builders_unary, EW_SIN),
+    BOTH("cos", "default", builders_unary, EW_COS),
+    BOTH("erf", "default", builders_unary, EW_ERF),
+    BOTH("square", "default", builders_unary, EW_SQUARE),
+    BOTH("log1p", "default", builders_unary, EW_LOG1P),
+    BOTH("expm1", "default", builders_unary, EW_EXPM1),
+    BOTH("mish", "default", builders_unary, EW_MISH),
+    BOTH("sign", "default", builders_unary, EW_SIGN),
+    BOTH("elu", "default", builders_elu, 0),
+    {"softplus.default", builders_softplus, 0},
+    {"logical_not.default", builders_unary, EW_NOT},
+    {"bitwise_not.default", builders_unary, EW_NOT},
+    BOTH("add", "Tensor", builders_binary, EW_ADD),
+    BOTH("sub", "Tensor", builders_binary, EW_SUB),
+    BOTH("mul", "Tensor", builders_binary, EW_MUL),
+    BOTH("add", "Scalar", builders_binary, EW_ADD),
+    BOTH("sub", "Scalar", builders_binary, EW_SUB),
+    BOTH("mul", "Scalar", builders_binary, EW_MUL),
+    BOTH("div", "Tensor", builders_div, 0),
+    BOTH("div", "Scalar", builders_div, 0),
+    BOTH("div", "Tensor_mode", builders_div, 0),
+    BOTH("pow", "Tensor_Scalar", builders_binary, EW_POW),
+    BOTH("pow", "Tensor_Tensor", builders_binary, EW_POW),
+    {"rsub.Scalar", builders_rsub, 0},
+    {"rsub.Tensor", builders_rsub, 0},
+    {"maximum.default", builders_binary, EW_MAX},
+    {"minimum.default", builders_binary, EW_MIN},
+    {"eq.Scalar", builders_binary, EW_EQ},
+    {"eq.Tensor", builders_binary, EW_EQ},
+    {"ne.Scalar", builders_binary, EW_NE},
+    {"ne.Tensor", builders_binary, EW_NE},
+    {"lt.Scalar", builders_binary, EW_LT},
+    {"lt.Tensor", builders_binary, EW_LT},
+    {"le.Scalar", builders_binary, EW_LE},
+    {"le.Tensor", builders_binary, EW_LE},
+    {"gt.Scalar", builders_binary, EW_GT},
+    {"gt.Tensor", builders_binary, EW_GT},
+    {"ge.Scalar", builders_binary, EW_GE},
+    {"ge.Tensor", builders_binary, EW_GE},
+    {"__and__.Tensor", builders_binary, EW_AND},
+    {"__or__.Tensor", builders_binary, EW_OR},
+    {"logical_and.default", builders_binary, EW_AND},
+    {"logical_or.default", builders_binary, EW_OR},
+    {"where.self", builders_where, 0},
+    {"where.ScalarSelf", builders_where, 0},
+    {"where.ScalarOther", builders_where, 0},
+    BOTH("masked_fill", "Scalar", builders_masked_fill, 0),
+    {"mean.dim", builders_reduce, REDUCE_MEAN},
+    {"mean.default", builders_reduce, REDUCE_MEAN},
+    {"sum.dim_IntList", builders_reduce, REDUCE_SUM},
+    {"sum.default", builders_reduce, REDUCE_SUM},
+    {"amax.default", builders_reduce, REDUCE_MAX},
+    {"amin.default", builders_reduce, REDUCE_MIN},
+    {"linalg_vector_norm.default", builders_norm, 0},
+    {"norm.ScalarOpt_dim", builders_norm, 1},
+    {"softmax.int", builders_softmax, 0},
+    {"_softmax.default", builders_softmax, 0},
+    {"log_softmax.int", builders_softmax, 1},
+    {"cumsum.default", builders_cumsum, 0},
+    {0},
+};

@@ -1,0 +1,147 @@
+/* builders_random - dropout in all its forms.
+ *
+ * Stochastic depth stands in the graph as random numbers of one per sample that the branch is
+ * multiplied by: torchvision's `empty -> bernoulli_(keep) -> div_(keep)`, transformers'
+ * `keep + rand -> floor`.  Such a value is a LOWERED_DRAW, and the product is our dropout of whole
+ * samples.  The stages of a draw: */
+#include <math.h>
+
+#include "import/lower_impl.h"
+
+enum { DRAW_EMPTY, DRAW_UNIFORM, DRAW_SHIFTED, DRAW_KEEP };
+
+/* The first dimension of x in the graph value becomes that of the samples. */
+static struct lowered samples_first(struct lower *l, struct lowered x)
+{
+    int at[SHAPE_MAX_DIMS], dim = -1;
+
+    x = lower_spread(l, x);
+    for (int d = 0; d < x.n && dim < 0; d++)
+        if (x.dim[d].is_batch)
+            dim = d;
+    if (!lower_failed(l) && (dim < 0 || x.dim[dim].outer != 1))
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "its input has no dimension whose outermost part is the batch, so its random "
+                   "numbers would depend on the number of ranks");
+    if (lower_failed(l) || x.at[dim] == 0)
+        return x;
+    for (int d = 0; d < x.n; d++)
+        at[d] = d == dim ? 0 : x.at[d] + (x.at[d] < x.at[dim]);
+    return lower_arrange(l, x, at);
+}
+
+struct lowered lower_dropout(struct lower *l, struct lowered x, double p, int whole)
+{
+    int dim = 0;
+
+    p = lower_drop_rate(l, p);
+    if (lower_failed(l) || !l->m->g->training || p == 0)
+        return x;
+    x = samples_first(l, x);
+    for (int d = 0; d < x.n; d++)
+        if (x.at[d] == 0)
+            dim = d;
+    if (lower_failed(l))
+        return x;
+    return lower_with(
+        x, compose_dropout(&l->c, x.value, p, l->m->n_dropouts++, x.dim[dim].inner, whole));
+}
+
+static void builders_dropout(struct lower *l, int kind)
+{
+    const struct lowered x = lower_in(l, kind ? "self" : "input", 0);
+    const double p = lower_real(l, "p", 1, 0.5);
+    const int is_on = (int)lower_int(l, "train", 2, 1) || l->net->is_eval;
+
+    lower_set(l, 0, is_on ? lower_dropout(l, x, p, 0) : x);
+}
+
+/* feature_dropout drops whole channels. */
+/* 1: one random number for each sample, as stochastic depth has them. */
+static int random_is_of_samples(const struct lowered *x)
+{
+    for (int d = 1; d < x->n; d++)
+        if (!extent_is_one(x->dim[d]))
+            return 0;
+    return 1;
+}
+
+/* Random numbers for each element: uniform ones, or if p >= 0 1 with this probability. */
+static struct lowered random_value(struct lower *l, const struct lowered *x, double p)
+{
+    struct shape s = {.n = x->n};
+    int64_t tag;
+
+    if (lower_failed(l))
+        return *x;
+    for (int d = 0; d < x->n; d++)
+        s.dim[d] = extent_size(l, x->dim[d]);
+    tag = l->m->n_dropouts++;
+    return lower_plain_value(
+        l, p < 0 ? compose_uniform(&l->c, s, tag) : compose_bernoulli(&l->c, s, p, tag), x->n,
+        x->dim);
+}
+
+static void builders_draw(struct lower *l, int kind)
+{
+    struct lowered y = {.kind = LOWERED_DRAW, .stage = kind, .keep = 1, .scale = 1};
+    int64_t size[SHAPE_MAX_DIMS];
+    const int n = lower_ints(l, "size", 0, size, SHAPE_MAX_DIMS);
+
+    y.n = n;
+    for (int d = 0; d < n; d++)
+        y.dim[d] = d == 0 ? (struct extent){1, size[0] / l->batch, 1} : extent_of(size[d]);
+    if (n < 1 || size[0] % l->batch)
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "random numbers whose first dimension is not the batch, %lld",
+                   (long long)l->batch);
+    if (kind == DRAW_UNIFORM && !random_is_of_samples(&y))
+        y = random_value(l, &y, -1);
+    lower_set(l, 0, y);
+}
+
+static void builders_bernoulli(struct lower *l, int kind)
+{
+    struct lowered x = lower_in(l, "self", 0);
+
+    (void)kind;
+    if (!lower_failed(l) && (x.kind != LOWERED_DRAW || x.stage != DRAW_EMPTY))
+        lower_fail(l, ERR_UNSUPPORTED, "want a tensor of empty, as stochastic depth has it");
+    x.stage = DRAW_KEEP;
+    x.keep = lower_real(l, "p", 1, 0.5);
+    lower_set(l, 0, random_is_of_samples(&x) ? x : random_value(l, &x, x.keep));
+}
+
+struct lowered lower_draw_plus(struct lower *l, struct lowered x, double keep)
+{
+    if (x.stage != DRAW_UNIFORM)
+        lower_fail(l, ERR_UNSUPPORTED, "want a tensor of rand, as stochastic depth has it");
+    x.stage = DRAW_SHIFTED;
+    x.keep = keep;
+    return x;
+}
+
+static void builders_floor(struct lower *l, int kind)
+{
+    struct lowered x = lower_in(l, "self", 0);
+
+    (void)kind;
+    if (!lower_failed(l) && (x.kind != LOWERED_DRAW || x.stage != DRAW_SHIFTED))
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "want the sum of rand and a number, as stochastic depth has "
+                   "it");
+    x.stage = DRAW_KEEP;
+    lower_set(l, 0, x);
+}
+
+const struct import_builder import_random[] = {
+    {"dropout.default", builders_dropout, 0},
+    {"dropout_.default", builders_dropout, 1},
+    {"native_dropout.default", builders_dropout, 0},
+    {"empty.memory_format", builders_draw, DRAW_EMPTY},
+    {"rand.default", builders_draw, DRAW_UNIFORM},
+    {"bernoulli_.float", builders_bernoulli, 0},
+    {"floor.default", builders_floor, 0},
+    {"floor_.default", builders_floor, 0},
+    {0},
+};

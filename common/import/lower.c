@@ -1,0 +1,503 @@
+/* lower - the walk over a network's nodes: its parameters, its inputs, one builder for each node,
+ * and the values that operators in place change.
+ *
+ * An operator in place (add_, relu_) makes a new value; all names of the changed tensor then mean
+ * that one.  A view of it with another shape, or of a part, becomes stale: reading it fails. */
+#include "import/lower.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/util.h"
+#include "import/lower_impl.h"
+
+static const struct import_builder *const lower_tables[] = {
+    import_layers, import_math, import_views, import_random, import_attention, import_lines};
+
+static const struct import_builder *builder_of(const char *target)
+{
+    for (size_t t = 0; t < ARRAY_LEN(lower_tables); t++)
+        for (const struct import_builder *b = lower_tables[t]; b->target; b++)
+            if (!strcmp(b->target, target))
+                return b;
+    return NULL;
+}
+
+int import_check(const struct import_network *n, struct buf *missing)
+{
+    int *count = xcalloc((size_t)n->n_nodes + 1, sizeof *count), kinds = 0;
+
+    for (int i = 0; i < n->n_nodes; i++) {
+        int first = 0;
+
+        if (builder_of(n->node[i].target))
+            continue;
+        while (strcmp(n->node[first].target, n->node[i].target) != 0)
+            first++;
+        count[first]++;
+    }
+    for (int i = 0; i < n->n_nodes; i++)
+        if (count[i]) {
+            buf_printf(missing, "%s, %d of the nodes, the first one in %s\n", n->node[i].target,
+                       count[i], *n->node[i].module ? n->node[i].module : "the network itself");
+            kinds++;
+        }
+    free(count);
+    return kinds;
+}
+
+/* ---- parameters ---- */
+
+static int lower_ends_in(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+
+    return n >= m && !strcmp(name + n - m, end);
+}
+
+static int lower_first_of_tied(const struct import_network *n, int i)
+{
+    while (n->tensor[i].same_as >= 0)
+        i = n->tensor[i].same_as;
+    return i;
+}
+
+/* For each tensor the node that reads it first, or NULL. */
+static const struct import_node **lower_find_uses(const struct import_network *n)
+{
+    const struct import_node **use = xcalloc((size_t)n->n_tensors + 1, sizeof *use);
+
+    for (int k = n->n_nodes - 1; k >= 0; k--)
+        for (int a = 0; a < n->node[k].n_args; a++) {
+            const struct import_arg *arg = &n->node[k].arg[a];
+
+            if (arg->kind == IMPORT_VALUE && arg->values[0] != IMPORT_NO_VALUE &&
+                n->value[arg->values[0]].tensor >= 0)
+                use[lower_first_of_tied(n, n->value[arg->values[0]].tensor)] = &n->node[k];
+        }
+    return use;
+}
+
+static enum param_kind lower_kind(const struct import_tensor *t, const struct import_node *use)
+{
+    if (use && !strcmp(use->target, "embedding.default"))
+        return PARAM_EMBEDDING;
+    if (lower_ends_in(t->name, "bias"))
+        return PARAM_BIAS;
+    return t->n_dims < 2 ? PARAM_NORM : PARAM_WEIGHT;
+}
+
+static float lower_fan_bound(const struct import_tensor *weight)
+{
+    const int64_t fan_in =
+        weight->n_dims && weight->dim[0] ? import_tensor_elements(weight) / weight->dim[0] : 1;
+
+    return fan_in > 0 ? (float)(1 / sqrt((double)fan_in)) : 0;
+}
+
+static int lower_has_target(const struct import_node *use, const char *const *names)
+{
+    for (; use && *names; names++)
+        if (!strncmp(use->target, *names, strlen(*names)))
+            return 1;
+    return 0;
+}
+
+/* The values that model.init: random draws: those of torch.nn's linear layers, convolutions,
+ * embeddings and norms.  Of other parameters, one that is a factor is 1, and one that is added or
+ * is put beside other values has a standard deviation of 0.02. */
+static struct param_info lower_info(const struct import_network *n, const struct import_tensor *t,
+                                    const struct import_node *use)
+{
+    static const char *const products[] = {"conv",   "linear.", "matmul.", "mm.",        "bmm.",
+                                           "addmm.", "einsum.", "t.",      "transpose.", NULL},
+                             *const factors[] = {"mul",         "div",         "batch_norm.",
+                                                 "layer_norm.", "group_norm.", NULL};
+    const enum param_kind kind = lower_kind(t, use);
+    const struct import_arg *w = use ? import_arg_find(use, "weight", 1) : NULL;
+    const int at = w && w->kind == IMPORT_VALUE && w->values[0] != IMPORT_NO_VALUE
+                       ? n->value[w->values[0]].tensor
+                       : -1;
+
+    if (kind == PARAM_EMBEDDING)
+        return (struct param_info){PARAM_NORMAL, 1, kind, 0};
+    if (kind == PARAM_BIAS && lower_has_target(use, products) && at >= 0)
+        return (struct param_info){PARAM_UNIFORM, lower_fan_bound(&n->tensor[at]), kind, 0};
+    if (kind == PARAM_BIAS)
+        return (struct param_info){PARAM_CONST, 0, kind, 0};
+    if (kind == PARAM_WEIGHT && lower_has_target(use, products))
+        return (struct param_info){PARAM_UNIFORM, lower_fan_bound(t), kind, 0};
+    if (lower_has_target(use, factors))
+        return (struct param_info){PARAM_CONST, 1, kind, 0};
+    return (struct param_info){PARAM_NORMAL, 0.02f, kind, 0};
+}
+
+static struct shape lower_shape(const struct import_tensor *t)
+{
+    struct shape s = {.n = t->n_dims};
+
+    memcpy(s.dim, t->dim, (size_t)t->n_dims * sizeof *s.dim);
+    return s;
+}
+
+static void lower_params(struct lower *l)
+{
+    const struct import_network *n = l->net;
+    const struct import_node **use = lower_find_uses(n);
+
+    for (int i = 0; i < n->n_tensors; i++) {
+        const struct import_tensor *t = &n->tensor[i];
+        struct param_info info;
+        const int frozen = !t->requires_grad || (l->choices->is_frozen &&
+                                                 l->choices->is_frozen(l->choices->of, t->name));
+
+        l->param[i] = NO_VALUE;
+        if (t->role != IMPORT_PARAMETER)
+            continue;
+        info = lower_info(n, t, use[i]);
+        info.frozen = frozen;
+        if (t->same_as >= 0)
+            l->param[i] = l->param[t->same_as];
+        else
+            l->param[i] = graph_param(l->m->g, lower_shape(t), info, t->name);
+    }
+    free(use);
+}
+
+int import_is_kept(const struct import_network *n, int i)
+{
+    const struct import_tensor *t = &n->tensor[i];
+
+    if (t->role != IMPORT_BUFFER || t->same_as >= 0)
+        return 0;
+    for (int k = 0; k < n->n_nodes; k++) {
+        const struct import_node *node = &n->node[k];
+
+        if (!strstr(node->target, "batch_norm"))
+            continue;
+        for (int a = 0; a < node->n_args; a++)
+            if (node->arg[a].kind == IMPORT_VALUE && n->value[node->arg[a].values[0]].tensor == i)
+                return 0;
+    }
+    return 1;
+}
+
+int import_dtype(enum import_type t)
+{
+    static const int type[IMPORT_TYPE_COUNT] = {
+        [IMPORT_F32] = DTYPE_F32,   [IMPORT_F64] = DTYPE_F64, [IMPORT_F16] = DTYPE_F16,
+        [IMPORT_BF16] = DTYPE_BF16, [IMPORT_I64] = DTYPE_I64, [IMPORT_I32] = DTYPE_I32,
+        [IMPORT_I16] = -1,          [IMPORT_I8] = -1,         [IMPORT_U8] = DTYPE_U8,
+        [IMPORT_BOOL] = -1};
+
+    return type[t];
+}
+
+/* ---- inputs ---- */
+
+/* The order of the dimensions in the graph value: as the network has them, or channels last. */
+static int input_layout(const struct shape *s, const struct import_value *v, struct lowered *x)
+{
+    static const int last[4] = {0, 3, 1, 2};
+    int plain = s->n == v->n_dims, image = s->n == 4 && v->n_dims == 4;
+
+    for (int d = 1; d < v->n_dims && d < s->n; d++) {
+        plain &= s->dim[d] == v->dim[d];
+        image &= d < 4 && s->dim[last[d < 4 ? d : 0]] == v->dim[d];
+        x->at[d] = d;
+    }
+    if (image)
+        memcpy(x->at, last, sizeof last);
+    return plain || image;
+}
+
+static void lower_input(struct lower *l, int i)
+{
+    const int id = l->choices->input[i], at = l->net->input[i].value;
+    struct lowered x = {.kind = LOWERED_VALUE, .value = id};
+    const struct import_value *v;
+    char seen[SHAPE_TEXT_LEN], wanted[SHAPE_TEXT_LEN];
+    struct shape want;
+
+    if (id == NO_VALUE || at == IMPORT_NO_VALUE || lower_failed(l))
+        return;
+    v = &l->net->value[at];
+    x.n = v->n_dims;
+    want = (struct shape){.n = v->n_dims};
+    for (int d = 0; d < v->n_dims; d++) {
+        want.dim[d] = v->dim[d];
+        x.dim[d] = d ? extent_of(v->dim[d]) : (struct extent){1, 1, 1};
+    }
+    if (v->n_dims == 0 || v->dim[0] != l->batch || !input_layout(&l->m->g->value[id].shape, v, &x))
+        lower_fail(l, ERR_CONFIG,
+                   "input %s of the network is %s, but the data bring %s; its first dimension "
+                   "is the batch (%lld at export), the others must be equal",
+                   l->net->input[i].name, shape_text(&want, wanted),
+                   shape_text(&l->m->g->value[id].shape, seen), (long long)l->batch);
+    l->value[at] = x;
+}
+
+static void lower_inputs(struct lower *l)
+{
+    l->batch = 1;
+    for (int i = 0; i < l->net->n_inputs; i++) {
+        const int at = l->net->input[i].value;
+
+        if (at != IMPORT_NO_VALUE && l->choices->input[i] != NO_VALUE &&
+            l->net->value[at].n_dims > 0) {
+            l->batch = l->net->value[at].dim[0];
+            break;
+        }
+    }
+    for (int i = 0; i < l->net->n_inputs; i++)
+        lower_input(l, i);
+}
+
+/* The tensors of the file as lowered values. */
+static void lower_tensors(struct lower *l)
+{
+    for (int v = 0; v < l->net->n_values; v++) {
+        const int t = l->net->value[v].tensor;
+        struct lowered x = {.kind = LOWERED_VALUE};
+
+        l->base[v] = v;
+        if (t < 0)
+            continue;
+        if (l->param[t] == NO_VALUE)
+            x.kind = LOWERED_HOST;
+        x.value = l->param[t];
+        x.tensor = t;
+        x.n = l->net->tensor[t].n_dims;
+        for (int d = 0; d < x.n; d++) {
+            x.dim[d] = extent_of(l->net->tensor[t].dim[d]);
+            x.at[d] = d;
+        }
+        l->value[v] = x;
+    }
+}
+
+/* ---- nodes ---- */
+
+void lower_set(struct lower *l, int i, struct lowered v)
+{
+    if (!lower_failed(l) && i < l->node->n_out && l->node->out[i] != IMPORT_NO_VALUE)
+        l->value[l->node->out[i]] = v;
+}
+
+/* "add_.Tensor" changes its first argument, "__and__.Tensor" does not. */
+static int is_in_place(const char *target)
+{
+    const char *dot = strchr(target, '.');
+    const size_t n = dot ? (size_t)(dot - target) : strlen(target);
+
+    return n > 1 && target[n - 1] == '_' && target[0] != '_';
+}
+
+/* The result of an operator in place is now what all names of its first argument mean. */
+static void lower_rebind(struct lower *l, int changed, int out)
+{
+    const int base = l->base[changed];
+
+    l->base[out] = base;
+    l->is_view[out] = l->is_view[changed];
+    for (int v = 0; v < l->net->n_values; v++) {
+        if (l->base[v] != base || v == out)
+            continue;
+        if (l->is_view[v] == l->is_view[changed] && (v == changed || !l->is_view[v])) {
+            l->value[v] = l->value[out];
+            l->is_stale[v] = 0;
+        } else if (l->value[v].kind != LOWERED_NONE) {
+            l->is_stale[v] = 1;
+        }
+    }
+}
+
+static void lower_share(struct lower *l, const struct import_node *n, int is_view)
+{
+    const int from = lower_value_of(l, "self", 0);
+
+    for (int i = 0; i < n->n_out && from != IMPORT_NO_VALUE; i++) {
+        if (n->out[i] == IMPORT_NO_VALUE)
+            continue;
+        l->base[n->out[i]] = l->base[from];
+        l->is_view[n->out[i]] = (char)(is_view || l->is_view[from]);
+    }
+}
+
+/* Views and operators that give their input share its memory. */
+static void lower_track(struct lower *l, const struct import_node *n)
+{
+    static const char *const same[] = {"alias", "detach", "detach_", "lift_fresh_copy", NULL};
+    const char *dot = strchr(n->target, '.');
+    const size_t len = dot ? (size_t)(dot - n->target) : strlen(n->target);
+
+    if (lower_failed(l))
+        return;
+    for (int i = 0; same[i]; i++)
+        if (strlen(same[i]) == len && !strncmp(same[i], n->target, len)) {
+            lower_share(l, n, 0);
+            return;
+        }
+    if (is_in_place(n->target) && n->n_out > 0 && n->out[0] != IMPORT_NO_VALUE) {
+        const int changed = lower_value_of(l, "self", 0);
+
+        if (changed != IMPORT_NO_VALUE && l->value[n->out[0]].kind == LOWERED_HOST)
+            return; /* views of constants share their elements; build_fill changed the whole tensor
+                     */
+
+        if (changed != IMPORT_NO_VALUE && changed != n->out[0])
+            lower_rebind(l, changed, n->out[0]);
+        if (changed != IMPORT_NO_VALUE && l->slice[changed].of != IMPORT_NO_VALUE &&
+            (!strcmp(n->target, "fill_.Scalar") || !strcmp(n->target, "zero_.default")))
+            l->is_stale[l->slice[changed].of] = 0; /* fill_part has changed it, too */
+        return;
+    }
+    for (const struct import_builder *b = import_views; b->target; b++)
+        if (!strcmp(b->target, n->target) && b->kind >= 0)
+            lower_share(l, n, 1);
+}
+
+static int lower_wrap(struct lower *l, const struct import_node *n)
+{
+    return err_wrap(l->c.err, "node %s (%s) in %s", n->name, n->target,
+                    *n->module ? n->module : "the network itself");
+}
+
+static void lower_node(struct lower *l, const struct import_node *n)
+{
+    const struct import_builder *b = builder_of(n->target);
+
+    l->node = n;
+    l->c.name = *n->module ? n->module : n->name;
+    if (!b)
+        lower_fail(l, ERR_UNSUPPORTED, "this operator is not supported");
+    else if (n->no_gradient)
+        lower_fail(l, ERR_UNSUPPORTED, "it stands in a no_grad block, which has no gradient");
+    else
+        b->build(l, b->kind);
+    lower_track(l, n);
+    if (lower_failed(l))
+        lower_wrap(l, n);
+}
+
+static void lower_outputs(struct lower *l, int *outputs)
+{
+    for (int i = 0; i < l->net->n_outputs && !lower_failed(l); i++) {
+        const int v = l->net->output[i].value;
+
+        outputs[i] = NO_VALUE;
+        if (v == IMPORT_NO_VALUE || l->value[v].kind != LOWERED_VALUE)
+            continue;
+        outputs[i] = lower_plain(l, l->value[v]).value;
+    }
+}
+
+/* Parameters that no output depends on are not trained: PyTorch gives them no gradient. */
+void import_freeze_unused(struct graph *g, const int *values, int n)
+{
+    char *leads = xcalloc((size_t)g->n_values + 1, 1);
+
+    for (int i = 0; i < n; i++)
+        if (values[i] != NO_VALUE)
+            leads[values[i]] = 1;
+    for (int k = g->n_nodes - 1; k >= 0; k--) {
+        int wanted = 0;
+
+        for (int i = 0; i < g->node[k].n_out; i++)
+            wanted |= g->node[k].out[i] != NO_VALUE && leads[g->node[k].out[i]];
+        for (int i = 0; wanted && i < g->node[k].n_in; i++)
+            if (g->node[k].in[i] != NO_VALUE)
+                leads[g->node[k].in[i]] = 1;
+    }
+    for (int v = 0; v < g->n_values; v++)
+        if (g->value[v].role == VALUE_PARAM && !leads[v] && !g->value[v].info->frozen) {
+            struct param_info info = *g->value[v].info;
+
+            info.frozen = 1;
+            g->value[v].info = arena_copy(&g->arena, &info, sizeof info);
+        }
+    free(leads);
+}
+
+static void lower_begin(struct lower *l)
+{
+    const size_t n = (size_t)l->net->n_values + 1;
+
+    arena_init(&l->arena);
+    l->value = xcalloc(n, sizeof *l->value);
+    l->base = xcalloc(n, sizeof *l->base);
+    l->is_view = xcalloc(n, 1);
+    l->is_stale = xcalloc(n, 1);
+    l->slice = xcalloc(n, sizeof *l->slice);
+    for (size_t v = 0; v < n; v++)
+        l->slice[v].of = IMPORT_NO_VALUE;
+    l->param = xcalloc((size_t)l->net->n_tensors + 1, sizeof *l->param);
+}
+
+static void lower_end(struct lower *l)
+{
+    arena_fini(&l->arena);
+    free(l->value);
+    free(l->base);
+    free(l->is_view);
+    free(l->is_stale);
+    free(l->slice);
+    free(l->param);
+}
+
+int import_lower(struct net *m, const struct import_network *n, const struct import_choices *c,
+                 int *outputs)
+{
+    struct lower l = {.m = m, .net = n, .choices = c, .c = {.g = m->g, .err = m->err}};
+
+    if (m->rc < 0)
+        return m->rc;
+    lower_begin(&l);
+    lower_params(&l);
+    lower_tensors(&l);
+    lower_inputs(&l);
+    for (int k = 0; k < n->n_nodes && !lower_failed(&l); k++)
+        lower_node(&l, &n->node[k]);
+    lower_outputs(&l, outputs);
+    if (!lower_failed(&l))
+        import_freeze_unused(m->g, outputs, n->n_outputs);
+    lower_end(&l);
+    return m->rc = l.c.rc;
+}
+
+/* ---- two batch sizes ---- */
+
+static int differs_by_batch(int64_t a, int64_t b, const struct graph *ga, const struct graph *gb)
+{
+    return a == b || (a % ga->batch == 0 && b % gb->batch == 0 && a / ga->batch == b / gb->batch);
+}
+
+int import_same_but_batch(const struct graph *a, const struct graph *b, struct err *err)
+{
+    char seen[2][SHAPE_TEXT_LEN];
+    int same = a->n_nodes == b->n_nodes && a->n_values == b->n_values;
+
+    for (int k = 0; same && k < a->n_nodes; k++)
+        if (a->node[k].op != b->node[k].op)
+            return err_set(err, ERR_UNSUPPORTED, "%s: other operators at batch %lld than at %lld",
+                           a->node[k].name, (long long)a->batch, (long long)b->batch);
+    for (int v = 0; same && v < a->n_values; v++) {
+        const struct shape *s = &a->value[v].shape, *t = &b->value[v].shape;
+        int fits = s->n == t->n;
+
+        for (int d = 0; fits && d < s->n; d++)
+            fits = differs_by_batch(s->dim[d], t->dim[d], a, b);
+        if (!fits)
+            return err_set(err, ERR_UNSUPPORTED,
+                           "%s is %s at batch %lld and %s at %lld: the network depends on the "
+                           "batch of its export",
+                           a->value[v].name, shape_text(s, seen[0]), (long long)a->batch,
+                           shape_text(t, seen[1]), (long long)b->batch);
+    }
+    return same ? 0
+                : err_set(err, ERR_UNSUPPORTED, "%d nodes at batch %lld, but %d at %lld",
+                          a->n_nodes, (long long)a->batch, b->n_nodes, (long long)b->batch);
+}

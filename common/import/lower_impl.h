@@ -1,0 +1,153 @@
+/* lower_impl - the state of a lowering, and what builders of operators are made of.
+ *
+ * A builder reads its inputs by lower_in and arguments by lower_int and its like, appends nodes by
+ * l->c (op/compose.h), and sets its outputs by lower_set.  After a failure all functions do nothing
+ * and give harmless values, so a builder is a plain list of calls; the loop in lower.c looks at
+ * l->c.rc after each node.
+ *
+ * Threads: as the graph. */
+#ifndef IMPORT_LOWER_IMPL_H
+#define IMPORT_LOWER_IMPL_H
+
+#include "import/lower.h"
+#include "op/compose.h"
+
+/* An extent: outer * inner, and if is_batch outer * batch * inner: the batch lies inside `outer`
+ * and outside `inner` repetitions. */
+struct extent {
+    int64_t outer, inner;
+    int is_batch;
+};
+
+enum lowered_kind {
+    LOWERED_NONE,
+    LOWERED_VALUE, /* a graph value */
+    LOWERED_HOST, /* a constant of the file: `tensor`, which becomes a graph value where an operator
+                     reads it */
+    LOWERED_INT,  /* one integer: dim[0] */
+    LOWERED_DRAW, /* random numbers, 0 or `scale`: see import/builders_random.c */
+};
+
+struct lowered {
+    enum lowered_kind kind;
+    int value;
+    int n;
+    struct extent dim[SHAPE_MAX_DIMS]; /* as PyTorch has it */
+    int at[SHAPE_MAX_DIMS];            /* dimension d is dimension at[d] of the graph value */
+    unsigned repeats;                  /* bit d: the graph value has extent 1 there */
+    int tensor;                        /* HOST: of the network's tensors; -1: of none */
+    double *host; /* HOST: elements that views share; NULL: still those of `tensor` */
+    int64_t stride[SHAPE_MAX_DIMS], offset; /* HOST with `host`: of its dimensions, in elements */
+    int stage;                              /* DRAW: see there */
+    double keep, scale;                     /* DRAW */
+};
+
+/* The elements [start, stop) of value `of` along dim; of IMPORT_NO_VALUE: no such part. */
+struct slice_view {
+    int of, dim;
+    int64_t start, stop;
+};
+
+struct lower {
+    struct net *m;
+    struct compose c; /* its rc is the lowering's */
+    const struct import_network *net;
+    const struct import_choices *choices;
+    const struct import_node *node; /* being built */
+    struct lowered *value;          /* of the network's values */
+    int *base;                      /* [values]: the value whose memory this one shares */
+    char *is_view;                  /* [values]: 1: it has a part or another shape of the base */
+    char *is_stale;                 /* [values]: 1: its base was changed, it was not */
+    struct slice_view *slice;       /* [values]: the part of another value that one is */
+    int *param;                     /* [tensors]: graph value; NO_VALUE: none yet */
+    int64_t batch;                  /* at export */
+    struct arena arena;             /* of the lowering alone */
+};
+
+struct import_builder {
+    const char *target;
+    void (*build)(struct lower *l, int kind);
+    int kind; /* handed to build */
+};
+/* Tables, each ended by a target of NULL. */
+extern const struct import_builder import_layers[], import_math[], import_views[], import_random[],
+    import_attention[], import_lines[];
+
+/* "node relu_3 (relu.default) in layer1.0: ..."  Sets l->c.rc. */
+void lower_fail(struct lower *l, int code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+int lower_failed(const struct lower *l);
+double lower_drop_rate(const struct lower *l, double of_file); /* the choice, or the file's */
+/* The name of the node's parameter or buffer, or NULL. */
+const struct import_tensor *lower_tensor(const struct lower *l, const char *name, int place);
+
+/* ---- arguments of the node, by name or place ---- */
+
+const struct import_arg *lower_arg(const struct lower *l, const char *name, int place);
+int lower_value_of(const struct lower *l, const char *name, int place); /* a network's value */
+/* The lowered value; fails if it has none, or is stale. */
+struct lowered lower_at(struct lower *l, int value);
+/* The lowered input; kind LOWERED_NONE if it is absent. */
+struct lowered lower_in(struct lower *l, const char *name, int place);
+int64_t lower_int(const struct lower *l, const char *name, int place, int64_t def);
+double lower_real(const struct lower *l, const char *name, int place, double def);
+/* Up to `most` integers, a single one as a list of one; returns their number, 0 if absent. */
+int lower_ints(struct lower *l, const char *name, int place, int64_t *to, int most);
+/* Two integers; one counts for both, `def` if absent. */
+void lower_pair(struct lower *l, const char *name, int place, int def, int to[2]);
+int lower_dim(struct lower *l, const char *name, int place, int n, int def); /* a dimension of n */
+
+/* ---- lowered values ---- */
+
+struct extent extent_of(int64_t n);
+int64_t extent_size(const struct lower *l, struct extent e);     /* for the graph's batch */
+int64_t extent_exported(const struct lower *l, struct extent e); /* at export */
+
+int extent_is_one(struct extent e);
+
+void lower_set(struct lower *l, int i, struct lowered v); /* output i of the node */
+/* x with `value` in place of its graph value, which has the same layout. */
+struct lowered lower_with(struct lowered x, int value);
+/* A graph value whose dimensions stand in PyTorch's order; permutes are looked through. */
+struct lowered lower_plain_value(const struct lower *l, int value, int n, const struct extent *dim);
+/* Images [N,H,W,C]; n is the extent of N. */
+struct lowered lower_image_value(const struct lower *l, int value, struct extent n);
+
+/* x as a graph value: a constant becomes one. */
+struct lowered lower_real_value(struct lower *l, struct lowered x);
+/* A constant whose views share its elements: x, of kind HOST, loaded; or new ones, all `value`. */
+struct lowered lower_host(struct lower *l, struct lowered x);
+struct lowered lower_host_new(struct lower *l, const int64_t *dim, int n, double value);
+void lower_host_fill(struct lower *l, struct lowered x,
+                     double value); /* all that share it see it */
+struct lowered lower_host_reshape(struct lower *l, struct lowered x, const int64_t *to, int n);
+struct lowered lower_index_value(struct lower *l, struct lowered x); /* of I32 */
+/* The graph value of x with its dimensions in the order `at` (all of x's). */
+struct lowered lower_arrange(struct lower *l, struct lowered x, const int *at);
+struct lowered lower_plain(struct lower *l, struct lowered x);  /* in PyTorch's order */
+struct lowered lower_spread(struct lower *l, struct lowered x); /* nothing repeats any more */
+struct lowered lower_channels_last(struct lower *l, struct lowered x); /* dimension 1 is last */
+struct lowered lower_last(struct lower *l, struct lowered x, int dim); /* dimension dim is last */
+/* x with as many dimensions, ones in front. */
+struct lowered lower_rank(struct lower *l, struct lowered x, int n);
+struct lowered lower_unsqueeze(struct lower *l, struct lowered x, int dim);
+struct lowered lower_squeeze(struct lower *l, struct lowered x, unsigned dims);
+/* x without the dimensions `dims`, which its graph value has lost. */
+struct lowered lower_without(struct lowered x, unsigned dims, int value);
+struct lowered lower_permute(struct lowered x, const int *order);
+/* x in the shape that it has at export (`to`). */
+struct lowered lower_reshape(struct lower *l, struct lowered x, const int64_t *to, int n);
+/* The bits of graph dimensions for bits of x's dimensions. */
+unsigned lower_axes(const struct lowered *x, unsigned dims);
+
+/* The binary arithmetic of a and b, with broadcasting. */
+struct lowered lower_binary(struct lower *l, enum elementwise kind, struct lowered a,
+                            struct lowered b);
+/* a, b and c in one layout and rank, and the layout of the result; c may be NONE. */
+struct lowered lower_meet(struct lower *l, struct lowered *const *x, int n);
+/* Dropout of x with probability p; whole: of samples. */
+struct lowered lower_dropout(struct lower *l, struct lowered x, double p, int whole);
+/* Uniform random numbers plus `keep`: their floor is 1 with that probability. */
+struct lowered lower_draw_plus(struct lower *l, struct lowered x, double keep);
+
+#endif

@@ -1,0 +1,188 @@
+"""Jobs with model.import, of files that the test writes as torch.export.save does, without PyTorch:
+a run, its --check, and the files that are refused or that change."""
+
+import json
+import math
+import os
+import random
+import struct
+import zipfile
+
+import dp
+from dp import FINISHED, USAGE
+
+N, BATCH, WIDTHS = 24, 6, (4, 5, 3)
+
+
+def tensor(name):
+    return {"as_tensor": {"name": name}}
+
+
+def node(target, inputs, output, module):
+    stack = "L__self__,,Net" + (f";L__self__{module},{module},Layer" if module else "")
+    return {"target": f"torch.ops.aten.{target}", "name": output, "outputs": [tensor(output)],
+            "inputs": [{"name": k, "arg": tensor(v), "kind": 1} for k, v in inputs.items()],
+            "metadata": {"nn_module_stack": stack}}
+
+
+def meta(sizes, is_param):
+    strides = [math.prod(sizes[i + 1:]) for i in range(len(sizes))]
+    return {"dtype": 7, "sizes": [{"as_int": n} for n in sizes], "requires_grad": is_param,
+            "device": {"type": "cpu", "index": None}, "layout": 7,
+            "strides": [{"as_int": n} for n in strides], "storage_offset": {"as_int": 0}}
+
+
+def model(unary, shapes, batch=7):
+    """linear, `unary` twice, linear"""
+    wide, narrow = [batch, WIDTHS[1]], [batch, WIDTHS[2]]
+
+    def linear(k, x, y):
+        return node("linear.default", {"input": x, "weight": f"p_fc{k}_weight",
+                                       "bias": f"p_fc{k}_bias"}, y, f"fc{k}")
+
+    nodes = [linear(1, "x", "h"), node(unary, {"self": "h"}, "a", "act"),
+             node(unary, {"self": "a"}, "b", "act.again"), linear(2, "b", "y")]
+    names = {name: "p_" + name.replace(".", "_") for name in shapes}
+    values = {names[name]: meta(shape, True) for name, shape in shapes.items()}
+    values |= {"x": meta([batch, WIDTHS[0]], False), "y": meta(narrow, False),
+               **{k: meta(wide, False) for k in "hab"}}
+    graph = {"inputs": [tensor(k) for k in (*names.values(), "x")], "outputs": [tensor("y")],
+             "nodes": nodes, "tensor_values": values, "sym_int_values": {}}
+    specs = [{"parameter": {"arg": {"name": v}, "parameter_name": k}} for k, v in names.items()]
+    signature = {"input_specs": [*specs, {"user_input": {"arg": tensor("x")}}],
+                 "output_specs": [{"user_output": {"arg": tensor("y")}}]}
+    return {"schema_version": {"major": 8, "minor": 20}, "torch_version": "2.15.0",
+            "range_constraints": {}, "graph_module": {"graph": graph, "signature": signature}}
+
+
+class Network:
+    """The numbers of fc1 and fc2, by their names"""
+
+    def __init__(self, seed):
+        draw = random.Random(seed)
+        self.shapes = {}
+        for k in (1, 2):
+            self.shapes[f"fc{k}.weight"] = [WIDTHS[k], WIDTHS[k - 1]]
+            self.shapes[f"fc{k}.bias"] = [WIDTHS[k]]
+        self.numbers = {name: [draw.uniform(-0.7, 0.7) for _ in range(math.prod(shape))]
+                        for name, shape in self.shapes.items()}
+
+    def write(self, path, unary="relu.default"):
+        config = {}
+        with zipfile.ZipFile(path, "w") as archive:
+            for text, name in (("pt2", "archive_format"), ("0", "archive_version"),
+                               ("little", "byteorder"),
+                               (json.dumps(model(unary, self.shapes)), "models/model.json")):
+                archive.writestr(f"net/{name}", text)
+            for i, (name, numbers) in enumerate(self.numbers.items()):
+                config[name] = {"path_name": f"weight_{i}", "is_param": True, "use_pickle": False,
+                                "tensor_meta": meta(self.shapes[name], True)}
+                archive.writestr(f"net/data/weights/weight_{i}",
+                                 struct.pack(f"<{len(numbers)}f", *numbers))
+            for kind, content in (("weights", config), ("constants", {})):
+                archive.writestr(f"net/data/{kind}/model_{kind}_config.json",
+                                 json.dumps({"config": content}))
+
+    def linear(self, k, x):
+        weight, bias = self.numbers[f"fc{k}.weight"], self.numbers[f"fc{k}.bias"]
+        return [b + sum(w * v for w, v in zip(weight[i * len(x):], x)) for i, b in enumerate(bias)]
+
+    def loss(self, x, y):
+        """The mean cross-entropy of these samples"""
+        total = 0
+        for row, label in zip(x, y):
+            out = self.linear(2, [max(0, v) for v in self.linear(1, row)])
+            total += math.log(sum(map(math.exp, out))) - out[label]
+        return total / len(y)
+
+
+class Import(dp.Case):
+    def setUp(self):
+        super().setUp()
+        draw = random.Random(1)
+        self.x = [[draw.uniform(-1, 1) for _ in range(WIDTHS[0])] for _ in range(N)]
+        self.y = [i % WIDTHS[2] for i in range(N)]
+        flat = [v for row in self.x for v in row]
+        for name, content in (("x", dp.npy("<f4", (N, WIDTHS[0]), struct.pack(f"<{len(flat)}f",
+                                                                              *flat))),
+                              ("y", dp.npy("<i8", (N,), struct.pack(f"<{N}q", *self.y)))):
+            with open(self.path(f"{name}.npy"), "wb") as file:
+                file.write(content)
+        self.file = self.path("net.pt2")
+        self.network = Network(2)
+        self.network.write(self.file)
+        self.job = {"model.import": "net.pt2", "data.format": "npy", "data.path": self.folder,
+                    "data.train": "[x.npy, y.npy]", "data.validation": "[x.npy, y.npy]",
+                    "data.shuffle": "false", "train.global_batch": BATCH, "train.epochs": 2,
+                    "optimizer.lr": 0.1}
+
+    def train(self, *args, run="run", status=FINISHED, n=2, **more):
+        job = {**self.job, **{k.replace("__", "."): v for k, v in more.items()}}
+        return self.run_driver("--local", *dp.EXACT, "--run-dir", run, *args, n=n, job=job,
+                               status=status)
+
+    def check(self, status, **more):
+        job = {**self.job, **more}
+        return self.run_driver("--check", n=1, job=job, status=status, port=False)
+
+    def test_train(self):
+        self.train(train__max_steps=1, train__global_batch=N)
+        want = self.network.loss(self.x, self.y)
+        self.assertLess(abs(self.events("epoch", "run")[0]["train_loss"] - want), 1e-5 * want)
+        weights = self.weights("run")["model.safetensors"]
+        for name in self.network.numbers:
+            self.assertIn(f'"{name}"'.encode(), weights)
+
+    def test_check(self):
+        out = self.check(FINISHED).out
+        for line in (r"(?m)^fc1 +linear\.default +\[7,5\] +25 ", r"(?m)^act +relu\.default",
+                     r"(?m)^act\.again +relu\.default +\[7,5\]", r"(?m)^fc2 +linear.* +18 ",
+                     r"imported +.*net\.pt2 by torch 2\.15\.0: 4 nodes .* 43 parameters",
+                     r"the job is fine"):
+            self.assertRegex(out, line)
+
+    def test_unknown_operator(self):
+        self.network.write(self.file, "frobnicate.default")
+        pattern = r"net\.pt2 has 1 operator that dptrain lacks: .*frobnicate\.default.* 2.*act\b"
+        self.assertRegex(self.check(USAGE).text, pattern)
+        self.assertRegex(self.train(status=USAGE).text, pattern)
+        self.assertFalse(os.path.exists(self.path("run")))
+
+    def test_refused(self):
+        """Files and jobs that are told in one line"""
+        foreign = self.path("foreign.pt2")
+        with open(foreign, "wb") as file:
+            file.write(b"\x80\x02}q\x00." * 100)
+        with open(self.path("cut.pt2"), "wb") as file, open(self.file, "rb") as whole:
+            file.write(whole.read()[:-300])
+        for more, pattern in (
+                ({"model.import": "none.pt2"}, r"model\.import: .*none\.pt2.*torch\.export\.save"),
+                ({"model.import": "foreign.pt2"}, r"model\.import: .*foreign\.pt2"),
+                ({"model.import": "cut.pt2"}, r"model\.import: .*cut\.pt2"),
+                ({"model.arch": "mlp"}, r"model\.arch is mlp, and model\.import is given, too"),
+                ({"model.inputs": "{z: x}"}, r"model\.inputs: z is no input.*has the inputs x"),
+                ({"model.init.name": "file", "model.init.path": self.file}, r"model\.init.*net")):
+            with self.subTest(more):
+                driver = self.check(USAGE, **more)
+                self.assertRegex(driver.text, pattern)
+                self.assertNotRegex(driver.text, "the job is fine")
+
+    def test_changed(self):
+        """A run goes on with its own network, whatever became of the file"""
+        self.train(train__epochs=4, run="whole")
+        self.train()
+        resume = ("--local", *dp.EXACT, "--run-dir", "run", "--resume", "--set")
+        Network(3).write(self.file, "tanh.default")
+        driver = self.run_driver(*resume, "train.epochs=3", n=2, job=None)
+        told = r"net\.pt2 holds another network now than when the run began; the run goes on"
+        self.assertRegex(driver.text, "warning: .*" + told)
+        self.assertRegex(str(self.events("warning", "run")), told)
+        self.assertEqual(driver.text.count("another network"), 1)
+        os.unlink(self.file)
+        driver = self.run_driver(*resume, "train.epochs=4", n=2, job=None)
+        self.assertRegex(driver.text, r"warning: .*net\.pt2.*the run goes on with the network that")
+        self.assertEqual(self.weights("run"), self.weights("whole"))
+
+
+if __name__ == "__main__":
+    dp.main()

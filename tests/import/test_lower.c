@@ -1,0 +1,225 @@
+/* test_lower - foreign networks become graphs of ours: the operators that stand there, the batch
+ * found in sizes that the file has as numbers, values changed in place, and what is refused. */
+#include "../test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "import/lower.h"
+#include "op/op.h"
+#include "text_network.h"
+
+static struct err lower_err;
+
+/* Lower the text for this batch; the input "x" has the shape of the network, images channels last.
+ * NULL: it failed. */
+static struct graph *lowered(const char *text, int64_t batch, int training, int *outputs)
+{
+    struct import_network *n = text_network(text);
+    struct graph *g = graph_new(batch, training);
+    struct net m = {.g = g, .h = NO_VALUE, .err = &lower_err};
+    const struct import_value *v = &n->value[n->input[0].value];
+    struct shape s = {.n = v->n_dims};
+    int input[1];
+    const struct import_choices c = {.input = input, .dropout = -1};
+
+    for (int d = 0; d < v->n_dims; d++)
+        s.dim[d] = v->dim[v->n_dims == 4 ? (const int[]){0, 2, 3, 1}[d] : d];
+    s.dim[0] = batch;
+    input[0] = graph_input(g, v->type == IMPORT_I32 ? DTYPE_I32 : DTYPE_F32, s, "x");
+    if (import_lower(&m, n, &c, outputs) < 0) {
+        graph_free(g);
+        g = NULL;
+    }
+    import_network_free(n);
+    return g;
+}
+
+static void expect_ops(const struct graph *g, const char *ops)
+{
+    struct buf seen = {0};
+
+    for (int k = 0; k < g->n_nodes; k++)
+        buf_printf(&seen, "%s%s", k ? " " : "", op_get(g->node[k].op)->name);
+    assert_string_equal(buf_cstr(&seen), ops);
+    buf_fini(&seen);
+}
+
+#define BLOCK                                                                                \
+    "tensor c.weight p F32 1 [8,3,3,3]\nvalue w F32 [8,3,3,3] of c.weight\n"                 \
+    "tensor b.weight p F32 1 [8]\nvalue g F32 [8] of b.weight\n"                             \
+    "tensor b.bias p F32 1 [8]\nvalue o F32 [8] of b.bias\n"                                 \
+    "tensor b.running_mean b F32 0 [8]\nvalue m F32 [8] of b.running_mean\n"                 \
+    "tensor b.running_var b F32 0 [8]\nvalue s F32 [8] of b.running_var\n"                   \
+    "tensor b.num_batches_tracked b I64 0 [] = 0\nvalue t I64 [] of b.num_batches_tracked\n" \
+    "value x F32 [2,3,6,6]\nvalue t1 I64 []\nvalue y F32 [2,8,6,6]\nvalue n F32 [2,8,6,6]\n" \
+    "value r F32 [2,8,6,6]\nvalue d F32 [2,8,6,6]\nvalue f F32 [2,288]\n"                    \
+    "node conv2d.default c input=vx weight=vw bias=n stride=I1,1 padding=I1,1 -> y\n"        \
+    "node add_.Tensor b self=vt other=i1 -> t1\n"                                            \
+    "node batch_norm.default b input=vy weight=vg bias=vo running_mean=vm running_var=vs "   \
+    "training=f1 momentum=r0.1 eps=r0.001 cudnn_enabled=f0 -> n\n"                           \
+    "node relu_.default a self=vn -> r\n"                                                    \
+    "node dropout.default d input=vr p=r0.5 train=f1 -> d\n"                                 \
+    "node flatten.using_ints - self=vd start_dim=i1 -> f\ninput x x\noutput y f\n"
+
+static void test_block(void **state)
+{
+    int out[1];
+    struct graph *g = lowered(BLOCK, 5, 1, out);
+
+    (void)state;
+    assert_non_null(g);
+    expect_ops(g, "conv2d batch_norm_stats batch_norm activation dropout flatten");
+    assert_true(shape_equal(&g->value[out[0]].shape, &SHAPE(5, 288)));
+    assert_true(g->node[2].attr.norm.eps == 0.001F);
+    assert_non_null(graph_find(g, "b.running_var"));
+    assert_null(graph_find(g, "b.num_batches_tracked"));
+    graph_free(g);
+    g = lowered(BLOCK, 0, 0, out); /* evaluation, and a rank without samples */
+    assert_non_null(g);
+    expect_ops(g, "conv2d batch_norm_infer activation flatten");
+    graph_free(g);
+}
+
+/* A class token is expanded to the batch of the export, 2, and joined; a view then has the numbers
+ * 2 and 2 * 5. */
+#define TOKENS                                                                                    \
+    "tensor token p F32 1 [1,1,4]\nvalue k F32 [1,1,4] of token\n"                                \
+    "value x F32 [2,4,2,2]\nvalue p F32 [2,4,4]\nvalue q F32 [2,4,4]\nvalue e F32 [2,1,4]\n"      \
+    "value c F32 [2,5,4]\nvalue v F32 [10,4]\nvalue u F32 [2,5,4]\nvalue z F32 [2,4]\n"           \
+    "node view.default - self=vx size=I2,4,4 -> p\n"                                              \
+    "node permute.default - self=vp dims=I0,2,1 -> q\n"                                           \
+    "node expand.default - self=vk size=I2,-1,-1 -> e\n"                                          \
+    "node cat.default - tensors=Ve,q dim=i1 -> c\n"                                               \
+    "node view.default - self=vc size=I10,4 -> v\nnode view.default - self=vv size=I2,5,4 -> u\n" \
+    "node select.int - self=vu dim=i1 index=i0 -> z\ninput x x\noutput y z\n"
+
+static void test_batch(void **state)
+{
+    int out[1];
+    struct graph *a = lowered(TOKENS, 3, 1, out), *b;
+
+    (void)state;
+    assert_non_null(a);
+    assert_true(shape_equal(&a->value[out[0]].shape, &SHAPE(3, 4)));
+    for (int k = 0; k < a->n_nodes; k++) /* the image lies as rows already */
+        assert_int_not_equal(a->node[k].op, OP_permute);
+    b = lowered(TOKENS, 7, 1, out);
+    assert_int_equal(import_same_but_batch(a, b, &lower_err), 0);
+    b->value[out[0]].shape.dim[1] = 5;
+    assert_int_equal(import_same_but_batch(a, b, &lower_err), ERR_UNSUPPORTED);
+    graph_free(a);
+    graph_free(b);
+}
+
+/* The batch stands inside the tokens: [T,N,C] becomes rows [T*N,C], and again [T,N,C]. */
+#define INNER                                                                            \
+    "value x F32 [2,3,4]\nvalue p F32 [3,2,4]\nvalue v F32 [6,4]\nvalue u F32 [3,2,4]\n" \
+    "value z F32 [2,3,4]\nnode permute.default - self=vx dims=I1,0,2 -> p\n"             \
+    "node reshape.default - self=vp shape=I6,4 -> v\n"                                   \
+    "node view.default - self=vv size=I3,2,4 -> u\n"                                     \
+    "node transpose.int - self=vu dim0=i0 dim1=i1 -> z\ninput x x\noutput y z\n"
+
+static void test_inner_batch(void **state)
+{
+    int out[1];
+    struct graph *g = lowered(INNER, 5, 1, out);
+
+    (void)state;
+    if (!g)
+        fail_msg("%s", lower_err.msg);
+    assert_true(shape_equal(&g->value[out[0]].shape, &SHAPE(5, 3, 4)));
+    graph_free(g);
+}
+
+/* One operator of the exporter, and the operators of ours that stand for it. */
+static void test_operators(void **state)
+{
+    static const struct {
+        const char *text, *ops;
+    } row[] = {
+        {"value x I32 [2,4]\nvalue y BOOL [2,4]\nnode le.Scalar - self=vx other=i3 -> y\n"
+         "input x x\noutput y y\n",
+         "cast elementwise"},
+        {"value x I32 [2,4]\nvalue y F32 [2,4]\nnode to.dtype - self=vx dtype=dF32 -> y\n"
+         "input x x\noutput y y\n",
+         "cast"},
+        {"value x I32 [2,4]\nvalue e F32 [2,4]\nvalue b F32 [2,4]\n"
+         "node empty.memory_format - size=I2,4 -> e\nnode bernoulli_.float - self=ve p=r0.3 -> b\n"
+         "input x x\noutput y b\n",
+         "uniform elementwise"},
+        {"value x I32 [2,4]\nvalue r F32 [2,4]\nnode rand.default - size=I2,4 -> r\n"
+         "input x x\noutput y r\n",
+         "uniform"},
+        {"value x I32 [2,4]\nvalue r F32 [2,6]\nvalue y F32 [2,4]\n"
+         "node rand.default - size=I2,6 -> r\nnode gather.default - self=vr dim=i1 index=vx -> y\n"
+         "input x x\noutput y y\n",
+         "uniform embedding reshape reshape elementwise reduce"},
+    };
+    int out[1];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct graph *g = lowered(row[i].text, 3, 1, out);
+
+        if (!g)
+            fail_msg("row %zu: %s", i, lower_err.msg);
+        expect_ops(g, row[i].ops);
+        graph_free(g);
+    }
+}
+
+static void test_refused(void **state)
+{
+    static const struct {
+        const char *text, *why;
+    } bad[] = {
+        {"value x F32 [2,4]\nvalue v F32 [4,2]\nvalue r F32 [2,4]\nvalue s F32 [4,2]\n"
+         "node view.default - self=vx size=I4,2 -> v\nnode relu_.default - self=vx -> r\n"
+         "node exp.default m self=vv -> s\ninput x x\noutput y s\n",
+         "node s (exp.default) in m: it reads v, which shares its memory"},
+        {"value x F32 [2,4]\nvalue v F32 [1,4]\n"
+         "node slice.Tensor - self=vx dim=i0 start=i0 end=i1 -> v\ninput x x\noutput y v\n",
+         "the network depends on the batch of its export, 2"},
+        {"value x F32 [2,4]\nvalue v F32 [2,4]\nnode foo.default - self=vx -> v\ninput x x\n"
+         "output y v\n",
+         "node v (foo.default) in the network itself: this operator is not supported"},
+        {"value x F32 [2,4]\nvalue v F32 [4]\nnode mean.dim - self=vx dim=I0 -> v\ninput x x\n"
+         "output y v\n",
+         "it reduces dimension 0, the batch"},
+    };
+    int out[1];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_null(lowered(bad[i].text, 3, 1, out));
+        if (!strstr(lower_err.msg, bad[i].why))
+            fail_msg("\"%s\", want \"%s\"", lower_err.msg, bad[i].why);
+    }
+}
+
+static void test_check(void **state)
+{
+    struct import_network *n =
+        text_network("value x F32 [2,4]\nnode relu.default a self=vx -> x\n"
+                     "node foo.default b.c self=vx -> x\nnode foo.default d self=vx -> x\n");
+    struct buf missing = {0};
+
+    (void)state;
+    assert_int_equal(import_check(n, &missing), 1);
+    assert_string_equal(buf_cstr(&missing), "foo.default, 2 of the nodes, the first one in b.c\n");
+    buf_fini(&missing);
+    import_network_free(n);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_block),       cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_inner_batch), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_check),       cmocka_unit_test(test_operators),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

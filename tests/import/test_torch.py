@@ -1,0 +1,120 @@
+"""test_torch - networks that PyTorch exports have its outputs, gradients and running statistics.
+
+The reference is PyTorch in float64: ours may be no further away than twice PyTorch's float32, or
+1e-4 of the largest number.  Networks are small, and the batch is another one than at export."""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "interop"))
+import find_torch  # noqa: E402
+
+find_torch.need("torch", "torchvision", "numpy")
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import torch_text  # noqa: E402
+from torch import nn  # noqa: E402
+from torchvision.models import resnet18, squeezenet1_1  # noqa: E402
+from torchvision.models.maxvit import MaxVit  # noqa: E402
+from torchvision.models.swin_transformer import (PatchMergingV2, SwinTransformer,  # noqa: E402
+                                                 SwinTransformerBlockV2)
+from torchvision.models.vision_transformer import VisionTransformer  # noqa: E402
+from torchvision.ops import StochasticDepth  # noqa: E402
+
+SWIN = ([4, 4], 16, [2, 2], [2, 4], [4, 4])
+BATCH = 3
+
+
+def pytorch(m, x, target, state, dtype):
+    """The output, the gradients and the running statistics after one step, in float64."""
+    m.load_state_dict(state)
+    m.to(dtype).zero_grad()
+    y = m(x.to(dtype))
+    (((y - target.to(dtype)) ** 2).mean(1).sum() / BATCH).backward()
+    out = {"output.0": y, **{f"{k}.grad": p.grad for k, p in m.named_parameters()
+                             if p.grad is not None}}
+    out |= {f"{k}.next": v.clone() for k, v in m.state_dict().items() if "running" in k}
+    return {k: v.detach().double() for k, v in out.items()}
+
+
+class Parts(nn.Module):
+    """Lines, sizes of images, RMS norm, and powers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.same = nn.Conv1d(12, 8, 3, 2, 1, 2, 2), nn.Conv1d(8, 8, 4, padding="same")
+        self.norm, self.last = nn.RMSNorm(8), nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = nn.functional.interpolate(x, size=(4, 7), mode="bilinear")
+        x = nn.functional.interpolate(x, scale_factor=2) ** 2
+        x = nn.functional.interpolate(x, size=(4, 9), mode="bilinear", align_corners=True)
+        x = torch.tanh(self.same(self.first(x.flatten(1, 2)))) ** 3
+        return self.last(self.norm(x.transpose(1, 2))).flatten(1)
+
+
+class Networks(unittest.TestCase):
+    def ours(self, d, names):
+        run = subprocess.run([os.environ["RUN_NETWORK"], f"{d}/network", d, str(BATCH)],
+                             capture_output=True, text=True, check=False)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return {k: torch.from_numpy(np.fromfile(f"{d}/{k}", dtype=np.float32)).double()
+                for k in names}
+
+    def compare(self, m, size):
+        for part in m.modules():
+            if isinstance(part, (nn.Dropout, StochasticDepth)):
+                part.p = 0.0
+        m.train()
+        x = torch.randn(BATCH, 3, size, size)
+        with tempfile.TemporaryDirectory() as d:
+            program = torch.export.export(m, (torch.randn(2, 3, size, size),), strict=False)
+            state = {k: v.clone() for k, v in m.state_dict().items()}
+            target = torch.randn(BATCH, m(x).shape[1])
+            with open(f"{d}/network", "w", encoding="utf-8") as f:
+                f.write(torch_text.text(program))
+            for name, value in {**state, "target": target,
+                                "input.0": x.permute(0, 2, 3, 1)}.items():
+                value.float().contiguous().numpy().tofile(f"{d}/{name}")
+            single = pytorch(m, x, target, state, torch.float32)
+            double = pytorch(m, x, target, state, torch.float64)
+            ours = self.ours(d, double)
+        largest = max(v.abs().max().item() for k, v in double.items() if k.endswith(".grad"))
+        for k, want in double.items():
+            unit = max(want.abs().max().item(), 1e-3 * largest)
+            error = (ours[k].reshape(want.shape) - want).abs().max().item() / unit
+            theirs = (single[k] - want).abs().max().item() / unit
+            self.assertLessEqual(error, max(2 * theirs, 1e-4), k)
+
+    def setUp(self):
+        torch.manual_seed(3)
+        torch.set_num_threads(1)
+
+    def test_parts(self):
+        self.compare(Parts(), 6)
+
+    def test_resnet(self):
+        self.compare(resnet18(num_classes=10), 64)
+
+    def test_squeezenet(self):
+        self.compare(squeezenet1_1(num_classes=10), 64)
+
+    def test_vit(self):
+        self.compare(VisionTransformer(32, 8, 2, 2, 32, 64, num_classes=10), 32)
+
+    def test_swin(self):
+        self.compare(SwinTransformer(*SWIN, num_classes=10), 64)
+
+    def test_swin_v2(self):
+        self.compare(SwinTransformer(*SWIN, num_classes=10, block=SwinTransformerBlockV2,
+                                     downsample_layer=PatchMergingV2), 64)
+
+    def test_maxvit(self):
+        self.compare(MaxVit((32, 32), 8, 4, [8, 16], [1, 1], 4, 0.0, num_classes=10), 32)
+
+
+if __name__ == "__main__":
+    unittest.main()
