@@ -472,27 +472,93 @@ static void fold_along(struct fold *f)
     }
 }
 
+/* self[indices]: the tensors of indices meet, and their dimensions stand where the first of them
+ * stood; where they are no neighbours PyTorch puts them in front, which is not folded. */
+static void fold_index(struct fold *f)
+{
+    const struct host_tensor x = fold_tensor(f, "self", 0);
+    const struct import_arg *a = fold_arg(f, "indices", 1);
+    struct host_tensor by[IMPORT_MAX_DIMS], met = {0};
+    int64_t dim[IMPORT_MAX_DIMS], k;
+    int first = -1, n_by = 0, n;
+
+    if (f->rc == 0 && (!a || a->kind != IMPORT_VALUES || a->n > x.n_dims))
+        fold_fail(f, "its indices are no list of %d tensors at most", x.n_dims);
+    for (int d = 0; f->rc == 0 && d < a->n; d++) {
+        const int v = a->values[d];
+
+        if (v == IMPORT_NO_VALUE)
+            continue;
+        if (!f->value[v].tensor || f->value[v].tensor->type != IMPORT_I64 ||
+            (first >= 0 && d != first + n_by)) {
+            fold_fail(f, "index %d is no constant of integers, or no neighbour", d);
+            return;
+        }
+        first = first < 0 ? d : first;
+        by[n_by++] = *f->value[v].tensor;
+        met.n_dims = fold_meet(f, &met, &by[n_by - 1], dim);
+        memcpy(met.dim, dim, (size_t)met.n_dims * sizeof *dim);
+    }
+    n = met.n_dims + x.n_dims - n_by;
+    if (f->rc == 0 && (n_by == 0 || n > IMPORT_MAX_DIMS))
+        fold_fail(f, "no index, or more than %d dimensions", IMPORT_MAX_DIMS);
+    for (int d = 0; f->rc == 0 && d < n; d++)
+        dim[d] = d < first                ? x.dim[d]
+                 : d < first + met.n_dims ? met.dim[d - first]
+                                          : x.dim[d - met.n_dims + n_by];
+    for (int b = 0; f->rc == 0 && b < n_by; b++)
+        by[b] = fold_expand_to(f, by[b], met.n_dims, met.dim);
+    if (f->rc < 0 || !fold_new(f, x.type, n, dim))
+        return;
+    for (int64_t i = 0; i < host_count(&f->out); i++) {
+        int64_t left = i, from = 0, which = 0, scale = 1;
+
+        for (int d = n - 1; d >= 0; d--) {
+            const int64_t j = left % dim[d];
+
+            left /= dim[d];
+            if (d >= first && d < first + met.n_dims) {
+                which += j * scale;
+                scale *= dim[d];
+            } else {
+                from += j * x.stride[d < first ? d : d - met.n_dims + n_by];
+            }
+        }
+        for (int b = 0; b < n_by; b++) {
+            k = fold_get(&by[b], fold_place(&by[b], which)).i;
+            k += k < 0 ? x.dim[first + b] : 0;
+            if (k < 0 || k >= x.dim[first + b]) {
+                fold_fail(f, "index %lld of %lld", (long long)k, (long long)x.dim[first + b]);
+                return;
+            }
+            from += k * x.stride[first + b];
+        }
+        fold_put(&f->out, i, fold_get(&x, from), x.type);
+    }
+}
+
 static const struct {
     const char *target;
     void (*fold)(struct fold *f);
     int kind;
 } fold_table[] = {
-    {"arange.default", fold_arange, 0},        {"arange.start", fold_arange, 1},
-    {"arange.start_step", fold_arange, 2},     {"zeros.default", fold_filled, 0},
-    {"ones.default", fold_filled, 1},          {"new_zeros.default", fold_filled, 2},
-    {"new_ones.default", fold_filled, 3},      {"to.dtype", fold_cast, 0},
-    {"alias.default", fold_same, 0},           {"contiguous.default", fold_same, 0},
-    {"expand.default", fold_expand, 0},        {"unsqueeze.default", fold_unsqueeze, 0},
-    {"slice.Tensor", fold_slice, 0},           {"cumsum.default", fold_along, 0},
-    {"diff.default", fold_along, 1},           {"add.Tensor", fold_binary, FOLD_ADD},
-    {"sub.Tensor", fold_binary, FOLD_SUB},     {"mul.Tensor", fold_binary, FOLD_MUL},
-    {"eq.Tensor", fold_binary, FOLD_EQ},       {"eq.Scalar", fold_binary, FOLD_EQ},
-    {"ne.Tensor", fold_binary, FOLD_NE},       {"ne.Scalar", fold_binary, FOLD_NE},
-    {"lt.Tensor", fold_binary, FOLD_LT},       {"lt.Scalar", fold_binary, FOLD_LT},
-    {"le.Tensor", fold_binary, FOLD_LE},       {"le.Scalar", fold_binary, FOLD_LE},
-    {"gt.Tensor", fold_binary, FOLD_GT},       {"gt.Scalar", fold_binary, FOLD_GT},
-    {"ge.Tensor", fold_binary, FOLD_GE},       {"ge.Scalar", fold_binary, FOLD_GE},
-    {"__and__.Tensor", fold_binary, FOLD_AND}, {"__or__.Tensor", fold_binary, FOLD_OR},
+    {"arange.default", fold_arange, 0},      {"arange.start", fold_arange, 1},
+    {"arange.start_step", fold_arange, 2},   {"zeros.default", fold_filled, 0},
+    {"ones.default", fold_filled, 1},        {"new_zeros.default", fold_filled, 2},
+    {"new_ones.default", fold_filled, 3},    {"to.dtype", fold_cast, 0},
+    {"alias.default", fold_same, 0},         {"contiguous.default", fold_same, 0},
+    {"expand.default", fold_expand, 0},      {"unsqueeze.default", fold_unsqueeze, 0},
+    {"index.Tensor", fold_index, 0},         {"slice.Tensor", fold_slice, 0},
+    {"cumsum.default", fold_along, 0},       {"diff.default", fold_along, 1},
+    {"add.Tensor", fold_binary, FOLD_ADD},   {"sub.Tensor", fold_binary, FOLD_SUB},
+    {"mul.Tensor", fold_binary, FOLD_MUL},   {"eq.Tensor", fold_binary, FOLD_EQ},
+    {"eq.Scalar", fold_binary, FOLD_EQ},     {"ne.Tensor", fold_binary, FOLD_NE},
+    {"ne.Scalar", fold_binary, FOLD_NE},     {"lt.Tensor", fold_binary, FOLD_LT},
+    {"lt.Scalar", fold_binary, FOLD_LT},     {"le.Tensor", fold_binary, FOLD_LE},
+    {"le.Scalar", fold_binary, FOLD_LE},     {"gt.Tensor", fold_binary, FOLD_GT},
+    {"gt.Scalar", fold_binary, FOLD_GT},     {"ge.Tensor", fold_binary, FOLD_GE},
+    {"ge.Scalar", fold_binary, FOLD_GE},     {"__and__.Tensor", fold_binary, FOLD_AND},
+    {"__or__.Tensor", fold_binary, FOLD_OR},
 };
 
 static int fold_find(const char *target)

@@ -24,7 +24,7 @@ struct host_tensor {
     void *data;                                            /* the first element */
 };
 
-/* What is known of a value. */
+/* A value: an integer, a tensor, or neither while it is not known. */
 struct fold_value {
     int is_int;
     int64_t number;                   /* is_int */

@@ -45,6 +45,22 @@ static const struct {
     {H "value e F32 [2,2]\nvalue a I64 [2,2]\nnode expand.default - self=vh size=I2,-1 -> e\n"
        "node to.dtype - self=ve dtype=dI64 -> a\n",
      "0 -2 0 -2 ", NULL},
+    {H "value i I64 [3]\nvalue j I64 [2]\nvalue c I64 [2,1]\nvalue e F32 [2,2]\nvalue a F32 [2,3]\n"
+       "node arange.start_step - start=i1 end=i-2 step=i-1 -> i\n"
+       "node arange.default - end=i2 -> j\nnode unsqueeze.default - self=vj dim=i1 -> c\n"
+       "node expand.default - self=vh size=I2,2 -> e\n"
+       "node index.Tensor - self=ve indices=Vc,i -> a\n",
+     "-2 0.5 -2 -2 0.5 -2 ", NULL},
+    {H "value i I64 [3]\nvalue j I64 [2]\nvalue c I64 [2,1]\nvalue e F32 [2,2]\nvalue a F32 [2,3]\n"
+       "value z I64 [2,3]\nnode arange.start_step - start=i1 end=i-2 step=i-1 -> i\n"
+       "node arange.default - end=i2 -> j\nnode unsqueeze.default - self=vj dim=i1 -> c\n"
+       "node expand.default - self=vh size=I2,2 -> e\n"
+       "node expand.default - self=vc size=I2,3 -> z\n"
+       "node index.Tensor - self=ve indices=Vi,z -> a\n",
+     "0.5 0.5 0.5 -2 -2 -2 ", NULL},
+    {H "value j I64 [3]\nvalue a F32 [3]\nnode arange.default - end=i3 -> j\n"
+       "node index.Tensor - self=vh indices=Vj -> a\n",
+     "", "index 2 of 2"},
     {"value a F32 [1]\nnode zeros.default - size=I100000,100000 -> a\n", "", "elements at most"},
     {H "value a F32 [2]\nnode erf.default - self=vh -> a\n", "", "not computed"},
 };
