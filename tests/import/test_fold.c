@@ -1,0 +1,168 @@
+/* test_fold - nodes of constants give PyTorch's elements and types; masks have a form.  The
+ * expected elements are what PyTorch 2.15 gives. */
+#include "../test.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "import/fold.h"
+#include "text_network.h"
+
+#define C "tensor c c I64 0 [5] = 3 -1 4 4 9\nvalue x I64 [5] of c\n"
+#define H "tensor h c F32 0 [2] = 0.5 -2\nvalue h F32 [2] of h\n"
+
+/* The last node's elements; "" of `gives`: it fails with `error` in its message. */
+static const struct {
+    const char *nodes, *gives, *error;
+} fold_rows[] = {
+    {"value a I64 [4]\nnode arange.default - end=i4 -> a\n", "0 1 2 3 ", NULL},
+    {"value a I64 [3]\nnode arange.start_step - start=i7 end=i-1 step=i-3 -> a\n", "7 4 1 ", NULL},
+    {"value a I64 [2]\nnode arange.start_step - start=i0 end=i4 step=i3 -> a\n", "0 3 ", NULL},
+    {"value a F32 [2]\nnode ones.default - size=I2 -> a\n", "1 1 ", NULL},
+    {C "value a I64 [2]\nnode new_ones.default - self=vx size=I2 -> a\n", "1 1 ", NULL},
+    {C "value a I64 [5]\nnode cumsum.default - self=vx dim=i-1 -> a\n", "3 2 6 10 19 ", NULL},
+    {C "value a I64 [4]\nnode diff.default - self=vx -> a\n", "-4 5 0 5 ", NULL},
+    {C "value a I64 [2]\nnode slice.Tensor - self=vx dim=i0 start=i-4 end=i-1 step=i2 -> a\n",
+     "-1 4 ", NULL},
+    {C "value s I64 [4]\nvalue a I64 [3]\nnode slice.Tensor - self=vx dim=i0 start=i1 -> s\n"
+       "node diff.default - self=vs -> a\n",
+     "5 0 5 ", NULL},
+    {C "value a BOOL [5]\nnode ne.Scalar - self=vx other=i4 -> a\n", "1 1 0 0 1 ", NULL},
+    {C "value a F32 [5]\nnode mul.Tensor - self=vx other=r0.5 -> a\n", "1.5 -0.5 2 2 4.5 ", NULL},
+    {C "value a I64 [5]\nnode mul.Tensor - self=vx other=r0.5 -> a\n", "", "the export says I64"},
+    {C H "value a F32 [2]\nvalue s I64 [2]\nnode slice.Tensor - self=vx dim=i0 end=i2 -> s\n"
+         "node add.Tensor - self=vs other=vh -> a\n",
+     "3.5 -3 ", NULL},
+    {H "value a BOOL [2]\nnode gt.Scalar - self=vh other=i0 -> a\n", "1 0 ", NULL},
+    {C H "value a I64 [2]\nnode add.Tensor - self=vx other=vh -> a\n", "", "extents 5 and 2"},
+    {"value a I64 [3]\nvalue c I64 [3,1]\nvalue m BOOL [3,3]\nvalue n BOOL [3,3]\n"
+     "value b BOOL [3,3]\nnode arange.default - end=i3 -> a\n"
+     "node unsqueeze.default - self=va dim=i-1 -> c\nnode le.Tensor - self=va other=vc -> m\n"
+     "node ne.Tensor - self=va other=vc -> n\nnode __and__.Tensor - self=vm other=vn -> b\n",
+     "0 0 0 1 0 0 1 1 0 ", NULL},
+    {H "value e F32 [2,2]\nvalue a I64 [2,2]\nnode expand.default - self=vh size=I2,-1 -> e\n"
+       "node to.dtype - self=ve dtype=dI64 -> a\n",
+     "0 -2 0 -2 ", NULL},
+    {H "value i I64 [3]\nvalue j I64 [2]\nvalue c I64 [2,1]\nvalue e F32 [2,2]\nvalue a F32 [2,3]\n"
+       "node arange.start_step - start=i1 end=i-2 step=i-1 -> i\n"
+       "node arange.default - end=i2 -> j\nnode unsqueeze.default - self=vj dim=i1 -> c\n"
+       "node expand.default - self=vh size=I2,2 -> e\n"
+       "node index.Tensor - self=ve indices=Vc,i -> a\n",
+     "-2 0.5 -2 -2 0.5 -2 ", NULL},
+    {H "value i I64 [3]\nvalue j I64 [2]\nvalue c I64 [2,1]\nvalue e F32 [2,2]\nvalue a F32 [2,3]\n"
+       "value z I64 [2,3]\nnode arange.start_step - start=i1 end=i-2 step=i-1 -> i\n"
+       "node arange.default - end=i2 -> j\nnode unsqueeze.default - self=vj dim=i1 -> c\n"
+       "node expand.default - self=vh size=I2,2 -> e\n"
+       "node expand.default - self=vc size=I2,3 -> z\n"
+       "node index.Tensor - self=ve indices=Vi,z -> a\n",
+     "0.5 0.5 0.5 -2 -2 -2 ", NULL},
+    {H "value j I64 [3]\nvalue a F32 [3]\nnode arange.default - end=i3 -> j\n"
+       "node index.Tensor - self=vh indices=Vj -> a\n",
+     "", "index 2 of 2"},
+    {"value a F32 [1]\nnode zeros.default - size=I100000,100000 -> a\n", "", "elements at most"},
+    {H "value a F32 [2]\nnode erf.default - self=vh -> a\n", "", "not computed"},
+};
+
+/* Fold all nodes; the elements of the last in *seen. */
+static int fold_all(const char *text, struct buf *seen, struct err *err)
+{
+    struct import_network *n = text_network(text);
+    struct fold_value value[32] = {0};
+    struct host_tensor t[32];
+    const struct host_tensor *last;
+    struct arena a = {0};
+    int rc = 0;
+
+    assert_true(n->n_values <= 32);
+    for (int i = 0; i < n->n_values; i++) {
+        const struct import_tensor *from = &n->tensor[n->value[i].tensor];
+
+        if (n->value[i].tensor < 0)
+            continue;
+        t[i] = (struct host_tensor){.type = from->type, .n_dims = 1, .data = (void *)from->bytes};
+        t[i].dim[0] = from->dim[0];
+        t[i].stride[0] = 1;
+        value[i].tensor = &t[i];
+    }
+    for (int i = 0; i < n->n_nodes && rc == 0; i++)
+        rc = fold_node(&a, n, &n->node[i], value, err);
+    last = value[n->node[n->n_nodes - 1].out[0]].tensor;
+    for (int64_t i = 0; rc == 0 && i < host_count(last); i++)
+        buf_printf(seen, "%g ", host_element(last, i));
+    arena_fini(&a);
+    import_network_free(n);
+    return rc;
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof fold_rows / sizeof *fold_rows; i++) {
+        struct buf seen = {0};
+        struct err err;
+        const int rc = fold_all(fold_rows[i].nodes, &seen, &err);
+
+        if (fold_rows[i].error) {
+            assert_int_equal(rc, ERR_UNSUPPORTED);
+            assert_non_null(strstr(err.msg, fold_rows[i].error));
+        } else {
+            assert_int_equal(rc, 0);
+            assert_string_equal(buf_cstr(&seen), fold_rows[i].gives);
+        }
+        buf_fini(&seen);
+    }
+}
+
+enum { MASK_EDGE = 6 };
+
+/* A mask of two heads: key k of query q if q + offset - width < k <= q + offset. */
+static void make_mask(float *to, int64_t offset, int64_t width)
+{
+    for (int64_t i = 0; i < 2 * MASK_EDGE * MASK_EDGE; i++) {
+        const int64_t q = i / MASK_EDGE % MASK_EDGE, k = i % MASK_EDGE;
+
+        to[i] = k <= q + offset && k > q + offset - width ? 0 : -FLT_MAX;
+    }
+}
+
+static void test_masks(void **state)
+{
+    static const struct {
+        int64_t offset, width;
+        enum mask_kind kind;
+    } row[] = {{9, 99, MASK_ALL},    {0, 99, MASK_CAUSAL}, {2, 99, MASK_CAUSAL},
+               {0, 3, MASK_SLIDING}, {1, 2, MASK_SLIDING}, {-1, 99, MASK_OTHER},
+               {4, 2, MASK_OTHER}};
+    float m[2 * MASK_EDGE * MASK_EDGE];
+    struct host_tensor t = {.type = IMPORT_F32, .n_dims = 3, .data = m};
+
+    (void)state;
+    memcpy(t.dim, (int64_t[]){2, MASK_EDGE, MASK_EDGE}, 3 * sizeof *t.dim);
+    memcpy(t.stride, (int64_t[]){MASK_EDGE * MASK_EDGE, MASK_EDGE, 1}, 3 * sizeof *t.stride);
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct mask_form f;
+
+        make_mask(m, row[i].offset, row[i].width);
+        f = mask_form_of(&t);
+        assert_int_equal(f.kind, row[i].kind);
+        if (f.kind == MASK_CAUSAL || f.kind == MASK_SLIDING)
+            assert_int_equal(f.offset, row[i].offset);
+        if (f.kind == MASK_SLIDING)
+            assert_int_equal(f.width, row[i].width);
+    }
+    make_mask(m, 0, 99);
+    m[MASK_EDGE * MASK_EDGE + 1] = 0; /* the second head differs */
+    assert_int_equal(mask_form_of(&t).kind, MASK_OTHER);
+    make_mask(m, 0, 99);
+    m[1] = -1; /* a bias is no mask */
+    assert_int_equal(mask_form_of(&t).kind, MASK_OTHER);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_masks)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
