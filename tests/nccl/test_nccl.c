@@ -1,5 +1,5 @@
-/* Tests of coll/nccl over the fakes when nothing fails: the order of its calls, the bytes that it
- * moves, and that nothing is left open.  test_stop.c tests failures. */
+/* Tests of coll/nccl over the fakes when no call fails: the order of its calls, the bytes that it
+ * moves, what it refuses, and that nothing is left open.  test_stop.c tests failures. */
 #include <sched.h>
 
 #include "../coll/cases.h"
