@@ -116,14 +116,20 @@ nvidia='^(libcu[A-Za-z_]*|libnccl|libnv[A-Za-z-]*)[.]so'
 programs | while read -r file; do ldd "$file"; done >"$work/ldd" 2>/dev/null || true
 awk -v nvidia="$nvidia" '/not found/ && $1 !~ nvidia { print $1 }' "$work/ldd" >"$work/missing"
 [ ! -s "$work/missing" ] || fail "libraries are missing here: $(cat "$work/missing")"
-awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' "$work/ldd" | sort -u >"$work/libraries"
+awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' "$work/ldd" | sort -u |
+    grep -vE "$not_ours|$nvidia" >"$work/libraries"
+# Each call reads all of dpkg's lists, so there is one for all libraries: "PACKAGE: PATH" of each.
 while read -r soname path; do
-    if echo "$soname" | grep -qE "$not_ours|$nvidia"; then continue; fi
+    printf '*/%s\0' "$(basename "$(readlink -f "$path")")"
+done <"$work/libraries" | xargs -0 dpkg-query -S >"$work/packages" 2>/dev/null || true
+while read -r soname path; do
     if [ -e "$root/lib/$soname" ]; then continue; fi
     cp -L "$path" "$root/lib/$soname"
     chmod 755 "$root/lib/$soname"
-    package=$(dpkg-query -S "*/$(basename "$(readlink -f "$path")")" 2>/dev/null |
-        head -n 1 | cut -d: -f1) || true
+    file=$(basename "$(readlink -f "$path")")
+    package=$(awk -F ': ' -v file="/$file" \
+        'substr($2, length($2) - length(file) + 1) == file { sub(":.*", "", $1); print $1; exit }' \
+        "$work/packages")
     copyright=/usr/share/doc/${package:-none}/copyright
     if [ -f "$copyright" ]; then cp -L "$copyright" "$root/licenses/$package"; fi
 done <"$work/libraries"

@@ -22,7 +22,8 @@ static const struct arg job_args[] = {
               "PMI_SIZE or SLURM_NTASKS, times --ranks, or else --ranks, or with "
               "--resume the number that the run was started with, or with --job alone one."},
      "N",
-     .of = OF_JOBS | OF_MAIN},
+     .of = OF_JOBS | OF_MAIN,
+     .remedy = "this process is one of them, so 1 trains alone, and a job can have no more"},
     {{"job", OPT_STRING, AT(job),
       .help = "The file that says what to train, in YAML; --help-job lists its keys. A DeepSpeed "
               "configuration whose name ends in .json is read, too, with model and data given by "
@@ -179,14 +180,14 @@ static const struct arg network_args[] = {
      .of = OF(STANDBY)},
     {{"make-secret", OPT_STRING, AT(make_secret),
       .help = "Make a new file for --secret-file, and exit."},
-     "F",
+     "FILE",
      .of = OF(SECRET),
      .is_rare = 1},
 };
 
 enum { N_GROUPS = 3 };
 
-static void driver_options_groups_init(struct arg_group g[N_GROUPS], struct options *o)
+static void options_fill_groups(struct arg_group g[N_GROUPS], struct options *o)
 {
     g[0] = (struct arg_group){"The job", job_args, ARRAY_LEN(job_args), o};
     g[1] = (struct arg_group){"Its address", network_args, ARRAY_LEN(network_args), o};
@@ -456,7 +457,7 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err)
     int rc;
 
     *out = (struct options){.port = -1, .wait_s = -1, .common.local_rank = -1, .program = argv[0]};
-    driver_options_groups_init(groups, out);
+    options_fill_groups(groups, out);
     rc = verb_find(&argc, &argv, &out->wish, err);
     if (rc < 0)
         return rc;
@@ -504,7 +505,7 @@ void options_help(const struct options *o, FILE *f)
     struct arg_group groups[N_GROUPS];
     const struct wish *w = &o->wish;
 
-    driver_options_groups_init(groups, NULL);
+    options_fill_groups(groups, NULL);
     if (w->verb == VERB_HELP && w->subject != VERB_HELP)
         verb_help(w->subject, groups, N_GROUPS, f);
     else if (w->verb == VERB_HELP)

@@ -23,6 +23,7 @@
 #include "report/injected.h"
 #include "report/led.h"
 #include "report/status.h"
+#include "strategy/strategy.h"
 
 enum {
     OWNER_MS = 1000,          /* between two looks for another owner of the run directory */
@@ -277,18 +278,21 @@ static void server_on_idle_stop(void *arg, const char *signal)
 
 /* ---- the session as daemon/daemon calls it ---- */
 
-static void server_m_report(void *m, int64_t now, struct report *r) { driver_report(m, now, r); }
-static void server_m_stop(void *m, int64_t now, const char *why) { driver_stop(m, now, why); }
-static void server_m_tick(void *m, int64_t now) { driver_tick(m, now); }
-static int64_t server_m_deadline(const void *m) { return driver_deadline(m); }
-static int server_m_next(void *m, struct action *out) { return driver_next(m, out); }
+static void server_session_report(void *m, int64_t now, struct report *r)
+{
+    driver_report(m, now, r);
+}
+static void server_session_stop(void *m, int64_t now, const char *why) { driver_stop(m, now, why); }
+static void server_session_tick(void *m, int64_t now) { driver_tick(m, now); }
+static int64_t server_session_deadline(const void *m) { return driver_deadline(m); }
+static int server_session_next(void *m, struct action *out) { return driver_next(m, out); }
 
-static void server_m_progress(void *m, int64_t now, const struct progress *p)
+static void server_session_progress(void *m, int64_t now, const struct progress *p)
 {
     driver_progress(m, now, p);
 }
 
-static void server_m_describe(const void *m, int64_t now, struct buf *out)
+static void server_session_describe(const void *m, int64_t now, struct buf *out)
 {
     struct status s;
 
@@ -297,7 +301,7 @@ static void server_m_describe(const void *m, int64_t now, struct buf *out)
     status_fini(&s);
 }
 
-static void m_summary(const void *m, int64_t now, struct buf *out)
+static void server_session_summary(const void *m, int64_t now, struct buf *out)
 {
     struct status s;
 
@@ -305,14 +309,15 @@ static void m_summary(const void *m, int64_t now, struct buf *out)
     status_put_line(&s, out);
 }
 
-static void server_m_ring(void *m, int64_t now, const struct collective *c, int n)
+static void server_session_ring(void *m, int64_t now, const struct collective *c, int n)
 {
     driver_ring(m, now, c, n);
 }
 
-static const struct daemon_machine machine = {server_m_report,   server_m_progress, server_m_stop,
-                                              server_m_tick,     server_m_deadline, server_m_next,
-                                              server_m_describe, m_summary,         server_m_ring};
+static const struct daemon_machine machine = {
+    server_session_report,   server_session_progress, server_session_stop,
+    server_session_tick,     server_session_deadline, server_session_next,
+    server_session_describe, server_session_summary,  server_session_ring};
 
 /* ---- start and end ---- */
 
@@ -349,6 +354,7 @@ static void driver_options_init(struct driver_options *d, const struct server *s
         .resume = s->record.dir.resumed ? s->record.dir.path : NULL,
         .evaluate = s->evaluation ? s->evaluation->from : NULL,
         .averaged = s->options->averaged,
+        .is_divided = strategy_choose(&j->strategy)->promises.n_holders > 0,
         .predict = s->evaluation ? s->options->predict : NULL,
         .run = has_run ? s->record.dir.run : NULL,
         .term = s->record.dir.term,

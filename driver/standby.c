@@ -304,21 +304,21 @@ static void standby_on_idle_stop(void *arg, const char *signal)
 
 /* ---- the session as daemon/daemon calls it ---- */
 
-static void standby_m_report(void *m, int64_t now, struct report *r)
+static void standby_session_report(void *m, int64_t now, struct report *r)
 {
     (void)m;
     (void)now;
     report_free(r); /* it has no engine */
 }
 
-static void standby_m_progress(void *m, int64_t now, const struct progress *p)
+static void standby_session_progress(void *m, int64_t now, const struct progress *p)
 {
     (void)m;
     (void)now;
     (void)p;
 }
 
-static void standby_m_ring(void *m, int64_t now, const struct collective *c, int n)
+static void standby_session_ring(void *m, int64_t now, const struct collective *c, int n)
 {
     (void)m;
     (void)now;
@@ -326,19 +326,23 @@ static void standby_m_ring(void *m, int64_t now, const struct collective *c, int
     (void)n;
 }
 
-static void standby_m_stop(void *m, int64_t now, const char *why) { standby_stop(m, now, why); }
-static void standby_m_tick(void *m, int64_t now) { standby_tick(m, now); }
-static int64_t standby_m_deadline(const void *m) { return standby_deadline(m); }
-static int standby_m_next(void *m, struct action *out) { return standby_next(m, out); }
+static void standby_session_stop(void *m, int64_t now, const char *why)
+{
+    standby_stop(m, now, why);
+}
+static void standby_session_tick(void *m, int64_t now) { standby_tick(m, now); }
+static int64_t standby_session_deadline(const void *m) { return standby_deadline(m); }
+static int standby_session_next(void *m, struct action *out) { return standby_next(m, out); }
 
-static void standby_m_describe(const void *m, int64_t now, struct buf *out)
+static void standby_session_describe(const void *m, int64_t now, struct buf *out)
 {
     standby_describe(m, now, out);
 }
 
 static const struct daemon_machine machine = {
-    standby_m_report, standby_m_progress, standby_m_stop,     standby_m_tick, standby_m_deadline,
-    standby_m_next,   standby_m_describe, standby_m_describe, standby_m_ring};
+    standby_session_report,   standby_session_progress, standby_session_stop,
+    standby_session_tick,     standby_session_deadline, standby_session_next,
+    standby_session_describe, standby_session_describe, standby_session_ring};
 
 static const struct daemon_hooks hooks = {.send = standby_do_send,
                                           .close = standby_do_close,

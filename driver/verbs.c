@@ -123,7 +123,9 @@ static const struct verb_row verbs[] = {
     [VERB_HELP] = {.name = "help",
                    .usage = "[VERB]",
                    .line = "tell all about a verb and its options",
-                   .text = "Tells all about a verb; \"dpdriver VERB --help\" is a summary.\n"},
+                   .text =
+                       "Tells all about a verb, as \"dpdriver VERB help\" does; \"dpdriver VERB "
+                       "--help\"\nis a summary.\n"},
 };
 
 _Static_assert(ARRAY_LEN(verbs) == VERB_COUNT, "a row for each verb");
@@ -171,6 +173,12 @@ int verb_find(int *argc, char ***argv, struct wish *out, struct err *err)
         return no_verb((*argv)[1], err);
     ++*argv;
     --*argc;
+    if (*argc == 2 && !strcmp((*argv)[1], verbs[VERB_HELP].name)) {
+        out->subject = out->verb;
+        out->verb = VERB_HELP;
+        *argc = 1;
+        return 0;
+    }
     if (out->verb != VERB_HELP || *argc < 2 || (*argv)[1][0] == '-')
         return 0;
     out->subject = verb_named((*argv)[1]);

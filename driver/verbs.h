@@ -43,7 +43,7 @@ struct wish {
 int verb_is(const char *word); /* 1: it is the name of a verb */
 
 /* Read the first word of argv, if it is no option, and take it off: *argv then begins with the word
- * before the options. */
+ * before the options.  "VERB help" is read as "help VERB". */
 int verb_find(int *argc, char ***argv, struct wish *out, struct err *err);
 
 /* The options whose values may stand without their names behind this verb; NULL at the end. */

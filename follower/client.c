@@ -150,30 +150,37 @@ static void client_do_trust(void *arg, int64_t number)
 
 /* ---- the session ---- */
 
-static void client_m_report(void *m, int64_t now, struct report *r) { follower_report(m, now, r); }
-static void client_m_stop(void *m, int64_t now, const char *why) { follower_stop(m, now, why); }
-static void client_m_tick(void *m, int64_t now) { follower_tick(m, now); }
-static int64_t client_m_deadline(const void *m) { return follower_deadline(m); }
-static int client_m_next(void *m, struct action *out) { return follower_next(m, out); }
+static void client_session_report(void *m, int64_t now, struct report *r)
+{
+    follower_report(m, now, r);
+}
+static void client_session_stop(void *m, int64_t now, const char *why)
+{
+    follower_stop(m, now, why);
+}
+static void client_session_tick(void *m, int64_t now) { follower_tick(m, now); }
+static int64_t client_session_deadline(const void *m) { return follower_deadline(m); }
+static int client_session_next(void *m, struct action *out) { return follower_next(m, out); }
 
-static void client_m_progress(void *m, int64_t now, const struct progress *p)
+static void client_session_progress(void *m, int64_t now, const struct progress *p)
 {
     follower_progress(m, now, p);
 }
 
-static void client_m_describe(const void *m, int64_t now, struct buf *out)
+static void client_session_describe(const void *m, int64_t now, struct buf *out)
 {
     follower_describe(m, now, out);
 }
 
-static void client_m_ring(void *m, int64_t now, const struct collective *c, int n)
+static void client_session_ring(void *m, int64_t now, const struct collective *c, int n)
 {
     follower_ring(m, now, c, n);
 }
 
-static const struct daemon_machine machine = {client_m_report,   client_m_progress, client_m_stop,
-                                              client_m_tick,     client_m_deadline, client_m_next,
-                                              client_m_describe, client_m_describe, client_m_ring};
+static const struct daemon_machine machine = {
+    client_session_report,   client_session_progress, client_session_stop,
+    client_session_tick,     client_session_deadline, client_session_next,
+    client_session_describe, client_session_describe, client_session_ring};
 
 /* List the GPUs that can be used. */
 static int list_gpus(const struct devices *d, struct follower_gpu *out)

@@ -155,13 +155,11 @@ PY
 # passes_alone DIR NAME [OPTION...]: whether this test passes twice with no test beside it
 passes_alone()
 {
-    local dir=$1 name=$2 n
+    local dir=$1 name=$2
     shift 2
-    for n in 1 2; do
-        say "$name ($dir) failed: running it again by itself, $n of 2"
-        meson test -C "$dir" --no-rebuild --print-errorlogs --logbase again "$@" "$name" \
-            </dev/null || return
-    done
+    say "$name ($dir) failed: running it twice again by itself"
+    meson test -C "$dir" --no-rebuild --print-errorlogs --logbase again --repeat 2 --maxfail 1 \
+        --num-processes 1 "$@" "$name" </dev/null
 }
 
 # judge_failures DIR [OPTION...] -- NAME...: of the tests that failed, tell the flaky ones from the

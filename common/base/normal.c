@@ -135,14 +135,14 @@ __attribute__((target("avx2"))) static void bound_avx2(const uint32_t *word, int
     normal_bound(word, n, std, inner, outer);
 }
 
-static bound_fn *normal_choose_way(void)
+static bound_fn *normal_choose_bound(void)
 {
     return __builtin_cpu_supports("avx2") ? bound_avx2 : bound_plain;
 }
 
 #else
 
-static bound_fn *normal_choose_way(void) { return bound_plain; }
+static bound_fn *normal_choose_bound(void) { return bound_plain; }
 
 #endif
 
@@ -166,7 +166,7 @@ static void normal_settle(const uint32_t *word, int64_t n, double std, const flo
 
 void rng_to_normals(const uint32_t *word, int64_t n, double std, float *to)
 {
-    bound_fn *const bounds = normal_choose_way();
+    bound_fn *const bounds = normal_choose_bound();
     float inner[2 * BLOCK], outer[2 * BLOCK];
 
     for (int64_t i = 0; i < n; i += BLOCK) {

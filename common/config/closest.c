@@ -4,11 +4,10 @@
 
 #include <string.h>
 
+#include "base/util.h"
 #include "config/table.h"
 
 enum { LONGEST = 48 }; /* beyond it, the rest of a key does not count */
-
-static int closest_min(int a, int b) { return a < b ? a : b; }
 
 int closest_distance(const char *a, const char *b)
 {
@@ -17,14 +16,13 @@ int closest_distance(const char *a, const char *b)
 
     for (int i = 0; i <= n; i++)
         for (int j = 0; j <= m; j++) {
-            int best = i == 0 || j == 0 ? i + j : d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            int64_t best = i == 0 || j == 0 ? i + j : d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
 
-            if (i > 0 && j > 0) {
-                best = closest_min(best, closest_min(d[i - 1][j], d[i][j - 1]) + 1);
-            }
+            if (i > 0 && j > 0)
+                best = min_i64(best, min_i64(d[i - 1][j], d[i][j - 1]) + 1);
             if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                best = closest_min(best, d[i - 2][j - 2] + 1);
-            d[i][j] = best;
+                best = min_i64(best, d[i - 2][j - 2] + 1);
+            d[i][j] = (int)best;
         }
     return d[n][m];
 }
@@ -48,14 +46,15 @@ static int is_beginning(const char *key, const char *known)
  * group, or that others call differently (`also`); of these at least half of the letters agree. */
 static int closest_score(const char *key, const char *known, const char *also)
 {
+    int64_t whole, elsewhere;
+
     if (is_beginning(key, known))
         return strcmp(key, known) != 0; /* its beginning */
-    int whole = 2 * closest_distance(key, known);
-    int part = 2 * closest_distance(last_part(key), last_part(known)) + 1;
-    int other = also ? 2 * closest_distance(last_part(key), also) + 1 : part;
-    int elsewhere = closest_min(part, other);
-
-    return elsewhere <= (int)strlen(last_part(key)) ? closest_min(whole, elsewhere) : whole;
+    whole = 2 * closest_distance(key, known);
+    elsewhere = 2 * closest_distance(last_part(key), last_part(known)) + 1;
+    if (also)
+        elsewhere = min_i64(elsewhere, 2 * closest_distance(last_part(key), also) + 1);
+    return (int)(elsewhere <= (int64_t)strlen(last_part(key)) ? min_i64(whole, elsewhere) : whole);
 }
 
 const char *table_closest(const struct option_list *l, const char *key, char group[64])

@@ -92,8 +92,8 @@ static int fill_rest(const struct option_item *item, void *to, unsigned seen, st
     return 0;
 }
 
-static int items_read_item(const struct option *o, yaml_document_t *doc, const yaml_node_t *n,
-                           void *to, struct arena *arena, struct err *err)
+static int items_read_mapping(const struct option *o, yaml_document_t *doc, const yaml_node_t *n,
+                              void *to, struct arena *arena, struct err *err)
 {
     unsigned seen = 0;
     int rc = 0;
@@ -123,8 +123,8 @@ static int read_items(const struct option *o, yaml_document_t *doc, struct optio
         return option_fail(o, "longer", err);
     items = arena_alloc(arena, (size_t)n * o->item->size + 1);
     for (int i = 0; i < n && rc == 0; i++) {
-        rc = items_read_item(o, doc, yaml_document_get_node(doc, first[i]),
-                             items + (size_t)i * o->item->size, arena, err);
+        rc = items_read_mapping(o, doc, yaml_document_get_node(doc, first[i]),
+                                items + (size_t)i * o->item->size, arena, err);
         if (rc < 0)
             err_wrap(err, "%s[%d]", o->key, i);
     }

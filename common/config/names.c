@@ -53,7 +53,7 @@ int names_read(const char *text, struct arena *arena, const char ***out, int *n,
     return 0;
 }
 
-static void names_put_name(const char *name, struct buf *out)
+static void names_put_plain(const char *name, struct buf *out)
 {
     size_t left = strlen(name);
 
@@ -73,7 +73,7 @@ void names_write(const char *const *name, int64_t n, struct buf *out)
     buf_append(out, "[", 1);
     for (int64_t i = 0; i < n; i++) {
         buf_printf(out, i ? ", \"" : "\"");
-        names_put_name(name[i], out);
+        names_put_plain(name[i], out);
         buf_append(out, "\"", 1);
     }
     buf_append(out, "]", 1);
@@ -84,8 +84,8 @@ int names_equal(const char *of_data, const char *of_job)
     struct buf data = {0}, job = {0};
     int is;
 
-    names_put_name(of_data, &data);
-    names_put_name(of_job, &job);
+    names_put_plain(of_data, &data);
+    names_put_plain(of_job, &job);
     is = !strcmp(buf_cstr(&data), buf_cstr(&job));
     buf_fini(&data);
     buf_fini(&job);

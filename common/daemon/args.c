@@ -104,9 +104,14 @@ static int set_parsed(const struct arg *a, const char *text, void *field, struct
     text += row.type == OPT_INT && text[0] == '+';
     while (row.type == OPT_INT && text[0] == '0' && isdigit((unsigned char)text[1]))
         text++;
-    if (option_parse(&row, field, NULL, text, strlen(text), 0, err) < 0)
-        return err->code = ERR_ARG;
-    return 0;
+    if (option_parse(&row, field, NULL, text, strlen(text), 0, err) == 0)
+        return 0;
+    if (a->remedy) {
+        const struct err why = *err;
+
+        err_set(err, ERR_ARG, "%s: %s", why.msg, a->remedy);
+    }
+    return err->code = ERR_ARG;
 }
 
 static int args_is_list(const struct arg *a) { return a->row.flags & OPT_MANY; }
@@ -162,12 +167,31 @@ static int operand_code(const struct long_option *options, const struct args *se
     return 0;
 }
 
+/* An operand has one value.  (Of an option that is given twice the last value counts.) */
+static int check_operand(const struct args *seen, const struct arg_given *now, struct err *err)
+{
+    for (int i = 0; i < seen->n_given; i++) {
+        const struct arg_given *before = &seen->given[i];
+
+        if (before->arg == now->arg && before->is_operand)
+            return err_set(err, ERR_ARG, "%s is given twice: %s, and --%s %s; leave one out",
+                           now->arg->value, before->value, now->arg->row.key, now->value);
+    }
+    if (now->is_operand && !*now->value)
+        return err_set(err, ERR_ARG, "the word for %s is empty; write one, or leave it out",
+                       now->arg->value);
+    return 0;
+}
+
 static int args_take_value(const struct arg_group *groups, int code, const char *value,
-                           struct args *seen, struct err *err)
+                           int is_operand, struct args *seen, struct err *err)
 {
     const struct arg *a = arg_of(groups, code);
+    const struct arg_given now = {a, value, is_operand};
 
-    seen->given[seen->n_given++] = (struct arg_given){a, value};
+    if (check_operand(seen, &now, err) < 0)
+        return err->code;
+    seen->given[seen->n_given++] = now;
     return set_value(a, value, groups[(code - CODE_BASE) / GROUP_SIZE].into, err);
 }
 
@@ -191,7 +215,8 @@ static int take_operand(const struct arg_group *groups, const struct long_option
     const int is_of_list = last && args_is_list(last) && strchr(word, '=');
     const int code = is_of_list ? 0 : operand_code(options, seen);
 
-    return code ? args_take_value(groups, code, word, seen, err) : not_an_option(last, word, err);
+    return code ? args_take_value(groups, code, word, 1, seen, err)
+                : not_an_option(last, word, err);
 }
 
 static int args_parse_words(const struct arg_group *groups, const struct long_option *options,
@@ -215,7 +240,7 @@ static int args_parse_words(const struct arg_group *groups, const struct long_op
             rc = args_refuse(groups, options, code, word, err);
         } else {
             last = arg_of(groups, code);
-            rc = args_take_value(groups, code, optarg, seen, err);
+            rc = args_take_value(groups, code, optarg, 0, seen, err);
         }
     }
     for (int i = optind; rc == 0 && i < argc; i++) /* behind "--" */

@@ -33,9 +33,10 @@ struct arg {
     /* Its key is the name, without dashes; a summary is the help's beginning.  If it has a default,
      * that is set first, and the help ends with it. */
     struct option row;
-    const char *value; /* the value's name in the help: "FILE"; NULL: takes none */
-    unsigned of;       /* the uses of the program that take it, a bit each; 0: all */
-    int is_rare;       /* 1: the summary of a use leaves it out */
+    const char *value;  /* the value's name in the help: "FILE"; NULL: takes none */
+    unsigned of;        /* the uses of the program that take it, a bit each; 0: all */
+    int is_rare;        /* 1: the summary of a use leaves it out */
+    const char *remedy; /* ends the refusal of a value; NULL: the value wanted says enough */
 };
 
 struct arg_group { /* options that are shown together */
@@ -48,6 +49,7 @@ struct arg_group { /* options that are shown together */
 struct arg_given { /* an option of the command line */
     const struct arg *arg;
     const char *value; /* of argv; NULL: it takes none */
+    int is_operand;    /* 1: the value stood without its option */
 };
 
 /* The command line as it was read.  args_parse fills `given`, which args_fini frees. */

@@ -196,7 +196,7 @@ static void text_close(struct dataset *ds)
 
 static const struct dataset_ops text_ops = {.name = "text", .row = text_row, .close = text_close};
 
-static int text_read_text(struct text *t, struct err *err)
+static int text_tokenize(struct text *t, struct err *err)
 {
     if (t->tokenizer == CHARS)
         return number_chars(t, err);
@@ -309,7 +309,7 @@ static int open_part(struct text *t, const struct dataset_request *request,
 
     if (mapped_open(&t->file, o->path, err) < 0)
         return err->code;
-    if (text_read_text(t, err) < 0)
+    if (text_tokenize(t, err) < 0)
         return err_wrap(err, "%s", o->path);
     if (is_train) {
         doubt_kind(t, request);

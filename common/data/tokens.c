@@ -65,7 +65,7 @@ struct tokens {
     int n_texts;
 };
 
-static int64_t tokens_n_tokens(const struct text *t) { return t->array.shape.dim[0]; }
+static int64_t tokens_count(const struct text *t) { return t->array.shape.dim[0]; }
 
 static size_t token_bytes(const struct text *t) { return npy_size(t->array.type); }
 
@@ -107,7 +107,7 @@ static int check_tokens(const struct tokens *s, const struct text *t, int64_t fi
 
 static int check_beginning(const struct tokens *s, const struct text *t, struct err *err)
 {
-    const int64_t end = min_i64(tokens_n_tokens(t), CHECKED_TOKENS);
+    const int64_t end = min_i64(tokens_count(t), CHECKED_TOKENS);
     int64_t block[BLOCK];
     int rc = 0;
 
@@ -135,7 +135,7 @@ enum {
 
 static struct halves count_halves(const struct text *t)
 {
-    struct halves h = {.n = min_i64(tokens_n_tokens(t) / 2, MOST_PAIRS)};
+    struct halves h = {.n = min_i64(tokens_count(t) / 2, MOST_PAIRS)};
     int64_t block[BLOCK];
 
     for (int64_t i = 0; i < 2 * h.n; i += BLOCK) {
@@ -182,7 +182,7 @@ static struct orders count_orders(const struct text *t)
 {
     const int is_16 = t->array.type == NPY_U16;
     const uint32_t end = is_16 ? (SMALL + 1) << 8 : (SMALL + 1) << 16;
-    struct orders o = {.n = min_i64(tokens_n_tokens(t), MOST_PAIRS)};
+    struct orders o = {.n = min_i64(tokens_count(t), MOST_PAIRS)};
     int64_t block[BLOCK];
 
     for (int64_t i = 0; i < o.n; i += BLOCK) {
@@ -408,7 +408,7 @@ static int open_text(struct tokens *s, struct text *t, enum width width,
 
     if (mapped_open(&t->array.file, t->path, err) < 0 || find_tokens(t, width, request, err) < 0)
         return err->code;
-    if (sequence_samples(&n_samples, &s->base, tokens_n_tokens(t), t->path, err) < 0)
+    if (sequence_samples(&n_samples, &s->base, tokens_count(t), t->path, err) < 0)
         return err->code;
     t->array.data = t->array.file.bytes + t->array.offset; /* there are bytes: there is a sample */
     t->first = s->base.n_samples;

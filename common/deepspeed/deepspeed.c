@@ -75,7 +75,7 @@ static int is_json(const char *path)
     return n > 5 && !strcasecmp(path + n - 5, ".json");
 }
 
-static int deepspeed_is_deepspeed(const char *path, const char *text, size_t len)
+static int deepspeed_recognizes(const char *path, const char *text, size_t len)
 {
     struct ds_file f = {0};
     struct err ignored;
@@ -117,7 +117,7 @@ static int read_deepspeed(struct reader *r, const char *text, size_t len, int64_
 int deepspeed_load(int64_t n_ranks, const char *path, const char *const *sets, size_t n_sets,
                    struct job **out, struct buf *notes, struct err *err)
 {
-    const struct job_form form = {deepspeed_is_deepspeed, read_deepspeed, n_ranks, notes};
+    const struct job_form form = {deepspeed_recognizes, read_deepspeed, n_ranks, notes};
 
     return job_load_form(&form, path, sets, n_sets, out, err);
 }

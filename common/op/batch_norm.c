@@ -130,8 +130,8 @@ static int batch_norm_infer_forward(const struct graph *g, const struct node *n,
     return 0;
 }
 
-static int infer_infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
-                       struct err *err)
+static int batch_norm_infer_running(const struct graph *g, const struct node *n,
+                                    struct value out[NODE_MAX_OUT], struct err *err)
 {
     int64_t c = 0;
     int rc;
@@ -281,7 +281,7 @@ const struct op_def op_batch_norm = {
 };
 
 const struct op_def op_batch_norm_infer = {
-    .infer = infer_infer,
+    .infer = batch_norm_infer_running,
     OP_SIGNATURE(batch_norm_infer),
     .flags = OP_ROWS | OP_INPLACE,
     .typed_in = 1u << BATCH_NORM_INFER_X | 1u << BATCH_NORM_INFER_ADD,

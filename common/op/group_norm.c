@@ -12,8 +12,7 @@
 #include "op/infer.h"
 
 /* Check x [N,..,C] and the number of groups. */
-static int group_norm_want_groups(const struct graph *g, const struct node *n, int x,
-                                  struct err *err)
+static int group_norm_check(const struct graph *g, const struct node *n, int x, struct err *err)
 {
     const int64_t groups = n->attr.group_norm.groups;
     int rc = op_want(g, n, x, DTYPE_F32, -1, err);
@@ -35,7 +34,7 @@ static int group_norm_infer(const struct graph *g, const struct node *n,
                             struct value out[NODE_MAX_OUT], struct err *err)
 {
     const struct shape *x;
-    int rc = group_norm_want_groups(g, n, GROUP_NORM_X, err);
+    int rc = group_norm_check(g, n, GROUP_NORM_X, err);
 
     if (rc < 0)
         return rc;
@@ -54,7 +53,7 @@ static int group_norm_infer_grad(const struct graph *g, const struct node *n,
 {
     const struct shape *x;
     struct shape groups;
-    int rc = group_norm_want_groups(g, n, GROUP_NORM_GRAD_X, err);
+    int rc = group_norm_check(g, n, GROUP_NORM_GRAD_X, err);
 
     if (rc < 0)
         return rc;

@@ -413,7 +413,9 @@ void driver_stop(struct driver *d, int64_t now_ns, const char *why)
         stop_first(d);
     else if (d->stage < STAGE_ENDING)
         end_at_once(d);
-    else if (d->stage == STAGE_ENDING && d->ending.n_stops > 1)
+    else if (d->stage == STAGE_ENDING && d->ending.n_stops == 1)
+        end_say_waiting(d);
+    else if (d->stage == STAGE_ENDING)
         end_hurry(d);
     driver_leave(d);
 }

@@ -66,6 +66,7 @@ struct driver_options { /* copied; texts may be NULL where said */
     const char *launch;     /* the launcher's name of the job; NULL: there is none */
     const char *resume;     /* run directory to resume from; NULL: start afresh */
     const char *evaluate;   /* as CMD_OPEN's: validate these weights once, and end; NULL: train */
+    int is_divided;         /* 1: each rank holds a part of the state, so none can save it alone */
     int averaged;           /* with evaluate: as CMD_OPEN's */
     const char *predict;    /* with evaluate: rank 0's file for the logits; NULL: none */
     const char *run;        /* random name of the run; NULL: followers keep no state for it */

@@ -43,7 +43,7 @@ static void check_formation(const struct driver *d)
     ASSERT(f->recovery.since_ns == 0 || !f->recovery.source || !d->membership.lead.is_taking_over);
 }
 
-static void session_check_run(const struct driver *d)
+static void check_run_stage(const struct driver *d)
 {
     const struct run *r = &d->run;
     ASSERT(r->step >= 0 && r->epoch >= 0);
@@ -85,7 +85,7 @@ void driver_check(const struct driver *d)
     check_membership(d);
     check_succession(d);
     check_formation(d);
-    session_check_run(d);
+    check_run_stage(d);
     check_watch(d);
     check_ending(d);
 }

@@ -22,7 +22,7 @@
 /* ---- who is meant ---- */
 
 /* The text behind `prefix`, or NULL if `text` does not begin with it. */
-static const char *drain_behind(const char *text, const char *prefix)
+static const char *text_after_prefix(const char *text, const char *prefix)
 {
     size_t n = strlen(prefix);
     return !strncmp(text, prefix, n) ? text + n : NULL;
@@ -39,14 +39,14 @@ static int drain_number_of(const char *text)
 /* "2" or "rank:2" gives "2"; NULL: it is neither. */
 static const char *rank_in(const char *who)
 {
-    return drain_number_of(who) >= 0 ? who : drain_behind(who, "rank:");
+    return drain_number_of(who) >= 0 ? who : text_after_prefix(who, "rank:");
 }
 
 /* "spare1" or "spare:1" gives "1"; NULL: it is neither. */
 static const char *spare_in(const char *who)
 {
-    const char *number = drain_behind(who, "spare");
-    return number && drain_number_of(number) >= 0 ? number : drain_behind(who, "spare:");
+    const char *number = text_after_prefix(who, "spare");
+    return number && drain_number_of(number) >= 0 ? number : text_after_prefix(who, "spare:");
 }
 
 /* The seat that `who` names.  -1: `who` names neither a rank nor a spare.  n_seats: there is no
@@ -101,7 +101,7 @@ static int find_host(const struct driver *d, const char *who, const char *host, 
 static int drain_find_seats(const struct driver *d, const char *who, struct meant *out,
                             struct err *err)
 {
-    const char *host = drain_behind(who, "host:");
+    const char *host = text_after_prefix(who, "host:");
     int seat = host ? -1 : seat_named(d, who);
     return seat >= 0 ? find_seat(d, who, seat, out, err)
                      : find_host(d, who, host ? host : who, out, err);

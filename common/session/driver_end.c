@@ -11,6 +11,7 @@
  * driver_recover.c.
  *
  * The followers close first, so that an Abort is not lost in a connection that is reset. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/alloc.h"
@@ -238,9 +239,17 @@ static int is_state_good(const struct driver *d, const struct cause *c)
            (cause_is_of_data(c) || ((c->rank > 0 || c->is_consequence) && !is_wrong));
 }
 
+/* 1: rank 0 has a state to save, and needs no other rank for that. */
+static int can_save_alone(const struct driver *d)
+{
+    return !d->o.evaluate && !(d->o.is_divided && d->membership.n_ranks > 1);
+}
+
 static void fail_for_good(struct driver *d, const struct cause *c)
 {
     const char *host = host_of(d, c);
+    const int status = status_of(d, c), saves = is_state_good(d, c);
+
     ASSERT(c->text && d->stage < STAGE_ENDING);
     queue_log(d->out, LOG_ERROR, "%s", c->text);
     if (c->is_lost && !c->is_final) /* a final cause was told when the rank was lost */
@@ -258,11 +267,10 @@ static void fail_for_good(struct driver *d, const struct cause *c)
                         .error = {.is_diverged = d->run.nonfinite != NULL,
                                   .is_of_input = d->run.nonfinite && d->run.nonfinite_is_of_input},
                         .text = xstrdup(c->text)});
-    int status = status_of(d, c), saves = is_state_good(d, c);
     if (c->rank != 0 || c->code != ERR_TIMEOUT) {
         /* Its progress tells later what rank 0 does now: it may have begun a step since. */
         const int validates = d->seats[0].at.phase == PHASE_VALIDATE;
-        if (saves && !d->o.evaluate)
+        if (saves && can_save_alone(d))
             d->ending.works_until_ms =
                 d->now_ms + deadline_of_leaving(d, validates ? PHASE_VALIDATE : PHASE_LOAD);
         d->ending.saves_until_ms =
@@ -400,6 +408,28 @@ void end_at_once(struct driver *d)
     end_send_abort(d, text, NULL, ABORT_STOPPED);
     begin_ending(d, STATUS_STOPPED, text, 1, 0);
     free(text);
+}
+
+/* The operator's first signal comes while the job ends, which it does not hasten. */
+void end_say_waiting(struct driver *d)
+{
+    const struct progress *p = &d->seats[0].at;
+    char engine[160] = "";
+
+    ASSERT(d->stage == STAGE_ENDING && d->ending.stop_why);
+    if (d->ending.is_engine_stopped)
+        snprintf(engine, sizeof engine, "its followers to leave");
+    else if (is_still_saving(d))
+        snprintf(engine, sizeof engine, "rank 0 to write its checkpoint");
+    else if (d->now_ms < d->ending.works_until_ms && is_work(p->phase))
+        snprintf(engine, sizeof engine, "rank 0, which saves its state when it has done %s%s %lld",
+                 phase_name(p->phase), phase_of(p->phase), (long long)p->step);
+    else
+        snprintf(engine, sizeof engine, "rank 0 to stop");
+    queue_log(d->out, LOG_INFO,
+              "%s: the job ends already, and waits for %s; a second signal ends "
+              "it at once",
+              d->ending.stop_why, engine);
 }
 
 void end_hurry(struct driver *d)

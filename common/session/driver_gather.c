@@ -465,18 +465,19 @@ static const char *gather_names(struct named *l)
 void gather_say_missing(struct membership *m)
 {
     const struct driver *d = m->d;
+    const int is_gathering = d->stage == STAGE_GATHER && d->membership.gather.full_ms < 0;
+    struct named absent = {0}, opening = {0};
+    int64_t held_up_ms, until_ms;
+    double left_s;
 
     if (d->stage > STAGE_WAIT || d->now_ms < m->gather.next_missing_ms)
         return;
     gather_wait(m);
-    const int64_t held_up_ms = succession_give_up_ms(d);
-    const int64_t until_ms = held_up_ms > INT64_MIN ? held_up_ms : recover_deadline(d);
-    const double left_s = 1e-3 * (double)(until_ms - d->now_ms);
+    held_up_ms = succession_give_up_ms(d);
+    until_ms = held_up_ms > INT64_MIN ? held_up_ms : recover_deadline(d);
+    left_s = 1e-3 * (double)(until_ms - d->now_ms);
     if (d->stage == STAGE_WAIT && until_ms <= d->now_ms) /* it ends now */
         return;
-    int is_gathering = d->stage == STAGE_GATHER && d->membership.gather.full_ms < 0;
-    struct named absent = {0}, opening = {0};
-
     for (int k = 0; k < d->membership.n_ranks; k++) {
         if (d->seats[k].opened)
             continue;

@@ -145,7 +145,10 @@ void end_deposed(struct driver *d, const char *why);
 /* End, because `who`, of which nothing was heard, may lead the run. */
 void end_unelected(struct driver *d, const char *who, const char *remedy);
 void end_at_once(struct driver *d); /* the second stop request */
-/* The job is ending: let it end now.  The engine still gets the moment that it needs to notice. */
+/* The job is ending, and the operator asks for that: say what it waits for. */
+void end_say_waiting(struct driver *d);
+/* ... for the second time: let it end now.  The engine still gets the moment that it needs to
+ * notice. */
 void end_hurry(struct driver *d);
 void end_check_pending(struct driver *d);
 void end_check_over(struct driver *d);

@@ -72,7 +72,7 @@ static void follower_report_forward(struct follower *f, const struct report *r)
         f->doing = 0;
 }
 
-static void follower_report_on_report(struct follower *f, const struct report *r)
+static void follower_take_report(struct follower *f, const struct report *r)
 {
     if (r->kind == REPORT_STEP) {
         if (!r->step.first || f->has_stepped)
@@ -130,7 +130,7 @@ void follower_report(struct follower *f, int64_t now_ns, struct report *r)
     if (r->kind == REPORT_INJECT)
         follower_report_inject(f, r);
     else if (f->stage == STAGE_JOINED)
-        follower_report_on_report(f, r);
+        follower_take_report(f, r);
     else if (f->stage < STAGE_ENDING)
         on_report_alone(f, r);
     report_free(r);

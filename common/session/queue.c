@@ -163,11 +163,13 @@ const char *session_reason(const struct err *why)
 
 int64_t session_enter_ms(struct session_clock *c, int64_t now_ns)
 {
-    int64_t late_ns = now_ns - c->due_ns;
+    const int64_t late_ns = now_ns - c->due_ns;
+    int64_t now_ms;
+
     ASSERT(c->stalled_ns >= 0);
     if (late_ns > STALL_SLACK_MS * INT64_C(1000000))
         c->stalled_ns += late_ns;
-    const int64_t now_ms = (now_ns - c->stalled_ns) / 1000000;
+    now_ms = (now_ns - c->stalled_ns) / 1000000;
     ASSERT(now_ms >= c->now_ms);
     c->now_ms = now_ms;
     return now_ms;

@@ -51,7 +51,7 @@ static int n_votes(const struct standby *s)
 
 /* 1: one of the followers that count was in the formation that did the newest steps.  A follower
  * that has only the Form or the Prepare of a formation may be new to the job. */
-static int standby_votes_has_the_state(const struct standby *s)
+static int standby_votes_hold_state(const struct standby *s)
 {
     for (int i = 0; i < s->n_held; i++)
         if (rank_in_newest(s, &s->held[i]) > 0 && s->held[i].entered > 0 &&
@@ -80,7 +80,7 @@ void standby_count(struct standby *s)
     int n = n_votes(s), is_alone = s->stage == STAGE_SEEK || s->stage == STAGE_HELLO;
     if (is_alone && s->is_able && s->why && s->newest.generation > 0 &&
         !strcmp(s->newest.standby, s->o.id) && voters_let_standby_lead(&s->newest, n) &&
-        standby_votes_has_the_state(s))
+        standby_votes_hold_state(s))
         standby_votes_lead(s, n);
 }
 

@@ -375,7 +375,7 @@ static int note_outcomes(struct save *v, const struct outcome *o, int *any_unsee
     return -1;
 }
 
-static void end_well(struct joint *j)
+static void joint_end_ok(struct joint *j)
 {
     joint_end(j, j->save->rank == 0 ? joint_place : joint_drop);
 }
@@ -408,7 +408,7 @@ static int end_writing(struct joint *j, struct coll *c, struct err *err)
     } else if (rc == 0 && any_unseen) {
         begin_passing(j);
     } else if (rc == 0) {
-        end_well(j);
+        joint_end_ok(j);
     }
     free(all);
     return rc;
@@ -506,7 +506,7 @@ static int joint_pass(struct joint *j, struct coll *c, struct err *err)
     if (rc < 0)
         return rc;
     if (o.rank == ALL_PASSED)
-        end_well(j);
+        joint_end_ok(j);
     else if (o.rank == PASS_FAILED)
         joint_end(j, joint_drop);
     else if (v->rank == 0)

@@ -137,8 +137,8 @@ static void reshard_choose(const struct claim *claim, int n, struct shard_source
 }
 
 /* Every rank fails alike, since all have the same claims. */
-static int reshard_lose(const struct claim *claim, int n, const struct claim *newest,
-                        struct shard_source *from, struct err *err)
+static int reshard_explain_loss(const struct claim *claim, int n, const struct claim *newest,
+                                struct shard_source *from, struct err *err)
 {
     const int o = newest->size > 0 ? find_holders(claim, n, newest, from) : 0;
 
@@ -232,7 +232,7 @@ int shards_agree(struct state *s, struct coll *c, struct shard_source *out, stru
     reshard_choose(claim, n, out, &best, &newest);
     s->shards->older_step = best.step;
     if (best.step < 0 || (best.step < newest.step && !s->shards->takes_older)) {
-        rc = reshard_lose(claim, n, &newest, out, err);
+        rc = reshard_explain_loss(claim, n, &newest, out, err);
     } else {
         lacks = find_holders(claim, n, &best, out);
         ASSERT(lacks < 0);

@@ -136,7 +136,7 @@ static struct tape_key step_key_of(const struct stepper *t, const struct batch *
                            .first = b->micro == 0,
                            .last = b->micro == step_n_micros(t, &at) - 1,
                            .is_watched = watch_holds_up(&t->watch),
-                           .way = reducer_way(t->reducer)};
+                           .variant = reducer_variant(t->reducer)};
 
     key.micro = t->sampler->bound || t->sampler->n_shares > 0 ? (int)b->micro : 0;
     if (t->sampler->n_shares > 0)

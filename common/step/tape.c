@@ -56,7 +56,7 @@ static int tape_is_same(const struct tape_key *a, const struct tape_key *b)
 {
     return a->training == b->training && a->n_global == b->n_global && a->most == b->most &&
            a->least == b->least && a->micro == b->micro && a->first == b->first &&
-           a->last == b->last && a->is_watched == b->is_watched && a->way == b->way;
+           a->last == b->last && a->is_watched == b->is_watched && a->variant == b->variant;
 }
 
 /* The index of the tape with key k, or t->n if there is none yet. */

@@ -38,7 +38,7 @@ struct tape_key {
                             fixed; else 0 */
     int first, last;     /* 1: the step's first, last micro-batch; validation: 0 */
     int is_watched;      /* watch_holds_up; validation: 0 */
-    int way;             /* reducer_way; validation: 0 */
+    int variant;         /* reducer_variant; validation: 0 */
 };
 
 /* x         the exchange that starts the work's collectives; borrowed.

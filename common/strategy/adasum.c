@@ -226,7 +226,7 @@ static int adasum_new(const struct strategy_site *site, struct strategy **out, s
     return 0;
 }
 
-static void adasum_free_it(struct strategy *s)
+static void adasum_free(struct strategy *s)
 {
     adasum_drop(adasum_of(s));
     free(adasum_of(s)->bucket);
@@ -312,5 +312,5 @@ const struct strategy_ops strategy_adasum = {
     .loss_factor = adasum_loss_factor,
     .bucket_ready = give_spans,
     .before_update = adasum_before_update,
-    .free = adasum_free_it,
+    .free = adasum_free,
 };

@@ -122,7 +122,7 @@ static int wait_for_sums(struct strategy *s, struct err *err)
     return exchange_wait_buckets(s->at.exchange, err);
 }
 
-static void allreduce_free_it(struct strategy *s) { free(s); }
+static void allreduce_free(struct strategy *s) { free(s); }
 
 const struct strategy_ops strategy_allreduce = {
     .group =
@@ -143,5 +143,5 @@ const struct strategy_ops strategy_allreduce = {
     .new = allreduce_new,
     .bucket_ready = allreduce_sum,
     .before_update = wait_for_sums,
-    .free = allreduce_free_it,
+    .free = allreduce_free,
 };

@@ -22,7 +22,7 @@
  * All ranks make the same entries in the record of collectives, a resting rank included, although
  * they exchange with different ranks.
  *
- * On a device each shift of shift_one has a recording of its own (strategy_ops.way), because a
+ * On a device each shift of shift_one has a recording of its own (strategy_ops.variant), because a
  * recording holds the peer's number. */
 #include "strategy/decentralized.h"
 
@@ -128,9 +128,9 @@ static int meet_peer(struct strategy *s, struct err *err)
     return rc;
 }
 
-/* The way of this step (strategy_ops.way): 0 if parameters do not travel in it; else above 0, and
- * with shift_one a number for each shift. */
-static int decentralized_way(const struct strategy *s)
+/* The variant of this step (strategy_ops.variant): 0 if parameters do not travel in it; else above
+ * 0, and with shift_one a number for each shift. */
+static int decentralized_variant(const struct strategy *s)
 {
     const int n = solo_n_ranks(s), n_shifts = (n + 1) / 2;
 
@@ -144,7 +144,7 @@ static int decentralized_begin(struct strategy *s, struct err *err)
 {
     struct coll *c = exchange_coll(s->at.exchange);
 
-    decentralized_of(s)->is_under_way = decentralized_way(s) > 0;
+    decentralized_of(s)->is_under_way = decentralized_variant(s) > 0;
     if (!decentralized_of(s)->is_under_way)
         return 0;
     if (decentralized_rows(s)->peers == PEERS_SHIFT_ONE) {
@@ -197,7 +197,7 @@ const struct strategy_ops strategy_decentralized = {
     .promises = SOLO_PROMISES,
     .new = decentralized_new,
     .form = solo_form,
-    .way = decentralized_way,
+    .variant = decentralized_variant,
     .overlap = decentralized_begin,
     .settled = decentralized_settled,
     .loss_factor = solo_loss_factor,

@@ -85,7 +85,7 @@ static int half_make_bucket(struct half *h, int b, struct err *err)
     return rc;
 }
 
-static void half_free_it(struct strategy *s)
+static void half_free(struct strategy *s)
 {
     struct half *h = half_of(s);
 
@@ -120,7 +120,7 @@ static int new_half(const struct strategy_site *site, enum dtype dtype, struct s
         rc = sketch_bind(all, 2 * n, site->backend, &h->arena, err);
     free(all);
     if (rc < 0) {
-        half_free_it(&h->base);
+        half_free(&h->base);
         return rc;
     }
     *out = &h->base;
@@ -161,15 +161,15 @@ static int half_widen(struct strategy *s, struct err *err)
     return rc;
 }
 
-#define HALF(make)                                                                                 \
-    {                                                                                              \
-        .group.name = "allreduce", .wants_float32 = 1,                                             \
-        .promises = {.replicas_are_equal = 1,                                                      \
-                     .collectives_are_equal = 1,                                                   \
-                     .sum_is_linear = 1,                                                           \
-                     .buckets_may_change = 1,                                                      \
-                     .recovery = STRATEGY_NEEDS_ONE_RANK},                                         \
-        .new = (make), .bucket_ready = half_sum, .before_update = half_widen, .free = half_free_it \
+#define HALF(make)                                                                              \
+    {                                                                                           \
+        .group.name = "allreduce", .wants_float32 = 1,                                          \
+        .promises = {.replicas_are_equal = 1,                                                   \
+                     .collectives_are_equal = 1,                                                \
+                     .sum_is_linear = 1,                                                        \
+                     .buckets_may_change = 1,                                                   \
+                     .recovery = STRATEGY_NEEDS_ONE_RANK},                                      \
+        .new = (make), .bucket_ready = half_sum, .before_update = half_widen, .free = half_free \
     }
 
 const struct strategy_ops compress_float16 = HALF(new_float16);

@@ -27,9 +27,9 @@
  * the order, one for all ranks.)
  *
  * The exchange follows the update, in the same step.  On a device it is queued behind it.  Steps
- * with and without an exchange are different ways (strategy_ops.way), with a recording each.  The
- * exchange changes nothing if the step is void, or if its collectives were stopped; then the ranks
- * meet when they form again. */
+ * with and without an exchange are different variants (strategy_ops.variant), with a recording
+ * each.  The exchange changes nothing if the step is void, or if its collectives were stopped; then
+ * the ranks meet when they form again. */
 #include "strategy/local_sgd.h"
 
 #include "base/util.h"
@@ -148,7 +148,7 @@ static int local_sgd_new(const struct strategy_site *site, struct strategy **out
 
 /* ---- steps ---- */
 
-static int is_local(const struct strategy *s, int64_t step)
+static int local_sgd_has_begun(const struct strategy *s, int64_t step)
 {
     return step >= local_sgd_rows(s)->start;
 }
@@ -157,7 +157,7 @@ static int local_sgd_bucket_ready(struct strategy *s, int bucket, struct err *er
 {
     const struct bucket *b = &s->at.layout->bucket[bucket];
 
-    if (is_local(s, exchange_step(s->at.exchange)))
+    if (local_sgd_has_begun(s, exchange_step(s->at.exchange)))
         return solo_bucket_ready(s, bucket, err);
     return exchange_allreduce(s->at.exchange, bucket, (char *)s->at.grad + b->at, b->length,
                               b->dtype, err);
@@ -165,8 +165,9 @@ static int local_sgd_bucket_ready(struct strategy *s, int bucket, struct err *er
 
 static int local_sgd_before_update(struct strategy *s, struct err *err)
 {
-    return is_local(s, exchange_step(s->at.exchange)) ? solo_before_update(s, err)
-                                                      : exchange_wait_buckets(s->at.exchange, err);
+    return local_sgd_has_begun(s, exchange_step(s->at.exchange))
+               ? solo_before_update(s, err)
+               : exchange_wait_buckets(s->at.exchange, err);
 }
 
 /* 1: this is the first local step, at whose start x0 is taken. */
@@ -238,7 +239,7 @@ static int before_update_outside(struct strategy *s, struct err *err)
 
 static double local_sgd_loss_factor(const struct strategy *s, int64_t step, double part)
 {
-    return is_local(s, step) ? solo_loss_factor(s, step, part) : 1;
+    return local_sgd_has_begun(s, step) ? solo_loss_factor(s, step, part) : 1;
 }
 
 /* ---- exchanges ---- */
@@ -248,7 +249,7 @@ static int is_due(const struct strategy *s, int64_t step)
 {
     const struct local_sgd_options *o = local_sgd_rows(s);
 
-    return is_local(s, step) && (step + 1 - o->start) % o->every == 0;
+    return local_sgd_has_begun(s, step) && (step + 1 - o->start) % o->every == 0;
 }
 
 /* 1: an exchange changes something.  With outer nesterov it does even for one rank alone, because
@@ -258,11 +259,11 @@ static int local_sgd_has_effect(const struct strategy *s)
     return solo_n_ranks(s) > 1 || local_sgd_rows(s)->outer == OUTER_NESTEROV;
 }
 
-static int local_sgd_way(const struct strategy *s)
+static int local_sgd_variant(const struct strategy *s)
 {
     const int64_t step = exchange_step(s->at.exchange);
 
-    return is_local(s, step) | is_due(s, step) << 1 | begins_locally(s) << 2;
+    return local_sgd_has_begun(s, step) | is_due(s, step) << 1 | begins_locally(s) << 2;
 }
 
 static int local_sgd_after_update(struct strategy *s, struct err *err)
@@ -285,7 +286,7 @@ static const struct strategy_ops outside = {
     .n_slots = N_SLOTS,
     .new = local_sgd_new,
     .form = form_outside,
-    .way = local_sgd_way,
+    .variant = local_sgd_variant,
     .loss_factor = local_sgd_loss_factor,
     .bucket_ready = local_sgd_bucket_ready,
     .before_update = before_update_outside,
@@ -311,7 +312,7 @@ const struct strategy_ops strategy_local_sgd = {
     .promises = SOLO_PROMISES,
     .new = local_sgd_new,
     .form = solo_form,
-    .way = local_sgd_way,
+    .variant = local_sgd_variant,
     .loss_factor = local_sgd_loss_factor,
     .bucket_ready = local_sgd_bucket_ready,
     .before_update = local_sgd_before_update,

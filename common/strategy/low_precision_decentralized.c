@@ -22,9 +22,9 @@
  * nothing.
  *
  * The exchange follows the update, in the same step.  On a device it is queued behind it.  Steps
- * with and without an exchange are different ways (strategy_ops.way).  The exchange changes nothing
- * if the step is void, or if its collectives were stopped; then the ranks meet when they form
- * again. */
+ * with and without an exchange are different variants (strategy_ops.variant).  The exchange changes
+ * nothing if the step is void, or if its collectives were stopped; then the ranks meet when they
+ * form again. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,7 +180,7 @@ static int run_all(struct strategy *s, struct program *const *program, struct er
 
 /* ---- making and freeing ---- */
 
-static void low_precision_free_it(struct strategy *s)
+static void low_precision_free(struct strategy *s)
 {
     struct low_precision *p = low_precision_of(s);
     struct backend *b = s->at.backend;
@@ -256,7 +256,7 @@ static int low_precision_new(const struct strategy_site *site, struct strategy *
     if (solo_new(site, sizeof(struct low_precision), NULL, &o, err) < 0)
         return err->code;
     if (low_precision_make_memory(&o->base, err) < 0 || make_programs(&o->base, err) < 0) {
-        low_precision_free_it(&o->base);
+        low_precision_free(&o->base);
         return err->code;
     }
     *out = &o->base;
@@ -325,7 +325,7 @@ static int low_precision_shift(struct strategy *s, enum side to, struct err *err
 }
 
 /* 1: codes are exchanged after this step. */
-static int low_precision_way(const struct strategy *s)
+static int low_precision_is_due(const struct strategy *s)
 {
     const struct low_precision_options *o = s->at.options;
 
@@ -335,7 +335,7 @@ static int low_precision_way(const struct strategy *s)
 /* Exchange codes, if that is due.  Returns 1 if parameters change. */
 static int low_precision_after_update(struct strategy *s, struct err *err)
 {
-    if (!low_precision_way(s))
+    if (!low_precision_is_due(s))
         return 0;
     if (run_all(s, low_precision_of(s)->encode, err) < 0 || low_precision_check_codes(s, err) < 0 ||
         low_precision_shift(s, LEFT, err) < 0 || low_precision_shift(s, RIGHT, err) < 0 ||
@@ -420,12 +420,12 @@ const struct strategy_ops strategy_low_precision_decentralized = {
               .size = sizeof(struct low_precision_options)},
     .promises = SOLO_PROMISES,
     .new = low_precision_new,
-    .way = low_precision_way,
+    .variant = low_precision_is_due,
     .loss_factor = solo_loss_factor,
     .bucket_ready = solo_bucket_ready,
     .before_update = solo_before_update,
     .after_update = low_precision_after_update,
     .epoch_end = low_precision_prove,
     .met = low_precision_met,
-    .free = low_precision_free_it,
+    .free = low_precision_free,
 };

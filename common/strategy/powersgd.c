@@ -335,7 +335,7 @@ static int powersgd_form(struct strategy *s, int source, struct err *err)
     return rc < 0 ? rc : powersgd_bind_all(w, err);
 }
 
-static void powersgd_free_it(struct strategy *s)
+static void powersgd_free(struct strategy *s)
 {
     powersgd_drop(powersgd_of(s));
     free(powersgd_of(s)->bucket);
@@ -445,5 +445,5 @@ const struct strategy_ops compress_powersgd = {
     .bucket_ready = powersgd_project,
     .before_update = powersgd_restore,
     .after_update = powersgd_commit,
-    .free = powersgd_free_it,
+    .free = powersgd_free,
 };

@@ -84,7 +84,7 @@ static void qadam_drop(struct qadam *q)
     q->arena = NULL;
 }
 
-static void qadam_free_it(struct strategy *s)
+static void qadam_free(struct strategy *s)
 {
     qadam_drop(qadam_of(s));
     coded_free(qadam_of(s)->coded);
@@ -164,8 +164,8 @@ const struct strategy_ops strategy_qadam = {
     .promises = COMPRESS_PROMISES,
     .new = qadam_new,
     .form = qadam_form,
-    .way = is_warm,
+    .variant = is_warm,
     .bucket_ready = qadam_bucket_ready,
     .before_update = qadam_before_update,
-    .free = qadam_free_it,
+    .free = qadam_free,
 };

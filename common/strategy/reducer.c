@@ -222,9 +222,9 @@ int reducer_micro_begin(struct reducer *r, int is_first, int is_last, struct err
     return overlaps && r->o.strategy->overlap ? r->o.strategy->overlap(r->strategy, err) : 0;
 }
 
-int reducer_way(const struct reducer *r)
+int reducer_variant(const struct reducer *r)
 {
-    return r->o.strategy->way ? r->o.strategy->way(r->strategy) : 0;
+    return r->o.strategy->variant ? r->o.strategy->variant(r->strategy) : 0;
 }
 
 struct handed reducer_end(struct reducer *r)

@@ -79,7 +79,7 @@ void reducer_leave(struct reducer *r);
 
 /* n_updates: as in struct strategy.  Returns 1 if the strategy changed parameters. */
 int reducer_begin(struct reducer *r, int64_t step, int64_t n_updates, struct err *err);
-int reducer_way(const struct reducer *r); /* of the step that was begun: strategy_ops.way */
+int reducer_variant(const struct reducer *r); /* of the step that was begun: strategy_ops.variant */
 /* 1: this rank is ready for what the strategy begins when all ranks are (CONTROL_READY). */
 int reducer_is_ready(const struct reducer *r);
 /* A micro-batch begins.  is_first, is_last: 1 for the step's first, last one. */

@@ -373,7 +373,7 @@ static int shares_new(const struct strategy_site *site, struct strategy **out, s
     return 0;
 }
 
-static void shares_free_it(struct strategy *s)
+static void shares_free(struct strategy *s)
 {
     shares_drop(shares_of_strategy(s));
     free(shares_of_strategy(s));
@@ -503,5 +503,5 @@ const struct strategy_ops shares_allreduce = {
     .form = shares_form,
     .bucket_ready = shares_bucket_ready,
     .before_update = shares_finish,
-    .free = shares_free_it,
+    .free = shares_free,
 };

@@ -29,7 +29,7 @@
  *
  * On a device all functions from overlap to after_update only queue work, and a step may be
  * recorded and launched again without calls to them.  So they must queue the same work in every
- * step of one way (struct strategy_ops), whatever the values of gradients and parameters.
+ * step of one variant (struct strategy_ops), whatever the values of gradients and parameters.
  *
  * With fixed shares (struct strategy_shares) and with divided gradients a rank may compute several
  * micro-batches of a step.  Then bucket_ready is called for each micro-batch, and the bucket holds
@@ -213,10 +213,10 @@ struct strategy_ops {
      * Returns 1 if it changes parameters. */
     int (*after_update)(struct strategy *s, struct err *err);
 
-    /* The number of this step's way.  Steps of one way queue the same work, and on a device they
-     * share a recording.  All ranks must return the same number for a step.  NULL: all steps queue
-     * the same work. */
-    int (*way)(const struct strategy *s);
+    /* The number of this step's variant.  Steps of one variant queue the same work, and on a device
+     * they share a recording.  All ranks must return the same number for a step.  NULL: all steps
+     * queue the same work. */
+    int (*variant)(const struct strategy *s);
     /* The forward and backward passes overlap the work that is queued here.  Called in the step's
      * first micro-batch; on a device in its last one, because a recording cannot wait for
      * collectives that another recording started. */

@@ -163,7 +163,7 @@ struct leaving {
     void *to;
 };
 
-static struct leaving zero_leaving(const struct strategy *s, int bucket, int h)
+static struct leaving zero_find_leaving(const struct strategy *s, int bucket, int h)
 {
     const int n = zero_n_ranks(s), owner = (zero_rank(s) - h + n) % n;
 
@@ -185,7 +185,7 @@ static struct program **zero_adder(struct strategy *s, int bucket, int h)
 static int take_sums(struct strategy *s, int bucket, int h, struct err *err)
 {
     const size_t size = dtype_size(s->at.layout->bucket[bucket].dtype);
-    const struct leaving l = zero_leaving(s, bucket, h);
+    const struct leaving l = zero_find_leaving(s, bucket, h);
 
     if (zero_of(s)->is_out[bucket] == TO_ADD)
         return sketch_run(*zero_adder(s, bucket, h), err);
@@ -210,7 +210,7 @@ static int zero_release(struct strategy *s, int bucket, struct err *err)
 
 static int make_adder(struct strategy *s, int bucket, int h, struct err *err)
 {
-    const struct leaving l = zero_leaving(s, bucket, h);
+    const struct leaving l = zero_find_leaving(s, bucket, h);
     struct sketch k;
     int in[2];
 
@@ -395,7 +395,7 @@ static int zero_gather(struct strategy *s, struct err *err)
     return rc == 0 && !l->awaits_params ? wait_for_all(s, err) : rc;
 }
 
-static void zero_free_it(struct strategy *s)
+static void zero_free(struct strategy *s)
 {
     drop_adders(s);
     drop_rounders(s);
@@ -421,7 +421,7 @@ static const struct strategy_divided comes_and_goes = {
                      .params_are_divided = (stage) >= 3},                                      \
         .new = zero_new, .form = zero_form, .bucket_ready = zero_bucket_ready,                 \
         .divided = &comes_and_goes, .before_update = release_all, .after_update = zero_gather, \
-        .epoch_end = wait_for_all, .free = zero_free_it                                        \
+        .epoch_end = wait_for_all, .free = zero_free                                           \
     }
 
 static const struct strategy_ops ways[ZERO_MOST_STAGE][2] = {

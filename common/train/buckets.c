@@ -24,7 +24,7 @@ struct link {
     double latency, per_byte; /* seconds */
 };
 
-static double buckets_bucket_bytes(const struct bucket *b)
+static double buckets_bytes_of(const struct bucket *b)
 {
     return (double)b->length * (double)dtype_size(b->dtype);
 }
@@ -39,7 +39,7 @@ static struct sums add_times(const struct layout *l, const double *sum_s)
     struct sums s = {0};
 
     for (int b = 0; b < l->n_buckets; b++) {
-        const double t = sum_s[b], x = buckets_bucket_bytes(&l->bucket[b]), w = 1 / (t * t);
+        const double t = sum_s[b], x = buckets_bytes_of(&l->bucket[b]), w = 1 / (t * t);
 
         if (!isfinite(t) || !(t > 0))
             continue;
@@ -98,8 +98,8 @@ static double last_end(const struct layout *l, const double *ready_s, struct lin
     for (int b = 0; b < n; b++) {
         const double ready = ready_at(l, ready_s, cut[b].offset + cut[b].length);
 
-        end = (ready > end ? ready : end) + link.latency +
-              link.per_byte * buckets_bucket_bytes(&cut[b]);
+        end =
+            (ready > end ? ready : end) + link.latency + link.per_byte * buckets_bytes_of(&cut[b]);
     }
     return end;
 }

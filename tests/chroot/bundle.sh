@@ -42,11 +42,11 @@ check_training() # ROOT FOLDER
 {
     local root=$1 accuracy
     env -i PATH="$PATH" HOME=/tmp chroot "$root" "$2/bin/dpdriver" --nranks 2 --local --port 0 \
-        --run-dir /tmp/run --set train.epochs=2 </dev/null >"$root/tmp/log" 2>&1 ||
+        --run-dir /tmp/run --set train.epochs=1 </dev/null >"$root/tmp/log" 2>&1 ||
         { cat "$root/tmp/log" && fail 'the demo'; }
     tail -n 6 "$root/tmp/log"
     accuracy=$(accuracy_of "$root/tmp/run/events.jsonl") || fail 'no done event'
-    awk -v a="$accuracy" 'BEGIN { exit !(a > 0.97 && a <= 1) }' || fail "accuracy is $accuracy"
+    awk -v a="$accuracy" 'BEGIN { exit !(a > 0.9 && a <= 1) }' || fail "accuracy is $accuracy"
     [ -e "$root/tmp/run/checkpoints/latest/model.safetensors" ] || fail 'no model was saved'
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "coll/shake.h"
 #include "ranks.h"
 #include "two.h"
 
@@ -37,6 +38,69 @@ static void test_abort_connect(void **state)
     }
 }
 
+/* Abort rank 0 in the moment between the proof of its last link and the link itself.  Link this
+ * test with --wrap=shake_take. */
+static struct {
+    struct coll *c; /* rank 0's; NULL: abort nothing */
+    uint16_t port;
+    int n_taken;             /* links of rank 0 */
+    atomic_int last_channel; /* 1 + the channel of the last one; 0: none yet */
+} window;
+
+struct link_parts __real_shake_take(struct shake *s);
+struct link_parts __wrap_shake_take(struct shake *s);
+
+struct link_parts __wrap_shake_take(struct shake *s)
+{
+    struct sockaddr_in own = {0};
+    socklen_t len = sizeof own;
+
+    if (window.c && getsockname(s->fd, (struct sockaddr *)&own, &len) == 0 &&
+        ntohs(own.sin_port) == window.port && ++window.n_taken == COLL_CHANNELS) {
+        coll_abort(window.c);
+        window.last_channel = 1 + (int)s->proof.link.channel;
+    }
+    return __real_shake_take(s);
+}
+
+static void *meet_aborted(void *arg)
+{
+    struct side *k = arg;
+    float x = 1;
+
+    k->rc = two_connect_within(k->two, k->rank, NEVER_MS, &k->err);
+    while (k->rc == 0 && !window.last_channel)
+        sched_yield();
+    if (k->rc == 0) {
+        const int64_t ticket =
+            coll_allreduce(k->two->c[k->rank], (enum coll_channel)(window.last_channel - 1), &x, 1,
+                           DTYPE_F32, 0, &k->err);
+
+        k->rc = ticket < 0 ? (int)ticket : coll_wait(k->two->c[k->rank], ticket, &k->err);
+    }
+    return NULL;
+}
+
+/* No rank waits for one that was aborted while a link of its own came into being. */
+static void test_abort_between_proof_and_link(void **state)
+{
+    struct two w;
+    struct side k;
+    struct err err;
+
+    (void)state;
+    two_prepare(&w, 0);
+    window.c = w.c[0];
+    window.port = two_port(&w);
+    two_start(&k, &w, 1, meet_aborted);
+    (void)two_connect_within(&w, 0, NEVER_MS, &err); /* its links may be complete */
+    pthread_join(k.thread, NULL);
+    assert_int_equal(k.rc, ERR_PEER);
+    assert_int_equal(ranks_meet(w.c[0], &err), ERR_CANCELED);
+    window.c = NULL;
+    two_free(&w);
+}
+
 static void test_abort_before_connect(void **state)
 {
     (void)state;
@@ -49,6 +113,20 @@ static void test_abort_before_connect(void **state)
     assert_int_equal(ranks_meet(w.c[1], &err), ERR_ARG); /* not connected */
     coll_abort(w.c[1]);
     assert_int_equal(two_connect_within(&w, 1, NEVER_MS, &err), ERR_CANCELED);
+    two_free(&w);
+}
+
+/* A rank that was aborted, and is still there, is no longer reached. */
+static void test_aborted_rank_refuses(void **state)
+{
+    struct two w;
+    struct err err;
+
+    (void)state;
+    two_prepare(&w, 0);
+    coll_abort(w.c[0]);
+    assert_int_equal(two_connect_within(&w, 1, NEVER_MS, &err), ERR_PEER);
+    assert_non_null(strstr(err.msg, "rank 0 cannot be reached"));
     two_free(&w);
 }
 
@@ -227,7 +305,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_abort_connect),
+        cmocka_unit_test(test_abort_between_proof_and_link),
         cmocka_unit_test(test_abort_before_connect),
+        cmocka_unit_test(test_aborted_rank_refuses),
         cmocka_unit_test(test_missing_link_is_named),
         cmocka_unit_test(test_connect_deadline),
         cmocka_unit_test(test_connect_refused),

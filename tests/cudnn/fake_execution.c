@@ -135,50 +135,63 @@ struct conv {
     int adds; /* the result is added to what that tensor holds */
 };
 
-/* Add one product of these elements. */
-static void add_product(int pass, float *x, float *w, float *y)
+/* Add the n products of one weight and of the elements that lie side by side in rows of x and y. */
+static void add_products(const struct conv *v, int64_t n, float *x, float *w, float *y)
 {
-    if (pass == 0)
-        *y += *x * *w;
-    else if (pass == 1)
-        *x += *y * *w;
+    const int64_t dx = v->stride[1] * v->x.stride[3], dy = v->y.stride[3];
+    const float weight = *w;
+    float sum = *w;
+
+    if (v->pass == 0)
+        for (int64_t i = 0; i < n; i++)
+            y[i * dy] += x[i * dx] * weight;
+    else if (v->pass == 1)
+        for (int64_t i = 0; i < n; i++)
+            x[i * dx] += y[i * dy] * weight;
     else
-        *w += *x * *y;
+        for (int64_t i = 0; i < n; i++)
+            sum += x[i * dx] * y[i * dy];
+    if (v->pass == 2)
+        *w = sum;
 }
 
-/* Add the products of all channels and taps (r,s) at y[n,k,p,q]; i has these four numbers. */
-static void add_products(const struct conv *v, const int64_t i[4])
+/* The least q >= 0 with q * stride + from >= to. */
+static int64_t first_from(int64_t from, int64_t stride, int64_t to)
+{
+    return from >= to ? 0 : (to - from + stride - 1) / stride;
+}
+
+/* Add the products of all channels and taps (r,s) at row y[n,k,p,:]; i has these three numbers. */
+static void add_row(const struct conv *v, const int64_t i[3])
 {
     const int64_t per_group = v->w.dim[1], n_groups = v->x.dim[1] / per_group;
-    const int64_t first = i[1] / (v->w.dim[0] / n_groups) * per_group;
-    float *y = at(&v->y, i[0], i[1], i[2], i[3]);
+    const int64_t channel = i[1] / (v->w.dim[0] / n_groups) * per_group;
+    const int64_t n_taps = v->w.dim[2] * v->w.dim[3];
 
-    for (int64_t c = 0; c < per_group; c++)
-        for (int64_t r = 0; r < v->w.dim[2]; r++) {
-            const int64_t h = i[2] * v->stride[0] - v->pad[0] + r * v->dilation[0];
-            const int is_padding = h < 0 || h >= v->x.dim[2];
-            float *row = is_padding ? NULL : at(&v->x, i[0], first + c, h, 0),
-                  *tap = at(&v->w, i[1], c, r, 0);
+    for (int64_t j = 0; j < per_group * n_taps; j++) {
+        const int64_t c = j / n_taps, r = j % n_taps / v->w.dim[3], s = j % v->w.dim[3];
+        const int64_t h = i[2] * v->stride[0] - v->pad[0] + r * v->dilation[0];
+        const int64_t w = s * v->dilation[1] - v->pad[1]; /* beside q = 0 */
+        const int64_t q = first_from(w, v->stride[1], 0);
+        int64_t end = first_from(w, v->stride[1], v->x.dim[3]);
 
-            for (int64_t s = 0; row && s < v->w.dim[3]; s++) {
-                const int64_t w = i[3] * v->stride[1] - v->pad[1] + s * v->dilation[1];
-
-                if (w >= 0 && w < v->x.dim[3])
-                    add_product(v->pass, row + w * v->x.stride[3], tap + s * v->w.stride[3], y);
-            }
-        }
+        end = end < v->y.dim[3] ? end : v->y.dim[3];
+        if (h >= 0 && h < v->x.dim[2] && q < end)
+            add_products(v, end - q, at(&v->x, i[0], channel + c, h, q * v->stride[1] + w),
+                         at(&v->w, i[1], c, r, s), at(&v->y, i[0], i[1], i[2], q));
+    }
 }
 
 static void convolve(const struct conv *v)
 {
-    int64_t i[4] = {0};
+    int64_t i[3] = {0};
     int axis = 0;
 
     if (!v->adds)
         clear(v->pass == 0 ? &v->y : v->pass == 1 ? &v->x : &v->w);
     while (axis >= 0) {
-        add_products(v, i);
-        for (axis = 3; axis >= 0 && ++i[axis] == v->y.dim[axis]; axis--)
+        add_row(v, i);
+        for (axis = 2; axis >= 0 && ++i[axis] == v->y.dim[axis]; axis--)
             i[axis] = 0;
     }
 }

@@ -13,11 +13,11 @@ enum { MOST_WORDS = 12, MOST_OPTIONS = 100, TEXT = 64 };
 static const char *const verbs[VERB_COUNT][3] = {
     [VERB_TRAIN] = {"train", "--nranks=2"},
     [VERB_EVALUATE] = {"evaluate"},
-    [VERB_PREDICT] = {"predict", "out.npy"},
-    [VERB_STANDBY] = {"standby", "node1:7000"},
-    [VERB_DRAIN] = {"drain", "1"},
+    [VERB_PREDICT] = {"predict", "--predict=out.npy"},
+    [VERB_STANDBY] = {"standby", "--root=node1:7000"},
+    [VERB_DRAIN] = {"drain", "--drain=1"},
     [VERB_STATUS] = {"status"},
-    [VERB_SECRET] = {"secret", "new"},
+    [VERB_SECRET] = {"secret", "--make-secret=new"},
     [VERB_KEYS] = {"keys"},
     [VERB_HELP] = {"help"},
 };

@@ -14,7 +14,9 @@ from dp import DRIVER, FAILED, FOLLOWER, PATIENCE, USAGE
 DRIVER_CASES = [
     ([], r"--nranks is missing.*dpdriver --nranks 2 --local"),
     (["--local", "--job", "bad.yaml"], r"--nranks is missing"),
-    (["--nranks", "0"], r'--nranks is 0, want an integer from 1 to'),
+    (["--nranks", "0"], r'--nranks is 0, want an integer from 1 to 65536: this process is one of '
+                        r'them, so 1 trains alone, and a job can have no more'),
+    (["--nranks", "99999"], r'--nranks is 99999, want an integer from 1 to 65536: this process is'),
     (["--nranks", "two"], r'--nranks is "two"'),
     (["--nranks", "2x"], r'--nranks is "2x"'),
     (["--nranks", ""], r"--nranks is empty"),
@@ -112,7 +114,10 @@ VERB_CASES = [
     (["keys", "optimiser"], r'no key of a job file has "optimiser" in its name, its help or its '
                             r'values; the closest is optimizer; "dpdriver keys" lists all'),
     (["keys", "train.epoch", "lr"], r'"lr" is no option'),
-    (["keys", ""], r"--like is empty, want WORD"),
+    (["keys", ""], r"the word for WORD is empty; write one, or leave it out"),
+    (["--help-job", "--like", ""], r"--like is empty, want WORD"),
+    (["secret", "s1", "--make-secret", "s2"],
+     r"FILE is given twice: s1, and --make-secret s2; leave one out"),
     (["keys", "zzyzzyzzy"], r'"zzyzzyzzy" in its name, its help or its values; "dpdriver'),
     (["train", "--like", "lr"], r'"dpdriver train" takes no --like, which belongs to keys'),
 ]
@@ -226,6 +231,7 @@ class Args(dp.Case):
         options, daily = {}, {}
         for verb in verbs:
             summary, whole = told(verb, "--help"), told("help", verb)
+            self.assertEqual(told(verb, "help"), whole)
             daily[verb] = set(re.findall(r"^  (--[\w-]+)", summary, re.MULTILINE))
             options[verb] = set(re.findall(r"^  (--[\w-]+)", whole, re.MULTILINE))
             if verb != "help":

@@ -14,9 +14,11 @@ import dp
 import training
 from dp import ENDLESS, FAILED, FINISHED, SOON, STOPPED, USAGE
 
-# 8 steps an epoch, each with a validation and a checkpoint.
-JOB = {"data.samples": 512, "data.validation_samples": 256, "train.global_batch": 64,
-       "train.epochs": 6}
+# 8 steps an epoch, each with a validation and a checkpoint.  SLOW has the demo's network, for what
+# has to befall the job while it trains; what is injected at a step comes in time with any network.
+SLOW = {"data.samples": 512, "data.validation_samples": 256, "train.global_batch": 64,
+        "train.epochs": 6}
+JOB = {**SLOW, **dp.LIGHT}
 POINTS = ["gather", "ready", "prepare", "form", "step20", "reduce20", "update20", "validate2",
           "checkpoint24", "stop"]
 # A job file must name these; the demo has the same.
@@ -24,7 +26,7 @@ DEMO = {"name": "demo", "model.arch": "lenet", "data.format": "digits"}
 # Divided among the ranks; Adam has two slots.
 DIVIDED = {**JOB, "model.arch": "mlp", "optimizer.name": "adam", "optimizer.lr": 0.001}
 # For kills at random moments: jobs in which one phase takes most of the time.
-VALIDATING = {**JOB, "data.samples": 128, "data.validation_samples": 8192}
+VALIDATING = {**SLOW, "data.samples": 128, "data.validation_samples": 8192}
 SAVING = {**JOB, "checkpoint.every_steps": 1, "model.arch": "mlp",
           "model.hidden": [512, 512]}
 # A driver may be killed between the last checkpoint and its word to the followers.  Its successor
@@ -35,7 +37,7 @@ STOPPING = {**JOB, "cluster.heartbeat_timeout": 2}
 PHASES = {
     "gather": (JOB, lambda test, driver: None, 0.3),
     "form": (JOB, lambda test, driver: test.wait_joined(driver), 0.05),
-    "step": (JOB, lambda test, driver: test.wait_event("first_step", run="run"), 0.4),
+    "step": (SLOW, lambda test, driver: test.wait_event("first_step", run="run"), 0.4),
     "validation": (VALIDATING, lambda test, driver: test.wait_event("epoch", run="run"), 0.4),
     "checkpoint": (SAVING, lambda test, driver: test.wait_event("checkpoint", run="run"), 0.4),
     "divided": ({**DIVIDED, "strategy.zero": 2},
@@ -390,7 +392,7 @@ class DriverLost(training.Case):
     def test_frozen_and_replaced(self):
         """The followers go over to the driver that took the run over; the one before ends when it
         wakes up.  The directory is renamed and copied, as a lock of the frozen one holds it."""
-        job = {**JOB, "cluster.heartbeat_timeout": 2, "train.epochs": 40}
+        job = {**SLOW, "cluster.heartbeat_timeout": 2, "train.epochs": 20}
         switch = Switch(self.port_number)
         self.addCleanup(switch.close)
         frozen = self.lead("--inject", "stop:rank0@step20", job=job)

@@ -8,7 +8,7 @@ import time
 import dp
 import training
 from dp import ENDLESS, FAILED, FINISHED, PATIENT, SOON, STOPPED, freezing
-from training import CALM, JOB
+from training import CALM, JOB, SLOW
 
 # A rank freezes itself in step 70, in the third epoch, until the test wakes it.
 STEP = 70
@@ -242,8 +242,8 @@ class Recovery(training.Case):
     def test_growing(self):
         """Followers that come while the job runs join it beyond --nranks.  One of them leaves, and
         the others go on at once.  The losses are those of an undisturbed run."""
-        job = {**HELD, **CALM, "train.epochs": 20, "cluster.max_ranks": 4, "cluster.min_ranks": 2,
-               "cluster.join_interval": 0.2}
+        job = {**SLOW, **PATIENT, **CALM, "train.epochs": 20, "cluster.replace_timeout": 600,
+               "cluster.max_ranks": 4, "cluster.min_ranks": 2, "cluster.join_interval": 0.2}
         driver, other = self.start_ranks(job, *freezing(1, STEP, 560), n=2)
         self.wait_frozen(other.pid)
         late = [self.follower(), self.follower()]

@@ -309,7 +309,8 @@ def check_functions(path, tree):
     """A profile, a breakpoint and a search find one function by its name.  So a name is defined in
     one file alone (more than once there if #if chooses, or a template is specialized), and no name
     of a static function is one bare word.  The build takes one of the files x.c and x_none.c, or of
-    x_2.c and x_3.c: these have the same functions.  The rule spares the functions of headers."""
+    x_2.c and x_3.c: these have the same functions.  The rule spares the functions of headers.  A
+    name that says a word twice was made of the file's word and a name that had it already."""
     if path not in tree.defined:
         return
     family = re.sub(r"_(none|\d)$", "", os.path.splitext(path)[0])
@@ -318,6 +319,10 @@ def check_functions(path, tree):
                   re.sub(r"_(none|\d)$", "", os.path.splitext(p)[0]) != family]
         if others and name != "main":
             yield number, f"{name}() is {others[0]}'s, too: give each its file's word"
+        words = [word.rstrip("s") for word in name.replace("all_to_all", "").split("_")]
+        twice = next((w for w in words if len(w) > 2 and words.count(w) > 1), None)
+        if twice and name not in tree.declared and path.endswith(C_SOURCE):
+            yield number, f"{name}() says {twice} twice"
         if "_" not in name and name not in tree.declared | {"main"}:
             stem = os.path.splitext(os.path.basename(path))[0]
             yield number, f"a static function with a bare word for a name: {stem}_{name}"

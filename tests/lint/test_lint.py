@@ -146,6 +146,8 @@ OF_FUNCTIONS = [
     ("common/op/b.c", "int x(void)\n{\n    return a_run();\n}\nint a_run(void);\n",
      "b.c:3: a static function with a bare word for a name: b_x"),
     ("common/op/b.c", "static void run(void)\n{\n}\n", "b.c:3: a static function with a bare"),
+    ("common/op/b.c", "static int rows_n_row(void)\n{\n}\n", "b.c:3: rows_n_row() says row twice"),
+    ("common/op/b.c", "static int b_all_to_all(void)\n{\n}\n", ""),
     ("common/op/b.c", "__attribute__((target(\"a\"), b)) static void run(void)\n{\n}\n", "b_run"),
     ("common/op/b.cu", "static __global__ void __launch_bounds__(9, 2) run(void)\n{\n}\n", "b_run"),
     ("follower/main.c", "int main(void)\n{\n}\n", ""),

@@ -314,11 +314,12 @@ void fake_forget(const struct ncclComm *c)
 
 /* ---- streams, events ---- */
 
-static cudaError_t new_stream(cudaStream_t *s)
+static cudaError_t new_stream(cudaStream_t *s, int priority)
 {
     ASSERT(rt.n_streams < MAX_STREAMS);
     *s = xcalloc(1, sizeof **s);
     (*s)->device = this_device;
+    (*s)->priority = priority;
     rt.stream[rt.n_streams++] = *s;
     return fake_leave(cudaSuccess);
 }
@@ -327,14 +328,14 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
 {
     RUNTIME_CALL;
     ASSERT(flags == cudaStreamNonBlocking);
-    return new_stream(s);
+    return new_stream(s, 0);
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int priority)
 {
     RUNTIME_CALL;
     ASSERT(flags == cudaStreamNonBlocking && (priority == -5 || priority == -4));
-    return new_stream(s);
+    return new_stream(s, priority);
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t s)

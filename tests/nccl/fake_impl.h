@@ -80,6 +80,7 @@ struct CUstream_st {
     int head, tail;
     struct CUgraph_st *capture; /* NULL: the stream is not captured */
     int lane;
+    int priority;    /* 0, or that of cudaStreamCreateWithPriority: lower runs first */
     ncclComm_t comm; /* the last communicator that queued here */
 };
 

@@ -426,6 +426,7 @@ static ncclResult_t put_meeting(cudaStream_t s, const struct meeting *m)
     ncclComm_t c = m->comm;
 
     ASSERT(!c->n_in_progress && !c->is_finalized);
+    ASSERT(s->priority == (c->is_split ? -5 : -4)); /* the urgent channel goes before */
     connect_for(c, &m->call[0]);
     ASSERT(!s->capture || c->connecting < 0);
     s->comm = NULL;

@@ -1,5 +1,5 @@
-/* Tests of coll/nccl over the fakes when nothing fails: the order of its calls, the bytes that it
- * moves, and that nothing is left open.  test_stop.c tests failures. */
+/* Tests of coll/nccl over the fakes when no call fails: the order of its calls, the bytes that it
+ * moves, what it refuses, and that nothing is left open.  test_stop.c tests failures. */
 #include <sched.h>
 
 #include "../coll/cases.h"
@@ -429,6 +429,65 @@ static void memory_may_be_short(void **state)
     assert_int_equal(fake_open_things(), 0);
 }
 
+/* The queued work does not end, and nobody aborts: quiesce itself gives up in time. */
+static int leave_early(struct rank *r, struct err *err)
+{
+    struct coll *c = r->job->coll[r->k];
+    int rc = rank_record_step(r, c, err);
+
+    if (rc == 0 && r->k == 0)
+        rc = rank_launch(r, err);
+    return rc;
+}
+
+/* The same with a sum on the urgent channel for which nothing waits. */
+static int leave_a_sum(struct rank *r, struct err *err)
+{
+    int64_t ticket = 0;
+
+    if (r->k == 0)
+        ticket = coll_allreduce(r->job->coll[0], COLL_URGENT, r->stats, N_STATS, DTYPE_F64, 0, err);
+    return ticket < 0 ? (int)ticket : 0;
+}
+
+static void quiesce_has_a_deadline(void **state)
+{
+    static int (*const after[])(struct rank * r, struct err * err) = {leave_early, leave_a_sum};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(after); i++) {
+        struct job j = {.after = after[i], .finish_ms = 100};
+
+        fake_reset();
+        job_run(&j, 2);
+        assert_int_equal(j.rank[0].rc, 0);
+        assert_int_equal(j.rank[0].quiesced, ERR_TIMEOUT);
+        assert_int_equal(j.rank[0].n_applied, 0);
+        assert_int_equal(j.rank[1].quiesced, 0);
+        assert_int_equal(fake_open_things(), 0);
+    }
+}
+
+/* The driver aborted before a rank connects.  Then NCCL is not called at all. */
+static void a_canceled_rank_does_not_connect(void **state)
+{
+    static const char *const words[] = {"ncclCommInitRankScalable", NULL};
+    struct job j = {0};
+    char *log;
+
+    (void)state;
+    job_begin(&j, 2);
+    job_abort(&j);
+    job_run(&j, 2);
+    log = fake_log(words);
+    assert_string_equal(log, "");
+    free(log);
+    for (int k = 0; k < 2; k++)
+        assert_int_equal(j.rank[k].err.code, ERR_CANCELED);
+    assert_int_equal(j.n_stuck, 0);
+    assert_int_equal(fake_open_things(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -444,6 +503,8 @@ int main(void)
         cmocka_unit_test_setup(halves_are_summed, job_setup),
         cmocka_unit_test_setup(arguments_are_checked, job_setup),
         cmocka_unit_test_setup(memory_may_be_short, job_setup),
+        cmocka_unit_test_setup(quiesce_has_a_deadline, job_setup),
+        cmocka_unit_test_setup(a_canceled_rank_does_not_connect, job_setup),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

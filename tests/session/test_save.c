@@ -260,10 +260,37 @@ static void the_operator_does_not_wait_for_the_disk(void **state)
     driver_stop(r.d, r.now, "SIGTERM");
     rig_drain(&r);
     assert_false(r.is_finished);
+    assert_logged(&r, "SIGTERM: the job ends already, and waits for rank 0 to write its "
+                      "checkpoint; a second signal ends it at once");
     driver_stop(r.d, r.now, "SIGTERM");
     rig_drain(&r);
     assert_true(r.is_finished);
     assert_true(r.is_engine_stuck);
+    rig_free(&r);
+}
+
+/* The same while rank 0 does its step, after which it would save its state. */
+static void the_operator_does_not_wait_for_the_step(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(2);
+    struct progress p = {
+        .generation = 1, .epoch = 1, .step = 4, .phase = PHASE_BACKWARD, .bucket = -1};
+    (void)state;
+    rig_driver(&r, &o);
+    rig_go_to(&r, 2, CMD_TRAIN);
+    driver_progress(r.d, r.now, &p);
+    rig_close(&r, 1);
+    rig_wait(&r, 2000);
+    driver_progress(r.d, r.now, &p);
+    driver_stop(r.d, r.now, "SIGINT");
+    rig_drain(&r);
+    assert_false(r.is_finished);
+    assert_logged(&r, "SIGINT: the job ends already, and waits for rank 0, which saves its state "
+                      "when it has done backward of step 4; a second signal ends it at once");
+    driver_stop(r.d, r.now, "SIGINT");
+    rig_drain(&r);
+    assert_true(r.is_finished);
     rig_free(&r);
 }
 
@@ -310,6 +337,7 @@ static void a_failure_waits_for_the_step_under_way(void **state)
         enum phase phase, next;
         int code;
         int wait_ms, ends; /* 1: the job has ended by then */
+        int is_divided;    /* no rank can save the state alone */
     } cases[] = {{PHASE_BACKWARD, PHASE_BACKWARD, ERR_DEVICE, 19300, 0},
                  {PHASE_BACKWARD, PHASE_BACKWARD, ERR_DEVICE, 22000, 1},
                  {PHASE_LOAD, PHASE_FORWARD, ERR_DEVICE, 19300, 0},
@@ -317,6 +345,7 @@ static void a_failure_waits_for_the_step_under_way(void **state)
                  {PHASE_IDLE, PHASE_LOAD, ERR_DEVICE, 19300, 0},
                  {PHASE_VALIDATE, PHASE_VALIDATE, ERR_DEVICE, 29300, 0},
                  {PHASE_REDUCE, PHASE_REDUCE, ERR_DEVICE, 1000, 1},
+                 {PHASE_BACKWARD, PHASE_BACKWARD, ERR_DEVICE, 1000, 1, 1},
                  {PHASE_BACKWARD, PHASE_BACKWARD, ERR_NUMERIC, 1000, 1}};
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -325,6 +354,7 @@ static void a_failure_waits_for_the_step_under_way(void **state)
         struct progress p = {.generation = 1, .epoch = 1, .step = 4, .bucket = -1};
         o.cluster.deadlines.step_ms = 20000;
         o.cluster.deadlines.validate_ms = 30000;
+        o.is_divided = cases[i].is_divided;
         rig_driver(&r, &o);
         rig_go_to(&r, 2, CMD_TRAIN);
         p.phase = cases[i].phase;
@@ -546,6 +576,7 @@ int main(void)
         cmocka_unit_test(waiting_for_the_disk_is_not_idleness),
         cmocka_unit_test(a_disk_that_hangs_is_not_waited_for),
         cmocka_unit_test(the_operator_does_not_wait_for_the_disk),
+        cmocka_unit_test(the_operator_does_not_wait_for_the_step),
         cmocka_unit_test(a_failure_waits_for_what_is_written),
         cmocka_unit_test(a_failure_waits_for_the_step_under_way),
         cmocka_unit_test(checkpoints_may_fail_but_the_last),

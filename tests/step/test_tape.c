@@ -107,7 +107,7 @@ static void test_each_key_has_its_recording(void **state)
     key[5].first = 1;
     key[6].last = 1;
     key[7].is_watched = 1;
-    key[8].way = 1;
+    key[8].variant = 1;
     learn(t, base);
     for (size_t i = 0; i < ARRAY_LEN(key); i++) {
         learn(t, key[i]);

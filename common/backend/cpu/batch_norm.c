@@ -216,7 +216,7 @@ static void cpu_batch_norm_prepare(const struct plain *p, float *mean_out, float
     }
 }
 
-static void cpu_batch_norm_norm_rows(const struct plain *p, int part, int64_t from, int64_t to)
+static void cpu_batch_norm_rows(const struct plain *p, int part, int64_t from, int64_t to)
 {
     const float *mean = p->scratch;
 
@@ -229,7 +229,7 @@ static void cpu_batch_norm_run(const struct plain *p)
     float *mean = p->scratch, *scale = mean + p->c;
 
     cpu_batch_norm_prepare(p, mean, scale);
-    plain_split(p, p->rows, cpu_batch_norm_work_of(p), cpu_batch_norm_norm_rows);
+    plain_split(p, p->rows, cpu_batch_norm_work_of(p), cpu_batch_norm_rows);
 }
 
 int cpu_make_batch_norm(struct cpu *b, const struct graph *g, const struct node *n,

@@ -56,7 +56,7 @@ CPU_CLONES static void cpu_layer_norm_normalise(const float *x, float *y,
         y[i] = (x[i] - mean) * rstd * weight[i] + bias[i];
 }
 
-static void cpu_layer_norm_norm_rows(const struct plain *p, int part, int64_t from, int64_t to)
+static void cpu_layer_norm_rows(const struct plain *p, int part, int64_t from, int64_t to)
 {
     float *room = plain_part_scratch(p, part);
     const int64_t c = p->c;
@@ -79,7 +79,7 @@ static void cpu_layer_norm_norm_rows(const struct plain *p, int part, int64_t fr
 
 static void cpu_layer_norm_run(const struct plain *p)
 {
-    plain_split(p, p->rows, p->rows * p->c, cpu_layer_norm_norm_rows);
+    plain_split(p, p->rows, p->rows * p->c, cpu_layer_norm_rows);
 }
 
 int cpu_make_layer_norm(struct cpu *b, const struct graph *g, const struct node *n,

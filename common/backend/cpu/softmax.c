@@ -61,7 +61,7 @@ static void cpu_softmax(float *x, int64_t n, int is_log, int is_safe)
 }
 
 /* Leaves dx in dy. */
-static void cpu_softmax_softmax_grad(const float *y, float *dy, int64_t n, int is_log)
+static void cpu_softmax_grad_row(const float *y, float *dy, int64_t n, int is_log)
 {
     double sum = 0;
 
@@ -94,7 +94,7 @@ static void cpu_softmax_grad_part(const struct plain *p, int part, int64_t from,
 
         cpu_softmax_read_line(p, SOFTMAX_GRAD_Y, &l, y);
         cpu_softmax_read_line(p, SOFTMAX_GRAD_DY, &l, dy);
-        cpu_softmax_softmax_grad(y, dy, l.n, p->attr.softmax.log);
+        cpu_softmax_grad_row(y, dy, l.n, p->attr.softmax.log);
         write_line(p, &l, dy);
     }
 }

@@ -5,7 +5,7 @@
 
 /* x is [rows,C]; y may be x. */
 template <typename T>
-static __global__ void cuda_bias_add_bias(const T *x, const T *bias, T *y, int64_t n, int64_t c)
+static __global__ void cuda_bias_add(const T *x, const T *bias, T *y, int64_t n, int64_t c)
 {
     for (struct walk w(c); w.i < n; w.next())
         y[w.i] = (T)((float)x[w.i] + (float)bias[w.col]);
@@ -13,8 +13,8 @@ static __global__ void cuda_bias_add_bias(const T *x, const T *bias, T *y, int64
 
 template <typename T> static void cuda_bias_run(const struct own *p)
 {
-    LAUNCH((cuda_bias_add_bias<T>), blocks_for(p, p->n, THREADS), THREADS, p,
-           (const T *)p->in[BIAS_X], (const T *)p->in[BIAS_B], (T *)p->out[BIAS_Y], p->n, p->c);
+    LAUNCH((cuda_bias_add<T>), blocks_for(p, p->n, THREADS), THREADS, p, (const T *)p->in[BIAS_X],
+           (const T *)p->in[BIAS_B], (T *)p->out[BIAS_Y], p->n, p->c);
 }
 
 extern "C" int cuda_make_bias(struct cuda *b, const struct graph *g, const struct node *n,

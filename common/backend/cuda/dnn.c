@@ -10,7 +10,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 
-static void close_it(void *p)
+static void cuda_dnn_close(void *p)
 {
     struct dnn *d = p;
 
@@ -64,7 +64,7 @@ static int time_plan(void *arg, struct cudnn_device *d, const struct cudnn_plan 
     return rc;
 }
 
-static int open_it(struct dnn *d, struct cuda *b, struct err *err)
+static int cuda_dnn_open(struct dnn *d, struct cuda *b, struct err *err)
 {
     char gpu[TUNE_GPU_LEN];
     int rc = cuda_dnn_failed(cudnnCreate(&d->handle), "open", err);
@@ -84,14 +84,14 @@ int dnn_of(struct cuda *b, struct dnn **out, struct err *err)
 {
     if (!b->dnn.handle) {
         struct dnn *d = xcalloc(1, sizeof *d);
-        int rc = open_it(d, b, err);
+        int rc = cuda_dnn_open(d, b, err);
 
         if (rc < 0) {
-            close_it(d);
+            cuda_dnn_close(d);
             return rc;
         }
         b->dnn.handle = d;
-        b->dnn.close = close_it;
+        b->dnn.close = cuda_dnn_close;
     }
     *out = b->dnn.handle;
     return 0;

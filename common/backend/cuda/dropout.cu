@@ -6,7 +6,7 @@
 /* A thread makes a draw of four words, for four elements; the first and the last draw may be used
  * in part.  A sample has `length` elements.  y may be x. */
 template <typename T>
-static __global__ void cuda_dropout_drop(const T *x, T *y, int64_t n, int64_t length,
+static __global__ void cuda_dropout_mask(const T *x, T *y, int64_t n, int64_t length,
                                          const struct step_scalars *s, float p, uint64_t tag)
 {
     const int64_t first = s->first_position * length;
@@ -58,7 +58,7 @@ template <typename T> static void run_samples(const struct own *p)
 
 template <typename T> static void cuda_dropout_run(const struct own *p)
 {
-    LAUNCH((cuda_dropout_drop<T>), blocks_for(p, p->n / 4 + 2, THREADS), THREADS, p,
+    LAUNCH((cuda_dropout_mask<T>), blocks_for(p, p->n / 4 + 2, THREADS), THREADS, p,
            (const T *)p->in[DROPOUT_X], (T *)p->out[DROPOUT_Y], p->n,
            dropout_sample_length(&p->attr, &p->in_shape[DROPOUT_X]),
            (const struct step_scalars *)p->in[DROPOUT_SCALARS], p->attr.dropout.p,

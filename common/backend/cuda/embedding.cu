@@ -16,9 +16,9 @@ static __device__ inline int64_t clamp_token(int32_t token, int64_t n)
 }
 
 template <typename T>
-static __global__ void cuda_embedding_embed(const T *table, const int32_t *tokens,
-                                            const T *position, T *y, int64_t n, int64_t c,
-                                            int64_t n_rows, int64_t length)
+static __global__ void cuda_embedding_forward(const T *table, const int32_t *tokens,
+                                              const T *position, T *y, int64_t n, int64_t c,
+                                              int64_t n_rows, int64_t length)
 {
     for (struct walk w(c); w.i < n; w.next()) {
         const T v = table[clamp_token(tokens[w.row], n_rows) * c + w.col];
@@ -36,7 +36,7 @@ template <typename T> static void cuda_embedding_run(const struct own *p)
 {
     const int64_t n = shape_elements(&p->out_shape[EMBEDDING_Y]);
 
-    LAUNCH((cuda_embedding_embed<T>), blocks_for(p, n, THREADS), THREADS, p,
+    LAUNCH((cuda_embedding_forward<T>), blocks_for(p, n, THREADS), THREADS, p,
            (const T *)p->in[EMBEDDING_TABLE], (const int32_t *)p->in[EMBEDDING_TOKENS],
            (const T *)p->in[EMBEDDING_POSITION], (T *)p->out[EMBEDDING_Y], n, p->c, p->rows,
            cuda_embedding_length_of(&p->in_shape[EMBEDDING_TOKENS]));

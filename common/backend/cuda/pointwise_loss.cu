@@ -19,8 +19,7 @@ template <typename T> struct pointwise_rows {
     enum pointwise kind;
 };
 
-template <typename T>
-static __global__ void cuda_pointwise_loss_pointwise(struct pointwise_rows<T> p)
+template <typename T> static __global__ void cuda_pointwise_loss_rows(struct pointwise_rows<T> p)
 {
     for (int64_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
         const T *y = p.y + row * p.c;
@@ -63,8 +62,7 @@ template <typename T, bool is_real> static void cuda_pointwise_loss_run(const st
     rows.rows = p->rows;
     rows.c = p->c;
     rows.kind = p->attr.loss.pointwise;
-    LAUNCH((cuda_pointwise_loss_pointwise<T>), blocks_for(p, p->rows, 1), row_threads(p->c), p,
-           rows);
+    LAUNCH((cuda_pointwise_loss_rows<T>), blocks_for(p, p->rows, 1), row_threads(p->c), p, rows);
     loss_run_count(p, p->in[POINTWISE_LOSS_METRICS]);
 }
 

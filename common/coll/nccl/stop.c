@@ -83,7 +83,7 @@ void nccl_abort(struct coll *c)
     nccl_stop(n);
 }
 
-static int64_t stop_in_ms(int64_t ms)
+static int64_t stop_until_ns(int64_t ms)
 {
     const int64_t now = clock_mono_ns();
 
@@ -93,7 +93,7 @@ static int64_t stop_in_ms(int64_t ms)
 /* 1: the channel's thread has ended in time. */
 static int is_reaped(struct nccl_channel *ch)
 {
-    const int64_t until_ns = stop_in_ms(ch->coll->o.stop_ms);
+    const int64_t until_ns = stop_until_ns(ch->coll->o.stop_ms);
     int is_late = 0, is_done;
 
     if (!ch->has_reaper)
@@ -110,7 +110,7 @@ static int is_reaped(struct nccl_channel *ch)
     return 1;
 }
 
-static void stop_lose(struct nccl *n, const char *why)
+static void stop_declare_lost(struct nccl *n, const char *why)
 {
     struct err text;
 
@@ -146,7 +146,7 @@ static int is_busy(struct nccl *n, struct err *err)
 /* Let a coll that works finish what is queued.  0, or < 0. */
 static int stop_finish(struct nccl *n, int64_t deadline_ms, struct err *err)
 {
-    const int64_t until = stop_in_ms(deadline_ms);
+    const int64_t until = stop_until_ns(deadline_ms);
 
     for (int pauses = 0;;) {
         const int busy = is_busy(n, err), rc = busy < 0 ? busy : nccl_poll(&n->base, err);
@@ -163,7 +163,7 @@ static int stop_finish(struct nccl *n, int64_t deadline_ms, struct err *err)
 /* Wait until nothing runs.  0: nothing does; 1: something still does; <0: the device has failed. */
 static int settle_down(struct nccl *n, struct err *err)
 {
-    const int64_t until = stop_in_ms(n->o.stop_ms);
+    const int64_t until = stop_until_ns(n->o.stop_ms);
     int busy, pauses = 0;
 
     while ((busy = is_busy(n, err)) > 0 && clock_mono_ns() < until)
@@ -183,7 +183,7 @@ static int nccl_stop_now(struct nccl *n, struct err *err)
     if (rc < 0 && err->code != ERR_DEVICE)
         *err = device;
     if (rc == 1)
-        stop_lose(n, "aborting it has not stopped its kernels");
+        stop_declare_lost(n, "aborting it has not stopped its kernels");
     return err_wrap(err, "%s", rc == 1 ? "not stopped" : "stopped by aborting");
 }
 
@@ -213,7 +213,7 @@ int nccl_quiesce(struct coll *c, int64_t deadline_ms, struct err *err)
 /* 1: the communicators were finalized in the normal way, together with the other ranks. */
 static int is_finalized(struct nccl *n)
 {
-    const int64_t until = stop_in_ms(n->o.stop_ms);
+    const int64_t until = stop_until_ns(n->o.stop_ms);
     ncclResult_t st = ncclSuccess;
     int at_work;
 
@@ -247,7 +247,7 @@ void nccl_end(struct nccl *n)
         if (!n->is_stopping)
             reap_apart(ch, how);
         if (!is_reaped(ch)) {
-            stop_lose(n, "ending it has not come to an end");
+            stop_declare_lost(n, "ending it has not come to an end");
             return;
         }
         ch->comm = NULL;
