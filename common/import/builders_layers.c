@@ -207,7 +207,7 @@ static void builders_addmm(struct lower *l, int kind)
     int transposed;
 
     (void)kind;
-    if (lower_failed(l))
+    if (!lower_have_ranks(l, &x, 2, &w, 2))
         return;
     if (lower_real(l, "beta", 3, 1) != 1 || lower_real(l, "alpha", 4, 1) != 1) {
         lower_fail(l, ERR_UNSUPPORTED, "beta or alpha is not 1");
@@ -279,10 +279,11 @@ static void builders_matmul(struct lower *l, int kind)
 {
     struct lowered a = lower_in(l, "self", 0), b = lower_in(l, kind ? "mat2" : "other", 1);
     const int is_row = a.n == 1, is_column = b.n == 1;
+    const int rank = !kind ? 0 : !strcmp(l->node->target, "mm.default") ? 2 : 3;
     struct lowered y;
     int transposed;
 
-    if (lower_failed(l))
+    if (!lower_have_ranks(l, &a, rank, &b, rank))
         return;
     b = lower_real_value(l, b);
     if (!lower_failed(l) && a.n >= 2 && builders_is_matrix(&b, &transposed)) {
@@ -308,10 +309,11 @@ static void builders_einsum(struct lower *l, int kind)
     struct lowered x[2];
     char plain[64];
     int n = 0, n_out = 0;
-    const char *arrow;
+    const char *arrow, *comma;
 
     (void)kind;
-    if (!text || !text->text || !of || of->n != 2 || strlen(text->text) >= sizeof plain) {
+    if (!text || !text->text || !of || of->kind != IMPORT_VALUES || of->n != 2 ||
+        strlen(text->text) >= sizeof plain) {
         lower_fail(l, ERR_UNSUPPORTED, "want an equation of two tensors");
         return;
     }
@@ -324,14 +326,18 @@ static void builders_einsum(struct lower *l, int kind)
         lower_fail(l, ERR_UNSUPPORTED, "equation \"%s\", want letters with ->", text->text);
         return;
     }
-    for (int i = 0; i < 2; i++) {
+    comma = strchr(plain, ',');
+    for (int i = 0; i < 2; i++)
         x[i] = lower_plain(l, lower_at(l, of->values[i]));
+    if (!comma || comma > arrow || x[0].n != comma - plain || x[1].n != arrow - comma - 1) {
+        lower_fail(l, ERR_UNSUPPORTED, "equation \"%s\", want the letters of two tensors",
+                   text->text);
+        return;
     }
     for (const char *c = arrow + 2; *c && n_out < SHAPE_MAX_DIMS; c++, n_out++) {
         const char *in = strchr(plain, *c);
-        const char *comma = strchr(plain, ',');
 
-        if (!in || !comma || in >= arrow) {
+        if (*c == ',' || !in || in >= arrow) {
             lower_fail(l, ERR_UNSUPPORTED, "equation \"%s\" has a new letter", text->text);
             return;
         }
@@ -358,6 +364,8 @@ static int norm_operand(struct lower *l, struct lowered w, int64_t n, float valu
         return l->m->g->value[w.value].shape.n == 1 ? w.value
                                                     : compose_reshape(&l->c, w.value, SHAPE(n));
     }
+    if (!compose_has_room(&l->c, n, 1))
+        return NO_VALUE;
     one = arena_alloc(&l->arena, (size_t)n * sizeof *one + 1);
     for (int64_t i = 0; i < n; i++)
         one[i] = value;
@@ -460,19 +468,13 @@ static void builders_layer_norm(struct lower *l, int kind)
     const int optional = l->m->g->training ? NODE_NEW_OUT : NODE_NO_OUT;
     const union node_attr attr = {.norm = {.eps = (float)lower_real(l, "eps", 4, 1e-5)}};
     int out[NODE_MAX_OUT] = {NODE_NEW_OUT, optional, optional}, in[3];
-    int64_t shape[SHAPE_MAX_DIMS], to[SHAPE_MAX_DIMS], n = 1;
-    const int k = lower_ints(l, "normalized_shape", 1, shape, SHAPE_MAX_DIMS);
+    int64_t to[SHAPE_MAX_DIMS], n = 1;
+    const int k = lower_normalized(l, &x, &n);
     struct lowered y;
 
     (void)kind;
     if (lower_failed(l))
         return;
-    if (k < 1 || k > x.n) {
-        lower_fail(l, ERR_CONFIG, "it normalises %d dimensions of %d", k, x.n);
-        return;
-    }
-    for (int d = 0; d < k; d++)
-        n *= shape[d];
     y = fold_last(l, x, k);
     if (lower_failed(l))
         return;
@@ -492,8 +494,8 @@ static void builders_layer_norm(struct lower *l, int kind)
 static void builders_rms_norm(struct lower *l, int kind)
 {
     const struct lowered x = lower_in(l, "input", 0);
-    int64_t shape[SHAPE_MAX_DIMS];
-    const int k = lower_ints(l, "normalized_shape", 1, shape, SHAPE_MAX_DIMS);
+    int64_t n;
+    const int k = lower_normalized(l, &x, &n);
     struct lowered y, w = lower_in(l, "weight", 2);
 
     (void)kind;
@@ -520,6 +522,10 @@ static void builders_group_norm(struct lower *l, int kind)
     int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NEW_OUT, NODE_NEW_OUT}, in[3];
 
     (void)kind;
+    if (!lower_failed(l) && x.n < 2)
+        lower_fail(l, ERR_CONFIG, "its input has %d dimensions, want 2 or more", x.n);
+    if (lower_failed(l))
+        return;
     x = lower_channels_last(l, x);
     if (lower_failed(l))
         return;

@@ -12,11 +12,12 @@
 static void builders_lines_pad(struct lower *l, int64_t kernel, struct compose_window *win)
 {
     const struct import_arg *a = lower_arg(l, "padding", 4);
-    int64_t pad = 0, sum;
+    int64_t sum;
+    int pad[2];
 
     if (!a || a->kind != IMPORT_TEXT) {
-        lower_ints(l, "padding", 4, &pad, 1);
-        win->pad[1][0] = win->pad[1][1] = pad;
+        lower_pair(l, "padding", 4, 0, pad);
+        win->pad[1][0] = win->pad[1][1] = pad[0];
         return;
     }
     if (strcmp(a->text, "same") != 0 && strcmp(a->text, "valid") != 0)
@@ -73,12 +74,15 @@ static void builders_resize_scale(struct lower *l, int at, double scale[2])
 static void builders_resize(struct lower *l, int kind)
 {
     const struct import_value *to = &l->net->value[l->node->out[0]];
-    struct lowered x = lower_at(l, l->node->n_args ? l->node->arg[0].values[0] : IMPORT_NO_VALUE);
+    const int from = lower_value_of(l, "input", 0);
+    struct lowered x = from != IMPORT_NO_VALUE ? lower_at(l, from) : lower_in(l, "self", 0);
     const struct extent n = x.dim[0];
     double scale[2];
 
     if (!lower_failed(l) && (x.n != 4 || to->n_dims != 4))
         lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want images [N,C,H,W]", x.n);
+    for (int d = 2; d < 4 && !lower_failed(l); d++)
+        compose_has_room(&l->c, to->dim[d], extent_size(l, x.dim[d]));
     if (lower_failed(l))
         return;
     builders_resize_scale(l, kind == RESIZE_BILINEAR ? 3 : 2, scale);

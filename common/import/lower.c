@@ -242,6 +242,8 @@ static void lower_input(struct lower *l, int i)
 
 static void lower_inputs(struct lower *l)
 {
+    const char *name = "";
+
     l->batch = 1;
     for (int i = 0; i < l->net->n_inputs; i++) {
         const int at = l->net->input[i].value;
@@ -249,9 +251,15 @@ static void lower_inputs(struct lower *l)
         if (at != IMPORT_NO_VALUE && l->choices->input[i] != NO_VALUE &&
             l->net->value[at].n_dims > 0) {
             l->batch = l->net->value[at].dim[0];
+            name = l->net->input[i].name;
             break;
         }
     }
+    if (l->batch < 1)
+        lower_fail(l, ERR_CONFIG,
+                   "input %s of the network was exported with a batch of %lld: export it with 2 "
+                   "samples or more",
+                   name, (long long)l->batch);
     for (int i = 0; i < l->net->n_inputs; i++)
         lower_input(l, i);
 }
@@ -288,7 +296,7 @@ void lower_set(struct lower *l, int i, struct lowered v)
 }
 
 /* "add_.Tensor" changes its first argument, "__and__.Tensor" does not. */
-static int is_in_place(const char *target)
+int lower_is_in_place(const char *target)
 {
     const char *dot = strchr(target, '.');
     const size_t n = dot ? (size_t)(dot - target) : strlen(target);
@@ -341,7 +349,7 @@ static void lower_track(struct lower *l, const struct import_node *n)
             lower_share(l, n, 0);
             return;
         }
-    if (is_in_place(n->target) && n->n_out > 0 && n->out[0] != IMPORT_NO_VALUE) {
+    if (lower_is_in_place(n->target) && n->n_out > 0 && n->out[0] != IMPORT_NO_VALUE) {
         const int changed = lower_value_of(l, "self", 0);
 
         if (changed != IMPORT_NO_VALUE && l->value[n->out[0]].kind == LOWERED_HOST)
@@ -376,8 +384,10 @@ static void lower_node(struct lower *l, const struct import_node *n)
         lower_fail(l, ERR_UNSUPPORTED, "this operator is not supported");
     else if (n->no_gradient)
         lower_fail(l, ERR_UNSUPPORTED, "it stands in a no_grad block, which has no gradient");
-    else
+    lower_gate(l);
+    if (!lower_failed(l))
         b->build(l, b->kind);
+    lower_net(l);
     lower_track(l, n);
     if (lower_failed(l))
         lower_wrap(l, n);

@@ -69,6 +69,24 @@ struct import_builder {
     void (*build)(struct lower *l, int kind);
     int kind; /* handed to build */
 };
+
+/* ---- hostile files: gate.c ---- */
+
+/* Sums and products of two such integers, and of one and an extent, fit in 64 bits. */
+#define LOWER_MAX_INT ((int64_t)INT32_MAX)
+int lower_is_in_place(const char *target); /* 1: it changes its first argument */
+/* Fails unless the node has a first output that is a tensor: builders rely on it. */
+void lower_gate(struct lower *l);
+/* Fails unless the outputs that the builder set are what the file says: type, and shape at export.
+ */
+void lower_net(struct lower *l);
+/* Fails unless a product's operands have n_a and n_b dimensions, 0: one or more; 1: they do. */
+int lower_have_ranks(struct lower *l, const struct lowered *a, int n_a, const struct lowered *b,
+                     int n_b);
+/* How many of x's last dimensions a norm takes, and the number of their elements: those that the
+ * argument normalized_shape names, without the batch. */
+int lower_normalized(struct lower *l, const struct lowered *x, int64_t *n);
+
 /* Tables, each ended by a target of NULL. */
 extern const struct import_builder import_layers[], import_math[], import_views[], import_random[],
     import_attention[], import_lines[];
@@ -89,7 +107,10 @@ int lower_value_of(const struct lower *l, const char *name, int place); /* a net
 struct lowered lower_at(struct lower *l, int value);
 /* The lowered input; kind LOWERED_NONE if it is absent. */
 struct lowered lower_in(struct lower *l, const char *name, int place);
-int64_t lower_int(const struct lower *l, const char *name, int place, int64_t def);
+/* Integers from -LOWER_MAX_INT to LOWER_MAX_INT; others fail. */
+int64_t lower_int(struct lower *l, const char *name, int place, int64_t def);
+/* Likewise, but others become the nearest of these: the start or end of a slice. */
+int64_t lower_clamped(const struct lower *l, const char *name, int place, int64_t def);
 double lower_real(const struct lower *l, const char *name, int place, double def);
 /* Up to `most` integers, a single one as a list of one; returns their number, 0 if absent. */
 int lower_ints(struct lower *l, const char *name, int place, int64_t *to, int most);
