@@ -20,7 +20,7 @@ static void gate_in_place(struct lower *l)
     const int from = lower_value_of(l, "self", 0), to = l->node->out[0];
     const struct import_value *v = l->net->value;
 
-    if (lower_is_in_place(l->node->target) && from != IMPORT_NO_VALUE &&
+    if (fold_is_in_place(l->node->target) && from != IMPORT_NO_VALUE &&
         (v[from].n_dims != v[to].n_dims ||
          memcmp(v[from].dim, v[to].dim, (size_t)v[to].n_dims * sizeof *v->dim) != 0))
         lower_fail(l, ERR_CORRUPT, "it changes %s in place, but its output %s has another shape",
