@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/util.h"
 #include "import/lower_impl.h"
 
@@ -44,7 +45,9 @@ static int constant_is_shape(const char *target, const struct import_arg *a)
                          constant_starts(target, "type_as.") || !strcmp(target, "to.other")));
 }
 
-static int constant_inputs(const struct lower *l, const struct import_node *n)
+/* 1: all tensors whose elements n reads are constants, by is_constant. */
+static int constant_inputs(const struct import_node *n, int (*is_constant)(const void *of, int v),
+                           const void *of)
 {
     for (int i = 0; i < n->n_args; i++) {
         const struct import_arg *a = &n->arg[i];
@@ -52,14 +55,38 @@ static int constant_inputs(const struct lower *l, const struct import_node *n)
         if ((a->kind != IMPORT_VALUE && a->kind != IMPORT_VALUES) ||
             constant_is_shape(n->target, a))
             continue;
-        for (int k = 0; k < a->n; k++) {
-            const int v = a->values[k];
-
-            if (v != IMPORT_NO_VALUE && (!l->host[v] || l->is_stale[v]))
+        for (int k = 0; k < a->n; k++)
+            if (a->values[k] != IMPORT_NO_VALUE && !is_constant(of, a->values[k]))
                 return 0;
-        }
     }
     return 1;
+}
+
+static int constant_is_here(const void *of, int v)
+{
+    const struct lower *l = of;
+
+    return l->host[v] && !l->is_stale[v];
+}
+
+static int constant_is_marked(const void *of, int v) { return ((const char *)of)[v]; }
+
+char *lower_constants(const struct import_network *n)
+{
+    char *marked = xcalloc((size_t)n->n_values + n->n_nodes + 1, 1), *node = marked + n->n_values;
+
+    for (int v = 0; v < n->n_values; v++)
+        marked[v] = n->value[v].tensor >= 0 && n->tensor[n->value[v].tensor].bytes &&
+                    n->tensor[n->value[v].tensor].role != IMPORT_PARAMETER;
+    for (int k = 0; k < n->n_nodes; k++) {
+        node[k] = (char)(fold_can(n->node[k].target) &&
+                         constant_inputs(&n->node[k], constant_is_marked, marked));
+        for (int i = 0; node[k] && i < n->node[k].n_out; i++)
+            if (n->node[k].out[i] != IMPORT_NO_VALUE)
+                marked[n->node[k].out[i]] = 1;
+    }
+    memmove(marked, node, (size_t)n->n_nodes);
+    return marked;
 }
 
 /* A view has the base of the value whose elements it shares. */
@@ -89,7 +116,7 @@ int lower_fold(struct lower *l, const struct import_node *n)
     const int in_place = fold_is_in_place(n->target);
     int base;
 
-    if (lower_failed(l) || !fold_can(n->target) || !constant_inputs(l, n))
+    if (lower_failed(l) || !fold_can(n->target) || !constant_inputs(n, constant_is_here, l))
         return 0;
     l->c.rc = fold_node(&l->fold, l->net, n, l->c.err);
     for (int i = 0; i < n->n_out && !lower_failed(l); i++) {
@@ -211,4 +238,56 @@ struct lowered lower_index_value(struct lower *l, struct lowered x)
         lower_fail(l, ERR_UNSUPPORTED, "its indices are %s, want integers",
                    dtype_name(l->m->g->value[x.value].dtype));
     return x;
+}
+
+/* ---- indices that count from the end, and masks ---- */
+
+/* The places where a mask of one dimension is true, or the indices without negative ones. */
+static struct host_tensor *constant_picks(struct lower *l, const struct host_tensor *t,
+                                          int64_t extent)
+{
+    const int is_mask = t->type == IMPORT_BOOL || t->type == IMPORT_U8;
+    struct host_tensor *y = arena_alloc(&l->arena, sizeof *y);
+    const int64_t n = host_count(t);
+    int64_t *to = arena_alloc(&l->arena, (size_t)n * sizeof *to + 1), k = 0;
+
+    if (host_is_real(t->type) || (is_mask && (t->n_dims != 1 || t->dim[0] != extent)))
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "its index is %s of %d dimensions, want integers or a mask of %lld",
+                   import_type_name(t->type), t->n_dims, (long long)extent);
+    for (int64_t i = 0; i < n && !lower_failed(l); i++) {
+        const int64_t v = host_integer(t, i), at = is_mask ? i : v < 0 ? v + extent : v;
+
+        if (is_mask && v == 0)
+            continue;
+        if (at < 0 || at >= extent)
+            lower_fail(l, ERR_CONFIG, "index %lld of an extent of %lld", (long long)v,
+                       (long long)extent);
+        to[k++] = at;
+    }
+    *y = (struct host_tensor){.type = IMPORT_I64, .n_dims = t->n_dims, .data = to, .memory = to};
+    for (int d = t->n_dims - 1, stride = 1; d >= 0; d--) {
+        y->dim[d] = is_mask ? k : t->dim[d];
+        y->stride[d] = stride;
+        stride *= (int)y->dim[d];
+    }
+    return y;
+}
+
+struct lowered lower_pick_value(struct lower *l, struct lowered x, int64_t extent)
+{
+    const struct host_tensor *t = lower_host(&x);
+    int less, far;
+
+    if (!lower_failed(l) && t)
+        t = constant_picks(l, t, extent);
+    if (lower_failed(l) || t)
+        return lower_failed(l) ? x : lower_index_value(l, lower_constant(l, t));
+    x = lower_index_value(l, x);
+    if (lower_failed(l))
+        return x;
+    less = compose_compare(&l->c, EW_LT, x.value, 0);
+    far = compose_constants(&l->c, EW_AFFINE, less, (float)extent, 0);
+    far = compose_elementwise(&l->c, EW_ADD, compose_cast(&l->c, x.value, DTYPE_F32), far);
+    return lower_with(x, compose_cast(&l->c, far, DTYPE_I32));
 }
