@@ -127,8 +127,9 @@ static int check_tensors(const struct check *c)
             return check_fail(c, "a tensor's type or role is unknown", t->name);
         if (check_shape(c, t->n_dims, t->dim, t->name) < 0)
             return c->err->code;
-        if (t->same_as < -1 || t->same_as >= i)
-            return check_fail(c, "it is tied to a later tensor", t->name);
+        if (t->same_as < -1 || t->same_as >= i ||
+            (t->same_as >= 0 && c->n->tensor[t->same_as].same_as >= 0))
+            return check_fail(c, "it is tied to a later tensor, or to a tied one", t->name);
         if (t->same_as >= 0 && check_tie(c, t, &c->n->tensor[t->same_as]) < 0)
             return c->err->code;
         if (t->role == IMPORT_CONSTANT && !t->bytes)

@@ -23,19 +23,31 @@ static const struct import_builder *builder_of(const char *target)
     return NULL;
 }
 
+/* Nodes by target, those of one target in their order. */
+static int lower_by_target(const void *a, const void *b)
+{
+    const struct import_node *x = *(const struct import_node *const *)a,
+                             *y = *(const struct import_node *const *)b;
+    const int order = strcmp(x->target, y->target);
+
+    return order ? order : (x > y) - (x < y);
+}
+
 int import_check(const struct import_network *n, struct buf *missing)
 {
+    const struct import_node **lacking = xcalloc((size_t)n->n_nodes + 1, sizeof *lacking);
     int *count = xcalloc((size_t)n->n_nodes + 1, sizeof *count), kinds = 0;
     char *folded = lower_constants(n);
+    size_t n_lacking = 0;
 
-    for (int i = 0; i < n->n_nodes; i++) {
-        int first = 0;
-
-        if (folded[i] || builder_of(n->node[i].target))
-            continue;
-        while (strcmp(n->node[first].target, n->node[i].target) != 0)
-            first++;
-        count[first]++;
+    for (int i = 0; i < n->n_nodes; i++)
+        if (!folded[i] && !builder_of(n->node[i].target))
+            lacking[n_lacking++] = &n->node[i];
+    qsort(lacking, n_lacking, sizeof *lacking, lower_by_target);
+    for (size_t i = 0, first = 0; i < n_lacking; i++) {
+        if (strcmp(lacking[i]->target, lacking[first]->target) != 0)
+            first = i;
+        count[lacking[first] - n->node]++;
     }
     for (int i = 0; i < n->n_nodes; i++)
         if (count[i]) {
@@ -43,6 +55,7 @@ int import_check(const struct import_network *n, struct buf *missing)
                        count[i], *n->node[i].module ? n->node[i].module : "the network itself");
             kinds++;
         }
+    free(lacking);
     free(folded);
     free(count);
     return kinds;
@@ -235,22 +248,22 @@ char *lower_norm_uses(const struct import_network *n)
     return use;
 }
 
-int import_is_kept(const struct import_network *n, int i)
+char *import_kept(const struct import_network *n)
 {
-    const struct import_tensor *t = &n->tensor[i];
+    char *is_kept = xcalloc((size_t)n->n_tensors + 1, 1);
 
-    if (t->role != IMPORT_BUFFER || t->same_as >= 0)
-        return 0;
+    for (int i = 0; i < n->n_tensors; i++)
+        is_kept[i] = n->tensor[i].role == IMPORT_BUFFER && n->tensor[i].same_as < 0;
     for (int k = 0; k < n->n_nodes; k++) {
         const struct import_node *node = &n->node[k];
 
         if (!strstr(node->target, "batch_norm"))
             continue;
         for (int a = 0; a < node->n_args; a++)
-            if (node->arg[a].kind == IMPORT_VALUE && n->value[node->arg[a].values[0]].tensor == i)
-                return 0;
+            if (node->arg[a].kind == IMPORT_VALUE && n->value[node->arg[a].values[0]].tensor >= 0)
+                is_kept[n->value[node->arg[a].values[0]].tensor] = 0;
     }
-    return 1;
+    return is_kept;
 }
 
 int import_dtype(enum import_type t)
@@ -339,7 +352,7 @@ static void lower_tensors(struct lower *l)
         const int t = l->net->value[v].tensor;
         struct lowered x = {.kind = LOWERED_VALUE};
 
-        l->base[v] = v;
+        l->base[v] = l->next[v] = v;
         if (t < 0)
             continue;
         if (l->param[t] == NO_VALUE) {
@@ -455,6 +468,7 @@ static void lower_begin(struct lower *l)
     l->fold = (struct fold_host){.a = &l->arena, .value = l->host};
     l->norm = lower_norm_uses(l->net);
     l->base = xcalloc(n, sizeof *l->base);
+    l->next = xcalloc(n, sizeof *l->next);
     l->is_view = xcalloc(n, 1);
     l->is_stale = xcalloc(n, 1);
     l->slice = xcalloc(n, sizeof *l->slice);
@@ -470,6 +484,7 @@ static void lower_end(struct lower *l)
     free(l->host);
     free(l->norm);
     free(l->base);
+    free(l->next);
     free(l->is_view);
     free(l->is_stale);
     free(l->slice);

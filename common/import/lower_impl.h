@@ -80,13 +80,14 @@ struct lower {
     struct fold_host fold;          /* of them */
     char *norm;                     /* [tensors]: enum norm_use */
     int age;                        /* how often an operator in place changed constants */
-    int *base;                      /* [values]: the value whose memory this one shares */
-    char *is_view;                  /* [values]: 1: it has a part or another shape of the base */
-    char *is_stale;                 /* [values]: enum stale */
-    struct slice_view *slice;       /* [values]: the part of another value that one is */
-    int *param;                     /* [tensors]: graph value; NO_VALUE: none yet */
-    int64_t batch;                  /* at export */
-    struct arena arena;             /* of the lowering alone */
+    int *base, *next; /* [values]: the value whose memory this one shares, and the next of those
+                       * that share it, in a ring */
+    char *is_view;    /* [values]: 1: it has a part or another shape of the base */
+    char *is_stale;   /* [values]: enum stale */
+    struct slice_view *slice; /* [values]: the part of another value that one is */
+    int *param;               /* [tensors]: graph value; NO_VALUE: none yet */
+    int64_t batch;            /* at export */
+    struct arena arena;       /* of the lowering alone */
 };
 
 char *lower_norm_uses(const struct import_network *n); /* [tensors]: enum norm_use; to free */
@@ -185,6 +186,8 @@ int lower_guard(struct lower *l, const struct import_node *n);
 void lower_track(struct lower *l, const struct import_node *n); /* after it was built */
 /* `out` is what value `changed` became: all of its names mean it now, and its views are stale. */
 void lower_rebind(struct lower *l, int changed, int out);
+/* The value v, which no other one shares memory with yet, shares that of `base`. */
+void lower_join(struct lower *l, int v, int base);
 
 /* The graph value of x with its dimensions in the order `at` (all of x's). */
 struct lowered lower_arrange(struct lower *l, struct lowered x, const int *at);
