@@ -127,7 +127,7 @@ static struct lowered with_number(struct lower *l, enum elementwise kind, struct
 /* Operands `self` and `other`; alpha times the other for sums. */
 static void builders_binary(struct lower *l, int kind)
 {
-    struct lowered a = lower_in(l, "self", 0), b;
+    struct lowered a = lower_in(l, "self", 0), b, y;
     const double alpha = kind == EW_ADD || kind == EW_SUB ? lower_real(l, "alpha", 2, 1) : 1;
     const char *other = kind == EW_POW ? "exponent" : "other";
     const struct import_tensor *t = lower_tensor(l, "self", 0);
@@ -150,8 +150,8 @@ static void builders_binary(struct lower *l, int kind)
         return;
     if (kind == EW_MUL && (a.kind == LOWERED_DRAW || b.kind == LOWERED_DRAW)) {
         const struct lowered *draw = a.kind == LOWERED_DRAW ? &a : &b;
-        struct lowered y = lower_dropout(l, draw == &a ? b : a, 1 - draw->keep, 1);
 
+        y = lower_dropout(l, draw == &a ? b : a, 1 - draw->keep, 1);
         lower_set(l, 0,
                   fabs(draw->keep * draw->scale - 1) < 1e-12
                       ? y
@@ -160,7 +160,9 @@ static void builders_binary(struct lower *l, int kind)
     }
     if (alpha != 1)
         b = with_constants(l, EW_AFFINE, b, alpha, 0);
-    if (!lower_failed(l))
+    if (!lower_failed(l) && kind == EW_MUL && lower_recognise(l, &a, &b, &y))
+        lower_set(l, 0, y);
+    else if (!lower_failed(l))
         lower_set(l, 0, lower_binary(l, (enum elementwise)kind, a, b));
 }
 

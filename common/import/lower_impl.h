@@ -143,6 +143,9 @@ unsigned lower_axes(const struct lowered *x, unsigned dims);
 /* The binary arithmetic of a and b, with broadcasting. */
 struct lowered lower_binary(struct lower *l, enum elementwise kind, struct lowered a,
                             struct lowered b);
+/* 1: a b ends a formula that is one operator here, whose result is *y (import/recognise.c). */
+int lower_recognise(struct lower *l, const struct lowered *a, const struct lowered *b,
+                    struct lowered *y);
 /* a, b and c in one layout and rank, and the layout of the result; c may be NONE. */
 struct lowered lower_meet(struct lower *l, struct lowered *const *x, int n);
 /* Dropout of x with probability p; whole: of samples. */
