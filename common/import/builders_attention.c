@@ -29,22 +29,32 @@ static void builders_attention(struct lower *l, int kind)
     const int at = lower_value_of(l, "attn_mask", 3);
     struct extent dim[4];
     struct lowered y;
+    int is_on = lower_arg(l, "dropout_p", 4) && p > 0 && l->m->g->training;
 
     (void)kind;
+    lower_refuse_batch(l, &q, 0xe, "combines");
+    lower_refuse_batch(l, &k, 0xe, "combines");
+    lower_refuse_batch(l, &v, 0xe, "combines");
     if (lower_failed(l))
         return;
     if (mask.kind != LOWERED_NONE) {
         a.is_bool = l->net->value[at].type == IMPORT_BOOL;
         mask = lower_plain(l, lower_rank(l, mask, 4));
+        lower_refuse_batch(l, &mask, 0xe, "masks");
         a.mask = mask.value;
     }
     a.q = q.value;
     a.k = k.value;
     a.v = v.value;
-    if (lower_arg(l, "dropout_p", 4) && p > 0 && l->m->g->training &&
-        lower_real(l, "dropout_p", 4, 0) > 0) {
+    is_on = is_on && lower_real(l, "dropout_p", 4, 0) > 0;
+    if (is_on && (!q.dim[0].is_batch || q.dim[0].outer != 1))
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "its dropout has no dimension whose outermost part is the batch, so its random "
+                   "numbers would depend on the number of ranks");
+    if (is_on && !lower_failed(l)) {
         a.p = p;
         a.tag = l->m->n_dropouts++;
+        a.rows = q.dim[0].inner;
     }
     for (int d = 0; d < 4; d++)
         dim[d] = d < 3 ? q.dim[d] : v.dim[3];

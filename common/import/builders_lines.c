@@ -39,6 +39,8 @@ static void builders_conv1d(struct lower *l, int kind)
         lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want lines [N,C,L]", x.n);
     if (lower_failed(l))
         return;
+    lower_refuse_batch(l, &x, 6, "combines");
+    lower_refuse_batch(l, &w, ~0u, "has weights with");
     lower_pair(l, "stride", 3, 1, win.stride);
     lower_pair(l, "dilation", 5, 1, win.dilation);
     builders_lines_pad(l, w.dim[2].outer * w.dim[2].inner, &win);
@@ -96,12 +98,14 @@ static void builders_resize_scale(struct lower *l, int at, double scale[2])
 static void builders_resize(struct lower *l, int kind)
 {
     const struct import_value *to = &l->net->value[l->node->out[0]];
-    struct lowered x = lower_at(l, l->node->n_args ? l->node->arg[0].values[0] : IMPORT_NO_VALUE);
+    const int is_vec = strstr(l->node->target, ".vec") != NULL;
+    struct lowered x = lower_in(l, is_vec ? "input" : "self", 0);
     const struct extent n = x.dim[0];
     double scale[2];
 
     if (!lower_failed(l) && (x.n != 4 || to->n_dims != 4))
         lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want images [N,C,H,W]", x.n);
+    lower_refuse_batch(l, &x, 0xe, "combines");
     if (lower_failed(l))
         return;
     builders_resize_scale(l, kind == RESIZE_BILINEAR ? 3 : 2, scale);
@@ -127,12 +131,13 @@ static void builders_gather(struct lower *l, int kind)
     index = lower_plain(l, lower_index_value(l, index));
     if (!lower_failed(l) && index.n != x.n)
         lower_fail(l, ERR_UNSUPPORTED, "its index has %d dimensions, want %d", index.n, x.n);
+    lower_refuse_batch(l, &x, 1u << dim, "takes elements of");
     for (int d = 0; d < x.n && !lower_failed(l); d++)
-        if (x.dim[d].is_batch && (d == dim || !index.dim[d].is_batch))
+        if (d != dim && x.dim[d].is_batch != index.dim[d].is_batch)
             lower_fail(l, ERR_UNSUPPORTED,
-                       "it takes elements of dimension %d, the batch: samples would depend on each "
-                       "other",
-                       d);
+                       "dimension %d is the batch in one of its tensors, and not in its index, or "
+                       "the other way round: the network depends on the batch of its export, %lld",
+                       d, (long long)l->batch);
     if (!lower_failed(l))
         lower_set(
             l, 0,

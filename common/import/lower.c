@@ -15,7 +15,8 @@
 #include "import/lower_impl.h"
 
 static const struct import_builder *const lower_tables[] = {
-    import_layers, import_math, import_views, import_random, import_attention, import_lines};
+    import_layers, import_norms,     import_math, import_views,
+    import_random, import_attention, import_lines};
 
 static const struct import_builder *builder_of(const char *target)
 {
@@ -283,8 +284,10 @@ static void lower_tensors(struct lower *l)
 
 void lower_set(struct lower *l, int i, struct lowered v)
 {
-    if (!lower_failed(l) && i < l->node->n_out && l->node->out[i] != IMPORT_NO_VALUE)
-        l->value[l->node->out[i]] = v;
+    if (lower_failed(l) || i >= l->node->n_out || l->node->out[i] == IMPORT_NO_VALUE)
+        return;
+    lower_batch_check(l, &v);
+    l->value[l->node->out[i]] = v;
 }
 
 /* "add_.Tensor" changes its first argument, "__and__.Tensor" does not. */
@@ -371,6 +374,7 @@ static void lower_node(struct lower *l, const struct import_node *n)
     const struct import_builder *b = builder_of(n->target);
 
     l->node = n;
+    l->reads_mixed = 0;
     l->c.name = *n->module ? n->module : n->name;
     if (!b)
         lower_fail(l, ERR_UNSUPPORTED, "this operator is not supported");

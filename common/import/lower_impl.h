@@ -40,6 +40,8 @@ struct lowered {
     int64_t stride[SHAPE_MAX_DIMS], offset; /* HOST with `host`: of its dimensions, in elements */
     int stage;                              /* DRAW: see there */
     double keep, scale;                     /* DRAW */
+    int64_t tag;                            /* DRAW: of its random numbers */
+    int is_mixed;                           /* it depends on several samples: see lower_batch.c */
 };
 
 /* The elements [start, stop) of value `of` along dim; of IMPORT_NO_VALUE: no such part. */
@@ -61,6 +63,7 @@ struct lower {
     struct slice_view *slice;       /* [values]: the part of another value that one is */
     int *param;                     /* [tensors]: graph value; NO_VALUE: none yet */
     int64_t batch;                  /* at export */
+    int reads_mixed;                /* 1: the node reads a value that is mixed */
     struct arena arena;             /* of the lowering alone */
 };
 
@@ -70,8 +73,8 @@ struct import_builder {
     int kind; /* handed to build */
 };
 /* Tables, each ended by a target of NULL. */
-extern const struct import_builder import_layers[], import_math[], import_views[], import_random[],
-    import_attention[], import_lines[];
+extern const struct import_builder import_layers[], import_norms[], import_math[], import_views[],
+    import_random[], import_attention[], import_lines[];
 
 /* "node relu_3 (relu.default) in layer1.0: ..."  Sets l->c.rc. */
 void lower_fail(struct lower *l, int code, const char *fmt, ...)
@@ -104,6 +107,11 @@ int64_t extent_size(const struct lower *l, struct extent e);     /* for the grap
 int64_t extent_exported(const struct lower *l, struct extent e); /* at export */
 
 int extent_is_one(struct extent e);
+
+/* Fail if one of x's dimensions `dims` has the batch in it: "it reduces dimension 0, the batch".
+ * Every operator asks whose result for one element depends on others along these dimensions. */
+void lower_refuse_batch(struct lower *l, const struct lowered *x, unsigned dims, const char *does);
+void lower_batch_check(struct lower *l, struct lowered *x); /* an output of the node */
 
 void lower_set(struct lower *l, int i, struct lowered v); /* output i of the node */
 /* x with `value` in place of its graph value, which has the same layout. */
@@ -148,8 +156,9 @@ int lower_recognise(struct lower *l, const struct lowered *a, const struct lower
                     struct lowered *y);
 /* a, b and c in one layout and rank, and the layout of the result; c may be NONE. */
 struct lowered lower_meet(struct lower *l, struct lowered *const *x, int n);
-/* Dropout of x with probability p; whole: of samples. */
-struct lowered lower_dropout(struct lower *l, struct lowered x, double p, int whole);
+/* x times a draw, or a draw divided by a number. */
+struct lowered lower_draw_times(struct lower *l, struct lowered draw, struct lowered x);
+struct lowered lower_draw_over(struct lower *l, struct lowered draw, double by);
 /* Uniform random numbers plus `keep`: their floor is 1 with that probability. */
 struct lowered lower_draw_plus(struct lower *l, struct lowered x, double keep);
 

@@ -213,6 +213,12 @@ static void test_operators(void **state)
     }
 }
 
+/* The values of networks that mix samples. */
+#define MIXED                                                                           \
+    "value x F32 [2,4]\nvalue v F32 [2,4]\nvalue s F32 []\nvalue t F32 [4,2]\n"         \
+    "value q F32 [4,4]\nvalue n F32 [2,2]\nvalue u F32 [1,2,4]\nvalue u2 F32 [1,2,4]\n" \
+    "input x x\n"
+
 static void test_refused(void **state)
 {
     static const struct {
@@ -231,6 +237,50 @@ static void test_refused(void **state)
         {"value x F32 [2,4]\nvalue v F32 [4]\nnode mean.dim - self=vx dim=I0 -> v\ninput x x\n"
          "output y v\n",
          "it reduces dimension 0, the batch"},
+        {MIXED "node softmax.int - self=vx dim=i0 -> v\noutput y v\n",
+         "(softmax.int) in the network itself: it normalises dimension 0, the batch"},
+        {MIXED "node cumsum.default - self=vx dim=i0 -> v\noutput y v\n",
+         "it scans dimension 0, the batch"},
+        {MIXED "node mean.default - self=vx -> s\nnode sub.Tensor - self=vx other=vs -> v\n"
+               "output y v\n",
+         "node v (sub.Tensor) in the network itself: it joins samples with a number that was "
+         "computed from all of them"},
+        {MIXED "node permute.default - self=vx dims=I1,0 -> t\n"
+               "node matmul.default - self=vt other=vx -> q\n"
+               "node matmul.default - self=vx other=vq -> v\noutput y v\n",
+         "node q (matmul.default) in the network itself: it sums over dimension 1, the batch"},
+        {MIXED "node permute.default - self=vx dims=I1,0 -> t\n"
+               "node mm.default - self=vx mat2=vt -> n\noutput y n\n",
+         "has the batch in 2 dimensions"},
+        {MIXED "node linear.default - input=vx weight=vx -> n\noutput y n\n",
+         "it has weights with dimension 0, the batch"},
+        {MIXED "node einsum.default - equation=tbi,bj->ij tensors=Vx,x -> q\noutput y q\n",
+         "it sums over dimension 0, the batch"},
+        {MIXED "node einsum.default - equation=tbi,cj->bc tensors=Vx,x -> n\noutput y n\n",
+         "has the batch in 2 dimensions"},
+        {MIXED "node layer_norm.default - input=vx normalized_shape=I2,4 -> v\noutput y v\n",
+         "it normalises dimension 0, the batch"},
+        {MIXED "node unsqueeze.default - self=vx dim=i0 -> u\n"
+               "node scaled_dot_product_attention.default - query=vu key=vu value=vu -> u2\n"
+               "output y u2\n",
+         "it combines dimension 2, the batch"},
+        {MIXED "node roll.default - self=vx shifts=I1 dims=I0 -> v\noutput y v\n",
+         "it rolls dimension 0, the batch"},
+        {"tensor w p F32 1 [9,4]\nvalue w F32 [9,4] of w\nvalue x I32 [2,3]\n"
+         "value y F32 [2,3,4]\nnode embedding.default - weight=vw indices=vx padding_idx=i-1 "
+         "scale_grad_by_freq=f1 -> y\ninput x x\noutput y y\n",
+         "scale_grad_by_freq divides gradients by the counts in a batch"},
+        {"tensor w p F32 1 [9,4]\nvalue w F32 [9,4] of w\nvalue x I32 [2,3]\n"
+         "value y F32 [2,3,4]\nnode embedding.default - weight=vw indices=vx padding_idx=i-1 "
+         "scale_grad_by_freq=f0 sparse=f1 -> y\ninput x x\noutput y y\n",
+         "want an embedding with sparse=False"},
+        {MIXED "value e F32 [2]\nvalue b F32 [2]\nnode empty.memory_format - size=I2 -> e\n"
+               "node bernoulli_.float - self=ve p=r0.5 -> b\n"
+               "node mul.Tensor - self=vx other=vb -> v\noutput y v\n",
+         "random numbers of 1 dimensions for the samples meet a tensor of 2"},
+        {MIXED "value e F32 [2,1]\nnode empty.memory_format - size=I2,1 -> e\n"
+               "node mul.Tensor - self=vx other=ve -> v\noutput y v\n",
+         "it multiplies or divides random numbers before they are 0 or 1"},
     };
     int out[1];
 
@@ -240,6 +290,49 @@ static void test_refused(void **state)
         if (!strstr(lower_err.msg, bad[i].why))
             fail_msg("\"%s\", want \"%s\"", lower_err.msg, bad[i].why);
     }
+}
+
+/* The numbers of a draw are the same wherever it is read, and windows of a sample have rows. */
+static void test_draws(void **state)
+{
+    static const char twice[] =
+        "value x F32 [2,4]\nvalue e F32 [2,1]\nvalue b F32 [2,1]\nvalue d F32 [2,1]\n"
+        "value y F32 [2,4]\nvalue z F32 [2,4]\nvalue w F32 [2,4]\nvalue z2 F32 [2,4]\n"
+        "node empty.memory_format - size=I2,1 -> e\nnode bernoulli_.float - self=ve p=r0.5 -> b\n"
+        "node div_.Scalar - self=vb other=r0.5 -> d\nnode mul.Tensor - self=vx other=vd -> y\n"
+        "node relu.default - self=vx -> z\nnode mul.Tensor - self=vd other=vz -> w\n"
+        "node dropout.default - input=vw p=r0.5 train=f1 -> z2\ninput x x\n"
+        "output y y\noutput z z2\n",
+                      windows[] = "value x F32 [2,6,4]\nvalue v F32 [4,1,3,4]\n"
+                                  "value y F32 [4,1,3,4]\nvalue z F32 [2,6,4]\n"
+                                  "node view.default - self=vx size=I4,1,3,4 -> v\n"
+                                  "node scaled_dot_product_attention.default - query=vv key=vv "
+                                  "value=vv attn_mask=n dropout_p=r0.5 -> y\n"
+                                  "node view.default - self=vy size=I2,6,4 -> z\n"
+                                  "input x x\noutput y z\n";
+    int out[2], n = 0;
+    const struct node *drop[3] = {0};
+    struct graph *g = lowered(twice, 3, 1, out);
+
+    (void)state;
+    if (!g)
+        fail_msg("%s", lower_err.msg);
+    for (int k = 0; k < g->n_nodes; k++)
+        if (g->node[k].op == OP_dropout && n < 3)
+            drop[n++] = &g->node[k];
+    assert_int_equal(n, 3);
+    assert_int_equal(drop[0]->attr.dropout.tag, drop[1]->attr.dropout.tag);
+    assert_int_not_equal(drop[0]->attr.dropout.tag, drop[2]->attr.dropout.tag);
+    graph_free(g);
+    g = lowered(windows, 3, 1, out);
+    if (!g)
+        fail_msg("%s", lower_err.msg);
+    for (int k = 0; k < g->n_nodes; k++)
+        if (g->node[k].op == OP_dropout)
+            assert_int_equal(g->node[k].attr.dropout.rows, 2);
+    expect_ops(g, "reshape elementwise reshape reshape matmul reshape softmax dropout reshape "
+                  "reshape matmul reshape reshape");
+    graph_free(g);
 }
 
 static void test_check(void **state)
@@ -263,6 +356,7 @@ int main(void)
         cmocka_unit_test(test_inner_batch), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_check),       cmocka_unit_test(test_operators),
         cmocka_unit_test(test_recognised),
+        cmocka_unit_test(test_draws),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

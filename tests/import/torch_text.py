@@ -71,12 +71,22 @@ class Writer:
         self.lines.append(" ".join(["node", str(node.target).replace("aten.", ""), module, *args,
                                     "->", *(name for name, _ in outs)]))
 
+    def mutations(self):
+        """The writes of buffers that a decomposed program's signature has, as nodes."""
+        places = {name: node for node, name in self.signature.inputs_to_buffers.items()}
+        for made, buffer in self.signature.buffers_to_mutate.items():
+            self.lines.append(next(line for line in self.lines if line.startswith(
+                f"value {places[buffer]} ")).split(" of ")[0].replace("value ", "value copy_", 1))
+            self.lines.append(f"node copy_.default - self=v{places[buffer]} "
+                              f"src=v{self.names.get(made, made)} -> copy_{places[buffer]}")
+
     def text(self):
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
                 self.tensor(node)
             elif node.op == "call_function":
                 self.call(node)
+        self.mutations()
         for i, name in enumerate(self.signature.user_outputs):
             self.lines.append(f"output y{i} {self.names.get(name, name)}")
         self.lines += [f"input {name} {name}" for name in self.inputs]
