@@ -70,6 +70,7 @@ static void builders_adaptive_lines(struct lower *l, int kind)
         lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want lines [N,C,L]", x.n);
     if (lower_ints(l, "output_size", 1, &size, 1) != 1 || size < 1)
         lower_fail(l, ERR_UNSUPPORTED, "output_size is %lld, want 1 or more", (long long)size);
+    lower_refuse_batch(l, &x, 4, "averages");
     x = lower_channels_last(l, x);
     if (lower_failed(l))
         return;
