@@ -124,7 +124,10 @@ struct lowered lower_at(struct lower *l, int v)
 {
     if (v == IMPORT_NO_VALUE || lower_failed(l))
         return (struct lowered){0};
-    if (l->is_stale[v])
+    if (l->is_stale[v] == 2)
+        lower_fail(l, ERR_UNSUPPORTED, "it reads %s, which counts the steps of a batch norm",
+                   l->net->tensor[l->net->value[v].tensor].name);
+    else if (l->is_stale[v])
         lower_fail(l, ERR_UNSUPPORTED,
                    "it reads %s, which shares its memory with a tensor that an operator in place "
                    "changed before",

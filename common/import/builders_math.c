@@ -130,10 +130,7 @@ static void builders_binary(struct lower *l, int kind)
     struct lowered a = lower_in(l, "self", 0), b, y;
     const double alpha = kind == EW_ADD || kind == EW_SUB ? lower_real(l, "alpha", 2, 1) : 1;
     const char *other = kind == EW_POW ? "exponent" : "other";
-    const struct import_tensor *t = lower_tensor(l, "self", 0);
 
-    if (t && t->role == IMPORT_BUFFER && t->type != IMPORT_F32 && t->n_dims == 0 && kind == EW_ADD)
-        return; /* num_batches_tracked: the state dict's writer counts */
     if (lower_failed(l))
         return;
     if (math_is_number(l, other, 1)) {
