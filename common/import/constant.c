@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/util.h"
 #include "import/lower_impl.h"
 
@@ -44,7 +45,9 @@ static int constant_is_shape(const char *target, const struct import_arg *a)
                          constant_starts(target, "type_as.") || !strcmp(target, "to.other")));
 }
 
-static int constant_inputs(const struct lower *l, const struct import_node *n)
+/* 1: all tensors whose elements n reads are constants, by is_constant. */
+static int constant_inputs(const struct import_node *n, int (*is_constant)(const void *of, int v),
+                           const void *of)
 {
     for (int i = 0; i < n->n_args; i++) {
         const struct import_arg *a = &n->arg[i];
@@ -52,14 +55,38 @@ static int constant_inputs(const struct lower *l, const struct import_node *n)
         if ((a->kind != IMPORT_VALUE && a->kind != IMPORT_VALUES) ||
             constant_is_shape(n->target, a))
             continue;
-        for (int k = 0; k < a->n; k++) {
-            const int v = a->values[k];
-
-            if (v != IMPORT_NO_VALUE && (!l->host[v] || l->is_stale[v]))
+        for (int k = 0; k < a->n; k++)
+            if (a->values[k] != IMPORT_NO_VALUE && !is_constant(of, a->values[k]))
                 return 0;
-        }
     }
     return 1;
+}
+
+static int constant_is_here(const void *of, int v)
+{
+    const struct lower *l = of;
+
+    return l->host[v] && !l->is_stale[v];
+}
+
+static int constant_is_marked(const void *of, int v) { return ((const char *)of)[v]; }
+
+char *lower_constants(const struct import_network *n)
+{
+    char *marked = xcalloc((size_t)n->n_values + n->n_nodes + 1, 1), *node = marked + n->n_values;
+
+    for (int v = 0; v < n->n_values; v++)
+        marked[v] = n->value[v].tensor >= 0 && n->tensor[n->value[v].tensor].bytes &&
+                    n->tensor[n->value[v].tensor].role != IMPORT_PARAMETER;
+    for (int k = 0; k < n->n_nodes; k++) {
+        node[k] = (char)(fold_can(n->node[k].target) &&
+                         constant_inputs(&n->node[k], constant_is_marked, marked));
+        for (int i = 0; node[k] && i < n->node[k].n_out; i++)
+            if (n->node[k].out[i] != IMPORT_NO_VALUE)
+                marked[n->node[k].out[i]] = 1;
+    }
+    memmove(marked, node, (size_t)n->n_nodes);
+    return marked;
 }
 
 /* A view has the base of the value whose elements it shares. */
@@ -89,7 +116,7 @@ int lower_fold(struct lower *l, const struct import_node *n)
     const int in_place = fold_is_in_place(n->target);
     int base;
 
-    if (lower_failed(l) || !fold_can(n->target) || !constant_inputs(l, n))
+    if (lower_failed(l) || !fold_can(n->target) || !constant_inputs(n, constant_is_here, l))
         return 0;
     l->c.rc = fold_node(&l->fold, l->net, n, l->c.err);
     for (int i = 0; i < n->n_out && !lower_failed(l); i++) {

@@ -7,20 +7,64 @@
 
 /* ---- along a dimension ---- */
 
+/* x with the tensors `prepend` before and `append` behind it, along dimension d. */
+static struct host_tensor fold_longer(struct fold *f, const struct host_tensor *x, int d)
+{
+    const int has_before = fold_arg(f, "prepend", 3) != NULL,
+              has_after = fold_arg(f, "append", 4) != NULL;
+    const struct host_tensor kept = f->out;
+    const struct host_tensor before = has_before ? fold_tensor(f, "prepend", 3) : *x,
+                             after = has_after ? fold_tensor(f, "append", 4) : *x;
+    const struct host_tensor *part[3] = {has_before ? &before : NULL, x, has_after ? &after : NULL};
+    struct host_tensor y = *x;
+    int64_t at = 0;
+
+    y.dim[d] = 0;
+    for (int i = 0; i < 3 && f->rc == 0; i++) {
+        int same = !part[i] || (part[i]->n_dims == x->n_dims && part[i]->type == x->type);
+
+        for (int e = 0; part[i] && same && e < x->n_dims; e++)
+            same = e == d || part[i]->dim[e] == x->dim[e];
+        if (!same)
+            fold_fail(f, "its tensors differ in type or shape");
+        else
+            y.dim[d] += part[i] ? part[i]->dim[d] : 0;
+    }
+    if (f->rc < 0 || (!has_before && !has_after) || !fold_new(f, x->type, y.n_dims, y.dim))
+        return *x;
+    y = f->out;
+    f->out = kept;
+    for (int i = 0; i < 3; i++) {
+        struct host_tensor to = y;
+
+        if (!part[i])
+            continue;
+        to.dim[d] = part[i]->dim[d];
+        to.data = (char *)y.data + at * y.stride[d] * (int64_t)import_type_size(y.type);
+        for (int64_t k = 0; k < host_count(part[i]); k++)
+            fold_put(&to, fold_place(&to, k), fold_element(part[i], k), y.type);
+        at += to.dim[d];
+    }
+    return y;
+}
+
 /* kind 0: the running sum along dim; 1: the differences of neighbours. */
 static void fold_along(struct fold *f)
 {
-    const struct host_tensor x = fold_tensor(f, "self", 0);
+    struct host_tensor x = fold_tensor(f, "self", 0);
     const int d = fold_dim(f, fold_int(f, "dim", f->kind ? 2 : 1, -1), x.n_dims);
     const int is_real = host_is_real(fold_type(f));
-    struct host_tensor s = x;
+    struct host_tensor s;
 
-    if (fold_arg(f, "prepend", 3) || fold_arg(f, "append", 4) || fold_int(f, "n", 99, 1) != 1 ||
-        x.n_dims == 0 || (f->kind && (x.type == IMPORT_BOOL || x.type != fold_type(f))))
+    if (fold_int(f, "n", 99, 1) != 1 || x.n_dims == 0 ||
+        (f->kind && (x.type == IMPORT_BOOL || x.type != fold_type(f))))
         fold_fail(f, "other than one sum, or difference of numbers");
     fold_mixes(f, "self", 0, d);
+    if (f->kind && f->rc == 0)
+        x = fold_longer(f, &x, d);
     if (f->rc < 0)
         return;
+    s = x;
     s.dim[d] = f->kind ? max_i64(x.dim[d] - 1, 0) : x.dim[d];
     if (!fold_new(f, fold_type(f), s.n_dims, s.dim))
         return;

@@ -27,11 +27,12 @@ static const struct import_builder *builder_of(const char *target)
 int import_check(const struct import_network *n, struct buf *missing)
 {
     int *count = xcalloc((size_t)n->n_nodes + 1, sizeof *count), kinds = 0;
+    char *folded = lower_constants(n);
 
     for (int i = 0; i < n->n_nodes; i++) {
         int first = 0;
 
-        if (builder_of(n->node[i].target))
+        if (folded[i] || builder_of(n->node[i].target))
             continue;
         while (strcmp(n->node[first].target, n->node[i].target) != 0)
             first++;
@@ -43,6 +44,7 @@ int import_check(const struct import_network *n, struct buf *missing)
                        count[i], *n->node[i].module ? n->node[i].module : "the network itself");
             kinds++;
         }
+    free(folded);
     free(count);
     return kinds;
 }

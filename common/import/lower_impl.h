@@ -151,6 +151,8 @@ const struct host_tensor *lower_host(const struct lowered *x);
 struct lowered lower_index_value(struct lower *l, struct lowered x); /* of I32 */
 /* 1: the node's tensors are all constants, and it was computed, or failed. */
 int lower_fold(struct lower *l, const struct import_node *n);
+/* For each node 1 if its tensors are all constants and it can be computed; to free. */
+char *lower_constants(const struct import_network *n);
 
 /* ---- memory that values share (alias.c) ---- */
 
