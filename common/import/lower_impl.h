@@ -34,6 +34,8 @@ enum lowered_kind {
 struct lower_constant {
     const struct host_tensor *t; /* NULL: the elements are not in memory */
     int value[2], age[2];
+    struct mask_form form; /* as a mask of attention, if has_form */
+    int has_form, form_age;
 };
 
 struct lowered {
