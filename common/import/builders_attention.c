@@ -41,7 +41,7 @@ static int attention_is_plain(const struct lower *l, const struct lowered *mask,
 
 /* The mask as compose_attention takes it: extents of 1 where it repeats. */
 static void attention_mask(struct lower *l, struct lowered mask, const struct lowered *q,
-                           const struct lowered *k, struct compose_attention *a)
+                           const struct lowered *k, int rank, struct compose_attention *a)
 {
     static const int plain[SHAPE_MAX_DIMS] = {0, 1, 2, 3, 4, 5, 6, 7};
     const int at = lower_value_of(l, "attn_mask", 3);
@@ -50,6 +50,12 @@ static void attention_mask(struct lower *l, struct lowered mask, const struct lo
                            &a->causal))
         return;
     a->is_bool = l->net->value[at].type == IMPORT_BOOL;
+    if (mask.n < 2 || mask.n > rank) {
+        lower_fail(l, ERR_UNSUPPORTED, "its mask has %d dimensions, want 2 to %d", mask.n, rank);
+        return;
+    }
+    if (rank == 3 && mask.n == 3)
+        mask = lower_unsqueeze(l, mask, 1);
     mask = lower_arrange(l, lower_rank(l, mask, 4), plain);
     lower_refuse_batch(l, &mask, 0xe, "masks");
     a->mask = mask.value;
@@ -76,7 +82,7 @@ static void builders_attention(struct lower *l, int kind)
     if (lower_failed(l))
         return;
     if (mask.kind != LOWERED_NONE)
-        attention_mask(l, mask, &q, &k, &a);
+        attention_mask(l, mask, &q, &k, first.n, &a);
     a.q = q.value;
     a.k = k.value;
     a.v = v.value;

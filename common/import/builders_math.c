@@ -82,8 +82,20 @@ static void builders_softplus(struct lower *l, int kind)
 
 /* ---- arithmetic ---- */
 
+/* Fails where bits of integers are meant, which graph values do not have. */
+static void math_need_flags(struct lower *l)
+{
+    const enum import_type type = l->net->value[l->node->out[0]].type;
+
+    if (type != IMPORT_BOOL)
+        lower_fail(l, ERR_UNSUPPORTED, "it works on the bits of %s, which are no constants here",
+                   import_type_name(type));
+}
+
 static void builders_unary(struct lower *l, int kind)
 {
+    if (kind == EW_NOT)
+        math_need_flags(l);
     lower_set(l, 0, with_constants(l, (enum elementwise)kind, lower_in(l, "self", 0), 0, 0));
 }
 
@@ -127,10 +139,15 @@ static struct lowered with_number(struct lower *l, enum elementwise kind, struct
 /* Operands `self` and `other`; alpha times the other for sums. */
 static void builders_binary(struct lower *l, int kind)
 {
+    const int is_flag = l->net->value[l->node->out[0]].type == IMPORT_BOOL;
     struct lowered a = lower_in(l, "self", 0), b, y;
     const double alpha = kind == EW_ADD || kind == EW_SUB ? lower_real(l, "alpha", 2, 1) : 1;
     const char *other = kind == EW_POW ? "exponent" : "other";
 
+    if (kind == EW_AND || kind == EW_OR)
+        math_need_flags(l);
+    if (kind == EW_ADD && is_flag) /* the sum of booleans is one */
+        kind = EW_OR;
     if (lower_failed(l))
         return;
     if (math_is_number(l, other, 1)) {

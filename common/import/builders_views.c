@@ -13,15 +13,11 @@ static void builders_same(struct lower *l, int kind)
     lower_set(l, 0, lower_in(l, name, 0));
 }
 
-/* detach_ of a constant; of another tensor it would cut the gradient. */
+/* detach_ of a constant is folded; of another tensor it would cut the gradient. */
 static void builders_detach(struct lower *l, int kind)
 {
-    const struct lowered x = lower_in(l, "self", 0);
-
     (void)kind;
-    if (!lower_failed(l) && x.kind != LOWERED_HOST)
-        lower_fail(l, ERR_UNSUPPORTED, "it cuts the gradient of a tensor");
-    lower_set(l, 0, x);
+    lower_fail(l, ERR_UNSUPPORTED, "it cuts the gradient of a tensor");
 }
 
 static void builders_nothing(struct lower *l, int kind)
@@ -30,26 +26,36 @@ static void builders_nothing(struct lower *l, int kind)
     (void)kind;
 }
 
-/* A type for another: real numbers stay what they are. */
+/* A type for another: real numbers stay what they are, integers are I32 and booleans 0 and 1. */
 static void builders_to(struct lower *l, int kind)
 {
-    const struct import_value *to = &l->net->value[l->node->out[0]];
-    struct lowered x = lower_in(l, "self", 0);
-    const int from = lower_value_of(l, "self", 0);
-    const int reals = from != IMPORT_NO_VALUE && l->net->value[from].type <= IMPORT_BF16 &&
-                      to->type <= IMPORT_BF16;
+    const enum import_type to = l->net->value[l->node->out[0]].type;
+    struct lowered x = lower_real_value(l, lower_in(l, "self", 0));
+    const int v = lower_value_of(l, "self", 0);
+    enum import_type from;
+    int is_number;
 
     (void)kind;
-    if (!lower_failed(l) && x.kind == LOWERED_VALUE && !reals &&
-        l->net->value[from].type != to->type && to->type <= IMPORT_BF16 &&
-        l->m->g->value[x.value].dtype == DTYPE_I32)
-        x = lower_with(x, compose_cast(&l->c, x.value, DTYPE_F32));
-    else if (!lower_failed(l) && x.kind == LOWERED_VALUE && !reals &&
-             l->net->value[from].type != to->type &&
-             (to->type != IMPORT_F32 || l->m->g->value[x.value].dtype != DTYPE_F32))
-        lower_fail(l, ERR_UNSUPPORTED, "%s becomes %s", import_type_name(l->net->value[from].type),
-                   import_type_name(to->type));
-    lower_set(l, 0, x);
+    if (lower_failed(l) || v == IMPORT_NO_VALUE)
+        return;
+    from = l->net->value[v].type;
+    is_number = l->m->g->value[x.value].dtype == DTYPE_I32;
+    if (from == to || (host_is_real(from) && host_is_real(to))) {
+        lower_set(l, 0, x);
+    } else if (to == IMPORT_BOOL && is_number) {
+        lower_set(l, 0, lower_with(x, compose_compare(&l->c, EW_NE, x.value, 0)));
+    } else if (to == IMPORT_BOOL) {
+        lower_set(
+            l, 0,
+            lower_with(x, compose_elementwise(&l->c, EW_NE, x.value, compose_scalar(&l->c, 0))));
+    } else if (host_is_real(to) || to == IMPORT_I64 || to == IMPORT_I32) {
+        lower_set(
+            l, 0,
+            lower_with(x, compose_cast(&l->c, x.value, host_is_real(to) ? DTYPE_F32 : DTYPE_I32)));
+    } else {
+        lower_fail(l, ERR_UNSUPPORTED, "%s becomes %s", import_type_name(from),
+                   import_type_name(to));
+    }
 }
 
 /* Any reshape: the file says the output's shape at export. */
@@ -458,33 +464,58 @@ static void builders_pad(struct lower *l, int kind)
     lower_set(l, 0, x);
 }
 
-/* table[index] with one index for the first dimension, as relative positions have it. */
+/* The one index of the list, and the dimension that it picks of. */
+static int index_of(struct lower *l, const struct lowered *x, int *dim)
+{
+    const struct import_arg *a = lower_arg(l, "indices", 1);
+    int found = IMPORT_NO_VALUE, n = 0;
+
+    for (int d = 0; a && a->kind == IMPORT_VALUES && d < a->n; d++)
+        if (a->values[d] != IMPORT_NO_VALUE) {
+            *dim = d;
+            found = a->values[d];
+            n++;
+        }
+    if (n != 1 || *dim >= x->n || x->dim[*dim].is_batch) {
+        lower_fail(l, ERR_UNSUPPORTED, "want one index, for a dimension that is not the batch");
+        return IMPORT_NO_VALUE;
+    }
+    return found;
+}
+
+/* x with one index, whose dimensions stand where the one that it picks of stood. */
 static void builders_index(struct lower *l, int kind)
 {
-    struct lowered x = lower_plain(l, lower_in(l, "self", 0)), index;
-    const struct import_arg *a = lower_arg(l, "indices", 1);
+    struct lowered x = lower_real_value(l, lower_in(l, "self", 0)), index, y;
     struct extent dim[SHAPE_MAX_DIMS];
-    int n = 0;
+    int order[SHAPE_MAX_DIMS], at = 0, from, n = 0;
 
     (void)kind;
     if (lower_failed(l))
         return;
-    if (!a || a->n != 1 || a->values[0] == IMPORT_NO_VALUE || x.dim[0].is_batch) {
-        lower_fail(l, ERR_UNSUPPORTED, "want one index for the first dimension, not the batch");
+    from = index_of(l, &x, &at);
+    if (lower_failed(l))
         return;
-    }
-    index = lower_plain(l, lower_index_value(l, lower_at(l, a->values[0])));
-    if (index.n + x.n - 1 > SHAPE_MAX_DIMS) {
+    for (int d = 0; d < x.n; d++)
+        order[d] = d == 0 ? at : d <= at ? d - 1 : d;
+    x = lower_plain(l, lower_permute(x, order));
+    index = lower_at(l, from);
+    if (!lower_failed(l) && index.kind == LOWERED_VALUE && l->net->value[from].type == IMPORT_BOOL)
+        lower_fail(l, ERR_UNSUPPORTED, "its mask is no constant: the result has no fixed shape");
+    index = lower_plain(l, lower_pick_value(l, index, extent_exported(l, x.dim[0])));
+    if (!lower_failed(l) && index.n + x.n - 1 > SHAPE_MAX_DIMS)
         lower_fail(l, ERR_UNSUPPORTED, "more than %d dimensions", SHAPE_MAX_DIMS);
+    if (lower_failed(l))
         return;
-    }
     for (int d = 0; d < index.n; d++)
         dim[n++] = index.dim[d];
     for (int d = 1; d < x.n; d++)
         dim[n++] = x.dim[d];
+    y = lower_plain_value(l, compose_lookup(&l->c, x.value, index.value, -1), n, dim);
+    for (int d = 0; d < n; d++)
+        order[d] = d < at ? index.n + d : d < at + index.n ? d - at : d;
     if (!lower_failed(l))
-        lower_set(l, 0,
-                  lower_plain_value(l, compose_lookup(&l->c, x.value, index.value, -1), n, dim));
+        lower_set(l, 0, lower_permute(y, order));
 }
 
 const struct import_builder import_views[] = {
@@ -498,7 +529,8 @@ const struct import_builder import_views[] = {
     {"to.dtype", builders_to, 0},
     {"to.dtype_layout", builders_to, 0},
     {"to.device", builders_to, 0},
-    {"type_as.default", builders_to, -1},
+    {"to.other", builders_to, 0},
+    {"type_as.default", builders_to, 0},
     {"view.default", builders_reshape, 0},
     {"reshape.default", builders_reshape, 0},
     {"flatten.using_ints", builders_reshape, 0},

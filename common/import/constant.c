@@ -260,3 +260,55 @@ struct lowered lower_index_value(struct lower *l, struct lowered x)
                    dtype_name(l->m->g->value[x.value].dtype));
     return x;
 }
+
+/* ---- indices that count from the end, and masks ---- */
+
+/* The places where a mask of one dimension is true, or the indices without negative ones. */
+static struct host_tensor *constant_picks(struct lower *l, const struct host_tensor *t,
+                                          int64_t extent)
+{
+    const int is_mask = t->type == IMPORT_BOOL || t->type == IMPORT_U8;
+    struct host_tensor *y = arena_alloc(&l->arena, sizeof *y);
+    const int64_t n = host_count(t);
+    int64_t *to = arena_alloc(&l->arena, (size_t)n * sizeof *to + 1), k = 0;
+
+    if (host_is_real(t->type) || (is_mask && (t->n_dims != 1 || t->dim[0] != extent)))
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "its index is %s of %d dimensions, want integers or a mask of %lld",
+                   import_type_name(t->type), t->n_dims, (long long)extent);
+    for (int64_t i = 0; i < n && !lower_failed(l); i++) {
+        const int64_t v = host_integer(t, i), at = is_mask ? i : v < 0 ? v + extent : v;
+
+        if (is_mask && v == 0)
+            continue;
+        if (at < 0 || at >= extent)
+            lower_fail(l, ERR_CONFIG, "index %lld of an extent of %lld", (long long)v,
+                       (long long)extent);
+        to[k++] = at;
+    }
+    *y = (struct host_tensor){.type = IMPORT_I64, .n_dims = t->n_dims, .data = to, .memory = to};
+    for (int d = t->n_dims - 1, stride = 1; d >= 0; d--) {
+        y->dim[d] = is_mask ? k : t->dim[d];
+        y->stride[d] = stride;
+        stride *= (int)y->dim[d];
+    }
+    return y;
+}
+
+struct lowered lower_pick_value(struct lower *l, struct lowered x, int64_t extent)
+{
+    const struct host_tensor *t = lower_host(&x);
+    int less, far;
+
+    if (!lower_failed(l) && t)
+        t = constant_picks(l, t, extent);
+    if (lower_failed(l) || t)
+        return lower_failed(l) ? x : lower_index_value(l, lower_constant(l, t));
+    x = lower_index_value(l, x);
+    if (lower_failed(l))
+        return x;
+    less = compose_compare(&l->c, EW_LT, x.value, 0);
+    far = compose_constants(&l->c, EW_AFFINE, less, (float)extent, 0);
+    far = compose_elementwise(&l->c, EW_ADD, compose_cast(&l->c, x.value, DTYPE_F32), far);
+    return lower_with(x, compose_cast(&l->c, far, DTYPE_I32));
+}

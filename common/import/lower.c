@@ -143,6 +143,17 @@ static struct shape lower_shape(const struct import_tensor *t)
     return s;
 }
 
+/* A buffer that is a parameter's memory: it is the parameter, if it takes part in its gradient or
+ * there is none.  Else it has no value here, since the elements at export would be old. */
+static void lower_tied(struct lower *l, int i)
+{
+    const struct import_tensor *t = &l->net->tensor[i];
+    const int first = lower_first_of_tied(l->net, i), param = l->param[first];
+
+    if (first != i && param != NO_VALUE && (t->requires_grad || l->m->g->value[param].info->frozen))
+        l->param[i] = param;
+}
+
 static void lower_params(struct lower *l)
 {
     const struct import_network *n = l->net;
@@ -155,8 +166,17 @@ static void lower_params(struct lower *l)
                                                  l->choices->is_frozen(l->choices->of, t->name));
 
         l->param[i] = NO_VALUE;
-        if (t->role != IMPORT_PARAMETER)
+        if (t->role != IMPORT_PARAMETER) {
+            lower_tied(l, i);
             continue;
+        }
+        if (t->same_as >= 0 && l->param[t->same_as] == NO_VALUE) {
+            lower_fail(l, ERR_UNSUPPORTED,
+                       "parameter %s shares its elements with %s, which comes before it and is no "
+                       "parameter: export one of them as a copy",
+                       t->name, n->tensor[t->same_as].name);
+            break;
+        }
         info = lower_info(n, t, use[i]);
         info.frozen = frozen;
         if (t->same_as >= 0)
@@ -316,15 +336,16 @@ static void lower_tensors(struct lower *l)
         if (t < 0)
             continue;
         if (l->param[t] == NO_VALUE) {
+            const int first = lower_first_of_tied(l->net, t);
             const struct host_tensor of_file = host_of_file(&l->net->tensor[t]);
 
             if (of_file.data)
                 l->host[v] = arena_copy(&l->arena, &of_file, sizeof of_file);
             x = lower_constant(l, l->host[v]);
-            if (l->norm[t] == NORM_COUNT) {
-                l->host[v] = NULL;
-                l->is_stale[v] = 2;
-            }
+            if (l->norm[t] == NORM_COUNT)
+                l->is_stale[v] = STALE_COUNTS;
+            else if (l->net->tensor[first].role == IMPORT_PARAMETER)
+                l->is_stale[v] = STALE_TIED;
         }
         x.value = l->param[t];
         x.n = l->net->tensor[t].n_dims;

@@ -52,6 +52,14 @@ struct lowered {
     int is_mixed;                      /* it depends on several samples: see lower_batch.c */
 };
 
+/* Why a value must not be read. */
+enum stale {
+    STALE_NOT,
+    STALE_CHANGED, /* what shares its memory was changed, it was not */
+    STALE_COUNTS,  /* it counts the steps of a batch norm */
+    STALE_TIED,    /* a buffer in the memory of a trained parameter, without a gradient */
+};
+
 /* What batch norms do with a tensor of the file. */
 enum norm_use {
     NORM_NONE,
@@ -78,12 +86,12 @@ struct lower {
     int age;                        /* how often an operator in place changed constants */
     int *base;                      /* [values]: the value whose memory this one shares */
     char *is_view;                  /* [values]: 1: it has a part or another shape of the base */
-    char *is_stale; /* [values]: 1: its base was changed, it was not; 2: it counts steps */
-    struct slice_view *slice; /* [values]: the part of another value that one is */
-    int *param;               /* [tensors]: graph value; NO_VALUE: none yet */
-    int64_t batch;            /* at export */
-    int reads_mixed;          /* 1: the node reads a value that is mixed */
-    struct arena arena;       /* of the lowering alone */
+    char *is_stale;                 /* [values]: enum stale */
+    struct slice_view *slice;       /* [values]: the part of another value that one is */
+    int *param;                     /* [tensors]: graph value; NO_VALUE: none yet */
+    int64_t batch;                  /* at export */
+    int reads_mixed;                /* 1: the node reads a value that is mixed */
+    struct arena arena;             /* of the lowering alone */
 };
 
 char *lower_norm_uses(const struct import_network *n); /* [tensors]: enum norm_use; to free */
@@ -151,6 +159,9 @@ struct lowered lower_constant(struct lower *l, const struct host_tensor *t);
  */
 const struct host_tensor *lower_host(const struct lowered *x);
 struct lowered lower_index_value(struct lower *l, struct lowered x); /* of I32 */
+/* Likewise for indices of an extent, where negative ones count from the end and a constant mask
+ * stands for the places where it is true. */
+struct lowered lower_pick_value(struct lower *l, struct lowered x, int64_t extent);
 /* 1: the node's tensors are all constants, and it was computed, or failed. */
 int lower_fold(struct lower *l, const struct import_node *n);
 /* For each node 1 if its tensors are all constants and it can be computed; to free. */
