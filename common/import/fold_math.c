@@ -464,7 +464,11 @@ static void fold_where(struct fold *f)
     const struct host_tensor x = fold_in(f, "self", 1, &x_scalar),
                              y = fold_in(f, "other", 2, &y_scalar);
 
-    fold_choose(f, c, x, y, fold_promote(&x, x_scalar, &y, y_scalar));
+    enum import_type type = fold_promote(&x, x_scalar, &y, y_scalar);
+
+    if (x_scalar && y_scalar && host_is_real(type)) /* numbers alone have the default type */
+        type = IMPORT_F32;
+    fold_choose(f, c, x, y, type);
 }
 
 static void fold_masked_fill(struct fold *f)
