@@ -83,9 +83,6 @@ int fold_meet(struct fold *f, const struct host_tensor *x, const struct host_ten
 void fold_narrow(struct host_tensor *const *x, int n_x, int n, const int64_t *dim, int64_t *small);
 /* The output, which was made of those, has the extents `dim` again, by strides of 0. */
 void fold_widen(struct fold *f, const int64_t *dim);
-/* PyTorch's type of x and y together; a scalar is a number of the call. */
-enum import_type fold_promote(const struct host_tensor *x, int x_scalar,
-                              const struct host_tensor *y, int y_scalar);
 int64_t fold_wrap_index(struct fold *f, int64_t k, int64_t n); /* 0 <= it < n, or failed */
 
 #endif

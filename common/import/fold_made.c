@@ -1,4 +1,5 @@
-/* fold_made - constants that are made: ranges, tensors of one number, casts, and copies. */
+/* fold_made - constants that are made: ranges, tensors of one number, casts, copies, and what
+ * operators in place write. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,4 +1,5 @@
-/* fold_math - arithmetic on the elements of constants, with PyTorch's promotion of types. */
+/* fold_math - arithmetic on the elements of constants, with PyTorch's promotion of types.  Elements
+ * are computed in the common type of the operands. */
 #include <math.h>
 
 #include "import/fold_impl.h"
@@ -24,10 +25,11 @@ static enum import_type fold_wider(enum import_type a, enum import_type b)
     return host_is_real(a) ? IMPORT_F32 : IMPORT_I16; /* F16 and BF16; U8 and I8 */
 }
 
-/* The kind decides (bool, integer, real), then a tensor with dimensions before one without before a
+/* PyTorch's type of x and y together; a scalar is a number of the call.  The kind decides (bool,
+ * integer, real), then a tensor with dimensions before one without before a
  * number (c10/core/ScalarType, at::native::result_type). */
-enum import_type fold_promote(const struct host_tensor *x, int x_scalar,
-                              const struct host_tensor *y, int y_scalar)
+static enum import_type fold_promote(const struct host_tensor *x, int x_scalar,
+                                     const struct host_tensor *y, int y_scalar)
 {
     const int rank_x = x_scalar ? 0 : x->n_dims ? 2 : 1, rank_y = y_scalar ? 0 : y->n_dims ? 2 : 1;
     const int kind_x = fold_kind(x->type), kind_y = fold_kind(y->type);

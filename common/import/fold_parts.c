@@ -1,4 +1,5 @@
-/* fold_parts - elements of constants that are picked by indices, and sums over dimensions. */
+/* fold_parts - elements of constants that are picked by indices, and sums over dimensions.  Reals
+ * are summed in double. */
 #include <math.h>
 #include <string.h>
 

@@ -346,7 +346,7 @@ static void test_draws(void **state)
     "value u F32 [2,2]\nvalue v F32 [2,2]\nvalue z F32 [2,2]\nvalue i I64 [2,4]\n"                \
     "value j I64 [2,4]\nvalue q F32 [2]\nvalue k F32 [4]\nvalue l F32 [2]\ninput x x\n"
 
-/* What shares memory with a changed tensor is right or refused by name. */
+/* Values that share memory with a changed tensor are right or refused by name. */
 static void test_shared(void **state)
 {
     static const struct {
