@@ -151,6 +151,7 @@ struct lowered lower_at(struct lower *l, int v)
                          "before");
     else if (l->value[v].kind == LOWERED_NONE)
         lower_fail(l, ERR_CONFIG, "it reads %s, which nothing feeds", l->net->value[v].name);
+    l->reads_mixed |= l->value[v].is_mixed;
     return l->value[v];
 }
 

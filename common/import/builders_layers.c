@@ -1,7 +1,5 @@
-/* builders_layers - the layers with parameters, and pools: convolutions, linear layers, norms,
- * embeddings. */
-#include <float.h>
-#include <limits.h>
+/* builders_layers - the layers with parameters but for norms, and pools: convolutions, linear
+ * layers, embeddings. */
 #include <string.h>
 
 #include "base/util.h"
@@ -35,6 +33,15 @@ static void pad_by_name(struct lower *l, const struct shape *w, struct compose_w
     }
 }
 
+/* 1: x is [N,C,H,W], and samples differ in N alone. */
+static int layers_is_image(struct lower *l, const struct lowered *x)
+{
+    if (x->n != 4)
+        lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want images [N,C,H,W]", x->n);
+    lower_refuse_batch(l, x, 0xe, "combines");
+    return !lower_failed(l);
+}
+
 /* kind 1: padding is a word. */
 static void builders_conv2d(struct lower *l, int kind)
 {
@@ -45,12 +52,11 @@ static void builders_conv2d(struct lower *l, int kind)
 
     if (lower_failed(l))
         return;
-    if (x.n != 4) {
-        lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want images [N,C,H,W]", x.n);
+    if (!layers_is_image(l, &x))
         return;
-    }
     window_of(l, 3, 4, &win);
     lower_pair(l, "dilation", 5, 1, win.dilation);
+    lower_refuse_batch(l, &w, ~0u, "has weights with");
     x = lower_channels_last(l, x);
     w = lower_plain(l, w);
     if (kind && !lower_failed(l))
@@ -78,10 +84,8 @@ static void builders_pool(struct lower *l, int kind)
 
     if (lower_failed(l))
         return;
-    if (x.n != 4) {
-        lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want images [N,C,H,W]", x.n);
+    if (!layers_is_image(l, &x))
         return;
-    }
     lower_pair(l, "kernel_size", 1, 1, win.kernel);
     memcpy(win.stride, win.kernel, sizeof win.stride);
     if (lower_arg(l, "stride", 2) && lower_arg(l, "stride", 2)->n > 0)
@@ -110,10 +114,8 @@ static void builders_adaptive_pool(struct lower *l, int kind)
 
     if (lower_failed(l))
         return;
-    if (x.n != 4) {
-        lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want images [N,C,H,W]", x.n);
+    if (!layers_is_image(l, &x))
         return;
-    }
     lower_pair(l, "output_size", 1, 1, size);
     x = lower_channels_last(l, x);
     if (lower_failed(l))
@@ -134,6 +136,8 @@ static struct lowered builders_linear_of(struct lower *l, struct lowered x, stru
     struct shape s;
     int64_t width;
 
+    lower_refuse_batch(l, &x, 1u << (x.n - 1), "sums over");
+    lower_refuse_batch(l, &w, ~0u, "has weights with");
     x = lower_last(l, x, x.n - 1);
     w = lower_plain(l, w);
     if (lower_failed(l))
@@ -217,6 +221,8 @@ static void builders_addmm(struct lower *l, int kind)
         lower_set(l, 0, product_of(l, x, w, b));
         return;
     }
+    lower_refuse_batch(l, &x, 2, "sums over");
+    lower_refuse_batch(l, &w, 1, "sums over");
     x = lower_plain(l, x);
     w = lower_plain(l, w);
     if (lower_failed(l))
@@ -255,6 +261,8 @@ static struct lowered matmul_of(struct lower *l, struct lowered a, struct lowere
     int turn_a = 0, turn_b = 0;
     struct lowered y = {0};
 
+    lower_refuse_batch(l, &a, 1u << (a.n - 1), "sums over");
+    lower_refuse_batch(l, &b, 1u << (b.n - 2), "sums over");
     a = lower_rank(l, a, b.n);
     b = lower_rank(l, b, a.n);
     a = matrices_of(l, a, &turn_a);
@@ -302,6 +310,29 @@ static void builders_matmul(struct lower *l, int kind)
     lower_set(l, 0, y);
 }
 
+/* A letter of the batch must be in the result, once, and be the batch wherever it stands. */
+static void einsum_refuse_batch(struct lower *l, const char *text, const char *arrow,
+                                const struct lowered x[2])
+{
+    const char *comma = strchr(text, ',');
+
+    for (const char *at = text; comma && at < arrow && !lower_failed(l); at++) {
+        const struct lowered *of = at < comma ? &x[0] : &x[1];
+        const int64_t d = at < comma ? at - text : at - comma - 1;
+
+        if (at == comma || d >= of->n || !of->dim[d].is_batch)
+            continue;
+        if (!strchr(arrow, *at))
+            lower_refuse_batch(l, of, 1u << d, "sums over");
+        for (const char *b = text; b < arrow; b++)
+            if (*b == *at && !(b < comma ? x[0].dim[b - text] : x[1].dim[b - comma - 1]).is_batch)
+                lower_fail(l, ERR_UNSUPPORTED,
+                           "letter %c is the batch in one operand, and not in the other: the "
+                           "network depends on the batch of its export, %lld",
+                           *at, (long long)l->batch);
+    }
+}
+
 static void builders_einsum(struct lower *l, int kind)
 {
     const struct import_arg *text = lower_arg(l, "equation", 0), *of = lower_arg(l, "tensors", 1);
@@ -343,198 +374,11 @@ static void builders_einsum(struct lower *l, int kind)
         }
         dim[n_out] = in < comma ? x[0].dim[in - plain] : x[1].dim[in - comma - 1];
     }
+    einsum_refuse_batch(l, plain, arrow, x);
     if (!lower_failed(l))
         lower_set(
             l, 0,
             lower_plain_value(l, compose_einsum(&l->c, plain, x[0].value, x[1].value), n_out, dim));
-}
-
-/* ---- norms ---- */
-
-/* The parameter, or a constant of n numbers. */
-static int norm_operand(struct lower *l, struct lowered w, int64_t n, float value, const char *name)
-{
-    float *one;
-    int id;
-
-    if (w.kind != LOWERED_NONE) {
-        w = lower_plain(l, w);
-        if (lower_failed(l))
-            return NO_VALUE;
-        return l->m->g->value[w.value].shape.n == 1 ? w.value
-                                                    : compose_reshape(&l->c, w.value, SHAPE(n));
-    }
-    if (!compose_has_room(&l->c, n, 1))
-        return NO_VALUE;
-    one = arena_alloc(&l->arena, (size_t)n * sizeof *one + 1);
-    for (int64_t i = 0; i < n; i++)
-        one[i] = value;
-    id = graph_const(l->m->g, DTYPE_F32, SHAPE(n), one, name);
-    return id;
-}
-
-static int running_state(struct lower *l, const char *name, int place, float init)
-{
-    const struct import_tensor *t = lower_tensor(l, name, place);
-
-    if (!t || t->role != IMPORT_BUFFER || t->n_dims != 1) {
-        lower_fail(l, ERR_UNSUPPORTED, "its %s is not a buffer of the file", name);
-        return NO_VALUE;
-    }
-    if (graph_find(l->m->g, t->name)) {
-        lower_fail(l, ERR_UNSUPPORTED,
-                   "%s is updated by two operators: a batch norm is used twice in a step", t->name);
-        return NO_VALUE;
-    }
-    return graph_state(l->m->g, SHAPE(t->dim[0]), init, t->name);
-}
-
-static int builders_batch_norm_train(struct lower *l, int x, const int param[2], const int state[2],
-                                     const union node_attr *attr)
-{
-    struct graph *g = l->m->g;
-    int sums[NODE_MAX_OUT] = {NODE_NEW_OUT};
-    int out[NODE_MAX_OUT] = {NODE_NEW_OUT, graph_shadow_of(g, state[0]),
-                             graph_shadow_of(g, state[1])};
-
-    l->c.rc = graph_node(g, OP_batch_norm_stats, attr, (int[]){x, state[0]}, 2, sums,
-                         arena_printf(&g->arena, "%s.stats", l->c.name), l->c.err);
-    if (l->c.rc == 0 && l->m->sync)
-        l->c.rc = graph_node(g, OP_allreduce, NULL, (int[]){sums[0]}, 1, sums,
-                             arena_printf(&g->arena, "%s.sync", l->c.name), l->c.err);
-    if (l->c.rc == 0)
-        l->c.rc = graph_node(g, OP_batch_norm, attr,
-                             (int[]){x, sums[0], param[0], param[1], state[0], state[1]}, 6, out,
-                             l->c.name, l->c.err);
-    return out[0];
-}
-
-/* kind: the places of the mode's flag, the momentum and eps differ between the operators. */
-static void builders_batch_norm(struct lower *l, int kind)
-{
-    struct lowered x = lower_in(l, "input", 0);
-    const int flag = (int)lower_int(l, "training", 5, kind == 0);
-    union node_attr attr = {.norm = {.eps = (float)lower_real(l, "eps", 7, 1e-5),
-                                     .momentum = (float)lower_real(l, "momentum", 6, 0.1),
-                                     .sync = l->m->sync}};
-    int param[2], state[2], out[NODE_MAX_OUT] = {NODE_NEW_OUT};
-    int64_t n;
-
-    if (lower_failed(l))
-        return;
-    if (x.n < 2) {
-        lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want 2 or more", x.n);
-        return;
-    }
-    x = lower_channels_last(l, x);
-    state[0] = running_state(l, "running_mean", 3, 0);
-    state[1] = running_state(l, "running_var", 4, 1);
-    if (lower_failed(l))
-        return;
-    n = l->m->g->value[state[0]].shape.dim[0];
-    param[0] = norm_operand(l, lower_in(l, "weight", 1), n, 1, "ones");
-    param[1] = norm_operand(l, lower_in(l, "bias", 2), n, 0, "zeros");
-    if (lower_failed(l))
-        return;
-    if (l->m->g->training && (flag || l->net->is_eval)) {
-        lower_set(l, 0, lower_with(x, builders_batch_norm_train(l, x.value, param, state, &attr)));
-        return;
-    }
-    attr.norm.sync = 0;
-    l->c.rc = graph_node(l->m->g, OP_batch_norm_infer, &attr,
-                         (int[]){x.value, param[0], param[1], state[0], state[1]}, 5, out,
-                         l->c.name, l->c.err);
-    lower_set(l, 0, lower_with(x, out[0]));
-}
-
-/* The last k dimensions of x as one: normalised together. */
-static struct lowered fold_last(struct lower *l, struct lowered x, int k)
-{
-    int64_t to[SHAPE_MAX_DIMS];
-
-    if (k == 1)
-        return lower_last(l, x, x.n - 1);
-    for (int d = 0; d < x.n; d++)
-        to[d] = extent_exported(l, x.dim[d]);
-    for (int d = x.n - k + 1; d < x.n; d++)
-        to[x.n - k] *= to[d];
-    x = lower_plain(l, x);
-    return lower_reshape(l, x, to, x.n - k + 1);
-}
-
-static void builders_layer_norm(struct lower *l, int kind)
-{
-    const struct lowered x = lower_in(l, "input", 0);
-    const int optional = l->m->g->training ? NODE_NEW_OUT : NODE_NO_OUT;
-    const union node_attr attr = {.norm = {.eps = (float)lower_real(l, "eps", 4, 1e-5)}};
-    int out[NODE_MAX_OUT] = {NODE_NEW_OUT, optional, optional}, in[3];
-    int64_t to[SHAPE_MAX_DIMS], n = 1;
-    const int k = lower_normalized(l, &x, &n);
-    struct lowered y;
-
-    (void)kind;
-    if (lower_failed(l))
-        return;
-    y = fold_last(l, x, k);
-    if (lower_failed(l))
-        return;
-    in[0] = y.value;
-    in[1] = norm_operand(l, lower_in(l, "weight", 2), n, 1, "ones");
-    in[2] = norm_operand(l, lower_in(l, "bias", 3), n, 0, "zeros");
-    if (lower_failed(l))
-        return;
-    l->c.rc = graph_node(l->m->g, OP_layer_norm, &attr, in, 3, out, l->c.name, l->c.err);
-    y = lower_with(y, out[0]);
-    for (int d = 0; d < x.n; d++)
-        to[d] = extent_exported(l, x.dim[d]);
-    lower_set(l, 0, k == 1 || lower_failed(l) ? y : lower_reshape(l, y, to, x.n));
-}
-
-/* No eps: the smallest that changes 1. */
-static void builders_rms_norm(struct lower *l, int kind)
-{
-    const struct lowered x = lower_in(l, "input", 0);
-    int64_t n;
-    const int k = lower_normalized(l, &x, &n);
-    struct lowered y, w = lower_in(l, "weight", 2);
-
-    (void)kind;
-    if (!lower_failed(l) && k != 1)
-        lower_fail(l, ERR_UNSUPPORTED, "it normalises %d dimensions, want the last one", k);
-    if (lower_failed(l))
-        return;
-    y = lower_last(l, x, x.n - 1);
-    if (w.kind != LOWERED_NONE)
-        w = lower_plain(l, w);
-    if (!lower_failed(l))
-        lower_set(l, 0,
-                  lower_with(y, compose_rms_norm(&l->c, y.value,
-                                                 w.kind == LOWERED_NONE ? NO_VALUE : w.value,
-                                                 lower_real(l, "eps", 3, FLT_EPSILON), 0)));
-}
-
-static void builders_group_norm(struct lower *l, int kind)
-{
-    struct lowered x = lower_in(l, "input", 0), w = lower_in(l, "weight", 2),
-                   b = lower_in(l, "bias", 3);
-    const union node_attr attr = {.group_norm = {.groups = lower_int(l, "num_groups", 1, 1),
-                                                 .eps = (float)lower_real(l, "eps", 4, 1e-5)}};
-    int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NEW_OUT, NODE_NEW_OUT}, in[3];
-
-    (void)kind;
-    if (!lower_failed(l) && x.n < 2)
-        lower_fail(l, ERR_CONFIG, "its input has %d dimensions, want 2 or more", x.n);
-    if (lower_failed(l))
-        return;
-    x = lower_channels_last(l, x);
-    if (lower_failed(l))
-        return;
-    in[0] = x.value;
-    in[1] = w.kind == LOWERED_NONE ? NO_VALUE : lower_plain(l, w).value;
-    in[2] = b.kind == LOWERED_NONE ? NO_VALUE : lower_plain(l, b).value;
-    if (!lower_failed(l))
-        l->c.rc = graph_node(l->m->g, OP_group_norm, &attr, in, 3, out, l->c.name, l->c.err);
-    lower_set(l, 0, lower_with(x, out[0]));
 }
 
 static void builders_embedding(struct lower *l, int kind)
@@ -551,10 +395,20 @@ static void builders_embedding(struct lower *l, int kind)
     index = lower_arrange(l, index, plain); /* where it repeats, the rows do */
     if (lower_failed(l))
         return;
-    if (index.n + 1 > SHAPE_MAX_DIMS || table.n != 2) {
+    if (index.n + 1 > SHAPE_MAX_DIMS || table.n != 2)
         lower_fail(l, ERR_UNSUPPORTED, "its table has %d dimensions, want 2", table.n);
+    if (lower_int(l, "scale_grad_by_freq", 3, 0))
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "scale_grad_by_freq divides gradients by the counts in a batch, which a rank "
+                   "does not know; want an embedding without it");
+    if (lower_int(l, "sparse", 4, 0))
+        lower_fail(
+            l, ERR_UNSUPPORTED,
+            "sparse gradients leave rows that a step does not read as they are, momentum and "
+            "all; want an embedding with sparse=False");
+    lower_refuse_batch(l, &table, ~0u, "has a table with");
+    if (lower_failed(l))
         return;
-    }
     y = index;
     y.dim[y.n] = table.dim[1];
     y.at[y.n] = y.n;
@@ -577,10 +431,6 @@ const struct import_builder import_layers[] = {
     {"mm.default", builders_matmul, 1},
     {"bmm.default", builders_matmul, 1},
     {"einsum.default", builders_einsum, 0},
-    {"batch_norm.default", builders_batch_norm, 0},
-    {"layer_norm.default", builders_layer_norm, 0},
-    {"rms_norm.default", builders_rms_norm, 0},
-    {"group_norm.default", builders_group_norm, 0},
     {"embedding.default", builders_embedding, 0},
     {0},
 };

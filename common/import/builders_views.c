@@ -434,9 +434,11 @@ static void builders_roll(struct lower *l, int kind)
     for (int i = 0; i < n && !lower_failed(l); i++) {
         const int64_t d = dims[i] < 0 ? dims[i] + x.n : dims[i];
 
-        if (d < 0 || d >= x.n || x.dim[d].is_batch)
+        if (d < 0 || d >= x.n)
             lower_fail(l, ERR_UNSUPPORTED, "it rolls dimension %lld of %d", (long long)d, x.n);
-        else if (shift[i] != 0)
+        else
+            lower_refuse_batch(l, &x, 1u << d, "rolls");
+        if (shift[i] != 0 && !lower_failed(l))
             x.value = compose_roll(&l->c, x.value, x.at[d], shift[i]);
     }
     lower_set(l, 0, x);
@@ -465,10 +467,12 @@ static void builders_pad(struct lower *l, int kind)
 
         if (by[i] == 0 && by[i + 1] == 0)
             continue;
-        if (d < 0 || x.dim[d].is_batch) {
+        if (d < 0)
             lower_fail(l, ERR_UNSUPPORTED, "it pads dimension %d of %d", d, x.n);
+        else
+            lower_refuse_batch(l, &x, 1u << d, "pads");
+        if (lower_failed(l))
             return;
-        }
         x.value = compose_pad(&l->c, x.value, x.at[d], &by[i], (enum padding)how, value);
         x.dim[d] = extent_of(x.dim[d].outer * x.dim[d].inner + by[i] + by[i + 1]);
     }

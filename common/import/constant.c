@@ -13,7 +13,7 @@ struct lowered lower_constant(struct lower *l, const struct host_tensor *t)
     struct lowered x = {.kind = LOWERED_HOST};
 
     x.constant = arena_alloc(&l->arena, sizeof *x.constant);
-    *x.constant = (struct lower_constant){t, {NO_VALUE, NO_VALUE}, {0, 0}};
+    *x.constant = (struct lower_constant){.t = t, .value = {NO_VALUE, NO_VALUE}};
     x.n = t ? t->n_dims : 0;
     for (int d = 0; d < x.n; d++) {
         x.dim[d] = extent_of(t->dim[d]);
@@ -143,11 +143,27 @@ static int64_t constant_at(const struct host_tensor *t, const struct shape *s, i
     int64_t at = 0, scale = 1;
 
     for (int d = s->n - 1; d >= 0; d--) {
-        at += i % s->dim[d] * scale;
+        at += i % s->dim[d] % t->dim[d] * scale;
         scale *= t->dim[d];
         i /= s->dim[d];
     }
     return at;
+}
+
+/* The length of the rows along dimension 0 that every sample of the batch repeats, as masks of
+ * windows have them, [batch * windows, heads, T, T]; 0: it is no such constant. */
+static int64_t constant_period(const struct lower *l, const struct host_tensor *t)
+{
+    const int64_t n = host_count(t);
+    int64_t period;
+
+    if (t->n_dims < 3 || l->batch < 2 || t->dim[0] <= l->batch || t->dim[0] % l->batch)
+        return 0;
+    period = n / l->batch;
+    for (int64_t i = period; i < n; i++)
+        if (host_element(t, i) != host_element(t, i % period))
+            return 0;
+    return t->dim[0] / l->batch;
 }
 
 /* Where all elements along a dimension are equal it is 1 in the graph value.  The first of several
@@ -156,6 +172,7 @@ static struct shape constant_extents(const struct lower *l, const struct host_te
                                      struct lowered *x)
 {
     struct shape s = {.n = t->n_dims};
+    const int64_t period = constant_period(l, t);
 
     for (int d = 0; d < t->n_dims; d++) {
         s.dim[d] = t->dim[d];
@@ -165,6 +182,10 @@ static struct shape constant_extents(const struct lower *l, const struct host_te
         x->repeats |= 1u << d;
         if (d == 0 && t->n_dims > 1 && t->dim[d] == l->batch)
             x->dim[d] = (struct extent){1, 1, 1};
+    }
+    if (period && s.dim[0] > 1) {
+        x->dim[0] = (struct extent){1, period, 1};
+        s.dim[0] = extent_size(l, x->dim[0]);
     }
     return s;
 }

@@ -141,15 +141,12 @@ int lower_normalized(struct lower *l, const struct lowered *x, int64_t *n)
     if (!lower_failed(l) && (k < 1 || k > x->n))
         lower_fail(l, ERR_CONFIG, "it normalises %d dimensions of %d", k, x->n);
     for (int d = 0; d < k && !lower_failed(l); d++) {
-        const struct extent e = x->dim[x->n - k + d];
+        const int64_t extent = extent_exported(l, x->dim[x->n - k + d]);
 
-        if (e.is_batch || extent_exported(l, e) != shape[d])
-            lower_fail(l, ERR_CONFIG,
-                       "it normalises %lld elements of dimension %d, which has %lld%s",
-                       (long long)shape[d], x->n - k + d, (long long)extent_exported(l, e),
-                       e.is_batch ? ", the batch" : "");
-        else
-            *n *= shape[d];
+        if (extent != shape[d])
+            lower_fail(l, ERR_CONFIG, "it normalises %lld elements of dimension %d, which has %lld",
+                       (long long)shape[d], x->n - k + d, (long long)extent);
+        *n *= extent;
     }
     return k;
 }

@@ -34,6 +34,8 @@ enum lowered_kind {
 struct lower_constant {
     const struct host_tensor *t; /* NULL: the elements are not in memory */
     int value[2], age[2];
+    struct mask_form form; /* as a mask of attention, if has_form */
+    int has_form, form_age;
 };
 
 struct lowered {
@@ -46,6 +48,8 @@ struct lowered {
     struct lower_constant *constant;   /* HOST */
     int stage;                         /* DRAW: see there */
     double keep, scale;                /* DRAW */
+    int64_t tag;                       /* DRAW: of its random numbers */
+    int is_mixed;                      /* it depends on several samples: see lower_batch.c */
 };
 
 /* Why a value must not be read. */
@@ -56,7 +60,7 @@ enum stale {
     STALE_TIED,    /* a buffer in the memory of a trained parameter, without a gradient */
 };
 
-/* What batch norms do with a tensor of the file. */
+/* The use that batch norms make of a tensor of the file. */
 enum norm_use {
     NORM_NONE,
     NORM_STATISTIC, /* a running mean or variance */
@@ -87,6 +91,7 @@ struct lower {
     struct slice_view *slice; /* [values]: the part of another value that one is */
     int *param;               /* [tensors]: graph value; NO_VALUE: none yet */
     int64_t batch;            /* at export */
+    int reads_mixed;          /* 1: the node reads a value that is mixed */
     struct arena arena;       /* of the lowering alone */
 };
 
@@ -111,12 +116,12 @@ void lower_net(struct lower *l);
 int lower_have_ranks(struct lower *l, const struct lowered *a, int n_a, const struct lowered *b,
                      int n_b);
 /* How many of x's last dimensions a norm takes, and the number of their elements: those that the
- * argument normalized_shape names, without the batch. */
+ * argument normalized_shape names. */
 int lower_normalized(struct lower *l, const struct lowered *x, int64_t *n);
 
 /* Tables, each ended by a target of NULL. */
-extern const struct import_builder import_layers[], import_math[], import_views[], import_random[],
-    import_attention[], import_lines[];
+extern const struct import_builder import_layers[], import_norms[], import_math[], import_views[],
+    import_random[], import_attention[], import_lines[];
 
 /* "node relu_3 (relu.default) in layer1.0: ..."  Sets l->c.rc. */
 void lower_fail(struct lower *l, int code, const char *fmt, ...)
@@ -152,6 +157,11 @@ int64_t extent_size(const struct lower *l, struct extent e);     /* for the grap
 int64_t extent_exported(const struct lower *l, struct extent e); /* at export */
 
 int extent_is_one(struct extent e);
+
+/* Fail if one of x's dimensions `dims` has the batch in it: "it reduces dimension 0, the batch".
+ * Every operator asks whose result for one element depends on others along these dimensions. */
+void lower_refuse_batch(struct lower *l, const struct lowered *x, unsigned dims, const char *does);
+void lower_batch_check(struct lower *l, struct lowered *x); /* an output of the node */
 
 void lower_set(struct lower *l, int i, struct lowered v); /* output i of the node */
 /* x with `value` in place of its graph value, which has the same layout. */
@@ -210,10 +220,14 @@ unsigned lower_axes(const struct lowered *x, unsigned dims);
 /* The binary arithmetic of a and b, with broadcasting. */
 struct lowered lower_binary(struct lower *l, enum elementwise kind, struct lowered a,
                             struct lowered b);
+/* 1: a b ends a formula that is one operator here, whose result is *y (import/recognise.c). */
+int lower_recognise(struct lower *l, const struct lowered *a, const struct lowered *b,
+                    struct lowered *y);
 /* a, b and c in one layout and rank, and the layout of the result; c may be NONE. */
 struct lowered lower_meet(struct lower *l, struct lowered *const *x, int n);
-/* Dropout of x with probability p; whole: of samples. */
-struct lowered lower_dropout(struct lower *l, struct lowered x, double p, int whole);
+/* x times a draw, or a draw divided by a number. */
+struct lowered lower_draw_times(struct lower *l, struct lowered draw, struct lowered x);
+struct lowered lower_draw_over(struct lower *l, struct lowered draw, double by);
 /* Uniform random numbers plus `keep`: their floor is 1 with that probability. */
 struct lowered lower_draw_plus(struct lower *l, struct lowered x, double keep);
 

@@ -271,9 +271,8 @@ int pt2_read_contents(struct pt2 *p)
     tensors_mark(n, is_updated);
     for (int i = 0; i < n->n_tensors; i++) {
         struct import_tensor *t = &n->tensor[i];
-        const char *dot = strrchr(t->name, '.'), *last = dot ? dot + 1 : t->name;
 
-        if (t->role == IMPORT_PARAMETER || is_updated[i] || !strcmp(last, "num_batches_tracked"))
+        if (t->role == IMPORT_PARAMETER || is_updated[i])
             continue;
         if (tensors_read(p, t) < 0)
             return p->err->code;

@@ -93,6 +93,7 @@ struct compose_attention {
     double scale; /* of q k^T; 0: 1 / sqrt(D) */
     double p;     /* of dropout; the graph's evaluation has none */
     int64_t tag;  /* of dropout, as in op/dropout.c */
+    int64_t rows; /* of dimension 0 that one sample has, for dropout; 0 means 1 */
 };
 int compose_attention(struct compose *c, const struct compose_attention *a);
 
