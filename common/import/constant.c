@@ -222,6 +222,8 @@ static struct lowered constant_value(struct lower *l, struct lowered x, int is_i
     if (c->value[is_index] != NO_VALUE && c->age[is_index] == l->age)
         return lower_with(x, c->value[is_index]);
     n = shape_elements(&s);
+    if (!compose_has_room(&l->c, n, 1))
+        return x;
     to = arena_alloc(&l->arena, (size_t)n * sizeof *to + 1);
     for (int64_t i = 0; i < n && !lower_failed(l); i++)
         to[i] = constant_bits(l, t, constant_at(t, &s, i), is_index);
