@@ -2,6 +2,7 @@
  * here become values of the graph. */
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 #include "import/lower_impl.h"
 
@@ -124,6 +125,15 @@ static struct lowered with_number(struct lower *l, enum elementwise kind, struct
     }
 }
 
+/* The counter of a batch norm. */
+static int math_is_count(const struct import_tensor *t)
+{
+    static const char count[] = "num_batches_tracked";
+    const char *at = t ? strstr(t->name, count) : NULL;
+
+    return at && !at[sizeof count - 1] && t->role == IMPORT_BUFFER && t->n_dims == 0;
+}
+
 /* Operands `self` and `other`; alpha times the other for sums. */
 static void builders_binary(struct lower *l, int kind)
 {
@@ -132,8 +142,14 @@ static void builders_binary(struct lower *l, int kind)
     const char *other = kind == EW_POW ? "exponent" : "other";
     const struct import_tensor *t = lower_tensor(l, "self", 0);
 
-    if (t && t->role == IMPORT_BUFFER && t->type != IMPORT_F32 && t->n_dims == 0 && kind == EW_ADD)
-        return; /* num_batches_tracked: the state dict's writer counts */
+    if (kind == EW_ADD && math_is_number(l, other, 1) &&
+        (a.kind == LOWERED_NEXT || math_is_count(t))) {
+        /* num_batches_tracked: the state dict's writer counts, once a step */
+        if (t)
+            a = (struct lowered){.kind = LOWERED_NEXT, .tensor = (int)(t - l->net->tensor)};
+        lower_set(l, 0, a);
+        return;
+    }
     if (lower_failed(l))
         return;
     if (math_is_number(l, other, 1)) {
@@ -415,6 +431,7 @@ const struct import_builder import_math[] = {
     BOTH("masked_fill", "Scalar", builders_masked_fill, 0),
     {"mean.dim", builders_reduce, REDUCE_MEAN},
     {"mean.default", builders_reduce, REDUCE_MEAN},
+    {"any.dim", builders_reduce, REDUCE_MAX},
     {"sum.dim_IntList", builders_reduce, REDUCE_SUM},
     {"sum.default", builders_reduce, REDUCE_SUM},
     {"amax.default", builders_reduce, REDUCE_MAX},
