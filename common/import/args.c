@@ -125,10 +125,12 @@ struct lowered lower_at(struct lower *l, int v)
     if (v == IMPORT_NO_VALUE || lower_failed(l))
         return (struct lowered){0};
     if (l->is_stale[v])
-        lower_fail(l, ERR_UNSUPPORTED,
-                   "it reads %s, which shares its memory with a tensor that an operator in place "
-                   "changed before",
-                   l->net->value[v].name);
+        lower_fail(l, ERR_UNSUPPORTED, "it reads %s, %s", l->net->value[v].name,
+                   l->is_stale[v] == STALE_COUNTS ? "which counts the steps of a batch norm"
+                   : l->is_stale[v] == STALE_TIED
+                       ? "a buffer in the memory of a trained parameter without its gradient"
+                       : "which shares its memory with a tensor that an operator in place changed "
+                         "before");
     else if (l->value[v].kind == LOWERED_NONE)
         lower_fail(l, ERR_CONFIG, "it reads %s, which nothing feeds", l->net->value[v].name);
     l->reads_mixed |= l->value[v].is_mixed;

@@ -4,22 +4,18 @@
 
 #include "import/lower_impl.h"
 
-/* A tensor of one number with the shape of another, the batch included. */
+/* A tensor of one number with the shape of another, the batch included; that of a constant is
+ * folded. */
 static void builders_full_like(struct lower *l, int kind)
 {
     const float v = (float)lower_real(l, "fill_value", 1, 0);
     const struct lowered like = lower_in(l, "self", 0);
-    const struct import_value *to = &l->net->value[l->node->out[0]];
     struct lowered x = {.kind = LOWERED_VALUE, .n = like.n};
     struct shape s = {.n = like.n};
 
     (void)kind;
     if (lower_failed(l))
         return;
-    if (like.kind == LOWERED_HOST) {
-        lower_set(l, 0, lower_host_new(l, to->dim, to->n_dims, lower_real(l, "fill_value", 1, 0)));
-        return;
-    }
     for (int d = 0; d < x.n; d++) {
         x.dim[d] = like.dim[d];
         x.at[d] = d;
@@ -28,12 +24,6 @@ static void builders_full_like(struct lower *l, int kind)
     }
     x.value = graph_const(l->m->g, DTYPE_F32, s, &v, "number");
     lower_set(l, 0, x);
-}
-
-static void builders_scalar(struct lower *l, int kind)
-{
-    (void)kind;
-    lower_set(l, 0, lower_host_new(l, NULL, 0, lower_real(l, "s", 0, 0)));
 }
 
 /* The end of adaptive_avg_pool2d to one element: a mean, which gets the strides that it has. */
@@ -87,7 +77,6 @@ static void builders_copy(struct lower *l, int kind)
 
 const struct import_builder import_decomposed[] = {
     {"full_like.default", builders_full_like, 0},
-    {"scalar_tensor.default", builders_scalar, 0},
     {"as_strided.default", builders_as_strided, 0},
     {"index_select.default", builders_index_select, 0},
     {"copy_.default", builders_copy, 0},

@@ -390,14 +390,14 @@ static void builders_embedding(struct lower *l, int kind)
 {
     struct lowered table = lower_plain(l, lower_in(l, "weight", 0)),
                    index = lower_in(l, "indices", 1);
-    struct extent dim[SHAPE_MAX_DIMS];
-    int y;
+    static const int plain[SHAPE_MAX_DIMS] = {0, 1, 2, 3, 4, 5, 6, 7};
+    struct lowered y;
 
     (void)kind;
     if (lower_failed(l))
         return;
     index = lower_index_value(l, index);
-    index = lower_plain(l, index);
+    index = lower_arrange(l, index, plain); /* where it repeats, the rows do */
     if (lower_failed(l))
         return;
     if (index.n + 1 > SHAPE_MAX_DIMS || table.n != 2)
@@ -414,10 +414,13 @@ static void builders_embedding(struct lower *l, int kind)
     lower_refuse_batch(l, &table, ~0u, "has a table with");
     if (lower_failed(l))
         return;
-    memcpy(dim, index.dim, sizeof dim);
-    dim[index.n] = table.dim[1];
-    y = compose_lookup(&l->c, table.value, index.value, lower_int(l, "padding_idx", 2, -1));
-    lower_set(l, 0, lower_plain_value(l, y, index.n + 1, dim));
+    y = index;
+    y.dim[y.n] = table.dim[1];
+    y.at[y.n] = y.n;
+    y.n++;
+    lower_set(l, 0,
+              lower_with(y, compose_lookup(&l->c, table.value, index.value,
+                                           lower_int(l, "padding_idx", 2, -1))));
 }
 
 const struct import_builder import_layers[] = {

@@ -1,4 +1,5 @@
-/* builders_lines - convolutions of lines [N,C,L], other sizes of images, and elements by number.
+/* builders_lines - convolutions and averages of lines [N,C,L], other sizes of images, and elements
+ * by number.
  *
  * A size that the file has is one of elements, never of the batch. */
 #include <string.h>
@@ -55,6 +56,29 @@ void lower_conv1d(struct lower *l, int kind)
     x.dim[1] = extent_of(l->m->g->value[y].shape.dim[2]);
     x.dim[2] = extent_of(l->m->g->value[y].shape.dim[1]);
     lower_set(l, 0, lower_with(x, y));
+}
+
+static void builders_adaptive_lines(struct lower *l, int kind)
+{
+    struct lowered x = lower_in(l, "self", 0);
+    int64_t size = 0;
+    struct shape s;
+    int y;
+
+    (void)kind;
+    if (!lower_failed(l) && x.n != 3)
+        lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want lines [N,C,L]", x.n);
+    if (lower_ints(l, "output_size", 1, &size, 1) != 1 || size < 1)
+        lower_fail(l, ERR_UNSUPPORTED, "output_size is %lld, want 1 or more", (long long)size);
+    lower_refuse_batch(l, &x, 4, "averages");
+    x = lower_channels_last(l, x);
+    if (lower_failed(l))
+        return;
+    s = l->m->g->value[x.value].shape;
+    y = compose_reshape(&l->c, x.value, SHAPE(s.dim[0], 1, s.dim[1], s.dim[2]));
+    y = compose_adaptive_avg_pool(&l->c, y, 1, size);
+    x.dim[2] = extent_of(size);
+    lower_set(l, 0, lower_with(x, compose_reshape(&l->c, y, SHAPE(s.dim[0], size, s.dim[2]))));
 }
 
 /* ---- sizes of images ---- */
@@ -124,6 +148,7 @@ static void builders_gather(struct lower *l, int kind)
 const struct import_builder import_lines[] = {
     {"conv1d.default", lower_conv1d, 0},
     {"conv1d.padding", lower_conv1d, 0},
+    {"adaptive_avg_pool1d.default", builders_adaptive_lines, 0},
     {"upsample_bilinear2d.vec", builders_resize, RESIZE_BILINEAR},
     {"upsample_bilinear2d.default", builders_resize, RESIZE_BILINEAR},
     {"upsample_nearest2d.vec", builders_resize, RESIZE_NEAREST},

@@ -2,7 +2,6 @@
  * here become values of the graph. */
 #include <float.h>
 #include <math.h>
-#include <string.h>
 
 #include "import/lower_impl.h"
 
@@ -83,8 +82,20 @@ static void builders_softplus(struct lower *l, int kind)
 
 /* ---- arithmetic ---- */
 
+/* Fails where bits of integers are meant, which graph values do not have. */
+static void math_need_flags(struct lower *l)
+{
+    const enum import_type type = l->net->value[l->node->out[0]].type;
+
+    if (type != IMPORT_BOOL)
+        lower_fail(l, ERR_UNSUPPORTED, "it works on the bits of %s, which are no constants here",
+                   import_type_name(type));
+}
+
 static void builders_unary(struct lower *l, int kind)
 {
+    if (kind == EW_NOT)
+        math_need_flags(l);
     lower_set(l, 0, with_constants(l, (enum elementwise)kind, lower_in(l, "self", 0), 0, 0));
 }
 
@@ -125,31 +136,18 @@ static struct lowered with_number(struct lower *l, enum elementwise kind, struct
     }
 }
 
-/* The counter of a batch norm. */
-static int math_is_count(const struct import_tensor *t)
-{
-    static const char count[] = "num_batches_tracked";
-    const char *at = t ? strstr(t->name, count) : NULL;
-
-    return at && !at[sizeof count - 1] && t->role == IMPORT_BUFFER && t->n_dims == 0;
-}
-
 /* Operands `self` and `other`; alpha times the other for sums. */
 static void builders_binary(struct lower *l, int kind)
 {
-    struct lowered a = lower_in(l, "self", 0), b;
+    const int is_flag = l->net->value[l->node->out[0]].type == IMPORT_BOOL;
+    struct lowered a = lower_in(l, "self", 0), b, y;
     const double alpha = kind == EW_ADD || kind == EW_SUB ? lower_real(l, "alpha", 2, 1) : 1;
     const char *other = kind == EW_POW ? "exponent" : "other";
-    const struct import_tensor *t = lower_tensor(l, "self", 0);
 
-    if (kind == EW_ADD && math_is_number(l, other, 1) &&
-        (a.kind == LOWERED_NEXT || math_is_count(t))) {
-        /* num_batches_tracked: the state dict's writer counts, once a step */
-        if (t)
-            a = (struct lowered){.kind = LOWERED_NEXT, .tensor = (int)(t - l->net->tensor)};
-        lower_set(l, 0, a);
-        return;
-    }
+    if (kind == EW_AND || kind == EW_OR)
+        math_need_flags(l);
+    if (kind == EW_ADD && is_flag) /* the sum of booleans is one */
+        kind = EW_OR;
     if (lower_failed(l))
         return;
     if (math_is_number(l, other, 1)) {
@@ -171,7 +169,9 @@ static void builders_binary(struct lower *l, int kind)
     }
     if (alpha != 1)
         b = with_constants(l, EW_AFFINE, b, alpha, 0);
-    if (!lower_failed(l))
+    if (!lower_failed(l) && kind == EW_MUL && lower_recognise(l, &a, &b, &y))
+        lower_set(l, 0, y);
+    else if (!lower_failed(l))
         lower_set(l, 0, lower_binary(l, (enum elementwise)kind, a, b));
 }
 

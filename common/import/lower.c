@@ -1,8 +1,5 @@
-/* lower - the walk over a network's nodes: its parameters, its inputs, one builder for each node,
- * and the values that operators in place change.
- *
- * An operator in place (add_, relu_) makes a new value; all names of the changed tensor then mean
- * that one.  A view of it with another shape, or of a part, becomes stale: reading it fails. */
+/* lower - the walk over a network's nodes: its parameters, its inputs, and one builder for each
+ * node that is no constant. */
 #include "import/lower.h"
 
 #include <math.h>
@@ -30,11 +27,12 @@ static const struct import_builder *builder_of(const char *target)
 int import_check(const struct import_network *n, struct buf *missing)
 {
     int *count = xcalloc((size_t)n->n_nodes + 1, sizeof *count), kinds = 0;
+    char *folded = lower_constants(n);
 
     for (int i = 0; i < n->n_nodes; i++) {
         int first = 0;
 
-        if (builder_of(n->node[i].target))
+        if (folded[i] || builder_of(n->node[i].target))
             continue;
         while (strcmp(n->node[first].target, n->node[i].target) != 0)
             first++;
@@ -46,6 +44,7 @@ int import_check(const struct import_network *n, struct buf *missing)
                        count[i], *n->node[i].module ? n->node[i].module : "the network itself");
             kinds++;
         }
+    free(folded);
     free(count);
     return kinds;
 }
@@ -144,6 +143,17 @@ static struct shape lower_shape(const struct import_tensor *t)
     return s;
 }
 
+/* A buffer that is a parameter's memory: it is the parameter, if it takes part in its gradient or
+ * there is none.  Else it has no value here, since the elements at export would be old. */
+static void lower_tied(struct lower *l, int i)
+{
+    const struct import_tensor *t = &l->net->tensor[i];
+    const int first = lower_first_of_tied(l->net, i), param = l->param[first];
+
+    if (first != i && param != NO_VALUE && (t->requires_grad || l->m->g->value[param].info->frozen))
+        l->param[i] = param;
+}
+
 static void lower_params(struct lower *l)
 {
     const struct import_network *n = l->net;
@@ -156,8 +166,17 @@ static void lower_params(struct lower *l)
                                                  l->choices->is_frozen(l->choices->of, t->name));
 
         l->param[i] = NO_VALUE;
-        if (t->role != IMPORT_PARAMETER)
+        if (t->role != IMPORT_PARAMETER) {
+            lower_tied(l, i);
             continue;
+        }
+        if (t->same_as >= 0 && l->param[t->same_as] == NO_VALUE) {
+            lower_fail(l, ERR_UNSUPPORTED,
+                       "parameter %s shares its elements with %s, which comes before it and is no "
+                       "parameter: export one of them as a copy",
+                       t->name, n->tensor[t->same_as].name);
+            break;
+        }
         info = lower_info(n, t, use[i]);
         info.frozen = frozen;
         if (t->same_as >= 0)
@@ -166,6 +185,55 @@ static void lower_params(struct lower *l)
             l->param[i] = graph_param(l->m->g, lower_shape(t), info, t->name);
     }
     free(use);
+}
+
+static int lower_by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The name of a batch norm's tensor without its last part; in the arena. */
+static char *lower_module_of(struct arena *a, const char *name)
+{
+    const char *dot = strrchr(name, '.');
+
+    return arena_printf(a, "%.*s", dot ? (int)(dot - name) : 0, name);
+}
+
+char *lower_norm_uses(const struct import_network *n)
+{
+    char *use = xcalloc((size_t)n->n_tensors + 1, 1);
+    char **module = xcalloc((size_t)n->n_tensors + 1, sizeof *module), *of;
+    struct arena a = {0};
+    size_t n_modules = 0;
+
+    for (int k = 0; k < n->n_nodes; k++)
+        for (int i = 0; strstr(n->node[k].target, "batch_norm") && i < n->node[k].n_args; i++) {
+            const struct import_arg *arg = &n->node[k].arg[i];
+            const int t = arg->kind == IMPORT_VALUE && !strncmp(arg->name, "running_", 8)
+                              ? n->value[arg->values[0]].tensor
+                              : -1;
+
+            if (t >= 0 && n->tensor[t].role == IMPORT_BUFFER)
+                use[t] = NORM_STATISTIC;
+        }
+    for (int t = 0; t < n->n_tensors; t++)
+        if (use[t])
+            module[n_modules++] = lower_module_of(&a, n->tensor[t].name);
+    qsort(module, n_modules, sizeof *module, lower_by_text);
+    for (int t = 0; t < n->n_tensors; t++) {
+        const char *name = n->tensor[t].name;
+
+        if (n->tensor[t].role != IMPORT_BUFFER || n->tensor[t].n_dims != 0 ||
+            !lower_ends_in(name, "num_batches_tracked"))
+            continue;
+        of = lower_module_of(&a, name);
+        if (bsearch(&of, module, n_modules, sizeof *module, lower_by_text))
+            use[t] = NORM_COUNT;
+    }
+    arena_fini(&a);
+    free(module);
+    return use;
 }
 
 int import_is_kept(const struct import_network *n, int i)
@@ -267,10 +335,19 @@ static void lower_tensors(struct lower *l)
         l->base[v] = v;
         if (t < 0)
             continue;
-        if (l->param[t] == NO_VALUE)
-            x.kind = LOWERED_HOST;
+        if (l->param[t] == NO_VALUE) {
+            const int first = lower_first_of_tied(l->net, t);
+            const struct host_tensor of_file = host_of_file(&l->net->tensor[t]);
+
+            if (of_file.data)
+                l->host[v] = arena_copy(&l->arena, &of_file, sizeof of_file);
+            x = lower_constant(l, l->host[v]);
+            if (l->norm[t] == NORM_COUNT)
+                l->is_stale[v] = STALE_COUNTS;
+            else if (l->net->tensor[first].role == IMPORT_PARAMETER)
+                l->is_stale[v] = STALE_TIED;
+        }
         x.value = l->param[t];
-        x.tensor = t;
         x.n = l->net->tensor[t].n_dims;
         for (int d = 0; d < x.n; d++) {
             x.dim[d] = extent_of(l->net->tensor[t].dim[d]);
@@ -290,79 +367,6 @@ void lower_set(struct lower *l, int i, struct lowered v)
     l->value[l->node->out[i]] = v;
 }
 
-/* "add_.Tensor" changes its first argument, "__and__.Tensor" does not. */
-static int is_in_place(const char *target)
-{
-    const char *dot = strchr(target, '.');
-    const size_t n = dot ? (size_t)(dot - target) : strlen(target);
-
-    return n > 1 && target[n - 1] == '_' && target[0] != '_';
-}
-
-/* The result of an operator in place is now what all names of its first argument mean. */
-static void lower_rebind(struct lower *l, int changed, int out)
-{
-    const int base = l->base[changed];
-
-    l->base[out] = base;
-    l->is_view[out] = l->is_view[changed];
-    for (int v = 0; v < l->net->n_values; v++) {
-        if (l->base[v] != base || v == out)
-            continue;
-        if (l->is_view[v] == l->is_view[changed] && (v == changed || !l->is_view[v])) {
-            l->value[v] = l->value[out];
-            l->is_stale[v] = 0;
-        } else if (l->value[v].kind != LOWERED_NONE) {
-            l->is_stale[v] = 1;
-        }
-    }
-}
-
-static void lower_share(struct lower *l, const struct import_node *n, int is_view)
-{
-    const int from = lower_value_of(l, "self", 0);
-
-    for (int i = 0; i < n->n_out && from != IMPORT_NO_VALUE; i++) {
-        if (n->out[i] == IMPORT_NO_VALUE)
-            continue;
-        l->base[n->out[i]] = l->base[from];
-        l->is_view[n->out[i]] = (char)(is_view || l->is_view[from]);
-    }
-}
-
-/* Views and operators that give their input share its memory. */
-static void lower_track(struct lower *l, const struct import_node *n)
-{
-    static const char *const same[] = {"alias", "detach", "detach_", "lift_fresh_copy", NULL};
-    const char *dot = strchr(n->target, '.');
-    const size_t len = dot ? (size_t)(dot - n->target) : strlen(n->target);
-
-    if (lower_failed(l))
-        return;
-    for (int i = 0; same[i]; i++)
-        if (strlen(same[i]) == len && !strncmp(same[i], n->target, len)) {
-            lower_share(l, n, 0);
-            return;
-        }
-    if (is_in_place(n->target) && n->n_out > 0 && n->out[0] != IMPORT_NO_VALUE) {
-        const int changed = lower_value_of(l, "self", 0);
-
-        if (changed != IMPORT_NO_VALUE && l->value[n->out[0]].kind == LOWERED_HOST)
-            return; /* views of constants share their elements; build_fill changed the whole tensor
-                     */
-
-        if (changed != IMPORT_NO_VALUE && changed != n->out[0])
-            lower_rebind(l, changed, n->out[0]);
-        if (changed != IMPORT_NO_VALUE && l->slice[changed].of != IMPORT_NO_VALUE &&
-            (!strcmp(n->target, "fill_.Scalar") || !strcmp(n->target, "zero_.default")))
-            l->is_stale[l->slice[changed].of] = 0; /* fill_part has changed it, too */
-        return;
-    }
-    for (const struct import_builder *b = import_views; b->target; b++)
-        if (!strcmp(b->target, n->target) && b->kind >= 0)
-            lower_share(l, n, 1);
-}
-
 static int lower_wrap(struct lower *l, const struct import_node *n)
 {
     return err_wrap(l->c.err, "node %s (%s) in %s", n->name, n->target,
@@ -378,12 +382,20 @@ static void lower_node(struct lower *l, const struct import_node *n)
     l->reads_mixed = 0;
     lower_sizes_refuse(l);
     l->c.name = *n->module ? n->module : n->name;
-    if (!b)
+    if (lower_guard(l, n) || lower_fold(l, n)) {
+        if (lower_failed(l))
+            lower_wrap(l, n);
+        return;
+    }
+    if (!b && fold_can(n->target))
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "this operator is supported for constants alone, and an input of it is none");
+    else if (!b)
         lower_fail(l, ERR_UNSUPPORTED, "this operator is not supported");
     else
         b->build(l, b->kind);
     if (n->no_gradient)
-        lower_without_gradient(l, n_before, is_in_place(n->target));
+        lower_without_gradient(l, n_before, fold_is_in_place(n->target));
     lower_sizes_check(l);
     lower_track(l, n);
     if (lower_failed(l))
@@ -408,6 +420,9 @@ static void lower_begin(struct lower *l)
 
     arena_init(&l->arena);
     l->value = xcalloc(n, sizeof *l->value);
+    l->host = xcalloc(n, sizeof *l->host);
+    l->fold = (struct fold_host){.a = &l->arena, .value = l->host};
+    l->norm = lower_norm_uses(l->net);
     l->base = xcalloc(n, sizeof *l->base);
     l->is_view = xcalloc(n, 1);
     l->is_stale = xcalloc(n, 1);
@@ -421,6 +436,8 @@ static void lower_end(struct lower *l)
 {
     arena_fini(&l->arena);
     free(l->value);
+    free(l->host);
+    free(l->norm);
     free(l->base);
     free(l->is_view);
     free(l->is_stale);

@@ -9,6 +9,7 @@
 #ifndef IMPORT_LOWER_IMPL_H
 #define IMPORT_LOWER_IMPL_H
 
+#include "import/fold.h"
 #include "import/lower.h"
 #include "op/compose.h"
 
@@ -22,11 +23,20 @@ struct extent {
 enum lowered_kind {
     LOWERED_NONE,
     LOWERED_VALUE, /* a graph value */
-    LOWERED_HOST, /* a constant of the file: `tensor`, which becomes a graph value where an operator
-                     reads it */
-    LOWERED_INT,  /* one integer: dim[0] */
-    LOWERED_NEXT, /* the next value of the buffer `tensor`: a running statistic, a counter */
-    LOWERED_DRAW, /* random numbers, 0 or `scale`: see import/builders_random.c */
+    LOWERED_HOST,  /* a constant, `constant`, which becomes a graph value where an operator reads
+                      it; its dimensions are those at export */
+    LOWERED_INT,   /* one integer: dim[0] */
+    LOWERED_NEXT,  /* the next value of the buffer `tensor`, a running statistic */
+    LOWERED_DRAW,  /* random numbers, 0 or `scale`: see import/builders_random.c */
+};
+
+/* A constant, and the graph values that it has become: [0] of F32, [1] of I32.  They are made anew
+ * after operators in place changed constants. */
+struct lower_constant {
+    const struct host_tensor *t; /* NULL: the elements are not in memory */
+    int value[2], age[2];
+    struct mask_form form; /* as a mask of attention, if has_form */
+    int has_form, form_age;
 };
 
 struct lowered {
@@ -36,13 +46,27 @@ struct lowered {
     struct extent dim[SHAPE_MAX_DIMS]; /* as PyTorch has it */
     int at[SHAPE_MAX_DIMS];            /* dimension d is dimension at[d] of the graph value */
     unsigned repeats;                  /* bit d: the graph value has extent 1 there */
-    int tensor;                        /* HOST: of the network's tensors; -1: of none */
-    double *host; /* HOST: elements that views share; NULL: still those of `tensor` */
-    int64_t stride[SHAPE_MAX_DIMS], offset; /* HOST with `host`: of its dimensions, in elements */
-    int stage;                              /* DRAW: see there */
-    double keep, scale;                     /* DRAW */
-    int64_t tag;                            /* DRAW: of its random numbers */
-    int is_mixed;                           /* it depends on several samples: see lower_batch.c */
+    int tensor;                        /* NEXT: of the network's tensors */
+    struct lower_constant *constant;   /* HOST */
+    int stage;                         /* DRAW: see there */
+    double keep, scale;                /* DRAW */
+    int64_t tag;                       /* DRAW: of its random numbers */
+    int is_mixed;                      /* it depends on several samples: see lower_batch.c */
+};
+
+/* Why a value must not be read. */
+enum stale {
+    STALE_NOT,
+    STALE_CHANGED, /* what shares its memory was changed, it was not */
+    STALE_COUNTS,  /* it counts the steps of a batch norm */
+    STALE_TIED,    /* a buffer in the memory of a trained parameter, without a gradient */
+};
+
+/* What batch norms do with a tensor of the file. */
+enum norm_use {
+    NORM_NONE,
+    NORM_STATISTIC, /* a running mean or variance */
+    NORM_COUNT,     /* the number of its steps, which the writer of checkpoints counts */
 };
 
 /* The elements [start, stop) of value `of` along dim; of IMPORT_NO_VALUE: no such part. */
@@ -58,9 +82,13 @@ struct lower {
     const struct import_choices *choices;
     const struct import_node *node; /* being built */
     struct lowered *value;          /* of the network's values */
+    struct host_tensor **host;      /* [values]: the constant that it is, or NULL */
+    struct fold_host fold;          /* of them */
+    char *norm;                     /* [tensors]: enum norm_use */
+    int age;                        /* how often an operator in place changed constants */
     int *base;                      /* [values]: the value whose memory this one shares */
     char *is_view;                  /* [values]: 1: it has a part or another shape of the base */
-    char *is_stale;                 /* [values]: 1: its base was changed, it was not */
+    char *is_stale;                 /* [values]: enum stale */
     struct slice_view *slice;       /* [values]: the part of another value that one is */
     int *param;                     /* [tensors]: graph value; NO_VALUE: none yet */
     int64_t batch;                  /* at export */
@@ -68,6 +96,8 @@ struct lower {
     int reads_mixed;                /* 1: the node reads a value that is mixed */
     struct arena arena;             /* of the lowering alone */
 };
+
+char *lower_norm_uses(const struct import_network *n); /* [tensors]: enum norm_use; to free */
 
 struct import_builder {
     const char *target;
@@ -139,15 +169,32 @@ struct lowered lower_plain_value(const struct lower *l, int value, int n, const 
 /* Images [N,H,W,C]; n is the extent of N. */
 struct lowered lower_image_value(const struct lower *l, int value, struct extent n);
 
-/* x as a graph value: a constant becomes one. */
+/* x as a graph value: a constant becomes one of F32.  A dimension along which all of its elements
+ * are equal has extent 1 there, so that a constant of the batch holds for any batch. */
 struct lowered lower_real_value(struct lower *l, struct lowered x);
-/* A constant whose views share its elements: x, of kind HOST, loaded; or new ones, all `value`. */
-struct lowered lower_host(struct lower *l, struct lowered x);
-struct lowered lower_host_new(struct lower *l, const int64_t *dim, int n, double value);
-void lower_host_fill(struct lower *l, struct lowered x,
-                     double value); /* all that share it see it */
-struct lowered lower_host_reshape(struct lower *l, struct lowered x, const int64_t *to, int n);
+/* A constant, as lowering knows it; of a network's value. */
+struct lowered lower_constant(struct lower *l, const struct host_tensor *t);
+/* The constant that x is; NULL: it depends on inputs or parameters, or its elements are not here.
+ */
+const struct host_tensor *lower_host(const struct lowered *x);
 struct lowered lower_index_value(struct lower *l, struct lowered x); /* of I32 */
+/* Likewise for indices of an extent, where negative ones count from the end and a constant mask
+ * stands for the places where it is true. */
+struct lowered lower_pick_value(struct lower *l, struct lowered x, int64_t extent);
+/* 1: the node's tensors are all constants, and it was computed, or failed. */
+int lower_fold(struct lower *l, const struct import_node *n);
+/* For each node 1 if its tensors are all constants and it can be computed; to free. */
+char *lower_constants(const struct import_network *n);
+
+/* ---- memory that values share (alias.c) ---- */
+
+/* Before node n is built: fails if it changes a parameter or buffer in place.  1: nothing is to be
+ * built, since it counts the steps of a batch norm. */
+int lower_guard(struct lower *l, const struct import_node *n);
+void lower_track(struct lower *l, const struct import_node *n); /* after it was built */
+/* `out` is what value `changed` became: all of its names mean it now, and its views are stale. */
+void lower_rebind(struct lower *l, int changed, int out);
+
 /* The graph value of x with its dimensions in the order `at` (all of x's). */
 struct lowered lower_arrange(struct lower *l, struct lowered x, const int *at);
 struct lowered lower_plain(struct lower *l, struct lowered x);  /* in PyTorch's order */
@@ -171,6 +218,9 @@ void lower_conv1d(struct lower *l, int kind); /* the builder */
 /* The binary arithmetic of a and b, with broadcasting. */
 struct lowered lower_binary(struct lower *l, enum elementwise kind, struct lowered a,
                             struct lowered b);
+/* 1: a b ends a formula that is one operator here, whose result is *y (import/recognise.c). */
+int lower_recognise(struct lower *l, const struct lowered *a, const struct lowered *b,
+                    struct lowered *y);
 /* a, b and c in one layout and rank, and the layout of the result; c may be NONE. */
 struct lowered lower_meet(struct lower *l, struct lowered *const *x, int n);
 /* x times a draw, or a draw divided by a number. */

@@ -420,6 +420,8 @@ static int pt2_network(struct pt2 *p)
     if (rc == 0)
         rc = pt2_rest_of_state(p);
     if (rc == 0)
+        rc = pt2_refuse_overlaps(p);
+    if (rc == 0)
         rc = pt2_nodes(p, &s);
     if (rc == 0)
         rc = pt2_outputs(p, &s, json_object_get(signature, "output_specs"));

@@ -57,6 +57,7 @@ int pt2_meta(struct pt2 *p, json_t *meta, const char *name, struct import_value 
  * the table. */
 int pt2_tensor(struct pt2 *p, const char *key, enum import_role role);
 int pt2_rest_of_state(struct pt2 *p); /* the parameters that the network does not use */
+int pt2_refuse_overlaps(struct pt2 *p);
 int pt2_read_contents(struct pt2 *p); /* constants and buffers */
 
 /* pt2_graph.c */

@@ -18,6 +18,7 @@
 #include "base/util.h"
 #include "import/lower.h"
 #include "import/pt2.h"
+#include "op/compose.h"
 #include "rig.h"
 #include "text_network.h"
 
@@ -90,12 +91,16 @@ static void add_inputs(struct graph *g, const struct import_network *n, int *inp
     }
 }
 
+/* Of y as a row for each sample. */
 static void add_loss(struct graph *g, int y)
 {
     const union node_attr attr = {.loss.pointwise = POINTWISE_SQUARED};
-    const int target = graph_input(g, DTYPE_F32, g->value[y].shape, "target");
-    int out[NODE_MAX_OUT] = {NODE_NEW_OUT};
+    struct compose c = {.g = g, .name = "rows", .err = &rig_err};
+    int out[NODE_MAX_OUT] = {NODE_NEW_OUT}, target;
 
+    y = compose_reshape(&c, y, SHAPE(g->batch, shape_elements(&g->value[y].shape) / g->batch));
+    rig_must(c.rc);
+    target = graph_input(g, DTYPE_F32, g->value[y].shape, "target");
     g->logits = y;
     rig_must(graph_node(g, OP_pointwise_loss, &attr, (int[]){y, target, g->metrics}, 3, out, "loss",
                         &rig_err));

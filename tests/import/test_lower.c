@@ -133,6 +133,49 @@ static void test_inner_batch(void **state)
     graph_free(g);
 }
 
+/* x * rsqrt(mean(x^2) + eps), then times 1 + w; and x / 2 * (1 + tanh(..)) of it. */
+#define RMS_NORM                                                                                \
+    "tensor w p F32 1 [4]\nvalue w F32 [4] of w\nvalue x F32 [2,3,4]\nvalue p F32 [2,3,4]\n"    \
+    "value m F32 [2,3,1]\nvalue e F32 [2,3,1]\nvalue r F32 [2,3,1]\nvalue n F32 [2,3,4]\n"      \
+    "value o F32 [4]\nvalue y F32 [2,3,4]\nnode pow.Tensor_Scalar - self=vx exponent=i2 -> p\n" \
+    "node mean.dim - self=vp dim=I-1 keepdim=f1 -> m\n"                                         \
+    "node add.Tensor - self=vm other=r1e-6 -> e\nnode rsqrt.default - self=ve -> r\n"           \
+    "node mul.Tensor - self=vx other=vr -> n\nnode add.Tensor - self=vw other=r1.0 -> o\n"      \
+    "node mul.Tensor - self=vo other=vn -> y\ninput x x\noutput y y\n"
+#define GELU                                                                                    \
+    "value x F32 [2,4]\nvalue h F32 [2,4]\nvalue p F32 [2,4]\nvalue q F32 [2,4]\n"              \
+    "value s F32 [2,4]\nvalue u F32 [2,4]\nvalue t F32 [2,4]\nvalue g F32 [2,4]\n"              \
+    "value y F32 [2,4]\nnode mul.Tensor - self=vx other=r0.5 -> h\n"                            \
+    "node pow.Tensor_Scalar - self=vx exponent=r3.0 -> p\n"                                     \
+    "node mul.Tensor - self=vp other=r0.044715 -> q\nnode add.Tensor - self=vx other=vq -> s\n" \
+    "node mul.Tensor - self=vs other=r%s -> u\nnode tanh.default - self=vu -> t\n"              \
+    "node add.Tensor - self=vt other=r1.0 -> g\nnode mul.Tensor - self=vh other=vg -> y\n"      \
+    "input x x\noutput y y\n"
+
+/* The operator that makes the network's output. */
+static void expect_last(const char *text, enum op op)
+{
+    int out[1];
+    struct graph *g = lowered(text, 3, 1, out);
+
+    if (!g)
+        fail_msg("%s", lower_err.msg);
+    assert_string_equal(op_get(g->node[g->value[out[0]].producer].op)->name, op_get(op)->name);
+    graph_free(g);
+}
+
+static void test_recognised(void **state)
+{
+    char text[2048];
+
+    (void)state;
+    expect_last(RMS_NORM, OP_rms_norm);
+    snprintf(text, sizeof text, GELU, "0.7978845608028654");
+    expect_last(text, OP_activation);
+    snprintf(text, sizeof text, GELU, "0.798"); /* another function */
+    expect_last(text, OP_elementwise);
+}
+
 /* One operator of the exporter, and the operators of ours that stand for it. */
 static void test_operators(void **state)
 {
@@ -233,7 +276,7 @@ static void test_refused(void **state)
          "it combines dimension 2, the batch"},
         {"tensor m b F32 0 [4]\nvalue m F32 [4] of m\nvalue x F32 [2,4]\nvalue c F32 [4]\n"
          "node copy_.default - self=vm src=vx -> c\ninput x x\noutput y x\n",
-         "it changes m, but steps here change parameters"},
+         "it changes m, a buffer, in place"},
         {MIXED "node index_select.default - self=vx dim=i0 index=vx -> v\noutput y v\n",
          "it takes elements of dimension 0, the batch"},
         {MIXED "node detach_.default - self=vx -> v\noutput y v\n",
@@ -329,7 +372,7 @@ int main(void)
         cmocka_unit_test(test_block),       cmocka_unit_test(test_batch),
         cmocka_unit_test(test_inner_batch), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_check),       cmocka_unit_test(test_operators),
-        cmocka_unit_test(test_draws),
+        cmocka_unit_test(test_recognised),  cmocka_unit_test(test_draws),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

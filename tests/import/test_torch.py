@@ -2,6 +2,7 @@
 
 The reference is PyTorch in float64: ours may be no further away than twice PyTorch's float32, or
 1e-4 of the largest number.  Networks are small, and the batch is another one than at export."""
+import math
 import os
 import subprocess
 import sys
@@ -110,6 +111,24 @@ class Heads(nn.Module):
         return self.last(y.view(x.shape)).mean(1)
 
 
+class Written(nn.Module):
+    """Formulas that are one operator here: RMS norms, with weights of two kinds, gelus, silu"""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.ParameterList(nn.Parameter(torch.randn(6)) for _ in range(3))
+        self.last = nn.Linear(6 * 18, 5)
+
+    def forward(self, x):
+        x = x.flatten(1, 2)
+        for i, w in enumerate(self.weight):
+            x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-3)
+            x = (w * x, x * (1.0 + w), x)[i]
+            x = (0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3.0))),
+                 x * 0.5 * (1 + torch.erf(x / math.sqrt(2))), x * torch.sigmoid(x))[i]
+        return self.last(x.flatten(1))
+
+
 class Networks(unittest.TestCase):
     def ours(self, d, names):
         path = next(f"{d}/{name}" for name in sorted(os.listdir(d)) if name.startswith("network"))
@@ -182,6 +201,9 @@ class Networks(unittest.TestCase):
 
     def test_parts(self):
         self.compare(Parts(), 6)
+
+    def test_written(self):
+        self.compare(Written(), 6)
 
     def test_resnet(self):
         self.compare(resnet18(num_classes=10), 64)

@@ -61,7 +61,7 @@ class Writer:
         schema = node.target._schema.arguments
         given = [(schema[i].name, a) for i, a in enumerate(node.args)] + list(node.kwargs.items())
         args = [f"{name}={argument(a, self.names)}" for name, a in given]
-        made = node.meta["val"]
+        made = node.meta.get("val")
         outs = [(node.name, made)] if isinstance(made, torch.Tensor) else [
             (f"{node.name}.{i}", x) for i, x in enumerate(made or [])]
         for name, value in outs:
