@@ -109,15 +109,27 @@ int lower_guard(struct lower *l, const struct import_node *n)
 
 /* ---- names of one tensor ---- */
 
+void lower_join(struct lower *l, int v, int base)
+{
+    int before = v;
+
+    if (l->base[v] == base)
+        return;
+    while (l->next[before] != v)
+        before = l->next[before];
+    l->next[before] = l->next[v];
+    l->next[v] = l->next[base];
+    l->next[base] = v;
+    l->base[v] = base;
+}
+
 void lower_rebind(struct lower *l, int changed, int out)
 {
     const int base = l->base[changed];
 
-    l->base[out] = base;
+    lower_join(l, out, base);
     l->is_view[out] = l->is_view[changed];
-    for (int v = 0; v < l->net->n_values; v++) {
-        if (l->base[v] != base || v == out)
-            continue;
+    for (int v = l->next[out]; v != out; v = l->next[v]) {
         l->host[v] = NULL;
         if (l->is_view[v] == l->is_view[changed] && (v == changed || !l->is_view[v])) {
             l->value[v] = l->value[out];
@@ -136,7 +148,7 @@ static void alias_share(struct lower *l, const struct import_node *n, int is_vie
     for (int i = 0; i < n->n_out && from != IMPORT_NO_VALUE; i++) {
         if (n->out[i] == IMPORT_NO_VALUE)
             continue;
-        l->base[n->out[i]] = l->base[from];
+        lower_join(l, n->out[i], l->base[from]);
         l->is_view[n->out[i]] = (char)(is_view || l->is_view[from]);
     }
 }
@@ -150,7 +162,7 @@ static void alias_change(struct lower *l, const struct import_node *n)
         return;
     if ((alias_is(n->target, "fill_") || alias_is(n->target, "zero_")) && l->is_view[changed] &&
         l->slice[changed].of != IMPORT_NO_VALUE) {
-        l->base[out] = l->base[changed]; /* builders_fill has changed the whole */
+        lower_join(l, out, l->base[changed]); /* builders_fill has changed the whole */
         l->is_view[out] = 1;
         l->value[changed] = l->value[out];
         l->is_stale[changed] = 0;
