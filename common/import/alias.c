@@ -91,9 +91,12 @@ int lower_guard(struct lower *l, const struct import_node *n)
 
     if (lower_failed(l) || t < 0)
         return 0;
-    if (l->norm[t] == NORM_COUNT &&
-        (alias_is(n->target, "add_") || alias_is(n->target, "add") || alias_is(n->target, "copy_")))
+    if (l->norm[t] == NORM_COUNT && (alias_is(n->target, "add_") || alias_is(n->target, "add") ||
+                                     alias_is(n->target, "copy_"))) {
+        if (n->n_out > 0 && n->out[0] != IMPORT_NO_VALUE)
+            l->base[n->out[0]] = l->base[self]; /* a norm used again counts on */
         return 1;
+    }
     if (!in_place || alias_is(n->target, "detach_") ||
         (l->norm[t] == NORM_STATISTIC && alias_is(n->target, "copy_")))
         return 0;

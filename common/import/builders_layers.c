@@ -106,6 +106,17 @@ static void builders_pool(struct lower *l, int kind)
     lower_set(l, 0, lower_image_value(l, y, n));
 }
 
+/* The operator of decomposed exports, for any number of dimensions. */
+static void builders_convolution(struct lower *l, int kind)
+{
+    if (lower_int(l, "transposed", 6, 0))
+        lower_fail(l, ERR_UNSUPPORTED, "it is a transposed convolution, which is not supported");
+    if (lower_in(l, "input", 0).n == 3)
+        lower_conv1d(l, kind);
+    else
+        builders_conv2d(l, kind);
+}
+
 static void builders_adaptive_pool(struct lower *l, int kind)
 {
     struct lowered x = lower_in(l, "self", 0);
@@ -421,6 +432,9 @@ static void builders_embedding(struct lower *l, int kind)
 const struct import_builder import_layers[] = {
     {"conv2d.default", builders_conv2d, 0},
     {"conv2d.padding", builders_conv2d, 1},
+    {"convolution.default", builders_convolution, 0},
+    {"max_pool2d_with_indices.default", builders_pool, POOL_IS_MAX},
+    {"_adaptive_avg_pool2d.default", builders_adaptive_pool, POOL_IS_AVG},
     {"max_pool2d.default", builders_pool, POOL_IS_MAX},
     {"avg_pool2d.default", builders_pool, POOL_IS_AVG},
     {"adaptive_avg_pool2d.default", builders_adaptive_pool, POOL_IS_AVG},

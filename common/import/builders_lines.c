@@ -28,7 +28,7 @@ static void builders_lines_pad(struct lower *l, int64_t kernel, struct compose_w
     win->pad[1][1] = sum - sum / 2;
 }
 
-static void builders_conv1d(struct lower *l, int kind)
+void lower_conv1d(struct lower *l, int kind)
 {
     struct lowered x = lower_in(l, "input", 0), w = lower_in(l, "weight", 1),
                    b = lower_in(l, "bias", 2);
@@ -147,8 +147,8 @@ static void builders_gather(struct lower *l, int kind)
 }
 
 const struct import_builder import_lines[] = {
-    {"conv1d.default", builders_conv1d, 0},
-    {"conv1d.padding", builders_conv1d, 0},
+    {"conv1d.default", lower_conv1d, 0},
+    {"conv1d.padding", lower_conv1d, 0},
     {"adaptive_avg_pool1d.default", builders_adaptive_lines, 0},
     {"upsample_bilinear2d.vec", builders_resize, RESIZE_BILINEAR},
     {"upsample_bilinear2d.default", builders_resize, RESIZE_BILINEAR},

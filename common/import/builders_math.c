@@ -432,6 +432,7 @@ const struct import_builder import_math[] = {
     BOTH("masked_fill", "Scalar", builders_masked_fill, 0),
     {"mean.dim", builders_reduce, REDUCE_MEAN},
     {"mean.default", builders_reduce, REDUCE_MEAN},
+    {"any.dim", builders_reduce, REDUCE_MAX},
     {"sum.dim_IntList", builders_reduce, REDUCE_SUM},
     {"sum.default", builders_reduce, REDUCE_SUM},
     {"amax.default", builders_reduce, REDUCE_MAX},

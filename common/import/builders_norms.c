@@ -26,59 +26,109 @@ static int norm_operand(struct lower *l, struct lowered w, int64_t n, float valu
     return id;
 }
 
+/* The buffer of a running statistic, which an earlier use may have updated; or NULL. */
+static const struct import_tensor *norm_buffer(const struct lower *l, const char *name, int place)
+{
+    const int v = lower_value_of(l, name, place);
+
+    if (v != IMPORT_NO_VALUE && l->value[v].kind == LOWERED_NEXT)
+        return &l->net->tensor[l->value[v].tensor];
+    return lower_tensor(l, name, place);
+}
+
 static int running_state(struct lower *l, const char *name, int place, float init)
 {
-    const struct import_tensor *t = lower_tensor(l, name, place);
+    const struct import_tensor *t = norm_buffer(l, name, place);
+    int *state = t ? &l->param[t - l->net->tensor] : NULL;
 
     if (!t || t->role != IMPORT_BUFFER || t->n_dims != 1) {
         lower_fail(l, ERR_UNSUPPORTED, "its %s is not a buffer of the file", name);
         return NO_VALUE;
     }
-    if (graph_find(l->m->g, t->name)) {
-        lower_fail(l, ERR_UNSUPPORTED,
-                   "%s is updated by two operators: a batch norm is used twice in a step", t->name);
-        return NO_VALUE;
+    if (*state == NO_VALUE)
+        *state = graph_state(l->m->g, SHAPE(t->dim[0]), init, t->name);
+    return *state;
+}
+
+/* The node that writes the next value of this state; -1: none does yet. */
+static int norm_updater(const struct graph *g, int state)
+{
+    for (int k = g->n_nodes - 1; k >= 0; k--)
+        if (g->node[k].op == OP_batch_norm &&
+            g->node[k].out[BATCH_NORM_NEXT_MEAN] == g->value[state].shadow)
+            return k;
+    return -1;
+}
+
+/* A batch norm that a step uses again goes on with what its last use left, as PyTorch does: the
+ * next values of that use become temporaries, which state[2] then are. */
+static void norm_continue(struct lower *l, int state[2])
+{
+    struct graph *g = l->m->g;
+    const int k = norm_updater(g, state[0]);
+
+    for (int i = 0; k >= 0 && i < 2; i++) {
+        const int temp = graph_value(g, VALUE_TEMP, DTYPE_F32, g->value[state[i]].shape,
+                                     arena_printf(&g->arena, "%s.next", g->value[state[i]].name));
+
+        g->value[temp].producer = k;
+        g->value[temp].is_detached = 1;
+        g->node[k].out[BATCH_NORM_NEXT_MEAN + i] = temp;
+        state[i] = temp;
     }
-    return graph_state(l->m->g, SHAPE(t->dim[0]), init, t->name);
 }
 
 static int builders_batch_norm_train(struct lower *l, int x, const int param[2], const int state[2],
                                      const union node_attr *attr)
 {
     struct graph *g = l->m->g;
-    int sums[NODE_MAX_OUT] = {NODE_NEW_OUT};
+    int sums[NODE_MAX_OUT] = {NODE_NEW_OUT}, last[2] = {state[0], state[1]};
     int out[NODE_MAX_OUT] = {NODE_NEW_OUT, graph_shadow_of(g, state[0]),
                              graph_shadow_of(g, state[1])};
 
-    l->c.rc = graph_node(g, OP_batch_norm_stats, attr, (int[]){x, state[0]}, 2, sums,
+    norm_continue(l, last);
+    l->c.rc = graph_node(g, OP_batch_norm_stats, attr, (int[]){x, last[0]}, 2, sums,
                          arena_printf(&g->arena, "%s.stats", l->c.name), l->c.err);
     if (l->c.rc == 0 && l->m->sync)
         l->c.rc = graph_node(g, OP_allreduce, NULL, (int[]){sums[0]}, 1, sums,
                              arena_printf(&g->arena, "%s.sync", l->c.name), l->c.err);
     if (l->c.rc == 0)
         l->c.rc = graph_node(g, OP_batch_norm, attr,
-                             (int[]){x, sums[0], param[0], param[1], state[0], state[1]}, 6, out,
+                             (int[]){x, sums[0], param[0], param[1], last[0], last[1]}, 6, out,
                              l->c.name, l->c.err);
     return out[0];
 }
 
-/* kind: the places of the mode's flag, the momentum and eps differ between the operators. */
+/* Outputs 3 and 4 of a decomposed export are the next running statistics. */
+static void norm_set_next(struct lower *l)
+{
+    for (int i = 0; i < 2; i++) {
+        const struct import_tensor *t = norm_buffer(l, i ? "running_var" : "running_mean", 3 + i);
+
+        if (t)
+            lower_set(l, 3 + i,
+                      (struct lowered){.kind = LOWERED_NEXT, .tensor = (int)(t - l->net->tensor)});
+    }
+}
+
 static void builders_batch_norm(struct lower *l, int kind)
 {
     struct lowered x = lower_in(l, "input", 0);
-    const int flag = (int)lower_int(l, "training", 5, kind == 0);
+    const int flag = (int)lower_int(l, "training", 5, 1);
     union node_attr attr = {.norm = {.eps = (float)lower_real(l, "eps", 7, 1e-5),
                                      .momentum = (float)lower_real(l, "momentum", 6, 0.1),
                                      .sync = l->m->sync}};
     int param[2], state[2], out[NODE_MAX_OUT] = {NODE_NEW_OUT};
     int64_t n;
 
+    (void)kind;
     if (lower_failed(l))
         return;
     if (x.n < 2) {
         lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want 2 or more", x.n);
         return;
     }
+    norm_set_next(l);
     lower_refuse_batch(l, &x, 2, "has its channels in");
     x = lower_channels_last(l, x);
     state[0] = running_state(l, "running_mean", 3, 0);
@@ -92,6 +142,11 @@ static void builders_batch_norm(struct lower *l, int kind)
         return;
     if (l->m->g->training && (flag || l->net->is_eval)) {
         lower_set(l, 0, lower_with(x, builders_batch_norm_train(l, x.value, param, state, &attr)));
+        return;
+    }
+    if (norm_updater(l->m->g, state[0]) >= 0) {
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "it reads running statistics that another use in the same step has updated");
         return;
     }
     attr.norm.sync = 0;
@@ -173,11 +228,11 @@ static void builders_group_norm(struct lower *l, int kind)
 {
     struct lowered x = lower_in(l, "input", 0), w = lower_in(l, "weight", 2),
                    b = lower_in(l, "bias", 3);
-    const union node_attr attr = {.group_norm = {.groups = lower_int(l, "num_groups", 1, 1),
+    const union node_attr attr = {.group_norm = {.groups = kind ? lower_int(l, "group", 6, 1)
+                                                                : lower_int(l, "num_groups", 1, 1),
                                                  .eps = (float)lower_real(l, "eps", 4, 1e-5)}};
     int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NEW_OUT, NODE_NEW_OUT}, in[3];
 
-    (void)kind;
     if (!lower_failed(l) && x.n < 2)
         lower_fail(l, ERR_CONFIG, "its input has %d dimensions, want 2 or more", x.n);
     if (lower_failed(l))
@@ -196,6 +251,9 @@ static void builders_group_norm(struct lower *l, int kind)
 
 const struct import_builder import_norms[] = {
     {"batch_norm.default", builders_batch_norm, 0},
+    {"_native_batch_norm_legit_functional.default", builders_batch_norm, 0},
+    {"native_layer_norm.default", builders_layer_norm, 0},
+    {"native_group_norm.default", builders_group_norm, 1},
     {"layer_norm.default", builders_layer_norm, 0},
     {"rms_norm.default", builders_rms_norm, 0},
     {"group_norm.default", builders_group_norm, 0},

@@ -13,11 +13,15 @@ static void builders_same(struct lower *l, int kind)
     lower_set(l, 0, lower_in(l, name, 0));
 }
 
-/* detach_ of a constant is folded; of another tensor it would cut the gradient. */
+/* kind 1: detach_, which changes the tensor itself: only of constants. */
 static void builders_detach(struct lower *l, int kind)
 {
-    (void)kind;
-    lower_fail(l, ERR_UNSUPPORTED, "it cuts the gradient of a tensor");
+    const struct lowered x = lower_in(l, "self", 0);
+
+    if (kind && !lower_failed(l) && x.kind != LOWERED_HOST)
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "it cuts the gradient of a tensor in place; want detach, which makes a new one");
+    lower_detach(l);
 }
 
 static void builders_nothing(struct lower *l, int kind)
@@ -142,7 +146,7 @@ static void builders_expand(struct lower *l, int kind)
 {
     const struct import_value *to = &l->net->value[l->node->out[0]];
     struct lowered x = lower_in(l, "self", 0);
-    int missing;
+    int missing, is_batch;
 
     (void)kind;
     x = lower_real_value(l, x);
@@ -154,9 +158,11 @@ static void builders_expand(struct lower *l, int kind)
         if (to->dim[d] == 1 && !(d == 0 && l->batch == 1))
             continue;
         /* A first extent that is as long as the batch is the batch. */
-        x.dim[d] = d == 0 && to->dim[d] % l->batch == 0 && to->dim[d] == l->batch
-                       ? (struct extent){1, 1, 1}
-                       : extent_of(to->dim[d]);
+        is_batch = lower_is_batch(l, to, d);
+        if (is_batch < 0)
+            is_batch = d == 0;
+        x.dim[d] =
+            is_batch && to->dim[d] == l->batch ? (struct extent){1, 1, 1} : extent_of(to->dim[d]);
         x.repeats |= 1u << d;
     }
     lower_set(l, 0, x);
@@ -535,7 +541,7 @@ static void builders_index(struct lower *l, int kind)
 
 const struct import_builder import_views[] = {
     {"alias.default", builders_same, 0},
-    {"detach_.default", builders_detach, 0},
+    {"detach_.default", builders_detach, 1},
     {"detach.default", builders_detach, 0},
     {"lift_fresh_copy.default", builders_same, 0},
     {"contiguous.default", builders_same, 0},
@@ -572,6 +578,7 @@ const struct import_builder import_views[] = {
     {"concat.default", builders_cat, CAT_PLAIN},
     {"stack.default", builders_cat, CAT_STACK},
     {"roll.default", builders_roll, -1},
+    {"constant_pad_nd.default", builders_pad, -1},
     {"pad.default", builders_pad, -1},
     {"index.Tensor", builders_index, -1},
     {0},

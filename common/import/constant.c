@@ -241,10 +241,12 @@ struct lowered lower_real_value(struct lower *l, struct lowered x)
     if (x.kind == LOWERED_HOST)
         return constant_value(l, x, 0);
     lower_fail(l, ERR_UNSUPPORTED, "%s",
-               x.kind == LOWERED_DRAW  ? "random numbers are read by an operator other than the "
-                                         "product of stochastic depth"
-               : x.kind == LOWERED_INT ? "it reads an integer as a tensor"
-                                       : "it reads a value that does not exist");
+               x.kind == LOWERED_DRAW   ? "random numbers are read by an operator other than the "
+                                          "product of stochastic depth"
+               : x.kind == LOWERED_INT  ? "it reads an integer as a tensor"
+               : x.kind == LOWERED_NEXT ? "it reads a running statistic or a counter in the step "
+                                          "that updates it"
+                                        : "it reads a value that does not exist");
     return x;
 }
 

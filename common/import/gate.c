@@ -95,8 +95,8 @@ static void gate_output(struct lower *l, int out)
     const struct import_value *v = &l->net->value[out];
     int fits = x->n == v->n_dims;
 
-    if (x->kind == LOWERED_NONE || lower_failed(l)) /* one that is not built; reading it fails */
-        return;
+    if (x->kind == LOWERED_NONE || x->kind == LOWERED_NEXT || lower_failed(l))
+        return; /* one that is not built: reading it fails, or a copy into its buffer takes it */
     if (v->is_int != (x->kind == LOWERED_INT)) {
         lower_fail(l, ERR_CORRUPT, "its output %s is %s, against what the file says", v->name,
                    v->is_int ? "a tensor" : "an integer");

@@ -12,8 +12,8 @@
 #include "import/lower_impl.h"
 
 static const struct import_builder *const lower_tables[] = {
-    import_layers, import_norms,     import_math, import_views,
-    import_random, import_attention, import_lines};
+    import_layers,    import_norms, import_math,  import_views,     import_random,
+    import_attention, import_lines, import_sizes, import_decomposed};
 
 static const struct import_builder *builder_of(const char *target)
 {
@@ -348,9 +348,11 @@ static int lower_wrap(struct lower *l, const struct import_node *n)
 static void lower_node(struct lower *l, const struct import_node *n)
 {
     const struct import_builder *b = builder_of(n->target);
+    const int n_before = l->m->g->n_values;
 
     l->node = n;
     l->reads_mixed = 0;
+    lower_sizes_refuse(l);
     l->c.name = *n->module ? n->module : n->name;
     lower_gate(l);
     if (lower_guard(l, n) || lower_fold(l, n)) {
@@ -364,10 +366,11 @@ static void lower_node(struct lower *l, const struct import_node *n)
                    "this operator is supported for constants alone, and an input of it is none");
     else if (!b)
         lower_fail(l, ERR_UNSUPPORTED, "this operator is not supported");
-    else if (n->no_gradient)
-        lower_fail(l, ERR_UNSUPPORTED, "it stands in a no_grad block, which has no gradient");
-    if (!lower_failed(l))
+    else if (!lower_failed(l))
         b->build(l, b->kind);
+    if (n->no_gradient)
+        lower_without_gradient(l, n_before, fold_is_in_place(n->target));
+    lower_sizes_check(l);
     lower_net(l);
     lower_track(l, n);
     if (lower_failed(l))
@@ -384,33 +387,6 @@ static void lower_outputs(struct lower *l, int *outputs)
             continue;
         outputs[i] = lower_plain(l, l->value[v]).value;
     }
-}
-
-/* Parameters that no output depends on are not trained: PyTorch gives them no gradient. */
-void import_freeze_unused(struct graph *g, const int *values, int n)
-{
-    char *leads = xcalloc((size_t)g->n_values + 1, 1);
-
-    for (int i = 0; i < n; i++)
-        if (values[i] != NO_VALUE)
-            leads[values[i]] = 1;
-    for (int k = g->n_nodes - 1; k >= 0; k--) {
-        int wanted = 0;
-
-        for (int i = 0; i < g->node[k].n_out; i++)
-            wanted |= g->node[k].out[i] != NO_VALUE && leads[g->node[k].out[i]];
-        for (int i = 0; wanted && i < g->node[k].n_in; i++)
-            if (g->node[k].in[i] != NO_VALUE)
-                leads[g->node[k].in[i]] = 1;
-    }
-    for (int v = 0; v < g->n_values; v++)
-        if (g->value[v].role == VALUE_PARAM && !leads[v] && !g->value[v].info->frozen) {
-            struct param_info info = *g->value[v].info;
-
-            info.frozen = 1;
-            g->value[v].info = arena_copy(&g->arena, &info, sizeof info);
-        }
-    free(leads);
 }
 
 static void lower_begin(struct lower *l)
@@ -457,6 +433,7 @@ int import_lower(struct net *m, const struct import_network *n, const struct imp
     lower_params(&l);
     lower_tensors(&l);
     lower_inputs(&l);
+    lower_sizes_begin(&l);
     for (int k = 0; k < n->n_nodes && !lower_failed(&l); k++)
         lower_node(&l, &n->node[k]);
     lower_outputs(&l, outputs);

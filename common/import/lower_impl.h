@@ -26,6 +26,7 @@ enum lowered_kind {
     LOWERED_HOST,  /* a constant, `constant`, which becomes a graph value where an operator reads
                       it; its dimensions are those at export */
     LOWERED_INT,   /* one integer: dim[0] */
+    LOWERED_NEXT,  /* the next value of the buffer `tensor`, a running statistic */
     LOWERED_DRAW,  /* random numbers, 0 or `scale`: see import/builders_random.c */
 };
 
@@ -45,6 +46,7 @@ struct lowered {
     struct extent dim[SHAPE_MAX_DIMS]; /* as PyTorch has it */
     int at[SHAPE_MAX_DIMS];            /* dimension d is dimension at[d] of the graph value */
     unsigned repeats;                  /* bit d: the graph value has extent 1 there */
+    int tensor;                        /* NEXT: of the network's tensors */
     struct lower_constant *constant;   /* HOST */
     int stage;                         /* DRAW: see there */
     double keep, scale;                /* DRAW */
@@ -91,6 +93,7 @@ struct lower {
     struct slice_view *slice; /* [values]: the part of another value that one is */
     int *param;               /* [tensors]: graph value; NO_VALUE: none yet */
     int64_t batch;            /* at export */
+    int batch_symbol;         /* of the network's symbols; -1: none */
     int reads_mixed;          /* 1: the node reads a value that is mixed */
     struct arena arena;       /* of the lowering alone */
 };
@@ -120,8 +123,9 @@ int lower_have_ranks(struct lower *l, const struct lowered *a, int n_a, const st
 int lower_normalized(struct lower *l, const struct lowered *x, int64_t *n);
 
 /* Tables, each ended by a target of NULL. */
-extern const struct import_builder import_layers[], import_norms[], import_math[], import_views[],
-    import_random[], import_attention[], import_lines[];
+extern const struct import_builder import_layers[], import_norms[], import_sizes[],
+    import_decomposed[], import_math[], import_views[], import_random[], import_attention[],
+    import_lines[];
 
 /* "node relu_3 (relu.default) in layer1.0: ..."  Sets l->c.rc. */
 void lower_fail(struct lower *l, int code, const char *fmt, ...)
@@ -162,6 +166,21 @@ int extent_is_one(struct extent e);
  * Every operator asks whose result for one element depends on others along these dimensions. */
 void lower_refuse_batch(struct lower *l, const struct lowered *x, unsigned dims, const char *does);
 void lower_batch_check(struct lower *l, struct lowered *x); /* an output of the node */
+
+/* ---- symbolic sizes (lower_sizes.c) ---- */
+
+void lower_sizes_begin(struct lower *l);
+/* 1: the file says that extent d of the network's value follows from the batch; 0: it does not;
+ * -1: the export fixed all sizes. */
+int lower_is_batch(const struct lower *l, const struct import_value *v, int d);
+void lower_sizes_refuse(struct lower *l); /* numbers of the node that follow from the batch */
+void lower_sizes_check(struct lower *l);  /* that its outputs have the batch where the file says */
+
+/* ---- gradients (lower_gradient.c) ---- */
+
+/* The outputs of the node, whose graph values begin at n_before, have no gradient. */
+void lower_without_gradient(struct lower *l, int n_before, int is_in_place);
+void lower_detach(struct lower *l); /* the node is a detach */
 
 void lower_set(struct lower *l, int i, struct lowered v); /* output i of the node */
 /* x with `value` in place of its graph value, which has the same layout. */
@@ -216,6 +235,8 @@ struct lowered lower_permute(struct lowered x, const int *order);
 struct lowered lower_reshape(struct lower *l, struct lowered x, const int64_t *to, int n);
 /* The bits of graph dimensions for bits of x's dimensions. */
 unsigned lower_axes(const struct lowered *x, unsigned dims);
+
+void lower_conv1d(struct lower *l, int kind); /* the builder */
 
 /* The binary arithmetic of a and b, with broadcasting. */
 struct lowered lower_binary(struct lower *l, enum elementwise kind, struct lowered a,

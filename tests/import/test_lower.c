@@ -192,6 +192,16 @@ static void test_operators(void **state)
          "node empty.memory_format - size=I2,4 -> e\nnode bernoulli_.float - self=ve p=r0.3 -> b\n"
          "input x x\noutput y b\n",
          "uniform elementwise"},
+        {"value x F32 [2,4]\nvalue e F32 [2,1]\nvalue b F32 [2,1]\nvalue y F32 [2,4]\n"
+         "node empty_permuted.default - size=I2,1 physical_layout=I0,1 -> e\n"
+         "node bernoulli.p - self=ve p=r0.5 -> b\nnode mul.Tensor - self=vx other=vb -> y\n"
+         "input x x\noutput y y\n",
+         "dropout elementwise"},
+        {"value x F32 [2,4]\nvalue f F32 [2,4]\nvalue g BOOL [2,4]\nvalue y F32 [2,4]\n"
+         "node full_like.default - self=vx fill_value=r0.5 -> f\n"
+         "node gt.Scalar - self=vx other=r0.0 -> g\n"
+         "node where.self - condition=vg self=vf other=vx -> y\ninput x x\noutput y y\n",
+         "reshape reshape elementwise elementwise"},
         {"value x I32 [2,4]\nvalue r F32 [2,4]\nnode rand.default - size=I2,4 -> r\n"
          "input x x\noutput y r\n",
          "uniform"},
@@ -264,6 +274,13 @@ static void test_refused(void **state)
                "node scaled_dot_product_attention.default - query=vu key=vu value=vu -> u2\n"
                "output y u2\n",
          "it combines dimension 2, the batch"},
+        {"tensor m b F32 0 [4]\nvalue m F32 [4] of m\nvalue x F32 [2,4]\nvalue c F32 [4]\n"
+         "node copy_.default - self=vm src=vx -> c\ninput x x\noutput y x\n",
+         "it changes m, a buffer, in place"},
+        {MIXED "node index_select.default - self=vx dim=i0 index=vx -> v\noutput y v\n",
+         "it takes elements of dimension 0, the batch"},
+        {MIXED "node detach_.default - self=vx -> v\noutput y v\n",
+         "it cuts the gradient of a tensor in place"},
         {MIXED "node roll.default - self=vx shifts=I1 dims=I0 -> v\noutput y v\n",
          "it rolls dimension 0, the batch"},
         {"tensor w p F32 1 [9,4]\nvalue w F32 [9,4] of w\nvalue x I32 [2,3]\n"
