@@ -222,7 +222,7 @@ static void builders_addmm(struct lower *l, int kind)
     int transposed;
 
     (void)kind;
-    if (lower_failed(l))
+    if (!lower_have_ranks(l, &x, 2, &w, 2))
         return;
     if (lower_real(l, "beta", 3, 1) != 1 || lower_real(l, "alpha", 4, 1) != 1) {
         lower_fail(l, ERR_UNSUPPORTED, "beta or alpha is not 1");
@@ -298,10 +298,11 @@ static void builders_matmul(struct lower *l, int kind)
 {
     struct lowered a = lower_in(l, "self", 0), b = lower_in(l, kind ? "mat2" : "other", 1);
     const int is_row = a.n == 1, is_column = b.n == 1;
+    const int rank = !kind ? 0 : !strcmp(l->node->target, "mm.default") ? 2 : 3;
     struct lowered y;
     int transposed;
 
-    if (lower_failed(l))
+    if (!lower_have_ranks(l, &a, rank, &b, rank))
         return;
     b = lower_real_value(l, b);
     if (!lower_failed(l) && a.n >= 2 && builders_is_matrix(&b, &transposed)) {
@@ -350,10 +351,11 @@ static void builders_einsum(struct lower *l, int kind)
     struct lowered x[2];
     char plain[64];
     int n = 0, n_out = 0;
-    const char *arrow;
+    const char *arrow, *comma;
 
     (void)kind;
-    if (!text || !text->text || !of || of->n != 2 || strlen(text->text) >= sizeof plain) {
+    if (!text || !text->text || !of || of->kind != IMPORT_VALUES || of->n != 2 ||
+        strlen(text->text) >= sizeof plain) {
         lower_fail(l, ERR_UNSUPPORTED, "want an equation of two tensors");
         return;
     }
@@ -366,14 +368,18 @@ static void builders_einsum(struct lower *l, int kind)
         lower_fail(l, ERR_UNSUPPORTED, "equation \"%s\", want letters with ->", text->text);
         return;
     }
-    for (int i = 0; i < 2; i++) {
+    comma = strchr(plain, ',');
+    for (int i = 0; i < 2; i++)
         x[i] = lower_plain(l, lower_at(l, of->values[i]));
+    if (!comma || comma > arrow || x[0].n != comma - plain || x[1].n != arrow - comma - 1) {
+        lower_fail(l, ERR_UNSUPPORTED, "equation \"%s\", want the letters of two tensors",
+                   text->text);
+        return;
     }
     for (const char *c = arrow + 2; *c && n_out < SHAPE_MAX_DIMS; c++, n_out++) {
         const char *in = strchr(plain, *c);
-        const char *comma = strchr(plain, ',');
 
-        if (!in || !comma || in >= arrow) {
+        if (*c == ',' || !in || in >= arrow) {
             lower_fail(l, ERR_UNSUPPORTED, "equation \"%s\" has a new letter", text->text);
             return;
         }

@@ -13,11 +13,12 @@
 static void builders_lines_pad(struct lower *l, int64_t kernel, struct compose_window *win)
 {
     const struct import_arg *a = lower_arg(l, "padding", 4);
-    int64_t pad = 0, sum;
+    int64_t sum;
+    int pad[2];
 
     if (!a || a->kind != IMPORT_TEXT) {
-        lower_ints(l, "padding", 4, &pad, 1);
-        win->pad[1][0] = win->pad[1][1] = pad;
+        lower_pair(l, "padding", 4, 0, pad);
+        win->pad[1][0] = win->pad[1][1] = pad[0];
         return;
     }
     if (strcmp(a->text, "same") != 0 && strcmp(a->text, "valid") != 0)

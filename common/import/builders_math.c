@@ -129,7 +129,8 @@ static struct lowered with_number(struct lower *l, enum elementwise kind, struct
         x = lower_real_value(l, x);
         return lower_failed(l) ? x : lower_with(x, compose_power(&l->c, x.value, number));
     default:
-        if (kind >= EW_EQ && kind <= EW_GE && math_is_integers(l, &x) && number == (int32_t)number)
+        if (kind >= EW_EQ && kind <= EW_GE && math_is_integers(l, &x) && number >= INT32_MIN &&
+            number <= INT32_MAX && number == (int32_t)number)
             return lower_with(x, compose_compare(&l->c, kind, x.value, (int32_t)number));
         k.value = graph_const(l->m->g, DTYPE_F32, (struct shape){0}, &v, "number");
         return lower_binary(l, kind, x, k);

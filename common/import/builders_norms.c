@@ -17,6 +17,8 @@ static int norm_operand(struct lower *l, struct lowered w, int64_t n, float valu
         return l->m->g->value[w.value].shape.n == 1 ? w.value
                                                     : compose_reshape(&l->c, w.value, SHAPE(n));
     }
+    if (!compose_has_room(&l->c, n, 1))
+        return NO_VALUE;
     one = arena_alloc(&l->arena, (size_t)n * sizeof *one + 1);
     for (int64_t i = 0; i < n; i++)
         one[i] = value;
@@ -175,19 +177,13 @@ static void builders_layer_norm(struct lower *l, int kind)
     const int optional = l->m->g->training ? NODE_NEW_OUT : NODE_NO_OUT;
     const union node_attr attr = {.norm = {.eps = (float)lower_real(l, "eps", 4, 1e-5)}};
     int out[NODE_MAX_OUT] = {NODE_NEW_OUT, optional, optional}, in[3];
-    int64_t shape[SHAPE_MAX_DIMS], to[SHAPE_MAX_DIMS], n = 1;
-    const int k = lower_ints(l, "normalized_shape", 1, shape, SHAPE_MAX_DIMS);
+    int64_t to[SHAPE_MAX_DIMS], n = 1;
+    const int k = lower_normalized(l, &x, &n);
     struct lowered y;
 
     (void)kind;
     if (lower_failed(l))
         return;
-    if (k < 1 || k > x.n) {
-        lower_fail(l, ERR_CONFIG, "it normalises %d dimensions of %d", k, x.n);
-        return;
-    }
-    for (int d = 0; d < k; d++)
-        n *= shape[d];
     lower_refuse_batch(l, &x, ~0u << (x.n - k), "normalises");
     y = fold_last(l, x, k);
     if (lower_failed(l))
@@ -208,16 +204,16 @@ static void builders_layer_norm(struct lower *l, int kind)
 static void builders_rms_norm(struct lower *l, int kind)
 {
     const struct lowered x = lower_in(l, "input", 0);
-    int64_t shape[SHAPE_MAX_DIMS];
-    const int k = lower_ints(l, "normalized_shape", 1, shape, SHAPE_MAX_DIMS);
+    int64_t n;
+    const int k = lower_normalized(l, &x, &n);
     struct lowered y, w = lower_in(l, "weight", 2);
 
     (void)kind;
     if (!lower_failed(l) && k != 1)
         lower_fail(l, ERR_UNSUPPORTED, "it normalises %d dimensions, want the last one", k);
-    lower_refuse_batch(l, &x, 1u << (x.n - 1), "normalises");
     if (lower_failed(l))
         return;
+    lower_refuse_batch(l, &x, 1u << (x.n - 1), "normalises");
     y = lower_last(l, x, x.n - 1);
     if (w.kind != LOWERED_NONE)
         w = lower_plain(l, w);
@@ -237,6 +233,10 @@ static void builders_group_norm(struct lower *l, int kind)
                                                  .eps = (float)lower_real(l, "eps", 4, 1e-5)}};
     int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NEW_OUT, NODE_NEW_OUT}, in[3];
 
+    if (!lower_failed(l) && x.n < 2)
+        lower_fail(l, ERR_CONFIG, "its input has %d dimensions, want 2 or more", x.n);
+    if (lower_failed(l))
+        return;
     lower_refuse_batch(l, &x, ~1u, "normalises");
     x = lower_channels_last(l, x);
     if (lower_failed(l))

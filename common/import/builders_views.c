@@ -131,8 +131,14 @@ static void builders_squeeze(struct lower *l, int kind)
     const int n = kind ? lower_ints(l, "dim", 1, dims, SHAPE_MAX_DIMS) : 0;
     unsigned bits = kind ? 0 : (1u << x.n) - 1;
 
-    for (int i = 0; i < n; i++)
-        bits |= 1u << ((dims[i] < 0 ? dims[i] + x.n : dims[i]) & 7);
+    for (int i = 0; i < n; i++) {
+        const int64_t d = dims[i] < 0 ? dims[i] + x.n : dims[i];
+
+        if (d < 0 || d >= max_i64(x.n, 1)) /* PyTorch lets a scalar have dimension 0 */
+            lower_fail(l, ERR_CONFIG, "dim is %lld of %d", (long long)dims[i], x.n);
+        else
+            bits |= 1u << d;
+    }
     lower_set(l, 0, lower_squeeze(l, x, bits));
 }
 
@@ -195,7 +201,7 @@ static void note_slice(struct lower *l, const struct lowered *x, int dim, int64_
 {
     const int from = lower_value_of(l, "self", 0), out = l->node->out[0];
     const int64_t extent = extent_exported(l, x->dim[dim]);
-    int64_t start = lower_int(l, "start", 2, 0), stop = lower_int(l, "end", 3, INT64_MAX);
+    int64_t start = lower_clamped(l, "start", 2, 0), stop = lower_clamped(l, "end", 3, INT64_MAX);
 
     if (lower_failed(l) || l->is_view[from] || x->kind != LOWERED_VALUE || step != 1)
         return;
@@ -216,9 +222,9 @@ static void builders_slice(struct lower *l, int kind)
         lower_fail(l, ERR_CONFIG, "step is %lld, want 1 or more", (long long)step);
     if (lower_failed(l))
         return;
-    lower_set(
-        l, 0,
-        part_of(l, x, dim, lower_int(l, "start", 2, 0), lower_int(l, "end", 3, INT64_MAX), step));
+    lower_set(l, 0,
+              part_of(l, x, dim, lower_clamped(l, "start", 2, 0),
+                      lower_clamped(l, "end", 3, INT64_MAX), step));
     note_slice(l, &x, dim, step);
 }
 
@@ -300,6 +306,11 @@ static void builders_select(struct lower *l, int kind)
     if (lower_failed(l))
         return;
     at = at < 0 ? at + extent_exported(l, x.dim[dim]) : at;
+    if (at < 0 || at >= extent_exported(l, x.dim[dim])) {
+        lower_fail(l, ERR_CONFIG, "index is %lld of %lld", (long long)lower_int(l, "index", 2, 0),
+                   (long long)extent_exported(l, x.dim[dim]));
+        return;
+    }
     x = part_of(l, x, dim, at, at + 1, 1);
     x.repeats &= ~(1u << dim);
     lower_set(l, 0, lower_squeeze(l, x, 1u << dim));
@@ -321,7 +332,7 @@ static void builders_parts(struct lower *l, int kind)
         int64_t n = 1;
         struct lowered y;
 
-        if (kind == PARTS && out != IMPORT_NO_VALUE)
+        if (kind == PARTS && out != IMPORT_NO_VALUE && l->net->value[out].n_dims == x.n)
             n = l->net->value[out].dim[dim];
         else if (kind == PARTS)
             n = lower_int(l, "split_size", 1, 1);
@@ -453,6 +464,10 @@ static void builders_pad(struct lower *l, int kind)
     for (int i = 0; mode && mode->kind == IMPORT_TEXT && i < 4; i++)
         if (!strcmp(modes[i], mode->text))
             how = i;
+    if (mode && (mode->kind != IMPORT_TEXT || strcmp(modes[how], mode->text) != 0))
+        lower_fail(l, ERR_UNSUPPORTED, "its mode is not constant, reflect, replicate or circular");
+    if (n % 2)
+        lower_fail(l, ERR_CONFIG, "pad has %d numbers, want pairs", n);
     for (int i = 0; i + 1 < n && !lower_failed(l); i += 2) {
         const int d = x.n - 1 - i / 2;
 

@@ -101,7 +101,7 @@ static void constant_track(struct lower *l, const struct import_node *n, int out
 
             if (!x || x->memory != l->host[out]->memory)
                 continue;
-            l->base[out] = l->base[v];
+            lower_join(l, out, l->base[v]);
             l->is_view[out] = (char)(l->is_view[v] || x->n_dims != l->host[out]->n_dims ||
                                      x->data != l->host[out]->data ||
                                      memcmp(x->dim, l->host[out]->dim, sizeof x->dim) ||
@@ -114,7 +114,6 @@ static void constant_track(struct lower *l, const struct import_node *n, int out
 int lower_fold(struct lower *l, const struct import_node *n)
 {
     const int in_place = fold_is_in_place(n->target);
-    int base;
 
     if (lower_failed(l) || !fold_can(n->target) || !constant_inputs(n, constant_is_here, l))
         return 0;
@@ -129,9 +128,8 @@ int lower_fold(struct lower *l, const struct import_node *n)
         if (!in_place)
             continue;
         l->age++;
-        base = l->base[out];
-        for (int v = 0; v < l->net->n_values; v++) /* what was made of the elements before */
-            if (l->base[v] == base && l->value[v].kind == LOWERED_VALUE)
+        for (int v = l->next[out]; v != out; v = l->next[v]) /* made of the elements before */
+            if (l->value[v].kind == LOWERED_VALUE)
                 l->is_stale[v] = 1;
     }
     return 1;

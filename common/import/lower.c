@@ -24,19 +24,31 @@ static const struct import_builder *builder_of(const char *target)
     return NULL;
 }
 
+/* Nodes by target, those of one target in their order. */
+static int lower_by_target(const void *a, const void *b)
+{
+    const struct import_node *x = *(const struct import_node *const *)a,
+                             *y = *(const struct import_node *const *)b;
+    const int order = strcmp(x->target, y->target);
+
+    return order ? order : (x > y) - (x < y);
+}
+
 int import_check(const struct import_network *n, struct buf *missing)
 {
+    const struct import_node **lacking = xcalloc((size_t)n->n_nodes + 1, sizeof *lacking);
     int *count = xcalloc((size_t)n->n_nodes + 1, sizeof *count), kinds = 0;
     char *folded = lower_constants(n);
+    size_t n_lacking = 0;
 
-    for (int i = 0; i < n->n_nodes; i++) {
-        int first = 0;
-
-        if (folded[i] || builder_of(n->node[i].target))
-            continue;
-        while (strcmp(n->node[first].target, n->node[i].target) != 0)
-            first++;
-        count[first]++;
+    for (int i = 0; i < n->n_nodes; i++)
+        if (!folded[i] && !builder_of(n->node[i].target))
+            lacking[n_lacking++] = &n->node[i];
+    qsort(lacking, n_lacking, sizeof *lacking, lower_by_target);
+    for (size_t i = 0, first = 0; i < n_lacking; i++) {
+        if (strcmp(lacking[i]->target, lacking[first]->target) != 0)
+            first = i;
+        count[lacking[first] - n->node]++;
     }
     for (int i = 0; i < n->n_nodes; i++)
         if (count[i]) {
@@ -44,6 +56,7 @@ int import_check(const struct import_network *n, struct buf *missing)
                        count[i], *n->node[i].module ? n->node[i].module : "the network itself");
             kinds++;
         }
+    free(lacking);
     free(folded);
     free(count);
     return kinds;
@@ -187,71 +200,22 @@ static void lower_params(struct lower *l)
     free(use);
 }
 
-static int lower_by_text(const void *a, const void *b)
+char *import_kept(const struct import_network *n)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
+    char *is_kept = xcalloc((size_t)n->n_tensors + 1, 1);
 
-/* The name of a batch norm's tensor without its last part; in the arena. */
-static char *lower_module_of(struct arena *a, const char *name)
-{
-    const char *dot = strrchr(name, '.');
-
-    return arena_printf(a, "%.*s", dot ? (int)(dot - name) : 0, name);
-}
-
-char *lower_norm_uses(const struct import_network *n)
-{
-    char *use = xcalloc((size_t)n->n_tensors + 1, 1);
-    char **module = xcalloc((size_t)n->n_tensors + 1, sizeof *module), *of;
-    struct arena a = {0};
-    size_t n_modules = 0;
-
-    for (int k = 0; k < n->n_nodes; k++)
-        for (int i = 0; strstr(n->node[k].target, "batch_norm") && i < n->node[k].n_args; i++) {
-            const struct import_arg *arg = &n->node[k].arg[i];
-            const int t = arg->kind == IMPORT_VALUE && !strncmp(arg->name, "running_", 8)
-                              ? n->value[arg->values[0]].tensor
-                              : -1;
-
-            if (t >= 0 && n->tensor[t].role == IMPORT_BUFFER)
-                use[t] = NORM_STATISTIC;
-        }
-    for (int t = 0; t < n->n_tensors; t++)
-        if (use[t])
-            module[n_modules++] = lower_module_of(&a, n->tensor[t].name);
-    qsort(module, n_modules, sizeof *module, lower_by_text);
-    for (int t = 0; t < n->n_tensors; t++) {
-        const char *name = n->tensor[t].name;
-
-        if (n->tensor[t].role != IMPORT_BUFFER || n->tensor[t].n_dims != 0 ||
-            !lower_ends_in(name, "num_batches_tracked"))
-            continue;
-        of = lower_module_of(&a, name);
-        if (bsearch(&of, module, n_modules, sizeof *module, lower_by_text))
-            use[t] = NORM_COUNT;
-    }
-    arena_fini(&a);
-    free(module);
-    return use;
-}
-
-int import_is_kept(const struct import_network *n, int i)
-{
-    const struct import_tensor *t = &n->tensor[i];
-
-    if (t->role != IMPORT_BUFFER || t->same_as >= 0)
-        return 0;
+    for (int i = 0; i < n->n_tensors; i++)
+        is_kept[i] = n->tensor[i].role == IMPORT_BUFFER && n->tensor[i].same_as < 0;
     for (int k = 0; k < n->n_nodes; k++) {
         const struct import_node *node = &n->node[k];
 
         if (!strstr(node->target, "batch_norm"))
             continue;
         for (int a = 0; a < node->n_args; a++)
-            if (node->arg[a].kind == IMPORT_VALUE && n->value[node->arg[a].values[0]].tensor == i)
-                return 0;
+            if (node->arg[a].kind == IMPORT_VALUE && n->value[node->arg[a].values[0]].tensor >= 0)
+                is_kept[n->value[node->arg[a].values[0]].tensor] = 0;
     }
-    return 1;
+    return is_kept;
 }
 
 int import_dtype(enum import_type t)
@@ -311,6 +275,8 @@ static void lower_input(struct lower *l, int i)
 
 static void lower_inputs(struct lower *l)
 {
+    const char *name = "";
+
     l->batch = 1;
     for (int i = 0; i < l->net->n_inputs; i++) {
         const int at = l->net->input[i].value;
@@ -318,9 +284,15 @@ static void lower_inputs(struct lower *l)
         if (at != IMPORT_NO_VALUE && l->choices->input[i] != NO_VALUE &&
             l->net->value[at].n_dims > 0) {
             l->batch = l->net->value[at].dim[0];
+            name = l->net->input[i].name;
             break;
         }
     }
+    if (l->batch < 1)
+        lower_fail(l, ERR_CONFIG,
+                   "input %s of the network was exported with a batch of %lld: export it with 2 "
+                   "samples or more",
+                   name, (long long)l->batch);
     for (int i = 0; i < l->net->n_inputs; i++)
         lower_input(l, i);
 }
@@ -332,7 +304,7 @@ static void lower_tensors(struct lower *l)
         const int t = l->net->value[v].tensor;
         struct lowered x = {.kind = LOWERED_VALUE};
 
-        l->base[v] = v;
+        l->base[v] = l->next[v] = v;
         if (t < 0)
             continue;
         if (l->param[t] == NO_VALUE) {
@@ -382,7 +354,9 @@ static void lower_node(struct lower *l, const struct import_node *n)
     l->reads_mixed = 0;
     lower_sizes_refuse(l);
     l->c.name = *n->module ? n->module : n->name;
+    lower_gate(l);
     if (lower_guard(l, n) || lower_fold(l, n)) {
+        lower_net(l);
         if (lower_failed(l))
             lower_wrap(l, n);
         return;
@@ -392,10 +366,11 @@ static void lower_node(struct lower *l, const struct import_node *n)
                    "this operator is supported for constants alone, and an input of it is none");
     else if (!b)
         lower_fail(l, ERR_UNSUPPORTED, "this operator is not supported");
-    else
+    if (!lower_failed(l))
         b->build(l, b->kind);
     if (n->no_gradient)
         lower_without_gradient(l, n_before, fold_is_in_place(n->target));
+    lower_net(l);
     lower_sizes_check(l);
     lower_track(l, n);
     if (lower_failed(l))
@@ -424,6 +399,7 @@ static void lower_begin(struct lower *l)
     l->fold = (struct fold_host){.a = &l->arena, .value = l->host};
     l->norm = lower_norm_uses(l->net);
     l->base = xcalloc(n, sizeof *l->base);
+    l->next = xcalloc(n, sizeof *l->next);
     l->is_view = xcalloc(n, 1);
     l->is_stale = xcalloc(n, 1);
     l->slice = xcalloc(n, sizeof *l->slice);
@@ -439,6 +415,7 @@ static void lower_end(struct lower *l)
     free(l->host);
     free(l->norm);
     free(l->base);
+    free(l->next);
     free(l->is_view);
     free(l->is_stale);
     free(l->slice);

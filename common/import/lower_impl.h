@@ -62,7 +62,7 @@ enum stale {
     STALE_TIED,    /* a buffer in the memory of a trained parameter, without a gradient */
 };
 
-/* What batch norms do with a tensor of the file. */
+/* The use that batch norms make of a tensor of the file. */
 enum norm_use {
     NORM_NONE,
     NORM_STATISTIC, /* a running mean or variance */
@@ -86,15 +86,16 @@ struct lower {
     struct fold_host fold;          /* of them */
     char *norm;                     /* [tensors]: enum norm_use */
     int age;                        /* how often an operator in place changed constants */
-    int *base;                      /* [values]: the value whose memory this one shares */
-    char *is_view;                  /* [values]: 1: it has a part or another shape of the base */
-    char *is_stale;                 /* [values]: enum stale */
-    struct slice_view *slice;       /* [values]: the part of another value that one is */
-    int *param;                     /* [tensors]: graph value; NO_VALUE: none yet */
-    int64_t batch;                  /* at export */
-    int batch_symbol;               /* of the network's symbols; -1: none */
-    int reads_mixed;                /* 1: the node reads a value that is mixed */
-    struct arena arena;             /* of the lowering alone */
+    int *base, *next; /* [values]: the value whose memory this one shares, and the next of those
+                       * that share it, in a ring */
+    char *is_view;    /* [values]: 1: it has a part or another shape of the base */
+    char *is_stale;   /* [values]: enum stale */
+    struct slice_view *slice; /* [values]: the part of another value that one is */
+    int *param;               /* [tensors]: graph value; NO_VALUE: none yet */
+    int64_t batch;            /* at export */
+    int batch_symbol;         /* of the network's symbols; -1: none */
+    int reads_mixed;          /* 1: the node reads a value that is mixed */
+    struct arena arena;       /* of the lowering alone */
 };
 
 char *lower_norm_uses(const struct import_network *n); /* [tensors]: enum norm_use; to free */
@@ -104,6 +105,23 @@ struct import_builder {
     void (*build)(struct lower *l, int kind);
     int kind; /* handed to build */
 };
+
+/* ---- hostile files: gate.c ---- */
+
+/* Sums and products of two such integers, and of one and an extent, fit in 64 bits. */
+#define LOWER_MAX_INT ((int64_t)INT32_MAX)
+/* Fails unless the node has a first output that is a tensor: builders rely on it. */
+void lower_gate(struct lower *l);
+/* Fails unless the outputs that the builder set are what the file says: type, and shape at export.
+ */
+void lower_net(struct lower *l);
+/* Fails unless a product's operands have n_a and n_b dimensions, 0: one or more; 1: they do. */
+int lower_have_ranks(struct lower *l, const struct lowered *a, int n_a, const struct lowered *b,
+                     int n_b);
+/* How many of x's last dimensions a norm takes, and the number of their elements: those that the
+ * argument normalized_shape names. */
+int lower_normalized(struct lower *l, const struct lowered *x, int64_t *n);
+
 /* Tables, each ended by a target of NULL. */
 extern const struct import_builder import_layers[], import_norms[], import_sizes[],
     import_decomposed[], import_math[], import_views[], import_random[], import_attention[],
@@ -125,7 +143,10 @@ int lower_value_of(const struct lower *l, const char *name, int place); /* a net
 struct lowered lower_at(struct lower *l, int value);
 /* The lowered input; kind LOWERED_NONE if it is absent. */
 struct lowered lower_in(struct lower *l, const char *name, int place);
-int64_t lower_int(const struct lower *l, const char *name, int place, int64_t def);
+/* Integers from -LOWER_MAX_INT to LOWER_MAX_INT; others fail. */
+int64_t lower_int(struct lower *l, const char *name, int place, int64_t def);
+/* Likewise, but others become the nearest of these: the start or end of a slice. */
+int64_t lower_clamped(const struct lower *l, const char *name, int place, int64_t def);
 double lower_real(const struct lower *l, const char *name, int place, double def);
 /* Up to `most` integers, a single one as a list of one; returns their number, 0 if absent. */
 int lower_ints(struct lower *l, const char *name, int place, int64_t *to, int most);
@@ -194,6 +215,8 @@ int lower_guard(struct lower *l, const struct import_node *n);
 void lower_track(struct lower *l, const struct import_node *n); /* after it was built */
 /* `out` is what value `changed` became: all of its names mean it now, and its views are stale. */
 void lower_rebind(struct lower *l, int changed, int out);
+/* The value v, which no other one shares memory with yet, shares that of `base`. */
+void lower_join(struct lower *l, int v, int base);
 
 /* The graph value of x with its dimensions in the order `at` (all of x's). */
 struct lowered lower_arrange(struct lower *l, struct lowered x, const int *at);

@@ -18,6 +18,7 @@ struct pt2 {
     const struct zip *zip;
     struct import_network *net;
     struct err *err;
+    int is_state;       /* 1: the two tables alone are read */
     const char *folder; /* of all members, with its '/' */
     const char *model;  /* name of models/NAME.json */
     json_t *root;
@@ -27,6 +28,7 @@ struct pt2 {
     json_t *checked;             /* members whose checksums are right */
     json_t *storages;            /* place, shape and strides -> index of the first such tensor */
     int room_values, room_nodes, room_tensors, room_symbols;
+    int *value_of;        /* [tensors]: the first value that is it, -1: none; for the outputs */
     size_t content_bytes; /* of the constants and buffers that were read */
 };
 

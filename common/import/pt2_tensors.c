@@ -164,6 +164,12 @@ int pt2_rest_of_state(struct pt2 *p)
             pt2_tensor(p, key, is_param ? IMPORT_PARAMETER : IMPORT_BUFFER) < 0)
             return p->err->code;
     }
+    json_object_foreach(p->constants, key, row)
+    {
+        if (p->is_state && !json_object_get(p->tensors, key) &&
+            pt2_tensor(p, key, IMPORT_CONSTANT) < 0)
+            return p->err->code;
+    }
     return 0;
 }
 

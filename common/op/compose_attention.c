@@ -132,8 +132,12 @@ static int attend_whole(struct compose *c, const struct compose_attention *a, do
 /* 0 where row i sees column j <= i, else -infinity. */
 static int attend_causal_mask(struct compose *c, int64_t rows, int64_t cols)
 {
-    float *mask = xmalloc((size_t)(rows * cols) * sizeof *mask + 1);
+    float *mask;
     int v;
+
+    if (!compose_has_room(c, rows, cols))
+        return NO_VALUE;
+    mask = xmalloc((size_t)(rows * cols) * sizeof *mask + 1);
 
     for (int64_t i = 0; i < rows * cols; i++)
         mask[i] = i % cols <= i / cols ? 0.0f : -INFINITY;

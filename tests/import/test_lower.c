@@ -352,6 +352,134 @@ static void test_draws(void **state)
     graph_free(g);
 }
 
+/* Networks of one input x [2,4], and their tensors. */
+#define OWN                                                                                       \
+    "tensor b b F32 0 [4] = 1 2 3 4\nvalue b F32 [4] of b\n"                                      \
+    "tensor w p F32 1 [4]\nvalue w F32 [4] of w\n"                                                \
+    "tensor t b F32 0 [4] = 1 2 3 4\nvalue t F32 [4] of t\ntied t w\n"                            \
+    "tensor c c I64 0 [2] = -1 4\nvalue c I64 [2] of c\n"                                         \
+    "tensor n.num_batches_tracked b I64 0 [] = 0\nvalue n I64 [] of n.num_batches_tracked\n"      \
+    "value x F32 [2,4]\nvalue f BOOL [2,4]\nvalue m I64 []\nvalue h F32 [4]\nvalue y F32 [2,4]\n" \
+    "value u F32 [2,2]\nvalue v F32 [2,2]\nvalue z F32 [2,2]\nvalue i I64 [2,4]\n"                \
+    "value j I64 [2,4]\nvalue q F32 [2]\nvalue k F32 [4]\nvalue l F32 [2]\ninput x x\n"
+
+/* Values that share memory with a changed tensor are right or refused by name. */
+static void test_shared(void **state)
+{
+    static const struct {
+        const char *text, *why;
+    } bad[] = {
+        {OWN "node mul_.Tensor - self=vb other=r0.9 -> h\noutput y x\n",
+         "it changes b, a buffer, in place"},
+        {OWN "node alias.default - self=vw -> h\nnode zero_.default - self=vh -> k\noutput y x\n",
+         "it changes w, a parameter, in place"},
+        {OWN "node add_.Tensor - self=vn other=i1 -> m\noutput y x\n",
+         "it changes n.num_batches_tracked, a buffer, in place"},
+        {OWN "node mul.Tensor - self=vx other=vt -> y\noutput y y\n",
+         "it reads t, a buffer in the memory of a trained parameter"},
+        {OWN "node slice.Tensor - self=vx dim=i1 start=i0 end=i2 -> u\n"
+             "node slice.Tensor - self=vx dim=i1 start=i1 end=i3 -> v\n"
+             "node zero_.default - self=vu -> z\nnode exp.default - self=vv -> z2\noutput y z2\n",
+         "it reads v, which shares its memory"},
+        {OWN "node gt.Scalar - self=vx other=r0.0 -> f\nnode to.dtype - self=vf dtype=dI64 -> i\n"
+             "node bitwise_not.default - self=vi -> j\noutput y j\n",
+         "it works on the bits of I64"},
+        {OWN "node index.Tensor - self=vw indices=Vc -> q\noutput y q\n",
+         "index 4 of an extent of 4"},
+    };
+    int out[1];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char text[4096];
+
+        snprintf(text, sizeof text, "value z2 F32 [2,2]\n%s", bad[i].text);
+        assert_null(lowered(text, 3, 1, out));
+        if (!strstr(lower_err.msg, bad[i].why))
+            fail_msg("\"%s\", want \"%s\"", lower_err.msg, bad[i].why);
+    }
+}
+
+/* Only hostile files have these, or wrong builders make them. */
+static const struct {
+    const char *text, *why;
+} bad_files[] = {
+    /* what the file says of an output is not what comes out */
+    {"value x F32 [2,4]\nvalue v F32 [2,5]\nnode relu.default m self=vx -> v\ninput x x\n"
+     "output y v\n",
+     "node v (relu.default) in m: its output v comes out as [2,4], but was [2,5] at export"},
+    {"value x F32 [2,4]\nvalue v F32 [2,2,2]\nnode relu.default m self=vx -> v\ninput x x\n"
+     "output y v\n",
+     "comes out as [2,4], but was [2,2,2]"},
+    {"value x I32 [2,4]\nvalue v F32 [2,4]\nnode alias.default - self=vx -> v\ninput x x\n"
+     "output y v\n",
+     "its output v comes out as I32, but was F32 at export"},
+    {"value x F32 [2,4]\nvalue v F32 [4,2]\nnode relu_.default - self=vx -> v\ninput x x\n"
+     "output y v\n",
+     "it changes x in place, but its output v has another shape"},
+    /* an output that builders read is not there */
+    {"value x F32 [2,4]\nnode view.default - self=vx size=I2,4 -> -\ninput x x\noutput y x\n",
+     "it has no output"},
+    {"value x F32 [2,4]\nnode slice.Tensor - self=vx dim=i1 end=i2\ninput x x\noutput y x\n",
+     "it has no output"},
+    /* numbers and ranks that no export has */
+    {"value x F32 [2,4]\nvalue v F32 [2,4]\n"
+     "node layer_norm.default - input=vx normalized_shape=I5 -> v\ninput x x\noutput y v\n",
+     "it normalises 5 elements of dimension 1, which has 4"},
+    {"value x F32 [2,4]\nvalue v F32 [2,4]\nnode layer_norm.default - input=vx "
+     "normalized_shape=I2,4 -> v\ninput x x\noutput y v\n",
+     "it normalises dimension 0, the batch"},
+    {"value x F32 [2,4]\nvalue v F32 [2,4]\nnode rms_norm.default - input=vx "
+     "normalized_shape=I4611686018427387904 -> v\ninput x x\noutput y v\n",
+     "normalized_shape is 4611686018427387904, want -2147483647 to 2147483647"},
+    {"value x F32 [2,4]\nvalue v F32 [2,1000000004]\nnode pad.default - self=vx "
+     "pad=I0,1000000000 mode=treplicate -> v\ninput x x\noutput y v\n",
+     "a constant of 1000000004 * 1 elements"},
+    {"value x F32 [2,4]\nvalue v F32 [2,8]\n"
+     "node pad.default - self=vx pad=I0,4 mode=tmirror -> v\ninput x x\noutput y v\n",
+     "its mode is not constant"},
+    {"value x F32 [0,4]\nvalue v F32 [0,4]\nnode relu.default - self=vx -> v\ninput x x\n"
+     "output y v\n",
+     "input x of the network was exported with a batch of 0: export it with 2 samples"},
+    {"value x F32 [2,4]\nvalue v F32 [2]\nvalue w F32 []\nnode mean.default - self=vx -> w\n"
+     "node matmul.default - self=vx other=vw -> v\ninput x x\noutput y v\n",
+     "its operands have 2 and 0 dimensions, want 1 and 1 or more"},
+    {"value x F32 [2,4]\nvalue v F32 [2]\nnode bmm.default - self=vx mat2=vx -> v\ninput x x\n"
+     "output y v\n",
+     "its operands have 2 and 2 dimensions, want 3 and 3"},
+    {"value x F32 [2,4]\nvalue v F32 [2]\nvalue w F32 []\nnode mean.default - self=vx -> w\n"
+     "node addmm.default - self=vx mat1=vx mat2=vw -> v\ninput x x\noutput y v\n",
+     "its operands have 2 and 0 dimensions, want 2 and 2"},
+    {"value x F32 [2,4]\nvalue v F32 [2,4]\nnode einsum.default - equation=tabc,ad->ac "
+     "tensors=Vx,x -> v\ninput x x\noutput y v\n",
+     "want the letters of two tensors"},
+    {"value x F32 [2,4]\nvalue v F32 [2]\nnode select.int - self=vx dim=i1 index=i4 -> v\n"
+     "input x x\noutput y v\n",
+     "index is 4 of 4"},
+    {"value x F32 [2,4]\nvalue v F32 [2,4]\nnode squeeze.dim - self=vx dim=i9 -> v\n"
+     "input x x\noutput y v\n",
+     "dim is 9 of 2"},
+    {"tensor w p F32 1 [4,2,3]\nvalue w F32 [4,2,3] of w\nvalue x F32 [2,2,5]\n"
+     "value v F32 [2,4,5]\nnode conv1d.default - input=vx weight=vw bias=n stride=I1 "
+     "padding=I2147483647 -> v\ninput x x\noutput y v\n",
+     "padding is 2147483647, want 0 to 1048576"},
+    {"value x F32 [2,3,4,4]\nvalue v F32 [2,3,4,4]\n"
+     "node upsample_nearest2d.vec - output_size=I4,4 -> v\ninput x x\noutput y v\n",
+     "images [N,C,H,W]"},
+};
+
+static void test_bad_files(void **state)
+{
+    int out[1];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad_files / sizeof *bad_files; i++) {
+        assert_null(lowered(bad_files[i].text, 3, 1, out));
+        if (!strstr(lower_err.msg, bad_files[i].why))
+            fail_msg("\"%s\", want \"%s\"", lower_err.msg, bad_files[i].why);
+    }
+}
+
 static void test_check(void **state)
 {
     struct import_network *n =
@@ -371,7 +499,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_block),       cmocka_unit_test(test_batch),
         cmocka_unit_test(test_inner_batch), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_check),       cmocka_unit_test(test_operators),
+        cmocka_unit_test(test_bad_files),   cmocka_unit_test(test_check),
+        cmocka_unit_test(test_shared),      cmocka_unit_test(test_operators),
         cmocka_unit_test(test_recognised),  cmocka_unit_test(test_draws),
     };
 
