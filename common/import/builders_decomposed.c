@@ -1,7 +1,6 @@
 /* builders_decomposed - operators that only run_decompositions() writes.  Those that differ from
  * the usual ones in the order of arguments alone stand beside them. */
-#include <string.h>
-
+#include "base/util.h"
 #include "import/lower_impl.h"
 
 /* A tensor of one number with the shape of another, the batch included; that of a constant is
@@ -60,6 +59,37 @@ static void builders_index_select(struct lower *l, int kind)
     lower_set(l, 0, x);
 }
 
+/* x with src in place of a slice: the part before it, src, and the part behind. */
+static void builders_slice_scatter(struct lower *l, int kind)
+{
+    struct lowered x = lower_plain(l, lower_in(l, "self", 0)),
+                   src = lower_plain(l, lower_in(l, "src", 1));
+    const int dim = lower_dim(l, "dim", 2, x.n, 0);
+    const int64_t n = x.n > 0 ? extent_exported(l, x.dim[dim]) : 0;
+    int64_t start = lower_int(l, "start", 3, 0), stop = lower_int(l, "end", 4, INT64_MAX);
+    int part[3], n_parts = 0;
+
+    (void)kind;
+    start = max_i64(min_i64(start < 0 ? start + n : start, n), 0);
+    stop = max_i64(min_i64(stop < 0 ? stop + n : stop, n), start);
+    lower_refuse_batch(l, &x, 1u << dim, "replaces a part of");
+    if (!lower_failed(l) && (lower_int(l, "step", 5, 1) != 1 || src.n != x.n ||
+                             extent_exported(l, src.dim[dim]) != stop - start))
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "want a slice of step 1 with as many elements as its source");
+    if (lower_failed(l))
+        return;
+    if (start > 0)
+        part[n_parts++] = compose_slice(&l->c, x.value, dim, 0, start, 1);
+    if (stop > start)
+        part[n_parts++] = src.value;
+    if (stop < n)
+        part[n_parts++] = compose_slice(&l->c, x.value, dim, stop, n, 1);
+    if (!lower_failed(l) && n_parts > 0)
+        x.value = n_parts == 1 ? part[0] : compose_concat(&l->c, part, n_parts, dim);
+    lower_set(l, 0, x);
+}
+
 /* The end of a program without operators in place: a buffer gets its next value. */
 static void builders_copy(struct lower *l, int kind)
 {
@@ -79,6 +109,7 @@ const struct import_builder import_decomposed[] = {
     {"full_like.default", builders_full_like, 0},
     {"as_strided.default", builders_as_strided, 0},
     {"index_select.default", builders_index_select, 0},
+    {"slice_scatter.default", builders_slice_scatter, 0},
     {"copy_.default", builders_copy, 0},
     {0},
 };

@@ -59,6 +59,7 @@ enum {
     FOLD_DIV_FLOOR,
     FOLD_DIV_TRUNC,
     FOLD_REMAINDER,
+    FOLD_FMOD,
     FOLD_BIT_AND,
     FOLD_BIT_OR,
     FOLD_BIT_XOR,
@@ -100,6 +101,8 @@ static int64_t fold_int_divide(struct fold *f, int64_t a, int64_t b, int kind)
         return q;
     if (b != -1 && a % b != 0 && (a < 0) != (b < 0))
         q--;
+    if (kind == FOLD_FMOD && b != -1)
+        return a % b;
     return kind == FOLD_DIV_FLOOR ? q : (int64_t)((uint64_t)a - (uint64_t)q * (uint64_t)b);
 }
 
@@ -171,6 +174,8 @@ static double fold_reals(struct fold *f, double a, double b, int kind)
         return trunc(a / b);
     case FOLD_DIV_FLOOR:
         return fold_floor_divide(a, b);
+    case FOLD_FMOD:
+        return fmod(a, b);
     case FOLD_REMAINDER:
         rest = fmod(a, b);
         return rest != 0 && (b < 0) != (rest < 0) ? rest + b : rest;
@@ -532,6 +537,7 @@ const struct fold_row fold_math[] = {
     TWO("bitwise_or", FOLD_BIT_OR),
     TWO("bitwise_xor", FOLD_BIT_XOR),
     TWO("remainder", FOLD_REMAINDER),
+    TWO("fmod", FOLD_FMOD),
     {"logical_and.default", fold_binary, FOLD_AND},
     {"logical_or.default", fold_binary, FOLD_OR},
     {"logical_xor.default", fold_binary, FOLD_XOR},

@@ -270,7 +270,7 @@ static void pick_read(struct fold *f, struct pick *p, const struct host_tensor *
             if (from[i]->dim[e] != x->dim[d + e])
                 fold_fail(f, "a mask of %lld for an extent of %lld", (long long)from[i]->dim[e],
                           (long long)x->dim[d + e]);
-        if (from[i])
+        if (from[i] && !host_is_even(x, d)) /* else it is the same wherever it is read */
             fold_mixes(f, "self", 0, d);
         if (is_mask) {
             pick_mask(f, p, from[i], d);

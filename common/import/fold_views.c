@@ -230,6 +230,34 @@ static void fold_slice(struct fold *f)
     f->out = x;
 }
 
+/* A copy of self with src in place of a slice. */
+static void fold_slice_scatter(struct fold *f)
+{
+    const struct host_tensor from = fold_tensor(f, "self", 0);
+    struct host_tensor src = fold_tensor(f, "src", 1), part;
+    const int d = fold_dim(f, fold_int(f, "dim", 2, 0), from.n_dims);
+    int64_t start = fold_int(f, "start", 3, 0), stop = fold_size(f, "end", 4, INT64_MAX);
+    const int64_t step = fold_int(f, "step", 5, 1), n = f->rc < 0 ? 0 : from.dim[d];
+
+    if (step < 1 || from.n_dims == 0)
+        fold_fail(f, "a step of %lld, or a part of a number", (long long)step);
+    if (f->rc < 0)
+        return;
+    start = max_i64(min_i64(start < 0 ? start + n : start, n), 0);
+    stop = max_i64(min_i64(stop < 0 ? stop + n : stop, n), start);
+    if (start != 0 || stop != n || step != 1)
+        fold_mixes(f, "self", 0, d);
+    if (f->rc < 0)
+        return;
+    f->out = part = fold_copy(f, &from);
+    if (f->rc < 0)
+        return;
+    fold_cut(&part, d, start, stop, step);
+    src = fold_expand_to(f, src, part.n_dims, part.dim);
+    for (int64_t i = 0; f->rc == 0 && i < host_count(&part); i++)
+        fold_put(&part, fold_place(&part, i), fold_element(&src, i), src.type);
+}
+
 static void fold_select(struct fold *f)
 {
     struct host_tensor x = fold_tensor(f, "self", 0);
@@ -434,6 +462,7 @@ const struct fold_row fold_views[] = {
     {"swapaxes.default", fold_order, ORDER_SWAP},
     {"t.default", fold_order, ORDER_T},
     {"slice.Tensor", fold_slice, 0},
+    {"slice_scatter.default", fold_slice_scatter, 0},
     {"select.int", fold_select, 0},
     {"chunk.default", fold_pieces, 0},
     {"split.Tensor", fold_pieces, 0},

@@ -31,7 +31,8 @@ void lower_gate(struct lower *l)
 {
     const struct import_node *n = l->node;
 
-    if (gate_starts(n->target, "_assert") || lower_failed(l)) /* these have no output */
+    if (gate_starts(n->target, "_assert") || gate_starts(n->target, "sym_constrain") ||
+        lower_failed(l)) /* these have no output */
         return;
     if (n->n_out < 1 || n->out[0] == IMPORT_NO_VALUE)
         lower_fail(l, ERR_CORRUPT, "it has no output; the network is damaged: export it again");

@@ -129,6 +129,24 @@ class Written(nn.Module):
         return self.last(x.flatten(1))
 
 
+class Rows(nn.Module):
+    """A mask that is computed for each sample, as transformers' models compute theirs."""
+
+    def __init__(self):
+        super().__init__()
+        self.cut, self.last = nn.Linear(12, 48), nn.Linear(16, 5)
+
+    def forward(self, x):
+        n, t = x.shape[0], 4
+        q, k, v = self.cut(x[:, 0, :, :].flatten(1)[:, :12 * 4].unflatten(1, (4, 12))).chunk(3, -1)
+        sample, place = torch.arange(n)[:, None, None, None], torch.arange(t)
+        rows = place.unsqueeze(0).expand(n, -1)
+        mask = rows[sample, place[None, None, None, :]] <= rows[sample, place[None, None, :, None]]
+        heads = (y.unflatten(-1, (4, 4)).transpose(1, 2) for y in (q, k, v))
+        y = nn.functional.scaled_dot_product_attention(*heads, attn_mask=mask)
+        return self.last(y.transpose(1, 2).flatten(2)).mean(1)
+
+
 class Constants(nn.Module):
     """Masks and positions from arange, and constants that operators in place change."""
 
@@ -259,6 +277,14 @@ class Networks(unittest.TestCase):
         for form in ("dim", "text", "decomposed"):
             with self.subTest(form):
                 self.compare(Heads(), 8, form)
+
+    def test_rows(self):
+        for form in ("dim", "file"):
+            with self.subTest(form):
+                self.compare(Rows(), 8, form)
+
+    def test_swin_decomposed(self):
+        self.compare(SwinTransformer(*SWIN, num_classes=10), 64, "decomposed")
 
     def test_vit_dim(self):
         self.compare(VisionTransformer(32, 8, 2, 2, 32, 64, num_classes=10), 32, "dim")
