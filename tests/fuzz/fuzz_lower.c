@@ -231,7 +231,8 @@ static void fuzz_tensor(struct fuzz_random *r, struct import_network *n)
         t->name = n->tensor[fuzz_below(r, n->n_tensors)].name;
         break;
     default:
-        t->dim[fuzz_below(r, IMPORT_MAX_DIMS)] = fuzz_number(r, t->dim[0]);
+        if (!t->bytes) /* packing takes as many elements as the extents say */
+            t->dim[fuzz_below(r, IMPORT_MAX_DIMS)] = fuzz_number(r, t->dim[0]);
     }
 }
 
