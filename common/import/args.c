@@ -1,9 +1,11 @@
 /* args - the arguments of the node that is being built, by their names in the schema of its
  * operator, or by their places. */
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/util.h"
 #include "import/lower_impl.h"
 
 void lower_fail(struct lower *l, int code, const char *fmt, ...)
@@ -50,25 +52,41 @@ const struct import_tensor *lower_tensor(const struct lower *l, const char *name
                : &l->net->tensor[l->net->value[v].tensor];
 }
 
-static int int_of(const struct import_int *i, int64_t *to)
+/* An integer of the file within what sums and products of extents can bear. */
+static int64_t args_bounded(struct lower *l, const char *name, int64_t v)
 {
-    *to = i->number;
-    return 1;
+    if (v >= -LOWER_MAX_INT && v <= LOWER_MAX_INT)
+        return v;
+    lower_fail(l, ERR_UNSUPPORTED, "%s is %lld, want -%lld to %lld", name, (long long)v,
+               (long long)LOWER_MAX_INT, (long long)LOWER_MAX_INT);
+    return 0;
 }
 
-int64_t lower_int(const struct lower *l, const char *name, int place, int64_t def)
+static int args_has_ints(const struct import_arg *a)
+{
+    return a && a->n > 0 &&
+           (a->kind == IMPORT_INT || a->kind == IMPORT_FLAG || a->kind == IMPORT_INTS ||
+            a->kind == IMPORT_FLAGS || a->kind == IMPORT_DTYPE);
+}
+
+int64_t lower_int(struct lower *l, const char *name, int place, int64_t def)
 {
     const struct import_arg *a = lower_arg(l, name, place);
 
-    if (!a)
-        return def;
-    if (a->kind == IMPORT_REAL)
-        return (int64_t)a->reals[0];
-    if ((a->kind == IMPORT_INT || a->kind == IMPORT_FLAG || a->kind == IMPORT_INTS ||
-         a->kind == IMPORT_DTYPE) &&
-        a->n > 0)
-        int_of(&a->ints[0], &def);
-    return def;
+    if (a && a->kind == IMPORT_REAL && a->n > 0) {
+        if (fabs(a->reals[0]) <= (double)LOWER_MAX_INT)
+            return (int64_t)a->reals[0];
+        lower_fail(l, ERR_UNSUPPORTED, "%s is %g, want an integer", name, a->reals[0]);
+    }
+    return args_has_ints(a) ? args_bounded(l, name, a->ints[0].number) : def;
+}
+
+int64_t lower_clamped(const struct lower *l, const char *name, int place, int64_t def)
+{
+    const struct import_arg *a = lower_arg(l, name, place);
+    const int64_t v = args_has_ints(a) ? a->ints[0].number : def;
+
+    return max_i64(-LOWER_MAX_INT, min_i64(v, LOWER_MAX_INT));
 }
 
 double lower_real(const struct lower *l, const char *name, int place, double def)
@@ -91,22 +109,22 @@ int lower_ints(struct lower *l, const char *name, int place, int64_t *to, int mo
         return 0;
     }
     for (int i = 0; i < a->n; i++)
-        int_of(&a->ints[i], &to[i]);
+        to[i] = args_bounded(l, name, a->ints[i].number);
     return a->n;
 }
 
 void lower_pair(struct lower *l, const char *name, int place, int def, int to[2])
 {
+    enum { MOST = 1 << 20 };
     int64_t v[2] = {def, def};
     const int n = lower_ints(l, name, place, v, 2);
 
     if (n == 1)
         v[1] = v[0];
     for (int i = 0; i < 2; i++) {
-        if (v[i] < 0 || v[i] > 1 << 20)
-            lower_fail(l, ERR_UNSUPPORTED, "%s is %lld, want 0 to %d", name, (long long)v[i],
-                       1 << 20);
-        to[i] = v[i] < 0 || v[i] > 1 << 20 ? def : (int)v[i];
+        if (v[i] < 0 || v[i] > MOST)
+            lower_fail(l, ERR_UNSUPPORTED, "%s is %lld, want 0 to %d", name, (long long)v[i], MOST);
+        to[i] = v[i] < 0 || v[i] > MOST ? def : (int)v[i];
     }
 }
 
@@ -125,12 +143,15 @@ struct lowered lower_at(struct lower *l, int v)
     if (v == IMPORT_NO_VALUE || lower_failed(l))
         return (struct lowered){0};
     if (l->is_stale[v])
-        lower_fail(l, ERR_UNSUPPORTED,
-                   "it reads %s, which shares its memory with a tensor that an operator in place "
-                   "changed before",
-                   l->net->value[v].name);
+        lower_fail(l, ERR_UNSUPPORTED, "it reads %s, %s", l->net->value[v].name,
+                   l->is_stale[v] == STALE_COUNTS ? "which counts the steps of a batch norm"
+                   : l->is_stale[v] == STALE_TIED
+                       ? "a buffer in the memory of a trained parameter without its gradient"
+                       : "which shares its memory with a tensor that an operator in place changed "
+                         "before");
     else if (l->value[v].kind == LOWERED_NONE)
         lower_fail(l, ERR_CONFIG, "it reads %s, which nothing feeds", l->net->value[v].name);
+    l->reads_mixed |= l->value[v].is_mixed;
     return l->value[v];
 }
 

@@ -1,7 +1,5 @@
-/* builders_layers - the layers with parameters, and pools: convolutions, linear layers, norms,
- * embeddings. */
-#include <float.h>
-#include <limits.h>
+/* builders_layers - the layers with parameters but for norms, and pools: convolutions, linear
+ * layers, embeddings. */
 #include <string.h>
 
 #include "base/util.h"
@@ -35,6 +33,15 @@ static void pad_by_name(struct lower *l, const struct shape *w, struct compose_w
     }
 }
 
+/* 1: x is [N,C,H,W], and samples differ in N alone. */
+static int layers_is_image(struct lower *l, const struct lowered *x)
+{
+    if (x->n != 4)
+        lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want images [N,C,H,W]", x->n);
+    lower_refuse_batch(l, x, 0xe, "combines");
+    return !lower_failed(l);
+}
+
 /* kind 1: padding is a word. */
 static void builders_conv2d(struct lower *l, int kind)
 {
@@ -45,12 +52,11 @@ static void builders_conv2d(struct lower *l, int kind)
 
     if (lower_failed(l))
         return;
-    if (x.n != 4) {
-        lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want images [N,C,H,W]", x.n);
+    if (!layers_is_image(l, &x))
         return;
-    }
     window_of(l, 3, 4, &win);
     lower_pair(l, "dilation", 5, 1, win.dilation);
+    lower_refuse_batch(l, &w, ~0u, "has weights with");
     x = lower_channels_last(l, x);
     w = lower_plain(l, w);
     if (kind && !lower_failed(l))
@@ -78,10 +84,8 @@ static void builders_pool(struct lower *l, int kind)
 
     if (lower_failed(l))
         return;
-    if (x.n != 4) {
-        lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want images [N,C,H,W]", x.n);
+    if (!layers_is_image(l, &x))
         return;
-    }
     lower_pair(l, "kernel_size", 1, 1, win.kernel);
     memcpy(win.stride, win.kernel, sizeof win.stride);
     if (lower_arg(l, "stride", 2) && lower_arg(l, "stride", 2)->n > 0)
@@ -102,6 +106,17 @@ static void builders_pool(struct lower *l, int kind)
     lower_set(l, 0, lower_image_value(l, y, n));
 }
 
+/* The operator of decomposed exports, for any number of dimensions. */
+static void builders_convolution(struct lower *l, int kind)
+{
+    if (lower_int(l, "transposed", 6, 0))
+        lower_fail(l, ERR_UNSUPPORTED, "it is a transposed convolution, which is not supported");
+    if (lower_in(l, "input", 0).n == 3)
+        lower_conv1d(l, kind);
+    else
+        builders_conv2d(l, kind);
+}
+
 static void builders_adaptive_pool(struct lower *l, int kind)
 {
     struct lowered x = lower_in(l, "self", 0);
@@ -110,10 +125,8 @@ static void builders_adaptive_pool(struct lower *l, int kind)
 
     if (lower_failed(l))
         return;
-    if (x.n != 4) {
-        lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want images [N,C,H,W]", x.n);
+    if (!layers_is_image(l, &x))
         return;
-    }
     lower_pair(l, "output_size", 1, 1, size);
     x = lower_channels_last(l, x);
     if (lower_failed(l))
@@ -134,6 +147,8 @@ static struct lowered builders_linear_of(struct lower *l, struct lowered x, stru
     struct shape s;
     int64_t width;
 
+    lower_refuse_batch(l, &x, 1u << (x.n - 1), "sums over");
+    lower_refuse_batch(l, &w, ~0u, "has weights with");
     x = lower_last(l, x, x.n - 1);
     w = lower_plain(l, w);
     if (lower_failed(l))
@@ -207,7 +222,7 @@ static void builders_addmm(struct lower *l, int kind)
     int transposed;
 
     (void)kind;
-    if (lower_failed(l))
+    if (!lower_have_ranks(l, &x, 2, &w, 2))
         return;
     if (lower_real(l, "beta", 3, 1) != 1 || lower_real(l, "alpha", 4, 1) != 1) {
         lower_fail(l, ERR_UNSUPPORTED, "beta or alpha is not 1");
@@ -217,6 +232,8 @@ static void builders_addmm(struct lower *l, int kind)
         lower_set(l, 0, product_of(l, x, w, b));
         return;
     }
+    lower_refuse_batch(l, &x, 2, "sums over");
+    lower_refuse_batch(l, &w, 1, "sums over");
     x = lower_plain(l, x);
     w = lower_plain(l, w);
     if (lower_failed(l))
@@ -255,6 +272,8 @@ static struct lowered matmul_of(struct lower *l, struct lowered a, struct lowere
     int turn_a = 0, turn_b = 0;
     struct lowered y = {0};
 
+    lower_refuse_batch(l, &a, 1u << (a.n - 1), "sums over");
+    lower_refuse_batch(l, &b, 1u << (b.n - 2), "sums over");
     a = lower_rank(l, a, b.n);
     b = lower_rank(l, b, a.n);
     a = matrices_of(l, a, &turn_a);
@@ -279,10 +298,11 @@ static void builders_matmul(struct lower *l, int kind)
 {
     struct lowered a = lower_in(l, "self", 0), b = lower_in(l, kind ? "mat2" : "other", 1);
     const int is_row = a.n == 1, is_column = b.n == 1;
+    const int rank = !kind ? 0 : !strcmp(l->node->target, "mm.default") ? 2 : 3;
     struct lowered y;
     int transposed;
 
-    if (lower_failed(l))
+    if (!lower_have_ranks(l, &a, rank, &b, rank))
         return;
     b = lower_real_value(l, b);
     if (!lower_failed(l) && a.n >= 2 && builders_is_matrix(&b, &transposed)) {
@@ -301,6 +321,29 @@ static void builders_matmul(struct lower *l, int kind)
     lower_set(l, 0, y);
 }
 
+/* A letter of the batch must be in the result, once, and be the batch wherever it stands. */
+static void einsum_refuse_batch(struct lower *l, const char *text, const char *arrow,
+                                const struct lowered x[2])
+{
+    const char *comma = strchr(text, ',');
+
+    for (const char *at = text; comma && at < arrow && !lower_failed(l); at++) {
+        const struct lowered *of = at < comma ? &x[0] : &x[1];
+        const int64_t d = at < comma ? at - text : at - comma - 1;
+
+        if (at == comma || d >= of->n || !of->dim[d].is_batch)
+            continue;
+        if (!strchr(arrow, *at))
+            lower_refuse_batch(l, of, 1u << d, "sums over");
+        for (const char *b = text; b < arrow; b++)
+            if (*b == *at && !(b < comma ? x[0].dim[b - text] : x[1].dim[b - comma - 1]).is_batch)
+                lower_fail(l, ERR_UNSUPPORTED,
+                           "letter %c is the batch in one operand, and not in the other: the "
+                           "network depends on the batch of its export, %lld",
+                           *at, (long long)l->batch);
+    }
+}
+
 static void builders_einsum(struct lower *l, int kind)
 {
     const struct import_arg *text = lower_arg(l, "equation", 0), *of = lower_arg(l, "tensors", 1);
@@ -308,10 +351,11 @@ static void builders_einsum(struct lower *l, int kind)
     struct lowered x[2];
     char plain[64];
     int n = 0, n_out = 0;
-    const char *arrow;
+    const char *arrow, *comma;
 
     (void)kind;
-    if (!text || !text->text || !of || of->n != 2 || strlen(text->text) >= sizeof plain) {
+    if (!text || !text->text || !of || of->kind != IMPORT_VALUES || of->n != 2 ||
+        strlen(text->text) >= sizeof plain) {
         lower_fail(l, ERR_UNSUPPORTED, "want an equation of two tensors");
         return;
     }
@@ -324,240 +368,73 @@ static void builders_einsum(struct lower *l, int kind)
         lower_fail(l, ERR_UNSUPPORTED, "equation \"%s\", want letters with ->", text->text);
         return;
     }
-    for (int i = 0; i < 2; i++) {
+    comma = strchr(plain, ',');
+    for (int i = 0; i < 2; i++)
         x[i] = lower_plain(l, lower_at(l, of->values[i]));
+    if (!comma || comma > arrow || x[0].n != comma - plain || x[1].n != arrow - comma - 1) {
+        lower_fail(l, ERR_UNSUPPORTED, "equation \"%s\", want the letters of two tensors",
+                   text->text);
+        return;
     }
     for (const char *c = arrow + 2; *c && n_out < SHAPE_MAX_DIMS; c++, n_out++) {
         const char *in = strchr(plain, *c);
-        const char *comma = strchr(plain, ',');
 
-        if (!in || !comma || in >= arrow) {
+        if (*c == ',' || !in || in >= arrow) {
             lower_fail(l, ERR_UNSUPPORTED, "equation \"%s\" has a new letter", text->text);
             return;
         }
         dim[n_out] = in < comma ? x[0].dim[in - plain] : x[1].dim[in - comma - 1];
     }
+    einsum_refuse_batch(l, plain, arrow, x);
     if (!lower_failed(l))
         lower_set(
             l, 0,
             lower_plain_value(l, compose_einsum(&l->c, plain, x[0].value, x[1].value), n_out, dim));
 }
 
-/* ---- norms ---- */
-
-/* The parameter, or a constant of n numbers. */
-static int norm_operand(struct lower *l, struct lowered w, int64_t n, float value, const char *name)
+static void builders_embedding(struct lower *l, int kind)
 {
-    float *one;
-    int id;
-
-    if (w.kind != LOWERED_NONE) {
-        w = lower_plain(l, w);
-        if (lower_failed(l))
-            return NO_VALUE;
-        return l->m->g->value[w.value].shape.n == 1 ? w.value
-                                                    : compose_reshape(&l->c, w.value, SHAPE(n));
-    }
-    one = arena_alloc(&l->arena, (size_t)n * sizeof *one + 1);
-    for (int64_t i = 0; i < n; i++)
-        one[i] = value;
-    id = graph_const(l->m->g, DTYPE_F32, SHAPE(n), one, name);
-    return id;
-}
-
-static int running_state(struct lower *l, const char *name, int place, float init)
-{
-    const struct import_tensor *t = lower_tensor(l, name, place);
-
-    if (!t || t->role != IMPORT_BUFFER || t->n_dims != 1) {
-        lower_fail(l, ERR_UNSUPPORTED, "its %s is not a buffer of the file", name);
-        return NO_VALUE;
-    }
-    if (graph_find(l->m->g, t->name)) {
-        lower_fail(l, ERR_UNSUPPORTED,
-                   "%s is updated by two operators: a batch norm is used twice in a step", t->name);
-        return NO_VALUE;
-    }
-    return graph_state(l->m->g, SHAPE(t->dim[0]), init, t->name);
-}
-
-static int builders_batch_norm_train(struct lower *l, int x, const int param[2], const int state[2],
-                                     const union node_attr *attr)
-{
-    struct graph *g = l->m->g;
-    int sums[NODE_MAX_OUT] = {NODE_NEW_OUT};
-    int out[NODE_MAX_OUT] = {NODE_NEW_OUT, graph_shadow_of(g, state[0]),
-                             graph_shadow_of(g, state[1])};
-
-    l->c.rc = graph_node(g, OP_batch_norm_stats, attr, (int[]){x, state[0]}, 2, sums,
-                         arena_printf(&g->arena, "%s.stats", l->c.name), l->c.err);
-    if (l->c.rc == 0 && l->m->sync)
-        l->c.rc = graph_node(g, OP_allreduce, NULL, (int[]){sums[0]}, 1, sums,
-                             arena_printf(&g->arena, "%s.sync", l->c.name), l->c.err);
-    if (l->c.rc == 0)
-        l->c.rc = graph_node(g, OP_batch_norm, attr,
-                             (int[]){x, sums[0], param[0], param[1], state[0], state[1]}, 6, out,
-                             l->c.name, l->c.err);
-    return out[0];
-}
-
-/* kind: the places of the mode's flag, the momentum and eps differ between the operators. */
-static void builders_batch_norm(struct lower *l, int kind)
-{
-    struct lowered x = lower_in(l, "input", 0);
-    const int flag = (int)lower_int(l, "training", 5, kind == 0);
-    union node_attr attr = {.norm = {.eps = (float)lower_real(l, "eps", 7, 1e-5),
-                                     .momentum = (float)lower_real(l, "momentum", 6, 0.1),
-                                     .sync = l->m->sync}};
-    int param[2], state[2], out[NODE_MAX_OUT] = {NODE_NEW_OUT};
-    int64_t n;
-
-    if (lower_failed(l))
-        return;
-    if (x.n < 2) {
-        lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want 2 or more", x.n);
-        return;
-    }
-    x = lower_channels_last(l, x);
-    state[0] = running_state(l, "running_mean", 3, 0);
-    state[1] = running_state(l, "running_var", 4, 1);
-    if (lower_failed(l))
-        return;
-    n = l->m->g->value[state[0]].shape.dim[0];
-    param[0] = norm_operand(l, lower_in(l, "weight", 1), n, 1, "ones");
-    param[1] = norm_operand(l, lower_in(l, "bias", 2), n, 0, "zeros");
-    if (lower_failed(l))
-        return;
-    if (l->m->g->training && (flag || l->net->is_eval)) {
-        lower_set(l, 0, lower_with(x, builders_batch_norm_train(l, x.value, param, state, &attr)));
-        return;
-    }
-    attr.norm.sync = 0;
-    l->c.rc = graph_node(l->m->g, OP_batch_norm_infer, &attr,
-                         (int[]){x.value, param[0], param[1], state[0], state[1]}, 5, out,
-                         l->c.name, l->c.err);
-    lower_set(l, 0, lower_with(x, out[0]));
-}
-
-/* The last k dimensions of x as one: normalised together. */
-static struct lowered fold_last(struct lower *l, struct lowered x, int k)
-{
-    int64_t to[SHAPE_MAX_DIMS];
-
-    if (k == 1)
-        return lower_last(l, x, x.n - 1);
-    for (int d = 0; d < x.n; d++)
-        to[d] = extent_exported(l, x.dim[d]);
-    for (int d = x.n - k + 1; d < x.n; d++)
-        to[x.n - k] *= to[d];
-    x = lower_plain(l, x);
-    return lower_reshape(l, x, to, x.n - k + 1);
-}
-
-static void builders_layer_norm(struct lower *l, int kind)
-{
-    const struct lowered x = lower_in(l, "input", 0);
-    const int optional = l->m->g->training ? NODE_NEW_OUT : NODE_NO_OUT;
-    const union node_attr attr = {.norm = {.eps = (float)lower_real(l, "eps", 4, 1e-5)}};
-    int out[NODE_MAX_OUT] = {NODE_NEW_OUT, optional, optional}, in[3];
-    int64_t shape[SHAPE_MAX_DIMS], to[SHAPE_MAX_DIMS], n = 1;
-    const int k = lower_ints(l, "normalized_shape", 1, shape, SHAPE_MAX_DIMS);
+    struct lowered table = lower_plain(l, lower_in(l, "weight", 0)),
+                   index = lower_in(l, "indices", 1);
+    static const int plain[SHAPE_MAX_DIMS] = {0, 1, 2, 3, 4, 5, 6, 7};
     struct lowered y;
 
     (void)kind;
     if (lower_failed(l))
         return;
-    if (k < 1 || k > x.n) {
-        lower_fail(l, ERR_CONFIG, "it normalises %d dimensions of %d", k, x.n);
-        return;
-    }
-    for (int d = 0; d < k; d++)
-        n *= shape[d];
-    y = fold_last(l, x, k);
-    if (lower_failed(l))
-        return;
-    in[0] = y.value;
-    in[1] = norm_operand(l, lower_in(l, "weight", 2), n, 1, "ones");
-    in[2] = norm_operand(l, lower_in(l, "bias", 3), n, 0, "zeros");
-    if (lower_failed(l))
-        return;
-    l->c.rc = graph_node(l->m->g, OP_layer_norm, &attr, in, 3, out, l->c.name, l->c.err);
-    y = lower_with(y, out[0]);
-    for (int d = 0; d < x.n; d++)
-        to[d] = extent_exported(l, x.dim[d]);
-    lower_set(l, 0, k == 1 || lower_failed(l) ? y : lower_reshape(l, y, to, x.n));
-}
-
-/* No eps: the smallest that changes 1. */
-static void builders_rms_norm(struct lower *l, int kind)
-{
-    const struct lowered x = lower_in(l, "input", 0);
-    int64_t shape[SHAPE_MAX_DIMS];
-    const int k = lower_ints(l, "normalized_shape", 1, shape, SHAPE_MAX_DIMS);
-    struct lowered y, w = lower_in(l, "weight", 2);
-
-    (void)kind;
-    if (!lower_failed(l) && k != 1)
-        lower_fail(l, ERR_UNSUPPORTED, "it normalises %d dimensions, want the last one", k);
-    if (lower_failed(l))
-        return;
-    y = lower_last(l, x, x.n - 1);
-    if (w.kind != LOWERED_NONE)
-        w = lower_plain(l, w);
-    if (!lower_failed(l))
-        lower_set(l, 0,
-                  lower_with(y, compose_rms_norm(&l->c, y.value,
-                                                 w.kind == LOWERED_NONE ? NO_VALUE : w.value,
-                                                 lower_real(l, "eps", 3, FLT_EPSILON), 0)));
-}
-
-static void builders_group_norm(struct lower *l, int kind)
-{
-    struct lowered x = lower_in(l, "input", 0), w = lower_in(l, "weight", 2),
-                   b = lower_in(l, "bias", 3);
-    const union node_attr attr = {.group_norm = {.groups = lower_int(l, "num_groups", 1, 1),
-                                                 .eps = (float)lower_real(l, "eps", 4, 1e-5)}};
-    int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NEW_OUT, NODE_NEW_OUT}, in[3];
-
-    (void)kind;
-    x = lower_channels_last(l, x);
-    if (lower_failed(l))
-        return;
-    in[0] = x.value;
-    in[1] = w.kind == LOWERED_NONE ? NO_VALUE : lower_plain(l, w).value;
-    in[2] = b.kind == LOWERED_NONE ? NO_VALUE : lower_plain(l, b).value;
-    if (!lower_failed(l))
-        l->c.rc = graph_node(l->m->g, OP_group_norm, &attr, in, 3, out, l->c.name, l->c.err);
-    lower_set(l, 0, lower_with(x, out[0]));
-}
-
-static void builders_embedding(struct lower *l, int kind)
-{
-    struct lowered table = lower_plain(l, lower_in(l, "weight", 0)),
-                   index = lower_in(l, "indices", 1);
-    struct extent dim[SHAPE_MAX_DIMS];
-    int y;
-
-    (void)kind;
-    if (lower_failed(l))
-        return;
     index = lower_index_value(l, index);
-    index = lower_plain(l, index);
+    index = lower_arrange(l, index, plain); /* where it repeats, the rows do */
     if (lower_failed(l))
         return;
-    if (index.n + 1 > SHAPE_MAX_DIMS || table.n != 2) {
+    if (index.n + 1 > SHAPE_MAX_DIMS || table.n != 2)
         lower_fail(l, ERR_UNSUPPORTED, "its table has %d dimensions, want 2", table.n);
+    if (lower_int(l, "scale_grad_by_freq", 3, 0))
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "scale_grad_by_freq divides gradients by the counts in a batch, which a rank "
+                   "does not know; want an embedding without it");
+    if (lower_int(l, "sparse", 4, 0))
+        lower_fail(
+            l, ERR_UNSUPPORTED,
+            "sparse gradients leave rows that a step does not read as they are, momentum and "
+            "all; want an embedding with sparse=False");
+    lower_refuse_batch(l, &table, ~0u, "has a table with");
+    if (lower_failed(l))
         return;
-    }
-    memcpy(dim, index.dim, sizeof dim);
-    dim[index.n] = table.dim[1];
-    y = compose_lookup(&l->c, table.value, index.value, lower_int(l, "padding_idx", 2, -1));
-    lower_set(l, 0, lower_plain_value(l, y, index.n + 1, dim));
+    y = index;
+    y.dim[y.n] = table.dim[1];
+    y.at[y.n] = y.n;
+    y.n++;
+    lower_set(l, 0,
+              lower_with(y, compose_lookup(&l->c, table.value, index.value,
+                                           lower_int(l, "padding_idx", 2, -1))));
 }
 
 const struct import_builder import_layers[] = {
     {"conv2d.default", builders_conv2d, 0},
     {"conv2d.padding", builders_conv2d, 1},
+    {"convolution.default", builders_convolution, 0},
+    {"max_pool2d_with_indices.default", builders_pool, POOL_IS_MAX},
+    {"_adaptive_avg_pool2d.default", builders_adaptive_pool, POOL_IS_AVG},
     {"max_pool2d.default", builders_pool, POOL_IS_MAX},
     {"avg_pool2d.default", builders_pool, POOL_IS_AVG},
     {"adaptive_avg_pool2d.default", builders_adaptive_pool, POOL_IS_AVG},
@@ -568,10 +445,6 @@ const struct import_builder import_layers[] = {
     {"mm.default", builders_matmul, 1},
     {"bmm.default", builders_matmul, 1},
     {"einsum.default", builders_einsum, 0},
-    {"batch_norm.default", builders_batch_norm, 0},
-    {"layer_norm.default", builders_layer_norm, 0},
-    {"rms_norm.default", builders_rms_norm, 0},
-    {"group_norm.default", builders_group_norm, 0},
     {"embedding.default", builders_embedding, 0},
     {0},
 };

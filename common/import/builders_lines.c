@@ -1,4 +1,5 @@
-/* builders_lines - convolutions of lines [N,C,L], other sizes of images, and elements by number.
+/* builders_lines - convolutions and averages of lines [N,C,L], other sizes of images, and elements
+ * by number.
  *
  * A size that the file has is one of elements, never of the batch. */
 #include <string.h>
@@ -12,11 +13,12 @@
 static void builders_lines_pad(struct lower *l, int64_t kernel, struct compose_window *win)
 {
     const struct import_arg *a = lower_arg(l, "padding", 4);
-    int64_t pad = 0, sum;
+    int64_t sum;
+    int pad[2];
 
     if (!a || a->kind != IMPORT_TEXT) {
-        lower_ints(l, "padding", 4, &pad, 1);
-        win->pad[1][0] = win->pad[1][1] = pad;
+        lower_pair(l, "padding", 4, 0, pad);
+        win->pad[1][0] = win->pad[1][1] = pad[0];
         return;
     }
     if (strcmp(a->text, "same") != 0 && strcmp(a->text, "valid") != 0)
@@ -26,7 +28,7 @@ static void builders_lines_pad(struct lower *l, int64_t kernel, struct compose_w
     win->pad[1][1] = sum - sum / 2;
 }
 
-static void builders_conv1d(struct lower *l, int kind)
+void lower_conv1d(struct lower *l, int kind)
 {
     struct lowered x = lower_in(l, "input", 0), w = lower_in(l, "weight", 1),
                    b = lower_in(l, "bias", 2);
@@ -38,6 +40,8 @@ static void builders_conv1d(struct lower *l, int kind)
         lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want lines [N,C,L]", x.n);
     if (lower_failed(l))
         return;
+    lower_refuse_batch(l, &x, 6, "combines");
+    lower_refuse_batch(l, &w, ~0u, "has weights with");
     lower_pair(l, "stride", 3, 1, win.stride);
     lower_pair(l, "dilation", 5, 1, win.dilation);
     builders_lines_pad(l, w.dim[2].outer * w.dim[2].inner, &win);
@@ -53,6 +57,29 @@ static void builders_conv1d(struct lower *l, int kind)
     x.dim[1] = extent_of(l->m->g->value[y].shape.dim[2]);
     x.dim[2] = extent_of(l->m->g->value[y].shape.dim[1]);
     lower_set(l, 0, lower_with(x, y));
+}
+
+static void builders_adaptive_lines(struct lower *l, int kind)
+{
+    struct lowered x = lower_in(l, "self", 0);
+    int64_t size = 0;
+    struct shape s;
+    int y;
+
+    (void)kind;
+    if (!lower_failed(l) && x.n != 3)
+        lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want lines [N,C,L]", x.n);
+    if (lower_ints(l, "output_size", 1, &size, 1) != 1 || size < 1)
+        lower_fail(l, ERR_UNSUPPORTED, "output_size is %lld, want 1 or more", (long long)size);
+    lower_refuse_batch(l, &x, 4, "averages");
+    x = lower_channels_last(l, x);
+    if (lower_failed(l))
+        return;
+    s = l->m->g->value[x.value].shape;
+    y = compose_reshape(&l->c, x.value, SHAPE(s.dim[0], 1, s.dim[1], s.dim[2]));
+    y = compose_adaptive_avg_pool(&l->c, y, 1, size);
+    x.dim[2] = extent_of(size);
+    lower_set(l, 0, lower_with(x, compose_reshape(&l->c, y, SHAPE(s.dim[0], size, s.dim[2]))));
 }
 
 /* ---- sizes of images ---- */
@@ -73,12 +100,14 @@ static void builders_resize_scale(struct lower *l, int at, double scale[2])
 static void builders_resize(struct lower *l, int kind)
 {
     const struct import_value *to = &l->net->value[l->node->out[0]];
-    struct lowered x = lower_at(l, l->node->n_args ? l->node->arg[0].values[0] : IMPORT_NO_VALUE);
+    const int is_vec = strstr(l->node->target, ".vec") != NULL;
+    struct lowered x = lower_in(l, is_vec ? "input" : "self", 0);
     const struct extent n = x.dim[0];
     double scale[2];
 
     if (!lower_failed(l) && (x.n != 4 || to->n_dims != 4))
         lower_fail(l, ERR_UNSUPPORTED, "its input has %d dimensions, want images [N,C,H,W]", x.n);
+    lower_refuse_batch(l, &x, 0xe, "combines");
     if (lower_failed(l))
         return;
     builders_resize_scale(l, kind == RESIZE_BILINEAR ? 3 : 2, scale);
@@ -104,12 +133,13 @@ static void builders_gather(struct lower *l, int kind)
     index = lower_plain(l, lower_index_value(l, index));
     if (!lower_failed(l) && index.n != x.n)
         lower_fail(l, ERR_UNSUPPORTED, "its index has %d dimensions, want %d", index.n, x.n);
+    lower_refuse_batch(l, &x, 1u << dim, "takes elements of");
     for (int d = 0; d < x.n && !lower_failed(l); d++)
-        if (x.dim[d].is_batch && (d == dim || !index.dim[d].is_batch))
+        if (d != dim && x.dim[d].is_batch != index.dim[d].is_batch)
             lower_fail(l, ERR_UNSUPPORTED,
-                       "it takes elements of dimension %d, the batch: samples would depend on each "
-                       "other",
-                       d);
+                       "dimension %d is the batch in one of its tensors, and not in its index, or "
+                       "the other way round: the network depends on the batch of its export, %lld",
+                       d, (long long)l->batch);
     if (!lower_failed(l))
         lower_set(
             l, 0,
@@ -117,8 +147,9 @@ static void builders_gather(struct lower *l, int kind)
 }
 
 const struct import_builder import_lines[] = {
-    {"conv1d.default", builders_conv1d, 0},
-    {"conv1d.padding", builders_conv1d, 0},
+    {"conv1d.default", lower_conv1d, 0},
+    {"conv1d.padding", lower_conv1d, 0},
+    {"adaptive_avg_pool1d.default", builders_adaptive_lines, 0},
     {"upsample_bilinear2d.vec", builders_resize, RESIZE_BILINEAR},
     {"upsample_bilinear2d.default", builders_resize, RESIZE_BILINEAR},
     {"upsample_nearest2d.vec", builders_resize, RESIZE_NEAREST},

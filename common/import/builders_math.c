@@ -82,8 +82,20 @@ static void builders_softplus(struct lower *l, int kind)
 
 /* ---- arithmetic ---- */
 
+/* Fails where bits of integers are meant, which graph values do not have. */
+static void math_need_flags(struct lower *l)
+{
+    const enum import_type type = l->net->value[l->node->out[0]].type;
+
+    if (type != IMPORT_BOOL)
+        lower_fail(l, ERR_UNSUPPORTED, "it works on the bits of %s, which are no constants here",
+                   import_type_name(type));
+}
+
 static void builders_unary(struct lower *l, int kind)
 {
+    if (kind == EW_NOT)
+        math_need_flags(l);
     lower_set(l, 0, with_constants(l, (enum elementwise)kind, lower_in(l, "self", 0), 0, 0));
 }
 
@@ -117,7 +129,8 @@ static struct lowered with_number(struct lower *l, enum elementwise kind, struct
         x = lower_real_value(l, x);
         return lower_failed(l) ? x : lower_with(x, compose_power(&l->c, x.value, number));
     default:
-        if (kind >= EW_EQ && kind <= EW_GE && math_is_integers(l, &x) && number == (int32_t)number)
+        if (kind >= EW_EQ && kind <= EW_GE && math_is_integers(l, &x) && number >= INT32_MIN &&
+            number <= INT32_MAX && number == (int32_t)number)
             return lower_with(x, compose_compare(&l->c, kind, x.value, (int32_t)number));
         k.value = graph_const(l->m->g, DTYPE_F32, (struct shape){0}, &v, "number");
         return lower_binary(l, kind, x, k);
@@ -127,13 +140,15 @@ static struct lowered with_number(struct lower *l, enum elementwise kind, struct
 /* Operands `self` and `other`; alpha times the other for sums. */
 static void builders_binary(struct lower *l, int kind)
 {
-    struct lowered a = lower_in(l, "self", 0), b;
+    const int is_flag = l->net->value[l->node->out[0]].type == IMPORT_BOOL;
+    struct lowered a = lower_in(l, "self", 0), b, y;
     const double alpha = kind == EW_ADD || kind == EW_SUB ? lower_real(l, "alpha", 2, 1) : 1;
     const char *other = kind == EW_POW ? "exponent" : "other";
-    const struct import_tensor *t = lower_tensor(l, "self", 0);
 
-    if (t && t->role == IMPORT_BUFFER && t->type != IMPORT_F32 && t->n_dims == 0 && kind == EW_ADD)
-        return; /* num_batches_tracked: the state dict's writer counts */
+    if (kind == EW_AND || kind == EW_OR)
+        math_need_flags(l);
+    if (kind == EW_ADD && is_flag) /* the sum of booleans is one */
+        kind = EW_OR;
     if (lower_failed(l))
         return;
     if (math_is_number(l, other, 1)) {
@@ -149,18 +164,15 @@ static void builders_binary(struct lower *l, int kind)
     if (lower_failed(l))
         return;
     if (kind == EW_MUL && (a.kind == LOWERED_DRAW || b.kind == LOWERED_DRAW)) {
-        const struct lowered *draw = a.kind == LOWERED_DRAW ? &a : &b;
-        struct lowered y = lower_dropout(l, draw == &a ? b : a, 1 - draw->keep, 1);
-
         lower_set(l, 0,
-                  fabs(draw->keep * draw->scale - 1) < 1e-12
-                      ? y
-                      : with_constants(l, EW_AFFINE, y, draw->keep * draw->scale, 0));
+                  a.kind == LOWERED_DRAW ? lower_draw_times(l, a, b) : lower_draw_times(l, b, a));
         return;
     }
     if (alpha != 1)
         b = with_constants(l, EW_AFFINE, b, alpha, 0);
-    if (!lower_failed(l))
+    if (!lower_failed(l) && kind == EW_MUL && lower_recognise(l, &a, &b, &y))
+        lower_set(l, 0, y);
+    else if (!lower_failed(l))
         lower_set(l, 0, lower_binary(l, (enum elementwise)kind, a, b));
 }
 
@@ -181,18 +193,21 @@ static void builders_div(struct lower *l, int kind)
         return;
     }
     if (a.kind == LOWERED_DRAW) {
-        a.scale /= lower_real(l, "other", 1, 1);
-        lower_set(l, 0, a);
+        lower_set(l, 0, lower_draw_over(l, a, lower_real(l, "other", 1, 1)));
         return;
     }
     lower_set(l, 0, with_constants(l, EW_AFFINE, a, 1 / lower_real(l, "other", 1, 1), 0));
 }
 
+/* other - alpha * self. */
 static void builders_rsub(struct lower *l, int kind)
 {
-    const struct lowered a = lower_in(l, "self", 0);
+    const double alpha = lower_real(l, "alpha", 2, 1);
+    struct lowered a = lower_in(l, "self", 0);
 
     (void)kind;
+    if (alpha != 1)
+        a = with_constants(l, EW_AFFINE, a, alpha, 0);
     if (math_is_number(l, "other", 1))
         lower_set(l, 0, with_constants(l, EW_AFFINE, a, -1, lower_real(l, "other", 1, 0)));
     else
@@ -274,20 +289,25 @@ static struct lowered builders_reduced(struct lower *l, struct lowered x, unsign
     return y;
 }
 
-/* Reductions over the batch are a loss that the graph computes; others would mix samples. */
-static void refuse_batch(struct lower *l, const struct lowered *x, unsigned dims)
+/* A reduction over everything is a loss that the network computes; others over the batch would mix
+ * samples. */
+static int reduce_is_mixed(struct lower *l, const struct lowered *x, unsigned dims)
 {
+    int has_batch = 0;
+
     for (int d = 0; d < x->n; d++)
-        if ((dims >> d & 1) && x->dim[d].is_batch && dims != (1u << x->n) - 1)
-            lower_fail(l, ERR_UNSUPPORTED,
-                       "it reduces dimension %d, the batch: samples would depend on each other", d);
+        has_batch |= x->dim[d].is_batch;
+    if (has_batch && dims == (1u << x->n) - 1)
+        return 1;
+    lower_refuse_batch(l, x, dims, "reduces");
+    return 0;
 }
 
 static struct lowered reduce_of(struct lower *l, enum reduction kind, struct lowered x,
                                 unsigned dims, int keep)
 {
     x = lower_spread(l, x);
-    refuse_batch(l, &x, dims);
+    x.is_mixed |= reduce_is_mixed(l, &x, dims);
     if (lower_failed(l) || dims == 0)
         return x;
     return builders_reduced(l, x, dims, keep,
@@ -311,7 +331,7 @@ static void builders_norm(struct lower *l, int kind)
     const unsigned dims = math_dims(l, 2, x.n);
     const int keep = (int)lower_int(l, "keepdim", 3, 0);
 
-    refuse_batch(l, &x, dims);
+    x.is_mixed |= reduce_is_mixed(l, &x, dims);
     if (!lower_failed(l))
         lower_set(l, 0,
                   builders_reduced(l, x, dims, keep,
@@ -323,6 +343,7 @@ static void builders_softmax(struct lower *l, int kind)
     struct lowered x = lower_spread(l, lower_in(l, "self", 0));
     const int dim = lower_dim(l, "dim", 1, x.n, -1);
 
+    lower_refuse_batch(l, &x, 1u << dim, "normalises");
     if (!lower_failed(l))
         lower_set(l, 0, lower_with(x, compose_softmax(&l->c, x.value, x.at[dim], kind)));
 }
@@ -333,6 +354,7 @@ static void builders_cumsum(struct lower *l, int kind)
     const int dim = lower_dim(l, "dim", 1, x.n, -1);
 
     (void)kind;
+    lower_refuse_batch(l, &x, 1u << dim, "scans");
     if (!lower_failed(l))
         lower_set(l, 0, lower_with(x, compose_cumsum(&l->c, x.value, x.at[dim])));
 }
@@ -410,6 +432,7 @@ const struct import_builder import_math[] = {
     BOTH("masked_fill", "Scalar", builders_masked_fill, 0),
     {"mean.dim", builders_reduce, REDUCE_MEAN},
     {"mean.default", builders_reduce, REDUCE_MEAN},
+    {"any.dim", builders_reduce, REDUCE_MAX},
     {"sum.dim_IntList", builders_reduce, REDUCE_SUM},
     {"sum.default", builders_reduce, REDUCE_SUM},
     {"amax.default", builders_reduce, REDUCE_MAX},

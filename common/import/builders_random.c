@@ -3,7 +3,8 @@
  * Stochastic depth stands in the graph as random numbers of one per sample that the branch is
  * multiplied by: torchvision's `empty -> bernoulli_(keep) -> div_(keep)`, transformers'
  * `keep + rand -> floor`.  Such a value is a LOWERED_DRAW, and the product is our dropout of whole
- * samples.  The stages of a draw: */
+ * samples, and a draw that two branches are multiplied by drops the same samples of both.  The
+ * stages of a draw: */
 #include <math.h>
 
 #include "import/lower_impl.h"
@@ -30,7 +31,9 @@ static struct lowered samples_first(struct lower *l, struct lowered x)
     return lower_arrange(l, x, at);
 }
 
-struct lowered lower_dropout(struct lower *l, struct lowered x, double p, int whole)
+/* Dropout of x with probability p; whole: of samples.  Nodes of one tag drop the same. */
+static struct lowered random_dropout(struct lower *l, struct lowered x, double p, int64_t tag,
+                                     int whole)
 {
     int dim = 0;
 
@@ -43,8 +46,7 @@ struct lowered lower_dropout(struct lower *l, struct lowered x, double p, int wh
             dim = d;
     if (lower_failed(l))
         return x;
-    return lower_with(
-        x, compose_dropout(&l->c, x.value, p, l->m->n_dropouts++, x.dim[dim].inner, whole));
+    return lower_with(x, compose_dropout(&l->c, x.value, p, tag, x.dim[dim].inner, whole));
 }
 
 static void builders_dropout(struct lower *l, int kind)
@@ -53,10 +55,9 @@ static void builders_dropout(struct lower *l, int kind)
     const double p = lower_real(l, "p", 1, 0.5);
     const int is_on = (int)lower_int(l, "train", 2, 1) || l->net->is_eval;
 
-    lower_set(l, 0, is_on ? lower_dropout(l, x, p, 0) : x);
+    lower_set(l, 0, is_on ? random_dropout(l, x, p, l->m->n_dropouts++, 0) : x);
 }
 
-/* feature_dropout drops whole channels. */
 /* 1: one random number for each sample, as stochastic depth has them. */
 static int random_is_of_samples(const struct lowered *x)
 {
@@ -66,37 +67,47 @@ static int random_is_of_samples(const struct lowered *x)
     return 1;
 }
 
-/* Random numbers for each element: uniform ones, or if p >= 0 1 with this probability. */
+/* Random numbers for each element: uniform ones, or if p >= 0 1 with this probability.  The latter
+ * are the mask of a dropout, whose mean stays p at any rate: in evaluation all are p. */
 static struct lowered random_value(struct lower *l, const struct lowered *x, double p)
 {
+    const double keep = 1 - lower_drop_rate(l, 1 - p);
     struct shape s = {.n = x->n};
-    int64_t tag;
+    const int64_t tag = l->m->n_dropouts++;
+    int y;
 
     if (lower_failed(l))
         return *x;
     for (int d = 0; d < x->n; d++)
         s.dim[d] = extent_size(l, x->dim[d]);
-    tag = l->m->n_dropouts++;
-    return lower_plain_value(
-        l, p < 0 ? compose_uniform(&l->c, s, tag) : compose_bernoulli(&l->c, s, p, tag), x->n,
-        x->dim);
+    if (p < 0)
+        y = compose_uniform(&l->c, s, tag);
+    else if (!l->m->g->training || keep <= 0)
+        y = compose_expand(&l->c, compose_scalar(&l->c, l->m->g->training ? 0 : p), s);
+    else
+        y = compose_bernoulli(&l->c, s, keep, tag);
+    if (p >= 0 && fabs(p / keep - 1) > 1e-12 && keep > 0 && l->m->g->training)
+        y = compose_constants(&l->c, EW_AFFINE, y, (float)(p / keep), 0);
+    return lower_plain_value(l, y, x->n, x->dim);
 }
 
 static void builders_draw(struct lower *l, int kind)
 {
-    struct lowered y = {.kind = LOWERED_DRAW, .stage = kind, .keep = 1, .scale = 1};
+    struct lowered y = {.kind = LOWERED_DRAW, .stage = kind, .keep = 1, .scale = 1, .tag = -1};
     int64_t size[SHAPE_MAX_DIMS];
     const int n = lower_ints(l, "size", 0, size, SHAPE_MAX_DIMS);
 
     y.n = n;
     for (int d = 0; d < n; d++)
-        y.dim[d] = d == 0 ? (struct extent){1, size[0] / l->batch, 1} : extent_of(size[d]);
-    if (n < 1 || size[0] % l->batch)
+        y.dim[d] = d == 0 ? (struct extent){1, 1, 1} : extent_of(size[d]);
+    if (n < 1 || size[0] != l->batch)
         lower_fail(l, ERR_UNSUPPORTED,
                    "random numbers whose first dimension is not the batch, %lld",
                    (long long)l->batch);
     if (kind == DRAW_UNIFORM && !random_is_of_samples(&y))
         y = random_value(l, &y, -1);
+    else if (kind == DRAW_UNIFORM)
+        y.tag = l->m->n_dropouts++;
     lower_set(l, 0, y);
 }
 
@@ -109,7 +120,42 @@ static void builders_bernoulli(struct lower *l, int kind)
         lower_fail(l, ERR_UNSUPPORTED, "want a tensor of empty, as stochastic depth has it");
     x.stage = DRAW_KEEP;
     x.keep = lower_real(l, "p", 1, 0.5);
+    if (!lower_failed(l) && random_is_of_samples(&x))
+        x.tag = l->m->n_dropouts++;
     lower_set(l, 0, random_is_of_samples(&x) ? x : random_value(l, &x, x.keep));
+}
+
+/* Only numbers 0 and 1 say what is kept. */
+static void random_want_keep(struct lower *l, const struct lowered *x)
+{
+    if (!lower_failed(l) && x->stage != DRAW_KEEP)
+        lower_fail(
+            l, ERR_UNSUPPORTED,
+            "it multiplies or divides random numbers before they are 0 or 1, want bernoulli_ "
+            "or the floor of a sum, as stochastic depth has it");
+}
+
+struct lowered lower_draw_over(struct lower *l, struct lowered draw, double by)
+{
+    random_want_keep(l, &draw);
+    draw.scale /= by;
+    return draw;
+}
+
+struct lowered lower_draw_times(struct lower *l, struct lowered draw, struct lowered x)
+{
+    const double scale = draw.keep * draw.scale;
+
+    random_want_keep(l, &draw);
+    if (!lower_failed(l) && x.kind != LOWERED_DRAW && (x.n != draw.n || !x.dim[0].is_batch))
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "random numbers of %d dimensions for the samples meet a tensor of %d, want as "
+                   "many, with the batch first",
+                   draw.n, x.n);
+    x = random_dropout(l, lower_real_value(l, x), 1 - draw.keep, draw.tag, 1);
+    if (lower_failed(l) || fabs(scale - 1) < 1e-12)
+        return x;
+    return lower_with(x, compose_constants(&l->c, EW_AFFINE, x.value, (float)scale, 0));
 }
 
 struct lowered lower_draw_plus(struct lower *l, struct lowered x, double keep)
@@ -139,7 +185,9 @@ const struct import_builder import_random[] = {
     {"dropout_.default", builders_dropout, 1},
     {"native_dropout.default", builders_dropout, 0},
     {"empty.memory_format", builders_draw, DRAW_EMPTY},
+    {"empty_permuted.default", builders_draw, DRAW_EMPTY},
     {"rand.default", builders_draw, DRAW_UNIFORM},
+    {"bernoulli.p", builders_bernoulli, 0},
     {"bernoulli_.float", builders_bernoulli, 0},
     {"floor.default", builders_floor, 0},
     {"floor_.default", builders_floor, 0},

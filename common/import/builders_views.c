@@ -13,15 +13,15 @@ static void builders_same(struct lower *l, int kind)
     lower_set(l, 0, lower_in(l, name, 0));
 }
 
-/* detach_ of a constant; of another tensor it would cut the gradient. */
+/* kind 1: detach_, which changes the tensor itself: only of constants. */
 static void builders_detach(struct lower *l, int kind)
 {
     const struct lowered x = lower_in(l, "self", 0);
 
-    (void)kind;
-    if (!lower_failed(l) && x.kind != LOWERED_HOST)
-        lower_fail(l, ERR_UNSUPPORTED, "it cuts the gradient of a tensor");
-    lower_set(l, 0, x);
+    if (kind && !lower_failed(l) && x.kind != LOWERED_HOST)
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "it cuts the gradient of a tensor in place; want detach, which makes a new one");
+    lower_detach(l);
 }
 
 static void builders_nothing(struct lower *l, int kind)
@@ -30,26 +30,36 @@ static void builders_nothing(struct lower *l, int kind)
     (void)kind;
 }
 
-/* A type for another: real numbers stay what they are. */
+/* A type for another: real numbers stay what they are, integers are I32 and booleans 0 and 1. */
 static void builders_to(struct lower *l, int kind)
 {
-    const struct import_value *to = &l->net->value[l->node->out[0]];
-    struct lowered x = lower_in(l, "self", 0);
-    const int from = lower_value_of(l, "self", 0);
-    const int reals = from != IMPORT_NO_VALUE && l->net->value[from].type <= IMPORT_BF16 &&
-                      to->type <= IMPORT_BF16;
+    const enum import_type to = l->net->value[l->node->out[0]].type;
+    struct lowered x = lower_real_value(l, lower_in(l, "self", 0));
+    const int v = lower_value_of(l, "self", 0);
+    enum import_type from;
+    int is_number;
 
     (void)kind;
-    if (!lower_failed(l) && x.kind == LOWERED_VALUE && !reals &&
-        l->net->value[from].type != to->type && to->type <= IMPORT_BF16 &&
-        l->m->g->value[x.value].dtype == DTYPE_I32)
-        x = lower_with(x, compose_cast(&l->c, x.value, DTYPE_F32));
-    else if (!lower_failed(l) && x.kind == LOWERED_VALUE && !reals &&
-             l->net->value[from].type != to->type &&
-             (to->type != IMPORT_F32 || l->m->g->value[x.value].dtype != DTYPE_F32))
-        lower_fail(l, ERR_UNSUPPORTED, "%s becomes %s", import_type_name(l->net->value[from].type),
-                   import_type_name(to->type));
-    lower_set(l, 0, x);
+    if (lower_failed(l) || v == IMPORT_NO_VALUE)
+        return;
+    from = l->net->value[v].type;
+    is_number = l->m->g->value[x.value].dtype == DTYPE_I32;
+    if (from == to || (host_is_real(from) && host_is_real(to))) {
+        lower_set(l, 0, x);
+    } else if (to == IMPORT_BOOL && is_number) {
+        lower_set(l, 0, lower_with(x, compose_compare(&l->c, EW_NE, x.value, 0)));
+    } else if (to == IMPORT_BOOL) {
+        lower_set(
+            l, 0,
+            lower_with(x, compose_elementwise(&l->c, EW_NE, x.value, compose_scalar(&l->c, 0))));
+    } else if (host_is_real(to) || to == IMPORT_I64 || to == IMPORT_I32) {
+        lower_set(
+            l, 0,
+            lower_with(x, compose_cast(&l->c, x.value, host_is_real(to) ? DTYPE_F32 : DTYPE_I32)));
+    } else {
+        lower_fail(l, ERR_UNSUPPORTED, "%s becomes %s", import_type_name(from),
+                   import_type_name(to));
+    }
 }
 
 /* Any reshape: the file says the output's shape at export. */
@@ -121,8 +131,14 @@ static void builders_squeeze(struct lower *l, int kind)
     const int n = kind ? lower_ints(l, "dim", 1, dims, SHAPE_MAX_DIMS) : 0;
     unsigned bits = kind ? 0 : (1u << x.n) - 1;
 
-    for (int i = 0; i < n; i++)
-        bits |= 1u << ((dims[i] < 0 ? dims[i] + x.n : dims[i]) & 7);
+    for (int i = 0; i < n; i++) {
+        const int64_t d = dims[i] < 0 ? dims[i] + x.n : dims[i];
+
+        if (d < 0 || d >= max_i64(x.n, 1)) /* PyTorch lets a scalar have dimension 0 */
+            lower_fail(l, ERR_CONFIG, "dim is %lld of %d", (long long)dims[i], x.n);
+        else
+            bits |= 1u << d;
+    }
     lower_set(l, 0, lower_squeeze(l, x, bits));
 }
 
@@ -130,7 +146,7 @@ static void builders_expand(struct lower *l, int kind)
 {
     const struct import_value *to = &l->net->value[l->node->out[0]];
     struct lowered x = lower_in(l, "self", 0);
-    int missing;
+    int missing, is_batch;
 
     (void)kind;
     x = lower_real_value(l, x);
@@ -142,9 +158,11 @@ static void builders_expand(struct lower *l, int kind)
         if (to->dim[d] == 1 && !(d == 0 && l->batch == 1))
             continue;
         /* A first extent that is as long as the batch is the batch. */
-        x.dim[d] = d == 0 && to->dim[d] % l->batch == 0 && to->dim[d] == l->batch
-                       ? (struct extent){1, 1, 1}
-                       : extent_of(to->dim[d]);
+        is_batch = lower_is_batch(l, to, d);
+        if (is_batch < 0)
+            is_batch = d == 0;
+        x.dim[d] =
+            is_batch && to->dim[d] == l->batch ? (struct extent){1, 1, 1} : extent_of(to->dim[d]);
         x.repeats |= 1u << d;
     }
     lower_set(l, 0, x);
@@ -170,13 +188,6 @@ static struct lowered part_of(struct lower *l, struct lowered x, int dim, int64_
                    (long long)start, (long long)stop, dim, (long long)l->batch);
         return x;
     }
-    if (x.kind == LOWERED_HOST) {
-        x = lower_host(l, x);
-        x.offset += start * x.stride[dim];
-        x.stride[dim] *= step;
-        x.dim[dim] = extent_of((stop - start + step - 1) / step);
-        return x;
-    }
     x = lower_real_value(l, x);
     x.dim[dim] = extent_of((stop - start + step - 1) / step);
     if (x.repeats >> dim & 1)
@@ -190,7 +201,7 @@ static void note_slice(struct lower *l, const struct lowered *x, int dim, int64_
 {
     const int from = lower_value_of(l, "self", 0), out = l->node->out[0];
     const int64_t extent = extent_exported(l, x->dim[dim]);
-    int64_t start = lower_int(l, "start", 2, 0), stop = lower_int(l, "end", 3, INT64_MAX);
+    int64_t start = lower_clamped(l, "start", 2, 0), stop = lower_clamped(l, "end", 3, INT64_MAX);
 
     if (lower_failed(l) || l->is_view[from] || x->kind != LOWERED_VALUE || step != 1)
         return;
@@ -211,68 +222,78 @@ static void builders_slice(struct lower *l, int kind)
         lower_fail(l, ERR_CONFIG, "step is %lld, want 1 or more", (long long)step);
     if (lower_failed(l))
         return;
-    lower_set(
-        l, 0,
-        part_of(l, x, dim, lower_int(l, "start", 2, 0), lower_int(l, "end", 3, INT64_MAX), step));
+    lower_set(l, 0,
+              part_of(l, x, dim, lower_clamped(l, "start", 2, 0),
+                      lower_clamped(l, "end", 3, INT64_MAX), step));
     note_slice(l, &x, dim, step);
 }
 
 /* ---- fills ---- */
 
-/* A tensor of one number.  kind -1: 0, -2: 1, -3: the argument. */
-static void builders_new(struct lower *l, int kind)
+/* 1 in the part, else 0, along its dimension of n. */
+static struct lowered fill_constant(struct lower *l, const struct slice_view *part, int n,
+                                    int64_t extent)
 {
-    const struct import_value *to = &l->net->value[l->node->out[0]];
+    struct lowered x = {.kind = LOWERED_VALUE, .n = n};
+    float *v = arena_alloc(&l->arena, (size_t)extent * sizeof *v + 1);
+    struct shape s = {.n = n};
 
-    lower_set(l, 0,
-              lower_host_new(l, to->dim, to->n_dims,
-                             kind == -3 ? lower_real(l, "fill_value", 2, 0) : kind == -2));
+    for (int d = 0; d < n; d++) {
+        x.at[d] = d;
+        s.dim[d] = d == part->dim ? extent : 1;
+        x.dim[d] = extent_of(s.dim[d]);
+    }
+    for (int64_t i = 0; i < extent; i++)
+        v[i] = i >= part->start && i < part->stop;
+    x.value = graph_const(l->m->g, DTYPE_F32, s, v, "part");
+    return x;
 }
 
-/* The value of which x is a part gets a number there: times a mask of 0 and 1, plus the number. */
+/* The value of which x is a part gets a number there. */
 static void fill_part(struct lower *l, const struct slice_view *part, double value)
 {
-    struct lowered whole = lower_at(l, part->of), mask, add;
-    int64_t dim[SHAPE_MAX_DIMS];
+    const float v = (float)value;
+    struct lowered whole = lower_at(l, part->of), mask = {0}, y;
+    struct lowered fill = {.kind = LOWERED_VALUE,
+                           .value = graph_const(l->m->g, DTYPE_F32, (struct shape){0}, &v, "fill")};
 
     if (lower_failed(l))
         return;
-    for (int d = 0; d < whole.n; d++)
-        dim[d] = d == part->dim ? extent_exported(l, whole.dim[d]) : 1;
-    mask = lower_host_new(l, dim, whole.n, 1);
-    add = lower_host_new(l, dim, whole.n, 0);
-    for (int64_t i = part->start; i < part->stop && !lower_failed(l); i++) {
-        mask.host[i] = 0;
-        add.host[i] = value;
-    }
-    whole = lower_binary(l, EW_MUL, whole, mask);
-    if (value != 0)
-        whole = lower_binary(l, EW_ADD, whole, add);
-    if (!lower_failed(l))
-        l->value[part->of] = whole;
+    mask = fill_constant(l, part, whole.n, extent_exported(l, whole.dim[part->dim]));
+    y = lower_meet(l, (struct lowered *[]){&whole, &mask, &fill}, 3);
+    if (lower_failed(l))
+        return;
+    l->value[part->of] = lower_with(y, compose_where(&l->c, mask.value, fill.value, whole.value));
+    lower_rebind(l, part->of, part->of);
 }
 
-/* fill_ and zero_ (kind 1): of constants, of whole tensors, and of a part of a tensor. */
+/* x of one number, in x's layout. */
+static struct lowered fill_whole(struct lower *l, struct lowered x, double value)
+{
+    const float v = (float)value;
+    struct shape s = {.n = x.n};
+
+    for (int d = 0; d < x.n; d++) {
+        s.dim[x.at[d]] = 1;
+        if (!extent_is_one(x.dim[d]))
+            x.repeats |= 1u << d;
+    }
+    return lower_with(x, graph_const(l->m->g, DTYPE_F32, s, &v, "fill"));
+}
+
+/* fill_ and zero_ (kind 1) of tensors and of their parts; those of constants are folded. */
 static void builders_fill(struct lower *l, int kind)
 {
     const double value = kind == 1 ? 0 : lower_real(l, "value", 1, 0);
     const int at = lower_value_of(l, "self", 0);
-    struct lowered x = lower_in(l, "self", 0);
-    const struct import_value *to = &l->net->value[l->node->out[0]];
+    const struct lowered x = lower_real_value(l, lower_in(l, "self", 0));
 
     if (lower_failed(l))
         return;
-    if (x.kind == LOWERED_HOST) {
-        x = lower_host(l, x);
-        if (!lower_failed(l))
-            lower_host_fill(l, x, value);
-    } else if (l->is_view[at] && l->slice[at].of != IMPORT_NO_VALUE) {
+    if (l->is_view[at] && l->slice[at].of != IMPORT_NO_VALUE)
         fill_part(l, &l->slice[at], value);
-        x = lower_host_new(l, to->dim, to->n_dims, value);
-    } else if (x.kind == LOWERED_VALUE) {
-        x = lower_with(x, compose_constants(&l->c, EW_AFFINE, x.value, 0, (float)value));
-    }
-    lower_set(l, 0, x);
+    if (!lower_failed(l))
+        lower_set(l, 0, fill_whole(l, x, value));
 }
 
 static void builders_select(struct lower *l, int kind)
@@ -285,6 +306,11 @@ static void builders_select(struct lower *l, int kind)
     if (lower_failed(l))
         return;
     at = at < 0 ? at + extent_exported(l, x.dim[dim]) : at;
+    if (at < 0 || at >= extent_exported(l, x.dim[dim])) {
+        lower_fail(l, ERR_CONFIG, "index is %lld of %lld", (long long)lower_int(l, "index", 2, 0),
+                   (long long)extent_exported(l, x.dim[dim]));
+        return;
+    }
     x = part_of(l, x, dim, at, at + 1, 1);
     x.repeats &= ~(1u << dim);
     lower_set(l, 0, lower_squeeze(l, x, 1u << dim));
@@ -306,7 +332,7 @@ static void builders_parts(struct lower *l, int kind)
         int64_t n = 1;
         struct lowered y;
 
-        if (kind == PARTS && out != IMPORT_NO_VALUE)
+        if (kind == PARTS && out != IMPORT_NO_VALUE && l->net->value[out].n_dims == x.n)
             n = l->net->value[out].dim[dim];
         else if (kind == PARTS)
             n = lower_int(l, "split_size", 1, 1);
@@ -414,9 +440,11 @@ static void builders_roll(struct lower *l, int kind)
     for (int i = 0; i < n && !lower_failed(l); i++) {
         const int64_t d = dims[i] < 0 ? dims[i] + x.n : dims[i];
 
-        if (d < 0 || d >= x.n || x.dim[d].is_batch)
+        if (d < 0 || d >= x.n)
             lower_fail(l, ERR_UNSUPPORTED, "it rolls dimension %lld of %d", (long long)d, x.n);
-        else if (shift[i] != 0)
+        else
+            lower_refuse_batch(l, &x, 1u << d, "rolls");
+        if (shift[i] != 0 && !lower_failed(l))
             x.value = compose_roll(&l->c, x.value, x.at[d], shift[i]);
     }
     lower_set(l, 0, x);
@@ -436,53 +464,84 @@ static void builders_pad(struct lower *l, int kind)
     for (int i = 0; mode && mode->kind == IMPORT_TEXT && i < 4; i++)
         if (!strcmp(modes[i], mode->text))
             how = i;
+    if (mode && (mode->kind != IMPORT_TEXT || strcmp(modes[how], mode->text) != 0))
+        lower_fail(l, ERR_UNSUPPORTED, "its mode is not constant, reflect, replicate or circular");
+    if (n % 2)
+        lower_fail(l, ERR_CONFIG, "pad has %d numbers, want pairs", n);
     for (int i = 0; i + 1 < n && !lower_failed(l); i += 2) {
         const int d = x.n - 1 - i / 2;
 
         if (by[i] == 0 && by[i + 1] == 0)
             continue;
-        if (d < 0 || x.dim[d].is_batch) {
+        if (d < 0)
             lower_fail(l, ERR_UNSUPPORTED, "it pads dimension %d of %d", d, x.n);
+        else
+            lower_refuse_batch(l, &x, 1u << d, "pads");
+        if (lower_failed(l))
             return;
-        }
         x.value = compose_pad(&l->c, x.value, x.at[d], &by[i], (enum padding)how, value);
         x.dim[d] = extent_of(x.dim[d].outer * x.dim[d].inner + by[i] + by[i + 1]);
     }
     lower_set(l, 0, x);
 }
 
-/* table[index] with one index for the first dimension, as relative positions have it. */
+/* The one index of the list, and the dimension that it picks of. */
+static int index_of(struct lower *l, const struct lowered *x, int *dim)
+{
+    const struct import_arg *a = lower_arg(l, "indices", 1);
+    int found = IMPORT_NO_VALUE, n = 0;
+
+    for (int d = 0; a && a->kind == IMPORT_VALUES && d < a->n; d++)
+        if (a->values[d] != IMPORT_NO_VALUE) {
+            *dim = d;
+            found = a->values[d];
+            n++;
+        }
+    if (n != 1 || *dim >= x->n || x->dim[*dim].is_batch) {
+        lower_fail(l, ERR_UNSUPPORTED, "want one index, for a dimension that is not the batch");
+        return IMPORT_NO_VALUE;
+    }
+    return found;
+}
+
+/* x with one index, whose dimensions stand where the one that it picks of stood. */
 static void builders_index(struct lower *l, int kind)
 {
-    struct lowered x = lower_plain(l, lower_in(l, "self", 0)), index;
-    const struct import_arg *a = lower_arg(l, "indices", 1);
+    struct lowered x = lower_real_value(l, lower_in(l, "self", 0)), index, y;
     struct extent dim[SHAPE_MAX_DIMS];
-    int n = 0;
+    int order[SHAPE_MAX_DIMS], at = 0, from, n = 0;
 
     (void)kind;
     if (lower_failed(l))
         return;
-    if (!a || a->n != 1 || a->values[0] == IMPORT_NO_VALUE || x.dim[0].is_batch) {
-        lower_fail(l, ERR_UNSUPPORTED, "want one index for the first dimension, not the batch");
+    from = index_of(l, &x, &at);
+    if (lower_failed(l))
         return;
-    }
-    index = lower_plain(l, lower_index_value(l, lower_at(l, a->values[0])));
-    if (index.n + x.n - 1 > SHAPE_MAX_DIMS) {
+    for (int d = 0; d < x.n; d++)
+        order[d] = d == 0 ? at : d <= at ? d - 1 : d;
+    x = lower_plain(l, lower_permute(x, order));
+    index = lower_at(l, from);
+    if (!lower_failed(l) && index.kind == LOWERED_VALUE && l->net->value[from].type == IMPORT_BOOL)
+        lower_fail(l, ERR_UNSUPPORTED, "its mask is no constant: the result has no fixed shape");
+    index = lower_plain(l, lower_pick_value(l, index, extent_exported(l, x.dim[0])));
+    if (!lower_failed(l) && index.n + x.n - 1 > SHAPE_MAX_DIMS)
         lower_fail(l, ERR_UNSUPPORTED, "more than %d dimensions", SHAPE_MAX_DIMS);
+    if (lower_failed(l))
         return;
-    }
     for (int d = 0; d < index.n; d++)
         dim[n++] = index.dim[d];
     for (int d = 1; d < x.n; d++)
         dim[n++] = x.dim[d];
+    y = lower_plain_value(l, compose_lookup(&l->c, x.value, index.value, -1), n, dim);
+    for (int d = 0; d < n; d++)
+        order[d] = d < at ? index.n + d : d < at + index.n ? d - at : d;
     if (!lower_failed(l))
-        lower_set(l, 0,
-                  lower_plain_value(l, compose_lookup(&l->c, x.value, index.value, -1), n, dim));
+        lower_set(l, 0, lower_permute(y, order));
 }
 
 const struct import_builder import_views[] = {
     {"alias.default", builders_same, 0},
-    {"detach_.default", builders_detach, 0},
+    {"detach_.default", builders_detach, 1},
     {"detach.default", builders_detach, 0},
     {"lift_fresh_copy.default", builders_same, 0},
     {"contiguous.default", builders_same, 0},
@@ -491,7 +550,8 @@ const struct import_builder import_views[] = {
     {"to.dtype", builders_to, 0},
     {"to.dtype_layout", builders_to, 0},
     {"to.device", builders_to, 0},
-    {"type_as.default", builders_to, -1},
+    {"to.other", builders_to, 0},
+    {"type_as.default", builders_to, 0},
     {"view.default", builders_reshape, 0},
     {"reshape.default", builders_reshape, 0},
     {"flatten.using_ints", builders_reshape, 0},
@@ -508,13 +568,6 @@ const struct import_builder import_views[] = {
     {"expand_as.default", builders_expand, 0},
     {"slice.Tensor", builders_slice, 0},
     {"select.int", builders_select, 0},
-    {"zeros.default", builders_new, -1},
-    {"new_zeros.default", builders_new, -1},
-    {"zeros_like.default", builders_new, -1},
-    {"ones.default", builders_new, -2},
-    {"new_ones.default", builders_new, -2},
-    {"ones_like.default", builders_new, -2},
-    {"new_full.default", builders_new, -3},
     {"fill_.Scalar", builders_fill, 0},
     {"zero_.default", builders_fill, 1},
     {"chunk.default", builders_parts, PARTS},
@@ -525,6 +578,7 @@ const struct import_builder import_views[] = {
     {"concat.default", builders_cat, CAT_PLAIN},
     {"stack.default", builders_cat, CAT_STACK},
     {"roll.default", builders_roll, -1},
+    {"constant_pad_nd.default", builders_pad, -1},
     {"pad.default", builders_pad, -1},
     {"index.Tensor", builders_index, -1},
     {0},

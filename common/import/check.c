@@ -6,8 +6,8 @@
 #include "base/alloc.h"
 #include "import/network.h"
 
-/* Elements that fit in memory, whatever their type. */
-#define CHECK_MAX_ELEMENTS (INT64_MAX / 64)
+/* More elements than any memory holds; products of two such numbers need care. */
+#define CHECK_MAX_ELEMENTS ((int64_t)1 << 40)
 
 struct check {
     const struct import_network *n;
@@ -37,6 +37,15 @@ static int check_shape(const struct check *c, int n_dims, const int64_t *dim, co
     return 0;
 }
 
+static int check_value_of(const struct check *c, const struct import_value *v,
+                          const struct import_tensor *t)
+{
+    if (v->type != t->type || v->n_dims != t->n_dims ||
+        memcmp(v->dim, t->dim, (size_t)t->n_dims * sizeof *t->dim) != 0)
+        return check_fail(c, "a value has another type or shape than its tensor", v->name);
+    return 0;
+}
+
 static int check_values(const struct check *c)
 {
     const struct import_network *n = c->n;
@@ -48,6 +57,8 @@ static int check_values(const struct check *c)
             return check_fail(c, "a value is of a tensor that is not there", v->name);
         if (v->is_int && v->tensor >= 0)
             return check_fail(c, "a tensor's value is an integer", v->name);
+        if (v->is_int && (v->type != 0 || v->n_dims != 0))
+            return check_fail(c, "an integer has a type or dimensions", v->name);
         if (v->is_int)
             continue;
         if ((unsigned)v->type >= IMPORT_TYPE_COUNT)
@@ -57,9 +68,53 @@ static int check_values(const struct check *c)
         for (int d = 0; d < v->n_dims; d++)
             if (v->symbol[d] < -1 || v->symbol[d] >= n->n_symbols)
                 return check_fail(c, "an extent's symbol is not there", v->name);
+        if (v->tensor >= 0 && check_value_of(c, v, &n->tensor[v->tensor]) < 0)
+            return c->err->code;
         c->made[i] = v->tensor >= 0;
     }
     return 0;
+}
+
+/* Tied tensors are one: the second is lowered as the first. */
+static int check_tie(const struct check *c, const struct import_tensor *t,
+                     const struct import_tensor *first)
+{
+    if (t->type != first->type || t->n_dims != first->n_dims ||
+        memcmp(t->dim, first->dim, (size_t)t->n_dims * sizeof *t->dim) != 0)
+        return check_fail(c, "it is tied to a tensor of another type or shape", t->name);
+    if ((t->role == IMPORT_PARAMETER) != (first->role == IMPORT_PARAMETER))
+        return err_set(c->err, ERR_UNSUPPORTED,
+                       "%s: %s and %s share their elements, and one of them is a parameter, the "
+                       "other is not; give one of them a copy (clone) and export the network again",
+                       c->n->path, t->name, first->name);
+    return 0;
+}
+
+static int check_by_name(const void *a, const void *b)
+{
+    return strcmp((*(const struct import_tensor *const *)a)->name,
+                  (*(const struct import_tensor *const *)b)->name);
+}
+
+/* Each tensor has a name of its own, by which a checkpoint knows it. */
+static int check_names(const struct check *c)
+{
+    const size_t n = (size_t)c->n->n_tensors;
+    const struct import_tensor **sorted;
+    void *memory;
+    int rc = 0;
+
+    if (try_alloc(&memory, (n + 1) * sizeof *sorted, "a network's names", c->err) < 0)
+        return c->err->code;
+    sorted = memory;
+    for (size_t i = 0; i < n; i++)
+        sorted[i] = &c->n->tensor[i];
+    qsort(sorted, n, sizeof *sorted, check_by_name);
+    for (size_t i = 1; i < n && rc == 0; i++)
+        if (!strcmp(sorted[i - 1]->name, sorted[i]->name))
+            rc = check_fail(c, "two tensors have this name", sorted[i]->name);
+    free(memory);
+    return rc;
 }
 
 static int check_tensors(const struct check *c)
@@ -72,8 +127,11 @@ static int check_tensors(const struct check *c)
             return check_fail(c, "a tensor's type or role is unknown", t->name);
         if (check_shape(c, t->n_dims, t->dim, t->name) < 0)
             return c->err->code;
-        if (t->same_as < -1 || t->same_as >= i)
-            return check_fail(c, "it is tied to a later tensor", t->name);
+        if (t->same_as < -1 || t->same_as >= i ||
+            (t->same_as >= 0 && c->n->tensor[t->same_as].same_as >= 0))
+            return check_fail(c, "it is tied to a later tensor, or to a tied one", t->name);
+        if (t->same_as >= 0 && check_tie(c, t, &c->n->tensor[t->same_as]) < 0)
+            return c->err->code;
         if (t->role == IMPORT_CONSTANT && !t->bytes)
             return check_fail(c, "a constant has no elements", t->name);
         if (t->offset < 0)
@@ -214,8 +272,9 @@ int import_network_check(const struct import_network *n, struct err *err)
     if (try_alloc(&made, (size_t)n->n_values + 1, "a network's values", err) < 0)
         return err->code;
     c.made = made;
-    rc = check_symbols(&c) < 0 || check_tensors(&c) < 0 || check_values(&c) < 0 ||
-                 check_ports(&c, 1) < 0 || check_nodes(&c) < 0 || check_ports(&c, 0) < 0
+    rc = check_symbols(&c) < 0 || check_tensors(&c) < 0 || check_names(&c) < 0 ||
+                 check_values(&c) < 0 || check_ports(&c, 1) < 0 || check_nodes(&c) < 0 ||
+                 check_ports(&c, 0) < 0
              ? err->code
              : 0;
     free(made);

@@ -1,5 +1,5 @@
-/* fold - one node at a time: its operands are found by name, its function by the table at the end,
- * and its result is compared with the type that the export gave.  Integers are computed as int64,
+/* fold - one node at a time: its operands are found by name, its function by the tables, and its
+ * result is compared with the type and shape that the export gave.  Integers are computed as int64,
  * float32 in double and rounded once, which is exact for + - * / and sqrt. */
 #include "import/fold.h"
 
@@ -7,59 +7,108 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "import/fold_impl.h"
+#include "tensor/half.h"
 
-struct fold {
-    struct arena *a;
-    const struct import_network *net;
-    const struct import_node *node;
-    const struct fold_value *value;
-    struct host_tensor out;
-    struct err *err;
-    int rc, kind;
-};
+/* ---- elements ---- */
 
-/* An element: `f` for floats, `i` for integers and booleans. */
-struct fold_num {
-    int64_t i;
-    double f;
-};
-
-static int fold_is_float(enum import_type t) { return t == IMPORT_F32 || t == IMPORT_F64; }
-
-static int fold_has_type(enum import_type t)
+int host_is_real(enum import_type t)
 {
-    return fold_is_float(t) || t == IMPORT_I64 || t == IMPORT_BOOL;
+    return t == IMPORT_F32 || t == IMPORT_F64 || t == IMPORT_F16 || t == IMPORT_BF16;
 }
 
-static struct fold_num fold_get(const struct host_tensor *t, int64_t at)
+struct fold_num fold_get(const struct host_tensor *t, int64_t at)
 {
-    struct fold_num v;
+    const size_t size = import_type_size(t->type);
+    struct fold_num v = {0, 0};
+    union {
+        float f32;
+        double f64;
+        int64_t i64;
+        int32_t i32;
+        int16_t i16;
+        int8_t i8;
+        uint8_t u8;
+        uint16_t half;
+    } u = {.i64 = 0};
 
-    if (t->type == IMPORT_F32)
-        return (struct fold_num){0, ((const float *)t->data)[at]};
-    if (t->type == IMPORT_F64)
-        return (struct fold_num){0, ((const double *)t->data)[at]};
-    v.i = t->type == IMPORT_I64 ? ((const int64_t *)t->data)[at] : ((const uint8_t *)t->data)[at];
+    memcpy(&u, (const char *)t->data + at * (int64_t)size, size);
+    switch (t->type) {
+    case IMPORT_F32:
+        v.f = (double)u.f32;
+        return v;
+    case IMPORT_F64:
+        v.f = u.f64;
+        return v;
+    case IMPORT_F16:
+        v.f = (double)f16_to_float(u.half);
+        return v;
+    case IMPORT_BF16:
+        v.f = (double)bf16_to_float(u.half);
+        return v;
+    case IMPORT_I64:
+        v.i = u.i64;
+        break;
+    case IMPORT_I32:
+        v.i = u.i32;
+        break;
+    case IMPORT_I16:
+        v.i = u.i16;
+        break;
+    case IMPORT_I8:
+        v.i = u.i8;
+        break;
+    case IMPORT_BOOL:
+        v.i = u.u8 != 0;
+        break;
+    default:
+        v.i = u.u8;
+    }
     v.f = (double)v.i;
     return v;
 }
 
-/* v is a number of type `from`. */
-static void fold_put(const struct host_tensor *t, int64_t at, struct fold_num v,
-                     enum import_type from)
+/* A float beyond int64 has no defined value in PyTorch; here it is the smallest. */
+static int64_t fold_truncate(double v)
 {
-    const int was_float = fold_is_float(from);
+    return v >= -0x1p63 && v < 0x1p63 ? (int64_t)v : INT64_MIN;
+}
 
-    if (t->type == IMPORT_F32)
-        ((float *)t->data)[at] = was_float ? (float)v.f : (float)v.i;
-    else if (t->type == IMPORT_F64)
-        ((double *)t->data)[at] = was_float ? v.f : (double)v.i;
-    else if (t->type == IMPORT_BOOL)
-        ((uint8_t *)t->data)[at] = was_float ? v.f != 0 : v.i != 0;
-    else /* a float beyond int64 has no defined value in PyTorch; here it is the smallest */
-        ((int64_t *)t->data)[at] = !was_float                       ? v.i
-                                   : v.f >= -0x1p63 && v.f < 0x1p63 ? (int64_t)v.f
-                                                                    : INT64_MIN;
+void fold_put(const struct host_tensor *t, int64_t at, struct fold_num v, enum import_type from)
+{
+    const size_t size = import_type_size(t->type);
+    const int was_real = host_is_real(from);
+    const double f = was_real ? v.f : (double)v.i;
+    int64_t i = 0;
+    uint8_t flag;
+    uint16_t half;
+    float single;
+    const void *bits = &i; /* little-endian: narrower integers are its first bytes */
+
+    switch (t->type) {
+    case IMPORT_F32:
+        single = was_real ? (float)v.f : (float)v.i;
+        bits = &single;
+        break;
+    case IMPORT_F64:
+        bits = &f;
+        break;
+    case IMPORT_F16:
+        half = f16_from_float((float)f);
+        bits = &half;
+        break;
+    case IMPORT_BF16:
+        half = bf16_from_float((float)f);
+        bits = &half;
+        break;
+    case IMPORT_BOOL:
+        flag = was_real ? v.f != 0 : v.i != 0;
+        bits = &flag;
+        break;
+    default:
+        i = was_real ? fold_truncate(v.f) : v.i;
+    }
+    memcpy((char *)t->data + at * (int64_t)size, bits, size);
 }
 
 int64_t host_count(const struct host_tensor *t)
@@ -71,7 +120,7 @@ int64_t host_count(const struct host_tensor *t)
     return n;
 }
 
-static int64_t fold_place(const struct host_tensor *t, int64_t i)
+int64_t fold_place(const struct host_tensor *t, int64_t i)
 {
     int64_t at = 0;
 
@@ -82,25 +131,62 @@ static int64_t fold_place(const struct host_tensor *t, int64_t i)
     return at;
 }
 
-double host_element(const struct host_tensor *t, int64_t i)
+struct fold_num fold_element(const struct host_tensor *t, int64_t i)
 {
-    const struct fold_num v = fold_get(t, fold_place(t, i));
-
-    return fold_is_float(t->type) ? v.f : (double)v.i;
+    return fold_get(t, fold_place(t, i));
 }
 
-#define fold_fail(f, ...) \
-    ((void)((f)->rc < 0 || ((f)->rc = err_set((f)->err, ERR_UNSUPPORTED, __VA_ARGS__))))
+double host_element(const struct host_tensor *t, int64_t i) { return fold_element(t, i).f; }
 
-/* A new tensor of zeros as the output.  0: it failed. */
-static int fold_new(struct fold *f, enum import_type type, int n_dims, const int64_t *dim)
+int64_t host_integer(const struct host_tensor *t, int64_t i) { return fold_element(t, i).i; }
+
+int host_is_even(const struct host_tensor *t, int d)
+{
+    const size_t size = import_type_size(t->type);
+    const int64_t n = host_count(t);
+
+    if (n == 0 || t->dim[d] == 1 || t->stride[d] == 0)
+        return n > 0;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t at = fold_place(t, i);
+        int64_t inner = 1, k;
+
+        for (int e = d + 1; e < t->n_dims; e++)
+            inner *= t->dim[e];
+        k = i / inner % t->dim[d];
+        if (k > 0 &&
+            memcmp((const char *)t->data + at * (int64_t)size,
+                   (const char *)t->data + (at - k * t->stride[d]) * (int64_t)size, size) != 0)
+            return 0;
+    }
+    return 1;
+}
+
+struct host_tensor host_of_file(const struct import_tensor *t)
+{
+    struct host_tensor x = {.type = t->type,
+                            .n_dims = t->n_dims,
+                            .data = (void *)t->bytes,
+                            .memory = t->bytes,
+                            .is_read_only = 1};
+    int64_t n = 1;
+
+    for (int d = t->n_dims - 1; d >= 0; d--) {
+        x.dim[d] = t->dim[d];
+        x.stride[d] = n;
+        n *= t->dim[d];
+    }
+    return x;
+}
+
+int fold_new(struct fold *f, enum import_type type, int n_dims, const int64_t *dim)
 {
     int64_t n = 1;
 
     if (f->rc < 0)
         return 0;
-    if (!fold_has_type(type) || n_dims > IMPORT_MAX_DIMS) {
-        fold_fail(f, "a constant of type %s and %d dimensions", import_type_name(type), n_dims);
+    if (n_dims > IMPORT_MAX_DIMS) {
+        fold_fail(f, "a constant of %d dimensions, want %d at most", n_dims, IMPORT_MAX_DIMS);
         return 0;
     }
     f->out = (struct host_tensor){.type = type, .n_dims = n_dims};
@@ -115,38 +201,73 @@ static int fold_new(struct fold *f, enum import_type type, int n_dims, const int
         n *= dim[d];
     }
     f->out.data = arena_alloc(f->a, (size_t)n * import_type_size(type) + 1);
+    f->out.memory = f->out.data;
     return 1;
 }
 
-static const struct import_arg *fold_arg(const struct fold *f, const char *name, int place)
+struct host_tensor fold_copy(struct fold *f, const struct host_tensor *t)
+{
+    const struct host_tensor kept = f->out;
+    struct host_tensor to = *t;
+
+    if (fold_new(f, t->type, t->n_dims, t->dim)) {
+        to = f->out;
+        for (int64_t i = 0; i < host_count(t); i++)
+            fold_put(&to, i, fold_element(t, i), t->type);
+    }
+    f->out = kept;
+    return to;
+}
+
+/* ---- arguments ---- */
+
+const struct import_value *fold_says(const struct fold *f)
+{
+    return &f->net->value[f->node->out[f->which]];
+}
+
+enum import_type fold_type(const struct fold *f) { return fold_says(f)->type; }
+
+const struct import_arg *fold_arg(const struct fold *f, const char *name, int place)
 {
     const struct import_arg *a = import_arg_find(f->node, name, place);
 
     return a && a->kind != IMPORT_NONE ? a : NULL;
 }
 
-static int64_t fold_number(struct fold *f, const struct import_int *i)
+static int fold_is_int(const struct import_arg *a)
 {
-    if (i->value == IMPORT_NO_VALUE)
-        return i->number;
-    if (!f->value[i->value].is_int)
-        fold_fail(f, "the integer %s is not known", f->net->value[i->value].name);
-    return f->value[i->value].number;
+    return a->n > 0 && (a->kind == IMPORT_INT || a->kind == IMPORT_INTS || a->kind == IMPORT_FLAG ||
+                        a->kind == IMPORT_DTYPE);
 }
 
-static int64_t fold_int(struct fold *f, const char *name, int place, int64_t def)
+int64_t fold_size(struct fold *f, const char *name, int place, int64_t def)
 {
     const struct import_arg *a = fold_arg(f, name, place);
 
     if (!a)
         return def;
-    if (a->ints && a->n > 0 && a->kind != IMPORT_VALUE && a->kind != IMPORT_REAL)
-        return fold_number(f, &a->ints[0]);
+    if (fold_is_int(a))
+        return a->ints[0].number;
     fold_fail(f, "its %s is no integer", name);
     return def;
 }
 
-static int fold_ints(struct fold *f, const char *name, int place, int64_t *to)
+static void fold_needs_plain(struct fold *f, const struct import_arg *a)
+{
+    if (a && a->n > 0 && (a->kind == IMPORT_INT || a->kind == IMPORT_INTS) &&
+        a->ints[0].value != IMPORT_NO_VALUE)
+        fold_fail(f, "its %s is %s, a size that follows from the batch", a->name,
+                  f->net->value[a->ints[0].value].name);
+}
+
+int64_t fold_int(struct fold *f, const char *name, int place, int64_t def)
+{
+    fold_needs_plain(f, fold_arg(f, name, place));
+    return fold_size(f, name, place, def);
+}
+
+int fold_ints(struct fold *f, const char *name, int place, int64_t *to)
 {
     const struct import_arg *a = fold_arg(f, name, place);
 
@@ -155,33 +276,42 @@ static int fold_ints(struct fold *f, const char *name, int place, int64_t *to)
         return 0;
     }
     for (int i = 0; i < a->n; i++)
-        to[i] = fold_number(f, &a->ints[i]);
+        to[i] = a->ints[i].number;
     return a->n;
 }
 
-/* The argument as a tensor; a number becomes one without dimensions, *is_scalar = 1. */
-static struct host_tensor fold_in(struct fold *f, const char *name, int place, int *is_scalar)
+double fold_real(struct fold *f, const char *name, int place, double def)
+{
+    const struct import_arg *a = fold_arg(f, name, place);
+
+    if (a && a->kind == IMPORT_REAL)
+        return a->reals[0];
+    return a ? (double)fold_int(f, name, place, 0) : def;
+}
+
+struct host_tensor fold_in(struct fold *f, const char *name, int place, int *is_scalar)
 {
     const struct import_arg *a = fold_arg(f, name, place);
     struct host_tensor t = {.type = IMPORT_I64}, kept = f->out;
     struct fold_num v = {0};
 
     *is_scalar = 1;
-    if (a && a->kind == IMPORT_VALUE && f->value[a->values[0]].tensor) {
+    if (a && a->kind == IMPORT_VALUE && f->value[a->values[0]]) {
         *is_scalar = 0;
-        return *f->value[a->values[0]].tensor;
+        return *f->value[a->values[0]];
     }
-    if (!a || a->kind == IMPORT_VALUE || (!a->ints && !a->reals)) {
+    if (!a || (a->kind != IMPORT_REAL && a->kind != IMPORT_FLAG && a->kind != IMPORT_INT)) {
         fold_fail(f, "its %s is no constant", name);
         return t;
     }
+    fold_needs_plain(f, a);
     t.type = a->kind == IMPORT_REAL   ? IMPORT_F64
              : a->kind == IMPORT_FLAG ? IMPORT_BOOL
                                       : IMPORT_I64;
     if (a->kind == IMPORT_REAL)
         v.f = a->reals[0];
     else
-        v.i = fold_number(f, &a->ints[0]);
+        v.i = a->ints[0].number;
     if (fold_new(f, t.type, 0, NULL)) {
         t = f->out;
         fold_put(&t, 0, v, t.type);
@@ -190,7 +320,7 @@ static struct host_tensor fold_in(struct fold *f, const char *name, int place, i
     return t;
 }
 
-static struct host_tensor fold_tensor(struct fold *f, const char *name, int place)
+struct host_tensor fold_tensor(struct fold *f, const char *name, int place)
 {
     int is_scalar;
     struct host_tensor t = fold_in(f, name, place, &is_scalar);
@@ -200,8 +330,26 @@ static struct host_tensor fold_tensor(struct fold *f, const char *name, int plac
     return t;
 }
 
-static int fold_dim(struct fold *f, int64_t dim, int n)
+int fold_list(struct fold *f, const char *name, int place, const struct host_tensor **to, int most)
 {
+    const struct import_arg *a = fold_arg(f, name, place);
+
+    if (!a || (a->kind != IMPORT_VALUES && a->kind != IMPORT_VALUE) || a->n > most) {
+        fold_fail(f, "its %s is no list of %d tensors at most", name, most);
+        return 0;
+    }
+    for (int i = 0; i < a->n; i++) {
+        to[i] = a->values[i] == IMPORT_NO_VALUE ? NULL : f->value[a->values[i]];
+        if (a->values[i] != IMPORT_NO_VALUE && !to[i])
+            fold_fail(f, "tensor %d of its %s is no constant", i, name);
+    }
+    return a->n;
+}
+
+int fold_dim(struct fold *f, int64_t dim, int n)
+{
+    if (n == 0 && (dim == 0 || dim == -1))
+        return 0;
     if (dim < 0)
         dim += n;
     if (dim >= 0 && dim < n)
@@ -210,388 +358,131 @@ static int fold_dim(struct fold *f, int64_t dim, int n)
     return 0;
 }
 
-static enum import_type fold_dtype(struct fold *f, int place, enum import_type def)
+void fold_mixes(struct fold *f, const char *name, int place, int d)
 {
-    return (enum import_type)fold_int(f, "dtype", place, def);
+    const struct import_arg *a = fold_arg(f, name, place);
+
+    if (f->rc == 0 && a && a->kind == IMPORT_VALUE && d < IMPORT_MAX_DIMS &&
+        f->net->value[a->values[0]].symbol[d] >= 0)
+        fold_fail(f,
+                  "its result depends on all of dimension %d of %s, which follows from the batch",
+                  d, f->net->value[a->values[0]].name);
 }
 
-/* PyTorch's promotion: the category decides (bool, integer, float), a tensor with dimensions
- * before one without before a number (c10/core/ScalarType, at::native::result_type). */
-static enum import_type fold_promote(const struct host_tensor *x, int x_scalar,
-                                     const struct host_tensor *y, int y_scalar)
+int64_t fold_wrap_index(struct fold *f, int64_t k, int64_t n)
 {
-    const int rank_x = x_scalar ? 0 : x->n_dims ? 2 : 1, rank_y = y_scalar ? 0 : y->n_dims ? 2 : 1;
-    const int kind_x = fold_is_float(x->type) ? 2 : x->type == IMPORT_I64;
-    const int kind_y = fold_is_float(y->type) ? 2 : y->type == IMPORT_I64;
+    const int64_t at = k < 0 ? k + n : k;
 
-    if (kind_x != kind_y || kind_x < 2) {
-        const struct host_tensor *most = kind_x >= kind_y ? x : y;
-        const int is_number = most == x ? x_scalar : y_scalar;
+    if (at >= 0 && at < n)
+        return at;
+    fold_fail(f, "index %lld of %lld", (long long)k, (long long)n);
+    return 0;
+}
 
-        return fold_is_float(most->type) && is_number ? IMPORT_F32 : most->type;
+/* ---- one node ---- */
+
+int fold_is_in_place(const char *target)
+{
+    const char *dot = strchr(target, '.');
+    const size_t n = dot ? (size_t)(dot - target) : strlen(target);
+
+    return n > 1 && target[n - 1] == '_' && target[0] != '_';
+}
+
+/* 1: the names are equal, or target is row's operator in place. */
+static int fold_is_row(const char *target, const char *row)
+{
+    const char *dot = strchr(row, '.');
+    const size_t n = dot ? (size_t)(dot - row) : strlen(row);
+
+    if (!strcmp(target, row))
+        return 1;
+    return fold_is_in_place(target) && !strncmp(target, row, n) && target[n] == '_' &&
+           !strcmp(target + n + 1, row + n);
+}
+
+static const struct fold_row *fold_find(const char *target)
+{
+    const struct fold_row *const tables[] = {fold_made, fold_views, fold_math, fold_parts};
+
+    for (size_t t = 0; t < ARRAY_LEN(tables); t++)
+        for (const struct fold_row *row = tables[t]; row->target; row++)
+            if (fold_is_row(target, row->target))
+                return row;
+    return NULL;
+}
+
+int fold_can(const char *target) { return fold_find(target) != NULL; }
+
+/* The result goes into the memory of `self`, whose names and views all see it. */
+static void fold_write_back(struct fold *f)
+{
+    const struct host_tensor self = fold_tensor(f, "self", 0);
+    struct host_tensor from;
+
+    if (f->rc < 0 || (f->out.data == self.data && f->out.memory == self.memory &&
+                      f->out.n_dims == self.n_dims)) /* detach_ changes nothing */
+        return;
+    if (self.is_read_only) {
+        fold_fail(f, "it changes a constant of the file in place");
+        return;
     }
-    if (rank_x != rank_y)
-        return rank_x > rank_y ? x->type : y->type;
-    return x->type == IMPORT_F64 || y->type == IMPORT_F64 ? IMPORT_F64 : IMPORT_F32;
-}
-
-/* t seen with the shape of the output. */
-static struct host_tensor fold_expand_to(struct fold *f, struct host_tensor t, int n,
-                                         const int64_t *dim)
-{
-    struct host_tensor y = {.type = t.type, .n_dims = n, .data = t.data};
-
-    if (n < t.n_dims || n > IMPORT_MAX_DIMS) {
-        fold_fail(f, "%d dimensions become %d", t.n_dims, n);
-        return t;
-    }
-    for (int d = 0; d < n; d++) {
-        const int from = d - (n - t.n_dims);
-
-        y.dim[d] = dim[d] == -1 && from >= 0 ? t.dim[from] : dim[d];
-        if (from < 0)
-            continue;
-        if (t.dim[from] == y.dim[d])
-            y.stride[d] = t.stride[from];
-        else if (t.dim[from] != 1)
-            fold_fail(f, "extent %lld becomes %lld", (long long)t.dim[from], (long long)y.dim[d]);
-    }
-    return y;
-}
-
-static int fold_meet(struct fold *f, const struct host_tensor *x, const struct host_tensor *y,
-                     int64_t *dim)
-{
-    const int n = x->n_dims > y->n_dims ? x->n_dims : y->n_dims;
-
-    for (int d = 0; d < n; d++) {
-        const int i = d - (n - x->n_dims), j = d - (n - y->n_dims);
-        const int64_t a = i < 0 ? 1 : x->dim[i], b = j < 0 ? 1 : y->dim[j];
-
-        dim[d] = a == 1 ? b : a;
-        if (a != 1 && b != 1 && a != b)
-            fold_fail(f, "extents %lld and %lld meet", (long long)a, (long long)b);
-    }
-    return n;
-}
-
-enum {
-    FOLD_ADD,
-    FOLD_SUB,
-    FOLD_MUL,
-    FOLD_EQ,
-    FOLD_NE,
-    FOLD_LT,
-    FOLD_LE,
-    FOLD_GT,
-    FOLD_GE,
-    FOLD_AND,
-    FOLD_OR
-};
-
-static int64_t fold_wrap(int kind, int64_t a, int64_t b)
-{
-    const uint64_t x = (uint64_t)a, y = (uint64_t)b;
-
-    return (int64_t)(kind == FOLD_ADD ? x + y : kind == FOLD_SUB ? x - y : x * y);
-}
-
-static struct fold_num fold_apply(struct fold_num a, struct fold_num b, int kind, int is_float)
-{
-    const int less = is_float ? a.f < b.f : a.i < b.i, more = is_float ? a.f > b.f : a.i > b.i;
-    const int same = is_float ? a.f == b.f : a.i == b.i;
-
-    switch (kind) {
-    case FOLD_EQ:
-        return (struct fold_num){.i = same};
-    case FOLD_NE:
-        return (struct fold_num){.i = !same};
-    case FOLD_LT:
-        return (struct fold_num){.i = less};
-    case FOLD_LE:
-        return (struct fold_num){.i = less || same};
-    case FOLD_GT:
-        return (struct fold_num){.i = more};
-    case FOLD_GE:
-        return (struct fold_num){.i = more || same};
-    case FOLD_AND:
-        return (struct fold_num){.i = a.i & b.i};
-    case FOLD_OR:
-        return (struct fold_num){.i = a.i | b.i};
-    default:
-        return (struct fold_num){fold_wrap(kind, a.i, b.i), kind == FOLD_ADD   ? a.f + b.f
-                                                            : kind == FOLD_SUB ? a.f - b.f
-                                                                               : a.f * b.f};
-    }
-}
-
-static void fold_binary(struct fold *f)
-{
-    int x_scalar, y_scalar, n;
-    struct host_tensor x = fold_in(f, "self", 0, &x_scalar), y = fold_in(f, "other", 1, &y_scalar);
-    const enum import_type type = fold_promote(&x, x_scalar, &y, y_scalar);
-    const int compares = f->kind >= FOLD_EQ && f->kind <= FOLD_GE;
-    struct host_tensor both = {.type = type, .data = (double[2]){0}};
-    int64_t dim[IMPORT_MAX_DIMS];
-
-    if (fold_arg(f, "alpha", 99) || (f->kind >= FOLD_AND && fold_is_float(type)))
-        fold_fail(f, "alpha, or bits of a float");
+    for (int d = 0; d < self.n_dims; d++)
+        if (self.dim[d] > 1 && self.stride[d] == 0)
+            fold_fail(f,
+                      "it changes a constant in place that repeats its elements along dimension %d",
+                      d);
     if (f->rc < 0)
         return;
-    n = fold_meet(f, &x, &y, dim);
-    if (!fold_new(f, compares ? IMPORT_BOOL : type, n, dim))
-        return;
-    x = fold_expand_to(f, x, n, dim);
-    y = fold_expand_to(f, y, n, dim);
-    for (int64_t i = 0; i < host_count(&f->out); i++) {
-        fold_put(&both, 0, fold_get(&x, fold_place(&x, i)), x.type); /* in the common type */
-        fold_put(&both, 1, fold_get(&y, fold_place(&y, i)), y.type);
-        fold_put(&f->out, i,
-                 fold_apply(fold_get(&both, 0), fold_get(&both, 1), f->kind, fold_is_float(type)),
-                 compares ? IMPORT_BOOL : type);
+    from = fold_expand_to(f, f->out, self.n_dims, self.dim);
+    from = fold_copy(f, &from); /* it may be a view of the memory that changes */
+    for (int64_t i = 0; f->rc == 0 && i < host_count(&self); i++)
+        fold_put(&self, fold_place(&self, i), fold_get(&from, i), from.type);
+    f->out = self;
+}
+
+static void fold_compare(struct fold *f, struct fold_host *h)
+{
+    const struct import_value *says = fold_says(f);
+    int same = says->type == f->out.type && says->n_dims == f->out.n_dims;
+    int64_t n = 1;
+
+    for (int d = 0; same && d < f->out.n_dims; d++) {
+        same = says->dim[d] == f->out.dim[d];
+        n *= says->dim[d];
     }
+    if (!same)
+        fold_fail(f, "it gives %s and %d dimensions, the export says %s and %d, or other extents",
+                  import_type_name(f->out.type), f->out.n_dims, import_type_name(says->type),
+                  says->n_dims);
+    else if (n > FOLD_MAX_ELEMENTS)
+        fold_fail(f, "a constant of %lld elements, want %d elements at most", (long long)n,
+                  FOLD_MAX_ELEMENTS);
+    else if ((h->n_bytes += n * (int64_t)import_type_size(says->type)) > FOLD_MAX_BYTES)
+        fold_fail(f, "the constants of the network have more than %lld bytes",
+                  (long long)FOLD_MAX_BYTES);
 }
 
-static void fold_arange(struct fold *f)
+int fold_node(struct fold_host *h, const struct import_network *n, const struct import_node *node,
+              struct err *err)
 {
-    const int64_t start = f->kind ? fold_int(f, "start", 0, 0) : 0;
-    const int64_t end = fold_int(f, "end", f->kind ? 1 : 0, 0);
-    const int64_t step = f->kind == 2 ? fold_int(f, "step", 2, 1) : 1;
-    int64_t n;
+    struct fold f = {.a = h->a, .net = n, .node = node, .value = h->value, .err = err};
+    const struct fold_row *row = fold_find(node->target);
 
-    for (int i = 0; i < f->node->n_args; i++)
-        if (f->node->arg[i].kind == IMPORT_REAL)
-            fold_fail(f, "a range of numbers that are no integers");
-    if (step == 0 || llabs(start) > INT32_MAX || llabs(end) > INT32_MAX || llabs(step) > INT32_MAX)
-        fold_fail(f, "a range to %lld by %lld", (long long)end, (long long)step);
-    if (f->rc < 0)
-        return;
-    n = step > 0 ? (end - start + step - 1) / step : (start - end - step - 1) / -step;
-    n = max_i64(n, 0);
-    if (fold_new(f, fold_dtype(f, 99, IMPORT_I64), 1, &n))
-        for (int64_t i = 0; i < n; i++)
-            fold_put(&f->out, i, (struct fold_num){.i = start + i * step}, IMPORT_I64);
-}
-
-/* kind 0: zeros, 1: ones, of the size and default type; +2: the type of `self`. */
-static void fold_filled(struct fold *f)
-{
-    const int like = f->kind >= 2;
-    const enum import_type type = like ? fold_tensor(f, "self", 0).type : IMPORT_F32;
-    int64_t dim[IMPORT_MAX_DIMS];
-    const int n = fold_ints(f, "size", like, dim);
-
-    if (fold_new(f, fold_dtype(f, 99, type), n, dim))
-        for (int64_t i = 0; i < host_count(&f->out); i++)
-            fold_put(&f->out, i, (struct fold_num){.i = f->kind & 1}, IMPORT_I64);
-}
-
-static void fold_cast(struct fold *f)
-{
-    const struct host_tensor x = fold_tensor(f, "self", 0);
-
-    if (f->rc == 0 && fold_new(f, fold_dtype(f, 1, x.type), x.n_dims, x.dim))
-        for (int64_t i = 0; i < host_count(&x); i++)
-            fold_put(&f->out, i, fold_get(&x, fold_place(&x, i)), x.type);
-}
-
-static void fold_same(struct fold *f) { f->out = fold_tensor(f, "self", 0); }
-
-static void fold_expand(struct fold *f)
-{
-    const struct host_tensor x = fold_tensor(f, "self", 0);
-    int64_t dim[IMPORT_MAX_DIMS];
-    const int n = fold_ints(f, "size", 1, dim);
-
-    if (f->rc == 0)
-        f->out = fold_expand_to(f, x, n, dim);
-}
-
-static void fold_unsqueeze(struct fold *f)
-{
-    struct host_tensor x = fold_tensor(f, "self", 0);
-    const int at = fold_dim(f, fold_int(f, "dim", 1, 0), x.n_dims + 1);
-
-    if (x.n_dims == IMPORT_MAX_DIMS)
-        fold_fail(f, "more than %d dimensions", IMPORT_MAX_DIMS);
-    if (f->rc < 0)
-        return;
-    for (int d = x.n_dims++; d > at; d--) {
-        x.dim[d] = x.dim[d - 1];
-        x.stride[d] = x.stride[d - 1];
-    }
-    x.dim[at] = 1;
-    x.stride[at] = 0;
-    f->out = x;
-}
-
-static void fold_slice(struct fold *f)
-{
-    struct host_tensor x = fold_tensor(f, "self", 0);
-    const int d = fold_dim(f, fold_int(f, "dim", 1, 0), x.n_dims);
-    int64_t start = fold_int(f, "start", 2, 0), stop = fold_int(f, "end", 3, INT64_MAX);
-    const int64_t step = fold_int(f, "step", 4, 1), n = f->rc < 0 ? 0 : x.dim[d];
-
-    if (step < 1)
-        fold_fail(f, "a step of %lld", (long long)step);
-    if (f->rc < 0)
-        return;
-    start = max_i64(min_i64(start < 0 ? start + n : start, n), 0);
-    stop = max_i64(min_i64(stop < 0 ? stop + n : stop, n), start);
-    x.data = (char *)x.data + (size_t)(start * x.stride[d]) * import_type_size(x.type);
-    x.dim[d] = (stop - start) / step + ((stop - start) % step != 0);
-    x.stride[d] *= step;
-    f->out = x;
-}
-
-/* kind 0: the running sum along dim; 1: the differences of neighbours. */
-static void fold_along(struct fold *f)
-{
-    const struct host_tensor x = fold_tensor(f, "self", 0);
-    const int d = fold_dim(f, fold_int(f, "dim", f->kind ? 2 : 1, -1), x.n_dims);
-    struct host_tensor s = x;
-
-    if (fold_arg(f, "prepend", 3) || fold_arg(f, "append", 4) || fold_int(f, "n", 99, 1) != 1 ||
-        fold_dtype(f, 99, IMPORT_I64) != IMPORT_I64 || fold_is_float(x.type) ||
-        (f->kind && x.type == IMPORT_BOOL))
-        fold_fail(f, "other than one sum or difference of integers");
-    if (f->rc < 0)
-        return;
-    s.dim[d] = f->kind ? max_i64(x.dim[d] - 1, 0) : x.dim[d];
-    if (!fold_new(f, IMPORT_I64, s.n_dims, s.dim))
-        return;
-    for (int64_t i = 0; i < host_count(&f->out); i++) {
-        const int64_t at = fold_place(&s, i), k = i / f->out.stride[d] % s.dim[d];
-        int64_t v = fold_get(&x, at + (f->kind ? x.stride[d] : 0)).i;
-
-        if (f->kind)
-            v = fold_wrap(FOLD_SUB, v, fold_get(&x, at).i);
-        else if (k)
-            v = fold_wrap(FOLD_ADD, v, fold_get(&f->out, i - f->out.stride[d]).i);
-        fold_put(&f->out, i, (struct fold_num){.i = v}, IMPORT_I64);
-    }
-}
-
-/* self[indices]: the tensors of indices meet, and their dimensions stand where the first of them
- * stood; where they are no neighbours PyTorch puts them in front, which is not folded. */
-static void fold_index(struct fold *f)
-{
-    const struct host_tensor x = fold_tensor(f, "self", 0);
-    const struct import_arg *a = fold_arg(f, "indices", 1);
-    struct host_tensor by[IMPORT_MAX_DIMS], met = {0};
-    int64_t dim[IMPORT_MAX_DIMS], k;
-    int first = -1, n_by = 0, n;
-
-    if (f->rc == 0 && (!a || a->kind != IMPORT_VALUES || a->n > x.n_dims))
-        fold_fail(f, "its indices are no list of %d tensors at most", x.n_dims);
-    for (int d = 0; f->rc == 0 && d < a->n; d++) {
-        const int v = a->values[d];
-
-        if (v == IMPORT_NO_VALUE)
-            continue;
-        if (!f->value[v].tensor || f->value[v].tensor->type != IMPORT_I64 ||
-            (first >= 0 && d != first + n_by)) {
-            fold_fail(f, "index %d is no constant of integers, or no neighbour", d);
-            return;
-        }
-        first = first < 0 ? d : first;
-        by[n_by++] = *f->value[v].tensor;
-        met.n_dims = fold_meet(f, &met, &by[n_by - 1], dim);
-        memcpy(met.dim, dim, (size_t)met.n_dims * sizeof *dim);
-    }
-    n = met.n_dims + x.n_dims - n_by;
-    if (f->rc == 0 && (n_by == 0 || n > IMPORT_MAX_DIMS))
-        fold_fail(f, "no index, or more than %d dimensions", IMPORT_MAX_DIMS);
-    for (int d = 0; f->rc == 0 && d < n; d++)
-        dim[d] = d < first                ? x.dim[d]
-                 : d < first + met.n_dims ? met.dim[d - first]
-                                          : x.dim[d - met.n_dims + n_by];
-    for (int b = 0; f->rc == 0 && b < n_by; b++)
-        by[b] = fold_expand_to(f, by[b], met.n_dims, met.dim);
-    if (f->rc < 0 || !fold_new(f, x.type, n, dim))
-        return;
-    for (int64_t i = 0; i < host_count(&f->out); i++) {
-        int64_t left = i, from = 0, which = 0, scale = 1;
-
-        for (int d = n - 1; d >= 0; d--) {
-            const int64_t j = left % dim[d];
-
-            left /= dim[d];
-            if (d >= first && d < first + met.n_dims) {
-                which += j * scale;
-                scale *= dim[d];
-            } else {
-                from += j * x.stride[d < first ? d : d - met.n_dims + n_by];
-            }
-        }
-        for (int b = 0; b < n_by; b++) {
-            k = fold_get(&by[b], fold_place(&by[b], which)).i;
-            k += k < 0 ? x.dim[first + b] : 0;
-            if (k < 0 || k >= x.dim[first + b]) {
-                fold_fail(f, "index %lld of %lld", (long long)k, (long long)x.dim[first + b]);
-                return;
-            }
-            from += k * x.stride[first + b];
-        }
-        fold_put(&f->out, i, fold_get(&x, from), x.type);
-    }
-}
-
-static const struct {
-    const char *target;
-    void (*fold)(struct fold *f);
-    int kind;
-} fold_table[] = {
-    {"arange.default", fold_arange, 0},      {"arange.start", fold_arange, 1},
-    {"arange.start_step", fold_arange, 2},   {"zeros.default", fold_filled, 0},
-    {"ones.default", fold_filled, 1},        {"new_zeros.default", fold_filled, 2},
-    {"new_ones.default", fold_filled, 3},    {"to.dtype", fold_cast, 0},
-    {"alias.default", fold_same, 0},         {"contiguous.default", fold_same, 0},
-    {"expand.default", fold_expand, 0},      {"unsqueeze.default", fold_unsqueeze, 0},
-    {"index.Tensor", fold_index, 0},         {"slice.Tensor", fold_slice, 0},
-    {"cumsum.default", fold_along, 0},       {"diff.default", fold_along, 1},
-    {"add.Tensor", fold_binary, FOLD_ADD},   {"sub.Tensor", fold_binary, FOLD_SUB},
-    {"mul.Tensor", fold_binary, FOLD_MUL},   {"eq.Tensor", fold_binary, FOLD_EQ},
-    {"eq.Scalar", fold_binary, FOLD_EQ},     {"ne.Tensor", fold_binary, FOLD_NE},
-    {"ne.Scalar", fold_binary, FOLD_NE},     {"lt.Tensor", fold_binary, FOLD_LT},
-    {"lt.Scalar", fold_binary, FOLD_LT},     {"le.Tensor", fold_binary, FOLD_LE},
-    {"le.Scalar", fold_binary, FOLD_LE},     {"gt.Tensor", fold_binary, FOLD_GT},
-    {"gt.Scalar", fold_binary, FOLD_GT},     {"ge.Tensor", fold_binary, FOLD_GE},
-    {"ge.Scalar", fold_binary, FOLD_GE},     {"__and__.Tensor", fold_binary, FOLD_AND},
-    {"__or__.Tensor", fold_binary, FOLD_OR},
-};
-
-static int fold_find(const char *target)
-{
-    for (size_t i = 0; i < ARRAY_LEN(fold_table); i++)
-        if (!strcmp(fold_table[i].target, target))
-            return (int)i;
-    return -1;
-}
-
-int fold_can(const char *target) { return fold_find(target) >= 0; }
-
-int fold_node(struct arena *a, const struct import_network *n, const struct import_node *node,
-              struct fold_value *value, struct err *err)
-{
-    struct fold f = {.a = a, .net = n, .node = node, .value = value, .err = err};
-    const int row = fold_find(node->target);
-    const int out = node->n_out == 1 ? node->out[0] : IMPORT_NO_VALUE;
-    struct host_tensor *kept;
-
-    if (row < 0 || out == IMPORT_NO_VALUE)
+    if (!row || node->n_out < 1)
         return err_set(err, ERR_UNSUPPORTED, "%s of %s is not computed before training",
                        node->target, node->name);
-    f.kind = fold_table[row].kind;
-    fold_table[row].fold(&f);
-    if (f.rc == 0 && (n->value[out].type != f.out.type || n->value[out].n_dims != f.out.n_dims))
-        fold_fail(&f, "it gives %s and %d dimensions, the export says %s and %d",
-                  import_type_name(f.out.type), f.out.n_dims, import_type_name(n->value[out].type),
-                  n->value[out].n_dims);
-    if (f.rc < 0)
-        return err_wrap(err, "%s of %s", node->target, node->name);
-    kept = arena_alloc(a, sizeof *kept);
-    *kept = f.out;
-    value[out] = (struct fold_value){.tensor = kept};
-    return 0;
+    for (; f.which < node->n_out && f.rc == 0; f.which++) {
+        if (node->out[f.which] == IMPORT_NO_VALUE)
+            continue;
+        f.kind = row->kind;
+        row->fold(&f);
+        if (f.rc == 0 && fold_is_in_place(node->target))
+            fold_write_back(&f);
+        if (f.rc == 0)
+            fold_compare(&f, h);
+        if (f.rc == 0)
+            h->value[node->out[f.which]] = arena_copy(h->a, &f.out, sizeof f.out);
+    }
+    return f.rc < 0 ? err_wrap(err, "constant %s", node->target) : 0;
 }

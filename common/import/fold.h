@@ -2,8 +2,9 @@
  *
  * Masks and positions of exported networks are computed by nodes (arange, cumsum, le, index); for a
  * fixed length their values are known before training.  Integers, floats and booleans keep
- * PyTorch's types: what a node gives has the type that the export says, or folding fails.
- * Views share the elements of their base.
+ * PyTorch's types: what a node gives has the type and the shape that the export says, or folding
+ * fails.  Views share the elements of their base, and an operator in place ("fill_.Scalar") writes
+ * into them.  Shapes are those at export, those of the batch, too.
  *
  * Life:    all tensors live in the caller's arena.
  * Threads: one at a time for each arena.
@@ -16,31 +17,43 @@
 #include "import/network.h"
 
 enum { FOLD_MAX_ELEMENTS = 64 << 20 };
+#define FOLD_MAX_BYTES ((int64_t)8 << 30) /* of all constants of a network, views counted, too */
 
 struct host_tensor {
-    enum import_type type; /* IMPORT_I64, IMPORT_F32, IMPORT_F64 or IMPORT_BOOL (one byte) */
+    enum import_type type; /* BOOL: one byte, 0 or 1 */
     int n_dims;
     int64_t dim[IMPORT_MAX_DIMS], stride[IMPORT_MAX_DIMS]; /* in elements; 0: broadcast */
     void *data;                                            /* the first element */
+    const void *memory; /* tensors with equal `memory` share elements */
+    int is_read_only;   /* 1: the elements of the file */
 };
 
-/* A value: an integer, a tensor, or neither while it is not known. */
-struct fold_value {
-    int is_int;
-    int64_t number;                   /* is_int */
-    const struct host_tensor *tensor; /* NULL: not known, unless is_int */
+/* The constants of a network. */
+struct fold_host {
+    struct arena *a;            /* has all of them */
+    struct host_tensor **value; /* for each value of the network; NULL: it is no constant */
+    int64_t n_bytes;            /* made so far */
 };
 
-int fold_can(const char *target); /* 1: the table has it */
+int fold_can(const char *target); /* 1: the table has it, in place or not */
 
-/* Compute `node`; value[] has an entry for each value of the network, the entry of the node's
- * output is set. */
-int fold_node(struct arena *a, const struct import_network *n, const struct import_node *node,
-              struct fold_value *value, struct err *err);
+/* "add_.Tensor" changes its first argument, "__and__.Tensor" does not. */
+int fold_is_in_place(const char *target);
+
+/* Compute `node`, and set the entries of its outputs in h->value. */
+int fold_node(struct fold_host *h, const struct import_network *n, const struct import_node *node,
+              struct err *err);
+
+/* A tensor of the file, whose elements are in memory. */
+struct host_tensor host_of_file(const struct import_tensor *t);
 
 /* Element i, counted row by row, as a number; booleans are 0 and 1. */
 double host_element(const struct host_tensor *t, int64_t i);
+int64_t host_integer(const struct host_tensor *t, int64_t i); /* of a type without fractions */
 int64_t host_count(const struct host_tensor *t);
+int host_is_real(enum import_type t);
+/* 1: all elements along dimension d are equal. */
+int host_is_even(const struct host_tensor *t, int d);
 
 enum mask_kind {
     MASK_ALL,     /* every key may be read */

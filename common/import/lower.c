@@ -1,8 +1,5 @@
-/* lower - the walk over a network's nodes: its parameters, its inputs, one builder for each node,
- * and the values that operators in place change.
- *
- * An operator in place (add_, relu_) makes a new value; all names of the changed tensor then mean
- * that one.  A view of it with another shape, or of a part, becomes stale: reading it fails. */
+/* lower - the walk over a network's nodes: its parameters, its inputs, and one builder for each
+ * node that is no constant. */
 #include "import/lower.h"
 
 #include <math.h>
@@ -15,7 +12,8 @@
 #include "import/lower_impl.h"
 
 static const struct import_builder *const lower_tables[] = {
-    import_layers, import_math, import_views, import_random, import_attention, import_lines};
+    import_layers,    import_norms, import_math,  import_views,     import_random,
+    import_attention, import_lines, import_sizes, import_decomposed};
 
 static const struct import_builder *builder_of(const char *target)
 {
@@ -26,18 +24,31 @@ static const struct import_builder *builder_of(const char *target)
     return NULL;
 }
 
+/* Nodes by target, those of one target in their order. */
+static int lower_by_target(const void *a, const void *b)
+{
+    const struct import_node *x = *(const struct import_node *const *)a,
+                             *y = *(const struct import_node *const *)b;
+    const int order = strcmp(x->target, y->target);
+
+    return order ? order : (x > y) - (x < y);
+}
+
 int import_check(const struct import_network *n, struct buf *missing)
 {
+    const struct import_node **lacking = xcalloc((size_t)n->n_nodes + 1, sizeof *lacking);
     int *count = xcalloc((size_t)n->n_nodes + 1, sizeof *count), kinds = 0;
+    char *folded = lower_constants(n);
+    size_t n_lacking = 0;
 
-    for (int i = 0; i < n->n_nodes; i++) {
-        int first = 0;
-
-        if (builder_of(n->node[i].target))
-            continue;
-        while (strcmp(n->node[first].target, n->node[i].target) != 0)
-            first++;
-        count[first]++;
+    for (int i = 0; i < n->n_nodes; i++)
+        if (!folded[i] && !builder_of(n->node[i].target))
+            lacking[n_lacking++] = &n->node[i];
+    qsort(lacking, n_lacking, sizeof *lacking, lower_by_target);
+    for (size_t i = 0, first = 0; i < n_lacking; i++) {
+        if (strcmp(lacking[i]->target, lacking[first]->target) != 0)
+            first = i;
+        count[lacking[first] - n->node]++;
     }
     for (int i = 0; i < n->n_nodes; i++)
         if (count[i]) {
@@ -45,6 +56,8 @@ int import_check(const struct import_network *n, struct buf *missing)
                        count[i], *n->node[i].module ? n->node[i].module : "the network itself");
             kinds++;
         }
+    free(lacking);
+    free(folded);
     free(count);
     return kinds;
 }
@@ -143,6 +156,17 @@ static struct shape lower_shape(const struct import_tensor *t)
     return s;
 }
 
+/* A buffer that is a parameter's memory: it is the parameter, if it takes part in its gradient or
+ * there is none.  Else it has no value here, since the elements at export would be old. */
+static void lower_tied(struct lower *l, int i)
+{
+    const struct import_tensor *t = &l->net->tensor[i];
+    const int first = lower_first_of_tied(l->net, i), param = l->param[first];
+
+    if (first != i && param != NO_VALUE && (t->requires_grad || l->m->g->value[param].info->frozen))
+        l->param[i] = param;
+}
+
 static void lower_params(struct lower *l)
 {
     const struct import_network *n = l->net;
@@ -155,8 +179,17 @@ static void lower_params(struct lower *l)
                                                  l->choices->is_frozen(l->choices->of, t->name));
 
         l->param[i] = NO_VALUE;
-        if (t->role != IMPORT_PARAMETER)
+        if (t->role != IMPORT_PARAMETER) {
+            lower_tied(l, i);
             continue;
+        }
+        if (t->same_as >= 0 && l->param[t->same_as] == NO_VALUE) {
+            lower_fail(l, ERR_UNSUPPORTED,
+                       "parameter %s shares its elements with %s, which comes before it and is no "
+                       "parameter: export one of them as a copy",
+                       t->name, n->tensor[t->same_as].name);
+            break;
+        }
         info = lower_info(n, t, use[i]);
         info.frozen = frozen;
         if (t->same_as >= 0)
@@ -167,22 +200,22 @@ static void lower_params(struct lower *l)
     free(use);
 }
 
-int import_is_kept(const struct import_network *n, int i)
+char *import_kept(const struct import_network *n)
 {
-    const struct import_tensor *t = &n->tensor[i];
+    char *is_kept = xcalloc((size_t)n->n_tensors + 1, 1);
 
-    if (t->role != IMPORT_BUFFER || t->same_as >= 0)
-        return 0;
+    for (int i = 0; i < n->n_tensors; i++)
+        is_kept[i] = n->tensor[i].role == IMPORT_BUFFER && n->tensor[i].same_as < 0;
     for (int k = 0; k < n->n_nodes; k++) {
         const struct import_node *node = &n->node[k];
 
         if (!strstr(node->target, "batch_norm"))
             continue;
         for (int a = 0; a < node->n_args; a++)
-            if (node->arg[a].kind == IMPORT_VALUE && n->value[node->arg[a].values[0]].tensor == i)
-                return 0;
+            if (node->arg[a].kind == IMPORT_VALUE && n->value[node->arg[a].values[0]].tensor >= 0)
+                is_kept[n->value[node->arg[a].values[0]].tensor] = 0;
     }
-    return 1;
+    return is_kept;
 }
 
 int import_dtype(enum import_type t)
@@ -242,6 +275,8 @@ static void lower_input(struct lower *l, int i)
 
 static void lower_inputs(struct lower *l)
 {
+    const char *name = "";
+
     l->batch = 1;
     for (int i = 0; i < l->net->n_inputs; i++) {
         const int at = l->net->input[i].value;
@@ -249,9 +284,15 @@ static void lower_inputs(struct lower *l)
         if (at != IMPORT_NO_VALUE && l->choices->input[i] != NO_VALUE &&
             l->net->value[at].n_dims > 0) {
             l->batch = l->net->value[at].dim[0];
+            name = l->net->input[i].name;
             break;
         }
     }
+    if (l->batch < 1)
+        lower_fail(l, ERR_CONFIG,
+                   "input %s of the network was exported with a batch of %lld: export it with 2 "
+                   "samples or more",
+                   name, (long long)l->batch);
     for (int i = 0; i < l->net->n_inputs; i++)
         lower_input(l, i);
 }
@@ -263,13 +304,22 @@ static void lower_tensors(struct lower *l)
         const int t = l->net->value[v].tensor;
         struct lowered x = {.kind = LOWERED_VALUE};
 
-        l->base[v] = v;
+        l->base[v] = l->next[v] = v;
         if (t < 0)
             continue;
-        if (l->param[t] == NO_VALUE)
-            x.kind = LOWERED_HOST;
+        if (l->param[t] == NO_VALUE) {
+            const int first = lower_first_of_tied(l->net, t);
+            const struct host_tensor of_file = host_of_file(&l->net->tensor[t]);
+
+            if (of_file.data)
+                l->host[v] = arena_copy(&l->arena, &of_file, sizeof of_file);
+            x = lower_constant(l, l->host[v]);
+            if (l->norm[t] == NORM_COUNT)
+                l->is_stale[v] = STALE_COUNTS;
+            else if (l->net->tensor[first].role == IMPORT_PARAMETER)
+                l->is_stale[v] = STALE_TIED;
+        }
         x.value = l->param[t];
-        x.tensor = t;
         x.n = l->net->tensor[t].n_dims;
         for (int d = 0; d < x.n; d++) {
             x.dim[d] = extent_of(l->net->tensor[t].dim[d]);
@@ -283,81 +333,10 @@ static void lower_tensors(struct lower *l)
 
 void lower_set(struct lower *l, int i, struct lowered v)
 {
-    if (!lower_failed(l) && i < l->node->n_out && l->node->out[i] != IMPORT_NO_VALUE)
-        l->value[l->node->out[i]] = v;
-}
-
-/* "add_.Tensor" changes its first argument, "__and__.Tensor" does not. */
-static int is_in_place(const char *target)
-{
-    const char *dot = strchr(target, '.');
-    const size_t n = dot ? (size_t)(dot - target) : strlen(target);
-
-    return n > 1 && target[n - 1] == '_' && target[0] != '_';
-}
-
-/* The result of an operator in place is now what all names of its first argument mean. */
-static void lower_rebind(struct lower *l, int changed, int out)
-{
-    const int base = l->base[changed];
-
-    l->base[out] = base;
-    l->is_view[out] = l->is_view[changed];
-    for (int v = 0; v < l->net->n_values; v++) {
-        if (l->base[v] != base || v == out)
-            continue;
-        if (l->is_view[v] == l->is_view[changed] && (v == changed || !l->is_view[v])) {
-            l->value[v] = l->value[out];
-            l->is_stale[v] = 0;
-        } else if (l->value[v].kind != LOWERED_NONE) {
-            l->is_stale[v] = 1;
-        }
-    }
-}
-
-static void lower_share(struct lower *l, const struct import_node *n, int is_view)
-{
-    const int from = lower_value_of(l, "self", 0);
-
-    for (int i = 0; i < n->n_out && from != IMPORT_NO_VALUE; i++) {
-        if (n->out[i] == IMPORT_NO_VALUE)
-            continue;
-        l->base[n->out[i]] = l->base[from];
-        l->is_view[n->out[i]] = (char)(is_view || l->is_view[from]);
-    }
-}
-
-/* Views and operators that give their input share its memory. */
-static void lower_track(struct lower *l, const struct import_node *n)
-{
-    static const char *const same[] = {"alias", "detach", "detach_", "lift_fresh_copy", NULL};
-    const char *dot = strchr(n->target, '.');
-    const size_t len = dot ? (size_t)(dot - n->target) : strlen(n->target);
-
-    if (lower_failed(l))
+    if (lower_failed(l) || i >= l->node->n_out || l->node->out[i] == IMPORT_NO_VALUE)
         return;
-    for (int i = 0; same[i]; i++)
-        if (strlen(same[i]) == len && !strncmp(same[i], n->target, len)) {
-            lower_share(l, n, 0);
-            return;
-        }
-    if (is_in_place(n->target) && n->n_out > 0 && n->out[0] != IMPORT_NO_VALUE) {
-        const int changed = lower_value_of(l, "self", 0);
-
-        if (changed != IMPORT_NO_VALUE && l->value[n->out[0]].kind == LOWERED_HOST)
-            return; /* views of constants share their elements; build_fill changed the whole tensor
-                     */
-
-        if (changed != IMPORT_NO_VALUE && changed != n->out[0])
-            lower_rebind(l, changed, n->out[0]);
-        if (changed != IMPORT_NO_VALUE && l->slice[changed].of != IMPORT_NO_VALUE &&
-            (!strcmp(n->target, "fill_.Scalar") || !strcmp(n->target, "zero_.default")))
-            l->is_stale[l->slice[changed].of] = 0; /* fill_part has changed it, too */
-        return;
-    }
-    for (const struct import_builder *b = import_views; b->target; b++)
-        if (!strcmp(b->target, n->target) && b->kind >= 0)
-            lower_share(l, n, 1);
+    lower_batch_check(l, &v);
+    l->value[l->node->out[i]] = v;
 }
 
 static int lower_wrap(struct lower *l, const struct import_node *n)
@@ -369,15 +348,30 @@ static int lower_wrap(struct lower *l, const struct import_node *n)
 static void lower_node(struct lower *l, const struct import_node *n)
 {
     const struct import_builder *b = builder_of(n->target);
+    const int n_before = l->m->g->n_values;
 
     l->node = n;
+    l->reads_mixed = 0;
+    lower_sizes_refuse(l);
     l->c.name = *n->module ? n->module : n->name;
-    if (!b)
+    lower_gate(l);
+    if (lower_guard(l, n) || lower_fold(l, n)) {
+        lower_net(l);
+        if (lower_failed(l))
+            lower_wrap(l, n);
+        return;
+    }
+    if (!b && fold_can(n->target))
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "this operator is supported for constants alone, and an input of it is none");
+    else if (!b)
         lower_fail(l, ERR_UNSUPPORTED, "this operator is not supported");
-    else if (n->no_gradient)
-        lower_fail(l, ERR_UNSUPPORTED, "it stands in a no_grad block, which has no gradient");
-    else
+    else if (!lower_failed(l))
         b->build(l, b->kind);
+    if (n->no_gradient)
+        lower_without_gradient(l, n_before, fold_is_in_place(n->target));
+    lower_sizes_check(l);
+    lower_net(l);
     lower_track(l, n);
     if (lower_failed(l))
         lower_wrap(l, n);
@@ -395,40 +389,17 @@ static void lower_outputs(struct lower *l, int *outputs)
     }
 }
 
-/* Parameters that no output depends on are not trained: PyTorch gives them no gradient. */
-void import_freeze_unused(struct graph *g, const int *values, int n)
-{
-    char *leads = xcalloc((size_t)g->n_values + 1, 1);
-
-    for (int i = 0; i < n; i++)
-        if (values[i] != NO_VALUE)
-            leads[values[i]] = 1;
-    for (int k = g->n_nodes - 1; k >= 0; k--) {
-        int wanted = 0;
-
-        for (int i = 0; i < g->node[k].n_out; i++)
-            wanted |= g->node[k].out[i] != NO_VALUE && leads[g->node[k].out[i]];
-        for (int i = 0; wanted && i < g->node[k].n_in; i++)
-            if (g->node[k].in[i] != NO_VALUE)
-                leads[g->node[k].in[i]] = 1;
-    }
-    for (int v = 0; v < g->n_values; v++)
-        if (g->value[v].role == VALUE_PARAM && !leads[v] && !g->value[v].info->frozen) {
-            struct param_info info = *g->value[v].info;
-
-            info.frozen = 1;
-            g->value[v].info = arena_copy(&g->arena, &info, sizeof info);
-        }
-    free(leads);
-}
-
 static void lower_begin(struct lower *l)
 {
     const size_t n = (size_t)l->net->n_values + 1;
 
     arena_init(&l->arena);
     l->value = xcalloc(n, sizeof *l->value);
+    l->host = xcalloc(n, sizeof *l->host);
+    l->fold = (struct fold_host){.a = &l->arena, .value = l->host};
+    l->norm = lower_norm_uses(l->net);
     l->base = xcalloc(n, sizeof *l->base);
+    l->next = xcalloc(n, sizeof *l->next);
     l->is_view = xcalloc(n, 1);
     l->is_stale = xcalloc(n, 1);
     l->slice = xcalloc(n, sizeof *l->slice);
@@ -441,7 +412,10 @@ static void lower_end(struct lower *l)
 {
     arena_fini(&l->arena);
     free(l->value);
+    free(l->host);
+    free(l->norm);
     free(l->base);
+    free(l->next);
     free(l->is_view);
     free(l->is_stale);
     free(l->slice);
@@ -459,6 +433,7 @@ int import_lower(struct net *m, const struct import_network *n, const struct imp
     lower_params(&l);
     lower_tensors(&l);
     lower_inputs(&l);
+    lower_sizes_begin(&l);
     for (int k = 0; k < n->n_nodes && !lower_failed(&l); k++)
         lower_node(&l, &n->node[k]);
     lower_outputs(&l, outputs);

@@ -17,7 +17,7 @@
  * Names: parameters and running statistics have those of the file's state dict, tied tensors that
  * of the first one.  All parameters of the file become parameters of the graph, the unused ones,
  * too.  Buffers of the state dict that no batch norm updates, such as num_batches_tracked, do not:
- * import_is_kept says which.
+ * import_kept says which.
  *
  * Threads: as the graph. */
 #ifndef IMPORT_LOWER_H
@@ -53,10 +53,10 @@ int import_lower(struct net *m, const struct import_network *n, const struct imp
  * module of the first.  Returns the number of such operators. */
 int import_check(const struct import_network *n, struct buf *missing);
 
-/* 1: tensor i of the network is part of its state dict, but neither a parameter nor a state of the
- * graph, nor tied to an earlier tensor: a checkpoint carries it as it is, but for
- * num_batches_tracked, which counts steps. */
-int import_is_kept(const struct import_network *n, int i);
+/* For each tensor of the network, 1 if it is part of its state dict, but neither a parameter nor a
+ * state of the graph, nor tied to an earlier tensor: a checkpoint carries it as it is, but for
+ * num_batches_tracked, which counts steps.  To be freed. */
+char *import_kept(const struct import_network *n);
 
 /* Our type for that of an imported tensor, or -1: a checkpoint has none like it. */
 int import_dtype(enum import_type t);

@@ -9,6 +9,7 @@
 #ifndef IMPORT_LOWER_IMPL_H
 #define IMPORT_LOWER_IMPL_H
 
+#include "import/fold.h"
 #include "import/lower.h"
 #include "op/compose.h"
 
@@ -22,10 +23,20 @@ struct extent {
 enum lowered_kind {
     LOWERED_NONE,
     LOWERED_VALUE, /* a graph value */
-    LOWERED_HOST, /* a constant of the file: `tensor`, which becomes a graph value where an operator
-                     reads it */
-    LOWERED_INT,  /* one integer: dim[0] */
-    LOWERED_DRAW, /* random numbers, 0 or `scale`: see import/builders_random.c */
+    LOWERED_HOST,  /* a constant, `constant`, which becomes a graph value where an operator reads
+                      it; its dimensions are those at export */
+    LOWERED_INT,   /* one integer: dim[0] */
+    LOWERED_NEXT,  /* the next value of the buffer `tensor`, a running statistic */
+    LOWERED_DRAW,  /* random numbers, 0 or `scale`: see import/builders_random.c */
+};
+
+/* A constant, and the graph values that it has become: [0] of F32, [1] of I32.  They are made anew
+ * after operators in place changed constants. */
+struct lower_constant {
+    const struct host_tensor *t; /* NULL: the elements are not in memory */
+    int value[2], age[2];
+    struct mask_form form; /* as a mask of attention, if has_form */
+    int has_form, form_age;
 };
 
 struct lowered {
@@ -35,11 +46,27 @@ struct lowered {
     struct extent dim[SHAPE_MAX_DIMS]; /* as PyTorch has it */
     int at[SHAPE_MAX_DIMS];            /* dimension d is dimension at[d] of the graph value */
     unsigned repeats;                  /* bit d: the graph value has extent 1 there */
-    int tensor;                        /* HOST: of the network's tensors; -1: of none */
-    double *host; /* HOST: elements that views share; NULL: still those of `tensor` */
-    int64_t stride[SHAPE_MAX_DIMS], offset; /* HOST with `host`: of its dimensions, in elements */
-    int stage;                              /* DRAW: see there */
-    double keep, scale;                     /* DRAW */
+    int tensor;                        /* NEXT: of the network's tensors */
+    struct lower_constant *constant;   /* HOST */
+    int stage;                         /* DRAW: see there */
+    double keep, scale;                /* DRAW */
+    int64_t tag;                       /* DRAW: of its random numbers */
+    int is_mixed;                      /* it depends on several samples: see lower_batch.c */
+};
+
+/* Why a value must not be read. */
+enum stale {
+    STALE_NOT,
+    STALE_CHANGED, /* what shares its memory was changed, it was not */
+    STALE_COUNTS,  /* it counts the steps of a batch norm */
+    STALE_TIED,    /* a buffer in the memory of a trained parameter, without a gradient */
+};
+
+/* The use that batch norms make of a tensor of the file. */
+enum norm_use {
+    NORM_NONE,
+    NORM_STATISTIC, /* a running mean or variance */
+    NORM_COUNT,     /* the number of its steps, which the writer of checkpoints counts */
 };
 
 /* The elements [start, stop) of value `of` along dim; of IMPORT_NO_VALUE: no such part. */
@@ -55,23 +82,50 @@ struct lower {
     const struct import_choices *choices;
     const struct import_node *node; /* being built */
     struct lowered *value;          /* of the network's values */
-    int *base;                      /* [values]: the value whose memory this one shares */
-    char *is_view;                  /* [values]: 1: it has a part or another shape of the base */
-    char *is_stale;                 /* [values]: 1: its base was changed, it was not */
-    struct slice_view *slice;       /* [values]: the part of another value that one is */
-    int *param;                     /* [tensors]: graph value; NO_VALUE: none yet */
-    int64_t batch;                  /* at export */
-    struct arena arena;             /* of the lowering alone */
+    struct host_tensor **host;      /* [values]: the constant that it is, or NULL */
+    struct fold_host fold;          /* of them */
+    char *norm;                     /* [tensors]: enum norm_use */
+    int age;                        /* how often an operator in place changed constants */
+    int *base, *next; /* [values]: the value whose memory this one shares, and the next of those
+                       * that share it, in a ring */
+    char *is_view;    /* [values]: 1: it has a part or another shape of the base */
+    char *is_stale;   /* [values]: enum stale */
+    struct slice_view *slice; /* [values]: the part of another value that one is */
+    int *param;               /* [tensors]: graph value; NO_VALUE: none yet */
+    int64_t batch;            /* at export */
+    int batch_symbol;         /* of the network's symbols; -1: none */
+    int reads_mixed;          /* 1: the node reads a value that is mixed */
+    struct arena arena;       /* of the lowering alone */
 };
+
+char *lower_norm_uses(const struct import_network *n); /* [tensors]: enum norm_use; to free */
 
 struct import_builder {
     const char *target;
     void (*build)(struct lower *l, int kind);
     int kind; /* handed to build */
 };
+
+/* ---- hostile files: gate.c ---- */
+
+/* Sums and products of two such integers, and of one and an extent, fit in 64 bits. */
+#define LOWER_MAX_INT ((int64_t)INT32_MAX)
+/* Fails unless the node has a first output that is a tensor: builders rely on it. */
+void lower_gate(struct lower *l);
+/* Fails unless the outputs that the builder set are what the file says: type, and shape at export.
+ */
+void lower_net(struct lower *l);
+/* Fails unless a product's operands have n_a and n_b dimensions, 0: one or more; 1: they do. */
+int lower_have_ranks(struct lower *l, const struct lowered *a, int n_a, const struct lowered *b,
+                     int n_b);
+/* How many of x's last dimensions a norm takes, and the number of their elements: those that the
+ * argument normalized_shape names. */
+int lower_normalized(struct lower *l, const struct lowered *x, int64_t *n);
+
 /* Tables, each ended by a target of NULL. */
-extern const struct import_builder import_layers[], import_math[], import_views[], import_random[],
-    import_attention[], import_lines[];
+extern const struct import_builder import_layers[], import_norms[], import_sizes[],
+    import_decomposed[], import_math[], import_views[], import_random[], import_attention[],
+    import_lines[];
 
 /* "node relu_3 (relu.default) in layer1.0: ..."  Sets l->c.rc. */
 void lower_fail(struct lower *l, int code, const char *fmt, ...)
@@ -89,7 +143,10 @@ int lower_value_of(const struct lower *l, const char *name, int place); /* a net
 struct lowered lower_at(struct lower *l, int value);
 /* The lowered input; kind LOWERED_NONE if it is absent. */
 struct lowered lower_in(struct lower *l, const char *name, int place);
-int64_t lower_int(const struct lower *l, const char *name, int place, int64_t def);
+/* Integers from -LOWER_MAX_INT to LOWER_MAX_INT; others fail. */
+int64_t lower_int(struct lower *l, const char *name, int place, int64_t def);
+/* Likewise, but others become the nearest of these: the start or end of a slice. */
+int64_t lower_clamped(const struct lower *l, const char *name, int place, int64_t def);
 double lower_real(const struct lower *l, const char *name, int place, double def);
 /* Up to `most` integers, a single one as a list of one; returns their number, 0 if absent. */
 int lower_ints(struct lower *l, const char *name, int place, int64_t *to, int most);
@@ -105,6 +162,26 @@ int64_t extent_exported(const struct lower *l, struct extent e); /* at export */
 
 int extent_is_one(struct extent e);
 
+/* Fail if one of x's dimensions `dims` has the batch in it: "it reduces dimension 0, the batch".
+ * Every operator asks whose result for one element depends on others along these dimensions. */
+void lower_refuse_batch(struct lower *l, const struct lowered *x, unsigned dims, const char *does);
+void lower_batch_check(struct lower *l, struct lowered *x); /* an output of the node */
+
+/* ---- symbolic sizes (lower_sizes.c) ---- */
+
+void lower_sizes_begin(struct lower *l);
+/* 1: the file says that extent d of the network's value follows from the batch; 0: it does not;
+ * -1: the export fixed all sizes. */
+int lower_is_batch(const struct lower *l, const struct import_value *v, int d);
+void lower_sizes_refuse(struct lower *l); /* numbers of the node that follow from the batch */
+void lower_sizes_check(struct lower *l);  /* that its outputs have the batch where the file says */
+
+/* ---- gradients (lower_gradient.c) ---- */
+
+/* The outputs of the node, whose graph values begin at n_before, have no gradient. */
+void lower_without_gradient(struct lower *l, int n_before, int is_in_place);
+void lower_detach(struct lower *l); /* the node is a detach */
+
 void lower_set(struct lower *l, int i, struct lowered v); /* output i of the node */
 /* x with `value` in place of its graph value, which has the same layout. */
 struct lowered lower_with(struct lowered x, int value);
@@ -113,15 +190,34 @@ struct lowered lower_plain_value(const struct lower *l, int value, int n, const 
 /* Images [N,H,W,C]; n is the extent of N. */
 struct lowered lower_image_value(const struct lower *l, int value, struct extent n);
 
-/* x as a graph value: a constant becomes one. */
+/* x as a graph value: a constant becomes one of F32.  A dimension along which all of its elements
+ * are equal has extent 1 there, so that a constant of the batch holds for any batch. */
 struct lowered lower_real_value(struct lower *l, struct lowered x);
-/* A constant whose views share its elements: x, of kind HOST, loaded; or new ones, all `value`. */
-struct lowered lower_host(struct lower *l, struct lowered x);
-struct lowered lower_host_new(struct lower *l, const int64_t *dim, int n, double value);
-void lower_host_fill(struct lower *l, struct lowered x,
-                     double value); /* all that share it see it */
-struct lowered lower_host_reshape(struct lower *l, struct lowered x, const int64_t *to, int n);
+/* A constant, as lowering knows it; of a network's value. */
+struct lowered lower_constant(struct lower *l, const struct host_tensor *t);
+/* The constant that x is; NULL: it depends on inputs or parameters, or its elements are not here.
+ */
+const struct host_tensor *lower_host(const struct lowered *x);
 struct lowered lower_index_value(struct lower *l, struct lowered x); /* of I32 */
+/* Likewise for indices of an extent, where negative ones count from the end and a constant mask
+ * stands for the places where it is true. */
+struct lowered lower_pick_value(struct lower *l, struct lowered x, int64_t extent);
+/* 1: the node's tensors are all constants, and it was computed, or failed. */
+int lower_fold(struct lower *l, const struct import_node *n);
+/* For each node 1 if its tensors are all constants and it can be computed; to free. */
+char *lower_constants(const struct import_network *n);
+
+/* ---- memory that values share (alias.c) ---- */
+
+/* Before node n is built: fails if it changes a parameter or buffer in place.  1: nothing is to be
+ * built, since it counts the steps of a batch norm. */
+int lower_guard(struct lower *l, const struct import_node *n);
+void lower_track(struct lower *l, const struct import_node *n); /* after it was built */
+/* `out` is what value `changed` became: all of its names mean it now, and its views are stale. */
+void lower_rebind(struct lower *l, int changed, int out);
+/* The value v, which no other one shares memory with yet, shares that of `base`. */
+void lower_join(struct lower *l, int v, int base);
+
 /* The graph value of x with its dimensions in the order `at` (all of x's). */
 struct lowered lower_arrange(struct lower *l, struct lowered x, const int *at);
 struct lowered lower_plain(struct lower *l, struct lowered x);  /* in PyTorch's order */
@@ -140,13 +236,19 @@ struct lowered lower_reshape(struct lower *l, struct lowered x, const int64_t *t
 /* The bits of graph dimensions for bits of x's dimensions. */
 unsigned lower_axes(const struct lowered *x, unsigned dims);
 
+void lower_conv1d(struct lower *l, int kind); /* the builder */
+
 /* The binary arithmetic of a and b, with broadcasting. */
 struct lowered lower_binary(struct lower *l, enum elementwise kind, struct lowered a,
                             struct lowered b);
+/* 1: a b ends a formula that is one operator here, whose result is *y (import/recognise.c). */
+int lower_recognise(struct lower *l, const struct lowered *a, const struct lowered *b,
+                    struct lowered *y);
 /* a, b and c in one layout and rank, and the layout of the result; c may be NONE. */
 struct lowered lower_meet(struct lower *l, struct lowered *const *x, int n);
-/* Dropout of x with probability p; whole: of samples. */
-struct lowered lower_dropout(struct lower *l, struct lowered x, double p, int whole);
+/* x times a draw, or a draw divided by a number. */
+struct lowered lower_draw_times(struct lower *l, struct lowered draw, struct lowered x);
+struct lowered lower_draw_over(struct lower *l, struct lowered draw, double by);
 /* Uniform random numbers plus `keep`: their floor is 1 with that probability. */
 struct lowered lower_draw_plus(struct lower *l, struct lowered x, double keep);
 

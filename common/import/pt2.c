@@ -195,7 +195,7 @@ static int pt2_find_model(struct pt2 *p)
     model = arena_strdup(&p->net->arena, found->name + len);
     model[strlen(model) - 5] = '\0';
     p->model = model;
-    return pt2_json(p, found, &p->root);
+    return p->is_state ? 0 : pt2_json(p, found, &p->root);
 }
 
 /* One of the two tables; a missing one is empty. */
@@ -343,10 +343,22 @@ static int pt2_mutation(struct pt2 *p, const struct pt2_scope *s, json_t *what)
 
     if (from < 0)
         return from;
-    for (int v = 0; tensor && v < p->net->n_values; v++)
-        if (p->net->value[v].tensor == json_integer_value(tensor))
-            return pt2_copy_to(p, v, from);
+    if (tensor && p->value_of[json_integer_value(tensor)] >= 0)
+        return pt2_copy_to(p, p->value_of[json_integer_value(tensor)], from);
     return pt2_damaged(p, "a buffer is changed that is no input");
+}
+
+/* For each tensor the first value that is it, or -1. */
+static void pt2_find_values(struct pt2 *p)
+{
+    const struct import_network *n = p->net;
+
+    p->value_of = arena_alloc(&p->net->arena, ((size_t)n->n_tensors + 1) * sizeof *p->value_of);
+    for (int t = 0; t < n->n_tensors; t++)
+        p->value_of[t] = -1;
+    for (int v = n->n_values - 1; v >= 0; v--)
+        if (n->value[v].tensor >= 0)
+            p->value_of[n->value[v].tensor] = v;
 }
 
 static int pt2_outputs(struct pt2 *p, const struct pt2_scope *s, json_t *specs)
@@ -355,6 +367,7 @@ static int pt2_outputs(struct pt2 *p, const struct pt2_scope *s, json_t *specs)
     size_t i, leaf = 0;
     int rc = 0;
 
+    pt2_find_values(p);
     p->net->output =
         arena_alloc(&p->net->arena, sizeof *p->net->output * (json_array_size(specs) + 1));
     json_array_foreach(specs, i, one)
@@ -420,6 +433,8 @@ static int pt2_network(struct pt2 *p)
     if (rc == 0)
         rc = pt2_rest_of_state(p);
     if (rc == 0)
+        rc = pt2_refuse_overlaps(p);
+    if (rc == 0)
         rc = pt2_nodes(p, &s);
     if (rc == 0)
         rc = pt2_outputs(p, &s, json_object_get(signature, "output_specs"));
@@ -433,14 +448,14 @@ static int pt2_load(struct pt2 *p)
 
     if (rc == 0)
         rc = pt2_find_model(p);
-    if (rc == 0)
+    if (rc == 0 && !p->is_state)
         rc = pt2_check_version(p);
     if (rc == 0)
         rc = pt2_table(p, "weights", &p->weights);
     if (rc == 0)
         rc = pt2_table(p, "constants", &p->constants);
     if (rc == 0)
-        rc = pt2_network(p);
+        rc = p->is_state ? pt2_rest_of_state(p) : pt2_network(p);
     return rc;
 }
 
@@ -453,9 +468,11 @@ static void *pt2_keep(struct pt2 *p, void *array, size_t size, int n)
     return out;
 }
 
-int pt2_parse(const struct zip *zip, struct import_network **out, struct err *err)
+static int pt2_parse_some(const struct zip *zip, int is_state, struct import_network **out,
+                          struct err *err)
 {
-    struct pt2 p = {.zip = zip, .net = import_network_new(zip->path), .err = err};
+    struct pt2 p = {
+        .zip = zip, .is_state = is_state, .net = import_network_new(zip->path), .err = err};
     struct import_network *n = p.net;
     int rc;
 
@@ -487,6 +504,16 @@ int pt2_parse(const struct zip *zip, struct import_network **out, struct err *er
     else
         *out = n;
     return rc;
+}
+
+int pt2_parse(const struct zip *zip, struct import_network **out, struct err *err)
+{
+    return pt2_parse_some(zip, 0, out, err);
+}
+
+int pt2_parse_state(const struct zip *zip, struct import_network **out, struct err *err)
+{
+    return pt2_parse_some(zip, 1, out, err);
 }
 
 int pt2_read(const char *path, struct import_network **out, struct err *err)

@@ -22,5 +22,7 @@
 int pt2_read(const char *path, struct import_network **out, struct err *err);
 /* The same of an archive that is open. */
 int pt2_parse(const struct zip *zip, struct import_network **out, struct err *err);
+/* The tensors of its two tables alone, which takes a tenth of the time: no values and no nodes. */
+int pt2_parse_state(const struct zip *zip, struct import_network **out, struct err *err);
 
 #endif

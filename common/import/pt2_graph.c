@@ -264,35 +264,62 @@ static int graph_arg(const struct graph_read *g, json_t *j, struct import_arg *a
     return graph_fill(g, what, a);
 }
 
+/* Append the name of one output, which is a string under `key`; null: the output is None. */
+static int graph_out_name(const struct graph_read *g, json_t *names, json_t *of, const char *key)
+{
+    json_t *name = json_object_get(of, key);
+
+    if (!json_is_string(name) || !*json_string_value(name))
+        return graph_fail(g, "an output has", "no name");
+    json_array_append(names, name);
+    return 0;
+}
+
+/* Append the names of one entry of a node's outputs. */
+static int graph_out_entry(const struct graph_read *g, json_t *names, json_t *entry)
+{
+    json_t *what, *item, *of;
+    const char *kind = pt2_union(entry, &what);
+    size_t k;
+
+    if (kind && (!strcmp(kind, "as_tensor") || !strcmp(kind, "as_optional_tensor")) &&
+        json_object_get(what, "as_none"))
+        kind = "as_none";
+    if (kind && !strcmp(kind, "as_none")) {
+        json_array_append_new(names, json_null());
+        return 0;
+    }
+    if (kind && !strcmp(kind, "as_sym_int"))
+        return graph_out_name(g, names, what, "as_name");
+    if (kind && (!strcmp(kind, "as_tensor") || !strcmp(kind, "as_optional_tensor"))) {
+        of = json_object_get(what, "as_tensor");
+        return graph_out_name(g, names, of ? of : what, "name");
+    }
+    if (!kind || (strcmp(kind, "as_tensors") != 0 && strcmp(kind, "as_optional_tensors") != 0))
+        return graph_fail(
+            g, "it has an output of a kind that is not supported:", kind ? kind : "none");
+    json_array_foreach(what, k, item)
+    {
+        of = json_object_get(item, "as_tensor");
+        if (json_object_get(item, "as_none"))
+            json_array_append_new(names, json_null());
+        else if (graph_out_name(g, names, of ? of : item, "name") < 0)
+            return g->p->err->code;
+    }
+    return 0;
+}
+
 /* The names of a node's outputs, an array of strings and nulls: lists of tensors are spread.  A new
  * reference; NULL: the error is set. */
 static json_t *graph_out_names(const struct graph_read *g)
 {
-    json_t *names = json_array(), *one, *item, *what;
-    size_t i, k;
+    json_t *names = json_array(), *entry;
+    size_t i;
 
-    json_array_foreach(json_object_get(g->json, "outputs"), i, one)
+    json_array_foreach(json_object_get(g->json, "outputs"), i, entry)
     {
-        const char *kind = pt2_union(one, &what);
-
-        if (kind && (!strcmp(kind, "as_tensor") || !strcmp(kind, "as_optional_tensor")))
-            json_array_append(names, json_object_get(what, "name"));
-        else if (kind && (!strcmp(kind, "as_tensors") || !strcmp(kind, "as_optional_tensors")))
-            json_array_foreach(what, k, item)
-            {
-                json_t *at = json_object_get(item, "as_tensor");
-
-                at = json_object_get(at ? at : item, "name");
-                json_array_append(names, at ? at : json_null());
-            }
-        else if (kind && !strcmp(kind, "as_sym_int"))
-            json_array_append(names, json_object_get(what, "as_name"));
-        else if (kind && !strcmp(kind, "as_none"))
-            json_array_append_new(names, json_null());
-        else {
+        if (graph_out_entry(g, names, entry) < 0) {
             json_decref(names);
-            graph_fail(g,
-                       "it has an output of a kind that is not supported:", kind ? kind : "none");
             return NULL;
         }
     }

@@ -18,6 +18,7 @@ struct pt2 {
     const struct zip *zip;
     struct import_network *net;
     struct err *err;
+    int is_state;       /* 1: the two tables alone are read */
     const char *folder; /* of all members, with its '/' */
     const char *model;  /* name of models/NAME.json */
     json_t *root;
@@ -27,6 +28,7 @@ struct pt2 {
     json_t *checked;             /* members whose checksums are right */
     json_t *storages;            /* place, shape and strides -> index of the first such tensor */
     int room_values, room_nodes, room_tensors, room_symbols;
+    int *value_of;        /* [tensors]: the first value that is it, -1: none; for the outputs */
     size_t content_bytes; /* of the constants and buffers that were read */
 };
 
@@ -57,6 +59,7 @@ int pt2_meta(struct pt2 *p, json_t *meta, const char *name, struct import_value 
  * the table. */
 int pt2_tensor(struct pt2 *p, const char *key, enum import_role role);
 int pt2_rest_of_state(struct pt2 *p); /* the parameters that the network does not use */
+int pt2_refuse_overlaps(struct pt2 *p);
 int pt2_read_contents(struct pt2 *p); /* constants and buffers */
 
 /* pt2_graph.c */

@@ -4,8 +4,10 @@
  * furthest element is checked to lie in the member before any is read. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/util.h"
 #include "import/pt2_impl.h"
 #include "import/weights_impl.h"
@@ -162,7 +164,69 @@ int pt2_rest_of_state(struct pt2 *p)
             pt2_tensor(p, key, is_param ? IMPORT_PARAMETER : IMPORT_BUFFER) < 0)
             return p->err->code;
     }
+    json_object_foreach(p->constants, key, row)
+    {
+        if (p->is_state && !json_object_get(p->tensors, key) &&
+            pt2_tensor(p, key, IMPORT_CONSTANT) < 0)
+            return p->err->code;
+    }
     return 0;
+}
+
+/* The bytes [first, end) of a tensor in the file. */
+struct tensors_range {
+    size_t first, end;
+    int tensor;
+};
+
+static int tensors_by_first(const void *a, const void *b)
+{
+    const struct tensors_range *x = a, *y = b;
+
+    return (x->first > y->first) - (x->first < y->first);
+}
+
+static struct tensors_range tensors_range_of(const struct import_tensor *t, int tensor)
+{
+    const size_t size = import_type_size(t->type);
+    struct tensors_range r = {t->file_at + (size_t)t->offset * size, 0, tensor};
+
+    r.end = r.first + size;
+    for (int d = 0; d < t->n_dims; d++)
+        r.end += (size_t)(t->dim[d] - 1) * (size_t)t->stride[d] * size;
+    return r;
+}
+
+/* A trained parameter that shares only some of its elements with another tensor, or in another
+ * order, would change while the other does not. */
+int pt2_refuse_overlaps(struct pt2 *p)
+{
+    const struct import_network *n = p->net;
+    struct tensors_range *r = xcalloc((size_t)n->n_tensors + 1, sizeof *r);
+    int count = 0, farthest = -1, farthest_trained = -1, rc = 0;
+
+    for (int i = 0; i < n->n_tensors; i++)
+        if (n->tensor[i].same_as < 0 && import_tensor_elements(&n->tensor[i]) > 0)
+            r[count++] = tensors_range_of(&n->tensor[i], i);
+    qsort(r, (size_t)count, sizeof *r, tensors_by_first);
+    for (int i = 0; i < count && rc == 0; i++) {
+        const struct import_tensor *t = &n->tensor[r[i].tensor];
+        const int trained = t->role == IMPORT_PARAMETER && t->requires_grad;
+        const int other = trained ? farthest : farthest_trained;
+
+        if (other >= 0 && r[i].first < r[other].end)
+            rc = pt2_refuse(p,
+                            "tensors %s and %s share some of their elements, and one of them is "
+                            "trained; tensors may share all of them in one order, or none: give "
+                            "one of them a copy (.clone()) before the export",
+                            n->tensor[r[other].tensor].name, t->name);
+        if (farthest < 0 || r[i].end > r[farthest].end)
+            farthest = i;
+        if (trained && (farthest_trained < 0 || r[i].end > r[farthest_trained].end))
+            farthest_trained = i;
+    }
+    free(r);
+    return rc;
 }
 
 /* Mark the tensors that a batch norm updates: their numbers come with the state. */
@@ -207,9 +271,8 @@ int pt2_read_contents(struct pt2 *p)
     tensors_mark(n, is_updated);
     for (int i = 0; i < n->n_tensors; i++) {
         struct import_tensor *t = &n->tensor[i];
-        const char *dot = strrchr(t->name, '.'), *last = dot ? dot + 1 : t->name;
 
-        if (t->role == IMPORT_PARAMETER || is_updated[i] || !strcmp(last, "num_batches_tracked"))
+        if (t->role == IMPORT_PARAMETER || is_updated[i])
             continue;
         if (tensors_read(p, t) < 0)
             return p->err->code;

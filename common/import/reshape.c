@@ -172,8 +172,6 @@ struct lowered lower_reshape(struct lower *l, struct lowered x, const int64_t *t
     int64_t from[SHAPE_MAX_DIMS];
     int n_groups, together = 1;
 
-    if (x.kind == LOWERED_HOST)
-        return lower_host_reshape(l, x, to, n);
     x = lower_real_value(l, x);
     if (lower_failed(l))
         return x;

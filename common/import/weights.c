@@ -78,7 +78,7 @@ int import_weights_open(const char *path, struct import_weights **out, struct er
     struct import_weights *w = xcalloc(1, sizeof *w);
     size_t n;
 
-    if (zip_open(path, &w->zip, err) < 0 || pt2_parse(w->zip, &w->net, err) < 0) {
+    if (zip_open(path, &w->zip, err) < 0 || pt2_parse_state(w->zip, &w->net, err) < 0) {
         import_weights_close(w);
         return err->code;
     }

@@ -122,6 +122,7 @@ struct value {
     int read_twice;                /* PARAM: 1: a forward node reads it through two operands */
     const struct param_info *info; /* PARAM only */
     float init_state;              /* STATE: initial value of every element */
+    int is_detached;               /* TEMP: 1: no gradient goes back to what it is made from */
     const void *content;           /* CONST: its elements, in the graph's arena */
 };
 

@@ -224,11 +224,11 @@ char *imported_lost(const struct job *job)
 {
     const struct import_options *o = import_options_of(&job->model);
     const struct import_network *n = o ? o->network : NULL;
+    char *is_kept = n ? import_kept(n) : NULL, *text = NULL;
     struct buf names = {0};
-    char *text = NULL;
 
     for (int i = 0; n && i < n->n_tensors; i++)
-        if (import_is_kept(n, i) && import_dtype(n->tensor[i].type) < 0)
+        if (is_kept[i] && import_dtype(n->tensor[i].type) < 0)
             buf_printf(&names, "%s%s %s", names.len ? ", " : "", n->tensor[i].name,
                        import_type_name(n->tensor[i].type));
     if (names.len)
@@ -237,6 +237,7 @@ char *imported_lost(const struct job *job)
                          "strict=False, or register them with persistent=False)",
                          o->path, buf_cstr(&names));
     buf_fini(&names);
+    free(is_kept);
     return text;
 }
 

@@ -89,6 +89,26 @@ int compose_compare(struct compose *c, enum elementwise kind, int x, int32_t num
                                compose_scalar(c, 0));
 }
 
+int compose_has_room(struct compose *c, int64_t a, int64_t b)
+{
+    const int64_t most = INT64_C(2) << 30, of_element = sizeof(float);
+    int64_t n;
+
+    if (c->rc < 0)
+        return 0;
+    if (a >= 0 && b >= 0 && !__builtin_mul_overflow(a, b, &n) &&
+        n <= most / of_element - c->constants) {
+        c->constants += n;
+        return 1;
+    }
+    c->rc = err_set(c->err, ERR_UNSUPPORTED,
+                    "%s: a constant of %lld * %lld elements beside %lld others, want %lld MiB for "
+                    "all constants at most",
+                    c->name, (long long)a, (long long)b, (long long)c->constants,
+                    (long long)(most >> 20));
+    return 0;
+}
+
 int compose_const(struct compose *c, struct shape shape, const float *content)
 {
     return c->rc < 0 ? NO_VALUE

@@ -22,7 +22,8 @@ struct compose {
     struct graph *g;
     const char *name; /* of all nodes */
     struct err *err;
-    int rc; /* 0, or the first failure */
+    int rc;            /* 0, or the first failure */
+    int64_t constants; /* elements of constants on the host so far: compose_has_room */
 };
 
 /* y = kind(a, b), with broadcasting; b is ignored by kinds of one operand.  Operands of equal
@@ -41,6 +42,9 @@ int compose_cast(struct compose *c, int x, enum dtype to);
 /* Compare I32 numbers with a number, exactly in half precision, too: kind is EW_EQ .. EW_GE. */
 int compose_compare(struct compose *c, enum elementwise kind, int x, int32_t number);
 
+/* Before a constant of a * b elements is made, whose size comes from a file: 1 and counted, or 0
+ * and c failed, because all constants of c would be larger than 2 GiB. */
+int compose_has_room(struct compose *c, int64_t a, int64_t b);
 int compose_const(struct compose *c, struct shape shape, const float *content);
 int compose_scalar(struct compose *c, double v); /* a constant of one element, [1] */
 
@@ -89,6 +93,7 @@ struct compose_attention {
     double scale; /* of q k^T; 0: 1 / sqrt(D) */
     double p;     /* of dropout; the graph's evaluation has none */
     int64_t tag;  /* of dropout, as in op/dropout.c */
+    int64_t rows; /* of dimension 0 that one sample has, for dropout; 0 means 1 */
 };
 int compose_attention(struct compose *c, const struct compose_attention *a);
 

@@ -1,8 +1,8 @@
 /* compose_attention - attention from separate q, k and v, and what draws random numbers.
  *
  * Without a mask, and with T = S and D = E, attention is one OP_attention, of which no T x S matrix
- * is kept.  Otherwise it is made of products, a softmax and a dropout, in which the same elements
- * are dropped. */
+ * is kept, unless dropout meets several windows of one sample.  Otherwise it is made of products, a
+ * softmax and a dropout, in which the same elements are dropped. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -132,8 +132,12 @@ static int attend_whole(struct compose *c, const struct compose_attention *a, do
 /* 0 where row i sees column j <= i, else -infinity. */
 static int attend_causal_mask(struct compose *c, int64_t rows, int64_t cols)
 {
-    float *mask = xmalloc((size_t)(rows * cols) * sizeof *mask + 1);
+    float *mask;
     int v;
+
+    if (!compose_has_room(c, rows, cols))
+        return NO_VALUE;
+    mask = xmalloc((size_t)(rows * cols) * sizeof *mask + 1);
 
     for (int64_t i = 0; i < rows * cols; i++)
         mask[i] = i % cols <= i / cols ? 0.0f : -INFINITY;
@@ -174,7 +178,7 @@ static int attend_parts(struct compose *c, const struct compose_attention *a, do
     y = compose_matmul(c, y, compose_reshape(c, a->k, SHAPE(N, G, 1, S, q.dim[3])), 0, 1);
     y = attend_masked(c, a, compose_reshape(c, y, SHAPE(N, H, T, S)));
     y = compose_append(c, OP_softmax, &attr, &y, 1);
-    y = compose_dropout(c, y, p, a->tag, 1, 0);
+    y = compose_dropout(c, y, p, a->tag, a->rows, 0);
     y = compose_reshape(c, y, SHAPE(N, G, H / G, T, S));
     y = compose_matmul(c, y, compose_reshape(c, a->v, SHAPE(N, G, 1, S, v.dim[3])), 0, 0);
     return compose_reshape(c, y, SHAPE(N, H, T, v.dim[3]));
@@ -203,7 +207,8 @@ int compose_attention(struct compose *c, const struct compose_attention *a)
     }
     scale = a->scale != 0 ? a->scale : 1 / sqrt((double)q->dim[3]);
     p = c->g->training ? a->p : 0;
-    if (a->mask == NO_VALUE && p < 1 && k->dim[2] == q->dim[2] && v->dim[3] == q->dim[3])
+    if (a->mask == NO_VALUE && p < 1 && (p == 0 || a->rows <= 1) && k->dim[2] == q->dim[2] &&
+        v->dim[3] == q->dim[3])
         return attend_whole(c, a, scale, p);
     return attend_parts(c, a, scale, p);
 }

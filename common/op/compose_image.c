@@ -135,8 +135,11 @@ static int image_lay_out(struct compose *c, int x, int dim, const struct compose
 {
     const int kernel = win->kernel[dim - 1], stride = win->stride[dim - 1];
     const int64_t n = image_extent(win, dim - 1, image_shape(c, x)->dim[dim], 0);
-    int64_t *at = xmalloc((size_t)(n * kernel) * sizeof *at + 1);
+    int64_t *at;
 
+    if (!compose_has_room(c, n, kernel))
+        return NO_VALUE;
+    at = xmalloc((size_t)(n * kernel) * sizeof *at + 1);
     for (int64_t i = 0; i < n * kernel; i++)
         at[i] = i / kernel * stride + i % kernel * win->dilation[dim - 1];
     x = compose_select_many(c, x, dim, at, n * kernel);
@@ -167,7 +170,7 @@ int compose_max_pool(struct compose *c, int x, const struct compose_window *give
     }
     win.ceil_mode = 0;
     for (int i = 0; i < 2 && is_dilated; i++)
-        x = image_lay_out(c, x, 1 + i, &win);
+        x = c->rc < 0 ? NO_VALUE : image_lay_out(c, x, 1 + i, &win);
     if (is_dilated)
         win = (struct compose_window){.kernel = {win.kernel[0], win.kernel[1]},
                                       .stride = {win.kernel[0], win.kernel[1]}};
@@ -223,6 +226,8 @@ int compose_avg_pool(struct compose *c, int x, const struct compose_window *give
     }
     if (is_plain)
         return image_pool(c, x, POOL_AVG, &win);
+    if (!compose_has_room(c, n[0], in[0]) || !compose_has_room(c, n[1], in[1]))
+        return NO_VALUE;
     return image_times(c, x, image_averages(&win, 0, n[0], in[0]), n[0],
                        image_averages(&win, 1, n[1], in[1]), n[1]);
 }
@@ -241,6 +246,13 @@ static int image_check_size(struct compose *c, int x, int64_t rows, int64_t cols
                         c->name, (long long)rows, (long long)cols,
                         (long long)image_shape(c, x)->dim[1], (long long)image_shape(c, x)->dim[2]);
     return c->rc == 0;
+}
+
+/* 1: there is room for the constants of image_times. */
+static int image_has_room(struct compose *c, int x, int64_t rows, int64_t cols)
+{
+    return compose_has_room(c, rows, image_shape(c, x)->dim[1]) &&
+           compose_has_room(c, cols, image_shape(c, x)->dim[2]);
 }
 
 /* 1: the windows are all alike: *win. */
@@ -273,6 +285,8 @@ int compose_adaptive_avg_pool(struct compose *c, int x, int64_t rows, int64_t co
         return NO_VALUE;
     if (image_divides(c, x, rows, cols, &win))
         return image_pool(c, x, POOL_AVG, &win);
+    if (!image_has_room(c, x, rows, cols))
+        return NO_VALUE;
     return image_times(c, x, image_adaptive(image_shape(c, x)->dim[1], rows), rows,
                        image_adaptive(image_shape(c, x)->dim[2], cols), cols);
 }
@@ -286,7 +300,9 @@ static int image_even_out(struct compose *c, int x, int dim, int64_t n, int *ker
 
     for (int64_t i = 0; i < n; i++)
         most = max_i64(most, image_end(i, in, n) - image_first(i, in, n));
-    at = xmalloc((size_t)(n * most) * sizeof *at);
+    if (!compose_has_room(c, n, most))
+        return NO_VALUE;
+    at = xmalloc((size_t)(n * most) * sizeof *at + 1);
     for (int64_t i = 0; i < n * most; i++)
         at[i] = min_i64(image_first(i / most, in, n) + i % most, image_end(i / most, in, n) - 1);
     *kernel = (int)most;
@@ -313,6 +329,9 @@ int compose_adaptive_max_pool(struct compose *c, int x, int64_t rows, int64_t co
 
 /* ---- sizes ---- */
 
+/* A place among `in` elements; a factor near 0 gives places that no integer holds. */
+static float image_clamp(float at, int64_t in) { return fminf(fmaxf(at, 0.0f), (float)(in - 1)); }
+
 /* Row i of the matrix along one axis: where y[i] comes from, in F32 as PyTorch computes it.
  * `step` is the distance of neighbouring elements of y in x. */
 static void image_source(enum resize kind, int64_t i, int64_t in, float step, float *row)
@@ -322,11 +341,11 @@ static void image_source(enum resize kind, int64_t i, int64_t in, float step, fl
 
     if (kind == RESIZE_NEAREST || kind == RESIZE_NEAREST_EXACT) {
         at = kind == RESIZE_NEAREST ? (float)i * step : ((float)i + 0.5f) * step;
-        row[min_i64((int64_t)floorf(at), in - 1)] = 1.0f;
+        row[min_i64((int64_t)floorf(image_clamp(at, in)), in - 1)] = 1.0f;
         return;
     }
     at = kind == RESIZE_BILINEAR_CORNERS ? (float)i * step : ((float)i + 0.5f) * step - 0.5f;
-    at = at < 0 ? 0 : at;
+    at = image_clamp(at, in);
     k = min_i64((int64_t)at, in - 1);
     at -= (float)k;
     row[k] += 1.0f - at;
@@ -349,6 +368,8 @@ int compose_resize(struct compose *c, int x, int64_t rows, int64_t cols, enum re
                    const double scale[2])
 {
     if (!image_check_size(c, x, rows, cols))
+        return NO_VALUE;
+    if (!image_has_room(c, x, rows, cols))
         return NO_VALUE;
     return image_times(c, x, image_sources(kind, image_shape(c, x)->dim[1], rows, scale[0]), rows,
                        image_sources(kind, image_shape(c, x)->dim[2], cols, scale[1]), cols);

@@ -57,9 +57,12 @@ static int index_move(struct compose *c, int x, int dim, int to)
 /* A square constant: 1 on the diagonal and, if `above`, above it. */
 static int index_square(struct compose *c, int64_t n, int above)
 {
-    float *m = xcalloc((size_t)(n * n) + 1, sizeof *m);
+    float *m;
     int v;
 
+    if (!compose_has_room(c, n, n))
+        return NO_VALUE;
+    m = xcalloc((size_t)(n * n) + 1, sizeof *m);
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = i; j < (above ? n : i + 1); j++)
             m[i * n + j] = 1.0f;
@@ -107,9 +110,12 @@ int compose_index_select(struct compose *c, int x, int dim, int index)
 
 int compose_select_many(struct compose *c, int x, int dim, const int64_t *at, int64_t n)
 {
-    int32_t *number = xmalloc((size_t)n * sizeof *number + 1);
+    int32_t *number;
     int index = NO_VALUE;
 
+    if (!compose_has_room(c, n, 1))
+        return NO_VALUE;
+    number = xmalloc((size_t)n * sizeof *number + 1);
     for (int64_t i = 0; i < n; i++)
         number[i] = (int32_t)at[i];
     if (c->rc == 0)
@@ -212,6 +218,8 @@ static int index_pad_constant(struct compose *c, int x, int dim, const int64_t b
         return x;
     for (int d = 0; d < s.n; d++)
         s.dim[d] = d == dim ? extent : 1;
+    if (!compose_has_room(c, extent, 1))
+        return NO_VALUE;
     inside = xmalloc((size_t)extent * sizeof *inside + 1);
     for (int64_t i = 0; i < extent; i++)
         inside[i] = i >= by[0] && i < by[0] + n;
@@ -261,7 +269,9 @@ int compose_pad(struct compose *c, int x, int dim, const int64_t by[2], enum pad
                     c->name, (long long)more[0], (long long)more[1], (long long)n, (long long)most);
         return NO_VALUE;
     }
-    at = xmalloc((size_t)(more[0] + n + more[1]) * sizeof *at);
+    if (!compose_has_room(c, more[0] + n + more[1], 1))
+        return NO_VALUE;
+    at = xmalloc((size_t)(more[0] + n + more[1]) * sizeof *at + 1);
     for (int64_t i = 0; i < more[0] + n + more[1]; i++)
         at[i] = index_padded(kind, i - more[0], n);
     x = compose_select_many(c, x, dim, at, more[0] + n + more[1]);

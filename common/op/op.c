@@ -52,6 +52,21 @@ static int check_types(const struct graph *g, const struct node *n, struct err *
     return 0;
 }
 
+/* The bytes of a value can be counted, in whatever order its extents are multiplied. */
+static int op_check_size(const struct node *n, const struct shape *s, struct err *err)
+{
+    const int64_t most = INT64_C(1) << 56;
+    char text[SHAPE_TEXT_LEN];
+    int64_t elements = 1;
+
+    for (int d = 0; d < s->n; d++)
+        if (s->dim[d] < 0 ||
+            __builtin_mul_overflow(elements, s->dim[d] > 0 ? s->dim[d] : 1, &elements) ||
+            elements > most)
+            return op_fail(n, err, "its output is %s, which no memory holds", shape_text(s, text));
+    return 0;
+}
+
 /* Check the node's inputs and ask its operator for the outputs.  An output that does not exist has
  * shape.n < 0. */
 static int op_infer(const struct graph *g, const struct node *n, struct value out[NODE_MAX_OUT],
@@ -68,6 +83,9 @@ static int op_infer(const struct graph *g, const struct node *n, struct value ou
         out[i] = (struct value){.shape.n = -1};
     if (def->infer(g, n, out, err) < 0 || check_types(g, n, err) < 0)
         return err->code;
+    for (int i = 0; i < def->n_out; i++)
+        if (op_check_size(n, &out[i].shape, err) < 0)
+            return err->code;
     for (int i = 0; i < def->n_out; i++)
         if (def->typed_out >> i & 1)
             out[i].dtype = op_type(g, n);

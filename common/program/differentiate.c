@@ -35,7 +35,8 @@ static void find_needs(struct walk *w)
         for (int i = 0; i < n->n_in; i++)
             any |= n->in[i] != NO_VALUE && w->needs[n->in[i]];
         for (int i = 0; i < n->n_out; i++)
-            if (n->out[i] != NO_VALUE && g->value[n->out[i]].role == VALUE_TEMP)
+            if (n->out[i] != NO_VALUE && g->value[n->out[i]].role == VALUE_TEMP &&
+                !g->value[n->out[i]].is_detached)
                 w->needs[n->out[i]] |= (char)any;
     }
 }

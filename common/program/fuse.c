@@ -222,11 +222,13 @@ static int merge_bias_grad(struct fuser *f, struct node *n, struct node *bias)
     return 1;
 }
 
-/* n reads or writes the image instead of the flat x. */
+/* n reads or writes the image instead of the flat x; its weight must not be transposed. */
 static int merge_image(struct fuser *f, struct node *n, struct node *other)
 {
     const int v = other->op == OP_flatten ? other->in[FLATTEN_X] : other->out[UNFLATTEN_X];
 
+    if (n->attr.linear.transposed)
+        return 0;
     for (int i = 0; i < 3; i++)
         n->attr.linear.image[i] = f->g->value[v].shape.dim[1 + i];
     return 1;

@@ -97,51 +97,80 @@ static void contents_add_slot(struct contents *c, const struct state *s, int k)
 
 /* ---- imported networks ---- */
 
-static int contents_find(const struct contents *c, int file, const char *name)
+/* A tensor of a file, by its name. */
+struct contents_place {
+    const char *name;
+    int at;
+};
+
+static int contents_by_name(const void *a, const void *b)
 {
+    return strcmp(((const struct contents_place *)a)->name,
+                  ((const struct contents_place *)b)->name);
+}
+
+/* For each tensor of the network its place in the file, -1: it is not there.  To be freed. */
+static int *contents_places(const struct contents *c, int file, const struct import_network *n)
+{
+    struct contents_place *place = xcalloc((size_t)c->n[file] + 1, sizeof *place);
+    int *at = xcalloc((size_t)n->n_tensors + 1, sizeof *at);
+    size_t n_places = 0;
+
     for (int i = 0; i < c->n[file]; i++)
-        if (!strcmp(c->tensor[file][i].name, name))
-            return i;
-    return -1;
+        place[n_places++] = (struct contents_place){c->tensor[file][i].name, i};
+    qsort(place, n_places, sizeof *place, contents_by_name);
+    for (int i = 0; i < n->n_tensors; i++) {
+        const struct contents_place like = {n->tensor[i].name, 0},
+                                    *found = bsearch(&like, place, n_places, sizeof *place,
+                                                     contents_by_name);
+
+        at[i] = found ? found->at : -1;
+    }
+    free(place);
+    return at;
 }
 
 /* A second name of tied weights, which PyTorch's state dict has, too. */
-static void contents_add_tied(struct contents *c, int file, const struct import_network *n, int i)
+static void contents_add_tied(struct contents *c, int file, const struct import_tensor *tied,
+                              int first)
 {
-    int first = i, at;
     struct st_tensor t;
 
-    while (n->tensor[first].same_as >= 0)
-        first = n->tensor[first].same_as;
-    at = contents_find(c, file, n->tensor[first].name);
-    if (at < 0)
+    if (first < 0)
         return;
-    t = c->tensor[file][at];
-    t.name = arena_strdup(&c->memory, n->tensor[i].name);
-    contents_add(c, file, t, c->source[file][at]);
+    t = c->tensor[file][first];
+    t.name = arena_strdup(&c->memory, tied->name);
+    contents_add(c, file, t, c->source[file][first]);
 }
 
-static void contents_add_kept(struct contents *c, int file, const struct import_tensor *t)
+/* Returns its place in the file, -1: the file cannot hold it. */
+static int contents_add_kept(struct contents *c, int file, const struct import_tensor *t)
 {
     struct st_tensor to = {.name = arena_strdup(&c->memory, t->name), .shape = {.n = t->n_dims}};
     const int type = import_dtype(t->type);
 
-    if (type < 0 || !t->bytes || contents_find(c, file, t->name) >= 0)
-        return;
+    if (type < 0 || !t->bytes)
+        return -1;
     to.dtype = (enum dtype)type;
     to.data = t->bytes;
     memcpy(to.shape.dim, t->dim, (size_t)t->n_dims * sizeof *t->dim);
     contents_add(c, file, to, (struct contents_source){.slot = CONTENTS_KEPT, .kept = t->bytes});
+    return c->n[file] - 1;
 }
 
 /* Append what the state dict of an imported network has besides the slots' tensors. */
 static void contents_add_imported(struct contents *c, int file, const struct import_network *n)
 {
+    int *at = contents_places(c, file, n);
+    char *is_kept = import_kept(n);
+
     for (int i = 0; i < n->n_tensors; i++)
         if (n->tensor[i].same_as >= 0 && n->tensor[i].role != IMPORT_CONSTANT)
-            contents_add_tied(c, file, n, i);
-        else if (import_is_kept(n, i))
-            contents_add_kept(c, file, &n->tensor[i]);
+            contents_add_tied(c, file, &n->tensor[i], at[n->tensor[i].same_as]);
+        else if (is_kept[i] && at[i] < 0)
+            at[i] = contents_add_kept(c, file, &n->tensor[i]);
+    free(at);
+    free(is_kept);
 }
 
 void contents_init(struct contents *c, const struct state *s)

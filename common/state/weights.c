@@ -28,10 +28,12 @@ struct list {
 
 struct weights {
     struct state *s;
-    struct st_set *file;             /* NULL: the file is that of model.import: */
-    struct import_weights *imported; /* NULL: it is not */
-    struct st_tensor *exported;      /* [network's tensors], in the network's order; of it alone */
-    struct arena memory;             /* of exported */
+    struct st_set *file;              /* NULL: the file is that of model.import: */
+    struct import_weights *imported;  /* NULL: it is not */
+    struct st_tensor *exported;       /* [network's tensors], in the network's order; of it alone */
+    const struct st_tensor **by_name; /* those of exported that have a name, in its order */
+    size_t n_by_name;
+    struct arena memory; /* of both */
     const char *path;
     const struct model_file *rule;
     /* By the number of a slot, and of its tensor: the file's tensor that is alike, or NULL.  NULL
@@ -54,12 +56,19 @@ static void list_end(struct list *l)
         buf_printf(&l->text, "; and %d more", l->n - MOST_TOLD);
 }
 
+static int weights_exported_order(const void *a, const void *b)
+{
+    return strcmp((*(const struct st_tensor *const *)a)->name,
+                  (*(const struct st_tensor *const *)b)->name);
+}
+
 static const struct st_tensor *weights_find_exported(const struct weights *w, const char *name)
 {
-    for (int i = 0; i < w->s->network->n_tensors; i++)
-        if (w->exported[i].name && !strcmp(w->exported[i].name, name))
-            return &w->exported[i];
-    return NULL;
+    const struct st_tensor like = {.name = name}, *key = &like,
+                           *const *at = bsearch(&key, w->by_name, w->n_by_name, sizeof *w->by_name,
+                                                weights_exported_order);
+
+    return at ? *at : NULL;
 }
 
 /* The file's tensor for the model's `name`; NULL if there is none. */
@@ -347,6 +356,7 @@ static int weights_open_import(struct weights *w, struct err *err)
     const struct import_network *n = w->s->network;
 
     w->exported = arena_alloc(&w->memory, ((size_t)n->n_tensors + 1) * sizeof *w->exported);
+    w->by_name = arena_alloc(&w->memory, ((size_t)n->n_tensors + 1) * sizeof *w->by_name);
     for (int i = 0; i < n->n_tensors; i++) {
         struct st_tensor *t = &w->exported[i];
         const int type = import_dtype(n->tensor[i].type);
@@ -357,7 +367,9 @@ static int weights_open_import(struct weights *w, struct err *err)
         t->dtype = (enum dtype)type;
         t->shape.n = n->tensor[i].n_dims;
         memcpy(t->shape.dim, n->tensor[i].dim, (size_t)t->shape.n * sizeof *t->shape.dim);
+        w->by_name[w->n_by_name++] = t;
     }
+    qsort(w->by_name, w->n_by_name, sizeof *w->by_name, weights_exported_order);
     return import_weights_open(w->path, &w->imported, err);
 }
 

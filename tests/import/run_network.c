@@ -3,10 +3,11 @@
  *     run_network NETWORK DIR BATCH      run a training step's forward and backward pass
  *     run_network --check NETWORK        make it for two batch sizes, and differentiate it
  *
- * NETWORK is text (text_network.h).  DIR/TENSOR has the float32 elements of each parameter and
- * running statistic, DIR/input.I those of input I (int32 for integers), images as [N,H,W,C].
- * DIR/target is a target of the first output's shape: the loss is the mean of squares over samples.
- * Afterwards DIR/output.I, DIR/TENSOR.grad and DIR/TENSOR.next are there. */
+ * NETWORK is text (text_network.h), or a file of torch.export.save whose name ends in .pt2.
+ * DIR/TENSOR has the float32 elements of each parameter and running statistic, DIR/input.I those of
+ * input I (int32 for integers), images as [N,H,W,C]. DIR/target is a target of the first output's
+ * shape: the loss is the mean of squares over samples. Afterwards DIR/output.I, DIR/TENSOR.grad and
+ * DIR/TENSOR.next are there. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,8 @@
 #include "base/buf.h"
 #include "base/util.h"
 #include "import/lower.h"
+#include "import/pt2.h"
+#include "op/compose.h"
 #include "rig.h"
 #include "text_network.h"
 
@@ -60,6 +63,11 @@ static struct import_network *load(const char *path)
 
     if (!f)
         die(path);
+    if (strlen(path) > 4 && !strcmp(path + strlen(path) - 4, ".pt2")) {
+        rig_must(pt2_read(path, &n, &rig_err));
+        fclose(f);
+        return n;
+    }
     while ((got = fread(part, 1, sizeof part, f)) > 0)
         buf_append(&text, part, got);
     fclose(f);
@@ -83,12 +91,16 @@ static void add_inputs(struct graph *g, const struct import_network *n, int *inp
     }
 }
 
+/* Of y as a row for each sample. */
 static void add_loss(struct graph *g, int y)
 {
     const union node_attr attr = {.loss.pointwise = POINTWISE_SQUARED};
-    const int target = graph_input(g, DTYPE_F32, g->value[y].shape, "target");
-    int out[NODE_MAX_OUT] = {NODE_NEW_OUT};
+    struct compose c = {.g = g, .name = "rows", .err = &rig_err};
+    int out[NODE_MAX_OUT] = {NODE_NEW_OUT}, target;
 
+    y = compose_reshape(&c, y, SHAPE(g->batch, shape_elements(&g->value[y].shape) / g->batch));
+    rig_must(c.rc);
+    target = graph_input(g, DTYPE_F32, g->value[y].shape, "target");
     g->logits = y;
     rig_must(graph_node(g, OP_pointwise_loss, &attr, (int[]){y, target, g->metrics}, 3, out, "loss",
                         &rig_err));

@@ -133,6 +133,49 @@ static void test_inner_batch(void **state)
     graph_free(g);
 }
 
+/* x * rsqrt(mean(x^2) + eps), then times 1 + w; and x / 2 * (1 + tanh(..)) of it. */
+#define RMS_NORM                                                                                \
+    "tensor w p F32 1 [4]\nvalue w F32 [4] of w\nvalue x F32 [2,3,4]\nvalue p F32 [2,3,4]\n"    \
+    "value m F32 [2,3,1]\nvalue e F32 [2,3,1]\nvalue r F32 [2,3,1]\nvalue n F32 [2,3,4]\n"      \
+    "value o F32 [4]\nvalue y F32 [2,3,4]\nnode pow.Tensor_Scalar - self=vx exponent=i2 -> p\n" \
+    "node mean.dim - self=vp dim=I-1 keepdim=f1 -> m\n"                                         \
+    "node add.Tensor - self=vm other=r1e-6 -> e\nnode rsqrt.default - self=ve -> r\n"           \
+    "node mul.Tensor - self=vx other=vr -> n\nnode add.Tensor - self=vw other=r1.0 -> o\n"      \
+    "node mul.Tensor - self=vo other=vn -> y\ninput x x\noutput y y\n"
+#define GELU                                                                                    \
+    "value x F32 [2,4]\nvalue h F32 [2,4]\nvalue p F32 [2,4]\nvalue q F32 [2,4]\n"              \
+    "value s F32 [2,4]\nvalue u F32 [2,4]\nvalue t F32 [2,4]\nvalue g F32 [2,4]\n"              \
+    "value y F32 [2,4]\nnode mul.Tensor - self=vx other=r0.5 -> h\n"                            \
+    "node pow.Tensor_Scalar - self=vx exponent=r3.0 -> p\n"                                     \
+    "node mul.Tensor - self=vp other=r0.044715 -> q\nnode add.Tensor - self=vx other=vq -> s\n" \
+    "node mul.Tensor - self=vs other=r%s -> u\nnode tanh.default - self=vu -> t\n"              \
+    "node add.Tensor - self=vt other=r1.0 -> g\nnode mul.Tensor - self=vh other=vg -> y\n"      \
+    "input x x\noutput y y\n"
+
+/* The operator that makes the network's output. */
+static void expect_last(const char *text, enum op op)
+{
+    int out[1];
+    struct graph *g = lowered(text, 3, 1, out);
+
+    if (!g)
+        fail_msg("%s", lower_err.msg);
+    assert_string_equal(op_get(g->node[g->value[out[0]].producer].op)->name, op_get(op)->name);
+    graph_free(g);
+}
+
+static void test_recognised(void **state)
+{
+    char text[2048];
+
+    (void)state;
+    expect_last(RMS_NORM, OP_rms_norm);
+    snprintf(text, sizeof text, GELU, "0.7978845608028654");
+    expect_last(text, OP_activation);
+    snprintf(text, sizeof text, GELU, "0.798"); /* another function */
+    expect_last(text, OP_elementwise);
+}
+
 /* One operator of the exporter, and the operators of ours that stand for it. */
 static void test_operators(void **state)
 {
@@ -149,6 +192,16 @@ static void test_operators(void **state)
          "node empty.memory_format - size=I2,4 -> e\nnode bernoulli_.float - self=ve p=r0.3 -> b\n"
          "input x x\noutput y b\n",
          "uniform elementwise"},
+        {"value x F32 [2,4]\nvalue e F32 [2,1]\nvalue b F32 [2,1]\nvalue y F32 [2,4]\n"
+         "node empty_permuted.default - size=I2,1 physical_layout=I0,1 -> e\n"
+         "node bernoulli.p - self=ve p=r0.5 -> b\nnode mul.Tensor - self=vx other=vb -> y\n"
+         "input x x\noutput y y\n",
+         "dropout elementwise"},
+        {"value x F32 [2,4]\nvalue f F32 [2,4]\nvalue g BOOL [2,4]\nvalue y F32 [2,4]\n"
+         "node full_like.default - self=vx fill_value=r0.5 -> f\n"
+         "node gt.Scalar - self=vx other=r0.0 -> g\n"
+         "node where.self - condition=vg self=vf other=vx -> y\ninput x x\noutput y y\n",
+         "reshape reshape elementwise elementwise"},
         {"value x I32 [2,4]\nvalue r F32 [2,4]\nnode rand.default - size=I2,4 -> r\n"
          "input x x\noutput y r\n",
          "uniform"},
@@ -170,6 +223,12 @@ static void test_operators(void **state)
     }
 }
 
+/* The values of networks that mix samples. */
+#define MIXED                                                                           \
+    "value x F32 [2,4]\nvalue v F32 [2,4]\nvalue s F32 []\nvalue t F32 [4,2]\n"         \
+    "value q F32 [4,4]\nvalue n F32 [2,2]\nvalue u F32 [1,2,4]\nvalue u2 F32 [1,2,4]\n" \
+    "input x x\n"
+
 static void test_refused(void **state)
 {
     static const struct {
@@ -188,6 +247,57 @@ static void test_refused(void **state)
         {"value x F32 [2,4]\nvalue v F32 [4]\nnode mean.dim - self=vx dim=I0 -> v\ninput x x\n"
          "output y v\n",
          "it reduces dimension 0, the batch"},
+        {MIXED "node softmax.int - self=vx dim=i0 -> v\noutput y v\n",
+         "(softmax.int) in the network itself: it normalises dimension 0, the batch"},
+        {MIXED "node cumsum.default - self=vx dim=i0 -> v\noutput y v\n",
+         "it scans dimension 0, the batch"},
+        {MIXED "node mean.default - self=vx -> s\nnode sub.Tensor - self=vx other=vs -> v\n"
+               "output y v\n",
+         "node v (sub.Tensor) in the network itself: it joins samples with a number that was "
+         "computed from all of them"},
+        {MIXED "node permute.default - self=vx dims=I1,0 -> t\n"
+               "node matmul.default - self=vt other=vx -> q\n"
+               "node matmul.default - self=vx other=vq -> v\noutput y v\n",
+         "node q (matmul.default) in the network itself: it sums over dimension 1, the batch"},
+        {MIXED "node permute.default - self=vx dims=I1,0 -> t\n"
+               "node mm.default - self=vx mat2=vt -> n\noutput y n\n",
+         "has the batch in 2 dimensions"},
+        {MIXED "node linear.default - input=vx weight=vx -> n\noutput y n\n",
+         "it has weights with dimension 0, the batch"},
+        {MIXED "node einsum.default - equation=tbi,bj->ij tensors=Vx,x -> q\noutput y q\n",
+         "it sums over dimension 0, the batch"},
+        {MIXED "node einsum.default - equation=tbi,cj->bc tensors=Vx,x -> n\noutput y n\n",
+         "has the batch in 2 dimensions"},
+        {MIXED "node layer_norm.default - input=vx normalized_shape=I2,4 -> v\noutput y v\n",
+         "it normalises dimension 0, the batch"},
+        {MIXED "node unsqueeze.default - self=vx dim=i0 -> u\n"
+               "node scaled_dot_product_attention.default - query=vu key=vu value=vu -> u2\n"
+               "output y u2\n",
+         "it combines dimension 2, the batch"},
+        {"tensor m b F32 0 [4]\nvalue m F32 [4] of m\nvalue x F32 [2,4]\nvalue c F32 [4]\n"
+         "node copy_.default - self=vm src=vx -> c\ninput x x\noutput y x\n",
+         "it changes m, a buffer, in place"},
+        {MIXED "node index_select.default - self=vx dim=i0 index=vx -> v\noutput y v\n",
+         "it takes elements of dimension 0, the batch"},
+        {MIXED "node detach_.default - self=vx -> v\noutput y v\n",
+         "it cuts the gradient of a tensor in place"},
+        {MIXED "node roll.default - self=vx shifts=I1 dims=I0 -> v\noutput y v\n",
+         "it rolls dimension 0, the batch"},
+        {"tensor w p F32 1 [9,4]\nvalue w F32 [9,4] of w\nvalue x I32 [2,3]\n"
+         "value y F32 [2,3,4]\nnode embedding.default - weight=vw indices=vx padding_idx=i-1 "
+         "scale_grad_by_freq=f1 -> y\ninput x x\noutput y y\n",
+         "scale_grad_by_freq divides gradients by the counts in a batch"},
+        {"tensor w p F32 1 [9,4]\nvalue w F32 [9,4] of w\nvalue x I32 [2,3]\n"
+         "value y F32 [2,3,4]\nnode embedding.default - weight=vw indices=vx padding_idx=i-1 "
+         "scale_grad_by_freq=f0 sparse=f1 -> y\ninput x x\noutput y y\n",
+         "want an embedding with sparse=False"},
+        {MIXED "value e F32 [2]\nvalue b F32 [2]\nnode empty.memory_format - size=I2 -> e\n"
+               "node bernoulli_.float - self=ve p=r0.5 -> b\n"
+               "node mul.Tensor - self=vx other=vb -> v\noutput y v\n",
+         "random numbers of 1 dimensions for the samples meet a tensor of 2"},
+        {MIXED "value e F32 [2,1]\nnode empty.memory_format - size=I2,1 -> e\n"
+               "node mul.Tensor - self=vx other=ve -> v\noutput y v\n",
+         "it multiplies or divides random numbers before they are 0 or 1"},
     };
     int out[1];
 
@@ -196,6 +306,177 @@ static void test_refused(void **state)
         assert_null(lowered(bad[i].text, 3, 1, out));
         if (!strstr(lower_err.msg, bad[i].why))
             fail_msg("\"%s\", want \"%s\"", lower_err.msg, bad[i].why);
+    }
+}
+
+/* The numbers of a draw are the same wherever it is read, and windows of a sample have rows. */
+static void test_draws(void **state)
+{
+    static const char twice[] =
+        "value x F32 [2,4]\nvalue e F32 [2,1]\nvalue b F32 [2,1]\nvalue d F32 [2,1]\n"
+        "value y F32 [2,4]\nvalue z F32 [2,4]\nvalue w F32 [2,4]\nvalue z2 F32 [2,4]\n"
+        "node empty.memory_format - size=I2,1 -> e\nnode bernoulli_.float - self=ve p=r0.5 -> b\n"
+        "node div_.Scalar - self=vb other=r0.5 -> d\nnode mul.Tensor - self=vx other=vd -> y\n"
+        "node relu.default - self=vx -> z\nnode mul.Tensor - self=vd other=vz -> w\n"
+        "node dropout.default - input=vw p=r0.5 train=f1 -> z2\ninput x x\n"
+        "output y y\noutput z z2\n",
+                      windows[] = "value x F32 [2,6,4]\nvalue v F32 [4,1,3,4]\n"
+                                  "value y F32 [4,1,3,4]\nvalue z F32 [2,6,4]\n"
+                                  "node view.default - self=vx size=I4,1,3,4 -> v\n"
+                                  "node scaled_dot_product_attention.default - query=vv key=vv "
+                                  "value=vv attn_mask=n dropout_p=r0.5 -> y\n"
+                                  "node view.default - self=vy size=I2,6,4 -> z\n"
+                                  "input x x\noutput y z\n";
+    int out[2], n = 0;
+    const struct node *drop[3] = {0};
+    struct graph *g = lowered(twice, 3, 1, out);
+
+    (void)state;
+    if (!g)
+        fail_msg("%s", lower_err.msg);
+    for (int k = 0; k < g->n_nodes; k++)
+        if (g->node[k].op == OP_dropout && n < 3)
+            drop[n++] = &g->node[k];
+    assert_int_equal(n, 3);
+    assert_int_equal(drop[0]->attr.dropout.tag, drop[1]->attr.dropout.tag);
+    assert_int_not_equal(drop[0]->attr.dropout.tag, drop[2]->attr.dropout.tag);
+    graph_free(g);
+    g = lowered(windows, 3, 1, out);
+    if (!g)
+        fail_msg("%s", lower_err.msg);
+    for (int k = 0; k < g->n_nodes; k++)
+        if (g->node[k].op == OP_dropout)
+            assert_int_equal(g->node[k].attr.dropout.rows, 2);
+    expect_ops(g, "reshape elementwise reshape reshape matmul reshape softmax dropout reshape "
+                  "reshape matmul reshape reshape");
+    graph_free(g);
+}
+
+/* Networks of one input x [2,4], and their tensors. */
+#define OWN                                                                                       \
+    "tensor b b F32 0 [4] = 1 2 3 4\nvalue b F32 [4] of b\n"                                      \
+    "tensor w p F32 1 [4]\nvalue w F32 [4] of w\n"                                                \
+    "tensor t b F32 0 [4] = 1 2 3 4\nvalue t F32 [4] of t\ntied t w\n"                            \
+    "tensor c c I64 0 [2] = -1 4\nvalue c I64 [2] of c\n"                                         \
+    "tensor n.num_batches_tracked b I64 0 [] = 0\nvalue n I64 [] of n.num_batches_tracked\n"      \
+    "value x F32 [2,4]\nvalue f BOOL [2,4]\nvalue m I64 []\nvalue h F32 [4]\nvalue y F32 [2,4]\n" \
+    "value u F32 [2,2]\nvalue v F32 [2,2]\nvalue z F32 [2,2]\nvalue i I64 [2,4]\n"                \
+    "value j I64 [2,4]\nvalue q F32 [2]\nvalue k F32 [4]\nvalue l F32 [2]\ninput x x\n"
+
+/* Values that share memory with a changed tensor are right or refused by name. */
+static void test_shared(void **state)
+{
+    static const struct {
+        const char *text, *why;
+    } bad[] = {
+        {OWN "node mul_.Tensor - self=vb other=r0.9 -> h\noutput y x\n",
+         "it changes b, a buffer, in place"},
+        {OWN "node alias.default - self=vw -> h\nnode zero_.default - self=vh -> k\noutput y x\n",
+         "it changes w, a parameter, in place"},
+        {OWN "node add_.Tensor - self=vn other=i1 -> m\noutput y x\n",
+         "it changes n.num_batches_tracked, a buffer, in place"},
+        {OWN "node mul.Tensor - self=vx other=vt -> y\noutput y y\n",
+         "it reads t, a buffer in the memory of a trained parameter"},
+        {OWN "node slice.Tensor - self=vx dim=i1 start=i0 end=i2 -> u\n"
+             "node slice.Tensor - self=vx dim=i1 start=i1 end=i3 -> v\n"
+             "node zero_.default - self=vu -> z\nnode exp.default - self=vv -> z2\noutput y z2\n",
+         "it reads v, which shares its memory"},
+        {OWN "node gt.Scalar - self=vx other=r0.0 -> f\nnode to.dtype - self=vf dtype=dI64 -> i\n"
+             "node bitwise_not.default - self=vi -> j\noutput y j\n",
+         "it works on the bits of I64"},
+        {OWN "node index.Tensor - self=vw indices=Vc -> q\noutput y q\n",
+         "index 4 of an extent of 4"},
+    };
+    int out[1];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char text[4096];
+
+        snprintf(text, sizeof text, "value z2 F32 [2,2]\n%s", bad[i].text);
+        assert_null(lowered(text, 3, 1, out));
+        if (!strstr(lower_err.msg, bad[i].why))
+            fail_msg("\"%s\", want \"%s\"", lower_err.msg, bad[i].why);
+    }
+}
+
+/* Only hostile files have these, or wrong builders make them. */
+static const struct {
+    const char *text, *why;
+} bad_files[] = {
+    /* what the file says of an output is not what comes out */
+    {"value x F32 [2,4]\nvalue v F32 [2,5]\nnode relu.default m self=vx -> v\ninput x x\n"
+     "output y v\n",
+     "node v (relu.default) in m: its output v comes out as [2,4], but was [2,5] at export"},
+    {"value x F32 [2,4]\nvalue v F32 [2,2,2]\nnode relu.default m self=vx -> v\ninput x x\n"
+     "output y v\n",
+     "comes out as [2,4], but was [2,2,2]"},
+    {"value x I32 [2,4]\nvalue v F32 [2,4]\nnode alias.default - self=vx -> v\ninput x x\n"
+     "output y v\n",
+     "its output v comes out as I32, but was F32 at export"},
+    {"value x F32 [2,4]\nvalue v F32 [4,2]\nnode relu_.default - self=vx -> v\ninput x x\n"
+     "output y v\n",
+     "it changes x in place, but its output v has another shape"},
+    /* an output that builders read is not there */
+    {"value x F32 [2,4]\nnode view.default - self=vx size=I2,4 -> -\ninput x x\noutput y x\n",
+     "it has no output"},
+    {"value x F32 [2,4]\nnode slice.Tensor - self=vx dim=i1 end=i2\ninput x x\noutput y x\n",
+     "it has no output"},
+    /* numbers and ranks that no export has */
+    {"value x F32 [2,4]\nvalue v F32 [2,4]\n"
+     "node layer_norm.default - input=vx normalized_shape=I5 -> v\ninput x x\noutput y v\n",
+     "it normalises 5 elements of dimension 1, which has 4"},
+    {"value x F32 [2,4]\nvalue v F32 [2,4]\nnode layer_norm.default - input=vx "
+     "normalized_shape=I2,4 -> v\ninput x x\noutput y v\n",
+     "it normalises dimension 0, the batch"},
+    {"value x F32 [2,4]\nvalue v F32 [2,4]\nnode rms_norm.default - input=vx "
+     "normalized_shape=I4611686018427387904 -> v\ninput x x\noutput y v\n",
+     "normalized_shape is 4611686018427387904, want -2147483647 to 2147483647"},
+    {"value x F32 [2,4]\nvalue v F32 [2,1000000004]\nnode pad.default - self=vx "
+     "pad=I0,1000000000 mode=treplicate -> v\ninput x x\noutput y v\n",
+     "a constant of 1000000004 * 1 elements"},
+    {"value x F32 [2,4]\nvalue v F32 [2,8]\n"
+     "node pad.default - self=vx pad=I0,4 mode=tmirror -> v\ninput x x\noutput y v\n",
+     "its mode is not constant"},
+    {"value x F32 [0,4]\nvalue v F32 [0,4]\nnode relu.default - self=vx -> v\ninput x x\n"
+     "output y v\n",
+     "input x of the network was exported with a batch of 0: export it with 2 samples"},
+    {"value x F32 [2,4]\nvalue v F32 [2]\nvalue w F32 []\nnode mean.default - self=vx -> w\n"
+     "node matmul.default - self=vx other=vw -> v\ninput x x\noutput y v\n",
+     "its operands have 2 and 0 dimensions, want 1 and 1 or more"},
+    {"value x F32 [2,4]\nvalue v F32 [2]\nnode bmm.default - self=vx mat2=vx -> v\ninput x x\n"
+     "output y v\n",
+     "its operands have 2 and 2 dimensions, want 3 and 3"},
+    {"value x F32 [2,4]\nvalue v F32 [2]\nvalue w F32 []\nnode mean.default - self=vx -> w\n"
+     "node addmm.default - self=vx mat1=vx mat2=vw -> v\ninput x x\noutput y v\n",
+     "its operands have 2 and 0 dimensions, want 2 and 2"},
+    {"value x F32 [2,4]\nvalue v F32 [2,4]\nnode einsum.default - equation=tabc,ad->ac "
+     "tensors=Vx,x -> v\ninput x x\noutput y v\n",
+     "want the letters of two tensors"},
+    {"value x F32 [2,4]\nvalue v F32 [2]\nnode select.int - self=vx dim=i1 index=i4 -> v\n"
+     "input x x\noutput y v\n",
+     "index is 4 of 4"},
+    {"value x F32 [2,4]\nvalue v F32 [2,4]\nnode squeeze.dim - self=vx dim=i9 -> v\n"
+     "input x x\noutput y v\n",
+     "dim is 9 of 2"},
+    {"tensor w p F32 1 [4,2,3]\nvalue w F32 [4,2,3] of w\nvalue x F32 [2,2,5]\n"
+     "value v F32 [2,4,5]\nnode conv1d.default - input=vx weight=vw bias=n stride=I1 "
+     "padding=I2147483647 -> v\ninput x x\noutput y v\n",
+     "padding is 2147483647, want 0 to 1048576"},
+    {"value x F32 [2,3,4,4]\nvalue v F32 [2,3,4,4]\n"
+     "node upsample_nearest2d.vec - output_size=I4,4 -> v\ninput x x\noutput y v\n",
+     "images [N,C,H,W]"},
+};
+
+static void test_bad_files(void **state)
+{
+    int out[1];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad_files / sizeof *bad_files; i++) {
+        assert_null(lowered(bad_files[i].text, 3, 1, out));
+        if (!strstr(lower_err.msg, bad_files[i].why))
+            fail_msg("\"%s\", want \"%s\"", lower_err.msg, bad_files[i].why);
     }
 }
 
@@ -218,7 +499,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_block),       cmocka_unit_test(test_batch),
         cmocka_unit_test(test_inner_batch), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_check),       cmocka_unit_test(test_operators),
+        cmocka_unit_test(test_bad_files),   cmocka_unit_test(test_check),
+        cmocka_unit_test(test_shared),      cmocka_unit_test(test_operators),
+        cmocka_unit_test(test_recognised),  cmocka_unit_test(test_draws),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

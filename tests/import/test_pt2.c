@@ -178,6 +178,8 @@ static const struct {
     {0, "\"outputs\":[{" SAMPLE_T("d"), "\"outputs\":[{" SAMPLE_T("v"), ERR_CORRUPT, "made twice"},
     {0, "\"outputs\":[{" SAMPLE_T("d"), "\"outputs\":[{" SAMPLE_T("e"), ERR_CORRUPT,
      "value e has no type"},
+    {0, "\"outputs\":[{" SAMPLE_T("d"), "\"outputs\":[{\"as_tensor\":{}", ERR_CONFIG,
+     "an output has no name"},
     {0, "Mul(Integer(2), S", "Pow(Integer(2), S", ERR_CONFIG, "Pow(Integer(2)"},
     {0, "Integer(2), S", "Symbol('s8'), S", ERR_CONFIG, "is not supported"},
     {0, "\"as_int\":6", "\"as_int\":7", ERR_CORRUPT, "which it cannot be"},
@@ -202,6 +204,8 @@ static const struct {
      "strides that are too large"},
     {1, "{\"as_int\":4}],\"storage", "{\"as_int\":-4}],\"storage", ERR_CORRUPT, "a stride"},
     {1, "\"sizes\":[{\"as_int\":3}]", "\"sizes\":[{\"as_int\":-3}]", ERR_CORRUPT, "extent -3"},
+    {1, "\"weight_2\"", "\"weight_0\"", ERR_CONFIG,
+     "tensors a.b.weight and unused share some of their elements"},
     {1, "\"config\"", "\"konfig\"", ERR_CORRUPT, "no table"},
     {2, "[{\"as_int\":2},{\"as_int\":3}]", "[{\"as_int\":8000000000},{\"as_int\":1}]", ERR_CORRUPT,
      "reaches element"},
@@ -251,6 +255,42 @@ static void test_bad(void **state)
 }
 
 /* Other files: their only members, and a part of the message. */
+/* A packed network may say this of itself, though no reader makes it so. */
+static void test_damaged(void **state)
+{
+    static const char *const why[] = {
+        "it is tied to a tensor of another type or shape",
+        "share their elements, and one of them is a parameter",
+        "it is tied to a later tensor, or to a tied one",
+        "two tensors have this name",
+        "a value has another type or shape than its tensor",
+        "an integer has a type or dimensions",
+        "it has too many elements",
+    };
+
+    (void)state;
+    for (int i = 0; i < (int)(sizeof why / sizeof *why); i++) {
+        struct import_network *n = sample_network(0);
+        int of_tensor = 0, integer = 0;
+        struct err err;
+
+        while (n->value[of_tensor].tensor < 0)
+            of_tensor++;
+        while (!n->value[integer].is_int)
+            integer++;
+        assert_int_equal(import_network_check(n, &err), 0);
+        n->tensor[1].dim[0] += i == 0;
+        n->tensor[1].role = i == 1 ? IMPORT_BUFFER : n->tensor[1].role;
+        n->tensor[4].same_as = i == 2 ? 1 : n->tensor[4].same_as;
+        n->tensor[4].name = i == 3 ? n->tensor[0].name : n->tensor[4].name;
+        n->value[of_tensor].dim[0] += i == 4;
+        n->value[integer].n_dims += i == 5;
+        n->tensor[4].dim[0] = i == 6 ? INT64_C(1) << 41 : n->tensor[4].dim[0];
+        expect(import_network_check(n, &err), i == 1 ? ERR_UNSUPPORTED : ERR_CORRUPT, &err, why[i]);
+        import_network_free(n);
+    }
+}
+
 static void test_foreign(void **state)
 {
     static const struct {
@@ -378,10 +418,11 @@ static void test_checksum(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),       cmocka_unit_test(test_pack),
-        cmocka_unit_test(test_weights),    cmocka_unit_test(test_bad),
-        cmocka_unit_test(test_foreign),    cmocka_unit_test(test_zip),
-        cmocka_unit_test(test_zip_shared), cmocka_unit_test(test_checksum),
+        cmocka_unit_test(test_good),     cmocka_unit_test(test_pack),
+        cmocka_unit_test(test_weights),  cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_damaged),  cmocka_unit_test(test_foreign),
+        cmocka_unit_test(test_zip),      cmocka_unit_test(test_zip_shared),
+        cmocka_unit_test(test_checksum),
     };
 
     sample_read(&sample);

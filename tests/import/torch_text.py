@@ -47,8 +47,10 @@ class Writer:
             return
         name = kinds[kind][node.name]
         t = {**self.program.constants, **self.program.state_dict}[name]
-        kept = kind != "p" and "running" not in name and t.dtype in (torch.int64, torch.float32)
-        numbers = " = " + " ".join(map(repr, t.flatten().tolist())) if kept else ""
+        kept = kind != "p" and "running" not in name and t.dtype in (
+            torch.int64, torch.float32, torch.bool)
+        flat = (t.int() if t.dtype == torch.bool else t).flatten().tolist() if kept else []
+        numbers = " = " + " ".join(map(repr, flat)) if kept else ""
         kind = "c" if name in s.non_persistent_buffers else kind
         self.lines.append(f"tensor {name} {kind} {TYPES[t.dtype]} {int(t.requires_grad)} "
                           f"{dims(t.shape)}{numbers}")
@@ -61,7 +63,7 @@ class Writer:
         schema = node.target._schema.arguments
         given = [(schema[i].name, a) for i, a in enumerate(node.args)] + list(node.kwargs.items())
         args = [f"{name}={argument(a, self.names)}" for name, a in given]
-        made = node.meta["val"]
+        made = node.meta.get("val")
         outs = [(node.name, made)] if isinstance(made, torch.Tensor) else [
             (f"{node.name}.{i}", x) for i, x in enumerate(made or [])]
         for name, value in outs:
@@ -71,12 +73,22 @@ class Writer:
         self.lines.append(" ".join(["node", str(node.target).replace("aten.", ""), module, *args,
                                     "->", *(name for name, _ in outs)]))
 
+    def mutations(self):
+        """The writes of buffers that a decomposed program's signature has, as nodes."""
+        places = {name: node for node, name in self.signature.inputs_to_buffers.items()}
+        for made, buffer in self.signature.buffers_to_mutate.items():
+            self.lines.append(next(line for line in self.lines if line.startswith(
+                f"value {places[buffer]} ")).split(" of ")[0].replace("value ", "value copy_", 1))
+            self.lines.append(f"node copy_.default - self=v{places[buffer]} "
+                              f"src=v{self.names.get(made, made)} -> copy_{places[buffer]}")
+
     def text(self):
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
                 self.tensor(node)
             elif node.op == "call_function":
                 self.call(node)
+        self.mutations()
         for i, name in enumerate(self.signature.user_outputs):
             self.lines.append(f"output y{i} {self.names.get(name, name)}")
         self.lines += [f"input {name} {name}" for name in self.inputs]

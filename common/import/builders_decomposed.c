@@ -1,0 +1,115 @@
+/* builders_decomposed - operators that only run_decompositions() writes.  Those that differ from
+ * the usual ones in the order of arguments alone stand beside them. */
+#include "base/util.h"
+#include "import/lower_impl.h"
+
+/* A tensor of one number with the shape of another, the batch included; that of a constant is
+ * folded. */
+static void builders_full_like(struct lower *l, int kind)
+{
+    const float v = (float)lower_real(l, "fill_value", 1, 0);
+    const struct lowered like = lower_in(l, "self", 0);
+    struct lowered x = {.kind = LOWERED_VALUE, .n = like.n};
+    struct shape s = {.n = like.n};
+
+    (void)kind;
+    if (lower_failed(l))
+        return;
+    for (int d = 0; d < x.n; d++) {
+        x.dim[d] = like.dim[d];
+        x.at[d] = d;
+        x.repeats |= extent_is_one(x.dim[d]) ? 0 : 1u << d;
+        s.dim[d] = 1;
+    }
+    x.value = graph_const(l->m->g, DTYPE_F32, s, &v, "number");
+    lower_set(l, 0, x);
+}
+
+/* The end of adaptive_avg_pool2d to one element: a mean, which gets the strides that it has. */
+static void builders_as_strided(struct lower *l, int kind)
+{
+    const int from = lower_value_of(l, "self", 0);
+    const struct import_value *x = from == IMPORT_NO_VALUE ? NULL : &l->net->value[from],
+                              *y = &l->net->value[l->node->out[0]];
+    int is_mean = x && x->n_dims == y->n_dims;
+
+    (void)kind;
+    for (int d = 0; is_mean && d < x->n_dims; d++)
+        is_mean = x->dim[d] == y->dim[d] && (d < 2 || x->dim[d] == 1);
+    if (!is_mean)
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "it reads a tensor's memory by strides, which depend on how PyTorch stored it");
+    lower_set(l, 0, lower_in(l, "self", 0));
+}
+
+static void builders_index_select(struct lower *l, int kind)
+{
+    struct lowered x = lower_spread(l, lower_in(l, "self", 0)), index;
+    const int dim = lower_dim(l, "dim", 1, x.n, 0);
+
+    (void)kind;
+    lower_refuse_batch(l, &x, 1u << dim, "takes elements of");
+    index = lower_plain(l, lower_index_value(l, lower_in(l, "index", 2)));
+    if (!lower_failed(l) && index.n != 1)
+        lower_fail(l, ERR_UNSUPPORTED, "its index has %d dimensions, want 1", index.n);
+    if (lower_failed(l))
+        return;
+    x.value = compose_index_select(&l->c, x.value, x.at[dim], index.value);
+    x.dim[dim] = index.dim[0];
+    lower_set(l, 0, x);
+}
+
+/* x with src in place of a slice: the part before it, src, and the part behind. */
+static void builders_slice_scatter(struct lower *l, int kind)
+{
+    struct lowered x = lower_plain(l, lower_in(l, "self", 0)),
+                   src = lower_plain(l, lower_in(l, "src", 1));
+    const int dim = lower_dim(l, "dim", 2, x.n, 0);
+    const int64_t n = x.n > 0 ? extent_exported(l, x.dim[dim]) : 0;
+    int64_t start = lower_int(l, "start", 3, 0), stop = lower_int(l, "end", 4, INT64_MAX);
+    int part[3], n_parts = 0;
+
+    (void)kind;
+    start = max_i64(min_i64(start < 0 ? start + n : start, n), 0);
+    stop = max_i64(min_i64(stop < 0 ? stop + n : stop, n), start);
+    lower_refuse_batch(l, &x, 1u << dim, "replaces a part of");
+    if (!lower_failed(l) && (lower_int(l, "step", 5, 1) != 1 || src.n != x.n ||
+                             extent_exported(l, src.dim[dim]) != stop - start))
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "want a slice of step 1 with as many elements as its source");
+    if (lower_failed(l))
+        return;
+    if (start > 0)
+        part[n_parts++] = compose_slice(&l->c, x.value, dim, 0, start, 1);
+    if (stop > start)
+        part[n_parts++] = src.value;
+    if (stop < n)
+        part[n_parts++] = compose_slice(&l->c, x.value, dim, stop, n, 1);
+    if (!lower_failed(l) && n_parts > 0)
+        x.value = n_parts == 1 ? part[0] : compose_concat(&l->c, part, n_parts, dim);
+    lower_set(l, 0, x);
+}
+
+/* The end of a program without operators in place: a buffer gets its next value. */
+static void builders_copy(struct lower *l, int kind)
+{
+    const struct import_tensor *t = lower_tensor(l, "self", 0);
+    const struct lowered x = lower_in(l, "src", 1);
+
+    (void)kind;
+    if (!lower_failed(l) && (!t || x.kind != LOWERED_NEXT || t != &l->net->tensor[x.tensor]))
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "it changes %s, but steps here change parameters, and the running statistics of "
+                   "batch norms, alone",
+                   t ? t->name : "a tensor in place");
+    lower_set(l, 0, x);
+}
+
+const struct import_builder import_decomposed[] = {
+    {"full_like.default", builders_full_like, 0},
+    {"as_strided.default", builders_as_strided, 0},
+    {"index_select.default", builders_index_select, 0},
+    {"slice_scatter.default", builders_slice_scatter, 0},
+    {"copy_.default", builders_copy, 0},
+    {0},
+};

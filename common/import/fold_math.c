@@ -1,0 +1,589 @@
+/* fold_math - arithmetic on the elements of constants, with PyTorch's promotion of types.  Elements
+ * are computed in the common type of the operands. */
+#include <math.h>
+
+#include "import/fold_impl.h"
+
+/* ---- types ---- */
+
+enum { KIND_BOOL, KIND_INTEGER, KIND_REAL };
+
+static int fold_kind(enum import_type t)
+{
+    return host_is_real(t) ? KIND_REAL : t == IMPORT_BOOL ? KIND_BOOL : KIND_INTEGER;
+}
+
+/* Two types of one kind. */
+static enum import_type fold_wider(enum import_type a, enum import_type b)
+{
+    const size_t size_a = import_type_size(a), size_b = import_type_size(b);
+
+    if (a == b)
+        return a;
+    if (size_a != size_b)
+        return size_a > size_b ? a : b;
+    return host_is_real(a) ? IMPORT_F32 : IMPORT_I16; /* F16 and BF16; U8 and I8 */
+}
+
+/* PyTorch's type of x and y together; a scalar is a number of the call.  The kind decides (bool,
+ * integer, real), then a tensor with dimensions before one without before a
+ * number (c10/core/ScalarType, at::native::result_type). */
+static enum import_type fold_promote(const struct host_tensor *x, int x_scalar,
+                                     const struct host_tensor *y, int y_scalar)
+{
+    const int rank_x = x_scalar ? 0 : x->n_dims ? 2 : 1, rank_y = y_scalar ? 0 : y->n_dims ? 2 : 1;
+    const int kind_x = fold_kind(x->type), kind_y = fold_kind(y->type);
+
+    if (kind_x != kind_y) {
+        const struct host_tensor *most = kind_x > kind_y ? x : y;
+        const int is_number = most == x ? x_scalar : y_scalar;
+
+        return host_is_real(most->type) && is_number ? IMPORT_F32 : most->type;
+    }
+    if (rank_x != rank_y)
+        return rank_x > rank_y ? x->type : y->type;
+    return fold_wider(x->type, y->type);
+}
+
+/* ---- two operands ---- */
+
+enum {
+    FOLD_ADD,
+    FOLD_SUB,
+    FOLD_RSUB,
+    FOLD_MUL,
+    FOLD_MAX,
+    FOLD_MIN,
+    FOLD_POW,
+    FOLD_DIV,
+    FOLD_DIV_FLOOR,
+    FOLD_DIV_TRUNC,
+    FOLD_REMAINDER,
+    FOLD_FMOD,
+    FOLD_BIT_AND,
+    FOLD_BIT_OR,
+    FOLD_BIT_XOR,
+    FOLD_COMPARES, /* from here on the result is a boolean */
+    FOLD_EQ = FOLD_COMPARES,
+    FOLD_NE,
+    FOLD_LT,
+    FOLD_LE,
+    FOLD_GT,
+    FOLD_GE,
+    FOLD_AND,
+    FOLD_OR,
+    FOLD_XOR,
+};
+
+static int64_t fold_int_power(int64_t a, int64_t b)
+{
+    uint64_t y = 1, x = (uint64_t)a;
+
+    if (b < 0) /* as PyTorch: 0, but for 1 and -1 */
+        return a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0;
+    for (; b > 0; b >>= 1) {
+        y *= b & 1 ? x : 1;
+        x *= x;
+    }
+    return (int64_t)y;
+}
+
+static int64_t fold_int_divide(struct fold *f, int64_t a, int64_t b, int kind)
+{
+    int64_t q;
+
+    if (b == 0) {
+        fold_fail(f, "an integer divided by 0");
+        return 0;
+    }
+    q = b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b;
+    if (kind == FOLD_DIV_TRUNC)
+        return q;
+    if (b != -1 && a % b != 0 && (a < 0) != (b < 0))
+        q--;
+    if (kind == FOLD_FMOD && b != -1)
+        return a % b;
+    return kind == FOLD_DIV_FLOOR ? q : (int64_t)((uint64_t)a - (uint64_t)q * (uint64_t)b);
+}
+
+static int64_t fold_integers(struct fold *f, int64_t a, int64_t b, int kind)
+{
+    const uint64_t x = (uint64_t)a, y = (uint64_t)b;
+
+    switch (kind) {
+    case FOLD_ADD:
+        return (int64_t)(x + y);
+    case FOLD_SUB:
+        return (int64_t)(x - y);
+    case FOLD_RSUB:
+        return (int64_t)(y - x);
+    case FOLD_MUL:
+        return (int64_t)(x * y);
+    case FOLD_MAX:
+        return a > b ? a : b;
+    case FOLD_MIN:
+        return a < b ? a : b;
+    case FOLD_POW:
+        return fold_int_power(a, b);
+    case FOLD_BIT_AND:
+        return a & b;
+    case FOLD_BIT_OR:
+        return a | b;
+    case FOLD_BIT_XOR:
+        return a ^ b;
+    default:
+        return fold_int_divide(f, a, b, kind);
+    }
+}
+
+static double fold_floor_divide(double a, double b)
+{
+    const double rest = fmod(a, b);
+    double q;
+
+    if (b == 0)
+        return a / b;
+    q = (a - rest) / b;
+    if (rest != 0 && (b < 0) != (rest < 0))
+        q -= 1;
+    return q == 0 ? copysign(0, a / b) : floor(q) + (q - floor(q) > 0.5);
+}
+
+static double fold_reals(struct fold *f, double a, double b, int kind)
+{
+    double rest;
+
+    switch (kind) {
+    case FOLD_ADD:
+        return a + b;
+    case FOLD_SUB:
+        return a - b;
+    case FOLD_RSUB:
+        return b - a;
+    case FOLD_MUL:
+        return a * b;
+    case FOLD_MAX:
+        return isnan(a) || isnan(b) ? NAN : a > b ? a : b;
+    case FOLD_MIN:
+        return isnan(a) || isnan(b) ? NAN : a < b ? a : b;
+    case FOLD_POW:
+        return pow(a, b);
+    case FOLD_DIV:
+        return a / b;
+    case FOLD_DIV_TRUNC:
+        return trunc(a / b);
+    case FOLD_DIV_FLOOR:
+        return fold_floor_divide(a, b);
+    case FOLD_FMOD:
+        return fmod(a, b);
+    case FOLD_REMAINDER:
+        rest = fmod(a, b);
+        return rest != 0 && (b < 0) != (rest < 0) ? rest + b : rest;
+    default:
+        fold_fail(f, "bits of a float");
+        return 0;
+    }
+}
+
+static int fold_compares(struct fold_num a, struct fold_num b, int kind, int is_real)
+{
+    const int less = is_real ? a.f < b.f : a.i < b.i, more = is_real ? a.f > b.f : a.i > b.i;
+    const int same = is_real ? a.f == b.f : a.i == b.i;
+    const int p = is_real ? a.f != 0 : a.i != 0, q = is_real ? b.f != 0 : b.i != 0;
+
+    switch (kind) {
+    case FOLD_EQ:
+        return same;
+    case FOLD_NE:
+        return !same;
+    case FOLD_LT:
+        return less;
+    case FOLD_LE:
+        return less || same;
+    case FOLD_GT:
+        return more;
+    case FOLD_GE:
+        return more || same;
+    case FOLD_AND:
+        return p && q;
+    case FOLD_OR:
+        return p || q;
+    default:
+        return p != q;
+    }
+}
+
+/* x and y, in the type `type`, by f->kind; a boolean sum is "or", a product "and". */
+static void fold_combine(struct fold *f, struct host_tensor x, struct host_tensor y,
+                         enum import_type type)
+{
+    const int compares = f->kind >= FOLD_COMPARES, is_real = host_is_real(type);
+    struct host_tensor both = {.type = type, .data = (double[2]){0}};
+    int64_t dim[IMPORT_MAX_DIMS], small[IMPORT_MAX_DIMS];
+    int n;
+
+    if (f->rc < 0)
+        return;
+    n = fold_meet(f, &x, &y, dim);
+    if (f->rc < 0)
+        return;
+    x = fold_expand_to(f, x, n, dim);
+    y = fold_expand_to(f, y, n, dim);
+    fold_narrow((struct host_tensor *[]){&x, &y}, 2, n, dim, small);
+    if (!fold_new(f, compares ? IMPORT_BOOL : type, n, small))
+        return;
+    for (int64_t i = 0; i < host_count(&f->out) && f->rc == 0; i++) {
+        struct fold_num a, b, r = {0, 0};
+
+        fold_put(&both, 0, fold_element(&x, i), x.type); /* in the common type */
+        fold_put(&both, 1, fold_element(&y, i), y.type);
+        a = fold_get(&both, 0);
+        b = fold_get(&both, 1);
+        if (compares)
+            r.i = fold_compares(a, b, f->kind, is_real);
+        else if (is_real)
+            r.f = fold_reals(f, a.f, b.f, f->kind);
+        else
+            r.i = fold_integers(f, a.i, b.i, f->kind);
+        fold_put(&f->out, i, r, compares ? IMPORT_I64 : type);
+    }
+    fold_widen(f, dim);
+}
+
+/* The other operand times alpha. */
+static struct host_tensor fold_times_alpha(struct fold *f, const struct host_tensor *y,
+                                           enum import_type type)
+{
+    struct host_tensor alpha, was = f->out, to;
+    const int kind = f->kind;
+    int is_scalar;
+
+    if (!fold_arg(f, "alpha", 99))
+        return *y;
+    alpha = fold_in(f, "alpha", 99, &is_scalar);
+    f->kind = FOLD_MUL;
+    fold_combine(f, *y, alpha, type);
+    f->kind = kind;
+    to = f->out;
+    f->out = was;
+    return to;
+}
+
+static void fold_binary(struct fold *f)
+{
+    const int is_power = f->kind == FOLD_POW;
+    int x_scalar, y_scalar;
+    struct host_tensor x = fold_in(f, "self", 0, &x_scalar),
+                       y = fold_in(f, is_power ? "exponent" : "other", 1, &y_scalar);
+    const enum import_type type = fold_promote(&x, x_scalar, &y, y_scalar);
+
+    if (f->kind == FOLD_RSUB) { /* other - alpha * self */
+        x = fold_times_alpha(f, &x, type);
+    } else {
+        y = fold_times_alpha(f, &y, type);
+    }
+    fold_combine(f, x, y, type);
+}
+
+/* Quotients of integers are reals, unless they are rounded. */
+static void fold_divide(struct fold *f)
+{
+    const struct import_arg *mode = fold_arg(f, "rounding_mode", 2);
+    int x_scalar, y_scalar;
+    struct host_tensor x = fold_in(f, "self", 0, &x_scalar), y = fold_in(f, "other", 1, &y_scalar);
+    enum import_type type = fold_promote(&x, x_scalar, &y, y_scalar);
+
+    f->kind = !mode || mode->kind != IMPORT_TEXT   ? FOLD_DIV
+              : mode->text && mode->text[0] == 'f' ? FOLD_DIV_FLOOR
+                                                   : FOLD_DIV_TRUNC;
+    if (f->kind == FOLD_DIV && !host_is_real(type))
+        type = IMPORT_F32;
+    fold_combine(f, x, y, type);
+}
+
+/* ---- one operand ---- */
+
+enum {
+    ONE_NEG,
+    ONE_ABS,
+    ONE_NOT,
+    ONE_BIT_NOT,
+    ONE_SIGN,
+    ONE_SQUARE,
+    ONE_FLOOR,
+    ONE_CEIL,
+    ONE_ROUND,
+    ONE_TRUNC,
+    ONE_REALS, /* from here on the result is a real number */
+    ONE_SIN = ONE_REALS,
+    ONE_COS,
+    ONE_TAN,
+    ONE_TANH,
+    ONE_EXP,
+    ONE_EXPM1,
+    ONE_LOG,
+    ONE_LOG2,
+    ONE_LOG1P,
+    ONE_SQRT,
+    ONE_RSQRT,
+    ONE_RECIPROCAL,
+    ONE_ERF,
+    ONE_SIGMOID,
+};
+
+static double fold_one_real(double v, int kind)
+{
+    switch (kind) {
+    case ONE_NEG:
+        return -v;
+    case ONE_ABS:
+        return fabs(v);
+    case ONE_SIGN:
+        return (v > 0) - (v < 0);
+    case ONE_SQUARE:
+        return v * v;
+    case ONE_FLOOR:
+        return floor(v);
+    case ONE_CEIL:
+        return ceil(v);
+    case ONE_ROUND:
+        return rint(v);
+    case ONE_TRUNC:
+        return trunc(v);
+    case ONE_SIN:
+        return sin(v);
+    case ONE_COS:
+        return cos(v);
+    case ONE_TAN:
+        return tan(v);
+    case ONE_TANH:
+        return tanh(v);
+    case ONE_EXP:
+        return exp(v);
+    case ONE_EXPM1:
+        return expm1(v);
+    case ONE_LOG:
+        return log(v);
+    case ONE_LOG2:
+        return log2(v);
+    case ONE_LOG1P:
+        return log1p(v);
+    case ONE_SQRT:
+        return sqrt(v);
+    case ONE_RSQRT:
+        return 1 / sqrt(v);
+    case ONE_RECIPROCAL:
+        return 1 / v;
+    case ONE_ERF:
+        return erf(v);
+    default:
+        return 1 / (1 + exp(-v));
+    }
+}
+
+static int64_t fold_one_integer(int64_t v, int kind)
+{
+    switch (kind) {
+    case ONE_NEG:
+        return (int64_t)(0 - (uint64_t)v);
+    case ONE_ABS:
+        return v < 0 ? (int64_t)(0 - (uint64_t)v) : v;
+    case ONE_BIT_NOT:
+        return ~v;
+    case ONE_SIGN:
+        return (v > 0) - (v < 0);
+    case ONE_SQUARE:
+        return (int64_t)((uint64_t)v * (uint64_t)v);
+    default:
+        return v;
+    }
+}
+
+static void fold_unary(struct fold *f)
+{
+    struct host_tensor x = fold_tensor(f, "self", 0);
+    const struct host_tensor whole = x;
+    int64_t small[IMPORT_MAX_DIMS];
+    const int is_real = host_is_real(x.type);
+    const enum import_type type = f->kind == ONE_NOT                 ? IMPORT_BOOL
+                                  : f->kind >= ONE_REALS && !is_real ? IMPORT_F32
+                                                                     : x.type;
+
+    if (f->rc == 0 &&
+        ((f->kind == ONE_BIT_NOT && is_real) || (f->kind < ONE_NOT && x.type == IMPORT_BOOL)))
+        fold_fail(f, "an operation on %s", import_type_name(x.type));
+    if (f->rc < 0)
+        return;
+    fold_narrow((struct host_tensor *[]){&x}, 1, x.n_dims, whole.dim, small);
+    if (!fold_new(f, type, x.n_dims, small))
+        return;
+    for (int64_t i = 0; i < host_count(&x); i++) {
+        const struct fold_num v = fold_element(&x, i);
+        struct fold_num r = {0, 0};
+
+        if (f->kind == ONE_NOT || (f->kind == ONE_BIT_NOT && x.type == IMPORT_BOOL))
+            r.i = is_real ? v.f == 0 : v.i == 0;
+        else if (host_is_real(type))
+            r.f = fold_one_real(v.f, f->kind);
+        else
+            r.i = fold_one_integer(v.i, f->kind);
+        fold_put(&f->out, i, r, type == IMPORT_BOOL ? IMPORT_I64 : type);
+    }
+    fold_widen(f, whole.dim);
+}
+
+/* ---- choices ---- */
+
+/* condition ? x : y; the scalars of masked_fill have x's type. */
+static void fold_choose(struct fold *f, struct host_tensor c, struct host_tensor x,
+                        struct host_tensor y, enum import_type type)
+{
+    struct host_tensor met = {.n_dims = 0};
+    int64_t dim[IMPORT_MAX_DIMS], small[IMPORT_MAX_DIMS];
+    int n;
+
+    if (f->rc < 0)
+        return;
+    if (c.type != IMPORT_BOOL && c.type != IMPORT_U8)
+        fold_fail(f, "a condition of %s", import_type_name(c.type));
+    met.n_dims = fold_meet(f, &x, &y, met.dim);
+    n = fold_meet(f, &met, &c, dim);
+    if (f->rc < 0)
+        return;
+    c = fold_expand_to(f, c, n, dim);
+    x = fold_expand_to(f, x, n, dim);
+    y = fold_expand_to(f, y, n, dim);
+    fold_narrow((struct host_tensor *[]){&c, &x, &y}, 3, n, dim, small);
+    if (!fold_new(f, type, n, small))
+        return;
+    for (int64_t i = 0; i < host_count(&f->out); i++) {
+        const struct host_tensor *from = fold_element(&c, i).i ? &x : &y;
+
+        fold_put(&f->out, i, fold_element(from, i), from->type);
+    }
+    fold_widen(f, dim);
+}
+
+static void fold_where(struct fold *f)
+{
+    const struct host_tensor c = fold_tensor(f, "condition", 0);
+    int x_scalar, y_scalar;
+    const struct host_tensor x = fold_in(f, "self", 1, &x_scalar),
+                             y = fold_in(f, "other", 2, &y_scalar);
+
+    enum import_type type = fold_promote(&x, x_scalar, &y, y_scalar);
+
+    if (x_scalar && y_scalar && host_is_real(type)) /* numbers alone have the default type */
+        type = IMPORT_F32;
+    fold_choose(f, c, x, y, type);
+}
+
+static void fold_masked_fill(struct fold *f)
+{
+    const struct host_tensor x = fold_tensor(f, "self", 0), mask = fold_tensor(f, "mask", 1);
+    int is_scalar;
+    const struct host_tensor v = fold_in(f, "value", 2, &is_scalar);
+
+    fold_choose(f, mask, v, x, x.type);
+}
+
+/* Limits that are numbers, either of which may be absent. */
+static void fold_clamp(struct fold *f)
+{
+    static const char *const name[2] = {"min", "max"};
+    struct host_tensor x = fold_tensor(f, "self", 0);
+    enum import_type type = x.type;
+    int is_scalar, any = 0;
+
+    for (int i = 0; i < 2 && f->rc == 0; i++) {
+        struct host_tensor limit;
+
+        if (!fold_arg(f, name[i], f->kind == 0 ? 1 + i : f->kind == 1 + i ? 1 : 99))
+            continue;
+        limit = fold_in(f, name[i], f->kind == 0 ? 1 + i : 1, &is_scalar);
+        type = fold_promote(&x, 0, &limit, is_scalar);
+        f->kind = i ? FOLD_MIN : FOLD_MAX;
+        fold_combine(f, x, limit, type);
+        f->kind = 0;
+        x = f->out;
+        any = 1;
+    }
+    if (!any)
+        fold_fail(f, "no limits");
+}
+
+#define TWO(name, kind) \
+    {name ".Tensor", fold_binary, kind}, { name ".Scalar", fold_binary, kind }
+#define ONE(name, kind)                   \
+    {                                     \
+        name ".default", fold_unary, kind \
+    }
+
+const struct fold_row fold_math[] = {
+    TWO("add", FOLD_ADD),
+    TWO("sub", FOLD_SUB),
+    TWO("rsub", FOLD_RSUB),
+    TWO("mul", FOLD_MUL),
+    TWO("eq", FOLD_EQ),
+    TWO("ne", FOLD_NE),
+    TWO("lt", FOLD_LT),
+    TWO("le", FOLD_LE),
+    TWO("gt", FOLD_GT),
+    TWO("ge", FOLD_GE),
+    TWO("__and__", FOLD_BIT_AND),
+    TWO("__or__", FOLD_BIT_OR),
+    TWO("__xor__", FOLD_BIT_XOR),
+    TWO("bitwise_and", FOLD_BIT_AND),
+    TWO("bitwise_or", FOLD_BIT_OR),
+    TWO("bitwise_xor", FOLD_BIT_XOR),
+    TWO("remainder", FOLD_REMAINDER),
+    TWO("fmod", FOLD_FMOD),
+    {"logical_and.default", fold_binary, FOLD_AND},
+    {"logical_or.default", fold_binary, FOLD_OR},
+    {"logical_xor.default", fold_binary, FOLD_XOR},
+    {"maximum.default", fold_binary, FOLD_MAX},
+    {"minimum.default", fold_binary, FOLD_MIN},
+    {"floor_divide.default", fold_binary, FOLD_DIV_FLOOR},
+    {"floor_divide.Scalar", fold_binary, FOLD_DIV_FLOOR},
+    {"pow.Tensor_Scalar", fold_binary, FOLD_POW},
+    {"pow.Tensor_Tensor", fold_binary, FOLD_POW},
+    {"pow.Scalar", fold_binary, FOLD_POW},
+    {"div.Tensor", fold_divide, 0},
+    {"div.Scalar", fold_divide, 0},
+    {"div.Tensor_mode", fold_divide, 0},
+    {"div.Scalar_mode", fold_divide, 0},
+    ONE("neg", ONE_NEG),
+    ONE("abs", ONE_ABS),
+    ONE("logical_not", ONE_NOT),
+    ONE("bitwise_not", ONE_BIT_NOT),
+    ONE("sign", ONE_SIGN),
+    ONE("square", ONE_SQUARE),
+    ONE("floor", ONE_FLOOR),
+    ONE("ceil", ONE_CEIL),
+    ONE("round", ONE_ROUND),
+    ONE("trunc", ONE_TRUNC),
+    ONE("sin", ONE_SIN),
+    ONE("cos", ONE_COS),
+    ONE("tan", ONE_TAN),
+    ONE("tanh", ONE_TANH),
+    ONE("exp", ONE_EXP),
+    ONE("expm1", ONE_EXPM1),
+    ONE("log", ONE_LOG),
+    ONE("log2", ONE_LOG2),
+    ONE("log1p", ONE_LOG1P),
+    ONE("sqrt", ONE_SQRT),
+    ONE("rsqrt", ONE_RSQRT),
+    ONE("reciprocal", ONE_RECIPROCAL),
+    ONE("erf", ONE_ERF),
+    ONE("sigmoid", ONE_SIGMOID),
+    {"where.self", fold_where, 0},
+    {"where.ScalarSelf", fold_where, 0},
+    {"where.ScalarOther", fold_where, 0},
+    {"where.Scalar", fold_where, 0},
+    {"masked_fill.Scalar", fold_masked_fill, 0},
+    {"masked_fill.Tensor", fold_masked_fill, 0},
+    {"clamp.default", fold_clamp, 0},
+    {"clamp_min.default", fold_clamp, 1},
+    {"clamp_max.default", fold_clamp, 2},
+    {0},
+};
