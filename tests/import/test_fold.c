@@ -86,6 +86,10 @@ static const struct {
      "node index.Tensor - self=vx indices=Vi -> a\n",
      "9 4 ", NULL},
     {C "value a I64 [5]\nnode floor_divide.default - self=vx other=i2 -> a\n", "1 -1 2 2 4 ", NULL},
+    {C "value a I64 [5]\nnode fmod.Scalar - self=vx other=i-4 -> a\n", "3 -1 0 0 1 ", NULL},
+    {C "value p I64 [2]\nvalue a I64 [5]\nnode slice.Tensor - self=vx dim=i0 end=i2 -> p\n"
+       "node slice_scatter.default - self=vx src=vp dim=i0 start=i-3 end=i-1 -> a\n",
+     "3 -1 3 -1 9 ", NULL},
     {C "value a I64 [5]\nnode remainder.Scalar - self=vx other=i-4 -> a\n", "-1 -1 0 0 -3 ", NULL},
     {C "value a F32 [5]\nnode div.Tensor - self=vx other=i2 -> a\n", "1.5 -0.5 2 2 4.5 ", NULL},
     {C "value p I64 [1]\nvalue a I64 [5]\nnode slice.Tensor - self=vx dim=i0 end=i1 -> p\n"
