@@ -8,44 +8,54 @@
 
 /* ---- along a dimension ---- */
 
+/* 1: x and y may be joined along dimension d. */
+static int fold_joins(const struct host_tensor *x, const struct host_tensor *y, int d)
+{
+    int same = x->n_dims == y->n_dims && x->type == y->type;
+
+    for (int e = 0; same && e < x->n_dims; e++)
+        same = e == d || x->dim[e] == y->dim[e];
+    return same;
+}
+
 /* x with the tensors `prepend` before and `append` behind it, along dimension d. */
 static struct host_tensor fold_longer(struct fold *f, const struct host_tensor *x, int d)
 {
-    const int has_before = fold_arg(f, "prepend", 3) != NULL,
-              has_after = fold_arg(f, "append", 4) != NULL;
+    static const char *const name[3] = {"prepend", "", "append"};
     const struct host_tensor kept = f->out;
-    const struct host_tensor before = has_before ? fold_tensor(f, "prepend", 3) : *x,
-                             after = has_after ? fold_tensor(f, "append", 4) : *x;
-    const struct host_tensor *part[3] = {has_before ? &before : NULL, x, has_after ? &after : NULL};
-    struct host_tensor y = *x;
-    int64_t at = 0;
+    struct host_tensor part[3], y = *x;
+    int64_t dim[IMPORT_MAX_DIMS], at = 0;
 
     y.dim[d] = 0;
     for (int i = 0; i < 3 && f->rc == 0; i++) {
-        int same = !part[i] || (part[i]->n_dims == x->n_dims && part[i]->type == x->type);
-
-        for (int e = 0; part[i] && same && e < x->n_dims; e++)
-            same = e == d || part[i]->dim[e] == x->dim[e];
-        if (!same)
+        part[i] = *x;
+        if (i != 1 && fold_arg(f, name[i], 3 + i / 2))
+            part[i] = fold_tensor(f, name[i], 3 + i / 2);
+        else if (i != 1)
+            part[i].dim[d] = 0; /* it is absent */
+        if (!fold_joins(x, &part[i], d))
             fold_fail(f, "its tensors differ in type or shape");
-        else
-            y.dim[d] += part[i] ? part[i]->dim[d] : 0;
+        y.dim[d] += part[i].dim[d];
     }
-    if (f->rc < 0 || (!has_before && !has_after) || !fold_new(f, x->type, y.n_dims, y.dim))
+    memcpy(dim, y.dim, sizeof dim);
+    for (int e = 0; e < x->n_dims && f->rc == 0; e++)
+        if (e != d && dim[e] > 1 && part[0].stride[e] + part[1].stride[e] + part[2].stride[e] == 0)
+            y.dim[e] = part[0].dim[e] = part[1].dim[e] = part[2].dim[e] = 1;
+    if (f->rc < 0 || y.dim[d] == x->dim[d] || !fold_new(f, x->type, y.n_dims, y.dim))
         return *x;
     y = f->out;
-    f->out = kept;
     for (int i = 0; i < 3; i++) {
         struct host_tensor to = y;
 
-        if (!part[i])
-            continue;
-        to.dim[d] = part[i]->dim[d];
+        to.dim[d] = part[i].dim[d];
         to.data = (char *)y.data + at * y.stride[d] * (int64_t)import_type_size(y.type);
-        for (int64_t k = 0; k < host_count(part[i]); k++)
-            fold_put(&to, fold_place(&to, k), fold_element(part[i], k), y.type);
+        for (int64_t k = 0; k < host_count(&part[i]); k++)
+            fold_put(&to, fold_place(&to, k), fold_element(&part[i], k), y.type);
         at += to.dim[d];
     }
+    fold_widen(f, dim);
+    y = f->out;
+    f->out = kept;
     return y;
 }
 
@@ -270,7 +280,7 @@ static void pick_read(struct fold *f, struct pick *p, const struct host_tensor *
             if (from[i]->dim[e] != x->dim[d + e])
                 fold_fail(f, "a mask of %lld for an extent of %lld", (long long)from[i]->dim[e],
                           (long long)x->dim[d + e]);
-        if (from[i] && !host_is_even(x, d)) /* else it is the same wherever it is read */
+        if (from[i] && x->stride[d] != 0) /* else all of them are equal, for any batch */
             fold_mixes(f, "self", 0, d);
         if (is_mask) {
             pick_mask(f, p, from[i], d);

@@ -266,7 +266,8 @@ static void fold_select(struct fold *f)
 
     if (f->rc == 0 && x.n_dims == 0)
         fold_fail(f, "a part of a number");
-    fold_mixes(f, "self", 0, d);
+    if (x.n_dims > 0 && x.stride[d] != 0)
+        fold_mixes(f, "self", 0, d);
     if (f->rc < 0)
         return;
     at = fold_wrap_index(f, fold_int(f, "index", 2, 0), x.dim[d]);

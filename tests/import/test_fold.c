@@ -95,6 +95,10 @@ static const struct {
     {C "value p I64 [1]\nvalue a I64 [5]\nnode slice.Tensor - self=vx dim=i0 end=i1 -> p\n"
        "node diff.default - self=vx prepend=vp -> a\n",
      "0 -4 5 0 5 ", NULL},
+    {C "value e I64 [2,5]\nvalue p I64 [2,1]\nvalue a I64 [2,5]\n"
+       "node expand.default - self=vx -> e\nnode slice.Tensor - self=ve dim=i1 end=i1 -> p\n"
+       "node diff.default - self=ve prepend=vp -> a\n",
+     "0 -4 5 0 5 0 -4 5 0 5 ", NULL},
     {"value a I64 [6]\nvalue m I64 [2,3]\nvalue t I64 [3,2]\nvalue r I64 [6]\nvalue s I64 "
      "[2]\nvalue s2 I64 [2,3]\n"
      "node arange.default - end=i6 -> a\nnode view.default - self=va size=I2,3 -> m\n"

@@ -384,6 +384,9 @@ static void test_shared(void **state)
         {OWN "node gt.Scalar - self=vx other=r0.0 -> f\nnode to.dtype - self=vf dtype=dI64 -> i\n"
              "node bitwise_not.default - self=vi -> j\noutput y j\n",
          "it works on the bits of I64"},
+        {OWN "node arange.default - end=i2 -> r\nnode unsqueeze.default - self=vr dim=i1 -> r1\n"
+             "node mul.Tensor - self=vx other=vr1 -> y\noutput y y\n",
+         "the network depends on the batch of its export, 2"},
         {OWN "node index.Tensor - self=vw indices=Vc -> q\noutput y q\n",
          "index 4 of an extent of 4"},
     };
@@ -393,7 +396,8 @@ static void test_shared(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char text[4096];
 
-        snprintf(text, sizeof text, "value z2 F32 [2,2]\n%s", bad[i].text);
+        snprintf(text, sizeof text, "value z2 F32 [2,2]\nvalue r I64 [2]\nvalue r1 I64 [2,1]\n%s",
+                 bad[i].text);
         assert_null(lowered(text, 3, 1, out));
         if (!strstr(lower_err.msg, bad[i].why))
             fail_msg("\"%s\", want \"%s\"", lower_err.msg, bad[i].why);
