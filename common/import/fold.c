@@ -427,6 +427,13 @@ static void fold_write_back(struct fold *f)
         fold_fail(f, "it changes a constant of the file in place");
         return;
     }
+    for (int d = 0; d < self.n_dims; d++)
+        if (self.dim[d] > 1 && self.stride[d] == 0)
+            fold_fail(f,
+                      "it changes a constant in place that repeats its elements along dimension %d",
+                      d);
+    if (f->rc < 0)
+        return;
     from = fold_expand_to(f, f->out, self.n_dims, self.dim);
     from = fold_copy(f, &from); /* it may be a view of the memory that changes */
     for (int64_t i = 0; f->rc == 0 && i < host_count(&self); i++)

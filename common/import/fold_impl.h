@@ -78,9 +78,11 @@ struct host_tensor fold_expand_to(struct fold *f, struct host_tensor t, int n, c
 /* The extents that x and y meet in; returns their number. */
 int fold_meet(struct fold *f, const struct host_tensor *x, const struct host_tensor *y,
               int64_t *dim);
-/* PyTorch's type of x and y together; a scalar is a number of the call. */
-enum import_type fold_promote(const struct host_tensor *x, int x_scalar,
-                              const struct host_tensor *y, int y_scalar);
+/* The extents of the elements that differ: 1 along a dimension where none of the operands, which
+ * have the extents `dim`, has other elements.  The operands get these extents, too. */
+void fold_narrow(struct host_tensor *const *x, int n_x, int n, const int64_t *dim, int64_t *small);
+/* The output, which was made of those, has the extents `dim` again, by strides of 0. */
+void fold_widen(struct fold *f, const int64_t *dim);
 int64_t fold_wrap_index(struct fold *f, int64_t k, int64_t n); /* 0 <= it < n, or failed */
 
 #endif

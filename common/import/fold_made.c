@@ -1,4 +1,5 @@
-/* fold_made - constants that are made: ranges, tensors of one number, casts, and copies. */
+/* fold_made - constants that are made: ranges, tensors of one number, casts, copies, and what
+ * operators in place write. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -99,16 +100,20 @@ static int fold_is_dense(const struct host_tensor *t)
 
 static void fold_same(struct fold *f)
 {
-    const struct host_tensor x = fold_tensor(f, "self", 0);
+    struct host_tensor x = fold_tensor(f, "self", 0);
+    const struct host_tensor whole = x;
+    int64_t small[IMPORT_MAX_DIMS];
 
     if (f->rc < 0)
         return;
     f->out = x;
     if (f->kind == SAME_CAST_COPY ||
         (f->kind == SAME_CAST && (x.type != fold_type(f) || fold_int(f, "copy", 99, 0)))) {
-        if (fold_new(f, fold_type(f), x.n_dims, x.dim))
+        fold_narrow((struct host_tensor *[]){&x}, 1, x.n_dims, whole.dim, small);
+        if (fold_new(f, fold_type(f), x.n_dims, small))
             for (int64_t i = 0; i < host_count(&x); i++)
                 fold_put(&f->out, i, fold_element(&x, i), x.type);
+        fold_widen(f, whole.dim);
     } else if (f->kind == SAME_COPY || (f->kind == SAME_DENSE && !fold_is_dense(&x))) {
         f->out = fold_copy(f, &x);
     }

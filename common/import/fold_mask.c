@@ -30,9 +30,21 @@ static int mask_has_form(const struct host_tensor *t, int64_t queries, int64_t k
     return 1;
 }
 
-struct mask_form mask_form_of(const struct host_tensor *t)
+/* The mask, each part that repeats for leading indices once. */
+static struct host_tensor host_once(const struct host_tensor *mask)
+{
+    struct host_tensor t = *mask;
+
+    for (int d = 0; d + 2 < t.n_dims; d++)
+        if (t.stride[d] == 0 && t.dim[d] > 1)
+            t.dim[d] = 1;
+    return t;
+}
+
+struct mask_form mask_form_of(const struct host_tensor *mask)
 {
     struct mask_form f = {.kind = MASK_ALL}, other = {.kind = MASK_OTHER};
+    const struct host_tensor once = host_once(mask), *t = &once;
     int64_t queries, keys, first = -1, last = -1;
 
     if (t->n_dims < 2 || host_count(t) == 0 || t->type == IMPORT_I64)

@@ -1,4 +1,5 @@
-/* fold_math - arithmetic on the elements of constants, with PyTorch's promotion of types. */
+/* fold_math - arithmetic on the elements of constants, with PyTorch's promotion of types.  Elements
+ * are computed in the common type of the operands. */
 #include <math.h>
 
 #include "import/fold_impl.h"
@@ -24,10 +25,11 @@ static enum import_type fold_wider(enum import_type a, enum import_type b)
     return host_is_real(a) ? IMPORT_F32 : IMPORT_I16; /* F16 and BF16; U8 and I8 */
 }
 
-/* The kind decides (bool, integer, real), then a tensor with dimensions before one without before a
+/* PyTorch's type of x and y together; a scalar is a number of the call.  The kind decides (bool,
+ * integer, real), then a tensor with dimensions before one without before a
  * number (c10/core/ScalarType, at::native::result_type). */
-enum import_type fold_promote(const struct host_tensor *x, int x_scalar,
-                              const struct host_tensor *y, int y_scalar)
+static enum import_type fold_promote(const struct host_tensor *x, int x_scalar,
+                                     const struct host_tensor *y, int y_scalar)
 {
     const int rank_x = x_scalar ? 0 : x->n_dims ? 2 : 1, rank_y = y_scalar ? 0 : y->n_dims ? 2 : 1;
     const int kind_x = fold_kind(x->type), kind_y = fold_kind(y->type);
@@ -212,16 +214,19 @@ static void fold_combine(struct fold *f, struct host_tensor x, struct host_tenso
 {
     const int compares = f->kind >= FOLD_COMPARES, is_real = host_is_real(type);
     struct host_tensor both = {.type = type, .data = (double[2]){0}};
-    int64_t dim[IMPORT_MAX_DIMS];
+    int64_t dim[IMPORT_MAX_DIMS], small[IMPORT_MAX_DIMS];
     int n;
 
     if (f->rc < 0)
         return;
     n = fold_meet(f, &x, &y, dim);
-    if (f->rc < 0 || !fold_new(f, compares ? IMPORT_BOOL : type, n, dim))
+    if (f->rc < 0)
         return;
     x = fold_expand_to(f, x, n, dim);
     y = fold_expand_to(f, y, n, dim);
+    fold_narrow((struct host_tensor *[]){&x, &y}, 2, n, dim, small);
+    if (!fold_new(f, compares ? IMPORT_BOOL : type, n, small))
+        return;
     for (int64_t i = 0; i < host_count(&f->out) && f->rc == 0; i++) {
         struct fold_num a, b, r = {0, 0};
 
@@ -237,6 +242,7 @@ static void fold_combine(struct fold *f, struct host_tensor x, struct host_tenso
             r.i = fold_integers(f, a.i, b.i, f->kind);
         fold_put(&f->out, i, r, compares ? IMPORT_I64 : type);
     }
+    fold_widen(f, dim);
 }
 
 /* The other operand times alpha. */
@@ -390,7 +396,9 @@ static int64_t fold_one_integer(int64_t v, int kind)
 
 static void fold_unary(struct fold *f)
 {
-    const struct host_tensor x = fold_tensor(f, "self", 0);
+    struct host_tensor x = fold_tensor(f, "self", 0);
+    const struct host_tensor whole = x;
+    int64_t small[IMPORT_MAX_DIMS];
     const int is_real = host_is_real(x.type);
     const enum import_type type = f->kind == ONE_NOT                 ? IMPORT_BOOL
                                   : f->kind >= ONE_REALS && !is_real ? IMPORT_F32
@@ -399,7 +407,10 @@ static void fold_unary(struct fold *f)
     if (f->rc == 0 &&
         ((f->kind == ONE_BIT_NOT && is_real) || (f->kind < ONE_NOT && x.type == IMPORT_BOOL)))
         fold_fail(f, "an operation on %s", import_type_name(x.type));
-    if (f->rc < 0 || !fold_new(f, type, x.n_dims, x.dim))
+    if (f->rc < 0)
+        return;
+    fold_narrow((struct host_tensor *[]){&x}, 1, x.n_dims, whole.dim, small);
+    if (!fold_new(f, type, x.n_dims, small))
         return;
     for (int64_t i = 0; i < host_count(&x); i++) {
         const struct fold_num v = fold_element(&x, i);
@@ -413,6 +424,7 @@ static void fold_unary(struct fold *f)
             r.i = fold_one_integer(v.i, f->kind);
         fold_put(&f->out, i, r, type == IMPORT_BOOL ? IMPORT_I64 : type);
     }
+    fold_widen(f, whole.dim);
 }
 
 /* ---- choices ---- */
@@ -422,7 +434,7 @@ static void fold_choose(struct fold *f, struct host_tensor c, struct host_tensor
                         struct host_tensor y, enum import_type type)
 {
     struct host_tensor met = {.n_dims = 0};
-    int64_t dim[IMPORT_MAX_DIMS];
+    int64_t dim[IMPORT_MAX_DIMS], small[IMPORT_MAX_DIMS];
     int n;
 
     if (f->rc < 0)
@@ -431,16 +443,20 @@ static void fold_choose(struct fold *f, struct host_tensor c, struct host_tensor
         fold_fail(f, "a condition of %s", import_type_name(c.type));
     met.n_dims = fold_meet(f, &x, &y, met.dim);
     n = fold_meet(f, &met, &c, dim);
-    if (f->rc < 0 || !fold_new(f, type, n, dim))
+    if (f->rc < 0)
         return;
     c = fold_expand_to(f, c, n, dim);
     x = fold_expand_to(f, x, n, dim);
     y = fold_expand_to(f, y, n, dim);
+    fold_narrow((struct host_tensor *[]){&c, &x, &y}, 3, n, dim, small);
+    if (!fold_new(f, type, n, small))
+        return;
     for (int64_t i = 0; i < host_count(&f->out); i++) {
         const struct host_tensor *from = fold_element(&c, i).i ? &x : &y;
 
         fold_put(&f->out, i, fold_element(from, i), from->type);
     }
+    fold_widen(f, dim);
 }
 
 static void fold_where(struct fold *f)
@@ -450,7 +466,11 @@ static void fold_where(struct fold *f)
     const struct host_tensor x = fold_in(f, "self", 1, &x_scalar),
                              y = fold_in(f, "other", 2, &y_scalar);
 
-    fold_choose(f, c, x, y, fold_promote(&x, x_scalar, &y, y_scalar));
+    enum import_type type = fold_promote(&x, x_scalar, &y, y_scalar);
+
+    if (x_scalar && y_scalar && host_is_real(type)) /* numbers alone have the default type */
+        type = IMPORT_F32;
+    fold_choose(f, c, x, y, type);
 }
 
 static void fold_masked_fill(struct fold *f)

@@ -1,4 +1,5 @@
-/* fold_parts - elements of constants that are picked by indices, and sums over dimensions. */
+/* fold_parts - elements of constants that are picked by indices, and sums over dimensions.  Reals
+ * are summed in double. */
 #include <math.h>
 #include <string.h>
 
@@ -54,6 +55,7 @@ static void fold_along(struct fold *f)
     struct host_tensor x = fold_tensor(f, "self", 0);
     const int d = fold_dim(f, fold_int(f, "dim", f->kind ? 2 : 1, -1), x.n_dims);
     const int is_real = host_is_real(fold_type(f));
+    int64_t dim[IMPORT_MAX_DIMS], small[IMPORT_MAX_DIMS];
     struct host_tensor s;
 
     if (fold_int(f, "n", 99, 1) != 1 || x.n_dims == 0 ||
@@ -64,9 +66,13 @@ static void fold_along(struct fold *f)
         x = fold_longer(f, &x, d);
     if (f->rc < 0)
         return;
+    memcpy(dim, x.dim, sizeof dim);
+    dim[d] = f->kind ? max_i64(x.dim[d] - 1, 0) : x.dim[d];
     s = x;
-    s.dim[d] = f->kind ? max_i64(x.dim[d] - 1, 0) : x.dim[d];
-    if (!fold_new(f, fold_type(f), s.n_dims, s.dim))
+    s.stride[d] = 1; /* it is needed whole */
+    fold_narrow((struct host_tensor *[]){&s}, 1, x.n_dims, dim, small);
+    s.stride[d] = x.stride[d];
+    if (!fold_new(f, fold_type(f), s.n_dims, small))
         return;
     for (int64_t i = 0; i < host_count(&f->out); i++) {
         const int64_t at = fold_place(&s, i), k = i / f->out.stride[d] % s.dim[d];
@@ -80,6 +86,7 @@ static void fold_along(struct fold *f)
         v.f = f->kind ? v.f - w.f : v.f + w.f;
         fold_put(&f->out, i, v, is_real ? IMPORT_F64 : IMPORT_I64);
     }
+    fold_widen(f, dim);
 }
 
 enum { SUM, MEAN, PRODUCT, LARGEST, SMALLEST, ANY, ALL };
@@ -283,8 +290,15 @@ static void pick_read(struct fold *f, struct pick *p, const struct host_tensor *
     }
     p->n_met = met.n_dims;
     memcpy(p->met, met.dim, sizeof met.dim);
-    for (int b = 0; b < p->n && f->rc == 0; b++)
+    for (int b = 0; b < p->n && f->rc == 0; b++) {
+        const int64_t extent = x->dim[p->dim[b]];
+
+        for (int64_t i = 0; i < host_count(&p->by[b]) && f->rc == 0; i++)
+            fold_wrap_index(f, fold_element(&p->by[b], i).i, extent);
         p->by[b] = fold_expand_to(f, p->by[b], p->n_met, p->met);
+        if (x->stride[p->dim[b]] == 0) /* whichever it picks is the same */
+            memset(p->by[b].stride, 0, sizeof p->by[b].stride);
+    }
     p->first = p->n ? p->dim[0] : 0;
     for (int b = 1; b < p->n; b++) /* no neighbours: PyTorch puts them in front */
         if (p->dim[b] != p->dim[b - 1] + 1)
@@ -322,7 +336,8 @@ static int64_t pick_place(struct fold *f, const struct pick *p, const struct hos
 static void fold_index(struct fold *f)
 {
     const struct host_tensor x = fold_tensor(f, "self", 0);
-    int64_t dim[IMPORT_MAX_DIMS];
+    int64_t dim[IMPORT_MAX_DIMS], small[IMPORT_MAX_DIMS], met[IMPORT_MAX_DIMS];
+    struct host_tensor *by[IMPORT_MAX_DIMS];
     struct pick p = {.n = 0};
     int rest[IMPORT_MAX_DIMS], n_rest, n;
 
@@ -335,19 +350,26 @@ static void fold_index(struct fold *f)
         fold_fail(f, "more than %d dimensions", IMPORT_MAX_DIMS);
         return;
     }
-    for (int d = 0; d < n; d++)
-        dim[d] = d < p.first             ? x.dim[rest[d]]
-                 : d < p.first + p.n_met ? p.met[d - p.first]
-                                         : x.dim[rest[d - p.n_met]];
-    if (!fold_new(f, x.type, n, dim))
+    for (int b = 0; b < p.n; b++)
+        by[b] = &p.by[b];
+    memcpy(met, p.met, sizeof met);
+    fold_narrow(by, p.n, p.n_met, met, p.met);
+    for (int d = 0; d < n; d++) {
+        const int at = d - p.first, is_met = at >= 0 && at < p.n_met;
+        const int from = is_met ? 0 : rest[d < p.first ? d : d - p.n_met];
+
+        dim[d] = is_met ? met[at] : x.dim[from];
+        small[d] = is_met ? p.met[at] : x.stride[from] == 0 && dim[d] > 1 ? 1 : dim[d];
+    }
+    if (!fold_new(f, x.type, n, small))
         return;
     for (int64_t i = 0; i < host_count(&f->out) && f->rc == 0; i++) {
         int64_t left = i, at = 0, which = 0, scale = 1;
 
         for (int d = n - 1; d >= 0; d--) {
-            const int64_t j = left % dim[d];
+            const int64_t j = left % small[d];
 
-            left /= dim[d];
+            left /= small[d];
             if (d >= p.first && d < p.first + p.n_met) {
                 which += j * scale;
                 scale *= dim[d];
@@ -359,6 +381,7 @@ static void fold_index(struct fold *f)
         if (f->rc == 0)
             fold_put(&f->out, i, fold_get(&x, at), x.type);
     }
+    fold_widen(f, dim);
 }
 
 /* index_select (kind 0): one list for dimension `dim`; gather (kind 1): one index for each element

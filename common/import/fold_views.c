@@ -47,6 +47,28 @@ int fold_meet(struct fold *f, const struct host_tensor *x, const struct host_ten
     return n;
 }
 
+void fold_narrow(struct host_tensor *const *x, int n_x, int n, const int64_t *dim, int64_t *small)
+{
+    for (int d = 0; d < n; d++) {
+        int repeats = dim[d] > 1;
+
+        for (int i = 0; i < n_x; i++)
+            repeats &= x[i]->stride[d] == 0;
+        small[d] = repeats ? 1 : dim[d];
+        for (int i = 0; i < n_x; i++)
+            x[i]->dim[d] = small[d];
+    }
+}
+
+void fold_widen(struct fold *f, const int64_t *dim)
+{
+    for (int d = 0; d < f->out.n_dims && f->rc == 0; d++) {
+        if (f->out.dim[d] != dim[d])
+            f->out.stride[d] = 0;
+        f->out.dim[d] = dim[d];
+    }
+}
+
 static void fold_expand(struct fold *f)
 {
     const struct host_tensor x = fold_tensor(f, "self", 0);

@@ -187,55 +187,6 @@ static void lower_params(struct lower *l)
     free(use);
 }
 
-static int lower_by_text(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* The name of a batch norm's tensor without its last part; in the arena. */
-static char *lower_module_of(struct arena *a, const char *name)
-{
-    const char *dot = strrchr(name, '.');
-
-    return arena_printf(a, "%.*s", dot ? (int)(dot - name) : 0, name);
-}
-
-char *lower_norm_uses(const struct import_network *n)
-{
-    char *use = xcalloc((size_t)n->n_tensors + 1, 1);
-    char **module = xcalloc((size_t)n->n_tensors + 1, sizeof *module), *of;
-    struct arena a = {0};
-    size_t n_modules = 0;
-
-    for (int k = 0; k < n->n_nodes; k++)
-        for (int i = 0; strstr(n->node[k].target, "batch_norm") && i < n->node[k].n_args; i++) {
-            const struct import_arg *arg = &n->node[k].arg[i];
-            const int t = arg->kind == IMPORT_VALUE && !strncmp(arg->name, "running_", 8)
-                              ? n->value[arg->values[0]].tensor
-                              : -1;
-
-            if (t >= 0 && n->tensor[t].role == IMPORT_BUFFER)
-                use[t] = NORM_STATISTIC;
-        }
-    for (int t = 0; t < n->n_tensors; t++)
-        if (use[t])
-            module[n_modules++] = lower_module_of(&a, n->tensor[t].name);
-    qsort(module, n_modules, sizeof *module, lower_by_text);
-    for (int t = 0; t < n->n_tensors; t++) {
-        const char *name = n->tensor[t].name;
-
-        if (n->tensor[t].role != IMPORT_BUFFER || n->tensor[t].n_dims != 0 ||
-            !lower_ends_in(name, "num_batches_tracked"))
-            continue;
-        of = lower_module_of(&a, name);
-        if (bsearch(&of, module, n_modules, sizeof *module, lower_by_text))
-            use[t] = NORM_COUNT;
-    }
-    arena_fini(&a);
-    free(module);
-    return use;
-}
-
 int import_is_kept(const struct import_network *n, int i)
 {
     const struct import_tensor *t = &n->tensor[i];

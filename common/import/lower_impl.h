@@ -62,7 +62,7 @@ enum stale {
     STALE_TIED,    /* a buffer in the memory of a trained parameter, without a gradient */
 };
 
-/* What batch norms do with a tensor of the file. */
+/* The use that batch norms make of a tensor of the file. */
 enum norm_use {
     NORM_NONE,
     NORM_STATISTIC, /* a running mean or variance */

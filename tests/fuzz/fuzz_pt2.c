@@ -62,6 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     archive_add(&a, "net/data/weights/weight_0", storage, sizeof storage);
     archive_add(&a, "net/data/weights/weight_1", storage, 16);
+    archive_add(&a, "net/data/weights/weight_2", storage, sizeof storage);
     archive_add(&a, "net/data/constants/tensor_0", storage, 32);
     archive_end(&a, 0);
     ASSERT(zip_parse(a.file.data, a.file.len, "fuzz", &z, &err) == 0);

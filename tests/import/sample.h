@@ -59,6 +59,7 @@ static inline void sample_write(struct archive *a, const char *const text[SAMPLE
     archive_text(a, "net/data/constants/model_constants_config.json", text[2]);
     archive_add(a, "net/data/weights/weight_0", numbers, sizeof numbers);
     archive_add(a, "net/data/weights/weight_1", index, sizeof index);
+    archive_add(a, "net/data/weights/weight_2", numbers, sizeof numbers);
     archive_add(a, "net/data/constants/tensor_0", numbers, 8 * sizeof *numbers);
 }
 

@@ -63,6 +63,48 @@ static const struct {
      "", "index 2 of 2"},
     {"value a F32 [100000,100000]\nnode zeros.default - size=I100000,100000 -> a\n", "",
      "elements at most"},
+    /* a view sees what is written in place, a copy does not */
+    {"value a F32 [4]\nvalue b F32 [2]\nvalue e F32 [4]\nvalue g F32 [2]\nvalue s F32 [4]\n"
+     "node ones.default - size=I4 -> a\nnode slice.Tensor - self=va dim=i0 start=i1 end=i3 -> b\n"
+     "node clone.default - self=va -> e\nnode fill_.Scalar - self=vb value=r3.5 -> g\n"
+     "node sub.Tensor - self=va other=ve -> s\n",
+     "0 2.5 2.5 0 ", NULL},
+    {C "value a I64 [5]\nnode add_.Tensor - self=vx other=i1 -> a\n", "", "of the file in place"},
+    {C "value p I64 [5]\nvalue a I64 [5]\nnode add.Tensor - self=vx other=i1 -> p\n"
+       "node __and__.Tensor - self=vx other=vp -> a\n",
+     "0 0 4 4 8 ", NULL},
+    {C "value a I64 [5]\nnode bitwise_not.default - self=vx -> a\n", "-4 0 -5 -5 -10 ", NULL},
+    {C "value m BOOL [5]\nvalue n BOOL [5]\nvalue a BOOL [5]\nnode gt.Scalar - self=vx other=i3 -> "
+       "m\n"
+       "node ge.Scalar - self=vx other=i3 -> n\nnode add.Tensor - self=vm other=vn -> a\n",
+     "1 0 1 1 1 ", NULL},
+    {C "value m BOOL [5]\nvalue a I64 [3]\nnode gt.Scalar - self=vx other=i3 -> m\n"
+       "node index.Tensor - self=vx indices=Vm -> a\n",
+     "4 4 9 ", NULL},
+    {C
+     "value i I64 [2]\nvalue a I64 [2]\nnode arange.start_step - start=i-1 end=i-3 step=i-1 -> i\n"
+     "node index.Tensor - self=vx indices=Vi -> a\n",
+     "9 4 ", NULL},
+    {C "value a I64 [5]\nnode floor_divide.default - self=vx other=i2 -> a\n", "1 -1 2 2 4 ", NULL},
+    {C "value a I64 [5]\nnode remainder.Scalar - self=vx other=i-4 -> a\n", "-1 -1 0 0 -3 ", NULL},
+    {C "value a F32 [5]\nnode div.Tensor - self=vx other=i2 -> a\n", "1.5 -0.5 2 2 4.5 ", NULL},
+    {C "value p I64 [1]\nvalue a I64 [5]\nnode slice.Tensor - self=vx dim=i0 end=i1 -> p\n"
+       "node diff.default - self=vx prepend=vp -> a\n",
+     "0 -4 5 0 5 ", NULL},
+    {"value a I64 [6]\nvalue m I64 [2,3]\nvalue t I64 [3,2]\nvalue r I64 [6]\nvalue s I64 "
+     "[2]\nvalue s2 I64 [2,3]\n"
+     "node arange.default - end=i6 -> a\nnode view.default - self=va size=I2,3 -> m\n"
+     "node transpose.int - self=vm dim0=i0 dim1=i1 -> t\nnode reshape.default - self=vt -> r\n"
+     "node fill_.Scalar - self=vm value=i7 -> s2\nnode slice.Tensor - self=vr dim=i0 end=i2 -> s\n",
+     "0 3 ", NULL}, /* the reshape was a copy */
+    {C
+     "value e I64 [2,5]\nvalue m BOOL [2,5]\nvalue s I64 [2]\nnode expand.default - self=vx -> e\n"
+     "node ge.Scalar - self=ve other=i4 -> m\nnode sum.dim_IntList - self=vm dim=I1 -> s\n",
+     "3 3 ", NULL},
+    {C
+     "value e I64 [2,5]\nvalue a I64 [2,5]\nvalue b I64 [2,5]\nnode expand.default - self=vx -> e\n"
+     "node add.Tensor - self=ve other=i1 -> a\nnode zero_.default - self=va -> b\n",
+     "", "repeats its elements"},
     {H "value a F32 [2]\nnode histc.default - self=vh -> a\n", "", "not computed"},
 };
 

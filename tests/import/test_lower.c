@@ -352,6 +352,54 @@ static void test_draws(void **state)
     graph_free(g);
 }
 
+/* Networks of one input x [2,4], and their tensors. */
+#define OWN                                                                                       \
+    "tensor b b F32 0 [4] = 1 2 3 4\nvalue b F32 [4] of b\n"                                      \
+    "tensor w p F32 1 [4]\nvalue w F32 [4] of w\n"                                                \
+    "tensor t b F32 0 [4] = 1 2 3 4\nvalue t F32 [4] of t\ntied t w\n"                            \
+    "tensor c c I64 0 [2] = -1 4\nvalue c I64 [2] of c\n"                                         \
+    "tensor n.num_batches_tracked b I64 0 [] = 0\nvalue n I64 [] of n.num_batches_tracked\n"      \
+    "value x F32 [2,4]\nvalue f BOOL [2,4]\nvalue m I64 []\nvalue h F32 [4]\nvalue y F32 [2,4]\n" \
+    "value u F32 [2,2]\nvalue v F32 [2,2]\nvalue z F32 [2,2]\nvalue i I64 [2,4]\n"                \
+    "value j I64 [2,4]\nvalue q F32 [2]\nvalue k F32 [4]\nvalue l F32 [2]\ninput x x\n"
+
+/* Values that share memory with a changed tensor are right or refused by name. */
+static void test_shared(void **state)
+{
+    static const struct {
+        const char *text, *why;
+    } bad[] = {
+        {OWN "node mul_.Tensor - self=vb other=r0.9 -> h\noutput y x\n",
+         "it changes b, a buffer, in place"},
+        {OWN "node alias.default - self=vw -> h\nnode zero_.default - self=vh -> k\noutput y x\n",
+         "it changes w, a parameter, in place"},
+        {OWN "node add_.Tensor - self=vn other=i1 -> m\noutput y x\n",
+         "it changes n.num_batches_tracked, a buffer, in place"},
+        {OWN "node mul.Tensor - self=vx other=vt -> y\noutput y y\n",
+         "it reads t, a buffer in the memory of a trained parameter"},
+        {OWN "node slice.Tensor - self=vx dim=i1 start=i0 end=i2 -> u\n"
+             "node slice.Tensor - self=vx dim=i1 start=i1 end=i3 -> v\n"
+             "node zero_.default - self=vu -> z\nnode exp.default - self=vv -> z2\noutput y z2\n",
+         "it reads v, which shares its memory"},
+        {OWN "node gt.Scalar - self=vx other=r0.0 -> f\nnode to.dtype - self=vf dtype=dI64 -> i\n"
+             "node bitwise_not.default - self=vi -> j\noutput y j\n",
+         "it works on the bits of I64"},
+        {OWN "node index.Tensor - self=vw indices=Vc -> q\noutput y q\n",
+         "index 4 of an extent of 4"},
+    };
+    int out[1];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char text[4096];
+
+        snprintf(text, sizeof text, "value z2 F32 [2,2]\n%s", bad[i].text);
+        assert_null(lowered(text, 3, 1, out));
+        if (!strstr(lower_err.msg, bad[i].why))
+            fail_msg("\"%s\", want \"%s\"", lower_err.msg, bad[i].why);
+    }
+}
+
 static void test_check(void **state)
 {
     struct import_network *n =
@@ -371,8 +419,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_block),       cmocka_unit_test(test_batch),
         cmocka_unit_test(test_inner_batch), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_check),       cmocka_unit_test(test_operators),
-        cmocka_unit_test(test_recognised),  cmocka_unit_test(test_draws),
+        cmocka_unit_test(test_check),       cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_operators),   cmocka_unit_test(test_recognised),
+        cmocka_unit_test(test_draws),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -202,6 +202,8 @@ static const struct {
      "strides that are too large"},
     {1, "{\"as_int\":4}],\"storage", "{\"as_int\":-4}],\"storage", ERR_CORRUPT, "a stride"},
     {1, "\"sizes\":[{\"as_int\":3}]", "\"sizes\":[{\"as_int\":-3}]", ERR_CORRUPT, "extent -3"},
+    {1, "\"weight_2\"", "\"weight_0\"", ERR_CONFIG,
+     "tensors a.b.weight and unused share some of their elements"},
     {1, "\"config\"", "\"konfig\"", ERR_CORRUPT, "no table"},
     {2, "[{\"as_int\":2},{\"as_int\":3}]", "[{\"as_int\":8000000000},{\"as_int\":1}]", ERR_CORRUPT,
      "reaches element"},

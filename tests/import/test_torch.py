@@ -129,6 +129,41 @@ class Written(nn.Module):
         return self.last(x.flatten(1))
 
 
+class Constants(nn.Module):
+    """Masks and positions from arange, and constants that operators in place change."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(18, 24), nn.Linear(8, 5)
+        self.position, self.table = nn.Embedding(9, 8), nn.Parameter(torch.randn(7, 8))
+        self.register_buffer("near", torch.tensor([-1, 0, 3, -7, 2, -2]))
+        self.register_buffer("level", torch.tensor([2.7, -1.9, 0.3, -0.2, 1.5, -2.5, 3.0, 0.9]))
+        self.register_buffer("bits", torch.arange(8))
+
+    def attend(self, x):
+        at = torch.arange(6)
+        causal = at[None, :] <= at[:, None]
+        near = causal & (at[None, :] > at[:, None] - 3)
+        q, k, v = self.first(x).view(x.shape[0], 6, 2, 12).transpose(1, 2).chunk(3, -1)
+        masks = (causal.expand(x.shape[0], 1, 6, 6), near.expand(x.shape[0], 1, 6, 6),
+                 torch.where(near, 0.0, -3.0), torch.ones(6, 6, dtype=torch.bool))
+        y = sum(nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=m) for m in masks)
+        return y.transpose(1, 2).flatten(2) + self.position(at.expand(x.shape[0], 6))
+
+    def forward(self, x):
+        y = self.attend(x.permute(0, 2, 1, 3).flatten(2))
+        y = y + self.table[self.near] + self.table[:6, self.near[:1]]
+        keep = torch.ones(8)
+        other, part = keep.clone(), keep[2:5]
+        part.zero_()
+        other.fill_(3.0)
+        y = y * keep + other * torch.tensor(0.5)
+        y = (y * (self.bits & (self.bits + 1)) + self.level.to(torch.int64)).tanh() * 2
+        flags = (y > 0) + (y < -0.5)
+        y[:, 1:3].zero_()
+        return self.last(y * flags).flatten(1)
+
+
 class Networks(unittest.TestCase):
     def ours(self, d, names):
         path = next(f"{d}/{name}" for name in sorted(os.listdir(d)) if name.startswith("network"))
@@ -198,6 +233,9 @@ class Networks(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(3)
         torch.set_num_threads(1)
+
+    def test_constants(self):
+        self.compare(Constants(), 6)
 
     def test_parts(self):
         self.compare(Parts(), 6)

@@ -69,14 +69,16 @@ static void text_add_tensor(struct text *t, char **word, int n_words)
     x->n_dims = text_dims(word[5], x->dim);
     if (n_words <= 6)
         return;
-    if (x->type != IMPORT_I64 && x->type != IMPORT_F32)
-        text_fail(t, "elements of another type than I64 or F32");
+    if (x->type != IMPORT_I64 && x->type != IMPORT_F32 && x->type != IMPORT_BOOL)
+        text_fail(t, "elements of another type than I64, F32 or BOOL");
     v = arena_alloc(&t->n->arena, sizeof *v * (size_t)n_words);
     for (int i = 7; i < n_words; i++) {
         const float f = strtof(word[i], NULL);
 
         if (x->type == IMPORT_F32)
             memcpy((char *)v + 4 * (i - 7), &f, sizeof f);
+        else if (x->type == IMPORT_BOOL)
+            ((char *)v)[i - 7] = *word[i] == '1';
         else
             v[i - 7] = strtoll(word[i], NULL, 10);
     }

@@ -47,8 +47,10 @@ class Writer:
             return
         name = kinds[kind][node.name]
         t = {**self.program.constants, **self.program.state_dict}[name]
-        kept = kind != "p" and "running" not in name and t.dtype in (torch.int64, torch.float32)
-        numbers = " = " + " ".join(map(repr, t.flatten().tolist())) if kept else ""
+        kept = kind != "p" and "running" not in name and t.dtype in (
+            torch.int64, torch.float32, torch.bool)
+        flat = (t.int() if t.dtype == torch.bool else t).flatten().tolist() if kept else []
+        numbers = " = " + " ".join(map(repr, flat)) if kept else ""
         kind = "c" if name in s.non_persistent_buffers else kind
         self.lines.append(f"tensor {name} {kind} {TYPES[t.dtype]} {int(t.requires_grad)} "
                           f"{dims(t.shape)}{numbers}")
