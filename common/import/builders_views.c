@@ -44,6 +44,9 @@ static void builders_to(struct lower *l, int kind)
         l->net->value[from].type != to->type && to->type <= IMPORT_BF16 &&
         l->m->g->value[x.value].dtype == DTYPE_I32)
         x = lower_with(x, compose_cast(&l->c, x.value, DTYPE_F32));
+    else if (!lower_failed(l) && x.kind == LOWERED_VALUE && to->type == IMPORT_BOOL &&
+             l->m->g->value[x.value].dtype == DTYPE_I32)
+        x = lower_with(x, compose_compare(&l->c, EW_NE, x.value, 0));
     else if (!lower_failed(l) && x.kind == LOWERED_VALUE && !reals &&
              l->net->value[from].type != to->type &&
              (to->type != IMPORT_F32 || l->m->g->value[x.value].dtype != DTYPE_F32))
