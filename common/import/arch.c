@@ -37,7 +37,7 @@ static int arch_find_inputs(struct net *m, const struct import_options *o, int *
     return rc;
 }
 
-/* The loss takes rows of outputs: [N,C] as it is, and [N,T,V] as N*T rows. */
+/* The loss takes rows of outputs: [N,C] as it is, [N,T,V] as N*T rows, [N,C,H,W] as N*H*W. */
 static void arch_take_output(struct net *m, const struct import_network *n, int value)
 {
     struct compose c = {.g = m->g, .name = "logits", .err = m->err};
@@ -54,10 +54,14 @@ static void arch_take_output(struct net *m, const struct import_network *n, int 
     if (s.n == 3) {
         m->length = s.dim[1];
         value = compose_reshape(&c, value, (struct shape){2, {m->g->batch * s.dim[1], s.dim[2]}});
+    } else if (s.n == 4) { /* a row for each pixel */
+        m->length = s.dim[2] * s.dim[3];
+        value = compose_permute(&c, value, (const int[]){0, 2, 3, 1});
+        value = compose_reshape(&c, value, SHAPE(m->g->batch * m->length, s.dim[1]));
     } else if (s.n != 2) {
         m->rc = err_set(m->err, ERR_UNSUPPORTED,
-                        "%s: its first output is %s, want [batch, outputs] or [batch, places, "
-                        "outputs] for model.loss",
+                        "%s: its first output is %s, want [batch, outputs], [batch, places, "
+                        "outputs] or [batch, outputs, rows, columns] for model.loss",
                         n->path, shape_text(&s, text));
         return;
     }
