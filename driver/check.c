@@ -34,6 +34,7 @@ static void print_summary(const struct options *o, const struct job *job, const 
            (long long)r->opened.n_train, (long long)r->opened.steps_per_epoch,
            (long long)job->train.epochs);
     printf("validation samples %lld\n", (long long)r->opened.n_validation);
+    printf("%s", r->opened.fields ? r->opened.fields : "");
     buf_clear(&text);
     devices_describe(&o->devices, o->device, &text);
     printf("ranks              %lld, this one on %s\n", (long long)o->n_ranks, buf_cstr(&text));

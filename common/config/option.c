@@ -138,7 +138,9 @@ void option_want(const struct option *o, struct buf *out)
             out, "a name of 1 to 64 letters, digits, '.', '_' or '-', the first a letter or digit");
         break;
     case OPT_STRING:
-        buf_printf(out, o->flags & OPT_MANY ? "text, or a list of texts" : "text");
+        buf_printf(out, o->flags & OPT_MAP    ? "text, a list of texts, or a mapping"
+                        : o->flags & OPT_MANY ? "text, or a list of texts"
+                                              : "text");
         break;
     case OPT_PATH:
         buf_printf(out, "a path");

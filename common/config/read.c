@@ -240,7 +240,9 @@ static int read_fill_row(struct reader *r, const struct option_ref *ref, struct 
         return option_may_be_none(o) ? 0 : fail_none(r, o, g, err);
     if (o->type == OPT_ENTRY)
         return read_choose(r, ref, text, len);
-    if (is_given && g->is_list && !option_takes_list(o))
+    if (is_given && g->is_map && !(o->flags & OPT_MAP))
+        rc = option_fail(o, "a mapping", err);
+    else if (is_given && g->is_list && !option_takes_list(o))
         rc = option_fail(o, "a list", err);
     else
         rc = option_parse(o, field, r->arena, text, len, is_given && g->is_quoted, err);

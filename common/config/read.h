@@ -21,6 +21,7 @@ struct given { /* a key's last value; FROM_DEFAULT with a text: the owner's, in 
     const char *text; /* in the job's arena */
     size_t len;
     int is_quoted, is_list;
+    int is_map;  /* a mapping, in YAML's flow style; is_list is set, too */
     int is_none; /* null, or empty by --set: the key is to have no value */
 };
 

@@ -309,7 +309,7 @@ static int yaml_read_list(struct walk *w, const struct option_ref *ref, const ya
                           struct given *value, struct err *err)
 {
     struct buf text = {0};
-    const int is_deep = ref->o->type == OPT_ITEMS || ref->o->type == OPT_TREE;
+    const int is_deep = ref->o->type == OPT_ITEMS || ref->o->type == OPT_TREE || value->is_map;
     int rc = is_deep ? write_items(w, ref->o, n, &text, err) : join_items(w, ref->o, n, &text, err);
 
     value->text = buf_cstr(&text);
@@ -323,13 +323,16 @@ static int yaml_read_list(struct walk *w, const struct option_ref *ref, const ya
     return rc;
 }
 
-/* A row with ref's key that takes a list, or ref itself.  Which row holds is known later. */
-static const struct option_ref *list_row(const struct walk *w, const struct option_ref *ref)
+/* A row with ref's key that takes a list, or a mapping; or ref itself.  Which row holds is known
+ * later. */
+static const struct option_ref *list_row(const struct walk *w, const struct option_ref *ref,
+                                         int is_map)
 {
     const struct option_list *l = w->r->list;
 
     for (size_t i = ref->first; i < l->n; i++)
-        if (l->ref[i].first == ref->first && option_takes_list(l->ref[i].o))
+        if (l->ref[i].first == ref->first &&
+            (is_map ? (l->ref[i].o->flags & OPT_MAP) != 0 : option_takes_list(l->ref[i].o)))
             return &l->ref[i];
     return ref;
 }
@@ -339,12 +342,13 @@ static int read_node(struct walk *w, const struct option_ref *ref, const yaml_no
 {
     struct given value = {.from = FROM_FILE,
                           .line = (int)n->start_mark.line + 1,
-                          .column = (int)n->start_mark.column + 1};
+                          .column = (int)n->start_mark.column + 1,
+                          .is_map = n->type == YAML_MAPPING_NODE};
 
     if (node_is_null(n))
         return read_give_none(w->r, ref, &value, err);
-    if (n->type == YAML_SEQUENCE_NODE)
-        ref = list_row(w, ref);
+    if (n->type != YAML_SCALAR_NODE)
+        ref = list_row(w, ref, value.is_map);
     if ((n->type == YAML_SEQUENCE_NODE && option_takes_list(ref->o)) ||
         (n->type == YAML_MAPPING_NODE && ref->o->flags & OPT_MAP))
         return yaml_read_list(w, ref, n, &value, err);

@@ -21,13 +21,15 @@ const struct option_group *const data_formats[] = {
 #undef X
         NULL};
 
-/* A reader's spec has fields of the two types that programs read, and one target. */
+/* A reader's spec has fields of the two types that programs read, and one target.  The numbers of
+ * an input may be any. */
 static void check_spec(const struct sample_spec *s)
 {
     ASSERT(s->n_fields > 0 && s->n_fields <= SAMPLE_MAX_FIELDS);
     for (int i = 0; i < s->n_fields; i++)
         ASSERT(s->field[i].dtype == DTYPE_F32 ||
-               (s->field[i].dtype == DTYPE_I32 && s->field[i].n_classes > 0));
+               (s->field[i].dtype == DTYPE_I32 &&
+                (s->field[i].n_classes > 0 || s->field[i].role == SAMPLE_INPUT)));
     (void)sample_target(s);
 }
 

@@ -131,6 +131,11 @@ struct dataset_request {
                                 */
     int targets_are_numbers;   /* 1: where the data have no types, the targets are real numbers
                                   (model.loss: mse, l1, bce); 0: classes */
+    /* The whole numbers that the network takes of an input field, within int32; called with what
+     * these are.  NULL: all of them. */
+    void (*limit)(const void *arg, const struct sample_spec *spec, int field, int64_t *least,
+                  int64_t *most);
+    const void *limit_arg;
     /* Tells the user of data that are read, but perhaps not as they are meant; the text is borrowed
      * during the call.  NULL: nothing is told. */
     void (*warn)(void *arg, const char *text);

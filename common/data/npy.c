@@ -6,6 +6,10 @@
  *                         [N, shape]
  *         real numbers    targets, [N] or [N, shape]
  *
+ * Where fields have names (data/npy_fields.h) there may be several inputs.  Whole numbers of a
+ * named input stay whole numbers, of 32 bits; each is checked when it is read.  The first input is
+ * real, too, if data.normalize asks for it.
+ *
  * For predictions the y of a validation set may be missing.
  *
  * There are as many classes as the training set's largest class says, in validation, too.  The
@@ -14,6 +18,7 @@
  *
  * data.normalize is of the features of x, and data.targets of real numbers of y: of the places of
  * their last axes. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,10 +28,11 @@
 #include "data/image.h"
 #include "data/labels.h"
 #include "data/moments.h"
+#include "data/npy_fields.h"
 #include "data/npy_file.h"
 #include "data/targets.h"
 
-enum { X, Y }; /* the fields, and the items of data.train */
+enum { X }; /* the first field, which data.layout and data.normalize are of */
 enum { BLOCK = 4096, MOST_CLASSES = 1 << 24 };
 
 /* The order of the axes of pictures in x.npy. */
@@ -37,7 +43,7 @@ enum layout { LAYOUT_LIST(WORD_VALUE) };
 static const char *const layouts[] = {LAYOUT_LIST(WORD_NAME) NULL};
 
 struct npy_options {
-    const char *path, *train, *validation;
+    struct npy_texts texts;
     enum layout layout;
     struct image_options image; /* of which mean and std are used, by feature */
     struct targets_options targets;
@@ -45,48 +51,15 @@ struct npy_options {
 
 struct arrays {
     struct dataset base;
-    struct npy array[2]; /* [Y] is the training set's, if is_without_y */
-    char *path[2];
-    int is_without_y;
+    struct npy_fields field; /* of the spec */
+    struct npy array[SAMPLE_MAX_FIELDS];
     int is_nchw; /* x is [N,C,H,W] in its file; samples are [H,W,C] */
+    int64_t least[SAMPLE_MAX_FIELDS], most[SAMPLE_MAX_FIELDS]; /* of inputs of whole numbers */
 };
 
+static int npy_target(const struct arrays *a) { return a->field.n - 1; }
+
 /* ---- files ---- */
-
-/* An item may be a path of its own. */
-static char *npy_path_in(const char *folder, const char *path)
-{
-    return *path == '/' ? xstrdup(path) : xasprintf("%s/%s", folder, path);
-}
-
-/* The paths of the two items of a list; the caller frees them. */
-static int npy_split(char *path[2], const char *folder, const char *items, const char *key,
-                     struct err *err)
-{
-    char *all = xstrdup(items), *y = strchr(all, ',');
-
-    if (!y || strchr(y + 1, ',')) {
-        free(all);
-        return err_set(err, ERR_CONFIG, "%s is %s, want two files: [x.npy, y.npy]", key, items);
-    }
-    *y++ = 0;
-    y += strspn(y, " ");
-    path[X] = npy_path_in(folder, all);
-    path[Y] = npy_path_in(folder, y);
-    free(all);
-    return 0;
-}
-
-/* The paths for predictions: x.npy alone, and the training set's y, which tells the form of a
- * target. */
-static int split_without_y(char *path[2], const struct npy_options *o, struct err *err)
-{
-    if (npy_split(path, o->path, o->train, "data.train", err) < 0)
-        return err->code;
-    free(path[X]);
-    path[X] = npy_path_in(o->path, o->validation);
-    return 0;
-}
 
 /* Note the labels of y, whose path is given; they are below `most`, but for those that the job
  * ignores. */
@@ -150,42 +123,56 @@ static int npy_classes_of(const struct npy_options *o, const struct dataset_requ
 {
     struct npy y = {0};
     struct labels labels = {0};
-    char *path[2] = {NULL};
-    int rc = npy_split(path, o->path, o->train, "data.train", err);
+    struct npy_fields train;
+    int rc = npy_fields_read(&train, o->texts.folder, o->texts.train, "data.train", err);
+    const char *path = rc == 0 ? train.path[train.n - 1] : NULL;
 
     if (rc == 0)
-        rc = npy_open(&y, path[Y], err);
+        rc = npy_open(&y, path, err);
     if (rc == 0 && npy_is_whole(y.type))
-        rc = scan_classes(&y, path[Y], MOST_CLASSES, request, &labels, err);
+        rc = scan_classes(&y, path, MOST_CLASSES, request, &labels, err);
     if (rc == 0 && request->purpose == DATASET_TRAIN)
-        labels_doubt(&labels, path[Y], request);
+        labels_doubt(&labels, path, request);
     npy_close(&y);
-    free(path[X]);
-    free(path[Y]);
+    npy_fields_fini(&train);
     *n_classes = max_i64(labels.largest + 1, 2);
     labels_fini(&labels);
     return rc;
 }
 
-static int open_arrays(struct arrays *a, char *const path[2], int64_t n_classes,
-                       const struct dataset_request *request, struct err *err)
+static int npy_check_rows(const struct arrays *a, struct err *err)
 {
-    struct npy *x = &a->array[X], *y = &a->array[Y];
+    const int64_t want = a->array[X].shape.dim[0];
+
+    for (int i = 1; i < a->field.n - a->field.lacks_targets; i++)
+        if (a->array[i].shape.dim[0] != want)
+            return err_set(
+                err, ERR_CORRUPT,
+                "%s has %lld rows, want %lld, as many as %s; do the two belong together?",
+                a->field.path[i], (long long)a->array[i].shape.dim[0], (long long)want,
+                a->field.path[X]);
+    return 0;
+}
+
+static int open_arrays(struct arrays *a, int64_t n_classes, const struct dataset_request *request,
+                       struct err *err)
+{
+    const struct npy *y = &a->array[npy_target(a)];
+    const char *path = a->field.path[npy_target(a)];
     struct labels labels = {0};
     int rc = 0;
 
-    if (npy_open(x, path[X], err) < 0 || npy_open(y, path[Y], err) < 0)
+    for (int i = 0; i < a->field.n; i++)
+        if (npy_open(&a->array[i], a->field.path[i], err) < 0)
+            return err->code;
+    if (npy_check_rows(a, err) < 0)
         return err->code;
-    if (a->is_without_y)
+    if (a->field.lacks_targets)
         return 0;
-    if (x->shape.dim[0] != y->shape.dim[0])
-        return err_set(err, ERR_CORRUPT,
-                       "%s has %lld rows, want %lld, as many as %s; do the two belong together?",
-                       path[Y], (long long)y->shape.dim[0], (long long)x->shape.dim[0], path[X]);
     if (npy_is_whole(y->type))
-        rc = scan_classes(y, path[Y], n_classes, request, &labels, err);
+        rc = scan_classes(y, path, n_classes, request, &labels, err);
     else if (request->targets_are_fractions)
-        rc = scan_shares(y, path[Y], err);
+        rc = scan_shares(y, path, err);
     labels_fini(&labels);
     return rc;
 }
@@ -194,9 +181,8 @@ static int open_arrays(struct arrays *a, char *const path[2], int64_t n_classes,
 
 static int is_number_of_channels(int64_t n) { return n == 1 || n == 3 || n == 4; }
 
-/* Warn if the axes of x, whose path is given, look as if they were in the other order. */
-static void doubt_layout(const struct arrays *a, const char *path,
-                         const struct dataset_request *request)
+/* Warn if the axes of x look as if they were in the other order. */
+static void doubt_layout(const struct arrays *a, const struct dataset_request *request)
 {
     const struct shape *s = &a->array[X].shape;
     const int64_t c = s->dim[a->is_nchw ? 1 : 3], other = s->dim[a->is_nchw ? 3 : 1];
@@ -207,12 +193,13 @@ static void doubt_layout(const struct arrays *a, const char *path,
     dataset_warn(request,
                  "%s: its shape is %s, and data.layout is %s: pictures are taken to have %lld "
                  "channels; if they have %lld, set data.layout: %s",
-                 path, shape_text(s, text), layouts[a->is_nchw ? LAYOUT_NCHW : LAYOUT_NHWC],
-                 (long long)c, (long long)other, layouts[a->is_nchw ? LAYOUT_NHWC : LAYOUT_NCHW]);
+                 a->field.path[X], shape_text(s, text),
+                 layouts[a->is_nchw ? LAYOUT_NCHW : LAYOUT_NHWC], (long long)c, (long long)other,
+                 layouts[a->is_nchw ? LAYOUT_NHWC : LAYOUT_NCHW]);
 }
 
-static int take_layout(struct arrays *a, enum layout layout, const char *path,
-                       const struct dataset_request *request, struct err *err)
+static int take_layout(struct arrays *a, enum layout layout, const struct dataset_request *request,
+                       struct err *err)
 {
     const struct shape *s = &a->array[X].shape;
     char text[SHAPE_TEXT_LEN];
@@ -222,9 +209,9 @@ static int take_layout(struct arrays *a, enum layout layout, const char *path,
         return err_set(err, ERR_CONFIG,
                        "%s: its shape is %s, but data.layout is nchw, want [N,C,H,W]; leave "
                        "data.layout out",
-                       path, shape_text(s, text));
+                       a->field.path[X], shape_text(s, text));
     if (request->purpose == DATASET_TRAIN)
-        doubt_layout(a, path, request);
+        doubt_layout(a, request);
     return 0;
 }
 
@@ -295,38 +282,104 @@ static int is_wide(enum npy_type t)
     return t == NPY_F64 || t == NPY_I32 || t == NPY_U32 || t == NPY_I64 || t == NPY_U64;
 }
 
-static void npy_make_spec(struct arrays *a, int64_t n_classes)
+/* The elements of a row are real numbers, or whole ones. */
+static enum dtype npy_stored(const struct npy *a, int is_whole)
 {
-    const struct npy *x = &a->array[X], *y = &a->array[Y];
-    const int is_class = npy_is_whole(y->type);
-    const enum dtype x_stored = x->type == NPY_U8  ? DTYPE_U8
-                                : is_wide(x->type) ? DTYPE_F64
-                                                   : DTYPE_F32,
-                     y_stored = is_class           ? DTYPE_I32
-                                : is_wide(y->type) ? DTYPE_F64
-                                                   : DTYPE_F32;
+    return is_whole ? DTYPE_I32 : is_wide(a->type) ? DTYPE_F64 : DTYPE_F32;
+}
+
+static struct sample_field npy_input(const struct arrays *a, int i, int is_normalized)
+{
+    const struct npy *x = &a->array[i];
+    const int is_whole = a->field.is_named && npy_is_whole(x->type) && !(i == X && is_normalized);
+    struct sample_field f = {.name = a->field.name[i],
+                             .role = SAMPLE_INPUT,
+                             .dtype = is_whole ? DTYPE_I32 : DTYPE_F32,
+                             .shape = i == X && a->is_nchw ? picture_shape(x) : row_shape(x, 0),
+                             .stored = npy_stored(x, is_whole),
+                             .scale = SAMPLE_AS_IS};
+
+    if (x->type == NPY_U8 && !is_whole)
+        f.stored = DTYPE_U8;
+    return f;
+}
+
+static void npy_make_spec(struct arrays *a, const struct npy_options *o, int64_t n_classes)
+{
+    const int n = a->field.n, target = npy_target(a);
+    const struct npy *y = &a->array[target];
+    const int is_class = npy_is_whole(y->type),
+              is_normalized =
+                  o->image.normalize == NORMALIZE_AUTO || o->image.mean.n > 0 || o->image.std.n > 0;
     struct sample_spec *s = &a->base.spec;
 
-    s->n_fields = 2;
-    s->field[X] = (struct sample_field){.name = "x",
-                                        .role = SAMPLE_INPUT,
-                                        .dtype = DTYPE_F32,
-                                        .shape = a->is_nchw ? picture_shape(x) : row_shape(x, 0),
-                                        .stored = x_stored,
-                                        .scale = SAMPLE_AS_IS};
-    s->field[Y] = (struct sample_field){.name = "y",
-                                        .role = is_class ? SAMPLE_CLASS : SAMPLE_REAL,
-                                        .dtype = is_class ? DTYPE_I32 : DTYPE_F32,
-                                        .shape = row_shape(y, is_class),
-                                        .n_classes = is_class ? n_classes : 0,
-                                        .stored = y_stored,
-                                        .scale = SAMPLE_AS_IS};
-    a->base.has_no_labels = a->is_without_y;
-    a->base.n_samples = x->shape.dim[0];
-    a->base.room_bytes = row_room(x, &s->field[X], a->is_nchw);
-    if (a->base.room_bytes < row_room(y, &s->field[Y], 0))
-        a->base.room_bytes = row_room(y, &s->field[Y], 0);
+    s->n_fields = n;
+    for (int i = 0; i < target; i++)
+        s->field[i] = npy_input(a, i, is_normalized);
+    s->field[target] = (struct sample_field){.name = a->field.name[target],
+                                             .role = is_class ? SAMPLE_CLASS : SAMPLE_REAL,
+                                             .dtype = is_class ? DTYPE_I32 : DTYPE_F32,
+                                             .shape = row_shape(y, is_class),
+                                             .n_classes = is_class ? n_classes : 0,
+                                             .stored = npy_stored(y, is_class),
+                                             .scale = SAMPLE_AS_IS};
+    a->base.has_no_labels = a->field.lacks_targets;
+    a->base.n_samples = a->array[X].shape.dim[0];
+    for (int i = 0; i < n; i++) {
+        const size_t room = row_room(&a->array[i], &s->field[i], i == X && a->is_nchw);
+
+        a->base.room_bytes = room > a->base.room_bytes ? room : a->base.room_bytes;
+    }
 }
+
+/* ---- inputs of whole numbers ---- */
+
+static void npy_limit(struct arrays *a, const struct dataset_request *request)
+{
+    for (int i = 0; i < npy_target(a); i++) {
+        a->least[i] = INT32_MIN;
+        a->most[i] = INT32_MAX;
+        if (request->limit && a->base.spec.field[i].dtype == DTYPE_I32)
+            request->limit(request->limit_arg, &a->base.spec, i, &a->least[i], &a->most[i]);
+    }
+}
+
+static int npy_fail_whole(const struct arrays *a, int field, int64_t sample, int64_t v,
+                          struct err *err)
+{
+    const int is_huge = a->array[field].type == NPY_U64 && v < 0;
+    char number[32];
+
+    snprintf(number, sizeof number, is_huge ? "%llu" : "%lld", (long long)v);
+    return err_set(err, ERR_CORRUPT, "%s: row %lld: a number of %s is %s, want %lld to %lld%s",
+                   a->field.path[field], (long long)sample, a->field.name[field], number,
+                   (long long)a->least[field], (long long)a->most[field],
+                   a->most[field] < INT32_MAX ? ", which is what the network takes" : "");
+}
+
+/* The row of a sample, of which `raw` is as the file stores it. */
+static int npy_take_wholes(const struct arrays *a, int field, int64_t sample, const uint8_t *raw,
+                           int32_t *to, struct err *err)
+{
+    const struct npy *x = &a->array[field];
+    const int64_t n = npy_row(x);
+    int64_t block[64];
+
+    for (int64_t at = 0; at < n; at += (int64_t)ARRAY_LEN(block)) {
+        const int64_t len = min_i64(n - at, (int64_t)ARRAY_LEN(block));
+
+        npy_wholes(x, raw + at * (int64_t)npy_size(x->type), len, block);
+        for (int64_t i = 0; i < len; i++) {
+            if (block[i] < a->least[field] || block[i] > a->most[field] ||
+                (x->type == NPY_U64 && block[i] < 0))
+                return npy_fail_whole(a, field, sample, block[i], err);
+            to[at + i] = (int32_t)block[i];
+        }
+    }
+    return 0;
+}
+
+/* ---- rows ---- */
 
 static void npy_take_classes(const struct npy *a, const uint8_t *raw, int64_t n, int32_t *to)
 {
@@ -362,12 +415,11 @@ static int npy_get_row(const struct dataset *ds, int64_t i, int field, void *roo
     const int64_t n = npy_row(a);
     uint8_t *raw = (uint8_t *)room + sample_stored_bytes(f);
 
-    if (field == Y && container_of(ds, struct arrays, base)->is_without_y) {
-        *row = room;
+    *row = room;
+    if (f->role != SAMPLE_INPUT && set->field.lacks_targets) {
         fill_unknown(f, room);
         return 0;
     }
-
     if (npy_read(a, i * n, n, raw, err) < 0)
         return err->code;
     if (field == X && set->is_nchw) {
@@ -376,11 +428,12 @@ static int npy_get_row(const struct dataset *ds, int64_t i, int field, void *roo
         npy_turn(a, raw, turned);
         raw = turned;
     }
-    *row = room;
     if (f->role == SAMPLE_CLASS)
         npy_take_classes(a, raw, n, room);
+    else if (f->dtype == DTYPE_I32)
+        return npy_take_wholes(set, field, i, raw, room, err);
     else if (a->type == NPY_F32 || a->type == NPY_F64 ||
-             (a->type == NPY_U8 && field == X)) /* stored as they are */
+             (a->type == NPY_U8 && f->role == SAMPLE_INPUT)) /* stored as they are */
         *row = raw;
     else if (f->stored == DTYPE_F64)
         npy_doubles(a, raw, n, room);
@@ -393,16 +446,15 @@ static void npy_drop(struct dataset *ds)
 {
     struct arrays *a = container_of(ds, struct arrays, base);
 
-    npy_close(&a->array[X]);
-    npy_close(&a->array[Y]);
-    free(a->path[X]);
-    free(a->path[Y]);
+    for (int i = 0; i < SAMPLE_MAX_FIELDS; i++)
+        npy_close(&a->array[i]);
+    npy_fields_fini(&a->field);
     free(a);
 }
 
 static char *npy_place(const struct dataset *ds, int64_t i, int field)
 {
-    return xasprintf("%s, row %lld", container_of(ds, struct arrays, base)->path[field],
+    return xasprintf("%s, row %lld", container_of(ds, struct arrays, base)->field.path[field],
                      (long long)i);
 }
 
@@ -413,33 +465,29 @@ static int npy_open_set(struct dataset **out, const void *options,
                         const struct dataset_request *request, struct err *err)
 {
     const struct npy_options *o = options;
-    const int is_train = request->purpose == DATASET_TRAIN;
-    const char *items = is_train ? o->train : o->validation;
     struct arrays *a;
     int64_t n_classes = 0;
     int rc;
 
-    if (!items)
+    if (request->purpose != DATASET_TRAIN && !o->texts.validation)
         return DATASET_NONE;
     a = xcalloc(1, sizeof *a);
     a->base.ops = &npy_ops;
-    a->is_without_y = !is_train && request->may_lack_labels && !strchr(items, ',');
-    rc = a->is_without_y
-             ? split_without_y(a->path, o, err)
-             : npy_split(a->path, o->path, items, is_train ? "data.train" : "data.validation", err);
+    rc = npy_fields_open(&a->field, &o->texts, request, err);
     if (rc == 0)
         rc = npy_classes_of(o, request, &n_classes, err);
     if (rc == 0)
-        rc = open_arrays(a, a->path, n_classes, request, err);
+        rc = open_arrays(a, n_classes, request, err);
     if (rc == 0)
-        rc = take_layout(a, o->layout, a->path[X], request, err);
-    if (rc < 0) {
-        npy_drop(&a->base);
-        return err_wrap(err, "npy");
+        rc = take_layout(a, o->layout, request, err);
+    if (rc == 0) {
+        npy_make_spec(a, o, n_classes);
+        npy_limit(a, request);
+        rc = normalize_check(&o->image, moments_features(&a->base, X), "feature", err);
     }
-    npy_make_spec(a, n_classes);
-    if (normalize_check(&o->image, moments_features(&a->base, X), "feature", err) < 0 ||
-        targets_prepare(&a->base, &o->targets, request, err) < 0) {
+    if (rc == 0)
+        rc = targets_prepare(&a->base, &o->targets, request, err);
+    if (rc < 0) {
         npy_drop(&a->base);
         return err_wrap(err, "npy");
     }
@@ -451,16 +499,21 @@ static int npy_open_set(struct dataset **out, const void *options,
 #define AT(field) offsetof(struct npy_options, field)
 
 static const struct option rows[] = {
-    {"data.path", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED | OPT_RESUME,
+    {"data.path", OPT_PATH, AT(texts.folder), NULL, .flags = OPT_REQUIRED | OPT_RESUME,
      .help = "The folder of the data on every rank; a follower's --data overrides it there."},
-    {"data.train", OPT_STRING, AT(train), "x.npy, y.npy", .flags = OPT_MANY,
+    {"data.train", OPT_STRING, AT(texts.train), "x.npy, y.npy", .flags = OPT_MANY | OPT_MAP,
      .help = "The training files: a row of features for each sample (images: [N,H,W,C], or as "
-             "data.layout says), and its target. Whole numbers are classes, real ones targets."},
-    {"data.validation", OPT_STRING, AT(validation), NULL, .flags = OPT_MANY,
+             "data.layout says), and its target. Whole numbers are classes, real ones targets. For "
+             "networks with several inputs {FIELD: FILE, ...}: the target is the field labels, or "
+             "the last one, and the others feed the inputs of model.import. Whole numbers and bool "
+             "of these stay whole numbers."},
+    {"data.validation", OPT_STRING, AT(texts.validation), NULL, .flags = OPT_MANY | OPT_MAP,
      .help = "The validation files, of the same kind. Without them, or with none, nothing is "
-             "validated. For --predict x.npy alone is fine, too."},
+             "validated. For --predict x.npy alone is fine, too, or the fields without the "
+             "target."},
     {"data.layout", OPT_CHOICE, AT(layout), "nhwc", .choices = layouts,
-     .help = "The order of the axes of images in x: nhwc is [N,H,W,C], nchw PyTorch's [N,C,H,W]. "
+     .help = "The order of the axes of images in x, the first field: nhwc is [N,H,W,C], nchw "
+             "PyTorch's [N,C,H,W]. "
              "It changes how x is read, and nothing else: samples are [H,W,C] with both, and "
              "data.normalize is of the channels."},
     {"data.normalize.source", OPT_CHOICE, AT(image.normalize), "given", .choices = normalize_names,
@@ -478,11 +531,19 @@ static const struct option rows[] = {
     TARGETS_ROWS(struct npy_options, targets),
 };
 
+static int npy_check(const void *options, struct err *err)
+{
+    const struct npy_options *o = options;
+
+    return npy_fields_check(&o->texts, err);
+}
+
 const struct data_format format_npy = {
     .group = {.name = "npy",
               .help = "arrays of NumPy, features and targets",
               .option = rows,
               .n_options = ARRAY_LEN(rows),
-              .size = sizeof(struct npy_options)},
+              .size = sizeof(struct npy_options),
+              .check = npy_check},
     .open = npy_open_set,
 };

@@ -5,49 +5,13 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "base/buf.h"
 #include "base/util.h"
-#include "config/tree.h"
+#include "import/inputs.h"
 #include "import/lower.h"
 #include "model/layer.h"
 #include "op/compose.h"
 
 #define AT(field) offsetof(struct import_options, field)
-
-/* ---- model.inputs ---- */
-
-static int arch_read_inputs(const char *text, size_t len, struct arena *arena,
-                            const struct tree **out, size_t *at, struct err *err)
-{
-    const struct tree *t;
-
-    if (tree_parse(text, len, arena, &t, at, err) < 0)
-        return err->code;
-    *at = t->at;
-    if (t->kind != TREE_MAP)
-        return err_set(err, ERR_CONFIG,
-                       "want a mapping from inputs of the network to fields of the samples, such "
-                       "as {input_ids: tokens}");
-    for (int i = 0; i < t->n; i++) {
-        *at = t->child[i]->at;
-        if (t->child[i]->kind != TREE_WORD)
-            return err_set(err, ERR_CONFIG, "%s: want the name of one field", t->key[i]->text);
-    }
-    *out = t;
-    return 0;
-}
-
-static int arch_check_inputs(const char *text, size_t len, size_t *at, struct err *err)
-{
-    const struct tree *t;
-    struct arena arena;
-    int rc;
-
-    arena_init(&arena);
-    rc = arch_read_inputs(text, len, &arena, &t, at, err);
-    arena_fini(&arena);
-    return rc;
-}
 
 static const struct option rows[] = {
     {"model.import", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED,
@@ -55,102 +19,25 @@ static const struct option rows[] = {
              "model.arch. The driver reads it and hands it on; initial weights are the file's, "
              "unless model.init says otherwise (random draws them)."},
     {"model.inputs", OPT_TREE, AT(inputs), "{}", .unit = "inputs", .flags = OPT_MAP,
-     .tree = arch_check_inputs,
-     .help = "Which field of the samples each input of an imported network is, {input: field}; "
-             "by default they follow each other in the same order."},
+     .tree = import_inputs_check,
+     .help = "Which field of the samples each input of an imported network takes, {input: field}. "
+             "Other inputs take the field of the same name; fields that are left feed the inputs "
+             "that are left, in order."},
 };
 
 /* ---- building ---- */
 
-static int arch_field(const struct sample_spec *s, const char *name)
+/* The graph value of each input. */
+static int arch_find_inputs(struct net *m, const struct import_options *o, int *input)
 {
-    for (int i = 0; i < s->n_fields; i++)
-        if (!strcmp(s->field[i].name, name))
-            return i;
-    return -1;
-}
+    const int rc = import_inputs_find(o, m->spec, input, m->err);
 
-static int arch_input(const struct import_network *n, const char *name)
-{
-    for (int i = 0; i < n->n_inputs; i++)
-        if (!strcmp(n->input[i].name, name))
-            return i;
-    return -1;
-}
-
-/* Append the names of the network's inputs or outputs: "x, mask". */
-static void arch_list_ports(const struct import_port *p, int n, struct buf *out)
-{
-    for (int i = 0; i < n; i++)
-        buf_printf(out, "%s%s", i ? ", " : "", *p[i].name ? p[i].name : "(unnamed)");
-}
-
-static int arch_fail_ports(const struct import_network *n, const char *what, const char *why,
-                           struct err *err)
-{
-    struct buf names = {0};
-    int rc;
-
-    arch_list_ports(n->input, n->n_inputs, &names);
-    rc = err_set(err, ERR_CONFIG, "model.inputs: %s %s; %s has the inputs %s", what, why, n->path,
-                 buf_cstr(&names));
-    buf_fini(&names);
+    for (int i = 0; rc == 0 && i < o->network->n_inputs; i++)
+        input[i] = input[i] < 0 ? NO_VALUE : m->g->input[input[i]];
     return rc;
 }
 
-/* The i-th input is the i-th field that is no target. */
-static int arch_in_order(struct net *m, const struct import_network *n, int *input)
-{
-    const int target = sample_target(m->spec);
-    int k = 0;
-
-    for (int i = 0; i < m->spec->n_fields; i++) {
-        if (i == target)
-            continue;
-        if (k == n->n_inputs)
-            return arch_fail_ports(n, m->spec->field[i].name,
-                                   "is a field of the samples that no input is left for", m->err);
-        input[k++] = m->g->input[i];
-    }
-    return k == n->n_inputs
-               ? 0
-               : arch_fail_ports(n, n->input[k].name,
-                                 "is an input for which the samples have no field", m->err);
-}
-
-static int arch_by_name(struct net *m, const struct import_network *n, const struct tree *t,
-                        int *input)
-{
-    for (int i = 0; i < t->n; i++) {
-        const int at = arch_input(n, t->key[i]->text),
-                  field = arch_field(m->spec, t->child[i]->text);
-
-        if (at < 0)
-            return arch_fail_ports(n, t->key[i]->text, "is no input of the network", m->err);
-        if (field < 0 || field == sample_target(m->spec))
-            return arch_fail_ports(n, t->child[i]->text, "is no input field of the samples",
-                                   m->err);
-        input[at] = m->g->input[field];
-    }
-    for (int i = 0; i < n->n_inputs; i++)
-        if (input[i] == NO_VALUE)
-            return arch_fail_ports(n, n->input[i].name, "is an input without a field", m->err);
-    return 0;
-}
-
-static int arch_find_inputs(struct net *m, const struct import_options *o, int *input)
-{
-    const struct tree *t = NULL;
-    size_t at;
-
-    for (int i = 0; i < o->network->n_inputs; i++)
-        input[i] = NO_VALUE;
-    if (arch_read_inputs(o->inputs, strlen(o->inputs), &m->g->arena, &t, &at, m->err) < 0)
-        return err_wrap(m->err, "model.inputs");
-    return t->n > 0 ? arch_by_name(m, o->network, t, input) : arch_in_order(m, o->network, input);
-}
-
-/* The loss takes rows of outputs: [N,C] as it is, and [N,T,V] as N*T rows. */
+/* The loss takes rows of outputs: [N,C] as it is, [N,T,V] as N*T rows, [N,C,H,W] as N*H*W. */
 static void arch_take_output(struct net *m, const struct import_network *n, int value)
 {
     struct compose c = {.g = m->g, .name = "logits", .err = m->err};
@@ -167,10 +54,14 @@ static void arch_take_output(struct net *m, const struct import_network *n, int 
     if (s.n == 3) {
         m->length = s.dim[1];
         value = compose_reshape(&c, value, (struct shape){2, {m->g->batch * s.dim[1], s.dim[2]}});
+    } else if (s.n == 4) { /* a row for each pixel */
+        m->length = s.dim[2] * s.dim[3];
+        value = compose_permute(&c, value, (const int[]){0, 2, 3, 1});
+        value = compose_reshape(&c, value, SHAPE(m->g->batch * m->length, s.dim[1]));
     } else if (s.n != 2) {
         m->rc = err_set(m->err, ERR_UNSUPPORTED,
-                        "%s: its first output is %s, want [batch, outputs] or [batch, places, "
-                        "outputs] for model.loss",
+                        "%s: its first output is %s, want [batch, outputs], [batch, places, "
+                        "outputs] or [batch, outputs, rows, columns] for model.loss",
                         n->path, shape_text(&s, text));
         return;
     }

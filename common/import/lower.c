@@ -247,6 +247,23 @@ static int input_layout(const struct shape *s, const struct import_value *v, str
     return plain || image;
 }
 
+/* The input's graph value as the network takes it: whole numbers become real ones for an input of
+ * real numbers, and 0 or 1 for a bool. */
+static int lower_typed_input(struct lower *l, int i, enum import_type type, int id)
+{
+    const int is_whole = l->m->g->value[id].dtype == DTYPE_I32;
+
+    l->c.name = l->net->input[i].name;
+    if (type <= IMPORT_BF16)
+        return is_whole ? compose_cast(&l->c, id, DTYPE_F32) : id;
+    if (!is_whole)
+        lower_fail(l, ERR_CONFIG,
+                   "input %s of the network takes %s, but the data bring real numbers; store them "
+                   "as whole numbers, such as by astype('int64')",
+                   l->net->input[i].name, import_type_name(type));
+    return type == IMPORT_BOOL && is_whole ? compose_compare(&l->c, EW_NE, id, 0) : id;
+}
+
 static void lower_input(struct lower *l, int i)
 {
     const int id = l->choices->input[i], at = l->net->input[i].value;
@@ -270,6 +287,8 @@ static void lower_input(struct lower *l, int i)
                    "is the batch (%lld at export), the others must be equal",
                    l->net->input[i].name, shape_text(&want, wanted),
                    shape_text(&l->m->g->value[id].shape, seen), (long long)l->batch);
+    else
+        x.value = lower_typed_input(l, i, v->type, id);
     l->value[at] = x;
 }
 

@@ -15,6 +15,7 @@
 #include "data/image.h"
 #include "data/moments.h"
 #include "import/arch.h"
+#include "import/inputs.h"
 #include "job/imported.h"
 #include "job/pretrained.h"
 #include "job/table.h"
@@ -194,11 +195,14 @@ struct dataset_request job_request(const struct job *job, enum dataset_purpose p
 {
     const int64_t *context = job_field(job, "model.context"),
                   *vocab = job_field(job, "model.vocab");
+    const struct import_options *import = import_options_of(&job->model);
 
     return (struct dataset_request){.purpose = purpose,
                                     .seed = (uint64_t)job->train.seed,
-                                    .context = context ? *context : 0,
-                                    .vocab = vocab ? *vocab : 0,
+                                    .context = context ? *context : import_inputs_context(import),
+                                    .vocab = vocab ? *vocab : import_inputs_vocab(import),
+                                    .limit = import ? import_inputs_limit : NULL,
+                                    .limit_arg = &job->model,
                                     .ignored = &job->data.ignore_index,
                                     .targets_are_fractions = job->model.loss == LOSS_BCE,
                                     .targets_are_numbers = job->model.loss != LOSS_CROSS_ENTROPY};

@@ -109,8 +109,9 @@ void layer_input(struct net *m)
         m->rc =
             err_set(m->err, ERR_CONFIG, "samples have %d inputs, want one", m->spec->n_fields - 1);
     else if (m->spec->field[at].dtype != DTYPE_F32)
-        m->rc = err_set(m->err, ERR_CONFIG, "input \"%s\" is tokens, want real numbers",
-                        m->spec->field[at].name);
+        m->rc = err_set(m->err, ERR_CONFIG, "input \"%s\" is %s, want real numbers",
+                        m->spec->field[at].name,
+                        m->spec->field[at].n_classes ? "tokens" : "whole numbers");
     m->h = m->g->input[at];
 }
 

@@ -11,11 +11,11 @@ static int check_loss(const struct net *m, const struct model_options *o, struct
 {
     static const char *const name[] = {LOSS_LIST(WORD_NAME)};
     const struct sample_field *t = net_target(m);
-    const int is_sequence = t->role == SAMPLE_CLASS && t->shape.n == 1;
+    const int is_sequence = t->role == SAMPLE_CLASS && t->shape.n >= 1;
     const enum loss loss = o->loss;
     struct buf text = {0};
 
-    if (is_sequence && loss == LOSS_CROSS_ENTROPY && m->length == t->shape.dim[0])
+    if (is_sequence && loss == LOSS_CROSS_ENTROPY && m->length == shape_elements(&t->shape))
         return 0;
     if ((t->role != SAMPLE_CLASS || t->shape.n != 0) &&
         (t->role != SAMPLE_REAL || loss == LOSS_CROSS_ENTROPY)) {

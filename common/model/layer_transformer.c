@@ -22,7 +22,8 @@ int layer_embedding(struct net *m, const char *name, const struct layer_embeddin
 
     if (m->rc < 0)
         return NO_VALUE;
-    if (m->spec->n_fields != 2 || tokens->dtype != DTYPE_I32 || tokens->shape.n != 1)
+    if (m->spec->n_fields != 2 || tokens->dtype != DTYPE_I32 || tokens->n_classes == 0 ||
+        tokens->shape.n != 1)
         m->rc = err_set(m->err, ERR_CONFIG,
                         "its input is tokens, which these data have not; want data.format tokens "
                         "or text, or a model.arch for such data");

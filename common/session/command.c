@@ -115,7 +115,9 @@ void report_free(struct report *r)
 {
     if (!r)
         return;
-    if (r->kind == REPORT_PREPARED) {
+    if (r->kind == REPORT_OPENED) {
+        free(r->opened.fields);
+    } else if (r->kind == REPORT_PREPARED) {
         free(r->prepared.ids.data);
     } else if (r->kind == REPORT_CHECKPOINT) {
         free(r->checkpoint.path);

@@ -259,6 +259,8 @@ struct report {
             int is_regression; /* rank 0: 1: outputs are no classes, so there is no accuracy; not
                                   sent */
             int stops_early;   /* rank 0: train.early_stop ended the run at this step; not sent */
+            char *fields;      /* rank 0: a line for each field that an imported network reads, for
+                                  --check; NULL: none; not sent */
         } opened;
         struct { /* REPORT_PREPARED */
             struct blob endpoint;

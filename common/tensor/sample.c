@@ -99,6 +99,8 @@ void sample_field_print(const struct sample_field *f, struct buf *out)
         buf_printf(out, " %s", shape_text(&f->shape, text));
     if (f->role == SAMPLE_CLASS)
         buf_printf(out, " of %lld classes", (long long)f->n_classes);
+    else if (f->dtype == DTYPE_I32 && f->n_classes == 0)
+        buf_printf(out, " of whole numbers");
     else if (f->dtype == DTYPE_I32)
         buf_printf(out, " of %lld tokens", (long long)f->n_classes);
     else if (f->role == SAMPLE_REAL)

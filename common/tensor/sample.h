@@ -7,6 +7,7 @@
  *     images       x F32 [H,W,C]                labels: a class
  *     tokens       tokens I32 [T]               targets: a class at each of T positions
  *     regression   a F32 [3], b F32 [4] ...     y: real numbers [2]
+ *     by name      ids I32 [T], mask I32 [T]    labels: a class
  *
  * Threads: any; specs are constant once made. */
 #ifndef TENSOR_SAMPLE_H
@@ -38,8 +39,9 @@ struct sample_field {
     enum sample_role role;
     enum dtype dtype;   /* in the memory of programs: DTYPE_F32, DTYPE_I32 */
     struct shape shape; /* of one sample, each extent >= 1; []: one number */
-    int64_t n_classes;  /* DTYPE_I32: values are 0 .. n_classes-1 (tokens: the vocabulary's size) */
-    enum dtype stored;  /* as the reader stores it: DTYPE_U8, the same as dtype, or DTYPE_F64 */
+    int64_t n_classes; /* DTYPE_I32: values are 0 .. n_classes-1 (tokens: the vocabulary's size); 0:
+                          of an input, any whole numbers */
+    enum dtype stored; /* as the reader stores it: DTYPE_U8, the same as dtype, or DTYPE_F64 */
     enum sample_scale scale;
 };
 

@@ -11,6 +11,7 @@
 #include "base/util.h"
 #include "coll/device.h"
 #include "import/arch.h"
+#include "import/inputs.h"
 #include "job/imported.h"
 #include "optim/groups.h"
 #include "optim/optimizer.h"
@@ -485,6 +486,18 @@ static void describe_layout(const struct layout *l, struct report *r)
     }
 }
 
+static void describe_fields(const struct trainer *t, struct report *r)
+{
+    const struct import_options *o = import_options_of(&t->job->model);
+    struct buf text = {0};
+
+    if (!o || t->rank != 0)
+        return;
+    import_inputs_print(o, t->spec, &text);
+    r->opened.fields = xstrdup(buf_cstr(&text));
+    buf_fini(&text);
+}
+
 int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, struct err *err)
 {
     int rc = train_open_job(t, c, err);
@@ -528,6 +541,7 @@ int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, 
     if (t->rank == 0 && !c->open.evaluate)
         explain_doubts(t);
     describe_layout(t->layout, opened);
+    describe_fields(t, opened);
     opened->opened.data = t->fingerprint;
     opened->opened.n_train = t->train_set->n_samples;
     opened->opened.n_validation = t->valid_set ? t->valid_set->n_samples : 0;

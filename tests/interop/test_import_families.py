@@ -63,7 +63,7 @@ def write_images(to, name):
     draw = np.random.default_rng(1)
     y = draw.integers(0, families.CLASSES, STEPS * BATCH)
     y[:families.CLASSES] = range(families.CLASSES)
-    x = draw.standard_normal((len(y), side, side, 3)).astype(np.float32) + y[:, None, None, None] / 3
+    x = draw.standard_normal((len(y), side, side, 3)) + y[:, None, None, None] / 3
     np.save(os.path.join(to, "x.npy"), x.astype(np.float32))
     np.save(os.path.join(to, "y.npy"), y)
     keys = {"data.format": "npy", "data.train": "[x.npy, y.npy]",

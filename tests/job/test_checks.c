@@ -263,6 +263,29 @@ static void test_gradient_allreduce(void **state)
     }
 }
 
+/* A mapping of the file is the same as its text, which job.yaml has. */
+static void test_fields_by_name(void **state)
+{
+    static const char text[] = "model: {arch: mlp}\n"
+                               "data:\n  format: npy\n  path: /d\n  train:\n"
+                               "    input ids: a.npy\n    labels: \"y, z.npy\"\n";
+    struct job *job = NULL, *again = NULL;
+    struct buf out = {0};
+    struct err err;
+
+    (void)state;
+    assert_int_equal(job_parse(text, strlen(text), "f", "/base", &job, &err), 0);
+    assert_string_equal(*(const char *const *)job_field(job, "data.train"),
+                        "{input ids: a.npy, labels: \"y, z.npy\"}");
+    job_write(job, &out);
+    assert_int_equal(job_parse(buf_cstr(&out), out.len, "job.yaml", NULL, &again, &err), 0);
+    assert_string_equal(*(const char *const *)job_field(again, "data.train"),
+                        *(const char *const *)job_field(job, "data.train"));
+    buf_fini(&out);
+    job_free(again);
+    job_free(job);
+}
+
 static void test_resume_message(void **state)
 {
     struct job *a = parse(SMALL), *b = small_job("train: {epochs: 99, global_batch: 128}");
@@ -288,7 +311,7 @@ int main(void)
         cmocka_unit_test(test_supported),      cmocka_unit_test(test_encrypt),
         cmocka_unit_test(test_backends),       cmocka_unit_test(test_doubts),
         cmocka_unit_test(test_course),         cmocka_unit_test(test_gradient_allreduce),
-        cmocka_unit_test(test_resume_message),
+        cmocka_unit_test(test_fields_by_name), cmocka_unit_test(test_resume_message),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
