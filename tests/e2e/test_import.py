@@ -88,12 +88,12 @@ class Network:
                         for name, shape in self.shapes.items()}
 
     def write(self, path, unary="relu.default", whole=None):
-        config = {}
+        config, text = {}, json.dumps(whole or model(unary, self.shapes))
         with zipfile.ZipFile(path, "w") as archive:
-            for text, name in (("pt2", "archive_format"), ("0", "archive_version"),
+            for content, name in (("pt2", "archive_format"), ("0", "archive_version"),
                                ("little", "byteorder"),
-                               (json.dumps(whole or model(unary, self.shapes)), "models/model.json")):
-                archive.writestr(f"net/{name}", text)
+                               (text, "models/model.json")):
+                archive.writestr(f"net/{name}", content)
             for i, (name, numbers) in enumerate(self.numbers.items()):
                 config[name] = {"path_name": f"weight_{i}", "is_param": True, "use_pickle": False,
                                 "tensor_meta": meta(self.shapes[name], True)}
