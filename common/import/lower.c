@@ -253,7 +253,6 @@ static int lower_typed_input(struct lower *l, int i, enum import_type type, int 
 {
     const int is_whole = l->m->g->value[id].dtype == DTYPE_I32;
 
-    l->c.name = l->net->input[i].name;
     if (type <= IMPORT_BF16)
         return is_whole ? compose_cast(&l->c, id, DTYPE_F32) : id;
     if (!is_whole)
@@ -264,15 +263,30 @@ static int lower_typed_input(struct lower *l, int i, enum import_type type, int 
     return type == IMPORT_BOOL && is_whole ? compose_compare(&l->c, EW_NE, id, 0) : id;
 }
 
-static void lower_input(struct lower *l, int i)
+/* The graph value of input i: one number a sample, [N,1], is [N] for an input of one dimension. */
+static int lower_input_value(struct lower *l, int i)
 {
     const int id = l->choices->input[i], at = l->net->input[i].value;
+    const struct shape *s;
+
+    if (id == NO_VALUE || at == IMPORT_NO_VALUE || lower_failed(l))
+        return NO_VALUE;
+    s = &l->m->g->value[id].shape;
+    l->c.name = l->net->input[i].name;
+    if (l->net->value[at].n_dims == 1 && s->n == 2 && s->dim[1] == 1)
+        return compose_reshape(&l->c, id, SHAPE(s->dim[0]));
+    return id;
+}
+
+static void lower_input(struct lower *l, int i)
+{
+    const int id = lower_input_value(l, i), at = l->net->input[i].value;
     struct lowered x = {.kind = LOWERED_VALUE, .value = id};
     const struct import_value *v;
     char seen[SHAPE_TEXT_LEN], wanted[SHAPE_TEXT_LEN];
     struct shape want;
 
-    if (id == NO_VALUE || at == IMPORT_NO_VALUE || lower_failed(l))
+    if (id == NO_VALUE)
         return;
     v = &l->net->value[at];
     x.n = v->n_dims;

@@ -25,9 +25,9 @@ def node(target, inputs, output, module):
             "metadata": {"nn_module_stack": stack}}
 
 
-def meta(sizes, is_param):
+def meta(sizes, is_param, dtype=7):
     strides = [math.prod(sizes[i + 1:]) for i in range(len(sizes))]
-    return {"dtype": 7, "sizes": [{"as_int": n} for n in sizes], "requires_grad": is_param,
+    return {"dtype": dtype, "sizes": [{"as_int": n} for n in sizes], "requires_grad": is_param,
             "device": {"type": "cpu", "index": None}, "layout": 7,
             "strides": [{"as_int": n} for n in strides], "storage_offset": {"as_int": 0}}
 
@@ -55,6 +55,26 @@ def model(unary, shapes, batch=7):
             "range_constraints": {}, "graph_module": {"graph": graph, "signature": signature}}
 
 
+def mixed(shapes, batch=7):
+    """A row of the table fc1.weight by ids, times a mask, plus x, then linear: three inputs"""
+    wide, narrow = [batch, WIDTHS[0]], [batch, WIDTHS[2]]
+    whole = model("relu.default", shapes, batch)
+    graph = whole["graph_module"]["graph"]
+    names, ports = [i["as_tensor"]["name"] for i in graph["inputs"][:-1]], ("ids", "mask", "x")
+    graph["nodes"] = [
+        node("embedding.default", {"weight": "p_fc1_weight", "indices": "ids"}, "e", "fc1"),
+        node("mul.Tensor", {"self": "e", "other": "mask"}, "m", ""),
+        node("add.Tensor", {"self": "m", "other": "x"}, "h", ""),
+        node("linear.default", {"input": "h", "weight": "p_head_weight", "bias": "p_head_bias"},
+             "y", "head")]
+    graph["inputs"] = [tensor(k) for k in (*names, *ports)]
+    graph["tensor_values"] |= {"ids": meta([batch], False, 5), "mask": meta([batch, 1], False),
+                               "y": meta(narrow, False), **{k: meta(wide, False) for k in "emhx"}}
+    signature = whole["graph_module"]["signature"]
+    signature["input_specs"][-1:] = [{"user_input": {"arg": tensor(k)}} for k in ports]
+    return whole
+
+
 class Network:
     """The numbers of fc1 and fc2, by their names"""
 
@@ -67,13 +87,13 @@ class Network:
         self.numbers = {name: [draw.uniform(-0.7, 0.7) for _ in range(math.prod(shape))]
                         for name, shape in self.shapes.items()}
 
-    def write(self, path, unary="relu.default"):
-        config = {}
+    def write(self, path, unary="relu.default", whole=None):
+        config, text = {}, json.dumps(whole or model(unary, self.shapes))
         with zipfile.ZipFile(path, "w") as archive:
-            for text, name in (("pt2", "archive_format"), ("0", "archive_version"),
+            for content, name in (("pt2", "archive_format"), ("0", "archive_version"),
                                ("little", "byteorder"),
-                               (json.dumps(model(unary, self.shapes)), "models/model.json")):
-                archive.writestr(f"net/{name}", text)
+                               (text, "models/model.json")):
+                archive.writestr(f"net/{name}", content)
             for i, (name, numbers) in enumerate(self.numbers.items()):
                 config[name] = {"path_name": f"weight_{i}", "is_param": True, "use_pickle": False,
                                 "tensor_meta": meta(self.shapes[name], True)}
@@ -166,6 +186,65 @@ class Import(dp.Case):
                 driver = self.check(USAGE, **more)
                 self.assertRegex(driver.text, pattern)
                 self.assertNotRegex(driver.text, "the job is fine")
+
+    def write_mixed(self):
+        """A network of three inputs and their fields; returns the mean cross-entropy"""
+        network = Network(4)
+        network.shapes = {"fc1.weight": [WIDTHS[1], WIDTHS[0]],
+                          "head.weight": [WIDTHS[2], WIDTHS[0]], "head.bias": [WIDTHS[2]]}
+        network.numbers = {k: [random.Random(k).uniform(-1, 1) for _ in range(math.prod(s))]
+                           for k, s in network.shapes.items()}
+        network.write(self.file, whole=mixed(network.shapes))
+        ids, mask = [i * 3 % WIDTHS[1] for i in range(N)], [i % 3 > 0 for i in range(N)]
+        for name, content in (("ids", dp.npy("<i8", (N,), struct.pack(f"<{N}q", *ids))),
+                              ("mask", dp.npy("|b1", (N, 1), bytes(mask)))):
+            with open(self.path(f"{name}.npy"), "wb") as file:
+                file.write(content)
+        total = 0
+        for x, k, keep, label in zip(self.x, ids, mask, self.y):
+            row = network.numbers["fc1.weight"][k * WIDTHS[0]:][:WIDTHS[0]]
+            h = [keep * a + b for a, b in zip(row, x)]
+            w = network.numbers["head.weight"]
+            out = [sum(w[c * WIDTHS[0] + j] * v for j, v in enumerate(h)) + bias
+                   for c, bias in enumerate(network.numbers["head.bias"])]
+            total += math.log(sum(map(math.exp, out))) - out[label]
+        fields = "{labels: y.npy, x: x.npy, mask: mask.npy, ids: ids.npy}"
+        self.job |= {"data.train": fields, "data.validation": fields}
+        return total / N
+
+    def test_fields(self):
+        """Fields feed the inputs of their names, on two ranks, and after a resume on one"""
+        want = self.write_mixed()
+        out = self.check(FINISHED).out
+        for line in (r"(?m)^field +mask \[1\] of whole numbers, I32 feeds mask \[7,1\] F32$",
+                     r"(?m)^field +ids \[1\] of whole numbers, I32 feeds ids \[7\] I64$",
+                     r"(?m)^field +x \[4\], F32 feeds x \[7,4\] F32$",
+                     r"(?m)^target +labels of 3 classes, I32$"):
+            self.assertRegex(out, line)
+        self.train(train__max_steps=1, train__global_batch=N, run="one")
+        self.assertLess(abs(self.events("epoch", "one")[0]["train_loss"] - want), 1e-5 * want)
+        self.train(train__epochs=3, data__shuffle="true", run="whole")
+        self.train(train__epochs=1, data__shuffle="true")
+        self.run_driver("--local", *dp.EXACT, "--run-dir", "run", "--resume", "--set",
+                        "train.epochs=3", n=2, job=None)
+        self.assertEqual(self.weights("run"), self.weights("whole"))
+
+    def test_bad_fields(self):
+        self.write_mixed()
+        with open(self.path("bad.npy"), "wb") as file:
+            file.write(dp.npy("<i8", (N,), struct.pack(f"<{N}q", *[0] * (N - 1), WIDTHS[1])))
+        for fields, pattern in (
+                ("ids: bad.npy, mask: mask.npy, x: x.npy",
+                 r"bad\.npy: row 23: a number of ids is 5, want 0 to 4, which is what the network"),
+                ("ids: ids.npy, x: x.npy", r"mask is an input for which the samples have no field"),
+                ("ids: ids.npy, mask: mask.npy, x: x.npy, more: x.npy",
+                 r"more is a field of the samples that no input is left for"),
+                ("ids: ids.npy, mask: mask.npy, x: ids.npy", r"input x of the network is \[7,4\]"),
+                ("ids: mask.npy, mask: mask.npy, x: none.npy", r"none\.npy")):
+            with self.subTest(fields):
+                driver = self.check(USAGE, **{"data.train": f"{{{fields}, labels: y.npy}}",
+                                              "data.validation": "none"})
+                self.assertRegex(driver.text, pattern)
 
     def test_changed(self):
         """A run goes on with its own network, whatever became of the file"""

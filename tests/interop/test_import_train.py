@@ -55,6 +55,27 @@ def export(network, path):
                                           strict=False), path)
 
 
+class Mixed(nn.Module):
+    """Indices of an embedding, a mask of attention and of a mean, and real numbers"""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(23, 8, padding_idx=0)
+        self.enter = nn.Linear(8, 24)
+        self.more = nn.Linear(3, 8)
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, input_ids, attention_mask, features):
+        h = self.table(input_ids)
+        q, k, v = (t.view(-1, 5, 2, 4).transpose(1, 2) for t in self.enter(h).chunk(3, -1))
+        keep = attention_mask[:, None, None, :].to(torch.bool)
+        seen = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=keep)
+        h = h + seen.transpose(1, 2).reshape(-1, 5, 8)
+        real = attention_mask.unsqueeze(-1).to(h.dtype)
+        mean = (h * real).sum(1) / real.sum(1).clamp(min=1)
+        return self.head(torch.cat([mean, torch.relu(self.more(features))], 1))
+
+
 class Reference:
     """The network before and after PyTorch's training, its losses and its data"""
 
@@ -221,6 +242,45 @@ class Imported(dp.Case):
             self.assert_exit(daemon, dp.FINISHED)
         self.assertEqual(self.events("recovered")[0]["nranks"], 2)
         self.assert_as_theirs("runs/demo")
+
+    def test_fields(self):
+        """Three inputs by name: losses on two and three ranks are PyTorch's, and a bool mask and
+        bytes are the same as int64"""
+        torch.manual_seed(1)
+        rng, network = np.random.default_rng(1), Mixed().train()
+        fields = {"labels": rng.integers(0, 4, N), "features": rng.random((N, 3), np.float32),
+                  "attention_mask": (np.arange(5) < rng.integers(1, 6, (N, 1))).astype(np.int64)}
+        fields["input_ids"] = rng.integers(1, 23, (N, 5)) * fields["attention_mask"]
+        places = tuple(torch.zeros(7, 5, dtype=torch.long) for _ in range(2))
+        torch.export.save(torch.export.export(network, (*places, torch.zeros(7, 3)), strict=False),
+                          self.path("net.pt2"))
+        fields["small"] = fields["input_ids"].astype(np.uint8)
+        fields["bools"] = fields["attention_mask"].astype(bool)
+        for name, array in fields.items():
+            np.save(self.path(f"{name}.npy"), array)
+        optimizer, want = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9), []
+        for at in range(0, N, BATCH):
+            ids, mask, features, labels = (
+                torch.from_numpy(fields[name][at:at + BATCH])
+                for name in ("input_ids", "attention_mask", "features", "labels"))
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(network(ids, mask, features), labels)
+            loss.backward()
+            optimizer.step()
+            want.append(loss.item())
+        named = "{{labels: labels.npy, features: features.npy, {}: {}.npy, input_ids: {}.npy}}"
+        for n, mask, files, inputs in (
+                (2, "attention_mask", ("attention_mask", "input_ids"), "{}"),
+                (3, "kept", ("bools", "small"), "{attention_mask: kept}")):
+            text = named.format(mask, *files)
+            self.train(f"r{n}", n, data__train=text, data__validation=text, model__inputs=inputs)
+            for step, loss in self.losses(f"r{n}").items():
+                self.assertLessEqual(abs(loss - want[step - 1]), 1e-5 * want[step - 1], (n, step))
+            self.assertEqual(len(self.losses(f"r{n}")), STEPS)
+            ours, theirs = self.state(f"r{n}"), network.state_dict()
+            for name, tensor in theirs.items():
+                self.assertLessEqual((ours[name] - tensor).abs().max().item(), 1e-4, name)
+            self.assertEqual(sorted(ours), sorted(theirs))
 
     def test_bool_buffer(self):
         network = Network()
