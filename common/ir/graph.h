@@ -159,7 +159,7 @@ enum reduction { REDUCE_SUM, REDUCE_MEAN, REDUCE_MAX, REDUCE_MIN, REDUCE_VAR };
 /* The losses of op/pointwise_loss.c. */
 enum pointwise { POINTWISE_SQUARED, POINTWISE_ABSOLUTE, POINTWISE_LOGISTIC, POINTWISE_GIVEN };
 
-/* What a loss node adds to the metrics.  The losses of a network may be computed by several nodes,
+/* The metrics that a loss node adds to.  The losses of a network may be computed by several nodes,
  * which compare with the same targets, and each target counts once. */
 enum loss_part {
     LOSS_IS_WHOLE,

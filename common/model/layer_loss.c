@@ -76,7 +76,7 @@ static int weigh_classes(struct net *m, const struct option_numbers *from, union
 
 /* The k-th loss's output as rows, [rows,outputs]: a row for each class among the targets, or for
  * each sample where the targets are numbers.  Classes of images are [N,C,H,W]. */
-static int loss_rows(struct net *m, struct compose *c, int value)
+static int loss_as_rows(struct net *m, struct compose *c, int value)
 {
     static const int channels_last[2][4] = {{0, 2, 1}, {0, 2, 3, 1}};
     const struct sample_field *t = net_target(m);
@@ -197,7 +197,7 @@ static void loss_add_more(struct net *m, const char *name, const union node_attr
         const int value = m->loss_of ? m->loss_of[k] : logits;
         int x = l->kind == LOSS_OUTPUT
                     ? loss_given(m, &c, value, rows)
-                    : loss_of_rows(m, &c, l, k ? loss_rows(m, &c, value) : logits, of);
+                    : loss_of_rows(m, &c, l, k ? loss_as_rows(m, &c, value) : logits, of);
 
         if (l->weight != 1 && m->g->training)
             x = compose_constants(&c, EW_AFFINE, x, (float)l->weight, 0);
@@ -215,7 +215,7 @@ static void loss_take_first(struct net *m, const char *name)
     const struct sample_field *t = net_target(m);
     const int64_t places = shape_elements(&t->shape);
 
-    m->h = loss_rows(m, &c, m->h);
+    m->h = loss_as_rows(m, &c, m->h);
     m->rc = c.rc;
     if (m->rc == 0 && t->role == SAMPLE_CLASS && t->shape.n > 0 &&
         net_shape(m)->dim[0] == m->g->batch * places)

@@ -1,4 +1,5 @@
-/* losses - model.loss: a word, `output NAME`, or a mapping from outputs to losses with weights. */
+/* losses - reads model.loss: a word, `output NAME`, or a mapping from outputs to losses with
+ * weights.  Messages say what was seen and what is wanted. */
 #include "model/losses.h"
 
 #include <math.h>
@@ -114,8 +115,8 @@ static int losses_read_term(const struct losses_reading *r, const struct tree *t
     return t->kind == TREE_MAP ? losses_read_map(r, t, of, term) : losses_find(r, t, of, term);
 }
 
-int losses_read(const char *text, size_t len, struct arena *arena, struct losses *out, size_t *at,
-                struct err *err)
+static int losses_read(const char *text, size_t len, struct arena *arena, struct losses *out,
+                       size_t *at, struct err *err)
 {
     const struct losses_reading r = {out, at, err};
     const struct tree *t;

@@ -24,9 +24,7 @@ struct losses {
     struct loss_term term[LOSSES_MOST];
 };
 
-/* Names are in `arena`.  A failure sets *at to where in the text it is. */
-int losses_read(const char *text, size_t len, struct arena *arena, struct losses *out, size_t *at,
-                struct err *err);
+/* A failure sets *at to where in the text it is. */
 int losses_check(const char *text, size_t len, size_t *at, struct err *err);
 int losses_first(const char *text, enum loss *out, struct err *err); /* the first one's kind */
 

@@ -18,10 +18,14 @@ import torch  # noqa: E402
 import torchvision  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
+from torch.utils import _pytree  # noqa: E402
 
 from models import dp  # noqa: E402
 
 STEPS, BATCH, CLASSES = 3, 4, 7
+
+for outputs in (torchvision.models.GoogLeNetOutputs, torchvision.models.InceptionOutputs):
+    _pytree._register_namedtuple(outputs, serialized_type_name=outputs.__name__)
 
 
 class Heads(nn.Module):

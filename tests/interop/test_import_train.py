@@ -227,7 +227,7 @@ class Imported(dp.Case):
             network = Network()
             for name, dtype in (("flags", torch.bool), ("small", torch.int8),
                                 ("short", torch.int16), ("bytes", torch.uint8),
-                                ("whole", torch.int64), ("half", torch.float16)):
+                                ("whole", torch.int64), ("halves", torch.float16)):
                 network.register_buffer(name, torch.tensor([1, 0, 3]).to(dtype))
             return network
 
@@ -239,7 +239,7 @@ class Imported(dp.Case):
         ours = self.state("run")
         fresh().load_state_dict(ours, strict=True)
         for name, buffer in network.named_buffers():
-            if name in ("flags", "small", "short", "bytes", "whole", "half"):
+            if name in ("flags", "small", "short", "bytes", "whole", "halves"):
                 self.assertEqual((ours[name].dtype, ours[name].tolist()),
                                  (buffer.dtype, buffer.tolist()), name)
 
