@@ -50,7 +50,8 @@ def model(unary, shapes, outputs=("y",), batch=7):
     values |= {"x": meta([batch, WIDTHS[0]], False), "y": meta(narrow, False),
                "m": meta(narrow[:1], False),
                **{k: meta(wide, False) for k in "hab"}}
-    graph = {"inputs": [tensor(k) for k in (*names.values(), "x")], "outputs": [tensor(k) for k in outputs],
+    graph = {"inputs": [tensor(k) for k in (*names.values(), "x")],
+             "outputs": [tensor(k) for k in outputs],
              "nodes": nodes, "tensor_values": values, "sym_int_values": {}}
     specs = [{"parameter": {"arg": {"name": v}, "parameter_name": k}} for k, v in names.items()]
     signature = {"input_specs": [*specs, {"user_input": {"arg": tensor("x")}}],
@@ -84,7 +85,8 @@ class Network:
         with zipfile.ZipFile(path, "w") as archive:
             for text, name in (("pt2", "archive_format"), ("0", "archive_version"),
                                ("little", "byteorder"),
-                               (json.dumps(model(unary, self.shapes, outputs)), "models/model.json")):
+                               (json.dumps(model(unary, self.shapes, outputs)),
+                                "models/model.json")):
                 archive.writestr(f"net/{name}", text)
             for i, (name, numbers) in enumerate(self.numbers.items()):
                 config[name] = {"path_name": f"weight_{i}", "is_param": True, "use_pickle": False,
@@ -221,10 +223,10 @@ class Import(dp.Case):
         self.assertRegex(driver.text, "warning: .*" + told)
         self.assertRegex(str(self.events("warning", "run")), told)
         self.assertEqual(driver.text.count("another network"), 1)
-        self.assertRegex(driver.text, r"the weights are its checkpoint's, not those of .*moved\.pt2")
+        self.assertRegex(driver.text, r"its checkpoint's, not those of .*moved\.pt2")
         os.unlink(self.file)
         driver = self.run_driver(*resume, "train.epochs=4", n=2, job=None)
-        self.assertRegex(driver.text, r"warning: .*moved\.pt2.*the run goes on with the network that")
+        self.assertRegex(driver.text, r"warning: .*moved\.pt2.*goes on with the network that")
         self.assertEqual(self.weights("run"), self.weights("whole"))
 
 
