@@ -104,15 +104,15 @@ class Losses(dp.Case):
         network = torchvision.models.googlenet(num_classes=CLASSES, init_weights=False,
                                                aux_logits=True)
         self.auxiliary(network, 64, {"logits": 1, "aux_logits1": 0.3, "aux_logits2": 0.3},
-                       "{logits: cross_entropy, aux_logits1: {name: cross_entropy, weight: 0.3}, "
-                       "aux_logits2: {name: cross_entropy, weight: 0.3}}")
+                       "{output0: cross_entropy, output1: {name: cross_entropy, weight: 0.3}, "
+                       "output2: {name: cross_entropy, weight: 0.3}}")
 
     def test_inception(self):
         torch.manual_seed(0)
         network = torchvision.models.inception_v3(num_classes=CLASSES, init_weights=False,
                                                   aux_logits=True)
         self.auxiliary(network, 299 if "--whole" in sys.argv else 192, {"logits": 1, "aux": 0.4},
-                       "{logits: cross_entropy, aux: {name: cross_entropy, weight: 0.4}}")
+                       "{output0: cross_entropy, output1: {name: cross_entropy, weight: 0.4}}")
 
     def heads(self):
         torch.manual_seed(2)
