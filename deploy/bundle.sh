@@ -87,7 +87,7 @@ git -C "$top" describe --always --dirty >"$root/commit" 2>/dev/null || echo unkn
 copy tests "$top/tests/run.sh"
 copy tests/gpu "$top"/tests/gpu/*.py "$top/tests/golden/golden.json"
 for program in "$build"/tests/gpu/gpu_*; do
-    if [ -f "$program" ]; then copy bin "$program"; fi
+    if [ -f "$program" ]; then strip -o "$root/bin/$(basename "$program")" "$program"; fi
 done
 copy tests/interop "$top"/tests/interop/*.py
 if [ -x "$root/bin/gpu_probe" ]; then

@@ -7,8 +7,8 @@ Of the tests that `meson introspect --tests` names, and that are not of suite `l
 programs that need nothing but their arguments, and the end-to-end tests.  It leaves out the tests
 that need a compiler, a toolkit, PyTorch or the sources.  It also leaves out those that come out
 alike on every machine, and would make the bundle large: the tests on the simulated GPU, of job
-files, and of the fuzz targets' seeds.  BUNDLE/tests/list gets one line for each test, which
-tests/run.sh reads in the bundle:
+files, of imported networks, and of the fuzz targets' seeds.  BUNDLE/tests/list gets one line for
+each test, which tests/run.sh reads in the bundle:
 
     NAME <tab> SECONDS <tab> [VARIABLE=VALUE]... COMMAND, from the bundle's folder
 """
@@ -20,7 +20,7 @@ import subprocess
 import sys
 
 LEFT_OUT = {"plugin", "cudasim", "cudnn", "gpu", "fakegpu", "interop", "lint", "bench", "chroot",
-            "job", "fuzz"}
+            "job", "import", "fuzz"}
 LEFT_OUT_TESTS = {"golden/data", "golden/half", "golden/pytorch",  # these read the sources
                   "golden/averages_sim", "golden/optimizers_sim",  # on the simulated GPU
                   "daemon/minder"}  # runs /bin/sh and /bin/sleep

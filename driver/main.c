@@ -19,6 +19,7 @@
 #include "driver/record.h"
 #include "driver/server.h"
 #include "driver/standby.h"
+#include "import/arch.h"
 #include "job/imported.h"
 #include "net/secret.h"
 #include "report/began.h"
@@ -181,10 +182,12 @@ static int main_import(struct options *o, const struct evaluation *e, struct job
 
     main_tell(o, doubt);
     free(doubt);
+    if (rc == 0 && o->resume && run && import_options_of(&job->model))
+        log_info(
+            "model.import: the network is the run's own, and the weights are its checkpoint's, "
+            "not those of %s",
+            import_options_of(&job->model)->path);
     doubt = rc == 0 ? imported_mode(job) : NULL;
-    main_tell(o, doubt);
-    free(doubt);
-    doubt = rc == 0 ? imported_lost(job) : NULL;
     main_tell(o, doubt);
     free(doubt);
     free(run);

@@ -163,7 +163,7 @@ static int parse_tensor(const struct st_file *f, const char *name, json_t *entry
 
     if (d < 0)
         return safetensors_bad(f, err, name,
-                               "\"dtype\" is not F32, F64, I32, I64, U8, BF16 or F16");
+                               "\"dtype\" is not F32, F64, I32, I64, U8, BF16, F16, I16, I8 or BOOL");
     if (parse_shape(f, name, json_object_get(entry, "shape"), &t->shape, err) < 0)
         return err->code;
     if (!json_is_integer(begin) || !json_is_integer(end) || json_array_size(at) != 2 ||
@@ -287,7 +287,8 @@ static int safetensors_parse(struct st_file *f, struct err *err)
     if (!memcmp(&len, "PK\3\4", 4))
         return err_set(err, ERR_CORRUPT,
                        "%s: offset 0: a zip archive, as torch.save() writes it; write the weights "
-                       "with safetensors.torch.save_file()",
+                       "with safetensors.torch.save_file(), or name a file of torch.export.save() "
+                       "in model.import",
                        f->origin);
     if (len > ST_MAX_HEADER || len > f->n_bytes - LENGTH_BYTES)
         return err_set(err, ERR_CORRUPT,

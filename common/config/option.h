@@ -42,6 +42,7 @@ enum {
     OPT_SHORT = 32,   /* a word in place of the mapping that has this key is this key's value */
     OPT_MAP = 64,     /* OPT_TREE: the file gives a mapping, not a list.  OPT_STRING: a mapping in
                          the file is its text in YAML's flow style, "{a: b}" */
+    OPT_NONE = 128,   /* OPT_PATH: the bare word none is no value, too */
     OPT_MANY = 16,    /* OPT_STRING: a list in the file is its items, separated by ", " */
 
     OPT_TEXT_BYTES = 4095,     /* the longest string */

@@ -101,8 +101,11 @@ int read_give(struct reader *r, const struct option_ref *ref, const struct given
     size_t len = value->len;
     const int is_tree = ref->o->type == OPT_TREE && value->is_list; /* errors name a place in it */
     struct buf path = {0};
-    int rc = read_resolve(ref->o, &text, &len, base_dir, &path, err);
+    int rc;
 
+    if (ref->o->flags & OPT_NONE && !value->is_quoted && len == 4 && !memcmp(text, "none", 4))
+        return read_give_none(r, ref, value, err);
+    rc = read_resolve(ref->o, &text, &len, base_dir, &path, err);
     if (rc == 0 && (is_tree || !has_several_rows(r, ref)))
         rc = option_try(ref->o, text, len, value->is_quoted, err);
     if (rc == 0) {

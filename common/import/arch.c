@@ -1,22 +1,25 @@
-/* arch - from the fields of the samples to the imported network, and from its first output to what
- * the loss takes. */
+/* arch - from the fields of the samples to the imported network, and from its outputs to the losses
+ * of the job. */
 #include "import/arch.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/buf.h"
 #include "base/util.h"
 #include "import/inputs.h"
 #include "import/lower.h"
 #include "model/layer.h"
-#include "op/compose.h"
+#include "model/losses.h"
 
 #define AT(field) offsetof(struct import_options, field)
 
 static const struct option rows[] = {
-    {"model.import", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED,
+    {"model.import", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED | OPT_NONE | OPT_RESUME,
      .help = "The network of a file that torch.export.save wrote (NET.pt2), in place of "
-             "model.arch. The driver reads it and hands it on; initial weights are the file's, "
+             "model.arch; none takes it back. The driver reads it and hands it on; initial weights "
+             "are the file's, "
              "unless model.init says otherwise (random draws them)."},
     {"model.inputs", OPT_TREE, AT(inputs), "{}", .unit = "inputs", .flags = OPT_MAP,
      .tree = import_inputs_check,
@@ -37,36 +40,73 @@ static int arch_find_inputs(struct net *m, const struct import_options *o, int *
     return rc;
 }
 
-/* The loss takes rows of outputs: [N,C] as it is, [N,T,V] as N*T rows, [N,C,H,W] as N*H*W. */
-static void arch_take_output(struct net *m, const struct import_network *n, int value)
-{
-    struct compose c = {.g = m->g, .name = "logits", .err = m->err};
-    char text[SHAPE_TEXT_LEN];
-    struct shape s;
+/* ---- outputs ---- */
 
-    if (value == NO_VALUE) {
-        m->rc = err_set(m->err, ERR_UNSUPPORTED,
-                        "%s: its first output%s%s is no tensor, and the loss takes that one",
-                        n->path, *n->output[0].name ? " " : "", n->output[0].name);
-        return;
+/* The name of an output in messages and in model.loss: outputK, if the export has none. */
+static const char *arch_output_name(const struct import_network *n, int k, char room[32])
+{
+    const char *name = n->output[k].name;
+
+    if (name[strspn(name, "0123456789")])
+        return name;
+    snprintf(room, 32, "output%d", k);
+    return room;
+}
+
+static int arch_find_output(struct net *m, const struct import_network *n, const char *name)
+{
+    struct buf names = {0};
+    char room[32];
+
+    for (int k = 0; k < n->n_outputs; k++)
+        if (!name || !strcmp(arch_output_name(n, k, room), name))
+            return k;
+    for (int k = 0; k < n->n_outputs; k++)
+        buf_printf(&names, "%s%s", k ? ", " : "", arch_output_name(n, k, room));
+    m->rc = err_set(m->err, ERR_CONFIG, "model.loss: %.60s is no output of %s, which has %s", name,
+                    n->path, buf_cstr(&names));
+    buf_fini(&names);
+    return 0;
+}
+
+/* Choose the outputs that the losses take.  Predictions are the first one; where that one is a loss
+ * itself, the first output of rows. */
+static void arch_take_outputs(struct net *m, const struct import_network *n, const int *output)
+{
+    const struct losses *l = m->losses;
+    int *of = arena_alloc(&m->g->arena, sizeof *of * (size_t)l->n);
+    char room[32];
+
+    for (int k = 0; k < l->n && m->rc == 0; k++) {
+        const int at = arch_find_output(m, n, l->term[k].output);
+
+        of[k] = output[at];
+        if (m->rc == 0 && of[k] == NO_VALUE)
+            m->rc = err_set(m->err, ERR_UNSUPPORTED,
+                            "%s: its output %s is no tensor, and model.loss takes it", n->path,
+                            arch_output_name(n, at, room));
     }
-    s = m->g->value[value].shape;
-    if (s.n == 3) {
-        m->length = s.dim[1];
-        value = compose_reshape(&c, value, (struct shape){2, {m->g->batch * s.dim[1], s.dim[2]}});
-    } else if (s.n == 4) { /* a row for each pixel */
-        m->length = s.dim[2] * s.dim[3];
-        value = compose_permute(&c, value, (const int[]){0, 2, 3, 1});
-        value = compose_reshape(&c, value, SHAPE(m->g->batch * m->length, s.dim[1]));
-    } else if (s.n != 2) {
-        m->rc = err_set(m->err, ERR_UNSUPPORTED,
-                        "%s: its first output is %s, want [batch, outputs], [batch, places, "
-                        "outputs] or [batch, outputs, rows, columns] for model.loss",
-                        n->path, shape_text(&s, text));
+    if (m->rc < 0)
         return;
-    }
-    m->rc = c.rc;
-    m->h = value;
+    m->loss_of = of;
+    m->h = of[0];
+    for (int k = 0; k < n->n_outputs && l->term[0].kind == LOSS_OUTPUT && m->h == of[0]; k++)
+        if (output[k] != NO_VALUE && m->g->value[output[k]].shape.n >= 2)
+            m->h = output[k];
+    import_freeze_unused(m->g, of, l->n);
+}
+
+static int arch_check_output(struct net *m, const struct import_network *n)
+{
+    const struct shape *s = &m->g->value[m->h].shape;
+    char text[SHAPE_TEXT_LEN];
+
+    if (s->n >= 2 || m->losses->term[0].kind == LOSS_OUTPUT)
+        return 0;
+    return err_set(m->err, ERR_UNSUPPORTED,
+                   "%s: the output of model.loss is %s, want [batch, outputs], [batch, places, "
+                   "outputs] or [batch, outputs, rows, columns]",
+                   n->path, shape_text(s, text));
 }
 
 static void arch_build(struct net *m, const void *options)
@@ -88,10 +128,10 @@ static void arch_build(struct net *m, const void *options)
     m->rc = arch_find_inputs(m, o, input);
     if (m->rc == 0)
         m->rc = import_lower(m, n, &(struct import_choices){.input = input, .dropout = -1}, output);
-    if (m->rc < 0)
-        return;
-    import_freeze_unused(m->g, output, 1);
-    arch_take_output(m, n, output[0]);
+    if (m->rc == 0)
+        arch_take_outputs(m, n, output);
+    if (m->rc == 0)
+        m->rc = arch_check_output(m, n);
 }
 
 const struct model_arch arch_import = {

@@ -50,7 +50,7 @@ int import_inputs_check(const char *text, size_t len, size_t *at, struct err *er
 static int inputs_find_field(const struct sample_spec *s, const char *name)
 {
     for (int i = 0; i < s->n_fields; i++)
-        if (s->field[i].role == SAMPLE_INPUT && !strcmp(s->field[i].name, name))
+        if (!strcmp(s->field[i].name, name))
             return i;
     return -1;
 }
@@ -95,7 +95,8 @@ static int inputs_is_read(const struct import_network *n, int value)
     return 0;
 }
 
-/* The input of each field that model.inputs names; taken[] notes the fields. */
+/* The input of each field that model.inputs names; taken[] notes the fields.  Only by it the target
+ * is an input, too: a network that computes its loss needs that. */
 static int inputs_by_choice(const struct import_network *n, const struct tree *t,
                             const struct sample_spec *s, int *field, int *taken, struct err *err)
 {
@@ -106,7 +107,7 @@ static int inputs_by_choice(const struct import_network *n, const struct tree *t
         if (at < 0)
             return inputs_fail(n, t->key[i]->text, "is no input of the network", err);
         if (f < 0)
-            return inputs_fail(n, t->child[i]->text, "is no input field of the samples", err);
+            return inputs_fail(n, t->child[i]->text, "is no field of the samples", err);
         field[at] = f;
         taken[f] = 1;
     }
@@ -119,7 +120,7 @@ static void inputs_by_name(const struct import_network *n, const struct sample_s
     for (int i = 0; i < n->n_inputs; i++) {
         const int f = inputs_find_field(s, n->input[i].name);
 
-        if (field[i] >= 0 || f < 0 || taken[f])
+        if (field[i] >= 0 || f < 0 || taken[f] || s->field[f].role != SAMPLE_INPUT)
             continue;
         field[i] = f;
         taken[f] = 1;

@@ -218,13 +218,13 @@ char *import_kept(const struct import_network *n)
     return is_kept;
 }
 
-int import_dtype(enum import_type t)
+enum dtype import_dtype(enum import_type t)
 {
-    static const int type[IMPORT_TYPE_COUNT] = {
+    static const enum dtype type[IMPORT_TYPE_COUNT] = {
         [IMPORT_F32] = DTYPE_F32,   [IMPORT_F64] = DTYPE_F64, [IMPORT_F16] = DTYPE_F16,
         [IMPORT_BF16] = DTYPE_BF16, [IMPORT_I64] = DTYPE_I64, [IMPORT_I32] = DTYPE_I32,
-        [IMPORT_I16] = -1,          [IMPORT_I8] = -1,         [IMPORT_U8] = DTYPE_U8,
-        [IMPORT_BOOL] = -1};
+        [IMPORT_I16] = DTYPE_I16,   [IMPORT_I8] = DTYPE_I8,   [IMPORT_U8] = DTYPE_U8,
+        [IMPORT_BOOL] = DTYPE_BOOL};
 
     return type[t];
 }

@@ -58,8 +58,8 @@ int import_check(const struct import_network *n, struct buf *missing);
  * num_batches_tracked, which counts steps.  To be freed. */
 char *import_kept(const struct import_network *n);
 
-/* Our type for that of an imported tensor, or -1: a checkpoint has none like it. */
-int import_dtype(enum import_type t);
+/* Our type for that of an imported tensor. */
+enum dtype import_dtype(enum import_type t);
 
 /* Freeze the parameters on which none of these values depends, NO_VALUE among them is fine:
  * PyTorch gives them no gradient.  import_lower does it for all outputs; a job whose loss takes

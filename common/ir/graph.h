@@ -158,7 +158,15 @@ enum pooling { POOL_MAX, POOL_AVG };
 enum reduction { REDUCE_SUM, REDUCE_MEAN, REDUCE_MAX, REDUCE_MIN, REDUCE_VAR };
 
 /* The losses of op/pointwise_loss.c. */
-enum pointwise { POINTWISE_SQUARED, POINTWISE_ABSOLUTE, POINTWISE_LOGISTIC };
+enum pointwise { POINTWISE_SQUARED, POINTWISE_ABSOLUTE, POINTWISE_LOGISTIC, POINTWISE_GIVEN };
+
+/* The metrics that a loss node adds to.  The losses of a network may be computed by several nodes,
+ * which compare with the same targets, and each target counts once. */
+enum loss_part {
+    LOSS_IS_WHOLE,
+    LOSS_IS_MORE,    /* METRIC_LOSS_SUM and METRIC_NONFINITE alone */
+    LOSS_IS_COUNTED, /* all but METRIC_LOSS_SUM; the node has no gradient */
+};
 
 /* The settings of dynamic loss scaling: op/loss_scale.c. */
 struct scaler_rule {
@@ -221,6 +229,7 @@ union node_attr {
         float label_smoothing;    /* softmax_xent */
         enum pointwise pointwise; /* pointwise_loss */
         int counts_top5;          /* softmax_xent: METRIC_TOP5 counts, too */
+        enum loss_part part;
         /* softmax_xent: [C] multiples of 1 / WEIGHT_UNITS, in the graph's arena or elsewhere where
          * they outlive all kernels made from the node; NULL: each class weighs 1. */
         const float *class_weight;

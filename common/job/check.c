@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 #include "import/arch.h"
+#include "model/losses.h"
 #include "strategy/allreduce.h"
 #include "strategy/tree.h"
 
@@ -29,7 +30,7 @@ static int check_weights(const struct job *j, struct err *err)
     }
     if (w->n == 0)
         return 0;
-    if (j->model.loss != LOSS_CROSS_ENTROPY)
+    if (!loss_is_of_classes(j->model.loss))
         return err_set(err, ERR_CONFIG, "train.class_weights needs model.loss cross_entropy");
     if ((float)most == 0) /* they are float32 in the network */
         return err_set(err, ERR_CONFIG, "train.class_weights are all 0, want one above 0");
@@ -158,7 +159,10 @@ static int check_schedule(const struct job *j, struct err *err)
     return 0;
 }
 
-static int is_right_or_wrong(enum loss l) { return l == LOSS_CROSS_ENTROPY || l == LOSS_BCE; }
+static int is_right_or_wrong(enum loss l)
+{
+    return l == LOSS_CROSS_ENTROPY || l == LOSS_FOCAL || l == LOSS_BCE;
+}
 
 static const char *const goals[] = {GOAL_LIST(WORD_NAME) NULL};
 
@@ -171,7 +175,7 @@ static int check_decision(const struct job *j, const char *key, enum goal goal, 
         return err_set(err, ERR_CONFIG,
                        "%s is %s, which needs model.loss cross_entropy or bce; want %s", key,
                        goals[goal], goals[goal_loss(goal)]);
-    if (goal_is_top5(goal) && j->model.loss != LOSS_CROSS_ENTROPY)
+    if (goal_is_top5(goal) && j->model.loss != LOSS_CROSS_ENTROPY && j->model.loss != LOSS_FOCAL)
         return err_set(err, ERR_CONFIG, "%s is %s, which needs model.loss cross_entropy; want %s",
                        key, goals[goal], goals[goal_loss(goal)]);
     return 0;

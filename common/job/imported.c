@@ -48,7 +48,10 @@ int imported_fill(struct reader *r, struct err *err)
         return 0;
     if (arch->text && strcmp(arch->text, name) != 0) {
         if (arch->from == FROM_SET && file->from == FROM_FILE)
-            return 0; /* the override's choice holds, and the file's import is dropped */
+            return err_set(err, ERR_CONFIG,
+                           "--set: model.arch is %.40s, and the job file has model.import; want "
+                           "--set model.import=none beside it",
+                           arch->text);
         if (arch->from == file->from)
             return err_set(err, ERR_CONFIG,
                            "%s: model.arch is %.40s, and model.import is given, too; want one of "
@@ -123,14 +126,20 @@ static void imported_set(struct job *job, struct import_network *n, const void *
     o->n_packed = len;
 }
 
-static int imported_is_same(const struct import_network *n, const struct import_options *o)
+/* 1: the networks are equal but for the names of their file and of its writer. */
+static int imported_is_same(struct import_network *n, const struct import_options *o)
 {
+    const char *const path = n->path, *const writer = n->writer;
     struct buf other = {0};
     struct err ignored;
-    const int rc = import_pack(n, &other, &ignored);
-    const int same =
-        rc == 0 && other.len == o->n_packed && !memcmp(other.data, o->packed, other.len);
+    int same;
 
+    n->path = o->network->path;
+    n->writer = o->network->writer;
+    same = import_pack(n, &other, &ignored) == 0 && other.len == o->n_packed &&
+           !memcmp(other.data, o->packed, other.len);
+    n->path = path;
+    n->writer = writer;
     buf_fini(&other);
     return same;
 }
@@ -218,27 +227,6 @@ char *imported_mode(const struct job *job)
                      "same, but dropout by functions may be gone from the file (export the network "
                      "after net.train())",
                      o->path);
-}
-
-char *imported_lost(const struct job *job)
-{
-    const struct import_options *o = import_options_of(&job->model);
-    const struct import_network *n = o ? o->network : NULL;
-    char *is_kept = n ? import_kept(n) : NULL, *text = NULL;
-    struct buf names = {0};
-
-    for (int i = 0; n && i < n->n_tensors; i++)
-        if (is_kept[i] && import_dtype(n->tensor[i].type) < 0)
-            buf_printf(&names, "%s%s %s", names.len ? ", " : "", n->tensor[i].name,
-                       import_type_name(n->tensor[i].type));
-    if (names.len)
-        text = xasprintf("model.import: %s has buffers of types that checkpoints lack, so these "
-                         "are left out of model.safetensors: %s (load_state_dict needs "
-                         "strict=False, or register them with persistent=False)",
-                         o->path, buf_cstr(&names));
-    buf_fini(&names);
-    free(is_kept);
-    return text;
 }
 
 int imported_read(struct job *job, const char *run, char **doubt, struct err *err)

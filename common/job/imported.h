@@ -25,9 +25,6 @@ int imported_read(struct job *job, const char *run, char **doubt, struct err *er
 /* A doubt about the mode in which the network was exported, for free(); NULL: there is none. */
 char *imported_mode(const struct job *job);
 
-/* The buffers that checkpoints lack, for free(); NULL: there is none. */
-char *imported_lost(const struct job *job);
-
 /* Append the packed network; nothing for other architectures. */
 void imported_pack(const struct job *job, struct buf *out);
 

@@ -19,6 +19,7 @@
 #include "job/imported.h"
 #include "job/pretrained.h"
 #include "job/table.h"
+#include "model/losses.h"
 
 /* The job that runs without a job file.  It must pass 97 % on two cores in about a minute. */
 static const char demo[] = "name: demo\n"
@@ -66,6 +67,8 @@ static int job_make(const char *text, size_t len, const char *origin, const char
         rc = pretrained_fill(&r, err);
     if (rc == 0)
         rc = read_finish(&r, err);
+    if (rc == 0)
+        rc = losses_first(job->model.losses, &job->model.loss, err);
     if (rc == 0 && job_check(job, err) < 0)
         rc = read_locate(&r, err);
     reader_fini(&r);
@@ -204,8 +207,9 @@ struct dataset_request job_request(const struct job *job, enum dataset_purpose p
                                     .limit = import ? import_inputs_limit : NULL,
                                     .limit_arg = &job->model,
                                     .ignored = &job->data.ignore_index,
-                                    .targets_are_fractions = job->model.loss == LOSS_BCE,
-                                    .targets_are_numbers = job->model.loss != LOSS_CROSS_ENTROPY};
+                                    .targets_are_fractions =
+                                        job->model.loss == LOSS_BCE || job->model.loss == LOSS_KL,
+                                    .targets_are_numbers = !loss_is_of_classes(job->model.loss)};
 }
 
 /* Numbers that may be measured: the key of their source, and their own. */

@@ -5,10 +5,10 @@
 
 #include "base/util.h"
 #include "import/arch.h"
+#include "model/losses.h"
 
 static const char *const inits[] = {INIT_LIST(WORD_NAME) NULL};
 static const char *const missings[] = {MISSING_LIST(WORD_NAME) NULL};
-static const char *const losses[] = {LOSS_LIST(WORD_NAME) NULL};
 static const char *const nonfinites[] = {NONFINITE_LIST(WORD_NAME) NULL};
 static const char *const recomputes[] = {RECOMPUTE_LIST(WORD_NAME) NULL};
 static const char *const precisions[] = {PRECISION_LIST(WORD_NAME) NULL};
@@ -82,10 +82,17 @@ static const struct option model_rows[] = {
     {"model.sync_batch_norm", OPT_BOOL, AT(model.sync_batch_norm), "true", .flags = OPT_RESUME,
      .help = "Batch norm's statistics are those of all ranks together, so that training does not "
              "depend on their number."},
-    {"model.loss", OPT_CHOICE, AT(model.loss), "cross_entropy", .choices = losses,
-     .help = "The loss that is minimized. mse, l1 and bce compare each output with its target, "
-             "which is a real number, or 1 for the label and 0 for others; bce takes the outputs "
-             "as logits, and targets from 0 to 1."},
+    {"model.loss", OPT_TREE, AT(model.losses), "cross_entropy", .unit = "losses", .flags = OPT_MAP,
+     .tree = losses_check,
+     .help =
+         "The loss that is minimized: cross_entropy, focal, mse, l1, huber, bce or kl. mse, l1, "
+         "huber and bce compare each output with its target, which is a real number, or 1 for "
+         "the label and 0 for others; bce takes the outputs as logits, and targets from 0 to "
+         "1. kl is the divergence of the outputs' softmax from targets that are probabilities. "
+         "With model.import also {OUTPUT: LOSS, OUTPUT: {name: LOSS, weight: 0.4}}, the sum "
+         "with weights, where huber takes delta, focal gamma, and bce positive, the weight of "
+         "targets of 1; and `output NAME`, a loss that the network computes itself. "
+         "Validations take the first one alone."},
 };
 
 static const struct option format_row = {"data.format",

@@ -15,15 +15,21 @@
 #include "ir/graph.h"
 #include "model/model.h"
 
+struct losses; /* model/losses.h */
+
 struct net {
     struct graph *g;
     const struct sample_spec *spec; /* what a sample is; its fields are g->input, in this order */
     int sync;                       /* batch norm over all ranks */
     int h;                          /* the network's output so far; NO_VALUE: nothing yet */
     int64_t length;                 /* tokens of a sample: h has so many rows for each; else 0 */
-    int n_dropouts;                 /* so far: each draws its own random numbers */
-    int n_open;                     /* blocks begun and not ended */
-    int rc;                         /* < 0: failed, *err says why */
+    /* Of an imported network: the outputs of the job's losses, in PyTorch's order of dimensions, by
+     * the places of model.loss.  NULL: h is the one output. */
+    const int *loss_of;
+    const struct losses *losses;
+    int n_dropouts; /* so far: each draws its own random numbers */
+    int n_open;     /* blocks begun and not ended */
+    int rc;         /* < 0: failed, *err says why */
     struct err *err;
 };
 

@@ -5,6 +5,8 @@
 
 #include "base/buf.h"
 #include "model/layer_impl.h"
+#include "model/losses.h"
+#include "op/compose.h"
 
 /* The samples must have the targets that the job's loss compares with. */
 static int check_loss(const struct net *m, const struct model_options *o, struct err *err)
@@ -12,25 +14,26 @@ static int check_loss(const struct net *m, const struct model_options *o, struct
     static const char *const name[] = {LOSS_LIST(WORD_NAME)};
     const struct sample_field *t = net_target(m);
     const int is_sequence = t->role == SAMPLE_CLASS && t->shape.n >= 1;
-    const enum loss loss = o->loss;
+    const enum loss loss = m->losses->term[0].kind;
+    const int of_classes = loss_is_of_classes(loss);
     struct buf text = {0};
 
-    if (is_sequence && loss == LOSS_CROSS_ENTROPY && m->length == shape_elements(&t->shape))
+    if (loss == LOSS_OUTPUT ||
+        (is_sequence && of_classes && m->length == shape_elements(&t->shape)))
         return 0;
-    if ((t->role != SAMPLE_CLASS || t->shape.n != 0) &&
-        (t->role != SAMPLE_REAL || loss == LOSS_CROSS_ENTROPY)) {
+    if ((t->role != SAMPLE_CLASS || t->shape.n != 0) && (t->role != SAMPLE_REAL || of_classes)) {
         sample_field_print(t, &text);
         err_set(err, ERR_CONFIG, "model.loss %s needs one class label a %s%s; the target is %s%s",
-                name[loss], m->length ? "token" : "sample",
-                loss == LOSS_CROSS_ENTROPY ? "" : ", or real numbers", buf_cstr(&text),
+                name[loss], m->length ? "token" : "sample", of_classes ? "" : ", or real numbers",
+                buf_cstr(&text),
                 t->role == SAMPLE_REAL ? "; store classes as whole numbers, such as int64, or set "
                                          "model.loss mse, l1 or bce"
-                : loss != LOSS_CROSS_ENTROPY ? "; store numbers as float32"
-                                             : "");
+                : of_classes           ? ""
+                                       : "; store numbers as float32");
         buf_fini(&text);
         return err->code;
     }
-    if (loss != LOSS_CROSS_ENTROPY && o->label_smoothing != 0)
+    if (!of_classes && o->label_smoothing != 0)
         return err_set(err, ERR_CONFIG,
                        "train.label_smoothing is %g, but model.loss is %s: smoothing belongs to "
                        "cross_entropy; set it to 0",
@@ -69,17 +72,173 @@ static int weigh_classes(struct net *m, const struct option_numbers *from, union
     return 0;
 }
 
+/* ---- several losses, or one without an operator of its own ---- */
+
+/* The k-th loss's output as rows, [rows,outputs]: a row for each class among the targets, or for
+ * each sample where the targets are numbers.  Classes of images are [N,C,H,W]. */
+static int loss_as_rows(struct net *m, struct compose *c, int value)
+{
+    static const int channels_last[2][4] = {{0, 2, 1}, {0, 2, 3, 1}};
+    const struct sample_field *t = net_target(m);
+    const int64_t places = shape_elements(&t->shape), n = m->g->batch;
+    struct shape s = m->g->value[value].shape;
+    const int is_class = t->role == SAMPLE_CLASS;
+
+    if (is_class && s.n == 3 && t->shape.n == 1 && s.dim[1] == places)
+        return compose_reshape(c, value, SHAPE(n * places, s.dim[2]));
+    if (is_class && t->shape.n > 0 &&
+        ((s.n == 3 && s.dim[2] == places) || (s.n == 4 && s.dim[2] * s.dim[3] == places))) {
+        value = compose_permute(c, value, channels_last[s.n - 3]);
+        return compose_reshape(c, value, SHAPE(n * places, s.dim[1]));
+    }
+    if (!is_class && s.n > 2) {
+        for (int d = s.n - 1; d > 1; d--)
+            s.dim[1] *= s.dim[d];
+        return compose_reshape(c, value, SHAPE(n, s.dim[1]));
+    }
+    return value;
+}
+
+/* The network computed the loss: one number for all samples, or one for each. */
+static int loss_given(struct net *m, struct compose *c, int value, int64_t rows)
+{
+    const struct shape s = m->g->value[value].shape;
+    const int64_t n = m->g->batch;
+    char text[SHAPE_TEXT_LEN];
+
+    if (s.n > 0 && s.dim[0] == n && shape_elements(&s) == rows)
+        return compose_reshape(c, value, SHAPE(rows, 1));
+    if (s.n > 0 && s.dim[0] == n && shape_elements(&s) == n && n > 0) {
+        value = compose_expand(c, compose_reshape(c, value, SHAPE(n, 1)), SHAPE(n, rows / n));
+        return compose_reshape(c, value, SHAPE(rows, 1));
+    }
+    if (s.n == 0 || (s.n == 1 && s.dim[0] == 1))
+        return compose_expand(c, compose_reshape(c, value, SHAPE(1, 1)), SHAPE(rows, 1));
+    c->rc = err_set(c->err, ERR_CONFIG,
+                    "model.loss: output is %s, want one number, or one for each sample",
+                    shape_text(&s, text));
+    return NO_VALUE;
+}
+
+/* The targets as numbers, [N,C]; labels become 1 at their places. */
+static int loss_numbers_of(struct net *m, struct compose *c, int target, int64_t outputs)
+{
+    const struct value *t = &m->g->value[target];
+    const int64_t n = shape_elements(&t->shape);
+
+    if (t->dtype == DTYPE_I32)
+        return compose_hot_rows(c, target, outputs);
+    if (n != m->g->batch * outputs) {
+        c->rc = err_set(c->err, ERR_CONFIG,
+                        "model.loss: an output has %" PRId64 " numbers for a sample, and its "
+                        "target %" PRId64,
+                        outputs, m->g->batch > 0 ? n / m->g->batch : 0);
+        return NO_VALUE;
+    }
+    return compose_reshape(c, target, SHAPE(m->g->batch, outputs));
+}
+
+/* One loss of each row, [rows,1]. */
+static int loss_of_rows(struct net *m, struct compose *c, const struct loss_term *l, int x,
+                        const union node_attr *attr)
+{
+    const int target = m->g->input[sample_target(m->spec)];
+    const struct compose_classes classes = {.weight = attr->loss.class_weight,
+                                            .smoothing = (double)attr->loss.label_smoothing,
+                                            .gamma = l->kind == LOSS_FOCAL ? l->gamma : 0};
+    float *positive = NULL;
+    int64_t outputs;
+    int t;
+
+    if (c->rc < 0)
+        return NO_VALUE;
+    outputs = m->g->value[x].shape.dim[1];
+    if (l->kind == LOSS_CROSS_ENTROPY || l->kind == LOSS_FOCAL)
+        return compose_class_loss(c, x, target, &classes);
+    t = loss_numbers_of(m, c, target, outputs);
+    if (l->kind == LOSS_BCE && l->positive != 1) {
+        positive = arena_alloc(&m->g->arena, (size_t)outputs * sizeof *positive + 1);
+        for (int64_t i = 0; i < outputs; i++)
+            positive[i] = (float)l->positive;
+    }
+    switch (l->kind) {
+    case LOSS_HUBER:
+        return compose_huber(c, x, t, l->delta);
+    case LOSS_KL:
+        return compose_divergence(c, x, t);
+    case LOSS_BCE:
+        return compose_logistic(c, x, t, positive);
+    default:
+        return compose_pointwise(c, l->kind == LOSS_MSE ? POINTWISE_SQUARED : POINTWISE_ABSOLUTE, x,
+                                 t);
+    }
+}
+
+/* 1: an operator computes this loss whole. */
+static int loss_has_operator(const struct loss_term *l)
+{
+    return l->kind <= LOSS_BCE && l->weight == 1 && l->positive == 1;
+}
+
+/* Append a node for the sum of the losses from the first-th on, with their weights. */
+static void loss_add_more(struct net *m, const char *name, const union node_attr *of, int first,
+                          enum loss_part part)
+{
+    const int target = m->g->input[sample_target(m->spec)];
+    const int logits = m->g->logits;
+    const int64_t rows = m->g->value[logits].shape.dim[0];
+    struct compose c = {.g = m->g, .name = name, .err = m->err};
+    const union node_attr attr = {.loss = {.pointwise = POINTWISE_GIVEN, .part = part}};
+    int out[NODE_MAX_OUT] = {m->g->training ? NODE_NEW_OUT : NODE_NO_OUT};
+    int sum = NO_VALUE;
+
+    for (int k = first; k < (m->g->training ? m->losses->n : 1) && c.rc == 0; k++) {
+        const struct loss_term *l = &m->losses->term[k];
+        const int value = m->loss_of ? m->loss_of[k] : logits;
+        int x = l->kind == LOSS_OUTPUT
+                    ? loss_given(m, &c, value, rows)
+                    : loss_of_rows(m, &c, l, k ? loss_as_rows(m, &c, value) : logits, of);
+
+        if (l->weight != 1 && m->g->training)
+            x = compose_constants(&c, EW_AFFINE, x, (float)l->weight, 0);
+        sum = sum == NO_VALUE ? x : compose_elementwise(&c, EW_ADD, sum, x);
+    }
+    m->rc = c.rc;
+    if (m->rc == 0 && sum != NO_VALUE)
+        net_append(m, OP_pointwise_loss, &attr, (int[]){sum, target, m->g->metrics}, 3, out, name);
+}
+
+/* The output that predictions are: the first loss's, as rows. */
+static void loss_take_first(struct net *m, const char *name)
+{
+    struct compose c = {.g = m->g, .name = name, .err = m->err};
+    const struct sample_field *t = net_target(m);
+    const int64_t places = shape_elements(&t->shape);
+
+    m->h = loss_as_rows(m, &c, m->h);
+    m->rc = c.rc;
+    if (m->rc == 0 && t->role == SAMPLE_CLASS && t->shape.n > 0 &&
+        net_shape(m)->dim[0] == m->g->batch * places)
+        m->length = places;
+}
+
 void layer_loss(struct net *m, const char *name, const struct model_options *o)
 {
-    static const enum pointwise kinds[] = {[LOSS_MSE] = POINTWISE_SQUARED,
-                                           [LOSS_L1] = POINTWISE_ABSOLUTE,
-                                           [LOSS_BCE] = POINTWISE_LOGISTIC};
-    const enum op op = o->loss == LOSS_CROSS_ENTROPY ? OP_softmax_xent : OP_pointwise_loss;
+    static const enum pointwise kinds[LOSS_OUTPUT + 1] = {[LOSS_MSE] = POINTWISE_SQUARED,
+                                                          [LOSS_L1] = POINTWISE_ABSOLUTE,
+                                                          [LOSS_BCE] = POINTWISE_LOGISTIC};
+    const struct loss_term *first = m->losses->term;
+    const int is_whole = loss_has_operator(first);
+    const enum op op = loss_is_of_classes(first->kind) ? OP_softmax_xent : OP_pointwise_loss;
     /* Smoothing helps training; a validation loss with it could not be compared with others. */
-    union node_attr attr = {.loss.label_smoothing = m->g->training ? (float)o->label_smoothing : 0};
-    int out[NODE_MAX_OUT] = {m->g->training ? NODE_NEW_OUT : NODE_NO_OUT};
+    union node_attr attr = {
+        .loss = {.label_smoothing = m->g->training ? (float)o->label_smoothing : 0,
+                 .part = is_whole ? LOSS_IS_WHOLE : LOSS_IS_COUNTED}};
+    int out[NODE_MAX_OUT] = {m->g->training && is_whole ? NODE_NEW_OUT : NODE_NO_OUT};
     const int target = m->g->input[sample_target(m->spec)];
 
+    if (m->rc == 0 && m->loss_of)
+        loss_take_first(m, name);
     if (m->rc == 0)
         m->rc = check_loss(m, o, m->err);
     if (m->rc == 0)
@@ -87,8 +246,12 @@ void layer_loss(struct net *m, const char *name, const struct model_options *o)
     if (m->rc < 0)
         return;
     if (op == OP_pointwise_loss)
-        attr.loss.pointwise = kinds[o->loss];
+        attr.loss.pointwise = kinds[first->kind];
     m->g->logits = m->h;
     attr.loss.counts_top5 = !m->g->training && model_counts_top5(o, m->g);
-    net_append(m, op, &attr, (int[]){m->h, target, m->g->metrics}, 3, out, name);
+    if (first->kind != LOSS_OUTPUT)
+        net_append(m, op, &attr, (int[]){m->h, target, m->g->metrics}, 3, out, name);
+    if (m->rc == 0)
+        loss_add_more(m, name, &attr, is_whole,
+                      first->kind == LOSS_OUTPUT ? LOSS_IS_WHOLE : LOSS_IS_MORE);
 }

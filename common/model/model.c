@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/util.h"
 #include "model/layer.h"
+#include "model/losses.h"
 
 const struct option_group *const model_archs[] = {
 #define X(name) &arch_##name.group,
@@ -35,11 +36,15 @@ int model_build(const struct model_options *o, const struct sample_spec *spec, i
                 int training, int sync, struct graph **out, struct err *err)
 {
     struct graph *g = graph_new(batch, training);
-    struct net m = {.g = g, .spec = spec, .sync = sync, .h = NO_VALUE, .err = err};
+    struct losses losses;
+    struct net m = {
+        .g = g, .spec = spec, .sync = sync, .h = NO_VALUE, .losses = &losses, .err = err};
 
     ASSERT(batch >= 0);
     add_inputs(&m);
-    o->kind->build(&m, o->options);
+    m.rc = losses_of(o, &g->arena, &losses, err);
+    if (m.rc == 0)
+        o->kind->build(&m, o->options);
     layer_loss(&m, "loss", o);
     if (m.rc < 0) {
         graph_free(g);
@@ -53,5 +58,6 @@ int model_counts_top5(const struct model_options *o, const struct graph *g)
 {
     const struct shape *logits = &g->value[g->logits].shape;
 
-    return o->loss == LOSS_CROSS_ENTROPY && logits->dim[logits->n - 1] > 5;
+    return (o->loss == LOSS_CROSS_ENTROPY || o->loss == LOSS_FOCAL) &&
+           logits->dim[logits->n - 1] > 5;
 }

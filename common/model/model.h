@@ -88,7 +88,11 @@ extern const struct option_group *const model_archs[]; /* all of them; NULL at t
     X(LOSS_CROSS_ENTROPY, "cross_entropy") \
     X(LOSS_MSE, "mse")                     \
     X(LOSS_L1, "l1")                       \
-    X(LOSS_BCE, "bce")
+    X(LOSS_BCE, "bce")                     \
+    X(LOSS_HUBER, "huber")                 \
+    X(LOSS_KL, "kl")                       \
+    X(LOSS_FOCAL, "focal")                 \
+    X(LOSS_OUTPUT, "output")
 
 enum init_name { INIT_LIST(WORD_VALUE) };
 enum init_missing { MISSING_LIST(WORD_VALUE) };
@@ -106,8 +110,9 @@ struct model_options {
     const struct model_arch *kind;
     const void *options; /* of kind: its own struct */
     struct init_options init;
-    int sync_batch_norm; /* statistics over all ranks */
-    enum loss loss;
+    int sync_batch_norm;    /* statistics over all ranks */
+    enum loss loss;         /* of the first output that model.loss names */
+    const char *losses;     /* the whole of model.loss (model/losses.h); NULL: `loss` alone */
     double label_smoothing; /* [0, 1) */
     /* One for each class, none negative, not all 0; n is 0: each class weighs 1. */
     struct option_numbers class_weights;

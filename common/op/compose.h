@@ -171,4 +171,26 @@ int compose_rms_norm(struct compose *c, int x, int weight, double eps, int one_p
  * operand has, and the result has not, is summed first. */
 int compose_einsum(struct compose *c, const char *text, int a, int b);
 
+/* ---- losses of rows: x [N,C] and targets -> [N,1] ---- */
+
+/* [N,n]: 1 at each label's place, else 0; a label outside has no place. */
+int compose_hot_rows(struct compose *c, int labels, int64_t n);
+
+/* As torch.nn.functional.cross_entropy; with gamma each class's part is multiplied by (1 - p)^gamma
+ * (focal loss).  labels: as many as rows; one that is ignored has the loss 0. */
+struct compose_classes {
+    const float *weight; /* [C], of each class; NULL: 1 */
+    double smoothing, gamma;
+};
+int compose_class_loss(struct compose *c, int logits, int labels, const struct compose_classes *o);
+
+/* kl_div of log_softmax(logits), summed over a row; targets [N,C] are probabilities. */
+int compose_divergence(struct compose *c, int logits, int target);
+
+/* Means over a row: targets are [N,C]. */
+int compose_huber(struct compose *c, int y, int target, double delta);            /* huber_loss */
+int compose_pointwise(struct compose *c, enum pointwise kind, int y, int target); /* mse, l1 */
+/* binary_cross_entropy_with_logits; positive [C] is its pos_weight, NULL: 1. */
+int compose_logistic(struct compose *c, int y, int target, const float *positive);
+
 #endif

@@ -8,9 +8,12 @@
  *     POINTWISE_SQUARED    (y - t)^2                              slope = y - t
  *     POINTWISE_ABSOLUTE   |y - t|                                slope = sign(y - t)
  *     POINTWISE_LOGISTIC   max(y, 0) - y*t + log(1 + e^-|y|)      slope = 1 / (1 + e^-y) - t
+ *     POINTWISE_GIVEN      y, which other nodes computed          slope = 1
  *   and that of a sample the mean over c.  The metrics are updated as in op/softmax_xent.c, with y
  *   in the place of the logits for METRIC_CORRECT.  With numbers as targets a sample is correct if
- *   the loss is logistic, and each y is above 0 where t is above 1/2, and only there.
+ *   the loss is logistic, and each y is above 0 where t is above 1/2, and only there.  A loss that
+ *   is given takes any number of targets for a sample; their values do not matter, and no
+ *   sample is correct.
  * pointwise_loss_grad  slope, scalars, scaler? F32 [SCALER_LEN] (op/loss_scale.c)
  *   -> dy (may be in place of slope) = slope * (2/C, or 1/C if not squared) * scalars.loss_scale,
  *   times scaler[SCALER_SCALE] if there is a scaler.  slope is F32 whatever the type of y. */
@@ -27,7 +30,8 @@ static int want_targets(const struct graph *g, const struct node *n, struct err 
     if (op_want(g, n, POINTWISE_LOSS_Y, DTYPE_F32, 2, err) < 0 ||
         op_want(g, n, POINTWISE_LOSS_TARGET, DTYPE_F32, -1, err) < 0)
         return err->code;
-    if (t->dim[0] == y->dim[0] && shape_elements(t) == shape_elements(y))
+    if (t->dim[0] == y->dim[0] && (n->attr.loss.pointwise == POINTWISE_GIVEN ||
+                                   shape_elements(t) == shape_elements(y)))
         return 0;
     return op_fail(n, err, "targets %s for outputs %s", shape_text(t, seen), shape_text(y, wanted));
 }
@@ -64,6 +68,8 @@ static int pointwise_loss_backward(struct graph *g, const struct node *n,
                       [POINTWISE_LOSS_GRAD_SCALARS] = g->scalars};
 
     (void)dout, (void)want;
+    if (n->attr.loss.part == LOSS_IS_COUNTED)
+        return 0;
     din[POINTWISE_LOSS_Y] = op_grad_out(g, n->in[POINTWISE_LOSS_Y]);
     return graph_node(g, OP_pointwise_loss_grad, &n->attr, in, 2, &din[POINTWISE_LOSS_Y],
                       op_name(g, n, "grad"), err);

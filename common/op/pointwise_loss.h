@@ -19,6 +19,8 @@ OP_BOTH static inline double pointwise_value(enum pointwise kind, float y, float
         return (double)diff * (double)diff;
     if (kind == POINTWISE_ABSOLUTE)
         return fabs((double)diff);
+    if (kind == POINTWISE_GIVEN)
+        return (double)y;
     return (y > 0 ? (double)y : 0.0) - (double)y * (double)t + log1p(exp(-fabs((double)y)));
 }
 
@@ -31,6 +33,8 @@ OP_BOTH static inline float pointwise_slope(enum pointwise kind, float y, float 
         return diff;
     if (kind == POINTWISE_ABSOLUTE)
         return diff > 0 ? 1.0f : diff < 0 ? -1.0f : 0.0f * diff; /* NaN stays */
+    if (kind == POINTWISE_GIVEN)
+        return 1.0f + 0.0f * y; /* NaN stays */
     return 1.0f / (1.0f + expf(-y)) - t;
 }
 

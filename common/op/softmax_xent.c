@@ -13,6 +13,7 @@
  *                       first, and NaN stands before every number; a label whose own logit is NaN
  *                       does not count
  *     METRIC_NONFINITE  the number of rows whose loss is not finite
+ *   By attr.loss.part it adds to some of them (ir/graph.h).
  *   A row whose label is SAMPLE_IGNORED has no loss, and its gradient is 0.  Any other label
  * outside [0,C), which readers refuse, has a loss that is not finite.
  *
@@ -61,6 +62,8 @@ static int softmax_xent_backward(struct graph *g, const struct node *n,
     int *dlogits = &din[SOFTMAX_XENT_LOGITS];
 
     (void)dout, (void)want;
+    if (n->attr.loss.part == LOSS_IS_COUNTED)
+        return 0;
     *dlogits = op_grad_out(g, n->in[SOFTMAX_XENT_LOGITS]);
     return graph_node(g, OP_softmax_xent_grad, &n->attr, in, 3, dlogits, op_name(g, n, "grad"),
                       err);

@@ -147,11 +147,10 @@ static void contents_add_tied(struct contents *c, int file, const struct import_
 static int contents_add_kept(struct contents *c, int file, const struct import_tensor *t)
 {
     struct st_tensor to = {.name = arena_strdup(&c->memory, t->name), .shape = {.n = t->n_dims}};
-    const int type = import_dtype(t->type);
 
-    if (type < 0 || !t->bytes)
+    if (!t->bytes)
         return -1;
-    to.dtype = (enum dtype)type;
+    to.dtype = import_dtype(t->type);
     to.data = t->bytes;
     memcpy(to.shape.dim, t->dim, (size_t)t->n_dims * sizeof *t->dim);
     contents_add(c, file, to, (struct contents_source){.slot = CONTENTS_KEPT, .kept = t->bytes});

@@ -350,7 +350,7 @@ static int weights_decide(struct weights *w, const struct job *job, struct err *
     return 0;
 }
 
-/* The tensors of model.import's file that have the types of a model's file. */
+/* The tensors of model.import's file that a model's file has. */
 static int weights_open_import(struct weights *w, struct err *err)
 {
     const struct import_network *n = w->s->network;
@@ -359,12 +359,11 @@ static int weights_open_import(struct weights *w, struct err *err)
     w->by_name = arena_alloc(&w->memory, ((size_t)n->n_tensors + 1) * sizeof *w->by_name);
     for (int i = 0; i < n->n_tensors; i++) {
         struct st_tensor *t = &w->exported[i];
-        const int type = import_dtype(n->tensor[i].type);
 
-        if (n->tensor[i].role == IMPORT_CONSTANT || type < 0)
+        if (n->tensor[i].role == IMPORT_CONSTANT)
             continue;
         t->name = n->tensor[i].name;
-        t->dtype = (enum dtype)type;
+        t->dtype = import_dtype(n->tensor[i].type);
         t->shape.n = n->tensor[i].n_dims;
         memcpy(t->shape.dim, n->tensor[i].dim, (size_t)t->shape.n * sizeof *t->shape.dim);
         w->by_name[w->n_by_name++] = t;

@@ -150,7 +150,7 @@ int trainer_is_regression(const struct trainer *t)
 {
     const enum loss loss = t->job->model.loss;
 
-    return (loss == LOSS_MSE || loss == LOSS_L1) &&
+    return (loss == LOSS_MSE || loss == LOSS_L1 || loss == LOSS_HUBER) &&
            t->spec->field[sample_target(t->spec)].role == SAMPLE_REAL;
 }
 

@@ -163,7 +163,8 @@ static void test_bad_length(void **state)
     assert_int_equal(st_parse(file, sizeof file, "x", &f, &err), ERR_CORRUPT);
     assert_string_equal(err.msg,
                         "x: offset 0: a zip archive, as torch.save() writes it; write the weights "
-                        "with safetensors.torch.save_file()");
+                        "with safetensors.torch.save_file(), or name a file of torch.export.save() "
+                        "in model.import");
 }
 
 /* Every prefix of a good file is refused; so nothing is read that is not there. */

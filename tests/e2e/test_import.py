@@ -32,8 +32,8 @@ def meta(sizes, is_param, dtype=7):
             "strides": [{"as_int": n} for n in strides], "storage_offset": {"as_int": 0}}
 
 
-def model(unary, shapes, batch=7):
-    """linear, `unary` twice, linear"""
+def model(unary, shapes, outputs=("y",), batch=7):
+    """linear, `unary` twice, linear; m is the mean of each sample's y"""
     wide, narrow = [batch, WIDTHS[1]], [batch, WIDTHS[2]]
 
     def linear(k, x, y):
@@ -42,15 +42,20 @@ def model(unary, shapes, batch=7):
 
     nodes = [linear(1, "x", "h"), node(unary, {"self": "h"}, "a", "act"),
              node(unary, {"self": "a"}, "b", "act.again"), linear(2, "b", "y")]
+    if "m" in outputs:
+        nodes.append(node("mean.dim", {"self": "y"}, "m", ""))
+        nodes[-1]["inputs"].append({"name": "dim", "arg": {"as_ints": [1]}, "kind": 1})
     names = {name: "p_" + name.replace(".", "_") for name in shapes}
     values = {names[name]: meta(shape, True) for name, shape in shapes.items()}
     values |= {"x": meta([batch, WIDTHS[0]], False), "y": meta(narrow, False),
+               "m": meta(narrow[:1], False),
                **{k: meta(wide, False) for k in "hab"}}
-    graph = {"inputs": [tensor(k) for k in (*names.values(), "x")], "outputs": [tensor("y")],
+    graph = {"inputs": [tensor(k) for k in (*names.values(), "x")],
+             "outputs": [tensor(k) for k in outputs],
              "nodes": nodes, "tensor_values": values, "sym_int_values": {}}
     specs = [{"parameter": {"arg": {"name": v}, "parameter_name": k}} for k, v in names.items()]
     signature = {"input_specs": [*specs, {"user_input": {"arg": tensor("x")}}],
-                 "output_specs": [{"user_output": {"arg": tensor("y")}}]}
+                 "output_specs": [{"user_output": {"arg": tensor(k)}} for k in outputs]}
     return {"schema_version": {"major": 8, "minor": 20}, "torch_version": "2.15.0",
             "range_constraints": {}, "graph_module": {"graph": graph, "signature": signature}}
 
@@ -58,7 +63,7 @@ def model(unary, shapes, batch=7):
 def mixed(shapes, batch=7):
     """A row of the table fc1.weight by ids, times a mask, plus x, then linear: three inputs"""
     wide, narrow = [batch, WIDTHS[0]], [batch, WIDTHS[2]]
-    whole = model("relu.default", shapes, batch)
+    whole = model("relu.default", shapes, batch=batch)
     graph = whole["graph_module"]["graph"]
     names, ports = [i["as_tensor"]["name"] for i in graph["inputs"][:-1]], ("ids", "mask", "x")
     graph["nodes"] = [
@@ -75,6 +80,14 @@ def mixed(shapes, batch=7):
     return whole
 
 
+def cross_entropy(out, label):
+    return math.log(sum(map(math.exp, out))) - out[label]
+
+
+def squared(out, label):
+    return sum((v - (i == label)) ** 2 for i, v in enumerate(out)) / len(out)
+
+
 class Network:
     """The numbers of fc1 and fc2, by their names"""
 
@@ -87,8 +100,8 @@ class Network:
         self.numbers = {name: [draw.uniform(-0.7, 0.7) for _ in range(math.prod(shape))]
                         for name, shape in self.shapes.items()}
 
-    def write(self, path, unary="relu.default", whole=None):
-        config, text = {}, json.dumps(whole or model(unary, self.shapes))
+    def write(self, path, unary="relu.default", outputs=("y",), whole=None):
+        config, text = {}, json.dumps(whole or model(unary, self.shapes, outputs))
         with zipfile.ZipFile(path, "w") as archive:
             for content, name in (("pt2", "archive_format"), ("0", "archive_version"),
                                ("little", "byteorder"),
@@ -107,13 +120,10 @@ class Network:
         weight, bias = self.numbers[f"fc{k}.weight"], self.numbers[f"fc{k}.bias"]
         return [b + sum(w * v for w, v in zip(weight[i * len(x):], x)) for i, b in enumerate(bias)]
 
-    def loss(self, x, y):
-        """The mean cross-entropy of these samples"""
-        total = 0
-        for row, label in zip(x, y):
-            out = self.linear(2, [max(0, v) for v in self.linear(1, row)])
-            total += math.log(sum(map(math.exp, out))) - out[label]
-        return total / len(y)
+    def loss(self, x, y, of=cross_entropy):
+        """The mean loss of these samples"""
+        return sum(of(self.linear(2, [max(0, v) for v in self.linear(1, row)]), label)
+                   for row, label in zip(x, y)) / len(y)
 
 
 class Import(dp.Case):
@@ -153,6 +163,23 @@ class Import(dp.Case):
         for name in self.network.numbers:
             self.assertIn(f'"{name}"'.encode(), weights)
 
+    def test_losses(self):
+        """Of several outputs, of one that is the loss itself, and of a kind without an operator"""
+        self.network.write(self.file, outputs=("y", "m", "y"))
+        for loss, of in (
+                ("{output0: cross_entropy, output2: {name: mse, weight: 0.4}}",
+                 lambda out, label: cross_entropy(out, label) + 0.4 * squared(out, label)),
+                ("output output1", lambda out, label: sum(out) / len(out)),
+                ("{output2: focal}", lambda out, label: cross_entropy(out, label) *
+                 (1 - math.exp(-cross_entropy(out, label))) ** 2)):
+            with self.subTest(loss):
+                run = f"run{len(loss)}"
+                self.train(model__loss=loss, train__global_batch=N, train__max_steps=2, run=run)
+                seen = [event for event in self.events("epoch", run)]
+                want = self.network.loss(self.x, self.y, of)
+                self.assertLess(abs(seen[0]["train_loss"] - want), 1e-5 * abs(want))
+                self.assertLess(seen[1]["train_loss"], seen[0]["train_loss"])
+
     def test_check(self):
         out = self.check(FINISHED).out
         for line in (r"(?m)^fc1 +linear\.default +\[7,5\] +25 ", r"(?m)^act +relu\.default",
@@ -180,6 +207,8 @@ class Import(dp.Case):
                 ({"model.import": "foreign.pt2"}, r"model\.import: .*foreign\.pt2"),
                 ({"model.import": "cut.pt2"}, r"model\.import: .*cut\.pt2"),
                 ({"model.arch": "mlp"}, r"model\.arch is mlp, and model\.import is given, too"),
+                ({"model.loss": "{z: mse}"}, r"z is no output of .*net\.pt2, which has output0"),
+                ({"model.init.name": "file", "model.init.path": self.file}, r"in model\.import"),
                 ({"model.inputs": "{z: x}"}, r"model\.inputs: z is no input.*has the inputs x"),
                 ({"model.init.name": "file", "model.init.path": self.file}, r"model\.init.*net")):
             with self.subTest(more):
@@ -246,20 +275,36 @@ class Import(dp.Case):
                                               "data.validation": "none"})
                 self.assertRegex(driver.text, pattern)
 
+    def test_instead(self):
+        """--set chooses an architecture in place of the file's import, by two keys"""
+        with open(self.path("job.yaml"), "w", encoding="ascii") as file:
+            file.write("model: {import: net.pt2}\ndata: {format: digits}\n")
+        args = ("--check", "--job", "job.yaml", "--set", "model.arch=mlp")
+        self.assertRegex(self.run_driver(*args, n=1, job=None, status=USAGE, port=False).text,
+                         r"job file has model\.import; want --set model\.import=none")
+        done = self.run_driver(*args, "--set", "model.import=none", n=1, job=None, port=False)
+        self.assertRegex(done.out, "the job is fine")
+
     def test_changed(self):
         """A run goes on with its own network, whatever became of the file"""
         self.train(train__epochs=4, run="whole")
         self.train()
         resume = ("--local", *dp.EXACT, "--run-dir", "run", "--resume", "--set")
+        os.rename(self.file, self.path("moved.pt2"))
+        self.file = self.path("moved.pt2")
+        driver = self.run_driver(*resume, "model.import=moved.pt2", "--set", "train.epochs=2", n=2,
+                                 job=None)
+        self.assertNotRegex(driver.text, "another network")
         Network(3).write(self.file, "tanh.default")
         driver = self.run_driver(*resume, "train.epochs=3", n=2, job=None)
-        told = r"net\.pt2 holds another network now than when the run began; the run goes on"
+        told = r"moved\.pt2 holds another network now than when the run began; the run goes on"
         self.assertRegex(driver.text, "warning: .*" + told)
         self.assertRegex(str(self.events("warning", "run")), told)
         self.assertEqual(driver.text.count("another network"), 1)
+        self.assertRegex(driver.text, r"its checkpoint's, not those of .*moved\.pt2")
         os.unlink(self.file)
         driver = self.run_driver(*resume, "train.epochs=4", n=2, job=None)
-        self.assertRegex(driver.text, r"warning: .*net\.pt2.*the run goes on with the network that")
+        self.assertRegex(driver.text, r"warning: .*moved\.pt2.*goes on with the network that")
         self.assertEqual(self.weights("run"), self.weights("whole"))
 
 

@@ -129,6 +129,18 @@ ONE(round, compose_elementwise(c, EW_ADD, x[0], compose_constants(c, EW_ROUND, x
 ONE(sign, compose_elementwise(c, EW_ADD, x[0], compose_constants(c, EW_SIGN, x[0], 0, 0)))
 ONE(remainder, compose_elementwise(c, EW_REMAINDER, x[0], x[1]))
 
+static const float three[3] = {0.5f, 2, 1.5f};
+
+#define LOSS(name, ...) \
+    ONE(name, compose_class_loss(c, x[0], x[1], &(struct compose_classes){__VA_ARGS__}))
+LOSS(cross_entropy, .smoothing = 0.1, .weight = three)
+LOSS(focal, .gamma = 2)
+ONE(kl, compose_divergence(c, x[0], x[1]))
+ONE(huber, compose_huber(c, x[0], x[1], 0.7))
+ONE(l1, compose_pointwise(c, POINTWISE_ABSOLUTE, x[0], x[1]))
+ONE(mse, compose_pointwise(c, POINTWISE_SQUARED, x[0], x[1]))
+ONE(bce, compose_logistic(c, x[0], x[1], three))
+
 #define NAMED(f)     \
     {                \
 #f, make_##f \
@@ -196,6 +208,13 @@ static const struct {
     NAMED(round),
     NAMED(sign),
     NAMED(remainder),
+    NAMED(cross_entropy),
+    NAMED(focal),
+    NAMED(kl),
+    NAMED(huber),
+    NAMED(l1),
+    NAMED(mse),
+    NAMED(bce),
 };
 
 /* ---- running one ---- */

@@ -159,6 +159,36 @@ CASES = {
     "remainder": ([KINKS, param(np.resize([1, -1.5, 2, -0.5, 3], (2, 12)))], torch.remainder),
 }
 
+SHARES = const(RNG.random((6, 3)))
+DIVIDED = const(np.array([[0.2, 0, 0.8]] * 6))
+THREE = torch.tensor([0.5, 2, 1.5])
+
+
+def row(loss):
+    return lambda x, t: loss(x, t).mean(1, keepdim=True)
+
+
+def focal(x, label):
+    loss = F.cross_entropy(x, label, reduction="none")
+    return (loss * (1 - torch.exp(-loss)) ** 2)[:, None]
+
+
+CASES |= {
+    "cross_entropy": ([normal(6, 3), index(3, 6)],
+                      lambda x, i: F.cross_entropy(x, i, THREE, reduction="none",
+                                                   label_smoothing=0.1)[:, None]),
+    "focal": ([normal(6, 3), index(3, 6)], focal),
+    "kl": ([normal(6, 3), DIVIDED],
+           lambda x, t: F.kl_div(x.log_softmax(1), t, reduction="none").sum(1, keepdim=True)),
+    "huber": ([normal(6, 3), SHARES],
+              row(lambda x, t: F.huber_loss(x, t, reduction="none", delta=0.7))),
+    "l1": ([normal(6, 3), SHARES], row(lambda x, t: F.l1_loss(x, t, reduction="none"))),
+    "mse": ([normal(6, 3), SHARES], row(lambda x, t: F.mse_loss(x, t, reduction="none"))),
+    "bce": ([normal(6, 3), SHARES],
+            row(lambda x, t: F.binary_cross_entropy_with_logits(x, t, reduction="none",
+                                                                pos_weight=THREE))),
+}
+
 # Older versions of PyTorch pass the gradient on at the bounds.
 NEWER = {"clip": (2, 15)}
 

@@ -282,14 +282,27 @@ class Imported(dp.Case):
                 self.assertLessEqual((ours[name] - tensor).abs().max().item(), 1e-4, name)
             self.assertEqual(sorted(ours), sorted(theirs))
 
-    def test_bool_buffer(self):
-        network = Network()
-        network.register_buffer("flags", torch.tensor([True, False]))
+    def test_buffers(self):
+        """Of all types: a strict load takes them; and all of a resumed run's checkpoint"""
+        def fresh():
+            network = Network()
+            for name, dtype in (("flags", torch.bool), ("small", torch.int8),
+                                ("short", torch.int16), ("bytes", torch.uint8),
+                                ("whole", torch.int64), ("halves", torch.float16)):
+                network.register_buffer(name, torch.tensor([1, 0, 3]).to(dtype))
+            return network
+
+        network = fresh()
         export(network, self.path("net.pt2"))
-        driver = self.train("run", n=1, train__max_steps=1)
-        self.assertRegex(driver.text, "warning: model.import: .* left out .*: flags BOOL")
-        self.assertIn("flags BOOL", str(self.events("warning", "run")))
-        self.assertNotIn("flags", self.state("run"))
+        self.train("run", n=1, train__max_steps=1)
+        self.run_driver("--local", "--threads", "1", "--device", "cpu", "--run-dir", "run",
+                        "--resume", "--set", "train.max_steps=2", n=2, job=None)
+        ours = self.state("run")
+        fresh().load_state_dict(ours, strict=True)
+        for name, buffer in network.named_buffers():
+            if name in ("flags", "small", "short", "bytes", "whole", "halves"):
+                self.assertEqual((ours[name].dtype, ours[name].tolist()),
+                                 (buffer.dtype, buffer.tolist()), name)
 
 
 if __name__ == "__main__":

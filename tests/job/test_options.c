@@ -40,7 +40,7 @@ static const struct row {
     {"model.import", "/a/net.pt2", {"model.import=/b.pt2"}, "\"/a/net.pt2\""},
     {"model.inputs", "{x: image}", {"model.import=/a/net.pt2"}},
     {"model.sync_batch_norm", "false"},
-    {"model.loss", "mse"},
+    {"model.loss", "{logits: cross_entropy, aux: {name: huber, weight: 0.4, delta: 2}}"},
     {"data.format", "mnist", {"data.path=/x"}},
     {"data.path", "/a \"b\"\\c/\xc3\xa4", {"data.format=mnist"}, "\"/a \\\"b\\\"\\\\c/\xc3\xa4\""},
     {"data.train",

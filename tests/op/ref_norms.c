@@ -239,12 +239,15 @@ static int64_t first_largest(const float *row, int64_t C)
     return best;
 }
 
-static void count_sample(double *metrics, double loss, double weight, int is_correct)
+static void count_sample(const struct ref_node *n, double *metrics, double loss, double weight,
+                         int is_correct)
 {
-    if (isfinite(loss))
-        metrics[METRIC_LOSS_SUM] += loss;
-    else
-        metrics[METRIC_NONFINITE] += 1;
+    const enum loss_part part = n->attr.loss.part;
+
+    metrics[METRIC_NONFINITE] += !isfinite(loss);
+    metrics[METRIC_LOSS_SUM] += isfinite(loss) && part != LOSS_IS_COUNTED ? loss : 0;
+    if (part == LOSS_IS_MORE)
+        return;
     metrics[METRIC_CORRECT] += is_correct;
     metrics[METRIC_TARGETS] += 1;
     metrics[METRIC_WEIGHT] += weight;
@@ -314,7 +317,7 @@ void ref_softmax_xent(const struct ref_node *n)
         if (labels[r] != SAMPLE_IGNORED) {
             double *metrics = n->in[SOFTMAX_XENT_METRICS];
 
-            count_sample(metrics, loss,
+            count_sample(n, metrics, loss,
                          n->attr.loss.class_weight ? class_weight(n, C, labels[r]) : 1,
                          first_largest(row, C) == labels[r]);
             if (n->attr.loss.counts_top5)
@@ -364,6 +367,8 @@ static double pointwise(enum pointwise kind, double y, double t, double *slope)
 {
     const double p = 1 / (1 + exp(-y)), d = y - t;
 
+    if (kind == POINTWISE_GIVEN)
+        return *slope = 1, y;
     *slope = kind == POINTWISE_SQUARED ? d : kind == POINTWISE_ABSOLUTE ? (d > 0) - (d < 0) : p - t;
     return kind == POINTWISE_SQUARED    ? d * d
            : kind == POINTWISE_ABSOLUTE ? fabs(d)
@@ -377,7 +382,8 @@ void ref_pointwise_loss(const struct ref_node *n)
     const float *y = n->in[POINTWISE_LOSS_Y], *targets = n->in[POINTWISE_LOSS_TARGET];
     const int32_t *labels = n->in[POINTWISE_LOSS_TARGET];
     const enum pointwise kind = n->attr.loss.pointwise;
-    const int is_real = shape_elements(&n->in_shape[POINTWISE_LOSS_TARGET]) == N * C;
+    const int is_real = n->in_shape[POINTWISE_LOSS_TARGET].n > 1 ||
+                        (C > 1 && shape_elements(&n->in_shape[POINTWISE_LOSS_TARGET]) == N * C);
     float *slope = n->out[POINTWISE_LOSS_SLOPE];
 
     for (int64_t r = 0; r < N; r++) {
@@ -395,9 +401,9 @@ void ref_pointwise_loss(const struct ref_node *n)
         }
         if (is_ignored)
             continue;
-        count_sample(n->in[POINTWISE_LOSS_METRICS], loss, 1,
-                     is_real ? kind == POINTWISE_LOGISTIC && all_agree
-                             : first_largest(y + r * C, C) == labels[r]);
+        count_sample(n, n->in[POINTWISE_LOSS_METRICS], loss, 1,
+                     is_real || kind == POINTWISE_GIVEN ? kind == POINTWISE_LOGISTIC && all_agree
+                                                        : first_largest(y + r * C, C) == labels[r]);
     }
 }
 

@@ -20,12 +20,15 @@ static inline int64_t loss_first_largest(const float *v, int64_t c)
 }
 
 /* One target; `weight` as in METRIC_WEIGHT. */
-static inline void loss_count(double *metrics, double loss, double weight, int correct)
+static inline void loss_count(enum loss_part part, double *metrics, double loss, double weight,
+                              int correct)
 {
-    if (isfinite(loss))
-        metrics[METRIC_LOSS_SUM] += loss;
-    else
+    if (!isfinite(loss))
         metrics[METRIC_NONFINITE] += 1;
+    else if (part != LOSS_IS_COUNTED)
+        metrics[METRIC_LOSS_SUM] += loss;
+    if (part == LOSS_IS_MORE)
+        return;
     metrics[METRIC_CORRECT] += correct;
     metrics[METRIC_TARGETS] += 1;
     metrics[METRIC_WEIGHT] += weight;

@@ -22,7 +22,8 @@ static void run_row(const struct plain *p, int64_t r, const float *y, const floa
             memset(slope + r * p->c, 0, (size_t)p->c * sizeof *slope);
         return;
     }
-    correct = t ? kind == POINTWISE_LOGISTIC : loss_first_largest(y, p->c) == label;
+    correct = t || kind == POINTWISE_GIVEN ? kind == POINTWISE_LOGISTIC
+                                           : loss_first_largest(y, p->c) == label;
     for (int64_t i = 0; i < p->c; i++) {
         const float target = t ? t[i] : i == label ? 1.0f : 0.0f;
 
@@ -32,7 +33,7 @@ static void run_row(const struct plain *p, int64_t r, const float *y, const floa
         if (slope)
             slope[r * p->c + i] = pointwise_slope(kind, y[i], target);
     }
-    loss_count(p->in[POINTWISE_LOSS_METRICS], sum / (double)p->c, 1, correct);
+    loss_count(p->attr.loss.part, p->in[POINTWISE_LOSS_METRICS], sum / (double)p->c, 1, correct);
 }
 
 static void cpu_pointwise_loss_run(const struct plain *p)

@@ -232,7 +232,7 @@ static void count_targets(const struct plain *p, double *metrics)
 
     for (int64_t r = 0; r < p->rows; r++) {
         if (t[r].counts)
-            loss_count(metrics, t[r].loss, (double)t[r].weight, t[r].correct);
+            loss_count(p->attr.loss.part, metrics, t[r].loss, (double)t[r].weight, t[r].correct);
         metrics[METRIC_TOP5] += t[r].top5;
     }
 }

@@ -41,8 +41,9 @@ template <typename T> static __global__ void cuda_pointwise_loss_rows(struct poi
         wrong = block_sum(wrong);
         if (threadIdx.x == 0)
             p.result[row] = {sum / (double)p.c, 1.0f,
-                             p.labels ? best.at == label
-                                      : p.kind == POINTWISE_LOGISTIC && wrong == 0,
+                             p.labels && p.kind != POINTWISE_GIVEN
+                                 ? best.at == label
+                                 : p.kind == POINTWISE_LOGISTIC && wrong == 0,
                              0, ignored};
     }
 }

@@ -1,0 +1,41 @@
+/* losses - model.loss: a word, `output NAME`, or a mapping from outputs to losses with weights.
+ *
+ * Threads: pure. */
+#ifndef MODEL_LOSSES_H
+#define MODEL_LOSSES_H
+
+#include "base/arena.h"
+#include "model/model.h"
+
+enum { LOSSES_MOST = 8 };
+
+/* The loss of an output, or the output that is a loss by itself (LOSS_OUTPUT). */
+struct loss_term {
+    const char *output; /* of model.import; NULL: the first one */
+    enum loss kind;
+    double weight;
+    double delta;    /* LOSS_HUBER */
+    double gamma;    /* LOSS_FOCAL */
+    double positive; /* LOSS_BCE: the weight of targets of 1 */
+};
+
+struct losses {
+    int n;
+    struct loss_term term[LOSSES_MOST];
+};
+
+/* A failure sets *at to where in the text it is. */
+int losses_check(const char *text, size_t len, size_t *at, struct err *err);
+int losses_first(const char *text, enum loss *out, struct err *err); /* the first one's kind */
+
+/* Those of a job: o->losses, or o->loss alone. */
+int losses_of(const struct model_options *o, struct arena *arena, struct losses *out,
+              struct err *err);
+
+/* 1: the targets are classes. */
+static inline int loss_is_of_classes(enum loss l)
+{
+    return l == LOSS_CROSS_ENTROPY || l == LOSS_FOCAL || l == LOSS_OUTPUT;
+}
+
+#endif

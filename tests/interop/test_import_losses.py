@@ -1,0 +1,160 @@
+"""Test of jobs with model.import whose losses are of several outputs: googlenet and inception_v3 of
+torchvision, which return auxiliary logits in training, and a network of four kinds of losses.  All
+train as PyTorch does.
+
+It needs a Python with torch, torchvision and safetensors (find_torch.py), and is skipped (77)
+without one.
+"""
+import csv
+import sys
+
+import find_torch
+
+find_torch.need("torch", "torchvision", "safetensors", "numpy")
+
+import numpy as np  # noqa: E402
+import safetensors.torch  # noqa: E402
+import torch  # noqa: E402
+import torchvision  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+from torch.utils import _pytree  # noqa: E402
+
+from models import dp  # noqa: E402
+
+STEPS, BATCH, CLASSES = 3, 4, 7
+
+for outputs in (torchvision.models.GoogLeNetOutputs, torchvision.models.InceptionOutputs):
+    _pytree._register_namedtuple(outputs, serialized_type_name=outputs.__name__)
+
+
+class Heads(nn.Module):
+    """Two heads, by names, and a loss that the network computes for each sample"""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.a, self.b = nn.Linear(6, 9), nn.Linear(9, CLASSES), nn.Linear(9, CLASSES)
+
+    def forward(self, x):
+        h = torch.tanh(self.body(x))
+        a, b = self.a(h), self.b(h)
+        return {"a": a, "b": b, "own": (a * b).square().mean(1)}
+
+
+def plain_dropout(network):
+    for module in network.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return network
+
+
+class Losses(dp.Case):
+    def losses_are(self, network, x, y, model_loss, loss, rtol=1e-4, lr=0.01, n=2):
+        first = {k: v.clone() for k, v in network.state_dict().items()}
+        images = x.permute(0, 3, 1, 2).contiguous() if x.ndim == 4 else x
+        torch.export.save(torch.export.export(network, (images[:3],), strict=False),
+                          self.path("net.pt2"))
+        network.load_state_dict(first)
+        optimizer = torch.optim.SGD(network.parameters(), lr=lr)
+        theirs = []
+        for at in range(0, STEPS * BATCH, BATCH):
+            optimizer.zero_grad()
+            value = loss(network(images[at:at + BATCH]), y[at:at + BATCH])
+            value.backward()
+            optimizer.step()
+            theirs.append(value.item())
+        np.save(self.path("x.npy"), x.numpy())
+        np.save(self.path("y.npy"), y.numpy())
+        job = {"model.import": self.path("net.pt2"), "data.format": "npy",
+               "data.path": self.folder, "data.train": "[x.npy, y.npy]", "data.validation": "none",
+               "data.shuffle": "false", "train.global_batch": BATCH, "train.epochs": 1,
+               "train.validate_every": 0, "report.every_steps": 1, "optimizer.name": "sgd",
+               "optimizer.lr": lr, "model.loss": model_loss}
+        self.n_runs = getattr(self, "n_runs", 0) + 1
+        run = f"run{self.n_runs}"
+        self.run_driver("--local", "--threads", "1", "--device", "cpu", "--run-dir", run, n=n,
+                        job=job)
+        with open(self.path(run, "metrics.csv"), encoding="ascii") as file:
+            ours = [float(row["loss"]) for row in csv.DictReader(file)]
+        self.assertEqual(len(ours), STEPS)
+        np.testing.assert_allclose(ours, theirs, rtol=rtol)
+        ours = safetensors.torch.load_file(
+            self.path(run, "checkpoints", "latest", "model.safetensors"))
+        network.load_state_dict(ours, strict=True)
+        return first, ours
+
+    def auxiliary(self, network, side, weights, model_loss):
+        torch.manual_seed(1)
+        torch.set_num_threads(2)
+        network = plain_dropout(network.train())
+        x = torch.rand(STEPS * BATCH, side, side, 3)
+        y = torch.arange(STEPS * BATCH) % CLASSES
+
+        def loss(out, label):
+            return sum(w * F.cross_entropy(getattr(out, name), label)
+                       for name, w in weights.items())
+
+        first, last = self.losses_are(network, x, y, model_loss, loss, rtol=2e-3)
+        for name in last:
+            if "aux" in name.lower() and name.endswith("fc2.weight"):
+                self.assertGreater((first[name] - last[name]).abs().max(), 0, name)
+
+    def test_googlenet(self):
+        torch.manual_seed(0)
+        network = torchvision.models.googlenet(num_classes=CLASSES, init_weights=False,
+                                               aux_logits=True)
+        self.auxiliary(network, 64, {"logits": 1, "aux_logits1": 0.3, "aux_logits2": 0.3},
+                       "{output0: cross_entropy, output1: {name: cross_entropy, weight: 0.3}, "
+                       "output2: {name: cross_entropy, weight: 0.3}}")
+
+    def test_inception(self):
+        torch.manual_seed(0)
+        network = torchvision.models.inception_v3(num_classes=CLASSES, init_weights=False,
+                                                  aux_logits=True)
+        self.auxiliary(network, 299 if "--whole" in sys.argv else 192, {"logits": 1, "aux": 0.4},
+                       "{output0: cross_entropy, output1: {name: cross_entropy, weight: 0.4}}")
+
+    def heads(self):
+        torch.manual_seed(2)
+        x = torch.randn(STEPS * BATCH, 6)
+        return Heads().train(), x, torch.rand(STEPS * BATCH, CLASSES)
+
+    def test_kinds(self):
+        def shares(t):
+            return t / t.sum(1, keepdim=True)
+
+        weight = torch.full((CLASSES,), 3.0)
+        for text, loss in (
+                ("{a: {name: huber, delta: 0.3}, b: {name: l1, weight: 0.5}}",
+                 lambda o, t: F.huber_loss(o["a"], t, delta=0.3) + 0.5 * F.l1_loss(o["b"], t)),
+                ("{b: {name: bce, positive: 3, weight: 2}, a: mse}",
+                 lambda o, t: 2 * F.binary_cross_entropy_with_logits(o["b"], t, pos_weight=weight)
+                 + F.mse_loss(o["a"], t)),
+                ("{a: kl}", lambda o, t: F.kl_div(o["a"].log_softmax(1), t,
+                                                  reduction="batchmean")),
+                ("output own", lambda o, t: o["own"].mean())):
+            with self.subTest(text):
+                network, x, t = self.heads()
+                self.losses_are(network, x, shares(t), text, loss, n=3, lr=0.1)
+
+    def test_places(self):
+        """A class for each place: [N,T,V], [N,C,T] and pixels [N,C,H,W]"""
+        for name, layer in (("tokens", nn.Linear(5, CLASSES)), ("line", nn.Conv1d(4, CLASSES, 1)),
+                            ("pixels", nn.Conv2d(3, CLASSES, 1))):
+            with self.subTest(name):
+                torch.manual_seed(3)
+                shape = {"tokens": (4, 5), "line": (4, 6), "pixels": (2, 2, 3)}[name]
+                places = {"tokens": 4, "line": 6, "pixels": 4}[name]
+                x = torch.randn(STEPS * BATCH, *shape)
+                y = torch.randint(0, CLASSES, (STEPS * BATCH, places))
+                y[0, 0] = CLASSES - 1
+
+                def loss(out, label, name=name):
+                    out = out.transpose(1, 2) if name == "tokens" else out.flatten(2)
+                    return F.cross_entropy(out, label)
+
+                self.losses_are(nn.Sequential(layer).train(), x, y, "cross_entropy", loss)
+
+
+if __name__ == "__main__":
+    dp.main()
