@@ -94,7 +94,7 @@ class Losses(dp.Case):
             return sum(w * F.cross_entropy(getattr(out, name), label)
                        for name, w in weights.items())
 
-        first, last = self.losses_are(network, x, y, model_loss, loss, rtol=2e-3)
+        first, last = self.losses_are(network, x, y, model_loss, loss, rtol=2e-3, lr=1e-4)
         for name in last:
             if "aux" in name.lower() and name.endswith("fc2.weight"):
                 self.assertGreater((first[name] - last[name]).abs().max(), 0, name)
