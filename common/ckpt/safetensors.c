@@ -162,8 +162,8 @@ static int parse_tensor(const struct st_file *f, const char *name, json_t *entry
     int64_t n;
 
     if (d < 0)
-        return safetensors_bad(f, err, name,
-                               "\"dtype\" is not F32, F64, I32, I64, U8, BF16, F16, I16, I8 or BOOL");
+        return safetensors_bad(
+            f, err, name, "\"dtype\" is not F32, F64, I32, I64, U8, BF16, F16, I16, I8 or BOOL");
     if (parse_shape(f, name, json_object_get(entry, "shape"), &t->shape, err) < 0)
         return err->code;
     if (!json_is_integer(begin) || !json_is_integer(end) || json_array_size(at) != 2 ||

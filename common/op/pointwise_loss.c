@@ -30,8 +30,8 @@ static int want_targets(const struct graph *g, const struct node *n, struct err 
     if (op_want(g, n, POINTWISE_LOSS_Y, DTYPE_F32, 2, err) < 0 ||
         op_want(g, n, POINTWISE_LOSS_TARGET, DTYPE_F32, -1, err) < 0)
         return err->code;
-    if (t->dim[0] == y->dim[0] && (n->attr.loss.pointwise == POINTWISE_GIVEN ||
-                                   shape_elements(t) == shape_elements(y)))
+    if (t->dim[0] == y->dim[0] &&
+        (n->attr.loss.pointwise == POINTWISE_GIVEN || shape_elements(t) == shape_elements(y)))
         return 0;
     return op_fail(n, err, "targets %s for outputs %s", shape_text(t, seen), shape_text(y, wanted));
 }

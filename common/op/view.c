@@ -163,8 +163,8 @@ static int grad_slice(struct graph *g, const struct node *n, const int dout[NODE
 }
 
 /* As a forward operator slice_grad pads with zeros. */
-static int view_grad_slice_grad(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
-                                const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
+static int view_grad_padded(struct graph *g, const struct node *n, const int dout[NODE_MAX_OUT],
+                            const int want[NODE_MAX_IN], int din[NODE_MAX_IN], struct err *err)
 {
     const int64_t start = n->attr.slice.start, step = n->attr.slice.step;
     const int64_t extent = op_shape(g, n, SLICE_GRAD_DY)->dim[n->attr.slice.dim];
@@ -224,7 +224,7 @@ const struct op_def op_slice = {
 
 const struct op_def op_slice_grad = {
     .infer = infer_slice_grad,
-    .grad = view_grad_slice_grad,
+    .grad = view_grad_padded,
     OP_SIGNATURE(slice_grad),
     .typed_in = 1u << SLICE_GRAD_DY,
     .typed_out = 1u << SLICE_GRAD_DX,

@@ -46,7 +46,6 @@ char *contents_name(const struct slot_def *d, const char *base);
  * state has no such tensor: it is written from the number of updates, and ignored when read. */
 extern const char contents_count[]; /* the end of its name */
 
-
 /* "bn1.running_mean" -> how long "bn1." is; 0 for any other name. */
 size_t contents_tracked(const char *name);
 

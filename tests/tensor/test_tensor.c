@@ -11,9 +11,9 @@ static void dtypes(void **state)
         enum dtype d;
         size_t n_bytes;
         const char *name;
-    } want[] = {{DTYPE_F32, 4, "F32"}, {DTYPE_F64, 8, "F64"}, {DTYPE_I32, 4, "I32"},
-                {DTYPE_I64, 8, "I64"}, {DTYPE_U8, 1, "U8"},   {DTYPE_BF16, 2, "BF16"},
-                {DTYPE_F16, 2, "F16"}, {DTYPE_I16, 2, "I16"}, {DTYPE_I8, 1, "I8"},
+    } want[] = {{DTYPE_F32, 4, "F32"},  {DTYPE_F64, 8, "F64"}, {DTYPE_I32, 4, "I32"},
+                {DTYPE_I64, 8, "I64"},  {DTYPE_U8, 1, "U8"},   {DTYPE_BF16, 2, "BF16"},
+                {DTYPE_F16, 2, "F16"},  {DTYPE_I16, 2, "I16"}, {DTYPE_I8, 1, "I8"},
                 {DTYPE_BOOL, 1, "BOOL"}};
 
     (void)state;
