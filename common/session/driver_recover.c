@@ -74,20 +74,26 @@ void recover_say_lost(const struct driver *d, int rank, int64_t pid, int64_t ste
                                             .text = xstrdup(why)});
 }
 
+static void recover_blame(struct formation *f, const struct cause *c)
+{
+    struct cause *kept = &f->recovery.cause;
+    const char *host = c->rank >= 0 ? f->d->seats[c->rank].host : NULL;
+    ASSERT(c->text && c->rank >= -1 && c->rank < f->d->n_seats);
+    free(kept->text);
+    free(kept->host);
+    *kept = *c;
+    kept->text = xstrdup(c->text);
+    kept->host = host ? xstrdup(host) : NULL;
+}
+
 void recover_note(struct formation *f, const struct cause *c)
 {
-    const struct driver *d = f->d;
     struct recovery *r = &f->recovery;
-    ASSERT(c->text && c->rank >= -1 && c->rank < d->n_seats);
+    if (!r->since_ns || !r->cause.text) /* a driver that took over recovers without a cause */
+        recover_blame(f, c);
     if (r->since_ns)
         return;
-    r->since_ns = d->now_ns;
-    free(r->cause.text);
-    free(r->cause.host);
-    r->cause = *c;
-    r->cause.text = xstrdup(c->text);
-    const char *host = c->rank >= 0 ? d->seats[c->rank].host : NULL;
-    r->cause.host = host ? xstrdup(host) : NULL;
+    r->since_ns = f->d->now_ns;
     r->newest_step = 0;
     r->is_midstep = 0;
     r->steps_lost = 0;

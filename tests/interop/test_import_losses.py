@@ -6,7 +6,6 @@ It needs a Python with torch, torchvision and safetensors (find_torch.py), and i
 without one.
 """
 import csv
-import sys
 
 import find_torch
 
@@ -48,7 +47,9 @@ def plain_dropout(network):
     return network
 
 
-class Losses(dp.Case):
+class Against(dp.Case):
+    """Runs beside those of PyTorch"""
+
     def losses_are(self, network, x, y, model_loss, loss, rtol=1e-4, lr=0.01, n=2):
         first = {k: v.clone() for k, v in network.state_dict().items()}
         images = x.permute(0, 3, 1, 2).contiguous() if x.ndim == 4 else x
@@ -99,20 +100,17 @@ class Losses(dp.Case):
             if "aux" in name.lower() and name.endswith("fc2.weight"):
                 self.assertGreater((first[name] - last[name]).abs().max(), 0, name)
 
+
+class Losses(Against):
     def test_googlenet(self):
+        """At a small rate: batch norms of 4 samples make rounding larger, so that after two steps
+        at 0.01 PyTorch's float32 is 1.5 % away from its float64"""
         torch.manual_seed(0)
         network = torchvision.models.googlenet(num_classes=CLASSES, init_weights=False,
                                                aux_logits=True)
         self.auxiliary(network, 64, {"logits": 1, "aux_logits1": 0.3, "aux_logits2": 0.3},
                        "{output0: cross_entropy, output1: {name: cross_entropy, weight: 0.3}, "
                        "output2: {name: cross_entropy, weight: 0.3}}")
-
-    def test_inception(self):
-        torch.manual_seed(0)
-        network = torchvision.models.inception_v3(num_classes=CLASSES, init_weights=False,
-                                                  aux_logits=True)
-        self.auxiliary(network, 299 if "--whole" in sys.argv else 192, {"logits": 1, "aux": 0.4},
-                       "{output0: cross_entropy, output1: {name: cross_entropy, weight: 0.4}}")
 
     def heads(self):
         torch.manual_seed(2)
@@ -154,6 +152,15 @@ class Losses(dp.Case):
                     return F.cross_entropy(out, label)
 
                 self.losses_are(nn.Sequential(layer).train(), x, y, "cross_entropy", loss)
+
+
+class Inception(Against):
+    def test_inception(self):
+        torch.manual_seed(0)
+        network = torchvision.models.inception_v3(num_classes=CLASSES, init_weights=False,
+                                                  aux_logits=True)
+        self.auxiliary(network, 299, {"logits": 1, "aux": 0.4},
+                       "{output0: cross_entropy, output1: {name: cross_entropy, weight: 0.4}}")
 
 
 if __name__ == "__main__":

@@ -212,7 +212,8 @@ class Imported(dp.Case):
         ours = self.state("run")
         for name, _ in Network().named_parameters():
             is_still = torch.equal(ours[name], self.reference.first[name])
-            self.assertEqual(is_still, name.startswith("body.") or name == "scale", name)
+            self.assertEqual(is_still, name.startswith(("body.", "spare.")) or name == "scale",
+                             name)
 
     def test_lost_rank(self):
         """Its successor is a follower that has never seen the network"""

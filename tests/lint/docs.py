@@ -296,7 +296,7 @@ BREAKS = [
     ("docs/operating/watching.md", "| `stop` | The", "| `halt` | The", "WHAT: halt"),
     ("docs/operating/job-file.md", "| `gradient_clipping`", "| `gradient_clip`",
      "reads no gradient_clip"),
-    ("docs/operating/stopping.md", "`train.bucket_bytes`, `report", "`report",
+    ("docs/operating/stopping.md", "`train.bucket_bytes`,", "",
      "keys of a resumed run: train.bucket_bytes"),
     ("CHANGELOG.md", "\n## VERSION, 2", "\n## 0.0.0, 2", "no section '## "),
     ("docs/operating/launchers.md", "dptrain-VERSION-", "dptrain-0.0.0-",
