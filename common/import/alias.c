@@ -171,7 +171,9 @@ static void alias_change(struct lower *l, const struct import_node *n)
     lower_rebind(l, changed, out);
 }
 
-/* Views, and operators that may give their input itself, share its memory. */
+/* Views, and operators that may give their input itself, share its memory.  One without its
+ * gradient counts as a view: what an operator in place changes has, or lacks, a gradient that the
+ * others have not. */
 void lower_track(struct lower *l, const struct import_node *n)
 {
     static const char *const same[] = {"alias", "detach", "detach_", NULL};
@@ -182,7 +184,7 @@ void lower_track(struct lower *l, const struct import_node *n)
         return;
     for (int i = 0; same[i]; i++)
         if (alias_is(n->target, same[i])) {
-            alias_share(l, n, 0);
+            alias_share(l, n, n->no_gradient || alias_is(n->target, "detach"));
             return;
         }
     if (fold_is_in_place(n->target)) {

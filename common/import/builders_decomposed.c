@@ -31,11 +31,17 @@ static void builders_as_strided(struct lower *l, int kind)
     const int from = lower_value_of(l, "self", 0);
     const struct import_value *x = from == IMPORT_NO_VALUE ? NULL : &l->net->value[from],
                               *y = &l->net->value[l->node->out[0]];
-    int is_mean = x && x->n_dims == y->n_dims;
+    int64_t stride[SHAPE_MAX_DIMS], dense = 1;
+    const int n_strides = lower_ints(l, "stride", 2, stride, SHAPE_MAX_DIMS);
+    int is_mean = x && x->n_dims == y->n_dims && n_strides == y->n_dims &&
+                  lower_int(l, "storage_offset", 3, 0) == 0;
 
     (void)kind;
-    for (int d = 0; is_mean && d < x->n_dims; d++)
-        is_mean = x->dim[d] == y->dim[d] && (d < 2 || x->dim[d] == 1);
+    for (int d = is_mean ? x->n_dims - 1 : -1; is_mean && d >= 0; d--) {
+        is_mean = x->dim[d] == y->dim[d] && (d < 2 || x->dim[d] == 1) &&
+                  (x->dim[d] == 1 || stride[d] == dense);
+        dense *= x->dim[d];
+    }
     if (!is_mean)
         lower_fail(l, ERR_UNSUPPORTED,
                    "it reads a tensor's memory by strides, which depend on how PyTorch stored it");
@@ -66,7 +72,7 @@ static void builders_slice_scatter(struct lower *l, int kind)
                    src = lower_plain(l, lower_in(l, "src", 1));
     const int dim = lower_dim(l, "dim", 2, x.n, 0);
     const int64_t n = x.n > 0 ? extent_exported(l, x.dim[dim]) : 0;
-    int64_t start = lower_int(l, "start", 3, 0), stop = lower_int(l, "end", 4, INT64_MAX);
+    int64_t start = lower_clamped(l, "start", 3, 0), stop = lower_clamped(l, "end", 4, INT64_MAX);
     int part[3], n_parts = 0;
 
     (void)kind;

@@ -51,6 +51,8 @@ static void builders_limits(struct lower *l, int kind)
         p = 0;
         q = 6;
     }
+    if (p > q)
+        lower_fail(l, ERR_UNSUPPORTED, "its lower limit %g is above the upper one, %g", p, q);
     lower_set(
         l, 0,
         with_constants(l, EW_CLIP, lower_in(l, "self", 0), fmax(p, -FLT_MAX), fmin(q, FLT_MAX)));
@@ -67,6 +69,9 @@ static void builders_leaky_relu(struct lower *l, int kind)
 static void builders_elu(struct lower *l, int kind)
 {
     (void)kind;
+    if (lower_real(l, "input_scale", 3, 1) != 1)
+        lower_fail(l, ERR_UNSUPPORTED, "input_scale is %g, want 1",
+                   lower_real(l, "input_scale", 3, 1));
     lower_set(l, 0,
               with_constants(l, EW_ELU, lower_in(l, "self", 0), lower_real(l, "alpha", 1, 1),
                              lower_real(l, "scale", 2, 1)));
@@ -242,7 +247,7 @@ static void builders_where(struct lower *l, int kind)
 
 static void builders_masked_fill(struct lower *l, int kind)
 {
-    const float v = (float)fmax(-FLT_MAX, lower_real(l, "value", 2, 0));
+    const float v = (float)lower_real(l, "value", 2, 0);
     struct lowered x = lower_in(l, "self", 0), mask = lower_in(l, "mask", 1), y;
     struct lowered fill = {.kind = LOWERED_VALUE,
                            .value = graph_const(l->m->g, DTYPE_F32, (struct shape){0}, &v, "fill")};
@@ -322,6 +327,16 @@ static void builders_reduce(struct lower *l, int kind)
     if (!lower_failed(l))
         lower_set(l, 0,
                   reduce_of(l, (enum reduction)kind, x, dims, (int)lower_int(l, "keepdim", 2, 0)));
+}
+
+static void builders_any(struct lower *l, int kind)
+{
+    const int self = lower_value_of(l, "self", 0);
+
+    if (self != IMPORT_NO_VALUE && l->net->value[self].type != IMPORT_BOOL)
+        lower_fail(l, ERR_UNSUPPORTED, "it asks for any of %s; compare them with 0 first",
+                   import_type_name(l->net->value[self].type));
+    builders_reduce(l, kind);
 }
 
 static void builders_norm(struct lower *l, int kind)
@@ -432,7 +447,7 @@ const struct import_builder import_math[] = {
     BOTH("masked_fill", "Scalar", builders_masked_fill, 0),
     {"mean.dim", builders_reduce, REDUCE_MEAN},
     {"mean.default", builders_reduce, REDUCE_MEAN},
-    {"any.dim", builders_reduce, REDUCE_MAX},
+    {"any.dim", builders_any, REDUCE_MAX},
     {"sum.dim_IntList", builders_reduce, REDUCE_SUM},
     {"sum.default", builders_reduce, REDUCE_SUM},
     {"amax.default", builders_reduce, REDUCE_MAX},

@@ -235,8 +235,12 @@ static struct lowered fill_constant(struct lower *l, const struct slice_view *pa
                                     int64_t extent)
 {
     struct lowered x = {.kind = LOWERED_VALUE, .n = n};
-    float *v = arena_alloc(&l->arena, (size_t)extent * sizeof *v + 1);
     struct shape s = {.n = n};
+    float *v;
+
+    if (!compose_has_room(&l->c, extent, 1))
+        return (struct lowered){0};
+    v = arena_alloc(&l->arena, (size_t)extent * sizeof *v + 1);
 
     for (int d = 0; d < n; d++) {
         x.at[d] = d;

@@ -179,6 +179,15 @@ struct host_tensor host_of_file(const struct import_tensor *t)
     return x;
 }
 
+static int fold_count(struct fold *f, int64_t bytes)
+{
+    *f->n_bytes += bytes;
+    if (*f->n_bytes > FOLD_MAX_BYTES)
+        fold_fail(f, "the constants of the network have more than %lld bytes",
+                  (long long)FOLD_MAX_BYTES);
+    return f->rc == 0;
+}
+
 int fold_new(struct fold *f, enum import_type type, int n_dims, const int64_t *dim)
 {
     int64_t n = 1;
@@ -200,6 +209,8 @@ int fold_new(struct fold *f, enum import_type type, int n_dims, const int64_t *d
         }
         n *= dim[d];
     }
+    if (!fold_count(f, n * (int64_t)import_type_size(type)))
+        return 0;
     f->out.data = arena_alloc(f->a, (size_t)n * import_type_size(type) + 1);
     f->out.memory = f->out.data;
     return 1;
@@ -441,7 +452,7 @@ static void fold_write_back(struct fold *f)
     f->out = self;
 }
 
-static void fold_compare(struct fold *f, struct fold_host *h)
+static void fold_compare(struct fold *f)
 {
     const struct import_value *says = fold_says(f);
     int same = says->type == f->out.type && says->n_dims == f->out.n_dims;
@@ -458,15 +469,15 @@ static void fold_compare(struct fold *f, struct fold_host *h)
     else if (n > FOLD_MAX_ELEMENTS)
         fold_fail(f, "a constant of %lld elements, want %d elements at most", (long long)n,
                   FOLD_MAX_ELEMENTS);
-    else if ((h->n_bytes += n * (int64_t)import_type_size(says->type)) > FOLD_MAX_BYTES)
-        fold_fail(f, "the constants of the network have more than %lld bytes",
-                  (long long)FOLD_MAX_BYTES);
+    else
+        (void)fold_count(f, n * (int64_t)import_type_size(says->type));
 }
 
 int fold_node(struct fold_host *h, const struct import_network *n, const struct import_node *node,
               struct err *err)
 {
-    struct fold f = {.a = h->a, .net = n, .node = node, .value = h->value, .err = err};
+    struct fold f = {
+        .a = h->a, .n_bytes = &h->n_bytes, .net = n, .node = node, .value = h->value, .err = err};
     const struct fold_row *row = fold_find(node->target);
 
     if (!row || node->n_out < 1)
@@ -480,7 +491,7 @@ int fold_node(struct fold_host *h, const struct import_network *n, const struct 
         if (f.rc == 0 && fold_is_in_place(node->target))
             fold_write_back(&f);
         if (f.rc == 0)
-            fold_compare(&f, h);
+            fold_compare(&f);
         if (f.rc == 0)
             h->value[node->out[f.which]] = arena_copy(h->a, &f.out, sizeof f.out);
     }

@@ -17,7 +17,7 @@
 #include "import/network.h"
 
 enum { FOLD_MAX_ELEMENTS = 64 << 20 };
-#define FOLD_MAX_BYTES ((int64_t)8 << 30) /* of all constants of a network, views counted, too */
+#define FOLD_MAX_BYTES ((int64_t)8 << 30) /* of all constants of a network; views count, too */
 
 struct host_tensor {
     enum import_type type; /* BOOL: one byte, 0 or 1 */

@@ -12,6 +12,7 @@
 
 struct fold {
     struct arena *a;
+    int64_t *n_bytes; /* of the network's constants so far */
     const struct import_network *net;
     const struct import_node *node;
     struct host_tensor *const *value;

@@ -68,7 +68,7 @@ static void fold_along(struct fold *f)
     int64_t dim[IMPORT_MAX_DIMS], small[IMPORT_MAX_DIMS];
     struct host_tensor s;
 
-    if (fold_int(f, "n", 99, 1) != 1 || x.n_dims == 0 ||
+    if (fold_int(f, "n", 99, 1) != 1 || x.n_dims == 0 || (host_is_real(x.type) && !is_real) ||
         (f->kind && (x.type == IMPORT_BOOL || x.type != fold_type(f))))
         fold_fail(f, "other than one sum, or difference of numbers");
     fold_mixes(f, "self", 0, d);
@@ -161,6 +161,8 @@ static void fold_reduce(struct fold *f)
     memcpy(moved, outer.dim, sizeof moved);
     if (count == 0 || (f->kind == MEAN && !host_is_real(says->type)))
         fold_fail(f, "it reduces no elements, or gives the mean of integers");
+    if (f->kind <= PRODUCT && host_is_real(x.type) && !host_is_real(says->type))
+        fold_fail(f, "it sums real numbers as integers");
     if (!fold_new(f, says->type, fold_int(f, "keepdim", 2, 0) ? x.n_dims : outer.n_dims,
                   fold_int(f, "keepdim", 2, 0) ? kept : moved))
         return;
@@ -382,7 +384,7 @@ static void fold_index(struct fold *f)
             left /= small[d];
             if (d >= p.first && d < p.first + p.n_met) {
                 which += j * scale;
-                scale *= dim[d];
+                scale *= small[d];
             } else {
                 at += j * x.stride[rest[d < p.first ? d : d - p.n_met]];
             }

@@ -320,7 +320,7 @@ struct lowered lower_meet(struct lower *l, struct lowered *const *x, int n)
 
     for (int i = 0; i < n; i++) {
         if (x[i]->kind == LOWERED_NONE)
-            continue;
+            lower_fail(l, ERR_CONFIG, "it lacks an operand");
         *x[i] = lower_real_value(l, *x[i]);
         if (lower_failed(l))
             return y;

@@ -321,11 +321,12 @@ static void lower_inputs(struct lower *l)
             break;
         }
     }
-    if (l->batch < 1)
-        lower_fail(l, ERR_CONFIG,
-                   "input %s of the network was exported with a batch of %lld: export it with 2 "
-                   "samples or more",
-                   name, (long long)l->batch);
+    if (l->batch < 2)
+        lower_fail(
+            l, ERR_CONFIG,
+            "input %s of the network was exported with a batch of %lld, which cannot be told "
+            "from other sizes: export it with 2 samples or more",
+            name, (long long)l->batch);
     for (int i = 0; i < l->net->n_inputs; i++)
         lower_input(l, i);
 }
@@ -418,7 +419,7 @@ static void lower_outputs(struct lower *l, int *outputs)
         outputs[i] = NO_VALUE;
         if (v == IMPORT_NO_VALUE || l->value[v].kind != LOWERED_VALUE)
             continue;
-        outputs[i] = lower_plain(l, l->value[v]).value;
+        outputs[i] = lower_plain(l, lower_at(l, v)).value;
     }
 }
 

@@ -244,7 +244,7 @@ struct lowered lower_binary(struct lower *l, enum elementwise kind, struct lower
 /* 1: a b ends a formula that is one operator here, whose result is *y (import/recognise.c). */
 int lower_recognise(struct lower *l, const struct lowered *a, const struct lowered *b,
                     struct lowered *y);
-/* a, b and c in one layout and rank, and the layout of the result; c may be NONE. */
+/* a, b and c in one layout and rank, and the layout of the result. */
 struct lowered lower_meet(struct lower *l, struct lowered *const *x, int n);
 /* x times a draw, or a draw divided by a number. */
 struct lowered lower_draw_times(struct lower *l, struct lowered draw, struct lowered x);

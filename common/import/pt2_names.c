@@ -7,7 +7,7 @@
 
 #include "import/pt2_impl.h"
 
-enum { NAMES_MAX_DEPTH = 32 };
+enum { NAMES_MAX_DEPTH = 32, NAMES_MAX_BYTES = 512 };
 
 struct names_walk {
     json_t *leaves, *fields; /* fields: type -> names, of named tuples */
@@ -73,7 +73,7 @@ static void names_walk(const struct names_walk *w, json_t *tree, const char *nam
 
         snprintf(number, sizeof number, "%zu", i);
         whole = json_sprintf("%s%s%s", name, name[0] ? "." : "", key ? key : number);
-        if (whole)
+        if (whole && json_string_length(whole) <= NAMES_MAX_BYTES)
             names_walk(w, json_array_get(children, i), json_string_value(whole), NULL, depth + 1);
         json_decref(whole);
     }

@@ -3,12 +3,15 @@
  *
  * The nodes of the formula stay; those that nobody reads are dropped later (program/prune.c). */
 #include <math.h>
+#include <string.h>
 
 #include "import/lower_impl.h"
 
 static const struct node *recognise_node(const struct lower *l, int value, enum op op)
 {
-    const int k = value == NO_VALUE ? -1 : l->m->g->value[value].producer;
+    const int k = value == NO_VALUE || l->m->g->value[value].is_detached
+                      ? -1
+                      : l->m->g->value[value].producer;
 
     return k >= 0 && l->m->g->node[k].op == (int)op ? &l->m->g->node[k] : NULL;
 }
@@ -43,6 +46,13 @@ static int recognise_is_last(const struct lowered *x)
     return x->kind == LOWERED_VALUE && !x->repeats && x->n > 0 && x->at[x->n - 1] == x->n - 1;
 }
 
+/* 1: both have their dimensions in one order, so equal graph values are equal tensors. */
+static int recognise_are_alike(const struct lowered *a, const struct lowered *b)
+{
+    return a->kind == LOWERED_VALUE && b->kind == LOWERED_VALUE && a->n == b->n &&
+           !memcmp(a->at, b->at, (size_t)a->n * sizeof *a->at);
+}
+
 /* x * rsqrt(mean(x^2) + eps) over the last dimension. */
 static int recognise_rms(struct lower *l, const struct lowered *x, const struct lowered *r,
                          struct lowered *y)
@@ -51,7 +61,7 @@ static int recognise_rms(struct lower *l, const struct lowered *x, const struct 
     const struct node *mean;
     int sum;
 
-    if (!recognise_is_last(x) || r->kind != LOWERED_VALUE || r->n != x->n)
+    if (!recognise_is_last(x) || !recognise_are_alike(x, r))
         return 0;
     sum = recognise_under(l, r->value, EW_RSQRT, &none, &none);
     mean = recognise_node(l, recognise_under(l, sum, EW_AFFINE, &p, &eps), OP_reduce);
@@ -104,7 +114,7 @@ static int recognise_gelu(struct lower *l, const struct lowered *half, const str
     int x, inner;
     const struct node *tanh;
 
-    if (half->kind != LOWERED_VALUE || gate->kind != LOWERED_VALUE)
+    if (!recognise_are_alike(half, gate))
         return 0;
     x = recognise_affine(l, half->value, 0.5, 0);
     inner = recognise_affine(l, gate->value, 1, 1);
@@ -126,9 +136,8 @@ static int recognise_gelu(struct lower *l, const struct lowered *half, const str
 static int recognise_silu(struct lower *l, const struct lowered *x, const struct lowered *gate,
                           struct lowered *y)
 {
-    const struct node *n = x->kind == LOWERED_VALUE && gate->kind == LOWERED_VALUE
-                               ? recognise_node(l, gate->value, OP_activation)
-                               : NULL;
+    const struct node *n =
+        recognise_are_alike(x, gate) ? recognise_node(l, gate->value, OP_activation) : NULL;
 
     if (!n || n->attr.act.kind != ACT_SIGMOID || n->in[0] != x->value || x->repeats)
         return 0;

@@ -41,7 +41,7 @@ int compose_bernoulli(struct compose *c, struct shape shape, double p, int64_t t
 /* The value that a node of this operator made v from; NO_VALUE if v was made otherwise. */
 static int attend_before(const struct compose *c, int v, enum op op)
 {
-    const int k = v == NO_VALUE ? -1 : c->g->value[v].producer;
+    const int k = v == NO_VALUE || c->g->value[v].is_detached ? -1 : c->g->value[v].producer;
 
     return k >= 0 && c->g->node[k].op == (int)op ? c->g->node[k].in[0] : NO_VALUE;
 }

@@ -25,6 +25,8 @@ static int embedding_infer(const struct graph *g, const struct node *n,
         return rc;
     table = op_shape(g, n, EMBEDDING_TABLE);
     tokens = op_shape(g, n, EMBEDDING_TOKENS);
+    if (table->dim[0] < 1)
+        return op_fail(n, err, "its table has no rows");
     if (op_has(n, EMBEDDING_POSITION)) {
         const struct shape *position = op_shape(g, n, EMBEDDING_POSITION);
 

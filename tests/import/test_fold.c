@@ -61,6 +61,16 @@ static const struct {
     {H "value j I64 [3]\nvalue a F32 [3]\nnode arange.default - end=i3 -> j\n"
        "node index.Tensor - self=vh indices=Vj -> a\n",
      "", "index 2 of 2"},
+    /* an index that repeats along its last dimension */
+    {"value a I64 [4]\nvalue i I64 [3]\nvalue c I64 [3,1]\nvalue e I64 [3,2]\nvalue y I64 [3,2]\n"
+     "node arange.default - end=i4 -> a\nnode arange.start_step - start=i3 end=i0 step=i-1 -> i\n"
+     "node unsqueeze.default - self=vi dim=i1 -> c\nnode expand.default - self=vc size=I3,2 -> e\n"
+     "node index.Tensor - self=va indices=Ve -> y\n",
+     "3 3 2 2 1 1 ", NULL},
+    {H "value a I64 [2]\nnode cumsum.default - self=vh dim=i0 dtype=dI64 -> a\n", "",
+     "other than one sum"},
+    {H "value a I64 []\nnode sum.default - self=vh dtype=dI64 -> a\n", "",
+     "it sums real numbers as integers"},
     {"value a F32 [100000,100000]\nnode zeros.default - size=I100000,100000 -> a\n", "",
      "elements at most"},
     /* a view sees what is written in place, a copy does not */

@@ -164,6 +164,14 @@ static void expect_last(const char *text, enum op op)
     graph_free(g);
 }
 
+/* x times the sigmoid of t, which is x or another view of it; g is that gate, or what is left of it
+ * without a gradient. */
+#define SILU                                                          \
+    "value x F32 [2,3,3]\nvalue t F32 [2,3,3]\nvalue s F32 [2,3,3]\n" \
+    "value g F32 [2,3,3]\nvalue y F32 [2,3,3]\nnode %s -> t\n"        \
+    "node sigmoid.default - self=vt -> s\nnode %s -> g\n"             \
+    "node mul.Tensor - self=vx other=vg -> y\ninput x x\noutput y y\n"
+
 static void test_recognised(void **state)
 {
     char text[2048];
@@ -173,6 +181,13 @@ static void test_recognised(void **state)
     snprintf(text, sizeof text, GELU, "0.7978845608028654");
     expect_last(text, OP_activation);
     snprintf(text, sizeof text, GELU, "0.798"); /* another function */
+    expect_last(text, OP_elementwise);
+    snprintf(text, sizeof text, SILU, "alias.default - self=vx", "alias.default - self=vs");
+    expect_last(text, OP_activation);
+    snprintf(text, sizeof text, SILU, "transpose.int - self=vx dim0=i1 dim1=i2",
+             "alias.default - self=vs");
+    expect_last(text, OP_elementwise);
+    snprintf(text, sizeof text, SILU, "alias.default - self=vx", "detach.default - self=vs");
     expect_last(text, OP_elementwise);
 }
 
@@ -404,6 +419,12 @@ static void test_shared(void **state)
     }
 }
 
+/* d is h without its gradient. */
+#define HIDDEN                                                                     \
+    "value x F32 [2,4]\nvalue h F32 [2,4]\nvalue d F32 [2,4]\nvalue r F32 [2,4]\n" \
+    "value v F32 [2,4]\nnode tanh.default - self=vx -> h\nnode detach.default - self=vh -> d\n"
+#define DONE "input x x\noutput y v\n"
+
 /* Only hostile files have these, or wrong builders make them. */
 static const struct {
     const char *text, *why;
@@ -444,7 +465,10 @@ static const struct {
      "its mode is not constant"},
     {"value x F32 [0,4]\nvalue v F32 [0,4]\nnode relu.default - self=vx -> v\ninput x x\n"
      "output y v\n",
-     "input x of the network was exported with a batch of 0: export it with 2 samples"},
+     "input x of the network was exported with a batch of 0, which cannot be told"},
+    {"value x F32 [1,4]\nvalue v F32 [1,4]\nnode relu.default - self=vx -> v\ninput x x\n"
+     "output y v\n",
+     "a batch of 1, which cannot be told from other sizes: export it with 2 samples or more"},
     {"value x F32 [2,4]\nvalue v F32 [2]\nvalue w F32 []\nnode mean.default - self=vx -> w\n"
      "node matmul.default - self=vx other=vw -> v\ninput x x\noutput y v\n",
      "its operands have 2 and 0 dimensions, want 1 and 1 or more"},
@@ -470,6 +494,33 @@ static const struct {
     {"value x F32 [2,3,4,4]\nvalue v F32 [2,3,4,4]\n"
      "node upsample_nearest2d.vec - output_size=I4,4 -> v\ninput x x\noutput y v\n",
      "images [N,C,H,W]"},
+    {"value x F32 [2,4]\nvalue v F32 [2,4]\nnode add.Tensor - self=vx -> v\ninput x x\n"
+     "output y v\n",
+     "it lacks an operand"},
+    {"tensor e p F32 1 [0,4]\nvalue e F32 [0,4] of e\nvalue x I32 [2]\nvalue v F32 [2,4]\n"
+     "node embedding.default - weight=ve indices=vx -> v\ninput x x\noutput y v\n",
+     "its table has no rows"},
+    {"value x F32 [2,4]\nvalue v F32 [2,4]\nnode clamp.default - self=vx min=r2 max=r1 -> v\n"
+     "input x x\noutput y v\n",
+     "its lower limit 2 is above the upper one, 1"},
+    {"value x F32 [2,4]\nvalue v F32 [2,4]\nnode elu.default - self=vx input_scale=r2 -> v\n"
+     "input x x\noutput y v\n",
+     "input_scale is 2, want 1"},
+    {"value x F32 [2,4]\nvalue v BOOL [2]\nnode any.dim - self=vx dim=i1 -> v\n"
+     "input x x\noutput y v\n",
+     "it asks for any of F32"},
+    {"value x F32 [2,2]\nvalue v F32 [2,2]\nnode as_strided.default - self=vx size=I2,2 "
+     "stride=I1,2 -> v\ninput x x\noutput y v\n",
+     "it reads a tensor's memory by strides"},
+    /* what an operator in place changed */
+    {"value x F32 [2,4]\nvalue v F32 [2,2,2]\nvalue r F32 [2,4]\n"
+     "node view.default - self=vx size=I2,2,2 -> v\nnode relu_.default - self=vx -> r\n"
+     "input x x\noutput y v\n",
+     "it reads v, which shares its memory"},
+    {HIDDEN "node relu_.default - self=vh -> r\nnode add.Tensor - self=vd other=vr -> v\n" DONE,
+     "it reads d, which shares its memory"},
+    {HIDDEN "node relu_.default - self=vd -> r\nnode add.Tensor - self=vh other=vr -> v\n" DONE,
+     "it reads h, which shares its memory"},
 };
 
 static void test_bad_files(void **state)
