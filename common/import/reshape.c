@@ -45,17 +45,14 @@ static int reshape_groups(const int64_t *a, int n_a, const int64_t *b, int n_b, 
 static void group_extents(struct lower *l, const struct lowered *x, const struct group *g,
                           const int64_t *to, struct extent *dim)
 {
-    int64_t outer = 1, inner = 1, before = 1;
+    int64_t outer = 1, before = 1;
     int seen = 0, placed = 0;
 
     for (int d = g->from; d < g->from + g->n_from; d++) {
         if (x->dim[d].is_batch) {
             outer *= x->dim[d].outer;
-            inner *= x->dim[d].inner;
             seen++;
-        } else if (seen) {
-            inner *= x->dim[d].outer * x->dim[d].inner;
-        } else {
+        } else if (!seen) {
             outer *= x->dim[d].outer * x->dim[d].inner;
         }
     }

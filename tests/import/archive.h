@@ -18,8 +18,8 @@ struct archive {
 
 static inline void archive_number(struct buf *b, uint64_t v, int n_bytes)
 {
-    for (int i = 0; i < n_bytes; i++)
-        buf_append(b, &(uint8_t){(uint8_t)(v >> 8 * i)}, 1);
+    for (int i = 0; i < n_bytes; i++, v >>= 8)
+        buf_append(b, &(uint8_t){(uint8_t)v}, 1);
 }
 
 /* Version, flags, method, time and date. */
