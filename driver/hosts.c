@@ -110,7 +110,9 @@ int hosts_n_ranks(const struct hosts *h)
 
 /* The remote shell's script.  The first line of standard input is the secret.  A second process
  * reads on until standard input ends, which happens when the driver ends, and then stops the
- * follower.  It is ended with the follower, whose number another process may get.
+ * follower.  It is ended with the follower, whose number another process may get.  While the
+ * follower's process is still the shell it waits: dash 0.5.12 loses a signal there, for which the
+ * shell has a trap (findings/dash_trap.sh).
  *
  * A signal that ends the shell leaves no secret behind.  It is not passed on: whoever ends a
  * machine signals its follower, too, and a second signal would kill the ranks. */
@@ -119,7 +121,8 @@ static const char script[] =
     "f=$(mktemp) || exit 1; IFS= read -r s; printf \"%%s\\n\" \"$s\" >\"$f\"; "
     "p=%s; [ -x \"$p\" ] || p=dpfollower; exec 3<&0; "
     "\"$p\" --root %s --ranks %d --device %s --once --log-format %s%s </dev/null & c=$!; "
-    "{ cat <&3; kill \"$c\"; } >/dev/null 2>&1 & k=$!; "
+    "{ cat <&3; for i in 1 2 3 4 5 6 7 8 9; do [ \"/proc/$c/exe\" -ef \"/proc/$$/exe\" ] || "
+    "break; sleep 0.1; done; kill \"$c\"; } >/dev/null 2>&1 & k=$!; "
     "wait \"$c\"; s=$?; kill \"$k\" 2>/dev/null; exit \"$s\"";
 
 /* The address of this machine that its followers on other machines get as --root. */
