@@ -135,7 +135,7 @@ static int inputs_in_order(const struct import_network *n, const struct sample_s
     for (int f = 0; f < s->n_fields; f++) {
         if (s->field[f].role != SAMPLE_INPUT || taken[f])
             continue;
-        while (i < n->n_inputs && field[i] >= 0)
+        while (i < n->n_inputs && (field[i] >= 0 || !inputs_is_read(n, n->input[i].value)))
             i++;
         if (i == n->n_inputs)
             return inputs_fail(n, s->field[f].name,
@@ -145,7 +145,9 @@ static int inputs_in_order(const struct import_network *n, const struct sample_s
     for (i = 0; i < n->n_inputs; i++)
         if (field[i] < 0 && inputs_is_read(n, n->input[i].value))
             return inputs_fail(n, n->input[i].name,
-                               "is an input for which the samples have no field", err);
+                               "is an input for which the samples have no field (the target feeds "
+                               "one that model.inputs names with it)",
+                               err);
     return 0;
 }
 

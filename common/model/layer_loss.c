@@ -18,6 +18,11 @@ static int check_loss(const struct net *m, const struct model_options *o, struct
     const int of_classes = loss_is_of_classes(loss);
     struct buf text = {0};
 
+    if (!m->loss_of && m->losses->term[0].output)
+        return err_set(err, ERR_CONFIG,
+                       "model.loss names the output %.60s; outputs have names with model.import "
+                       "alone: want the loss by itself, such as %s or {name: huber, delta: 0.5}",
+                       m->losses->term[0].output, name[LOSS_CROSS_ENTROPY]);
     if (loss == LOSS_OUTPUT ||
         (is_sequence && of_classes && m->length == shape_elements(&t->shape)))
         return 0;
@@ -87,7 +92,8 @@ static int loss_as_rows(struct net *m, struct compose *c, int value)
     if (is_class && s.n == 3 && t->shape.n == 1 && s.dim[1] == places)
         return compose_reshape(c, value, SHAPE(n * places, s.dim[2]));
     if (is_class && t->shape.n > 0 &&
-        ((s.n == 3 && s.dim[2] == places) || (s.n == 4 && s.dim[2] * s.dim[3] == places))) {
+        ((s.n == 3 && s.dim[2] == places) || (s.n == 4 && s.dim[2] * s.dim[3] == places &&
+                                              (t->shape.n != 2 || s.dim[2] == t->shape.dim[0])))) {
         value = compose_permute(c, value, channels_last[s.n - 3]);
         return compose_reshape(c, value, SHAPE(n * places, s.dim[1]));
     }
@@ -97,6 +103,39 @@ static int loss_as_rows(struct net *m, struct compose *c, int value)
         return compose_reshape(c, value, SHAPE(n, s.dim[1]));
     }
     return value;
+}
+
+/* The k-th loss's output as rows: one for each class among the targets, or for each sample. */
+static int loss_checked_rows(struct net *m, struct compose *c, int k)
+{
+    static const char *const name[] = {LOSS_LIST(WORD_NAME)};
+    const struct loss_term *l = &m->losses->term[k];
+    const struct sample_field *t = net_target(m);
+    const int is_class = t->role == SAMPLE_CLASS, x = loss_as_rows(m, c, m->loss_of[k]);
+    const int64_t rows = m->g->batch * (is_class ? shape_elements(&t->shape) : 1);
+    const char *output = l->output ? l->output : "0";
+    struct buf target = {0};
+    char text[SHAPE_TEXT_LEN];
+    const struct shape *s;
+
+    if (c->rc < 0)
+        return NO_VALUE;
+    s = &m->g->value[x].shape;
+    sample_field_print(t, &target);
+    if (s->n != 2 || s->dim[0] != rows)
+        c->rc =
+            err_set(c->err, ERR_CONFIG,
+                    "model.loss: output %s is %s and the target is %s; want an output "
+                    "[batch, outputs], or for a class at each place [batch, places, classes], "
+                    "[batch, classes, places] or [batch, classes, rows, columns]",
+                    output, shape_text(&m->g->value[m->loss_of[k]].shape, text), buf_cstr(&target));
+    else if (loss_is_of_classes(l->kind) && (!is_class || s->dim[1] < t->n_classes))
+        c->rc = err_set(c->err, ERR_CONFIG,
+                        "model.loss: %s of output %s, which has %" PRId64 " numbers for each "
+                        "target, needs classes below that; the target is %s",
+                        name[l->kind], output, s->dim[1], buf_cstr(&target));
+    buf_fini(&target);
+    return c->rc < 0 ? NO_VALUE : x;
 }
 
 /* The network computed the loss: one number for all samples, or one for each. */
@@ -197,7 +236,7 @@ static void loss_add_more(struct net *m, const char *name, const union node_attr
         const int value = m->loss_of ? m->loss_of[k] : logits;
         int x = l->kind == LOSS_OUTPUT
                     ? loss_given(m, &c, value, rows)
-                    : loss_of_rows(m, &c, l, k ? loss_as_rows(m, &c, value) : logits, of);
+                    : loss_of_rows(m, &c, l, k ? loss_checked_rows(m, &c, k) : logits, of);
 
         if (l->weight != 1 && m->g->training)
             x = compose_constants(&c, EW_AFFINE, x, (float)l->weight, 0);
@@ -208,14 +247,20 @@ static void loss_add_more(struct net *m, const char *name, const union node_attr
         net_append(m, OP_pointwise_loss, &attr, (int[]){sum, target, m->g->metrics}, 3, out, name);
 }
 
-/* The output that predictions are: the first loss's, as rows. */
+/* The output that predictions are: the first loss's, as rows.  Where the network gives nothing but
+ * its loss, that is the prediction. */
 static void loss_take_first(struct net *m, const char *name)
 {
     struct compose c = {.g = m->g, .name = name, .err = m->err};
     const struct sample_field *t = net_target(m);
     const int64_t places = shape_elements(&t->shape);
 
-    m->h = loss_as_rows(m, &c, m->h);
+    if (m->losses->term[0].kind != LOSS_OUTPUT)
+        m->h = loss_checked_rows(m, &c, 0);
+    else if (net_shape(m)->n < 2)
+        m->h = loss_given(m, &c, m->h, m->g->batch);
+    else
+        m->h = loss_as_rows(m, &c, m->h);
     m->rc = c.rc;
     if (m->rc == 0 && t->role == SAMPLE_CLASS && t->shape.n > 0 &&
         net_shape(m)->dim[0] == m->g->batch * places)

@@ -3,6 +3,7 @@
 #include "model/losses.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,6 +64,15 @@ static int losses_find(const struct losses_reading *r, const struct tree *t, con
     return r->err->code;
 }
 
+static int losses_fail_range(const struct losses_reading *r, const struct tree *t, const char *key,
+                             double min, double max)
+{
+    char want[80];
+
+    snprintf(want, sizeof want, "a number above %g, of at most %g", min, max);
+    return losses_fail(r, t, key, want);
+}
+
 static int losses_read_number(const struct losses_reading *r, const struct tree *key,
                               const struct tree *value, struct loss_term *term)
 {
@@ -79,7 +89,7 @@ static int losses_read_number(const struct losses_reading *r, const struct tree 
         }
         v = value->kind == TREE_WORD && value->len ? strtod(value->text, &end) : NAN;
         if (!isfinite(v) || *end || v <= loss_numbers[i].min || v > loss_numbers[i].max)
-            return losses_fail(r, value, key->text, "a number above 0, of at most 1e6");
+            return losses_fail_range(r, value, key->text, loss_numbers[i].min, loss_numbers[i].max);
         *(double *)((char *)term + loss_numbers[i].at) = v;
         return 0;
     }
@@ -115,6 +125,15 @@ static int losses_read_term(const struct losses_reading *r, const struct tree *t
     return t->kind == TREE_MAP ? losses_read_map(r, t, of, term) : losses_find(r, t, of, term);
 }
 
+/* 1: the mapping is one loss with its numbers, {name: huber, delta: 0.5}. */
+static int losses_has_name(const struct tree *t)
+{
+    for (int i = 0; i < t->n; i++)
+        if (!strcmp(t->key[i]->text, "name"))
+            return 1;
+    return 0;
+}
+
 static int losses_read(const char *text, size_t len, struct arena *arena, struct losses *out,
                        size_t *at, struct err *err)
 {
@@ -133,7 +152,7 @@ static int losses_read(const char *text, size_t len, struct arena *arena, struct
     }
     if (tree_parse(text, len, arena, &t, at, err) < 0)
         return err->code;
-    if (t->kind != TREE_MAP)
+    if (t->kind != TREE_MAP || losses_has_name(t))
         return losses_read_term(&r, t, NULL);
     if (t->n < 1 || t->n > LOSSES_MOST) {
         *at = t->at;

@@ -57,6 +57,8 @@ int compose_class_loss(struct compose *c, int logits, int labels, const struct c
     if (o->gamma != 0) { /* times (1 - p)^gamma */
         rest = compose_constants(c, EW_EXPM1, log_p, 0, 0);
         rest = compose_constants(c, EW_NEG, rest, 0, 0);
+        if (o->gamma < 1) /* the slope of the power at 0 is infinite */
+            rest = compose_constants(c, EW_CLIP, rest, 1e-6F, 1);
         loss = compose_elementwise(c, EW_MUL, loss, compose_power(c, rest, o->gamma));
     }
     return compose_reduce(c, REDUCE_SUM, loss, 1u << 1, 1);

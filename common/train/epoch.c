@@ -293,9 +293,9 @@ static void fill_figures(const struct trainer *t, struct timing *m, struct repor
     const int64_t kept = min_i64(m->n, m->cap);
 
     r->epoch.train_loss = control_mean_loss(at->epoch_loss, at->epoch_weight);
-    r->epoch.train_accuracy = trainer_is_regression(t)
-                                  ? NOT_MEASURED
-                                  : epoch_mean((double)at->epoch_correct, at->epoch_targets);
+    r->epoch.train_accuracy = trainer_has_accuracy(t)
+                                  ? epoch_mean((double)at->epoch_correct, at->epoch_targets)
+                                  : NOT_MEASURED;
     r->epoch.n_samples = at->epoch_samples;
     r->epoch.n_skipped = at->epoch_skipped;
     r->epoch.n_left_out = epoch_n_left_out(t);

@@ -154,6 +154,11 @@ int trainer_is_regression(const struct trainer *t)
            t->spec->field[sample_target(t->spec)].role == SAMPLE_REAL;
 }
 
+int trainer_has_accuracy(const struct trainer *t)
+{
+    return !trainer_is_regression(t) && t->job->model.loss != LOSS_OUTPUT;
+}
+
 const struct strategy_ops *trainer_strategy(const struct trainer *t)
 {
     return t->o.strategy ? t->o.strategy : strategy_choose(&t->job->strategy);
@@ -547,7 +552,7 @@ int trainer_open(struct trainer *t, const struct cmd *c, struct report *opened, 
     opened->opened.n_validation = t->valid_set ? t->valid_set->n_samples : 0;
     opened->opened.step = t->state->at.step;
     opened->opened.steps_per_epoch = t->steps_per_epoch;
-    opened->opened.is_regression = trainer_is_regression(t);
+    opened->opened.is_regression = !trainer_has_accuracy(t);
     opened->opened.stops_early = loop_stops(&t->loop, t->job);
     return 0;
 }

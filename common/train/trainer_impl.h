@@ -80,6 +80,9 @@ struct trainer {
 
 /* 1: the model predicts real numbers, so there is no accuracy. */
 int trainer_is_regression(const struct trainer *t);
+/* 1: outputs are compared with targets as right or wrong.  A loss that the network computes does
+ * not say how. */
+int trainer_has_accuracy(const struct trainer *t);
 
 /* The name of class k, or of label or value k; NULL: it has none (train/classes.c). */
 const char *trainer_class_name(const struct trainer *t, int64_t k);

@@ -180,6 +180,30 @@ class Import(dp.Case):
                 self.assertLess(abs(seen[0]["train_loss"] - want), 1e-5 * abs(want))
                 self.assertLess(seen[1]["train_loss"], seen[0]["train_loss"])
 
+    def test_only_loss(self):
+        """A network that gives nothing but a number for each sample, its loss"""
+        self.network.write(self.file, outputs=("m",))
+        self.train(model__loss="output output0", train__global_batch=N, train__max_steps=2)
+        seen = [event["train_loss"] for event in self.events("epoch", "run")]
+        want = self.network.loss(self.x, self.y, lambda out, label: sum(out) / len(out))
+        self.assertLess(abs(seen[0] - want), 1e-5 * abs(want))
+        self.assertLess(seen[1], seen[0])
+        self.assertNotIn("accuracy", self.daemons[-1].text)
+
+    def test_bad_losses(self):
+        self.network.write(self.file, outputs=("y", "m"))
+        for loss, more, pattern in (
+                ("{output0: cross_entropy, output1: bce}", {},
+                 r"output output1 is \[2\] and the target is y of 3 classes; want an output "
+                 r"\[batch"),
+                ("output output1", {"train.class_weights": "[1, 2, 3]"},
+                 r"train\.class_weights needs model\.loss cross_entropy"),
+                ("{output0: {name: focal, gamma: 200}}", {},
+                 r"gamma is 200, want a number above 0, of at most 100")):
+            with self.subTest(loss):
+                driver = self.check(USAGE, **{"model.loss": loss}, **more)
+                self.assertRegex(driver.text, pattern)
+
     def test_check(self):
         out = self.check(FINISHED).out
         for line in (r"(?m)^fc1 +linear\.default +\[7,5\] +25 ", r"(?m)^act +relu\.default",
@@ -282,7 +306,12 @@ class Import(dp.Case):
         args = ("--check", "--job", "job.yaml", "--set", "model.arch=mlp")
         self.assertRegex(self.run_driver(*args, n=1, job=None, status=USAGE, port=False).text,
                          r"job file has model\.import; want --set model\.import=none")
-        done = self.run_driver(*args, "--set", "model.import=none", n=1, job=None, port=False)
+        args += ("--set", "model.import=none", "--set")
+        driver = self.run_driver(*args, "model.loss={a: mse}", n=1, job=None, status=USAGE,
+                                 port=False)
+        self.assertRegex(driver.text, r"names the output a; outputs have names")
+        done = self.run_driver(*args, "model.loss={name: huber, delta: 0.5}", n=1, job=None,
+                               port=False)
         self.assertRegex(done.out, "the job is fine")
 
     def test_changed(self):
