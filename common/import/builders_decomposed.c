@@ -76,8 +76,7 @@ static void builders_slice_scatter(struct lower *l, int kind)
     int part[3], n_parts = 0;
 
     (void)kind;
-    start = max_i64(min_i64(start < 0 ? start + n : start, n), 0);
-    stop = max_i64(min_i64(stop < 0 ? stop + n : stop, n), start);
+    import_slice_ends(n, &start, &stop);
     lower_refuse_batch(l, &x, 1u << dim, "replaces a part of");
     if (!lower_failed(l) && (lower_int(l, "step", 5, 1) != 1 || src.n != x.n ||
                              extent_exported(l, src.dim[dim]) != stop - start))

@@ -175,10 +175,7 @@ static struct lowered part_of(struct lower *l, struct lowered x, int dim, int64_
 {
     const int64_t extent = extent_exported(l, x.dim[dim]);
 
-    start = start < 0 ? start + extent : start;
-    stop = stop < 0 ? stop + extent : stop;
-    start = start < 0 ? 0 : min_i64(start, extent);
-    stop = max_i64(start, min_i64(stop, extent));
+    import_slice_ends(extent, &start, &stop);
     if (start == 0 && stop == extent && step == 1)
         return x;
     if (x.dim[dim].is_batch) {
@@ -205,10 +202,8 @@ static void note_slice(struct lower *l, const struct lowered *x, int dim, int64_
 
     if (lower_failed(l) || l->is_view[from] || x->kind != LOWERED_VALUE || step != 1)
         return;
-    start = start < 0 ? start + extent : start;
-    stop = stop < 0 ? stop + extent : stop;
-    l->slice[out] = (struct slice_view){from, dim, min_i64(max_i64(start, 0), extent),
-                                        min_i64(max_i64(stop, 0), extent)};
+    import_slice_ends(extent, &start, &stop);
+    l->slice[out] = (struct slice_view){from, dim, start, stop};
 }
 
 static void builders_slice(struct lower *l, int kind)

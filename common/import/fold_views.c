@@ -204,29 +204,45 @@ static void fold_order(struct fold *f)
 
 /* ---- parts ---- */
 
-static void fold_cut(struct host_tensor *x, int d, int64_t start, int64_t stop, int64_t step)
+/* Elements [start, stop) along dimension d. */
+struct fold_range {
+    int d;
+    int64_t start, stop, step;
+};
+
+static void fold_cut(struct host_tensor *x, const struct fold_range *c)
 {
-    x->data = (char *)x->data + start * x->stride[d] * (int64_t)import_type_size(x->type);
-    x->dim[d] = (stop - start) / step + ((stop - start) % step != 0);
-    x->stride[d] *= step;
+    x->data = (char *)x->data + c->start * x->stride[c->d] * (int64_t)import_type_size(x->type);
+    x->dim[c->d] = (c->stop - c->start) / c->step + ((c->stop - c->start) % c->step != 0);
+    x->stride[c->d] *= c->step;
+}
+
+/* The slice that the arguments from `place` on name: dim, start, end and step. */
+static struct fold_range fold_range_of(struct fold *f, const struct host_tensor *x, int place)
+{
+    struct fold_range c = {.d = fold_dim(f, fold_int(f, "dim", place, 0), x->n_dims),
+                           .start = fold_int(f, "start", place + 1, 0),
+                           .stop = fold_size(f, "end", place + 2, INT64_MAX),
+                           .step = fold_int(f, "step", place + 3, 1)};
+
+    if (c.step < 1 || x->n_dims == 0)
+        fold_fail(f, "a step of %lld, or a part of a number", (long long)c.step);
+    if (f->rc < 0)
+        return c;
+    import_slice_ends(x->dim[c.d], &c.start, &c.stop);
+    if (c.start != 0 || c.stop != x->dim[c.d] || c.step != 1)
+        fold_mixes(f, "self", 0, c.d);
+    return c;
 }
 
 static void fold_slice(struct fold *f)
 {
     struct host_tensor x = fold_tensor(f, "self", 0);
-    const int d = fold_dim(f, fold_int(f, "dim", 1, 0), x.n_dims);
-    int64_t start = fold_int(f, "start", 2, 0), stop = fold_size(f, "end", 3, INT64_MAX);
-    const int64_t step = fold_int(f, "step", 4, 1), n = f->rc < 0 ? 0 : x.dim[d];
+    const struct fold_range c = fold_range_of(f, &x, 1);
 
-    if (step < 1 || x.n_dims == 0)
-        fold_fail(f, "a step of %lld, or a part of a number", (long long)step);
     if (f->rc < 0)
         return;
-    start = max_i64(min_i64(start < 0 ? start + n : start, n), 0);
-    stop = max_i64(min_i64(stop < 0 ? stop + n : stop, n), start);
-    if (start != 0 || stop != n || step != 1)
-        fold_mixes(f, "self", 0, d);
-    fold_cut(&x, d, start, stop, step);
+    fold_cut(&x, &c);
     f->out = x;
 }
 
@@ -235,24 +251,14 @@ static void fold_slice_scatter(struct fold *f)
 {
     const struct host_tensor from = fold_tensor(f, "self", 0);
     struct host_tensor src = fold_tensor(f, "src", 1), part;
-    const int d = fold_dim(f, fold_int(f, "dim", 2, 0), from.n_dims);
-    int64_t start = fold_int(f, "start", 3, 0), stop = fold_size(f, "end", 4, INT64_MAX);
-    const int64_t step = fold_int(f, "step", 5, 1), n = f->rc < 0 ? 0 : from.dim[d];
+    const struct fold_range c = fold_range_of(f, &from, 2);
 
-    if (step < 1 || from.n_dims == 0)
-        fold_fail(f, "a step of %lld, or a part of a number", (long long)step);
-    if (f->rc < 0)
-        return;
-    start = max_i64(min_i64(start < 0 ? start + n : start, n), 0);
-    stop = max_i64(min_i64(stop < 0 ? stop + n : stop, n), start);
-    if (start != 0 || stop != n || step != 1)
-        fold_mixes(f, "self", 0, d);
     if (f->rc < 0)
         return;
     f->out = part = fold_copy(f, &from);
     if (f->rc < 0)
         return;
-    fold_cut(&part, d, start, stop, step);
+    fold_cut(&part, &c);
     src = fold_expand_to(f, src, part.n_dims, part.dim);
     for (int64_t i = 0; f->rc == 0 && i < host_count(&part); i++)
         fold_put(&part, fold_place(&part, i), fold_element(&src, i), src.type);
@@ -273,7 +279,7 @@ static void fold_select(struct fold *f)
     at = fold_wrap_index(f, fold_int(f, "index", 2, 0), x.dim[d]);
     if (f->rc < 0)
         return;
-    fold_cut(&x, d, at, at + 1, 1);
+    fold_cut(&x, &(struct fold_range){d, at, at + 1, 1});
     fold_drop(&x, d);
     f->out = x;
 }
@@ -301,7 +307,7 @@ static void fold_pieces(struct fold *f)
         fold_fail(f, "part %d ends behind dimension %d", f->which, d);
     if (f->rc < 0)
         return;
-    fold_cut(&x, d, start, start + extent, 1);
+    fold_cut(&x, &(struct fold_range){d, start, start + extent, 1});
     if (f->kind)
         fold_drop(&x, d);
     f->out = x;

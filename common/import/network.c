@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/util.h"
 
 struct import_network *import_network_new(const char *path)
 {
@@ -45,4 +46,10 @@ const struct import_arg *import_arg_find(const struct import_node *n, const char
     if (place >= n->n_args || n->arg[place].is_keyword)
         return NULL;
     return n->arg[place].name && n->arg[place].name[0] ? NULL : &n->arg[place];
+}
+
+void import_slice_ends(int64_t n, int64_t *start, int64_t *stop)
+{
+    *start = max_i64(min_i64(*start < 0 ? *start + n : *start, n), 0);
+    *stop = max_i64(min_i64(*stop < 0 ? *stop + n : *stop, n), *start);
 }

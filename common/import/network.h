@@ -169,4 +169,8 @@ int64_t import_tensor_elements(const struct import_tensor *t); /* of a tensor th
  * leaves it out. */
 const struct import_arg *import_arg_find(const struct import_node *n, const char *name, int place);
 
+/* The ends of a slice of n elements as PyTorch and Python take them: negative ones count from the
+ * back, and afterwards 0 <= *start <= *stop <= n. */
+void import_slice_ends(int64_t n, int64_t *start, int64_t *stop);
+
 #endif
