@@ -278,21 +278,18 @@ static void server_on_idle_stop(void *arg, const char *signal)
 
 /* ---- the session as daemon/daemon calls it ---- */
 
-static void server_session_report(void *m, int64_t now, struct report *r)
-{
-    driver_report(m, now, r);
-}
-static void server_session_stop(void *m, int64_t now, const char *why) { driver_stop(m, now, why); }
-static void server_session_tick(void *m, int64_t now) { driver_tick(m, now); }
-static int64_t server_session_deadline(const void *m) { return driver_deadline(m); }
-static int server_session_next(void *m, struct action *out) { return driver_next(m, out); }
+static void server_report(void *m, int64_t now, struct report *r) { driver_report(m, now, r); }
+static void server_stop(void *m, int64_t now, const char *why) { driver_stop(m, now, why); }
+static void server_tick(void *m, int64_t now) { driver_tick(m, now); }
+static int64_t server_deadline(const void *m) { return driver_deadline(m); }
+static int server_next(void *m, struct action *out) { return driver_next(m, out); }
 
-static void server_session_progress(void *m, int64_t now, const struct progress *p)
+static void server_progress(void *m, int64_t now, const struct progress *p)
 {
     driver_progress(m, now, p);
 }
 
-static void server_session_describe(const void *m, int64_t now, struct buf *out)
+static void server_describe(const void *m, int64_t now, struct buf *out)
 {
     struct status s;
 
@@ -301,7 +298,7 @@ static void server_session_describe(const void *m, int64_t now, struct buf *out)
     status_fini(&s);
 }
 
-static void server_session_summary(const void *m, int64_t now, struct buf *out)
+static void server_summary(const void *m, int64_t now, struct buf *out)
 {
     struct status s;
 
@@ -309,15 +306,14 @@ static void server_session_summary(const void *m, int64_t now, struct buf *out)
     status_put_line(&s, out);
 }
 
-static void server_session_ring(void *m, int64_t now, const struct collective *c, int n)
+static void server_ring(void *m, int64_t now, const struct collective *c, int n)
 {
     driver_ring(m, now, c, n);
 }
 
-static const struct daemon_machine machine = {
-    server_session_report,   server_session_progress, server_session_stop,
-    server_session_tick,     server_session_deadline, server_session_next,
-    server_session_describe, server_session_summary,  server_session_ring};
+static const struct daemon_machine machine = {server_report,   server_progress, server_stop,
+                                              server_tick,     server_deadline, server_next,
+                                              server_describe, server_summary,  server_ring};
 
 /* ---- start and end ---- */
 
