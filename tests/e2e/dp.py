@@ -45,11 +45,11 @@ EXACT = ("--threads", "1", "--device", DEVICE)
 # For jobs whose network does not matter: it trains in a third of the time of the demo's, and its
 # state still travels in several pieces (MESH_PIECE_MAX).
 LIGHT = {"model.arch": "mlp", "model.hidden": [64]}
-# The demo job, small: 32 steps an epoch of 64 samples.
-SMALL = {"data.samples": 2048, "data.validation_samples": 512, "train.global_batch": 64,
+# The demo's data, few: 32 steps an epoch of 64 samples.
+SMALL = {**LIGHT, "data.samples": 2048, "data.validation_samples": 512, "train.global_batch": 64,
          "train.epochs": 2}
 # A job that goes on until the test ends it.
-ENDLESS = {"data.samples": 20000, "data.validation_samples": 256, "train.global_batch": 64,
+ENDLESS = {**LIGHT, "data.samples": 20000, "data.validation_samples": 256, "train.global_batch": 64,
            "train.epochs": 100000}
 # A job whose followers end when they lose their driver.
 FORSAKEN = {"cluster.driver_timeout": 0}
