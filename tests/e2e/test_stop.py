@@ -338,12 +338,11 @@ class RunDirectories(dp.Case):
     def test_resume_under_another_strategy(self):
         """One event names both strategies, what is dropped and what begins anew; job.yaml has the
         new one, so a second resume tells nothing."""
-        job = {**SMALL, "model.arch": "mlp"}
-        self.run_driver("--local", n=2, job={**job, "train.epochs": 1, "strategy.name": "local_sgd",
-                                             "strategy.outer": "nesterov"})
+        self.run_driver("--local", n=2, job={**SMALL, "train.epochs": 1, "strategy.outer": "nesterov",
+                                             "strategy.name": "local_sgd"})
         for epochs, n in ((2, 3), (3, 1)):
             self.run_driver("--local", "--resume", n=n,
-                            job={**job, "train.epochs": epochs, "strategy.name": "allreduce",
+                            job={**SMALL, "train.epochs": epochs, "strategy.name": "allreduce",
                                  "strategy.compress": "onebit"})
         told = [(event["step"], event["message"]) for event in self.events("warning")]
         self.assertEqual(told, [(
@@ -467,7 +466,7 @@ class RunDirectories(dp.Case):
 
     def test_diverged(self):
         """A run that diverged is not told to go on from its checkpoint, which ends alike."""
-        driver = self.run_driver(job={**SMALL, "model.arch": "mlp", "optimizer.lr": 1e6},
+        driver = self.run_driver(job={**SMALL, "model.hidden": "[128,64]", "optimizer.lr": 1e6},
                                  status=FAILED)
         saved = self.events("checkpoint")[-1]["path"]
         self.assertRegex(driver.text, rf"going on from {saved} would end alike; a new run with a "
@@ -535,7 +534,7 @@ class DiskFull(dp.Case):
         self.wait_frozen(driver.pid, run="small/run")
         stat = os.statvfs(self.path("small"))
         with open(self.path("small", "filler"), "wb") as file:
-            file.write(b"\0" * (stat.f_bavail * stat.f_frsize - (256 << 10)))
+            file.write(b"\0" * (stat.f_bavail * stat.f_frsize - (128 << 10)))
         return driver
 
     def test_goes_on_without(self):

@@ -21,7 +21,7 @@ class Events(Case):
         for n, more in ((1, {}), (3, {"train.validate_every": 0}), (2, {"train.max_steps": 3})):
             with self.subTest(n=n, **more):
                 run = f"run{n}"
-                self.run_driver(*self.arguments({"model.arch": "mlp", **dp.SMALL, **more}, run),
+                self.run_driver(*self.arguments({**dp.SMALL, **more}, run),
                                 n=n, job=None)
                 validated = "train.validate_every" not in more
                 self.assertEqual(

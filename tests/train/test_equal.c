@@ -57,6 +57,8 @@ static void test_ranks_and_micro_batches(void **state)
         for (int n = 2; n <= 4; n++) {
             char what[32];
 
+            if (!is_run((int)j + n))
+                continue;
             snprintf(what, sizeof what, "job %d, %d ranks", (int)j, n);
             run_job_ok(&(struct run_plan){.job = jobs[j], .n_ranks = n, .n_epochs = 1}, &many);
             assert_same_losses(what, &one, &many, 1e-5);
@@ -80,8 +82,11 @@ static void test_dropout_of_tokens(void **state)
     write_text(folder);
     for (int n = 1; n <= 4; n++) {
         for (int accumulate = 1; accumulate <= 2; accumulate++) {
-            char what[48], *text = xasprintf(job, folder, accumulate);
+            char what[48], *text;
 
+            if (n + accumulate > 2 && !is_run(n + accumulate))
+                continue;
+            text = xasprintf(job, folder, accumulate);
             snprintf(what, sizeof what, "%d ranks, accumulate %d", n, accumulate);
             run_job_ok(&(struct run_plan){.job = text, .n_ranks = n, .n_epochs = 1},
                        n == 1 && accumulate == 1 ? &one : &many);
@@ -103,6 +108,8 @@ static void test_accumulation(void **state)
         &(struct run_plan){.job = LENET "train: {global_batch: 60}\n", .n_ranks = 1, .n_epochs = 1},
         &one);
     for (int n = 1; n <= 2; n++) {
+        if (!is_run(n + 2))
+            continue;
         run_job_ok(&(struct run_plan){.job = LENET "train: {global_batch: 60, accumulate: 7}\n",
                                       .n_ranks = n,
                                       .n_epochs = 1},
@@ -125,9 +132,12 @@ static void test_micro_batches_without_samples(void **state)
     for (int zero = 0; zero <= 2; zero++)
         for (int n = 1; n <= 3; n++) {
             const char *norm = n > 1 ? "true" : "false"; /* not of one value */
-            char what[48], *small = xasprintf(job, norm, (50 + n - 1) / n, zero),
-                           *large = xasprintf(job, norm, 1000000, zero);
+            char what[48], *small, *large;
 
+            if (!is_run(zero + n))
+                continue;
+            small = xasprintf(job, norm, (50 + n - 1) / n, zero);
+            large = xasprintf(job, norm, 1000000, zero);
             snprintf(what, sizeof what, "%d ranks, zero %d", n, zero);
             run_job_ok(&(struct run_plan){.job = small, .n_ranks = n, .n_epochs = 3}, &few);
             run_job_ok(&(struct run_plan){.job = large, .n_ranks = n, .n_epochs = 3}, &many);
