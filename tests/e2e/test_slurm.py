@@ -15,7 +15,7 @@ import slurm
 SCRIPTS = os.path.join(dp.ROOT, "deploy", "slurm")
 RANK = os.path.join(SCRIPTS, "dptrain-rank.sh")
 BATCH = os.path.join(SCRIPTS, "dptrain.sbatch")
-SMALL = {"model.arch": "mlp", "data.format": "digits", **dp.SMALL}
+SMALL = {**dp.SMALL, "data.format": "digits"}
 # It goes on until it is stopped, with what ranks are left, and from its newest checkpoint.
 ENDLESS = {**SMALL, "train.epochs": 100000, "checkpoint.every_steps": 50,
            "cluster.replace_timeout": 1, "cluster.driver_timeout": 1}

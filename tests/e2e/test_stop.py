@@ -338,8 +338,9 @@ class RunDirectories(dp.Case):
     def test_resume_under_another_strategy(self):
         """One event names both strategies, what is dropped and what begins anew; job.yaml has the
         new one, so a second resume tells nothing."""
-        self.run_driver("--local", n=2, job={**SMALL, "train.epochs": 1, "strategy.outer": "nesterov",
-                                             "strategy.name": "local_sgd"})
+        self.run_driver("--local", n=2,
+                        job={**SMALL, "train.epochs": 1, "strategy.name": "local_sgd",
+                             "strategy.outer": "nesterov"})
         for epochs, n in ((2, 3), (3, 1)):
             self.run_driver("--local", "--resume", n=n,
                             job={**SMALL, "train.epochs": epochs, "strategy.name": "allreduce",

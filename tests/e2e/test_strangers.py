@@ -98,7 +98,7 @@ class Attack(threading.Thread):
 
 # The links carry as much as those of the demo's LeNet, but the computation, which strangers do not
 # disturb, takes little, also under a sanitizer.
-JOB = {**dp.SMALL, "train.epochs": 6, "model.arch": "mlp", "model.hidden": "[64]"}
+JOB = {**dp.SMALL, "train.epochs": 6}
 # Each formation lasts at least so long.
 PAUSES = ["delay:rank2@step20:1s", "delay:rank2@step100:1s"]
 

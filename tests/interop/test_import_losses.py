@@ -1,6 +1,6 @@
-"""Test of jobs with model.import whose losses are of several outputs: networks that return auxiliary
-logits in training, as googlenet and inception_v3 of torchvision do, and one of four kinds of losses.
-All train as PyTorch does.
+"""Test of jobs with model.import whose losses are of several outputs: networks that return
+auxiliary logits in training, as googlenet and inception_v3 of torchvision do, and one of four kinds
+of losses.  All train as PyTorch does.
 
 It needs a Python with torch, torchvision and safetensors (find_torch.py), and is skipped (77)
 without one.
@@ -50,7 +50,7 @@ class Classifier(nn.Module):
 
 
 class Auxiliary(nn.Module):
-    """As googlenet: batch norms, two auxiliary classifiers on the way, and a named tuple of three"""
+    """As googlenet: batch norms, two more classifiers on the way, and a named tuple of three"""
 
     def __init__(self):
         super().__init__()

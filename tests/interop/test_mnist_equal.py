@@ -52,12 +52,12 @@ class Base(dp.Case):
                     self.assertLess(difference, tolerance, text)
         return want
 
-    def first_epoch(self, splits):
-        """Splits add in different orders, and 235 steps amplify the rounding; the tolerances are
+    def epoch(self, splits, steps, accuracy):
+        """Splits add in different orders, and the steps amplify the rounding; the tolerances are
         what that may amount to."""
-        want = self.compare(splits, 3e-3, 5e-2)
-        self.assertEqual(want["step"], 235)
-        self.assertGreater(want["validation_accuracy"], 0.93)
+        want = self.compare(splits, 3e-3, 5e-2, train__max_steps=steps)
+        self.assertEqual(want["step"], steps)
+        self.assertGreater(want["validation_accuracy"], accuracy)
 
 
 class Equal(Base):
@@ -66,15 +66,15 @@ class Equal(Base):
         self.assertEqual(want["step"], 20)
         self.assertLess(want["train_loss"], 2.31)
 
-    def test_first_epoch(self):
-        self.first_epoch([(1, 1), (3, 4)])  # both ways to split at once
+    def test_hundred_steps(self):
+        self.epoch([(1, 1), (3, 4)], 100, 0.85)  # both ways to split at once
 
 
 class Rest(Base):
     """Takes minutes, and only `tests/run.sh all` runs it."""
 
-    def test_first_epoch_of_more_splits(self):
-        self.first_epoch(SPLITS[:-1])
+    def test_first_epoch(self):
+        self.epoch(SPLITS, 235, 0.93)
 
 
 if __name__ == "__main__":
