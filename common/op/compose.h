@@ -180,6 +180,7 @@ struct compose_recurrent {
     int layers, bidirectional;
     double dropout; /* between layers; the graph's evaluation has none */
     int64_t tag;    /* of the first dropout; layers - 1 tags are used */
+    int64_t rows;   /* of x's dimension 0 that one sample has, for dropout; 0 means 1 */
     int has_bias;
     /* PyTorch's parameters, layer by layer, and in each the forward direction first: weight_ih
      * [G*H,I], weight_hh [G*H,H] and, with has_bias, bias_ih [G*H], bias_hh [G*H]. */

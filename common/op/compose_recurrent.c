@@ -104,7 +104,7 @@ int compose_recurrent(struct compose *c, const struct compose_recurrent *r, int 
         int y[2], cell;
 
         if (k > 0)
-            x = compose_dropout(c, x, r->dropout, r->tag + k - 1, l.t, 0);
+            x = compose_dropout(c, x, r->dropout, r->tag + k - 1, l.t * max_i64(r->rows, 1), 0);
         for (l.reverse = 0; l.reverse < dirs; l.reverse++) {
             l.which = k * dirs + l.reverse;
             y[l.reverse] = recurrent_line(c, &l, x, &cell);

@@ -168,10 +168,10 @@ template <typename T> static run_fn *cuda_recurrent_run_of(const struct node *n)
     }
 }
 
-/* Bytes of three arrays [N,H] of float. */
-static size_t cuda_recurrent_scratch(const struct node *n, int64_t rows, int64_t H)
+/* Bytes of `columns` floats for each sample. */
+static size_t cuda_recurrent_scratch(const struct node *n, int64_t rows, int64_t columns)
 {
-    return 3 * (size_t)(rows / n->attr.recurrent.length * H) * sizeof(float);
+    return (size_t)(rows / n->attr.recurrent.length * columns) * sizeof(float);
 }
 
 extern "C" int cuda_make_recurrent(struct cuda *b, const struct graph *g, const struct node *n,
@@ -181,7 +181,7 @@ extern "C" int cuda_make_recurrent(struct cuda *b, const struct graph *g, const 
                    typed(g, n, cuda_recurrent_run_of<float>(n), cuda_recurrent_run_of<bf16_t>(n),
                          cuda_recurrent_run_of<f16_t>(n)),
                    cuda_recurrent_scratch(n, cuda_in(g, n, RECURRENT_GX)->dim[0],
-                                          cuda_in(g, n, RECURRENT_W)->dim[1]),
+                                          3 * cuda_in(g, n, RECURRENT_W)->dim[1]),
                    out, err);
 }
 
@@ -192,6 +192,7 @@ template <typename T> struct backward {
     const T *w, *y, *saved, *h0, *dy; /* all but w and y may be NULL, as cell, c0 and dcell */
     const float *cell, *c0, *dcell;
     float *dh, *dc; /* [N,H]: of the state behind the step, then of that before it */
+    float *sums;    /* [N,G*H]: dgh of the step, before it is rounded */
     T *dgx, *dgh, *prev;
 };
 
@@ -235,18 +236,21 @@ static __global__ void cuda_recurrent_units_grad(struct backward<T> f, int64_t k
         f.dh[at] = around;
         for (int g = 0; g < G; g++)
             f.dgx[row * G * H + g * H + j] = (T)d[g];
-        for (int g = 0; g < G && f.dgh; g++)
-            f.dgh[row * G * H + g * H + j] =
-                (T)(KIND == RECURRENT_GRU && g == 2 ? d[g] * v[0] : d[g]);
+        if (KIND == RECURRENT_GRU)
+            d[2 % G] *= v[0];
+        for (int g = 0; g < G; g++) {
+            f.sums[(i * G + g) * H + j] = d[g];
+            if (f.dgh)
+                f.dgh[row * G * H + g * H + j] = (T)d[g];
+        }
         if (f.prev)
             f.prev[row * H + j] = (T)h;
     }
 }
 
-/* dh += dgh w, of the k-th step; each element is added up by one thread. */
+/* dh += sums w; each element is added up by one thread. */
 template <typename T>
-static __global__ void cuda_recurrent_product_grad(struct backward<T> f, const T *dgh, int64_t GH,
-                                                   int64_t k)
+static __global__ void cuda_recurrent_product_grad(struct backward<T> f, int64_t GH)
 {
     SHARED(float, tile_d, TILE *TILE);
     SHARED(float, tile_w, TILE *TILE);
@@ -259,8 +263,7 @@ static __global__ void cuda_recurrent_product_grad(struct backward<T> f, const T
 
         for (int64_t m = 0; m < GH; m += TILE) {
             __syncthreads(); /* the tiles before may still be read */
-            tile_d[threadIdx.x] =
-                i < f.l.N && m + col < GH ? (float)dgh[f.l.row(i, k) * GH + m + col] : 0.0f;
+            tile_d[threadIdx.x] = i < f.l.N && m + col < GH ? f.sums[i * GH + m + col] : 0.0f;
             tile_w[threadIdx.x] = m + row < GH && j < H ? (float)f.w[(m + row) * H + j] : 0.0f;
             __syncthreads();
             for (int l = 0; l < TILE; l++)
@@ -277,16 +280,13 @@ template <int KIND, typename T> static void cuda_recurrent_run_grad(const struct
         cuda_recurrent_layer(p, RECURRENT_GRAD_W, p->in_shape[RECURRENT_GRAD_Y].dim[0]);
     const int64_t n = l.N * l.H, GH = p->in_shape[RECURRENT_GRAD_W].dim[0];
     float *dh = (float *)p->scratch, *dc = dh + n;
-    T *dgx = (T *)p->out[RECURRENT_GRAD_DGX], *own_dgh = (T *)(dc + n);
     const struct backward<T> f = {
         l, (const T *)p->in[RECURRENT_GRAD_W], (const T *)p->in[RECURRENT_GRAD_Y],
             (const T *)p->in[RECURRENT_GRAD_SAVED], (const T *)p->in[RECURRENT_GRAD_H0],
             (const T *)p->in[RECURRENT_GRAD_DY], (const float *)p->in[RECURRENT_GRAD_CELL],
             (const float *)p->in[RECURRENT_GRAD_C0],
-            (const float *)p->in[RECURRENT_GRAD_DCELL], dh, dc, dgx,
-            KIND != RECURRENT_GRU        ? NULL
-            : p->out[RECURRENT_GRAD_DGH] ? (T *)p->out[RECURRENT_GRAD_DGH]
-                                         : own_dgh,
+            (const float *)p->in[RECURRENT_GRAD_DCELL], dh, dc, dc + n,
+            (T *)p->out[RECURRENT_GRAD_DGX], (T *)p->out[RECURRENT_GRAD_DGH],
             (T *)p->out[RECURRENT_GRAD_PREV]
     };
 
@@ -296,7 +296,7 @@ template <int KIND, typename T> static void cuda_recurrent_run_grad(const struct
         LAUNCH((cuda_recurrent_units_grad<KIND, T>), blocks_for(p, n, THREADS), THREADS, p, f, k);
         if (k > 0 || p->out[RECURRENT_GRAD_DH0])
             LAUNCH((cuda_recurrent_product_grad<T>), blocks_for(p, cuda_recurrent_tiles(l), 1),
-                   TILE * TILE, p, f, f.dgh ? (const T *)f.dgh : (const T *)dgx, GH, k);
+                   TILE * TILE, p, f, GH);
     }
     if (p->out[RECURRENT_GRAD_DH0])
         LAUNCH((cuda_recurrent_give<T>), blocks_for(p, n, THREADS), THREADS, p, dh,
@@ -320,21 +320,15 @@ template <typename T> static run_fn *cuda_recurrent_run_grad_of(const struct nod
     }
 }
 
-/* A GRU whose dgh nobody reads still needs it for the step before. */
 extern "C" int cuda_make_recurrent_grad(struct cuda *b, const struct graph *g, const struct node *n,
                                         struct kernel **out, struct err *err)
 {
     const int64_t rows = cuda_in(g, n, RECURRENT_GRAD_Y)->dim[0];
     const struct shape *w = cuda_in(g, n, RECURRENT_GRAD_W);
-    const int needs_dgh =
-        n->attr.recurrent.kind == RECURRENT_GRU &&
-        (n->n_out <= RECURRENT_GRAD_DGH || n->out[RECURRENT_GRAD_DGH] == NO_VALUE);
 
     return own_new(b, g, n,
                    typed(g, n, cuda_recurrent_run_grad_of<float>(n),
                          cuda_recurrent_run_grad_of<bf16_t>(n),
                          cuda_recurrent_run_grad_of<f16_t>(n)),
-                   cuda_recurrent_scratch(n, rows, w->dim[1]) +
-                       (needs_dgh ? (size_t)(rows * w->dim[0]) * sizeof(float) : 0),
-                   out, err);
+                   cuda_recurrent_scratch(n, rows, 2 * w->dim[1] + w->dim[0]), out, err);
 }
