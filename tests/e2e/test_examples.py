@@ -62,6 +62,9 @@ class Examples(dp.Case):
                  f"{'' if i % 20 == 3 else 1950 + i},{9 * i}" for i in range(60)]
         self.write("train.csv", "\n".join(["id,size,rooms,city,garden,year,price",
                                            *table]).encode())
+        for name in ("train", "validation"):
+            self.write(f"{name}.x.npy", dp.npy("<f4", (8, 50, 2), bytes(3200)))
+            self.write(f"{name}.y.npy", dp.npy("|u1", (8,), bytes(i % 4 for i in range(8))))
         self.write("input.txt", bytes(rng.randrange(97, 123) for _ in range(2000)))
 
     def test_check(self):

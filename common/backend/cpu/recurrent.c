@@ -2,8 +2,8 @@
  * dnnl_sgemm at each step, and a loop of ours over the units.
  *
  * The samples are independent of each other, so each thread takes some of them through all steps,
- * BLOCK at a time, whose state stays in the thread's scratch.  A BF16 w is widened once.  What a
- * step reads and writes of a sample is a row of its own, which is widened or rounded alone.
+ * BLOCK at a time, whose state stays in the thread's scratch.  A BF16 w is widened once.  A row of
+ * an operand, one sample at one step, is widened or rounded by itself.
  * oneDNN has primitives of whole layers, too.  They want the steps outermost and the input's
  * product inside, and their gates in an order of their own.
  * op/recurrent.c has the formulas; the twin is cuda/recurrent.cu. */
