@@ -263,12 +263,10 @@ static void listed_layers_for_other_samples(void **state)
         const char *layers, *message; /* NULL: the samples fit */
     } cases[] = {
         {"[relu, flatten, batch_norm, group_norm: {groups: 4}, linear: {units: 2}]", NULL},
-        {"[batch_norm, flatten, linear: {units: 2}]",
-         "0: its input is [4,4,5], want rows [N,C] or images [N,H,W,C]; flatten it before"},
+        {"[batch_norm, flatten, linear: {units: 2}]", NULL},
         {"[relu, group_norm: {groups: 5}, flatten, linear: {units: 2}]",
          "1: its input is [4,4,5], want rows [N,C] or images [N,H,W,C]; flatten it before"},
-        {"[layer_norm, flatten, linear: {units: 2}]",
-         "0: its input is [4,4,5], want rows [N,C]; flatten it before"},
+        {"[layer_norm, rms_norm, flatten, linear: {units: 2}]", NULL},
         {"[lstm: {units: 3, layers: 2, dropout: 0.5}, gru: {units: 4, return: last}, "
          "linear: {units: 2}]",
          NULL},
@@ -394,7 +392,8 @@ static void listed_layers_that_do_not_fit(void **state)
          "0 (pool2d): kernel 31x31 is larger than the image [4,28,28,1] with padding 1"},
         {"[group_norm: {groups: 2}]", "0: 1 channels are no multiple of 2 groups"},
         {"[layer_norm]",
-         "0: its input is [4,28,28,1], want rows [N,C]; flatten it before, or normalise images by"},
+         "0: its input is [4,28,28,1], want rows [N,C] or sequences [N,T,C]; flatten it before, or "
+         "normalise images by group_norm: {groups: 1}"},
         {"[lstm: {units: 3}]", "0: its input is [4,28,28,1], want [N,T,C]"},
         {"[flatten, instance_norm]", "1: its input is [4,784], want images"},
         {"[adaptive_avg_pool: {size: 3}]", "whose size is a multiple of 3"},
