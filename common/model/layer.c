@@ -368,7 +368,8 @@ void net_reshape(struct net *m, const char *name, struct shape shape)
     net_append(m, OP_reshape, &attr, &m->h, 1, out, name);
 }
 
-void net_pool(struct net *m, const char *name, enum pooling kind, const struct layer_window *w)
+static void append_pool(struct net *m, const char *name, enum pooling kind,
+                        const struct layer_window *w)
 {
     union node_attr attr = {.pool = {.kind = kind,
                                      .kernel = {w->kernel[0], w->kernel[1]},
@@ -395,21 +396,21 @@ void layer_pool_window(struct net *m, const char *name, enum pooling kind,
     if (m->rc == 0 && net_shape(m)->n == 3) {
         s = *net_shape(m);
         net_reshape(m, net_name(m, name, "image"), SHAPE(s.dim[0], 1, s.dim[1], s.dim[2]));
-        net_pool(m, name, kind, &line);
+        append_pool(m, name, kind, &line);
         if (m->rc == 0)
             net_reshape(m, net_name(m, name, "sequence"),
                         SHAPE(s.dim[0], net_shape(m)->dim[2], s.dim[2]));
     } else if (net_want_images(m, name) == 0) {
-        net_pool(m, name, kind, w);
+        append_pool(m, name, kind, w);
     }
 }
 
 void layer_global_avg_pool(struct net *m, const char *name)
 {
     if (net_want_images(m, name) == 0)
-        net_pool(m, name, POOL_AVG,
-                 &(struct layer_window){
-                     {(int)net_shape(m)->dim[1], (int)net_shape(m)->dim[2]}, {1, 1}, {0, 0}});
+        append_pool(m, name, POOL_AVG,
+                    &(struct layer_window){
+                        {(int)net_shape(m)->dim[1], (int)net_shape(m)->dim[2]}, {1, 1}, {0, 0}});
 }
 
 void layer_adaptive_avg_pool(struct net *m, const char *name, int64_t size)

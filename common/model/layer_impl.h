@@ -33,7 +33,6 @@ void net_append(struct net *m, enum op op, const union node_attr *attr, const in
                 int *out, const char *name);
 /* The same elements in another shape. */
 void net_reshape(struct net *m, const char *name, struct shape shape);
-void net_pool(struct net *m, const char *name, enum pooling kind, const struct layer_window *w);
 
 /* h must be images.  If not, the net has failed, and the message names the layer `name`. */
 int net_want_images(struct net *m, const char *name);

@@ -1,4 +1,5 @@
-/* layer_join - layers that join several values, cut one into parts, or give it another form. */
+/* layer_join - layers that join several values, cut one into parts, or give it another form.  The
+ * samples stay the first dimension. */
 #include <stdio.h>
 
 #include "base/buf.h"

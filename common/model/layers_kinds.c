@@ -1,4 +1,5 @@
-/* The table of the layers of model.layers: the keys of each, and the call that builds it. */
+/* layers_kinds - the table of the layers of model.layers: the keys of each, and the call that
+ * builds it. */
 #include <string.h>
 
 #include "base/util.h"

@@ -1,4 +1,6 @@
-/* Reads one layer of model.layers: its word, and the keys that its table has. */
+/* layers_read - reads one layer of model.layers: its word, and the keys that its table has.
+ *
+ * A value alone in place of a mapping is that of the first key; one number stands for a pair. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -141,8 +143,8 @@ static int read_ints(const struct reading *r, const struct option *o, const stru
     return rc;
 }
 
-static int read_names(const struct reading *r, const struct option *o, const struct tree *value,
-                      struct layer_names *out)
+static int layers_read_names(const struct reading *r, const struct option *o,
+                             const struct tree *value, struct layer_names *out)
 {
     int rc = check_count(r, o, value, COUNT_NAMES);
 
@@ -160,7 +162,7 @@ static int read_value(const struct reading *r, const struct option *o, const str
     if (o->type == OPT_INT && o->count == COUNT_PAIR)
         return read_pair(r, o, value, (int64_t *)(void *)field);
     if (o->type == OPT_NAME)
-        return read_names(r, o, value, (struct layer_names *)(void *)field);
+        return layers_read_names(r, o, value, (struct layer_names *)(void *)field);
     if (o->type == OPT_INTS)
         return read_ints(r, o, value, (struct option_ints *)(void *)field);
     return read_word(r, o, value, field);

@@ -213,7 +213,7 @@ static int save_parts(struct walk *w, const struct tree *word, const struct laye
     return rc;
 }
 
-static int check_operand(struct net *m, const struct layer_kind *k, const char *name)
+static int layers_check_input(struct net *m, const struct layer_kind *k, const char *name)
 {
     char text[SHAPE_TEXT_LEN];
 
@@ -230,7 +230,7 @@ static int build_kind(struct walk *w, const struct layer_kind *k, const char *na
 {
     struct net *m = w->m;
 
-    if (check_operand(m, k, name) < 0)
+    if (layers_check_input(m, k, name) < 0)
         return m->rc;
     if (k->form == FORM_ROWS)
         net_fold(m, name);

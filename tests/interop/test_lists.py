@@ -1,6 +1,6 @@
-"""Test of lists of layers (model.layers) that branch, or whose layers are for sequences: the examples
-of deploy/examples and two lists of the other layers train as the same modules of PyTorch, from the
-same weights, for 20 steps on one rank and on two.
+"""Test of lists of layers (model.layers) that branch, or whose layers are for sequences: the
+examples of deploy/examples and two lists of the other layers train as the same modules of PyTorch,
+from the same weights, for 20 steps on one rank and on two.
 
 Our losses may be as far from those in float64 as twice PyTorch's in float32, or 1e-4.
 
@@ -182,8 +182,8 @@ class Sequences(nn.ModuleList):
         return self[19](h.softmax(-1).flatten(1))
 
 
-IMAGES = """[conv: {channels: 6, kernel: [3, 1], stride: [2, 1], padding: [1, 0]}, {relu: , save: x},
-  conv: {channels: 4, kernel: 2, padding: same}, save: a, from: x,
+IMAGES = """[conv: {channels: 6, kernel: [3, 1], stride: [2, 1], padding: [1, 0]},
+  {relu: , save: x}, conv: {channels: 4, kernel: 2, padding: same}, save: a, from: x,
   avg_pool: {kernel: [1, 3], stride: 1, padding: [0, 1]}, conv: {channels: 4, kernel: 1},
   {add: a, save: b}, mean, reshape: [1, 1, 4], sigmoid, mul: b, concat: [a, x],
   upsample: {scale: [2, 1]}, max_pool: {kernel: [2, 1], stride: 1}, max, linear: 5]"""
@@ -238,9 +238,10 @@ class Lists(dp.Case):
         return both
 
     def ours(self, run, n, job, example):
-        args = ["--job", os.path.join(EXAMPLES, example + ".yaml"), *dp.sets(job)] if example else []
-        self.run_driver("--local", "--threads", "1", "--device", "cpu", "--run-dir", run, *args, n=n,
-                        job=None if example else job)
+        args = ["--local", "--threads", "1", "--device", "cpu", "--run-dir", run]
+        if example:
+            args += ["--job", os.path.join(EXAMPLES, example + ".yaml"), *dp.sets(job)]
+        self.run_driver(*args, n=n, job=None if example else job)
         with open(self.path(run, "metrics.csv"), encoding="ascii") as file:
             return [float(row["loss"]) for row in csv.DictReader(file)]
 
@@ -260,10 +261,11 @@ class Lists(dp.Case):
                "report.every_steps": 1, "optimizer.name": "sgd", "optimizer.lr": lr,
                "optimizer.momentum": 0.9, "schedule.name": "constant", "model.init.name": "file",
                "model.init.path": self.path("first.safetensors")}
-        if example in ("tagger",):
+        if example == "tagger":
             job["train.clip_norm"] = 0
         if layers:
-            job |= {"data.format": "npy", "model.arch": "layers", "model.layers": " ".join(layers.split())}
+            job |= {"data.format": "npy", "model.arch": "layers",
+                    "model.layers": " ".join(layers.split())}
         images = torch.from_numpy(x)
         if images.ndim == 4:
             images = images.permute(0, 3, 1, 2)
@@ -314,8 +316,8 @@ class Lists(dp.Case):
 
     def test_images(self):
         y = np.arange(N) % 5
-        self.compare(Pictures, self.real(N, 12, 9, 1) + y[:, None, None, None].astype(np.float32), y,
-                     0.05, layers=IMAGES)
+        x = self.real(N, 12, 9, 1) + y[:, None, None, None].astype(np.float32)
+        self.compare(Pictures, x, y, 0.05, layers=IMAGES)
 
 
 if __name__ == "__main__":
