@@ -24,13 +24,13 @@ static int join_dim(struct net *m, const char *name, int64_t dim)
 }
 
 /* A saved value does not fit h. */
-static void join_fail(struct net *m, const char *name, const struct layer_operand *o,
-                      const char *want)
+static void join_fail(struct net *m, const char *name, const char *word,
+                      const struct layer_operand *o, const char *want)
 {
     char text[2][SHAPE_TEXT_LEN];
 
-    m->rc = err_set(m->err, ERR_CONFIG, "%s: its input is %s, but \"%s\" is %s; want %s", name,
-                    shape_text(net_shape(m), text[0]), o->name,
+    m->rc = err_set(m->err, ERR_CONFIG, "%s (%s): its input is %s, but \"%s\" is %s; want %s", name,
+                    word, shape_text(net_shape(m), text[0]), o->name,
                     shape_text(&m->g->value[o->value].shape, text[1]), want);
 }
 
@@ -51,7 +51,7 @@ void layer_concat(struct net *m, const char *name, const struct layer_operand *o
             seen.dim[dim] = net_shape(m)->dim[dim];
         snprintf(want, sizeof want, "shapes that differ in dimension %d alone", dim);
         if (!shape_equal(&seen, net_shape(m)))
-            join_fail(m, name, &o[i], want);
+            join_fail(m, name, "concat", &o[i], want);
         in[1 + i] = o[i].value;
     }
     if (m->rc < 0)
@@ -72,7 +72,7 @@ void layer_combine(struct net *m, const char *name, enum elementwise kind,
         for (int d = 1; fits && d < s->n; d++)
             fits = s->dim[d] == t->dim[d] || s->dim[d] == 1 || t->dim[d] == 1;
         if (!fits)
-            join_fail(m, name, &o[i], "equal extents, or 1");
+            join_fail(m, name, kind == EW_ADD ? "add" : "mul", &o[i], "equal extents, or 1");
         else
             m->h = compose_elementwise(&c, kind, m->h, o[i].value);
         m->rc = m->rc < 0 ? m->rc : c.rc;

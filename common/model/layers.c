@@ -80,10 +80,9 @@ static void check_outputs(struct net *m)
                         "no layer of model.layers has weights, want one that can be trained, such "
                         "as linear: {units: %lld}",
                         (long long)net_n_outputs(m));
-    else if (t->shape.n > (t->role == SAMPLE_REAL) && s->n != 2)
+    else if (t->shape.n > 0 && (t->role == SAMPLE_CLASS || s->n != 2))
         take_places(m, t);
-    else if (s->n != 2 || !net_fits_target(m, s->dim[1]) ||
-             (t->role == SAMPLE_CLASS && t->shape.n > 0))
+    else if (s->n != 2 || !net_fits_target(m, s->dim[1]))
         m->rc =
             err_set(m->err, ERR_CONFIG,
                     "the last of model.layers gives %s, want [N,%lld]: end with flatten and "
