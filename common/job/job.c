@@ -319,7 +319,8 @@ int job_note_names(struct job *job, struct err *err)
     int64_t n;
     int rc = 0;
 
-    if (!job->data.kind->knows_names || strcmp(job->data.class_names, "[]") != 0)
+    if (!job->data.kind->knows_names || job->data.reconstruct ||
+        strcmp(job->data.class_names, "[]") != 0)
         return 0;
     request.names_only = 1;
     rc = dataset_open(&ds, &job->data, &request, err);
