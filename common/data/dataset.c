@@ -45,6 +45,36 @@ static void set_ignored(struct dataset *ds, const struct dataset_request *reques
         ds->leaves_out = 0;
 }
 
+/* Put the first input in the target's place.  The rows of the target are not read from then on.
+ * leaves_out: the reader may leave out samples. */
+static int set_reconstruct(struct dataset *ds, int leaves_out, struct err *err)
+{
+    const int target = sample_target(&ds->spec);
+    struct sample_field *const field = ds->spec.field;
+    const char *name = field[target].name;
+
+    if (target == 0 || field[0].dtype != DTYPE_F32)
+        return err_set(err, ERR_CONFIG,
+                       "data.reconstruct: the input \"%s\" is whole numbers, want real numbers, "
+                       "which a network can give back",
+                       field[0].name);
+    if (leaves_out)
+        return err_set(err, ERR_CONFIG,
+                       "data.reconstruct has no label that leaves out a sample which cannot be "
+                       "read; leave data.on_corrupt out");
+    if (ds->targets.n)
+        return err_set(err, ERR_CONFIG,
+                       "data.reconstruct has the input as target, which data.normalize scales; "
+                       "leave data.targets out");
+    field[target] = field[0];
+    field[target].name = name;
+    field[target].role = SAMPLE_REAL;
+    ds->reconstructs = 1;
+    ds->class_names = NULL;
+    ds->has_no_labels = 0;
+    return 0;
+}
+
 /* 1: the job says that it has no validation data. */
 static int has_no_validation(const struct data_options *o)
 {
@@ -66,7 +96,7 @@ static int has_no_validation(const struct data_options *o)
 int dataset_open(struct dataset **out, const struct data_options *o,
                  const struct dataset_request *request, struct err *err)
 {
-    int rc;
+    int rc, leaves_out;
 
     *out = NULL;
     if (request->purpose == DATASET_VALIDATION && has_no_validation(o))
@@ -75,12 +105,16 @@ int dataset_open(struct dataset **out, const struct data_options *o,
     if (rc != 0)
         return rc;
     check_spec(&(*out)->spec);
+    leaves_out = (*out)->leaves_out;
     set_ignored(*out, request);
-    if (request->purpose == DATASET_TRAIN && request->warn && !request->names_only &&
-        coarse_tell(*out, request, err) < 0) {
+    if (request->purpose == DATASET_TRAIN && request->warn && !request->names_only)
+        rc = coarse_tell(*out, request, err);
+    if (rc == 0 && o->reconstruct)
+        rc = set_reconstruct(*out, leaves_out, err);
+    if (rc < 0) {
         dataset_close(*out);
         *out = NULL;
-        return err->code;
+        return rc;
     }
     (*out)->n_workers = o->workers ? (int)o->workers : (*out)->is_slow ? request->n_workers : 1;
     return 0;
@@ -253,6 +287,7 @@ int dataset_gather_drawn(const struct dataset *ds, const struct dataset_draw *dr
     _Alignas(SAMPLE_ALIGN) char small[2048];
     void *large = NULL;
     size_t n_bytes = 2 * ds->room_bytes;
+    const int again = ds->reconstructs ? sample_target(&ds->spec) : -1; /* field 0 once more */
     int rc = 0;
 
     for (int64_t i = 0; i < n; i++)
@@ -266,8 +301,10 @@ int dataset_gather_drawn(const struct dataset *ds, const struct dataset_draw *dr
     g.room = large ? large : small;
     g.drawn = (uint8_t *)g.room + 2 * ds->room_bytes;
     for (int k = 0; rc == 0 && k < ds->spec.n_fields; k++)
-        if (to[k])
-            rc = gather_field(&g, k, to[k], err);
+        if (to[k] && !(k == again && to[0]))
+            rc = gather_field(&g, k == again ? 0 : k, to[k], err);
+    if (rc == 0 && ds->reconstructs && to[0] && to[again])
+        memcpy(to[again], to[0], (size_t)n * sample_field_bytes(&ds->spec.field[0]));
     if (rc == 0) {
         ignore_classes(&g, to);
         ignore_lost(&g, to);
@@ -397,7 +434,8 @@ int dataset_fingerprint(const struct dataset *ds, struct hash128 *out, struct er
     if (rc == 0 && ds->ops->print)
         rc = ds->ops->print(ds, h, err);
     for (int i = 0; rc == 0 && !ds->ops->print && i < ds->spec.n_fields; i++)
-        rc = dataset_print_rows(h, ds, i, room, err);
+        if (!ds->reconstructs || ds->spec.field[i].role == SAMPLE_INPUT)
+            rc = dataset_print_rows(h, ds, i, room, err);
     if (rc == 0)
         *out = hasher_end(h);
     free(room);

@@ -107,6 +107,7 @@ struct dataset {
     int leaves_out;             /* 1: a row may be DATASET_LOST, and no other class is ignored */
     int ignores; /* 1: the class `ignored` becomes SAMPLE_IGNORED; dataset_open sets both */
     int32_t ignored;
+    int reconstructs;  /* 1: the target is field 0 as programs read it; dataset_open sets it */
     int has_no_labels; /* 1: the targets are unknown (dataset_request.may_lack_labels) */
     /* The names of the target's classes, or of its labels or values, as many as there are; NULL:
      * they have none.  Only a training set must have them.  The reader's, until it is closed. */
@@ -179,6 +180,7 @@ struct data_options {
     int64_t ignore_index;    /* labels that count in no loss and no accuracy */
     const char *class_names; /* config/names.h; [] if there are none */
     int64_t workers;         /* threads that read a batch; 0: as the request says */
+    int reconstruct;         /* the target is field 0 as programs read it; the data's is not read */
 };
 
 /* Open the data of a job.  DATASET_NONE, and *out is NULL: the options name no data for this

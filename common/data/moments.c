@@ -162,6 +162,11 @@ int moments_measure(const struct dataset *ds, int field, struct option_reals *me
 
     ASSERT((field ? ds->targets.n : ds->image.n_channels) == 0 &&
            ds->spec.field[field].dtype == DTYPE_F32 && ds->spec.field[field].scale == SAMPLE_AS_IS);
+    if (field && ds->reconstructs)
+        return err_set(
+            err, ERR_CONFIG,
+            "data.targets.normalize is auto, but with data.reconstruct the target is the "
+            "input, which data.normalize scales; leave data.targets out");
     if (g.c > OPT_MAX_REALS)
         return err_set(err, ERR_CONFIG,
                        "%s is auto, but a sample has %lld %ss, want at most %d; normalise %s "

@@ -19,6 +19,7 @@
 #include "job/imported.h"
 #include "job/pretrained.h"
 #include "job/table.h"
+#include "model/layers.h"
 #include "model/losses.h"
 
 /* The job that runs without a job file.  It must pass 97 % on two cores in about a minute. */
@@ -204,7 +205,7 @@ struct dataset_request job_request(const struct job *job, enum dataset_purpose p
                                     .seed = (uint64_t)job->train.seed,
                                     .context = context ? *context : import_inputs_context(import),
                                     .vocab = vocab ? *vocab : import_inputs_vocab(import),
-                                    .limit = import ? import_inputs_limit : NULL,
+                                    .limit = import ? import_inputs_limit : layers_limit,
                                     .limit_arg = &job->model,
                                     .ignored = &job->data.ignore_index,
                                     .targets_are_fractions =
@@ -318,7 +319,8 @@ int job_note_names(struct job *job, struct err *err)
     int64_t n;
     int rc = 0;
 
-    if (!job->data.kind->knows_names || strcmp(job->data.class_names, "[]") != 0)
+    if (!job->data.kind->knows_names || job->data.reconstruct ||
+        strcmp(job->data.class_names, "[]") != 0)
         return 0;
     request.names_only = 1;
     rc = dataset_open(&ds, &job->data, &request, err);

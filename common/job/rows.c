@@ -113,6 +113,9 @@ static const struct option every_format_rows[] = {
     {"data.shuffle", OPT_BOOL, AT(data.shuffle), "true",
      .help = "With true, each epoch takes the training samples in a new random order; with false, "
              "in the order of the files."},
+    {"data.reconstruct", OPT_BOOL, AT(data.reconstruct), "false",
+     .help = "With true, the target is the input itself, as the network reads it, cut, flipped and "
+             "normalised: an autoencoder. The data's labels have no effect."},
     {"data.workers", OPT_INT, AT(data.workers), "0", 0, 256, .unit = "threads", .flags = OPT_RESUME,
      .help = "The number of threads of a rank that read each batch. With 0 it is one; for format "
              "images it is all threads of a rank with a GPU, at most 16, and one for each 8 "

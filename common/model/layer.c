@@ -6,6 +6,7 @@
 
 #include "base/util.h"
 #include "model/layer_impl.h"
+#include "op/compose.h"
 
 const struct shape *net_shape(const struct net *m) { return &m->g->value[m->h].shape; }
 
@@ -144,7 +145,7 @@ static struct param_info conv_weight(const struct shape *w, enum conv_init init)
 static int layer_want_groups(struct net *m, const char *name, const struct layer_conv *c)
 {
     const int groups = or_1(c->groups);
-    const int64_t in = net_shape(m)->dim[3];
+    const int64_t in = net_shape(m)->dim[net_shape(m)->n - 1];
 
     if (in % groups || c->channels % groups)
         m->rc = err_set(m->err, ERR_CONFIG,
@@ -154,20 +155,38 @@ static int layer_want_groups(struct net *m, const char *name, const struct layer
     return m->rc;
 }
 
+static void layer_pad_more(struct net *m, const char *name, const struct layer_conv *c)
+{
+    struct compose more = {.g = m->g, .name = name, .err = m->err};
+
+    for (int i = 0; i < 2; i++)
+        if (c->more[i])
+            m->h = compose_pad(&more, m->h, 1 + i, (int64_t[]){0, c->more[i]}, PAD_CONSTANT, 0);
+    m->rc = more.rc;
+}
+
 void layer_conv(struct net *m, const char *name, const struct layer_conv *c)
 {
-    const int stride = or_1(c->stride), dilation = or_1(c->dilation), groups = or_1(c->groups);
-    union node_attr attr = {
-        .conv = {
-            {stride, stride}, {c->pad, c->pad}, {dilation, dilation}, groups, ACT_NONE, {0}, {0}}};
-    int in[2] = {m->h}, out[NODE_MAX_OUT] = {NODE_NEW_OUT};
+    const int groups = or_1(c->groups);
+    union node_attr attr = {.conv = {{or_1(c->stride[0]), or_1(c->stride[1])},
+                                     {c->pad[0], c->pad[1]},
+                                     {or_1(c->dilation[0]), or_1(c->dilation[1])},
+                                     groups,
+                                     ACT_NONE,
+                                     {0},
+                                     {0}}};
+    int in[2], out[NODE_MAX_OUT] = {NODE_NEW_OUT};
     struct shape w;
 
     if (net_want_images(m, name) < 0)
         return;
     if (layer_want_groups(m, name, c) < 0)
         return;
-    w = SHAPE(c->channels, net_shape(m)->dim[3] / groups, c->kernel, c->kernel);
+    layer_pad_more(m, name, c);
+    if (m->rc < 0)
+        return;
+    w = SHAPE(c->channels, net_shape(m)->dim[3] / groups, c->kernel[0], c->kernel[1]);
+    in[0] = m->h;
     in[1] = net_param(m, name, "weight", w, conv_weight(&w, c->init));
     net_append(m, OP_conv2d, &attr, in, 2, out, name);
     if (!c->no_bias)
@@ -177,66 +196,101 @@ void layer_conv(struct net *m, const char *name, const struct layer_conv *c)
 }
 
 /* The rows or columns of a transposed convolution's output; < 1: it has none. */
-static int64_t transposed_extent(int64_t in, const struct layer_conv *c, int extra)
+static int64_t transposed_extent(const struct net *m, const struct layer_conv *c,
+                                 const int extra[2], int i)
 {
-    return (in - 1) * or_1(c->stride) - 2 * c->pad + or_1(c->dilation) * (c->kernel - 1) + extra +
-           1;
+    const int64_t in = net_shape(m)->dim[1 + i];
+
+    return (in - 1) * or_1(c->stride[i]) - 2 * c->pad[i] +
+           or_1(c->dilation[i]) * (c->kernel[i] - 1) + extra[i] + 1;
 }
 
-static int want_transposable(struct net *m, const char *name, const struct layer_conv *c, int extra)
+static int want_transposable(struct net *m, const char *name, const struct layer_conv *c,
+                             const int extra[2])
 {
     char text[SHAPE_TEXT_LEN];
-    const struct shape *x;
     int64_t h, w;
 
     if (net_want_images(m, name) < 0 || layer_want_groups(m, name, c) < 0)
         return m->rc;
-    x = net_shape(m);
-    h = transposed_extent(x->dim[1], c, extra);
-    w = transposed_extent(x->dim[2], c, extra);
-    if (extra >= or_1(c->stride))
-        m->rc =
-            err_set(m->err, ERR_CONFIG, "%s: output_padding is %d, want less than the stride, %d",
-                    name, extra, or_1(c->stride));
-    else if (h < 1 || w < 1)
+    h = transposed_extent(m, c, extra, 0);
+    w = transposed_extent(m, c, extra, 1);
+    for (int i = 0; i < 2 && m->rc == 0; i++)
+        if (extra[i] >= or_1(c->stride[i]))
+            m->rc = err_set(m->err, ERR_CONFIG,
+                            "%s: output_padding is %d, want less than the stride, %d", name,
+                            extra[i], or_1(c->stride[i]));
+    if (m->rc == 0 && (h < 1 || w < 1))
         m->rc = err_set(m->err, ERR_CONFIG,
                         "%s: padding %d leaves %lldx%lld pixels of its input %s, want at least 1x1",
-                        name, c->pad, (long long)max_i64(h, 0), (long long)max_i64(w, 0),
-                        shape_text(x, text));
+                        name, c->pad[h < 1 ? 0 : 1], (long long)max_i64(h, 0),
+                        (long long)max_i64(w, 0), shape_text(net_shape(m), text));
     return m->rc;
 }
 
 /* The gradient of a convolution whose output is h: its input is made of it. */
-void layer_conv_transpose(struct net *m, const char *name, const struct layer_conv *c, int extra)
+void layer_conv_transpose(struct net *m, const char *name, const struct layer_conv *c,
+                          const int extra[2])
 {
-    const int stride = or_1(c->stride), dilation = or_1(c->dilation), groups = or_1(c->groups);
+    const int groups = or_1(c->groups);
     int in[2], out[NODE_MAX_OUT] = {NODE_NEW_OUT};
     float bound;
     struct shape w;
 
     if (want_transposable(m, name, c, extra) < 0)
         return;
-    w = SHAPE(net_shape(m)->dim[3], c->channels / groups, c->kernel, c->kernel);
+    w = SHAPE(net_shape(m)->dim[3], c->channels / groups, c->kernel[0], c->kernel[1]);
     bound = net_uniform_bound(shape_elements(&w) / w.dim[0]);
     in[CONV2D_GRAD_X_W] =
         net_param(m, name, "weight", w, (struct param_info){PARAM_UNIFORM, bound, PARAM_WEIGHT, 0});
     in[CONV2D_GRAD_X_DY] = m->h;
     net_append(m, OP_conv2d_grad_x,
-               &(union node_attr){
-                   .conv = {.stride = {stride, stride},
-                            .pad = {c->pad, c->pad},
-                            .dilation = {dilation, dilation},
-                            .groups = groups,
-                            .in_image = {transposed_extent(net_shape(m)->dim[1], c, extra),
-                                         transposed_extent(net_shape(m)->dim[2], c, extra)}}},
+               &(union node_attr){.conv = {.stride = {or_1(c->stride[0]), or_1(c->stride[1])},
+                                           .pad = {c->pad[0], c->pad[1]},
+                                           .dilation = {or_1(c->dilation[0]), or_1(c->dilation[1])},
+                                           .groups = groups,
+                                           .in_image = {transposed_extent(m, c, extra, 0),
+                                                        transposed_extent(m, c, extra, 1)}}},
                in, 2, out, name);
     if (!c->no_bias)
         append_bias(m, name, bound);
 }
 
+void layer_conv1d(struct net *m, const char *name, const struct layer_conv *c)
+{
+    const struct compose_window win = {
+        .stride = {1, or_1(c->stride[1])},
+        .pad = {{0, 0}, {c->pad[1], c->pad[1] + c->more[1]}},
+        .dilation = {1, or_1(c->dilation[1])},
+        .groups = or_1(c->groups),
+    };
+    struct compose line = {.g = m->g, .name = name, .err = m->err};
+    char text[SHAPE_TEXT_LEN];
+    int weight, bias = NO_VALUE;
+    struct shape w;
+    float bound;
+
+    if (m->rc == 0 && net_shape(m)->n != 3)
+        m->rc = err_set(m->err, ERR_CONFIG, "%s: its input is %s, want sequences [N,T,C]", name,
+                        shape_text(net_shape(m), text));
+    if (m->rc < 0 || layer_want_groups(m, name, c) < 0)
+        return;
+    w = SHAPE(c->channels, net_shape(m)->dim[2] / win.groups, c->kernel[1]);
+    bound = net_uniform_bound(w.dim[1] * w.dim[2]);
+    weight =
+        net_param(m, name, "weight", w, (struct param_info){PARAM_UNIFORM, bound, PARAM_WEIGHT, 0});
+    if (!c->no_bias)
+        bias = net_param(m, name, "bias", SHAPE(c->channels),
+                         (struct param_info){PARAM_UNIFORM, bound, PARAM_BIAS, 0});
+    m->h = compose_conv1d(&line, m->h, weight, bias, &win);
+    m->rc = line.rc;
+}
+
 void layer_conv2d(struct net *m, const char *name, int64_t channels, int kernel, int pad)
 {
-    layer_conv(m, name, &(struct layer_conv){.channels = channels, .kernel = kernel, .pad = pad});
+    layer_conv(
+        m, name,
+        &(struct layer_conv){.channels = channels, .kernel = {kernel, kernel}, .pad = {pad, pad}});
 }
 
 void layer_linear_plain(struct net *m, const char *name, int64_t features)
@@ -284,6 +338,28 @@ void layer_softmax(struct net *m, const char *name, int log)
     net_append(m, OP_softmax, &attr, &m->h, 1, out, name);
 }
 
+void net_fold(struct net *m, const char *name)
+{
+    struct shape s;
+
+    if (m->rc < 0 || net_shape(m)->n != 3)
+        return;
+    s = *net_shape(m);
+    net_reshape(m, net_name(m, name, "rows"), SHAPE(s.dim[0] * s.dim[1], s.dim[2]));
+    m->length = s.dim[1];
+}
+
+void net_unfold(struct net *m, const char *name)
+{
+    struct shape s;
+
+    if (m->rc < 0 || m->length == 0)
+        return;
+    s = *net_shape(m);
+    net_reshape(m, net_name(m, name, "sequence"), SHAPE(s.dim[0] / m->length, m->length, s.dim[1]));
+    m->length = 0;
+}
+
 void net_reshape(struct net *m, const char *name, struct shape shape)
 {
     const union node_attr attr = {.reshape.shape = shape};
@@ -292,13 +368,13 @@ void net_reshape(struct net *m, const char *name, struct shape shape)
     net_append(m, OP_reshape, &attr, &m->h, 1, out, name);
 }
 
-void net_pool(struct net *m, const char *name, enum pooling kind, const int kernel[2], int stride,
-              int pad)
+static void append_pool(struct net *m, const char *name, enum pooling kind,
+                        const struct layer_window *w)
 {
     union node_attr attr = {.pool = {.kind = kind,
-                                     .kernel = {kernel[0], kernel[1]},
-                                     .stride = {stride, stride},
-                                     .pad = {pad, pad},
+                                     .kernel = {w->kernel[0], w->kernel[1]},
+                                     .stride = {w->stride[0], w->stride[1]},
+                                     .pad = {w->pad[0], w->pad[1]},
                                      .count_pad = 1}};
     int out[NODE_MAX_OUT] = {NODE_NEW_OUT, NODE_NEW_OUT};
 
@@ -307,15 +383,34 @@ void net_pool(struct net *m, const char *name, enum pooling kind, const int kern
 
 void layer_pool(struct net *m, const char *name, enum pooling kind, int kernel, int stride, int pad)
 {
-    if (net_want_images(m, name) == 0)
-        net_pool(m, name, kind, (const int[]){kernel, kernel}, stride, pad);
+    layer_pool_window(m, name, kind,
+                      &(struct layer_window){{kernel, kernel}, {stride, stride}, {pad, pad}});
+}
+
+void layer_pool_window(struct net *m, const char *name, enum pooling kind,
+                       const struct layer_window *w)
+{
+    struct layer_window line = {{1, w->kernel[1]}, {1, w->stride[1]}, {0, w->pad[1]}};
+    struct shape s;
+
+    if (m->rc == 0 && net_shape(m)->n == 3) {
+        s = *net_shape(m);
+        net_reshape(m, net_name(m, name, "image"), SHAPE(s.dim[0], 1, s.dim[1], s.dim[2]));
+        append_pool(m, name, kind, &line);
+        if (m->rc == 0)
+            net_reshape(m, net_name(m, name, "sequence"),
+                        SHAPE(s.dim[0], net_shape(m)->dim[2], s.dim[2]));
+    } else if (net_want_images(m, name) == 0) {
+        append_pool(m, name, kind, w);
+    }
 }
 
 void layer_global_avg_pool(struct net *m, const char *name)
 {
     if (net_want_images(m, name) == 0)
-        net_pool(m, name, POOL_AVG,
-                 (const int[]){(int)net_shape(m)->dim[1], (int)net_shape(m)->dim[2]}, 1, 0);
+        append_pool(m, name, POOL_AVG,
+                    &(struct layer_window){
+                        {(int)net_shape(m)->dim[1], (int)net_shape(m)->dim[2]}, {1, 1}, {0, 0}});
 }
 
 void layer_adaptive_avg_pool(struct net *m, const char *name, int64_t size)
@@ -333,8 +428,7 @@ void layer_adaptive_avg_pool(struct net *m, const char *name, int64_t size)
                         name, shape_text(net_shape(m), text), (long long)size);
         return;
     }
-    net_pool(m, name, POOL_AVG, (const int[]){(int)(h / size), (int)(w / size)}, (int)(h / size),
-             0);
+    layer_pool(m, name, POOL_AVG, (int)(h / size), (int)(h / size), 0);
 }
 
 void layer_add(struct net *m, const char *name, int other)

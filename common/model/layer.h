@@ -33,6 +33,8 @@ struct net {
     struct err *err;
 };
 
+void net_add_inputs(struct net *m); /* of the graph, for all fields of the samples */
+
 /* The layers between these two calls are a block: with train.recompute their activations are
  * dropped and computed again in the backward pass, from the block's input.  A block inside another
  * is a part of that one. */
@@ -41,6 +43,11 @@ void layer_end_block(struct net *m);
 
 /* h becomes the samples' one input, which must be real numbers; fails if it is not, or not one. */
 void layer_input(struct net *m);
+
+/* Where a sample is a sequence, h is [N,T,C], or rows [N*T,C] with `length` T, which is what layers
+ * of rows read.  net_fold makes the rows, net_unfold the sequence; neither changes another h. */
+void net_fold(struct net *m, const char *name);
+void net_unfold(struct net *m, const char *name);
 
 /* Outputs of the network for one sample: what the target asks for. */
 int64_t net_n_outputs(const struct net *m);
@@ -63,11 +70,13 @@ enum conv_init {
     CONV_LECUN,   /* weights from N(0, 1/fan_in), biases 0: its vision transformers */
 };
 
-/* A convolution with a square kernel, and padding on both sides. */
+/* A convolution; [0] is for rows, [1] for columns. */
 struct layer_conv {
     int64_t channels; /* of the output */
-    int kernel, pad;
-    int stride, dilation, groups; /* 0 means 1 */
+    int kernel[2], pad[2];
+    int more[2];                /* so many rows and columns of padding more at the end */
+    int stride[2], dilation[2]; /* 0 means 1 */
+    int groups;                 /* 0 means 1 */
     int no_bias;
     enum conv_init init;
 };
@@ -75,7 +84,11 @@ void layer_conv(struct net *m, const char *name, const struct layer_conv *c);
 /* A transposed convolution, as torch.nn.ConvTranspose2d: the weight is [C,channels/groups,R,S].
  * extra: rows and columns that the output has beyond the least (PyTorch's output_padding), less
  * than the stride.  (PyTorch also allows more than that if it is less than the dilation.) */
-void layer_conv_transpose(struct net *m, const char *name, const struct layer_conv *c, int extra);
+void layer_conv_transpose(struct net *m, const char *name, const struct layer_conv *c,
+                          const int extra[2]);
+/* As torch.nn.Conv1d on h [N,T,C], of which it takes [1] of each pair: the weight is
+ * [channels,C/groups,kernel]. */
+void layer_conv1d(struct net *m, const char *name, const struct layer_conv *c);
 /* Stride 1, with bias. */
 void layer_conv2d(struct net *m, const char *name, int64_t channels, int kernel, int pad);
 void layer_linear(struct net *m, const char *name, int64_t features); /* with bias; h is [N,in] */
@@ -83,6 +96,18 @@ void layer_linear_plain(struct net *m, const char *name, int64_t features); /* w
 void layer_activation(struct net *m, const char *name, enum activation kind);
 /* Over the features of a row, or the channels of a pixel: torch.nn.Softmax(dim=1) or LogSoftmax. */
 void layer_softmax(struct net *m, const char *name, int log);
+
+/* As torch.nn.LSTM and GRU with batch_first, and zeros as the initial state.  h is [N,T,C], or
+ * [N*T,C] where a sample has T tokens, and keeps its form; with `last` it becomes [N,directions*H],
+ * the last states of the last layer.  The parameters begin as U(-1/sqrt(H), 1/sqrt(H)). */
+struct layer_recurrent {
+    int64_t units, layers; /* units: H */
+    int bidirectional, last;
+    double dropout; /* between the layers */
+};
+/* kind: RECURRENT_LSTM or RECURRENT_GRU */
+void layer_recurrent(struct net *m, const char *name, enum recurrent kind,
+                     const struct layer_recurrent *r);
 
 /* ---- layers of transformers: h is [N*T,C], the T tokens of each sample one after another ---- */
 
@@ -123,6 +148,7 @@ struct layer_dense {
     struct dense_draw weight, bias;
     int transposed; /* the weight is [in,out], as in Hugging Face's Conv1D */
     int is_joint;   /* the parameters are NAME_weight and NAME_bias, as in_proj's in PyTorch */
+    int no_bias;
 };
 void layer_dense(struct net *m, const char *name, const struct layer_dense *d);
 
@@ -132,13 +158,64 @@ void layer_head(struct net *m, const char *name, int weight, int64_t features, f
 
 /* Self-attention of h, [N*T,3*C] with q, k and v, to [N*T,C].  dropout: of the weights. */
 void layer_attention(struct net *m, const char *name, int64_t heads, int causal, float dropout);
+
+/* Self-attention with its projections, as torch.nn.MultiheadAttention(batch_first=True): h is rows
+ * with a length, of C features, and has that form afterwards.  Parameters: NAME.in_proj_weight
+ * [(heads+2*kv_heads)*width,C] and NAME.in_proj_bias, of q, k and v one after another, and
+ * NAME.out_proj.weight and .bias.  Heads of q share those of k and v where there are fewer. */
+struct layer_heads {
+    int64_t heads, kv_heads, width; /* width: of a head; 0: C / heads.  kv_heads 0: heads */
+    int causal, bias;
+    int rope; /* rotary positions, as Llama's, of q and k */
+    double rope_base;
+    double dropout; /* of the weights */
+};
+void layer_multi_head(struct net *m, const char *name, const struct layer_heads *a);
+
+/* As torch.nn.Embedding: h, whole numbers [N,..], becomes [N,..,width].  vocab 0: as many as the
+ * data say.  Indices outside have been refused when the data were read. */
+void layer_lookup(struct net *m, const char *name, int64_t vocab, int64_t width);
+/* h [N,T,C] plus the parameter NAME.weight [T,C], from N(0, std^2). */
+void layer_position(struct net *m, const char *name, float std);
+/* The mean or maximum over all positions or pixels: [N,T,C] or [N,H,W,C] -> [N,C]. */
+void layer_reduce(struct net *m, const char *name, enum reduction kind);
+
+/* A value that has a name in a list of layers. */
+struct layer_operand {
+    const char *name;
+    int value;
+};
+/* h and then the others, along a dimension; -1: the last. */
+void layer_concat(struct net *m, const char *name, const struct layer_operand *o, int n,
+                  int64_t along);
+/* h + others, or h * others; extents of 1 are broadcast. */
+void layer_combine(struct net *m, const char *name, enum elementwise kind,
+                   const struct layer_operand *o, int n);
+/* Cut h into part[n], the first of which becomes h.  sizes: n of them, or none for equal parts. */
+void layer_split(struct net *m, const char *name, int64_t along, const struct option_ints *sizes,
+                 int n, int *part);
+void layer_permute(struct net *m, const char *name, const struct option_ints *order);
+/* The same numbers of each sample in another shape, as torch.nn.Unflatten(1, shape): those of an
+ * image [H,W,C] are in PyTorch's order, channel, row, column, before and afterwards. */
+void layer_reshape(struct net *m, const char *name, const struct option_ints *shape);
+/* As torch.nn.Upsample: nearest, or bilinear. */
+void layer_upsample(struct net *m, const char *name, const int64_t by[2], int is_smooth);
+
 void layer_layer_norm(struct net *m, const char *name, float eps);
+/* As torch.nn.RMSNorm, over the features of a row. */
+void layer_rms_norm(struct net *m, const char *name, double eps);
 /* As torch.nn.GroupNorm, on the channels of images or of rows.  groups 0: a group for each channel,
  * and no parameters, as torch.nn.InstanceNorm2d; h must then be images of more than one pixel. */
 void layer_group_norm(struct net *m, const char *name, int64_t groups, float eps);
-/* Square windows, padding on both sides; an average counts the padding. */
+/* Padding is on both sides; an average counts it. */
+struct layer_window {
+    int kernel[2], stride[2], pad[2];
+};
+/* h is images, or sequences [N,T,C], whose windows are [1] of each pair. */
+void layer_pool_window(struct net *m, const char *name, enum pooling kind,
+                       const struct layer_window *w);
 void layer_pool(struct net *m, const char *name, enum pooling kind, int kernel, int stride,
-                int pad);
+                int pad);                                    /* square windows */
 void layer_global_avg_pool(struct net *m, const char *name); /* [N,H,W,C] -> [N,1,1,C] */
 /* [N,H,W,C] -> [N,size,size,C], which must divide H and W: torch.nn.AdaptiveAvgPool2d */
 void layer_adaptive_avg_pool(struct net *m, const char *name, int64_t size);

@@ -3,9 +3,12 @@
  *   layer.c             convolutions, linear layers, pools, dropout
  *   layer_norm.c        batch norm, layer norm, group norm
  *   layer_transformer.c the layers of networks whose rows are tokens
+ *   layer_recurrent.c   LSTM and GRU
+ *   layer_sequence.c    embeddings, attention, what is taken over positions
+ *   layer_join.c        several values, parts of one, other forms
  *   layer_loss.c        the last layer
  *
- * Only these files include this header.
+ * Only these files and layers.c include this header.
  *
  * Threads: as the graph. */
 #ifndef MODEL_LAYER_IMPL_H
@@ -30,9 +33,6 @@ void net_append(struct net *m, enum op op, const union node_attr *attr, const in
                 int *out, const char *name);
 /* The same elements in another shape. */
 void net_reshape(struct net *m, const char *name, struct shape shape);
-/* The windows of a pool need not be square here. */
-void net_pool(struct net *m, const char *name, enum pooling kind, const int kernel[2], int stride,
-              int pad);
 
 /* h must be images.  If not, the net has failed, and the message names the layer `name`. */
 int net_want_images(struct net *m, const char *name);

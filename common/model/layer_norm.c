@@ -1,6 +1,7 @@
 /* The layers that norm: each has a weight that begins as 1 and a bias that begins as 0.  Batch norm
  * also keeps running statistics, which evaluation uses. */
 #include "model/layer_impl.h"
+#include "op/compose.h"
 
 #define NORM_EPS      1e-5F
 #define NORM_MOMENTUM 0.1F
@@ -24,6 +25,16 @@ void layer_layer_norm(struct net *m, const char *name, float eps)
     in[1] = norm_param(m, name, "weight", 1);
     in[2] = norm_param(m, name, "bias", 0);
     net_append(m, OP_layer_norm, &attr, in, 3, out, name);
+}
+
+void layer_rms_norm(struct net *m, const char *name, double eps)
+{
+    struct compose c = {.g = m->g, .name = name, .err = m->err};
+
+    if (m->rc < 0)
+        return;
+    m->h = compose_rms_norm(&c, m->h, norm_param(m, name, "weight", 1), eps, 0);
+    m->rc = c.rc;
 }
 
 /* The channels are the last dimension of rows and images alone: PyTorch takes the second one of all

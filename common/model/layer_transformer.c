@@ -108,6 +108,8 @@ void layer_dense(struct net *m, const char *name, const struct layer_dense *d)
               graph_param(m->g, weight, dense_param(d->weight, PARAM_WEIGHT, fan_in, d->features),
                           arena_printf(&m->g->arena, "%s%sweight", name, between)),
               d->transposed);
+    if (d->no_bias)
+        return;
     in[0] = m->h;
     in[1] =
         graph_param(m->g, SHAPE(d->features), dense_param(d->bias, PARAM_BIAS, fan_in, d->features),
@@ -149,7 +151,7 @@ void layer_first_row(struct net *m, const char *name)
     n = net_shape(m)->dim[0] / length;
     c = net_shape(m)->dim[1];
     net_reshape(m, net_name(m, name, "image"), SHAPE(n, 1, length, c));
-    net_pool(m, name, POOL_AVG, (const int[]){1, 1}, (int)length, 0);
+    layer_pool(m, name, POOL_AVG, 1, (int)length, 0);
     net_reshape(m, net_name(m, name, "row"), SHAPE(n, c));
     m->length = 0;
 }

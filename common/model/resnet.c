@@ -45,9 +45,9 @@ static void conv_norm(struct net *m, const char *block, int i, int64_t channels,
                       int stride)
 {
     const struct layer_conv conv = {.channels = channels,
-                                    .kernel = kernel,
-                                    .stride = stride,
-                                    .pad = kernel / 2,
+                                    .kernel = {kernel, kernel},
+                                    .stride = {stride, stride},
+                                    .pad = {kernel / 2, kernel / 2},
                                     .no_bias = 1,
                                     .init = CONV_KAIMING};
 
@@ -58,8 +58,11 @@ static void conv_norm(struct net *m, const char *block, int i, int64_t channels,
 /* The block's input x, in the shape of the block's output; h stays what it is. */
 static int resnet_shortcut(struct net *m, const char *block, int x, int64_t channels, int stride)
 {
-    const struct layer_conv conv = {
-        .channels = channels, .kernel = 1, .stride = stride, .no_bias = 1, .init = CONV_KAIMING};
+    const struct layer_conv conv = {.channels = channels,
+                                    .kernel = {1, 1},
+                                    .stride = {stride, stride},
+                                    .no_bias = 1,
+                                    .init = CONV_KAIMING};
     const int h = m->h;
     int short_x;
 
@@ -99,11 +102,12 @@ static void resnet_block(struct net *m, const char *name, int is_bottleneck, int
 
 static void build_stem(struct net *m, enum stem stem)
 {
-    const int is_small = stem == STEM_CIFAR;
+    const int is_small = stem == STEM_CIFAR, kernel = is_small ? 3 : 7;
+    const int stride = is_small ? 1 : 2, pad = is_small ? 1 : 3;
     const struct layer_conv conv = {.channels = 64,
-                                    .kernel = is_small ? 3 : 7,
-                                    .stride = is_small ? 1 : 2,
-                                    .pad = is_small ? 1 : 3,
+                                    .kernel = {kernel, kernel},
+                                    .stride = {stride, stride},
+                                    .pad = {pad, pad},
                                     .no_bias = 1,
                                     .init = CONV_KAIMING};
 

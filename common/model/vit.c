@@ -115,8 +115,11 @@ static void vit_check(struct net *m, const struct vit_options *o)
 static void vit_build(struct net *m, const void *options)
 {
     const struct vit_options *o = options;
-    const struct layer_conv patches = {
-        .channels = o->width, .kernel = (int)o->patch, .stride = (int)o->patch, .init = CONV_LECUN};
+    const int patch = (int)o->patch;
+    const struct layer_conv patches = {.channels = o->width,
+                                       .kernel = {patch, patch},
+                                       .stride = {patch, patch},
+                                       .init = CONV_LECUN};
 
     layer_input(m);
     vit_check(m, o);

@@ -57,16 +57,16 @@ static int matmul_backward(struct graph *g, const struct node *n, const int dout
     struct compose c = {.g = g, .name = op_name(g, n, "grad"), .err = err};
     const int ta = n->attr.matmul.transpose_a, tb = n->attr.matmul.transpose_b;
     const int a = n->in[MATMUL_A], b = n->in[MATMUL_B], dy = dout[MATMUL_Y];
+    /* The shapes are copies: new nodes move the graph's values. */
+    const struct shape of_a = *op_shape(g, n, MATMUL_A), of_b = *op_shape(g, n, MATMUL_B);
 
     /* da = dy b^T, db = a^T dy, and the transpose of these for a transposed operand. */
     if (want[MATMUL_A])
         din[MATMUL_A] = compose_sum_to(
-            &c, ta ? compose_matmul(&c, b, dy, tb, 1) : compose_matmul(&c, dy, b, 0, !tb),
-            *op_shape(g, n, MATMUL_A));
+            &c, ta ? compose_matmul(&c, b, dy, tb, 1) : compose_matmul(&c, dy, b, 0, !tb), of_a);
     if (want[MATMUL_B])
         din[MATMUL_B] = compose_sum_to(
-            &c, tb ? compose_matmul(&c, dy, a, 1, ta) : compose_matmul(&c, a, dy, !ta, 0),
-            *op_shape(g, n, MATMUL_B));
+            &c, tb ? compose_matmul(&c, dy, a, 1, ta) : compose_matmul(&c, a, dy, !ta, 0), of_b);
     return c.rc;
 }
 

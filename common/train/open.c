@@ -13,6 +13,7 @@
 #include "import/arch.h"
 #include "import/inputs.h"
 #include "job/imported.h"
+#include "model/layers.h"
 #include "optim/groups.h"
 #include "optim/optimizer.h"
 #include "program/program.h"
@@ -496,9 +497,12 @@ static void describe_fields(const struct trainer *t, struct report *r)
     const struct import_options *o = import_options_of(&t->job->model);
     struct buf text = {0};
 
-    if (!o || t->rank != 0)
+    if (t->rank != 0)
         return;
-    import_inputs_print(o, t->spec, &text);
+    if (o)
+        import_inputs_print(o, t->spec, &text);
+    else
+        layers_print(&t->job->model, t->spec, &text);
     r->opened.fields = xstrdup(buf_cstr(&text));
     buf_fini(&text);
 }

@@ -121,6 +121,44 @@ static void gathered_is_what_is_drawn(void **state)
     dataset_close(ds);
 }
 
+/* With data.reconstruct the target is the input, with what is drawn and normalised. */
+static void input_is_the_target(void **state)
+{
+    const struct digits_options digits = {50, 50};
+    const struct data_options o = {.kind = &format_digits, .options = &digits, .reconstruct = 1};
+    const struct dataset_request request = {DATASET_TRAIN, 1};
+    struct hash128 print[2];
+    struct dataset *ds, *plain = open_digits(DATASET_TRAIN, 50);
+    static float x[50 * DIGITS_BYTES], y[50 * DIGITS_BYTES], as_read[DIGITS_BYTES];
+    int64_t index[50];
+    struct err err;
+
+    (void)state;
+    assert_int_equal(dataset_open(&ds, &o, &request, &err), 0);
+    assert_int_equal(ds->spec.field[1].role, SAMPLE_REAL);
+    assert_true(shape_equal(&ds->spec.field[1].shape, &SHAPE(28, 28, 1)));
+    ds->image =
+        (struct dataset_image){.crop = 3, .flip = 1, .n_channels = 1, .mean = {0.25}, .std = {0.5}};
+    for (int i = 0; i < 50; i++)
+        index[i] = 49 - i;
+    assert_int_equal(
+        dataset_gather_drawn(ds, &(struct dataset_draw){1, 2}, index, 50, (void *[]){x, y}, &err),
+        0);
+    assert_memory_equal(x, y, sizeof x);
+    memset(y, 0, sizeof y);
+    assert_int_equal(dataset_gather_drawn(ds, &(struct dataset_draw){1, 2}, index, 50,
+                                          (void *[]){NULL, y}, &err),
+                     0);
+    assert_memory_equal(x, y, sizeof x);
+    assert_int_equal(dataset_gather(ds, index, 1, (void *[]){as_read, NULL}, &err), 0);
+    assert_memory_not_equal(x, as_read, sizeof as_read);
+    assert_int_equal(dataset_fingerprint(ds, &print[0], &err), 0);
+    assert_int_equal(dataset_fingerprint(plain, &print[1], &err), 0);
+    assert_false(hash_equal(print[0], print[1]));
+    dataset_close(ds);
+    dataset_close(plain);
+}
+
 /* ---- several threads want the same samples for the first time ---- */
 
 enum { SHARED = 500, N_THREADS = 4 };
@@ -196,6 +234,7 @@ int main(void)
         cmocka_unit_test(drawings_are_distinct),
         cmocka_unit_test(sizes_are_as_documented),
         cmocka_unit_test(gathered_is_what_is_drawn),
+        cmocka_unit_test(input_is_the_target),
         cmocka_unit_test(threads_may_gather_at_once),
         cmocka_unit_test(drawing_is_quick),
     };

@@ -62,12 +62,31 @@ class Examples(dp.Case):
                  f"{'' if i % 20 == 3 else 1950 + i},{9 * i}" for i in range(60)]
         self.write("train.csv", "\n".join(["id,size,rooms,city,garden,year,price",
                                            *table]).encode())
+        for name in ("train", "validation"):
+            self.write(f"{name}.x.npy", dp.npy("<f4", (8, 50, 2), bytes(3200)))
+            self.write(f"{name}.y.npy", dp.npy("|u1", (8,), bytes(i % 4 for i in range(8))))
+            self.write_lists(name)
         self.write("input.txt", bytes(rng.randrange(97, 123) for _ in range(2000)))
+
+    def write_lists(self, name):
+        """Of the examples whose lists branch or read sequences, each in its folder"""
+        for folder, field, kind, shape in (
+                ("unet", ".x", "<f4", (8, 32, 32, 1)), ("unet", ".y", "|u1", (8, 32, 32)),
+                ("text", ".ids", "|u1", (8, 15)), ("text", ".y", "|u1", (8,)),
+                ("tagger", ".ids", "|u1", (8, 16)), ("tagger", ".y", "|u1", (8, 16)),
+                ("autoencoder", "", "<f4", (8, 28, 28, 1))):
+            os.makedirs(self.path(folder), exist_ok=True)
+            n = math.prod(shape)
+            self.write(f"{folder}/{name}{field}.npy",
+                       dp.npy(kind, shape, bytes(i % 2 for i in range(n)) if kind == "|u1"
+                              else bytes(4 * n)))
 
     def test_check(self):
         jobs = sorted(glob.glob(os.path.join(EXAMPLES, "*.yaml")))
         self.assertGreaterEqual(len(jobs), 10)
-        places = {"shakespeare": "input.txt", "cifar100": "cifar100", "imag": "images"}
+        places = {"shakespeare": "input.txt", "cifar100": "cifar100", "imag": "images",
+                  "unet": "unet", "text": "text", "tagger": "tagger",
+                  "autoencoder": "autoencoder"}
         for job in jobs:
             name = os.path.splitext(os.path.basename(job))[0]
             with self.subTest(example=name):

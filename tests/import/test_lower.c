@@ -426,6 +426,13 @@ static void test_shared(void **state)
 #define DONE "input x x\noutput y v\n"
 
 /* Only hostile files have these, or wrong builders make them. */
+#define GRU(hh, x, layers)                                                                     \
+    "tensor i p F32 1 [6,3]\nvalue i F32 [6,3] of i\ntensor h p F32 1 " hh "\nvalue h F32 " hh \
+    " of h\nvalue x F32 " x "\nvalue s F32 [1,2,2]\nvalue v F32 [2,3,2]\n"                     \
+    "node zeros.default - size=I1,2,2 -> s\nnode gru.input - input=vx hx=vs params=Vi,h "      \
+    "has_biases=f0 num_layers=" layers " dropout=r0 train=f1 bidirectional=f0 batch_first=f1 " \
+    "-> v\ninput x x\noutput y v\n"
+
 static const struct {
     const char *text, *why;
 } bad_files[] = {
@@ -512,6 +519,12 @@ static const struct {
     {"value x F32 [2,2]\nvalue v F32 [2,2]\nnode as_strided.default - self=vx size=I2,2 "
      "stride=I1,2 -> v\ninput x x\noutput y v\n",
      "it reads a tensor's memory by strides"},
+    /* a GRU of 2 units whose parameters are not as its arguments say */
+    {GRU("[6,3]", "[2,3,3]", "i1"), "w is [6,3], want [9,3]"},
+    {GRU("[6,2]", "[2,3,3]", "i4611686018427387904"), "want -2147483647 to 2147483647"},
+    {GRU("[6,2]", "[2,3,3]", "i2147483647"), "it has 2 parameters in 2147483647 layers, want"},
+    {GRU("[6,2]", "[2,3]", "i1"), "its input has 2 dimensions, want 3"},
+    {GRU("[6]", "[2,3,3]", "i1"), "weight_hh is [6], want a matrix"},
     /* what an operator in place changed */
     {"value x F32 [2,4]\nvalue v F32 [2,2,2]\nvalue r F32 [2,4]\n"
      "node view.default - self=vx size=I2,2,2 -> v\nnode relu_.default - self=vx -> r\n"

@@ -192,12 +192,12 @@ static const struct bad texts[] = {
      "{unit: 9}\n",
      "f:6:16: model.layers: linear has no key \"unit\", want units, bias"},
     {"data: {format: digits}\nmodel:\n  arch: layers\n  layers:\n    - flatten\n    - lineal\n",
-     "f:6:7: model.layers: no layer is called \"lineal\", want conv, conv_transpose, max_pool, "
-     "avg_pool, global_avg_pool, adaptive_avg_pool, batch_norm, group_norm, instance_norm, "
-     "layer_norm, linear, flatten, dropout, softmax, log_softmax, relu, tanh, sigmoid, gelu, "
-     "gelu_tanh, "
-     "silu, leaky_relu, "
-     "residual or shortcut"},
+     "f:6:7: model.layers: no layer is called \"lineal\", want conv, conv1d, conv_transpose, "
+     "max_pool, avg_pool, global_avg_pool, adaptive_avg_pool, mean, max, upsample, batch_norm, "
+     "group_norm, instance_norm, layer_norm, rms_norm, linear, embedding, position, attention, "
+     "lstm, gru, flatten, reshape, permute, concat, add, mul, split, dropout, softmax, "
+     "log_softmax, relu, tanh, sigmoid, gelu, gelu_tanh, silu, leaky_relu, residual, shortcut, "
+     "repeat, save, from or input"},
     {"data: {format: digits}\nmodel:\n  arch: layers\n  layers:\n    - residual:\n        - conv: "
      "{channels: 3, kernel: 0}\n",
      "f:6:39: model.layers: kernel is 0, want an integer from 1 to 1024"},
@@ -212,7 +212,7 @@ static const struct bad texts[] = {
     {"data: {format: digits}\nmodel: {arch: layers, layers: [shortcut: [relu]]}\n",
      "f:2:32: model.layers: shortcut stands beside residual"},
     {"data: {format: digits}\nmodel: {arch: layers, layers: [{residual: [relu], relu: }]}\n",
-     "f:2:51: model.layers: beside residual stands shortcut alone"},
+     "f:2:51: model.layers: beside residual stand shortcut, save and from alone"},
     {"data: {format: digits}\nmodel: {arch: layers, layers: [residual: relu]}\n",
      "f:2:42: model.layers: residual and shortcut want a list of layers"},
     {"data: {format: digits}\nmodel: {arch: layers, layers: [[relu]]}\n",
@@ -220,9 +220,50 @@ static const struct bad texts[] = {
     {"data: {format: digits}\nmodel: {arch: layers, layers: []}\n",
      "f:2:31: model.layers: want a list of layers, such as [flatten, linear: {units: 10}]"},
     {"data: {format: digits}\nmodel: {arch: layers, layers: [linear: [10]]}\n",
-     "f:2:40: model.layers: linear wants its keys in a mapping, such as {linear: {units: ...}}"},
-    {"data: {format: digits}\nmodel: {arch: layers, layers: [dropout: 0.2]}\n",
-     "f:2:41: model.layers: dropout wants its keys in a mapping, such as {dropout: {p: 0.2}}"},
+     "f:2:40: model.layers: units is a list, want an integer from 1 to 1000000"},
+    {"data: {format: digits}\nmodel: {arch: layers, layers: [dropout: 1]}\n",
+     "f:2:41: model.layers: p is 1, want a number from 0 to below 1"},
+    {"data: {format: digits}\nmodel: {arch: layers, layers: [flatten, concat: [skip], linear: 10]}"
+     "\n",
+     "f:2:41: model.layers: no value \"skip\" is saved before this layer, want save: NAME before "
+     "it"},
+    {"data: {format: digits}\nmodel: {arch: layers, layers: [save: a, {flatten: , save: b}, from: "
+     "c]}\n",
+     "f:2:69: model.layers: no value \"c\" is saved before this layer, want one of a, b"},
+    {"data: {format: digits}\nmodel: {arch: layers, layers: [save: a, flatten, save: a]}\n",
+     "f:2:56: model.layers: \"a\" is saved twice; want another name"},
+    {"data: {format: digits}\nmodel: {arch: layers, layers: [flatten, save: a, linear: 10]}\n",
+     "f:2:47: model.layers: no layer reads \"a\", which is saved here; leave it out"},
+    {"data: {format: digits}\nmodel: {arch: layers, layers: [flatten, {repeat: 2, layers: [save: "
+     "a, "
+     "relu, add: a]}, from: a]}\n",
+     "f:2:93: model.layers: no value \"a\" is saved before this layer, want save: NAME before it"},
+    {"data: {format: digits}\nmodel: {arch: layers, layers: [flatten, split: [a, b], add: a]}\n",
+     "f:2:41: model.layers: no layer reads \"b\", which is saved here; leave it out"},
+    {"data: {format: digits}\nmodel: {arch: layers, layers: [save: \"a b\"]}\n",
+     "f:2:38: model.layers: save is \"a b\", want a name of 1 to 64 letters, digits, '.', "
+     "'_' or '-', the first a letter or digit"},
+    {"data: {format: digits}\nmodel: {arch: layers, layers: [conv: {channels: 2, kernel: [3, 1, "
+     "1]}]}\n",
+     "f:2:60: model.layers: kernel is a list of 3, want one number, or two: for rows and for "
+     "columns"},
+    {"data: {format: digits}\nmodel: {arch: layers, layers: [conv: {channels: 2, kernel: 3, "
+     "padding: "
+     "some}]}\n",
+     "f:2:72: model.layers: padding is \"some\", want an integer from 0 to 1024, or same"},
+    {"data: {format: digits}\nmodel: {arch: layers, layers: [permute: []]}\n",
+     "f:2:41: model.layers: order is a list of 0, want 1 to 16 numbers"},
+    {"data: {format: digits}\nmodel: {arch: layers, layers: [{repeat: 2, relu: }]}\n",
+     "f:2:41: model.layers: beside repeat stand layers, save and from alone"},
+    {"data: {format: digits}\nmodel: {arch: layers, layers: [repeat: 2]}\n",
+     "f:2:32: model.layers: want repeat and a list of layers side by side, such as "
+     "{repeat: 4, layers: [linear: {units: 10}, relu]}"},
+    {"data: {format: digits}\nmodel: {arch: layers, layers: [{repeat: 100, layers: [{repeat: 100, "
+     "layers: [relu]}]}]}\n",
+     "f:2:64: model.layers: there are more than 4096 layers"},
+    {"data: {format: digits}\nmodel: {arch: layers, layers: [save: a, {from: a, input: , relu: "
+     "}]}\n",
+     "f:2:48: model.layers: from and input are in one item, want one of them"},
     {"data: {format: digits}\nmodel: {arch: layers, layers: [flatten: 1]}\n",
      "f:2:41: model.layers: flatten has no keys; write the word alone"},
     {"data: {format: digits}\nmodel: {arch: layers, layers: [linear: {units: [10]}]}\n",

@@ -87,8 +87,8 @@ class Facts:
                         for line in read(f"common/optim/{name}").splitlines()
                         if ".deepspeed = {" in line)
         self.deepspeed = set(".".join(re.findall(r'"([\w.]+)"', text)).split("."))
-        path = "common/model/layers.c"
-        layers = the(r"^static const struct kind kinds.*?^};", read(path), path)[0]
+        path = "common/model/layers_kinds.c"
+        layers = the(r"^const struct layer_kind layer_kinds.*?^};", read(path), path)[0]
         self.layers = set(re.findall(r'^    {"(\w+)"', layers, re.MULTILINE))
 
     def read_keys(self, text):

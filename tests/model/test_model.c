@@ -13,18 +13,6 @@
 
 static const struct sample_spec mnist = SAMPLE_IMAGES(28, 28, 1, 10);
 
-/* List all values with this role in their order: "conv1.weight[20,1,3,3] conv1.bias[20] ...". */
-static void list(const struct graph *g, enum value_role role, struct buf *out)
-{
-    char text[SHAPE_TEXT_LEN];
-
-    buf_clear(out);
-    for (int v = 0; v < g->n_values; v++)
-        if (g->value[v].role == role)
-            buf_printf(out, "%s%s%s", out->len ? " " : "", g->value[v].name,
-                       shape_text(&g->value[v].shape, text));
-}
-
 static void expect_params(const struct model_options *o, const char *params, const char *states)
 {
     struct buf seen = {0};
@@ -263,12 +251,16 @@ static void listed_layers_for_other_samples(void **state)
         const char *layers, *message; /* NULL: the samples fit */
     } cases[] = {
         {"[relu, flatten, batch_norm, group_norm: {groups: 4}, linear: {units: 2}]", NULL},
-        {"[batch_norm, flatten, linear: {units: 2}]",
-         "0: its input is [4,4,5], want rows [N,C] or images [N,H,W,C]; flatten it before"},
+        {"[batch_norm, flatten, linear: {units: 2}]", NULL},
         {"[relu, group_norm: {groups: 5}, flatten, linear: {units: 2}]",
          "1: its input is [4,4,5], want rows [N,C] or images [N,H,W,C]; flatten it before"},
-        {"[layer_norm, flatten, linear: {units: 2}]",
-         "0: its input is [4,4,5], want rows [N,C]; flatten it before"},
+        {"[layer_norm, rms_norm, flatten, linear: {units: 2}]", NULL},
+        {"[lstm: {units: 3, layers: 2, dropout: 0.5}, gru: {units: 4, return: last}, "
+         "linear: {units: 2}]",
+         NULL},
+        {"[gru: {units: 3}, flatten, linear: {units: 2}]", NULL},
+        {"[gru: {units: 3, return: last}, lstm: {units: 3}, linear: {units: 2}]",
+         "1: its input is [4,3], want [N,T,C]: C numbers for each of T time steps"},
         {"[flatten, linear: {units: 3}]", "gives [4,3], want [N,2]: end with flatten and linear"},
         {"[flatten, linear: {units: 1}]", "gives [4,1], want [N,2]: end with flatten and linear"},
     };
@@ -287,6 +279,36 @@ static void listed_layers_for_other_samples(void **state)
         else if (!strstr(err.msg, cases[i].message))
             fail_msg("%s: %s", cases[i].layers, err.msg);
     }
+}
+
+/* The parameters of recurrent layers have PyTorch's names and order. */
+static void recurrent_layers(void **state)
+{
+    const struct sample_spec sequences = {
+        2,
+        {{"x", SAMPLE_INPUT, DTYPE_F32, {2, {4, 5}}, 0, DTYPE_F32, SAMPLE_AS_IS},
+         {"y", SAMPLE_REAL, DTYPE_F32, {1, {2}}, 0, DTYPE_F32, SAMPLE_AS_IS}}};
+    const struct layers_options own = {
+        "[gru: {units: 3, bidirectional: true}, lstm: {units: 2, layers: 2, return: last}]"};
+    const struct model_options o = {.kind = &arch_layers, .options = &own, .loss = LOSS_MSE};
+    struct buf seen = {0};
+    struct graph *g;
+    struct err err;
+
+    (void)state;
+    for (int64_t batch = 0; batch < 3; batch += 2) {
+        assert_int_equal(model_build(&o, &sequences, batch, 1, 0, &g, &err), 0);
+        list(g, VALUE_PARAM, &seen);
+        assert_string_equal(
+            buf_cstr(&seen),
+            "0.weight_ih_l0[9,5] 0.weight_hh_l0[9,3] 0.bias_ih_l0[9] 0.bias_hh_l0[9] "
+            "0.weight_ih_l0_reverse[9,5] 0.weight_hh_l0_reverse[9,3] 0.bias_ih_l0_reverse[9] "
+            "0.bias_hh_l0_reverse[9] 1.weight_ih_l0[8,6] 1.weight_hh_l0[8,2] 1.bias_ih_l0[8] "
+            "1.bias_hh_l0[8] 1.weight_ih_l1[8,2] 1.weight_hh_l1[8,2] 1.bias_ih_l1[8] "
+            "1.bias_hh_l1[8]");
+        graph_free(g);
+    }
+    buf_fini(&seen);
 }
 
 /* The parameters are named as torch.nn.Sequential names them; every kind of layer is there. */
@@ -358,7 +380,9 @@ static void listed_layers_that_do_not_fit(void **state)
          "0 (pool2d): kernel 31x31 is larger than the image [4,28,28,1] with padding 1"},
         {"[group_norm: {groups: 2}]", "0: 1 channels are no multiple of 2 groups"},
         {"[layer_norm]",
-         "0: its input is [4,28,28,1], want rows [N,C]; flatten it before, or normalise images by"},
+         "0: its input is [4,28,28,1], want rows [N,C] or sequences [N,T,C]; flatten it before, or "
+         "normalise images by group_norm: {groups: 1}"},
+        {"[lstm: {units: 3}]", "0: its input is [4,28,28,1], want [N,T,C]"},
         {"[flatten, instance_norm]", "1: its input is [4,784], want images"},
         {"[adaptive_avg_pool: {size: 3}]", "whose size is a multiple of 3"},
         {"[conv_transpose: {channels: 3, kernel: 2, groups: 2}]", "want multiples of groups, 2"},
@@ -397,6 +421,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(listed_layers),
+        cmocka_unit_test(recurrent_layers),
         cmocka_unit_test(listed_layers_for_other_samples),
         cmocka_unit_test(listed_layers_that_do_not_fit),
         cmocka_unit_test(parameters),

@@ -57,6 +57,25 @@ static struct graph *residuals_of_ranks(void) { return make_residuals(&images, B
 /* Here statistics are not small, and stay because ranks sum them. */
 static struct graph *tiny_residuals(void) { return make_residuals(&tiny, BATCH, 1); }
 
+/* Blocks by `repeat` and by a residual, which read values from outside, and one that is read there.
+ */
+static struct graph *branches(void)
+{
+    struct rig_model model = rig_model(&arch_layers);
+    struct model_options o;
+    struct graph *g;
+
+    model.list.layers =
+        "[conv: {channels: 8, kernel: 3, padding: same}, {relu: , save: fine}, {repeat: 6, layers: "
+        "[{tanh: , save: x}, conv: {channels: 8, kernel: [3, 1], padding: same}, gelu, conv: "
+        "{channels: 8, kernel: 1}, add: x, mul: fine]}, "
+        "{residual: [conv: {channels: 8, kernel: 1}, {tanh: , save: inner}, conv: {channels: 8, "
+        "kernel: 1}]}, upsample: 2, max_pool: 2, concat: [inner, fine], max, linear: 5]";
+    o = rig_options(&model);
+    rig_must(model_build(&o, &images, BATCH, 1, 0, &g, &rig_err));
+    return g;
+}
+
 /* rig_fill serves rows of reals with one label each; here there may be tokens. */
 static void fill(struct rig *r)
 {
@@ -178,6 +197,7 @@ static void cpu_backend(void **state)
         compare(cpu(), cpu(), residuals, type[i], 0.55, 20);
         compare(cpu(), cpu(), residuals_of_ranks, type[i], 0.55, 20);
         compare(cpu(), cpu(), tiny_residuals, type[i], 0.8, 20);
+        compare(cpu(), cpu(), branches, type[i], 0.8, 30);
     }
 }
 
