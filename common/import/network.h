@@ -6,8 +6,8 @@
  * target ends in '_' changes its first argument, and its output is a value of its own.  Nested
  * graphs are inlined by the reader.
  *
- * Targets are the exporter's names without their namespace: "conv2d.default", "add_.Tensor",
- * "sym_size.int", "_operator.mul"; those of ONNX begin with "onnx.", "onnx.Conv".
+ * Targets are PyTorch's names without their namespace: "conv2d.default", "add_.Tensor",
+ * "sym_size.int", "_operator.mul".  Readers of other formats translate their operators to them.
  *
  * Life:    import_network_new -> a reader fills it -> import_network_free.  All strings and arrays
  *          live in its arena; it is not changed after a reader made it.
