@@ -143,6 +143,7 @@ struct import_network {
     struct arena arena;
     const char *path;   /* of the file, for messages */
     const char *writer; /* "torch 2.15.0" */
+    const char *doubt;  /* about what the exporter did, as a sentence; NULL: none, or unpacked */
     int is_eval;        /* 1: exported in evaluation mode, as far as its nodes tell */
 
     struct import_value *value;

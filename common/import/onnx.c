@@ -84,14 +84,6 @@ static void onnx_check_opset(struct onnx *o)
 
 /* ---- initializers ---- */
 
-static const char *onnx_metadata(const Onnx__NodeProto *n, const char *key)
-{
-    for (size_t i = 0; i < n->n_metadata_props; i++)
-        if (n->metadata_props[i]->key && !strcmp(n->metadata_props[i]->key, key))
-            return n->metadata_props[i]->value ? n->metadata_props[i]->value : "";
-    return "";
-}
-
 /* Names behind "%b_" in the nodes of PyTorch's exporter: its buffers. */
 static void onnx_find_buffers(struct onnx *o)
 {
@@ -359,23 +351,6 @@ static void onnx_node(struct onnx *o, const Onnx__NodeProto *n)
     o->node = NULL;
 }
 
-/* Refuse a file whose batch norms were folded, where its exporter says so. */
-static void onnx_refuse_folded(struct onnx *o)
-{
-    const Onnx__GraphProto *g = o->file->model->graph;
-    int n = 0;
-
-    for (size_t i = 0; i < g->n_node; i++)
-        n += strstr(onnx_metadata(g->node[i], "pkg.onnxscript.rewriter.rule_name"),
-                    "FuseBatchNorm") != NULL;
-    if (n > 0)
-        onnx_fail(o, ERR_UNSUPPORTED,
-                  "%d of its batch norms were folded into other layers by the exporter, so it "
-                  "cannot be trained as it was meant; export the network after net.train() with "
-                  "torch.onnx.export(..., dynamo=True, optimize=False)",
-                  n);
-}
-
 /* ---- the whole ---- */
 
 /* The arrays that grew, in the network's arena. */
@@ -427,6 +402,7 @@ static int onnx_parse_at(const struct onnx_file *f, int64_t batch, int *has_batc
     o.fold.a = &o.memory;
     o.names = json_object();
     o.buffers = json_object();
+    o.sequences = json_object();
     onnx_translate(&o);
     onnx_settle(&o);
     if (o.rc == 0 && import_network_check(o.net, err) < 0)
@@ -436,6 +412,7 @@ static int onnx_parse_at(const struct onnx_file *f, int64_t batch, int *has_batc
     *has_batch = o.has_batch;
     json_decref(o.names);
     json_decref(o.buffers);
+    json_decref(o.sequences);
     free(o.known);
     free(o.fold.value);
     arena_fini(&o.memory);
@@ -501,9 +478,11 @@ int onnx_parse(const struct onnx_file *f, struct import_network **out, struct er
     if (rc == 0 && other)
         rc = onnx_same_but_batch(n, other, err);
     import_network_free(other);
-    if (rc < 0)
+    if (rc < 0) {
         import_network_free(n);
-    else
-        *out = n;
-    return rc;
+        return rc;
+    }
+    onnx_doubt(f, n);
+    *out = n;
+    return 0;
 }

@@ -41,6 +41,7 @@ struct onnx {
     const Onnx__NodeProto *node; /* being translated */
     const char *module;
     json_t *names;            /* of the file, to values */
+    json_t *sequences;        /* names of lists of values, to arrays of them */
     json_t *buffers;          /* initializers that PyTorch's exporter calls buffers, '.' as '_' */
     struct onnx_known *known; /* [values] */
     struct fold_host fold;    /* value[values]: the constants */
@@ -49,7 +50,6 @@ struct onnx {
     int64_t content_bytes; /* of constants that were read */
     struct import_arg arg[ONNX_MAX_ARGS];
     int n_args, n_made; /* n_made: values of this node */
-    int n_norms;        /* batch norms */
 };
 
 struct onnx_op {
@@ -68,6 +68,14 @@ void onnx_fail(struct onnx *o, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 int onnx_failed(const struct onnx *o);
 int onnx_grow(struct onnx *o, void **array, size_t size, int n, int *room, int most);
+
+/* ---- onnx_doubt.c ---- */
+
+/* An entry of the node's metadata; "": it has none. */
+const char *onnx_metadata(const Onnx__NodeProto *n, const char *key);
+/* Fails if the exporter says that it folded batch norms. */
+void onnx_refuse_folded(struct onnx *o);
+void onnx_doubt(const struct onnx_file *f, struct import_network *n); /* sets n->doubt */
 
 /* ---- onnx_tensor.c ---- */
 

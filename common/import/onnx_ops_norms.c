@@ -28,7 +28,6 @@ static void norms_batch(struct onnx *o, const struct onnx_op *op)
     put_flag(o, "training", 1);
     put_real(o, "momentum", 1 - onnx_real(o, "momentum", 0.9f));
     put_real(o, "eps", onnx_real(o, "epsilon", 1e-5f));
-    o->n_norms++;
     onnx_out(o, 0, onnx_make_like(o, op->target, x));
 }
 

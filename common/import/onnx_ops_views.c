@@ -62,7 +62,7 @@ static void views_transpose(struct onnx *o, const struct onnx_op *op)
 {
     const int x = onnx_in(o, 0);
     const struct import_value v = *onnx_value(o, x);
-    int64_t order[IMPORT_MAX_DIMS];
+    int64_t order[IMPORT_MAX_DIMS] = {0};
     const int n = onnx_ints(o, "perm", order, IMPORT_MAX_DIMS);
 
     for (int d = 0; d < v.n_dims && n < 0; d++)
@@ -85,7 +85,7 @@ static void views_squeeze(struct onnx *o, const struct onnx_op *op)
 {
     const int x = onnx_in(o, 0);
     const struct import_value v = *onnx_value(o, x);
-    int64_t dim[IMPORT_MAX_DIMS];
+    int64_t dim[IMPORT_MAX_DIMS] = {0};
     int is_given, n = 0;
     const unsigned dims = onnx_axes(o, 1, v.n_dims, &is_given);
 
@@ -228,6 +228,58 @@ static void views_split(struct onnx *o, const struct onnx_op *op)
     onnx_make_parts(o, op->target, x, axis, part, n, out);
     for (int i = 0; i < n; i++)
         onnx_out(o, i, out[i]);
+}
+
+/* The parts as a list, which SequenceAt alone reads; its name stands for the whole. */
+static void views_sequence(struct onnx *o, const struct onnx_op *op)
+{
+    enum { MOST = 4096 };
+    const int x = onnx_in(o, 0), given = onnx_in(o, 1);
+    const struct import_value v = *onnx_value(o, x);
+    const int axis = onnx_axis(o, onnx_int(o, "axis", 0), v.n_dims);
+    int64_t *part = arena_alloc(&o->memory, sizeof *part * MOST), each = 1, sum = 0;
+    int *out = arena_alloc(&o->memory, sizeof *out * MOST), n = 0;
+    json_t *list;
+
+    if (given != IMPORT_NO_VALUE)
+        n = onnx_host_ints(o, given, "split", part, MOST);
+    if (given == IMPORT_NO_VALUE || onnx_value(o, given)->n_dims == 0) {
+        each = n > 0 ? part[0] : 1;
+        n = each < 1 || onnx_failed(o) ? 0 : (int)min_i64(MOST, (v.dim[axis] + each - 1) / each);
+        for (int i = 0; i < n; i++)
+            part[i] = min_i64(each, v.dim[axis] - i * each);
+    }
+    for (int i = 0; i < n; i++)
+        sum += part[i] < 0 || part[i] > v.dim[axis] ? v.dim[axis] + 1 : part[i];
+    if (!onnx_failed(o) && (!onnx_int(o, "keepdims", 1) || n < 1 || sum != v.dim[axis]))
+        onnx_fail(o, ERR_UNSUPPORTED, "want 1 to %d parts that fill extent %lld, with keepdims",
+                  MOST, (long long)v.dim[axis]);
+    if (onnx_failed(o))
+        return;
+    put_value(o, "self", x);
+    put_ints(o, "split_sizes", part, n);
+    put_int(o, "dim", axis);
+    onnx_make_parts(o, op->target, x, axis, part, n, out);
+    list = json_array();
+    for (int i = 0; i < n; i++)
+        json_array_append_new(list, json_integer(out[i]));
+    json_object_set_new(o->sequences, o->node->output[0], list);
+    onnx_out(o, 0, x);
+}
+
+static void views_at(struct onnx *o, const struct onnx_op *op)
+{
+    json_t *list = json_object_get(o->sequences, o->node->input[0]);
+    int64_t at = 0;
+
+    (void)op;
+    onnx_host_ints(o, onnx_in(o, 1), "position", &at, 1);
+    at += at < 0 ? (int64_t)json_array_size(list) : 0;
+    if (!list || at < 0 || at >= (int64_t)json_array_size(list))
+        onnx_fail(o, ERR_UNSUPPORTED, "it takes value %lld of %zu, want one of SplitToSequence",
+                  (long long)at, json_array_size(list));
+    else
+        onnx_out(o, 0, (int)json_integer_value(json_array_get(list, (size_t)at)));
 }
 
 static void views_slice(struct onnx *o, const struct onnx_op *op)
@@ -427,6 +479,8 @@ const struct onnx_op onnx_views[] = {
     {"Tile", views_tile, NULL, 2, 0},
     {"Concat", views_concat, "cat.default", 1, 0},
     {"Split", views_split, "split_with_sizes.default", 1, 0},
+    {"SplitToSequence", views_sequence, "split_with_sizes.default", 1, 0},
+    {"SequenceAt", views_at, NULL, 2, 0},
     {"Slice", views_slice, NULL, 3, 0},
     {"Gather", views_gather, NULL, 2, 0},
     {"GatherElements", views_gather_elements, "gather.default", 2, 0},

@@ -223,6 +223,8 @@ char *imported_mode(const struct job *job)
 {
     const struct import_options *o = import_options_of(&job->model);
 
+    if (o && o->network && o->network->doubt)
+        return xasprintf("model.import: %s", o->network->doubt);
     if (!o || !o->network || !o->network->is_eval)
         return NULL;
     return xasprintf("model.import: %s was exported in evaluation mode; its modules train all the "
