@@ -169,7 +169,8 @@ static void onnx_initializers(struct onnx *o)
         const Onnx__TensorProto *t = g->initializer[i];
         int v;
 
-        if (onnx_tensor_shape(t, &like, &n, o->err) < 0) {
+        if (onnx_tensor_shape(t, &like, &n, o->err) < 0 ||
+            onnx_tensor_read(o->file->path, t, 0, 0, NULL, o->err) < 0) {
             o->rc = o->err->code;
             break;
         }
