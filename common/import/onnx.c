@@ -51,8 +51,8 @@ static int onnx_find_missing(struct onnx *o)
             continue;
         snprintf(key, sizeof key, "%s%s%s", onnx_is_default(n->domain) ? "" : n->domain,
                  onnx_is_default(n->domain) ? "" : ".", n->op_type ? n->op_type : "");
-        json_object_set_new(counts, key,
-                            json_integer(json_integer_value(json_object_get(counts, key)) + 1));
+        json_object_set_new_nocheck(
+            counts, key, json_integer(json_integer_value(json_object_get(counts, key)) + 1));
     }
     json_object_foreach(counts, name, count)
         buf_printf(&text, "%s%s, %lld of the nodes", text.len ? "; " : "", name,

@@ -1,7 +1,7 @@
 /* onnx - reads networks in ONNX's format (.onnx), opset 13 to 24.
  *
  * Each operator of the file becomes nodes with PyTorch's targets (import/network.h), by the table
- * ONNX_OPS.  What depends on constants and shapes alone is computed while reading.  A batch without
+ * ONNX_OPS.  Nodes of constants and shapes alone are computed while reading.  A batch without
  * a number gets one.  Float initializers that nodes read are parameters under the file's names;
  * those that batch norms update, and those that PyTorch's exporter calls buffers, are buffers.
  *

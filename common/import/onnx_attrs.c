@@ -1,4 +1,7 @@
-/* onnx_attrs - attributes of ONNX's nodes, and the few shapes that many operators need. */
+/* onnx_attrs - attributes of ONNX's nodes, and the shapes that many operators need.
+ *
+ * After a failure all functions give harmless values.
+ */
 #include <string.h>
 
 #include "base/util.h"
@@ -119,8 +122,8 @@ int onnx_reshape(struct onnx *o, int x, const int64_t *dim, int n)
                   (long long)to);
     if (onnx_failed(o) || shape_is(&v, dim, n))
         return x;
-    put_value(o, "self", x);
-    put_ints(o, "shape", dim, n);
+    onnx_put_value(o, "self", x);
+    onnx_put_ints(o, "shape", dim, n);
     return onnx_make(o, "reshape.default", v.type, n, dim);
 }
 
@@ -130,8 +133,8 @@ int onnx_expand(struct onnx *o, int x, const int64_t *dim, int n)
 
     if (onnx_failed(o) || shape_is(&v, dim, n))
         return x;
-    put_value(o, "self", x);
-    put_ints(o, "size", dim, n);
+    onnx_put_value(o, "self", x);
+    onnx_put_ints(o, "size", dim, n);
     return onnx_make(o, "expand.default", v.type, n, dim);
 }
 
@@ -153,8 +156,8 @@ int onnx_permute(struct onnx *o, int x, const int64_t *order)
     }
     if (is_same)
         return x;
-    put_value(o, "self", x);
-    put_ints(o, "dims", order, v.n_dims);
+    onnx_put_value(o, "self", x);
+    onnx_put_ints(o, "dims", order, v.n_dims);
     return onnx_make(o, "permute.default", v.type, v.n_dims, dim);
 }
 
@@ -167,11 +170,11 @@ int onnx_slice(struct onnx *o, int x, int dim, int64_t start, int64_t stop, int6
     stop = max_i64(start, min_i64(stop, n));
     if (onnx_failed(o) || (start == 0 && stop == n && step == 1))
         return x;
-    put_value(o, "self", x);
-    put_int(o, "dim", dim);
-    put_int(o, "start", start);
-    put_int(o, "end", stop);
-    put_int(o, "step", step);
+    onnx_put_value(o, "self", x);
+    onnx_put_int(o, "dim", dim);
+    onnx_put_int(o, "start", start);
+    onnx_put_int(o, "end", stop);
+    onnx_put_int(o, "step", step);
     v.dim[dim] = step > 0 && stop > start ? (stop - start - 1) / step + 1 : 0;
     return onnx_make(o, "slice.Tensor", v.type, v.n_dims, v.dim);
 }
@@ -181,7 +184,7 @@ int onnx_binary(struct onnx *o, const char *target, int a, int b)
     int64_t dim[IMPORT_MAX_DIMS];
     const int n = onnx_meet(o, a, b, dim);
 
-    put_value(o, "self", a);
-    put_number_or_value(o, "other", b, a);
+    onnx_put_value(o, "self", a);
+    onnx_put_number_or_value(o, "other", b, a);
     return onnx_make(o, target, onnx_value(o, a)->type, n, dim);
 }

@@ -1,4 +1,7 @@
-/* onnx_file - the message of a file, and its initializers by name. */
+/* onnx_file - the message of a file, and its initializers by name.
+ *
+ * The whole message is in memory; elements that lie in files beside it are not.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* onnx_impl - what the translation of ONNX's operators is made of.
  *
  * A row's function reads the node by onnx_in, onnx_int and their like, names the arguments of a
- * node of PyTorch by put_value and its like, and makes it by onnx_make.  A node whose tensors are
- * all constants is computed at once and is not part of the network.  After a failure all functions
- * do nothing and give harmless values.
+ * node of PyTorch by onnx_put_value and its like, and makes it by onnx_make.  A node whose tensors
+ * are all constants is computed at once and is not part of the network.  After a failure all
+ * functions do nothing and give harmless values.
  *
  * Threads: one at a time, for each struct. */
 #ifndef IMPORT_ONNX_IMPL_H
@@ -23,7 +23,7 @@ struct onnx_file {
     json_t *initializers; /* name -> index */
 };
 
-/* What is known about a value beside its type and shape. */
+/* The facts about a value beside its type and shape. */
 struct onnx_known {
     const Onnx__TensorProto *init; /* NULL: a node or the user makes it */
     int is_constant;               /* init's elements are no parameter */
@@ -67,7 +67,6 @@ extern const struct onnx_op onnx_math[], onnx_layers[], onnx_norms[], onnx_views
 void onnx_fail(struct onnx *o, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 int onnx_failed(const struct onnx *o);
-int onnx_grow(struct onnx *o, void **array, size_t size, int n, int *room, int most);
 
 /* ---- onnx_doubt.c ---- */
 
@@ -95,16 +94,16 @@ int onnx_value_new(struct onnx *o, const char *name, enum import_type type, int 
 int onnx_in(struct onnx *o, int i); /* IMPORT_NO_VALUE: it is left out */
 void onnx_out(struct onnx *o, int i, int v);
 
-void put_value(struct onnx *o, const char *name, int v); /* IMPORT_NO_VALUE: None */
-void put_values(struct onnx *o, const char *name, const int *v, int n);
+void onnx_put_value(struct onnx *o, const char *name, int v); /* IMPORT_NO_VALUE: None */
+void onnx_put_values(struct onnx *o, const char *name, const int *v, int n);
 /* A constant of one element becomes a number, where x has as many dimensions. */
-void put_number_or_value(struct onnx *o, const char *name, int v, int x);
-void put_int(struct onnx *o, const char *name, int64_t v);
-void put_flag(struct onnx *o, const char *name, int v);
-void put_ints(struct onnx *o, const char *name, const int64_t *v, int n);
-void put_real(struct onnx *o, const char *name, double v);
-void put_text(struct onnx *o, const char *name, const char *text);
-void put_type(struct onnx *o, const char *name, enum import_type type);
+void onnx_put_number_or_value(struct onnx *o, const char *name, int v, int x);
+void onnx_put_int(struct onnx *o, const char *name, int64_t v);
+void onnx_put_flag(struct onnx *o, const char *name, int v);
+void onnx_put_ints(struct onnx *o, const char *name, const int64_t *v, int n);
+void onnx_put_real(struct onnx *o, const char *name, double v);
+void onnx_put_text(struct onnx *o, const char *name, const char *text);
+void onnx_put_type(struct onnx *o, const char *name, enum import_type type);
 /* The node with the arguments put before; its output. */
 int onnx_make(struct onnx *o, const char *target, enum import_type type, int n_dims,
               const int64_t *dim);

@@ -29,7 +29,7 @@ void onnx_fail(struct onnx *o, int code, const char *fmt, ...)
 
 int onnx_failed(const struct onnx *o) { return o->rc < 0; }
 
-int onnx_grow(struct onnx *o, void **array, size_t size, int n, int *room, int most)
+static int make_grow(struct onnx *o, void **array, size_t size, int n, int *room, int most)
 {
     const int more = *room ? 2 * *room : 64;
 
@@ -60,11 +60,11 @@ int onnx_value_new(struct onnx *o, const char *name, enum import_type type, int 
         onnx_fail(o, ERR_UNSUPPORTED, "%s has %d dimensions, want %d at most", name, n_dims,
                   IMPORT_MAX_DIMS);
     if (o->rc < 0 ||
-        onnx_grow(o, (void **)&n->value, sizeof *n->value, n->n_values, &room, IMPORT_MAX_VALUES) <
+        make_grow(o, (void **)&n->value, sizeof *n->value, n->n_values, &room, IMPORT_MAX_VALUES) <
             0 ||
-        onnx_grow(o, (void **)&o->known, sizeof *o->known, n->n_values, &known, IMPORT_MAX_VALUES) <
+        make_grow(o, (void **)&o->known, sizeof *o->known, n->n_values, &known, IMPORT_MAX_VALUES) <
             0 ||
-        onnx_grow(o, (void **)&o->fold.value, sizeof *o->fold.value, n->n_values, &host,
+        make_grow(o, (void **)&o->fold.value, sizeof *o->fold.value, n->n_values, &host,
                   IMPORT_MAX_VALUES) < 0)
         return 0;
     o->room_values = room;
@@ -220,7 +220,7 @@ static void make_tensor(struct onnx *o, int v, enum import_role role, const char
     struct import_tensor *t;
     int64_t stride = 1;
 
-    if (onnx_grow(o, (void **)&n->tensor, sizeof *n->tensor, n->n_tensors, &o->room_tensors,
+    if (make_grow(o, (void **)&n->tensor, sizeof *n->tensor, n->n_tensors, &o->room_tensors,
                   IMPORT_MAX_TENSORS) < 0)
         return;
     t = &n->tensor[n->n_tensors];
@@ -308,8 +308,8 @@ static int make_constant(struct onnx *o, int v)
 
         memcpy(kept, o->arg, sizeof kept);
         o->n_args = 0;
-        put_value(o, "self", at);
-        put_ints(o, "size", whole.dim, whole.n_dims);
+        onnx_put_value(o, "self", at);
+        onnx_put_ints(o, "size", whole.dim, whole.n_dims);
         make_append(o, "expand.default", 1, &out);
         memcpy(o->arg, kept, sizeof kept);
         o->n_args = n_kept;
@@ -318,7 +318,7 @@ static int make_constant(struct onnx *o, int v)
     return 0;
 }
 
-/* What a node reads in the place of v. */
+/* The value that a node reads in the place of v. */
 static int make_use(struct onnx *o, int v)
 {
     struct onnx_known *k = &o->known[v];
@@ -344,8 +344,8 @@ static int make_use(struct onnx *o, int v)
 
 /* ---- arguments ---- */
 
-static struct import_arg *put_arg(struct onnx *o, const char *name, enum import_arg_kind kind,
-                                  int n)
+static struct import_arg *make_arg(struct onnx *o, const char *name, enum import_arg_kind kind,
+                                   int n)
 {
     struct import_arg *a = &o->arg[o->n_args];
 
@@ -355,69 +355,72 @@ static struct import_arg *put_arg(struct onnx *o, const char *name, enum import_
     return a;
 }
 
-void put_values(struct onnx *o, const char *name, const int *v, int n)
+void onnx_put_values(struct onnx *o, const char *name, const int *v, int n)
 {
-    put_arg(o, name, IMPORT_VALUES, n)->values =
+    make_arg(o, name, IMPORT_VALUES, n)->values =
         arena_copy(&o->net->arena, v, (size_t)n * sizeof *v);
 }
 
-void put_value(struct onnx *o, const char *name, int v)
+void onnx_put_value(struct onnx *o, const char *name, int v)
 {
     if (v == IMPORT_NO_VALUE) {
-        put_arg(o, name, IMPORT_NONE, 0);
+        make_arg(o, name, IMPORT_NONE, 0);
         return;
     }
-    put_values(o, name, &v, 1);
+    onnx_put_values(o, name, &v, 1);
     o->arg[o->n_args - 1].kind = IMPORT_VALUE;
 }
 
-static void put_list(struct onnx *o, const char *name, enum import_arg_kind kind, const int64_t *v,
-                     int n)
+static void make_list(struct onnx *o, const char *name, enum import_arg_kind kind, const int64_t *v,
+                      int n)
 {
     struct import_int *to = arena_alloc(&o->net->arena, ((size_t)n + 1) * sizeof *to);
 
     for (int i = 0; i < n; i++)
         to[i] = (struct import_int){v[i], IMPORT_NO_VALUE};
-    put_arg(o, name, kind, n)->ints = to;
+    make_arg(o, name, kind, n)->ints = to;
 }
 
-void put_int(struct onnx *o, const char *name, int64_t v) { put_list(o, name, IMPORT_INT, &v, 1); }
-
-void put_flag(struct onnx *o, const char *name, int v)
+void onnx_put_int(struct onnx *o, const char *name, int64_t v)
 {
-    put_list(o, name, IMPORT_FLAG, &(int64_t){v}, 1);
+    make_list(o, name, IMPORT_INT, &v, 1);
 }
 
-void put_ints(struct onnx *o, const char *name, const int64_t *v, int n)
+void onnx_put_flag(struct onnx *o, const char *name, int v)
 {
-    put_list(o, name, IMPORT_INTS, v, n);
+    make_list(o, name, IMPORT_FLAG, &(int64_t){v}, 1);
 }
 
-void put_type(struct onnx *o, const char *name, enum import_type type)
+void onnx_put_ints(struct onnx *o, const char *name, const int64_t *v, int n)
 {
-    put_list(o, name, IMPORT_DTYPE, &(int64_t){type}, 1);
+    make_list(o, name, IMPORT_INTS, v, n);
 }
 
-void put_real(struct onnx *o, const char *name, double v)
+void onnx_put_type(struct onnx *o, const char *name, enum import_type type)
 {
-    put_arg(o, name, IMPORT_REAL, 1)->reals = arena_copy(&o->net->arena, &v, sizeof v);
+    make_list(o, name, IMPORT_DTYPE, &(int64_t){type}, 1);
 }
 
-void put_text(struct onnx *o, const char *name, const char *text)
+void onnx_put_real(struct onnx *o, const char *name, double v)
 {
-    put_arg(o, name, IMPORT_TEXT, 1)->text = arena_strdup(&o->net->arena, text);
+    make_arg(o, name, IMPORT_REAL, 1)->reals = arena_copy(&o->net->arena, &v, sizeof v);
 }
 
-void put_number_or_value(struct onnx *o, const char *name, int v, int x)
+void onnx_put_text(struct onnx *o, const char *name, const char *text)
+{
+    make_arg(o, name, IMPORT_TEXT, 1)->text = arena_strdup(&o->net->arena, text);
+}
+
+void onnx_put_number_or_value(struct onnx *o, const char *name, int v, int x)
 {
     const struct host_tensor *h = make_is_constant(o, v) ? o->fold.value[v] : NULL;
 
     if (!h || host_count(h) != 1 || h->n_dims > o->net->value[x].n_dims || make_is_constant(o, x))
-        put_value(o, name, v);
+        onnx_put_value(o, name, v);
     else if (host_is_real(h->type))
-        put_real(o, name, host_element(h, 0));
+        onnx_put_real(o, name, host_element(h, 0));
     else
-        put_int(o, name, host_integer(h, 0));
+        onnx_put_int(o, name, host_integer(h, 0));
 }
 
 /* ---- nodes ---- */
@@ -427,7 +430,7 @@ static void make_append(struct onnx *o, const char *target, int n_out, const int
     struct import_network *n = o->net;
     struct arena *a = &n->arena;
 
-    if (onnx_grow(o, (void **)&n->node, sizeof *n->node, n->n_nodes, &o->room_nodes,
+    if (make_grow(o, (void **)&n->node, sizeof *n->node, n->n_nodes, &o->room_nodes,
                   IMPORT_MAX_NODES) < 0)
         return;
     n->node[n->n_nodes++] = (struct import_node){

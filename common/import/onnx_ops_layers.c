@@ -1,4 +1,7 @@
-/* onnx_ops_layers - ONNX's convolutions, pools, products, and dropout. */
+/* onnx_ops_layers - ONNX's convolutions, pools, products, and dropout.
+ *
+ * Padding that differs before and behind becomes a pad of its own.
+ */
 #include <float.h>
 #include <string.h>
 
@@ -111,9 +114,9 @@ static int window_pad(struct onnx *o, int x, struct onnx_window *w, double value
         v.dim[2 + d] += w->pad[0][d] + w->pad[1][d];
     }
     memset(w->pad, 0, sizeof w->pad);
-    put_value(o, "self", x);
-    put_ints(o, "pad", pad, 2 * w->n);
-    put_real(o, "value", value);
+    onnx_put_value(o, "self", x);
+    onnx_put_ints(o, "pad", pad, 2 * w->n);
+    onnx_put_real(o, "value", value);
     return onnx_make(o, "constant_pad_nd.default", v.type, v.n_dims, v.dim);
 }
 
@@ -148,40 +151,40 @@ static void layers_conv(struct onnx *o, const struct onnx_op *op)
         x = window_pad(o, x, &win, 0);
     v.dim[1] = weight.dim[0];
     memcpy(v.dim + 2, win.out, sizeof *v.dim * (size_t)win.n);
-    put_value(o, "input", x);
-    put_value(o, "weight", w);
-    put_value(o, "bias", b);
-    put_ints(o, "stride", win.stride, win.n);
-    put_ints(o, "padding", win.pad[0], win.n);
-    put_ints(o, "dilation", win.dilation, win.n);
-    put_flag(o, "transposed", 0);
-    put_ints(o, "output_padding", (int64_t[2]){0, 0}, win.n);
-    put_int(o, "groups", groups);
+    onnx_put_value(o, "input", x);
+    onnx_put_value(o, "weight", w);
+    onnx_put_value(o, "bias", b);
+    onnx_put_ints(o, "stride", win.stride, win.n);
+    onnx_put_ints(o, "padding", win.pad[0], win.n);
+    onnx_put_ints(o, "dilation", win.dilation, win.n);
+    onnx_put_flag(o, "transposed", 0);
+    onnx_put_ints(o, "output_padding", (int64_t[2]){0, 0}, win.n);
+    onnx_put_int(o, "groups", groups);
     onnx_out(o, 0, onnx_make(o, op->target, v.type, v.n_dims, v.dim));
 }
 
 /* ---- pools ---- */
 
-static int pool_of(struct onnx *o, const char *target, int x, struct onnx_window *w)
+static int layers_pooled(struct onnx *o, const char *target, int x, struct onnx_window *w)
 {
     const int is_max = !strcmp(target, "max_pool2d.default");
     const struct import_value v = *onnx_value(o, x);
     int64_t dim[IMPORT_MAX_DIMS] = {v.dim[0], v.dim[1], w->out[0], w->out[1]};
 
-    put_value(o, "self", x);
-    put_ints(o, "kernel_size", w->kernel, 2);
-    put_ints(o, "stride", w->stride, 2);
-    put_ints(o, "padding", w->pad[0], 2);
+    onnx_put_value(o, "self", x);
+    onnx_put_ints(o, "kernel_size", w->kernel, 2);
+    onnx_put_ints(o, "stride", w->stride, 2);
+    onnx_put_ints(o, "padding", w->pad[0], 2);
     if (is_max)
-        put_ints(o, "dilation", w->dilation, 2);
-    put_flag(o, "ceil_mode", w->ceil_mode);
+        onnx_put_ints(o, "dilation", w->dilation, 2);
+    onnx_put_flag(o, "ceil_mode", w->ceil_mode);
     if (!is_max)
-        put_flag(o, "count_include_pad", onnx_int(o, "count_include_pad", 0) != 0);
+        onnx_put_flag(o, "count_include_pad", onnx_int(o, "count_include_pad", 0) != 0);
     return onnx_make(o, target, v.type, 4, dim);
 }
 
 /* The window of a line as one of an image of one row. */
-static void pool_as_image(struct onnx_window *w)
+static void layers_pool_as_image(struct onnx_window *w)
 {
     int64_t *const list[] = {w->kernel, w->stride, w->dilation, w->pad[0], w->pad[1], w->out};
     static const int64_t one[] = {1, 1, 1, 0, 0, 1};
@@ -202,7 +205,7 @@ static void layers_pool(struct onnx *o, const struct onnx_op *op)
     const int is_line = w.n == 1;
 
     if (!onnx_failed(o) && is_line) {
-        pool_as_image(&w);
+        layers_pool_as_image(&w);
         x = onnx_reshape(o, x, (int64_t[]){v.dim[0], v.dim[1], 1, v.dim[2]}, 4);
     }
     if (o->node->n_output > 1 && *o->node->output[1])
@@ -217,7 +220,7 @@ static void layers_pool(struct onnx *o, const struct onnx_op *op)
                       "it averages with other padding before than behind without counting it");
         x = window_pad(o, x, &w, is_max ? -(double)FLT_MAX : 0);
     }
-    x = pool_of(o, op->target, x, &w);
+    x = layers_pooled(o, op->target, x, &w);
     if (is_line)
         x = onnx_reshape(o, x, (int64_t[]){v.dim[0], v.dim[1], w.out[1]}, 3);
     onnx_out(o, 0, x);
@@ -237,9 +240,9 @@ static void layers_global(struct onnx *o, const struct onnx_op *op)
         which[d - 2] = d;
         v.dim[d] = 1;
     }
-    put_value(o, "self", x);
-    put_ints(o, "dim", which, v.n_dims - 2);
-    put_flag(o, "keepdim", 1);
+    onnx_put_value(o, "self", x);
+    onnx_put_ints(o, "dim", which, v.n_dims - 2);
+    onnx_put_flag(o, "keepdim", 1);
     onnx_out(o, 0, onnx_make(o, op->target, v.type, v.n_dims, v.dim));
 }
 
@@ -249,9 +252,9 @@ static int layers_turned(struct onnx *o, int x)
 {
     const struct import_value v = *onnx_value(o, x);
 
-    put_value(o, "self", x);
-    put_int(o, "dim0", 0);
-    put_int(o, "dim1", 1);
+    onnx_put_value(o, "self", x);
+    onnx_put_int(o, "dim0", 0);
+    onnx_put_int(o, "dim1", 1);
     return onnx_make(o, "transpose.int", v.type, 2, (int64_t[]){v.dim[1], v.dim[0]});
 }
 
@@ -259,8 +262,8 @@ static int layers_scaled(struct onnx *o, int x, double by)
 {
     if (by == 1)
         return x;
-    put_value(o, "self", x);
-    put_real(o, "other", by);
+    onnx_put_value(o, "self", x);
+    onnx_put_real(o, "other", by);
     return onnx_make_like(o, "mul.Tensor", x);
 }
 
@@ -289,18 +292,18 @@ static void layers_gemm(struct onnx *o, const struct onnx_op *op)
     is_bias = c != IMPORT_NO_VALUE && onnx_value(o, c)->n_dims == 1 &&
               onnx_value(o, c)->dim[0] == dim[1] && alpha == 1 && beta == 1;
     if (turned) {
-        put_value(o, "input", a);
-        put_value(o, "weight", b);
-        put_value(o, "bias", is_bias ? c : IMPORT_NO_VALUE);
+        onnx_put_value(o, "input", a);
+        onnx_put_value(o, "weight", b);
+        onnx_put_value(o, "bias", is_bias ? c : IMPORT_NO_VALUE);
         y = onnx_make(o, "linear.default", w.type, 2, dim);
     } else if (is_bias) {
-        put_value(o, "self", c);
-        put_value(o, "mat1", a);
-        put_value(o, "mat2", b);
+        onnx_put_value(o, "self", c);
+        onnx_put_value(o, "mat1", a);
+        onnx_put_value(o, "mat2", b);
         y = onnx_make(o, "addmm.default", w.type, 2, dim);
     } else {
-        put_value(o, "self", a);
-        put_value(o, "mat2", b);
+        onnx_put_value(o, "self", a);
+        onnx_put_value(o, "mat2", b);
         y = onnx_make(o, "mm.default", w.type, 2, dim);
     }
     y = layers_scaled(o, y, alpha);
@@ -337,8 +340,8 @@ static void layers_matmul(struct onnx *o, const struct onnx_op *op)
         dim[n++] = x.dim[x.n_dims - 2];
     if (w.n_dims > 1)
         dim[n++] = w.dim[w.n_dims - 1];
-    put_value(o, "self", a);
-    put_value(o, "other", b);
+    onnx_put_value(o, "self", a);
+    onnx_put_value(o, "other", b);
     onnx_out(o, 0, onnx_make(o, op->target, x.type, n, dim));
 }
 
@@ -353,9 +356,9 @@ static void layers_dropout(struct onnx *o, const struct onnx_op *op)
         onnx_fail(o, ERR_UNSUPPORTED, "its ratio is no constant number");
     if (onnx_failed(o))
         return;
-    put_value(o, "input", x);
-    put_real(o, "p", h ? host_element(h, 0) : 0.5);
-    put_flag(o, "train", 1);
+    onnx_put_value(o, "input", x);
+    onnx_put_real(o, "p", h ? host_element(h, 0) : 0.5);
+    onnx_put_flag(o, "train", 1);
     onnx_out(o, 0, onnx_make_like(o, op->target, x));
 }
 

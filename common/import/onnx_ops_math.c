@@ -1,4 +1,7 @@
-/* onnx_ops_math - ONNX's arithmetic on elements, activations and reductions. */
+/* onnx_ops_math - ONNX's arithmetic on elements, activations and reductions.
+ *
+ * Those that PyTorch lacks are written out in its operators.
+ */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -12,7 +15,7 @@ static void math_unary(struct onnx *o, const struct onnx_op *op)
 {
     const int x = onnx_in(o, 0);
 
-    put_value(o, "self", x);
+    onnx_put_value(o, "self", x);
     onnx_out(o, 0, onnx_make_like(o, op->target, x));
 }
 
@@ -22,13 +25,13 @@ static void math_not(struct onnx *o, const struct onnx_op *op) { math_unary(o, o
 static int math_affine(struct onnx *o, int x, double a, double b)
 {
     if (a != 1) {
-        put_value(o, "self", x);
-        put_real(o, "other", a);
+        onnx_put_value(o, "self", x);
+        onnx_put_real(o, "other", a);
         x = onnx_make_like(o, "mul.Tensor", x);
     }
     if (b != 0) {
-        put_value(o, "self", x);
-        put_real(o, "other", b);
+        onnx_put_value(o, "self", x);
+        onnx_put_real(o, "other", b);
         x = onnx_make_like(o, "add.Tensor", x);
     }
     return x;
@@ -36,9 +39,9 @@ static int math_affine(struct onnx *o, int x, double a, double b)
 
 static int math_clamp(struct onnx *o, int x, double low, double high)
 {
-    put_value(o, "self", x);
-    put_real(o, "min", low);
-    put_real(o, "max", high);
+    onnx_put_value(o, "self", x);
+    onnx_put_real(o, "min", low);
+    onnx_put_real(o, "max", high);
     return onnx_make_like(o, "clamp.default", x);
 }
 
@@ -57,16 +60,16 @@ static void math_leaky_relu(struct onnx *o, const struct onnx_op *op)
 {
     const int x = onnx_in(o, 0);
 
-    put_value(o, "self", x);
-    put_real(o, "negative_slope", onnx_real(o, "alpha", 0.01f));
+    onnx_put_value(o, "self", x);
+    onnx_put_real(o, "negative_slope", onnx_real(o, "alpha", 0.01f));
     onnx_out(o, 0, onnx_make_like(o, op->target, x));
 }
 
 static int math_elu_of(struct onnx *o, int x, double alpha, double scale)
 {
-    put_value(o, "self", x);
-    put_real(o, "alpha", alpha);
-    put_real(o, "scale", scale);
+    onnx_put_value(o, "self", x);
+    onnx_put_real(o, "alpha", alpha);
+    onnx_put_real(o, "scale", scale);
     return onnx_make_like(o, "elu.default", x);
 }
 
@@ -98,8 +101,8 @@ static void math_gelu(struct onnx *o, const struct onnx_op *op)
 {
     const int x = onnx_in(o, 0);
 
-    put_value(o, "self", x);
-    put_text(o, "approximate", onnx_text(o, "approximate", "none"));
+    onnx_put_value(o, "self", x);
+    onnx_put_text(o, "approximate", onnx_text(o, "approximate", "none"));
     onnx_out(o, 0, onnx_make_like(o, op->target, x));
 }
 
@@ -107,9 +110,9 @@ static void math_softplus(struct onnx *o, const struct onnx_op *op)
 {
     const int x = onnx_in(o, 0);
 
-    put_value(o, "self", x);
-    put_real(o, "beta", 1);
-    put_real(o, "threshold", 20); /* beyond it the result is x in float32 */
+    onnx_put_value(o, "self", x);
+    onnx_put_real(o, "beta", 1);
+    onnx_put_real(o, "threshold", 20); /* beyond it the result is x in float32 */
     onnx_out(o, 0, onnx_make_like(o, op->target, x));
 }
 
@@ -119,7 +122,7 @@ static void math_softsign(struct onnx *o, const struct onnx_op *op)
     const int x = onnx_in(o, 0);
 
     (void)op;
-    put_value(o, "self", x);
+    onnx_put_value(o, "self", x);
     onnx_out(
         o, 0,
         onnx_binary(o, "div.Tensor", x, math_affine(o, onnx_make_like(o, "abs.default", x), 1, 1)));
@@ -132,7 +135,7 @@ static void math_prelu(struct onnx *o, const struct onnx_op *op)
     int up;
 
     (void)op;
-    put_value(o, "self", x);
+    onnx_put_value(o, "self", x);
     up = onnx_make_like(o, "relu.default", x);
     onnx_out(o, 0,
              onnx_binary(o, "add.Tensor", up,
@@ -146,12 +149,12 @@ static void math_thresholded(struct onnx *o, const struct onnx_op *op)
     int above;
 
     (void)op;
-    put_value(o, "self", x);
-    put_real(o, "other", onnx_real(o, "alpha", 1));
+    onnx_put_value(o, "self", x);
+    onnx_put_real(o, "other", onnx_real(o, "alpha", 1));
     above = onnx_make(o, "gt.Scalar", IMPORT_BOOL, v.n_dims, v.dim);
-    put_value(o, "condition", above);
-    put_value(o, "self", x);
-    put_real(o, "other", 0);
+    onnx_put_value(o, "condition", above);
+    onnx_put_value(o, "self", x);
+    onnx_put_real(o, "other", 0);
     onnx_out(o, 0, onnx_make_like(o, "where.ScalarOther", x));
 }
 
@@ -180,11 +183,11 @@ static void math_clip(struct onnx *o, const struct onnx_op *op)
         onnx_out(o, 0, math_clamp(o, x, fmin(low, high), high));
         return;
     }
-    put_value(o, "self", x);
+    onnx_put_value(o, "self", x);
     if (onnx_in(o, 1) != IMPORT_NO_VALUE)
-        put_int(o, "min", (int64_t)low);
+        onnx_put_int(o, "min", (int64_t)low);
     if (onnx_in(o, 2) != IMPORT_NO_VALUE)
-        put_int(o, "max", (int64_t)high);
+        onnx_put_int(o, "max", (int64_t)high);
     onnx_out(o, 0, onnx_make_like(o, "clamp.default", x));
 }
 
@@ -210,9 +213,9 @@ static void math_div(struct onnx *o, const struct onnx_op *op)
         onnx_out(o, 0, onnx_binary(o, op->target, a, b));
         return;
     }
-    put_value(o, "self", a);
-    put_value(o, "other", b);
-    put_text(o, "rounding_mode", "trunc");
+    onnx_put_value(o, "self", a);
+    onnx_put_value(o, "other", b);
+    onnx_put_text(o, "rounding_mode", "trunc");
     onnx_out(o, 0, onnx_make(o, "div.Tensor_mode", onnx_value(o, a)->type, n, dim));
 }
 
@@ -223,8 +226,8 @@ static void math_pow(struct onnx *o, const struct onnx_op *op)
     const int n = onnx_meet(o, a, b, dim);
 
     (void)op;
-    put_value(o, "self", a);
-    put_number_or_value(o, "exponent", b, a);
+    onnx_put_value(o, "self", a);
+    onnx_put_number_or_value(o, "exponent", b, a);
     onnx_out(o, 0,
              onnx_make(o,
                        o->arg[1].kind == IMPORT_VALUE ? "pow.Tensor_Tensor" : "pow.Tensor_Scalar",
@@ -238,8 +241,8 @@ static void math_compare(struct onnx *o, const struct onnx_op *op)
     int64_t dim[IMPORT_MAX_DIMS];
     const int n = onnx_meet(o, a, b, dim);
 
-    put_value(o, "self", a);
-    put_number_or_value(o, "other", b, a);
+    onnx_put_value(o, "self", a);
+    onnx_put_number_or_value(o, "other", b, a);
     onnx_out(o, 0, onnx_make(o, op->target, IMPORT_BOOL, n, dim));
 }
 
@@ -248,8 +251,8 @@ static int math_pair(struct onnx *o, const char *target, int a, int b)
     int64_t dim[IMPORT_MAX_DIMS];
     const int n = onnx_meet(o, a, b, dim);
 
-    put_value(o, "self", a);
-    put_value(o, "other", b);
+    onnx_put_value(o, "self", a);
+    onnx_put_value(o, "other", b);
     return onnx_make(o, target, onnx_value(o, a)->type, n, dim);
 }
 
@@ -283,9 +286,9 @@ static void math_where(struct onnx *o, const struct onnx_op *op)
     all = *onnx_value(o, onnx_value_new(o, "", IMPORT_F32, n, dim));
     n = onnx_meet(o, c, o->net->n_values - 1, whole);
     (void)all;
-    put_value(o, "condition", c);
-    put_value(o, "self", a);
-    put_value(o, "other", b);
+    onnx_put_value(o, "condition", c);
+    onnx_put_value(o, "self", a);
+    onnx_put_value(o, "other", b);
     onnx_out(o, 0, onnx_make(o, op->target, onnx_value(o, a)->type, n, whole));
 }
 
@@ -295,8 +298,8 @@ static int math_cast(struct onnx *o, int x, enum import_type to)
 
     if (v.type == to)
         return x;
-    put_value(o, "self", x);
-    put_type(o, "dtype", to);
+    onnx_put_value(o, "self", x);
+    onnx_put_type(o, "dtype", to);
     return onnx_make(o, "to.dtype", to, v.n_dims, v.dim);
 }
 
@@ -318,8 +321,8 @@ static void math_softmax(struct onnx *o, const struct onnx_op *op)
 {
     const int x = onnx_in(o, 0);
 
-    put_value(o, "self", x);
-    put_int(o, "dim", onnx_axis(o, onnx_int(o, "axis", -1), onnx_value(o, x)->n_dims));
+    onnx_put_value(o, "self", x);
+    onnx_put_int(o, "dim", onnx_axis(o, onnx_int(o, "axis", -1), onnx_value(o, x)->n_dims));
     onnx_out(o, 0, onnx_make_like(o, op->target, x));
 }
 
@@ -331,8 +334,8 @@ static void math_cumsum(struct onnx *o, const struct onnx_op *op)
     onnx_host_ints(o, onnx_in(o, 1), "axis", &axis, 1);
     if (onnx_int(o, "exclusive", 0) || onnx_int(o, "reverse", 0))
         onnx_fail(o, ERR_UNSUPPORTED, "it is exclusive or runs backwards, which is not supported");
-    put_value(o, "self", x);
-    put_int(o, "dim", onnx_axis(o, axis, onnx_value(o, x)->n_dims));
+    onnx_put_value(o, "self", x);
+    onnx_put_int(o, "dim", onnx_axis(o, axis, onnx_value(o, x)->n_dims));
     onnx_out(o, 0, onnx_make_like(o, op->target, x));
 }
 
@@ -348,19 +351,19 @@ static int math_reduce_of(struct onnx *o, const char *target, int x, unsigned di
         if (keep || !(dims >> d & 1))
             dim[n++] = dims >> d & 1 ? 1 : v.dim[d];
     }
-    put_value(o, "self", x);
+    onnx_put_value(o, "self", x);
     if (strstr(target, "norm"))
-        put_real(o, "ord", strstr(target, "norm1") ? 1 : 2);
+        onnx_put_real(o, "ord", strstr(target, "norm1") ? 1 : 2);
     if (n_which > 0)
-        put_ints(o, "dim", which, n_which);
-    put_flag(o, "keepdim", keep);
+        onnx_put_ints(o, "dim", which, n_which);
+    onnx_put_flag(o, "keepdim", keep);
     return onnx_make(o, strstr(target, "norm") ? "linalg_vector_norm.default" : target, v.type, n,
                      dim);
 }
 
 static int math_elementwise(struct onnx *o, const char *target, int x)
 {
-    put_value(o, "self", x);
+    onnx_put_value(o, "self", x);
     return onnx_make_like(o, target, x);
 }
 
@@ -414,7 +417,7 @@ static void math_prod(struct onnx *o, const struct onnx_op *op)
 
     if (dims != (1u << v.n_dims) - 1)
         onnx_fail(o, ERR_UNSUPPORTED, "it multiplies along some dimensions, want all of them");
-    put_value(o, "self", x);
+    onnx_put_value(o, "self", x);
     onnx_out(o, 0,
              onnx_reshape(o, onnx_make(o, op->target, v.type, 0, NULL), one,
                           onnx_int(o, "keepdims", 1) ? v.n_dims : 0));

@@ -20,14 +20,14 @@ static void norms_batch(struct onnx *o, const struct onnx_op *op)
         }
     onnx_buffer(o, onnx_in(o, 3));
     onnx_buffer(o, onnx_in(o, 4));
-    put_value(o, "input", x);
-    put_value(o, "weight", onnx_in(o, 1));
-    put_value(o, "bias", onnx_in(o, 2));
-    put_value(o, "running_mean", onnx_in(o, 3));
-    put_value(o, "running_var", onnx_in(o, 4));
-    put_flag(o, "training", 1);
-    put_real(o, "momentum", 1 - onnx_real(o, "momentum", 0.9f));
-    put_real(o, "eps", onnx_real(o, "epsilon", 1e-5f));
+    onnx_put_value(o, "input", x);
+    onnx_put_value(o, "weight", onnx_in(o, 1));
+    onnx_put_value(o, "bias", onnx_in(o, 2));
+    onnx_put_value(o, "running_mean", onnx_in(o, 3));
+    onnx_put_value(o, "running_var", onnx_in(o, 4));
+    onnx_put_flag(o, "training", 1);
+    onnx_put_real(o, "momentum", 1 - onnx_real(o, "momentum", 0.9f));
+    onnx_put_real(o, "eps", onnx_real(o, "epsilon", 1e-5f));
     onnx_out(o, 0, onnx_make_like(o, op->target, x));
 }
 
@@ -53,12 +53,12 @@ static void norms_layer(struct onnx *o, const struct onnx_op *op)
         onnx_fail(o, ERR_UNSUPPORTED, "its scale has another shape than what it normalises");
     if (o->node->n_output > 1 && *o->node->output[1])
         onnx_fail(o, ERR_UNSUPPORTED, "its second output is not supported");
-    put_value(o, "input", x);
-    put_ints(o, "normalized_shape", dim, n);
-    put_value(o, "weight", w);
+    onnx_put_value(o, "input", x);
+    onnx_put_ints(o, "normalized_shape", dim, n);
+    onnx_put_value(o, "weight", w);
     if (!is_rms)
-        put_value(o, "bias", b);
-    put_real(o, "eps", onnx_real(o, "epsilon", 1e-5f));
+        onnx_put_value(o, "bias", b);
+    onnx_put_real(o, "eps", onnx_real(o, "epsilon", 1e-5f));
     onnx_out(o, 0, onnx_make_like(o, op->target, x));
 }
 
@@ -95,11 +95,11 @@ static void norms_group(struct onnx *o, const struct onnx_op *op)
     }
     w = norms_channels(o, 1, n);
     b = norms_channels(o, 2, n);
-    put_value(o, "input", x);
-    put_int(o, "num_groups", groups);
-    put_value(o, "weight", w);
-    put_value(o, "bias", b);
-    put_real(o, "eps", onnx_real(o, "epsilon", 1e-5f));
+    onnx_put_value(o, "input", x);
+    onnx_put_int(o, "num_groups", groups);
+    onnx_put_value(o, "weight", w);
+    onnx_put_value(o, "bias", b);
+    onnx_put_real(o, "eps", onnx_real(o, "epsilon", 1e-5f));
     onnx_out(o, 0, onnx_make_like(o, op->target, x));
 }
 
@@ -161,14 +161,14 @@ static void norms_attention(struct onnx *o, const struct onnx_op *op)
     v = norms_repeat_heads(o, v, onnx_value(o, q)->dim[1]);
     x = *onnx_value(o, q);
     x.dim[3] = onnx_value(o, v)->dim[3];
-    put_value(o, "query", q);
-    put_value(o, "key", k);
-    put_value(o, "value", v);
-    put_value(o, "attn_mask", onnx_in(o, 3));
-    put_real(o, "dropout_p", 0);
-    put_flag(o, "is_causal", onnx_int(o, "is_causal", 0) != 0);
+    onnx_put_value(o, "query", q);
+    onnx_put_value(o, "key", k);
+    onnx_put_value(o, "value", v);
+    onnx_put_value(o, "attn_mask", onnx_in(o, 3));
+    onnx_put_real(o, "dropout_p", 0);
+    onnx_put_flag(o, "is_causal", onnx_int(o, "is_causal", 0) != 0);
     if (onnx_real(o, "scale", 0) != 0)
-        put_real(o, "scale", onnx_real(o, "scale", 0));
+        onnx_put_real(o, "scale", onnx_real(o, "scale", 0));
     y = onnx_make(o, op->target, x.type, 4, x.dim);
     if (lines) {
         y = onnx_permute(o, y, (int64_t[]){0, 2, 1, 3});

@@ -1,4 +1,7 @@
-/* onnx_ops_sizes - ONNX's constants, shapes as numbers, and ranges: known before training. */
+/* onnx_ops_sizes - ONNX's constants, shapes as numbers, and ranges.
+ *
+ * All of them are known while the file is read, so none becomes a node.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -18,7 +21,7 @@ static void sizes_shape(struct onnx *o, const struct onnx_op *op)
     onnx_out(o, 0, onnx_constant(o, IMPORT_I64, 1, &n, v.dim + start));
 }
 
-static void sizes_size(struct onnx *o, const struct onnx_op *op)
+static void sizes_count(struct onnx *o, const struct onnx_op *op)
 {
     const struct import_value v = *onnx_value(o, onnx_in(o, 0));
     int64_t n = 1;
@@ -92,7 +95,7 @@ static void sizes_filled(struct onnx *o, const struct onnx_op *op)
 }
 
 /* start, start + step, ... before limit. */
-static void sizes_range(struct onnx *o, const struct onnx_op *op)
+static void sizes_sequence(struct onnx *o, const struct onnx_op *op)
 {
     const struct host_tensor *h[3];
     const enum import_type type = onnx_value(o, onnx_in(o, 0))->type;
@@ -139,7 +142,7 @@ static void sizes_range(struct onnx *o, const struct onnx_op *op)
 }
 
 const struct onnx_op onnx_sizes[] = {
-    {"Shape", sizes_shape, NULL, 1, 0},       {"Size", sizes_size, NULL, 1, 0},
+    {"Shape", sizes_shape, NULL, 1, 0},       {"Size", sizes_count, NULL, 1, 0},
     {"Constant", sizes_constant, NULL, 0, 0}, {"ConstantOfShape", sizes_filled, NULL, 1, 0},
-    {"Range", sizes_range, NULL, 3, 0},       {0},
+    {"Range", sizes_sequence, NULL, 3, 0},    {0},
 };

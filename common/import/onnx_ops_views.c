@@ -1,4 +1,7 @@
-/* onnx_ops_views - ONNX's operators that compute nothing: other shapes, orders and parts. */
+/* onnx_ops_views - ONNX's operators that compute nothing: other shapes, orders and parts.
+ *
+ * Shapes and indices that are inputs must be constants.
+ */
 #include <string.h>
 
 #include "base/util.h"
@@ -75,27 +78,27 @@ static void views_transpose(struct onnx *o, const struct onnx_op *op)
         onnx_out(o, 0, onnx_permute(o, x, order));
         return;
     }
-    put_value(o, "self", x);
-    put_int(o, "dim0", 0);
-    put_int(o, "dim1", 1);
+    onnx_put_value(o, "self", x);
+    onnx_put_int(o, "dim0", 0);
+    onnx_put_int(o, "dim1", 1);
     onnx_out(o, 0, onnx_make(o, op->target, v.type, 2, (int64_t[]){v.dim[1], v.dim[0]}));
 }
 
 static void views_squeeze(struct onnx *o, const struct onnx_op *op)
 {
     const int x = onnx_in(o, 0);
-    const struct import_value v = *onnx_value(o, x);
+    const struct import_value *v = onnx_value(o, x);
     int64_t dim[IMPORT_MAX_DIMS] = {0};
     int is_given, n = 0;
-    const unsigned dims = onnx_axes(o, 1, v.n_dims, &is_given);
+    const unsigned dims = onnx_axes(o, 1, v->n_dims, &is_given);
 
     (void)op;
-    for (int d = 0; d < v.n_dims; d++) {
-        if (is_given && (dims >> d & 1) && v.dim[d] != 1)
+    for (int d = 0; d < v->n_dims; d++) {
+        if (is_given && (dims >> d & 1) && v->dim[d] != 1)
             onnx_fail(o, ERR_CONFIG, "dimension %d has extent %lld, want 1", d,
-                      (long long)v.dim[d]);
-        if (!(dims >> d & 1) || v.dim[d] != 1)
-            dim[n++] = v.dim[d];
+                      (long long)v->dim[d]);
+        if (!(dims >> d & 1) || v->dim[d] != 1)
+            dim[n++] = v->dim[d];
     }
     onnx_out(o, 0, onnx_reshape(o, x, dim, n));
 }
@@ -195,8 +198,8 @@ static void views_concat(struct onnx *o, const struct onnx_op *op)
             }
         v.dim[axis] += i ? w->dim[axis] : 0;
     }
-    put_values(o, "tensors", x, n);
-    put_int(o, "dim", axis);
+    onnx_put_values(o, "tensors", x, n);
+    onnx_put_int(o, "dim", axis);
     onnx_out(o, 0, onnx_make(o, op->target, v.type, v.n_dims, v.dim));
 }
 
@@ -222,9 +225,9 @@ static void views_split(struct onnx *o, const struct onnx_op *op)
         onnx_fail(o, ERR_CONFIG, "its parts do not fill extent %lld", (long long)v.dim[axis]);
     if (onnx_failed(o))
         return;
-    put_value(o, "self", x);
-    put_ints(o, "split_sizes", part, n);
-    put_int(o, "dim", axis);
+    onnx_put_value(o, "self", x);
+    onnx_put_ints(o, "split_sizes", part, n);
+    onnx_put_int(o, "dim", axis);
     onnx_make_parts(o, op->target, x, axis, part, n, out);
     for (int i = 0; i < n; i++)
         onnx_out(o, i, out[i]);
@@ -256,9 +259,9 @@ static void views_sequence(struct onnx *o, const struct onnx_op *op)
                   MOST, (long long)v.dim[axis]);
     if (onnx_failed(o))
         return;
-    put_value(o, "self", x);
-    put_ints(o, "split_sizes", part, n);
-    put_int(o, "dim", axis);
+    onnx_put_value(o, "self", x);
+    onnx_put_ints(o, "split_sizes", part, n);
+    onnx_put_int(o, "dim", axis);
     onnx_make_parts(o, op->target, x, axis, part, n, out);
     list = json_array();
     for (int i = 0; i < n; i++)
@@ -346,23 +349,23 @@ static void views_gather(struct onnx *o, const struct onnx_op *op)
             for (int e = 0; e < k.n_dims; e++)
                 y.dim[y.n_dims++] = k.dim[e];
     if (h && k.n_dims == 0) {
-        put_value(o, "self", x);
-        put_int(o, "dim", axis);
-        put_int(o, "index", host_integer(h, 0));
+        onnx_put_value(o, "self", x);
+        onnx_put_int(o, "dim", axis);
+        onnx_put_int(o, "index", host_integer(h, 0));
         onnx_out(o, 0, onnx_make(o, "select.int", v.type, y.n_dims, y.dim));
         return;
     }
     if (is_table) {
-        put_value(o, "weight", x);
-        put_value(o, "indices", index);
+        onnx_put_value(o, "weight", x);
+        onnx_put_value(o, "indices", index);
         onnx_out(o, 0, onnx_make(o, "embedding.default", v.type, y.n_dims, y.dim));
         return;
     }
     count = views_count(&k, 0, k.n_dims);
     z = onnx_reshape(o, z, &count, 1);
-    put_value(o, "self", x);
-    put_int(o, "dim", axis);
-    put_value(o, "index", z);
+    onnx_put_value(o, "self", x);
+    onnx_put_int(o, "dim", axis);
+    onnx_put_value(o, "index", z);
     {
         struct import_value flat = v;
 
@@ -377,9 +380,9 @@ static void views_gather_elements(struct onnx *o, const struct onnx_op *op)
     const int x = onnx_in(o, 0), index = onnx_in(o, 1);
     const struct import_value v = *onnx_value(o, x), k = *onnx_value(o, index);
 
-    put_value(o, "self", x);
-    put_int(o, "dim", onnx_axis(o, onnx_int(o, "axis", 0), v.n_dims));
-    put_value(o, "index", index);
+    onnx_put_value(o, "self", x);
+    onnx_put_int(o, "dim", onnx_axis(o, onnx_int(o, "axis", 0), v.n_dims));
+    onnx_put_value(o, "index", index);
     onnx_out(o, 0, onnx_make(o, op->target, v.type, k.n_dims, k.dim));
 }
 
@@ -420,9 +423,9 @@ static void views_pad(struct onnx *o, const struct onnx_op *op)
     }
     if (onnx_failed(o))
         return;
-    put_value(o, "self", x);
-    put_ints(o, "pad", turned, 2 * v.n_dims);
-    put_real(o, "value", h && host_count(h) == 1 ? host_element(h, 0) : 0);
+    onnx_put_value(o, "self", x);
+    onnx_put_ints(o, "pad", turned, 2 * v.n_dims);
+    onnx_put_real(o, "value", h && host_count(h) == 1 ? host_element(h, 0) : 0);
     onnx_out(o, 0, onnx_make(o, op->target, v.type, v.n_dims, v.dim));
 }
 
@@ -434,8 +437,8 @@ static void views_trilu(struct onnx *o, const struct onnx_op *op)
     (void)op;
     if (onnx_in(o, 1) != IMPORT_NO_VALUE)
         onnx_host_ints(o, onnx_in(o, 1), "diagonal", &k, 1);
-    put_value(o, "self", x);
-    put_int(o, "diagonal", k);
+    onnx_put_value(o, "self", x);
+    onnx_put_int(o, "diagonal", k);
     onnx_out(o, 0, onnx_make_like(o, upper ? "triu.default" : "tril.default", x));
 }
 

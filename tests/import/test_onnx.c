@@ -363,7 +363,8 @@ static void test_bad(void **state)
     }
 }
 
-/* What only may be: a convolution with a bias and no batch norm, by an exporter that does not say.
+/* A case that nothing proves: a convolution with a bias and no batch norm, by an exporter that does
+ * not say.
  */
 static void test_doubt(void **state)
 {

@@ -47,7 +47,8 @@ class Words(nn.Module):
 
     def __init__(self, width=16, length=6):
         super().__init__()
-        self.table, self.places = nn.Embedding(20, width), nn.Parameter(torch.randn(1, length, width))
+        self.table = nn.Embedding(20, width)
+        self.places = nn.Parameter(torch.randn(1, length, width))
         self.register_buffer("mask", torch.full((length, length), -1e9).triu(1))
         self.norm, self.qkv, self.out = (nn.LayerNorm(width), nn.Linear(width, 3 * width),
                                          nn.Linear(width, width))
@@ -69,8 +70,9 @@ class Words(nn.Module):
 class Block(nn.Module):
     def __init__(self, n_in, n_out, stride):
         super().__init__()
-        self.conv1, self.bn1 = nn.Conv2d(n_in, n_out, 3, stride, 1, bias=False), nn.BatchNorm2d(n_out)
-        self.conv2, self.bn2 = nn.Conv2d(n_out, n_out, 3, 1, 1, bias=False), nn.BatchNorm2d(n_out)
+        self.conv1 = nn.Conv2d(n_in, n_out, 3, stride, 1, bias=False)
+        self.conv2 = nn.Conv2d(n_out, n_out, 3, 1, 1, bias=False)
+        self.bn1, self.bn2 = nn.BatchNorm2d(n_out), nn.BatchNorm2d(n_out)
         self.down = None
         if n_in != n_out:
             self.down = nn.Sequential(nn.Conv2d(n_in, n_out, 1, stride, bias=False),
