@@ -17,8 +17,9 @@
 
 static const struct option rows[] = {
     {"model.import", OPT_PATH, AT(path), NULL, .flags = OPT_REQUIRED | OPT_NONE | OPT_RESUME,
-     .help = "The network of a file that torch.export.save wrote (NET.pt2), in place of "
-             "model.arch; none takes it back. The driver reads it and hands it on; initial weights "
+     .help = "The network of a file that torch.export.save (NET.pt2) or an exporter of ONNX "
+             "(NET.onnx) wrote, in place of model.arch; none takes it back. The driver reads it "
+             "and hands it on; initial weights "
              "are the file's, "
              "unless model.init says otherwise (random draws them)."},
     {"model.inputs", OPT_TREE, AT(inputs), "{}", .unit = "inputs", .flags = OPT_MAP,

@@ -6,8 +6,8 @@
  * target ends in '_' changes its first argument, and its output is a value of its own.  Nested
  * graphs are inlined by the reader.
  *
- * Targets are the exporter's names without their namespace: "conv2d.default", "add_.Tensor",
- * "sym_size.int", "_operator.mul"; those of ONNX begin with "onnx.", "onnx.Conv".
+ * Targets are PyTorch's names without their namespace: "conv2d.default", "add_.Tensor",
+ * "sym_size.int", "_operator.mul".  Readers of other formats translate their operators to them.
  *
  * Life:    import_network_new -> a reader fills it -> import_network_free.  All strings and arrays
  *          live in its arena; it is not changed after a reader made it.
@@ -143,6 +143,7 @@ struct import_network {
     struct arena arena;
     const char *path;   /* of the file, for messages */
     const char *writer; /* "torch 2.15.0" */
+    const char *doubt;  /* about what the exporter did, as a sentence; NULL: none, or unpacked */
     int is_eval;        /* 1: exported in evaluation mode, as far as its nodes tell */
 
     struct import_value *value;

@@ -9,12 +9,14 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "import/onnx.h"
 #include "import/pt2.h"
 #include "import/weights_impl.h"
 #include "import/zip.h"
 
 struct import_weights {
-    struct zip *zip;
+    struct zip *zip;            /* NULL: the file is */
+    struct onnx_file *onnx;     /* one in ONNX's format */
     struct import_network *net; /* of the file */
     const struct import_tensor **by_name;
     const struct zip_member **by_place;
@@ -73,12 +75,24 @@ void weights_gather(const void *storage, const struct import_tensor *t, int64_t 
     }
 }
 
+static int weights_load(struct import_weights *w, const char *path, struct err *err)
+{
+    int rc;
+
+    if (onnx_is_name(path)) {
+        rc = onnx_open(path, &w->onnx, err);
+        return rc == 0 ? onnx_parse(w->onnx, &w->net, err) : rc;
+    }
+    rc = zip_open(path, &w->zip, err);
+    return rc == 0 ? pt2_parse_state(w->zip, &w->net, err) : rc;
+}
+
 int import_weights_open(const char *path, struct import_weights **out, struct err *err)
 {
     struct import_weights *w = xcalloc(1, sizeof *w);
     size_t n;
 
-    if (zip_open(path, &w->zip, err) < 0 || pt2_parse_state(w->zip, &w->net, err) < 0) {
+    if (weights_load(w, path, err) < 0) {
         import_weights_close(w);
         return err->code;
     }
@@ -87,7 +101,7 @@ int import_weights_open(const char *path, struct import_weights **out, struct er
     for (size_t i = 0; i < n; i++)
         w->by_name[i] = &w->net->tensor[i];
     qsort(w->by_name, n, sizeof *w->by_name, weights_by_name);
-    n = (size_t)w->zip->n_members;
+    n = w->zip ? (size_t)w->zip->n_members : 0;
     w->by_place = xcalloc(n + 1, sizeof *w->by_place);
     w->is_checked = xcalloc(n + 1, 1);
     for (size_t i = 0; i < n; i++)
@@ -103,6 +117,7 @@ void import_weights_close(struct import_weights *w)
         return;
     import_network_free(w->net);
     zip_close(w->zip);
+    onnx_close(w->onnx);
     free(w->by_name);
     free(w->by_place);
     free(w->is_checked);
@@ -115,7 +130,7 @@ static int import_weights_find(const struct import_weights *w, const struct impo
 {
     const struct import_tensor *const *at =
         bsearch(&t, w->by_name, (size_t)w->net->n_tensors, sizeof *w->by_name, weights_by_name);
-    const char *path = w->zip->path;
+    const char *path = w->net->path;
 
     if (!at)
         return err_set(err, ERR_CONFIG,
@@ -150,9 +165,13 @@ int import_weights_read(struct import_weights *w, const struct import_tensor *t,
 {
     const struct import_tensor *mine = NULL;
 
-    if (import_weights_find(w, t, &mine, err) < 0 || weights_check(w, mine, err) < 0)
+    if (import_weights_find(w, t, &mine, err) < 0)
         return err->code;
     ASSERT(first >= 0 && n >= 0 && n <= import_tensor_elements(mine) - first);
+    if (w->onnx)
+        return onnx_read_tensor(w->onnx, mine->name, first, n, to, err);
+    if (weights_check(w, mine, err) < 0)
+        return err->code;
     weights_gather(w->zip->bytes + mine->file_at, mine, first, n, to);
     return 0;
 }

@@ -12,6 +12,7 @@
 #include "base/util.h"
 #include "import/arch.h"
 #include "import/lower.h"
+#include "import/onnx.h"
 #include "import/pack.h"
 #include "import/pt2.h"
 
@@ -106,10 +107,11 @@ static int imported_read_file(const struct import_options *o, struct import_netw
 
     if (stat(o->path, &st) < 0)
         return err_sys(err, errno,
-                       "model.import: %s (torch.export.save writes such a file; "
+                       "model.import: %s (torch.export.save and torch.onnx.export write such "
+                       "files; "
                        "paths are relative to the job file)",
                        o->path);
-    if (pt2_read(o->path, out, err) < 0)
+    if ((onnx_is_name(o->path) ? onnx_read(o->path, out, err) : pt2_read(o->path, out, err)) < 0)
         return err_wrap(err, "model.import");
     return 0;
 }
@@ -221,6 +223,8 @@ char *imported_mode(const struct job *job)
 {
     const struct import_options *o = import_options_of(&job->model);
 
+    if (o && o->network && o->network->doubt)
+        return xasprintf("model.import: %s", o->network->doubt);
     if (!o || !o->network || !o->network->is_eval)
         return NULL;
     return xasprintf("model.import: %s was exported in evaluation mode; its modules train all the "

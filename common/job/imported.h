@@ -22,7 +22,8 @@ int imported_fill(struct reader *r, struct err *err);
  * it, for free(); else it is NULL. */
 int imported_read(struct job *job, const char *run, char **doubt, struct err *err);
 
-/* A doubt about the mode in which the network was exported, for free(); NULL: there is none. */
+/* A doubt about how the network was exported, its mode included, for free(); NULL: there is none.
+ */
 char *imported_mode(const struct job *job);
 
 /* Append the packed network; nothing for other architectures. */

@@ -3,7 +3,7 @@
  *     run_network NETWORK DIR BATCH      run a training step's forward and backward pass
  *     run_network --check NETWORK        make it for two batch sizes, and differentiate it
  *
- * NETWORK is text (text_network.h), or a file of torch.export.save whose name ends in .pt2.
+ * NETWORK is text (text_network.h), or a file whose name ends in .pt2 or .onnx.
  * DIR/TENSOR has the float32 elements of each parameter and running statistic, DIR/input.I those of
  * input I (int32 for integers), images as [N,H,W,C]. DIR/target is a target of the first output's
  * shape: the loss is the mean of squares over samples. Afterwards DIR/output.I, DIR/TENSOR.grad and
@@ -17,6 +17,7 @@
 #include "base/buf.h"
 #include "base/util.h"
 #include "import/lower.h"
+#include "import/onnx.h"
 #include "import/pt2.h"
 #include "op/compose.h"
 #include "rig.h"
@@ -63,6 +64,11 @@ static struct import_network *load(const char *path)
 
     if (!f)
         die(path);
+    if (onnx_is_name(path)) {
+        rig_must(onnx_read(path, &n, &rig_err));
+        fclose(f);
+        return n;
+    }
     if (strlen(path) > 4 && !strcmp(path + strlen(path) - 4, ".pt2")) {
         rig_must(pt2_read(path, &n, &rig_err));
         fclose(f);

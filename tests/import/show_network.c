@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "import/onnx.h"
 #include "import/pt2.h"
 
 static void show_shape(const struct import_network *n, const struct import_value *v)
@@ -84,7 +85,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s NET.pt2\n", argv[0]);
         return 2;
     }
-    if (pt2_read(argv[1], &n, &err) < 0) {
+    if ((onnx_is_name(argv[1]) ? onnx_read(argv[1], &n, &err) : pt2_read(argv[1], &n, &err)) < 0) {
         fprintf(stderr, "%s\n", err.msg);
         return 1;
     }
