@@ -15,6 +15,7 @@
 #include "driver/ask.h"
 #include "driver/check.h"
 #include "driver/evaluate.h"
+#include "driver/export.h"
 #include "driver/options.h"
 #include "driver/record.h"
 #include "driver/server.h"
@@ -285,8 +286,9 @@ static int run_job(struct options *o, const struct evaluation *e, int64_t start_
         return STATUS_USAGE;
     }
     main_take_place(o);
-    status = o->check ? daemon_end_output(check_run(o, job))
-                      : server_run(o, job, o->evaluate ? e : NULL, start_ns);
+    status = o->export  ? daemon_end_output(export_run(o, e, job))
+             : o->check ? daemon_end_output(check_run(o, job))
+                        : server_run(o, job, o->evaluate ? e : NULL, start_ns);
     job_free(job);
     return status;
 }
@@ -299,6 +301,8 @@ static int main_run(struct options *o, int64_t start_ns)
 
     if (o->evaluate && evaluate_find(o, &e, &err) < 0)
         log_error("%s", err.msg);
+    else if (options_export_weights(o))
+        status = daemon_end_output(export_run(o, &e, NULL));
     else
         status = o->standby ? standby_run(o, start_ns) : run_job(o, &e, start_ns);
     evaluate_fini(&e);

@@ -65,6 +65,19 @@ static const struct verb_row verbs[] = {
                  "  dpdriver predict out.npy runs/demo --set data.validation=pictures\n",
          .why = "leave one of them out",
          .daemon = DAEMON_AS_RANK | DAEMON_AS_RANKS},
+    [VERB_EXPORT] =
+        {.name = "export",
+         .option = "export",
+         .operands = {"export", "checkpoint"},
+         .usage = "FILE.onnx [CHECKPOINT]",
+         .needs = "export",
+         .line = "write the trained network for serving",
+         .text = "Writes the network with the weights of a checkpoint as ONNX, which onnxruntime\n"
+                 "and others run.  FILE.safetensors is the state dict alone.  Nothing is trained.\n"
+                 "\n"
+                 "  dpdriver export net.onnx runs/demo            its newest checkpoint\n"
+                 "  dpdriver export net.onnx best --run-dir runs/demo\n",
+         .why = "leave one of them out"},
     [VERB_STATUS] =
         {.name = "status",
          .option = "status",

@@ -33,6 +33,8 @@ struct net {
     struct err *err;
 };
 
+void net_add_inputs(struct net *m); /* of the graph, for all fields of the samples */
+
 /* The layers between these two calls are a block: with train.recompute their activations are
  * dropped and computed again in the backward pass, from the block's input.  A block inside another
  * is a part of that one. */

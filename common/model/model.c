@@ -13,7 +13,7 @@ const struct option_group *const model_archs[] = {
 #undef X
         NULL};
 
-static void add_inputs(struct net *m)
+void net_add_inputs(struct net *m)
 {
     for (int i = 0; i < m->spec->n_fields; i++) {
         const struct sample_field *f = &m->spec->field[i];
@@ -41,7 +41,7 @@ int model_build(const struct model_options *o, const struct sample_spec *spec, i
         .g = g, .spec = spec, .sync = sync, .h = NO_VALUE, .losses = &losses, .err = err};
 
     ASSERT(batch >= 0);
-    add_inputs(&m);
+    net_add_inputs(&m);
     m.rc = losses_of(o, &g->arena, &losses, err);
     if (m.rc == 0)
         o->kind->build(&m, o->options);
