@@ -152,7 +152,7 @@ class Export(dp.Case):
         """Train for two steps, export and predict; the predictions"""
         keys = {"data.path": self.folder, "train.global_batch": N, "train.max_steps": 2,
                 "train.epochs": 2, "train.validate_every": 0, "optimizer.lr": 0.05, **job}
-        self.run_driver("--run-dir", name, "--device", "cpu", job=keys, port=False)
+        self.run_driver("--run-dir", name, "--device", "cpu", job=keys)
         for verb, to in (("export", f"{name}.onnx"), ("predict", f"{name}.npy")):
             daemon = self.start([dp.DRIVER, verb, to, name])
             self.assert_exit(daemon, dp.FINISHED)
