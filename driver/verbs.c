@@ -293,8 +293,7 @@ static void put_verbs(FILE *f)
 {
     fprintf(f, "Usage: dpdriver [VERB] [option]...\n"
                "\n"
-               "Trains neural networks data-parallel.  This process is rank 0; each dpfollower\n"
-               "is one more.\n"
+               "Trains neural networks data-parallel, as rank 0; each dpfollower is one more.\n"
                "\n");
     for (enum verb v = 0; v < VERB_COUNT; v++)
         fprintf(f, "  %-8s %-21s %s\n", verbs[v].name, verbs[v].usage, verbs[v].line);

@@ -1,4 +1,5 @@
-/* The table of operators, and the values of our graph as tensors of the model. */
+/* The table of operators, and the values of our graph as tensors of the model.  An operator that is
+ * not in the table is refused by name before anything is written. */
 #include "export/emit.h"
 
 #include <stdarg.h>

@@ -147,7 +147,7 @@ void emit_rms_norm(struct emit *e, const struct node *n)
     emit_put(e, weight ? emit_2(e, "Mul", x, weight) : x, FORM_PLAIN);
 }
 
-static const char *filled(struct emit *e, int64_t n, float v)
+static const char *filled_vector(struct emit *e, int64_t n, float v)
 {
     float *x = xmalloc(sizeof *x * (size_t)n);
     const char *name;
@@ -172,8 +172,8 @@ void emit_group_norm(struct emit *e, const struct node *n)
     for (int d = 1; d < s->n; d++)
         dim[emit_at(form, d, s->n)] = s->dim[d];
     y = emit_to_shape(e, x, (int64_t[]){0, groups, -1}, 3);
-    x = filled(e, groups, 1);
-    x = emit_3(e, "InstanceNormalization", y, x, filled(e, groups, 0));
+    x = filled_vector(e, groups, 1);
+    x = emit_3(e, "InstanceNormalization", y, x, filled_vector(e, groups, 0));
     y = emit_to_shape(e, x, dim, s->n);
     if (n->n_in > GROUP_NORM_WEIGHT && n->in[GROUP_NORM_WEIGHT] != NO_VALUE)
         y = emit_2(e, "Mul", y, emit_spread(e, GROUP_NORM_WEIGHT, s->n, form));

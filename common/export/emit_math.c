@@ -9,7 +9,7 @@
 /* ---- helpers ---- */
 
 /* x != 0 as BOOL. */
-static const char *truth(struct emit *e, const char *x) { return emit_cast_to(e, x, ONNX_BOOL); }
+static const char *as_truth(struct emit *e, const char *x) { return emit_cast_to(e, x, ONNX_BOOL); }
 
 /* A BOOL as 0 or 1. */
 static const char *zero_or_one(struct emit *e, const char *x)
@@ -51,7 +51,7 @@ static const char *half_times_1_plus(struct emit *e, const char *x, const char *
 
 /* ---- activations ---- */
 
-static const char *gelu(struct emit *e, const char *x)
+static const char *gelu_exact(struct emit *e, const char *x)
 {
     return half_times_1_plus(e, x, emit_1(e, "Erf", emit_times(e, x, M_SQRT1_2)));
 }
@@ -64,13 +64,13 @@ static const char *gelu_tanh(struct emit *e, const char *x)
     return half_times_1_plus(e, x, emit_1(e, "Tanh", emit_times(e, in, sqrt(2 / M_PI))));
 }
 
-static const char *leaky(struct emit *e, const char *x, double slope)
+static const char *leaky_relu(struct emit *e, const char *x, double slope)
 {
     emit_float(e, "alpha", slope);
     return emit_1(e, "LeakyRelu", x);
 }
 
-static const char *activated(struct emit *e, enum activation kind, const char *x)
+static const char *activation_as(struct emit *e, enum activation kind, const char *x)
 {
     switch (kind) {
     case ACT_RELU:
@@ -80,13 +80,13 @@ static const char *activated(struct emit *e, enum activation kind, const char *x
     case ACT_SIGMOID:
         return emit_1(e, "Sigmoid", x);
     case ACT_GELU:
-        return gelu(e, x);
+        return gelu_exact(e, x);
     case ACT_GELU_TANH:
         return gelu_tanh(e, x);
     case ACT_SILU:
         return sigmoid_times(e, x, x);
     case ACT_LEAKY_RELU:
-        return leaky(e, x, 0.01);
+        return leaky_relu(e, x, 0.01);
     default:
         return x;
     }
@@ -96,7 +96,7 @@ void emit_activation(struct emit *e, const struct node *n)
 {
     const enum form form = emit_made(e, ACTIVATION_X);
 
-    emit_put(e, activated(e, n->attr.act.kind, emit_in_form(e, ACTIVATION_X, form)), form);
+    emit_put(e, activation_as(e, n->attr.act.kind, emit_in_form(e, ACTIVATION_X, form)), form);
 }
 
 /* ---- element by element ---- */
@@ -143,11 +143,11 @@ static const char *remainder_of(struct emit *e, const char *a, const char *b)
     emit_int(e, "fmod", 1);
     rest = emit_2(e, "Mod", a, b);
     differs = emit_2(e, "Xor", emit_2(e, "Less", rest, zero), emit_2(e, "Less", b, zero));
-    differs = emit_2(e, "And", differs, truth(e, rest));
+    differs = emit_2(e, "And", differs, as_truth(e, rest));
     return emit_3(e, "Where", differs, emit_2(e, "Add", rest, b), rest);
 }
 
-static const char *softplus(struct emit *e, const char *x, double beta, double threshold)
+static const char *softplus_of(struct emit *e, const char *x, double beta, double threshold)
 {
     const char *scaled = emit_times(e, x, beta);
     const char *y = emit_times(e, emit_1(e, "Softplus", scaled), 1 / beta);
@@ -156,7 +156,7 @@ static const char *softplus(struct emit *e, const char *x, double beta, double t
 }
 
 /* x > 0 ? q x : q p (e^x - 1) */
-static const char *elu(struct emit *e, const char *x, double p, double q)
+static const char *elu_of(struct emit *e, const char *x, double p, double q)
 {
     const char *below = emit_2(e, "Min", x, emit_number(e, 0));
 
@@ -173,7 +173,7 @@ static const char *hard_sigmoid(struct emit *e, const char *x)
 }
 
 /* p <= q: x within them; a NaN stays one. */
-static const char *clip(struct emit *e, const char *x, double p, double q)
+static const char *clip_to(struct emit *e, const char *x, double p, double q)
 {
     return emit_3(e, "Clip", x, emit_number(e, p), emit_number(e, q));
 }
@@ -195,7 +195,7 @@ static const char *elementwise_of_1(struct emit *e, enum elementwise kind, const
     case EW_POWER:
         return emit_2(e, "Pow", a, emit_number(e, p));
     case EW_CLIP:
-        return clip(e, a, p, q);
+        return clip_to(e, a, p, q);
     case EW_SQUARE:
         return emit_2(e, "Mul", a, a);
     case EW_LOG1P:
@@ -205,17 +205,17 @@ static const char *elementwise_of_1(struct emit *e, enum elementwise kind, const
     case EW_HARDSIGMOID:
         return hard_sigmoid(e, a);
     case EW_LEAKY:
-        return leaky(e, a, p);
+        return leaky_relu(e, a, p);
     case EW_ELU:
-        return elu(e, a, p, q);
+        return elu_of(e, a, p, q);
     case EW_SOFTPLUS:
-        return softplus(e, a, p, q);
+        return softplus_of(e, a, p, q);
     case EW_MISH:
-        return emit_2(e, "Mul", a, emit_1(e, "Tanh", softplus(e, a, 1, 20)));
+        return emit_2(e, "Mul", a, emit_1(e, "Tanh", softplus_of(e, a, 1, 20)));
     case EW_TRUNC:
         return toward_zero(e, a);
     case EW_NOT:
-        return zero_or_one(e, emit_1(e, "Not", truth(e, a)));
+        return zero_or_one(e, emit_1(e, "Not", as_truth(e, a)));
     default:
         return NULL;
     }
@@ -228,15 +228,15 @@ static const char *elementwise_of_more(struct emit *e, enum elementwise kind, co
     case EW_NE:
         return zero_or_one(e, emit_1(e, "Not", emit_2(e, "Equal", a, b)));
     case EW_WHERE:
-        return emit_3(e, "Where", truth(e, c), a, b);
+        return emit_3(e, "Where", as_truth(e, c), a, b);
     case EW_REMAINDER:
         return remainder_of(e, a, b);
     case EW_AND:
-        return zero_or_one(e, emit_2(e, "And", truth(e, a), truth(e, b)));
+        return zero_or_one(e, emit_2(e, "And", as_truth(e, a), as_truth(e, b)));
     case EW_OR:
-        return zero_or_one(e, emit_2(e, "Or", truth(e, a), truth(e, b)));
+        return zero_or_one(e, emit_2(e, "Or", as_truth(e, a), as_truth(e, b)));
     case EW_XOR:
-        return zero_or_one(e, emit_2(e, "Xor", truth(e, a), truth(e, b)));
+        return zero_or_one(e, emit_2(e, "Xor", as_truth(e, a), as_truth(e, b)));
     default:
         emit_fail(e, ERR_UNSUPPORTED, "its arithmetic has no form in ONNX");
         return "";
@@ -323,7 +323,7 @@ void emit_cast(struct emit *e, const struct node *n)
 
 /* ---- along dimensions ---- */
 
-/* The form in which x is reduced so that the dimensions that are left stand in our order. */
+/* The form in which x is reduce_along so that the dimensions that are left stand in our order. */
 static enum form reduce_form(const struct emit *e, const struct node *n, int rank)
 {
     const unsigned axes = n->attr.reduce.axes, last = 1u << (rank - 1);
@@ -335,8 +335,8 @@ static enum form reduce_form(const struct emit *e, const struct node *n, int ran
 }
 
 /* Attributes or an input: the sum has an input for its axes, the other reductions an attribute. */
-static const char *reduced(struct emit *e, const char *op, const char *x, const int64_t *axes,
-                           int n, int keep)
+static const char *reduce_along(struct emit *e, const char *op, const char *x, const int64_t *axes,
+                                int n, int keep)
 {
     const int is_sum = !strcmp(op, "ReduceSum");
     const char *list = is_sum ? emit_list(e, axes, n) : NULL;
@@ -370,18 +370,18 @@ void emit_reduce(struct emit *e, const struct node *n)
             axes[n_axes++] = emit_at(form, d, rank);
         }
     if (n->attr.reduce.kind == REDUCE_VAR) {
-        x = emit_2(e, "Sub", x, reduced(e, "ReduceMean", x, axes, n_axes, 1));
+        x = emit_2(e, "Sub", x, reduce_along(e, "ReduceMean", x, axes, n_axes, 1));
         x = emit_2(e, "Mul", x, x);
     }
     /* Without axes ONNX reduces all of them, and we none. */
-    y = n_axes ? reduced(e, ops[n->attr.reduce.kind], x, axes, n_axes, keep) : x;
+    y = n_axes ? reduce_along(e, ops[n->attr.reduce.kind], x, axes, n_axes, keep) : x;
     divisor = elements - n->attr.reduce.correction;
     if (n->attr.reduce.kind == REDUCE_VAR)
         y = emit_times(e, y, elements / divisor);
     emit_put(e, y, keep ? form : FORM_PLAIN);
 }
 
-static const char *transposed(struct emit *e, int i)
+static const char *matrix_transposed(struct emit *e, int i)
 {
     const int rank = emit_shape(e, e->node->in[i])->n;
     const char *x = emit_in(e, i);
@@ -394,8 +394,10 @@ static const char *transposed(struct emit *e, int i)
 
 void emit_matmul(struct emit *e, const struct node *n)
 {
-    const char *a = n->attr.matmul.transpose_a ? transposed(e, MATMUL_A) : emit_in(e, MATMUL_A);
-    const char *b = n->attr.matmul.transpose_b ? transposed(e, MATMUL_B) : emit_in(e, MATMUL_B);
+    const char *a =
+        n->attr.matmul.transpose_a ? matrix_transposed(e, MATMUL_A) : emit_in(e, MATMUL_A);
+    const char *b =
+        n->attr.matmul.transpose_b ? matrix_transposed(e, MATMUL_B) : emit_in(e, MATMUL_B);
 
     emit_put(e, emit_2(e, "MatMul", a, b), FORM_PLAIN);
 }
@@ -412,7 +414,7 @@ void emit_softmax(struct emit *e, const struct node *n)
     emit_int(e, "axis", axis);
     y = emit_1(e, n->attr.softmax.log ? "LogSoftmax" : "Softmax", x);
     if (n->attr.softmax.safe) {
-        const char *most = reduced(e, "ReduceMax", x, &axis, 1, 1);
+        const char *most = reduce_along(e, "ReduceMax", x, &axis, 1, 1);
         const char *is_none = emit_2(e, "Equal", most, emit_number(e, -INFINITY));
 
         y = emit_3(e, "Where", is_none, emit_number(e, 0), y);

@@ -1,4 +1,5 @@
-/* Operators that move elements and compute nothing.  A view keeps the type of what it shows. */
+/* Operators that move elements and compute nothing.  A view keeps the type of what it shows.
+ * Images keep their form where it can be kept, so that no Transpose comes between layers. */
 #include "base/util.h"
 #include "export/emit.h"
 

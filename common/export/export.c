@@ -225,7 +225,7 @@ static void export_outputs(struct emit *e, const struct exported *x)
 
 /* ---- metadata ---- */
 
-static void put_numbers(struct onnx *o, const char *key, const double *v, int n)
+static void metadata_numbers(struct onnx *o, const char *key, const double *v, int n)
 {
     struct buf text = {0};
 
@@ -250,10 +250,10 @@ static void export_metadata(struct onnx *o, const struct export_request *r)
         onnx_metadata(o, "class_names", r->class_names);
     if (r->data->spec.field[0].scale == SAMPLE_UNIT)
         onnx_metadata(o, "input.scale", "1/255");
-    put_numbers(o, "input.mean", image->mean, image->n_channels);
-    put_numbers(o, "input.std", image->std, image->n_channels);
-    put_numbers(o, "target.mean", targets->mean, targets->n);
-    put_numbers(o, "target.std", targets->std, targets->n);
+    metadata_numbers(o, "input.mean", image->mean, image->n_channels);
+    metadata_numbers(o, "input.std", image->std, image->n_channels);
+    metadata_numbers(o, "target.mean", targets->mean, targets->n);
+    metadata_numbers(o, "target.std", targets->std, targets->n);
 }
 
 /* ---- all of it ---- */

@@ -1,4 +1,5 @@
-/* Writes aside and renames.  A name without its rename leaves nothing but PATH.ID.new. */
+/* Writes aside and renames.  Another file that came to `path` meanwhile is not replaced: both ends
+ * look for it. */
 #include "export/new_file.h"
 
 #include <errno.h>

@@ -1,6 +1,7 @@
 /* Protobuf's encoding: a message is a row of fields, each a tag (number * 8 + wire type) and a
  * varint, 4 bytes, or a length with so many bytes.  (protobuf.dev, "Encoding".)  A message within
- * another is made first, because its length comes before it. */
+ * another is made first, because its length comes before it.  protobuf-c, which reads such files
+ * elsewhere, would want all weights in memory to write them. */
 #include "export/onnx.h"
 
 #include <stdio.h>
@@ -13,7 +14,7 @@
 
 enum { WIRE_VARINT = 0, WIRE_BYTES = 2, WIRE_FIXED32 = 5 };
 
-/* Numbers of the fields, by message: onnx.proto. */
+/* Numbers of the fields, by message: proto/onnx.proto. */
 enum {
     MODEL_IR_VERSION = 1,
     MODEL_PRODUCER_NAME = 2,
@@ -79,7 +80,7 @@ void onnx_fini(struct onnx *o)
 
 /* ---- the encoding ---- */
 
-static void put_varint(struct buf *b, uint64_t v)
+static void wire_varint(struct buf *b, uint64_t v)
 {
     uint8_t byte;
 
@@ -90,33 +91,33 @@ static void put_varint(struct buf *b, uint64_t v)
     } while (v);
 }
 
-static void put_tag(struct buf *b, int field, int wire)
+static void wire_tag(struct buf *b, int field, int wire)
 {
-    put_varint(b, (uint64_t)field << 3 | (uint64_t)wire);
+    wire_varint(b, (uint64_t)field << 3 | (uint64_t)wire);
 }
 
-static void put_number(struct buf *b, int field, int64_t v)
+static void wire_number(struct buf *b, int field, int64_t v)
 {
-    put_tag(b, field, WIRE_VARINT);
-    put_varint(b, (uint64_t)v);
+    wire_tag(b, field, WIRE_VARINT);
+    wire_varint(b, (uint64_t)v);
 }
 
-static void put_bytes(struct buf *b, int field, const void *data, size_t n)
+static void wire_bytes(struct buf *b, int field, const void *data, size_t n)
 {
-    put_tag(b, field, WIRE_BYTES);
-    put_varint(b, n);
+    wire_tag(b, field, WIRE_BYTES);
+    wire_varint(b, n);
     buf_append(b, data, n);
 }
 
-static void onnx_put_text(struct buf *b, int field, const char *text)
+static void wire_text(struct buf *b, int field, const char *text)
 {
-    put_bytes(b, field, text, strlen(text));
+    wire_bytes(b, field, text, strlen(text));
 }
 
 /* Append the message and empty it. */
-static void put_message(struct buf *b, int field, struct buf *message)
+static void wire_message(struct buf *b, int field, struct buf *message)
 {
-    put_bytes(b, field, message->data, message->len);
+    wire_bytes(b, field, message->data, message->len);
     buf_fini(message);
     buf_init(message);
 }
@@ -128,21 +129,21 @@ static struct buf begin_attribute(const char *name, int type)
 {
     struct buf b = {0};
 
-    onnx_put_text(&b, ATTRIBUTE_NAME, name);
-    put_number(&b, ATTRIBUTE_TYPE, type);
+    wire_text(&b, ATTRIBUTE_NAME, name);
+    wire_number(&b, ATTRIBUTE_TYPE, type);
     return b;
 }
 
 static void end_attribute(struct onnx *o, struct buf *b)
 {
-    put_message(&o->attributes, NODE_ATTRIBUTE, b);
+    wire_message(&o->attributes, NODE_ATTRIBUTE, b);
 }
 
 void onnx_attr_int(struct onnx *o, const char *name, int64_t v)
 {
     struct buf b = begin_attribute(name, TYPE_OF_INT);
 
-    put_number(&b, ATTRIBUTE_I, v);
+    wire_number(&b, ATTRIBUTE_I, v);
     end_attribute(o, &b);
 }
 
@@ -151,7 +152,7 @@ void onnx_attr_ints(struct onnx *o, const char *name, const int64_t *v, int n)
     struct buf b = begin_attribute(name, TYPE_OF_INTS);
 
     for (int i = 0; i < n; i++)
-        put_number(&b, ATTRIBUTE_INTS, v[i]);
+        wire_number(&b, ATTRIBUTE_INTS, v[i]);
     end_attribute(o, &b);
 }
 
@@ -159,7 +160,7 @@ void onnx_attr_float(struct onnx *o, const char *name, float v)
 {
     struct buf b = begin_attribute(name, TYPE_OF_FLOAT);
 
-    put_tag(&b, ATTRIBUTE_F, WIRE_FIXED32);
+    wire_tag(&b, ATTRIBUTE_F, WIRE_FIXED32);
     buf_append(&b, &v, sizeof v); /* little-endian, as all machines here */
     end_attribute(o, &b);
 }
@@ -169,13 +170,13 @@ void onnx_node(struct onnx *o, const char *op, const char *const *in, int n_in, 
     struct buf b = {0};
 
     for (int i = 0; i < n_in; i++)
-        onnx_put_text(&b, NODE_INPUT, in[i] ? in[i] : "");
-    onnx_put_text(&b, NODE_OUTPUT, out);
-    onnx_put_text(&b, NODE_NAME, out);
-    onnx_put_text(&b, NODE_OP_TYPE, op);
+        wire_text(&b, NODE_INPUT, in[i] ? in[i] : "");
+    wire_text(&b, NODE_OUTPUT, out);
+    wire_text(&b, NODE_NAME, out);
+    wire_text(&b, NODE_OP_TYPE, op);
     buf_append(&b, o->attributes.data, o->attributes.len);
     buf_clear(&o->attributes);
-    put_message(&o->nodes, GRAPH_NODE, &b);
+    wire_message(&o->nodes, GRAPH_NODE, &b);
     o->n_nodes++;
 }
 
@@ -190,17 +191,17 @@ static void put_port(struct buf *to, int field, const char *name, enum onnx_type
         snprintf(text, sizeof text, dim[d].batches == 1 ? "batch" : "%lld*batch",
                  (long long)dim[d].batches);
         if (dim[d].batches)
-            onnx_put_text(&one, DIM_PARAM, text);
+            wire_text(&one, DIM_PARAM, text);
         else
-            put_number(&one, DIM_VALUE, dim[d].number);
-        put_message(&shape, SHAPE_DIM, &one);
+            wire_number(&one, DIM_VALUE, dim[d].number);
+        wire_message(&shape, SHAPE_DIM, &one);
     }
-    put_number(&tensor, TYPE_ELEM, type);
-    put_message(&tensor, TYPE_SHAPE, &shape);
-    put_message(&of_type, TYPE_TENSOR, &tensor);
-    onnx_put_text(&port, VALUE_NAME, name);
-    put_message(&port, VALUE_TYPE, &of_type);
-    put_message(to, field, &port);
+    wire_number(&tensor, TYPE_ELEM, type);
+    wire_message(&tensor, TYPE_SHAPE, &shape);
+    wire_message(&of_type, TYPE_TENSOR, &tensor);
+    wire_text(&port, VALUE_NAME, name);
+    wire_message(&port, VALUE_TYPE, &of_type);
+    wire_message(to, field, &port);
 }
 
 void onnx_input(struct onnx *o, const char *name, enum onnx_type type, const struct onnx_dim *dim,
@@ -219,9 +220,9 @@ static void put_entry(struct buf *to, int field, const char *key, const char *va
 {
     struct buf b = {0};
 
-    onnx_put_text(&b, ENTRY_KEY, key);
-    onnx_put_text(&b, ENTRY_VALUE, value);
-    put_message(to, field, &b);
+    wire_text(&b, ENTRY_KEY, key);
+    wire_text(&b, ENTRY_VALUE, value);
+    wire_message(to, field, &b);
 }
 
 void onnx_metadata(struct onnx *o, const char *key, const char *value)
@@ -262,7 +263,7 @@ static int put_content(const struct onnx *o, const struct onnx_tensor *t, struct
 }
 
 /* Give the large tensors their places in the second file. */
-static int64_t put_aside(struct onnx *o)
+static int64_t place_second(struct onnx *o)
 {
     int64_t at = 0;
 
@@ -275,7 +276,7 @@ static int64_t put_aside(struct onnx *o)
     return at;
 }
 
-static int write_aside(struct onnx *o, struct new_file *f, struct err *err)
+static int write_second(struct onnx *o, struct new_file *f, struct err *err)
 {
     static const char zeros[DATA_ALIGN];
     int64_t at = 0;
@@ -300,12 +301,12 @@ static void put_tensor_head(struct buf *b, const struct onnx_tensor *t, const ch
     char text[24];
 
     for (int d = 0; d < t->shape.n; d++)
-        put_number(b, TENSOR_DIMS, t->shape.dim[d]);
-    put_number(b, TENSOR_DATA_TYPE, t->type);
-    onnx_put_text(b, TENSOR_NAME, t->name);
+        wire_number(b, TENSOR_DIMS, t->shape.dim[d]);
+    wire_number(b, TENSOR_DATA_TYPE, t->type);
+    wire_text(b, TENSOR_NAME, t->name);
     if (t->at < 0) { /* the content follows */
-        put_tag(b, TENSOR_RAW_DATA, WIRE_BYTES);
-        put_varint(b, t->n_bytes);
+        wire_tag(b, TENSOR_RAW_DATA, WIRE_BYTES);
+        wire_varint(b, t->n_bytes);
         return;
     }
     put_entry(b, TENSOR_EXTERNAL_DATA, "location", second);
@@ -313,7 +314,7 @@ static void put_tensor_head(struct buf *b, const struct onnx_tensor *t, const ch
     put_entry(b, TENSOR_EXTERNAL_DATA, "offset", text);
     snprintf(text, sizeof text, "%zu", t->n_bytes);
     put_entry(b, TENSOR_EXTERNAL_DATA, "length", text);
-    put_number(b, TENSOR_DATA_LOCATION, LOCATION_EXTERNAL);
+    wire_number(b, TENSOR_DATA_LOCATION, LOCATION_EXTERNAL);
 }
 
 static size_t content_here(const struct onnx_tensor *t) { return t->at < 0 ? t->n_bytes : 0; }
@@ -332,8 +333,8 @@ static int put_tensors(const struct onnx *o, const char *second, struct new_file
         buf_clear(&head);
         buf_clear(&tag);
         put_tensor_head(&head, t, second);
-        put_tag(&tag, GRAPH_INITIALIZER, WIRE_BYTES);
-        put_varint(&tag, head.len + content_here(t));
+        wire_tag(&tag, GRAPH_INITIALIZER, WIRE_BYTES);
+        wire_varint(&tag, head.len + content_here(t));
         *n += tag.len + head.len + content_here(t);
         if (f)
             rc = new_file_put(f, tag.data, tag.len, err);
@@ -352,18 +353,18 @@ static void put_head(const struct onnx *o, size_t n_tensors, struct buf *b)
 {
     struct buf opset = {0}, graph = {0};
 
-    put_number(b, MODEL_IR_VERSION, ONNX_IR);
-    onnx_put_text(b, MODEL_PRODUCER_NAME, "dptrain");
-    onnx_put_text(b, MODEL_PRODUCER_VERSION, DPTRAIN_VERSION);
-    put_number(&opset, OPSET_VERSION, ONNX_OPSET);
-    put_message(b, MODEL_OPSET_IMPORT, &opset);
+    wire_number(b, MODEL_IR_VERSION, ONNX_IR);
+    wire_text(b, MODEL_PRODUCER_NAME, "dptrain");
+    wire_text(b, MODEL_PRODUCER_VERSION, DPTRAIN_VERSION);
+    wire_number(&opset, OPSET_VERSION, ONNX_OPSET);
+    wire_message(b, MODEL_OPSET_IMPORT, &opset);
     buf_append(b, o->metadata.data, o->metadata.len);
-    onnx_put_text(&graph, GRAPH_NAME, "network");
+    wire_text(&graph, GRAPH_NAME, "network");
     buf_append(&graph, o->inputs.data, o->inputs.len);
     buf_append(&graph, o->outputs.data, o->outputs.len);
     buf_append(&graph, o->nodes.data, o->nodes.len);
-    put_tag(b, MODEL_GRAPH, WIRE_BYTES);
-    put_varint(b, graph.len + n_tensors);
+    wire_tag(b, MODEL_GRAPH, WIRE_BYTES);
+    wire_varint(b, graph.len + n_tensors);
     buf_append(b, graph.data, graph.len);
     buf_fini(&graph);
 }
@@ -393,12 +394,12 @@ int onnx_write(struct onnx *o, const char *path, int64_t most_inline, struct err
 
     for (int i = 0; i < o->n_tensors; i++)
         n += (int64_t)o->tensor[i].n_bytes;
-    has_second = n > most_inline && put_aside(o) > 0;
+    has_second = n > most_inline && place_second(o) > 0;
     new_file_init(&data);
     if (rc == 0 && has_second)
         rc = new_file_begin(&data, second, err);
     if (rc == 0 && has_second)
-        rc = write_aside(o, &data, err);
+        rc = write_second(o, &data, err);
     if (rc == 0)
         rc = write_model(o, strrchr(second, '/') ? strrchr(second, '/') + 1 : second, &model, err);
     if (rc == 0 && has_second)

@@ -1,10 +1,9 @@
 /* onnx - a model in the format of ONNX, written part by part.
  *
- * The format is a message of protobuf, ModelProto in onnx.proto of the onnx project; onnx.c has the
- * numbers of its fields.  Only the weights are large, and these go from the checkpoint to the file
- * piece by piece.  ONNX allows no file above 2 GiB: where the weights have more than
- * ONNX_MOST_INLINE bytes, they go to a second file, FILE.onnx.data, which must stay beside the
- * first.
+ * The format is a message of protobuf, ModelProto in proto/onnx.proto.  Only the weights are large,
+ * and these go from the checkpoint to the file piece by piece.  ONNX allows no file above 2 GiB:
+ * where the weights have more than ONNX_MOST_INLINE bytes, they go to a second file,
+ * FILE.onnx.data, which must stay beside the first.
  *
  * Operators are those of opset 17, the first that has LayerNormalization, and the file is of IR
  * version 8, which belongs to that opset: onnxruntime reads both from 1.12 on.
