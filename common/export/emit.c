@@ -137,24 +137,6 @@ const char *emit_list(struct emit *e, const int64_t *v, int n)
     return emit_constant(e, ONNX_INT64, &SHAPE(n), v, sizeof *v * (size_t)n);
 }
 
-/* The content of a constant of our graph. */
-static const char *emit_content(struct emit *e, const struct value *v)
-{
-    const size_t n = (size_t)shape_elements(&v->shape);
-    const int32_t *from = v->content;
-    const char *name;
-    int64_t *whole;
-
-    if (v->dtype == DTYPE_F32)
-        return emit_floats(e, v->content, &v->shape);
-    whole = xmalloc(sizeof *whole * (n + 1));
-    for (size_t i = 0; i < n; i++)
-        whole[i] = from[i];
-    name = emit_constant(e, ONNX_INT64, &v->shape, whole, sizeof *whole * n);
-    free(whole);
-    return name;
-}
-
 /* ---- small functions of nodes ---- */
 
 const char *emit_plus(struct emit *e, const char *x, double v)
@@ -235,6 +217,85 @@ int emit_at(enum form form, int d, int n)
     return d == n - 1 ? 1 : d + 1;
 }
 
+/* These elements of a constant of our graph. */
+static const char *emit_content(struct emit *e, enum dtype dtype, const struct shape *s,
+                                const void *content)
+{
+    const size_t n = (size_t)shape_elements(s);
+    const int32_t *from = content;
+    const char *name;
+    int64_t *whole;
+
+    if (dtype == DTYPE_F32)
+        return emit_floats(e, content, s);
+    whole = xmalloc(sizeof *whole * (n + 1));
+    for (size_t i = 0; i < n; i++)
+        whole[i] = from[i];
+    name = emit_constant(e, ONNX_INT64, s, whole, sizeof *whole * n);
+    free(whole);
+    return name;
+}
+
+/* The part of a constant that belongs to one sample, in `out`, if it is the same for all of them in
+ * dimension d; else 0. */
+static int constant_of_sample(const struct value *v, int d, const struct shape *part, char *out)
+{
+    const int64_t samples = v->shape.dim[d] / part->dim[d];
+    const char *from = v->content;
+    size_t inner = dtype_size(v->dtype), outer = 1;
+
+    for (int i = d; i < part->n; i++)
+        inner *= (size_t)part->dim[i];
+    for (int i = 0; i < d; i++)
+        outer *= (size_t)part->dim[i];
+    for (size_t i = 0; i < outer; i++)
+        for (int64_t k = 0; k < samples; k++, from += inner)
+            if (k == 0)
+                memcpy(out + i * inner, from, inner);
+            else if (memcmp(out + i * inner, from, inner) != 0)
+                return 0;
+    return 1;
+}
+
+/* A constant that has an extent of the batch: what one sample has, and a Tile. */
+static const char *emit_tiled(struct emit *e, int id, int d)
+{
+    const struct value *v = &e->g->value[id];
+    const int64_t one = 1;
+    const char *times[SHAPE_MAX_DIMS], *name;
+    struct shape part = v->shape;
+    char *content;
+    int is_same;
+
+    part.dim[d] = emit_growth(e, id, d);
+    content = xmalloc(dtype_size(v->dtype) * (size_t)shape_elements(&part) + 1);
+    is_same = v->shape.dim[d] % part.dim[d] == 0 && constant_of_sample(v, d, &part, content);
+    if (!is_same)
+        emit_fail(e, ERR_UNSUPPORTED, "its constant is not the same for each sample");
+    name = is_same ? emit_content(e, v->dtype, &part, content) : "";
+    free(content);
+    for (int i = 0; i < part.n; i++)
+        times[i] = i == d ? emit_batch(e) : emit_list(e, &one, 1);
+    emit_int(e, "axis", 0);
+    return emit_2(e, "Tile", name, emit_op(e, "Concat", times, part.n));
+}
+
+static const char *emit_const(struct emit *e, int id)
+{
+    const struct value *v = &e->g->value[id];
+    int64_t dim[SHAPE_MAX_DIMS];
+
+    emit_extents(e, id, dim);
+    for (int d = 0; d < v->shape.n && e->rc == 0; d++)
+        if (dim[d] < 0)
+            return emit_tiled(e, id, d);
+    if (v->content != e->other->value[id].content &&
+        memcmp(v->content, e->other->value[id].content,
+               dtype_size(v->dtype) * (size_t)shape_elements(&v->shape)) != 0)
+        emit_fail(e, ERR_UNSUPPORTED, "its constant depends on the batch");
+    return emit_content(e, v->dtype, &v->shape, v->content);
+}
+
 /* Make the tensor of a parameter, state or constant. */
 static void emit_tensor(struct emit *e, int id)
 {
@@ -246,7 +307,7 @@ static void emit_tensor(struct emit *e, int id)
     to->type = v->dtype == DTYPE_I32 ? ONNX_INT64 : ONNX_FLOAT;
     to->name[FORM_PLAIN] = v->name;
     if (v->role == VALUE_CONST) {
-        to->name[FORM_PLAIN] = emit_content(e, v);
+        to->name[FORM_PLAIN] = emit_const(e, id);
         return;
     }
     t = st_find(e->o->weights, v->name);

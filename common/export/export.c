@@ -16,6 +16,7 @@
 #include "export/new_file.h"
 #include "import/arch.h"
 #include "import/inputs.h"
+#include "import/lower.h"
 #include "model/losses.h"
 
 enum { EXPORT_BATCH = 2, COPY_PIECE = 1 << 20 };
@@ -51,7 +52,7 @@ static int first_output(const struct exported *x, struct err *err)
 static int export_build(struct exported *x, struct err *err)
 {
     const struct sample_spec *spec = &x->r->data->spec;
-    int rc = import_check_batch(x->r->model, spec, err);
+    int rc = 0;
 
     x->n_outputs = x->network ? x->network->n_outputs : 1;
     x->output = xcalloc((size_t)x->n_outputs + 1, sizeof *x->output);
@@ -62,6 +63,8 @@ static int export_build(struct exported *x, struct err *err)
         else
             rc = model_build(x->r->model, spec, EXPORT_BATCH + i, 0, 0, &x->g[i], err);
     }
+    if (rc == 0 && x->network)
+        rc = import_same_but_batch(x->g[0], x->g[1], err);
     if (rc == 0 && !x->network)
         x->output[0] = x->g[0]->logits;
     if (rc == 0 && x->network)
