@@ -7,6 +7,7 @@ It needs a Python with onnx, onnxruntime and numpy, for imported networks with t
 """
 
 import os
+import subprocess
 
 import find_torch
 
@@ -22,6 +23,8 @@ from torch import nn  # noqa: E402
 
 from models import dp  # noqa: E402
 
+ARITHMETIC = os.environ.get("DPARITHMETIC",
+                            os.path.join(dp.ROOT, "build/tests/interop/arithmetic"))
 N, SIDE, CONTEXT, VOCAB = 6, 16, 6, 11
 TOLERANCE = 1e-5  # of the largest output
 
@@ -213,6 +216,17 @@ class Export(dp.Case):
         with torch.no_grad():
             aux = module(torch.from_numpy(x.copy()))[1].numpy()
         self.assert_same(session, {"picture": x}, "output1", aux)
+
+    def test_arithmetic(self):
+        """Each kind of arithmetic and each activation, at numbers around 0 (arithmetic.c)"""
+        subprocess.run([ARITHMETIC, self.path("kinds.onnx"), self.path("numbers")], check=True)
+        _, session = self.session("kinds")
+        numbers = np.fromfile(self.path("numbers"), np.float32).reshape(-1, 4, 64)
+        outputs = [output.name for output in session.get_outputs()]
+        self.assertEqual(len(numbers), 3 + len(outputs))
+        seen = session.run(None, dict(zip("abc", numbers)))
+        for name, got, want in zip(outputs, seen, numbers[3:]):
+            np.testing.assert_allclose(got, want, 1e-5, 1e-6, err_msg=name)
 
     def test_imported_tokens(self):
         want, _, session, _ = self.imported(
