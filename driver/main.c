@@ -195,6 +195,16 @@ static int main_import(struct options *o, const struct evaluation *e, struct job
     return rc;
 }
 
+/* This build, these ranks and this device can do the job.  An export computes nothing. */
+static int check_possible(const struct options *o, const struct job *job, struct err *err)
+{
+    int rc = job_check_supported(job, o->n_ranks, backend_name(o), err);
+
+    if (rc == 0)
+        rc = job_check_backend(job, backend_name(o), err);
+    return rc == 0 ? job_check_encrypt(job, backend_name(o), !o->common.insecure, err) : rc;
+}
+
 static int load_job(struct options *o, const struct evaluation *e, struct job **out,
                     struct err *err)
 {
@@ -220,12 +230,8 @@ static int load_job(struct options *o, const struct evaluation *e, struct job **
     if (!is_told)
         o->n_ranks = max_i64(max_i64(1, o->n_ranks), (*out)->cluster.min_ranks);
     rc = main_import(o, e, *out, err);
-    if (rc == 0)
-        rc = job_check_supported(*out, o->n_ranks, backend_name(o), err);
-    if (rc == 0)
-        rc = job_check_backend(*out, backend_name(o), err);
-    if (rc == 0)
-        rc = job_check_encrypt(*out, backend_name(o), !o->common.insecure, err);
+    if (rc == 0 && !o->export)
+        rc = check_possible(o, *out, err);
     if (rc == 0)
         rc = main_measure(o, *out, err);
     if (rc == 0 && !o->evaluate)

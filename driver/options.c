@@ -348,6 +348,7 @@ static int check_export(struct options *o, struct err *err)
         return 0;
     o->evaluate = 1;
     o->n_ranks = 1;
+    o->common.device = "cpu";
     if (options_ends_in(o->export, ".onnx") || options_export_weights(o))
         return 0;
     return err_set(err, ERR_ARG,
