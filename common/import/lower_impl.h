@@ -125,7 +125,7 @@ int lower_normalized(struct lower *l, const struct lowered *x, int64_t *n);
 /* Tables, each ended by a target of NULL. */
 extern const struct import_builder import_layers[], import_norms[], import_sizes[],
     import_decomposed[], import_math[], import_views[], import_random[], import_attention[],
-    import_lines[];
+    import_lines[], import_recurrent[];
 
 /* "node relu_3 (relu.default) in layer1.0: ..."  Sets l->c.rc. */
 void lower_fail(struct lower *l, int code, const char *fmt, ...)

@@ -157,6 +157,9 @@ enum pooling { POOL_MAX, POOL_AVG };
 /* The reductions of op/reduce.c. */
 enum reduction { REDUCE_SUM, REDUCE_MEAN, REDUCE_MAX, REDUCE_MIN, REDUCE_VAR };
 
+/* The layers of op/recurrent.c: torch.nn.LSTM, GRU, and RNN with tanh or relu. */
+enum recurrent { RECURRENT_LSTM, RECURRENT_GRU, RECURRENT_TANH, RECURRENT_RELU };
+
 /* The losses of op/pointwise_loss.c. */
 enum pointwise { POINTWISE_SQUARED, POINTWISE_ABSOLUTE, POINTWISE_LOGISTIC, POINTWISE_GIVEN };
 
@@ -235,6 +238,11 @@ union node_attr {
         const float *class_weight;
         double class_weight_sum; /* of all C; not read without class_weight */
     } loss;
+    struct {
+        enum recurrent kind;
+        int64_t length; /* time steps of one sample */
+        int reverse;    /* 1: from the last step to the first */
+    } recurrent;
     struct {
         int64_t image[3]; /* H, W, C */
     } flatten;

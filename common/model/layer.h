@@ -86,6 +86,18 @@ void layer_activation(struct net *m, const char *name, enum activation kind);
 /* Over the features of a row, or the channels of a pixel: torch.nn.Softmax(dim=1) or LogSoftmax. */
 void layer_softmax(struct net *m, const char *name, int log);
 
+/* As torch.nn.LSTM and GRU with batch_first, and zeros as the initial state.  h is [N,T,C], or
+ * [N*T,C] where a sample has T tokens, and keeps its form; with `last` it becomes [N,directions*H],
+ * the last states of the last layer.  The parameters begin as U(-1/sqrt(H), 1/sqrt(H)). */
+struct layer_recurrent {
+    int64_t units, layers; /* units: H */
+    int bidirectional, last;
+    double dropout; /* between the layers */
+};
+/* kind: RECURRENT_LSTM or RECURRENT_GRU */
+void layer_recurrent(struct net *m, const char *name, enum recurrent kind,
+                     const struct layer_recurrent *r);
+
 /* ---- layers of transformers: h is [N*T,C], the T tokens of each sample one after another ---- */
 
 /* h becomes the embeddings [N*T,width] of the samples' one input, which must be T tokens, each plus

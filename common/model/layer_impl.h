@@ -3,6 +3,7 @@
  *   layer.c             convolutions, linear layers, pools, dropout
  *   layer_norm.c        batch norm, layer norm, group norm
  *   layer_transformer.c the layers of networks whose rows are tokens
+ *   layer_recurrent.c   LSTM and GRU
  *   layer_loss.c        the last layer
  *
  * Only these files include this header.

@@ -24,6 +24,7 @@ struct layer_args {
     int64_t channels, kernel, stride, padding, dilation, groups, units, size, output_padding;
     int bias;
     double p, eps;
+    struct layer_recurrent recurrent;
 };
 
 struct kind {
@@ -80,6 +81,16 @@ static const struct option pool_rows[] = {
 static const struct option linear_rows[] = {
     {"units", OPT_INT, AT(units), NULL, 1, 1e6, .flags = OPT_REQUIRED},
     {"bias", OPT_BOOL, AT(bias), "true"},
+};
+
+static const char *const returns[] = {"sequence", "last", NULL}; /* by `last` */
+
+static const struct option recurrent_rows[] = {
+    {"units", OPT_INT, AT(recurrent.units), NULL, 1, 65536, .flags = OPT_REQUIRED},
+    {"layers", OPT_INT, AT(recurrent.layers), "1", 1, 64},
+    {"bidirectional", OPT_BOOL, AT(recurrent.bidirectional), "false"},
+    {"dropout", OPT_REAL, AT(recurrent.dropout), "0", 0, 1, .flags = OPT_BELOW},
+    {"return", OPT_CHOICE, AT(recurrent.last), "sequence", .choices = returns},
 };
 
 static const struct option dropout_rows[] = {
@@ -182,6 +193,16 @@ static void build_linear(struct net *m, const char *name, const struct layer_arg
         layer_linear_plain(m, name, a->units);
 }
 
+static void build_lstm(struct net *m, const char *name, const struct layer_args *a)
+{
+    layer_recurrent(m, name, RECURRENT_LSTM, &a->recurrent);
+}
+
+static void build_gru(struct net *m, const char *name, const struct layer_args *a)
+{
+    layer_recurrent(m, name, RECURRENT_GRU, &a->recurrent);
+}
+
 static void build_dropout(struct net *m, const char *name, const struct layer_args *a)
 {
     layer_dropout(m, name, (float)a->p);
@@ -213,6 +234,8 @@ static const struct kind kinds[] = {
     {"instance_norm", norm_rows, ARRAY_LEN(norm_rows), ACT_NONE, build_instance_norm},
     {"layer_norm", norm_rows, ARRAY_LEN(norm_rows), ACT_NONE, build_layer_norm},
     {"linear", linear_rows, ARRAY_LEN(linear_rows), ACT_NONE, build_linear},
+    {"lstm", recurrent_rows, ARRAY_LEN(recurrent_rows), ACT_NONE, build_lstm},
+    {"gru", recurrent_rows, ARRAY_LEN(recurrent_rows), ACT_NONE, build_gru},
     {"flatten", NULL, 0, ACT_NONE, build_flatten},
     {"dropout", dropout_rows, ARRAY_LEN(dropout_rows), ACT_NONE, build_dropout},
     {"softmax", NULL, 0, ACT_NONE, build_softmax},
@@ -553,10 +576,10 @@ static const struct option rows[] = {
              "groups, bias}, conv_transpose: {the same, output_padding}, max_pool and avg_pool: "
              "{kernel, stride, padding}, global_avg_pool, adaptive_avg_pool: {size}, batch_norm, "
              "group_norm: {groups, eps}, instance_norm and layer_norm: {eps}, linear: {units, "
-             "bias}, flatten, dropout: {p}, relu, tanh, sigmoid, gelu, gelu_tanh, silu, "
-             "leaky_relu, softmax and log_softmax (over features or channels); residual: [layers] "
-             "adds its input to what they make of it, with shortcut: [layers] beside it where the "
-             "shapes differ."},
+             "bias}, lstm and gru: {units, layers, bidirectional, dropout, return}, flatten, "
+             "dropout: {p}, relu, tanh, sigmoid, gelu, gelu_tanh, silu, leaky_relu, softmax and "
+             "log_softmax (over features or channels); residual: [layers] adds its input to what "
+             "they make of it, with shortcut: [layers] beside it where the shapes differ."},
 };
 
 const struct model_arch arch_layers = {

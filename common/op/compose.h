@@ -171,6 +171,27 @@ int compose_rms_norm(struct compose *c, int x, int weight, double eps, int one_p
  * operand has, and the result has not, is summed first. */
 int compose_einsum(struct compose *c, const char *text, int a, int b);
 
+/* ---- recurrent layers ---- */
+
+/* As torch.nn.LSTM, GRU and RNN with batch_first: x [N,T,I] -> [N,T,H] or, in both directions,
+ * [N,T,2*H]. */
+struct compose_recurrent {
+    enum recurrent kind;
+    int layers, bidirectional;
+    double dropout; /* between layers; the graph's evaluation has none */
+    int64_t tag;    /* of the first dropout; layers - 1 tags are used */
+    int64_t rows;   /* of x's dimension 0 that one sample has, for dropout; 0 means 1 */
+    int has_bias;
+    /* PyTorch's parameters, layer by layer, and in each the forward direction first: weight_ih
+     * [G*H,I], weight_hh [G*H,H] and, with has_bias, bias_ih [G*H], bias_hh [G*H]. */
+    const int *param;
+    int h0, c0; /* [layers * directions,N,H]; NO_VALUE: 0.  c0 is an LSTM's. */
+};
+/* h_n, c_n: NULL, or the last states of each layer and direction, [layers * directions,N,H]; c_n is
+ * an LSTM's. */
+int compose_recurrent(struct compose *c, const struct compose_recurrent *r, int x, int *h_n,
+                      int *c_n);
+
 /* ---- losses of rows: x [N,C] and targets -> [N,1] ---- */
 
 /* [N,n]: 1 at each label's place, else 0; a label outside has no place. */

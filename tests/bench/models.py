@@ -5,7 +5,8 @@
               [--case NAME]... [--kind eager|compiled]...
 
 gpt: 6 layers of width 384, 6 heads, context 256, 12 samples, AdamW.  resnet18: for images of
-32 x 32, 128 samples, SGD with momentum.  vit_tiny: images of 224 x 224, 32 samples, AdamW.  The
+32 x 32, 128 samples, SGD with momentum.  vit_tiny: images of 224 x 224, 32 samples, AdamW.  lstm
+and gru: one layer of 256 units, 100 steps of 256 numbers, 32 samples, SGD.  The
 cases with 2 ranks compare with two processes of DistributedDataParallel over gloo, eager.
 
 Each round runs every case with every contender, one after another: ours, and PyTorch eager and
@@ -18,6 +19,7 @@ is that of the median step, and needs an idle machine.  The memory is the peak o
 data are drawn anew; the figures do not depend on them.
 """
 import argparse
+import array
 import json
 import os
 import random
@@ -37,10 +39,12 @@ CASES = {
     "resnet18, float32": ("resnet18", "float32", 1),
     "resnet18, bfloat16": ("resnet18", "bfloat16", 1),
     "vit_tiny, bfloat16": ("vit_tiny", "bfloat16", 1),
+    "lstm, float32": ("lstm", "float32", 1),
+    "gru, float32": ("gru", "float32", 1),
     "gpt, float32, 2 ranks": ("gpt", "float32", 2),
     "resnet18, float32, 2 ranks": ("resnet18", "float32", 2),
 }
-BATCH = {"gpt": 12, "resnet18": 128, "vit_tiny": 32}
+BATCH = {"gpt": 12, "resnet18": 128, "vit_tiny": 32, "lstm": 32, "gru": 32}
 KINDS = ("eager", "compiled")
 
 
@@ -64,6 +68,8 @@ def write_data(folder):
     n = 2 * BATCH["vit_tiny"]
     write_npy(os.path.join(folder, "x.npy"), "|u1", (n, 224, 224, 3), draw.randbytes(n * 150528))
     write_npy(os.path.join(folder, "y.npy"), "|u1", (n,), bytes(i % 10 for i in range(n)))
+    steps = array.array("f", (draw.uniform(-1, 1) for _ in range(n * 100 * 256)))
+    write_npy(os.path.join(folder, "steps.npy"), "<f4", (n, 100, 256), steps.tobytes())
 
 
 def job_of(model, precision, folder):
@@ -76,6 +82,12 @@ def job_of(model, precision, folder):
     if model == "vit_tiny":
         files = ["x.npy", "y.npy"]
         return dict(job, model=dict(arch="vit_tiny"), optimizer=dict(name="adamw", lr=0.001),
+                    data=dict(format="npy", path=folder, train=files, validation=files))
+    if model in ("lstm", "gru"):
+        files = ["steps.npy", "y.npy"]
+        layers = [{model: {"units": 256, "return": "last"}}, {"linear": {"units": 10}}]
+        return dict(job, model=dict(arch="layers", layers=layers),
+                    optimizer=dict(name="sgd", lr=0.1),
                     data=dict(format="npy", path=folder, train=files, validation=files))
     return dict(job, model=dict(arch="resnet18", stem="cifar"),
                 data=dict(format="cifar10", path=folder),

@@ -2,7 +2,7 @@
 """torch_models - the PyTorch half of models.py: trains one network on one thread for some steps,
 and prints one line of JSON.
 
-    torch_models.py --model gpt|resnet18|vit_tiny --precision float32|bfloat16
+    torch_models.py --model gpt|resnet18|vit_tiny|lstm|gru --precision float32|bfloat16
                     --kind eager|compiled --steps N --batch N
 
 As favourable to PyTorch as we know how: one batch that lies ready in memory, channels_last,
@@ -27,6 +27,15 @@ from torch_networks import Gpt, VitTiny, resnet18
 CONTEXT, VOCAB = 256, 65
 
 
+class Recurrent(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.steps, self.last = kind(256, 256, batch_first=True), nn.Linear(256, 10)
+
+    def forward(self, x):
+        return self.last(self.steps(x)[0][:, -1])
+
+
 def make(args, batch):
     """Model, optimizer, inputs and labels"""
     if args.model == "gpt":
@@ -35,6 +44,10 @@ def make(args, batch):
         x = torch.randint(VOCAB, (batch, CONTEXT))
         return model, optimizer, x, torch.randint(VOCAB, (batch * CONTEXT,))
     y = torch.randint(10, (batch,))
+    if args.model in ("lstm", "gru"):
+        model = Recurrent({"lstm": nn.LSTM, "gru": nn.GRU}[args.model])
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
+        return model, optimizer, torch.randn(batch, 100, 256), y
     if args.model == "vit_tiny":
         model = VitTiny().to(memory_format=torch.channels_last)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
@@ -54,7 +67,7 @@ def cpu_seconds():
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--model", choices=["gpt", "resnet18", "vit_tiny"], required=True)
+    parser.add_argument("--model", choices=["gpt", "resnet18", "vit_tiny", "lstm", "gru"], required=True)
     parser.add_argument("--precision", choices=["float32", "bfloat16"], required=True)
     parser.add_argument("--kind", choices=["eager", "compiled"], required=True)
     parser.add_argument("--steps", type=int, required=True)

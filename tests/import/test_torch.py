@@ -147,6 +147,27 @@ class Rows(nn.Module):
         return self.last(y.transpose(1, 2).flatten(2)).mean(1)
 
 
+class Recurrent(nn.Module):
+    """Recurrent layers: both directions, steps in either order, with and without bias, states that
+    are zero, learned, or another layer's, and last states that are read."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(6, 5, 2, batch_first=True, bidirectional=True)
+        self.gru, self.first = nn.GRU(10, 4, bias=False), nn.Parameter(torch.randn(1, 1, 4))
+        self.tanh, self.relu = nn.RNN(4, 4), nn.RNN(4, 3, nonlinearity="relu", bidirectional=True)
+        self.last = nn.LSTM(6, 2)
+
+    def forward(self, x):
+        x, (h, c) = self.lstm(x.flatten(1, 2))
+        x, g = self.gru(x.transpose(0, 1), self.first.expand(1, x.shape[0], 4))
+        x, _ = self.tanh(x, g)
+        x, r = self.relu(x)
+        x, (_, last) = self.last(x)
+        last = torch.cat([h, c], 2).transpose(0, 1).flatten(1), r[1], last[0]
+        return torch.cat([x.transpose(0, 1).flatten(1), *last], 1)
+
+
 class Constants(nn.Module):
     """Masks and positions from arange, and constants that operators in place change."""
 
@@ -277,6 +298,10 @@ class Networks(unittest.TestCase):
         for form in ("dim", "text", "decomposed"):
             with self.subTest(form):
                 self.compare(Heads(), 8, form)
+
+    def test_recurrent(self):
+        self.compare(Recurrent(), 6)
+        self.compare(Recurrent(), 6, "dim")
 
     def test_rows(self):
         for form in ("dim", "file"):

@@ -76,6 +76,36 @@ class Mixed(nn.Module):
         return self.head(torch.cat([mean, torch.relu(self.more(features))], 1))
 
 
+class Tagger(nn.Module):
+    """A class for each token, by LSTMs in both directions"""
+
+    def __init__(self, dropout):
+        super().__init__()
+        self.table = nn.Embedding(19, 6)
+        self.lstm = nn.LSTM(6, 5, 2, batch_first=True, bidirectional=True, dropout=dropout)
+        self.head = nn.Linear(10, 4)
+
+    def forward(self, tokens):
+        return self.head(self.lstm(self.table(tokens))[0])
+
+
+class Sequences(nn.Sequential):
+    """The list of layers GRUS: a class for each sequence"""
+
+    def __init__(self):
+        super().__init__(nn.LSTM(3, 4, batch_first=True), nn.GRU(4, 5, 2, batch_first=True,
+                                                                 bidirectional=True),
+                         nn.Linear(10, 4))
+
+    def forward(self, x):
+        _, last = self[1](self[0](x)[0])
+        return self[2](torch.cat([last[-2], last[-1]], 1))
+
+
+SEQUENCES = ("[lstm: {units: 4}, gru: {units: 5, layers: 2, bidirectional: true, return: last}, "
+             "linear: {units: 4}]")
+
+
 class Reference:
     """The network before and after PyTorch's training, its losses and its data"""
 
@@ -282,6 +312,63 @@ class Imported(dp.Case):
             for name, tensor in theirs.items():
                 self.assertLessEqual((ours[name] - tensor).abs().max().item(), 1e-4, name)
             self.assertEqual(sorted(ours), sorted(theirs))
+
+    def train_network(self, network, x, y):
+        """PyTorch's losses; x and y are the job's data from now on"""
+        np.save(self.path("x.npy"), x)
+        np.save(self.path("y.npy"), y)
+        optimizer, losses = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9), []
+        for at in range(0, N, BATCH):
+            optimizer.zero_grad()
+            out = network(torch.from_numpy(x[at:at + BATCH])).flatten(0, -2)
+            loss = nn.functional.cross_entropy(out, torch.from_numpy(y[at:at + BATCH]).flatten())
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    def assert_recurrent(self, run, losses, network):
+        for step, loss in enumerate(losses, 1):
+            self.assertLessEqual(abs(self.losses(run)[step] - loss), 1e-5 * loss, (run, step))
+        ours = self.state(run)
+        for name, tensor in network.state_dict().items():
+            self.assertLessEqual((ours[name] - tensor).abs().max().item(), 1e-4, name)
+        self.assertEqual(sorted(ours), sorted(network.state_dict()))
+
+    def test_tagger(self):
+        """LSTMs as PyTorch trains them; with dropout, the same on one rank and on three"""
+        torch.manual_seed(1)
+        rng = np.random.default_rng(1)
+        x, y = rng.integers(0, 19, (N, 6)), rng.integers(0, 4, (N, 6))
+        files = "{tokens: x.npy, labels: y.npy}"
+        for dropout in (0.0, 0.4):
+            network = Tagger(dropout).train()
+            torch.export.save(torch.export.export(network, (torch.zeros(7, 6, dtype=torch.long),),
+                                                  strict=False), self.path("net.pt2"))
+            losses = self.train_network(network, x, y)
+            for n in (1, 3):
+                self.train(f"r{n}{dropout}", n, data__train=files, data__validation=files)
+            if dropout:
+                one, three = (self.losses(f"r{n}{dropout}") for n in (1, 3))
+                for step, loss in one.items():
+                    self.assertLessEqual(abs(loss - three[step]), 1e-5 * loss, step)
+            else:
+                self.assert_recurrent("r10.0", losses, network)
+                self.assert_recurrent("r30.0", losses, network)
+
+    def test_sequences(self):
+        """lstm and gru of model.layers"""
+        torch.manual_seed(1)
+        rng, network = np.random.default_rng(1), Sequences()
+        safetensors.torch.save_file(network.state_dict(), self.path("first.safetensors"))
+        losses = self.train_network(network, rng.standard_normal((N, 6, 3)).astype(np.float32),
+                                    rng.integers(0, 4, N))
+        self.job.pop("model.import")
+        self.job |= {"model.arch": "layers", "model.layers": SEQUENCES,
+                     "model.init.name": "file",
+                     "model.init.path": self.path("first.safetensors")}
+        self.train("r2", 2)
+        self.assert_recurrent("r2", losses, network)
 
     def test_buffers(self):
         """Of all types: a strict load takes them; and all of a resumed run's checkpoint"""

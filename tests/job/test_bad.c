@@ -194,7 +194,8 @@ static const struct bad texts[] = {
     {"data: {format: digits}\nmodel:\n  arch: layers\n  layers:\n    - flatten\n    - lineal\n",
      "f:6:7: model.layers: no layer is called \"lineal\", want conv, conv_transpose, max_pool, "
      "avg_pool, global_avg_pool, adaptive_avg_pool, batch_norm, group_norm, instance_norm, "
-     "layer_norm, linear, flatten, dropout, softmax, log_softmax, relu, tanh, sigmoid, gelu, "
+     "layer_norm, linear, lstm, gru, flatten, dropout, softmax, log_softmax, relu, tanh, sigmoid, "
+     "gelu, "
      "gelu_tanh, "
      "silu, leaky_relu, "
      "residual or shortcut"},

@@ -5,8 +5,8 @@
 #include "base/util.h"
 
 static const struct op_case_family *const families[] = {
-    &cases_layers, &cases_pixels, &cases_norms,   &cases_general,
-    &cases_tokens, &cases_losses, &cases_updates,
+    &cases_layers, &cases_pixels,    &cases_norms,  &cases_general,
+    &cases_tokens, &cases_recurrent, &cases_losses, &cases_updates,
 };
 
 const struct op_case *op_case_at(int i)

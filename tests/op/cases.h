@@ -80,7 +80,7 @@ struct op_case_family {
 };
 
 extern const struct op_case_family cases_layers, cases_pixels, cases_norms, cases_general,
-    cases_tokens, cases_losses, cases_updates;
+    cases_tokens, cases_recurrent, cases_losses, cases_updates;
 
 /* Case i of all families, from 0; NULL if there are no more. */
 const struct op_case *op_case_at(int i);
