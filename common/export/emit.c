@@ -32,6 +32,7 @@ static emit_function *const emit_functions[OP_COUNT] = {
     [OP_matmul] = emit_matmul,
     [OP_permute] = emit_permute,
     [OP_pool2d] = emit_pool2d,
+    [OP_recurrent] = emit_recurrent,
     [OP_reduce] = emit_reduce,
     [OP_reshape] = emit_reshape,
     [OP_rms_norm] = emit_rms_norm,
@@ -75,11 +76,19 @@ static const char *emit_new_name(struct emit *e, const char *what)
     return arena_printf(&e->o->arena, "%s/%s_%d", e->node ? e->node->name : "", what, e->n_made++);
 }
 
+void emit_outputs(struct emit *e, const char *op, const char *const *in, int n_in, const char **out,
+                  int n_out)
+{
+    for (int i = 0; i < n_out; i++)
+        out[i] = emit_new_name(e, op);
+    onnx_node(e->o, op, in, n_in, out, n_out);
+}
+
 const char *emit_op(struct emit *e, const char *op, const char *const *in, int n_in)
 {
-    const char *out = emit_new_name(e, op);
+    const char *out;
 
-    onnx_node(e->o, op, in, n_in, out);
+    emit_outputs(e, op, in, n_in, &out, 1);
     return out;
 }
 
@@ -436,6 +445,28 @@ static char *emit_needed(struct emit *e, const int *outputs, int n)
     return node;
 }
 
+const struct node *emit_product_of(const struct graph *g, const struct node *n)
+{
+    const int made = g->value[n->in[RECURRENT_GX]].producer;
+
+    return made >= 0 && g->node[made].op == OP_linear && !g->node[made].attr.linear.transposed
+               ? &g->node[made]
+               : NULL;
+}
+
+/* A product that a recurrent node alone reads is part of that node. */
+static void leave_out_products(const struct emit *e, char *needed)
+{
+    for (int k = 0; k < e->g->n_nodes; k++) {
+        const struct node *n = &e->g->node[k];
+        const struct node *product =
+            needed[k] && n->op == OP_recurrent ? emit_product_of(e->g, n) : NULL;
+
+        if (product && e->uses[n->in[RECURRENT_GX]] == 1)
+            needed[product - e->g->node] = 0;
+    }
+}
+
 /* Refuse the operators without a function, by name and count. */
 static int emit_check(const struct graph *g, const char *needed, struct err *err)
 {
@@ -481,6 +512,7 @@ int emit_graph(struct emit *e, const int *outputs, int n)
     e->rc = emit_compare(e->g, e->other, e->err);
     if (e->rc == 0)
         e->rc = emit_check(e->g, needed, e->err);
+    leave_out_products(e, needed);
     for (int k = 0; k < e->g->n_nodes && e->rc == 0; k++)
         if (needed[k]) {
             e->node = &e->g->node[k];

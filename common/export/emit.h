@@ -55,7 +55,7 @@ emit_function emit_reshape, emit_permute, emit_slice, emit_slice_grad, emit_expa
     emit_flatten, emit_unflatten;
 emit_function emit_conv2d, emit_conv2d_grad_x, emit_pool2d, emit_linear;
 emit_function emit_batch_norm, emit_layer_norm, emit_rms_norm, emit_group_norm;
-emit_function emit_attention, emit_embedding, emit_class_token;
+emit_function emit_attention, emit_embedding, emit_class_token, emit_recurrent;
 
 /* "node conv1 (conv2d): ..."  Sets e->rc. */
 void emit_fail(struct emit *e, int code, const char *fmt, ...)
@@ -70,6 +70,9 @@ void emit_float(struct emit *e, const char *name, double v);
 
 /* Append a node; the name of its output. */
 const char *emit_op(struct emit *e, const char *op, const char *const *in, int n_in);
+/* The same with several outputs, whose names out[n_out] gets. */
+void emit_outputs(struct emit *e, const char *op, const char *const *in, int n_in, const char **out,
+                  int n_out);
 const char *emit_1(struct emit *e, const char *op, const char *a);
 const char *emit_2(struct emit *e, const char *op, const char *a, const char *b);
 const char *emit_3(struct emit *e, const char *op, const char *a, const char *b, const char *c);
@@ -111,6 +114,9 @@ const char *emit_spread(struct emit *e, int i, int n, enum form form);
 /* The bias that the next node adds to the node's output, which nothing else reads: the caller takes
  * it in, and that node then is none.  NULL: there is none. */
 const char *emit_bias_behind(struct emit *e);
+
+/* The linear node that makes the input of a recurrent one; NULL: another node does. */
+const struct node *emit_product_of(const struct graph *g, const struct node *n);
 
 /* Output 0 of the node. */
 void emit_put(struct emit *e, const char *name, enum form form);

@@ -209,7 +209,7 @@ static void export_output(struct emit *e, const struct exported *x, int k, const
     if (e->value[id].type == ONNX_INT64)
         y = emit_cast_to(e, y, ONNX_FLOAT);
     name = port_name(e, name);
-    onnx_node(e->o, "Identity", &y, 1, name);
+    onnx_node(e->o, "Identity", &y, 1, &name, 1);
     onnx_output(e->o, name, dim, n);
 }
 

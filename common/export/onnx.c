@@ -38,7 +38,9 @@ enum {
     ATTRIBUTE_NAME = 1,
     ATTRIBUTE_F = 2,
     ATTRIBUTE_I = 3,
+    ATTRIBUTE_S = 4,
     ATTRIBUTE_INTS = 8,
+    ATTRIBUTE_STRINGS = 9,
     ATTRIBUTE_TYPE = 20,
     TENSOR_DIMS = 1,
     TENSOR_DATA_TYPE = 2,
@@ -57,7 +59,14 @@ enum {
 };
 
 /* AttributeProto.AttributeType; TensorProto.DataLocation. */
-enum { TYPE_OF_FLOAT = 1, TYPE_OF_INT = 2, TYPE_OF_INTS = 7, LOCATION_EXTERNAL = 1 };
+enum {
+    TYPE_OF_FLOAT = 1,
+    TYPE_OF_INT = 2,
+    TYPE_OF_TEXT = 3,
+    TYPE_OF_INTS = 7,
+    TYPE_OF_TEXTS = 8,
+    LOCATION_EXTERNAL = 1
+};
 
 /* Readers map pages of the second file, where a tensor begins at one. */
 enum { DATA_ALIGN = 4096, COPY_BYTES = 1 << 20 };
@@ -165,14 +174,32 @@ void onnx_attr_float(struct onnx *o, const char *name, float v)
     end_attribute(o, &b);
 }
 
-void onnx_node(struct onnx *o, const char *op, const char *const *in, int n_in, const char *out)
+void onnx_attr_text(struct onnx *o, const char *name, const char *v)
+{
+    struct buf b = begin_attribute(name, TYPE_OF_TEXT);
+
+    wire_text(&b, ATTRIBUTE_S, v);
+    end_attribute(o, &b);
+}
+
+void onnx_attr_texts(struct onnx *o, const char *name, const char *v)
+{
+    struct buf b = begin_attribute(name, TYPE_OF_TEXTS);
+
+    wire_text(&b, ATTRIBUTE_STRINGS, v);
+    end_attribute(o, &b);
+}
+
+void onnx_node(struct onnx *o, const char *op, const char *const *in, int n_in,
+               const char *const *out, int n_out)
 {
     struct buf b = {0};
 
     for (int i = 0; i < n_in; i++)
         wire_text(&b, NODE_INPUT, in[i] ? in[i] : "");
-    wire_text(&b, NODE_OUTPUT, out);
-    wire_text(&b, NODE_NAME, out);
+    for (int i = 0; i < n_out; i++)
+        wire_text(&b, NODE_OUTPUT, out[i]);
+    wire_text(&b, NODE_NAME, out[0]);
     wire_text(&b, NODE_OP_TYPE, op);
     buf_append(&b, o->attributes.data, o->attributes.len);
     buf_clear(&o->attributes);

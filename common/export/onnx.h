@@ -60,8 +60,12 @@ void onnx_attr_int(struct onnx *o, const char *name, int64_t v);
 void onnx_attr_ints(struct onnx *o, const char *name, const int64_t *v, int n);
 void onnx_attr_float(struct onnx *o, const char *name, float v);
 
-/* Append a node with one output.  An input that is NULL is absent. */
-void onnx_node(struct onnx *o, const char *op, const char *const *in, int n_in, const char *out);
+void onnx_attr_text(struct onnx *o, const char *name, const char *v);
+void onnx_attr_texts(struct onnx *o, const char *name, const char *v); /* a list of one */
+
+/* Append a node.  An input that is NULL is absent. */
+void onnx_node(struct onnx *o, const char *op, const char *const *in, int n_in,
+               const char *const *out, int n_out);
 
 /* An input or output of the graph. */
 void onnx_input(struct onnx *o, const char *name, enum onnx_type type, const struct onnx_dim *dim,

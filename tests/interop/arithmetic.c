@@ -121,7 +121,7 @@ static int write_model(const char *path, struct err *err)
                                         : arena_printf(&o.arena, "activation_%s",
                                                        activation_names[i - EW_COUNT + 1]);
 
-        onnx_node(&o, "Identity", &y, 1, name);
+        onnx_node(&o, "Identity", &y, 1, &name, 1);
         onnx_output(&o, name, dim, 2);
     }
     if (rc == 0)

@@ -104,6 +104,24 @@ class Views(nn.Module):
         return self.head(rows[:, 0] + spread + torch.clamp(rows.sum(1), -1, 1)), aux
 
 
+class Recurrent(nn.Module):
+    """All kinds, in both directions, whose last states are outputs, too"""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(VOCAB, 6)
+        self.lstm = nn.LSTM(6, 5, 2, batch_first=True, bidirectional=True)
+        self.gru = nn.GRU(10, 7, batch_first=True, bidirectional=True)
+        self.rnn = nn.RNN(14, 8, nonlinearity="relu", batch_first=True, bias=False)
+        self.head = nn.Linear(8, 10)
+
+    def forward(self, ids):
+        x, (_, cell) = self.lstm(self.table(ids))
+        x, last = self.gru(x)
+        x, _ = self.rnn(x)
+        return self.head(x[:, -1]), cell.transpose(0, 1), last.transpose(0, 1)
+
+
 class Decoder(nn.Module):
     """Llama's parts: RMS norms, rotary positions, shared keys, a gated MLP, a mask of the user"""
 
@@ -227,6 +245,17 @@ class Export(dp.Case):
         seen = session.run(None, dict(zip("abc", numbers)))
         for name, got, want in zip(outputs, seen, numbers[3:]):
             np.testing.assert_allclose(got, want, 1e-5, 1e-6, err_msg=name)
+
+    def test_recurrent(self):
+        fields = "{ids: ids.npy, labels: y.npy}"
+        want, _, session, module = self.imported(
+            "recurrent", Recurrent(), (torch.zeros(4, CONTEXT, dtype=torch.int64),),
+            {"data.train": fields, "data.validation": fields})
+        self.assert_same(session, {"ids": self.tokens}, "output0", want)
+        with torch.no_grad():
+            theirs = module(torch.from_numpy(self.tokens))
+        for k in 1, 2:
+            self.assert_same(session, {"ids": self.tokens}, f"output{k}", theirs[k].numpy())
 
     def test_imported_tokens(self):
         want, _, session, _ = self.imported(
