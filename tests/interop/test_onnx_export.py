@@ -68,6 +68,10 @@ OWN = {
     "gpt": {**GPT, "model.tied": "true", "model.dropout": 0.1},
     "untied": {**GPT, "model.tied": "false"},
     "layers": {"model.arch": "layers", "model.layers": flow(CNN), **IMAGES},
+    "sequences": {"model.arch": "layers", "data.format": "npy",
+                  "model.layers": "[lstm: {units: 4}, gru: {units: 5, layers: 2, bidirectional: "
+                                  "true, return: last}, linear: {units: 10}]",
+                  "data.train": "[line.npy, y.npy]", "data.validation": "[line.npy, y.npy]"},
     "numbers": {"model.arch": "mlp", "model.loss": "mse", "data.format": "npy",
                 "data.targets.mean": "2,-1", "data.targets.std": "3,0.5",
                 "data.train": "[row.npy, real.npy]", "data.validation": "[row.npy, real.npy]"},
@@ -161,8 +165,9 @@ class Export(dp.Case):
         self.gray = rng.random((N, 28, 28, 1), dtype=np.float32)
         self.tokens = rng.integers(0, VOCAB, (N, CONTEXT))
         flat = np.append(self.tokens.reshape(-1), 0).astype("<u2")
+        self.line = rng.standard_normal((N, CONTEXT, 3), dtype=np.float32)
         self.row = rng.standard_normal((N, 5), dtype=np.float32)
-        for name, value in {"x": self.x, "gray": self.gray, "row": self.row,
+        for name, value in {"x": self.x, "gray": self.gray, "row": self.row, "line": self.line,
                             "y": np.arange(N) % 10, "ids": self.tokens,
                             "mask": np.arange(CONTEXT)[None] < [[2], [6], [3], [4], [5], [1]],
                             "real": rng.standard_normal((N, 2), dtype=np.float32)}.items():
@@ -201,9 +206,10 @@ class Export(dp.Case):
             with self.subTest(name):
                 want = self.run_job(name, job)
                 model, session = self.session(name)
-                x = {"numbers": self.row}.get(name, self.gray if "gray" in str(job) else self.x)
-                x = self.tokens if "tokens" in str(job) else np.moveaxis(x, -1, 1) if x.ndim > 2 \
-                    else x
+                x = {"numbers": self.row, "sequences": self.line, "gpt": self.tokens,
+                     "untied": self.tokens, "lenet": self.gray, "lenet5": self.gray}.get(name,
+                                                                                      self.x)
+                x = np.moveaxis(x, -1, 1) if x.ndim == 4 else x
                 feed = {"input_ids" if x is self.tokens else "input": x}
                 self.assert_same(session, feed, "logits" if x is self.tokens else "output", want)
                 state = safetensors.numpy.load_file(
