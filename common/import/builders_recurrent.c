@@ -46,7 +46,7 @@ static int recurrent_state(struct lower *l, int value, int lines, const struct l
 }
 
 /* The graph values of a list of tensors. */
-static const int *recurrent_params(struct lower *l, const struct import_arg *a)
+static const int *recurrent_list(struct lower *l, const struct import_arg *a)
 {
     int *param = arena_alloc(&l->arena, (size_t)a->n * sizeof *param);
 
@@ -77,7 +77,7 @@ static int recurrent_options(struct lower *l, struct compose_recurrent *r)
     r->has_bias = has_bias != 0;
     r->layers = (int)layers;
     r->bidirectional = both != 0;
-    r->param = recurrent_params(l, a);
+    r->param = recurrent_list(l, a);
     return l->c.rc;
 }
 

@@ -78,6 +78,15 @@ static int lower_first_of_tied(const struct import_network *n, int i)
     return i;
 }
 
+/* The gates of a recurrent layer, whose parameters stand in a list; 0: the node is another one. */
+static int lower_gates(const struct import_node *n)
+{
+    return !n                                ? 0
+           : !strncmp(n->target, "lstm.", 5) ? 4
+           : !strncmp(n->target, "gru.", 4)  ? 3
+                                             : !strncmp(n->target, "rnn_", 4);
+}
+
 /* For each tensor the node that reads it first, or NULL. */
 static const struct import_node **lower_find_uses(const struct import_network *n)
 {
@@ -86,10 +95,11 @@ static const struct import_node **lower_find_uses(const struct import_network *n
     for (int k = n->n_nodes - 1; k >= 0; k--)
         for (int a = 0; a < n->node[k].n_args; a++) {
             const struct import_arg *arg = &n->node[k].arg[a];
+            const int is_list = arg->kind == IMPORT_VALUES && lower_gates(&n->node[k]) > 0;
 
-            if (arg->kind == IMPORT_VALUE && arg->values[0] != IMPORT_NO_VALUE &&
-                n->value[arg->values[0]].tensor >= 0)
-                use[lower_first_of_tied(n, n->value[arg->values[0]].tensor)] = &n->node[k];
+            for (int i = 0; i < (arg->kind == IMPORT_VALUE ? 1 : is_list ? arg->n : 0); i++)
+                if (arg->values[i] != IMPORT_NO_VALUE && n->value[arg->values[i]].tensor >= 0)
+                    use[lower_first_of_tied(n, n->value[arg->values[i]].tensor)] = &n->node[k];
         }
     return use;
 }
@@ -98,7 +108,7 @@ static enum param_kind lower_kind(const struct import_tensor *t, const struct im
 {
     if (use && !strcmp(use->target, "embedding.default"))
         return PARAM_EMBEDDING;
-    if (lower_ends_in(t->name, "bias"))
+    if (lower_ends_in(t->name, "bias") || (lower_gates(use) && t->n_dims == 1))
         return PARAM_BIAS;
     return t->n_dims < 2 ? PARAM_NORM : PARAM_WEIGHT;
 }
@@ -111,6 +121,14 @@ static float lower_fan_bound(const struct import_tensor *weight)
     return fan_in > 0 ? (float)(1 / sqrt((double)fan_in)) : 0;
 }
 
+/* 1/sqrt(H): of all parameters of a layer with H units. */
+static float lower_gate_bound(const struct import_tensor *t, const struct import_node *use)
+{
+    const int64_t units = t->n_dims ? t->dim[0] / lower_gates(use) : 0;
+
+    return units > 0 ? (float)(1 / sqrt((double)units)) : 0;
+}
+
 static int lower_has_target(const struct import_node *use, const char *const *names)
 {
     for (; use && *names; names++)
@@ -120,8 +138,8 @@ static int lower_has_target(const struct import_node *use, const char *const *na
 }
 
 /* The values that model.init: random draws: those of torch.nn's linear layers, convolutions,
- * embeddings and norms.  Of other parameters, one that is a factor is 1, and one that is added or
- * is put beside other values has a standard deviation of 0.02. */
+ * embeddings, norms and recurrent layers.  Of other parameters, one that is a factor is 1, and one
+ * that is added or is put beside other values has a standard deviation of 0.02. */
 static struct param_info lower_info(const struct import_network *n, const struct import_tensor *t,
                                     const struct import_node *use)
 {
@@ -137,6 +155,8 @@ static struct param_info lower_info(const struct import_network *n, const struct
 
     if (kind == PARAM_EMBEDDING)
         return (struct param_info){PARAM_NORMAL, 1, kind, 0};
+    if (lower_gates(use) && t->n_dims < 3)
+        return (struct param_info){PARAM_UNIFORM, lower_gate_bound(t, use), kind, 0};
     if (kind == PARAM_BIAS && lower_has_target(use, products) && at >= 0)
         return (struct param_info){PARAM_UNIFORM, lower_fan_bound(&n->tensor[at]), kind, 0};
     if (kind == PARAM_BIAS)

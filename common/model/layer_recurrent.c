@@ -1,4 +1,6 @@
-/* layer_recurrent - LSTM and GRU, by compose_recurrent. */
+/* layer_recurrent - LSTM and GRU, by compose_recurrent.
+ *
+ * Their input and output are [N,T,C], or rows [N*T,C] of tokens. */
 #include "model/layer_impl.h"
 #include "op/compose.h"
 

@@ -68,7 +68,8 @@ static int recurrent_infer(const struct graph *g, const struct node *n,
     if (rc < 0)
         return rc;
     gx = op_shape(g, n, RECURRENT_GX);
-    if ((rc = recurrent_check(g, n, RECURRENT_W, gx->dim[0], err)) < 0)
+    rc = recurrent_check(g, n, RECURRENT_W, gx->dim[0], err);
+    if (rc < 0)
         return rc;
     H = op_shape(g, n, RECURRENT_W)->dim[1];
     N = gx->dim[0] / n->attr.recurrent.length;
@@ -122,11 +123,13 @@ static int recurrent_infer_grad(const struct graph *g, const struct node *n,
     if (rc < 0)
         return rc;
     rows = op_shape(g, n, RECURRENT_GRAD_Y)->dim[0];
-    if ((rc = recurrent_check(g, n, RECURRENT_GRAD_W, rows, err)) < 0)
+    rc = recurrent_check(g, n, RECURRENT_GRAD_W, rows, err);
+    if (rc < 0)
         return rc;
     H = op_shape(g, n, RECURRENT_GRAD_W)->dim[1];
     N = rows / n->attr.recurrent.length;
-    if ((rc = recurrent_want_saved(g, n, rows, H, err)) < 0)
+    rc = recurrent_want_saved(g, n, rows, H, err);
+    if (rc < 0)
         return rc;
     op_out(out, RECURRENT_GRAD_DGX, DTYPE_F32, SHAPE(rows, recurrent_gates(n) * H));
     if (n->attr.recurrent.kind == RECURRENT_GRU)

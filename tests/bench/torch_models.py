@@ -67,7 +67,8 @@ def cpu_seconds():
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--model", choices=["gpt", "resnet18", "vit_tiny", "lstm", "gru"], required=True)
+    parser.add_argument("--model", choices=["gpt", "resnet18", "vit_tiny", "lstm", "gru"],
+                        required=True)
     parser.add_argument("--precision", choices=["float32", "bfloat16"], required=True)
     parser.add_argument("--kind", choices=["eager", "compiled"], required=True)
     parser.add_argument("--steps", type=int, required=True)

@@ -356,6 +356,13 @@ class Imported(dp.Case):
                 self.assert_recurrent("r10.0", losses, network)
                 self.assert_recurrent("r30.0", losses, network)
 
+        self.train("drawn", n=1, data__train=files, data__validation=files, train__max_steps=1,
+                   model__init__name="random", optimizer__lr=1e-12)
+        for name, drawn in self.state("drawn").items():
+            if name.startswith("lstm."):
+                self.assertLessEqual(drawn.abs().max(), 5 ** -0.5 * (1 + 1e-5), name)
+                self.assertGreater(drawn.abs().max(), 0.7 * 5 ** -0.5, name)
+
     def test_sequences(self):
         """lstm and gru of model.layers"""
         torch.manual_seed(1)

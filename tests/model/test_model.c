@@ -269,6 +269,12 @@ static void listed_layers_for_other_samples(void **state)
          "1: its input is [4,4,5], want rows [N,C] or images [N,H,W,C]; flatten it before"},
         {"[layer_norm, flatten, linear: {units: 2}]",
          "0: its input is [4,4,5], want rows [N,C]; flatten it before"},
+        {"[lstm: {units: 3, layers: 2, dropout: 0.5}, gru: {units: 4, return: last}, "
+         "linear: {units: 2}]",
+         NULL},
+        {"[gru: {units: 3}, flatten, linear: {units: 2}]", NULL},
+        {"[gru: {units: 3, return: last}, lstm: {units: 3}, linear: {units: 2}]",
+         "1: its input is [4,3], want [N,T,C]: C numbers for each of T time steps"},
         {"[flatten, linear: {units: 3}]", "gives [4,3], want [N,2]: end with flatten and linear"},
         {"[flatten, linear: {units: 1}]", "gives [4,1], want [N,2]: end with flatten and linear"},
     };
@@ -287,6 +293,36 @@ static void listed_layers_for_other_samples(void **state)
         else if (!strstr(err.msg, cases[i].message))
             fail_msg("%s: %s", cases[i].layers, err.msg);
     }
+}
+
+/* The parameters of recurrent layers have PyTorch's names and order. */
+static void recurrent_layers(void **state)
+{
+    const struct sample_spec sequences = {
+        2,
+        {{"x", SAMPLE_INPUT, DTYPE_F32, {2, {4, 5}}, 0, DTYPE_F32, SAMPLE_AS_IS},
+         {"y", SAMPLE_REAL, DTYPE_F32, {1, {2}}, 0, DTYPE_F32, SAMPLE_AS_IS}}};
+    const struct layers_options own = {
+        "[gru: {units: 3, bidirectional: true}, lstm: {units: 2, layers: 2, return: last}]"};
+    const struct model_options o = {.kind = &arch_layers, .options = &own, .loss = LOSS_MSE};
+    struct buf seen = {0};
+    struct graph *g;
+    struct err err;
+
+    (void)state;
+    for (int64_t batch = 0; batch < 3; batch += 2) {
+        assert_int_equal(model_build(&o, &sequences, batch, 1, 0, &g, &err), 0);
+        list(g, VALUE_PARAM, &seen);
+        assert_string_equal(
+            buf_cstr(&seen),
+            "0.weight_ih_l0[9,5] 0.weight_hh_l0[9,3] 0.bias_ih_l0[9] 0.bias_hh_l0[9] "
+            "0.weight_ih_l0_reverse[9,5] 0.weight_hh_l0_reverse[9,3] 0.bias_ih_l0_reverse[9] "
+            "0.bias_hh_l0_reverse[9] 1.weight_ih_l0[8,6] 1.weight_hh_l0[8,2] 1.bias_ih_l0[8] "
+            "1.bias_hh_l0[8] 1.weight_ih_l1[8,2] 1.weight_hh_l1[8,2] 1.bias_ih_l1[8] "
+            "1.bias_hh_l1[8]");
+        graph_free(g);
+    }
+    buf_fini(&seen);
 }
 
 /* The parameters are named as torch.nn.Sequential names them; every kind of layer is there. */
@@ -359,6 +395,7 @@ static void listed_layers_that_do_not_fit(void **state)
         {"[group_norm: {groups: 2}]", "0: 1 channels are no multiple of 2 groups"},
         {"[layer_norm]",
          "0: its input is [4,28,28,1], want rows [N,C]; flatten it before, or normalise images by"},
+        {"[lstm: {units: 3}]", "0: its input is [4,28,28,1], want [N,T,C]"},
         {"[flatten, instance_norm]", "1: its input is [4,784], want images"},
         {"[adaptive_avg_pool: {size: 3}]", "whose size is a multiple of 3"},
         {"[conv_transpose: {channels: 3, kernel: 2, groups: 2}]", "want multiples of groups, 2"},
@@ -397,6 +434,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(listed_layers),
+        cmocka_unit_test(recurrent_layers),
         cmocka_unit_test(listed_layers_for_other_samples),
         cmocka_unit_test(listed_layers_that_do_not_fit),
         cmocka_unit_test(parameters),

@@ -103,7 +103,8 @@ void ref_recurrent(const struct ref_node *n)
     }
 }
 
-/* What the gradient of a unit at one step reads: its 4 saved numbers, H apart; h and c before. */
+/* The operands of the gradient of a unit at one step: its 4 saved numbers, H apart; h and c before.
+ */
 struct ref_place {
     const float *saved;
     double y, cell, h_before, c_before;

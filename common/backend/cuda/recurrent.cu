@@ -11,7 +11,7 @@
 
 enum { TILE = 16, GATES_MAX = 4, SAVED = 4 /* times H: a row of `saved` */ };
 
-/* What all steps share. */
+/* The sizes and the order of all steps. */
 struct layer {
     int64_t N, T, H;
     bool reverse;
