@@ -74,10 +74,20 @@ static int export_build(struct exported *x, struct err *err)
 
 /* ---- inputs ---- */
 
-/* A name of an input or output that no parameter has. */
-static const char *port_name(struct emit *e, const char *name)
+/* 1: an imported network has an input of this name. */
+static int is_input(const struct import_network *n, const char *name)
 {
-    while (graph_find(e->g, name))
+    for (int i = 0; n && i < n->n_inputs; i++)
+        if (!strcmp(n->input[i].name, name))
+            return 1;
+    return 0;
+}
+
+/* A name of an input or output that no parameter has, and no input of `taken`, which may be NULL.
+ */
+static const char *port_name(struct emit *e, const struct import_network *taken, const char *name)
+{
+    while (graph_find(e->g, name) || is_input(taken, name))
         name = arena_printf(&e->o->arena, "%s_", name);
     return name;
 }
@@ -100,7 +110,7 @@ static void export_input(struct emit *e, int id, const char *name, enum onnx_typ
     struct emitted *v = &e->value[id];
     struct onnx_dim dim[SHAPE_MAX_DIMS];
 
-    name = port_name(e, name);
+    name = port_name(e, NULL, name);
     for (int d = 0; d < s->n; d++)
         dim[emit_at(form, d, s->n)] = d ? (struct onnx_dim){s->dim[d], 0} : (struct onnx_dim){0, 1};
     onnx_input(e->o, name, type, dim, n);
@@ -208,7 +218,7 @@ static void export_output(struct emit *e, const struct exported *x, int k, const
         y = in_units(e, &x->r->data->targets, y);
     if (e->value[id].type == ONNX_INT64)
         y = emit_cast_to(e, y, ONNX_FLOAT);
-    name = port_name(e, name);
+    name = port_name(e, x->network, name);
     onnx_node(e->o, "Identity", &y, 1, &name, 1);
     onnx_output(e->o, name, dim, n);
 }
