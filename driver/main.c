@@ -15,6 +15,7 @@
 #include "driver/ask.h"
 #include "driver/check.h"
 #include "driver/evaluate.h"
+#include "driver/export.h"
 #include "driver/options.h"
 #include "driver/record.h"
 #include "driver/server.h"
@@ -194,6 +195,16 @@ static int main_import(struct options *o, const struct evaluation *e, struct job
     return rc;
 }
 
+/* This build, these ranks and this device can do the job.  An export computes nothing. */
+static int check_possible(const struct options *o, const struct job *job, struct err *err)
+{
+    int rc = job_check_supported(job, o->n_ranks, backend_name(o), err);
+
+    if (rc == 0)
+        rc = job_check_backend(job, backend_name(o), err);
+    return rc == 0 ? job_check_encrypt(job, backend_name(o), !o->common.insecure, err) : rc;
+}
+
 static int load_job(struct options *o, const struct evaluation *e, struct job **out,
                     struct err *err)
 {
@@ -219,12 +230,8 @@ static int load_job(struct options *o, const struct evaluation *e, struct job **
     if (!is_told)
         o->n_ranks = max_i64(max_i64(1, o->n_ranks), (*out)->cluster.min_ranks);
     rc = main_import(o, e, *out, err);
-    if (rc == 0)
-        rc = job_check_supported(*out, o->n_ranks, backend_name(o), err);
-    if (rc == 0)
-        rc = job_check_backend(*out, backend_name(o), err);
-    if (rc == 0)
-        rc = job_check_encrypt(*out, backend_name(o), !o->common.insecure, err);
+    if (rc == 0 && !o->export)
+        rc = check_possible(o, *out, err);
     if (rc == 0)
         rc = main_measure(o, *out, err);
     if (rc == 0 && !o->evaluate)
@@ -285,8 +292,9 @@ static int run_job(struct options *o, const struct evaluation *e, int64_t start_
         return STATUS_USAGE;
     }
     main_take_place(o);
-    status = o->check ? daemon_end_output(check_run(o, job))
-                      : server_run(o, job, o->evaluate ? e : NULL, start_ns);
+    status = o->export  ? daemon_end_output(export_run(o, e, job))
+             : o->check ? daemon_end_output(check_run(o, job))
+                        : server_run(o, job, o->evaluate ? e : NULL, start_ns);
     job_free(job);
     return status;
 }
@@ -299,6 +307,8 @@ static int main_run(struct options *o, int64_t start_ns)
 
     if (o->evaluate && evaluate_find(o, &e, &err) < 0)
         log_error("%s", err.msg);
+    else if (options_export_weights(o))
+        status = daemon_end_output(export_run(o, &e, NULL));
     else
         status = o->standby ? standby_run(o, start_ns) : run_job(o, &e, start_ns);
     evaluate_fini(&e);

@@ -30,18 +30,18 @@ static const struct arg job_args[] = {
               "--set. "
               "Without --job the built-in demo runs: LeNet on drawn digits."},
      "FILE",
-     .of = OF_JOBS | OF_MAIN},
+     .of = OF_JOBS | OF(EXPORT) | OF_MAIN},
     {{"set", OPT_STRING, AT(sets), .flags = OPT_MANY,
       .help =
           "Override one key of the job file, such as train.epochs=1. The option may be repeated."},
      "KEY=VALUE",
-     .of = OF_JOBS | OF_MAIN},
+     .of = OF_JOBS | OF(EXPORT) | OF_MAIN},
     {{"run-dir", OPT_STRING, AT(run_dir),
       .help = "The run: the directory for job.yaml, events.jsonl and checkpoints. The default is "
               "runs/NAME, with "
               "the job's name, or NAME-2 and so on if that holds a run."},
      "DIR",
-     .of = OF_JOBS | OF(STATUS) | OF(DRAIN) | OF(STANDBY) | OF_MAIN},
+     .of = OF_JOBS | OF(EXPORT) | OF(STATUS) | OF(DRAIN) | OF(STANDBY) | OF_MAIN},
     {{"resume", OPT_BOOL, AT(resume),
       .help =
           "Go on with the run in the run directory, from the newest state among its followers and "
@@ -95,19 +95,30 @@ static const struct arg job_args[] = {
      "OUT.npy",
      .of = OF(PREDICT),
      .is_rare = 1},
+    {{"export", OPT_STRING, AT(export),
+      .help =
+          "Write the network of --checkpoint to FILE.onnx, for programs that serve it, and exit. "
+          "It "
+          "takes any number of samples, after data.normalize, whose numbers the file has as "
+          "metadata. FILE.safetensors is the state dict alone. The job is that of the checkpoint's "
+          "run unless --job names one. A file that exists is not replaced."},
+     "FILE",
+     .of = OF(EXPORT),
+     .is_rare = 1},
     {{"checkpoint", OPT_STRING, AT(checkpoint),
       .help =
-          "The checkpoint for --evaluate or --predict: latest (the default) or best of the run in "
+          "The checkpoint for --evaluate, --predict or --export: latest (the default) or best of "
+          "the run in "
           "--run-dir, or a folder. It may be the folder of a checkpoint, or of a run, whose newest "
           "one is taken."},
      "WHICH",
-     .of = OF(EVALUATE) | OF(PREDICT)},
+     .of = OF_WEIGHTS},
     {{"weights", OPT_CHOICE, AT(averaged), .choices = weights,
-      .help =
-          "The weights for --evaluate or --predict: trained (the default), or average, which are "
-          "those of train.average."},
+      .help = "The weights for --evaluate, --predict or --export: trained (the default), or "
+              "average, which are "
+              "those of train.average."},
      "WHICH",
-     .of = OF(EVALUATE) | OF(PREDICT)},
+     .of = OF_WEIGHTS},
     {{"inject", OPT_STRING, AT(injects), .flags = OPT_MANY,
       .help =
           "For tests: disturb the job by faults on purpose, such as kill:rank1@step50. The list of "
@@ -318,6 +329,34 @@ static int check_standby(struct options *o, struct err *err)
     return 0;
 }
 
+static int options_ends_in(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+
+    return n > m && !strcmp(text + n - m, end);
+}
+
+int options_export_weights(const struct options *o)
+{
+    return o->export && options_ends_in(o->export, ".safetensors");
+}
+
+/* An export is the work of this process alone, and takes a checkpoint as an evaluation does. */
+static int check_export(struct options *o, struct err *err)
+{
+    if (!o->export)
+        return 0;
+    o->evaluate = 1;
+    o->n_ranks = 1;
+    o->common.device = "cpu";
+    if (options_ends_in(o->export, ".onnx") || options_export_weights(o))
+        return 0;
+    return err_set(err, ERR_ARG,
+                   "--export %s: want FILE.onnx for the network, or FILE.safetensors for its state "
+                   "dict",
+                   o->export);
+}
+
 static int driver_options_check(struct options *o, struct err *err)
 {
     enum { STANDBY_PORT = 7001 };
@@ -325,6 +364,8 @@ static int driver_options_check(struct options *o, struct err *err)
 
     o->evaluate |= o->predict != NULL;
     rc = check_standby(o, err);
+    if (rc == 0)
+        rc = check_export(o, err);
     if (rc == 0 && !o->standby)
         rc = driver_options_ask_launcher(o, err);
     if (o->standby && o->port < 0)

@@ -46,6 +46,7 @@ struct options {
     const char *checkpoint; /* NULL: not given, which means latest */
     int averaged;           /* 1: the averaged weights are meant, not the trained ones */
     const char *predict;    /* evaluate, and write the logits there; NULL: not given */
+    const char *export;     /* write the network there; NULL: not given */
     const char *root;       /* with --standby: where the driver is, HOST:PORT */
     char root_host[ADDR_MAX_HOST];
     int root_port;
@@ -77,6 +78,9 @@ void options_give_ranks(struct options *o, int64_t n_ranks);
 
 /* Append a warning that the run tells as an event once it begins; longer ones are cut. */
 void options_tell(struct options *o, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* 1: --export asks for a state dict, FILE.safetensors, and not for the network. */
+int options_export_weights(const struct options *o);
 
 void options_help(const struct options *o, FILE *f);
 

@@ -65,6 +65,19 @@ static const struct verb_row verbs[] = {
                  "  dpdriver predict out.npy runs/demo --set data.validation=pictures\n",
          .why = "leave one of them out",
          .daemon = DAEMON_AS_RANK | DAEMON_AS_RANKS},
+    [VERB_EXPORT] =
+        {.name = "export",
+         .option = "export",
+         .operands = {"export", "checkpoint"},
+         .usage = "FILE.onnx [CHECKPOINT]",
+         .needs = "export",
+         .line = "write the trained network for serving",
+         .text = "Writes the network with the weights of a checkpoint as ONNX, which onnxruntime\n"
+                 "and others run.  FILE.safetensors is the state dict alone.  Nothing is trained.\n"
+                 "\n"
+                 "  dpdriver export net.onnx runs/demo            its newest checkpoint\n"
+                 "  dpdriver export net.onnx best --run-dir runs/demo\n",
+         .why = "leave one of them out"},
     [VERB_STATUS] =
         {.name = "status",
          .option = "status",
@@ -280,8 +293,7 @@ static void put_verbs(FILE *f)
 {
     fprintf(f, "Usage: dpdriver [VERB] [option]...\n"
                "\n"
-               "Trains neural networks data-parallel.  This process is rank 0; each dpfollower\n"
-               "is one more.\n"
+               "Trains neural networks data-parallel, as rank 0; each dpfollower is one more.\n"
                "\n");
     for (enum verb v = 0; v < VERB_COUNT; v++)
         fprintf(f, "  %-8s %-21s %s\n", verbs[v].name, verbs[v].usage, verbs[v].line);

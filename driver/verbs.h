@@ -19,6 +19,7 @@ enum verb {
     VERB_TRAIN,
     VERB_EVALUATE,
     VERB_PREDICT,
+    VERB_EXPORT,
     VERB_STANDBY,
     VERB_DRAIN,
     VERB_STATUS,
@@ -29,9 +30,10 @@ enum verb {
 };
 
 /* For struct arg, `of`.  Rows that both daemons have name what a verb does (daemon/daemon.h). */
-#define OF(VERB) (1u << VERB_##VERB)
-#define OF_MAIN  (1u << VERB_COUNT) /* the option stands in the summary of all verbs, too */
-#define OF_JOBS  (OF(TRAIN) | OF(EVALUATE) | OF(PREDICT))
+#define OF(VERB)   (1u << VERB_##VERB)
+#define OF_MAIN    (1u << VERB_COUNT) /* the option stands in the summary of all verbs, too */
+#define OF_JOBS    (OF(TRAIN) | OF(EVALUATE) | OF(PREDICT))
+#define OF_WEIGHTS (OF(EVALUATE) | OF(PREDICT) | OF(EXPORT)) /* those of a checkpoint */
 
 /* The thing that the command line asks for. */
 struct wish {

@@ -43,8 +43,7 @@ static int arch_find_inputs(struct net *m, const struct import_options *o, int *
 
 /* ---- outputs ---- */
 
-/* The name of an output in messages and in model.loss: outputK, if the export has none. */
-static const char *arch_output_name(const struct import_network *n, int k, char room[32])
+const char *import_output_name(const struct import_network *n, int k, char room[32])
 {
     const char *name = n->output[k].name;
 
@@ -60,10 +59,10 @@ static int arch_find_output(struct net *m, const struct import_network *n, const
     char room[32];
 
     for (int k = 0; k < n->n_outputs; k++)
-        if (!name || !strcmp(arch_output_name(n, k, room), name))
+        if (!name || !strcmp(import_output_name(n, k, room), name))
             return k;
     for (int k = 0; k < n->n_outputs; k++)
-        buf_printf(&names, "%s%s", k ? ", " : "", arch_output_name(n, k, room));
+        buf_printf(&names, "%s%s", k ? ", " : "", import_output_name(n, k, room));
     m->rc = err_set(m->err, ERR_CONFIG, "model.loss: %.60s is no output of %s, which has %s", name,
                     n->path, buf_cstr(&names));
     buf_fini(&names);
@@ -85,7 +84,7 @@ static void arch_take_outputs(struct net *m, const struct import_network *n, con
         if (m->rc == 0 && of[k] == NO_VALUE)
             m->rc = err_set(m->err, ERR_UNSUPPORTED,
                             "%s: its output %s is no tensor, and model.loss takes it", n->path,
-                            arch_output_name(n, at, room));
+                            import_output_name(n, at, room));
     }
     if (m->rc < 0)
         return;
@@ -147,6 +146,26 @@ const struct model_arch arch_import = {
 const struct import_options *import_options_of(const struct model_options *o)
 {
     return o->kind == &arch_import ? o->options : NULL;
+}
+
+int import_build_outputs(const struct model_options *o, const struct sample_spec *spec,
+                         int64_t batch, int *value, struct graph **out, struct err *err)
+{
+    const struct import_options *import = import_options_of(o);
+    struct graph *g = graph_new(batch, 0);
+    struct net m = {.g = g, .spec = spec, .h = NO_VALUE, .err = err};
+    int *input = arena_alloc(&g->arena, ((size_t)import->network->n_inputs + 1) * sizeof *input);
+
+    net_add_inputs(&m);
+    m.rc = arch_find_inputs(&m, import, input);
+    if (m.rc == 0)
+        m.rc = import_lower(&m, import->network,
+                            &(struct import_choices){.input = input, .dropout = -1}, value);
+    if (m.rc < 0)
+        graph_free(g);
+    else
+        *out = g;
+    return m.rc;
 }
 
 int import_check_batch(const struct model_options *o, const struct sample_spec *spec,

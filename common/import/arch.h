@@ -24,6 +24,14 @@ extern const struct model_arch arch_import;
 /* The options of an imported network; NULL: `o` has another architecture. */
 const struct import_options *import_options_of(const struct model_options *o);
 
+/* The graph for evaluation with all that the network gives, and without a loss.  value[n_outputs]
+ * gets the graph value of each output, NO_VALUE if it is no tensor. */
+int import_build_outputs(const struct model_options *o, const struct sample_spec *spec,
+                         int64_t batch, int *value, struct graph **out, struct err *err);
+
+/* The name of output k in messages and in model.loss: outputK, if the export has none. */
+const char *import_output_name(const struct import_network *n, int k, char room[32]);
+
 /* Compare the graphs of two batch sizes, since sizes of the batch at export may stand in the file
  * as plain numbers.  ERR_UNSUPPORTED names the node that truly depends on it.  No effect for
  * other architectures. */

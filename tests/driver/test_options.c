@@ -14,6 +14,7 @@ static const char *const verbs[VERB_COUNT][3] = {
     [VERB_TRAIN] = {"train", "--nranks=2"},
     [VERB_EVALUATE] = {"evaluate"},
     [VERB_PREDICT] = {"predict", "--predict=out.npy"},
+    [VERB_EXPORT] = {"export", "--export=net.onnx"},
     [VERB_STANDBY] = {"standby", "--root=node1:7000"},
     [VERB_DRAIN] = {"drain", "--drain=1"},
     [VERB_STATUS] = {"status"},
@@ -28,6 +29,7 @@ static const struct {
 } values[] = {
     {"bind", "none", "--ranks=2"},
     {"device", "cpu", NULL},
+    {"export", "net.onnx", NULL},
     {"help", NULL, NULL},
     {"host", "127.0.0.1", NULL},
     {"hosts", "hosts", "--insecure"},

@@ -94,9 +94,14 @@ VERB_CASES = [
     (["evaluate", "--predict", "o.npy"], r"takes no --predict, which belongs to predict"),
     (["predict"], r'"dpdriver predict" needs a word: dpdriver predict OUT.npy \[CHECKPOINT\]'),
     (["predict", "o.npy", "nowhere"], r"nowhere"),
+    (["export"], r'"dpdriver export" needs a word: dpdriver export FILE.onnx \[CHECKPOINT\]'),
+    (["export", "net.pb"], r"--export net.pb: want FILE.onnx for the network, or FILE.safetensors"),
+    (["export", "net.onnx", "nowhere"], r"nowhere"),
+    (["--export", "net.onnx", "--resume"], r"--export and --resume: leave one of them out"),
     (["status", "typo"], r"--status: there is no run directory typo, nor runs/typo"),
     (["status", "--log-format", "text", "typo"], r"--status: there is no run directory typo"),
-    (["status", "--job", "x"], r"takes no --job, which belongs to train, evaluate and predict"),
+    (["status", "--job", "x"],
+     r"takes no --job, which belongs to train, evaluate, predict and export"),
     (["status", "--drain", "1"], r"takes no --drain, which belongs to drain"),
     (["drain"], r"needs a word: dpdriver drain WHO"),
     (["drain", "1", "typo"], r"--drain: there is no run directory typo"),
@@ -225,8 +230,8 @@ class Args(dp.Case):
         self.assertEqual(told("keys"), told("--help-job"))
         self.assertEqual(told("keys", "Batch"), told("--help-job", "--like", "batch"))
         verbs = re.findall(r"^  (\w+) +.*", told("help").split("\n\n")[2], re.MULTILINE)
-        self.assertEqual(verbs, ["train", "evaluate", "predict", "standby", "drain", "status",
-                                 "secret", "keys", "help"])
+        self.assertEqual(verbs, ["train", "evaluate", "predict", "export", "standby", "drain",
+                                 "status", "secret", "keys", "help"])
         self.assertLessEqual(len(told("help").splitlines()), 40)
         options, daily = {}, {}
         for verb in verbs:

@@ -158,7 +158,7 @@ class Evaluate(dp.Case):
                 daemon = self.start([DRIVER, "--evaluate", *args])
                 self.assert_exit(daemon, USAGE, words)
         self.assert_exit(self.start([DRIVER, "--nranks", "1", "--checkpoint", "best"]), USAGE,
-                         r"--checkpoint belongs to --evaluate and --predict")
+                         r"--checkpoint belongs to --evaluate, --predict and --export")
         self.run_driver("--run-dir", "plain", job={**JOB, "train.epochs": 1,
                                                    "train.best.metric": "none"})
         self.assertRegex(self.evaluate("--checkpoint", "best", status=USAGE,
@@ -232,6 +232,40 @@ class Evaluate(dp.Case):
         text = self.evaluate("--predict", "large.npy", "--set", "model.vocab=70000", "--set",
                              "model.context=64", where=where, status=USAGE)
         self.assertRegex(text, r"the logits of one sample have 17 MiB, \d+ in all, want at most 16")
+
+    def test_export(self):
+        """The network or its state dict as a file; interop/onnx_export runs such files."""
+        before = self.files()
+        where = ("--run-dir", "run", "--log-format", "json")
+        for to, step, args in (("a.onnx", 24, ()), ("b.safetensors", 24, ()),
+                               ("c.onnx", 8, ("--checkpoint", "run/checkpoints/step-00000008"))):
+            daemon = self.start([DRIVER, "--export", to, *where, *args])
+            self.assert_exit(daemon, FINISHED)
+            told = json.loads(daemon.out)
+            self.assertTrue(told.pop("checkpoint").endswith(f"run/checkpoints/step-{step:08}"))
+            self.assertEqual(told, {"step": step, "exported": to})
+        weights = self.weights("run")["model.safetensors"]
+        with open(self.path("b.safetensors"), "rb") as file:
+            self.assertEqual(file.read(), weights)
+        first, = struct.unpack("<Q", weights[:8])
+        begin, end = json.loads(weights[8:8 + first])["fc1.weight"]["data_offsets"]
+        with open(self.path("a.onnx"), "rb") as file:
+            self.assertTrue(weights[8 + first + begin:8 + first + end] in file.read())
+        for args, status, pattern in (
+                (["a.onnx"], USAGE, "a.onnx is there already"),
+                (["no/d.onnx"], USAGE, "no file can be made in folder no/: No such file"),
+                (["d.onnx", "--weights", "average"], USAGE, "has no averaged weights"),
+                (["d.safetensors", "--weights", "average"], USAGE, "has no averaged weights"),
+                (["d.onnx", "--set", "model.arch=lenet5"], USAGE,
+                 r"checkpoint has F32 conv1.weight \[20,1,3,3\], and the job's network F32 \[6,")):
+            self.assert_exit(self.start([DRIVER, "--export", *args, "--run-dir", "run"]), status,
+                             pattern)
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000))
+        for to in ("d.onnx", "d.safetensors"):
+            full = self.start([DRIVER, "--export", to, "--run-dir", "run"], preexec_fn=limit)
+            self.assert_exit(full, FAILED, f"{to}: writing .* left: File too large")
+        self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("d")], [])
+        self.assertEqual(self.files(), before)
 
     def test_predict_refused(self):
         with open(self.path("there.npy"), "w", encoding="ascii") as file:

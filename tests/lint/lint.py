@@ -61,7 +61,7 @@ TEST_SEAMS = {
     # the same without a file, a stream of batches, or division
     "idx_parse", "loader_next", "st_parse", "state_new", "zip_parse",
     # the rest of a set of functions of which the product calls others
-    "coll_broadcast_async", "graph_find", "graph_output",
+    "coll_broadcast_async", "graph_output",
     "program_output", "rng_next_below", "rng_next_normal",
 }
 
