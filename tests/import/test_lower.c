@@ -569,8 +569,9 @@ static void test_blocks(void **state)
     static const struct {
         const char *module;
         int block;
-    } row[] = {{"stem", 0},        {"net.h.0.norm", 1}, {"net.h.0", 1},    {"net.h.1.a.2", 2},
-               {"net", 0},         {"layer1.0.c", 3},   {"layer1.1.c", 4}, {"layer2.0.down.0", 5},
+    } row[] = {{"stem", 0},        {"net.h.0.norm", 1}, {"net.h.0", 1},
+               {"net.h.1.a.2", 2}, {"net.h.1.b.3", 2},  {"net", 0},
+               {"layer1.0.c", 3},  {"layer1.1.c", 4},   {"layer2.0.down.0", 5},
                {"e.layer_0.ln", 6}};
     struct buf text = {0};
     struct graph *g;
