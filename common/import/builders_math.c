@@ -175,7 +175,8 @@ static void builders_binary(struct lower *l, int kind)
     }
     if (alpha != 1)
         b = with_constants(l, EW_AFFINE, b, alpha, 0);
-    if (!lower_failed(l) && kind == EW_MUL && lower_recognise(l, &a, &b, &y))
+    if (!lower_failed(l) && ((kind == EW_MUL && lower_recognise(l, &a, &b, &y)) ||
+                             (kind == EW_ADD && lower_recognise_sum(l, &a, &b, &y))))
         lower_set(l, 0, y);
     else if (!lower_failed(l))
         lower_set(l, 0, lower_binary(l, (enum elementwise)kind, a, b));

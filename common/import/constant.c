@@ -137,19 +137,6 @@ int lower_fold(struct lower *l, const struct import_node *n)
 
 /* ---- values of the graph ---- */
 
-/* Element i of the value, with extents `s`, as one of the constant. */
-static int64_t constant_at(const struct host_tensor *t, const struct shape *s, int64_t i)
-{
-    int64_t at = 0, scale = 1;
-
-    for (int d = s->n - 1; d >= 0; d--) {
-        at += i % s->dim[d] % t->dim[d] * scale;
-        scale *= t->dim[d];
-        i /= s->dim[d];
-    }
-    return at;
-}
-
 /* The length of the rows along dimension 0 that every sample of the batch repeats, as masks of
  * windows have them, [batch * windows, heads, T, T]; 0: it is no such constant. */
 static int64_t constant_period(const struct lower *l, const struct host_tensor *t)
@@ -160,9 +147,15 @@ static int64_t constant_period(const struct lower *l, const struct host_tensor *
     if (t->n_dims < 3 || l->batch < 2 || t->dim[0] <= l->batch || t->dim[0] % l->batch)
         return 0;
     period = n / l->batch;
-    for (int64_t i = period; i < n; i++)
-        if (host_element(t, i) != host_element(t, i % period))
-            return 0;
+    for (int64_t i = period, m; i < n; i += m) {
+        struct fold_num v[FOLD_RUN], first[FOLD_RUN];
+
+        m = fold_read(t, i % period, min_i64(n - i, period - i % period), first);
+        fold_read(t, i, m, v);
+        for (int k = 0; k < m; k++)
+            if (v[k].f != first[k].f)
+                return 0;
+    }
     return t->dim[0] / l->batch;
 }
 
@@ -190,18 +183,37 @@ static struct shape constant_extents(const struct lower *l, const struct host_te
     return s;
 }
 
-static int32_t constant_bits(struct lower *l, const struct host_tensor *t, int64_t i, int is_index)
+static int32_t constant_bits(struct lower *l, struct fold_num v, int is_index)
 {
-    const float f = (float)host_element(t, i);
-    const int64_t v = is_index ? host_integer(t, i) : 0;
+    const float f = (float)v.f;
     int32_t bits;
 
-    if (v < INT32_MIN || v > INT32_MAX)
-        lower_fail(l, ERR_UNSUPPORTED, "a constant has the index %lld, want 31 bits", (long long)v);
+    if (is_index && (v.i < INT32_MIN || v.i > INT32_MAX))
+        lower_fail(l, ERR_UNSUPPORTED, "a constant has the index %lld, want 31 bits",
+                   (long long)v.i);
     if (is_index)
-        return (int32_t)v;
+        return (int32_t)v.i;
     memcpy(&bits, &f, sizeof bits);
     return bits;
+}
+
+/* The n elements of the value with the extents `s`, whose dimension 0 repeats those of t. */
+static void constant_elements(struct lower *l, const struct host_tensor *t, const struct shape *s,
+                              int is_index, int32_t *to)
+{
+    const int64_t n = shape_elements(s);
+    struct host_tensor once = *t;
+    struct fold_num v[FOLD_RUN];
+    int64_t n_once;
+
+    for (int d = 0; d < s->n; d++)
+        once.dim[d] = min_i64(s->dim[d], t->dim[d]);
+    n_once = host_count(&once);
+    for (int64_t i = 0, m; i < n && !lower_failed(l); i += m) {
+        m = fold_read(&once, i % n_once, min_i64(n - i, n_once - i % n_once), v);
+        for (int k = 0; k < m; k++)
+            to[i + k] = constant_bits(l, v[k], is_index);
+    }
 }
 
 static struct lowered constant_value(struct lower *l, struct lowered x, int is_index)
@@ -225,8 +237,7 @@ static struct lowered constant_value(struct lower *l, struct lowered x, int is_i
     if (!compose_has_room(&l->c, n, 1))
         return x;
     to = arena_alloc(&l->arena, (size_t)n * sizeof *to + 1);
-    for (int64_t i = 0; i < n && !lower_failed(l); i++)
-        to[i] = constant_bits(l, t, constant_at(t, &s, i), is_index);
+    constant_elements(l, t, &s, is_index, to);
     if (lower_failed(l))
         return x;
     c->age[is_index] = l->age;

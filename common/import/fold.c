@@ -8,159 +8,6 @@
 
 #include "base/util.h"
 #include "import/fold_impl.h"
-#include "tensor/half.h"
-
-/* ---- elements ---- */
-
-int host_is_real(enum import_type t)
-{
-    return t == IMPORT_F32 || t == IMPORT_F64 || t == IMPORT_F16 || t == IMPORT_BF16;
-}
-
-struct fold_num fold_get(const struct host_tensor *t, int64_t at)
-{
-    const size_t size = import_type_size(t->type);
-    struct fold_num v = {0, 0};
-    union {
-        float f32;
-        double f64;
-        int64_t i64;
-        int32_t i32;
-        int16_t i16;
-        int8_t i8;
-        uint8_t u8;
-        uint16_t half;
-    } u = {.i64 = 0};
-
-    memcpy(&u, (const char *)t->data + at * (int64_t)size, size);
-    switch (t->type) {
-    case IMPORT_F32:
-        v.f = (double)u.f32;
-        return v;
-    case IMPORT_F64:
-        v.f = u.f64;
-        return v;
-    case IMPORT_F16:
-        v.f = (double)f16_to_float(u.half);
-        return v;
-    case IMPORT_BF16:
-        v.f = (double)bf16_to_float(u.half);
-        return v;
-    case IMPORT_I64:
-        v.i = u.i64;
-        break;
-    case IMPORT_I32:
-        v.i = u.i32;
-        break;
-    case IMPORT_I16:
-        v.i = u.i16;
-        break;
-    case IMPORT_I8:
-        v.i = u.i8;
-        break;
-    case IMPORT_BOOL:
-        v.i = u.u8 != 0;
-        break;
-    default:
-        v.i = u.u8;
-    }
-    v.f = (double)v.i;
-    return v;
-}
-
-/* A float beyond int64 has no defined value in PyTorch; here it is the smallest. */
-static int64_t fold_truncate(double v)
-{
-    return v >= -0x1p63 && v < 0x1p63 ? (int64_t)v : INT64_MIN;
-}
-
-void fold_put(const struct host_tensor *t, int64_t at, struct fold_num v, enum import_type from)
-{
-    const size_t size = import_type_size(t->type);
-    const int was_real = host_is_real(from);
-    const double f = was_real ? v.f : (double)v.i;
-    int64_t i = 0;
-    uint8_t flag;
-    uint16_t half;
-    float single;
-    const void *bits = &i; /* little-endian: narrower integers are its first bytes */
-
-    switch (t->type) {
-    case IMPORT_F32:
-        single = was_real ? (float)v.f : (float)v.i;
-        bits = &single;
-        break;
-    case IMPORT_F64:
-        bits = &f;
-        break;
-    case IMPORT_F16:
-        half = f16_from_float((float)f);
-        bits = &half;
-        break;
-    case IMPORT_BF16:
-        half = bf16_from_float((float)f);
-        bits = &half;
-        break;
-    case IMPORT_BOOL:
-        flag = was_real ? v.f != 0 : v.i != 0;
-        bits = &flag;
-        break;
-    default:
-        i = was_real ? fold_truncate(v.f) : v.i;
-    }
-    memcpy((char *)t->data + at * (int64_t)size, bits, size);
-}
-
-int64_t host_count(const struct host_tensor *t)
-{
-    int64_t n = 1;
-
-    for (int d = 0; d < t->n_dims; d++)
-        n *= t->dim[d];
-    return n;
-}
-
-int64_t fold_place(const struct host_tensor *t, int64_t i)
-{
-    int64_t at = 0;
-
-    for (int d = t->n_dims - 1; d >= 0; d--) {
-        at += i % t->dim[d] * t->stride[d];
-        i /= t->dim[d];
-    }
-    return at;
-}
-
-struct fold_num fold_element(const struct host_tensor *t, int64_t i)
-{
-    return fold_get(t, fold_place(t, i));
-}
-
-double host_element(const struct host_tensor *t, int64_t i) { return fold_element(t, i).f; }
-
-int64_t host_integer(const struct host_tensor *t, int64_t i) { return fold_element(t, i).i; }
-
-int host_is_even(const struct host_tensor *t, int d)
-{
-    const size_t size = import_type_size(t->type);
-    const int64_t n = host_count(t);
-
-    if (n == 0 || t->dim[d] == 1 || t->stride[d] == 0)
-        return n > 0;
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t at = fold_place(t, i);
-        int64_t inner = 1, k;
-
-        for (int e = d + 1; e < t->n_dims; e++)
-            inner *= t->dim[e];
-        k = i / inner % t->dim[d];
-        if (k > 0 &&
-            memcmp((const char *)t->data + at * (int64_t)size,
-                   (const char *)t->data + (at - k * t->stride[d]) * (int64_t)size, size) != 0)
-            return 0;
-    }
-    return 1;
-}
 
 struct host_tensor host_of_file(const struct import_tensor *t)
 {
@@ -223,8 +70,7 @@ struct host_tensor fold_copy(struct fold *f, const struct host_tensor *t)
 
     if (fold_new(f, t->type, t->n_dims, t->dim)) {
         to = f->out;
-        for (int64_t i = 0; i < host_count(t); i++)
-            fold_put(&to, i, fold_element(t, i), t->type);
+        fold_fill(&to, t);
     }
     f->out = kept;
     return to;
@@ -447,8 +293,8 @@ static void fold_write_back(struct fold *f)
         return;
     from = fold_expand_to(f, f->out, self.n_dims, self.dim);
     from = fold_copy(f, &from); /* it may be a view of the memory that changes */
-    for (int64_t i = 0; f->rc == 0 && i < host_count(&self); i++)
-        fold_put(&self, fold_place(&self, i), fold_get(&from, i), from.type);
+    if (f->rc == 0)
+        fold_fill(&self, &from);
     f->out = self;
 }
 

@@ -51,6 +51,17 @@ struct host_tensor host_of_file(const struct import_tensor *t);
 double host_element(const struct host_tensor *t, int64_t i);
 int64_t host_integer(const struct host_tensor *t, int64_t i); /* of a type without fractions */
 int64_t host_count(const struct host_tensor *t);
+
+/* An element: `f` for floats and as a double, `i` for integers and booleans. */
+struct fold_num {
+    int64_t i;
+    double f;
+};
+
+enum { FOLD_RUN = 256 };
+/* Elements from number i on, row by row, n or FOLD_RUN of them; returns how many. */
+int fold_read(const struct host_tensor *t, int64_t i, int64_t n, struct fold_num *to);
+
 int host_is_real(enum import_type t);
 /* 1: all elements along dimension d are equal. */
 int host_is_even(const struct host_tensor *t, int d);

@@ -30,17 +30,21 @@ struct fold_row {
 /* Tables, each ended by a target of NULL. */
 extern const struct fold_row fold_made[], fold_views[], fold_math[], fold_parts[];
 
-/* An element: `f` for floats, `i` for integers and booleans. */
-struct fold_num {
-    int64_t i;
-    double f;
-};
-
 /* Element number `at` from t->data on; fold_put takes a number of type `from`. */
 struct fold_num fold_get(const struct host_tensor *t, int64_t at);
 void fold_put(const struct host_tensor *t, int64_t at, struct fold_num v, enum import_type from);
 int64_t fold_place(const struct host_tensor *t, int64_t i); /* of element i, row by row */
 struct fold_num fold_element(const struct host_tensor *t, int64_t i);
+/* Runs of elements, whose places are counted once.  n <= FOLD_RUN elements from number i on. */
+void fold_places(const struct host_tensor *t, int64_t i, int n, int64_t *to);
+void fold_load(const struct host_tensor *t, const int64_t *at, int n, struct fold_num *to);
+void fold_write(const struct host_tensor *t, int64_t i, int n, const struct fold_num *from,
+                enum import_type type);
+/* Likewise read, as numbers of the type `type`. */
+void fold_read_as(const struct host_tensor *x, int64_t i, int n, enum import_type type,
+                  struct fold_num *to);
+/* All elements of `from`, row by row, as those of `to`, which has as many. */
+void fold_fill(const struct host_tensor *to, const struct host_tensor *from);
 
 #define fold_fail(f, ...) \
     ((void)((f)->rc < 0 || ((f)->rc = err_set((f)->err, ERR_UNSUPPORTED, __VA_ARGS__))))

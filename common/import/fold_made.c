@@ -60,7 +60,9 @@ static void fold_filled(struct fold *f)
                                                      : "value";
     struct host_tensor v = {.type = IMPORT_I64};
     struct fold_num number = {.i = f->kind};
+    struct fold_num run[FOLD_RUN];
     int is_scalar;
+    int64_t n;
 
     if (f->kind == FILL_VALUE) {
         v = fold_in(f, name, 99, &is_scalar);
@@ -68,9 +70,13 @@ static void fold_filled(struct fold *f)
             fold_fail(f, "its %s is more than one number", name);
         number = f->rc == 0 ? fold_element(&v, 0) : number;
     }
-    if (fold_new(f, says->type, says->n_dims, says->dim))
-        for (int64_t i = 0; i < host_count(&f->out); i++)
-            fold_put(&f->out, i, number, v.type);
+    for (int k = 0; k < FOLD_RUN; k++)
+        run[k] = number;
+    if (!fold_new(f, says->type, says->n_dims, says->dim))
+        return;
+    n = host_count(&f->out);
+    for (int64_t i = 0; i < n; i += FOLD_RUN)
+        fold_write(&f->out, i, (int)min_i64(n - i, FOLD_RUN), run, v.type);
 }
 
 /* fill_, zero_, copy_: what is written; fold_node writes it. */
@@ -111,8 +117,7 @@ static void fold_same(struct fold *f)
         (f->kind == SAME_CAST && (x.type != fold_type(f) || fold_int(f, "copy", 99, 0)))) {
         fold_narrow((struct host_tensor *[]){&x}, 1, x.n_dims, whole.dim, small);
         if (fold_new(f, fold_type(f), x.n_dims, small))
-            for (int64_t i = 0; i < host_count(&x); i++)
-                fold_put(&f->out, i, fold_element(&x, i), x.type);
+            fold_fill(&f->out, &x);
         fold_widen(f, whole.dim);
     } else if (f->kind == SAME_COPY || (f->kind == SAME_DENSE && !fold_is_dense(&x))) {
         f->out = fold_copy(f, &x);
@@ -124,17 +129,24 @@ static void fold_triangle(struct fold *f)
 {
     const struct host_tensor x = fold_tensor(f, "self", 0);
     const int64_t diagonal = fold_int(f, "diagonal", 1, 0);
+    struct fold_num v[FOLD_RUN];
+    int64_t n, cols;
 
     if (f->rc == 0 && x.n_dims < 2)
         fold_fail(f, "a triangle of %d dimensions", x.n_dims);
     if (f->rc < 0 || !fold_new(f, x.type, x.n_dims, x.dim))
         return;
-    for (int64_t i = 0; i < host_count(&x); i++) {
-        const int64_t cols = x.dim[x.n_dims - 1], row = i / cols % x.dim[x.n_dims - 2];
-        const int64_t above = i % cols - row;
+    n = host_count(&x);
+    cols = x.dim[x.n_dims - 1];
+    for (int64_t i = 0, m; i < n; i += m) {
+        m = fold_read(&x, i, n - i, v);
+        for (int k = 0; k < m; k++) {
+            const int64_t row = (i + k) / cols % x.dim[x.n_dims - 2], above = (i + k) % cols - row;
 
-        if (f->kind ? above >= diagonal : above <= diagonal)
-            fold_put(&f->out, i, fold_element(&x, i), x.type);
+            if (f->kind ? above < diagonal : above > diagonal)
+                v[k] = (struct fold_num){0, 0};
+        }
+        fold_write(&f->out, i, (int)m, v, x.type);
     }
 }
 

@@ -5,27 +5,39 @@
 #include "import/fold.h"
 
 /* 1: the key may be read; 0: it may not; -1: the number is no mask. */
-static int mask_reads(const struct host_tensor *t, int64_t i)
+static int mask_reads_by(const struct host_tensor *t, double v)
 {
-    const double v = host_element(t, i);
-
     if (t->type == IMPORT_BOOL)
         return v != 0;
     return v == 0 ? 1 : v <= -(double)FLT_MAX ? 0 : -1;
+}
+
+static int mask_reads(const struct host_tensor *t, int64_t i)
+{
+    return mask_reads_by(t, host_element(t, i));
 }
 
 static int mask_has_form(const struct host_tensor *t, int64_t queries, int64_t keys,
                          const struct mask_form *f)
 {
     const int64_t n = host_count(t);
+    struct fold_num v[FOLD_RUN];
+    int64_t q = 0, k = 0;
 
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t q = i / keys % queries, k = i % keys, last = q + f->offset;
-        const int wanted =
-            f->kind == MASK_ALL || (k <= last && (f->kind == MASK_CAUSAL || k > last - f->width));
+    for (int64_t i = 0, m; i < n; i += m) {
+        m = fold_read(t, i, n - i, v);
+        for (int j = 0; j < m; j++) {
+            const int64_t last = q + f->offset;
+            const int wanted = f->kind == MASK_ALL ||
+                               (k <= last && (f->kind == MASK_CAUSAL || k > last - f->width));
 
-        if (mask_reads(t, i) != wanted)
-            return 0;
+            if (mask_reads_by(t, v[j].f) != wanted)
+                return 0;
+            if (++k < keys)
+                continue;
+            k = 0;
+            q = q + 1 < queries ? q + 1 : 0;
+        }
     }
     return 1;
 }

@@ -2,6 +2,7 @@
  * are computed in the common type of the operands. */
 #include <math.h>
 
+#include "base/util.h"
 #include "import/fold_impl.h"
 
 /* ---- types ---- */
@@ -218,8 +219,8 @@ static void fold_combine(struct fold *f, struct host_tensor x, struct host_tenso
                          enum import_type type)
 {
     const int compares = f->kind >= FOLD_COMPARES, is_real = host_is_real(type);
-    struct host_tensor both = {.type = type, .data = (double[2]){0}};
-    int64_t dim[IMPORT_MAX_DIMS], small[IMPORT_MAX_DIMS];
+    struct fold_num a[FOLD_RUN], b[FOLD_RUN], r[FOLD_RUN];
+    int64_t dim[IMPORT_MAX_DIMS], small[IMPORT_MAX_DIMS], count;
     int n;
 
     if (f->rc < 0)
@@ -232,20 +233,22 @@ static void fold_combine(struct fold *f, struct host_tensor x, struct host_tenso
     fold_narrow((struct host_tensor *[]){&x, &y}, 2, n, dim, small);
     if (!fold_new(f, compares ? IMPORT_BOOL : type, n, small))
         return;
-    for (int64_t i = 0; i < host_count(&f->out) && f->rc == 0; i++) {
-        struct fold_num a, b, r = {0, 0};
+    count = host_count(&f->out);
+    for (int64_t i = 0; i < count && f->rc == 0; i += FOLD_RUN) {
+        const int m = (int)min_i64(count - i, FOLD_RUN);
 
-        fold_put(&both, 0, fold_element(&x, i), x.type); /* in the common type */
-        fold_put(&both, 1, fold_element(&y, i), y.type);
-        a = fold_get(&both, 0);
-        b = fold_get(&both, 1);
-        if (compares)
-            r.i = fold_compares(a, b, f->kind, is_real);
-        else if (is_real)
-            r.f = fold_reals(f, a.f, b.f, f->kind);
-        else
-            r.i = fold_integers(f, a.i, b.i, f->kind);
-        fold_put(&f->out, i, r, compares ? IMPORT_I64 : type);
+        fold_read_as(&x, i, m, type, a);
+        fold_read_as(&y, i, m, type, b);
+        for (int k = 0; k < m; k++) {
+            r[k] = (struct fold_num){0, 0};
+            if (compares)
+                r[k].i = fold_compares(a[k], b[k], f->kind, is_real);
+            else if (is_real)
+                r[k].f = fold_reals(f, a[k].f, b[k].f, f->kind);
+            else
+                r[k].i = fold_integers(f, a[k].i, b[k].i, f->kind);
+        }
+        fold_write(&f->out, i, m, r, compares ? IMPORT_I64 : type);
     }
     fold_widen(f, dim);
 }
@@ -403,7 +406,7 @@ static void fold_unary(struct fold *f)
 {
     struct host_tensor x = fold_tensor(f, "self", 0);
     const struct host_tensor whole = x;
-    int64_t small[IMPORT_MAX_DIMS];
+    int64_t small[IMPORT_MAX_DIMS], count;
     const int is_real = host_is_real(x.type);
     const enum import_type type = f->kind == ONE_NOT                 ? IMPORT_BOOL
                                   : f->kind >= ONE_REALS && !is_real ? IMPORT_F32
@@ -417,17 +420,20 @@ static void fold_unary(struct fold *f)
     fold_narrow((struct host_tensor *[]){&x}, 1, x.n_dims, whole.dim, small);
     if (!fold_new(f, type, x.n_dims, small))
         return;
-    for (int64_t i = 0; i < host_count(&x); i++) {
-        const struct fold_num v = fold_element(&x, i);
-        struct fold_num r = {0, 0};
+    count = host_count(&x);
+    for (int64_t i = 0, m; i < count; i += m) {
+        struct fold_num v[FOLD_RUN];
 
-        if (f->kind == ONE_NOT || (f->kind == ONE_BIT_NOT && x.type == IMPORT_BOOL))
-            r.i = is_real ? v.f == 0 : v.i == 0;
-        else if (host_is_real(type))
-            r.f = fold_one_real(v.f, f->kind);
-        else
-            r.i = fold_one_integer(v.i, f->kind);
-        fold_put(&f->out, i, r, type == IMPORT_BOOL ? IMPORT_I64 : type);
+        m = fold_read(&x, i, count - i, v);
+        for (int k = 0; k < m; k++) {
+            if (f->kind == ONE_NOT || (f->kind == ONE_BIT_NOT && x.type == IMPORT_BOOL))
+                v[k].i = is_real ? v[k].f == 0 : v[k].i == 0;
+            else if (host_is_real(type))
+                v[k].f = fold_one_real(v[k].f, f->kind);
+            else
+                v[k].i = fold_one_integer(v[k].i, f->kind);
+        }
+        fold_write(&f->out, i, (int)m, v, type == IMPORT_BOOL ? IMPORT_I64 : type);
     }
     fold_widen(f, whole.dim);
 }
@@ -439,7 +445,7 @@ static void fold_choose(struct fold *f, struct host_tensor c, struct host_tensor
                         struct host_tensor y, enum import_type type)
 {
     struct host_tensor met = {.n_dims = 0};
-    int64_t dim[IMPORT_MAX_DIMS], small[IMPORT_MAX_DIMS];
+    int64_t dim[IMPORT_MAX_DIMS], small[IMPORT_MAX_DIMS], count;
     int n;
 
     if (f->rc < 0)
@@ -456,10 +462,16 @@ static void fold_choose(struct fold *f, struct host_tensor c, struct host_tensor
     fold_narrow((struct host_tensor *[]){&c, &x, &y}, 3, n, dim, small);
     if (!fold_new(f, type, n, small))
         return;
-    for (int64_t i = 0; i < host_count(&f->out); i++) {
-        const struct host_tensor *from = fold_element(&c, i).i ? &x : &y;
+    count = host_count(&f->out);
+    for (int64_t i = 0, m; i < count; i += m) {
+        struct fold_num which[FOLD_RUN], a[FOLD_RUN], b[FOLD_RUN];
 
-        fold_put(&f->out, i, fold_element(from, i), from->type);
+        m = fold_read(&c, i, count - i, which);
+        fold_read_as(&x, i, (int)m, type, a);
+        fold_read_as(&y, i, (int)m, type, b);
+        for (int k = 0; k < m; k++)
+            a[k] = which[k].i ? a[k] : b[k];
+        fold_write(&f->out, i, (int)m, a, type);
     }
     fold_widen(f, dim);
 }

@@ -49,8 +49,7 @@ static struct host_tensor fold_longer(struct fold *f, const struct host_tensor *
 
         to.dim[d] = part[i].dim[d];
         to.data = (char *)y.data + at * y.stride[d] * (int64_t)import_type_size(y.type);
-        for (int64_t k = 0; k < host_count(&part[i]); k++)
-            fold_put(&to, fold_place(&to, k), fold_element(&part[i], k), y.type);
+        fold_fill(&to, &part[i]);
         at += to.dim[d];
     }
     fold_widen(f, dim);
@@ -333,16 +332,44 @@ static int pick_rest(const struct pick *p, const struct host_tensor *x, int *res
     return n;
 }
 
-/* The place in x for number `which` of the indices. */
-static int64_t pick_place(struct fold *f, const struct pick *p, const struct host_tensor *x,
-                          int64_t which)
+/* Elements of x, in the shape of the output, whose dimensions at `first` and behind are those of
+ * the indices. */
+static void pick_elements(struct fold *f, const struct pick *p, const struct host_tensor *x,
+                          const int *rest)
 {
-    int64_t at = 0;
+    const int64_t count = host_count(&f->out);
+    struct host_tensor base = f->out, by[IMPORT_MAX_DIMS];
 
-    for (int b = 0; b < p->n; b++)
-        at += fold_wrap_index(f, fold_element(&p->by[b], which).i, x->dim[p->dim[b]]) *
-              x->stride[p->dim[b]];
-    return at;
+    for (int b = 0; b < p->n; b++) {
+        by[b] = f->out;
+        by[b].type = p->by[b].type;
+        by[b].data = p->by[b].data;
+    }
+    for (int d = 0; d < base.n_dims; d++) {
+        const int is_met = d >= p->first && d < p->first + p->n_met;
+
+        base.stride[d] = is_met ? 0 : x->stride[rest[d < p->first ? d : d - p->n_met]];
+        for (int b = 0; b < p->n; b++)
+            by[b].stride[d] = is_met ? p->by[b].stride[d - p->first] : 0;
+    }
+    for (int64_t i = 0; i < count && f->rc == 0; i += FOLD_RUN) {
+        const int m = (int)min_i64(count - i, FOLD_RUN);
+        struct fold_num v[FOLD_RUN];
+        int64_t at[FOLD_RUN];
+
+        fold_places(&base, i, m, at);
+        for (int b = 0; b < p->n; b++) {
+            const int d = p->dim[b];
+
+            fold_read(&by[b], i, m, v);
+            for (int k = 0; k < m; k++)
+                at[k] += fold_wrap_index(f, v[k].i, x->dim[d]) * x->stride[d];
+        }
+        if (f->rc < 0)
+            return;
+        fold_load(x, at, m, v);
+        fold_write(&f->out, i, m, v, x->type);
+    }
 }
 
 static void fold_index(struct fold *f)
@@ -375,24 +402,7 @@ static void fold_index(struct fold *f)
     }
     if (!fold_new(f, x.type, n, small))
         return;
-    for (int64_t i = 0; i < host_count(&f->out) && f->rc == 0; i++) {
-        int64_t left = i, at = 0, which = 0, scale = 1;
-
-        for (int d = n - 1; d >= 0; d--) {
-            const int64_t j = left % small[d];
-
-            left /= small[d];
-            if (d >= p.first && d < p.first + p.n_met) {
-                which += j * scale;
-                scale *= small[d];
-            } else {
-                at += j * x.stride[rest[d < p.first ? d : d - p.n_met]];
-            }
-        }
-        at += pick_place(f, &p, &x, which);
-        if (f->rc == 0)
-            fold_put(&f->out, i, fold_get(&x, at), x.type);
-    }
+    pick_elements(f, &p, &x, rest);
     fold_widen(f, dim);
 }
 

@@ -260,8 +260,8 @@ static void fold_slice_scatter(struct fold *f)
         return;
     fold_cut(&part, &c);
     src = fold_expand_to(f, src, part.n_dims, part.dim);
-    for (int64_t i = 0; f->rc == 0 && i < host_count(&part); i++)
-        fold_put(&part, fold_place(&part, i), fold_element(&src, i), src.type);
+    if (f->rc == 0)
+        fold_fill(&part, &src);
 }
 
 static void fold_select(struct fold *f)
@@ -321,7 +321,7 @@ static void fold_cat(struct fold *f)
     enum { MOST = 4096 };
     const struct host_tensor **from = arena_alloc(f->a, MOST * sizeof *from);
     const int n = fold_list(f, "tensors", 0, from, MOST);
-    int64_t dim[IMPORT_MAX_DIMS], inner = 1, at = 0, along = 0;
+    int64_t dim[IMPORT_MAX_DIMS], at = 0, along = 0;
     int d, n_dims;
 
     if (f->rc == 0 && (n < 1 || !from[0] || from[0]->n_dims + f->kind > IMPORT_MAX_DIMS))
@@ -347,18 +347,13 @@ static void fold_cat(struct fold *f)
         fold_fail(f, "it joins numbers");
         return;
     }
-    for (int e = d + 1; e < n_dims + f->kind; e++)
-        inner *= dim[e];
     for (int i = 0; i < n; i++) {
-        const int64_t extent = f->kind ? 1 : from[i]->dim[d], count = host_count(from[i]);
+        struct host_tensor part = f->out;
 
-        for (int64_t k = 0; k < count; k++) {
-            const int64_t to =
-                (k / inner / extent * along + at + k / inner % extent) * inner + k % inner;
-
-            fold_put(&f->out, to, fold_element(from[i], k), from[i]->type);
-        }
-        at += extent;
+        part.dim[d] = f->kind ? 1 : from[i]->dim[d];
+        part.data = (char *)part.data + at * part.stride[d] * (int64_t)import_type_size(part.type);
+        fold_fill(&part, from[i]);
+        at += part.dim[d];
     }
 }
 

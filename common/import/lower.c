@@ -406,6 +406,7 @@ static void lower_node(struct lower *l, const struct import_node *n)
 
     l->node = n;
     l->reads_mixed = 0;
+    lower_block(l, n->module);
     lower_sizes_refuse(l);
     l->c.name = *n->module ? n->module : n->name;
     lower_gate(l);
@@ -490,6 +491,7 @@ int import_lower(struct net *m, const struct import_network *n, const struct imp
     lower_sizes_begin(&l);
     for (int k = 0; k < n->n_nodes && !lower_failed(&l); k++)
         lower_node(&l, &n->node[k]);
+    lower_block(&l, "");
     lower_outputs(&l, outputs);
     if (!lower_failed(&l))
         import_freeze_unused(m->g, outputs, n->n_outputs);

@@ -95,6 +95,8 @@ struct lower {
     int64_t batch;            /* at export */
     int batch_symbol;         /* of the network's symbols; -1: none */
     int reads_mixed;          /* 1: the node reads a value that is mixed */
+    const char *block;        /* the module whose block is open, its first block_length letters */
+    size_t block_length;      /* 0: none is open */
     struct arena arena;       /* of the lowering alone */
 };
 
@@ -176,6 +178,11 @@ int lower_is_batch(const struct lower *l, const struct import_value *v, int d);
 void lower_sizes_refuse(struct lower *l); /* numbers of the node that follow from the batch */
 void lower_sizes_check(struct lower *l);  /* that its outputs have the batch where the file says */
 
+/* ---- blocks of train.recompute (lower_block.c) ---- */
+
+/* The nodes that follow are those of `module`, "" at the end: begin or end a block. */
+void lower_block(struct lower *l, const char *module);
+
 /* ---- gradients (lower_gradient.c) ---- */
 
 /* The outputs of the node, whose graph values begin at n_before, have no gradient. */
@@ -241,9 +248,12 @@ void lower_conv1d(struct lower *l, int kind); /* the builder */
 /* The binary arithmetic of a and b, with broadcasting. */
 struct lowered lower_binary(struct lower *l, enum elementwise kind, struct lowered a,
                             struct lowered b);
-/* 1: a b ends a formula that is one operator here, whose result is *y (import/recognise.c). */
+/* 1: a b, or a + b, ends a formula that is one operator here, whose result is *y
+ * (import/recognise.c). */
 int lower_recognise(struct lower *l, const struct lowered *a, const struct lowered *b,
                     struct lowered *y);
+int lower_recognise_sum(struct lower *l, const struct lowered *a, const struct lowered *b,
+                        struct lowered *y);
 /* a, b and c in one layout and rank, and the layout of the result. */
 struct lowered lower_meet(struct lower *l, struct lowered *const *x, int n);
 /* x times a draw, or a draw divided by a number. */

@@ -1,5 +1,5 @@
-/* recognise - products that end a formula which is one operator here: an RMS norm written out, its
- * weight, the gelus, and silu.
+/* recognise - products and sums that end a formula which is one operator here: an RMS norm written
+ * out, its weight, the gelus, and silu; the rows of tokens plus those of their positions.
  *
  * The nodes of the formula stay; those that nobody reads are dropped later (program/prune.c). */
 #include <math.h>
@@ -156,4 +156,63 @@ int lower_recognise(struct lower *l, const struct lowered *a, const struct lower
         if (form[i](l, a, b, y) || form[i](l, b, a, y))
             return 1;
     return 0;
+}
+
+/* ---- sums ---- */
+
+/* The embedding whose rows x is, all of its dimensions in order: [..,T,C]. */
+static const struct node *recognise_lookup(const struct lower *l, const struct lowered *x)
+{
+    const struct node *view, *n;
+
+    if (x->kind != LOWERED_VALUE || x->n < 2 || x->at[x->n - 1] != x->n - 1 ||
+        x->at[x->n - 2] != x->n - 2 || x->repeats >> (x->n - 2))
+        return NULL;
+    view = recognise_node(l, x->value, OP_reshape);
+    n = recognise_node(l, view ? view->in[0] : x->value, OP_embedding);
+    return n && n->in[EMBEDDING_POSITION] == NO_VALUE ? n : NULL;
+}
+
+/* 1: the constant `index` is 0, 1, ... n - 1. */
+static int recognise_counts(const struct lower *l, int index, int64_t n)
+{
+    const struct value *v = &l->m->g->value[index];
+    const int32_t *element = v->content;
+
+    if (v->role != VALUE_CONST || v->dtype != DTYPE_I32 || shape_elements(&v->shape) != n)
+        return 0;
+    for (int64_t i = 0; i < n; i++)
+        if (element[i] != i)
+            return 0;
+    return 1;
+}
+
+/* Rows of tokens [N,T,C] plus the first T rows of another table. */
+static int recognise_positions(struct lower *l, const struct lowered *x, const struct lowered *p,
+                               struct lowered *y)
+{
+    const struct node *of = recognise_lookup(l, x), *at = recognise_lookup(l, p);
+    const struct graph *g = l->m->g;
+    const struct shape *s = of && at ? &g->value[x->value].shape : NULL;
+    const struct shape *t = s ? &g->value[of->in[EMBEDDING_TOKENS]].shape : NULL;
+    int in[3], rows;
+
+    if (!s || x->repeats || p->n > x->n || s->n != x->n || at->attr.embedding.padding ||
+        g->value[of->in[EMBEDDING_TOKENS]].role == VALUE_CONST ||
+        shape_elements(&g->value[p->value].shape) != s->dim[s->n - 2] * s->dim[s->n - 1] ||
+        t->n != s->n - 1 || t->dim[t->n - 1] != s->dim[s->n - 2] ||
+        !recognise_counts(l, at->in[EMBEDDING_TOKENS], s->dim[s->n - 2]))
+        return 0;
+    in[EMBEDDING_TABLE] = of->in[EMBEDDING_TABLE];
+    in[EMBEDDING_TOKENS] = of->in[EMBEDDING_TOKENS];
+    in[EMBEDDING_POSITION] = at->in[EMBEDDING_TABLE];
+    rows = compose_append(&l->c, OP_embedding, &of->attr, in, 3);
+    *y = lower_with(*x, compose_reshape(&l->c, rows, *s));
+    return 1;
+}
+
+int lower_recognise_sum(struct lower *l, const struct lowered *a, const struct lowered *b,
+                        struct lowered *y)
+{
+    return recognise_positions(l, a, b, y) || recognise_positions(l, b, a, y);
 }

@@ -4,10 +4,12 @@
     models.py --torch PYTHON [--build DIR] [--rounds N] [--steps N] [--minutes M]
               [--case NAME]... [--kind eager|compiled]...
 
-gpt: 6 layers of width 384, 6 heads, context 256, 12 samples, AdamW.  resnet18: for images of
-32 x 32, 128 samples, SGD with momentum.  vit_tiny: images of 224 x 224, 32 samples, AdamW.  lstm
-and gru: one layer of 256 units, 100 steps of 256 numbers, 32 samples, SGD.  The
-cases with 2 ranks compare with two processes of DistributedDataParallel over gloo, eager.
+gpt: 6 layers of width 384, 6 heads, context 256, 12 samples, AdamW.  resnet18: for images of 32 x
+32, 128 samples, SGD with momentum.  vit_tiny: images of 224 x 224, 32 samples, AdamW.  lstm and
+gru: one layer of 256 units, 100 steps of 256 numbers, 32 samples, SGD.  imported: networks of
+torchvision and transformers as torch.export writes them, AdamW: resnet50 and vit_small for images
+of 224 x 224, and a llama of 15 million parameters for 256 tokens.  The cases with 2 ranks compare
+with two processes of DistributedDataParallel over gloo, eager.
 
 Each round runs every case with every contender, one after another: ours, and PyTorch eager and
 compiled (torch_models.py); both have channels_last, fused optimizers and a kept allocator.
@@ -41,10 +43,15 @@ CASES = {
     "vit_tiny, bfloat16": ("vit_tiny", "bfloat16", 1),
     "lstm, float32": ("lstm", "float32", 1),
     "gru, float32": ("gru", "float32", 1),
+    **{f"imported {name}, {precision}": (name, precision, 1)
+       for name in ("resnet50", "vit_small", "llama") for precision in ("float32", "bfloat16")},
     "gpt, float32, 2 ranks": ("gpt", "float32", 2),
     "resnet18, float32, 2 ranks": ("resnet18", "float32", 2),
 }
-BATCH = {"gpt": 12, "resnet18": 128, "vit_tiny": 32, "lstm": 32, "gru": 32}
+BATCH = {"gpt": 12, "resnet18": 128, "vit_tiny": 32, "lstm": 32, "gru": 32, "resnet50": 8,
+         "vit_small": 8, "llama": 4}
+FOREIGN = ("resnet50", "vit_small", "llama")
+TOKENS = 8192  # of the llama
 KINDS = ("eager", "compiled")
 
 
@@ -70,6 +77,8 @@ def write_data(folder):
     write_npy(os.path.join(folder, "y.npy"), "|u1", (n,), bytes(i % 10 for i in range(n)))
     steps = array.array("f", (draw.uniform(-1, 1) for _ in range(n * 100 * 256)))
     write_npy(os.path.join(folder, "steps.npy"), "<f4", (n, 100, 256), steps.tobytes())
+    write_npy(os.path.join(folder, "tokens.npy"), "<u2", (50_000,),
+              b"".join(draw.randrange(TOKENS).to_bytes(2, "little") for _ in range(50_000)))
 
 
 def job_of(model, precision, folder):
@@ -89,6 +98,11 @@ def job_of(model, precision, folder):
         return dict(job, model=dict(arch="layers", layers=layers),
                     optimizer=dict(name="sgd", lr=0.1),
                     data=dict(format="npy", path=folder, train=files, validation=files))
+    if model in FOREIGN:
+        kind, files = ("tokens", "tokens.npy") if model == "llama" else ("npy", ["x.npy", "y.npy"])
+        data = dict(format=kind, path=folder, train=files, validation=files)
+        return dict(job, data=data, optimizer=dict(name="adamw", lr=0.001),
+                    model={"import": os.path.join(folder, f"{model}.pt2")})
     return dict(job, model=dict(arch="resnet18", stem="cifar"),
                 data=dict(format="cifar10", path=folder),
                 optimizer=dict(name="sgd", lr=0.1, momentum=0.9, weight_decay=0.0005,
@@ -116,8 +130,19 @@ def run_driver(build, job, ranks, steps, work):
     return cpu, wall, max(next(e for e in events if e["event"] == "done")["peak_rss_mib"])
 
 
+def export(args, model, path):
+    done = subprocess.run([args.torch, os.path.join(bench.HERE, "torch_models.py"), "--model",
+                           model, "--export", path], stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-bench.TAIL:])
+
+
 def run_ours(args, case, work):
     model, precision, ranks = CASES[case]
+    path = os.path.join(work, f"{model}.pt2")
+    if model in FOREIGN and not os.path.exists(path):
+        export(args, model, path)
     job = job_of(model, precision, work)
     run_driver(args.build, job, ranks, 2, work)  # some VMs take seconds to touch new memory
     short, _, _ = run_driver(args.build, job, ranks, 2, work)

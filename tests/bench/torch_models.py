@@ -2,8 +2,11 @@
 """torch_models - the PyTorch half of models.py: trains one network on one thread for some steps,
 and prints one line of JSON.
 
-    torch_models.py --model gpt|resnet18|vit_tiny|lstm|gru --precision float32|bfloat16
-                    --kind eager|compiled --steps N --batch N
+    torch_models.py --model NAME --precision float32|bfloat16 --kind eager|compiled
+                    --steps N --batch N
+    torch_models.py --model NAME --export FILE
+
+resnet50 and vit_small are torchvision's, llama is of transformers; --export writes one for dptrain.
 
 As favourable to PyTorch as we know how: one batch that lies ready in memory, channels_last,
 scaled_dot_product_attention, fused AdamW, gradients written instead of added to zeros; the
@@ -25,6 +28,45 @@ from torch.nn import functional as F
 from torch_networks import Gpt, VitTiny, resnet18
 
 CONTEXT, VOCAB = 256, 65
+FOREIGN = ("resnet50", "vit_small", "llama")
+
+
+class Llama(nn.Module):
+    """15 million parameters, of which a fifth are the table of its tokens"""
+
+    VOCAB = 8192
+
+    def __init__(self):
+        super().__init__()
+        import transformers  # a case of its own needs it
+        self.net = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+            vocab_size=self.VOCAB, hidden_size=384, intermediate_size=1024, num_hidden_layers=7,
+            num_attention_heads=6, num_key_value_heads=6, max_position_embeddings=CONTEXT,
+            tie_word_embeddings=True, use_cache=False))
+
+    def forward(self, tokens):
+        return self.net(input_ids=tokens, use_cache=False).logits
+
+
+def foreign(name):
+    """The network that somebody else wrote, in training mode"""
+    if name == "llama":
+        return Llama().train()
+    import torchvision  # likewise
+    if name == "resnet50":
+        return torchvision.models.resnet50().train()
+    return torchvision.models.VisionTransformer(224, 16, 12, 6, 384, 1536).train()
+
+
+def foreign_input(name, batch):
+    if name == "llama":
+        return torch.randint(Llama.VOCAB, (batch, CONTEXT))
+    return torch.randn(batch, 3, 224, 224)
+
+
+def export(name, path):
+    program = torch.export.export(foreign(name), (foreign_input(name, 3),), strict=False)
+    torch.export.save(program, path)
 
 
 class Recurrent(nn.Module):
@@ -43,6 +85,13 @@ def make(args, batch):
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
         x = torch.randint(VOCAB, (batch, CONTEXT))
         return model, optimizer, x, torch.randint(VOCAB, (batch * CONTEXT,))
+    if args.model in FOREIGN:
+        model, x = foreign(args.model), foreign_input(args.model, batch)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+        if args.model == "llama":
+            return model, optimizer, x, torch.randint(Llama.VOCAB, (batch, CONTEXT))
+        return (model.to(memory_format=torch.channels_last), optimizer,
+                x.contiguous(memory_format=torch.channels_last), torch.randint(1000, (batch,)))
     y = torch.randint(10, (batch,))
     if args.model in ("lstm", "gru"):
         model = Recurrent({"lstm": nn.LSTM, "gru": nn.GRU}[args.model])
@@ -67,13 +116,17 @@ def cpu_seconds():
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--model", choices=["gpt", "resnet18", "vit_tiny", "lstm", "gru"],
+    parser.add_argument("--model", choices=["gpt", "resnet18", "vit_tiny", "lstm", "gru", *FOREIGN],
                         required=True)
-    parser.add_argument("--precision", choices=["float32", "bfloat16"], required=True)
-    parser.add_argument("--kind", choices=["eager", "compiled"], required=True)
-    parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--kind", choices=["eager", "compiled"], default="eager")
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--export", metavar="FILE")
     args = parser.parse_args()
+    if args.export:
+        export(args.model, args.export)
+        return
     torch.set_num_threads(1)
     torch.manual_seed(1)
     size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -86,7 +139,7 @@ def main():
         with torch.autocast("cpu", torch.bfloat16) if args.precision == "bfloat16" else \
                 contextlib.nullcontext():
             logits = model(x)
-        return F.cross_entropy(logits.float(), y)
+        return F.cross_entropy(logits.float().flatten(0, -2), y.flatten())
 
     loss_of = torch.compile(loss_on) if args.kind == "compiled" else loss_on
     start, ends = 0.0, []

@@ -163,6 +163,18 @@ class Import(dp.Case):
         for name in self.network.numbers:
             self.assertIn(f'"{name}"'.encode(), weights)
 
+    def test_recompute(self):
+        whole = json.dumps(model("gelu.default", self.network.shapes))
+        self.network.write(self.file, whole=json.loads(whole.replace("L__self__act",
+                                                                     "L__self__fc1.act")))
+        runs = {"kept": {}, "again": {"train__recompute": "blocks"},
+                "zero": {"train__recompute": "blocks", "strategy__zero": 3}}
+        for run, more in runs.items():
+            self.train(run=run, train__epochs=1, **more)
+        for run in runs:
+            self.assertEqual(self.weights(run)["model.safetensors"],
+                             self.weights("kept")["model.safetensors"], run)
+
     def test_losses(self):
         """Of several outputs, of one that is the loss itself, and of a kind without an operator"""
         self.network.write(self.file, outputs=("y", "m", "y"))

@@ -218,9 +218,43 @@ static void test_masks(void **state)
     assert_int_equal(mask_form_of(&t).kind, MASK_OTHER);
 }
 
+/* Long constants are read in runs: rows end inside a run, and runs inside a row. */
+static void test_runs(void **state)
+{
+    enum { A = 3, B = 2, C_ = 7, D = 41 };
+    static int32_t data[A * C_ * D];
+    const struct host_tensor t = {.type = IMPORT_I32,
+                                  .n_dims = 4,
+                                  .dim = {A, B, C_, D}, /* B repeats, and the rest is turned */
+                                  .stride = {1, 0, A, A * C_},
+                                  .data = data};
+    struct fold_num v[FOLD_RUN];
+    int64_t i = 0, m = 0, read = 0;
+
+    (void)state;
+    for (int k = 0; k < A * C_ * D; k++)
+        data[k] = k;
+    for (int a = 0; a < A; a++)
+        for (int b = 0; b < B; b++)
+            for (int c = 0; c < C_; c++)
+                for (int d = 0; d < D; d++, i++) {
+                    if (i == read) {
+                        m = fold_read(&t, i, A * B * C_ * D - i, v);
+                        assert_int_equal(m, i + FOLD_RUN <= A * B * C_ * D ? FOLD_RUN
+                                                                           : A * B * C_ * D - i);
+                        read += m;
+                    }
+                    assert_int_equal(v[i - (read - m)].i, a + A * c + A * C_ * d);
+                }
+    assert_int_equal(i, read);
+    assert_true(host_is_even(&t, 1));
+    assert_false(host_is_even(&t, 0));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_masks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_masks),
+                                       cmocka_unit_test(test_runs)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

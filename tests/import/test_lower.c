@@ -172,6 +172,16 @@ static void expect_last(const char *text, enum op op)
     "node sigmoid.default - self=vt -> s\nnode %s -> g\n"             \
     "node mul.Tensor - self=vx other=vg -> y\ninput x x\noutput y y\n"
 
+/* Tokens and positions, which begin at START. */
+#define POSITIONS                                                                                \
+    "tensor t p F32 1 [5,8]\nvalue t F32 [5,8] of t\ntensor p p F32 1 [6,8]\n"                   \
+    "value p F32 [6,8] of p\nvalue x I32 [2,4]\nvalue e F32 [2,4,8]\nvalue i I64 [4]\n"          \
+    "value j I64 [1,4]\nvalue f F32 [1,4,8]\nvalue y F32 [2,4,8]\n"                              \
+    "node embedding.default - weight=vt indices=vx -> e\n"                                       \
+    "node arange.start - start=i%d end=i%d -> i\nnode unsqueeze.default - self=vi dim=i0 -> j\n" \
+    "node embedding.default - weight=vp indices=vj -> f\n"                                       \
+    "node add.Tensor - self=vf other=ve -> y\ninput x x\noutput y y\n"
+
 static void test_recognised(void **state)
 {
     char text[2048];
@@ -188,6 +198,10 @@ static void test_recognised(void **state)
              "alias.default - self=vs");
     expect_last(text, OP_elementwise);
     snprintf(text, sizeof text, SILU, "alias.default - self=vx", "detach.default - self=vs");
+    expect_last(text, OP_elementwise);
+    snprintf(text, sizeof text, POSITIONS, 0, 4);
+    expect_last(text, OP_reshape); /* of one embedding */
+    snprintf(text, sizeof text, POSITIONS, 1, 5);
     expect_last(text, OP_elementwise);
 }
 
@@ -562,6 +576,36 @@ static void test_check(void **state)
     import_network_free(n);
 }
 
+/* Modules with a number in their name are blocks, and the nodes between them are in none. */
+static void test_blocks(void **state)
+{
+    static const struct {
+        const char *module;
+        int block;
+    } row[] = {{"stem", 0},        {"net.h.0.norm", 1}, {"net.h.0", 1},
+               {"net.h.1.a.2", 2}, {"net.h.1.b.3", 2},  {"net", 0},
+               {"layer1.0.c", 3},  {"layer1.1.c", 4},   {"layer2.0.down.0", 5},
+               {"e.layer_0.ln", 6}};
+    struct buf text = {0};
+    struct graph *g;
+    int out[1];
+
+    (void)state;
+    buf_printf(&text, "value v0 F32 [2,4]\n");
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        buf_printf(&text, "value v%zu F32 [2,4]\nnode relu.default %s self=vv%zu -> v%zu\n", i + 1,
+                   row[i].module, i, i + 1);
+    buf_printf(&text, "input x v0\noutput y v%zu\n", sizeof row / sizeof *row);
+    g = lowered(buf_cstr(&text), 3, 1, out);
+    assert_non_null(g);
+    assert_int_equal(g->n_nodes, sizeof row / sizeof *row);
+    for (int k = 0; k < g->n_nodes; k++)
+        assert_int_equal(g->node[k].block, row[k].block);
+    assert_int_equal(g->block, 0); /* of the losses that follow */
+    graph_free(g);
+    buf_fini(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -570,6 +614,7 @@ int main(void)
         cmocka_unit_test(test_bad_files),   cmocka_unit_test(test_check),
         cmocka_unit_test(test_shared),      cmocka_unit_test(test_operators),
         cmocka_unit_test(test_recognised),  cmocka_unit_test(test_draws),
+        cmocka_unit_test(test_blocks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
