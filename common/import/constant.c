@@ -300,7 +300,6 @@ static struct host_tensor *constant_picks(struct lower *l, const struct host_ten
 struct lowered lower_pick_value(struct lower *l, struct lowered x, int64_t extent)
 {
     const struct host_tensor *t = lower_host(&x);
-    int less, far;
 
     if (!lower_failed(l) && t)
         t = constant_picks(l, t, extent);
@@ -309,8 +308,11 @@ struct lowered lower_pick_value(struct lower *l, struct lowered x, int64_t exten
     x = lower_index_value(l, x);
     if (lower_failed(l))
         return x;
-    less = compose_compare(&l->c, EW_LT, x.value, 0);
-    far = compose_constants(&l->c, EW_AFFINE, less, (float)extent, 0);
-    far = compose_elementwise(&l->c, EW_ADD, compose_cast(&l->c, x.value, DTYPE_F32), far);
-    return lower_with(x, compose_cast(&l->c, far, DTYPE_I32));
+    if (extent > INT32_MAX)
+        lower_fail(l, ERR_UNSUPPORTED, "its index is of %lld elements, want 31 bits",
+                   (long long)extent);
+    if (lower_failed(l))
+        return x;
+    return lower_with(
+        x, compose_integers(&l->c, INTEGERS_FROM_END, x.value, NO_VALUE, (int32_t)extent));
 }
