@@ -2,9 +2,10 @@
  * samples.  No precision changes their type.
  *
  * integers  a I32 [..], b? I32 of a's shape -> y I32, attr.integers.kind of a and b
- *   Without b the second operand is attr.integers.number.  A result that does not fit
- *   becomes the nearest number of I32, so that the sign of a difference is always right.  INTEGERS_PREFIX adds up along
- *   the last dimension, as torch.cumsum, each sum limited in this way; it has no second operand.
+ *   Without b the second operand is attr.integers.number.  A result that does not fit becomes the
+ *   nearest number of I32, so that the sign of a difference is always right.  INTEGERS_PREFIX adds
+ *   up along the last dimension, as torch.cumsum, each sum limited in this way; it has no second
+ *   operand.
  *   There is no gradient. */
 #include "op/infer.h"
 
