@@ -214,6 +214,8 @@ static void builders_gather(struct lower *l, int kind)
     const int dim = lower_dim(l, "dim", 1, x.n, 0);
 
     (void)kind;
+    if (!lower_failed(l))
+        lower_check_index(l, &index, extent_exported(l, x.dim[dim]));
     index = lower_plain(l, lower_index_value(l, index));
     if (!lower_failed(l) && index.n != x.n)
         lower_fail(l, ERR_UNSUPPORTED, "its index has %d dimensions, want %d", index.n, x.n);

@@ -263,6 +263,17 @@ struct lowered lower_index_value(struct lower *l, struct lowered x)
     return x;
 }
 
+void lower_check_index(struct lower *l, const struct lowered *x, int64_t extent)
+{
+    const struct host_tensor *t = lower_host(x);
+    const int64_t n = t && !host_is_real(t->type) ? host_count(t) : 0;
+
+    for (int64_t i = 0; i < n && !lower_failed(l); i++)
+        if (host_integer(t, i) < 0 || host_integer(t, i) >= extent)
+            lower_fail(l, ERR_CONFIG, "index %lld of an extent of %lld",
+                       (long long)host_integer(t, i), (long long)extent);
+}
+
 /* ---- indices that count from the end, and masks ---- */
 
 /* The places where a mask of one dimension is true, or the indices without negative ones. */

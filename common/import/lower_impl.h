@@ -201,6 +201,8 @@ struct lowered lower_constant(struct lower *l, const struct host_tensor *t);
  */
 const struct host_tensor *lower_host(const struct lowered *x);
 struct lowered lower_index_value(struct lower *l, struct lowered x); /* of I32 */
+/* Fails if x is a constant with an index that is none of the extent, which PyTorch refuses, too. */
+void lower_check_index(struct lower *l, const struct lowered *x, int64_t extent);
 /* Likewise for indices of an extent, where negative ones count from the end and a constant mask
  * stands for the places where it is true. */
 struct lowered lower_pick_value(struct lower *l, struct lowered x, int64_t extent);

@@ -314,6 +314,10 @@ static void test_refused(void **state)
         {WHOLE "node ne.Scalar - self=vx other=i0 -> b\n"
                "node index.Tensor - self=vb indices=Vi,j -> r\noutput y r\n",
          "it picks elements of dimension 0, the batch"},
+        {"tensor e p F32 1 [3,4]\nvalue e F32 [3,4] of e\ntensor i b I64 0 [2] = 0 3\n"
+         "value i I64 [2] of i\nvalue x F32 [2,4]\nvalue y F32 [2,4]\n"
+         "node embedding.default - weight=ve indices=vi -> y\ninput x x\noutput y y\n",
+         "index 3 of an extent of 3"},
         {MIXED "node detach_.default - self=vx -> v\noutput y v\n",
          "it cuts the gradient of a tensor in place"},
         {MIXED "node roll.default - self=vx shifts=I1 dims=I0 -> v\noutput y v\n",
