@@ -402,6 +402,7 @@ static void builders_embedding(struct lower *l, int kind)
     (void)kind;
     if (lower_failed(l))
         return;
+    lower_check_index(l, &index, extent_exported(l, table.dim[0]));
     index = lower_index_value(l, index);
     index = lower_arrange(l, index, plain); /* where it repeats, the rows do */
     if (lower_failed(l))

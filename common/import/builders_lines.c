@@ -1,5 +1,4 @@
-/* builders_lines - convolutions and averages of lines [N,C,L], other sizes of images, and elements
- * by number.
+/* builders_lines - convolutions and averages of lines [N,C,L], and other sizes of images.
  *
  * A size that the file has is one of elements, never of the batch. */
 #include <string.h>
@@ -122,30 +121,6 @@ static void builders_resize(struct lower *l, int kind)
                                     n));
 }
 
-/* ---- elements by number ---- */
-
-static void builders_gather(struct lower *l, int kind)
-{
-    struct lowered x = lower_plain(l, lower_in(l, "self", 0)), index = lower_in(l, "index", 2);
-    const int dim = lower_dim(l, "dim", 1, x.n, 0);
-
-    (void)kind;
-    index = lower_plain(l, lower_index_value(l, index));
-    if (!lower_failed(l) && index.n != x.n)
-        lower_fail(l, ERR_UNSUPPORTED, "its index has %d dimensions, want %d", index.n, x.n);
-    lower_refuse_batch(l, &x, 1u << dim, "takes elements of");
-    for (int d = 0; d < x.n && !lower_failed(l); d++)
-        if (d != dim && x.dim[d].is_batch != index.dim[d].is_batch)
-            lower_fail(l, ERR_UNSUPPORTED,
-                       "dimension %d is the batch in one of its tensors, and not in its index, or "
-                       "the other way round: the network depends on the batch of its export, %lld",
-                       d, (long long)l->batch);
-    if (!lower_failed(l))
-        lower_set(
-            l, 0,
-            lower_plain_value(l, compose_gather(&l->c, x.value, dim, index.value), x.n, index.dim));
-}
-
 const struct import_builder import_lines[] = {
     {"conv1d.default", lower_conv1d, 0},
     {"conv1d.padding", lower_conv1d, 0},
@@ -156,6 +131,5 @@ const struct import_builder import_lines[] = {
     {"upsample_nearest2d.default", builders_resize, RESIZE_NEAREST},
     {"_upsample_nearest_exact2d.vec", builders_resize, RESIZE_NEAREST_EXACT},
     {"_upsample_nearest_exact2d.default", builders_resize, RESIZE_NEAREST_EXACT},
-    {"gather.default", builders_gather, -1},
     {0},
 };

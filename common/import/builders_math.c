@@ -150,6 +150,8 @@ static void builders_binary(struct lower *l, int kind)
     const double alpha = kind == EW_ADD || kind == EW_SUB ? lower_real(l, "alpha", 2, 1) : 1;
     const char *other = kind == EW_POW ? "exponent" : "other";
 
+    if (lower_integers(l, (enum elementwise)kind))
+        return;
     if (kind == EW_AND || kind == EW_OR)
         math_need_flags(l);
     if (kind == EW_ADD && is_flag) /* the sum of booleans is one */
@@ -168,6 +170,14 @@ static void builders_binary(struct lower *l, int kind)
     b = lower_in(l, other, 1);
     if (lower_failed(l))
         return;
+    if (kind >= EW_EQ && kind <= EW_GE && math_is_integers(l, &a) && math_is_integers(l, &b)) {
+        lower_fail(l, ERR_UNSUPPORTED, "it compares whole numbers of the samples with each other");
+        return;
+    }
+    if (math_is_integers(l, &a))
+        a = lower_as_real(l, a);
+    if (math_is_integers(l, &b))
+        b = lower_as_real(l, b);
     if (kind == EW_MUL && (a.kind == LOWERED_DRAW || b.kind == LOWERED_DRAW)) {
         lower_set(l, 0,
                   a.kind == LOWERED_DRAW ? lower_draw_times(l, a, b) : lower_draw_times(l, b, a));
@@ -371,6 +381,10 @@ static void builders_cumsum(struct lower *l, int kind)
 
     (void)kind;
     lower_refuse_batch(l, &x, 1u << dim, "scans");
+    if (!lower_failed(l) && lower_is_whole(l->net->value[l->node->out[0]].type)) {
+        lower_integer_sum(l, dim);
+        return;
+    }
     if (!lower_failed(l))
         lower_set(l, 0, lower_with(x, compose_cumsum(&l->c, x.value, x.at[dim])));
 }

@@ -52,6 +52,10 @@ static void builders_to(struct lower *l, int kind)
         lower_set(
             l, 0,
             lower_with(x, compose_elementwise(&l->c, EW_NE, x.value, compose_scalar(&l->c, 0))));
+    } else if (lower_is_whole(from) && (to == IMPORT_I64 || to == IMPORT_I32) && is_number) {
+        lower_set(l, 0, x); /* I32 holds both */
+    } else if (from == IMPORT_BOOL && (to == IMPORT_I64 || to == IMPORT_I32)) {
+        lower_set(l, 0, lower_whole(l, x, from));
     } else if (host_is_real(to) || to == IMPORT_I64 || to == IMPORT_I32) {
         lower_set(
             l, 0,
@@ -484,60 +488,6 @@ static void builders_pad(struct lower *l, int kind)
     lower_set(l, 0, x);
 }
 
-/* The one index of the list, and the dimension that it picks of. */
-static int index_of(struct lower *l, const struct lowered *x, int *dim)
-{
-    const struct import_arg *a = lower_arg(l, "indices", 1);
-    int found = IMPORT_NO_VALUE, n = 0;
-
-    for (int d = 0; a && a->kind == IMPORT_VALUES && d < a->n; d++)
-        if (a->values[d] != IMPORT_NO_VALUE) {
-            *dim = d;
-            found = a->values[d];
-            n++;
-        }
-    if (n != 1 || *dim >= x->n || x->dim[*dim].is_batch) {
-        lower_fail(l, ERR_UNSUPPORTED, "want one index, for a dimension that is not the batch");
-        return IMPORT_NO_VALUE;
-    }
-    return found;
-}
-
-/* x with one index, whose dimensions stand where the one that it picks of stood. */
-static void builders_index(struct lower *l, int kind)
-{
-    struct lowered x = lower_real_value(l, lower_in(l, "self", 0)), index, y;
-    struct extent dim[SHAPE_MAX_DIMS];
-    int order[SHAPE_MAX_DIMS], at = 0, from, n = 0;
-
-    (void)kind;
-    if (lower_failed(l))
-        return;
-    from = index_of(l, &x, &at);
-    if (lower_failed(l))
-        return;
-    for (int d = 0; d < x.n; d++)
-        order[d] = d == 0 ? at : d <= at ? d - 1 : d;
-    x = lower_plain(l, lower_permute(x, order));
-    index = lower_at(l, from);
-    if (!lower_failed(l) && index.kind == LOWERED_VALUE && l->net->value[from].type == IMPORT_BOOL)
-        lower_fail(l, ERR_UNSUPPORTED, "its mask is no constant: the result has no fixed shape");
-    index = lower_plain(l, lower_pick_value(l, index, extent_exported(l, x.dim[0])));
-    if (!lower_failed(l) && index.n + x.n - 1 > SHAPE_MAX_DIMS)
-        lower_fail(l, ERR_UNSUPPORTED, "more than %d dimensions", SHAPE_MAX_DIMS);
-    if (lower_failed(l))
-        return;
-    for (int d = 0; d < index.n; d++)
-        dim[n++] = index.dim[d];
-    for (int d = 1; d < x.n; d++)
-        dim[n++] = x.dim[d];
-    y = lower_plain_value(l, compose_lookup(&l->c, x.value, index.value, -1), n, dim);
-    for (int d = 0; d < n; d++)
-        order[d] = d < at ? index.n + d : d < at + index.n ? d - at : d;
-    if (!lower_failed(l))
-        lower_set(l, 0, lower_permute(y, order));
-}
-
 const struct import_builder import_views[] = {
     {"alias.default", builders_same, 0},
     {"detach_.default", builders_detach, 1},
@@ -579,6 +529,5 @@ const struct import_builder import_views[] = {
     {"roll.default", builders_roll, -1},
     {"constant_pad_nd.default", builders_pad, -1},
     {"pad.default", builders_pad, -1},
-    {"index.Tensor", builders_index, -1},
     {0},
 };

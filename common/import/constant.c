@@ -274,6 +274,17 @@ struct lowered lower_index_value(struct lower *l, struct lowered x)
     return x;
 }
 
+void lower_check_index(struct lower *l, const struct lowered *x, int64_t extent)
+{
+    const struct host_tensor *t = lower_host(x);
+    const int64_t n = t && !host_is_real(t->type) ? host_count(t) : 0;
+
+    for (int64_t i = 0; i < n && !lower_failed(l); i++)
+        if (host_integer(t, i) < 0 || host_integer(t, i) >= extent)
+            lower_fail(l, ERR_CONFIG, "index %lld of an extent of %lld",
+                       (long long)host_integer(t, i), (long long)extent);
+}
+
 /* ---- indices that count from the end, and masks ---- */
 
 /* The places where a mask of one dimension is true, or the indices without negative ones. */
@@ -311,7 +322,6 @@ static struct host_tensor *constant_picks(struct lower *l, const struct host_ten
 struct lowered lower_pick_value(struct lower *l, struct lowered x, int64_t extent)
 {
     const struct host_tensor *t = lower_host(&x);
-    int less, far;
 
     if (!lower_failed(l) && t)
         t = constant_picks(l, t, extent);
@@ -320,8 +330,11 @@ struct lowered lower_pick_value(struct lower *l, struct lowered x, int64_t exten
     x = lower_index_value(l, x);
     if (lower_failed(l))
         return x;
-    less = compose_compare(&l->c, EW_LT, x.value, 0);
-    far = compose_constants(&l->c, EW_AFFINE, less, (float)extent, 0);
-    far = compose_elementwise(&l->c, EW_ADD, compose_cast(&l->c, x.value, DTYPE_F32), far);
-    return lower_with(x, compose_cast(&l->c, far, DTYPE_I32));
+    if (extent > INT32_MAX)
+        lower_fail(l, ERR_UNSUPPORTED, "its index is of %lld elements, want 31 bits",
+                   (long long)extent);
+    if (lower_failed(l))
+        return x;
+    return lower_with(
+        x, compose_integers(&l->c, INTEGERS_FROM_END, x.value, NO_VALUE, (int32_t)extent));
 }

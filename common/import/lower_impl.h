@@ -52,6 +52,8 @@ struct lowered {
     double keep, scale;                /* DRAW */
     int64_t tag;                       /* DRAW: of its random numbers */
     int is_mixed;                      /* it depends on several samples: see lower_batch.c */
+    int bounded; /* VALUE: 1 + the graph value whose whole numbers are low .. high; 0: unknown */
+    int64_t low, high;
 };
 
 /* Why a value must not be read. */
@@ -127,7 +129,7 @@ int lower_normalized(struct lower *l, const struct lowered *x, int64_t *n);
 /* Tables, each ended by a target of NULL. */
 extern const struct import_builder import_layers[], import_norms[], import_sizes[],
     import_decomposed[], import_math[], import_views[], import_random[], import_attention[],
-    import_lines[], import_recurrent[];
+    import_lines[], import_index[], import_recurrent[];
 
 /* "node relu_3 (relu.default) in layer1.0: ..."  Sets l->c.rc. */
 void lower_fail(struct lower *l, int code, const char *fmt, ...)
@@ -206,6 +208,8 @@ struct lowered lower_constant(struct lower *l, const struct host_tensor *t);
  */
 const struct host_tensor *lower_host(const struct lowered *x);
 struct lowered lower_index_value(struct lower *l, struct lowered x); /* of I32 */
+/* Fails if x is a constant with an index that is none of the extent, which PyTorch refuses, too. */
+void lower_check_index(struct lower *l, const struct lowered *x, int64_t extent);
 /* Likewise for indices of an extent, where negative ones count from the end and a constant mask
  * stands for the places where it is true. */
 struct lowered lower_pick_value(struct lower *l, struct lowered x, int64_t extent);
@@ -248,6 +252,17 @@ void lower_conv1d(struct lower *l, int kind); /* the builder */
 /* The binary arithmetic of a and b, with broadcasting. */
 struct lowered lower_binary(struct lower *l, enum elementwise kind, struct lowered a,
                             struct lowered b);
+/* ---- whole numbers that are computed at run time (builders_integers.c) ---- */
+
+/* x as a graph value of I32: booleans are 0 and 1. */
+struct lowered lower_whole(struct lower *l, struct lowered x, enum import_type type);
+/* Whole numbers as F32, which operators of real numbers read; others as they are. */
+struct lowered lower_as_real(struct lower *l, struct lowered x);
+/* 1: the node's result is made of whole numbers alone, and it was built, or failed. */
+int lower_integers(struct lower *l, enum elementwise kind);
+void lower_integer_sum(struct lower *l, int dim); /* cumsum */
+int lower_is_whole(enum import_type type);        /* an integer, no boolean */
+
 /* 1: a b, or a + b, ends a formula that is one operator here, whose result is *y
  * (import/recognise.c). */
 int lower_recognise(struct lower *l, const struct lowered *a, const struct lowered *b,

@@ -177,6 +177,19 @@ struct scaler_rule {
     int window, hysteresis;
 };
 
+/* Arithmetic of I32 (op/integers.c).  FROM_END: a, or a + b if a is negative; PREFIX: the sum of
+ * the elements of a row up to this one, without b. */
+enum integers {
+    INTEGERS_ADD,
+    INTEGERS_SUB,
+    INTEGERS_MUL,
+    INTEGERS_MIN,
+    INTEGERS_MAX,
+    INTEGERS_FROM_END,
+    INTEGERS_PREFIX,
+    INTEGERS_COUNT
+};
+
 /* The settings of a node; op/NAME.c says which member the operator reads. */
 union node_attr {
     struct {
@@ -287,6 +300,10 @@ union node_attr {
         enum dtype to;
         int32_t minus; /* I32 only: subtracted before the conversion */
     } cast;
+    struct {
+        enum integers kind;
+        int32_t number; /* the second operand, if there is no tensor b */
+    } integers;
     struct {
         struct shape shape; /* of y */
         int64_t tag;        /* distinguishes such nodes of one step */

@@ -89,6 +89,13 @@ int compose_compare(struct compose *c, enum elementwise kind, int x, int32_t num
                                compose_scalar(c, 0));
 }
 
+int compose_integers(struct compose *c, enum integers kind, int a, int b, int32_t number)
+{
+    const union node_attr attr = {.integers = {kind, number}};
+
+    return compose_append(c, OP_integers, &attr, (int[]){a, b}, 2);
+}
+
 int compose_has_room(struct compose *c, int64_t a, int64_t b)
 {
     const int64_t most = INT64_C(2) << 30, of_element = sizeof(float);

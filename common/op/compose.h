@@ -42,6 +42,9 @@ int compose_cast(struct compose *c, int x, enum dtype to);
 /* Compare I32 numbers with a number, exactly in half precision, too: kind is EW_EQ .. EW_GE. */
 int compose_compare(struct compose *c, enum elementwise kind, int x, int32_t number);
 
+/* Exact arithmetic of I32 (op/integers.c); b of a's shape.  b NO_VALUE: with the number. */
+int compose_integers(struct compose *c, enum integers kind, int a, int b, int32_t number);
+
 /* Before a constant of a * b elements is made, whose size comes from a file: 1 and counted, or 0
  * and c failed, because all constants of c would be larger than 2 GiB. */
 int compose_has_room(struct compose *c, int64_t a, int64_t b);

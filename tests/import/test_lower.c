@@ -258,6 +258,13 @@ static void test_operators(void **state)
     "value q F32 [4,4]\nvalue n F32 [2,2]\nvalue u F32 [1,2,4]\nvalue u2 F32 [1,2,4]\n" \
     "input x x\n"
 
+/* Whole numbers, and indices of which i turns the batch round. */
+#define WHOLE                                                                      \
+    "tensor i b I64 0 [2,1] = 1 0\nvalue i I64 [2,1] of i\n"                       \
+    "tensor j b I64 0 [1,4] = 0 1 2 3\nvalue j I64 [1,4] of j\n"                   \
+    "value x I32 [2,4]\nvalue v I64 [2,4]\nvalue w I64 [2,4]\nvalue c I64 [2,4]\n" \
+    "value b BOOL [2,4]\nvalue r BOOL [2,4]\ninput x x\n"
+
 static void test_refused(void **state)
 {
     static const struct {
@@ -308,6 +315,23 @@ static void test_refused(void **state)
          "it changes m, a buffer, in place"},
         {MIXED "node index_select.default - self=vx dim=i0 index=vx -> v\noutput y v\n",
          "it takes elements of dimension 0, the batch"},
+        {WHOLE "node add.Tensor - self=vx other=i1 -> v\noutput y v\n",
+         "it computes with whole numbers of the samples, whose result could leave 31 bits"},
+        {WHOLE "node cumsum.default - self=vx dim=i1 -> v\noutput y v\n",
+         "it adds up whole numbers of the samples, whose sum could leave 31 bits"},
+        {WHOLE "node ne.Scalar - self=vx other=i0 -> b\nnode to.dtype - self=vb -> c\n"
+               "node mul.Tensor - self=vc other=i1073741824 -> w\n"
+               "node mul.Tensor - self=vw other=i2 -> v\noutput y v\n",
+         "its whole numbers are from 0 to 2147483648, want 31 bits"},
+        {WHOLE "node eq.Tensor - self=vx other=vx -> b\noutput y b\n",
+         "it compares whole numbers of the samples with each other"},
+        {WHOLE "node ne.Scalar - self=vx other=i0 -> b\n"
+               "node index.Tensor - self=vb indices=Vi,j -> r\noutput y r\n",
+         "it picks elements of dimension 0, the batch"},
+        {"tensor e p F32 1 [3,4]\nvalue e F32 [3,4] of e\ntensor i b I64 0 [2] = 0 3\n"
+         "value i I64 [2] of i\nvalue x F32 [2,4]\nvalue y F32 [2,4]\n"
+         "node embedding.default - weight=ve indices=vi -> y\ninput x x\noutput y y\n",
+         "index 3 of an extent of 3"},
         {MIXED "node detach_.default - self=vx -> v\noutput y v\n",
          "it cuts the gradient of a tensor in place"},
         {MIXED "node roll.default - self=vx shifts=I1 dims=I0 -> v\noutput y v\n",

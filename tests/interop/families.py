@@ -57,10 +57,30 @@ FAMILIES = {
         "image", 32),
 }
 
+# The same with a mask of attention as the second input, 0 where a sample has ended.
+MASKED = {
+    "gpt2_mask": FAMILIES["gpt2"],
+    "llama_mask": FAMILIES["llama"],
+    "bert_mask": FAMILIES["bert_classes"],
+    "distilbert_mask": (t.DistilBertForSequenceClassification, t.DistilBertConfig(
+        vocab_size=VOCAB, max_position_embeddings=32, n_layers=2, n_heads=4, dim=64,
+        hidden_dim=128, dropout=0.0, attention_dropout=0.0, seq_classif_dropout=0.0, **LABELS),
+        "class", None),
+    # its positions count the tokens that are no padding
+    "roberta_mask": (t.RobertaForSequenceClassification, t.RobertaConfig(
+        **{**BERT, "pad_token_id": 1}, **LABELS), "class", None),
+}
+FAMILIES.update(MASKED)
+
 
 def make(name):
     kind, config, *_ = FAMILIES[name]
     return kind(config).train()
+
+
+def mask(batch):
+    """[batch, LENGTH]: the samples have different lengths, and some are whole"""
+    return (torch.arange(LENGTH) < LENGTH - torch.arange(batch)[:, None] * 3 % 11).long()
 
 
 def inputs(name, batch, draw=None):
@@ -68,7 +88,8 @@ def inputs(name, batch, draw=None):
     _, _, kind, side = FAMILIES[name]
     if kind in ("tokens", "class"):
         shape = (batch, LENGTH)
-        return {"input_ids": torch.randint(3, VOCAB, shape, generator=draw)}
+        ids = {"input_ids": torch.randint(3, VOCAB, shape, generator=draw)}
+        return {**ids, "attention_mask": mask(batch)} if name in MASKED else ids
     return {"pixel_values": torch.randn(batch, 3, side, side, generator=draw)}
 
 

@@ -86,6 +86,24 @@ def write_pixels(to, name):
     return {"pixel_values": images}, torch.from_numpy(y), keys
 
 
+def write_masked(to, name):
+    """Tokens and a mask; the first token says the class, or the label is the token before"""
+    draw = np.random.default_rng(1)
+    x = draw.integers(3, families.VOCAB, (STEPS * BATCH, families.LENGTH))
+    y = x[:, 0] % families.CLASSES
+    if families.FAMILIES[name][2] == "tokens":
+        y = np.concatenate([x[:, :1], x[:, :-1]], axis=1)
+    mask = families.mask(len(x)).numpy()
+    x[mask == 0] = 1  # the padding of some families
+    for field, values in (("ids", x), ("mask", mask), ("y", y)):
+        np.save(os.path.join(to, f"{field}.npy"), values)
+    fields = "{input_ids: ids.npy, attention_mask: mask.npy, labels: y.npy}"
+    keys = {"data.format": "npy", "data.train": fields, "data.validation": fields,
+            "model.loss": "cross_entropy"}
+    return ({"input_ids": torch.from_numpy(x), "attention_mask": torch.from_numpy(mask)},
+            torch.from_numpy(y), keys)
+
+
 WRITE = {"tokens": write_tokens, "class": write_classes, "image": write_images,
          "pixels": write_pixels}
 
@@ -148,7 +166,8 @@ class Families(dp.Case):
         network = families.make(name)
         state = {k: v.clone() for k, v in network.state_dict().items()}
         families.export(name, network, self.path("net.pt2"))
-        x, y, keys = WRITE[kind](self.folder, name)
+        write = write_masked if name in families.MASKED else WRITE[kind]
+        x, y, keys = write(self.folder, name)
         if name in REFUSED:
             driver = self.run_ours(name, 1, keys, dp.USAGE)
             self.assertIn(f"{REFUSED[name]}.default, 4 of the nodes", driver.text)

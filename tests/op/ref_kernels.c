@@ -212,6 +212,31 @@ void ref_uniform(const struct ref_node *n)
     }
 }
 
+void ref_integers(const struct ref_node *n)
+{
+    const enum integers kind = n->attr.integers.kind;
+    const struct shape *s = &n->out_shape[INTEGERS_Y];
+    const int32_t *a = n->in[INTEGERS_A], *b = n->in[INTEGERS_B];
+    double y = 0;
+
+    for (int64_t i = 0; i < shape_elements(s); i++) {
+        const double v = a[i], w = b ? b[i] : n->attr.integers.number;
+
+        if (kind == INTEGERS_PREFIX)
+            y = (i % s->dim[s->n - 1] ? y : 0) + v;
+        else
+            y = kind == INTEGERS_ADD   ? v + w
+                : kind == INTEGERS_SUB ? v - w
+                : kind == INTEGERS_MUL ? v * w
+                : kind == INTEGERS_MIN ? fmin(v, w)
+                : kind == INTEGERS_MAX ? fmax(v, w)
+                : v < 0                ? v + w
+                                       : v;
+        y = fmax(INT32_MIN, fmin(INT32_MAX, y));
+        ((int32_t *)n->out[INTEGERS_Y])[i] = (int32_t)y;
+    }
+}
+
 void ref_cast(const struct ref_node *n)
 {
     for (int64_t i = 0; i < shape_elements(&n->out_shape[CAST_Y]); i++)

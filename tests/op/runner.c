@@ -210,12 +210,15 @@ static void run_reference(const struct world *w, const struct node *n, void **va
 }
 
 /* Returns 1 if only the backend that made the value can read it: the numbers of the elements that a
- * maximum pool chose, or a mask.  Gathered labels are I32, too, but every backend can read them. */
+ * maximum pool chose, or a mask.  Others of I32 are whole numbers, which every backend can read. */
 static int is_opaque(const struct graph *g, int value)
 {
     const int maker = g->value[value].producer;
 
-    return g->value[value].dtype == DTYPE_I32 && maker >= 0 && g->node[maker].op != OP_gather;
+    if (g->value[value].dtype != DTYPE_I32 || maker < 0)
+        return 0;
+    return g->node[maker].op != OP_gather && g->node[maker].op != OP_cast &&
+           g->node[maker].op != OP_integers;
 }
 
 /* Check linear's mask, in the order that backend/cuda/blas.h describes: a bit for each y, set where

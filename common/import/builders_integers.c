@@ -1,0 +1,194 @@
+/* builders_integers - arithmetic of whole numbers that depend on the samples, such as positions
+ * that are counted by a mask.  It is exact: a result that could leave 31 bits is refused, so every
+ * value that takes part has known bounds.  Those begin at booleans and constants. */
+#include "base/util.h"
+#include "import/lower_impl.h"
+
+enum { INTEGERS_MOST_VIEWS = 64 }; /* between a value and the one whose bounds are known */
+
+int lower_is_whole(enum import_type type) { return type >= IMPORT_I64 && type <= IMPORT_U8; }
+
+static struct lowered integers_bound(struct lowered x, int64_t low, int64_t high)
+{
+    x.bounded = x.value + 1;
+    x.low = low;
+    x.high = high;
+    return x;
+}
+
+/* 1: x, or what it is a view of, has known bounds. */
+static int integers_are_bounded(const struct lower *l, const struct lowered *x)
+{
+    const struct graph *g = l->m->g;
+    int v = x->value;
+
+    for (int i = 0; i < INTEGERS_MOST_VIEWS && x->bounded; i++) {
+        const struct node *made = g->value[v].producer < 0 ? NULL : &g->node[g->value[v].producer];
+
+        if (v == x->bounded - 1)
+            return 1;
+        if (!made || (made->op != OP_reshape && made->op != OP_permute && made->op != OP_expand &&
+                      made->op != OP_slice))
+            return 0;
+        v = made->in[0];
+    }
+    return 0;
+}
+
+static struct lowered integers_constant(struct lower *l, struct lowered x,
+                                        const struct host_tensor *t)
+{
+    const int64_t n = host_count(t);
+    int64_t low = INT64_MAX, high = INT64_MIN;
+
+    for (int64_t i = 0; i < n; i++) {
+        low = min_i64(low, host_integer(t, i));
+        high = max_i64(high, host_integer(t, i));
+    }
+    x = lower_index_value(l, x);
+    return n && !lower_failed(l) ? integers_bound(x, low, high) : x;
+}
+
+struct lowered lower_whole(struct lower *l, struct lowered x, enum import_type type)
+{
+    const struct host_tensor *t = lower_host(&x);
+
+    if (lower_failed(l))
+        return x;
+    if (t && lower_is_whole(t->type))
+        return integers_constant(l, x, t);
+    x = lower_real_value(l, x);
+    if (lower_failed(l) || l->m->g->value[x.value].dtype == DTYPE_I32)
+        return x;
+    x = lower_with(x, compose_cast(&l->c, x.value, DTYPE_I32));
+    return type == IMPORT_BOOL ? integers_bound(x, 0, 1) : x;
+}
+
+struct lowered lower_as_real(struct lower *l, struct lowered x)
+{
+    x = lower_real_value(l, x);
+    if (lower_failed(l) || l->m->g->value[x.value].dtype != DTYPE_I32)
+        return x;
+    return lower_with(x, compose_cast(&l->c, x.value, DTYPE_F32));
+}
+
+/* Fails unless both have bounds, and the result fits; these are *low and *high. */
+static void integers_fit(struct lower *l, enum integers kind, const struct lowered *a,
+                         const struct lowered *b, int64_t *low, int64_t *high)
+{
+    const int64_t x[2] = {a->low, a->high}, y[2] = {b->low, b->high};
+
+    if (!integers_are_bounded(l, a) || !integers_are_bounded(l, b)) {
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "it computes with whole numbers of the samples, whose result could leave 31 "
+                   "bits; make a mask boolean first, such as by mask.bool().long()");
+        return;
+    }
+    *low = INT64_MAX;
+    *high = INT64_MIN;
+    for (int i = 0; i < 4; i++) {
+        const int64_t v = x[i / 2], w = y[i % 2],
+                      r = kind == INTEGERS_ADD   ? v + w
+                          : kind == INTEGERS_SUB ? v - w
+                          : kind == INTEGERS_MUL ? v * w
+                          : kind == INTEGERS_MIN ? min_i64(v, w)
+                                                 : max_i64(v, w);
+
+        *low = min_i64(*low, r);
+        *high = max_i64(*high, r);
+    }
+    if (*low < INT32_MIN || *high > INT32_MAX)
+        lower_fail(l, ERR_UNSUPPORTED, "its whole numbers are from %lld to %lld, want 31 bits",
+                   (long long)*low, (long long)*high);
+}
+
+/* Operand `name`: a tensor, or a number. */
+static struct lowered integers_operand(struct lower *l, const char *name, int place)
+{
+    const struct import_arg *a = lower_arg(l, name, place);
+    const int v = lower_value_of(l, name, place);
+    int32_t number;
+
+    if (a && (a->kind == IMPORT_INT || a->kind == IMPORT_FLAG)) {
+        struct lowered x = {.kind = LOWERED_VALUE};
+
+        number = (int32_t)lower_int(l, name, place, 0);
+        x.value = graph_const(l->m->g, DTYPE_I32, (struct shape){0}, &number, "number");
+        return integers_bound(x, number, number);
+    }
+    return lower_whole(l, lower_in(l, name, place),
+                       v == IMPORT_NO_VALUE ? IMPORT_I64 : l->net->value[v].type);
+}
+
+static int integers_kind(enum elementwise kind)
+{
+    return kind == EW_ADD   ? INTEGERS_ADD
+           : kind == EW_SUB ? INTEGERS_SUB
+           : kind == EW_MUL ? INTEGERS_MUL
+           : kind == EW_MAX ? INTEGERS_MAX
+           : kind == EW_MIN ? INTEGERS_MIN
+                            : INTEGERS_COUNT;
+}
+
+int lower_integers(struct lower *l, enum elementwise kind)
+{
+    const int of = integers_kind(kind);
+    struct lowered a, b, y;
+    int64_t low = 0, high = 0;
+
+    if (lower_failed(l) || !lower_is_whole(l->net->value[l->node->out[0]].type))
+        return 0;
+    a = integers_operand(l, "self", 0);
+    b = integers_operand(l, "other", 1);
+    if (!lower_failed(l) && (of == INTEGERS_COUNT || lower_real(l, "alpha", 2, 1) != 1))
+        lower_fail(l, ERR_UNSUPPORTED, "it computes with whole numbers, which are no constants");
+    if (!lower_failed(l))
+        integers_fit(l, (enum integers)of, &a, &b, &low, &high);
+    if (lower_failed(l))
+        return 1;
+    y = lower_meet(l, (struct lowered *[]){&a, &b}, 2);
+    for (int d = 0; d < y.n && !lower_failed(l); d++) {
+        struct lowered *const both[] = {&a, &b};
+
+        for (int i = 0; i < 2 && !(y.repeats >> d & 1); i++)
+            if (extent_is_one(both[i]->dim[d]) && !extent_is_one(y.dim[d])) {
+                both[i]->dim[d] = y.dim[d];
+                both[i]->repeats |= 1u << d;
+            }
+    }
+    for (int d = 0; d < y.n; d++)
+        if (y.repeats >> d & 1) /* neither has elements of its own there */
+            a.repeats &= ~(1u << d), b.repeats &= ~(1u << d), a.dim[d] = b.dim[d] = extent_of(1);
+    a = lower_spread(l, a);
+    b = lower_spread(l, b);
+    if (lower_failed(l))
+        return 1;
+    y.is_mixed = a.is_mixed || b.is_mixed;
+    y = lower_with(y, compose_integers(&l->c, (enum integers)of, a.value, b.value, 0));
+    lower_set(l, 0, integers_bound(y, low, high));
+    return 1;
+}
+
+void lower_integer_sum(struct lower *l, int dim)
+{
+    const int v = lower_value_of(l, "self", 0);
+    struct lowered x = lower_whole(l, lower_in(l, "self", 0), l->net->value[v].type);
+    int64_t low, high, n;
+
+    if (lower_failed(l))
+        return;
+    n = extent_exported(l, x.dim[dim]);
+    low = min_i64(x.low, 0) * n;
+    high = max_i64(x.high, 0) * n;
+    if (!integers_are_bounded(l, &x) || low < INT32_MIN || high > INT32_MAX) {
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "it adds up whole numbers of the samples, whose sum could leave 31 bits; make a "
+                   "mask boolean first, such as by mask.bool().long()");
+        return;
+    }
+    x = lower_last(l, x, dim);
+    if (lower_failed(l))
+        return;
+    x = lower_with(x, compose_integers(&l->c, INTEGERS_PREFIX, x.value, NO_VALUE, 0));
+    lower_set(l, 0, integers_bound(x, low, high));
+}
