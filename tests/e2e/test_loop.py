@@ -98,7 +98,7 @@ class Metrics(Loop):
         with contextlib.suppress(FileNotFoundError):
             os.remove(self.path("run", "curves.svg"))
         os.mkdir(self.path("run", "curves.svg"))  # in the picture's way
-        told = self.train("--resume", n=1).stderr.count("the run is not drawn: ")
+        told = self.train("--resume", n=1).text.count("the run is not drawn: ")
         self.assertEqual(told, 1)
         self.assertEqual(self.rows(), self.rows("whole"))
 
