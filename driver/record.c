@@ -15,6 +15,7 @@
 #include "daemon/disk.h"
 #include "driver/check.h"
 #include "driver/command.h"
+#include "driver/drawing.h"
 #include "driver/next.h"
 #include "job/course.h"
 #include "job/imported.h"
@@ -247,6 +248,7 @@ int record_open(struct record *r, const struct options *o, const struct job *job
     r->events = record_open_events(r);
     if (job->report.every_steps > 0)
         r->metrics = metrics_new(r->dir.path, disk);
+    r->drawing = drawing_new(r->dir.path, disk);
     r->is_live = meter_start(STDERR_FILENO);
     record_say_where(r);
     return 0;
@@ -379,6 +381,10 @@ void record_event(struct record *r, const struct session_event *ev)
         break;
     }
     events_add(r->events, ev);
+    if (ev->kind == EVENT_EPOCH)
+        drawing_epoch(r->drawing);
+    else if (ev->kind == EVENT_DONE || ev->kind == EVENT_ERROR)
+        drawing_end(r->drawing, STDOUT_FILENO);
 }
 
 struct incident_file {
@@ -570,16 +576,19 @@ void record_end(struct record *r, int status)
     char *model = r->checkpoint ? xasprintf("%s/model.safetensors", r->checkpoint) : NULL;
     char *next = r->is_stopped_early ? NULL : next_command(r);
     struct err ignored;
-    int is_deposed, is_gone;
+    int is_deposed, is_gone, hangs;
 
     meter_stop();
     (void)events_check_owner(r->events);
     audit_flush(r->audit);
-    is_gone = !tell_lost(r) && ckpt_check_run_dir(r->dir.path, &ignored) < 0;
+    hangs = tell_lost(r);
+    is_gone = !hangs && ckpt_check_run_dir(r->dir.path, &ignored) < 0;
     is_deposed = events_check_owner(r->events); /* as the disk's thread has found */
     if (status == STATUS_OK && r->options->common.log_format == LOG_TEXT)
-        show_table(r,
-                   &(struct table_end){.seconds = r->seconds, .model_path = model, .next = next});
+        show_table(r, &(struct table_end){.seconds = r->seconds,
+                                          .model_path = model,
+                                          .next = next,
+                                          .plot = hangs ? NULL : drawing_plot(r->drawing)});
     if (status != STATUS_OK && r->checkpoint && is_gone)
         say_it_moved(r);
     else if (status == STATUS_FAILED && r->checkpoint && r->is_of_input)
@@ -601,6 +610,7 @@ void record_close(struct record *r, int status)
         run_dir_discard(&r->dir);
     events_free(r->events);
     metrics_free(r->metrics);
+    drawing_free(r->drawing);
     audit_free(r->audit);
     run_dir_fini(&r->dir);
     free(r->checkpoint);

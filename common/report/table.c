@@ -79,6 +79,7 @@ void table_print(const struct table *t, const struct table_end *end, FILE *f)
     char total[32], loss[32], top5[32] = "";
 
     table_print_rows(t, f);
+    fprintf(f, "%s", end->plot ? end->plot : "");
     format_duration(total, sizeof total, end->seconds);
     if (last && last->is_validated && last->has_top5)
         snprintf(top5, sizeof top5, ", top-5 %.2f %%", 100 * last->validation_top5);

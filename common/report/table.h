@@ -25,9 +25,10 @@ struct table_end {
     double seconds;         /* the whole run */
     const char *model_path; /* of the saved model; NULL: none was saved */
     const char *next;       /* command to try next; NULL: none */
+    const char *plot;       /* lines that stand behind the rows; NULL: none */
 };
 
-/* Rows, accuracy, path of the model, next command. */
+/* Rows, plot, accuracy, path of the model, next command. */
 void table_print(const struct table *t, const struct table_end *end, FILE *f);
 
 /* The sentence about a rank that waited for data for this part of the time, 0 to 1: "waiting for

@@ -1,6 +1,7 @@
 """The loop's record (metrics.csv) and its decisions (the best checkpoints, an early stop, a rate
 that drops), undisturbed and after losses.  Every decision is by the whole validation set."""
 
+import contextlib
 import csv
 import os
 import re
@@ -31,6 +32,10 @@ class Loop(dp.Case):
             self.assertFalse(float(row.pop("samples_per_second")) < 0)  # a row told again has nan
         return rows
 
+    def curves(self, run="run"):
+        with open(self.path(run, "curves.svg"), encoding="utf-8") as file:
+            return file.read()
+
     def setUp(self):
         super().setUp()
         self.port_number = dp.free_port()
@@ -60,6 +65,8 @@ class Metrics(Loop):
     def test_none(self):
         self.train(job={"report.every_steps": 0, "train.epochs": 1}, n=1)
         self.assertFalse(os.path.exists(self.path("run", "metrics.csv")))
+        self.assertIn(">Samples per second<", self.curves())  # from the epochs
+        self.assertNotIn(">Gradient norm<", self.curves())
 
     def test_losses(self):
         """No row is missing, twice or different after the loss of a rank, or of the driver."""
@@ -77,6 +84,9 @@ class Metrics(Loop):
                 for daemon in (driver, *daemons):
                     self.assert_exit(daemon, FINISHED)
                 self.assertEqual(self.rows(), self.rows("whole"))
+                self.assertIn("step 32, epoch 4, finished<", self.curves())
+                self.assertIn("resumed, step" if "rank0" in point else "rank 1 lost, step",
+                              self.curves())
                 os.rename(self.path("run"), self.path(point))
 
     def test_resumed_from_a_checkpoint(self):
@@ -85,7 +95,11 @@ class Metrics(Loop):
         self.driver("--run-dir", "run", "--inject", "kill:rank0@step20", n=1, job=JOB).wait_exit()
         with open(self.path("run", "metrics.csv"), "a", encoding="ascii") as file:
             file.write("21,3,9,9,9,9\n24,3,9")
-        self.train("--resume", n=1)
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(self.path("run", "curves.svg"))
+        os.mkdir(self.path("run", "curves.svg"))  # in the picture's way
+        told = self.train("--resume", n=1).text.count("the run is not drawn: ")
+        self.assertEqual(told, 1)
         self.assertEqual(self.rows(), self.rows("whole"))
 
     def test_resumed_with_other_rows(self):

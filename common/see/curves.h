@@ -1,0 +1,23 @@
+/* curves - curves.svg: loss, accuracy, learning rate, gradient norm and speed of a run over its
+ * steps, with lost ranks and checkpoints marked.
+ *
+ * The picture needs nothing but itself.  It has a light and a dark form, by the viewer's scheme
+ * (prefers-color-scheme), and the light one in print.  Colours are those of Okabe and Ito, which
+ * colour-blind people can tell apart (https://jfly.uni-koeln.de/color); lines differ in dashes,
+ * too.
+ *
+ * Threads: any.
+ * Errors:  ERR_IO; the picture that was there stays. */
+#ifndef SEE_CURVES_H
+#define SEE_CURVES_H
+
+#include "base/buf.h"
+#include "see/history.h"
+
+/* Append the picture; `name` is the run's, any text. */
+void curves_svg(const struct history *h, const char *name, struct buf *out);
+
+/* Read the run and write curves.svg into its folder.  A run without a step has none yet: 0. */
+int curves_draw(const char *run_dir, struct err *err);
+
+#endif

@@ -1,0 +1,293 @@
+/* Both files are read from their beginning, line by line.  events.jsonl comes first: it says from
+ * which step the run went on. */
+#include "see/history.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+
+enum { HISTORY_MOST_MARKS = 2000 }; /* more would be a black bar */
+
+/* ---- lines ---- */
+
+/* Make each two neighbours one. */
+static void history_halve(struct history_line *line)
+{
+    for (int i = 0; i < line->n; i++) {
+        const struct history_point b = line->point[i];
+        struct history_point *a = &line->point[i / 2];
+
+        if (i % 2 == 0) {
+            *a = b;
+            continue;
+        }
+        if (a->n + b.n)
+            a->mean += (b.mean - a->mean) * (double)b.n / (double)(a->n + b.n);
+        a->least = b.n && (!a->n || b.least < a->least) ? b.least : a->least;
+        a->most = b.n && (!a->n || b.most > a->most) ? b.most : a->most;
+        a->step = b.step;
+        a->n += b.n;
+        a->n_missing += b.n_missing;
+    }
+    line->n = (line->n + 1) / 2;
+    line->n_each *= 2;
+}
+
+static struct history_point *history_open_point(struct history_line *line)
+{
+    if (!line->point) {
+        line->point = xcalloc(HISTORY_MOST, sizeof *line->point);
+        line->n_each = 1;
+    }
+    if (line->n) {
+        struct history_point *last = &line->point[line->n - 1];
+
+        if (last->n + last->n_missing < line->n_each)
+            return last;
+    }
+    if (line->n == HISTORY_MOST) {
+        history_halve(line);
+        return history_open_point(line);
+    }
+    line->point[line->n] = (struct history_point){0};
+    return &line->point[line->n++];
+}
+
+void history_add(struct history_line *line, int64_t step, double v)
+{
+    struct history_point *p = history_open_point(line);
+
+    p->step = step;
+    if (!isfinite(v)) {
+        p->n_missing++;
+        return;
+    }
+    p->least = p->n && p->least < v ? p->least : v;
+    p->most = p->n && p->most > v ? p->most : v;
+    p->n++;
+    p->mean += (v - p->mean) / (double)p->n;
+}
+
+int history_range(const struct history_line *line, double *least, double *most)
+{
+    int is_any = 0;
+
+    for (int i = 0; i < line->n; i++) {
+        const struct history_point *p = &line->point[i];
+
+        if (!p->n)
+            continue;
+        *least = is_any ? fmin(*least, p->mean) : p->mean;
+        *most = is_any ? fmax(*most, p->mean) : p->mean;
+        is_any = 1;
+    }
+    return is_any;
+}
+
+/* Drop the points beyond `step`. */
+static void history_cut(struct history_line *line, int64_t step)
+{
+    while (line->n && line->point[line->n - 1].step > step)
+        line->n--;
+}
+
+/* ---- events ---- */
+
+static void history_put_mark(struct history *h, enum history_mark_kind kind, int64_t step,
+                             const char *text)
+{
+    struct history_mark *m;
+
+    if (h->n_marks == HISTORY_MOST_MARKS)
+        return;
+    if (!h->mark)
+        h->mark = xcalloc(HISTORY_MOST_MARKS, sizeof *h->mark);
+    m = &h->mark[h->n_marks++];
+    m->kind = kind;
+    m->step = step;
+    snprintf(m->text, sizeof m->text, "%s", text);
+}
+
+static int64_t history_int(const json_t *o, const char *key, int64_t otherwise)
+{
+    const json_t *v = json_object_get(o, key);
+
+    return json_is_integer(v) ? json_integer_value(v) : otherwise;
+}
+
+static void history_put_number(struct history *h, enum history_of of, int64_t step, const json_t *o,
+                               const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+
+    if (json_is_number(v))
+        history_add(&h->line[of], step, json_number_value(v));
+}
+
+static void history_put_epoch(struct history *h, const json_t *o)
+{
+    const int64_t step = history_int(o, "step", -1);
+
+    if (step < 0)
+        return;
+    for (int i = 0; i < HISTORY_COUNT; i++) /* an epoch that was trained again */
+        history_cut(&h->line[i], step - 1);
+    history_put_number(h, HISTORY_TRAIN_LOSS, step, o, "train_loss");
+    history_put_number(h, HISTORY_TRAIN_ACCURACY, step, o, "train_accuracy");
+    history_put_number(h, HISTORY_VALIDATION_LOSS, step, o, "validation_loss");
+    history_put_number(h, HISTORY_VALIDATION_ACCURACY, step, o, "validation_accuracy");
+    history_put_number(h, HISTORY_SPEED, step, o, "samples_per_second");
+    h->n_epochs = history_int(o, "epoch", h->n_epochs);
+    h->last_step = step;
+}
+
+/* The marks at the end that have no step yet are at this one. */
+static void history_settle(struct history *h, int64_t step)
+{
+    for (int i = h->n_marks; i-- > 0 && h->mark[i].step < 0;)
+        h->mark[i].step = step;
+}
+
+static void history_put_lost(struct history *h, const json_t *o)
+{
+    char text[96];
+    const int64_t rank = history_int(o, "rank", -1);
+
+    if (rank >= 0)
+        snprintf(text, sizeof text, "rank %lld lost", (long long)rank);
+    else
+        snprintf(text, sizeof text, "a rank lost");
+    history_put_mark(h, HISTORY_LOST, -1, text);
+}
+
+static void history_put_event(struct history *h, const json_t *o)
+{
+    const char *event = json_string_value(json_object_get(o, "event"));
+    const int64_t step = history_int(o, "step", -1);
+
+    if (!event)
+        return;
+    h->is_done = !strcmp(event, "done");
+    if (!strcmp(event, "epoch")) {
+        history_put_epoch(h, o);
+    } else if (!strcmp(event, "lost")) {
+        history_put_lost(h, o);
+    } else if (!strcmp(event, "leader")) {
+        history_put_mark(h, HISTORY_LEADER, -1, "another driver leads");
+    } else if (!strcmp(event, "start") && h->last_step) {
+        history_put_mark(h, HISTORY_RESUMED, -1, "resumed");
+    } else if (!strcmp(event, "form") && step >= 0) {
+        history_settle(h, step);
+        for (int i = 0; i < HISTORY_COUNT; i++)
+            history_cut(&h->line[i], step);
+        h->last_step = step;
+    } else if (!strcmp(event, "checkpoint") && step >= 0) {
+        history_put_mark(h, HISTORY_CHECKPOINT, step, "checkpoint");
+        h->last_step = max_i64(h->last_step, step);
+    }
+}
+
+/* ---- files ---- */
+
+/* Call each(h, line) for the whole lines of a file. */
+static int history_read_lines(struct history *h, const char *run_dir, const char *name,
+                              void (*each)(struct history *h, char *line), struct err *err)
+{
+    char *path = xasprintf("%s/%s", run_dir, name), *line = NULL;
+    FILE *f = fopen(path, "re");
+    size_t cap = 0;
+    ssize_t n;
+    int rc = 0;
+
+    if (!f && errno != ENOENT)
+        rc = err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+    while (f && (n = getline(&line, &cap, f)) > 0)
+        if (line[n - 1] == '\n')
+            each(h, line);
+    if (f && ferror(f))
+        rc = err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
+    if (f)
+        fclose(f);
+    free(line);
+    free(path);
+    return rc;
+}
+
+static void history_event_line(struct history *h, char *line)
+{
+    json_t *o = json_loads(line, 0, NULL);
+
+    if (o)
+        history_put_event(h, o);
+    json_decref(o);
+}
+
+/* step,epoch,loss,learning_rate,grad_norm,samples_per_second; later versions may add columns. */
+static void history_row(struct history *h, char *line)
+{
+    static const int of[] = {-1, HISTORY_TRAIN_LOSS, HISTORY_LEARNING_RATE, HISTORY_GRAD_NORM,
+                             HISTORY_SPEED};
+    double v[ARRAY_LEN(of)];
+    char *at, *end;
+    const long long step = strtoll(line, &at, 10);
+
+    if (at == line || step < 0)
+        return;
+    for (size_t i = 0; i < ARRAY_LEN(of); i++) {
+        if (*at != ',')
+            return;
+        v[i] = strtod(at + 1, &end);
+        if (end == at + 1)
+            return;
+        at = end;
+    }
+    for (size_t i = 1; i < ARRAY_LEN(of); i++)
+        history_add(&h->line[of[i]], step, v[i]);
+    h->last_step = max_i64(h->last_step, step);
+}
+
+/* metrics.csv has more points of these than there are epochs; keep whichever has more. */
+static void history_take_rows(struct history *h, struct history *rows)
+{
+    for (int i = 0; i < HISTORY_COUNT; i++)
+        if (rows->line[i].n > h->line[i].n) {
+            const struct history_line fewer = h->line[i];
+
+            h->line[i] = rows->line[i];
+            rows->line[i] = fewer;
+        }
+    h->last_step = max_i64(h->last_step, rows->last_step);
+}
+
+int history_read(const char *run_dir, struct history *out, struct err *err)
+{
+    struct history rows = {0};
+    int rc;
+
+    *out = (struct history){0};
+    rc = history_read_lines(out, run_dir, "events.jsonl", history_event_line, err);
+    if (rc == 0)
+        rc = history_read_lines(&rows, run_dir, "metrics.csv", history_row, err);
+    if (rc == 0) {
+        history_take_rows(out, &rows);
+        history_settle(out, out->last_step);
+    }
+    history_fini(&rows);
+    if (rc < 0)
+        history_fini(out);
+    return rc;
+}
+
+void history_fini(struct history *h)
+{
+    for (int i = 0; i < HISTORY_COUNT; i++)
+        free(h->line[i].point);
+    free(h->mark);
+    *h = (struct history){0};
+}

@@ -1,0 +1,78 @@
+/* history - the course of a run, as its files metrics.csv and events.jsonl tell it: numbers over
+ * steps, and what happened at which step.
+ *
+ * A line holds HISTORY_MOST points at most, however long the run was: when it is full, each two
+ * neighbours become one.  So a million rows take 2 MB of reading and no more memory than a
+ * thousand.  A run that went on from an older step has lost the points beyond it, as metrics.csv
+ * has.
+ *
+ * Life:    history_read -> history_fini.
+ * Threads: any; a history belongs to one.
+ * Errors:  ERR_IO.  A file that is not there is a run without it.  A line of a file that cannot be
+ *          read, such as one that is being written, is passed over. */
+#ifndef SEE_HISTORY_H
+#define SEE_HISTORY_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum { HISTORY_MOST = 2048 };
+
+enum history_of {
+    HISTORY_TRAIN_LOSS, /* rows of metrics.csv; without any, the means of the epochs */
+    HISTORY_VALIDATION_LOSS,
+    HISTORY_TRAIN_ACCURACY, /* 0 to 1 */
+    HISTORY_VALIDATION_ACCURACY,
+    HISTORY_LEARNING_RATE,
+    HISTORY_GRAD_NORM,
+    HISTORY_SPEED, /* samples per second */
+    HISTORY_COUNT
+};
+
+/* The mean of n neighbouring numbers, with their range.  Numbers that are not finite count in
+ * n_missing alone. */
+struct history_point {
+    int64_t step; /* of the last one */
+    double mean, least, most;
+    int64_t n, n_missing;
+};
+
+struct history_line {
+    struct history_point *point; /* steps rise */
+    int n;
+    int64_t n_each; /* numbers of a full point */
+};
+
+enum history_mark_kind {
+    HISTORY_LOST,       /* a rank; the step is the one that the others went on from */
+    HISTORY_CHECKPOINT, /* saved */
+    HISTORY_RESUMED,    /* a driver was started again on the run */
+    HISTORY_LEADER,     /* another driver leads from here on */
+    HISTORY_MARK_COUNT
+};
+
+struct history_mark {
+    enum history_mark_kind kind;
+    int64_t step;
+    char text[96]; /* "rank 2 lost", UTF-8 */
+};
+
+struct history {
+    struct history_line line[HISTORY_COUNT];
+    struct history_mark *mark; /* in the order of the file */
+    int n_marks;
+    int64_t last_step, n_epochs; /* seen; 0: none */
+    int is_done;                 /* the run has ended as it should */
+};
+
+int history_read(const char *run_dir, struct history *out, struct err *err);
+void history_fini(struct history *h);
+
+/* Add a number to the end of a line. */
+void history_add(struct history_line *line, int64_t step, double v);
+
+/* The range of the means of a line, or 0 if it has no finite one. */
+int history_range(const struct history_line *line, double *least, double *most);
+
+#endif

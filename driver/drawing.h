@@ -1,0 +1,31 @@
+/* drawing - has the disk's thread draw a run: curves.svg after epochs and at the end, and the plot
+ * that stands behind the closing table on a terminal.
+ *
+ * A picture takes longer, the longer the run is.  So an epoch is left out if less than a hundred
+ * times the last picture's time has passed since it; the end is never left out.
+ *
+ * Life:    drawing_new -> drawing_epoch ... -> drawing_end -> drawing_free, when the writer has
+ *          done all.
+ * Threads: one at a time.
+ * Errors:  a picture that cannot be written is left out, and the log says so once.  Nothing is
+ *          drawn while another driver owns the run directory (ckpt/owner.h). */
+#ifndef DRIVER_DRAWING_H
+#define DRIVER_DRAWING_H
+
+#include "base/writer.h"
+
+struct drawing; /* opaque */
+
+struct drawing *drawing_new(const char *run_dir, struct writer *disk);
+void drawing_free(struct drawing *d); /* NULL is fine */
+
+/* The events and rows of an epoch have been put to the writer. */
+void drawing_epoch(struct drawing *d);
+
+/* So have the last ones.  fd: where the plot will be shown. */
+void drawing_end(struct drawing *d, int fd);
+
+/* The plot's lines, once the writer has been flushed; "" if fd is no terminal. */
+const char *drawing_plot(struct drawing *d);
+
+#endif
