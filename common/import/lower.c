@@ -12,8 +12,8 @@
 #include "import/lower_impl.h"
 
 static const struct import_builder *const lower_tables[] = {
-    import_layers,    import_norms, import_math,  import_views,      import_random,
-    import_attention, import_lines, import_index, import_sizes, import_decomposed, import_recurrent};
+    import_layers, import_norms, import_math,  import_views,      import_random,   import_attention,
+    import_lines,  import_index, import_sizes, import_decomposed, import_recurrent};
 
 static const struct import_builder *builder_of(const char *target)
 {

@@ -91,7 +91,7 @@ static void onnx_find_buffers(struct onnx *o)
     json_t *marked = json_object();
 
     for (size_t i = 0; i < g->n_node; i++)
-        for (const char *at = onnx_metadata(g->node[i], "pkg.torch.onnx.fx_node");
+        for (const char *at = onnx_file_metadata(g->node[i], "pkg.torch.onnx.fx_node");
              (at = strstr(at, "%b_")); at++) {
             const char *name = at + 3;
             const size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -307,7 +307,7 @@ static void onnx_compare(struct onnx *o)
 /* The module of the node: the last but one name of PyTorch's scopes, or the path in its name. */
 static const char *onnx_module(struct onnx *o, const Onnx__NodeProto *n)
 {
-    const char *scopes = onnx_metadata(n, "pkg.torch.onnx.name_scopes"), *at, *name = n->name;
+    const char *scopes = onnx_file_metadata(n, "pkg.torch.onnx.name_scopes"), *at, *name = n->name;
     const char *end = strrchr(scopes, ','), *slash;
     char *module;
 
@@ -327,7 +327,7 @@ static const char *onnx_module(struct onnx *o, const Onnx__NodeProto *n)
     return module;
 }
 
-static void onnx_node(struct onnx *o, const Onnx__NodeProto *n)
+static void onnx_take_node(struct onnx *o, const Onnx__NodeProto *n)
 {
     const struct onnx_op *op = onnx_find(n);
 
@@ -383,7 +383,7 @@ static void onnx_translate(struct onnx *o)
     if (o->rc == 0)
         onnx_inputs(o);
     for (size_t i = 0; i < g->n_node && o->rc == 0; i++)
-        onnx_node(o, g->node[i]);
+        onnx_take_node(o, g->node[i]);
     if (o->rc == 0)
         onnx_outputs(o);
     if (o->rc == 0)

@@ -6,7 +6,7 @@
 #include "base/util.h"
 #include "import/onnx_impl.h"
 
-const char *onnx_metadata(const Onnx__NodeProto *n, const char *key)
+const char *onnx_file_metadata(const Onnx__NodeProto *n, const char *key)
 {
     for (size_t i = 0; i < n->n_metadata_props; i++)
         if (n->metadata_props[i]->key && !strcmp(n->metadata_props[i]->key, key))
@@ -20,7 +20,7 @@ void onnx_refuse_folded(struct onnx *o)
     int n = 0;
 
     for (size_t i = 0; i < g->n_node; i++)
-        n += strstr(onnx_metadata(g->node[i], "pkg.onnxscript.rewriter.rule_name"),
+        n += strstr(onnx_file_metadata(g->node[i], "pkg.onnxscript.rewriter.rule_name"),
                     "FuseBatchNorm") != NULL;
     if (n > 0)
         onnx_fail(o, ERR_UNSUPPORTED,
@@ -40,7 +40,7 @@ static int doubt_convolutions(const Onnx__GraphProto *g)
         const Onnx__NodeProto *node = g->node[i];
 
         if (!node->op_type || !strcmp(node->op_type, "BatchNormalization") ||
-            *onnx_metadata(node, "pkg.torch.onnx.fx_node"))
+            *onnx_file_metadata(node, "pkg.torch.onnx.fx_node"))
             return 0;
         n += !strcmp(node->op_type, "Conv") && node->n_input > 2 && *node->input[2];
     }

@@ -71,7 +71,7 @@ int onnx_failed(const struct onnx *o);
 /* ---- onnx_doubt.c ---- */
 
 /* An entry of the node's metadata; "": it has none. */
-const char *onnx_metadata(const Onnx__NodeProto *n, const char *key);
+const char *onnx_file_metadata(const Onnx__NodeProto *n, const char *key);
 /* Fails if the exporter says that it folded batch norms. */
 void onnx_refuse_folded(struct onnx *o);
 void onnx_doubt(const struct onnx_file *f, struct import_network *n); /* sets n->doubt */

@@ -27,18 +27,12 @@ static const char *const verbs[VERB_COUNT][3] = {
 static const struct {
     const char *name, *value, *also;
 } values[] = {
-    {"bind", "none", "--ranks=2"},
-    {"device", "cpu", NULL},
-    {"export", "net.onnx", NULL},
-    {"help", NULL, NULL},
-    {"host", "127.0.0.1", NULL},
-    {"hosts", "hosts", "--insecure"},
-    {"iface", "lo", NULL},
-    {"inject", "kill:rank0@step1", NULL},
-    {"log-format", "json", NULL},
-    {"root", "node1:7000", NULL},
-    {"secret-file", "secret", NULL},
-    {"weights", "average", NULL},
+    {"bind", "none", "--ranks=2"},   {"device", "cpu", NULL},
+    {"export", "net.onnx", NULL},    {"help", NULL, NULL},
+    {"host", "127.0.0.1", NULL},     {"hosts", "hosts", "--insecure"},
+    {"iface", "lo", NULL},           {"inject", "kill:rank0@step1", NULL},
+    {"log-format", "json", NULL},    {"root", "node1:7000", NULL},
+    {"secret-file", "secret", NULL}, {"weights", "average", NULL},
 };
 
 static char folder[] = "/tmp/dptrain_options_XXXXXX";

@@ -32,8 +32,9 @@ static void build_strided(struct net *m, const void *options)
     (void)options;
     layer_input(m);
     layer_conv2d(m, "conv1", 64, 3, 1);
-    layer_conv(m, "conv2",
-               &(struct layer_conv){.channels = 256, .kernel = 3, .stride = 2, .no_bias = 1});
+    layer_conv(
+        m, "conv2",
+        &(struct layer_conv){.channels = 256, .kernel = {3, 3}, .stride = {2, 2}, .no_bias = 1});
     layer_activation(m, "relu", ACT_RELU);
     layer_flatten(m, "flatten");
     layer_linear(m, "fc", net_n_outputs(m));
