@@ -23,7 +23,7 @@ enum { DRAWING_EACH = 100 }; /* see drawing.h */
 struct drawing {
     char *run_dir;
     struct writer *disk;
-    int columns, is_utf8; /* of the plot; 0 columns: none */
+    int columns, is_utf8; /* of the plot, constant; 0 columns: none */
 
     /* The disk's. */
     int64_t next_ns; /* not before */
@@ -37,12 +37,27 @@ struct drawing_task {
     int is_end;
 };
 
-struct drawing *drawing_new(const char *run_dir, struct writer *disk)
+/* 1: the user's locale says so; the process itself keeps to "C". */
+static int drawing_is_utf8(void)
+{
+    const locale_t locale = newlocale(LC_CTYPE_MASK, "", NULL);
+    const int is = locale && !strcmp(nl_langinfo_l(CODESET, locale), "UTF-8");
+
+    if (locale)
+        freelocale(locale);
+    return is;
+}
+
+struct drawing *drawing_new(const char *run_dir, struct writer *disk, int fd)
 {
     struct drawing *d = xcalloc(1, sizeof *d);
+    struct winsize size;
 
     d->run_dir = xstrdup(run_dir);
     d->disk = disk;
+    if (isatty(fd))
+        d->columns = ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
+    d->is_utf8 = drawing_is_utf8();
     return d;
 }
 
@@ -64,7 +79,7 @@ static void drawing_tell(struct drawing *d, const struct err *err)
     d->has_failed = 1;
 }
 
-static void drawing_make_plot(struct drawing *d)
+static void drawing_draw(struct drawing *d, int is_end)
 {
     struct history h;
     struct err err;
@@ -73,7 +88,10 @@ static void drawing_make_plot(struct drawing *d)
         drawing_tell(d, &err);
         return;
     }
-    plot_loss(&h, d->columns, d->is_utf8, &d->plot);
+    if (curves_save(&h, d->run_dir, &err) < 0)
+        drawing_tell(d, &err);
+    if (is_end && d->columns)
+        plot_loss(&h, d->columns, d->is_utf8, &d->plot);
     history_fini(&h);
 }
 
@@ -82,13 +100,9 @@ static void drawing_run(struct task *t)
     const struct drawing_task *j = container_of(t, struct drawing_task, task);
     struct drawing *d = j->owner;
     const int64_t begun_ns = clock_mono_ns();
-    struct err err;
 
     if ((j->is_end || begun_ns >= d->next_ns) && !owner_is_other(d->run_dir)) {
-        if (curves_draw(d->run_dir, &err) < 0)
-            drawing_tell(d, &err);
-        if (j->is_end && d->columns)
-            drawing_make_plot(d);
+        drawing_draw(d, j->is_end);
         d->next_ns = clock_mono_ns() + DRAWING_EACH * (clock_mono_ns() - begun_ns);
     }
     free(t);
@@ -108,25 +122,6 @@ static void drawing_put(struct drawing *d, int is_end)
 
 void drawing_epoch(struct drawing *d) { drawing_put(d, 0); }
 
-/* 1: the user's locale says so; the process itself keeps to "C". */
-static int drawing_is_utf8(void)
-{
-    const locale_t locale = newlocale(LC_CTYPE_MASK, "", NULL);
-    const int is = locale && !strcmp(nl_langinfo_l(CODESET, locale), "UTF-8");
-
-    if (locale)
-        freelocale(locale);
-    return is;
-}
-
-void drawing_end(struct drawing *d, int fd)
-{
-    struct winsize size;
-
-    if (isatty(fd))
-        d->columns = ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
-    d->is_utf8 = drawing_is_utf8();
-    drawing_put(d, 1);
-}
+void drawing_end(struct drawing *d) { drawing_put(d, 1); }
 
 const char *drawing_plot(struct drawing *d) { return buf_cstr(&d->plot); }

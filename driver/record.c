@@ -248,7 +248,7 @@ int record_open(struct record *r, const struct options *o, const struct job *job
     r->events = record_open_events(r);
     if (job->report.every_steps > 0)
         r->metrics = metrics_new(r->dir.path, disk);
-    r->drawing = drawing_new(r->dir.path, disk);
+    r->drawing = drawing_new(r->dir.path, disk, STDOUT_FILENO);
     r->is_live = meter_start(STDERR_FILENO);
     record_say_where(r);
     return 0;
@@ -383,8 +383,6 @@ void record_event(struct record *r, const struct session_event *ev)
     events_add(r->events, ev);
     if (ev->kind == EVENT_EPOCH)
         drawing_epoch(r->drawing);
-    else if (ev->kind == EVENT_DONE || ev->kind == EVENT_ERROR)
-        drawing_end(r->drawing, STDOUT_FILENO);
 }
 
 struct incident_file {
@@ -576,19 +574,20 @@ void record_end(struct record *r, int status)
     char *model = r->checkpoint ? xasprintf("%s/model.safetensors", r->checkpoint) : NULL;
     char *next = r->is_stopped_early ? NULL : next_command(r);
     struct err ignored;
-    int is_deposed, is_gone, hangs;
+    int is_deposed, is_gone, has_hung;
 
     meter_stop();
     (void)events_check_owner(r->events);
     audit_flush(r->audit);
-    hangs = tell_lost(r);
-    is_gone = !hangs && ckpt_check_run_dir(r->dir.path, &ignored) < 0;
+    drawing_end(r->drawing);
+    has_hung = tell_lost(r);
+    is_gone = !has_hung && ckpt_check_run_dir(r->dir.path, &ignored) < 0;
     is_deposed = events_check_owner(r->events); /* as the disk's thread has found */
     if (status == STATUS_OK && r->options->common.log_format == LOG_TEXT)
         show_table(r, &(struct table_end){.seconds = r->seconds,
                                           .model_path = model,
                                           .next = next,
-                                          .plot = hangs ? NULL : drawing_plot(r->drawing)});
+                                          .plot = has_hung ? NULL : drawing_plot(r->drawing)});
     if (status != STATUS_OK && r->checkpoint && is_gone)
         say_it_moved(r);
     else if (status == STATUS_FAILED && r->checkpoint && r->is_of_input)

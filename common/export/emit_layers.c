@@ -166,14 +166,16 @@ void emit_group_norm(struct emit *e, const struct node *n)
     const int64_t groups = n->attr.group_norm.groups;
     const struct shape *s = emit_shape(e, n->in[GROUP_NORM_X]);
     const enum form form = s->n >= 3 ? FORM_FIRST : FORM_PLAIN;
-    const char *x = emit_in_form(e, GROUP_NORM_X, form), *y;
+    const char *x = emit_in_form(e, GROUP_NORM_X, form), *y, *zeros;
     int64_t dim[SHAPE_MAX_DIMS] = {-1};
 
     for (int d = 1; d < s->n; d++)
         dim[emit_at(form, d, s->n)] = s->dim[d];
     y = emit_to_shape(e, x, (int64_t[]){0, groups, -1}, 3);
     x = filled_vector(e, groups, 1);
-    x = emit_3(e, "InstanceNormalization", y, x, filled_vector(e, groups, 0));
+    zeros = filled_vector(e, groups, 0);
+    emit_float(e, "epsilon", (double)n->attr.group_norm.eps);
+    x = emit_3(e, "InstanceNormalization", y, x, zeros);
     y = emit_to_shape(e, x, dim, s->n);
     if (n->n_in > GROUP_NORM_WEIGHT && n->in[GROUP_NORM_WEIGHT] != NO_VALUE)
         y = emit_2(e, "Mul", y, emit_spread(e, GROUP_NORM_WEIGHT, s->n, form));

@@ -55,7 +55,10 @@ static void builders_index_select(struct lower *l, int kind)
 
     (void)kind;
     lower_refuse_batch(l, &x, 1u << dim, "takes elements of");
-    index = lower_plain(l, lower_index_value(l, lower_in(l, "index", 2)));
+    index = lower_in(l, "index", 2);
+    if (!lower_failed(l))
+        lower_check_index(l, &index, extent_exported(l, x.dim[dim]));
+    index = lower_plain(l, lower_index_value(l, index));
     if (!lower_failed(l) && index.n != 1)
         lower_fail(l, ERR_UNSUPPORTED, "its index has %d dimensions, want 1", index.n);
     if (lower_failed(l))

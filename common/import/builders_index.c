@@ -2,9 +2,28 @@
  * gather. */
 #include "import/lower_impl.h"
 
+/* Whole numbers are gathered as real ones: fails unless they are constants that every precision
+ * has. */
+static void index_check_whole(struct lower *l, const struct lowered *x)
+{
+    enum { MOST = 256 };
+    const struct host_tensor *t = lower_host(x);
+    const int64_t n = t ? host_count(t) : 0;
+    int fits = t != NULL;
+
+    for (int64_t i = 0; i < n && fits; i++)
+        fits = host_integer(t, i) >= -MOST && host_integer(t, i) <= MOST;
+    if (!fits)
+        lower_fail(l, ERR_UNSUPPORTED,
+                   "it picks whole numbers by an index that is computed, want constants from "
+                   "%d to %d",
+                   -MOST, MOST);
+}
+
 /* x with one index, `from`, whose dimensions stand where dimension `at` stood. */
 static void builders_index_one(struct lower *l, struct lowered x, int at, int from)
 {
+    const int is_whole = lower_is_whole(l->net->value[l->node->out[0]].type);
     struct lowered index, y;
     struct extent dim[SHAPE_MAX_DIMS];
     int order[SHAPE_MAX_DIMS], n = 0;
@@ -16,6 +35,10 @@ static void builders_index_one(struct lower *l, struct lowered x, int at, int fr
                    at);
         return;
     }
+    if (is_whole)
+        index_check_whole(l, &x);
+    if (lower_failed(l))
+        return;
     for (int d = 0; d < x.n; d++)
         order[d] = d == 0 ? at : d <= at ? d - 1 : d;
     x = lower_plain(l, lower_permute(x, order));
@@ -34,8 +57,10 @@ static void builders_index_one(struct lower *l, struct lowered x, int at, int fr
     y = lower_plain_value(l, compose_lookup(&l->c, x.value, index.value, -1), n, dim);
     for (int d = 0; d < n; d++)
         order[d] = d < at ? index.n + d : d < at + index.n ? d - at : d;
-    if (!lower_failed(l))
-        lower_set(l, 0, lower_permute(y, order));
+    if (lower_failed(l))
+        return;
+    y = lower_permute(y, order);
+    lower_set(l, 0, is_whole ? lower_whole(l, y, IMPORT_I64) : y);
 }
 
 /* An index of several that is a constant: the dimension of the result along which its elements
@@ -188,24 +213,6 @@ static void builders_index(struct lower *l, int kind)
         builders_index_grid(l, x, first, n, from);
 }
 
-/* Whole numbers are gathered as real ones: fails unless they are constants that every precision
- * has. */
-static void gather_check_whole(struct lower *l, const struct lowered *x)
-{
-    enum { MOST = 256 };
-    const struct host_tensor *t = lower_host(x);
-    const int64_t n = t ? host_count(t) : 0;
-    int fits = t != NULL;
-
-    for (int64_t i = 0; i < n && fits; i++)
-        fits = host_integer(t, i) >= -MOST && host_integer(t, i) <= MOST;
-    if (!fits)
-        lower_fail(l, ERR_UNSUPPORTED,
-                   "it gathers whole numbers by an index that is computed, want constants from "
-                   "%d to %d",
-                   -MOST, MOST);
-}
-
 static void builders_gather(struct lower *l, int kind)
 {
     const struct lowered from = lower_in(l, "self", 0);
@@ -229,7 +236,7 @@ static void builders_gather(struct lower *l, int kind)
                        "the other way round: the network depends on the batch of its export, %lld",
                        d, (long long)l->batch);
     if (!lower_failed(l) && is_whole)
-        gather_check_whole(l, &from);
+        index_check_whole(l, &from);
     if (lower_failed(l))
         return;
     y = lower_plain_value(l, compose_gather(&l->c, x.value, dim, index.value), x.n, index.dim);

@@ -72,6 +72,21 @@ struct lowered lower_as_real(struct lower *l, struct lowered x)
     return lower_with(x, compose_cast(&l->c, x.value, DTYPE_F32));
 }
 
+/* Fails unless the numbers fit into the type that the file has for the result, and into 31 bits. */
+static void integers_want(struct lower *l, int64_t low, int64_t high)
+{
+    const enum import_type type = l->net->value[l->node->out[0]].type;
+    const int64_t most = type == IMPORT_U8    ? UINT8_MAX
+                         : type == IMPORT_I8  ? INT8_MAX
+                         : type == IMPORT_I16 ? INT16_MAX
+                                              : INT32_MAX,
+                  least = type == IMPORT_U8 ? 0 : -most - 1;
+
+    if (low < least || high > most)
+        lower_fail(l, ERR_UNSUPPORTED, "its whole numbers are from %lld to %lld, want %lld to %lld",
+                   (long long)low, (long long)high, (long long)least, (long long)most);
+}
+
 /* Fails unless both have bounds, and the result fits; these are *low and *high. */
 static void integers_fit(struct lower *l, enum integers kind, const struct lowered *a,
                          const struct lowered *b, int64_t *low, int64_t *high)
@@ -97,9 +112,7 @@ static void integers_fit(struct lower *l, enum integers kind, const struct lower
         *low = min_i64(*low, r);
         *high = max_i64(*high, r);
     }
-    if (*low < INT32_MIN || *high > INT32_MAX)
-        lower_fail(l, ERR_UNSUPPORTED, "its whole numbers are from %lld to %lld, want 31 bits",
-                   (long long)*low, (long long)*high);
+    integers_want(l, *low, *high);
 }
 
 /* Operand `name`: a tensor, or a number. */
@@ -130,6 +143,48 @@ static int integers_kind(enum elementwise kind)
                             : INTEGERS_COUNT;
 }
 
+/* a kind b, with broadcasting. */
+static struct lowered integers_binary(struct lower *l, enum integers kind, struct lowered a,
+                                      struct lowered b)
+{
+    struct lowered *const both[] = {&a, &b}, y = lower_meet(l, both, 2);
+
+    for (int d = 0; d < y.n && !lower_failed(l); d++)
+        for (int i = 0; i < 2 && !(y.repeats >> d & 1); i++)
+            if (extent_is_one(both[i]->dim[d]) && !extent_is_one(y.dim[d])) {
+                both[i]->dim[d] = y.dim[d];
+                both[i]->repeats |= 1u << d;
+            }
+    for (int d = 0; d < y.n; d++)
+        if (y.repeats >> d & 1) /* neither has elements of its own there */
+            a.repeats &= ~(1u << d), b.repeats &= ~(1u << d), a.dim[d] = b.dim[d] = extent_of(1);
+    a = lower_spread(l, a);
+    b = lower_spread(l, b);
+    if (lower_failed(l))
+        return y;
+    y.is_mixed = a.is_mixed || b.is_mixed;
+    return lower_with(y, compose_integers(&l->c, kind, a.value, b.value, 0));
+}
+
+/* A difference saturates, so its sign is right for all numbers. */
+int lower_compare_integers(struct lower *l, enum elementwise kind)
+{
+    const int v = lower_value_of(l, "self", 0), w = lower_value_of(l, "other", 1);
+    struct lowered a, b;
+
+    if (kind < EW_EQ || kind > EW_GE || lower_failed(l) || v == IMPORT_NO_VALUE ||
+        w == IMPORT_NO_VALUE || !lower_is_whole(l->net->value[v].type) ||
+        !lower_is_whole(l->net->value[w].type))
+        return 0;
+    a = integers_operand(l, "self", 0);
+    b = integers_operand(l, "other", 1);
+    if (!lower_failed(l))
+        a = integers_binary(l, INTEGERS_SUB, a, b);
+    if (!lower_failed(l))
+        lower_set(l, 0, lower_with(a, compose_compare(&l->c, kind, a.value, 0)));
+    return 1;
+}
+
 int lower_integers(struct lower *l, enum elementwise kind)
 {
     const int of = integers_kind(kind);
@@ -146,25 +201,9 @@ int lower_integers(struct lower *l, enum elementwise kind)
         integers_fit(l, (enum integers)of, &a, &b, &low, &high);
     if (lower_failed(l))
         return 1;
-    y = lower_meet(l, (struct lowered *[]){&a, &b}, 2);
-    for (int d = 0; d < y.n && !lower_failed(l); d++) {
-        struct lowered *const both[] = {&a, &b};
-
-        for (int i = 0; i < 2 && !(y.repeats >> d & 1); i++)
-            if (extent_is_one(both[i]->dim[d]) && !extent_is_one(y.dim[d])) {
-                both[i]->dim[d] = y.dim[d];
-                both[i]->repeats |= 1u << d;
-            }
-    }
-    for (int d = 0; d < y.n; d++)
-        if (y.repeats >> d & 1) /* neither has elements of its own there */
-            a.repeats &= ~(1u << d), b.repeats &= ~(1u << d), a.dim[d] = b.dim[d] = extent_of(1);
-    a = lower_spread(l, a);
-    b = lower_spread(l, b);
+    y = integers_binary(l, (enum integers)of, a, b);
     if (lower_failed(l))
         return 1;
-    y.is_mixed = a.is_mixed || b.is_mixed;
-    y = lower_with(y, compose_integers(&l->c, (enum integers)of, a.value, b.value, 0));
     lower_set(l, 0, integers_bound(y, low, high));
     return 1;
 }
@@ -180,12 +219,15 @@ void lower_integer_sum(struct lower *l, int dim)
     n = extent_exported(l, x.dim[dim]);
     low = min_i64(x.low, 0) * n;
     high = max_i64(x.high, 0) * n;
-    if (!integers_are_bounded(l, &x) || low < INT32_MIN || high > INT32_MAX) {
+    if (!integers_are_bounded(l, &x)) {
         lower_fail(l, ERR_UNSUPPORTED,
                    "it adds up whole numbers of the samples, whose sum could leave 31 bits; make a "
                    "mask boolean first, such as by mask.bool().long()");
         return;
     }
+    integers_want(l, low, high);
+    if (lower_failed(l))
+        return;
     x = lower_last(l, x, dim);
     if (lower_failed(l))
         return;

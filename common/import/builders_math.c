@@ -150,7 +150,8 @@ static void builders_binary(struct lower *l, int kind)
     const double alpha = kind == EW_ADD || kind == EW_SUB ? lower_real(l, "alpha", 2, 1) : 1;
     const char *other = kind == EW_POW ? "exponent" : "other";
 
-    if (lower_integers(l, (enum elementwise)kind))
+    if (lower_integers(l, (enum elementwise)kind) ||
+        lower_compare_integers(l, (enum elementwise)kind))
         return;
     if (kind == EW_AND || kind == EW_OR)
         math_need_flags(l);
@@ -170,10 +171,6 @@ static void builders_binary(struct lower *l, int kind)
     b = lower_in(l, other, 1);
     if (lower_failed(l))
         return;
-    if (kind >= EW_EQ && kind <= EW_GE && math_is_integers(l, &a) && math_is_integers(l, &b)) {
-        lower_fail(l, ERR_UNSUPPORTED, "it compares whole numbers of the samples with each other");
-        return;
-    }
     if (math_is_integers(l, &a))
         a = lower_as_real(l, a);
     if (math_is_integers(l, &b))

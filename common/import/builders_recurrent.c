@@ -40,6 +40,10 @@ static int recurrent_state(struct lower *l, int value, int lines, const struct l
         lower_fail(l, ERR_UNSUPPORTED,
                    "its initial state is a constant that differs from sample to sample, want one "
                    "for all samples");
+    if (s.dim[1] != 1 && h.dim[1].is_batch && !extent_equal(h.dim[1], x->dim[0]))
+        lower_fail(
+            l, ERR_UNSUPPORTED,
+            "its initial states are those of other samples than its input has in their place");
     s.dim[0] = lines;
     s.dim[1] = n;
     return compose_expand(&l->c, h.value, s);

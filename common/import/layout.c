@@ -17,7 +17,7 @@ int64_t extent_exported(const struct lower *l, struct extent e)
     return e.outer * e.inner * (e.is_batch ? l->batch : 1);
 }
 
-static int extent_equal(struct extent a, struct extent b)
+int extent_equal(struct extent a, struct extent b)
 {
     return a.is_batch == b.is_batch && (a.is_batch ? a.outer == b.outer && a.inner == b.inner
                                                    : a.outer * a.inner == b.outer * b.inner);

@@ -165,6 +165,7 @@ int64_t extent_size(const struct lower *l, struct extent e);     /* for the grap
 int64_t extent_exported(const struct lower *l, struct extent e); /* at export */
 
 int extent_is_one(struct extent e);
+int extent_equal(struct extent a, struct extent b);
 
 /* Fail if one of x's dimensions `dims` has the batch in it: "it reduces dimension 0, the batch".
  * Every operator asks whose result for one element depends on others along these dimensions. */
@@ -260,6 +261,8 @@ struct lowered lower_whole(struct lower *l, struct lowered x, enum import_type t
 struct lowered lower_as_real(struct lower *l, struct lowered x);
 /* 1: the node's result is made of whole numbers alone, and it was built, or failed. */
 int lower_integers(struct lower *l, enum elementwise kind);
+/* Likewise for a comparison of two tensors of whole numbers. */
+int lower_compare_integers(struct lower *l, enum elementwise kind);
 void lower_integer_sum(struct lower *l, int dim); /* cumsum */
 int lower_is_whole(enum import_type type);        /* an integer, no boolean */
 

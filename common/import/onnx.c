@@ -428,6 +428,9 @@ static int onnx_same_bytes(const struct import_tensor *a, const struct import_te
 {
     if (a->n_dims != b->n_dims || memcmp(a->dim, b->dim, sizeof *a->dim * (size_t)a->n_dims) != 0)
         return 0;
+    if (a->role != b->role || a->type != b->type || !a->bytes != !b->bytes ||
+        strcmp(a->name, b->name) != 0)
+        return 0;
     return !a->bytes || !memcmp(a->bytes, b->bytes,
                                 (size_t)import_tensor_elements(a) * import_type_size(a->type));
 }

@@ -15,6 +15,8 @@
 #include "import/onnx.h"
 #include "onnx.pb-c.h"
 
+#define ONNX_MAX_ELEMENTS ((int64_t)1 << 40) /* of a tensor */
+
 enum { ONNX_MAX_ARGS = 12, ONNX_FIRST_OPSET = 13, ONNX_LAST_OPSET = 24 };
 
 struct onnx_file {

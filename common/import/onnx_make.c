@@ -55,6 +55,7 @@ int onnx_value_new(struct onnx *o, const char *name, enum import_type type, int 
     struct import_network *n = o->net;
     struct import_value *v;
     int room = o->room_values, known = o->room_values, host = o->room_values;
+    int64_t n_elements = 1;
 
     if (n_dims > IMPORT_MAX_DIMS)
         onnx_fail(o, ERR_UNSUPPORTED, "%s has %d dimensions, want %d at most", name, n_dims,
@@ -78,7 +79,14 @@ int onnx_value_new(struct onnx *o, const char *name, enum import_type type, int 
         if (dim[d] < 0)
             onnx_fail(o, ERR_CONFIG, "%s would have extent %lld in dimension %d", name,
                       (long long)dim[d], d);
+        else if (dim[d] > ONNX_MAX_ELEMENTS / n_elements)
+            onnx_fail(o, ERR_UNSUPPORTED, "%s would have more than 2^40 elements", name);
+        if (o->rc < 0)
+            break;
+        n_elements *= max_i64(dim[d], 1);
     }
+    if (o->rc < 0)
+        v->n_dims = 0; /* what reads it finds no extent that could overflow */
     return n->n_values++;
 }
 
@@ -126,6 +134,19 @@ void onnx_out(struct onnx *o, int i, int v)
 
 /* ---- constants ---- */
 
+/* Before n elements of a constant are kept: fails if all constants would be too large. */
+static int make_count(struct onnx *o, int64_t n, enum import_type type)
+{
+    const int64_t size = (int64_t)import_type_size(type);
+
+    if (n > (ONNX_MAX_CONTENT - o->content_bytes) / size) {
+        onnx_fail(o, ERR_UNSUPPORTED, "its constants have more than %d bytes", ONNX_MAX_CONTENT);
+        return -1;
+    }
+    o->content_bytes += n * size;
+    return 0;
+}
+
 /* The elements of initializer v, in memory. */
 static struct host_tensor *make_load(struct onnx *o, int v)
 {
@@ -140,11 +161,8 @@ static struct host_tensor *make_load(struct onnx *o, int v)
         h->stride[d] = n;
         n *= like.dim[d];
     }
-    if (n * (int64_t)import_type_size(like.type) > ONNX_MAX_CONTENT - o->content_bytes) {
-        onnx_fail(o, ERR_UNSUPPORTED, "its constants have more than %d bytes", ONNX_MAX_CONTENT);
+    if (make_count(o, n, like.type) < 0)
         return NULL;
-    }
-    o->content_bytes += n * (int64_t)import_type_size(like.type);
     to = arena_alloc(&o->memory, (size_t)n * import_type_size(like.type) + 1);
     if (onnx_tensor_read(o->file->path, o->known[v].init, 0, n, to, o->err) < 0) {
         o->rc = o->err->code;
@@ -204,6 +222,8 @@ int onnx_constant(struct onnx *o, enum import_type type, int n_dims, const int64
         h->stride[d] = n;
         n *= dim[d];
     }
+    if (make_count(o, n, type) < 0)
+        return 0;
     h->data = arena_alloc(&o->memory, (size_t)n * import_type_size(type) + 1);
     memcpy(h->data, elements, (size_t)n * import_type_size(type));
     h->memory = h->data;

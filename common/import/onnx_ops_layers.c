@@ -86,6 +86,10 @@ static struct onnx_window window_of_node(struct onnx *o, int x, const int64_t *k
                 onnx_fail(o, ERR_CORRUPT, "its %s is %lld, want 1 or more", name[i],
                           (long long)list[i][d]);
     }
+    for (int d = 0; d < w.n && kernel; d++)
+        if (w.kernel[d] != kernel[d])
+            onnx_fail(o, ERR_CORRUPT, "its kernel_shape is %lld where its weight has %lld",
+                      (long long)w.kernel[d], (long long)kernel[d]);
     if (!onnx_failed(o))
         window_pads(o, &w, v.dim + 2);
     for (int d = 0; d < w.n && !onnx_failed(o); d++) {
@@ -143,8 +147,13 @@ static void layers_conv(struct onnx *o, const struct onnx_op *op)
 
     if (onnx_failed(o))
         return;
-    if (weight.n_dims != v.n_dims || groups < 1 || v.dim[1] != weight.dim[1] * groups) {
-        onnx_fail(o, ERR_CONFIG, "its weight does not fit its input");
+    if (weight.n_dims != v.n_dims || groups < 1 || v.dim[1] % groups != 0 ||
+        v.dim[1] / groups != weight.dim[1] || weight.dim[0] % groups != 0) {
+        onnx_fail(o, ERR_CONFIG,
+                  "its weight of %d dimensions, for %lld channels and %lld outputs of %lld groups, "
+                  "does not fit its input of %d dimensions and %lld channels",
+                  weight.n_dims, (long long)weight.dim[1], (long long)weight.dim[0],
+                  (long long)groups, v.n_dims, (long long)v.dim[1]);
         return;
     }
     if (!window_is_even(&win))
@@ -218,6 +227,11 @@ static void layers_pool(struct onnx *o, const struct onnx_op *op)
         if (!is_max && !onnx_int(o, "count_include_pad", 0))
             onnx_fail(o, ERR_UNSUPPORTED,
                       "it averages with other padding before than behind without counting it");
+        if (w.ceil_mode) {
+            onnx_fail(o, ERR_UNSUPPORTED,
+                      "it has ceil_mode and other padding before than at the end");
+            return;
+        }
         x = window_pad(o, x, &w, is_max ? -(double)FLT_MAX : 0);
     }
     x = layers_pooled(o, op->target, x, &w);

@@ -19,8 +19,6 @@ static void math_unary(struct onnx *o, const struct onnx_op *op)
     onnx_out(o, 0, onnx_make_like(o, op->target, x));
 }
 
-static void math_not(struct onnx *o, const struct onnx_op *op) { math_unary(o, op); }
-
 /* x times a plus b. */
 static int math_affine(struct onnx *o, int x, double a, double b)
 {
@@ -54,6 +52,23 @@ static void math_hard_sigmoid(struct onnx *o, const struct onnx_op *op)
         math_unary(o, op);
     else
         onnx_out(o, 0, math_clamp(o, math_affine(o, x, alpha, beta), 0, 1));
+}
+
+/* x sigmoid(alpha x). */
+static void math_swish(struct onnx *o, const struct onnx_op *op)
+{
+    const int x = onnx_in(o, 0);
+    const double alpha = onnx_real(o, "alpha", 1);
+    int gate;
+
+    if (alpha == 1) {
+        math_unary(o, op);
+        return;
+    }
+    gate = math_affine(o, x, alpha, 0);
+    onnx_put_value(o, "self", gate);
+    gate = onnx_make_like(o, "sigmoid.default", gate);
+    onnx_out(o, 0, onnx_binary(o, "mul.Tensor", x, gate));
 }
 
 static void math_leaky_relu(struct onnx *o, const struct onnx_op *op)
@@ -172,6 +187,26 @@ static double math_number(struct onnx *o, int i, double def)
     return def;
 }
 
+static void math_clip_integers(struct onnx *o, int x)
+{
+    static const char *const name[] = {"min", "max"};
+    int64_t bound[2] = {INT64_MIN, INT64_MAX};
+
+    for (int i = 0; i < 2; i++) {
+        const struct host_tensor *h = onnx_host(o, onnx_in(o, 1 + i));
+
+        (void)math_number(o, 1 + i, 0); /* fails if it is no constant number */
+        if (h && !onnx_failed(o))
+            bound[i] = host_integer(h, 0);
+    }
+    bound[0] = min_i64(bound[0], bound[1]);
+    onnx_put_value(o, "self", x);
+    for (int i = 0; i < 2; i++)
+        if (onnx_in(o, 1 + i) != IMPORT_NO_VALUE)
+            onnx_put_int(o, name[i], bound[i]);
+    onnx_out(o, 0, onnx_make_like(o, "clamp.default", x));
+}
+
 static void math_clip(struct onnx *o, const struct onnx_op *op)
 {
     const int x = onnx_in(o, 0);
@@ -183,12 +218,7 @@ static void math_clip(struct onnx *o, const struct onnx_op *op)
         onnx_out(o, 0, math_clamp(o, x, fmin(low, high), high));
         return;
     }
-    onnx_put_value(o, "self", x);
-    if (onnx_in(o, 1) != IMPORT_NO_VALUE)
-        onnx_put_int(o, "min", (int64_t)low);
-    if (onnx_in(o, 2) != IMPORT_NO_VALUE)
-        onnx_put_int(o, "max", (int64_t)high);
-    onnx_out(o, 0, onnx_make_like(o, "clamp.default", x));
+    math_clip_integers(o, x);
 }
 
 /* ---- two operands and more ---- */
@@ -263,7 +293,11 @@ static void math_variadic(struct onnx *o, const struct onnx_op *op)
     int y = onnx_in(o, 0);
 
     for (int i = 1; i < n && !onnx_failed(o); i++)
-        y = math_pair(o, op->target, y, onnx_in(o, i));
+        if (onnx_in(o, i) == IMPORT_NO_VALUE)
+            onnx_fail(o, ERR_CORRUPT,
+                      "its input %d has no name; the file is damaged: export it again", i);
+        else
+            y = math_pair(o, op->target, y, onnx_in(o, i));
     if (!strcmp(op->name, "Mean"))
         y = math_affine(o, y, 1.0 / n, 0);
     onnx_out(o, 0, y);
@@ -384,6 +418,22 @@ static int math_log_sum_exp(struct onnx *o, int x, unsigned dims, int keep)
     return onnx_reshape(o, y, dim, n);
 }
 
+/* The reduction of no dimension: each number by itself. */
+static int math_reduce_none(struct onnx *o, const char *name, int x)
+{
+    static const struct {
+        const char *name, *target;
+    } of[] = {{"ReduceL1", "abs.default"},
+              {"ReduceL2", "abs.default"},
+              {"ReduceSumSquare", "square.default"},
+              {"ReduceLogSum", "log.default"}};
+
+    for (size_t i = 0; i < ARRAY_LEN(of); i++)
+        if (!strcmp(name, of[i].name))
+            return math_elementwise(o, of[i].target, x);
+    return x;
+}
+
 static void math_reduce(struct onnx *o, const struct onnx_op *op)
 {
     int x = onnx_in(o, 0), is_given;
@@ -391,7 +441,7 @@ static void math_reduce(struct onnx *o, const struct onnx_op *op)
     const int keep = onnx_int(o, "keepdims", 1) != 0;
 
     if (!is_given && onnx_int(o, "noop_with_empty_axes", 0)) {
-        onnx_out(o, 0, x);
+        onnx_out(o, 0, math_reduce_none(o, op->name, x));
         return;
     }
     if (!strcmp(op->name, "ReduceLogSumExp")) {
@@ -445,8 +495,8 @@ const struct onnx_op onnx_math[] = {
     UNARY("Floor", "floor"),
     {"HardSwish", math_unary, "hardswish.default", 1, 14},
     {"Mish", math_unary, "mish.default", 1, 18},
-    {"Swish", math_unary, "silu.default", 1, 24},
-    {"Not", math_not, "logical_not.default", 1, 0},
+    {"Swish", math_swish, "silu.default", 1, 24},
+    UNARY("Not", "logical_not"),
     {"HardSigmoid", math_hard_sigmoid, "hardsigmoid.default", 1, 0},
     {"LeakyRelu", math_leaky_relu, "leaky_relu.default", 1, 0},
     {"Elu", math_elu, NULL, 1, 0},

@@ -62,8 +62,9 @@ static void norms_layer(struct onnx *o, const struct onnx_op *op)
     onnx_out(o, 0, onnx_make_like(o, op->target, x));
 }
 
-/* The scale or bias of a group norm, one number for each of n channels. */
-static int norms_channels(struct onnx *o, int i, int64_t n)
+/* The scale or bias, of one number for each of n channels, or of `groups` groups of them (0: none).
+ */
+static int norms_channels(struct onnx *o, int i, int64_t n, int64_t groups)
 {
     const int v = onnx_in(o, i);
     const struct import_value x = *onnx_value(o, v);
@@ -71,8 +72,10 @@ static int norms_channels(struct onnx *o, int i, int64_t n)
 
     if (x.n_dims == 1 && x.dim[0] == n)
         return v;
-    if (x.n_dims != 1 || x.dim[0] < 1 || n % x.dim[0] != 0) {
-        onnx_fail(o, ERR_CONFIG, "its input %d has not one number for each channel or group", i);
+    if (x.n_dims != 1 || groups < 1 || x.dim[0] != groups) {
+        onnx_fail(o, ERR_CONFIG, "its input %d has %lld numbers, want one for each of %lld %s", i,
+                  (long long)(x.n_dims == 1 ? x.dim[0] : 0), (long long)(groups ? groups : n),
+                  groups ? "groups" : "channels");
         return v;
     }
     y = onnx_reshape(o, y, (int64_t[]){x.dim[0], 1}, 2);
@@ -85,7 +88,8 @@ static void norms_group(struct onnx *o, const struct onnx_op *op)
     const int x = onnx_in(o, 0);
     const struct import_value v = *onnx_value(o, x);
     const int64_t n = v.n_dims < 3 ? 0 : v.dim[1],
-                  groups = op->since ? onnx_int(o, "num_groups", 0) : n;
+                  groups = op->since ? onnx_int(o, "num_groups", 0) : n,
+                  per = op->since && o->opset < 21 ? groups : 0;
     int w, b;
 
     if (n < 1 || groups < 1 || n % groups != 0) {
@@ -93,8 +97,8 @@ static void norms_group(struct onnx *o, const struct onnx_op *op)
                   (long long)n);
         return;
     }
-    w = norms_channels(o, 1, n);
-    b = norms_channels(o, 2, n);
+    w = norms_channels(o, 1, n, per);
+    b = norms_channels(o, 2, n, per);
     onnx_put_value(o, "input", x);
     onnx_put_int(o, "num_groups", groups);
     onnx_put_value(o, "weight", w);

@@ -163,7 +163,8 @@ static void views_tile(struct onnx *o, const struct onnx_op *op)
 
         if (times[d] == 1)
             continue;
-        if (n >= IMPORT_MAX_DIMS || times[d] < 0 || times[d] > INT32_MAX) {
+        if (n >= IMPORT_MAX_DIMS || times[d] < 0 ||
+            times[d] > ONNX_MAX_ELEMENTS / max_i64(v.dim[d], 1)) {
             onnx_fail(o, ERR_UNSUPPORTED, "it repeats dimension %d of %d %lld times", d, n,
                       (long long)times[d]);
             return;
@@ -188,9 +189,10 @@ static void views_concat(struct onnx *o, const struct onnx_op *op)
     const int axis = onnx_axis(o, onnx_int(o, "axis", 0), v.n_dims);
 
     for (int i = 0; i < n; i++) {
-        const struct import_value *w = onnx_value(o, onnx_in(o, i));
+        const struct import_value *w;
 
         x[i] = onnx_in(o, i);
+        w = onnx_value(o, max_i64(x[i], 0));
         for (int d = 0; d < v.n_dims; d++)
             if (x[i] < 0 || w->n_dims != v.n_dims || (d != axis && w->dim[d] != v.dim[d])) {
                 onnx_fail(o, ERR_CONFIG, "its tensors do not fit each other");
@@ -326,6 +328,44 @@ static void views_slice(struct onnx *o, const struct onnx_op *op)
 
 /* ---- elements by number ---- */
 
+/* Constant indices, of which negative ones count from the end, as a vector of others. */
+static int views_wrapped(struct onnx *o, const struct host_tensor *h, int64_t n, int64_t extent)
+{
+    int64_t *index =
+        host_is_real(h->type) ? NULL : arena_alloc(&o->memory, sizeof *index * (size_t)n);
+
+    if (!index)
+        onnx_fail(o, ERR_CORRUPT, "its indices are real numbers, want integers");
+    for (int64_t i = 0; i < n && !onnx_failed(o); i++) {
+        index[i] = host_integer(h, i);
+        if (index[i] < -extent || index[i] >= extent)
+            onnx_fail(o, ERR_CONFIG, "index %lld of an extent of %lld", (long long)index[i],
+                      (long long)extent);
+        index[i] += index[i] < 0 ? extent : 0;
+    }
+    return onnx_failed(o) ? 0 : onnx_constant(o, IMPORT_I64, 1, &n, index);
+}
+
+/* The elements of x that the vector `index` names along `axis`; a computed one may be negative. */
+static int views_pick(struct onnx *o, int x, int axis, int index, int is_constant)
+{
+    struct import_value v = *onnx_value(o, x);
+    int all[IMPORT_MAX_DIMS];
+
+    v.dim[axis] = onnx_value(o, index)->dim[0];
+    onnx_put_value(o, "self", x);
+    if (is_constant) {
+        onnx_put_int(o, "dim", axis);
+        onnx_put_value(o, "index", index);
+        return onnx_make(o, "index_select.default", v.type, v.n_dims, v.dim);
+    }
+    for (int d = 0; d < axis; d++)
+        all[d] = IMPORT_NO_VALUE;
+    all[axis] = index;
+    onnx_put_values(o, "indices", all, axis + 1);
+    return onnx_make(o, "index.Tensor", v.type, v.n_dims, v.dim);
+}
+
 static void views_gather(struct onnx *o, const struct onnx_op *op)
 {
     const int x = onnx_in(o, 0), index = onnx_in(o, 1);
@@ -362,17 +402,10 @@ static void views_gather(struct onnx *o, const struct onnx_op *op)
         return;
     }
     count = views_count(&k, 0, k.n_dims);
+    if (h)
+        z = views_wrapped(o, h, count, v.dim[axis]);
     z = onnx_reshape(o, z, &count, 1);
-    onnx_put_value(o, "self", x);
-    onnx_put_int(o, "dim", axis);
-    onnx_put_value(o, "index", z);
-    {
-        struct import_value flat = v;
-
-        flat.dim[axis] = count;
-        z = onnx_make(o, "index_select.default", v.type, v.n_dims, flat.dim);
-    }
-    onnx_out(o, 0, onnx_reshape(o, z, y.dim, y.n_dims));
+    onnx_out(o, 0, onnx_reshape(o, views_pick(o, x, axis, z, h != NULL), y.dim, y.n_dims));
 }
 
 static void views_gather_elements(struct onnx *o, const struct onnx_op *op)
@@ -453,7 +486,7 @@ static void views_blocks(struct onnx *o, const struct onnx_op *op)
               is_crd = !strcmp(onnx_text(o, "mode", "DCR"), "CRD");
 
     if (v.n_dims != 4 || b < 1 || b > INT16_MAX ||
-        (is_depth ? C % (b * b) != 0 : H % b != 0 || W % b != 0)) {
+        (is_depth ? C % (b * b) != 0 : H < b || W < b || H % b != 0 || W % b != 0)) {
         onnx_fail(o, ERR_CONFIG, "blocks of %lld do not fit its input", (long long)b);
         return;
     }

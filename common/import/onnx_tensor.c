@@ -13,8 +13,6 @@
 #include "base/util.h"
 #include "import/onnx_impl.h"
 
-#define ONNX_MAX_ELEMENTS ((int64_t)1 << 40)
-
 int onnx_type(int32_t data_type)
 {
     static const int types[] = {

@@ -187,6 +187,21 @@ static int recognise_counts(const struct lower *l, int index, int64_t n)
     return 1;
 }
 
+/* 1: p is [T,C], or [1,T,C], of the graph and of the file, neither of them the batch. */
+static int recognise_is_along(const struct lower *l, const struct lowered *p, int64_t length,
+                              int64_t width)
+{
+    const struct shape *s = &l->m->g->value[p->value].shape;
+
+    if (s->n != p->n || p->dim[p->n - 2].is_batch || p->dim[p->n - 1].is_batch)
+        return 0;
+    for (int d = 0; d < s->n - 2; d++)
+        if (s->dim[d] != 1)
+            return 0;
+    return s->dim[s->n - 2] == length && s->dim[s->n - 1] == width &&
+           extent_exported(l, p->dim[p->n - 2]) == length;
+}
+
 /* Rows of tokens [N,T,C] plus the first T rows of another table. */
 static int recognise_positions(struct lower *l, const struct lowered *x, const struct lowered *p,
                                struct lowered *y)
@@ -195,19 +210,21 @@ static int recognise_positions(struct lower *l, const struct lowered *x, const s
     const struct graph *g = l->m->g;
     const struct shape *s = of && at ? &g->value[x->value].shape : NULL;
     const struct shape *t = s ? &g->value[of->in[EMBEDDING_TOKENS]].shape : NULL;
+    struct shape to;
     int in[3], rows;
 
     if (!s || x->repeats || p->n > x->n || s->n != x->n || at->attr.embedding.padding ||
-        g->value[of->in[EMBEDDING_TOKENS]].role == VALUE_CONST ||
-        shape_elements(&g->value[p->value].shape) != s->dim[s->n - 2] * s->dim[s->n - 1] ||
-        t->n != s->n - 1 || t->dim[t->n - 1] != s->dim[s->n - 2] ||
+        g->value[of->in[EMBEDDING_TOKENS]].role == VALUE_CONST || x->dim[x->n - 2].is_batch ||
+        !recognise_is_along(l, p, s->dim[s->n - 2], s->dim[s->n - 1]) || t->n != s->n - 1 ||
+        t->dim[t->n - 1] != s->dim[s->n - 2] ||
         !recognise_counts(l, at->in[EMBEDDING_TOKENS], s->dim[s->n - 2]))
         return 0;
+    to = *s; /* new values move the graph's */
     in[EMBEDDING_TABLE] = of->in[EMBEDDING_TABLE];
     in[EMBEDDING_TOKENS] = of->in[EMBEDDING_TOKENS];
     in[EMBEDDING_POSITION] = at->in[EMBEDDING_TABLE];
     rows = compose_append(&l->c, OP_embedding, &of->attr, in, 3);
-    *y = lower_with(*x, compose_reshape(&l->c, rows, *s));
+    *y = lower_with(*x, compose_reshape(&l->c, rows, to));
     return 1;
 }
 

@@ -256,6 +256,15 @@ void layer_conv_transpose(struct net *m, const char *name, const struct layer_co
         append_bias(m, name, bound);
 }
 
+/* Fails if a pair for a sequence, which has one dimension, has two different numbers. */
+static void want_one_number(struct net *m, const char *name, const char *what, const int pair[2])
+{
+    if (m->rc == 0 && pair[0] != pair[1])
+        m->rc = err_set(m->err, ERR_CONFIG,
+                        "%s: %s is [%d, %d] and its input is sequences, want one number", name,
+                        what, pair[0], pair[1]);
+}
+
 void layer_conv1d(struct net *m, const char *name, const struct layer_conv *c)
 {
     const struct compose_window win = {
@@ -273,6 +282,10 @@ void layer_conv1d(struct net *m, const char *name, const struct layer_conv *c)
     if (m->rc == 0 && net_shape(m)->n != 3)
         m->rc = err_set(m->err, ERR_CONFIG, "%s: its input is %s, want sequences [N,T,C]", name,
                         shape_text(net_shape(m), text));
+    want_one_number(m, name, "kernel", c->kernel);
+    want_one_number(m, name, "stride", c->stride);
+    want_one_number(m, name, "padding", c->pad);
+    want_one_number(m, name, "dilation", c->dilation);
     if (m->rc < 0 || layer_want_groups(m, name, c) < 0)
         return;
     w = SHAPE(c->channels, net_shape(m)->dim[2] / win.groups, c->kernel[1]);
@@ -394,6 +407,11 @@ void layer_pool_window(struct net *m, const char *name, enum pooling kind,
     struct shape s;
 
     if (m->rc == 0 && net_shape(m)->n == 3) {
+        want_one_number(m, name, "kernel", w->kernel);
+        want_one_number(m, name, "stride", w->stride);
+        want_one_number(m, name, "padding", w->pad);
+        if (m->rc < 0)
+            return;
         s = *net_shape(m);
         net_reshape(m, net_name(m, name, "image"), SHAPE(s.dim[0], 1, s.dim[1], s.dim[2]));
         append_pool(m, name, kind, &line);

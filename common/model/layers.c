@@ -69,7 +69,7 @@ static void check_outputs(struct net *m)
 {
     const struct sample_field *t = &m->spec->field[sample_target(m->spec)];
     const struct shape *s;
-    char text[SHAPE_TEXT_LEN];
+    char text[SHAPE_TEXT_LEN], target[SHAPE_TEXT_LEN];
 
     net_unfold(m, "outputs");
     if (m->rc < 0)
@@ -82,6 +82,13 @@ static void check_outputs(struct net *m)
                         (long long)net_n_outputs(m));
     else if (t->shape.n > 0 && (t->role == SAMPLE_CLASS || s->n != 2))
         take_places(m, t);
+    else if (t->shape.n == 3 && t->shape.dim[2] > 1)
+        m->rc =
+            err_set(m->err, ERR_CONFIG,
+                    "the last of model.layers gives rows, %s, and the target is images, %s: end "
+                    "with reshape: [%lld, %lld, %lld], which says the order of the numbers",
+                    shape_text(s, text), shape_text(&t->shape, target), (long long)t->shape.dim[0],
+                    (long long)t->shape.dim[1], (long long)t->shape.dim[2]);
     else if (s->n != 2 || !net_fits_target(m, s->dim[1]))
         m->rc =
             err_set(m->err, ERR_CONFIG,

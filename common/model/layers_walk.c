@@ -357,7 +357,7 @@ static int walk_repeat(struct walk *w, const struct tree *item, const struct ite
                            "want repeat and a list of layers side by side, such as {repeat: 4, "
                            "layers: [linear: {units: 10}, relu]}");
     rc = layers_read_count(&w->r, "repeat", it->repeat, MOST_TURNS, &n);
-    w->turns *= n;
+    w->turns *= w->m ? 1 : n; /* the check walks the list once, and counts for all turns */
     if (rc == 0 && w->turns > MOST_LAYERS)
         rc = layers_fail(&w->r, it->repeat, "there are more than %d layers", MOST_LAYERS);
     for (int64_t i = 0; rc == 0 && i < (w->m ? n : 1); i++) {
@@ -415,10 +415,11 @@ static int check_item(const struct walk *w, const struct item *it)
     const int is_residual = it->residual || it->shortcut, repeats = it->repeat || it->layers;
 
     if (is_residual && it->word)
-        return layers_fail(&w->r, it->word, "beside residual stand shortcut, save and from alone");
+        return layers_fail(&w->r, it->word,
+                           "beside residual stand shortcut, save, from and input alone");
     if (repeats && (it->word || is_residual))
         return layers_fail(&w->r, it->repeat ? it->repeat : it->layers,
-                           "beside repeat stand layers, save and from alone");
+                           "beside repeat stand layers, save, from and input alone");
     if (it->from && it->input)
         return layers_fail(&w->r, it->from, "from and input are in one item, want one of them");
     return 0;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/text.h"
 #include "base/util.h"
 #include "report/run_dir.h"
 #include "see/chart.h"
@@ -94,16 +95,20 @@ static double curves_y(const struct curves_at *at, double v)
     return at->y + PLOT_H * (1 - chart_place(&at->values, at->factor * v));
 }
 
-/* Text of the user's for XML.  Bytes that XML cannot have are left out. */
+/* Text of the user's for XML. */
 static void curves_escape(struct buf *out, const char *text)
 {
-    for (; *text; text++)
-        if (*text == '&')
+    char *clean = xstrdup(text);
+
+    text_clean(clean);
+    for (const char *at = clean; *at; at++)
+        if (*at == '&')
             buf_printf(out, "&amp;");
-        else if (*text == '<')
+        else if (*at == '<')
             buf_printf(out, "&lt;");
-        else if ((unsigned char)*text >= ' ' && *text != 127)
-            buf_append(out, text, 1);
+        else
+            buf_append(out, at, 1);
+    free(clean);
 }
 
 /* ---- a panel ---- */
@@ -333,24 +338,20 @@ void curves_svg(const struct history *h, const char *name, struct buf *out)
     buf_fini(&panels);
 }
 
-int curves_draw(const char *run_dir, struct err *err)
+int curves_save(const struct history *h, const char *run_dir, struct err *err)
 {
     char *path, *real;
-    struct history h;
     struct buf out = {0};
-    int rc = history_read(run_dir, &h, err);
+    int rc;
 
-    if (rc < 0)
-        return rc;
-    if (h.last_step > 0) {
-        path = xasprintf("%s/curves.svg", run_dir);
-        real = realpath(run_dir, NULL);
-        curves_svg(&h, real && real[1] ? strrchr(real, '/') + 1 : run_dir, &out);
-        rc = run_dir_replace(path, out.data, out.len, err);
-        free(path);
-        free(real);
-    }
+    if (h->last_step <= 0)
+        return 0;
+    path = xasprintf("%s/curves.svg", run_dir);
+    real = realpath(run_dir, NULL);
+    curves_svg(h, real && real[1] ? strrchr(real, '/') + 1 : run_dir, &out);
+    rc = run_dir_replace(path, out.data, out.len, err);
+    free(path);
+    free(real);
     buf_fini(&out);
-    history_fini(&h);
     return rc;
 }

@@ -17,7 +17,7 @@
 /* Append the picture; `name` is the run's, any text. */
 void curves_svg(const struct history *h, const char *name, struct buf *out);
 
-/* Read the run and write curves.svg into its folder.  A run without a step has none yet: 0. */
-int curves_draw(const char *run_dir, struct err *err);
+/* Write curves.svg into the run's folder.  A run without a step has none yet: 0. */
+int curves_save(const struct history *h, const char *run_dir, struct err *err);
 
 #endif

@@ -8,11 +8,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
 
-enum { HISTORY_MOST_MARKS = 2000 }; /* more would be a black bar */
+enum {
+    HISTORY_MOST_MARKS = 2000,     /* more would be a black bar */
+    HISTORY_MOST_BYTES = 16 << 20, /* of rows that are taken */
+};
 
 /* ---- lines ---- */
 
@@ -195,12 +199,24 @@ static void history_put_event(struct history *h, const json_t *o)
 
 /* ---- files ---- */
 
-/* Call each(h, line) for the whole lines of a file. */
+/* Of how many lines one is taken. */
+static int64_t history_skip(FILE *f)
+{
+    struct stat st;
+
+    return f && fstat(fileno(f), &st) == 0 ? 1 + st.st_size / HISTORY_MOST_BYTES : 1;
+}
+
+/* Call each(h, line) for the whole lines of a file; may_skip: for some of them, if there are many.
+ */
 static int history_read_lines(struct history *h, const char *run_dir, const char *name,
-                              void (*each)(struct history *h, char *line), struct err *err)
+                              int may_skip, void (*each)(struct history *h, char *line),
+                              struct err *err)
 {
     char *path = xasprintf("%s/%s", run_dir, name), *line = NULL;
     FILE *f = fopen(path, "re");
+    const int64_t skip = may_skip ? history_skip(f) : 1;
+    int64_t i = 0;
     size_t cap = 0;
     ssize_t n;
     int rc = 0;
@@ -208,7 +224,7 @@ static int history_read_lines(struct history *h, const char *run_dir, const char
     if (!f && errno != ENOENT)
         rc = err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
     while (f && (n = getline(&line, &cap, f)) > 0)
-        if (line[n - 1] == '\n')
+        if (i++ % skip == 0 && line[n - 1] == '\n')
             each(h, line);
     if (f && ferror(f))
         rc = err_set(err, ERR_IO, "%s: %s", path, strerror(errno));
@@ -271,9 +287,9 @@ int history_read(const char *run_dir, struct history *out, struct err *err)
     int rc;
 
     *out = (struct history){0};
-    rc = history_read_lines(out, run_dir, "events.jsonl", history_event_line, err);
+    rc = history_read_lines(out, run_dir, "events.jsonl", 0, history_event_line, err);
     if (rc == 0)
-        rc = history_read_lines(&rows, run_dir, "metrics.csv", history_row, err);
+        rc = history_read_lines(&rows, run_dir, "metrics.csv", 1, history_row, err);
     if (rc == 0) {
         history_take_rows(out, &rows);
         history_settle(out, out->last_step);

@@ -212,7 +212,7 @@ static const struct bad texts[] = {
     {"data: {format: digits}\nmodel: {arch: layers, layers: [shortcut: [relu]]}\n",
      "f:2:32: model.layers: shortcut stands beside residual"},
     {"data: {format: digits}\nmodel: {arch: layers, layers: [{residual: [relu], relu: }]}\n",
-     "f:2:51: model.layers: beside residual stand shortcut, save and from alone"},
+     "f:2:51: model.layers: beside residual stand shortcut, save, from and input alone"},
     {"data: {format: digits}\nmodel: {arch: layers, layers: [residual: relu]}\n",
      "f:2:42: model.layers: residual and shortcut want a list of layers"},
     {"data: {format: digits}\nmodel: {arch: layers, layers: [[relu]]}\n",
@@ -254,7 +254,7 @@ static const struct bad texts[] = {
     {"data: {format: digits}\nmodel: {arch: layers, layers: [permute: []]}\n",
      "f:2:41: model.layers: order is a list of 0, want 1 to 16 numbers"},
     {"data: {format: digits}\nmodel: {arch: layers, layers: [{repeat: 2, relu: }]}\n",
-     "f:2:41: model.layers: beside repeat stand layers, save and from alone"},
+     "f:2:41: model.layers: beside repeat stand layers, save, from and input alone"},
     {"data: {format: digits}\nmodel: {arch: layers, layers: [repeat: 2]}\n",
      "f:2:32: model.layers: want repeat and a list of layers side by side, such as "
      "{repeat: 4, layers: [linear: {units: 10}, relu]}"},

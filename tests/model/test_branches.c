@@ -15,6 +15,7 @@ static const struct sample_field
     pixels = {"y", SAMPLE_CLASS, DTYPE_I32, {2, {8, 6}}, 3, DTYPE_I32, SAMPLE_AS_IS},
     tags = {"y", SAMPLE_CLASS, DTYPE_I32, {1, {4}}, 3, DTYPE_I32, SAMPLE_AS_IS},
     same = {"y", SAMPLE_REAL, DTYPE_F32, {3, {8, 6, 1}}, 0, DTYPE_F32, SAMPLE_AS_IS},
+    colours = {"y", SAMPLE_REAL, DTYPE_F32, {3, {8, 6, 3}}, 0, DTYPE_F32, SAMPLE_AS_IS},
     label = {"y", SAMPLE_CLASS, DTYPE_I32, {0, {0}}, 3, DTYPE_I32, SAMPLE_AS_IS};
 static const struct {
     struct sample_spec spec;
@@ -47,6 +48,18 @@ static const struct {
      "4, kernel: 3}, permute: [0, 2, 1], max, concat: {with: a, dim: 1}, linear: 3]",
      "3.weight[5,2] 4.weight[4,2] 5.weight[4,2,3] 5.bias[4] 9.weight[3,3] 9.bias[3]",
      1},
+    {{2, {image, colours}},
+     "[flatten, linear: 144, {repeat: 1000, layers: [relu]}, reshape: [8, 6, 3]]",
+     "1.weight[144,48] 1.bias[144]",
+     1},
+    {{2, {image, colours}},
+     "[flatten, linear: 144]",
+     "gives rows, [2,144], and the target is images, [8,6,3]: end with reshape: [8, 6, 3]",
+     0},
+    {{2, {ids, label}},
+     "[embedding: {width: 2, vocab: 5}, conv1d: {channels: 4, kernel: [3, 1]}, mean, linear: 3]",
+     "1: kernel is [3, 1] and its input is sequences, want one number",
+     0},
     {{2, {image, pixels}},
      "[conv: {channels: 3, kernel: 3}]",
      "gives [2,6,4,3], want [N,8,6,3]: a number for each class at each place of the target",
