@@ -99,6 +99,7 @@ class Stop(dp.Case):
         driver.wait_line("listening")
         follower = self.follower(once=False, prefix=IGNORING)
         follower.wait_line("SIGINT is ignored, .*; SIGTERM stops this follower")
+        driver.wait_line("rank 1 joined")  # by then the follower catches SIGTERM
         for daemon in (driver, follower):
             daemon.signal(signal.SIGTERM)
             self.assert_exit(daemon, STOPPED)
