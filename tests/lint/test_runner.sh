@@ -50,6 +50,13 @@ custom_target('broken', output: 'x', command: [sh, '-c', 'exit 1'], build_by_def
 test('pass', sh, args: ['-c', 'exit 0'])
 MESON
 
+# As ccache does with an object that was compiled without -Werror.
+expect warned 1 '0 passed, 1 failed' 'build of build-werror' --werror <<'MESON'
+custom_target('warned', output: 'x', build_by_default: true, command: [sh, '-c',
+  'touch @OUTPUT@; echo "a.c:1:1: warning: unused variable [-Wunused-variable]" >&2'])
+test('pass', sh, args: ['-c', 'exit 0'])
+MESON
+
 expect no_setup 1 '0 passed, 1 failed' 'the remedy' <<'MESON'
 error('the remedy')
 MESON
