@@ -770,7 +770,7 @@ fi
 if [ "${1:-}" = --werror ]; then
     suffix=-werror
     options+=(-Dwerror=true)
-    # What is compiled here serves the builds of chroot/quickstart, whose warnings are no errors.
+    # So these objects also serve the builds of chroot/quickstart, whose warnings are no errors.
     export CCACHE_IGNOREOPTIONS=-Werror
     shift
 fi
