@@ -2,7 +2,6 @@
  * field. */
 #include "driver/figures.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 

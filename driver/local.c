@@ -73,7 +73,7 @@ int local_start(struct local *l, const struct options *o, int n_spares, const ch
     const int n = o->local ? (int)o->n_ranks : o->places.n;
     int rc;
 
-    memset(l, 0, sizeof *l);
+    *l = (struct local){0};
     l->secret_fd = secret_fd;
     rc = minder_find_follower(&l->program, err);
     if (rc < 0)

@@ -227,7 +227,7 @@ int record_open(struct record *r, const struct options *o, const struct job *job
     if (legacy)
         path = find_inherited(&q, path, legacy);
 
-    memset(r, 0, sizeof *r);
+    *r = (struct record){0};
     r->options = o;
     r->job = job;
     r->disk = disk;

@@ -78,7 +78,7 @@ int devices_find(const char *wanted, struct devices *out, struct err *err)
     const int index = device_index(wanted), is_auto = !strcmp(wanted, "auto");
     int rc;
 
-    memset(out, 0, sizeof *out);
+    *out = (struct devices){0};
     if (!strcmp(wanted, "cpu"))
         return 0;
     if (is_auto && !(out->has_driver = has_driver())) {

@@ -6,7 +6,6 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +16,7 @@ char *generations_folder(const char *run_dir) { return xasprintf("%s/checkpoints
 
 void generation_name(int64_t step, char name[GENERATION_NAME])
 {
-    snprintf(name, GENERATION_NAME, "step-%08" PRId64, step);
+    snprintf(name, GENERATION_NAME, "step-%08lld", (long long)step);
 }
 
 int generation_step(const char *name, int64_t *step)

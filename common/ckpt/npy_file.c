@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,7 +88,7 @@ static int take_room(struct npy_file *f, int64_t n_bytes, struct err *err)
     do
         rc = posix_fallocate(f->fd, 0, n_bytes);
     while (rc == EINTR);
-    return rc ? err_sys(err, rc, "%s: taking %" PRId64 " bytes", f->path, n_bytes) : 0;
+    return rc ? err_sys(err, rc, "%s: taking %lld bytes", f->path, (long long)n_bytes) : 0;
 }
 
 int npy_file_begin(struct npy_file *f, int64_t n_rows, const struct shape *row, struct err *err)

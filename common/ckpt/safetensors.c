@@ -4,7 +4,6 @@
  * data stay on disk until they are asked for. */
 #include "ckpt/safetensors.h"
 
-#include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -198,16 +197,17 @@ static int check_tiling(const struct st_file *f, struct piece *p, int n, uint64_
     for (int i = 0; i < n; i++) {
         if (p[i].begin != at)
             return err_set(err, ERR_CORRUPT,
-                           "%s: tensor \"%.80s\" begins at data offset %" PRIu64 ", want %" PRIu64
-                           " (the end of the one before)",
-                           f->origin, p[i].name, p[i].begin, at);
+                           "%s: tensor \"%.80s\" begins at data offset %llu, want %llu (the end of "
+                           "the one before)",
+                           f->origin, p[i].name, (unsigned long long)p[i].begin,
+                           (unsigned long long)at);
         at = p[i].end;
     }
     if (at != data_bytes)
         return err_set(err, ERR_CORRUPT,
-                       "%s: has %" PRIu64 " bytes of data, its header describes %" PRIu64
-                       "; the file was cut short or is not whole",
-                       f->origin, data_bytes, at);
+                       "%s: has %llu bytes of data, its header describes %llu; the file was cut "
+                       "short or is not whole",
+                       f->origin, (unsigned long long)data_bytes, (unsigned long long)at);
     return 0;
 }
 
@@ -279,8 +279,8 @@ static int safetensors_parse(struct st_file *f, struct err *err)
     int rc;
 
     if (f->n_bytes < LENGTH_BYTES)
-        return err_set(err, ERR_CORRUPT, "%s: %" PRIu64 " bytes, a safetensors file has at least 8",
-                       f->origin, f->n_bytes);
+        return err_set(err, ERR_CORRUPT, "%s: %llu bytes, a safetensors file has at least 8",
+                       f->origin, (unsigned long long)f->n_bytes);
     rc = safetensors_read_at(f, &len, LENGTH_BYTES, 0, err);
     if (rc < 0)
         return rc;
@@ -292,9 +292,10 @@ static int safetensors_parse(struct st_file *f, struct err *err)
                        f->origin);
     if (len > ST_MAX_HEADER || len > f->n_bytes - LENGTH_BYTES)
         return err_set(err, ERR_CORRUPT,
-                       "%s: offset 0: header length %" PRIu64 ", the file has %" PRIu64
-                       " bytes after it; not a safetensors file, or cut short",
-                       f->origin, len, f->n_bytes - LENGTH_BYTES);
+                       "%s: offset 0: header length %llu, the file has %llu bytes after it; not a "
+                       "safetensors file, or cut short",
+                       f->origin, (unsigned long long)len,
+                       (unsigned long long)(f->n_bytes - LENGTH_BYTES));
     f->data_at = LENGTH_BYTES + len;
     rc = parse_header(f, (size_t)len, err);
     return rc == 0 ? parse_entries(f, err) : rc;

@@ -1,7 +1,6 @@
 /* state - state.json: where the run stands, and the hashes of the files beside it.
  *
  * The file also holds a hash of itself.  Reading checks that hash first, then the format. */
-#include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>

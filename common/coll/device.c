@@ -2,8 +2,6 @@
  * Then they call the function in the plugin's table. */
 #include "coll/device.h"
 
-#include <inttypes.h>
-
 #include "backend/plugin.h"
 #include "base/util.h"
 #include "coll/impl.h"
@@ -16,8 +14,8 @@ int coll_device_of(const struct plugin *p, const struct coll_device_ops **out, s
         return err_set(err, ERR_UNSUPPORTED, "this plugin has no collectives");
     if (ops->version != COLL_DEVICE_VERSION || ops->layout != (uint32_t)COLL_DEVICE_LAYOUT)
         return err_set(err, ERR_UNSUPPORTED,
-                       "the plugin's collectives have interface %u (layout %" PRIx32
-                       "), this program wants %u (%" PRIx32 "): build the two together",
+                       "the plugin's collectives have interface %u (layout %x), this program wants "
+                       "%u (%x): build the two together",
                        ops->version, ops->layout, COLL_DEVICE_VERSION,
                        (uint32_t)COLL_DEVICE_LAYOUT);
     *out = ops;

@@ -26,7 +26,7 @@ static const char magic[4] = {'d', 'p', 'E', '3'};
 
 socklen_t endpoint_to_socket(const struct endpoint_addr *a, struct sockaddr_storage *out)
 {
-    memset(out, 0, sizeof *out);
+    *out = (struct sockaddr_storage){0};
     if (a->family == 6) {
         struct sockaddr_in6 *six = (struct sockaddr_in6 *)(void *)out;
 
@@ -45,7 +45,7 @@ socklen_t endpoint_to_socket(const struct endpoint_addr *a, struct sockaddr_stor
 
 void endpoint_from_socket(const struct sockaddr_storage *from, struct endpoint_addr *out)
 {
-    memset(out, 0, sizeof *out);
+    *out = (struct endpoint_addr){0};
     if (from->ss_family == AF_INET6) {
         const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(const void *)from;
 
@@ -106,7 +106,7 @@ void endpoint_text(const struct endpoint_addr *a, char out[ENDPOINT_TEXT])
 
 int endpoint_addr_from_text(const char *ip, struct endpoint_addr *out, struct err *err)
 {
-    memset(out, 0, sizeof *out);
+    *out = (struct endpoint_addr){0};
     if (inet_pton(AF_INET, ip, out->ip) == 1)
         out->family = 4;
     else if (inet_pton(AF_INET6, ip, out->ip) == 1)
@@ -202,7 +202,7 @@ int endpoint_parse(const void *blob, size_t len, struct endpoint *out, struct er
 
     if (rc < 0)
         return rc;
-    memset(out, 0, sizeof *out);
+    *out = (struct endpoint){0};
     out->rank = (int)endpoint_get16(p + AT_RANK);
     out->size = (int)endpoint_get16(p + AT_SIZE);
     out->window = (uint32_t)endpoint_get16(p + AT_WINDOW) << 16 | endpoint_get16(p + AT_WINDOW + 2);

@@ -126,7 +126,7 @@ int proof_dial(struct proof *p, const uint8_t key[PROOF_KEY], struct proof_link 
 {
     int rc;
 
-    memset(p, 0, sizeof *p);
+    *p = (struct proof){0};
     memcpy(p->key, key, PROOF_KEY);
     p->link = link;
     rc = write_message(p, 0, of_hello, link.from, link.to, err);
@@ -139,7 +139,7 @@ int proof_read_hello(struct proof *p, const uint8_t key[PROOF_KEY], int self, in
 {
     uint8_t want[PROOF_HEADER];
 
-    memset(p, 0, sizeof *p);
+    *p = (struct proof){0};
     memcpy(p->key, key, PROOF_KEY);
     if (!proof_take_message(p, 0, of_hello, hello))
         return PROOF_STRANGER;

@@ -25,7 +25,7 @@ static socklen_t samehost_address(const struct samehost_name *name, struct socka
 {
     char *at = out->sun_path + 1;
 
-    memset(out, 0, sizeof *out);
+    *out = (struct sockaddr_un){0};
     out->sun_family = AF_UNIX;
     at += sprintf(at, "dptrain-");
     for (int i = 0; i < SAMEHOST_NAME; i++)

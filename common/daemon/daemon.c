@@ -374,7 +374,7 @@ int daemon_init(struct daemon *d, const struct daemon_hooks *hooks, void *arg,
 {
     int rc;
 
-    memset(d, 0, sizeof *d);
+    *d = (struct daemon){0};
     d->hooks = hooks;
     d->arg = arg;
     d->engine_options = *engine;

@@ -356,7 +356,7 @@ int launch_read(char *(*get)(const char *name), struct launch *out, struct err *
     const char *host = get("MASTER_ADDR");
     int rc;
 
-    memset(out, 0, sizeof *out);
+    *out = (struct launch){0};
     rc = take_int(get, "MASTER_PORT", 1, 65535, "--port to dpdriver or --root to dpfollower",
                   &out->port, &out->port_from, err);
     if (rc == 0)

@@ -16,7 +16,7 @@ static const int64_t default_patience_ns = INT64_C(1800) * 1000000000;
 
 void pulse_init(struct pulse *p, uv_loop_t *loop, const struct pulse_events *events, void *arg)
 {
-    memset(p, 0, sizeof *p);
+    *p = (struct pulse){0};
     uv_timer_init(loop, &p->timer);
     uv_unref((uv_handle_t *)&p->timer);
     p->timer.data = p;

@@ -2,7 +2,6 @@
  * numbers, or a mark of places without a class, such as the 255 of segmentation sets. */
 #include "data/labels.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,11 +38,11 @@ void labels_doubt(const struct labels *l, const char *where, const struct datase
     if (l->n_seen == 0)
         return;
     if (request->targets_are_numbers) {
-        dataset_warn(request,
-                     "%s: its whole numbers are taken as %" PRId64
-                     " classes, with an output of the network for each; store them as float32 if "
-                     "they are numbers, which model.loss then compares",
-                     where, n);
+        dataset_warn(
+            request,
+            "%s: its whole numbers are taken as %lld classes, with an output of the network for "
+            "each; store them as float32 if they are numbers, which model.loss then compares",
+            where, (long long)n);
         return;
     }
     if (n_missing == 0)
@@ -52,16 +51,15 @@ void labels_doubt(const struct labels *l, const char *where, const struct datase
         missing++;
     if (missing > 0 && !l->seen[n - 2])
         dataset_warn(request,
-                     "%s: %" PRId64 " of %" PRId64 " classes have no sample, such as %" PRId64
-                     "; if the label %" PRId64
-                     " marks places without a class, set train.ignore_index: %" PRId64,
-                     where, n_missing, n, n - 2, l->largest, l->largest);
+                     "%s: %lld of %lld classes have no sample, such as %lld; if the label %lld "
+                     "marks places without a class, set train.ignore_index: %lld",
+                     where, (long long)n_missing, (long long)n, (long long)(n - 2),
+                     (long long)l->largest, (long long)l->largest);
     else
         dataset_warn(
             request,
-            "%s: %" PRId64 " of %" PRId64 " classes %s no sample%s %" PRId64
-            "; number the labels from 0 on without gaps, or store them as float32 if they are "
-            "numbers (model.loss mse or l1)",
-            where, n_missing, n, n_missing > 1 ? "have" : "has", n_missing > 1 ? ", such as" : ":",
-            missing);
+            "%s: %lld of %lld classes %s no sample%s %lld; number the labels from 0 on without "
+            "gaps, or store them as float32 if they are numbers (model.loss mse or l1)",
+            where, (long long)n_missing, (long long)n, n_missing > 1 ? "have" : "has",
+            n_missing > 1 ? ", such as" : ":", (long long)missing);
 }

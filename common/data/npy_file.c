@@ -2,7 +2,6 @@
  * line of Python; it is read by its three keys, in any order. */
 #include "data/npy_file.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,8 +123,8 @@ static int read_shape(struct npy *a, const char *text, struct err *err)
                        "it is one number, want an array with a row for each "
                        "sample");
     if (n / s.dim[0] > MOST_ROW)
-        return err_set(err, ERR_CORRUPT, "a row has %" PRId64 " numbers, want at most %d",
-                       n / s.dim[0], MOST_ROW);
+        return err_set(err, ERR_CORRUPT, "a row has %lld numbers, want at most %d",
+                       (long long)(n / s.dim[0]), MOST_ROW);
     a->shape = s;
     return 0;
 }
@@ -192,9 +191,10 @@ static int npy_file_check_size(const struct npy *a, struct err *err)
     if (seen == want)
         return 0;
     return err_set(err, ERR_CORRUPT,
-                   "offset %" PRId64 ": %" PRId64 " bytes follow the header, want %" PRId64
-                   ", as many as %s of %s; was it copied whole?",
-                   a->offset, seen, want, shape_text(&a->shape, text), types[a->type].descr);
+                   "offset %lld: %lld bytes follow the header, want %lld, as many as %s of %s; was "
+                   "it copied whole?",
+                   (long long)a->offset, (long long)seen, (long long)want,
+                   shape_text(&a->shape, text), types[a->type].descr);
 }
 
 int npy_parse(struct npy *a, struct err *err)
@@ -226,10 +226,10 @@ void npy_write_header(struct buf *b, enum npy_type type, int64_t n_rows, const s
     struct buf text = {0};
     size_t len;
 
-    buf_printf(&text, "{'descr': '%s', 'fortran_order': False, 'shape': (%" PRId64 ",",
-               types[type].descr, n_rows);
+    buf_printf(&text, "{'descr': '%s', 'fortran_order': False, 'shape': (%lld,", types[type].descr,
+               (long long)n_rows);
     for (int i = 0; i < row->n; i++)
-        buf_printf(&text, " %" PRId64 "%s", row->dim[i], i + 1 < row->n ? "," : "");
+        buf_printf(&text, " %lld%s", (long long)row->dim[i], i + 1 < row->n ? "," : "");
     buf_printf(&text, "), }");
     len = (size_t)round_up_i64((int64_t)(BEFORE + text.len + 1), ALIGN) - BEFORE;
     buf_append(b, NPY_MAGIC "\x01\x00", 8);

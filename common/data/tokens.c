@@ -17,7 +17,6 @@
  * Files are mapped.  Each one is a text of its own: no sample reaches from one into the next.
  * Opening checks the numbers at the beginning of each file; all others are checked when they are
  * read, so that opening a large set does not read all of it. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,10 +96,11 @@ static int check_tokens(const struct tokens *s, const struct text *t, int64_t fi
     while ((uint64_t)v[i] < vocab)
         i++;
     return err_set(err, ERR_CORRUPT,
-                   "%s: offset %" PRId64 ": token %" PRId64 " is %" PRId64 ", want %sbelow %" PRIu64
-                   ", the vocabulary's size; set model.vocab, or %s",
-                   t->path, t->array.offset + (first + i) * (int64_t)token_bytes(t), first + i,
-                   v[i], v[i] < 0 ? "from 0 to " : "", vocab, other_doubt(t));
+                   "%s: offset %lld: token %lld is %lld, want %sbelow %llu, the vocabulary's size; "
+                   "set model.vocab, or %s",
+                   t->path, (long long)(t->array.offset + (first + i) * (int64_t)token_bytes(t)),
+                   (long long)(first + i), (long long)v[i], v[i] < 0 ? "from 0 to " : "",
+                   (unsigned long long)vocab, other_doubt(t));
 }
 
 /* ---- files ---- */
@@ -208,11 +208,11 @@ static int check_order(const struct text *t, struct err *err)
     if (o.n < LEAST_PAIRS || o.swapped < o.n / 2 || o.swapped < 2 * o.as_read)
         return 0;
     return err_set(err, ERR_CORRUPT,
-                   "%s: of %" PRId64 " numbers %" PRId64 " are below %d as they are read, but "
-                   "%" PRId64
-                   " are with their bytes swapped, as if the file were big-endian; write "
-                   "it anew by astype('<u%d').tofile(), or store the numbers by numpy.save()",
-                   t->path, o.n, o.as_read, bits == 16 ? 1 << 12 : 1 << 20, o.swapped, bits / 8);
+                   "%s: of %lld numbers %lld are below %d as they are read, but %lld are with "
+                   "their bytes swapped, as if the file were big-endian; write it anew by "
+                   "astype('<u%d').tofile(), or store the numbers by numpy.save()",
+                   t->path, (long long)o.n, (long long)o.as_read, bits == 16 ? 1 << 12 : 1 << 20,
+                   (long long)o.swapped, bits / 8);
 }
 
 static int check_width(const struct text *t, struct err *err)
@@ -360,9 +360,9 @@ static int take_bare(struct text *t, enum width width, const struct dataset_requ
     if (width == UINT16 && request->vocab > MOST_16)
         return err_set(err, ERR_CONFIG,
                        "%s: data.dtype is uint16, whose numbers are below %d, but model.vocab is "
-                       "%" PRId64 "; set data.dtype uint32 if the file has numbers of 32 bits, or "
-                       "store numbers of 16 bits by numpy.save()",
-                       t->path, MOST_16, request->vocab);
+                       "%lld; set data.dtype uint32 if the file has numbers of 32 bits, or store "
+                       "numbers of 16 bits by numpy.save()",
+                       t->path, MOST_16, (long long)request->vocab);
     t->is_bare = 1;
     t->array.type = width == UINT16 ? NPY_U16 : NPY_U32;
     snprintf(says, sizeof says, "data.dtype %s", widths[width]);
@@ -374,9 +374,9 @@ static void doubt_type(const struct text *t, const struct dataset_request *reque
 {
     if (!t->is_bare && token_bytes(t) <= 2 && request->vocab > MOST_16)
         dataset_warn(request,
-                     "%s: its numbers are of type %s, below %d, but model.vocab is %" PRId64
-                     ": most tokens are never seen; was the file made by the model's tokenizer?",
-                     t->path, npy_type_name(t->array.type), MOST_16, request->vocab);
+                     "%s: its numbers are of type %s, below %d, but model.vocab is %lld: most "
+                     "tokens are never seen; was the file made by the model's tokenizer?",
+                     t->path, npy_type_name(t->array.type), MOST_16, (long long)request->vocab);
 }
 
 /* Find where the tokens of the mapped file are, and of which type. */

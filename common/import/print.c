@@ -2,7 +2,6 @@
  * totals. */
 #include "import/print.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,7 +122,7 @@ static void print_shape(const struct import_value *v, char *to, size_t room)
     size_t at = (size_t)snprintf(to, room, "[");
 
     for (int d = 0; d < v->n_dims && at < room; d++)
-        at += (size_t)snprintf(to + at, room - at, "%s%" PRId64, d ? "," : "", v->dim[d]);
+        at += (size_t)snprintf(to + at, room - at, "%s%lld", d ? "," : "", (long long)v->dim[d]);
     if (at < room)
         snprintf(to + at, room - at, "]");
 }
@@ -159,13 +158,13 @@ void import_print(const struct import_network *n, struct buf *out)
         print_shape(y, shape, sizeof shape);
         total += ops;
         n_shown++;
-        buf_printf(out, "%-40s %-28s %-20s %12" PRId64 " %14.0f\n", *k->module ? k->module : "-",
-                   k->target, shape, own, ops);
+        buf_printf(out, "%-40s %-28s %-20s %12lld %14.0f\n", *k->module ? k->module : "-",
+                   k->target, shape, (long long)own, ops);
     }
     buf_printf(out,
-               "imported           %s by %s: %d nodes (%d compute), %" PRId64
-               " parameters in use, %.4g million operations for a sample\n",
+               "imported           %s by %s: %d nodes (%d compute), %lld parameters in use, %.4g "
+               "million operations for a sample\n",
                n->path, *n->writer ? n->writer : "an unnamed writer", n->n_nodes, n_shown,
-               parameters, total / 1e6);
+               (long long)parameters, total / 1e6);
     free(seen);
 }

@@ -3,7 +3,6 @@
  * PyTorch writes an expression as sympy's srepr: "Symbol('s77', positive=True, integer=True)",
  * "Mul(Integer(2), Symbol('s77', ...))".  Read are products and sums that come to scale * symbol +
  * plus; any other one is refused by its text. */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,8 +132,8 @@ static int sizes_range(struct pt2 *p, struct import_symbol *s)
     if (json_is_integer(max))
         s->max = json_integer_value(max);
     if (s->hint < s->min || s->hint > s->max)
-        return pt2_damaged(p, "symbol %s was %" PRId64 " at export, want %" PRId64 " to %" PRId64,
-                           s->name, s->hint, s->min, s->max);
+        return pt2_damaged(p, "symbol %s was %lld at export, want %lld to %lld", s->name,
+                           (long long)s->hint, (long long)s->min, (long long)s->max);
     return 0;
 }
 
@@ -162,11 +161,12 @@ static int sizes_find(struct pt2 *p, const struct sizes_form *f, int64_t hint, c
     int of, i;
 
     if ((hint - f->plus) % f->scale != 0)
-        return pt2_damaged(p, "size %s was %" PRId64 " at export, which it cannot be", text, hint);
+        return pt2_damaged(p, "size %s was %lld at export, which it cannot be", text,
+                           (long long)hint);
     of = sizes_free_symbol(p, f->name, (hint - f->plus) / f->scale);
     if (of < 0 || (f->scale == 1 && f->plus == 0))
         return of;
-    snprintf(name, sizeof name, "%" PRId64 "*%s%+" PRId64, f->scale, f->name, f->plus);
+    snprintf(name, sizeof name, "%lld*%s%+lld", (long long)f->scale, f->name, (long long)f->plus);
     at = json_object_get(p->symbols, name);
     if (at)
         return (int)json_integer_value(at);

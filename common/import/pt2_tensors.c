@@ -2,7 +2,6 @@
  *
  * A row of a table names a member with the bytes of a whole storage; a tensor is a view of it.  Its
  * furthest element is checked to lie in the member before any is read. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +57,7 @@ static int tensors_check_bounds(struct pt2 *p, const struct import_tensor *t)
         int64_t far;
 
         if (t->dim[i] < 0)
-            return pt2_damaged(p, "tensor %s has the extent %" PRId64, t->name, t->dim[i]);
+            return pt2_damaged(p, "tensor %s has the extent %lld", t->name, (long long)t->dim[i]);
         if (t->dim[i] > 0 && n > INT64_MAX / 64 / t->dim[i])
             return pt2_damaged(p, "tensor %s has too many elements", t->name);
         n *= t->dim[i];
@@ -67,8 +66,8 @@ static int tensors_check_bounds(struct pt2 *p, const struct import_tensor *t)
             return pt2_damaged(p, "tensor %s has strides that are too large", t->name);
     }
     if (n > 0 && last >= room)
-        return pt2_damaged(p, "tensor %s reaches element %" PRId64 " of a storage of %" PRId64,
-                           t->name, last, room);
+        return pt2_damaged(p, "tensor %s reaches element %lld of a storage of %lld", t->name,
+                           (long long)last, (long long)room);
     return 0;
 }
 
@@ -76,12 +75,13 @@ static int tensors_check_bounds(struct pt2 *p, const struct import_tensor *t)
 static void tensors_tie(struct pt2 *p, struct import_tensor *t, int index)
 {
     char key[32 * (2 * IMPORT_MAX_DIMS + 4)];
-    int len = snprintf(key, sizeof key, "%zu %d %" PRId64, t->file_at, (int)t->type, t->offset);
+    int len =
+        snprintf(key, sizeof key, "%zu %d %lld", t->file_at, (int)t->type, (long long)t->offset);
     json_t *first;
 
     for (int i = 0; i < t->n_dims; i++)
-        len += snprintf(key + len, sizeof key - (size_t)len, " %" PRId64 ":%" PRId64, t->dim[i],
-                        t->stride[i]);
+        len += snprintf(key + len, sizeof key - (size_t)len, " %lld:%lld", (long long)t->dim[i],
+                        (long long)t->stride[i]);
     first = t->file_bytes > 0 ? json_object_get(p->storages, key) : NULL;
     t->same_as = first ? (int)json_integer_value(first) : -1;
     if (!first)
@@ -253,9 +253,9 @@ static int tensors_read(struct pt2 *p, struct import_tensor *t)
 
     if ((size_t)n > (PT2_MAX_CONTENT - p->content_bytes) / size)
         return pt2_refuse(p,
-                          "the constants and buffers have more than %d MiB (tensor %s has %" PRId64
-                          " elements), which is not supported",
-                          PT2_MAX_CONTENT >> 20, t->name, n);
+                          "the constants and buffers have more than %d MiB (tensor %s has %lld "
+                          "elements), which is not supported",
+                          PT2_MAX_CONTENT >> 20, t->name, (long long)n);
     p->content_bytes += (size_t)n * size;
     bytes = arena_alloc(&p->net->arena, (size_t)n * size + 1);
     weights_gather(p->zip->bytes + t->file_at, t, 0, n, bytes);

@@ -2,7 +2,6 @@
  * ranks, or with the device. */
 #include "job/table.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,18 +57,17 @@ static int job_check_train(const struct job *j, struct err *err)
 
     if (t->accumulate > t->global_batch)
         return err_set(err, ERR_CONFIG,
-                       "train.accumulate is %" PRId64 ", want at most train.global_batch, %" PRId64,
-                       t->accumulate, t->global_batch);
+                       "train.accumulate is %lld, want at most train.global_batch, %lld",
+                       (long long)t->accumulate, (long long)t->global_batch);
     if (j->model.label_smoothing > 0 && j->model.loss != LOSS_CROSS_ENTROPY)
         return err_set(err, ERR_CONFIG, "train.label_smoothing needs model.loss cross_entropy");
     if (check_weights(j, err) < 0)
         return err->code;
     if (t->drop_last && samples && *samples < t->global_batch)
         return err_set(err, ERR_CONFIG,
-                       "train.drop_last with data.samples %" PRId64
-                       ", less than one train.global_batch of %" PRId64
-                       ", leaves nothing to train on",
-                       *samples, t->global_batch);
+                       "train.drop_last with data.samples %lld, less than one train.global_batch "
+                       "of %lld, leaves nothing to train on",
+                       (long long)*samples, (long long)t->global_batch);
     return 0;
 }
 
@@ -105,15 +103,14 @@ static int job_check_warmup(const struct job *j, struct err *err)
     const struct schedule_options *s = &j->schedule;
 
     if (s->warmup_steps > 0 && s->warmup_epochs > 0)
-        return err_set(err, ERR_CONFIG,
-                       "schedule.warmup_steps is %" PRId64 " and schedule.warmup_epochs %" PRId64
-                       ", want one of them 0",
-                       s->warmup_steps, s->warmup_epochs);
+        return err_set(
+            err, ERR_CONFIG,
+            "schedule.warmup_steps is %lld and schedule.warmup_epochs %lld, want one of them 0",
+            (long long)s->warmup_steps, (long long)s->warmup_epochs);
     if (s->warmup_epochs >= j->train.epochs)
         return err_set(err, ERR_CONFIG,
-                       "schedule.warmup_epochs is %" PRId64
-                       ", want less than train.epochs, %" PRId64,
-                       s->warmup_epochs, j->train.epochs);
+                       "schedule.warmup_epochs is %lld, want less than train.epochs, %lld",
+                       (long long)s->warmup_epochs, (long long)j->train.epochs);
     if (!s->warmup_from_one_rank)
         return 0;
     if (s->warmup_steps == 0 && s->warmup_epochs == 0)
@@ -145,14 +142,12 @@ static int check_schedule(const struct job *j, struct err *err)
                        s->kind->group.name);
     if (s->total_steps > 0 && s->warmup_steps >= s->total_steps)
         return err_set(err, ERR_CONFIG,
-                       "schedule.warmup_steps is %" PRId64
-                       ", want less than schedule.total_steps, %" PRId64,
-                       s->warmup_steps, s->total_steps);
+                       "schedule.warmup_steps is %lld, want less than schedule.total_steps, %lld",
+                       (long long)s->warmup_steps, (long long)s->total_steps);
     if (j->train.max_steps > 0 && s->warmup_steps >= j->train.max_steps)
         return err_set(err, ERR_CONFIG,
-                       "schedule.warmup_steps is %" PRId64
-                       ", want less than train.max_steps, %" PRId64,
-                       s->warmup_steps, j->train.max_steps);
+                       "schedule.warmup_steps is %lld, want less than train.max_steps, %lld",
+                       (long long)s->warmup_steps, (long long)j->train.max_steps);
     if (min_lr && *min_lr > optimizer_lr(&j->optimizer))
         return err_set(err, ERR_CONFIG, "schedule.min_lr is %g, want at most optimizer.lr, %g",
                        *min_lr, optimizer_lr(&j->optimizer));
@@ -206,8 +201,8 @@ static int check_cluster(const struct cluster_options *c, struct err *err)
 {
     if (c->max_ranks > 0 && c->min_ranks > c->max_ranks)
         return err_set(err, ERR_CONFIG,
-                       "cluster.min_ranks is %" PRId64 ", want at most cluster.max_ranks, %" PRId64,
-                       c->min_ranks, c->max_ranks);
+                       "cluster.min_ranks is %lld, want at most cluster.max_ranks, %lld",
+                       (long long)c->min_ranks, (long long)c->max_ranks);
     if (c->straggler_factor > 0 && c->straggler_factor <= 1)
         return err_set(err, ERR_CONFIG,
                        "cluster.straggler_factor is %g, want more than 1, or 0 for no such reports",
@@ -238,15 +233,15 @@ static int check_shares(const struct job *j, struct err *err)
 
     if (n > TREE_MOST_LEAVES / each)
         return err_set(err, ERR_CONFIG,
-                       "strategy.shards is %" PRId64 " with train.accumulate %" PRId64
-                       ", want at most %d micro-batches in all",
-                       n, each, TREE_MOST_LEAVES);
+                       "strategy.shards is %lld with train.accumulate %lld, want at most %d "
+                       "micro-batches in all",
+                       (long long)n, (long long)each, TREE_MOST_LEAVES);
     if (n <= j->train.global_batch / each)
         return 0;
     return err_set(err, ERR_CONFIG,
-                   "strategy.shards is %" PRId64 " with train.accumulate %" PRId64
-                   ", want at most train.global_batch, %" PRId64 ", micro-batches in all",
-                   n, each, j->train.global_batch);
+                   "strategy.shards is %lld with train.accumulate %lld, want at most "
+                   "train.global_batch, %lld, micro-batches in all",
+                   (long long)n, (long long)each, (long long)j->train.global_batch);
 }
 
 static int refuse_shares_of_speed(const struct job *j, struct err *err)
@@ -351,13 +346,12 @@ static char *doubt_means(const struct job *j, int64_t n_steps)
     wanted = round(1 / (1 - number[ADAMW_ATTR_BETA2]));
     if (warm >= n_steps || (double)warm >= wanted)
         return NULL;
-    return xasprintf("strategy.warmup_steps is %" PRId64
-                     ", and the second of optimizer.betas is %g: "
-                     "exp_avg_sq stays at %.0f %% of the size that it would reach, and Adam's bias "
-                     "correction lets updates grow up to %.1f times after the warm-up; if the loss "
-                     "then rises, want strategy.warmup_steps of %.0f or more, or a smaller "
-                     "optimizer.lr",
-                     warm, number[ADAMW_ATTR_BETA2], 100 * reached, 1 / sqrt(reached), wanted);
+    return xasprintf(
+        "strategy.warmup_steps is %lld, and the second of optimizer.betas is %g: exp_avg_sq stays "
+        "at %.0f %% of the size that it would reach, and Adam's bias correction lets updates grow "
+        "up to %.1f times after the warm-up; if the loss then rises, want strategy.warmup_steps of "
+        "%.0f or more, or a smaller optimizer.lr",
+        (long long)warm, number[ADAMW_ATTR_BETA2], 100 * reached, 1 / sqrt(reached), wanted);
 }
 
 const char *job_zero_eps(const struct job *j, const char **usual)
@@ -394,9 +388,9 @@ static char *doubt_schedule(const struct job *j, int64_t n_steps)
 {
     if (j->schedule.warmup_steps < n_steps)
         return NULL;
-    return xasprintf("schedule.warmup_steps is %" PRId64 ", but the job has %" PRId64
-                     " steps: its learning rate never reaches optimizer.lr",
-                     j->schedule.warmup_steps, n_steps);
+    return xasprintf("schedule.warmup_steps is %lld, but the job has %lld steps: its learning rate "
+                     "never reaches optimizer.lr",
+                     (long long)j->schedule.warmup_steps, (long long)n_steps);
 }
 
 /* A job that goes on beyond its schedule, at whose end the rate is 0. */
@@ -410,11 +404,10 @@ static char *doubt_total(const struct job *j, int64_t n_steps)
     if (total == 0 || total >= n_steps ||
         schedule_rate(&j->schedule, &j->optimizer, &span, total + 1) > 0)
         return NULL;
-    return xasprintf("schedule.total_steps is %" PRId64 ", but the job has %" PRId64
-                     " steps: from step %" PRId64
-                     " on the learning rate is 0, and nothing is trained; want a larger "
+    return xasprintf("schedule.total_steps is %lld, but the job has %lld steps: from step %lld on "
+                     "the learning rate is 0, and nothing is trained; want a larger "
                      "schedule.total_steps, schedule.min_lr above 0, or fewer steps",
-                     total, n_steps, total + 1);
+                     (long long)total, (long long)n_steps, (long long)(total + 1));
 }
 
 void job_doubt(const struct job *j, int64_t n_steps, void (*warn)(void *arg, const char *text),
@@ -476,18 +469,16 @@ int job_check(const struct job *job, struct err *err)
 static int check_ranks(const struct cluster_options *c, int64_t n_ranks, struct err *err)
 {
     if (c->min_ranks > n_ranks)
-        return err_set(err, ERR_CONFIG,
-                       "cluster.min_ranks is %" PRId64 ", want at most --nranks, %" PRId64,
-                       c->min_ranks, n_ranks);
+        return err_set(err, ERR_CONFIG, "cluster.min_ranks is %lld, want at most --nranks, %lld",
+                       (long long)c->min_ranks, (long long)n_ranks);
     if (c->max_ranks > 0 && c->max_ranks < n_ranks)
-        return err_set(err, ERR_CONFIG,
-                       "cluster.max_ranks is %" PRId64 ", want at least --nranks, %" PRId64,
-                       c->max_ranks, n_ranks);
+        return err_set(err, ERR_CONFIG, "cluster.max_ranks is %lld, want at least --nranks, %lld",
+                       (long long)c->max_ranks, (long long)n_ranks);
     if (max_i64(n_ranks, c->max_ranks) + c->spares > CLUSTER_MAX_RANKS)
         return err_set(err, ERR_CONFIG,
-                       "cluster.spares is %" PRId64 " beside %" PRId64 " ranks, want at most %d "
-                       "followers in all",
-                       c->spares, max_i64(n_ranks, c->max_ranks), CLUSTER_MAX_RANKS);
+                       "cluster.spares is %lld beside %lld ranks, want at most %d followers in all",
+                       (long long)c->spares, (long long)max_i64(n_ranks, c->max_ranks),
+                       CLUSTER_MAX_RANKS);
     return 0;
 }
 
@@ -505,11 +496,11 @@ static int check_strategy(const struct job *job, const char *backend, struct err
                        "algorithms, whose bits differ; want train.autotune: false",
                        strategy_shares(&job->strategy).n);
     if (zero && offload && *offload == OFFLOAD_ALL && *zero < 3)
-        return err_set(err, ERR_UNSUPPORTED,
-                       "strategy.offload is all with strategy.zero %" PRId64
-                       ", but a GPU computes with whole parameters in its own memory; want "
-                       "strategy.zero 3, or strategy.offload optimizer",
-                       *zero);
+        return err_set(
+            err, ERR_UNSUPPORTED,
+            "strategy.offload is all with strategy.zero %lld, but a GPU computes with whole "
+            "parameters in its own memory; want strategy.zero 3, or strategy.offload optimizer",
+            (long long)*zero);
     return 0;
 }
 
@@ -520,8 +511,8 @@ static int check_enough_shares(const struct job *job, int64_t most, struct err *
     if (n == 0 || n >= most)
         return 0;
     return err_set(err, ERR_CONFIG,
-                   "strategy.shards is %d, want at least %" PRId64 ", the number of ranks%s", n,
-                   most, most == job->cluster.max_ranks ? " (cluster.max_ranks)" : "");
+                   "strategy.shards is %d, want at least %lld, the number of ranks%s", n,
+                   (long long)most, most == job->cluster.max_ranks ? " (cluster.max_ranks)" : "");
 }
 
 int job_check_supported(const struct job *job, int64_t n_ranks, const char *backend,
@@ -536,8 +527,9 @@ int job_check_supported(const struct job *job, int64_t n_ranks, const char *back
         rc = check_enough_shares(job, most, err);
     if (rc < 0 || most <= JOB_MAX_CPU_RANKS || strcmp(backend, "cpu") != 0)
         return rc;
-    return err_set(err, ERR_UNSUPPORTED, "%" PRId64 " ranks on CPUs%s: this build joins at most %d",
-                   most, most > n_ranks ? " (cluster.max_ranks)" : "", JOB_MAX_CPU_RANKS);
+    return err_set(err, ERR_UNSUPPORTED, "%lld ranks on CPUs%s: this build joins at most %d",
+                   (long long)most, most > n_ranks ? " (cluster.max_ranks)" : "",
+                   JOB_MAX_CPU_RANKS);
 }
 
 int job_check_encrypt(const struct job *job, const char *backend, int has_secret, struct err *err)

@@ -2,7 +2,6 @@
  * rates are those of the schedule itself (optim/schedule.h), so no schedule is known by name. */
 #include "job/course.h"
 
-#include <inttypes.h>
 #include <math.h>
 
 #include "base/util.h"
@@ -58,12 +57,13 @@ int course_compare(const struct job *then, const struct job *now, const struct c
     if (step < 0)
         return 0;
     buf_printf(text,
-               "schedule %s is now laid out over %" PRId64 " steps, not %" PRId64 ": step %" PRId64
-               " has the rate %.6g, where it would have had %.6g",
-               now->schedule.kind->group.name, n_now, n_then, step + 1, rate_of(now, at, step),
-               rate_of(then, at, step));
+               "schedule %s is now laid out over %lld steps, not %lld: step %lld has the rate "
+               "%.6g, where it would have had %.6g",
+               now->schedule.kind->group.name, (long long)n_now, (long long)n_then,
+               (long long)(step + 1), rate_of(now, at, step), rate_of(then, at, step));
     if (step == at->step && step > 0)
-        buf_printf(text, ", and step %" PRId64 " had %.6g", step, rate_of(then, at, step - 1));
-    buf_printf(text, "; --set schedule.total_steps=%" PRId64 " keeps the former course", n_then);
+        buf_printf(text, ", and step %lld had %.6g", (long long)step, rate_of(then, at, step - 1));
+    buf_printf(text, "; --set schedule.total_steps=%lld keeps the former course",
+               (long long)n_then);
     return 1;
 }

@@ -1,6 +1,5 @@
 /* The last layer: the loss that the job asks for.  It is refused if the samples do not have the
  * targets that it compares with. */
-#include <inttypes.h>
 #include <math.h>
 
 #include "base/buf.h"
@@ -61,8 +60,8 @@ static int weigh_classes(struct net *m, const struct option_numbers *from, union
         return 0;
     if (from->n != n)
         return err_set(err, ERR_CONFIG,
-                       "train.class_weights has %d numbers, want %" PRId64 ", one for each class",
-                       from->n, n);
+                       "train.class_weights has %d numbers, want %lld, one for each class", from->n,
+                       (long long)n);
     w = arena_alloc(&m->g->arena, (size_t)n * sizeof *w);
     for (int i = 0; i < from->n; i++)
         most = fmaxf(most, (float)from->v[i]);
@@ -131,9 +130,9 @@ static int loss_checked_rows(struct net *m, struct compose *c, int k)
                     output, shape_text(&m->g->value[m->loss_of[k]].shape, text), buf_cstr(&target));
     else if (loss_is_of_classes(l->kind) && (!is_class || s->dim[1] < t->n_classes))
         c->rc = err_set(c->err, ERR_CONFIG,
-                        "model.loss: %s of output %s, which has %" PRId64 " numbers for each "
-                        "target, needs classes below that; the target is %s",
-                        name[l->kind], output, s->dim[1], buf_cstr(&target));
+                        "model.loss: %s of output %s, which has %lld numbers for each target, "
+                        "needs classes below that; the target is %s",
+                        name[l->kind], output, (long long)s->dim[1], buf_cstr(&target));
     buf_fini(&target);
     return c->rc < 0 ? NO_VALUE : x;
 }
@@ -169,9 +168,8 @@ static int loss_numbers_of(struct net *m, struct compose *c, int target, int64_t
         return compose_hot_rows(c, target, outputs);
     if (n != m->g->batch * outputs) {
         c->rc = err_set(c->err, ERR_CONFIG,
-                        "model.loss: an output has %" PRId64 " numbers for a sample, and its "
-                        "target %" PRId64,
-                        outputs, m->g->batch > 0 ? n / m->g->batch : 0);
+                        "model.loss: an output has %lld numbers for a sample, and its target %lld",
+                        (long long)outputs, (long long)(m->g->batch > 0 ? n / m->g->batch : 0));
         return NO_VALUE;
     }
     return compose_reshape(c, target, SHAPE(m->g->batch, outputs));

@@ -100,7 +100,7 @@ int secret_share(const char *path, struct secret *out, struct err *err)
 
     if (rc == 0)
         return secret_read(path, out, err);
-    memset(out, 0, sizeof *out);
+    *out = (struct secret){0};
     return err->code = ERR_IO;
 }
 
@@ -228,7 +228,7 @@ int secret_read(const char *path, struct secret *out, struct err *err)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a FIFO must not hang us */
     int rc;
 
-    memset(out, 0, sizeof *out);
+    *out = (struct secret){0};
     if (fd < 0) {
         rc = errno;
         return err_set(err, ERR_ARG, "%s: cannot read it: %s%s", path, strerror(rc),

@@ -26,7 +26,7 @@ int stream_init(struct stream *s, uv_loop_t *loop, size_t queue_limit,
 {
     int rc;
 
-    memset(s, 0, sizeof *s);
+    *s = (struct stream){0};
     s->events = events;
     s->arg = arg;
     s->queue_limit = queue_limit;

@@ -447,7 +447,7 @@ int tls_init(struct tls *t, uv_loop_t *loop, const struct tls_context *context, 
     /* Records add 22 bytes to 16 KiB, and the limit proper is checked here. */
     size_t limit = context ? queue_limit + queue_limit / 64 + 2 * AHEAD : queue_limit;
 
-    memset(t, 0, sizeof *t);
+    *t = (struct tls){0};
     t->context = context;
     t->events = events;
     t->arg = arg;

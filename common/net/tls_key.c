@@ -75,7 +75,7 @@ int tls_key_init(struct tls_key *k, SSL_CTX *ssl, const struct secret *s, enum t
     uint8_t handshake[TLS_KEY_BYTES], seed[TLS_KEY_BYTES];
     int rc = -1;
 
-    memset(k, 0, sizeof *k);
+    *k = (struct tls_key){0};
     if (tls_key_derive(s, "dptrain 2: follower connects to driver", handshake) == 0 &&
         tls_key_derive(s, "dptrain 2: name of the key", k->naming) == 0 &&
         tls_key_derive(s, "dptrain 2: the driver signs", seed) == 0 &&

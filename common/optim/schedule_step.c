@@ -2,7 +2,6 @@
  * epochs, counted from the job's first step. */
 #include "optim/schedule.h"
 
-#include <inttypes.h>
 #include <math.h>
 
 #include "base/util.h"
@@ -35,8 +34,8 @@ static int schedule_step_check(const void *options, struct err *err)
         return 0;
     return err_set(err, ERR_CONFIG,
                    "schedule.name step needs one of schedule.every_steps and "
-                   "schedule.every_epochs above 0; they are %" PRId64 " and %" PRId64,
-                   o->every_steps, o->every_epochs);
+                   "schedule.every_epochs above 0; they are %lld and %lld",
+                   (long long)o->every_steps, (long long)o->every_epochs);
 }
 
 const struct schedule schedule_step = {

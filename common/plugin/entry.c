@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -95,7 +94,7 @@ static void entry_probe(struct plugin_probe *out)
 {
     cudaError_t st;
 
-    memset(out, 0, sizeof *out);
+    *out = (struct plugin_probe){0};
     probe_versions(out);
     st = cudaGetDeviceCount(&out->n_gpus);
     if (st != cudaSuccess)

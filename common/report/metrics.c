@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -185,7 +184,7 @@ static void metrics_add_line(struct metrics *m, const struct metrics_row *row)
         return;
     if (lseek(m->fd, 0, SEEK_END) == 0 && add_header(m) < 0)
         return;
-    snprintf(text, sizeof text, "%" PRId64 ",%" PRId64 ",", row->step, row->epoch);
+    snprintf(text, sizeof text, "%lld,%lld,", (long long)row->step, (long long)row->epoch);
     metrics_put(text, row->loss, ',');
     metrics_put(text, row->learning_rate, ',');
     metrics_put(text, row->grad_norm, ',');

@@ -1,6 +1,5 @@
 /* classes - the names of the classes that a run has: by its data, or by the job
  * (data.class_names), and the same by both; and what a checkpoint tells beside the tensors. */
-#include <inttypes.h>
 
 #include "config/names.h"
 #include "import/arch.h"
@@ -26,9 +25,9 @@ int trainer_check_classes(struct trainer *t, struct err *err)
 
     if (rc == 0 && t->n_class_names > 0 && t->n_class_names != n)
         rc = err_set(err, ERR_CONFIG,
-                     "data.class_names has %d names, the training data have %" PRId64
-                     " classes, want one name each",
-                     t->n_class_names, n);
+                     "data.class_names has %d names, the training data have %lld classes, want one "
+                     "name each",
+                     t->n_class_names, (long long)n);
     for (int k = 0; rc == 0 && seen && k < t->n_class_names; k++)
         if (!names_equal(seen[k], t->class_name[k]))
             rc = err_set(err, ERR_CONFIG,

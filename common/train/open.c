@@ -2,7 +2,6 @@
  *
  * The checks that refuse a job which this backend, these data or this strategy cannot do are here,
  * too. */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,9 +78,10 @@ static int open_check_warmup(const struct trainer *t, struct err *err)
     for (size_t i = 0; i < ARRAY_LEN(row); i++)
         if (row[i].most > 0 && n >= ceil_div_i64(row[i].most, t->steps_per_epoch))
             return err_set(err, ERR_CONFIG,
-                           "schedule.warmup_epochs is %" PRId64 ", of %" PRId64
-                           " steps each, want fewer steps in all than %s, %" PRId64,
-                           n, t->steps_per_epoch, row[i].key, row[i].most);
+                           "schedule.warmup_epochs is %lld, of %lld steps each, want fewer steps "
+                           "in all than %s, %lld",
+                           (long long)n, (long long)t->steps_per_epoch, row[i].key,
+                           (long long)row[i].most);
     return 0;
 }
 
@@ -94,9 +94,10 @@ static int check_micro_batches(const struct trainer *t, struct err *err)
     if (t->sampler.n_shares == 0 || n <= most)
         return 0;
     return err_set(err, ERR_CONFIG,
-                   "train.accumulate is %" PRId64 " with strategy.shards %d, but of the %" PRId64
-                   " training samples a share has at most %" PRId64 ", want at most %" PRId64,
-                   n, t->sampler.n_shares, t->sampler.n_samples, most, most);
+                   "train.accumulate is %lld with strategy.shards %d, but of the %lld training "
+                   "samples a share has at most %lld, want at most %lld",
+                   (long long)n, t->sampler.n_shares, (long long)t->sampler.n_samples,
+                   (long long)most, (long long)most);
 }
 
 /* Refuse decisions by validation without data for it. */
@@ -380,10 +381,10 @@ static int check_moving_statistics(const struct job *j, struct err *err)
     if (j->train.accumulate == 1)
         return 0;
     return err_set(err, ERR_CONFIG,
-                   "cluster.rebalance is true, but with train.accumulate %" PRId64
-                   " each micro-batch has batch statistics of its own, and its samples would "
-                   "follow the ranks' speed; want train.accumulate 1",
-                   j->train.accumulate);
+                   "cluster.rebalance is true, but with train.accumulate %lld each micro-batch has "
+                   "batch statistics of its own, and its samples would follow the ranks' speed; "
+                   "want train.accumulate 1",
+                   (long long)j->train.accumulate);
 }
 
 /* Refuse synchronised batch norm with own updates and with fixed shares.  With own updates the

@@ -3,7 +3,6 @@
 #include "train/table.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,7 +67,7 @@ static void put_class(const struct table *a, struct buf *b, int64_t k)
     if (name)
         put_field(b, name);
     else
-        buf_printf(b, "%" PRId64, k);
+        buf_printf(b, "%lld", (long long)k);
 }
 
 static void table_put_head(struct table *a)
@@ -85,7 +84,7 @@ static void table_put_head(struct table *a)
         else if (a->n_outputs == 1)
             buf_printf(b, "value");
         else
-            buf_printf(b, "value_%" PRId64, k);
+            buf_printf(b, "value_%lld", (long long)k);
     }
     buf_printf(b, "\n");
 }
@@ -116,7 +115,7 @@ static void put_sample(struct table *a, int64_t i)
     char *name;
 
     if (!ds->ops->sample_name) {
-        buf_printf(&a->text, "%" PRId64, ds->ops->number ? ds->ops->number(ds, i) : i);
+        buf_printf(&a->text, "%lld", (long long)(ds->ops->number ? ds->ops->number(ds, i) : i));
         return;
     }
     name = ds->ops->sample_name(ds, i);

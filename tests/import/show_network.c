@@ -1,6 +1,5 @@
 /* show_network - prints a file of torch.export.save as text, for developers and for tests: a line
  * for each tensor, input, node and output. */
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "import/onnx.h"
@@ -9,12 +8,12 @@
 static void show_shape(const struct import_network *n, const struct import_value *v)
 {
     if (v->is_int) {
-        printf("int=%" PRId64, v->hint);
+        printf("int=%lld", (long long)v->hint);
         return;
     }
     printf("%s[", import_type_name(v->type));
     for (int i = 0; i < v->n_dims; i++) {
-        printf("%s%" PRId64, i ? "," : "", v->dim[i]);
+        printf("%s%lld", i ? "," : "", (long long)v->dim[i]);
         if (v->symbol[i] >= 0)
             printf("=%s", n->symbol[v->symbol[i]].name);
     }
@@ -40,7 +39,7 @@ static void show_arg(const struct import_network *n, const struct import_arg *a)
         else if (a->ints && a->ints[i].value >= 0)
             printf("%s", show_name(n, a->ints[i].value));
         else if (a->ints)
-            printf("%" PRId64, a->ints[i].number);
+            printf("%lld", (long long)a->ints[i].number);
         else if (a->reals)
             printf("%.9g", a->reals[i]);
         else
@@ -55,7 +54,7 @@ static void show_tensor(const struct import_tensor *t)
 
     printf("%s %s %s[", roles[t->role], t->name, import_type_name(t->type));
     for (int i = 0; i < t->n_dims; i++)
-        printf("%s%" PRId64, i ? "," : "", t->dim[i]);
+        printf("%s%lld", i ? "," : "", (long long)t->dim[i]);
     printf("]%s%s", t->requires_grad ? " grad" : "", t->bytes ? " bytes" : "");
     if (t->same_as >= 0)
         printf(" tied=%d", t->same_as);
@@ -92,7 +91,7 @@ int main(int argc, char **argv)
     printf("network %s: %s, %s: %d nodes, %d values, %d tensors\n", n->path, n->writer,
            n->is_eval ? "evaluation" : "training", n->n_nodes, n->n_values, n->n_tensors);
     for (int i = 0; i < n->n_symbols; i++)
-        printf("symbol %s at export %" PRId64 "\n", n->symbol[i].name, n->symbol[i].hint);
+        printf("symbol %s at export %lld\n", n->symbol[i].name, (long long)n->symbol[i].hint);
     for (int i = 0; i < n->n_tensors; i++)
         show_tensor(&n->tensor[i]);
     for (int i = 0; i < n->n_inputs; i++) {

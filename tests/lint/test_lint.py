@@ -121,6 +121,12 @@ OF_DIALECT = [
     ("while (1)", "write for (;;)"),
     ("for (int i = 0; i < n; ++i)", "write i++"),
     ("struct x y = {};", "write {0}"),
+    ('printf("%" PRId64, x);', "write %lld with (long long)"),
+    ('printf("%lld PRId64", (long long)x);', ""),
+    ("memset(x->y, 0, sizeof *x->y);", "write *p = (struct x){0}"),
+    ("memset(&x, 0, sizeof x);", "write *p = (struct x){0}"),
+    ("memset(x, 0, sizeof x);", ""),
+    ("memset(x, 0, n * sizeof *x);", ""),
 ]
 
 # The files of a machine of the driver's session, beside the header that names them.

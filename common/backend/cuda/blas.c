@@ -280,7 +280,7 @@ static struct key cuda_blas_key_of(const struct gemm *g, struct blas_types t, en
 {
     struct key k;
 
-    memset(&k, 0, sizeof k);
+    memset(&k, 0, sizeof k); /* with its padding: keys are compared by memcmp */
     k.g.m = g->m, k.g.n = g->n, k.g.k = g->k;
     k.g.a = g->a, k.g.b = g->b, k.g.c = g->c;
     k.g.transpose_a = g->transpose_a, k.g.transpose_b = g->transpose_b;
