@@ -1,5 +1,5 @@
-/* server_impl - the driver's process, as server.c, server_open.c and standby.c share it.  No other
- * file includes this.
+/* server_impl - the driver's process, as server.c, server_open.c, server_session.c and standby.c
+ * share it.  No other file includes this.
  *
  * A standby (standby.c) opens trust, loop and port like a driver, and answers followers that wait.
  * Once the standby leads, server.c goes on with all of these.
@@ -55,6 +55,10 @@ int server_init(struct server *s, const struct options *o, int64_t start_ns, str
 void server_accept(struct server *s, struct conn *c);
 
 void server_note_unproven(void *arg, const char *why); /* arg: a server */
+
+/* server_session.c */
+extern const struct daemon_hooks server_hooks; /* what the session wants; its `arg` is a server */
+void server_begin_session(struct server *s);   /* all that it needs is open */
 
 /* server_open.c */
 int server_open_trust(struct server *s, struct err *err);
