@@ -260,7 +260,8 @@ static int fold_is_row(const char *target, const char *row)
 
 static const struct fold_row *fold_find(const char *target)
 {
-    const struct fold_row *const tables[] = {fold_made, fold_views, fold_math, fold_parts};
+    const struct fold_row *const tables[] = {fold_made, fold_views, fold_math, fold_one,
+                                             fold_parts};
 
     for (size_t t = 0; t < ARRAY_LEN(tables); t++)
         for (const struct fold_row *row = tables[t]; row->target; row++)

@@ -28,7 +28,7 @@ struct fold_row {
     int kind; /* handed over in f->kind */
 };
 /* Tables, each ended by a target of NULL. */
-extern const struct fold_row fold_made[], fold_views[], fold_math[], fold_parts[];
+extern const struct fold_row fold_made[], fold_views[], fold_math[], fold_one[], fold_parts[];
 
 /* Element number `at` from t->data on; fold_put takes a number of type `from`. */
 struct fold_num fold_get(const struct host_tensor *t, int64_t at);

@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "import/lower.h"
+#include "op/op.h"
+
 struct text {
     struct import_network *n;
     const char *line; /* for messages */
@@ -219,4 +222,27 @@ struct import_network *text_network(const char *text)
     for (char *line = strtok_r(copy, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
         text_line(&t, line);
     return n;
+}
+
+struct graph *text_lower(const char *text, int64_t batch, int training, int *outputs,
+                         struct err *err)
+{
+    struct import_network *n = text_network(text);
+    struct graph *g = graph_new(batch, training);
+    struct net m = {.g = g, .h = NO_VALUE, .err = err};
+    const struct import_value *v = &n->value[n->input[0].value];
+    struct shape s = {.n = v->n_dims};
+    int input[1];
+    const struct import_choices c = {.input = input, .dropout = -1};
+
+    for (int d = 0; d < v->n_dims; d++)
+        s.dim[d] = v->dim[v->n_dims == 4 ? (const int[]){0, 2, 3, 1}[d] : d];
+    s.dim[0] = batch;
+    input[0] = graph_input(g, v->type == IMPORT_I32 ? DTYPE_I32 : DTYPE_F32, s, "x");
+    if (import_lower(&m, n, &c, outputs) < 0) {
+        graph_free(g);
+        g = NULL;
+    }
+    import_network_free(n);
+    return g;
 }

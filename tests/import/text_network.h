@@ -17,7 +17,13 @@
 #define TESTS_IMPORT_TEXT_NETWORK_H
 
 #include "import/network.h"
+#include "ir/graph.h"
 
 struct import_network *text_network(const char *text); /* ends the test if the text is wrong */
+
+/* Lower the text for this batch; the input "x" has the shape of the network, images channels last.
+ * NULL: it failed. */
+struct graph *text_lower(const char *text, int64_t batch, int training, int *outputs,
+                         struct err *err);
 
 #endif
