@@ -10,7 +10,7 @@
 enum { NAMES_MAX_DEPTH = 32, NAMES_MAX_BYTES = 512 };
 
 struct names_walk {
-    json_t *leaves, *fields; /* fields: type -> names, of named tuples */
+    json_t *leaves, *fields; /* fields: type -> {field_names: names}, of named tuples */
 };
 
 /* The call's signature. */
@@ -32,17 +32,30 @@ static json_t *names_tree(json_t *signature, const char *key)
     return json_is_object(tree) ? tree : (json_decref(tree), NULL);
 }
 
-/* The names of a node's children; NULL: they have numbers.  A new reference. */
+/* The names of a node's children, of which there may be other than n; NULL: none.  The context of a
+ * dictionary is their names, that of a dataclass [names, fields that are None], and that of a named
+ * tuple its type, whose names stand apart.  A new reference. */
+static json_t *names_of_context(const struct names_walk *w, const char *context)
+{
+    json_t *keys = context ? json_loads(context, JSON_DECODE_ANY, NULL) : NULL,
+           *first = json_array_get(keys, 0), *inner = NULL;
+
+    if (context && !keys)
+        return json_incref(json_object_get(json_object_get(w->fields, context), "field_names"));
+    if (json_is_array(first))
+        inner = json_incref(first);
+    if (inner || !json_is_array(keys)) {
+        json_decref(keys);
+        return inner;
+    }
+    return keys;
+}
+
+/* The names of a node's n children; NULL: they have numbers.  A new reference. */
 static json_t *names_keys(const struct names_walk *w, json_t *tree, size_t n)
 {
-    const char *type = json_string_value(json_object_get(tree, "type")),
-               *context = json_string_value(json_object_get(tree, "context"));
-    json_t *keys = context ? json_loads(context, JSON_DECODE_ANY, NULL) : NULL;
+    json_t *keys = names_of_context(w, json_string_value(json_object_get(tree, "context")));
 
-    if (!json_is_array(keys)) {
-        json_decref(keys);
-        keys = type ? json_incref(json_object_get(w->fields, type)) : NULL;
-    }
     for (size_t i = 0; i < json_array_size(keys); i++)
         if (!json_is_string(json_array_get(keys, i)))
             n = SIZE_MAX;

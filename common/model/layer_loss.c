@@ -78,21 +78,45 @@ static int weigh_classes(struct net *m, const struct option_numbers *from, union
 
 /* ---- several losses, or one without an operator of its own ---- */
 
-/* The k-th loss's output as rows, [rows,outputs]: a row for each class among the targets, or for
- * each sample where the targets are numbers.  Classes of images are [N,C,H,W]. */
-static int loss_as_rows(struct net *m, struct compose *c, int value)
+/* 1: the samples are lines of as many tokens as there are places, so the outputs are [N,T,V]. */
+static int loss_is_of_tokens(const struct net *m, int64_t places)
+{
+    const struct sample_field *x = &m->spec->field[0];
+
+    return x->role == SAMPLE_INPUT && x->dtype == DTYPE_I32 && x->shape.n == 1 &&
+           x->shape.dim[0] == places;
+}
+
+/* The dimension, 1 or 2, of an output [N,a,b] that has the classes, for a class at each place.  0:
+ * neither fits, or both do. */
+static int loss_class_dim(const struct net *m, const struct loss_term *l, const struct shape *s,
+                          int64_t places)
+{
+    const int fits[3] = {0, s->dim[2] == places, s->dim[1] == places};
+
+    if (l->class_dim)
+        return fits[l->class_dim] ? l->class_dim : 0;
+    if (fits[1] && fits[2])
+        return loss_is_of_tokens(m, places) ? 2 : 0;
+    return fits[1] ? 1 : fits[2] ? 2 : 0;
+}
+
+/* A loss's output as rows, [rows,outputs]: a row for each class among the targets, or for each
+ * sample where the targets are numbers.  Classes of images are [N,C,H,W]. */
+static int loss_as_rows(struct net *m, struct compose *c, const struct loss_term *l, int value)
 {
     static const int channels_last[2][4] = {{0, 2, 1}, {0, 2, 3, 1}};
     const struct sample_field *t = net_target(m);
     const int64_t places = shape_elements(&t->shape), n = m->g->batch;
     struct shape s = m->g->value[value].shape;
     const int is_class = t->role == SAMPLE_CLASS;
+    const int class_dim = s.n == 3 ? loss_class_dim(m, l, &s, places) : 0;
 
-    if (is_class && s.n == 3 && t->shape.n == 1 && s.dim[1] == places)
+    if (is_class && class_dim == 2 && t->shape.n == 1)
         return compose_reshape(c, value, SHAPE(n * places, s.dim[2]));
     if (is_class && t->shape.n > 0 &&
-        ((s.n == 3 && s.dim[2] == places) || (s.n == 4 && s.dim[2] * s.dim[3] == places &&
-                                              (t->shape.n != 2 || s.dim[2] == t->shape.dim[0])))) {
+        (class_dim == 1 || (s.n == 4 && s.dim[2] * s.dim[3] == places &&
+                            (t->shape.n != 2 || s.dim[2] == t->shape.dim[0])))) {
         value = compose_permute(c, value, channels_last[s.n - 3]);
         return compose_reshape(c, value, SHAPE(n * places, s.dim[1]));
     }
@@ -110,7 +134,7 @@ static int loss_checked_rows(struct net *m, struct compose *c, int k)
     static const char *const name[] = {LOSS_LIST(WORD_NAME)};
     const struct loss_term *l = &m->losses->term[k];
     const struct sample_field *t = net_target(m);
-    const int is_class = t->role == SAMPLE_CLASS, x = loss_as_rows(m, c, m->loss_of[k]);
+    const int is_class = t->role == SAMPLE_CLASS, x = loss_as_rows(m, c, l, m->loss_of[k]);
     const int64_t rows = m->g->batch * (is_class ? shape_elements(&t->shape) : 1);
     const char *output = l->output ? l->output : "0";
     struct buf target = {0};
@@ -121,7 +145,14 @@ static int loss_checked_rows(struct net *m, struct compose *c, int k)
         return NO_VALUE;
     s = &m->g->value[x].shape;
     sample_field_print(t, &target);
-    if (s->n != 2 || s->dim[0] != rows)
+    if (is_class && s->n == 3 && t->shape.n == 1 && s->dim[1] == s->dim[2] &&
+        s->dim[1] == t->shape.dim[0])
+        c->rc = err_set(c->err, ERR_CONFIG,
+                        "model.loss: output %s is %s, which has as many classes as places; say "
+                        "which dimension has the classes: {name: %s, class_dim: 1} for [batch, "
+                        "classes, places], class_dim: 2 for [batch, places, classes]",
+                        output, shape_text(s, text), name[l->kind]);
+    else if (s->n != 2 || s->dim[0] != rows)
         c->rc =
             err_set(c->err, ERR_CONFIG,
                     "model.loss: output %s is %s and the target is %s; want an output "
@@ -175,6 +206,27 @@ static int loss_numbers_of(struct net *m, struct compose *c, int target, int64_t
     return compose_reshape(c, target, SHAPE(m->g->batch, outputs));
 }
 
+static int loss_has_positives(const struct loss_term *l)
+{
+    return l->positive != 1 || l->n_positives > 0;
+}
+
+/* The weight of targets of 1, for each output. */
+static float *loss_positives(struct net *m, struct compose *c, const struct loss_term *l,
+                             int64_t outputs)
+{
+    float *positive = arena_alloc(&m->g->arena, (size_t)outputs * sizeof *positive + 1);
+
+    if (l->n_positives > 0 && l->n_positives != outputs)
+        c->rc = err_set(c->err, ERR_CONFIG,
+                        "model.loss: positive has %d numbers, want %lld, one for each output, or "
+                        "one number for all",
+                        l->n_positives, (long long)outputs);
+    for (int64_t i = 0; i < outputs && c->rc == 0; i++)
+        positive[i] = (float)(l->n_positives > 0 ? l->positives[i] : l->positive);
+    return positive;
+}
+
 /* One loss of each row, [rows,1]. */
 static int loss_of_rows(struct net *m, struct compose *c, const struct loss_term *l, int x,
                         const union node_attr *attr)
@@ -193,11 +245,10 @@ static int loss_of_rows(struct net *m, struct compose *c, const struct loss_term
     if (l->kind == LOSS_CROSS_ENTROPY || l->kind == LOSS_FOCAL)
         return compose_class_loss(c, x, target, &classes);
     t = loss_numbers_of(m, c, target, outputs);
-    if (l->kind == LOSS_BCE && l->positive != 1) {
-        positive = arena_alloc(&m->g->arena, (size_t)outputs * sizeof *positive + 1);
-        for (int64_t i = 0; i < outputs; i++)
-            positive[i] = (float)l->positive;
-    }
+    if (l->kind == LOSS_BCE && loss_has_positives(l))
+        positive = loss_positives(m, c, l, outputs);
+    if (c->rc < 0)
+        return NO_VALUE;
     switch (l->kind) {
     case LOSS_HUBER:
         return compose_huber(c, x, t, l->delta);
@@ -214,7 +265,7 @@ static int loss_of_rows(struct net *m, struct compose *c, const struct loss_term
 /* 1: an operator computes this loss whole. */
 static int loss_has_operator(const struct loss_term *l)
 {
-    return l->kind <= LOSS_BCE && l->weight == 1 && l->positive == 1;
+    return l->kind <= LOSS_BCE && l->weight == 1 && !loss_has_positives(l);
 }
 
 /* Append a node for the sum of the losses from the first-th on, with their weights. */
@@ -258,7 +309,7 @@ static void loss_take_first(struct net *m, const char *name)
     else if (net_shape(m)->n < 2)
         m->h = loss_given(m, &c, m->h, m->g->batch);
     else
-        m->h = loss_as_rows(m, &c, m->h);
+        m->h = loss_as_rows(m, &c, m->losses->term, m->h);
     m->rc = c.rc;
     if (m->rc == 0 && t->role == SAMPLE_CLASS && t->shape.n > 0 &&
         net_shape(m)->dim[0] == m->g->batch * places)

@@ -28,6 +28,7 @@ static const struct {
 
 struct losses_reading {
     struct losses *to;
+    struct arena *arena;
     size_t *at;
     struct err *err;
 };
@@ -64,6 +65,18 @@ static int losses_find(const struct losses_reading *r, const struct tree *t, con
     return r->err->code;
 }
 
+/* 0: the word is a number above min, of at most max. */
+static int losses_parse(const struct tree *t, double min, double max, double *out)
+{
+    char *end;
+    const double v = t->kind == TREE_WORD && t->len ? strtod(t->text, &end) : NAN;
+
+    if (!isfinite(v) || *end || v <= min || v > max)
+        return -1;
+    *out = v;
+    return 0;
+}
+
 static int losses_fail_range(const struct losses_reading *r, const struct tree *t, const char *key,
                              double min, double max)
 {
@@ -73,12 +86,39 @@ static int losses_fail_range(const struct losses_reading *r, const struct tree *
     return losses_fail(r, t, key, want);
 }
 
+/* positive: [1, 3.5, 2], a number for each output */
+static int losses_read_positives(const struct losses_reading *r, const struct tree *list,
+                                 double max, struct loss_term *term)
+{
+    double *v = arena_alloc(r->arena, ((size_t)list->n + 1) * sizeof *v);
+
+    for (int i = 0; i < list->n; i++)
+        if (losses_parse(list->child[i], 0, max, &v[i]) < 0)
+            return losses_fail_range(r, list->child[i], "positive", 0, max);
+    if (list->n == 0)
+        return losses_fail(r, list, "positive", "a number, or one for each output");
+    term->positives = v;
+    term->n_positives = list->n;
+    return 0;
+}
+
+static int losses_read_class_dim(const struct losses_reading *r, const struct tree *value,
+                                 struct loss_term *term)
+{
+    if (value->kind != TREE_WORD ||
+        (strcmp(value->text, "1") != 0 && strcmp(value->text, "2") != 0))
+        return losses_fail(r, value, "class_dim",
+                           "1 for outputs [batch, classes, places], or 2 for [batch, places, "
+                           "classes]");
+    term->class_dim = value->text[0] - '0';
+    return 0;
+}
+
 static int losses_read_number(const struct losses_reading *r, const struct tree *key,
                               const struct tree *value, struct loss_term *term)
 {
-    char *end;
-    double v;
-
+    if (!strcmp(key->text, "class_dim") && loss_is_of_classes(term->kind))
+        return losses_read_class_dim(r, value, term);
     for (size_t i = 0; i < ARRAY_LEN(loss_numbers); i++) {
         if (strcmp(key->text, loss_numbers[i].key) != 0)
             continue;
@@ -87,16 +127,17 @@ static int losses_read_number(const struct losses_reading *r, const struct tree 
             return err_set(r->err, ERR_CONFIG, "%s does not belong to the loss %s", key->text,
                            words[term->kind]);
         }
-        v = value->kind == TREE_WORD && value->len ? strtod(value->text, &end) : NAN;
-        if (!isfinite(v) || *end || v <= loss_numbers[i].min || v > loss_numbers[i].max)
+        if (value->kind == TREE_LIST && loss_numbers[i].at == offsetof(struct loss_term, positive))
+            return losses_read_positives(r, value, loss_numbers[i].max, term);
+        if (losses_parse(value, loss_numbers[i].min, loss_numbers[i].max,
+                         (double *)((char *)term + loss_numbers[i].at)) < 0)
             return losses_fail_range(r, value, key->text, loss_numbers[i].min, loss_numbers[i].max);
-        *(double *)((char *)term + loss_numbers[i].at) = v;
         return 0;
     }
     *r->at = key->at;
     return err_set(r->err, ERR_CONFIG,
-                   "unknown key %.60s; want name, weight, delta (huber), gamma "
-                   "(focal) or positive (bce)",
+                   "unknown key %.60s; want name, weight, delta (huber), gamma (focal), positive "
+                   "(bce) or class_dim (cross_entropy, focal)",
                    key->text);
 }
 
@@ -137,7 +178,7 @@ static int losses_has_name(const struct tree *t)
 static int losses_read(const char *text, size_t len, struct arena *arena, struct losses *out,
                        size_t *at, struct err *err)
 {
-    const struct losses_reading r = {out, at, err};
+    const struct losses_reading r = {out, arena, at, err};
     const struct tree *t;
     int rc = 0;
 

@@ -14,9 +14,12 @@ struct loss_term {
     const char *output; /* of model.import; NULL: the first one */
     enum loss kind;
     double weight;
-    double delta;    /* LOSS_HUBER */
-    double gamma;    /* LOSS_FOCAL */
-    double positive; /* LOSS_BCE: the weight of targets of 1 */
+    double delta;            /* LOSS_HUBER */
+    double gamma;            /* LOSS_FOCAL */
+    double positive;         /* LOSS_BCE: the weight of targets of 1 */
+    const double *positives; /* likewise, a weight for each output; NULL: `positive` */
+    int n_positives;
+    int class_dim; /* classes at places: 1: [N,C,T], 2: [N,T,C]; 0: as the shape says */
 };
 
 struct losses {

@@ -9,7 +9,7 @@
 
 enum { LOSS_DIGITS = 8, COUNT_DIGITS = 4 };
 
-#define LOSS_LIMIT 0x1p39 /* a rank's loss sum from there on is CONTROL_LOSS_CUT */
+#define LOSS_LIMIT 0x1p39 /* a rank's loss sum of this size or more is CONTROL_LOSS_CUT */
 
 static void control_put_digits(uint64_t v, float *to, int n_digits)
 {
@@ -17,30 +17,38 @@ static void control_put_digits(uint64_t v, float *to, int n_digits)
         to[i] = (float)(v & 255);
 }
 
+/* A negative sum has negative digits. */
+static void control_put_loss(double loss, float *to)
+{
+    const double size = fabs(loss);
+
+    control_put_digits(size < LOSS_LIMIT ? (uint64_t)(size * 0x1p24) : UINT64_MAX, to, LOSS_DIGITS);
+    for (int i = 0; i < LOSS_DIGITS && loss < 0; i++)
+        to[i] = 0 - to[i];
+}
+
 /* Digits are sums over ranks, so each may exceed 255 and carries.  A sum beyond int64 is cut to
- * CONTROL_LOSS_CUT, and so is any sum with a rank's that is cut. */
+ * CONTROL_LOSS_CUT, or to -CONTROL_LOSS_CUT, and so is a sum with a rank's that is cut. */
 static int64_t get_digits(const float *from, int n_digits)
 {
     int64_t v = 0;
 
     for (int i = n_digits - 1; i >= 0; i--) {
-        int64_t digit = (int64_t)from[i];
+        const int is_negative = v < 0;
 
-        if (v > (INT64_MAX - digit) >> 8)
-            return CONTROL_LOSS_CUT;
-        v = (v << 8) + digit;
+        if (__builtin_mul_overflow(v, 256, &v) || __builtin_add_overflow(v, (int64_t)from[i], &v))
+            return is_negative ? -CONTROL_LOSS_CUT : CONTROL_LOSS_CUT;
     }
     return v;
 }
 
 void control_pack(const double *metrics, unsigned requests, int is_void, float *v)
 {
-    double loss = metrics[METRIC_LOSS_SUM];
+    const double loss = metrics[METRIC_LOSS_SUM];
 
     memset(v, 0, CONTROL_LEN * sizeof *v);
-    if (isfinite(loss) && loss > 0)
-        control_put_digits(loss < LOSS_LIMIT ? (uint64_t)(loss * 0x1p24) : UINT64_MAX,
-                           v + CONTROL_LOSS, LOSS_DIGITS);
+    if (isfinite(loss))
+        control_put_loss(loss, v + CONTROL_LOSS);
     control_put_digits((uint64_t)metrics[METRIC_CORRECT], v + CONTROL_CORRECT, COUNT_DIGITS);
     control_put_digits((uint64_t)metrics[METRIC_TARGETS], v + CONTROL_TARGETS, COUNT_DIGITS);
     control_put_digits((uint64_t)(metrics[METRIC_WEIGHT] * WEIGHT_UNITS), v + CONTROL_WEIGHT,

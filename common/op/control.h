@@ -11,7 +11,8 @@
  * The vector is F32, so integers are cut into digits of 8 bits, one float each.  Sums of digits are
  * exact up to 65,536 ranks, and do not depend on the order of addition.  The loss sum travels as
  * fixed point in units of 2^-24, so that every rank holds the very same number: metrics are
- * replicated state.  One of 2^39 or more, of a run that diverges, is told as infinite.
+ * replicated state.  One of 2^39 or more, of a run that diverges, is told as infinite.  The digits
+ * of a negative sum are negative.
  *
  * The sum of the targets' weights, by which the optimizer divides, travels in units of 2^-30, of
  * which every class weight is a multiple (WEIGHT_UNITS): so it is exact, and the same for any
@@ -27,7 +28,7 @@
 #include "ir/graph.h"
 
 enum {
-    CONTROL_LOSS = 0,       /* 8 digits: loss sum * 2^24, 0 if not finite or negative */
+    CONTROL_LOSS = 0,       /* 8 digits: loss sum * 2^24, 0 if not finite; of its sign */
     CONTROL_CORRECT = 8,    /* 4 digits */
     CONTROL_TARGETS = 12,   /* 4 digits: targets that were not ignored */
     CONTROL_NONFINITE = 16, /* ranks whose loss was not finite, or that refuse the step */
@@ -88,11 +89,13 @@ OP_BOTH static inline double control_weight(const float *control)
     return w / WEIGHT_UNITS;
 }
 
-#define CONTROL_LOSS_CUT INT64_MAX /* a loss sum beyond the range */
+#define CONTROL_LOSS_CUT INT64_MAX /* a loss sum beyond the range; below it -CONTROL_LOSS_CUT */
 
 static inline double control_loss(int64_t fixed)
 {
-    return fixed == CONTROL_LOSS_CUT ? HUGE_VAL : (double)fixed * 0x1p-24;
+    if (fixed == CONTROL_LOSS_CUT || fixed == -CONTROL_LOSS_CUT)
+        return fixed > 0 ? HUGE_VAL : -HUGE_VAL;
+    return (double)fixed * 0x1p-24;
 }
 
 /* Sums of weights over many steps are kept in units of 2^-24, as those of losses are: in units of

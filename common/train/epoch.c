@@ -53,13 +53,22 @@ static void report_step(struct trainer *t, struct timing *m, int64_t epoch)
 
 /* ---- epochs ---- */
 
+static int epoch_is_cut(int64_t units)
+{
+    return units == CONTROL_LOSS_CUT || units == -CONTROL_LOSS_CUT;
+}
+
 /* Add losses or weights in fixed point.  The sum of a diverging run stops at the end of the range,
- * as a step's own sum does. */
+ * as a step's own sum does, and stays there. */
 static int64_t add_units(int64_t sum, int64_t more)
 {
     int64_t out;
 
-    return __builtin_add_overflow(sum, more, &out) ? CONTROL_LOSS_CUT : out;
+    if (epoch_is_cut(sum) || epoch_is_cut(more))
+        return epoch_is_cut(sum) ? sum : more;
+    if (__builtin_add_overflow(sum, more, &out))
+        return more < 0 ? -CONTROL_LOSS_CUT : CONTROL_LOSS_CUT;
+    return out;
 }
 
 /* Add a step's result to the sums of the epoch and of the row.  n_samples: of the global batch. */

@@ -208,6 +208,11 @@ class Import(dp.Case):
                 ("{output0: cross_entropy, output1: bce}", {},
                  r"output output1 is \[2\] and the target is y of 3 classes; want an output "
                  r"\[batch"),
+                ("{name: bce, positive: [1, 2]}", {}, r"positive has 2 numbers, want 3, one for"),
+                ("{name: bce, positive: [1, x]}", {}, r"positive is x, want a number above 0"),
+                ("{name: bce, positive: []}", {}, r"positive is a list, want a number, or one"),
+                ("{name: cross_entropy, class_dim: 3}", {}, r"class_dim is 3, want 1 for outputs"),
+                ("{name: mse, class_dim: 1}", {}, r"unknown key class_dim"),
                 ("output output1", {"train.class_weights": "[1, 2, 3]"},
                  r"train\.class_weights needs model\.loss cross_entropy"),
                 ("{output0: {name: focal, gamma: 200}}", {},

@@ -6,6 +6,7 @@ It needs a Python with torch, torchvision and safetensors (find_torch.py), and i
 without one.
 """
 import csv
+import dataclasses
 
 import find_torch
 
@@ -23,6 +24,16 @@ from models import dp  # noqa: E402
 
 STEPS, BATCH, CLASSES = 3, 4, 7
 
+
+
+@dataclasses.dataclass
+class Both:
+    first: torch.Tensor
+    none: torch.Tensor = None
+    second: torch.Tensor = None
+
+
+torch.export.register_dataclass(Both, serialized_type_name="Both")
 for outputs in (torchvision.models.GoogLeNetOutputs, torchvision.models.InceptionOutputs):
     _pytree._register_namedtuple(outputs, serialized_type_name=outputs.__name__)
 
@@ -37,7 +48,18 @@ class Heads(nn.Module):
     def forward(self, x):
         h = torch.tanh(self.body(x))
         a, b = self.a(h), self.b(h)
-        return {"a": a, "b": b, "own": (a * b).square().mean(1)}
+        return {"a": a, "b": b, "own": (a * b).square().mean(1), "sink": (a * b).mean(1) - 5}
+
+
+class Dataclass(nn.Module):
+    """A dataclass of outputs, one of which is None"""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(6, CLASSES), nn.Linear(6, CLASSES)
+
+    def forward(self, x):
+        return Both(self.a(x), second=self.b(x))
 
 
 class Classifier(nn.Module):
@@ -129,8 +151,8 @@ class Against(dp.Case):
 
 
 GOOGLENET = ({"logits": 1, "aux_logits1": 0.3, "aux_logits2": 0.3},
-             "{output0: cross_entropy, output1: {name: cross_entropy, weight: 0.3}, "
-             "output2: {name: cross_entropy, weight: 0.3}}")
+             "{logits: cross_entropy, aux_logits2: {name: cross_entropy, weight: 0.3}, "
+             "aux_logits1: {name: cross_entropy, weight: 0.3}}")
 
 
 class Losses(Against):
@@ -148,18 +170,28 @@ class Losses(Against):
             return t / t.sum(1, keepdim=True)
 
         weight = torch.full((CLASSES,), 3.0)
+        each = torch.arange(1.0, CLASSES + 1) / 2
         for text, loss in (
                 ("{a: {name: huber, delta: 0.3}, b: {name: l1, weight: 0.5}}",
                  lambda o, t: F.huber_loss(o["a"], t, delta=0.3) + 0.5 * F.l1_loss(o["b"], t)),
                 ("{b: {name: bce, positive: 3, weight: 2}, a: mse}",
                  lambda o, t: 2 * F.binary_cross_entropy_with_logits(o["b"], t, pos_weight=weight)
                  + F.mse_loss(o["a"], t)),
+                (f"{{b: {{name: bce, positive: {each.tolist()}}}}}",
+                 lambda o, t: F.binary_cross_entropy_with_logits(o["b"], t, pos_weight=each)),
                 ("{a: kl}", lambda o, t: F.kl_div(o["a"].log_softmax(1), t,
                                                   reduction="batchmean")),
-                ("output own", lambda o, t: o["own"].mean())):
+                ("output own", lambda o, t: o["own"].mean()),
+                ("output sink", lambda o, t: o["sink"].mean())):
             with self.subTest(text):
                 network, x, t = self.heads()
                 self.losses_are(network, x, shares(t), text, loss, n=3, lr=0.1)
+
+    def test_dataclass(self):
+        torch.manual_seed(4)
+        self.losses_are(Dataclass().train(), torch.randn(STEPS * BATCH, 6),
+                        torch.rand(STEPS * BATCH, CLASSES), "{second: mse, first: l1}",
+                        lambda o, t: F.mse_loss(o.second, t) + F.l1_loss(o.first, t))
 
     def test_places(self):
         """A class for each place: [N,T,V], [N,C,T] and pixels [N,C,H,W]"""
@@ -179,6 +211,25 @@ class Losses(Against):
 
                 self.losses_are(nn.Sequential(layer).train(), x, y, "cross_entropy", loss)
 
+    def test_square_places(self):
+        """As many classes as places: the job says which dimension has the classes"""
+        for dim in (1, 2):
+            with self.subTest(dim):
+                torch.manual_seed(5)
+                x = torch.randn(STEPS * BATCH, CLASSES, CLASSES)
+                y = torch.randint(0, CLASSES, (STEPS * BATCH, CLASSES))
+                y[0, 0] = CLASSES - 1
+
+                def loss(out, label, dim=dim):
+                    return F.cross_entropy(out if dim == 1 else out.transpose(1, 2), label)
+
+                self.losses_are(nn.Sequential(nn.Linear(CLASSES, CLASSES)).train(), x, y,
+                                f"{{name: cross_entropy, class_dim: {dim}}}", loss)
+        driver = self.run_driver("--check", "--job", self.path("run1", "job.yaml"), "--set",
+                                 "model.loss=cross_entropy", n=1, job=None, status=dp.USAGE,
+                                 port=False)
+        self.assertRegex(driver.text, "which has as many classes as places; say which dimension")
+
 
 class Large(Against):
     """Only `tests/run.sh all` runs this."""
@@ -197,7 +248,7 @@ class Large(Against):
         network = torchvision.models.inception_v3(num_classes=CLASSES, init_weights=False,
                                                   aux_logits=True)
         self.auxiliary(network, 299, {"logits": 1, "aux_logits": 0.4},
-                       "{output0: cross_entropy, output1: {name: cross_entropy, weight: 0.4}}",
+                       "{logits: cross_entropy, aux_logits: {name: cross_entropy, weight: 0.4}}",
                        rtol=2e-3, lr=1e-4, n_compared=2)
 
 

@@ -28,7 +28,9 @@ static void one_rank(void **state)
         {{2, 1, 8, 0.75 + 0x1p-30}, 0, {2 << 24, 1, 8, (3 << 28) + 1, 0, 0, 0}},
         {{NAN, 1, 8}, 3, {0, 1, 8, 0, 1, 1, 1}},
         {{INFINITY, 1, 8}, 0, {0, 1, 8, 0, 1, 0, 0}},
-        {{-1, 1, 8}, 0, {0, 1, 8, 0, 0, 0, 0}},
+        {{-1, 1, 8}, 0, {-(1 << 24), 1, 8, 0, 0, 0, 0}},
+        {{-1e300, 1, 8}, 0, {-INT64_MAX, 1, 8, 0, 0, 0, 0}},
+        {{-0x1p39 + 0x1p-13, 1, 8}, 0, {-INT64_MAX + 2047, 1, 8, 0, 0, 0, 0}},
         {{2, 1, 8, [METRIC_NONFINITE] = 5}, 0, {2 << 24, 1, 8, 0, 1, 0, 0}},
         {{1e300, 1, 8}, 0, {INT64_MAX, 1, 8, 0, 0, 0, 0}},
         {{0x1p39, 1, 8}, 0, {INT64_MAX, 1, 8, 0, 0, 0, 0}},
@@ -56,7 +58,8 @@ static void one_rank(void **state)
             assert_true(v[e] == 0);
     }
     assert_true(control_loss(5 << 23) == 2.5);
-    assert_true(isinf(control_loss(INT64_MAX)));
+    assert_true(control_loss(-(5 << 23)) == -2.5);
+    assert_true(isinf(control_loss(INT64_MAX)) && control_loss(-INT64_MAX) == -HUGE_VAL);
 }
 
 enum { MAX_RANKS = 1000 };
@@ -83,13 +86,13 @@ static void sums_of_ranks(void **state)
         rng_stream_init(&rng, 1, RNG_TEST, (uint64_t)sizes[i]);
         for (int k = 0; k < sizes[i]; k++) {
             double samples = (double)rng_next_below(&rng, 1 << 20);
-            double metrics[METRIC_COUNT] = {rng_next_unit(&rng) * 1e5,
+            double metrics[METRIC_COUNT] = {rng_next_unit(&rng) * 1e5 - 4e4,
                                             floor(samples * rng_next_unit(&rng)), samples,
                                             (double)rng_next_below(&rng, 1 << 30) * 0x1p-24,
                                             [METRIC_NONFINITE] = rng_next_below(&rng, 5) == 0};
             unsigned requests = (unsigned)rng_next_below(&rng, 16);
 
-            want.loss += (int64_t)(metrics[METRIC_LOSS_SUM] * 0x1p24);
+            want.loss += (int64_t)(metrics[METRIC_LOSS_SUM] * 0x1p24); /* towards 0 */
             want.n_correct += (int64_t)metrics[METRIC_CORRECT];
             want.n_targets += (int64_t)samples;
             want.weight += (int64_t)(metrics[METRIC_WEIGHT] * WEIGHT_UNITS);

@@ -9,10 +9,20 @@ static __device__ void cuda_control_pack_put_digits(uint64_t v, float *to, int n
         to[i] = (float)(v & 255);
 }
 
+static __device__ void cuda_control_pack_put_loss(double loss, float *to)
+{
+    const int n = CONTROL_CORRECT - CONTROL_LOSS;
+    const double size = fabs(loss), limit = 0x1p39;
+
+    cuda_control_pack_put_digits(size < limit ? (uint64_t)(size * 0x1p24) : UINT64_MAX, to, n);
+    for (int i = 0; i < n && loss < 0; i++)
+        to[i] = 0.0f - to[i];
+}
+
 static __global__ void cuda_control_pack(const double *metrics, const struct step_scalars *s,
                                          float *v)
 {
-    const double loss = metrics[METRIC_LOSS_SUM], limit = 0x1p39;
+    const double loss = metrics[METRIC_LOSS_SUM];
     const bool finite = fabs(loss) <= 1.7976931348623157e308;
     const unsigned requests = (unsigned)s->requests;
 
@@ -20,9 +30,8 @@ static __global__ void cuda_control_pack(const double *metrics, const struct ste
         return;
     for (int i = 0; i < CONTROL_LEN; i++)
         v[i] = 0.0f;
-    if (finite && loss > 0)
-        cuda_control_pack_put_digits(loss < limit ? (uint64_t)(loss * 0x1p24) : UINT64_MAX,
-                                     v + CONTROL_LOSS, CONTROL_CORRECT - CONTROL_LOSS);
+    if (finite)
+        cuda_control_pack_put_loss(loss, v + CONTROL_LOSS);
     cuda_control_pack_put_digits((uint64_t)metrics[METRIC_CORRECT], v + CONTROL_CORRECT,
                                  CONTROL_TARGETS - CONTROL_CORRECT);
     cuda_control_pack_put_digits((uint64_t)metrics[METRIC_TARGETS], v + CONTROL_TARGETS,
