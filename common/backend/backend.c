@@ -120,7 +120,10 @@ void backend_recording_free(struct backend *b, struct recording *r)
         b->ops->recording_free(b, r);
 }
 
-int backend_poll(struct backend *b, struct err *err) { return b->ops->poll(b, err); }
+int backend_poll(struct backend *b, struct err *err)
+{
+    return b->ops->poll ? b->ops->poll(b, err) : 0;
+}
 
 void backend_set_threads(struct backend *b, int n_threads)
 {
@@ -135,7 +138,8 @@ void backend_close(struct backend *b)
         b->ops->close(b);
 }
 
-int backend_is_device(const struct backend *b) { return b->ops->device != NULL; }
+int backend_queues(const struct backend *b) { return b->ops->device != NULL; }
+int backend_is_apart(const struct backend *b) { return b->ops->device != NULL; }
 
 int backend_host_alloc(struct backend *b, size_t n_bytes, const char *what, void **out,
                        struct err *err)

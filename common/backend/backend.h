@@ -136,14 +136,17 @@ int backend_record_begin(struct backend *b, struct err *err);
 int backend_record_end(struct backend *b, struct recording **out, struct err *err);
 int backend_launch(struct backend *b, struct recording *r, struct err *err);
 void backend_recording_free(struct backend *b, struct recording *r); /* NULL is fine */
-int backend_poll(struct backend *b, struct err *err);                /* asks about LANE_MAIN */
+int backend_poll(struct backend *b, struct err *err); /* of LANE_MAIN; 0: all of it is done */
 /* Kernels that exist already keep the order of their sums, on at most n_threads from now on. */
 void backend_set_threads(struct backend *b, int n_threads);
 void backend_close(struct backend *b); /* NULL is fine */
 
+/* A device differs from the CPU in two properties, each with a question of its own. */
+int backend_queues(const struct backend *b);   /* a call may return before its work is done */
+int backend_is_apart(const struct backend *b); /* the host cannot touch its memory */
+
 /* The work of a step besides its kernels.  A device enqueues it; the CPU does it at once.  zero,
  * copy, put and stopwatch may be recorded. */
-int backend_is_device(const struct backend *b);
 /* Memory of the host that counts as the backend's: kernels and all copies take it.  Zeroed. */
 int backend_host_alloc(struct backend *b, size_t n_bytes, const char *what, void **out,
                        struct err *err);

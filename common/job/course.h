@@ -2,8 +2,8 @@
  *
  * cosine, linear, onecycle and wsd are laid out over all steps of the job, so a run that goes on
  * with other limits has another rate from then on: that of a run which had these limits from the
- * beginning.  train/resume.c tells so when a run goes on, and driver/record.c beside the command
- * that it proposes.
+ * beginning.  train/resume.c tells so when a run goes on, and driver/record_end.c beside the
+ * command that it proposes.
  *
  * Threads: any; pure. */
 #ifndef JOB_COURSE_H

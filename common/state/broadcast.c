@@ -80,7 +80,7 @@ static int make_aside(struct broadcast *s, struct err *err)
 {
     static const char what[] = "a copy of the training state";
 
-    if (!backend_is_device(s->backend))
+    if (!backend_is_apart(s->backend))
         return is_source(s) ? 0
                             : backend_alloc(s->backend, s->n_bytes, what, (void **)&s->aside, err);
     s->on_host = !coll_is_device(s->coll) || is_offloaded(s);

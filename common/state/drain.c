@@ -9,8 +9,6 @@ int drain_device(struct coll *c, struct backend *b, struct err *err)
     enum { BUSY_POLLS = 4000, POLL_NS = 20000 };
     int rc;
 
-    if (!backend_is_device(b))
-        return 0;
     for (int n = 0; (rc = backend_poll(b, err)) == 1; n++) {
         if (c && coll_poll(c, err) < 0)
             return err->code;

@@ -8,7 +8,7 @@
 #include "coll/coll.h"
 
 /* Wait until all that the backend has queued is done, or until the coll (NULL: none) fails.  Polls
- * both.  Returns at once if b is no device. */
+ * both.  Returns at once if b queues nothing. */
 int drain_device(struct coll *c, struct backend *b, struct err *err);
 
 #endif

@@ -118,7 +118,7 @@ int state_hash(const struct state *s, struct tensor_hash **out, struct hash128 *
     struct hasher *sum = hasher_new();
     int n = 0, rc = 0;
 
-    if (backend_is_device(s->backend))
+    if (backend_is_apart(s->backend))
         rc = try_alloc((void **)&w.bytes, WINDOW_BYTES, "a part of the state", err);
     hasher_add_i64(sum, s->at.step);
     hasher_add_i64(sum, s->at.n_updates);

@@ -46,7 +46,7 @@ float *shard_params(const struct state *s, int h, int bucket)
     const int owner = shard_owner(set, h);
     const int64_t before = cut_before(s->layout, bucket, set->size, owner);
 
-    ASSERT(set->param || h == SHARD_OWN || !backend_is_device(s->backend) ||
+    ASSERT(set->param || h == SHARD_OWN || !backend_queues(s->backend) ||
            s->shards->divides_params); /* shards_equip */
     if (s->shards->divides_params)
         return (float *)set->data[0][h] + before;
@@ -159,8 +159,7 @@ int shards_equip(struct state *s, struct err *err)
 
     shards_check(s);
     ASSERT(set->size > 0 && s->shards->next.size == 0); /* the formation has its shards */
-    if (backend_is_device(s->backend) && !s->shards->divides_params && set->n_held > 1 &&
-        !set->param)
+    if (backend_queues(s->backend) && !s->shards->divides_params && set->n_held > 1 && !set->param)
         rc = set_params_apart(s, set, err);
     for (int h = 0; s->shards->divides_gradients && h < set->n_held && rc == 0; h++)
         if (!set->sums[h])
@@ -408,7 +407,7 @@ static int hash_held(const struct state *s, int h, struct hash128 *out, struct e
 {
     const struct shard_set *set = &s->shards->now;
     struct hasher *all = hasher_new();
-    char *window = backend_is_device(s->backend) ? xmalloc(WINDOW_BYTES) : NULL;
+    char *window = backend_is_apart(s->backend) ? xmalloc(WINDOW_BYTES) : NULL;
     int rc = 0;
 
     for (int k = 0; k < s->n_slots && rc == 0; k++)

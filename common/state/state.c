@@ -168,7 +168,7 @@ static int state_add_slot(struct state *s, const struct slot_def *d, int is_divi
     slot->def = d;
     slot->n_bytes = dtype_size(d->dtype) * (size_t)n_elements(s->layout, d);
     slot->is_divided = is_divided;
-    slot->is_offloaded = is_offloaded && backend_is_device(s->backend);
+    slot->is_offloaded = is_offloaded && backend_is_apart(s->backend);
     if (!is_divided && state_alloc(s, s->n_slots, slot->n_bytes, &slot->data, err) < 0)
         return err->code;
     s->n_slots++;
@@ -349,7 +349,7 @@ static int init_rows(struct state *s, const struct job *job, enum which which,
     struct beginning b = {.s = s, .job = job, .which = which, .weights = weights};
     int rc = 0;
 
-    if (backend_is_device(s->backend))
+    if (backend_is_apart(s->backend))
         rc = try_alloc((void **)&b.host, largest_tensor(s), "a tensor's initial values", err);
     if (rc == 0)
         rc = state_make_pool(&b, err);

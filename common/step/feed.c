@@ -128,7 +128,7 @@ static int feed_choose(struct feed *f, int64_t keep_bytes, struct err *err)
     size_t most = (size_t)keep_bytes;
     int rc = 0;
 
-    if (!backend_is_device(f->backend))
+    if (!backend_is_apart(f->backend))
         return 0;
     f->kind = FEED_STREAM;
     if (dataset_draws(f->dataset) || f->dataset->is_slow)
@@ -306,7 +306,7 @@ static int is_backend_idle(const struct feed *f)
 {
     struct err err;
 
-    return !backend_is_device(f->backend) || backend_poll(f->backend, &err) == 0;
+    return backend_poll(f->backend, &err) == 0;
 }
 
 /* Take the loader's next batch, and add to waited_ns how long the backend was idle meanwhile.  When

@@ -69,7 +69,7 @@ int64_t step_waited_ns(const struct stepper *t)
 
 static int has_follower(const struct stepper *t, int64_t step, int64_t last)
 {
-    return backend_is_device(t->backend) && t->job->train.accumulate == 1 &&
+    return backend_queues(t->backend) && t->job->train.accumulate == 1 &&
            t->sampler->n_shares == 0 && step + 1 < last &&
            reducer_promises(t->reducer)->collectives_are_equal && !t->state->shards &&
            !t->hooks.rests(t->hooks.arg, step) && !watch_holds_up(&t->watch);
@@ -144,7 +144,7 @@ static int wait_flight(struct stepper *t, const struct flight *f, struct err *er
 {
     if (f->rc < 0)
         *err = f->err;
-    if (f->rc < 0 || !backend_is_device(t->backend))
+    if (f->rc < 0 || !backend_queues(t->backend))
         return f->rc;
     return flight_wait_for(t, FIRST_MARK + flight_slot(f->step), err);
 }
@@ -186,7 +186,7 @@ static int flight_settle(struct stepper *t, struct err *err)
     const struct flight *f = &t->flight[0];
     const float *r = results_of(t, f);
 
-    if ((backend_is_device(t->backend) && stop_device(t) < 0) || err->code == ERR_NUMERIC)
+    if ((backend_queues(t->backend) && stop_device(t) < 0) || err->code == ERR_NUMERIC)
         return err->code;
     if (r[SEALED_STAMP] == step_stamp(f->step) && !(r[SEALED_CONTROL + CONTROL_VOID] > 0))
         return 0;
@@ -284,7 +284,7 @@ static void queue_more(struct stepper *t, int64_t last)
         flight_fly(t, 0);
     if (t->flight[0].rc == 0 && has_follower(t, step, last) && !looks_at_state(t, step))
         flight_fly(t, step_stamp(step));
-    if (backend_is_device(t->backend))
+    if (backend_queues(t->backend))
         feed_ahead(t->feed);
 }
 
@@ -304,7 +304,7 @@ static void show_step(struct stepper *t)
 {
     const int64_t step = t->state->at.step;
 
-    if (backend_is_device(t->backend))
+    if (backend_queues(t->backend))
         t->hooks.at(t->hooks.arg, PHASE_STEP, step / t->steps_per_epoch + 1, step, -1);
 }
 

@@ -340,7 +340,7 @@ static int programs_is_equal(const struct setting *a, const struct setting *b)
  * a device nothing is kept, because this has not been tried on one. */
 static int may_keep(const struct backend *b, const struct state *s)
 {
-    return !backend_is_device(b) && !s->layout->gathers &&
+    return !backend_queues(b) && !s->layout->gathers &&
            !(s->shards && s->shards->divides_gradients);
 }
 

@@ -185,7 +185,7 @@ static int begin_sums(struct stepper *t, const struct micro *m, struct err *err)
 static int release_buckets(struct stepper *t, struct err *err)
 {
     const int releases =
-        backend_is_device(t->backend) && reducer_promises(t->reducer)->gradients_are_divided;
+        backend_queues(t->backend) && reducer_promises(t->reducer)->gradients_are_divided;
     int rc = 0;
 
     for (int b = 0; releases && b < t->layout->n_buckets && rc == 0; b++)

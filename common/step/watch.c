@@ -31,7 +31,7 @@ int watch_start(struct bucket_watch *w, struct backend *b, int n, struct err *er
 
     w->n = n;
     w->filled_ns = no_times(n);
-    if (!backend_is_device(b))
+    if (!backend_queues(b))
         return 0;
     w->summed_ns = no_times(n);
     w->backend = b;

@@ -290,7 +290,7 @@ static int low_precision_check_codes(const struct strategy *s, struct err *err)
 {
     const struct layout *l = s->at.layout;
 
-    for (int b = 0; b < l->n_buckets && !backend_is_device(s->at.backend); b++) {
+    for (int b = 0; b < l->n_buckets && !backend_is_apart(s->at.backend); b++) {
         float first = 0;
 
         if (chunk_bytes(l, b) > 0)

@@ -71,7 +71,7 @@ int reducer_new(const struct reducer_options *o, struct reducer **out, struct er
     struct exchange_options eo = {.ring = o->ring,
                                   .n_buckets = o->layout->n_buckets,
                                   .n_frozen = o->layout->n_param_buckets - o->layout->n_buckets,
-                                  .is_device = backend_is_device(o->backend),
+                                  .is_device = backend_queues(o->backend),
                                   .hooks = o->hooks.exchange};
     struct reducer *r = xcalloc(1, sizeof *r);
 
@@ -125,7 +125,7 @@ const struct strategy_promises *reducer_promises(const struct reducer *r)
 
 struct exchange *reducer_exchange(struct reducer *r) { return r->exchange; }
 
-static int reducer_is_on_device(const struct reducer *r) { return backend_is_device(r->o.backend); }
+static int reducer_is_on_device(const struct reducer *r) { return backend_queues(r->o.backend); }
 
 /* ---- a formation ---- */
 

@@ -258,7 +258,7 @@ void solo_add_take_mean(struct sketch *s, const struct strategy *o, int64_t at, 
 {
     float *param = o->at.param + at;
 
-    if (backend_is_device(o->at.backend))
+    if (backend_is_apart(o->at.backend))
         solo_add_keep(s, o, n, solo_add_mean(s, o, at, n), param);
     else
         solo_add_div(s, o, solo_place_aside(s, o, at, n),

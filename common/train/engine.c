@@ -321,7 +321,7 @@ static int is_gpu_lost(const struct engine *e)
     struct backend *b = trainer_backend(e->trainer);
     struct err err;
 
-    return b && backend_is_device(b) && backend_poll(b, &err) < 0;
+    return b && backend_poll(b, &err) < 0;
 }
 
 static struct report *fault_of(struct engine *e, const struct cmd *c, const struct err *err)

@@ -115,7 +115,7 @@ static int make_windows(struct meeting *m, struct err *err)
     static const char what[] = "means over ranks";
     int rc = try_alloc((void **)&m->window, WINDOW * sizeof *m->window, what, err);
 
-    if (rc < 0 || !backend_is_device(m->t->backend))
+    if (rc < 0 || !backend_is_apart(m->t->backend))
         return rc;
     rc = try_alloc((void **)&m->aside, WINDOW * sizeof *m->aside, what, err);
     return rc == 0 ? backend_alloc(m->t->backend, WINDOW * sizeof *m->sums, what, (void **)&m->sums,

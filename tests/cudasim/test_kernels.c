@@ -333,7 +333,7 @@ static void test_lanes(void **state)
     struct err err;
 
     (void)state;
-    assert_true(backend_is_device(b));
+    assert_true(backend_queues(b) && backend_is_apart(b));
     assert_int_equal(backend_host_alloc(b, N_BATCHES * BATCH * 4, "in", (void **)&pinned, &err), 0);
     assert_int_equal(backend_host_alloc(b, N_BATCHES * BATCH * 4, "out", (void **)&back, &err), 0);
     assert_int_equal(backend_alloc(b, N_BATCHES * BATCH * 4, "all", (void **)&all, &err), 0);
