@@ -104,16 +104,27 @@ static void builders_unary(struct lower *l, int kind)
     lower_set(l, 0, with_constants(l, (enum elementwise)kind, lower_in(l, "self", 0), 0, 0));
 }
 
+static int math_is_integers(const struct lower *l, const struct lowered *x)
+{
+    return x->kind == LOWERED_VALUE && l->m->g->value[x->value].dtype == DTYPE_I32;
+}
+
+/* Whole numbers stay what they are. */
+void lower_round(struct lower *l, int kind)
+{
+    const struct lowered x = lower_in(l, "self", 0);
+
+    if (kind == EW_ROUND && lower_int(l, "decimals", 1, 0) != 0)
+        lower_fail(l, ERR_UNSUPPORTED, "it rounds to decimals, want whole numbers");
+    lower_set(l, 0,
+              math_is_integers(l, &x) ? x : with_constants(l, (enum elementwise)kind, x, 0, 0));
+}
+
 static int math_is_number(const struct lower *l, const char *name, int place)
 {
     const struct import_arg *a = lower_arg(l, name, place);
 
     return a && (a->kind == IMPORT_REAL || a->kind == IMPORT_INT || a->kind == IMPORT_FLAG);
-}
-
-static int math_is_integers(const struct lower *l, const struct lowered *x)
-{
-    return x->kind == LOWERED_VALUE && l->m->g->value[x->value].dtype == DTYPE_I32;
 }
 
 /* x kind number. */
@@ -418,6 +429,11 @@ const struct import_builder import_math[] = {
     BOTH("expm1", "default", builders_unary, EW_EXPM1),
     BOTH("mish", "default", builders_unary, EW_MISH),
     BOTH("sign", "default", builders_unary, EW_SIGN),
+    BOTH("ceil", "default", lower_round, EW_CEIL),
+    BOTH("round", "default", lower_round, EW_ROUND),
+    BOTH("trunc", "default", lower_round, EW_TRUNC),
+    BOTH("remainder", "Tensor", builders_binary, EW_REMAINDER),
+    BOTH("remainder", "Scalar", builders_binary, EW_REMAINDER),
     BOTH("elu", "default", builders_elu, 0),
     {"softplus.default", builders_softplus, 0},
     {"logical_not.default", builders_unary, EW_NOT},
@@ -453,6 +469,7 @@ const struct import_builder import_math[] = {
     {"__or__.Tensor", builders_binary, EW_OR},
     {"logical_and.default", builders_binary, EW_AND},
     {"logical_or.default", builders_binary, EW_OR},
+    {"logical_xor.default", builders_binary, EW_XOR},
     {"where.self", builders_where, 0},
     {"where.ScalarSelf", builders_where, 0},
     {"where.ScalarOther", builders_where, 0},

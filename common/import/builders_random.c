@@ -172,7 +172,11 @@ static void builders_floor(struct lower *l, int kind)
     struct lowered x = lower_in(l, "self", 0);
 
     (void)kind;
-    if (!lower_failed(l) && (x.kind != LOWERED_DRAW || x.stage != DRAW_SHIFTED))
+    if (!lower_failed(l) && x.kind != LOWERED_DRAW) {
+        lower_round(l, EW_FLOOR);
+        return;
+    }
+    if (!lower_failed(l) && x.stage != DRAW_SHIFTED)
         lower_fail(l, ERR_UNSUPPORTED,
                    "want the sum of rand and a number, as stochastic depth has "
                    "it");

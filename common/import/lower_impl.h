@@ -253,6 +253,8 @@ void lower_conv1d(struct lower *l, int kind); /* the builder */
 /* The binary arithmetic of a and b, with broadcasting. */
 struct lowered lower_binary(struct lower *l, enum elementwise kind, struct lowered a,
                             struct lowered b);
+void lower_round(struct lower *l, int kind); /* the builder of floor and its like */
+
 /* ---- whole numbers that are computed at run time (builders_integers.c) ---- */
 
 /* x as a graph value of I32: booleans are 0 and 1. */

@@ -25,8 +25,8 @@ static int onnx_is_default(const char *domain)
 
 static const struct onnx_op *onnx_find(const Onnx__NodeProto *n)
 {
-    const struct onnx_op *const tables[] = {onnx_math, onnx_layers, onnx_norms, onnx_views,
-                                            onnx_sizes};
+    const struct onnx_op *const tables[] = {onnx_math,      onnx_layers, onnx_norms,
+                                            onnx_attention, onnx_views,  onnx_sizes};
 
     for (size_t t = 0; t < ARRAY_LEN(tables) && n->op_type && onnx_is_default(n->domain); t++)
         for (const struct onnx_op *op = tables[t]; op->name; op++)
@@ -260,7 +260,11 @@ static void onnx_outputs(struct onnx *o)
         json_t *at = json_object_get(o->names, name);
         const int v = (int)json_integer_value(at);
 
-        if (!at)
+        if (!at && json_object_get(o->unmade, name))
+            onnx_fail(o, ERR_UNSUPPORTED,
+                      "its output %s is one of %s that is not supported: take it from the outputs",
+                      name, json_string_value(json_object_get(o->unmade, name)));
+        else if (!at)
             onnx_fail(o, ERR_CORRUPT,
                       "no node makes its output %s; the file is damaged: export it again", name);
         else if (o->known[v].init || o->fold.value[v])
@@ -349,6 +353,9 @@ static void onnx_take_node(struct onnx *o, const Onnx__NodeProto *n)
         onnx_in(o, i);
     if (o->rc == 0)
         op->make(o, op);
+    for (size_t i = 0; i < n->n_output && o->rc == 0; i++)
+        if (*n->output[i] && !json_object_get(o->names, n->output[i]))
+            json_object_set_new(o->unmade, n->output[i], json_string(n->op_type));
     o->node = NULL;
 }
 
@@ -403,6 +410,7 @@ static int onnx_parse_at(const struct onnx_file *f, int64_t batch, int *has_batc
     o.fold.a = &o.memory;
     o.names = json_object();
     o.buffers = json_object();
+    o.unmade = json_object();
     o.sequences = json_object();
     onnx_translate(&o);
     onnx_settle(&o);
@@ -413,6 +421,7 @@ static int onnx_parse_at(const struct onnx_file *f, int64_t batch, int *has_batc
     *has_batch = o.has_batch;
     json_decref(o.names);
     json_decref(o.buffers);
+    json_decref(o.unmade);
     json_decref(o.sequences);
     free(o.known);
     free(o.fold.value);

@@ -43,6 +43,7 @@ struct onnx {
     const Onnx__NodeProto *node; /* being translated */
     const char *module;
     json_t *names;            /* of the file, to values */
+    json_t *unmade;           /* names of outputs that their node does not give, to its operator */
     json_t *sequences;        /* names of lists of values, to arrays of them */
     json_t *buffers;          /* initializers that PyTorch's exporter calls buffers, '.' as '_' */
     struct onnx_known *known; /* [values] */
@@ -63,7 +64,8 @@ struct onnx_op {
 };
 
 /* The table, ended by a name of NULL, in parts. */
-extern const struct onnx_op onnx_math[], onnx_layers[], onnx_norms[], onnx_views[], onnx_sizes[];
+extern const struct onnx_op onnx_math[], onnx_layers[], onnx_norms[], onnx_attention[],
+    onnx_views[], onnx_sizes[];
 
 /* "FILE: node conv1 (Conv): ..."  Sets o->rc. */
 void onnx_fail(struct onnx *o, int code, const char *fmt, ...)
@@ -144,5 +146,22 @@ int onnx_expand(struct onnx *o, int x, const int64_t *dim, int n);
 int onnx_permute(struct onnx *o, int x, const int64_t *order);
 int onnx_slice(struct onnx *o, int x, int dim, int64_t start, int64_t stop, int64_t step);
 int onnx_binary(struct onnx *o, const char *target, int a, int b);
+
+/* ---- onnx_parts.c ---- */
+
+int onnx_affine(struct onnx *o, int x, double a, double b); /* a x + b */
+int onnx_cast(struct onnx *o, int x, enum import_type to);
+int onnx_unary(struct onnx *o, const char *target, int x);
+/* A target with arguments self and other, of two values. */
+int onnx_pair(struct onnx *o, const char *target, int a, int b);
+/* A reduction over the dimensions whose bits are set; "norm1" and "norm2" are those of vectors. */
+int onnx_reduce(struct onnx *o, const char *target, int x, unsigned dims, int keep);
+/* The constant from, from + step, ... of n numbers; type is I64 or F32. */
+int onnx_vector(struct onnx *o, int64_t n, int64_t from, int64_t step, enum import_type type);
+/* The elements of x along dim that the constant vector `index` names. */
+int onnx_pick(struct onnx *o, int x, int dim, int index);
+int onnx_flip(struct onnx *o, int x, int dim);               /* in the opposite order along dim */
+int onnx_join(struct onnx *o, int dim, const int *x, int n); /* one behind another */
+int onnx_matmul(struct onnx *o, int a, int b); /* of as many dimensions, that fit each other */
 
 #endif

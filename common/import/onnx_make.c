@@ -105,6 +105,12 @@ int onnx_in(struct onnx *o, int i)
     if (i >= (int)o->node->n_input || !*o->node->input[i])
         return IMPORT_NO_VALUE;
     at = json_object_get(o->names, o->node->input[i]);
+    if (!at && json_object_get(o->unmade, o->node->input[i])) {
+        onnx_fail(o, ERR_UNSUPPORTED, "it reads %s, an output of %s that is not supported",
+                  o->node->input[i],
+                  json_string_value(json_object_get(o->unmade, o->node->input[i])));
+        return 0;
+    }
     if (!at) {
         onnx_fail(
             o, ERR_CORRUPT,

@@ -205,6 +205,34 @@ static void layers_pool_as_image(struct onnx_window *w)
     w->n = 2;
 }
 
+/* How many times more places the window has than places of x [..., H, W] that it averages, for each
+ * output: [out, out].  The pads are still in w. */
+static int layers_shares(struct onnx *o, const struct onnx_window *w, const int64_t *extent)
+{
+    const int64_t n = w->out[0] * w->out[1];
+    float *to;
+
+    if (n > FOLD_MAX_ELEMENTS) {
+        onnx_fail(o, ERR_UNSUPPORTED, "its output has %lld places, want %d at most", (long long)n,
+                  FOLD_MAX_ELEMENTS);
+        return 0;
+    }
+    to = arena_alloc(&o->memory, sizeof *to * (size_t)n);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t at[2] = {i / w->out[1], i % w->out[1]};
+        int64_t whole = 1, part = 1;
+
+        for (int d = 0; d < 2; d++) {
+            const int64_t start = at[d] * w->stride[d] - w->pad[0][d];
+
+            whole *= w->kernel[d];
+            part *= min_i64(start + w->kernel[d], extent[d]) - max_i64(start, 0);
+        }
+        to[i] = part > 0 ? (float)whole / (float)part : 0;
+    }
+    return onnx_constant(o, IMPORT_F32, 2, w->out, to);
+}
+
 static void layers_pool(struct onnx *o, const struct onnx_op *op)
 {
     const int is_max = !strcmp(op->target, "max_pool2d.default");
@@ -212,6 +240,7 @@ static void layers_pool(struct onnx *o, const struct onnx_op *op)
     const struct import_value v = *onnx_value(o, x);
     struct onnx_window w = window_of_node(o, x, NULL);
     const int is_line = w.n == 1;
+    int shares = IMPORT_NO_VALUE;
 
     if (!onnx_failed(o) && is_line) {
         layers_pool_as_image(&w);
@@ -224,17 +253,18 @@ static void layers_pool(struct onnx *o, const struct onnx_op *op)
     if (onnx_failed(o))
         return;
     if (!window_is_even(&w)) {
-        if (!is_max && !onnx_int(o, "count_include_pad", 0))
-            onnx_fail(o, ERR_UNSUPPORTED,
-                      "it averages with other padding before than behind without counting it");
         if (w.ceil_mode) {
             onnx_fail(o, ERR_UNSUPPORTED,
                       "it has ceil_mode and other padding before than at the end");
             return;
         }
+        if (!is_max && !onnx_int(o, "count_include_pad", 0))
+            shares = layers_shares(o, &w, (int64_t[]){is_line ? 1 : v.dim[2], v.dim[v.n_dims - 1]});
         x = window_pad(o, x, &w, is_max ? -(double)FLT_MAX : 0);
     }
     x = layers_pooled(o, op->target, x, &w);
+    if (shares >= 0)
+        x = onnx_binary(o, "mul.Tensor", x, shares);
     if (is_line)
         x = onnx_reshape(o, x, (int64_t[]){v.dim[0], v.dim[1], w.out[1]}, 3);
     onnx_out(o, 0, x);

@@ -19,22 +19,6 @@ static void math_unary(struct onnx *o, const struct onnx_op *op)
     onnx_out(o, 0, onnx_make_like(o, op->target, x));
 }
 
-/* x times a plus b. */
-static int math_affine(struct onnx *o, int x, double a, double b)
-{
-    if (a != 1) {
-        onnx_put_value(o, "self", x);
-        onnx_put_real(o, "other", a);
-        x = onnx_make_like(o, "mul.Tensor", x);
-    }
-    if (b != 0) {
-        onnx_put_value(o, "self", x);
-        onnx_put_real(o, "other", b);
-        x = onnx_make_like(o, "add.Tensor", x);
-    }
-    return x;
-}
-
 static int math_clamp(struct onnx *o, int x, double low, double high)
 {
     onnx_put_value(o, "self", x);
@@ -51,7 +35,7 @@ static void math_hard_sigmoid(struct onnx *o, const struct onnx_op *op)
     if (fabs(alpha - 1.0 / 6) < 1e-6 && beta == 0.5)
         math_unary(o, op);
     else
-        onnx_out(o, 0, math_clamp(o, math_affine(o, x, alpha, beta), 0, 1));
+        onnx_out(o, 0, math_clamp(o, onnx_affine(o, x, alpha, beta), 0, 1));
 }
 
 /* x sigmoid(alpha x). */
@@ -65,7 +49,7 @@ static void math_swish(struct onnx *o, const struct onnx_op *op)
         math_unary(o, op);
         return;
     }
-    gate = math_affine(o, x, alpha, 0);
+    gate = onnx_affine(o, x, alpha, 0);
     onnx_put_value(o, "self", gate);
     gate = onnx_make_like(o, "sigmoid.default", gate);
     onnx_out(o, 0, onnx_binary(o, "mul.Tensor", x, gate));
@@ -106,7 +90,7 @@ static void math_selu(struct onnx *o, const struct onnx_op *op)
 static void math_celu(struct onnx *o, const struct onnx_op *op)
 {
     const double alpha = onnx_real(o, "alpha", 1);
-    const int x = math_affine(o, onnx_in(o, 0), 1 / alpha, 0);
+    const int x = onnx_affine(o, onnx_in(o, 0), 1 / alpha, 0);
 
     (void)op;
     onnx_out(o, 0, math_elu_of(o, x, 1, alpha));
@@ -140,7 +124,7 @@ static void math_softsign(struct onnx *o, const struct onnx_op *op)
     onnx_put_value(o, "self", x);
     onnx_out(
         o, 0,
-        onnx_binary(o, "div.Tensor", x, math_affine(o, onnx_make_like(o, "abs.default", x), 1, 1)));
+        onnx_binary(o, "div.Tensor", x, onnx_affine(o, onnx_make_like(o, "abs.default", x), 1, 1)));
 }
 
 /* relu(x) + slope (x - relu(x)). */
@@ -199,6 +183,10 @@ static void math_clip_integers(struct onnx *o, int x)
         if (h && !onnx_failed(o))
             bound[i] = host_integer(h, 0);
     }
+    if (onnx_in(o, 1) == IMPORT_NO_VALUE && onnx_in(o, 2) == IMPORT_NO_VALUE) {
+        onnx_out(o, 0, x);
+        return;
+    }
     bound[0] = min_i64(bound[0], bound[1]);
     onnx_put_value(o, "self", x);
     for (int i = 0; i < 2; i++)
@@ -256,12 +244,31 @@ static void math_pow(struct onnx *o, const struct onnx_op *op)
     const int n = onnx_meet(o, a, b, dim);
 
     (void)op;
+    if (!host_is_real(onnx_value(o, a)->type) && host_is_real(onnx_value(o, b)->type)) {
+        onnx_fail(o, ERR_UNSUPPORTED, "it has whole numbers to a real power, want real numbers");
+        return;
+    }
     onnx_put_value(o, "self", a);
     onnx_put_number_or_value(o, "exponent", b, a);
     onnx_out(o, 0,
              onnx_make(o,
                        o->arg[1].kind == IMPORT_VALUE ? "pow.Tensor_Tensor" : "pow.Tensor_Scalar",
                        onnx_value(o, a)->type, n, dim));
+}
+
+/* The sign is the divisor's, or with fmod the dividend's. */
+static void math_mod(struct onnx *o, const struct onnx_op *op)
+{
+    const int a = onnx_in(o, 0), b = onnx_in(o, 1);
+    int size;
+
+    if (!onnx_int(o, "fmod", 0)) {
+        onnx_out(o, 0, onnx_pair(o, op->target, a, b));
+        return;
+    }
+    size = onnx_unary(o, "abs.default", b);
+    size = onnx_pair(o, op->target, onnx_unary(o, "abs.default", a), size);
+    onnx_out(o, 0, onnx_pair(o, "mul.Tensor", onnx_unary(o, "sign.default", a), size));
 }
 
 /* Comparisons: booleans. */
@@ -276,16 +283,6 @@ static void math_compare(struct onnx *o, const struct onnx_op *op)
     onnx_out(o, 0, onnx_make(o, op->target, IMPORT_BOOL, n, dim));
 }
 
-static int math_pair(struct onnx *o, const char *target, int a, int b)
-{
-    int64_t dim[IMPORT_MAX_DIMS];
-    const int n = onnx_meet(o, a, b, dim);
-
-    onnx_put_value(o, "self", a);
-    onnx_put_value(o, "other", b);
-    return onnx_make(o, target, onnx_value(o, a)->type, n, dim);
-}
-
 /* Max, Min, Sum, Mean of all inputs. */
 static void math_variadic(struct onnx *o, const struct onnx_op *op)
 {
@@ -297,15 +294,15 @@ static void math_variadic(struct onnx *o, const struct onnx_op *op)
             onnx_fail(o, ERR_CORRUPT,
                       "its input %d has no name; the file is damaged: export it again", i);
         else
-            y = math_pair(o, op->target, y, onnx_in(o, i));
+            y = onnx_pair(o, op->target, y, onnx_in(o, i));
     if (!strcmp(op->name, "Mean"))
-        y = math_affine(o, y, 1.0 / n, 0);
+        y = onnx_affine(o, y, 1.0 / n, 0);
     onnx_out(o, 0, y);
 }
 
 static void math_logical(struct onnx *o, const struct onnx_op *op)
 {
-    onnx_out(o, 0, math_pair(o, op->target, onnx_in(o, 0), onnx_in(o, 1)));
+    onnx_out(o, 0, onnx_pair(o, op->target, onnx_in(o, 0), onnx_in(o, 1)));
 }
 
 static void math_where(struct onnx *o, const struct onnx_op *op)
@@ -326,17 +323,6 @@ static void math_where(struct onnx *o, const struct onnx_op *op)
     onnx_out(o, 0, onnx_make(o, op->target, onnx_value(o, a)->type, n, whole));
 }
 
-static int math_cast(struct onnx *o, int x, enum import_type to)
-{
-    const struct import_value v = *onnx_value(o, x);
-
-    if (v.type == to)
-        return x;
-    onnx_put_value(o, "self", x);
-    onnx_put_type(o, "dtype", to);
-    return onnx_make(o, "to.dtype", to, v.n_dims, v.dim);
-}
-
 static void math_to(struct onnx *o, const struct onnx_op *op)
 {
     const int type = op->least == 2 ? (int)onnx_value(o, onnx_in(o, 1))->type
@@ -346,7 +332,7 @@ static void math_to(struct onnx *o, const struct onnx_op *op)
         onnx_fail(o, ERR_UNSUPPORTED, "it casts to type %lld, which is not supported",
                   (long long)onnx_int(o, "to", 0));
     else
-        onnx_out(o, 0, math_cast(o, onnx_in(o, 0), (enum import_type)type));
+        onnx_out(o, 0, onnx_cast(o, onnx_in(o, 0), (enum import_type)type));
 }
 
 /* ---- along dimensions ---- */
@@ -360,54 +346,56 @@ static void math_softmax(struct onnx *o, const struct onnx_op *op)
     onnx_out(o, 0, onnx_make_like(o, op->target, x));
 }
 
+/* x behind a 0, without its last element along dim. */
+static int math_shifted(struct onnx *o, int x, int dim)
+{
+    struct import_value v = *onnx_value(o, x);
+    const int64_t n = v.dim[dim];
+    int64_t pad[2 * IMPORT_MAX_DIMS] = {0};
+    int first;
+
+    if (!host_is_real(v.type)) {
+        first = onnx_slice(o, x, dim, 0, 1, 1);
+        first = onnx_pair(o, "sub.Tensor", first, first);
+        return n < 2 ? first
+                     : onnx_join(o, dim, (int[]){first, onnx_slice(o, x, dim, 0, n - 1, 1)}, 2);
+    }
+    pad[2 * (v.n_dims - 1 - dim)] = 1;
+    v.dim[dim]++;
+    onnx_put_value(o, "self", x);
+    onnx_put_ints(o, "pad", pad, 2 * v.n_dims);
+    onnx_put_real(o, "value", 0);
+    x = onnx_make(o, "constant_pad_nd.default", v.type, v.n_dims, v.dim);
+    return onnx_slice(o, x, dim, 0, n, 1);
+}
+
+/* Backwards: the sum of the reversed; exclusive: behind a 0, and without the last. */
 static void math_cumsum(struct onnx *o, const struct onnx_op *op)
 {
-    const int x = onnx_in(o, 0);
-    int64_t axis = 0;
+    const int is_exclusive = onnx_int(o, "exclusive", 0) != 0,
+              is_back = onnx_int(o, "reverse", 0) != 0;
+    int x = onnx_in(o, 0), axis;
+    int64_t given = 0;
 
-    onnx_host_ints(o, onnx_in(o, 1), "axis", &axis, 1);
-    if (onnx_int(o, "exclusive", 0) || onnx_int(o, "reverse", 0))
-        onnx_fail(o, ERR_UNSUPPORTED, "it is exclusive or runs backwards, which is not supported");
+    onnx_host_ints(o, onnx_in(o, 1), "axis", &given, 1);
+    axis = onnx_axis(o, given, onnx_value(o, x)->n_dims);
+    if (is_back)
+        x = onnx_flip(o, x, axis);
     onnx_put_value(o, "self", x);
-    onnx_put_int(o, "dim", onnx_axis(o, axis, onnx_value(o, x)->n_dims));
-    onnx_out(o, 0, onnx_make_like(o, op->target, x));
-}
-
-static int math_reduce_of(struct onnx *o, const char *target, int x, unsigned dims, int keep)
-{
-    const struct import_value v = *onnx_value(o, x);
-    int64_t dim[IMPORT_MAX_DIMS], which[IMPORT_MAX_DIMS];
-    int n = 0, n_which = 0;
-
-    for (int d = 0; d < v.n_dims; d++) {
-        if (dims >> d & 1)
-            which[n_which++] = d;
-        if (keep || !(dims >> d & 1))
-            dim[n++] = dims >> d & 1 ? 1 : v.dim[d];
-    }
-    onnx_put_value(o, "self", x);
-    if (strstr(target, "norm"))
-        onnx_put_real(o, "ord", strstr(target, "norm1") ? 1 : 2);
-    if (n_which > 0)
-        onnx_put_ints(o, "dim", which, n_which);
-    onnx_put_flag(o, "keepdim", keep);
-    return onnx_make(o, strstr(target, "norm") ? "linalg_vector_norm.default" : target, v.type, n,
-                     dim);
-}
-
-static int math_elementwise(struct onnx *o, const char *target, int x)
-{
-    onnx_put_value(o, "self", x);
-    return onnx_make_like(o, target, x);
+    onnx_put_int(o, "dim", axis);
+    x = onnx_make_like(o, op->target, x);
+    if (is_exclusive)
+        x = math_shifted(o, x, axis);
+    onnx_out(o, 0, is_back ? onnx_flip(o, x, axis) : x);
 }
 
 /* log sum exp(x - max) + max. */
 static int math_log_sum_exp(struct onnx *o, int x, unsigned dims, int keep)
 {
-    const int top = math_reduce_of(o, "amax.default", x, dims, 1);
-    const int e = math_elementwise(o, "exp.default", math_pair(o, "sub.Tensor", x, top));
-    const int sum = math_reduce_of(o, "sum.dim_IntList", e, dims, 1);
-    const int y = math_pair(o, "add.Tensor", math_elementwise(o, "log.default", sum), top);
+    const int top = onnx_reduce(o, "amax.default", x, dims, 1);
+    const int e = onnx_unary(o, "exp.default", onnx_pair(o, "sub.Tensor", x, top));
+    const int sum = onnx_reduce(o, "sum.dim_IntList", e, dims, 1);
+    const int y = onnx_pair(o, "add.Tensor", onnx_unary(o, "log.default", sum), top);
     const struct import_value v = *onnx_value(o, y);
     int64_t dim[IMPORT_MAX_DIMS];
     int n = 0;
@@ -430,7 +418,7 @@ static int math_reduce_none(struct onnx *o, const char *name, int x)
 
     for (size_t i = 0; i < ARRAY_LEN(of); i++)
         if (!strcmp(name, of[i].name))
-            return math_elementwise(o, of[i].target, x);
+            return onnx_unary(o, of[i].target, x);
     return x;
 }
 
@@ -444,33 +432,67 @@ static void math_reduce(struct onnx *o, const struct onnx_op *op)
         onnx_out(o, 0, math_reduce_none(o, op->name, x));
         return;
     }
+    for (int d = 0; d < onnx_value(o, x)->n_dims; d++)
+        if (op->target && op->target[0] == 'a' && (dims >> d & 1) &&
+            onnx_value(o, x)->dim[d] == 0 && !onnx_failed(o))
+            onnx_fail(o, ERR_UNSUPPORTED, "it reduces dimension %d, which has no elements", d);
     if (!strcmp(op->name, "ReduceLogSumExp")) {
         onnx_out(o, 0, math_log_sum_exp(o, x, dims, keep));
         return;
     }
     if (!strcmp(op->name, "ReduceSumSquare"))
-        x = math_elementwise(o, "square.default", x);
-    x = math_reduce_of(o, op->target, x, dims, keep);
+        x = onnx_unary(o, "square.default", x);
+    x = onnx_reduce(o, op->target, x, dims, keep);
     if (!strcmp(op->name, "ReduceLogSum"))
-        x = math_elementwise(o, "log.default", x);
+        x = onnx_unary(o, "log.default", x);
     onnx_out(o, 0, x);
 }
 
-/* The product of integers that are constants. */
+/* The product along dim, in halves. */
+static int math_product(struct onnx *o, int x, int dim)
+{
+    int64_t n = onnx_value(o, x)->dim[dim];
+
+    while (n > 1 && !onnx_failed(o)) {
+        const int rest = onnx_slice(o, x, dim, n / 2 * 2, n, 1),
+                  y = onnx_pair(o, "mul.Tensor", onnx_slice(o, x, dim, 0, n / 2, 1),
+                                onnx_slice(o, x, dim, n / 2, n / 2 * 2, 1));
+
+        x = n % 2 ? onnx_join(o, dim, (int[]){y, rest}, 2) : y;
+        n = n / 2 + n % 2;
+    }
+    return x;
+}
+
 static void math_prod(struct onnx *o, const struct onnx_op *op)
 {
-    int is_given;
-    const int x = onnx_in(o, 0);
+    int is_given, x = onnx_in(o, 0), n = 0;
     const struct import_value v = *onnx_value(o, x);
     const unsigned dims = onnx_axes(o, 1, v.n_dims, &is_given);
-    int64_t one[IMPORT_MAX_DIMS] = {1, 1, 1, 1, 1, 1, 1, 1};
+    const int keep = onnx_int(o, "keepdims", 1) != 0;
+    int64_t dim[IMPORT_MAX_DIMS];
 
-    if (dims != (1u << v.n_dims) - 1)
-        onnx_fail(o, ERR_UNSUPPORTED, "it multiplies along some dimensions, want all of them");
-    onnx_put_value(o, "self", x);
-    onnx_out(o, 0,
-             onnx_reshape(o, onnx_make(o, op->target, v.type, 0, NULL), one,
-                          onnx_int(o, "keepdims", 1) ? v.n_dims : 0));
+    if (!is_given && onnx_int(o, "noop_with_empty_axes", 0)) {
+        onnx_out(o, 0, x);
+        return;
+    }
+    if (dims == (1u << v.n_dims) - 1 && onnx_host(o, x)) {
+        int64_t one[IMPORT_MAX_DIMS] = {1, 1, 1, 1, 1, 1, 1, 1};
+
+        onnx_put_value(o, "self", x);
+        x = onnx_make(o, op->target, v.type, 0, NULL);
+        onnx_out(o, 0, onnx_reshape(o, x, one, keep ? v.n_dims : 0));
+        return;
+    }
+    for (int d = 0; d < v.n_dims; d++) {
+        if ((dims >> d & 1) && v.dim[d] < 1)
+            onnx_fail(o, ERR_UNSUPPORTED, "it multiplies no elements of dimension %d", d);
+        if (dims >> d & 1)
+            x = math_product(o, x, d);
+        if (keep || !(dims >> d & 1))
+            dim[n++] = dims >> d & 1 ? 1 : v.dim[d];
+    }
+    onnx_out(o, 0, onnx_reshape(o, x, dim, n));
 }
 
 #define UNARY(name, target)                       \
@@ -493,6 +515,8 @@ const struct onnx_op onnx_math[] = {
     UNARY("Erf", "erf"),
     UNARY("Sign", "sign"),
     UNARY("Floor", "floor"),
+    UNARY("Ceil", "ceil"),
+    UNARY("Round", "round"),
     {"HardSwish", math_unary, "hardswish.default", 1, 14},
     {"Mish", math_unary, "mish.default", 1, 18},
     {"Swish", math_swish, "silu.default", 1, 24},
@@ -513,6 +537,7 @@ const struct onnx_op onnx_math[] = {
     {"Mul", math_binary, "mul.Tensor", 2, 0},
     {"Div", math_div, "div.Tensor", 2, 0},
     {"Pow", math_pow, NULL, 2, 0},
+    {"Mod", math_mod, "remainder.Tensor", 2, 0},
     {"Equal", math_compare, "eq.Tensor", 2, 0},
     {"Less", math_compare, "lt.Tensor", 2, 0},
     {"LessOrEqual", math_compare, "le.Tensor", 2, 0},

@@ -287,6 +287,22 @@ static void views_at(struct onnx *o, const struct onnx_op *op)
         onnx_out(o, 0, (int)json_integer_value(json_array_get(list, (size_t)at)));
 }
 
+/* Elements start, start + step, ... after stop, where step is negative. */
+static int views_slice_back(struct onnx *o, int x, int d, const int64_t range[3])
+{
+    const int64_t extent = onnx_value(o, x)->dim[d], step = max_i64(range[2], -extent - 1);
+    int64_t start = range[0], stop = range[1], n;
+
+    start = min_i64(start < 0 ? max_i64(start, -extent - 1) + extent : start, extent - 1);
+    stop = min_i64(stop < 0 ? max_i64(stop, -extent - 1) + extent : stop, extent - 1);
+    n = start > stop ? (start - stop - 1) / -step + 1 : 0;
+    if (n < 1 || start < 0) {
+        onnx_fail(o, ERR_UNSUPPORTED, "it takes no elements of dimension %d", d);
+        return x;
+    }
+    return onnx_pick(o, x, d, onnx_vector(o, n, start, step, IMPORT_I64));
+}
+
 static void views_slice(struct onnx *o, const struct onnx_op *op)
 {
     int x = onnx_in(o, 0);
@@ -315,9 +331,12 @@ static void views_slice(struct onnx *o, const struct onnx_op *op)
         const int64_t extent = onnx_value(o, x)->dim[d];
         int64_t start = list[0][i], stop = list[1][i];
 
-        if (list[3][i] < 1)
-            onnx_fail(o, ERR_UNSUPPORTED, "its step is %lld, want 1 or more",
-                      (long long)list[3][i]);
+        if (list[3][i] < 0) {
+            x = views_slice_back(o, x, d, (int64_t[]){start, stop, list[3][i]});
+            continue;
+        }
+        if (list[3][i] == 0)
+            onnx_fail(o, ERR_CONFIG, "its step is 0");
         start = start < 0 ? max_i64(start, -extent) + extent : start;
         stop = stop < 0 ? max_i64(stop, -extent) + extent : stop;
         if (!onnx_failed(o))
@@ -410,11 +429,17 @@ static void views_gather(struct onnx *o, const struct onnx_op *op)
 
 static void views_gather_elements(struct onnx *o, const struct onnx_op *op)
 {
-    const int x = onnx_in(o, 0), index = onnx_in(o, 1);
+    const int x = onnx_in(o, 0);
+    int index = onnx_in(o, 1);
     const struct import_value v = *onnx_value(o, x), k = *onnx_value(o, index);
+    const int axis = onnx_axis(o, onnx_int(o, "axis", 0), v.n_dims);
+    const struct host_tensor *h = onnx_host(o, index);
 
+    if (h && !onnx_failed(o)) /* negative ones count from the end */
+        index = onnx_reshape(o, views_wrapped(o, h, views_count(&k, 0, k.n_dims), v.dim[axis]),
+                             k.dim, k.n_dims);
     onnx_put_value(o, "self", x);
-    onnx_put_int(o, "dim", onnx_axis(o, onnx_int(o, "axis", 0), v.n_dims));
+    onnx_put_int(o, "dim", axis);
     onnx_put_value(o, "index", index);
     onnx_out(o, 0, onnx_make(o, op->target, v.type, k.n_dims, k.dim));
 }

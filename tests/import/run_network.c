@@ -2,12 +2,14 @@
  *
  *     run_network NETWORK DIR BATCH      run a training step's forward and backward pass
  *     run_network --check NETWORK        make it for two batch sizes, and differentiate it
+ *     run_network --forward NETWORK DIR BATCH    run it in evaluation, for all of its outputs
  *
  * NETWORK is text (text_network.h), or a file whose name ends in .pt2 or .onnx.
  * DIR/TENSOR has the float32 elements of each parameter and running statistic, DIR/input.I those of
  * input I (int32 for integers), images as [N,H,W,C]. DIR/target is a target of the first output's
  * shape: the loss is the mean of squares over samples. Afterwards DIR/output.I, DIR/TENSOR.grad and
- * DIR/TENSOR.next are there. */
+ * DIR/TENSOR.next are there. --forward reads no target, writes DIR/output.I alone, and prints a
+ * line for each: I, its name, f32 or i32, and its extents. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +67,8 @@ static struct import_network *load(const char *path)
     if (!f)
         die(path);
     if (onnx_is_name(path)) {
-        rig_must(onnx_read(path, &n, &rig_err));
+        if (onnx_read(path, &n, &rig_err) < 0)
+            die(rig_err.msg);
         fclose(f);
         return n;
     }
@@ -82,6 +85,8 @@ static struct import_network *load(const char *path)
     return n;
 }
 
+static int is_whole(enum import_type t) { return t >= IMPORT_I64; }
+
 /* The inputs of the network, images as [N,H,W,C]. */
 static void add_inputs(struct graph *g, const struct import_network *n, int *input)
 {
@@ -92,8 +97,7 @@ static void add_inputs(struct graph *g, const struct import_network *n, int *inp
         for (int d = 0; d < v->n_dims; d++)
             s.dim[d] = v->dim[v->n_dims == 4 ? (const int[]){0, 2, 3, 1}[d] : d];
         s.dim[0] = g->batch;
-        input[i] =
-            graph_input(g, v->type == IMPORT_I64 ? DTYPE_I32 : DTYPE_F32, s, n->input[i].name);
+        input[i] = graph_input(g, is_whole(v->type) ? DTYPE_I32 : DTYPE_F32, s, n->input[i].name);
     }
 }
 
@@ -113,13 +117,21 @@ static void add_loss(struct graph *g, int y)
     import_freeze_unused(g, &y, 1);
 }
 
+static int freezes_all(const void *of, const char *name)
+{
+    (void)of;
+    (void)name;
+    return 1;
+}
+
 static struct graph *build(const struct import_network *n, int64_t batch, int training,
                            int *outputs)
 {
     struct graph *g = graph_new(batch, training);
     struct net m = {.g = g, .h = NO_VALUE, .err = &rig_err};
     int input[GRAPH_MAX_INPUTS];
-    const struct import_choices c = {.input = input, .dropout = -1};
+    const struct import_choices c = {
+        .input = input, .dropout = -1, .is_frozen = training ? NULL : freezes_all};
 
     add_inputs(g, n, input);
     if (import_lower(&m, n, &c, outputs) < 0)
@@ -151,7 +163,7 @@ static int check(const struct import_network *n)
     return 0;
 }
 
-static void fill(struct rig *r, const struct graph *g, const char *dir)
+static void fill(struct rig *r, const struct graph *g, const char *dir, int has_target)
 {
     char name[64];
 
@@ -165,10 +177,54 @@ static void fill(struct rig *r, const struct graph *g, const char *dir)
                   (float *)r->spaces.state + r->layout->state[i].offset,
                   (size_t)r->layout->state[i].length * 4);
     for (int i = 0; i < g->n_inputs; i++) {
-        snprintf(name, sizeof name, i == g->n_inputs - 1 ? "target" : "input.%d", i);
+        snprintf(name, sizeof name, has_target && i == g->n_inputs - 1 ? "target" : "input.%d", i);
         file_read(dir, name, program_input(r->program, i),
                   (size_t)shape_elements(&g->value[g->input[i]].shape) * 4);
     }
+}
+
+/* An output of the network, which the program has run. */
+static void write_output(const struct rig *r, const struct graph *g, int value, int i,
+                         const char *name, const char *dir)
+{
+    const struct shape *s = &g->value[value].shape;
+    const int is_whole = g->value[value].dtype == DTYPE_I32;
+    char file[32], part[32];
+
+    snprintf(part, sizeof part, "out%d", i);
+    snprintf(file, sizeof file, "output.%d", i);
+    file_write(dir, file, "", program_output(r->program, part, NULL),
+               (size_t)shape_elements(s) * 4);
+    printf("%d %s %s", i, name, is_whole ? "i32" : "f32");
+    for (int d = 0; d < s->n; d++)
+        printf(" %lld", (long long)s->dim[d]);
+    printf("\n");
+}
+
+static int forward(const struct import_network *n, const char *dir, int64_t batch)
+{
+    int *outputs = xcalloc((size_t)n->n_outputs + 1, sizeof *outputs);
+    struct graph *g = build(n, batch, 0, outputs);
+    struct backend *b;
+    struct rig r;
+    char part[32];
+
+    for (int i = 0; i < n->n_outputs; i++) {
+        snprintf(part, sizeof part, "out%d", i);
+        if (outputs[i] != NO_VALUE)
+            graph_output(g, outputs[i], arena_strdup(&g->arena, part));
+    }
+    rig_must(backend_open_cpu(1, &b, &rig_err));
+    rig_open_on(&r, b, g, NULL);
+    fill(&r, g, dir, 0);
+    for (int i = 0; i < program_n_stages(r.program); i++)
+        rig_must(program_run_stage(r.program, i, &rig_err));
+    for (int i = 0; i < n->n_outputs; i++)
+        if (outputs[i] != NO_VALUE)
+            write_output(&r, g, outputs[i], i, n->output[i].name, dir);
+    rig_close(&r);
+    free(outputs);
+    return 0;
 }
 
 int main(int argc, char **argv)
@@ -181,6 +237,8 @@ int main(int argc, char **argv)
 
     if (argc == 3 && !strcmp(argv[1], "--check"))
         return check(load(argv[2]));
+    if (argc == 5 && !strcmp(argv[1], "--forward"))
+        return forward(load(argv[2]), argv[3], atoll(argv[4]));
     if (argc != 4)
         die("usage: run_network NETWORK DIR BATCH");
     n = load(argv[1]);
@@ -190,7 +248,7 @@ int main(int argc, char **argv)
     rig_must(program_differentiate(g, &rig_err));
     rig_must(backend_open_cpu(1, &b, &rig_err));
     rig_open_on(&r, b, g, NULL);
-    fill(&r, g, argv[2]);
+    fill(&r, g, argv[2], 1);
     for (int i = 0; i < program_n_stages(r.program); i++)
         rig_must(program_run_stage(r.program, i, &rig_err));
     file_write(argv[2], "output.0", "", program_output(r.program, "first", NULL),
