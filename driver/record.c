@@ -13,6 +13,7 @@
 #include "ckpt/owner.h"
 #include "driver/check.h"
 #include "driver/drawing.h"
+#include "driver/traces.h"
 #include "job/imported.h"
 #include "report/began.h"
 #include "report/incidents.h"
@@ -244,6 +245,7 @@ int record_open(struct record *r, const struct options *o, const struct job *job
     if (job->report.every_steps > 0)
         r->metrics = metrics_new(r->dir.path, disk);
     r->drawing = drawing_new(r->dir.path, disk, STDOUT_FILENO);
+    r->traces = traces_open(r->dir.path, job->name, disk);
     r->is_live = meter_start(STDERR_FILENO);
     record_say_where(r);
     return 0;
@@ -332,6 +334,7 @@ void record_event(struct record *r, const struct session_event *ev)
 {
     if (may_be_the_end(ev->kind))
         meter_clear();
+    traces_event(r->traces, ev);
     switch (ev->kind) {
     case EVENT_PROGRESS:
         show_progress(r, ev);
@@ -342,6 +345,8 @@ void record_event(struct record *r, const struct session_event *ev)
         return;
     case EVENT_REFUSED:
         audit_refused(r->audit, ev->text);
+        return;
+    case EVENT_SPANS:
         return;
     case EVENT_START:
         let_disk(r, renew_job);
@@ -429,6 +434,7 @@ void record_close(struct record *r, int status)
     events_free(r->events);
     metrics_free(r->metrics);
     drawing_free(r->drawing);
+    traces_free(r->traces);
     audit_free(r->audit);
     run_dir_fini(&r->dir);
     free(r->checkpoint);

@@ -24,6 +24,7 @@ struct record {
     struct audit *audit;
     struct metrics *metrics; /* NULL: report.every_steps is 0 */
     struct drawing *drawing;
+    struct traces *traces;
     struct table table;
     int is_live;                   /* 1: standard error is a terminal, which shows a live line */
     int has_trained;               /* 1: the ranks have formed */

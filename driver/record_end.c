@@ -15,6 +15,7 @@
 #include "driver/command.h"
 #include "driver/drawing.h"
 #include "driver/next.h"
+#include "driver/traces.h"
 #include "job/course.h"
 #include "report/meter.h"
 
@@ -172,6 +173,7 @@ void record_end(struct record *r, int status)
     (void)events_check_owner(r->events);
     audit_flush(r->audit);
     drawing_end(r->drawing);
+    traces_end(r->traces);
     has_hung = tell_lost(r);
     is_gone = !has_hung && ckpt_check_run_dir(r->dir.path, &ignored) < 0;
     is_deposed = events_check_owner(r->events); /* as the disk's thread has found */

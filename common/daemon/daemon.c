@@ -135,6 +135,10 @@ static void do_action(struct daemon *d, struct action *a)
     case ACTION_RING:
         hand_ring(d);
         break;
+    case ACTION_TRACE:
+        if (d->engine)
+            engine_trace(d->engine, a->trace.number, a->trace.duration_ns);
+        break;
     case ACTION_INCIDENT:
         d->hooks->incident(d->arg, a->incident);
         break;

@@ -65,7 +65,8 @@ struct loader {
     int64_t filled, taken, released;
     int busy; /* the data thread is filling slot filled % n_slots */
     int quit;
-    struct err failure; /* code 0: none */
+    struct spans_track *track; /* of the data thread; NULL: nothing is recorded */
+    struct err failure;        /* code 0: none */
     struct slot slot[MAX_SLOTS];
 };
 
@@ -195,13 +196,18 @@ static void fill_next(struct loader *l)
     struct slot *s = &l->slot[l->filled % l->n_slots];
     struct work w = l->work;
     struct err err = {0};
+    int64_t traced_ns;
     int rc;
 
     loader_advance(&l->work);
     l->busy = 1;
+    spans_use(l->track);
     pthread_mutex_unlock(&l->lock);
+    traced_ns = spans_begin();
     plan_batch(&w, l->dataset->n_samples, &s->batch);
     rc = fill_slot(l, &w, s, &err);
+    spans_step(s->batch.step);
+    spans_end(traced_ns, "read a batch", "data");
     pthread_mutex_lock(&l->lock);
     l->busy = 0;
     if (rc < 0) {
@@ -229,6 +235,13 @@ static void *loader_run(void *arg)
 }
 
 /* ---- the engine's side ---- */
+
+void loader_record(struct loader *l, struct spans_track *track)
+{
+    pthread_mutex_lock(&l->lock);
+    l->track = track;
+    pthread_mutex_unlock(&l->lock);
+}
 
 static int alloc_heap(void *arg, size_t n_bytes, const char *what, void **out, struct err *err)
 {

@@ -25,6 +25,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/spans.h"
 #include "data/dataset.h"
 #include "data/effort.h"
 #include "data/sampler.h"
@@ -67,6 +68,9 @@ struct loader;
 
 int loader_new(struct loader **out, const struct loader_options *o, struct err *err);
 void loader_free(struct loader *l); /* NULL is fine; returns after at most one batch's filling */
+
+/* Record the filling of batches in this track (base/spans.h).  Before any work is given. */
+void loader_record(struct loader *l, struct spans_track *track);
 
 /* Give work: steps [first_step, end_step) of the plan, as `rank` of `n_ranks`, with shares of
  * `accumulate` batches.  s is copied, with its bounds.  s->n_samples must be the dataset's.  Fails

@@ -210,6 +210,20 @@ static int check_cluster(const struct cluster_options *c, struct err *err)
     return 0;
 }
 
+static int check_trace(const struct option_ints *trace, struct err *err)
+{
+    if (trace->n == 0)
+        return 0;
+    if (trace->n != 2)
+        return err_set(err, ERR_CONFIG, "report.trace has %d numbers, want [FIRST, LAST]",
+                       trace->n);
+    if (trace->v[1] < trace->v[0] || trace->v[1] - trace->v[0] >= JOB_MOST_TRACED)
+        return err_set(err, ERR_CONFIG,
+                       "report.trace is [%lld, %lld], want FIRST, LAST of 1 to %d steps",
+                       (long long)trace->v[0], (long long)trace->v[1], JOB_MOST_TRACED);
+    return 0;
+}
+
 static int check_division(const struct job *j, struct err *err)
 {
     const struct strategy_promises *p = &strategy_choose(&j->strategy)->promises;
@@ -449,6 +463,8 @@ int job_check(const struct job *job, struct err *err)
         rc = check_decisions(job, err);
     if (rc == 0)
         rc = check_cluster(&job->cluster, err);
+    if (rc == 0)
+        rc = check_trace(&job->report.trace, err);
     if (rc == 0)
         rc = check_division(job, err);
     if (rc == 0)

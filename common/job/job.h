@@ -49,6 +49,7 @@ enum grad_dtype { GRAD_DTYPE_LIST(WORD_VALUE) };
 enum precision { PRECISION_LIST(WORD_VALUE) };
 
 enum {
+    JOB_MOST_TRACED = 1000,   /* steps of a timeline */
     JOB_MAX_CPU_RANKS = 4096, /* so many can be joined by coll/tcp.h */
     JOB_MAX_BYTES = READ_MAX_BYTES,
 };
@@ -122,7 +123,8 @@ struct job_checkpoint {
 };
 
 struct job_report {
-    int64_t every_steps; /* a row of metrics.csv after so many steps; 0: none */
+    int64_t every_steps;      /* a row of metrics.csv after so many steps; 0: none */
+    struct option_ints trace; /* the first and the last step of a timeline; .n 0: none */
 };
 
 struct job {

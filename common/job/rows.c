@@ -332,6 +332,10 @@ static const struct option last_rows[] = {
     {"report.every_steps", OPT_INT, AT(report.every_steps), "10", 0, 1e12, .unit = "steps",
      .flags = OPT_RESUME,
      .help = "metrics.csv gets a row for every so many steps; with 0 there is no such file."},
+    {"report.trace", OPT_INTS, AT(report.trace), "[]", 0, 1e12, .unit = "steps",
+     .flags = OPT_RESUME,
+     .help = "[FIRST, LAST]: a timeline of these steps of all ranks is written to trace.json, for "
+             "Perfetto and Chrome. The first step of a run is 0."},
 };
 /* clang-format on */
 

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/buf.h"
+#include "base/spans.h"
 #include "base/util.h"
 #include "program/impl.h"
 
@@ -188,8 +189,10 @@ int program_run_step(struct program *p, int s, struct err *err)
 {
     const struct node *n = &p->graph->node[p->step[s].node];
     struct kernel *k = p->step[s].kernel;
+    const int64_t traced_ns = spans_begin();
     int rc = k ? k->ops->run(k, err) : zero_outputs(p, n, err);
 
+    spans_end(traced_ns, n->name, op_get(n->op)->name);
     return rc < 0 ? err_wrap(err, "%s (%s)", n->name, op_get(n->op)->name) : 0;
 }
 

@@ -313,7 +313,8 @@ void events_add(struct events *e, const struct session_event *ev)
 {
     json_t *o;
 
-    if (ev->kind == EVENT_PROGRESS || ev->kind == EVENT_ROW || ev->kind == EVENT_REFUSED)
+    if (ev->kind == EVENT_PROGRESS || ev->kind == EVENT_ROW || ev->kind == EVENT_REFUSED ||
+        ev->kind == EVENT_SPANS)
         return;
     ASSERT((size_t)ev->kind < ARRAY_LEN(kinds) && kinds[ev->kind].name);
     o = event_new(kinds[ev->kind].name);

@@ -25,8 +25,8 @@ struct events; /* opaque */
 struct events *events_new(struct lines *lines, const char *device);
 void events_free(struct events *e); /* NULL is fine */
 
-/* Write one event.  EVENT_PROGRESS, EVENT_ROW and EVENT_REFUSED do not belong to the record and are
- * skipped. */
+/* Write one event.  EVENT_PROGRESS, EVENT_ROW, EVENT_REFUSED and EVENT_SPANS do not belong to the
+ * record and are skipped. */
 void events_add(struct events *e, const struct session_event *ev);
 
 /* Wait until the events so far are written: 0, or WRITER_LATE. */

@@ -23,6 +23,7 @@
 #include "base/log.h"
 #include "session/command.h"
 #include "session/incident.h"
+#include "session/offset.h"
 #include "session/voters.h"
 #include "wire/frame.h"
 
@@ -38,6 +39,7 @@ enum action_kind {
     ACTION_LOG,      /* a line for the operator */
     ACTION_EVENT,    /* for events.jsonl, metrics.csv and the progress line */
     ACTION_RING,     /* read the engine's ring and hand it over, before the next action */
+    ACTION_TRACE,    /* engine_trace */
     ACTION_INCIDENT, /* driver: write this incident down */
     ACTION_FINISHED, /* the last action: leave the event loop */
 };
@@ -89,6 +91,7 @@ enum event_kind {
     EVENT_STANDBY,    /* standby; text: where it listens; generation 0: released */
     EVENT_LEADER,     /* leader; host: the address of the driver before; text: of this */
     EVENT_REFUSED,    /* text: the peer that was not let in, and the reason; not for events.jsonl */
+    EVENT_SPANS,      /* spans; rank; not for events.jsonl */
 };
 
 /* The reason why a rank waited for its data. */
@@ -124,6 +127,13 @@ struct session_epoch { /* one finished (or cut short) epoch, over all ranks */
 struct session_process { /* one rank's */
     int64_t pid;
     char *host;
+};
+
+struct session_spans { /* a piece of a rank's timeline, and what is known about its clock */
+    struct spans_piece piece;
+    int n_ranks;         /* of the formation */
+    int is_clock_ours;   /* 1: the rank is on the driver's machine, whose clock it has */
+    struct offset clock; /* against the driver's */
 };
 
 struct session_event {
@@ -203,6 +213,7 @@ struct session_event {
         struct {
             int64_t term;
         } leader;
+        struct session_spans spans;
     };
 };
 
@@ -222,6 +233,9 @@ struct action {
         } seek;
         struct cmd *command;
         enum request request;
+        struct {
+            int64_t number, duration_ns;
+        } trace;
         struct injection inject;
         struct {
             enum log_level level;

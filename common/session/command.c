@@ -86,7 +86,7 @@ void cmd_free(struct cmd *c)
 struct report *report_new(enum report_kind kind, int64_t generation)
 {
     struct report *r = xcalloc(1, sizeof *r);
-    ASSERT(kind >= REPORT_OPENED && kind <= REPORT_INJECT);
+    ASSERT(kind >= REPORT_OPENED && kind <= REPORT_SPANS);
     r->kind = kind;
     r->generation = generation;
     return r;
@@ -109,6 +109,13 @@ void report_drop_tensors(struct report *r)
     free_tensors(*t, *n);
     *t = NULL;
     *n = 0;
+}
+
+void spans_piece_fini(struct spans_piece *p)
+{
+    free(p->name);
+    free(p->span);
+    *p = (struct spans_piece){0};
 }
 
 void report_free(struct report *r)

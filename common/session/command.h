@@ -34,6 +34,7 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/mailbox.h"
+#include "base/spans.h"
 #include "inject/inject.h"
 #include "session/figures.h"
 #include "session/ring.h"
@@ -81,7 +82,8 @@ enum engine_request {
     X(STOPPED, stopped)       \
     X(FAULT, fault)           \
     X(WARNING, warning)       \
-    X(INJECT, inject)
+    X(INJECT, inject)         \
+    X(SPANS, spans)
 
 /* Kinds count from 1, so that a zeroed object has none. */
 enum cmd_number {
@@ -242,6 +244,22 @@ struct metrics_row {
     double samples_per_second; /* of the steps that this process made; NAN: none */
 };
 
+struct span_name {
+    char text[SPANS_NAME];
+};
+
+struct spans_piece {        /* of what a rank recorded for a timeline (base/spans.h) */
+    int64_t number;         /* of the record; 0: report.trace asked for it */
+    int64_t first, last;    /* the steps of the record */
+    int is_last;            /* no piece of the record follows */
+    int is_cut;             /* there was not enough room for all spans */
+    int is_launched;        /* kernels are only launched in their spans: the rank is on a device */
+    struct span_name *name; /* [n_names], of the whole record; the first piece has them */
+    int n_names;
+    struct trace_span *span; /* [n] */
+    int n;
+};
+
 struct report {
     struct mail mail;
     enum report_kind kind;
@@ -358,6 +376,7 @@ struct report {
             enum phase phase;
             int64_t step;
         } inject;
+        struct spans_piece spans; /* REPORT_SPANS: may come at any time */
     };
 };
 
@@ -365,7 +384,8 @@ struct cmd *cmd_new(enum cmd_kind kind, int64_t generation);
 void cmd_free(struct cmd *c); /* with all it owns; NULL is fine */
 struct report *report_new(enum report_kind kind, int64_t generation);
 void report_free(struct report *r);
-void report_drop_tensors(struct report *r); /* REPORT_OPENED, REPORT_EPOCH: the hash stays */
+void spans_piece_fini(struct spans_piece *p); /* frees what it owns */
+void report_drop_tensors(struct report *r);   /* REPORT_OPENED, REPORT_EPOCH: the hash stays */
 
 /* The progress of an engine.  It is read from atomics, so it may be a moment old. */
 struct progress {

@@ -41,6 +41,12 @@ MEMBERS(tensor_hash, TENSOR_HASH)
 #define OURS struct collective
 MEMBERS(collective, COLLECTIVE)
 #undef OURS
+#define OURS struct span_name
+MEMBERS(span_name, SPAN_NAME)
+#undef OURS
+#define OURS struct trace_span
+MEMBERS(span, SPAN)
+#undef OURS
 #define OURS struct ring_answer
 MEMBERS(ring, RING)
 #undef OURS
@@ -51,15 +57,19 @@ MEMBERS(ring, RING)
 ROWS(heartbeat, struct progress)
 ROWS(tensor_hash, struct tensor_hash)
 ROWS(collective, struct collective)
+ROWS(span_name, struct span_name)
+ROWS(span, struct trace_span)
 ROWS(ring, struct ring_answer)
 
 static const struct copy_rows *convert_elements(const ProtobufCMessageDescriptor *message)
 {
-    const struct copy_rows *rows =
-        message == &wire__tensor_hash__descriptor ? &tensor_hash_rows : &collective_rows;
+    static const struct copy_rows *const elements[] = {&tensor_hash_rows, &collective_rows,
+                                                       &span_name_rows, &span_rows};
 
-    ASSERT(rows->message == message);
-    return rows;
+    for (size_t i = 0; i < ARRAY_LEN(elements); i++)
+        if (elements[i]->message == message)
+            return elements[i];
+    ASSERT(!"a repeated message without rows");
 }
 
 struct body { /* a body of a Control that is a command or a report */

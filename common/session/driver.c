@@ -256,6 +256,7 @@ static void on_heartbeat(struct driver *d, int rank, int64_t generation, const W
     struct progress p;
     convert_from_beat(h, generation, &p);
     driver_moved(d, rank, &p);
+    watch_clock(&d->watch, rank, h);
     watch_since(&d->watch, rank, d->now_ms - h->phase_ms);
     driver_apply(d, watch_compare(&d->watch, rank));
     if (h->first_step)
@@ -470,6 +471,7 @@ static void send_beats(struct driver *d)
     h.step = max_i64(p->step, 0);
     h.phase = (Wire__Phase)p->phase;
     h.bucket = max_i64(p->bucket, -1);
+    h.clock_ns = max_i64(d->now_ns, 0);
     m.generation = d->formation.generation;
     m.body_case = WIRE__CONTROL__BODY_HEARTBEAT;
     m.heartbeat = &h;

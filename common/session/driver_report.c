@@ -1,6 +1,7 @@
 /* Reports: from rank 0's engine directly, from other ranks as messages.  An answer to the stage's
  * command is kept until all ranks have answered.  Then driver_run.c decides what comes next. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/util.h"
@@ -93,6 +94,22 @@ static void note_buckets(struct driver *d, int rank, struct report *r)
     driver_event(d, &e);
 }
 
+/* A piece of a rank's timeline.  Spares record nothing that counts. */
+static void note_spans(struct driver *d, int rank, struct report *r)
+{
+    const struct seat *s = &d->seats[rank];
+    struct session_event e = event_of_job(EVENT_SPANS, -1);
+    if (rank >= d->membership.n_ranks || !s->is_member)
+        return;
+    e.rank = rank;
+    e.spans.n_ranks = d->membership.n_ranks;
+    e.spans.is_clock_ours = rank == 0 || (s->host_id && !strcmp(s->host_id, d->o.host_id));
+    e.spans.clock = s->clock;
+    e.spans.piece = r->spans;
+    r->spans = (struct spans_piece){0};
+    driver_event(d, &e);
+}
+
 /* 1: the answer is about the epoch or the step that the command named. */
 static int is_of_this_command(const struct driver *d, const struct report *r)
 {
@@ -159,7 +176,7 @@ static const struct news {
     [REPORT_INJECT] = {inject_happens, 0, 1},    [REPORT_ROW] = {note_row, 1, 1},
     [REPORT_REBALANCE] = {note_rebalance, 1, 1}, [REPORT_BUCKETS] = {note_buckets, 1, 1},
     [REPORT_STEP] = {note_step, 1, 0},           [REPORT_FAULT] = {note_fault, 0, 0},
-    [REPORT_WARNING] = {note_warning, 0, 0},
+    [REPORT_WARNING] = {note_warning, 0, 0},     [REPORT_SPANS] = {note_spans, 0, 1},
 };
 
 /* The row of the report, or NULL. */

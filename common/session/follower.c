@@ -255,6 +255,7 @@ static void follower_on_welcome(struct follower *f, const Wire__Welcome *w)
     f->rank = w->rank;
     f->n_ranks = w->n_ranks;
     f->is_spare = w->spare;
+    f->echo_ns = 0; /* of the driver before */
     free(f->device);
     free(f->driver_host);
     f->device = xstrdup(w->device);
@@ -437,6 +438,12 @@ static void follower_on_joined(struct follower *f, const Wire__Control *m)
 {
     switch (m->body_case) {
     case WIRE__CONTROL__BODY_HEARTBEAT:
+        f->echo_ns = m->heartbeat->clock_ns;
+        f->echo_at_ns = f->now_ns;
+        break;
+    case WIRE__CONTROL__BODY_TRACE:
+        queue_put(&f->out, &(struct action){.kind = ACTION_TRACE,
+                                            .trace = {m->trace->number, m->trace->duration_ns}});
         break;
     case WIRE__CONTROL__BODY_INSPECT:
         f->inspected = m->inspect->incident;

@@ -74,6 +74,8 @@ struct follower {
     int64_t fault_until_ms; /* the driver must have answered the fault by then */
     int is_gpu_lost;        /* 1: its GPU failed, and only a new process can use it */
 
+    int64_t echo_ns, echo_at_ns; /* the driver's clock in its last heartbeat, and ours then; 0 */
+
     int64_t inspected; /* the incident that the driver asked about last */
 
     int n_stops;

@@ -38,11 +38,14 @@ static void on_fault(struct follower *f, const struct report *r)
     f->fault_until_ms = f->now_ms + f->timeout_ms + EXPLAIN_MS;
 }
 
-/* 1: the report is of a formation that is over.  A fault of this engine itself counts at any time.
- */
+/* 1: the report is of a formation that is over.  A fault of this engine itself counts at any time,
+ * and so does what it recorded. */
 static int follower_report_is_past(const struct follower *f, const struct report *r)
 {
-    return r->generation <= f->aborted && (r->kind != REPORT_FAULT || r->fault.is_consequence);
+    const int is_lasting =
+        r->kind == REPORT_SPANS || (r->kind == REPORT_FAULT && !r->fault.is_consequence);
+
+    return r->generation <= f->aborted && !is_lasting;
 }
 
 static void follower_report_forward(struct follower *f, const struct report *r)

@@ -96,6 +96,9 @@ void follower_send_beat(struct follower *f)
     h->phase_ms = phase_ms(f);
     h->first_step = f->has_stepped;
     h->rss_mib = f->rss_mib > 0 ? f->rss_mib : 0;
+    h->clock_ns = max_i64(f->now_ns, 0);
+    h->echo_ns = max_i64(f->echo_ns, 0);
+    h->held_ns = f->echo_ns > 0 ? f->now_ns - f->echo_at_ns : 0;
     m.generation = f->generation;
     m.body_case = WIRE__CONTROL__BODY_HEARTBEAT;
     m.heartbeat = h;

@@ -24,6 +24,8 @@ static void event_fini(struct session_event *e)
         free(e->rebalance.share);
     else if (e->kind == EVENT_DONE)
         free(e->done.peak_rss_mib);
+    else if (e->kind == EVENT_SPANS)
+        spans_piece_fini(&e->spans.piece);
     if (e->kind != EVENT_FORM)
         return;
     for (int k = 0; e->form.process && k < e->form.n_ranks; k++)
@@ -59,6 +61,7 @@ void action_fini(struct action *a)
         free(a->seek.other);
         break;
     case ACTION_RING:
+    case ACTION_TRACE:
     case ACTION_TRUST:
     case ACTION_REQUEST:
     case ACTION_ABORT:

@@ -16,6 +16,7 @@ struct slot {
     number id; /* 0: empty, or being filled */
     number generation, number_in, step, bucket, n_bytes, phase, handed_ns;
     number began_ns, ended_ns, is_failed;
+    int track; /* of the two in which its span lies; written by those who run and end it */
 };
 
 struct ring {
@@ -24,6 +25,9 @@ struct ring {
     number handed;     /* newest id */
     number ended;      /* this id and all before it have ended */
     struct slot slot[RING_LEN];
+    /* Of those who run and end entries. */
+    struct spans_track *track[2]; /* NULL: nothing is recorded */
+    int64_t runs[2];              /* the entry that runs in the track; 0: none */
 };
 
 static void ring_put(number *n, int64_t v) { atomic_store_explicit(n, v, memory_order_release); }
@@ -44,6 +48,12 @@ const char *collective_state(const struct collective *c)
     return c->began_ns ? "running" : "queued";
 }
 
+void ring_record(struct ring *r, struct spans *s)
+{
+    r->track[0] = spans_track(s, SPANS_COMM);
+    r->track[1] = spans_track(s, SPANS_COMM_2);
+}
+
 /* ---- writing ---- */
 
 static struct slot *ring_slot_of(const struct ring *r, int64_t id)
@@ -56,6 +66,7 @@ void ring_begin(struct ring *r, int64_t generation)
     int64_t newest = ring_get(&r->handed);
     ASSERT(generation >= 0 && ring_get(&r->ended) <= newest);
 
+    r->runs[0] = r->runs[1] = 0;
     ring_put(&r->generation, -1);
     ring_put(&r->first, newest);
     ring_put(&r->ended, newest);
@@ -92,6 +103,8 @@ void ring_run(struct ring *r, int64_t id, int64_t now_ns)
     ASSERT(id <= ring_get(&r->handed));
     if (ring_get(&s->id) == id)
         ring_put(&s->began_ns, now_ns);
+    s->track = r->runs[0] != 0 && r->runs[1] == 0;
+    r->runs[s->track] = id;
 }
 
 /* An entry that a newer one has replaced counts as ended. */
@@ -100,6 +113,28 @@ static int has_ended(const struct ring *r, int64_t id)
     const struct slot *s = ring_slot_of(r, id);
 
     return id <= ring_get(&r->handed) && (ring_get(&s->id) != id || ring_get(&s->ended_ns) != 0);
+}
+
+static const char *name_of_bucket(int64_t bucket)
+{
+    return bucket >= 0 ? "all-reduce" : bucket == RING_SYNC ? "statistics" : "state";
+}
+
+/* The number of a collective in its formation rises with the formation's own. */
+static void ring_add_span(struct ring *r, const struct slot *s, int64_t now_ns)
+{
+    const int64_t began_ns = ring_get(&s->began_ns);
+    const struct trace_span span = {.begin_ns = began_ns,
+                                    .took_ns = now_ns - began_ns,
+                                    .step = ring_get(&s->step),
+                                    .n_bytes = ring_get(&s->n_bytes),
+                                    .collective =
+                                        (ring_get(&s->generation) << 32) + ring_get(&s->number_in),
+                                    .bucket = (int32_t)ring_get(&s->bucket)};
+
+    if (began_ns)
+        spans_add(r->track[s->track], &span, name_of_bucket(span.bucket),
+                  ring_get(&s->is_failed) ? "failed" : "collective");
 }
 
 void ring_end(struct ring *r, int64_t id, int64_t now_ns, int is_failed)
@@ -111,7 +146,11 @@ void ring_end(struct ring *r, int64_t id, int64_t now_ns, int is_failed)
     if (ring_get(&s->id) == id) {
         ring_put(&s->is_failed, is_failed);
         ring_put(&s->ended_ns, now_ns);
+        if (spans_is_on(r->track[s->track]))
+            ring_add_span(r, s, now_ns);
     }
+    if (r->runs[s->track] == id)
+        r->runs[s->track] = 0;
     for (id = ring_get(&r->ended) + 1; has_ended(r, id); id++)
         ring_put(&r->ended, id);
 }

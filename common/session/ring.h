@@ -26,6 +26,8 @@
 
 #include <stdint.h>
 
+#include "base/spans.h"
+
 struct ring; /* opaque */
 
 enum { RING_LEN = 256 };
@@ -60,6 +62,10 @@ struct ring_head {
 
 struct ring *ring_new(void);
 void ring_free(struct ring *r); /* NULL is fine */
+
+/* Record each collective that ends as a span, too (base/spans.h).  Two collectives that run at the
+ * same time get tracks of their own.  Call it before the first one. */
+void ring_record(struct ring *r, struct spans *s);
 
 /* A formation begins: numbers count from 1 again. */
 void ring_begin(struct ring *r, int64_t generation);

@@ -8,6 +8,7 @@
 #define SESSION_SEAT_H
 
 #include "session/command.h"
+#include "session/offset.h"
 
 enum conn_state {
     CONN_STRANGER, /* the peer has not said Hello */
@@ -54,11 +55,12 @@ struct seat { /* the driver's record of one rank, or of a spare */
     double rss_mib, peak_rss_mib;
 
     /* watch */
-    int64_t heard_ms;   /* when its last message of any kind came */
-    struct progress at; /* its progress as last heard; since_ns is not used for a follower */
-    int64_t told_ms;    /* when `at` was heard */
-    int64_t moved_ms;   /* when `at` last changed, or the stage began */
-    int64_t since_ms;   /* when its phase began, by its own clock if that is known */
+    int64_t heard_ms;    /* when its last message of any kind came */
+    struct progress at;  /* its progress as last heard; since_ns is not used for a follower */
+    int64_t told_ms;     /* when `at` was heard */
+    int64_t moved_ms;    /* when `at` last changed, or the stage began */
+    int64_t since_ms;    /* when its phase began, by its own clock if that is known */
+    struct offset clock; /* of its process */
     struct {
         int64_t from_steps, from_busy_ns; /* its counts when this window began */
         double factor;                    /* busy time / median in the last window; 0: unknown */

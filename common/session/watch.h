@@ -47,8 +47,9 @@ void watch_at_step(struct watch *w, int64_t step);   /* and at this step */
 void watch_joined(struct watch *w, int rank);        /* it opens its data */
 void watch_heard(struct watch *w, int rank);
 void watch_in_phase(struct watch *w, int rank, enum phase phase);
-void watch_since(struct watch *w, int rank, int64_t since_ms);        /* by the rank's own clock */
-int watch_moved(struct watch *w, int rank, const struct progress *p); /* 1: it was of use */
+void watch_clock(struct watch *w, int rank, const Wire__Heartbeat *h); /* its stamps */
+void watch_since(struct watch *w, int rank, int64_t since_ms);         /* by the rank's own clock */
+int watch_moved(struct watch *w, int rank, const struct progress *p);  /* 1: it was of use */
 
 /* driver_watch.c */
 struct watch_view watch_look(const struct driver *d);

@@ -149,16 +149,20 @@ static void *main_of_saver(void *arg)
 {
     struct saver *v = arg;
 
+    spans_use(v->hooks.track);
     pthread_mutex_lock(&v->lock);
     for (;;) {
         struct report *r;
+        int64_t traced_ns;
 
         while ((!v->is_busy || v->is_held) && !v->must_end)
             pthread_cond_wait(&v->changed, &v->lock);
         if (!v->is_busy || v->is_held)
             break;
         pthread_mutex_unlock(&v->lock);
+        traced_ns = spans_begin();
         r = write_snapshot(v);
+        spans_end(traced_ns, "write a checkpoint", "checkpoint");
         pthread_mutex_lock(&v->lock);
         ASSERT(!v->is_held); /* the snapshot was the thread's all the time */
         hand_in(v, r);

@@ -27,6 +27,7 @@ struct saver_hooks {
     void *arg;
     void (*report)(void *arg, struct report *r); /* takes r; from the saver's thread */
     int (*canceled)(void *arg);                  /* 1: leave a wait */
+    struct spans_track *track;                   /* of the saver's thread; NULL: it has none */
 };
 
 struct saver *saver_new(const char *run_dir, const struct saver_hooks *hooks); /* copies both */

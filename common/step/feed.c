@@ -182,6 +182,8 @@ int feed_new(struct backend *b, const struct dataset *ds, int first_mark, int64_
     return 0;
 }
 
+void feed_record(struct feed *f, struct spans_track *track) { loader_record(f->loader, track); }
+
 enum feed_kind feed_kind(const struct feed *f) { return f->kind; }
 
 static void drop_buffers(struct feed *f)

@@ -34,6 +34,9 @@ int feed_new(struct backend *b, const struct dataset *ds, int first_mark, int64_
              struct feed **out, struct err *err);
 void feed_free(struct feed *f); /* NULL is fine */
 
+/* Record the filling of batches in this track (base/spans.h), from the beginning. */
+void feed_record(struct feed *f, struct spans_track *track);
+
 enum feed_kind feed_kind(const struct feed *f);
 
 /* Room for batches of `largest` samples; forgets all programs, which may be freed then. */

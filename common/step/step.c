@@ -13,6 +13,7 @@
  * at once.  On a device part 2 to 4 are recorded (tape.h), collectives included.  A step is then a
  * launch and a poll, without allocation and without waiting, and it reads only what was sent. */
 
+#include "base/spans.h"
 #include "base/util.h"
 #include "state/shards.h"
 #include "step/flip.h"
@@ -148,6 +149,7 @@ static struct tape_key step_key_of(const struct stepper *t, const struct batch *
 
 static int step_load(struct stepper *t, int64_t micro, struct micro *out, struct err *err)
 {
+    const int64_t traced_ns = spans_begin();
     int rc = 0;
 
     step_at_stage(t, PHASE_LOAD, -1);
@@ -156,6 +158,7 @@ static int step_load(struct stepper *t, int64_t micro, struct micro *out, struct
     else
         rc = feed_next(t->feed, &out->batch, err);
     t->is_batch_held = 0;
+    spans_end(traced_ns, "wait for data", "wait");
     ASSERT(rc <= 0); /* > 0 is the end, but the loader was given exactly the steps asked for */
     if (rc < 0)
         return err_wrap(err, "training data");
@@ -224,6 +227,15 @@ static int complete_bucket(struct stepper *t, int bucket, struct err *err)
     return watch_handed(&t->watch, bucket, reducer_exchange(t->reducer), err);
 }
 
+static int complete_traced(struct stepper *t, int bucket, struct err *err)
+{
+    const int64_t traced_ns = spans_begin();
+    const int rc = complete_bucket(t, bucket, err);
+
+    spans_end_at(traced_ns, "hand over a bucket", "bucket", bucket);
+    return rc;
+}
+
 /* Before a stage writes gradients of further buckets, have the strategy move out the sums of those
  * buckets that used the same memory. */
 static int open_buckets(struct stepper *t, const struct stage *s, struct err *err)
@@ -260,7 +272,7 @@ static int end_bucket(struct stepper *t, const struct micro *m, int bucket, stru
     if (is_divided && buffers_clear_padding(t->buffers, t->layout, bucket, err) < 0)
         return err->code;
     if (m->key.last || t->sampler->n_shares > 0)
-        return complete_bucket(t, bucket, err);
+        return complete_traced(t, bucket, err);
     return is_divided ? reducer_micro(t->reducer, bucket, err) : 0;
 }
 
@@ -356,10 +368,13 @@ static int sum_checks(struct stepper *t, struct err *err)
 
 static int wait_for_strategy(struct stepper *t, struct err *err)
 {
+    int64_t traced_ns;
     int rc;
 
     faults_reach(t->faults, INJECTION_AT_REDUCE, t->queued->step);
+    traced_ns = spans_begin();
     rc = reducer_finish(t->reducer, err);
+    spans_end(traced_ns, "wait for all-reduces", "wait");
     return rc == 0 && t->state->shards ? sum_checks(t, err) : rc;
 }
 
@@ -374,9 +389,15 @@ int step_update(struct stepper *t, struct err *err)
  * once: the step counts from here on, even if an exchange of parameters fails. */
 static int step_queue_update(struct stepper *t, struct err *err)
 {
+    int64_t traced_ns;
+    int rc;
+
     step_at_stage(t, PHASE_UPDATE, -1);
     faults_reach(t->faults, INJECTION_AT_UPDATE, t->queued->step);
-    return step_update(t, err);
+    traced_ns = spans_begin();
+    rc = step_update(t, err);
+    spans_end(traced_ns, "update", "update");
+    return rc;
 }
 
 /* After the update.  With shards the other ranks' parameters have come, so all working copies are
@@ -388,6 +409,15 @@ static int step_updated(struct stepper *t, struct err *err)
 
     if (rc > 0 || (rc == 0 && t->state->shards && !t->layout->awaits_params))
         rc = update_refresh(t->update, err);
+    return rc;
+}
+
+static int repeat_traced(struct stepper *t, struct err *err)
+{
+    const int64_t traced_ns = spans_begin();
+    const int rc = tapes_repeat(t->tapes, err);
+
+    spans_end(traced_ns, "recorded step", "launch");
     return rc;
 }
 
@@ -408,7 +438,7 @@ int step_queue(struct stepper *t, struct flight *f, struct err *err)
             break;
         }
         if (rc == TAPE_RECORDED) {
-            rc = tapes_repeat(t->tapes, err);
+            rc = repeat_traced(t, err);
             continue;
         }
         rc = begin_sums(t, &m, err);

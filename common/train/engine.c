@@ -355,9 +355,16 @@ static void tell_strangers(struct engine *e)
     engine_send(e, r);
 }
 
+/* The kind of the span of a command, but for CMD_TRAIN, whose steps have spans. */
+static const char *engine_kind_of(enum cmd_kind kind)
+{
+    return kind == CMD_PREPARE || kind == CMD_FORM ? "recovery" : cmd_name(kind);
+}
+
 static void run_command(struct engine *e, const struct cmd *c)
 {
     struct report *r = report_new(cmd_answer(c->kind), c->generation);
+    const int64_t traced_ns = c->kind != CMD_TRAIN ? spans_begin() : 0;
     struct err err;
     int rc;
 
@@ -366,6 +373,7 @@ static void run_command(struct engine *e, const struct cmd *c)
         rc = err_set(&err, ERR_CANCELED, "canceled before it began");
     else
         rc = engine_obey(e, c, r, &err);
+    spans_end(traced_ns, cmd_name(c->kind), engine_kind_of(c->kind));
     if (rc < 0) {
         report_free(r);
         r = fault_of(e, c, &err);
@@ -380,6 +388,7 @@ static void *main_of_engine(void *arg)
     struct engine *e = arg;
     int running = 1;
 
+    spans_use(trainer_track(e->trainer));
     while (running) {
         struct mail *m = mailbox_wait(&e->inbox);
         struct cmd *c = container_of(m, struct cmd, mail);
@@ -454,6 +463,11 @@ void engine_abort(struct engine *e)
     pthread_mutex_unlock(&e->coll_lock);
     trainer_interrupt(e->trainer);
     faults_announced(e->faults); /* the loop may not answer any more */
+}
+
+void engine_trace(struct engine *e, int64_t number, int64_t duration_ns)
+{
+    trainer_trace(e->trainer, number, duration_ns);
 }
 
 void engine_injected(struct engine *e) { faults_announced(e->faults); }

@@ -6,8 +6,8 @@
  * data and collectives.
  *
  * Life:    engine_new -> engine_post ... -> engine_free (aborts what runs, joins the thread).
- * Threads: engine_post, engine_request, engine_abort, engine_progress and engine_ring may come from
- *          any thread; new and free from one. */
+ * Threads: engine_post, engine_request, engine_abort, engine_trace, engine_progress and engine_ring
+ *          may come from any thread; new and free from one. */
 #ifndef TRAIN_ENGINE_H
 #define TRAIN_ENGINE_H
 
@@ -44,6 +44,9 @@ void engine_injected(struct engine *e);
  * a REPORT_FAULT whose is_consequence is 1.  The engine then holds the state of its last applied
  * step, and waits for CMD_PREPARE or CMD_STOP. */
 void engine_abort(struct engine *e);
+
+/* Record a timeline from the next step on, for this long; REPORT_SPANS has it. */
+void engine_trace(struct engine *e, int64_t number, int64_t duration_ns);
 
 /* Where the engine stands now, for heartbeats (session/command.h). */
 void engine_progress(struct engine *e, struct progress *out);

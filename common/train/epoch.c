@@ -213,6 +213,7 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct timing *m, enum ep
             rc = balance_if_due(t, last, err);
         if (rc < 0)
             return err->code;
+        tracing_before_step(t);
         rc = trainer_run_step(t, last, &s, err);
         if (rc < 0)
             return err_wrap(err, "step %lld", (long long)at->step);
@@ -237,6 +238,7 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct timing *m, enum ep
         rc = trainer_save_if_due(t, &s, last, err);
         if (rc < 0)
             return rc;
+        tracing_after_step(t);
         if (s.control.n_stop > 0 && at->step < last) {
             *end = EPOCH_STOPPED;
             return step_leave(&t->step, err);
@@ -442,6 +444,8 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
         rc = renew_statistics(t, epoch, &m, err);
     if (rc == 0)
         rc = fill_epoch(t, epoch, end, &m, done, err);
+    if (rc == 0)
+        tracing_if_over(t, end != EPOCH_WHOLE && end != EPOCH_REGROUP);
     free(m.step_ms);
     t->epoch_n_samples = m.n_samples;
     t->epoch_data_ns = m.n_data_ns;

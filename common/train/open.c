@@ -421,6 +421,8 @@ static int make_feeds(struct trainer *t, struct err *err)
 {
     int rc = feed_new(t->backend, t->train_set, 0, t->o.keep_bytes, &t->step.feed, err);
 
+    if (rc == 0)
+        feed_record(t->step.feed, spans_track(t->tracing.spans, SPANS_LOADER));
     if (rc == 0 && t->valid_set)
         rc = feed_new(t->backend, t->valid_set, FEED_MARKS, t->o.keep_bytes, &t->valid_feed, err);
     return rc;

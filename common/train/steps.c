@@ -105,12 +105,14 @@ static int steps_explain(struct trainer *t, const struct step_result *s, struct 
 int trainer_run_step(struct trainer *t, int64_t last, struct step_result *out, struct err *err)
 {
     const int64_t start_ns = clock_mono_ns(), waited_ns = step_waited_ns(&t->step);
+    const int64_t traced_ns = spans_begin();
     int64_t wall_ns, busy_ns;
     int rc;
 
     t->note[0] = 0;
     t->is_of_input = 0;
     rc = step_run(&t->step, last, out, err);
+    spans_end(traced_ns, "step", "step");
     if (rc == 0)
         rc = steps_explain(t, out, err);
     if (rc < 0)

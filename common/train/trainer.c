@@ -24,11 +24,13 @@ struct trainer *trainer_new(const struct trainer_options *o, const struct traine
     t->o.run_dir = o->run_dir ? xstrdup(o->run_dir) : NULL;
     t->hooks = *hooks;
     t->ring = ring_new();
+    tracing_new(&t->tracing, t);
     t->warned_step = t->met_step = -1;
     t->joint = joint_new(hooks->arg, hooks->canceled);
     if (t->o.run_dir)
         t->saver = saver_new(t->o.run_dir,
-                             &(struct saver_hooks){hooks->arg, hooks->report, hooks->canceled});
+                             &(struct saver_hooks){hooks->arg, hooks->report, hooks->canceled,
+                                                   spans_track(t->tracing.spans, SPANS_DISK)});
     return t;
 }
 
@@ -67,6 +69,7 @@ void trainer_free(struct trainer *t)
     dataset_close(t->valid_set);
     job_free(t->job);
     ring_free(t->ring);
+    tracing_free(&t->tracing);
     free((char *)t->o.run_dir);
     free(t);
 }

@@ -29,7 +29,7 @@ struct trainer;
 /* Functions that a trainer calls, with `arg`. */
 struct trainer_hooks {
     void *arg;
-    /* Takes r: steps, warnings; and checkpoints, these from the saver's thread. */
+    /* Takes r: steps, warnings, spans; and checkpoints, these from the saver's thread. */
     void (*report)(void *arg, struct report *r);
     unsigned (*requests)(
         void *arg);             /* the requests made on this rank: enum engine_request, or-ed */
@@ -103,6 +103,11 @@ int trainer_checkpoint(struct trainer *t, int is_last, struct report *done, stru
 void trainer_finish(struct trainer *t, int saves);
 /* Wake a wait for a checkpoint, so that it asks hooks.canceled again.  Any thread. */
 void trainer_interrupt(struct trainer *t);
+
+/* Record a timeline from the next step on, for this long.  Any thread. */
+void trainer_trace(struct trainer *t, int64_t number, int64_t duration_ns);
+/* The track of the thread that trains (base/spans.h); borrowed. */
+struct spans_track *trainer_track(struct trainer *t);
 
 int64_t trainer_step(const struct trainer *t); /* steps done so far, skipped ones included */
 

@@ -16,6 +16,7 @@
 #include "step/step.h"
 #include "train/balance.h"
 #include "train/buckets.h"
+#include "train/tracing.h"
 #include "train/trainer.h"
 
 enum { NOTE_LEN = 384 };
@@ -24,6 +25,7 @@ struct trainer {
     struct trainer_options o;
     struct trainer_hooks hooks;
     struct ring *ring;
+    struct tracing tracing;
 
     /* open */
     struct job *job;

@@ -112,6 +112,16 @@
     ITEM(phase, inject.phase,      ENUM(0)) \
     ITEM(step,  inject.step,       INT(0, MANY))
 
+#define SPANS_FIELDS(ITEM, LIST, ONLY) \
+    ITEM(number,      spans.number,      INT(0, MANY)) \
+    ITEM(first,       spans.first,       INT(0, MANY)) \
+    ITEM(last,        spans.last,        INT(0, MANY)) \
+    ITEM(is_last,     spans.is_last,     BOOL) \
+    ITEM(is_cut,      spans.is_cut,      BOOL) \
+    ITEM(is_launched, spans.is_launched, BOOL) \
+    LIST(names,       spans.name, spans.n_names, MESSAGES(MSG_MAX_SPAN_NAMES)) \
+    LIST(spans,       spans.span, spans.n,       MESSAGES(MSG_MAX_SPANS))
+
 /* ---- members of struct progress ---- */
 
 #define HEARTBEAT_FIELDS(ITEM, LIST, ONLY) \
@@ -131,7 +141,10 @@
     ITEM(wall_ns,    wall_ns, INT(0, MANY)) \
     ITEM(busy_ns,    busy_ns, INT(0, MANY)) \
     ITEM(unlinked,    unlinked,    INT(0, MSG_MAX_RANKS)) \
-    ITEM(n_strangers, n_strangers, INT(0, MANY))
+    ITEM(n_strangers, n_strangers, INT(0, MANY)) \
+    ONLY(clock_ns,    INT(0, MANY)) \
+    ONLY(echo_ns,     INT(0, MANY)) \
+    ONLY(held_ns,     INT(0, MANY))
 
 /* ---- elements of lists ---- */
 
@@ -150,6 +163,20 @@
     ITEM(handed_ns,  handed_ns,  INT(-MANY, 0)) \
     ITEM(began_ns,   began_ns,   INT(-MANY, 0)) \
     ITEM(ended_ns,   ended_ns,   INT(-MANY, 0))
+
+#define SPAN_NAME_FIELDS(ITEM, LIST, ONLY) /* struct span_name */ \
+    ITEM(text, text, TEXT(1, SPANS_NAME - 1))
+
+#define SPAN_FIELDS(ITEM, LIST, ONLY) /* struct trace_span */ \
+    ITEM(begin_ns,   begin_ns,   INT(0, MANY)) \
+    ITEM(took_ns,    took_ns,    INT(0, MANY)) \
+    ITEM(step,       step,       INT(-1, MANY)) \
+    ITEM(n_bytes,    n_bytes,    INT(0, MANY)) \
+    ITEM(collective, collective, INT(0, MANY)) \
+    ITEM(track,      track,      INT(0, SPANS_TRACKS - 1)) \
+    ITEM(name,       name,       INT(0, MSG_MAX_SPAN_NAMES - 1)) \
+    ITEM(kind,       kind,       INT(0, MSG_MAX_SPAN_NAMES - 1)) \
+    ITEM(bucket,     bucket,     INT(-2, INT32_MAX))
 
 #define RING_FIELDS(ITEM, LIST, ONLY) /* struct ring_answer */ \
     ITEM(incident,    incident, INT(1, MANY)) \
@@ -236,6 +263,10 @@
     ONLY(standby,    TEXT(0, 64)) \
     ONLY(formed,     INT(0, MANY))
 
+#define TRACE_FIELDS(ITEM, LIST, ONLY) \
+    ONLY(number,      INT(1, MANY)) \
+    ONLY(duration_ns, INT(1, MANY))
+
 #define GOODBYE_FIELDS(ITEM, LIST, ONLY) \
     ONLY(text,   TEXT(0, MSG_MAX_TEXT)) \
     ONLY(polite, BOOL)
@@ -271,13 +302,17 @@
     NAME(ring,            RING) \
     NAME(drain,           DRAIN) \
     NAME(standby,         STANDBY) \
-    NAME(voters,          VOTERS)
+    NAME(voters,          VOTERS) \
+    NAME(trace,           TRACE) \
+    NAME(spans,           SPANS)
 
 /* Elements of repeated fields. */
 #define MESSAGE_ELEMENTS(NAME) \
     NAME(tensor_hash, TENSOR_HASH) \
     NAME(gpu,         GPU) \
-    NAME(collective,  COLLECTIVE)
+    NAME(collective,  COLLECTIVE) \
+    NAME(span_name,   SPAN_NAME) \
+    NAME(span,        SPAN)
 
 /* The bodies that are a command to an engine, or an engine's report: (member, CASE, KIND). */
 #define MESSAGE_COMMANDS(NAME) \
@@ -295,7 +330,8 @@
     NAME(validate_done,   VALIDATE_DONE,   REPORT_VALIDATED) \
     NAME(checkpoint_done, CHECKPOINT_DONE, REPORT_CHECKPOINT) \
     NAME(fault,           FAULT,           REPORT_FAULT) \
-    NAME(injected,        INJECTED,        REPORT_INJECT)
+    NAME(injected,        INJECTED,        REPORT_INJECT) \
+    NAME(spans,           SPANS,           REPORT_SPANS)
 
 /* clang-format on */
 

@@ -35,6 +35,8 @@ enum {
     MSG_RANKS_PER_ID = 128,
     MSG_HASH = 16,
     MSG_MAX_COLLECTIVES = 256, /* of one rank */
+    MSG_MAX_SPANS = 4096,      /* of one piece of a record */
+    MSG_MAX_SPAN_NAMES = 8192, /* of one record */
 };
 
 /* Unpack and check one body.  *out is freed with msg_free.  Memory is bounded by a small multiple

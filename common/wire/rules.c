@@ -2,6 +2,7 @@
  * The macros give a rule's kind and limits the form of struct rule. */
 #include "wire/rules.h"
 
+#include "base/spans.h"
 #include "base/util.h"
 #include "control.pb-c.h"
 #include "inject/inject.h"

@@ -196,6 +196,7 @@ static const struct row {
     {"checkpoint.every_steps", "50"},
     {"checkpoint.keep", "1"},
     {"report.every_steps", "50"},
+    {"report.trace", "[3, 7]"},
     {"cluster.min_ranks", "2"},
     {"cluster.max_ranks", "65536"},
     {"cluster.spares", "1"},

@@ -141,6 +141,7 @@ static void act(struct live *l, struct process *p, struct action *a)
     case ACTION_REQUEST:
     case ACTION_INJECT:
     case ACTION_INCIDENT:
+    case ACTION_TRACE: /* the engines here record nothing */
         break;
     }
 }

@@ -129,6 +129,8 @@ static void do_action(struct sim *s, int k, struct action *a)
     case ACTION_RING:
         hand_ring(s, k);
         break;
+    case ACTION_TRACE: /* the engines here record nothing */
+        break;
     case ACTION_INCIDENT:
         watch_incident(s, a->incident);
         break;

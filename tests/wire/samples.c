@@ -243,6 +243,9 @@ static void heartbeat(struct arena *a, Wire__Control *m)
     x->at_bytes = 1 << 20;
     x->n_steps = 6;
     x->wall_ns = 61000000;
+    x->clock_ns = 7000000001;
+    x->echo_ns = 5000000007;
+    x->held_ns = 400000;
     x->busy_ns = 44000000;
     x->unlinked = 3;
     x->n_strangers = 7;
@@ -344,11 +347,52 @@ static void ring(struct arena *a, Wire__Control *m)
     }
 }
 
+static void trace(struct arena *a, Wire__Control *m)
+{
+    NEW(Trace, TRACE, trace);
+    x->number = 2;
+    x->duration_ns = 1000000000;
+}
+
+static void spans(struct arena *a, Wire__Control *m)
+{
+    static const char *const names[] = {"conv1", "conv2d", "all-reduce"};
+
+    NEW(Spans, SPANS, spans);
+    x->number = 2;
+    x->first = 5;
+    x->last = 9;
+    x->is_last = x->is_cut = x->is_launched = 1;
+    x->n_names = ARRAY_LEN(names);
+    x->names = arena_alloc(a, ARRAY_LEN(names) * sizeof(*x->names));
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        x->names[i] = arena_alloc(a, sizeof(**x->names));
+        wire__span_name__init(x->names[i]);
+        x->names[i]->text = arena_strdup(a, names[i]);
+    }
+    x->n_spans = 2;
+    x->spans = arena_alloc(a, 2 * sizeof(*x->spans));
+    for (int i = 0; i < 2; i++) {
+        Wire__Span *s = x->spans[i] = arena_alloc(a, sizeof(*s));
+        wire__span__init(s);
+        s->begin_ns = 7000000000 + i;
+        s->took_ns = 1500000;
+        s->step = 5 + i;
+        s->n_bytes = 4096;
+        s->collective = i ? (INT64_C(1) << 32) + 117 : 0;
+        s->track = i;
+        s->name = 2 * i;
+        s->kind = 1;
+        s->bucket = i - 1;
+    }
+}
+
 static void (*const makers[])(struct arena *, Wire__Control *) = {
     hello,           ready,    endpoints,  formed,  heartbeat, epoch_done,    validate_done,
     checkpoint_done, fault,    goodbye,    welcome, refused,   prepare,       form,
     train,           validate, checkpoint, abort_,  stop,      form_by_ids,   injected,
-    inspect,         ring,     drain,      standby, voters,    standby_hello,
+    inspect,         ring,     drain,      standby, voters,    standby_hello, trace,
+    spans,
 };
 
 int sample_count(void) { return (int)ARRAY_LEN(makers); }

@@ -36,6 +36,13 @@ void engine_post(struct engine *e, struct cmd *c)
     cmd_free(c);
 }
 
+void engine_trace(struct engine *e, int64_t number, int64_t duration_ns)
+{
+    (void)e;
+    (void)number;
+    (void)duration_ns;
+}
+
 void engine_request(struct engine *e, enum engine_request r)
 {
     (void)e;

@@ -88,7 +88,8 @@ static void do_action(struct member *m, struct action *a)
     case ACTION_REQUEST:
     case ACTION_INJECT:
     case ACTION_INCIDENT:
-    case ACTION_LOG: /* it would be thousands of equal lines */
+    case ACTION_TRACE: /* it has no engine */
+    case ACTION_LOG:   /* it would be thousands of equal lines */
     case ACTION_EVENT:
         break;
     }

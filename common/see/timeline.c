@@ -1,0 +1,512 @@
+/* timeline - puts the ranks' records on one clock, finds who came last, and writes the file.
+ *
+ * A span keeps the time of its rank's clock until it is written; the rank's offset is that of the
+ * middle of its record.  Times in the file are microseconds since the first span. */
+#include "see/timeline.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/util.h"
+#include "report/json_text.h"
+
+struct timeline_rank {
+    char *host;
+    int is_whole, is_cut, is_launched;
+    int is_clock_ours;
+    struct offset clock;
+    struct offset_estimate measured; /* by heartbeats alone */
+    int is_measured;
+    int64_t offset_ns, error_ns; /* what is used; error_ns -1: the clock is not known */
+    int64_t first, last;         /* steps */
+    struct span_name *name;
+    int n_names;
+    struct trace_span *span;
+    int n, cap;
+};
+
+struct timeline {
+    int64_t number;
+    struct timeline_rank *rank; /* [n] */
+    int n;
+    int64_t n_spans;                            /* of all */
+    struct timeline_loss loss[TIMELINE_LOSSES]; /* [n_losses], with texts of their own */
+    int n_losses;
+};
+
+struct timeline *timeline_new(int64_t number)
+{
+    struct timeline *t = xcalloc(1, sizeof *t);
+
+    t->number = number;
+    return t;
+}
+
+int64_t timeline_number(const struct timeline *t) { return t->number; }
+
+static void timeline_clear(struct timeline_rank *r)
+{
+    free(r->host);
+    free(r->name);
+    free(r->span);
+    *r = (struct timeline_rank){0};
+}
+
+void timeline_free(struct timeline *t)
+{
+    for (int i = 0; t && i < t->n; i++)
+        timeline_clear(&t->rank[i]);
+    for (int i = 0; t && i < t->n_losses; i++) {
+        free((char *)(uintptr_t)t->loss[i].host);
+        free((char *)(uintptr_t)t->loss[i].why);
+    }
+    if (t)
+        free(t->rank);
+    free(t);
+}
+
+static struct timeline_rank *timeline_rank_of(struct timeline *t, int rank)
+{
+    if (rank >= TIMELINE_RANKS)
+        return NULL;
+    if (rank >= t->n) {
+        t->rank = xrealloc(t->rank, ((size_t)rank + 1) * sizeof *t->rank);
+        memset(t->rank + t->n, 0, (size_t)(rank + 1 - t->n) * sizeof *t->rank);
+        t->n = rank + 1;
+    }
+    return &t->rank[rank];
+}
+
+static void timeline_add_spans(struct timeline *t, struct timeline_rank *r,
+                               const struct spans_piece *p)
+{
+    for (int i = 0; i < p->n; i++) {
+        if (t->n_spans >= TIMELINE_MOST || p->span[i].name >= r->n_names ||
+            p->span[i].kind >= r->n_names) {
+            r->is_cut = 1;
+            continue;
+        }
+        if (r->n == r->cap) {
+            r->cap = r->cap ? 2 * r->cap : 1024;
+            r->span = xrealloc(r->span, (size_t)r->cap * sizeof *r->span);
+        }
+        r->span[r->n++] = p->span[i];
+        t->n_spans++;
+    }
+}
+
+/* Clocks of one machine are one clock, unless the stamps say otherwise: a container may have a
+ * clock of its own. */
+static void settle_clock(struct timeline_rank *r)
+{
+    const int64_t begin = r->n ? r->span[0].begin_ns : 0;
+    const int64_t end = r->n ? r->span[r->n - 1].begin_ns : 0;
+    int64_t middle = begin + (end - begin) / 2;
+
+    r->is_measured = offset_at(&r->clock, middle, &r->measured);
+    if (r->is_measured) /* the middle is the rank's; the estimate wants the driver's */
+        r->is_measured = offset_at(&r->clock, middle - r->measured.offset_ns, &r->measured);
+    r->offset_ns = r->measured.offset_ns;
+    r->measured.error_ns += (end - begin) / 2 / 1000000 * OFFSET_DRIFT_PPM;
+    r->error_ns = r->is_measured ? r->measured.error_ns : -1;
+    if (r->is_clock_ours && (!r->is_measured || llabs(r->offset_ns) <= r->error_ns))
+        r->offset_ns = r->error_ns = 0;
+}
+
+void timeline_add(struct timeline *t, int rank, const char *host, const struct session_spans *s)
+{
+    struct timeline_rank *r = timeline_rank_of(t, rank);
+    const struct spans_piece *p = &s->piece;
+
+    if (!r || r->is_whole)
+        return;
+    if (p->n_names > 0) {
+        t->n_spans -= r->n;
+        timeline_clear(r); /* what a rank of this number had begun to send is of a lost one */
+        r->host = xstrdup(host ? host : "?");
+        r->name = xmalloc((size_t)p->n_names * sizeof *r->name);
+        memcpy(r->name, p->name, (size_t)p->n_names * sizeof *r->name);
+        r->n_names = p->n_names;
+    }
+    r->is_clock_ours = s->is_clock_ours;
+    r->clock = s->clock;
+    r->first = p->first;
+    r->last = p->last;
+    r->is_cut |= p->is_cut;
+    r->is_launched |= p->is_launched;
+    timeline_add_spans(t, r, p);
+    r->is_whole = p->is_last;
+    if (r->is_whole)
+        settle_clock(r);
+}
+
+void timeline_lost(struct timeline *t, struct timeline_loss loss)
+{
+    struct timeline_loss *to = &t->loss[t->n_losses];
+
+    if (t->n_losses == TIMELINE_LOSSES)
+        return;
+    *to = loss;
+    to->host = xstrdup(loss.host ? loss.host : "?");
+    to->why = xstrdup(loss.why ? loss.why : "?");
+    t->n_losses++;
+}
+
+int timeline_is_whole(const struct timeline *t, int n_ranks)
+{
+    for (int i = 0; i < min_i64(n_ranks, TIMELINE_RANKS); i++)
+        if (i >= t->n || !t->rank[i].is_whole)
+            return 0;
+    return 1;
+}
+
+/* ---- who came last ---- */
+
+struct arrival { /* a rank begins a collective */
+    int64_t collective;
+    int64_t at_ns; /* by the driver's clock */
+    int64_t error_ns;
+    int rank;
+};
+
+struct arrivals {
+    struct arrival *a;
+    int n;
+};
+
+static int by_collective(const void *x, const void *y)
+{
+    const struct arrival *a = x, *b = y;
+
+    if (a->collective != b->collective)
+        return a->collective < b->collective ? -1 : 1;
+    return (a->at_ns > b->at_ns) - (a->at_ns < b->at_ns);
+}
+
+static struct arrivals timeline_arrivals(const struct timeline *t)
+{
+    struct arrivals out = {xcalloc((size_t)t->n_spans + 1, sizeof *out.a), 0};
+
+    for (int k = 0; k < t->n; k++) {
+        const struct timeline_rank *r = &t->rank[k];
+
+        for (int i = 0; r->is_whole && i < r->n; i++)
+            if (r->span[i].collective > 0)
+                out.a[out.n++] = (struct arrival){.collective = r->span[i].collective,
+                                                  .at_ns = r->span[i].begin_ns - r->offset_ns,
+                                                  .error_ns = r->error_ns,
+                                                  .rank = k};
+    }
+    qsort(out.a, (size_t)out.n, sizeof *out.a, by_collective);
+    return out;
+}
+
+/* The entries of one collective: the index of the first, and how many. */
+static int find_collective(const struct arrivals *all, int64_t collective, int *n)
+{
+    int lo = 0, hi = all->n;
+
+    while (lo < hi) {
+        const int mid = (lo + hi) / 2;
+
+        if (all->a[mid].collective < collective)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    for (*n = 0; lo + *n < all->n && all->a[lo + *n].collective == collective;)
+        ++*n;
+    return lo;
+}
+
+struct last_come {
+    int rank;               /* -1: the clocks cannot tell */
+    int n;                  /* ranks whose record has the collective */
+    int64_t at_ns, lead_ns; /* when it came, and for how long the first one had waited */
+};
+
+static struct last_come last_of(const struct arrivals *all, int64_t collective)
+{
+    struct last_come out = {.rank = -1};
+    const int at = find_collective(all, collective, &out.n);
+    const struct arrival *last = &all->a[at + out.n - 1];
+
+    if (out.n < 2)
+        return out;
+    out.at_ns = last->at_ns;
+    out.lead_ns = last->at_ns - all->a[at].at_ns;
+    for (int i = 0; i < out.n; i++)
+        if (all->a[at + i].error_ns < 0)
+            return out;
+    if (last->at_ns - last[-1].at_ns >= last->error_ns + last[-1].error_ns)
+        out.rank = last->rank;
+    return out;
+}
+
+/* ---- writing ---- */
+
+struct timeline_out {
+    const struct timeline *t;
+    const struct arrivals *all;
+    struct buf *out;
+    int64_t zero_ns, end_ns; /* the driver's clock at the first span, and at the last one's end */
+    char **name;             /* of the rank that is written, as JSON */
+    int n;                   /* events so far */
+};
+
+static char *timeline_quoted(const char *text)
+{
+    json_t *j = json_text(text);
+    char *quoted = json_dumps(j, JSON_ENCODE_ANY);
+
+    ASSERT(quoted);
+    json_decref(j);
+    return quoted;
+}
+
+static void timeline_text(struct buf *out, const char *text)
+{
+    char *quoted = timeline_quoted(text);
+
+    buf_printf(out, "%s", quoted);
+    free(quoted);
+}
+
+static void put_us(struct buf *out, const char *key, int64_t ns)
+{
+    buf_printf(out, "\"%s\":%s%lld.%03lld", key, ns < 0 ? "-" : "", (long long)llabs(ns / 1000),
+               (long long)llabs(ns % 1000));
+}
+
+static void begin_event(struct timeline_out *o) { buf_printf(o->out, "%s\n{", o->n++ ? "," : ""); }
+
+static void put_name_event(struct timeline_out *o, int rank, int track, const char *what,
+                           const char *name)
+{
+    begin_event(o);
+    buf_printf(o->out,
+               "\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"%s\",\"args\":{\"name\":", rank,
+               track, what);
+    timeline_text(o->out, name);
+    buf_printf(o->out, "}}");
+}
+
+static void put_names_of(struct timeline_out *o, int rank, const struct timeline_rank *r)
+{
+    char *label = xasprintf("rank %d (%s)", rank, r->host ? r->host : "?");
+
+    put_name_event(o, rank, 0, "process_name", label);
+    free(label);
+    begin_event(o);
+    buf_printf(o->out,
+               "\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"name\":\"process_sort_index\","
+               "\"args\":{\"sort_index\":%d}}",
+               rank, rank);
+    for (int i = 0; i < SPANS_TRACKS; i++)
+        put_name_event(o, rank, i, "thread_name", spans_thread_name((enum spans_thread)i));
+}
+
+static void put_last(struct timeline_out *o, const struct trace_span *s)
+{
+    const struct last_come last = last_of(o->all, s->collective);
+
+    if (last.rank >= 0)
+        buf_printf(o->out, ",\"last_rank\":%d", last.rank);
+    if (last.n >= 2) {
+        buf_printf(o->out, ",");
+        put_us(o->out, "last_us", last.at_ns - o->zero_ns);
+        buf_printf(o->out, ",");
+        put_us(o->out, "first_waited_us", last.lead_ns);
+    }
+}
+
+static void put_span(struct timeline_out *o, int rank, const struct timeline_rank *r,
+                     const struct trace_span *s)
+{
+    begin_event(o);
+    buf_printf(o->out, "\"ph\":\"X\",\"pid\":%d,\"tid\":%d,", rank, s->track);
+    put_us(o->out, "ts", s->begin_ns - r->offset_ns - o->zero_ns);
+    buf_printf(o->out, ",");
+    put_us(o->out, "dur", s->took_ns);
+    buf_printf(o->out, ",\"name\":");
+    buf_printf(o->out, "%s", o->name[s->name]);
+    buf_printf(o->out, ",\"cat\":");
+    buf_printf(o->out, "%s", o->name[s->kind]);
+    buf_printf(o->out, ",\"args\":{\"step\":%lld", (long long)s->step);
+    if (s->bucket >= 0)
+        buf_printf(o->out, ",\"bucket\":%d", s->bucket);
+    if (s->n_bytes > 0)
+        buf_printf(o->out, ",\"bytes\":%lld", (long long)s->n_bytes);
+    if (s->collective > 0) {
+        buf_printf(o->out, ",\"collective\":\"%lld.%lld\"", (long long)(s->collective >> 32),
+                   (long long)(s->collective & UINT32_MAX));
+        put_last(o, s);
+    }
+    buf_printf(o->out, "}}");
+}
+
+static void put_rank_events(struct timeline_out *o, int rank, const struct timeline_rank *r)
+{
+    o->name = xcalloc((size_t)r->n_names + 1, sizeof *o->name);
+    for (int i = 0; i < r->n_names; i++)
+        o->name[i] = timeline_quoted(r->name[i].text);
+    put_names_of(o, rank, r);
+    for (int i = 0; i < r->n; i++)
+        put_span(o, rank, r, &r->span[i]);
+    for (int i = 0; i < r->n_names; i++)
+        free(o->name[i]);
+    free(o->name);
+}
+
+/* ---- metadata ---- */
+
+static void put_clock(struct buf *out, const struct timeline_rank *r)
+{
+    if (r->error_ns >= 0) {
+        put_us(out, "offset_us", r->offset_ns);
+        buf_printf(out, ",");
+        put_us(out, "error_us", r->error_ns);
+    } else {
+        buf_printf(out, "\"offset_us\":null,\"error_us\":null");
+    }
+    buf_printf(out, ",\"is_driver_clock\":%s", r->error_ns == 0 ? "true" : "false");
+    if (!r->is_measured)
+        return;
+    buf_printf(out, ",");
+    put_us(out, "measured_offset_us", r->measured.offset_ns);
+    buf_printf(out, ",");
+    put_us(out, "measured_error_us", r->measured.error_ns);
+    if (r->measured.drift_error_ppm > 0)
+        buf_printf(out, ",\"drift_ppm\":%.3f,\"drift_error_ppm\":%.3f", r->measured.drift_ppm,
+                   r->measured.drift_error_ppm);
+}
+
+/* Why a rank's record is not whole. */
+static const char *why_missing(const struct timeline *t, int rank)
+{
+    const char *why = "it had not sent its record when the run ended";
+
+    for (int i = 0; i < t->n_losses; i++)
+        if (t->loss[i].rank == rank)
+            why = t->loss[i].why;
+    return why;
+}
+
+/* The losses during the record, by the driver's clock. */
+static void put_losses(const struct timeline_out *o)
+{
+    const struct timeline_loss *loss = o->t->loss;
+    int n = 0;
+
+    buf_printf(o->out, "\"lost\":[");
+    for (int i = 0; i < o->t->n_losses; i++) {
+        if (loss[i].at_ns < o->zero_ns || loss[i].at_ns > o->end_ns)
+            continue;
+        buf_printf(o->out, "%s{\"rank\":%d,\"host\":", n++ ? "," : "", loss[i].rank);
+        timeline_text(o->out, loss[i].host);
+        buf_printf(o->out, ",\"reason\":");
+        timeline_text(o->out, loss[i].why);
+        buf_printf(o->out, ",");
+        put_us(o->out, "at_us", loss[i].at_ns - o->zero_ns);
+        buf_printf(o->out, "}");
+    }
+    buf_printf(o->out, "],");
+}
+
+static void timeline_put_rank(const struct timeline *t, int rank, struct buf *out)
+{
+    const struct timeline_rank *r = rank < t->n ? &t->rank[rank] : NULL;
+
+    buf_printf(out, "%s{\"rank\":%d,\"host\":", rank ? "," : "", rank);
+    timeline_text(out, r && r->host ? r->host : "?");
+    if (!r || !r->is_whole) {
+        buf_printf(out, ",\"missing\":");
+        timeline_text(out, why_missing(t, rank));
+        buf_printf(out, "}");
+        return;
+    }
+    buf_printf(out, ",\"first_step\":%lld,\"last_step\":%lld,\"truncated\":%s,\"kernels\":\"%s\",",
+               (long long)r->first, (long long)r->last, r->is_cut ? "true" : "false",
+               r->is_launched ? "launches only" : "executed");
+    put_clock(out, r);
+    buf_printf(out, "}");
+}
+
+/* The largest error of a clock, in ns; -1: one is not known. */
+static int64_t worst_error(const struct timeline *t)
+{
+    int64_t worst = 0;
+
+    for (int k = 0; k < t->n; k++) {
+        if (t->rank[k].is_whole && t->rank[k].error_ns < 0)
+            return -1;
+        if (t->rank[k].is_whole)
+            worst = max_i64(worst, t->rank[k].error_ns);
+    }
+    return worst;
+}
+
+static int is_any_cut(const struct timeline *t)
+{
+    int is_cut = 0;
+
+    for (int k = 0; k < t->n; k++)
+        is_cut |= t->rank[k].is_cut;
+    return is_cut;
+}
+
+static void put_metadata(const struct timeline_out *o, const char *run, int n_ranks)
+{
+    const struct timeline *t = o->t;
+    const int64_t worst = worst_error(t);
+    struct buf *out = o->out;
+
+    buf_printf(out, "\"metadata\":{\"run\":");
+    timeline_text(out, run);
+    buf_printf(out, ",\"clock\":\"CLOCK_MONOTONIC of rank 0\",");
+    if (worst >= 0)
+        put_us(out, "clock_error_us", worst);
+    else
+        buf_printf(out, "\"clock_error_us\":null");
+    buf_printf(out, ",");
+    put_losses(o);
+    buf_printf(out, "\"truncated\":%s,\"ranks_not_shown\":%d,\"ranks\":[",
+               is_any_cut(t) ? "true" : "false", (int)max_i64(0, n_ranks - TIMELINE_RANKS));
+    for (int k = 0; k < max_i64(t->n, min_i64(n_ranks, TIMELINE_RANKS)); k++)
+        timeline_put_rank(t, k, out);
+    buf_printf(out, "]},\n");
+}
+
+/* The time of the record, by the driver's clock. */
+static void find_bounds(struct timeline_out *o)
+{
+    const struct timeline *t = o->t;
+
+    o->zero_ns = INT64_MAX;
+    for (int k = 0; k < t->n; k++)
+        for (int i = 0; t->rank[k].is_whole && i < t->rank[k].n; i++) {
+            const struct trace_span *s = &t->rank[k].span[i];
+            const int64_t begin_ns = s->begin_ns - t->rank[k].offset_ns;
+
+            o->zero_ns = min_i64(o->zero_ns, begin_ns);
+            o->end_ns = max_i64(o->end_ns, begin_ns + s->took_ns);
+        }
+    o->end_ns = max_i64(o->end_ns, o->zero_ns);
+}
+
+void timeline_json(const struct timeline *t, const char *run, int n_ranks, struct buf *out)
+{
+    struct arrivals all = timeline_arrivals(t);
+    struct timeline_out o = {.t = t, .all = &all, .out = out, .end_ns = INT64_MIN};
+
+    find_bounds(&o);
+    buf_printf(out, "{\"displayTimeUnit\":\"ms\",\n");
+    put_metadata(&o, run, n_ranks);
+    buf_printf(out, "\"traceEvents\":[");
+    for (int k = 0; k < t->n; k++)
+        if (t->rank[k].is_whole)
+            put_rank_events(&o, k, &t->rank[k]);
+    buf_printf(out, "\n]}\n");
+    free(all.a);
+}

@@ -1,0 +1,160 @@
+"""One timeline of all ranks (report.trace): what is in trace.json, on one clock, who held the
+others up, and what the file says where a rank is missing."""
+
+import json
+import os
+
+import dp
+from dp import FINISHED
+
+# 16 steps an epoch.
+JOB = {**dp.LIGHT, "data.samples": 1024, "data.validation_samples": 256, "train.global_batch": 64,
+       "train.epochs": 2}
+THREADS = {"engine", "comm", "comm 2", "loader", "disk"}
+
+
+class Timeline:
+    """A trace.json, checked for what must be true of each."""
+
+    def __init__(self, path):
+        with open(path, encoding="utf-8") as file:
+            self.file = json.load(file)
+        self.metadata = self.file["metadata"]
+        self.ranks = {rank["rank"]: rank for rank in self.metadata["ranks"]}
+        events = self.file["traceEvents"]
+        self.processes = {event["pid"]: event["args"]["name"] for event in events
+                          if event["name"] == "process_name"}
+        self.threads = {(event["pid"], event["tid"]): event["args"]["name"] for event in events
+                        if event["name"] == "thread_name"}
+        self.spans = [event for event in events if event["ph"] == "X"]
+
+    def of(self, rank, thread, name=None):
+        return [span for span in self.spans
+                if span["pid"] == rank and self.threads[span["pid"], span["tid"]] == thread
+                and name in (None, span["name"])]
+
+    def collectives(self):
+        """{number: [span of each rank]}"""
+        all_of = {}
+        for span in self.spans:
+            if "collective" in span["args"]:
+                all_of.setdefault(span["args"]["collective"], []).append(span)
+        return all_of
+
+
+def end(span):
+    return span["ts"] + span["dur"]
+
+
+class Trace(dp.Case):
+    def timeline(self, run="run", name="trace.json"):
+        return Timeline(self.path(run, name))
+
+    def assert_nested(self, spans):
+        """Each two spans of a thread are apart, or one is within the other."""
+        open_ends = []
+        for span in sorted(spans, key=lambda span: (span["ts"], -span["dur"])):
+            while open_ends and open_ends[-1] <= span["ts"]:
+                open_ends.pop()
+            self.assertTrue(not open_ends or end(span) <= open_ends[-1] + 0.0015, span)
+            open_ends.append(end(span))
+
+    def assert_sound(self, line, n, steps):
+        """The timeline has all of n ranks, each step of each, and one clock."""
+        self.assertEqual(sorted(line.processes), list(range(n)))
+        self.assertEqual(set(line.threads.values()), THREADS)
+        error = line.metadata["clock_error_us"]
+        self.assertGreaterEqual(error, 0)
+        for rank in range(n):
+            self.assertEqual([span["args"]["step"] for span in line.of(rank, "engine", "step")],
+                             list(steps))
+            self.assertTrue(line.of(rank, "engine", "wait for data"))
+            self.assertTrue(line.of(rank, "engine", "update"))
+            self.assertTrue(line.of(rank, "engine", "hand over a bucket"))
+            self.assertTrue([span for span in line.of(rank, "engine") if span["cat"] == "linear"])
+            for thread in THREADS:
+                self.assert_nested(line.of(rank, thread))
+        self.assertGreaterEqual(min(span["ts"] for span in line.spans), 0)
+        self.assertTrue(line.collectives())
+        for spans in line.collectives().values():
+            self.assertEqual(sorted(span["pid"] for span in spans), list(range(n)))
+            last = max(span["ts"] for span in spans)
+            for span in spans:
+                self.assertGreaterEqual(end(span), last - 2 * error - 0.002)
+                self.assertEqual(span["args"].get("last_rank"), spans[0]["args"].get("last_rank"))
+
+    def test_three_ranks(self):
+        # The pause is there so that the checkpoint of step 16 is written before the record ends.
+        self.run_driver("--local", "--run-dir", "run", "--inject", "delay:rank0@step18:1s", n=3,
+                        job={**JOB, "report.trace": [13, 18]})
+        line = self.timeline()
+        self.assert_sound(line, 3, range(13, 19))
+        self.assertEqual(line.metadata["lost"], [])
+        for rank in line.ranks.values():
+            self.assertEqual((rank["first_step"], rank["last_step"]), (13, 18))
+            self.assertEqual((rank["truncated"], rank["kernels"]), (False, "executed"))
+            if "measured_offset_us" in rank:  # all ranks are of one machine
+                self.assertLessEqual(abs(rank["measured_offset_us"]), rank["measured_error_us"])
+        for rank in range(3):  # the end of an epoch is within
+            self.assertEqual(len(line.of(rank, "engine", "validate")), 1)
+        self.assertEqual(len(line.of(0, "engine", "checkpoint")), 1)
+        self.assertEqual(len(line.of(0, "disk", "write a checkpoint")), 1)
+        self.assertTrue(line.of(0, "loader", "read a batch"))
+        self.assertFalse(os.path.exists(self.path("run", "trace-2.json")))
+
+    def test_one_rank_to_the_end(self):
+        """The run ends before the last step that is asked for."""
+        self.run_driver("--run-dir", "run", n=1,
+                        job={**JOB, "train.max_steps": 5, "report.trace": [3, 90]})
+        line = self.timeline()
+        self.assertEqual([span["args"]["step"] for span in line.of(0, "engine", "step")], [3, 4])
+        self.assertEqual(line.ranks[0]["last_step"], 4)
+
+    def test_straggler(self):
+        """A rank that is late with its gradients is named for the sums of that step, while the step
+        is as long on all ranks."""
+        self.run_driver("--local", "--run-dir", "run", "--inject",
+                        "delay:rank1@step4:400ms,delay:rank2@step6:400ms", n=3,
+                        job={**JOB, "report.trace": [2, 8]})
+        line = self.timeline()
+        self.assert_sound(line, 3, range(2, 9))
+        for step, rank in ((4, 1), (6, 2)):
+            late = [span["args"] for span in line.spans if span["name"] == "all-reduce"
+                    and span["args"]["step"] == step and span["args"]["first_waited_us"] > 200e3]
+            self.assertTrue(late)
+            self.assertEqual({args["last_rank"] for args in late}, {rank})
+        walls = {rank: max(span["dur"] for span in line.of(rank, "engine", "step"))
+                 for rank in range(3)}
+        self.assertGreater(min(walls.values()), 300e3)
+
+    def test_lost_rank(self):
+        """The file says which rank was lost meanwhile; the other ranks show the recovery."""
+        driver = self.driver(
+            "--inject", "kill:rank1@step5", "--run-dir", "run", n=3,
+            job={**JOB, "report.trace": [3, 9], "cluster.min_ranks": 2,
+                 "cluster.replace_timeout": 0})
+        self.wait_port()
+        for rank in (1, 2):
+            self.follower("--rank", str(rank))
+        self.assert_exit(driver, FINISHED)
+        line = self.timeline()
+        self.assertEqual(sorted(line.processes), [0, 1])
+        self.assertEqual([loss["rank"] for loss in line.metadata["lost"]], [1])
+        for rank in (0, 1):
+            kinds = {span["name"] for span in line.of(rank, "engine") if span["cat"] == "recovery"}
+            self.assertEqual(kinds, {"prepare", "form"})
+            steps = [span["args"]["step"] for span in line.of(rank, "engine", "step")]
+            self.assertEqual(sorted(set(steps)), list(range(3, 10)))
+            self.assert_nested(line.of(rank, "comm"))
+
+    def test_wrong(self):
+        for value, text in (([5], "want [FIRST, LAST]"), ([7, 3], "want FIRST, LAST of 1 to 1000"),
+                            ([0, 1000], "want FIRST, LAST of 1 to 1000")):
+            driver = self.driver("--run-dir", "run", n=1, job={**JOB, "report.trace": value},
+                                 port=False)
+            self.assertEqual(driver.wait_exit(), dp.USAGE)
+            self.assertIn(text, driver.text)
+
+
+if __name__ == "__main__":
+    dp.main()
