@@ -218,18 +218,47 @@ static void test_ipv6(void **state)
     two_free(&w);
 }
 
+static void test_bad_options(void **state)
+{
+    static const struct {
+        struct coll_tcp_options o;
+        const char *why;
+    } bad[] = {{{.rank = 0, .size = 0}, "0 ranks, want 1 to 4096"},
+               {{.rank = 0, .size = COLL_TCP_MAX_RANKS + 1}, "4097 ranks, want 1 to 4096"},
+               {{.rank = -1, .size = 2}, "rank -1 of 2"},
+               {{.rank = 2, .size = 2}, "rank 2 of 2"},
+               {{.rank = 0, .size = 2, .timeout_ms = -1}, "timeout of -1 ms"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct coll *c;
+        struct err err;
+
+        assert_int_equal(coll_tcp_prepare(&bad[i].o, &c, &err), ERR_ARG);
+        assert_non_null(strstr(err.msg, bad[i].why));
+    }
+}
+
+/* A rank that sends nothing, with and without encryption. */
 static void test_timeout(void **state)
 {
     (void)state;
-    struct two w;
-    struct err err;
-    two_prepare_with(&w, 0, &(struct coll_tcp_options){.timeout_ms = 100});
-    two_both(&w, two_connect);
-    int64_t t0 = clock_mono_ns();
-    assert_int_equal(ranks_meet(w.c[0], &err), ERR_TIMEOUT);
-    assert_non_null(strstr(err.msg, "rank 1"));
-    assert_true(clock_since_s(t0) < promptly_s);
-    two_free(&w);
+    for (int is_encrypted = 0; is_encrypted < 2; is_encrypted++) {
+        const struct coll_tcp_options o = {
+            .timeout_ms = 100, .encrypt = is_encrypted ? COLL_ENCRYPT_ON : COLL_ENCRYPT_OFF};
+        struct two w;
+        struct err err;
+        int64_t t0;
+
+        two_prepare_with(&w, 0, &o);
+        two_both(&w, two_connect);
+        t0 = clock_mono_ns();
+        assert_int_equal(ranks_meet(w.c[0], &err), ERR_TIMEOUT);
+        assert_non_null(strstr(err.msg, "rank 1"));
+        assert_non_null(strstr(err.msg, "no progress"));
+        assert_true(clock_since_s(t0) < promptly_s);
+        two_free(&w);
+    }
 }
 
 /* All ranks send short messages to a rank whose links hold little unread, whichever rank that is.
@@ -313,6 +342,7 @@ int main(void)
         cmocka_unit_test(test_connect_refused),
         cmocka_unit_test(test_any_address),
         cmocka_unit_test(test_ipv6),
+        cmocka_unit_test(test_bad_options),
         cmocka_unit_test(test_timeout),
         cmocka_unit_test(test_stale_blob),
         cmocka_unit_test(test_smallest_window),

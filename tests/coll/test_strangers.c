@@ -2,7 +2,9 @@
  * They take nobody's place, fail no collective, and are counted. */
 #include "../test.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -159,6 +161,33 @@ static void test_flood(void **state)
     two_free(&w);
 }
 
+/* A flood from one address takes the places of its own connections only: the oldest of all, which
+ * comes from another address, stays. */
+static void test_flood_of_one_source(void **state)
+{
+    const struct sockaddr_in other = {.sin_family = AF_INET,
+                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1)};
+    enum { PLACES = 64, MORE = 70 }; /* of one source, links_thread.c; there are more in all */
+    int held[MORE], oldest = stranger_socket();
+    struct two w;
+    char byte;
+
+    (void)state;
+    two_prepare(&w, 0);
+    assert_int_equal(bind(oldest, (const struct sockaddr *)&other, sizeof other), 0);
+    stranger_connect(oldest, two_port(&w));
+    for (int i = 0; i < MORE; i++)
+        held[i] = stranger_new(two_port(&w));
+    assert_int_equal(recv(held[0], &byte, 1, 0), 0);
+    two_wait_for_strangers(&w, MORE - PLACES);
+    assert_int_equal(recv(oldest, &byte, 1, MSG_DONTWAIT), -1);
+    assert_int_equal(errno, EAGAIN);
+    for (int i = 0; i < MORE; i++)
+        close(held[i]);
+    close(oldest);
+    two_free(&w);
+}
+
 /* ---- no descriptors ---- */
 
 /* From now on no descriptor can be opened.  Returns the limit that was. */
@@ -243,9 +272,8 @@ static void test_hello_before_crowd(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_moment),
-        cmocka_unit_test(test_flood),
-        cmocka_unit_test(test_no_socket),
+        cmocka_unit_test(test_every_moment),        cmocka_unit_test(test_flood),
+        cmocka_unit_test(test_flood_of_one_source), cmocka_unit_test(test_no_socket),
         cmocka_unit_test(test_hello_before_crowd),
     };
 

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/mailbox.h"
 #include "base/util.h"
+#include "coll/tcp.h"
 #include "train/engine.h"
 
 static const char job[] = "model: {arch: mlp, hidden: [8]}\n"
@@ -111,13 +112,15 @@ static void expect_canceled(struct rig *r, int64_t generation)
     report_free(p);
 }
 
-/* One rank forms by itself and trains an epoch. */
-static void train_alone(struct rig *r, int64_t generation)
+/* One rank, which holds this step, forms by itself and trains an epoch of 4 steps to its end. */
+static void train_alone(struct rig *r, int64_t generation, int64_t step)
 {
     struct report *p;
+    struct progress at;
 
     post_prepare(r, generation, 1, NULL);
     p = expect(r, REPORT_PREPARED, generation);
+    assert_int_equal(p->prepared.step, step);
     post_form(r, generation, p);
     report_free(p);
     report_free(expect(r, REPORT_FORMED, generation));
@@ -129,6 +132,9 @@ static void train_alone(struct rig *r, int64_t generation)
         assert_int_equal(p->epoch.n_samples, 64);
         report_free(p);
     }
+    engine_progress(r->engine, &at); /* the steps of all generations, and their time */
+    assert_int_equal(at.n_steps, 4);
+    assert_true(at.busy_ns > 0 && at.busy_ns <= at.wall_ns);
 }
 
 /* The abort comes while the ranks' links are made.  The generation is not formed, even by a command
@@ -148,7 +154,63 @@ static void test_canceled_while_it_prepares(void **state)
     post_form(&r, 1, p);
     report_free(p);
     expect_canceled(&r, 1);
-    train_alone(&r, 2);
+    train_alone(&r, 2, 0);
+    end(&r);
+}
+
+/* While a rank waits for another one, the engine says for which; an abort ends that. */
+static void test_unlinked(void **state)
+{
+    const struct coll_tcp_options o = {.rank = 1, .size = 2, .bind = "127.0.0.1"};
+    struct cmd *c = cmd_new(CMD_FORM, 1);
+    struct coll *other;
+    struct buf endpoint = {0};
+    struct progress at = {0};
+    struct report *p;
+    struct err err;
+    struct rig r;
+
+    (void)state;
+    begin(&r);
+    open_it(&r, 2);
+    post_prepare(&r, 1, 2, NULL);
+    p = expect(&r, REPORT_PREPARED, 1);
+    if (coll_tcp_prepare(&o, &other, &err) < 0) /* it listens, and never connects */
+        fail_msg("%s", err.msg);
+    coll_tcp_endpoint(other, &endpoint);
+    c->form.n_endpoints = 2;
+    c->form.endpoint = xcalloc(2, sizeof *c->form.endpoint);
+    c->form.endpoint[0] = blob_of(p->prepared.endpoint.data, p->prepared.endpoint.len);
+    c->form.endpoint[1] = blob_of(endpoint.data, endpoint.len);
+    engine_post(r.engine, c);
+    while (at.unlinked == 0)
+        engine_progress(r.engine, &at);
+    assert_int_equal(at.unlinked, 1 + 1);
+    engine_abort(r.engine);
+    expect_canceled(&r, 1);
+    report_free(p);
+    buf_fini(&endpoint);
+    coll_free(other);
+    train_alone(&r, 2, 0);
+    end(&r);
+}
+
+/* Faults that come with the command to open are due before the job is open. */
+static void test_fault_while_it_opens(void **state)
+{
+    struct cmd *c = cmd_new(CMD_OPEN, 0);
+    struct rig r;
+
+    (void)state;
+    begin(&r);
+    c->open.n_ranks = 1;
+    c->open.job = blob_of(job, strlen(job));
+    c->open.inject = xstrdup("delay:rank0@ready:1ms");
+    engine_post(r.engine, c);
+    report_free(expect(&r, REPORT_INJECT, 0));
+    engine_injected(r.engine);
+    report_free(expect(&r, REPORT_OPENED, 0));
+    train_alone(&r, 1, 0);
     end(&r);
 }
 
@@ -223,7 +285,7 @@ static void test_canceled_in_training(void **state)
     assert_int_equal(p->fault.err.code, ERR_CANCELED);
     assert_int_equal(p->fault.step, 2);
     report_free(p);
-    train_alone(&r, 2);
+    train_alone(&r, 2, 2);
     end(&r);
 }
 
@@ -277,6 +339,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_canceled_while_it_prepares),
+        cmocka_unit_test(test_unlinked),
+        cmocka_unit_test(test_fault_while_it_opens),
         cmocka_unit_test(test_canceled_in_training),
         cmocka_unit_test(test_regroup),
         cmocka_unit_test(test_stop_saves),
