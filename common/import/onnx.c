@@ -25,8 +25,9 @@ static int onnx_is_default(const char *domain)
 
 static const struct onnx_op *onnx_find(const Onnx__NodeProto *n)
 {
-    const struct onnx_op *const tables[] = {onnx_math,      onnx_layers, onnx_norms,
-                                            onnx_attention, onnx_views,  onnx_sizes};
+    const struct onnx_op *const tables[] = {
+        onnx_math,      onnx_layers, onnx_norms,    onnx_attention, onnx_choose,
+        onnx_recurrent, onnx_resize, onnx_products, onnx_views,     onnx_sizes};
 
     for (size_t t = 0; t < ARRAY_LEN(tables) && n->op_type && onnx_is_default(n->domain); t++)
         for (const struct onnx_op *op = tables[t]; op->name; op++)
@@ -126,6 +127,9 @@ static json_t *onnx_find_weights(const Onnx__GraphProto *g)
                                          "RMSNormalization",
                                          "PRelu",
                                          "Einsum",
+                                         "LSTM",
+                                         "GRU",
+                                         "RNN",
                                          "Transpose"};
     json_t *weights = json_object();
 

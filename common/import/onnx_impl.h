@@ -65,7 +65,7 @@ struct onnx_op {
 
 /* The table, ended by a name of NULL, in parts. */
 extern const struct onnx_op onnx_math[], onnx_layers[], onnx_norms[], onnx_attention[],
-    onnx_views[], onnx_sizes[];
+    onnx_choose[], onnx_recurrent[], onnx_resize[], onnx_products[], onnx_views[], onnx_sizes[];
 
 /* "FILE: node conv1 (Conv): ..."  Sets o->rc. */
 void onnx_fail(struct onnx *o, int code, const char *fmt, ...)
@@ -115,6 +115,9 @@ int onnx_make_like(struct onnx *o, const char *target, int x);
 /* Several outputs along dimension `dim` of x, of the extents part[n]. */
 void onnx_make_parts(struct onnx *o, const char *target, int x, int dim, const int64_t *part, int n,
                      int *out);
+/* n outputs of three dimensions each. */
+void onnx_make_several(struct onnx *o, const char *target, enum import_type type, int n,
+                       const int64_t (*dim)[3], int *out);
 
 /* Constants that the reader needs. */
 const struct host_tensor *onnx_host(struct onnx *o, int v); /* NULL: it is none */
@@ -160,6 +163,8 @@ int onnx_reduce(struct onnx *o, const char *target, int x, unsigned dims, int ke
 int onnx_vector(struct onnx *o, int64_t n, int64_t from, int64_t step, enum import_type type);
 /* The elements of x along dim that the constant vector `index` names. */
 int onnx_pick(struct onnx *o, int x, int dim, int index);
+/* x with copies of its elements around it: modes reflect, edge and wrap (onnx_ops_resize.c). */
+int onnx_pad_by_copies(struct onnx *o, int x, int d, const int64_t pad[2], const char *mode);
 int onnx_flip(struct onnx *o, int x, int dim);               /* in the opposite order along dim */
 int onnx_join(struct onnx *o, int dim, const int *x, int n); /* one behind another */
 int onnx_matmul(struct onnx *o, int a, int b); /* of as many dimensions, that fit each other */

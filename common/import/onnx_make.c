@@ -537,3 +537,13 @@ void onnx_make_parts(struct onnx *o, const char *target, int x, int dim, const i
         make_node(o, target, n, out);
     o->n_args = 0;
 }
+
+void onnx_make_several(struct onnx *o, const char *target, enum import_type type, int n,
+                       const int64_t (*dim)[3], int *out)
+{
+    for (int i = 0; i < n; i++)
+        out[i] = make_value(o, type, 3, dim[i]);
+    if (o->rc == 0)
+        make_node(o, target, n, out);
+    o->n_args = 0;
+}

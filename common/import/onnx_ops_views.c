@@ -446,6 +446,17 @@ static void views_gather_elements(struct onnx *o, const struct onnx_op *op)
 
 /* ---- pads, triangles, blocks, sizes ---- */
 
+static void views_pad_by_copies(struct onnx *o, int x, int64_t pad[2][IMPORT_MAX_DIMS],
+                                const char *mode)
+{
+    if (strcmp(mode, "reflect") != 0 && strcmp(mode, "edge") != 0 && strcmp(mode, "wrap") != 0)
+        onnx_fail(o, ERR_UNSUPPORTED, "its mode is %.40s, want constant, reflect, edge or wrap",
+                  mode);
+    for (int d = 0; d < onnx_value(o, x)->n_dims; d++)
+        x = onnx_pad_by_copies(o, x, d, (int64_t[]){pad[0][d], pad[1][d]}, mode);
+    onnx_out(o, 0, x);
+}
+
 static void views_pad(struct onnx *o, const struct onnx_op *op)
 {
     const int x = onnx_in(o, 0), value = onnx_in(o, 2);
@@ -458,10 +469,10 @@ static void views_pad(struct onnx *o, const struct onnx_op *op)
                            : onnx_host_ints(o, onnx_in(o, 3), "axes", axis, IMPORT_MAX_DIMS);
     const int k = n_axes < 0 ? v.n_dims : n_axes;
     const struct host_tensor *h = onnx_host(o, value);
+    const char *mode = onnx_text(o, "mode", "constant");
 
-    if (strcmp(onnx_text(o, "mode", "constant"), "constant") != 0 || (value >= 0 && !h))
-        onnx_fail(o, ERR_UNSUPPORTED, "its mode is %s, want constant, with a constant number",
-                  onnx_text(o, "mode", "constant"));
+    if (value >= 0 && !h)
+        onnx_fail(o, ERR_UNSUPPORTED, "it pads with a number that is no constant");
     if (n != 2 * k)
         onnx_fail(o, ERR_CONFIG, "it has %d pads for %d dimensions", n, k);
     for (int i = 0; i < k && !onnx_failed(o); i++) {
@@ -479,7 +490,9 @@ static void views_pad(struct onnx *o, const struct onnx_op *op)
         else
             v.dim[d] += whole[0][d] + whole[1][d];
     }
-    if (onnx_failed(o))
+    if (!onnx_failed(o) && strcmp(mode, "constant") != 0)
+        views_pad_by_copies(o, x, whole, mode);
+    if (onnx_failed(o) || strcmp(mode, "constant") != 0)
         return;
     onnx_put_value(o, "self", x);
     onnx_put_ints(o, "pad", turned, 2 * v.n_dims);

@@ -67,6 +67,42 @@ class Words(nn.Module):
         return self.last(x + self.down(F.gelu(self.up(x))))
 
 
+class Grown(nn.Module):
+    """Transposed convolutions, sizes that grow, copied borders, one-hot places, group norms"""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 8, 3, 2, 1), nn.GroupNorm(2, 8)
+        self.up, self.back = (nn.ConvTranspose2d(8, 6, 3, 2, 1, 1, groups=2),
+                              nn.ConvTranspose2d(6, 4, 4, 2, 1, bias=False))
+        self.last = nn.Linear(4, 5)
+
+    def forward(self, x):
+        x = self.up(F.relu(self.norm(self.first(F.pad(x, (1, 1, 1, 1), mode="reflect")))))
+        x = self.back(F.interpolate(x, scale_factor=2, mode="nearest"))
+        x = F.interpolate(x, size=(9, 11), mode="bilinear")
+        x = F.interpolate(x, scale_factor=0.5, mode="bicubic")
+        return self.last(x.mean((2, 3)))
+
+
+class Lines(nn.Module):
+    """Recurrent layers in either direction, products by letters, remainders"""
+
+    def __init__(self, width=8):
+        super().__init__()
+        self.table = nn.Embedding(20, width)
+        self.lstm = nn.LSTM(width, 6, bidirectional=True, batch_first=True)
+        self.gru, self.rnn = nn.GRU(12, 5, batch_first=True), nn.RNN(5, 4, batch_first=True)
+        self.mix = nn.Parameter(torch.randn(4, 7))
+
+    def forward(self, ids):
+        x, _ = self.lstm(self.table(ids))
+        x, last = self.gru(x)
+        x, _ = self.rnn(x + last.transpose(0, 1))
+        x = torch.einsum("ntc,cd->ndt", x, self.mix)
+        return (x + torch.round(x * 3) + torch.remainder(x, 0.7)).flatten(1)
+
+
 class Block(nn.Module):
     def __init__(self, n_in, n_out, stride):
         super().__init__()
@@ -183,7 +219,9 @@ class Equal(unittest.TestCase):
         old = {"is_new": False, "is_open": True}
         for network, make, how in ((Small, images, {"opset_version": 18}), (Residual, images, old),
                                    (Small, images, {"is_open": True}), (Words, tokens, old),
-                                   (Words, tokens, {"is_open": True, "opset_version": 23})):
+                                   (Words, tokens, {"is_open": True, "opset_version": 23}),
+                                   (Grown, images, old), (Grown, images, {"is_open": True}),
+                                   (Lines, tokens, old | {"is_named": False})):
             with self.subTest(network.__name__, **how):
                 self.check(network(), make, **how)
 
