@@ -1,4 +1,4 @@
-/* Answers the two requests to a running driver, --status and --drain, as JSON.
+/* Answers the requests to a running driver, such as --status and --drain, as JSON.
  *
  * Names that peers gave are cleaned before they are shown. */
 #include "driver/answer.h"
@@ -78,6 +78,27 @@ static void answer_drain(struct driver *d, int64_t now_ns, const char *who, stru
     else
         put_drained(&drained, out);
     drained_fini(&drained);
+}
+
+static void answer_trace(struct driver *d, int64_t now_ns, const char *seconds, struct buf *out)
+{
+    char *end;
+    const double s = strtod(seconds, &end);
+    struct err err;
+    char *text;
+    int n_ranks;
+
+    if (end == seconds || *end != '\0' || !(s > 0) || s > 1e6) {
+        answer_put_error("want a number of seconds, such as 1.5", out);
+    } else if (driver_trace(d, now_ns, (int64_t)(1e9 * s), &n_ranks, &err) < 0) {
+        answer_put_error(err.msg, out);
+    } else {
+        text = xasprintf("%d rank%s from the next step on, for %g s; then the timeline is in the "
+                         "run directory, as the driver's log says\n",
+                         n_ranks, n_ranks == 1 ? " records" : "s record", s);
+        answer_put(json_pack("{s:s, s:i, s:f}", "text", text, "ranks", n_ranks, "seconds", s), out);
+        free(text);
+    }
 }
 
 /* The argument of request `i` in this line; NULL: the line is another request. */

@@ -1,5 +1,5 @@
-/* The client of --status and --drain: finds the one driver that is meant, and prints its answer.
- * Without --run-dir every folder in runs/ is tried. */
+/* The client of --status, --drain and --trace: finds the one driver that is meant, and prints its
+ * answer. Without --run-dir every folder in runs/ is tried. */
 #include "driver/ask.h"
 
 #include <glob.h>
@@ -157,14 +157,18 @@ static int ask_any(const struct question *q)
 
 int ask_run(const struct options *o)
 {
-    enum request_kind kind = o->drain ? ASK_drain : ASK_status;
+    const enum request_kind kind = o->drain ? ASK_drain : o->trace_s > 0 ? ASK_trace : ASK_status;
     const char *name = request_names[kind];
-    struct question q = {
-        .option = xasprintf("--%s", name),
-        .request = *request_arguments[kind] ? xasprintf("%s %s", name, o->drain) : xstrdup(name),
-        .log_format = o->common.log_format,
-    };
-    int status = o->run_dir ? ask_named(&q, o->run_dir) : ask_any(&q);
+    struct question q = {.option = xasprintf("--%s", name), .log_format = o->common.log_format};
+    int status;
+
+    if (kind == ASK_drain)
+        q.request = xasprintf("%s %s", name, o->drain);
+    else if (kind == ASK_trace)
+        q.request = xasprintf("%s %.9g", name, o->trace_s);
+    else
+        q.request = xstrdup(name);
+    status = o->run_dir ? ask_named(&q, o->run_dir) : ask_any(&q);
 
     free(q.option);
     free(q.request);

@@ -377,7 +377,7 @@ static int do_as_asked(struct options *o, char **argv)
         printf("dpdriver %s\n", DPTRAIN_VERSION);
     else if (o->make_secret)
         return make_secret(o->make_secret);
-    else if (o->status || o->drain)
+    else if (o->status || o->drain || o->trace_s > 0)
         return ask_run(o);
     else
         return main_start(o, argv);

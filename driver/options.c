@@ -41,7 +41,7 @@ static const struct arg job_args[] = {
               "runs/NAME, with "
               "the job's name, or NAME-2 and so on if that holds a run."},
      "DIR",
-     .of = OF_JOBS | OF(EXPORT) | OF(STATUS) | OF(DRAIN) | OF(STANDBY) | OF_MAIN},
+     .of = OF_JOBS | OF(EXPORT) | OF(STATUS) | OF(DRAIN) | OF(TRACE) | OF(STANDBY) | OF_MAIN},
     {{"resume", OPT_BOOL, AT(resume),
       .help =
           "Go on with the run in the run directory, from the newest state among its followers and "
@@ -144,6 +144,15 @@ static const struct arg job_args[] = {
           "json, and exit with 0, or with 3 if that cannot be done or no driver is running."},
      "WHO",
      .of = OF(DRAIN),
+     .is_rare = 1},
+    {{"trace", OPT_REAL, AT(trace_s), NULL, 0, 60, .unit = "seconds", .flags = OPT_ABOVE,
+      .help =
+          "Have all ranks of the driver that runs on this machine in --run-dir record a timeline "
+          "for so many seconds, up to 60. Then RUN/trace.json is there, or trace-2.json and so "
+          "on, for Perfetto and Chrome. Exit with 0, or with 3 if nothing is trained now or no "
+          "driver is running."},
+     "SECONDS",
+     .of = OF(TRACE),
      .is_rare = 1},
     {{"help-job", OPT_BOOL, AT(help_job), .help = "List the keys of a job file, and exit."},
      NULL,
@@ -426,6 +435,21 @@ static int check_drain(const struct options *o, struct err *err)
                    o->drain);
 }
 
+/* A driver is asked one thing. */
+static int check_questions(const struct options *o, struct err *err)
+{
+    const char *const asked[] = {o->status ? "status" : NULL, o->drain ? "drain" : NULL,
+                                 o->trace_s > 0 ? "trace" : NULL};
+    const char *first = NULL;
+
+    for (size_t i = 0; !o->wish.is_word && i < ARRAY_LEN(asked); i++) {
+        if (first && asked[i])
+            return err_set(err, ERR_ARG, "--%s and --%s: one question at a time", first, asked[i]);
+        first = asked[i] ? asked[i] : first;
+    }
+    return 0;
+}
+
 void options_fini(struct options *o)
 {
     args_fini(&o->args);
@@ -507,14 +531,16 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err)
     rc = args_parse(groups, N_GROUPS, argc, argv, &out->args, err);
     if (rc < 0)
         return verb_comes_first(out, argc, argv, err);
-    if (!out->wish.is_word && out->status && out->drain)
-        return err_set(err, ERR_ARG, "--status and --drain: one question at a time");
+    rc = check_questions(out, err);
+    if (rc < 0)
+        return rc;
     verb_of_options(&out->args, &out->wish);
     if (out->common.help || out->common.version)
         return 0;
     rc = verb_check(&out->wish, &out->args, err);
     follow_verb(out);
-    if (rc < 0 || out->wish.verb == VERB_HELP || out->help_job || out->make_secret || out->status)
+    if (rc < 0 || out->wish.verb == VERB_HELP || out->help_job || out->make_secret || out->status ||
+        out->trace_s > 0)
         return rc;
     if (out->drain)
         return check_drain(out, err);

@@ -11,7 +11,8 @@
 /* NAME, and the word for its argument in the help; "": it has none */
 #define REQUEST_LIST(X) \
     X(status, "")       \
-    X(drain, "WHO")
+    X(drain, "WHO")     \
+    X(trace, "SECONDS")
 
 enum request_kind {
 #define X(name, argument) ASK_##name,

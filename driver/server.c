@@ -84,7 +84,7 @@ static void serve_waiting(struct server *s)
     }
 }
 
-/* A request of --status or --drain. */
+/* A request of --status, --drain or --trace. */
 static void on_request(void *arg, const struct status_client *who, const char *request,
                        struct buf *out)
 {
@@ -115,7 +115,7 @@ static void open_status(struct server *s)
 
     if (status_socket_open(&s->daemon.loop, s->record.dir.path, on_request, s, &s->status_socket,
                            &err) < 0)
-        log_warn("--status and --drain will not find this run: %s", err.msg);
+        log_warn("--status, --drain and --trace will not find this run: %s", err.msg);
 }
 
 /* ---- start and end ---- */

@@ -89,6 +89,17 @@ static const struct verb_row verbs[] = {
                  "meant.\n"
                  "\n"
                  "  dpdriver status demo\n"},
+    [VERB_TRACE] =
+        {.name = "trace",
+         .option = "trace",
+         .operands = {"trace", "run-dir"},
+         .usage = "SECONDS [RUN]",
+         .needs = "trace",
+         .line = "record a timeline of a running job",
+         .text = "Has all ranks of the driver that runs on this machine record what they do, and\n"
+                 "writes trace.json to the run directory.  Perfetto and Chrome show it.\n"
+                 "\n"
+                 "  dpdriver trace 1 demo\n"},
     [VERB_DRAIN] =
         {.name = "drain",
          .option = "drain",
@@ -353,8 +364,9 @@ static void put_statuses(unsigned uses, FILE *f)
                    : "  0  All is done.\n"
                      "  1  The output cannot be written.\n");
     fprintf(f, "  2  The command line, the job file or the data are wrong.\n");
-    if (verbs_have(uses, OF(STATUS) | OF(DRAIN) | OF(STANDBY)))
-        fprintf(f, "  3  status, drain or standby found no driver, or the driver refused.\n");
+    if (verbs_have(uses, OF(STATUS) | OF(DRAIN) | OF(TRACE) | OF(STANDBY)))
+        fprintf(f,
+                "  3  status, drain, trace or standby found no driver, or the driver refused.\n");
     if (verbs_have(uses, OF(TRAIN) | OF(STANDBY)))
         fprintf(f, "  4  A signal stopped the job. --resume goes on with it.\n"
                    "\n"

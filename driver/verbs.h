@@ -23,6 +23,7 @@ enum verb {
     VERB_STANDBY,
     VERB_DRAIN,
     VERB_STATUS,
+    VERB_TRACE,
     VERB_SECRET,
     VERB_KEYS,
     VERB_HELP,

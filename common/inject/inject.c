@@ -37,6 +37,8 @@ static const struct point {
     [INJECTION_AT_PREPARE] = {"prepare", NUMBER_OPTIONAL, "generation", "when a formation begins"},
     [INJECTION_AT_FORM] = {"form", NUMBER_OPTIONAL, "generation", "when the ranks connect"},
     [INJECTION_AT_STEP] = {"step", NUMBER_NEEDED, "step", "when the step begins"},
+    [INJECTION_AT_BACKWARD] = {"backward", NUMBER_NEEDED, "step",
+                               "when it computes the step's gradients"},
     [INJECTION_AT_REDUCE] = {"reduce", NUMBER_NEEDED, "step", "when it waits for the step's sums"},
     [INJECTION_AT_UPDATE] = {"update", NUMBER_NEEDED, "step", "when it has the step's sums"},
     [INJECTION_AT_STATISTICS] = {"statistics", NUMBER_OPTIONAL, "epoch",

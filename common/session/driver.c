@@ -128,7 +128,7 @@ void driver_free(struct driver *d)
 
 /* ---- time ---- */
 
-static void driver_enter(struct driver *d, int64_t now_ns)
+void driver_enter(struct driver *d, int64_t now_ns)
 {
     d->now_ns = now_ns;
     d->now_ms = session_enter_ms(&d->clock, now_ns);
@@ -149,7 +149,7 @@ static void accuse_unsent(struct driver *d)
 }
 
 /* The end of each event: find out whether the job is over, and compute when to be called next. */
-static void driver_leave(struct driver *d)
+void driver_leave(struct driver *d)
 {
     int64_t due = INT64_MAX;
     accuse_unsent(d);

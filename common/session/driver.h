@@ -154,6 +154,13 @@ void drained_fini(struct drained *x); /* of a zeroed one, too */
 int driver_drain(struct driver *d, int64_t now_ns, const char *who, struct drained *out,
                  struct err *err);
 
+/* The operator wants a timeline: all ranks record from their next step on, for this long, up to
+ * DRIVER_LONGEST_TRACE_NS.  *n_ranks: how many.  EVENT_SPANS brings the records.  Fails with
+ * ERR_REFUSED, and then nothing happens: nothing is trained now, or the time is no such time. */
+#define DRIVER_LONGEST_TRACE_NS (INT64_C(60) * 1000000000)
+int driver_trace(struct driver *d, int64_t now_ns, int64_t duration_ns, int *n_ranks,
+                 struct err *err);
+
 void driver_tick(struct driver *d, int64_t now_ns);
 int64_t driver_deadline(const struct driver *d); /* when to tick next; INT64_MAX once finished */
 int driver_next(struct driver *d, struct action *out); /* 1: *out is the next action; 0: none */

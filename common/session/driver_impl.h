@@ -19,6 +19,7 @@
  *   driver_end.c     causes of failure, and the end of the job
  *   driver_inject.c  faults on purpose
  *   driver_status.c  the live table
+ *   driver_trace.c   timelines that the operator asks for
  *
  * Threads: as driver.h. */
 #ifndef SESSION_DRIVER_IMPL_H
@@ -88,6 +89,10 @@ void driver_send(const struct driver *d, const struct conn *c, const Wire__Contr
 void driver_event(const struct driver *d,
                   struct session_event *e);           /* takes its pointers; host from rank */
 char *driver_label(const struct driver *d, int rank); /* "rank 1 (hostB)", for free() */
+
+/* driver.c: every event begins with enter and ends with leave */
+void driver_enter(struct driver *d, int64_t now_ns);
+void driver_leave(struct driver *d);
 
 /* driver_apply.c */
 void driver_apply(struct driver *d, struct decision x); /* frees what it owns */

@@ -26,6 +26,7 @@ struct watch {
     int is_warned;             /* 1: a warning named a late rank, which has not moved on since */
     struct incident *incident; /* the incident about which ranks are being asked, or NULL */
     int n_incidents;
+    int64_t n_traces; /* timelines that the operator asked for */
     int64_t incident_until_ms;
     int64_t pace_since_ms, pace_generation; /* the present window of driver_pace.c; 0: none */
 };
@@ -47,6 +48,7 @@ void watch_at_step(struct watch *w, int64_t step);   /* and at this step */
 void watch_joined(struct watch *w, int rank);        /* it opens its data */
 void watch_heard(struct watch *w, int rank);
 void watch_in_phase(struct watch *w, int rank, enum phase phase);
+int64_t watch_trace(struct watch *w); /* the number of another timeline, from 1 */
 void watch_clock(struct watch *w, int rank, const Wire__Heartbeat *h); /* its stamps */
 void watch_since(struct watch *w, int rank, int64_t since_ms);         /* by the rank's own clock */
 int watch_moved(struct watch *w, int rank, const struct progress *p);  /* 1: it was of use */

@@ -256,6 +256,8 @@ static int run_stage(struct stepper *t, const struct micro *m, int i, struct err
 
     step_at_stage(t, s->backward ? PHASE_BACKWARD : PHASE_FORWARD,
                   s->backward && m->key.last ? t->next_bucket : -1);
+    if (s->backward && m->key.last)
+        faults_reach(t->faults, INJECTION_AT_BACKWARD, t->queued->step);
     if (is_divided && open_buckets(t, s, err) < 0)
         return err->code;
     if (s->backward && m->key.last && watch_backward(&t->watch, err) < 0)

@@ -47,6 +47,9 @@ DRIVER_CASES = [
     (["--status", "--run-dir", "typo"], r"--status: there is no run directory typo, nor runs/typo"),
     (["--drain", "1", "--run-dir", "typo"], r"--drain: there is no run directory typo"),
     (["--drain", "1", "--status"], r"--status and --drain: one question at a time"),
+    (["--drain", "1", "--trace", "1"], r"--drain and --trace: one question at a time"),
+    (["--trace", "61"], r"--trace.*61"),
+    (["trace", "0"], r"--trace.*0"),
     (["--drain", ""], r"--drain .*empty"),
     (["--drain", "1 2"], r"--drain 1 2: want the number of a rank, spare1, or the name of a host"),
     (["--nranks", "2", "--inject", "kil:rank1@step5"],
@@ -105,6 +108,8 @@ VERB_CASES = [
     (["status", "--drain", "1"], r"takes no --drain, which belongs to drain"),
     (["drain"], r"needs a word: dpdriver drain WHO"),
     (["drain", "1", "typo"], r"--drain: there is no run directory typo"),
+    (["trace"], r"needs a word: dpdriver trace SECONDS"),
+    (["trace", "1", "typo"], r"--trace: there is no run directory typo"),
     (["drain", "1 2"], r"--drain 1 2: want the number of a rank"),
     (["standby"], r'"dpdriver standby" needs a word: dpdriver standby HOST:PORT'),
     (["--standby"], r"--standby needs --root"),
@@ -231,8 +236,8 @@ class Args(dp.Case):
         self.assertEqual(told("keys", "Batch"), told("--help-job", "--like", "batch"))
         verbs = re.findall(r"^  (\w+) +.*", told("help").split("\n\n")[2], re.MULTILINE)
         self.assertEqual(verbs, ["train", "evaluate", "predict", "export", "standby", "drain",
-                                 "status", "secret", "keys", "help"])
-        self.assertLessEqual(len(told("help").splitlines()), 40)
+                                 "status", "trace", "secret", "keys", "help"])
+        self.assertLessEqual(len(told("help").splitlines()), 42)
         options, daily = {}, {}
         for verb in verbs:
             summary, whole = told(verb, "--help"), told("help", verb)

@@ -3,6 +3,8 @@ others up, and what the file says where a rank is missing."""
 
 import json
 import os
+import signal
+import subprocess
 
 import dp
 from dp import FINISHED
@@ -114,7 +116,7 @@ class Trace(dp.Case):
         """A rank that is late with its gradients is named for the sums of that step, while the step
         is as long on all ranks."""
         self.run_driver("--local", "--run-dir", "run", "--inject",
-                        "delay:rank1@step4:400ms,delay:rank2@step6:400ms", n=3,
+                        "delay:rank1@step4:400ms,delay:rank2@backward6:400ms", n=3,
                         job={**JOB, "report.trace": [2, 8]})
         line = self.timeline()
         self.assert_sound(line, 3, range(2, 9))
@@ -126,6 +128,30 @@ class Trace(dp.Case):
         walls = {rank: max(span["dur"] for span in line.of(rank, "engine", "step"))
                  for rank in range(3)}
         self.assertGreater(min(walls.values()), 300e3)
+
+    def test_running_job(self):
+        """A job that runs is recorded by a word to its driver, twice."""
+        job = {**dp.ENDLESS, "cluster.driver_timeout": 0}
+        driver = self.driver("--local", "--run-dir", "run", n=2, job=job)
+        self.wait_event("first_step", run="run")
+        for name in ("trace.json", "trace-2.json"):
+            result = subprocess.run([dp.DRIVER, "trace", "0.2", "run"], cwd=self.folder,
+                                    env=self.env, check=False, timeout=dp.PATIENCE,
+                                    capture_output=True, text=True)
+            self.assertEqual(result.returncode, FINISHED, result.stderr)
+            self.assertIn("2 ranks record from the next step on, for 0.2 s", result.stdout)
+            path = self.path("run", name)
+            dp.wait_for(name, lambda path=path: os.path.exists(path))
+            line = Timeline(path)
+            self.assertEqual(sorted(line.processes), [0, 1])
+            for rank in (0, 1):
+                steps = [span["args"]["step"] for span in line.of(rank, "engine", "step")]
+                self.assertEqual(steps, list(range(steps[0], steps[-1] + 1)))
+                self.assertEqual(line.ranks[rank]["first_step"], steps[0])
+            both = [spans for spans in line.collectives().values() if len(spans) == 2]
+            self.assertTrue(both)
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, dp.STOPPED)
 
     def test_lost_rank(self):
         """The file says which rank was lost meanwhile; the other ranks show the recovery."""

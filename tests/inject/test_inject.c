@@ -93,8 +93,9 @@ static const struct {
     {"kill:rank-1@step5", "want :rankK@"},
     {"kill:rank65536@step5", "want :rankK@"},
     {"kill:rank1step5", "want :rankK@"},
-    {"kill:rank1@", "unknown point \"\", want gather, ready, prepare[N], form[N], stepN, reduceN, "
-                    "updateN, statistics[N], validate[N], checkpoint[N] or stop"},
+    {"kill:rank1@",
+     "unknown point \"\", want gather, ready, prepare[N], form[N], stepN, backwardN, "
+     "reduceN, updateN, statistics[N], validate[N], checkpoint[N] or stop"},
     {"kill:rank1@epoch5", "unknown point \"epoch5\", want gather"},
     {"kill:rank1@step", "step wants the number of the step, such as step50"},
     {"kill:rank1@step5x", "the number of the step is \"5x\", want digits"},
