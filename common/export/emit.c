@@ -27,6 +27,7 @@ static emit_function *const emit_functions[OP_COUNT] = {
     [OP_expand] = emit_expand,
     [OP_flatten] = emit_flatten,
     [OP_group_norm] = emit_group_norm,
+    [OP_integers] = emit_integers,
     [OP_layer_norm] = emit_layer_norm,
     [OP_linear] = emit_linear,
     [OP_matmul] = emit_matmul,
@@ -420,7 +421,7 @@ void emit_put(struct emit *e, const char *name, enum form form)
     v->name[form] = name;
     v->made = form;
     if (!v->type)
-        v->type = ONNX_FLOAT;
+        v->type = e->g->value[e->node->out[0]].dtype == DTYPE_I32 ? ONNX_INT64 : ONNX_FLOAT;
 }
 
 /* ---- the graph ---- */

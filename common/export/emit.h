@@ -50,7 +50,7 @@ struct emit {
 typedef void emit_function(struct emit *e, const struct node *n);
 
 emit_function emit_activation, emit_add, emit_bias, emit_elementwise, emit_reduce, emit_matmul,
-    emit_softmax, emit_cast;
+    emit_softmax, emit_cast, emit_integers;
 emit_function emit_reshape, emit_permute, emit_slice, emit_slice_grad, emit_expand, emit_concat,
     emit_flatten, emit_unflatten;
 emit_function emit_conv2d, emit_conv2d_grad_x, emit_pool2d, emit_linear;

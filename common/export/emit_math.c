@@ -321,6 +321,42 @@ void emit_cast(struct emit *e, const struct node *n)
     emit_put(e, y, form);
 }
 
+/* ---- whole numbers ---- */
+
+/* Results are limited to 31 bits, as ours are. */
+static const char *integers_limited(struct emit *e, const char *y)
+{
+    const int64_t low = INT32_MIN, high = INT32_MAX, scalar[1] = {0};
+    const char *limit[2];
+
+    limit[0] = emit_to_shape(e, emit_list(e, &low, 1), scalar, 0);
+    limit[1] = emit_to_shape(e, emit_list(e, &high, 1), scalar, 0);
+    return emit_3(e, "Clip", y, limit[0], limit[1]);
+}
+
+void emit_integers(struct emit *e, const struct node *n)
+{
+    static const char *const ops[INTEGERS_COUNT] = {
+        [INTEGERS_ADD] = "Add",      [INTEGERS_SUB] = "Sub", [INTEGERS_MUL] = "Mul",
+        [INTEGERS_MIN] = "Min",      [INTEGERS_MAX] = "Max", [INTEGERS_FROM_END] = "Add",
+        [INTEGERS_PREFIX] = "CumSum"};
+    const enum integers kind = n->attr.integers.kind;
+    const int64_t number = n->attr.integers.number, zero = 0,
+                  last = emit_shape(e, n->out[INTEGERS_Y])->n - 1;
+    const char *a = emit_in(e, INTEGERS_A), *b = emit_in(e, INTEGERS_B), *y;
+
+    if (kind == INTEGERS_PREFIX)
+        b = emit_to_shape(e, emit_list(e, &last, 1), &zero, 0);
+    else if (!b)
+        b = emit_list(e, &number, 1);
+    y = emit_2(e, ops[kind], a, b);
+    if (kind == INTEGERS_FROM_END)
+        y = emit_3(e, "Where", emit_2(e, "Less", a, emit_list(e, &zero, 1)), y, a);
+    else if (kind != INTEGERS_MIN && kind != INTEGERS_MAX)
+        y = integers_limited(e, y);
+    emit_put(e, y, FORM_PLAIN);
+}
+
 /* ---- along dimensions ---- */
 
 /* The form in which x is reduce_along so that the dimensions that are left stand in our order. */

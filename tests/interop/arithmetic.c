@@ -1,5 +1,5 @@
-/* arithmetic - all kinds of ir/elementwise.h and all activations as one model of ONNX, and the
- * numbers that our formulas give.
+/* arithmetic - all kinds of ir/elementwise.h, all activations and all arithmetic of whole numbers
+ * as one model of ONNX, and the numbers that our formulas give.
  *
  *   arithmetic MODEL.onnx NUMBERS
  *
@@ -12,9 +12,10 @@
 #include "base/alloc.h"
 #include "base/util.h"
 #include "export/emit.h"
+#include "ir/integers.h"
 #include "op/compose.h"
 
-enum { ROWS = 4, LENGTH = 64 };
+enum { ROWS = 4, LENGTH = 64, NUMBER = -3, MOST = EW_COUNT + 16 + 2 * INTEGERS_COUNT };
 
 static const float p = 0.7f, q = 1.3f;
 
@@ -78,7 +79,44 @@ static const struct {
 #undef X
 };
 
-/* The outputs' values in value[]: the kinds, and then the activations but ACT_NONE. */
+/* a times `by` as whole numbers, 0.5 away from the next one at most. */
+static int whole(struct compose *c, int a, float by)
+{
+    const union node_attr times = {.elementwise = {EW_AFFINE, by, 0}},
+                          round = {.elementwise = {EW_ROUND, 0, 0}};
+
+    a = compose_append(c, OP_elementwise, &times, &a, 1);
+    return compose_cast(c, compose_append(c, OP_elementwise, &round, &a, 1), DTYPE_I32);
+}
+
+/* Element i of the arithmetic of whole numbers, of a and b or, where has_b is 0, of the number. */
+static float integers_of(enum integers kind, const struct operands *x, int i, int has_b)
+{
+    const int64_t a = (int64_t)rintf(x->a[i] * 8), b = has_b ? (int64_t)rintf(x->b[i] * 4) : NUMBER;
+    int64_t sum = 0;
+
+    for (int k = i / LENGTH * LENGTH; k <= i && kind == INTEGERS_PREFIX; k++)
+        sum += (int64_t)rintf(x->a[k] * 8);
+    return (float)(kind == INTEGERS_PREFIX ? sum : INTEGERS_LIMIT(INTEGERS_OF(kind, a, b)));
+}
+
+/* Appends the outputs of whole numbers: each kind of two operands, and of one and a number. */
+static int build_integers(struct compose *c, const int *in, int *value)
+{
+    const int a = whole(c, in[0], 8), b = whole(c, in[1], 4);
+    int n = 0;
+
+    for (int k = 0; k < INTEGERS_COUNT; k++)
+        for (int has_b = 1; has_b >= 0; has_b--)
+            value[n++] =
+                compose_cast(c,
+                             compose_integers(c, (enum integers)k, a,
+                                              has_b && k != INTEGERS_PREFIX ? b : NO_VALUE, NUMBER),
+                             DTYPE_F32);
+    return n;
+}
+
+/* The outputs' values in value[]: the kinds, the activations but ACT_NONE, and whole numbers. */
 static int build(struct graph *g, int *value, struct err *err)
 {
     struct compose c = {.g = g, .name = "kind", .err = err};
@@ -94,6 +132,7 @@ static int build(struct graph *g, int *value, struct err *err)
     }
     for (enum activation k = ACT_NONE + 1; activation_names[k]; k++)
         value[n++] = compose_activation(&c, k, in[0]);
+    n += build_integers(&c, in, value + n);
     return c.rc < 0 ? c.rc : n;
 }
 
@@ -103,7 +142,7 @@ static int write_model(const char *path, struct err *err)
     struct graph *g[2] = {graph_new(2, 0), graph_new(3, 0)};
     struct onnx o;
     struct emit e = {.o = &o, .g = g[0], .other = g[1], .samples = "a", .err = err};
-    int value[EW_COUNT + 16], n = build(g[1], value, err), rc;
+    int value[MOST], n = build(g[1], value, err), rc;
 
     n = n < 0 ? n : build(g[0], value, err);
     onnx_init(&o, NULL);
@@ -117,9 +156,12 @@ static int write_model(const char *path, struct err *err)
     rc = n < 0 ? n : emit_graph(&e, value, n);
     for (int i = 0; i < n && rc == 0; i++) {
         const char *y = emit_get(&e, value[i], FORM_PLAIN);
-        const char *name = i < EW_COUNT ? kinds[i].name
-                                        : arena_printf(&o.arena, "activation_%s",
-                                                       activation_names[i - EW_COUNT + 1]);
+        const int whole_at = i - (n - 2 * INTEGERS_COUNT);
+        const char *name =
+            i < EW_COUNT ? kinds[i].name
+            : whole_at >= 0
+                ? arena_printf(&o.arena, "integers_%d_%d", whole_at / 2, whole_at % 2)
+                : arena_printf(&o.arena, "activation_%s", activation_names[i - EW_COUNT + 1]);
 
         onnx_node(&o, "Identity", &y, 1, &name, 1);
         onnx_output(&o, name, dim, 2);
@@ -150,6 +192,9 @@ static int write_numbers(const char *path)
     for (enum activation k = ACT_NONE + 1; activation_names[k]; k++)
         for (int i = 0; i < ROWS * LENGTH; i++)
             put_number(f, (float)activation(k, (double)x.a[i]));
+    for (int k = 0; k < 2 * INTEGERS_COUNT; k++)
+        for (int i = 0; i < ROWS * LENGTH; i++)
+            put_number(f, integers_of((enum integers)(k / 2), &x, i, k % 2 == 0));
     return fclose(f);
 }
 

@@ -158,6 +158,38 @@ class Decoder(nn.Module):
         return self.head(nn.functional.rms_norm(h, (16,)))
 
 
+class Counted(nn.Module):
+    """Positions that a mask counts, equal neighbours, rows from the end"""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.places = nn.Embedding(VOCAB, 8), nn.Embedding(CONTEXT + 2, 8)
+        self.head = nn.Linear(8, VOCAB)
+
+    def forward(self, ids, mask):
+        seen = mask.long()
+        at = torch.cumsum(seen, 1) * seen + 1
+        same = (ids == ids.roll(1, 1)).float()[..., None]
+        return self.head(self.table(ids) + self.places(at) * (1 + same))
+
+
+class Grown(nn.Module):
+    """Images that a file of ONNX enlarges in several ways, and their places"""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.BatchNorm2d(8)
+        self.up, self.last = nn.ConvTranspose2d(8, 6, 4, 2, 1), nn.Linear(6, 10)
+
+    def forward(self, x):
+        x = nn.functional.relu(self.norm(self.first(nn.functional.pad(x, (1, 1, 1, 1),
+                                                                      mode="reflect"))))
+        x = nn.functional.interpolate(self.up(x), scale_factor=2, mode="nearest")
+        x = nn.functional.interpolate(x, size=(15, 13), mode="bicubic")
+        best = nn.functional.one_hot(x.mean((2, 3)).argmax(1), 6).float()
+        return self.last(torch.round(x * 4).mean((2, 3)) + best + x.amax((2, 3)))
+
+
 class Export(dp.Case):
     def setUp(self):
         super().setUp()
@@ -223,11 +255,20 @@ class Export(dp.Case):
                 if name in ("lenet", "lenet5", "resnet18"):
                     self.assertNotIn("Transpose", [node.op_type for node in model.graph.node])
 
-    def imported(self, name, module, inputs, job):
+    def imported(self, name, module, inputs, job, is_onnx=False):
         torch.manual_seed(0)
-        torch.export.save(torch.export.export(module.train(), inputs, strict=False),
-                          self.path(name + ".pt2"))
-        want = self.run_job(name, {"model.import": name + ".pt2", "data.format": "npy", **job})
+        file = "given.onnx" if is_onnx else name + ".pt2"
+        if is_onnx:
+            ports = [f"input{i}" for i in range(len(inputs))]
+            # pylint: disable-next=unexpected-keyword-arg
+            torch.onnx.export(module.train(), inputs, self.path(file), dynamo=False,
+                              training=torch.onnx.TrainingMode.TRAINING, input_names=ports,
+                              do_constant_folding=False, opset_version=18,
+                              dynamic_axes={port: {0: "n"} for port in ports})
+        else:
+            torch.export.save(torch.export.export(module.train(), inputs, strict=False),
+                              self.path(file))
+        want = self.run_job(name, {"model.import": file, "data.format": "npy", **job})
         module.load_state_dict(safetensors.torch.load_file(
             self.path(name, "checkpoints", "latest", "model.safetensors")))
         return want, *self.session(name), module.eval()
@@ -241,6 +282,27 @@ class Export(dp.Case):
         with torch.no_grad():
             aux = module(torch.from_numpy(x.copy()))[1].numpy()
         self.assert_same(session, {"picture": x}, "output1", aux)
+
+    def test_onnx_again(self):
+        """A file of ONNX is trained, and written as another one"""
+        want, _, session, _ = self.imported("grown", Grown(), (torch.zeros(4, 3, SIDE, SIDE),),
+                                            IMAGES, is_onnx=True)
+        self.assert_same(session, {"input0": np.moveaxis(self.x, -1, 1)},
+                         session.get_outputs()[0].name, want)
+
+    def test_whole_numbers(self):
+        fields = "{ids: ids.npy, mask: mask.npy, labels: ids.npy}"
+        inputs = (torch.zeros(4, CONTEXT, dtype=torch.int64),
+                  torch.ones(4, CONTEXT, dtype=torch.bool))
+        given = (self.tokens, np.load(self.path("mask.npy")))
+        for is_onnx in (False, True):
+            with self.subTest(is_onnx=is_onnx):
+                want, _, session, _ = self.imported(
+                    f"counted{is_onnx}", Counted(), inputs,
+                    {"data.train": fields, "data.validation": fields}, is_onnx)
+                ports = [i.name for i in session.get_inputs()]
+                self.assert_same(session, dict(zip(ports, given)), session.get_outputs()[0].name,
+                                 want)
 
     def test_arithmetic(self):
         """Each kind of arithmetic and each activation, at numbers around 0 (arithmetic.c)"""
