@@ -367,6 +367,7 @@ void record_event(struct record *r, const struct session_event *ev)
         break;
     case EVENT_DONE:
         r->seconds = ev->done.seconds;
+        r->account = ev->account;
         r->step = ev->step;
         r->is_stopped_early = ev->done.reason && !strcmp(ev->done.reason, "early_stop");
         if (!r->checkpoint) /* nothing was to be done: take the one from which the run went on */

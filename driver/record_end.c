@@ -179,6 +179,7 @@ void record_end(struct record *r, int status)
     is_deposed = events_check_owner(r->events); /* as the disk's thread has found */
     if (status == STATUS_OK && r->options->common.log_format == LOG_TEXT)
         show_table(r, &(struct table_end){.seconds = r->seconds,
+                                          .account = r->account,
                                           .model_path = model,
                                           .next = next,
                                           .plot = has_hung ? NULL : drawing_plot(r->drawing)});

@@ -103,6 +103,22 @@ static void put_start(json_t *o, const struct session_event *ev)
     events_put_text(o, "data", data);
 }
 
+/* Where the time of the run went.  A driver that goes on with the run reads it (report/led.c). */
+static void put_account(json_t *o, const struct session_event *ev)
+{
+    const struct account_times *t = &ev->account;
+    json_t *badput;
+
+    if (account_wall_ns(t) == 0)
+        return;
+    badput = json_object();
+    events_put_number(o, "wall_seconds", 1e-9 * (double)account_wall_ns(t));
+    events_put_number(o, "goodput", account_goodput(t));
+    for (int i = ACCOUNT_PRODUCTIVE + 1; i < ACCOUNT_KINDS; i++)
+        events_put_number(badput, account_key(i), 1e-9 * (double)t->ns[i]);
+    json_object_set_new(o, "badput", badput);
+}
+
 /* The ranks from here on, each with its process. */
 static void put_processes(json_t *o, const struct session_event *ev)
 {
@@ -129,6 +145,7 @@ static void put_form(json_t *o, const struct session_event *ev)
         put_int(o, "term", ev->form.voters.term);
     }
     put_step(o, ev);
+    put_account(o, ev);
     put_processes(o, ev);
 }
 
@@ -187,6 +204,7 @@ static void put_epoch(json_t *o, const struct session_event *ev)
     EPOCH_FIGURES_LAST(PUT_FIGURE)
     if (e->is_mean)
         events_put_text(o, "replicas", "mean over ranks");
+    put_account(o, ev);
 }
 
 static void put_checkpoint(json_t *o, const struct session_event *ev)
@@ -195,6 +213,7 @@ static void put_checkpoint(json_t *o, const struct session_event *ev)
     events_put_text(o, "path", ev->text);
     events_put_number(o, "seconds", ev->checkpoint.seconds);
     events_put_number(o, "exposed_seconds", ev->checkpoint.exposed_seconds);
+    put_account(o, ev);
 }
 
 static void put_done(json_t *o, const struct session_event *ev)
@@ -208,6 +227,7 @@ static void put_done(json_t *o, const struct session_event *ev)
     if (ev->done.reason)
         events_put_text(o, "reason", ev->done.reason);
     put_numbers(o, "peak_rss_mib", ev->done.peak_rss_mib, ev->done.n_ranks);
+    put_account(o, ev);
 }
 
 static void put_lost(json_t *o, const struct session_event *ev)

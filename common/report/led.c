@@ -11,6 +11,7 @@
 
 #include <fcntl.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -28,7 +29,8 @@ enum { FIRST_BYTES = 64 << 10, MOST_BYTES = 16 << 20, TIMES = 16 };
 struct scan {
     struct led led;
     int64_t bound; /* the lowest step of the formations so far */
-    int has_form, has_epoch, has_validated, has_voters;
+    int has_form, has_epoch, has_validated, has_voters, has_account;
+    double newest_s; /* the time of the newest line of the last driver; 0: not known */
 };
 
 /* From 0 to `most`, whatever stands there. */
@@ -82,6 +84,59 @@ static void led_note_epoch(struct scan *s, const json_t *o)
     s->has_validated = 1;
 }
 
+static double led_real(const json_t *o, const char *key)
+{
+    const double most = 3e8; /* ten years: the sum of all causes fits into 64 bits of ns */
+    double v = json_number_value(json_object_get(o, key));
+
+    return v > 0 && v < most ? v : 0;
+}
+
+static struct account_times led_times(const json_t *o, const json_t *badput)
+{
+    struct account_times t = {{0}};
+    int64_t wall = llrint(1e9 * led_real(o, "wall_seconds"));
+
+    for (int i = ACCOUNT_PRODUCTIVE + 1; i < ACCOUNT_KINDS; i++)
+        t.ns[i] = llrint(1e9 * led_real(badput, account_key(i)));
+    t.ns[ACCOUNT_PRODUCTIVE] = max_i64(0, wall - account_wall_ns(&t));
+    return t;
+}
+
+/* The newest account counts.  Nothing more is known of the time from there to the newest line of
+ * its driver: steps of that time are beyond the marks, so it counts as repeated. */
+static void note_account(struct scan *s, const json_t *o, const json_t *badput)
+{
+    struct account_past *past = &s->led.account;
+    struct account_times t = led_times(o, badput);
+    struct account_mark mark = {.step = led_number(o, "step"),
+                                .ns = t.ns[ACCOUNT_PRODUCTIVE] + t.ns[ACCOUNT_DATA]};
+    double since = s->newest_s - json_number_value(json_object_get(o, "time"));
+
+    if (!s->has_account) {
+        past->times = t;
+        if (s->newest_s > 0 && since > 0 && since < 3e8)
+            past->times.ns[ACCOUNT_REPEATED] += llrint(1e9 * since);
+    }
+    s->has_account = 1;
+    if (past->n_marks < ACCOUNT_PAST_MARKS &&
+        (past->n_marks == 0 || mark.step < past->mark[past->n_marks - 1].step))
+        past->mark[past->n_marks++] = mark;
+}
+
+/* A driver that wrote its first line, and no account, took time that is not counted. */
+static void note_time(struct scan *s, const json_t *o, const char *event)
+{
+    const json_t *badput = json_object_get(o, "badput");
+
+    if (s->newest_s == 0)
+        s->newest_s = json_number_value(json_object_get(o, "time"));
+    if (json_is_object(badput))
+        note_account(s, o, badput);
+    if (!strcmp(event, "start"))
+        s->newest_s = 0;
+}
+
 /* Before the newest formation only formations and epochs count, and no other line is parsed. */
 static void note_line(struct scan *s, const char *line, size_t len)
 {
@@ -97,6 +152,8 @@ static void note_line(struct scan *s, const char *line, size_t len)
         s->led.generation = max_i64(s->led.generation, led_number(o, "generation"));
         s->led.step = max_i64(s->led.step, led_number(o, "step"));
     }
+    if (event)
+        note_time(s, o, event);
     if (event && !strcmp(event, "standby"))
         note_voters(s, o, "id");
     if (event && !strcmp(event, "form"))
@@ -183,6 +240,17 @@ static int led_scan(const char *events_path, size_t left, struct scan *s)
     return left == 0 && !is_done(s);
 }
 
+/* The marks were read backwards. */
+static void led_reverse(struct account_past *past)
+{
+    for (int i = 0, k = past->n_marks - 1; i < k; i++, k--) {
+        struct account_mark m = past->mark[i];
+
+        past->mark[i] = past->mark[k];
+        past->mark[k] = m;
+    }
+}
+
 void led_read(const char *events_path, struct led *out)
 {
     struct scan s;
@@ -190,5 +258,6 @@ void led_read(const char *events_path, struct led *out)
 
     while (led_scan(events_path, most, &s) && most < MOST_BYTES)
         most *= TIMES;
+    led_reverse(&s.led.account);
     *out = s.led;
 }

@@ -129,6 +129,15 @@ static void put_data_wait(const struct status *s, struct buf *out)
         buf_printf(out, "%s\n", text);
 }
 
+static void put_goodput(const struct status *s, struct buf *out)
+{
+    char text[256];
+
+    table_goodput_text(&s->account, text, sizeof text);
+    if (text[0])
+        buf_printf(out, "goodput %s\n", text);
+}
+
 static void status_put_standby(const struct status *s, struct buf *out)
 {
     if (s->standby)
@@ -141,6 +150,7 @@ void status_put_text(const struct status *s, struct buf *out)
     status_put_line(s, out);
     put_table(s, NULL, out);
     put_data_wait(s, out);
+    put_goodput(s, out);
     status_put_standby(s, out);
 }
 
@@ -169,6 +179,7 @@ void status_put_brief(const struct status *s, int most, struct buf *out)
     status_put_line(s, out);
     put_table(s, is_shown, out);
     put_data_wait(s, out);
+    put_goodput(s, out);
     status_put_standby(s, out);
     if (s->n > most)
         buf_printf(out, "and %d more: dpdriver --status shows all\n", s->n - most);
@@ -209,17 +220,37 @@ static json_t *standby_json(const struct status *s)
                       : json_null();
 }
 
+/* Seconds by cause. */
+static json_t *badput_json(const struct account_times *t)
+{
+    json_t *o = json_object();
+
+    for (int i = ACCOUNT_PRODUCTIVE + 1; i < ACCOUNT_KINDS; i++)
+        json_object_set_new(o, account_key(i), json_real(1e-9 * (double)t->ns[i]));
+    return o;
+}
+
+static void status_put_account(const struct account_times *t, json_t *o)
+{
+    const int is_known = account_wall_ns(t) > 0;
+
+    json_object_set_new(o, "goodput", is_known ? json_real(account_goodput(t)) : json_null());
+    json_object_set_new(o, "badput", is_known ? badput_json(t) : json_null());
+}
+
 static json_t *status_json(const struct status *s)
 {
-    json_t *ranks = json_array();
+    json_t *ranks = json_array(), *o;
 
     for (int i = 0; i < s->n; i++)
         json_array_append_new(ranks, rank_json(&s->rank[i]));
-    return json_pack("{s:s, s:f, s:I, s:I, s:I, s:i, s:i, s:f, s:o, s:o}", "stage", s->stage,
-                     "stage_seconds", s->stage_s, "generation", (json_int_t)s->generation, "epoch",
-                     (json_int_t)s->epoch, "step", (json_int_t)s->step, "nranks", s->n_ranks,
-                     "here", s->n_here, "data_wait_share", s->data_wait_share, "standby",
-                     standby_json(s), "ranks", ranks);
+    o = json_pack("{s:s, s:f, s:I, s:I, s:I, s:i, s:i, s:f, s:o, s:o}", "stage", s->stage,
+                  "stage_seconds", s->stage_s, "generation", (json_int_t)s->generation, "epoch",
+                  (json_int_t)s->epoch, "step", (json_int_t)s->step, "nranks", s->n_ranks, "here",
+                  s->n_here, "data_wait_share", s->data_wait_share, "standby", standby_json(s),
+                  "ranks", ranks);
+    status_put_account(&s->account, o);
+    return o;
 }
 
 void status_put_both(const struct status *s, struct buf *out)

@@ -76,7 +76,7 @@ static void table_print_rows(const struct table *t, FILE *f)
 void table_print(const struct table *t, const struct table_end *end, FILE *f)
 {
     const struct session_epoch *last = table_last(t);
-    char total[32], loss[32], top5[32] = "";
+    char total[32], loss[32], top5[32] = "", goodput[256];
 
     table_print_rows(t, f);
     fprintf(f, "%s", end->plot ? end->plot : "");
@@ -91,6 +91,9 @@ void table_print(const struct table *t, const struct table_end *end, FILE *f)
                 loss_text(loss, sizeof loss, last->validation_loss), total);
     else
         fprintf(f, "took      %s\n", total);
+    table_goodput_text(&end->account, goodput, sizeof goodput);
+    if (goodput[0])
+        fprintf(f, "goodput   %s\n", goodput);
     if (end->model_path)
         fprintf(f, "model     %s\n", end->model_path);
     if (end->next)
@@ -129,6 +132,26 @@ void table_data_wait_text(double part, int cause, int rank, char *out, size_t ca
     if (part >= told && cause != WAIT_FEW) /* nothing helps against that */
         snprintf(out, cap, "waiting for data %.0f %% of the time on rank %d%s", 100 * part, rank,
                  advice[is_known ? cause : WAIT_UNKNOWN]);
+}
+
+void table_goodput_text(const struct account_times *t, char *out, size_t cap)
+{
+    const double least = 0.01, wall = (double)account_wall_ns(t);
+    const char *before = "; ";
+    size_t n = 0;
+
+    out[0] = 0;
+    if (wall <= 0)
+        return;
+    n = (size_t)snprintf(out, cap, "%.1f %% of the time", 100 * account_goodput(t));
+    for (int i = ACCOUNT_PRODUCTIVE + 1; i < ACCOUNT_KINDS && n < cap; i++) {
+        double part = (double)t->ns[i] / wall;
+
+        if (part < least)
+            continue;
+        n += (size_t)snprintf(out + n, cap - n, "%s%s %.1f %%", before, account_key(i), 100 * part);
+        before = ", ";
+    }
 }
 
 /* ", validation loss 1.4697, perplexity 4.348, accuracy 56.32 %" */

@@ -22,10 +22,11 @@ void table_add(struct table *t, const struct session_epoch *f);
 const struct session_epoch *table_last(const struct table *t);
 
 struct table_end {
-    double seconds;         /* the whole run */
-    const char *model_path; /* of the saved model; NULL: none was saved */
-    const char *next;       /* command to try next; NULL: none */
-    const char *plot;       /* lines that stand behind the rows; NULL: none */
+    double seconds;               /* the whole run */
+    struct account_times account; /* where the time went; all 0: not known */
+    const char *model_path;       /* of the saved model; NULL: none was saved */
+    const char *next;             /* command to try next; NULL: none */
+    const char *plot;             /* lines that stand behind the rows; NULL: none */
 };
 
 /* Rows, plot, accuracy, path of the model, next command. */
@@ -35,6 +36,10 @@ void table_print(const struct table *t, const struct table_end *end, FILE *f);
  * data 34 % of the time on rank 1: set data.workers higher".  The advice follows the cause (enum
  * wait_cause).  Empty if the part is less than a tenth. */
 void table_data_wait_text(double part, int cause, int rank, char *out, size_t cap);
+
+/* Where the time went, with the causes that took at least a hundredth: "94.1 % of the time; start
+ * 3.2 %, checkpoint 1.4 %".  Empty if it is not known. */
+void table_goodput_text(const struct account_times *t, char *out, size_t cap);
 
 /* One epoch as one line, for logs: "epoch 3: training loss 0.0531, ..." */
 void table_epoch_text(const struct session_epoch *f, int64_t n_epochs, char *out, size_t cap);

@@ -21,6 +21,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "session/account.h"
 #include "session/command.h"
 #include "session/incident.h"
 #include "session/offset.h"
@@ -138,11 +139,12 @@ struct session_spans { /* a piece of a rank's timeline, and what is known about 
 
 struct session_event {
     enum event_kind kind;
-    int rank;         /* -1: no rank in particular */
-    char *host;       /* of that rank, or NULL */
-    char *text;       /* or NULL */
-    int64_t step;     /* -1: none */
-    enum phase phase; /* EVENT_ERROR, EVENT_INJECT; PHASE_COUNT: none */
+    int rank;                     /* -1: no rank in particular */
+    char *host;                   /* of that rank, or NULL */
+    char *text;                   /* or NULL */
+    int64_t step;                 /* -1: none */
+    enum phase phase;             /* EVENT_ERROR, EVENT_INJECT; PHASE_COUNT: none */
+    struct account_times account; /* where the time of the run went */
     union {
         struct { /* rank 0 has built its graph */
             int n_ranks;

@@ -98,6 +98,7 @@ struct driver *driver_new(const struct driver_options *o, int64_t now_ns)
     d->now_ns = now_ns;
     d->n_seats = most + n_spares;
     init_machines(d);
+    ledger_init(d);
     succession_init(&d->membership);
     seat_take_own(&d->membership);
     set_beat(d);
@@ -369,6 +370,7 @@ void driver_progress(struct driver *d, int64_t now_ns, const struct progress *p)
         watch_in_phase(&d->watch, 0, p->phase); /* it has not left the formation before; a follower
                                                    tells that by its heartbeat */
     driver_moved(d, 0, p);
+    ledger_moved(d, p);
     driver_leave(d);
 }
 
@@ -575,6 +577,7 @@ void driver_event(const struct driver *d, struct session_event *e)
     if (e->rank >= 0 && !e->host && d->seats[e->rank].host)
         e->host = xstrdup(d->seats[e->rank].host);
     struct action a = {.kind = ACTION_EVENT, .event = *e};
+    a.event.account = account_at(&d->account, d->now_ns);
     if (d->ending.is_silent)
         action_fini(&a);
     else

@@ -34,6 +34,7 @@
 
 #include "base/err.h"
 #include "config/cluster.h"
+#include "session/account.h"
 #include "session/action.h"
 #include "session/status.h"
 #include "session/voters.h"
@@ -43,12 +44,13 @@ struct driver; /* opaque */
 
 /* The run as events.jsonl describes it since its newest formation; all 0: it has no such line. */
 struct led {
-    int64_t generation;     /* of the newest formation */
-    int64_t step;           /* the newest step in the file */
-    int64_t epoch_step;     /* the last step of the newest epoch that has its line ... */
-    int64_t validated_step; /* ... and of the newest epoch whose line has a validation */
-    struct voters voters;   /* of the newest formation in which a standby votes */
-    int is_done;            /* 1: the ranks of that formation were told that the job is finished */
+    int64_t generation;          /* of the newest formation */
+    int64_t step;                /* the newest step in the file */
+    int64_t epoch_step;          /* the last step of the newest epoch that has its line ... */
+    int64_t validated_step;      /* ... and of the newest epoch whose line has a validation */
+    struct account_past account; /* where the time of the run went */
+    struct voters voters;        /* of the newest formation in which a standby votes */
+    int is_done; /* 1: the ranks of that formation were told that the job is finished */
 };
 
 struct driver_options { /* copied; texts may be NULL where said */

@@ -44,6 +44,7 @@ void driver_opened(struct driver *d, int rank, struct report *r)
     seat_open(&d->membership, rank, r);
     if (rank == 0) {
         d->is_engine_busy = 0;
+        ledger_turn(d);
         own_opened(d);
     } else {
         gather_opened(&d->membership, rank);
@@ -74,6 +75,7 @@ void done_form(struct driver *d)
     }
     if (run_formed(&d->run))
         recover_resume_training(&d->formation);
+    ledger_formed(d);
     form_say(d);
     succession_formed(&d->membership);
     if (lead_formed(&d->membership)) {
@@ -90,6 +92,7 @@ void done_train(struct driver *d)
 {
     struct decision x = run_check_epoch(d);
     if (x.kind == DECIDE_NOTHING) {
+        ledger_trained(d);
         recover_done(&d->formation);
         x = run_trained(&d->run);
     }

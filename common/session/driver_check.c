@@ -87,6 +87,7 @@ void driver_check(const struct driver *d)
     check_formation(d);
     check_run_stage(d);
     check_watch(d);
+    account_check(&d->account);
     check_ending(d);
 }
 

@@ -18,6 +18,7 @@
  *   driver_stage.c   the stages of a job: legal moves, commands out
  *   driver_end.c     causes of failure, and the end of the job
  *   driver_inject.c  faults on purpose
+ *   driver_account.c where the wall time went
  *   driver_status.c  the live table
  *   driver_trace.c   timelines that the operator asks for
  *
@@ -25,6 +26,7 @@
 #ifndef SESSION_DRIVER_IMPL_H
 #define SESSION_DRIVER_IMPL_H
 
+#include "session/account.h"
 #include "session/convert.h"
 #include "session/driver.h"
 #include "session/formation.h"
@@ -82,6 +84,7 @@ struct driver {
     struct run run;
     struct watch watch;
     struct ending ending;
+    struct account account; /* driver_account.c alone changes it */
 };
 
 /* driver.c: what any machine may call, as it changes no state */
@@ -131,6 +134,15 @@ char *inject_for_training(const struct driver *d, int rank);
 void inject_happens(struct driver *d, int rank, struct report *r);
 void inject_at_stop(struct driver *d); /* when Stop is sent: followers cannot report any more */
 void inject_say_unspent(const struct driver *d);
+
+/* driver_account.c */
+void ledger_init(struct driver *d);
+void ledger_turn(struct driver *d); /* a stage began, or rank 0 is ready */
+void ledger_moved(struct driver *d, const struct progress *p);    /* rank 0's */
+void ledger_stepped(struct driver *d, const struct report *step); /* rank 0's */
+void ledger_trained(struct driver *d);                            /* all have answered */
+void ledger_formed(struct driver *d);                             /* at the step of the run */
+void ledger_saved(struct driver *d, const struct report *r);      /* in mid-training */
 
 /* driver_end.c */
 /* Something went wrong at c.rank.  `fmt` is the whole message.  The caller sets c's rank, code,

@@ -20,6 +20,7 @@ static void note_step(struct driver *d, int rank, struct report *r)
     recover_done(&d->formation);
     if (r->step.first)
         run_stepped(&d->run, 0, r->step.rss_mib);
+    ledger_stepped(d, r);
 }
 
 static void note_warning(struct driver *d, int rank, struct report *r)
@@ -197,6 +198,12 @@ static int is_unasked(int rank, const struct report *r)
     return rank == 0 && r->kind == REPORT_CHECKPOINT && r->checkpoint.is_unasked;
 }
 
+static void note_unasked(struct driver *d, const struct report *r)
+{
+    ledger_saved(d, r);
+    run_note_checkpoint(&d->run, r);
+}
+
 void report_digest(struct driver *d, int rank, struct report *r)
 {
     const struct news *n = news_of(rank, r);
@@ -206,7 +213,7 @@ void report_digest(struct driver *d, int rank, struct report *r)
     if (n && n->is_lasting)
         n->take(d, rank, r);
     else if (is_unasked(rank, r) && d->stage < STAGE_OVER)
-        run_note_checkpoint(&d->run, r);
+        note_unasked(d, r);
     else if (d->stage >= STAGE_ENDING || is_unasked(rank, r))
         ;
     else if (d->stage == STAGE_GATHER || !d->seats[rank].is_member)

@@ -57,6 +57,7 @@ void stage_enter(struct driver *d, enum stage stage)
     ASSERT(stage_may_follow(d->stage, stage));
     d->stage = stage;
     d->stage_ms = d->now_ms;
+    ledger_turn(d);
 }
 
 /* ---- commands ---- */

@@ -68,6 +68,7 @@ void driver_summary(const struct driver *d, int64_t now_ns, struct status *out)
         .n_here = d->membership.n_here,
         .data_wait_share = d->run.data_wait_share,
         .data_wait_cause = d->run.data_wait_cause,
+        .account = account_at(&d->account, now_ns),
         .standby = d->membership.succession.conn ? d->membership.succession.told : NULL,
         .standby_votes = succession_votes(d),
     };

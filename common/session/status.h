@@ -8,6 +8,7 @@
 
 #include <stdint.h>
 
+#include "session/account.h"
 #include "session/command.h"
 
 enum status_role {
@@ -42,8 +43,9 @@ struct status {
     int n_ranks, n_here;    /* ranks of the formation; how many of them are connected */
     double data_wait_share; /* part of the epoch so far in which rank 0 waited for data, 0 to 1 */
     int data_wait_cause;    /* enum wait_cause */
-    const char *standby;    /* where the standby listens; NULL: none is connected; borrowed */
-    int standby_votes;      /* 1: it has a vote in this formation; 0: from the next one on */
+    struct account_times account; /* where the time of the run went */
+    const char *standby;          /* where the standby listens; NULL: none is connected; borrowed */
+    int standby_votes;            /* 1: it has a vote in this formation; 0: from the next one on */
     struct status_rank *rank;
     int n;
 };

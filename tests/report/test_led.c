@@ -230,18 +230,51 @@ static void test_led_goes_back_twice(void **state)
     assert_int_equal(led.validated_step, 100);
 }
 
+/* A run whose driver was killed: the newest account, what the driver did behind it, and what
+ * training had taken at the steps before. */
+static void test_led_of_an_account(void **state)
+{
+    struct led led;
+
+    (void)state;
+    write_text(
+        "e",
+        "{\"event\":\"start\",\"time\":100}\n"
+        "{\"event\":\"form\",\"time\":101,\"step\":0,\"wall_seconds\":1,\"badput\":{\"start\":1}}\n"
+        "{\"event\":\"checkpoint\",\"time\":105,\"step\":40,\"wall_seconds\":5,"
+        "\"badput\":{\"start\":1}}\n"
+        "{\"event\":\"form\",\"time\":107,\"step\":30,\"wall_seconds\":7,"
+        "\"badput\":{\"start\":1,\"lost\":2,\"repeated\":1}}\n"
+        "{\"event\":\"checkpoint\",\"time\":109,\"step\":50,\"wall_seconds\":9,"
+        "\"badput\":{\"start\":1,\"lost\":2,\"repeated\":1,\"data\":0.5,\"waiting\":-4}}\n"
+        "{\"event\":\"warning\",\"time\":112}\n"
+        "{\"event\":\"start\",\"time\":900}\n{\"event\":\"warning\",\"time\":950}\n");
+    led_read("e", &led);
+    assert_int_equal(account_wall_ns(&led.account.times), 12000000000);
+    assert_int_equal(led.account.times.ns[ACCOUNT_REPEATED], 4000000000);
+    assert_int_equal(led.account.times.ns[ACCOUNT_PRODUCTIVE], 4500000000);
+    assert_int_equal(led.account.times.ns[ACCOUNT_DATA], 500000000);
+    assert_int_equal(led.account.n_marks, 3);
+    assert_int_equal(led.account.mark[0].step, 0);
+    assert_int_equal(led.account.mark[1].step, 30);
+    assert_int_equal(led.account.mark[1].ns, 3000000000);
+    assert_int_equal(led.account.mark[2].step, 50);
+    assert_int_equal(led.account.mark[2].ns, 5000000000);
+    write_text("e", "{\"event\":\"form\",\"step\":0,\"wall_seconds\":1e300,"
+                    "\"badput\":{\"start\":1e300,\"lost\":\"x\"}}\n");
+    led_read("e", &led);
+    assert_int_equal(account_wall_ns(&led.account.times), 0);
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, folder_setup, folder_teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_injected_in_old_parts),
-        CASE(test_led),
-        CASE(test_led_of_a_finished_job),
-        CASE(test_led_of_a_long_run),
-        CASE(test_led_of_huge_numbers),
-        CASE(test_led_goes_back_twice),
-        CASE(test_began),
+        CASE(test_injected_in_old_parts), CASE(test_led),
+        CASE(test_led_of_a_finished_job), CASE(test_led_of_a_long_run),
+        CASE(test_led_of_huge_numbers),   CASE(test_led_goes_back_twice),
+        CASE(test_led_of_an_account),     CASE(test_began),
         CASE(test_checkpoints_gone),
     };
 

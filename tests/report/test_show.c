@@ -292,6 +292,23 @@ static void test_epoch_line(void **state)
     assert_non_null(strstr(out, " samples/s, 1 sample left out"));
 }
 
+static void test_goodput(void **state)
+{
+    static const struct account_times t = {.ns = {[ACCOUNT_PRODUCTIVE] = 9410,
+                                                  [ACCOUNT_START] = 320,
+                                                  [ACCOUNT_DATA] = 90,
+                                                  [ACCOUNT_REPEATED] = 180}};
+    char out[256];
+
+    (void)state;
+    table_goodput_text(&t, out, sizeof out);
+    assert_string_equal(out, "94.1 % of the time; start 3.2 %, repeated 1.8 %");
+    table_goodput_text(&(struct account_times){.ns = {7}}, out, sizeof out);
+    assert_string_equal(out, "100.0 % of the time");
+    table_goodput_text(&(struct account_times){{0}}, out, sizeof out);
+    assert_string_equal(out, "");
+}
+
 /* The columns stay in their places. */
 static void test_losses_of_a_run_that_diverges(void **state)
 {
@@ -342,17 +359,12 @@ static void test_validation_of_tokens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_line),
-        cmocka_unit_test(test_terminal),
-        cmocka_unit_test(test_no_terminal),
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_top5),
-        cmocka_unit_test(test_regression),
-        cmocka_unit_test(test_long_table),
-        cmocka_unit_test(test_epoch_line),
-        cmocka_unit_test(test_validation_of_tokens),
-        cmocka_unit_test(test_losses_of_a_run_that_diverges),
+        cmocka_unit_test(test_numbers),    cmocka_unit_test(test_line),
+        cmocka_unit_test(test_terminal),   cmocka_unit_test(test_no_terminal),
+        cmocka_unit_test(test_table),      cmocka_unit_test(test_top5),
+        cmocka_unit_test(test_regression), cmocka_unit_test(test_long_table),
+        cmocka_unit_test(test_epoch_line), cmocka_unit_test(test_validation_of_tokens),
+        cmocka_unit_test(test_goodput),    cmocka_unit_test(test_losses_of_a_run_that_diverges),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

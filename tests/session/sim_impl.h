@@ -130,9 +130,10 @@ struct node {     /* a process */
 struct sim_run { /* a run directory, which outlives its drivers */
     int64_t term;
     struct led led;
-    struct weights saved;  /* the newest checkpoint; .n steps */
-    int n_follower_kills;  /* one at most: a follower that keeps the state stays */
-    int is_killed_between; /* the last checkpoint, and the followers' being told of the end */
+    int64_t start_ns, before_ns; /* when this driver started; the wall time of those before it */
+    struct weights saved;        /* the newest checkpoint; .n steps */
+    int n_follower_kills;        /* one at most: a follower that keeps the state stays */
+    int is_killed_between;       /* the last checkpoint, and the followers' being told of the end */
 };
 
 struct sim {

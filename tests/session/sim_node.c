@@ -184,6 +184,8 @@ void sim_start_driver(struct sim *s)
         sim_show(s, 0, "is started again with --resume; its checkpoint is of step %lld",
                  (long long)n->e.step);
     }
+    s->run.start_ns = sim_clock(s, 0);
+    s->run.before_ns = account_wall_ns(&s->run.led.account.times);
     n->d = driver_new(
         &(struct driver_options){.n_ranks = s->n,
                                  .job = "name: x",
@@ -196,7 +198,7 @@ void sim_start_driver(struct sim *s)
                                  .run = s->mode == SIM_LEADERS ? "run" : NULL,
                                  .term = ++s->run.term,
                                  .led = s->run.led,
-                                 .start_ns = sim_clock(s, 0),
+                                 .start_ns = s->run.start_ns,
                                  .n_epochs = s->n_epochs,
                                  .validate_every = 1,
                                  .checkpoint_every_epochs = 1,

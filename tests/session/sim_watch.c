@@ -133,6 +133,22 @@ static void formed(struct sim *s, const struct session_event *e)
     s->is_disturbed = 0;
 }
 
+/* Where the time went adds up to the wall time, under all drivers of the run.  The next driver goes
+ * on with the account. */
+static void watch_account(struct sim *s, const struct session_event *e)
+{
+    struct account_past *past = &s->run.led.account;
+    int64_t wall = account_wall_ns(&e->account),
+            want = s->run.before_ns + sim_clock(s, 0) - s->run.start_ns;
+    if (wall != want)
+        sim_fail(s, "the account of event %d has %lld ns, the wall time is %lld ns", (int)e->kind,
+                 (long long)wall, (long long)want);
+    past->times = e->account;
+    past->n_marks = e->step >= 0;
+    past->mark[0] = (struct account_mark){e->step, e->account.ns[ACCOUNT_PRODUCTIVE] +
+                                                       e->account.ns[ACCOUNT_DATA]};
+}
+
 void watch_event(struct sim *s, const struct session_event *e)
 {
     int *const count[] = {[EVENT_EPOCH] = &s->n_epoch_events,
@@ -156,6 +172,7 @@ void watch_event(struct sim *s, const struct session_event *e)
                                   .step = e->step,
                                   .epoch_step = min_i64(s->run.led.epoch_step, e->step),
                                   .validated_step = min_i64(s->run.led.validated_step, e->step)};
+    watch_account(s, e);
     s->run.led.is_done |= e->kind == EVENT_DONE;
     if (e->kind == EVENT_EPOCH)
         s->run.led.epoch_step = e->epoch.step;
