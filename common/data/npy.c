@@ -69,22 +69,23 @@ static int scan_classes(const struct npy *y, const char *path, int64_t most,
 {
     const int64_t n = shape_elements(&y->shape);
     int64_t block[BLOCK];
+    char number[NPY_WHOLE_TEXT];
 
     for (int64_t first = 0; first < n; first += BLOCK) {
         const int64_t len = min_i64(n - first, BLOCK);
 
         npy_wholes(y, npy_element(y, first), len, block);
         for (int64_t i = 0; i < len; i++) {
-            if (dataset_ignores(request, block[i]))
+            if (!npy_is_huge(y, block[i]) && dataset_ignores(request, block[i]))
                 continue;
             if (block[i] < 0 || block[i] >= most)
                 return err_set(
                     err, ERR_CORRUPT,
-                    "%s: offset %lld: the class of sample %lld is %lld, want 0 to %lld%s, or "
+                    "%s: offset %lld: the class of sample %lld is %s, want 0 to %lld%s, or "
                     "train.ignore_index%s",
                     path, (long long)(y->offset + (first + i) * (int64_t)npy_size(y->type)),
-                    (long long)((first + i) / npy_row(y)), (long long)block[i], (long long)most - 1,
-                    most < MOST_CLASSES ? ", the training set's largest" : "",
+                    (long long)((first + i) / npy_row(y)), npy_whole_text(y, block[i], number),
+                    (long long)most - 1, most < MOST_CLASSES ? ", the training set's largest" : "",
                     most < MOST_CLASSES ? ""
                                         : "; whole numbers are classes: store targets that are "
                                           "numbers as float32");
@@ -347,13 +348,12 @@ static void npy_limit(struct arrays *a, const struct dataset_request *request)
 static int npy_fail_whole(const struct arrays *a, int field, int64_t sample, int64_t v,
                           struct err *err)
 {
-    const int is_huge = a->array[field].type == NPY_U64 && v < 0;
-    char number[32];
+    char number[NPY_WHOLE_TEXT];
 
-    snprintf(number, sizeof number, is_huge ? "%llu" : "%lld", (long long)v);
     return err_set(err, ERR_CORRUPT, "%s: row %lld: a number of %s is %s, want %lld to %lld%s",
-                   a->field.path[field], (long long)sample, a->field.name[field], number,
-                   (long long)a->least[field], (long long)a->most[field],
+                   a->field.path[field], (long long)sample, a->field.name[field],
+                   npy_whole_text(&a->array[field], v, number), (long long)a->least[field],
+                   (long long)a->most[field],
                    a->most[field] < INT32_MAX ? ", which is what the network takes" : "");
 }
 
@@ -370,8 +370,7 @@ static int npy_take_wholes(const struct arrays *a, int field, int64_t sample, co
 
         npy_wholes(x, raw + at * (int64_t)npy_size(x->type), len, block);
         for (int64_t i = 0; i < len; i++) {
-            if (block[i] < a->least[field] || block[i] > a->most[field] ||
-                (x->type == NPY_U64 && block[i] < 0))
+            if (block[i] < a->least[field] || block[i] > a->most[field] || npy_is_huge(x, block[i]))
                 return npy_fail_whole(a, field, sample, block[i], err);
             to[at + i] = (int32_t)block[i];
         }

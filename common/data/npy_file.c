@@ -2,6 +2,7 @@
  * line of Python; it is read by its three keys, in any order. */
 #include "data/npy_file.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -267,4 +268,15 @@ void npy_wholes(const struct npy *a, const void *from, int64_t n, int64_t *to)
 {
     ASSERT(npy_is_whole(a->type));
     types[a->type].wholes(from, n, to);
+}
+
+int npy_is_huge(const struct npy *a, int64_t v) { return a->type == NPY_U64 && v < 0; }
+
+const char *npy_whole_text(const struct npy *a, int64_t v, char out[NPY_WHOLE_TEXT])
+{
+    if (npy_is_huge(a, v))
+        snprintf(out, NPY_WHOLE_TEXT, "%llu", (unsigned long long)v);
+    else
+        snprintf(out, NPY_WHOLE_TEXT, "%lld", (long long)v);
+    return out;
 }

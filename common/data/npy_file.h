@@ -1,5 +1,6 @@
 /* npy_file - NumPy's format .npy (numpy.lib.format): an array that is mapped, and the header of one
- * that is written (ckpt/npy_file.h).
+ * that is written.  No other module knows the format; ckpt/rows_file.h puts the rows in their
+ * place.
  *
  *      0  0x93 "NUMPY"      magic
  *      6  major, minor      1.0: the header's length has 2 bytes; 2.0 and 3.0: 4 bytes
@@ -73,6 +74,11 @@ int npy_read(const struct npy *a, int64_t first, int64_t n, void *to, struct err
 void npy_reals(const struct npy *a, const void *from, int64_t n, float *to);
 void npy_doubles(const struct npy *a, const void *from, int64_t n, double *to);
 void npy_wholes(const struct npy *a, const void *from, int64_t n, int64_t *to); /* npy_is_whole */
+/* 1: v, of npy_wholes, stands for a number above INT64_MAX. */
+int npy_is_huge(const struct npy *a, int64_t v);
+/* Put the number that v, of npy_wholes, stands for. */
+enum { NPY_WHOLE_TEXT = 24 };
+const char *npy_whole_text(const struct npy *a, int64_t v, char out[NPY_WHOLE_TEXT]);
 
 /* The address of element i; only while the data set is opened (data/mapped.h). */
 const uint8_t *npy_element(const struct npy *a, int64_t i);

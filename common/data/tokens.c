@@ -86,6 +86,7 @@ static int check_tokens(const struct tokens *s, const struct text *t, int64_t fi
                         const int64_t *v, struct err *err)
 {
     const uint64_t vocab = (uint64_t)s->base.spec.field[SEQUENCE_TOKENS].n_classes;
+    char number[NPY_WHOLE_TEXT];
     uint64_t most = 0;
     int64_t i = 0;
 
@@ -96,10 +97,11 @@ static int check_tokens(const struct tokens *s, const struct text *t, int64_t fi
     while ((uint64_t)v[i] < vocab)
         i++;
     return err_set(err, ERR_CORRUPT,
-                   "%s: offset %lld: token %lld is %lld, want %sbelow %llu, the vocabulary's size; "
+                   "%s: offset %lld: token %lld is %s, want %sbelow %llu, the vocabulary's size; "
                    "set model.vocab, or %s",
                    t->path, (long long)(t->array.offset + (first + i) * (int64_t)token_bytes(t)),
-                   (long long)(first + i), (long long)v[i], v[i] < 0 ? "from 0 to " : "",
+                   (long long)(first + i), npy_whole_text(&t->array, v[i], number),
+                   v[i] < 0 && !npy_is_huge(&t->array, v[i]) ? "from 0 to " : "",
                    (unsigned long long)vocab, other_doubt(t));
 }
 

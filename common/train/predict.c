@@ -98,7 +98,7 @@ int predict_open(struct trainer *t, const char *path, struct err *err)
                        MOST_ROW_BYTES >> 20);
     rc = predict_check_table(path, err);
     if (rc == 0)
-        rc = npy_file_new(path, &t->predictions, err);
+        rc = rows_file_new(path, &t->predictions, err);
     return rc < 0 ? err_wrap(err, "--predict") : 0;
 }
 
@@ -155,12 +155,12 @@ static int begin_first(struct predict *p, const struct shape *row, struct err *e
     if (!p->writes)
         return 0;
     if (table_can(t, p->n_outputs))
-        p->table = table_path(npy_file_path(t->predictions));
+        p->table = table_path(rows_file_path(t->predictions));
     else
         log_info("--predict: there is no table beside %s: a sample has %lld outputs, and a table "
                  "is of one class a sample, or of at most %d numbers",
-                 npy_file_path(t->predictions), (long long)p->n_outputs, TABLE_MOST_COLUMNS);
-    return npy_file_begin(t->predictions, t->valid_set->n_samples, row, err);
+                 rows_file_path(t->predictions), (long long)p->n_outputs, TABLE_MOST_COLUMNS);
+    return rows_file_begin(t->predictions, t->valid_set->n_samples, row, err);
 }
 
 int predict_begin(struct trainer *t, int writes, struct predict **out, struct err *err)
@@ -278,7 +278,7 @@ static int predict_take_rows(struct predict *p, int64_t at, int64_t n, struct er
         if (!p->writes)
             continue;
         predict_note_bad(&p->bad, k, p->n_outputs, to, p->all + k * n, mine);
-        if (npy_file_put(p->t->predictions, to, p->all + k * n, mine, err) < 0)
+        if (rows_file_put(p->t->predictions, to, p->all + k * n, mine, err) < 0)
             return err->code;
     }
     return 0;
@@ -328,10 +328,10 @@ static int undo_scale(struct predict *p, struct err *err)
     for (int64_t at = 0; at < all && rc == 0; at += BLOCK) {
         const int64_t n = min_i64(all - at, BLOCK);
 
-        rc = npy_file_get(p->t->predictions, at, block, n, err);
+        rc = rows_file_get(p->t->predictions, at, block, n, err);
         targets_undo(ds, at, block, rc == 0 ? n : 0);
         if (rc == 0)
-            rc = npy_file_put(p->t->predictions, at, block, n, err);
+            rc = rows_file_put(p->t->predictions, at, block, n, err);
     }
     free(block);
     return rc;
@@ -352,7 +352,7 @@ int predict_end(struct predict *p, struct err *err)
     if (rc == 0 && p->bad.n > 0)
         rc = tell_nonfinite(p, err);
     if (rc == 0)
-        rc = npy_file_end(p->t->predictions, err);
+        rc = rows_file_end(p->t->predictions, err);
     return rc < 0 ? err_wrap(err, "--predict") : 0;
 }
 

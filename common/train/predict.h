@@ -1,5 +1,5 @@
 /* predict - the logits of every sample of the validation set, gathered on rank 0, which judges them
- * (train/judge.h).  With --predict it writes them as an array of NumPy (ckpt/npy_file.h) in the
+ * (train/judge.h).  With --predict it writes them as an array of NumPy (ckpt/rows_file.h) in the
  * order of the set, and beside it a table of the predictions (train/table.h).
  *
  * Each rank validates a contiguous part of the set, in batches.  After each batch all ranks gather
@@ -14,7 +14,7 @@
 #ifndef TRAIN_PREDICT_H
 #define TRAIN_PREDICT_H
 
-#include "ckpt/npy_file.h"
+#include "ckpt/rows_file.h"
 #include "train/trainer_impl.h"
 
 /* Check that neither `path` nor its table exists, and that the logits of one sample are not too

@@ -154,7 +154,7 @@ static void table_put_row(struct table *a, int64_t i, const float *x)
     buf_printf(b, "\n");
 }
 
-static int write_rows(struct table *a, int fd, const char *path, const struct npy_file *from,
+static int write_rows(struct table *a, int fd, const char *path, const struct rows_file *from,
                       struct err *err)
 {
     const int64_t n = a->t->valid_set->n_samples;
@@ -167,7 +167,7 @@ static int write_rows(struct table *a, int fd, const char *path, const struct np
     for (int64_t at = 0; at < n && rc == 0; at += BLOCK) {
         const int64_t len = min_i64(n - at, BLOCK);
 
-        rc = npy_file_get(from, at * a->n_outputs, rows, len * a->n_outputs, err);
+        rc = rows_file_get(from, at * a->n_outputs, rows, len * a->n_outputs, err);
         for (int64_t i = 0; i < len && rc == 0; i++)
             table_put_row(a, at + i, rows + i * a->n_outputs);
         if (rc == 0)
@@ -179,7 +179,7 @@ static int write_rows(struct table *a, int fd, const char *path, const struct np
     return rc;
 }
 
-int table_write(const struct trainer *t, const char *path, const struct npy_file *from,
+int table_write(const struct trainer *t, const char *path, const struct rows_file *from,
                 int64_t n_outputs, struct err *err)
 {
     struct table a = {.t = t,

@@ -15,7 +15,7 @@
 #ifndef TRAIN_TABLE_H
 #define TRAIN_TABLE_H
 
-#include "ckpt/npy_file.h"
+#include "ckpt/rows_file.h"
 #include "train/trainer_impl.h"
 
 enum { TABLE_MOST_COLUMNS = 1024 };
@@ -28,7 +28,7 @@ char *table_path(const char *npy);
 
 /* Write it from the rows of the array, which is whole, and whose targets are still learnt ones
  * (data/targets.h). */
-int table_write(const struct trainer *t, const char *path, const struct npy_file *from,
+int table_write(const struct trainer *t, const char *path, const struct rows_file *from,
                 int64_t n_outputs, struct err *err);
 
 #endif

@@ -10,7 +10,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/util.h"
-#include "ckpt/npy_file.h"
+#include "ckpt/rows_file.h"
 #include "coll/device.h"
 #include "state/shards.h"
 #include "train/meet.h"
@@ -43,7 +43,7 @@ void trainer_leave(struct trainer *t)
 void trainer_close(struct trainer *t)
 {
     trainer_leave(t);
-    npy_file_free(t->predictions);
+    rows_file_free(t->predictions);
     t->predictions = NULL;
     feed_free(t->valid_feed);
     t->valid_feed = NULL;

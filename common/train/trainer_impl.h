@@ -41,13 +41,13 @@ struct trainer {
     struct backend *backend;
     struct layout *layout;
     struct state *state;
-    struct loop loop;             /* of the state */
-    int64_t loaded_step;          /* of the checkpoint that this run went on from; or 0 */
-    struct saver *saver;          /* from trainer_new on; NULL: this rank writes nothing */
-    struct joint *joint;          /* from trainer_new on; opened if the state is divided */
-    struct npy_file *predictions; /* rank 0's, with CMD_OPEN's `predict`; else NULL */
-    struct feed *valid_feed;      /* NULL when there is no validation set */
-    int counts_top5;              /* 1: validations do */
+    struct loop loop;              /* of the state */
+    int64_t loaded_step;           /* of the checkpoint that this run went on from; or 0 */
+    struct saver *saver;           /* from trainer_new on; NULL: this rank writes nothing */
+    struct joint *joint;           /* from trainer_new on; opened if the state is divided */
+    struct rows_file *predictions; /* rank 0's, with CMD_OPEN's `predict`; else NULL */
+    struct feed *valid_feed;       /* NULL when there is no validation set */
+    int counts_top5;               /* 1: validations do */
 
     /* prepare, form */
     int rank, n_ranks;

@@ -142,6 +142,24 @@ static const struct bad_case {
      "npy: file @/z.npy (of data.path, data.train or data.validation): No such file or directory"},
 };
 
+/* A class above INT64_MAX is told as the file has it.  As a number with a sign it would be -100,
+ * which is ignored. */
+static void huge_classes_are_refused(void **state)
+{
+    static const uint64_t y[3] = {0, UINT64_MAX - 99, 1};
+    const struct setting settings[] = {
+        {"data.path", *state}, {"data.train", "x.npy,y.npy"}, {NULL}};
+    const struct dataset_request r = purpose(DATASET_TRAIN);
+    const float x[6] = {0};
+    struct dataset *ds = NULL;
+    struct err err = {0};
+
+    write_npy(*state, "x.npy", 1, KEYS("<f4", "(3, 2)"), x, sizeof x);
+    write_npy(*state, "y.npy", 1, KEYS("<u8", "(3,)"), y, sizeof y);
+    assert_int_equal(open_set(&ds, &format_npy, settings, &r, &err), ERR_CORRUPT);
+    assert_non_null(strstr(err.msg, "the class of sample 1 is 18446744073709551516, want 0 to "));
+}
+
 static void bad_files_are_refused(void **state)
 {
     static const uint8_t bytes[32] = {0, 255};
@@ -454,11 +472,17 @@ static void nchw_is_of_pictures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(every_type_is_read),        IN_FOLDER(targets_may_have_a_shape),
-        IN_FOLDER(bad_files_are_refused),     IN_FOLDER(validation_has_the_classes_of_training),
-        IN_FOLDER(strange_bytes_are_refused), IN_FOLDER(targets_of_bce_are_from_0_to_1),
-        IN_FOLDER(strange_labels_are_told),   IN_FOLDER(strange_layouts_are_told),
-        IN_FOLDER(nchw_is_of_pictures),       IN_FOLDER(both_layouts_are_the_same_set),
+        IN_FOLDER(every_type_is_read),
+        IN_FOLDER(targets_may_have_a_shape),
+        IN_FOLDER(bad_files_are_refused),
+        IN_FOLDER(huge_classes_are_refused),
+        IN_FOLDER(validation_has_the_classes_of_training),
+        IN_FOLDER(strange_bytes_are_refused),
+        IN_FOLDER(targets_of_bce_are_from_0_to_1),
+        IN_FOLDER(strange_labels_are_told),
+        IN_FOLDER(strange_layouts_are_told),
+        IN_FOLDER(nchw_is_of_pictures),
+        IN_FOLDER(both_layouts_are_the_same_set),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

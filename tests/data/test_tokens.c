@@ -61,6 +61,13 @@ static const struct typed {
      "tokens: @/a.bin: offset 75: token 1 is -100, want from 0 to below 50257, the vocabulary's "
      "size; set model.vocab, or is the file of another tokenizer?",
      ""},
+    {BYTES(NPY("<u8", "(5,)  ")),
+     8,
+     0,
+     {1, -100, 2, 3, 4},
+     "tokens: @/a.bin: offset 75: token 1 is 18446744073709551516, want below 50257, the "
+     "vocabulary's size; set model.vocab, or is the file of another tokenizer?",
+     ""},
     {BYTES(NPY("<i8", "(5,)  ")),
      8,
      0,

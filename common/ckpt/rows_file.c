@@ -1,6 +1,6 @@
-/* npy_file - writes rows at their places in a file that is renamed at the end.  data/npy_file.c
+/* rows_file - writes rows at their places in a file that is renamed at the end.  data/npy_file.c
  * knows the format. */
-#include "ckpt/npy_file.h"
+#include "ckpt/rows_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #include "ckpt/owner.h"
 #include "data/npy_file.h"
 
-struct npy_file {
+struct rows_file {
     char *path, *aside;
     int fd;      /* of `aside`; -1: there is none */
     int is_made; /* `path` is a file of ours */
@@ -33,7 +33,7 @@ static int check_free(const char *path, struct err *err)
 }
 
 /* The file is made only when its first rows are computed, which may be much later. */
-static int npy_file_check_folder(const char *path, struct err *err)
+static int rows_file_check_folder(const char *path, struct err *err)
 {
     const char *slash = strrchr(path, '/');
     char *folder = slash ? xasprintf("%.*s", (int)(slash - path) + 1, path) : xstrdup(".");
@@ -46,11 +46,11 @@ static int npy_file_check_folder(const char *path, struct err *err)
     return rc;
 }
 
-int npy_file_new(const char *path, struct npy_file **out, struct err *err)
+int rows_file_new(const char *path, struct rows_file **out, struct err *err)
 {
-    struct npy_file *f;
+    struct rows_file *f;
 
-    if (check_free(path, err) < 0 || npy_file_check_folder(path, err) < 0)
+    if (check_free(path, err) < 0 || rows_file_check_folder(path, err) < 0)
         return err->code;
     f = xcalloc(1, sizeof *f);
     f->path = xstrdup(path);
@@ -60,7 +60,7 @@ int npy_file_new(const char *path, struct npy_file **out, struct err *err)
     return 0;
 }
 
-static void npy_file_drop(struct npy_file *f)
+static void rows_file_drop(struct rows_file *f)
 {
     if (f->fd < 0)
         return;
@@ -69,11 +69,11 @@ static void npy_file_drop(struct npy_file *f)
     unlink(f->aside);
 }
 
-void npy_file_free(struct npy_file *f)
+void rows_file_free(struct rows_file *f)
 {
     if (!f)
         return;
-    npy_file_drop(f);
+    rows_file_drop(f);
     free(f->path);
     free(f->aside);
     free(f);
@@ -81,7 +81,7 @@ void npy_file_free(struct npy_file *f)
 
 /* ---- writing ---- */
 
-static int take_room(struct npy_file *f, int64_t n_bytes, struct err *err)
+static int take_room(struct rows_file *f, int64_t n_bytes, struct err *err)
 {
     int rc;
 
@@ -91,12 +91,12 @@ static int take_room(struct npy_file *f, int64_t n_bytes, struct err *err)
     return rc ? err_sys(err, rc, "%s: taking %lld bytes", f->path, (long long)n_bytes) : 0;
 }
 
-int npy_file_begin(struct npy_file *f, int64_t n_rows, const struct shape *row, struct err *err)
+int rows_file_begin(struct rows_file *f, int64_t n_rows, const struct shape *row, struct err *err)
 {
     struct buf header = {0};
     int rc;
 
-    npy_file_drop(f);
+    rows_file_drop(f);
     rc = file_create_as(f->aside, f->path, &f->fd, err);
     if (rc < 0)
         f->fd = -1;
@@ -110,7 +110,7 @@ int npy_file_begin(struct npy_file *f, int64_t n_rows, const struct shape *row, 
     return rc;
 }
 
-int npy_file_put(struct npy_file *f, int64_t at, const float *x, int64_t n, struct err *err)
+int rows_file_put(struct rows_file *f, int64_t at, const float *x, int64_t n, struct err *err)
 {
     const int64_t to = f->data_at + (int64_t)sizeof *x * at;
 
@@ -120,16 +120,16 @@ int npy_file_put(struct npy_file *f, int64_t at, const float *x, int64_t n, stru
     return file_put(f->fd, f->path, x, sizeof *x * (size_t)n, err);
 }
 
-int npy_file_get(const struct npy_file *f, int64_t at, float *x, int64_t n, struct err *err)
+int rows_file_get(const struct rows_file *f, int64_t at, float *x, int64_t n, struct err *err)
 {
     ASSERT(f->fd >= 0);
     return file_read_at(f->fd, f->path, x, sizeof *x * (size_t)n,
                         f->data_at + (int64_t)sizeof *x * at, err);
 }
 
-const char *npy_file_path(const struct npy_file *f) { return f->path; }
+const char *rows_file_path(const struct rows_file *f) { return f->path; }
 
-static void npy_file_sync_parent(const char *path)
+static void rows_file_sync_parent(const char *path)
 {
     const char *slash = strrchr(path, '/');
     char *parent = slash ? xasprintf("%.*s", (int)(slash - path) + 1, path) : xstrdup(".");
@@ -139,7 +139,7 @@ static void npy_file_sync_parent(const char *path)
     free(parent);
 }
 
-int npy_file_end(struct npy_file *f, struct err *err)
+int rows_file_end(struct rows_file *f, struct err *err)
 {
     int rc = f->is_made ? 0 : check_free(f->path, err);
     int fd = f->fd;
@@ -155,6 +155,6 @@ int npy_file_end(struct npy_file *f, struct err *err)
     }
     f->is_made |= rc == 0;
     if (rc == 0)
-        npy_file_sync_parent(f->path);
+        rows_file_sync_parent(f->path);
     return rc;
 }
