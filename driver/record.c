@@ -342,7 +342,7 @@ void record_event(struct record *r, const struct session_event *ev)
     case EVENT_ROW:
         if (r->metrics)
             metrics_add(r->metrics, &ev->row);
-        return;
+        break;
     case EVENT_REFUSED:
         audit_refused(r->audit, ev->text);
         return;

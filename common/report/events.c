@@ -5,15 +5,24 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/util.h"
 #include "report/json_text.h"
 
+struct events_listener {
+    events_hear *hear;
+    void *arg;
+    int hears_rows;
+};
+
 struct events {
     struct lines *lines;
     char *device;
+    struct events_listener listener[EVENTS_LISTENERS];
+    int n_listeners, n_hear_rows;
 };
 
 struct events *events_new(struct lines *lines, const char *device)
@@ -32,6 +41,13 @@ void events_free(struct events *e)
     lines_free(e->lines);
     free(e->device);
     free(e);
+}
+
+void events_listen(struct events *e, events_hear *hear, void *arg, int hears_rows)
+{
+    ASSERT(e->n_listeners < EVENTS_LISTENERS);
+    e->listener[e->n_listeners++] = (struct events_listener){hear, arg, hears_rows};
+    e->n_hear_rows += hears_rows;
 }
 
 int events_flush(struct events *e, int64_t patience_ms)
@@ -53,10 +69,16 @@ static json_t *event_new(const char *name)
     return o;
 }
 
+/* Any number; null if it is not finite. */
+static void events_put_real(json_t *o, const char *key, double v)
+{
+    json_object_set_new(o, key, isfinite(v) ? json_real(v) : json_null());
+}
+
 static void events_put_number(json_t *o, const char *key, double v)
 {
     if (v != NOT_MEASURED)
-        json_object_set_new(o, key, isfinite(v) ? json_real(v) : json_null());
+        events_put_real(o, key, v);
 }
 
 static void put_int(json_t *o, const char *key, int64_t v)
@@ -329,10 +351,47 @@ static const struct kind {
     [EVENT_LEADER] = {"leader", put_leader},
 };
 
+/* A row of metrics.csv.  Its loss may be -1, which is no sign here. */
+static void put_row(json_t *o, const struct session_event *ev)
+{
+    put_int(o, "step", ev->row.step);
+    put_int(o, "epoch", ev->row.epoch);
+    events_put_real(o, "loss", ev->row.loss);
+    events_put_real(o, "learning_rate", ev->row.learning_rate);
+    events_put_real(o, "grad_norm", ev->row.grad_norm);
+    events_put_real(o, "samples_per_second", ev->row.samples_per_second);
+}
+
+static void events_tell(struct events *e, const char *line, int is_row)
+{
+    const size_t n = strlen(line);
+
+    for (int i = 0; i < e->n_listeners; i++)
+        if (!is_row || e->listener[i].hears_rows)
+            e->listener[i].hear(e->listener[i].arg, line, n, is_row);
+}
+
+static void events_add_row(struct events *e, const struct session_event *ev)
+{
+    json_t *o;
+    char *text;
+
+    if (!e->n_hear_rows)
+        return;
+    o = event_new("row");
+    put_row(o, ev);
+    text = json_text_of(o);
+    events_tell(e, text, 1);
+    free(text);
+}
+
 void events_add(struct events *e, const struct session_event *ev)
 {
     json_t *o;
+    char *text;
 
+    if (ev->kind == EVENT_ROW)
+        events_add_row(e, ev);
     if (ev->kind == EVENT_PROGRESS || ev->kind == EVENT_ROW || ev->kind == EVENT_REFUSED ||
         ev->kind == EVENT_SPANS)
         return;
@@ -341,5 +400,8 @@ void events_add(struct events *e, const struct session_event *ev)
     kinds[ev->kind].put(o, ev);
     if (ev->kind == EVENT_START)
         events_put_text(o, "device", e->device);
-    json_text_line(e->lines, o);
+    text = json_text_of(o);
+    lines_add(e->lines, text);
+    events_tell(e, text, 0);
+    free(text);
 }

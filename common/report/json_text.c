@@ -20,12 +20,19 @@ json_t *json_text(const char *text)
     return o;
 }
 
-void json_text_line(struct lines *l, json_t *o)
+char *json_text_of(json_t *o)
 {
     char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(16));
 
     ASSERT(text);
     json_decref(o);
+    return text;
+}
+
+void json_text_line(struct lines *l, json_t *o)
+{
+    char *text = json_text_of(o);
+
     lines_add(l, text);
     free(text);
 }

@@ -13,6 +13,9 @@
  * NULL. */
 json_t *json_text(const char *text);
 
+/* The object as text in one line, for free().  Takes o. */
+char *json_text_of(json_t *o);
+
 /* Add the object to the file as one line.  Takes o. */
 void json_text_line(struct lines *l, json_t *o);
 

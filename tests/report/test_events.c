@@ -268,6 +268,55 @@ static void test_fields(void **state)
     free(text);
 }
 
+struct heard {
+    char text[4096];
+    int n_lines, n_rows;
+};
+
+static void hear(void *arg, const char *line, size_t n, int is_row)
+{
+    struct heard *h = arg;
+
+    assert_int_equal(n, strlen(line));
+    assert_null(strchr(line, '\n'));
+    assert_true(strlen(h->text) + n + 2 < sizeof h->text);
+    strcat(strcat(h->text, line), "\n");
+    h->n_lines++;
+    h->n_rows += is_row;
+}
+
+/* A listener gets what the file gets; rows go only to those that ask for them. */
+static void test_listeners(void **state)
+{
+    struct events *e = open_events("l.jsonl");
+    struct heard all = {0}, lines = {0};
+    const struct session_event row = {
+        .kind = EVENT_ROW, .row = {20, 2, -1, 0.125, NAN, 512} /* -1 is a loss, not NOT_MEASURED */
+    };
+    char *text, *rest = all.text;
+
+    (void)state;
+    events_add(e, &cases[0].ev); /* nobody listens yet */
+    events_listen(e, hear, &lines, 0);
+    events_add(e, &row);
+    events_listen(e, hear, &all, 1);
+    events_add(e, &row);
+    events_add(e, &(struct session_event){.kind = EVENT_PROGRESS});
+    events_add(e, &cases[1].ev);
+    events_free(e);
+    assert_int_equal(lines.n_lines, 1);
+    assert_int_equal(lines.n_rows, 0);
+    assert_int_equal(all.n_lines, 2);
+    assert_int_equal(all.n_rows, 1);
+    check_line(strsep(&rest, "\n"), "row",
+               "step=20;epoch=2;loss=-1.0;learning_rate=0.125;grad_norm=null;"
+               "samples_per_second=512.0");
+    check_line(strsep(&rest, "\n"), cases[1].name, cases[1].fields);
+    text = read_text("l.jsonl");
+    assert_string_equal(strchr(text, '\n') + 1, lines.text); /* no row is in the file */
+    free(text);
+}
+
 /* A limit on the file's size acts like a full disk: a line that does not fit is taken back, and a
  * warning tells of it once there is room. */
 static void test_full(void **state)
@@ -301,6 +350,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_fields, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_listeners, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_full, folder_setup, folder_teardown),
     };
 
