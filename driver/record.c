@@ -13,6 +13,7 @@
 #include "ckpt/owner.h"
 #include "driver/check.h"
 #include "driver/drawing.h"
+#include "driver/exec.h"
 #include "driver/traces.h"
 #include "job/imported.h"
 #include "report/began.h"
@@ -244,11 +245,18 @@ int record_open(struct record *r, const struct options *o, const struct job *job
     r->events = record_open_events(r);
     if (job->report.every_steps > 0)
         r->metrics = metrics_new(r->dir.path, disk);
+    if (job->report.tensorboard)
+        r->board = board_new(r->dir.path, r->dir.run, job, disk);
     r->drawing = drawing_new(r->dir.path, disk, STDOUT_FILENO);
     r->traces = traces_open(r->dir.path, job->name, disk);
     r->is_live = meter_start(STDERR_FILENO);
     record_say_where(r);
-    return 0;
+    if (!job->report.exec)
+        return 0;
+    rc = exec_new(job->report.exec, r->dir.path, &r->exec, err);
+    if (rc == 0)
+        events_listen(r->events, exec_hear, r->exec, 1);
+    return rc;
 }
 
 /* ---- events ---- */
@@ -335,6 +343,8 @@ void record_event(struct record *r, const struct session_event *ev)
     if (may_be_the_end(ev->kind))
         meter_clear();
     traces_event(r->traces, ev);
+    if (r->board)
+        board_event(r->board, ev);
     switch (ev->kind) {
     case EVENT_PROGRESS:
         show_progress(r, ev);
@@ -428,12 +438,14 @@ void record_incident(struct record *r, const struct incident *i)
 void record_close(struct record *r, int status)
 {
     meter_stop();
+    exec_free(r->exec);
     if (r->dir.path)
         run_dir_end_training(&r->dir);
     if (r->dir.path && (status == STATUS_USAGE || (status == STATUS_STOPPED && !r->has_trained)))
         run_dir_discard(&r->dir);
     events_free(r->events);
     metrics_free(r->metrics);
+    board_free(r->board);
     drawing_free(r->drawing);
     traces_free(r->traces);
     audit_free(r->audit);

@@ -13,6 +13,7 @@
 #include "report/metrics.h"
 #include "report/run_dir.h"
 #include "report/table.h"
+#include "see/board.h"
 #include "session/standby.h"
 
 struct record {
@@ -23,6 +24,8 @@ struct record {
     struct events *events;
     struct audit *audit;
     struct metrics *metrics; /* NULL: report.every_steps is 0 */
+    struct board *board;     /* NULL: report.tensorboard is false */
+    struct exec *exec;       /* NULL: report.exec is not set */
     struct drawing *drawing;
     struct traces *traces;
     struct table table;

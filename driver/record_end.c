@@ -14,6 +14,7 @@
 #include "daemon/disk.h"
 #include "driver/command.h"
 #include "driver/drawing.h"
+#include "driver/exec.h"
 #include "driver/next.h"
 #include "driver/traces.h"
 #include "job/course.h"
@@ -174,6 +175,10 @@ void record_end(struct record *r, int status)
     audit_flush(r->audit);
     drawing_end(r->drawing);
     traces_end(r->traces);
+    if (r->board && status == STATUS_OK)
+        board_end(r->board);
+    if (r->exec)
+        exec_end(r->exec);
     has_hung = tell_lost(r);
     is_gone = !has_hung && ckpt_check_run_dir(r->dir.path, &ignored) < 0;
     is_deposed = events_check_owner(r->events); /* as the disk's thread has found */

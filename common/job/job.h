@@ -125,6 +125,8 @@ struct job_checkpoint {
 struct job_report {
     int64_t every_steps;      /* a row of metrics.csv after so many steps; 0: none */
     struct option_ints trace; /* the first and the last step of a timeline; .n 0: none */
+    int tensorboard;          /* write files for TensorBoard (see/board.h) */
+    const char *exec;         /* a command that hears events and rows (driver/exec.h); NULL: none */
 };
 
 struct job {
@@ -227,6 +229,11 @@ int job_check_backend(const struct job *job, const char *backend, struct err *er
 
 /* Append the resolved job as YAML; job_parse() makes the same job of it. */
 void job_write(const struct job *job, struct buf *out);
+
+/* Show `see` each key of job.yaml that a resumed run cannot change, a constant text, with its value
+ * as job.yaml has it. */
+void job_each_fixed(const struct job *job,
+                    void (*see)(void *arg, const char *key, const char *value), void *arg);
 
 /* Append job's `section` ("strategy") in one line: "{name: local_sgd, every: 4}".  Options that
  * have their default are left out, except for the name of an entry. */

@@ -336,6 +336,13 @@ static const struct option last_rows[] = {
      .flags = OPT_RESUME,
      .help = "[FIRST, LAST]: a timeline of these steps of all ranks is written to trace.json, for "
              "Perfetto and Chrome. The first step of a run is 0."},
+    {"report.tensorboard", OPT_BOOL, AT(report.tensorboard), "false", .flags = OPT_RESUME,
+     .help = "With true, the run directory has a folder tensorboard with the run's numbers, for "
+             "`tensorboard --logdir`."},
+    {"report.exec", OPT_STRING, AT(report.exec), NULL, .flags = OPT_RESUME,
+     .help = "The driver starts this command by sh and writes to its standard input each event and "
+             "each row of metrics.csv, as a line of JSON. It is started again when it ends, and "
+             "never waited for."},
 };
 /* clang-format on */
 

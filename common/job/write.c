@@ -63,6 +63,26 @@ void job_write(const struct job *job, struct buf *out)
     table_fini(&list);
 }
 
+void job_each_fixed(const struct job *job,
+                    void (*see)(void *arg, const char *key, const char *value), void *arg)
+{
+    struct option_list list;
+    struct buf value = {0};
+
+    table_init(&list, &job_table);
+    for (size_t i = 0; i < list.n; i++) {
+        const struct option_ref *ref = &list.ref[i];
+
+        if (!table_hold(&list, ref, job) || is_implied(ref->o, job) || table_may_change(ref))
+            continue;
+        buf_clear(&value);
+        option_format(ref->o, table_field(ref, job), &value);
+        see(arg, ref->o->key, buf_cstr(&value));
+    }
+    buf_fini(&value);
+    table_fini(&list);
+}
+
 static int is_default(const struct option *o, struct buf *value)
 {
     return o->def && o->type != OPT_ENTRY && !strcmp(option_default_text(o), buf_cstr(value));

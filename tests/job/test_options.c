@@ -197,6 +197,8 @@ static const struct row {
     {"checkpoint.keep", "1"},
     {"report.every_steps", "50"},
     {"report.trace", "[3, 7]"},
+    {"report.tensorboard", "true"},
+    {"report.exec", "cat > /dev/null"},
     {"cluster.min_ranks", "2"},
     {"cluster.max_ranks", "65536"},
     {"cluster.spares", "1"},

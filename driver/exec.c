@@ -1,0 +1,377 @@
+/* exec - a queue of lines, and a thread that starts the command and writes to it.
+ *
+ * Happy path: exec_hear -> queue -> feed -> write(2) to a pipe.
+ * Failure modes.  The command ends: the pipe breaks, or minder_reap tells; rest, then begin again.
+ * The command does not read: the pipe is full, poll waits, and the queue fills up.  It does not end
+ * at the end of its input: exec_stop. */
+#include "driver/exec.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/cond.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "daemon/minder.h"
+
+enum {
+    EXEC_IDLE_MS = 1000, /* so often one that has no line is looked after */
+    EXEC_LOOK_MS = 100,  /* so often a command that does not read is looked after */
+    EXEC_WAIT_MS = 10,
+    EXEC_PAUSE_MS = 1000,
+    EXEC_MOST_PAUSE_MS = 60000,
+    EXEC_LONG_MS = 60000, /* a command that lived so long has begun well */
+};
+
+struct exec {
+    char *script, *run, *run_dir;
+    pthread_t thread;
+
+    /* Guards what follows; the condition says that there is a line, or that the end has come. */
+    pthread_mutex_t lock;
+    pthread_cond_t more;
+    struct buf queue; /* lines with their ends */
+    int64_t n_lost;   /* lines since the last one that fitted */
+    int64_t n_lost_all;
+    int is_ending;
+    int64_t until_ns; /* then: the command has SIGTERM */
+
+    /* The thread's. */
+    struct minder minder;
+    int fd;          /* the command's input; -1: it does not run */
+    struct buf line; /* the one under way */
+    size_t n_done;   /* bytes of it that this command has taken */
+    int64_t begun_ns, pause_ms;
+    int64_t due_ns; /* the next command begins then */
+};
+
+/* ---- the queue ---- */
+
+static void exec_push(struct exec *x, const char *line, size_t n)
+{
+    buf_append(&x->queue, line, n);
+    buf_append(&x->queue, "\n", 1);
+}
+
+/* Put the warning of missing lines in their place. */
+static void exec_push_lost(struct exec *x)
+{
+    char text[128];
+    const int n = snprintf(text, sizeof text,
+                           "{\"event\":\"warning\",\"time\":%.6f,\"message\":\"%lld lines are "
+                           "missing here\"}",
+                           clock_wall_s(), (long long)x->n_lost);
+
+    exec_push(x, text, (size_t)n);
+    x->n_lost = 0;
+}
+
+void exec_hear(void *arg, const char *line, size_t n, int is_row)
+{
+    struct exec *x = arg;
+    int is_first = 0;
+
+    (void)is_row;
+    pthread_mutex_lock(&x->lock);
+    if (x->queue.len + n < EXEC_QUEUE) {
+        if (x->n_lost)
+            exec_push_lost(x);
+        exec_push(x, line, n);
+        pthread_cond_signal(&x->more);
+    } else {
+        is_first = x->n_lost_all == 0;
+        x->n_lost++;
+        x->n_lost_all++;
+    }
+    pthread_mutex_unlock(&x->lock);
+    if (is_first)
+        log_warn("report.exec: the command reads too slowly, and %d KiB of lines wait for it: "
+                 "further ones are left out, and training goes on",
+                 EXEC_QUEUE >> 10);
+}
+
+/* Take the next line, or wait until `until_ns` for one: 1.  0: none came. */
+static int exec_take(struct exec *x, int64_t until_ns)
+{
+    int is_late = 0;
+    const uint8_t *end;
+    size_t n;
+
+    pthread_mutex_lock(&x->lock);
+    while (!x->queue.len && !x->is_ending && !is_late)
+        is_late = cond_wait_until(&x->more, &x->lock, until_ns);
+    if (x->queue.len) {
+        end = memchr(x->queue.data, '\n', x->queue.len);
+        n = (size_t)(end - x->queue.data) + 1;
+        buf_append(&x->line, x->queue.data, n);
+        buf_consume(&x->queue, n);
+    }
+    pthread_mutex_unlock(&x->lock);
+    return x->line.len > 0;
+}
+
+/* ---- the command ---- */
+
+static void exec_close(struct exec *x)
+{
+    if (x->fd >= 0)
+        close(x->fd);
+    x->fd = -1;
+}
+
+/* Rest before the next command begins; longer, if this one did not live long. */
+static void exec_rest(struct exec *x, const char *why)
+{
+    const int64_t lived_ms = (clock_mono_ns() - x->begun_ns) / 1000000;
+
+    exec_close(x);
+    x->pause_ms = lived_ms < EXEC_LONG_MS && x->pause_ms
+                      ? min_i64(2 * x->pause_ms, EXEC_MOST_PAUSE_MS)
+                      : EXEC_PAUSE_MS;
+    x->due_ns = clock_mono_ns() + x->pause_ms * 1000000;
+    log_warn("report.exec: the command %s; it is started again in %lld s", why,
+             (long long)x->pause_ms / 1000);
+}
+
+static void exec_begin(struct exec *x)
+{
+    struct minder_command command = {.argv = {"/bin/sh", "-c", x->script, "sh", x->run, x->run_dir},
+                                     .n = 6};
+    struct minder_order order = {.command = &command, .secret_fd = -1, .death_signal = SIGTERM};
+    struct err err;
+    int ends[2], rc;
+
+    x->begun_ns = x->due_ns = clock_mono_ns();
+    x->n_done = 0;
+    if (pipe2(ends, O_CLOEXEC) < 0) {
+        exec_rest(x, strerror(errno));
+        return;
+    }
+    order.input_fd = ends[0];
+    fcntl(ends[1], F_SETFL, O_NONBLOCK);
+    rc = minder_start(&x->minder, &order, 0, &err);
+    close(ends[0]);
+    x->fd = ends[1];
+    if (rc < 0)
+        exec_rest(x, err.msg);
+}
+
+/* Look whether the command has ended. */
+static void exec_look(struct exec *x)
+{
+    char text[64];
+    int tag, status;
+
+    if (x->fd >= 0 && minder_reap(&x->minder, &tag, text, &status))
+        exec_rest(x, text);
+}
+
+/* Wait until the command has ended, and leave it to minder_reap: 1, or 0 after the patience. */
+static int exec_wait(struct exec *x, int64_t patience_ms)
+{
+    const int64_t until_ns = clock_mono_ns() + patience_ms * 1000000;
+    siginfo_t is = {0};
+
+    for (;;) {
+        if (waitid(P_PGID, (id_t)x->minder.group, &is, WEXITED | WNOWAIT | WNOHANG) < 0 ||
+            is.si_pid)
+            return 1;
+        if (clock_mono_ns() >= until_ns)
+            return 0;
+        poll(NULL, 0, EXEC_WAIT_MS);
+    }
+}
+
+/* The command reads no more.  Mostly it is about to end. */
+static void exec_drop(struct exec *x)
+{
+    char text[64] = "has closed its input, and is ended";
+    int tag, status;
+
+    exec_close(x);
+    if (!exec_wait(x, EXEC_TERM_MS)) {
+        minder_signal(&x->minder, SIGTERM);
+        if (!exec_wait(x, EXEC_TERM_MS))
+            minder_signal(&x->minder, SIGKILL);
+        (void)exec_wait(x, EXEC_TERM_MS);
+    }
+    (void)minder_reap(&x->minder, &tag, text, &status);
+    exec_rest(x, text);
+}
+
+/* ---- the thread ---- */
+
+static int exec_is_late(struct exec *x)
+{
+    int is;
+
+    pthread_mutex_lock(&x->lock);
+    is = x->is_ending && clock_mono_ns() >= x->until_ns;
+    pthread_mutex_unlock(&x->lock);
+    return is;
+}
+
+static int exec_is_ending(struct exec *x)
+{
+    int is;
+
+    pthread_mutex_lock(&x->lock);
+    is = x->is_ending;
+    pthread_mutex_unlock(&x->lock);
+    return is;
+}
+
+/* Write what the pipe takes of the line. */
+static void exec_write(struct exec *x)
+{
+    struct pollfd p = {.fd = x->fd, .events = POLLOUT};
+    ssize_t n;
+
+    if (poll(&p, 1, EXEC_LOOK_MS) <= 0) {
+        exec_look(x);
+        return;
+    }
+    n = write(x->fd, x->line.data + x->n_done, x->line.len - x->n_done);
+    if (n < 0 && errno != EAGAIN && errno != EINTR) {
+        exec_drop(x);
+        return;
+    }
+    x->n_done += n > 0 ? (size_t)n : 0;
+    if (x->n_done == x->line.len) {
+        buf_clear(&x->line);
+        x->n_done = 0;
+    }
+}
+
+/* One step: 0: there is nothing more to do. */
+static int exec_go_on(struct exec *x)
+{
+    const int64_t now = clock_mono_ns();
+
+    if (exec_is_late(x))
+        return 0;
+    if (!x->line.len && !exec_take(x, now + EXEC_IDLE_MS * INT64_C(1000000))) {
+        exec_look(x);
+        return !exec_is_ending(x);
+    }
+    if (x->fd >= 0) {
+        exec_write(x);
+    } else if (now >= x->due_ns) {
+        exec_begin(x);
+    } else {
+        if (exec_is_ending(x))
+            return 0;
+        poll(NULL, 0, EXEC_LOOK_MS);
+    }
+    return 1;
+}
+
+/* End the command: its input ends, then SIGTERM, then SIGKILL. */
+static void exec_stop(struct exec *x)
+{
+    int64_t left_ms;
+
+    pthread_mutex_lock(&x->lock);
+    left_ms = max_i64((x->until_ns - clock_mono_ns()) / 1000000, 0);
+    pthread_mutex_unlock(&x->lock);
+    exec_close(x);
+    minder_wait(&x->minder, (int)left_ms);
+    if (minder_n_running(&x->minder)) {
+        log_warn("report.exec: the command does not end %d s after the job: SIGTERM",
+                 EXEC_GRACE_MS / 1000);
+        minder_signal(&x->minder, SIGTERM);
+    }
+    minder_end(&x->minder, EXEC_TERM_MS, 1);
+}
+
+static void *exec_main(void *arg)
+{
+    struct exec *x = arg;
+
+    while (exec_go_on(x))
+        ;
+    exec_stop(x);
+    return NULL;
+}
+
+/* ---- life ---- */
+
+static void exec_fini(struct exec *x)
+{
+    pthread_cond_destroy(&x->more);
+    pthread_mutex_destroy(&x->lock);
+    buf_fini(&x->queue);
+    buf_fini(&x->line);
+    free(x->script);
+    free(x->run);
+    free(x->run_dir);
+    free(x);
+}
+
+/* The shell sets the variables, since other threads may read this process's environment. */
+static const char script[] = "export DPTRAIN_RUN=\"$1\" DPTRAIN_RUN_DIR=\"$2\"\n"
+                             "shift 2\n"
+                             "exec >&2\n";
+
+int exec_new(const char *command, const char *run_dir, struct exec **out, struct err *err)
+{
+    struct exec *x = xcalloc(1, sizeof *x);
+    const char *slash = strrchr(run_dir, '/');
+    int rc;
+
+    x->script = xasprintf("%s%s", script, command);
+    x->run = xstrdup(slash && slash[1] ? slash + 1 : run_dir);
+    x->run_dir = xstrdup(run_dir);
+    x->fd = -1;
+    pthread_mutex_init(&x->lock, NULL);
+    cond_init(&x->more);
+    rc = pthread_create(&x->thread, NULL, exec_main, x);
+    if (rc == 0) {
+        *out = x;
+        return 0;
+    }
+    exec_fini(x);
+    return err_sys(err, rc, "report.exec: starting a thread");
+}
+
+void exec_end(struct exec *x)
+{
+    pthread_mutex_lock(&x->lock);
+    if (!x->is_ending)
+        x->until_ns = clock_mono_ns() + EXEC_GRACE_MS * INT64_C(1000000);
+    x->is_ending = 1;
+    pthread_cond_signal(&x->more);
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* Tell what the command did not get. */
+static void exec_tell(const struct exec *x)
+{
+    int64_t n = x->n_lost_all + (x->line.len > 0);
+
+    for (size_t i = 0; i < x->queue.len; i++)
+        n += x->queue.data[i] == '\n';
+    if (n)
+        log_warn("report.exec: the command did not get %lld lines", (long long)n);
+}
+
+void exec_free(struct exec *x)
+{
+    if (!x)
+        return;
+    exec_end(x);
+    pthread_join(x->thread, NULL);
+    exec_tell(x);
+    exec_fini(x);
+}

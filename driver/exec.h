@@ -1,0 +1,39 @@
+/* exec - report.exec: a command of the user's that gets each event and each row of metrics.csv as a
+ * line of JSON on its standard input.
+ *
+ * `sh -c` runs it, with DPTRAIN_RUN (the run directory's last part) and DPTRAIN_RUN_DIR in its
+ * environment, and with both its outputs on the driver's standard error.  A thread of its own feeds
+ * it, so it holds up nothing.  A command that has ended is started again, after a pause of 1 s,
+ * which doubles up to 60 s until one has lived for a minute; the line that it had not taken wholly
+ * is given again.  Meanwhile, and where it reads too slowly, EXEC_QUEUE bytes of lines wait for it.
+ * More are lost: they are counted, and a `warning` line with their number stands in their place.
+ *
+ * Life:    exec_new -> exec_hear ... -> exec_end -> exec_free.  At the end the command gets what is
+ *          queued, then the end of its input.  After EXEC_GRACE_MS it gets SIGTERM, and SIGKILL
+ *          EXEC_TERM_MS later.  It gets SIGTERM, too, when the driver is killed.
+ * Threads: one at a time.
+ * Errors:  exec_new: ERR_IO, ERR_NOMEM.  A command that cannot be started is tried again, and the
+ *          log says so. */
+#ifndef DRIVER_EXEC_H
+#define DRIVER_EXEC_H
+
+#include <stddef.h>
+
+#include "base/err.h"
+
+enum { EXEC_QUEUE = 1 << 20, EXEC_GRACE_MS = 10000, EXEC_TERM_MS = 2000 };
+
+struct exec; /* opaque */
+
+int exec_new(const char *command, const char *run_dir, struct exec **out, struct err *err);
+
+/* An events_hear; arg: the exec. */
+void exec_hear(void *arg, const char *line, size_t n, int is_row);
+
+/* No more lines come.  Does not wait. */
+void exec_end(struct exec *x);
+
+/* Wait until the command has ended; NULL is fine. */
+void exec_free(struct exec *x);
+
+#endif
