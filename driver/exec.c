@@ -36,6 +36,7 @@ enum {
 
 struct exec {
     char *script, *run, *run_dir;
+    int grace_ms;
     pthread_t thread;
 
     /* Guards what follows; the condition says that there is a line, or that the end has come. */
@@ -289,7 +290,7 @@ static void exec_stop(struct exec *x)
     minder_wait(&x->minder, (int)left_ms);
     if (minder_n_running(&x->minder)) {
         log_warn("report.exec: the command does not end %d s after the job: SIGTERM",
-                 EXEC_GRACE_MS / 1000);
+                 x->grace_ms / 1000);
         minder_signal(&x->minder, SIGTERM);
     }
     minder_end(&x->minder, EXEC_TERM_MS, 1);
@@ -324,7 +325,8 @@ static const char script[] = "export DPTRAIN_RUN=\"$1\" DPTRAIN_RUN_DIR=\"$2\"\n
                              "shift 2\n"
                              "exec >&2\n";
 
-int exec_new(const char *command, const char *run_dir, struct exec **out, struct err *err)
+int exec_new(const char *command, const char *run_dir, int grace_ms, struct exec **out,
+             struct err *err)
 {
     struct exec *x = xcalloc(1, sizeof *x);
     const char *slash = strrchr(run_dir, '/');
@@ -333,6 +335,7 @@ int exec_new(const char *command, const char *run_dir, struct exec **out, struct
     x->script = xasprintf("%s%s", script, command);
     x->run = xstrdup(slash && slash[1] ? slash + 1 : run_dir);
     x->run_dir = xstrdup(run_dir);
+    x->grace_ms = grace_ms;
     x->fd = -1;
     pthread_mutex_init(&x->lock, NULL);
     cond_init(&x->more);
@@ -349,7 +352,7 @@ void exec_end(struct exec *x)
 {
     pthread_mutex_lock(&x->lock);
     if (!x->is_ending)
-        x->until_ns = clock_mono_ns() + EXEC_GRACE_MS * INT64_C(1000000);
+        x->until_ns = clock_mono_ns() + x->grace_ms * INT64_C(1000000);
     x->is_ending = 1;
     pthread_cond_signal(&x->more);
     pthread_mutex_unlock(&x->lock);

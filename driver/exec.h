@@ -9,7 +9,7 @@
  * More are lost: they are counted, and a `warning` line with their number stands in their place.
  *
  * Life:    exec_new -> exec_hear ... -> exec_end -> exec_free.  At the end the command gets what is
- *          queued, then the end of its input.  After EXEC_GRACE_MS it gets SIGTERM, and SIGKILL
+ *          queued, then the end of its input.  After its grace it gets SIGTERM, and SIGKILL
  *          EXEC_TERM_MS later.  It gets SIGTERM, too, when the driver is killed.
  * Threads: one at a time.
  * Errors:  exec_new: ERR_IO, ERR_NOMEM.  A command that cannot be started is tried again, and the
@@ -21,11 +21,13 @@
 
 #include "base/err.h"
 
-enum { EXEC_QUEUE = 1 << 20, EXEC_GRACE_MS = 10000, EXEC_TERM_MS = 2000 };
+enum { EXEC_QUEUE = 1 << 20, EXEC_GRACE_MS = 30000, EXEC_TERM_MS = 2000 };
 
 struct exec; /* opaque */
 
-int exec_new(const char *command, const char *run_dir, struct exec **out, struct err *err);
+/* grace_ms: EXEC_GRACE_MS, in which a tracker may also send what it has gathered; or a test's. */
+int exec_new(const char *command, const char *run_dir, int grace_ms, struct exec **out,
+             struct err *err);
 
 /* An events_hear; arg: the exec. */
 void exec_hear(void *arg, const char *line, size_t n, int is_row);

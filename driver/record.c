@@ -253,7 +253,7 @@ int record_open(struct record *r, const struct options *o, const struct job *job
     record_say_where(r);
     if (!job->report.exec)
         return 0;
-    rc = exec_new(job->report.exec, r->dir.path, &r->exec, err);
+    rc = exec_new(job->report.exec, r->dir.path, EXEC_GRACE_MS, &r->exec, err);
     if (rc == 0)
         events_listen(r->events, exec_hear, r->exec, 1);
     return rc;

@@ -198,7 +198,7 @@ static const struct row {
     {"report.every_steps", "50"},
     {"report.trace", "[3, 7]"},
     {"report.tensorboard", "true"},
-    {"report.exec", "cat > /dev/null"},
+    {"report.exec", "cat > /dev/null", .written = "\"cat > /dev/null\""},
     {"cluster.min_ranks", "2"},
     {"cluster.max_ranks", "65536"},
     {"cluster.spares", "1"},

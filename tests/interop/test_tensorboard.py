@@ -1,0 +1,150 @@
+"""Tests of report.tensorboard by TensorBoard itself: its reader, which checks every checksum, and
+both of its servers show the rows of metrics.csv and the validations of events.jsonl, once each,
+after a resume and after a lost driver, too."""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import urllib.parse
+import urllib.request
+
+import find_torch
+
+find_torch.need("tensorboard")
+
+from tensorboard.backend.event_processing import event_accumulator  # noqa: E402
+from tensorboard.plugins.hparams import plugin_data_pb2  # noqa: E402
+
+from models import Case, dp  # noqa: E402
+
+JOB = {**dp.SMALL, "report.tensorboard": "true", "report.every_steps": 5,
+       "checkpoint.every_steps": 12}
+ROWS = {"loss/train": 2, "learning_rate": 3, "grad_norm": 4, "samples_per_second": 5}  # columns
+SERVER_PATIENCE = 60
+
+
+def read(folder):
+    """TensorBoard's own view of a folder, all points of it."""
+    seen = event_accumulator.EventAccumulator(folder, size_guidance={"scalars": 0})
+    seen.Reload()
+    return seen
+
+
+class TensorBoard(Case):
+    def rows(self, column):
+        with open(self.path("run", "metrics.csv"), encoding="ascii") as file:
+            lines = [line.split(",") for line in file.read().splitlines()[1:]]
+        return [(int(line[0]), float(line[column])) for line in lines]
+
+    def validations(self, key):
+        """The last one of each step: a run that goes on may validate a step again."""
+        return sorted({e["step"]: e[key] for e in self.events("epoch", "run")}.items())
+
+    def wanted(self):
+        return {**{tag: self.rows(column) for tag, column in ROWS.items()},
+                "loss/validation": self.validations("validation_loss"),
+                "accuracy/validation": self.validations("validation_accuracy")}
+
+    def assert_points(self, tag, seen, wanted):
+        self.assertEqual([step for step, _ in seen], [step for step, _ in wanted], tag)
+        for (_, a), (_, b) in zip(seen, wanted, strict=True):
+            self.assertAlmostEqual(a, b, delta=1e-6 * abs(b), msg=tag)
+
+    def assert_board(self):
+        seen = read(self.path("run", "tensorboard"))
+        wanted = self.wanted()
+        self.assertEqual(set(seen.Tags()["scalars"]), set(wanted))
+        for tag, points in wanted.items():
+            self.assert_points(tag, [(e.step, e.value) for e in seen.Scalars(tag)], points)
+        return seen
+
+    def hparams(self, seen, tag):
+        content = seen.summary_metadata[f"_hparams_/{tag}"].plugin_data.content
+        return plugin_data_pb2.HParamsPluginData.FromString(content)
+
+    def n_files(self):
+        return len(os.listdir(self.path("run", "tensorboard")))
+
+    def served(self, fast, tag, n):
+        """The points of a tag by a server, once it has n of them."""
+        argv = [sys.executable, "-m", "tensorboard.main", "--logdir", self.folder, "--port", "0",
+                "--host", "127.0.0.1", "--load_fast", fast]
+        with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, cwd=self.folder) as server:
+            try:
+                for line in server.stderr:
+                    if found := re.search(r"at (http://\S+)", line):
+                        break
+                query = urllib.parse.urlencode({"run": "run/tensorboard", "tag": tag})
+                url = f"{found[1].rstrip('/')}/data/plugin/scalars/scalars?{query}"
+                return dp.wait_for(f"{n} points", lambda: self.fetch(url, n), SERVER_PATIENCE)
+            finally:
+                server.kill()
+
+    def fetch(self, url, n):
+        try:
+            with urllib.request.urlopen(url, timeout=SERVER_PATIENCE) as answer:
+                points = json.load(answer)
+        except urllib.error.HTTPError:  # it has not read the run yet
+            return None
+        return [(step, value) for _, step, value in points] if len(points) >= n else None
+
+    def test_resume(self):
+        """The second start repeats nothing, although the run was cut between two checkpoints."""
+        self.run_driver("--run-dir", self.path("run"), job={**JOB, "train.max_steps": 30})
+        self.assertEqual(self.hparams(self.assert_board(), "session_end_info")
+                         .session_end_info.status, 1)
+        shutil.rmtree(self.path("run", "checkpoints", "step-00000030"))
+        os.unlink(self.path("run", "checkpoints", "latest"))
+        self.run_driver("--run-dir", self.path("run"), "--resume", job=JOB)
+        self.assertEqual(self.n_files(), 2)
+        seen = self.assert_board()
+        start = self.hparams(seen, "session_start_info").session_start_info
+        self.assertEqual(start.hparams["model.arch"].string_value, "mlp")
+        self.assertEqual(start.hparams["train.global_batch"].number_value, 64)
+        self.assertNotIn("train.epochs", start.hparams)  # what a resume may change
+        self.assertRegex(start.group_name, "^[0-9a-f]{32}$")
+        with open(self.path("run", "job.yaml"), encoding="utf-8") as file:
+            job = file.read()
+        text = seen.Tensors("job")[-1].tensor_proto.string_val[0].decode()
+        self.assertEqual([line[4:] for line in text.splitlines()], [*job.splitlines(), ""])
+        for fast in ("false", "auto"):
+            with self.subTest(load_fast=fast):
+                for tag in ("loss/train", "loss/validation"):
+                    wanted = self.wanted()[tag]
+                    self.assert_points(tag, self.served(fast, tag, len(wanted)), wanted)
+
+    def test_lost_driver(self):
+        """Followers keep the state of a driver that was killed; another one goes on with the run.
+        The rows that the old one wrote and the new one repeats are shown once."""
+        port = dp.free_port()
+        arguments = ["--port", str(port), "--run-dir", self.path("run")]
+        job = {**JOB, "train.epochs": 6, "checkpoint.every_steps": 0}
+        first = self.driver(*arguments, "--inject", "kill:rank0@step77", n=2, job=job, port=False)
+        follower = self.follower(port=port)
+        self.assertEqual(first.wait_exit(), -9)
+        second = self.driver(*arguments, "--resume", n=2, job=job, port=False)
+        self.assert_exit(second, dp.FINISHED)
+        self.assert_exit(follower, dp.FINISHED)
+        self.assertEqual(self.n_files(), 2)
+        self.assert_board()
+
+    def test_damage(self):
+        """The reader sees a bit that differs, so the checksums that it found good were."""
+        self.run_driver("--run-dir", self.path("run"), job={**JOB, "train.max_steps": 20})
+        folder = self.path("run", "tensorboard")
+        n = len(read(folder).Scalars("loss/train"))
+        path = os.path.join(folder, os.listdir(folder)[0])
+        with open(path, "r+b") as file:
+            data = bytearray(file.read())
+            at = data.index(b"grad_norm")
+            data[at] ^= 1
+            file.seek(0)
+            file.write(data)
+        tags = read(folder).Tags()["scalars"]
+        self.assertEqual((n, "loss/train" in tags), (4, False))
+
+
+if __name__ == "__main__":
+    dp.main()
