@@ -1,6 +1,7 @@
 /* init - the initial values of parameters.  They are functions of (seed, parameter, element) alone,
  * so they do not depend on the layout, the backend or the number of ranks. */
 #include <math.h>
+#include <string.h>
 
 #include "base/rng.h"
 #include "base/util.h"
@@ -109,6 +110,17 @@ static void init_part(uint64_t seed, uint64_t index, struct draw draw, int64_t f
     }
 }
 
+/* Zero those of the elements [first, first + n) that are of the embedding's row of padding. */
+static void init_padding(const struct segment *s, int64_t first, int64_t n, float *to)
+{
+    const int64_t width = s->length / s->shape.dim[0];
+    const int64_t from = max_i64((s->padding - 1) * width, first),
+                  end = min_i64(s->padding * width, first + n);
+
+    if (from < end)
+        memset(to + (from - first), 0, (size_t)(end - from) * sizeof *to);
+}
+
 void layout_init_param(const struct layout *l, int i, uint64_t seed, struct layout_init init,
                        int64_t first, int64_t n, float *to)
 {
@@ -117,4 +129,6 @@ void layout_init_param(const struct layout *l, int i, uint64_t seed, struct layo
 
     ASSERT(first >= 0 && first % 4 == 0 && first + n <= l->param[i].length);
     init_part(seed, (uint64_t)index, draw_of(&l->param[i], init), first, n, to);
+    if (l->param[i].padding > 0 && init.rule == INIT_RULE_OWN)
+        init_padding(&l->param[i], first, n, to);
 }

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/util.h"
 #include "op/control.h"
+#include "op/op.h"
 
 /* A parameter, to be sorted.  ready: the last node that writes its gradient; INT_MAX if it is
  * frozen.  order: settles which of two with equal `ready` comes first. */
@@ -100,6 +101,33 @@ static void place_params(struct layout *l, const struct graph *g, const struct e
     }
     l->n_params = n;
     l->n_grad = l->n_trained + CONTROL_LEN;
+}
+
+/* The parameter's segment, or NULL. */
+static struct segment *layout_segment_of(struct layout *l, const char *name)
+{
+    for (int i = 0; i < l->n_params; i++)
+        if (!strcmp(l->param[i].name, name))
+            return &l->param[i];
+    return NULL;
+}
+
+/* Find the rows of padding: of the tables that embeddings read, or working copies of them. */
+static void place_paddings(struct layout *l, const struct graph *g)
+{
+    for (int k = 0; k < g->n_forward; k++) {
+        const struct node *n = &g->node[k];
+        const struct value *v = n->op == OP_embedding ? &g->value[n->in[EMBEDDING_TABLE]] : NULL;
+        struct segment *s;
+
+        if (!v || n->attr.embedding.padding == 0)
+            continue;
+        if (v->role == VALUE_COPY)
+            v = &g->value[v->partner];
+        s = v->role == VALUE_PARAM ? layout_segment_of(l, v->name) : NULL;
+        if (s)
+            s->padding = n->attr.embedding.padding;
+    }
 }
 
 static void place_states(struct layout *l, const struct graph *g)
@@ -328,6 +356,7 @@ int layout_new(const struct graph *g, size_t bucket_bytes, struct layout **out, 
         arena_init(&l->arena);
         find_types(l, g);
         place_params(l, g, e, n);
+        place_paddings(l, g);
         place_states(l, g);
         l->bucket = arena_alloc(&l->arena, (size_t)layout_most_buckets(l) * sizeof *l->bucket);
         layout_cut(l, bucket_bytes);

@@ -39,6 +39,7 @@ struct segment {
     int64_t length;     /* elements, without padding */
     struct param_info info;
     float init_state; /* states only */
+    int64_t padding;  /* of an embedding: 1 + the row that begins as zeros; 0: none does */
 };
 
 struct bucket {
@@ -126,7 +127,8 @@ struct layout_init {
 /* Write the initial values of the elements [first, first + n) of parameter i to host memory.
  * `first` is a multiple of 4.  Any number of threads may call it.  The values are made
  * from RNG_INIT words of (seed, index of the parameter in alphabetical order, element).  A weight
- * [K,C,..] has as fan_in its elements for one k, and as fan_out those for one c. */
+ * [K,C,..] has as fan_in its elements for one k, and as fan_out those for one c.  With
+ * INIT_RULE_OWN the padding row of an embedding is zero, as torch.nn.Embedding has it. */
 void layout_init_param(const struct layout *l, int i, uint64_t seed, struct layout_init init,
                        int64_t first, int64_t n, float *to);
 

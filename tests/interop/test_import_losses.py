@@ -62,6 +62,15 @@ class Dataclass(nn.Module):
         return Both(self.a(x), second=self.b(x))
 
 
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.out = nn.Embedding(9, 4, padding_idx=2), nn.Linear(4, CLASSES)
+
+    def forward(self, ids):
+        return self.out(self.words(ids).mean(1))
+
+
 class Classifier(nn.Module):
     def __init__(self):
         super().__init__()
@@ -210,6 +219,29 @@ class Losses(Against):
                     return F.cross_entropy(out, label)
 
                 self.losses_are(nn.Sequential(layer).train(), x, y, "cross_entropy", loss)
+
+    def test_padding(self):
+        """The row of padding begins as zeros by model.init: random, too, and stays so"""
+        torch.manual_seed(6)
+        network = Words().train()
+        with torch.no_grad():
+            network.words.weight[2] = 1  # of the file; what is drawn is zero
+        ids = torch.randint(0, 9, (STEPS * BATCH, 5))
+        torch.export.save(torch.export.export(network, (ids[:3],), strict=False),
+                          self.path("net.pt2"))
+        np.save(self.path("ids.npy"), ids.numpy())
+        np.save(self.path("y.npy"), (torch.arange(STEPS * BATCH) % CLASSES).numpy())
+        for n in (1, 2):
+            job = {"model.import": self.path("net.pt2"), "model.init": "random",
+                   "data.format": "npy", "data.path": self.folder,
+                   "data.train": "{ids: ids.npy, labels: y.npy}", "data.validation": "none",
+                   "train.global_batch": BATCH, "train.epochs": 1, "train.validate_every": 0,
+                   "optimizer.name": "adamw", "optimizer.lr": 0.01}
+            self.run_driver("--local", "--threads", "1", "--device", "cpu", "--run-dir",
+                            f"run{n}", n=n, job=job)
+            table = safetensors.torch.load_file(self.path(
+                f"run{n}", "checkpoints", "latest", "model.safetensors"))["words.weight"]
+            self.assertEqual((table == 0).all(1).tolist(), [i == 2 for i in range(9)])
 
     def test_square_places(self):
         """As many classes as places: the job says which dimension has the classes"""

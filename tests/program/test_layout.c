@@ -296,6 +296,27 @@ static double square_of(const struct layout *l, const char *name, struct layout_
     return sum / (double)l->param[i].length;
 }
 
+/* The padding row of a table is zero, whichever pieces are asked for, and no other row is. */
+static void init_padding_row(void **state)
+{
+    struct rig_model model = rig_model(&arch_mlp);
+    struct layout *l = layout_of(&model, &rig_mnist, 4, 1, 1 << 20);
+    const int at = layout_find(l->param_by_name, l->n_params, "fc1.weight");
+    const int i = (int)(l->param_by_name[at] - l->param);
+    const int64_t n = l->param[i].length, width = n / l->param[i].shape.dim[0], piece = 148;
+    float *x = xcalloc((size_t)n, sizeof *x);
+
+    (void)state;
+    l->param[i].padding = 1 + 2; /* row 2 */
+    for (int64_t e = 0; e < n; e += piece)
+        layout_init_param(l, i, 1, (struct layout_init){INIT_RULE_OWN, 0}, e,
+                          n - e < piece ? n - e : piece, x + e);
+    for (int64_t e = 0; e < n; e++)
+        assert_true((x[e] == 0) == (e / width == 2));
+    free(x);
+    layout_free(l);
+}
+
 /* fc1.weight is [128,800]: fan_in 800, fan_out 128; conv2.weight is [50,20,5,5]: 500 and 1250. */
 static void init_rules(void **state)
 {
@@ -464,6 +485,7 @@ int main(void)
         cmocka_unit_test(init_normal),
         cmocka_unit_test(init_is_independent_of_order),
         cmocka_unit_test(init_rules),
+        cmocka_unit_test(init_padding_row),
         cmocka_unit_test(truncated_normal),
         cmocka_unit_test(wants_a_gradient),
         cmocka_unit_test(a_bucket_of_the_wanted_size_is_full),
