@@ -378,6 +378,7 @@ void record_event(struct record *r, const struct session_event *ev)
     case EVENT_DONE:
         r->seconds = ev->done.seconds;
         r->account = ev->account;
+        r->cost = ev->cost;
         r->step = ev->step;
         r->is_stopped_early = ev->done.reason && !strcmp(ev->done.reason, "early_stop");
         if (!r->checkpoint) /* nothing was to be done: take the one from which the run went on */

@@ -185,6 +185,7 @@ void record_end(struct record *r, int status)
     if (status == STATUS_OK && r->options->common.log_format == LOG_TEXT)
         show_table(r, &(struct table_end){.seconds = r->seconds,
                                           .account = r->account,
+                                          .cost = r->cost,
                                           .model_path = model,
                                           .next = next,
                                           .plot = has_hung ? NULL : drawing_plot(r->drawing)});

@@ -245,6 +245,7 @@ static void driver_options_init(struct driver_options *d, const struct server *s
         .checkpoint_every_epochs = j->checkpoint.every_epochs,
         .cluster = j->cluster,
         .inject = s->options->inject,
+        .price_per_rank_hour = j->report.price_per_rank_hour,
         .start_ns = start_ns,
     };
     if (s->record.dir.resumed)

@@ -332,6 +332,10 @@ static const struct option last_rows[] = {
     {"report.every_steps", OPT_INT, AT(report.every_steps), "10", 0, 1e12, .unit = "steps",
      .flags = OPT_RESUME,
      .help = "metrics.csv gets a row for every so many steps; with 0 there is no such file."},
+    {"report.price_per_rank_hour", OPT_REAL, AT(report.price_per_rank_hour), "0", 0, 1e9,
+     .flags = OPT_RESUME,
+     .help = "The price of an hour of one rank, in any currency. With it the events, the status "
+             "and the closing table tell what the run has cost, and the status what it will cost."},
     {"report.trace", OPT_INTS, AT(report.trace), "[]", 0, 1e12, .unit = "steps",
      .flags = OPT_RESUME,
      .help = "[FIRST, LAST]: a timeline of these steps of all ranks is written to trace.json, for "

@@ -139,6 +139,9 @@ static void put_account(json_t *o, const struct session_event *ev)
     for (int i = ACCOUNT_PRODUCTIVE + 1; i < ACCOUNT_KINDS; i++)
         events_put_number(badput, account_key(i), 1e-9 * (double)t->ns[i]);
     json_object_set_new(o, "badput", badput);
+    events_put_number(o, "rank_hours", account_rank_hours(t));
+    if (ev->cost > 0)
+        events_put_number(o, "cost", ev->cost);
 }
 
 /* The ranks from here on, each with its process. */
@@ -250,6 +253,8 @@ static void put_done(json_t *o, const struct session_event *ev)
         events_put_text(o, "reason", ev->done.reason);
     put_numbers(o, "peak_rss_mib", ev->done.peak_rss_mib, ev->done.n_ranks);
     put_account(o, ev);
+    if (ev->cost > 0 && ev->done.epoch.epoch > 0)
+        events_put_number(o, "cost_per_epoch", ev->cost / (double)ev->done.epoch.epoch);
 }
 
 static void put_lost(json_t *o, const struct session_event *ev)

@@ -138,6 +138,16 @@ static void put_goodput(const struct status *s, struct buf *out)
         buf_printf(out, "goodput %s\n", text);
 }
 
+static void put_cost(const struct status *s, struct buf *out)
+{
+    if (s->cost > 0)
+        buf_printf(out, "cost %.2f so far", s->cost);
+    if (s->cost > 0 && s->cost_forecast > 0)
+        buf_printf(out, ", about %.2f for the whole run", s->cost_forecast);
+    if (s->cost > 0)
+        buf_printf(out, "\n");
+}
+
 static void status_put_standby(const struct status *s, struct buf *out)
 {
     if (s->standby)
@@ -151,6 +161,7 @@ void status_put_text(const struct status *s, struct buf *out)
     put_table(s, NULL, out);
     put_data_wait(s, out);
     put_goodput(s, out);
+    put_cost(s, out);
     status_put_standby(s, out);
 }
 
@@ -180,6 +191,7 @@ void status_put_brief(const struct status *s, int most, struct buf *out)
     put_table(s, is_shown, out);
     put_data_wait(s, out);
     put_goodput(s, out);
+    put_cost(s, out);
     status_put_standby(s, out);
     if (s->n > most)
         buf_printf(out, "and %d more: dpdriver --status shows all\n", s->n - most);
@@ -250,6 +262,8 @@ static json_t *status_json(const struct status *s)
                   s->n_here, "data_wait_share", s->data_wait_share, "standby", standby_json(s),
                   "ranks", ranks);
     status_put_account(&s->account, o);
+    json_object_set_new(o, "cost", real_or_null(s->cost));
+    json_object_set_new(o, "cost_forecast", real_or_null(s->cost_forecast));
     return o;
 }
 

@@ -94,6 +94,10 @@ void table_print(const struct table *t, const struct table_end *end, FILE *f)
     table_goodput_text(&end->account, goodput, sizeof goodput);
     if (goodput[0])
         fprintf(f, "goodput   %s\n", goodput);
+    if (end->cost > 0 && last)
+        fprintf(f, "cost      %.2f, %.2f an epoch\n", end->cost, end->cost / (double)last->epoch);
+    else if (end->cost > 0)
+        fprintf(f, "cost      %.2f\n", end->cost);
     if (end->model_path)
         fprintf(f, "model     %s\n", end->model_path);
     if (end->next)

@@ -24,6 +24,7 @@ const struct session_epoch *table_last(const struct table *t);
 struct table_end {
     double seconds;               /* the whole run */
     struct account_times account; /* where the time went; all 0: not known */
+    double cost;                  /* 0: not known */
     const char *model_path;       /* of the saved model; NULL: none was saved */
     const char *next;             /* command to try next; NULL: none */
     const char *plot;             /* lines that stand behind the rows; NULL: none */

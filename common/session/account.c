@@ -17,6 +17,7 @@ static void go_on(struct account *a, int64_t now_ns)
     if (now_ns <= a->at_ns)
         return;
     a->times.ns[a->now] += now_ns - a->at_ns;
+    a->times.rank_ns += a->n_ranks * (now_ns - a->at_ns);
     a->at_ns = now_ns;
 }
 
@@ -58,6 +59,12 @@ void account_turn(struct account *a, int64_t now_ns, enum account_kind kind)
 {
     go_on(a, now_ns);
     a->now = kind;
+}
+
+void account_ranks(struct account *a, int64_t now_ns, int n_ranks)
+{
+    go_on(a, now_ns);
+    a->n_ranks = n_ranks;
 }
 
 /* Keep every second mark, the newest one included. */
@@ -138,7 +145,9 @@ void account_halt(struct account *a, int64_t now_ns, int64_t ns)
 struct account_times account_at(const struct account *a, int64_t now_ns)
 {
     struct account_times t = a->times;
-    t.ns[a->now] += max_i64(0, now_ns - a->at_ns);
+    int64_t since = max_i64(0, now_ns - a->at_ns);
+    t.ns[a->now] += since;
+    t.rank_ns += a->n_ranks * since;
     return t;
 }
 
@@ -156,6 +165,19 @@ double account_goodput(const struct account_times *t)
     return wall > 0 ? (double)t->ns[ACCOUNT_PRODUCTIVE] / (double)wall : 0;
 }
 
+double account_rank_hours(const struct account_times *t) { return (double)t->rank_ns / 3600e9; }
+
+double account_forecast(const struct account_times *t, int64_t done, int64_t left)
+{
+    double wall = (double)account_wall_ns(t), hours = account_rank_hours(t);
+    if (left <= 0)
+        return hours;
+    if (done <= 0 || wall <= 0)
+        return -1;
+    double running = 1 - (double)t->ns[ACCOUNT_START] / wall;
+    return hours * (1 + running * (double)left / (double)done);
+}
+
 const char *account_key(enum account_kind kind)
 {
     static const char *const keys[ACCOUNT_KINDS] = {[ACCOUNT_PRODUCTIVE] = "productive",
@@ -171,5 +193,6 @@ void account_check(const struct account *a)
     for (int i = 0; i < ACCOUNT_KINDS; i++)
         ASSERT(a->times.ns[i] >= 0);
     ASSERT(account_wall_ns(&a->times) == a->before_ns + a->at_ns - a->from_ns);
+    ASSERT(a->times.rank_ns >= 0);
     ASSERT(a->n_marks >= 0 && a->n_marks <= ACCOUNT_MARKS);
 }

@@ -32,6 +32,7 @@ enum account_kind {
 
 struct account_times {
     int64_t ns[ACCOUNT_KINDS]; /* all 0: nothing is known */
+    int64_t rank_ns;           /* the time of each rank while it was connected, added up */
 };
 
 /* When the run had made `step`, training had taken `ns`, waits for data included. */
@@ -52,6 +53,7 @@ struct account {
     struct account_times times; /* up to at_ns */
     int64_t from_ns, at_ns;     /* the caller's clock */
     int64_t before_ns;          /* the wall time under the drivers before */
+    int n_ranks;                /* those connected from at_ns on */
     enum account_kind now;      /* where the time goes from at_ns on */
     int64_t share_from_ns;      /* training before the present share of waits for data began */
     int64_t share_ns;           /* what of the training since then was a wait for data */
@@ -63,6 +65,9 @@ void account_init(struct account *a, const struct account_past *past, int64_t no
 
 /* From now on the time goes to `kind`. */
 void account_turn(struct account *a, int64_t now_ns, enum account_kind kind);
+
+/* From now on so many ranks are connected. */
+void account_ranks(struct account *a, int64_t now_ns, int n_ranks);
 
 /* The run has made this step. */
 void account_step(struct account *a, int64_t now_ns, int64_t step);
@@ -86,7 +91,13 @@ struct account_times account_at(const struct account *a, int64_t now_ns);
 
 int64_t account_wall_ns(const struct account_times *t); /* their sum */
 double account_goodput(const struct account_times *t);  /* 0 to 1; 0 if nothing is known */
-const char *account_key(enum account_kind kind);        /* "start"; "productive" */
+double account_rank_hours(const struct account_times *t);
+
+/* The rank-hours of the whole run if `left` steps follow the `done` ones.  A step takes what it has
+ * taken so far on average, without the start.  Negative before the first step. */
+double account_forecast(const struct account_times *t, int64_t done, int64_t left);
+
+const char *account_key(enum account_kind kind); /* "start"; "productive" */
 
 void account_check(const struct account *a); /* asserts that the sum is the wall time */
 

@@ -145,6 +145,7 @@ struct session_event {
     int64_t step;                 /* -1: none */
     enum phase phase;             /* EVENT_ERROR, EVENT_INJECT; PHASE_COUNT: none */
     struct account_times account; /* where the time of the run went */
+    double cost;                  /* of the run so far; 0: no price is known */
     union {
         struct { /* rank 0 has built its graph */
             int n_ranks;

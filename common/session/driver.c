@@ -155,6 +155,7 @@ void driver_leave(struct driver *d)
     int64_t due = INT64_MAX;
     accuse_unsent(d);
     end_check_over(d);
+    ledger_note_ranks(d);
     driver_check(d);
     if (d->stage == STAGE_ENDING)
         due = d->now_ms + CHECK_MS;
@@ -578,6 +579,7 @@ void driver_event(const struct driver *d, struct session_event *e)
         e->host = xstrdup(d->seats[e->rank].host);
     struct action a = {.kind = ACTION_EVENT, .event = *e};
     a.event.account = account_at(&d->account, d->now_ns);
+    a.event.cost = ledger_cost(d, &a.event.account);
     if (d->ending.is_silent)
         action_fini(&a);
     else

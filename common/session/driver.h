@@ -82,6 +82,7 @@ struct driver_options { /* copied; texts may be NULL where said */
     int64_t checkpoint_every_epochs; /* 0: only at the end */
     struct cluster_options cluster;  /* min_ranks, max_ranks 0: n_ranks */
     struct injection_list inject; /* faults on purpose; one that has happened is not sent again */
+    double price_per_rank_hour;   /* 0: not known */
     int64_t start_ns; /* when the process started, on the same clock: "seconds since start" */
 };
 

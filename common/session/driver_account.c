@@ -4,6 +4,8 @@
  * time in which rank 0 was ready and waited for followers.  From the moment at which a loss is
  * known until the end of the next step, it is lost: as the `seconds` of the event `recovered`. Else
  * it goes to what the stage is for. */
+#include <math.h>
+
 #include "base/util.h"
 #include "session/driver_impl.h"
 
@@ -31,6 +33,28 @@ static enum account_kind account_kind_of(const struct driver *d)
 }
 
 void ledger_init(struct driver *d) { account_init(&d->account, &d->o.led.account, d->o.start_ns); }
+
+void ledger_note_ranks(struct driver *d)
+{
+    account_ranks(&d->account, d->now_ns, d->stage < STAGE_OVER ? d->membership.n_here : 0);
+}
+
+double ledger_cost(const struct driver *d, const struct account_times *t)
+{
+    return d->o.price_per_rank_hour * account_rank_hours(t);
+}
+
+/* train.early_stop may end the run before; the price forecast is that of all epochs. */
+double ledger_forecast(const struct driver *d, const struct account_times *t)
+{
+    int64_t all = d->o.n_epochs * d->run.steps_per_epoch;
+    int64_t done = max_i64(d->run.step, d->seats[0].at.step);
+    if (d->o.max_steps > 0)
+        all = min_i64(all, d->o.max_steps);
+    if (d->stage >= STAGE_ENDING)
+        all = done;
+    return fmax(0, d->o.price_per_rank_hour * account_forecast(t, done, all - done));
+}
 
 void ledger_turn(struct driver *d)
 {

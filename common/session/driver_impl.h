@@ -137,6 +137,9 @@ void inject_say_unspent(const struct driver *d);
 
 /* driver_account.c */
 void ledger_init(struct driver *d);
+void ledger_note_ranks(struct driver *d); /* at the end of each event */
+double ledger_cost(const struct driver *d, const struct account_times *t);
+double ledger_forecast(const struct driver *d, const struct account_times *t); /* 0: not known */
 void ledger_turn(struct driver *d); /* a stage began, or rank 0 is ready */
 void ledger_moved(struct driver *d, const struct progress *p);    /* rank 0's */
 void ledger_stepped(struct driver *d, const struct report *step); /* rank 0's */

@@ -55,6 +55,13 @@ static void status_fill(const struct driver *d, int64_t now_ms, int seat, struct
     r->is_straggler = s->pace.is_slow;
 }
 
+static void status_fill_account(const struct driver *d, int64_t now_ns, struct status *out)
+{
+    out->account = account_at(&d->account, now_ns);
+    out->cost = ledger_cost(d, &out->account);
+    out->cost_forecast = ledger_forecast(d, &out->account);
+}
+
 void driver_summary(const struct driver *d, int64_t now_ns, struct status *out)
 {
     int64_t now_ms = (now_ns - d->clock.stalled_ns) / 1000000;
@@ -68,10 +75,10 @@ void driver_summary(const struct driver *d, int64_t now_ns, struct status *out)
         .n_here = d->membership.n_here,
         .data_wait_share = d->run.data_wait_share,
         .data_wait_cause = d->run.data_wait_cause,
-        .account = account_at(&d->account, now_ns),
         .standby = d->membership.succession.conn ? d->membership.succession.told : NULL,
         .standby_votes = succession_votes(d),
     };
+    status_fill_account(d, now_ns, out);
 }
 
 void driver_status(const struct driver *d, int64_t now_ns, struct status *out)

@@ -44,6 +44,7 @@ struct status {
     double data_wait_share; /* part of the epoch so far in which rank 0 waited for data, 0 to 1 */
     int data_wait_cause;    /* enum wait_cause */
     struct account_times account; /* where the time of the run went */
+    double cost, cost_forecast;   /* so far, and of the whole run; 0: not known */
     const char *standby;          /* where the standby listens; NULL: none is connected; borrowed */
     int standby_votes;            /* 1: it has a vote in this formation; 0: from the next one on */
     struct status_rank *rank;

@@ -44,6 +44,20 @@ class Goodput(dp.Case):
         self.assertGreater(done["goodput"], 0)
         self.assertRegex(driver.out, r"goodput   \d+\.\d % of the time; start ")
 
+    def test_a_price(self):
+        job = {**JOB, "report.price_per_rank_hour": 3.6e6}  # a thousand for each second of a rank
+        driver = self.run_driver("--local", "--run-dir", "run", n=2, job=job)
+        costs = [event["cost"] for event in self.accounts()]
+        self.assertEqual(costs, sorted(costs))
+        done, = self.events("done", "run")
+        self.assertLess(abs(done["cost"] - 3.6e6 * done["rank_hours"]), 1e-6 * done["cost"])
+        self.assertLessEqual(done["rank_hours"], 2 * done["wall_seconds"] / 3600)
+        self.assertGreater(done["rank_hours"], done["wall_seconds"] / 3600)
+        self.assertLess(abs(4 * done["cost_per_epoch"] - done["cost"]), 1e-6 * done["cost"])
+        self.assertRegex(driver.out, r"cost      \d+\.\d\d, \d+\.\d\d an epoch")
+        self.run_driver("--local", "--run-dir", "free", n=1, job=JOB)
+        self.assertNotIn("cost", self.events("done", "free")[0])
+
     def test_a_loss(self):
         self.run_driver("--local", "--run-dir", "run", "--inject", "kill:rank1@step12", n=3,
                         job=JOB)

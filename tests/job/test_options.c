@@ -196,6 +196,7 @@ static const struct row {
     {"checkpoint.every_steps", "50"},
     {"checkpoint.keep", "1"},
     {"report.every_steps", "50"},
+    {"report.price_per_rank_hour", "2.5"},
     {"report.trace", "[3, 7]"},
     {"report.tensorboard", "true"},
     {"report.exec", "cat > /dev/null", .written = "\"cat > /dev/null\""},

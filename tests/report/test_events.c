@@ -123,14 +123,17 @@ static const struct {
      "step=235;path=\"r/checkpoints/step-1\";seconds=0.125;exposed_seconds=0.0625"},
     {{.kind = EVENT_DONE,
       .step = 3,
-      .done = {.seconds = 8},
+      .cost = 12.75,
+      .done = {.seconds = 8, .epoch = EPOCH},
+      .account.rank_ns = 7200000000000,
       .account.ns = {[ACCOUNT_PRODUCTIVE] = 6000000000,
                      [ACCOUNT_START] = 1500000000,
                      [ACCOUNT_WAITING] = 500000000}},
      "done",
-     "step=3;seconds=8.0;peak_rss_mib=[];wall_seconds=8.0;goodput=0.75;"
+     "step=3;seconds=8.0;train_loss=0.5;validation_loss=0.25;validation_accuracy=0.875;"
+     "peak_rss_mib=[];wall_seconds=8.0;goodput=0.75;"
      "badput={\"start\":1.5,\"data\":0.0,\"checkpoint\":0.0,\"validation\":0.0,\"lost\":0.0,"
-     "\"repeated\":0.0,\"waiting\":0.5}"},
+     "\"repeated\":0.0,\"waiting\":0.5};rank_hours=2.0;cost=12.75;cost_per_epoch=4.25"},
     {{.kind = EVENT_LOST, .rank = 1, .host = (char *)"h", .text = (char *)"killed"},
      "lost",
      "rank=1;host=\"h\";reason=\"killed\""},

@@ -245,7 +245,7 @@ static void test_led_of_an_account(void **state)
         "\"badput\":{\"start\":1}}\n"
         "{\"event\":\"form\",\"time\":107,\"step\":30,\"wall_seconds\":7,"
         "\"badput\":{\"start\":1,\"lost\":2,\"repeated\":1}}\n"
-        "{\"event\":\"checkpoint\",\"time\":109,\"step\":50,\"wall_seconds\":9,"
+        "{\"event\":\"checkpoint\",\"time\":109,\"step\":50,\"wall_seconds\":9,\"rank_hours\":0.5,"
         "\"badput\":{\"start\":1,\"lost\":2,\"repeated\":1,\"data\":0.5,\"waiting\":-4}}\n"
         "{\"event\":\"warning\",\"time\":112}\n"
         "{\"event\":\"start\",\"time\":900}\n{\"event\":\"warning\",\"time\":950}\n");
@@ -254,6 +254,7 @@ static void test_led_of_an_account(void **state)
     assert_int_equal(led.account.times.ns[ACCOUNT_REPEATED], 4000000000);
     assert_int_equal(led.account.times.ns[ACCOUNT_PRODUCTIVE], 4500000000);
     assert_int_equal(led.account.times.ns[ACCOUNT_DATA], 500000000);
+    assert_int_equal(led.account.times.rank_ns, 1800000000000);
     assert_int_equal(led.account.n_marks, 3);
     assert_int_equal(led.account.mark[0].step, 0);
     assert_int_equal(led.account.mark[1].step, 30);

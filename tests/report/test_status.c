@@ -44,6 +44,38 @@ static const struct status status = {.stage = "train",
                                      .rank = ranks,
                                      .n = 3};
 
+/* Where the time went, and what it cost, where that is known. */
+static void an_account(void **state)
+{
+    struct status s = status;
+    struct buf out = {0};
+    json_t *all, *o;
+
+    (void)state;
+    s.account = (struct account_times){.ns = {[ACCOUNT_PRODUCTIVE] = 3000000000, 1000000000}};
+    s.cost = 12.34;
+    s.cost_forecast = 99.9;
+    status_put_text(&s, &out);
+    assert_non_null(strstr(buf_cstr(&out), "\ngoodput 75.0 % of the time; start 25.0 %\n"
+                                           "cost 12.34 so far, about 99.90 for the whole run\n"));
+    buf_fini(&out);
+    out = (struct buf){0};
+    status_put_both(&s, &out);
+    all = json_loads(buf_cstr(&out), 0, NULL);
+    o = json_object_get(all, "status");
+    assert_float_equal(json_real_value(json_object_get(o, "goodput")), 0.75, 1e-9);
+    assert_float_equal(json_real_value(json_object_get(o, "cost_forecast")), 99.9, 1e-9);
+    o = json_object_get(o, "badput");
+    assert_float_equal(json_real_value(json_object_get(o, "start")), 1, 1e-9);
+    json_decref(all);
+    buf_fini(&out);
+    out = (struct buf){0};
+    status_put_both(&status, &out);
+    assert_non_null(strstr(buf_cstr(&out), "\"goodput\":null,\"badput\":null,\"cost\":null"));
+    assert_null(strstr(buf_cstr(&out), "cost 0"));
+    buf_fini(&out);
+}
+
 static void a_table_for_people(void **state)
 {
     struct buf out = {0};
@@ -219,9 +251,10 @@ static void a_log_of_many_is_brief(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_table_for_people),     cmocka_unit_test(a_spare_has_no_rank),
-        cmocka_unit_test(the_standby_is_named),   cmocka_unit_test(a_wait_for_data_is_told),
-        cmocka_unit_test(an_object_for_programs), cmocka_unit_test(a_log_of_many_is_brief),
+        cmocka_unit_test(a_table_for_people),      cmocka_unit_test(an_account),
+        cmocka_unit_test(a_spare_has_no_rank),     cmocka_unit_test(the_standby_is_named),
+        cmocka_unit_test(a_wait_for_data_is_told), cmocka_unit_test(an_object_for_programs),
+        cmocka_unit_test(a_log_of_many_is_brief),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

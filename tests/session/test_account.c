@@ -125,6 +125,25 @@ static void another_driver_goes_on(void **state)
     assert_int_equal(account_wall_ns(&a.times), 1150);
 }
 
+static void ranks_cost_while_they_are_here(void **state)
+{
+    const int64_t hour = INT64_C(3600000000000);
+    struct account_past past = {
+        .times = {.ns = {[ACCOUNT_PRODUCTIVE] = hour}, .rank_ns = 3 * hour}};
+    struct account a;
+    (void)state;
+    account_init(&a, &past, 0);
+    account_ranks(&a, hour, 4); /* none before */
+    account_turn(&a, hour, ACCOUNT_PRODUCTIVE);
+    account_ranks(&a, 2 * hour, 2);
+    struct account_times t = account_at(&a, 3 * hour);
+    assert_float_equal(account_rank_hours(&t), 3 + 4 + 2, 1e-9);
+    assert_float_equal(account_forecast(&t, 30, 0), 9, 1e-9);
+    assert_true(account_forecast(&t, 0, 30) < 0);
+    /* 4 h of wall time, of which 1 h was the start: the same steps again take 3/4 of the ranks */
+    assert_float_equal(account_forecast(&t, 30, 30), 9 * 1.75, 1e-9);
+}
+
 static void nothing_is_known(void **state)
 {
     struct account_times t = {{0}};
@@ -143,6 +162,7 @@ int main(void)
         cmocka_unit_test(waits_for_data),
         cmocka_unit_test(a_halt_for_a_checkpoint),
         cmocka_unit_test(another_driver_goes_on),
+        cmocka_unit_test(ranks_cost_while_they_are_here),
         cmocka_unit_test(nothing_is_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
