@@ -209,6 +209,10 @@ static void server_inherit(struct driver_options *d, const struct legacy *l)
     d->led_by = l->led_by;
     d->leads_at = l->leads_at;
     d->led.voters = l->voters;
+    if (l->account_ns > 0) { /* newer than what the events tell */
+        d->led.account = l->account;
+        d->led.account.times.ns[ACCOUNT_LOST] += max_i64(0, d->start_ns - l->account_ns);
+    }
     d->led.generation = max_i64(d->led.generation, l->voters.generation);
 }
 

@@ -188,6 +188,33 @@ const char *account_key(enum account_kind kind)
     return keys[kind];
 }
 
+void account_write(const struct account_times *t, int64_t step, int64_t out[ACCOUNT_NUMBERS])
+{
+    for (int i = 0; i < ACCOUNT_KINDS; i++)
+        out[i] = t->ns[i];
+    out[ACCOUNT_KINDS] = t->rank_ns;
+    out[ACCOUNT_KINDS + 1] = step;
+}
+
+int account_read(const int64_t *numbers, size_t n, struct account_past *out)
+{
+    const int64_t most = INT64_MAX / 16; /* so that sums do not overflow */
+    struct account_past past = {.n_marks = 1};
+    if (n != ACCOUNT_NUMBERS)
+        return 0;
+    for (size_t i = 0; i < n; i++)
+        if (numbers[i] < 0 || numbers[i] > most)
+            return 0;
+    for (int i = 0; i < ACCOUNT_KINDS; i++)
+        past.times.ns[i] = numbers[i];
+    past.times.rank_ns = numbers[ACCOUNT_KINDS];
+    past.mark[0] =
+        (struct account_mark){numbers[ACCOUNT_KINDS + 1],
+                              past.times.ns[ACCOUNT_PRODUCTIVE] + past.times.ns[ACCOUNT_DATA]};
+    *out = past;
+    return 1;
+}
+
 void account_check(const struct account *a)
 {
     for (int i = 0; i < ACCOUNT_KINDS; i++)

@@ -10,6 +10,7 @@
 #ifndef SESSION_ACCOUNT_H
 #define SESSION_ACCOUNT_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* X(KIND, key): the key in the event's `badput` and in the status; the first is `goodput`. */
@@ -40,7 +41,7 @@ struct account_mark {
     int64_t step, ns;
 };
 
-enum { ACCOUNT_MARKS = 64, ACCOUNT_PAST_MARKS = 8 };
+enum { ACCOUNT_MARKS = 64, ACCOUNT_PAST_MARKS = 8, ACCOUNT_NUMBERS = ACCOUNT_KINDS + 2 };
 
 /* The account of a run under its drivers before; all 0: there is none. */
 struct account_past {
@@ -98,6 +99,13 @@ double account_rank_hours(const struct account_times *t);
 double account_forecast(const struct account_times *t, int64_t done, int64_t left);
 
 const char *account_key(enum account_kind kind); /* "start"; "productive" */
+
+/* The account as numbers for a standby: the kinds in their order, rank_ns, and the step of the run.
+ */
+void account_write(const struct account_times *t, int64_t step, int64_t out[ACCOUNT_NUMBERS]);
+
+/* 1: *out is what these numbers say; 0: they are of another version, and *out is as before. */
+int account_read(const int64_t *numbers, size_t n, struct account_past *out);
 
 void account_check(const struct account *a); /* asserts that the sum is the wall time */
 

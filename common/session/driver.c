@@ -468,6 +468,7 @@ static void send_beats(struct driver *d)
     Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Heartbeat h = WIRE__HEARTBEAT__INIT;
     const struct progress *p = &d->seats[0].at;
+    int64_t account[ACCOUNT_NUMBERS];
     struct err err;
 
     h.epoch = max_i64(p->epoch, 0);
@@ -475,6 +476,9 @@ static void send_beats(struct driver *d)
     h.phase = (Wire__Phase)p->phase;
     h.bucket = max_i64(p->bucket, -1);
     h.clock_ns = max_i64(d->now_ns, 0);
+    ledger_write(d, account);
+    h.n_account = ACCOUNT_NUMBERS;
+    h.account = account;
     m.generation = d->formation.generation;
     m.body_case = WIRE__CONTROL__BODY_HEARTBEAT;
     m.heartbeat = &h;

@@ -34,6 +34,12 @@ static enum account_kind account_kind_of(const struct driver *d)
 
 void ledger_init(struct driver *d) { account_init(&d->account, &d->o.led.account, d->o.start_ns); }
 
+void ledger_write(const struct driver *d, int64_t out[ACCOUNT_NUMBERS])
+{
+    struct account_times t = account_at(&d->account, d->now_ns);
+    account_write(&t, max_i64(d->run.step, d->seats[0].at.step), out);
+}
+
 void ledger_note_ranks(struct driver *d)
 {
     account_ranks(&d->account, d->now_ns, d->stage < STAGE_OVER ? d->membership.n_here : 0);

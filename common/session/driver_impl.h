@@ -137,6 +137,7 @@ void inject_say_unspent(const struct driver *d);
 
 /* driver_account.c */
 void ledger_init(struct driver *d);
+void ledger_write(const struct driver *d, int64_t out[ACCOUNT_NUMBERS]); /* for a standby */
 void ledger_note_ranks(struct driver *d); /* at the end of each event */
 double ledger_cost(const struct driver *d, const struct account_times *t);
 double ledger_forecast(const struct driver *d, const struct account_times *t); /* 0: not known */

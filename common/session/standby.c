@@ -35,6 +35,7 @@ static void standby_check_state(const struct standby *s)
 
 static void standby_enter(struct standby *s, int64_t now_ns)
 {
+    s->now_ns = now_ns;
     s->now_ms = session_enter_ms(&s->clock, now_ns);
     standby_check_state(s);
 }
@@ -234,12 +235,20 @@ static void on_voters(struct standby *s, const Wire__Voters *m)
     standby_acknowledge(s, m);
 }
 
+static void standby_on_beat(struct standby *s, const Wire__Heartbeat *h)
+{
+    if (account_read(h->account, h->n_account, &s->account))
+        s->account_ns = s->now_ns;
+}
+
 static void standby_on_joined(struct standby *s, const Wire__Control *m)
 {
     ASSERT(s->stage == STAGE_JOINED);
     standby_send_back(s, "the driver is there");
     if (m->body_case == WIRE__CONTROL__BODY_VOTERS)
         on_voters(s, m->voters);
+    else if (m->body_case == WIRE__CONTROL__BODY_HEARTBEAT)
+        standby_on_beat(s, m->heartbeat);
     else if (m->body_case == WIRE__CONTROL__BODY_STOP)
         standby_on_stop(s, m->stop);
     else if (m->body_case == WIRE__CONTROL__BODY_ABORT && !m->abort->recover)
@@ -372,6 +381,8 @@ struct legacy standby_legacy(const struct standby *s)
                            .device = s->device,
                            .driver_timeout_ms = s->driver_timeout_ms,
                            .voters = s->newest,
+                           .account = s->account,
+                           .account_ns = s->account_ns,
                            .led_by = s->o.driver,
                            .leads_at = s->leads_at};
 }

@@ -29,6 +29,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "session/account.h"
 #include "session/action.h"
 #include "wire/msg.h"
 
@@ -76,9 +77,11 @@ struct legacy {
     int n_ranks;        /* of the job */
     const char *device; /* the kind that the job computes on: "cpu", "cuda" */
     int64_t driver_timeout_ms;
-    struct voters voters; /* the newest formation known */
-    const char *led_by;   /* where the driver listened */
-    const char *leads_at; /* where this process is, as the driver saw it */
+    struct voters voters;        /* the newest formation known */
+    struct account_past account; /* where the time of the run went, ... */
+    int64_t account_ns;          /* ... as it was told at this time; 0: it was not */
+    const char *led_by;          /* where the driver listened */
+    const char *leads_at;        /* where this process is, as the driver saw it */
 };
 
 struct legacy standby_legacy(const struct standby *s);    /* borrowed */

@@ -45,7 +45,7 @@ struct standby {
     struct standby_options o; /* its texts are ours */
     struct action_queue out;
     struct session_clock clock;
-    int64_t now_ms;
+    int64_t now_ns, now_ms;
 
     enum stage stage;
     int64_t beat_ms, timeout_ms;
@@ -59,8 +59,10 @@ struct standby {
     char job_hash[HASH_TEXT_LEN];
     int64_t term, driver_timeout_ms;
     int n_ranks;
-    int is_able;          /* 1: this process could lead the job */
-    struct voters newest; /* the newest formation that the driver or a follower has named */
+    int is_able;                 /* 1: this process could lead the job */
+    struct account_past account; /* as the driver told it last ... */
+    int64_t account_ns;          /* ... at this time; 0: it did not */
+    struct voters newest;        /* the newest formation that the driver or a follower has named */
     int64_t formed; /* generation of the newest that all its ranks entered, as the driver says */
     struct held *held;
     int n_held, cap_held;

@@ -139,6 +139,9 @@ static int check_value(const struct place *p, const void *at, struct err *err)
 static size_t element_size(const struct place *p)
 {
     switch (p->rule->kind) {
+    case RULE_INT:
+        ASSERT(p->field->type == PROTOBUF_C_TYPE_INT64);
+        return sizeof(int64_t);
     case RULE_TEXT:
         return sizeof(char *);
     case RULE_BYTES:

@@ -142,6 +142,7 @@
     ITEM(busy_ns,    busy_ns, INT(0, MANY)) \
     ITEM(unlinked,    unlinked,    INT(0, MSG_MAX_RANKS)) \
     ITEM(n_strangers, n_strangers, INT(0, MANY)) \
+    ONLY(account,     INTS(0, MANY, 64)) \
     ONLY(clock_ns,    INT(0, MANY)) \
     ONLY(echo_ns,     INT(0, MANY)) \
     ONLY(held_ns,     INT(0, MANY))

@@ -15,6 +15,7 @@
 
 /* clang-format off */
 #define INT(...)               RULE_INT, __VA_ARGS__, 0
+#define INTS(least, most, n)   RULE_INT, least, most, n
 #define REAL                   RULE_REAL, 0, 0, 0
 #define AMOUNT                 RULE_AMOUNT, 0, 0, 0
 #define BOOL                   RULE_BOOL, 0, 0, 0

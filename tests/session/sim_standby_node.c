@@ -191,6 +191,7 @@ static void lead(struct world *w, int k)
     o.leads_at = "the standby:0";
     o.led.voters = p->legacy.voters;
     o.led.generation = p->legacy.voters.generation;
+    o.led.account = p->legacy.account;
     p->claims = 1;
     p->term = o.term;
     p->folder = &w->folder[!w->is_shared];

@@ -40,6 +40,19 @@ static void beat(struct rig *r)
     rig_message(r, 0, &m);
 }
 
+/* A heartbeat with the account of the run, or with numbers of another version. */
+static void beat_with_account(struct rig *r, size_t n, int64_t first)
+{
+    Wire__Control m = WIRE__CONTROL__INIT;
+    Wire__Heartbeat h = WIRE__HEARTBEAT__INIT;
+    int64_t account[ACCOUNT_NUMBERS + 1] = {first, 20, [ACCOUNT_KINDS] = 77, 5};
+    h.n_account = n;
+    h.account = account;
+    m.body_case = WIRE__CONTROL__BODY_HEARTBEAT;
+    m.heartbeat = &h;
+    rig_message(r, 0, &m);
+}
+
 static void get_welcome(struct rig *r, int64_t term, const char *of_run)
 {
     Wire__Control m = WIRE__CONTROL__INIT;
@@ -109,6 +122,9 @@ static void half_of_the_voters_make_it_lead(void **state)
     struct rig r;
     (void)state;
     stand_by(&r);
+    beat_with_account(&r, ACCOUNT_NUMBERS, 30);
+    beat_with_account(&r, ACCOUNT_NUMBERS + 1, 31); /* of another version: the first one stays */
+    beat_with_account(&r, 0, 31);
     rig_close(&r, 0);
     assert_logged(&r, "looking for it and for its followers for 60 s");
     come(&r, 1, 1, voters_of(4, 7, 4, "s1"));
@@ -122,6 +138,11 @@ static void half_of_the_voters_make_it_lead(void **state)
     assert_int_equal(l.term, 1004);
     assert_int_equal(l.n_ranks, 4);
     assert_int_equal(l.voters.generation, 7);
+    assert_true(l.account_ns > 0);
+    assert_int_equal(account_wall_ns(&l.account.times), 50);
+    assert_int_equal(l.account.times.rank_ns, 77);
+    assert_int_equal(l.account.mark[0].step, 5);
+    assert_int_equal(l.account.mark[0].ns, 30);
     assert_true(standby_holds(r.s, 1) && standby_holds(r.s, 3));
     assert_false(r.is_closed[1]);
     struct frame *f = standby_claim(r.s);

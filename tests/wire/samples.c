@@ -249,6 +249,10 @@ static void heartbeat(struct arena *a, Wire__Control *m)
     x->busy_ns = 44000000;
     x->unlinked = 3;
     x->n_strangers = 7;
+    x->n_account = 10;
+    x->account = arena_alloc(a, x->n_account * sizeof *x->account);
+    for (size_t i = 0; i < x->n_account; i++)
+        x->account[i] = (int64_t)i * 1000000007;
 }
 
 static void fault(struct arena *a, Wire__Control *m)
