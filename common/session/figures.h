@@ -59,6 +59,8 @@ enum figure_when { ALWAYS, IF_ABOVE_0 };
       "the median time from the end of a step to the end of the next one") \
     X(comm_exposed_ms_median, double, OF_RANK_0, "comm_exposed_ms_median", ALWAYS, \
       "the median time in a step that is spent waiting for other ranks; it is counted apart") \
+    X(comm_hidden_share, double, OF_RANK_0, "comm_hidden_share", ALWAYS, \
+      "the part of the time of collectives in which rank 0 did not wait for them (0 to 1)") \
     X(data_wait_ms_median, double, OF_WAITER, "data_wait_ms_median", ALWAYS, \
       "the median time in a step in which `data_wait_rank` had nothing to do for want of data") \
     X(data_wait_share, double, OF_WAITER, "data_wait_share", ALWAYS, \

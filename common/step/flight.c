@@ -65,6 +65,14 @@ int64_t step_waited_ns(const struct stepper *t)
     return coll_is_device(t->coll) ? t->waited_ns : s.wait_ns;
 }
 
+int64_t step_summed_ns(const struct stepper *t)
+{
+    struct coll_stats s;
+
+    coll_stats(t->coll, &s);
+    return coll_is_device(t->coll) ? -1 : s.busy_ns;
+}
+
 /* ---- queueing ---- */
 
 static int has_follower(const struct stepper *t, int64_t step, int64_t last)

@@ -135,6 +135,9 @@ int step_wait(struct stepper *t, struct err *err);
 
 /* Nanoseconds so far in which this rank did nothing but wait for collectives. */
 int64_t step_waited_ns(const struct stepper *t);
+/* How long the coll's threads were inside collectives since it was made; -1: not measured, as on a
+ * device. */
+int64_t step_summed_ns(const struct stepper *t);
 
 /* ---- for passes beside the steps, which use the same parts ---- */
 

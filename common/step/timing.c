@@ -23,7 +23,8 @@ int timing_start(struct timing *m, int64_t n_steps, struct err *err)
     return 0;
 }
 
-int64_t timing_step(struct timing *m, int64_t waited_ns, int64_t data_ns, int64_t n_samples)
+int64_t timing_step(struct timing *m, int64_t waited_ns, int64_t summed_ns, int64_t data_ns,
+                    int64_t n_samples)
 {
     int64_t now = clock_mono_ns(), i = m->n++ % m->cap, took = now - m->step_ns;
 
@@ -32,6 +33,9 @@ int64_t timing_step(struct timing *m, int64_t waited_ns, int64_t data_ns, int64_
     m->data_ms[i] = (float)(data_ns - m->data_ns) * 1e-6f;
     m->n_data_ns += data_ns - m->data_ns;
     m->n_late += 10 * (data_ns - m->data_ns) >= took;
+    m->exposed_ns += waited_ns - m->wait_ns;
+    m->summed_ns += max_i64(0, summed_ns - m->sum_ns);
+    m->sum_ns = summed_ns;
     m->step_ns = now;
     m->wait_ns = waited_ns;
     m->data_ns = data_ns;
@@ -66,6 +70,14 @@ double timing_data_share(const struct timing *m)
     const double s = clock_since_s(m->start_ns);
 
     return s > 0 ? fmin(1e-9 * (double)m->n_data_ns / s, 1) : 0;
+}
+
+/* Two channels may be waited for one after another while both are busy, so a wait may be longer. */
+double timing_hidden_share(const struct timing *m)
+{
+    if (m->summed_ns <= 0)
+        return NOT_MEASURED;
+    return fmax(0, 1 - (double)m->exposed_ns / (double)m->summed_ns);
 }
 
 /* More readers help where they compute all the time, and there are processors for more of them. */

@@ -230,8 +230,8 @@ static int run_epoch(struct trainer *t, int64_t epoch, struct timing *m, enum ep
         rc = end_step(t, &s, last, err);
         if (rc < 0)
             return rc;
-        t->row_ns +=
-            timing_step(m, step_waited_ns(&t->step), feed_waited_ns(t->step.feed), n_samples);
+        t->row_ns += timing_step(m, step_waited_ns(&t->step), step_summed_ns(&t->step),
+                                 feed_waited_ns(t->step.feed), n_samples);
         t->row_samples += n_samples;
         report_step(t, m, epoch);
         report_row(t);
@@ -318,6 +318,7 @@ static void fill_figures(const struct trainer *t, struct timing *m, struct repor
         r->epoch.tokens_per_second = timing_rate(m) * (double)sample_n_predictions(t->spec);
     r->epoch.step_ms_median = timing_median(m->step_ms, kept);
     r->epoch.comm_exposed_ms_median = timing_median(m->exposed_ms, kept);
+    r->epoch.comm_hidden_share = timing_hidden_share(m);
 }
 
 static int fill_epoch(struct trainer *t, int64_t epoch, enum epoch_end end, struct timing *m,
@@ -351,11 +352,13 @@ static void continue_timing(struct trainer *t, int64_t epoch, struct timing *m)
     if (t->timed_epoch != epoch) {
         t->timed_epoch = epoch;
         t->epoch_start_ns = m->start_ns;
-        t->epoch_n_samples = t->epoch_data_ns = 0;
+        t->epoch_n_samples = t->epoch_data_ns = t->epoch_exposed_ns = t->epoch_summed_ns = 0;
     }
     m->start_ns = t->epoch_start_ns;
     m->n_samples = t->epoch_n_samples;
     m->n_data_ns = t->epoch_data_ns;
+    m->exposed_ns = t->epoch_exposed_ns;
+    m->summed_ns = t->epoch_summed_ns;
 }
 
 /* Without synchronised batch norm each rank has running statistics of its own samples.  Validation,
@@ -421,6 +424,7 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
     if (rc == 0 && at->step < last)
         rc = trainer_start_feed(t, last, err);
     m.wait_ns = step_waited_ns(&t->step);
+    m.sum_ns = step_summed_ns(&t->step);
     m.data_ns = feed_waited_ns(t->step.feed);
     m.effort = feed_effort(t->step.feed);
     t->step.is_batch_held = 0;
@@ -449,5 +453,7 @@ int trainer_train(struct trainer *t, int64_t epoch, struct report *done, struct 
     free(m.step_ms);
     t->epoch_n_samples = m.n_samples;
     t->epoch_data_ns = m.n_data_ns;
+    t->epoch_exposed_ns = m.exposed_ns;
+    t->epoch_summed_ns = m.summed_ns;
     return rc;
 }

@@ -75,6 +75,7 @@ struct trainer {
 
     /* of the epoch under way, over all the formations that this process trained it in */
     int64_t timed_epoch, epoch_start_ns, epoch_n_samples, epoch_data_ns;
+    int64_t epoch_exposed_ns, epoch_summed_ns;
 
     int64_t row_ns, row_samples; /* of the steps since the last row of metrics.csv, as far as this
                                     process made them */

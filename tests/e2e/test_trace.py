@@ -103,6 +103,8 @@ class Trace(dp.Case):
         self.assertEqual(len(line.of(0, "disk", "write a checkpoint")), 1)
         self.assertTrue(line.of(0, "loader", "read a batch"))
         self.assertFalse(os.path.exists(self.path("run", "trace-2.json")))
+        for epoch in self.events("epoch", "run"):
+            self.assertTrue(0 <= epoch["comm_hidden_share"] <= 1)
 
     def test_one_rank_to_the_end(self):
         """The run ends before the last step that is asked for."""

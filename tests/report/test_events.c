@@ -25,13 +25,13 @@ static double two[] = {51.5, 49.25};
 static char host[] = "b\x1b";
 static struct session_process processes[] = {{7, NULL}, {77, host}};
 
-#define EPOCH                                                                                   \
-    {                                                                                           \
-        .epoch = 3, .step = 235, .n_samples = 20000, .train_loss = 0.5, .train_accuracy = 0.75, \
-        .train_seconds = 2, .samples_per_second = 10000, .step_ms_median = 25.5,                \
-        .comm_exposed_ms_median = 0.25, .data_wait_ms_median = 1.5, .data_wait_share = 0.125,   \
-        .data_wait_rank = 1, .is_validated = 1, .validation_loss = 0.25,                        \
-        .validation_accuracy = 0.875                                                            \
+#define EPOCH                                                                                      \
+    {                                                                                              \
+        .epoch = 3, .step = 235, .n_samples = 20000, .train_loss = 0.5, .train_accuracy = 0.75,    \
+        .train_seconds = 2, .samples_per_second = 10000, .step_ms_median = 25.5,                   \
+        .comm_exposed_ms_median = 0.25, .comm_hidden_share = 0.75, .data_wait_ms_median = 1.5,     \
+        .data_wait_share = 0.125, .data_wait_rank = 1, .is_validated = 1, .validation_loss = 0.25, \
+        .validation_accuracy = 0.875                                                               \
     }
 
 /* Every event, and every field that users rely on. */
@@ -62,7 +62,8 @@ static const struct {
     {{.kind = EVENT_EPOCH, .epoch = EPOCH},
      "epoch",
      "epoch=3;step=235;samples=20000;train_loss=0.5;train_accuracy=0.75;train_seconds=2.0;"
-     "samples_per_second=10000.0;step_ms_median=25.5;comm_exposed_ms_median=0.25;"
+     "samples_per_second=10000.0;step_ms_median=25.5;comm_exposed_ms_median=0.25;comm_hidden_share="
+     "0.75;"
      "data_wait_ms_median=1.5;data_wait_share=0.125;data_wait_rank=1;"
      "validation_loss=0.25;validation_accuracy=0.875"},
     {{.kind = EVENT_EPOCH,
@@ -75,7 +76,8 @@ static const struct {
      "epoch",
      "epoch=2;step=4;samples=0;train_loss=0.0;train_accuracy=0.0;train_seconds=2.0;"
      "samples_per_second=3.0;tokens_per_second=192.0;step_ms_median=0.0;"
-     "comm_exposed_ms_median=0.0;data_wait_ms_median=0.0;data_wait_share=0.0;data_wait_rank=0;"
+     "comm_exposed_ms_median=0.0;comm_hidden_share=0.0;data_wait_ms_median=0.0;data_wait_share=0.0;"
+     "data_wait_rank=0;"
      "validation_loss=0.0;validation_accuracy=0.0;"
      "validation_perplexity=1.0"},
     {{.kind = EVENT_EPOCH,
@@ -91,7 +93,8 @@ static const struct {
      "epoch",
      "epoch=2;step=4;samples=0;train_loss=0.0;train_accuracy=0.0;train_seconds=2.0;"
      "samples_per_second=3.0;step_ms_median=0.0;"
-     "comm_exposed_ms_median=0.0;data_wait_ms_median=0.0;data_wait_share=0.0;data_wait_rank=0;"
+     "comm_exposed_ms_median=0.0;comm_hidden_share=0.0;data_wait_ms_median=0.0;data_wait_share=0.0;"
+     "data_wait_rank=0;"
      "validation_loss=0.0;validation_accuracy=0.0;validation_top5=0.9375;"
      "average_validation_loss=0.0;average_validation_accuracy=0.0;average_validation_top5=0.5"},
     {{.kind = EVENT_EPOCH,
@@ -103,6 +106,7 @@ static const struct {
                 .samples_per_second = 1,
                 .step_ms_median = 1,
                 .comm_exposed_ms_median = NOT_MEASURED,
+                .comm_hidden_share = NOT_MEASURED,
                 .n_skipped = 4,
                 .n_left_out = 3,
                 .loss_scale = 32768,

@@ -54,12 +54,37 @@ static void test_late_steps(void **state)
 
     (void)state;
     assert_int_equal(timing_start(&m, 4, &err), 0);
-    (void)timing_step(&m, 0, data_ns, 1); /* no wait */
+    (void)timing_step(&m, 0, 0, data_ns, 1); /* no wait */
     assert_int_equal(m.n_late, 0);
     data_ns += INT64_C(1000000000000); /* longer than the step */
-    (void)timing_step(&m, 0, data_ns, 1);
-    (void)timing_step(&m, 0, data_ns, 1);
+    (void)timing_step(&m, 0, 0, data_ns, 1);
+    (void)timing_step(&m, 0, 0, data_ns, 1);
     assert_int_equal(m.n_late, 1);
+    free(m.step_ms);
+}
+
+/* Of 100 ns in collectives 25 were waited for; what the coll did before the epoch does not count.
+ */
+static void test_hidden_share(void **state)
+{
+    struct timing m;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(timing_start(&m, 4, &err), 0);
+    assert_true(timing_hidden_share(&m) == NOT_MEASURED);
+    m.wait_ns = 1000;
+    m.sum_ns = 7000;
+    (void)timing_step(&m, 1020, 7060, 0, 1);
+    (void)timing_step(&m, 1025, 7100, 0, 1);
+    assert_true(timing_hidden_share(&m) == 0.75);
+    (void)timing_step(&m, 2000, 7100, 0, 1); /* waits that are longer than the collectives */
+    assert_true(timing_hidden_share(&m) == 0);
+    free(m.step_ms);
+    assert_int_equal(timing_start(&m, 4, &err), 0);
+    m.sum_ns = -1; /* a device */
+    (void)timing_step(&m, 5, -1, 0, 1);
+    assert_true(timing_hidden_share(&m) == NOT_MEASURED);
     free(m.step_ms);
 }
 
@@ -84,6 +109,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cause),
         cmocka_unit_test(test_late_steps),
+        cmocka_unit_test(test_hidden_share),
         cmocka_unit_test(test_effort),
     };
 
