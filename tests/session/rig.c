@@ -73,6 +73,9 @@ void rig_drain(struct rig *r)
             r->seeks_again = a.seek.is_again;
         } else if (a.kind == ACTION_RING) {
             r->n_rings++;
+        } else if (a.kind == ACTION_TRACE) {
+            r->n_traces++;
+            r->trace_number = a.trace.number;
         } else if (a.kind == ACTION_INCIDENT) {
             incident_free(r->incident);
             r->incident = a.incident;

@@ -24,9 +24,11 @@ struct rig {
     int n_commands, n_requests, n_aborts;
     struct injection injected; /* the last one done; n_sent_before: n_sent[0] by then */
     int n_injected, n_sent_before;
-    int n_seeks, seeks_again;               /* ... a driver was asked for; the last is_again */
-    int is_unproven;                        /* the driver of the next rig_reconnect */
-    int n_rings;                            /* how often the engine's ring was asked for */
+    int n_seeks, seeks_again; /* ... a driver was asked for; the last is_again */
+    int is_unproven;          /* the driver of the next rig_reconnect */
+    int n_rings;              /* how often the engine's ring was asked for */
+    int n_traces;             /* ... and a timeline; the last one's number */
+    int64_t trace_number;
     Wire__Heartbeat beat;                   /* the last one sent */
     struct incident *incident;              /* the last one */
     struct buf log;                         /* all lines */
