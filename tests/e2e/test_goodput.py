@@ -81,6 +81,25 @@ class Goodput(dp.Case):
         ran = before["wall_seconds"] + done["seconds"]
         self.assertGreaterEqual(done["wall_seconds"] + 1e-3, ran)
 
+    def test_a_standby_with_a_directory_of_its_own(self):
+        """It knows the account from heartbeats, which go once a second."""
+        port = str(dp.free_port())
+        driver = self.driver("--port", port, "--run-dir", "run", "--inject",
+                             "delay:rank1@step10:2500ms,kill:rank0@step20", n=3, job=JOB,
+                             port=False)
+        standby = self.start([dp.DRIVER, "--standby", "--root", f"127.0.0.1:{port}", "--port", "0",
+                              "--threads", "1", "--run-dir", "own"])
+        standby.wait_line("as its standby")
+        followers = [self.follower("--rank", str(k), port=int(port)) for k in (1, 2)]
+        driver.wait_exit()
+        for daemon in (standby, *followers):
+            self.assert_exit(daemon, FINISHED)
+        before, after = self.accounts("run")[-1], self.accounts("own")
+        self.assertGreater(before["wall_seconds"], 2.5)
+        self.assertGreater(after[0]["wall_seconds"], before["wall_seconds"])
+        self.assertGreater(after[0]["badput"]["lost"], 0)
+        self.assertGreaterEqual(after[0]["badput"]["start"], before["badput"]["start"])
+
 
 if __name__ == "__main__":
     dp.main()
