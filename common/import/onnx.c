@@ -112,6 +112,9 @@ static void onnx_find_buffers(struct onnx *o)
     json_decref(marked);
 }
 
+/* Inputs of a layer from this one on are states, as those of recurrent ones. */
+enum { ONNX_WEIGHTS_BEFORE = 5 };
+
 /* Initializers that layers take as weights. */
 static json_t *onnx_find_weights(const Onnx__GraphProto *g)
 {
@@ -136,16 +139,17 @@ static json_t *onnx_find_weights(const Onnx__GraphProto *g)
     for (size_t i = 0; i < g->n_node; i++)
         for (size_t k = 0; k < ARRAY_LEN(layers); k++)
             if (g->node[i]->op_type && !strcmp(g->node[i]->op_type, layers[k]))
-                for (size_t a = 0; a < g->node[i]->n_input; a++)
+                for (size_t a = 0; a < g->node[i]->n_input && a < ONNX_WEIGHTS_BEFORE; a++)
                     json_object_set_new(weights, g->node[i]->input[a], json_true());
     return weights;
 }
 
-/* 1: an exporter made the name up: "val_8", "onnx::MatMul_12". */
+/* 1: an exporter made the name up: "val_8", "onnx::MatMul_12", "lifted_tensor_0". */
 static int onnx_is_anonymous(const char *name)
 {
     return !strncmp(name, "val_", 4) || !strncmp(name, "onnx::", 6) || name[0] == '/' ||
-           name[0] == '_';
+           name[0] == '_' || !strncmp(name, "scalar_tensor", 13) ||
+           !strncmp(name, "lifted_tensor", 13);
 }
 
 /* Whole numbers, buffers, and floats of the exporter's that no layer takes are constants. */
