@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/util.h"
+#include "driver/web_address.h"
 #include "job/job.h"
 
 #define AT(field) offsetof(struct options, field)
@@ -187,6 +188,19 @@ static const struct arg network_args[] = {
       .help = "Write the port to this file once the driver listens."},
      "FILE",
      .of = OF_JOBS | OF(STANDBY),
+     .is_rare = 1},
+    {{
+         "http",
+         OPT_STRING,
+         AT(http),
+         .help =
+             "Show the run to browsers, Prometheus and scripts at http://ADDR:PORT/: /metrics, "
+             "/health, /api/status, /api/job and /api/events. ADDR is 127.0.0.1 by default; with "
+             "another one the link that is printed has a token made of --secret-file. Port 0 "
+             "takes a free one.",
+     },
+     "[ADDR:]PORT",
+     .of = OF(TRAIN) | OF(STANDBY),
      .is_rare = 1},
     {{"root", OPT_STRING, AT(root),
       .help = "The address at which the driver listens, for --standby."},
@@ -415,6 +429,8 @@ static int driver_options_check(struct options *o, struct err *err)
         if (inject_parse(o->injects.item[i], &o->inject, err) < 0)
             return err_wrap(err, "--inject");
     rc = daemon_check_options(&o->common, o->advertise, err);
+    if (rc == 0 && o->http)
+        rc = web_check(o, err);
     return rc < 0 ? rc : check_host(o, err);
 }
 

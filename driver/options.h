@@ -30,6 +30,7 @@ struct options {
     struct arg_list injects;
     struct injection_list inject; /* the faults that `injects` describe */
     const char *host;
+    const char *http;        /* NULL: not given */
     const char *make_secret; /* NULL: not given */
     const char *drain;       /* NULL: not given */
     double trace_s;          /* 0: not given */

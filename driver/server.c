@@ -152,6 +152,8 @@ static int server_start(struct server *s, struct err *err)
     if (rc == 0)
         rc = server_listen(s, err);
     if (rc == 0)
+        rc = server_open_web(s, err);
+    if (rc == 0)
         rc = server_write_port_file(s, err);
     if (rc == 0)
         rc = open_run(s, err);
@@ -194,6 +196,7 @@ int server_end(struct server *s)
         s->on_end(s->on_end_arg);
     daemon_detach(&s->daemon, s->daemon.engine != NULL);
     listener_close(s->listener);
+    web_close(s->web);
     dismiss_local(s);
     if (!disk_hangs) /* its name is on that disk */
         status_socket_close(s->status_socket);
@@ -250,6 +253,8 @@ int server_lead(struct server *s)
         s->status = daemon_status_of(&err);
         return server_end(s);
     }
+    if (server_open_web(s, &err) < 0)
+        log_warn("%s; this driver goes on without", err.msg);
     server_begin_session(s);
     serve_waiting(s);
     daemon_stop_if_missed(&s->daemon);

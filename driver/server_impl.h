@@ -14,6 +14,7 @@
 #include "driver/peers.h"
 #include "driver/record.h"
 #include "driver/status_socket.h"
+#include "driver/web.h"
 #include "job/job.h"
 #include "net/listener.h"
 #include "session/driver.h"
@@ -30,6 +31,7 @@ struct server {
     struct peers peers;
     struct disk disk;
     struct record record;                /* zero in an evaluation, which owns no run directory */
+    struct web *web;                     /* NULL: no --http */
     struct status_socket *status_socket; /* NULL: it could not be made */
     struct local local;
     struct hosts hosts; /* with --hosts; its lines are the options' */
@@ -63,6 +65,7 @@ void server_begin_session(struct server *s);   /* all that it needs is open */
 /* server_open.c */
 int server_open_trust(struct server *s, struct err *err);
 int server_listen(struct server *s, struct err *err);
+int server_open_web(struct server *s, struct err *err); /* with --http */
 void server_limit_strangers(struct server *s); /* by s->job; the listener is open already */
 int server_start_local(struct server *s, struct err *err);
 int server_start_hosts(struct server *s, struct err *err);

@@ -109,6 +109,15 @@ int server_listen(struct server *s, struct err *err)
     return 0;
 }
 
+int server_open_web(struct server *s, struct err *err)
+{
+    const struct web_sources from = {s->options, s->job, &s->driver};
+
+    if (!s->options->http || s->evaluation)
+        return 0;
+    return web_open(&s->daemon.loop, &from, &s->web, err);
+}
+
 int server_write_port_file(const struct server *s, struct err *err)
 {
     char text[16];

@@ -89,6 +89,7 @@ static void server_on_event(void *arg, const struct session_event *ev)
         uv_timer_start(&s->doom, on_doom, LOCAL_DOOM_MS, 0);
     s->is_formed |= ev->kind == EVENT_FORM;
     s->is_ending |= ev->kind == EVENT_ERROR || ev->kind == EVENT_DONE;
+    web_event(s->web, ev);
     if (!s->evaluation)
         record_event(&s->record, ev);
     else if (ev->kind == EVENT_DONE)
@@ -243,7 +244,10 @@ static void driver_options_init(struct driver_options *d, const struct server *s
         .run = has_run ? s->record.dir.run : NULL,
         .term = s->record.dir.term,
         .standby_id = s->standby_id,
+        .name = j->name,
+        .run_dir = s->record.dir.path,
         .n_epochs = j->train.epochs,
+        .global_batch = j->train.global_batch,
         .max_steps = j->train.max_steps,
         .validate_every = j->train.validate_every,
         .checkpoint_every_epochs = j->checkpoint.every_epochs,

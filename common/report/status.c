@@ -3,6 +3,7 @@
 #include "report/status.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -250,21 +251,63 @@ static void status_put_account(const struct account_times *t, json_t *o)
     json_object_set_new(o, "badput", is_known ? badput_json(t) : json_null());
 }
 
+static json_t *finite_or_null(double v) { return isfinite(v) ? json_real(v) : json_null(); }
+
+static json_t *count_or_null(int64_t v) { return v > 0 ? json_integer(v) : json_null(); }
+
+/* How far the run is, and its newest numbers. */
+static void status_put_latest(const struct status *s, json_t *o)
+{
+    const struct latest *l = &s->latest;
+    const int64_t total = latest_total_steps(l);
+
+    json_object_set_new(o, "run", json_text(s->name));
+    json_object_set_new(o, "run_dir", json_text(s->run_dir));
+    json_object_set_new(o, "n_epochs", count_or_null(l->o.n_epochs));
+    json_object_set_new(o, "total_steps", count_or_null(total));
+    json_object_set_new(o, "progress",
+                        total ? json_real(fmin(1, (double)max_i64(s->step, 0) / (double)total))
+                              : json_null());
+    json_object_set_new(o, "eta_seconds", finite_or_null(s->eta_s));
+    json_object_set_new(o, "step_age_seconds",
+                        s->step_age_s < 0 ? json_null() : json_real(s->step_age_s));
+    json_object_set_new(o, "loss", finite_or_null(l->loss));
+    json_object_set_new(o, "samples_per_second", finite_or_null(l->samples_per_second));
+    json_object_set_new(o, "learning_rate", finite_or_null(l->learning_rate));
+    json_object_set_new(o, "grad_norm", finite_or_null(l->grad_norm));
+    json_object_set_new(o, "validation_loss", finite_or_null(l->validation_loss));
+    json_object_set_new(o, "validation_accuracy", finite_or_null(l->validation_accuracy));
+    json_object_set_new(o, "ranks_lost", json_integer(l->n_lost));
+    json_object_set_new(o, "failed", json_boolean(l->has_failed));
+}
+
 static json_t *status_json(const struct status *s)
 {
     json_t *ranks = json_array(), *o;
 
     for (int i = 0; i < s->n; i++)
         json_array_append_new(ranks, rank_json(&s->rank[i]));
-    o = json_pack("{s:s, s:f, s:I, s:I, s:I, s:i, s:i, s:f, s:o, s:o}", "stage", s->stage,
+    o = json_pack("{s:s, s:f, s:I, s:I, s:I, s:i, s:i, s:f, s:o}", "stage", s->stage,
                   "stage_seconds", s->stage_s, "generation", (json_int_t)s->generation, "epoch",
                   (json_int_t)s->epoch, "step", (json_int_t)s->step, "nranks", s->n_ranks, "here",
-                  s->n_here, "data_wait_share", s->data_wait_share, "standby", standby_json(s),
-                  "ranks", ranks);
+                  s->n_here, "data_wait_share", s->data_wait_share, "standby", standby_json(s));
+    status_put_latest(s, o);
     status_put_account(&s->account, o);
     json_object_set_new(o, "cost", real_or_null(s->cost));
     json_object_set_new(o, "cost_forecast", real_or_null(s->cost_forecast));
+    json_object_set_new(o, "ranks", ranks);
     return o;
+}
+
+void status_put_json(const struct status *s, struct buf *out)
+{
+    json_t *o = status_json(s);
+    char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
+
+    ASSERT(text);
+    buf_printf(out, "%s\n", text);
+    free(text);
+    json_decref(o);
 }
 
 void status_put_both(const struct status *s, struct buf *out)

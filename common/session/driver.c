@@ -22,7 +22,8 @@ static const size_t texts[] = {
     offsetof(struct driver_options, evaluate),      offsetof(struct driver_options, predict),
     offsetof(struct driver_options, how_to_resume), offsetof(struct driver_options, run),
     offsetof(struct driver_options, standby_id),    offsetof(struct driver_options, led_by),
-    offsetof(struct driver_options, leads_at),
+    offsetof(struct driver_options, leads_at),      offsetof(struct driver_options, name),
+    offsetof(struct driver_options, run_dir),
 };
 
 static const char **driver_text_at(struct driver_options *o, size_t i)
@@ -94,6 +95,8 @@ struct driver *driver_new(const struct driver_options *o, int64_t now_ns)
     d->out = xcalloc(1, sizeof *d->out);
     queue_init(d->out);
     d->unsent = xcalloc(1, sizeof *d->unsent);
+    d->latest = xcalloc(1, sizeof *d->latest);
+    latest_init(d->latest, &(struct latest_options){o->n_epochs, o->max_steps, o->global_batch});
     d->clock.due_ns = INT64_MAX;
     d->now_ns = now_ns;
     d->n_seats = most + n_spares;
@@ -123,6 +126,7 @@ void driver_free(struct driver *d)
     queue_fini(d->out);
     free(d->out);
     free(d->unsent);
+    free(d->latest);
     free_options(&d->o);
     free(d);
 }
@@ -584,6 +588,7 @@ void driver_event(const struct driver *d, struct session_event *e)
     struct action a = {.kind = ACTION_EVENT, .event = *e};
     a.event.account = account_at(&d->account, d->now_ns);
     a.event.cost = ledger_cost(d, &a.event.account);
+    latest_note(d->latest, e, d->now_ns);
     if (d->ending.is_silent)
         action_fini(&a);
     else

@@ -71,6 +71,8 @@ struct driver_options { /* copied; texts may be NULL where said */
     int is_divided;         /* 1: each rank holds a part of the state, so none can save it alone */
     int averaged;           /* with evaluate: as CMD_OPEN's */
     const char *predict;    /* with evaluate: rank 0's file for the logits; NULL: none */
+    const char *name;       /* of the job, for driver_status; or NULL */
+    const char *run_dir;    /* likewise; NULL: there is none */
     const char *run;        /* random name of the run; NULL: followers keep no state for it */
     int64_t term;           /* higher than that of any driver that led the run before */
     struct led led;         /* what is known about the run under its driver before */
@@ -78,6 +80,7 @@ struct driver_options { /* copied; texts may be NULL where said */
     const char *led_by, *leads_at; /* with standby_id: addresses of the driver before and of this */
     const char *how_to_resume; /* command to show after a stop, e.g. "dpdriver --job x --resume" */
     int64_t n_epochs, max_steps;     /* max_steps 0: no limit */
+    int64_t global_batch;            /* samples of a step; 0: not known */
     int64_t validate_every;          /* epochs; 0: never.  The last epoch is validated, too */
     int64_t checkpoint_every_epochs; /* 0: only at the end */
     struct cluster_options cluster;  /* min_ranks, max_ranks 0: n_ranks */

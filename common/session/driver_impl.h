@@ -69,7 +69,8 @@ struct driver {
     struct session_clock clock;
     int64_t now_ns, now_ms; /* the caller's time in ns; session time in ms */
     struct action_queue *out;
-    struct err *unsent; /* why a message could not be made; code 0: all could */
+    struct err *unsent;    /* why a message could not be made; code 0: all could */
+    struct latest *latest; /* noted as events go out */
 
     enum stage stage;   /* only stage_enter changes it */
     int64_t stage_ms;   /* when it began */

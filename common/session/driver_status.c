@@ -77,6 +77,11 @@ void driver_summary(const struct driver *d, int64_t now_ns, struct status *out)
         .data_wait_cause = d->run.data_wait_cause,
         .standby = d->membership.succession.conn ? d->membership.succession.told : NULL,
         .standby_votes = succession_votes(d),
+        .name = d->o.name,
+        .run_dir = d->o.run_dir,
+        .latest = *d->latest,
+        .step_age_s = d->latest->step_ns ? 1e-9 * (double)(now_ns - d->latest->step_ns) : -1,
+        .eta_s = latest_eta_s(d->latest, now_ns),
     };
     status_fill_account(d, now_ns, out);
 }

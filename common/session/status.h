@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #include "session/account.h"
-#include "session/command.h"
+#include "session/latest.h"
 
 enum status_role {
     STATUS_MEMBER,  /* of the formation */
@@ -47,6 +47,10 @@ struct status {
     double cost, cost_forecast;   /* so far, and of the whole run; 0: not known */
     const char *standby;          /* where the standby listens; NULL: none is connected; borrowed */
     int standby_votes;            /* 1: it has a vote in this formation; 0: from the next one on */
+    const char *name, *run_dir;   /* of the job, of its files; NULL: none; borrowed */
+    struct latest latest;
+    double step_age_s; /* since the newest step, or the formation; < 0: none yet */
+    double eta_s;      /* until the last step; NAN: not known */
     struct status_rank *rank;
     int n;
 };

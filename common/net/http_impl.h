@@ -1,0 +1,81 @@
+/* http_impl - the server, as http.c, http_stream.c and http_socket.c share it.  No other file
+ * includes this.
+ *
+ * Threads: the loop's. */
+#ifndef NET_HTTP_IMPL_H
+#define NET_HTTP_IMPL_H
+
+#include <microhttpd.h>
+
+#include "net/http.h"
+
+enum {
+    HTTP_FRESH_MS = 1000, /* a document is made at most so often */
+    HTTP_SPARE = 8,       /* places that are kept free by turning idle connections out */
+    HTTP_URL = 384,
+    HTTP_COOKIE = 32,
+    HTTP_HELD = 1 << 20, /* bytes of notes that wait for readers */
+};
+
+struct http_copy { /* of a document */
+    struct MHD_Response *response;
+    int status;
+    int64_t made_ns;
+};
+
+struct http_visitor { /* a connection */
+    struct MHD_Connection *connection;
+    int is_busy; /* it has a stream */
+    int is_out;  /* told to go */
+    struct http_visitor *next, **link;
+};
+
+/* A text that streams send, shared by all that have not sent it yet. */
+struct http_note {
+    int n_users;
+    size_t n;
+    char text[];
+};
+
+struct http_streams {
+    struct http_stream *first;
+    int n;
+    struct http_note *note[HTTP_BEHIND]; /* a ring of those from `begin` to `end` */
+    uint64_t begin, end;
+    size_t n_bytes;
+    struct http_note *live; /* the newest, or NULL */
+    uint64_t live_number;
+};
+
+struct http {
+    struct http_options o;
+    struct gate gate;
+    char url[HTTP_URL], cookie[HTTP_COOKIE];
+    struct MHD_Daemon *mhd;
+    uv_poll_t poll;   /* libmicrohttpd's epoll descriptor */
+    uv_timer_t timer; /* until libmicrohttpd wants to run again */
+    uv_timer_t beat;  /* each second while there are streams */
+    int n_handles, is_closing;
+    struct http_copy copy[HTTP_DOCUMENTS];
+    struct buf live; /* the text of o.live, of copy's age */
+    struct http_visitor *oldest, **newest;
+    int n_visitors;
+    struct http_streams streams;
+};
+
+/* http.c */
+void http_kick(struct http *h); /* libmicrohttpd has something to do that no descriptor tells */
+void http_dress(struct MHD_Response *r, const char *type); /* the headers of all answers */
+struct http_visitor *http_visitor_of(struct MHD_Connection *c);
+const struct http_copy *http_fresh(struct http *h, const struct http_document *d);
+void http_turn_out(struct MHD_Connection *c);
+
+/* http_stream.c */
+enum MHD_Result http_stream_open(struct http *h, struct MHD_Connection *c, int is_head);
+void http_streams_wake(struct http *h);
+void http_streams_fini(struct http *h); /* once no stream is left */
+
+/* http_socket.c: listen, and make `url` and the gate. */
+int http_listen(struct http *h, int *fd, struct err *err);
+
+#endif

@@ -1,0 +1,104 @@
+/* Opens the server's socket, so that what is wrong with the address is told before a run begins,
+ * and makes the link that people open. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "net/addr.h"
+#include "net/http_impl.h"
+
+static int http_listen_error(int error, const char *where, int port, struct err *err)
+{
+    if (error == EADDRINUSE)
+        return err_set(err, ERR_ARG,
+                       "--http: cannot listen on %s: address already in use (EADDRINUSE): another "
+                       "program has it (\"ss -ltnp sport = :%d\" says which); end it, or take "
+                       "another port (--http 0: any free one)",
+                       where, port);
+    if (error == EADDRNOTAVAIL)
+        return err_set(err, ERR_ARG,
+                       "--http: cannot listen on %s: this host has no such address "
+                       "(EADDRNOTAVAIL); give one of its own (\"ip address\" lists them)",
+                       where);
+    if (error == EACCES)
+        return err_set(err, ERR_ARG,
+                       "--http: cannot listen on %s: permission denied (EACCES): ports below 1024 "
+                       "are root's; take a port above, or --http 0",
+                       where);
+    return err_sys(err, error, "--http: cannot listen on %s", where);
+}
+
+static int http_bind(const struct sockaddr *sa, int *fd)
+{
+    const socklen_t n =
+        sa->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    const int on = 1, off = 0;
+    int error;
+
+    *fd = socket(sa->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (*fd < 0)
+        return errno;
+    setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (sa->sa_family == AF_INET6)
+        setsockopt(*fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (bind(*fd, sa, n) == 0 && listen(*fd, SOMAXCONN) == 0)
+        return 0;
+    error = errno;
+    close(*fd);
+    return error;
+}
+
+/* The address in a link: for all addresses, this host's name. */
+static void http_name(const struct sockaddr *sa, char out[HTTP_URL / 2])
+{
+    char number[ADDR_TEXT], *colon;
+
+    addr_number(sa, number);
+    addr_text(sa, out);
+    if (strcmp(number, "0.0.0.0") != 0 && strcmp(number, "::") != 0)
+        return;
+    colon = strrchr(out, ':');
+    snprintf(number, sizeof number, "%s", colon);
+    if (gethostname(out, HTTP_URL / 4) < 0)
+        snprintf(out, HTTP_URL / 4, "localhost");
+    out[HTTP_URL / 4 - 1] = '\0';
+    strcat(out, number);
+}
+
+static int http_name_all(struct http *h, int fd, struct err *err)
+{
+    struct sockaddr_storage sa = {0};
+    socklen_t n = sizeof sa;
+    char name[HTTP_URL / 2];
+
+    if (getsockname(fd, (struct sockaddr *)&sa, &n) < 0)
+        return err_sys(err, errno, "--http: getsockname");
+    http_name((struct sockaddr *)&sa, name);
+    snprintf(h->url, sizeof h->url, "http://%s/%s%s", name, h->gate.token[0] ? "?token=" : "",
+             h->gate.token);
+    snprintf(h->cookie, sizeof h->cookie, "dptrain-%d", addr_port((struct sockaddr *)&sa));
+    return 0;
+}
+
+int http_listen(struct http *h, int *fd, struct err *err)
+{
+    struct sockaddr_storage sa = {0};
+    char where[ADDR_TEXT];
+    int error, rc;
+
+    if (addr_resolve(h->o.host, h->o.port, &sa, err) < 0)
+        return err_wrap(err, "--http");
+    addr_text((struct sockaddr *)&sa, where);
+    h->gate.is_loopback = addr_is_loopback((struct sockaddr *)&sa);
+    snprintf(h->gate.token, sizeof h->gate.token, "%s", h->o.token);
+    error = http_bind((struct sockaddr *)&sa, fd);
+    if (error)
+        return http_listen_error(error, where, h->o.port, err);
+    rc = http_name_all(h, *fd, err);
+    if (rc < 0)
+        close(*fd);
+    return rc;
+}

@@ -1,0 +1,248 @@
+/* The streams of server-sent events.  All of them read one ring of notes, each from its own place.
+ * A stream that has sent all that there is suspends its connection, and the next note wakes it.  A
+ * stream that the ring has overtaken is cut off. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/util.h"
+#include "net/http_impl.h"
+
+enum {
+    STREAM_BLOCK = 16384,
+    BEAT_MS = 1000, /* also how fast a browser that went away is noticed: its socket fails then */
+};
+
+struct http_stream {
+    struct http *http;
+    struct MHD_Connection *connection;
+    uint64_t at;            /* the next note of the ring */
+    uint64_t live_number;   /* of the `live` note that was sent last */
+    struct http_note *note; /* that is being sent, or NULL */
+    size_t n_sent;          /* bytes of it */
+    int is_asleep, is_over; /* suspended; nothing more is to be sent */
+    struct http_stream *next, **link;
+};
+
+/* ---- notes ---- */
+
+static struct http_note *note_new(const char *event, const char *line, size_t n)
+{
+    static const char head[] = "event: ", middle[] = "\ndata: ", tail[] = "\n\n";
+    const size_t n_event = strlen(event);
+    struct http_note *note =
+        xmalloc(sizeof *note + sizeof head + n_event + sizeof middle + n + sizeof tail);
+    char *at = note->text;
+
+    note->n_users = 1;
+    at = mempcpy(at, head, sizeof head - 1);
+    at = mempcpy(at, event, n_event);
+    at = mempcpy(at, middle, sizeof middle - 1);
+    at = mempcpy(at, line, n);
+    at = mempcpy(at, tail, sizeof tail - 1);
+    note->n = (size_t)(at - note->text);
+    return note;
+}
+
+static void note_drop(struct http_note *note)
+{
+    if (note && --note->n_users == 0)
+        free(note);
+}
+
+static struct http_note *note_use(struct http_note *note)
+{
+    note->n_users++;
+    return note;
+}
+
+static void ring_shift(struct http_streams *s)
+{
+    struct http_note *oldest = s->note[s->begin++ % HTTP_BEHIND];
+
+    s->n_bytes -= oldest->n;
+    note_drop(oldest);
+}
+
+/* ---- one stream ---- */
+
+static struct http_note *stream_next(struct http_stream *s)
+{
+    struct http_streams *all = &s->http->streams;
+
+    if (s->at < all->end)
+        return note_use(all->note[s->at++ % HTTP_BEHIND]);
+    if (!all->live || s->live_number == all->live_number)
+        return NULL;
+    s->live_number = all->live_number;
+    return note_use(all->live);
+}
+
+/* libmicrohttpd wants the next bytes.  Zero bytes without a suspension would be asked for again at
+ * once, for ever. */
+static ssize_t stream_read(void *arg, uint64_t position, char *out, size_t room)
+{
+    struct http_stream *s = arg;
+    size_t n;
+
+    (void)position;
+    if (s->is_over)
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    if (!s->note) {
+        s->note = stream_next(s);
+        s->n_sent = 0;
+    }
+    if (!s->note && s->http->is_closing)
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    if (!s->note) {
+        MHD_suspend_connection(s->connection);
+        s->is_asleep = 1;
+        return 0;
+    }
+    n = s->note->n - s->n_sent < room ? s->note->n - s->n_sent : room;
+    memcpy(out, s->note->text + s->n_sent, n);
+    s->n_sent += n;
+    if (s->n_sent == s->note->n) {
+        note_drop(s->note);
+        s->note = NULL;
+    }
+    return (ssize_t)n;
+}
+
+static void stream_free(void *arg)
+{
+    struct http_stream *s = arg;
+    struct http *h = s->http;
+
+    *s->link = s->next;
+    if (s->next)
+        s->next->link = s->link;
+    if (--h->streams.n == 0 && !h->is_closing)
+        uv_timer_stop(&h->beat);
+    note_drop(s->note);
+    free(s);
+}
+
+static void stream_cut(struct http_stream *s)
+{
+    s->is_over = 1;
+    http_turn_out(s->connection);
+}
+
+/* ---- all streams ---- */
+
+void http_streams_wake(struct http *h)
+{
+    for (struct http_stream *s = h->streams.first; s; s = s->next) {
+        if (s->at < h->streams.begin && !s->is_over)
+            stream_cut(s);
+        if (!s->is_asleep)
+            continue;
+        s->is_asleep = 0;
+        MHD_resume_connection(s->connection);
+    }
+    http_kick(h);
+}
+
+void http_publish(struct http *h, const char *event, const char *line, size_t n)
+{
+    struct http_streams *all = h ? &h->streams : NULL;
+
+    if (!all || all->n == 0)
+        return;
+    if (all->end - all->begin == HTTP_BEHIND)
+        ring_shift(all);
+    all->note[all->end % HTTP_BEHIND] = note_new(event, line, n);
+    all->n_bytes += all->note[all->end++ % HTTP_BEHIND]->n;
+    while (all->n_bytes > HTTP_HELD && all->end - all->begin > 1)
+        ring_shift(all);
+    http_streams_wake(h);
+}
+
+/* Have the newest live document as a note. */
+static void streams_renew_live(struct http *h)
+{
+    struct buf *text = &h->live;
+
+    http_fresh(h, h->o.live);
+    note_drop(h->streams.live);
+    h->streams.live =
+        note_new(h->o.live_event, buf_cstr(text),
+                 text->len && text->data[text->len - 1] == '\n' ? text->len - 1 : text->len);
+    h->streams.live_number++;
+}
+
+static void streams_on_beat(uv_timer_t *t)
+{
+    struct http *h = t->data;
+
+    streams_renew_live(h);
+    http_streams_wake(h);
+}
+
+/* All places of streams are taken: the browser comes again after half a minute. */
+static enum MHD_Result streams_refuse(struct MHD_Connection *c)
+{
+    static const char later[] = "retry: 30000\n\n";
+    struct MHD_Response *r = MHD_create_response_from_buffer(
+        sizeof later - 1, (void *)(uintptr_t)later, MHD_RESPMEM_PERSISTENT);
+    enum MHD_Result rc;
+
+    http_dress(r, "text/event-stream");
+    rc = MHD_queue_response(c, MHD_HTTP_OK, r);
+    MHD_destroy_response(r);
+    return rc;
+}
+
+static struct http_stream *stream_new(struct http *h, struct MHD_Connection *c)
+{
+    static const char hello[] = "retry: 2000\n\n";
+    struct http_stream *s = xcalloc(1, sizeof *s);
+
+    *s = (struct http_stream){.http = h, .connection = c, .at = h->streams.end};
+    s->note = xmalloc(sizeof *s->note + sizeof hello);
+    s->note->n_users = 1;
+    s->note->n = sizeof hello - 1;
+    memcpy(s->note->text, hello, sizeof hello);
+    s->next = h->streams.first;
+    s->link = &h->streams.first;
+    if (s->next)
+        s->next->link = &s->next;
+    h->streams.first = s;
+    h->streams.n++;
+    return s;
+}
+
+enum MHD_Result http_stream_open(struct http *h, struct MHD_Connection *c, int is_head)
+{
+    struct MHD_Response *r;
+    enum MHD_Result rc;
+
+    if (!is_head && h->streams.n >= 2 * h->o.most / 5)
+        return streams_refuse(c);
+    if (is_head) {
+        r = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
+    } else {
+        struct http_stream *s = stream_new(h, c);
+
+        r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, stream_read, s,
+                                              stream_free);
+        http_visitor_of(c)->is_busy = 1;
+        streams_renew_live(h);
+        if (!uv_is_active((uv_handle_t *)&h->beat))
+            uv_timer_start(&h->beat, streams_on_beat, BEAT_MS, BEAT_MS);
+    }
+    http_dress(r, "text/event-stream");
+    rc = MHD_queue_response(c, MHD_HTTP_OK, r);
+    MHD_destroy_response(r);
+    return rc;
+}
+
+void http_streams_fini(struct http *h)
+{
+    ASSERT(h->streams.n == 0);
+    while (h->streams.begin < h->streams.end)
+        ring_shift(&h->streams);
+    note_drop(h->streams.live);
+}

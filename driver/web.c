@@ -1,0 +1,176 @@
+/* The documents of --http.  They are made in the loop's thread when
+ * somebody looks, at most once a second; the engine does not know of them. */
+#include "driver/web.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "driver/files.h"
+#include "driver/web_address.h"
+#include "net/http.h"
+#include "net/secret.h"
+#include "report/status.h"
+#include "see/scrape.h"
+
+enum { WEB_OK = 200, WEB_UNAVAILABLE = 503 };
+
+struct web {
+    struct web_sources from;
+    struct http *http;
+};
+
+/* ---- the token ---- */
+
+/* Off loopback the secret makes a token.  On loopback none is needed. */
+static int web_token(const struct options *o, const char *host, int port, char out[GATE_TOKEN],
+                     struct err *err)
+{
+    struct sockaddr_storage sa = {0};
+    struct secret secret;
+    int rc = addr_resolve(host, port, &sa, err);
+
+    out[0] = '\0';
+    if (rc < 0 || addr_is_loopback((struct sockaddr *)&sa) || !o->common.secret_files.n)
+        return rc;
+    rc = secret_read(o->common.secret_files.item[0], &secret, err);
+    if (rc == 0 && gate_token(&secret, out) < 0)
+        rc = err_set(err, ERR_DEVICE, "--http: OpenSSL cannot make a token");
+    secret_wipe(&secret);
+    return rc;
+}
+
+/* ---- documents ---- */
+
+/* Returns 0 before the session has begun. */
+static int web_status(const struct web *w, struct status *out)
+{
+    if (!*w->from.driver)
+        return 0;
+    driver_status(*w->from.driver, clock_mono_ns(), out);
+    return 1;
+}
+
+static int web_not_yet(struct buf *out)
+{
+    buf_printf(out, "{\"status\":\"starting\"}\n");
+    return WEB_UNAVAILABLE;
+}
+
+static int web_make_status(void *arg, struct buf *out)
+{
+    struct status s;
+
+    if (!web_status(arg, &s))
+        return web_not_yet(out);
+    status_put_json(&s, out);
+    status_fini(&s);
+    return WEB_OK;
+}
+
+static int web_make_metrics(void *arg, struct buf *out)
+{
+    struct status s;
+
+    if (!web_status(arg, &s))
+        return WEB_UNAVAILABLE;
+    scrape_put(&s, clock_wall_s(), out);
+    status_fini(&s);
+    return WEB_OK;
+}
+
+static int web_make_health(void *arg, struct buf *out)
+{
+    const struct web *w = arg;
+    struct status s;
+    int is_well;
+
+    if (!web_status(w, &s))
+        return web_not_yet(out);
+    is_well = scrape_health(&s, 1e-3 * (double)w->from.job->cluster.deadlines.step_ms, out);
+    status_fini(&s);
+    return is_well ? WEB_OK : WEB_UNAVAILABLE;
+}
+
+static int web_make_job(void *arg, struct buf *out)
+{
+    const struct web *w = arg;
+
+    job_write(w->from.job, out);
+    return WEB_OK;
+}
+
+static const struct http_document documents[] = {
+    {"/api/status", "application/json", web_make_status},
+    {"/metrics", SCRAPE_TYPE, web_make_metrics},
+    {"/health", "application/json", web_make_health},
+    {"/api/job", "text/plain; charset=utf-8", web_make_job},
+};
+
+/* ---- life ---- */
+
+int web_open(uv_loop_t *loop, const struct web_sources *from, struct web **out, struct err *err)
+{
+    struct http_options h = {.documents = documents,
+                             .n_documents = ARRAY_LEN(documents),
+                             .live = &documents[0],
+                             .live_event = "status",
+                             .stream = "/api/events"};
+    char host[ADDR_MAX_HOST];
+    struct web *w = xcalloc(1, sizeof *w);
+    int rc = web_address(from->options->http, host, &h.port, err);
+
+    w->from = *from;
+    h.host = host;
+    h.arg = w;
+    h.most = (int)max_i64(HTTP_LEAST, files_for_strangers(from->options, from->job, HTTP_MOST) / 2);
+    if (rc == 0)
+        rc = web_token(from->options, host, h.port, h.token, err);
+    if (rc == 0)
+        rc = http_open(loop, &h, &w->http, err);
+    if (rc < 0) {
+        free(w);
+        return rc;
+    }
+    log_info("to be looked at: %s", http_url(w->http));
+    *out = w;
+    return 0;
+}
+
+void web_close(struct web *w)
+{
+    if (!w)
+        return;
+    http_close(w->http);
+    free(w);
+}
+
+/* ---- events ---- */
+
+static json_t *web_real(double v) { return isfinite(v) ? json_real(v) : json_null(); }
+
+static void web_publish_row(struct web *w, const struct metrics_row *r)
+{
+    json_t *o =
+        json_pack("{s:s, s:I, s:I, s:o, s:o, s:o, s:o}", "event", "row", "step",
+                  (json_int_t)r->step, "epoch", (json_int_t)r->epoch, "loss", web_real(r->loss),
+                  "learning_rate", web_real(r->learning_rate), "grad_norm", web_real(r->grad_norm),
+                  "samples_per_second", web_real(r->samples_per_second));
+    char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
+
+    ASSERT(text);
+    http_publish(w->http, "row", text, strlen(text));
+    free(text);
+    json_decref(o);
+}
+
+void web_event(struct web *w, const struct session_event *ev)
+{
+    if (w && ev->kind == EVENT_ROW)
+        web_publish_row(w, &ev->row);
+}

@@ -1,0 +1,34 @@
+/* web - what --http shows of a running job: the documents of net/http.h, made from the session.
+ *
+ *   /metrics       for Prometheus (see/scrape.h)
+ *   /health        200, or 503 with the reason
+ *   /api/status    the table of ranks and the newest numbers, as JSON (report/status.h)
+ *   /api/job       job.yaml
+ *   /api/events    server-sent events: `status` each second, `row` for a row of metrics.csv
+ *
+ * Life:    web_open -> web_event ... -> web_close.
+ * Threads: the loop's.
+ * Errors:  ERR_ARG, with the remedy. */
+#ifndef DRIVER_WEB_H
+#define DRIVER_WEB_H
+
+#include "driver/options.h"
+#include "job/job.h"
+#include "session/driver.h"
+
+struct web; /* opaque */
+
+struct web_sources {
+    const struct options *options; /* with --http */
+    const struct job *job;
+    struct driver *const *driver; /* NULL in there: the session has not begun */
+};
+
+/* Listen, and log the link. */
+int web_open(uv_loop_t *loop, const struct web_sources *from, struct web **out, struct err *err);
+void web_close(struct web *w); /* NULL is fine */
+
+/* The session tells of an event.  NULL is fine. */
+void web_event(struct web *w, const struct session_event *ev);
+
+#endif

@@ -1,0 +1,98 @@
+"""--http while a job trains: each path, a rank that is lost, and addresses that are refused."""
+
+import json
+import re
+import signal
+import socket
+import urllib.error
+import urllib.request
+
+import dp
+from dp import DRIVER, ENDLESS, STOPPED, USAGE
+
+
+class Http(dp.Case):
+    def url(self, driver):
+        return driver.wait_line(r"to be looked at: (\S+)").group(1)
+
+    def get(self, url, headers=()):
+        request = urllib.request.Request(url, headers=dict(headers))
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as answer:
+            return answer.code, answer.read().decode()
+
+    def test_while_training(self):
+        """Two ranks train, one is lost and comes back; all paths tell of it."""
+        driver = self.driver("--local", "--http", "0", "--inject", "kill:rank1@step40", n=2,
+                             job=ENDLESS)
+        url = self.url(driver)
+        self.wait_event("recovered")
+        status = dp.wait_for("steps", lambda: self.steps(url))
+        self.assertEqual((status["run"], status["ranks_lost"], len(status["ranks"])),
+                         ("demo", 1, 2))
+        self.assertGreater(status["total_steps"], status["step"])
+        self.assertIsInstance(status["loss"], float)
+        self.assertIsInstance(status["eta_seconds"], float)
+        code, text = self.get(url + "metrics")
+        self.assertEqual(code, 200)
+        self.assertRegex(text, r'\ndptrain_ranks_lost_total\{run="demo"\} 1\n')
+        self.assertRegex(text, r'\ndptrain_ranks\{run="demo"\} 2\n')
+        self.assertRegex(text, r'\ndptrain_rank_step\{run="demo",rank="1",host="[^"]+"\} \d+\n')
+        code, text = self.get(url + "health")
+        self.assertEqual((code, json.loads(text)["status"]), (200, "ok"))
+        self.assertRegex(self.get(url + "api/job")[1], "(?m)^name: \"demo\"")
+        self.assertEqual(self.get(url + "api/nothing")[0], 404)
+        self.assertEqual(self.get(url + "metrics", [("Host", "a.example")])[0], 403)
+        self.listen(url)
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+
+    def steps(self, url):
+        status = json.loads(self.get(url + "api/status")[1])
+        return status if status.get("step", 0) > 50 else None
+
+    def listen(self, url):
+        """The stream has a status and a row."""
+        seen = set()
+        with urllib.request.urlopen(url + "api/events", timeout=60) as stream:
+            while seen != {"status", "row"}:
+                line = stream.readline().decode()
+                self.assertTrue(line)
+                if line.startswith("event: "):
+                    kind = line[7:].strip()
+                    data = json.loads(stream.readline().decode()[6:])
+                    self.assertIn("step", data)
+                    seen.add(kind)
+
+    def test_refused(self):
+        """A wrong address is told before training, with the remedy."""
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            self.assert_exit(self.driver("--http", str(port)), USAGE,
+                             rf"--http: .*127.0.0.1:{port}.*EADDRINUSE.*--http 0")
+        for value, why in (("0.0.0.0:0", "--secret-file.*--insecure.*--http 0"),
+                           ("70000", "want 1 to 65535"), ("x", "want PORT or ADDR:PORT"),
+                           ("192.0.2.1:80", "--secret-file")):
+            self.assert_exit(self.driver("--http", value), USAGE, re.escape("--http " + value), why)
+
+    def test_token(self):
+        """Beyond this machine the link has a token, made of the secret."""
+        secret = self.path("secret")
+        self.assert_exit(self.start([DRIVER, "--make-secret", secret]), 0)
+        driver = self.driver("--http", "0.0.0.0:0", "--secret-file", secret, "--host", "127.0.0.1",
+                             job=ENDLESS)
+        link = self.url(driver)
+        port, token = re.search(r":(\d+)/\?token=([0-9a-f]{32})$", link).groups()
+        url = f"http://127.0.0.1:{port}/"
+        self.assertEqual(self.get(url + "metrics")[0], 401)
+        bearer = [("Authorization", "Bearer " + token)]
+        self.assertEqual(self.get(url + "metrics", bearer)[0], 200)
+        self.assertEqual(self.get(url + "api/job?token=" + token)[0], 200)
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+
+
+if __name__ == "__main__":
+    dp.main()

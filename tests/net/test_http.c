@@ -1,0 +1,350 @@
+/* Tests of the server over real sockets, in one process and one thread: the client's sockets do not
+ * block, and the loop runs between its calls. */
+#include "../test.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "net/http.h"
+
+#define TOKEN "0123456789abcdef0123456789abcdef"
+
+struct world {
+    uv_loop_t loop;
+    struct http *http;
+    int port, n_made;
+};
+
+static int make_text(void *arg, struct buf *out)
+{
+    struct world *w = arg;
+
+    buf_printf(out, "{\"made\":%d}\n", ++w->n_made);
+    return 200;
+}
+
+static int make_ill(void *arg, struct buf *out)
+{
+    (void)arg;
+    buf_printf(out, "ill\n");
+    return 503;
+}
+
+static const struct http_document documents[] = {
+    {"/status", "application/json", make_text},
+    {"/health", "text/plain", make_ill},
+};
+
+static void open_at(struct world *w, const char *host, const char *token)
+{
+    struct http_options o = {.host = host,
+                             .most = 64,
+                             .documents = documents,
+                             .n_documents = ARRAY_LEN(documents),
+                             .live = &documents[0],
+                             .live_event = "status",
+                             .stream = "/events",
+                             .arg = w};
+    struct err err;
+
+    *w = (struct world){.port = 0};
+    snprintf(o.token, sizeof o.token, "%s", token);
+    assert_int_equal(uv_loop_init(&w->loop), 0);
+    assert_int_equal(http_open(&w->loop, &o, &w->http, &err), 0);
+    w->port = atoi(strrchr(http_url(w->http), ':') + 1);
+}
+
+static void world_end(struct world *w)
+{
+    http_close(w->http);
+    uv_run(&w->loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&w->loop), 0);
+}
+
+static int dial(const struct world *w)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)w->port)};
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    return fd;
+}
+
+static void say(int fd, const char *text)
+{
+    assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), strlen(text));
+}
+
+/* Run the loop until the client has `wanted` in its bytes, or (NULL) the server has closed.
+ * Returns 0 if that does not happen for a long time. */
+static int hear(struct world *w, int fd, const char *wanted, struct buf *out)
+{
+    const int64_t until = clock_mono_ns() + (int64_t)20000000000;
+    char block[65536];
+
+    while (clock_mono_ns() < until) {
+        const ssize_t n = recv(fd, block, sizeof block, 0);
+
+        if (n > 0)
+            buf_append(out, block, (size_t)n);
+        if (wanted && strstr(buf_cstr(out), wanted))
+            return 1;
+        if (n == 0 || (n < 0 && errno != EAGAIN))
+            return !wanted;
+        if (n < 0) {
+            struct pollfd p = {.fd = fd, .events = POLLIN};
+
+            uv_run(&w->loop, UV_RUN_NOWAIT);
+            poll(&p, 1, 1);
+        }
+    }
+    return 0;
+}
+
+/* The whole answer to a request, whose connection then ends. */
+static void ask(struct world *w, const char *request, struct buf *out)
+{
+    const int fd = dial(w);
+
+    buf_clear(out);
+    say(fd, request);
+    assert_true(hear(w, fd, NULL, out));
+    close(fd);
+}
+
+#define GET(path, headers) \
+    "GET " path " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" headers "\r\n"
+
+static int begins(struct buf *b, const char *text)
+{
+    return !strncmp(buf_cstr(b), text, strlen(text));
+}
+
+static void documents_are_served(void **state)
+{
+    struct world w;
+    struct buf out = {0};
+
+    (void)state;
+    open_at(&w, "127.0.0.1", "");
+    ask(&w, GET("/status", ""), &out);
+    assert_true(begins(&out, "HTTP/1.1 200 "));
+    assert_non_null(strstr(buf_cstr(&out), "\r\n\r\n{\"made\":1}\n"));
+    assert_non_null(strstr(buf_cstr(&out), "Content-Security-Policy: default-src 'self'"));
+    assert_non_null(strstr(buf_cstr(&out), "X-Content-Type-Options: nosniff\r\n"));
+    assert_non_null(strstr(buf_cstr(&out), "Referrer-Policy: no-referrer\r\n"));
+    ask(&w, GET("/status", ""), &out); /* within the same second */
+    assert_non_null(strstr(buf_cstr(&out), "{\"made\":1}\n"));
+    ask(&w, GET("/health", ""), &out);
+    assert_true(begins(&out, "HTTP/1.1 503 "));
+    ask(&w, GET("/other", ""), &out);
+    assert_true(begins(&out, "HTTP/1.1 404 "));
+    ask(&w, "HEAD /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", &out);
+    assert_non_null(strstr(buf_cstr(&out), "Content-Length: 11\r\n"));
+    assert_null(strstr(buf_cstr(&out), "made"));
+    ask(&w, "HEAD /events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", &out);
+    assert_non_null(strstr(buf_cstr(&out), "Content-Type: text/event-stream\r\n"));
+    buf_fini(&out);
+    world_end(&w);
+}
+
+static void others_are_refused(void **state)
+{
+    static const struct {
+        const char *request, *answer;
+    } cases[] = {
+        {"POST /status HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc",
+         "HTTP/1.1 405 "},
+        {"DELETE /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+         "HTTP/1.1 405 "},
+        {"GET /status HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n",
+         "HTTP/1.1 403 "},
+        {"GET /status HTTP/1.1\r\nHost: localhost.evil.example\r\nConnection: close\r\n\r\n",
+         "HTTP/1.1 403 "},
+        {"GET /status HTTP/1.1\r\nHost: 10.0.0.1\r\nConnection: close\r\n\r\n", "HTTP/1.1 403 "},
+        {"GET /status HTTP/1.1\r\nHost: 127.0.0.1:99999x\r\nConnection: close\r\n\r\n",
+         "HTTP/1.1 403 "},
+        {"GET /status HTTP/1.1\r\nHost: 127.0.0.1:80\r\nConnection: close\r\n\r\n",
+         "HTTP/1.1 200 "},
+        {"GET /status HTTP/1.1\r\nHost: [::1]:80\r\nConnection: close\r\n\r\n", "HTTP/1.1 200 "},
+        {"GET /status HTTP/1.1\r\nConnection: close\r\n\r\n", "HTTP/1.1 400 "},
+        {"GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+         "HTTP/1.1 404 "},
+        {"GET /%00%ff%zz?%=&&token HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+         "HTTP/1.1 404 "},
+    };
+    struct world w;
+    struct buf out = {0};
+
+    (void)state;
+    open_at(&w, "127.0.0.1", "");
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        ask(&w, cases[i].request, &out);
+        if (!begins(&out, cases[i].answer))
+            fail_msg("%s: %s", cases[i].request, buf_cstr(&out));
+    }
+    buf_fini(&out);
+    world_end(&w);
+}
+
+/* Beyond loopback, which a test on 0.0.0.0 stands for. */
+static void a_token_opens(void **state)
+{
+    struct world w;
+    struct buf out = {0};
+
+    (void)state;
+    open_at(&w, "0.0.0.0", TOKEN);
+    assert_non_null(strstr(http_url(w.http), "/?token=" TOKEN));
+    ask(&w, GET("/status", ""), &out);
+    assert_true(begins(&out, "HTTP/1.1 401 "));
+    assert_null(strstr(buf_cstr(&out), TOKEN));
+    ask(&w, GET("/events", ""), &out);
+    assert_true(begins(&out, "HTTP/1.1 401 "));
+    ask(&w, GET("/status?token=0123456789abcdef0123456789abcdee", ""), &out);
+    assert_true(begins(&out, "HTTP/1.1 401 "));
+    ask(&w, GET("/status?token=", ""), &out);
+    assert_true(begins(&out, "HTTP/1.1 401 "));
+    ask(&w, GET("/status?token=" TOKEN, ""), &out);
+    assert_true(begins(&out, "HTTP/1.1 200 "));
+    ask(&w, GET("/status", "Authorization: Bearer " TOKEN "\r\n"), &out);
+    assert_true(begins(&out, "HTTP/1.1 200 "));
+    ask(&w, GET("/?token=" TOKEN, ""), &out);
+    assert_true(begins(&out, "HTTP/1.1 303 "));
+    assert_non_null(strstr(buf_cstr(&out), "=" TOKEN "; Path=/; HttpOnly; SameSite=Lax\r\n"));
+    buf_fini(&out);
+    world_end(&w);
+}
+
+static void a_stream_tells(void **state)
+{
+    struct world w;
+    struct buf out = {0};
+    int fd;
+
+    (void)state;
+    open_at(&w, "127.0.0.1", "");
+    fd = dial(&w);
+    say(fd, GET("/events", ""));
+    assert_true(hear(&w, fd, "event: status\ndata: {\"made\":1}\n\n", &out));
+    http_publish(w.http, "row", "{\"step\":1}", 10);
+    http_publish(w.http, "row", "{\"step\":2}", 10);
+    assert_true(hear(&w, fd, "data: {\"step\":2}\n\n", &out));
+    assert_non_null(strstr(buf_cstr(&out), "event: row\ndata: {\"step\":1}\n\n"));
+    assert_true(hear(&w, fd, "{\"made\":2}", &out)); /* a second later */
+    http_publish(w.http, "event", "{\"event\":\"done\"}", 16);
+    world_end(&w); /* what was published is still sent, and the stream ends */
+    buf_clear(&out);
+    while (1) {
+        char block[4096];
+        const ssize_t n = recv(fd, block, sizeof block, 0);
+
+        if (n <= 0)
+            break;
+        buf_append(&out, block, (size_t)n);
+    }
+    assert_non_null(strstr(buf_cstr(&out), "{\"event\":\"done\"}"));
+    close(fd);
+    buf_fini(&out);
+}
+
+/* A reader that takes nothing is cut off once the ring has overtaken it; another one is served. */
+static void a_slow_reader_is_cut(void **state)
+{
+    static char line[64 << 10];
+    struct world w;
+    struct buf out = {0};
+    int fd, other;
+
+    (void)state;
+    memset(line, 'x', sizeof line);
+    open_at(&w, "127.0.0.1", "");
+    fd = dial(&w);
+    say(fd, GET("/events", ""));
+    assert_true(hear(&w, fd, "event: status", &out));
+    for (int i = 0; i < 400; i++) { /* 25 MiB: more than any socket holds */
+        http_publish(w.http, "row", line, sizeof line);
+        for (int k = 0; k < 8; k++)
+            uv_run(&w.loop, UV_RUN_NOWAIT);
+    }
+    other = dial(&w);
+    say(other, GET("/status", ""));
+    buf_clear(&out);
+    assert_true(hear(&w, other, NULL, &out));
+    buf_clear(&out);
+    assert_true(hear(&w, fd, NULL, &out));
+    assert_true(out.len < 400 * sizeof line);
+    close(fd);
+    close(other);
+    buf_fini(&out);
+    world_end(&w);
+}
+
+/* Silent connections, more than there are places, keep nobody out; nor do browsers that go away in
+ * the middle of a stream. */
+static void silent_ones_make_room(void **state)
+{
+    enum { SILENT = 200 };
+    struct world w;
+    struct buf out = {0};
+    int fd[SILENT], n_streams = 0;
+
+    (void)state;
+    open_at(&w, "127.0.0.1", "");
+    for (int i = 0; i < SILENT; i++) {
+        fd[i] = dial(&w);
+        if (i % 4 == 0) {
+            say(fd[i], GET("/events", ""));
+            n_streams++;
+        }
+        uv_run(&w.loop, UV_RUN_NOWAIT);
+    }
+    for (int i = 0; i < SILENT; i += 4)
+        close(fd[i]);
+    ask(&w, GET("/status", ""), &out);
+    assert_true(begins(&out, "HTTP/1.1 200 "));
+    for (int i = 0; i < SILENT; i++)
+        if (i % 4)
+            close(fd[i]);
+    buf_fini(&out);
+    world_end(&w);
+}
+
+static void a_port_in_use_is_told(void **state)
+{
+    struct world w;
+    struct http_options o = {.host = "127.0.0.1", .most = HTTP_LEAST};
+    struct http *other;
+    struct err err;
+
+    (void)state;
+    open_at(&w, "127.0.0.1", "");
+    o.port = w.port;
+    assert_int_equal(http_open(&w.loop, &o, &other, &err), ERR_ARG);
+    assert_non_null(strstr(err.msg, "EADDRINUSE"));
+    assert_non_null(strstr(err.msg, "--http 0"));
+    o.host = "192.0.2.1";
+    assert_int_equal(http_open(&w.loop, &o, &other, &err), ERR_ARG);
+    assert_non_null(strstr(err.msg, "no such address"));
+    world_end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(documents_are_served),  cmocka_unit_test(others_are_refused),
+        cmocka_unit_test(a_token_opens),         cmocka_unit_test(a_stream_tells),
+        cmocka_unit_test(a_slow_reader_is_cut),  cmocka_unit_test(silent_ones_make_room),
+        cmocka_unit_test(a_port_in_use_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
