@@ -89,7 +89,6 @@ static void server_on_event(void *arg, const struct session_event *ev)
         uv_timer_start(&s->doom, on_doom, LOCAL_DOOM_MS, 0);
     s->is_formed |= ev->kind == EVENT_FORM;
     s->is_ending |= ev->kind == EVENT_ERROR || ev->kind == EVENT_DONE;
-    web_event(s->web, ev);
     if (!s->evaluation)
         record_event(&s->record, ev);
     else if (ev->kind == EVENT_DONE)
@@ -332,6 +331,7 @@ static void on_owner(uv_timer_t *t)
 
 void server_begin_session(struct server *s)
 {
+    web_listen(s->web, s->record.events);
     say_device(s->options);
     uv_timer_start(&s->owner, on_owner, OWNER_MS, OWNER_MS);
     server_start_session(s, s->start_ns);

@@ -2,8 +2,6 @@
  * somebody looks, at most once a second; the engine does not know of them. */
 #include "driver/web.h"
 
-#include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -152,25 +150,15 @@ void web_close(struct web *w)
 
 /* ---- events ---- */
 
-static json_t *web_real(double v) { return isfinite(v) ? json_real(v) : json_null(); }
-
-static void web_publish_row(struct web *w, const struct metrics_row *r)
+static void web_hear(void *arg, const char *line, size_t n, int is_row)
 {
-    json_t *o =
-        json_pack("{s:s, s:I, s:I, s:o, s:o, s:o, s:o}", "event", "row", "step",
-                  (json_int_t)r->step, "epoch", (json_int_t)r->epoch, "loss", web_real(r->loss),
-                  "learning_rate", web_real(r->learning_rate), "grad_norm", web_real(r->grad_norm),
-                  "samples_per_second", web_real(r->samples_per_second));
-    char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    const struct web *w = arg;
 
-    ASSERT(text);
-    http_publish(w->http, "row", text, strlen(text));
-    free(text);
-    json_decref(o);
+    http_publish(w->http, is_row ? "row" : "event", line, n);
 }
 
-void web_event(struct web *w, const struct session_event *ev)
+void web_listen(struct web *w, struct events *events)
 {
-    if (w && ev->kind == EVENT_ROW)
-        web_publish_row(w, &ev->row);
+    if (w && events)
+        events_listen(events, web_hear, w, 1);
 }

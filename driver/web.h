@@ -4,9 +4,10 @@
  *   /health        200, or 503 with the reason
  *   /api/status    the table of ranks and the newest numbers, as JSON (report/status.h)
  *   /api/job       job.yaml
- *   /api/events    server-sent events: `status` each second, `row` for a row of metrics.csv
+ *   /api/events    server-sent events: `status` each second, `event` with a line of events.jsonl,
+ *                  `row` with a row of metrics.csv
  *
- * Life:    web_open -> web_event ... -> web_close.
+ * Life:    web_open -> web_listen -> web_close, when no event comes any more.
  * Threads: the loop's.
  * Errors:  ERR_ARG, with the remedy. */
 #ifndef DRIVER_WEB_H
@@ -14,6 +15,7 @@
 
 #include "driver/options.h"
 #include "job/job.h"
+#include "report/events.h"
 #include "session/driver.h"
 
 struct web; /* opaque */
@@ -28,7 +30,8 @@ struct web_sources {
 int web_open(uv_loop_t *loop, const struct web_sources *from, struct web **out, struct err *err);
 void web_close(struct web *w); /* NULL is fine */
 
-/* The session tells of an event.  NULL is fine. */
-void web_event(struct web *w, const struct session_event *ev);
+/* Readers of the stream get each event and row from here on, as long as `events` lives.  w may be
+ * NULL. */
+void web_listen(struct web *w, struct events *events);
 
 #endif

@@ -54,16 +54,16 @@ class Http(dp.Case):
         return status if status.get("step", 0) > 50 else None
 
     def listen(self, url):
-        """The stream has a status and a row."""
+        """The stream has a status, rows, and the events of an epoch."""
         seen = set()
         with urllib.request.urlopen(url + "api/events", timeout=60) as stream:
-            while seen != {"status", "row"}:
+            while seen != {"status", "row", "event"}:
                 line = stream.readline().decode()
                 self.assertTrue(line)
                 if line.startswith("event: "):
                     kind = line[7:].strip()
                     data = json.loads(stream.readline().decode()[6:])
-                    self.assertIn("step", data)
+                    self.assertIn("stage" if kind == "status" else "event", data)
                     seen.add(kind)
 
     def test_refused(self):
