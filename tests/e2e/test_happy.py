@@ -64,7 +64,8 @@ class Happy(dp.Case):
                          ["model.safetensors", "optimizer.safetensors", "state.json"])
         for event in self.events("checkpoint", run):
             self.assertEqual(set(event), {"event", "time", "step", "path", "seconds",
-                                          "exposed_seconds"})
+                                          "exposed_seconds", "wall_seconds", "goodput", "badput",
+                                          "rank_hours"})
         self.assertEqual(int(latest[5:]), self.events("checkpoint", run)[-1]["step"])
         self.assertEqual([name for name in os.listdir(self.path(run)) if name.endswith(".new")], [])
 
