@@ -156,7 +156,7 @@ done
 
 out=${out:-$PWD/$name.tar.gz}
 tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner -cf - "$name" |
-    gzip -6n >"$work/bundle.tar.gz"
+    gzip -9n >"$work/bundle.tar.gz"
 bytes=$(wc -c <"$work/bundle.tar.gz")
 [ "$bytes" -lt $((max_mib * 1048576)) ] ||
     fail "it would have $((bytes / 1048576)) MiB, and $max_mib are the limit"

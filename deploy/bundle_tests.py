@@ -7,8 +7,9 @@ Of the tests that `meson introspect --tests` names, and that are not of suite `l
 programs that need nothing but their arguments, and the end-to-end tests.  It leaves out the tests
 that need a compiler, a toolkit, PyTorch or the sources.  It also leaves out those that come out
 alike on every machine, and would make the bundle large: the tests on the simulated GPU, of job
-files, of imported networks, and of the fuzz targets' seeds.  BUNDLE/tests/list gets one line for
-each test, which tests/run.sh reads in the bundle:
+files, of imported and exported networks, of what is made to be looked at, of the passes from graph
+to program, and of the fuzz targets' seeds.  BUNDLE/tests/list gets one line for each test, which
+tests/run.sh reads in the bundle:
 
     NAME <tab> SECONDS <tab> [VARIABLE=VALUE]... COMMAND, from the bundle's folder
 """
@@ -20,9 +21,11 @@ import subprocess
 import sys
 
 LEFT_OUT = {"plugin", "cudasim", "cudnn", "gpu", "fakegpu", "interop", "lint", "bench", "chroot",
-            "job", "import", "fuzz"}
+            "job", "deepspeed", "import", "export", "see", "fuzz"}
 LEFT_OUT_TESTS = {"golden/data", "golden/half", "golden/pytorch",  # these read the sources
                   "golden/averages_sim", "golden/optimizers_sim",  # on the simulated GPU
+                  "program/layout", "program/outputs", "program/plan",  # graphs alone
+                  "program/precision", "program/recompute", "program/size",
                   "daemon/minder"}  # runs /bin/sh and /bin/sleep
 
 
