@@ -16,7 +16,7 @@ struct slot {
     number id; /* 0: empty, or being filled */
     number generation, number_in, step, bucket, n_bytes, phase, handed_ns;
     number began_ns, ended_ns, is_failed;
-    int track; /* of the two in which its span lies; written by those who run and end it */
+    number track; /* in which its span lies; -1: in none */
 };
 
 struct ring {
@@ -27,7 +27,7 @@ struct ring {
     struct slot slot[RING_LEN];
     /* Of those who run and end entries. */
     struct spans_track *track[2]; /* NULL: nothing is recorded */
-    int64_t runs[2];              /* the entry that runs in the track; 0: none */
+    number runs[2];               /* the entry that runs in the track; 0: none */
 };
 
 static void ring_put(number *n, int64_t v) { atomic_store_explicit(n, v, memory_order_release); }
@@ -66,7 +66,8 @@ void ring_begin(struct ring *r, int64_t generation)
     int64_t newest = ring_get(&r->handed);
     ASSERT(generation >= 0 && ring_get(&r->ended) <= newest);
 
-    r->runs[0] = r->runs[1] = 0;
+    ring_put(&r->runs[0], 0);
+    ring_put(&r->runs[1], 0);
     ring_put(&r->generation, -1);
     ring_put(&r->first, newest);
     ring_put(&r->ended, newest);
@@ -95,6 +96,19 @@ int64_t ring_hand(struct ring *r, int64_t step, int64_t bucket, int64_t n_bytes,
     return id;
 }
 
+/* Take a free track for an entry.  A thread may run an entry before another one has told the end of
+ * its own, so a track is taken by one exchange: its spans have one writer at a time. */
+static int ring_take_track(struct ring *r, int64_t id)
+{
+    for (int k = 0; k < (int)ARRAY_LEN(r->runs); k++) {
+        int_fast64_t none = 0;
+
+        if (atomic_compare_exchange_strong(&r->runs[k], &none, id))
+            return k;
+    }
+    return -1;
+}
+
 void ring_run(struct ring *r, int64_t id, int64_t now_ns)
 {
     struct slot *s = ring_slot_of(r, id);
@@ -103,8 +117,7 @@ void ring_run(struct ring *r, int64_t id, int64_t now_ns)
     ASSERT(id <= ring_get(&r->handed));
     if (ring_get(&s->id) == id)
         ring_put(&s->began_ns, now_ns);
-    s->track = r->runs[0] != 0 && r->runs[1] == 0;
-    r->runs[s->track] = id;
+    ring_put(&s->track, ring_take_track(r, id));
 }
 
 /* An entry that a newer one has replaced counts as ended. */
@@ -133,24 +146,26 @@ static void ring_add_span(struct ring *r, const struct slot *s, int64_t now_ns)
                                     .bucket = (int32_t)ring_get(&s->bucket)};
 
     if (began_ns)
-        spans_add(r->track[s->track], &span, name_of_bucket(span.bucket),
+        spans_add(r->track[ring_get(&s->track)], &span, name_of_bucket(span.bucket),
                   ring_get(&s->is_failed) ? "failed" : "collective");
 }
 
 void ring_end(struct ring *r, int64_t id, int64_t now_ns, int is_failed)
 {
     struct slot *s = ring_slot_of(r, id);
+    int64_t track;
     ASSERT(id > 0);
 
     ASSERT(id <= ring_get(&r->handed));
+    track = ring_get(&s->track);
     if (ring_get(&s->id) == id) {
         ring_put(&s->is_failed, is_failed);
         ring_put(&s->ended_ns, now_ns);
-        if (spans_is_on(r->track[s->track]))
+        if (track >= 0 && spans_is_on(r->track[track]))
             ring_add_span(r, s, now_ns);
     }
-    if (r->runs[s->track] == id)
-        r->runs[s->track] = 0;
+    if (track >= 0 && ring_get(&r->runs[track]) == id)
+        ring_put(&r->runs[track], 0);
     for (id = ring_get(&r->ended) + 1; has_ended(r, id); id++)
         ring_put(&r->ended, id);
 }
