@@ -379,6 +379,8 @@ static void math_cumsum(struct onnx *o, const struct onnx_op *op)
 
     onnx_host_ints(o, onnx_in(o, 1), "axis", &given, 1);
     axis = onnx_axis(o, given, onnx_value(o, x)->n_dims);
+    if (onnx_failed(o))
+        return; /* x may have no dimension at all */
     if (is_back)
         x = onnx_flip(o, x, axis);
     onnx_put_value(o, "self", x);
