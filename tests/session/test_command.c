@@ -36,7 +36,7 @@ static void nothing_is_lost_on_the_wire(void **state)
         frame_unref(f);
         frame_unref(g);
     }
-    assert_int_equal(n, 14); /* 6 commands, 8 reports */
+    assert_int_equal(n, 15); /* 6 commands, 9 reports */
     arena_fini(&a);
 }
 
