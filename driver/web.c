@@ -14,6 +14,9 @@
 #include "net/http.h"
 #include "net/secret.h"
 #include "report/status.h"
+#include "see/curves.h"
+#include "see/history.h"
+#include "see/page.h"
 #include "see/scrape.h"
 
 enum { WEB_OK = 200, WEB_UNAVAILABLE = 503 };
@@ -21,6 +24,10 @@ enum { WEB_OK = 200, WEB_UNAVAILABLE = 503 };
 struct web {
     struct web_sources from;
     struct http *http;
+    struct http_file *files; /* of the page */
+    struct history_live history;
+    char *recent[WEB_RECENT]; /* the newest events; line i is at i % WEB_RECENT */
+    int64_t n_heard;
 };
 
 /* ---- the token ---- */
@@ -103,14 +110,66 @@ static int web_make_job(void *arg, struct buf *out)
     return WEB_OK;
 }
 
+static int web_make_curves(void *arg, struct buf *out)
+{
+    struct web *w = arg;
+    const struct history now = history_now(&w->history);
+
+    curves_svg(&now, w->from.job->name, out);
+    return WEB_OK;
+}
+
+static int web_make_recent(void *arg, struct buf *out)
+{
+    const struct web *w = arg;
+    const int64_t first = max_i64(0, w->n_heard - WEB_RECENT);
+
+    buf_printf(out, "[");
+    for (int64_t i = first; i < w->n_heard; i++)
+        buf_printf(out, "%s%s", i > first ? ",\n" : "", w->recent[i % WEB_RECENT]);
+    buf_printf(out, "]\n");
+    return WEB_OK;
+}
+
 static const struct http_document documents[] = {
     {"/api/status", "application/json", web_make_status},
     {"/metrics", SCRAPE_TYPE, web_make_metrics},
     {"/health", "application/json", web_make_health},
     {"/api/job", "text/plain; charset=utf-8", web_make_job},
+    {"/api/curves.svg", "image/svg+xml", web_make_curves},
+    {"/api/recent", "application/json", web_make_recent},
 };
 
 /* ---- life ---- */
+
+static int web_count_assets(void)
+{
+    int n = 0;
+
+    while (page_assets[n].path)
+        n++;
+    return n;
+}
+
+/* The page's files as the server wants them. */
+static struct http_file *web_files(int n)
+{
+    struct http_file *f = xcalloc((size_t)n, sizeof *f);
+
+    for (int i = 0; i < n; i++)
+        f[i] = (struct http_file){page_assets[i].path, page_assets[i].type, page_assets[i].bytes,
+                                  page_assets[i].n};
+    return f;
+}
+
+static void web_free(struct web *w)
+{
+    for (int i = 0; i < WEB_RECENT; i++)
+        free(w->recent[i]);
+    history_live_fini(&w->history);
+    free(w->files);
+    free(w);
+}
 
 int web_open(uv_loop_t *loop, const struct web_sources *from, struct web **out, struct err *err)
 {
@@ -126,13 +185,15 @@ int web_open(uv_loop_t *loop, const struct web_sources *from, struct web **out, 
     w->from = *from;
     h.host = host;
     h.arg = w;
+    h.n_files = web_count_assets();
+    h.files = w->files = web_files(h.n_files);
     h.most = (int)max_i64(HTTP_LEAST, files_for_strangers(from->options, from->job, HTTP_MOST) / 2);
     if (rc == 0)
         rc = web_token(from->options, host, h.port, h.token, err);
     if (rc == 0)
         rc = http_open(loop, &h, &w->http, err);
     if (rc < 0) {
-        free(w);
+        web_free(w);
         return rc;
     }
     log_info("to be looked at: %s", http_url(w->http));
@@ -145,20 +206,30 @@ void web_close(struct web *w)
     if (!w)
         return;
     http_close(w->http);
-    free(w);
+    web_free(w);
 }
 
 /* ---- events ---- */
 
 static void web_hear(void *arg, const char *line, size_t n, int is_row)
 {
-    const struct web *w = arg;
+    struct web *w = arg;
 
     http_publish(w->http, is_row ? "row" : "event", line, n);
+    history_hear(&w->history, line, n);
+    if (is_row)
+        return;
+    free(w->recent[w->n_heard % WEB_RECENT]);
+    w->recent[w->n_heard++ % WEB_RECENT] = xasprintf("%.*s", (int)n, line);
 }
 
-void web_listen(struct web *w, struct events *events)
+void web_listen(struct web *w, struct events *events, const char *run_dir)
 {
-    if (w && events)
-        events_listen(events, web_hear, w, 1);
+    struct err err;
+
+    if (!w || !events)
+        return;
+    if (history_live_read(run_dir, &w->history, &err) < 0)
+        log_warn("--http: the curves begin here: %s", err.msg);
+    events_listen(events, web_hear, w, 1);
 }

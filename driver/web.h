@@ -1,9 +1,12 @@
 /* web - what --http shows of a running job: the documents of net/http.h, made from the session.
  *
+ *   /              the page (see/page.h)
  *   /metrics       for Prometheus (see/scrape.h)
  *   /health        200, or 503 with the reason
  *   /api/status    the table of ranks and the newest numbers, as JSON (report/status.h)
  *   /api/job       job.yaml
+ *   /api/curves.svg  the curves so far (see/curves.h)
+ *   /api/recent    a JSON array of the last WEB_RECENT lines of events.jsonl
  *   /api/events    server-sent events: `status` each second, `event` with a line of events.jsonl,
  *                  `row` with a row of metrics.csv
  *
@@ -18,6 +21,8 @@
 #include "report/events.h"
 #include "session/driver.h"
 
+enum { WEB_RECENT = 200 };
+
 struct web; /* opaque */
 
 struct web_sources {
@@ -30,8 +35,8 @@ struct web_sources {
 int web_open(uv_loop_t *loop, const struct web_sources *from, struct web **out, struct err *err);
 void web_close(struct web *w); /* NULL is fine */
 
-/* Readers of the stream get each event and row from here on, as long as `events` lives.  w may be
- * NULL. */
-void web_listen(struct web *w, struct events *events);
+/* The readers get each event and row from here on, as long as `events` lives, and the curves begin
+ * with what `run_dir` has.  w may be NULL. */
+void web_listen(struct web *w, struct events *events, const char *run_dir);
 
 #endif

@@ -268,36 +268,98 @@ static void history_row(struct history *h, char *line)
     h->last_step = max_i64(h->last_step, step);
 }
 
-/* metrics.csv has more points of these than there are epochs; keep whichever has more. */
-static void history_take_rows(struct history *h, struct history *rows)
+int history_live_read(const char *run_dir, struct history_live *out, struct err *err)
 {
-    for (int i = 0; i < HISTORY_COUNT; i++)
-        if (rows->line[i].n > h->line[i].n) {
-            const struct history_line fewer = h->line[i];
+    int rc;
 
-            h->line[i] = rows->line[i];
-            rows->line[i] = fewer;
-        }
-    h->last_step = max_i64(h->last_step, rows->last_step);
+    *out = (struct history_live){0};
+    rc = history_read_lines(&out->events, run_dir, "events.jsonl", 0, history_event_line, err);
+    if (rc == 0)
+        rc = history_read_lines(&out->rows, run_dir, "metrics.csv", 1, history_row, err);
+    if (rc < 0)
+        history_live_fini(out);
+    return rc;
+}
+
+/* metrics.csv has more points of a line than there are epochs; take whichever has more. */
+struct history history_now(struct history_live *h)
+{
+    struct history now = h->events;
+
+    now.last_step = max_i64(h->events.last_step, h->rows.last_step);
+    history_settle(&now, now.last_step);
+    for (int i = 0; i < HISTORY_COUNT; i++)
+        if (h->rows.line[i].n > now.line[i].n)
+            now.line[i] = h->rows.line[i];
+    return now;
 }
 
 int history_read(const char *run_dir, struct history *out, struct err *err)
 {
-    struct history rows = {0};
-    int rc;
+    struct history_live all;
+    int rc = history_live_read(run_dir, &all, err);
 
     *out = (struct history){0};
-    rc = history_read_lines(out, run_dir, "events.jsonl", 0, history_event_line, err);
-    if (rc == 0)
-        rc = history_read_lines(&rows, run_dir, "metrics.csv", 1, history_row, err);
-    if (rc == 0) {
-        history_take_rows(out, &rows);
-        history_settle(out, out->last_step);
-    }
-    history_fini(&rows);
     if (rc < 0)
-        history_fini(out);
-    return rc;
+        return rc;
+    *out = history_now(&all);
+    for (int i = 0; i < HISTORY_COUNT; i++) /* the other lines */
+        free(out->line[i].point == all.rows.line[i].point ? all.events.line[i].point
+                                                          : all.rows.line[i].point);
+    return 0;
+}
+
+/* ---- a run that goes on ---- */
+
+/* A row as JSON.  A number that is not finite is null there. */
+static void history_hear_row(struct history *h, const json_t *o)
+{
+    static const struct {
+        enum history_of of;
+        const char *key;
+    } column[] = {{HISTORY_TRAIN_LOSS, "loss"},
+                  {HISTORY_LEARNING_RATE, "learning_rate"},
+                  {HISTORY_GRAD_NORM, "grad_norm"},
+                  {HISTORY_SPEED, "samples_per_second"}};
+    const int64_t step = history_int(o, "step", -1);
+
+    if (step < 0)
+        return;
+    for (size_t i = 0; i < ARRAY_LEN(column); i++) {
+        const json_t *v = json_object_get(o, column[i].key);
+
+        history_add(&h->line[column[i].of], step, json_is_number(v) ? json_number_value(v) : NAN);
+    }
+    h->last_step = max_i64(h->last_step, step);
+}
+
+/* The run goes on from `step`: the rows beyond it are gone. */
+static void history_cut_rows(struct history *rows, int64_t step)
+{
+    for (int i = 0; i < HISTORY_COUNT; i++)
+        history_cut(&rows->line[i], step);
+    rows->last_step = min_i64(rows->last_step, step);
+}
+
+void history_hear(struct history_live *h, const char *line, size_t n)
+{
+    json_t *o = json_loadb(line, n, 0, NULL);
+    const char *event = o ? json_string_value(json_object_get(o, "event")) : NULL;
+
+    if (event && !strcmp(event, "row")) {
+        history_hear_row(&h->rows, o);
+    } else if (event) {
+        history_put_event(&h->events, o);
+        if (!strcmp(event, "form"))
+            history_cut_rows(&h->rows, history_int(o, "step", INT64_MAX));
+    }
+    json_decref(o);
+}
+
+void history_live_fini(struct history_live *h)
+{
+    history_fini(&h->events);
+    history_fini(&h->rows);
 }
 
 void history_fini(struct history *h)

@@ -13,6 +13,7 @@
 #ifndef SEE_HISTORY_H
 #define SEE_HISTORY_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -68,6 +69,21 @@ struct history {
 
 int history_read(const char *run_dir, struct history *out, struct err *err);
 void history_fini(struct history *h);
+
+/* A history that goes on while the run trains.  Zeros are an empty one. */
+struct history_live {
+    struct history events, rows; /* what events.jsonl and metrics.csv tell */
+};
+
+/* Begin with what the run directory has. */
+int history_live_read(const char *run_dir, struct history_live *out, struct err *err);
+void history_live_fini(struct history_live *h);
+
+/* Add a line as events_hear gets it (report/events.h). */
+void history_hear(struct history_live *h, const char *line, size_t n);
+
+/* The history so far.  It borrows all of `h`, until `h` is changed. */
+struct history history_now(struct history_live *h);
 
 /* Add a number to the end of a line. */
 void history_add(struct history_line *line, int64_t step, double v);

@@ -43,6 +43,13 @@ class Http(dp.Case):
         code, text = self.get(url + "health")
         self.assertEqual((code, json.loads(text)["status"]), (200, "ok"))
         self.assertRegex(self.get(url + "api/job")[1], "(?m)^name: \"demo\"")
+        self.assertIn("<script src=\"/page.js\"", self.get(url)[1])
+        for path in ("page.js", "page.css", "icon.svg"):
+            self.assertEqual(self.get(url + path)[0], 200)
+        recent = [event["event"] for event in json.loads(self.get(url + "api/recent")[1])]
+        self.assertIn("lost", recent)
+        self.assertLess(recent.index("start"), recent.index("recovered"))
+        self.assertIn("rank lost", self.get(url + "api/curves.svg")[1])
         self.assertEqual(self.get(url + "api/nothing")[0], 404)
         self.assertEqual(self.get(url + "metrics", [("Host", "a.example")])[0], 403)
         self.listen(url)

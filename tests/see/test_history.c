@@ -178,13 +178,59 @@ static void test_unreadable(void **state)
     assert_non_null(strstr(err.msg, "metrics.csv"));
 }
 
+static void hear(struct history_live *h, const char *line) { history_hear(h, line, strlen(line)); }
+
+/* A run that is heard line by line has the history that its files tell: rows, a lost rank whose
+ * step is done again, an epoch, a checkpoint. */
+static void test_heard(void **state)
+{
+    static const char *const rows[] = {"10,1,2.5,0.1,1,100", "20,1,1.5,0.1,2,200",
+                                       "18,1,1.25,0.1,3,300"};
+    struct history_live live = {0};
+    struct history now;
+
+    (void)state;
+    hear(&live, "{\"event\":\"start\",\"time\":1}");
+    hear(&live, "{\"event\":\"form\",\"step\":0}");
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        char line[256];
+        double v[6];
+
+        assert_int_equal(
+            sscanf(rows[i], "%lf,%lf,%lf,%lf,%lf,%lf", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5]),
+            6);
+        if (i == 2) {
+            hear(&live, "{\"event\":\"lost\",\"rank\":3}");
+            hear(&live, "{\"event\":\"form\",\"step\":17}");
+        }
+        snprintf(line, sizeof line,
+                 "{\"event\":\"row\",\"step\":%.0f,\"loss\":%g,\"learning_rate\":%g,"
+                 "\"grad_norm\":%g,\"samples_per_second\":%g}",
+                 v[0], v[2], v[3], v[4], v[5]);
+        hear(&live, line);
+    }
+    hear(&live, "{\"event\":\"row\",\"step\":28,\"loss\":null}");
+    hear(&live, "{\"event\":\"epoch\",\"epoch\":1,\"step\":28,\"train_loss\":2,"
+                "\"validation_loss\":1.75}");
+    hear(&live, "no line");
+    now = history_now(&live);
+    assert_line(&now, HISTORY_TRAIN_LOSS, 3, (int64_t[]){10, 18, 28}, (double[]){2.5, 1.25, NAN});
+    assert_line(&now, HISTORY_SPEED, 3, (int64_t[]){10, 18, 28}, (double[]){100, 300, NAN});
+    assert_line(&now, HISTORY_VALIDATION_LOSS, 1, (int64_t[]){28}, (double[]){1.75});
+    assert_int_equal(now.last_step, 28);
+    assert_int_equal(now.n_marks, 1);
+    assert_int_equal(now.mark[0].step, 17);
+    assert_string_equal(now.mark[0].text, "rank 3 lost");
+    history_live_fini(&live);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, folder_setup, folder_teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_nothing), TEST(test_rows), TEST(test_epochs),
-        TEST(test_both),    TEST(test_long), TEST(test_unreadable),
+        TEST(test_nothing), TEST(test_rows),  TEST(test_epochs),     TEST(test_both),
+        TEST(test_long),    TEST(test_heard), TEST(test_unreadable),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

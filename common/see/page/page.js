@@ -1,0 +1,255 @@
+// The page of --http.  It asks for the documents once, and then follows one stream of events, which
+// it closes while it is hidden: a browser allows a host six connections.  All that comes from the
+// run is put in as text, never as HTML.
+"use strict";
+
+const CURVES_MS = 2000; // between two pictures, at least
+const MOST_EVENTS = 300;
+const $ = (id) => document.getElementById(id);
+const known = (v) => v !== null && v !== undefined;
+
+function element(name, text, className) {
+  const e = document.createElement(name);
+  if (known(text)) e.textContent = text;
+  if (className) e.className = className;
+  return e;
+}
+
+function setText(e, text) {
+  if (e.textContent !== text) e.textContent = text;
+}
+
+function number(v, digits = 4) {
+  if (!known(v)) return "–";
+  const a = Math.abs(v);
+  if (Number.isInteger(v) || a >= 1000) return Math.round(v).toLocaleString("en");
+  return a !== 0 && a < 1e-3 ? v.toExponential(2) : v.toPrecision(digits).replace(/\.?0+$/, "");
+}
+
+function span(seconds) {
+  const s = Math.round(seconds);
+  if (s < 120) return `${s} s`;
+  if (s < 7200) return `${Math.floor(s / 60)} min ${s % 60} s`;
+  return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+}
+
+// ---- the run as a whole ----
+
+let over = null; // how the run has ended, once an event has said so
+
+function showHead(s) {
+  const stage = $("stage");
+  setText($("name"), s.run || "dptrain");
+  document.title = `${s.run || "dptrain"}: ${Math.floor(100 * (s.progress || 0))} %`;
+  setText(stage, over || s.stage);
+  stage.className = "badge" + (over === "failed" || s.failed ? " bad" : "");
+  $("bar").value = s.progress || 0;
+  const parts = [];
+  if (known(s.step))
+    parts.push(`step ${number(s.step)}` + (s.total_steps ? ` of ${number(s.total_steps)}` : ""));
+  if (s.epoch > 0) parts.push(`epoch ${s.epoch}` + (s.n_epochs ? ` of ${s.n_epochs}` : ""));
+  if (known(s.eta_seconds) && !over) parts.push(`${span(s.eta_seconds)} left`);
+  if (s.here < s.nranks) parts.push(`${s.here} of ${s.nranks} ranks are here`);
+  setText($("done"), parts.join(", "));
+}
+
+const numbers = [
+  ["Training loss", (s) => number(s.loss)],
+  ["Validation loss", (s) => number(s.validation_loss)],
+  ["Validation accuracy",
+    (s) => known(s.validation_accuracy) ? `${(100 * s.validation_accuracy).toFixed(2)} %` : "–"],
+  ["Learning rate", (s) => number(s.learning_rate)],
+  ["Gradient norm", (s) => number(s.grad_norm)],
+  ["Samples per second", (s) => number(s.samples_per_second, 3)],
+  ["Ranks", (s) => `${s.here} of ${s.nranks}`],
+  ["Ranks lost", (s) => number(s.ranks_lost)],
+];
+
+function showNumbers(s) {
+  const list = $("numbers");
+  if (!list.children.length)
+    for (const [name] of numbers) {
+      const box = element("div");
+      box.append(element("dt", name), element("dd", "–"));
+      list.append(box);
+    }
+  numbers.forEach(([, text], i) => setText(list.children[i].lastChild, text(s)));
+}
+
+// ---- where the time went ----
+
+const causes = ["start", "data", "checkpoint", "validation", "lost", "repeated", "waiting"];
+
+function showTime(s) {
+  const bad = s.badput || {};
+  const lost = causes.reduce((sum, c) => sum + (bad[c] || 0), 0);
+  const wall = known(s.goodput) && s.goodput < 1 ? lost / (1 - s.goodput) : lost;
+  const parts = [["steps that count", Math.max(wall - lost, 0)]]
+    .concat(causes.map((c) => [c, bad[c] || 0]));
+  const bar = $("parts"), legend = $("legend");
+  if (!bar.children.length)
+    parts.forEach((part, i) => {
+      bar.append(element("span", null, `part${i}`));
+      const line = element("li");
+      line.append(element("i", null, `part${i}`), element("span"));
+      legend.append(line);
+    });
+  parts.forEach(([name, seconds], i) => {
+    const share = wall > 0 ? seconds / wall : 0;
+    bar.children[i].style.width = `${100 * share}%`;
+    setText(legend.children[i].lastChild, `${name} ${(100 * share).toFixed(1)} %`);
+    legend.children[i].hidden = seconds === 0;
+  });
+  setText($("cost"), known(s.cost) ? `Cost so far ${s.cost.toFixed(2)}` +
+    (known(s.cost_forecast) ? `, forecast for the whole run ${s.cost_forecast.toFixed(2)}` : "") : "");
+}
+
+// ---- ranks ----
+
+const columns = [
+  ["rank", (r) => r.rank < 0 ? `spare ${r.spare}` : String(r.rank), (r) => r.rank < 0 ? 1e9 + r.spare : r.rank],
+  ["host", (r) => r.host || "–", null],
+  ["device", (r) => r.device || "–", null],
+  ["state", (r) => r.role, null],
+  ["phase", (r) => r.phase || "–", null],
+  ["in phase, s", (r) => known(r.phase_seconds) ? r.phase_seconds.toFixed(1) : "–", (r) => r.phase_seconds],
+  ["step", (r) => number(r.step), (r) => r.step],
+  ["step, ms", (r) => known(r.step_ms) ? r.step_ms.toFixed(1) : "–", (r) => r.step_ms],
+  ["slowness", (r) => known(r.factor) ? r.factor.toFixed(2) + (r.straggler ? " slow" : "") : "–", (r) => r.factor],
+  ["heard, s ago", (r) => known(r.heard_seconds) ? r.heard_seconds.toFixed(1) : "–", (r) => r.heard_seconds],
+];
+let sortBy = 0, sortDown = false, ranks = [];
+
+function makeColumns() {
+  columns.forEach(([name, , value], i) => {
+    const head = element("th", null, value ? "" : "text");
+    const button = element("button", name);
+    head.scope = "col";
+    button.type = "button";
+    button.addEventListener("click", () => {
+      sortDown = sortBy === i && !sortDown;
+      sortBy = i;
+      showRanks();
+    });
+    head.append(button);
+    $("columns").append(head);
+  });
+}
+
+function ranksInOrder() {
+  const words = $("filter").value.toLowerCase();
+  const [, text, value] = columns[sortBy];
+  const key = (r) => value ? (known(value(r)) ? value(r) : -1) : text(r);
+  const shown = ranks.filter((r) => !words ||
+    columns.some(([, t]) => t(r).toLowerCase().includes(words)));
+  shown.sort((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0) * (sortDown ? -1 : 1));
+  return shown;
+}
+
+function showRanks() {
+  const body = $("ranks"), shown = ranksInOrder();
+  while (body.children.length > shown.length) body.lastChild.remove();
+  while (body.children.length < shown.length) {
+    const row = element("tr");
+    for (const [, , value] of columns) row.append(element("td", "", value ? "" : "text"));
+    body.append(row);
+  }
+  shown.forEach((r, i) => {
+    const row = body.children[i];
+    const className = r.role === "missing" ? "bad" : r.straggler ? "warn" : "";
+    if (row.className !== className) row.className = className;
+    columns.forEach(([, text], c) => setText(row.children[c], text(r)));
+  });
+  [...$("columns").children].forEach((head, i) =>
+    head.setAttribute("aria-sort", i !== sortBy ? "none" : sortDown ? "descending" : "ascending"));
+  setText($("shown"), shown.length === ranks.length ? "" : `${shown.length} of ${ranks.length}`);
+}
+
+// ---- events ----
+
+const grave = new Set(["lost", "error", "warning", "straggler"]);
+const dull = new Set(["event", "time", "badput", "goodput", "wall_seconds", "rank_hours", "ranks"]);
+
+function eventText(e) {
+  return Object.entries(e).filter(([key, v]) => !dull.has(key) && known(v) && typeof v !== "object")
+    .map(([key, v]) => `${key} ${typeof v === "number" ? number(v) : v}`).join(", ");
+}
+
+function showEvent(e) {
+  const list = $("events"), line = element("li");
+  const at = element("time", new Date(1000 * e.time).toLocaleTimeString());
+  line.append(at, element("b", e.event, grave.has(e.event) ? "bad" : ""), eventText(e));
+  list.prepend(line);
+  while (list.children.length > MOST_EVENTS) list.lastChild.remove();
+  if (e.event === "done") over = e.reason ? `done: ${e.reason}` : "done";
+  if (e.event === "error") over = "failed";
+}
+
+// ---- the connection ----
+
+let stream = null, curvesAt = 0;
+
+function showCurves() {
+  if (Date.now() - curvesAt < CURVES_MS) return;
+  curvesAt = Date.now();
+  const next = new Image();
+  next.onload = () => {
+    $("curves").src = next.src;
+    $("curves").alt = `Curves of the run ${$("name").textContent}`;
+    $("picture").hidden = false;
+    $("no-curves").hidden = true;
+  };
+  next.src = `/api/curves.svg?at=${curvesAt}`;
+}
+
+function showStatus(s) {
+  showHead(s);
+  showNumbers(s);
+  showTime(s);
+  ranks = s.ranks || [];
+  showRanks();
+  if (s.step > 0) showCurves();
+}
+
+async function askOnce() {
+  const recent = await fetch("/api/recent");
+  if (recent.ok) {
+    $("events").replaceChildren();
+    for (const e of await recent.json()) showEvent(e);
+  }
+  const job = await fetch("/api/job");
+  if (job.ok) setText($("job"), await job.text());
+}
+
+function follow() {
+  if (stream || document.hidden) return;
+  stream = new EventSource("/api/events");
+  stream.addEventListener("open", () => {
+    setText($("link"), "");
+    askOnce().catch(() => {});
+  });
+  stream.addEventListener("error", () => {
+    setText($("link"), over ? "" : "No connection to the driver: trying again");
+    if (stream && stream.readyState === EventSource.CLOSED) {
+      stream = null;
+      setTimeout(follow, 3000);
+    }
+  });
+  stream.addEventListener("status", (m) => showStatus(JSON.parse(m.data)));
+  stream.addEventListener("event", (m) => {
+    showEvent(JSON.parse(m.data));
+    if (over) setText($("stage"), over);
+  });
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden && stream) {
+    stream.close();
+    stream = null;
+  } else {
+    follow();
+  }
+});
+$("filter").addEventListener("input", showRanks);
+makeColumns();
+follow();

@@ -1,0 +1,87 @@
+"""The page of --http in headless Chromium, driven by chromedriver's WebDriver protocol: what it
+shows of a job that trains and loses a rank, and once the driver is gone."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import unittest
+import urllib.request
+
+import dp
+from dp import ENDLESS
+
+ARGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+CHROMEDRIVER, CHROMIUM = shutil.which("chromedriver"), shutil.which("chromium")
+
+
+class Browser:
+    """One window.  https://www.w3.org/TR/webdriver2/ names the commands."""
+
+    def __init__(self, folder):
+        self.process = subprocess.Popen([CHROMEDRIVER, "--port=0"], stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL, text=True,
+                                        start_new_session=True)
+        for line in self.process.stdout:
+            if "started successfully on port" in line:
+                self.url = f"http://127.0.0.1:{int(line.split()[-1].rstrip('.'))}/session"
+                break
+        options = {"binary": CHROMIUM, "args": ARGS + ["--user-data-dir=" + folder]}
+        session = self.ask("", {"capabilities": {"alwaysMatch": {
+            "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}}})
+        self.url += "/" + session["sessionId"]
+
+    def ask(self, path, body):
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode(),
+                                         {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)["value"]
+
+    def run(self, script):
+        return self.ask("/execute/sync", {"script": "return " + script, "args": []})
+
+    def close(self):
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.process.stdout.close()
+
+
+@unittest.skipUnless(CHROMEDRIVER and CHROMIUM, "chromium and chromium-driver are not there")
+class Page(dp.Case):
+    def text(self, element):
+        return self.browser.run(f"document.getElementById('{element}').textContent")
+
+    def wait_text(self, element, words):
+        return dp.wait_for(f"{words!r} in #{element}", lambda: words in self.text(element))
+
+    def test_loss(self):
+        driver = self.driver("--local", "--http", "0", "--inject", "kill:rank1@step40", n=3,
+                             job=ENDLESS)
+        url = driver.wait_line(r"to be looked at: (\S+)").group(1)
+        self.browser = Browser(self.path("profile"))
+        self.addCleanup(self.browser.close)
+        self.browser.ask("/url", {"url": url})
+        self.wait_event("recovered")
+        self.wait_text("events", "recovered")
+        self.wait_text("events", "lost")
+        self.wait_text("stage", "train")
+        dp.wait_for("three rows", lambda: self.rows() == ["0", "1", "2"])
+        dp.wait_for("curves", lambda: self.browser.run("document.images[0].naturalWidth") > 0)
+        self.assertRegex(self.text("done"), r"^step [\d,]+ of [\d,]+, epoch \d+")
+        self.assertRegex(self.text("legend"), r"steps that count [\d.]+ %.*lost [\d.]+ %")
+        self.assertIn("data:", self.text("job"))
+        self.browser.run("(document.getElementById('filter').value = 'no such host', "
+                         "document.getElementById('filter').dispatchEvent(new Event('input')))")
+        self.assertEqual((self.rows(), self.text("shown")), ([], "0 of 3"))
+        self.assertEqual(self.browser.ask("/se/log", {"type": "browser"}), [])
+        driver.signal(signal.SIGKILL)
+        self.wait_text("link", "No connection")
+
+    def rows(self):
+        return self.browser.run(
+            "[...document.querySelectorAll('#ranks tr')].map(r => r.firstChild.textContent)")
+
+
+if __name__ == "__main__":
+    dp.main()
