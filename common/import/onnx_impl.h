@@ -119,6 +119,10 @@ void onnx_make_parts(struct onnx *o, const char *target, int x, int dim, const i
 void onnx_make_several(struct onnx *o, const char *target, enum import_type type, int n,
                        const int64_t (*dim)[3], int *out);
 
+/* Count n elements that are made for a constant towards the limit of all; < 0: they are too many.
+ * It comes before memory is taken for them. */
+int onnx_count(struct onnx *o, int64_t n, enum import_type type);
+
 /* Constants that the reader needs. */
 const struct host_tensor *onnx_host(struct onnx *o, int v); /* NULL: it is none */
 int onnx_host_ints(struct onnx *o, int v, const char *what, int64_t *to, int most);

@@ -141,7 +141,7 @@ void onnx_out(struct onnx *o, int i, int v)
 /* ---- constants ---- */
 
 /* Before n elements of a constant are kept: fails if all constants would be too large. */
-static int make_count(struct onnx *o, int64_t n, enum import_type type)
+int onnx_count(struct onnx *o, int64_t n, enum import_type type)
 {
     const int64_t size = (int64_t)import_type_size(type);
 
@@ -167,7 +167,7 @@ static struct host_tensor *make_load(struct onnx *o, int v)
         h->stride[d] = n;
         n *= like.dim[d];
     }
-    if (make_count(o, n, like.type) < 0)
+    if (onnx_count(o, n, like.type) < 0)
         return NULL;
     to = arena_alloc(&o->memory, (size_t)n * import_type_size(like.type) + 1);
     if (onnx_tensor_read(o->file->path, o->known[v].init, 0, n, to, o->err) < 0) {
@@ -228,7 +228,7 @@ int onnx_constant(struct onnx *o, enum import_type type, int n_dims, const int64
         h->stride[d] = n;
         n *= dim[d];
     }
-    if (make_count(o, n, type) < 0)
+    if (onnx_count(o, n, type) < 0)
         return 0;
     h->data = arena_alloc(&o->memory, (size_t)n * import_type_size(type) + 1);
     memcpy(h->data, elements, (size_t)n * import_type_size(type));

@@ -151,9 +151,12 @@ static int attention_weights(struct onnx *o, int s)
 {
     const struct import_value v = *onnx_value(o, s);
     const float hidden = -INFINITY;
-    const unsigned last = 1u << (v.n_dims - 1);
+    unsigned last;
     int top, is_none, e, sum;
 
+    if (onnx_failed(o))
+        return s;
+    last = 1u << (v.n_dims - 1);
     top = onnx_reduce(o, "amax.default", s, last, 1);
     onnx_put_value(o, "self", top);
     onnx_put_value(o, "other", onnx_constant(o, IMPORT_F32, 0, NULL, &hidden));
@@ -231,6 +234,8 @@ static void attention_make(struct onnx *o, const struct onnx_op *op)
         a.mask = attention_joined(o, &a, T, S);
         a.is_causal = 0;
     }
+    if (onnx_failed(o))
+        return;
     y = attention_is_by_hand(o, &a) ? attention_by_hand(o, &a) : attention_node(o, &a);
     if (lines) {
         const struct import_value x = *onnx_value(o, y);

@@ -119,9 +119,12 @@ static void choose_one_hot(struct onnx *o, const struct onnx_op *op)
     x = onnx_reshape(o, onnx_cast(o, x, IMPORT_F32), dim, v.n_dims + 1);
     y = choose_compare(o, "eq.Tensor", x, choose_count(o, v.n_dims + 1, d, n, (int64_t[]){0, 1}));
     x = choose_compare(o, "eq.Tensor", x, choose_count(o, v.n_dims + 1, d, n, (int64_t[]){-n, 1}));
-    y = onnx_cast(o, choose_compare(o, "logical_or.default", y, x), IMPORT_F32);
-    y = onnx_affine(o, y, host_element(values, 1) - host_element(values, 0),
-                    host_element(values, 0));
+    y = choose_compare(o, "logical_or.default", y, x);
+    dim[d] = n;
+    onnx_put_value(o, "condition", y);
+    onnx_put_value(o, "self", choose_number(o, host_element(values, 1)));
+    onnx_put_value(o, "other", choose_number(o, host_element(values, 0)));
+    y = onnx_make(o, "where.self", IMPORT_F32, v.n_dims + 1, dim);
     onnx_out(o, 0, onnx_cast(o, y, type));
 }
 

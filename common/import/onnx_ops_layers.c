@@ -209,14 +209,15 @@ static void layers_pool_as_image(struct onnx_window *w)
  * output: [out, out].  The pads are still in w. */
 static int layers_shares(struct onnx *o, const struct onnx_window *w, const int64_t *extent)
 {
-    const int64_t n = w->out[0] * w->out[1];
+    int64_t n;
     float *to;
 
-    if (n > FOLD_MAX_ELEMENTS) {
-        onnx_fail(o, ERR_UNSUPPORTED, "its output has %lld places, want %d at most", (long long)n,
-                  FOLD_MAX_ELEMENTS);
+    if (w->out[1] > 0 && w->out[0] > FOLD_MAX_ELEMENTS / w->out[1]) {
+        onnx_fail(o, ERR_UNSUPPORTED, "its output has %lld rows of %lld places, want %d places",
+                  (long long)w->out[0], (long long)w->out[1], FOLD_MAX_ELEMENTS);
         return 0;
     }
+    n = w->out[0] * w->out[1];
     to = arena_alloc(&o->memory, sizeof *to * (size_t)n);
     for (int64_t i = 0; i < n; i++) {
         const int64_t at[2] = {i / w->out[1], i % w->out[1]};

@@ -136,7 +136,7 @@ static void products_conv_transpose(struct onnx *o, const struct onnx_op *op)
                   v.n_dims);
         return;
     }
-    if (weight.n_dims != v.n_dims || groups < 1 || weight.dim[0] != v.dim[1] ||
+    if (weight.n_dims != v.n_dims || groups < 1 || v.dim[1] < 1 || weight.dim[0] != v.dim[1] ||
         v.dim[1] % groups != 0) {
         onnx_fail(o, ERR_CONFIG, "its weight does not fit its input of %lld channels",
                   (long long)v.dim[1]);
@@ -250,6 +250,11 @@ static void products_einsum(struct onnx *o, const struct onnx_op *op)
     } else {
         products_once(text, to);
     }
+    for (int i = 0; i < n; i++)
+        if (onnx_in(o, i) == IMPORT_NO_VALUE) {
+            onnx_fail(o, ERR_CORRUPT, "its input %d has no name: export the network again", i);
+            return;
+        }
     for (int i = 0; i < n; i++)
         products_letters(o, i ? strchr(text, ',') + 1 : text, onnx_in(o, i), extent);
     for (const char *c = to; *c && !onnx_failed(o); c++)

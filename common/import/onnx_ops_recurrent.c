@@ -115,12 +115,22 @@ static int cells_state(struct onnx *o, int i, const int64_t *dim, int batch_firs
 {
     const int v = onnx_in(o, i);
     const float zero = 0;
+    struct import_value s;
 
     if (v == IMPORT_NO_VALUE)
         return onnx_expand(
             o,
             onnx_reshape(o, onnx_constant(o, IMPORT_F32, 0, NULL, &zero), (int64_t[]){1, 1, 1}, 3),
             dim, 3);
+    s = *onnx_value(o, v);
+    if (s.n_dims != 3 || s.dim[batch_first] != dim[0] || s.dim[!batch_first] != dim[1] ||
+        s.dim[2] != dim[2]) {
+        onnx_fail(o, ERR_CONFIG,
+                  "its first state, input %d, does not fit %lld directions, a batch of %lld and a "
+                  "state of %lld",
+                  i, (long long)dim[0], (long long)dim[1], (long long)dim[2]);
+        return v;
+    }
     return batch_first ? onnx_permute(o, v, (int64_t[]){1, 0, 2}) : v;
 }
 
@@ -132,8 +142,8 @@ static int cells_check(struct onnx *o, const struct cells_kind *k, int n_dirs, i
     const int b = onnx_in(o, 3);
 
     if (x.n_dims != 3 || w.n_dims != 3 || r.n_dims != 3 || w.dim[0] != n_dirs ||
-        r.dim[0] != n_dirs || w.dim[1] != k->gates * H || w.dim[2] != x.dim[2] ||
-        r.dim[1] != k->gates * H || r.dim[2] != H || H < 1 ||
+        r.dim[0] != n_dirs || H < 1 || r.dim[2] != H || w.dim[1] != k->gates * H ||
+        w.dim[2] != x.dim[2] || r.dim[1] != k->gates * H ||
         (b >= 0 && (onnx_value(o, b)->n_dims != 2 || onnx_value(o, b)->dim[0] != n_dirs ||
                     onnx_value(o, b)->dim[1] != 2 * k->gates * H)))
         onnx_fail(o, ERR_CONFIG,

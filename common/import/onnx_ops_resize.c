@@ -152,6 +152,8 @@ static int resize_along(struct onnx *o, const struct resize *r, int x, int d)
                   (long long)out, (long long)n);
         return x;
     }
+    if (onnx_count(o, n * out, IMPORT_F32) < 0)
+        return x;
     matrix = arena_alloc(&o->memory, sizeof *matrix * (size_t)(n * out));
     extra = arena_alloc(&o->memory, sizeof *extra * (size_t)out);
     memset(matrix, 0, sizeof *matrix * (size_t)(n * out));

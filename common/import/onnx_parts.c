@@ -72,9 +72,13 @@ int onnx_pair(struct onnx *o, const char *target, int a, int b)
 
 int onnx_vector(struct onnx *o, int64_t n, int64_t from, int64_t step, enum import_type type)
 {
-    int64_t *whole = arena_alloc(&o->memory, sizeof *whole * ((size_t)n + 1));
-    float *real = arena_alloc(&o->memory, sizeof *real * ((size_t)n + 1));
+    int64_t *whole;
+    float *real;
 
+    if (onnx_failed(o) || onnx_count(o, n, IMPORT_I64) < 0)
+        return 0;
+    whole = arena_alloc(&o->memory, sizeof *whole * ((size_t)n + 1));
+    real = arena_alloc(&o->memory, sizeof *real * ((size_t)n + 1));
     for (int64_t i = 0; i < n; i++) {
         whole[i] = from + i * step;
         real[i] = (float)whole[i];
@@ -117,6 +121,8 @@ int onnx_matmul(struct onnx *o, int a, int b)
     struct import_value v = *onnx_value(o, a);
     const struct import_value *w = onnx_value(o, b);
 
+    if (onnx_failed(o))
+        return a;
     v.dim[v.n_dims - 1] = w->dim[w->n_dims - 1];
     onnx_put_value(o, "self", a);
     onnx_put_value(o, "other", b);

@@ -145,8 +145,8 @@ static int loss_checked_rows(struct net *m, struct compose *c, int k)
         return NO_VALUE;
     s = &m->g->value[x].shape;
     sample_field_print(t, &target);
-    if (is_class && s->n == 3 && t->shape.n == 1 && s->dim[1] == s->dim[2] &&
-        s->dim[1] == t->shape.dim[0])
+    if (is_class && loss_is_of_classes(l->kind) && s->n == 3 && t->shape.n == 1 &&
+        s->dim[1] == s->dim[2] && s->dim[1] == t->shape.dim[0])
         c->rc = err_set(c->err, ERR_CONFIG,
                         "model.loss: output %s is %s, which has as many classes as places; say "
                         "which dimension has the classes: {name: %s, class_dim: 1} for [batch, "
