@@ -194,6 +194,13 @@ static int exec_wait(struct exec *x, int64_t patience_ms)
     }
 }
 
+/* To the shell and all that it has started. */
+static void exec_signal(const struct exec *x, int signal)
+{
+    if (minder_n_running(&x->minder) && x->minder.group > 0)
+        kill(-x->minder.group, signal);
+}
+
 /* The command reads no more.  Mostly it is about to end. */
 static void exec_drop(struct exec *x)
 {
@@ -202,9 +209,9 @@ static void exec_drop(struct exec *x)
 
     exec_close(x);
     if (!exec_wait(x, EXEC_TERM_MS)) {
-        minder_signal(&x->minder, SIGTERM);
+        exec_signal(x, SIGTERM);
         if (!exec_wait(x, EXEC_TERM_MS))
-            minder_signal(&x->minder, SIGKILL);
+            exec_signal(x, SIGKILL);
         (void)exec_wait(x, EXEC_TERM_MS);
     }
     (void)minder_reap(&x->minder, &tag, text, &status);
@@ -291,7 +298,9 @@ static void exec_stop(struct exec *x)
     if (minder_n_running(&x->minder)) {
         log_warn("report.exec: the command does not end %d s after the job: SIGTERM",
                  x->grace_ms / 1000);
-        minder_signal(&x->minder, SIGTERM);
+        exec_signal(x, SIGTERM);
+        if (!exec_wait(x, EXEC_TERM_MS))
+            exec_signal(x, SIGKILL);
     }
     minder_end(&x->minder, EXEC_TERM_MS, 1);
 }

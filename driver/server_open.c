@@ -49,8 +49,9 @@ static void server_open_on_accepted(void *arg, struct conn *c) { server_accept(a
 static void limit_strangers(const struct server *s, struct listener_options *l)
 {
     const int n_ranks = (int)max_i64(s->options->n_ranks, s->job->cluster.max_ranks);
-    const int n_others =
+    const int left =
         files_for_strangers(s->options, s->job, s->trust.tls ? MAX_UNPROVEN : MAX_STRANGERS);
+    const int n_others = s->options->http ? left / 2 : left; /* the other half is for --http */
 
     l->max_strangers = n_ranks + n_others;
     l->max_each = n_ranks + (n_others + 1) / 2;

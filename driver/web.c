@@ -187,7 +187,8 @@ int web_open(uv_loop_t *loop, const struct web_sources *from, struct web **out, 
     h.arg = w;
     h.n_files = web_count_assets();
     h.files = w->files = web_files(h.n_files);
-    h.most = (int)max_i64(HTTP_LEAST, files_for_strangers(from->options, from->job, HTTP_MOST) / 2);
+    h.most =
+        (int)max_i64(HTTP_LEAST, files_for_strangers(from->options, from->job, 2 * HTTP_MOST) / 2);
     if (rc == 0)
         rc = web_token(from->options, host, h.port, h.token, err);
     if (rc == 0)

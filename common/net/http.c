@@ -115,8 +115,9 @@ void http_dress(struct MHD_Response *r, const char *type)
 {
     static const char *const headers[][2] = {
         {MHD_HTTP_HEADER_CACHE_CONTROL, "no-store"},
-        {"Content-Security-Policy",
-         "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
+        {"Content-Security-Policy", /* curves.svg has its style inside */
+         "default-src 'self'; style-src 'self' 'unsafe-inline'; base-uri 'none'; form-action "
+         "'none'; frame-ancestors 'none'"},
         {"X-Content-Type-Options", "nosniff"},
         {"Referrer-Policy", "no-referrer"},
     };

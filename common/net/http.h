@@ -5,10 +5,10 @@
  * is published from then on, and each second the document `live`, which is not made while nobody
  * reads.
  *
- * Bounds: `most` connections.  When few places are left, the connection that has been idle for the
- * longest time makes room, so those who come and say nothing keep nobody out.  Two fifths of the
- * places are for streams; one more is answered 200 and closed, since a browser never comes back
- * after any other status.  A reader of a stream who falls HTTP_BEHIND notes behind, or does not
+ * Bounds: `most` connections.  When few places are left, the oldest connection that is no stream
+ * makes room, so those who come and say nothing keep nobody out.  Two fifths of the places are for
+ * streams; one more is answered 200 and closed, since a browser never comes back after any other
+ * status.  A reader of a stream who falls HTTP_BEHIND notes behind, or does not
  * read at all for HTTP_IDLE_S, is cut off.
  *
  * Only GET and HEAD are answered.  net/http_gate.h says to whom.

@@ -108,7 +108,8 @@ void latest_note(struct latest *l, const struct session_event *ev, int64_t now_n
         l->n_recovered++;
         break;
     case EVENT_ERROR:
-        l->has_failed = 1;
+        if (ev->phase != PHASE_CHECKPOINT) /* the job goes on without one that cannot be written */
+            l->has_failed = 1;
         break;
     case EVENT_DONE:
         l->is_done = 1;

@@ -182,7 +182,7 @@ function showEvent(e) {
   list.prepend(line);
   while (list.children.length > MOST_EVENTS) list.lastChild.remove();
   if (e.event === "done") over = e.reason ? `done: ${e.reason}` : "done";
-  if (e.event === "error") over = "failed";
+  if (e.event === "error" && e.phase !== "checkpoint") over = "failed";
 }
 
 // ---- the connection ----
@@ -226,6 +226,7 @@ function follow() {
   stream = new EventSource("/api/events");
   stream.addEventListener("open", () => {
     setText($("link"), "");
+    over = null; // another driver may go on with the run
     askOnce().catch(() => {});
   });
   stream.addEventListener("error", () => {
