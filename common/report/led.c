@@ -99,7 +99,7 @@ static struct account_times led_times(const json_t *o, const json_t *badput)
 
     for (int i = ACCOUNT_PRODUCTIVE + 1; i < ACCOUNT_KINDS; i++)
         t.ns[i] = llrint(1e9 * led_real(badput, account_key(i)));
-    t.rank_ns = llrint(fmin(3600e9 * led_real(o, "rank_hours"), 4e18));
+    t.rank_us = llrint(fmin(3600e6 * led_real(o, "rank_hours"), (double)(INT64_MAX / 32)));
     t.ns[ACCOUNT_PRODUCTIVE] = max_i64(0, wall - account_wall_ns(&t));
     return t;
 }

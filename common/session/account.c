@@ -17,7 +17,7 @@ static void go_on(struct account *a, int64_t now_ns)
     if (now_ns <= a->at_ns)
         return;
     a->times.ns[a->now] += now_ns - a->at_ns;
-    a->times.rank_ns += a->n_ranks * (now_ns - a->at_ns);
+    a->times.rank_us += a->n_ranks * (now_ns - a->at_ns) / 1000;
     a->at_ns = now_ns;
 }
 
@@ -147,7 +147,7 @@ struct account_times account_at(const struct account *a, int64_t now_ns)
     struct account_times t = a->times;
     int64_t since = max_i64(0, now_ns - a->at_ns);
     t.ns[a->now] += since;
-    t.rank_ns += a->n_ranks * since;
+    t.rank_us += a->n_ranks * since / 1000;
     return t;
 }
 
@@ -165,7 +165,7 @@ double account_goodput(const struct account_times *t)
     return wall > 0 ? (double)t->ns[ACCOUNT_PRODUCTIVE] / (double)wall : 0;
 }
 
-double account_rank_hours(const struct account_times *t) { return (double)t->rank_ns / 3600e9; }
+double account_rank_hours(const struct account_times *t) { return (double)t->rank_us / 3600e6; }
 
 double account_forecast(const struct account_times *t, int64_t done, int64_t left)
 {
@@ -192,7 +192,7 @@ void account_write(const struct account_times *t, int64_t step, int64_t out[ACCO
 {
     for (int i = 0; i < ACCOUNT_KINDS; i++)
         out[i] = t->ns[i];
-    out[ACCOUNT_KINDS] = t->rank_ns;
+    out[ACCOUNT_KINDS] = t->rank_us;
     out[ACCOUNT_KINDS + 1] = step;
 }
 
@@ -207,7 +207,7 @@ int account_read(const int64_t *numbers, size_t n, struct account_past *out)
             return 0;
     for (int i = 0; i < ACCOUNT_KINDS; i++)
         past.times.ns[i] = numbers[i];
-    past.times.rank_ns = numbers[ACCOUNT_KINDS];
+    past.times.rank_us = numbers[ACCOUNT_KINDS];
     past.mark[0] =
         (struct account_mark){numbers[ACCOUNT_KINDS + 1],
                               past.times.ns[ACCOUNT_PRODUCTIVE] + past.times.ns[ACCOUNT_DATA]};
@@ -220,6 +220,6 @@ void account_check(const struct account *a)
     for (int i = 0; i < ACCOUNT_KINDS; i++)
         ASSERT(a->times.ns[i] >= 0);
     ASSERT(account_wall_ns(&a->times) == a->before_ns + a->at_ns - a->from_ns);
-    ASSERT(a->times.rank_ns >= 0);
+    ASSERT(a->times.rank_us >= 0);
     ASSERT(a->n_marks >= 0 && a->n_marks <= ACCOUNT_MARKS);
 }

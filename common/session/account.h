@@ -33,7 +33,7 @@ enum account_kind {
 
 struct account_times {
     int64_t ns[ACCOUNT_KINDS]; /* all 0: nothing is known */
-    int64_t rank_ns;           /* the time of each rank while it was connected, added up */
+    int64_t rank_us;           /* the time of each rank while it was connected, added up */
 };
 
 /* When the run had made `step`, training had taken `ns`, waits for data included. */
@@ -100,7 +100,7 @@ double account_forecast(const struct account_times *t, int64_t done, int64_t lef
 
 const char *account_key(enum account_kind kind); /* "start"; "productive" */
 
-/* The account as numbers for a standby: the kinds in their order, rank_ns, and the step of the run.
+/* The account as numbers for a standby: the kinds in their order, rank_us, and the step of the run.
  */
 void account_write(const struct account_times *t, int64_t step, int64_t out[ACCOUNT_NUMBERS]);
 

@@ -129,7 +129,7 @@ static const struct {
       .step = 3,
       .cost = 12.75,
       .done = {.seconds = 8, .epoch = EPOCH},
-      .account.rank_ns = 7200000000000,
+      .account.rank_us = 7200000000,
       .account.ns = {[ACCOUNT_PRODUCTIVE] = 6000000000,
                      [ACCOUNT_START] = 1500000000,
                      [ACCOUNT_WAITING] = 500000000}},

@@ -254,7 +254,7 @@ static void test_led_of_an_account(void **state)
     assert_int_equal(led.account.times.ns[ACCOUNT_REPEATED], 4000000000);
     assert_int_equal(led.account.times.ns[ACCOUNT_PRODUCTIVE], 4500000000);
     assert_int_equal(led.account.times.ns[ACCOUNT_DATA], 500000000);
-    assert_int_equal(led.account.times.rank_ns, 1800000000000);
+    assert_int_equal(led.account.times.rank_us, 1800000000);
     assert_int_equal(led.account.n_marks, 3);
     assert_int_equal(led.account.mark[0].step, 0);
     assert_int_equal(led.account.mark[1].step, 30);

@@ -129,7 +129,7 @@ static void ranks_cost_while_they_are_here(void **state)
 {
     const int64_t hour = INT64_C(3600000000000);
     struct account_past past = {
-        .times = {.ns = {[ACCOUNT_PRODUCTIVE] = hour}, .rank_ns = 3 * hour}};
+        .times = {.ns = {[ACCOUNT_PRODUCTIVE] = hour}, .rank_us = 3 * hour / 1000}};
     struct account a;
     (void)state;
     account_init(&a, &past, 0);

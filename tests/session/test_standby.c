@@ -140,7 +140,7 @@ static void half_of_the_voters_make_it_lead(void **state)
     assert_int_equal(l.voters.generation, 7);
     assert_true(l.account_ns > 0);
     assert_int_equal(account_wall_ns(&l.account.times), 50);
-    assert_int_equal(l.account.times.rank_ns, 77);
+    assert_int_equal(l.account.times.rank_us, 77);
     assert_int_equal(l.account.mark[0].step, 5);
     assert_int_equal(l.account.mark[0].ns, 30);
     assert_true(standby_holds(r.s, 1) && standby_holds(r.s, 3));
