@@ -91,6 +91,7 @@ int64_t ring_hand(struct ring *r, int64_t step, int64_t bucket, int64_t n_bytes,
     ring_put(&s->began_ns, 0);
     ring_put(&s->ended_ns, 0);
     ring_put(&s->is_failed, 0);
+    ring_put(&s->track, -1);
     ring_put(&s->id, id);
     ring_put(&r->handed, id);
     return id;
@@ -115,9 +116,10 @@ void ring_run(struct ring *r, int64_t id, int64_t now_ns)
     ASSERT(id > 0);
 
     ASSERT(id <= ring_get(&r->handed));
-    if (ring_get(&s->id) == id)
+    if (ring_get(&s->id) == id) {
         ring_put(&s->began_ns, now_ns);
-    ring_put(&s->track, ring_take_track(r, id));
+        ring_put(&s->track, ring_take_track(r, id));
+    }
 }
 
 /* An entry that a newer one has replaced counts as ended. */
@@ -133,7 +135,13 @@ static const char *name_of_bucket(int64_t bucket)
     return bucket >= 0 ? "all-reduce" : bucket == RING_SYNC ? "statistics" : "state";
 }
 
-/* The number of a collective in its formation rises with the formation's own. */
+/* The number of a collective in its formation rises with the formation's own, over 2^30 formations.
+ */
+static int64_t ring_number_of(const struct slot *s)
+{
+    return ((ring_get(&s->generation) & 0x3fffffff) << 32) + (ring_get(&s->number_in) & UINT32_MAX);
+}
+
 static void ring_add_span(struct ring *r, const struct slot *s, int64_t now_ns)
 {
     const int64_t began_ns = ring_get(&s->began_ns);
@@ -141,8 +149,7 @@ static void ring_add_span(struct ring *r, const struct slot *s, int64_t now_ns)
                                     .took_ns = now_ns - began_ns,
                                     .step = ring_get(&s->step),
                                     .n_bytes = ring_get(&s->n_bytes),
-                                    .collective =
-                                        (ring_get(&s->generation) << 32) + ring_get(&s->number_in),
+                                    .collective = ring_number_of(s),
                                     .bucket = (int32_t)ring_get(&s->bucket)};
 
     if (began_ns)
@@ -153,19 +160,20 @@ static void ring_add_span(struct ring *r, const struct slot *s, int64_t now_ns)
 void ring_end(struct ring *r, int64_t id, int64_t now_ns, int is_failed)
 {
     struct slot *s = ring_slot_of(r, id);
-    int64_t track;
     ASSERT(id > 0);
 
     ASSERT(id <= ring_get(&r->handed));
-    track = ring_get(&s->track);
     if (ring_get(&s->id) == id) {
+        const int64_t track = ring_get(&s->track);
+
         ring_put(&s->is_failed, is_failed);
         ring_put(&s->ended_ns, now_ns);
         if (track >= 0 && spans_is_on(r->track[track]))
             ring_add_span(r, s, now_ns);
     }
-    if (track >= 0 && ring_get(&r->runs[track]) == id)
-        ring_put(&r->runs[track], 0);
+    for (size_t k = 0; k < ARRAY_LEN(r->runs); k++)
+        if (ring_get(&r->runs[k]) == id)
+            ring_put(&r->runs[k], 0);
     for (id = ring_get(&r->ended) + 1; has_ended(r, id); id++)
         ring_put(&r->ended, id);
 }
