@@ -70,7 +70,7 @@ class Page(dp.Case):
         dp.wait_for("curves", lambda: self.browser.run("document.images[0].naturalWidth") > 0)
         self.assertRegex(self.text("done"), r"^step [\d,]+ of [\d,]+, epoch \d+")
         self.assertRegex(self.text("legend"), r"steps that count [\d.]+ %.*lost [\d.]+ %")
-        self.assertIn("data:", self.text("job"))
+        self.wait_text("job", "data:")
         self.browser.run("(document.getElementById('filter').value = 'no such host', "
                          "document.getElementById('filter').dispatchEvent(new Event('input')))")
         self.assertEqual((self.rows(), self.text("shown")), ([], "0 of 3"))
