@@ -2,6 +2,8 @@
  * dies, is not waited for when it does not read, and ends with the job. */
 #include "../test.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -148,6 +150,25 @@ static void test_stays(void **state)
     free(text);
 }
 
+/* The signal reaches what the shell has started, too: nobody holds the fifo any more. */
+static void test_whole_command(void **state)
+{
+    struct pollfd end = {.events = POLLIN};
+    struct exec *x;
+
+    (void)state;
+    assert_int_equal(mkfifo("fifo", 0600), 0);
+    end.fd = open("fifo", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    assert_true(end.fd >= 0);
+    x = begin("sleep 300 > fifo & touch begun; wait");
+    say(x, "one");
+    await("begun");
+    exec_free(x);
+    assert_int_equal(poll(&end, 1, 10000), 1);
+    assert_true(end.revents & POLLHUP);
+    close(end.fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -156,6 +177,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_slow, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_closes, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_stays, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_whole_command, folder_setup, folder_teardown),
     };
 
     signal(SIGPIPE, SIG_IGN); /* as the daemons do */
