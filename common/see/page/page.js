@@ -1,12 +1,24 @@
-// The page of --http.  It asks for the documents once, and then follows one stream of events, which
-// it closes while it is hidden: a browser allows a host six connections.  All that comes from the
-// run is put in as text, never as HTML.
+// The page of --http, and of a report (see/report.h).  It asks for the documents once, and then
+// follows one stream of events, which it closes while it is hidden: a browser allows a host six
+// connections.  A report has the documents in itself, and nothing to follow.  All that comes from
+// the run is put in as text, never as HTML.
 "use strict";
 
-const CURVES_MS = 2000; // between two pictures, at least
-const MOST_EVENTS = 300;
 const $ = (id) => document.getElementById(id);
 const known = (v) => v !== null && v !== undefined;
+const embedded = (path) => $(path.replace("/api", "dptrain").replaceAll("/", "-"));
+const isReport = known(embedded("/api/status"));
+const CURVES_MS = 2000; // between two pictures, at least
+const MOST_EVENTS = isReport ? 5000 : 300;
+
+// A document of driver/web.h: parsed JSON, or a text; null if there is none.
+async function ask(path) {
+  if (isReport) return known(embedded(path)) ? JSON.parse(embedded(path).textContent) : null;
+  const answer = await fetch(path);
+  if (!answer.ok) return null;
+  const isJson = (answer.headers.get("Content-Type") || "").startsWith("application/json");
+  return isJson ? answer.json() : answer.text();
+}
 
 function element(name, text, className) {
   const e = document.createElement(name);
@@ -175,9 +187,15 @@ function eventText(e) {
     .map(([key, v]) => `${key} ${typeof v === "number" ? number(v) : v}`).join(", ");
 }
 
+// A report may be of a run of days, and is read later.
+function when(time) {
+  const date = new Date(1000 * time);
+  return isReport ? date.toLocaleString() : date.toLocaleTimeString();
+}
+
 function showEvent(e) {
   const list = $("events"), line = element("li");
-  const at = element("time", new Date(1000 * e.time).toLocaleTimeString());
+  const at = element("time", when(e.time));
   line.append(at, element("b", e.event, grave.has(e.event) ? "bad" : ""), eventText(e));
   list.prepend(line);
   while (list.children.length > MOST_EVENTS) list.lastChild.remove();
@@ -189,7 +207,9 @@ function showEvent(e) {
 
 let stream = null, curvesAt = 0;
 
-function showCurves() {
+const svgAddress = (text) => `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
+
+async function showCurves() {
   if (Date.now() - curvesAt < CURVES_MS) return;
   curvesAt = Date.now();
   const next = new Image();
@@ -199,7 +219,8 @@ function showCurves() {
     $("picture").hidden = false;
     $("no-curves").hidden = true;
   };
-  next.src = `/api/curves.svg?at=${curvesAt}`;
+  next.src = isReport ? svgAddress(await ask("/api/curves.svg"))
+    : `/api/curves.svg?at=${curvesAt}`;
 }
 
 function showStatus(s) {
@@ -212,17 +233,25 @@ function showStatus(s) {
 }
 
 async function askOnce() {
-  const recent = await fetch("/api/recent");
-  if (recent.ok) {
+  const recent = await ask("/api/recent");
+  if (recent) {
     $("events").replaceChildren();
-    for (const e of await recent.json()) showEvent(e);
+    for (const e of recent) showEvent(e);
   }
-  const job = await fetch("/api/job");
-  if (job.ok) setText($("job"), await job.text());
+  const job = await ask("/api/job");
+  if (known(job)) setText($("job"), job);
+}
+
+async function showReport() {
+  const made = await ask("/api/report");
+  $("link").className = "soft";
+  setText($("link"), `as of ${when(made.time)}`);
+  await askOnce();
+  showStatus(await ask("/api/status"));
 }
 
 function follow() {
-  if (stream || document.hidden) return;
+  if (stream || document.hidden || isReport) return;
   stream = new EventSource("/api/events");
   stream.addEventListener("open", () => {
     setText($("link"), "");
@@ -253,4 +282,5 @@ document.addEventListener("visibilitychange", () => {
 });
 $("filter").addEventListener("input", showRanks);
 makeColumns();
-follow();
+if (isReport) showReport();
+else follow();
