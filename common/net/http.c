@@ -202,69 +202,67 @@ static enum MHD_Result http_keep_token(struct http *h, struct MHD_Connection *c)
     return rc;
 }
 
-static enum gate_verdict http_judge(const struct http *h, struct MHD_Connection *c)
+static struct gate_request http_parts(const struct http *h, struct MHD_Connection *c)
 {
-    const struct gate_request r = {
-        .host = http_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST),
-        .authorization = http_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION),
-        .query = http_value(c, MHD_GET_ARGUMENT_KIND, "token"),
-        .cookie = http_value(c, MHD_COOKIE_KIND, h->cookie)};
-
-    return gate_check(&h->gate, &r);
+    return (struct gate_request){.host = http_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST),
+                                 .authorization =
+                                     http_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION),
+                                 .query = http_value(c, MHD_GET_ARGUMENT_KIND, "token"),
+                                 .cookie = http_value(c, MHD_COOKIE_KIND, h->cookie)};
 }
 
-static enum MHD_Result http_route(struct http *h, struct MHD_Connection *c, const char *path,
-                                  int is_head)
+static enum MHD_Result http_answer_document(struct http *h, struct MHD_Connection *c, int i)
 {
-    for (int i = 0; i < h->o.n_documents; i++)
-        if (!strcmp(path, h->o.documents[i].path)) {
-            const struct http_copy *copy = http_fresh(h, &h->o.documents[i]);
+    const struct http_copy *copy = http_fresh(h, &h->o.documents[i]);
 
-            return MHD_queue_response(c, (unsigned)copy->status, copy->response);
-        }
-    if (h->o.stream && !strcmp(path, h->o.stream))
-        return http_stream_open(h, c, is_head);
-    if (!strcmp(path, "/") &&
-        gate_is_token(&h->gate, http_value(c, MHD_GET_ARGUMENT_KIND, "token")))
+    return MHD_queue_response(c, (unsigned)copy->status, copy->response);
+}
+
+static enum MHD_Result http_answer(struct http *h, struct MHD_Connection *c, const char *method,
+                                   struct http_route to)
+{
+    switch (to.kind) {
+    case ROUTE_METHOD:
+        return http_say(c, MHD_HTTP_METHOD_NOT_ALLOWED, "this server can be looked at: GET, HEAD\n",
+                        MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
+    case ROUTE_OTHER_HOST:
+        return http_say(c, MHD_HTTP_FORBIDDEN, h->other_host, NULL, NULL);
+    case ROUTE_NO_TOKEN:
+        return http_say(c, MHD_HTTP_UNAUTHORIZED,
+                        "the token is missing or wrong: open the link that dpdriver printed, or "
+                        "send \"Authorization: Bearer TOKEN\"\n",
+                        MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+    case ROUTE_DOCUMENT:
+        return http_answer_document(h, c, to.i);
+    case ROUTE_STREAM:
+        return http_stream_open(h, c, !strcmp(method, MHD_HTTP_METHOD_HEAD));
+    case ROUTE_KEEP_TOKEN:
         return http_keep_token(h, c);
-    for (int i = 0; i < h->o.n_files; i++)
-        if (!strcmp(path, h->o.files[i].path))
-            return http_answer_file(c, &h->o.files[i]);
-    return http_say(c, MHD_HTTP_NOT_FOUND, "there is nothing at this path\n", NULL, NULL);
+    case ROUTE_FILE:
+        return http_answer_file(c, &h->o.files[to.i]);
+    case ROUTE_NOTHING:
+    default:
+        return http_say(c, MHD_HTTP_NOT_FOUND, "there is nothing at this path\n", NULL, NULL);
+    }
 }
 
+/* It comes twice: with the headers, and after the body, of which nothing is read.  An answer to the
+ * first call ends the connection: so those whose method sends a body are answered then. */
 static enum MHD_Result http_on_request(void *arg, struct MHD_Connection *c, const char *path,
                                        const char *method, const char *version, const char *upload,
                                        size_t *n_upload, void **state)
 {
     struct http *h = arg;
-    const int is_head = !strcmp(method, MHD_HTTP_METHOD_HEAD);
+    const struct gate_request r = http_parts(h, c);
 
     (void)version;
     (void)upload;
     (void)n_upload;
-    if (!is_head && strcmp(method, MHD_HTTP_METHOD_GET) != 0)
-        return http_say(c, MHD_HTTP_METHOD_NOT_ALLOWED, "this server can be looked at: GET, HEAD\n",
-                        MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
-    if (!*state) { /* an answer to the first call would end the connection */
+    if (!*state && http_is_method(method)) {
         *state = h;
         return MHD_YES;
     }
-    switch (http_judge(h, c)) {
-    case GATE_OTHER_HOST:
-        return http_say(c, MHD_HTTP_FORBIDDEN,
-                        "this server answers to localhost and 127.0.0.1 alone: another name in "
-                        "the address may belong to a foreign page\n",
-                        NULL, NULL);
-    case GATE_NO_TOKEN:
-        return http_say(c, MHD_HTTP_UNAUTHORIZED,
-                        "the token is missing or wrong: open the link that dpdriver printed, or "
-                        "send \"Authorization: Bearer TOKEN\"\n",
-                        MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
-    case GATE_OPEN:
-    default:
-        return http_route(h, c, path, is_head);
-    }
+    return http_answer(h, c, method, http_route_of(&h->o, &h->gate, method, path, &r));
 }
 
 /* ---- life ---- */

@@ -8,8 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-
-#include "net/addr.h"
+#include <unistd.h>
 
 static const char purpose[] = "dptrain page 1"; /* the secret makes other keys, too */
 
@@ -56,34 +55,45 @@ static int gate_is_port(const char *text)
     return text[0] == ':' && n >= 1 && n <= 5 && text[1 + n] == '\0';
 }
 
-/* 1: a Host header that names this machine's loopback, with or without a port. */
-static int gate_is_own_host(const char *host)
+/* The name or number of a Host header, without its port and brackets: 1, or 0 if it has none. */
+static int gate_host(const char *header, char out[ADDR_MAX_HOST])
 {
-    static const char name[] = "localhost";
-    char number[ADDR_TEXT];
-    size_t n;
+    const int is_bracketed = header[0] == '[';
+    const char *name = header + is_bracketed;
+    const size_t n = strcspn(name, is_bracketed ? "]" : ":");
+    const char *rest = name + n;
 
-    if (!strncasecmp(host, name, sizeof name - 1))
-        return gate_is_port(host + sizeof name - 1);
-    if (host[0] == '[') {
-        n = strcspn(++host, "]");
-        if (host[n] != ']' || !gate_is_port(host + n + 1))
-            return 0;
-    } else {
-        n = strcspn(host, ":");
-        if (!gate_is_port(host + n))
-            return 0;
-    }
-    if (n >= sizeof number)
+    if (is_bracketed && *rest++ != ']')
         return 0;
-    memcpy(number, host, n);
-    number[n] = '\0';
-    return addr_is_number(number) && addr_number_is_loopback(number);
+    if (n == 0 || n >= ADDR_MAX_HOST || !gate_is_port(rest))
+        return 0;
+    memcpy(out, name, n);
+    out[n] = '\0';
+    return !is_bracketed || strchr(out, ':');
+}
+
+static int gate_is_own_host(const struct gate *g, const char *header)
+{
+    char host[ADDR_MAX_HOST];
+
+    if (!gate_host(header, host))
+        return 0;
+    if (addr_is_number(host))
+        return !g->is_loopback || addr_number_is_loopback(host);
+    return !strcasecmp(host, "localhost") || !strcasecmp(host, g->given) ||
+           !strcasecmp(host, g->own);
+}
+
+void gate_own_name(char out[ADDR_MAX_HOST])
+{
+    if (gethostname(out, ADDR_MAX_HOST) < 0)
+        out[0] = '\0';
+    out[ADDR_MAX_HOST - 1] = '\0';
 }
 
 enum gate_verdict gate_check(const struct gate *g, const struct gate_request *r)
 {
-    if (g->is_loopback && r->host && !gate_is_own_host(r->host))
+    if (!g->token[0] && r->host && !gate_is_own_host(g, r->host))
         return GATE_OTHER_HOST;
     if (!g->token[0] || gate_is_token(g, r->query) || gate_is_token(g, r->cookie) ||
         gate_is_token(g, gate_bearer(r->authorization)))

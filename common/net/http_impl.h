@@ -7,12 +7,13 @@
 
 #include <microhttpd.h>
 
-#include "net/http.h"
+#include "net/http_route.h"
 
 enum {
     HTTP_FRESH_MS = 1000, /* a document is made at most so often */
     HTTP_SPARE = 8,       /* places that are kept free by turning idle connections out */
-    HTTP_URL = 384,
+    HTTP_URL = 448,
+    HTTP_NAME = ADDR_MAX_HOST + ADDR_TEXT, /* an address in a link */
     HTTP_COOKIE = 32,
     HTTP_HELD = 1 << 20, /* bytes of notes that wait for readers */
 };
@@ -51,6 +52,7 @@ struct http {
     struct http_options o;
     struct gate gate;
     char url[HTTP_URL], cookie[HTTP_COOKIE];
+    char other_host[1024]; /* the answer to one who asks under another name */
     struct MHD_Daemon *mhd;
     uv_poll_t poll;   /* libmicrohttpd's epoll descriptor */
     uv_timer_t timer; /* until libmicrohttpd wants to run again */

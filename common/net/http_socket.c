@@ -52,7 +52,7 @@ static int http_bind(const struct sockaddr *sa, int *fd)
 }
 
 /* The address in a link: for all addresses, this host's name. */
-static void http_name(const struct sockaddr *sa, char out[HTTP_URL / 2])
+static void http_name(const struct sockaddr *sa, const char *own, char out[HTTP_NAME])
 {
     char number[ADDR_TEXT], *colon;
 
@@ -62,21 +62,34 @@ static void http_name(const struct sockaddr *sa, char out[HTTP_URL / 2])
         return;
     colon = strrchr(out, ':');
     snprintf(number, sizeof number, "%s", colon);
-    if (gethostname(out, HTTP_URL / 4) < 0)
-        snprintf(out, HTTP_URL / 4, "localhost");
-    out[HTTP_URL / 4 - 1] = '\0';
-    strcat(out, number);
+    snprintf(out, HTTP_NAME, "%s%s", own[0] ? own : "localhost", number);
+}
+
+/* Names under which this server answers, and what it says to those who use another one. */
+static void http_names(struct http *h)
+{
+    struct gate *g = &h->gate;
+
+    gate_own_name(g->own);
+    if (!addr_is_number(h->o.host))
+        snprintf(g->given, sizeof g->given, "%s", h->o.host);
+    snprintf(h->other_host, sizeof h->other_host,
+             "this server answers to %s, localhost%s%s%s%s alone: another name in the address may "
+             "belong to a foreign page; use one of these, or give --http NAME:PORT with that "
+             "name\n",
+             g->is_loopback ? "127.0.0.1" : "its numbers", g->own[0] ? ", " : "", g->own,
+             g->given[0] ? ", " : "", g->given);
 }
 
 static int http_name_all(struct http *h, int fd, struct err *err)
 {
     struct sockaddr_storage sa = {0};
     socklen_t n = sizeof sa;
-    char name[HTTP_URL / 2];
+    char name[HTTP_NAME];
 
     if (getsockname(fd, (struct sockaddr *)&sa, &n) < 0)
         return err_sys(err, errno, "--http: getsockname");
-    http_name((struct sockaddr *)&sa, name);
+    http_name((struct sockaddr *)&sa, h->gate.own, name);
     snprintf(h->url, sizeof h->url, "http://%s/%s%s", name, h->gate.token[0] ? "?token=" : "",
              h->gate.token);
     snprintf(h->cookie, sizeof h->cookie, "dptrain-%d", addr_port((struct sockaddr *)&sa));
@@ -94,6 +107,7 @@ int http_listen(struct http *h, int *fd, struct err *err)
     addr_text((struct sockaddr *)&sa, where);
     h->gate.is_loopback = addr_is_loopback((struct sockaddr *)&sa);
     snprintf(h->gate.token, sizeof h->gate.token, "%s", h->o.token);
+    http_names(h);
     error = http_bind((struct sockaddr *)&sa, fd);
     if (error)
         return http_listen_error(error, where, h->o.port, err);

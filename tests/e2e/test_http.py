@@ -84,6 +84,20 @@ class Http(dp.Case):
                            ("192.0.2.1:80", "--secret-file")):
             self.assert_exit(self.driver("--http", value), USAGE, re.escape("--http " + value), why)
 
+    def test_foreign_name(self):
+        """Without a token a name that is not the server's own is refused, with the remedy."""
+        driver = self.driver("--http", "0.0.0.0:0", "--insecure", "--host", "127.0.0.1",
+                             job=ENDLESS)
+        url = f"http://127.0.0.1:{re.search(r':([0-9]+)/$', self.url(driver)).group(1)}/"
+        own = socket.gethostname()
+        for host, code in (("evil.example", 403), ("10.0.0.1:80", 200), (own, 200)):
+            got, text = self.get(url + "api/job", [("Host", host)])
+            self.assertEqual(got, code, host)
+            if code == 403:
+                self.assertIn("--http NAME:PORT", text)
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+
     def test_token(self):
         """Beyond this machine the link has a token, made of the secret."""
         secret = self.path("secret")

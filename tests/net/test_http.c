@@ -196,9 +196,86 @@ static void others_are_refused(void **state)
     world_end(&w);
 }
 
+/* Without a token a foreign name is refused on every address: it may resolve to it. */
+static void names_are_judged(void **state)
+{
+    static const struct gate loopback = {.is_loopback = 1, .given = "lo.example", .own = "node7"};
+    static const struct gate open = {.given = "train.example", .own = "node7"};
+    static const struct gate guarded = {.token = TOKEN};
+    static const struct {
+        const char *host;
+        int on_loopback, beyond;
+    } cases[] = {
+        {NULL, 1, 1},
+        {"localhost", 1, 1},
+        {"LocalHost:7070", 1, 1},
+        {"127.0.0.1:7070", 1, 1},
+        {"[::1]:7070", 1, 1},
+        {"[::ffff:127.0.0.1]", 1, 1},
+        {"node7:7070", 1, 1},
+        {"NODE7", 1, 1},
+        {"10.0.0.1:7070", 0, 1},
+        {"[2001:db8::1]:7070", 0, 1},
+        {"train.example:7070", 0, 1},
+        {"lo.example", 1, 0},
+        {"evil.example:7070", 0, 0},
+        {"node7.evil.example", 0, 0},
+        {"localhost.evil.example", 0, 0},
+        {"train.example.evil.example", 0, 0},
+        {"127.0.0.1.evil.example", 0, 0},
+        {"127.0.0.1:7070.evil.example", 0, 0},
+        {"[::1].evil.example", 0, 0},
+        {"[node7]", 0, 0},
+        {"::1", 0, 0}, /* without brackets there is no telling the port */
+        {"node7:", 0, 0},
+        {"node7:123456", 0, 0},
+        {"", 0, 0},
+        {":7070", 0, 0},
+        {"[]", 0, 0},
+        {"[", 0, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct gate_request r = {.host = cases[i].host};
+        const enum gate_verdict a = gate_check(&loopback, &r), b = gate_check(&open, &r);
+
+        if (a != (cases[i].on_loopback ? GATE_OPEN : GATE_OTHER_HOST) ||
+            b != (cases[i].beyond ? GATE_OPEN : GATE_OTHER_HOST))
+            fail_msg("Host \"%s\": %d %d", cases[i].host, a, b);
+        assert_int_equal(gate_check(&guarded, &r), GATE_NO_TOKEN);
+    }
+}
+
+static void other_names_are_told_the_remedy(void **state)
+{
+    char own[ADDR_MAX_HOST], request[512];
+    struct world w;
+    struct buf out = {0};
+
+    (void)state;
+    gate_own_name(own);
+    assert_true(own[0]);
+    open_at(&w, "0.0.0.0", "");
+    ask(&w, "GET /status HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n", &out);
+    assert_true(begins(&out, "HTTP/1.1 403 "));
+    assert_non_null(strstr(buf_cstr(&out), own));
+    assert_non_null(strstr(buf_cstr(&out), "give --http NAME:PORT"));
+    assert_null(strstr(buf_cstr(&out), "made"));
+    snprintf(request, sizeof request,
+             "GET /status HTTP/1.1\r\nHost: %s:%d\r\nConnection: close"
+             "\r\n\r\n",
+             own, w.port);
+    ask(&w, request, &out);
+    assert_true(begins(&out, "HTTP/1.1 200 "));
+    buf_fini(&out);
+    world_end(&w);
+}
+
 /* Beyond loopback, which a test on 0.0.0.0 stands for. */
 static void a_token_opens(void **state)
 {
+    char request[256];
     struct world w;
     struct buf out = {0};
 
@@ -221,6 +298,10 @@ static void a_token_opens(void **state)
     ask(&w, GET("/?token=" TOKEN, ""), &out);
     assert_true(begins(&out, "HTTP/1.1 303 "));
     assert_non_null(strstr(buf_cstr(&out), "=" TOKEN "; Path=/; HttpOnly; SameSite=Lax\r\n"));
+    snprintf(request, sizeof request, GET("/status", "Cookie: a=b; dptrain-%d=" TOKEN "\r\n"),
+             w.port);
+    ask(&w, request, &out);
+    assert_true(begins(&out, "HTTP/1.1 200 "));
     buf_fini(&out);
     world_end(&w);
 }
@@ -342,6 +423,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(documents_are_served),  cmocka_unit_test(others_are_refused),
+        cmocka_unit_test(names_are_judged),      cmocka_unit_test(other_names_are_told_the_remedy),
         cmocka_unit_test(a_token_opens),         cmocka_unit_test(a_stream_tells),
         cmocka_unit_test(a_slow_reader_is_cut),  cmocka_unit_test(silent_ones_make_room),
         cmocka_unit_test(a_port_in_use_is_told),
