@@ -45,8 +45,10 @@ struct exec {
     struct buf queue; /* lines with their ends */
     int64_t n_lost;   /* lines since the last one that fitted */
     int64_t n_lost_all;
-    int is_ending;
-    int64_t until_ns; /* then: the command has SIGTERM */
+    int is_ending, is_doomed; /* doomed: SIGKILL at once */
+    int64_t until_ns;         /* then: the command has SIGTERM */
+    int is_over;              /* the thread has nothing more to do; `over` says so */
+    pthread_cond_t over;
 
     /* The thread's. */
     struct minder minder;
@@ -178,7 +180,18 @@ static void exec_look(struct exec *x)
         exec_rest(x, text);
 }
 
-/* Wait until the command has ended, and leave it to minder_reap: 1, or 0 after the patience. */
+static int exec_is_doomed(struct exec *x)
+{
+    int is;
+
+    pthread_mutex_lock(&x->lock);
+    is = x->is_doomed;
+    pthread_mutex_unlock(&x->lock);
+    return is;
+}
+
+/* Wait until the command has ended, and leave it to minder_reap: 1, or 0 after the patience, and
+ * when the command is doomed. */
 static int exec_wait(struct exec *x, int64_t patience_ms)
 {
     const int64_t until_ns = clock_mono_ns() + patience_ms * 1000000;
@@ -188,7 +201,7 @@ static int exec_wait(struct exec *x, int64_t patience_ms)
         if (waitid(P_PGID, (id_t)x->minder.group, &is, WEXITED | WNOWAIT | WNOHANG) < 0 ||
             is.si_pid)
             return 1;
-        if (clock_mono_ns() >= until_ns)
+        if (clock_mono_ns() >= until_ns || exec_is_doomed(x))
             return 0;
         poll(NULL, 0, EXEC_WAIT_MS);
     }
@@ -285,24 +298,41 @@ static int exec_go_on(struct exec *x)
     return 1;
 }
 
+/* Wait until the command has ended, or its grace has. */
+static void exec_be_patient(struct exec *x)
+{
+    while (minder_n_running(&x->minder) && !exec_is_late(x))
+        if (exec_wait(x, EXEC_LOOK_MS))
+            minder_wait(&x->minder, 0); /* it is reaped */
+}
+
+/* 1: SIGTERM has ended the command. */
+static int exec_terminate(struct exec *x)
+{
+    if (exec_is_doomed(x))
+        return 0;
+    log_warn("report.exec: the command does not end after the job: SIGTERM");
+    exec_signal(x, SIGTERM);
+    return exec_wait(x, EXEC_TERM_MS);
+}
+
 /* End the command: its input ends, then SIGTERM, then SIGKILL. */
 static void exec_stop(struct exec *x)
 {
-    int64_t left_ms;
-
-    pthread_mutex_lock(&x->lock);
-    left_ms = max_i64((x->until_ns - clock_mono_ns()) / 1000000, 0);
-    pthread_mutex_unlock(&x->lock);
     exec_close(x);
-    minder_wait(&x->minder, (int)left_ms);
-    if (minder_n_running(&x->minder)) {
-        log_warn("report.exec: the command does not end %d s after the job: SIGTERM",
-                 x->grace_ms / 1000);
-        exec_signal(x, SIGTERM);
-        if (!exec_wait(x, EXEC_TERM_MS))
-            exec_signal(x, SIGKILL);
-    }
+    exec_be_patient(x);
+    if (minder_n_running(&x->minder) && !exec_terminate(x))
+        exec_signal(x, SIGKILL);
     minder_end(&x->minder, EXEC_TERM_MS, 1);
+}
+
+/* Tell those who wait. */
+static void exec_tell_over(struct exec *x)
+{
+    pthread_mutex_lock(&x->lock);
+    x->is_over = 1;
+    pthread_cond_broadcast(&x->over);
+    pthread_mutex_unlock(&x->lock);
 }
 
 static void *exec_main(void *arg)
@@ -312,6 +342,7 @@ static void *exec_main(void *arg)
     while (exec_go_on(x))
         ;
     exec_stop(x);
+    exec_tell_over(x);
     return NULL;
 }
 
@@ -320,6 +351,7 @@ static void *exec_main(void *arg)
 static void exec_fini(struct exec *x)
 {
     pthread_cond_destroy(&x->more);
+    pthread_cond_destroy(&x->over);
     pthread_mutex_destroy(&x->lock);
     buf_fini(&x->queue);
     buf_fini(&x->line);
@@ -348,6 +380,7 @@ int exec_new(const char *command, const char *run_dir, int grace_ms, struct exec
     x->fd = -1;
     pthread_mutex_init(&x->lock, NULL);
     cond_init(&x->more);
+    cond_init(&x->over);
     rc = pthread_create(&x->thread, NULL, exec_main, x);
     if (rc == 0) {
         *out = x;
@@ -357,14 +390,31 @@ int exec_new(const char *command, const char *run_dir, int grace_ms, struct exec
     return err_sys(err, rc, "report.exec: starting a thread");
 }
 
-void exec_end(struct exec *x)
+void exec_hasten(struct exec *x, int grace_ms)
 {
+    const int64_t until_ns = clock_mono_ns() + grace_ms * INT64_C(1000000);
+
     pthread_mutex_lock(&x->lock);
-    if (!x->is_ending)
-        x->until_ns = clock_mono_ns() + x->grace_ms * INT64_C(1000000);
+    x->until_ns = x->is_ending ? min_i64(x->until_ns, until_ns) : until_ns;
     x->is_ending = 1;
+    x->is_doomed |= grace_ms == 0;
     pthread_cond_signal(&x->more);
     pthread_mutex_unlock(&x->lock);
+}
+
+void exec_end(struct exec *x) { exec_hasten(x, x->grace_ms); }
+
+int exec_await(struct exec *x, int ms)
+{
+    const int64_t until_ns = clock_mono_ns() + ms * INT64_C(1000000);
+    int is_over, is_late = 0;
+
+    pthread_mutex_lock(&x->lock);
+    while (!x->is_over && !is_late)
+        is_late = cond_wait_until(&x->over, &x->lock, until_ns);
+    is_over = x->is_over;
+    pthread_mutex_unlock(&x->lock);
+    return is_over;
 }
 
 /* Tell what the command did not get. */

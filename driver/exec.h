@@ -8,9 +8,10 @@
  * is given again.  Meanwhile, and where it reads too slowly, EXEC_QUEUE bytes of lines wait for it.
  * More are lost: they are counted, and a `warning` line with their number stands in their place.
  *
- * Life:    exec_new -> exec_hear ... -> exec_end -> exec_free.  At the end the command gets what is
- *          queued, then the end of its input.  After its grace it gets SIGTERM, and SIGKILL
- *          EXEC_TERM_MS later.  It gets SIGTERM, too, when the driver is killed.
+ * Life:    exec_new -> exec_hear ... -> exec_end -> exec_await ... -> exec_free.  At the end the
+ *          command gets what is queued, then the end of its input.  After its grace it gets
+ *          SIGTERM, and SIGKILL EXEC_TERM_MS later.  exec_hasten shortens the grace.  It gets
+ *          SIGTERM, too, when the driver is killed.
  * Threads: one at a time.
  * Errors:  exec_new: ERR_IO, ERR_NOMEM.  A command that cannot be started is tried again, and the
  *          log says so. */
@@ -21,7 +22,12 @@
 
 #include "base/err.h"
 
-enum { EXEC_QUEUE = 1 << 20, EXEC_GRACE_MS = 30000, EXEC_TERM_MS = 2000 };
+enum {
+    EXEC_QUEUE = 1 << 20,
+    EXEC_GRACE_MS = 30000,
+    EXEC_SHORT_MS = 2000, /* the grace in a job that is stopped */
+    EXEC_TERM_MS = 2000,
+};
 
 struct exec; /* opaque */
 
@@ -34,6 +40,12 @@ void exec_hear(void *arg, const char *line, size_t n, int is_row);
 
 /* No more lines come.  Does not wait. */
 void exec_end(struct exec *x);
+
+/* The same, and the grace is at most grace_ms from now on; 0: SIGKILL at once. */
+void exec_hasten(struct exec *x, int grace_ms);
+
+/* After exec_end: 1: the command has ended.  0: it has not within this time. */
+int exec_await(struct exec *x, int ms);
 
 /* Wait until the command has ended; NULL is fine. */
 void exec_free(struct exec *x);

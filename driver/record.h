@@ -1,7 +1,7 @@
 /* record - the traces of a run on disk and terminal: the run directory with job.yaml and
  * events.jsonl, the live line or one line per epoch, and the closing table.
  *
- * Life:    record_open -> record_event ... -> record_end -> record_close.
+ * Life:    record_open -> record_event ... -> record_end -> record_await ... -> record_close.
  * Threads: main's. */
 #ifndef DRIVER_RECORD_H
 #define DRIVER_RECORD_H
@@ -60,6 +60,13 @@ const char *record_why_deposed(const struct record *r);
 /* Show the closing table if the job finished, or how to go on if it failed after a checkpoint.
  * Waits at most DISK_PATIENCE_MS for the disk. */
 void record_end(struct record *r, int status);
+
+/* Wait for the command of report.exec, which may take its time: 1: it has ended, or there is none.
+ * 0: not within this time. */
+int record_await(struct record *r, int ms);
+
+/* The user does not want to wait so long.  is_urgent: not at all. */
+void record_hasten(struct record *r, int is_urgent);
 
 /* Close everything, after `disk` has done all its work.  Remove the folder of a run that was
  * stopped before it trained, or that ended with STATUS_USAGE.  After a failure the folder stays,

@@ -178,7 +178,7 @@ void record_end(struct record *r, int status)
     if (r->board && status == STATUS_OK)
         board_end(r->board);
     if (r->exec)
-        exec_end(r->exec);
+        exec_hasten(r->exec, status == STATUS_STOPPED ? EXEC_SHORT_MS : EXEC_GRACE_MS);
     has_hung = tell_lost(r);
     is_gone = !has_hung && ckpt_check_run_dir(r->dir.path, &ignored) < 0;
     is_deposed = events_check_owner(r->events); /* as the disk's thread has found */
@@ -199,4 +199,18 @@ void record_end(struct record *r, int status)
         say_how_to_go_on(r); /* not if deposed: it would depose the new driver */
     free(next);
     free(model);
+}
+
+int record_await(struct record *r, int ms)
+{
+    if (!r->exec)
+        return 1;
+    exec_end(r->exec); /* for a job that could not begin */
+    return exec_await(r->exec, ms);
+}
+
+void record_hasten(struct record *r, int is_urgent)
+{
+    if (r->exec)
+        exec_hasten(r->exec, is_urgent ? 0 : EXEC_SHORT_MS);
 }

@@ -8,12 +8,17 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "driver/answer.h"
 #include "driver/files.h"
 #include "driver/server_impl.h"
 #include "report/status.h"
 
-enum { LOCAL_PATIENCE_MS = 5000 }; /* for local followers to end after the job has ended */
+enum {
+    LOCAL_PATIENCE_MS = 5000, /* for local followers to end after the job has ended */
+    AWAIT_MS = 20,
+    TELL_AWAIT_MS = 1000,
+};
 
 /* ---- connections ---- */
 
@@ -186,6 +191,16 @@ static _Noreturn void leave_disk(struct server *s, int status)
     _exit(status);
 }
 
+/* The command of report.exec may take its time.  Meanwhile signals to stop are heard. */
+static void server_await_record(struct server *s)
+{
+    for (int ms = 0; !record_await(&s->record, AWAIT_MS); ms += AWAIT_MS) {
+        if (ms == TELL_AWAIT_MS)
+            log_info("waiting for the command of report.exec to end; Ctrl-C ends it sooner");
+        uv_run(&s->daemon.loop, UV_RUN_NOWAIT);
+    }
+}
+
 int server_end(struct server *s)
 {
     const int patience_ms =
@@ -209,6 +224,7 @@ int server_end(struct server *s)
     hosts_end(&s->hosts, s->is_formed ? patience_ms : 0);
     if (disk_hangs)
         leave_disk(s, status);
+    server_await_record(s);
     /* A start that a local follower cut short leaves no folder, like one that was stopped. */
     if (!s->evaluation)
         record_close(&s->record, s->local_status ? STATUS_STOPPED : status);

@@ -139,10 +139,13 @@ static void server_on_finished(void *arg, const struct action *end)
     daemon_detach(&s->daemon, end->finished.is_engine_stuck);
 }
 
+/* The job has ended, whatever the signal is; what still ends need not take its time. */
 static void server_on_idle_stop(void *arg, const char *signal)
 {
-    (void)arg;
-    (void)signal; /* the job has ended, whatever the signal is */
+    struct server *s = arg;
+
+    (void)signal;
+    record_hasten(&s->record, s->daemon.n_stops > 1);
 }
 
 const struct daemon_hooks server_hooks = {.send = server_do_send,

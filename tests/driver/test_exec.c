@@ -150,6 +150,36 @@ static void test_stays(void **state)
     free(text);
 }
 
+/* A grace that is shortened ends at once, also for a command that takes no notice of SIGTERM and
+ * has not even begun to read. */
+static void test_hastened(void **state)
+{
+    const int64_t begun_ns = clock_mono_ns();
+    struct err err;
+    struct exec *x = NULL;
+    char *text;
+
+    (void)state;
+    assert_int_equal(exec_new("trap '' TERM; echo $$ > part; mv part pid; "
+                              "while :; do sleep 0.05; done",
+                              "run", 600000, &x, &err),
+                     0);
+    say(x, "one");
+    await("pid");
+    assert_int_equal(exec_await(x, 0), 0);
+    exec_end(x);
+    assert_int_equal(exec_await(x, 50), 0);
+    exec_hasten(x, 100000); /* not yet */
+    assert_int_equal(exec_await(x, 50), 0);
+    exec_hasten(x, 0);
+    while (!exec_await(x, 1000))
+        assert_true(clock_since_s(begun_ns) < 30);
+    exec_free(x);
+    text = read_text("pid");
+    assert_int_equal(kill(atoi(text), 0), -1);
+    free(text);
+}
+
 /* The signal reaches what the shell has started, too: nobody holds the fifo any more. */
 static void test_whole_command(void **state)
 {
@@ -177,6 +207,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_slow, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_closes, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_stays, folder_setup, folder_teardown),
+        cmocka_unit_test_setup_teardown(test_hastened, folder_setup, folder_teardown),
         cmocka_unit_test_setup_teardown(test_whole_command, folder_setup, folder_teardown),
     };
 

@@ -3,9 +3,10 @@ and one that is of no use changes nothing else."""
 import json
 import os
 import signal
+import time
 
 import dp
-from dp import ENDLESS, FINISHED, SMALL
+from dp import ENDLESS, FINISHED, SMALL, STOPPED
 
 
 def is_alive(pid):
@@ -44,6 +45,35 @@ class Exec(dp.Case):
         driver.signal(signal.SIGKILL)
         driver.wait_exit()
         dp.wait_for("its end", lambda: not is_alive(pid))
+
+    def lead_stubborn(self, job):
+        """A driver whose command takes no notice of its input and of SIGTERM, and its pid."""
+        file = self.path("pid")
+        driver = self.lead(f"trap '' TERM; echo $$ > {file}.new; mv {file}.new {file}; "
+                           "while :; do sleep 0.1; done", job)
+        dp.wait_for("the command", lambda: os.path.exists(file))
+        with open(file, encoding="ascii") as text:
+            return driver, int(text.read())
+
+    def test_stopped(self):
+        """A job that is stopped waits for seconds, not for half a minute."""
+        driver, pid = self.lead_stubborn(ENDLESS)
+        driver.signal(signal.SIGINT)
+        since = time.monotonic()
+        self.assert_exit(driver, STOPPED, "waiting for the command of report.exec to end; Ctrl-C",
+                         "the command does not end after the job: SIGTERM")
+        self.assertLess(time.monotonic() - since, 25)
+        self.assertFalse(is_alive(pid))
+
+    def test_hastened(self):
+        """Two signals while the end of a job waits kill the command."""
+        driver, pid = self.lead_stubborn(SMALL)
+        driver.wait_line("waiting for the command of report.exec to end; Ctrl-C")
+        driver.signal(signal.SIGINT)
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, FINISHED)
+        self.assertNotIn("does not end after the job", driver.text)
+        self.assertFalse(is_alive(pid))
 
     def test_of_no_use(self):
         """One that is not there is told, and the run ends as it would without."""
