@@ -79,18 +79,26 @@ static int ask_one(const struct question *q, const char *run_dir)
     return status;
 }
 
-static int ask_named(const struct question *q, const char *run_dir)
+char *ask_find_run(const char *option, const char *word)
 {
-    char *in_runs = xasprintf("runs/%s", run_dir);
-    int status = STATUS_USAGE;
+    char *in_runs = xasprintf("runs/%s", word), *found = NULL;
 
-    if (ask_is_folder(run_dir))
-        status = ask_one(q, run_dir);
+    if (ask_is_folder(word))
+        found = xstrdup(word);
     else if (ask_is_folder(in_runs))
-        status = ask_one(q, in_runs);
+        return in_runs;
     else
-        log_error("%s: there is no run directory %s, nor %s", q->option, run_dir, in_runs);
+        log_error("%s: there is no run directory %s, nor %s", option, word, in_runs);
     free(in_runs);
+    return found;
+}
+
+static int ask_named(const struct question *q, const char *word)
+{
+    char *run_dir = ask_find_run(q->option, word);
+    int status = run_dir ? ask_one(q, run_dir) : STATUS_USAGE;
+
+    free(run_dir);
     return status;
 }
 

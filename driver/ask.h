@@ -15,4 +15,8 @@
  * refuses, STATUS_USAGE if it is not clear which driver is meant. */
 int ask_run(const struct options *o);
 
+/* The run directory that `word` names: a folder, or the NAME of runs/NAME; for free().  NULL: there
+ * is none, and an error about `option` is logged. */
+char *ask_find_run(const char *option, const char *word);
+
 #endif

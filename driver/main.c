@@ -18,6 +18,7 @@
 #include "driver/export.h"
 #include "driver/options.h"
 #include "driver/record.h"
+#include "driver/reports.h"
 #include "driver/server.h"
 #include "driver/standby.h"
 #include "import/arch.h"
@@ -379,6 +380,8 @@ static int do_as_asked(struct options *o, char **argv)
         return make_secret(o->make_secret);
     else if (o->status || o->drain || o->trace_s > 0)
         return ask_run(o);
+    else if (o->reports.n)
+        return daemon_end_output(reports_run(o));
     else
         return main_start(o, argv);
     return daemon_end_output(STATUS_OK);

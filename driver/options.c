@@ -155,6 +155,18 @@ static const struct arg job_args[] = {
      "SECONDS",
      .of = OF(TRACE),
      .is_rare = 1},
+    {{"report", OPT_STRING, AT(reports), .flags = OPT_MANY,
+      .help =
+          "Write the run as one HTML file that needs nothing but itself: curves, numbers, events, "
+          "job. RUN is a run directory, or the NAME of runs/NAME; it may train meanwhile. The file "
+          "is RUN/report.html unless --out names another; a file that exists is replaced. Print "
+          "its path."},
+     "RUN",
+     .of = OF(REPORT),
+     .is_rare = 1},
+    {{"out", OPT_STRING, AT(out), .help = "The file that the report is written to."},
+     "FILE",
+     .of = OF(REPORT)},
     {{"help-job", OPT_BOOL, AT(help_job), .help = "List the keys of a job file, and exit."},
      NULL,
      .of = OF(KEYS),
@@ -556,7 +568,7 @@ int options_parse(int argc, char **argv, struct options *out, struct err *err)
     rc = verb_check(&out->wish, &out->args, err);
     follow_verb(out);
     if (rc < 0 || out->wish.verb == VERB_HELP || out->help_job || out->make_secret || out->status ||
-        out->trace_s > 0)
+        out->trace_s > 0 || out->reports.n)
         return rc;
     if (out->drain)
         return check_drain(out, err);

@@ -100,6 +100,22 @@ static const struct verb_row verbs[] = {
                  "writes trace.json to the run directory.  Perfetto and Chrome show it.\n"
                  "\n"
                  "  dpdriver trace 1 demo\n"},
+    [VERB_REPORT] =
+        {.name = "report",
+         .option = "report",
+         .operands = {"report"},
+         .usage = "RUN",
+         .needs = "report",
+         .line = "write a run as one HTML file",
+         .text =
+             "Writes RUN/report.html: the page of --http, with curves, numbers, events and "
+             "job\n"
+             "of the run inside, for a mail or a lab book.  RUN is a run directory, or the NAME\n"
+             "of runs/NAME.  The run may train meanwhile.\n"
+             "\n"
+             "  dpdriver report demo\n"
+             "  dpdriver report runs/demo --out demo.html\n",
+         .why = "leave one of them out"},
     [VERB_DRAIN] =
         {.name = "drain",
          .option = "drain",

@@ -24,6 +24,7 @@ enum verb {
     VERB_DRAIN,
     VERB_STATUS,
     VERB_TRACE,
+    VERB_REPORT,
     VERB_SECRET,
     VERB_KEYS,
     VERB_HELP,

@@ -121,6 +121,7 @@ static void put_start(json_t *o, const struct session_event *ev)
     put_int(o, "nranks", ev->start.n_ranks);
     events_put_text(o, "version", DPTRAIN_VERSION);
     put_int(o, "parameters", ev->start.n_parameters);
+    put_int(o, "steps_per_epoch", ev->start.steps_per_epoch);
     hash_to_text(ev->start.data, data);
     events_put_text(o, "data", data);
 }

@@ -92,8 +92,9 @@ static double led_real(const json_t *o, const char *key)
     return v > 0 && v < most ? v : 0;
 }
 
-static struct account_times led_times(const json_t *o, const json_t *badput)
+struct account_times led_times(const json_t *o)
 {
+    const json_t *badput = json_object_get(o, "badput");
     struct account_times t = {{0}};
     int64_t wall = llrint(1e9 * led_real(o, "wall_seconds"));
 
@@ -106,10 +107,10 @@ static struct account_times led_times(const json_t *o, const json_t *badput)
 
 /* The newest account counts.  Nothing more is known of the time from there to the newest line of
  * its driver: steps of that time are beyond the marks, so it counts as repeated. */
-static void note_account(struct scan *s, const json_t *o, const json_t *badput)
+static void note_account(struct scan *s, const json_t *o)
 {
     struct account_past *past = &s->led.account;
-    struct account_times t = led_times(o, badput);
+    struct account_times t = led_times(o);
     struct account_mark mark = {.step = led_number(o, "step"),
                                 .ns = t.ns[ACCOUNT_PRODUCTIVE] + t.ns[ACCOUNT_DATA]};
     double since = s->newest_s - json_number_value(json_object_get(o, "time"));
@@ -128,12 +129,10 @@ static void note_account(struct scan *s, const json_t *o, const json_t *badput)
 /* A driver that wrote its first line, and no account, took time that is not counted. */
 static void note_time(struct scan *s, const json_t *o, const char *event)
 {
-    const json_t *badput = json_object_get(o, "badput");
-
     if (s->newest_s == 0)
         s->newest_s = json_number_value(json_object_get(o, "time"));
-    if (json_is_object(badput))
-        note_account(s, o, badput);
+    if (json_is_object(json_object_get(o, "badput")))
+        note_account(s, o);
     if (!strcmp(event, "start"))
         s->newest_s = 0;
 }

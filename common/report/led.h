@@ -6,9 +6,14 @@
 #ifndef REPORT_LED_H
 #define REPORT_LED_H
 
+#include <jansson.h>
+
 #include "session/driver.h"
 
 /* Zero where the file tells nothing, or cannot be read. */
 void led_read(const char *events_path, struct led *out);
+
+/* The account that an event has, or zeros. */
+struct account_times led_times(const json_t *event);
 
 #endif

@@ -19,6 +19,7 @@ static const char *const verbs[VERB_COUNT][3] = {
     [VERB_DRAIN] = {"drain", "--drain=1"},
     [VERB_STATUS] = {"status"},
     [VERB_TRACE] = {"trace", "--trace=1"},
+    [VERB_REPORT] = {"report", "--report=demo"},
     [VERB_SECRET] = {"secret", "--make-secret=new"},
     [VERB_KEYS] = {"keys"},
     [VERB_HELP] = {"help"},

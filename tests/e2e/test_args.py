@@ -109,6 +109,11 @@ VERB_CASES = [
     (["drain"], r"needs a word: dpdriver drain WHO"),
     (["drain", "1", "typo"], r"--drain: there is no run directory typo"),
     (["trace"], r"needs a word: dpdriver trace SECONDS"),
+    (["report"], r"needs a word: dpdriver report RUN"),
+    (["report", "typo"], r"--report: there is no run directory typo, nor runs/typo"),
+    (["report", "typo", "--job", "x"], r"\"dpdriver report\" takes no --job"),
+    (["--report", "typo", "--status"], r"--report and --status: leave one of them out"),
+    (["--out", "x", "--nranks", "1"], r"--out belongs to --report"),
     (["trace", "1", "typo"], r"--trace: there is no run directory typo"),
     (["drain", "1 2"], r"--drain 1 2: want the number of a rank"),
     (["standby"], r'"dpdriver standby" needs a word: dpdriver standby HOST:PORT'),
@@ -236,7 +241,7 @@ class Args(dp.Case):
         self.assertEqual(told("keys", "Batch"), told("--help-job", "--like", "batch"))
         verbs = re.findall(r"^  (\w+) +.*", told("help").split("\n\n")[2], re.MULTILINE)
         self.assertEqual(verbs, ["train", "evaluate", "predict", "export", "standby", "drain",
-                                 "status", "trace", "secret", "keys", "help"])
+                                 "status", "trace", "report", "secret", "keys", "help"])
         self.assertLessEqual(len(told("help").splitlines()), 42)
         options, daily = {}, {}
         for verb in verbs:

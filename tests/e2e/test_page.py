@@ -1,53 +1,14 @@
-"""The page of --http in headless Chromium, driven by chromedriver's WebDriver protocol: what it
-shows of a job that trains and loses a rank, and once the driver is gone."""
+"""The page of --http in headless Chromium: what it shows of a job that trains and loses a rank, and
+once the driver is gone."""
 
-import json
-import os
-import shutil
 import signal
-import subprocess
-import unittest
-import urllib.request
 
+import browser
 import dp
 from dp import ENDLESS
 
-ARGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-CHROMEDRIVER, CHROMIUM = shutil.which("chromedriver"), shutil.which("chromium")
 
-
-class Browser:
-    """One window.  https://www.w3.org/TR/webdriver2/ names the commands."""
-
-    def __init__(self, folder):
-        self.process = subprocess.Popen([CHROMEDRIVER, "--port=0"], stdout=subprocess.PIPE,
-                                        stderr=subprocess.DEVNULL, text=True,
-                                        start_new_session=True)
-        for line in self.process.stdout:
-            if "started successfully on port" in line:
-                self.url = f"http://127.0.0.1:{int(line.split()[-1].rstrip('.'))}/session"
-                break
-        options = {"binary": CHROMIUM, "args": ARGS + ["--user-data-dir=" + folder]}
-        session = self.ask("", {"capabilities": {"alwaysMatch": {
-            "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}}})
-        self.url += "/" + session["sessionId"]
-
-    def ask(self, path, body):
-        request = urllib.request.Request(self.url + path, json.dumps(body).encode(),
-                                         {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return json.load(answer)["value"]
-
-    def run(self, script):
-        return self.ask("/execute/sync", {"script": "return " + script, "args": []})
-
-    def close(self):
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        self.process.stdout.close()
-
-
-@unittest.skipUnless(CHROMEDRIVER and CHROMIUM, "chromium and chromium-driver are not there")
+@browser.needed
 class Page(dp.Case):
     def text(self, element):
         return self.browser.run(f"document.getElementById('{element}').textContent")
@@ -59,7 +20,7 @@ class Page(dp.Case):
         driver = self.driver("--local", "--http", "0", "--inject", "kill:rank1@step40", n=3,
                              job=ENDLESS)
         url = driver.wait_line(r"to be looked at: (\S+)").group(1)
-        self.browser = Browser(self.path("profile"))
+        self.browser = browser.Browser()
         self.addCleanup(self.browser.close)
         self.browser.ask("/url", {"url": url})
         self.wait_event("recovered")

@@ -14,7 +14,7 @@ import sys
 TOP = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 SECTIONS = ("model|data|train|optimizer|schedule|strategy|cluster|checkpoint|report|loss_scale")
 # The dotted names that are another system's, or files.
-FOREIGN = re.compile(r"cluster\.(chief|worker)|train\.(py|bin)|\w+\.safetensors")
+FOREIGN = re.compile(r"cluster\.(chief|worker)|train\.(py|bin)|\w+\.safetensors|report\.html")
 # The choices that README.md or docs/ must name: the document, and what the list is there.
 CHOICES = {
     "model.arch": ("README.md", r"^\| Models: ([^|]*) \|"),

@@ -42,9 +42,9 @@ static const struct {
     {{.kind = EVENT_START,
       .rank = -1,
       .step = -1,
-      .start = {.n_ranks = 2, .n_parameters = 431080, .data = {1, 2}}},
+      .start = {.n_ranks = 2, .n_parameters = 431080, .steps_per_epoch = 235, .data = {1, 2}}},
      "start",
-     "nranks=2;version=\"" DPTRAIN_VERSION "\";parameters=431080;"
+     "nranks=2;version=\"" DPTRAIN_VERSION "\";parameters=431080;steps_per_epoch=235;"
      "data=\"00000000000000020000000000000001\";device=\"cpu\""},
     {{.kind = EVENT_JOIN, .rank = 1, .host = (char *)"node-b"}, "join", "rank=1;host=\"node-b\""},
     {{.kind = EVENT_STRAGGLER, .rank = 2, .host = (char *)"node-c", .step = 40, .straggler = {2.5}},
@@ -328,7 +328,7 @@ static void test_listeners(void **state)
  * warning tells of it once there is room. */
 static void test_full(void **state)
 {
-    struct rlimit old, tight = {.rlim_cur = 150};
+    struct rlimit old, tight = {.rlim_cur = 180};
     struct events *e = open_events("f.jsonl");
     char *text, *rest;
 

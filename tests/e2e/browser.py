@@ -1,0 +1,49 @@
+"""Headless Chromium, driven by chromedriver's WebDriver protocol."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import unittest
+import urllib.request
+
+ARGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+CHROMEDRIVER, CHROMIUM = shutil.which("chromedriver"), shutil.which("chromium")
+
+
+class Browser:
+    """One window.  https://www.w3.org/TR/webdriver2/ names the commands."""
+
+    def __init__(self):
+        self.profile = tempfile.mkdtemp(prefix="dptrain-browser-")
+        self.process = subprocess.Popen([CHROMEDRIVER, "--port=0"], stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL, text=True,
+                                        start_new_session=True)
+        for line in self.process.stdout:
+            if "started successfully on port" in line:
+                self.url = f"http://127.0.0.1:{int(line.split()[-1].rstrip('.'))}/session"
+                break
+        options = {"binary": CHROMIUM, "args": ARGS + ["--user-data-dir=" + self.profile]}
+        session = self.ask("", {"capabilities": {"alwaysMatch": {
+            "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}}})
+        self.url += "/" + session["sessionId"]
+
+    def ask(self, path, body):
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode(),
+                                         {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)["value"]
+
+    def run(self, script):
+        return self.ask("/execute/sync", {"script": "return " + script, "args": []})
+
+    def close(self):
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.process.stdout.close()
+        shutil.rmtree(self.profile, ignore_errors=True)  # a process that dies may write to it
+
+needed = unittest.skipUnless(CHROMEDRIVER and CHROMIUM,
+                             "chromium and chromium-driver are not there")

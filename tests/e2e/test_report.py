@@ -1,0 +1,166 @@
+"""dpdriver report: of a run that trains, one that is done, one that was stopped; what a browser
+shows of the file; places that cannot be written."""
+
+import html.parser
+import json
+import os
+import re
+import resource
+import signal
+import urllib.request
+
+import browser
+import dp
+from dp import DRIVER, ENDLESS, FAILED, FINISHED, SMALL, STOPPED, USAGE
+
+VOID = {"meta", "link", "img", "input", "br"}
+
+
+class Reader(html.parser.HTMLParser):
+    """Checks that elements are closed in their order, and keeps documents and addresses."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.documents, self.addresses, self.name = [], {}, [], None
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.addresses += [v for k, v in attrs.items() if k in ("href", "src") and v]
+        if attrs.get("type") == "application/json":
+            self.name = attrs["id"]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open[-1] == tag, (self.open, tag)
+        self.open.pop()
+        self.name = None
+
+    def handle_data(self, data):
+        if self.name:
+            self.documents[self.name] = json.loads(data)
+
+
+class Report(dp.Case):
+    def report(self, *words, status=FINISHED):
+        """The file's path, once it is written."""
+        daemon = self.start([DRIVER, "report", *words])
+        self.assert_exit(daemon, status)
+        return self.path(daemon.out.strip())
+
+    def read(self, path):
+        """The documents of a report, which is well formed and names nothing outside itself."""
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        reader = Reader(text)
+        self.assertEqual(reader.open, [])
+        self.assertEqual([a for a in reader.addresses if not a.startswith("data:")], [])
+        self.assertEqual(set(re.findall(r"https?://[^\s\"'\\]*", text)),
+                         {"http://www.w3.org/2000/svg"})
+        return reader.documents
+
+    def test_while_training(self):
+        """The driver's own status, and the documents that --http gives."""
+        driver = self.driver("--local", "--http", "0", "--inject", "kill:rank1@step40", n=2,
+                             job=ENDLESS)
+        url = driver.wait_line(r"to be looked at: (\S+)").group(1)
+        self.wait_event("recovered")
+        documents = self.read(self.report("demo"))
+        status = documents["dptrain-status"]
+        with urllib.request.urlopen(url + "api/status", timeout=30) as answer:
+            live = json.load(answer)
+        self.assertEqual(set(status), set(live))
+        self.assertEqual((status["run"], status["total_steps"], status["ranks_lost"]),
+                         (live["run"], live["total_steps"], 1))
+        self.assertEqual([r["pid"] for r in status["ranks"]], [r["pid"] for r in live["ranks"]])
+        with urllib.request.urlopen(url + "api/recent", timeout=30) as answer:
+            recent = json.load(answer)
+        seen = documents["dptrain-recent"]
+        self.assertEqual(seen, recent[:len(seen)])
+        with urllib.request.urlopen(url + "api/job", timeout=30) as answer:
+            self.assertEqual(documents["dptrain-job"], answer.read().decode())
+        self.assertIn("rank lost", documents["dptrain-curves.svg"])
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+        status = self.read(self.report("runs/demo", "--out", "later.html"))["dptrain-status"]
+        self.assertEqual((status["stage"], status["failed"]), ("stopped", False))
+        self.assertEqual(status["step"], self.events("checkpoint")[-1]["step"])
+
+    def test_done(self):
+        """By the files alone, the status tells what the last events tell."""
+        self.run_driver("--local", n=2, job={**SMALL, "report.price_per_rank_hour": 1000})
+        done = self.events("done")[0]
+        documents = self.read(self.report("demo"))
+        status = documents["dptrain-status"]
+        self.assertEqual(
+            {key: status[key] for key in ("stage", "run", "step", "total_steps", "progress",
+                                          "epoch", "n_epochs", "ranks_lost", "here")},
+            {"stage": "done", "run": "demo", "step": 64, "total_steps": 64, "progress": 1,
+             "epoch": 2, "n_epochs": 2, "ranks_lost": 0, "here": 2})
+        for key in ("validation_loss", "validation_accuracy", "cost", "goodput"):
+            self.assertAlmostEqual(status[key], done[key], 6, key)
+        self.assertEqual(set(status["badput"]), set(done["badput"]))
+        self.assertAlmostEqual(status["cost"], status["cost_forecast"], 6)
+        self.assertEqual(documents["dptrain-recent"], self.events())
+        self.assertEqual([f for f in os.listdir(self.path("runs/demo")) if f.endswith(".new")], [])
+
+    def test_refused(self):
+        """A folder without a run, and places that cannot be written, are named with the remedy."""
+        os.makedirs(self.path("empty"))
+        self.assert_exit(self.start([DRIVER, "report", "empty"]), USAGE,
+                         "--report: empty holds no run: its events.jsonl is missing")
+        self.run_driver(job={**SMALL, "train.epochs": 1})
+        daemon = self.start([DRIVER, "report", "demo", "--out", "no/such/place.html"])
+        self.assert_exit(daemon, FAILED, "--report: .*--out.*no/such/place.html.*No such file")
+        self.assertEqual(daemon.out, "")
+        os.makedirs(self.path("folder"))
+        self.assert_exit(self.start([DRIVER, "report", "demo", "--out", "folder"]), USAGE,
+                         "folder is no file that a report could replace; want FILE.html")
+        os.mkfifo(self.path("pipe"))
+        self.assert_exit(self.start([DRIVER, "report", "demo", "--out", "pipe"]), USAGE, "pipe is")
+
+    def test_full_disk(self):
+        """The file that was there stays, and nothing is left beside it."""
+        self.run_driver(job={**SMALL, "train.epochs": 1})
+        with open(self.path("kept.html"), "w", encoding="ascii") as file:
+            file.write("before")
+
+        def limit():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+
+        daemon = self.start([DRIVER, "report", "demo", "--out", "kept.html"], preexec_fn=limit)
+        self.assert_exit(daemon, FAILED, "--report: .*kept.html.*too large")
+        with open(self.path("kept.html"), encoding="ascii") as file:
+            self.assertEqual(file.read(), "before")
+        self.assertEqual(sorted(os.listdir(self.folder)), ["kept.html", "port", "runs"])
+
+    @browser.needed
+    def test_shown(self):
+        """A browser shows the file as it shows the page, without any complaint."""
+        self.run_driver("--local", "--inject", "kill:rank1@step20", n=2)
+        path = self.report("demo")
+        window = browser.Browser()
+        self.addCleanup(window.close)
+        window.ask("/url", {"url": "file://" + path})
+
+        def text(element):
+            return window.run(f"document.getElementById('{element}').textContent")
+
+        dp.wait_for("the status", lambda: text("done"))
+        self.assertEqual(text("done"), "step 64 of 64, epoch 2 of 2")
+        self.assertEqual((text("name"), text("stage")), ("demo", "done: epochs"))
+        self.assertRegex(text("link"), "^as of .*20")
+        self.assertRegex(text("numbers"), r"Training loss[\d.]+Validation loss[\d.]+")
+        self.assertRegex(text("legend"), r"steps that count [\d.]+ %.*lost [\d.]+ %")
+        events = window.run("[...document.querySelectorAll('#events b')].map(b => b.textContent)")
+        self.assertEqual(events, [e["event"] for e in reversed(self.events())])
+        dp.wait_for("curves", lambda: window.run("document.images[0].naturalWidth") > 0)
+        self.assertIn("data:", text("job"))
+        self.assertEqual(window.ask("/se/log", {"type": "browser"}), [])
+
+
+if __name__ == "__main__":
+    dp.main()
