@@ -143,9 +143,9 @@
     ITEM(unlinked,    unlinked,    INT(0, MSG_MAX_RANKS)) \
     ITEM(n_strangers, n_strangers, INT(0, MANY)) \
     ONLY(account,     INTS(0, MANY, 64)) \
-    ONLY(clock_ns,    INT(0, MANY)) \
-    ONLY(echo_ns,     INT(0, MANY)) \
-    ONLY(held_ns,     INT(0, MANY))
+    ONLY(clock_ns,    INT(0, CLOCK)) \
+    ONLY(echo_ns,     INT(0, CLOCK)) \
+    ONLY(held_ns,     INT(0, CLOCK))
 
 /* ---- elements of lists ---- */
 
@@ -169,8 +169,8 @@
     ITEM(text, text, TEXT(1, SPANS_NAME - 1))
 
 #define SPAN_FIELDS(ITEM, LIST, ONLY) /* struct trace_span */ \
-    ITEM(begin_ns,   begin_ns,   INT(0, MANY)) \
-    ITEM(took_ns,    took_ns,    INT(0, MANY)) \
+    ITEM(begin_ns,   begin_ns,   INT(0, CLOCK)) \
+    ITEM(took_ns,    took_ns,    INT(0, CLOCK)) \
     ITEM(step,       step,       INT(-1, MANY)) \
     ITEM(n_bytes,    n_bytes,    INT(0, MANY)) \
     ITEM(collective, collective, INT(0, MANY)) \
@@ -266,7 +266,7 @@
 
 #define TRACE_FIELDS(ITEM, LIST, ONLY) \
     ONLY(number,      INT(1, MANY)) \
-    ONLY(duration_ns, INT(1, MANY))
+    ONLY(duration_ns, INT(1, CLOCK))
 
 #define GOODBYE_FIELDS(ITEM, LIST, ONLY) \
     ONLY(text,   TEXT(0, MSG_MAX_TEXT)) \

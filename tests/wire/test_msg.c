@@ -257,6 +257,10 @@ static void every_rule_is_enforced(void **state)
     arena_fini(&a);
 }
 
+/* Four such times have a sum: a timeline adds and subtracts the clocks of two ranks, and the length
+ * of a span. */
+#define LATEST_NS (INT64_MAX / 8 + 1)
+
 /* Limits that the program relies on, stated here apart from the rules themselves: an interval of
  * 0 would send heartbeats without end. */
 static void what_would_do_harm_is_refused(void **state)
@@ -276,6 +280,9 @@ static void what_would_do_harm_is_refused(void **state)
         {12, "n_container", -1, 0},
         {12, "n_ranks", 65537, 65536},
         {14, "epoch", 0, 1},
+        {4, "clock_ns", LATEST_NS + 1, LATEST_NS},
+        {4, "echo_ns", LATEST_NS + 1, LATEST_NS},
+        {4, "held_ns", INT64_MAX, LATEST_NS},
     };
     struct arena a;
     Wire__Control m;
@@ -320,6 +327,28 @@ static void nested_fields_are_checked(void **state)
     m.body_case = WIRE__CONTROL__BODY__NOT_SET;
     assert_int_equal(msg_check(&m, &err), ERR_PROTO);
     assert_string_equal(msg_name(&m), "an empty message");
+    arena_fini(&a);
+}
+
+static void spans_have_times(void **state)
+{
+    struct arena a;
+    Wire__Control m;
+    struct err err;
+    int at = 0;
+    (void)state;
+    arena_init(&a);
+    while (sample_make(&a, at, &m) && m.body_case != WIRE__CONTROL__BODY_SPANS)
+        at++;
+    assert_int_equal(m.body_case, WIRE__CONTROL__BODY_SPANS);
+    m.spans->spans[1]->begin_ns = m.spans->spans[1]->took_ns = LATEST_NS;
+    assert_int_equal(msg_check(&m, &err), 0);
+    m.spans->spans[1]->begin_ns++;
+    assert_int_equal(msg_check(&m, &err), ERR_PROTO);
+    assert_non_null(strstr(err.msg, "Spans.spans[1]: Span.begin_ns"));
+    m.spans->spans[1]->begin_ns--;
+    m.spans->spans[1]->took_ns++;
+    assert_int_equal(msg_check(&m, &err), ERR_PROTO);
     arena_fini(&a);
 }
 
@@ -400,6 +429,7 @@ int main(void)
         cmocka_unit_test(every_rule_is_enforced),
         cmocka_unit_test(what_would_do_harm_is_refused),
         cmocka_unit_test(nested_fields_are_checked),
+        cmocka_unit_test(spans_have_times),
         cmocka_unit_test(unknown_fields_are_skipped),
         cmocka_unit_test(texts_are_made_fit),
         cmocka_unit_test(too_large_is_an_error_not_a_crash),
