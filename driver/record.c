@@ -357,6 +357,7 @@ void record_event(struct record *r, const struct session_event *ev)
         audit_refused(r->audit, ev->text);
         return;
     case EVENT_SPANS:
+    case EVENT_TRACED:
         return;
     case EVENT_START:
         let_disk(r, renew_job);

@@ -256,6 +256,8 @@ static void driver_options_init(struct driver_options *d, const struct server *s
         .cluster = j->cluster,
         .inject = s->options->inject,
         .price_per_rank_hour = j->report.price_per_rank_hour,
+        .trace_first = j->report.trace.n == 2 ? j->report.trace.v[0] : 0,
+        .trace_end = j->report.trace.n == 2 ? j->report.trace.v[1] + 1 : 0,
         .start_ns = start_ns,
     };
     if (s->record.dir.resumed)

@@ -1,5 +1,5 @@
-/* Records under way, by their numbers.  The disk's thread takes one when it is whole, or will not
- * be, and makes the file. */
+/* Timelines under way, by their numbers.  The disk's thread takes one when the session says that it
+ * is whole (EVENT_TRACED), or the run ends, and makes the file. */
 #include "driver/traces.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "report/run_dir.h"
 #include "see/timeline.h"
 
-enum { MOST_TRACES = 8 /* under way at the same time */ };
+enum { MOST_TRACES = 2 /* under way at the same time: the job's, and one of the operator's */ };
 
 struct traces {
     char *run_dir, *run;
@@ -129,24 +129,26 @@ static void traces_put(struct traces *t, int i)
     trace_task_free(k);
 }
 
-/* The record of this number; NULL: there are too many. */
-static struct timeline *traces_of(struct traces *t, int64_t number)
+/* The place of the timeline of this number; -1: nothing has come of it. */
+static int traces_find(const struct traces *t, int64_t number)
 {
     for (int i = 0; i < t->n; i++)
         if (timeline_number(t->under_way[i]) == number)
-            return t->under_way[i];
-    if (t->n == MOST_TRACES)
-        return NULL;
-    return t->under_way[t->n++] = timeline_new(number);
+            return i;
+    return -1;
 }
 
 static void take_spans(struct traces *t, const struct session_event *ev)
 {
-    struct timeline *line = traces_of(t, ev->spans.piece.number);
+    int i = traces_find(t, ev->spans.piece.number);
 
     t->n_ranks = ev->spans.n_ranks;
-    if (line)
-        timeline_add(line, ev->rank, ev->host, &ev->spans);
+    if (i < 0) {
+        ASSERT(t->n < MOST_TRACES);
+        i = t->n++;
+        t->under_way[i] = timeline_new(ev->spans.piece.number);
+    }
+    timeline_add(t->under_way[i], ev->rank, ev->host, &ev->spans);
 }
 
 /* A record is not known here before its first piece comes, so losses are kept. */
@@ -161,6 +163,15 @@ static void keep_loss(struct traces *t, const struct session_event *ev)
                                  .at_ns = clock_mono_ns()};
 }
 
+static void traces_close(struct traces *t, const struct session_event *ev)
+{
+    const int i = traces_find(t, ev->traced.number);
+
+    t->n_ranks = ev->traced.n_ranks;
+    if (i >= 0)
+        traces_put(t, i);
+}
+
 void traces_event(struct traces *t, const struct session_event *ev)
 {
     if (ev->kind == EVENT_SPANS)
@@ -169,11 +180,8 @@ void traces_event(struct traces *t, const struct session_event *ev)
         t->n_ranks = ev->form.n_ranks;
     else if (ev->kind == EVENT_LOST)
         keep_loss(t, ev);
-    else
-        return;
-    for (int i = t->n - 1; i >= 0; i--)
-        if (timeline_is_whole(t->under_way[i], t->n_ranks))
-            traces_put(t, i);
+    else if (ev->kind == EVENT_TRACED)
+        traces_close(t, ev);
 }
 
 void traces_end(struct traces *t)

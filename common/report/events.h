@@ -34,8 +34,8 @@ typedef void events_hear(void *arg, const char *line, size_t n, int is_row);
  * row's columns; rows are not written to events.jsonl.  At most EVENTS_LISTENERS. */
 void events_listen(struct events *e, events_hear *hear, void *arg, int hears_rows);
 
-/* Write one event, and let the listeners hear it.  EVENT_PROGRESS, EVENT_REFUSED and EVENT_SPANS do
- * not belong to the record and are skipped.  EVENT_ROW goes to listeners alone. */
+/* Write one event, and let the listeners hear it.  EVENT_PROGRESS, EVENT_REFUSED, EVENT_SPANS and
+ * EVENT_TRACED do not belong to the record and are skipped.  EVENT_ROW goes to listeners alone. */
 void events_add(struct events *e, const struct session_event *ev);
 
 /* Wait until the events so far are written: 0, or WRITER_LATE. */

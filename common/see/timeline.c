@@ -121,12 +121,13 @@ void timeline_add(struct timeline *t, int rank, const char *host, const struct s
 
     if (!r || r->is_whole)
         return;
-    if (p->n_names > 0) {
+    if (p->n_names > 0 || !r->host) {
         t->n_spans -= r->n;
         timeline_clear(r); /* what a rank of this number had begun to send is of a lost one */
         r->host = xstrdup(host ? host : "?");
-        r->name = xmalloc((size_t)p->n_names * sizeof *r->name);
-        memcpy(r->name, p->name, (size_t)p->n_names * sizeof *r->name);
+        r->name = xcalloc((size_t)p->n_names + 1, sizeof *r->name);
+        if (p->n_names > 0)
+            memcpy(r->name, p->name, (size_t)p->n_names * sizeof *r->name);
         r->n_names = p->n_names;
     }
     r->is_clock_ours = s->is_clock_ours;
@@ -151,14 +152,6 @@ void timeline_lost(struct timeline *t, struct timeline_loss loss)
     to->host = xstrdup(loss.host ? loss.host : "?");
     to->why = xstrdup(loss.why ? loss.why : "?");
     t->n_losses++;
-}
-
-int timeline_is_whole(const struct timeline *t, int n_ranks)
-{
-    for (int i = 0; i < min_i64(n_ranks, TIMELINE_RANKS); i++)
-        if (i >= t->n || !t->rank[i].is_whole)
-            return 0;
-    return 1;
 }
 
 /* ---- who came last ---- */

@@ -39,9 +39,6 @@ void timeline_lost(struct timeline *t, struct timeline_loss loss);
 
 int64_t timeline_number(const struct timeline *t);
 
-/* 1: the records of ranks 0 to n_ranks - 1 are whole, or will not be. */
-int timeline_is_whole(const struct timeline *t, int n_ranks);
-
 /* Append the file.  run: its name; n_ranks: of the formation. */
 void timeline_json(const struct timeline *t, const char *run, int n_ranks, struct buf *out);
 

@@ -93,6 +93,7 @@ enum event_kind {
     EVENT_LEADER,     /* leader; host: the address of the driver before; text: of this */
     EVENT_REFUSED,    /* text: the peer that was not let in, and the reason; not for events.jsonl */
     EVENT_SPANS,      /* spans; rank; not for events.jsonl */
+    EVENT_TRACED,     /* traced; not for events.jsonl */
 };
 
 /* The reason why a rank waited for its data. */
@@ -217,6 +218,10 @@ struct session_event {
             int64_t term;
         } leader;
         struct session_spans spans;
+        struct {
+            int64_t number; /* of the timeline: what has come of it is all that will come */
+            int n_ranks;    /* of the formation */
+        } traced;
     };
 };
 

@@ -160,6 +160,7 @@ void driver_leave(struct driver *d)
     accuse_unsent(d);
     end_check_over(d);
     ledger_note_ranks(d);
+    trace_check(&d->watch);
     driver_check(d);
     if (d->stage == STAGE_ENDING)
         due = d->now_ms + CHECK_MS;

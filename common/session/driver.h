@@ -84,8 +84,9 @@ struct driver_options { /* copied; texts may be NULL where said */
     int64_t validate_every;          /* epochs; 0: never.  The last epoch is validated, too */
     int64_t checkpoint_every_epochs; /* 0: only at the end */
     struct cluster_options cluster;  /* min_ranks, max_ranks 0: n_ranks */
-    struct injection_list inject; /* faults on purpose; one that has happened is not sent again */
-    double price_per_rank_hour;   /* 0: not known */
+    struct injection_list inject;   /* faults on purpose; one that has happened is not sent again */
+    double price_per_rank_hour;     /* 0: not known */
+    int64_t trace_first, trace_end; /* report.trace: the first step, and the last plus 1; 0: none */
     int64_t start_ns; /* when the process started, on the same clock: "seconds since start" */
 };
 
@@ -161,8 +162,9 @@ int driver_drain(struct driver *d, int64_t now_ns, const char *who, struct drain
                  struct err *err);
 
 /* The operator wants a timeline: all ranks record from their next step on, for this long, up to
- * DRIVER_LONGEST_TRACE_NS.  *n_ranks: how many.  EVENT_SPANS brings the records.  Fails with
- * ERR_REFUSED, and then nothing happens: nothing is trained now, or the time is no such time. */
+ * DRIVER_LONGEST_TRACE_NS.  *n_ranks: how many.  EVENT_SPANS brings the records, and EVENT_TRACED
+ * follows the last of them.  Fails with ERR_REFUSED, and then nothing happens: nothing is trained
+ * now, another timeline is under way, or the time is no such time. */
 #define DRIVER_LONGEST_TRACE_NS (INT64_C(60) * 1000000000)
 int driver_trace(struct driver *d, int64_t now_ns, int64_t duration_ns, int *n_ranks,
                  struct err *err);

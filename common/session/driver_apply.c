@@ -77,6 +77,7 @@ void done_form(struct driver *d)
         recover_resume_training(&d->formation);
     ledger_formed(d);
     form_say(d);
+    trace_formed(&d->watch);
     succession_formed(&d->membership);
     if (lead_formed(&d->membership)) {
         recover_taken_over(&d->formation, lead_newest(d), lead_source(d));

@@ -40,8 +40,6 @@ void watch_since(struct watch *w, int rank, int64_t since_ms)
     w->seats[rank].since_ms = since_ms;
 }
 
-int64_t watch_trace(struct watch *w) { return ++w->n_traces; }
-
 void watch_clock(struct watch *w, int rank, const Wire__Heartbeat *h)
 {
     (void)offset_add(&w->seats[rank].clock, w->d->now_ns, h->clock_ns, h->echo_ns, h->held_ns);

@@ -95,13 +95,24 @@ static void note_buckets(struct driver *d, int rank, struct report *r)
     driver_event(d, &e);
 }
 
-/* A piece of a rank's timeline.  Spares record nothing that counts. */
+/* A piece of a rank's timeline.  Spares record nothing that counts.  A rank sends to this driver,
+ * too, what the driver before it had asked for. */
 static void note_spans(struct driver *d, int rank, struct report *r)
 {
     const struct seat *s = &d->seats[rank];
     struct session_event e = event_of_job(EVENT_SPANS, -1);
     if (rank >= d->membership.n_ranks || !s->is_member)
         return;
+    if (!trace_take(&d->watch, rank, &r->spans)) {
+        char *who = driver_label(d, rank);
+        if (r->spans.is_last)
+            queue_log(d->out, LOG_WARN,
+                      "%s sent its part of timeline %lld, for which this driver "
+                      "did not ask it; the part is left out",
+                      who, (long long)r->spans.number);
+        free(who);
+        return;
+    }
     e.rank = rank;
     e.spans.n_ranks = d->membership.n_ranks;
     e.spans.is_clock_ours = rank == 0 || (s->host_id && !strcmp(s->host_id, d->o.host_id));

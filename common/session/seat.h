@@ -61,6 +61,8 @@ struct seat { /* the driver's record of one rank, or of a spare */
     int64_t moved_ms;    /* when `at` last changed, or the stage began */
     int64_t since_ms;    /* when its phase began, by its own clock if that is known */
     struct offset clock; /* of its process */
+    int64_t owes_trace;  /* the timeline of which it has yet to send its part; 0: none */
+    enum { JOB_TRACE_NOT, JOB_TRACE_OWED, JOB_TRACE_SENT } job_trace; /* that of report.trace */
     struct {
         int64_t from_steps, from_busy_ns; /* its counts when this window began */
         double factor;                    /* busy time / median in the last window; 0: unknown */

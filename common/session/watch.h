@@ -5,6 +5,7 @@
  *   driver_progress.c  notes where ranks are
  *   driver_pace.c      finds ranks that are slower than the others
  *   driver_incident.c  the last collectives of all ranks, when they wait for good
+ *   driver_traced.c    notes which ranks have yet to send their part of a timeline
  *   driver_deadline.c  the deadline of each stage, and the rank at fault when it has passed
  *
  * A function that takes `struct watch *` may write it, and one that takes `const struct driver *`
@@ -26,7 +27,14 @@ struct watch {
     int is_warned;             /* 1: a warning named a late rank, which has not moved on since */
     struct incident *incident; /* the incident about which ranks are being asked, or NULL */
     int n_incidents;
-    int64_t n_traces; /* timelines that the operator asked for */
+    struct {
+        int64_t n;           /* timelines that the operator asked for; the newest one's number */
+        int64_t until_ns;    /* ranks record the newest one until then */
+        int64_t duration_ns; /* and for so long */
+        int is_open;         /* 1: parts of it may come */
+        int is_job_open;     /* likewise of report.trace's */
+        int is_job_over;     /* 1: no part of that will come any more */
+    } trace;
     int64_t incident_until_ms;
     int64_t pace_since_ms, pace_generation; /* the present window of driver_pace.c; 0: none */
 };
@@ -48,10 +56,16 @@ void watch_at_step(struct watch *w, int64_t step);   /* and at this step */
 void watch_joined(struct watch *w, int rank);        /* it opens its data */
 void watch_heard(struct watch *w, int rank);
 void watch_in_phase(struct watch *w, int rank, enum phase phase);
-int64_t watch_trace(struct watch *w); /* the number of another timeline, from 1 */
 void watch_clock(struct watch *w, int rank, const Wire__Heartbeat *h); /* its stamps */
 void watch_since(struct watch *w, int rank, int64_t since_ms);         /* by the rank's own clock */
 int watch_moved(struct watch *w, int rank, const struct progress *p);  /* 1: it was of use */
+
+/* driver_traced.c: a timeline is whole when no rank owes a part of it.  A lost rank owes none. */
+int trace_owes(const struct seat *s, int64_t number);      /* 1: a part of this timeline */
+int64_t trace_begin(struct watch *w, int64_t duration_ns); /* all ranks owe one; its number */
+void trace_formed(struct watch *w); /* the ranks train from the step of the run on */
+int trace_take(struct watch *w, int rank, const struct spans_piece *p); /* 1: it owed this piece */
+void trace_check(struct watch *w); /* at the end of each event: tells which timelines are whole */
 
 /* driver_watch.c */
 struct watch_view watch_look(const struct driver *d);

@@ -29,52 +29,7 @@ struct spans_track *trainer_track(struct trainer *t)
     return spans_track(t->tracing.spans, SPANS_ENGINE);
 }
 
-/* ---- beginning ---- */
-
-static void tracing_start(struct trainer *t, int64_t number, int64_t last, int64_t until_ns)
-{
-    struct tracing *c = &t->tracing;
-    struct err err;
-    char *text;
-
-    c->number = number;
-    c->first = t->state->at.step;
-    c->last = last;
-    c->until_ns = until_ns;
-    c->is_on = spans_start(c->spans, &err) == 0;
-    if (c->is_on)
-        return;
-    text = xasprintf("rank %d records no timeline: %s", t->rank, err.msg);
-    trainer_warn_at(t, c->first, text);
-    free(text);
-}
-
-static void start_if_wanted(struct trainer *t)
-{
-    struct tracing *c = &t->tracing;
-    const struct option_ints *job = &t->job->report.trace;
-    const int64_t step = t->state->at.step;
-    int64_t number;
-
-    if (job->n == 2 && !c->is_job_done && step >= job->v[0]) {
-        c->is_job_done = 1;
-        if (step <= job->v[1])
-            tracing_start(t, 0, job->v[1], INT64_MAX);
-    }
-    if (c->is_on || atomic_load_explicit(&c->wanted, memory_order_relaxed) == 0)
-        return;
-    number = atomic_exchange(&c->wanted, 0);
-    tracing_start(t, number, INT64_MAX, clock_mono_ns() + atomic_load(&c->duration_ns));
-}
-
-void tracing_before_step(struct trainer *t)
-{
-    if (!t->tracing.is_on)
-        start_if_wanted(t);
-    spans_step(t->state->at.step);
-}
-
-/* ---- the end ---- */
+/* ---- handing over ---- */
 
 static void put_names(struct spans_piece *p, const struct spans_record *r)
 {
@@ -120,6 +75,62 @@ static void tracing_stop(struct trainer *t)
     } while (at < r.n);
     spans_record_fini(&r);
 }
+
+/* ---- beginning ---- */
+
+static void tracing_start(struct trainer *t, int64_t number, int64_t last, int64_t until_ns)
+{
+    struct tracing *c = &t->tracing;
+    struct err err;
+    char *text;
+
+    c->number = number;
+    c->first = t->state->at.step;
+    c->last = last;
+    c->until_ns = until_ns;
+    c->is_on = spans_start(c->spans, &err) == 0;
+    if (c->is_on)
+        return;
+    text = xasprintf("rank %d records no timeline: %s", t->rank, err.msg);
+    trainer_warn_at(t, c->first, text);
+    free(text);
+    report_piece(t, &(struct spans_record){.is_cut = 1}, 0); /* the driver waits for one */
+}
+
+/* 1: report.trace wants this step, and has none yet. */
+static int is_due_by_job(const struct trainer *t)
+{
+    const struct option_ints *steps = &t->job->report.trace;
+    const int64_t step = t->state->at.step;
+
+    return steps->n == 2 && !t->tracing.is_job_done && step >= steps->v[0] && step <= steps->v[1];
+}
+
+static void start_if_wanted(struct trainer *t)
+{
+    struct tracing *c = &t->tracing;
+    int64_t number;
+
+    if (is_due_by_job(t)) {
+        c->is_job_done = 1;
+        tracing_start(t, 0, t->job->report.trace.v[1], INT64_MAX);
+    }
+    if (c->is_on || atomic_load_explicit(&c->wanted, memory_order_relaxed) == 0)
+        return;
+    number = atomic_exchange(&c->wanted, 0);
+    tracing_start(t, number, INT64_MAX, clock_mono_ns() + atomic_load(&c->duration_ns));
+}
+
+void tracing_before_step(struct trainer *t)
+{
+    if (t->tracing.is_on && is_due_by_job(t))
+        tracing_stop(t); /* the operator's timeline ends here, on all ranks */
+    if (!t->tracing.is_on)
+        start_if_wanted(t);
+    spans_step(t->state->at.step);
+}
+
+/* ---- the end ---- */
 
 void tracing_after_step(struct trainer *t)
 {

@@ -155,6 +155,46 @@ class Trace(dp.Case):
         driver.signal(signal.SIGTERM)
         self.assert_exit(driver, dp.STOPPED)
 
+    def test_lost_while_asked(self):
+        """A rank that is lost, and replaced, keeps no timeline waiting; another request does wait
+        meanwhile."""
+        driver = self.driver("--run-dir", "run", n=2,
+                             job={**dp.ENDLESS, "cluster.driver_timeout": 0})
+        self.wait_port()
+        follower = self.follower("--rank", "1")
+        self.wait_event("first_step", run="run")
+        ask = [dp.DRIVER, "trace", "1.5", "run"]
+        options = {"cwd": self.folder, "env": self.env, "check": False, "timeout": dp.PATIENCE,
+                   "capture_output": True, "text": True}
+        self.assertEqual(subprocess.run(ask, **options).returncode, FINISHED)
+        refused = subprocess.run(ask, **options)
+        self.assertEqual(refused.returncode, dp.REFUSED)
+        self.assertIn("another request's timeline of 1.5 s", refused.stderr)
+        follower.kill()
+        self.follower("--rank", "1")
+        dp.wait_for("trace.json", lambda: os.path.exists(self.path("run", "trace.json")))
+        line = self.timeline()
+        self.assertEqual(sorted(line.processes), [0])
+        self.assertEqual([loss["rank"] for loss in line.metadata["lost"]], [1])
+        self.assertIn("closed", line.ranks[1]["missing"])
+        self.wait_event("recovered", run="run")
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, dp.STOPPED)
+
+    def test_asked_before_the_job(self):
+        """The job's steps come while another timeline is recorded, which ends before them."""
+        driver = self.driver("--local", "--run-dir", "run", "--inject", "delay:rank0@step2:2s", n=2,
+                             job={**JOB, "report.trace": [8, 9]})
+        self.wait_event("first_step", run="run")
+        result = subprocess.run([dp.DRIVER, "trace", "60", "run"], cwd=self.folder, env=self.env,
+                                check=False, timeout=dp.PATIENCE, capture_output=True, text=True)
+        self.assertEqual(result.returncode, FINISHED, result.stderr)
+        self.assert_exit(driver, FINISHED)
+        for name, last in (("trace.json", 7), ("trace-2.json", 9)):
+            line = self.timeline(name=name)
+            self.assertEqual([rank["last_step"] for rank in line.ranks.values()], [last, last])
+        self.assertEqual(line.ranks[1]["first_step"], 8)
+
     def test_lost_rank(self):
         """The file says which rank was lost meanwhile; the other ranks show the recovery."""
         driver = self.driver(

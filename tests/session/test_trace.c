@@ -14,6 +14,22 @@ static int ask(struct rig *r, int64_t duration_ns, struct err *err)
     return rc;
 }
 
+/* All that a rank has for the timeline of this number. */
+static struct report *piece(int64_t number)
+{
+    struct report *p = report_new(REPORT_SPANS, 1);
+    p->spans = (struct spans_piece){.number = number, .first = 3, .last = 4, .is_last = 1};
+    p->spans.n_names = 1;
+    p->spans.name = xcalloc(2, sizeof *p->spans.name);
+    strcpy(p->spans.name[0].text, "conv1");
+    p->spans.n = 2;
+    p->spans.span = xcalloc(3, sizeof *p->spans.span);
+    for (int i = 0; i < 2; i++)
+        p->spans.span[i] = (struct trace_span){
+            .begin_ns = 77 + i, .took_ns = 5, .step = -1, .track = SPANS_COMM, .bucket = -1};
+    return p;
+}
+
 static void the_operator_asks(void **state)
 {
     struct rig r;
@@ -37,7 +53,19 @@ static void the_operator_asks(void **state)
             assert_int_equal(r.sent[k]->trace->number, i);
             assert_int_equal(r.sent[k]->trace->duration_ns, 500 * MS);
         }
+        assert_int_equal(ask(&r, MS, &err), ERR_REFUSED);
+        assert_has(err.msg, "timeline of 0.5 s is recorded for 0.5 s more; ask again when");
+        rig_report(&r, 0, piece(i));
+        rig_report(&r, 2, piece(i));
+        rig_wait(&r, 600);
+        assert_int_equal(ask(&r, MS, &err), ERR_REFUSED);
+        assert_has(err.msg, "waits for the record of rank 1 (");
+        assert_int_equal(rig_count(&r, EVENT_TRACED), i - 1);
+        rig_report(&r, 1, piece(i));
+        assert_int_equal(rig_count(&r, EVENT_TRACED), i);
+        assert_int_equal(rig_event(&r, EVENT_TRACED)->traced.number, i);
     }
+    assert_int_equal(r.n_traces, 2);
     driver_stop(r.d, r.now, "SIGTERM");
     driver_stop(r.d, r.now, "SIGTERM");
     rig_drain(&r);
@@ -59,31 +87,19 @@ static void an_evaluation_has_no_steps(void **state)
     rig_free(&r);
 }
 
-static struct report *piece(void)
-{
-    struct report *p = report_new(REPORT_SPANS, 1);
-    p->spans = (struct spans_piece){.number = 1, .first = 3, .last = 4, .is_last = 1};
-    p->spans.n_names = 1;
-    p->spans.name = xcalloc(2, sizeof *p->spans.name);
-    strcpy(p->spans.name[0].text, "conv1");
-    p->spans.n = 2;
-    p->spans.span = xcalloc(3, sizeof *p->spans.span);
-    for (int i = 0; i < 2; i++)
-        p->spans.span[i] = (struct trace_span){
-            .begin_ns = 77 + i, .took_ns = 5, .step = -1, .track = SPANS_COMM, .bucket = -1};
-    return p;
-}
-
 /* A record comes from each rank, in any stage, and answers nothing. */
 static void records_become_events(void **state)
 {
     struct rig r;
+    struct err err;
     struct driver_options o = rig_options(3);
     (void)state;
     rig_driver(&r, &o);
-    rig_go_to(&r, 3, CMD_VALIDATE);
+    rig_go_to(&r, 3, CMD_TRAIN);
+    assert_int_equal(ask(&r, 500 * MS, &err), 0);
+    rig_answer_all(&r, 3);
     for (int k = 0; k < 3; k++) {
-        rig_report(&r, k, piece());
+        rig_report(&r, k, piece(1));
         const struct session_event *e = rig_event(&r, EVENT_SPANS);
         assert_int_equal(e->rank, k);
         assert_int_equal(e->spans.n_ranks, 3);
@@ -99,6 +115,74 @@ static void records_become_events(void **state)
     rig_free(&r);
 }
 
+/* Parts for which nobody asked, and second ones, are left out. */
+static void other_records_are_left_out(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(3);
+    struct err err;
+    (void)state;
+    rig_driver(&r, &o);
+    rig_go_to(&r, 3, CMD_TRAIN);
+    rig_report(&r, 1, piece(0));
+    rig_report(&r, 2, piece(1));
+    assert_int_equal(rig_count(&r, EVENT_SPANS), 0);
+    assert_has(buf_cstr(&r.log), "sent its part of timeline 1, for which this driver did not ask");
+    assert_int_equal(ask(&r, 500 * MS, &err), 0);
+    rig_report(&r, 1, piece(2));
+    rig_report(&r, 1, piece(1));
+    rig_report(&r, 1, piece(1));
+    assert_int_equal(rig_count(&r, EVENT_SPANS), 1);
+    rig_free(&r);
+}
+
+/* A lost rank owes nothing, whoever comes in its place, so that the others' record is whole. */
+static void a_lost_rank_owes_nothing(void **state)
+{
+    (void)state;
+    for (int is_lost_first = 0; is_lost_first < 2; is_lost_first++) {
+        struct rig r;
+        struct driver_options o = rig_elastic(3);
+        struct err err;
+        rig_train(&r, &o);
+        assert_int_equal(ask(&r, 500 * MS, &err), 0);
+        if (is_lost_first)
+            rig_close(&r, 2);
+        rig_report(&r, 0, piece(1));
+        rig_report(&r, 1, piece(1));
+        assert_int_equal(rig_count(&r, EVENT_TRACED), is_lost_first);
+        if (!is_lost_first)
+            rig_close(&r, 2);
+        assert_int_equal(rig_count(&r, EVENT_LOST), 1);
+        assert_int_equal(rig_count(&r, EVENT_TRACED), 1);
+        rig_free(&r);
+    }
+}
+
+/* The job's timeline: all ranks of a formation that has its steps before it owe a part. */
+static void the_job_asks(void **state)
+{
+    struct rig r;
+    struct driver_options o = rig_options(3);
+    struct err err;
+    (void)state;
+    o.trace_end = 3;
+    rig_driver(&r, &o);
+    rig_go_to(&r, 3, CMD_TRAIN);
+    assert_int_equal(ask(&r, MS, &err), ERR_REFUSED);
+    assert_has(err.msg, "report.trace has steps 0 to 2 recorded");
+    assert_has(err.msg, "ask again after step 2");
+    for (int k = 0; k < 3; k++) {
+        assert_int_equal(rig_count(&r, EVENT_TRACED), 0);
+        rig_report(&r, k, piece(0));
+    }
+    assert_int_equal(rig_count(&r, EVENT_SPANS), 3);
+    assert_int_equal(rig_event(&r, EVENT_TRACED)->traced.number, 0);
+    assert_int_equal(rig_event(&r, EVENT_TRACED)->traced.n_ranks, 3);
+    assert_int_equal(ask(&r, MS, &err), 0);
+    rig_free(&r);
+}
+
 /* The driver knows the follower's clock by a heartbeat that has an echo. */
 static void heartbeats_measure_clocks(void **state)
 {
@@ -106,6 +190,8 @@ static void heartbeats_measure_clocks(void **state)
     Wire__Control m = WIRE__CONTROL__INIT;
     Wire__Heartbeat h = WIRE__HEARTBEAT__INIT;
     struct offset_estimate e;
+    struct err err;
+    int n_ranks;
     struct rig r;
     struct driver_options o = rig_options(2);
     (void)state;
@@ -121,7 +207,8 @@ static void heartbeats_measure_clocks(void **state)
     m.body_case = WIRE__CONTROL__BODY_HEARTBEAT;
     m.heartbeat = &h;
     rig_message(&r, 1, &m);
-    rig_report(&r, 1, piece());
+    assert_int_equal(driver_trace(r.d, r.now, MS, &n_ranks, &err), 0);
+    rig_report(&r, 1, piece(1));
     assert_int_equal(offset_at(&rig_event(&r, EVENT_SPANS)->spans.clock, r.now, &e), 1);
     assert_int_equal(e.error_ns, 3 * MS);
     assert_true(llabs(e.offset_ns - ahead) <= e.error_ns);
@@ -158,7 +245,7 @@ static void a_follower_answers(void **state)
     rig_message(&r, 0, &m);
     assert_int_equal(r.n_traces, 1);
     assert_int_equal(r.trace_number, 3);
-    rig_report(&r, 1, piece());
+    rig_report(&r, 1, piece(3));
     assert_int_equal(r.sent[0]->body_case, WIRE__CONTROL__BODY_SPANS);
     assert_int_equal(r.sent[0]->spans->n_spans, 2);
     get(&r, TRAIN, 1); /* the command under way is not answered by that */
@@ -168,9 +255,10 @@ static void a_follower_answers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_operator_asks),     cmocka_unit_test(an_evaluation_has_no_steps),
-        cmocka_unit_test(records_become_events), cmocka_unit_test(heartbeats_measure_clocks),
-        cmocka_unit_test(a_follower_answers),
+        cmocka_unit_test(the_operator_asks),         cmocka_unit_test(an_evaluation_has_no_steps),
+        cmocka_unit_test(records_become_events),     cmocka_unit_test(other_records_are_left_out),
+        cmocka_unit_test(a_lost_rank_owes_nothing),  cmocka_unit_test(the_job_asks),
+        cmocka_unit_test(heartbeats_measure_clocks), cmocka_unit_test(a_follower_answers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
