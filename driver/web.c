@@ -13,21 +13,31 @@
 #include "driver/web_address.h"
 #include "net/http.h"
 #include "net/secret.h"
+#include "report/incidents.h"
 #include "report/status.h"
 #include "see/curves.h"
 #include "see/history.h"
 #include "see/page.h"
 #include "see/scrape.h"
 
-enum { WEB_OK = 200, WEB_UNAVAILABLE = 503 };
+enum {
+    WEB_OK = 200,
+    WEB_NOT_FOUND = 404,
+    WEB_FAILED = 500,
+    WEB_UNAVAILABLE = 503,
+    WEB_NAME = 24,
+    WEB_ID = 48,
+};
 
 struct web {
     struct web_sources from;
     struct http *http;
     struct http_file *files; /* of the page */
     struct history_live history;
+    char *run_dir;            /* NULL: not known yet */
     char *recent[WEB_RECENT]; /* the newest events; line i is at i % WEB_RECENT */
     int64_t n_heard;
+    char name[WEB_NAME]; /* of this server, for the ids of events */
 };
 
 /* ---- the token ---- */
@@ -131,6 +141,38 @@ static int web_make_recent(void *arg, struct buf *out)
     return WEB_OK;
 }
 
+/* ---- the stream ---- */
+
+/* Event i, from 0, has the id NAME-(i + 1).  Each driver has a NAME of its own. */
+static void web_put_id(const struct web *w, int64_t i, char out[WEB_ID])
+{
+    snprintf(out, WEB_ID, "%s-%lld", w->name, (long long)i + 1);
+}
+
+/* The number of events that a reader has heard whose newest one has the id `last`, as it says. */
+static int64_t web_n_known(const struct web *w, const char *last)
+{
+    const size_t n = strlen(w->name);
+
+    if (!last || strncmp(last, w->name, n) != 0 || last[n] != '-')
+        return 0;
+    return strtoll(last + n + 1, NULL, 10);
+}
+
+static void web_begin(void *arg, const char *last, struct buf *out)
+{
+    const struct web *w = arg;
+    const int64_t first = max_i64(web_n_known(w, last), w->n_heard - WEB_RECENT);
+    char id[WEB_ID];
+
+    for (int64_t i = max_i64(0, first); i < w->n_heard; i++) {
+        const char *line = w->recent[i % WEB_RECENT];
+
+        web_put_id(w, i, id);
+        http_put_note(out, "event", id, line, strlen(line));
+    }
+}
+
 static const struct http_document documents[] = {
     {"/api/status", "application/json", web_make_status},
     {"/metrics", SCRAPE_TYPE, web_make_metrics},
@@ -138,6 +180,37 @@ static const struct http_document documents[] = {
     {"/api/job", "text/plain; charset=utf-8", web_make_job},
     {"/api/curves.svg", "image/svg+xml", web_make_curves},
     {"/api/recent", "application/json", web_make_recent},
+};
+
+/* ---- incidents ---- */
+
+static char *web_run_dir(void *arg)
+{
+    const struct web *w = arg;
+
+    return w->run_dir ? xstrdup(w->run_dir) : NULL;
+}
+
+/* In a thread of the pool. */
+static int web_read_incidents(const char *root, const char *name, struct buf *out)
+{
+    struct err err;
+    int rc = *name ? incidents_read(root, name, out, &err) : incidents_list(root, out, &err);
+
+    if (rc == 0)
+        return WEB_OK;
+    buf_clear(out);
+    if (rc == INCIDENTS_NONE) {
+        buf_printf(out, "{\"error\":\"there is no such incident: /api/incidents lists them\"}\n");
+        return WEB_NOT_FOUND;
+    }
+    log_warn("--http: %s", err.msg);
+    buf_printf(out, "{\"error\":\"it cannot be read: the driver's log says why\"}\n");
+    return WEB_FAILED;
+}
+
+static const struct http_folder folders[] = {
+    {"/api/incidents", "application/json", web_run_dir, web_read_incidents},
 };
 
 /* ---- life ---- */
@@ -168,6 +241,7 @@ static void web_free(struct web *w)
         free(w->recent[i]);
     history_live_fini(&w->history);
     free(w->files);
+    free(w->run_dir);
     free(w);
 }
 
@@ -177,12 +251,16 @@ int web_open(uv_loop_t *loop, const struct web_sources *from, struct web **out, 
                              .n_documents = ARRAY_LEN(documents),
                              .live = &documents[0],
                              .live_event = "status",
-                             .stream = "/api/events"};
+                             .stream = "/api/events",
+                             .begin = web_begin,
+                             .folders = folders,
+                             .n_folders = ARRAY_LEN(folders)};
     char host[ADDR_MAX_HOST];
     struct web *w = xcalloc(1, sizeof *w);
     int rc = web_address(from->options->http, host, &h.port, err);
 
     w->from = *from;
+    snprintf(w->name, sizeof w->name, "%llx", (unsigned long long)(1e6 * clock_wall_s()));
     h.host = host;
     h.arg = w;
     h.n_files = web_count_assets();
@@ -215,9 +293,11 @@ void web_close(struct web *w)
 static void web_hear(void *arg, const char *line, size_t n, int is_row)
 {
     struct web *w = arg;
+    char id[WEB_ID];
 
-    http_publish(w->http, is_row ? "row" : "event", line, n);
     history_hear(&w->history, line, n);
+    web_put_id(w, w->n_heard, id);
+    http_publish(w->http, is_row ? "row" : "event", is_row ? NULL : id, line, n);
     if (is_row)
         return;
     free(w->recent[w->n_heard % WEB_RECENT]);
@@ -230,6 +310,7 @@ void web_listen(struct web *w, struct events *events, const char *run_dir)
 
     if (!w || !events)
         return;
+    w->run_dir = xstrdup(run_dir);
     if (history_live_read(run_dir, &w->history, &err) < 0)
         log_warn("--http: the curves begin here: %s", err.msg);
     events_listen(events, web_hear, w, 1);

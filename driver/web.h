@@ -7,8 +7,12 @@
  *   /api/job       job.yaml
  *   /api/curves.svg  the curves so far (see/curves.h)
  *   /api/recent    a JSON array of the last WEB_RECENT lines of events.jsonl
+ *   /api/incidents       a JSON array of the run's incidents (report/incidents.h)
+ *   /api/incidents/NAME  one of them, as its file has it
  *   /api/events    server-sent events: `status` each second, `event` with a line of events.jsonl,
- *                  `row` with a row of metrics.csv
+ *                  `row` with a row of metrics.csv.  It begins with the lines of /api/recent, and
+ *                  each has an id: a reader who comes again (Last-Event-ID) gets those that it
+ *                  lacks
  *
  * Life:    web_open -> web_listen -> web_close, when no event comes any more.
  * Threads: the loop's.

@@ -127,9 +127,8 @@ void http_dress(struct MHD_Response *r, const char *type)
         MHD_add_response_header(r, headers[i][0], headers[i][1]);
 }
 
-/* Answer with a few words, and one more header if there is one. */
-static enum MHD_Result http_say(struct MHD_Connection *c, unsigned status, const char *text,
-                                const char *header, const char *value)
+enum MHD_Result http_say(struct MHD_Connection *c, unsigned status, const char *text,
+                         const char *header, const char *value)
 {
     struct MHD_Response *r = MHD_create_response_from_buffer(strlen(text), (void *)(uintptr_t)text,
                                                              MHD_RESPMEM_MUST_COPY);
@@ -219,7 +218,7 @@ static enum MHD_Result http_answer_document(struct http *h, struct MHD_Connectio
 }
 
 static enum MHD_Result http_answer(struct http *h, struct MHD_Connection *c, const char *method,
-                                   struct http_route to)
+                                   struct http_route to, void **state)
 {
     switch (to.kind) {
     case ROUTE_METHOD:
@@ -240,6 +239,8 @@ static enum MHD_Result http_answer(struct http *h, struct MHD_Connection *c, con
         return http_keep_token(h, c);
     case ROUTE_FILE:
         return http_answer_file(c, &h->o.files[to.i]);
+    case ROUTE_FOLDER:
+        return http_folder_open(h, c, &h->o.folders[to.i], to.name, state);
     case ROUTE_NOTHING:
     default:
         return http_say(c, MHD_HTTP_NOT_FOUND, "there is nothing at this path\n", NULL, NULL);
@@ -262,7 +263,18 @@ static enum MHD_Result http_on_request(void *arg, struct MHD_Connection *c, cons
         *state = h;
         return MHD_YES;
     }
-    return http_answer(h, c, method, http_route_of(&h->o, &h->gate, method, path, &r));
+    if (*state && *state != h)
+        return http_read_answer(*state);
+    return http_answer(h, c, method, http_route_of(&h->o, &h->gate, method, path, &r), state);
+}
+
+static void http_on_completed(void *arg, struct MHD_Connection *c, void **state,
+                              enum MHD_RequestTerminationCode why)
+{
+    (void)c;
+    (void)why;
+    if (*state && *state != arg)
+        http_read_completed(*state);
 }
 
 /* ---- life ---- */
@@ -274,7 +286,7 @@ static int http_start(struct http *h, int fd, struct err *err)
         MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->o.most,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)HTTP_MEMORY, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_CONNECTION,
-        http_on_connection, h, MHD_OPTION_END);
+        http_on_connection, h, MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, h, MHD_OPTION_END);
     if (h->mhd)
         return 0;
     close(fd);
@@ -320,8 +332,9 @@ static void http_on_closed(uv_handle_t *handle)
 static void http_finish(struct http *h)
 {
     h->is_closing = 1;
+    http_reads_end(h);
     http_streams_wake(h);
-    for (int i = 0; i < HTTP_LAST_RUNS && h->streams.n; i++)
+    for (int i = 0; i < HTTP_LAST_RUNS && (h->streams.n || h->reads); i++)
         MHD_run(h->mhd);
 }
 

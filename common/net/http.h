@@ -2,8 +2,8 @@
  *
  * libmicrohttpd serves on the caller's loop.  A document is made when somebody asks for it, at most
  * once a second, and all readers share it.  The stream (server-sent events) gives each reader what
- * is published from then on, and each second the document `live`, which is not made while nobody
- * reads.
+ * `begin` puts, then what is published from then on, and each second the document `live`, which is
+ * not made while nobody reads.
  *
  * Bounds: `most` connections.  When few places are left, the oldest connection that is no stream
  * makes room, so those who come and say nothing keep nobody out.  Two fifths of the places are for
@@ -46,6 +46,16 @@ struct http_file { /* constant */
     size_t n;
 };
 
+/* Documents that are read from a disk, by a thread of their own: its path, and all paths below it.
+ * At most four are read or sent at a time; a fifth request is answered 503. */
+struct http_folder { /* constant */
+    const char *path, *type;
+    char *(*root)(void *arg); /* what `read` gets, for free(); NULL: there is nothing yet */
+    /* Appends the text of `name`, foreign bytes that came behind the path and a '/', or "" for the
+     * path itself; returns the HTTP status.  It runs in any thread. */
+    int (*read)(const char *root, const char *name, struct buf *out);
+};
+
 struct http_options { /* copied; what it points to stays */
     const char *host; /* a name or number to listen on */
     int port;         /* 0: a free one */
@@ -56,8 +66,13 @@ struct http_options { /* copied; what it points to stays */
     const struct http_document *live; /* one of them; it must be one line of text */
     const char *live_event;           /* its name in the stream */
     const char *stream;               /* path of the stream */
+    /* NULL, or puts the notes that a stream begins with.  `last` is the id of the newest note that
+     * this reader has heard in a stream before, or foreign bytes; NULL: it has heard none. */
+    void (*begin)(void *arg, const char *last, struct buf *out);
     const struct http_file *files;
     int n_files;
+    const struct http_folder *folders;
+    int n_folders;
     void *arg;
 };
 
@@ -67,7 +82,11 @@ void http_close(struct http *h); /* NULL is fine */
 /* "http://127.0.0.1:7070/", with the token if there is one. */
 const char *http_url(const struct http *h);
 
-/* Give a line of text to all readers of the stream.  NULL is fine. */
-void http_publish(struct http *h, const char *event, const char *line, size_t n);
+/* Give a line of text to all readers of the stream.  `id` is unique, or NULL for a note that a
+ * reader who comes again need not have.  A NULL for h is fine. */
+void http_publish(struct http *h, const char *event, const char *id, const char *line, size_t n);
+
+/* Append such a note, for `begin`. */
+void http_put_note(struct buf *out, const char *event, const char *id, const char *line, size_t n);
 
 #endif

@@ -1,5 +1,5 @@
-/* http_impl - the server, as http.c, http_stream.c and http_socket.c share it.  No other file
- * includes this.
+/* http_impl - the server, as http.c, http_folder.c, http_stream.c and http_socket.c share it.  No
+ * other file includes this.
  *
  * Threads: the loop's. */
 #ifndef NET_HTTP_IMPL_H
@@ -16,6 +16,7 @@ enum {
     HTTP_NAME = ADDR_MAX_HOST + ADDR_TEXT, /* an address in a link */
     HTTP_COOKIE = 32,
     HTTP_HELD = 1 << 20, /* bytes of notes that wait for readers */
+    HTTP_READS = 4,      /* documents of folders that are read or sent at a time */
 };
 
 struct http_copy { /* of a document */
@@ -44,7 +45,8 @@ struct http_streams {
     struct http_note *note[HTTP_BEHIND]; /* a ring of those from `begin` to `end` */
     uint64_t begin, end;
     size_t n_bytes;
-    struct http_note *live; /* the newest, or NULL */
+    struct http_note *hello; /* what a new stream sends first; NULL: to be made */
+    struct http_note *live;  /* the newest, or NULL */
     uint64_t live_number;
 };
 
@@ -63,6 +65,8 @@ struct http {
     struct http_visitor *oldest, **newest;
     int n_visitors;
     struct http_streams streams;
+    struct http_read *reads; /* of http_folder.c */
+    int n_reads;
 };
 
 /* http.c */
@@ -71,11 +75,22 @@ void http_dress(struct MHD_Response *r, const char *type); /* the headers of all
 struct http_visitor *http_visitor_of(struct MHD_Connection *c);
 const struct http_copy *http_fresh(struct http *h, const struct http_document *d);
 void http_turn_out(struct MHD_Connection *c);
+/* Answer with a few words, and one more header unless that is NULL. */
+enum MHD_Result http_say(struct MHD_Connection *c, unsigned status, const char *text,
+                         const char *header, const char *value);
 
 /* http_stream.c */
 enum MHD_Result http_stream_open(struct http *h, struct MHD_Connection *c, int is_head);
 void http_streams_wake(struct http *h);
 void http_streams_fini(struct http *h); /* once no stream is left */
+
+/* http_folder.c.  After http_folder_open has left a read in *state, the request comes again for the
+ * answer, and is completed at last.  http_reads_end is called before libmicrohttpd stops. */
+enum MHD_Result http_folder_open(struct http *h, struct MHD_Connection *c,
+                                 const struct http_folder *folder, const char *name, void **state);
+enum MHD_Result http_read_answer(struct http_read *r);
+void http_read_completed(struct http_read *r);
+void http_reads_end(struct http *h);
 
 /* http_socket.c: listen, and make `url` and the gate. */
 int http_listen(struct http *h, int *fd, struct err *err);

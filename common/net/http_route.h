@@ -15,11 +15,13 @@ enum http_route_kind {
     ROUTE_STREAM,
     ROUTE_DOCUMENT,
     ROUTE_FILE,
+    ROUTE_FOLDER,
 };
 
 struct http_route {
     enum http_route_kind kind;
-    int i; /* of a document or a file: its number in the options */
+    int i;            /* of a document, a file or a folder: its number in the options */
+    const char *name; /* in the folder: the rest of the path, or "" */
 };
 
 /* method and path are foreign texts; so are those of r. */

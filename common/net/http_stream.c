@@ -27,21 +27,34 @@ struct http_stream {
 
 /* ---- notes ---- */
 
-static struct http_note *note_new(const char *event, const char *line, size_t n)
+static struct http_note *note_new(const void *text, size_t n)
 {
-    static const char head[] = "event: ", middle[] = "\ndata: ", tail[] = "\n\n";
-    const size_t n_event = strlen(event);
-    struct http_note *note =
-        xmalloc(sizeof *note + sizeof head + n_event + sizeof middle + n + sizeof tail);
-    char *at = note->text;
+    struct http_note *note = xmalloc(sizeof *note + n);
 
     note->n_users = 1;
-    at = mempcpy(at, head, sizeof head - 1);
-    at = mempcpy(at, event, n_event);
-    at = mempcpy(at, middle, sizeof middle - 1);
-    at = mempcpy(at, line, n);
-    at = mempcpy(at, tail, sizeof tail - 1);
-    note->n = (size_t)(at - note->text);
+    note->n = n;
+    memcpy(note->text, text, n);
+    return note;
+}
+
+void http_put_note(struct buf *out, const char *event, const char *id, const char *line, size_t n)
+{
+    buf_printf(out, "event: %s\n", event);
+    if (id)
+        buf_printf(out, "id: %s\n", id);
+    buf_printf(out, "data: ");
+    buf_append(out, line, n);
+    buf_append(out, "\n\n", 2);
+}
+
+static struct http_note *note_of(const char *event, const char *id, const char *line, size_t n)
+{
+    struct buf text = {0};
+    struct http_note *note;
+
+    http_put_note(&text, event, id, line, n);
+    note = note_new(text.data, text.len);
+    buf_fini(&text);
     return note;
 }
 
@@ -145,15 +158,19 @@ void http_streams_wake(struct http *h)
     http_kick(h);
 }
 
-void http_publish(struct http *h, const char *event, const char *line, size_t n)
+void http_publish(struct http *h, const char *event, const char *id, const char *line, size_t n)
 {
     struct http_streams *all = h ? &h->streams : NULL;
 
-    if (!all || all->n == 0)
+    if (!all)
+        return;
+    note_drop(all->hello); /* it lacks this note */
+    all->hello = NULL;
+    if (all->n == 0)
         return;
     if (all->end - all->begin == HTTP_BEHIND)
         ring_shift(all);
-    all->note[all->end % HTTP_BEHIND] = note_new(event, line, n);
+    all->note[all->end % HTTP_BEHIND] = note_of(event, id, line, n);
     all->n_bytes += all->note[all->end++ % HTTP_BEHIND]->n;
     while (all->n_bytes > HTTP_HELD && all->end - all->begin > 1)
         ring_shift(all);
@@ -168,8 +185,8 @@ static void streams_renew_live(struct http *h)
     http_fresh(h, h->o.live);
     note_drop(h->streams.live);
     h->streams.live =
-        note_new(h->o.live_event, buf_cstr(text),
-                 text->len && text->data[text->len - 1] == '\n' ? text->len - 1 : text->len);
+        note_of(h->o.live_event, NULL, buf_cstr(text),
+                text->len && text->data[text->len - 1] == '\n' ? text->len - 1 : text->len);
     h->streams.live_number++;
 }
 
@@ -195,16 +212,32 @@ static enum MHD_Result streams_refuse(struct MHD_Connection *c)
     return rc;
 }
 
+/* The note that a stream sends first.  All readers who have heard nothing before share it. */
+static struct http_note *streams_hello(struct http *h, const char *last)
+{
+    struct http_streams *all = &h->streams;
+    struct buf text = {0};
+    struct http_note *note;
+
+    if (all->hello && !last)
+        return note_use(all->hello);
+    buf_printf(&text, "retry: 2000\n\n");
+    if (h->o.begin)
+        h->o.begin(h->o.arg, last, &text);
+    note = note_new(text.data, text.len);
+    buf_fini(&text);
+    if (!last)
+        all->hello = note_use(note);
+    return note;
+}
+
 static struct http_stream *stream_new(struct http *h, struct MHD_Connection *c)
 {
-    static const char hello[] = "retry: 2000\n\n";
+    const char *last = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Last-Event-ID");
     struct http_stream *s = xcalloc(1, sizeof *s);
 
     *s = (struct http_stream){.http = h, .connection = c, .at = h->streams.end};
-    s->note = xmalloc(sizeof *s->note + sizeof hello);
-    s->note->n_users = 1;
-    s->note->n = sizeof hello - 1;
-    memcpy(s->note->text, hello, sizeof hello);
+    s->note = streams_hello(h, last);
     s->next = h->streams.first;
     s->link = &h->streams.first;
     if (s->next)
@@ -244,5 +277,6 @@ void http_streams_fini(struct http *h)
     ASSERT(h->streams.n == 0);
     while (h->streams.begin < h->streams.end)
         ring_shift(&h->streams);
+    note_drop(h->streams.hello);
     note_drop(h->streams.live);
 }

@@ -61,12 +61,16 @@ static json_t *incidents_rank_of(const struct incident_rank *r)
 static json_t *incident_json(const struct incident *i)
 {
     json_t *ranks = json_array();
+    int64_t step = 0;
 
-    for (int k = 0; k < i->n; k++)
+    for (int k = 0; k < i->n; k++) {
+        step = max_i64(step, i->rank[k].at.step);
         json_array_append_new(ranks, incidents_rank_of(&i->rank[k]));
-    return json_pack("{s:f, s:o, s:I, s:s, s:i, s:o}", "time", clock_wall_s(), "message",
+    }
+    return json_pack("{s:f, s:o, s:I, s:s, s:I, s:i, s:o}", "time", clock_wall_s(), "message",
                      json_text(i->text ? i->text : ""), "generation", (json_int_t)i->generation,
-                     "stage", i->stage, "nranks", i->n_ranks, "ranks", ranks);
+                     "stage", i->stage, "step", (json_int_t)step, "nranks", i->n_ranks, "ranks",
+                     ranks);
 }
 
 /* The first name that is free; NULL: none is. */

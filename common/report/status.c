@@ -279,6 +279,7 @@ static void status_put_latest(const struct status *s, json_t *o)
     json_object_set_new(o, "validation_accuracy", finite_or_null(l->validation_accuracy));
     json_object_set_new(o, "ranks_lost", json_integer(l->n_lost));
     json_object_set_new(o, "failed", json_boolean(l->has_failed));
+    json_object_set_new(o, "incidents", json_integer(s->n_incidents));
 }
 
 static json_t *status_json(const struct status *s)

@@ -82,6 +82,7 @@ void driver_summary(const struct driver *d, int64_t now_ns, struct status *out)
         .latest = *d->latest,
         .step_age_s = d->latest->step_ns ? 1e-9 * (double)(now_ns - d->latest->step_ns) : -1,
         .eta_s = latest_eta_s(d->latest, now_ns),
+        .n_incidents = d->watch.n_incidents - (d->watch.incident ? 1 : 0),
     };
     status_fill_account(d, now_ns, out);
 }

@@ -51,6 +51,7 @@ struct status {
     struct latest latest;
     double step_age_s; /* since the newest step, or the formation; < 0: none yet */
     double eta_s;      /* until the last step; NAN: not known */
+    int n_incidents;   /* that this driver has handed over for a file (session/incident.h) */
     struct status_rank *rank;
     int n;
 };

@@ -39,6 +39,10 @@ class Browser:
     def run(self, script):
         return self.ask("/execute/sync", {"script": "return " + script, "args": []})
 
+    def press(self, *keys):
+        actions = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
+        self.ask("/actions", {"actions": [{"type": "key", "id": "keys", "actions": actions}]})
+
     def close(self):
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()

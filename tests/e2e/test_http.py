@@ -56,22 +56,66 @@ class Http(dp.Case):
         driver.signal(signal.SIGTERM)
         self.assert_exit(driver, STOPPED)
 
+    def test_incidents(self):
+        """A rank that hangs makes an incident, which can be listed and read; nothing else can."""
+        driver = self.driver("--local", "--http", "0", "--inject", "delay:rank1@step40:3600s", n=2,
+                             job={**ENDLESS, "cluster.deadlines.step": 5})
+        url = self.url(driver)
+        self.wait_event("first_step")
+        self.assertEqual(self.get(url + "api/incidents")[:2], (200, "[]\n"))
+        driver.wait_line("what the ranks did last is in")
+        self.assertEqual(dp.wait_for("the count", lambda: json.loads(
+            self.get(url + "api/status")[1])["incidents"]), 1)
+        code, text = self.get(url + "api/incidents")
+        rows = json.loads(text)
+        self.assertEqual((code, [row["name"] for row in rows]), (200, ["incident-1.json"]))
+        self.assertEqual((rows[0]["stage"], rows[0]["step"]), ("train", 40))
+        code, text = self.get(url + "api/incidents/incident-1.json")
+        with open(self.path("runs/demo/incidents/incident-1.json"), encoding="utf-8") as file:
+            self.assertEqual((code, text), (200, file.read()))
+        self.assertEqual(rows[0]["message"], json.loads(text)["message"])
+        for name in ("incident-2.json", "..%2Fjob.yaml", "../job.yaml", "..", ".%2e/.%2e/job.yaml",
+                     "incident-1.json%2F..%2F..%2Fjob.yaml", "incident-1.json%0a", "%ff",
+                     "incident-1.json/", "//etc/passwd", "a" * 4000):
+            code, text = self.get(url + "api/incidents/" + name)
+            self.assertEqual(code, 404, name)
+            self.assertNotIn("demo", text)
+        driver.signal(signal.SIGTERM)
+        self.assert_exit(driver, STOPPED)
+
     def steps(self, url):
         status = json.loads(self.get(url + "api/status")[1])
         return status if status.get("step", 0) > 50 else None
 
     def listen(self, url):
-        """The stream has a status, rows, and the events of an epoch."""
-        seen = set()
-        with urllib.request.urlopen(url + "api/events", timeout=60) as stream:
-            while seen != {"status", "row", "event"}:
+        """The stream has a status, rows, and the events of an epoch.  No event is missing, from the
+        newest ones that it begins with on, also for a reader who comes again."""
+        ids = self.read_stream(url, 6)
+        ids += self.read_stream(url, 3, [("Last-Event-ID", ids[-1])])
+        driver, begin = ids[0].split("-")
+        self.assertEqual(ids, [f"{driver}-{int(begin) + i}" for i in range(len(ids))])
+
+    def read_stream(self, url, n, headers=()):
+        """The ids of the events, at least n, until each kind was seen."""
+        seen, ids, lines = set(), [], {}
+        request = urllib.request.Request(url + "api/events", headers=dict(headers))
+        with urllib.request.urlopen(request, timeout=60) as stream:
+            while seen != {"status", "row", "event"} or len(ids) < n:
                 line = stream.readline().decode()
                 self.assertTrue(line)
-                if line.startswith("event: "):
-                    kind = line[7:].strip()
-                    data = json.loads(stream.readline().decode()[6:])
-                    self.assertIn("stage" if kind == "status" else "event", data)
+                if line != "\n":
+                    key, value = line.rstrip("\n").split(": ", 1)
+                    lines[key] = value
+                    continue
+                if "event" in lines:
+                    kind = lines["event"]
+                    self.assertIn("stage" if kind == "status" else "event",
+                                  json.loads(lines["data"]))
+                    self.assertEqual("id" in lines, kind == "event")
                     seen.add(kind)
+                    ids += [lines["id"]] if kind == "event" else []
+                lines = {}
+        return ids
 
     def test_refused(self):
         """A wrong address is told before training, with the remedy."""

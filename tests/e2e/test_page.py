@@ -10,6 +10,12 @@ from dp import ENDLESS
 
 @browser.needed
 class Page(dp.Case):
+    def open(self, driver):
+        url = driver.wait_line(r"to be looked at: (\S+)").group(1)
+        self.browser = browser.Browser()
+        self.addCleanup(self.browser.close)
+        self.browser.ask("/url", {"url": url})
+
     def text(self, element):
         return self.browser.run(f"document.getElementById('{element}').textContent")
 
@@ -19,10 +25,7 @@ class Page(dp.Case):
     def test_loss(self):
         driver = self.driver("--local", "--http", "0", "--inject", "kill:rank1@step40", n=3,
                              job=ENDLESS)
-        url = driver.wait_line(r"to be looked at: (\S+)").group(1)
-        self.browser = browser.Browser()
-        self.addCleanup(self.browser.close)
-        self.browser.ask("/url", {"url": url})
+        self.open(driver)
         self.wait_event("recovered")
         self.wait_text("events", "recovered")
         self.wait_text("events", "lost")
@@ -38,6 +41,23 @@ class Page(dp.Case):
         self.assertEqual(self.browser.ask("/se/log", {"type": "browser"}), [])
         driver.signal(signal.SIGKILL)
         self.wait_text("link", "No connection")
+
+    def test_incident(self):
+        """A rank that hangs: its incident appears by itself, and is read by the keyboard alone."""
+        driver = self.driver("--local", "--http", "0", "--inject", "delay:rank1@step40:3600s", n=2,
+                             job={**ENDLESS, "cluster.deadlines.step": 5})
+        self.open(driver)
+        self.wait_text("incidents", "step 40")
+        self.wait_text("incidents", "rank 1")
+        self.browser.run("document.querySelector('#incidents summary').focus()")
+        self.browser.press("\ue007")
+        self.wait_text("incidents", "kept others waiting")
+        self.wait_text("incidents", "collectives of rank 0")
+        self.assertNotIn("handed over", self.text("incidents"))
+        self.browser.press("\t", "\t", "\ue007")  # past the table of ranks, which scrolls
+        self.wait_text("incidents", "handed over")
+        self.assertEqual(self.browser.ask("/se/log", {"type": "browser"}), [])
+        driver.signal(signal.SIGTERM)
 
     def rows(self):
         return self.browser.run(

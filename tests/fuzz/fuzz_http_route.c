@@ -27,10 +27,13 @@ static int make_nothing(void *arg, struct buf *out)
 static const struct http_document documents[] = {{"/api/status", "", make_nothing},
                                                  {"/metrics", "", make_nothing}};
 static const struct http_file files[] = {{"/", "", NULL, 0}, {"/page.js", "", NULL, 0}};
+static const struct http_folder folders[] = {{"/api/incidents", "", NULL, NULL}};
 static const struct http_options options = {.documents = documents,
                                             .n_documents = ARRAY_LEN(documents),
                                             .files = files,
                                             .n_files = ARRAY_LEN(files),
+                                            .folders = folders,
+                                            .n_folders = ARRAY_LEN(folders),
                                             .stream = "/api/events"};
 static const struct gate gates[] = {
     {.is_loopback = 1, .own = "node7"},
@@ -86,6 +89,12 @@ static void check(const struct gate *g, char *const part[N_PARTS], struct http_r
         ASSERT(to.i < options.n_documents && !strcmp(part[PATH], documents[to.i].path));
     if (to.kind == ROUTE_FILE)
         ASSERT(to.i < options.n_files && !strcmp(part[PATH], files[to.i].path));
+    if (to.kind == ROUTE_FOLDER) {
+        const size_t n = strlen(folders[to.i].path);
+
+        ASSERT(!strncmp(part[PATH], folders[to.i].path, n));
+        ASSERT(part[PATH][n] ? to.name == part[PATH] + n + 1 : !*to.name);
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <semaphore.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,8 +19,10 @@
 struct world {
     uv_loop_t loop;
     struct http *http;
-    int port, n_made;
+    int port, n_made, has_root;
 };
+
+static sem_t held;
 
 static int make_text(void *arg, struct buf *out)
 {
@@ -41,6 +44,35 @@ static const struct http_document documents[] = {
     {"/health", "text/plain", make_ill},
 };
 
+/* A stream begins with this. */
+static void begin_stream(void *arg, const char *last, struct buf *out)
+{
+    (void)arg;
+    if (last && !strcmp(last, "x-1"))
+        return;
+    http_put_note(out, "event", "x-1", last ? last : "none", last ? strlen(last) : 4);
+}
+
+/* ---- a folder ---- */
+
+static char *root_of(void *arg)
+{
+    const struct world *w = arg;
+
+    return w->has_root ? strdup("root") : NULL;
+}
+
+/* In a thread of the pool.  "hold" waits for the test. */
+static int read_name(const char *root, const char *name, struct buf *out)
+{
+    if (!strcmp(name, "hold"))
+        sem_wait(&held);
+    buf_printf(out, "%s has [%s]", root, name);
+    return strstr(name, "..") ? 404 : 200;
+}
+
+static const struct http_folder folders[] = {{"/files", "text/plain", root_of, read_name}};
+
 static void open_at(struct world *w, const char *host, const char *token)
 {
     struct http_options o = {.host = host,
@@ -50,6 +82,9 @@ static void open_at(struct world *w, const char *host, const char *token)
                              .live = &documents[0],
                              .live_event = "status",
                              .stream = "/events",
+                             .begin = begin_stream,
+                             .folders = folders,
+                             .n_folders = ARRAY_LEN(folders),
                              .arg = w};
     struct err err;
 
@@ -317,12 +352,12 @@ static void a_stream_tells(void **state)
     fd = dial(&w);
     say(fd, GET("/events", ""));
     assert_true(hear(&w, fd, "event: status\ndata: {\"made\":1}\n\n", &out));
-    http_publish(w.http, "row", "{\"step\":1}", 10);
-    http_publish(w.http, "row", "{\"step\":2}", 10);
+    http_publish(w.http, "row", NULL, "{\"step\":1}", 10);
+    http_publish(w.http, "row", NULL, "{\"step\":2}", 10);
     assert_true(hear(&w, fd, "data: {\"step\":2}\n\n", &out));
     assert_non_null(strstr(buf_cstr(&out), "event: row\ndata: {\"step\":1}\n\n"));
     assert_true(hear(&w, fd, "{\"made\":2}", &out)); /* a second later */
-    http_publish(w.http, "event", "{\"event\":\"done\"}", 16);
+    http_publish(w.http, "event", NULL, "{\"event\":\"done\"}", 16);
     world_end(&w); /* what was published is still sent, and the stream ends */
     buf_clear(&out);
     while (1) {
@@ -336,6 +371,40 @@ static void a_stream_tells(void **state)
     assert_non_null(strstr(buf_cstr(&out), "{\"event\":\"done\"}"));
     close(fd);
     buf_fini(&out);
+}
+
+/* A stream begins with what was before, in one piece with what comes, and a reader who comes again
+ * says what it has. */
+static void a_stream_begins(void **state)
+{
+    struct world w;
+    struct buf out = {0};
+    int fd;
+
+    (void)state;
+    open_at(&w, "127.0.0.1", "");
+    fd = dial(&w);
+    say(fd, GET("/events", ""));
+    assert_true(hear(&w, fd, "event: status", &out));
+    assert_non_null(strstr(buf_cstr(&out), "retry: 2000\n\n"));
+    assert_non_null(strstr(buf_cstr(&out), "event: event\nid: x-1\ndata: none\n\n"));
+    buf_clear(&out);
+    http_publish(w.http, "event", "x-2", "two", 3);
+    assert_true(hear(&w, fd, "event: event\nid: x-2\ndata: two\n\n", &out));
+    close(fd);
+    buf_clear(&out);
+    fd = dial(&w);
+    say(fd, GET("/events", "Last-Event-ID: x-1\r\n"));
+    assert_true(hear(&w, fd, "event: status", &out));
+    assert_null(strstr(buf_cstr(&out), "id: "));
+    close(fd);
+    buf_clear(&out);
+    fd = dial(&w);
+    say(fd, GET("/events", "Last-Event-ID: y-7\r\n"));
+    assert_true(hear(&w, fd, "event: event\nid: x-1\ndata: y-7\n\n", &out));
+    close(fd);
+    buf_fini(&out);
+    world_end(&w);
 }
 
 /* A reader that takes nothing is cut off once the ring has overtaken it; another one is served. */
@@ -353,7 +422,7 @@ static void a_slow_reader_is_cut(void **state)
     say(fd, GET("/events", ""));
     assert_true(hear(&w, fd, "event: status", &out));
     for (int i = 0; i < 400; i++) { /* 25 MiB: more than any socket holds */
-        http_publish(w.http, "row", line, sizeof line);
+        http_publish(w.http, "row", NULL, line, sizeof line);
         for (int k = 0; k < 8; k++)
             uv_run(&w.loop, UV_RUN_NOWAIT);
     }
@@ -419,6 +488,92 @@ static void a_port_in_use_is_told(void **state)
     world_end(&w);
 }
 
+static void a_folder_is_read(void **state)
+{
+    static const struct {
+        const char *path, *answer, *text;
+    } cases[] = {
+        {"/files", "200 ", "root has []"},
+        {"/files/", "200 ", "root has []"},
+        {"/files/a.json", "200 ", "root has [a.json]"},
+        {"/files/%2e%2e/%2e%2e/etc/passwd", "404 ", "root has [../../etc/passwd]"},
+        {"/files/a%00b", "200 ", "root has [a]"},
+        {"/filesystem", "404 ", "nothing at this path"},
+    };
+    struct world w;
+    struct buf out = {0};
+    char request[256];
+
+    (void)state;
+    open_at(&w, "127.0.0.1", "");
+    ask(&w, GET("/files", ""), &out);
+    assert_true(begins(&out, "HTTP/1.1 503 "));
+    assert_non_null(strstr(buf_cstr(&out), "Retry-After: 1\r\n"));
+    w.has_root = 1;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        snprintf(request, sizeof request,
+                 "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", cases[i].path);
+        ask(&w, request, &out);
+        if (strncmp(buf_cstr(&out) + strlen("HTTP/1.1 "), cases[i].answer, 4) != 0 ||
+            !strstr(buf_cstr(&out), cases[i].text))
+            fail_msg("%s: %s", cases[i].path, buf_cstr(&out));
+    }
+    ask(&w, "HEAD /files HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", &out);
+    assert_non_null(strstr(buf_cstr(&out), "Content-Length: 11\r\n"));
+    assert_null(strstr(buf_cstr(&out), "root has"));
+    buf_fini(&out);
+    world_end(&w);
+}
+
+/* While a disk hangs, other documents are served, and a fifth reader is sent away. */
+static void a_disk_that_hangs(void **state)
+{
+    struct world w;
+    struct buf out = {0};
+    int fd[4];
+
+    (void)state;
+    assert_int_equal(sem_init(&held, 0, 0), 0);
+    open_at(&w, "127.0.0.1", "");
+    w.has_root = 1;
+    for (int i = 0; i < 4; i++) {
+        fd[i] = dial(&w);
+        say(fd[i], GET("/files/hold", ""));
+    }
+    do {
+        ask(&w, GET("/files", ""), &out); /* answered until all four have arrived */
+    } while (begins(&out, "HTTP/1.1 200 "));
+    assert_true(begins(&out, "HTTP/1.1 503 "));
+    ask(&w, GET("/status", ""), &out);
+    assert_true(begins(&out, "HTTP/1.1 200 "));
+    close(fd[3]); /* a reader that has gone */
+    for (int i = 0; i < 4; i++)
+        sem_post(&held);
+    for (int i = 0; i < 3; i++) {
+        buf_clear(&out);
+        assert_true(hear(&w, fd[i], NULL, &out));
+        assert_non_null(strstr(buf_cstr(&out), "root has [hold]"));
+        close(fd[i]);
+    }
+    do {
+        ask(&w, GET("/files", ""), &out); /* until the fourth has been noticed */
+    } while (begins(&out, "HTTP/1.1 503 "));
+    assert_true(begins(&out, "HTTP/1.1 200 "));
+    for (int i = 0; i < 3; i++) { /* the server ends while they wait */
+        fd[i] = dial(&w);
+        say(fd[i], GET("/files/hold", ""));
+    }
+    ask(&w, GET("/status", ""), &out);
+    http_close(w.http);
+    for (int i = 0; i < 3; i++)
+        sem_post(&held);
+    uv_run(&w.loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&w.loop), 0);
+    for (int i = 0; i < 3; i++)
+        close(fd[i]);
+    buf_fini(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -426,7 +581,8 @@ int main(void)
         cmocka_unit_test(names_are_judged),      cmocka_unit_test(other_names_are_told_the_remedy),
         cmocka_unit_test(a_token_opens),         cmocka_unit_test(a_stream_tells),
         cmocka_unit_test(a_slow_reader_is_cut),  cmocka_unit_test(silent_ones_make_room),
-        cmocka_unit_test(a_port_in_use_is_told),
+        cmocka_unit_test(a_port_in_use_is_told), cmocka_unit_test(a_folder_is_read),
+        cmocka_unit_test(a_stream_begins),       cmocka_unit_test(a_disk_that_hangs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -113,68 +113,8 @@ function showTime(s) {
     legend.children[i].hidden = seconds === 0;
   });
   setText($("cost"), known(s.cost) ? `Cost so far ${s.cost.toFixed(2)}` +
-    (known(s.cost_forecast) ? `, forecast for the whole run ${s.cost_forecast.toFixed(2)}` : "") : "");
-}
-
-// ---- ranks ----
-
-const columns = [
-  ["rank", (r) => r.rank < 0 ? `spare ${r.spare}` : String(r.rank), (r) => r.rank < 0 ? 1e9 + r.spare : r.rank],
-  ["host", (r) => r.host || "–", null],
-  ["device", (r) => r.device || "–", null],
-  ["state", (r) => r.role, null],
-  ["phase", (r) => r.phase || "–", null],
-  ["in phase, s", (r) => known(r.phase_seconds) ? r.phase_seconds.toFixed(1) : "–", (r) => r.phase_seconds],
-  ["step", (r) => number(r.step), (r) => r.step],
-  ["step, ms", (r) => known(r.step_ms) ? r.step_ms.toFixed(1) : "–", (r) => r.step_ms],
-  ["slowness", (r) => known(r.factor) ? r.factor.toFixed(2) + (r.straggler ? " slow" : "") : "–", (r) => r.factor],
-  ["heard, s ago", (r) => known(r.heard_seconds) ? r.heard_seconds.toFixed(1) : "–", (r) => r.heard_seconds],
-];
-let sortBy = 0, sortDown = false, ranks = [];
-
-function makeColumns() {
-  columns.forEach(([name, , value], i) => {
-    const head = element("th", null, value ? "" : "text");
-    const button = element("button", name);
-    head.scope = "col";
-    button.type = "button";
-    button.addEventListener("click", () => {
-      sortDown = sortBy === i && !sortDown;
-      sortBy = i;
-      showRanks();
-    });
-    head.append(button);
-    $("columns").append(head);
-  });
-}
-
-function ranksInOrder() {
-  const words = $("filter").value.toLowerCase();
-  const [, text, value] = columns[sortBy];
-  const key = (r) => value ? (known(value(r)) ? value(r) : -1) : text(r);
-  const shown = ranks.filter((r) => !words ||
-    columns.some(([, t]) => t(r).toLowerCase().includes(words)));
-  shown.sort((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0) * (sortDown ? -1 : 1));
-  return shown;
-}
-
-function showRanks() {
-  const body = $("ranks"), shown = ranksInOrder();
-  while (body.children.length > shown.length) body.lastChild.remove();
-  while (body.children.length < shown.length) {
-    const row = element("tr");
-    for (const [, , value] of columns) row.append(element("td", "", value ? "" : "text"));
-    body.append(row);
-  }
-  shown.forEach((r, i) => {
-    const row = body.children[i];
-    const className = r.role === "missing" ? "bad" : r.straggler ? "warn" : "";
-    if (row.className !== className) row.className = className;
-    columns.forEach(([, text], c) => setText(row.children[c], text(r)));
-  });
-  [...$("columns").children].forEach((head, i) =>
-    head.setAttribute("aria-sort", i !== sortBy ? "none" : sortDown ? "descending" : "ascending"));
-  setText($("shown"), shown.length === ranks.length ? "" : `${shown.length} of ${ranks.length}`);
+    (known(s.cost_forecast) ? `, forecast for the whole run ${s.cost_forecast.toFixed(2)}` : "")
+    : "");
 }
 
 // ---- events ----
@@ -229,15 +169,11 @@ function showStatus(s) {
   showTime(s);
   ranks = s.ranks || [];
   showRanks();
+  noteIncidents(s.incidents);
   if (s.step > 0) showCurves();
 }
 
-async function askOnce() {
-  const recent = await ask("/api/recent");
-  if (recent) {
-    $("events").replaceChildren();
-    for (const e of recent) showEvent(e);
-  }
+async function showJob() {
   const job = await ask("/api/job");
   if (known(job)) setText($("job"), job);
 }
@@ -246,8 +182,22 @@ async function showReport() {
   const made = await ask("/api/report");
   $("link").className = "soft";
   setText($("link"), `as of ${when(made.time)}`);
-  await askOnce();
+  for (const e of await ask("/api/recent")) showEvent(e);
+  await showJob();
+  await showIncidents();
   showStatus(await ask("/api/status"));
+}
+
+let heard = {driver: "", number: 0}; // the newest event
+
+// A stream begins with the newest events, so none is missed, and those that are here already come
+// again.  Their ids are DRIVER-NUMBER.
+function isNewEvent(id) {
+  const [driver, text] = id.split("-"), n = Number(text);
+  if (driver === heard.driver && n <= heard.number) return false;
+  if (driver !== heard.driver) over = null; // another driver goes on with the run
+  heard = {driver, number: n};
+  return true;
 }
 
 function follow() {
@@ -255,8 +205,7 @@ function follow() {
   stream = new EventSource("/api/events");
   stream.addEventListener("open", () => {
     setText($("link"), "");
-    over = null; // another driver may go on with the run
-    askOnce().catch(() => {});
+    showJob().catch(() => {});
   });
   stream.addEventListener("error", () => {
     setText($("link"), over ? "" : "No connection to the driver: trying again");
@@ -267,7 +216,7 @@ function follow() {
   });
   stream.addEventListener("status", (m) => showStatus(JSON.parse(m.data)));
   stream.addEventListener("event", (m) => {
-    showEvent(JSON.parse(m.data));
+    if (isNewEvent(m.lastEventId)) showEvent(JSON.parse(m.data));
     if (over) setText($("stage"), over);
   });
 }
