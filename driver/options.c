@@ -159,8 +159,9 @@ static const struct arg job_args[] = {
       .help =
           "Write the run as one HTML file that needs nothing but itself: curves, numbers, events, "
           "job. RUN is a run directory, or the NAME of runs/NAME; it may train meanwhile. The file "
-          "is RUN/report.html unless --out names another; a file that exists is replaced. Print "
-          "its path."},
+          "is RUN/report.html unless --out names another; a file that exists is replaced. Several "
+          "runs, up to 8, are compared, in report.html of the present folder. Print the file's "
+          "path."},
      "RUN",
      .of = OF(REPORT),
      .is_rare = 1},

@@ -1,4 +1,5 @@
-/* reports - `dpdriver report RUN...`: writes the report of a run (see/report.h).
+/* reports - `dpdriver report RUN...`: writes the report of a run (see/report.h), or compares
+ * several (see/compare.h).
  *
  * Threads: main's. */
 #ifndef DRIVER_REPORTS_H
@@ -6,7 +7,8 @@
 
 #include "driver/options.h"
 
-/* Write RUN/report.html, or --out, and print its path.  Returns the exit status. */
+/* Write RUN/report.html, or report.html for several runs, or --out, and print its path.  Returns
+ * the exit status. */
 int reports_run(const struct options *o);
 
 #endif

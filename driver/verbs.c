@@ -104,9 +104,9 @@ static const struct verb_row verbs[] = {
         {.name = "report",
          .option = "report",
          .operands = {"report"},
-         .usage = "RUN",
+         .usage = "RUN...",
          .needs = "report",
-         .line = "write a run as one HTML file",
+         .line = "write runs as one HTML file",
          .text =
              "Writes RUN/report.html: the page of --http, with curves, numbers, events and "
              "job\n"
@@ -114,7 +114,8 @@ static const struct verb_row verbs[] = {
              "of runs/NAME.  The run may train meanwhile.\n"
              "\n"
              "  dpdriver report demo\n"
-             "  dpdriver report runs/demo --out demo.html\n",
+             "  dpdriver report runs/demo --out demo.html\n"
+             "  dpdriver report demo demo-2             compares runs, in report.html here\n",
          .why = "leave one of them out"},
     [VERB_DRAIN] =
         {.name = "drain",

@@ -159,7 +159,8 @@ static int operand_code(const struct long_option *options, const struct args *se
         int is_given = 0;
 
         for (int i = 0; i < seen->n_given; i++)
-            is_given |= !strcmp(seen->given[i].arg->row.key, *o);
+            is_given |=
+                !strcmp(seen->given[i].arg->row.key, *o) && !args_is_list(seen->given[i].arg);
         for (; !is_given && options->name; options++)
             if (!strcmp(options->name, *o))
                 return options->val;
@@ -173,7 +174,7 @@ static int check_operand(const struct args *seen, const struct arg_given *now, s
     for (int i = 0; i < seen->n_given; i++) {
         const struct arg_given *before = &seen->given[i];
 
-        if (before->arg == now->arg && before->is_operand)
+        if (before->arg == now->arg && before->is_operand && !args_is_list(now->arg))
             return err_set(err, ERR_ARG, "%s is given twice: %s, and --%s %s; leave one out",
                            now->arg->value, before->value, now->arg->row.key, now->value);
     }

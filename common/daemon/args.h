@@ -55,7 +55,7 @@ struct arg_given { /* an option of the command line */
 /* The command line as it was read.  args_parse fills `given`, which args_fini frees. */
 struct args {
     const char *const *operands; /* names of options: a bare word is the value of the first one that
-                                    has none so far; NULL at the end */
+                                    has none so far, or takes many; NULL at the end */
     struct arg_given *given;     /* [n_given], in the order of the command line */
     int n_given;
 };

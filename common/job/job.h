@@ -231,8 +231,11 @@ int job_check_backend(const struct job *job, const char *backend, struct err *er
 /* Append the resolved job as YAML; job_parse() makes the same job of it. */
 void job_write(const struct job *job, struct buf *out);
 
-/* Show `see` each key of job.yaml that a resumed run cannot change, a constant text, with its value
- * as job.yaml has it. */
+/* Show `see` each key of job.yaml, a constant text, with its value as job.yaml has it. */
+void job_each(const struct job *job, void (*see)(void *arg, const char *key, const char *value),
+              void *arg);
+
+/* The same with those that a resumed run cannot change. */
 void job_each_fixed(const struct job *job,
                     void (*see)(void *arg, const char *key, const char *value), void *arg);
 

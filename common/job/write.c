@@ -63,8 +63,8 @@ void job_write(const struct job *job, struct buf *out)
     table_fini(&list);
 }
 
-void job_each_fixed(const struct job *job,
-                    void (*see)(void *arg, const char *key, const char *value), void *arg)
+static void write_each(const struct job *job, int may_change,
+                       void (*see)(void *arg, const char *key, const char *value), void *arg)
 {
     struct option_list list;
     struct buf value = {0};
@@ -73,7 +73,8 @@ void job_each_fixed(const struct job *job,
     for (size_t i = 0; i < list.n; i++) {
         const struct option_ref *ref = &list.ref[i];
 
-        if (!table_hold(&list, ref, job) || is_implied(ref->o, job) || table_may_change(ref))
+        if (!table_hold(&list, ref, job) || is_implied(ref->o, job) ||
+            (!may_change && table_may_change(ref)))
             continue;
         buf_clear(&value);
         option_format(ref->o, table_field(ref, job), &value);
@@ -81,6 +82,18 @@ void job_each_fixed(const struct job *job,
     }
     buf_fini(&value);
     table_fini(&list);
+}
+
+void job_each(const struct job *job, void (*see)(void *arg, const char *key, const char *value),
+              void *arg)
+{
+    write_each(job, 1, see, arg);
+}
+
+void job_each_fixed(const struct job *job,
+                    void (*see)(void *arg, const char *key, const char *value), void *arg)
+{
+    write_each(job, 0, see, arg);
 }
 
 static int is_default(const struct option *o, struct buf *value)

@@ -10,20 +10,12 @@
 #include "base/text.h"
 #include "base/util.h"
 #include "report/run_dir.h"
-#include "see/chart.h"
+#include "see/curves_impl.h"
 
 /* In pixels. */
 enum {
     HEAD = 54, /* the title's */
     FOOT = 34, /* the legend's */
-    PANEL_W = 470,
-    PANEL_H = 236,
-    LEFT = 62, /* of a panel's axes to its border */
-    RIGHT = 14,
-    ABOVE = 30,
-    BELOW = 34,
-    PLOT_W = PANEL_W - LEFT - RIGHT,
-    PLOT_H = PANEL_H - ABOVE - BELOW,
 };
 
 static const struct curves_panel {
@@ -55,8 +47,7 @@ static const struct {
 
 _Static_assert(ARRAY_LEN(curves_marks) == HISTORY_MARK_COUNT, "a row for each kind");
 
-/* Viewers that know no variables of CSS show the light form. */
-static const char curves_style[] =
+const char curves_style[] =
     "<style>\n"
     "text{font:12px system-ui,'DejaVu Sans',sans-serif;fill:#24292f}\n"
     ".back{fill:#fff}.name{font-size:17px;font-weight:600}.head{font-weight:600}\n"
@@ -78,25 +69,17 @@ static const char curves_style[] =
     ".band.one,.dot.one{fill:#0072b2}.dot.two{fill:#d55e00}}\n"
     "</style>\n";
 
-/* Where a panel is, and its two axes. */
-struct curves_at {
-    int x, y; /* of the axes' corner above left */
-    struct chart_scale steps, values;
-    double factor;
-};
-
 static double curves_x(const struct curves_at *at, double step)
 {
-    return at->x + PLOT_W * chart_place(&at->steps, step);
+    return at->x + CURVES_PLOT_W * chart_place(&at->steps, step);
 }
 
 static double curves_y(const struct curves_at *at, double v)
 {
-    return at->y + PLOT_H * (1 - chart_place(&at->values, at->factor * v));
+    return at->y + CURVES_PLOT_H * (1 - chart_place(&at->values, at->factor * v));
 }
 
-/* Text of the user's for XML. */
-static void curves_escape(struct buf *out, const char *text)
+void curves_escape(struct buf *out, const char *text)
 {
     char *clean = xstrdup(text);
 
@@ -113,19 +96,19 @@ static void curves_escape(struct buf *out, const char *text)
 
 /* ---- a panel ---- */
 
-static void curves_axes(struct buf *out, const struct curves_at *at, const char *title)
+void curves_axes(struct buf *out, const struct curves_at *at, const char *title)
 {
     char text[32];
 
     buf_printf(out, "<text class=\"head\" x=\"%d\" y=\"%d\">%s</text>\n", at->x, at->y - 12, title);
     for (int i = 0; i < at->values.n_ticks; i++) {
-        const double y = at->y + PLOT_H * (1 - chart_place(&at->values, at->values.tick[i]));
+        const double y = at->y + CURVES_PLOT_H * (1 - chart_place(&at->values, at->values.tick[i]));
 
         chart_text(text, sizeof text, at->values.tick[i]);
         buf_printf(out,
                    "<path class=\"grid\" d=\"M%d %.1fh%d\"/>"
                    "<text class=\"soft\" text-anchor=\"end\" x=\"%d\" y=\"%.1f\">%s</text>\n",
-                   at->x, y, PLOT_W, at->x - 6, y + 4, text);
+                   at->x, y, CURVES_PLOT_W, at->x - 6, y + 4, text);
     }
     for (int i = 0; i < at->steps.n_ticks; i++) {
         const double x = curves_x(at, at->steps.tick[i]);
@@ -134,14 +117,14 @@ static void curves_axes(struct buf *out, const struct curves_at *at, const char 
         buf_printf(out,
                    "<path class=\"axis\" d=\"M%.1f %dv4\"/>"
                    "<text class=\"soft\" text-anchor=\"middle\" x=\"%.1f\" y=\"%d\">%s</text>\n",
-                   x, at->y + PLOT_H, x, at->y + PLOT_H + 17, text);
+                   x, at->y + CURVES_PLOT_H, x, at->y + CURVES_PLOT_H + 17, text);
     }
-    buf_printf(out, "<path class=\"axis\" d=\"M%d %dh%d\"/>\n", at->x, at->y + PLOT_H, PLOT_W);
+    buf_printf(out, "<path class=\"axis\" d=\"M%d %dh%d\"/>\n", at->x, at->y + CURVES_PLOT_H,
+               CURVES_PLOT_W);
 }
 
-/* From each point to the next; a point without a finite number is a gap. */
-static void curves_line(struct buf *out, const struct curves_at *at,
-                        const struct history_line *line, const char *class)
+void curves_line(struct buf *out, const struct curves_at *at, const struct history_line *line,
+                 const char *class)
 {
     int is_gap = 1;
 
@@ -157,9 +140,8 @@ static void curves_line(struct buf *out, const struct curves_at *at,
     buf_printf(out, "\"/>\n");
 }
 
-/* Points that are few, or stand alone between gaps, are dots, too. */
-static void curves_dots(struct buf *out, const struct curves_at *at,
-                        const struct history_line *line, const char *class)
+void curves_dots(struct buf *out, const struct curves_at *at, const struct history_line *line,
+                 const char *class)
 {
     enum { FEW = 40 };
 
@@ -208,11 +190,12 @@ static void curves_draw_marks(struct buf *out, const struct curves_at *at, const
             continue;
         if (m->kind == HISTORY_CHECKPOINT) {
             last_x = x;
-            buf_printf(out, "<path class=\"saved\" d=\"M%.1f %dl-3.5 -6h7z\"/>", x, at->y + PLOT_H);
+            buf_printf(out, "<path class=\"saved\" d=\"M%.1f %dl-3.5 -6h7z\"/>", x,
+                       at->y + CURVES_PLOT_H);
             continue;
         }
         buf_printf(out, "<path class=\"%s\" d=\"M%.1f %dv%d\"><title>", curves_marks[m->kind].class,
-                   x, at->y, PLOT_H);
+                   x, at->y, CURVES_PLOT_H);
         curves_escape(out, m->text);
         buf_printf(out, ", step %lld</title></path>", (long long)m->step);
     }
@@ -226,7 +209,7 @@ static void curves_name_lines(struct buf *out, const struct curves_at *at,
     static const char *const class[] = {"one", "two"};
 
     for (int i = 0; i < 2 && p->of[1]; i++) {
-        const int x = at->x + PLOT_W - 190 + 95 * i;
+        const int x = at->x + CURVES_PLOT_W - 190 + 95 * i;
 
         buf_printf(out,
                    "<path class=\"line %s\" d=\"M%d %dh18\"/>"
@@ -258,8 +241,8 @@ static void curves_draw_panel(struct buf *out, const struct history *h, int n,
 {
     static const char *const class[] = {"one", "two"};
     const struct curves_at at = {
-        .x = LEFT + n % 2 * PANEL_W,
-        .y = HEAD + ABOVE + n / 2 * PANEL_H,
+        .x = CURVES_LEFT + n % 2 * CURVES_PANEL_W,
+        .y = HEAD + CURVES_ABOVE + n / 2 * CURVES_PANEL_H,
         .steps = chart_scale_within(0, (double)max_i64(h->last_step, 1), 6),
         .values = chart_scale(least, most, 5, p->may_log),
         .factor = p->factor,
@@ -281,7 +264,7 @@ static void curves_draw_panel(struct buf *out, const struct history *h, int n,
 /* The kinds of marks that there are, each with its meaning. */
 static void curves_legend(struct buf *out, const struct history *h, int y)
 {
-    int x = LEFT;
+    int x = CURVES_LEFT;
 
     for (int kind = 0; kind < HISTORY_MARK_COUNT; kind++) {
         int is_seen = 0;
@@ -306,11 +289,12 @@ static void curves_title(struct buf *out, const struct history *h, const char *n
     char step[32];
 
     chart_text(step, sizeof step, (double)h->last_step);
-    buf_printf(out, "<text class=\"name\" x=\"%d\" y=\"30\">", LEFT);
+    buf_printf(out, "<text class=\"name\" x=\"%d\" y=\"30\">", CURVES_LEFT);
     curves_escape(out, name);
-    buf_printf(
-        out, "</text><text class=\"soft\" x=\"%d\" y=\"47\">step %lld, epoch %lld%s</text>\n", LEFT,
-        (long long)h->last_step, (long long)h->n_epochs, h->is_done ? ", finished" : "");
+    buf_printf(out,
+               "</text><text class=\"soft\" x=\"%d\" y=\"47\">step %lld, epoch %lld%s</text>\n",
+               CURVES_LEFT, (long long)h->last_step, (long long)h->n_epochs,
+               h->is_done ? ", finished" : "");
 }
 
 void curves_svg(const struct history *h, const char *name, struct buf *out)
@@ -322,8 +306,8 @@ void curves_svg(const struct history *h, const char *name, struct buf *out)
     for (size_t i = 0; i < ARRAY_LEN(curves_panels); i++)
         if (curves_range(h, &curves_panels[i], &least, &most))
             curves_draw_panel(&panels, h, n++, &curves_panels[i], least, most);
-    width = PANEL_W * 2;
-    height = HEAD + (n + 1) / 2 * PANEL_H + FOOT;
+    width = CURVES_PANEL_W * 2;
+    height = HEAD + (n + 1) / 2 * CURVES_PANEL_H + FOOT;
     buf_printf(out,
                "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "
                "height=\"%d\" role=\"img\"><title>Curves of the run ",

@@ -139,6 +139,8 @@ static void past_epoch(struct past *p, const json_t *o, struct session_event *ev
     e->is_validated = json_object_get(o, "validation_loss") != NULL;
     e->validation_loss = loss;
     e->validation_accuracy = past_real(o, "validation_accuracy");
+    p->best_loss = fmin(p->best_loss, loss); /* fmin and fmax pass over a NAN */
+    p->best_accuracy = fmax(p->best_accuracy, e->validation_accuracy);
     p->status.latest.loss = past_real(o, "train_loss");
     p->status.latest.samples_per_second = past_real(o, "samples_per_second");
     p->status.data_wait_share = fmax(0, past_real(o, "data_wait_share"));
@@ -327,7 +329,7 @@ int past_read(const char *run_dir, double now_s, struct past *out, struct err *e
     double price = 0;
     int rc;
 
-    *out = (struct past){0};
+    *out = (struct past){.best_loss = NAN, .best_accuracy = NAN};
     past_begin(out, run_dir, &price);
     rc = past_each_event(run_dir, past_event, out, err);
     if (rc == 0 && out->begun_s == 0)

@@ -17,10 +17,11 @@
 #include "session/status.h"
 
 struct past {
-    struct status status; /* borrows from `texts` */
-    double begun_s;       /* Unix seconds of the first event, */
-    double newest_s;      /* and of the newest one */
-    const char *device;   /* of rank 0, or NULL */
+    struct status status;            /* borrows from `texts` */
+    double begun_s;                  /* Unix seconds of the first event, */
+    double newest_s;                 /* and of the newest one */
+    const char *device;              /* of rank 0, or NULL */
+    double best_loss, best_accuracy; /* of all validations; NAN: there was none */
     struct arena texts;
 };
 

@@ -15,9 +15,11 @@
 #include "report/json_text.h"
 #include "report/status.h"
 #include "see/curves.h"
+#include "see/curves_impl.h"
 #include "see/history.h"
 #include "see/page.h"
 #include "see/past.h"
+#include "see/report_impl.h"
 
 /* ---- documents ---- */
 
@@ -37,8 +39,7 @@ static void report_put_block(struct buf *out, const char *name, const char *json
     buf_printf(out, "</script>\n");
 }
 
-/* Takes o. */
-static void report_put_json(struct buf *out, const char *name, json_t *o)
+void report_put_json(struct buf *out, const char *name, json_t *o)
 {
     char *text = json_dumps(o, JSON_COMPACT | JSON_ENCODE_ANY);
 
@@ -195,6 +196,22 @@ static void report_put_asset(struct buf *out, const struct page_asset *a, struct
         report_put_address(out, a);
         buf_printf(out, "\">\n");
     }
+}
+
+void report_put_head(struct buf *out, const char *title)
+{
+    struct buf none = {0};
+
+    buf_printf(out,
+               "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n%s"
+               "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+               "<title>",
+               policy);
+    curves_escape(out, title);
+    buf_printf(out, "</title>\n");
+    for (const struct page_asset *a = page_assets; a->path; a++)
+        if (!strncmp(a->type, "text/css", 8) || !strncmp(a->type, "image/", 6))
+            report_put_asset(out, a, &none);
 }
 
 static void report_put_line(struct buf *out, const char *line, size_t n, struct buf *scripts,

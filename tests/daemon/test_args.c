@@ -153,6 +153,25 @@ static void test_given(void **state)
     }
 }
 
+/* An option that may be repeated takes all bare words. */
+static void test_list_of_operands(void **state)
+{
+    static const char *const list[] = {"item", NULL}, *const want[] = {"a", "b", "c", "d"};
+    struct args seen = {.operands = list};
+    struct values v;
+    struct err err;
+
+    (void)state;
+    assert_int_equal(parse_into(&v, &seen, &err, "a b --flag c --item d"), 0);
+    assert_int_equal(v.list.n, ARRAY_LEN(want));
+    for (size_t i = 0; i < v.list.n; i++)
+        assert_string_equal(v.list.item[i], want[i]);
+    args_fini(&seen);
+    assert_int_equal(parse_into(&v, &seen, &err, "a ''"), ERR_ARG);
+    assert_non_null(strstr(err.msg, "the word for I is empty"));
+    args_fini(&seen);
+}
+
 /* An option is of the uses of its row, or of all.  A summary is its first sentence, and leaves rare
  * ones out. */
 static void test_uses(void **state)
@@ -224,11 +243,9 @@ static void test_help(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good),
-        cmocka_unit_test(test_bad),
-        cmocka_unit_test(test_given),
-        cmocka_unit_test(test_uses),
-        cmocka_unit_test(test_list_is_bounded),
+        cmocka_unit_test(test_good),  cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_given), cmocka_unit_test(test_list_of_operands),
+        cmocka_unit_test(test_uses),  cmocka_unit_test(test_list_is_bounded),
         cmocka_unit_test(test_help),
     };
 

@@ -49,5 +49,6 @@ class Browser:
         self.process.stdout.close()
         shutil.rmtree(self.profile, ignore_errors=True)  # a process that dies may write to it
 
-needed = unittest.skipUnless(CHROMEDRIVER and CHROMIUM,
-                             "chromium and chromium-driver are not there")
+
+is_there = CHROMEDRIVER and CHROMIUM
+needed = unittest.skipUnless(is_there, "chromium and chromium-driver are not there")

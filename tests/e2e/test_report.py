@@ -1,5 +1,5 @@
-"""dpdriver report: of a run that trains, one that is done, one that was stopped; what a browser
-shows of the file; places that cannot be written."""
+"""dpdriver report: of a run that trains, one that is done, one that was stopped, and of two; what a
+browser shows of the file; places that cannot be written."""
 
 import html.parser
 import json
@@ -136,6 +136,46 @@ class Report(dp.Case):
         with open(self.path("kept.html"), encoding="ascii") as file:
             self.assertEqual(file.read(), "before")
         self.assertEqual(sorted(os.listdir(self.folder)), ["kept.html", "port", "runs"])
+
+    def test_two(self):
+        """Runs are compared in the present folder: how each went, and where their jobs differ."""
+        self.run_driver(job={**SMALL, "train.epochs": 1})
+        self.run_driver(job={**SMALL, "train.epochs": 1, "optimizer.lr": 0.5, "name": "fast"})
+        documents = self.read(self.report("demo", "runs/fast"))
+        self.assertEqual(os.path.exists(self.path("report.html")), True)
+        runs = documents["dptrain-runs"]
+        self.assertEqual([run["run_dir"] for run in runs], ["runs/demo", "runs/fast"])
+        for run, name in zip(runs, ("demo", "fast")):
+            done = self.events("done", "runs/" + name)[0]
+            self.assertAlmostEqual(run["status"]["validation_loss"], done["validation_loss"], 6)
+        differ = {key for key in runs[0]["job"] if runs[0]["job"][key] != runs[1]["job"][key]}
+        self.assertEqual(differ, {"name", "optimizer.lr"})
+        self.assert_exit(self.start([DRIVER, "report", "demo", "runs/demo"]), USAGE,
+                         "--report: runs/demo is given twice")
+        self.assert_exit(self.start([DRIVER, "report", *"123456789"]), USAGE,
+                         "9 runs are given, and at most 8 can be compared")
+        if browser.is_there:
+            self.show_two()
+
+    def show_two(self):
+        """A line for each run in the curves of the loss, a row in the results, and no complaint."""
+        window = browser.Browser()
+        self.addCleanup(window.close)
+        window.ask("/url", {"url": "file://" + self.path("report.html")})
+        self.assertEqual(
+            window.run("[...document.querySelectorAll('#results tbody tr')].map("
+                       "r => r.firstChild.textContent + ', ' + r.children[1].textContent)"),
+            ["demo, done", "fast, done"])
+        self.assertEqual(
+            window.run("[...document.querySelectorAll('#jobs tbody td:first-child')].map("
+                       "k => k.textContent)"), ["name", "optimizer.lr"])
+        for line in ("r0", "r1"):
+            self.assertGreater(
+                window.run(f"document.querySelector('#lines .line.{line}').getTotalLength()"), 20)
+        self.assertEqual(
+            window.run("getComputedStyle(document.querySelector('#lines .line.r0')).stroke"),
+            "rgb(0, 114, 178)")
+        self.assertEqual(window.ask("/se/log", {"type": "browser"}), [])
 
     @browser.needed
     def test_shown(self):

@@ -91,6 +91,36 @@ static void test_set_of_a_list_of_texts(void **state)
     }
 }
 
+static void note_key(void *arg, const char *key, const char *value)
+{
+    const char *dot = strrchr(key, '.');
+
+    buf_printf(arg, "%s: %s\n", dot ? dot + 1 : key, value);
+}
+
+/* Each key of job.yaml, in its order, with its value. */
+static void test_each_key(void **state)
+{
+    struct job *j = parse("model: {arch: mlp}\ndata: {format: digits}\n");
+    struct buf yaml = {0}, keys = {0}, want = {0};
+    char *rest, *line;
+
+    (void)state;
+    job_write(j, &yaml);
+    rest = (char *)buf_cstr(&yaml);
+    while ((line = strsep(&rest, "\n"))) {
+        line += strspn(line, " ");
+        if (*line && line[strlen(line) - 1] != ':') /* no head of a section */
+            buf_printf(&want, "%s\n", line);
+    }
+    job_each(j, note_key, &keys);
+    assert_string_equal(buf_cstr(&keys), buf_cstr(&want));
+    buf_fini(&yaml);
+    buf_fini(&keys);
+    buf_fini(&want);
+    job_free(j);
+}
+
 /* The options of the entries that are not the job's choice by default. */
 static void test_defaults_of_entries(void **state)
 {
@@ -555,6 +585,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_default_rates),
+        cmocka_unit_test(test_each_key),
         cmocka_unit_test(test_defaults_of_entries),
         cmocka_unit_test(test_list_of_texts),
         cmocka_unit_test(test_set_of_a_list_of_texts),
